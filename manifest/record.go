@@ -1,0 +1,317 @@
+package manifest
+
+import (
+	"encoding/hex"
+	"fmt"
+	"math"
+	"strconv"
+)
+
+// Type says what a leaf records. The set only grows: a number, once given, is
+// never used for anything else.
+type Type uint8
+
+// The leaf types. Those up to TypeExport return page contents to somebody; the
+// rest are ends of transactions and events of the database.
+const (
+	TypeGet Type = iota + 1
+	TypeSearch
+	TypeAssemble
+	TypeRecall
+	TypeExport
+	TypeCommit    // writes became visible
+	TypeHeld      // writes wait for review
+	TypeApprove   // a held batch became visible
+	TypeReject    // a held batch was refused
+	TypeRollback  // a transaction was dropped by its owner
+	TypeConflict  // a commit was refused: an artefact it overwrites had moved on
+	TypeRefetch   // a source wrote a new version of its own page
+	TypeRecovered // the database was opened after an unclean end
+	TypeRestored  // the database was opened from a backup
+	TypeDirective // premise or policy of a scope changed
+	TypePass      // the pager ran over a session
+	TypeGC        // versions nobody can name were dropped
+	TypePromote   // the operator copied a page to an ancestor scope
+	TypeHandoff   // a session was packaged for another agent
+)
+
+// typeNames is indexed by Type; its strings are part of dbctl's output.
+var typeNames = [...]string{
+	TypeGet: "get", TypeSearch: "search", TypeAssemble: "assemble", TypeRecall: "recall",
+	TypeExport: "export", TypeCommit: "commit", TypeHeld: "held", TypeApprove: "approve",
+	TypeReject: "reject", TypeRollback: "rollback", TypeConflict: "conflict",
+	TypeRefetch: "refetch", TypeRecovered: "recovered", TypeRestored: "restored",
+	TypeDirective: "directive", TypePass: "pass", TypeGC: "gc", TypePromote: "promote",
+	TypeHandoff: "handoff",
+}
+
+// Known reports whether this program knows the type. A leaf of an unknown type
+// can still be read, listed and verified.
+func (t Type) Known() bool { return t > 0 && int(t) < len(typeNames) }
+
+// Reads reports whether leaves of this type say that page contents were served.
+func (t Type) Reads() bool { return t >= TypeGet && t <= TypeExport }
+
+// String is the lower-case name, or "type-N" for a type of a newer program.
+func (t Type) String() string {
+	if t.Known() {
+		return typeNames[t]
+	}
+	return "type-" + strconv.Itoa(int(t))
+}
+
+// ParseType is the inverse of String for the types this program knows.
+func ParseType(s string) (Type, error) {
+	for t, name := range typeNames {
+		if name == s && name != "" {
+			return Type(t), nil
+		}
+	}
+	return 0, fmt.Errorf("manifest: %q is no leaf type; expected one such as get, assemble or commit", s)
+}
+
+// MarshalText is String.
+func (t Type) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// UnmarshalText is ParseType.
+func (t *Type) UnmarshalText(b []byte) (err error) {
+	*t, err = ParseType(string(b))
+	return err
+}
+
+// Form says how much of a page was served.
+type Form uint8
+
+// The forms, from most to least text.
+const (
+	FormFull    Form = iota // the whole page
+	FormRange               // the byte ranges in Page.Ranges
+	FormSummary             // a summary page stood in for it; Page.Via names it
+	FormStub                // its header only; the text is one recall away
+)
+
+var formNames = [...]string{FormFull: "full", FormRange: "range", FormSummary: "summary", FormStub: "stub"}
+
+// String is the lower-case name.
+func (f Form) String() string {
+	if int(f) < len(formNames) {
+		return formNames[f]
+	}
+	return "form-" + strconv.Itoa(int(f))
+}
+
+// MarshalText is String.
+func (f Form) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
+
+// UnmarshalText is the inverse of String.
+func (f *Form) UnmarshalText(b []byte) error {
+	for i, name := range formNames {
+		if name == string(b) {
+			*f = Form(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("manifest: %q is no page form; expected full, range, summary or stub", b)
+}
+
+// Tag is the colour triage gave a page.
+type Tag uint8
+
+// The tags; TagNone is for reads that rank nothing.
+const (
+	TagNone Tag = iota
+	TagRed
+	TagYellow
+	TagGreen
+	TagBlack
+)
+
+var tagNames = [...]string{TagNone: "", TagRed: "red", TagYellow: "yellow", TagGreen: "green", TagBlack: "black"}
+
+// String is the lower-case name; empty for TagNone.
+func (t Tag) String() string {
+	if int(t) < len(tagNames) {
+		return tagNames[t]
+	}
+	return "tag-" + strconv.Itoa(int(t))
+}
+
+// MarshalText is String.
+func (t Tag) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// UnmarshalText is the inverse of String.
+func (t *Tag) UnmarshalText(b []byte) error {
+	for i, name := range tagNames {
+		if name == string(b) {
+			*t = Tag(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("manifest: %q is no tag; expected red, yellow, green, black or nothing", b)
+}
+
+// Score is a number of 0..1 in steps of 1/65535, so that a leaf has the same
+// bytes on every machine.
+type Score uint16
+
+// Quantise rounds f to the nearest step. Below 0 and NaN give 0, above 1 gives 1.
+func Quantise(f float64) Score {
+	switch {
+	case !(f > 0):
+		return 0
+	case f >= 1:
+		return math.MaxUint16
+	}
+	return Score(math.Round(f * math.MaxUint16))
+}
+
+// Float is the number a Score stands for.
+func (s Score) Float() float64 { return float64(s) / math.MaxUint16 }
+
+// MarshalJSON writes the number with five digits, enough to read the same step
+// back.
+func (s Score) MarshalJSON() ([]byte, error) {
+	return strconv.AppendFloat(nil, s.Float(), 'f', 5, 64), nil
+}
+
+// UnmarshalJSON reads a number of 0..1.
+func (s *Score) UnmarshalJSON(b []byte) error {
+	f, err := strconv.ParseFloat(string(b), 64)
+	if err != nil || f < 0 || f > 1 {
+		return fmt.Errorf("manifest: score %q is not a number of 0..1", b)
+	}
+	*s = Quantise(f)
+	return nil
+}
+
+// Digest is a salted or keyed digest made by the root package; JSON shows it in
+// hexadecimal. This package never makes one from contents.
+type Digest []byte
+
+// String is hexadecimal.
+func (d Digest) String() string { return hex.EncodeToString(d) }
+
+// MarshalText is String.
+func (d Digest) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText reads hexadecimal.
+func (d *Digest) UnmarshalText(b []byte) (err error) {
+	*d, err = hex.DecodeString(string(b))
+	return err
+}
+
+// Record is one audit leaf. Empty and nil mean the same; a decoded Record has
+// nil for every empty slice.
+type Record struct {
+	Index  uint64 `json:"index"` // position in the log; given by place, not part of the bytes
+	Type   Type   `json:"type"`
+	Trace  string `json:"trace"`            // ULID of this call
+	Parent string `json:"parent,omitempty"` // trace it belongs to: the assembly of a commit, the held batch's commit of an approval
+	Time   int64  `json:"time"`             // clock of the call, unix µs
+	Scope  string `json:"scope,omitempty"`
+	Actor  string `json:"actor,omitempty"`
+	LSN    uint64 `json:"lsn"` // snapshot of a read, or the LSN a commit got
+
+	ReadOnly   bool `json:"read_only,omitempty"`
+	ServeStale bool `json:"serve_stale,omitempty"` // dirty pages whose fetch failed might be served
+	Review     bool `json:"review,omitempty"`      // tier 4: a person should look
+
+	// What a read was asked and what it served.
+	Query    Digest      `json:"query,omitempty"` // keyed digest of the question
+	Session  string      `json:"session,omitempty"`
+	AsOf     int64       `json:"as_of,omitempty"` // unix µs
+	Budget   int         `json:"budget,omitempty"`
+	Reserve  int         `json:"reserve,omitempty"`
+	Tokens   int         `json:"tokens,omitempty"` // of everything served
+	Tier     int         `json:"tier,omitempty"`   // 1–4; 0 where nothing was fitted
+	Overflow string      `json:"overflow,omitempty"`
+	Preset   string      `json:"preset,omitempty"`
+	Counter  string      `json:"counter,omitempty"` // token counter by name
+	Renderer int         `json:"renderer,omitempty"`
+	Shape    string      `json:"shape,omitempty"`    // provider shape that was rendered
+	Rendered Digest      `json:"rendered,omitempty"` // digest of the rendered bytes
+	Pages    []Page      `json:"pages,omitempty"`    // in the order served
+	Excluded []Exclusion `json:"excluded,omitempty"`
+
+	// How a transaction ended.
+	Batch      string     `json:"batch,omitempty"` // id of the batch
+	From       string     `json:"from,omitempty"`  // held batch that was approved or rejected
+	Status     string     `json:"status,omitempty"`
+	Reason     string     `json:"reason,omitempty"` // why held, refused or dropped
+	Confidence float64    `json:"confidence,omitempty"`
+	Gate       float64    `json:"gate,omitempty"` // the gate it was held against
+	By         string     `json:"by,omitempty"`   // who gave the verdict
+	Evaluator  string     `json:"evaluator,omitempty"`
+	Note       string     `json:"note,omitempty"`
+	Writes     []Write    `json:"writes,omitempty"`
+	Stale      []Stale    `json:"stale,omitempty"`
+	Conflicts  []Conflict `json:"conflicts,omitempty"`
+
+	// Events of the database.
+	Action string `json:"action,omitempty"` // what a directive, pass or gc did
+	Cut    uint64 `json:"cut,omitempty"`    // recovered: LSN after which the log was cut
+	Lost   uint64 `json:"lost,omitempty"`   // recovered: bytes that were cut
+	Size   uint64 `json:"size,omitempty"`   // restored: leaves the backup vouched for
+	Root   Digest `json:"root,omitempty"`   // restored: their root
+}
+
+// Page is one page version in a read leaf. Its digest stands in the leaf of the
+// commit that wrote the version (Log.Written).
+type Page struct {
+	Num     uint64      `json:"num"`
+	Version uint32      `json:"version"`
+	Form    Form        `json:"form"`
+	Ranges  [][2]uint32 `json:"ranges,omitempty"` // half-open byte ranges, ascending; FormRange only
+	Tokens  int         `json:"tokens"`           // as served
+
+	Score    Score `json:"score"` // what it was ranked by; R, P and S are its parts
+	R        Score `json:"r"`     // recency
+	P        Score `json:"p"`     // provenance
+	S        Score `json:"s"`     // semantic: lexical, vector or both
+	LexOwn   Score `json:"lex_own,omitempty"`
+	LexNear  Score `json:"lex_near,omitempty"`  // from neighbours
+	LexGroup Score `json:"lex_group,omitempty"` // from its group
+
+	Tag       Tag    `json:"tag,omitempty"`
+	Reason    string `json:"reason,omitempty"`    // short code: why it is in, or out
+	Dirty     bool   `json:"dirty,omitempty"`     // its source had moved on when it was read
+	Refetched bool   `json:"refetched,omitempty"` // and was fetched anew
+	Stale     bool   `json:"stale,omitempty"`     // and was served all the same, by wish
+	Via       uint64 `json:"via,omitempty"`       // page number of the superseded hit or of the summary that led here
+}
+
+// Exclusion is one reason for leaving pages out, how many, and the nearest of
+// them by score.
+type Exclusion struct {
+	Reason  string `json:"reason"`
+	Count   int    `json:"count"`
+	Nearest []Page `json:"nearest,omitempty"`
+}
+
+// Write is one page version a commit wrote, deleted or touched. It is the only
+// place where a version's digest stands.
+type Write struct {
+	Num     uint64 `json:"num"`
+	Ref     string `json:"ref"`
+	Version uint32 `json:"version"`
+	Digest  Digest `json:"digest,omitempty"`
+	Deleted bool   `json:"deleted,omitempty"`
+	Touch   bool   `json:"touch,omitempty"` // repeated a live page word for word; no new version
+}
+
+// Stale is a page version a transaction saw that was no longer the current one
+// when it ended.
+type Stale struct {
+	Num    uint64 `json:"num"`
+	Seen   uint32 `json:"seen"`
+	Now    uint32 `json:"now,omitempty"` // 0: expired or deleted
+	Reason string `json:"reason,omitempty"`
+}
+
+// Conflict is an artefact whose newest version was not the expected one. LSN 0
+// means absent.
+type Conflict struct {
+	Ref    string `json:"ref"`
+	Expect uint64 `json:"expect"`
+	Found  uint64 `json:"found"`
+}
