@@ -1,0 +1,69 @@
+// Package lexical finds pages by their words: analysis of text, an inverted
+// index, and a score that joins BM25 of a page with that of its neighbours and
+// of its group.
+//
+// The index is a tail in memory above a list of immutable segments. Segments
+// are rows of a key-value store that the owner gives at each call; the package
+// opens no file, starts no goroutine and reads no clock. What Search returns
+// depends on the pages that were added and removed and on nothing else: not on
+// the moment of a checkpoint, not on merges, not on the order of the batches.
+//
+// An Index has one owner with one read-write lock: Add, Remove and Apply run
+// under its write lock, Search, Stats and Check under its read lock. Checkpoint
+// takes a snapshot by itself and may run under no lock at all.
+package lexical
+
+import "errors"
+
+// AnalyzerVersion names the rules of Analyze. Indexes made by other rules cannot
+// be searched: Open returns ErrAnalyzer for them.
+const AnalyzerVersion = "en/1"
+
+var (
+	// ErrCorrupt is wrapped by every error that says a row is damaged.
+	ErrCorrupt = errors.New("lexical: segment row is corrupt; rebuild the index from the pages with Reset and Add")
+	// ErrAnalyzer is returned by Open when the segments were made by another
+	// analyzer. Reset drops them; the owner then adds its pages again.
+	ErrAnalyzer = errors.New("lexical: segments were made by another analyzer; rebuild the index from the pages with Reset and Add")
+)
+
+// Rows is the read side of the owner's store, e.g. a read transaction of bbolt.
+// Returned slices are valid only during the call that passed the Rows.
+type Rows interface {
+	// Get returns the value of key, nil when there is none.
+	Get(key []byte) []byte
+	// Scan calls fn for every key with the prefix in ascending order until fn
+	// returns false.
+	Scan(prefix []byte, fn func(k, v []byte) bool)
+}
+
+// Writer is a write transaction of the owner's store. The package never writes
+// while it scans.
+type Writer interface {
+	Rows
+	Put(k, v []byte) error
+	Delete(k []byte) error
+}
+
+// Corpus answers for the pages behind the postings. It is called under the
+// owner's read lock, many times a query, and must be cheap.
+type Corpus interface {
+	// Resolve gives the live page that answers for a page version: itself, or
+	// its successor when it was superseded. ok is false when the page may not be
+	// shown: deleted, expired, excluded, of another scope.
+	Resolve(num uint64) (live uint64, ok bool)
+	// Group gives the place of a live page among its neighbours; group 0: none.
+	Group(live uint64) (group uint64, pos int)
+	// At gives the live page at a position of a group's order; ok is false for
+	// a gap and for a page that Resolve would not show.
+	At(group uint64, pos int) (live uint64, ok bool)
+}
+
+// Doc is one page version, named by its page number: 1, 2, 3 … in the order of
+// writing, never used again.
+type Doc struct {
+	Num      uint64
+	Scope    uint32 // the owner's number of the scope
+	Group    uint64 // the owner's number of the group, 0 for none
+	Analysis Analysis
+}

@@ -1,0 +1,70 @@
+package triage
+
+import "fmt"
+
+// Provenance says who wrote a page: an order of trust, not of visibility. A
+// greater value is trusted more; the zero value is no provenance and is trusted
+// least.
+type Provenance uint8
+
+// The provenances, least trusted first.
+const (
+	Scratch   Provenance = iota + 1 // an agent's own note, not judged by anybody
+	Tool                            // what a tool returned
+	Validated                       // written by an agent, let through by the commit gate
+	Chunk                           // a document, or the words of the user
+	Verified                        // checked by a person
+)
+
+var provenances = [...]struct {
+	name  string
+	trust float64
+}{
+	Scratch:   {"scratch", .1},
+	Tool:      {"tool", .4},
+	Validated: {"validated", .5},
+	Chunk:     {"chunk", .7},
+	Verified:  {"human-verified", 1},
+}
+
+// Trust is the number of a provenance in scores, 0 to 1.
+func (p Provenance) Trust() float64 {
+	if !p.Valid() {
+		return 0
+	}
+	return provenances[p].trust
+}
+
+// Valid reports whether p is one of the named provenances.
+func (p Provenance) Valid() bool { return p >= Scratch && p <= Verified }
+
+// String is the name that ParseProvenance reads.
+func (p Provenance) String() string {
+	if !p.Valid() {
+		return fmt.Sprintf("provenance(%d)", uint8(p))
+	}
+	return provenances[p].name
+}
+
+// ParseProvenance reads a name made by String.
+func ParseProvenance(s string) (Provenance, error) {
+	for p := Scratch; p <= Verified; p++ {
+		if provenances[p].name == s {
+			return p, nil
+		}
+	}
+	return 0, fmt.Errorf("triage: %q is no provenance; use scratch, tool, validated, chunk or human-verified", s)
+}
+
+// Lowest is the provenance of what derives from all of ps: the least trusted of
+// them, zero for none.
+func Lowest(ps ...Provenance) Provenance {
+	if len(ps) == 0 {
+		return 0
+	}
+	low := ps[0]
+	for _, p := range ps[1:] {
+		low = min(low, p)
+	}
+	return low
+}
