@@ -1,0 +1,432 @@
+package ctxpage
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// catalogue knows every page of the database: a column of plain numbers for each, no pointers, so that a million
+// pages are nothing to the garbage collector. It is rebuilt on open from the head rows of bbolt and the redo of the
+// log, and changed only by install, in LSN order.
+//
+// mu comes after the sequencer and before the page table in the lock order. It is never held during I/O, nor while
+// anything of the host's runs.
+type catalogue struct {
+	mu     sync.RWMutex
+	lsn    uint64
+	scopes []scopeCol // by number-1
+	byName map[string]uint32
+	arts   []artCol  // by number-1
+	pages  []pageCol // by number-1; art 0: gone
+	many   map[uint64][]uint64
+	groups []groupCol // by number-1
+	keys   []byte     // arena of ids
+	table  []uint32   // open addressing: art numbers by hash of (scope, id)
+	used   int
+	named  map[artKey]uint64 // groups by scope and name
+
+	live      int // artefacts
+	livePages int
+	versions  int
+}
+
+type artKey struct {
+	scope uint32
+	id    string
+}
+
+type scopeCol struct {
+	name    string
+	classes [int(HumanVerified) + 1]class
+	pinned  []uint64
+	arts    int
+}
+
+// class is the live pages of one scope and provenance.
+type class struct {
+	recent  order // by current-as-of
+	expiry  order // those that expire
+	retired int   // live pages of artefacts that another artefact supersedes
+}
+
+type artCol struct {
+	keyAt   uint64
+	lsn     uint64
+	first   uint64 // number of page 1; the rest in many
+	group   uint64
+	by      uint64 // artefact that supersedes it
+	putAt   int64
+	scope   uint32
+	version uint32
+	pages   uint32
+	keyLen  uint16
+	flags   uint8
+}
+
+type pageCol struct {
+	art     uint64
+	lsn     uint64
+	end     uint64 // LSN that ended it; 0: current
+	next    uint64 // page that answers for it; 0: none
+	asOf    int64
+	expires int64
+	seq     int64
+	page    uint32
+	version uint32 // of the artefact in which it appeared
+	head    uint32 // newest version of the artefact that has it
+	tokens  uint32
+	scope   uint32
+	kind    Kind
+	prov    Provenance
+	flags   uint8
+}
+
+type groupCol struct {
+	scope   uint32
+	name    string
+	members []uint64 // live pages by (seq, artefact, page)
+}
+
+func newCatalogue() *catalogue {
+	return &catalogue{byName: map[string]uint32{}, many: map[uint64][]uint64{}, named: map[artKey]uint64{}, table: make([]uint32, 64)}
+}
+
+func (c *catalogue) addScope(num uint32, name string) {
+	for len(c.scopes) < int(num) {
+		c.scopes = append(c.scopes, scopeCol{})
+	}
+	c.scopes[num-1].name = name
+	c.byName[name] = num
+}
+
+func (c *catalogue) addGroup(num uint64, scope uint32, name string) {
+	for uint64(len(c.groups)) < num {
+		c.groups = append(c.groups, groupCol{})
+	}
+	c.groups[num-1].scope, c.groups[num-1].name = scope, name
+	c.named[artKey{scope, name}] = num
+}
+
+func (c *catalogue) scopeName(num uint32) string {
+	if num == 0 || int(num) > len(c.scopes) {
+		return ""
+	}
+	return c.scopes[num-1].name
+}
+
+// chain gives the numbers of the scopes that exist, nearest first.
+func (c *catalogue) chain(scopes Scopes) []uint32 {
+	nums := make([]uint32, 0, len(scopes))
+	for _, s := range scopes {
+		if n := c.byName[s]; n != 0 {
+			nums = append(nums, n)
+		}
+	}
+	return nums
+}
+
+func (c *catalogue) art(num uint64) *artCol   { return &c.arts[num-1] }
+func (c *catalogue) page(num uint64) *pageCol { return &c.pages[num-1] }
+
+func (c *catalogue) id(a *artCol) string {
+	return string(c.keys[a.keyAt : a.keyAt+uint64(a.keyLen)])
+}
+
+func keyHash(scope uint32, id string) uint64 {
+	var d xxhash.Digest
+	d.ResetWithSeed(uint64(scope))
+	d.WriteString(id)
+	return d.Sum64()
+}
+
+// lookup finds an artefact by its key; 0: none.
+func (c *catalogue) lookup(scope uint32, id string) uint64 {
+	mask := uint64(len(c.table) - 1)
+	for i := keyHash(scope, id) & mask; c.table[i] != 0; i = (i + 1) & mask {
+		a := c.art(uint64(c.table[i]))
+		if a.scope == scope && int(a.keyLen) == len(id) && string(c.keys[a.keyAt:a.keyAt+uint64(a.keyLen)]) == id {
+			return uint64(c.table[i])
+		}
+	}
+	return 0
+}
+
+func (c *catalogue) addKey(num uint64, scope uint32, id string) {
+	if 4*(c.used+1) > 3*len(c.table) {
+		c.grow()
+	}
+	a := c.art(num)
+	a.scope, a.keyAt, a.keyLen = scope, uint64(len(c.keys)), uint16(len(id))
+	c.keys = append(c.keys, id...)
+	c.place(num, keyHash(scope, id))
+	c.used++
+}
+
+func (c *catalogue) place(num, hash uint64) {
+	mask := uint64(len(c.table) - 1)
+	i := hash & mask
+	for c.table[i] != 0 {
+		i = (i + 1) & mask
+	}
+	c.table[i] = uint32(num)
+}
+
+func (c *catalogue) grow() {
+	c.table = make([]uint32, 2*len(c.table))
+	for i := range c.arts {
+		if a := &c.arts[i]; a.keyLen > 0 {
+			c.place(uint64(i+1), keyHash(a.scope, c.id(a)))
+		}
+	}
+}
+
+// nums gives the pages of an artefact's newest version. The slice is the catalogue's own.
+func (c *catalogue) nums(num uint64) []uint64 {
+	a := c.art(num)
+	if a.pages > 1 {
+		return c.many[num]
+	}
+	if a.pages == 1 {
+		return []uint64{a.first}
+	}
+	return nil
+}
+
+// install makes a head the newest version of its artefact. Heads of one artefact come in the order of their versions.
+func (c *catalogue) install(t *hot, rows []PageRow, supersedes []string) {
+	for uint64(len(c.arts)) < t.art {
+		c.arts = append(c.arts, artCol{})
+	}
+	a := c.art(t.art)
+	if a.keyLen == 0 {
+		c.addKey(t.art, t.scope, string(t.id))
+		a = c.art(t.art)
+	}
+	old := slices.Clone(c.nums(t.art))
+	for _, n := range old {
+		c.unlink(n)
+	}
+	if wasLive := len(old) > 0; wasLive != (len(rows) > 0) {
+		d := 1
+		if wasLive {
+			d = -1
+		}
+		c.live += d
+		c.scopes[t.scope-1].arts += d
+	}
+	// A put after a supersession is newer than it, and stands again.
+	a.version, a.lsn, a.flags, a.group, a.putAt, a.by = t.version, t.lsn, t.flags, t.group, t.putAt, 0
+	c.setNums(t.art, rows)
+	for i := range rows {
+		c.setPage(t, &rows[i], uint32(i+1))
+	}
+	c.end(t, old, rows)
+	for i := range rows {
+		c.link(rows[i].Num)
+	}
+	for _, id := range supersedes {
+		c.supersede(t.scope, id, t.art, t.lsn)
+	}
+}
+
+func (c *catalogue) setNums(art uint64, rows []PageRow) {
+	a := c.art(art)
+	delete(c.many, art)
+	a.pages, a.first = uint32(len(rows)), 0
+	if len(rows) > 0 {
+		a.first = rows[0].Num
+	}
+	if len(rows) > 1 {
+		nums := make([]uint64, len(rows))
+		for i := range rows {
+			nums[i] = rows[i].Num
+		}
+		c.many[art] = nums
+	}
+}
+
+func (c *catalogue) setPage(t *hot, r *PageRow, page uint32) {
+	for uint64(len(c.pages)) < r.Num {
+		c.pages = append(c.pages, pageCol{})
+	}
+	p := c.page(r.Num)
+	if p.art == 0 {
+		c.versions++
+	}
+	*p = pageCol{
+		art: t.art, lsn: r.LSN, asOf: t.asOf, expires: t.expires, seq: t.seq, page: page, version: r.Version, head: t.version,
+		tokens: r.Tokens, scope: t.scope, kind: t.kind, prov: t.provenance, flags: t.flags,
+	}
+	if p.asOf == 0 {
+		p.asOf = t.putAt
+	}
+}
+
+// end closes the page versions that the new head no longer has and names their successors: the page in the same
+// place, or the last one when the artefact got shorter.
+func (c *catalogue) end(t *hot, old []uint64, rows []PageRow) {
+	for i, n := range old {
+		if i < len(rows) && rows[i].Num == n {
+			continue
+		}
+		if slices.ContainsFunc(rows, func(r PageRow) bool { return r.Num == n }) {
+			continue
+		}
+		p := c.page(n)
+		p.end = t.lsn
+		if len(rows) > 0 {
+			p.next = rows[min(i, len(rows)-1)].Num
+		}
+	}
+}
+
+// supersede retires another artefact of the scope in favour of one written after it. It holds until the retired one
+// is put again, and also when its successor is deleted: what was replaced does not come back by itself.
+func (c *catalogue) supersede(scope uint32, id string, by, lsn uint64) {
+	num := c.lookup(scope, id)
+	if num == 0 || num == by || c.art(num).lsn >= lsn {
+		return
+	}
+	for _, n := range c.nums(num) {
+		c.unlink(n)
+	}
+	c.art(num).by = by
+	for _, n := range c.nums(num) {
+		c.link(n)
+	}
+}
+
+// link enters a live page into the lists of its class and group, unlink takes it out.
+func (c *catalogue) link(num uint64) {
+	p := c.page(num)
+	s := &c.scopes[p.scope-1]
+	cl := &s.classes[p.prov]
+	c.livePages++
+	if c.art(p.art).by != 0 {
+		cl.retired++
+	} else {
+		cl.recent.insert(p.asOf, num)
+		if p.expires != 0 {
+			cl.expiry.insert(p.expires, num)
+		}
+		if p.flags&flagPinned != 0 {
+			s.pinned = append(s.pinned, num)
+		}
+	}
+	if g := c.art(p.art).group; g != 0 {
+		m := &c.groups[g-1].members
+		at, found := slices.BinarySearchFunc(*m, num, c.compareMembers)
+		if !found {
+			*m = slices.Insert(*m, at, num)
+		}
+	}
+}
+
+func (c *catalogue) unlink(num uint64) {
+	p := c.page(num)
+	s := &c.scopes[p.scope-1]
+	cl := &s.classes[p.prov]
+	c.livePages--
+	if c.art(p.art).by != 0 {
+		cl.retired--
+	} else {
+		cl.recent.remove(p.asOf, num)
+		if p.expires != 0 {
+			cl.expiry.remove(p.expires, num)
+		}
+		if p.flags&flagPinned != 0 {
+			s.pinned = slices.DeleteFunc(s.pinned, func(n uint64) bool { return n == num })
+		}
+	}
+	if g := c.art(p.art).group; g != 0 {
+		m := &c.groups[g-1].members
+		if at, found := slices.BinarySearchFunc(*m, num, c.compareMembers); found {
+			*m = slices.Delete(*m, at, at+1)
+		}
+	}
+}
+
+func (c *catalogue) compareMembers(a, b uint64) int {
+	x, y := c.page(a), c.page(b)
+	return cmp.Or(cmp.Compare(x.seq, y.seq), cmp.Compare(x.art, y.art), cmp.Compare(x.page, y.page), cmp.Compare(a, b))
+}
+
+// resolve follows a page version to the live page that answers for it as of an LSN (0: now): its successor, or, where
+// the artefact was superseded as a whole, the page of the one that replaced it. 0: nobody answers.
+func (c *catalogue) resolve(num, asOf uint64) uint64 {
+	for hops := 0; hops < 1000; hops++ {
+		if num == 0 || num > uint64(len(c.pages)) {
+			return 0
+		}
+		p := c.page(num)
+		switch {
+		case p.art == 0 || asOf != 0 && p.lsn > asOf:
+			return 0
+		case p.end != 0 && (asOf == 0 || p.end <= asOf):
+			num = p.next
+			continue
+		case c.art(p.art).by == 0:
+			return num
+		}
+		num = c.art(c.art(p.art).by).first
+	}
+	return 0
+}
+
+// excluded gives the rule that keeps a live page out of a context, "" when none does.
+func (c *catalogue) excluded(p *pageCol, q *CandidateQuery, session uint64) string {
+	if p.expires != 0 && p.expires <= micros(q.Now) {
+		return reasonExpired
+	}
+	if p.prov < q.Floor && (session == 0 || c.art(p.art).group != session) {
+		return reasonFloor
+	}
+	if len(q.Kinds) > 0 && !slices.Contains(q.Kinds, p.kind) {
+		return reasonKind
+	}
+	return ""
+}
+
+// count says how many live pages of the chain each exclusion keeps out, without looking at the pages.
+func (c *catalogue) count(chain []uint32, q *CandidateQuery) (expired, floor, retired int) {
+	now := micros(q.Now)
+	for _, n := range chain {
+		for prov := range c.scopes[n-1].classes {
+			cl := &c.scopes[n-1].classes[prov]
+			dead := cl.expiry.upTo(now)
+			expired += dead
+			retired += cl.retired
+			if Provenance(prov) < q.Floor {
+				floor += cl.recent.n - dead
+			}
+		}
+	}
+	return expired, floor, retired
+}
+
+// list gives up to limit artefact numbers of a scope by id, after the id given, with a prefix.
+func (c *catalogue) list(scope uint32, prefix, after string, deleted bool, limit int) []uint64 {
+	var out []uint64
+	byID := func(a, b uint64) int { return strings.Compare(c.id(c.art(a)), c.id(c.art(b))) }
+	for i := range c.arts {
+		a := &c.arts[i]
+		if a.scope != scope || a.keyLen == 0 || !deleted && a.pages == 0 {
+			continue
+		}
+		key := c.keys[a.keyAt : a.keyAt+uint64(a.keyLen)]
+		if string(key) <= after && after != "" || !strings.HasPrefix(string(key), prefix) {
+			continue
+		}
+		out = append(out, uint64(i+1))
+		if len(out) >= 2*limit+64 {
+			slices.SortFunc(out, byID)
+			out = out[:limit]
+		}
+	}
+	slices.SortFunc(out, byID)
+	return out[:min(limit, len(out))]
+}

@@ -1,0 +1,479 @@
+package ctxpage
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"go.etcd.io/bbolt"
+
+	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/wal"
+)
+
+// When the background work acts.
+const (
+	syncEvery        = 50 * time.Millisecond // audit leaves are synced within 100 ms
+	checkpointBytes  = 16 << 20              // unflushed bytes that start a checkpoint
+	checkpointAge    = 10 * time.Second      // age of the oldest unflushed row that starts one
+	throttleBytes    = 128 << 20             // from here commits are slowed down, gradually
+	markEvery        = 1024                  // leaves
+	rotateAfterBytes = 8 << 20               // a log larger than this starts a new segment at a checkpoint
+)
+
+// background syncs what reads wrote, and checkpoints. It ends with Close.
+func (s *fileStore) background() {
+	defer s.done.Done()
+	tick := time.NewTicker(syncEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-tick.C:
+		}
+		if s.failure() != nil {
+			return
+		}
+		if s.log.Durable() < s.log.Last() {
+			if err := s.log.Sync(context.Background(), s.log.Last()); err != nil {
+				s.fail(err)
+				return
+			}
+		}
+		if s.due() {
+			// A failed checkpoint leaves everything in the log; the next commit or Close reports it.
+			if _, err := s.checkpoint(context.Background(), s.stop); err != nil {
+				s.fail(err)
+				return
+			}
+		}
+	}
+}
+
+func (s *fileStore) due() bool {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	return s.over.bytes > checkpointBytes || s.over.rows() > 0 && time.Since(s.over.since) > checkpointAge
+}
+
+// checkpoint brings the log's effect into bbolt and cuts the front of the log:
+//
+//	freeze    the overlay becomes the old one; new commits fill a new one        cat.mu, briefly
+//	archive   audit leaves up to there go to the archive, synced                 no lock of the store
+//	apply     rows, segments and the applied LSN in one bbolt transaction        no lock of the store
+//	release   the old overlay goes, the index takes its new segments             cat.mu, briefly
+//	cut       segments of the log below the checkpoint before this one go
+//
+// A crash between any two of them is healed by redo: the log still holds everything above the LSN that bbolt names, and
+// one checkpoint more, because bbolt falls back to its older meta page in silence when the newest is damaged.
+func (s *fileStore) checkpoint(ctx context.Context, _ <-chan struct{}) (JobReport, error) {
+	s.ckptMu.Lock()
+	defer s.ckptMu.Unlock()
+	return s.checkpointLocked(ctx)
+}
+
+func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err error) {
+	if s.opts.readOnly {
+		return rep, ErrReadOnly
+	}
+	if err := s.failure(); err != nil {
+		return rep, err
+	}
+	o := s.freeze()
+	leaves := s.durableLeaves()
+	if err := s.man.Archive(ctx, leaves); err != nil {
+		return rep, logError(err)
+	}
+	if o.rows() == 0 {
+		s.release(lexical.Swap{}, nil)
+		return rep, s.cutLog(&rep)
+	}
+	if err := s.sameFile(); err != nil {
+		return rep, err
+	}
+	next := s.sys
+	next.PrevSeq, next.Applied, next.Seq = s.sys.Seq, o.lsn, o.seq
+	var swap lexical.Swap
+	err = s.update(func(tx *bbolt.Tx) (err error) {
+		if swap, err = s.idx.Checkpoint(boltRows{tx.Bucket(bucketSeg)}, false); err != nil {
+			return err
+		}
+		if err := applyOverlay(tx, o); err != nil {
+			return err
+		}
+		b, err := encodeSys(next)
+		if err != nil {
+			return err
+		}
+		return tx.Bucket(bucketSys).Put(sysKey, b)
+	})
+	if err != nil {
+		return rep, fmt.Errorf("ctxpage: checkpoint: %w", err)
+	}
+	s.release(swap, &next)
+	s.ckpts.Add(1)
+	rep.Applied, rep.Rows, rep.Bytes = o.lsn, o.rows(), int64(o.bytes)
+	return rep, s.cutLog(&rep)
+}
+
+// update runs a bbolt write transaction; a fault in the mapped file becomes an error.
+func (s *fileStore) update(fn func(tx *bbolt.Tx) error) (err error) {
+	defer recoverBolt(s.opts.path, &err)
+	return s.bolt.Update(fn)
+}
+
+// freeze makes the overlay the old one. It is not changed any more, so it may be read without a lock.
+func (s *fileStore) freeze() *overlay {
+	s.cat.mu.Lock()
+	defer s.cat.mu.Unlock()
+	if s.old == nil { // a checkpoint that failed left one behind: it is tried again first
+		s.old, s.over = s.over, newOverlay()
+		s.over.lsn, s.over.seq, s.over.leaves = s.old.lsn, s.old.seq, s.old.leaves
+	}
+	return s.old
+}
+
+func (s *fileStore) release(swap lexical.Swap, sys *sysRow) {
+	s.cat.mu.Lock()
+	defer s.cat.mu.Unlock()
+	if sys != nil {
+		s.sys = *sys
+		s.idx.Apply(swap)
+	}
+	s.old = nil
+}
+
+// durableLeaves counts the leaves whose records are synced.
+func (s *fileStore) durableLeaves() uint64 {
+	s.seq.mu.Lock()
+	size, last := s.man.Size(), s.log.Last()
+	s.seq.mu.Unlock()
+	if err := s.log.Sync(context.Background(), last); err != nil {
+		return s.man.Archived()
+	}
+	return size
+}
+
+// sameFile refuses to write when the path no longer leads to the file that is open: a second writer may have it.
+func (s *fileStore) sameFile() error {
+	open, err := s.file.Stat()
+	if err != nil {
+		return fmt.Errorf("ctxpage: stat: %w", err)
+	}
+	now, err := os.Lstat(s.opts.path)
+	if err != nil || !os.SameFile(open, now) {
+		return &CorruptError{File: s.opts.path, Err: fmt.Errorf("the file was replaced or removed while it was open"),
+			Hint: "close, put the right file in place, and open again; the log still has what is missing"}
+	}
+	return nil
+}
+
+// cutLog removes the segments that neither redo nor the archive needs. A mark is written first: it vouches for the
+// synced size, so that a later cut below it is told from a torn end.
+func (s *fileStore) cutLog(rep *JobReport) error {
+	if err := s.mark(); err != nil {
+		return err
+	}
+	if s.log.Size() > rotateAfterBytes {
+		if err := s.log.Rotate(); err != nil {
+			return s.fail(err)
+		}
+	}
+	n, err := s.log.DropBefore(min(s.sys.PrevSeq, s.sys.Seq) + 1)
+	rep.Segments = n
+	if err != nil {
+		return fmt.Errorf("ctxpage: cut the log: %w", err)
+	}
+	return nil
+}
+
+// mark writes {synced size, root, frontier} into the log when there are leaves the last mark does not cover.
+func (s *fileStore) mark() error {
+	if !s.appended.Swap(false) {
+		return nil
+	}
+	size := s.durableLeaves()
+	body, err := s.man.Mark(size)
+	if err != nil {
+		return err
+	}
+	s.seq.mu.Lock()
+	_, err = s.log.Enqueue(wal.KindMark, body)
+	s.seq.mu.Unlock()
+	if err != nil {
+		return enqueueError(err)
+	}
+	return nil
+}
+
+// applyOverlay writes the rows in key order, which keeps bbolt's pages dense.
+func applyOverlay(tx *bbolt.Tx, o *overlay) error {
+	meta := tx.Bucket(bucketMeta)
+	for _, n := range o.scopes {
+		if err := putRow(meta, 'm', scopeRowKey(n.num), []byte(n.name)); err != nil {
+			return err
+		}
+	}
+	for _, g := range o.groups {
+		v := append(binary.BigEndian.AppendUint32(nil, g.scope), g.name...)
+		if err := putRow(meta, 'm', groupRowKey(g.num), v); err != nil {
+			return err
+		}
+	}
+	heads := make([]headKey, 0, len(o.heads))
+	for k := range o.heads {
+		heads = append(heads, k)
+	}
+	slices.SortFunc(heads, func(a, b headKey) int { return cmp.Or(cmp.Compare(a.art, b.art), cmp.Compare(a.version, b.version)) })
+	for _, k := range heads {
+		if err := putRow(meta, 'm', headRowKey(k), o.heads[k]); err != nil {
+			return err
+		}
+	}
+	content := tx.Bucket(bucketContent)
+	content.FillPercent = .9 // page numbers only grow
+	for _, num := range sortedKeys(o.texts) {
+		if err := putRow(content, 'c', textRowKey(num), []byte(o.texts[num])); err != nil {
+			return err
+		}
+	}
+	return applySmall(tx, o)
+}
+
+func applySmall(tx *bbolt.Tx, o *overlay) error {
+	state := tx.Bucket(bucketState)
+	for _, k := range sortedKeys(o.state) {
+		if o.state[k] == nil {
+			if err := state.Delete([]byte(k)); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := putRow(state, 's', []byte(k), o.state[k]); err != nil {
+			return err
+		}
+	}
+	for _, r := range []struct {
+		bucket []byte
+		tag    byte
+		rows   map[ulid.ULID][]byte
+	}{{bucketHeld, 'd', o.held}, {bucketTxn, 't', o.result}} {
+		b := tx.Bucket(r.bucket)
+		ids := make([]ulid.ULID, 0, len(r.rows))
+		for id := range r.rows {
+			ids = append(ids, id)
+		}
+		slices.SortFunc(ids, ulid.ULID.Compare)
+		for _, id := range ids {
+			if err := putRow(b, r.tag, id[:], r.rows[id]); err != nil {
+				return err
+			}
+		}
+	}
+	return forgetOutcomes(tx.Bucket(bucketTxn), o)
+}
+
+// forgetOutcomes drops the outcomes of ids that are refused by now anyway. The newest id of the overlay is the clock.
+func forgetOutcomes(b *bbolt.Bucket, o *overlay) error {
+	var newest uint64
+	for id := range o.result {
+		newest = max(newest, id.Time())
+	}
+	keep := uint64((outcomeDays + 24*time.Hour) / time.Millisecond)
+	if newest < keep {
+		return nil
+	}
+	var limit ulid.ULID
+	if err := limit.SetTime(newest - keep); err != nil {
+		return err
+	}
+	var drop [][]byte
+	c := b.Cursor()
+	for k, _ := c.First(); k != nil && ulid.ULID(k).Compare(limit) < 0; k, _ = c.Next() {
+		drop = append(drop, slices.Clone(k))
+	}
+	for _, k := range drop {
+		if err := b.Delete(k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func putRow(b *bbolt.Bucket, tag byte, key, value []byte) error {
+	return b.Put(key, seal(tag, key, value))
+}
+
+// Head syncs the log and gives the head over every leaf in it.
+func (s *fileStore) Head(ctx context.Context) (manifest.Head, error) {
+	if !s.opts.readOnly {
+		if err := s.writable(); err != nil {
+			return manifest.Head{}, err
+		}
+		if err := s.log.Sync(ctx, s.log.Last()); err != nil {
+			return manifest.Head{}, s.syncError(ctx, err)
+		}
+	}
+	size := s.man.Size()
+	root, err := s.man.Root(size)
+	return manifest.Head{DB: s.sys.ID, Size: size, Root: root, Time: micros(s.opts.now())}, err
+}
+
+// Maintain: see the Store interface.
+func (s *fileStore) Maintain(ctx context.Context, job Job) (JobReport, error) {
+	if s.closed.Load() {
+		return JobReport{}, ErrClosed
+	}
+	switch job.Kind {
+	case JobCheckpoint:
+		return s.checkpoint(ctx, nil)
+	case JobBackup:
+		return s.backup(ctx, job)
+	case JobCheck:
+		return s.check(ctx, job)
+	}
+	return JobReport{}, s.log.Sync(ctx, s.log.Last())
+}
+
+// backup copies the database into files of the same kind at another path: the copy is a database. Checkpoints wait, so
+// bbolt, archive and the front of the log stand still; commits go on, and the copy ends with some whole prefix of them.
+func (s *fileStore) backup(ctx context.Context, job Job) (rep JobReport, err error) {
+	if _, err := os.Lstat(job.Path); err == nil {
+		return rep, fmt.Errorf("ctxpage: backup: %s exists; name a path that does not", job.Path)
+	}
+	s.ckptMu.Lock()
+	defer s.ckptMu.Unlock()
+	if !s.opts.readOnly {
+		if rep, err = s.checkpointLocked(ctx); err != nil {
+			return rep, err
+		}
+		if err := s.log.Sync(ctx, s.log.Last()); err != nil {
+			return rep, s.syncError(ctx, err)
+		}
+	}
+	defer func() {
+		if err != nil {
+			removeDatabase(job.Path)
+		}
+	}()
+	progress := job.Progress
+	if progress == nil {
+		progress = func(string, uint64, uint64) {}
+	}
+	for _, dir := range []string{"-manifest", "-wal"} {
+		n, err := copyDir(ctx, s.opts.path+dir, job.Path+dir, func(done, total uint64) { progress("copy"+dir, done, total) })
+		if err != nil {
+			return rep, err
+		}
+		rep.Bytes += n
+	}
+	n, err := s.copyBolt(job.Path, progress)
+	rep.Bytes += n
+	if err != nil {
+		return rep, err
+	}
+	return rep, s.opts.fs.SyncDir(filepath.Dir(job.Path))
+}
+
+func (s *fileStore) copyBolt(path string, progress func(string, uint64, uint64)) (n int64, err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|oNoFollow, 0o600)
+	if err != nil {
+		return 0, fmt.Errorf("ctxpage: backup: %w", err)
+	}
+	err = s.view(func(tx *bbolt.Tx) (err error) {
+		n, err = tx.WriteTo(f)
+		progress("copy pages", uint64(n), uint64(tx.Size()))
+		return err
+	})
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return n, err
+}
+
+// copyDir copies the regular files of a directory as long as they are now, synced.
+func copyDir(ctx context.Context, from, to string, progress func(done, total uint64)) (int64, error) {
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return 0, fmt.Errorf("ctxpage: copy: %w", err)
+	}
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return 0, fmt.Errorf("ctxpage: copy: %w", err)
+	}
+	var total int64
+	for i, e := range entries {
+		if err := ctx.Err(); err != nil {
+			return total, err
+		}
+		if !e.Type().IsRegular() {
+			continue
+		}
+		n, err := copyFile(filepath.Join(from, e.Name()), filepath.Join(to, e.Name()))
+		if err != nil {
+			return total, err
+		}
+		total += n
+		progress(uint64(i+1), uint64(len(entries)))
+	}
+	return total, syncDirectory(to)
+}
+
+func copyFile(from, to string) (n int64, err error) {
+	src, err := os.OpenFile(from, os.O_RDONLY|oNoFollow, 0)
+	if err != nil {
+		return 0, fmt.Errorf("ctxpage: copy: %w", err)
+	}
+	defer src.Close()
+	dst, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY|oNoFollow, 0o600)
+	if err != nil {
+		return 0, fmt.Errorf("ctxpage: copy: %w", err)
+	}
+	n, err = io.Copy(dst, src)
+	if err == nil {
+		err = dst.Sync()
+	}
+	if cerr := dst.Close(); err == nil {
+		err = cerr
+	}
+	return n, err
+}
+
+func syncDirectory(dir string) error { return wal.OS().SyncDir(dir) }
+
+// removeDatabase takes away what a failed copy left at a path that was free before.
+func removeDatabase(path string) {
+	os.Remove(path)
+	os.RemoveAll(path + "-wal")
+	os.RemoveAll(path + "-manifest")
+	os.Remove(path + ".lock")
+}
+
+// Stat is a snapshot of sizes and counters.
+func (s *fileStore) Stat(context.Context) (StoreStats, error) {
+	s.cat.mu.RLock()
+	st := StoreStats{
+		ID: s.sys.ID, Format: s.sys.Format, Created: fromMicros(s.sys.Created), LSN: s.cat.lsn, Applied: s.sys.Applied,
+		Artefacts: s.cat.live, Pages: s.cat.livePages, PageVersions: s.cat.versions, Scopes: len(s.cat.scopes),
+		Overlay: s.over.rows(), Checkpoints: s.ckpts.Load(),
+	}
+	s.cat.mu.RUnlock()
+	st.Leaves, st.Archived, st.LogBytes = s.man.Size(), s.man.Archived(), s.log.Size()
+	if fi, err := s.file.Stat(); err == nil {
+		st.FileBytes = fi.Size()
+	}
+	held, err := s.scanHeld(ScanQuery{Limit: 1 << 30})
+	st.Held = len(held.Held)
+	return st, err
+}

@@ -1,0 +1,345 @@
+// Package ctxpage is an embedded context database for agents built on language models.
+//
+// An agent's context window is RAM, its long-term memory is disk; ctxpage is the operating system between them: pages
+// with source hashes in one local file, a page table with dirty bits, speculative writes that commit through a gate or
+// are held for review, context assembled under a token budget in four named steps of degradation, and an append-only,
+// provable manifest of every read.
+//
+// A process opens the file with Open and hands each agent a Scope. A Scope sees its own pages and those of its
+// ancestors, nothing else:
+//
+//	db, err := ctxpage.Open("agent.ctx", ctxpage.Options{})
+//	s := db.Scope("acme/support/agent-7")
+//	s.Put(ctx, ctxpage.Artefact{ID: "refund-policy", Text: "Refunds up to $400 …"})
+//	a, err := s.Assemble(ctx, ctxpage.Query{Text: "what may I refund?", Budget: 4000})
+//	tx, err := s.Resume(ctx, a.Trace)                   // what the model saw is the read set
+//	tx.Put(ctx, ctxpage.Artefact{ID: "answer-1", Text: answer})
+//	err = tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.88, By: "checker"}) // or ErrHeld
+//
+// The DB itself is the operator's: verified facts, review of held batches, manifests, checks, backups.
+package ctxpage
+
+// THE LOCK ORDER. A lock is taken only while holding locks to its left:
+//
+//	Txn.mu → fileStore.ckptMu → sequencer.mu → sequencer.flight → catalogue.mu → pageTable.mu → (wal, manifest, lexical: leaves)
+//
+// sequencer.mu makes the order of commits; it is held while the log's buffer takes a record, never during I/O but for
+// the reading of an old row. sequencer.flight is also taken by the installer, which holds no other lock of the store
+// then. catalogue.mu guards what readers see (catalogue, overlay, lexical index) and is read-held during a search.
+// pageTable.mu is never held during I/O. No lock of ours is held while a Source, Counter, Evaluator or Logger runs,
+// but for Txn.mu, which belongs to the caller's own transaction.
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/token"
+	"github.com/ctxpage/ctxpage/wal"
+)
+
+// DefaultGate is the confidence below which a speculative commit is held, after the published pattern (README).
+const DefaultGate = 0.7
+
+// GateOff lets every verdict from outside pass. A missing or self-certified verdict is still held.
+const GateOff = -1
+
+// AuditMode says when the manifest of a read is on disk. It is written before the read returns either way.
+type AuditMode uint8
+
+// AuditAsync syncs manifests within 100 ms: a power cut may lose the last ones, a killed process does not. AuditSync
+// syncs before the read returns.
+const (
+	AuditAsync AuditMode = iota
+	AuditSync
+)
+
+// Options configure a database. The zero value is ready to use; it is taken by value and never changed.
+type Options struct {
+	// WorkingSet is how many bytes of pages are kept in memory; 0: 64 MiB, negative: none.
+	WorkingSet int64
+	// Gate is the confidence below which Commit holds a batch; 0: DefaultGate, GateOff: none.
+	Gate float64
+	// PageTokens is the size at which a text is split; 0: 512.
+	PageTokens int
+	// Counter counts tokens; nil: the built-in estimator. It may be slow and is called under no lock.
+	Counter token.Counter
+	// Sources by scheme, beside file: and page:. Called concurrently, under a deadline, under no lock; a source may
+	// not call the database.
+	Sources map[string]Source
+	// FileRoots are the directories file: sources may read. RecordedRoots also allows those recorded in the file by
+	// DB.AddFileRoot; leave it off for files from elsewhere, which could otherwise name what to read here.
+	FileRoots     []string
+	RecordedRoots bool
+	SourceTimeout time.Duration // of one probe or fetch; 0: 10 s
+	// Evaluator judges a draft when Commit is given no verdict. It must not be the writer.
+	Evaluator Evaluator
+	Audit     AuditMode
+	// Clock and Rand are the only time and randomness the database uses for what it stores; nil: the system's.
+	Clock func() time.Time
+	Rand  io.Reader
+	// Logger hears of recoveries and failed background work; nil: nobody. Errors are returned, not logged.
+	Logger   *slog.Logger
+	ReadOnly bool
+	// MustExist refuses to create a database.
+	MustExist bool
+	// LockTimeout is how long Open waits for another process to let go; 0: not at all.
+	LockTimeout time.Duration
+
+	noSync bool // the negative control of crash tests
+	fs     wal.FS
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.WorkingSet == 0 {
+		o.WorkingSet = 64 << 20
+	}
+	if o.Gate == 0 {
+		o.Gate = DefaultGate
+	}
+	if o.PageTokens == 0 {
+		o.PageTokens = PageTokens
+	}
+	if o.Counter == nil {
+		o.Counter = token.Default()
+	}
+	if o.SourceTimeout == 0 {
+		o.SourceTimeout = 10 * time.Second
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Rand == nil {
+		o.Rand = rand.Reader
+	}
+	o.Rand = &lockedReader{r: o.Rand}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.fs == nil {
+		o.fs = wal.OS()
+	}
+	var errs []error
+	if o.Gate != GateOff && !(o.Gate > 0 && o.Gate <= 1) {
+		errs = append(errs, invalid("Options.Gate", fmt.Sprint(o.Gate), "a confidence above 0 up to 1, or GateOff"))
+	}
+	if o.PageTokens < minPageTokens || o.PageTokens > MaxPageTokens {
+		errs = append(errs, invalid("Options.PageTokens", fmt.Sprint(o.PageTokens), fmt.Sprintf("%d to %d", minPageTokens, MaxPageTokens)))
+	}
+	for scheme := range o.Sources {
+		if scheme == "page" || scheme == "" {
+			errs = append(errs, invalid("Options.Sources", scheme, "schemes other than page"))
+		}
+	}
+	if o.SourceTimeout < 0 || o.LockTimeout < 0 {
+		errs = append(errs, invalid("Options", "a negative timeout", "zero or more"))
+	}
+	return o, errors.Join(errs...)
+}
+
+// DB is an open database. All methods may be used concurrently.
+type DB struct {
+	path    string
+	opts    Options
+	lock    *processLock
+	store   Store
+	table   *pageTable
+	files   *fileSource
+	sources map[string]Source
+	checks  checks
+	lexer   *lexical.Analyzer
+	fence   string // seed of the fences
+	secret  []byte
+}
+
+// Open opens the database at path, creating it unless Options say otherwise: path itself, path-wal/, path-manifest/
+// and path.lock. One process has a database open for writing at a time; a second gets a *LockedError. After an
+// unclean end the log is replayed: every acknowledged commit is there, nothing half done is.
+//
+// Errors: ErrLocked, ErrNewerFormat, ErrCorrupt, ErrNotExist, ErrInvalid, or what the file system said.
+func Open(path string, opts Options) (db *DB, err error) {
+	opts, err = opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return nil, fmt.Errorf("ctxpage: open: %w", err)
+	}
+	d := &DB{path: path, opts: opts, lexer: lexical.NewAnalyzer()}
+	d.checks.seen, d.checks.busy = map[checkKey]checked{}, map[checkKey]chan struct{}{}
+	defer func() {
+		if err != nil {
+			db = nil
+			d.closeAll()
+		}
+	}()
+	if err := d.mayOpen(); err != nil {
+		return nil, err
+	}
+	if d.lock, err = lockProcess(path, opts); err != nil {
+		return nil, err
+	}
+	if err := d.openStore(); err != nil {
+		return nil, err
+	}
+	return d, d.openSources()
+}
+
+// mayOpen tells a missing database from one that may be made.
+func (db *DB) mayOpen() error {
+	_, err := os.Lstat(db.path)
+	if err == nil || !errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if db.opts.ReadOnly || db.opts.MustExist {
+		return fmt.Errorf("%w: %s", ErrNotExist, db.path)
+	}
+	if _, err := os.Stat(filepath.Dir(db.path)); err != nil {
+		return fmt.Errorf("ctxpage: create %s: %w", db.path, err)
+	}
+	return nil
+}
+
+func (db *DB) openStore() error {
+	st, rec, err := openFileStore(context.Background(), storeOptions{
+		path: db.path, readOnly: db.opts.ReadOnly, fs: db.opts.fs, now: db.opts.Clock, rand: db.opts.Rand,
+		analyzer: db.lexer, noSync: db.opts.noSync, dropped: db.dropped,
+	})
+	if err != nil {
+		return err
+	}
+	db.store = st
+	db.table = newPageTable(st, db.opts.WorkingSet)
+	db.secret = st.sys.Secret
+	db.fence = st.sys.ID
+	if rec.Fresh || rec.Clean || db.opts.ReadOnly {
+		return nil
+	}
+	db.opts.Logger.Warn("recovered after an unclean end", "path", db.path, "cut_bytes", rec.CutBytes)
+	return db.append(context.Background(), &manifest.Record{
+		Type: manifest.TypeRecovered, Cut: rec.Last, Lost: uint64(rec.CutBytes),
+		Reason: "reads of the last 100 ms before the end may be missing",
+	})
+}
+
+func (db *DB) dropped(nums []uint64) {
+	if db.table != nil {
+		db.table.dropped(nums)
+	}
+}
+
+func (db *DB) openSources() error {
+	db.files = &fileSource{limit: MaxText, now: db.opts.Clock}
+	for _, r := range db.opts.FileRoots {
+		if err := db.files.addRoot(r); err != nil {
+			return err
+		}
+	}
+	if db.opts.RecordedRoots {
+		roots, err := db.FileRoots(context.Background())
+		if err != nil {
+			return err
+		}
+		for _, r := range roots {
+			if err := db.files.addRoot(r); err != nil {
+				return err
+			}
+		}
+	}
+	db.sources = map[string]Source{"file": db.files}
+	for scheme, src := range db.opts.Sources {
+		db.sources[scheme] = src
+	}
+	return nil
+}
+
+// Close ends the database: the log is applied and closed with a mark that says the end was clean. Transactions that
+// are still open are lost, as after a Rollback.
+func (db *DB) Close() error { return db.closeAll() }
+
+func (db *DB) closeAll() error {
+	var errs []error
+	if db.store != nil {
+		errs = append(errs, db.store.Close())
+	}
+	if db.lock != nil {
+		errs = append(errs, db.lock.release())
+	}
+	return errors.Join(errs...)
+}
+
+// Path is the absolute path of the file.
+func (db *DB) Path() string { return db.path }
+
+// append writes one leaf of the database's own.
+func (db *DB) append(ctx context.Context, leaf *manifest.Record) error {
+	if leaf.Trace == "" {
+		id, err := db.newID()
+		if err != nil {
+			return err
+		}
+		leaf.Trace = id.String()
+	}
+	leaf.Time = micros(db.opts.Clock())
+	d := Written
+	if db.opts.Audit == AuditSync {
+		d = Synced
+	}
+	_, err := db.store.Append(ctx, []*manifest.Record{leaf}, d)
+	return err
+}
+
+func (db *DB) newID() (ulid.ULID, error) { return newID(db.opts.Clock(), db.opts.Rand) }
+
+// Stats are sizes and counters of the database and of this process's working set.
+type Stats struct {
+	StoreStats
+	Table TableStats `json:"working_set"`
+	Path  string     `json:"path"`
+}
+
+// Stats gives a snapshot.
+func (db *DB) Stats(ctx context.Context) (Stats, error) {
+	st, err := db.store.Stat(ctx)
+	return Stats{StoreStats: st, Table: db.table.stats(), Path: db.path}, err
+}
+
+// Checkpoint applies the log to the file and cuts what is no longer needed of it. It runs by itself in the background;
+// calling it changes no answer.
+func (db *DB) Checkpoint(ctx context.Context) (JobReport, error) {
+	return db.store.Maintain(ctx, Job{Kind: JobCheckpoint})
+}
+
+// Backup copies the database to another path, where it can be opened as it is. Writers are not stopped; the copy is
+// some whole prefix of their commits. Progress, if not nil, is called from this goroutine.
+func (db *DB) Backup(ctx context.Context, path string, progress func(what string, done, total uint64)) (JobReport, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return JobReport{}, fmt.Errorf("ctxpage: backup: %w", err)
+	}
+	return db.store.Maintain(ctx, Job{Kind: JobBackup, Path: abs, Progress: progress})
+}
+
+// Check walks the whole database and reports every broken invariant (check.go numbers them). Damage is in the report,
+// not in the error; the error is for a walk that could not be finished.
+func (db *DB) Check(ctx context.Context, progress func(what string, done, total uint64)) ([]Problem, error) {
+	rep, err := db.store.Maintain(ctx, Job{Kind: JobCheck, Progress: progress})
+	return rep.Problems, err
+}
+
+// Manifests is the audit log: leaves by index or trace, heads, proofs, verification.
+func (db *DB) Manifests() *manifest.Log { return db.store.Manifests() }
+
+// Head syncs the log and gives its size and root: keep it elsewhere, and Verify will find any later edit, and a log
+// that was set back as a whole.
+func (db *DB) Head(ctx context.Context) (manifest.Head, error) { return db.store.Head(ctx) }

@@ -1,0 +1,165 @@
+package ctxpage
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Opening a database.
+var (
+	// ErrLocked is matched by the *LockedError that Open returns when another process has the file.
+	ErrLocked = errors.New("ctxpage: database is open in another process")
+	// ErrNewerFormat means that a later release wrote the file; nothing in it was changed.
+	ErrNewerFormat = errors.New("ctxpage: file has a newer format")
+	// ErrCorrupt is matched by every *CorruptError.
+	ErrCorrupt = errors.New("ctxpage: database is damaged")
+	// ErrReadOnly is returned by every write on a database opened with Options.ReadOnly.
+	ErrReadOnly = errors.New("ctxpage: database is open read-only")
+	// ErrNotExist means that Open was told to create nothing and there is no database at the path.
+	ErrNotExist = errors.New("ctxpage: no database at this path")
+	// ErrClosed is returned after Close.
+	ErrClosed = errors.New("ctxpage: database is closed")
+	// ErrOutcomeUnknown means that a write or a sync failed while a commit was under way, or that the caller's
+	// context ended while it waited. The commit may or may not have happened: open the database again (after a
+	// failed write the handle stays unusable) and repeat with the same id, which never applies twice.
+	ErrOutcomeUnknown = errors.New("ctxpage: outcome unknown")
+)
+
+// Putting and reading.
+var (
+	// ErrNotFound means that no live artefact of that name is visible from the scope. A page of another scope
+	// gives the same error, so that existence does not leak.
+	ErrNotFound = errors.New("ctxpage: not found")
+	// ErrGone means that the version existed and was collected by gc, or that its artefact was deleted.
+	ErrGone = errors.New("ctxpage: version is gone")
+	// ErrExpired means that the artefact's expiry has passed.
+	ErrExpired = errors.New("ctxpage: expired")
+	// ErrDirty means that the source of the artefact changed and could not be fetched anew.
+	ErrDirty = errors.New("ctxpage: dirty")
+	// ErrInvalid is matched by every *InvalidError: an input broke a rule or a limit.
+	ErrInvalid = errors.New("ctxpage: invalid input")
+	// ErrProvenance means that a scope handle asked for a trust only the operator can give.
+	ErrProvenance = errors.New("ctxpage: provenance not allowed")
+	// ErrBudget is matched by the *budget.BudgetError of an assembly whose system part alone does not fit.
+	ErrBudget = errors.New("ctxpage: budget too small")
+)
+
+// Ending a transaction.
+var (
+	// ErrConflict means that an artefact the transaction overwrites has a newer version. Nothing was applied.
+	ErrConflict = errors.New("ctxpage: conflict")
+	// ErrStaleContext means that a page version the transaction saw was replaced, expired or deleted, and the
+	// transaction was told to fail on it.
+	ErrStaleContext = errors.New("ctxpage: stale context")
+	// ErrHeld is matched by the *HeldError of a commit that the gate held for review: durable, invisible, listed.
+	ErrHeld = errors.New("ctxpage: held for review")
+	// ErrTxnDone means that the transaction has already been committed or rolled back.
+	ErrTxnDone = errors.New("ctxpage: transaction is done")
+	// ErrTxnExpired means that the id of the batch is older than the time outcomes are remembered (7 days).
+	ErrTxnExpired = errors.New("ctxpage: transaction id has expired")
+	// ErrSelfCertified means that the actor who wrote a held batch tried to approve it.
+	ErrSelfCertified = errors.New("ctxpage: writer cannot approve its own batch")
+	// ErrReviewed means that a held batch has already been decided the other way.
+	ErrReviewed = errors.New("ctxpage: batch was already reviewed")
+)
+
+// LockedError says who has the file.
+type LockedError struct {
+	Path    string
+	PID     int
+	Program string
+	Since   time.Time
+}
+
+func (e *LockedError) Error() string {
+	if e.PID == 0 {
+		return fmt.Sprintf("ctxpage: %s is open in another process", e.Path)
+	}
+	return fmt.Sprintf("ctxpage: %s is held by pid %d (%s, since %s); close it there, or open read-only after it ends",
+		e.Path, e.PID, e.Program, e.Since.UTC().Format(time.RFC3339))
+}
+
+// Is makes errors.Is(err, ErrLocked) true.
+func (e *LockedError) Is(target error) bool { return target == ErrLocked }
+
+// CorruptError says where a file is damaged. Content that fails a check is never returned.
+type CorruptError struct {
+	File   string
+	Offset int64
+	LSN    uint64
+	Err    error
+	Hint   string
+}
+
+func (e *CorruptError) Error() string {
+	s := "ctxpage: " + e.File
+	if e.Offset > 0 {
+		s += fmt.Sprintf(" at offset %d", e.Offset)
+	}
+	if e.LSN > 0 {
+		s += fmt.Sprintf(" (lsn %d)", e.LSN)
+	}
+	s += " is damaged"
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	if e.Hint != "" {
+		s += "; " + e.Hint
+	}
+	return s
+}
+
+// Is makes errors.Is(err, ErrCorrupt) true.
+func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
+
+// Unwrap returns the cause.
+func (e *CorruptError) Unwrap() error { return e.Err }
+
+// InvalidError names the field that broke a rule, what it was and what was expected.
+type InvalidError struct {
+	Field    string
+	Got      string
+	Expected string
+}
+
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("ctxpage: %s: got %s, expected %s", e.Field, e.Got, e.Expected)
+}
+
+// Is makes errors.Is(err, ErrInvalid) true.
+func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
+
+// HeldError is what a commit below the gate returns. The drafts are durable and can be reviewed under Batch.
+// It is an error on purpose: a caller who ignored a mere status would believe that the answer was kept.
+type HeldError struct {
+	Batch  string
+	Trace  string
+	Reason string
+	Stale  []Ref
+}
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("ctxpage: held for review as %s: %s", e.Batch, e.Reason)
+}
+
+// Is makes errors.Is(err, ErrHeld) true.
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// ConflictError names the artefact that has a newer version.
+type ConflictError struct {
+	Ref  Ref
+	Have uint64 // LSN the transaction saw; 0 means it saw none
+	Now  uint64 // LSN it has now; 0 means it is absent
+}
+
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("ctxpage: conflict on %s: seen at lsn %d, now at lsn %d; read it again and retry", e.Ref, e.Have, e.Now)
+}
+
+// Is makes errors.Is(err, ErrConflict) true.
+func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
+
+func invalid(field, got, expected string) error {
+	return &InvalidError{Field: field, Got: got, Expected: expected}
+}

@@ -1,0 +1,673 @@
+package ctxpage
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/vmihailenco/msgpack/v5"
+	"go.etcd.io/bbolt"
+
+	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/wal"
+)
+
+// The embedded store: one log, bbolt behind it, and a catalogue in memory.
+//
+//	commit      sequence.go    preconditions, LSN, group buffer; one sync for the group; install in LSN order
+//	reads       filestore_read.go    catalogue and overlay under one read lock, then bbolt
+//	checkpoint  checkpoint.go  leaves to the archive, overlay into bbolt, front of the log cut
+//	recovery    here           head rows of bbolt, then redo of the log above the applied LSN
+//
+// What may be trusted when: a row in bbolt is as old as the applied LSN; a row in the overlay is durable in the log;
+// a record the log has not synced is in neither.
+
+// FormatVersion is the version of the file; a file with a higher one is refused with ErrNewerFormat.
+const FormatVersion = 1
+
+// Buckets of bbolt. The byte is part of each row's checksum.
+var (
+	bucketSys     = []byte("sys")
+	bucketMeta    = []byte("meta")
+	bucketContent = []byte("content")
+	bucketSeg     = []byte("seg")
+	bucketHeld    = []byte("held")
+	bucketTxn     = []byte("txn")
+	bucketState   = []byte("state")
+	allBuckets    = [][]byte{bucketSys, bucketMeta, bucketContent, bucketSeg, bucketHeld, bucketTxn, bucketState}
+)
+
+var sysKey = []byte("sys")
+
+// sysRow is the one row of the bucket sys.
+type sysRow struct {
+	_msgpack struct{} `msgpack:",as_array"`
+	Format   int
+	ID       string
+	Secret   []byte // keys the fence and the digests of questions
+	Created  int64
+	Applied  uint64 // LSN
+	Seq      uint64 // record of the log that carries Applied
+	PrevSeq  uint64 // the same of the checkpoint before: the log is kept down to it
+	Analyzer string
+	Restored string // set by Restore, cleared by the first open
+}
+
+// storeOptions is what the store needs of Options.
+type storeOptions struct {
+	path     string
+	readOnly bool
+	fs       wal.FS
+	now      func() time.Time
+	rand     io.Reader
+	analyzer *lexical.Analyzer
+	noSync   bool
+	group    time.Duration
+	// dropped is told which page versions stopped being current, so that frames can go. Called under no lock.
+	dropped func(nums []uint64)
+}
+
+type fileStore struct {
+	opts storeOptions
+	sys  sysRow
+	bolt *bbolt.DB
+	file *os.File // bbolt's, to drop its lock after a panic
+	log  *wal.Log
+	man  *manifest.Log
+	idx  *lexical.Index // under cat.mu
+	cat  *catalogue
+	over *overlay // under cat.mu
+	old  *overlay // being written by a checkpoint; under cat.mu
+
+	seq sequencer
+
+	ckptMu   sync.Mutex // one checkpoint, backup or check at a time; before the sequencer
+	ckpts    atomic.Uint64
+	appended atomic.Bool // leaves were written since the last mark
+	failed   atomic.Pointer[error]
+	stop     chan struct{}
+	done     sync.WaitGroup
+	closed   atomic.Bool
+}
+
+// overlay holds what is durable in the log and not yet in bbolt.
+type overlay struct {
+	lsn    uint64
+	seq    uint64
+	leaves uint64
+	bytes  int
+	since  time.Time
+	scopes []newScope
+	groups []newGroup
+	heads  map[headKey][]byte
+	texts  map[uint64]string
+	state  map[string][]byte
+	held   map[ulid.ULID][]byte
+	result map[ulid.ULID][]byte
+}
+
+type headKey struct {
+	art     uint64
+	version uint32
+}
+
+func newOverlay() *overlay {
+	return &overlay{
+		heads: map[headKey][]byte{}, texts: map[uint64]string{}, state: map[string][]byte{},
+		held: map[ulid.ULID][]byte{}, result: map[ulid.ULID][]byte{},
+	}
+}
+
+func (o *overlay) rows() int {
+	return len(o.heads) + len(o.texts) + len(o.state) + len(o.held) + len(o.result)
+}
+
+// openFileStore opens or creates the files and recovers. It takes no process lock: Open holds that already.
+func openFileStore(ctx context.Context, opts storeOptions) (s *fileStore, rec wal.Recovery, err error) {
+	st := &fileStore{opts: opts, cat: newCatalogue(), over: newOverlay(), stop: make(chan struct{})}
+	st.seq.init()
+	defer func() {
+		if err != nil {
+			st.closeFiles()
+		}
+	}()
+	for _, step := range []func(context.Context) error{st.openBolt, st.loadSys, st.loadCatalogue, st.openManifest} {
+		if err := step(ctx); err != nil {
+			return nil, rec, err
+		}
+	}
+	if rec, err = st.recover(ctx); err != nil {
+		return nil, rec, err
+	}
+	st.seq.start(st)
+	if !opts.readOnly {
+		st.done.Add(1)
+		go st.background()
+	}
+	return st, rec, nil
+}
+
+func (s *fileStore) openBolt(context.Context) (err error) {
+	if _, err := os.Lstat(s.opts.path); errors.Is(err, os.ErrNotExist) && s.opts.readOnly {
+		return fmt.Errorf("%w: %s", ErrNotExist, s.opts.path)
+	}
+	defer recoverBolt(s.opts.path, &err)
+	s.bolt, err = bbolt.Open(s.opts.path, 0o600, &bbolt.Options{
+		Timeout: time.Second, ReadOnly: s.opts.readOnly, FreelistType: bbolt.FreelistMapType, NoSync: s.opts.noSync,
+		InitialMmapSize: 1 << 28, // a remap waits for readers; start above the size most files reach
+		OpenFile:        s.openFile,
+	})
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, bbolt.ErrTimeout):
+		return &LockedError{Path: s.opts.path}
+	case errors.Is(err, bbolt.ErrInvalid), errors.Is(err, bbolt.ErrChecksum), errors.Is(err, bbolt.ErrVersionMismatch):
+		return &CorruptError{File: s.opts.path, Err: err, Hint: "restore a backup"}
+	}
+	return fmt.Errorf("ctxpage: open %s: %w", s.opts.path, err)
+}
+
+// openFile refuses symbolic links, and keeps bbolt's file: its lock must be dropped by hand after a panic.
+func (s *fileStore) openFile(name string, flag int, perm os.FileMode) (*os.File, error) {
+	f, err := os.OpenFile(name, flag|oNoFollow, perm)
+	if err != nil {
+		return nil, err
+	}
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		f.Close()
+		return nil, fmt.Errorf("expected a regular file, found %v", st.Mode().Type())
+	}
+	s.file = f
+	return f, nil
+}
+
+// recoverBolt turns a panic of bbolt on a damaged file into an error.
+func recoverBolt(path string, err *error) {
+	if r := recover(); r != nil {
+		*err = &CorruptError{File: path, Err: fmt.Errorf("%v", r), Hint: "restore a backup"}
+	}
+}
+
+// view runs a bbolt read transaction. A fault in the mapped file (a page beyond its end) becomes an error.
+func (s *fileStore) view(fn func(tx *bbolt.Tx) error) (err error) {
+	defer recoverBolt(s.opts.path, &err)
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	return s.bolt.View(fn)
+}
+
+func (s *fileStore) loadSys(context.Context) error {
+	found := false
+	err := s.view(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(bucketSys)
+		if b == nil {
+			return nil
+		}
+		v := b.Get(sysKey)
+		if v == nil {
+			return nil
+		}
+		found = true
+		return s.decodeSys(v)
+	})
+	if err != nil || found {
+		return err
+	}
+	if s.opts.readOnly {
+		return &CorruptError{File: s.opts.path, Err: errors.New("no system row"), Hint: "open it once for writing"}
+	}
+	return s.create()
+}
+
+func (s *fileStore) decodeSys(v []byte) error {
+	// The format stands before the checksum and the rest, so that a newer file is never taken for a damaged one.
+	if len(v) < 4 {
+		return &CorruptError{File: s.opts.path, Err: errRow, Hint: "restore a backup"}
+	}
+	if f := binary.BigEndian.Uint32(v); f > FormatVersion {
+		return fmt.Errorf("%w: %s has format %d, this program reads up to %d; use a newer release", ErrNewerFormat, s.opts.path, f, FormatVersion)
+	}
+	row, err := unseal('y', sysKey, v[4:])
+	if err == nil {
+		err = unpack(row, &s.sys)
+	}
+	if err != nil {
+		return &CorruptError{File: s.opts.path, Err: err, Hint: "restore a backup"}
+	}
+	return nil
+}
+
+func encodeSys(row sysRow) ([]byte, error) {
+	b, err := msgpack.Marshal(&row)
+	if err != nil {
+		return nil, err
+	}
+	return append(binary.BigEndian.AppendUint32(nil, uint32(row.Format)), seal('y', sysKey, b)...), nil
+}
+
+func (s *fileStore) create() error {
+	id, err := newID(s.opts.now(), s.opts.rand)
+	if err != nil {
+		return err
+	}
+	s.sys = sysRow{Format: FormatVersion, ID: id.String(), Secret: make([]byte, 32), Created: micros(s.opts.now()), Analyzer: lexical.AnalyzerVersion}
+	if _, err := io.ReadFull(s.opts.rand, s.sys.Secret); err != nil {
+		return fmt.Errorf("ctxpage: randomness: %w", err)
+	}
+	err = s.bolt.Update(func(tx *bbolt.Tx) error {
+		for _, name := range allBuckets {
+			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+				return err
+			}
+		}
+		return s.putSys(tx)
+	})
+	if err != nil {
+		return fmt.Errorf("ctxpage: create %s: %w", s.opts.path, err)
+	}
+	return s.opts.fs.SyncDir(filepath.Dir(s.opts.path))
+}
+
+func (s *fileStore) putSys(tx *bbolt.Tx) error {
+	b, err := encodeSys(s.sys)
+	if err != nil {
+		return err
+	}
+	return tx.Bucket(bucketSys).Put(sysKey, b)
+}
+
+func (s *fileStore) corrupt(where string, err error) error {
+	return &CorruptError{File: s.opts.path, Err: fmt.Errorf("%s: %w", where, err), Hint: "run dbctl check; restore a backup"}
+}
+
+// Keys of the bucket meta.
+func scopeRowKey(num uint32) []byte { return binary.BigEndian.AppendUint32([]byte{'s'}, num) }
+func groupRowKey(num uint64) []byte { return binary.BigEndian.AppendUint64([]byte{'g'}, num) }
+func headRowKey(k headKey) []byte {
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64([]byte{'h'}, k.art), k.version)
+}
+func textRowKey(num uint64) []byte { return binary.BigEndian.AppendUint64(nil, num) }
+
+// supersession waits until all artefacts are known.
+type supersession struct {
+	scope   uint32
+	ids     []string
+	by, lsn uint64
+}
+
+func (s *fileStore) loadCatalogue(context.Context) error {
+	s.cat.lsn = s.sys.Applied
+	return s.view(func(tx *bbolt.Tx) error {
+		meta := tx.Bucket(bucketMeta)
+		if meta == nil {
+			return s.corrupt("bucket meta", errors.New("missing"))
+		}
+		if err := s.loadNames(meta); err != nil {
+			return err
+		}
+		if err := s.loadHeads(meta); err != nil {
+			return err
+		}
+		var err error
+		if s.idx, err = lexical.Open(boltRows{tx.Bucket(bucketSeg)}); err != nil {
+			return s.corrupt("bucket seg", err)
+		}
+		return s.loadTail(tx)
+	})
+}
+
+func (s *fileStore) loadNames(meta *bbolt.Bucket) error {
+	c := meta.Cursor()
+	for k, v := c.Seek([]byte{'g'}); k != nil && k[0] == 'g'; k, v = c.Next() {
+		v, err := unseal('m', k, v)
+		if err != nil || len(v) < 4 || len(k) != 9 {
+			return s.corrupt("group row", errors.Join(err, errRow))
+		}
+		s.cat.addGroup(binary.BigEndian.Uint64(k[1:]), binary.BigEndian.Uint32(v), string(v[4:]))
+	}
+	for k, v := c.Seek([]byte{'s'}); k != nil && k[0] == 's'; k, v = c.Next() {
+		v, err := unseal('m', k, v)
+		if err != nil || len(k) != 5 {
+			return s.corrupt("scope row", errors.Join(err, errRow))
+		}
+		s.cat.addScope(binary.BigEndian.Uint32(k[1:]), string(v))
+	}
+	return nil
+}
+
+func (s *fileStore) loadHeads(meta *bbolt.Bucket) error {
+	var later []supersession
+	c := meta.Cursor()
+	for k, v := c.Seek([]byte{'h'}); k != nil && k[0] == 'h'; k, v = c.Next() {
+		row, err := unseal('m', k, v)
+		if err != nil {
+			return s.corrupt(fmt.Sprintf("head row %x", k), err)
+		}
+		if later, err = s.installRow(row, later); err != nil {
+			return s.corrupt(fmt.Sprintf("head row %x", k), err)
+		}
+	}
+	for _, l := range later {
+		for _, id := range l.ids {
+			s.cat.supersede(l.scope, id, l.by, l.lsn)
+		}
+	}
+	return nil
+}
+
+// installRow enters a head row into the catalogue. Supersessions are put off when a list for them is given.
+func (s *fileStore) installRow(row []byte, later []supersession) ([]supersession, error) {
+	d := dec{b: row}
+	t := decodeHot(&d)
+	rows := decodeRows(&d)
+	if d.err != nil {
+		return later, d.err
+	}
+	if err := s.checkHot(&t, rows); err != nil {
+		return later, err
+	}
+	s.cat.install(&t, rows, nil)
+	if t.flags&flagSupersedes == 0 {
+		return later, nil
+	}
+	var c cold
+	if err := unpack(d.b, &c); err != nil {
+		return later, err
+	}
+	return append(later, supersession{t.scope, c.Supersedes, t.art, t.lsn}), nil
+}
+
+// checkHot keeps a damaged row that has a right checksum (a bug, or a forger) from reaching outside the tables.
+func (s *fileStore) checkHot(t *hot, rows []PageRow) error {
+	const sane = 1 << 40
+	if t.scope == 0 || int(t.scope) > len(s.cat.scopes) || t.group > uint64(len(s.cat.groups)) ||
+		t.art == 0 || t.art > 1<<32-1 || !t.provenance.Valid() || len(t.id) == 0 || len(t.id) > MaxID {
+		return errRow
+	}
+	for i := range rows {
+		if rows[i].Num == 0 || rows[i].Num > sane {
+			return errRow
+		}
+	}
+	return nil
+}
+
+// loadTail analyses again the pages above the segments: those the last checkpoints did not flush.
+func (s *fileStore) loadTail(tx *bbolt.Tx) error {
+	content := tx.Bucket(bucketContent)
+	for num := s.idx.Through() + 1; num <= uint64(len(s.cat.pages)); num++ {
+		p := s.cat.page(num)
+		if p.art == 0 {
+			continue
+		}
+		head, err := s.headIn(tx, headKey{p.art, p.head})
+		if err != nil {
+			return err
+		}
+		key := textRowKey(num)
+		text, err := unseal('c', key, content.Get(key))
+		if err != nil {
+			return s.corrupt(fmt.Sprintf("content of page %d", num), err)
+		}
+		s.idx.Add(s.doc(num, p.scope, head, string(text), nil))
+	}
+	return nil
+}
+
+func (s *fileStore) headIn(tx *bbolt.Tx, k headKey) (*Head, error) {
+	key := headRowKey(k)
+	v := tx.Bucket(bucketMeta).Get(key)
+	if v == nil {
+		return nil, ErrGone
+	}
+	row, err := unseal('m', key, v)
+	if err != nil {
+		return nil, s.corrupt(fmt.Sprintf("head row %x", key), err)
+	}
+	h, err := decodeHead(row, s.cat.scopeName)
+	if err != nil {
+		return nil, s.corrupt(fmt.Sprintf("head row %x", key), err)
+	}
+	return h, nil
+}
+
+func (s *fileStore) doc(num uint64, scope uint32, h *Head, text string, a *lexical.Analysis) lexical.Doc {
+	if a == nil {
+		an := analyse(s.opts.analyzer, &h.Artefact, text)
+		a = &an
+	}
+	return lexical.Doc{Num: num, Scope: scope, Group: h.GroupNum, Analysis: *a}
+}
+
+// analyse indexes the header of a page as text: author, date, kind and the name of its source are asked for like any
+// other word.
+func analyse(an *lexical.Analyzer, a *Artefact, text string) lexical.Analysis {
+	return an.Analyze(a.Name, a.CurrentAsOf.UTC().Format("2 January 2006 2006-01-02"), a.Kind.String(), a.Source, a.ID, text)
+}
+
+func (s *fileStore) openManifest(ctx context.Context) error {
+	var err error
+	s.man, _, err = manifest.Open(ctx, s.opts.path+"-manifest", s.opts.fs, manifest.Options{ReadOnly: s.opts.readOnly, DB: s.sys.ID})
+	return err
+}
+
+// recover replays the log: leaves into the audit, commits above the applied LSN into catalogue and overlay.
+func (s *fileStore) recover(ctx context.Context) (wal.Recovery, error) {
+	first := true
+	log, rec, err := wal.Open(ctx, s.opts.path+"-wal", wal.Options{
+		FS: s.opts.fs, ReadOnly: s.opts.readOnly, OnDurable: s.installDurable, NoSync: s.opts.noSync, GroupWait: s.opts.group,
+	}, func(r wal.Record) error {
+		if first && r.Seq > s.sys.Seq+1 {
+			return &CorruptError{File: r.Segment, Err: fmt.Errorf("log begins at record %d, the file ends at %d", r.Seq, s.sys.Seq),
+				Hint: "segments of the log are missing; restore a backup"}
+		}
+		first = false
+		return s.redo(r)
+	})
+	if err != nil {
+		return rec, logError(err)
+	}
+	s.log = log
+	if s.sys.Seq > rec.Last {
+		return rec, &CorruptError{File: s.opts.path + "-wal", Err: fmt.Errorf("log ends at record %d, the file at %d", rec.Last, s.sys.Seq),
+			Hint: "the log was removed or replaced; restore a backup"}
+	}
+	return rec, nil
+}
+
+func logError(err error) error {
+	var ce *wal.CorruptError
+	switch {
+	case errors.As(err, &ce):
+		return &CorruptError{File: ce.File, Offset: ce.Offset, Err: err, Hint: ce.Hint}
+	case errors.Is(err, wal.ErrNewerFormat), errors.Is(err, manifest.ErrNewerFormat):
+		return fmt.Errorf("%w: %w", ErrNewerFormat, err)
+	}
+	var me *manifest.CorruptError
+	if errors.As(err, &me) {
+		return &CorruptError{File: me.File, Offset: me.Offset, Err: err, Hint: me.Hint}
+	}
+	return err
+}
+
+func (s *fileStore) redo(r wal.Record) error {
+	switch r.Kind {
+	case wal.KindMark:
+		if err := s.man.CheckMark(r.Body); err != nil {
+			return &CorruptError{File: r.Segment, Offset: r.Offset, Err: err, Hint: "the audit log differs from its mark; restore a backup"}
+		}
+		return nil
+	case wal.KindAudit:
+		index, leaf, err := decodeAudit(r.Body)
+		if err != nil {
+			return &CorruptError{File: r.Segment, Offset: r.Offset, Err: err}
+		}
+		return s.man.Add(index, leaf)
+	}
+	c, err := decodeCommit(r.Body)
+	if err != nil {
+		return &CorruptError{File: r.Segment, Offset: r.Offset, Err: err}
+	}
+	if err := s.man.Add(c.leaf, c.body); err != nil {
+		return err
+	}
+	if c.lsn <= s.cat.lsn {
+		return nil
+	}
+	if c.lsn != s.cat.lsn+1 {
+		return &CorruptError{File: r.Segment, Offset: r.Offset, LSN: c.lsn, Err: fmt.Errorf("expected lsn %d", s.cat.lsn+1)}
+	}
+	return s.redoCommit(r, c)
+}
+
+func (s *fileStore) redoCommit(r wal.Record, c *commitRecord) error {
+	for i := range c.heads {
+		s.cat.addNames(c)
+		h, err := decodeHead(c.heads[i].row, s.cat.scopeName)
+		if err != nil {
+			return &CorruptError{File: r.Segment, Offset: r.Offset, LSN: c.lsn, Err: err}
+		}
+		c.heads[i].head = h
+	}
+	_, err := s.install(c, r.Seq)
+	if err != nil {
+		return &CorruptError{File: r.Segment, Offset: r.Offset, LSN: c.lsn, Err: err}
+	}
+	return nil
+}
+
+func (c *catalogue) addNames(r *commitRecord) {
+	for _, n := range r.scopes {
+		c.addScope(n.num, n.name)
+	}
+	for _, g := range r.groups {
+		c.addGroup(g.num, g.scope, g.name)
+	}
+}
+
+// install makes a durable commit visible: catalogue, overlay, lexical tail. The caller holds cat.mu, or is recovery.
+// It returns the page versions that stopped being current.
+func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err error) {
+	s.cat.addNames(c)
+	o := s.over
+	if o.rows() == 0 {
+		o.since = time.Now()
+	}
+	for i := range c.heads {
+		h := &c.heads[i]
+		d := dec{b: h.row}
+		t := decodeHot(&d)
+		rows := decodeRows(&d)
+		if d.err != nil {
+			return nil, d.err
+		}
+		if err := s.checkHot(&t, rows); err != nil {
+			return nil, err
+		}
+		if t.art <= uint64(len(s.cat.arts)) {
+			ended = append(ended, s.cat.nums(t.art)...)
+		}
+		s.cat.install(&t, rows, h.head.Supersedes)
+		o.heads[headKey{t.art, t.version}] = h.row
+		o.bytes += len(h.row)
+		for _, x := range h.texts {
+			o.texts[x.num] = x.text
+			o.bytes += len(x.text)
+			// A checkpoint may have flushed postings of commits above the LSN it applied; redo must not add them twice.
+			if x.num > s.idx.Through() {
+				s.idx.Add(s.doc(x.num, t.scope, h.head, x.text, x.analysis))
+			}
+		}
+	}
+	for _, r := range c.state {
+		o.state[r.Key] = r.Value
+		o.bytes += len(r.Key) + len(r.Value)
+	}
+	if len(c.held) > 0 {
+		o.held[c.heldID] = c.held
+		o.bytes += len(c.held)
+	}
+	if len(c.result) > 0 {
+		o.result[c.batch] = c.result
+		o.bytes += len(c.result)
+	}
+	o.scopes = append(o.scopes, c.scopes...)
+	o.groups = append(o.groups, c.groups...)
+	o.lsn, o.seq, o.leaves = c.lsn, seq, c.leaf+1
+	s.cat.lsn = c.lsn
+	return ended, nil
+}
+
+// Close stops the background work, checkpoints, and ends the log with a mark that says the end was clean.
+func (s *fileStore) Close() error {
+	if !s.closed.CompareAndSwap(false, true) {
+		return ErrClosed
+	}
+	close(s.stop)
+	s.done.Wait()
+	var err error
+	if !s.opts.readOnly && s.failure() == nil {
+		err = s.closeClean()
+	}
+	return errors.Join(err, s.closeFiles())
+}
+
+func (s *fileStore) closeClean() error {
+	s.seq.mu.Lock() // nobody sequences any more; closed is set
+	defer s.seq.mu.Unlock()
+	if err := s.log.Sync(context.Background(), s.log.Last()); err != nil {
+		return err
+	}
+	if _, err := s.checkpoint(context.Background(), nil); err != nil {
+		return err
+	}
+	mark, err := s.man.Mark(s.man.Size())
+	if err != nil {
+		return err
+	}
+	log := s.log
+	s.log = nil
+	return log.Close(wal.KindMark, mark)
+}
+
+func (s *fileStore) closeFiles() error {
+	var errs []error
+	if s.log != nil {
+		errs = append(errs, s.log.Abandon())
+	}
+	if s.man != nil {
+		errs = append(errs, s.man.Close())
+	}
+	if s.bolt != nil {
+		errs = append(errs, s.bolt.Close())
+	} else if s.file != nil {
+		unlockFile(s.file)
+	}
+	return errors.Join(errs...)
+}
+
+func (s *fileStore) failure() error {
+	if p := s.failed.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// fail poisons the store after a failed write or sync: what was under way has an unknown outcome, and no later write
+// may build on it.
+func (s *fileStore) fail(err error) error {
+	unknown := fmt.Errorf("%w: %w; reopen the database and repeat with the same id", ErrOutcomeUnknown, err)
+	s.failed.CompareAndSwap(nil, &unknown)
+	s.seq.abandon()
+	return *s.failed.Load()
+}

@@ -1,0 +1,751 @@
+package ctxpage
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/oklog/ulid/v2"
+	"go.etcd.io/bbolt"
+
+	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/triage"
+)
+
+// Reasons for which a page is kept out of a context before it is scored.
+const (
+	reasonExpired    = string(triage.Expired)
+	reasonFloor      = string(triage.BelowFloor)
+	reasonKind       = string(triage.OtherKind)
+	reasonSuperseded = string(triage.Superseded)
+)
+
+// Reasons found when a page's source or lineage is checked.
+const (
+	reasonFetchFailed = string(triage.FetchFailed)
+	reasonReadOnly    = string(triage.ReadOnly)
+	reasonDerived     = "dirty: derived from a page that changed"
+	reasonGone        = "gone"
+	reasonDamaged     = "damaged: checksum"
+)
+
+// Counts by which a proposal is bounded.
+const (
+	nearestMisses = 5   // excluded pages that are named
+	verifiedPages = 200 // newest human-verified pages that are candidates whatever they say
+)
+
+// Resolve: see the Store interface.
+func (s *fileStore) Resolve(_ context.Context, scopes Scopes, ref Ref) (Located, error) {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	for _, name := range scopes {
+		if ref.Scope != "" && ref.Scope != name {
+			continue
+		}
+		n := s.cat.byName[name]
+		if n == 0 {
+			continue
+		}
+		art := s.cat.lookup(n, ref.ID)
+		if art == 0 {
+			continue
+		}
+		a := s.cat.art(art)
+		if ref.Version != 0 && ref.Version != a.version {
+			return s.resolveOld(name, art, ref)
+		}
+		if a.pages == 0 {
+			if ref.Version == 0 && ref.Scope == "" {
+				continue // deleted here: an ancestor's may stand
+			}
+			return Located{Scope: name, Version: a.version, LSN: a.lsn, Deleted: true}, fmt.Errorf("%w: %s was deleted", ErrNotFound, ref)
+		}
+		return s.locate(name, art, ref)
+	}
+	return Located{}, fmt.Errorf("%w: %q", ErrNotFound, ref.ID)
+}
+
+func (s *fileStore) locate(scope string, art uint64, ref Ref) (Located, error) {
+	a := s.cat.art(art)
+	nums := s.cat.nums(art)
+	if ref.Page > len(nums) {
+		return Located{}, fmt.Errorf("%w: %s has %d pages", ErrNotFound, ref, len(nums))
+	}
+	if ref.Page > 0 {
+		nums = nums[ref.Page-1 : ref.Page]
+	}
+	l := Located{Scope: scope, Version: a.version, LSN: a.lsn, Current: true, Expires: s.cat.page(nums[0]).expires}
+	if a.by != 0 {
+		l.By = s.cat.art(a.by).first
+	}
+	l.Pages = make([]PageKey, len(nums))
+	for i, n := range nums {
+		l.Pages[i] = PageKey{n, a.version}
+	}
+	return l, nil
+}
+
+// resolveOld finds an older version. The caller holds cat.mu; head rows are read under it, which history can afford.
+func (s *fileStore) resolveOld(scope string, art uint64, ref Ref) (Located, error) {
+	a := s.cat.art(art)
+	if ref.Version > a.version {
+		return Located{}, fmt.Errorf("%w: %s has versions up to %d", ErrNotFound, ref, a.version)
+	}
+	h, err := s.headLocked(headKey{art, ref.Version})
+	if err != nil {
+		return Located{}, err
+	}
+	l := Located{Scope: scope, Version: h.Version, LSN: h.LSN, Deleted: h.Deleted, Expires: micros(h.ExpiresAt)}
+	for i := range h.Rows {
+		if ref.Page == 0 || ref.Page == i+1 {
+			l.Pages = append(l.Pages, PageKey{h.Rows[i].Num, h.Version})
+		}
+	}
+	if len(l.Pages) == 0 {
+		return l, fmt.Errorf("%w: %s", ErrNotFound, ref)
+	}
+	return l, nil
+}
+
+func (s *fileStore) head(k headKey) (*Head, error) {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	return s.headLocked(k)
+}
+
+// headLocked reads a head: overlay first, then bbolt. The other order would miss a row applied in between.
+func (s *fileStore) headLocked(k headKey) (h *Head, err error) {
+	row := s.over.heads[k]
+	if row == nil && s.old != nil {
+		row = s.old.heads[k]
+	}
+	if row != nil {
+		return decodeHead(row, s.cat.scopeName)
+	}
+	err = s.view(func(tx *bbolt.Tx) error {
+		h, err = s.headIn(tx, k)
+		return err
+	})
+	return h, err
+}
+
+// Load: see the Store interface. Pages outside the chain give ErrNotFound, as if they did not exist.
+func (s *fileStore) Load(ctx context.Context, scopes Scopes, keys []PageKey, want Want) ([]Loaded, error) {
+	out := make([]Loaded, len(keys))
+	heads := map[headKey]*Head{}
+	s.cat.mu.RLock()
+	chain := s.cat.chain(scopes)
+	var missing []int
+	rows := make([][]byte, len(keys))
+	for i, k := range keys {
+		out[i].Key = k
+		p, err := s.cat.visible(k.Num, chain)
+		if err != nil {
+			out[i].Err = err
+			continue
+		}
+		hk := headKey{p.art, cmp.Or(k.Version, p.head)}
+		out[i].Page = int(p.page)
+		if rows[i] = s.overlayHead(hk); rows[i] == nil {
+			missing = append(missing, i)
+		}
+		if want == WantText {
+			var ok bool
+			if out[i].Text, ok = s.overlayText(k.Num); !ok && rows[i] != nil {
+				missing = append(missing, i)
+			}
+		}
+	}
+	arts := make([]uint64, len(keys))
+	for i, k := range keys {
+		if out[i].Err == nil {
+			p := s.cat.page(k.Num)
+			arts[i] = p.art
+			out[i].Key.Version = cmp.Or(k.Version, p.head)
+		}
+	}
+	s.cat.mu.RUnlock()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	for i := range keys {
+		if rows[i] == nil || out[i].Err != nil {
+			continue
+		}
+		hk := headKey{arts[i], out[i].Key.Version}
+		if heads[hk] == nil {
+			h, err := decodeHead(rows[i], s.scopeName)
+			if err != nil {
+				return nil, s.corrupt("head in the log", err)
+			}
+			heads[hk] = h
+		}
+		out[i].Head = heads[hk]
+	}
+	if len(missing) > 0 {
+		if err := s.loadMissing(out, arts, missing, heads, want); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (s *fileStore) scopeName(n uint32) string {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	return s.cat.scopeName(n)
+}
+
+// visible refuses pages outside the chain.
+func (c *catalogue) visible(num uint64, chain []uint32) (*pageCol, error) {
+	if num == 0 || num > uint64(len(c.pages)) {
+		return nil, fmt.Errorf("%w: page %d", ErrNotFound, num)
+	}
+	p := c.page(num)
+	if p.art == 0 {
+		return nil, fmt.Errorf("%w: page %d", ErrGone, num)
+	}
+	if chain != nil && !slices.Contains(chain, p.scope) {
+		return nil, fmt.Errorf("%w: page %d", ErrNotFound, num)
+	}
+	return p, nil
+}
+
+func (s *fileStore) overlayHead(k headKey) []byte {
+	if row := s.over.heads[k]; row != nil {
+		return row
+	}
+	if s.old != nil {
+		return s.old.heads[k]
+	}
+	return nil
+}
+
+func (s *fileStore) overlayText(num uint64) (string, bool) {
+	if t, ok := s.over.texts[num]; ok {
+		return t, true
+	}
+	if s.old != nil {
+		t, ok := s.old.texts[num]
+		return t, ok
+	}
+	return "", false
+}
+
+// loadMissing reads from bbolt what the overlay did not have, in one transaction.
+func (s *fileStore) loadMissing(out []Loaded, arts []uint64, missing []int, heads map[headKey]*Head, want Want) error {
+	return s.view(func(tx *bbolt.Tx) error {
+		meta, content := tx.Bucket(bucketMeta), tx.Bucket(bucketContent)
+		for _, i := range missing {
+			l := &out[i]
+			if l.Head == nil {
+				k := headKey{arts[i], l.Key.Version}
+				if heads[k] == nil {
+					key := headRowKey(k)
+					v := meta.Get(key)
+					if v == nil {
+						l.Err = fmt.Errorf("%w: version %d of page %d", ErrGone, l.Key.Version, l.Key.Num)
+						continue
+					}
+					row, err := unseal('m', key, v)
+					if err == nil {
+						heads[k], err = decodeHead(row, s.scopeName)
+					}
+					if err != nil {
+						l.Err = s.corrupt(fmt.Sprintf("head row %x", key), err)
+						continue
+					}
+				}
+				l.Head = heads[k]
+			}
+			if want != WantText || l.Text != "" {
+				continue
+			}
+			key := textRowKey(l.Key.Num)
+			if v := content.Get(key); v != nil {
+				text, err := unseal('c', key, v)
+				if err != nil {
+					l.Err = s.corrupt(fmt.Sprintf("content of page %d", l.Key.Num), err)
+					continue
+				}
+				l.Text = string(text)
+			}
+		}
+		return nil
+	})
+}
+
+// boltRows lets the lexical index read its segments.
+type boltRows struct{ b *bbolt.Bucket }
+
+func (r boltRows) Get(key []byte) []byte { return r.b.Get(key) }
+
+func (r boltRows) Scan(prefix []byte, fn func(k, v []byte) bool) {
+	c := r.b.Cursor()
+	for k, v := c.Seek(prefix); k != nil && len(k) >= len(prefix) && string(k[:len(prefix)]) == string(prefix); k, v = c.Next() {
+		if !fn(k, v) {
+			return
+		}
+	}
+}
+
+func (r boltRows) Put(k, v []byte) error { return r.b.Put(k, v) }
+func (r boltRows) Delete(k []byte) error { return r.b.Delete(k) }
+
+// corpus answers the lexical index for one query, under cat.mu.
+type corpus struct {
+	c       *catalogue
+	q       *CandidateQuery
+	chain   []uint32
+	session uint64
+	masked  map[uint64]bool
+	misses  bool // show what is excluded, and only that
+	reasons map[uint64]string
+}
+
+func (v *corpus) shown(live uint64) bool {
+	p := v.c.page(live)
+	if !slices.Contains(v.chain, p.scope) || v.masked[p.art] {
+		return false
+	}
+	reason := v.c.excluded(p, v.q, v.session)
+	if v.misses && reason != "" {
+		v.reasons[live] = reason
+	}
+	return (reason != "") == v.misses
+}
+
+func (v *corpus) Resolve(num uint64) (uint64, bool) {
+	live := v.c.resolve(num, v.q.AsOf)
+	if live == 0 || !v.shown(live) {
+		return 0, false
+	}
+	return live, true
+}
+
+func (v *corpus) Group(live uint64) (uint64, int) {
+	g := v.c.art(v.c.page(live).art).group
+	if g == 0 {
+		return 0, 0
+	}
+	at, found := slices.BinarySearchFunc(v.c.groups[g-1].members, live, v.c.compareMembers)
+	if !found {
+		return 0, 0
+	}
+	return g, at
+}
+
+func (v *corpus) At(group uint64, pos int) (uint64, bool) {
+	m := v.c.groups[group-1].members
+	if pos < 0 || pos >= len(m) || !v.shown(m[pos]) {
+		return 0, false
+	}
+	return m[pos], true
+}
+
+// Candidates: see the Store interface. All of it is read under one read lock, so that it is one snapshot.
+func (s *fileStore) Candidates(ctx context.Context, q CandidateQuery) (out Candidates, err error) {
+	if err := ctx.Err(); err != nil {
+		return out, err
+	}
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
+	if q.AsOf != 0 {
+		out.LSN = min(q.AsOf, s.cat.lsn)
+	}
+	v := &corpus{c: s.cat, q: &q, chain: s.cat.chain(q.Scopes), masked: map[uint64]bool{}, reasons: map[uint64]string{}}
+	if len(v.chain) == 0 {
+		return out, nil
+	}
+	if q.Session != "" {
+		v.session = s.cat.named[artKey{s.cat.byName[q.Scopes[0]], q.Session}]
+	}
+	for _, r := range q.Mask {
+		if art := s.cat.lookup(s.cat.byName[r.Scope], r.ID); art != 0 {
+			v.masked[art] = true
+		}
+	}
+	found := map[uint64]*Candidate{}
+	if len(q.Terms) > 0 && q.K > 0 {
+		if err := s.search(v, &q, &out, found); err != nil {
+			return out, err
+		}
+	}
+	s.standing(v, &q, found)
+	out.Hits = sortedCandidates(found)
+	s.countExcluded(v, &q, &out)
+	return out, nil
+}
+
+// search proposes by words, and names the nearest misses among what the exclusions keep out.
+func (s *fileStore) search(v *corpus, q *CandidateQuery, out *Candidates, found map[uint64]*Candidate) error {
+	var weights lexical.Weights
+	if q.Weights != nil {
+		weights = *q.Weights
+	}
+	return s.view(func(tx *bbolt.Tx) error {
+		rows := boltRows{tx.Bucket(bucketSeg)}
+		hits, err := s.idx.Search(rows, v, lexical.Query{Scopes: v.chain, Terms: q.Terms, K: q.K, Weights: weights})
+		if err != nil {
+			return s.corrupt("bucket seg", err)
+		}
+		for _, h := range hits {
+			c := s.cat.candidate(h.Num)
+			c.Lexical = h
+			found[h.Num] = &c
+		}
+		if out.Stats, err = s.idx.Stats(v.chain, rows, q.Terms); err != nil {
+			return s.corrupt("bucket seg", err)
+		}
+		expired, floor, _ := s.cat.count(v.chain, q)
+		if expired+floor == 0 && len(q.Kinds) == 0 {
+			return nil
+		}
+		miss := *v
+		miss.misses = true
+		hits, err = s.idx.Search(rows, &miss, lexical.Query{Scopes: v.chain, Terms: q.Terms, K: nearestMisses, Weights: weights})
+		if err != nil {
+			return s.corrupt("bucket seg", err)
+		}
+		for _, h := range hits {
+			c := s.cat.candidate(h.Num)
+			c.Lexical, c.Excluded = h, miss.reasons[h.Num]
+			out.addMiss(c)
+		}
+		return nil
+	})
+}
+
+func (o *Candidates) addMiss(c Candidate) {
+	i := slices.IndexFunc(o.Excluded, func(e Excluded) bool { return e.Reason == c.Excluded })
+	if i < 0 {
+		i = len(o.Excluded)
+		o.Excluded = append(o.Excluded, Excluded{Reason: c.Excluded})
+	}
+	o.Excluded[i].Nearest = append(o.Excluded[i].Nearest, c)
+}
+
+// standing adds what is a candidate whatever it says: pinned pages, human-verified ones, and the newest.
+func (s *fileStore) standing(v *corpus, q *CandidateQuery, found map[uint64]*Candidate) {
+	add := func(num uint64, recent bool) bool {
+		live := s.cat.resolve(num, q.AsOf)
+		if live != num || !v.shown(num) {
+			return false
+		}
+		c := found[num]
+		if c == nil {
+			made := s.cat.candidate(num)
+			c = &made
+			found[num] = c
+		}
+		c.Recent = c.Recent || recent
+		return true
+	}
+	var newest []entry
+	for _, n := range v.chain {
+		sc := &s.cat.scopes[n-1]
+		for _, num := range sc.pinned {
+			add(num, false)
+		}
+		left := verifiedPages
+		sc.classes[HumanVerified].recent.descend(func(e entry) bool {
+			add(e.num, false)
+			left--
+			return left > 0
+		})
+		for prov := range sc.classes {
+			if Provenance(prov) < q.Floor && v.session == 0 {
+				continue
+			}
+			left := q.Recent
+			sc.classes[prov].recent.descend(func(e entry) bool {
+				if left <= 0 {
+					return false
+				}
+				if s.cat.resolve(e.num, q.AsOf) == e.num && v.shown(e.num) {
+					newest = append(newest, e)
+					left--
+				}
+				return true
+			})
+		}
+	}
+	slices.SortFunc(newest, func(a, b entry) int { return compareEntries(b, a) })
+	for _, e := range newest[:min(q.Recent, len(newest))] {
+		add(e.num, true)
+	}
+}
+
+func (c *catalogue) candidate(num uint64) Candidate {
+	p := c.page(num)
+	a := c.art(p.art)
+	out := Candidate{
+		Key: PageKey{num, p.head}, Kind: p.kind, Provenance: p.prov, AsOf: p.asOf, Tokens: int(p.tokens),
+		Pinned: p.flags&flagPinned != 0, Group: a.group, Seq: p.seq,
+		Ref: Ref{Scope: c.scopeName(p.scope), ID: c.id(a), Page: int(p.page), Version: p.version},
+	}
+	if a.group != 0 {
+		out.GroupName = c.groups[a.group-1].name
+	}
+	return out
+}
+
+func sortedCandidates(found map[uint64]*Candidate) []Candidate {
+	out := make([]Candidate, 0, len(found))
+	for _, c := range found {
+		out = append(out, *c)
+	}
+	slices.SortFunc(out, func(a, b Candidate) int { return cmp.Compare(a.Key.Num, b.Key.Num) })
+	return out
+}
+
+// countExcluded adds the counts, which need no look at the pages, and puts the reasons in a fixed order.
+func (s *fileStore) countExcluded(v *corpus, q *CandidateQuery, out *Candidates) {
+	expired, floor, retired := s.cat.count(v.chain, q)
+	for _, r := range []struct {
+		reason string
+		n      int
+	}{{reasonExpired, expired}, {reasonFloor, floor}, {reasonSuperseded, retired}, {reasonKind, 0}} {
+		i := slices.IndexFunc(out.Excluded, func(e Excluded) bool { return e.Reason == r.reason })
+		switch {
+		case i >= 0:
+			out.Excluded[i].Count = max(r.n, len(out.Excluded[i].Nearest))
+		case r.n > 0:
+			out.Excluded = append(out.Excluded, Excluded{Reason: r.reason, Count: r.n})
+		}
+	}
+	slices.SortFunc(out.Excluded, func(a, b Excluded) int { return cmp.Compare(a.Reason, b.Reason) })
+}
+
+// Scan: see the Store interface.
+func (s *fileStore) Scan(ctx context.Context, q ScanQuery) (ScanPage, error) {
+	if err := ctx.Err(); err != nil {
+		return ScanPage{}, err
+	}
+	if q.Limit <= 0 {
+		q.Limit = 100
+	}
+	switch q.What {
+	case ScanHistory:
+		return s.scanHistory(q)
+	case ScanGroup:
+		return s.scanGroup(q)
+	case ScanHeld:
+		return s.scanHeld(q)
+	}
+	return s.scanArtefacts(q)
+}
+
+func (s *fileStore) scanArtefacts(q ScanQuery) (out ScanPage, err error) {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
+	n := s.cat.byName[q.Scopes[0]]
+	if n == 0 {
+		return out, nil
+	}
+	arts := s.cat.list(n, q.Prefix, q.Cursor, q.Deleted, q.Limit+1)
+	if len(arts) > q.Limit {
+		arts = arts[:q.Limit]
+		out.Next = s.cat.id(s.cat.art(arts[q.Limit-1]))
+	}
+	for _, art := range arts {
+		h, err := s.headLocked(headKey{art, s.cat.art(art).version})
+		if err != nil {
+			return out, err
+		}
+		out.Heads = append(out.Heads, h)
+	}
+	return out, nil
+}
+
+func (s *fileStore) scanHistory(q ScanQuery) (out ScanPage, err error) {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
+	for _, name := range q.Scopes {
+		art := uint64(0)
+		if n := s.cat.byName[name]; n != 0 {
+			art = s.cat.lookup(n, q.ID)
+		}
+		if art == 0 {
+			continue
+		}
+		from := s.cat.art(art).version
+		if q.Cursor != "" {
+			v, err := strconv.ParseUint(q.Cursor, 10, 32)
+			if err != nil {
+				return out, invalid("cursor", q.Cursor, "a cursor from the page before")
+			}
+			from = uint32(v)
+		}
+		for ; from > 0; from-- {
+			if len(out.Heads) == q.Limit {
+				out.Next = strconv.FormatUint(uint64(from), 10)
+				return out, nil
+			}
+			h, err := s.headLocked(headKey{art, from})
+			if err != nil {
+				return out, err
+			}
+			out.Heads = append(out.Heads, h)
+		}
+		return out, nil
+	}
+	return out, fmt.Errorf("%w: %q", ErrNotFound, q.ID)
+}
+
+func (s *fileStore) scanGroup(q ScanQuery) (out ScanPage, err error) {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
+	g := s.cat.named[artKey{s.cat.byName[q.Scopes[0]], q.Group}]
+	if g == 0 {
+		return out, nil
+	}
+	at := 0
+	if q.Cursor != "" {
+		if at, err = strconv.Atoi(q.Cursor); err != nil || at < 0 {
+			return out, invalid("cursor", q.Cursor, "a cursor from the page before")
+		}
+	}
+	last := uint64(0)
+	for members := s.cat.groups[g-1].members; at < len(members); at++ {
+		p := s.cat.page(members[at])
+		if p.art == last {
+			continue
+		}
+		if len(out.Heads) == q.Limit {
+			out.Next = strconv.Itoa(at)
+			break
+		}
+		last = p.art
+		h, err := s.headLocked(headKey{p.art, p.head})
+		if err != nil {
+			return out, err
+		}
+		out.Heads = append(out.Heads, h)
+	}
+	return out, nil
+}
+
+func (s *fileStore) scanHeld(q ScanQuery) (out ScanPage, err error) {
+	all := map[ulid.ULID][]byte{}
+	s.cat.mu.RLock()
+	out.LSN = s.cat.lsn
+	for _, o := range []*overlay{s.old, s.over} {
+		if o != nil {
+			for id, row := range o.held {
+				all[id] = row
+			}
+		}
+	}
+	s.cat.mu.RUnlock()
+	err = s.view(func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketHeld).ForEach(func(k, v []byte) error {
+			id := ulid.ULID(k)
+			if all[id] != nil {
+				return nil
+			}
+			row, err := unseal('d', k, v)
+			if err != nil {
+				return s.corrupt("held batch "+id.String(), err)
+			}
+			all[id] = slices.Clone(row)
+			return nil
+		})
+	})
+	if err != nil {
+		return out, err
+	}
+	ids := make([]ulid.ULID, 0, len(all))
+	for id := range all {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, ulid.ULID.Compare)
+	for _, id := range ids {
+		if q.Cursor != "" && id.String() <= q.Cursor {
+			continue
+		}
+		var h HeldBatch
+		if err := unpack(all[id], &h); err != nil {
+			return out, s.corrupt("held batch "+id.String(), err)
+		}
+		if h.Decided != "" && !q.All || len(q.Scopes) > 0 && h.Batch.Scope != q.Scopes[0] {
+			continue
+		}
+		if len(out.Held) == q.Limit {
+			out.Next = out.Held[q.Limit-1].Batch.ID.String()
+			break
+		}
+		out.Held = append(out.Held, h)
+	}
+	return out, nil
+}
+
+// Held reads one held batch.
+func (s *fileStore) Held(_ context.Context, id ulid.ULID) (h HeldBatch, err error) {
+	row := s.overlayRow(func(o *overlay) ([]byte, bool) { r, ok := o.held[id]; return r, ok })
+	if row == nil {
+		if row, err = s.row(bucketHeld, 'd', id[:]); err != nil {
+			return h, err
+		}
+	}
+	if row == nil {
+		return h, fmt.Errorf("%w: no held batch %s", ErrNotFound, id)
+	}
+	if err := unpack(row, &h); err != nil {
+		return h, s.corrupt("held batch "+id.String(), err)
+	}
+	return h, nil
+}
+
+// State reads a state row; nil when there is none.
+func (s *fileStore) State(_ context.Context, key string) ([]byte, error) {
+	deleted := false
+	row := s.overlayRow(func(o *overlay) ([]byte, bool) {
+		r, ok := o.state[key]
+		deleted = deleted || ok && r == nil
+		return r, ok
+	})
+	if row != nil || deleted {
+		return slices.Clone(row), nil
+	}
+	return s.row(bucketState, 's', []byte(key))
+}
+
+// overlayRow looks a row up in the newer, then in the older overlay; the first that has the key answers.
+func (s *fileStore) overlayRow(get func(*overlay) ([]byte, bool)) []byte {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	if row, ok := get(s.over); ok || s.old == nil {
+		return row
+	}
+	row, _ := get(s.old)
+	return row
+}
+
+// row reads and checks a row of bbolt; nil when there is none. The result is a copy.
+func (s *fileStore) row(bucket []byte, tag byte, key []byte) (out []byte, err error) {
+	err = s.view(func(tx *bbolt.Tx) error {
+		v := tx.Bucket(bucket).Get(key)
+		if v == nil {
+			return nil
+		}
+		row, err := unseal(tag, key, v)
+		if err != nil {
+			return s.corrupt(fmt.Sprintf("row %x of bucket %s", key, bucket), err)
+		}
+		out = append([]byte{}, row...)
+		return nil
+	})
+	return out, err
+}
+
+// Manifests is the audit log.
+func (s *fileStore) Manifests() *manifest.Log { return s.man }

@@ -1,0 +1,99 @@
+package ctxpage
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// processLock is path.lock: flocked while a process has the database open, and saying who it is. Readers share it;
+// bbolt's own lock alone would keep a second process out too, but could not say whom to ask.
+type processLock struct{ f *os.File }
+
+type lockHolder struct {
+	PID     int       `json:"pid"`
+	Program string    `json:"program"`
+	Since   time.Time `json:"since"`
+}
+
+func lockProcess(path string, opts Options) (*processLock, error) {
+	name := path + ".lock"
+	flag, mode := os.O_RDWR|os.O_CREATE, syscall.LOCK_EX
+	if opts.ReadOnly {
+		mode = syscall.LOCK_SH
+	}
+	f, err := os.OpenFile(name, flag|oNoFollow, 0o600)
+	if opts.ReadOnly && (errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.EROFS)) {
+		// A read-only place: nobody can write there, so nobody need be kept out.
+		return &processLock{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ctxpage: lock: %w", err)
+	}
+	// A wait for another process is in real time, whatever the database's clock says.
+	for deadline := time.Now().Add(opts.LockTimeout); ; {
+		err = syscall.Flock(int(f.Fd()), mode|syscall.LOCK_NB)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) || !time.Now().Before(deadline) {
+			defer f.Close()
+			if errors.Is(err, syscall.EWOULDBLOCK) {
+				return nil, holderOf(path, f)
+			}
+			return nil, fmt.Errorf("ctxpage: lock %s: %w", name, err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	l := &processLock{f}
+	if !opts.ReadOnly {
+		if err := l.sign(opts); err != nil {
+			l.release()
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+func (l *processLock) sign(opts Options) error {
+	program, err := os.Executable()
+	if err != nil {
+		program = os.Args[0]
+	}
+	b, err := json.Marshal(lockHolder{os.Getpid(), filepath.Base(program), opts.Clock().UTC()})
+	if err != nil {
+		return fmt.Errorf("ctxpage: lock: %w", err)
+	}
+	if err := l.f.Truncate(0); err != nil {
+		return fmt.Errorf("ctxpage: lock: %w", err)
+	}
+	_, err = l.f.WriteAt(append(b, '\n'), 0)
+	if err != nil {
+		return fmt.Errorf("ctxpage: lock: %w", err)
+	}
+	return nil
+}
+
+func holderOf(path string, f *os.File) error {
+	e := &LockedError{Path: path}
+	b := make([]byte, 4096)
+	n, _ := f.ReadAt(b, 0)
+	var h lockHolder
+	if json.Unmarshal(b[:n], &h) == nil {
+		e.PID, e.Program, e.Since = h.PID, h.Program, h.Since
+	}
+	return e
+}
+
+// release lets go. The file stays: removing it would let two processes lock two files of one name.
+func (l *processLock) release() error {
+	if l.f == nil {
+		return nil
+	}
+	_ = syscall.Flock(int(l.f.Fd()), syscall.LOCK_UN)
+	return l.f.Close()
+}

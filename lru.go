@@ -1,0 +1,102 @@
+package ctxpage
+
+import (
+	"math"
+	"sync/atomic"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+)
+
+// frame is a page in memory: its content and the head it was loaded with. Both are immutable.
+//
+// state counts pins; evicted is terminal. A hit pins by compare-and-swap and takes no lock; it sets ref only when it is
+// clear, so that the steady state writes nothing another core reads.
+type frame struct {
+	num   uint64
+	head  *Head
+	page  int
+	text  string
+	bytes int64
+	state atomic.Int32
+	ref   atomic.Bool
+	off   atomic.Bool // eviction took it off the list while it was pinned
+}
+
+const evicted = -1
+
+const frameOverhead = 512 // bytes of a head and of bookkeeping, roughly
+
+// pin keeps a frame in memory until unpin; false: it is gone already.
+func (f *frame) pin() bool {
+	for {
+		n := f.state.Load()
+		if n == evicted {
+			return false
+		}
+		if f.state.CompareAndSwap(n, n+1) {
+			if !f.ref.Load() {
+				f.ref.Store(true)
+			}
+			return true
+		}
+	}
+}
+
+// frames bounds what is kept by bytes. golang-lru's list is given a length it never reaches: its Add evicts by count
+// and cannot refuse, while pinned frames must stay. So a pinned frame leaves the list and comes back when its last pin
+// goes, and the oldest go while the bytes exceed the limit, each with a second chance if it was hit since.
+//
+// It is consulted on fault, install and eviction only, under the page table's lock.
+type frames struct {
+	list  *simplelru.LRU[uint64, *frame]
+	limit int64
+	bytes int64
+}
+
+func newFrames(limit int64) *frames {
+	list, err := simplelru.NewLRU[uint64, *frame](math.MaxInt32, nil)
+	if err != nil {
+		panic(err) // only for a size below 1
+	}
+	return &frames{list: list, limit: limit}
+}
+
+// add takes a frame in and returns those that had to go.
+func (l *frames) add(f *frame) (out []*frame) {
+	l.list.Add(f.num, f)
+	l.bytes += f.bytes
+	for l.bytes > l.limit {
+		num, old, ok := l.list.RemoveOldest()
+		if !ok {
+			break // all that is left is pinned
+		}
+		if old.ref.Swap(false) && old != f {
+			l.list.Add(num, old)
+			continue
+		}
+		// off before the attempt: an unpin in between either makes it succeed, or sees the flag and brings it back.
+		old.off.Store(true)
+		if old.state.CompareAndSwap(0, evicted) {
+			l.bytes -= old.bytes
+			out = append(out, old)
+		}
+	}
+	return out
+}
+
+// back puts an unpinned frame into the list again.
+func (l *frames) back(f *frame) {
+	if f.off.Swap(false) && f.state.Load() != evicted {
+		l.list.Add(f.num, f)
+	}
+}
+
+// drop forgets a frame at once: its version is not current any more.
+func (l *frames) drop(f *frame) bool {
+	if !f.state.CompareAndSwap(0, evicted) {
+		return false
+	}
+	l.list.Remove(f.num)
+	l.bytes -= f.bytes
+	return true
+}

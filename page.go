@@ -1,0 +1,513 @@
+package ctxpage
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/ctxpage/ctxpage/triage"
+)
+
+// Limits of one input. Each is tested at the limit and one above it.
+const (
+	MaxID          = 512      // bytes of an artefact id, a group, a subject, an actor, a tag
+	MaxScope       = 512      // bytes of a scope path
+	MaxScopeDepth  = 16       // names in a scope path
+	MaxText        = 16 << 20 // bytes of an artefact's text
+	MaxSource      = 4096     // bytes of a source
+	MaxTags        = 64       // tags of an artefact
+	MaxMeta        = 64 << 10 // bytes of all keys and values of Meta
+	MaxParts       = 256      // parts of a message
+	MaxToolCalls   = 128      // tool calls of a message
+	MaxToolBytes   = 1 << 20  // bytes of all tool calls of a message
+	MaxLineage     = 256      // entries of DerivedFrom or Supersedes
+	MaxTxnWrites   = 10_000   // artefacts written by one transaction
+	MaxTxnBytes    = 48 << 20 // bytes of text written by one transaction
+	MaxPageTokens  = 8192     // upper bound of Options.PageTokens
+	PageTokens     = 512      // default of Options.PageTokens
+	maxQueryText   = 64 << 10
+	maxConfidence  = 1.0
+	minPageTokens  = 16
+	digestSaltSize = 16
+)
+
+// Kind says what an artefact is. It gives the defaults of class, provenance and priority.
+type Kind uint8
+
+// The kinds. KindAuto picks message for an artefact with a role, chunk for one with a source, else fact.
+const (
+	KindAuto Kind = iota
+	KindSystem
+	KindFact
+	KindChunk
+	KindMessage
+	KindTool
+	KindScratch
+	KindSummary
+)
+
+var kindNames = [...]string{"auto", "system", "fact", "chunk", "message", "tool", "scratch", "summary"}
+
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return "kind(" + strconv.Itoa(int(k)) + ")"
+}
+
+// MarshalText writes the name of the kind.
+func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText reads the name of a kind.
+func (k *Kind) UnmarshalText(b []byte) (err error) {
+	*k, err = ParseKind(string(b))
+	return err
+}
+
+// ParseKind reads the name of a kind.
+func ParseKind(s string) (Kind, error) {
+	for i, n := range kindNames {
+		if s == n {
+			return Kind(i), nil
+		}
+	}
+	return 0, invalid("kind", strconv.Quote(s), "one of "+strings.Join(kindNames[1:], ", "))
+}
+
+// Provenance is an order of trust: who wrote an artefact. Zero on an Artefact means the default of its kind.
+type Provenance = triage.Provenance
+
+// The provenances, from most to least trusted.
+const (
+	HumanVerified = triage.Verified
+	Chunk         = triage.Chunk
+	Validated     = triage.Validated
+	Tool          = triage.Tool
+	Scratch       = triage.Scratch
+)
+
+// Priority is used by the compaction watcher. Zero means the default of the kind.
+type Priority uint8
+
+// The priorities.
+const (
+	PriorityAuto Priority = iota
+	PriorityLow
+	PriorityMedium
+	PriorityHigh
+	PriorityCritical
+)
+
+// Part is one part of a message that is not only text. Text parts are joined into the artefact's text, in order.
+type Part struct {
+	Type   string `json:"type"` // "text" is text; anything else is carried as it is
+	Text   string `json:"text,omitempty"`
+	URL    string `json:"url,omitempty"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// ToolCall is a call an assistant message makes.
+type ToolCall struct {
+	ID        string `json:"id"`
+	Type      string `json:"type,omitempty"`
+	Name      string `json:"name"`
+	Arguments string `json:"arguments,omitempty"`
+}
+
+// Artefact is what a caller puts. It is stored as one or more pages.
+type Artefact struct {
+	// ID is the caller's key, unique in its scope: 1 to 512 bytes of UTF-8 without control characters.
+	ID   string `json:"id"`
+	Kind Kind   `json:"kind"`
+	// Provenance: zero takes the default of the kind. A scope handle cannot give HumanVerified (ErrProvenance).
+	Provenance Provenance `json:"provenance"`
+	// Text is the content. Empty with a Source: it is fetched from there. Empty with Parts: their text parts.
+	Text       string     `json:"text,omitempty"`
+	Parts      []Part     `json:"parts,omitempty"`
+	Role       string     `json:"role,omitempty"`
+	Name       string     `json:"name,omitempty"`
+	ToolCalls  []ToolCall `json:"tool_calls,omitempty"`
+	ToolCallID string     `json:"tool_call_id,omitempty"`
+	// Source is where the text comes from, scheme first: "file:…", "page:…", or a scheme of Options.Sources. Before
+	// the text is served its source is probed; a change makes the artefact dirty.
+	Source string `json:"source,omitempty"`
+	// ExpiresAt zero: never. After it the artefact is never served. TTL is the same counted from the put; giving
+	// both is an error.
+	ExpiresAt time.Time     `json:"expires_at,omitzero"`
+	TTL       time.Duration `json:"ttl,omitempty"`
+	// CurrentAsOf is when the content was true; recency counts from here. Zero: the time of the put.
+	CurrentAsOf time.Time `json:"current_as_of,omitzero"`
+	Priority    Priority  `json:"priority,omitempty"`
+	Relevance   *float64  `json:"relevance,omitempty"` // 0 to 1, for the watcher
+	// Group and Seq make neighbours: a conversation, a file, a thread, and the order within it. The pages of an
+	// artefact without a group are neighbours of each other.
+	Group       string   `json:"group,omitempty"`
+	Seq         int64    `json:"seq,omitempty"`
+	Subject     string   `json:"subject,omitempty"` // whom it is about
+	DerivedFrom []Ref    `json:"derived_from,omitempty"`
+	Supersedes  []string `json:"supersedes,omitempty"` // ids of the same scope that this one replaces
+	Pinned      bool     `json:"pinned,omitempty"`
+	// Tags and Meta are the caller's; both survive unchanged.
+	Tags []string          `json:"tags,omitempty"`
+	Meta map[string]string `json:"meta,omitempty"`
+}
+
+// Version is one version of an artefact as it is stored: what the caller put, and what the database keeps of it.
+// The caller owns it; nothing in it is shared with the database.
+type Version struct {
+	Artefact
+	Ref     Ref       `json:"ref"`
+	Version uint32    `json:"version"`
+	LSN     uint64    `json:"lsn"` // log sequence number of the commit that wrote it
+	PutAt   time.Time `json:"put_at"`
+	Actor   string    `json:"actor,omitempty"`
+	Deleted bool      `json:"deleted,omitempty"`
+	// Stale: the source moved on, and the reader asked for the page all the same.
+	Stale  bool   `json:"stale,omitempty"`
+	Tokens int    `json:"tokens"` // of all pages, by Counter
+	Pages  []Page `json:"pages"`
+}
+
+// Page is the unit of paging, ranking, budgeting and dirty checking.
+type Page struct {
+	Ref    Ref    `json:"ref"`
+	Num    uint64 `json:"num"` // number of this page version in the database; manifests name pages by it
+	Tokens int    `json:"tokens"`
+	// Digest is HMAC-SHA256 of the text under a random salt of this version, so that an erased text cannot be
+	// guessed from the log.
+	Digest [32]byte `json:"-"`
+	Text   string   `json:"text,omitempty"`
+}
+
+// kindDefaults are the defaults of a kind where the caller is silent.
+func (a *Artefact) kindDefaults() {
+	if a.Kind == KindAuto {
+		switch {
+		case a.Role != "":
+			a.Kind = KindMessage
+		case a.Source != "":
+			a.Kind = KindChunk
+		default:
+			a.Kind = KindFact
+		}
+	}
+	if a.Provenance == 0 {
+		a.Provenance = defaultProvenance(a.Kind, a.Role)
+	}
+	if a.Priority == PriorityAuto {
+		a.Priority = defaultPriority(a.Kind)
+	}
+}
+
+// defaultProvenance is what a host-vouched write of a kind is worth (DESIGN: a user's words count as chunk, an agent's
+// as validated once somebody answers for them).
+func defaultProvenance(k Kind, role string) Provenance {
+	switch k {
+	case KindChunk, KindSystem:
+		return Chunk
+	case KindTool:
+		return Tool
+	case KindScratch:
+		return Scratch
+	case KindMessage:
+		switch role {
+		case "user", "system", "developer":
+			return Chunk
+		case "tool":
+			return Tool
+		}
+		return Scratch
+	}
+	return Validated
+}
+
+func defaultPriority(k Kind) Priority {
+	switch k {
+	case KindSystem:
+		return PriorityCritical
+	case KindFact:
+		return PriorityHigh
+	case KindScratch:
+		return PriorityLow
+	}
+	return PriorityMedium
+}
+
+// check refuses what breaks a rule or a limit; every message says what was expected.
+func (a *Artefact) check() error {
+	if err := checkID("id", a.ID); err != nil {
+		return err
+	}
+	for _, f := range []struct{ name, v string }{
+		{"group", a.Group}, {"subject", a.Subject}, {"role", a.Role}, {"name", a.Name}, {"tool_call_id", a.ToolCallID},
+	} {
+		if f.v == "" {
+			continue
+		}
+		if err := checkID(f.name, f.v); err != nil {
+			return err
+		}
+	}
+	if int(a.Kind) >= len(kindNames) {
+		return invalid("kind", a.Kind.String(), "one of "+strings.Join(kindNames[1:], ", "))
+	}
+	if a.Provenance != 0 && !a.Provenance.Valid() {
+		return invalid("provenance", strconv.Itoa(int(a.Provenance)), "one of human-verified, chunk, validated, tool, scratch")
+	}
+	if a.Priority > PriorityCritical {
+		return invalid("priority", strconv.Itoa(int(a.Priority)), "low, medium, high or critical")
+	}
+	if err := a.checkTimes(); err != nil {
+		return err
+	}
+	return a.checkSizes()
+}
+
+func (a *Artefact) checkTimes() error {
+	if a.TTL < 0 {
+		return invalid("ttl", a.TTL.String(), "zero (never) or a positive duration")
+	}
+	if a.TTL > 0 && !a.ExpiresAt.IsZero() {
+		return invalid("ttl", "both ttl and expires_at", "one of them")
+	}
+	for _, t := range []struct {
+		name string
+		t    time.Time
+	}{{"expires_at", a.ExpiresAt}, {"current_as_of", a.CurrentAsOf}} {
+		if y := t.t.Year(); !t.t.IsZero() && (y < 1 || y > 9999) {
+			return invalid(t.name, fmt.Sprint("year ", y), "a year from 1 to 9999")
+		}
+	}
+	if r := a.Relevance; r != nil && !(*r >= 0 && *r <= 1) {
+		return invalid("relevance", fmt.Sprint(*r), "a number from 0 to 1")
+	}
+	return nil
+}
+
+func (a *Artefact) checkSizes() error {
+	tools, meta := 0, 0
+	for _, c := range a.ToolCalls {
+		tools += len(c.ID) + len(c.Name) + len(c.Arguments) + len(c.Type)
+	}
+	for k, v := range a.Meta {
+		meta += len(k) + len(v)
+	}
+	for _, t := range a.Tags {
+		if err := checkID("tag", t); err != nil {
+			return err
+		}
+	}
+	text := len(a.Text)
+	for _, p := range a.Parts {
+		text += len(p.Text) + len(p.URL) + len(p.Detail)
+	}
+	for _, f := range []struct {
+		name     string
+		got, max int
+		unit     string
+	}{
+		{"text", text, MaxText, "bytes"}, {"source", len(a.Source), MaxSource, "bytes"}, {"tags", len(a.Tags), MaxTags, "tags"},
+		{"meta", meta, MaxMeta, "bytes"}, {"parts", len(a.Parts), MaxParts, "parts"},
+		{"tool_calls", len(a.ToolCalls), MaxToolCalls, "calls"}, {"tool_calls", tools, MaxToolBytes, "bytes"},
+		{"derived_from", len(a.DerivedFrom), MaxLineage, "references"}, {"supersedes", len(a.Supersedes), MaxLineage, "ids"},
+	} {
+		if f.got > f.max {
+			return invalid(f.name, fmt.Sprintf("%d %s", f.got, f.unit), fmt.Sprintf("at most %d", f.max))
+		}
+	}
+	if a.Text != "" && len(a.Parts) > 0 {
+		return invalid("parts", "both text and parts", "one of them")
+	}
+	if !utf8.ValidString(a.Text) {
+		return invalid("text", "bytes that are not UTF-8", "UTF-8 text")
+	}
+	for _, id := range a.Supersedes {
+		if err := checkID("supersedes", id); err != nil {
+			return err
+		}
+		if id == a.ID {
+			return invalid("supersedes", "the artefact itself", "ids of other artefacts of the scope")
+		}
+	}
+	return nil
+}
+
+func checkID(field, s string) error {
+	switch {
+	case s == "":
+		return invalid(field, "nothing", "1 to 512 bytes of UTF-8")
+	case len(s) > MaxID:
+		return invalid(field, fmt.Sprintf("%d bytes", len(s)), fmt.Sprintf("at most %d", MaxID))
+	case !utf8.ValidString(s):
+		return invalid(field, strconv.QuoteToASCII(s), "UTF-8")
+	}
+	for _, r := range s {
+		if unicode.IsControl(r) {
+			return invalid(field, strconv.QuoteToASCII(s), "no control characters")
+		}
+	}
+	return nil
+}
+
+// checkScope accepts paths like acme/support/agent-7: names joined by single slashes.
+func checkScope(s string) error {
+	if s == "" || len(s) > MaxScope {
+		return invalid("scope", fmt.Sprintf("%d bytes", len(s)), fmt.Sprintf("a path like acme/support/agent-7 of 1 to %d bytes", MaxScope))
+	}
+	names := strings.Split(s, "/")
+	if len(names) > MaxScopeDepth {
+		return invalid("scope", fmt.Sprintf("%d names", len(names)), fmt.Sprintf("at most %d", MaxScopeDepth))
+	}
+	for _, n := range names {
+		if n == "" || n == "." || n == ".." {
+			return invalid("scope", strconv.QuoteToASCII(s), "names joined by single slashes, none empty, '.' or '..'")
+		}
+		if err := checkID("scope", n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scopeChain is the scope and its ancestors, nearest first.
+func scopeChain(s string) []string {
+	chain := []string{s}
+	for i := strings.LastIndexByte(s, '/'); i >= 0; i = strings.LastIndexByte(s, '/') {
+		s = s[:i]
+		chain = append(chain, s)
+	}
+	return chain
+}
+
+// contentHash is the fast hash that tells changed pages from unchanged ones. It never leaves the file and never
+// enters the audit: without a salt it would let an erased text be guessed.
+func contentHash(text string) uint64 { return xxhash.Sum64String(text) }
+
+func saltedDigest(salt []byte, text string) (d [32]byte) {
+	m := hmac.New(sha256.New, salt)
+	m.Write([]byte(text))
+	m.Sum(d[:0])
+	return d
+}
+
+// split cuts a text into pages of at most max tokens: at headings, paragraphs, lines, then words, then runes.
+// Nothing is lost: the pieces joined are the text. Pieces are joined by the sum of their own counts, which keeps the
+// work linear; a counter that counts a whole above the sum of its parts has its page broken once more.
+func split(text string, max int, count func(string) int) []string {
+	if count(text) <= max {
+		return []string{text}
+	}
+	var pages []string
+	start, end, sum := 0, 0, 0
+	flush := func() {
+		if page := text[start:end]; page != "" {
+			if sum > 0 && count(page) > max && len(page) > 16 {
+				half := runeBoundary(page, len(page)/2)
+				pages = append(pages, split(page[:half], max, count)...)
+				pages = append(pages, split(page[half:], max, count)...)
+			} else {
+				pages = append(pages, page)
+			}
+		}
+		start, sum = end, 0
+	}
+	for _, piece := range pieces(text, 0, max, count) {
+		n := count(piece)
+		if end > start && sum+n > max {
+			flush()
+		}
+		end += len(piece)
+		sum += n
+	}
+	flush()
+	return pages
+}
+
+// runeBoundary is the start of the first rune at or after i.
+func runeBoundary(s string, i int) int {
+	for i < len(s) && !utf8.RuneStart(s[i]) {
+		i++
+	}
+	return i
+}
+
+// pieces breaks a text at the coarsest level at which every piece fits.
+func pieces(text string, level, max int, count func(string) int) []string {
+	if level > 4 || count(text) <= max {
+		return []string{text}
+	}
+	var out []string
+	for _, p := range cutAt(text, level) {
+		if p != "" {
+			out = append(out, pieces(p, level+1, max, count)...)
+		}
+	}
+	return out
+}
+
+// cutAt splits before headings (0), after blank lines (1), after lines (2), after words (3), into small runs of
+// runes (4).
+func cutAt(text string, level int) []string {
+	switch level {
+	case 0:
+		return cutBefore(text, func(rest string) bool { return isHeading(rest) })
+	case 1:
+		return strings.SplitAfter(text, "\n\n")
+	case 2:
+		return strings.SplitAfter(text, "\n")
+	case 3:
+		return strings.SplitAfter(text, " ")
+	}
+	var out []string
+	for len(text) > 0 {
+		n := 0
+		for i := 0; i < 16 && n < len(text); i++ {
+			_, w := utf8.DecodeRuneInString(text[n:])
+			n += w
+		}
+		out = append(out, text[:n])
+		text = text[n:]
+	}
+	return out
+}
+
+func cutBefore(text string, at func(string) bool) []string {
+	var out []string
+	start := 0
+	for i := 0; i < len(text); {
+		j := strings.IndexByte(text[i:], '\n')
+		if j < 0 {
+			break
+		}
+		i += j + 1
+		if i < len(text) && at(text[i:]) {
+			out = append(out, text[start:i])
+			start = i
+		}
+	}
+	return append(out, text[start:])
+}
+
+func isHeading(line string) bool {
+	n := 0
+	for n < len(line) && n < 7 && line[n] == '#' {
+		n++
+	}
+	return n > 0 && n < 7 && n < len(line) && line[n] == ' '
+}
+
+// clampUnit forces a confidence into 0..1; NaN is no confidence.
+func clampUnit(x float64) float64 {
+	if math.IsNaN(x) || x < 0 {
+		return 0
+	}
+	return math.Min(x, maxConfidence)
+}

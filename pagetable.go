@@ -1,0 +1,175 @@
+package ctxpage
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// pageTable is the working set of this process: page number → frame. A hit is two atomic loads and a compare-and-swap;
+// faults, evictions and drops take mu, which is last in the lock order and never held during I/O.
+//
+// Page numbers name immutable versions and are never used again, so a late fault cannot bring an old version back
+// under a current name; frames of versions that ended are dropped to make room.
+type pageTable struct {
+	store  Store
+	slots  atomic.Pointer[[]*slotChunk]
+	mu     sync.Mutex
+	frames *frames
+
+	hits, faults, evictions, refetches, pinned atomic.Int64
+}
+
+type slotChunk [4096]atomic.Pointer[frame]
+
+// TableStats counts what the working set did.
+type TableStats struct {
+	Hits      int64 `json:"hits"`
+	Faults    int64 `json:"faults"`
+	Evictions int64 `json:"evictions"`
+	Refetches int64 `json:"refetches"`
+	Pinned    int64 `json:"pinned"`
+	Frames    int   `json:"frames"`
+	Bytes     int64 `json:"bytes"`
+	Limit     int64 `json:"limit"`
+}
+
+func newPageTable(store Store, limit int64) *pageTable {
+	t := &pageTable{store: store, frames: newFrames(max(limit, 0))}
+	t.slots.Store(&[]*slotChunk{})
+	return t
+}
+
+func (t *pageTable) slot(num uint64) *atomic.Pointer[frame] {
+	chunks := *t.slots.Load()
+	if i := num / uint64(len(slotChunk{})); i < uint64(len(chunks)) {
+		return &chunks[i][num%uint64(len(slotChunk{}))]
+	}
+	return nil
+}
+
+// grow makes a slot for a page number. The caller holds mu.
+func (t *pageTable) grow(num uint64) *atomic.Pointer[frame] {
+	chunks := *t.slots.Load()
+	if need := int(num/uint64(len(slotChunk{}))) + 1; need > len(chunks) {
+		more := append([]*slotChunk(nil), chunks...)
+		for len(more) < need {
+			more = append(more, new(slotChunk))
+		}
+		t.slots.Store(&more)
+	}
+	return t.slot(num)
+}
+
+// hit gives the frame of a page, pinned, when it is there with the head that is asked for.
+func (t *pageTable) hit(key PageKey) *frame {
+	s := t.slot(key.Num)
+	if s == nil {
+		return nil
+	}
+	f := s.Load()
+	if f == nil || f.head.Version != key.Version || !f.pin() {
+		return nil
+	}
+	t.pinned.Add(1)
+	return f
+}
+
+// load gives the frames of pages, pinned, in order: hits as they are, the rest in one fault. A page that could not be
+// loaded leaves a nil frame and its error. The caller unpins.
+func (t *pageTable) load(ctx context.Context, scopes Scopes, keys []PageKey) ([]*frame, []error, error) {
+	out, errs := make([]*frame, len(keys)), make([]error, len(keys))
+	var miss []int
+	for i, k := range keys {
+		if out[i] = t.hit(k); out[i] == nil {
+			miss = append(miss, i)
+		}
+	}
+	t.hits.Add(int64(len(keys) - len(miss)))
+	if len(miss) == 0 {
+		return out, errs, nil
+	}
+	t.faults.Add(int64(len(miss)))
+	want := make([]PageKey, len(miss))
+	for j, i := range miss {
+		want[j] = keys[i]
+	}
+	loaded, err := t.store.Load(ctx, scopes, want, WantText)
+	if err != nil {
+		t.unpin(out)
+		return nil, nil, err
+	}
+	for j, i := range miss {
+		if l := &loaded[j]; l.Err != nil {
+			errs[i] = l.Err
+		} else {
+			out[i] = t.publish(l)
+		}
+	}
+	return out, errs, nil
+}
+
+// publish makes a loaded page a frame, pinned for the caller. Of two faults for one page the first wins.
+func (t *pageTable) publish(l *Loaded) *frame {
+	f := &frame{num: l.Key.Num, head: l.Head, page: l.Page, text: l.Text, bytes: int64(len(l.Text)) + frameOverhead}
+	f.state.Store(1)
+	t.pinned.Add(1)
+	if t.frames.limit == 0 {
+		return f
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.grow(f.num)
+	if old := s.Load(); old != nil {
+		if old.head.Version == f.head.Version && old.pin() {
+			return old
+		}
+		t.frames.drop(old)
+	}
+	s.Store(f)
+	for _, gone := range t.frames.add(f) {
+		t.slot(gone.num).CompareAndSwap(gone, nil)
+		t.evictions.Add(1)
+	}
+	return f
+}
+
+// unpin lets frames go; nil ones are skipped.
+func (t *pageTable) unpin(fs []*frame) {
+	for _, f := range fs {
+		if f == nil {
+			continue
+		}
+		t.pinned.Add(-1)
+		if f.state.Add(-1) == 0 && f.off.Load() {
+			t.mu.Lock()
+			t.frames.back(f)
+			t.mu.Unlock()
+		}
+	}
+}
+
+// dropped is told of page versions that ended.
+func (t *pageTable) dropped(nums []uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, n := range nums {
+		s := t.slot(n)
+		if s == nil {
+			continue
+		}
+		if f := s.Load(); f != nil && t.frames.drop(f) {
+			s.CompareAndSwap(f, nil)
+		}
+	}
+}
+
+func (t *pageTable) stats() TableStats {
+	t.mu.Lock()
+	frames, bytes := t.frames.list.Len(), t.frames.bytes
+	t.mu.Unlock()
+	return TableStats{
+		Hits: t.hits.Load(), Faults: t.faults.Load(), Evictions: t.evictions.Load(), Refetches: t.refetches.Load(),
+		Pinned: t.pinned.Load(), Frames: frames, Bytes: bytes, Limit: t.frames.limit,
+	}
+}

@@ -1,0 +1,348 @@
+package ctxpage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+// Scope is what an agent holds. It reads its own pages and those of its ancestors, and writes its own; no method takes
+// a scope or an actor, so an agent cannot reach further by asking. It is safe for concurrent use and needs no closing.
+type Scope struct {
+	db    *DB
+	name  string
+	chain Scopes
+	actor string
+	gate  float64
+	err   error // of the name or an option: every method returns it
+}
+
+// ScopeOption configures a handle.
+type ScopeOption func(*Scope)
+
+// WithActor names who acts through the handle, in manifests and for the rule that nobody certifies himself. Default:
+// the name of the scope.
+func WithActor(actor string) ScopeOption { return func(s *Scope) { s.actor = actor } }
+
+// WithGate sets the confidence below which commits of this handle are held, or GateOff.
+func WithGate(gate float64) ScopeOption { return func(s *Scope) { s.gate = gate } }
+
+// Scope gives the handle of a scope, a path like acme/support/agent-7. A scope needs no creating. A wrong name is
+// reported by the first method that is called.
+func (db *DB) Scope(name string, opts ...ScopeOption) *Scope {
+	s := &Scope{db: db, name: name, actor: name, gate: db.opts.Gate}
+	for _, o := range opts {
+		o(s)
+	}
+	if s.err = checkScope(name); s.err == nil {
+		s.err = checkID("actor", s.actor)
+	}
+	if s.err == nil && s.gate != GateOff && !(s.gate > 0 && s.gate <= 1) {
+		s.err = invalid("gate", fmt.Sprint(s.gate), "a confidence above 0 up to 1, or GateOff")
+	}
+	s.chain = scopeChain(name)
+	return s
+}
+
+// Name is the path of the scope.
+func (s *Scope) Name() string { return s.name }
+
+// ReadOption changes one read.
+type ReadOption func(*readOptions)
+
+type readOptions struct {
+	check CheckPolicy
+	stale bool
+}
+
+// WithCheck sets when the sources of what is read are probed. Default: CheckAlways.
+func WithCheck(p CheckPolicy) ReadOption { return func(o *readOptions) { o.check = p } }
+
+// ServeStale serves a page whose source moved on and could not be fetched, marked as stale, instead of ErrDirty.
+func ServeStale() ReadOption { return func(o *readOptions) { o.stale = true } }
+
+func readOpts(opts []ReadOption) (o readOptions) {
+	for _, f := range opts {
+		f(&o)
+	}
+	return o
+}
+
+// Put writes one artefact, vouched for by the host: there is no gate. Putting an ID again makes its next version;
+// putting the same content again is a touch, which writes nothing. The reference names the version that is current now.
+func (s *Scope) Put(ctx context.Context, a Artefact) (Ref, error) {
+	var last *Txn
+	err := s.Update(ctx, func(tx *Txn) error {
+		last = tx
+		return tx.Put(ctx, a)
+	})
+	if err != nil {
+		return Ref{}, err
+	}
+	return last.Outcome().Refs[0], nil
+}
+
+// Delete writes a tombstone: the artefact is not served any more, older versions stay readable by reference.
+// ErrNotFound when the scope itself has none; an ancestor's artefact cannot be deleted from below.
+func (s *Scope) Delete(ctx context.Context, id string) error {
+	return s.Update(ctx, func(tx *Txn) error { return tx.Delete(ctx, id) })
+}
+
+// Get reads the current version of an artefact: the scope's own, or the nearest ancestor's. If its source moved on it
+// is fetched anew first. ErrNotFound, ErrExpired, ErrDirty.
+func (s *Scope) Get(ctx context.Context, id string, opts ...ReadOption) (*Version, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	if err := checkID("id", id); err != nil {
+		return nil, err
+	}
+	v, leaf, err := s.read(ctx, Ref{ID: id}, readOpts(opts))
+	if err != nil {
+		return nil, err
+	}
+	return v, s.emit(ctx, leaf)
+}
+
+// GetRef reads the version, or the page, that a reference names, if its scope is visible from here. An old version is
+// history: its source is not probed, and its expiry does not matter.
+func (s *Scope) GetRef(ctx context.Context, ref Ref, opts ...ReadOption) (*Version, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	v, leaf, err := s.read(ctx, ref, readOpts(opts))
+	if err != nil {
+		return nil, err
+	}
+	return v, s.emit(ctx, leaf)
+}
+
+// read does the work of a Get and prepares its leaf.
+func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *manifest.Record, error) {
+	l, err := s.db.store.Resolve(ctx, s.chain, ref)
+	if err != nil {
+		return nil, nil, err
+	}
+	now := s.db.opts.Clock()
+	if l.Current && l.Expires != 0 && l.Expires <= micros(now) {
+		return nil, nil, fmt.Errorf("%w: %s at %s", ErrExpired, ref.ID, fromMicros(l.Expires).Format(time.RFC3339))
+	}
+	v, err := s.db.version(ctx, s.chain, l)
+	if err != nil {
+		return nil, nil, err
+	}
+	var f freshness
+	if l.Current {
+		if f = s.freshen(ctx, []*Head{v.head()}, o.check)[0]; f.refetched {
+			if v, l, err = s.reread(ctx, ref); err != nil {
+				return nil, nil, err
+			}
+		} else if f.reason != "" && !o.stale {
+			return nil, nil, fmt.Errorf("%w: %s: %s: %w", ErrDirty, ref.ID, f.reason, f.err)
+		}
+		v.Stale = f.reason != ""
+	}
+	leaf := &manifest.Record{Type: manifest.TypeGet, LSN: l.LSN, Tokens: v.Tokens, ServeStale: o.stale, Counter: s.db.opts.Counter.Name()}
+	for _, p := range v.Pages {
+		leaf.Pages = append(leaf.Pages, manifest.Page{
+			Num: p.Num, Version: v.Version, Tokens: p.Tokens, Dirty: f.dirty, Refetched: f.refetched, Stale: v.Stale,
+		})
+	}
+	return v, leaf, nil
+}
+
+func (s *Scope) reread(ctx context.Context, ref Ref) (*Version, Located, error) {
+	l, err := s.db.store.Resolve(ctx, s.chain, Ref{Scope: ref.Scope, ID: ref.ID, Page: ref.Page})
+	if err != nil {
+		return nil, l, err
+	}
+	v, err := s.db.version(ctx, s.chain, l)
+	return v, l, err
+}
+
+// emit signs a leaf and writes it. A read that cannot be audited fails.
+func (s *Scope) emit(ctx context.Context, leaf *manifest.Record) error {
+	leaf.Scope, leaf.Actor = s.name, s.actor
+	leaf.ReadOnly = s.db.opts.ReadOnly
+	if err := s.db.append(ctx, leaf); err != nil {
+		return fmt.Errorf("ctxpage: the read could not be audited: %w", err)
+	}
+	return nil
+}
+
+// version puts an artefact together from its pages.
+func (db *DB) version(ctx context.Context, scopes Scopes, l Located) (*Version, error) {
+	frames, errs, err := db.table.load(ctx, scopes, l.Pages)
+	if err != nil {
+		return nil, err
+	}
+	defer db.table.unpin(frames)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	v := versionOf(frames[0].head)
+	v.Ref.Scope = l.Scope
+	var text strings.Builder
+	for _, f := range frames {
+		r := &f.head.Rows[f.page-1]
+		v.Pages = append(v.Pages, Page{
+			Ref: Ref{Scope: l.Scope, ID: v.ID, Page: f.page, Version: r.Version}, Num: f.num, Tokens: int(r.Tokens), Digest: r.Digest, Text: f.text,
+		})
+		v.Tokens += int(r.Tokens)
+		text.WriteString(f.text)
+	}
+	v.Text = text.String()
+	v.fillParts(frames[0].head, len(frames) == len(frames[0].head.Rows))
+	return v, nil
+}
+
+// versionOf copies a head into a version the caller may change.
+func versionOf(h *Head) *Version {
+	v := &Version{Artefact: h.Artefact, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt, Actor: h.Actor, Deleted: h.Deleted}
+	v.Ref = Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}
+	v.Parts = append([]Part(nil), h.Parts...)
+	v.ToolCalls = append([]ToolCall(nil), h.ToolCalls...)
+	v.DerivedFrom = append([]Ref(nil), h.DerivedFrom...)
+	v.Supersedes = append([]string(nil), h.Supersedes...)
+	v.Tags = append([]string(nil), h.Tags...)
+	v.src = h
+	if h.Meta != nil {
+		v.Meta = make(map[string]string, len(h.Meta))
+		for k, x := range h.Meta {
+			v.Meta[k] = x
+		}
+	}
+	return v
+}
+
+func (v *Version) head() *Head { return v.src }
+
+// fillParts gives the text parts of a message their text back; then Text is theirs.
+func (v *Version) fillParts(h *Head, whole bool) {
+	if len(v.Parts) == 0 || !whole {
+		return
+	}
+	rest := v.Text
+	for i := range v.Parts {
+		if v.Parts[i].Type == "text" && i < len(h.PartBytes) && h.PartBytes[i] <= len(rest) {
+			v.Parts[i].Text, rest = rest[:h.PartBytes[i]], rest[h.PartBytes[i]:]
+		}
+	}
+	v.Text = ""
+}
+
+// List lists the scope's own artefacts by id, without their text: after cursor, up to limit (0: 100). It gives the
+// cursor of the next page, empty at the end. A listing serves no contents and leaves no manifest.
+func (s *Scope) List(ctx context.Context, prefix, cursor string, limit int) ([]*Version, string, error) {
+	return s.scan(ctx, ScanQuery{What: ScanArtefacts, Scopes: s.chain[:1], Prefix: prefix, Cursor: cursor, Limit: limit})
+}
+
+// History lists the versions of an artefact, newest first, without their text.
+func (s *Scope) History(ctx context.Context, id, cursor string, limit int) ([]*Version, string, error) {
+	return s.scan(ctx, ScanQuery{What: ScanHistory, Scopes: s.chain, ID: id, Cursor: cursor, Limit: limit})
+}
+
+func (s *Scope) scan(ctx context.Context, q ScanQuery) ([]*Version, string, error) {
+	if s.err != nil {
+		return nil, "", s.err
+	}
+	page, err := s.db.store.Scan(ctx, q)
+	if err != nil {
+		return nil, "", err
+	}
+	out := make([]*Version, len(page.Heads))
+	for i, h := range page.Heads {
+		v := versionOf(h)
+		for j, r := range h.Rows {
+			v.Pages = append(v.Pages, Page{Ref: Ref{Scope: h.Scope, ID: h.ID, Page: j + 1, Version: r.Version}, Num: r.Num, Tokens: int(r.Tokens), Digest: r.Digest})
+			v.Tokens += int(r.Tokens)
+		}
+		out[i] = v
+	}
+	return out, page.Next, nil
+}
+
+// writeFetched commits what a source gave as the next version of its artefact.
+func (db *DB) writeFetched(ctx context.Context, h *Head, f Fetched) error {
+	id, err := db.newID()
+	if err != nil {
+		return err
+	}
+	now := db.opts.Clock()
+	a := h.Artefact
+	a.Text, a.CurrentAsOf = f.Text, f.AsOf
+	a.Parts = nil
+	put, err := db.makePut(a, f.Validator)
+	if err != nil {
+		return err
+	}
+	_, err = db.store.Commit(ctx, Batch{
+		ID: id, Scope: h.Scope, Actor: "source", Now: now, Puts: []Put{put},
+		Expect: []Precondition{{Ref{Scope: h.Scope, ID: h.ID}, h.LSN}},
+		Leaf:   manifest.Record{Type: manifest.TypeRefetch, Reason: "source changed"},
+	})
+	return err
+}
+
+// makePut splits the text of a checked artefact into pages and digests them.
+func (db *DB) makePut(a Artefact, v Validator) (Put, error) {
+	p := Put{Source: v, AsOfGiven: !a.CurrentAsOf.IsZero()}
+	if !p.AsOfGiven {
+		a.CurrentAsOf = db.opts.Clock()
+	}
+	text := a.Text
+	if len(a.Parts) > 0 {
+		text, p.PartBytes = joinParts(a.Parts)
+		a.Parts = stripParts(a.Parts)
+	}
+	a.Text = ""
+	p.Artefact = a
+	for _, t := range split(text, db.opts.PageTokens, db.opts.Counter.Count) {
+		np := NewPage{Text: t, Tokens: db.opts.Counter.Count(t), Hash: contentHash(t)}
+		if _, err := db.opts.Rand.Read(np.Salt[:]); err != nil {
+			return p, fmt.Errorf("ctxpage: randomness: %w", err)
+		}
+		np.Digest = saltedDigest(np.Salt[:], t)
+		an := analyse(db.lexer, &p.Artefact, t)
+		np.Analysis = &an
+		p.Pages = append(p.Pages, np)
+	}
+	return p, nil
+}
+
+func joinParts(parts []Part) (string, []int) {
+	var b strings.Builder
+	sizes := make([]int, len(parts))
+	for i, p := range parts {
+		if p.Type == "text" {
+			b.WriteString(p.Text)
+			sizes[i] = len(p.Text)
+		}
+	}
+	return b.String(), sizes
+}
+
+func stripParts(parts []Part) []Part {
+	out := append([]Part(nil), parts...)
+	for i := range out {
+		if out[i].Type == "text" {
+			out[i].Text = ""
+		}
+	}
+	return out
+}
+
+// parseBatchID reads the id of a batch.
+func parseBatchID(s string) (ulid.ULID, error) {
+	id, err := ulid.ParseStrict(s)
+	if err != nil {
+		return id, invalid("batch id", fmt.Sprintf("%q", s), "a ULID of 26 characters")
+	}
+	return id, nil
+}

@@ -1,0 +1,826 @@
+package ctxpage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/vmihailenco/msgpack/v5"
+	"go.etcd.io/bbolt"
+
+	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/wal"
+)
+
+// outcomeDays is how long the outcome of a batch id is remembered. An older id is refused and never applied again.
+const outcomeDays = 7 * 24 * time.Hour
+
+// sequencer is the one place where an order is made. Under mu a batch is judged against the catalogue and the batches
+// in flight, gets its LSN and its numbers, and enters the log's group buffer; so the order of the log is the order of
+// LSNs, of leaves, and of installs. Judging outside loses updates: two batches that read x@5 would both pass before
+// either is installed.
+//
+// mu is first in the lock order after ckptMu; flight is a leaf below it, and is also taken by the installer.
+type sequencer struct {
+	mu        sync.Mutex
+	lsn       uint64
+	nextArt   uint64
+	nextNum   uint64
+	nextGroup uint64
+	scopes    map[string]uint32
+	groups    map[artKey]uint64
+
+	flight sync.Mutex
+	queue  []*pending // in LSN order, not installed
+	arts   map[string]*pending
+	ids    map[ulid.ULID]*pending
+	broken bool
+}
+
+// pending is a batch in the log's buffer that is not yet installed. done is closed by the installer, after which
+// outcome may be read; a batch that conflicts only with one in flight waits for it and is judged again.
+type pending struct {
+	record  commitRecord
+	keys    []string
+	seq     uint64
+	outcome Outcome
+	done    chan struct{}
+}
+
+func (q *sequencer) init() {
+	q.scopes, q.groups = map[string]uint32{}, map[artKey]uint64{}
+	q.arts, q.ids = map[string]*pending{}, map[ulid.ULID]*pending{}
+}
+
+// start takes the next numbers from the recovered catalogue.
+func (q *sequencer) start(s *fileStore) {
+	q.lsn = s.cat.lsn
+	q.nextArt, q.nextNum, q.nextGroup = uint64(len(s.cat.arts))+1, uint64(len(s.cat.pages))+1, uint64(len(s.cat.groups))+1
+	for name, n := range s.cat.byName {
+		q.scopes[name] = n
+	}
+	for k, n := range s.cat.named {
+		q.groups[k] = n
+	}
+}
+
+// abandon wakes everybody who waits for a batch that will never be installed.
+func (q *sequencer) abandon() {
+	q.flight.Lock()
+	defer q.flight.Unlock()
+	q.broken = true
+	for _, p := range q.queue {
+		close(p.done)
+	}
+	q.queue = nil
+}
+
+// Commit: durable, then visible, then answered. See the Store interface.
+func (s *fileStore) Commit(ctx context.Context, b Batch) (Outcome, error) {
+	if err := s.writable(); err != nil {
+		return Outcome{}, err
+	}
+	if age := b.Now.Sub(ulid.Time(b.ID.Time())); age > outcomeDays {
+		return Outcome{}, fmt.Errorf("%w: %s is %s old; use a new id", ErrTxnExpired, b.ID, age.Round(time.Hour))
+	}
+	for {
+		p, out, err := s.sequence(ctx, &b)
+		if err != nil || p == nil {
+			return out, err
+		}
+		if p.seq == 0 { // somebody else's, in flight under the same id or artefact
+			if err := s.wait(ctx, p); err != nil {
+				return Outcome{}, err
+			}
+			continue
+		}
+		if err := s.log.Sync(ctx, p.seq); err != nil {
+			return Outcome{}, s.syncError(ctx, err)
+		}
+		return p.outcome, nil
+	}
+}
+
+func (s *fileStore) writable() error {
+	switch {
+	case s.closed.Load():
+		return ErrClosed
+	case s.opts.readOnly:
+		return ErrReadOnly
+	}
+	return s.failure()
+}
+
+func (s *fileStore) syncError(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return fmt.Errorf("%w: %w; it may still happen: repeat with the same id", ErrOutcomeUnknown, err)
+	}
+	return s.fail(err)
+}
+
+// wait is for a batch in flight. p is a copy that carries only the channel.
+func (s *fileStore) wait(ctx context.Context, p *pending) error {
+	// Somebody must drive the log while we wait; whoever enqueued it does, unless its context ended.
+	if err := s.log.Sync(ctx, s.log.Last()); err != nil {
+		return s.syncError(ctx, err)
+	}
+	select {
+	case <-p.done:
+		return s.failure()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// prepared is what can be done for a batch outside the sequencer.
+type prepared struct {
+	old   []*Head // newest head of each artefact put, nil: none
+	cold  [][]byte
+	an    [][]lexical.Analysis
+	held  *HeldBatch
+	ckpts uint64
+	known *Outcome
+}
+
+// sequence judges a batch and puts it into the log's buffer. It returns the pending batch; or, with seq 0, one to wait
+// for before trying again; or nil and the outcome, when the id is known.
+func (s *fileStore) sequence(ctx context.Context, b *Batch) (*pending, Outcome, error) {
+	pre, err := s.prepare(ctx, b)
+	if err != nil {
+		return nil, Outcome{}, err
+	}
+	if pre.known != nil {
+		return nil, *pre.known, nil
+	}
+	s.seq.mu.Lock()
+	defer s.seq.mu.Unlock()
+	if err := s.writable(); err != nil {
+		return nil, Outcome{}, err
+	}
+	if w := s.seq.blocker(b); w != nil {
+		return &pending{done: w.done}, Outcome{}, nil
+	}
+	if pre.ckpts != s.ckpts.Load() {
+		return s.again()
+	}
+	if out, ok, err := s.overlayOutcome(b.ID); ok || err != nil {
+		return nil, out, err
+	}
+	v := s.judge(b, pre)
+	switch {
+	case v.retry:
+		return s.again()
+	case v.conflict != nil:
+		return nil, Outcome{}, s.refuse(b, v)
+	case v.err != nil:
+		return nil, Outcome{}, v.err
+	}
+	p, err := s.enqueue(b, pre, v)
+	return p, Outcome{}, err
+}
+
+// again asks for another round at once.
+func (s *fileStore) again() (*pending, Outcome, error) {
+	done := make(chan struct{})
+	close(done)
+	return &pending{done: done}, Outcome{}, nil
+}
+
+// blocker finds a batch in flight that this one must wait for: the same id, or an artefact it judges or writes.
+func (q *sequencer) blocker(b *Batch) *pending {
+	q.flight.Lock()
+	defer q.flight.Unlock()
+	if p := q.ids[b.ID]; p != nil {
+		return p
+	}
+	if len(q.queue) == 0 {
+		return nil
+	}
+	for _, key := range batchKeys(b) {
+		if p := q.arts[key]; p != nil {
+			return p
+		}
+	}
+	return nil
+}
+
+func flightKey(scope, id string) string { return scope + "\x00" + id }
+
+// batchKeys names the artefacts a batch judges or writes.
+func batchKeys(b *Batch) []string {
+	keys := writeKeys(b)
+	for _, e := range b.Expect {
+		keys = append(keys, flightKey(e.Ref.Scope, e.Ref.ID))
+	}
+	for _, c := range b.Context {
+		keys = append(keys, flightKey(c.Scope, c.ID))
+	}
+	return keys
+}
+
+func writeKeys(b *Batch) []string {
+	var keys []string
+	for i := range b.Puts {
+		keys = append(keys, flightKey(b.Scope, b.Puts[i].Artefact.ID))
+	}
+	for _, id := range b.Deletes {
+		keys = append(keys, flightKey(b.Scope, id))
+	}
+	if b.From != (ulid.ULID{}) {
+		keys = append(keys, "\x00held"+b.From.String())
+	}
+	return keys
+}
+
+// prepare does the slow part outside the sequencer: reads the old heads, analyses texts, packs what is cold.
+func (s *fileStore) prepare(ctx context.Context, b *Batch) (*prepared, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	pre := &prepared{ckpts: s.ckpts.Load()}
+	out, ok, err := s.outcome(b.ID)
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		pre.known = &out
+		return pre, nil
+	}
+	if b.Action == ActApprove || b.Action == ActReject {
+		if err := s.prepareReview(ctx, b, pre); err != nil || pre.known != nil {
+			return pre, err
+		}
+	}
+	for i := range b.Puts {
+		p := &b.Puts[i]
+		old, err := s.newest(b.Scope, p.Artefact.ID)
+		if err != nil {
+			return nil, err
+		}
+		h := s.headOf(b, p)
+		c, err := encodeCold(h)
+		if err != nil {
+			return nil, fmt.Errorf("ctxpage: encode %s: %w", p.Artefact.ID, err)
+		}
+		pre.old, pre.cold = append(pre.old, old), append(pre.cold, c)
+		for j := range p.Pages {
+			if p.Pages[j].Analysis == nil {
+				an := analyse(s.opts.analyzer, &p.Artefact, p.Pages[j].Text)
+				p.Pages[j].Analysis = &an
+			}
+		}
+	}
+	return pre, nil
+}
+
+// headOf is the head a put makes, its numbers still open.
+func (s *fileStore) headOf(b *Batch, p *Put) *Head {
+	return &Head{Artefact: p.Artefact, Scope: b.Scope, PutAt: b.Now, Actor: b.Actor, Source: p.Source, PartBytes: p.PartBytes}
+}
+
+// newest reads the newest head of an artefact, nil when there is none.
+func (s *fileStore) newest(scope, id string) (*Head, error) {
+	s.cat.mu.RLock()
+	var k headKey
+	if n := s.cat.byName[scope]; n != 0 {
+		if art := s.cat.lookup(n, id); art != 0 {
+			k = headKey{art, s.cat.art(art).version}
+		}
+	}
+	s.cat.mu.RUnlock()
+	if k.art == 0 {
+		return nil, nil
+	}
+	return s.head(k)
+}
+
+// judgement is what the sequencer decides about a batch.
+type judgement struct {
+	conflict *ConflictError
+	stale    []manifest.Stale
+	refs     []Ref
+	hold     string // reason, "": apply
+	retry    bool   // the catalogue moved since prepare
+	err      error
+}
+
+// judge checks preconditions, in the order of the gate: conflict, stale context, then what the caller asked for.
+// Called under the sequencer, with nothing in flight on the same artefacts.
+func (s *fileStore) judge(b *Batch, pre *prepared) (v judgement) {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	for i, old := range pre.old {
+		var have, now uint32
+		if old != nil {
+			have = old.Version
+		}
+		if n := s.cat.byName[b.Scope]; n != 0 {
+			if art := s.cat.lookup(n, b.Puts[i].Artefact.ID); art != 0 {
+				now = s.cat.art(art).version
+			}
+		}
+		if have != now {
+			return judgement{retry: true}
+		}
+	}
+	for _, e := range b.Expect {
+		if now := s.cat.lsnOf(e.Ref); now != e.LSN {
+			v.conflict = &ConflictError{Ref: e.Ref, Have: e.LSN, Now: now}
+			return v
+		}
+	}
+	s.judgeContext(b, &v)
+	switch {
+	case b.Action == ActReject:
+	case b.Action == ActHold:
+		v.hold = b.Reason
+	case len(v.refs) == 0 || b.OnStale == AllowStale || b.Force:
+	case b.OnStale == FailStale:
+		v.err = fmt.Errorf("%w: %v", ErrStaleContext, v.refs)
+	case b.Action == ActApprove:
+		v.err = fmt.Errorf("%w: %v; look at them and approve with force", ErrStaleContext, v.refs)
+	default:
+		v.hold = ReasonStaleContext
+	}
+	return v
+}
+
+// judgeContext lists the page versions seen that were replaced, expired or deleted since.
+func (s *fileStore) judgeContext(b *Batch, v *judgement) {
+	now := micros(b.Now)
+	for _, c := range b.Context {
+		if c.Num == 0 || c.Num > uint64(len(s.cat.pages)) {
+			continue
+		}
+		p := s.cat.page(c.Num)
+		st := manifest.Stale{Num: c.Num, Seen: p.version}
+		switch live := s.cat.resolve(c.Num, 0); {
+		case live == c.Num && (p.expires == 0 || p.expires > now):
+			continue
+		case live == c.Num:
+			st.Reason = "expired"
+		case live == 0:
+			st.Reason = "deleted"
+		default:
+			st.Reason, st.Now = "replaced", s.cat.page(live).version
+		}
+		v.stale = append(v.stale, st)
+		v.refs = append(v.refs, Ref{Scope: c.Scope, ID: c.ID, Page: c.Page, Version: p.version})
+	}
+}
+
+// lsnOf is the LSN of the last commit that changed an artefact; 0: absent or deleted.
+func (c *catalogue) lsnOf(r Ref) uint64 {
+	n := c.byName[r.Scope]
+	if n == 0 {
+		return 0
+	}
+	art := c.lookup(n, r.ID)
+	if art == 0 || c.art(art).pages == 0 {
+		return 0
+	}
+	return c.art(art).lsn
+}
+
+// refuse records a conflict. Nothing of the batch is applied; the id stays free, so that the caller may retry with it.
+func (s *fileStore) refuse(b *Batch, v judgement) error {
+	leaf := b.Leaf
+	leaf.Type, leaf.Status, leaf.Batch = manifest.TypeConflict, "conflict", b.ID.String()
+	leaf.Trace, leaf.Parent, leaf.Scope, leaf.Actor, leaf.Time = b.ID.String(), b.Trace, b.Scope, b.Actor, micros(b.Now)
+	leaf.LSN = s.seq.lsn
+	leaf.Conflicts = []manifest.Conflict{{Ref: v.conflict.Ref.String(), Expect: v.conflict.Have, Found: v.conflict.Now}}
+	if _, err := s.appendLocked([]*manifest.Record{&leaf}); err != nil {
+		return errors.Join(v.conflict, err)
+	}
+	return v.conflict
+}
+
+// enqueue gives a batch its LSN and numbers and puts its record into the log's buffer.
+func (s *fileStore) enqueue(b *Batch, pre *prepared, v judgement) (*pending, error) {
+	p := &pending{done: make(chan struct{}), keys: writeKeys(b)}
+	rec := &p.record
+	rec.lsn, rec.batch, rec.at, rec.leaf = s.seq.lsn+1, b.ID, micros(b.Now), s.man.Size()
+	leaf := b.Leaf
+	leaf.Trace, leaf.Parent, leaf.Scope, leaf.Actor, leaf.Time = b.ID.String(), b.Trace, b.Scope, b.Actor, micros(b.Now)
+	leaf.LSN, leaf.Batch, leaf.Stale = rec.lsn, b.ID.String(), v.stale
+	p.outcome = Outcome{LSN: rec.lsn, Leaf: rec.leaf, Stale: v.refs, Reason: v.hold}
+
+	var err error
+	switch {
+	case v.hold != "":
+		err = s.enqueueHold(b, v, p, &leaf)
+	case b.Action == ActReject:
+		err = s.enqueueReview(b, pre, p, &leaf, "rejected")
+	default:
+		if err = s.enqueueApply(b, pre, p, &leaf); err == nil && b.Action == ActApprove {
+			err = s.enqueueReview(b, pre, p, &leaf, "approved")
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	leaf.Status = p.outcome.Status.String()
+	if rec.result, err = msgpack.Marshal(&p.outcome); err != nil {
+		return nil, fmt.Errorf("ctxpage: encode outcome: %w", err)
+	}
+	if rec.body, err = manifest.Encode(&leaf); err != nil {
+		return nil, fmt.Errorf("ctxpage: encode leaf: %w", err)
+	}
+	return p, s.log3(p)
+}
+
+// log3 takes the three steps that must not be parted: the record into the log's buffer, its leaf into the audit, the
+// batch into flight. Numbers were taken before; the sequencer's counters move on only here.
+func (s *fileStore) log3(p *pending) error {
+	q := &s.seq
+	enqueue := s.log.Enqueue
+	if len(p.record.heads) > 0 && !slices.ContainsFunc(p.record.heads, func(h headRecord) bool { return !h.head.Deleted }) {
+		enqueue = s.log.EnqueueReserve // deletes must get through on a full disk
+	}
+	q.flight.Lock()
+	defer q.flight.Unlock()
+	seq, err := enqueue(wal.KindCommit, p.record.encode(nil))
+	if err != nil {
+		return enqueueError(err)
+	}
+	p.seq = seq
+	if err := s.man.Add(p.record.leaf, p.record.body); err != nil {
+		return err
+	}
+	q.lsn = p.record.lsn
+	for _, n := range p.record.scopes {
+		q.scopes[n.name] = n.num
+	}
+	for _, g := range p.record.groups {
+		q.groups[artKey{g.scope, g.name}] = g.num
+		q.nextGroup = g.num + 1
+	}
+	for i := range p.record.heads {
+		h := p.record.heads[i].head
+		q.nextArt = max(q.nextArt, h.Art+1)
+		for _, t := range p.record.heads[i].texts {
+			q.nextNum = max(q.nextNum, t.num+1)
+		}
+	}
+	q.queue = append(q.queue, p)
+	q.ids[p.record.batch] = p
+	for _, k := range p.keys {
+		q.arts[k] = p
+	}
+	return nil
+}
+
+func enqueueError(err error) error {
+	if errors.Is(err, wal.ErrTooLarge) {
+		return invalid("transaction", "a log record above the limit", "at most 64 MiB; write it in several transactions")
+	}
+	return fmt.Errorf("ctxpage: log: %w", err)
+}
+
+// numbering hands out numbers for one batch without moving the sequencer, so that a failure later leaves no gap.
+type numbering struct {
+	q          *sequencer
+	rec        *commitRecord
+	art, num   uint64
+	group      uint64
+	scopeAdded map[string]uint32
+}
+
+func (s *fileStore) numbering(rec *commitRecord) *numbering {
+	return &numbering{q: &s.seq, rec: rec, art: s.seq.nextArt, num: s.seq.nextNum, group: s.seq.nextGroup, scopeAdded: map[string]uint32{}}
+}
+
+func (n *numbering) scope(name string) uint32 {
+	if num := n.q.scopes[name]; num != 0 {
+		return num
+	}
+	if num := n.scopeAdded[name]; num != 0 {
+		return num
+	}
+	num := uint32(len(n.q.scopes) + len(n.scopeAdded) + 1)
+	n.scopeAdded[name] = num
+	n.rec.scopes = append(n.rec.scopes, newScope{num, name})
+	return num
+}
+
+func (n *numbering) groupOf(scope uint32, name string) uint64 {
+	if num := n.q.groups[artKey{scope, name}]; num != 0 {
+		return num
+	}
+	for _, g := range n.rec.groups {
+		if g.scope == scope && g.name == name {
+			return g.num
+		}
+	}
+	num := n.group
+	n.group++
+	n.rec.groups = append(n.rec.groups, newGroup{num, scope, name})
+	return num
+}
+
+// enqueueApply turns puts and deletes into head records.
+func (s *fileStore) enqueueApply(b *Batch, pre *prepared, p *pending, leaf *manifest.Record) error {
+	rec := &p.record
+	n := s.numbering(rec)
+	scope := n.scope(b.Scope)
+	for i := range b.Puts {
+		s.applyPut(b, &b.Puts[i], pre.old[i], pre.cold[i], n, scope, p, leaf)
+	}
+	for _, id := range b.Deletes {
+		if err := s.applyDelete(b, id, scope, p, leaf); err != nil {
+			return err
+		}
+	}
+	rec.state = b.State
+	return nil
+}
+
+func (s *fileStore) applyPut(b *Batch, put *Put, old *Head, cold []byte, n *numbering, scope uint32, p *pending, leaf *manifest.Record) {
+	rec := &p.record
+	h := s.headOf(b, put)
+	h.LSN, h.Art, h.Version = rec.lsn, n.art, 1
+	if old != nil {
+		h.Art, h.Version = old.Art, old.Version+1
+	} else {
+		n.art++
+	}
+	switch {
+	case h.Group != "":
+		h.GroupNum = n.groupOf(scope, h.Group)
+	case len(put.Pages) > 1:
+		h.GroupNum = n.groupOf(scope, "\x00"+h.ID) // no user's group has a control character
+	}
+	hr := headRecord{head: h}
+	changed := false
+	for i := range put.Pages {
+		np := &put.Pages[i]
+		if row := samePage(old, i, np); row != nil {
+			h.Rows = append(h.Rows, *row)
+			continue
+		}
+		changed = true
+		h.Rows = append(h.Rows, PageRow{
+			Num: n.num, Version: h.Version, LSN: rec.lsn, Tokens: uint32(np.Tokens), Bytes: uint32(len(np.Text)),
+			Length: uint32(np.Analysis.Length), Hash: np.Hash, Salt: np.Salt, Digest: np.Digest,
+		})
+		hr.texts = append(hr.texts, pageText{n.num, np.Text, np.Analysis})
+		n.num++
+	}
+	ref := Ref{Scope: b.Scope, ID: h.ID, Version: h.Version}
+	if !changed && old != nil && len(old.Rows) == len(h.Rows) && sameHead(old, h, put.AsOfGiven) {
+		ref.Version = old.Version
+		p.outcome.Refs, p.outcome.Repeats = append(p.outcome.Refs, ref), append(p.outcome.Repeats, ref)
+		leaf.Writes = append(leaf.Writes, manifest.Write{Num: old.Rows[0].Num, Ref: ref.String(), Version: old.Version, Touch: true})
+		return
+	}
+	p.outcome.Refs = append(p.outcome.Refs, ref)
+	for i, r := range h.Rows {
+		if r.LSN == rec.lsn {
+			leaf.Writes = append(leaf.Writes, manifest.Write{
+				Num: r.Num, Ref: Ref{Scope: b.Scope, ID: h.ID, Page: i + 1, Version: h.Version}.String(), Version: h.Version, Digest: r.Digest[:],
+			})
+		}
+	}
+	if len(hr.texts) == 0 { // only the head changed: the leaf still says so
+		leaf.Writes = append(leaf.Writes, manifest.Write{Num: h.Rows[0].Num, Ref: ref.String(), Version: h.Version})
+	}
+	hr.row = encodeHead(nil, h, scope, cold)
+	rec.heads = append(rec.heads, hr)
+}
+
+// samePage finds the page of the old version that a new page repeats word for word. The fast hash only proposes: a
+// text made to collide with it must not pass for the old one, so the salted digest decides.
+func samePage(old *Head, i int, np *NewPage) *PageRow {
+	if old == nil || i >= len(old.Rows) {
+		return nil
+	}
+	r := &old.Rows[i]
+	if r.Hash != np.Hash || int(r.Bytes) != len(np.Text) || saltedDigest(r.Salt[:], np.Text) != r.Digest {
+		return nil
+	}
+	return r
+}
+
+// sameHead says whether a put changes nothing but the time of its writing and the stamp of its source.
+func sameHead(old, h *Head, asOf bool) bool {
+	plain := func(h *Head) *Head {
+		c := *h
+		c.Actor, c.Source = "", Validator{Hash: h.Source.Hash}
+		c.CurrentAsOf, c.ExpiresAt = time.Time{}, time.Time{}
+		return &c
+	}
+	a, errA := encodeCold(plain(old))
+	b, errB := encodeCold(plain(h))
+	return errA == nil && errB == nil && bytes.Equal(a, b) && old.Kind == h.Kind && old.Provenance == h.Provenance &&
+		old.Priority == h.Priority && old.Seq == h.Seq && old.Pinned == h.Pinned && micros(old.ExpiresAt) == micros(h.ExpiresAt) &&
+		(!asOf || micros(old.CurrentAsOf) == micros(h.CurrentAsOf))
+}
+
+func (s *fileStore) applyDelete(b *Batch, id string, scope uint32, p *pending, leaf *manifest.Record) error {
+	old, err := s.newest(b.Scope, id)
+	if err != nil {
+		return err
+	}
+	if old == nil || old.Deleted {
+		return nil
+	}
+	h := *old
+	h.Deleted, h.Version, h.LSN, h.PutAt, h.Actor, h.Rows = true, old.Version+1, p.record.lsn, b.Now, b.Actor, nil
+	cold, err := encodeCold(&h)
+	if err != nil {
+		return fmt.Errorf("ctxpage: encode %s: %w", id, err)
+	}
+	ref := Ref{Scope: b.Scope, ID: id, Version: h.Version}
+	p.outcome.Refs = append(p.outcome.Refs, ref)
+	for i, r := range old.Rows {
+		leaf.Writes = append(leaf.Writes, manifest.Write{Num: r.Num, Ref: Ref{Scope: b.Scope, ID: id, Page: i + 1, Version: h.Version}.String(), Version: h.Version, Deleted: true})
+	}
+	p.record.heads = append(p.record.heads, headRecord{head: &h, row: encodeHead(nil, &h, scope, cold)})
+	return nil
+}
+
+func (s *fileStore) enqueueHold(b *Batch, v judgement, p *pending, leaf *manifest.Record) error {
+	p.outcome.Status = StatusHeld
+	leaf.Type, leaf.Reason = manifest.TypeHeld, v.hold
+	held := HeldBatch{Batch: *b, Reason: v.hold, Stale: v.refs, At: b.Now, LSN: p.record.lsn}
+	return p.record.setHeld(b.ID, held)
+}
+
+func (c *commitRecord) setHeld(id ulid.ULID, h HeldBatch) (err error) {
+	c.heldID = id
+	if c.held, err = msgpack.Marshal(&h); err != nil {
+		return fmt.Errorf("ctxpage: encode held batch: %w", err)
+	}
+	return nil
+}
+
+// enqueueReview marks a held batch as decided.
+func (s *fileStore) enqueueReview(b *Batch, pre *prepared, p *pending, leaf *manifest.Record, decided string) error {
+	leaf.From = b.From.String()
+	leaf.Type = manifest.TypeApprove
+	if decided == "rejected" {
+		leaf.Type, p.outcome.Status = manifest.TypeReject, StatusRejected
+	}
+	h := *pre.held
+	h.Decided, h.By, h.Note, h.Outcome = decided, leaf.By, leaf.Note, p.outcome
+	return p.record.setHeld(b.From, h)
+}
+
+// prepareReview loads the held batch that is approved or rejected and takes over what it wanted to write. A batch that
+// was decided the same way before gives its first outcome again.
+func (s *fileStore) prepareReview(ctx context.Context, b *Batch, pre *prepared) error {
+	h, err := s.Held(ctx, b.From)
+	if err != nil {
+		return err
+	}
+	want := map[Action]string{ActApprove: "approved", ActReject: "rejected"}[b.Action]
+	if h.Decided == want {
+		pre.known = &h.Outcome
+		return nil
+	}
+	if h.Decided != "" {
+		return fmt.Errorf("%w: %s was %s by %s", ErrReviewed, b.From, h.Decided, h.By)
+	}
+	pre.held = &h
+	b.Scope, b.Actor, b.Trace = h.Batch.Scope, h.Batch.Actor, h.Batch.Trace
+	if b.Action == ActReject {
+		return nil
+	}
+	b.Expect, b.Context, b.Puts, b.Deletes, b.State = h.Batch.Expect, h.Batch.Context, h.Batch.Puts, h.Batch.Deletes, h.Batch.State
+	if b.Raise {
+		for i := range b.Puts {
+			b.Puts[i].Artefact.Provenance = HumanVerified
+		}
+	}
+	return nil
+}
+
+// installDurable is called by the leader of a batch group after its sync, before anybody of the group is woken: it
+// makes the whole group visible in LSN order, then lets go those who wait for it.
+func (s *fileStore) installDurable(durable uint64) {
+	q := &s.seq
+	q.flight.Lock()
+	n := 0
+	for n < len(q.queue) && q.queue[n].seq <= durable {
+		n++
+	}
+	group := q.queue[:n:n]
+	q.queue = q.queue[n:]
+	q.flight.Unlock()
+	if n == 0 {
+		return
+	}
+	var ended []uint64
+	s.cat.mu.Lock()
+	for _, p := range group {
+		e, err := s.install(&p.record, p.seq)
+		if err != nil { // our own rows: a bug, and the memory no longer follows the log
+			s.cat.mu.Unlock()
+			s.fail(err)
+			return
+		}
+		ended = append(ended, e...)
+	}
+	s.cat.mu.Unlock()
+	q.flight.Lock()
+	for _, p := range group {
+		delete(q.ids, p.record.batch)
+		for _, k := range p.keys {
+			if q.arts[k] == p {
+				delete(q.arts, k)
+			}
+		}
+	}
+	q.flight.Unlock()
+	for _, p := range group {
+		close(p.done)
+	}
+	if s.opts.dropped != nil && len(ended) > 0 {
+		s.opts.dropped(ended)
+	}
+}
+
+// Append writes audit leaves. They are handed to the operating system before it returns.
+func (s *fileStore) Append(ctx context.Context, leaves []*manifest.Record, d Durability) (uint64, error) {
+	if s.opts.readOnly {
+		return 0, nil // a read-only database logs nothing, and its answers say so
+	}
+	if err := s.writable(); err != nil {
+		return 0, err
+	}
+	s.seq.mu.Lock()
+	first, err := s.appendLocked(leaves)
+	last := s.log.Last()
+	s.seq.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	if d == Synced {
+		err = s.log.Sync(ctx, last)
+	} else {
+		err = s.log.Write()
+	}
+	if err != nil {
+		return first, s.syncError(ctx, err)
+	}
+	return first, nil
+}
+
+// appendLocked puts leaves into the log's buffer. The caller holds the sequencer.
+func (s *fileStore) appendLocked(leaves []*manifest.Record) (uint64, error) {
+	first := s.man.Size()
+	for i, leaf := range leaves {
+		body, err := manifest.Encode(leaf)
+		if err != nil {
+			return first, fmt.Errorf("ctxpage: encode leaf: %w", err)
+		}
+		index := first + uint64(i)
+		if _, err := s.log.Enqueue(wal.KindAudit, auditBody(index), body); err != nil {
+			return first, enqueueError(err)
+		}
+		if err := s.man.Add(index, body); err != nil {
+			return first, err
+		}
+	}
+	s.appended.Store(true)
+	return first, nil
+}
+
+// outcome looks a batch id up in overlay and file.
+func (s *fileStore) outcome(id ulid.ULID) (out Outcome, ok bool, err error) {
+	if out, ok, err = s.overlayOutcome(id); ok || err != nil {
+		return out, ok, err
+	}
+	err = s.view(func(tx *bbolt.Tx) error {
+		v := tx.Bucket(bucketTxn).Get(id[:])
+		if v == nil {
+			return nil
+		}
+		row, err := unseal('t', id[:], v)
+		if err != nil {
+			return s.corrupt("outcome of "+id.String(), err)
+		}
+		ok = true
+		return unpack(row, &out)
+	})
+	return out, ok, err
+}
+
+func (s *fileStore) overlayOutcome(id ulid.ULID) (out Outcome, ok bool, err error) {
+	s.cat.mu.RLock()
+	row := s.over.result[id]
+	if row == nil && s.old != nil {
+		row = s.old.result[id]
+	}
+	s.cat.mu.RUnlock()
+	if row == nil {
+		return out, false, nil
+	}
+	return out, true, unpack(row, &out)
+}

@@ -1,0 +1,488 @@
+package ctxpage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Source loads content of one scheme. Both methods run concurrently, under a deadline and under no lock of the
+// database; they may call nothing of it. Key is the source without its scheme and colon.
+type Source interface {
+	// Probe says what the content is recognised by now. It must be cheap: given what is known, it may answer from a
+	// stamp alone, and gives back have when nothing changed.
+	Probe(ctx context.Context, key string, have Validator) (Validator, error)
+	// Fetch loads the content; it may be a network.
+	Fetch(ctx context.Context, key string) (Fetched, error)
+}
+
+// Fetched is what a source gave. Text must be UTF-8.
+type Fetched struct {
+	Text      string
+	Validator Validator
+	// AsOf is when the content was true; zero: now.
+	AsOf time.Time
+}
+
+// CheckPolicy says when a read probes the sources of what it serves. The zero value probes at every read; CheckEvery
+// at most every so often; CheckNever not at all.
+type CheckPolicy time.Duration
+
+// CheckNever trusts what is stored.
+const CheckNever CheckPolicy = -1
+
+// CheckAlways probes at every read.
+const CheckAlways CheckPolicy = 0
+
+// CheckEvery probes a source when its last probe is at least d old.
+func CheckEvery(d time.Duration) CheckPolicy { return CheckPolicy(max(d, 0)) }
+
+// racy is how long after its mtime a file may still be written without the mtime changing: a stamp taken within it
+// proves nothing, so the content is hashed (git calls such entries racily clean).
+const racy = 2 * time.Second
+
+// fileSource reads files below one of its roots, through os.Root: no path, link or .. leads out of them.
+type fileSource struct {
+	mu    sync.RWMutex
+	roots []string
+	limit int64
+	now   func() time.Time
+}
+
+// addRoot allows a directory. Longer roots are tried first, so that the nearest one answers.
+func (s *fileSource) addRoot(dir string) error {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return fmt.Errorf("ctxpage: file root %q: %w", dir, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.roots {
+		if r == abs {
+			return nil
+		}
+	}
+	s.roots = append(s.roots, abs)
+	return nil
+}
+
+// open finds the root that holds the path.
+func (s *fileSource) open(key string) (*os.File, error) {
+	if strings.ContainsRune(key, 0) || !filepath.IsAbs(key) {
+		return nil, fmt.Errorf("ctxpage: source file:%s: expected an absolute path", key)
+	}
+	s.mu.RLock()
+	roots := s.roots
+	s.mu.RUnlock()
+	best, rel := "", ""
+	for _, r := range roots {
+		if name, ok := below(r, key); ok && len(r) >= len(best) {
+			best, rel = r, name
+		}
+	}
+	if best == "" {
+		return nil, fmt.Errorf("ctxpage: source file:%s lies below no allowed root; name one in Options.FileRoots", key)
+	}
+	root, err := os.OpenRoot(best)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return root.Open(rel)
+}
+
+// below gives the path relative to a root, when it is lexically below it; os.Root guards the rest.
+func below(root, path string) (string, bool) {
+	if path == root {
+		return "", false
+	}
+	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(root, "/")+"/")
+	return rest, ok && rest != ""
+}
+
+func (s *fileSource) stat(key string) (*os.File, fs.FileInfo, error) {
+	f, err := s.open(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	fi, err := f.Stat()
+	switch {
+	case err != nil:
+	case !fi.Mode().IsRegular():
+		err = fmt.Errorf("ctxpage: source file:%s: expected a regular file, found %v", key, fi.Mode().Type())
+	case fi.Size() > s.limit:
+		err = fmt.Errorf("ctxpage: source file:%s: %d bytes, expected at most %d", key, fi.Size(), s.limit)
+	default:
+		return f, fi, nil
+	}
+	f.Close()
+	return nil, nil, err
+}
+
+func fileStamp(fi fs.FileInfo) string {
+	return strconv.FormatInt(fi.Size(), 10) + "/" + strconv.FormatInt(fi.ModTime().UnixNano(), 10)
+}
+
+// Probe compares size and mtime, and hashes only when they differ or were too fresh to prove anything.
+func (s *fileSource) Probe(ctx context.Context, key string, have Validator) (Validator, error) {
+	f, fi, err := s.stat(key)
+	if err != nil {
+		return Validator{}, err
+	}
+	defer f.Close()
+	stamp := fileStamp(fi)
+	if stamp == have.Stamp && have.Hash != 0 && have.At.Sub(fi.ModTime()) > racy {
+		return have, nil
+	}
+	v := Validator{Stamp: stamp, At: s.now()}
+	h := xxhash.New()
+	if _, err := io.Copy(h, io.LimitReader(f, s.limit+1)); err != nil {
+		return Validator{}, err
+	}
+	v.Hash = h.Sum64()
+	return v, ctx.Err()
+}
+
+// Fetch reads the file whole.
+func (s *fileSource) Fetch(_ context.Context, key string) (Fetched, error) {
+	f, fi, err := s.stat(key)
+	if err != nil {
+		return Fetched{}, err
+	}
+	defer f.Close()
+	at := s.now()
+	b, err := io.ReadAll(io.LimitReader(f, s.limit+1))
+	if err != nil {
+		return Fetched{}, err
+	}
+	if int64(len(b)) > s.limit {
+		return Fetched{}, fmt.Errorf("ctxpage: source file:%s: more than %d bytes", key, s.limit)
+	}
+	return Fetched{
+		Text: string(b), AsOf: fi.ModTime(),
+		Validator: Validator{Stamp: fileStamp(fi), Hash: xxhash.Sum64(b), At: at},
+	}, nil
+}
+
+// pageSource reads another artefact of the visible chain: page:id or page:scope:id.
+type pageSource struct {
+	db     *DB
+	scopes Scopes
+}
+
+func (p pageSource) locate(ctx context.Context, key string) (Located, error) {
+	ref, err := sourceRef(key)
+	if err != nil {
+		return Located{}, err
+	}
+	return p.db.store.Resolve(ctx, p.scopes, ref)
+}
+
+func sourceRef(key string) (Ref, error) {
+	if strings.Contains(key, ":") {
+		return ParseRef(key)
+	}
+	return Ref{ID: key}, checkID("source", key)
+}
+
+// Probe compares versions; it loads nothing.
+func (p pageSource) Probe(ctx context.Context, key string, have Validator) (Validator, error) {
+	l, err := p.locate(ctx, key)
+	if err != nil {
+		return Validator{}, err
+	}
+	stamp := strconv.FormatUint(l.LSN, 10)
+	if stamp == have.Stamp {
+		return have, nil
+	}
+	f, err := p.Fetch(ctx, key)
+	return f.Validator, err
+}
+
+// Fetch loads the other artefact.
+func (p pageSource) Fetch(ctx context.Context, key string) (Fetched, error) {
+	l, err := p.locate(ctx, key)
+	if err != nil {
+		return Fetched{}, err
+	}
+	v, err := p.db.version(ctx, p.scopes, l)
+	if err != nil {
+		return Fetched{}, err
+	}
+	return Fetched{
+		Text: v.Text, AsOf: v.CurrentAsOf,
+		Validator: Validator{Stamp: strconv.FormatUint(l.LSN, 10), Hash: contentHash(v.Text), At: p.db.opts.Clock()},
+	}, nil
+}
+
+// source finds who answers for a source, and the key without the scheme.
+func (s *Scope) source(src string) (Source, string, error) {
+	scheme, key, ok := strings.Cut(src, ":")
+	if !ok || scheme == "" || key == "" {
+		return nil, "", invalid("source", strconv.Quote(src), "scheme:key, like file:/path/to/it")
+	}
+	if scheme == "page" {
+		return pageSource{s.db, s.chain}, key, nil
+	}
+	if found := s.db.sources[scheme]; found != nil {
+		return found, key, nil
+	}
+	return nil, "", invalid("source", strconv.Quote(src), "a scheme this database knows: file, page or one of Options.Sources")
+}
+
+// fetch loads from a source under the deadline and checks what comes.
+func (s *Scope) fetch(ctx context.Context, src string) (Fetched, error) {
+	from, key, err := s.source(src)
+	if err != nil {
+		return Fetched{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.db.opts.SourceTimeout)
+	defer cancel()
+	f, err := callSource(ctx, func() (Fetched, error) { return from.Fetch(ctx, key) })
+	switch {
+	case err != nil:
+		return f, fmt.Errorf("fetch %s: %w", src, err)
+	case len(f.Text) > MaxText:
+		return f, fmt.Errorf("fetch %s: %d bytes, expected at most %d", src, len(f.Text), MaxText)
+	case !utf8.ValidString(f.Text):
+		return f, fmt.Errorf("fetch %s: the content is not UTF-8 text", src)
+	}
+	if f.Validator.Hash == 0 {
+		f.Validator.Hash = contentHash(f.Text)
+	}
+	return f, nil
+}
+
+func (s *Scope) probe(ctx context.Context, src string, have Validator) (Validator, error) {
+	from, key, err := s.source(src)
+	if err != nil {
+		return Validator{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.db.opts.SourceTimeout)
+	defer cancel()
+	return callSource(ctx, func() (Validator, error) { return from.Probe(ctx, key, have) })
+}
+
+// callSource lets a source that ignores its context not hold up a read beyond the deadline: its answer is then dropped.
+func callSource[T any](ctx context.Context, call func() (T, error)) (T, error) {
+	type answer struct {
+		v   T
+		err error
+	}
+	ch := make(chan answer, 1)
+	go func() {
+		defer func() {
+			if r := recover(); r != nil {
+				ch <- answer{err: fmt.Errorf("source panicked: %v", r)}
+			}
+		}()
+		v, err := call()
+		ch <- answer{v, err}
+	}()
+	select {
+	case a := <-ch:
+		return a.v, a.err
+	case <-ctx.Done():
+		var zero T
+		return zero, ctx.Err()
+	}
+}
+
+// freshness is what a dirty check found of one artefact.
+type freshness struct {
+	dirty     bool   // its source moved on
+	refetched bool   // and was fetched anew: resolve it again
+	reason    string // why it cannot be served, "": it can
+	err       error
+}
+
+// checks remembers when a source was probed and what it was, so that an unchanged stamp costs no hash next time.
+type checks struct {
+	mu   sync.Mutex
+	seen map[checkKey]checked
+	busy map[checkKey]chan struct{} // refetches under way: the second waits for the first
+}
+
+type checkKey struct {
+	scope, id string
+	version   uint32
+}
+
+type checked struct {
+	at time.Time
+	v  Validator
+}
+
+const maxChecks = 1 << 16
+
+func (c *checks) get(k checkKey) (checked, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v, ok := c.seen[k]
+	return v, ok
+}
+
+func (c *checks) put(k checkKey, v checked) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.seen) >= maxChecks {
+		clear(c.seen) // forgetting costs a probe each, nothing else
+	}
+	c.seen[k] = v
+}
+
+// freshen checks the sources and the lineage of heads, concurrently, and fetches anew what is dirty.
+func (s *Scope) freshen(ctx context.Context, heads []*Head, policy CheckPolicy) []freshness {
+	out := make([]freshness, len(heads))
+	if policy < 0 {
+		return out
+	}
+	var wg sync.WaitGroup
+	gate := make(chan struct{}, 16)
+	for i, h := range heads {
+		if h == nil || h.Artefact.Source == "" && len(h.DerivedFrom) == 0 {
+			continue
+		}
+		wg.Add(1)
+		gate <- struct{}{}
+		go func() {
+			defer wg.Done()
+			defer func() { <-gate }()
+			out[i] = s.freshenOne(ctx, h, policy)
+		}()
+	}
+	wg.Wait()
+	return out
+}
+
+func (s *Scope) freshenOne(ctx context.Context, h *Head, policy CheckPolicy) freshness {
+	if r := s.lineage(ctx, h); r.reason != "" {
+		return r
+	}
+	if h.Artefact.Source == "" {
+		return freshness{}
+	}
+	k := checkKey{h.Scope, h.ID, h.Version}
+	last, known := s.db.checks.get(k)
+	now := s.db.opts.Clock()
+	if known && policy > 0 && now.Sub(last.at) < time.Duration(policy) {
+		return freshness{}
+	}
+	have := h.Source
+	if known {
+		have = last.v
+	}
+	got, err := s.probe(ctx, h.Artefact.Source, have)
+	switch {
+	case err != nil:
+		return freshness{dirty: true, reason: reasonFetchFailed, err: err}
+	case sameContent(have, got):
+		s.db.checks.put(k, checked{now, got})
+		return freshness{}
+	}
+	return s.refetch(ctx, h)
+}
+
+// sameContent compares hashes where both are known, else stamps.
+func sameContent(a, b Validator) bool {
+	if a.Hash != 0 && b.Hash != 0 {
+		return a.Hash == b.Hash
+	}
+	return a.Stamp == b.Stamp
+}
+
+// lineage finds a derived artefact whose parents moved on: a summary of a changed page is dirty, and nobody can fetch it.
+func (s *Scope) lineage(ctx context.Context, h *Head) freshness {
+	for _, parent := range h.DerivedFrom {
+		l, err := s.db.store.Resolve(ctx, s.chain, Ref{Scope: parent.Scope, ID: parent.ID})
+		if err == nil && l.Version == parent.Version {
+			continue
+		}
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return freshness{dirty: true, reason: reasonFetchFailed, err: err}
+		}
+		if err == nil && s.samePages(ctx, parent, l) {
+			continue
+		}
+		return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("derived from %s, which changed", parent)}
+	}
+	return freshness{}
+}
+
+// samePages says whether the pages a parent reference names are still the same content under a newer head.
+func (s *Scope) samePages(ctx context.Context, parent Ref, now Located) bool {
+	then, err := s.db.store.Resolve(ctx, s.chain, parent)
+	if err != nil || parent.Page == 0 && len(then.Pages) != len(now.Pages) {
+		return false
+	}
+	for i, k := range then.Pages {
+		j := i
+		if parent.Page > 0 {
+			j = parent.Page - 1
+		}
+		if j >= len(now.Pages) || now.Pages[j].Num != k.Num {
+			return false
+		}
+	}
+	return true
+}
+
+// refetch loads a dirty artefact anew and commits it as a version written by its source: the source is the author, so
+// there is no gate. Of two refetches in this process one does the work; another process's newer version is adopted.
+func (s *Scope) refetch(ctx context.Context, h *Head) freshness {
+	if s.db.opts.ReadOnly {
+		return freshness{dirty: true, reason: reasonReadOnly, err: ErrReadOnly}
+	}
+	k := checkKey{h.Scope, h.ID, h.Version}
+	c := &s.db.checks
+	c.mu.Lock()
+	if wait := c.busy[k]; wait != nil {
+		c.mu.Unlock()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return freshness{dirty: true, reason: reasonFetchFailed, err: ctx.Err()}
+		}
+		if l, err := s.db.store.Resolve(ctx, s.chain, Ref{Scope: h.Scope, ID: h.ID}); err == nil && l.Version != h.Version {
+			return freshness{dirty: true, refetched: true}
+		}
+		return freshness{dirty: true, reason: reasonFetchFailed, err: errors.New("fetched by another reader, which failed")}
+	}
+	done := make(chan struct{})
+	c.busy[k] = done
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.busy, k)
+		c.mu.Unlock()
+		close(done)
+	}()
+	return s.refetchNow(ctx, h)
+}
+
+func (s *Scope) refetchNow(ctx context.Context, h *Head) freshness {
+	f, err := s.fetch(ctx, h.Artefact.Source)
+	if err != nil {
+		return freshness{dirty: true, reason: reasonFetchFailed, err: err}
+	}
+	s.db.table.refetches.Add(1)
+	err = s.db.writeFetched(ctx, h, f)
+	if errors.Is(err, ErrConflict) { // somebody wrote a newer version meanwhile: adopt it
+		err = nil
+	}
+	if err != nil {
+		return freshness{dirty: true, reason: reasonFetchFailed, err: err}
+	}
+	return freshness{dirty: true, refetched: true}
+}

@@ -1,0 +1,384 @@
+package ctxpage
+
+import (
+	"context"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+// Store is the seam between the pipeline, which runs in the agent's process, and the place where pages live. Plain
+// data goes in and comes out: no callbacks, no database transaction, no borrowed memory, so that a store in another
+// process, or another database, can stand behind it. Today there is one: the embedded file (filestore.go).
+//
+// Every method may be called concurrently. A context ends waiting, never a started commit.
+type Store interface {
+	// Resolve finds the version of an artefact that a reference names in the first scope of the chain that has it.
+	// It reads the catalogue only. ErrNotFound, ErrGone.
+	Resolve(ctx context.Context, scopes Scopes, ref Ref) (Located, error)
+	// Load reads immutable page versions by number: heads with, if asked, their text.
+	Load(ctx context.Context, scopes Scopes, pages []PageKey, want Want) ([]Loaded, error)
+	// Candidates proposes pages for an assembly or a search: one snapshot, all as of Candidates.LSN.
+	Candidates(ctx context.Context, q CandidateQuery) (Candidates, error)
+	// Scan lists artefacts, versions of one, a group, or held batches, in order, a page at a time.
+	Scan(ctx context.Context, q ScanQuery) (ScanPage, error)
+	// Commit applies, holds or reviews a batch: all or nothing; durable, then visible, then answered. The same id
+	// gives the same outcome.
+	Commit(ctx context.Context, b Batch) (Outcome, error)
+	// Held reads one held batch.
+	Held(ctx context.Context, id ulid.ULID) (HeldBatch, error)
+	// State reads a state row (directives, sessions, file roots).
+	State(ctx context.Context, key string) ([]byte, error)
+	// Append writes audit leaves in order and gives the index of the first.
+	Append(ctx context.Context, leaves []*manifest.Record, d Durability) (uint64, error)
+	// Manifests is the audit log, for reading, proofs and verification.
+	Manifests() *manifest.Log
+	// Head syncs the log and gives the head of what is durable.
+	Head(ctx context.Context) (manifest.Head, error)
+	// Maintain runs a job: checkpoint, gc, backup, check.
+	Maintain(ctx context.Context, job Job) (JobReport, error)
+	Stat(ctx context.Context) (StoreStats, error)
+	Close() error
+}
+
+// Scopes is a visible chain: a scope and its ancestors, nearest first.
+type Scopes []string
+
+// Want says how much of a page to load.
+type Want uint8
+
+// What to load.
+const (
+	WantHead Want = iota
+	WantText
+)
+
+// Durability says when an appended leaf is on disk.
+type Durability uint8
+
+// A leaf is written before Append returns either way; it is synced within 100 ms, or before Append returns.
+const (
+	Written Durability = iota
+	Synced
+)
+
+// PageKey names a page as part of one version of its artefact: page contents outlive changes of the artefact's head.
+type PageKey struct {
+	Num     uint64
+	Version uint32 // of the artefact
+}
+
+// Located is the catalogue's answer for a reference.
+type Located struct {
+	Scope   string
+	Version uint32 // of the artefact
+	LSN     uint64 // of the last commit that changed the artefact
+	Pages   []PageKey
+	Deleted bool
+	Current bool
+	Expires int64  // unix µs, 0 never
+	By      uint64 // number of the page that superseded it, 0 none
+}
+
+// Validator is what a source's state is recognised by.
+type Validator struct {
+	Stamp string    `json:"stamp,omitempty"` // cheap: size and mtime, ETag, version
+	Hash  uint64    `json:"hash,omitempty"`  // xxhash64 of the content; 0 unknown. Fast, not cryptographic
+	At    time.Time `json:"at,omitzero"`     // when it was taken
+}
+
+// PageRow is what the store keeps of one page version.
+type PageRow struct {
+	Num     uint64
+	Version uint32 // version of the artefact in which this content appeared
+	LSN     uint64
+	Tokens  uint32
+	Bytes   uint32
+	Length  uint32 // analysed terms
+	Hash    uint64
+	Salt    [digestSaltSize]byte
+	Digest  [32]byte
+}
+
+// Head is one version of an artefact without its content. It is immutable once made.
+type Head struct {
+	Artefact // Text empty; text parts carry no text
+	Scope    string
+	Art      uint64 // number of the artefact
+	Version  uint32
+	LSN      uint64
+	PutAt    time.Time
+	Actor    string
+	Deleted  bool
+	GroupNum uint64
+	Source   Validator
+	Rows     []PageRow
+	// PartBytes is, for each of Parts that is text, its length in the joined text.
+	PartBytes []int
+}
+
+// Loaded is one page version. Err is ErrGone (matched) where gc took it, or a *CorruptError.
+type Loaded struct {
+	Key  PageKey
+	Head *Head
+	Page int // from 1
+	Text string
+	Err  error
+}
+
+// CandidateQuery asks for the pages that may enter a context.
+type CandidateQuery struct {
+	Scopes  Scopes
+	Terms   []string
+	Kinds   []Kind     // empty: all
+	Floor   Provenance // pages below it are excluded
+	Session string     // its own turns are exempt from the floor
+	Now     time.Time
+	AsOf    uint64 // an LSN; 0: now
+	K       int    // lexical hits
+	Recent  int    // newest pages that are candidates whatever they say
+	Mask    []Ref  // artefacts of the nearest scope that a transaction overwrites or deletes
+	Weights *lexical.Weights
+}
+
+// Candidate is a page that may enter a context, with what triage needs to judge it.
+type Candidate struct {
+	Key        PageKey
+	Ref        Ref
+	Kind       Kind
+	Provenance Provenance
+	AsOf       int64 // unix µs
+	Tokens     int
+	Pinned     bool
+	Recent     bool
+	Group      uint64
+	GroupName  string
+	Seq        int64
+	Lexical    lexical.Hit // zero where the text did not match
+	Excluded   string      // reason, empty: may enter
+}
+
+// Excluded counts the pages that one rule keeps out, and names the nearest misses: those the text asked for.
+type Excluded struct {
+	Reason  string
+	Count   int
+	Nearest []Candidate
+}
+
+// Candidates is one snapshot.
+type Candidates struct {
+	LSN      uint64
+	Hits     []Candidate
+	Stats    lexical.Stats
+	Excluded []Excluded
+}
+
+// Action is what a batch asks for.
+type Action uint8
+
+// The actions.
+const (
+	ActApply Action = iota
+	ActHold
+	ActApprove
+	ActReject
+)
+
+// OnStale says what happens when the context a batch was written from has changed.
+type OnStale uint8
+
+// HoldStale is the default; the decision is taken inside the sequencer, so that a crash cannot lose the draft.
+const (
+	HoldStale OnStale = iota
+	FailStale
+	AllowStale
+)
+
+// Precondition: the artefact must (Expect) or should (Context) still have this LSN. 0 means absent.
+type Precondition struct {
+	Ref Ref
+	LSN uint64
+}
+
+// Seen is a page version the model saw.
+type Seen struct {
+	Scope string
+	ID    string
+	Page  int
+	Num   uint64
+}
+
+// Put is one artefact to write, its pages already made.
+type Put struct {
+	Artefact Artefact // Text moved into Pages
+	Source   Validator
+	Pages    []NewPage
+	// AsOfGiven: CurrentAsOf is the caller's; else it is the time of the put, and a repeated put does not change it.
+	AsOfGiven bool
+	// PartBytes as in Head.
+	PartBytes []int
+}
+
+// NewPage is a page to write.
+type NewPage struct {
+	Text     string
+	Tokens   int
+	Hash     uint64
+	Salt     [digestSaltSize]byte
+	Digest   [32]byte
+	Analysis *lexical.Analysis `msgpack:"-"`
+}
+
+// StateRow is a row of state that travels with a batch. A nil value deletes it.
+type StateRow struct {
+	Key   string
+	Value []byte
+}
+
+// Batch is the unit of commit.
+type Batch struct {
+	ID      ulid.ULID
+	Trace   string // of the assembly it came from
+	From    ulid.ULID
+	Scope   string
+	Actor   string
+	Action  Action
+	Reason  string // of a hold
+	Expect  []Precondition
+	Context []Seen
+	OnStale OnStale
+	Now     time.Time
+	Puts    []Put
+	Deletes []string // ids of Scope
+	State   []StateRow
+	Raise   bool            // approve as human-verified
+	Force   bool            // approve although the context went stale
+	Leaf    manifest.Record // Type, Confidence, By, Note, Evaluator; the store fills what it decides
+}
+
+// Status is how a batch ended.
+type Status uint8
+
+// The outcomes.
+const (
+	StatusApplied Status = iota
+	StatusHeld
+	StatusRejected
+)
+
+func (s Status) String() string {
+	return [...]string{"applied", "held", "rejected"}[s]
+}
+
+// Outcome is remembered for 7 days under the id of the batch.
+type Outcome struct {
+	Status  Status
+	LSN     uint64
+	Leaf    uint64 // index of its audit leaf
+	Refs    []Ref
+	Reason  string
+	Stale   []Ref
+	Repeats []Ref // pages that puts merely repeated (touches)
+}
+
+// HeldBatch waits for review, or was reviewed.
+type HeldBatch struct {
+	Batch   Batch
+	Reason  string
+	Stale   []Ref
+	At      time.Time
+	LSN     uint64
+	Decided string // "", approved, rejected
+	By      string
+	Note    string
+	Outcome Outcome
+}
+
+// ScanKind says what a scan lists.
+type ScanKind uint8
+
+// What can be listed.
+const (
+	ScanArtefacts ScanKind = iota // of a scope, by id
+	ScanHistory                   // versions of one artefact, newest first
+	ScanGroup                     // pages of a group, in order
+	ScanHeld                      // held batches, oldest first
+)
+
+// ScanQuery lists a page of rows after Cursor, which is opaque and comes from the page before.
+type ScanQuery struct {
+	What    ScanKind
+	Scopes  Scopes
+	ID      string
+	Group   string
+	Prefix  string
+	Deleted bool
+	All     bool // held: decided ones too
+	Cursor  string
+	Limit   int
+}
+
+// ScanPage is a page of a listing. Next is empty at the end.
+type ScanPage struct {
+	LSN   uint64
+	Heads []*Head
+	Held  []HeldBatch
+	Next  string
+}
+
+// JobKind is a kind of maintenance.
+type JobKind uint8
+
+// The jobs.
+const (
+	JobCheckpoint JobKind = iota
+	JobBackup
+	JobCheck
+	JobSync
+)
+
+// Job is a request for maintenance. Progress is called from the calling goroutine.
+type Job struct {
+	Kind     JobKind
+	Path     string // backup
+	Progress func(what string, done, total uint64)
+}
+
+// JobReport says what a job did.
+type JobReport struct {
+	Applied  uint64 // LSN up to which the log is applied
+	Rows     int
+	Bytes    int64
+	Segments int // log segments removed
+	Problems []Problem
+}
+
+// Problem is a broken invariant that a check found.
+type Problem struct {
+	Invariant string `json:"invariant"`
+	Where     string `json:"where"`
+	What      string `json:"what"`
+}
+
+// StoreStats is a snapshot of sizes and counters.
+type StoreStats struct {
+	ID           string    `json:"id"`
+	Format       int       `json:"format"`
+	Created      time.Time `json:"created"`
+	LSN          uint64    `json:"lsn"`
+	Applied      uint64    `json:"applied_lsn"`
+	Artefacts    int       `json:"artefacts"`
+	Pages        int       `json:"pages"`
+	PageVersions int       `json:"page_versions"`
+	Scopes       int       `json:"scopes"`
+	Held         int       `json:"held"`
+	Leaves       uint64    `json:"leaves"`
+	Archived     uint64    `json:"leaves_archived"`
+	FileBytes    int64     `json:"file_bytes"`
+	LogBytes     int64     `json:"log_bytes"`
+	Overlay      int       `json:"unflushed_rows"`
+	Checkpoints  uint64    `json:"checkpoints"`
+}

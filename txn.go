@@ -1,0 +1,652 @@
+package ctxpage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+// A transaction is speculative: it lives as long as an inference and holds no lock and no snapshot of the store.
+//
+//	        Begin, Resume                      Update
+//	             │                                │ (retried on conflict)
+//	             ▼                                ▼
+//	           open ──Rollback──► rolled back   managed ──fn's error──► rolled back
+//	             │                                │
+//	          Commit                           fn returns
+//	             │                                │
+//	     ┌───────┼──────────┬───────────┐         ├──────────┐
+//	     ▼       ▼          ▼           ▼         ▼          ▼
+//	 conflict  stale      held       applied   conflict   applied
+//	 (nothing) (held, or             (durable, visible)
+//	           failed)
+//
+// Every end leaves a leaf in the manifest, linked by the trace of the assembly it came from.
+
+// Verdict is what somebody other than the writer says of a draft. The library computes no confidence: a model that
+// judges itself is badly calibrated.
+type Verdict struct {
+	Confidence float64 // 0 to 1
+	By         string  // who judged: an evaluator, a rule, a person; never the actor
+	Note       string
+}
+
+// Draft is what an Evaluator judges.
+type Draft struct {
+	Scope, Actor string
+	Trace        string
+	Writes       []Artefact
+	Deletes      []string
+}
+
+// Evaluator judges drafts when Commit is given no verdict. It runs under no lock of the database; its name is recorded.
+type Evaluator interface {
+	Name() string
+	Evaluate(ctx context.Context, d Draft) (confidence float64, note string, err error)
+}
+
+// Reasons for which a commit is held.
+const (
+	ReasonStaleContext  = "stale context"
+	ReasonNoVerdict     = "no verdict"
+	ReasonSelfCertified = "self-certified"
+	ReasonLowConfidence = "confidence below the gate"
+)
+
+type txnState uint8
+
+const (
+	txnOpen txnState = iota
+	txnManaged
+	txnDone
+)
+
+// Txn is a transaction. It may be used by one goroutine at a time, or several: its methods lock.
+type Txn struct {
+	s  *Scope
+	mu sync.Mutex
+
+	state   txnState
+	managed bool
+	id      ulid.ULID
+	trace   string
+	first   bool // the trace has not been given to an assembly yet
+	onStale OnStale
+
+	order  []string
+	writes map[string]*Put
+	drop   map[string]bool
+	expect map[string]uint64 // LSN an artefact of the scope had when it was read or first written
+	saw    map[pageSlot]Seen
+	stateW []StateRow
+	bytes  int
+	out    Outcome
+}
+
+type pageSlot struct {
+	scope, id string
+	page      int
+}
+
+// TxnOption configures Begin, Resume and Update.
+type TxnOption func(*txnOptions)
+
+type txnOptions struct {
+	id      ulid.ULID
+	onStale OnStale
+	err     error
+}
+
+// WithID makes a transaction idempotent: committed twice under one id, a ULID, it is applied once, and the second
+// answer repeats the first. Ids are remembered for 7 days.
+func WithID(id string) TxnOption {
+	return func(o *txnOptions) { o.id, o.err = parseBatchID(id) }
+}
+
+// WithOnStale says what Commit does when a page the transaction saw has changed since: hold it (the default), fail
+// with ErrStaleContext, or allow it.
+func WithOnStale(v OnStale) TxnOption { return func(o *txnOptions) { o.onStale = v } }
+
+func (s *Scope) newTxn(opts []TxnOption) (*Txn, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	var o txnOptions
+	for _, f := range opts {
+		f(&o)
+		if o.err != nil {
+			return nil, o.err
+		}
+	}
+	if s.db.opts.ReadOnly {
+		return nil, ErrReadOnly
+	}
+	tx := &Txn{s: s, id: o.id, onStale: o.onStale, first: true,
+		writes: map[string]*Put{}, drop: map[string]bool{}, expect: map[string]uint64{}, saw: map[pageSlot]Seen{}}
+	var err error
+	if tx.id == (ulid.ULID{}) {
+		if tx.id, err = s.db.newID(); err != nil {
+			return nil, err
+		}
+	}
+	trace, err := s.db.newID()
+	tx.trace = trace.String()
+	return tx, err
+}
+
+// Begin starts a speculative transaction: what it writes is invisible to everybody else until Commit passes the gate.
+// It reads committed pages and its own writes. Finish it with Commit or Rollback; a deferred Rollback after Commit is
+// harmless.
+func (s *Scope) Begin(_ context.Context, opts ...TxnOption) (*Txn, error) {
+	return s.newTxn(opts)
+}
+
+// Resume starts a speculative transaction whose read set is a recorded assembly of this scope, so that an answer can be
+// committed by another process, or another tool, than the one that assembled its context.
+func (s *Scope) Resume(ctx context.Context, trace string, opts ...TxnOption) (*Txn, error) {
+	tx, err := s.newTxn(opts)
+	if err != nil {
+		return nil, err
+	}
+	leaves, err := s.db.Manifests().ByTrace(ctx, trace)
+	if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
+		return nil, err
+	}
+	found := false
+	for _, leaf := range leaves {
+		if leaf.Scope != s.name || !leaf.Type.Reads() {
+			continue
+		}
+		found = true
+		if err := tx.sawLeaf(ctx, leaf); err != nil {
+			return nil, err
+		}
+	}
+	if !found {
+		return nil, fmt.Errorf("%w: no assembly %q of scope %s in the manifest", ErrNotFound, trace, s.name)
+	}
+	tx.trace, tx.first = trace, false
+	return tx, nil
+}
+
+func (tx *Txn) sawLeaf(ctx context.Context, leaf *manifest.Record) error {
+	keys := make([]PageKey, len(leaf.Pages))
+	for i, p := range leaf.Pages {
+		keys[i] = PageKey{p.Num, p.Version}
+	}
+	loaded, err := tx.s.db.store.Load(ctx, tx.s.chain, keys, WantHead)
+	if err != nil {
+		return err
+	}
+	for i := range loaded {
+		if l := &loaded[i]; l.Err == nil {
+			tx.see(l.Head, l.Page, l.Key.Num)
+		} else if !errors.Is(l.Err, ErrGone) {
+			return l.Err
+		}
+	}
+	return nil
+}
+
+// see records a page version the model saw. The tx's own later read of the same page replaces it.
+func (tx *Txn) see(h *Head, page int, num uint64) {
+	tx.saw[pageSlot{h.Scope, h.ID, page}] = Seen{h.Scope, h.ID, page, num}
+}
+
+// Update runs fn in a transaction the host vouches for, and commits it: there is no gate. If an artefact that fn read
+// and wrote has changed meanwhile, fn runs again on the new state, up to 10 times: it must have no effects elsewhere. An
+// error of fn, or a panic, rolls back.
+func (s *Scope) Update(ctx context.Context, fn func(tx *Txn) error, opts ...TxnOption) error {
+	for try := 1; ; try++ {
+		tx, err := s.newTxn(opts)
+		if err != nil {
+			return err
+		}
+		tx.managed = true
+		err = tx.run(ctx, fn)
+		if !errors.Is(err, ErrConflict) || try == updateTries || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// updateTries is how often Update runs its function when others keep winning.
+const updateTries = 10
+
+func (tx *Txn) run(ctx context.Context, fn func(tx *Txn) error) error {
+	defer func() { tx.state = txnDone }() // also when fn panics
+	if err := fn(tx); err != nil {
+		return err
+	}
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	b := tx.batch()
+	b.OnStale = AllowStale
+	b.Leaf = manifest.Record{Type: manifest.TypeCommit, Reason: "vouched by the host"}
+	return tx.finish(ctx, b)
+}
+
+// ID is the batch id the transaction commits under.
+func (tx *Txn) ID() string { return tx.id.String() }
+
+// Trace links the transaction's reads and its end in the manifest.
+func (tx *Txn) Trace() string { return tx.trace }
+
+// Outcome is the result of the Commit that ended the transaction.
+func (tx *Txn) Outcome() Outcome {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	return tx.out
+}
+
+// Put writes an artefact; only this transaction sees it until Commit. With a Source and no text it is fetched now.
+// In a speculative transaction the provenance is at most Validated, whatever the artefact asks for, and a system
+// artefact is refused: what the model reads as instructions comes from the host.
+func (tx *Txn) Put(ctx context.Context, a Artefact) error {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.state == txnDone {
+		return ErrTxnDone
+	}
+	put, err := tx.makePut(ctx, a)
+	if err != nil {
+		return err
+	}
+	return tx.add(ctx, put)
+}
+
+func (tx *Txn) makePut(ctx context.Context, a Artefact) (Put, error) {
+	if err := a.check(); err != nil {
+		return Put{}, err
+	}
+	if a.Provenance == HumanVerified {
+		return Put{}, fmt.Errorf("%w: %s: human-verified comes from DB.PutVerified or an approval, not from a scope", ErrProvenance, a.ID)
+	}
+	a.kindDefaults()
+	if !tx.managed {
+		if a.Kind == KindSystem {
+			return Put{}, fmt.Errorf("%w: %s: a speculative write cannot be of kind system", ErrProvenance, a.ID)
+		}
+		a.Provenance = speculative(a.Provenance)
+	}
+	if a.TTL > 0 {
+		a.ExpiresAt, a.TTL = tx.s.db.opts.Clock().Add(a.TTL), 0
+	}
+	if err := tx.derive(ctx, &a); err != nil {
+		return Put{}, err
+	}
+	v, err := tx.s.content(ctx, &a)
+	if err != nil {
+		return Put{}, err
+	}
+	return tx.s.db.makePut(a, v)
+}
+
+// speculative is what a write of an agent is worth once the gate let it pass.
+func speculative(p Provenance) Provenance {
+	return min(p, Validated)
+}
+
+// derive fixes the versions of the parents, and takes over the lowest trust among them. Parents must be visible here,
+// so the artefact's scope is the narrowest of all.
+func (tx *Txn) derive(ctx context.Context, a *Artefact) error {
+	if len(a.DerivedFrom) == 0 {
+		return nil
+	}
+	a.DerivedFrom = slices.Clone(a.DerivedFrom)
+	for i := range a.DerivedFrom {
+		r := &a.DerivedFrom[i]
+		l, err := tx.s.db.store.Resolve(ctx, tx.s.chain, *r)
+		if err != nil {
+			return fmt.Errorf("derived_from %s: %w", r, err)
+		}
+		r.Scope, r.Version = l.Scope, l.Version
+		loaded, err := tx.s.db.store.Load(ctx, tx.s.chain, l.Pages[:1], WantHead)
+		if err != nil {
+			return err
+		}
+		if loaded[0].Err != nil {
+			return loaded[0].Err
+		}
+		a.Provenance = min(a.Provenance, loaded[0].Head.Provenance)
+	}
+	return nil
+}
+
+// content fetches what has a source and no text, and says what the source is recognised by.
+func (s *Scope) content(ctx context.Context, a *Artefact) (Validator, error) {
+	if a.Source == "" {
+		return Validator{}, nil
+	}
+	if _, _, err := s.source(a.Source); err != nil {
+		return Validator{}, err
+	}
+	if a.Text != "" || len(a.Parts) > 0 {
+		text, _ := joinParts(a.Parts)
+		return Validator{Hash: contentHash(a.Text + text)}, nil
+	}
+	f, err := s.fetch(ctx, a.Source)
+	if err != nil {
+		return Validator{}, err
+	}
+	a.Text = f.Text
+	if a.CurrentAsOf.IsZero() {
+		a.CurrentAsOf = f.AsOf
+	}
+	return f.Validator, nil
+}
+
+func (tx *Txn) add(ctx context.Context, put Put) error {
+	id := put.Artefact.ID
+	for _, p := range put.Pages {
+		tx.bytes += len(p.Text)
+	}
+	if tx.bytes > MaxTxnBytes {
+		return invalid("transaction", fmt.Sprintf("%d bytes", tx.bytes), fmt.Sprintf("at most %d; write in several", MaxTxnBytes))
+	}
+	if len(tx.writes)+len(tx.drop) >= MaxTxnWrites {
+		return invalid("transaction", fmt.Sprintf("more than %d artefacts", MaxTxnWrites), "fewer; write in several")
+	}
+	if err := tx.expecting(ctx, id); err != nil {
+		return err
+	}
+	if tx.writes[id] == nil {
+		tx.order = append(tx.order, id)
+	}
+	delete(tx.drop, id)
+	tx.writes[id] = &put
+	return nil
+}
+
+// expecting notes the version a speculative write replaces, if no read has noted it before. A host-vouched blind put
+// expects nothing: the last one wins, and every one makes a version.
+func (tx *Txn) expecting(ctx context.Context, id string) error {
+	if _, ok := tx.expect[id]; ok || tx.managed {
+		return nil
+	}
+	l, err := tx.s.db.store.Resolve(ctx, tx.s.chain[:1], Ref{ID: id})
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	tx.expect[id] = l.LSN
+	if err != nil {
+		tx.expect[id] = 0
+	}
+	return nil
+}
+
+// Delete writes a tombstone for an artefact of the scope.
+func (tx *Txn) Delete(ctx context.Context, id string) error {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.state == txnDone {
+		return ErrTxnDone
+	}
+	if err := checkID("id", id); err != nil {
+		return err
+	}
+	_, err := tx.s.db.store.Resolve(ctx, tx.s.chain[:1], Ref{ID: id})
+	if err != nil && (tx.writes[id] == nil || !errors.Is(err, ErrNotFound)) {
+		return err
+	}
+	if err := tx.expecting(ctx, id); err != nil {
+		return err
+	}
+	if tx.writes[id] != nil {
+		delete(tx.writes, id)
+		tx.order = slices.DeleteFunc(tx.order, func(x string) bool { return x == id })
+	}
+	if err == nil {
+		tx.drop[id] = true
+	}
+	return nil
+}
+
+// Get reads an artefact as Scope.Get does, the transaction's own writes first. What is read from the scope itself
+// must not change before Commit if the transaction writes it too.
+func (tx *Txn) Get(ctx context.Context, id string, opts ...ReadOption) (*Version, error) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.state == txnDone {
+		return nil, ErrTxnDone
+	}
+	if err := checkID("id", id); err != nil {
+		return nil, err
+	}
+	if w := tx.writes[id]; w != nil {
+		return tx.own(w), nil
+	}
+	if tx.drop[id] {
+		return nil, fmt.Errorf("%w: %q was deleted in this transaction", ErrNotFound, id)
+	}
+	v, leaf, err := tx.s.read(ctx, Ref{ID: id}, readOpts(opts))
+	if errors.Is(err, ErrNotFound) {
+		tx.expect[id] = 0
+	}
+	if err != nil {
+		return nil, err
+	}
+	tx.expect[id] = 0
+	if v.Ref.Scope == tx.s.name {
+		tx.expect[id] = v.LSN
+	}
+	for _, p := range v.Pages {
+		tx.see(v.head(), p.Ref.Page, p.Num)
+	}
+	leaf.Parent = tx.trace
+	return v, tx.s.emit(ctx, leaf)
+}
+
+// own shows a write of the transaction itself.
+func (tx *Txn) own(w *Put) *Version {
+	h := &Head{Artefact: w.Artefact, Scope: tx.s.name, Actor: tx.s.actor, PartBytes: w.PartBytes}
+	v := versionOf(h)
+	for i, p := range w.Pages {
+		v.Text += p.Text
+		v.Tokens += p.Tokens
+		v.Pages = append(v.Pages, Page{Ref: Ref{Scope: tx.s.name, ID: v.ID, Page: i + 1}, Tokens: p.Tokens, Digest: p.Digest, Text: p.Text})
+	}
+	v.fillParts(h, true)
+	return v
+}
+
+func (tx *Txn) batch() Batch {
+	b := Batch{ID: tx.id, Scope: tx.s.name, Actor: tx.s.actor, Now: tx.s.db.opts.Clock(), OnStale: tx.onStale, State: tx.stateW}
+	if !tx.managed || !tx.first {
+		b.Trace = tx.trace
+	}
+	for _, id := range tx.order {
+		b.Puts = append(b.Puts, *tx.writes[id])
+	}
+	b.Deletes = sortedKeys(tx.drop)
+	for _, id := range sortedKeys(tx.expect) {
+		if tx.writes[id] != nil || tx.drop[id] {
+			b.Expect = append(b.Expect, Precondition{Ref{Scope: tx.s.name, ID: id}, tx.expect[id]})
+		}
+	}
+	for _, k := range tx.slots() {
+		if k.scope == tx.s.name && (tx.writes[k.id] != nil || tx.drop[k.id]) {
+			continue // judged as a conflict already
+		}
+		b.Context = append(b.Context, tx.saw[k])
+	}
+	return b
+}
+
+func (tx *Txn) slots() []pageSlot {
+	keys := make([]pageSlot, 0, len(tx.saw))
+	for k := range tx.saw {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b pageSlot) int {
+		return compareSeen(tx.saw[a], tx.saw[b])
+	})
+	return keys
+}
+
+func compareSeen(a, b Seen) int {
+	switch {
+	case a.Num < b.Num:
+		return -1
+	case a.Num > b.Num:
+		return 1
+	}
+	return 0
+}
+
+// Commit ends the transaction. In this order: an artefact it overwrites has a newer version → ErrConflict, nothing
+// applied; a page it saw was replaced, expired or deleted → held as stale context (or as WithOnStale says); no verdict,
+// a verdict by the writer itself, or confidence below the gate → held; else durable and visible. Held drafts are
+// durable, invisible, and listed by DB.Review; Commit then returns a *HeldError, which matches ErrHeld.
+func (tx *Txn) Commit(ctx context.Context, v Verdict) error {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.state == txnDone || tx.managed {
+		return ErrTxnDone
+	}
+	evaluator := ""
+	if v == (Verdict{}) && tx.s.db.opts.Evaluator != nil {
+		var err error
+		if v, err = tx.evaluate(ctx); err != nil {
+			return err
+		}
+		evaluator = v.By
+	}
+	b := tx.batch()
+	b.Leaf = manifest.Record{Type: manifest.TypeCommit, Confidence: clampUnit(v.Confidence), By: v.By, Note: v.Note, Evaluator: evaluator, Gate: max(tx.s.gate, 0)}
+	if b.Reason = tx.s.gateReason(v); b.Reason != "" {
+		b.Action = ActHold
+	}
+	if err := tx.touches(ctx, &b); err != nil {
+		return err
+	}
+	return tx.finish(ctx, b)
+}
+
+func (tx *Txn) evaluate(ctx context.Context) (Verdict, error) {
+	e := tx.s.db.opts.Evaluator
+	d := Draft{Scope: tx.s.name, Actor: tx.s.actor, Trace: tx.trace, Deletes: sortedKeys(tx.drop)}
+	for _, id := range tx.order {
+		d.Writes = append(d.Writes, tx.own(tx.writes[id]).Artefact)
+	}
+	confidence, note, err := e.Evaluate(ctx, d)
+	if err != nil {
+		return Verdict{}, fmt.Errorf("ctxpage: evaluator %s: %w", e.Name(), err)
+	}
+	return Verdict{Confidence: confidence, By: e.Name(), Note: note}, nil
+}
+
+// gateReason is the gate: the reason for holding, "" to let pass.
+func (s *Scope) gateReason(v Verdict) string {
+	switch {
+	case v.By == "":
+		return ReasonNoVerdict
+	case v.By == s.actor:
+		return ReasonSelfCertified
+	case s.gate != GateOff && !(v.Confidence >= s.gate): // NaN is below every gate
+		return ReasonLowConfidence
+	}
+	return ""
+}
+
+// touches takes drafts out of a batch that merely repeat a page the model was served: an echo is not a new fact.
+func (tx *Txn) touches(ctx context.Context, b *Batch) error {
+	if len(tx.saw) == 0 {
+		return nil
+	}
+	keys := make([]PageKey, 0, len(tx.saw))
+	for _, k := range tx.slots() {
+		keys = append(keys, PageKey{Num: tx.saw[k].Num})
+	}
+	loaded, err := tx.s.db.store.Load(ctx, tx.s.chain, keys, WantHead)
+	if err != nil {
+		return err
+	}
+	b.Puts = slices.DeleteFunc(b.Puts, func(p Put) bool {
+		l := repeats(&p, loaded)
+		if l == nil {
+			return false
+		}
+		ref := Ref{Scope: l.Head.Scope, ID: l.Head.ID, Page: l.Page, Version: l.Head.Rows[l.Page-1].Version}
+		b.Leaf.Writes = append(b.Leaf.Writes, manifest.Write{Num: l.Key.Num, Ref: ref.String(), Version: ref.Version, Touch: true})
+		return true
+	})
+	return nil
+}
+
+// repeats finds the served page that a draft says word for word. Only notes without a place of their own can repeat:
+// a turn of a conversation is a turn, whatever it says.
+func repeats(p *Put, loaded []Loaded) *Loaded {
+	a := &p.Artefact
+	if len(p.Pages) != 1 || a.Group != "" || a.Role != "" || a.Source != "" || p.Pages[0].Text == "" {
+		return nil
+	}
+	for i := range loaded {
+		l := &loaded[i]
+		if l.Err != nil || l.Head.Scope == "" || l.Head.ID == a.ID {
+			continue
+		}
+		r := &l.Head.Rows[l.Page-1]
+		if r.Hash == p.Pages[0].Hash && saltedDigest(r.Salt[:], p.Pages[0].Text) == r.Digest {
+			return l
+		}
+	}
+	return nil
+}
+
+// finish hands the batch to the store. The transaction is over unless the store says that nothing happened and a
+// second try may go through.
+func (tx *Txn) finish(ctx context.Context, b Batch) error {
+	out, err := tx.s.db.store.Commit(ctx, b)
+	if err != nil {
+		if !errors.Is(err, ErrOutcomeUnknown) && ctx.Err() == nil {
+			tx.state = txnDone
+		}
+		return err
+	}
+	tx.state, tx.out = txnDone, out
+	if out.Status == StatusHeld {
+		return &HeldError{Batch: tx.id.String(), Trace: tx.trace, Reason: out.Reason, Stale: out.Stale}
+	}
+	return nil
+}
+
+// Rollback drops the writes and says so in the manifest. After Commit it is harmless and returns ErrTxnDone.
+func (tx *Txn) Rollback() error {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.state == txnDone || tx.managed {
+		return ErrTxnDone
+	}
+	tx.state = txnDone
+	leaf := &manifest.Record{Type: manifest.TypeRollback, Trace: tx.id.String(), Parent: tx.trace, Batch: tx.id.String(), Status: "rolled back"}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return tx.s.emit(ctx, leaf)
+}
+
+// ownDocs are the transaction's own pages, analysed, for ranking beside what the store proposes.
+func (tx *Txn) ownDocs() []ownPage {
+	var out []ownPage
+	for _, id := range tx.order {
+		w := tx.writes[id]
+		for i := range w.Pages {
+			out = append(out, ownPage{put: w, page: i + 1, analysis: w.Pages[i].Analysis})
+		}
+	}
+	return out
+}
+
+type ownPage struct {
+	put      *Put
+	page     int
+	analysis *lexical.Analysis
+}

@@ -1,0 +1,50 @@
+package ctxpage
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+)
+
+// oNoFollow keeps a symbolic link in a file's place from being followed.
+const oNoFollow = syscall.O_NOFOLLOW
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
+
+func unlockFile(f *os.File) {
+	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+	_ = f.Close()
+}
+
+// newID makes an id that sorts by time. The randomness is the caller's, so that a test can repeat it.
+func newID(now time.Time, rand io.Reader) (ulid.ULID, error) {
+	ms := now.UnixMilli()
+	if ms < 0 {
+		ms = 0
+	}
+	id, err := ulid.New(uint64(ms), rand)
+	if err != nil {
+		return id, fmt.Errorf("ctxpage: id: %w", err)
+	}
+	return id, nil
+}
+
+// lockedReader makes a source of randomness safe for concurrent use.
+type lockedReader struct {
+	mu sync.Mutex
+	r  io.Reader
+}
+
+func (l *lockedReader) Read(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.r.Read(b)
+}
