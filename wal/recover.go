@@ -123,7 +123,7 @@ func (r *reader) frame(w *window, seg *segment) (frame, error) {
 }
 
 func (r *reader) hand(seg *segment, f frame) error {
-	if r.next >= r.from {
+	if r.next >= r.from && r.fn != nil {
 		rec := Record{Seq: f.seq, Kind: f.kind, Durable: f.durable, Close: f.flags == flagClose,
 			Body: f.body, Segment: seg.path, Offset: seg.end}
 		if err := r.fn(rec); err != nil {

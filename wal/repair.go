@@ -114,7 +114,7 @@ func (st *storage) repair(ctx context.Context, ls *listing, tail int, rec *Recov
 		return st.reopen(ls.segs[tail])
 	}
 	old := ls.segs[tail]
-	a, err := st.rewrite(ctx, old, rec.Last, ls.maxGen+1)
+	a, err := st.rewrite(ctx, old, ls.maxGen+1)
 	if err != nil {
 		return nil, err
 	}
@@ -149,8 +149,8 @@ func (st *storage) reopen(seg *segment) (*appender, error) {
 	return a, nil
 }
 
-// rewrite copies the valid records of old into a segment of generation gen.
-func (st *storage) rewrite(ctx context.Context, old *segment, last, gen uint64) (*appender, error) {
+// rewrite copies the valid records of old, in large writes, into a segment of generation gen.
+func (st *storage) rewrite(ctx context.Context, old *segment, gen uint64) (*appender, error) {
 	seg := &segment{gen: gen, first: old.first, prevSalt: old.prevSalt}
 	return st.create(seg, func(a *appender) error {
 		w, err := newWindow(old.file)
@@ -159,26 +159,35 @@ func (st *storage) rewrite(ctx context.Context, old *segment, last, gen uint64) 
 		}
 		var buf []byte
 		for off := int64(segHead); off < old.end; {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			// Checked again: what is copied now gets a fresh checksum, so it must be what was read before.
-			f, err := readFrame(w, off, old.salt)
-			if err != nil {
+			var n int64
+			if buf, n, err = recast(buf, w, off, old.salt, seg.salt); err != nil {
 				return fmt.Errorf("%s at %d: record was readable a moment ago: %w", old.path, off, err)
 			}
-			off += f.size
-			if f.flags == flagSeal {
-				break
+			off += n
+			if len(buf) >= windowBytes || off >= old.end {
+				if err := a.append(buf); err != nil {
+					return err
+				}
+				buf = buf[:0]
 			}
-			buf = appendFrame(buf[:0], f.kind, f.flags, f.seq, f.body)
-			// All of it is synced before it gets its name, so each record may say that those before it
-			// are durable.
-			finishFrame(buf, seg.salt, f.seq-1)
-			if err := a.append(buf); err != nil {
+			if err := ctx.Err(); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// recast appends the record at off to buf under a new salt, and nothing for a seal. It returns the size of
+// the frame it read. The old checksum is verified again: what gets a fresh one must be what was read before.
+func recast(buf []byte, w *window, off int64, oldSalt, salt uint64) ([]byte, int64, error) {
+	f, err := readFrame(w, off, oldSalt)
+	if err != nil || f.flags == flagSeal {
+		return buf, f.size, err
+	}
+	start := len(buf)
+	buf = appendFrame(buf, f.kind, f.flags, f.seq, f.body)
+	// All of it is synced before it gets its name, so each record may say that those before it are durable.
+	finishFrame(buf[start:], salt, f.seq-1)
+	return buf, f.size, nil
 }
