@@ -1,0 +1,44 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrPoisoned: a write or sync failed, so the outcome of everything not yet durable is unknown. It
+	// wraps the cause. Close the log and open it again; nothing else helps, a sync is never retried.
+	ErrPoisoned = errors.New("wal: log is poisoned by a failed write or sync; close and reopen it")
+	// ErrClosed: the log was closed.
+	ErrClosed = errors.New("wal: log is closed")
+	// ErrReadOnly: the log was opened read-only.
+	ErrReadOnly = errors.New("wal: log is open read-only")
+	// ErrFull: the disk is full and only the reserve is left, which EnqueueReserve and Close may use.
+	// Nothing was enqueued and the log is not poisoned.
+	ErrFull = errors.New("wal: disk is full; free some space, only the reserve is left")
+	// ErrTooLarge: the record is larger than Options.MaxRecord.
+	ErrTooLarge = errors.New("wal: record is too large")
+	// ErrNewerFormat: a segment was written by a newer version of the format. The text names both. It is
+	// never a CorruptError, and nothing was changed.
+	ErrNewerFormat = errors.New("wal: newer log format")
+)
+
+// CorruptError says that what was once durable cannot be read back. Nothing was cut or changed.
+type CorruptError struct {
+	File   string // path of the segment
+	Offset int64  // where in it, bytes
+	Seq    uint64 // record expected there; 0 in a header or name
+	Err    error  // what is wrong
+	Hint   string // what to do
+}
+
+func (e *CorruptError) Error() string {
+	at := fmt.Sprintf("wal: %s is corrupt at offset %d", e.File, e.Offset)
+	if e.Seq != 0 {
+		at += fmt.Sprintf(" (record %d)", e.Seq)
+	}
+	return fmt.Sprintf("%s: %v; %s", at, e.Err, e.Hint)
+}
+
+// Unwrap returns what is wrong.
+func (e *CorruptError) Unwrap() error { return e.Err }

@@ -1,0 +1,12 @@
+//go:build !unix
+
+package wal
+
+import "io/fs"
+
+const openFlags = 0
+
+func links(fs.FileInfo) uint64 { return 1 }
+
+// syncDir does nothing: these systems offer no sync of a directory.
+func syncDir(string) error { return nil }
