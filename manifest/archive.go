@@ -88,14 +88,15 @@ func (a *archive) openDir() error {
 	switch {
 	case err == nil && !st.IsDir():
 		return fmt.Errorf("manifest: %s is no directory; move it away", a.dir)
-	case err == nil, errors.Is(err, fs.ErrNotExist) && a.readOnly:
+	case a.readOnly && (err == nil || errors.Is(err, fs.ErrNotExist)):
 		return nil
-	case !errors.Is(err, fs.ErrNotExist):
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("manifest: %w", err)
 	}
 	if err := a.fs.MkdirAll(a.dir, dirPerm); err != nil {
 		return fmt.Errorf("manifest: make the archive: %w", err)
 	}
+	// Also if it was there: who made it may have been killed before the sync.
 	if err := a.fs.SyncDir(filepath.Dir(a.dir)); err != nil {
 		return fmt.Errorf("manifest: make the archive: %w", err)
 	}
@@ -387,16 +388,23 @@ func (a *archive) checkRoot(known bool, rep *Report) error {
 	return nil
 }
 
-// settle forgets what lies behind the held leaves. A writer also cuts it off,
-// unless synced leaves are missing: then what is left may still be of use to
+// settle forgets what lies behind the held leaves. A writer also syncs the
+// directory, since the mark it found may be that of a process killed between
+// rename and sync, and cuts off what lies behind, unless synced leaves are missing: then what is left may still be of use to
 // somebody, and is cut when the log has filled the gap and the archive is
 // written again.
 func (a *archive) settle(rep *Report) error {
 	if err := a.trimSegments(rep.Archived); err != nil {
 		return err
 	}
-	a.uncut = !a.readOnly
-	if a.readOnly || rep.Archived < a.mark.size {
+	if a.readOnly {
+		return nil
+	}
+	a.uncut = true
+	if err := a.fs.SyncDir(a.dir); err != nil {
+		return fmt.Errorf("manifest: open the archive: %w", err)
+	}
+	if rep.Archived < a.mark.size {
 		return nil
 	}
 	rep.Damage = nil // it lay behind the mark

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/vmihailenco/msgpack/v5"
+	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
 
 // leafVersion is the first element of every leaf. It moves only when a program
@@ -17,7 +19,8 @@ const leafVersion = 1
 const (
 	// MaxBody is the largest leaf in bytes.
 	MaxBody = 4 << 20
-	// MaxPages is how many pages one leaf may name, excluded ones included.
+	// MaxPages is how many pages one leaf may name, excluded ones included, and
+	// how many writes, stale pages or conflicts it may list.
 	MaxPages = 1 << 16
 
 	maxReasons = 255
@@ -53,8 +56,8 @@ type field struct {
 var fields = [...]field{
 	0:  unsigned(func(w *wire) *uint64 { return &w.version }),
 	1:  small(func(w *wire) *Type { return &w.Type }, math.MaxUint8),
-	2:  text(func(w *wire) *string { return &w.Trace }),
-	3:  text(func(w *wire) *string { return &w.Parent }),
+	2:  ident(func(w *wire) *string { return &w.Trace }),
+	3:  ident(func(w *wire) *string { return &w.Parent }),
 	4:  unsigned(func(w *wire) *uint64 { return &w.flags }),
 	5:  signed(func(w *wire) *int64 { return &w.Time }),
 	6:  text(func(w *wire) *string { return &w.Scope }),
@@ -76,8 +79,8 @@ var fields = [...]field{
 	22: count(func(w *wire) *int { return &w.Renderer }),
 	23: text(func(w *wire) *string { return &w.Shape }),
 	24: digest(func(w *wire) *Digest { return &w.Rendered }),
-	25: text(func(w *wire) *string { return &w.Batch }),
-	26: text(func(w *wire) *string { return &w.From }),
+	25: ident(func(w *wire) *string { return &w.Batch }),
+	26: ident(func(w *wire) *string { return &w.From }),
 	27: text(func(w *wire) *string { return &w.Status }),
 	28: text(func(w *wire) *string { return &w.Reason }),
 	29: float(func(w *wire) *float64 { return &w.Confidence }),
@@ -234,6 +237,39 @@ func text(at func(*wire) *string) field {
 	}
 }
 
+// ident is an identifier: sixteen bytes when it is a ULID as ulid.ULID prints
+// it, which all but a caller's own are, else text.
+func ident(at func(*wire) *string) field {
+	return field{
+		func(w *wire) bool { return *at(w) == "" },
+		func(e *msgpack.Encoder, w *wire) error {
+			if id, err := ulid.ParseStrict(*at(w)); err == nil && id.String() == *at(w) {
+				return e.EncodeBytes(id[:])
+			}
+			return e.EncodeString(*at(w))
+		},
+		func(d *msgpack.Decoder, w *wire) (err error) { *at(w), err = decIdent(d); return err },
+	}
+}
+
+func decIdent(d *msgpack.Decoder) (string, error) {
+	code, err := d.PeekCode()
+	if err != nil {
+		return "", err
+	}
+	if code != msgpcode.Bin8 {
+		return d.DecodeString()
+	}
+	b, err := d.DecodeBytes()
+	if err != nil {
+		return "", err
+	}
+	if len(b) != len(ulid.ULID{}) {
+		return "", fmt.Errorf("an identifier of %d bytes, expected %d", len(b), len(ulid.ULID{}))
+	}
+	return ulid.ULID(b).String(), nil
+}
+
 func unsigned(at func(*wire) *uint64) field {
 	return field{
 		func(w *wire) bool { return *at(w) == 0 },
@@ -322,6 +358,9 @@ func encList[T any](e *msgpack.Encoder, w *wire, items []T, enc func(*msgpack.En
 	if len(items) == 0 {
 		return e.EncodeNil()
 	}
+	if len(items) > MaxPages {
+		return fmt.Errorf("%d items; the limit is %d: split the call", len(items), MaxPages)
+	}
 	if err := e.EncodeArrayLen(len(items)); err != nil {
 		return err
 	}
@@ -336,6 +375,9 @@ func encList[T any](e *msgpack.Encoder, w *wire, items []T, enc func(*msgpack.En
 // decList grows as items are read: a count alone allocates nothing.
 func decList[T any](d *msgpack.Decoder, w *wire, dec func(*msgpack.Decoder, *wire, *T) error) (out []T, err error) {
 	n, err := d.DecodeArrayLen()
+	if n > MaxPages {
+		return nil, fmt.Errorf("%d items; the limit is %d", n, MaxPages)
+	}
 	for i := 0; i < n && err == nil; i++ {
 		var item T
 		err = dec(d, w, &item)

@@ -34,13 +34,10 @@ const NoHead = "not held against a head kept elsewhere: a log set back to an ear
 // CorruptError or, where the log is intact in itself but not the one of the
 // head, ErrHead.
 func (l *Log) Verify(ctx context.Context, against *Head, progress func(done, total uint64)) (Verification, error) {
-	v, err := l.view()
+	c, err := l.checker(against)
 	if err != nil {
 		return Verification{}, err
 	}
-	c := checker{v: v, out: Verification{Size: v.size(), Archived: v.archived, Against: against, First: -1}}
-	c.wantRoots(l.DB(), against)
-	c.lengths()
 	if err := c.leaves(ctx, progress); err != nil {
 		return c.out, err
 	}
@@ -49,18 +46,42 @@ func (l *Log) Verify(ctx context.Context, against *Head, progress func(done, tot
 		c.out.Note = NoHead
 	}
 	if c.out.Found > 0 {
-		return c.out, fmt.Errorf("%d problems, the first: %w", c.out.Found, c.out.Problems[0])
+		return c.out, fmt.Errorf("manifest: verify found %d problems, the first: %w", c.out.Found, c.out.Problems[0])
 	}
 	return c.out, nil
 }
 
 // checker carries one Verify.
 type checker struct {
-	v    *view
-	out  Verification
-	tree Frontier
-	want []wantRoot
-	end  map[uint64]int64 // end of the last leaf so far, by first leaf of its segment
+	v     *view
+	out   Verification
+	tree  Frontier
+	want  []wantRoot
+	loose bool                 // something may rightly lie behind the archived leaves
+	segs  map[uint64]*segState // by first leaf
+}
+
+// segState is how far the walk is in a segment, and how long its file was when
+// the walk began.
+type segState struct{ end, size int64 }
+
+// checker looks at all that an archiving would change, so none may run
+// meanwhile; the walk over the leaves needs no such peace.
+func (l *Log) checker(against *Head) (*checker, error) {
+	l.archiving.Lock()
+	defer l.archiving.Unlock()
+	v, err := l.view()
+	if err != nil {
+		return nil, err
+	}
+	l.mu.RLock()
+	loose := l.failed != nil || v.arch.readOnly || v.arch.uncut
+	l.mu.RUnlock()
+	c := &checker{v: v, loose: loose, segs: map[uint64]*segState{}}
+	c.out = Verification{Size: v.size(), Archived: v.archived, Against: against, First: -1}
+	c.wantRoots(l.DB(), against)
+	c.lengths()
+	return c, nil
 }
 
 // wantRoot is a root the tree must have over size leaves.
@@ -118,7 +139,6 @@ func (c *checker) mark() {
 // lengths checks headers and ends of the files. A writer has cut what lay
 // behind its leaves; a reader may look at an archiving that is under way.
 func (c *checker) lengths() {
-	c.end = map[uint64]int64{}
 	if c.v.archived == 0 {
 		return
 	}
@@ -126,16 +146,17 @@ func (c *checker) lengths() {
 	c.file(indexName, a.index, kindIndex, 0, rowOffset(c.v.archived))
 	c.file(hashesName, a.hashes, kindHashes, 0, hashOffset(int64(hashCount(c.v.archived))))
 	for _, s := range c.v.segs {
-		c.file(segmentName(s.first), s.file, kindLeaves, s.first, -1)
-		c.end[s.first] = headerSize
+		size := c.file(segmentName(s.first), s.file, kindLeaves, s.first, -1)
+		c.segs[s.first] = &segState{end: headerSize, size: size}
 	}
 }
 
-// file checks one header and, unless end is negative, the length.
-func (c *checker) file(name string, f File, kind byte, first uint64, end int64) {
+// file checks one header and, unless end is negative, the length, which it
+// returns.
+func (c *checker) file(name string, f File, kind byte, first uint64, end int64) int64 {
 	if f == nil {
 		c.problem(-1, corrupt(name, 0, -1, errors.New("the header is damaged")))
-		return
+		return 0
 	}
 	b, err := readUpTo(f, 0, headerSize)
 	if err == nil {
@@ -147,9 +168,10 @@ func (c *checker) file(name string, f File, kind byte, first uint64, end int64) 
 	size, err := f.Size()
 	if err != nil {
 		c.problem(-1, readError(name, 0, -1, err))
-	} else if end >= 0 && (size < end || size > end && !c.v.arch.readOnly) {
+	} else if end >= 0 && (size < end || size > end && !c.loose) {
 		c.problem(-1, corrupt(name, min(size, end), -1, fmt.Errorf("%d bytes, expected %d", size, end)))
 	}
+	return size
 }
 
 // leaves walks all leaves; what it returns is ctx's error only.
@@ -248,10 +270,11 @@ func (c *checker) place(s slot) {
 	if err != nil {
 		return // the slot would have said so
 	}
-	if int64(s.row.off) != c.end[seg.first] {
-		c.problem(i, corrupt(segmentName(seg.first), c.end[seg.first], i, errors.New("the leaf does not follow the one before it")))
+	state := c.segs[seg.first]
+	if int64(s.row.off) != state.end {
+		c.problem(i, corrupt(segmentName(seg.first), state.end, i, errors.New("the leaf does not follow the one before it")))
 	}
-	c.end[seg.first] = s.row.end()
+	state.end = s.row.end()
 }
 
 // roots compares the new tree with the roots wanted at its size.
@@ -266,11 +289,11 @@ func (c *checker) roots() {
 // segmentEnds checks that nothing stands behind the last leaf of a segment.
 func (c *checker) segmentEnds() {
 	for k, s := range c.v.segs {
-		if s.file == nil || c.v.arch.readOnly && k == len(c.v.segs)-1 {
+		if s.file == nil || c.loose && k == len(c.v.segs)-1 {
 			continue
 		}
-		if size, err := s.file.Size(); err == nil && size != c.end[s.first] {
-			c.problem(-1, corrupt(segmentName(s.first), c.end[s.first], -1, fmt.Errorf("%d bytes, expected %d", size, c.end[s.first])))
+		if x := c.segs[s.first]; x.size != x.end {
+			c.problem(-1, corrupt(segmentName(s.first), x.end, -1, fmt.Errorf("%d bytes, expected %d", x.size, x.end)))
 		}
 	}
 }
