@@ -1,9 +1,10 @@
-// Package wal is the one log: framed records in segments.
 package wal
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,23 +22,52 @@ const (
 type Record struct {
 	Seq     uint64 // number in the log, gapless over all records, from 1
 	Kind    Kind
-	Durable uint64 // highest record known durable when this one was written
+	Durable uint64 // a record known to be durable, with all before it, when this one was written; < Seq
 	Close   bool   // final record of a clean Close
 	Body    []byte // valid during the callback only
-	Segment string // path of the file
+	Segment string // path of the file; Open may rename it (see Recovery.Rewritten), offsets stay
 	Offset  int64  // of the frame in it, bytes
 }
 
-// Options of a log. The zero value is usable.
+// Options of a log, by value. The zero value is usable.
 type Options struct {
 	FS           FS               // nil: OS()
 	SegmentBytes int64            // a segment is followed by the next from this size on; 0: 64 MiB
 	GroupWait    time.Duration    // longest a group waits for recently seen committers; 0: 40µs, < 0: never
 	Salt         func() uint64    // salt of a new segment; nil: crypto/rand
-	OnDurable    func(seq uint64) // called in order, one at a time, before a Sync that waits for seq returns; must not call the log
-	MaxRecord    int              // longest body, bytes; 0: 64 MiB
+	OnDurable    func(seq uint64) // called in order, one at a time, before a Sync that waits for seq returns; it must not call the log
+	MaxRecord    int              // longest body, bytes; 0: 64 MiB, the format ends at 1 GiB
 	ReadOnly     bool             // replay only; nothing on disk changes
 	NoSync       bool             // syncs nothing: the negative control of tests, nothing else
+}
+
+const (
+	defaultSegmentBytes = 64 << 20
+	defaultGroupWait    = 40 * time.Microsecond
+	defaultMaxRecord    = 64 << 20
+	minStep, maxStep    = 4 << 10, 512 << 10 // of preallocation; see appender for the measurement
+)
+
+func (o Options) withDefaults() (Options, error) {
+	if o.FS == nil {
+		o.FS = OS()
+	}
+	if o.SegmentBytes == 0 {
+		o.SegmentBytes = defaultSegmentBytes
+	}
+	if o.GroupWait == 0 {
+		o.GroupWait = defaultGroupWait
+	}
+	if o.Salt == nil {
+		o.Salt = randomSalt
+	}
+	if o.MaxRecord == 0 {
+		o.MaxRecord = defaultMaxRecord
+	}
+	if o.SegmentBytes < 0 || o.MaxRecord < 0 || o.MaxRecord > maxBody {
+		return o, fmt.Errorf("wal: options: expected SegmentBytes >= 0 and 0 <= MaxRecord <= %d, got %d and %d", maxBody, o.SegmentBytes, o.MaxRecord)
+	}
+	return o, nil
 }
 
 // Recovery tells what Open or Scan found.
@@ -53,53 +83,286 @@ type Recovery struct {
 	Rewritten bool   // the tail was copied into a new-generation segment
 }
 
-// Log is an open log. Safe for concurrent use.
-type Log struct{}
+// Log is an open log. Its methods are safe for concurrent use.
+//
+// Three things are held, always in this order:
+//
+//	lead  the token of the one who may sync, rotate and close; one goroutine at a time
+//	wmu   the end of the active segment; writes happen under it, syncs do not
+//	mu    the fields below it; never held during I/O or a callback
+//
+// drop is apart: DropBefore holds it around the removal of files, and takes mu inside.
+type Log struct {
+	storage
+	opts Options
 
-var errSkeleton = errors.New("wal: being built")
+	lead chan struct{} // holds the token while nobody leads
+	wmu  sync.Mutex
+	act  *appender // guarded by wmu; nil when read-only. Its file is synced by the leader without wmu.
+	drop sync.Mutex
 
-// Open opens the log in dir, making both if need be, and hands every record to replay in order.
+	mu      sync.Mutex
+	buf     []byte // enqueued, unfinished frames
+	spare   []byte // the other buffer
+	last    uint64 // enqueued
+	written uint64 // handed to the operating system
+	target  uint64 // covered by the running round
+	durable uint64 // synced and given to OnDurable
+	cur     *round // running, or the last one that ran
+	next    *round // changed with the lead held, too
+	expect  int32  // members the next round may have; guarded by the lead
+	closing bool   // Close has begun
+	full    bool   // only the reserve is left
+	err     error  // poisoned, closed or read-only
+	lost    bool   // poisoned because there was no space, and nothing of the group reached the file
+	sealed  []span // segments before the active one
+	size    int64  // of these
+	first   uint64 // of the active one
+	gen     uint64 // highest generation used
+
+	actEnd atomic.Int64 // act.end for Size
+}
+
+// span is a segment that is written no more.
+type span struct {
+	path  string
+	first uint64
+	size  int64
+}
+
+// round is one sync and those who wait for it.
+type round struct {
+	members atomic.Int32
+	done    chan struct{} // made by the first who waits; guarded by Log.mu
+	over    bool
+}
+
+func (r *round) wait() <-chan struct{} {
+	if r.done == nil {
+		r.done = make(chan struct{})
+		if r.over {
+			close(r.done)
+		}
+	}
+	return r.done
+}
+
+func (r *round) wake() {
+	if r.done != nil && !r.over {
+		close(r.done)
+	}
+	r.over = true
+}
+
+// maxSpare bounds the buffer kept for reuse, bytes.
+const maxSpare = 4 << 20
+
+// Open opens the log in dir, making both if need be, and hands every record to replay, in order. When replay
+// or a check fails the error is returned and nothing was changed: CorruptError for damage, ErrNewerFormat for
+// a newer program's log. Only then is a torn end cut and the tail made durable; see Recovery. The caller sees
+// to it that one process at a time has a log open for writing. With ReadOnly nothing is changed at all, and
+// a missing directory is an empty log.
 func Open(ctx context.Context, dir string, opts Options, replay func(Record) error) (*Log, Recovery, error) {
-	return nil, Recovery{}, errSkeleton
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, Recovery{}, err
+	}
+	l := newLog(dir, opts)
+	ls, err := openListing(opts.FS, dir, 0)
+	if err != nil {
+		return nil, Recovery{}, err
+	}
+	defer func() { ls.close() }()
+	r := &reader{ctx: ctx, fn: replay}
+	tail := 0
+	if len(ls.segs) == 0 {
+		r.rec = Recovery{Fresh: true, First: 1}
+	} else {
+		var out outcome
+		if tail, out, err = r.walk(ls.segs); err != nil {
+			return nil, r.rec, err
+		}
+		if out.sealed && tail == len(ls.segs)-1 {
+			return nil, r.rec, missingNext(ls.segs[tail], r.next)
+		}
+	}
+	if err := l.start(ctx, &ls, tail, &r.rec); err != nil {
+		return nil, r.rec, err
+	}
+	return l, r.rec, nil
+}
+
+func newLog(dir string, opts Options) *Log {
+	step := min(max(opts.SegmentBytes/128, minStep), maxStep)
+	l := &Log{
+		storage: storage{fs: opts.FS, dir: dir, salt: opts.Salt, noSync: opts.NoSync, step: step},
+		opts:    opts,
+		lead:    make(chan struct{}, 1),
+		cur:     &round{over: true},
+		next:    &round{},
+	}
+	l.lead <- struct{}{}
+	return l
+}
+
+// start makes the log that was read ready for use.
+func (l *Log) start(ctx context.Context, ls *listing, tail int, rec *Recovery) (err error) {
+	l.last, l.written, l.target, l.durable = rec.Last, rec.Last, rec.Last, rec.Last
+	l.gen = ls.maxGen + 1
+	l.first = rec.First
+	if l.opts.ReadOnly {
+		l.err = ErrReadOnly
+		l.keep(ls.segs)
+		return nil
+	}
+	if len(ls.segs) == 0 {
+		if err = l.makeDir(); err == nil {
+			err = l.remove(ls.stale...)
+		}
+		if err == nil {
+			l.act, err = l.create(&segment{gen: l.gen, first: 1}, nil)
+		}
+		rec.Segments = 1
+	} else {
+		l.act, err = l.repair(ctx, ls, tail, rec)
+		l.keep(ls.segs[:tail])
+		rec.Segments = tail + 1
+	}
+	if err != nil {
+		return fmt.Errorf("wal: open: %w", err)
+	}
+	l.first = l.act.first
+	l.actEnd.Store(l.act.end)
+	return nil
+}
+
+func (l *Log) keep(segs []*segment) {
+	for _, s := range segs {
+		l.sealed = append(l.sealed, span{path: s.path, first: s.first, size: s.end})
+		l.size += s.end
+	}
 }
 
 // Enqueue appends a record, its body being the parts joined, to the group buffer and returns its number.
-// Call order is log order. No I/O; the parts are copied.
-func (l *Log) Enqueue(kind Kind, body ...[]byte) (uint64, error) { return 0, errSkeleton }
+// Call order is log order. It does no I/O and keeps none of the parts. Errors: ErrTooLarge and ErrFull, after
+// which the log goes on; ErrPoisoned, ErrClosed, ErrReadOnly.
+func (l *Log) Enqueue(kind Kind, body ...[]byte) (uint64, error) { return l.enqueue(kind, false, body) }
 
-// EnqueueReserve is Enqueue for records that must get through on a full disk (deletes, say).
-func (l *Log) EnqueueReserve(kind Kind, body ...[]byte) (uint64, error) { return 0, errSkeleton }
+// EnqueueReserve is Enqueue for what must get through on a full disk because it frees space: deletes, the
+// marks of a checkpoint. The reserve is small (256 KiB by default): when it is used up the log is poisoned.
+func (l *Log) EnqueueReserve(kind Kind, body ...[]byte) (uint64, error) {
+	return l.enqueue(kind, true, body)
+}
 
-// Write hands what is buffered to the operating system: it survives a killed process, not a power cut.
-func (l *Log) Write() error { return errSkeleton }
+func (l *Log) enqueue(kind Kind, reserve bool, body [][]byte) (uint64, error) {
+	if err := l.checkRecord(kind, body); err != nil {
+		return 0, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return 0, l.err
+	}
+	if l.closing {
+		return 0, ErrClosed
+	}
+	if l.full && !reserve {
+		return 0, ErrFull
+	}
+	l.last++
+	l.buf = appendFrame(l.buf, kind, 0, l.last, body...)
+	return l.last, nil
+}
 
-// Sync returns when record seq is durable. ctx ends the waiting, never a started write.
-func (l *Log) Sync(ctx context.Context, seq uint64) error { return errSkeleton }
+func (l *Log) checkRecord(kind Kind, body [][]byte) error {
+	if !kind.known() {
+		return fmt.Errorf("wal: enqueue: expected kind C, A or M, got %#x", byte(kind))
+	}
+	n := 0
+	for _, p := range body {
+		n += len(p)
+	}
+	if n > l.opts.MaxRecord {
+		return fmt.Errorf("%w: %d bytes, the limit is %d", ErrTooLarge, n, l.opts.MaxRecord)
+	}
+	return nil
+}
 
-// Durable returns the highest record that is durable and was given to OnDurable.
-func (l *Log) Durable() uint64 { return 0 }
+// Write hands what is buffered to the operating system: it survives a killed process, not a power cut. It
+// waits for no running sync, only for other writes and for a rotation. On a full disk (ErrFull) it
+// tries again whether there is space.
+func (l *Log) Write() error {
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	return l.flush(false)
+}
 
-// Last returns the highest record enqueued.
-func (l *Log) Last() uint64 { return 0 }
+// flush writes the group buffer; wmu is held. With begin the round that will sync it becomes the running
+// one, in the same step that fixes what it covers.
+func (l *Log) flush(begin bool) error {
+	l.mu.Lock()
+	if l.err != nil {
+		defer l.mu.Unlock()
+		return l.err
+	}
+	group, last, durable, full := l.buf, l.last, l.durable, l.full
+	l.buf, l.spare = l.spare, nil
+	if begin {
+		l.cur, l.next, l.target = l.next, &round{}, last
+	}
+	l.mu.Unlock()
 
-// First returns the oldest record there; Last+1 when there is none.
-func (l *Log) First() uint64 { return 0 }
+	var err error
+	if len(group) > 0 || full {
+		finishGroup(group, l.act.salt, durable)
+		err = l.act.append(group)
+		l.actEnd.Store(l.act.end)
+	}
 
-// Size returns the bytes of all segments, preallocated space apart.
-func (l *Log) Size() int64 { return 0 }
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if cap(group) <= maxSpare {
+		l.spare = group[:0]
+	}
+	l.full = l.act.full
+	if err != nil {
+		err = l.poison(err)
+		if begin {
+			l.cur.wake()
+		}
+		return err
+	}
+	l.written = last
+	return nil
+}
 
-// DropBefore removes whole segments, oldest first, all of whose records are below seq; never the active
-// one. It returns how many.
-func (l *Log) DropBefore(seq uint64) (int, error) { return 0, errSkeleton }
+// First returns the oldest record there; Last()+1 when there is none.
+func (l *Log) First() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.sealed) > 0 {
+		return l.sealed[0].first
+	}
+	return l.first
+}
 
-// Rotate starts a new segment now.
-func (l *Log) Rotate() error { return errSkeleton }
+// Last returns the newest record enqueued.
+func (l *Log) Last() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
+}
 
-// Close appends a final record flagged Close, syncs and closes.
-func (l *Log) Close(kind Kind, body []byte) error { return errSkeleton }
+// Durable returns the newest record that is durable, and OnDurable has returned for.
+func (l *Log) Durable() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.durable
+}
 
-// Scan reads the log in dir from record from on, beside a live writer; it changes nothing. A torn end is
-// not an error.
-func Scan(ctx context.Context, dir string, fsys FS, from uint64, fn func(Record) error) (Recovery, error) {
-	return Recovery{}, errSkeleton
+// Size returns the bytes of all segments, without what is buffered or preallocated.
+func (l *Log) Size() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.size + l.actEnd.Load()
 }

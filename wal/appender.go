@@ -1,0 +1,83 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+)
+
+// appender writes to the end of the active segment, ahead of which it keeps written zeros.
+//
+// Why zeros: fdatasync of a file that grew also commits its size to the file system's journal; written over
+// zeros that are there already it flushes data alone. Measured on ext4, 1 KiB records, one writer,
+// append + fdatasync: growing file 205–230 µs, zeros in steps of 256 KiB 131 µs, 1 MiB 140 µs, 4 MiB 150 µs,
+// fallocate in steps of 4 MiB 150 µs (its extents must still be converted).
+//
+// They are also the reserve: when the disk is full, half a step is still there to be written to.
+type appender struct {
+	*segment       // end: where the next frame goes
+	alloc    int64 // the file holds zeros from end to here
+	step     int64
+	full     bool // the last attempt to preallocate found no space
+}
+
+var zeros [256 << 10]byte // never written to
+
+// errNothingWritten: there was no space for a group, and none of it reached the file.
+var errNothingWritten = errors.New("nothing of the group was written")
+
+// append writes b at the end. errNothingWritten: no space, and the file is as it was.
+func (a *appender) append(b []byte) error {
+	if err := a.reserve(int64(len(b))); err != nil {
+		return err
+	}
+	if _, err := a.file.WriteAt(b, a.end); err != nil {
+		return fmt.Errorf("write %s: %w", a.path, err)
+	}
+	a.end += int64(len(b))
+	return nil
+}
+
+// reserve preallocates so that n bytes fit and half a step remains behind them. If the disk is full but
+// the n bytes fit in what is there, it only notes it.
+func (a *appender) reserve(n int64) error {
+	if need := a.end + n + a.step/2; need > a.alloc {
+		target := (need + a.step - 1) / a.step * a.step
+		err := a.extend(target)
+		a.full = err != nil && noSpace(err)
+		if err != nil && !a.full {
+			return fmt.Errorf("preallocate %s: %w", a.path, err)
+		}
+		if err != nil && a.end+n > a.alloc {
+			return fmt.Errorf("%w: %w", errNothingWritten, err)
+		}
+	}
+	return nil
+}
+
+func (a *appender) extend(target int64) error {
+	for a.alloc < target {
+		n, err := a.file.WriteAt(zeros[:min(int64(len(zeros)), target-a.alloc)], a.alloc)
+		a.alloc += int64(n)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errNoSpace is what an operating system says when the disk is full.
+var errNoSpace error = syscall.ENOSPC
+
+func noSpace(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// trim gives preallocated space back.
+func (a *appender) trim() error {
+	if err := a.file.Truncate(a.end); err != nil {
+		return fmt.Errorf("truncate %s: %w", a.path, err)
+	}
+	a.alloc = a.end
+	return nil
+}

@@ -1,0 +1,238 @@
+package wal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// A frame is a record on disk; doc.go has the table. The names below are the offsets of its fields.
+const (
+	frSum     = 0
+	frHeadSum = 8
+	frLength  = 12
+	frSeq     = 16
+	frDurable = 24
+	frKind    = 32
+	frFlags   = 33
+	frZero    = 34
+	frBody    = 40
+	frameHead = 40
+	frAlign   = 8
+	maxBody   = 1 << 30 // longest body of the format, whatever Options.MaxRecord says
+)
+
+const (
+	flagClose byte = 1 << iota // final record of a clean Close
+	flagSeal                   // no record: the segment ends here, the next begins with this seq
+)
+
+// frame is a decoded frame. body points into the window it was read from.
+type frame struct {
+	seq, durable uint64
+	kind         Kind
+	flags        byte
+	body         []byte
+	size         int64
+}
+
+// errTorn is the cause when bytes are not what was written: what a torn write leaves, and bit rot too.
+var errTorn = errors.New("checksum does not match")
+
+// errSenseless: the checksum is right, so these bytes were written here on purpose and no crash tore them, but
+// they cannot stand where they stand. It is never cut away.
+var errSenseless = errors.New("checksum is right, but")
+
+func frameSize(body int) int64 {
+	return (int64(frameHead) + int64(body) + frAlign - 1) &^ (frAlign - 1)
+}
+
+// appendFrame appends an unfinished frame: durable and the sums are known only when the group is written.
+func appendFrame(buf []byte, kind Kind, flags byte, seq uint64, parts ...[]byte) []byte {
+	start := len(buf)
+	var head [frameHead]byte
+	buf = append(buf, head[:]...)
+	for _, p := range parts {
+		buf = append(buf, p...)
+	}
+	n := len(buf) - start - frameHead
+	var zero [frAlign]byte
+	buf = append(buf, zero[:int(frameSize(n))-frameHead-n]...)
+	h := buf[start:]
+	binary.LittleEndian.PutUint32(h[frLength:], uint32(n))
+	binary.LittleEndian.PutUint64(h[frSeq:], seq)
+	h[frKind], h[frFlags] = byte(kind), flags
+	return buf
+}
+
+// finishFrame fills in durable and the sums of the frame at the front of b and returns its size.
+func finishFrame(b []byte, salt, durable uint64) int {
+	n := int(binary.LittleEndian.Uint32(b[frLength:]))
+	binary.LittleEndian.PutUint64(b[frDurable:], durable)
+	binary.LittleEndian.PutUint32(b[frHeadSum:], headSum(b, salt))
+	binary.LittleEndian.PutUint64(b[frSum:], frameSum(b[:frBody+n], salt))
+	return int(frameSize(n))
+}
+
+// finishGroup finishes every frame of a group buffer.
+func finishGroup(group []byte, salt, durable uint64) {
+	for len(group) > 0 {
+		group = group[finishFrame(group, salt, durable):]
+	}
+}
+
+// headSum covers the header alone, so that a search behind a damaged frame trusts no length it has not
+// checked, and costs the same whatever the bytes claim.
+func headSum(head []byte, salt uint64) uint32 {
+	var in [8 + frameHead - frLength]byte
+	binary.LittleEndian.PutUint64(in[:], salt)
+	copy(in[8:], head[frLength:frameHead])
+	return uint32(xxhash.Sum64(in[:]))
+}
+
+func frameSum(frame []byte, salt uint64) uint64 {
+	var in [8]byte
+	binary.LittleEndian.PutUint64(in[:], salt)
+	var d xxhash.Digest
+	d.Reset()
+	d.Write(in[:])
+	d.Write(frame[frHeadSum:])
+	return d.Sum64()
+}
+
+// headOK tells whether head starts a frame written under salt. Cheap tests first: the search asks it at
+// every eighth byte.
+func headOK(head []byte, salt uint64) bool {
+	return binary.LittleEndian.Uint32(head[frLength:]) <= maxBody &&
+		[6]byte(head[frZero:frBody]) == [6]byte{} &&
+		binary.LittleEndian.Uint64(head[frSeq:]) != 0 &&
+		binary.LittleEndian.Uint32(head[frHeadSum:]) == headSum(head, salt)
+}
+
+// readFrame decodes the frame at off. Errors: errTorn, errSenseless, or what the file said.
+func readFrame(w *window, off int64, salt uint64) (frame, error) {
+	head, err := w.at(off, frameHead)
+	if err != nil {
+		return frame{}, err
+	}
+	if !headOK(head, salt) {
+		return frame{}, fmt.Errorf("header: %w", errTorn)
+	}
+	n := int(binary.LittleEndian.Uint32(head[frLength:]))
+	b, err := w.at(off, int(frameSize(n)))
+	if err != nil {
+		return frame{}, err
+	}
+	if frameSum(b[:frBody+n], salt) != binary.LittleEndian.Uint64(b[frSum:]) || !allZero(b[frBody+n:]) {
+		return frame{}, fmt.Errorf("body: %w", errTorn)
+	}
+	f := frame{
+		seq:     binary.LittleEndian.Uint64(b[frSeq:]),
+		durable: binary.LittleEndian.Uint64(b[frDurable:]),
+		kind:    Kind(b[frKind]),
+		flags:   b[frFlags],
+		body:    b[frBody : frBody+n : frBody+n],
+		size:    int64(len(b)),
+	}
+	return f, f.sense()
+}
+
+// sense looks for what no writer of this format writes.
+func (f *frame) sense() error {
+	switch {
+	case f.durable >= f.seq:
+		return fmt.Errorf("%w record %d claims to be written after record %d was durable", errSenseless, f.seq, f.durable)
+	case f.flags == flagSeal:
+		if f.kind != 0 || len(f.body) != 0 {
+			return fmt.Errorf("%w the seal is not empty", errSenseless)
+		}
+	case f.flags&^flagClose != 0:
+		return fmt.Errorf("%w flags %#x are unknown", errSenseless, f.flags)
+	case !f.kind.known():
+		return fmt.Errorf("%w kind %#x is unknown", errSenseless, byte(f.kind))
+	}
+	return nil
+}
+
+func (k Kind) known() bool { return k == KindCommit || k == KindAudit || k == KindMark }
+
+func allZero(b []byte) bool {
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// window reads a file in large pieces and hands out small ones.
+type window struct {
+	f    io.ReaderAt
+	size int64
+	buf  []byte
+	off  int64 // of buf in the file
+}
+
+const windowBytes = 256 << 10
+
+func newWindow(f File) (*window, error) {
+	size, err := f.Size()
+	return &window{f: f, size: size}, err
+}
+
+// at returns n bytes at off, valid until the next call; errTorn when the file ends before them.
+func (w *window) at(off int64, n int) ([]byte, error) {
+	if off < 0 || int64(n) > w.size-off {
+		return nil, fmt.Errorf("the file ends inside it: %w", errTorn)
+	}
+	if off < w.off || off+int64(n) > w.off+int64(len(w.buf)) {
+		if err := w.fill(off, n); err != nil {
+			return nil, err
+		}
+	}
+	return w.buf[off-w.off : off-w.off+int64(n)], nil
+}
+
+func (w *window) fill(off int64, n int) error {
+	want := int(min(int64(max(n, windowBytes)), w.size-off))
+	if cap(w.buf) < want {
+		w.buf = make([]byte, want)
+	}
+	w.off, w.buf = off, w.buf[:want]
+	got, err := w.f.ReadAt(w.buf, off)
+	w.buf = w.buf[:got]
+	if got >= n {
+		return nil
+	}
+	w.buf = w.buf[:0]
+	if err == io.EOF { // it shrank under us
+		return fmt.Errorf("the file ends inside it: %w", errTorn)
+	}
+	return err
+}
+
+// refresh forgets what was read: the next at sees the file as it is now.
+func (w *window) refresh() { w.buf = w.buf[:0] }
+
+// contentEnd returns the offset behind the last byte from off on that is not zero; off if there is none.
+func (w *window) contentEnd(off int64) (int64, error) {
+	end := off
+	for off < w.size {
+		n := int(min(64<<10, w.size-off))
+		b, err := w.at(off, n)
+		if err != nil {
+			return 0, err
+		}
+		for i := n - 1; i >= 0; i-- {
+			if b[i] != 0 {
+				end = off + int64(i) + 1
+				break
+			}
+		}
+		off += int64(n)
+	}
+	return end, nil
+}

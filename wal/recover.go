@@ -1,0 +1,218 @@
+package wal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+)
+
+func isEOF(err error) bool { return errors.Is(err, io.EOF) }
+
+// reader walks the records of a listing in order and judges what it cannot read. It changes nothing.
+type reader struct {
+	ctx  context.Context
+	from uint64 // records below are checked, not handed out
+	fn   func(Record) error
+
+	next      uint64 // expected record
+	lastClose bool   // the record before next carries Close
+	rec       Recovery
+}
+
+// outcome of one segment.
+type outcome struct {
+	sealed bool
+	cut    bool
+}
+
+// walk reads all segments. tail is the index of the segment the log ends in: the last one that holds
+// anything behind its header. Later ones are empty: a crash came between their creation and their first
+// record.
+func (r *reader) walk(segs []*segment) (tail int, out outcome, err error) {
+	if tail, err = findTail(segs); err != nil {
+		return 0, out, err
+	}
+	r.next = segs[0].first
+	r.rec.First = segs[0].first
+	r.rec.Segments = len(segs)
+	for i := 0; i <= tail; i++ {
+		if i > 0 {
+			if err := follows(segs[i], segs[i-1], r.next); err != nil {
+				return tail, out, err
+			}
+		}
+		if out, err = r.segment(segs[i], i == tail); err != nil {
+			return tail, out, err
+		}
+	}
+	r.rec.Last = r.next - 1
+	r.rec.Fresh = r.next == 1 && !out.cut
+	r.rec.Clean = r.lastClose && !out.cut && !out.sealed && tail == len(segs)-1
+	return tail, out, nil
+}
+
+func findTail(segs []*segment) (int, error) {
+	for i := len(segs) - 1; i > 0; i-- {
+		w, err := newWindow(segs[i].file)
+		if err != nil {
+			return 0, fmt.Errorf("wal: read segment: %w", err)
+		}
+		end, err := w.contentEnd(segHead)
+		if err != nil {
+			return 0, fmt.Errorf("wal: read segment: %w", err)
+		}
+		if end > segHead {
+			return i, nil
+		}
+	}
+	return 0, nil
+}
+
+// follows checks that seg continues the log after prev, whose successor must begin with record next.
+func follows(seg, prev *segment, next uint64) error {
+	if seg.first != next {
+		return seg.corrupt(0, next, fmt.Errorf("expected a segment that begins with record %d, found one that begins with %d: a segment is missing or foreign", next, seg.first))
+	}
+	if seg.prevSalt != prev.salt {
+		return seg.corrupt(0, next, fmt.Errorf("it was not written after %s: a segment was exchanged", prev.path))
+	}
+	return nil
+}
+
+// segment hands out the records of seg. In any but the tail every record must be there, and the seal.
+func (r *reader) segment(seg *segment, isTail bool) (out outcome, err error) {
+	w, err := newWindow(seg.file)
+	if err != nil {
+		return out, fmt.Errorf("wal: read segment: %w", err)
+	}
+	seg.end = segHead
+	for !out.sealed {
+		f, err := r.frame(w, seg)
+		if err != nil {
+			end, err := r.judge(w, seg, isTail, err)
+			if err != nil || end != retry {
+				return outcome{cut: end == torn}, err
+			}
+			continue
+		}
+		if out.sealed = f.flags == flagSeal; !out.sealed {
+			if err := r.hand(seg, f); err != nil {
+				return out, err
+			}
+		}
+		seg.end += f.size
+	}
+	end, err := w.contentEnd(seg.end)
+	if err == nil && end > seg.end {
+		err = seg.corrupt(seg.end, r.next, errors.New("expected nothing behind the seal"))
+	}
+	return out, err
+}
+
+// frame reads the frame at seg.end, which must be record r.next or a seal.
+func (r *reader) frame(w *window, seg *segment) (frame, error) {
+	if err := r.ctx.Err(); err != nil {
+		return frame{}, err
+	}
+	f, err := readFrame(w, seg.end, seg.salt)
+	if err == nil && f.seq != r.next {
+		err = fmt.Errorf("%w it is record %d: a record is missing, repeated or exchanged", errSenseless, f.seq)
+	}
+	return f, err
+}
+
+func (r *reader) hand(seg *segment, f frame) error {
+	if r.next >= r.from && r.fn != nil {
+		rec := Record{Seq: f.seq, Kind: f.kind, Durable: f.durable, Close: f.flags == flagClose,
+			Body: f.body, Segment: seg.path, Offset: seg.end}
+		if err := r.fn(rec); err != nil {
+			return err
+		}
+	}
+	r.next++
+	r.lastClose = f.flags == flagClose
+	return nil
+}
+
+// How reading a segment ends where no frame can be read.
+type ending int
+
+const (
+	ended ending = iota // zeros only behind the last record
+	torn                // a torn or unsynced record: the log is cut here
+	retry               // it can be read now: a live writer was at work
+)
+
+// judge says why seg cannot be read at seg.end. A bad record is cut only if nothing says that it was
+// durable once: see witness.
+func (r *reader) judge(w *window, seg *segment, isTail bool, cause error) (ending, error) {
+	switch {
+	case errors.Is(cause, errSenseless):
+		return 0, seg.corrupt(seg.end, r.next, cause)
+	case !errors.Is(cause, errTorn):
+		return 0, fmt.Errorf("wal: read %s at %d: %w", seg.path, seg.end, cause)
+	}
+	end, err := w.contentEnd(seg.end)
+	if err != nil {
+		return 0, fmt.Errorf("wal: read %s: %w", seg.path, err)
+	}
+	if isTail && end == seg.end {
+		return ended, nil
+	}
+	witness, err := r.witness(w, seg, isTail)
+	if err != nil {
+		return 0, fmt.Errorf("wal: read %s: %w", seg.path, err)
+	}
+	if witness != nil {
+		return retry, r.lookAgain(w, seg, fmt.Errorf("%w; %w", cause, witness))
+	}
+	r.rec.CutFile, r.rec.CutAt, r.rec.CutBytes = seg.path, seg.end, end-seg.end
+	return torn, nil
+}
+
+// witness looks for proof that record r.next, unreadable at seg.end, was durable: a later segment that
+// holds records, or a later whole record whose Durable covers it. Without one a crash before the sync
+// explains everything.
+func (r *reader) witness(w *window, seg *segment, isTail bool) (proof, err error) {
+	if !isTail {
+		return errors.New("a later segment holds records, so this one was complete"), nil
+	}
+	for off := seg.end + frAlign; off+frameHead <= w.size; off += frAlign {
+		head, err := w.at(off, frameHead)
+		if err != nil {
+			return nil, err
+		}
+		if !headOK(head, seg.salt) {
+			continue
+		}
+		// A body may hold a copy of a piece of log; what was copied is older than this record and
+		// claims less.
+		f, err := readFrame(w, off, seg.salt)
+		if err == nil && f.durable >= r.next {
+			return fmt.Errorf("record %d behind it says that record %d was durable", f.seq, f.durable), nil
+		}
+		if err != nil && !errors.Is(err, errTorn) && !errors.Is(err, errSenseless) {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// lookAgain reads the record once more. Beside a live writer it may have been half written at the first
+// look, and its witness at the second was not; with a witness it must be whole by now.
+func (r *reader) lookAgain(w *window, seg *segment, cause error) error {
+	w.refresh()
+	size, err := seg.file.Size()
+	if err != nil {
+		return fmt.Errorf("wal: read %s: %w", seg.path, err)
+	}
+	w.size = size
+	if _, err := r.frame(w, seg); err != nil {
+		if errors.Is(err, errTorn) || errors.Is(err, errSenseless) {
+			return seg.corrupt(seg.end, r.next, cause)
+		}
+		return fmt.Errorf("wal: read %s: %w", seg.path, err)
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+package wal
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// storage is what creating and removing segments needs to know.
+type storage struct {
+	fs     FS
+	dir    string
+	salt   func() uint64
+	noSync bool
+	step   int64 // space is preallocated in multiples of it; half of it is the reserve
+}
+
+func (st *storage) syncDir(dir string) error {
+	if st.noSync {
+		return nil
+	}
+	return st.fs.SyncDir(dir)
+}
+
+func (st *storage) sync(f File) error {
+	if st.noSync {
+		return nil
+	}
+	return f.Sync()
+}
+
+func randomSalt() uint64 {
+	var b [8]byte
+	rand.Read(b[:]) // never fails
+	return binary.LittleEndian.Uint64(b[:])
+}
+
+// makeDir makes the log's directory durable in its parent.
+func (st *storage) makeDir() error {
+	if err := st.fs.MkdirAll(st.dir, dirPerm); err != nil {
+		return err
+	}
+	return st.syncDir(filepath.Dir(filepath.Clean(st.dir)))
+}
+
+// create makes a segment under a temporary name, lets fill write the records, and gives it its name only
+// when all of that is durable: a segment under its own name is whole, whenever the power goes.
+func (st *storage) create(seg *segment, fill func(*appender) error) (*appender, error) {
+	seg.salt = st.salt()
+	seg.path = filepath.Join(st.dir, segName(seg.first, seg.gen))
+	tmp := seg.path + tmpSuffix
+	f, err := st.fs.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_TRUNC, filePerm)
+	if err != nil {
+		return nil, err
+	}
+	a := &appender{segment: seg, step: st.step}
+	a.file = f
+	err = a.append(seg.header())
+	if err == nil && fill != nil {
+		err = fill(a)
+	}
+	if err == nil {
+		err = st.sync(f)
+	}
+	if err != nil {
+		f.Close()
+		st.fs.Remove(tmp) // best effort: Open removes it too
+		return nil, err
+	}
+	if err = st.fs.Rename(tmp, seg.path); err == nil {
+		err = st.syncDir(st.dir)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// remove unlinks files one by one, each removal durable before the next: a crash never leaves a hole
+// between segments that are still there.
+func (st *storage) remove(paths ...string) error {
+	for _, p := range paths {
+		if err := st.fs.Remove(p); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+		if err := st.syncDir(st.dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// repair makes what reader found fit to be appended to and durable, and returns the active segment.
+//
+// After a clean Close the tail is only synced: the process may have been killed between the last write and
+// its sync. After anything else the tail may hold records the disk never got although the page cache shows
+// them (a failed sync marks pages clean), so its valid part is written anew, as the next generation. Segments
+// before the tail need nothing: they were synced before the tail got its first record.
+//
+// Every step leaves a directory that reads the same: a new generation appears whole and only then does
+// the old one go.
+func (st *storage) repair(ctx context.Context, ls *listing, tail int, rec *Recovery) (*appender, error) {
+	if err := st.syncDir(st.dir); err != nil { // renames whose directory sync did not come to pass
+		return nil, err
+	}
+	if rec.Clean {
+		if err := st.remove(ls.stale...); err != nil {
+			return nil, err
+		}
+		return st.reopen(ls.segs[tail])
+	}
+	old := ls.segs[tail]
+	a, err := st.rewrite(ctx, old, ls.maxGen+1)
+	if err != nil {
+		return nil, err
+	}
+	rec.Rewritten = true
+	gone := ls.stale
+	for i := len(ls.segs) - 1; i >= tail; i-- { // the empty ones behind the tail, then its old generation
+		gone = append(gone, ls.segs[i].path)
+	}
+	if err := st.remove(gone...); err != nil {
+		a.file.Close()
+		return nil, err
+	}
+	ls.segs = ls.segs[:tail]
+	return a, nil
+}
+
+func (st *storage) reopen(seg *segment) (*appender, error) {
+	f, err := st.fs.OpenFile(seg.path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	a := &appender{segment: &segment{}, step: st.step}
+	*a.segment = *seg
+	a.file = f
+	if a.alloc, err = f.Size(); err == nil {
+		err = st.sync(f)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// rewrite copies the valid records of old, in large writes, into a segment of generation gen.
+func (st *storage) rewrite(ctx context.Context, old *segment, gen uint64) (*appender, error) {
+	seg := &segment{gen: gen, first: old.first, prevSalt: old.prevSalt}
+	return st.create(seg, func(a *appender) error {
+		w, err := newWindow(old.file)
+		if err != nil {
+			return err
+		}
+		var buf []byte
+		for off := int64(segHead); off < old.end; {
+			var n int64
+			if buf, n, err = recast(buf, w, off, old.salt, seg.salt); err != nil {
+				return fmt.Errorf("%s at %d: record was readable a moment ago: %w", old.path, off, err)
+			}
+			off += n
+			if len(buf) >= windowBytes || off >= old.end {
+				if err := a.append(buf); err != nil {
+					return err
+				}
+				buf = buf[:0]
+			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// recast appends the record at off to buf under a new salt, and nothing for a seal. It returns the size of
+// the frame it read. The old checksum is verified again: what gets a fresh one must be what was read before.
+func recast(buf []byte, w *window, off int64, oldSalt, salt uint64) ([]byte, int64, error) {
+	f, err := readFrame(w, off, oldSalt)
+	if err != nil || f.flags == flagSeal {
+		return buf, f.size, err
+	}
+	start := len(buf)
+	buf = appendFrame(buf, f.kind, f.flags, f.seq, f.body)
+	// All of it is synced before it gets its name, so each record may say that those before it are durable.
+	finishFrame(buf[start:], salt, f.seq-1)
+	return buf, f.size, nil
+}

@@ -1,0 +1,205 @@
+package wal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// The segment header; doc.go has the table.
+const (
+	segMagic   = "ctxpgwal"
+	segVersion = 1
+
+	shVersion  = 8
+	shNotVers  = 12
+	shGen      = 16
+	shSalt     = 24
+	shFirst    = 32
+	shPrevSalt = 40
+	shZero     = 48
+	shSum      = 56
+	segHead    = 64
+
+	segSuffix = ".wal"
+	tmpSuffix = ".tmp"
+)
+
+// segment is one file of the log. The fields up to prevSalt are its header.
+type segment struct {
+	gen, salt, first, prevSalt uint64
+
+	path string
+	file File
+	end  int64 // behind the last valid frame
+}
+
+// segName is the name of a segment: its first record and its generation, so that a listing sorted by name
+// is the log in order. A higher generation replaces a lower one with the same first record.
+func segName(first, gen uint64) string {
+	return fmt.Sprintf("%020d-%08d%s", first, gen, segSuffix)
+}
+
+func parseSegName(name string) (first, gen uint64, ok bool) {
+	base, isSeg := strings.CutSuffix(name, segSuffix)
+	a, b, both := strings.Cut(base, "-")
+	if !isSeg || !both {
+		return 0, 0, false
+	}
+	first, err1 := strconv.ParseUint(a, 10, 64)
+	gen, err2 := strconv.ParseUint(b, 10, 64)
+	return first, gen, err1 == nil && err2 == nil && segName(first, gen) == name
+}
+
+func (s *segment) header() []byte {
+	b := make([]byte, segHead)
+	copy(b, segMagic)
+	binary.LittleEndian.PutUint32(b[shVersion:], segVersion)
+	binary.LittleEndian.PutUint32(b[shNotVers:], ^uint32(segVersion))
+	binary.LittleEndian.PutUint64(b[shGen:], s.gen)
+	binary.LittleEndian.PutUint64(b[shSalt:], s.salt)
+	binary.LittleEndian.PutUint64(b[shFirst:], s.first)
+	binary.LittleEndian.PutUint64(b[shPrevSalt:], s.prevSalt)
+	binary.LittleEndian.PutUint64(b[shSum:], xxhash.Sum64(b[:shSum]))
+	return b
+}
+
+// readHeader fills in the header fields. A segment gets its final name only after its header was synced, so
+// a bad header is never the work of a crash.
+func (s *segment) readHeader() error {
+	b := make([]byte, segHead)
+	n, err := s.file.ReadAt(b, 0)
+	if n < segHead && err != nil && !isEOF(err) {
+		return err
+	}
+	if err := checkHeader(b[:n]); err != nil {
+		if errors.Is(err, ErrNewerFormat) {
+			return fmt.Errorf("%w; file %s", err, s.path)
+		}
+		return s.corrupt(0, 0, err)
+	}
+	first, gen, _ := parseSegName(filepath.Base(s.path))
+	s.gen = binary.LittleEndian.Uint64(b[shGen:])
+	s.salt = binary.LittleEndian.Uint64(b[shSalt:])
+	s.first = binary.LittleEndian.Uint64(b[shFirst:])
+	s.prevSalt = binary.LittleEndian.Uint64(b[shPrevSalt:])
+	if s.first != first || s.gen != gen {
+		return s.corrupt(0, 0, fmt.Errorf("the header says first record %d, generation %d: the file was renamed or copied", s.first, s.gen))
+	}
+	return nil
+}
+
+// checkHeader reads the version before anything else. It stands twice, once inverted, so that a flipped bit
+// in it is damage and not a newer format.
+func checkHeader(b []byte) error {
+	if len(b) < shGen || string(b[:shVersion]) != segMagic {
+		return errors.New("expected a segment header, found none")
+	}
+	version := binary.LittleEndian.Uint32(b[shVersion:])
+	if version != ^binary.LittleEndian.Uint32(b[shNotVers:]) {
+		return errors.New("the format version is unreadable")
+	}
+	if version > segVersion {
+		return fmt.Errorf("%w: the log has version %d, this program reads up to version %d", ErrNewerFormat, version, segVersion)
+	}
+	if len(b) < segHead || xxhash.Sum64(b[:shSum]) != binary.LittleEndian.Uint64(b[shSum:]) || !allZero(b[shZero:shSum]) {
+		return errors.New("segment header: checksum does not match")
+	}
+	if version != segVersion {
+		return fmt.Errorf("format version %d never existed", version)
+	}
+	return nil
+}
+
+func (s *segment) corrupt(off int64, seq uint64, err error) error {
+	return &CorruptError{
+		File: s.path, Offset: off, Seq: seq, Err: err,
+		Hint: "nothing was cut; restore the file from a backup, or salvage the records before it",
+	}
+}
+
+// listing is what a log's directory holds.
+type listing struct {
+	segs   []*segment // by first record, newest generation of each
+	stale  []string   // paths: replaced generations and unfinished files
+	maxGen uint64
+	first  uint64 // oldest record of all segments, opened or not
+	count  int    // of all segments
+}
+
+// list reads the names in dir. A missing directory is an empty one.
+func list(fsys FS, dir string) (listing, error) {
+	names, err := fsys.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return listing{}, fmt.Errorf("wal: list segments: %w", err)
+	}
+	var ls listing
+	sort.Strings(names)
+	for _, name := range names {
+		path := filepath.Join(dir, name)
+		switch {
+		case strings.HasSuffix(name, segSuffix+tmpSuffix):
+			ls.stale = append(ls.stale, path)
+		case strings.HasSuffix(name, segSuffix):
+			if err := ls.add(path, name); err != nil {
+				return listing{}, err
+			}
+		}
+	}
+	if ls.count = len(ls.segs); ls.count > 0 {
+		ls.first = ls.segs[0].first
+	}
+	return ls, nil
+}
+
+func (ls *listing) add(path, name string) error {
+	first, gen, ok := parseSegName(name)
+	if !ok || first == 0 {
+		return &CorruptError{File: path, Err: errors.New("not the name of a segment"),
+			Hint: "move the file out of the log's directory, or give it its name back"}
+	}
+	seg := &segment{path: path, first: first, gen: gen}
+	ls.maxGen = max(ls.maxGen, gen)
+	if n := len(ls.segs); n > 0 && ls.segs[n-1].first == first { // sorted: the newer generation comes later
+		ls.stale = append(ls.stale, ls.segs[n-1].path)
+		ls.segs[n-1] = seg
+		return nil
+	}
+	ls.segs = append(ls.segs, seg)
+	return nil
+}
+
+// open opens the segments from the one that holds record from on and reads their headers. All are opened
+// before the first is read, so that none of them can be dropped under a reader.
+func (ls *listing) open(fsys FS, from uint64) error {
+	for len(ls.segs) > 1 && ls.segs[1].first <= from {
+		ls.segs = ls.segs[1:]
+	}
+	for _, s := range ls.segs {
+		f, err := fsys.OpenFile(s.path, os.O_RDONLY, 0)
+		if err != nil {
+			return fmt.Errorf("wal: open segment: %w", err)
+		}
+		s.file = f
+		if err := s.readHeader(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (ls *listing) close() {
+	for _, s := range ls.segs {
+		if s.file != nil {
+			s.file.Close()
+			s.file = nil
+		}
+	}
+}

@@ -1,0 +1,340 @@
+package wal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+)
+
+// Sync returns when record seq, and with it every record before it, is durable.
+//
+// Group commit: one of those who wait takes the lead, writes what all of them enqueued, syncs once, reports
+// to OnDurable and wakes them; those who came meanwhile form the next round, and one of them leads it. The
+// log has no goroutine of its own, so a lone writer pays a write and a sync and no switch. The lead is a token
+// in a channel: an idle log holds it, and a waiter of the next round takes it as soon as it is put back.
+//
+// ctx ends the waiting, never a started write: after its error the record may become durable all the same.
+// Errors: ctx's, ErrPoisoned, ErrClosed.
+func (l *Log) Sync(ctx context.Context, seq uint64) error {
+	var joined *round
+	for {
+		l.mu.Lock()
+		if err, over := l.settled(ctx, seq); over {
+			l.mu.Unlock()
+			return err
+		}
+		r, lead := l.next, l.lead
+		if seq <= l.target { // the running round covers it: there is nothing to lead
+			r, lead = l.cur, nil
+		}
+		if r != joined {
+			r.members.Add(1)
+			joined = r
+		}
+		select {
+		case <-lead:
+			l.mu.Unlock()
+			l.round()
+			continue
+		default:
+		}
+		done := r.wait()
+		l.mu.Unlock()
+		select {
+		case <-done:
+		case <-lead:
+			l.round()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// settled tells whether there is nothing to wait for; mu is held.
+func (l *Log) settled(ctx context.Context, seq uint64) (error, bool) {
+	switch {
+	case seq <= l.durable:
+		return nil, true
+	case l.err != nil:
+		return l.err, true
+	case seq > l.last:
+		return fmt.Errorf("wal: sync: expected a record up to %d, got %d: it was never enqueued", l.last, seq), true
+	}
+	return ctx.Err(), ctx.Err() != nil
+}
+
+// round leads one round and puts the lead back.
+func (l *Log) round() {
+	defer l.giveLead()
+	if l.idle() {
+		return
+	}
+	l.gather()
+	l.wmu.Lock()
+	err := l.flush(true)
+	f := l.act.file
+	l.wmu.Unlock()
+	if err != nil || l.settle(l.sync(f)) != nil {
+		return // poisoned; everybody was told
+	}
+	if l.actEnd.Load() >= l.opts.SegmentBytes {
+		l.wmu.Lock()
+		defer l.wmu.Unlock()
+		_ = l.rotate() // no space: the old segment grows on. Anything else poisoned the log.
+	}
+}
+
+// idle tells whether there is nothing to sync: the caller was settled while it took the lead.
+func (l *Log) idle() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last == l.durable
+}
+
+func (l *Log) giveLead() { l.lead <- struct{}{} }
+
+// gather waits a moment for those who took part in the last round or waited behind it: they are likely to
+// be on their way back, and one sync for all is cheaper than two for halves. A lone writer never waits.
+func (l *Log) gather() {
+	if l.expect <= 1 || l.opts.GroupWait < 0 {
+		return
+	}
+	start := time.Now()
+	for l.next.members.Load() < l.expect && time.Since(start) < l.opts.GroupWait {
+		runtime.Gosched()
+	}
+}
+
+// settle ends the running round with the outcome of its sync; the lead is held.
+func (l *Log) settle(err error) error {
+	if err != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		err = l.poison(err)
+		l.lost = false
+		l.cur.wake()
+		return err
+	}
+	if l.target > l.durable && l.opts.OnDurable != nil { // only the lead writes these two
+		l.opts.OnDurable(l.target)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.durable = l.target
+	l.expect = l.cur.members.Load() + l.next.members.Load()
+	l.cur.wake()
+	return nil
+}
+
+// poison makes err the answer to everything from now on; mu is held. The running round is left to its
+// leader, whose sync may yet succeed.
+func (l *Log) poison(err error) error {
+	if l.err == nil {
+		l.err = fmt.Errorf("%w: %w", ErrPoisoned, err)
+		l.lost = errors.Is(err, errNothingWritten)
+	}
+	l.next.wake()
+	return l.err
+}
+
+// Rotate starts a new segment now, so that DropBefore can remove the old one when its time has come. What
+// was enqueued is durable when it returns. A log whose active segment is empty stays as it is. ErrFull: there
+// is no space for another segment; the old one grows on.
+func (l *Log) Rotate() error {
+	<-l.lead
+	defer l.giveLead()
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	return l.rotate()
+}
+
+// rotate: lead and wmu are held. The order is what recovery relies on: the new segment is durable, header,
+// file and name, before the old one's last record and seal are; both are before the new one's first
+// record.
+func (l *Log) rotate() error {
+	if err := l.flush(true); err != nil {
+		return err
+	}
+	if l.act.end == segHead {
+		return l.settle(l.sync(l.act.file))
+	}
+	next, err := l.create(&segment{gen: l.gen + 1, first: l.target + 1, prevSalt: l.act.salt}, needReserve)
+	if noSpace(err) {
+		if serr := l.settle(l.sync(l.act.file)); serr != nil {
+			return serr
+		}
+		return fmt.Errorf("%w: rotate: %w", ErrFull, err)
+	}
+	if err == nil {
+		err = l.seal(next.first)
+	}
+	if err := l.settle(err); err != nil {
+		if next != nil {
+			next.file.Close()
+		}
+		return err
+	}
+	l.swap(next)
+	return nil
+}
+
+// needReserve refuses a new segment that begins without the reserve.
+func needReserve(a *appender) error {
+	if a.full {
+		return fmt.Errorf("preallocate %s: %w", a.path, errNoSpace)
+	}
+	return nil
+}
+
+// seal ends the active segment and makes it durable.
+func (l *Log) seal(next uint64) error {
+	b := appendFrame(nil, 0, flagSeal, next)
+	finishFrame(b, l.act.salt, l.durable)
+	err := l.act.append(b)
+	if err == nil {
+		err = l.act.trim()
+	}
+	if err == nil {
+		err = l.sync(l.act.file)
+	}
+	return err
+}
+
+func (l *Log) swap(next *appender) {
+	old := l.act
+	l.act = next
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.keep([]*segment{old.segment})
+	l.gen, l.first, l.full = next.gen, next.first, next.full
+	l.actEnd.Store(next.end)
+	old.file.Close() // synced: nothing is left that closing could lose
+}
+
+// DropBefore removes whole segments, oldest first, all of whose records are below seq, and returns how many
+// it removed; never the active one.
+func (l *Log) DropBefore(seq uint64) (int, error) {
+	l.drop.Lock()
+	defer l.drop.Unlock()
+	for n := 0; ; n++ {
+		s, ok, err := l.oldest(seq)
+		if err != nil || !ok {
+			return n, err
+		}
+		if err := l.fs.Remove(s.path); err != nil {
+			return n, fmt.Errorf("wal: drop: %w", err)
+		}
+		err = l.syncDir(l.dir) // before the next removal: a crash must not leave a hole
+		l.mu.Lock()
+		l.sealed = l.sealed[1:]
+		l.size -= s.size
+		if err != nil {
+			err = l.poison(err)
+		}
+		l.mu.Unlock()
+		if err != nil {
+			return n, err
+		}
+	}
+}
+
+// oldest returns the oldest segment if it is sealed and all its records are below seq.
+func (l *Log) oldest(seq uint64) (span, bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return span{}, false, l.err
+	}
+	if len(l.sealed) == 0 {
+		return span{}, false, nil
+	}
+	next := l.first
+	if len(l.sealed) > 1 {
+		next = l.sealed[1].first
+	}
+	return l.sealed[0], next <= seq, nil
+}
+
+// Close makes everything enqueued durable, then appends a final record flagged Close, makes that durable
+// too, and closes. OnDurable hears of all but the final record. A poisoned log is closed without it and the
+// poison returned; the one exception is a log poisoned because the disk was full before anything of the last
+// group was written: that group is forgotten and the log closed cleanly from the reserve. A read-only log just
+// closes. ErrClosed the second time.
+func (l *Log) Close(kind Kind, body []byte) error {
+	if err := l.checkRecord(kind, [][]byte{body}); err != nil {
+		return err
+	}
+	<-l.lead
+	defer l.giveLead()
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	was, lost := l.shut()
+	if l.act == nil || was == ErrClosed {
+		return was
+	}
+	err := was
+	if was == nil {
+		if err = l.flush(true); err == nil {
+			err = l.settle(l.sync(l.act.file))
+		}
+	}
+	if err == nil || lost {
+		err = l.writeClose(kind, body, lost)
+	}
+	if cerr := l.act.file.Close(); err == nil {
+		err = cerr
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err = ErrClosed
+	l.next.wake()
+	return err
+}
+
+// shut refuses new records from now on and returns the poison, if any.
+func (l *Log) shut() (was error, lost bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was = l.err
+	if l.closing {
+		was = ErrClosed
+	}
+	l.closing = true
+	if was == ErrReadOnly {
+		l.err, was = ErrClosed, nil
+	}
+	return was, l.lost
+}
+
+// writeClose writes the final record; nothing enqueued is unwritten, or it is lost.
+func (l *Log) writeClose(kind Kind, body []byte, lost bool) error {
+	if lost { // the round before may not have been synced
+		if err := l.sync(l.act.file); err != nil {
+			return fmt.Errorf("wal: close: sync: %w", err)
+		}
+	}
+	before := l.act.end
+	b := appendFrame(nil, kind, flagClose, l.written+1, body)
+	finishFrame(b, l.act.salt, l.written)
+	err := l.act.append(b)
+	if err == nil && !l.act.full {
+		err = l.act.trim()
+	}
+	if err == nil {
+		err = l.sync(l.act.file)
+	}
+	if err != nil {
+		// Let it not look like a clean end to the next Open: that one would not write the tail anew.
+		_ = l.act.file.Truncate(before)
+		return fmt.Errorf("wal: close: %w", err)
+	}
+	if !lost { // else its number is that of a record somebody may still wait for in vain
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.last, l.written, l.durable = l.last+1, l.written+1, l.durable+1
+		l.actEnd.Store(l.act.end)
+	}
+	return nil
+}
