@@ -1,174 +1,330 @@
 package manifest
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/ctxpage/ctxpage/wal"
 )
 
-var errSoon = errors.New("manifest: not there yet")
-
-// Options configure Open.
+// Options configure Open. The zero value is a writer of an archive of no
+// particular database.
 type Options struct {
 	ReadOnly    bool   // create, cut and write nothing; Add works in memory
-	DB          string // database id; an archive of another database is refused. Empty: not compared
-	SegmentSize int64  // bytes after which a new segment file begins; 0 means 16 MiB
+	DB          string // database id, at most 255 bytes; an archive of another is refused. Empty: not compared
+	SegmentSize int64  // bytes after which a segment file is followed by the next; 0 means 64 MiB, the limit is 1 GiB
 }
 
 // Report says what Open found.
 type Report struct {
 	Archived uint64 // leaves in the archive
-	Marked   uint64 // leaves the archive's own mark vouches for; more than Archived when synced leaves are missing
-	Cut      int64  // bytes of an unfinished Archive that were cut off
-	Damage   error  // why Archived < Marked or the mark could not be read; nil in health
+	Marked   uint64 // leaves its mark vouches for. More than Archived: synced leaves are missing; the log must have them or the archive is damaged
+	Cut      int64  // bytes of an unfinished archiving that were cut off; they are still in the log
+	Damage   error  // what is wrong with synced bytes; nil in health. A reader sees the prefix all the same
 }
 
-// Log is the archive and the tail of the newest leaves.
-type Log struct{}
+// Log is all audit leaves of a database: the archive and, in memory, the tail
+// of leaves that are in the log only. It is safe for concurrent use. Its lock is
+// a leaf in the order of locks: nothing outside this package is called with it
+// held, and no file is touched.
+type Log struct {
+	archiving sync.Mutex // one Archive or Close at a time; taken before mu
 
-// Open opens or creates the archive.
+	mu     sync.RWMutex // guards the following
+	now    view         // replaced or appended to, never changed in place
+	tree   Frontier     // over now.size() leaves
+	marked stamp        // what the archive's mark said at open: the tree must pass through it
+	failed error        // the first failed write of the archive
+	closed bool
+}
+
+// Open opens the archive in dir, which it creates together with its last parent
+// directory entry unless read-only. A nil fs is the operating system's. An
+// archive whose last archiving did not finish is cut back to its mark; what was
+// cut is still in the log and comes back through Add.
+//
+// Errors: ErrNewerFormat; CorruptError when the mark is gone or does not agree
+// with the tree. Read-only, those two are in Report.Damage instead and the whole
+// prefix can be read.
 func Open(ctx context.Context, dir string, fs FS, opts Options) (*Log, Report, error) {
-	return nil, Report{}, errSoon
+	if fs == nil {
+		fs = wal.OS()
+	}
+	if opts.SegmentSize == 0 {
+		opts.SegmentSize = defaultSegment
+	}
+	if opts.SegmentSize < 0 || opts.SegmentSize > maxSegment || len(opts.DB) > 255 {
+		return nil, Report{}, fmt.Errorf("manifest: segment size %d or database id of %d bytes out of range; at most %d and 255", opts.SegmentSize, len(opts.DB), maxSegment)
+	}
+	a := &archive{dir: dir, fs: fs, readOnly: opts.ReadOnly, segSize: opts.SegmentSize}
+	l, rep, err := open(ctx, a, opts.DB)
+	if err != nil {
+		a.close()
+		return nil, Report{}, err
+	}
+	return l, rep, nil
 }
 
-// OpenReader opens read-only beside a live process.
+func open(ctx context.Context, a *archive, db string) (*Log, Report, error) {
+	rep, err := a.open(ctx, db)
+	if err != nil {
+		return nil, rep, err
+	}
+	l := &Log{now: view{arch: a, segs: a.segs, archived: rep.Archived}, marked: a.mark}
+	l.tree, err = frontierAt(rep.Archived, &l.now)
+	return l, rep, err
+}
+
+// OpenReader opens the archive read-only beside a process that may be writing
+// it, and takes the leaves behind it from tail, which calls add for every leaf
+// it finds in the log, in order. If between the two looks a checkpoint moved
+// leaves from the log into the archive, both are looked at again.
 func OpenReader(ctx context.Context, dir string, fs FS, tail func(add func(index uint64, body []byte) error) error) (*Log, Report, error) {
-	return nil, Report{}, errSoon
+	for try := 0; ; try++ {
+		l, rep, err := Open(ctx, dir, fs, Options{ReadOnly: true})
+		if err != nil {
+			return nil, rep, err
+		}
+		if err = tail(l.Add); err == nil {
+			return l, rep, nil
+		}
+		l.Close()
+		if !errors.Is(err, ErrGap) || try == 2 {
+			return nil, rep, err
+		}
+	}
 }
 
-// Add appends the next leaf, or compares one the log already has.
-func (l *Log) Add(index uint64, body []byte) error { return errSoon }
+// view gives the log as it is now.
+func (l *Log) view() (*view, error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.closed {
+		return nil, ErrClosed
+	}
+	v := l.now
+	return &v, nil
+}
+
+// snapshot is view with at least size leaves.
+func (l *Log) snapshot(size uint64) (*view, error) {
+	v, err := l.view()
+	if err == nil && size > v.size() {
+		err = fmt.Errorf("%w: %d leaves asked for, the log has %d", ErrNoLeaf, size, v.size())
+	}
+	return v, err
+}
 
 // Size is the number of leaves.
-func (l *Log) Size() uint64 { return 0 }
+func (l *Log) Size() uint64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.now.size()
+}
 
 // Archived is the number of leaves in the archive.
-func (l *Log) Archived() uint64 { return 0 }
-
-// Archive copies leaves [Archived, upTo) into the archive and syncs it.
-func (l *Log) Archive(ctx context.Context, upTo uint64) error { return errSoon }
-
-// Body is the bytes of leaf i.
-func (l *Log) Body(i uint64) ([]byte, error) { return nil, errSoon }
-
-// Leaf is leaf i.
-func (l *Log) Leaf(i uint64) (*Record, error) { return nil, errSoon }
-
-// Each calls fn for leaves [from, to).
-func (l *Log) Each(ctx context.Context, from, to uint64, reverse bool, fn func(*Record) error) error {
-	return errSoon
+func (l *Log) Archived() uint64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.now.archived
 }
 
-// ByTrace is every leaf whose Trace or Parent is trace, in log order.
-func (l *Log) ByTrace(ctx context.Context, trace string) ([]*Record, error) { return nil, errSoon }
-
-// Written is the leaf and the write that made a page version.
-func (l *Log) Written(ctx context.Context, num uint64, version uint32) (*Record, Write, error) {
-	return nil, Write{}, errSoon
+// Add takes the leaf at index, which must be Size, and copies body. A leaf the
+// log already has is compared instead: recovery adds all the log holds, and
+// where log and archive overlap, bytes must match. Errors: ErrGap, CorruptError,
+// ErrNewerFormat.
+func (l *Log) Add(index uint64, body []byte) error {
+	if index < l.Size() {
+		return l.compare(index, body)
+	}
+	r, err := rowOf(body)
+	if err != nil {
+		return leafError(index, err)
+	}
+	leaf, hash := tailLeaf{row: r, body: bytes.Clone(body)}, LeafHash(body)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return ErrClosed
+	}
+	if size := l.now.size(); index != size {
+		return fmt.Errorf("%w: leaf %d was given, the next is %d", ErrGap, index, size)
+	}
+	return l.push(leaf, hash)
 }
 
-// Names maps page numbers to references.
-type Names map[uint64]string
+// push appends; the caller holds mu. An archive that lost synced leaves gets
+// them back this way, and then the tree must be the one its mark vouched for.
+func (l *Log) push(leaf tailLeaf, hash Hash) error {
+	l.now.tail = append(l.now.tail, leaf)
+	l.now.hashes = append(l.now.hashes, l.tree.Add(hash)...)
+	if l.tree.Size == l.marked.size && l.tree.Root() != l.marked.root {
+		return corrupt(markName, headerSize, -1, fmt.Errorf("the first %d leaves of the log are not those of the mark", l.tree.Size))
+	}
+	return nil
+}
 
-// Names reads all writes of the log.
-func (l *Log) Names(ctx context.Context) (Names, error) { return nil, errSoon }
+func (l *Log) compare(index uint64, body []byte) error {
+	v, err := l.view()
+	if err != nil {
+		return err
+	}
+	have, err := v.body(index)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(have, body) {
+		return &CorruptError{Leaf: int64(index), Err: errors.New("the log and the archive hold different bytes"), Hint: hintRestore}
+	}
+	return nil
+}
+
+// Archive copies the leaves [Archived, upTo) into the archive and syncs it; they
+// must be durable in the log. When it returns nil the log may let go of them. A
+// crash or error at any point leaves an archive that opens as before the call,
+// or after it. After a failed write or sync every further call is ErrFailed
+// until the log is opened again; reading and Add go on. Cancelling ctx stops
+// between two writes, without that consequence.
+func (l *Log) Archive(ctx context.Context, upTo uint64) error {
+	l.archiving.Lock()
+	defer l.archiving.Unlock()
+	x, a, err := l.pending(upTo)
+	if err != nil || len(x.leaves) == 0 {
+		return err
+	}
+	segs, mark, err := a.write(ctx, x)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		if ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
+			l.failed = err
+		}
+		return err
+	}
+	a.segs, a.mark = segs, mark
+	l.archivedUpTo(upTo, segs)
+	return nil
+}
+
+// pending is what Archive has to write.
+func (l *Log) pending(upTo uint64) (added, *archive, error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	a := l.now.arch
+	switch {
+	case l.closed:
+		return added{}, a, ErrClosed
+	case a.readOnly:
+		return added{}, a, ErrReadOnly
+	case l.failed != nil:
+		return added{}, a, fmt.Errorf("%w: %w", ErrFailed, l.failed)
+	case upTo > l.now.size():
+		return added{}, a, fmt.Errorf("%w: %d leaves to archive, the log has %d", ErrNoLeaf, upTo, l.now.size())
+	case upTo <= l.now.archived:
+		return added{}, a, nil
+	case upTo < a.mark.size:
+		return added{}, a, corrupt(markName, headerSize, int64(upTo), fmt.Errorf("the mark vouches for %d leaves, only %d are there", a.mark.size, upTo))
+	}
+	v := l.now
+	root, err := v.root(upTo)
+	from := v.archived
+	return added{
+		from:   from,
+		leaves: v.tail[:upTo-from],
+		hashes: v.hashes[:hashCount(upTo)-hashCount(from)],
+		root:   root,
+	}, a, err
+}
+
+// archivedUpTo drops the head of the tail; the caller holds mu. The rest is
+// copied, so that the memory of what went is given back.
+func (l *Log) archivedUpTo(upTo uint64, segs []segment) {
+	from := l.now.archived
+	l.now = view{
+		arch:     l.now.arch,
+		segs:     segs,
+		archived: upTo,
+		tail:     slices.Clone(l.now.tail[upTo-from:]),
+		hashes:   slices.Clone(l.now.hashes[hashCount(upTo)-hashCount(from):]),
+	}
+}
 
 // Root is the root over the first size leaves.
-func (l *Log) Root(size uint64) (Hash, error) { return Hash{}, errSoon }
-
-// Mark is the body of a mark record over the first size leaves.
-func (l *Log) Mark(size uint64) ([]byte, error) { return nil, errSoon }
-
-// CheckMark compares a mark with the log.
-func (l *Log) CheckMark(body []byte) error { return errSoon }
-
-// Head is a size and the root over that many leaves.
-type Head struct {
-	DB   string `json:"db"`
-	Size uint64 `json:"size"`
-	Root Hash   `json:"root"`
-	Time int64  `json:"time,omitempty"`
+func (l *Log) Root(size uint64) (Hash, error) {
+	v, err := l.snapshot(size)
+	if err != nil {
+		return Hash{}, err
+	}
+	return v.root(size)
 }
 
-// String is one line.
-func (h Head) String() string { return "" }
-
-// ParseHead reads it.
-func ParseHead(s string) (Head, error) { return Head{}, errSoon }
-
-// Inclusion proves that a leaf stands at an index below a root.
-type Inclusion struct {
-	Index uint64 `json:"index"`
-	Size  uint64 `json:"size"`
-	Leaf  Hash   `json:"leaf"`
-	Root  Hash   `json:"root"`
-	Path  []Hash `json:"path"`
+// Head is Root with what makes it a line to be kept elsewhere; now is the
+// caller's clock in unix µs. Ask for synced sizes only: a head once given away
+// must stay provable.
+func (l *Log) Head(size uint64, now int64) (Head, error) {
+	root, err := l.Root(size)
+	if err != nil {
+		return Head{}, err
+	}
+	return Head{DB: l.DB(), Size: size, Root: root, Time: now}, nil
 }
 
-// Verify checks the proof for these bytes and that head.
-func (p Inclusion) Verify(body []byte, head Head) error { return errSoon }
-
-// Consistency proves that a newer head only adds leaves to an older one.
-type Consistency struct {
-	Old     uint64 `json:"old"`
-	Size    uint64 `json:"size"`
-	OldRoot Hash   `json:"old_root"`
-	Root    Hash   `json:"root"`
-	Path    []Hash `json:"path"`
+// DB is the database id the archive was made for.
+func (l *Log) DB() string {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.marked.db
 }
 
-// Verify checks the proof between two heads.
-func (p Consistency) Verify(old, head Head) error { return errSoon }
-
-// ProveInclusion proves leaf i in the first size leaves.
-func (l *Log) ProveInclusion(i, size uint64) (Inclusion, error) { return Inclusion{}, errSoon }
-
-// ProveConsistency proves that the first size leaves begin with the first old.
-func (l *Log) ProveConsistency(old, size uint64) (Consistency, error) { return Consistency{}, errSoon }
-
-// Verification is what Verify found.
-type Verification struct {
-	Size, Archived uint64
-	Root           Hash
-	Problems       []error
-	Against        *Head
+// Mark is the body of a mark record over the first size leaves; see Mark.
+func (l *Log) Mark(size uint64) ([]byte, error) {
+	v, err := l.snapshot(size)
+	if err != nil {
+		return nil, err
+	}
+	f, err := frontierAt(size, v)
+	if err != nil {
+		return nil, err
+	}
+	return Mark{Root: f.Root(), Frontier: f}.Encode(), nil
 }
 
-// Verify rehashes every leaf and compares.
-func (l *Log) Verify(ctx context.Context, against *Head, progress func(done, total uint64)) (Verification, error) {
-	return Verification{}, errSoon
+// CheckMark compares a mark of the log with the leaves: CorruptError when they
+// give another root or when there are fewer than the mark vouches for.
+func (l *Log) CheckMark(body []byte) error {
+	m, err := ParseMark(body)
+	if err != nil {
+		return err
+	}
+	v, err := l.view()
+	if err != nil {
+		return err
+	}
+	n := m.Frontier.Size
+	if n > v.size() {
+		return &CorruptError{Leaf: int64(v.size()), Err: fmt.Errorf("a mark vouches for %d leaves, %d are there", n, v.size()), Hint: hintRestore}
+	}
+	root, err := v.root(n)
+	if err == nil && root != m.Root {
+		err = &CorruptError{Leaf: -1, Err: fmt.Errorf("the first %d leaves do not give the root of the mark", n), Hint: hintRestore}
+	}
+	return err
 }
 
-// Close releases the files.
-func (l *Log) Close() error { return nil }
-
-// Encode is the byte form of r.
-func Encode(r *Record) ([]byte, error) { return nil, errSoon }
-
-// Decode is its inverse.
-func Decode(index uint64, body []byte) (*Record, error) { return nil, errSoon }
-
-// Scan checks lengths and depth of one msgpack value.
-func Scan(b []byte) error { return errSoon }
-
-// Found is a page of a record.
-type Found struct {
-	Page     Page
-	Position int
-	Excluded bool
-	Reason   string
+// Close releases the files. Leaves of the tail are not archived by it; they are
+// in the log.
+func (l *Log) Close() error {
+	l.archiving.Lock()
+	defer l.archiving.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil
+	}
+	l.closed = true
+	return l.now.arch.close()
 }
-
-// Find finds a page.
-func (r *Record) Find(num uint64) (Found, bool) { return Found{}, false }
-
-// Difference is what changed between two reads.
-type Difference struct {
-	In, Out []Page
-	Changed []Change
-}
-
-// Change is a page both served, differently.
-type Change struct{ A, B Page }
-
-// Diff compares two reads.
-func Diff(a, b *Record) Difference { return Difference{} }

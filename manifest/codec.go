@@ -1,0 +1,554 @@
+package manifest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/vmihailenco/msgpack/v5"
+	"github.com/vmihailenco/msgpack/v5/msgpcode"
+)
+
+// leafVersion is the first element of every leaf. It moves only when a program
+// of the old version would misread the leaf; a new field at the end does not
+// move it.
+const leafVersion = 1
+
+const (
+	// MaxBody is the largest leaf in bytes.
+	MaxBody = 4 << 20
+	// MaxPages is how many pages one leaf may name, excluded ones included, and
+	// how many writes, stale pages or conflicts it may list.
+	MaxPages = 1 << 16
+
+	maxReasons = 255
+)
+
+// wire is a Record with what its bytes need beside it.
+type wire struct {
+	Record
+	version uint64
+	flags   uint64
+	reasons []string // distinct page and exclusion reasons; rows name them by place + 1
+	pages   int      // rows read so far, against MaxPages
+}
+
+// Bits of the flags element.
+const (
+	flagReadOnly = 1 << iota
+	flagServeStale
+	flagReview
+	flagWrites // Writes is not empty: lets the index name such leaves without a full decoding
+)
+
+// field is one element of a leaf: how it is told that it is empty, written and
+// read.
+type field struct {
+	empty func(*wire) bool
+	enc   func(*msgpack.Encoder, *wire) error
+	dec   func(*msgpack.Decoder, *wire) error
+}
+
+// fields is the leaf, element by element; FORMAT.md has the same table. Empty
+// elements at the end are left off. New elements go to the end only.
+var fields = [...]field{
+	0:  unsigned(func(w *wire) *uint64 { return &w.version }),
+	1:  small(func(w *wire) *Type { return &w.Type }, math.MaxUint8),
+	2:  ident(func(w *wire) *string { return &w.Trace }),
+	3:  ident(func(w *wire) *string { return &w.Parent }),
+	4:  unsigned(func(w *wire) *uint64 { return &w.flags }),
+	5:  signed(func(w *wire) *int64 { return &w.Time }),
+	6:  text(func(w *wire) *string { return &w.Scope }),
+	7:  text(func(w *wire) *string { return &w.Actor }),
+	8:  unsigned(func(w *wire) *uint64 { return &w.LSN }),
+	9:  list(func(w *wire) *[]string { return &w.reasons }, encString, decString),
+	10: {emptyPages, encPages, decPages},
+	11: list(func(w *wire) *[]Exclusion { return &w.Excluded }, encExclusion, decExclusion),
+	12: digest(func(w *wire) *Digest { return &w.Query }),
+	13: text(func(w *wire) *string { return &w.Session }),
+	14: signed(func(w *wire) *int64 { return &w.AsOf }),
+	15: count(func(w *wire) *int { return &w.Budget }),
+	16: count(func(w *wire) *int { return &w.Reserve }),
+	17: count(func(w *wire) *int { return &w.Tokens }),
+	18: count(func(w *wire) *int { return &w.Tier }),
+	19: text(func(w *wire) *string { return &w.Overflow }),
+	20: text(func(w *wire) *string { return &w.Preset }),
+	21: text(func(w *wire) *string { return &w.Counter }),
+	22: count(func(w *wire) *int { return &w.Renderer }),
+	23: text(func(w *wire) *string { return &w.Shape }),
+	24: digest(func(w *wire) *Digest { return &w.Rendered }),
+	25: ident(func(w *wire) *string { return &w.Batch }),
+	26: ident(func(w *wire) *string { return &w.From }),
+	27: text(func(w *wire) *string { return &w.Status }),
+	28: text(func(w *wire) *string { return &w.Reason }),
+	29: float(func(w *wire) *float64 { return &w.Confidence }),
+	30: float(func(w *wire) *float64 { return &w.Gate }),
+	31: text(func(w *wire) *string { return &w.By }),
+	32: text(func(w *wire) *string { return &w.Evaluator }),
+	33: text(func(w *wire) *string { return &w.Note }),
+	34: list(func(w *wire) *[]Write { return &w.Writes }, encWrite, decWrite),
+	35: list(func(w *wire) *[]Stale { return &w.Stale }, encStale, decStale),
+	36: list(func(w *wire) *[]Conflict { return &w.Conflicts }, encConflict, decConflict),
+	37: text(func(w *wire) *string { return &w.Action }),
+	38: unsigned(func(w *wire) *uint64 { return &w.Cut }),
+	39: unsigned(func(w *wire) *uint64 { return &w.Lost }),
+	40: unsigned(func(w *wire) *uint64 { return &w.Size }),
+	41: digest(func(w *wire) *Digest { return &w.Root }),
+}
+
+// peekFields is how many elements the index row is made from.
+const peekFields = 5
+
+// Encode gives the bytes of a leaf. The same Record gives the same bytes
+// always; Index is not among them. It refuses an unknown Type, a negative
+// count, a form or tag out of range, ranges that are not ascending, and a leaf
+// over MaxBody or MaxPages.
+func Encode(r *Record) ([]byte, error) {
+	if !r.Type.Known() {
+		return nil, fmt.Errorf("manifest: leaf without a known type (%d)", r.Type)
+	}
+	w := wire{Record: *r, version: leafVersion, flags: flagsOf(r), reasons: reasonsOf(r)}
+	if len(w.reasons) > maxReasons {
+		return nil, fmt.Errorf("manifest: %d different reasons in one leaf; a reason is one of a few short codes", len(w.reasons))
+	}
+	n := len(fields)
+	for fields[n-1].empty(&w) {
+		n--
+	}
+	var buf bytes.Buffer
+	e := msgpack.GetEncoder()
+	defer msgpack.PutEncoder(e)
+	e.Reset(&buf)
+	if err := e.EncodeArrayLen(n); err != nil {
+		return nil, fmt.Errorf("manifest: encode leaf: %w", err)
+	}
+	for i, f := range fields[:n] {
+		if err := f.enc(e, &w); err != nil {
+			return nil, fmt.Errorf("manifest: encode element %d of a %s leaf: %w", i, r.Type, err)
+		}
+	}
+	if buf.Len() > MaxBody {
+		return nil, fmt.Errorf("manifest: %s leaf of %d bytes; the limit is %d: split the call", r.Type, buf.Len(), MaxBody)
+	}
+	return buf.Bytes(), nil
+}
+
+// Decode reads the bytes of leaf index. Elements this program does not know are
+// skipped; a newer leaf version is ErrNewerFormat, anything else that does not
+// fit a CorruptError. Memory stays within a small multiple of len(body), which
+// may not exceed MaxBody.
+func Decode(index uint64, body []byte) (*Record, error) {
+	w := wire{}
+	if err := decode(&w, body, len(fields)); err != nil {
+		return nil, leafError(index, err)
+	}
+	r := w.Record
+	r.Index = index
+	r.ReadOnly = w.flags&flagReadOnly != 0
+	r.ServeStale = w.flags&flagServeStale != 0
+	r.Review = w.flags&flagReview != 0
+	return &r, nil
+}
+
+// leafError says which leaf could not be read. A newer format is no damage.
+func leafError(index uint64, err error) error {
+	if errors.Is(err, ErrNewerFormat) {
+		return fmt.Errorf("leaf %d: %w", index, err)
+	}
+	return &CorruptError{Leaf: int64(index), Err: err, Hint: "run verify to see what else differs"}
+}
+
+// peek reads the elements an index row is made from, and no further.
+func peek(body []byte) (wire, error) {
+	w := wire{}
+	err := decode(&w, body, peekFields)
+	return w, err
+}
+
+// decode reads up to limit elements: size, lengths and depth first, then the
+// version, then the rest.
+func decode(w *wire, body []byte, limit int) error {
+	if len(body) > MaxBody {
+		return fmt.Errorf("leaf of %d bytes; the limit is %d", len(body), MaxBody)
+	}
+	if err := Scan(body); err != nil {
+		return err
+	}
+	d := msgpack.GetDecoder()
+	defer msgpack.PutDecoder(d)
+	d.Reset(bytes.NewReader(body))
+	n, err := d.DecodeArrayLen()
+	if err != nil {
+		return err
+	}
+	for i := 0; i < min(n, limit); i++ {
+		if err := fields[i].dec(d, w); err != nil {
+			return fmt.Errorf("element %d: %w", i, err)
+		}
+		if i == 0 && w.version > leafVersion {
+			return fmt.Errorf("leaf version %d, this program knows %d: %w", w.version, leafVersion, ErrNewerFormat)
+		}
+	}
+	if w.version == 0 {
+		return errors.New("leaf without a version")
+	}
+	return nil
+}
+
+func flagsOf(r *Record) (f uint64) {
+	for i, on := range [...]bool{r.ReadOnly, r.ServeStale, r.Review, len(r.Writes) > 0} {
+		if on {
+			f |= 1 << i
+		}
+	}
+	return f
+}
+
+// reasonsOf lists the distinct reasons in order of first appearance.
+func reasonsOf(r *Record) (out []string) {
+	seen := map[string]bool{"": true}
+	note := func(s string) {
+		if !seen[s] {
+			seen[s] = true
+			out = append(out, s)
+		}
+	}
+	for i := range r.Pages {
+		note(r.Pages[i].Reason)
+	}
+	for i := range r.Excluded {
+		note(r.Excluded[i].Reason)
+		for j := range r.Excluded[i].Nearest {
+			note(r.Excluded[i].Nearest[j].Reason)
+		}
+	}
+	return out
+}
+
+// The element kinds.
+
+func text(at func(*wire) *string) field {
+	return field{
+		func(w *wire) bool { return *at(w) == "" },
+		func(e *msgpack.Encoder, w *wire) error { return e.EncodeString(*at(w)) },
+		func(d *msgpack.Decoder, w *wire) (err error) { *at(w), err = d.DecodeString(); return err },
+	}
+}
+
+// ident is an identifier: sixteen bytes when it is a ULID as ulid.ULID prints
+// it, which all but a caller's own are, else text.
+func ident(at func(*wire) *string) field {
+	return field{
+		func(w *wire) bool { return *at(w) == "" },
+		func(e *msgpack.Encoder, w *wire) error {
+			if id, err := ulid.ParseStrict(*at(w)); err == nil && id.String() == *at(w) {
+				return e.EncodeBytes(id[:])
+			}
+			return e.EncodeString(*at(w))
+		},
+		func(d *msgpack.Decoder, w *wire) (err error) { *at(w), err = decIdent(d); return err },
+	}
+}
+
+func decIdent(d *msgpack.Decoder) (string, error) {
+	code, err := d.PeekCode()
+	if err != nil {
+		return "", err
+	}
+	if code != msgpcode.Bin8 {
+		return d.DecodeString()
+	}
+	b, err := d.DecodeBytes()
+	if err != nil {
+		return "", err
+	}
+	if len(b) != len(ulid.ULID{}) {
+		return "", fmt.Errorf("an identifier of %d bytes, expected %d", len(b), len(ulid.ULID{}))
+	}
+	return ulid.ULID(b).String(), nil
+}
+
+func unsigned(at func(*wire) *uint64) field {
+	return field{
+		func(w *wire) bool { return *at(w) == 0 },
+		func(e *msgpack.Encoder, w *wire) error { return e.EncodeUint(*at(w)) },
+		func(d *msgpack.Decoder, w *wire) (err error) { *at(w), err = d.DecodeUint64(); return err },
+	}
+}
+
+func signed(at func(*wire) *int64) field {
+	return field{
+		func(w *wire) bool { return *at(w) == 0 },
+		func(e *msgpack.Encoder, w *wire) error { return e.EncodeInt(*at(w)) },
+		func(d *msgpack.Decoder, w *wire) (err error) { *at(w), err = d.DecodeInt64(); return err },
+	}
+}
+
+// small is an unsigned number with a limit.
+func small[T ~uint8 | ~uint32](at func(*wire) *T, limit uint64) field {
+	return field{
+		func(w *wire) bool { return *at(w) == 0 },
+		func(e *msgpack.Encoder, w *wire) error { return e.EncodeUint(uint64(*at(w))) },
+		func(d *msgpack.Decoder, w *wire) error {
+			n, err := decUint(d, limit)
+			*at(w) = T(n)
+			return err
+		},
+	}
+}
+
+// count is an int that may not be negative.
+func count(at func(*wire) *int) field {
+	return field{
+		func(w *wire) bool { return *at(w) == 0 },
+		func(e *msgpack.Encoder, w *wire) error { return encCount(e, *at(w)) },
+		func(d *msgpack.Decoder, w *wire) error {
+			n, err := decUint(d, math.MaxInt)
+			*at(w) = int(n)
+			return err
+		},
+	}
+}
+
+// float takes nine bytes, zero one.
+func float(at func(*wire) *float64) field {
+	return field{
+		func(w *wire) bool { return *at(w) == 0 },
+		func(e *msgpack.Encoder, w *wire) error {
+			f := *at(w)
+			if math.IsNaN(f) || math.IsInf(f, 0) {
+				return fmt.Errorf("%v is not a finite number", f)
+			}
+			if f == 0 {
+				return e.EncodeUint(0)
+			}
+			return e.EncodeFloat64(f)
+		},
+		func(d *msgpack.Decoder, w *wire) error {
+			f, err := d.DecodeFloat64()
+			if err == nil && (math.IsNaN(f) || math.IsInf(f, 0)) {
+				return fmt.Errorf("%v is not a finite number", f)
+			}
+			*at(w) = f
+			return err
+		},
+	}
+}
+
+func digest(at func(*wire) *Digest) field {
+	return field{
+		func(w *wire) bool { return len(*at(w)) == 0 },
+		func(e *msgpack.Encoder, w *wire) error { return encBytes(e, *at(w)) },
+		func(d *msgpack.Decoder, w *wire) (err error) { *at(w), err = decBytes(d); return err },
+	}
+}
+
+// list is an array, nil when empty.
+func list[T any](at func(*wire) *[]T, enc func(*msgpack.Encoder, *wire, *T) error, dec func(*msgpack.Decoder, *wire, *T) error) field {
+	return field{
+		func(w *wire) bool { return len(*at(w)) == 0 },
+		func(e *msgpack.Encoder, w *wire) error { return encList(e, w, *at(w), enc) },
+		func(d *msgpack.Decoder, w *wire) (err error) { *at(w), err = decList(d, w, dec); return err },
+	}
+}
+
+func encList[T any](e *msgpack.Encoder, w *wire, items []T, enc func(*msgpack.Encoder, *wire, *T) error) error {
+	if len(items) == 0 {
+		return e.EncodeNil()
+	}
+	if len(items) > MaxPages {
+		return fmt.Errorf("%d items; the limit is %d: split the call", len(items), MaxPages)
+	}
+	if err := e.EncodeArrayLen(len(items)); err != nil {
+		return err
+	}
+	for i := range items {
+		if err := enc(e, w, &items[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decList grows as items are read: a count alone allocates nothing.
+func decList[T any](d *msgpack.Decoder, w *wire, dec func(*msgpack.Decoder, *wire, *T) error) (out []T, err error) {
+	n, err := d.DecodeArrayLen()
+	if n > MaxPages {
+		return nil, fmt.Errorf("%d items; the limit is %d", n, MaxPages)
+	}
+	for i := 0; i < n && err == nil; i++ {
+		var item T
+		err = dec(d, w, &item)
+		out = append(out, item)
+	}
+	return out, err
+}
+
+func encString(e *msgpack.Encoder, _ *wire, s *string) error { return e.EncodeString(*s) }
+
+func decString(d *msgpack.Decoder, _ *wire, s *string) (err error) {
+	*s, err = d.DecodeString()
+	return err
+}
+
+func encWrite(e *msgpack.Encoder, _ *wire, x *Write) error {
+	var flags uint64
+	if x.Deleted {
+		flags |= 1
+	}
+	if x.Touch {
+		flags |= 2
+	}
+	return encTuple(e, x.Num, x.Ref, uint64(x.Version), flags, []byte(x.Digest))
+}
+
+func decWrite(d *msgpack.Decoder, _ *wire, x *Write) error {
+	var flags uint64
+	err := decTuple(d, 4, &x.Num, &x.Ref, &x.Version, &flags, &x.Digest)
+	x.Deleted, x.Touch = flags&1 != 0, flags&2 != 0
+	return err
+}
+
+func encStale(e *msgpack.Encoder, _ *wire, x *Stale) error {
+	return encTuple(e, x.Num, uint64(x.Seen), uint64(x.Now), x.Reason)
+}
+
+func decStale(d *msgpack.Decoder, _ *wire, x *Stale) error {
+	return decTuple(d, 4, &x.Num, &x.Seen, &x.Now, &x.Reason)
+}
+
+func encConflict(e *msgpack.Encoder, _ *wire, x *Conflict) error {
+	return encTuple(e, x.Ref, x.Expect, x.Found)
+}
+
+func decConflict(d *msgpack.Decoder, _ *wire, x *Conflict) error {
+	return decTuple(d, 3, &x.Ref, &x.Expect, &x.Found)
+}
+
+func encExclusion(e *msgpack.Encoder, w *wire, x *Exclusion) error {
+	if x.Count < 0 {
+		return fmt.Errorf("count %d is negative", x.Count)
+	}
+	rows, err := appendPages(nil, w, x.Nearest)
+	if err != nil {
+		return err
+	}
+	return encTuple(e, w.reasonPlace(x.Reason), uint64(x.Count), rows)
+}
+
+func decExclusion(d *msgpack.Decoder, w *wire, x *Exclusion) error {
+	var reason, n uint64
+	var rows Digest
+	err := decTuple(d, 3, &reason, &n, &rows)
+	if err != nil {
+		return err
+	}
+	if n > math.MaxInt {
+		return fmt.Errorf("count %d is too large", n)
+	}
+	x.Count = int(n)
+	if x.Reason, err = w.reason(reason); err != nil {
+		return err
+	}
+	x.Nearest, err = w.readPages(rows)
+	return err
+}
+
+func emptyPages(w *wire) bool { return len(w.Pages) == 0 }
+
+func encPages(e *msgpack.Encoder, w *wire) error {
+	rows, err := appendPages(nil, w, w.Pages)
+	if err != nil {
+		return err
+	}
+	return encBytes(e, rows)
+}
+
+func decPages(d *msgpack.Decoder, w *wire) error {
+	rows, err := decBytes(d)
+	if err != nil {
+		return err
+	}
+	w.Pages, err = w.readPages(rows)
+	return err
+}
+
+// encTuple writes a fixed array of numbers, strings and byte strings.
+func encTuple(e *msgpack.Encoder, items ...any) error {
+	err := e.EncodeArrayLen(len(items))
+	for _, it := range items {
+		if err != nil {
+			return err
+		}
+		switch x := it.(type) {
+		case uint64:
+			err = e.EncodeUint(x)
+		case string:
+			err = e.EncodeString(x)
+		case []byte:
+			err = encBytes(e, x)
+		}
+	}
+	return err
+}
+
+// decTuple reads an array of at least least elements into items and skips what
+// a newer program put behind them. The least keeps memory in proportion: an
+// item cannot be made of one byte.
+func decTuple(d *msgpack.Decoder, least int, items ...any) error {
+	n, err := d.DecodeArrayLen()
+	if err == nil && n < least {
+		err = fmt.Errorf("%d elements, expected %d", n, least)
+	}
+	for i := 0; i < n && err == nil; i++ {
+		if i >= len(items) {
+			err = d.Skip()
+			continue
+		}
+		switch x := items[i].(type) {
+		case *uint64:
+			*x, err = d.DecodeUint64()
+		case *uint32:
+			var v uint64
+			v, err = decUint(d, math.MaxUint32)
+			*x = uint32(v)
+		case *string:
+			*x, err = d.DecodeString()
+		case *Digest:
+			*x, err = decBytes(d)
+		}
+	}
+	return err
+}
+
+func encCount(e *msgpack.Encoder, n int) error {
+	if n < 0 {
+		return fmt.Errorf("%d is negative", n)
+	}
+	return e.EncodeUint(uint64(n))
+}
+
+func decUint(d *msgpack.Decoder, limit uint64) (uint64, error) {
+	n, err := d.DecodeUint64()
+	if err == nil && n > limit {
+		return 0, fmt.Errorf("%d is above the limit %d", n, limit)
+	}
+	return n, err
+}
+
+func encBytes(e *msgpack.Encoder, b []byte) error {
+	if len(b) == 0 {
+		return e.EncodeNil()
+	}
+	return e.EncodeBytes(b)
+}
+
+func decBytes(d *msgpack.Decoder) ([]byte, error) {
+	b, err := d.DecodeBytes()
+	if len(b) == 0 {
+		return nil, err
+	}
+	return b, err
+}

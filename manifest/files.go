@@ -1,0 +1,242 @@
+package manifest
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// The archive directory. FORMAT.md has the byte tables; all numbers are little
+// endian.
+//
+//	leaves-N  the bytes of leaves N and following, framed   ← truth
+//	index     one row of fixed width per leaf
+//	hashes    the stored hashes of the tree, as tlog numbers them
+//	mark      up to which leaf all of it was synced, and the root there
+//
+// leaves, index and hashes are only ever appended to; mark is replaced by a
+// rename, after the others are synced. What lies behind the mark is the rest of
+// an archiving that did not finish, and is written again from the log.
+const (
+	indexName  = "index"
+	hashesName = "hashes"
+	markName   = "mark"
+	markTemp   = "mark.tmp"
+	leavesName = "leaves-"
+
+	archiveVersion = 1
+
+	headerSize = 24
+	rowSize    = 32
+	frameSize  = 12 // before the body
+	maxMark    = 1 << 10
+
+	// maxLeaves keeps every offset within an int64.
+	maxLeaves = 1 << 48
+)
+
+// The kinds of file, in the header.
+const (
+	kindLeaves = 'L'
+	kindIndex  = 'I'
+	kindHashes = 'H'
+	kindMark   = 'M'
+)
+
+const hintRestore = "restore a backup; dbctl manifest verify says what else differs"
+
+// corrupt makes a CorruptError; leaf is -1 when no single one is concerned.
+func corrupt(file string, off, leaf int64, err error) *CorruptError {
+	return &CorruptError{File: file, Offset: off, Leaf: leaf, Err: err, Hint: hintRestore}
+}
+
+func segmentName(first uint64) string { return fmt.Sprintf("%s%020d", leavesName, first) }
+
+// parseSegmentName is the inverse of segmentName; ok is false for other files.
+func parseSegmentName(name string) (first uint64, ok bool) {
+	digits, found := strings.CutPrefix(name, leavesName)
+	if !found || len(digits) != 20 {
+		return 0, false
+	}
+	first, err := strconv.ParseUint(digits, 10, 63)
+	return first, err == nil
+}
+
+// header is the first bytes of every file; first is the first leaf of a segment
+// and 0 elsewhere.
+func header(kind byte, first uint64) []byte {
+	b := make([]byte, 0, headerSize)
+	b = append(b, "CTXM"...)
+	b = binary.LittleEndian.AppendUint16(b, archiveVersion)
+	b = append(b, kind, 0)
+	b = binary.LittleEndian.AppendUint64(b, first)
+	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
+}
+
+// errTornHeader: the file ends within its header, as after a crash while it was
+// made.
+var errTornHeader = errors.New("the file ends within its header")
+
+// checkHeader reads the version before anything else: a newer file is not a
+// damaged one.
+func checkHeader(name string, b []byte, kind byte, first uint64) error {
+	switch {
+	case len(b) < headerSize:
+		return corrupt(name, int64(len(b)), -1, errTornHeader)
+	case string(b[:4]) != "CTXM":
+		return corrupt(name, 0, -1, fmt.Errorf("begins with %q, expected CTXM", b[:4]))
+	}
+	if v := binary.LittleEndian.Uint16(b[4:]); v > archiveVersion {
+		return fmt.Errorf("%s has version %d, this program knows %d: %w", name, v, archiveVersion, ErrNewerFormat)
+	}
+	if string(b[:headerSize]) != string(header(kind, first)) {
+		return corrupt(name, 4, -1, errors.New("the header is not the one of this file"))
+	}
+	return nil
+}
+
+// row is one entry of the index.
+type row struct {
+	typ           Type
+	writes        bool   // the leaf has Writes
+	size          uint32 // of the body
+	off           uint32 // of the frame in its segment
+	trace, parent uint32 // traceHash of both
+}
+
+// rowWhole is the state of a row whose body is in its segment. Other states are
+// for a time when bodies can be taken out and their hashes left.
+const rowWhole = 1
+
+func traceHash(s string) uint32 { return uint32(xxhash.Sum64String(s)) }
+
+// rowOf makes the row of a leaf; the place is filled in by the archive.
+func rowOf(body []byte) (row, error) {
+	w, err := peek(body)
+	if err != nil {
+		return row{}, err
+	}
+	return row{
+		typ: w.Type, writes: w.flags&flagWrites != 0, size: uint32(len(body)),
+		trace: traceHash(w.Trace), parent: traceHash(w.Parent),
+	}, nil
+}
+
+func (r row) append(b []byte, i uint64) []byte {
+	start := len(b)
+	writes := byte(0)
+	if r.writes {
+		writes = 1
+	}
+	b = append(b, rowWhole, byte(r.typ), writes, 0)
+	for _, v := range [...]uint32{r.size, r.off, r.trace, r.parent, 0} {
+		b = binary.LittleEndian.AppendUint32(b, v)
+	}
+	return binary.LittleEndian.AppendUint64(b, sum(i, b[start:]))
+}
+
+// parseRow checks that b is the row of leaf i.
+func parseRow(b []byte, i uint64) (row, error) {
+	if binary.LittleEndian.Uint64(b[24:]) != sum(i, b[:24]) {
+		return row{}, corrupt(indexName, rowOffset(i), int64(i), errors.New("wrong checksum of an index row"))
+	}
+	if b[0] != rowWhole {
+		return row{}, fmt.Errorf("leaf %d is in state %d: %w", i, b[0], ErrNewerFormat)
+	}
+	u := binary.LittleEndian.Uint32
+	r := row{typ: Type(b[1]), writes: b[2]&1 != 0, size: u(b[4:]), off: u(b[8:]), trace: u(b[12:]), parent: u(b[16:])}
+	if r.size > MaxBody || r.off < headerSize {
+		return row{}, corrupt(indexName, rowOffset(i), int64(i), fmt.Errorf("a leaf of %d bytes at %d", r.size, r.off))
+	}
+	return r, nil
+}
+
+// end is where the next frame of the segment begins.
+func (r row) end() int64 { return int64(r.off) + frameSize + int64(r.size) }
+
+func rowOffset(i uint64) int64 { return headerSize + int64(i)*rowSize }
+
+func hashOffset(i int64) int64 { return headerSize + i*tlog.HashSize }
+
+// sum is the checksum of bytes that belong to leaf i: moved to another index it
+// is wrong.
+func sum(i uint64, b []byte) uint64 {
+	var d xxhash.Digest
+	d.Reset()
+	var n [8]byte
+	binary.LittleEndian.PutUint64(n[:], i)
+	d.Write(n[:])
+	d.Write(b)
+	return d.Sum64()
+}
+
+func appendFrame(b []byte, i uint64, body []byte) []byte {
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(body)))
+	b = binary.LittleEndian.AppendUint64(b, sum(i, body))
+	return append(b, body...)
+}
+
+// checkFrame gives the body within frame, which the row of leaf i points at.
+func checkFrame(name string, frame []byte, i uint64, r row) ([]byte, error) {
+	body := frame[frameSize:]
+	if n := binary.LittleEndian.Uint32(frame); n != r.size {
+		return nil, corrupt(name, int64(r.off), int64(i), fmt.Errorf("a frame of %d bytes where the index says %d", n, r.size))
+	}
+	if binary.LittleEndian.Uint64(frame[4:]) != sum(i, body) {
+		return nil, corrupt(name, int64(r.off), int64(i), errors.New("wrong checksum of a leaf"))
+	}
+	return body, nil
+}
+
+// stamp is what the mark file says.
+type stamp struct {
+	db   string
+	size uint64
+	root Hash
+}
+
+func (s stamp) encode() []byte {
+	b := header(kindMark, 0)
+	b = binary.LittleEndian.AppendUint64(b, s.size)
+	b = append(b, s.root[:]...)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(s.db)))
+	b = append(b, s.db...)
+	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
+}
+
+func parseStamp(b []byte) (s stamp, err error) {
+	if err := checkHeader(markName, b, kindMark, 0); err != nil {
+		return s, err
+	}
+	const fixed = headerSize + 8 + tlog.HashSize + 2
+	n := len(b) - 8
+	if n < fixed || n != fixed+int(binary.LittleEndian.Uint16(b[fixed-2:])) {
+		return s, corrupt(markName, int64(len(b)), -1, fmt.Errorf("a mark of %d bytes", len(b)))
+	}
+	if binary.LittleEndian.Uint64(b[n:]) != xxhash.Sum64(b[:n]) {
+		return s, corrupt(markName, int64(n), -1, errors.New("wrong checksum of the mark"))
+	}
+	s.size = binary.LittleEndian.Uint64(b[headerSize:])
+	s.root = Hash(b[headerSize+8 : headerSize+8+tlog.HashSize])
+	s.db = string(b[fixed:n])
+	if s.size > maxLeaves {
+		return s, corrupt(markName, headerSize, -1, fmt.Errorf("a mark over %d leaves", s.size))
+	}
+	return s, nil
+}
+
+// readUpTo reads n bytes at off, or fewer at the end of the file.
+func readUpTo(f File, off int64, n int) ([]byte, error) {
+	b := make([]byte, n)
+	k, err := f.ReadAt(b, off)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return b[:k], err
+}

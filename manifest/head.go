@@ -1,0 +1,77 @@
+package manifest
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// Head is what a log vouches for: so many leaves, this root. Kept outside the
+// machine it is what Verify can hold the log against.
+type Head struct {
+	DB   string `json:"db"` // database id
+	Size uint64 `json:"size"`
+	Root Hash   `json:"root"`
+	Time int64  `json:"time,omitempty"` // when it was given, unix µs; for people, nothing checks it
+}
+
+// headTag begins a head line; the number moves with the line's shape.
+const headTag = "ctxpage-head/"
+
+// String is one line of text to be kept elsewhere:
+//
+//	ctxpage-head/1 DB SIZE ROOT [TIME]
+//
+// with the root in base64 and the time as RFC 3339 in UTC.
+func (h Head) String() string {
+	db := h.DB
+	if db == "" {
+		db = "-"
+	}
+	s := fmt.Sprintf("%s1 %s %d %s", headTag, db, h.Size, h.Root)
+	if h.Time != 0 {
+		s += " " + time.UnixMicro(h.Time).UTC().Format(time.RFC3339Nano)
+	}
+	return s
+}
+
+// ParseHead reads a line of String. A line of a later shape is ErrNewerFormat.
+func ParseHead(line string) (Head, error) {
+	words := strings.Fields(line)
+	if len(words) > 0 {
+		if v, err := strconv.Atoi(strings.TrimPrefix(words[0], headTag)); err == nil && v > 1 && strings.HasPrefix(words[0], headTag) {
+			return Head{}, fmt.Errorf("head line of shape %d: %w", v, ErrNewerFormat)
+		}
+	}
+	h, err := parseHead(words)
+	if err != nil {
+		return Head{}, fmt.Errorf("manifest: no head line: %w; expected %q", err, headTag+"1 DB SIZE ROOT [TIME]")
+	}
+	return h, nil
+}
+
+func parseHead(words []string) (h Head, err error) {
+	if len(words) < 4 || len(words) > 5 || words[0] != headTag+"1" {
+		return h, fmt.Errorf("%d words", len(words))
+	}
+	if h.DB = words[1]; h.DB == "-" {
+		h.DB = ""
+	}
+	if h.Size, err = strconv.ParseUint(words[2], 10, 63); err != nil {
+		return h, fmt.Errorf("size %q", words[2])
+	}
+	if h.Root, err = tlog.ParseHash(words[3]); err != nil {
+		return h, fmt.Errorf("root %q", words[3])
+	}
+	if len(words) == 5 {
+		t, err := time.Parse(time.RFC3339Nano, words[4])
+		if err != nil {
+			return h, fmt.Errorf("time %q", words[4])
+		}
+		h.Time = t.UnixMicro()
+	}
+	return h, nil
+}

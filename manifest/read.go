@@ -1,0 +1,136 @@
+package manifest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+)
+
+// Body is the bytes of leaf i; the caller may keep and change them.
+func (l *Log) Body(i uint64) ([]byte, error) {
+	v, err := l.view()
+	if err != nil {
+		return nil, err
+	}
+	b, err := v.body(i)
+	return bytes.Clone(b), err
+}
+
+// Leaf is leaf i.
+func (l *Log) Leaf(i uint64) (*Record, error) {
+	v, err := l.view()
+	if err != nil {
+		return nil, err
+	}
+	return v.leaf(i)
+}
+
+// Each calls fn for the leaves [from, min(to, Size)) as they were when it was
+// called, the last first if reverse. No lock is held meanwhile. It ends with the
+// first error: of fn, of ctx, or of a leaf that cannot be read.
+func (l *Log) Each(ctx context.Context, from, to uint64, reverse bool, fn func(*Record) error) error {
+	v, err := l.view()
+	if err != nil {
+		return err
+	}
+	return v.each(ctx, from, min(to, v.size()), reverse, func(s slot) error {
+		if s.err != nil {
+			return s.err
+		}
+		r, err := Decode(s.index, s.body)
+		if err != nil {
+			return err
+		}
+		return fn(r)
+	})
+}
+
+// ByTrace is every leaf whose Trace or Parent is trace, in log order: a read
+// and the ends of the transactions that came of it. None: ErrNoLeaf. It reads
+// the index from its end, 32 bytes a leaf, and the bodies of hits only.
+func (l *Log) ByTrace(ctx context.Context, trace string) ([]*Record, error) {
+	v, err := l.view()
+	if err != nil {
+		return nil, err
+	}
+	var out []*Record
+	h := traceHash(trace)
+	match := func(r row) bool { return r.trace == h || r.parent == h }
+	err = v.find(ctx, match, func(i uint64) (bool, error) {
+		r, err := v.leaf(i)
+		if err == nil && (r.Trace == trace || r.Parent == trace) {
+			out = append(out, r)
+		}
+		return true, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%w: none of trace %q", ErrNoLeaf, trace)
+	}
+	slices.Reverse(out)
+	return out, nil
+}
+
+// Written finds the newest leaf that wrote this version of a page, and the
+// write with its digest. ErrNoLeaf: no leaf did.
+func (l *Log) Written(ctx context.Context, num uint64, version uint32) (*Record, Write, error) {
+	v, err := l.view()
+	if err != nil {
+		return nil, Write{}, err
+	}
+	var leaf *Record
+	var write Write
+	err = v.find(ctx, func(r row) bool { return r.writes }, func(i uint64) (bool, error) {
+		r, err := v.leaf(i)
+		if err != nil {
+			return false, err
+		}
+		for _, w := range r.Writes {
+			if w.Num == num && w.Version == version && !w.Touch {
+				leaf, write = r, w
+			}
+		}
+		return leaf == nil, nil
+	})
+	if err == nil && leaf == nil {
+		err = fmt.Errorf("%w: none wrote version %d of page %d", ErrNoLeaf, version, num)
+	}
+	return leaf, write, err
+}
+
+// Names maps page numbers to references, for people who read leaves without the
+// database.
+type Names map[uint64]string
+
+// Note takes over what a leaf wrote; leaves are noted in log order.
+func (n Names) Note(r *Record) {
+	for _, w := range r.Writes {
+		n[w.Num] = w.Ref
+	}
+}
+
+// Names reads the leaves that wrote something. Its memory grows with the number
+// of pages ever written.
+func (l *Log) Names(ctx context.Context) (Names, error) {
+	v, err := l.view()
+	if err != nil {
+		return nil, err
+	}
+	out := Names{}
+	err = v.find(ctx, func(r row) bool { return r.writes }, func(i uint64) (bool, error) {
+		r, err := v.leaf(i)
+		if err != nil {
+			return false, err
+		}
+		for _, w := range r.Writes {
+			if _, ok := out[w.Num]; !ok { // newest first
+				out[w.Num] = w.Ref
+			}
+		}
+		return true, nil
+	})
+	return out, err
+}

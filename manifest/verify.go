@@ -1,0 +1,299 @@
+package manifest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// Verification is what Verify found.
+type Verification struct {
+	Size     uint64  `json:"size"`
+	Archived uint64  `json:"archived"`
+	Root     Hash    `json:"root"`              // over Size leaves, from their bytes
+	Against  *Head   `json:"against,omitempty"` // the head it was held against
+	Problems []error `json:"-"`                 // in the order of the log, at most 20
+	Found    int     `json:"found"`             // how many problems in all
+	First    int64   `json:"first"`             // first leaf that differs; -1: none, or it cannot be told
+	Note     string  `json:"note,omitempty"`    // what a good result does not say
+}
+
+// maxProblems is how many are kept; a wrong leaf makes every hash above it
+// wrong as well.
+const maxProblems = 20
+
+// NoHead is the Note of a verification without a head.
+const NoHead = "not held against a head kept elsewhere: a log set back to an earlier copy, or rewritten as a whole, would look the same"
+
+// Verify reads all bytes again: every leaf is rehashed, the tree is built anew
+// and compared with the stored hashes, the mark and, if against is given, with
+// that head. progress, if given, is called now and then; it must not call the
+// Log. The error is nil if nothing was found, else the first problem: a
+// CorruptError or, where the log is intact in itself but not the one of the
+// head, ErrHead.
+func (l *Log) Verify(ctx context.Context, against *Head, progress func(done, total uint64)) (Verification, error) {
+	c, err := l.checker(against)
+	if err != nil {
+		return Verification{}, err
+	}
+	if err := c.leaves(ctx, progress); err != nil {
+		return c.out, err
+	}
+	c.out.Root = c.tree.Root()
+	if against == nil {
+		c.out.Note = NoHead
+	}
+	if c.out.Found > 0 {
+		return c.out, fmt.Errorf("manifest: verify found %d problems, the first: %w", c.out.Found, c.out.Problems[0])
+	}
+	return c.out, nil
+}
+
+// checker carries one Verify.
+type checker struct {
+	v     *view
+	out   Verification
+	tree  Frontier
+	want  []wantRoot
+	loose bool                 // something may rightly lie behind the archived leaves
+	segs  map[uint64]*segState // by first leaf
+}
+
+// segState is how far the walk is in a segment, and how long its file was when
+// the walk began.
+type segState struct{ end, size int64 }
+
+// checker looks at all that an archiving would change, so none may run
+// meanwhile; the walk over the leaves needs no such peace.
+func (l *Log) checker(against *Head) (*checker, error) {
+	l.archiving.Lock()
+	defer l.archiving.Unlock()
+	v, err := l.view()
+	if err != nil {
+		return nil, err
+	}
+	l.mu.RLock()
+	loose := l.failed != nil || v.arch.readOnly || v.arch.uncut
+	l.mu.RUnlock()
+	c := &checker{v: v, loose: loose, segs: map[uint64]*segState{}}
+	c.out = Verification{Size: v.size(), Archived: v.archived, Against: against, First: -1}
+	c.wantRoots(l.DB(), against)
+	c.lengths()
+	return c, nil
+}
+
+// wantRoot is a root the tree must have over size leaves.
+type wantRoot struct {
+	size uint64
+	root Hash
+	err  error // what it means if not
+}
+
+func (c *checker) problem(leaf int64, err error) {
+	if leaf >= 0 && (c.out.First < 0 || leaf < c.out.First) {
+		c.out.First = leaf
+	}
+	if c.out.Found++; c.out.Found <= maxProblems {
+		c.out.Problems = append(c.out.Problems, err)
+	}
+}
+
+// wantRoots collects the mark, as it is on the disk now, and the head. In a
+// reader the mark may have moved on since; the leaves behind c.v are then for
+// the next look.
+func (c *checker) wantRoots(db string, against *Head) {
+	c.mark()
+	if against == nil {
+		return
+	}
+	if against.DB != db {
+		c.problem(-1, fmt.Errorf("%w: it is of database %q, this is %q", ErrHead, against.DB, db))
+	}
+	if against.Size > c.v.size() {
+		c.problem(int64(c.v.size()), fmt.Errorf("%w: it vouches for %d leaves, the log has %d", ErrHead, against.Size, c.v.size()))
+		return
+	}
+	c.want = append(c.want, wantRoot{against.Size, against.Root, fmt.Errorf("%w: the first %d leaves give another root", ErrHead, against.Size)})
+}
+
+func (c *checker) mark() {
+	a := c.v.arch
+	if a.readOnly && a.index == nil && c.v.archived == 0 && !a.holdsSomething() {
+		return // nothing was ever archived
+	}
+	s, err := a.readMark()
+	switch {
+	case err != nil:
+		c.problem(-1, fmt.Errorf("manifest: the mark: %w", err))
+		return
+	case s.size != c.v.archived && !(a.readOnly && s.size > c.v.archived && a.mark.size == c.v.archived):
+		c.problem(int64(min(s.size, c.v.archived)), corrupt(markName, headerSize, -1, fmt.Errorf("a mark over %d leaves, %d are held", s.size, c.v.archived)))
+	}
+	if s.size <= c.v.size() {
+		c.want = append(c.want, wantRoot{s.size, s.root, corrupt(markName, headerSize+8, -1, fmt.Errorf("the first %d leaves do not give the root of the mark", s.size))})
+	}
+}
+
+// lengths checks headers and ends of the files. A writer has cut what lay
+// behind its leaves; a reader may look at an archiving that is under way.
+func (c *checker) lengths() {
+	if c.v.archived == 0 {
+		return
+	}
+	a := c.v.arch
+	c.file(indexName, a.index, kindIndex, 0, rowOffset(c.v.archived))
+	c.file(hashesName, a.hashes, kindHashes, 0, hashOffset(int64(hashCount(c.v.archived))))
+	for _, s := range c.v.segs {
+		size := c.file(segmentName(s.first), s.file, kindLeaves, s.first, -1)
+		c.segs[s.first] = &segState{end: headerSize, size: size}
+	}
+}
+
+// file checks one header and, unless end is negative, the length, which it
+// returns.
+func (c *checker) file(name string, f File, kind byte, first uint64, end int64) int64 {
+	if f == nil {
+		c.problem(-1, corrupt(name, 0, -1, errors.New("the header is damaged")))
+		return 0
+	}
+	b, err := readUpTo(f, 0, headerSize)
+	if err == nil {
+		err = checkHeader(name, b, kind, first)
+	}
+	if err != nil {
+		c.problem(-1, err)
+	}
+	size, err := f.Size()
+	if err != nil {
+		c.problem(-1, readError(name, 0, -1, err))
+	} else if end >= 0 && (size < end || size > end && !c.loose) {
+		c.problem(-1, corrupt(name, min(size, end), -1, fmt.Errorf("%d bytes, expected %d", size, end)))
+	}
+	return size
+}
+
+// leaves walks all leaves; what it returns is ctx's error only.
+func (c *checker) leaves(ctx context.Context, progress func(done, total uint64)) error {
+	c.roots()
+	total := c.v.size()
+	for from := uint64(0); from < total; from += blockLeaves {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		to := min(from+blockLeaves, total)
+		stored := c.storedHashes(from, to)
+		for _, s := range c.v.block(from, to) {
+			n := len(stored)
+			stored = stored[min(n, c.leaf(s, stored)):]
+			c.roots()
+		}
+		if progress != nil {
+			progress(to, total)
+		}
+	}
+	c.segmentEnds()
+	return nil
+}
+
+// storedHashes reads the hashes that leaves [from, to) fixed; fewer if the file
+// ends.
+func (c *checker) storedHashes(from, to uint64) []Hash {
+	at := make([]int64, 0, 2*(to-from))
+	for i := hashCount(from); i < hashCount(to); i++ {
+		at = append(at, int64(i))
+	}
+	base := int64(hashCount(c.v.archived))
+	k := 0
+	for k < len(at) && at[k] < base {
+		k++
+	}
+	var out []Hash
+	if k > 0 {
+		b, err := readUpTo(c.v.arch.hashes, hashOffset(at[0]), k*tlog.HashSize)
+		if err != nil || len(b) < k*tlog.HashSize {
+			c.problem(int64(from), readError(hashesName, hashOffset(at[0]), int64(from), errors.Join(err, errShort)))
+		}
+		for ; len(b) >= tlog.HashSize; b = b[tlog.HashSize:] {
+			out = append(out, Hash(b[:tlog.HashSize]))
+		}
+	}
+	if len(out) == k {
+		rest, _ := c.v.ReadHashes(at[k:]) // of the tail: from memory
+		out = append(out, rest...)
+	}
+	return out
+}
+
+// leaf checks one leaf against its row, its place and the stored hashes, of
+// which it returns how many it took. A leaf that cannot be read enters the new
+// tree by its stored hash, so that later problems are still told apart.
+func (c *checker) leaf(s slot, stored []Hash) int {
+	i := int64(s.index)
+	hash := Hash{}
+	if s.err != nil {
+		c.problem(i, s.err)
+		if len(stored) > 0 {
+			hash = stored[0]
+		}
+	} else {
+		hash = LeafHash(s.body)
+		c.place(s)
+	}
+	fixed := c.tree.Add(hash)
+	for k, h := range fixed {
+		if k >= len(stored) || h != stored[k] {
+			off := hashOffset(int64(hashCount(s.index)) + int64(k))
+			c.problem(i, corrupt(hashesName, off, i, errors.New("the leaf does not give the stored hash")))
+			break
+		}
+	}
+	return len(fixed)
+}
+
+// place checks that the row tells the truth about the leaf and that frames lie
+// side by side.
+func (c *checker) place(s slot) {
+	i := int64(s.index)
+	want, err := rowOf(s.body)
+	want.off = s.row.off
+	if err != nil && !errors.Is(err, ErrNewerFormat) {
+		c.problem(i, leafError(s.index, err))
+	} else if err == nil && want != s.row {
+		c.problem(i, corrupt(indexName, rowOffset(s.index), i, errors.New("the row is not the one of its leaf")))
+	}
+	if s.index >= c.v.archived {
+		return
+	}
+	seg, err := c.v.segment(s.index)
+	if err != nil {
+		return // the slot would have said so
+	}
+	state := c.segs[seg.first]
+	if int64(s.row.off) != state.end {
+		c.problem(i, corrupt(segmentName(seg.first), state.end, i, errors.New("the leaf does not follow the one before it")))
+	}
+	state.end = s.row.end()
+}
+
+// roots compares the new tree with the roots wanted at its size.
+func (c *checker) roots() {
+	for _, w := range c.want {
+		if w.size == c.tree.Size && c.tree.Root() != w.root {
+			c.problem(-1, w.err)
+		}
+	}
+}
+
+// segmentEnds checks that nothing stands behind the last leaf of a segment.
+func (c *checker) segmentEnds() {
+	for k, s := range c.v.segs {
+		if s.file == nil || c.loose && k == len(c.v.segs)-1 {
+			continue
+		}
+		if x := c.segs[s.first]; x.size != x.end {
+			c.problem(-1, corrupt(segmentName(s.first), x.end, -1, fmt.Errorf("%d bytes, expected %d", x.size, x.end)))
+		}
+	}
+}

@@ -1,0 +1,297 @@
+package manifest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sort"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// view is the log at one moment. What it points at never changes, so it is read
+// without a lock; files that a later archiving appends to are read below
+// archived only.
+type view struct {
+	arch     *archive
+	segs     []segment
+	archived uint64
+	tail     []tailLeaf // leaves [archived, size)
+	hashes   []Hash     // stored hashes from hashCount(archived) on
+}
+
+// tailLeaf is a leaf that is not archived yet.
+type tailLeaf struct {
+	row  row
+	body []byte
+}
+
+func (v *view) size() uint64 { return v.archived + uint64(len(v.tail)) }
+
+// ReadHashes makes a view a tlog.HashReader.
+func (v *view) ReadHashes(at []int64) ([]Hash, error) {
+	out := make([]Hash, len(at))
+	base := int64(hashCount(v.archived))
+	for k, i := range at {
+		switch {
+		case i < base:
+			if _, err := v.arch.hashes.ReadAt(out[k][:], hashOffset(i)); err != nil {
+				return nil, readError(hashesName, hashOffset(i), -1, err)
+			}
+		case i-base < int64(len(v.hashes)):
+			out[k] = v.hashes[i-base]
+		default:
+			return nil, fmt.Errorf("%w: no hash %d over %d leaves", ErrNoLeaf, i, v.size())
+		}
+	}
+	return out, nil
+}
+
+// readError tells a file that ends too early, which is damage, from one that
+// could not be read.
+func readError(name string, off, leaf int64, err error) error {
+	if errors.Is(err, io.EOF) {
+		return corrupt(name, off, leaf, io.ErrUnexpectedEOF)
+	}
+	return fmt.Errorf("manifest: read %s at byte %d: %w", name, off, err)
+}
+
+func (v *view) root(size uint64) (Hash, error) {
+	f, err := frontierAt(size, v)
+	if err != nil {
+		return Hash{}, err
+	}
+	return f.Root(), nil
+}
+
+// body gives the bytes of leaf i; they are shared with the log and not to be
+// changed.
+func (v *view) body(i uint64) ([]byte, error) {
+	if i >= v.size() {
+		return nil, fmt.Errorf("%w: %d of %d", ErrNoLeaf, i, v.size())
+	}
+	if i >= v.archived {
+		return v.tail[i-v.archived].body, nil
+	}
+	_, body, err := v.archivedBody(i)
+	return body, err
+}
+
+func (v *view) leaf(i uint64) (*Record, error) {
+	body, err := v.body(i)
+	if err != nil {
+		return nil, err
+	}
+	return Decode(i, body)
+}
+
+func (v *view) row(i uint64) (row, error) {
+	b := make([]byte, rowSize)
+	if _, err := v.arch.index.ReadAt(b, rowOffset(i)); err != nil {
+		return row{}, readError(indexName, rowOffset(i), int64(i), err)
+	}
+	return parseRow(b, i)
+}
+
+func (v *view) archivedBody(i uint64) (row, []byte, error) {
+	r, err := v.row(i)
+	if err != nil {
+		return row{}, nil, err
+	}
+	body, err := v.frame(i, r)
+	return r, body, err
+}
+
+// segment finds the file of leaf i.
+func (v *view) segment(i uint64) (segment, error) {
+	k := sort.Search(len(v.segs), func(k int) bool { return v.segs[k].first > i }) - 1
+	if k < 0 {
+		return segment{}, corrupt(segmentName(0), 0, int64(i), errors.New("the file is missing"))
+	}
+	if v.segs[k].file == nil {
+		return segment{}, corrupt(segmentName(v.segs[k].first), 0, int64(i), errors.New("the header is damaged"))
+	}
+	return v.segs[k], nil
+}
+
+func (v *view) frame(i uint64, r row) ([]byte, error) {
+	s, err := v.segment(i)
+	if err != nil {
+		return nil, err
+	}
+	frame := make([]byte, frameSize+int(r.size))
+	if _, err := s.file.ReadAt(frame, int64(r.off)); err != nil {
+		return nil, readError(segmentName(s.first), int64(r.off), int64(i), err)
+	}
+	return checkFrame(segmentName(s.first), frame, i, r)
+}
+
+// Reading many leaves goes in blocks: one read for the rows, one for bodies
+// that lie side by side.
+const (
+	blockLeaves = 256
+	blockBytes  = 1 << 20
+)
+
+// slot is a leaf of a block, or why it could not be read.
+type slot struct {
+	index uint64
+	row   row
+	body  []byte
+	err   error
+}
+
+// block reads leaves [from, to), to ≤ size. Errors stand in the slots.
+func (v *view) block(from, to uint64) []slot {
+	out := make([]slot, to-from)
+	for k := range out {
+		i := from + uint64(k)
+		out[k].index = i
+		if i >= v.archived {
+			t := v.tail[i-v.archived]
+			out[k].row, out[k].body = t.row, t.body
+		}
+	}
+	if from < v.archived {
+		held := out[:min(to, v.archived)-from]
+		v.blockRows(held)
+		v.blockBodies(held)
+	}
+	return out
+}
+
+func (v *view) blockRows(slots []slot) {
+	first := slots[0].index
+	b, err := readUpTo(v.arch.index, rowOffset(first), len(slots)*rowSize)
+	for k := range slots {
+		s := &slots[k]
+		switch {
+		case err != nil:
+			s.err = readError(indexName, rowOffset(s.index), int64(s.index), err)
+		case len(b) < (k+1)*rowSize:
+			s.err = readError(indexName, rowOffset(s.index), int64(s.index), io.EOF)
+		default:
+			s.row, s.err = parseRow(b[k*rowSize:(k+1)*rowSize], s.index)
+		}
+	}
+}
+
+func (v *view) blockBodies(slots []slot) {
+	for len(slots) > 0 {
+		n := v.run(slots)
+		v.readRun(slots[:n])
+		slots = slots[n:]
+	}
+}
+
+// run is how many leading slots lie side by side in one segment and are worth
+// one read.
+func (v *view) run(slots []slot) int {
+	first, err := v.segment(slots[0].index)
+	if slots[0].err != nil || err != nil {
+		return 1
+	}
+	n := 1
+	for ; n < len(slots) && slots[n].err == nil; n++ {
+		prev, next := slots[n-1].row, slots[n].row
+		s, err := v.segment(slots[n].index)
+		if err != nil || s.first != first.first || int64(next.off) != prev.end() || next.end()-int64(slots[0].row.off) > blockBytes {
+			break
+		}
+	}
+	return n
+}
+
+// readRun reads a run in one go; what that cannot give is asked for leaf by
+// leaf, for the sake of the error.
+func (v *view) readRun(run []slot) {
+	if run[0].err != nil {
+		return
+	}
+	s, err := v.segment(run[0].index)
+	start, end := int64(run[0].row.off), run[len(run)-1].row.end()
+	var b []byte
+	if err == nil {
+		b, err = readUpTo(s.file, start, int(end-start))
+	}
+	for k := range run {
+		x := &run[k]
+		at, to := int64(x.row.off)-start, x.row.end()-start
+		if err == nil && to <= int64(len(b)) {
+			x.body, x.err = checkFrame(segmentName(s.first), b[at:to:to], x.index, x.row)
+		} else {
+			x.body, x.err = v.frame(x.index, x.row)
+		}
+	}
+}
+
+// each calls fn for the leaves [from, to) forwards or backwards.
+func (v *view) each(ctx context.Context, from, to uint64, reverse bool, fn func(slot) error) error {
+	for from < to {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n := min(to-from, blockLeaves)
+		var slots []slot
+		if reverse {
+			slots = v.block(to-n, to)
+			to -= n
+		} else {
+			slots = v.block(from, from+n)
+			from += n
+		}
+		for k := range slots {
+			if reverse {
+				k = len(slots) - 1 - k
+			}
+			if err := fn(slots[k]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+var _ tlog.HashReader = (*view)(nil)
+
+// rowBlock is how many index rows a search reads at a time.
+const rowBlock = 2048
+
+// find collects, newest first, the leaves whose row match says yes to, until
+// take has had enough.
+func (v *view) find(ctx context.Context, match func(row) bool, take func(i uint64) (more bool, err error)) error {
+	for k := len(v.tail) - 1; k >= 0; k-- {
+		if match(v.tail[k].row) {
+			if more, err := take(v.archived + uint64(k)); err != nil || !more {
+				return err
+			}
+		}
+	}
+	buf := make([]byte, rowBlock*rowSize)
+	for to := v.archived; to > 0; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		from := to - min(to, rowBlock)
+		b := buf[:(to-from)*rowSize]
+		if _, err := v.arch.index.ReadAt(b, rowOffset(from)); err != nil {
+			return readError(indexName, rowOffset(from), int64(from), err)
+		}
+		for i := to; i > from; i-- {
+			k := (i - 1 - from) * rowSize
+			r, err := parseRow(b[k:k+rowSize], i-1)
+			if err != nil {
+				return err
+			}
+			if !match(r) {
+				continue
+			}
+			if more, err := take(i - 1); err != nil || !more {
+				return err
+			}
+		}
+		to = from
+	}
+	return nil
+}

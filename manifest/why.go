@@ -1,0 +1,134 @@
+package manifest
+
+import (
+	"slices"
+	"strconv"
+)
+
+// Found is where a page stands in a record.
+type Found struct {
+	Page     Page
+	Position int  // in Pages, or among the nearest of its exclusion
+	Excluded bool // it was left out
+	Reason   string
+	Count    int // how many were left out for that reason
+}
+
+// Find looks a page up by number, among the served ones first. An excluded page
+// is found only if it was one of the nearest of its reason.
+func (r *Record) Find(num uint64) (Found, bool) {
+	for i, p := range r.Pages {
+		if p.Num == num {
+			return Found{Page: p, Position: i, Reason: p.Reason}, true
+		}
+	}
+	for _, x := range r.Excluded {
+		for i, p := range x.Nearest {
+			if p.Num == num {
+				return Found{Page: p, Position: i, Excluded: true, Reason: x.Reason, Count: x.Count}, true
+			}
+		}
+	}
+	return Found{}, false
+}
+
+// Difference is what changed between two reads.
+type Difference struct {
+	Fields  []FieldChange `json:"fields,omitempty"`  // of the leaf itself
+	In      []Page        `json:"in,omitempty"`      // served by the second only, in its order
+	Out     []Page        `json:"out,omitempty"`     // served by the first only, in its order
+	Changed []Change      `json:"changed,omitempty"` // served by both, differently; in the order of the second
+}
+
+// Empty reports whether nothing changed.
+func (d Difference) Empty() bool {
+	return len(d.Fields)+len(d.In)+len(d.Out)+len(d.Changed) == 0
+}
+
+// FieldChange is a field of the leaf and its two values as text.
+type FieldChange struct {
+	Name string `json:"name"`
+	A    string `json:"a"`
+	B    string `json:"b"`
+}
+
+// Change is a page both reads served; What names the fields that differ.
+type Change struct {
+	A    Page     `json:"a"`
+	B    Page     `json:"b"`
+	What []string `json:"what"`
+}
+
+// Diff compares two reads, a before b. Trace, time and index are not compared:
+// they always differ.
+func Diff(a, b *Record) Difference {
+	d := Difference{Fields: diffFields(a, b)}
+	before := map[uint64]Page{}
+	for _, p := range a.Pages {
+		before[p.Num] = p
+	}
+	after := map[uint64]bool{}
+	for _, p := range b.Pages {
+		after[p.Num] = true
+		old, ok := before[p.Num]
+		if !ok {
+			d.In = append(d.In, p)
+		} else if what := diffPage(&old, &p); len(what) > 0 {
+			d.Changed = append(d.Changed, Change{A: old, B: p, What: what})
+		}
+	}
+	for _, p := range a.Pages {
+		if !after[p.Num] {
+			d.Out = append(d.Out, p)
+		}
+	}
+	return d
+}
+
+func diffFields(a, b *Record) (out []FieldChange) {
+	for _, f := range []struct {
+		name string
+		text func(*Record) string
+	}{
+		{"type", func(r *Record) string { return r.Type.String() }},
+		{"scope", func(r *Record) string { return r.Scope }},
+		{"actor", func(r *Record) string { return r.Actor }},
+		{"lsn", func(r *Record) string { return strconv.FormatUint(r.LSN, 10) }},
+		{"query", func(r *Record) string { return r.Query.String() }},
+		{"budget", func(r *Record) string { return strconv.Itoa(r.Budget) }},
+		{"reserve", func(r *Record) string { return strconv.Itoa(r.Reserve) }},
+		{"tokens", func(r *Record) string { return strconv.Itoa(r.Tokens) }},
+		{"tier", func(r *Record) string { return strconv.Itoa(r.Tier) }},
+		{"overflow", func(r *Record) string { return r.Overflow }},
+		{"preset", func(r *Record) string { return r.Preset }},
+		{"counter", func(r *Record) string { return r.Counter }},
+		{"renderer", func(r *Record) string { return strconv.Itoa(r.Renderer) }},
+		{"shape", func(r *Record) string { return r.Shape }},
+		{"rendered", func(r *Record) string { return r.Rendered.String() }},
+	} {
+		if x, y := f.text(a), f.text(b); x != y {
+			out = append(out, FieldChange{f.name, x, y})
+		}
+	}
+	return out
+}
+
+func diffPage(a, b *Page) (what []string) {
+	note := func(differs bool, name string) {
+		if differs {
+			what = append(what, name)
+		}
+	}
+	note(a.Version != b.Version, "version")
+	note(a.Form != b.Form || !slices.Equal(a.Ranges, b.Ranges), "form")
+	note(a.Tokens != b.Tokens, "tokens")
+	note(a.Score != b.Score, "score")
+	note(a.R != b.R, "r")
+	note(a.P != b.P, "p")
+	note(a.S != b.S, "s")
+	note(a.Tag != b.Tag, "tag")
+	note(a.Reason != b.Reason, "reason")
+	note(a.Dirty != b.Dirty || a.Refetched != b.Refetched || a.Stale != b.Stale, "source")
+	note(a.Via != b.Via, "via")
+	return what
+}

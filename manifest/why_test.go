@@ -1,0 +1,41 @@
+package manifest
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestFind(t *testing.T) {
+	r := fullRecord()
+	in, ok := r.Find(3)
+	require.True(t, ok)
+	require.Equal(t, Found{Page: r.Pages[2], Position: 2}, in)
+	out, ok := r.Find(8)
+	require.True(t, ok)
+	require.Equal(t, Found{Page: r.Excluded[0].Nearest[0], Excluded: true, Reason: "budget", Count: 12}, out)
+	_, ok = r.Find(99)
+	require.False(t, ok)
+}
+
+func TestDiff(t *testing.T) {
+	page := func(num uint64, change func(*Page)) Page {
+		p := Page{Num: num, Version: 1, Tokens: 10, Score: 500, Reason: "score"}
+		if change != nil {
+			change(&p)
+		}
+		return p
+	}
+	a := &Record{Type: TypeAssemble, Trace: "a", Time: 1, LSN: 4, Budget: 100, Tier: 1, Pages: []Page{page(1, nil), page(2, nil), page(3, nil)}}
+	b := &Record{Type: TypeAssemble, Trace: "b", Time: 2, LSN: 5, Budget: 80, Tier: 2, Pages: []Page{
+		page(4, nil), page(3, nil), page(2, func(p *Page) { p.Form, p.Score, p.Refetched, p.Version = FormStub, 400, true, 2 }),
+	}}
+	require.Equal(t, Difference{
+		Fields:  []FieldChange{{"lsn", "4", "5"}, {"budget", "100", "80"}, {"tier", "1", "2"}},
+		In:      []Page{b.Pages[0]},
+		Out:     []Page{a.Pages[0]},
+		Changed: []Change{{A: a.Pages[1], B: b.Pages[2], What: []string{"version", "form", "score", "source"}}},
+	}, Diff(a, b))
+	require.True(t, Diff(a, a).Empty())
+	require.False(t, Diff(a, b).Empty())
+}
