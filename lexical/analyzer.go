@@ -1,0 +1,229 @@
+package lexical
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// maxTerm bounds a term in bytes. Longer runs (keys, base64) are cut there, so
+// that a hostile page cannot make long rows.
+const maxTerm = 64
+
+// Analysis is what the index keeps of a text.
+type Analysis struct {
+	Terms  []TermCount // ascending by term, no term twice
+	Length int         // number of terms in the text, repetitions counted
+}
+
+// TermCount is a term and how often it occurs.
+type TermCount struct {
+	Term string
+	N    uint32
+}
+
+// Analyzer turns text into terms. It owns a bounded cache of stems and is safe
+// for concurrent use; the cache never changes a result.
+type Analyzer struct{ stems stemCache }
+
+// NewAnalyzer returns an analyzer with an empty cache.
+func NewAnalyzer() *Analyzer { return &Analyzer{} }
+
+// Analyze splits the parts into words, lower-cases them, drops stop words and
+// stems the rest. The parts are indexed as one text: a header (author, date,
+// source name) counts like the words below it.
+func (a *Analyzer) Analyze(parts ...string) Analysis {
+	terms := a.scan(parts...)
+	length := len(terms)
+	slices.Sort(terms)
+	return Analysis{Terms: count(terms), Length: length}
+}
+
+// Terms returns the terms of a query, each once, ascending.
+func (a *Analyzer) Terms(query string) []string {
+	terms := a.scan(query)
+	slices.Sort(terms)
+	return slices.Compact(terms)
+}
+
+func (a *Analyzer) scan(parts ...string) []string {
+	n := 0
+	for _, p := range parts {
+		n += len(p)
+	}
+	s := scanner{stems: &a.stems, terms: make([]string, 0, n/6+1)}
+	for _, p := range parts {
+		s.text(p)
+	}
+	return s.terms
+}
+
+// count folds a sorted list of terms.
+func count(terms []string) []TermCount {
+	out := make([]TermCount, 0, len(terms))
+	for _, t := range terms {
+		if n := len(out); n > 0 && out[n-1].Term == t {
+			out[n-1].N++
+			continue
+		}
+		out = append(out, TermCount{Term: t, N: 1})
+	}
+	return out
+}
+
+// scanner collects the terms of one text.
+//
+// A word is a run of letters, digits and combining marks; an apostrophe inside
+// a word belongs to it. Scripts that write no spaces give every letter and every
+// pair of neighbours as a term, in pages and in queries alike, so that one
+// letter, a word and a phrase can all be found.
+type scanner struct {
+	stems *stemCache
+	terms []string
+	word  []byte // lower case, waiting for its end
+	plain bool   // word is a–z only, so it can be stemmed
+	quote int    // offset of the last apostrophe in word, -1 for none
+	prev  rune   // last letter of a script without spaces, 0 for none
+}
+
+func (s *scanner) text(text string) {
+	if !isASCII(text) && !norm.NFKC.IsNormalString(text) {
+		text = norm.NFKC.String(text)
+	}
+	s.reset()
+	for i := 0; i < len(text); {
+		if c := text[i]; c < utf8.RuneSelf {
+			s.ascii(c, text[i+1:])
+			i++
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(text[i:])
+		i += size
+		s.rune(r, text[i:])
+	}
+	s.flush()
+}
+
+func (s *scanner) reset() { s.word, s.plain, s.quote, s.prev = s.word[:0], true, -1, 0 }
+
+func (s *scanner) ascii(c byte, rest string) {
+	switch {
+	case 'a' <= c && c <= 'z':
+		s.byte(c)
+	case 'A' <= c && c <= 'Z':
+		s.byte(c + 'a' - 'A')
+	case '0' <= c && c <= '9':
+		s.byte(c)
+		s.plain = false
+	case c == '\'' || c == '`':
+		s.apostrophe(rest)
+	default:
+		s.flush()
+	}
+}
+
+func (s *scanner) rune(r rune, rest string) {
+	switch {
+	case r == '’' || r == '‘' || r == 'ʼ':
+		s.apostrophe(rest)
+	case unspaced(r):
+		s.letter(r)
+	case unicode.IsLetter(r) || unicode.IsDigit(r) || len(s.word) > 0 && unicode.IsMark(r):
+		if s.prev != 0 {
+			s.flush()
+		}
+		s.word = utf8.AppendRune(s.word, unicode.ToLower(r))
+		s.plain = false
+	case unicode.IsMark(r): // belongs to a letter of a script without spaces
+	default:
+		s.flush()
+	}
+}
+
+func (s *scanner) byte(c byte) {
+	if s.prev != 0 {
+		s.flush()
+	}
+	s.word = append(s.word, c)
+}
+
+// apostrophe keeps the mark when a letter follows; else it ends the word.
+func (s *scanner) apostrophe(rest string) {
+	r, _ := utf8.DecodeRuneInString(rest)
+	if len(s.word) == 0 || !unicode.IsLetter(r) || unspaced(r) {
+		s.flush()
+		return
+	}
+	s.quote = len(s.word)
+	s.word = append(s.word, '\'')
+}
+
+// letter takes a letter of a script without spaces.
+func (s *scanner) letter(r rune) {
+	if len(s.word) > 0 {
+		s.flush()
+	}
+	s.terms = append(s.terms, string(r))
+	if s.prev != 0 {
+		s.terms = append(s.terms, string([]rune{s.prev, r}))
+	}
+	s.prev = r
+}
+
+func (s *scanner) flush() {
+	if len(s.word) > 0 {
+		s.emit()
+	}
+	s.reset()
+}
+
+func (s *scanner) emit() {
+	if s.quote >= 0 {
+		s.contraction()
+	}
+	w := cut(s.word)
+	if s.plain {
+		if t := s.stems.stem(w); t != "" {
+			s.terms = append(s.terms, t)
+		}
+		return
+	}
+	s.terms = append(s.terms, string(w))
+}
+
+// contraction drops an ending like 's or 'll and joins what is left over the
+// apostrophes: don't becomes dont, o'brien obrien.
+func (s *scanner) contraction() {
+	switch string(s.word[s.quote+1:]) {
+	case "s", "m", "d", "re", "ve", "ll":
+		s.word = s.word[:s.quote]
+	}
+	s.word = slices.DeleteFunc(s.word, func(c byte) bool { return c == '\'' })
+}
+
+// cut bounds a word at the start of a rune.
+func cut(w []byte) []byte {
+	if len(w) <= maxTerm {
+		return w
+	}
+	n := maxTerm
+	for n > 0 && !utf8.RuneStart(w[n]) {
+		n--
+	}
+	return w[:n]
+}
+
+func isASCII(s string) bool {
+	return strings.IndexFunc(s, func(r rune) bool { return r >= utf8.RuneSelf }) < 0
+}
+
+// unspaced reports whether r belongs to a script that writes words without
+// spaces between them (Korean has spaces, but its words carry their particles).
+func unspaced(r rune) bool {
+	return r >= 0x0E00 && (r == 'ー' || unicode.In(r,
+		unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul,
+		unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar) && unicode.IsLetter(r))
+}

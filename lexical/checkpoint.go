@@ -1,0 +1,466 @@
+package lexical
+
+import (
+	"encoding/binary"
+	"maps"
+	"math/bits"
+	"slices"
+)
+
+const (
+	// flushDocs pages in the tail make a segment. Fewer would write more rows a
+	// page, more would keep more in memory and in the redo of an open.
+	flushDocs = 1024
+	// mergeFactor segments of about one size become one.
+	mergeFactor = 8
+	// A segment is written anew when this share of its pages was removed.
+	removedShare = 4
+	// rangeDocs pages in a merge are the most that one pass over all terms takes;
+	// above it terms go by their first byte, to bound the memory.
+	rangeDocs = 1 << 16
+)
+
+// Swap is what a checkpoint changed. It takes effect with Apply, after the
+// transaction that the checkpoint wrote to is committed.
+type Swap struct {
+	manifest manifest
+	dropped  []uint64 // removed numbers that are in no segment any more
+	saved    int
+	changed  bool
+}
+
+// Checkpoint writes what is due to w: the tail as a segment, when it has 1,024
+// pages or force is set; merges; the numbers of removed pages. It does not
+// change the index, so a transaction that fails has no effect: the next
+// checkpoint does it again. Rows of segments that were merged go in the next
+// checkpoint, because readers may still hold the old list. One checkpoint runs
+// at a time.
+func (x *Index) Checkpoint(w Writer, force bool) (Swap, error) {
+	c := x.snapshot()
+	c.w = w
+	if err := c.deleteDead(); err != nil {
+		return Swap{}, err
+	}
+	if err := c.flush(force); err != nil {
+		return Swap{}, err
+	}
+	if err := c.merge(); err != nil {
+		return Swap{}, err
+	}
+	if err := c.compact(); err != nil {
+		return Swap{}, err
+	}
+	if err := c.save(); err != nil {
+		return Swap{}, err
+	}
+	return Swap{manifest: c.manifest, dropped: c.dropped, saved: c.saved, changed: c.changed}, nil
+}
+
+// Apply makes a committed checkpoint visible. The zero Swap changes nothing.
+func (x *Index) Apply(s Swap) {
+	if !s.changed {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, n := range s.dropped {
+		delete(x.removed, n)
+	}
+	if s.manifest.through > x.manifest.through {
+		x.tail = x.tail.after(s.manifest.through, func(num uint64) bool {
+			_, gone := x.removed[num]
+			return !gone
+		})
+	}
+	x.manifest, x.saved = s.manifest, s.saved
+	x.countPending()
+}
+
+// checkpoint is one run of Checkpoint: a snapshot of the index and its changes.
+type checkpoint struct {
+	w        Writer
+	manifest manifest
+	docs     []Doc
+	removed  map[uint64]struct{}
+	saved    int
+	pending  map[uint32]uint64
+	dropped  []uint64
+	changed  bool
+}
+
+func (x *Index) snapshot() *checkpoint {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return &checkpoint{
+		manifest: x.manifest.clone(), docs: x.tail.docs[:len(x.tail.docs):len(x.tail.docs)],
+		removed: maps.Clone(x.removed), pending: maps.Clone(x.pending), saved: x.saved,
+	}
+}
+
+func (c *checkpoint) gone(num uint64) bool {
+	_, gone := c.removed[num]
+	return gone
+}
+
+func (c *checkpoint) deleteDead() error {
+	for _, id := range c.manifest.dead {
+		for _, kind := range []byte{rowDocs, rowTerm} {
+			if err := deletePrefix(c.w, segmentKey(kind, id)); err != nil {
+				return err
+			}
+		}
+		c.changed = true
+	}
+	c.manifest.dead = nil
+	return nil
+}
+
+// deletePrefix deletes in batches: the store must not change under a scan.
+func deletePrefix(w Writer, prefix []byte) error {
+	const batch = 4096
+	for {
+		keys := make([][]byte, 0, batch)
+		w.Scan(prefix, func(k, _ []byte) bool {
+			keys = append(keys, slices.Clone(k))
+			return len(keys) < batch
+		})
+		for _, k := range keys {
+			if err := w.Delete(k); err != nil {
+				return err
+			}
+		}
+		if len(keys) < batch {
+			return nil
+		}
+	}
+}
+
+// flush writes the tail as a segment.
+func (c *checkpoint) flush(force bool) error {
+	if len(c.docs) == 0 || len(c.docs) < flushDocs && !force {
+		return nil
+	}
+	c.changed = true
+	c.manifest.through = c.docs[len(c.docs)-1].Num
+	docs := slices.DeleteFunc(slices.Clone(c.docs), func(d Doc) bool { return c.gone(d.Num) })
+	for _, d := range c.docs {
+		if c.gone(d.Num) {
+			c.drop(d.Num)
+		}
+	}
+	if len(docs) == 0 {
+		return nil
+	}
+	s := c.newSegment(docs[0].Num, docs[len(docs)-1].Num, uint64(len(docs)))
+	if err := c.writeTail(s, docs); err != nil {
+		return err
+	}
+	c.manifest.segments = append(c.manifest.segments, s)
+	return nil
+}
+
+func (c *checkpoint) drop(num uint64) {
+	c.dropped = append(c.dropped, num)
+	delete(c.removed, num)
+}
+
+func (c *checkpoint) newSegment(first, last, docs uint64) segment {
+	s := segment{id: c.manifest.next, first: first, last: last, docs: docs}
+	c.manifest.next++
+	return s
+}
+
+func (c *checkpoint) writeTail(s segment, docs []Doc) error {
+	rows := docRows{s: s, w: c.w}
+	lists := map[termKey]*postings{}
+	for _, d := range docs {
+		row := docRow{num: d.Num, scope: d.Scope, group: d.Group, length: uint32(d.Analysis.Length)}
+		if err := rows.add(row); err != nil {
+			return err
+		}
+		for _, t := range d.Analysis.Terms {
+			addPosting(lists, s, termKey{d.Scope, t.Term}, d.Num, t.N)
+		}
+	}
+	if err := rows.flush(); err != nil {
+		return err
+	}
+	return c.writeLists(s, lists)
+}
+
+func addPosting(lists map[termKey]*postings, s segment, key termKey, num uint64, tf uint32) {
+	p := lists[key]
+	if p == nil {
+		p = &postings{last: s.first}
+		lists[key] = p
+	}
+	p.add(num, tf)
+}
+
+// writeLists puts the lists in the order of their keys, as a B+tree likes it.
+func (c *checkpoint) writeLists(s segment, lists map[termKey]*postings) error {
+	keys := slices.SortedFunc(maps.Keys(lists), func(a, b termKey) int {
+		if a.scope != b.scope {
+			return int(int64(a.scope) - int64(b.scope))
+		}
+		return compare(a.term, b.term)
+	})
+	for _, k := range keys {
+		key := appendTermKey(make([]byte, 0, termPrefix+len(k.term)), s.id, k.scope, k.term)
+		if err := c.w.Put(key, seal(key, lists[k].value())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// docRows cuts the pages of a segment into rows.
+type docRows struct {
+	s           segment
+	w           Writer
+	first, last uint64
+	n           int
+	b           []byte
+}
+
+func (r *docRows) add(d docRow) error {
+	if r.n == 0 {
+		r.first, r.last = d.num, d.num
+	}
+	r.b = appendDoc(r.b, r.last, d)
+	r.last = d.num
+	if r.n++; r.n < docsInRow {
+		return nil
+	}
+	return r.flush()
+}
+
+func (r *docRows) flush() error {
+	if r.n == 0 {
+		return nil
+	}
+	key := docsKey(r.s.id, r.first)
+	err := r.w.Put(key, seal(key, r.b))
+	r.n, r.b = 0, nil
+	return err
+}
+
+// merge joins segments at the end of the list while mergeFactor of them are of
+// one size class or smaller. Neighbours only, so numbers stay ascending.
+func (c *checkpoint) merge() error {
+	for {
+		n := c.due()
+		if n == 0 {
+			return nil
+		}
+		at := len(c.manifest.segments) - n
+		if err := c.rewrite(at, len(c.manifest.segments)); err != nil {
+			return err
+		}
+	}
+}
+
+// due returns how many segments at the end are to be merged, 0 for none.
+func (c *checkpoint) due() int {
+	segments := c.manifest.segments
+	for class := 0; class <= 22; class++ {
+		n := 0
+		for n < len(segments) && sizeClass(segments[len(segments)-1-n].docs) <= class {
+			n++
+		}
+		if n >= mergeFactor {
+			return n
+		}
+	}
+	return 0
+}
+
+// sizeClass is the logarithm to the base of mergeFactor.
+func sizeClass(docs uint64) int { return (bits.Len64(docs) - 1) / 3 }
+
+// compact writes segments anew of which many pages were removed.
+func (c *checkpoint) compact() error {
+	for i := len(c.manifest.segments) - 1; i >= 0; i-- {
+		s := c.manifest.segments[i]
+		if c.pending[s.id]*removedShare < s.docs {
+			continue
+		}
+		if err := c.rewrite(i, i+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rewrite replaces the segments [from, to) by one without removed pages, or by
+// none when nothing is left.
+func (c *checkpoint) rewrite(from, to int) error {
+	c.changed = true
+	old := slices.Clone(c.manifest.segments[from:to])
+	s, err := c.measure(old)
+	if err != nil {
+		return err
+	}
+	var merged []segment
+	if s.docs > 0 {
+		s = c.newSegment(s.first, s.last, s.docs)
+		if err := c.writeMerged(s, old); err != nil {
+			return err
+		}
+		merged = []segment{s}
+	}
+	c.manifest.segments = slices.Replace(c.manifest.segments, from, to, merged...)
+	for _, o := range old {
+		c.manifest.dead = append(c.manifest.dead, o.id)
+		c.dropIn(o)
+	}
+	return nil
+}
+
+func (c *checkpoint) dropIn(s segment) {
+	for n := range c.removed {
+		if s.first <= n && n <= s.last {
+			c.drop(n)
+		}
+	}
+}
+
+// measure finds out what is left of segments, without an id yet.
+func (c *checkpoint) measure(old []segment) (segment, error) {
+	var s segment
+	for _, o := range old {
+		err := eachDoc(c.w, o, func(d docRow) {
+			if c.gone(d.num) {
+				return
+			}
+			if s.docs == 0 {
+				s.first = d.num
+			}
+			s.last = d.num
+			s.docs++
+		})
+		if err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+func (c *checkpoint) writeMerged(s segment, old []segment) error {
+	scopes, err := c.mergeDocs(s, old)
+	if err != nil {
+		return err
+	}
+	for _, scope := range slices.Sorted(maps.Keys(scopes)) {
+		if scopes[scope] <= rangeDocs {
+			err = c.mergeTerms(s, old, scope, nil)
+		} else {
+			err = c.mergeRanges(s, old, scope)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mergeDocs copies the pages that are left; it returns how many each scope has.
+// Rows are collected first: the store must not change under a scan.
+func (c *checkpoint) mergeDocs(s segment, old []segment) (map[uint32]int, error) {
+	scopes := map[uint32]int{}
+	var docs []docRow
+	for _, o := range old {
+		err := eachDoc(c.w, o, func(d docRow) {
+			if !c.gone(d.num) {
+				docs = append(docs, d)
+				scopes[d.scope]++
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	rows := docRows{s: s, w: c.w}
+	for _, d := range docs {
+		if err := rows.add(d); err != nil {
+			return nil, err
+		}
+	}
+	return scopes, rows.flush()
+}
+
+func (c *checkpoint) mergeRanges(s segment, old []segment, scope uint32) error {
+	for b := range 256 {
+		if err := c.mergeTerms(s, old, scope, []byte{byte(b)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mergeTerms merges the lists of a scope whose terms start with a prefix.
+func (c *checkpoint) mergeTerms(s segment, old []segment, scope uint32, start []byte) error {
+	lists := map[termKey]*postings{}
+	for _, o := range old {
+		prefix := append(binary.BigEndian.AppendUint32(segmentKey(rowTerm, o.id), scope), start...)
+		err := eachList(c.w, prefix, o, func(scope uint32, term string, l list) bool {
+			key := termKey{scope, term}
+			p := lists[key]
+			if p == nil {
+				p = &postings{last: s.first}
+			}
+			sound := l.each(func(num uint64, tf uint32) {
+				if !c.gone(num) {
+					p.add(num, tf)
+				}
+			})
+			if p.df > 0 {
+				lists[key] = p
+			}
+			return sound
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return c.writeLists(s, lists)
+}
+
+// eachList calls fn for every list with a prefix; fn reports whether it was
+// sound.
+func eachList(rows Rows, prefix []byte, s segment, fn func(scope uint32, term string, l list) bool) error {
+	var err error
+	rows.Scan(prefix, func(k, v []byte) bool {
+		if len(k) < termPrefix {
+			err = corrupt(k, "key has %d bytes, want at least %d", len(k), termPrefix)
+			return false
+		}
+		var l list
+		if l, err = parseList(s, k, v); err != nil {
+			return false
+		}
+		if !fn(binary.BigEndian.Uint32(k[segPrefix:]), string(k[termPrefix:]), l) {
+			err = corrupt(k, "postings are damaged or outside the segment")
+		}
+		return err == nil
+	})
+	return err
+}
+
+// save writes the list row and the removed numbers, when they changed.
+func (c *checkpoint) save() error {
+	nums := slices.Sorted(maps.Keys(c.removed))
+	nums = slices.DeleteFunc(nums, func(n uint64) bool { return n > c.manifest.through })
+	if len(nums) != c.saved || len(c.dropped) > 0 {
+		key := []byte{rowRemoved}
+		if err := c.w.Put(key, seal(key, encodeRemoved(nums))); err != nil {
+			return err
+		}
+		c.saved, c.changed = len(nums), true
+	}
+	if !c.changed {
+		return nil
+	}
+	key := []byte{rowList}
+	return c.w.Put(key, seal(key, c.manifest.encode()))
+}

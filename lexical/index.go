@@ -1,0 +1,250 @@
+package lexical
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"sync"
+)
+
+// maxSpan bounds the distance between the lowest and the highest page number in
+// an index: columns are dense, and a query counts pages in 32 bits.
+const maxSpan = 1 << 32
+
+// Index is the inverted index of one database. See the package comment for the
+// lock that its owner holds.
+type Index struct {
+	// mu orders Add, Remove and Apply against the snapshot that Checkpoint takes
+	// without the owner's lock. Readers do not need it: they hold the owner's.
+	mu sync.Mutex
+
+	manifest manifest
+	cols     *columns
+	tail     tail
+	removed  map[uint64]struct{} // not in cols, but still in a segment or in tail.docs
+	pending  map[uint32]uint64   // segment id → removed numbers in it
+	saved    int                 // numbers in the removed row
+	work     sync.Pool           // of *work, the scratch memory of queries
+}
+
+// Open reads the list of segments and the columns of their pages. The owner then
+// adds the pages above Through again. Errors wrap ErrCorrupt or ErrAnalyzer.
+func Open(rows Rows) (*Index, error) {
+	x := &Index{cols: newColumns(), tail: newTail(), removed: map[uint64]struct{}{}, pending: map[uint32]uint64{}}
+	key := []byte{rowList}
+	row := rows.Get(key)
+	if row == nil {
+		return x, nil
+	}
+	m, err := decodeManifest(key, row)
+	if err != nil {
+		return nil, err
+	}
+	x.manifest = m
+	if err := x.openRemoved(rows); err != nil {
+		return nil, err
+	}
+	return x, x.openColumns(rows)
+}
+
+func (x *Index) openRemoved(rows Rows) error {
+	key := []byte{rowRemoved}
+	row := rows.Get(key)
+	if row == nil {
+		return nil
+	}
+	nums, err := decodeRemoved(key, row)
+	if err != nil {
+		return err
+	}
+	for _, n := range nums {
+		x.removed[n] = struct{}{}
+	}
+	x.saved = len(nums)
+	x.countPending()
+	return nil
+}
+
+func (x *Index) openColumns(rows Rows) error {
+	m := x.manifest
+	if n := len(m.segments); n > 0 && m.segments[n-1].last-m.segments[0].first >= maxSpan {
+		return corrupt([]byte{rowList}, "page numbers span more than %d", uint64(maxSpan))
+	}
+	for _, s := range m.segments {
+		err := eachDoc(rows, s, func(d docRow) {
+			if _, gone := x.removed[d.num]; !gone {
+				x.cols.add(d.num, d.scope, d.group, d.length)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Reset deletes every row of the index, whatever made them. The owner opens a
+// new Index afterwards and adds all its pages.
+func Reset(w Writer) error {
+	for _, kind := range []byte{rowList, rowRemoved, rowDocs, rowTerm} {
+		if err := deletePrefix(w, []byte{kind}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Through is the last page number that segments answer for. The owner adds the
+// pages above it again after Open.
+func (x *Index) Through() uint64 { return x.manifest.through }
+
+// Add puts a page version into the tail. Numbers come in ascending order; one
+// that is not above all before is ignored, so adding again is harmless.
+func (x *Index) Add(d Doc) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if d.Num <= x.highest() {
+		return
+	}
+	x.cols.add(d.Num, d.Scope, d.Group, uint32(d.Analysis.Length))
+	x.tail.add(d)
+}
+
+func (x *Index) highest() uint64 {
+	if n := len(x.tail.docs); n > 0 {
+		return x.tail.docs[n-1].Num
+	}
+	return x.manifest.through
+}
+
+// Remove takes page versions out of results and statistics at once. Their
+// postings go when their segment is next written; until then the numbers are
+// kept by Checkpoint, which must run in the transaction that deletes the pages
+// or in a later one. Unknown numbers are ignored.
+func (x *Index) Remove(nums ...uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, n := range nums {
+		if !x.cols.remove(n) {
+			continue
+		}
+		x.removed[n] = struct{}{}
+		if s, ok := x.manifest.find(n); ok {
+			x.pending[s.id]++
+			continue
+		}
+		x.tail.remove(n)
+	}
+}
+
+// find returns the segment that a page number falls into.
+func (m manifest) find(num uint64) (segment, bool) {
+	i := sort.Search(len(m.segments), func(i int) bool { return m.segments[i].last >= num })
+	if i == len(m.segments) || m.segments[i].first > num {
+		return segment{}, false
+	}
+	return m.segments[i], true
+}
+
+func (x *Index) countPending() {
+	clear(x.pending)
+	for n := range x.removed {
+		if s, ok := x.manifest.find(n); ok {
+			x.pending[s.id]++
+		}
+	}
+}
+
+// Stats are the integers behind the scores, summed over a chain of scopes only:
+// they say nothing about pages of strangers and do not depend on what lies in
+// the tail. Every page version counts until it is removed.
+type Stats struct {
+	Pages  uint64   // N
+	Length uint64   // terms in those pages
+	DF     []uint64 // pages with a term, in the order of the terms asked for
+}
+
+// Stats reads the statistics of terms in a chain of scopes. Errors wrap
+// ErrCorrupt.
+func (x *Index) Stats(scopes []uint32, rows Rows, terms []string) (Stats, error) {
+	w := x.borrow()
+	defer x.release(w)
+	return w.gather(rows, distinct(scopes), terms)
+}
+
+// ScoreDoc scores a page that is not in the index, e.g. a transaction's own
+// write, with statistics that Stats returned for the same terms. For a page that
+// is in the index it gives exactly Hit.Own.
+func (x *Index) ScoreDoc(s Stats, a Analysis, terms []string) float64 {
+	return ScoreDoc(DefaultRanker(), s, a, terms)
+}
+
+// ScoreDoc scores a text with given statistics and terms.
+func ScoreDoc(r Ranker, s Stats, a Analysis, terms []string) float64 {
+	score := 0.0
+	for i, t := range terms {
+		at, ok := slices.BinarySearchFunc(a.Terms, t, func(c TermCount, t string) int { return compare(c.Term, t) })
+		if !ok || i >= len(s.DF) {
+			continue
+		}
+		weight := positive(r.Rarity(s.DF[i], s.Pages))
+		sat := positive(r.Saturation(uint64(a.Terms[at].N), uint64(a.Length), average(s.Length, s.Pages)))
+		score += float64(weight * sat)
+	}
+	return score
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// distinct drops repeated scopes, which would be counted twice.
+func distinct(scopes []uint32) []uint32 {
+	out := slices.Clone(scopes)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Check walks every row and compares it with the columns: postings of a page
+// must sum up to its length. Errors wrap ErrCorrupt. It is slow.
+func (x *Index) Check(rows Rows) error {
+	for _, s := range x.manifest.segments {
+		if err := checkSegment(rows, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkSegment(rows Rows, s segment) error {
+	left := make(map[uint64]uint64, s.docs)
+	scope := make(map[uint64]uint32, s.docs)
+	err := eachDoc(rows, s, func(d docRow) { left[d.num], scope[d.num] = uint64(d.length), d.scope })
+	if err != nil {
+		return err
+	}
+	err = eachList(rows, segmentKey(rowTerm, s.id), s, func(of uint32, _ string, l list) bool {
+		known := true
+		sound := l.each(func(num uint64, tf uint32) {
+			at, ok := scope[num]
+			known = known && ok && at == of
+			left[num] -= uint64(tf)
+		})
+		return sound && known
+	})
+	if err != nil {
+		return err
+	}
+	for num, n := range left {
+		if n != 0 {
+			return fmt.Errorf("%w: segment %d: postings of page %d do not add up to its length", ErrCorrupt, s.id, num)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+package lexical
+
+import "math"
+
+// Ranker replaces the formula that scores a term in a page. Search joins what it
+// returns over terms, neighbours and groups; it calls it under the owner's read
+// lock, so a Ranker must not call back. Values that are not finite and positive
+// count as zero. Equal arguments must give equal values.
+type Ranker interface {
+	// Rarity is the weight of a term that df of n pages contain.
+	Rarity(df, n uint64) float64
+	// Saturation is the worth of tf occurrences in a text of length terms, where
+	// the texts have average terms. It must not fall when tf grows.
+	Saturation(tf, length uint64, average float64) float64
+}
+
+// BM25 is the default Ranker.
+type BM25 struct{ K1, B float64 }
+
+// DefaultRanker is BM25 with k1 = 0.9 and b = 0.4, the values that Anserini
+// uses for short passages.
+func DefaultRanker() Ranker { return BM25{K1: .9, B: .4} }
+
+// Rarity is ln(1 + (n − df + ½) / (df + ½)), positive for every df ≤ n.
+func (r BM25) Rarity(df, n uint64) float64 {
+	df = min(df, n)
+	return ln(1 + (float64(n-df)+.5)/(float64(df)+.5))
+}
+
+// Saturation is tf·(k1+1) / (tf + k1·(1 − b + b·length/average)).
+func (r BM25) Saturation(tf, length uint64, average float64) float64 {
+	if average <= 0 {
+		average = 1
+	}
+	norm := float64(r.K1 * (1 - r.B + float64(r.B*float64(length)/average)))
+	return float64(float64(tf)*(r.K1+1)) / (float64(tf) + norm)
+}
+
+// ln is the natural logarithm in plain arithmetic. math.Log is assembly on some
+// machines and may differ there in the last bit; scores must not. Products are
+// converted so that no compiler fuses them with a sum.
+func ln(x float64) float64 {
+	m, e := math.Frexp(x)
+	if m < math.Sqrt2/2 {
+		m, e = m*2, e-1
+	}
+	s := (m - 1) / (m + 1)
+	s2 := float64(s * s)
+	sum := 0.0
+	for k := 23; k > 0; k -= 2 {
+		sum = float64(sum*s2) + 1/float64(k)
+	}
+	return float64(float64(e)*math.Ln2) + float64(2*s*sum)
+}
+
+// positive maps what a Ranker must not return to zero.
+func positive(v float64) float64 {
+	if v > 0 && !math.IsInf(v, 1) {
+		return v
+	}
+	return 0
+}
+
+// average is the mean length of n texts.
+func average(length, n uint64) float64 {
+	if n == 0 {
+		return 0
+	}
+	return float64(length) / float64(n)
+}
+
+// Weights say what a page gets from where it stands, beside its own words.
+type Weights struct {
+	Near1 float64 // share of the score of the page before and the page after
+	Near2 float64 // the same, two places away
+	Group float64 // share of the score of the group as one text
+}
+
+// DefaultWeights were found on real two-person conversations: a turn is explained
+// by the one it answers (one away) and by what its author said before (two away),
+// about equally. The figures change slowly around them.
+func DefaultWeights() Weights { return Weights{Near1: .45, Near2: .4, Group: 1.2} }
+
+func (w Weights) clean() Weights {
+	return Weights{Near1: positive(w.Near1), Near2: positive(w.Near2), Group: positive(w.Group)}
+}
+
+// saturations remembers the values of a Ranker for small texts within one query:
+// the same few thousand pairs of count and length occur a million times.
+type saturations struct {
+	ranker  Ranker
+	average float64
+	known   [tableTF][tableLength]float64 // 0: not asked yet
+}
+
+const (
+	tableTF     = 4
+	tableLength = 512
+)
+
+func (s *saturations) reset(r Ranker, average float64) {
+	s.ranker, s.average = r, average
+	s.known = [tableTF][tableLength]float64{}
+}
+
+func (s *saturations) of(tf, length uint32) float64 {
+	if tf >= tableTF || length >= tableLength {
+		return positive(s.ranker.Saturation(uint64(tf), uint64(length), s.average))
+	}
+	v := &s.known[tf][length]
+	if *v == 0 {
+		*v = positive(s.ranker.Saturation(uint64(tf), uint64(length), s.average))
+	}
+	return *v
+}

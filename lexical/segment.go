@@ -1,0 +1,178 @@
+package lexical
+
+import (
+	"encoding/binary"
+	"slices"
+)
+
+// segment is an immutable part of the index: the rows of the page numbers from
+// first to last that were not removed when it was written.
+type segment struct {
+	id          uint32
+	first, last uint64
+	docs        uint64
+}
+
+// manifest is the list row: what is in the store.
+type manifest struct {
+	next     uint32    // id of the next segment
+	through  uint64    // every page up to here is in a segment, or gone
+	segments []segment // ascending by number
+	dead     []uint32  // merged out; their rows go in the next checkpoint
+}
+
+func (m manifest) clone() manifest {
+	m.segments = slices.Clone(m.segments)
+	m.dead = slices.Clone(m.dead)
+	return m
+}
+
+func (m manifest) encode() []byte {
+	b := []byte{rowVersion}
+	b = binary.AppendUvarint(b, uint64(len(AnalyzerVersion)))
+	b = append(b, AnalyzerVersion...)
+	b = binary.AppendUvarint(b, uint64(m.next))
+	b = binary.AppendUvarint(b, m.through)
+	b = binary.AppendUvarint(b, uint64(len(m.segments)))
+	for _, s := range m.segments {
+		b = binary.AppendUvarint(b, uint64(s.id))
+		b = binary.AppendUvarint(b, s.first)
+		b = binary.AppendUvarint(b, s.last)
+		b = binary.AppendUvarint(b, s.docs)
+	}
+	b = binary.AppendUvarint(b, uint64(len(m.dead)))
+	for _, id := range m.dead {
+		b = binary.AppendUvarint(b, uint64(id))
+	}
+	return b
+}
+
+func decodeManifest(key, row []byte) (manifest, error) {
+	var m manifest
+	value, err := unseal(key, row)
+	if err != nil {
+		return m, err
+	}
+	if len(value) == 0 || value[0] != rowVersion {
+		return m, corrupt(key, "layout of the rows is unknown, want version %d", rowVersion)
+	}
+	r := reader{b: value[1:]}
+	if a := r.bytes(); !r.bad && string(a) != AnalyzerVersion {
+		return m, ErrAnalyzer
+	}
+	m.next, m.through = r.uint32(), r.uvarint()
+	for range r.count() {
+		m.segments = append(m.segments, segment{id: r.uint32(), first: r.uvarint(), last: r.uvarint(), docs: r.uvarint()})
+	}
+	for range r.count() {
+		m.dead = append(m.dead, r.uint32())
+	}
+	if r.bad || len(r.b) > 0 || !m.sound() {
+		return manifest{}, corrupt(key, "list of segments is not in order")
+	}
+	return m, nil
+}
+
+func (m manifest) sound() bool {
+	end := uint64(0)
+	for _, s := range m.segments {
+		if s.first <= end || s.last < s.first || s.docs == 0 || s.docs > s.last-s.first+1 || s.id >= m.next {
+			return false
+		}
+		end = s.last
+	}
+	return end <= m.through
+}
+
+// A row of pages is a list of number (distance to the one before), scope, group,
+// length.
+
+type docRow struct {
+	num    uint64
+	scope  uint32
+	group  uint64
+	length uint32
+}
+
+func appendDoc(b []byte, last uint64, d docRow) []byte {
+	b = binary.AppendUvarint(b, d.num-last)
+	b = binary.AppendUvarint(b, uint64(d.scope))
+	b = binary.AppendUvarint(b, d.group)
+	return binary.AppendUvarint(b, uint64(d.length))
+}
+
+// decodeDocs calls fn for every page of a row, in ascending order.
+func decodeDocs(s segment, key, row []byte, fn func(docRow)) error {
+	value, err := unseal(key, row)
+	if err != nil {
+		return err
+	}
+	if len(key) != docsKeySize {
+		return corrupt(key, "key has %d bytes, want %d", len(key), docsKeySize)
+	}
+	num := binary.BigEndian.Uint64(key[segPrefix:])
+	r := reader{b: value}
+	for n := 0; len(r.b) > 0; n++ {
+		d := r.uvarint()
+		doc := docRow{num: num + d, scope: r.uint32(), group: r.uvarint(), length: r.uint32()}
+		if r.bad || d == 0 && n > 0 || d > s.last || doc.num < s.first || doc.num > s.last {
+			return corrupt(key, "page %d of the row is damaged or outside the segment", n)
+		}
+		num = doc.num
+		fn(doc)
+	}
+	if r.bad {
+		return corrupt(key, "row ends early")
+	}
+	return nil
+}
+
+// eachDoc reads all pages of a segment; their number must be the segment's.
+func eachDoc(rows Rows, s segment, fn func(docRow)) error {
+	var err error
+	n, last, ordered := uint64(0), s.first-1, true
+	prefix := segmentKey(rowDocs, s.id)
+	rows.Scan(prefix, func(k, v []byte) bool {
+		err = decodeDocs(s, k, v, func(d docRow) {
+			if d.num <= last {
+				ordered = false
+				return
+			}
+			n, last = n+1, d.num
+			fn(d)
+		})
+		return err == nil && ordered
+	})
+	if err == nil && (!ordered || n != s.docs) {
+		err = corrupt(prefix, "segment has %d pages in order, want %d", n, s.docs)
+	}
+	return err
+}
+
+func encodeRemoved(nums []uint64) []byte {
+	var b []byte
+	last := uint64(0)
+	for _, n := range nums {
+		b = binary.AppendUvarint(b, n-last)
+		last = n
+	}
+	return b
+}
+
+func decodeRemoved(key, row []byte) ([]uint64, error) {
+	value, err := unseal(key, row)
+	if err != nil {
+		return nil, err
+	}
+	r, num := reader{b: value}, uint64(0)
+	var out []uint64
+	for len(r.b) > 0 {
+		d := r.uvarint()
+		if r.bad || d == 0 || num+d < num {
+			return nil, corrupt(key, "removed numbers are not ascending")
+		}
+		num += d
+		out = append(out, num)
+	}
+	return out, nil
+}
