@@ -1,0 +1,204 @@
+package render
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// ErrEscape says that a text holds an escape Escape would not have written.
+var ErrEscape = errors.New("render: bad escape")
+
+// Two places a string can stand in; a table a place, so the common byte costs
+// one look-up. A marked byte needs a closer look, not necessarily an escape.
+var (
+	textTable = lookTable("\\<[")       // the body of a page; newline and tab stay
+	attrTable = lookTable("\\<>[\"\n\t") // between quotes in a header: one line, no quote, no bracket
+)
+
+func lookTable(marked string) *[256]bool {
+	var t [256]bool
+	for i := range t {
+		t[i] = i < ' ' && i != '\n' && i != '\t' || i >= 0x7f || strings.IndexByte(marked, byte(i)) >= 0
+	}
+	return &t
+}
+
+// controlWords are what chat templates of model servers turn into control
+// tokens even when they come in as text (ChatML, Llama 2 and 3, Gemma, Mistral,
+// DeepSeek's full-width bar). Their first character is escaped, so a page
+// cannot speak as another role on a server that does not keep the two apart.
+var controlWords = []string{
+	"<|", "<｜", "<start_of_turn>", "<end_of_turn>", "<bos>", "<eos>", "<s>", "</s>", "[INST]", "[/INST]",
+}
+
+// Escape writes every character that hides, reorders or ends text as a visible
+// escape: \u{HEX} for a character, \x{HH} for a byte that is not UTF-8.
+// Escaped are controls but newline and tab (so every carriage return), DEL,
+// C1, U+2028 and U+2029, bidi, zero-width and other default-ignorable
+// characters, tag characters, variation selectors, noncharacters, the control
+// words of chat templates, and a backslash that would read as an escape.
+// U+FE0F directly after a symbol stays, it is how emoji are written.
+//
+// The result is valid UTF-8 and Unescape(Escape(s)) == s for every s.
+func Escape(s string) string {
+	if clean(s, textTable) {
+		return s
+	}
+	return string(appendEscaped(nil, s, textTable))
+}
+
+func appendText(dst []byte, s string) []byte { return appendEscaped(dst, s, textTable) }
+
+func appendAttr(dst []byte, s string) []byte { return appendEscaped(dst, s, attrTable) }
+
+// clean reports whether s needs no escape.
+func clean(s string, table *[256]bool) bool {
+	for i := 0; i < len(s); {
+		if !table[s[i]] {
+			i++
+			continue
+		}
+		size, esc := look(s, i, table)
+		if esc {
+			return false
+		}
+		i += size
+	}
+	return true
+}
+
+func appendEscaped(dst []byte, s string, table *[256]bool) []byte {
+	start := 0
+	for i := 0; i < len(s); {
+		if !table[s[i]] {
+			i++
+			continue
+		}
+		size, esc := look(s, i, table)
+		if esc {
+			dst = append(dst, s[start:i]...)
+			dst = appendEscape(dst, s[i:i+size])
+			start = i + size
+		}
+		i += size
+	}
+	return append(dst, s[start:]...)
+}
+
+// look judges the character at i, which the table marked: its size in bytes
+// and whether it must be escaped.
+func look(s string, i int, table *[256]bool) (size int, esc bool) {
+	c := s[i]
+	switch {
+	case c >= utf8.RuneSelf:
+		r, size := utf8.DecodeRuneInString(s[i:])
+		if r == utf8.RuneError && size == 1 {
+			return 1, true
+		}
+		return size, hidden(r) && !(r == 0xFE0F && afterSymbol(s[:i]))
+	case c == '\\':
+		return 1, i+2 < len(s) && s[i+2] == '{' && (s[i+1] == 'u' || s[i+1] == 'x')
+	case c == '<' && table == textTable || c == '[':
+		return 1, isControlWord(s[i:])
+	}
+	return 1, true
+}
+
+func isControlWord(s string) bool {
+	for _, w := range controlWords {
+		if strings.HasPrefix(s, w) {
+			return true
+		}
+	}
+	return false
+}
+
+func afterSymbol(s string) bool {
+	r, _ := utf8.DecodeLastRuneInString(s)
+	return unicode.Is(unicode.So, r)
+}
+
+// hidden reports whether r, beyond ASCII, is not shown as itself: controls,
+// separators, and what Unicode calls default ignorable (DerivedCoreProperties),
+// with the noncharacters.
+func hidden(r rune) bool {
+	if r >= 0x2100 && r < 0xFDD0 { // the bulk of the scripts beyond Latin, with two exceptions
+		return r == 0x3164
+	}
+	switch {
+	case r < 0xA0, r == 0xAD, r == 0x034F, r == 0x061C:
+	case r >= 0x115F && r <= 0x1160, r == 0x17B4, r == 0x17B5, r >= 0x180B && r <= 0x180F:
+	case r >= 0x200B && r <= 0x200F, r >= 0x2028 && r <= 0x202E, r >= 0x2060 && r <= 0x206F:
+	case r >= 0xFDD0 && r <= 0xFDEF, r >= 0xFE00 && r <= 0xFE0F, r == 0xFEFF, r == 0xFFA0:
+	case r >= 0xFFF0 && r <= 0xFFFB, r&0xFFFE == 0xFFFE:
+	case r >= 0x1BCA0 && r <= 0x1BCA3, r >= 0x1D173 && r <= 0x1D17A, r >= 0xE0000 && r <= 0xE0FFF:
+	default:
+		return false
+	}
+	return true
+}
+
+// appendEscape writes one character (or one byte that is none).
+func appendEscape(dst []byte, char string) []byte {
+	r, size := utf8.DecodeRuneInString(char)
+	if r == utf8.RuneError && size == 1 {
+		const hex = "0123456789ABCDEF"
+		return append(dst, '\\', 'x', '{', hex[char[0]>>4], hex[char[0]&15], '}')
+	}
+	dst = append(dst, '\\', 'u', '{')
+	at := len(dst)
+	dst = strconv.AppendUint(dst, uint64(r), 16)
+	for i := at; i < len(dst); i++ {
+		if dst[i] >= 'a' {
+			dst[i] -= 'a' - 'A'
+		}
+	}
+	return append(dst, '}')
+}
+
+// Unescape takes Escape back. It returns ErrEscape for a sequence that starts
+// like an escape and is none; what it accepts beyond Escape's own output is
+// for the caller to compare.
+func Unescape(s string) (string, error) {
+	i := strings.IndexByte(s, '\\')
+	if i < 0 {
+		return s, nil
+	}
+	out := make([]byte, 0, len(s))
+	for {
+		out = append(out, s[:i]...)
+		s = s[i:]
+		if len(s) < 3 || s[2] != '{' || s[1] != 'u' && s[1] != 'x' {
+			out, s = append(out, '\\'), s[1:]
+		} else {
+			n, err := 0, error(nil)
+			if out, n, err = unescapeOne(out, s); err != nil {
+				return "", err
+			}
+			s = s[n:]
+		}
+		if i = strings.IndexByte(s, '\\'); i < 0 {
+			return string(append(out, s...)), nil
+		}
+	}
+}
+
+// unescapeOne decodes the escape s starts with and gives its length.
+func unescapeOne(out []byte, s string) ([]byte, int, error) {
+	end := strings.IndexByte(s[:min(len(s), len(`\u{10FFFF}`))], '}')
+	if end < 0 {
+		return nil, 0, fmt.Errorf("%w: no closing brace in %q", ErrEscape, s[:min(len(s), 12)])
+	}
+	v, err := strconv.ParseUint(s[3:end], 16, 32)
+	if err != nil || s[1] == 'x' && v > 0xFF || s[1] == 'u' && !utf8.ValidRune(rune(v)) {
+		return nil, 0, fmt.Errorf("%w: %q is no character", ErrEscape, s[:end+1])
+	}
+	if s[1] == 'x' {
+		return append(out, byte(v)), end + 1, nil
+	}
+	return utf8.AppendRune(out, rune(v)), end + 1, nil
+}
