@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -88,7 +90,7 @@ func callArguments(args string) string {
 	if args == "" {
 		return "{ }"
 	}
-	if args != "{ }" && clean(args, textTable) && isObject(args) && cleanStrings(args) {
+	if args != "{ }" && isObject(args) && clean(args, textTable) && cleanStrings(args) {
 		if _, ok := unwrapArguments(args); !ok {
 			return args
 		}
@@ -120,33 +122,40 @@ func unwrapArguments(s string) (string, bool) {
 	return inner, true
 }
 
+// isObject asks for a JSON object with nothing around it; white space there
+// would not survive a decoder.
 func isObject(s string) bool {
-	return json.Valid([]byte(s)) && strings.HasPrefix(strings.TrimLeft(s, " \t\n\r"), "{")
+	return s[0] == '{' && s[len(s)-1] == '}' && json.Valid([]byte(s))
 }
 
-// cleanStrings reports whether a JSON text hides nothing behind \u escapes: the
-// provider decodes them before the model reads. Short escapes (\n, \r) are fine.
+// cleanStrings reports whether a valid JSON text hides nothing behind \u escapes:
+// the provider decodes them before the model reads. Short escapes are fine.
 func cleanStrings(s string) bool {
-	for {
-		i := strings.Index(s, `\u`)
-		if i < 0 {
-			return true
+	for i := 0; i < len(s); i++ {
+		if s[i] != '\\' {
+			continue
 		}
-		var v string
-		quoted := s[i:min(len(s), i+6)]
-		if i+12 <= len(s) && s[i+6:i+8] == `\u` {
-			quoted = s[i : i+12]
+		if i++; s[i] != 'u' {
+			continue
 		}
-		if json.Unmarshal([]byte(`"`+quoted+`"`), &v) != nil {
-			return false // \\u and the like: not worth telling apart
+		r, size := unquoteRune(s[i-1:])
+		if r == utf8.RuneError || utf16.IsSurrogate(r) || r < ' ' || r >= 0x7f && hidden(r) {
+			return false
 		}
-		for _, r := range v {
-			if r == utf8.RuneError || r < ' ' || r >= 0x7f && hidden(r) {
-				return false
-			}
-		}
-		s = s[i+len(quoted):]
+		i += size - 2
 	}
+	return true
+}
+
+// unquoteRune decodes the \uXXXX, or pair of them, that s starts with; half a
+// pair gives that half or utf8.RuneError.
+func unquoteRune(s string) (r rune, size int) {
+	v, _ := strconv.ParseUint(s[2:6], 16, 32)
+	if !utf16.IsSurrogate(rune(v)) || len(s) < 12 || s[6:8] != `\u` {
+		return rune(v), 6
+	}
+	low, _ := strconv.ParseUint(s[8:12], 16, 32)
+	return utf16.DecodeRune(rune(v), rune(low)), 12
 }
 
 // appendJSON writes s, which is valid UTF-8, as a JSON string.

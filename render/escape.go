@@ -15,7 +15,7 @@ var ErrEscape = errors.New("render: bad escape")
 // Two places a string can stand in; a table a place, so the common byte costs
 // one look-up. A marked byte needs a closer look, not necessarily an escape.
 var (
-	textTable = lookTable("\\<[")       // the body of a page; newline and tab stay
+	textTable = lookTable("\\<[")        // the body of a page; newline and tab stay
 	attrTable = lookTable("\\<>[\"\n\t") // between quotes in a header: one line, no quote, no bracket
 )
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Message is the neutral message the provider shapes are written from.
@@ -103,13 +104,12 @@ func nativePart(fence string, p *Page) string {
 		b = append(append(b, openStale...), fence...)
 		b = append(appendOrigin(b, p), ">\n"...)
 	}
-	if p.Text != "" && strings.Trim(p.Text, "\n\t ") == "" {
-		return string(append(appendEscape(b, p.Text[:1]), p.Text[1:]...))
+	text := Escape(p.Text)
+	if text != "" && strings.TrimSpace(text) == "" {
+		_, size := utf8.DecodeRuneInString(text)
+		text = string(appendEscape(nil, text[:size])) + text[size:]
 	}
-	if b == nil {
-		return Escape(p.Text)
-	}
-	return string(appendText(b, p.Text))
+	return string(b) + text
 }
 
 // ParseMessages reads pages back from what Messages made. Of a turn only what

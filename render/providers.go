@@ -186,7 +186,7 @@ func cacheMarks(msgs []Message) []int {
 		if m.Role == RoleSystem {
 			system = all
 		}
-		if i <= 1 || msgs[i-1].Role == RoleSystem {
+		if i == 0 || msgs[i-1].Role == RoleSystem {
 			fenced = all // the message behind the system ones: fenced pages, where there are any
 		}
 		if !whole {

@@ -145,7 +145,7 @@ func (v *validator) content(i int, m *Message) error {
 		return v.fail(i, "one part a tool result", fmt.Sprintf("%d", len(m.Parts)))
 	}
 	for n, part := range m.Parts {
-		if m.Role != RoleTool && strings.Trim(part, "\n\t\r ") == "" {
+		if m.Role != RoleTool && strings.TrimSpace(part) == "" {
 			return v.fail(i, "text", fmt.Sprintf("a blank part %d", n))
 		}
 		if !utf8.ValidString(part) {
