@@ -56,7 +56,7 @@ func encodeName(name string) string {
 	var b strings.Builder
 	for i := 0; i < len(name); {
 		r, size := utf8.DecodeRuneInString(name[i:])
-		bad := r == utf8.RuneError && size == 1 || unicode.IsSpace(r) || strings.ContainsRune(`<|\/>%`, r) ||
+		bad := r == utf8.RuneError && size == 1 || unicode.IsSpace(r) || strings.ContainsRune(`<|\/>%[`, r) ||
 			r < ' ' || r >= 0x7f && hidden(r)
 		for _, c := range []byte(name[i : i+size]) {
 			if bad {

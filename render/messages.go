@@ -59,10 +59,10 @@ type layout struct {
 
 func (l *layout) add(p *Page) {
 	l.stable = l.stable && p.Stable
-	switch p.Role {
-	case "":
+	switch {
+	case p.Role == "":
 		l.join(RoleUser, partFenced, string(appendPage(make([]byte, 0, len(p.Text)+256), l.fence, p)))
-	case RoleSystem:
+	case p.Role == RoleSystem && len(p.ToolCalls) == 0 && p.ToolCallID == "": // else Validate refuses it
 		// A line of its own: servers that join the parts of a system message
 		// do so without a separator.
 		l.join(RoleSystem, partSystem, nativePart(l.fence, p)+"\n")
