@@ -158,18 +158,24 @@ func unquoteRune(s string) (r rune, size int) {
 	return utf16.DecodeRune(rune(v), rune(low)), 12
 }
 
+// jsonTable marks what a JSON string must escape.
+var jsonTable = func() *table {
+	var t table
+	for i := range ' ' {
+		t[i] = 1
+	}
+	t['"'], t['\\'] = 1, 1
+	return &t
+}()
+
 // appendJSON writes s, which is valid UTF-8, as a JSON string.
 func appendJSON(b []byte, s string) []byte {
 	b = append(b, '"')
 	start := 0
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if c >= ' ' && c != '"' && c != '\\' {
-			continue
-		}
+	for i := jsonTable.next(s, 0); i < len(s); i = jsonTable.next(s, start) {
 		b = append(b, s[start:i]...)
 		start = i + 1
-		switch c {
+		switch c := s[i]; c {
 		case '"', '\\':
 			b = append(b, '\\', c)
 		case '\n':

@@ -19,12 +19,32 @@ var (
 	attrTable = lookTable("\\<>[\"\n\t") // between quotes in a header: one line, no quote, no bracket
 )
 
-func lookTable(marked string) *[256]bool {
-	var t [256]bool
+// table marks bytes with 1.
+type table [256]uint8
+
+func lookTable(marked string) *table {
+	var t table
 	for i := range t {
-		t[i] = i < ' ' && i != '\n' && i != '\t' || i >= 0x7f || strings.IndexByte(marked, byte(i)) >= 0
+		if i < ' ' && i != '\n' && i != '\t' || i >= 0x7f || strings.IndexByte(marked, byte(i)) >= 0 {
+			t[i] = 1
+		}
 	}
 	return &t
+}
+
+// next gives the first marked byte of s at or behind i, or len(s). Eight bytes
+// are judged at once: most text has no marked byte for long stretches.
+func (t *table) next(s string, i int) int {
+	for ; i+8 <= len(s); i += 8 {
+		w := s[i : i+8]
+		if t[w[0]]|t[w[1]]|t[w[2]]|t[w[3]]|t[w[4]]|t[w[5]]|t[w[6]]|t[w[7]] != 0 {
+			break
+		}
+	}
+	for i < len(s) && t[s[i]] == 0 {
+		i++
+	}
+	return i
 }
 
 // controlWords are what chat templates of model servers turn into control
@@ -56,13 +76,9 @@ func appendText(dst []byte, s string) []byte { return appendEscaped(dst, s, text
 func appendAttr(dst []byte, s string) []byte { return appendEscaped(dst, s, attrTable) }
 
 // clean reports whether s needs no escape.
-func clean(s string, table *[256]bool) bool {
-	for i := 0; i < len(s); {
-		if !table[s[i]] {
-			i++
-			continue
-		}
-		size, esc := look(s, i, table)
+func clean(s string, t *table) bool {
+	for i := t.next(s, 0); i < len(s); i = t.next(s, i) {
+		size, esc := look(s, i, t)
 		if esc {
 			return false
 		}
@@ -71,14 +87,10 @@ func clean(s string, table *[256]bool) bool {
 	return true
 }
 
-func appendEscaped(dst []byte, s string, table *[256]bool) []byte {
+func appendEscaped(dst []byte, s string, t *table) []byte {
 	start := 0
-	for i := 0; i < len(s); {
-		if !table[s[i]] {
-			i++
-			continue
-		}
-		size, esc := look(s, i, table)
+	for i := t.next(s, 0); i < len(s); i = t.next(s, i) {
+		size, esc := look(s, i, t)
 		if esc {
 			dst = append(dst, s[start:i]...)
 			dst = appendEscape(dst, s[i:i+size])
@@ -89,12 +101,15 @@ func appendEscaped(dst []byte, s string, table *[256]bool) []byte {
 	return append(dst, s[start:]...)
 }
 
-// look judges the character at i, which the table marked: its size in bytes
-// and whether it must be escaped.
-func look(s string, i int, table *[256]bool) (size int, esc bool) {
+// look judges what stands at i, which the table marked: its size in bytes and
+// whether it must be escaped. A size may cover a run of harmless characters.
+func look(s string, i int, t *table) (size int, esc bool) {
 	c := s[i]
 	switch {
 	case c >= utf8.RuneSelf:
+		if n := plainScript(s[i:]); n > 0 {
+			return n, false
+		}
 		r, size := utf8.DecodeRuneInString(s[i:])
 		if r == utf8.RuneError && size == 1 {
 			return 1, true
@@ -102,10 +117,26 @@ func look(s string, i int, table *[256]bool) (size int, esc bool) {
 		return size, hidden(r) && !(r == 0xFE0F && afterSymbol(s[:i]))
 	case c == '\\':
 		return 1, i+2 < len(s) && s[i+2] == '{' && (s[i+1] == 'u' || s[i+1] == 'x')
-	case c == '<' && table == textTable || c == '[':
+	case c == '<' && t == textTable || c == '[':
 		return 1, isControlWord(s[i:])
 	}
 	return 1, true
+}
+
+// plainScript gives the length of the run of two- and three-byte characters s
+// starts with that come from blocks without hidden ones: most of Latin, Greek,
+// Cyrillic, Hebrew, and Han from U+4000 on. Only a short cut.
+func plainScript(s string) (n int) {
+	for {
+		switch w := s[n:]; {
+		case len(w) >= 2 && w[0] >= 0xC3 && w[0] <= 0xD7 && w[0] != 0xCD && w[1]&0xC0 == 0x80:
+			n += 2
+		case len(w) >= 3 && w[0] >= 0xE4 && w[0] <= 0xE9 && w[1]&0xC0 == 0x80 && w[2]&0xC0 == 0x80:
+			n += 3
+		default:
+			return n
+		}
+	}
 }
 
 func isControlWord(s string) bool {

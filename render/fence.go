@@ -85,11 +85,12 @@ func containsFence(text, fence string) bool {
 }
 
 func isASCII(s string) bool {
-	for len(s) >= 8 {
-		if (s[0]|s[1]|s[2]|s[3]|s[4]|s[5]|s[6]|s[7])&utf8.RuneSelf != 0 {
+	for ; len(s) >= 8; s = s[8:] {
+		w := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+			uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56 // one load
+		if w&0x8080808080808080 != 0 {
 			return false
 		}
-		s = s[8:]
 	}
 	for i := 0; i < len(s); i++ {
 		if s[i] >= utf8.RuneSelf {
@@ -105,7 +106,7 @@ func numbers(s string, yield func(uint32) bool) {
 	for _, r := range s {
 		d := digit(r)
 		if d < 0 {
-			if r < utf8.RuneSelf || !hidden(r) {
+			if run > 0 && (r < utf8.RuneSelf || !hidden(r)) {
 				run, v = 0, 0
 			}
 			continue
@@ -122,12 +123,16 @@ func digit(r rune) int {
 	switch {
 	case r >= '0' && r <= '9':
 		return int(r - '0')
-	case r < utf8.RuneSelf:
+	case r < 0x660: // Latin, Greek, Cyrillic, Hebrew have no digits of their own but ¹²³
+		if r == 0xB2 || r == 0xB3 {
+			return int(r - 0xB0)
+		}
+		if r == 0xB9 {
+			return 1
+		}
 		return -1
-	case r == 0xB9:
-		return 1
-	case r == 0xB2 || r == 0xB3:
-		return int(r - 0xB0)
+	case r > 0x24EA && r < 0xA620 || r >= 0xAC00 && r < 0xFF10: // nor have Han, Kana, Hangul
+		return -1
 	case r == 0x2070 || r >= 0x2074 && r <= 0x2079:
 		return int(r - 0x2070)
 	case r >= 0x2080 && r <= 0x2089:

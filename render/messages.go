@@ -32,12 +32,15 @@ func (m Message) Text() string { return strings.Join(m.Parts, "") }
 // at the first change.
 func Messages(seed string, pages []Page) []Message {
 	f := packFence(seed, pages)
-	l := layout{fence: f, stable: true, kind: partSystem, msgs: make([]Message, 0, len(pages)+1)}
-	l.msgs = append(l.msgs, Message{Role: RoleSystem, Parts: []string{string(appendPreamble(nil, f))}, Stable: 1})
+	l := layout{fence: f, stable: true, kind: partSystem, msgs: make([]Message, 0, len(pages)+1),
+		text: make([]byte, 0, sizeHint(pages)), parts: make([]span, 0, len(pages)+1)}
+	l.msgs = append(l.msgs, Message{Role: RoleSystem})
+	l.text = appendPreamble(l.text, f)
+	l.part()
 	for i := range pages {
 		l.add(&pages[i])
 	}
-	return l.msgs
+	return l.done()
 }
 
 // Three kinds of pages: system and fenced pages join a message of their kind
@@ -50,66 +53,98 @@ const (
 	partTurn
 )
 
+// layout collects messages. The texts of all parts are written one behind the
+// other and cut apart at the end: two allocations instead of two a page.
 type layout struct {
 	fence  string
 	stable bool     // no page so far was unstable
 	kind   partKind // of the last message
 	msgs   []Message
+	text   []byte
+	parts  []span
 }
+
+// span is a part: which message it belongs to and where its text ends.
+type span struct{ msg, end int }
 
 func (l *layout) add(p *Page) {
 	l.stable = l.stable && p.Stable
+	from := len(l.text)
 	switch {
 	case p.Role == "":
-		l.join(RoleUser, partFenced, string(appendPage(make([]byte, 0, len(p.Text)+256), l.fence, p)))
+		l.join(RoleUser, partFenced)
+		l.text = appendPage(l.text, l.fence, p)
 	case p.Role == RoleSystem && len(p.ToolCalls) == 0 && p.ToolCallID == "": // else Validate refuses it
 		// A line of its own: servers that join the parts of a system message
 		// do so without a separator.
-		l.join(RoleSystem, partSystem, nativePart(l.fence, p)+"\n")
+		l.join(RoleSystem, partSystem)
+		l.text = append(appendNative(l.text, l.fence, p), '\n')
 	default:
-		l.turn(p)
+		l.kind = partTurn
+		l.msgs = append(l.msgs, Message{Role: p.Role, Name: p.Name, ToolCalls: slices.Clone(p.ToolCalls), ToolCallID: p.ToolCallID})
+		l.text = appendNative(l.text, l.fence, p)
+		if l.stable {
+			l.last().Stable = 1
+		}
+		if len(l.text) == from && p.Role != RoleTool {
+			return // nothing but calls
+		}
 	}
+	l.part()
 }
 
-func (l *layout) join(role string, kind partKind, part string) {
+func (l *layout) last() *Message { return &l.msgs[len(l.msgs)-1] }
+
+func (l *layout) join(role string, kind partKind) {
 	if l.kind != kind {
 		l.msgs = append(l.msgs, Message{Role: role})
 		l.kind = kind
 	}
-	m := &l.msgs[len(l.msgs)-1]
-	m.Parts = append(m.Parts, part)
-	if l.stable {
-		m.Stable = len(m.Parts)
+}
+
+// part ends the part whose text was just written.
+func (l *layout) part() {
+	l.parts = append(l.parts, span{msg: len(l.msgs) - 1, end: len(l.text)})
+	if l.stable && l.kind != partTurn {
+		l.last().Stable++
 	}
 }
 
-func (l *layout) turn(p *Page) {
-	m := Message{Role: p.Role, Name: p.Name, ToolCalls: slices.Clone(p.ToolCalls), ToolCallID: p.ToolCallID}
-	if part := nativePart(l.fence, p); part != "" || p.Role == RoleTool {
-		m.Parts = []string{part}
+func (l *layout) done() []Message {
+	text, from := string(l.text), 0
+	all := make([]string, len(l.parts))
+	for i, p := range l.parts {
+		all[i], from = text[from:p.end], p.end
 	}
-	if l.stable {
-		m.Stable = 1
+	for i := 0; i < len(l.parts); {
+		n := i
+		for n < len(l.parts) && l.parts[n].msg == l.parts[i].msg {
+			n++
+		}
+		l.msgs[l.parts[i].msg].Parts = all[i:n:n]
+		i = n
 	}
-	l.kind = partTurn
-	l.msgs = append(l.msgs, m)
+	return l.msgs
 }
 
-// nativePart is the text of a page that speaks in its own role. A stale page
-// says so in a line that carries the fence, so no text can imitate it. White
-// space alone gets its first character escaped: providers refuse blank texts.
-func nativePart(fence string, p *Page) string {
-	var b []byte
+// appendNative writes the text of a page that speaks in its own role. A stale
+// page says so in a line that carries the fence, so no text can imitate it.
+// White space alone gets its first character escaped: providers refuse blank
+// texts.
+func appendNative(b []byte, fence string, p *Page) []byte {
 	if p.Stale {
 		b = append(append(b, openStale...), fence...)
 		b = append(appendOrigin(b, p), ">\n"...)
 	}
-	text := Escape(p.Text)
-	if text != "" && strings.TrimSpace(text) == "" {
-		_, size := utf8.DecodeRuneInString(text)
-		text = string(appendEscape(nil, text[:size])) + text[size:]
+	if p.Text == "" || strings.TrimSpace(p.Text) != "" {
+		return appendText(b, p.Text)
 	}
-	return string(b) + text
+	text := Escape(p.Text)
+	if strings.TrimSpace(text) == "" {
+		_, size := utf8.DecodeRuneInString(text)
+		b, text = appendEscape(b, text[:size]), text[size:]
+	}
+	return append(b, text...)
 }
 
 // ParseMessages reads pages back from what Messages made. Of a turn only what

@@ -183,13 +183,13 @@ func TestEscapeIsReversible(t *testing.T) {
 	text := anyText(hostile(Fence(seed)))
 	rapid.Check(t, func(t *rapid.T) {
 		s := text.Draw(t, "s")
-		for _, table := range []*[256]bool{textTable, attrTable} {
-			e := string(appendEscaped(nil, s, table))
+		for _, tab := range []*table{textTable, attrTable} {
+			e := string(appendEscaped(nil, s, tab))
 			require.True(t, utf8.ValidString(e))
 			back, err := Unescape(e)
 			require.NoError(t, err)
 			require.Equal(t, s, back)
-			require.Equal(t, clean(s, table), e == s)
+			require.Equal(t, clean(s, tab), e == s)
 		}
 		require.NotContains(t, string(appendAttr(nil, s)), "\n")
 	})

@@ -362,7 +362,7 @@ func Cost(p Page, shape Provider) string {
 	if shape == ProviderText || p.Role == "" {
 		return string(appendPage(make([]byte, 0, len(p.Text)+256), fenceNone, &p))
 	}
-	b := []byte(nativePart(fenceNone, &p))
+	b := appendNative(nil, fenceNone, &p)
 	for _, c := range p.ToolCalls {
 		b = append(append(b, '\n'), callID(c.ID, shape)...)
 		b = append(append(b, '\n'), c.Name...)
