@@ -152,7 +152,27 @@ func shownAll(pages []Page, shape Provider) []Page {
 	return out
 }
 
-// concealed reports whether text holds anything Escape promises to show.
+// concealed reports whether text holds anything Escape promises to show, but
+// for the words that open our own lines, which stand in every pack.
 func concealed(text string) bool {
-	return !utf8.ValidString(text) || !clean(strings.ReplaceAll(strings.ReplaceAll(text, `\u{`, ""), `\x{`, ""), textTable)
+	for i, r := range text {
+		switch {
+		case r < ' ' && r != '\n' && r != '\t', r == 0x7f, r > 0x7f && hidden(r) && !(r == 0xFE0F && afterSymbol(text[:i])):
+			return true
+		case r == '<' || r == '[':
+			if isControlWord(text[i:]) && !ours(text[i:]) {
+				return true
+			}
+		}
+	}
+	return !utf8.ValidString(text)
+}
+
+func ours(s string) bool {
+	for _, w := range []string{openPage, closePage, openCall, closeCall, openStale} {
+		if strings.HasPrefix(s, w) {
+			return true
+		}
+	}
+	return false
 }

@@ -47,12 +47,15 @@ func (t *table) next(s string, i int) int {
 	return i
 }
 
-// controlWords are what chat templates of model servers turn into control
-// tokens even when they come in as text (ChatML, Llama 2 and 3, Gemma, Mistral,
-// DeepSeek's full-width bar). Their first character is escaped, so a page
-// cannot speak as another role on a server that does not keep the two apart.
+// controlWords must not stand in a text: their first character is escaped.
+// Some are what chat templates of model servers turn into control tokens even
+// when they come in as text (ChatML, Llama 2 and 3, Gemma, Mistral, DeepSeek's
+// full-width bar), so a page could speak as another role on a server that does
+// not keep the two apart. The others open our own lines: the fence alone keeps
+// a parser from taking them for real, this keeps a model from it.
 var controlWords = []string{
 	"<|", "<｜", "<start_of_turn>", "<end_of_turn>", "<bos>", "<eos>", "<s>", "</s>", "[INST]", "[/INST]",
+	openPage, "</page", openCall, "</call", openStale,
 }
 
 // Escape writes every character that hides, reorders or ends text as a visible
@@ -60,7 +63,8 @@ var controlWords = []string{
 // Escaped are controls but newline and tab (so every carriage return), DEL,
 // C1, U+2028 and U+2029, bidi, zero-width and other default-ignorable
 // characters, tag characters, variation selectors, noncharacters, the control
-// words of chat templates, and a backslash that would read as an escape.
+// words of chat templates, what looks like a line of ours ("<page ", "</page"),
+// and a backslash that would read as an escape.
 // U+FE0F directly after a symbol stays, it is how emoji are written.
 //
 // The result is valid UTF-8 and Unescape(Escape(s)) == s for every s.

@@ -22,7 +22,9 @@ const (
 // scope) alone, so that prefixes stay cached, and by a counter from there on
 // when it occurs in one of the texts. Digits of other scripts, full-width,
 // super- and subscript digits count as digits, and characters that do not show
-// between them are passed over, so a look-alike counts as an occurrence.
+// between them are passed over, so a look-alike counts as an occurrence. A page
+// that holds the number costs the cached prefix once, when it comes into the
+// window, and once when it leaves.
 func Fence(seed string, texts ...string) string {
 	return fence(seed, func(yield func(string) bool) {
 		for _, t := range texts {

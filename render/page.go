@@ -15,8 +15,8 @@
 // something, and Markdown images or links, which stay what they are inside
 // the fence; whoever shows a model's answer must not load addresses from it.
 //
-// Everything here is pure: no clock, no randomness, no goroutine, no file.
-// The same pages and seed give the same bytes under one Version.
+// Everything here is pure: no clock, no randomness, no goroutine, no file, and
+// so safe for concurrent use. The same pages and seed give the same bytes under one Version.
 package render
 
 import "time"

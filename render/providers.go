@@ -73,8 +73,9 @@ func (w *writer) openAIContent(m *Message) {
 // At most four blocks carry a cache mark, all on the stable prefix: the last
 // system block, the last fenced block before the turns, the last stable block,
 // and one that moves only every sixteen blocks, so that the twenty blocks the
-// provider looks back from a mark always reach an older one. It returns what
-// Validate returns.
+// provider looks back from a mark always reach an older one. The mark on the
+// system block covers tool definitions too, which come before it: a host that
+// marks those as well makes five. It returns what Validate returns.
 func Anthropic(msgs []Message) ([]byte, error) {
 	if err := Validate(msgs, ProviderAnthropic); err != nil {
 		return nil, err

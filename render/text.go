@@ -53,15 +53,15 @@ func appendPack(b []byte, fence string, pages []Page) []byte {
 func packFence(seed string, pages []Page) string {
 	return fence(seed, func(yield func(string) bool) {
 		for i := range pages {
-			if !pages[i].strings(yield) {
+			if !pages[i].eachString(yield) {
 				return
 			}
 		}
 	})
 }
 
-// strings yields every string of the page that can be shown.
-func (p *Page) strings(yield func(string) bool) bool {
+// eachString yields every string of the page that can be shown.
+func (p *Page) eachString(yield func(string) bool) bool {
 	for _, s := range [...]string{p.Text, p.Ref, p.Kind, p.Provenance, p.Source, p.Form, p.Role, p.Name, p.ToolCallID} {
 		if s != "" && !yield(s) {
 			return false
@@ -208,7 +208,7 @@ func ParseText(b []byte) (Pack, error) {
 // of dates.
 func checkCanonical(pack Pack, b []byte) error {
 	for i := range pack.Pages {
-		if !pack.Pages[i].strings(func(s string) bool { return !containsFence(s, pack.Fence) }) {
+		if !pack.Pages[i].eachString(func(s string) bool { return !containsFence(s, pack.Fence) }) {
 			return fmt.Errorf("%w: page %d holds the fence %s", ErrParse, i, pack.Fence)
 		}
 	}
