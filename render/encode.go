@@ -1,0 +1,190 @@
+package render
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Names, ids and arguments stand outside the escaped text and have each a
+// provider's own alphabet; the codings here are reversible, so a pack still
+// parses back.
+
+// idMark opens a call id that Anthropic's alphabet could not hold; hex follows.
+const idMark = "id_"
+
+// callID writes a call id: for Anthropic in letters, digits, _ and -, for the
+// others escaped like a header value.
+func callID(id string, p Provider) string {
+	if p != ProviderAnthropic {
+		return string(appendAttr(nil, id))
+	}
+	legal := id != "" && !strings.HasPrefix(id, idMark)
+	for i := 0; i < len(id) && legal; i++ {
+		legal = isLetter(id[i]) || isDecimal(id[i]) || id[i] == '_' || id[i] == '-'
+	}
+	if legal {
+		return id
+	}
+	return idMark + hex.EncodeToString([]byte(id))
+}
+
+func parseCallID(s string, p Provider) (string, error) {
+	if p != ProviderAnthropic {
+		return Unescape(s)
+	}
+	coded, ok := strings.CutPrefix(s, idMark)
+	if !ok {
+		return s, nil
+	}
+	id, err := hex.DecodeString(coded)
+	if err != nil {
+		return "", fmt.Errorf("%w: call id %.40q: %w", ErrParse, s, err)
+	}
+	return string(id), nil
+}
+
+// encodeName writes a participant's name for OpenAI, which refuses white space
+// and <|\/>: those, %, and what does not show become %XX.
+func encodeName(name string) string {
+	var b strings.Builder
+	for i := 0; i < len(name); {
+		r, size := utf8.DecodeRuneInString(name[i:])
+		bad := r == utf8.RuneError && size == 1 || unicode.IsSpace(r) || strings.ContainsRune(`<|\/>%[`, r) ||
+			r < ' ' || r >= 0x7f && hidden(r)
+		for _, c := range []byte(name[i : i+size]) {
+			if bad {
+				fmt.Fprintf(&b, "%%%02X", c)
+			} else {
+				b.WriteByte(c)
+			}
+		}
+		i += size
+	}
+	return b.String()
+}
+
+func parseName(s string) (string, error) {
+	name, err := url.PathUnescape(s)
+	if err != nil {
+		return "", fmt.Errorf("%w: name %.40q: %w", ErrParse, s, err)
+	}
+	return name, nil
+}
+
+// unparsedKey holds arguments that could not be sent as they are.
+const unparsedKey = `_unparsed`
+
+// callArguments gives arguments as a JSON object, which Anthropic and Gemini
+// demand and servers that speak OpenAI's protocol often expect. An object of
+// visible text is passed on byte for byte; none at all becomes "{ }"; anything
+// else (a model's broken JSON, a hidden character) becomes
+// {"_unparsed":"…escaped…"}, and so does what would read back as one of these.
+func callArguments(args string) string {
+	if args == "" {
+		return "{ }"
+	}
+	if args != "{ }" && isObject(args) && clean(args, textTable) && cleanStrings(args) {
+		if _, ok := unwrapArguments(args); !ok {
+			return args
+		}
+	}
+	b := appendJSON([]byte(`{"`+unparsedKey+`":`), Escape(args))
+	return string(append(b, '}'))
+}
+
+func parseArguments(s string) (string, error) {
+	if s == "{ }" {
+		return "", nil
+	}
+	if inner, ok := unwrapArguments(s); ok {
+		return Unescape(inner)
+	}
+	return s, nil
+}
+
+func unwrapArguments(s string) (string, bool) {
+	if !strings.HasPrefix(s, `{"`+unparsedKey+`"`) {
+		return "", false
+	}
+	var m map[string]json.RawMessage
+	var inner string
+	err := json.Unmarshal([]byte(s), &m)
+	if err != nil || len(m) != 1 || json.Unmarshal(m[unparsedKey], &inner) != nil {
+		return "", false
+	}
+	return inner, true
+}
+
+// isObject asks for a JSON object with nothing around it; white space there
+// would not survive a decoder.
+func isObject(s string) bool {
+	return s[0] == '{' && s[len(s)-1] == '}' && json.Valid([]byte(s))
+}
+
+// cleanStrings reports whether a valid JSON text hides nothing behind \u escapes:
+// the provider decodes them before the model reads. Short escapes are fine.
+func cleanStrings(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if s[i] != '\\' {
+			continue
+		}
+		if i++; s[i] != 'u' {
+			continue
+		}
+		r, size := unquoteRune(s[i-1:])
+		if r == utf8.RuneError || utf16.IsSurrogate(r) || r < ' ' || r >= 0x7f && hidden(r) {
+			return false
+		}
+		i += size - 2
+	}
+	return true
+}
+
+// unquoteRune decodes the \uXXXX, or pair of them, that s starts with; half a
+// pair gives that half or utf8.RuneError.
+func unquoteRune(s string) (r rune, size int) {
+	v, _ := strconv.ParseUint(s[2:6], 16, 32)
+	if !utf16.IsSurrogate(rune(v)) || len(s) < 12 || s[6:8] != `\u` {
+		return rune(v), 6
+	}
+	low, _ := strconv.ParseUint(s[8:12], 16, 32)
+	return utf16.DecodeRune(rune(v), rune(low)), 12
+}
+
+// jsonTable marks what a JSON string must escape.
+var jsonTable = func() *table {
+	var t table
+	for i := range ' ' {
+		t[i] = 1
+	}
+	t['"'], t['\\'] = 1, 1
+	return &t
+}()
+
+// appendJSON writes s, which is valid UTF-8, as a JSON string.
+func appendJSON(b []byte, s string) []byte {
+	b = append(b, '"')
+	start := 0
+	for i := jsonTable.next(s, 0); i < len(s); i = jsonTable.next(s, start) {
+		b = append(b, s[start:i]...)
+		start = i + 1
+		switch c := s[i]; c {
+		case '"', '\\':
+			b = append(b, '\\', c)
+		case '\n':
+			b = append(b, '\\', 'n')
+		case '\t':
+			b = append(b, '\\', 't')
+		default:
+			b = fmt.Appendf(b, `\u%04x`, c)
+		}
+	}
+	return append(append(b, s[start:]...), '"')
+}

@@ -1,0 +1,218 @@
+package render
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Message is the neutral message the provider shapes are written from.
+//
+// Parts are texts, already escaped, in order: the first message is a system
+// message whose first part is the preamble; system pages follow it, a part
+// each; fenced pages that stand together share a user message, a part each;
+// every other turn is a message with one part, or none when it has only calls.
+// Name, ToolCalls and ToolCallID are as the page has them; the writers encode
+// them the way their provider allows.
+type Message struct {
+	Role       string
+	Name       string
+	Parts      []string
+	Stable     int // so many leading parts belong to the stable prefix; 1 covers a message of calls
+	ToolCalls  []ToolCall
+	ToolCallID string
+}
+
+// Text joins the parts, for a host that wants one string a message.
+func (m Message) Text() string { return strings.Join(m.Parts, "") }
+
+// Messages lays pages out as messages. The stable prefix is the leading run of
+// pages marked Stable; a mark behind it counts for nothing, since a cache ends
+// at the first change.
+func Messages(seed string, pages []Page) []Message {
+	f := packFence(seed, pages)
+	l := layout{fence: f, stable: true, kind: partSystem, msgs: make([]Message, 0, len(pages)+1),
+		text: make([]byte, 0, sizeHint(pages)), parts: make([]span, 0, len(pages)+1)}
+	l.msgs = append(l.msgs, Message{Role: RoleSystem})
+	l.text = appendPreamble(l.text, f)
+	l.part()
+	for i := range pages {
+		l.add(&pages[i])
+	}
+	return l.done()
+}
+
+// Three kinds of pages: system and fenced pages join a message of their kind
+// that stands right before them, a turn never does.
+type partKind uint8
+
+const (
+	partSystem partKind = iota
+	partFenced
+	partTurn
+)
+
+// layout collects messages. The texts of all parts are written one behind the
+// other and cut apart at the end: two allocations instead of two a page.
+type layout struct {
+	fence  string
+	stable bool     // no page so far was unstable
+	kind   partKind // of the last message
+	msgs   []Message
+	text   []byte
+	parts  []span
+}
+
+// span is a part: which message it belongs to and where its text ends.
+type span struct{ msg, end int }
+
+func (l *layout) add(p *Page) {
+	l.stable = l.stable && p.Stable
+	from := len(l.text)
+	switch {
+	case p.Role == "":
+		l.join(RoleUser, partFenced)
+		l.text = appendPage(l.text, l.fence, p)
+	case p.Role == RoleSystem && len(p.ToolCalls) == 0 && p.ToolCallID == "": // else Validate refuses it
+		// A line of its own: servers that join the parts of a system message
+		// do so without a separator.
+		l.join(RoleSystem, partSystem)
+		l.text = append(appendNative(l.text, l.fence, p), '\n')
+	default:
+		l.kind = partTurn
+		l.msgs = append(l.msgs, Message{Role: p.Role, Name: p.Name, ToolCalls: slices.Clone(p.ToolCalls), ToolCallID: p.ToolCallID})
+		l.text = appendNative(l.text, l.fence, p)
+		if l.stable {
+			l.last().Stable = 1
+		}
+		if len(l.text) == from && p.Role != RoleTool {
+			return // nothing but calls
+		}
+	}
+	l.part()
+}
+
+func (l *layout) last() *Message { return &l.msgs[len(l.msgs)-1] }
+
+func (l *layout) join(role string, kind partKind) {
+	if l.kind != kind {
+		l.msgs = append(l.msgs, Message{Role: role})
+		l.kind = kind
+	}
+}
+
+// part ends the part whose text was just written.
+func (l *layout) part() {
+	l.parts = append(l.parts, span{msg: len(l.msgs) - 1, end: len(l.text)})
+	if l.stable && l.kind != partTurn {
+		l.last().Stable++
+	}
+}
+
+func (l *layout) done() []Message {
+	text, from := string(l.text), 0
+	all := make([]string, len(l.parts))
+	for i, p := range l.parts {
+		all[i], from = text[from:p.end], p.end
+	}
+	for i := 0; i < len(l.parts); {
+		n := i
+		for n < len(l.parts) && l.parts[n].msg == l.parts[i].msg {
+			n++
+		}
+		l.msgs[l.parts[i].msg].Parts = all[i:n:n]
+		i = n
+	}
+	return l.msgs
+}
+
+// appendNative writes the text of a page that speaks in its own role. A stale
+// page says so in a line that carries the fence, so no text can imitate it.
+// White space alone gets its first character escaped: providers refuse blank
+// texts.
+func appendNative(b []byte, fence string, p *Page) []byte {
+	if p.Stale {
+		b = append(append(b, openStale...), fence...)
+		b = append(appendOrigin(b, p), ">\n"...)
+	}
+	if p.Text == "" || strings.TrimSpace(p.Text) != "" {
+		return appendText(b, p.Text)
+	}
+	text := Escape(p.Text)
+	if strings.TrimSpace(text) == "" {
+		_, size := utf8.DecodeRuneInString(text)
+		b, text = appendEscape(b, text[:size]), text[size:]
+	}
+	return append(b, text...)
+}
+
+// ParseMessages reads pages back from what Messages made. Of a turn only what
+// a message carries comes back: role, name, calls, call id, text, and for a
+// stale one its origin.
+func ParseMessages(msgs []Message) (Pack, error) {
+	if len(msgs) == 0 || len(msgs[0].Parts) == 0 || msgs[0].Role != RoleSystem {
+		return Pack{}, fmt.Errorf("%w: it must start with the preamble as a system part", ErrParse)
+	}
+	fence, rest, err := parsePreamble(msgs[0].Parts[0])
+	if err != nil || rest != "" {
+		return Pack{}, fmt.Errorf("%w: the preamble must be a part of its own", ErrParse)
+	}
+	pack := Pack{Fence: fence}
+	for i, m := range msgs {
+		if i == 0 {
+			m.Parts = m.Parts[1:]
+		}
+		if err := pack.addMessage(&m, i == 0); err != nil {
+			return Pack{}, fmt.Errorf("message %d: %w", i, err)
+		}
+	}
+	return pack, nil
+}
+
+func (pack *Pack) addMessage(m *Message, first bool) error {
+	if len(m.Parts) == 0 && !first {
+		pack.Pages = append(pack.Pages, Page{Role: m.Role, Name: m.Name, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID})
+	}
+	for i, part := range m.Parts {
+		var p Page
+		if err := parsePart(part, m.Role, pack.Fence, &p); err != nil {
+			return fmt.Errorf("part %d: %w", i, err)
+		}
+		if p.Role != "" {
+			p.Name = m.Name
+			if i == len(m.Parts)-1 {
+				p.ToolCalls, p.ToolCallID = m.ToolCalls, m.ToolCallID
+			}
+		}
+		pack.Pages = append(pack.Pages, p)
+	}
+	return nil
+}
+
+// parsePart reads one part: fenced where it opens with the fence, else a turn.
+func parsePart(part, role, fence string, p *Page) (err error) {
+	if role == RoleUser && strings.HasPrefix(part, openPage+fence) {
+		rest, err := parsePage(part, fence, p)
+		if err == nil && rest != "" {
+			err = fmt.Errorf("%w: text after the closing fence", ErrParse)
+		}
+		return err
+	}
+	p.Role = role
+	if s, ok := strings.CutPrefix(part, openStale+fence); ok {
+		head, body, ok := strings.Cut(s, ">\n")
+		if !ok {
+			return fmt.Errorf("%w: the line that says stale does not end", ErrParse)
+		}
+		if err := parseHeader(head, p); err != nil {
+			return err
+		}
+		part = body
+	}
+	if role == RoleSystem {
+		part = strings.TrimSuffix(part, "\n")
+	}
+	p.Text, err = Unescape(part)
+	return err
+}

@@ -1,0 +1,222 @@
+package render
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Provider names a shape.
+type Provider uint8
+
+// The shapes. ProviderText is the plain text of Text.
+const (
+	ProviderText Provider = iota
+	ProviderOpenAI
+	ProviderAnthropic
+	ProviderGemini
+)
+
+// String gives the provider's name.
+func (p Provider) String() string {
+	names := [...]string{"text", "OpenAI", "Anthropic", "Gemini"}
+	if int(p) < len(names) {
+		return names[p]
+	}
+	return fmt.Sprintf("Provider(%d)", uint8(p))
+}
+
+// ErrSequence is what every *SequenceError wraps.
+var ErrSequence = errors.New("render: illegal message sequence")
+
+// SequenceError says which message a provider would refuse, what was expected
+// there and what stands there. Index may be one past the end.
+type SequenceError struct {
+	Provider Provider
+	Index    int
+	Expected string
+	Got      string
+}
+
+// Error names the index and what was expected.
+func (e *SequenceError) Error() string {
+	return fmt.Sprintf("%v: %v message %d: expected %s, got %s", ErrSequence, e.Provider, e.Index, e.Expected, e.Got)
+}
+
+// Unwrap makes errors.Is(err, ErrSequence) true.
+func (e *SequenceError) Unwrap() error { return ErrSequence }
+
+// Validate refuses, with a *SequenceError, what the provider would refuse: an
+// unknown role; a result without its call or a call without its result right
+// behind it; empty content (a tool result may be empty); names and ids outside
+// the provider's rules; for Anthropic and Gemini also a system message after
+// the first turn, a first turn that is not the user's, and for Anthropic a call
+// id used twice. For ProviderText everything but the roles is legal.
+func Validate(msgs []Message, p Provider) error {
+	v := validator{provider: p, used: map[string]bool{}}
+	if len(msgs) == 0 {
+		return v.fail(0, "a message", "an empty list")
+	}
+	for i := range msgs {
+		if err := v.step(i, &msgs[i]); err != nil {
+			return err
+		}
+	}
+	if len(v.pending) > 0 {
+		return v.fail(len(msgs), "the result of call "+quoteAll(v.pending), "the end")
+	}
+	return nil
+}
+
+type validator struct {
+	provider Provider
+	turns    bool            // a message that is not system was seen
+	pending  []string        // ids of calls whose result is due
+	used     map[string]bool // ids of all calls so far
+}
+
+func (v *validator) fail(i int, expected, got string) error {
+	return &SequenceError{Provider: v.provider, Index: i, Expected: expected, Got: got}
+}
+
+func (v *validator) step(i int, m *Message) error {
+	if !slices.Contains([]string{RoleSystem, RoleUser, RoleAssistant, RoleTool}, m.Role) {
+		return v.fail(i, "a role of system, user, assistant, tool", fmt.Sprintf("%.40q", m.Role))
+	}
+	if v.provider == ProviderText {
+		return nil
+	}
+	for _, check := range []func(int, *Message) error{v.order, v.fields, v.content, v.calls} {
+		if err := check(i, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// order: results right behind their call, then the provider's own rules.
+func (v *validator) order(i int, m *Message) error {
+	if m.Role == RoleTool {
+		at := slices.Index(v.pending, m.ToolCallID)
+		if at < 0 {
+			return v.fail(i, "a call before its result", fmt.Sprintf("a result for %.40q", m.ToolCallID))
+		}
+		v.pending = slices.Delete(v.pending, at, at+1)
+		return nil
+	}
+	if len(v.pending) > 0 {
+		return v.fail(i, "the result of call "+quoteAll(v.pending), "a "+m.Role+" message")
+	}
+	strict := v.provider == ProviderAnthropic || v.provider == ProviderGemini
+	if m.Role == RoleSystem {
+		if strict && v.turns {
+			return v.fail(i, "system messages before all others", "one after a turn")
+		}
+		return nil
+	}
+	if strict && !v.turns && m.Role != RoleUser {
+		return v.fail(i, "a user message first", "a message of role "+m.Role)
+	}
+	v.turns = true
+	return nil
+}
+
+// fields: what a role may carry.
+func (v *validator) fields(i int, m *Message) error {
+	if len(m.ToolCalls) > 0 && m.Role != RoleAssistant {
+		return v.fail(i, "calls on assistant messages only", "calls of role "+m.Role)
+	}
+	if m.ToolCallID != "" && m.Role != RoleTool {
+		return v.fail(i, "a call id on tool messages only", "one of role "+m.Role)
+	}
+	if n := len(encodeName(m.Name)); n > 64 && v.provider == ProviderOpenAI {
+		return v.fail(i, "a name of at most 64 bytes", fmt.Sprintf("%d", n))
+	}
+	return nil
+}
+
+func (v *validator) content(i int, m *Message) error {
+	if len(m.Parts) == 0 && len(m.ToolCalls) == 0 && m.Role != RoleTool {
+		return v.fail(i, "content", "an empty "+m.Role+" message")
+	}
+	if m.Role == RoleTool && len(m.Parts) > 1 {
+		return v.fail(i, "one part a tool result", fmt.Sprintf("%d", len(m.Parts)))
+	}
+	for n, part := range m.Parts {
+		if m.Role != RoleTool && strings.TrimSpace(part) == "" {
+			return v.fail(i, "text", fmt.Sprintf("a blank part %d", n))
+		}
+		if !utf8.ValidString(part) {
+			return v.fail(i, "escaped text", fmt.Sprintf("part %d, which is not UTF-8", n))
+		}
+	}
+	return nil
+}
+
+func (v *validator) calls(i int, m *Message) error {
+	for _, c := range m.ToolCalls {
+		if c.Type != "" && c.Type != "function" {
+			return v.fail(i, "calls of type function", fmt.Sprintf("%.40q", c.Type))
+		}
+		if rule := nameRule(c.Name, v.provider); rule != "" {
+			return v.fail(i, "a function name "+rule, fmt.Sprintf("%.80q", c.Name))
+		}
+		if err := v.callID(i, c.ID); err != nil {
+			return err
+		}
+		v.pending = append(v.pending, c.ID)
+	}
+	return nil
+}
+
+func (v *validator) callID(i int, id string) error {
+	switch {
+	case id == "":
+		return v.fail(i, "a call with an id", "none")
+	case slices.Contains(v.pending, id), v.used[id] && v.provider == ProviderAnthropic:
+		return v.fail(i, "a call id used once", fmt.Sprintf("%.40q again", id))
+	case v.provider == ProviderOpenAI && len(callID(id, v.provider)) > 64:
+		return v.fail(i, "a call id of at most 64 bytes", fmt.Sprintf("%d", len(callID(id, v.provider))))
+	}
+	v.used[id] = true
+	return nil
+}
+
+// nameRule gives the rule a function name breaks, "" when it breaks none.
+func nameRule(name string, p Provider) string {
+	limit, extra := 64, "_-"
+	switch p {
+	case ProviderAnthropic:
+		limit = 128
+	case ProviderGemini:
+		extra = "_-.:"
+		if name != "" && name[0] != '_' && !isLetter(name[0]) {
+			return "that starts with a letter or _"
+		}
+	}
+	if len(name) == 0 || len(name) > limit {
+		return fmt.Sprintf("of 1 to %d bytes", limit)
+	}
+	for i := 0; i < len(name); i++ {
+		if c := name[i]; !isLetter(c) && !isDecimal(c) && strings.IndexByte(extra, c) < 0 {
+			return "of letters, digits and " + extra
+		}
+	}
+	return ""
+}
+
+func isLetter(c byte) bool  { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+func isDecimal(c byte) bool { return c >= '0' && c <= '9' }
+
+func quoteAll(ids []string) string {
+	var b strings.Builder
+	for i, id := range ids {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%.40q", id)
+	}
+	return b.String()
+}

@@ -1,0 +1,125 @@
+package render
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func system(text string) Message    { return Message{Role: RoleSystem, Parts: []string{text}} }
+func user(text string) Message      { return Message{Role: RoleUser, Parts: []string{text}} }
+func assistant(text string) Message { return Message{Role: RoleAssistant, Parts: []string{text}} }
+func result(id string) Message {
+	return Message{Role: RoleTool, ToolCallID: id, Parts: []string{"ok"}}
+}
+
+func calls(ids ...string) Message {
+	m := Message{Role: RoleAssistant}
+	for _, id := range ids {
+		m.ToolCalls = append(m.ToolCalls, ToolCall{ID: id, Name: "lookup", Arguments: "{}"})
+	}
+	return m
+}
+
+func named(fn string) []Message {
+	m := calls("a")
+	m.ToolCalls[0].Name = fn
+	return []Message{user("q"), m, result("a")}
+}
+
+func TestValidateRefuses(t *testing.T) {
+	all := []Provider{ProviderOpenAI, ProviderAnthropic, ProviderGemini}
+	strict := all[1:]
+	tool := Message{Role: RoleTool, ToolCallID: "a", Parts: []string{"1", "2"}}
+	typed := calls("a")
+	typed.ToolCalls[0].Type = "custom"
+	userCalls := user("q")
+	userCalls.ToolCalls = calls("a").ToolCalls
+	answering := user("q")
+	answering.ToolCallID = "a"
+	long := user("q")
+	long.Name = strings.Repeat("n", 65)
+	for _, c := range []struct {
+		name      string
+		msgs      []Message
+		providers []Provider
+		index     int
+		expected  string
+	}{
+		{"nothing", nil, all, 0, "a message"},
+		{"unknown role", []Message{user("q"), {Role: "boss", Parts: []string{"x"}}}, all, 1, "a role of"},
+		{"role with a line end", []Message{{Role: "user\n", Parts: []string{"x"}}}, all, 0, "a role of"},
+		{"result without a call", []Message{user("q"), result("a")}, all, 1, "a call before its result"},
+		{"result of another call", []Message{user("q"), calls("a"), result("b")}, all, 2, "a call before its result"},
+		{"result twice", []Message{user("q"), calls("a"), result("a"), result("a")}, all, 3, "a call before its result"},
+		{"result after a turn", []Message{user("q"), calls("a"), user("?"), result("a")}, all, 2, `the result of call "a"`},
+		{"call without a result", []Message{user("q"), calls("a", "b"), result("b")}, all, 3, `the result of call "a"`},
+		{"call id twice", []Message{user("q"), calls("a", "a"), result("a"), result("a")}, all, 1, "used once"},
+		{"call id again", []Message{user("q"), calls("a"), result("a"), calls("a"), result("a")}, strict[:1], 3, "used once"},
+		{"call without an id", []Message{user("q"), calls("")}, all, 1, "with an id"},
+		{"long call id", []Message{user("q"), calls(strings.Repeat("x", 65)), result(strings.Repeat("x", 65))}, all[:1], 1, "at most 64"},
+		{"empty user", []Message{{Role: RoleUser}}, all, 0, "content"},
+		{"empty assistant", []Message{user("q"), {Role: RoleAssistant}}, all, 1, "content"},
+		{"blank text", []Message{user("q"), assistant(" \n\u00a0")}, all, 1, "text"},
+		{"blank system", []Message{system("\n"), user("q")}, all, 0, "text"},
+		{"not UTF-8", []Message{user("\xff")}, all, 0, "escaped text"},
+		{"two parts of a result", []Message{user("q"), calls("a"), tool}, all, 2, "one part"},
+		{"call by the user", []Message{userCalls}, all, 0, "assistant messages only"},
+		{"answer by the user", []Message{answering}, all, 0, "tool messages only"},
+		{"another type", []Message{user("q"), typed, result("a")}, all, 1, "type function"},
+		{"function name with a space", named("look up"), all, 1, "letters, digits"},
+		{"function name with quotes", named(`f","x":"`), all, 1, "letters, digits"},
+		{"no function name", named(""), all, 1, "1 to"},
+		{"long function name", named(strings.Repeat("f", 129)), all, 1, "1 to"},
+		{"function name with a dot", named("a.b"), all[:2], 1, "letters, digits"},
+		{"function name with a digit first", named("1f"), all[2:], 1, "starts with a letter"},
+		{"long participant name", []Message{long}, all[:1], 0, "at most 64"},
+		{"system in the middle", []Message{user("q"), system("now obey")}, strict, 1, "before all others"},
+		{"assistant first", []Message{system("s"), assistant("hi"), user("q")}, strict, 1, "a user message first"},
+		{"call first", []Message{calls("a"), result("a")}, strict, 0, "a user message first"},
+	} {
+		for _, p := range all {
+			refuses := false
+			for _, q := range c.providers {
+				refuses = refuses || p == q
+			}
+			err := Validate(c.msgs, p)
+			if !refuses {
+				require.NoError(t, err, "%s, %v", c.name, p)
+				continue
+			}
+			var e *SequenceError
+			require.True(t, errors.As(err, &e), "%s, %v: %v", c.name, p, err)
+			require.ErrorIs(t, err, ErrSequence)
+			require.Equal(t, c.index, e.Index, "%s, %v: %v", c.name, p, err)
+			require.Contains(t, e.Expected, c.expected, "%s, %v", c.name, p)
+			_, err = map[Provider]func([]Message) ([]byte, error){
+				ProviderOpenAI: OpenAI, ProviderAnthropic: Anthropic, ProviderGemini: Gemini}[p](c.msgs)
+			require.ErrorIs(t, err, ErrSequence, "the writer refuses too")
+		}
+	}
+}
+
+func TestValidateAccepts(t *testing.T) {
+	empty := result("b")
+	empty.Parts = nil
+	for name, msgs := range map[string][]Message{
+		"a question":             {system("s"), user("q")},
+		"no turns yet":           {system("s")},
+		"results in other order": {user("q"), calls("a", "b"), empty, result("a"), user("x")},
+		"text, then a call":      {user("q"), assistant("let me see"), calls("a"), result("a"), assistant("done")},
+		"users in a row":         {user("data"), user("q")},
+	} {
+		for _, p := range shapes {
+			require.NoError(t, Validate(msgs, p), "%s, %v", name, p)
+		}
+	}
+}
+
+// A system page with calls is a mistake that must not pass unseen.
+func TestSystemPageWithCallsIsRefused(t *testing.T) {
+	msgs := Messages(seed, []Page{{Role: RoleSystem, Text: "x", ToolCalls: []ToolCall{{ID: "1", Name: "f"}}}})
+	require.ErrorIs(t, Validate(msgs, ProviderOpenAI), ErrSequence)
+}
