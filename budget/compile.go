@@ -1,0 +1,455 @@
+package budget
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ctxpage/ctxpage/token"
+)
+
+// DefaultLow is the share of a block's limit that a truncated history is cut down to.
+const DefaultLow = 0.85
+
+// ErrBlock says that a block is not well formed; the text names the block and what to change.
+var ErrBlock = errors.New("budget: bad block")
+
+// Strategy is what a block does when it does not fit.
+type Strategy int
+
+// The strategies. Auto is Strict for System and Core, Choose for RAG, Truncate for History and Drop for the rest.
+const (
+	Auto     Strategy = iota
+	Strict            // Compile fails with ErrBudget
+	Drop              // the block is left out whole
+	Truncate          // the oldest turn groups go
+	Choose            // the turn groups of the best score per token stay
+)
+
+// String returns the lower-case name of the strategy.
+func (s Strategy) String() string {
+	return name(int(s), "Strategy", "auto", "strict", "drop", "truncate", "choose")
+}
+
+// Action says what became of a block.
+type Action = string
+
+// The actions of Compile.
+const (
+	ActionKept      Action = "kept"
+	ActionTruncated Action = "truncated"
+	ActionChosen    Action = "chosen"
+	ActionDropped   Action = "dropped"
+	ActionRejected  Action = "rejected"    // Compile failed here
+	ActionUnreached Action = "not reached" // Compile failed before
+)
+
+// The reasons why Compile leaves a message out, beside those of Fit.
+const (
+	ReasonOldest Reason = "oldest turns over budget"
+	ReasonBlock  Reason = "block over budget"
+	ReasonPair   Reason = "tool call and result not together" // no provider would take it
+)
+
+// Block is messages handed to Compile under one key. Everything in it is read only.
+type Block struct {
+	Key      string    // unique; names the block in the report
+	Class    Class     // precedence when room is short
+	Place    Place     // where it stands; PlaceAuto derives it from Class. A PlaceNewest block comes whole, right after System
+	Strategy Strategy  // when it does not fit
+	Messages []Message // a turn group lives in one block: a call and its results must not be spread over two
+	Weights  []int     // what each message costs, counted once and stored; nil = counted here
+	Scores   []float64 // for Choose: the worth of each message; nil = all equal
+	Max      int       // cap on the block; 0 or less = none
+	Min      int       // floor: room that blocks before it leave to it
+	Protect  []string  // roles that Truncate and Choose never give up, with their groups
+	Low      float64   // for Truncate: share of the limit to cut to; outside (0, 1] = DefaultLow
+	Mark     Mark      // for Truncate: the Mark of the block's last report
+	Turns    *Turns    // optional index of exactly these messages, kept by the caller between calls; Weights is then unused
+}
+
+// Config is the room there is.
+type Config struct {
+	Budget  int           // tokens of the whole window; above 2^36 it counts as that
+	Reserve int           // of them kept free for the answer and tool definitions; negative counts as 0
+	Counter token.Counter // weighs messages of blocks without Weights; nil = token.Default()
+}
+
+// Compiled is the answer of Compile. Its messages share no memory with the blocks.
+type Compiled struct {
+	Messages []Message
+	Report   Report
+}
+
+// Report tells where the tokens went. It is complete with errors too.
+type Report struct {
+	Budget   int           `json:"budget"`
+	Reserve  int           `json:"reserve"`
+	Limit    int           `json:"limit"`    // budget − reserve
+	Original int           `json:"original"` // tokens asked for
+	Used     int           `json:"used"`     // never above limit
+	Blocks   []BlockReport `json:"blocks"`   // in window order
+}
+
+// Block returns the report of a block by key.
+func (r *Report) Block(key string) (BlockReport, bool) {
+	for i := range r.Blocks {
+		if r.Blocks[i].Key == key {
+			return r.Blocks[i], true
+		}
+	}
+	return BlockReport{}, false
+}
+
+// BlockReport is what became of one block.
+type BlockReport struct {
+	Key      string    `json:"key"`
+	Action   Action    `json:"action"`
+	Original int       `json:"original"` // tokens asked for
+	Floor    int       `json:"floor"`    // tokens set aside for it
+	Limit    int       `json:"limit"`    // tokens it might use
+	Used     int       `json:"used"`     // tokens it uses; never above limit
+	Kept     int       `json:"kept"`     // messages kept
+	Evicted  []Evicted `json:"evicted,omitempty"`
+	Mark     Mark      `json:"mark"` // for the Block's next Compile
+}
+
+// Evicted is a message left out of the window. It stays where it came from.
+type Evicted struct {
+	Index  int    `json:"index"`
+	ID     string `json:"id,omitempty"`
+	Tokens int    `json:"tokens"`
+	Reason Reason `json:"reason"`
+}
+
+// Compile puts the blocks into the window.
+//
+// The reserve is taken off first, then every block's floor: all of a strict block and of the newest turn, what a
+// history must keep, and Min of the others. Blocks are served by class and stand by place. No block exceeds its cap,
+// no answer exceeds Budget − Reserve, a tool call never comes without its results nor a result without its call, and
+// the newest user message of a truncated block stays.
+//
+// A strict block, or what a block must keep, that does not fit gives a [*BudgetError] naming the block; a bad block
+// gives [ErrBlock]. The report says in both cases what became of each block.
+func Compile(cfg Config, blocks []Block) (Compiled, error) {
+	c := newCompilation(cfg, blocks)
+	err := c.check()
+	if err == nil {
+		c.index()
+		err = c.serve()
+	}
+	if err != nil {
+		return Compiled{Report: c.report()}, err
+	}
+	return Compiled{Messages: c.messages(), Report: c.report()}, nil
+}
+
+// compilation is one run of Compile. parts are in the order in which they are served.
+type compilation struct {
+	cfg    Config
+	limit  int
+	blocks []Block
+	parts  []part
+}
+
+// part is a block at work.
+type part struct {
+	*Block
+	n       int // in blocks
+	history *Turns
+	keep    []int // messages kept
+	report  BlockReport
+}
+
+func newCompilation(cfg Config, blocks []Block) *compilation {
+	cfg.Reserve = max(cfg.Reserve, 0)
+	if cfg.Counter == nil {
+		cfg.Counter = token.Default()
+	}
+	c := &compilation{cfg: cfg, limit: min(room(cfg.Budget, cfg.Reserve), maxWeight-1), blocks: blocks}
+	for i := range blocks {
+		b := &blocks[i]
+		c.parts = append(c.parts, part{Block: b, n: i, report: BlockReport{Key: b.Key, Action: ActionUnreached, Mark: b.Mark}})
+	}
+	slices.SortStableFunc(c.parts, func(a, b part) int {
+		return cmp.Or(cmp.Compare(a.turn(), b.turn()), cmp.Compare(a.Class, b.Class))
+	})
+	return c
+}
+
+// turn is the order of service: system, newest turn, the rest by class.
+func (p *part) turn() int {
+	switch {
+	case p.Class == System:
+		return 0
+	case p.Place == PlaceNewest:
+		return 1
+	}
+	return 2
+}
+
+func (p *part) place() Place {
+	if p.Place > PlaceAuto && p.Place <= PlaceNewest {
+		return p.Place
+	}
+	return classPlace(p.Class)
+}
+
+func (p *part) strategy() Strategy {
+	switch {
+	case p.Place == PlaceNewest:
+		return Strict
+	case p.Strategy > Auto && p.Strategy <= Choose:
+		return p.Strategy
+	}
+	switch p.Class {
+	case System, Core:
+		return Strict
+	case RAG:
+		return Choose
+	case History:
+		return Truncate
+	}
+	return Drop
+}
+
+func (c *compilation) check() error {
+	seen := map[string]bool{}
+	for i := range c.blocks {
+		b := &c.blocks[i]
+		switch {
+		case seen[b.Key]:
+			return fmt.Errorf("%w %q: the key is used twice, give each block its own", ErrBlock, b.Key)
+		case b.Turns != nil && b.Turns.Len() != len(b.Messages):
+			return fmt.Errorf("%w %q: its Turns has %d messages and the block %d, append what is missing",
+				ErrBlock, b.Key, b.Turns.Len(), len(b.Messages))
+		case b.Weights != nil && len(b.Weights) != len(b.Messages):
+			return fmt.Errorf("%w %q: %d weights for %d messages, give one each", ErrBlock, b.Key, len(b.Weights), len(b.Messages))
+		case b.Scores != nil && len(b.Scores) != len(b.Messages):
+			return fmt.Errorf("%w %q: %d scores for %d messages, give one each", ErrBlock, b.Key, len(b.Scores), len(b.Messages))
+		}
+		seen[b.Key] = true
+	}
+	return nil
+}
+
+// index weighs the messages of every block and finds their turn groups.
+func (c *compilation) index() {
+	for i := range c.parts {
+		p := &c.parts[i]
+		p.history = p.Turns
+		if p.history == nil {
+			p.history = NewTurns(p.Protect...)
+			for j := range p.Messages {
+				p.history.Append(&p.Messages[j], p.weigh(c.cfg.Counter, j))
+			}
+		}
+		p.report.Original = p.history.total()
+	}
+}
+
+func (p *part) weigh(c token.Counter, i int) int {
+	if p.Weights != nil {
+		return p.Weights[i]
+	}
+	return Weigh(c, &p.Messages[i])
+}
+
+// serve grants the floors and then lets each block use what the floors of the later ones leave.
+func (c *compilation) serve() error {
+	if c.limit < 0 {
+		return shortfall("", 0, c.limit)
+	}
+	left, later := c.limit, 0
+	for i := range c.parts {
+		p := &c.parts[i]
+		p.report.Floor = min(p.floor(), left)
+		left -= p.report.Floor
+		later += p.report.Floor
+	}
+	left = c.limit
+	for i := range c.parts {
+		p := &c.parts[i]
+		later -= p.report.Floor
+		p.report.Limit = left - later
+		if p.Max > 0 {
+			p.report.Limit = min(p.report.Limit, p.Max)
+		}
+		if err := p.apply(); err != nil {
+			return err
+		}
+		left -= p.report.Used
+	}
+	return nil
+}
+
+// floor is what is set aside for the block before anything is served.
+func (p *part) floor() int {
+	total := p.report.Original
+	need := min(max(p.Min, 0), total)
+	switch p.strategy() {
+	case Strict:
+		need = total
+	case Truncate:
+		need = max(need, p.history.must())
+	case Choose:
+		need = max(need, p.history.held)
+	case Drop:
+		if need < total {
+			need = 0 // half a floor is no use to a block that comes whole
+		}
+	}
+	if p.Max > 0 {
+		need = min(need, p.Max)
+	}
+	return need
+}
+
+// apply fits the block into its limit.
+func (p *part) apply() error {
+	strategy := p.strategy()
+	switch {
+	case strategy == Truncate:
+		return p.truncate()
+	case p.report.Original <= p.report.Limit:
+		p.retain(ActionKept, ReasonBlock, func(int32) bool { return true })
+		return nil
+	case strategy == Choose:
+		return p.choose()
+	case strategy == Drop:
+		p.retain(ActionDropped, ReasonBlock, func(int32) bool { return false })
+		return nil
+	}
+	return p.reject(p.report.Original)
+}
+
+func (p *part) reject(need int) error {
+	p.retain(ActionRejected, ReasonBlock, func(int32) bool { return false })
+	return shortfall(p.Key, need, p.report.Limit)
+}
+
+func (p *part) truncate() error {
+	low := p.Low
+	if !(low > 0 && low <= 1) {
+		low = DefaultLow
+	}
+	h := p.history
+	from, ok := h.cut(p.report.Limit, low, h.marked(p.Mark, p.Messages))
+	if !ok {
+		return p.reject(h.must())
+	}
+	p.report.Mark = h.mark(from, p.Messages)
+	p.retain(ActionTruncated, ReasonOldest, func(g int32) bool { return h.keeps(g, from) })
+	return nil
+}
+
+// choose keeps what is protected and the best of the other groups, in their old order.
+func (p *part) choose() error {
+	h := p.history
+	if h.held > p.report.Limit {
+		return p.reject(h.held)
+	}
+	kept := make([]bool, len(h.groups))
+	opts := p.options(kept)
+	for i, yes := range choose(opts, p.report.Limit-h.held) {
+		kept[opts[i].unit] = yes
+	}
+	p.retain(ActionChosen, ReasonBudget, func(g int32) bool { return kept[g] })
+	return nil
+}
+
+// options prices the groups that compete; protected ones are marked as kept.
+func (p *part) options(kept []bool) []option {
+	values := make([]float64, len(p.history.groups))
+	for i, g := range p.history.of {
+		values[g] += p.worth(i)
+	}
+	opts := make([]option, 0, len(values))
+	for g := range p.history.groups {
+		t := &p.history.groups[g]
+		switch {
+		case t.missing != 0:
+		case t.protected:
+			kept[g] = true
+		default:
+			opts = append(opts, option{unit: g, cost: t.weight, value: values[g]})
+		}
+	}
+	slices.SortFunc(opts, option.compare)
+	return opts
+}
+
+func (p *part) worth(i int) float64 {
+	if p.Scores == nil {
+		return 1
+	}
+	it := Item{Score: p.Scores[i]}
+	return it.worth()
+}
+
+// retain keeps the messages of the groups that stay and can be emitted, and reports the others.
+func (p *part) retain(action Action, reason Reason, stays func(g int32) bool) {
+	h, gone := p.history, 0
+	for i, g := range h.of {
+		if t := &h.groups[g]; t.missing == 0 && stays(g) {
+			p.keep = append(p.keep, i)
+			p.report.Used += h.weights[i]
+			continue
+		} else if t.missing != 0 {
+			p.evict(i, ReasonPair)
+			continue
+		}
+		gone++
+		p.evict(i, reason)
+	}
+	p.report.Kept = len(p.keep)
+	p.report.Action = action
+	switch {
+	case action == ActionRejected:
+	case gone == 0:
+		p.report.Action = ActionKept
+	case len(p.keep) == 0:
+		p.report.Action = ActionDropped
+	}
+}
+
+func (p *part) evict(i int, reason Reason) {
+	p.report.Evicted = append(p.report.Evicted,
+		Evicted{Index: i, ID: p.Messages[i].ID, Tokens: p.history.weights[i], Reason: reason})
+}
+
+// window orders the parts as they stand: by place, then as they were given.
+func (c *compilation) window() []*part {
+	parts := make([]*part, len(c.parts))
+	for i := range c.parts {
+		parts[i] = &c.parts[i]
+	}
+	slices.SortFunc(parts, func(a, b *part) int { return cmp.Or(cmp.Compare(a.place(), b.place()), cmp.Compare(a.n, b.n)) })
+	return parts
+}
+
+func (c *compilation) messages() []Message {
+	n := 0
+	for i := range c.parts {
+		n += len(c.parts[i].keep)
+	}
+	out := make([]Message, 0, n)
+	for _, p := range c.window() {
+		s := newSlab(p.Messages, p.keep)
+		for _, i := range p.keep {
+			out = append(out, s.copy(&p.Messages[i]))
+		}
+	}
+	return out
+}
+
+func (c *compilation) report() Report {
+	r := Report{Budget: c.cfg.Budget, Reserve: c.cfg.Reserve, Limit: c.limit}
+	for _, p := range c.window() {
+		r.Original += p.report.Original
+		r.Used += p.report.Used
+		r.Blocks = append(r.Blocks, p.report)
+	}
+	return r
+}

@@ -1,0 +1,377 @@
+package budget
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// ErrBudget says that what must be in the window does not fit into it. The error is a [*BudgetError].
+var ErrBudget = errors.New("budget: the system part does not fit")
+
+// BudgetError is the shortfall behind [ErrBudget]: Need tokens were asked for where Have were left.
+type BudgetError struct {
+	Block     string // the block that did not fit; empty for Fit
+	Need      int    // tokens the part needs
+	Have      int    // tokens there were for it; negative when the reserve exceeds the budget
+	Shortfall int    // Need − Have
+}
+
+// Error implements error.
+func (e *BudgetError) Error() string {
+	where := ""
+	if e.Block != "" {
+		where = fmt.Sprintf(" (block %q)", e.Block)
+	}
+	return fmt.Sprintf("%v%s: it needs %d tokens and has %d; raise the budget or lower the reserve by %d",
+		ErrBudget, where, e.Need, e.Have, e.Shortfall)
+}
+
+// Is makes errors.Is(err, ErrBudget) true.
+func (e *BudgetError) Is(target error) bool { return target == ErrBudget }
+
+// Item is one candidate for the window: a page with its costs in each form. Negative costs count as 0, a NaN score as 0.
+type Item struct {
+	Key        string  // stable identity: breaks ties, so the answer does not depend on the order of Items
+	Class      Class   // what it is; System is placed always or the call fails
+	Place      Place   // where it stands in the window; PlaceAuto derives it from Class, Pinned and Core
+	Position   int     // order inside its place; higher is newer
+	Tokens     int     // cost in full, rendered header included
+	Compressed int     // cost once compressed or truncated; 0 (or not below Tokens) = cannot be compressed
+	StubTokens int     // cost as a stub; 0 = has no stub
+	Score      float64 // worth; compared per token with that of others
+	Group      string  // turn group: its items go together or not at all; "" = alone
+	Pinned     bool    // protected: placed before anything scored
+	Core       bool    // human-verified: protected likewise
+	Recent     bool    // member of the recent tail: a slice of the budget is tried for these first
+	MustStub   bool    // never in full, only as a stub when there is room
+}
+
+// Request is what Fit decides about.
+type Request struct {
+	Budget      int      // tokens of the whole window
+	Reserve     int      // tokens of it kept free for the answer; negative counts as 0
+	Overflow    Overflow // what to do when not everything fits
+	RecentShare float64  // share of Budget − Reserve tried for Recent items first; 0 = none, capped at 1
+	Items       []Item   // read only; nothing of it is kept
+}
+
+// Placed is an item in the window.
+type Placed struct {
+	Index  int  // into Request.Items
+	Form   Form // the form it takes
+	Tokens int  // what that form costs
+}
+
+// LeftOut is an item outside the window and why.
+type LeftOut struct {
+	Index  int
+	Reason Reason
+}
+
+// Result is the report of Fit; it is complete even when Fit fails.
+type Result struct {
+	Tier   Tier
+	Placed []Placed  // in window order
+	Left   []LeftOut // in the window order they would have had
+	Used   int       // tokens of Placed; never above Limit
+	Limit  int       // Budget − Reserve
+	Demand int       // tokens of everything but MustStub items, all in full
+	Review bool      // tier 4: a person should look
+}
+
+// Fit decides what of req.Items is placed, in which form and in which order.
+//
+// The reserve is taken off first. Class System (and the places of tools and directives) comes whole or Fit fails with
+// [ErrBudget]; the newest turn, pins and core items come before anything scored; the rest is chosen by score per token.
+// The tier says how far it had to go:
+//
+//	tier           Ladder: demand / (Budget − Reserve)            Fill
+//	1 full         [0, .80)      everything in full               everything fits in full
+//	2 summarised   [.80, .95)    everything scored compressed     it fits once compressed; what room is left restores full forms
+//	3 core         [.95, 1.10]   protected items only             protected items, the best of the rest, stubs
+//	4 minimal      above 1.10    system only                      system and the newest turn
+//
+// A tier whose items still exceed the room gives way to the next. An item group goes as its strongest member goes:
+// protected if any is protected, in full if any may be in full. MustStub items take what room is left in tiers 1 and 2,
+// and in tier 3 under Fill.
+//
+// The answer does not depend on the order of Items, costs O(n log n) and never exceeds the room, whatever the numbers.
+func Fit(req Request) (Result, error) {
+	f := newFitting(req)
+	if f.system > f.limit {
+		return f.refuse()
+	}
+	for tier := f.firstTier(); ; tier++ {
+		if f.try(tier) {
+			return f.result(tier), nil
+		}
+	}
+}
+
+// fitting is one run of Fit. Its units are in canonical order; picks[i] is what units[i] becomes.
+type fitting struct {
+	req    Request
+	limit  int
+	demand int
+	system int // tokens of the system units
+	units  []unit
+	scored []int // units that compete by score
+	low    []int // units that may only be stubs
+	picks  []pick
+	used   int
+}
+
+// pick is the fate of a unit: out, or in one of the forms.
+type pick int8
+
+const (
+	out pick = iota
+	inFull
+	inSmall
+	inStub
+)
+
+func newFitting(req Request) *fitting {
+	f := &fitting{req: req, units: makeUnits(req.Items), limit: room(req.Budget, req.Reserve)}
+	f.picks = make([]pick, len(f.units))
+	for i := range f.units {
+		u := &f.units[i]
+		switch u.rank {
+		case rankSystem:
+			f.system = addSat(f.system, u.full)
+		case rankScored:
+			f.scored = append(f.scored, i)
+		case rankLow:
+			f.low = append(f.low, i)
+			continue
+		}
+		f.demand = addSat(f.demand, u.full)
+	}
+	return f
+}
+
+// room is budget − reserve without overflow, and below maxTokens so that a saturated sum never fits.
+func room(budget, reserve int) int {
+	reserve = max(reserve, 0)
+	if budget < 0 && reserve > 0 && budget < math.MinInt+reserve {
+		return math.MinInt
+	}
+	return min(budget-reserve, maxTokens-1)
+}
+
+func (f *fitting) firstTier() Tier {
+	if f.req.Overflow != Ladder {
+		return TierFull
+	}
+	switch {
+	case f.demand == 0, lessRatio(f.demand, f.limit, 4, 5):
+		return TierFull
+	case lessRatio(f.demand, f.limit, 19, 20):
+		return TierSummarised
+	case !lessRatio(f.limit, f.demand, 10, 11): // demand ≤ 1.10 × limit
+		return TierCore
+	}
+	return TierMinimal
+}
+
+// try fills the picks by the strategy of a tier and reports whether they fit. TierMinimal always does.
+func (f *fitting) try(t Tier) bool {
+	clear(f.picks)
+	f.used = 0
+	fill := f.req.Overflow != Ladder
+	switch t {
+	case TierFull:
+		return f.place(rankScored, inFull) && f.stubs()
+	case TierSummarised:
+		return f.place(rankScored, inSmall) && (!fill || f.restore()) && f.stubs()
+	case TierCore:
+		return f.place(rankProtected, inFull) && (!fill || f.chooseRest() && f.stubs())
+	}
+	f.place(rankSystem, inFull)
+	if fill {
+		f.placeNewest()
+	}
+	return true
+}
+
+// place takes every unit of at least the given rank, those that compete by score in the given form, and reports
+// whether that fits.
+func (f *fitting) place(least rank, scored pick) bool {
+	for i := range f.units {
+		u := &f.units[i]
+		if u.rank < least {
+			continue
+		}
+		p := inFull
+		if u.rank == rankScored && u.small < u.full {
+			p = scored
+		}
+		f.picks[i] = p
+		f.used = addSat(f.used, u.cost(p))
+	}
+	return f.used <= f.limit
+}
+
+// take gives unit i a form if the room allows it, in exchange for what it has.
+func (f *fitting) take(i int, p pick) bool {
+	u := &f.units[i]
+	used := addSat(f.used-u.cost(f.picks[i]), u.cost(p))
+	if used > f.limit {
+		return false
+	}
+	f.picks[i], f.used = p, used
+	return true
+}
+
+// placeNewest keeps the user's question in the last tier: in full, else cut short, else not at all.
+func (f *fitting) placeNewest() {
+	for i := range f.units {
+		if f.units[i].rank == rankNewest && !f.take(i, inFull) {
+			f.take(i, inSmall)
+		}
+	}
+}
+
+// restore spends the room that compression freed on full forms.
+func (f *fitting) restore() bool {
+	f.upgrade(f.scored)
+	return true
+}
+
+// chooseRest fills the room beside the protected units: full forms by score per token, then compressed ones.
+func (f *fitting) chooseRest() bool {
+	f.upgrade(f.scored)
+	left := make([]int, 0, len(f.scored))
+	for _, i := range f.scored {
+		if f.picks[i] == out && f.units[i].small < f.units[i].full {
+			left = append(left, i)
+		}
+	}
+	opts := f.options(left, inSmall)
+	for _, o := range opts {
+		f.take(o.unit, inSmall)
+	}
+	return true
+}
+
+// upgrade brings units to their full form: the recent tail within its slice first, then by score per token.
+func (f *fitting) upgrade(units []int) {
+	f.recentSlice(units)
+	opts := f.options(units, inFull)
+	for i, yes := range choose(opts, f.limit-f.used) {
+		if yes {
+			f.take(opts[i].unit, inFull)
+		}
+	}
+}
+
+// recentSlice takes recent units, newest first, while their slice of the budget lasts.
+func (f *fitting) recentSlice(units []int) {
+	slice := share(f.req.RecentShare, f.limit)
+	if slice == 0 {
+		return
+	}
+	var tail []int
+	for _, i := range units {
+		if f.units[i].recent {
+			tail = append(tail, i)
+		}
+	}
+	slices.SortStableFunc(tail, func(a, b int) int { return cmp.Compare(f.units[b].newest, f.units[a].newest) })
+	for _, i := range tail {
+		u := &f.units[i]
+		extra := u.full - u.cost(f.picks[i])
+		if extra <= slice && f.take(i, inFull) {
+			slice -= extra
+		}
+	}
+}
+
+// options lists the units that a form p would change, best score per extra token first.
+func (f *fitting) options(units []int, p pick) []option {
+	opts := make([]option, 0, len(units))
+	for _, i := range units {
+		if f.picks[i] == p {
+			continue
+		}
+		u := &f.units[i]
+		opts = append(opts, option{unit: i, class: u.class, cost: max(u.cost(p)-u.cost(f.picks[i]), 0), value: u.score})
+	}
+	slices.SortFunc(opts, option.compare)
+	return opts
+}
+
+// stubs spends what is left on stubs: of what was chosen but did not fit, then of the low ones.
+func (f *fitting) stubs() bool {
+	for _, units := range [][]int{f.scored, f.low} {
+		order := slices.Clone(units)
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(f.units[b].score, f.units[a].score) })
+		for _, i := range order {
+			if f.picks[i] == out && f.units[i].stub > 0 {
+				f.take(i, inStub)
+			}
+		}
+	}
+	return true
+}
+
+func (f *fitting) result(t Tier) Result {
+	r := Result{Tier: t, Used: f.used, Limit: f.limit, Demand: f.demand, Review: t == TierMinimal}
+	unitOf := f.unitOf()
+	for _, i := range windowOrder(f.req.Items) {
+		it, u := &f.req.Items[i], unitOf[i]
+		if p := f.picks[u]; p != out {
+			form, tokens := it.form(p)
+			r.Placed = append(r.Placed, Placed{Index: i, Form: form, Tokens: tokens})
+			continue
+		}
+		r.Left = append(r.Left, LeftOut{Index: i, Reason: f.reason(u, t)})
+	}
+	return r
+}
+
+func (f *fitting) unitOf() []int {
+	of := make([]int, len(f.req.Items))
+	for u := range f.units {
+		for _, i := range f.units[u].members {
+			of[i] = u
+		}
+	}
+	return of
+}
+
+func (f *fitting) reason(i int, t Tier) Reason {
+	u := &f.units[i]
+	switch {
+	case t == TierMinimal && u.rank != rankNewest, t == TierMinimal && f.req.Overflow == Ladder,
+		t == TierCore && f.req.Overflow == Ladder:
+		return ReasonTier
+	case u.rank == rankLow:
+		return ReasonLow
+	case min(u.full, u.small) > f.limit:
+		return ReasonLarge
+	case len(u.members) > 1:
+		return ReasonGroup
+	}
+	return ReasonBudget
+}
+
+// refuse reports that not even the system part fits: nothing is placed.
+func (f *fitting) refuse() (Result, error) {
+	r := Result{Tier: TierMinimal, Limit: f.limit, Demand: f.demand, Review: true}
+	for _, i := range windowOrder(f.req.Items) {
+		r.Left = append(r.Left, LeftOut{Index: i, Reason: ReasonSystem})
+	}
+	return r, shortfall("", f.system, f.limit)
+}
+
+func shortfall(block string, need, have int) *BudgetError {
+	e := &BudgetError{Block: block, Need: need, Have: have, Shortfall: maxTokens}
+	if have >= 0 || need < maxTokens+have {
+		e.Shortfall = need - have
+	}
+	return e
+}

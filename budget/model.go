@@ -1,0 +1,118 @@
+// Package budget decides what goes into a context window.
+//
+// [Fit] places pages: it keeps the system part and what is protected, chooses the rest by score per token, degrades in
+// four named tiers and never exceeds the budget. [Compile] places blocks of messages: per-block floors and caps, turn
+// groups that stay whole, and a history cut that holds still between overflows so a provider's prefix cache keeps
+// hitting. Both return their report with every answer, errors included, and both leave their inputs alone: leaving a
+// page or a message out of the window never edits or deletes it.
+//
+// The package is pure: it opens nothing, starts nothing, reads no clock, and equal requests give equal answers.
+package budget
+
+import "strconv"
+
+// Class says what a page or block is. Lower goes first when room is short.
+type Class int
+
+// The classes in order of precedence. Other values are legal and print as Class(N).
+const (
+	System     Class = iota // instructions, tool definitions, directives
+	Core                    // pinned and human-verified facts
+	RAG                     // retrieved chunks
+	History                 // the conversation
+	Scratchpad              // working notes
+)
+
+// String returns the lower-case name of the class.
+func (c Class) String() string {
+	return name(int(c), "Class", "system", "core", "rag", "history", "scratchpad")
+}
+
+// Place is where something stands in the window: what changes least comes first, so that a provider's prefix cache
+// keeps hitting. It is apart from Class, which says what gives way first.
+type Place int
+
+// The places in window order.
+const (
+	PlaceAuto Place = iota // derived from class and flags
+	PlaceTools
+	PlaceSystem
+	PlaceDirectives
+	PlacePinned
+	PlaceCore
+	PlaceSummaries
+	PlaceHistory
+	PlaceChunks
+	PlaceScratchpad
+	PlaceNewest // the newest user turn: it is set aside before anything scored
+)
+
+// String returns the lower-case name of the place.
+func (p Place) String() string {
+	return name(int(p), "Place", "auto", "tools", "system", "directives", "pinned", "core", "summaries", "history",
+		"chunks", "scratchpad", "newest")
+}
+
+// Tier is a step of degradation, 1 to 4.
+type Tier int
+
+// The four tiers.
+const (
+	TierFull       Tier = iota + 1 // everything in full
+	TierSummarised                 // memories compressed, chunks truncated
+	TierCore                       // what is protected, and under Fill the best of the rest
+	TierMinimal                    // the system part only; a person should look
+)
+
+// String returns the lower-case name of the tier.
+func (t Tier) String() string {
+	return name(int(t)-1, "Tier", "full", "summarised", "core", "minimal")
+}
+
+// Overflow is the policy when not everything fits.
+type Overflow int
+
+// The two policies. Fill keeps as much as fits; Ladder gives up a whole rung at fixed ratios of demand to budget.
+const (
+	Fill Overflow = iota
+	Ladder
+)
+
+// String returns the lower-case name of the policy.
+func (o Overflow) String() string { return name(int(o), "Overflow", "fill", "ladder") }
+
+// Form is the shape in which something is placed.
+type Form int
+
+// The three forms.
+const (
+	Full Form = iota
+	Compressed
+	Stub
+)
+
+// String returns the lower-case name of the form.
+func (f Form) String() string { return name(int(f), "Form", "full", "compressed", "stub") }
+
+// Reason says why something is not in the window. The set is closed.
+type Reason = string
+
+// The reasons of Fit.
+const (
+	ReasonBudget Reason = "over budget"            // others were worth more per token
+	ReasonLarge  Reason = "larger than the budget" // it alone exceeds the window
+	ReasonGroup  Reason = "turn group over budget" // its group had to go whole
+	ReasonLow    Reason = "low score"              // a MustStub item without a stub, or without room for one
+	ReasonTier   Reason = "left out by the tier"   // the tier keeps none of its kind
+	ReasonSystem Reason = "system does not fit"    // nothing was placed: see the error
+)
+
+func name(i int, kind string, names ...string) string {
+	if i >= 0 && i < len(names) {
+		return names[i]
+	}
+	if kind == "Tier" {
+		i++
+	}
+	return kind + "(" + strconv.Itoa(i) + ")"
+}
