@@ -40,10 +40,10 @@ type artKey struct {
 }
 
 type scopeCol struct {
-	name    string
-	classes [int(HumanVerified) + 1]class
-	pinned  []uint64
-	arts    int
+	name     string
+	classes  [int(HumanVerified) + 1]class
+	standing []uint64 // pinned and system pages: candidates whatever the question
+	arts     int
 }
 
 // class is the live pages of one scope and provenance.
@@ -84,6 +84,8 @@ type pageCol struct {
 	prov    Provenance
 	flags   uint8
 }
+
+func (p *pageCol) stands() bool { return p.flags&flagPinned != 0 || p.kind == KindSystem }
 
 type groupCol struct {
 	scope   uint32
@@ -313,8 +315,8 @@ func (c *catalogue) link(num uint64) {
 		if p.expires != 0 {
 			cl.expiry.insert(p.expires, num)
 		}
-		if p.flags&flagPinned != 0 {
-			s.pinned = append(s.pinned, num)
+		if p.stands() {
+			s.standing = append(s.standing, num)
 		}
 	}
 	if g := c.art(p.art).group; g != 0 {
@@ -338,8 +340,8 @@ func (c *catalogue) unlink(num uint64) {
 		if p.expires != 0 {
 			cl.expiry.remove(p.expires, num)
 		}
-		if p.flags&flagPinned != 0 {
-			s.pinned = slices.DeleteFunc(s.pinned, func(n uint64) bool { return n == num })
+		if p.stands() {
+			s.standing = slices.DeleteFunc(s.standing, func(n uint64) bool { return n == num })
 		}
 	}
 	if g := c.art(p.art).group; g != 0 {

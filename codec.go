@@ -497,3 +497,5 @@ func decodeAudit(b []byte) (index uint64, leaf []byte, err error) {
 	index = d.u64()
 	return index, d.b, d.err
 }
+
+func packStrings(v []string) ([]byte, error) { return msgpack.Marshal(v) }

@@ -449,7 +449,7 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found map[uint64]*Can
 	var newest []entry
 	for _, n := range v.chain {
 		sc := &s.cat.scopes[n-1]
-		for _, num := range sc.pinned {
+		for _, num := range sc.standing {
 			add(num, false)
 		}
 		left := verifiedPages

@@ -174,6 +174,7 @@ type Version struct {
 	Stale  bool   `json:"stale,omitempty"`
 	Tokens int    `json:"tokens"` // of all pages, by Counter
 	Pages  []Page `json:"pages"`
+	src    *Head
 }
 
 // Page is the unit of paging, ranking, budgeting and dirty checking.

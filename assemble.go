@@ -1,0 +1,896 @@
+package ctxpage
+
+import (
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ctxpage/ctxpage/budget"
+	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/render"
+	"github.com/ctxpage/ctxpage/triage"
+)
+
+// An assembly goes through four stages, one call each, data flowing one way:
+//
+//	propose   the store's candidates at one LSN, and the transaction's own drafts; triage orders them
+//	page in   winners are loaded, their sources checked, dirty ones fetched anew
+//	fit       the budget decides what goes in, in which form
+//	record    rendering, its digest, and the manifest leaf, written before the answer
+
+// Defaults and limits of a query.
+const (
+	DefaultTopK = 50
+	MaxTopK     = 2000
+	recentTail  = 10  // newest pages that are always candidates
+	recentShare = .10 // of the budget, tried for them first
+	namedLeft   = 8   // left-out pages named per reason, beside the winners, which all are
+)
+
+// Query asks for a context.
+type Query struct {
+	// Text is the question; it finds pages and is not itself part of the context.
+	Text string
+	// Budget is how many tokens the context may take, by Options.Counter; Reserve of them are kept free.
+	Budget  int
+	Reserve int
+	// TopK bounds the pages that may win a place; 0: 50. Pinned and system pages come on top.
+	TopK int
+	// Kinds restricts what may enter; empty: all but scratch, which Floor keeps out.
+	Kinds []Kind
+	// Floor is the lowest provenance that may enter; 0: Tool, which keeps drafts and notes out.
+	Floor Provenance
+	// Session is the group whose own turns may enter whatever their provenance, as turns.
+	Session string
+	// Preset weighs recency, provenance and relevance; "": "default". "START" is the published two-pass form.
+	Preset string
+	// Overflow is what happens when not all winners fit: budget.Fill (default) or budget.Ladder.
+	Overflow budget.Overflow
+	// Check says when sources are probed; ServeStale serves what is dirty and cannot be fetched, marked as stale.
+	Check      CheckPolicy
+	ServeStale bool
+	// AsOf assembles from the past, as of an LSN; sources are then not probed. 0: now.
+	AsOf uint64
+	// Trace names the assembly in the manifest; "": a new ULID.
+	Trace string
+}
+
+// Assembly is a context ready for a model.
+type Assembly struct {
+	Trace  string      `json:"trace"`
+	LSN    uint64      `json:"lsn"`
+	Tier   budget.Tier `json:"tier"`
+	Tokens int         `json:"tokens"`
+	Limit  int         `json:"limit"`
+	// Review: not even what is protected fitted; a person should look.
+	Review bool      `json:"review,omitempty"`
+	Blocks []Block   `json:"blocks"`
+	Left   []LeftOut `json:"left,omitempty"`
+	// Manifest is the leaf that was written.
+	Manifest *manifest.Record `json:"manifest"`
+	seed     string
+	pages    []render.Page
+	text     []byte
+}
+
+// Block is one page of a context, in the order of the context.
+type Block struct {
+	Ref    Ref           `json:"ref"`
+	Num    uint64        `json:"num"`
+	Form   manifest.Form `json:"form"`
+	Tokens int           `json:"tokens"`
+	Score  float64       `json:"score"`
+	Text   string        `json:"text"`
+	Stale  bool          `json:"stale,omitempty"`
+}
+
+// LeftOut is a page that was considered and is not in the context, and why.
+type LeftOut struct {
+	Ref    Ref     `json:"ref"`
+	Reason string  `json:"reason"`
+	Score  float64 `json:"score"`
+}
+
+// Text is the context as plain text: a header and a fence for each page. The same assembly always gives the same bytes.
+func (a *Assembly) Text() string { return string(a.text) }
+
+// Messages is the context as neutral messages, for render.OpenAI, render.Anthropic and render.Gemini.
+func (a *Assembly) Messages() []render.Message { return render.Messages(a.seed, a.pages) }
+
+// Assemble makes a context for a question: a read on its own. The answer to it can be committed later with Resume.
+// ErrBudget when the system part alone does not fit; the error tells the shortfall.
+func (s *Scope) Assemble(ctx context.Context, q Query) (*Assembly, error) {
+	return s.assemble(ctx, q, nil)
+}
+
+// Assemble makes a context that also has the transaction's own drafts; its pages join the read set.
+func (tx *Txn) Assemble(ctx context.Context, q Query) (*Assembly, error) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.state == txnDone {
+		return nil, ErrTxnDone
+	}
+	if q.Trace == "" && tx.first {
+		q.Trace, tx.first = tx.trace, false
+	}
+	return tx.s.assemble(ctx, q, tx)
+}
+
+func (q Query) withDefaults() (Query, error) {
+	if q.TopK == 0 {
+		q.TopK = DefaultTopK
+	}
+	if q.Floor == 0 {
+		q.Floor = Tool
+	}
+	if q.Preset == "" {
+		q.Preset = "default"
+	}
+	var errs []error
+	for _, c := range []struct {
+		bad             bool
+		field, got, exp string
+	}{
+		{q.Budget <= 0, "budget", strconv.Itoa(q.Budget), "a number of tokens above 0"},
+		{q.Reserve < 0 || q.Budget > 0 && q.Reserve >= q.Budget, "reserve", strconv.Itoa(q.Reserve), "0 or more, below the budget"},
+		{q.TopK < 0 || q.TopK > MaxTopK, "top_k", strconv.Itoa(q.TopK), "1 to " + strconv.Itoa(MaxTopK)},
+		{len(q.Text) > maxQueryText, "text", strconv.Itoa(len(q.Text)) + " bytes", "at most " + strconv.Itoa(maxQueryText)},
+		{!q.Floor.Valid(), "floor", strconv.Itoa(int(q.Floor)), "a provenance"},
+		{q.Overflow != budget.Fill && q.Overflow != budget.Ladder, "overflow", strconv.Itoa(int(q.Overflow)), "fill or ladder"},
+	} {
+		if c.bad {
+			errs = append(errs, invalid(c.field, c.got, c.exp))
+		}
+	}
+	if q.Trace != "" {
+		if _, err := parseBatchID(q.Trace); err != nil {
+			errs = append(errs, invalid("trace", strconv.Quote(q.Trace), "a ULID, or nothing"))
+		}
+	}
+	return q, errors.Join(errs...)
+}
+
+// assembling is the state that the four stages hand on.
+type assembling struct {
+	s      *Scope
+	q      Query
+	tx     *Txn
+	now    time.Time
+	cands  Candidates
+	ranked []item // best first, excluded ones last
+	frames []*frame
+	leaf   *manifest.Record
+	out    *Assembly
+}
+
+// item is a page on its way into a context.
+type item struct {
+	cand   Candidate
+	own    *ownPage // a draft of the transaction, which has no number yet
+	scored triage.Scored
+	reason string // why it is out, "": in
+	head   *Head
+	page   int
+	text   string
+	fresh  freshness
+	stale  bool
+	form   manifest.Form
+	tokens int
+	cuts   [][2]uint32
+}
+
+func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	q, err := q.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if q.Trace == "" {
+		id, err := s.db.newID()
+		if err != nil {
+			return nil, err
+		}
+		q.Trace = id.String()
+	}
+	a := &assembling{s: s, q: q, tx: tx, now: s.db.opts.Clock()}
+	defer func() { s.db.table.unpin(a.frames) }()
+	for _, stage := range []func(context.Context) error{a.propose, a.pageIn, a.fit, a.record} {
+		if err := stage(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return a.out, nil
+}
+
+// propose gathers candidates at one LSN and orders them.
+func (a *assembling) propose(ctx context.Context) (err error) {
+	preset, err := presetOf(a.q.Preset)
+	if err != nil {
+		return err
+	}
+	terms := a.s.db.lexer.Terms(a.q.Text)
+	weights := lexical.DefaultWeights()
+	cq := CandidateQuery{
+		Scopes: a.s.chain, Terms: terms, Kinds: a.q.Kinds, Floor: a.q.Floor, Session: a.q.Session, Now: a.now, AsOf: a.q.AsOf,
+		K: 2 * a.q.TopK, Recent: recentTail, Weights: &weights,
+	}
+	if a.tx != nil {
+		cq.Mask = a.tx.mask()
+	}
+	if a.cands, err = a.s.db.store.Candidates(ctx, cq); err != nil {
+		return err
+	}
+	items := make([]item, 0, len(a.cands.Hits)+8)
+	for _, c := range a.cands.Hits {
+		items = append(items, item{cand: c})
+	}
+	items = append(items, a.drafts(terms)...)
+	a.ranked = rankItems(preset, items, a.now)
+	return nil
+}
+
+func presetOf(name string) (triage.Preset, error) {
+	switch name {
+	case "default":
+		return triage.Default(), nil
+	case "START":
+		return triage.START(), nil
+	}
+	return triage.Preset{}, invalid("preset", strconv.Quote(name), "default or START")
+}
+
+// mask names the artefacts whose committed pages the transaction's drafts replace.
+func (tx *Txn) mask() []Ref {
+	var refs []Ref
+	for _, id := range tx.order {
+		refs = append(refs, Ref{Scope: tx.s.name, ID: id})
+	}
+	for _, id := range sortedKeys(tx.drop) {
+		refs = append(refs, Ref{Scope: tx.s.name, ID: id})
+	}
+	return refs
+}
+
+// drafts are always candidates, scored with the statistics of the store.
+func (a *assembling) drafts(terms []string) []item {
+	if a.tx == nil {
+		return nil
+	}
+	var out []item
+	for _, o := range a.tx.ownDocs() {
+		w := o.put
+		c := Candidate{
+			Kind: w.Artefact.Kind, Provenance: w.Artefact.Provenance, AsOf: micros(w.Artefact.CurrentAsOf), Pinned: w.Artefact.Pinned,
+			Tokens: w.Pages[o.page-1].Tokens, GroupName: w.Artefact.Group, Seq: w.Artefact.Seq,
+			Ref: Ref{Scope: a.s.name, ID: w.Artefact.ID, Page: o.page},
+		}
+		if len(a.cands.Stats.DF) == len(terms) {
+			c.Lexical.Own = a.s.db.store.(*fileStore).idx.ScoreDoc(a.cands.Stats, *o.analysis, terms)
+			c.Lexical.Score = c.Lexical.Own
+		}
+		if e := w.Artefact.ExpiresAt; !e.IsZero() && !e.After(a.now) {
+			c.Excluded = reasonExpired
+		}
+		out = append(out, item{cand: c, own: &o})
+	}
+	return out
+}
+
+// rankItems lets triage judge; the id it sees is the position here, so that drafts without a number have one too.
+func rankItems(preset triage.Preset, items []item, now time.Time) []item {
+	cs := make([]triage.Candidate, len(items))
+	for i := range items {
+		c := &items[i].cand
+		cs[i] = triage.Candidate{
+			ID: uint64(i), Provenance: c.Provenance, Age: now.Sub(fromMicros(c.AsOf)), Lexical: c.Lexical.Score,
+			Excluded: triage.Reason(c.Excluded), Pinned: c.Pinned, System: c.Kind == KindSystem,
+		}
+	}
+	out := make([]item, 0, len(items))
+	for _, sc := range triage.Rank(preset, cs) {
+		it := items[sc.ID]
+		it.scored, it.reason = sc, string(sc.Reason)
+		out = append(out, it)
+	}
+	return out
+}
+
+// protected pages come before anything scored.
+func (it *item) protected() bool { return it.cand.Pinned || it.cand.Kind == KindSystem }
+
+// pageIn loads the winners, checks their sources and fetches anew what is dirty.
+func (a *assembling) pageIn(ctx context.Context) error {
+	left := a.q.TopK
+	var keys []PageKey
+	var at []int
+	for i := range a.ranked {
+		it := &a.ranked[i]
+		if it.reason != "" {
+			continue
+		}
+		if !it.protected() {
+			if left == 0 {
+				it.reason = string(triage.BeyondTopK)
+				continue
+			}
+			left--
+		}
+		if it.own != nil {
+			it.head, it.page = a.draftHead(it.own), it.own.page
+			it.text = it.own.put.Pages[it.page-1].Text
+			continue
+		}
+		keys, at = append(keys, it.cand.Key), append(at, i)
+	}
+	if err := a.load(ctx, keys, at); err != nil {
+		return err
+	}
+	if a.q.AsOf == 0 {
+		return a.freshen(ctx, at)
+	}
+	return nil
+}
+
+func (a *assembling) draftHead(o *ownPage) *Head {
+	rows := make([]PageRow, len(o.put.Pages))
+	for i, p := range o.put.Pages {
+		rows[i] = PageRow{Tokens: uint32(p.Tokens), Digest: p.Digest}
+	}
+	return &Head{Artefact: o.put.Artefact, Scope: a.s.name, Actor: a.s.actor, Rows: rows}
+}
+
+// load pages winners in, in one call. What gc took, or what is damaged, is left out and says so.
+func (a *assembling) load(ctx context.Context, keys []PageKey, at []int) error {
+	frames, errs, err := a.s.db.table.load(ctx, a.s.chain, keys)
+	if err != nil {
+		return err
+	}
+	a.frames = append(a.frames, frames...)
+	for j, i := range at {
+		it := &a.ranked[i]
+		switch {
+		case frames[j] != nil:
+			it.head, it.page, it.text = frames[j].head, frames[j].page, frames[j].text
+		case errors.Is(errs[j], ErrCorrupt):
+			it.reason = reasonDamaged
+		default:
+			it.reason = reasonGone
+		}
+	}
+	return nil
+}
+
+// freshen checks each artefact once and replaces what was fetched anew by its new pages.
+func (a *assembling) freshen(ctx context.Context, at []int) error {
+	var heads []*Head
+	slot := map[*Head]int{}
+	for _, i := range at {
+		h := a.ranked[i].head
+		if _, ok := slot[h]; h != nil && !ok {
+			slot[h] = len(heads)
+			heads = append(heads, h)
+		}
+	}
+	found := a.s.freshen(ctx, heads, a.q.Check)
+	var keys []PageKey
+	var again []int
+	for _, i := range at {
+		it := &a.ranked[i]
+		if it.head == nil {
+			continue
+		}
+		it.fresh = found[slot[it.head]]
+		switch f := &it.fresh; {
+		case f.refetched:
+			key, ok := a.renumber(ctx, it)
+			if ok {
+				keys, again = append(keys, key), append(again, i)
+			}
+		case f.reason != "" && a.q.ServeStale:
+			it.stale = true
+		case f.reason != "":
+			it.reason = f.reason
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	return a.load(ctx, keys, again)
+}
+
+// renumber finds the page that took the place of one whose artefact was fetched anew.
+func (a *assembling) renumber(ctx context.Context, it *item) (PageKey, bool) {
+	l, err := a.s.db.store.Resolve(ctx, Scopes{it.head.Scope}, Ref{ID: it.head.ID})
+	if err != nil || len(l.Pages) == 0 {
+		it.reason = reasonGone
+		return PageKey{}, false
+	}
+	if it.page > len(l.Pages) {
+		it.reason = "the source became shorter"
+		return PageKey{}, false
+	}
+	it.cand.Key = l.Pages[it.page-1]
+	return it.cand.Key, true
+}
+
+// fit decides what goes in.
+func (a *assembling) fit(context.Context) error {
+	count := a.s.db.opts.Counter.Count
+	preamble := count(render.PreambleCost())
+	for shrink := 0; ; {
+		req := budget.Request{Budget: a.q.Budget - preamble - shrink, Reserve: a.q.Reserve, Overflow: a.q.Overflow, RecentShare: recentShare}
+		var at []int
+		for i := range a.ranked {
+			if a.ranked[i].reason == "" {
+				req.Items = append(req.Items, a.item(i))
+				at = append(at, i)
+			}
+		}
+		res, err := budget.Fit(req)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrBudget, err)
+		}
+		if err := a.place(req, res, at); err != nil {
+			return err
+		}
+		// Costs are counted page by page. A counter that counts the whole above the sum of its pages must not make
+		// the context burst: then the same is tried with that much less.
+		over := count(string(a.out.text)) - (a.q.Budget - a.q.Reserve)
+		if over <= 0 {
+			a.out.Tokens = count(string(a.out.text))
+			return nil
+		}
+		if len(res.Placed) == 0 {
+			return fmt.Errorf("%w: the frame of a context alone needs %d tokens more", ErrBudget, over)
+		}
+		shrink += over
+		a.unplace()
+	}
+}
+
+// unplace takes back the reasons of a placing that burst.
+func (a *assembling) unplace() {
+	for i := range a.ranked {
+		if it := &a.ranked[i]; it.tokens > 0 || slices.Contains(budgetReasons, it.reason) {
+			it.reason, it.tokens, it.form = "", 0, manifest.FormFull
+		}
+	}
+}
+
+var budgetReasons = []string{budget.ReasonBudget, budget.ReasonLarge, budget.ReasonGroup, budget.ReasonLow, budget.ReasonTier, budget.ReasonSystem}
+
+func (a *assembling) item(i int) budget.Item {
+	it := &a.ranked[i]
+	c := &it.cand
+	b := budget.Item{
+		Key: c.Ref.String(), Class: classOf(c.Kind), Position: -i, Tokens: a.cost(it, it.text), Score: it.scored.Score,
+		Pinned: c.Pinned, Core: c.Provenance == HumanVerified, Recent: c.Recent,
+	}
+	if c.Kind == KindMessage && a.q.Session != "" && c.GroupName == a.q.Session {
+		b.Class, b.Position = budget.History, int(c.Seq)
+	}
+	if c.Kind == KindSystem || c.Pinned {
+		b.Position = -int(c.Key.Num) // fixed, so that the prefix stays
+	}
+	if len(it.head.ToolCalls) > 0 || it.head.ToolCallID != "" {
+		b.Group = c.GroupName + "\x00" + turnOf(it.head)
+	}
+	if len(it.head.Rows) > 0 && it.cuts == nil {
+		it.cuts = extract(it.text, a.s.db.lexer, a.q.Text)
+	}
+	if len(it.cuts) > 0 {
+		b.Compressed = a.cost(it, cutText(it.text, it.cuts))
+	}
+	return b
+}
+
+// turnOf names the turn a call and its results belong to: they go together or not at all.
+func turnOf(h *Head) string {
+	if h.ToolCallID != "" {
+		return h.ToolCallID
+	}
+	return h.ToolCalls[0].ID
+}
+
+func classOf(k Kind) budget.Class {
+	switch k {
+	case KindSystem:
+		return budget.System
+	case KindMessage:
+		return budget.History
+	case KindScratch:
+		return budget.Scratchpad
+	}
+	return budget.RAG
+}
+
+// cost is what a page takes, header and escapes included. A text that needs no escapes costs what was counted when it
+// was written; only its header is counted now.
+func (a *assembling) cost(it *item, text string) int {
+	count := a.s.db.opts.Counter.Count
+	p := a.page(it, text)
+	if text == it.text && it.page <= len(it.head.Rows) && render.Escape(text) == text {
+		p.Text = ""
+		return count(render.Cost(p, render.ProviderText)) + int(it.head.Rows[it.page-1].Tokens) + 1
+	}
+	return count(render.Cost(p, render.ProviderText))
+}
+
+// page is a page as the model will see it. It depends on what is stored and on the leaf alone, so that a replay gives
+// the same.
+func (a *assembling) page(it *item, text string) render.Page {
+	return renderPage(it.head, it.page, text, it.form, it.stale, a.q.Session)
+}
+
+func renderPage(h *Head, page int, text string, form manifest.Form, stale bool, session string) render.Page {
+	p := render.Page{
+		Ref:  Ref{Scope: h.Scope, ID: h.ID, Page: page, Version: h.Rows[page-1].Version}.String(),
+		Kind: h.Kind.String(), Provenance: h.Provenance.String(), Source: h.Artefact.Source, Date: h.CurrentAsOf,
+		Stale: stale, Form: form.String(), Name: h.Name, Text: text,
+	}
+	switch {
+	case h.Kind == KindSystem:
+		p.Role, p.Stable = render.RoleSystem, true
+	case session != "" && h.Group == session && h.Kind == KindMessage:
+		p.Role, p.ToolCallID = h.Role, h.ToolCallID
+		for _, c := range h.ToolCalls {
+			p.ToolCalls = append(p.ToolCalls, render.ToolCall{ID: c.ID, Type: c.Type, Name: c.Name, Arguments: c.Arguments})
+		}
+	}
+	p.Stable = p.Stable || h.Pinned
+	return p
+}
+
+// place takes over the allocator's answer and renders it.
+func (a *assembling) place(req budget.Request, res budget.Result, at []int) error {
+	a.out = &Assembly{Trace: a.q.Trace, LSN: a.cands.LSN, Tier: res.Tier, Limit: a.q.Budget - a.q.Reserve, Review: res.Review, seed: a.s.db.fence + "/" + a.s.name}
+	for _, l := range res.Left {
+		a.ranked[at[l.Index]].reason = l.Reason
+	}
+	for _, p := range res.Placed {
+		it := &a.ranked[at[p.Index]]
+		text := it.text
+		switch p.Form {
+		case budget.Compressed:
+			it.form, text = manifest.FormRange, cutText(it.text, it.cuts)
+		case budget.Stub:
+			it.form, text = manifest.FormStub, ""
+		default:
+			it.form = manifest.FormFull
+		}
+		it.tokens = p.Tokens
+		a.out.pages = append(a.out.pages, a.page(it, text))
+		a.out.Blocks = append(a.out.Blocks, Block{
+			Ref: it.ref(), Num: it.cand.Key.Num, Form: it.form, Tokens: p.Tokens, Score: it.scored.Score, Text: text, Stale: it.stale,
+		})
+	}
+	for i := range a.ranked {
+		if it := &a.ranked[i]; it.reason != "" {
+			a.out.Left = append(a.out.Left, LeftOut{Ref: it.ref(), Reason: it.reason, Score: it.scored.Score})
+		}
+	}
+	for _, e := range a.cands.Excluded {
+		for _, c := range e.Nearest {
+			a.out.Left = append(a.out.Left, LeftOut{Ref: c.Ref, Reason: e.Reason})
+		}
+	}
+	a.out.text = render.Text(a.out.seed, a.out.pages)
+	return nil
+}
+
+func (it *item) ref() Ref {
+	if it.head == nil {
+		return it.cand.Ref
+	}
+	r := Ref{Scope: it.head.Scope, ID: it.head.ID, Page: it.page}
+	if it.page <= len(it.head.Rows) {
+		r.Version = it.head.Rows[it.page-1].Version
+	}
+	return r
+}
+
+// record writes the manifest, and lets the transaction remember what the model saw.
+func (a *assembling) record(ctx context.Context) error {
+	q := &a.q
+	leaf := &manifest.Record{
+		Type: manifest.TypeAssemble, Trace: q.Trace, LSN: a.cands.LSN, Query: a.s.db.keyed("query", q.Text), Session: q.Session,
+		AsOf: int64(q.AsOf), Budget: q.Budget, Reserve: q.Reserve, Tokens: a.out.Tokens, Tier: int(a.out.Tier), Review: a.out.Review,
+		Overflow: q.Overflow.String(), Preset: q.Preset, Counter: a.s.db.opts.Counter.Name(), Renderer: render.Version, Shape: "text",
+		Rendered: a.s.db.keyed("rendered", string(a.out.text)), ServeStale: q.ServeStale,
+	}
+	if a.tx != nil && a.tx.trace != q.Trace {
+		leaf.Parent = a.tx.trace
+	}
+	best := a.bestLexical()
+	for _, b := range a.out.Blocks {
+		it := a.find(b.Ref)
+		leaf.Pages = append(leaf.Pages, it.leafPage(best))
+		if a.tx != nil && it.own == nil {
+			a.tx.see(it.head, it.page, it.cand.Key.Num)
+		}
+	}
+	leaf.Excluded = a.exclusions(best)
+	if err := a.s.emit(ctx, leaf); err != nil {
+		return err
+	}
+	a.out.Manifest = leaf
+	return nil
+}
+
+func (a *assembling) find(r Ref) *item {
+	return &a.ranked[slices.IndexFunc(a.ranked, func(it item) bool { return it.ref() == r && it.reason == "" })]
+}
+
+func (a *assembling) bestLexical() float64 {
+	best := 0.0
+	for i := range a.ranked {
+		best = max(best, a.ranked[i].cand.Lexical.Score)
+	}
+	return best
+}
+
+func (it *item) leafPage(best float64) manifest.Page {
+	p := candidatePage(&it.cand, best)
+	p.Form, p.Tokens = it.form, it.tokens
+	if it.form == manifest.FormRange {
+		p.Ranges = it.cuts
+	}
+	p.Score, p.R, p.P, p.S = manifest.Quantise(it.scored.Score), manifest.Quantise(it.scored.Recency), manifest.Quantise(it.scored.Trust), manifest.Quantise(it.scored.Semantic)
+	p.Tag = leafTag(it.scored.Tag)
+	p.Reason = it.reason
+	p.Dirty, p.Refetched, p.Stale = it.fresh.dirty, it.fresh.refetched, it.stale
+	return p
+}
+
+func leafTag(t triage.Tag) manifest.Tag {
+	switch t {
+	case triage.Red:
+		return manifest.TagRed
+	case triage.Yellow:
+		return manifest.TagYellow
+	case triage.Green:
+		return manifest.TagGreen
+	case triage.Black:
+		return manifest.TagBlack
+	}
+	return manifest.TagNone
+}
+
+func candidatePage(c *Candidate, best float64) manifest.Page {
+	p := manifest.Page{Num: c.Key.Num, Version: c.Key.Version, Tokens: c.Tokens, Via: c.Lexical.Via}
+	if best > 0 {
+		p.LexOwn, p.LexNear, p.LexGroup = manifest.Quantise(c.Lexical.Own/best), manifest.Quantise(c.Lexical.Near/best), manifest.Quantise(c.Lexical.Group/best)
+	}
+	return p
+}
+
+// exclusions counts what was left out by reason. Winners that found no place are all named, of the rest the nearest.
+func (a *assembling) exclusions(best float64) []manifest.Exclusion {
+	by := map[string]*manifest.Exclusion{}
+	get := func(reason string) *manifest.Exclusion {
+		if by[reason] == nil {
+			by[reason] = &manifest.Exclusion{Reason: reason}
+		}
+		return by[reason]
+	}
+	for _, e := range a.cands.Excluded {
+		x := get(e.Reason)
+		x.Count += e.Count
+		for i := range e.Nearest {
+			p := candidatePage(&e.Nearest[i], best)
+			p.Tag = manifest.TagBlack
+			x.Nearest = append(x.Nearest, p)
+		}
+	}
+	for i := range a.ranked {
+		it := &a.ranked[i]
+		if it.reason == "" {
+			continue
+		}
+		x := get(it.reason)
+		x.Count++
+		if it.head != nil || len(x.Nearest) < namedLeft {
+			p := it.leafPage(best)
+			p.Reason = ""
+			x.Nearest = append(x.Nearest, p)
+		}
+	}
+	out := make([]manifest.Exclusion, 0, len(by))
+	for _, reason := range sortedKeys(by) {
+		out = append(out, *by[reason])
+	}
+	return out
+}
+
+// keyed digests what must not be guessed from the log: questions and rendered contexts.
+func (db *DB) keyed(what, text string) []byte {
+	m := hmac.New(sha256.New, db.secret)
+	m.Write([]byte(what))
+	m.Write([]byte{0})
+	m.Write([]byte(text))
+	return m.Sum(nil)
+}
+
+// Hit is one result of a search.
+type Hit struct {
+	Ref    Ref     `json:"ref"`
+	Num    uint64  `json:"num"`
+	Score  float64 `json:"score"`
+	Tokens int     `json:"tokens"`
+	Text   string  `json:"text"`
+	Stale  bool    `json:"stale,omitempty"`
+	// Via is the superseded version whose words were found, when the page answers for one.
+	Via uint64 `json:"via,omitempty"`
+}
+
+// Search finds the pages of the visible scopes that answer a question by their words, best first, up to limit
+// (0: 10). Expired pages and those below Tool are not found; dirty ones are fetched anew or left out.
+func (s *Scope) Search(ctx context.Context, text string, limit int, opts ...ReadOption) ([]Hit, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	if limit == 0 {
+		limit = 10
+	}
+	if limit < 0 || limit > MaxTopK {
+		return nil, invalid("limit", strconv.Itoa(limit), "1 to "+strconv.Itoa(MaxTopK))
+	}
+	o := readOpts(opts)
+	trace, err := s.db.newID()
+	if err != nil {
+		return nil, err
+	}
+	a := &assembling{s: s, now: s.db.opts.Clock(), q: Query{Text: text, TopK: limit, Floor: Tool, Preset: "default", Check: o.check, ServeStale: o.stale, Trace: trace.String()}}
+	defer func() { s.db.table.unpin(a.frames) }()
+	if err := a.proposeHits(ctx, limit); err != nil {
+		return nil, err
+	}
+	if err := a.pageIn(ctx); err != nil {
+		return nil, err
+	}
+	return a.hits(ctx)
+}
+
+// proposeHits takes what the words find and nothing else.
+func (a *assembling) proposeHits(ctx context.Context, limit int) (err error) {
+	weights := lexical.DefaultWeights()
+	a.cands, err = a.s.db.store.Candidates(ctx, CandidateQuery{
+		Scopes: a.s.chain, Terms: a.s.db.lexer.Terms(a.q.Text), Floor: a.q.Floor, Now: a.now, K: limit, Weights: &weights,
+	})
+	if err != nil {
+		return err
+	}
+	for _, c := range a.cands.Hits {
+		if c.Lexical.Score > 0 {
+			a.ranked = append(a.ranked, item{cand: c})
+		}
+	}
+	slices.SortFunc(a.ranked, func(x, y item) int {
+		return cmp.Or(cmp.Compare(y.cand.Lexical.Score, x.cand.Lexical.Score), cmp.Compare(y.cand.Key.Num, x.cand.Key.Num))
+	})
+	return nil
+}
+
+func (a *assembling) hits(ctx context.Context) ([]Hit, error) {
+	leaf := &manifest.Record{Type: manifest.TypeSearch, Trace: a.q.Trace, LSN: a.cands.LSN, Query: a.s.db.keyed("query", a.q.Text), ServeStale: a.q.ServeStale}
+	best := a.bestLexical()
+	var out []Hit
+	for i := range a.ranked {
+		it := &a.ranked[i]
+		if it.reason != "" {
+			continue
+		}
+		it.tokens = it.cand.Tokens
+		leaf.Tokens += it.tokens
+		leaf.Pages = append(leaf.Pages, it.leafPage(best))
+		out = append(out, Hit{Ref: it.ref(), Num: it.cand.Key.Num, Score: it.cand.Lexical.Score, Tokens: it.tokens, Text: it.text, Stale: it.stale, Via: it.cand.Lexical.Via})
+	}
+	leaf.Excluded = a.exclusions(best)
+	return out, a.s.emit(ctx, leaf)
+}
+
+// extract cuts a text down to its sentences that answer the question, in their order: about a third of it, and always
+// the first. Ranges are half-open and in bytes. A text that is short already is not cut.
+func extract(text string, an *lexical.Analyzer, question string) [][2]uint32 {
+	const shortest = 400 // bytes; below this the header weighs more than the gain
+	if len(text) < shortest {
+		return nil
+	}
+	sentences := sentenceRanges(text)
+	if len(sentences) < 3 {
+		return nil
+	}
+	terms := an.Terms(question)
+	type scored struct {
+		at    int
+		score float64
+	}
+	var order []scored
+	for i, r := range sentences {
+		an := an.Analyze(text[r[0]:r[1]])
+		score := 0.0
+		for _, t := range an.Terms {
+			if slices.Contains(terms, t.Term) {
+				score++
+			}
+		}
+		if i == 0 {
+			score += .5
+		}
+		order = append(order, scored{i, score})
+	}
+	slices.SortStableFunc(order, func(a, b scored) int { return cmp.Compare(b.score, a.score) })
+	keep, limit := 0, len(text)/3
+	var take []int
+	for _, o := range order {
+		n := int(sentences[o.at][1] - sentences[o.at][0])
+		if len(take) > 0 && keep+n > limit {
+			continue
+		}
+		take, keep = append(take, o.at), keep+n
+	}
+	slices.Sort(take)
+	return joinRanges(sentences, take)
+}
+
+func joinRanges(sentences [][2]uint32, take []int) [][2]uint32 {
+	var out [][2]uint32
+	for _, i := range take {
+		r := sentences[i]
+		if n := len(out); n > 0 && out[n-1][1] == r[0] {
+			out[n-1][1] = r[1]
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// sentenceRanges ends a sentence after . ! or ? before white space, and at the end of a line.
+func sentenceRanges(text string) [][2]uint32 {
+	var out [][2]uint32
+	start := 0
+	for i := 0; i < len(text); i++ {
+		end := text[i] == '\n' || i+1 == len(text) || (text[i] == '.' || text[i] == '!' || text[i] == '?') && (text[i+1] == ' ' || text[i+1] == '\n')
+		if !end {
+			continue
+		}
+		if i+1 < len(text) && text[i+1] == ' ' {
+			i++
+		}
+		if strings.TrimSpace(text[start:i+1]) == "" {
+			continue // blank lines go with the sentence after
+		}
+		out = append(out, [2]uint32{uint32(start), uint32(i + 1)})
+		start = i + 1
+	}
+	if start < len(text) && len(out) > 0 {
+		out[len(out)-1][1] = uint32(len(text))
+	}
+	return out
+}
+
+// cutText is a text cut to ranges; gaps are shown.
+func cutText(text string, cuts [][2]uint32) string {
+	var b strings.Builder
+	for i, r := range cuts {
+		if i > 0 || r[0] > 0 {
+			b.WriteString("[…] ")
+		}
+		b.WriteString(text[r[0]:r[1]])
+	}
+	if n := len(cuts); n > 0 && int(cuts[n-1][1]) < len(text) {
+		b.WriteString(" […]")
+	}
+	return b.String()
+}

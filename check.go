@@ -1,0 +1,300 @@
+package ctxpage
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+// The invariants of a whole database. Tests and `dbctl check` walk them; each problem names its number.
+//
+//	I1  every row carries the checksum of its key and value
+//	I2  every head row decodes, and stands under the key it names
+//	I3  versions of an artefact rise by one, LSNs rise with them, and none is above the applied LSN
+//	I4  every page row has its content, of the length, hash and salted digest it says
+//	I5  page numbers are unique; a page keeps its number while its content stands
+//	I6  every scope and group a head names is there, and a group belongs to the scope of its members
+//	I7  the catalogue in memory says what a scan of the heads and the redo of the log say
+//	I8  the audit verifies: every leaf hashes to its place in the tree
+//	I9  every committed page version has a write in the audit, with the same digest
+//	I10 outcomes, held batches and state decode
+//	I11 bbolt's own pages are sound
+//
+// Rows of the overlay are checked after a checkpoint has brought them into the file.
+type checker struct {
+	s        *fileStore
+	ctx      context.Context
+	progress func(what string, done, total uint64)
+	problems []Problem
+	nums     map[uint64]headKey
+	digests  map[uint64][32]byte
+}
+
+const maxProblems = 1000
+
+func (s *fileStore) check(ctx context.Context, job Job) (rep JobReport, err error) {
+	s.ckptMu.Lock()
+	defer s.ckptMu.Unlock()
+	if !s.opts.readOnly {
+		if rep, err = s.checkpointLocked(ctx); err != nil {
+			return rep, err
+		}
+	}
+	c := &checker{s: s, ctx: ctx, progress: job.Progress, nums: map[uint64]headKey{}, digests: map[uint64][32]byte{}}
+	if c.progress == nil {
+		c.progress = func(string, uint64, uint64) {}
+	}
+	for _, walk := range []func() error{c.bolt, c.heads, c.contents, c.small, c.catalogue, c.audit} {
+		if err := walk(); err != nil {
+			return rep, err
+		}
+		if err := ctx.Err(); err != nil {
+			return rep, err
+		}
+	}
+	rep.Problems = c.problems
+	return rep, nil
+}
+
+func (c *checker) bad(invariant, where, format string, args ...any) {
+	if len(c.problems) < maxProblems {
+		c.problems = append(c.problems, Problem{invariant, where, fmt.Sprintf(format, args...)})
+	}
+}
+
+// bolt lets bbolt walk its own pages. It does so in a goroutine of its own, so a fault there would end the process:
+// dbctl check therefore runs in a child and reports how it ended.
+func (c *checker) bolt() error {
+	c.progress("pages of the file", 0, 1)
+	defer c.progress("pages of the file", 1, 1)
+	return c.s.view(func(tx *bbolt.Tx) error {
+		for err := range tx.Check() {
+			c.bad("I11", "bbolt", "%v", err)
+		}
+		return nil
+	})
+}
+
+// heads walks I1, I2, I3, I5, I6.
+func (c *checker) heads() error {
+	return c.s.view(func(tx *bbolt.Tx) error {
+		meta := tx.Bucket(bucketMeta)
+		total, done := uint64(meta.Stats().KeyN), uint64(0)
+		var last *Head
+		cur := meta.Cursor()
+		for k, v := cur.First(); k != nil; k, v = cur.Next() {
+			if done++; done%4096 == 0 {
+				c.progress("heads", done, total)
+				if err := c.ctx.Err(); err != nil {
+					return err
+				}
+			}
+			row, err := unseal('m', k, v)
+			if err != nil {
+				c.bad("I1", fmt.Sprintf("meta %x", k), "%v", err)
+				continue
+			}
+			if k[0] == 'h' {
+				last = c.head(k, row, last)
+			}
+		}
+		c.progress("heads", total, total)
+		return nil
+	})
+}
+
+func (c *checker) head(k, row []byte, last *Head) *Head {
+	where := fmt.Sprintf("head %x", k[1:])
+	h, err := decodeHead(row, c.s.scopeName)
+	if err != nil {
+		c.bad("I2", where, "%v", err)
+		return last
+	}
+	where = Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}.String()
+	if !bytes.Equal(k, headRowKey(headKey{h.Art, h.Version})) {
+		c.bad("I2", where, "stands under key %x", k)
+	}
+	if last != nil && last.Art == h.Art && (h.Version != last.Version+1 || h.LSN <= last.LSN) {
+		c.bad("I3", where, "follows version %d of lsn %d with lsn %d", last.Version, last.LSN, h.LSN)
+	}
+	if h.LSN > c.s.sys.Applied {
+		c.bad("I3", where, "lsn %d is above the applied lsn %d", h.LSN, c.s.sys.Applied)
+	}
+	if h.Scope == "" {
+		c.bad("I6", where, "its scope is not there")
+	}
+	for i := range h.Rows {
+		r := &h.Rows[i]
+		if other, ok := c.nums[r.Num]; ok && other.art != h.Art {
+			c.bad("I5", where, "page number %d is also of artefact %d", r.Num, other.art)
+		}
+		if d, ok := c.digests[r.Num]; ok && d != r.Digest {
+			c.bad("I5", where, "page number %d changed its digest", r.Num)
+		}
+		c.nums[r.Num], c.digests[r.Num] = headKey{h.Art, h.Version}, r.Digest
+	}
+	if g := h.GroupNum; g != 0 {
+		c.s.cat.mu.RLock()
+		if g > uint64(len(c.s.cat.groups)) || c.s.cat.scopeName(c.s.cat.groups[g-1].scope) != h.Scope {
+			c.bad("I6", where, "group %d is not of its scope", g)
+		}
+		c.s.cat.mu.RUnlock()
+	}
+	return h
+}
+
+// contents walks I1 and I4.
+func (c *checker) contents() error {
+	return c.s.view(func(tx *bbolt.Tx) error {
+		content := tx.Bucket(bucketContent)
+		done, total := uint64(0), uint64(len(c.nums))
+		for _, num := range sortedKeys(c.nums) {
+			if done++; done%4096 == 0 {
+				c.progress("contents", done, total)
+				if err := c.ctx.Err(); err != nil {
+					return err
+				}
+			}
+			k := c.nums[num]
+			h, err := c.s.headIn(tx, k)
+			if err != nil {
+				continue // told already
+			}
+			key := textRowKey(num)
+			text, err := unseal('c', key, content.Get(key))
+			if err != nil {
+				c.bad("I1", fmt.Sprintf("content %d", num), "%v", err)
+				continue
+			}
+			c.content(num, h, string(text))
+		}
+		c.progress("contents", total, total)
+		return nil
+	})
+}
+
+func (c *checker) content(num uint64, h *Head, text string) {
+	for i := range h.Rows {
+		r := &h.Rows[i]
+		if r.Num != num {
+			continue
+		}
+		if int(r.Bytes) != len(text) || r.Hash != contentHash(text) || r.Digest != saltedDigest(r.Salt[:], text) {
+			c.bad("I4", fmt.Sprintf("content %d", num), "differs from the length, hash or digest in %s", Ref{Scope: h.Scope, ID: h.ID, Version: h.Version})
+		}
+	}
+}
+
+// small walks I1 and I10 over the other buckets.
+func (c *checker) small() error {
+	return c.s.view(func(tx *bbolt.Tx) error {
+		for _, b := range []struct {
+			name []byte
+			tag  byte
+			into func() any
+		}{{bucketTxn, 't', func() any { return new(Outcome) }}, {bucketHeld, 'd', func() any { return new(HeldBatch) }}, {bucketState, 's', nil}} {
+			err := tx.Bucket(b.name).ForEach(func(k, v []byte) error {
+				row, err := unseal(b.tag, k, v)
+				if err != nil {
+					c.bad("I1", fmt.Sprintf("%s %x", b.name, k), "%v", err)
+					return nil
+				}
+				if b.into == nil {
+					return nil
+				}
+				if err := unpack(row, b.into()); err != nil {
+					c.bad("I10", fmt.Sprintf("%s %x", b.name, k), "%v", err)
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// catalogue walks I7: it builds a second catalogue from the file and compares. Commits that came meanwhile are in the
+// overlay, so a database that is being written to is compared up to the applied LSN only.
+func (c *checker) catalogue() error {
+	other := &fileStore{opts: c.s.opts, cat: newCatalogue()}
+	err := c.s.view(func(tx *bbolt.Tx) error {
+		meta := tx.Bucket(bucketMeta)
+		if err := other.loadNames(meta); err != nil {
+			return err
+		}
+		return other.loadHeads(meta)
+	})
+	if errors.Is(err, ErrCorrupt) {
+		return nil // told already
+	}
+	if err != nil {
+		return err
+	}
+	c.s.cat.mu.RLock()
+	defer c.s.cat.mu.RUnlock()
+	if c.s.over.rows() > 0 {
+		return nil
+	}
+	a, b := c.s.cat, other.cat
+	if len(a.arts) != len(b.arts) || a.live != b.live || a.livePages != b.livePages || a.versions != b.versions {
+		c.bad("I7", "catalogue", "has %d artefacts, %d live, %d pages; the file gives %d, %d, %d", len(a.arts), a.live, a.livePages, len(b.arts), b.live, b.livePages)
+		return nil
+	}
+	for i := range a.arts {
+		x, y := a.arts[i], b.arts[i]
+		x.keyAt, y.keyAt = 0, 0
+		if x != y || a.id(&a.arts[i]) != b.id(&b.arts[i]) {
+			c.bad("I7", "catalogue", "artefact %d differs from the file: %+v, %+v", i+1, x, y)
+		}
+	}
+	for i := range min(len(a.pages), len(b.pages)) {
+		if a.pages[i] != b.pages[i] {
+			c.bad("I7", "catalogue", "page %d differs from the file: %+v, %+v", i+1, a.pages[i], b.pages[i])
+		}
+	}
+	return nil
+}
+
+// audit walks I8 and I9.
+func (c *checker) audit() error {
+	v, err := c.s.man.Verify(c.ctx, nil, func(done, total uint64) { c.progress("audit", done, total) })
+	if err != nil {
+		return err
+	}
+	for _, p := range v.Problems {
+		c.bad("I8", "audit", "%v", p)
+	}
+	if len(v.Problems) > 0 {
+		return nil
+	}
+	written := map[uint64][]byte{}
+	err = c.s.man.Each(c.ctx, 0, c.s.man.Size(), false, func(r *manifest.Record) error {
+		for _, w := range r.Writes {
+			if len(w.Digest) > 0 {
+				written[w.Num] = w.Digest
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, num := range sortedKeys(c.digests) {
+		if d := c.digests[num]; !bytes.Equal(written[num], d[:]) {
+			c.bad("I9", fmt.Sprintf("page %d", num), "the audit says digest %x, the file %x", shortDigest(written[num]), d[:4])
+		}
+	}
+	return nil
+}
+
+func shortDigest(d []byte) []byte {
+	return binary.BigEndian.AppendUint32(nil, binary.BigEndian.Uint32(append(append([]byte(nil), d...), 0, 0, 0, 0)))
+}

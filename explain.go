@@ -1,0 +1,289 @@
+package ctxpage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/render"
+)
+
+// ErrReplay means that a past assembly cannot be rendered again to the same bytes; the error says why.
+var ErrReplay = errors.New("ctxpage: replay differs")
+
+// assemblyLeaf finds the leaf of an assembly by its trace.
+func (db *DB) assemblyLeaf(ctx context.Context, trace string) (*manifest.Record, error) {
+	leaves, err := db.Manifests().ByTrace(ctx, trace)
+	if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
+		return nil, err
+	}
+	for _, l := range leaves {
+		if l.Type == manifest.TypeAssemble && l.Trace == trace {
+			return l, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: no assembly with trace %q in the manifest", ErrNotFound, trace)
+}
+
+// Replay is a past assembly, rendered again from its manifest and the immutable page versions it names.
+type Replay struct {
+	Trace string `json:"trace"`
+	Text  string `json:"text"`
+	// Same: the bytes have the digest that was recorded.
+	Same bool `json:"same"`
+	// Missing names pages that gc took, and why the replay cannot be whole.
+	Missing []string `json:"missing,omitempty"`
+}
+
+// Replay renders a past assembly again, asking nobody: no source, no counter. The error matches ErrReplay when the
+// bytes differ from what was recorded, ErrGone when gc took a page.
+func (db *DB) Replay(ctx context.Context, trace string) (*Replay, error) {
+	leaf, err := db.assemblyLeaf(ctx, trace)
+	if err != nil {
+		return nil, err
+	}
+	if leaf.Renderer != render.Version {
+		return nil, fmt.Errorf("%w: rendered by renderer %d, this program has %d", ErrReplay, leaf.Renderer, render.Version)
+	}
+	out := &Replay{Trace: trace}
+	pages, err := db.replayPages(ctx, leaf, out)
+	if err != nil {
+		return out, err
+	}
+	text := render.Text(db.fence+"/"+leaf.Scope, pages)
+	out.Text = string(text)
+	if out.Same = bytes.Equal(db.keyed("rendered", out.Text), leaf.Rendered); !out.Same {
+		return out, fmt.Errorf("%w: the digest of %d bytes is not the recorded one", ErrReplay, len(text))
+	}
+	return out, nil
+}
+
+func (db *DB) replayPages(ctx context.Context, leaf *manifest.Record, out *Replay) ([]render.Page, error) {
+	keys := make([]PageKey, len(leaf.Pages))
+	for i, p := range leaf.Pages {
+		keys[i] = PageKey{p.Num, p.Version}
+	}
+	loaded, err := db.store.Load(ctx, scopeChain(leaf.Scope), keys, WantText)
+	if err != nil {
+		return nil, err
+	}
+	pages := make([]render.Page, 0, len(loaded))
+	for i := range loaded {
+		l, p := &loaded[i], &leaf.Pages[i]
+		switch {
+		case p.Num == 0:
+			out.Missing = append(out.Missing, "a draft of the transaction, which had no version yet")
+			continue
+		case errors.Is(l.Err, ErrGone), errors.Is(l.Err, ErrNotFound):
+			out.Missing = append(out.Missing, fmt.Sprintf("page %d version %d: collected", p.Num, p.Version))
+			continue
+		case l.Err != nil:
+			return nil, l.Err
+		}
+		text := l.Text
+		switch p.Form {
+		case manifest.FormRange:
+			if err := checkRanges(p.Ranges, text); err != nil {
+				return nil, err
+			}
+			text = cutText(text, p.Ranges)
+		case manifest.FormStub:
+			text = ""
+		}
+		pages = append(pages, renderPage(l.Head, l.Page, text, p.Form, p.Stale, leaf.Session))
+	}
+	if len(out.Missing) > 0 {
+		return nil, fmt.Errorf("%w: %s", ErrGone, strings.Join(out.Missing, "; "))
+	}
+	return pages, nil
+}
+
+func checkRanges(ranges [][2]uint32, text string) error {
+	last := uint32(0)
+	for _, r := range ranges {
+		if r[0] < last || r[1] < r[0] || int(r[1]) > len(text) {
+			return fmt.Errorf("%w: range %v of a page of %d bytes", ErrReplay, r, len(text))
+		}
+		last = r[1]
+	}
+	return nil
+}
+
+// Why says why a page is in a past assembly, or is not.
+type Why struct {
+	Trace string         `json:"trace"`
+	Ref   Ref            `json:"ref"`
+	In    bool           `json:"in"`
+	Page  *manifest.Page `json:"page,omitempty"`
+	// Steps tells it in plain words, in the order of the stages.
+	Steps []string `json:"steps"`
+}
+
+// Why explains the place of an artefact or a page in a past assembly, also of one that was never a candidate.
+func (db *DB) Why(ctx context.Context, trace string, ref Ref) (*Why, error) {
+	leaf, err := db.assemblyLeaf(ctx, trace)
+	if err != nil {
+		return nil, err
+	}
+	w := &Why{Trace: trace, Ref: ref}
+	nums, err := db.numbers(ctx, leaf, ref)
+	if err != nil {
+		return nil, err
+	}
+	for i := range leaf.Pages {
+		if nums[leaf.Pages[i].Num] {
+			w.In, w.Page = true, &leaf.Pages[i]
+			w.explainIn(leaf, i)
+			return w, nil
+		}
+	}
+	for i := range leaf.Excluded {
+		e := &leaf.Excluded[i]
+		for j := range e.Nearest {
+			if nums[e.Nearest[j].Num] {
+				w.Page = &e.Nearest[j]
+				w.explainOut(leaf, e.Reason)
+				return w, nil
+			}
+		}
+	}
+	return w, db.explainAbsent(ctx, w, leaf, nums)
+}
+
+// numbers are all page numbers a reference may have had in a leaf: any version, if it names none.
+func (db *DB) numbers(ctx context.Context, leaf *manifest.Record, ref Ref) (map[uint64]bool, error) {
+	chain := scopeChain(leaf.Scope)
+	nums := map[uint64]bool{}
+	cursor := ""
+	for {
+		page, err := db.store.Scan(ctx, ScanQuery{What: ScanHistory, Scopes: scopesOf(chain, ref), ID: ref.ID, Cursor: cursor, Limit: 100})
+		if errors.Is(err, ErrNotFound) {
+			return nums, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, h := range page.Heads {
+			for i, r := range h.Rows {
+				if (ref.Page == 0 || ref.Page == i+1) && (ref.Version == 0 || ref.Version == r.Version || ref.Version == h.Version) {
+					nums[r.Num] = true
+				}
+			}
+		}
+		if cursor = page.Next; cursor == "" {
+			return nums, nil
+		}
+	}
+}
+
+func scopesOf(chain Scopes, ref Ref) Scopes {
+	if ref.Scope == "" {
+		return chain
+	}
+	for _, s := range chain {
+		if s == ref.Scope {
+			return Scopes{s}
+		}
+	}
+	return Scopes{} // outside what the agent could see
+}
+
+func (w *Why) say(format string, args ...any) { w.Steps = append(w.Steps, fmt.Sprintf(format, args...)) }
+
+func (w *Why) explainScore(leaf *manifest.Record) {
+	p := w.Page
+	switch {
+	case p.LexOwn+p.LexNear+p.LexGroup > 0:
+		w.say("triage: its words match the question: %.3f of the best match (own %.3f, neighbours %.3f, group %.3f)",
+			p.LexOwn.Float()+p.LexNear.Float()+p.LexGroup.Float(), p.LexOwn.Float(), p.LexNear.Float(), p.LexGroup.Float())
+	default:
+		w.say("triage: its words do not match the question; it was a candidate by its standing (pinned, system, human-verified, or recent)")
+	}
+	if p.Via != 0 {
+		w.say("triage: it answers for page %d, an older version whose words matched", p.Via)
+	}
+	w.say("triage: score %.3f from recency %.3f, provenance %.3f, relevance %.3f under preset %s: %s",
+		p.Score.Float(), p.R.Float(), p.P.Float(), p.S.Float(), leaf.Preset, p.Tag)
+}
+
+func (w *Why) explainIn(leaf *manifest.Record, at int) {
+	w.explainScore(leaf)
+	switch p := w.Page; {
+	case p.Refetched:
+		w.say("page in: its source had changed, so it was fetched anew before use")
+	case p.Stale:
+		w.say("page in: its source had changed and could not be fetched; it was served as stale, as asked")
+	default:
+		w.say("page in: version %d, clean", p.Version)
+	}
+	w.say("fit: in, as %s, with %d of %d tokens (tier %d), place %d of %d",
+		w.Page.Form, w.Page.Tokens, leaf.Budget-leaf.Reserve, leaf.Tier, at+1, len(leaf.Pages))
+}
+
+func (w *Why) explainOut(leaf *manifest.Record, reason string) {
+	if w.Page.Tag == manifest.TagBlack {
+		w.say("triage: excluded before scoring: %s", reason)
+		return
+	}
+	w.explainScore(leaf)
+	if w.Page.Dirty {
+		w.say("page in: left out: %s", reason)
+		return
+	}
+	w.say("fit: left out: %s; it would have taken about %d tokens, the context took %d of %d (tier %d)",
+		reason, w.Page.Tokens, leaf.Tokens, leaf.Budget-leaf.Reserve, leaf.Tier)
+}
+
+// explainAbsent is for pages that the leaf does not name.
+func (db *DB) explainAbsent(ctx context.Context, w *Why, leaf *manifest.Record, nums map[uint64]bool) error {
+	if len(nums) == 0 {
+		w.say("scope: %s had no such artefact in sight: it is not in %s or its ancestors, or did not exist", leaf.Scope, leaf.Scope)
+		return nil
+	}
+	l, err := db.store.Resolve(ctx, scopesOf(scopeChain(leaf.Scope), w.Ref), Ref{ID: w.Ref.ID})
+	switch {
+	case errors.Is(err, ErrNotFound):
+		w.say("it is deleted now; in the assembly it was not among the candidates")
+		return nil
+	case err != nil:
+		return err
+	case l.LSN > leaf.LSN:
+		w.say("its newest version has lsn %d, the assembly read as of lsn %d", l.LSN, leaf.LSN)
+	case l.By != 0:
+		w.say("triage: it is superseded by page %d, which answers for it", l.By)
+	case l.Expires != 0 && l.Expires <= leaf.Time:
+		w.say("triage: excluded before scoring: it expired at %s", fromMicros(l.Expires).Format("2006-01-02 15:04:05Z"))
+	default:
+		w.say("triage: it was never a candidate: its words did not place it among the best matches, and it is neither pinned, human-verified nor recent")
+	}
+	for _, e := range leaf.Excluded {
+		w.say("triage: left out for %q: %d pages, of which the nearest are named in the manifest", e.Reason, e.Count)
+	}
+	return nil
+}
+
+// Diff compares two past assemblies.
+func (db *DB) Diff(ctx context.Context, a, b string) (manifest.Difference, error) {
+	la, err := db.assemblyLeaf(ctx, a)
+	if err != nil {
+		return manifest.Difference{}, err
+	}
+	lb, err := db.assemblyLeaf(ctx, b)
+	if err != nil {
+		return manifest.Difference{}, err
+	}
+	return manifest.Diff(la, lb), nil
+}
+
+// RefOf names a page number for people: its reference, or the bare number where gc took it.
+func (db *DB) RefOf(ctx context.Context, num uint64) string {
+	loaded, err := db.store.Load(ctx, nil, []PageKey{{Num: num}}, WantHead)
+	if err != nil || loaded[0].Err != nil {
+		return fmt.Sprintf("page %d", num)
+	}
+	l := &loaded[0]
+	return Ref{Scope: l.Head.Scope, ID: l.Head.ID, Page: l.Page, Version: l.Head.Rows[l.Page-1].Version}.String()
+}

@@ -1,0 +1,117 @@
+package ctxpage
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+// PutVerified writes a fact that a person answers for: the highest provenance, which no scope handle can give.
+func (db *DB) PutVerified(ctx context.Context, scope, by string, a Artefact) (Ref, error) {
+	s := db.Scope(scope, WithActor(by))
+	tx, err := s.newTxn(nil)
+	if err != nil {
+		return Ref{}, err
+	}
+	tx.managed = true
+	a.Provenance = 0
+	if err := a.check(); err != nil {
+		return Ref{}, err
+	}
+	put, err := tx.makePut(ctx, a)
+	if err != nil {
+		return Ref{}, err
+	}
+	put.Artefact.Provenance = HumanVerified
+	return db.commitOne(ctx, tx, put, manifest.Record{Type: manifest.TypeCommit, By: by, Reason: "human-verified"})
+}
+
+func (db *DB) commitOne(ctx context.Context, tx *Txn, put Put, leaf manifest.Record) (Ref, error) {
+	if err := tx.add(ctx, put); err != nil {
+		return Ref{}, err
+	}
+	b := tx.batch()
+	b.OnStale, b.Leaf = AllowStale, leaf
+	if err := tx.finish(ctx, b); err != nil {
+		return Ref{}, err
+	}
+	return tx.out.Refs[0], nil
+}
+
+// Promote copies an artefact to an ancestor of its scope, where siblings can see it. Its trust stays what it was; the
+// copy derives from the original, so it turns dirty when the original changes.
+func (db *DB) Promote(ctx context.Context, ref Ref, to, by string) (Ref, error) {
+	chain := scopeChain(ref.Scope)
+	if !slices.Contains(chain[1:], to) {
+		return Ref{}, invalid("scope", to, "an ancestor of "+ref.Scope)
+	}
+	l, err := db.store.Resolve(ctx, Scopes{ref.Scope}, Ref{Scope: ref.Scope, ID: ref.ID, Version: ref.Version})
+	if err != nil {
+		return Ref{}, err
+	}
+	v, err := db.version(ctx, Scopes{ref.Scope}, l)
+	if err != nil {
+		return Ref{}, err
+	}
+	tx, err := db.Scope(to, WithActor(by)).newTxn(nil)
+	if err != nil {
+		return Ref{}, err
+	}
+	tx.managed = true
+	a := v.Artefact
+	a.Supersedes, a.DerivedFrom = nil, nil // both name artefacts the ancestor does not see
+	put, err := db.makePut(a, v.src.Source)
+	if err != nil {
+		return Ref{}, err
+	}
+	return db.commitOne(ctx, tx, put, manifest.Record{Type: manifest.TypePromote, By: by, Reason: "promoted from " + v.Ref.String()})
+}
+
+const rootState = "root/"
+
+// AddFileRoot records a directory that file: sources of this database may read, and allows it now. It is only used
+// again by those who open with Options.RecordedRoots.
+func (db *DB) AddFileRoot(ctx context.Context, dir string) error {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return fmt.Errorf("ctxpage: file root %q: %w", dir, err)
+	}
+	roots, err := db.FileRoots(ctx)
+	if err != nil {
+		return err
+	}
+	if err := db.files.addRoot(abs); err != nil || slices.Contains(roots, abs) {
+		return err
+	}
+	id, err := db.newID()
+	if err != nil {
+		return err
+	}
+	roots = append(roots, abs)
+	slices.Sort(roots)
+	row, err := packStrings(roots)
+	if err != nil {
+		return err
+	}
+	_, err = db.store.Commit(ctx, Batch{
+		ID: id, Scope: operatorScope, Actor: "operator", Now: db.opts.Clock(), State: []StateRow{{rootState, row}},
+		Leaf: manifest.Record{Type: manifest.TypeCommit, Action: "file root", Reason: "vouched by the host"},
+	})
+	return err
+}
+
+// operatorScope names the operator's own writes in the manifest. It holds no artefacts.
+const operatorScope = "operator"
+
+// FileRoots are the directories recorded by AddFileRoot.
+func (db *DB) FileRoots(ctx context.Context) ([]string, error) {
+	row, err := db.store.State(ctx, rootState)
+	if err != nil || row == nil {
+		return nil, err
+	}
+	var roots []string
+	return roots, unpack(row, &roots)
+}

@@ -1,0 +1,162 @@
+package ctxpage
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+// Review is the operator's view of the batches that the gate held.
+type Review struct{ db *DB }
+
+// Review gives access to held batches.
+func (db *DB) Review() *Review { return &Review{db} }
+
+// Held is a batch that waits for review, or was reviewed.
+type Held struct {
+	ID         string    `json:"id"`
+	Scope      string    `json:"scope"`
+	Actor      string    `json:"actor"`
+	Trace      string    `json:"trace,omitempty"` // of the assembly it came from
+	Reason     string    `json:"reason"`
+	Confidence float64   `json:"confidence"`
+	By         string    `json:"by,omitempty"` // who gave the verdict
+	Note       string    `json:"note,omitempty"`
+	At         time.Time `json:"at"`
+	Decided    string    `json:"decided,omitempty"` // approved or rejected
+	DecidedBy  string    `json:"decided_by,omitempty"`
+	Writes     []Version `json:"writes"`
+	Deletes    []string  `json:"deletes,omitempty"`
+	// Stale names the pages the draft was written from that had changed when it was held; StaleNow those that have
+	// changed by now, and Conflicts the artefacts it would overwrite that have. Show fills the last two.
+	Stale     []Ref `json:"stale,omitempty"`
+	StaleNow  []Ref `json:"stale_now,omitempty"`
+	Conflicts []Ref `json:"conflicts,omitempty"`
+}
+
+// List lists held batches, oldest first, without those already decided unless all is set. Scope "" lists all scopes.
+// It gives the cursor of the next page, empty at the end.
+func (r *Review) List(ctx context.Context, scope string, all bool, cursor string, limit int) ([]Held, string, error) {
+	q := ScanQuery{What: ScanHeld, All: all, Cursor: cursor, Limit: limit}
+	if scope != "" {
+		q.Scopes = Scopes{scope}
+	}
+	page, err := r.db.store.Scan(ctx, q)
+	if err != nil {
+		return nil, "", err
+	}
+	out := make([]Held, len(page.Held))
+	for i := range page.Held {
+		out[i] = heldOf(&page.Held[i])
+	}
+	return out, page.Next, nil
+}
+
+func heldOf(h *HeldBatch) Held {
+	out := Held{
+		ID: h.Batch.ID.String(), Scope: h.Batch.Scope, Actor: h.Batch.Actor, Trace: h.Batch.Trace, Reason: h.Reason,
+		Confidence: h.Batch.Leaf.Confidence, By: h.Batch.Leaf.By, Note: h.Batch.Leaf.Note, At: h.At.UTC(), Decided: h.Decided,
+		DecidedBy: h.By, Deletes: h.Batch.Deletes, Stale: h.Stale,
+	}
+	for i := range h.Batch.Puts {
+		p := &h.Batch.Puts[i]
+		v := versionOf(&Head{Artefact: p.Artefact, Scope: h.Batch.Scope, Actor: h.Batch.Actor, PartBytes: p.PartBytes})
+		for j, np := range p.Pages {
+			v.Text += np.Text
+			v.Tokens += np.Tokens
+			v.Pages = append(v.Pages, Page{Ref: Ref{Scope: h.Batch.Scope, ID: v.ID, Page: j + 1}, Tokens: np.Tokens, Digest: np.Digest, Text: np.Text})
+		}
+		out.Writes = append(out.Writes, *v)
+	}
+	return out
+}
+
+// Show gives one held batch with what has changed around it since.
+func (r *Review) Show(ctx context.Context, id string) (*Held, error) {
+	h, err := r.load(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	out := heldOf(h)
+	if h.Decided != "" {
+		return &out, nil
+	}
+	for _, e := range h.Batch.Expect {
+		l, err := r.db.store.Resolve(ctx, Scopes{e.Ref.Scope}, Ref{ID: e.Ref.ID})
+		if now := l.LSN; err == nil && now != e.LSN || err != nil && e.LSN != 0 {
+			out.Conflicts = append(out.Conflicts, e.Ref)
+		}
+	}
+	for _, c := range h.Batch.Context {
+		if !r.current(ctx, c) {
+			out.StaleNow = append(out.StaleNow, Ref{Scope: c.Scope, ID: c.ID, Page: c.Page})
+		}
+	}
+	return &out, nil
+}
+
+func (r *Review) current(ctx context.Context, c Seen) bool {
+	l, err := r.db.store.Resolve(ctx, Scopes{c.Scope}, Ref{ID: c.ID})
+	if err != nil || l.By != 0 || l.Expires != 0 && l.Expires <= micros(r.db.opts.Clock()) {
+		return false
+	}
+	for _, k := range l.Pages {
+		if k.Num == c.Num {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *Review) load(ctx context.Context, id string) (*HeldBatch, error) {
+	bid, err := parseBatchID(id)
+	if err != nil {
+		return nil, err
+	}
+	h, err := r.db.store.Held(ctx, bid)
+	return &h, err
+}
+
+// Approval is a person's decision for a held batch.
+type Approval struct {
+	By   string // who approves; never the actor who wrote it
+	Note string
+	// HumanVerified raises what is written to the highest trust.
+	HumanVerified bool
+	// Stale approves although pages the draft was written from have changed since; Show names them.
+	Stale bool
+}
+
+// Approve commits a held batch. Conflicts and staleness are judged again, now: ErrConflict, ErrStaleContext. Approving
+// twice gives the first outcome again; approving what was rejected is ErrReviewed.
+func (r *Review) Approve(ctx context.Context, id string, a Approval) (Outcome, error) {
+	return r.decide(ctx, id, ActApprove, a)
+}
+
+// Reject says in the manifest that a held batch will not be committed. Its content stays with the batch.
+func (r *Review) Reject(ctx context.Context, id, by, note string) (Outcome, error) {
+	return r.decide(ctx, id, ActReject, Approval{By: by, Note: note})
+}
+
+func (r *Review) decide(ctx context.Context, id string, action Action, a Approval) (Outcome, error) {
+	if err := checkID("by", a.By); err != nil {
+		return Outcome{}, err
+	}
+	h, err := r.load(ctx, id)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if action == ActApprove && a.By == h.Batch.Actor {
+		return Outcome{}, fmt.Errorf("%w: %s wrote %s", ErrSelfCertified, a.By, id)
+	}
+	bid, err := r.db.newID()
+	if err != nil {
+		return Outcome{}, err
+	}
+	return r.db.store.Commit(ctx, Batch{
+		ID: bid, From: h.Batch.ID, Scope: h.Batch.Scope, Action: action, Now: r.db.opts.Clock(), OnStale: FailStale, Raise: a.HumanVerified,
+		Force: a.Stale, Leaf: manifest.Record{By: a.By, Note: a.Note, Confidence: h.Batch.Leaf.Confidence},
+	})
+}

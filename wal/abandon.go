@@ -1,0 +1,20 @@
+package wal
+
+// Abandon closes the files without a final record, as a killed process would leave them: for an owner that failed
+// between Open and its first use, and for one that must not write any more. What was synced stays.
+func (l *Log) Abandon() error {
+	<-l.lead
+	defer l.giveLead()
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	was, _ := l.shut()
+	if l.act == nil || was == ErrClosed {
+		return nil
+	}
+	err := l.act.file.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err = ErrClosed
+	l.next.wake()
+	return err
+}
