@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"sort"
 	"sync"
@@ -124,6 +125,7 @@ func (f flatFile) Close() error                            { return nil }
 // everyByte runs f for every byte of the sample, on all processors, each with its own file.
 func (s sample) everyByte(t *testing.T, f func(fsys *flatFS, off int) error) {
 	t.Helper()
+	defer debug.SetGCPercent(debug.SetGCPercent(1000))
 	var wg sync.WaitGroup
 	for w := range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {

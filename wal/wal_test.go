@@ -32,7 +32,9 @@ func salts() func() uint64 {
 	return func() uint64 { n++; return n * 0x9e3779b97f4a7c15 }
 }
 
-func options(fsys wal.FS) wal.Options { return wal.Options{FS: fsys, Salt: salts(), GroupWait: -1} }
+func options(fsys wal.FS) wal.Options {
+	return wal.Options{FS: fsys, Salt: salts(), GroupWait: -1, SegmentBytes: 2 << 20} // preallocated in steps of 16 KiB
+}
 
 func copied(r wal.Record) wal.Record {
 	r.Body = append([]byte{}, r.Body...)
