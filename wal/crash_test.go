@@ -164,7 +164,7 @@ func crash(seed uint64, noSync bool) error {
 // is lost, none appears that was not written, and damage is never claimed. The control syncs nothing
 // and must fail, or the file system under the test loses nothing.
 func TestCrash(t *testing.T) {
-	for seed := *crashFirst; seed < *crashFirst+uint64(*crashSeeds); seed++ {
+	for seed := *crashFirst; seed < *crashFirst+uint64(*crashSeeds); seed += underRace {
 		if err := crash(seed, false); err != nil {
 			t.Fatalf("-crash.first=%d -crash.seeds=1: %v", seed, err)
 		}
@@ -275,53 +275,65 @@ func reopened(t *testing.T, fsys *faultfs.FS, acked uint64, n int) {
 // TestCrashDuringRecovery: recovery dies at each of its operations, the power goes, and the next recovery
 // finds the same records.
 func TestCrashDuringRecovery(t *testing.T) {
-	for name, prepare := range map[string]func(*testing.T, *wal.Log){
-		"torn tail": func(t *testing.T, l *wal.Log) {
-			put(t, l, wal.KindAudit, body(l.Last()+1, 1500))
+	const last = 1000
+	for name, scene := range map[string]struct {
+		prepare func(*testing.T, *faultfs.FS, *wal.Log)
+		size    int // of records
+		ops     int // of the recovery, at least
+	}{
+		"torn tail": {size: 1000, ops: 15, prepare: func(t *testing.T, _ *faultfs.FS, l *wal.Log) {
+			put(t, l, wal.KindAudit, body(last+1, 1500))
 			require.NoError(t, l.Write())
-		},
-		"just rotated": func(t *testing.T, l *wal.Log) { require.NoError(t, l.Rotate()) },
+		}},
+		"just rotated": {size: 100, ops: 11, prepare: func(t *testing.T, _ *faultfs.FS, l *wal.Log) { require.NoError(t, l.Rotate()) }},
+		"many leftovers": {size: 1, ops: 200, prepare: func(t *testing.T, fsys *faultfs.FS, l *wal.Log) {
+			for i := range 100 {
+				fsys.WriteFile(filepath.Join(dir, fmt.Sprintf("%020d-00000001.wal.tmp", i)), nil)
+			}
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fsys := faultfs.New()
-			opts := options(fsys)
-			opts.SegmentBytes = 1 << 20 // the tail takes many writes to copy
-			l, _, _ := mustOpen(t, opts)
-			for range 900 {
-				put(t, l, wal.KindCommit, body(l.Last()+1, 1000))
+			l, _, _ := mustOpen(t, options(fsys))
+			for l.Last() < last {
+				if seq := put(t, l, wal.KindCommit, body(l.Last()+1, scene.size)); seq == 100 {
+					require.NoError(t, l.Rotate())
+				}
 			}
-			require.NoError(t, l.Rotate())
-			for range 900 {
-				put(t, l, wal.KindCommit, body(l.Last()+1, 1000))
-			}
-			require.NoError(t, l.Sync(ctx, 1800))
-			prepare(t, l)
+			require.NoError(t, l.Sync(ctx, last))
+			scene.prepare(t, fsys, l)
 			broken := fsys.CrashClone(5, 50)
-			for n := 1; ; n++ {
-				c := broken.Clone()
-				c.Inject(faultfs.Fault{N: n, Err: faultfs.ErrCrashed, Sticky: true, Short: 700})
-				_, _, _, err := open(options(c))
-				for seed, keep := range []int{0, 50, 100} {
-					_, rec, recs, err := open(options(c.CrashClone(uint64(seed), keep)))
-					require.NoError(t, err, "operation %d, keep %d", n, keep)
-					require.EqualValues(t, 1800, rec.Last)
-					require.Len(t, recs, 1800)
-				}
-				if err == nil {
-					require.Greater(t, n, 8)
-					return
-				}
-				require.ErrorIs(t, err, faultfs.ErrCrashed)
+			n := 1
+			for ; recoverDyingAt(t, broken, n, last); n++ {
 			}
+			require.Greater(t, n, scene.ops)
 		})
 	}
+}
+
+// recoverDyingAt tells whether the recovery had an n-th operation to die at.
+func recoverDyingAt(t *testing.T, broken *faultfs.FS, n, last int) bool {
+	t.Helper()
+	c := broken.Clone()
+	c.Inject(faultfs.Fault{N: n, Err: faultfs.ErrCrashed, Sticky: true, Short: 700})
+	_, _, _, err := open(options(c))
+	for seed, keep := range []int{0, 50, 100} {
+		_, rec, recs, err := open(options(c.CrashClone(uint64(seed), keep)))
+		require.NoError(t, err, "operation %d, keep %d", n, keep)
+		require.EqualValues(t, last, rec.Last)
+		require.Len(t, recs, last)
+	}
+	if err != nil {
+		require.ErrorIs(t, err, faultfs.ErrCrashed)
+	}
+	return err != nil
 }
 
 // TestFullDisk: at every size of disk the log says ErrFull or is poisoned, closes, keeps what it
 // acknowledged, and goes on when there is space again.
 func TestFullDisk(t *testing.T) {
 	refused, poisoned, closed := 0, 0, 0
-	for limit := int64(20 << 10); limit < 200<<10; limit += 1 << 10 {
+	for limit := int64(20 << 10); limit < 200<<10; limit += underRace << 10 {
 		fsys := faultfs.New()
 		opts := options(fsys)
 		opts.SegmentBytes = 4 << 20 // preallocated in steps of 32 KiB

@@ -130,7 +130,7 @@ func (s sample) everyByte(t *testing.T, f func(fsys *flatFS, off int) error) {
 	for w := range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			own := append([]byte(nil), s.data...)
-			for off := w; off < len(s.data); off += runtime.GOMAXPROCS(0) {
+			for off := w; off < len(s.data); off += underRace * runtime.GOMAXPROCS(0) {
 				if err := f(&flatFS{name: s.path, data: own}, off); err != nil {
 					t.Errorf("byte %d: %v", off, err)
 					return
@@ -167,7 +167,9 @@ func TestFlipInEveryByte(t *testing.T) {
 		s := makeSample(t, 16<<10, true)
 		cut, _ := s.flips(t)
 		last := s.recs[len(s.recs)-1]
-		require.EqualValues(t, int64(len(s.data))-last.Offset, cut, "nothing but the final record can be cut")
+		if underRace == 1 {
+			require.EqualValues(t, int64(len(s.data))-last.Offset, cut, "nothing but the final record can be cut")
+		}
 	})
 }
 
@@ -198,7 +200,7 @@ func (s sample) flips(t *testing.T) (cut, damage int32) {
 // TestOpenCutsAndGoesOn: what Open cuts stays cut, what it kept stays, and the log goes on.
 func TestOpenCutsAndGoesOn(t *testing.T) {
 	s := makeSample(t, 4<<10, false)
-	for off := 64; off < len(s.data); off += 7 {
+	for off := 64; off < len(s.data); off += 7 * underRace {
 		fsys := s.fs.Clone()
 		fsys.WriteFile(s.path, s.data[:off])
 		l, rec, recs := mustOpen(t, options(fsys))
@@ -243,7 +245,7 @@ func TestFlipInEverySegment(t *testing.T) {
 		file := path.Join(dir, name)
 		data, err := fsys.ReadFile(file)
 		require.NoError(t, err)
-		for off := range data {
+		for off := 0; off < len(data); off += underRace {
 			c := fsys // read only: Scan changes nothing
 			b := append([]byte(nil), data...)
 			b[off] ^= 1 << (off % 8)
