@@ -123,8 +123,8 @@ func TestTamper(t *testing.T) {
 			found["bytes: "+kind]++
 		default:
 			kind, forged := mutateLeaves(t, rng, bodies)
-			if slices.EqualFunc(forged, bodies, slices.Equal) || len(forged) == 0 {
-				continue
+			if len(forged) == 0 || len(forged) >= n && slices.EqualFunc(forged[:n], bodies, slices.Equal) {
+				continue // nothing changed, or a leaf was only added
 			}
 			g := forge(t, forged)
 			if who == 2 {
