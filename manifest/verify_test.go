@@ -91,7 +91,7 @@ func mutateBytes(rng *rand.Rand, b []byte) (string, []byte) {
 // whole tree and the mark anew. All are found; the third only because a head
 // was kept elsewhere, which the controls show.
 func TestTamper(t *testing.T) {
-	const n, total = 24, 10_000
+	const n, total = 16, 10_000
 	f, head := builtArchive(t, n)
 	clean := files(t, f)
 	bodies := make([][]byte, n)
