@@ -1,23 +1,53 @@
 package directive
 
-// PolicyChange is an item whose polarity differs.
+import "iter"
+
+// PolicyChange is an item whose polarity differs between two states.
 type PolicyChange struct {
 	Item          string
 	Before, After Polarity
 }
 
-// Delta is the difference between two states. Items are in code point order.
+// Delta is the difference between two states. Its lists are in code point order
+// of their items. "" stands for no premise.
 type Delta struct {
 	PremiseBefore, PremiseAfter string
 	Added, Removed              []Policy
 	Changed                     []PolicyChange
 }
 
-// Empty reports whether the two states were equal.
-func (d Delta) Empty() bool { panic("skeleton") }
+// PremiseChanged reports whether the premises differ.
+func (d Delta) PremiseChanged() bool { return d.PremiseBefore != d.PremiseAfter }
 
-// Diff compares two states.
-func Diff(before, after State) Delta { panic("skeleton") }
+// Empty reports whether the two states say the same.
+func (d Delta) Empty() bool {
+	return !d.PremiseChanged() && len(d.Added)+len(d.Removed)+len(d.Changed) == 0
+}
+
+// Diff tells what leads from one state to another.
+func Diff(before, after State) Delta {
+	d := Delta{PremiseBefore: before.premise, PremiseAfter: after.premise}
+	next, stop := iter.Pull(after.Policies())
+	defer stop()
+	b, more := next()
+	for a := range before.Policies() {
+		for ; more && b.Item < a.Item; b, more = next() {
+			d.Added = append(d.Added, b)
+		}
+		if !more || b.Item != a.Item {
+			d.Removed = append(d.Removed, a)
+			continue
+		}
+		if a.Polarity != b.Polarity {
+			d.Changed = append(d.Changed, PolicyChange{a.Item, a.Polarity, b.Polarity})
+		}
+		b, more = next()
+	}
+	for ; more; b, more = next() {
+		d.Added = append(d.Added, b)
+	}
+	return d
+}
 
 // Trial is what a step would do.
 type Trial struct {
@@ -26,12 +56,17 @@ type Trial struct {
 	Delta         Delta
 }
 
-// WouldMutate tells whether the authoritative state would differ. Whether a
+// WouldMutate tells whether the authoritative state would differ. That a
 // question would be opened or closed does not count.
 func (t Trial) WouldMutate() bool { return !t.Delta.Empty() }
 
-// Preview tells what [Step] would answer; nothing is changed.
-func Preview(s Session, input string, opts ...Option) Trial { return PreviewIn(nil, s, input, opts...) }
+// Preview tells what [Step] would answer. Nothing is changed.
+func Preview(s Session, input string, opts ...Option) Trial {
+	return PreviewIn(nil, s, input, opts...)
+}
 
-// PreviewIn tells what [StepIn] would answer.
-func PreviewIn(ancestors []Scoped, s Session, input string, opts ...Option) Trial { panic("skeleton") }
+// PreviewIn tells what [StepIn] would answer. Nothing is changed.
+func PreviewIn(ancestors []Scoped, s Session, input string, opts ...Option) Trial {
+	after, decision := StepIn(ancestors, s, input, opts...)
+	return Trial{decision, s.State, after.State, Diff(s.State, after.State)}
+}
