@@ -256,9 +256,8 @@ func (p *jsonReader) hex() (rune, error) {
 	if p.i+4 > len(p.s) {
 		return 0, errors.New("four hex digits expected")
 	}
-	digits := p.s[p.i : p.i+4]
-	n, err := strconv.ParseUint(digits, 16, 32)
-	if err != nil || strings.ContainsAny(digits, "+-_") {
+	n, err := strconv.ParseUint(p.s[p.i:p.i+4], 16, 32)
+	if err != nil {
 		return 0, errors.New("four hex digits expected")
 	}
 	p.i += 4
@@ -292,9 +291,9 @@ func (v jsonValue) exactly(optional int, keys ...string) ([]jsonValue, bool) {
 
 const hexDigits = "0123456789abcdef"
 
-// appendString writes a string in canonical form: ASCII only, all outside
+// AppendString appends a string as canonical JSON: ASCII only, all outside
 // U+0020..U+007E escaped, '<', '>', '&' and '/' not.
-func appendString(b []byte, s string) []byte {
+func AppendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	for _, r := range s {
 		switch {
@@ -330,5 +329,5 @@ func appendText(b []byte, s string) []byte {
 	if s == "" {
 		return append(b, "null"...)
 	}
-	return appendString(b, s)
+	return AppendString(b, s)
 }

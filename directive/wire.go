@@ -3,6 +3,7 @@ package directive
 import (
 	"errors"
 	"fmt"
+	"strconv"
 )
 
 // What an import refuses. An error wraps one of these and says what was expected.
@@ -46,17 +47,67 @@ func ExportJSON(s State) []byte { return AppendJSON(nil, s) }
 // AppendJSON appends what [ExportJSON] writes.
 func AppendJSON(b []byte, s State) []byte {
 	b = append(b, `{"policies":{`...)
-	first := true
+	i := 0
 	for p := range s.Policies() {
-		if !first {
-			b = append(b, ',')
-		}
-		first = false
-		b = append(appendString(b, p.Item), ':')
-		b = appendString(b, p.Polarity.String())
+		b = appendPolicy(appendComma(b, i), p)
+		i++
 	}
 	b = appendText(append(b, `},"premise":`...), s.premise)
 	return append(b, `,"version":`+stateVersion+`}`...)
+}
+
+// AppendJSON appends the decision as canonical JSON with the keys of the wire
+// format: kind, prompt_to_user and state.
+func (d Decision) AppendJSON(b []byte) []byte {
+	b = AppendString(append(b, `{"kind":`...), d.Kind.String())
+	b = append(b, `,"prompt_to_user":`...)
+	if d.Kind == Clarify {
+		b = AppendString(b, d.Prompt)
+	} else {
+		b = append(b, "null"...)
+	}
+	b = append(b, `,"state":`...)
+	if d.Kind == Update {
+		return append(AppendJSON(b, d.State), '}')
+	}
+	return append(b, "null}"...)
+}
+
+// AppendJSON appends the delta as canonical JSON.
+func (d Delta) AppendJSON(b []byte) []byte {
+	b = strconv.AppendBool(append(b, `{"changed":`...), !d.Empty())
+	b = appendPolicies(append(b, `,"policies":{"added":`...), d.Added)
+	b = append(b, `,"changed":{`...)
+	for i, c := range d.Changed {
+		b = AppendString(appendComma(b, i), c.Item)
+		b = AppendString(append(b, `:{"after":`...), c.After.String())
+		b = AppendString(append(b, `,"before":`...), c.Before.String())
+		b = append(b, '}')
+	}
+	b = appendPolicies(append(b, `},"removed":`...), d.Removed)
+	b = appendText(append(b, `},"premise":{"after":`...), d.PremiseAfter)
+	b = appendText(append(b, `,"before":`...), d.PremiseBefore)
+	b = strconv.AppendBool(append(b, `,"changed":`...), d.PremiseChanged())
+	return append(b, "}}"...)
+}
+
+func appendPolicies(b []byte, list []Policy) []byte {
+	b = append(b, '{')
+	for i, p := range list {
+		b = appendPolicy(appendComma(b, i), p)
+	}
+	return append(b, '}')
+}
+
+func appendPolicy(b []byte, p Policy) []byte {
+	return AppendString(append(AppendString(b, p.Item), ':'), p.Polarity.String())
+}
+
+func appendComma(b []byte, i int) []byte {
+	if i > 0 {
+		return append(b, ',')
+	}
+	return b
 }
 
 // ImportJSON reads a state. Texts are normalised as those of a directive are.
@@ -116,12 +167,12 @@ func ExportCheckpoint(s Session) []byte {
 	if p == nil {
 		return append(b, "null}"...)
 	}
-	b = appendString(append(b, `{"kind":"replacement","prompt_to_user":`...), p.Prompt)
-	b = appendString(append(b, `,"replacement":{"kind":`...), p.Kind.String())
-	b = appendString(append(b, `,"new_item":`...), p.New)
+	b = AppendString(append(b, `{"kind":"replacement","prompt_to_user":`...), p.Prompt)
+	b = AppendString(append(b, `,"replacement":{"kind":`...), p.Kind.String())
+	b = AppendString(append(b, `,"new_item":`...), p.New)
 	b = append(b, `,"old_item":`...)
 	if p.Kind == ReplaceUse {
-		b = appendString(b, p.Old)
+		b = AppendString(b, p.Old)
 	} else {
 		b = append(b, "null"...)
 	}
