@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 )
 
@@ -42,43 +41,55 @@ type State struct {
 	policies policySet
 }
 
-// NewState builds a state from texts of the caller, which it normalises as an
-// import does: a premise of white space only, an item that normalises to nothing
-// and two items that normalise alike are errors ([ErrState]). No premise is "".
-func NewState(premise string, policies map[string]Polarity) (State, error) {
+// NewState builds a state from texts of the caller, normalised as those of a
+// directive are. They are set in the order given, so of two items that normalise
+// alike the later counts. "" is no premise. A premise of white space only, an
+// item that normalises to nothing and a polarity other than the two are errors
+// ([ErrState]).
+func NewState(premise string, policies ...Policy) (State, error) {
 	if premise != "" && Premise(premise) == "" {
 		return State{}, fmt.Errorf("%w: a premise must not be blank; give \"\" for none", ErrState)
 	}
-	list := make([]Policy, 0, len(policies))
-	for _, item := range slices.Sorted(maps.Keys(policies)) {
-		list = append(list, Policy{item, policies[item]})
-	}
-	set, err := normalisedSet(list)
+	list, err := normalised(policies)
 	if err != nil {
 		return State{}, err
 	}
-	return State{Premise(premise), set}, nil
+	var s policySet
+	for _, p := range list {
+		s = s.with(p.Item, p.Polarity)
+	}
+	return State{Premise(premise), s}, nil
 }
 
-// normalisedSet takes over list and makes a set of it.
-func normalisedSet(list []Policy) (policySet, error) {
+// normalised returns the list with keys for items.
+func normalised(list []Policy) ([]Policy, error) {
+	keyed := make([]Policy, len(list))
 	for i, p := range list {
-		key := Item(p.Item)
-		if key == "" {
-			return policySet{}, fmt.Errorf("%w: policy item %q has no text left once normalised", ErrState, p.Item)
+		keyed[i] = Policy{Item(p.Item), p.Polarity}
+		if keyed[i].Item == "" {
+			return nil, fmt.Errorf("%w: policy item %q has no text left once normalised", ErrState, p.Item)
 		}
 		if p.Polarity != Use && p.Polarity != Prohibit {
-			return policySet{}, fmt.Errorf("%w: policy %q must be \"use\" or \"prohibit\"", ErrState, p.Item)
-		}
-		list[i].Item = key
-	}
-	slices.SortFunc(list, byItem)
-	for i := 1; i < len(list); i++ {
-		if list[i].Item == list[i-1].Item {
-			return policySet{}, fmt.Errorf("%w: two policy items stand for %q; keep one", ErrState, list[i].Item)
+			return nil, fmt.Errorf("%w: policy %q must be \"use\" or \"prohibit\"", ErrState, p.Item)
 		}
 	}
-	return policySetOf(list), nil
+	return keyed, nil
+}
+
+// distinctSet makes a set of a list; it refuses items that normalise alike, for
+// the order of a JSON object says nothing about which of them was meant.
+func distinctSet(list []Policy) (policySet, error) {
+	keyed, err := normalised(list)
+	if err != nil {
+		return policySet{}, err
+	}
+	slices.SortFunc(keyed, byItem)
+	for i := 1; i < len(keyed); i++ {
+		if keyed[i].Item == keyed[i-1].Item {
+			return policySet{}, fmt.Errorf("%w: two policy items stand for %q; keep one", ErrState, keyed[i].Item)
+		}
+	}
+	return policySetOf(keyed), nil
 }
 
 func byItem(a, b Policy) int { return cmp.Compare(a.Item, b.Item) }

@@ -142,7 +142,7 @@ func stateOf(v jsonValue) (State, error) {
 	for i, m := range policies.members {
 		list[i] = Policy{m.key, polarityOf(m.value)}
 	}
-	set, err := normalisedSet(list)
+	set, err := distinctSet(list)
 	if err != nil {
 		return State{}, err
 	}

@@ -103,7 +103,39 @@ func newSession(s *directive.Session, r directiveRequest) (reply, error) {
 		return reply{}, nil
 	}
 	state, err := directive.ImportJSON(r.State)
+	if premise, policies, ok := listed(r.State); err != nil && ok {
+		state, err = directive.NewState(premise, policies...)
+	}
 	return load(s, directive.Session{State: state}, err)
+}
+
+// listed reads an initial state as a host in Go writes one: its policies are a
+// list in the order of the text. An import would refuse items that normalise
+// alike; of a list the later counts.
+func listed(state json.RawMessage) (premise string, policies []directive.Policy, ok bool) {
+	var fields map[string]json.RawMessage
+	var text *string
+	if json.Unmarshal(state, &fields) != nil || len(fields) != 3 || string(fields["version"]) != "2" ||
+		json.Unmarshal(fields["premise"], &text) != nil {
+		return "", nil, false
+	}
+	if text != nil {
+		premise = *text
+	}
+	d := json.NewDecoder(bytes.NewReader(fields["policies"]))
+	if open, err := d.Token(); err != nil || open != json.Delim('{') || text != nil && premise == "" {
+		return "", nil, false
+	}
+	polarities := map[any]directive.Polarity{"use": directive.Use, "prohibit": directive.Prohibit}
+	for d.More() {
+		key, _ := d.Token()
+		value, err := d.Token()
+		if _, nested := value.(json.Delim); err != nil || nested {
+			return "", nil, false
+		}
+		policies = append(policies, directive.Policy{Item: key.(string), Polarity: polarities[value]})
+	}
+	return premise, policies, true
 }
 
 func describe(s directive.Session) reply {
