@@ -71,7 +71,7 @@ func leaving(err error) error {
 
 // line answers one line. The order of the tests is the language.
 func (l loop) line(line string) error {
-	token := strings.ToLower(trim(line))
+	token := lowerASCII(trim(line))
 	switch {
 	case token == "exit" || token == "quit":
 		return errLeave
@@ -185,6 +185,17 @@ func (l loop) prepare(input string) (string, error) {
 func isSpace(r rune) bool      { return unicode.IsSpace(r) || r >= 0x1C && r <= 0x1F }
 func trim(s string) string     { return strings.TrimFunc(s, isSpace) }
 func trimLeft(s string) string { return strings.TrimLeftFunc(s, isSpace) }
+
+// lowerASCII leaves other runes alone: strings.ToLower would make a dotted capital
+// I an "i", and so take a word of no command for one.
+func lowerASCII(s string) string {
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			r += 'a' - 'A'
+		}
+		return r
+	}, s)
+}
 
 // lineReader reads lines that end in LF, CRLF or CR; the last may lack its end.
 // It never reads past a CR to see whether an LF follows: on a pipe there may be

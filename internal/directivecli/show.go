@@ -38,9 +38,13 @@ func (t text) decision(d directive.Decision) {
 		if strings.HasSuffix(d.Prompt, "?") {
 			word = "confirm"
 		}
-		fmt.Fprintf(t, "%s: %s\n", word, d.Prompt)
+		prompt := strings.TrimSuffix(lineEnds.Replace(d.Prompt), "\n")
+		fmt.Fprintf(t, "%s: %s\n", word, prompt)
 	}
 }
+
+// A prompt may come from a preloaded directive checkpoint, with any line ends.
+var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 
 func (t text) state(s directive.State) {
 	t.begin()
