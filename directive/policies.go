@@ -3,123 +3,138 @@ package directive
 import (
 	"cmp"
 	"iter"
-	"slices"
 )
 
-// chunkMax bounds the policies copied by one change. Measured on 1,000 items:
-// 32 to 64 are equal, one flat slice costs four times as much.
-const chunkMax = 64
-
-// policySet is a persistent sorted set of policies, cut into chunks.
-// No chunk, and no slice of chunks, is modified once a set holds it: a change
-// copies the slice of chunks and the one chunk it touches. No chunk is empty.
+// policySet is a persistent sorted set: a height-balanced tree in which a change
+// copies the path from the root to where it happens, and shares the rest.
+// Invariants: no node is modified once a set holds it; the heights of two
+// siblings differ by at most one.
+//
+// A sorted slice in chunks of 64 was tried first. A change copied 1.6 KB of 1,000
+// items and 9 KB of 10,000, against 0.5 and 0.7 KB here, and took two and seven
+// times as long, most of it the collector's.
 type policySet struct {
-	chunks [][]Policy
-	n      int
+	root *node
+	n    int
 }
 
-// policySetOf takes over sorted, which has no item twice.
-func policySetOf(sorted []Policy) policySet {
-	return policySet{slices.Collect(slices.Chunk(sorted, chunkMax/2)), len(sorted)}
+type node struct {
+	Policy
+	height      uint8
+	left, right *node
 }
 
-// find returns the chunk where key is or would be, and its place in there.
-func (p policySet) find(key string) (chunk, at int, ok bool) {
-	lo, hi := 0, len(p.chunks) // the last chunk that does not begin after key
-	for lo < hi {
-		mid := int(uint(lo+hi) >> 1)
-		if p.chunks[mid][0].Item <= key {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	if lo == 0 {
-		return 0, 0, false
-	}
-	at, ok = slices.BinarySearchFunc(p.chunks[lo-1], key, func(q Policy, key string) int { return cmp.Compare(q.Item, key) })
-	return lo - 1, at, ok
-}
-
-func (p policySet) get(key string) Polarity {
-	chunk, at, ok := p.find(key)
-	if !ok {
+func (t *node) tall() int {
+	if t == nil {
 		return 0
 	}
-	return p.chunks[chunk][at].Polarity
+	return int(t.height)
+}
+
+// join makes a node over two trees that are in balance with each other.
+func join(left *node, p Policy, right *node) *node {
+	return &node{p, uint8(1 + max(left.tall(), right.tall())), left, right}
+}
+
+// rebalance makes a node over two trees of which one may be taller by two.
+func rebalance(left *node, p Policy, right *node) *node {
+	switch l, r := left.tall(), right.tall(); {
+	case l > r+1 && left.left.tall() >= left.right.tall():
+		return join(left.left, left.Policy, join(left.right, p, right))
+	case l > r+1:
+		mid := left.right
+		return join(join(left.left, left.Policy, mid.left), mid.Policy, join(mid.right, p, right))
+	case r > l+1 && right.right.tall() >= right.left.tall():
+		return join(join(left, p, right.left), right.Policy, right.right)
+	case r > l+1:
+		mid := right.left
+		return join(join(left, p, mid.left), mid.Policy, join(mid.right, right.Policy, right.right))
+	}
+	return join(left, p, right)
+}
+
+// policySetOf makes a set of sorted, which has no item twice.
+func policySetOf(sorted []Policy) policySet { return policySet{treeOf(sorted), len(sorted)} }
+
+func treeOf(sorted []Policy) *node {
+	if len(sorted) == 0 {
+		return nil
+	}
+	mid := len(sorted) / 2
+	return join(treeOf(sorted[:mid]), sorted[mid], treeOf(sorted[mid+1:]))
+}
+
+// get returns the polarity of key, 0 when it is not in the set.
+func (s policySet) get(key string) Polarity {
+	for t := s.root; t != nil; {
+		switch c := cmp.Compare(key, t.Item); {
+		case c == 0:
+			return t.Polarity
+		case c < 0:
+			t = t.left
+		default:
+			t = t.right
+		}
+	}
+	return 0
 }
 
 // with returns the set in which key has the polarity.
-func (p policySet) with(key string, polarity Polarity) policySet {
-	if len(p.chunks) == 0 {
-		return policySetOf([]Policy{{key, polarity}})
+func (s policySet) with(key string, polarity Polarity) policySet {
+	switch s.get(key) {
+	case polarity:
+		return s
+	case 0:
+		s.n++
 	}
-	c, at, ok := p.find(key)
-	old := p.chunks[c]
-	if ok {
-		if old[at].Polarity == polarity {
-			return p
-		}
-		changed := slices.Clone(old)
-		changed[at].Polarity = polarity
-		return p.replace(c, 1, p.n, changed)
+	return policySet{s.root.with(Policy{key, polarity}), s.n}
+}
+
+func (t *node) with(p Policy) *node {
+	if t == nil {
+		return join(nil, p, nil)
 	}
-	grown := make([]Policy, 0, len(old)+1)
-	grown = append(append(append(grown, old[:at]...), Policy{key, polarity}), old[at:]...)
-	if half := len(grown) / 2; len(grown) > chunkMax {
-		return p.replace(c, 1, p.n+1, grown[:half:half], grown[half:])
+	switch c := cmp.Compare(p.Item, t.Item); {
+	case c < 0:
+		return rebalance(t.left.with(p), t.Policy, t.right)
+	case c > 0:
+		return rebalance(t.left, t.Policy, t.right.with(p))
 	}
-	return p.replace(c, 1, p.n+1, grown)
+	return join(t.left, p, t.right)
 }
 
 // without returns the set without key.
-func (p policySet) without(key string) policySet {
-	c, at, ok := p.find(key)
-	if !ok {
-		return p
+func (s policySet) without(key string) policySet {
+	if s.get(key) == 0 {
+		return s
 	}
-	first, count := p.withNeighbour(c)
-	shrunk := make([]Policy, 0, chunkMax)
-	for i, chunk := range p.chunks[first : first+count] {
-		if first+i != c {
-			shrunk = append(shrunk, chunk...)
-			continue
-		}
-		shrunk = append(append(shrunk, chunk[:at]...), chunk[at+1:]...)
-	}
-	if len(shrunk) == 0 {
-		return p.replace(first, count, p.n-1)
-	}
-	return p.replace(first, count, p.n-1, shrunk)
+	return policySet{s.root.without(key), s.n - 1}
 }
 
-// withNeighbour returns the run of chunks to write as one when chunk c shrinks:
-// c alone, or with a neighbour when both are small. So the chunks stay few.
-func (p policySet) withNeighbour(c int) (first, count int) {
-	for _, first := range [...]int{c, c - 1} {
-		if first >= 0 && first+1 < len(p.chunks) && len(p.chunks[first])+len(p.chunks[first+1]) <= chunkMax/2 {
-			return first, 2
-		}
+// without removes a key that is in the tree.
+func (t *node) without(key string) *node {
+	switch c := cmp.Compare(key, t.Item); {
+	case c < 0:
+		return rebalance(t.left.without(key), t.Policy, t.right)
+	case c > 0:
+		return rebalance(t.left, t.Policy, t.right.without(key))
+	case t.left == nil:
+		return t.right
+	case t.right == nil:
+		return t.left
 	}
-	return c, 1
+	next := t.right
+	for next.left != nil {
+		next = next.left
+	}
+	return rebalance(t.left, next.Policy, t.right.without(next.Item))
 }
 
-// replace returns the set of n policies that has new chunks in place of count
-// chunks from first on.
-func (p policySet) replace(first, count, n int, chunks ...[]Policy) policySet {
-	next := make([][]Policy, 0, len(p.chunks)-count+len(chunks))
-	next = append(append(append(next, p.chunks[:first]...), chunks...), p.chunks[first+count:]...)
-	return policySet{next, n}
+// all yields the policies in code point order, which is byte order in UTF-8.
+func (s policySet) all() iter.Seq[Policy] {
+	return func(yield func(Policy) bool) { s.root.each(yield) }
 }
 
-func (p policySet) all() iter.Seq[Policy] {
-	return func(yield func(Policy) bool) {
-		for _, chunk := range p.chunks {
-			for _, q := range chunk {
-				if !yield(q) {
-					return
-				}
-			}
-		}
-	}
+func (t *node) each(yield func(Policy) bool) bool {
+	return t == nil || t.left.each(yield) && yield(t.Policy) && t.right.each(yield)
 }

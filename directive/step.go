@@ -246,6 +246,9 @@ func (l level) replace(c command) (Session, Decision) {
 // refusesSwap tells whether an ancestor stands against dropping old and using new.
 // oldKey is "" when nothing is dropped.
 func (l level) refusesSwap(newKey, oldKey string) (Decision, bool) {
+	if len(l.ancestors) == 0 {
+		return Decision{}, false
+	}
 	if held := l.holds(oldKey); oldKey != "" && held.inherited {
 		return clarifyInherited(oldKey, held), true
 	}

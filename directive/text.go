@@ -135,18 +135,29 @@ func Item(text string) string {
 	}
 	for range maxFolds {
 		folded := dropArticles(squeeze(apostropheDont(lower(plain(text)))))
-		if folded == text {
-			break
+		if folded == text || isKey(folded) {
+			return folded
 		}
 		text = folded
 	}
 	return text
 }
 
-// isKey is the quick test for an ASCII text that Item would give back as it is.
+// isKey is the quick test for an ASCII text that Item gives back as it is.
 func isKey(s string) bool {
-	return lowerASCII(s) && !strings.Contains(s, "`") && !strings.Contains(s, "dont") &&
-		squeezed(s) && dropArticles(s) == s
+	gap := true // as if a space came before
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c < ' ' || c >= utf8.RuneSelf || 'A' <= c && c <= 'Z' || c == '`' || c == ' ' && gap {
+			return false
+		}
+		gap = c == ' '
+	}
+	if s == "" || gap || strings.Contains(s, "dont") {
+		return false
+	}
+	_, article := cutArticle(s)
+	return !article
 }
 
 // apostropheDont writes "don't" for each "dont" that is a word by itself.
