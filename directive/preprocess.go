@@ -214,21 +214,27 @@ func canonical(t string) bool {
 	return ok && (canonicalReplacement(p) || solid(p) && !mentionsInsteadOf(p))
 }
 
-func solid(s string) bool {
+func solid(s string) bool { return edged(s) && !strings.Contains(s, "\n") }
+
+// edged tells whether s begins and ends with a visible rune.
+func edged(s string) bool {
 	first, _ := utf8.DecodeRuneInString(s)
 	last, _ := utf8.DecodeLastRuneInString(s)
-	return s != "" && !isSpace(first) && !isSpace(last) && !strings.Contains(s, "\n")
+	return s != "" && !isSpace(first) && !isSpace(last)
 }
 
 // canonicalReplacement tries every "instead of" as the dividing one.
 func canonicalReplacement(p string) bool {
+	if strings.Contains(p, "\n") {
+		return false
+	}
 	for i := 0; ; i++ {
 		at := strings.Index(p[i:], insteadOf)
 		if at < 0 {
 			return false
 		}
 		i += at
-		if solid(p[:i]) && solid(p[i+len(insteadOf):]) {
+		if edged(p[:i]) && edged(p[i+len(insteadOf):]) {
 			return true
 		}
 	}

@@ -1,6 +1,6 @@
 package directive
 
-import "iter"
+import "slices"
 
 // PolicyChange is an item whose polarity differs between two states.
 type PolicyChange struct {
@@ -27,25 +27,25 @@ func (d Delta) Empty() bool {
 // Diff tells what leads from one state to another.
 func Diff(before, after State) Delta {
 	d := Delta{PremiseBefore: before.premise, PremiseAfter: after.premise}
-	next, stop := iter.Pull(after.Policies())
-	defer stop()
-	b, more := next()
+	if before.policies.root == after.policies.root {
+		return d
+	}
+	rest := slices.Collect(after.Policies())
 	for a := range before.Policies() {
-		for ; more && b.Item < a.Item; b, more = next() {
-			d.Added = append(d.Added, b)
+		for len(rest) > 0 && rest[0].Item < a.Item {
+			d.Added = append(d.Added, rest[0])
+			rest = rest[1:]
 		}
-		if !more || b.Item != a.Item {
+		if len(rest) == 0 || rest[0].Item != a.Item {
 			d.Removed = append(d.Removed, a)
 			continue
 		}
-		if a.Polarity != b.Polarity {
-			d.Changed = append(d.Changed, PolicyChange{a.Item, a.Polarity, b.Polarity})
+		if a.Polarity != rest[0].Polarity {
+			d.Changed = append(d.Changed, PolicyChange{a.Item, a.Polarity, rest[0].Polarity})
 		}
-		b, more = next()
+		rest = rest[1:]
 	}
-	for ; more; b, more = next() {
-		d.Added = append(d.Added, b)
-	}
+	d.Added = append(d.Added, rest...)
 	return d
 }
 

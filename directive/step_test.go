@@ -263,8 +263,9 @@ func TestNoQuadraticOperands(t *testing.T) {
 	const n = 100_000
 	for name, operand := range map[string]string{
 		"articles": strings.Repeat("the ", n) + "x", "dont": strings.Repeat("dont ", n), "sigma": strings.Repeat("Σ", n),
-		"ignorable": "Σ" + strings.Repeat("'", n), "instead": strings.Repeat("instead of\t", n), "commas": strings.Repeat(", ", n),
-		"marks": "e" + strings.Repeat("\u0301", n), "blanks": strings.Repeat(" ", n) + "x",
+		"ignorable": "Σ" + strings.Repeat("'", n), "instead": strings.Repeat("instead of\t", n), "replace": strings.Repeat("instead of ", n) + "\n",
+		"commas": strings.Repeat(", ", n),
+		"marks":  "e" + strings.Repeat("\u0301", n), "blanks": strings.Repeat(" ", n) + "x",
 	} {
 		t.Run(name, func(t *testing.T) {
 			directive.Step(directive.Session{}, "use "+operand, directive.AnyCase, directive.RefuseCompound)
