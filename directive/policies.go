@@ -1,8 +1,8 @@
 package directive
 
 import (
-	"cmp"
 	"iter"
+	"strings"
 )
 
 // policySet is a persistent sorted set: a height-balanced tree in which a change
@@ -67,7 +67,7 @@ func treeOf(sorted []Policy) *node {
 // get returns the polarity of key, 0 when it is not in the set.
 func (s policySet) get(key string) Polarity {
 	for t := s.root; t != nil; {
-		switch c := cmp.Compare(key, t.Item); {
+		switch c := strings.Compare(key, t.Item); {
 		case c == 0:
 			return t.Polarity
 		case c < 0:
@@ -94,7 +94,7 @@ func (t *node) with(p Policy) *node {
 	if t == nil {
 		return join(nil, p, nil)
 	}
-	switch c := cmp.Compare(p.Item, t.Item); {
+	switch c := strings.Compare(p.Item, t.Item); {
 	case c < 0:
 		return rebalance(t.left.with(p), t.Policy, t.right)
 	case c > 0:
@@ -113,7 +113,7 @@ func (s policySet) without(key string) policySet {
 
 // without removes a key that is in the tree.
 func (t *node) without(key string) *node {
-	switch c := cmp.Compare(key, t.Item); {
+	switch c := strings.Compare(key, t.Item); {
 	case c < 0:
 		return rebalance(t.left.without(key), t.Policy, t.right)
 	case c > 0:

@@ -1,10 +1,10 @@
 package directive
 
 import (
-	"cmp"
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 )
 
 // Polarity says whether an item is to be used or prohibited.
@@ -92,7 +92,7 @@ func distinctSet(list []Policy) (policySet, error) {
 	return policySetOf(keyed), nil
 }
 
-func byItem(a, b Policy) int { return cmp.Compare(a.Item, b.Item) }
+func byItem(a, b Policy) int { return strings.Compare(a.Item, b.Item) }
 
 // Premise returns the premise, "" when none is set. A set premise is never blank.
 func (s State) Premise() string { return s.premise }

@@ -134,13 +134,46 @@ func Item(text string) string {
 		return text
 	}
 	for range maxFolds {
-		folded := dropArticles(squeeze(apostropheDont(lower(plain(text)))))
+		folded := dropArticles(apostropheDont(squeezedLower(text)))
 		if folded == text || isKey(folded) {
 			return folded
 		}
 		text = folded
 	}
 	return text
+}
+
+// squeezedLower is squeeze(lower(plain(s))), in one go where it is ASCII.
+func squeezedLower(s string) string {
+	if !isASCII(s) {
+		s = plain(s)
+		if !isASCII(s) {
+			return squeeze(lower(s))
+		}
+	}
+	b := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '`':
+			b = append(b, '\'')
+		case 'A' <= c && c <= 'Z':
+			b = append(b, c+'a'-'A')
+		case !isSpace(rune(c)):
+			b = append(b, c)
+		case len(b) > 0 && b[len(b)-1] != ' ':
+			b = append(b, ' ')
+		}
+	}
+	return strings.TrimSuffix(string(b), " ")
+}
+
+func isASCII(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
 
 // isKey is the quick test for an ASCII text that Item gives back as it is.
