@@ -8,7 +8,9 @@
 package triage
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -127,4 +129,39 @@ func Shortlist(p Preset, cs []Candidate) []uint64 { return nil }
 
 // Rank scores and orders the candidates, best first, excluded ones last. The
 // order is total: score, then younger, then the greater ID.
-func Rank(p Preset, cs []Candidate) []Scored { return nil }
+func Rank(p Preset, cs []Candidate) []Scored {
+	best := 0.0
+	for _, c := range cs {
+		best = max(best, c.Lexical)
+	}
+	out := make([]Scored, len(cs))
+	for i, c := range cs {
+		s := Scored{Candidate: c, Recency: Recency(c.Age, p.HalfLife), Trust: c.Provenance.Trust(), Reason: c.Excluded}
+		if best > 0 {
+			s.Semantic = c.Lexical / best
+		}
+		s.Score = .9*s.Semantic + .05*s.Recency + .05*s.Trust
+		switch {
+		case s.Reason != "":
+			s.Tag = Black
+		case c.Pinned || c.System || s.Score >= .6:
+			s.Tag = Red
+		case s.Score >= .3:
+			s.Tag = Yellow
+		default:
+			s.Tag = Green
+		}
+		out[i] = s
+	}
+	slices.SortFunc(out, func(a, b Scored) int {
+		return cmp.Or(cmp.Compare(b2i(a.Reason != ""), b2i(b.Reason != "")), cmp.Compare(b.Score, a.Score), cmp.Compare(a.Age, b.Age), cmp.Compare(b.ID, a.ID))
+	})
+	return out
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
