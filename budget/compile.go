@@ -330,12 +330,8 @@ func (p *part) reject(need int) error {
 }
 
 func (p *part) truncate() error {
-	low := p.Low
-	if !(low > 0 && low <= 1) {
-		low = DefaultLow
-	}
 	h := p.history
-	from, ok := h.cut(p.report.Limit, low, h.marked(p.Mark, p.Messages))
+	from, ok := h.cut(p.report.Limit, lowMark(p.Low), h.marked(p.Mark, p.Messages))
 	if !ok {
 		return p.reject(h.must())
 	}

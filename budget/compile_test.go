@@ -428,3 +428,84 @@ func TestTurnsGrow(t *testing.T) {
 		}
 	})
 }
+
+// Cut and Compile decide alike.
+func TestCutIsCompile(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := drawBlock(t, "h")
+		b.Strategy, b.Class, b.Place, b.Max, b.Scores = Truncate, History, PlaceAuto, 0, nil
+		b.Mark.Index = rapid.IntRange(0, len(b.Messages)).Draw(t, "marked")
+		limit := rapid.IntRange(0, 200).Draw(t, "limit")
+		h := NewTurns(b.Protect...)
+		for i := range b.Messages {
+			h.Append(&b.Messages[i], b.Weights[i])
+		}
+		keep, first, ok := h.Cut(limit, b.Low, b.Mark.Index)
+		c, err := Compile(Config{Budget: limit}, []Block{b})
+		if ok != (err == nil) {
+			t.Fatalf("cut %v, compile %v", ok, err)
+		}
+		var got []Message
+		for _, i := range keep {
+			got = append(got, b.Messages[i])
+		}
+		r, _ := c.Report.Block("h")
+		if ids(got) != ids(c.Messages) || ok && first != r.Mark.Index {
+			t.Fatalf("cut keeps %s from %d, compile %s from %d", ids(got), first, ids(c.Messages), r.Mark.Index)
+		}
+	})
+}
+
+// Over 400 turns with the window full, most of each prompt is the start of the one before. A sliding window, which
+// gives up just enough each turn, moves its start every turn.
+func TestPrefixHoldsStill(t *testing.T) {
+	held, sliding := unchangedPrefix(t, DefaultLow, true), unchangedPrefix(t, 1, false)
+	t.Logf("unchanged prefix: %.1f %% of the input, sliding window %.1f %%", 100*held, 100*sliding)
+	require.GreaterOrEqual(t, held, .80)
+	require.Less(t, sliding, .50)
+}
+
+func unchangedPrefix(t *testing.T, low float64, marked bool) float64 {
+	system := Block{Key: "sys", Class: System, Messages: []Message{msg("system", "s")}, Weights: []int{1500}}
+	talk := Block{Key: "talk", Class: History, Low: low}
+	same, total := 0, 0
+	var last []Message
+	for turn := range 400 {
+		for i, role := range []string{"user", "assistant"} {
+			id := fmt.Sprint(turn, role)
+			talk.Messages = append(talk.Messages, msg(role, id))
+			talk.Weights = append(talk.Weights, 40+(turn*7919+i*104729)%260)
+		}
+		c := compile(t, 16000, system, talk)
+		if r, _ := c.Report.Block("talk"); marked {
+			talk.Mark = r.Mark
+		}
+		if c.Report.Original > 16000 {
+			n, sum := commonPrefix(last, c.Messages), 0
+			for i, m := range c.Messages {
+				w := 1500
+				if i > 0 {
+					w = weightOf(talk, m.ID)
+				}
+				if sum += w; i < n {
+					same += w
+				}
+			}
+			total += sum
+		}
+		last = c.Messages
+	}
+	return float64(same) / float64(total)
+}
+
+func weightOf(b Block, id string) int {
+	return b.Weights[slices.IndexFunc(b.Messages, func(m Message) bool { return m.ID == id })]
+}
+
+func commonPrefix(a, b []Message) int {
+	n := 0
+	for n < min(len(a), len(b)) && a[n].ID == b[n].ID {
+		n++
+	}
+	return n
+}

@@ -197,6 +197,60 @@ func (h *Turns) cut(limit int, low float64, marked int) (from int, ok bool) {
 	return from, true
 }
 
+// Cut decides what of the conversation stays within limit, as Compile does for a block with the Truncate strategy: low
+// is the low mark (outside (0, 1]: DefaultLow), marked the first message that stayed last time (0: none). It returns
+// the indexes of the messages that stay, oldest first, and the first of them that moves, to be handed in as marked next
+// time. ok is false when what must stay exceeds limit; then nothing stays. A cut costs what it keeps, and a pass over
+// the rest when roles are protected.
+func (h *Turns) Cut(limit int, low float64, marked int) (keep []int, first int, ok bool) {
+	from, ok := h.cut(limit, lowMark(low), h.groupAt(marked))
+	if !ok {
+		return nil, marked, false
+	}
+	first = h.firstOf(from)
+	start, n := first, len(h.of)-first
+	if h.user > 0 && h.user-1 < from {
+		start = int(h.groups[h.user-1].first)
+		n++
+	}
+	if h.held > 0 {
+		start, n = 0, n+len(h.groups)/4
+	}
+	keep = make([]int, 0, n)
+	for i := start; i < len(h.of); i++ {
+		if h.keeps(h.of[i], from) {
+			keep = append(keep, i)
+		}
+	}
+	return keep, first, true
+}
+
+func lowMark(low float64) float64 {
+	if low > 0 && low <= 1 {
+		return low
+	}
+	return DefaultLow
+}
+
+// groupAt is the group a message index marks, 0 for one that marks nothing.
+func (h *Turns) groupAt(i int) int {
+	switch {
+	case i <= 0 || i > len(h.of):
+		return 0
+	case i == len(h.of):
+		return len(h.groups)
+	}
+	return int(h.of[i])
+}
+
+// firstOf is the first message of a group; the number of messages for the group after the last.
+func (h *Turns) firstOf(g int) int {
+	if g == len(h.groups) {
+		return len(h.of)
+	}
+	return int(h.groups[g].first)
+}
+
 // shrink is the first group from which on everything fits the target.
 func (h *Turns) shrink(target int) int {
 	return sort.Search(len(h.groups), func(from int) bool { return h.weight(from) <= target })
@@ -220,23 +274,17 @@ func (h *Turns) marked(m Mark, messages []Message) int {
 	if m.ID != "" && (i < 0 || i >= len(messages) || messages[i].ID != m.ID) {
 		i = slices.IndexFunc(messages, func(x Message) bool { return x.ID == m.ID })
 	}
-	switch {
-	case i <= 0 || i > len(h.of):
-		return 0
-	case i == len(h.of):
-		return len(h.groups)
-	}
-	return int(h.of[i])
+	return h.groupAt(i)
 }
 
 // mark is the Mark of a cut at group from.
 func (h *Turns) mark(from int, messages []Message) Mark {
-	switch {
-	case from == 0:
+	if from == 0 {
 		return Mark{}
-	case from == len(h.groups):
-		return Mark{Index: len(h.of)}
 	}
-	i := int(h.groups[from].first)
-	return Mark{Index: i, ID: messages[i].ID}
+	m := Mark{Index: h.firstOf(from)}
+	if m.Index < len(messages) {
+		m.ID = messages[m.Index].ID
+	}
+	return m
 }
