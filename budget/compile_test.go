@@ -440,18 +440,18 @@ func TestCutIsCompile(t *testing.T) {
 		for i := range b.Messages {
 			h.Append(&b.Messages[i], b.Weights[i])
 		}
-		keep, first, ok := h.Cut(limit, b.Low, b.Mark.Index)
+		cut, ok := h.Cut(limit, b.Low, b.Mark.Index)
 		c, err := Compile(Config{Budget: limit}, []Block{b})
 		if ok != (err == nil) {
 			t.Fatalf("cut %v, compile %v", ok, err)
 		}
 		var got []Message
-		for _, i := range keep {
+		for i := range cut.All() {
 			got = append(got, b.Messages[i])
 		}
 		r, _ := c.Report.Block("h")
-		if ids(got) != ids(c.Messages) || ok && first != r.Mark.Index {
-			t.Fatalf("cut keeps %s from %d, compile %s from %d", ids(got), first, ids(c.Messages), r.Mark.Index)
+		if ids(got) != ids(c.Messages) || cut.Tokens != r.Used || ok && cut.First != r.Mark.Index {
+			t.Fatalf("cut keeps %s from %d, compile %s from %d", ids(got), cut.First, ids(c.Messages), r.Mark.Index)
 		}
 	})
 }

@@ -288,7 +288,7 @@ func TestBestSingleCorrection(t *testing.T) {
 	r, err := Fit(req)
 	require.NoError(t, err)
 	require.Equal(t, "core large:full", shape(req, r))
-	opts := []option{{cost: 1, value: .01}, {unit: 1, cost: 1000, value: 5}}
+	opts := []option{newOption(0, 0, 1, .01), newOption(1, 0, 1000, 5)}
 	require.Equal(t, []bool{true, false}, greedy(opts, make([]bool, 2), 0, 1000), "what it corrects")
 }
 

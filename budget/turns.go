@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"iter"
 	"slices"
 	"sort"
 )
@@ -24,6 +25,7 @@ type Turns struct {
 	dirty   int
 	calls   map[string]asked // call id → who asked last
 	held    int              // weight of protected complete groups
+	guarded bool             // a message of a protected role came by
 	user    int              // newest user message's group + 1; 0 = none
 }
 
@@ -58,6 +60,7 @@ func (h *Turns) Len() int { return len(h.of) }
 // Append adds the next message with its weight; negative weights count as 0. Nothing of m is kept but strings.
 func (h *Turns) Append(m *Message, weight int) {
 	weight = min(max(weight, 0), maxWeight)
+	h.guarded = h.guarded || slices.Contains(h.protect, m.Role)
 	h.weights = append(h.weights, weight)
 	if isResult(m) && h.joins(m, weight) {
 		return
@@ -198,31 +201,51 @@ func (h *Turns) cut(limit int, low float64, marked int) (from int, ok bool) {
 }
 
 // Cut decides what of the conversation stays within limit, as Compile does for a block with the Truncate strategy: low
-// is the low mark (outside (0, 1]: DefaultLow), marked the first message that stayed last time (0: none). It returns
-// the indexes of the messages that stay, oldest first, and the first of them that moves, to be handed in as marked next
-// time. ok is false when what must stay exceeds limit; then nothing stays. A cut costs what it keeps, and a pass over
-// the rest when roles are protected.
-func (h *Turns) Cut(limit int, low float64, marked int) (keep []int, first int, ok bool) {
+// is the low mark (outside (0, 1]: DefaultLow), marked the First of the last cut (0: none). ok is false when what must
+// stay exceeds limit; then the cut keeps nothing. It costs O(log n) once the sums are settled.
+func (h *Turns) Cut(limit int, low float64, marked int) (c Cut, ok bool) {
 	from, ok := h.cut(limit, lowMark(low), h.groupAt(marked))
 	if !ok {
-		return nil, marked, false
+		return Cut{First: marked}, false
 	}
-	first = h.firstOf(from)
-	start, n := first, len(h.of)-first
-	if h.user > 0 && h.user-1 < from {
-		start = int(h.groups[h.user-1].first)
-		n++
-	}
-	if h.held > 0 {
-		start, n = 0, n+len(h.groups)/4
-	}
-	keep = make([]int, 0, n)
-	for i := start; i < len(h.of); i++ {
-		if h.keeps(h.of[i], from) {
-			keep = append(keep, i)
+	return Cut{First: h.firstOf(from), Tokens: h.weight(from), turns: h, from: from}, true
+}
+
+// Cut is a decision of Turns.Cut; it holds until the next Append.
+type Cut struct {
+	First  int // the first message that stays and may move; hand it in as marked next time
+	Tokens int // what stays weighs
+	turns  *Turns
+	from   int
+}
+
+// All yields the indexes of the messages that stay, oldest first. It looks at what is kept, and at the messages before
+// First only when roles are protected there.
+func (c Cut) All() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		if c.turns == nil {
+			return
+		}
+		start, groups := c.start(), c.turns.groups
+		for i, g := range c.turns.of[start:] {
+			usual := int(g) >= c.from && groups[g].missing == 0
+			if (usual || c.turns.keeps(g, c.from)) && !yield(start+i) {
+				return
+			}
 		}
 	}
-	return keep, first, true
+}
+
+// start is the first message that can stay.
+func (c Cut) start() int {
+	h := c.turns
+	switch {
+	case h.guarded:
+		return 0
+	case h.user > 0 && h.user-1 < c.from:
+		return int(h.groups[h.user-1].first)
+	}
+	return c.First
 }
 
 func lowMark(low float64) float64 {
