@@ -117,3 +117,28 @@ func TestFieldsArePinned(t *testing.T) {
 	require.Equal(t, []string{"block", "have", "kind", "message", "need", "shortfall"}, keys(ans["error"]))
 	require.Equal(t, []string{"blocks", "budget", "limit", "original", "reserve", "used"}, keys(ans["report"]))
 }
+
+// Whatever comes in, the answer is one JSON object, and nothing exceeds its limit.
+func FuzzRun(f *testing.F) {
+	for _, s := range []string{
+		`{"budget":12,"items":[{"key":"a","tokens":10,"score":0.9,"group":"g"},{"key":"b","class":"system","tokens":5}]}`,
+		`{"budget":30,"blocks":[{"key":"k","class":"history","messages":[{"role":"assistant","tool_calls":[{"id":"c"}]},{"role":"tool","tool_call_id":"c","text":"x"}],"weights":[9,30]}]}`,
+		`{"model":"gpt-4","blocks":[{"key":"r","messages":[{"role":"user","text":"日本語"}],"scores":[1e300],"max":-1,"min":9}]}`, `{`, ``,
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, request string) {
+		var out, errw bytes.Buffer
+		code := Run(nil, strings.NewReader(request), &out, &errw)
+		var ans answer
+		if err := json.Unmarshal(out.Bytes(), &ans); err != nil || (code == ExitOK) != (ans.Error == nil) {
+			t.Fatalf("%v: code %d: %s", err, code, out.String())
+		}
+		if r := ans.Report; code == ExitOK && r != nil && r.Used > r.Limit {
+			t.Fatalf("used %d of %d", r.Used, r.Limit)
+		}
+		if r := ans.Result; code == ExitOK && r != nil && r.Used > r.Limit {
+			t.Fatalf("used %d of %d", r.Used, r.Limit)
+		}
+	})
+}
