@@ -248,7 +248,8 @@ const (
 	kana
 	hangul
 	abjad  // Arabic, Hebrew
-	indic  // Devanagari and its kin, Thai
+	indic  // Devanagari and its kin
+	thai   // and Lao
 	others // scripts that encodings know little of
 )
 
@@ -262,8 +263,10 @@ func scriptOf(r rune) script {
 		return cyrillic
 	case r >= 0x590 && r < 0x780:
 		return abjad
-	case r >= 0x900 && r < 0xe80:
+	case r >= 0x900 && r < 0xe00:
 		return indic
+	case r >= 0xe00 && r < 0xf00:
+		return thai
 	case r >= 0x3040 && r < 0x3100:
 		return kana
 	case r >= 0x3400 && r < 0xa000, r >= 0xf900 && r < 0xfb00, r >= 0x20000:
@@ -459,6 +462,7 @@ var scriptCosts = [...]struct{ word, letter int }{
 	cyrillic: {1000, 260},
 	greek:    {1000, 390},
 	abjad:    {1000, 370},
-	indic:    {1000, 420},
+	indic:    {1000, 400},
+	thai:     {1000, 540},
 	others:   {1500, 1150},
 }
