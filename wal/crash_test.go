@@ -387,6 +387,29 @@ func TestFullDisk(t *testing.T) {
 	require.Equal(t, refused+poisoned, closed)
 }
 
+// TestFullDiskAndFailedSync: a group that found no space is no excuse to close cleanly when the sync of the
+// group before it, under way at that moment, fails.
+func TestFullDiskAndFailedSync(t *testing.T) {
+	mem := faultfs.New()
+	g := &gateFS{FS: mem}
+	l, _, _ := mustOpen(t, options(g))
+	put(t, l, wal.KindCommit, body(1, 10))
+	g.hold()
+	synced := make(chan error)
+	go func() { synced <- l.Sync(ctx, 1) }()
+	<-g.entered
+	mem.Limit(mem.Used())
+	put(t, l, wal.KindCommit, make([]byte, 100<<10))
+	require.ErrorIs(t, l.Write(), syscall.ENOSPC)
+	mem.Inject(faultfs.Fault{Op: faultfs.OpSync})
+	g.release <- struct{}{}
+	require.ErrorIs(t, <-synced, wal.ErrPoisoned)
+	mem.Heal()
+	require.ErrorIs(t, l.Close(wal.KindMark, nil), wal.ErrPoisoned)
+	_, rec, _ := mustOpen(t, options(mem.CrashClone(1, 0)))
+	require.EqualValues(t, 0, rec.Last)
+}
+
 // TestFullDiskThenSpace: ErrFull goes away by itself, with the first Write after space was freed.
 func TestFullDiskThenSpace(t *testing.T) {
 	fsys := faultfs.New()

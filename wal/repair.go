@@ -114,9 +114,6 @@ func (st *storage) remove(paths ...string) error {
 // Every step leaves a directory that reads the same: a new generation appears whole and only then does
 // the old one go.
 func (st *storage) repair(ctx context.Context, ls *listing, tail int, r *reader) (*appender, error) {
-	if err := st.syncDir(st.dir); err != nil { // renames whose directory sync did not come to pass
-		return nil, err
-	}
 	if r.rec.Clean {
 		if err := st.remove(ls.stale...); err != nil {
 			return nil, err
