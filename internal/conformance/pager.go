@@ -1,0 +1,12 @@
+package main
+
+import (
+	"os"
+	"time"
+
+	"github.com/ctxpage/ctxpage/internal/pagercli"
+)
+
+func pager(args []string) int {
+	return pagercli.Run(args, os.Stdin, os.Stdout, os.Stderr, time.Now)
+}
