@@ -348,3 +348,8 @@ func writeObject(w *bytes.Buffer, v value) error {
 	w.WriteByte('}')
 	return nil
 }
+
+// joinLines puts commas between the lines of JSON records.
+func joinLines(b []byte) string {
+	return strings.ReplaceAll(strings.TrimSuffix(string(b), "\n"), "\n", ",")
+}
