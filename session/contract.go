@@ -97,10 +97,16 @@ func quote(text string) (string, error) {
 }
 
 func quotable(r rune) rune {
-	switch {
-	case r == '"':
+	if r == '"' {
 		return '\''
-	case unicode.IsControl(r), unicode.In(r, unicode.Zl, unicode.Zp), unicode.Is(unicode.Bidi_Control, r):
+	}
+	return unbroken(r)
+}
+
+// unbroken puts a space for whatever ends a line, controls a terminal or
+// reorders text.
+func unbroken(r rune) rune {
+	if unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control) {
 		return ' '
 	}
 	return r

@@ -82,29 +82,36 @@ func (l *Ledger) Records(r Records) ([]byte, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	return l.export(func(d *draft) {
-		d.state("source-state", string(r.SourceState))
-		d.state("claim-basis", string(r.ClaimBasis))
-		if r.Guard && !d.l.guarded {
-			d.state("source-state", d.have("source-state", string(Unscanned)))
-			d.state("claim-basis", d.have("claim-basis", string(BasisNone)))
-			d.emit("%s", guardLine)
-			d.emit("%s", guardShow)
-		}
-		for _, s := range r.Sources {
-			d.statement("source", s)
-		}
-		for _, c := range r.Claims {
-			d.statement("claim", c)
-		}
-		for _, c := range r.Cites {
-			d.emit("cite %s from %s", d.quoted(c.Text), slug("source", c.Source))
-		}
-		for _, c := range r.Checks {
-			d.emit("verify %s from %s", d.factsName("claim", c.Claim), d.factsName("source", c.Source))
-		}
-		d.lists(r)
-	})
+	return l.export(func(d *draft) { d.records(r) })
+}
+
+func (d *draft) records(r Records) {
+	d.state("source-state", string(r.SourceState))
+	d.state("claim-basis", string(r.ClaimBasis))
+	if r.Guard && !d.l.guarded {
+		d.guard()
+	}
+	for _, s := range r.Sources {
+		d.statement("source", s)
+	}
+	for _, c := range r.Claims {
+		d.statement("claim", c)
+	}
+	for _, c := range r.Cites {
+		d.emit("cite %s from %s", d.quoted(c.Text), slug("source", c.Source))
+	}
+	for _, c := range r.Checks {
+		d.emit("verify %s from %s", d.factsName("claim", c.Claim), d.factsName("source", c.Source))
+	}
+	d.lists(r)
+}
+
+// guard adds the handler; the two values it watches must exist before it.
+func (d *draft) guard() {
+	d.state("source-state", d.have("source-state", string(Unscanned)))
+	d.state("claim-basis", d.have("claim-basis", string(BasisNone)))
+	d.emit("%s", guardLine)
+	d.emit("%s", guardShow)
 }
 
 func (r Records) check() error {
@@ -186,7 +193,7 @@ func named(prefix string, entries []Entry) []Entry {
 	out := make([]Entry, len(entries))
 	for i, e := range entries {
 		why := e.Text
-		if e.Because != "" {
+		if !blank(e.Because) {
 			why += " (" + e.Because + ")"
 		}
 		out[i] = Entry{slug(prefix, e.Text), why}
@@ -204,7 +211,7 @@ func (d *draft) list(name string, items []Entry) {
 		if _, ok := d.l.lists[name]; !ok {
 			d.emit("remember a list called %s", name)
 		}
-		if e.Because == "" {
+		if blank(e.Because) {
 			d.emit("add %s to %s", item, name)
 		} else {
 			d.emit("add %s to %s because %s", item, name, d.quoted(e.Because))
