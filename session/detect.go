@@ -18,7 +18,7 @@ type Signals struct {
 	Closed      bool      // belongs to a finished sub-task
 	Keep        bool      // a correction or a decision: never touched
 	ExpiresAt   time.Time // zero: never
-	LastRead    int64     // turn of the last read according to the manifests
+	LastRead    int64     // turn of the last read according to the manifests; 0: not known
 }
 
 // LowValue is why a section is worth little.
@@ -68,7 +68,7 @@ const chatterTokens = 8
 // among them. Linear in the sections.
 func (s State) LowValues(now time.Time) []LowValue { return s.lowValues(now, s.Protections()) }
 
-func (s State) lowValues(now time.Time, protected []Protection) []LowValue {
+func (s *State) lowValues(now time.Time, protected []Protection) []LowValue {
 	x := s.index()
 	c := s.Config.filled()
 	out := make([]LowValue, len(s.Sections))
@@ -88,19 +88,26 @@ type windowIndex struct {
 	success map[string]int
 }
 
-func (s State) index() windowIndex {
-	x := windowIndex{map[uint64]int{}, map[string]uint64{}, map[string]int{}, map[string]int{}}
+func (s *State) index() windowIndex {
+	digests, sources := 0, 0
+	for i := range s.Sections {
+		digests += int(min(s.Sections[i].Signals.Digest, 1))
+		sources += int(min(s.Sections[i].Signals.Version, 1))
+	}
+	x := windowIndex{make(map[uint64]int, digests), make(map[string]uint64, sources), map[string]int{}, map[string]int{}}
 	for i := range s.Sections {
 		sec := &s.Sections[i]
 		g := &sec.Signals
 		if g.Digest != 0 && sec.Level == Raw {
 			x.digest[g.Digest] = i
 		}
-		if g.Source != "" {
-			x.version[g.Source] = max(x.version[g.Source], g.Version)
-			if sec.Traits&TraitDiff != 0 {
-				x.diff[g.Source] = i
+		if g.Source != "" && g.Version > 0 {
+			if g.Version > x.version[g.Source] {
+				x.version[g.Source] = g.Version
 			}
+		}
+		if g.Source != "" && sec.Traits&TraitDiff != 0 {
+			x.diff[g.Source] = i
 		}
 		if g.Call != "" && !g.Failed {
 			x.success[g.Call] = i
@@ -109,26 +116,43 @@ func (s State) index() windowIndex {
 	return x
 }
 
+func (x *windowIndex) duplicate(i int, g *Signals) bool {
+	if g.Digest == 0 {
+		return false
+	}
+	newer, ok := x.digest[g.Digest]
+	return ok && newer > i
+}
+
+func (x *windowIndex) superseded(g *Signals) bool {
+	return g.Source != "" && g.Version < x.version[g.Source]
+}
+
+func (x *windowIndex) resolved(i int, g *Signals) bool {
+	return g.Failed && g.Call != "" && x.success[g.Call] > i
+}
+
+func (x *windowIndex) oldDiff(i int, sec *Section) bool {
+	return sec.Traits&TraitDiff != 0 && sec.Signals.Source != "" && x.diff[sec.Signals.Source] > i
+}
+
 // judge applies the detectors in their order.
 func (x *windowIndex) judge(i int, sec *Section, turn int64, now time.Time, c *Config) LowValue {
 	g := &sec.Signals
-	newer, same := x.digest[g.Digest]
-	success, retried := x.success[g.Call]
-	diff, isDiff := x.diff[g.Source]
 	switch {
 	case !g.ExpiresAt.IsZero() && !now.Before(g.ExpiresAt):
 		return Expired
-	case g.Digest != 0 && same && newer > i:
+	case x.duplicate(i, g):
 		return Duplicate
-	case g.Source != "" && g.Version < x.version[g.Source]:
+	case x.superseded(g):
 		return Superseded
 	case g.Stale:
 		return StaleRead
-	case g.Failed && g.Call != "" && retried && success > i:
+	case x.resolved(i, g):
 		return Resolved
 	case sec.Traits&TraitError != 0 || g.Failed:
 		return Worth // what went wrong and is not yet right
-	case sec.Traits&TraitDiff != 0 && g.Source != "" && isDiff && diff > i:
+	case x.oldDiff(i, sec):
 		return OldDiff
 	case sec.Traits&TraitBinary != 0:
 		return Encoded
@@ -140,7 +164,7 @@ func (x *windowIndex) judge(i int, sec *Section, turn int64, now time.Time, c *C
 		return ClosedTask
 	case sec.Role == Assistant && sec.Traits&TraitAck != 0 && sec.Tokens() < chatterTokens:
 		return Chatter
-	case sec.Turn > 0 && turn-max(sec.Turn, g.LastRead) >= c.UnreadTurns:
+	case g.LastRead > 0 && turn-g.LastRead >= c.UnreadTurns:
 		return Unread
 	}
 	return Worth

@@ -71,6 +71,9 @@ func Trim(text string) string {
 	last := "\x00"
 	for _, l := range strings.Split(text, "\n") {
 		bare := strings.TrimSpace(l)
+		if bare == "" && last == "" {
+			continue
+		}
 		if bare == last || logLine.MatchString(l) && !errorLine.MatchString(l) {
 			dropped++
 			continue
@@ -101,7 +104,9 @@ func Extract(text string, limit int, count func(string) int) string {
 			left -= cost
 		}
 	}
-	take(0)
+	if take(0); !keep[0] {
+		return cut(lines[0], limit, count)
+	}
 	for i, l := range lines {
 		if errorLine.MatchString(l) {
 			take(i)
@@ -110,10 +115,7 @@ func Extract(text string, limit int, count func(string) int) string {
 	for i := range lines {
 		take(i)
 	}
-	if s := joinKept(lines, keep); s != "" {
-		return s
-	}
-	return cut(lines[0], limit, count)
+	return joinKept(lines, keep)
 }
 
 const gapMark = "[...]"

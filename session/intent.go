@@ -42,7 +42,24 @@ func (in Intent) Words() []string { return slices.Clone(in.words) }
 func (in Intent) Len() int { return len(in.hashes) }
 
 // Hits counts the tokens of the intent that a block holds; hashes as in Block.
+// Both are sorted, so one walk along both will do; a long block is searched.
 func (in Intent) Hits(hashes []uint64) int {
+	if len(hashes) > 16*len(in.hashes) {
+		return in.search(hashes)
+	}
+	hits, i := 0, 0
+	for _, h := range in.hashes {
+		for i < len(hashes) && hashes[i] < h {
+			i++
+		}
+		if i < len(hashes) && hashes[i] == h {
+			hits++
+		}
+	}
+	return hits
+}
+
+func (in Intent) search(hashes []uint64) int {
 	hits := 0
 	for _, h := range in.hashes {
 		at, found := slices.BinarySearch(hashes, h)

@@ -17,7 +17,7 @@ func Ln(x float64) float64 {
 	z := s.times(s)
 	sum := lnTail(z.hi)
 	for k := lnPaired - 1; k >= 0; k-- {
-		sum = z.times(sum).plus(lnCoef[k])
+		sum = lnCoef[k].plusSmaller(z.times(sum))
 	}
 	r := s.times(sum)
 	return pair{2 * r.hi, 2 * r.lo}.plus(ln2.times(pair{float64(e), 0})).hi
@@ -27,8 +27,8 @@ func Ln(x float64) float64 {
 type pair struct{ hi, lo float64 }
 
 const (
-	lnPaired = 12 // terms of the series that need both halves
-	lnTerms  = 24
+	lnPaired = 10 // terms of the series that need both halves
+	lnTerms  = 21
 )
 
 var (
@@ -44,7 +44,7 @@ func lnCoefficients() (c [lnTerms]pair) {
 	return c
 }
 
-// lnTail sums the terms from lnPaired on; they are below 2^-60 of the whole, so
+// lnTail sums the terms from lnPaired on; they are below 2^-55 of the whole, so
 // one float is enough.
 func lnTail(z float64) pair {
 	t := 0.0
@@ -67,11 +67,23 @@ func (p pair) plus(q pair) pair {
 	return twoSum(s.hi, s.lo+t.lo)
 }
 
+// plusSmaller adds a smaller pair of the same sign.
+func (p pair) plusSmaller(q pair) pair {
+	s := orderedSum(p.hi, q.hi)
+	return orderedSum(s.hi, s.lo+(p.lo+q.lo))
+}
+
+// orderedSum is twoSum for |a| ≥ |b|.
+func orderedSum(a, b float64) pair {
+	s := a + b
+	return pair{s, b - (s - a)}
+}
+
 func (p pair) times(q pair) pair {
 	hi := float64(p.hi * q.hi)
 	lo := math.FMA(p.hi, q.hi, -hi)
 	lo += float64(p.hi*q.lo) + float64(p.lo*q.hi)
-	return twoSum(hi, lo)
+	return orderedSum(hi, lo)
 }
 
 // quotient divides a float by a pair.

@@ -113,6 +113,7 @@ type Machine struct {
 	limits   Thresholds
 	phase    Phase
 	floor    int // lowest actual since the last pass: refill counts from here
+	shown    int // actual when a plan was last only shown or marked
 	warned   bool
 	mourned  bool // the blocked event of this episode was sent
 	backOff  time.Duration
@@ -164,11 +165,12 @@ func (m Machine) Step(now time.Time, s Snapshot) (Machine, Move, []Event) {
 		events = append(events, m.event(now, EventWarn, s.Actual))
 	}
 	m.hear(s.Generation)
-	if !s.Manual && !m.due(now, s.Actual) {
+	move := m.move(s)
+	if !s.Manual && !m.due(now, s.Actual, move) {
 		return m, Rest, events
 	}
 	m.phase = Compacting
-	return m, m.move(s), events
+	return m, move, events
 }
 
 // calm ends an episode: there is headroom again.
@@ -176,7 +178,7 @@ func (m *Machine) calm(now time.Time, actual int, events []Event) []Event {
 	if m.warned || m.phase != Idle {
 		events = append(events, m.event(now, EventHeadroomOK, actual))
 	}
-	m.phase, m.warned, m.mourned, m.backOff = Idle, false, false, 0
+	m.phase, m.warned, m.mourned, m.backOff, m.shown = Idle, false, false, 0, 0
 	return events
 }
 
@@ -193,10 +195,14 @@ func (m *Machine) hear(generation uint64) {
 	m.seen = generation
 }
 
-// due says whether a pass may start: above the trigger, refilled since the last
-// one, not backing off.
-func (m *Machine) due(now time.Time, actual int) bool {
-	return actual > m.limits.Trigger && actual-m.floor >= m.limits.MinRefill && (m.phase != Blocked || !now.Before(m.retry))
+// due says whether a move may be made: above the trigger, refilled since the
+// last pass (or since the last showing of a plan), not backing off.
+func (m *Machine) due(now time.Time, actual int, move Move) bool {
+	from := m.floor
+	if move != Compact {
+		from = max(from, m.shown)
+	}
+	return actual > m.limits.Trigger && actual-from >= m.limits.MinRefill && (m.phase != Blocked || !now.Before(m.retry))
 }
 
 func (m *Machine) move(s Snapshot) Move {
@@ -235,7 +241,7 @@ func (m Machine) Done(now time.Time, move Move, o Outcome) (Machine, []Event) {
 	case o.Conflict:
 		m.phase = Warned
 	case worth && move != Compact:
-		m.phase, m.floor = Warned, p.Actual // the next one after a refill
+		m.phase, m.shown = Warned, p.Actual
 	default:
 		events = m.stuck(now, o, events)
 	}

@@ -132,9 +132,9 @@ func Pass(in Input) (Result, error) {
 	}
 	r.Key = in.key(r, head)
 	r.Repeated = r.Key == in.Last
-	memo := make(map[int64]float64)
+	last := recent{-1, 0}
 	for i := range in.Blocks {
-		r.Verdicts[i] = in.score(i, head, memo)
+		r.Verdicts[i] = in.score(i, head, &last)
 	}
 	in.guard(r.Verdicts)
 	for i, v := range r.Verdicts {
@@ -145,9 +145,10 @@ func Pass(in Input) (Result, error) {
 }
 
 // check refuses malformed blocks and finds the head turn.
-func (in Input) check() (head int64, err error) {
+func (in *Input) check() (head int64, err error) {
 	seen := make(map[string]struct{}, len(in.Blocks))
-	for i, b := range in.Blocks {
+	for i := range in.Blocks {
+		b := &in.Blocks[i]
 		field, err := b.check()
 		if _, dup := seen[b.ID]; err == nil && dup {
 			field, err = "id", ErrDuplicateID
@@ -168,7 +169,7 @@ func (in Input) check() (head int64, err error) {
 	return in.Head, nil
 }
 
-func (b Block) check() (field string, err error) {
+func (b *Block) check() (field string, err error) {
 	switch {
 	case b.ID == "" || !utf8.ValidString(b.ID):
 		return "id", ErrID
@@ -185,26 +186,30 @@ func (b Block) check() (field string, err error) {
 	return "", nil
 }
 
-// score decides one block by its score alone. memo keeps the recency of a delta.
-func (in Input) score(i int, head int64, memo map[int64]float64) Verdict {
+// recent is the recency of one delta; the blocks of a turn share it.
+type recent struct {
+	delta   int64
+	recency float64
+}
+
+// score decides one block by its score alone.
+func (in *Input) score(i int, head int64, last *recent) Verdict {
 	b := &in.Blocks[i]
 	v := Verdict{Index: i, ID: b.ID, Hits: in.Intent.Hits(b.Hashes), Delta: max(head-b.Turn, 0)}
 	if k := in.Intent.Len(); k > 0 {
 		v.Similarity = float64(v.Hits) / float64(k)
 	}
-	rec, ok := memo[v.Delta]
-	if !ok {
-		rec = Recency(Ln(1 + float64(v.Delta)))
-		memo[v.Delta] = rec
+	if last.delta != v.Delta {
+		*last = recent{v.Delta, Recency(Ln(1 + float64(v.Delta)))}
 	}
-	v.Recency = rec
-	v.R = Score(in.Params.Alpha, in.Params.Beta, v.Similarity, rec)
+	v.Recency = last.recency
+	v.R = Score(in.Params.Alpha, in.Params.Beta, v.Similarity, v.Recency)
 	v.Action = Classify(v.R, in.Params.RetainCut, in.Params.EvictCut)
 	return v
 }
 
 // guard raises verdicts; it never lowers one.
-func (in Input) guard(vs []Verdict) {
+func (in *Input) guard(vs []Verdict) {
 	order := in.newestFirst()
 	newestUser := -1
 	for rank, i := range order {
@@ -235,7 +240,7 @@ func (v *Verdict) raise(to Action, why Reason) {
 
 // newestFirst orders the blocks by turn, later ones in the history first among
 // equals.
-func (in Input) newestFirst() []int {
+func (in *Input) newestFirst() []int {
 	order := make([]int, len(in.Blocks))
 	for i := range order {
 		order[i] = len(order) - 1 - i
@@ -254,7 +259,7 @@ func (in Input) newestFirst() []int {
 
 // historyHash covers everything of the blocks that a verdict depends on, and
 // the hash of their contents.
-func (in Input) historyHash() uint64 {
+func (in *Input) historyHash() uint64 {
 	h := xxhash.New()
 	var buf []byte
 	for i := range in.Blocks {
@@ -270,11 +275,11 @@ func (in Input) historyHash() uint64 {
 	return h.Sum64()
 }
 
-func (in Input) intentHash() uint64 {
+func (in *Input) intentHash() uint64 {
 	return xxhash.Sum64(appendWords(nil, in.Intent.hashes...))
 }
 
-func (in Input) key(r Result, head int64) PassKey {
+func (in *Input) key(r Result, head int64) PassKey {
 	p := in.Params
 	b := appendWords(nil, r.History, r.Intent, uint64(head),
 		math.Float64bits(p.Alpha), math.Float64bits(p.Beta), math.Float64bits(p.RetainCut), math.Float64bits(p.EvictCut),

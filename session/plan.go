@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -42,25 +43,28 @@ type Plan struct {
 	Analysis     Analysis     `json:"analysis"`
 }
 
-// candidate is a section that may be compacted, with what it is ordered by.
+// candidate is a section that may be compacted. key holds what it is ordered by
+// first: class, low value or not, score.
 type candidate struct {
-	score  float64
-	at     int64 // seconds, for ties
-	tokens int
-	index  int32
-	low    LowValue
-	prio   Priority
-	item   int32 // place in the plan, -1: not yet
-	level  Level // reached so far
+	key   uint64
+	index int32
+	item  int32 // place in the plan, -1: not yet
+	low   LowValue
+	level Level // reached so far
 }
+
+// classReasons is why a section that is worth something goes.
+var classReasons = [...]string{"low priority", "medium priority", "high priority"}
 
 // planner is one run of planning.
 type planner struct {
-	s     State
-	c     Config
-	plan  Plan
-	cands []candidate
-	over  map[string]int // tokens above the cap of a kind; nil: no kind is above
+	s      *State
+	c      Config
+	plan   Plan
+	groups [8][]candidate // by class and low value; each is sorted when it is reached
+	sorted int
+	scores []float64      // by section
+	over   map[string]int // tokens above the cap of a kind; nil: no kind is above
 }
 
 // Plan plans a background pass: each section goes one step further at most, or
@@ -82,7 +86,7 @@ func (s State) makePlan(now time.Time, backstop bool, need int) (Plan, error) {
 		return Plan{}, err
 	}
 	protected := s.Protections()
-	p := &planner{s: s, c: s.Config.filled()}
+	p := &planner{s: &s, c: s.Config.filled()}
 	p.plan = Plan{
 		Generation: s.Generation, Pass: s.Pass + 1, At: now, Recency: s.Config.Recency, Backstop: backstop,
 		Thresholds: t, FirstChanged: -1, Items: []PlanItem{}, Analysis: s.analyse(protected),
@@ -105,44 +109,58 @@ func (s State) makePlan(now time.Time, backstop bool, need int) (Plan, error) {
 	return p.plan, nil
 }
 
-// collect finds the candidates and puts them in order.
+// collect finds the candidates and puts them into their groups.
 func (p *planner) collect(now time.Time, backstop bool, protected []Protection) {
 	low := p.s.lowValues(now, protected)
+	p.scores = make([]float64, len(p.s.Sections))
 	for i := range p.s.Sections {
 		sec := &p.s.Sections[i]
 		if protected[i] != Unprotected || sec.Level == Cold || sec.Priority == High && !backstop && !p.c.AllowHigh {
 			continue
 		}
-		c := candidate{score: p.c.Score(*sec, now), tokens: sec.Tokens(), index: int32(i), low: low[i], prio: sec.Priority, item: -1, level: sec.Level}
-		if !sec.At.IsZero() {
-			c.at = sec.At.Unix()
+		p.scores[i] = p.c.score(sec, now)
+		c := candidate{key: order(sec.Priority, low[i], p.scores[i]), index: int32(i), item: -1, low: low[i], level: sec.Level}
+		g := &p.groups[c.key>>61]
+		if *g == nil {
+			*g = make([]candidate, 0, len(p.s.Sections)/4)
 		}
-		p.cands = append(p.cands, c)
+		*g = append(*g, c)
 	}
-	slices.SortFunc(p.cands, p.compare)
 }
 
-// compare: lower class, low value, lower score, older, larger, id.
-func (p *planner) compare(a, b candidate) int {
-	if c := cmp.Compare(a.prio, b.prio); c != 0 {
-		return c
+// group gives one group in order. Most passes end in the first ones, and then
+// the others are never sorted.
+func (p *planner) group(n int) []candidate {
+	for ; p.sorted <= n; p.sorted++ {
+		slices.SortFunc(p.groups[p.sorted], func(a, b candidate) int {
+			if a.key != b.key {
+				return cmp.Compare(a.key, b.key)
+			}
+			return p.tie(a.index, b.index)
+		})
 	}
-	if (a.low != Worth) != (b.low != Worth) {
-		if a.low != Worth {
-			return -1
-		}
-		return 1
+	return p.groups[n]
+}
+
+// order packs class, low value and score into one number that sorts like them.
+// A score is never negative, so its bits sort as it does; the last two are
+// given up, which tie looks at.
+func order(p Priority, low LowValue, score float64) uint64 {
+	key := uint64(p-Low)<<62 | math.Float64bits(score)>>2
+	if low == Worth {
+		key |= 1 << 61
 	}
-	if c := cmp.Compare(a.score, b.score); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(a.at, b.at); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(b.tokens, a.tokens); c != 0 {
-		return c
-	}
-	return strings.Compare(p.s.Sections[a.index].ID, p.s.Sections[b.index].ID)
+	return key
+}
+
+// tie: lower score, older, larger, id.
+func (p *planner) tie(i, j int32) int {
+	a, b := &p.s.Sections[i], &p.s.Sections[j]
+	return cmp.Or(
+		cmp.Compare(p.scores[i], p.scores[j]),
+		a.At.Compare(b.At),
+		cmp.Compare(b.Sizes[b.Level], a.Sizes[a.Level]),
+		strings.Compare(a.ID, b.ID))
 }
 
 func (p *planner) overCaps() {
@@ -159,20 +177,22 @@ func (p *planner) overCaps() {
 // round takes each candidate one step further until the goal is met; beyond it
 // only kinds above their cap go on.
 func (p *planner) round(goal, minTokens int, minShare PPM) {
-	for i := range p.cands {
-		c := &p.cands[i]
-		sec := &p.s.Sections[c.index]
-		if p.plan.Predicted <= goal && p.over[sec.Kind] <= 0 {
-			if p.over == nil {
-				return
+	for n := range p.groups {
+		if p.plan.Predicted <= goal && p.over == nil {
+			return
+		}
+		group := p.group(n)
+		for i := range group {
+			c := &group[i]
+			sec := &p.s.Sections[c.index]
+			if p.plan.Predicted <= goal && p.over[sec.Kind] <= 0 {
+				continue
 			}
-			continue
+			to, gain := sec.next(c.level, c.low.goal())
+			if gain >= minTokens || int64(gain)*million >= int64(minShare)*int64(sec.Sizes[c.level]) && gain > 0 {
+				p.take(c, sec, to, gain)
+			}
 		}
-		to, gain := sec.next(c.level, c.low.goal())
-		if gain <= 0 || gain < minTokens && int64(gain)*million < int64(minShare)*int64(sec.Sizes[c.level]) {
-			continue
-		}
-		p.take(c, sec, to, gain)
 	}
 }
 
@@ -192,10 +212,10 @@ func (p *planner) take(c *candidate, sec *Section, to Level, gain int) {
 		c.item = int32(len(p.plan.Items))
 		why := c.low.String()
 		if why == "" {
-			why = c.prio.String() + " priority"
+			why = classReasons[sec.Priority-Low]
 		}
 		p.plan.Items = append(p.plan.Items, PlanItem{
-			Index: int(c.index), ID: sec.ID, Kind: sec.Kind, Priority: c.prio, Score: c.score, Reason: why,
+			Index: int(c.index), ID: sec.ID, Kind: sec.Kind, Priority: sec.Priority, Score: p.scores[c.index], Reason: why,
 			From: sec.Level, Before: sec.Tokens(),
 		})
 	}

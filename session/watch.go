@@ -102,7 +102,7 @@ type State struct {
 func (s State) Tokens() int {
 	sum := 0
 	for i := range s.Sections {
-		sum += s.Sections[i].Tokens()
+		sum += s.Sections[i].Sizes[s.Sections[i].Level]
 	}
 	return sum
 }
@@ -166,6 +166,11 @@ func (m RecencyModel) MarshalText() ([]byte, error) { return []byte(m.String()),
 // score orders sections within a class, it protects none: protection is a rule.
 func (c Config) Score(sec Section, now time.Time) float64 {
 	c = c.filled()
+	return c.score(&sec, now)
+}
+
+// score is Score for a configuration with its defaults in place.
+func (c *Config) score(sec *Section, now time.Time) float64 {
 	rel, rec := 0.5, 0.5
 	if sec.Rated && !math.IsNaN(sec.Relevance) {
 		rel = min(max(sec.Relevance, 0), 1)
@@ -214,7 +219,7 @@ func (s State) Protections() []Protection {
 		if sec.Role == "" {
 			continue
 		}
-		t := sec.Tokens()
+		t := sec.Sizes[sec.Level]
 		if last < c.KeepLast && (last == 0 || lastLeft >= t) {
 			out[i] = first(out[i], IsNewest)
 			lastLeft -= t
@@ -254,7 +259,7 @@ func (s *Section) class() Protection {
 }
 
 // newestFirst orders sections by turn, later ones first among equals.
-func (s State) newestFirst() []int {
+func (s *State) newestFirst() []int {
 	order := make([]int, len(s.Sections))
 	for i := range order {
 		order[i] = len(order) - 1 - i
@@ -289,12 +294,12 @@ type Analysis struct {
 // Analyse counts the window by kind and by priority.
 func (s State) Analyse() Analysis { return s.analyse(s.Protections()) }
 
-func (s State) analyse(protected []Protection) Analysis {
+func (s *State) analyse(protected []Protection) Analysis {
 	a := Analysis{Items: len(s.Sections)}
 	kinds, prios := map[string]*Row{}, [4]Row{}
 	for i := range s.Sections {
 		sec := &s.Sections[i]
-		t := sec.Tokens()
+		t := sec.Sizes[sec.Level]
 		k := kinds[sec.Kind]
 		if k == nil {
 			k = &Row{Name: sec.Kind}
@@ -325,7 +330,7 @@ func (s State) analyse(protected []Protection) Analysis {
 	return a
 }
 
-func (s State) share(r Row) Row {
+func (s *State) share(r Row) Row {
 	if s.Config.Total > 0 {
 		r.Share = PPM(int64(r.Tokens) * million / int64(s.Config.Total))
 	}
