@@ -147,7 +147,7 @@ func (s State) Admit(sec Section, now time.Time) (Admission, error) {
 	} else {
 		err = &HeadroomError{Shortfall: sec.Tokens() - t.Usable, Protected: sec.Tokens(), Usable: t.Usable}
 	}
-	if sec.class() == Unprotected && sec.Role != User {
+	if sec.own() == Unprotected && sec.Role != User {
 		stub := Admission{Section: sec.stub(), How: AdmitStub}
 		if stub.Section.Tokens() < sec.Tokens() && s.fit(&stub, now) == nil {
 			return stub, nil

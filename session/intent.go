@@ -17,13 +17,19 @@ type Intent struct {
 	hashes []uint64 // sorted, distinct
 }
 
-// NewIntent tokenises keywords or whole sentences; TokenSet gives the rule.
-// (The reference pager does not tokenise, so "retention score" can never match
-// there.)
+// NewIntent tokenises keywords or whole sentences; TokenSet gives the rule. Stop
+// words are left out unless there is nothing else. (The reference pager does not
+// tokenise: "retention score" can never match there, and "the" pages everything.)
 func NewIntent(texts ...string) Intent {
 	var in Intent
 	for _, t := range texts {
 		in.words = append(in.words, words(t)...)
+	}
+	if content := slices.DeleteFunc(slices.Clone(in.words), isStopWord); len(content) > 0 {
+		in.words = content
+	}
+	for i, w := range in.words {
+		in.words[i] = stem(w)
 	}
 	slices.Sort(in.words)
 	in.words = slices.Compact(in.words)
@@ -35,7 +41,9 @@ func NewIntent(texts ...string) Intent {
 	return in
 }
 
-// Words gives the tokens in order of the alphabet; the slice is the caller's.
+func isStopWord(w string) bool { return slices.Contains(stopWords, w) }
+
+// Words gives the tokens, stems where they are English, in order of the alphabet; the slice is the caller's.
 func (in Intent) Words() []string { return slices.Clone(in.words) }
 
 // Len is the number of tokens, the denominator of the similarity.

@@ -44,7 +44,7 @@ type Plan struct {
 }
 
 // candidate is a section that may be compacted. key holds what it is ordered by
-// first: class, low value or not, score.
+// first: priority, low value or not, score.
 type candidate struct {
 	key   uint64
 	index int32
@@ -53,15 +53,15 @@ type candidate struct {
 	level Level // reached so far
 }
 
-// classReasons is why a section that is worth something goes.
-var classReasons = [...]string{"low priority", "medium priority", "high priority"}
+// priorityReasons is why a section that is worth something goes.
+var priorityReasons = [...]string{"low priority", "medium priority", "high priority"}
 
 // planner is one run of planning.
 type planner struct {
 	s      *State
 	c      Config
 	plan   Plan
-	groups [8][]candidate // by class and low value; each is sorted when it is reached
+	bins [8][]candidate // by priority and low value; each is sorted when it is reached
 	sorted int
 	scores []float64      // by section
 	over   map[string]int // tokens above the cap of a kind; nil: no kind is above
@@ -69,9 +69,10 @@ type planner struct {
 
 // Plan plans a background pass: each section goes one step further at most, or
 // straight to the level that fits its kind of low value; low before medium
-// before high (only with AllowHigh), within a class what is of little value
-// first, then by score; until the target is met. It reads metadata only and
-// takes O(n log n).
+// before high (only with AllowHigh), within a priority what is of little value
+// first, then by score; until the target is met. A section leaves at least its
+// stub in the window unless that is not enough. It reads metadata only and takes
+// O(n log n).
 func (s State) Plan(now time.Time) (Plan, error) { return s.makePlan(now, false, 0) }
 
 // Backstop plans for a commit that would leave less room than need tokens below
@@ -95,13 +96,7 @@ func (s State) makePlan(now time.Time, backstop bool, need int) (Plan, error) {
 	p.plan.Predicted = p.plan.Actual
 	p.collect(now, backstop, protected)
 	p.overCaps()
-	p.round(t.Target-need, p.c.MinGainTokens, p.c.MinGainShare)
-	for range Levels {
-		if !backstop || p.plan.Predicted+need <= t.Usable {
-			break
-		}
-		p.round(t.Usable-need, 1, 0)
-	}
+	p.rounds(t, backstop, need)
 	p.finish()
 	if short := p.plan.Predicted + need - t.Usable; backstop && short > 0 {
 		return p.plan, &HeadroomError{Shortfall: short, Protected: p.plan.Analysis.Protected, Usable: t.Usable}
@@ -109,7 +104,31 @@ func (s State) makePlan(now time.Time, backstop bool, need int) (Plan, error) {
 	return p.plan, nil
 }
 
-// collect finds the candidates and puts them into their groups.
+// round is one walk over the candidates.
+type round struct {
+	goal   int // tokens at which it ends
+	tokens int // least gain of an item ...
+	share  PPM // ... or share of itself
+	cold   bool
+	again  bool // items that were taken already may go further
+}
+
+// rounds plans gently first: everything leaves its stub behind. Only if that is
+// not enough do sections go cold, and only a backstop takes several steps.
+func (p *planner) rounds(t Thresholds, backstop bool, need int) {
+	r := round{goal: t.Target - need, tokens: p.c.MinGainTokens, share: p.c.MinGainShare}
+	p.walk(r)
+	r.cold = true
+	p.walk(r)
+	for range Levels {
+		if !backstop || p.plan.Predicted+need <= t.Usable {
+			return
+		}
+		p.walk(round{goal: t.Usable - need, tokens: 1, cold: true, again: true})
+	}
+}
+
+// collect finds the candidates and puts them into their bins.
 func (p *planner) collect(now time.Time, backstop bool, protected []Protection) {
 	low := p.s.lowValues(now, protected)
 	p.scores = make([]float64, len(p.s.Sections))
@@ -120,7 +139,7 @@ func (p *planner) collect(now time.Time, backstop bool, protected []Protection) 
 		}
 		p.scores[i] = p.c.score(sec, now)
 		c := candidate{key: order(sec.Priority, low[i], p.scores[i]), index: int32(i), item: -1, low: low[i], level: sec.Level}
-		g := &p.groups[c.key>>61]
+		g := &p.bins[c.key>>61]
 		if *g == nil {
 			*g = make([]candidate, 0, len(p.s.Sections)/4)
 		}
@@ -128,21 +147,21 @@ func (p *planner) collect(now time.Time, backstop bool, protected []Protection) 
 	}
 }
 
-// group gives one group in order. Most passes end in the first ones, and then
+// bin gives one bin in order. Most passes end in the first ones, and then
 // the others are never sorted.
-func (p *planner) group(n int) []candidate {
+func (p *planner) bin(n int) []candidate {
 	for ; p.sorted <= n; p.sorted++ {
-		slices.SortFunc(p.groups[p.sorted], func(a, b candidate) int {
+		slices.SortFunc(p.bins[p.sorted], func(a, b candidate) int {
 			if a.key != b.key {
 				return cmp.Compare(a.key, b.key)
 			}
 			return p.tie(a.index, b.index)
 		})
 	}
-	return p.groups[n]
+	return p.bins[n]
 }
 
-// order packs class, low value and score into one number that sorts like them.
+// order packs priority, low value and score into one number that sorts like them.
 // A score is never negative, so its bits sort as it does; the last two are
 // given up, which tie looks at.
 func order(p Priority, low LowValue, score float64) uint64 {
@@ -174,26 +193,33 @@ func (p *planner) overCaps() {
 	}
 }
 
-// round takes each candidate one step further until the goal is met; beyond it
+// walk takes each candidate one step further until the goal is met; beyond it
 // only kinds above their cap go on.
-func (p *planner) round(goal, minTokens int, minShare PPM) {
-	for n := range p.groups {
-		if p.plan.Predicted <= goal && p.over == nil {
+func (p *planner) walk(r round) {
+	for n := range p.bins {
+		if p.plan.Predicted <= r.goal && p.over == nil {
 			return
 		}
-		group := p.group(n)
-		for i := range group {
-			c := &group[i]
+		bin := p.bin(n)
+		for i := range bin {
+			c := &bin[i]
 			sec := &p.s.Sections[c.index]
-			if p.plan.Predicted <= goal && p.over[sec.Kind] <= 0 {
+			if p.plan.Predicted <= r.goal && p.over[sec.Kind] <= 0 || c.item >= 0 && !r.again {
 				continue
 			}
 			to, gain := sec.next(c.level, c.low.goal())
-			if gain >= minTokens || int64(gain)*million >= int64(minShare)*int64(sec.Sizes[c.level]) && gain > 0 {
+			if r.allows(c, to, gain, sec.Sizes[c.level]) {
 				p.take(c, sec, to, gain)
 			}
 		}
 	}
+}
+
+func (r *round) allows(c *candidate, to Level, gain, size int) bool {
+	if gain <= 0 || to == Cold && !r.cold && c.low.goal() != Cold {
+		return false
+	}
+	return gain >= r.tokens || int64(gain)*million >= int64(r.share)*int64(size)
 }
 
 // next is the first level after from, not below goal, that exists and is
@@ -212,7 +238,7 @@ func (p *planner) take(c *candidate, sec *Section, to Level, gain int) {
 		c.item = int32(len(p.plan.Items))
 		why := c.low.String()
 		if why == "" {
-			why = classReasons[sec.Priority-Low]
+			why = priorityReasons[sec.Priority-Low]
 		}
 		p.plan.Items = append(p.plan.Items, PlanItem{
 			Index: int(c.index), ID: sec.ID, Kind: sec.Kind, Priority: sec.Priority, Score: p.scores[c.index], Reason: why,

@@ -2,10 +2,12 @@ package session
 
 import (
 	"slices"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/kljensen/snowball/english"
 	"golang.org/x/text/unicode/norm"
 )
 
@@ -33,20 +35,44 @@ func asciiWord(c byte) bool {
 	return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '_'
 }
 
-// TokenSet gives the hashes of a text's distinct tokens, sorted: what a Block
-// keeps so that a pass needs no text. Tokens are runs of letters, marks, digits
-// and underscore after NFKC and Lower; scripts written without spaces give
-// pairs of neighbouring characters.
-func TokenSet(text string) []uint64 {
+// TokenSet gives the hashes of a message's distinct tokens, sorted: what a Block
+// keeps so that a pass needs no text. Hand in what stands above a message as
+// well, its author first of all: on LoCoMo questions that alone takes evidence
+// evicted under the recommended parameters from 26 to 2 in a hundred.
+// Tokens are runs of letters, marks, digits and underscore after NFKC and Lower,
+// English words by their stem; scripts written without spaces give pairs of
+// neighbouring characters.
+func TokenSet(texts ...string) []uint64 {
 	var set []uint64
-	for _, w := range words(text) {
-		set = append(set, xxhash.Sum64String(w))
+	for _, t := range texts {
+		for _, w := range words(t) {
+			set = append(set, xxhash.Sum64String(stem(w)))
+		}
 	}
 	slices.Sort(set)
 	return slices.Compact(set)
 }
 
-// words splits a text into the tokens of TokenSet, in order, with repetitions.
+// stem takes plain English words to their stem and leaves all others.
+func stem(w string) string {
+	for i := 0; i < len(w); i++ {
+		if w[i] < 'a' || w[i] > 'z' {
+			return w
+		}
+	}
+	return english.Stem(w, true)
+}
+
+// stopWords say nothing about what an intent is about. They are left out of
+// intents only: what stands in a block without being asked for does no harm.
+var stopWords = strings.Fields(`a about after all also am an and any are as at be because been before
+	being but by can could d did do does doing down during each few for from further had has have
+	having he her here hers him his how i if in into is it its just ll m me more most my no nor not
+	now of off on once only or other our ours out over own re s same she should so some such t than
+	that the their them then there these they this those through to too under until up ve very was
+	we were what when where which while who whom why will with would you your yours`)
+
+// words splits a text into tokens, in order, with repetitions.
 func words(text string) []string {
 	text = Lower(norm.NFKC.String(text))
 	var out []string

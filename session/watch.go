@@ -163,7 +163,7 @@ func (m RecencyModel) MarshalText() ([]byte, error) { return []byte(m.String()),
 
 // Score is weight × relevance × recency: the lower, the sooner compacted. An
 // unknown relevance or time counts as 0.5; a time in the future as now. The
-// score orders sections within a class, it protects none: protection is a rule.
+// score orders sections of one priority, it protects none: protection is a rule.
 func (c Config) Score(sec Section, now time.Time) float64 {
 	c = c.filled()
 	return c.score(&sec, now)
@@ -215,7 +215,7 @@ func (s State) Protections() []Protection {
 	users, last := 0, 0
 	for _, i := range s.newestFirst() {
 		sec := &s.Sections[i]
-		out[i] = sec.class()
+		out[i] = sec.own()
 		if sec.Role == "" {
 			continue
 		}
@@ -245,8 +245,8 @@ func first(a, b Protection) Protection {
 	return b
 }
 
-// class is the protection that a section has by itself.
-func (s *Section) class() Protection {
+// own is the protection that a section has by itself.
+func (s *Section) own() Protection {
 	switch {
 	case s.Priority == Critical || s.Role == System:
 		return IsCritical

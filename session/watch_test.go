@@ -221,7 +221,7 @@ func TestR5PlanIsOrderedExactAndGuarded(t *testing.T) {
 		if it.ID == "s4" {
 			require.Equal(t, "stale source", it.Reason)
 			require.Equal(t, Stub, it.To)
-			require.Equal(t, Low, p.Items[i-1].Priority, "first of its class")
+			require.Equal(t, Low, p.Items[i-1].Priority, "first of its priority")
 		}
 	}
 	after, _, err := s.Apply(p, nil)
@@ -476,6 +476,43 @@ func TestWindowIsNeverAboveTheLimit(t *testing.T) {
 	t.Logf("refused %d, stubs %d, compacted %d", refused, stubs, compacted)
 }
 
+// With a step after each append, the backstop at the commit is hardly needed.
+func TestBackgroundKeepsAhead(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	s := State{Config: Config{Total: 20_000, AllowHigh: true}}
+	m, err := NewMachine(s.Config)
+	require.NoError(t, err)
+	backstops := 0
+	for i := range 5_000 {
+		now := noon.Add(time.Duration(i) * time.Second)
+		a, err := s.Admit(Section{ID: fmt.Sprint(i), Role: []Role{Assistant, Tool}[r.IntN(2)], Turn: int64(i), At: now,
+			Priority: Priority(r.IntN(3) - 1), Sizes: EstimateSizes(1 + r.IntN(800))}, now)
+		require.NoError(t, err)
+		backstops += len(a.Plan.Items) / max(len(a.Plan.Items), 1)
+		s, _, err = s.With(a.Section).Apply(a.Plan, nil)
+		require.NoError(t, err)
+		var move Move
+		if m, move, _ = m.Step(now, Snapshot{Generation: s.Generation, Actual: s.Tokens()}); move == Compact {
+			o := Outcome{}
+			o.Plan, err = s.Plan(now)
+			require.NoError(t, err)
+			if o.Plan.Blocked == "" {
+				s, _, err = s.Apply(o.Plan, nil)
+				require.NoError(t, err)
+				o.Applied, o.Actual = true, s.Tokens()
+			}
+			m, _ = m.Done(now, move, o)
+		}
+		if len(s.Sections) > 300 {
+			s.Sections = s.Sections[100:]
+		}
+	}
+	passes := m.Counters().Passes
+	t.Logf("%d passes in the background, %d at the commit", passes, backstops)
+	require.Greater(t, passes, 100)
+	require.LessOrEqual(t, backstops*100, (passes+backstops)*5)
+}
+
 func TestBackstopGoesAsFarAsItTakes(t *testing.T) {
 	s := full(850_000)
 	for i := range s.Sections {
@@ -567,4 +604,15 @@ func bigState(n int) State {
 		s.Sections[i].Signals = Signals{Digest: r.Uint64() % uint64(n*8), Source: fmt.Sprint("file:", r.IntN(n)), Version: r.Uint64() % 4}
 	}
 	return s
+}
+
+func TestNamesAndMessages(t *testing.T) {
+	var names []string
+	for _, s := range []fmt.Stringer{Retain, Page, Evict, ByAge, High, Cold, HalfLife, ModeDeferred, Blocked, Mark, AdmitStub, IsUserTurn, Resolved} {
+		names = append(names, s.String())
+	}
+	require.Equal(t, []string{"retain", "page", "evict", "too young to evict", "high", "cold", "halflife", "deferred", "blocked", "mark", "as a stub", "user turn", "resolved error"}, names)
+	require.EqualError(t, &HeadroomError{Shortfall: 5, Protected: 105, Usable: 100, Section: "m-1"},
+		`session: no headroom: protected content alone exceeds the usable window: admitting "m-1" 105 protected tokens, 100 usable, 5 short; unpin something or enlarge the window`)
+	require.EqualError(t, &BlockError{Index: 2, ID: "m", Field: "turn", Err: ErrTurn}, `session: block 2 ("m"), field "turn": session: turn is negative`)
 }
