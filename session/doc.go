@@ -1,5 +1,5 @@
 // Package session holds the rules of a conversation's window: what a pass
-// retains, pages or evicts (Pass), how that is written down (Contract,
+// retains, pages or evicts (Pass), how that is written down (CompatExport,
 // Ledger), how a session is handed to another agent (Packet), and how headroom
 // is kept by plan and apply (State, Plan, Machine).
 //

@@ -61,7 +61,7 @@ type planner struct {
 	s      *State
 	c      Config
 	plan   Plan
-	bins [8][]candidate // by priority and low value; each is sorted when it is reached
+	bins   [8][]candidate // by priority and low value; each is sorted when it is reached
 	sorted int
 	scores []float64      // by section
 	over   map[string]int // tokens above the cap of a kind; nil: no kind is above
