@@ -1,6 +1,7 @@
 package lexical
 
 import (
+	"cmp"
 	"encoding/binary"
 	"maps"
 	"math/bits"
@@ -200,10 +201,7 @@ func addPosting(lists map[termKey]*postings, s segment, key termKey, num uint64,
 // writeLists puts the lists in the order of their keys, as a B+tree likes it.
 func (c *checkpoint) writeLists(s segment, lists map[termKey]*postings) error {
 	keys := slices.SortedFunc(maps.Keys(lists), func(a, b termKey) int {
-		if a.scope != b.scope {
-			return int(int64(a.scope) - int64(b.scope))
-		}
-		return compare(a.term, b.term)
+		return cmp.Or(cmp.Compare(a.scope, b.scope), cmp.Compare(a.term, b.term))
 	})
 	for _, k := range keys {
 		key := appendTermKey(make([]byte, 0, termPrefix+len(k.term)), s.id, k.scope, k.term)

@@ -1,0 +1,193 @@
+package bench
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/ctxpage/ctxpage/lexical"
+)
+
+// lexRows is the store of the index: one bbolt bucket, as in the database.
+type lexRows struct{ b *bolt.Bucket }
+
+func (r lexRows) Get(k []byte) []byte   { return r.b.Get(k) }
+func (r lexRows) Put(k, v []byte) error { return r.b.Put(k, v) }
+func (r lexRows) Delete(k []byte) error { return r.b.Delete(k) }
+func (r lexRows) Scan(prefix []byte, fn func(k, v []byte) bool) {
+	c := r.b.Cursor()
+	for k, v := c.Seek(prefix); k != nil && bytes.HasPrefix(k, prefix); k, v = c.Next() {
+		if !fn(k, v) {
+			return
+		}
+	}
+}
+
+var lexBucket = []byte("seg")
+
+// lexStore is an index over a file, with everything that a query needs.
+type lexStore struct {
+	db     *bolt.DB
+	index  *lexical.Index
+	corpus lexCorpus
+}
+
+// lexCorpus puts every perGroup consecutive pages in a group; all are live.
+type lexCorpus struct{ pages, perGroup uint64 }
+
+func (c lexCorpus) Resolve(num uint64) (uint64, bool) { return num, num <= c.pages }
+func (c lexCorpus) Group(num uint64) (uint64, int) {
+	if c.perGroup == 0 {
+		return 0, 0
+	}
+	return (num-1)/c.perGroup + 1, int((num - 1) % c.perGroup)
+}
+func (c lexCorpus) At(group uint64, pos int) (uint64, bool) {
+	num := (group-1)*c.perGroup + uint64(pos) + 1
+	return num, pos >= 0 && uint64(pos) < c.perGroup && num <= c.pages
+}
+
+// vocabulary draws words with the frequencies of natural text (Zipf).
+type vocabulary struct {
+	words []lexical.TermCount
+	sum   []float64
+}
+
+func newVocabulary(n int) *vocabulary {
+	v := &vocabulary{}
+	total := 0.0
+	for i := range n {
+		total += 1 / math.Pow(float64(i)+3, 1.07)
+		v.words = append(v.words, lexical.TermCount{Term: fmt.Sprintf("w%05d", i), N: 1})
+		v.sum = append(v.sum, total)
+	}
+	return v
+}
+
+func (v *vocabulary) draw(r *rand.Rand) int {
+	x := r.Float64() * v.sum[len(v.sum)-1]
+	lo, hi := 0, len(v.sum)-1
+	for lo < hi {
+		if m := (lo + hi) / 2; v.sum[m] < x {
+			lo = m + 1
+		} else {
+			hi = m
+		}
+	}
+	return lo
+}
+
+func (v *vocabulary) analysis(r *rand.Rand, words int) lexical.Analysis {
+	n := map[int]uint32{}
+	for range words {
+		n[v.draw(r)]++
+	}
+	a := lexical.Analysis{Length: words}
+	for _, i := range slices.Sorted(maps.Keys(n)) {
+		a.Terms = append(a.Terms, lexical.TermCount{Term: v.words[i].Term, N: n[i]})
+	}
+	return a
+}
+
+func (v *vocabulary) query(r *rand.Rand, words, skip int) []string {
+	terms := make([]string, 0, words)
+	for len(terms) < words {
+		if i := v.draw(r); i >= skip {
+			terms = append(terms, v.words[i].Term)
+		}
+	}
+	return terms
+}
+
+func newLexStore(b testing.TB, pages, words, perGroup int) *lexStore {
+	db, err := bolt.Open(filepath.Join(b.TempDir(), "lex"), 0o600, &bolt.Options{NoSync: true})
+	require.NoError(b, err)
+	b.Cleanup(func() { db.Close() })
+	s := &lexStore{db: db, corpus: lexCorpus{uint64(pages), uint64(perGroup)}}
+	s.update(b, func(w lexRows) {
+		s.index, err = lexical.Open(w)
+		require.NoError(b, err)
+	})
+	s.fill(b, pages, words)
+	return s
+}
+
+func (s *lexStore) update(b testing.TB, fn func(lexRows)) {
+	require.NoError(b, s.db.Update(func(tx *bolt.Tx) error {
+		bucket, err := tx.CreateBucketIfNotExists(lexBucket)
+		require.NoError(b, err)
+		bucket.FillPercent = .95
+		fn(lexRows{bucket})
+		return nil
+	}))
+}
+
+func (s *lexStore) fill(b testing.TB, pages, words int) {
+	v, r := newVocabulary(50_000), rand.New(rand.NewPCG(1, 2))
+	for num := uint64(1); num <= uint64(pages); num++ {
+		group, _ := s.corpus.Group(num)
+		s.index.Add(lexical.Doc{Num: num, Scope: 1, Group: group, Analysis: v.analysis(r, words)})
+		if num%1024 == 0 {
+			s.checkpoint(b)
+		}
+	}
+}
+
+func (s *lexStore) checkpoint(b testing.TB) {
+	var swap lexical.Swap
+	s.update(b, func(w lexRows) {
+		var err error
+		swap, err = s.index.Checkpoint(w, false)
+		require.NoError(b, err)
+	})
+	s.index.Apply(swap)
+}
+
+func (s *lexStore) search(b testing.TB, terms []string) (hits []lexical.Hit) {
+	require.NoError(b, s.db.View(func(tx *bolt.Tx) error {
+		var err error
+		hits, err = s.index.Search(lexRows{tx.Bucket(lexBucket)}, s.corpus, lexical.Query{
+			Scopes: []uint32{1}, Terms: terms, K: 50, Weights: lexical.DefaultWeights(),
+		})
+		return err
+	}))
+	return hits
+}
+
+// BenchmarkLexicalSearch asks for the best 50 of short pages (12 words), without
+// groups and in groups of 20. Queries are five words: drawn like the words of
+// the pages, so mostly common ones, or without the 100 most common.
+func BenchmarkLexicalSearch(b *testing.B) {
+	for _, pages := range []int{1_000, 10_000, 100_000, 1_000_000} {
+		for _, perGroup := range []int{0, 20} {
+			b.Run(fmt.Sprintf("pages=%d/group=%d", pages, perGroup), func(b *testing.B) {
+				s := newLexStore(b, pages, 12, perGroup)
+				s.bench(b, "natural", 0)
+				s.bench(b, "content", 100)
+			})
+		}
+	}
+}
+
+func (s *lexStore) bench(b *testing.B, name string, skip int) {
+	v, r := newVocabulary(50_000), rand.New(rand.NewPCG(3, 4))
+	queries := make([][]string, 64)
+	for i := range queries {
+		queries[i] = v.query(r, 5, skip)
+	}
+	b.Run("query="+name, func(b *testing.B) {
+		require.NotEmpty(b, s.search(b, queries[0]))
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			s.search(b, queries[i%len(queries)])
+		}
+	})
+}
