@@ -132,10 +132,11 @@ func (s *lexStore) update(b testing.TB, fn func(lexRows)) {
 
 func (s *lexStore) fill(b testing.TB, pages, words int) {
 	v, r := newVocabulary(50_000), rand.New(rand.NewPCG(1, 2))
+	every := uint64(max(1024, pages/64)) // a checkpoint under load takes what has gathered
 	for num := uint64(1); num <= uint64(pages); num++ {
 		group, _ := s.corpus.Group(num)
 		s.index.Add(lexical.Doc{Num: num, Scope: 1, Group: group, Analysis: v.analysis(r, words)})
-		if num%1024 == 0 {
+		if num%every == 0 {
 			s.checkpoint(b)
 		}
 	}

@@ -111,6 +111,7 @@ type work struct {
 	tails []tailRef // likewise the lists in the tail
 	key   []byte
 	sat   saturations
+	block [blockSize]posting
 
 	own     []float64 // by page number − base, from words that are not common
 	touched []uint32  // pages with own > 0
@@ -261,7 +262,7 @@ func (w *work) run(rows Rows, q Query) error {
 			return err
 		}
 	}
-	w.selectBest()
+	w.selectBest(floor)
 	return nil
 }
 
@@ -272,53 +273,79 @@ func (w *work) prepare(st Stats) {
 	w.sat.reset(w.ranker, average(st.Length, st.Pages))
 }
 
-// collect adds a word to own and, when grouped, counts it in its groups. It is
-// the loop that a query spends its time in, hence the local variables.
+// collect adds a word to own and, when grouped, counts it in its groups.
 func (w *work) collect(t int, weight float64, grouped bool) error {
-	c := w.x.cols
-	take := func(num uint64, tf uint32) {
-		at := num - c.base
-		v := float64(weight * w.sat.of(tf, c.length[at]))
-		if v > 0 {
-			if w.own[at] == 0 {
-				w.touched = append(w.touched, uint32(at))
-			}
-			w.own[at] += v
+	return w.eachBlock(t, func(block []posting) {
+		w.addOwn(block, weight)
+		if grouped {
+			w.addTF(block)
 		}
-		if g := c.group[at]; grouped && g != 0 {
-			if w.tf[g] == 0 {
-				w.hit = append(w.hit, g)
-			}
-			w.tf[g] += uint64(tf)
-		}
-	}
-	return w.eachPosting(t, take)
+	})
 }
 
-// eachPosting calls fn for the postings of a term whose pages were not removed.
-func (w *work) eachPosting(t int, fn func(num uint64, tf uint32)) error {
-	for _, l := range w.lists[w.start[t]:w.start[t+1]] {
-		keep := fn
-		if w.x.pending[l.segment.id] > 0 {
-			keep = func(num uint64, tf uint32) {
-				if w.x.cols.has(num) {
-					fn(num, tf)
-				}
-			}
+func (w *work) addOwn(block []posting, weight float64) {
+	length, own := w.x.cols.length, w.own
+	for _, p := range block {
+		at := p.num - w.x.cols.base
+		v := float64(weight * w.sat.of(p.tf, length[at]))
+		if v <= 0 {
+			continue
 		}
-		if !l.each(keep) {
+		if own[at] == 0 {
+			w.touched = append(w.touched, uint32(at))
+		}
+		own[at] += v
+	}
+}
+
+func (w *work) addTF(block []posting) {
+	group, tf := w.x.cols.group, w.tf
+	for _, p := range block {
+		g := group[p.num-w.x.cols.base]
+		if tf[g] == 0 {
+			if g == 0 {
+				continue
+			}
+			w.hit = append(w.hit, g)
+		}
+		tf[g] += uint64(p.tf)
+	}
+}
+
+// eachBlock calls fn for the postings of a term whose pages were not removed.
+func (w *work) eachBlock(t int, fn func(block []posting)) error {
+	for _, l := range w.lists[w.start[t]:w.start[t+1]] {
+		c, removed := l.cursor(), w.x.pending[l.segment.id] > 0
+		for block := c.next(&w.block); len(block) > 0; block = c.next(&w.block) {
+			if removed {
+				block = w.present(block)
+			}
+			fn(block)
+		}
+		if !c.end() {
 			return corrupt(segmentKey(rowTerm, l.segment.id), "postings are damaged or outside the segment")
 		}
 	}
 	for _, ref := range w.tails {
-		if ref.term != t {
-			continue
-		}
-		for i, num := range ref.list.nums {
-			fn(num, ref.list.tfs[i])
+		if ref.term == t {
+			w.tailBlocks(ref.list, fn)
 		}
 	}
 	return nil
+}
+
+func (w *work) tailBlocks(l *tailList, fn func(block []posting)) {
+	for i := 0; i < len(l.nums); {
+		n := 0
+		for ; n < blockSize && i < len(l.nums); n, i = n+1, i+1 {
+			w.block[n] = posting{l.nums[i], l.tfs[i]}
+		}
+		fn(w.block[:n])
+	}
+}
+
+func (w *work) present(block []posting) []posting {
+	return slices.DeleteFunc(block, func(p posting) bool { return !w.x.cols.has(p.num) })
 }
 
 // addGroups scores the groups that have the term at hand.
@@ -418,35 +445,37 @@ func (w *work) wantWindow(live uint64) {
 // one by common words and their group alone.
 func (w *work) addCommon(t int, weight, least float64) error {
 	c := w.x.cols
-	return w.eachPosting(t, func(num uint64, tf uint32) {
-		at := uint32(num - c.base)
-		if !w.wanted[at] {
-			if slack*w.groupPart(at) < least {
-				return
+	return w.eachBlock(t, func(block []posting) {
+		for _, p := range block {
+			at := uint32(p.num - c.base)
+			if !w.wanted[at] {
+				if slack*w.groupPart(at) < least {
+					continue
+				}
+				w.want(at)
 			}
-			w.want(at)
+			w.common[at] += float64(weight * w.sat.of(p.tf, c.length[at]))
 		}
-		w.common[at] += float64(weight * w.sat.of(tf, c.length[at]))
 	})
 }
 
-// selectBest scores the candidates in full.
-func (w *work) selectBest() {
+// selectBest scores the candidates in full. What is below floor is not offered:
+// it would only pass through the heap.
+func (w *work) selectBest(floor float64) {
 	w.best = top{k: w.k}
 	for _, v := range w.list {
-		h := Hit{Own: w.own[v] + w.common[v], Group: w.groupPart(v)}
 		live, ok := w.resolve(v)
 		if !ok {
 			continue
 		}
-		h.Num = live
+		h := Hit{Num: live, Own: w.own[v] + w.common[v], Group: w.groupPart(v)}
 		if live == w.number(v) {
 			h.Near = w.near(live)
 		} else {
 			h.Via = w.number(v)
 		}
 		h.Score = h.Own + h.Near + h.Group
-		if h.Score > 0 {
+		if h.Score > 0 && h.Score >= floor {
 			w.best.offer(h)
 		}
 	}
@@ -522,6 +551,9 @@ func worse(a, b *Hit) bool {
 
 // offer takes a hit when it is among the best; of two for one page the better.
 func (t *top) offer(n Hit) {
+	if n.Score < t.floor() {
+		return
+	}
 	if i, ok := t.index[n.Num]; ok {
 		if worse(&t.hits[i], &n) {
 			t.hits[i] = n
