@@ -1,3 +1,4 @@
+// Package bench measures the parts of ctxpage beside plain baselines.
 package bench
 
 import (
@@ -8,6 +9,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,11 +19,17 @@ import (
 )
 
 // lexRows is the store of the index: one bbolt bucket, as in the database.
-type lexRows struct{ b *bolt.Bucket }
+type lexRows struct {
+	b       *bolt.Bucket
+	written *int
+}
 
 func (r lexRows) Get(k []byte) []byte   { return r.b.Get(k) }
-func (r lexRows) Put(k, v []byte) error { return r.b.Put(k, v) }
 func (r lexRows) Delete(k []byte) error { return r.b.Delete(k) }
+func (r lexRows) Put(k, v []byte) error {
+	*r.written += len(k) + len(v)
+	return r.b.Put(k, v)
+}
 func (r lexRows) Scan(prefix []byte, fn func(k, v []byte) bool) {
 	c := r.b.Cursor()
 	for k, v := c.Seek(prefix); k != nil && bytes.HasPrefix(k, prefix); k, v = c.Next() {
@@ -38,6 +46,8 @@ type lexStore struct {
 	db     *bolt.DB
 	index  *lexical.Index
 	corpus lexCorpus
+
+	written int // bytes of keys and values given to bbolt
 }
 
 // lexCorpus puts every perGroup consecutive pages in a group; all are live.
@@ -125,7 +135,7 @@ func (s *lexStore) update(b testing.TB, fn func(lexRows)) {
 		bucket, err := tx.CreateBucketIfNotExists(lexBucket)
 		require.NoError(b, err)
 		bucket.FillPercent = .95
-		fn(lexRows{bucket})
+		fn(lexRows{bucket, &s.written})
 		return nil
 	}))
 }
@@ -155,7 +165,7 @@ func (s *lexStore) checkpoint(b testing.TB) {
 func (s *lexStore) search(b testing.TB, terms []string) (hits []lexical.Hit) {
 	require.NoError(b, s.db.View(func(tx *bolt.Tx) error {
 		var err error
-		hits, err = s.index.Search(lexRows{tx.Bucket(lexBucket)}, s.corpus, lexical.Query{
+		hits, err = s.index.Search(lexRows{tx.Bucket(lexBucket), nil}, s.corpus, lexical.Query{
 			Scopes: []uint32{1}, Terms: terms, K: 50, Weights: lexical.DefaultWeights(),
 		})
 		return err
@@ -191,4 +201,65 @@ func (s *lexStore) bench(b *testing.B, name string, skip int) {
 			s.search(b, queries[i%len(queries)])
 		}
 	})
+}
+
+// BenchmarkLexicalAnalyze analyses texts of 1 KiB, with a warm cache of stems
+// and with a cold one.
+func BenchmarkLexicalAnalyze(b *testing.B) {
+	text := lexText(1024)
+	warm := lexical.NewAnalyzer()
+	require.Greater(b, warm.Analyze(text).Length, 50)
+	for name, analyzer := range map[string]func() *lexical.Analyzer{
+		"warm": func() *lexical.Analyzer { return warm },
+		"cold": lexical.NewAnalyzer,
+	} {
+		b.Run("cache="+name, func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			b.ReportAllocs()
+			for b.Loop() {
+				analyzer().Analyze("8 May 2023 Caroline", text)
+			}
+		})
+	}
+}
+
+func lexText(size int) string {
+	sentence := strings.Fields("The customer reported that invoices were charged twice after migrating her workspace " +
+		"and wondered whether refunds exceeding the previous limit require approval from accounting managers")
+	r := rand.New(rand.NewPCG(5, 6))
+	var b strings.Builder
+	for b.Len() < size {
+		b.WriteString(sentence[r.IntN(len(sentence))])
+		b.WriteByte(" .\n"[r.IntN(3)])
+		b.WriteByte(' ')
+	}
+	return b.String()[:size]
+}
+
+// BenchmarkLexicalIndex adds short pages and checkpoints every 1,024 and every
+// 16,384; written-B/page is what bbolt was given, keys and merges included.
+func BenchmarkLexicalIndex(b *testing.B) {
+	for _, words := range []int{12, 90} {
+		for _, every := range []int{1024, 16384} {
+			b.Run(fmt.Sprintf("words=%d/checkpoint=%d", words, every), func(b *testing.B) {
+				s := newLexStore(b, 0, 0, 20)
+				s.corpus.pages = 1 << 40
+				v, r := newVocabulary(50_000), rand.New(rand.NewPCG(1, 2))
+				analyses := make([]lexical.Analysis, 4096)
+				for i := range analyses {
+					analyses[i] = v.analysis(r, words)
+				}
+				num := uint64(0)
+				for b.Loop() {
+					num++
+					group, _ := s.corpus.Group(num)
+					s.index.Add(lexical.Doc{Num: num, Scope: 1, Group: group, Analysis: analyses[num%4096]})
+					if num%uint64(every) == 0 {
+						s.checkpoint(b)
+					}
+				}
+				b.ReportMetric(float64(s.written)/float64(num), "written-B/page")
+			})
+		}
+	}
 }
