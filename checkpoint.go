@@ -104,7 +104,9 @@ func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err er
 	next.PrevSeq, next.Applied, next.Seq = s.sys.Seq, o.lsn, o.seq
 	var swap lexical.Swap
 	err = s.update(func(tx *bbolt.Tx) (err error) {
-		if swap, err = s.idx.Checkpoint(boltRows{tx.Bucket(bucketSeg)}, false); err != nil {
+		seg := tx.Bucket(bucketSeg)
+		seg.FillPercent = .95
+		if swap, err = s.idx.Checkpoint(boltRows{seg}, false); err != nil {
 			return err
 		}
 		if err := applyOverlay(tx, o); err != nil {
