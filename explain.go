@@ -191,7 +191,9 @@ func scopesOf(chain Scopes, ref Ref) Scopes {
 	return Scopes{} // outside what the agent could see
 }
 
-func (w *Why) say(format string, args ...any) { w.Steps = append(w.Steps, fmt.Sprintf(format, args...)) }
+func (w *Why) say(format string, args ...any) {
+	w.Steps = append(w.Steps, fmt.Sprintf(format, args...))
+}
 
 func (w *Why) explainScore(leaf *manifest.Record) {
 	p := w.Page

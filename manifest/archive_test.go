@@ -258,7 +258,7 @@ func TestCrashControl(t *testing.T) {
 // and the log can fill it again. Only the mark, which nothing replaces, is
 // asked to be whole.
 func TestCutAtEveryByte(t *testing.T) {
-	const n = 14
+	const n = 9
 	f, head := builtArchive(t, n)
 	for name, whole := range files(t, f) {
 		path := filepath.Join(testDir, name)
@@ -278,7 +278,7 @@ func TestCutAtEveryByte(t *testing.T) {
 			require.NoError(t, r.Close())
 
 			mended := f.Clone()
-			l, rep, err := Open(ctx, testDir, mended, Options{SegmentSize: 1500})
+			l, rep, err := Open(ctx, testDir, mended, Options{SegmentSize: 500})
 			if name == markName {
 				damaged := &CorruptError{}
 				require.ErrorAs(t, err, &damaged)

@@ -167,6 +167,12 @@ func hashOffset(i int64) int64 { return headerSize + i*tlog.HashSize }
 // sum is the checksum of bytes that belong to leaf i: moved to another index it
 // is wrong.
 func sum(i uint64, b []byte) uint64 {
+	if len(b) == rowSize-8 { // a row: without the state of a stream, a search of the index takes half the time
+		var whole [rowSize]byte
+		binary.LittleEndian.PutUint64(whole[:], i)
+		copy(whole[8:], b)
+		return xxhash.Sum64(whole[:])
+	}
 	var d xxhash.Digest
 	d.Reset()
 	var n [8]byte

@@ -42,8 +42,7 @@ type Log struct {
 	closed bool
 }
 
-// Open opens the archive in dir, which it creates together with its last parent
-// directory entry unless read-only. A nil fs is the operating system's. An
+// Open opens the archive in dir, which it creates unless read-only. A nil fs is the operating system's. An
 // archive whose last archiving did not finish is cut back to its mark; what was
 // cut is still in the log and comes back through Add.
 //
@@ -192,8 +191,13 @@ func (l *Log) compare(index uint64, body []byte) error {
 func (l *Log) Archive(ctx context.Context, upTo uint64) error {
 	l.archiving.Lock()
 	defer l.archiving.Unlock()
-	x, a, err := l.pending(upTo)
-	if err != nil || len(x.leaves) == 0 {
+	v, err := l.pending(upTo)
+	if err != nil || upTo <= v.archived {
+		return err
+	}
+	a := v.arch
+	x, err := v.added(upTo)
+	if err != nil {
 		return err
 	}
 	segs, mark, err := a.write(ctx, x)
@@ -210,34 +214,37 @@ func (l *Log) Archive(ctx context.Context, upTo uint64) error {
 	return nil
 }
 
-// pending is what Archive has to write.
-func (l *Log) pending(upTo uint64) (added, *archive, error) {
+// pending says whether leaves up to upTo can be archived, and gives the view to
+// do it from. The caller holds archiving, so nobody else moves the border.
+func (l *Log) pending(upTo uint64) (*view, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	a := l.now.arch
+	v := l.now
 	switch {
 	case l.closed:
-		return added{}, a, ErrClosed
-	case a.readOnly:
-		return added{}, a, ErrReadOnly
+		return nil, ErrClosed
+	case v.arch.readOnly:
+		return nil, ErrReadOnly
 	case l.failed != nil:
-		return added{}, a, fmt.Errorf("%w: %w", ErrFailed, l.failed)
-	case upTo > l.now.size():
-		return added{}, a, fmt.Errorf("%w: %d leaves to archive, the log has %d", ErrNoLeaf, upTo, l.now.size())
-	case upTo <= l.now.archived:
-		return added{}, a, nil
-	case upTo < a.mark.size:
-		return added{}, a, corrupt(markName, headerSize, int64(upTo), fmt.Errorf("the mark vouches for %d leaves, only %d are there", a.mark.size, upTo))
+		return nil, fmt.Errorf("%w: %w", ErrFailed, l.failed)
+	case upTo > v.size():
+		return nil, fmt.Errorf("%w: %d leaves to archive, the log has %d", ErrNoLeaf, upTo, v.size())
+	case upTo > v.archived && upTo < v.arch.mark.size:
+		return nil, corrupt(markName, headerSize, int64(upTo), fmt.Errorf("the mark vouches for %d leaves, only %d are there", v.arch.mark.size, upTo))
 	}
-	v := l.now
+	return &v, nil
+}
+
+// added is what the archive lacks up to upTo.
+func (v *view) added(upTo uint64) (added, error) {
 	root, err := v.root(upTo)
-	from := v.archived
+	n := upTo - v.archived
 	return added{
-		from:   from,
-		leaves: v.tail[:upTo-from],
-		hashes: v.hashes[:hashCount(upTo)-hashCount(from)],
+		from:   v.archived,
+		leaves: v.tail[:n],
+		hashes: v.hashes[:hashCount(upTo)-hashCount(v.archived)],
 		root:   root,
-	}, a, err
+	}, err
 }
 
 // archivedUpTo drops the head of the tail; the caller holds mu. The rest is

@@ -54,6 +54,9 @@ func (l *Log) ByTrace(ctx context.Context, trace string) ([]*Record, error) {
 	if err != nil {
 		return nil, err
 	}
+	if trace == "" { // else every leaf without a parent would be meant
+		return nil, fmt.Errorf("%w: an empty trace was asked for", ErrNoLeaf)
+	}
 	var out []*Record
 	h := traceHash(trace)
 	match := func(r row) bool { return r.trace == h || r.parent == h }

@@ -159,7 +159,11 @@ func (r *rowReader) score() Score {
 	return Score(v)
 }
 
-func (w *wire) readPages(rows []byte) (out []Page, err error) {
+func (w *wire) readPages(rows []byte) ([]Page, error) {
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	out := make([]Page, 0, min(len(rows)/12+1, MaxPages)) // 17 bytes a row as a rule
 	for len(rows) > 0 {
 		n, k := binary.Uvarint(rows)
 		if k <= 0 || n > uint64(len(rows)-k) {

@@ -29,8 +29,8 @@ const NoHead = "not held against a head kept elsewhere: a log set back to an ear
 
 // Verify reads all bytes again: every leaf is rehashed, the tree is built anew
 // and compared with the stored hashes, the mark and, if against is given, with
-// that head. progress, if given, is called now and then; it must not call the
-// Log. The error is nil if nothing was found, else the first problem: a
+// that head. progress, if given, is called now and then with no lock held. The
+// error is nil if nothing was found, else the first problem: a
 // CorruptError or, where the log is intact in itself but not the one of the
 // head, ErrHead.
 func (l *Log) Verify(ctx context.Context, against *Head, progress func(done, total uint64)) (Verification, error) {

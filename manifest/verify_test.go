@@ -91,7 +91,7 @@ func mutateBytes(rng *rand.Rand, b []byte) (string, []byte) {
 // whole tree and the mark anew. All are found; the third only because a head
 // was kept elsewhere, which the controls show.
 func TestTamper(t *testing.T) {
-	const n, total = 24, 10_000
+	const n, total = 16, 10_000
 	f, head := builtArchive(t, n)
 	clean := files(t, f)
 	bodies := make([][]byte, n)
@@ -123,8 +123,8 @@ func TestTamper(t *testing.T) {
 			found["bytes: "+kind]++
 		default:
 			kind, forged := mutateLeaves(t, rng, bodies)
-			if slices.EqualFunc(forged, bodies, slices.Equal) || len(forged) == 0 {
-				continue
+			if len(forged) == 0 || len(forged) >= n && slices.EqualFunc(forged[:n], bodies, slices.Equal) {
+				continue // nothing changed, or a leaf was only added
 			}
 			g := forge(t, forged)
 			if who == 2 {

@@ -69,33 +69,33 @@ func appendFrame(buf []byte, kind Kind, flags byte, seq uint64, parts ...[]byte)
 }
 
 // finishFrame fills in durable and the sums of the frame at the front of b and returns its size.
-func finishFrame(b []byte, salt, durable uint64) int {
+func finishFrame(b []byte, key, durable uint64) int {
 	n := int(binary.LittleEndian.Uint32(b[frLength:]))
 	binary.LittleEndian.PutUint64(b[frDurable:], durable)
-	binary.LittleEndian.PutUint32(b[frHeadSum:], headSum(b, salt))
-	binary.LittleEndian.PutUint64(b[frSum:], frameSum(b[:frBody+n], salt))
+	binary.LittleEndian.PutUint32(b[frHeadSum:], headSum(b, key))
+	binary.LittleEndian.PutUint64(b[frSum:], frameSum(b[:frBody+n], key))
 	return int(frameSize(n))
 }
 
 // finishGroup finishes every frame of a group buffer.
-func finishGroup(group []byte, salt, durable uint64) {
+func finishGroup(group []byte, key, durable uint64) {
 	for len(group) > 0 {
-		group = group[finishFrame(group, salt, durable):]
+		group = group[finishFrame(group, key, durable):]
 	}
 }
 
 // headSum covers the header alone, so that a search behind a damaged frame trusts no length it has not
 // checked, and costs the same whatever the bytes claim.
-func headSum(head []byte, salt uint64) uint32 {
+func headSum(head []byte, key uint64) uint32 {
 	var in [8 + frameHead - frLength]byte
-	binary.LittleEndian.PutUint64(in[:], salt)
+	binary.LittleEndian.PutUint64(in[:], key)
 	copy(in[8:], head[frLength:frameHead])
 	return uint32(xxhash.Sum64(in[:]))
 }
 
-func frameSum(frame []byte, salt uint64) uint64 {
+func frameSum(frame []byte, key uint64) uint64 {
 	var in [8]byte
-	binary.LittleEndian.PutUint64(in[:], salt)
+	binary.LittleEndian.PutUint64(in[:], key)
 	var d xxhash.Digest
 	d.Reset()
 	d.Write(in[:])
@@ -103,22 +103,22 @@ func frameSum(frame []byte, salt uint64) uint64 {
 	return d.Sum64()
 }
 
-// headOK tells whether head starts a frame written under salt. Cheap tests first: the search asks it at
+// headOK tells whether head starts a frame written under key. Cheap tests first: the search asks it at
 // every eighth byte.
-func headOK(head []byte, salt uint64) bool {
+func headOK(head []byte, key uint64) bool {
 	return binary.LittleEndian.Uint32(head[frLength:]) <= maxBody &&
 		[6]byte(head[frZero:frBody]) == [6]byte{} &&
 		binary.LittleEndian.Uint64(head[frSeq:]) != 0 &&
-		binary.LittleEndian.Uint32(head[frHeadSum:]) == headSum(head, salt)
+		binary.LittleEndian.Uint32(head[frHeadSum:]) == headSum(head, key)
 }
 
 // readFrame decodes the frame at off. Errors: errTorn, errSenseless, or what the file said.
-func readFrame(w *window, off int64, salt uint64) (frame, error) {
+func readFrame(w *window, off int64, key uint64) (frame, error) {
 	head, err := w.at(off, frameHead)
 	if err != nil {
 		return frame{}, err
 	}
-	if !headOK(head, salt) {
+	if !headOK(head, key) {
 		return frame{}, fmt.Errorf("header: %w", errTorn)
 	}
 	n := int(binary.LittleEndian.Uint32(head[frLength:]))
@@ -126,7 +126,7 @@ func readFrame(w *window, off int64, salt uint64) (frame, error) {
 	if err != nil {
 		return frame{}, err
 	}
-	if frameSum(b[:frBody+n], salt) != binary.LittleEndian.Uint64(b[frSum:]) || !allZero(b[frBody+n:]) {
+	if frameSum(b[:frBody+n], key) != binary.LittleEndian.Uint64(b[frSum:]) || !allZero(b[frBody+n:]) {
 		return frame{}, fmt.Errorf("body: %w", errTorn)
 	}
 	f := frame{
@@ -170,7 +170,7 @@ func allZero(b []byte) bool {
 
 // window reads a file in large pieces and hands out small ones.
 type window struct {
-	f    io.ReaderAt
+	f    File
 	size int64
 	buf  []byte
 	off  int64 // of buf in the file
@@ -223,6 +223,12 @@ func (w *window) contentEnd(off int64) (int64, error) {
 	for off < w.size {
 		n := int(min(64<<10, w.size-off))
 		b, err := w.at(off, n)
+		if errors.Is(err, errTorn) { // a live writer gave preallocated space back
+			if now, serr := w.f.Size(); serr == nil && now < w.size {
+				w.size = now
+				continue
+			}
+		}
 		if err != nil {
 			return 0, err
 		}

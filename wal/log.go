@@ -3,6 +3,7 @@ package wal
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -216,7 +217,7 @@ func (l *Log) start(ctx context.Context, ls *listing, tail int, rec *Recovery) (
 		return nil
 	}
 	if len(ls.segs) == 0 {
-		if err = l.makeDir(); err == nil {
+		if err = l.makeDir(filepath.Clean(l.dir)); err == nil {
 			err = l.remove(ls.stale...)
 		}
 		if err == nil {
@@ -314,7 +315,7 @@ func (l *Log) flush(begin bool) error {
 
 	var err error
 	if len(group) > 0 || full {
-		finishGroup(group, l.act.salt, durable)
+		finishGroup(group, l.act.key, durable)
 		err = l.act.append(group)
 		l.actEnd.Store(l.act.end)
 	}

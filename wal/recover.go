@@ -115,7 +115,7 @@ func (r *reader) frame(w *window, seg *segment) (frame, error) {
 	if err := r.ctx.Err(); err != nil {
 		return frame{}, err
 	}
-	f, err := readFrame(w, seg.end, seg.salt)
+	f, err := readFrame(w, seg.end, seg.key)
 	if err == nil && f.seq != r.next {
 		err = fmt.Errorf("%w it is record %d: a record is missing, repeated or exchanged", errSenseless, f.seq)
 	}
@@ -180,15 +180,18 @@ func (r *reader) witness(w *window, seg *segment, isTail bool) (proof, err error
 	}
 	for off := seg.end + frAlign; off+frameHead <= w.size; off += frAlign {
 		head, err := w.at(off, frameHead)
+		if errors.Is(err, errTorn) {
+			return nil, nil // a live writer gave preallocated space back
+		}
 		if err != nil {
 			return nil, err
 		}
-		if !headOK(head, seg.salt) {
+		if !headOK(head, seg.key) {
 			continue
 		}
 		// A body may hold a copy of a piece of log; what was copied is older than this record and
 		// claims less.
-		f, err := readFrame(w, off, seg.salt)
+		f, err := readFrame(w, off, seg.key)
 		if err == nil && f.durable >= r.next {
 			return fmt.Errorf("record %d behind it says that record %d was durable", f.seq, f.durable), nil
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -38,18 +39,26 @@ func randomSalt() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// makeDir makes the log's directory durable in its parent.
-func (st *storage) makeDir() error {
-	if err := st.fs.MkdirAll(st.dir, dirPerm); err != nil {
+// makeDir makes dir and what is missing above it, each durable in its parent. An existing directory is synced
+// into its parent too: whoever made it may not have come to that.
+func (st *storage) makeDir(dir string) error {
+	parent := filepath.Dir(dir)
+	if _, err := st.fs.Stat(parent); errors.Is(err, os.ErrNotExist) && parent != dir {
+		if err := st.makeDir(parent); err != nil {
+			return err
+		}
+	}
+	if err := st.fs.MkdirAll(dir, dirPerm); err != nil {
 		return err
 	}
-	return st.syncDir(filepath.Dir(filepath.Clean(st.dir)))
+	return st.syncDir(parent)
 }
 
 // create makes a segment under a temporary name, lets fill write the records, and gives it its name only
 // when all of that is durable: a segment under its own name is whole, whenever the power goes.
 func (st *storage) create(seg *segment, fill func(*appender) error) (*appender, error) {
 	seg.salt = st.salt()
+	seg.key = seg.frameKey()
 	seg.path = filepath.Join(st.dir, segName(seg.first, seg.gen))
 	tmp := seg.path + tmpSuffix
 	f, err := st.fs.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_TRUNC, filePerm)
@@ -160,7 +169,7 @@ func (st *storage) rewrite(ctx context.Context, old *segment, gen uint64) (*appe
 		var buf []byte
 		for off := int64(segHead); off < old.end; {
 			var n int64
-			if buf, n, err = recast(buf, w, off, old.salt, seg.salt); err != nil {
+			if buf, n, err = recast(buf, w, off, old.key, seg.key); err != nil {
 				return fmt.Errorf("%s at %d: record was readable a moment ago: %w", old.path, off, err)
 			}
 			off += n
@@ -178,16 +187,16 @@ func (st *storage) rewrite(ctx context.Context, old *segment, gen uint64) (*appe
 	})
 }
 
-// recast appends the record at off to buf under a new salt, and nothing for a seal. It returns the size of
+// recast appends the record at off to buf under a new key, and nothing for a seal. It returns the size of
 // the frame it read. The old checksum is verified again: what gets a fresh one must be what was read before.
-func recast(buf []byte, w *window, off int64, oldSalt, salt uint64) ([]byte, int64, error) {
-	f, err := readFrame(w, off, oldSalt)
+func recast(buf []byte, w *window, off int64, oldKey, key uint64) ([]byte, int64, error) {
+	f, err := readFrame(w, off, oldKey)
 	if err != nil || f.flags == flagSeal {
 		return buf, f.size, err
 	}
 	start := len(buf)
 	buf = appendFrame(buf, f.kind, f.flags, f.seq, f.body)
 	// All of it is synced before it gets its name, so each record may say that those before it are durable.
-	finishFrame(buf[start:], salt, f.seq-1)
+	finishFrame(buf[start:], key, f.seq-1)
 	return buf, f.size, nil
 }

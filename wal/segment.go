@@ -36,10 +36,16 @@ const (
 type segment struct {
 	gen, salt, first, prevSalt uint64
 
+	key uint64 // of the frames' checksums, see frameKey
+
 	path string
 	file File
 	end  int64 // behind the last valid frame
 }
+
+// frameKey makes the checksums of a segment's frames its own: a frame of another segment, or of an earlier
+// generation of this one, never passes, even if Options.Salt should repeat itself.
+func (s *segment) frameKey() uint64 { return xxhash.Sum64(s.header()[shGen:shPrevSalt]) }
 
 // segName is the name of a segment: its first record and its generation, so that a listing sorted by name
 // is the log in order. A higher generation replaces a lower one with the same first record.
@@ -90,6 +96,7 @@ func (s *segment) readHeader() error {
 	s.salt = binary.LittleEndian.Uint64(b[shSalt:])
 	s.first = binary.LittleEndian.Uint64(b[shFirst:])
 	s.prevSalt = binary.LittleEndian.Uint64(b[shPrevSalt:])
+	s.key = s.frameKey()
 	if s.first != first || s.gen != gen {
 		return s.corrupt(0, 0, fmt.Errorf("the header says first record %d, generation %d: the file was renamed or copied", s.first, s.gen))
 	}

@@ -107,6 +107,14 @@ func (l *Log) gather() {
 	}
 }
 
+// syncHere ends the running round, syncing if it covers anything; the lead and wmu are held.
+func (l *Log) syncHere() error {
+	if l.target == l.durable {
+		return l.settle(nil)
+	}
+	return l.settle(l.sync(l.act.file))
+}
+
 // settle ends the running round with the outcome of its sync; the lead is held.
 func (l *Log) settle(err error) error {
 	if err != nil {
@@ -158,11 +166,11 @@ func (l *Log) rotate() error {
 		return err
 	}
 	if l.act.end == segHead {
-		return l.settle(l.sync(l.act.file))
+		return l.syncHere()
 	}
 	next, err := l.create(&segment{gen: l.gen + 1, first: l.target + 1, prevSalt: l.act.salt}, needReserve)
 	if noSpace(err) {
-		if serr := l.settle(l.sync(l.act.file)); serr != nil {
+		if serr := l.syncHere(); serr != nil {
 			return serr
 		}
 		return fmt.Errorf("%w: rotate: %w", ErrFull, err)
@@ -191,7 +199,7 @@ func needReserve(a *appender) error {
 // seal ends the active segment and makes it durable.
 func (l *Log) seal(next uint64) error {
 	b := appendFrame(nil, 0, flagSeal, next)
-	finishFrame(b, l.act.salt, l.durable)
+	finishFrame(b, l.act.key, l.durable)
 	err := l.act.append(b)
 	if err == nil {
 		err = l.act.trim()
@@ -277,7 +285,7 @@ func (l *Log) Close(kind Kind, body []byte) error {
 	err := was
 	if was == nil {
 		if err = l.flush(true); err == nil {
-			err = l.settle(l.sync(l.act.file))
+			err = l.syncHere()
 		}
 	}
 	if err == nil || lost {
@@ -317,7 +325,7 @@ func (l *Log) writeClose(kind Kind, body []byte, lost bool) error {
 	}
 	before := l.act.end
 	b := appendFrame(nil, kind, flagClose, l.written+1, body)
-	finishFrame(b, l.act.salt, l.written)
+	finishFrame(b, l.act.key, l.written)
 	err := l.act.append(b)
 	if err == nil && !l.act.full {
 		err = l.act.trim()

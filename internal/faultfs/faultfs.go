@@ -433,7 +433,9 @@ func (f *FS) CrashClone(seed uint64, keepPercent int) *FS {
 	}
 	c := New()
 	for dir := range t.dirs {
-		c.now.dirs[dir], c.stable.dirs[dir] = true, true
+		if t.reachable(dir) {
+			c.now.dirs[dir], c.stable.dirs[dir] = true, true
+		}
 	}
 	names := make([]string, 0, len(t.files))
 	for name := range t.files {
@@ -442,11 +444,16 @@ func (f *FS) CrashClone(seed uint64, keepPercent int) *FS {
 	sort.Strings(names) // the random numbers must not meet them in map order
 	for _, name := range names {
 		data := t.files[name].crash(keep)
-		if t.dirs[filepath.Dir(name)] {
+		if t.reachable(filepath.Dir(name)) {
 			c.put(name, data)
 		}
 	}
 	return c
+}
+
+// reachable tells whether dir and all above it are there.
+func (t tree) reachable(dir string) bool {
+	return t.dirs[dir] && (dir == filepath.Dir(dir) || t.reachable(filepath.Dir(dir)))
 }
 
 // crash returns the stable image with the kept sectors of pending changes applied in order.

@@ -1,0 +1,70 @@
+// Package directive holds what a user has decided for a conversation: one
+// premise and a set of policies. They change only when the user says so in one
+// of a few fixed forms, and nothing else changes them: no model, no document, no
+// length of the conversation.
+//
+//	set premise VALUE      change premise to VALUE      clear premise
+//	use ITEM               prohibit ITEM                remove policy ITEM
+//	use NEW ITEM instead of OLD ITEM                    reset policies
+//	clear state
+//
+// # A premise or a policy
+//
+// A premise is what all answers start from: who reads, what it is about, in
+// which tone. There is one, it is prose, and it is changed as a whole. A policy
+// is a yes or no to a named thing: a tool, a library, an ingredient, a subject.
+// There are many, and each is looked up by its name, by people and by programs.
+// If a program is to act on it, it is a policy; if only the model can, and it
+// takes a sentence to say, it belongs into the premise. What holds for one answer
+// only is neither: say it in the message.
+//
+// # What prompting alone cannot do
+//
+// A rule in a prompt is text among text. It moves away from the end as the
+// conversation grows; a summary may lose it; a later sentence, the user's or one
+// in a fetched page, may contradict it, and then the model decides in silence
+// which of the two it follows. Here a contradiction is found by comparing keys
+// and given back to the user as a question; the rule is rendered anew into each
+// assembly from state, at its place; a page cannot touch it, because pages are
+// never stepped; and a program can ask whether something is prohibited without
+// asking a model. What it does not do is make the model obey: check what must not
+// happen in code, as in the example of the tool denylist.
+//
+// # The host's loop
+//
+// For each message of the user, and for nothing else:
+//
+//	session, decision := directive.Step(session, input)
+//	switch decision.Kind {
+//	case directive.Clarify:
+//		show decision.Prompt, do not call the model
+//	case directive.Update:
+//		say that it is kept, save the session
+//	case directive.Passthrough:
+//		call the model with session.State and the input
+//	}
+//
+// A clarify changes nothing. Three of its codes open a question, which only a yes
+// or no closes; the session carries it, so save the session after those, too.
+// [Decision.Code] and [Decision.Repair] are for programs.
+//
+// # Identity of items
+//
+// Items are compared by key, see [Item]: case, width, blanks, the kind of
+// apostrophe and leading articles do not count. Accents, plurals and synonyms do.
+//
+// # Scopes
+//
+// [Join] tells what holds in a scope below others, [StepIn] judges a step there.
+//
+// # What is where
+//
+// state.go and policies.go are the state, text.go normalises, grammar.go parses,
+// step.go and prompts.go decide, scope.go joins, wire.go and json.go are the wire
+// forms, preprocess.go and compound.go read what people and models write around
+// a directive. The rules come from context-compiler v0.7.1; where that does what
+// nobody would want, quirks_test.go says what is done here instead.
+//
+// All functions are pure: no clock, no file, no lock. All values may be used by
+// any number of goroutines.
+package directive

@@ -1,0 +1,171 @@
+package directive
+
+import "strings"
+
+// verb is what a parsed directive asks for.
+type verb uint8
+
+const (
+	clearPremise verb = 1 + iota
+	resetPolicies
+	clearState
+	removeItem
+	nearSet    // "set premise to x"
+	nearChange // "change premise x"
+	setPremise
+	changePremise
+	useItem
+	prohibitItem
+	replaceItem // a is the new item, b the old one
+	incomplete  // a replacement with a side missing
+)
+
+// command is a parsed directive: its operands are as typed, valid UTF-8.
+type command struct {
+	verb verb
+	a, b string
+}
+
+const insteadOf = " instead of "
+
+// parse reads an input by the strict grammar: lower-case keywords with exactly
+// one space between and after them, nothing trimmed. The order of the tests is
+// the grammar; the first that fits wins.
+func parse(in string) (command, bool) {
+	switch in {
+	case "clear premise":
+		return command{verb: clearPremise}, true
+	case "reset policies":
+		return command{verb: resetPolicies}, true
+	case "clear state":
+		return command{verb: clearState}, true
+	}
+	c, ok := parseOperands(in)
+	c.a, c.b = strings.ToValidUTF8(c.a, "\uFFFD"), strings.ToValidUTF8(c.b, "\uFFFD")
+	return c, ok
+}
+
+func parseOperands(in string) (command, bool) {
+	if t, ok := operand(in, "remove policy"); ok {
+		return command{verb: removeItem, a: t}, true
+	}
+	if t, ok := strings.CutPrefix(in, "set premise to "); ok && !blank(t) {
+		return command{verb: nearSet, a: t}, true
+	}
+	if t, ok := operand(in, "change premise to"); ok {
+		return command{verb: changePremise, a: t}, true
+	}
+	if t, ok := strings.CutPrefix(in, "change premise "); ok && !blank(t) {
+		return command{verb: nearChange, a: t}, true
+	}
+	if t, ok := operand(in, "set premise"); ok {
+		return command{verb: setPremise, a: t}, true
+	}
+	if t, ok := operand(in, "use"); ok {
+		return parseUse(t), true
+	}
+	if t, ok := operand(in, "prohibit"); ok {
+		return command{verb: prohibitItem, a: t}, true
+	}
+	return command{}, false
+}
+
+// operand cuts keywords that stand alone or are followed by a space.
+func operand(in, keywords string) (string, bool) {
+	t, ok := strings.CutPrefix(in, keywords)
+	if !ok || t == "" {
+		return "", ok
+	}
+	return strings.CutPrefix(t, " ")
+}
+
+func parseUse(p string) command {
+	if left, right, ok := strings.Cut(p, insteadOf); ok {
+		if blank(left) || blank(right) {
+			return command{verb: incomplete}
+		}
+		return command{verb: replaceItem, a: left, b: right}
+	}
+	if !blank(p) && sideMissing(p) {
+		return command{verb: incomplete}
+	}
+	return command{verb: useItem, a: p}
+}
+
+// sideMissing tells of "instead of" with nothing on a side. Where the reference
+// takes the bare words for an item, this asks: nobody means them.
+func sideMissing(p string) bool {
+	return p == "instead of" || strings.HasPrefix(p, "instead of ") || strings.HasSuffix(p, " instead of")
+}
+
+// phrases are the keywords of the grammar; a longer one stands before its prefix.
+var phrases = [...][]string{
+	{"clear", "premise"}, {"reset", "policies"}, {"clear", "state"}, {"remove", "policy"},
+	{"set", "premise", "to"}, {"set", "premise"},
+	{"change", "premise", "to"}, {"change", "premise"}, {"use"}, {"prohibit"},
+}
+
+// strictly rewrites an input of the option AnyCase to the strict grammar: ends
+// trimmed, keywords in lower case with one space between. Operands are kept.
+func strictly(in string) string {
+	in = trim(in)
+	for _, words := range phrases {
+		rest, ok := cutWords(in, words)
+		if !ok {
+			continue
+		}
+		head := strings.Join(words, " ")
+		if rest == "" {
+			return head
+		}
+		if head == "use" {
+			rest = strictReplacement(rest)
+		}
+		return head + " " + rest
+	}
+	return in
+}
+
+// cutWords cuts words in any ASCII case, separated and followed by blanks or
+// tabs, or by the end.
+func cutWords(in string, words []string) (rest string, ok bool) {
+	for i, w := range words {
+		if len(in) < len(w) || !equalFoldASCII(in[:len(w)], w) {
+			return "", false
+		}
+		in = in[len(w):]
+		after := strings.TrimLeft(in, " \t")
+		if after == in && (in != "" || i < len(words)-1) {
+			return "", false
+		}
+		in = after
+	}
+	return in, true
+}
+
+// strictReplacement rewrites the first "instead of" of an operand.
+func strictReplacement(p string) string {
+	for i := 0; i < len(p); i++ {
+		if i > 0 && p[i-1] != ' ' && p[i-1] != '\t' {
+			continue
+		}
+		if rest, ok := cutWords(p[i:], []string{"instead", "of"}); ok {
+			return strings.TrimPrefix(strings.TrimRight(p[:i], " \t")+insteadOf+rest, " ")
+		}
+	}
+	return p
+}
+
+// equalFoldASCII is strings.EqualFold without Unicode: U+212A is no "k".
+func equalFoldASCII(s, lowerWord string) bool {
+	for i := 0; i < len(lowerWord); i++ {
+		c := s[i]
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		if c != lowerWord[i] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,93 @@
+package directive
+
+import "strings"
+
+// Code says why a decision clarifies. The words are part of the wire format of
+// hosts and do not change.
+type Code string
+
+// The codes of a clarify. The last column of a line says what is the matter;
+// the three Replace codes open a question that only a yes or no closes.
+const (
+	PremiseEmpty          Code = "premise_empty"            // set or change without a value
+	PremiseExists         Code = "premise_exists"           // set while one is set
+	PremiseMissing        Code = "premise_missing"          // change while none is set
+	NearMissSet           Code = "near_miss_set_premise"    // "set premise to x"
+	NearMissChange        Code = "near_miss_change_premise" // "change premise x"
+	ItemEmpty             Code = "item_empty"               // use, prohibit or remove policy without an item
+	ItemProhibited        Code = "item_prohibited"          // use of a prohibited item
+	ItemInUse             Code = "item_in_use"              // prohibit of an item in use
+	ReplacementIncomplete Code = "replacement_incomplete"   // a side of "instead of" is missing
+	ReplaceAbsent         Code = "replace_absent"           // the old item has no policy
+	ReplaceProhibitedOld  Code = "replace_prohibited_old"   // the old item is prohibited
+	ReplaceProhibitedNew  Code = "replace_prohibited_new"   // the new item is prohibited
+	AnswerNeeded          Code = "answer_needed"            // a question is open and this was no answer
+	Compound              Code = "compound"                 // several directives at once, see RefuseCompound
+	InheritedProhibition  Code = "inherited_prohibition"    // an ancestor prohibits the item
+	InheritedUse          Code = "inherited_use"            // an ancestor has the item in use
+)
+
+// The prompts are part of the contract with hosts that show them, word for word.
+const (
+	promptEmptySet       = "Premise value cannot be empty.\nUse 'set premise <value>' with a non-empty value."
+	promptEmptyChange    = "Premise value cannot be empty.\nUse 'change premise to <value>' with a non-empty value."
+	promptPremiseExists  = "Premise already set.\nUse 'change premise to <value>' to modify it."
+	promptPremiseMissing = "No premise is set.\nUse 'set premise <value>' to define one."
+	promptIncomplete     = "Replacement requires both new and old items.\nUse 'use <new item> instead of <old item>' with non-empty values."
+	promptProhibited     = "\"%s\" is currently prohibited.\nRemove or replace it before using it."
+	promptInUse          = "\"%s\" is currently in use.\nRemove or replace it before prohibiting it."
+
+	promptInheritedProhibition = "\"%s\" is prohibited by scope \"%s\".\nOnly a directive given in that scope can lift it."
+	promptInheritedUse         = "\"%s\" is in use by scope \"%s\".\nOnly a directive given in that scope can remove it."
+)
+
+func promptEmptyItem(v verb) string {
+	directive := "remove policy"
+	switch v {
+	case useItem:
+		directive = "use"
+	case prohibitItem:
+		directive = "prohibit"
+	}
+	return "Policy item cannot be empty.\nUse '" + directive + " <item>' with a non-empty value."
+}
+
+// The questions show the items as they were typed.
+
+func promptUseInstead(newItem string) string {
+	return "Did you mean to use \"" + newItem + "\" instead?"
+}
+
+func promptOldProhibited(newItem, old string) string {
+	return "\"" + old + "\" is currently prohibited. Did you mean to remove it and use \"" + newItem + "\" instead?"
+}
+
+func promptNewProhibited(newItem, old string) string {
+	return "\"" + newItem + "\" is currently prohibited. Did you mean to remove \"" + old + "\" and use \"" + newItem + "\" instead?"
+}
+
+// The directives of a repair, from normalised operands.
+
+func removeText(key string) string   { return "remove policy " + key }
+func prohibitText(key string) string { return "prohibit " + key }
+func changeText(value string) string { return "change premise to " + value }
+
+// setText doubles the blank before a value that begins with "to", which the
+// grammar would take for a near miss.
+func setText(value string) string {
+	if strings.HasPrefix(value, "to ") {
+		return "set premise  " + value
+	}
+	return "set premise " + value
+}
+
+// useText doubles the blank within an "instead of" that belongs to the item, so
+// that it is not read as a replacement. Normalising takes it out again.
+func useText(key string) string {
+	return "use " + strings.ReplaceAll(key, "instead of", "instead  of")
+}
+
+func clarifyCompound(parts []string) Decision {
+	prompt := "Several directives in one.\nEnter them one at a time: '" + strings.Join(parts, "', then '") + "'."
+	return clarify(Compound, prompt, parts...)
+}

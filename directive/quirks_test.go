@@ -1,0 +1,138 @@
+package directive_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/directive"
+)
+
+// Where the reference's behaviour is better not copied, ours is pinned here, one
+// test for each of its known quirks.
+
+// replay steps inputs on a fresh session and returns the last decision.
+func replay(inputs ...string) (directive.Session, directive.Decision) {
+	var s directive.Session
+	var d directive.Decision
+	for _, in := range inputs {
+		s, d = directive.Step(s, in)
+	}
+	return s, d
+}
+
+const sidesMissing = "Replacement requires both new and old items.\nUse 'use <new item> instead of <old item>' with non-empty values."
+
+func TestArticleAloneIsNoSideOfAReplacement(t *testing.T) {
+	tests := []struct {
+		name  string
+		given []string
+		input string
+		state string
+	}{
+		{"new side, old in use", []string{"use vim"}, "use an instead of vim", `{"policies":{"vim":"use"},"premise":null,"version":2}`},
+		{"new side, old absent", nil, "use The instead of vim", `{"policies":{},"premise":null,"version":2}`},
+		{"old side, new prohibited", []string{"prohibit vim"}, "use vim instead of a", `{"policies":{"vim":"prohibit"},"premise":null,"version":2}`},
+		{"old side, new absent", nil, "use vim instead of the", `{"policies":{},"premise":null,"version":2}`},
+		{"both sides", nil, "use the instead of an", `{"policies":{},"premise":null,"version":2}`},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			s, d := replay(append(tc.given, tc.input)...)
+			require.Equal(t, directive.Clarify, d.Kind)
+			require.Equal(t, directive.ReplacementIncomplete, d.Code)
+			require.Equal(t, sidesMissing, d.Prompt)
+			require.Nil(t, s.Pending, "there is no question to answer")
+			require.Equal(t, tc.state, string(directive.ExportJSON(s.State)))
+			back, err := directive.ImportCheckpoint(directive.ExportCheckpoint(s))
+			require.NoError(t, err, "a checkpoint can still be taken")
+			require.True(t, s.State.Equal(back.State))
+		})
+	}
+}
+
+func TestKeysAreFixedPoints(t *testing.T) {
+	tests := []struct{ name, input, key string }{
+		{"two articles", "use the the dog", "dog"},
+		{"two different articles", "use An A y", "y"},
+		{"composed only in lower case", "use J\u030c1", "\u01f01"},
+		{"an article that ends at a zero-width space stays apart", "use a\u200b the x", "\u200b the x"},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			s, d := replay(tc.input)
+			require.Equal(t, directive.Update, d.Kind)
+			require.Equal(t, []string{tc.key}, s.State.Items())
+
+			text := directive.ExportJSON(s.State)
+			again, err := directive.ImportJSON(text)
+			require.NoError(t, err)
+			require.Equal(t, text, directive.ExportJSON(again), "an import is the identity")
+			session, err := directive.ImportCheckpoint(directive.ExportCheckpoint(s))
+			require.NoError(t, err)
+			require.Equal(t, []string{tc.key}, session.State.Items(), "so is a directive checkpoint")
+
+			directive.Preview(s, "hello")
+			require.Equal(t, text, directive.ExportJSON(s.State), "a preview leaves the live state alone")
+
+			removed, d := directive.Step(s, "remove policy "+tc.key)
+			require.True(t, d.Changed, "the key as shown names the item")
+			require.Zero(t, removed.State.Len())
+		})
+	}
+}
+
+func TestUpperAndLowerCaseAreOneItem(t *testing.T) {
+	_, d := replay("use J\u030c1", "prohibit \u01f01")
+	require.Equal(t, directive.ItemInUse, d.Code)
+}
+
+func TestImportRefusesWhatTheReferenceLetsPass(t *testing.T) {
+	state := func(premise, policies, version string) string {
+		return `{"premise":` + premise + `,"policies":{` + policies + `},"version":` + version + `}`
+	}
+	checkpoint := func(version, pending string) string {
+		return `{"checkpoint_version":` + version + `,"authoritative_state":` + state("null", "", "2") + `,"pending":` + pending + `}`
+	}
+	tests := []struct {
+		name, payload string
+		checkpoint    bool
+		want          error
+	}{
+		{"version 2.0", state("null", "", "2.0"), false, directive.ErrStateVersion},
+		{"version 2e0", state("null", "", "2e0"), false, directive.ErrStateVersion},
+		{"directive checkpoint version true", checkpoint("true", "null"), true, directive.ErrCheckpointVersion},
+		{"directive checkpoint version 1.0", checkpoint("1.0", "null"), true, directive.ErrCheckpointVersion},
+		{"list for a polarity", state("null", `"vim":[]`, "2"), false, directive.ErrState},
+		{"object for a polarity", state("null", `"vim":{}`, "2"), false, directive.ErrState},
+		{"list for the kind of a replacement", checkpoint("1", `{"kind":"replacement","prompt_to_user":"","replacement":{"kind":[],"new_item":"vim","old_item":null}}`), true, directive.ErrCheckpoint},
+		{"items alike, the later prohibited", state("null", `"Vim":"use","vim":"prohibit"`, "2"), false, directive.ErrState},
+		{"items alike, the later in use", state("null", `"vim":"prohibit","VIM":"use"`, "2"), false, directive.ErrState},
+		{"an item three times", state("null", `"v":"use","V":"prohibit","v":"use"`, "2"), false, directive.ErrState},
+		{"a key twice at the top", `{"premise":"p","premise":"q","policies":{},"version":2}`, false, directive.ErrState},
+		{"blank premise", state(`" \t"`, "", "2"), false, directive.ErrState},
+		{"empty premise", state(`""`, "", "2"), false, directive.ErrState},
+		{"NaN", state("NaN", "", "2"), false, directive.ErrJSON},
+		{"Infinity", state("null", "", "Infinity"), false, directive.ErrJSON},
+		{"lone surrogate", state(`"\udc00"`, "", "2"), false, directive.ErrJSON},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			var err error
+			if tc.checkpoint {
+				_, err = directive.ImportCheckpoint([]byte(tc.payload))
+			} else {
+				_, err = directive.ImportJSON([]byte(tc.payload))
+			}
+			require.ErrorIs(t, err, tc.want)
+			require.NotEmpty(t, directive.ErrorCode(err))
+		})
+	}
+}
+
+func TestInsteadOfAloneIsNoItem(t *testing.T) {
+	s, d := replay("use instead of")
+	require.Equal(t, directive.ReplacementIncomplete, d.Code)
+	require.Equal(t, sidesMissing, d.Prompt)
+	require.Zero(t, s.State.Len())
+}

@@ -1,0 +1,83 @@
+package directive
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Scoped is the own state of a scope.
+type Scoped struct {
+	Scope string
+	State State
+}
+
+// ScopedPremise is a premise and the scope that set it.
+type ScopedPremise struct {
+	Scope   string
+	Premise string
+}
+
+// ScopedPolicy is a policy and the scope that set it.
+type ScopedPolicy struct {
+	Scope string
+	Policy
+}
+
+// Effective is what holds in a scope: its own state joined with its ancestors'.
+type Effective struct {
+	Premises []ScopedPremise // outermost first
+	Policies []ScopedPolicy  // in code point order of their items
+}
+
+// Join computes what holds over levels, outermost first, the scope itself last.
+// The premises of all levels hold side by side. Of an item set at several levels
+// a prohibition wins; of equal policies the outermost is named.
+func Join(levels ...Scoped) Effective {
+	var e Effective
+	joined := map[string]ScopedPolicy{}
+	for _, l := range levels {
+		if p := l.State.premise; p != "" {
+			e.Premises = append(e.Premises, ScopedPremise{l.Scope, p})
+		}
+		for p := range l.State.Policies() {
+			if had, ok := joined[p.Item]; !ok || had.Polarity == Use && p.Polarity == Prohibit {
+				joined[p.Item] = ScopedPolicy{l.Scope, p}
+			}
+		}
+	}
+	for _, item := range slices.Sorted(maps.Keys(joined)) {
+		e.Policies = append(e.Policies, joined[item])
+	}
+	return e
+}
+
+// Policy returns what holds for an item and who set it. The item is normalised first.
+func (e Effective) Policy(item string) (ScopedPolicy, bool) {
+	i, ok := slices.BinarySearchFunc(e.Policies, Item(item), func(p ScopedPolicy, key string) int {
+		return strings.Compare(p.Item, key)
+	})
+	if !ok {
+		return ScopedPolicy{}, false
+	}
+	return e.Policies[i], true
+}
+
+// Text is the state as lines for a model: the premises, outermost first, then
+// the policies; "" when nothing holds. It names no scope.
+func (e Effective) Text() string {
+	var b strings.Builder
+	for _, p := range e.Premises {
+		b.WriteString("premise: " + p.Premise + "\n")
+	}
+	if len(e.Policies) > 0 {
+		b.WriteString("policies:\n")
+	}
+	for _, p := range e.Policies {
+		b.WriteString("- " + p.Polarity.String() + " " + p.Item + "\n")
+	}
+	return b.String()
+}
+
+// Text is the state as lines for a model, see [Effective.Text].
+func (s State) Text() string { return Join(Scoped{State: s}).Text() }

@@ -1,0 +1,135 @@
+package directive
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+)
+
+// Polarity says whether an item is to be used or prohibited.
+type Polarity uint8
+
+// The two polarities. The zero Polarity means "no policy".
+const (
+	Use Polarity = 1 + iota
+	Prohibit
+)
+
+// String gives the wire word: "use", "prohibit", or "" for no policy.
+func (p Polarity) String() string {
+	switch p {
+	case Use:
+		return "use"
+	case Prohibit:
+		return "prohibit"
+	}
+	return ""
+}
+
+// Policy is one item with its polarity. Item is a normalised key, see [Item].
+type Policy struct {
+	Item     string
+	Polarity Polarity
+}
+
+// State is the authoritative state: one premise and a set of policies.
+// It is immutable: a copy costs nothing and any number of goroutines may read it.
+// The zero State is the initial state, without premise and policies.
+type State struct {
+	premise  string // normalised; "" is none
+	policies policySet
+}
+
+// NewState builds a state from texts of the caller, normalised as those of a
+// directive are. They are set in the order given, so of two items that normalise
+// alike the later counts. "" is no premise. A premise of white space only, an
+// item that normalises to nothing and a polarity other than the two are errors
+// ([ErrState]).
+func NewState(premise string, policies ...Policy) (State, error) {
+	if premise != "" && Premise(premise) == "" {
+		return State{}, fmt.Errorf("%w: a premise must not be blank; give \"\" for none", ErrState)
+	}
+	list, err := normalised(policies)
+	if err != nil {
+		return State{}, err
+	}
+	var s policySet
+	for _, p := range list {
+		s = s.with(p.Item, p.Polarity)
+	}
+	return State{Premise(premise), s}, nil
+}
+
+// normalised returns the list with keys for items.
+func normalised(list []Policy) ([]Policy, error) {
+	keyed := make([]Policy, len(list))
+	for i, p := range list {
+		keyed[i] = Policy{Item(p.Item), p.Polarity}
+		if keyed[i].Item == "" {
+			return nil, fmt.Errorf("%w: policy item %q has no text left once normalised", ErrState, p.Item)
+		}
+		if p.Polarity != Use && p.Polarity != Prohibit {
+			return nil, fmt.Errorf("%w: policy %q must be \"use\" or \"prohibit\"", ErrState, p.Item)
+		}
+	}
+	return keyed, nil
+}
+
+// distinctSet makes a set of a list; it refuses items that normalise alike, for
+// the order of a JSON object says nothing about which of them was meant.
+func distinctSet(list []Policy) (policySet, error) {
+	keyed, err := normalised(list)
+	if err != nil {
+		return policySet{}, err
+	}
+	slices.SortFunc(keyed, byItem)
+	for i := 1; i < len(keyed); i++ {
+		if keyed[i].Item == keyed[i-1].Item {
+			return policySet{}, fmt.Errorf("%w: two policy items stand for %q; keep one", ErrState, keyed[i].Item)
+		}
+	}
+	return policySetOf(keyed), nil
+}
+
+func byItem(a, b Policy) int { return strings.Compare(a.Item, b.Item) }
+
+// Premise returns the premise, "" when none is set. A set premise is never blank.
+func (s State) Premise() string { return s.premise }
+
+// Policy returns the polarity of an item, 0 when it has none. The item is
+// normalised first.
+func (s State) Policy(item string) Polarity { return s.policies.get(Item(item)) }
+
+// Len is the number of policies.
+func (s State) Len() int { return s.policies.n }
+
+// Items returns the item keys in code point order: all of them, or those with
+// one of the given polarities.
+func (s State) Items(only ...Polarity) []string {
+	items := make([]string, 0, s.Len())
+	for p := range s.Policies() {
+		if len(only) == 0 || slices.Contains(only, p.Polarity) {
+			items = append(items, p.Item)
+		}
+	}
+	return items
+}
+
+// Policies yields the policies in code point order of their items.
+func (s State) Policies() iter.Seq[Policy] { return s.policies.all() }
+
+// Equal reports whether both states say the same.
+func (s State) Equal(o State) bool { return Diff(s, o).Empty() }
+
+func (s State) withPremise(premise string) State { s.premise = premise; return s }
+
+func (s State) with(key string, p Polarity) State {
+	s.policies = s.policies.with(key, p)
+	return s
+}
+
+func (s State) without(key string) State {
+	s.policies = s.policies.without(key)
+	return s
+}

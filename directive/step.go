@@ -1,0 +1,342 @@
+package directive
+
+import "fmt"
+
+// Kind is what a step did.
+type Kind uint8
+
+// The kinds of a decision.
+const (
+	Passthrough Kind = iota // no directive: hand the input on to the model
+	Update                  // a directive was carried out; Changed tells whether anything differs
+	Clarify                 // nothing was changed; Prompt is for the user, and the model is not called
+)
+
+// String gives the wire word of the kind.
+func (k Kind) String() string {
+	switch k {
+	case Update:
+		return "update"
+	case Clarify:
+		return "clarify"
+	}
+	return "passthrough"
+}
+
+// Decision is the answer to one input.
+type Decision struct {
+	Kind    Kind
+	State   State  // the own state after an Update; zero otherwise
+	Changed bool   // whether that state differs from the one before
+	Prompt  string // for the user, when it clarifies; "" otherwise
+	Code    Code   // why it clarifies, for programs; "" otherwise
+
+	// Repair lists directives of the strict grammar which, stepped in order with
+	// no question open, do what was asked. For a question it is what "yes" stands
+	// for. It is nil when only the user can supply what is missing.
+	Repair []string
+
+	// Scope is the ancestor that set the item, for the codes
+	// InheritedProhibition and InheritedUse.
+	Scope string
+}
+
+// PendingKind is what a "yes" to an open question will do.
+type PendingKind uint8
+
+// The kinds of an open question.
+const (
+	UseOnly    PendingKind = 1 + iota // put New in use
+	ReplaceUse                        // drop Old, put New in use
+)
+
+// String gives the wire word.
+func (k PendingKind) String() string {
+	if k == ReplaceUse {
+		return "replace_use"
+	}
+	return "use_only"
+}
+
+// Pending is an open question. It is never modified once made.
+type Pending struct {
+	Kind   PendingKind
+	New    string // as typed, not normalised
+	Old    string // as typed; "" for UseOnly
+	Prompt string // what was asked, and is asked again until answered
+}
+
+// Session is a state and the question that is open, if one is. It is a value: a
+// step returns a new one. The zero Session is the initial one.
+type Session struct {
+	State   State
+	Pending *Pending // nil when no question is open
+}
+
+// Option widens or narrows the grammar. All are off by default.
+type Option uint8
+
+// The options.
+const (
+	// AnyCase reads keywords in any ASCII case, with blanks and tabs before,
+	// between and after them, and drops blanks at the ends: "Use Docker" is a
+	// directive. The price is that more of ordinary prose is, too.
+	AnyCase Option = 1 << iota
+
+	// RefuseCompound answers "use x and prohibit y" with a clarify, which lists
+	// the parts, where the grammar would store "x and prohibit y" as one item.
+	RefuseCompound
+)
+
+// Step judges one input of the user and returns the session after it. It is a
+// pure function; the session given stays as it was. Only what the user typed may
+// be given to it, never the contents of a page.
+func Step(s Session, input string, opts ...Option) (Session, Decision) {
+	return StepIn(nil, s, input, opts...)
+}
+
+// StepIn is [Step] in a scope with ancestors, outermost first. Transitions are
+// judged on what holds in the scope (see [Join]); only its own session changes.
+// What an ancestor prohibits cannot be used, what it has set cannot be removed
+// or turned round from below: such a step clarifies and names the ancestor.
+func StepIn(ancestors []Scoped, s Session, input string, opts ...Option) (Session, Decision) {
+	if s.Pending != nil {
+		return level{ancestors, s}.answer(input)
+	}
+	var on Option
+	for _, o := range opts {
+		on |= o
+	}
+	if on&AnyCase != 0 {
+		input = strictly(input)
+	}
+	c, ok := parse(input)
+	if on&RefuseCompound != 0 {
+		if parts := compound(c, input); parts != nil {
+			return s, clarifyCompound(parts)
+		}
+	}
+	if !ok {
+		return s, Decision{}
+	}
+	return level{ancestors, s}.carryOut(c)
+}
+
+// level is a session at its place below its ancestors.
+type level struct {
+	ancestors []Scoped
+	own       Session
+}
+
+// holding is what holds for an item in a scope; scope is named when inherited.
+type holding struct {
+	polarity  Polarity
+	inherited bool
+	scope     string
+}
+
+// holds looks an item up in the effective state: a prohibition of any level
+// wins, and of equals the outermost.
+func (l level) holds(key string) holding {
+	var used holding
+	for _, a := range l.ancestors {
+		switch p := a.State.policies.get(key); {
+		case p == Prohibit:
+			return holding{Prohibit, true, a.Scope}
+		case p == Use && used.polarity == 0:
+			used = holding{Use, true, a.Scope}
+		}
+	}
+	own := l.own.State.policies.get(key)
+	if own == Prohibit || used.polarity == 0 {
+		return holding{polarity: own}
+	}
+	return used
+}
+
+// carryOut makes the transition of a directive, or says why not. All checks come
+// before any change.
+func (l level) carryOut(c command) (Session, Decision) {
+	s := l.own.State
+	switch c.verb {
+	case clearPremise:
+		return l.update(s.withPremise(""), s.premise != "")
+	case resetPolicies:
+		return l.update(State{premise: s.premise}, s.Len() > 0)
+	case clearState:
+		return l.update(State{}, s.premise != "" || s.Len() > 0)
+	case nearSet, nearChange:
+		return l.own, clarifyNearMiss(c, s)
+	case setPremise, changePremise:
+		return l.premise(c)
+	case incomplete:
+		return l.own, clarify(ReplacementIncomplete, promptIncomplete)
+	case replaceItem:
+		return l.replace(c)
+	}
+	return l.item(c)
+}
+
+func (l level) update(to State, changed bool) (Session, Decision) {
+	return Session{State: to}, Decision{Kind: Update, State: to, Changed: changed}
+}
+
+func (l level) premise(c command) (Session, Decision) {
+	value, before := Premise(c.a), l.own.State.premise
+	switch {
+	case value == "" && c.verb == setPremise:
+		return l.own, clarify(PremiseEmpty, promptEmptySet)
+	case value == "":
+		return l.own, clarify(PremiseEmpty, promptEmptyChange)
+	case c.verb == setPremise && before != "":
+		return l.own, clarify(PremiseExists, promptPremiseExists, changeText(value))
+	case c.verb == changePremise && before == "":
+		return l.own, clarify(PremiseMissing, promptPremiseMissing, setText(value))
+	}
+	return l.update(l.own.State.withPremise(value), value != before)
+}
+
+// item carries out use, prohibit and remove policy.
+func (l level) item(c command) (Session, Decision) {
+	key := Item(c.a)
+	if key == "" {
+		return l.own, clarify(ItemEmpty, promptEmptyItem(c.verb))
+	}
+	s, held := l.own.State, l.holds(key)
+	own := s.policies.get(key)
+	switch {
+	case c.verb == removeItem && held.inherited:
+		return l.own, clarifyInherited(key, held)
+	case c.verb == removeItem:
+		return l.update(s.without(key), own != 0)
+	case c.verb == useItem && held.polarity == Prohibit:
+		return l.own, clarifyHeld(key, held, useText(key))
+	case c.verb == useItem:
+		return l.update(s.with(key, Use), own != Use)
+	case held.polarity == Use:
+		return l.own, clarifyHeld(key, held, prohibitText(key))
+	}
+	return l.update(s.with(key, Prohibit), own != Prohibit)
+}
+
+// replace carries out "use new instead of old", or opens a question about it.
+func (l level) replace(c command) (Session, Decision) {
+	newKey, oldKey := Item(c.a), Item(c.b)
+	if newKey == "" || oldKey == "" {
+		return l.own, clarify(ReplacementIncomplete, promptIncomplete)
+	}
+	s := l.own.State
+	if newKey == oldKey {
+		return l.update(s, false)
+	}
+	if d, refused := l.refusesSwap(newKey, oldKey); refused {
+		return l.own, d
+	}
+	switch newHeld, oldHeld := l.holds(newKey).polarity, l.holds(oldKey).polarity; {
+	case oldHeld == 0:
+		return l.ask(ReplaceAbsent, Pending{UseOnly, c.a, "", promptUseInstead(c.a)})
+	case oldHeld == Prohibit:
+		return l.ask(ReplaceProhibitedOld, Pending{ReplaceUse, c.a, c.b, promptOldProhibited(c.a, c.b)})
+	case newHeld == Prohibit:
+		return l.ask(ReplaceProhibitedNew, Pending{ReplaceUse, c.a, c.b, promptNewProhibited(c.a, c.b)})
+	}
+	return l.update(s.without(oldKey).with(newKey, Use), true)
+}
+
+// refusesSwap tells whether an ancestor stands against dropping old and using new.
+// oldKey is "" when nothing is dropped.
+func (l level) refusesSwap(newKey, oldKey string) (Decision, bool) {
+	if len(l.ancestors) == 0 {
+		return Decision{}, false
+	}
+	if held := l.holds(oldKey); oldKey != "" && held.inherited {
+		return clarifyInherited(oldKey, held), true
+	}
+	if held := l.holds(newKey); held.inherited && held.polarity == Prohibit {
+		return clarifyInherited(newKey, held), true
+	}
+	return Decision{}, false
+}
+
+// ask opens a question.
+func (l level) ask(code Code, p Pending) (Session, Decision) {
+	s := Session{l.own.State, &p}
+	return s, clarify(code, p.Prompt, s.repair()...)
+}
+
+// answer takes an input for the answer to the open question. The grammar is off:
+// whatever is no answer has the question asked again.
+func (l level) answer(input string) (Session, Decision) {
+	s, p := l.own.State, l.own.Pending
+	switch answer(input) {
+	case noAnswer:
+		return l.own, clarify(AnswerNeeded, p.Prompt, l.own.repair()...)
+	case no:
+		return l.update(s, false)
+	}
+	newKey, oldKey := Item(p.New), ""
+	if p.Kind == ReplaceUse {
+		oldKey = Item(p.Old)
+	}
+	if newKey == oldKey {
+		return l.update(s, false)
+	}
+	if d, refused := l.refusesSwap(newKey, oldKey); refused {
+		// An ancestor has ruled since the question was put, so no answer can
+		// carry it out any more: close it.
+		return Session{State: s}, d
+	}
+	to := s.without(oldKey).with(newKey, Use)
+	return l.update(to, s.policies.get(newKey) != Use || s.policies.get(oldKey) != 0)
+}
+
+func (s Session) repair() []string {
+	var list []string
+	p, newKey := s.Pending, Item(s.Pending.New)
+	if old := Item(p.Old); p.Kind == ReplaceUse && old != newKey && s.State.policies.get(old) != 0 {
+		list = append(list, removeText(old))
+	}
+	if s.State.policies.get(newKey) == Prohibit && (p.Kind == UseOnly || Item(p.Old) != newKey) {
+		list = append(list, removeText(newKey))
+	}
+	if p.Kind == ReplaceUse && Item(p.Old) == newKey {
+		return list
+	}
+	return append(list, useText(newKey))
+}
+
+func clarify(code Code, prompt string, repair ...string) Decision {
+	return Decision{Kind: Clarify, Prompt: prompt, Code: code, Repair: repair}
+}
+
+// clarifyHeld refuses to use what is prohibited, or the reverse.
+func clarifyHeld(key string, held holding, wanted string) Decision {
+	switch {
+	case held.inherited:
+		return clarifyInherited(key, held)
+	case held.polarity == Prohibit:
+		return clarify(ItemProhibited, fmt.Sprintf(promptProhibited, key), removeText(key), wanted)
+	}
+	return clarify(ItemInUse, fmt.Sprintf(promptInUse, key), removeText(key), wanted)
+}
+
+func clarifyInherited(key string, held holding) Decision {
+	d := clarify(InheritedUse, fmt.Sprintf(promptInheritedUse, key, held.scope))
+	if held.polarity == Prohibit {
+		d = clarify(InheritedProhibition, fmt.Sprintf(promptInheritedProhibition, key, held.scope))
+	}
+	d.Scope = held.scope
+	return d
+}
+
+// clarifyNearMiss suggests what was probably meant; the repair fits the state.
+func clarifyNearMiss(c command, s State) Decision {
+	code, prompt := NearMissSet, "Did you mean 'set premise "+trim(c.a)+"'?"
+	if c.verb == nearChange {
+		code, prompt = NearMissChange, "Did you mean 'change premise to "+trim(c.a)+"'?"
+	}
+	if s.premise != "" {
+		return clarify(code, prompt, changeText(Premise(c.a)))
+	}
+	return clarify(code, prompt, setText(Premise(c.a)))
+}

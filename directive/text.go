@@ -1,0 +1,285 @@
+package directive
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// The rules of this file follow the reference, context-compiler v0.7.1, which
+// takes its notions of white space, word and lower case from Python's str.
+
+// isSpace is Unicode White_Space plus the four ASCII separators U+001C..U+001F,
+// which Python's str.isspace counts in and unicode.IsSpace does not.
+func isSpace(r rune) bool { return unicode.IsSpace(r) || r >= 0x1C && r <= 0x1F }
+
+// isWord tells what may stand inside a word; a combining mark may not.
+func isWord(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsNumber(r) }
+
+func trim(s string) string     { return strings.TrimFunc(s, isSpace) }
+func trimLeft(s string) string { return strings.TrimLeftFunc(s, isSpace) }
+func blank(s string) bool      { return trimLeft(s) == "" }
+
+// squeeze turns every run of white space into one space and trims the ends.
+func squeeze(s string) string {
+	if squeezed(s) {
+		return s
+	}
+	return strings.Join(strings.FieldsFunc(s, isSpace), " ")
+}
+
+func squeezed(s string) bool {
+	gap := true // as if a space came before, so that a leading one shows
+	for _, r := range s {
+		if !isSpace(r) {
+			gap = false
+			continue
+		}
+		if gap || r != ' ' {
+			return false
+		}
+		gap = true
+	}
+	return s == "" || !gap
+}
+
+// lower is full lower-casing without locale: unlike strings.ToLower it keeps the
+// dot of U+0130 and knows the final sigma.
+func lower(s string) string {
+	if lowerASCII(s) {
+		return s
+	}
+	var b strings.Builder
+	b.Grow(len(s))
+	for i, r := range s {
+		switch r {
+		case 0x130:
+			b.WriteString("i\u0307")
+		case 0x3A3:
+			if finalSigma(s, i) {
+				b.WriteRune(0x3C2)
+			} else {
+				b.WriteRune(0x3C3)
+			}
+		default:
+			b.WriteRune(unicode.ToLower(r))
+		}
+	}
+	return b.String()
+}
+
+func lowerASCII(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c >= utf8.RuneSelf || 'A' <= c && c <= 'Z' {
+			return false
+		}
+	}
+	return true
+}
+
+// finalSigma tells whether the capital sigma at s[i:] ends a word: a cased rune
+// comes before it and none after, case-ignorable ones not counted.
+func finalSigma(s string, i int) bool {
+	before := strings.TrimRightFunc(s[:i], caseIgnorable)
+	if r, n := utf8.DecodeLastRuneInString(before); n == 0 || !cased(r) {
+		return false
+	}
+	after := strings.TrimLeftFunc(s[i+utf8.RuneLen(0x3A3):], caseIgnorable)
+	r, n := utf8.DecodeRuneInString(after)
+	return n == 0 || !cased(r)
+}
+
+func cased(r rune) bool {
+	return unicode.IsOneOf([]*unicode.RangeTable{
+		unicode.Ll, unicode.Lu, unicode.Lt, unicode.Other_Lowercase, unicode.Other_Uppercase,
+	}, r)
+}
+
+// midWord are the runes of Word_Break MidLetter, MidNumLet and Single_Quote,
+// which package unicode has no table for (Unicode 14, WordBreakProperty.txt).
+const midWord = ":\u00B7\u0387\u055F\u05F4\u2027\uFE13\uFE55\uFF1A.\u2018\u2019\u2024\uFE52\uFF07\uFF0E'"
+
+func caseIgnorable(r rune) bool {
+	return unicode.IsOneOf([]*unicode.RangeTable{unicode.Mn, unicode.Me, unicode.Cf, unicode.Lm, unicode.Sk}, r) ||
+		strings.ContainsRune(midWord, r)
+}
+
+// plain is compatibility composition with typewriter apostrophes. Bytes that are
+// no UTF-8 become U+FFFD, so that whatever is kept can be exported.
+func plain(s string) string {
+	s = norm.NFKC.String(strings.ToValidUTF8(s, "\uFFFD"))
+	if strings.ContainsAny(s, "\u2019`") {
+		s = apostrophes.Replace(s)
+	}
+	return s
+}
+
+var apostrophes = strings.NewReplacer("\u2019", "'", "`", "'")
+
+// Premise normalises a premise text: compatibility composition, typewriter
+// apostrophes, single blanks. Its case is kept. It is "" for a blank text.
+func Premise(text string) string { return squeeze(plain(text)) }
+
+// maxFolds bounds the passes of [Item]. No text is known that needs more than
+// three; the bound is there so that none can make it run on.
+const maxFolds = 16
+
+// Item normalises the text of a policy item to its key: as [Premise], and in
+// lower case, "dont" written "don't", leading articles dropped. It is "" when
+// nothing is left. A key is its own key: Item(Item(x)) == Item(x).
+func Item(text string) string {
+	if isKey(text) {
+		return text
+	}
+	for range maxFolds {
+		folded := dropArticles(apostropheDont(squeezedLower(text)))
+		if folded == text || isKey(folded) {
+			return folded
+		}
+		text = folded
+	}
+	return text
+}
+
+// squeezedLower is squeeze(lower(plain(s))), in one go where it is ASCII.
+func squeezedLower(s string) string {
+	if !isASCII(s) {
+		s = plain(s)
+		if !isASCII(s) {
+			return squeeze(lower(s))
+		}
+	}
+	b := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '`':
+			b = append(b, '\'')
+		case 'A' <= c && c <= 'Z':
+			b = append(b, c+'a'-'A')
+		case !isSpace(rune(c)):
+			b = append(b, c)
+		case len(b) > 0 && b[len(b)-1] != ' ':
+			b = append(b, ' ')
+		}
+	}
+	return strings.TrimSuffix(string(b), " ")
+}
+
+func isASCII(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+// isKey is the quick test for an ASCII text that Item gives back as it is.
+func isKey(s string) bool {
+	gap := true // as if a space came before
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c < ' ' || c >= utf8.RuneSelf || 'A' <= c && c <= 'Z' || c == '`' || c == ' ' && gap {
+			return false
+		}
+		gap = c == ' '
+	}
+	if s == "" || gap || strings.Contains(s, "dont") {
+		return false
+	}
+	_, article := cutArticle(s)
+	return !article
+}
+
+// apostropheDont writes "don't" for each "dont" that is a word by itself.
+func apostropheDont(s string) string {
+	i := findWord(s, "dont", 0)
+	if i < 0 {
+		return s
+	}
+	var b strings.Builder
+	from := 0
+	for ; i >= 0; i = findWord(s, "dont", i+len("dont")) {
+		b.WriteString(s[from:i])
+		b.WriteString("don't")
+		from = i + len("dont")
+	}
+	b.WriteString(s[from:])
+	return b.String()
+}
+
+// dropArticles drops all leading articles. An article ends where a word ends, so
+// "a-team" loses its "a" and "theory" keeps its "the".
+func dropArticles(s string) string {
+	for {
+		rest, ok := cutArticle(s)
+		if !ok {
+			return s
+		}
+		s = trimLeft(rest)
+	}
+}
+
+func cutArticle(s string) (rest string, ok bool) {
+	for _, article := range [...]string{"a", "an", "the"} {
+		if rest, ok := strings.CutPrefix(s, article); ok && wordEnds(rest) {
+			return rest, true
+		}
+	}
+	return s, false
+}
+
+// wordEnds tells whether no word goes on at the start of s.
+func wordEnds(s string) bool {
+	r, n := utf8.DecodeRuneInString(s)
+	return n == 0 || !isWord(r)
+}
+
+// wordStarts tells whether no word reaches to the end of s.
+func wordStarts(s string) bool {
+	r, n := utf8.DecodeLastRuneInString(s)
+	return n == 0 || !isWord(r)
+}
+
+// findWord finds word in s[from:] where it stands by itself, or -1. The word must
+// begin and end with a word character.
+func findWord(s, word string, from int) int {
+	for {
+		i := strings.Index(s[from:], word)
+		if i < 0 {
+			return -1
+		}
+		i += from
+		if wordStarts(s[:i]) && wordEnds(s[i+len(word):]) {
+			return i
+		}
+		from = i + len(word)
+	}
+}
+
+// answerKind is what an input is to an open question.
+type answerKind uint8
+
+const (
+	noAnswer answerKind = iota
+	yes
+	no
+)
+
+// answer reads a confirmation. Only one run of closing punctuation is dropped:
+// "yes!" confirms, "yes. !" does not.
+func answer(input string) answerKind {
+	s := squeeze(lower(norm.NFKC.String(input)))
+	switch trim(strings.TrimRight(s, ".,!?")) {
+	case "yes", "yes please", "yep", "yeah", "sure", "ok", "okay":
+		return yes
+	case "no", "nope", "no thanks":
+		return no
+	}
+	return noAnswer
+}
+
+// IsAnswer tells whether an input would close an open question.
+func IsAnswer(input string) bool { return answer(input) != noAnswer }

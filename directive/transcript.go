@@ -1,0 +1,38 @@
+package directive
+
+// Message is one message of a transcript. Only those whose Role is exactly
+// "user" count.
+type Message struct {
+	Role    string
+	Content string
+}
+
+// Outcome is where a transcript led: to a state, or to a question that stopped it.
+type Outcome struct {
+	State   State  // the state reached, also when it stopped
+	Stopped bool   // a clarify ended the run; later messages were not read
+	Prompt  string // what it asked
+	Read    int    // messages read, the stopping one included
+}
+
+// Compile steps a transcript on a fresh session.
+func Compile(messages []Message, opts ...Option) Outcome {
+	_, outcome := Apply(Session{}, messages, opts...)
+	return outcome
+}
+
+// Apply steps a transcript on s. The first clarify of any sort ends it; changes
+// made before it stay, and a question it opened stays open. A question that is
+// open beforehand is what the first user message answers.
+func Apply(s Session, messages []Message, opts ...Option) (Session, Outcome) {
+	for i, m := range messages {
+		if m.Role != "user" {
+			continue
+		}
+		var d Decision
+		if s, d = Step(s, m.Content, opts...); d.Kind == Clarify {
+			return s, Outcome{s.State, true, d.Prompt, i + 1}
+		}
+	}
+	return s, Outcome{State: s.State, Read: len(messages)}
+}

@@ -1,0 +1,276 @@
+package directivecli_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/directive"
+	"github.com/ctxpage/ctxpage/internal/directivecli"
+)
+
+// run gives lines to a fresh command line.
+func run(t *testing.T, opt directivecli.Options, stdin string, args ...string) (exit int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	exit = directivecli.Run(args, strings.NewReader(stdin), &out, &errs, opt)
+	return exit, out.String(), errs.String()
+}
+
+func TestText(t *testing.T) {
+	tests := []struct {
+		name, stdin, want string
+		args              []string
+	}{
+		{name: "a session", stdin: "hello\nuse vim\nprohibit Vim\nuse emacs instead of nano\nstep no\nstate\nEXIT\nuse x\n", want: `passthrough
+updated
+premise: (none)
+policies:
+- use vim
+error: "vim" is currently in use.
+Remove or replace it before prohibiting it.
+confirm: Did you mean to use "emacs" instead?
+updated
+premise: (none)
+policies:
+- use vim
+premise: (none)
+policies:
+- use vim
+`},
+		{name: "preview", stdin: "set premise a\nprohibit b\nuse c\npreview clear state\npreview use b instead of c\npreview hello\n", want: `updated
+premise: a
+policies: (none)
+updated
+premise: a
+policies:
+- prohibit b
+updated
+premise: a
+policies:
+- prohibit b
+- use c
+preview
+updated
+premise: (none)
+policies: (none)
+would_mutate: yes
+diff:
+- premise: a -> (none)
+- - prohibit b
+- - use c
+preview
+confirm: "b" is currently prohibited. Did you mean to remove "c" and use "b" instead?
+would_mutate: no
+diff:
+- (none)
+preview
+passthrough
+would_mutate: no
+diff:
+- (none)
+`},
+		{name: "a changed polarity", stdin: "prohibit b\nuse b instead of c\npreview yes\n", want: `updated
+premise: (none)
+policies:
+- prohibit b
+confirm: Did you mean to use "b" instead?
+preview
+updated
+premise: (none)
+policies:
+- use b
+would_mutate: yes
+diff:
+- ~ prohibit b -> use b
+`},
+		{name: "words that are no commands", stdin: "STEP use x\n step use x\nstep\tuse x\nsteps use x\nPreview x\nhelp\n?\nEX\u0130T\nhistory\n", want: strings.Repeat("passthrough\n", 9)},
+		{name: "commands without input", stdin: "step\nstep \t\npreview\nPREVIEW \npreview  \n", want: strings.Repeat("error: step requires input.\nUse 'step <input>'.\n", 2) +
+			strings.Repeat("error: preview requires input.\nUse 'preview <input>'.\n", 3)},
+		{name: "all line ends", stdin: "a\rb\r\nc\n\r\nd", want: strings.Repeat("passthrough\n", 5)},
+		{name: "an answer first", stdin: "use a1 instead of b\nstep use c\nstep  Yes!\n", want: `confirm: Did you mean to use "a1" instead?
+error: step command only accepts confirmation while clarification is pending.
+Use yes/no (or variants), or use preview/state.
+updated
+premise: (none)
+policies:
+- use a1
+`},
+		{name: "a preprocessed line", args: []string{"--with-preprocessor"}, stdin: "  use vim  \nUse vim\n", want: "updated\npremise: (none)\npolicies:\n- use vim\npassthrough\n"},
+		{name: "a prompt with line ends", args: []string{"--initial-checkpoint-json", `{"authoritative_state":{"premise":null,"policies":{},"version":2},"checkpoint_version":1,"pending":` +
+			`{"kind":"replacement","prompt_to_user":"a\r\nb\n","replacement":{"kind":"use_only","new_item":"x","old_item":null}}}`}, stdin: "?\n", want: "error: a\nb\n"},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			exit, stdout, stderr := run(t, directivecli.Options{}, tc.stdin, tc.args...)
+			require.Zero(t, exit)
+			require.Empty(t, stderr)
+			require.Equal(t, tc.want, stdout)
+		})
+	}
+}
+
+func TestJSON(t *testing.T) {
+	const empty = `{"policies":{},"premise":null,"version":2}`
+	_, stdout, _ := run(t, directivecli.Options{}, "hé\nuse a1 instead of b\nstep x\nstate\npreview yes\npreview\nstep\n", "--json")
+	require.Equal(t, `{"command":"input","decision":{"kind":"passthrough","prompt_to_user":null,"state":null},"mode":"step","output_version":1,"state":`+empty+`}
+{"command":"input","decision":{"kind":"clarify","prompt_to_user":"Did you mean to use \"a1\" instead?","state":null},"mode":"step","output_version":1,"state":`+empty+`}
+{"command":"step","error":{"code":"pending_confirmation_required","message":"step command only accepts confirmation while clarification is pending.\nUse yes/no (or variants), or use preview/state."},"mode":"error","output_version":1}
+{"command":"state","mode":"state","output_version":1,"state":`+empty+`}
+{"command":"preview","decision":{"kind":"update","prompt_to_user":null,"state":{"policies":{"a1":"use"},"premise":null,"version":2}},"diff":{"changed":true,"policies":{"added":{"a1":"use"},"changed":{},"removed":{}},"premise":{"after":null,"before":null,"changed":false}},"mode":"preview","output_version":1,"state_after":{"policies":{"a1":"use"},"premise":null,"version":2},"state_before":`+empty+`,"would_mutate":true}
+{"command":"preview","error":{"code":"missing_preview_input","message":"preview requires input.\nUse 'preview <input>'."},"mode":"error","output_version":1}
+{"command":"step","error":{"code":"missing_step_input","message":"step requires input.\nUse 'step <input>'."},"mode":"error","output_version":1}
+`, stdout)
+}
+
+// Three of the reference's quirks show on the command line only.
+
+func TestTypedJSONIsNoDirective(t *testing.T) {
+	_, stdout, _ := run(t, directivecli.Options{}, `{"classification":"directive","output":"use vim"}`+"\n", "--with-preprocessor")
+	require.Equal(t, "passthrough\n", stdout)
+}
+
+func TestPromptsArePrintedAsTheyAre(t *testing.T) {
+	_, stdout, _ := run(t, directivecli.Options{}, "use x\u2028y instead of z\n")
+	require.Equal(t, "confirm: Did you mean to use \"x\u2028y\" instead?\n", stdout)
+}
+
+func TestOneConfirmationRule(t *testing.T) {
+	for _, line := range []string{"ＹＥＳ", "step ＹＥＳ"} {
+		_, stdout, _ := run(t, directivecli.Options{}, "use x instead of y\n"+line+"\nstate\n")
+		require.Contains(t, stdout, "- use x\n", line)
+	}
+}
+
+func TestFlags(t *testing.T) {
+	const state = `{"policies":{"The Vim":"use"},"premise":null,"version":2}`
+	files := directivecli.Options{ReadFile: func(path string) ([]byte, error) {
+		switch path {
+		case "s":
+			return []byte(state), nil
+		case "c":
+			return []byte(`{"authoritative_state":` + state + `,"checkpoint_version":1}`), nil
+		}
+		return nil, fs.ErrNotExist
+	}}
+	for _, args := range [][]string{
+		{"--initial-state-json", state}, {"--initial-state-file", "s"}, {"--initial-checkpoint-file", "c"},
+		{"--initial-checkpoint-json", `{"authoritative_state":` + state + `,"checkpoint_version":1,"pending":null}`},
+	} {
+		exit, stdout, stderr := run(t, files, "state\n", args...)
+		require.Zero(t, exit, stderr)
+		require.Equal(t, "premise: (none)\npolicies:\n- use vim\n", stdout)
+	}
+	for _, tc := range []struct {
+		args string
+		want string
+	}{
+		{"x", "unknown option 'x'"},
+		{"--json --help", "unknown option '--help'"},
+		{"--version --json", "unknown option '--version'"},
+		{"--initial-state-json", "option '--initial-state-json' requires a value"},
+		{"--initial-state-file s --initial-state-file s", "option '--initial-state-file' was provided more than once"},
+		{"--initial-state-file s --initial-state-json {}", "mutually exclusive"},
+		{"--initial-checkpoint-file s --initial-checkpoint-json {}", "mutually exclusive"},
+		{"--initial-state-file s --initial-checkpoint-json {}", "mutually exclusive"},
+		{"--initial-state-json {", "preload failed"},
+		{"--initial-state-json {}", "preload failed"},
+		{"--initial-checkpoint-file s", "preload failed"},
+		{"--initial-state-file absent", "preload failed: file does not exist"},
+	} {
+		exit, stdout, stderr := run(t, files, "use x\n", strings.Fields(tc.args)...)
+		require.Equal(t, 1, exit, tc.args)
+		require.Empty(t, stdout, tc.args)
+		require.Contains(t, stderr, "error: ")
+		require.Contains(t, stderr, tc.want)
+		require.Equal(t, !strings.Contains(tc.want, "preload"), strings.Contains(stderr, "--help' for usage."), "usage errors say where to read on")
+	}
+	exit, stdout, _ := run(t, directivecli.Options{Program: "dbctl directive --memory"}, "", "--help")
+	require.Zero(t, exit)
+	require.True(t, strings.HasPrefix(stdout, "Usage: dbctl directive --memory [options]\n"))
+	_, stdout, _ = run(t, directivecli.Options{Version: "1.2"}, "", "--version")
+	require.Equal(t, "1.2\n", stdout)
+}
+
+func TestTerminal(t *testing.T) {
+	terminal := directivecli.Options{Terminal: true}
+	exit, stdout, _ := run(t, terminal, "\nuse x\nhelp\n?\npreview use y\nstate\nquit\n")
+	require.Zero(t, exit)
+	require.Contains(t, stdout, "> > \nupdated\n", "a blank line is no input; an empty line goes before an answer")
+	require.Equal(t, 2, strings.Count(stdout, "Anything else is no directive"))
+	require.Contains(t, stdout, "> \npreview\nupdated\n")
+
+	exit, stdout, stderr := run(t, terminal, "use x\n", "--json")
+	require.Equal(t, 1, exit)
+	require.Empty(t, stdout)
+	require.Equal(t, "error: --json requires non-interactive stdin/stdout.\n", stderr)
+}
+
+// A caller on a pipe reads each answer before it writes the next line.
+func TestAnswersBeforeItReadsOn(t *testing.T) {
+	for _, end := range []string{"\n", "\r", "\r\n"} {
+		in, lines := io.Pipe()
+		answers, out := io.Pipe()
+		done := make(chan int)
+		go func() { done <- directivecli.Run(nil, in, out, io.Discard, directivecli.Options{}) }()
+		buffer := make([]byte, 100)
+		for range 3 {
+			go io.WriteString(lines, "hello"+end)
+			n, err := answers.Read(buffer)
+			require.NoError(t, err)
+			require.Equal(t, "passthrough\n", string(buffer[:n]))
+		}
+		lines.Close()
+		require.Zero(t, <-done)
+	}
+}
+
+// keeper is an engine that remembers, and that breaks on demand.
+type keeper struct {
+	directivecli.Memory
+	entries []directivecli.Entry
+	broken  error
+}
+
+func (k *keeper) Step(input string) (directive.Session, directive.Decision, error) {
+	s, d, _ := k.Memory.Step(input)
+	k.entries = append(k.entries, directivecli.Entry{Version: uint64(len(k.entries) + 1), Actor: "ann", Input: input, Kind: d.Kind, Changed: d.Changed})
+	return s, d, k.broken
+}
+
+func (k *keeper) History() ([]directivecli.Entry, error) { return k.entries, k.broken }
+
+func TestHistory(t *testing.T) {
+	_, stdout, _ := run(t, directivecli.Options{Engine: &keeper{}}, "history\nuse x\nhistory\n")
+	require.Equal(t, "history: (none)\nupdated\npremise: (none)\npolicies:\n- use x\n1 ann update: \"use x\"\n", stdout)
+	_, stdout, _ = run(t, directivecli.Options{Engine: &keeper{}}, "use x\nhistory\n", "--json")
+	require.Contains(t, stdout, `{"command":"history","entries":[{"actor":"ann","changed":true,"input":"use x","kind":"update","version":1}],"mode":"history","output_version":1}`)
+}
+
+func TestEngineErrorsEndTheRun(t *testing.T) {
+	exit, stdout, stderr := run(t, directivecli.Options{Engine: &keeper{broken: errors.New("disk full")}}, "state\nuse x\nuse y\n")
+	require.Equal(t, 1, exit)
+	require.Equal(t, "premise: (none)\npolicies: (none)\n", stdout, "what was answered before stays answered")
+	require.Equal(t, "error: disk full\n", stderr)
+}
+
+type brokenPipe struct{}
+
+func (brokenPipe) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+func TestWriteErrorsEndTheRun(t *testing.T) {
+	var errs bytes.Buffer
+	require.Equal(t, 1, directivecli.Run(nil, strings.NewReader("a\nb\n"), brokenPipe{}, &errs, directivecli.Options{}))
+	require.Contains(t, errs.String(), "closed pipe")
+}
+
+func TestOptionsReachTheEngine(t *testing.T) {
+	engine := &directivecli.Memory{Options: []directive.Option{directive.AnyCase}}
+	_, stdout, _ := run(t, directivecli.Options{Engine: engine}, "Use Vim\n")
+	require.Contains(t, stdout, "- use vim\n")
+}

@@ -1,0 +1,165 @@
+package directivecli
+
+import (
+	"bufio"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/ctxpage/ctxpage/directive"
+)
+
+// text is the form for people. On a terminal an empty line goes before each answer.
+type text struct {
+	*bufio.Writer
+	terminal bool
+}
+
+func (t text) begin() {
+	if t.terminal {
+		fmt.Fprintln(t)
+	}
+}
+
+func (t text) step(_ string, _ directive.Session, d directive.Decision) {
+	t.begin()
+	t.decision(d)
+}
+
+func (t text) decision(d directive.Decision) {
+	switch d.Kind {
+	case directive.Passthrough:
+		fmt.Fprintln(t, "passthrough")
+	case directive.Update:
+		fmt.Fprintln(t, "updated")
+		t.stateLines(d.State)
+	case directive.Clarify:
+		word := "error"
+		if strings.HasSuffix(d.Prompt, "?") {
+			word = "confirm"
+		}
+		prompt := strings.TrimSuffix(lineEnds.Replace(d.Prompt), "\n")
+		fmt.Fprintf(t, "%s: %s\n", word, prompt)
+	}
+}
+
+// A prompt may come from a preloaded directive checkpoint, with any line ends.
+var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n")
+
+func (t text) state(s directive.State) {
+	t.begin()
+	t.stateLines(s)
+}
+
+func (t text) stateLines(s directive.State) {
+	fmt.Fprintf(t, "premise: %s\n", orNone(s.Premise()))
+	if s.Len() == 0 {
+		fmt.Fprintln(t, "policies: (none)")
+		return
+	}
+	fmt.Fprintln(t, "policies:")
+	for p := range s.Policies() {
+		fmt.Fprintf(t, "- %s %s\n", p.Polarity, p.Item)
+	}
+}
+
+func orNone(premise string) string {
+	if premise == "" {
+		return "(none)"
+	}
+	return premise
+}
+
+func (t text) preview(trial directive.Trial) {
+	t.begin()
+	fmt.Fprintln(t, "preview")
+	t.decision(trial.Decision)
+	would := "no"
+	if trial.WouldMutate() {
+		would = "yes"
+	}
+	fmt.Fprintf(t, "would_mutate: %s\ndiff:\n", would)
+	t.delta(trial.Delta)
+}
+
+func (t text) delta(d directive.Delta) {
+	if d.Empty() {
+		fmt.Fprintln(t, "- (none)")
+	}
+	if d.PremiseChanged() {
+		fmt.Fprintf(t, "- premise: %s -> %s\n", orNone(d.PremiseBefore), orNone(d.PremiseAfter))
+	}
+	for _, p := range d.Added {
+		fmt.Fprintf(t, "- + %s %s\n", p.Polarity, p.Item)
+	}
+	for _, p := range d.Removed {
+		fmt.Fprintf(t, "- - %s %s\n", p.Polarity, p.Item)
+	}
+	for _, c := range d.Changed {
+		fmt.Fprintf(t, "- ~ %s %s -> %s %s\n", c.Before, c.Item, c.After, c.Item)
+	}
+}
+
+func (t text) history(entries []Entry) {
+	t.begin()
+	if len(entries) == 0 {
+		fmt.Fprintln(t, "history: (none)")
+	}
+	for _, e := range entries {
+		fmt.Fprintf(t, "%d %s %s: %q\n", e.Version, e.Actor, e.Kind, e.Input)
+	}
+}
+
+func (t text) fault(f commandFault) {
+	t.begin()
+	fmt.Fprintf(t, "error: %s\n", f.message)
+}
+
+// ndjson is the form for programs: one canonical JSON object a line.
+type ndjson struct{ *bufio.Writer }
+
+func (j ndjson) write(b []byte) { j.Write(append(b, '\n')) }
+
+func (j ndjson) step(command string, s directive.Session, d directive.Decision) {
+	b := directive.AppendString([]byte(`{"command":`), command)
+	b = d.AppendJSON(append(b, `,"decision":`...))
+	b = directive.AppendJSON(append(b, `,"mode":"step","output_version":1,"state":`...), s.State)
+	j.write(append(b, '}'))
+}
+
+func (j ndjson) preview(t directive.Trial) {
+	b := t.Decision.AppendJSON([]byte(`{"command":"preview","decision":`))
+	b = t.Delta.AppendJSON(append(b, `,"diff":`...))
+	b = directive.AppendJSON(append(b, `,"mode":"preview","output_version":1,"state_after":`...), t.After)
+	b = directive.AppendJSON(append(b, `,"state_before":`...), t.Before)
+	b = strconv.AppendBool(append(b, `,"would_mutate":`...), t.WouldMutate())
+	j.write(append(b, '}'))
+}
+
+func (j ndjson) state(s directive.State) {
+	b := directive.AppendJSON([]byte(`{"command":"state","mode":"state","output_version":1,"state":`), s)
+	j.write(append(b, '}'))
+}
+
+func (j ndjson) history(entries []Entry) {
+	b := []byte(`{"command":"history","entries":[`)
+	for i, e := range entries {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = directive.AppendString(append(b, `{"actor":`...), e.Actor)
+		b = strconv.AppendBool(append(b, `,"changed":`...), e.Changed)
+		b = directive.AppendString(append(b, `,"input":`...), e.Input)
+		b = directive.AppendString(append(b, `,"kind":`...), e.Kind.String())
+		b = strconv.AppendUint(append(b, `,"version":`...), e.Version, 10)
+		b = append(b, '}')
+	}
+	j.write(append(b, `],"mode":"history","output_version":1}`...))
+}
+
+func (j ndjson) fault(f commandFault) {
+	b := directive.AppendString([]byte(`{"command":`), f.command)
+	b = directive.AppendString(append(b, `,"error":{"code":`...), f.code)
+	b = directive.AppendString(append(b, `,"message":`...), f.message)
+	j.write(append(b, `},"mode":"error","output_version":1}`...))
+}

@@ -1,0 +1,440 @@
+package wal_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sort"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/wal"
+)
+
+// sample is a log in one segment of about 64 KiB, not closed, cut to what was written.
+type sample struct {
+	fs   *faultfs.FS
+	path string
+	data []byte
+	recs []wal.Record
+}
+
+func makeSample(t testing.TB, size int, closed bool) sample {
+	t.Helper()
+	s := sample{fs: faultfs.New()}
+	l, _, _ := mustOpen(t, options(s.fs))
+	rng := rand.New(rand.NewPCG(3, 4))
+	for l.Size() < int64(size) {
+		for range 1 + rng.IntN(5) {
+			put(t, l, kinds[rng.IntN(3)], body(l.Last()+1, rng.IntN(400)))
+		}
+		if rng.IntN(3) == 0 {
+			require.NoError(t, l.Write()) // so that Durable lags
+		} else {
+			require.NoError(t, l.Sync(ctx, l.Last()))
+		}
+	}
+	if closed {
+		require.NoError(t, l.Close(wal.KindMark, []byte("end")))
+	}
+	_, err := wal.Scan(ctx, dir, s.fs, 0, func(r wal.Record) error { s.recs = append(s.recs, copied(r)); return nil })
+	require.NoError(t, err)
+	s.path = s.recs[0].Segment
+	s.data, err = s.fs.ReadFile(s.path)
+	require.NoError(t, err)
+	last := s.recs[len(s.recs)-1]
+	s.data = s.data[:(last.Offset+40+int64(len(last.Body))+7)&^7]
+	return s
+}
+
+// at returns the index of the record that byte off belongs to.
+func (s sample) at(off int) int {
+	return sort.Search(len(s.recs), func(i int) bool { return s.recs[i].Offset > int64(off) }) - 1
+}
+
+// covered tells whether a record behind the i-th says that it was durable.
+func (s sample) covered(i int) bool {
+	for _, r := range s.recs[i+1:] {
+		if r.Durable >= s.recs[i].Seq {
+			return true
+		}
+	}
+	return false
+}
+
+// check reads the damaged log and compares with the first n records, or expects damage to be found in
+// record n.
+func (s sample) check(fsys wal.FS, n int, corrupt bool) error {
+	i := 0
+	rec, err := wal.Scan(ctx, dir, fsys, 0, func(r wal.Record) error {
+		if i >= n || r.Seq != s.recs[i].Seq || string(r.Body) != string(s.recs[i].Body) || r.Kind != s.recs[i].Kind {
+			return fmt.Errorf("record %d is wrong", r.Seq)
+		}
+		i++
+		return nil
+	})
+	var ce *wal.CorruptError
+	switch {
+	case corrupt && !errors.As(err, &ce):
+		return fmt.Errorf("expected CorruptError, got %v", err)
+	case corrupt && n >= 0 && (ce.Seq != s.recs[n].Seq || ce.Offset != s.recs[n].Offset || ce.File != s.path):
+		return fmt.Errorf("expected damage at record %d, got %v", s.recs[n].Seq, err)
+	case corrupt:
+		return nil
+	case err != nil:
+		return err
+	case i != n || rec.Last != uint64(n):
+		return fmt.Errorf("expected %d records, got %d, last %d", n, i, rec.Last)
+	}
+	return nil
+}
+
+// flatFS holds one file, which the test changes in place: sixty-five thousand logs are read below.
+type flatFS struct {
+	wal.FS
+	name string
+	data []byte
+}
+
+type flatFile struct {
+	wal.File
+	*bytes.Reader
+}
+
+func (f *flatFS) ReadDir(string) ([]string, error) { return []string{path.Base(f.name)}, nil }
+
+func (f *flatFS) OpenFile(string, int, os.FileMode) (wal.File, error) {
+	return flatFile{Reader: bytes.NewReader(f.data)}, nil
+}
+
+func (f flatFile) ReadAt(p []byte, off int64) (int, error) { return f.Reader.ReadAt(p, off) }
+func (f flatFile) Size() (int64, error)                    { return f.Reader.Size(), nil }
+func (f flatFile) Close() error                            { return nil }
+
+// everyByte runs f for every byte of the sample, on all processors, each with its own file.
+func (s sample) everyByte(t *testing.T, f func(fsys *flatFS, off int) error) {
+	t.Helper()
+	defer debug.SetGCPercent(debug.SetGCPercent(1000))
+	var wg sync.WaitGroup
+	for w := range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			own := append([]byte(nil), s.data...)
+			for off := w; off < len(s.data); off += underRace * runtime.GOMAXPROCS(0) {
+				if err := f(&flatFS{name: s.path, data: own}, off); err != nil {
+					t.Errorf("byte %d: %v", off, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestCutAtEveryByte: what is left are exactly the whole records. The header is never torn by a crash, so
+// a log cut inside it is damage.
+func TestCutAtEveryByte(t *testing.T) {
+	s := makeSample(t, 64<<10, false)
+	s.everyByte(t, func(fsys *flatFS, off int) error {
+		fsys.data = fsys.data[:off]
+		if off < 64 {
+			return s.check(fsys, -1, true)
+		}
+		return s.check(fsys, s.at(off), false)
+	})
+}
+
+// TestFlipInEveryByte: exactly the records before, or CorruptError where a later record says that the
+// damaged one was durable.
+func TestFlipInEveryByte(t *testing.T) {
+	t.Run("killed", func(t *testing.T) {
+		s := makeSample(t, 64<<10, false)
+		cut, damage := s.flips(t)
+		require.NotZero(t, cut)
+		require.NotZero(t, damage)
+	})
+	t.Run("closed", func(t *testing.T) {
+		s := makeSample(t, 16<<10, true)
+		cut, _ := s.flips(t)
+		last := s.recs[len(s.recs)-1]
+		if underRace == 1 {
+			require.EqualValues(t, int64(len(s.data))-last.Offset, cut, "nothing but the final record can be cut")
+		}
+	})
+}
+
+func (s sample) flips(t *testing.T) (cut, damage int32) {
+	t.Helper()
+	var cuts, damages atomic.Int32
+	s.everyByte(t, func(fsys *flatFS, off int) error {
+		fsys.data[off] ^= 1 << (off % 8)
+		defer func() { fsys.data[off] ^= 1 << (off % 8) }()
+		if off < 64 {
+			return s.check(fsys, -1, true)
+		}
+		i := s.at(off)
+		if s.covered(i) {
+			damages.Add(1)
+			return s.check(fsys, i, true)
+		}
+		cuts.Add(1)
+		return s.check(fsys, i, false)
+	})
+	t.Logf("%d bytes: %d flips found as damage, %d cut", len(s.data), damages.Load(), cuts.Load())
+	for _, k := range kinds {
+		require.True(t, slices.ContainsFunc(s.recs, func(r wal.Record) bool { return r.Kind == k }))
+	}
+	return cuts.Load(), damages.Load()
+}
+
+// TestOpenCutsAndGoesOn: what Open cuts stays cut, what it kept stays, and the log goes on.
+func TestOpenCutsAndGoesOn(t *testing.T) {
+	s := makeSample(t, 4<<10, false)
+	for off := 64; off < len(s.data); off += 7 * underRace {
+		fsys := s.fs.Clone()
+		fsys.WriteFile(s.path, s.data[:off])
+		l, rec, recs := mustOpen(t, options(fsys))
+		require.True(t, rec.Rewritten)
+		n := len(recs)
+		if off > 64 {
+			require.Equal(t, s.at(off), n)
+		}
+		torn := off > 64 && s.recs[n].Offset != int64(off)
+		require.Equal(t, torn && rec.CutBytes > 0, rec.CutFile == s.path)
+		if rec.CutFile != "" {
+			require.Equal(t, s.recs[n].Offset, rec.CutAt)
+			require.LessOrEqual(t, rec.CutAt+rec.CutBytes, int64(off))
+		}
+		require.EqualValues(t, n+1, commit(t, l, 50))
+		_, again, recs := mustOpen(t, options(fsys.CrashClone(1, 0)))
+		require.Len(t, recs, n+1)
+		require.Empty(t, again.CutFile)
+	}
+}
+
+// several is a log of several segments, not closed.
+func several(t *testing.T) (*faultfs.FS, []string, []wal.Record) {
+	t.Helper()
+	fsys := faultfs.New()
+	opts := options(fsys)
+	opts.SegmentBytes = 2 << 10
+	l, _, _ := mustOpen(t, opts)
+	for range 14 {
+		commit(t, l, 500)
+	}
+	names, err := fsys.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, names, 4)
+	_, _, recs := mustOpen(t, options(fsys.Clone()))
+	return fsys, names, recs
+}
+
+func TestFlipInEverySegment(t *testing.T) {
+	fsys, names, recs := several(t)
+	for i, name := range names {
+		file := path.Join(dir, name)
+		data, err := fsys.ReadFile(file)
+		require.NoError(t, err)
+		for off := 0; off < len(data); off += underRace {
+			c := fsys // read only: Scan changes nothing
+			b := append([]byte(nil), data...)
+			b[off] ^= 1 << (off % 8)
+			c.WriteFile(file, b)
+			rec, err := wal.Scan(ctx, dir, c, 0, nil)
+			last := recs[len(recs)-1]
+			switch ce := (*wal.CorruptError)(nil); {
+			case i < len(names)-1 || off < int(last.Offset):
+				require.ErrorAs(t, err, &ce, "%s at %d", name, off)
+				require.Equal(t, file, ce.File)
+			case off < int(last.Offset)+544:
+				require.NoError(t, err)
+				require.Equal(t, last.Seq-1, rec.Last)
+			default:
+				require.NoError(t, err)
+				require.Equal(t, last.Seq, rec.Last, "damage in preallocated space hurts nobody")
+				require.NotEmpty(t, rec.CutFile)
+			}
+		}
+		fsys.WriteFile(file, data)
+	}
+}
+
+// TestMisplaced: whole segments and records that are missing, twice there, exchanged or foreign. Their
+// checksums are right.
+func TestMisplaced(t *testing.T) {
+	fsys, names, recs := several(t)
+	read := func(f *faultfs.FS, i int) []byte {
+		b, err := f.ReadFile(path.Join(dir, names[i]))
+		require.NoError(t, err)
+		return b
+	}
+	patch := func(f *faultfs.FS, at, from wal.Record) { // frames here are all of one size, 544 bytes
+		b, err := f.ReadFile(at.Segment)
+		require.NoError(t, err)
+		src, err := f.ReadFile(from.Segment)
+		require.NoError(t, err)
+		b = append([]byte(nil), b...)
+		copy(b[at.Offset:], src[from.Offset:from.Offset+544])
+		f.WriteFile(at.Segment, b)
+	}
+	end := recs[len(recs)-1] // and the place behind it
+	behind := end
+	behind.Offset += 544
+	for _, c := range []struct {
+		name   string
+		damage func(*faultfs.FS)
+		says   string
+	}{
+		{"segment missing in the middle", func(f *faultfs.FS) { f.RemoveFile(path.Join(dir, names[1])) }, "missing or foreign"},
+		{"last segment missing", func(f *faultfs.FS) { f.RemoveFile(path.Join(dir, names[3])) }, "segment after it is missing"},
+		{"segment under another's name", func(f *faultfs.FS) { f.WriteFile(path.Join(dir, names[2]), read(f, 1)) }, "renamed or copied"},
+		{"segments swapped", func(f *faultfs.FS) {
+			a, b := read(f, 1), read(f, 2)
+			f.WriteFile(path.Join(dir, names[1]), b)
+			f.WriteFile(path.Join(dir, names[2]), a)
+		}, "renamed or copied"},
+		{"segment twice", func(f *faultfs.FS) {
+			f.WriteFile(path.Join(dir, "00000000000000000099-00000099.wal"), read(f, 3))
+		}, "renamed or copied"},
+		{"segment twice as a newer generation", func(f *faultfs.FS) {
+			f.WriteFile(path.Join(dir, names[1][:20]+"-00000099.wal"), read(f, 1))
+		}, "renamed or copied"},
+		{"segment of another log", func(f *faultfs.FS) {
+			other := faultfs.New()
+			opts := wal.Options{FS: other, SegmentBytes: 2 << 10}
+			l, _, _ := mustOpen(t, opts)
+			for range 14 {
+				commit(t, l, 500)
+			}
+			f.WriteFile(path.Join(dir, names[1]), read(other, 1))
+		}, "exchanged"},
+		{"not a segment's name", func(f *faultfs.FS) { f.WriteFile(path.Join(dir, "1-1.wal"), nil) }, "not the name"},
+		{"empty file in a segment's place", func(f *faultfs.FS) { f.WriteFile(path.Join(dir, names[3]), nil) }, "found none"},
+		{"record twice", func(f *faultfs.FS) { patch(f, behind, end) }, "missing, repeated or exchanged"},
+		{"records swapped", func(f *faultfs.FS) {
+			a, b := recs[0], recs[1]
+			c := f.Clone()
+			patch(f, a, b)
+			src, err := c.ReadFile(a.Segment)
+			require.NoError(t, err)
+			dst, err := f.ReadFile(b.Segment)
+			require.NoError(t, err)
+			copy(dst[b.Offset:], src[a.Offset:a.Offset+544])
+			f.WriteFile(b.Segment, dst)
+		}, "missing, repeated or exchanged"},
+		{"record missing in the tail", func(f *faultfs.FS) { patch(f, recs[len(recs)-2], end) }, "missing, repeated or exchanged"},
+		{"hole", func(f *faultfs.FS) {
+			b := read(f, 3)
+			clear(b[recs[12].Offset : recs[12].Offset+544])
+			f.WriteFile(path.Join(dir, names[3]), b)
+		}, "says that record 13 was durable"},
+		{"bytes behind a seal", func(f *faultfs.FS) { f.WriteFile(path.Join(dir, names[0]), append(read(f, 0), 1)) }, "nothing behind the seal"},
+		{"non-last segment cut at a record", func(f *faultfs.FS) {
+			f.WriteFile(recs[3].Segment, read(f, 0)[:recs[3].Offset])
+		}, "a later segment holds records"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := fsys.Clone()
+			c.damage(f)
+			before := f.Clone()
+			_, _, _, err := open(options(f))
+			var ce *wal.CorruptError
+			require.ErrorAs(t, err, &ce)
+			require.ErrorContains(t, err, c.says)
+			require.NotEmpty(t, ce.Hint)
+			require.NotErrorIs(t, err, wal.ErrNewerFormat)
+			require.Empty(t, f.Trace(), "nothing is cut, nothing is changed")
+			_, err = wal.Scan(ctx, dir, before, 0, nil)
+			require.ErrorAs(t, err, &ce, "Scan sees it too")
+		})
+	}
+}
+
+// TestGapAtTheFrontIsTheCallersToJudge.
+func TestGapAtTheFront(t *testing.T) {
+	fsys, names, _ := several(t)
+	fsys.RemoveFile(path.Join(dir, names[0]))
+	l, rec, recs := mustOpen(t, options(fsys))
+	require.EqualValues(t, 5, l.First())
+	require.EqualValues(t, 5, rec.First)
+	require.EqualValues(t, 5, recs[0].Seq)
+}
+
+// TestStaleFrames: frames of an earlier generation, at the very place where the next record would be, do not
+// come back.
+func TestStaleFrames(t *testing.T) {
+	s := makeSample(t, 2<<10, false)
+	n := len(s.recs) - 2
+	fsys := s.fs.Clone()
+	fsys.WriteFile(s.path, s.data[:s.recs[n].Offset])
+	_, rec, _ := mustOpen(t, options(fsys))
+	require.True(t, rec.Rewritten)
+	names, err := fsys.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, names, 1)
+	require.NotEqual(t, path.Base(s.path), names[0])
+	file := path.Join(dir, names[0])
+	b, err := fsys.ReadFile(file)
+	require.NoError(t, err)
+	copy(b[s.recs[n].Offset:], s.data[s.recs[n].Offset:])
+	fsys.WriteFile(file, b)
+	_, rec, recs := mustOpen(t, options(fsys))
+	require.Len(t, recs, n)
+	require.Equal(t, file, rec.CutFile)
+
+	fsys = s.fs.Clone() // control: under its own salt the same bytes are records
+	fsys.WriteFile(s.path, s.data)
+	_, _, recs = mustOpen(t, options(fsys))
+	require.Len(t, recs, n+2)
+}
+
+// TestLogInsideALog: a record whose body is a piece of this very log does not make a torn end look like
+// damage.
+func TestLogInsideALog(t *testing.T) {
+	fsys := faultfs.New()
+	l, _, _ := mustOpen(t, options(fsys))
+	for range 5 {
+		commit(t, l, 100)
+	}
+	names, err := fsys.ReadDir(dir)
+	require.NoError(t, err)
+	file := path.Join(dir, names[0])
+	raw, err := fsys.ReadFile(file)
+	require.NoError(t, err)
+	put(t, l, wal.KindCommit, raw[:l.Size()])
+	require.NoError(t, l.Write())
+	raw, err = fsys.ReadFile(file)
+	require.NoError(t, err)
+	raw[l.Size()-3] ^= 1
+	fsys.WriteFile(file, raw)
+	_, rec, recs := mustOpen(t, options(fsys))
+	require.Len(t, recs, 5)
+	require.NotEmpty(t, rec.CutFile)
+}
+
+// TestNewerFormat: a newer version is told apart from damage, by name of both, and nothing is changed.
+func TestNewerFormat(t *testing.T) {
+	s := makeSample(t, 1<<10, true)
+	b := append([]byte(nil), s.data...)
+	binary.LittleEndian.PutUint32(b[8:], 2)
+	binary.LittleEndian.PutUint32(b[12:], ^uint32(2))
+	clear(b[16:64]) // whatever it looks like behind the version
+	s.fs.WriteFile(s.path, b)
+	s.fs.ResetTrace()
+	_, _, _, err := open(options(s.fs))
+	require.ErrorIs(t, err, wal.ErrNewerFormat)
+	require.ErrorContains(t, err, "the log has version 2, this program reads up to version 1")
+	var ce *wal.CorruptError
+	require.False(t, errors.As(err, &ce))
+	require.Empty(t, s.fs.Trace())
+}

@@ -1,0 +1,93 @@
+// Package wal is the one log of a database: numbered records in segment files, shared syncs, recovery. It knows
+// nothing of pages or leaves; a record is a kind and bytes.
+//
+// # Use
+//
+// Open replays what is there. Enqueue appends a record to a buffer and gives it the next number; Write hands
+// the buffer to the operating system (survives kill -9); Sync returns when a record, and all before it, survive
+// a power cut. DropBefore removes what is no longer needed, Close ends the log so that the next Open knows
+// that nothing is missing. Scan reads beside a live writer.
+//
+// # What is promised
+//
+//   - Numbers have no gap and no repetition, over all records; call order is log order.
+//   - After Sync returned nil for a record, every later Open finds it, or says CorruptError.
+//   - What Open finds is a prefix of what was enqueued, and is durable when Open returns.
+//   - After a failed write or sync nothing more is written and nothing is promised about what was under
+//     way: ErrPoisoned, until the log is opened anew. A sync is never retried.
+//
+// Assumed of the system: a sync that succeeds is true; rename is atomic; a directory sync makes the entries
+// before it durable; a write tears anywhere, but leaves bytes outside its range alone. One process at a time has
+// a log open for writing; the caller holds the lock for that.
+//
+// # Files
+//
+// A directory holds segments, named by their first record and their generation, a counter over all segments a
+// log ever had:
+//
+//	00000000000000000001-00000001.wal
+//
+// Of two with the same first record the higher generation is valid and the other a leftover. A segment is
+// made under that name + ".tmp", and renamed when it is durable. All integers are little endian. "sum" is
+// xxhash64.
+//
+//	segment header, 64 bytes
+//	off  size  field
+//	  0     8  magic      "ctxpgwal"
+//	  8     4  version    1; read before anything but the magic
+//	 12     4  ^version   so that a flipped bit in it is damage and not a newer format
+//	 16     8  generation
+//	 24     8  salt       random
+//	 32     8  first      number of the first record
+//	 40     8  previous   salt of the segment before this one; 0 in the first
+//	 48     8  zero
+//	 56     8  sum        of bytes 0..56
+//
+//	frame, 40 bytes + body, padded with zeros to a multiple of 8
+//	off  size  field
+//	  0     8  sum        of key ‖ bytes 8..40+length
+//	  8     4  head sum   low half of the sum of key ‖ bytes 12..40
+//	 12     4  length     of body, at most 1 GiB
+//	 16     8  seq        number of the record
+//	 24     8  durable    a record known to be durable when this one was written; < seq
+//	 32     1  kind       'C' 'A' 'M'; 0 in a seal
+//	 33     1  flags      1 close: final record of a clean Close; 2 seal
+//	 34     6  zero
+//	 40     n  body
+//
+// key is the sum of bytes 16..40 of the segment's header: no frame of another segment or generation passes for
+// one of this. The head sum lets a search behind a damaged frame go on without trusting a length. A seal is no
+// record: it ends a segment that has a successor, has an empty body, and carries the successor's first
+// number. Behind the last frame of the last segment stand zeros, or nothing.
+//
+// # What recovery does
+//
+//	found                                          done
+//	zeros or nothing behind the last record        the end
+//	a frame whose sums do not match, and           torn or never synced: cut from here
+//	  nothing says it was durable
+//	the same, in a segment with a later one that   CorruptError, nothing is cut
+//	  holds anything; or with a later frame whose
+//	  durable covers it
+//	sums match, but number, kind or flags cannot   CorruptError: missing, repeated or exchanged records;
+//	  stand there                                    no crash does this
+//	a segment missing, renamed, of another log,    CorruptError
+//	  or without its seal; a bad segment header
+//	a newer version                                ErrNewerFormat
+//	the last record carries close, nothing behind  clean: the file is synced, and appended to
+//	anything else                                  the valid part of the tail is written into a new
+//	                                                 generation, which is synced and gets its name before
+//	                                                 the old one goes
+//	an empty segment behind the tail               removed: the crash came before its first record
+//	the log does not begin with record 1           Recovery.First tells; the caller judges
+//
+// A mark ('M') vouches like any other record by its durable field, not by its place: it may share a group, and a
+// torn write, with records before it.
+//
+// Why a crash at any moment is safe. Append: a group is written behind the last frame over zeros; each record of
+// it is whole or fails its sum, and none is answered before the sync. Rotation: new segment durable (file,
+// name), then the old one's last records and seal, then the first record of the new one; so any byte behind the
+// header of a segment proves that the one before it was complete. Rewrite: the new generation is complete
+// before it has a name; with both there the higher wins, and says the same. Drop: oldest first, each removal
+// durable before the next. Every one of these orders is pinned in testdata/trace.txt.
+package wal
