@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/ctxpage/ctxpage/manifest"
 )
@@ -20,8 +21,8 @@ type RestoreOptions struct {
 	// By names who restores, in the manifest.
 	By       string
 	Progress func(what string, done, total uint64)
-	// Open configures the opening of the restored database.
-	Open Options
+	// Clock as in Options.
+	Clock func() time.Time
 }
 
 // Restore copies the database at backup to path and says so in its audit, as a leaf that names the size and root of
@@ -30,14 +31,17 @@ type RestoreOptions struct {
 //
 //	verify   the backup opens, and its audit hashes to its marks and to Head
 //	copy     files beside the path, synced
+//	record   the copy is opened, the leaf appended, the copy closed
 //	swap     what is at the path is moved aside, the copy moved in, the old removed
-//	record   the restored database is opened, and the leaf appended and synced
 //
 // A crash before the swap leaves path as it was; a crash within it leaves the old files as path.replaced*, and path
 // absent or refused as damaged: run Restore again.
 func Restore(ctx context.Context, backup, path string, opts RestoreOptions) (manifest.Head, error) {
 	if opts.Progress == nil {
 		opts.Progress = func(string, uint64, uint64) {}
+	}
+	if opts.Clock == nil {
+		opts.Clock = time.Now
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -46,19 +50,20 @@ func Restore(ctx context.Context, backup, path string, opts RestoreOptions) (man
 	if err := mayReplace(path, opts.Replace); err != nil {
 		return manifest.Head{}, err
 	}
-	lock, err := lockProcess(path, opts.Open)
+	lock, err := lockProcess(path, Options{Clock: opts.Clock})
 	if err != nil {
 		return manifest.Head{}, err
 	}
-	head, err := copyBackup(ctx, backup, path+".restoring", opts)
+	copied := path + ".restoring"
+	head, err := copyBackup(ctx, backup, copied, opts)
+	if err == nil {
+		err = recordRestore(ctx, copied, head, opts)
+	}
 	if err == nil {
 		err = swapDatabase(path)
 	}
-	if err = errors.Join(err, lock.release()); err != nil {
-		removeDatabase(path + ".restoring")
-		return head, err
-	}
-	return head, recordRestore(ctx, path, head, opts)
+	removeDatabase(copied)
+	return head, errors.Join(err, lock.release())
 }
 
 func mayReplace(path string, replace bool) error {
@@ -72,7 +77,7 @@ func mayReplace(path string, replace bool) error {
 
 // copyBackup opens the backup for reading, verifies it and copies it.
 func copyBackup(ctx context.Context, backup, to string, opts RestoreOptions) (head manifest.Head, err error) {
-	db, err := Open(backup, Options{ReadOnly: true, Clock: opts.Open.Clock})
+	db, err := Open(backup, Options{ReadOnly: true, Clock: opts.Clock})
 	if err != nil {
 		return head, err
 	}
@@ -108,15 +113,12 @@ func swapDatabase(path string) error {
 	if err := syncDirectory(filepath.Dir(path)); err != nil {
 		return err
 	}
-	removeDatabase(path + ".restoring")
 	removeDatabase(path + ".replaced")
 	return nil
 }
 
 func recordRestore(ctx context.Context, path string, head manifest.Head, opts RestoreOptions) (err error) {
-	o := opts.Open
-	o.MustExist, o.ReadOnly, o.Audit = true, false, AuditSync
-	db, err := Open(path, o)
+	db, err := Open(path, Options{MustExist: true, Audit: AuditSync, Clock: opts.Clock})
 	if err != nil {
 		return err
 	}
