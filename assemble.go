@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,9 +60,21 @@ type Query struct {
 	ServeStale bool
 	// AsOf assembles from the past, as of an LSN; sources are then not probed. 0: now.
 	AsOf uint64
+	// Charge says what a page costs: what it takes as rendered text, header and fence included (default), or its
+	// contents alone, for hosts that render the blocks themselves.
+	Charge Charge
 	// Trace names the assembly in the manifest; "": a new ULID.
 	Trace string
 }
+
+// Charge is what the budget is charged for.
+type Charge uint8
+
+// The charges.
+const (
+	ChargeRendered Charge = iota
+	ChargeContents
+)
 
 // Assembly is a context ready for a model.
 type Assembly struct {
@@ -90,6 +103,14 @@ type Block struct {
 	Score  float64       `json:"score"`
 	Text   string        `json:"text"`
 	Stale  bool          `json:"stale,omitempty"`
+
+	Kind       Kind              `json:"kind"`
+	Provenance Provenance        `json:"provenance"`
+	Role       string            `json:"role,omitempty"`
+	Name       string            `json:"name,omitempty"`
+	Source     string            `json:"source,omitempty"`
+	AsOf       time.Time         `json:"as_of"`
+	Meta       map[string]string `json:"meta,omitempty"`
 }
 
 // LeftOut is a page that was considered and is not in the context, and why.
@@ -427,6 +448,9 @@ func (a *assembling) renumber(ctx context.Context, it *item) (PageKey, bool) {
 func (a *assembling) fit(context.Context) error {
 	count := a.s.db.opts.Counter.Count
 	preamble := count(render.PreambleCost())
+	if a.q.Charge == ChargeContents {
+		preamble = 0
+	}
 	for shrink := 0; ; {
 		req := budget.Request{Budget: a.q.Budget - preamble - shrink, Reserve: a.q.Reserve, Overflow: a.q.Overflow, RecentShare: recentShare}
 		var at []int
@@ -445,6 +469,10 @@ func (a *assembling) fit(context.Context) error {
 		}
 		// Costs are counted page by page. A counter that counts the whole above the sum of its pages must not make
 		// the context burst: then the same is tried with that much less.
+		if a.q.Charge == ChargeContents {
+			a.out.Tokens = res.Used
+			return nil
+		}
 		over := count(string(a.out.text)) - (a.q.Budget - a.q.Reserve)
 		if over <= 0 {
 			a.out.Tokens = count(string(a.out.text))
@@ -518,6 +546,12 @@ func classOf(k Kind) budget.Class {
 // was written; only its header is counted now.
 func (a *assembling) cost(it *item, text string) int {
 	count := a.s.db.opts.Counter.Count
+	if a.q.Charge == ChargeContents {
+		if text == it.text && it.page <= len(it.head.Rows) {
+			return int(it.head.Rows[it.page-1].Tokens)
+		}
+		return count(text)
+	}
 	p := a.page(it, text)
 	if text == it.text && it.page <= len(it.head.Rows) && render.Escape(text) == text {
 		p.Text = ""
@@ -570,9 +604,7 @@ func (a *assembling) place(req budget.Request, res budget.Result, at []int) erro
 		}
 		it.tokens = p.Tokens
 		a.out.pages = append(a.out.pages, a.page(it, text))
-		a.out.Blocks = append(a.out.Blocks, Block{
-			Ref: it.ref(), Num: it.cand.Key.Num, Form: it.form, Tokens: p.Tokens, Score: it.scored.Score, Text: text, Stale: it.stale,
-		})
+		a.out.Blocks = append(a.out.Blocks, it.block(text))
 	}
 	for i := range a.ranked {
 		if it := &a.ranked[i]; it.reason != "" {
@@ -586,6 +618,14 @@ func (a *assembling) place(req budget.Request, res budget.Result, at []int) erro
 	}
 	a.out.text = render.Text(a.out.seed, a.out.pages)
 	return nil
+}
+
+func (it *item) block(text string) Block {
+	h := it.head
+	return Block{
+		Ref: it.ref(), Num: it.cand.Key.Num, Form: it.form, Tokens: it.tokens, Score: it.scored.Score, Text: text, Stale: it.stale,
+		Kind: h.Kind, Provenance: h.Provenance, Role: h.Role, Name: h.Name, Source: h.Artefact.Source, AsOf: h.CurrentAsOf, Meta: maps.Clone(h.Meta),
+	}
 }
 
 func (it *item) ref() Ref {

@@ -11,23 +11,24 @@ type option struct {
 	class Class
 	cost  int
 	value float64
+	dense float64 // score per token
 }
 
-// density is score per token. What costs nothing and is worth something comes before everything.
-func (o option) density() float64 {
+func newOption(unit int, class Class, cost int, value float64) option {
+	o := option{unit: unit, class: class, cost: cost, value: value, dense: value}
 	switch {
-	case o.cost > 0:
-		return o.value / float64(o.cost)
-	case o.value > 0:
-		return math.Inf(1)
+	case cost > 0:
+		o.dense = value / float64(cost)
+	case value > 0:
+		o.dense = math.Inf(1) // what costs nothing and is worth something comes first
 	}
-	return o.value
+	return o
 }
 
 // compare orders by score per token, then class, score, cost and identity: a total order.
 func (o option) compare(p option) int {
 	return cmp.Or(
-		cmp.Compare(p.density(), o.density()), cmp.Compare(o.class, p.class),
+		cmp.Compare(p.dense, o.dense), cmp.Compare(o.class, p.class),
 		cmp.Compare(p.value, o.value), cmp.Compare(o.cost, p.cost), cmp.Compare(o.unit, p.unit),
 	)
 }

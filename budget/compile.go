@@ -330,12 +330,8 @@ func (p *part) reject(need int) error {
 }
 
 func (p *part) truncate() error {
-	low := p.Low
-	if !(low > 0 && low <= 1) {
-		low = DefaultLow
-	}
 	h := p.history
-	from, ok := h.cut(p.report.Limit, low, h.marked(p.Mark, p.Messages))
+	from, ok := h.cut(p.report.Limit, lowMark(p.Low), h.marked(p.Mark, p.Messages))
 	if !ok {
 		return p.reject(h.must())
 	}
@@ -373,7 +369,7 @@ func (p *part) options(kept []bool) []option {
 		case t.protected:
 			kept[g] = true
 		default:
-			opts = append(opts, option{unit: g, cost: t.weight, value: values[g]})
+			opts = append(opts, newOption(g, 0, t.weight, values[g]))
 		}
 	}
 	slices.SortFunc(opts, option.compare)
@@ -391,17 +387,23 @@ func (p *part) worth(i int) float64 {
 // retain keeps the messages of the groups that stay and can be emitted, and reports the others.
 func (p *part) retain(action Action, reason Reason, stays func(g int32) bool) {
 	h, gone := p.history, 0
+	kept := func(g int32) bool { return h.groups[g].missing == 0 && stays(g) }
+	n := p.countKept(kept)
+	p.keep = make([]int, 0, n)
+	if n < len(h.of) {
+		p.report.Evicted = make([]Evicted, 0, len(h.of)-n)
+	}
 	for i, g := range h.of {
-		if t := &h.groups[g]; t.missing == 0 && stays(g) {
+		switch {
+		case kept(g):
 			p.keep = append(p.keep, i)
 			p.report.Used += h.weights[i]
-			continue
-		} else if t.missing != 0 {
+		case h.groups[g].missing != 0:
 			p.evict(i, ReasonPair)
-			continue
+		default:
+			gone++
+			p.evict(i, reason)
 		}
-		gone++
-		p.evict(i, reason)
 	}
 	p.report.Kept = len(p.keep)
 	p.report.Action = action
@@ -412,6 +414,16 @@ func (p *part) retain(action Action, reason Reason, stays func(g int32) bool) {
 	case len(p.keep) == 0:
 		p.report.Action = ActionDropped
 	}
+}
+
+// countKept sizes the lists, so that a long history is listed without growing them.
+func (p *part) countKept(kept func(g int32) bool) (n int) {
+	for _, g := range p.history.of {
+		if kept(g) {
+			n++
+		}
+	}
+	return n
 }
 
 func (p *part) evict(i int, reason Reason) {

@@ -85,14 +85,15 @@ type Result struct {
 // Fit decides what of req.Items is placed, in which form and in which order.
 //
 // The reserve is taken off first. Class System (and the places of tools and directives) comes whole or Fit fails with
-// [ErrBudget]; the newest turn, pins and core items come before anything scored; the rest is chosen by score per token.
+// [ErrBudget]; the newest turn, pins and core items (the flags; Class Core alone protects nothing) come before anything
+// scored; the rest is chosen by score per token, ties by class, then score, then key.
 // The tier says how far it had to go:
 //
 //	tier           Ladder: demand / (Budget − Reserve)            Fill
 //	1 full         [0, .80)      everything in full               everything fits in full
 //	2 summarised   [.80, .95)    everything scored compressed     it fits once compressed; what room is left restores full forms
-//	3 core         [.95, 1.10]   protected items only             protected items, the best of the rest, stubs
-//	4 minimal      above 1.10    system only                      system and the newest turn
+//	3 core         [.95, 1.10]   system, newest turn, protected   the same, the best of the rest, stubs
+//	4 minimal      above 1.10    system only                      system and the newest turn, cut short if it must be
 //
 // A tier whose items still exceed the room gives way to the next. An item group goes as its strongest member goes:
 // protected if any is protected, in full if any may be in full. MustStub items take what room is left in tiers 1 and 2,
@@ -280,7 +281,9 @@ func (f *fitting) recentSlice(units []int) {
 			tail = append(tail, i)
 		}
 	}
-	slices.SortStableFunc(tail, func(a, b int) int { return cmp.Compare(f.units[b].newest, f.units[a].newest) })
+	slices.SortFunc(tail, func(a, b int) int {
+		return cmp.Or(cmp.Compare(f.units[b].newest, f.units[a].newest), cmp.Compare(a, b))
+	})
 	for _, i := range tail {
 		u := &f.units[i]
 		extra := u.full - u.cost(f.picks[i])
@@ -298,7 +301,7 @@ func (f *fitting) options(units []int, p pick) []option {
 			continue
 		}
 		u := &f.units[i]
-		opts = append(opts, option{unit: i, class: u.class, cost: max(u.cost(p)-u.cost(f.picks[i]), 0), value: u.score})
+		opts = append(opts, newOption(i, u.class, max(u.cost(p)-u.cost(f.picks[i]), 0), u.score))
 	}
 	slices.SortFunc(opts, option.compare)
 	return opts
@@ -307,12 +310,17 @@ func (f *fitting) options(units []int, p pick) []option {
 // stubs spends what is left on stubs: of what was chosen but did not fit, then of the low ones.
 func (f *fitting) stubs() bool {
 	for _, units := range [][]int{f.scored, f.low} {
-		order := slices.Clone(units)
-		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(f.units[b].score, f.units[a].score) })
-		for _, i := range order {
+		var order []int
+		for _, i := range units {
 			if f.picks[i] == out && f.units[i].stub > 0 {
-				f.take(i, inStub)
+				order = append(order, i)
 			}
+		}
+		slices.SortFunc(order, func(a, b int) int {
+			return cmp.Or(cmp.Compare(f.units[b].score, f.units[a].score), cmp.Compare(a, b))
+		})
+		for _, i := range order {
+			f.take(i, inStub)
 		}
 	}
 	return true

@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"iter"
 	"slices"
 	"sort"
 )
@@ -24,6 +25,7 @@ type Turns struct {
 	dirty   int
 	calls   map[string]asked // call id → who asked last
 	held    int              // weight of protected complete groups
+	guarded bool             // a message of a protected role came by
 	user    int              // newest user message's group + 1; 0 = none
 }
 
@@ -58,6 +60,7 @@ func (h *Turns) Len() int { return len(h.of) }
 // Append adds the next message with its weight; negative weights count as 0. Nothing of m is kept but strings.
 func (h *Turns) Append(m *Message, weight int) {
 	weight = min(max(weight, 0), maxWeight)
+	h.guarded = h.guarded || slices.Contains(h.protect, m.Role)
 	h.weights = append(h.weights, weight)
 	if isResult(m) && h.joins(m, weight) {
 		return
@@ -197,6 +200,80 @@ func (h *Turns) cut(limit int, low float64, marked int) (from int, ok bool) {
 	return from, true
 }
 
+// Cut decides what of the conversation stays within limit, as Compile does for a block with the Truncate strategy: low
+// is the low mark (outside (0, 1]: DefaultLow), marked the First of the last cut (0: none). ok is false when what must
+// stay exceeds limit; then the cut keeps nothing. It costs O(log n) once the sums are settled.
+func (h *Turns) Cut(limit int, low float64, marked int) (c Cut, ok bool) {
+	from, ok := h.cut(limit, lowMark(low), h.groupAt(marked))
+	if !ok {
+		return Cut{First: marked}, false
+	}
+	return Cut{First: h.firstOf(from), Tokens: h.weight(from), turns: h, from: from}, true
+}
+
+// Cut is a decision of Turns.Cut; it holds until the next Append.
+type Cut struct {
+	First  int // the first message that stays and may move; hand it in as marked next time
+	Tokens int // what stays weighs
+	turns  *Turns
+	from   int
+}
+
+// All yields the indexes of the messages that stay, oldest first. It looks at what is kept, and at the messages before
+// First only when roles are protected there.
+func (c Cut) All() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		if c.turns == nil {
+			return
+		}
+		start, groups := c.start(), c.turns.groups
+		for i, g := range c.turns.of[start:] {
+			usual := int(g) >= c.from && groups[g].missing == 0
+			if (usual || c.turns.keeps(g, c.from)) && !yield(start+i) {
+				return
+			}
+		}
+	}
+}
+
+// start is the first message that can stay.
+func (c Cut) start() int {
+	h := c.turns
+	switch {
+	case h.guarded:
+		return 0
+	case h.user > 0 && h.user-1 < c.from:
+		return int(h.groups[h.user-1].first)
+	}
+	return c.First
+}
+
+func lowMark(low float64) float64 {
+	if low > 0 && low <= 1 {
+		return low
+	}
+	return DefaultLow
+}
+
+// groupAt is the group a message index marks, 0 for one that marks nothing.
+func (h *Turns) groupAt(i int) int {
+	switch {
+	case i <= 0 || i > len(h.of):
+		return 0
+	case i == len(h.of):
+		return len(h.groups)
+	}
+	return int(h.of[i])
+}
+
+// firstOf is the first message of a group; the number of messages for the group after the last.
+func (h *Turns) firstOf(g int) int {
+	if g == len(h.groups) {
+		return len(h.of)
+	}
+	return int(h.groups[g].first)
+}
+
 // shrink is the first group from which on everything fits the target.
 func (h *Turns) shrink(target int) int {
 	return sort.Search(len(h.groups), func(from int) bool { return h.weight(from) <= target })
@@ -220,23 +297,17 @@ func (h *Turns) marked(m Mark, messages []Message) int {
 	if m.ID != "" && (i < 0 || i >= len(messages) || messages[i].ID != m.ID) {
 		i = slices.IndexFunc(messages, func(x Message) bool { return x.ID == m.ID })
 	}
-	switch {
-	case i <= 0 || i > len(h.of):
-		return 0
-	case i == len(h.of):
-		return len(h.groups)
-	}
-	return int(h.of[i])
+	return h.groupAt(i)
 }
 
 // mark is the Mark of a cut at group from.
 func (h *Turns) mark(from int, messages []Message) Mark {
-	switch {
-	case from == 0:
+	if from == 0 {
 		return Mark{}
-	case from == len(h.groups):
-		return Mark{Index: len(h.of)}
 	}
-	i := int(h.groups[from].first)
-	return Mark{Index: i, ID: messages[i].ID}
+	m := Mark{Index: h.firstOf(from)}
+	if m.Index < len(messages) {
+		m.ID = messages[m.Index].ID
+	}
+	return m
 }

@@ -74,7 +74,8 @@
 //	a segment missing, renamed, of another log,    CorruptError
 //	  or without its seal; a bad segment header
 //	a newer version                                ErrNewerFormat
-//	the last record carries close, nothing behind  clean: the file is synced, and appended to
+//	the last record carries close, nothing behind  clean: that record is written once more, for its sync
+//	                                                 may have failed, and the segment is appended to
 //	anything else                                  the valid part of the tail is written into a new
 //	                                                 generation, which is synced and gets its name before
 //	                                                 the old one goes

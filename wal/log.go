@@ -3,7 +3,6 @@ package wal
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -187,7 +186,7 @@ func Open(ctx context.Context, dir string, opts Options, replay func(Record) err
 			return nil, r.rec, missingNext(ls.segs[tail], r.next)
 		}
 	}
-	if err := l.start(ctx, &ls, tail, &r.rec); err != nil {
+	if err := l.start(ctx, &ls, tail, r); err != nil {
 		return nil, r.rec, err
 	}
 	return l, r.rec, nil
@@ -207,7 +206,8 @@ func newLog(dir string, opts Options) *Log {
 }
 
 // start makes the log that was read ready for use.
-func (l *Log) start(ctx context.Context, ls *listing, tail int, rec *Recovery) (err error) {
+func (l *Log) start(ctx context.Context, ls *listing, tail int, r *reader) (err error) {
+	rec := &r.rec
 	l.last, l.written, l.target, l.durable = rec.Last, rec.Last, rec.Last, rec.Last
 	l.gen = ls.maxGen + 1
 	l.first = rec.First
@@ -217,7 +217,7 @@ func (l *Log) start(ctx context.Context, ls *listing, tail int, rec *Recovery) (
 		return nil
 	}
 	if len(ls.segs) == 0 {
-		if err = l.makeDir(filepath.Clean(l.dir)); err == nil {
+		if err = l.makeDir(); err == nil {
 			err = l.remove(ls.stale...)
 		}
 		if err == nil {
@@ -225,7 +225,7 @@ func (l *Log) start(ctx context.Context, ls *listing, tail int, rec *Recovery) (
 		}
 		rec.Segments = 1
 	} else {
-		l.act, err = l.repair(ctx, ls, tail, rec)
+		l.act, err = l.repair(ctx, ls, tail, r)
 		l.keep(ls.segs[:tail])
 		rec.Segments = tail + 1
 	}

@@ -17,6 +17,7 @@ type reader struct {
 
 	next      uint64 // expected record
 	lastClose bool   // the record before next carries Close
+	lastAt    int64  // its offset
 	rec       Recovery
 }
 
@@ -131,7 +132,7 @@ func (r *reader) hand(seg *segment, f frame) error {
 		}
 	}
 	r.next++
-	r.lastClose = f.flags == flagClose
+	r.lastClose, r.lastAt = f.flags == flagClose, seg.end
 	return nil
 }
 

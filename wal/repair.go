@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -39,19 +38,21 @@ func randomSalt() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// makeDir makes dir and what is missing above it, each durable in its parent. An existing directory is synced
-// into its parent too: whoever made it may not have come to that.
-func (st *storage) makeDir(dir string) error {
-	parent := filepath.Dir(dir)
-	if _, err := st.fs.Stat(parent); errors.Is(err, os.ErrNotExist) && parent != dir {
-		if err := st.makeDir(parent); err != nil {
-			return err
-		}
-	}
+// makeDir makes the log's directory and what is missing above it. Each entry on the way is synced, for whoever
+// made it may not have come to that; above the parent as far as we are let, since most of it is not ours.
+func (st *storage) makeDir() error {
+	dir := filepath.Clean(st.dir)
 	if err := st.fs.MkdirAll(dir, dirPerm); err != nil {
 		return err
 	}
-	return st.syncDir(parent)
+	parent := filepath.Dir(dir)
+	if err := st.syncDir(parent); err != nil {
+		return err
+	}
+	for up := filepath.Dir(parent); up != parent; parent, up = up, filepath.Dir(up) {
+		_ = st.syncDir(up)
+	}
+	return nil
 }
 
 // create makes a segment under a temporary name, lets fill write the records, and gives it its name only
@@ -105,29 +106,25 @@ func (st *storage) remove(paths ...string) error {
 
 // repair makes what reader found fit to be appended to and durable, and returns the active segment.
 //
-// After a clean Close the tail is only synced: the process may have been killed between the last write and
-// its sync. After anything else the tail may hold records the disk never got although the page cache shows
-// them (a failed sync marks pages clean), so its valid part is written anew, as the next generation. Segments
-// before the tail need nothing: they were synced before the tail got its first record.
+// After a clean Close the tail is kept; only its final record is in doubt, see reopen. After anything else the
+// tail may hold records the disk never got although the page cache shows them (a failed sync marks pages clean),
+// so its valid part is written anew, as the next generation. Segments before the tail need nothing: they were
+// synced before the tail got its first record.
 //
 // Every step leaves a directory that reads the same: a new generation appears whole and only then does
 // the old one go.
-func (st *storage) repair(ctx context.Context, ls *listing, tail int, rec *Recovery) (*appender, error) {
-	if err := st.syncDir(st.dir); err != nil { // renames whose directory sync did not come to pass
-		return nil, err
-	}
-	if rec.Clean {
+func (st *storage) repair(ctx context.Context, ls *listing, tail int, r *reader) (*appender, error) {
+	if r.rec.Clean {
 		if err := st.remove(ls.stale...); err != nil {
 			return nil, err
 		}
-		return st.reopen(ls.segs[tail])
+		return st.reopen(ls.segs[tail], r.lastAt)
 	}
-	old := ls.segs[tail]
-	a, err := st.rewrite(ctx, old, ls.maxGen+1)
+	a, err := st.rewrite(ctx, ls.segs[tail], ls.maxGen+1)
 	if err != nil {
 		return nil, err
 	}
-	rec.Rewritten = true
+	r.rec.Rewritten = true
 	gone := ls.stale
 	for i := len(ls.segs) - 1; i >= tail; i-- { // the empty ones behind the tail, then its old generation
 		gone = append(gone, ls.segs[i].path)
@@ -136,26 +133,40 @@ func (st *storage) repair(ctx context.Context, ls *listing, tail int, rec *Recov
 		a.file.Close()
 		return nil, err
 	}
-	ls.segs = ls.segs[:tail]
 	return a, nil
 }
 
-func (st *storage) reopen(seg *segment) (*appender, error) {
+// reopen continues a segment that ends in a clean Close, at final. Close had synced all before that record,
+// but its own sync may not have come to pass, or have failed: so the same bytes are written again, which
+// makes their pages dirty and this sync an honest one.
+func (st *storage) reopen(seg *segment, final int64) (*appender, error) {
 	f, err := st.fs.OpenFile(seg.path, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
-	a := &appender{segment: &segment{}, step: st.step}
-	*a.segment = *seg
-	a.file = f
-	if a.alloc, err = f.Size(); err == nil {
-		err = st.sync(f)
-	}
-	if err != nil {
+	own := *seg
+	own.file = f
+	a := &appender{segment: &own, step: st.step}
+	if err := a.again(final, st.sync); err != nil {
 		f.Close()
 		return nil, err
 	}
 	return a, nil
+}
+
+// again writes what stands from off to the end once more, and syncs it.
+func (a *appender) again(off int64, sync func(File) error) (err error) {
+	b := make([]byte, a.end-off)
+	if n, err := a.file.ReadAt(b, off); n < len(b) {
+		return err
+	}
+	if _, err := a.file.WriteAt(b, off); err != nil {
+		return err
+	}
+	if a.alloc, err = a.file.Size(); err != nil {
+		return err
+	}
+	return sync(a.file)
 }
 
 // rewrite copies the valid records of old, in large writes, into a segment of generation gen.

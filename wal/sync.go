@@ -323,7 +323,6 @@ func (l *Log) writeClose(kind Kind, body []byte, lost bool) error {
 			return fmt.Errorf("wal: close: sync: %w", err)
 		}
 	}
-	before := l.act.end
 	b := appendFrame(nil, kind, flagClose, l.written+1, body)
 	finishFrame(b, l.act.key, l.written)
 	err := l.act.append(b)
@@ -334,8 +333,6 @@ func (l *Log) writeClose(kind Kind, body []byte, lost bool) error {
 		err = l.sync(l.act.file)
 	}
 	if err != nil {
-		// Let it not look like a clean end to the next Open: that one would not write the tail anew.
-		_ = l.act.file.Truncate(before)
 		return fmt.Errorf("wal: close: %w", err)
 	}
 	if !lost { // else its number is that of a record somebody may still wait for in vain

@@ -114,9 +114,9 @@ type allocReport struct {
 }
 
 var (
-	errCounter    = errors.New("counter failed")
-	errSummarizer = errors.New("summarizer failed")
-	errStrategy   = errors.New("strategy failed")
+	errAllocCounter    = errors.New("counter failed")
+	errAllocSummarizer = errors.New("summarizer failed")
+	errAllocStrategy   = errors.New("strategy failed")
 )
 
 // allocErrors are the names a reply may carry; the first that matches is the error.
@@ -131,18 +131,18 @@ var allocErrors = []struct {
 	{"ErrStrategyExceededBudget", contexty.ErrStrategyExceededBudget},
 	{"ErrInvalidCharsPerToken", contexty.ErrInvalidCharsPerToken},
 	{"Canceled", context.Canceled},
-	{"SummarizerFailed", errSummarizer},
-	{"CounterFailed", errCounter},
-	{"StrategyFailed", errStrategy},
+	{"SummarizerFailed", errAllocSummarizer},
+	{"CounterFailed", errAllocCounter},
+	{"StrategyFailed", errAllocStrategy},
 }
 
 func (c *allocCase) answer() allocReply {
 	switch c.Op {
 	case "inject":
-		m := fromMessage(contexty.InjectIntoSystem(c.System.message(), messages(c.Facts)...))
+		m := allocFromMessage(contexty.InjectIntoSystem(c.System.message(), allocMessages(c.Facts)...))
 		return allocReply{ID: c.ID, Message: &m}
 	case "count":
-		n, err := c.Counter.counter().Count(context.Background(), messages(c.Messages))
+		n, err := c.Counter.counter().Count(context.Background(), allocMessages(c.Messages))
 		if err != nil {
 			return c.failure(err)
 		}
@@ -175,13 +175,13 @@ func (c *allocCase) compile() allocReply {
 		rep.OriginalTokensPerBlock, rep.TokensPerBlock, rep.Evictions, rep.BlocksDropped,
 	}}
 	for _, m := range msgs {
-		r.Messages = append(r.Messages, fromMessage(m))
+		r.Messages = append(r.Messages, allocFromMessage(m))
 	}
 	return r
 }
 
-// blockName finds the id an error names.
-var blockName = regexp.MustCompile(`^block ("(?:[^"\\]|\\.)*"): `)
+// allocBlockName finds the id an error names.
+var allocBlockName = regexp.MustCompile(`^block ("(?:[^"\\]|\\.)*"): `)
 
 func (c *allocCase) failure(err error) allocReply {
 	r := allocReply{ID: c.ID}
@@ -196,7 +196,7 @@ func (c *allocCase) failure(err error) allocReply {
 		r.Error = err.Error()
 	}
 	slices.Sort(r.ErrorIs)
-	if m := blockName.FindStringSubmatch(err.Error()); m != nil {
+	if m := allocBlockName.FindStringSubmatch(err.Error()); m != nil {
 		if id, err := strconv.Unquote(m[1]); err == nil {
 			r.Block = &id
 		}
@@ -215,7 +215,7 @@ func (m *allocMessage) message() contexty.Message {
 	return out
 }
 
-func fromMessage(m contexty.Message) allocMessage {
+func allocFromMessage(m contexty.Message) allocMessage {
 	out := allocMessage{Role: m.Role, Name: m.Name, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID, Metadata: m.Metadata}
 	for _, p := range m.Content {
 		out.Parts = append(out.Parts, allocPart(p))
@@ -223,7 +223,7 @@ func fromMessage(m contexty.Message) allocMessage {
 	return out
 }
 
-func messages(in []allocMessage) []contexty.Message {
+func allocMessages(in []allocMessage) []contexty.Message {
 	out := make([]contexty.Message, len(in))
 	for i := range in {
 		out[i] = in[i].message()
@@ -231,16 +231,16 @@ func messages(in []allocMessage) []contexty.Message {
 	return out
 }
 
-// failing is a counter that fails on a role.
-type failing struct {
+// allocFailing is a counter that fails on a role.
+type allocFailing struct {
 	contexty.TokenCounter
 	role string
 }
 
-func (f failing) Count(ctx context.Context, msgs []contexty.Message) (int, error) {
+func (f allocFailing) Count(ctx context.Context, msgs []contexty.Message) (int, error) {
 	for i := range msgs {
 		if msgs[i].Role == f.role {
-			return 0, errCounter
+			return 0, errAllocCounter
 		}
 	}
 	return f.TokenCounter.Count(ctx, msgs)
@@ -261,7 +261,7 @@ func (c *allocCounter) counter() contexty.TokenCounter {
 		return nil
 	}
 	if c.FailRole != "" {
-		return failing{counter, c.FailRole}
+		return allocFailing{counter, c.FailRole}
 	}
 	return counter
 }
@@ -269,7 +269,7 @@ func (c *allocCounter) counter() contexty.TokenCounter {
 func (b *allocBlock) block(cancel func()) contexty.MemoryBlock {
 	return contexty.MemoryBlock{
 		ID: b.ID, Tier: contexty.Tier(b.Tier), MaxTokens: b.MaxTokens,
-		Messages: messages(b.Messages), Strategy: b.strategy(cancel),
+		Messages: allocMessages(b.Messages), Strategy: b.strategy(cancel),
 	}
 }
 
@@ -290,20 +290,20 @@ func (b *allocBlock) strategy(cancel func()) contexty.EvictionStrategy {
 		s.cancel = cancel
 		return contexty.NewSummarizeStrategy(s)
 	case "custom:identity":
-		return custom(func(m []contexty.Message) ([]contexty.Message, error) { return m, nil })
+		return allocCustom(func(m []contexty.Message) ([]contexty.Message, error) { return m, nil })
 	case "custom:last":
-		return custom(func(m []contexty.Message) ([]contexty.Message, error) { return m[len(m)-1:], nil })
+		return allocCustom(func(m []contexty.Message) ([]contexty.Message, error) { return m[len(m)-1:], nil })
 	case "custom:empty":
-		return custom(func([]contexty.Message) ([]contexty.Message, error) { return nil, nil })
+		return allocCustom(func([]contexty.Message) ([]contexty.Message, error) { return nil, nil })
 	case "custom:error":
-		return custom(func([]contexty.Message) ([]contexty.Message, error) { return nil, errStrategy })
+		return allocCustom(func([]contexty.Message) ([]contexty.Message, error) { return nil, errAllocStrategy })
 	}
 	return nil
 }
 
-type custom func([]contexty.Message) ([]contexty.Message, error)
+type allocCustom func([]contexty.Message) ([]contexty.Message, error)
 
-func (f custom) Apply(_ context.Context, msgs []contexty.Message, _, _ int, _ contexty.TokenCounter) ([]contexty.Message, error) {
+func (f allocCustom) Apply(_ context.Context, msgs []contexty.Message, _, _ int, _ contexty.TokenCounter) ([]contexty.Message, error) {
 	return f(msgs)
 }
 
@@ -322,7 +322,7 @@ func (s allocSummarizer) Summarize(_ context.Context, msgs []contexty.Message) (
 	}
 	switch s.Kind {
 	case "error":
-		return contexty.Message{}, errSummarizer
+		return contexty.Message{}, errAllocSummarizer
 	case "empty":
 		return contexty.Message{Role: role}, nil
 	case "pad":

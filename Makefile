@@ -1,0 +1,33 @@
+# `make` prints its targets.
+.PHONY: help test race check fuzz crash golden bench bench-compare walk demo
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+test: ## all tests, in shuffled order (≤ 60 s on 2 cores)
+	go test -shuffle=on ./...
+race: ## all tests under the race detector
+	go test -race -timeout 20m ./...
+check: ## gofmt, vet, staticcheck, import map and package docs
+	@test -z "$$(gofmt -l . | grep -v /testdata/)" || { gofmt -l .; exit 1; }
+	go vet ./...
+	go tool -modfile=internal/tools/go.mod staticcheck ./...
+	go test -count=1 -run 'TestImportMap|TestPackageDocs|TestErrorsWrap' .
+fuzz: ## every fuzz target for 30 s
+	@for p in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
+		echo "== $$p $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime 30s $$p || exit 1; done; done
+crash: ## the kill and crash tests alone, verbose
+	go test -count=1 -v -run 'Kill|Crash|Cut' . ./wal ./manifest
+golden: ## rewrite golden files; then read the diff
+	go test ./wal ./manifest ./render -update
+bench: ## all benchmarks, short
+	go test -run '^$$' -bench . -benchtime 300ms ./bench
+bench-compare: ## REF=<commit>: the benchmarks of REF and of this tree, interleaved, through benchstat
+	@test -n "$(REF)" || { echo "usage: make bench-compare REF=<commit>"; exit 2; }
+	@d=$$(mktemp -d) && git worktree add -q $$d/ref $(REF) && trap 'git worktree remove --force '$$d'/ref; rm -rf '$$d EXIT && \
+	(cd $$d/ref && go test -c -o $$d/old ./bench) && go test -c -o $$d/new ./bench && \
+	for i in 1 2 3 4 5 6 7 8; do (cd bench && $$d/old -test.run '^$$' -test.bench '$(or $(BENCH),.)' -test.benchtime 200ms >> $$d/old.txt; \
+	$$d/new -test.run '^$$' -test.bench '$(or $(BENCH),.)' -test.benchtime 200ms >> $$d/new.txt); done; \
+	go tool -modfile=internal/tools/go.mod benchstat $$d/old.txt $$d/new.txt
+walk: ## the walk of one datum, told as it goes
+	go test -count=1 -v -run TestWalk .
+demo: ## the main job on this repository
+	go run ./cmd/dbctl demo
