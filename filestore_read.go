@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/oklog/ulid/v2"
 	"go.etcd.io/bbolt"
@@ -537,6 +538,8 @@ func (s *fileStore) Scan(ctx context.Context, q ScanQuery) (ScanPage, error) {
 		return s.scanGroup(q)
 	case ScanHeld:
 		return s.scanHeld(q)
+	case ScanScopes:
+		return s.scanScopes(q), nil
 	}
 	return s.scanArtefacts(q)
 }
@@ -686,6 +689,24 @@ func (s *fileStore) scanHeld(q ScanQuery) (out ScanPage, err error) {
 		out.Held = append(out.Held, h)
 	}
 	return out, nil
+}
+
+func (s *fileStore) scanScopes(q ScanQuery) (out ScanPage) {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
+	for _, name := range sortedKeys(s.cat.byName) {
+		info := ScopeInfo{name, s.cat.scopes[s.cat.byName[name]-1].arts}
+		if name <= q.Cursor || !strings.HasPrefix(name, q.Prefix) || name == operatorScope && info.Artefacts == 0 {
+			continue
+		}
+		if len(out.Names) == q.Limit {
+			out.Next = out.Names[q.Limit-1].Name
+			break
+		}
+		out.Names = append(out.Names, info)
+	}
+	return out
 }
 
 // Held reads one held batch.
