@@ -294,7 +294,7 @@ func (s *fileStore) prepare(ctx context.Context, b *Batch) (*prepared, error) {
 
 // headOf is the head a put makes, its numbers still open.
 func (s *fileStore) headOf(b *Batch, p *Put) *Head {
-	return &Head{Artefact: p.Artefact, Scope: b.Scope, PutAt: b.Now, Actor: b.Actor, Source: p.Source, PartBytes: p.PartBytes}
+	return &Head{Artefact: p.Artefact, Scope: b.Scope, PutAt: b.Now, Actor: b.Actor, Source: p.Source, PartBytes: p.PartBytes, Counter: p.Counter}
 }
 
 // newest reads the newest head of an artefact, nil when there is none.
@@ -553,7 +553,10 @@ func (n *numbering) groupOf(scope uint32, name string) uint64 {
 func (s *fileStore) enqueueApply(b *Batch, pre *prepared, p *pending, leaf *manifest.Record) error {
 	rec := &p.record
 	n := s.numbering(rec)
-	scope := n.scope(b.Scope)
+	var scope uint32
+	if len(b.Puts)+len(b.Deletes) > 0 {
+		scope = n.scope(b.Scope)
+	}
 	for i := range b.Puts {
 		s.applyPut(b, &b.Puts[i], pre.old[i], pre.cold[i], n, scope, p, leaf)
 	}
@@ -586,7 +589,9 @@ func (s *fileStore) applyPut(b *Batch, put *Put, old *Head, cold []byte, n *numb
 	for i := range put.Pages {
 		np := &put.Pages[i]
 		if row := samePage(old, i, np); row != nil {
-			h.Rows = append(h.Rows, *row)
+			same := *row
+			same.Tokens = uint32(np.Tokens) // the counter may be another one
+			h.Rows = append(h.Rows, same)
 			continue
 		}
 		changed = true
