@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -336,13 +337,21 @@ func (s *Scope) content(ctx context.Context, a *Artefact) (Validator, error) {
 	if _, _, err := s.source(a.Source); err != nil {
 		return Validator{}, err
 	}
-	if a.Text != "" || len(a.Parts) > 0 {
+	given := a.Text != "" || len(a.Parts) > 0
+	if given && !strings.HasPrefix(a.Source, "page:") {
 		text, _ := joinParts(a.Parts)
 		return Validator{Hash: contentHash(a.Text + text)}, nil
 	}
 	f, err := s.fetch(ctx, a.Source)
 	if err != nil {
 		return Validator{}, err
+	}
+	if f.trust != 0 {
+		a.Provenance = min(a.Provenance, f.trust)
+	}
+	if given {
+		text, _ := joinParts(a.Parts)
+		return Validator{Hash: contentHash(a.Text + text)}, nil
 	}
 	a.Text = f.Text
 	if a.CurrentAsOf.IsZero() {
