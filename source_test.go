@@ -350,6 +350,9 @@ func TestRefetchIsNotVerified(t *testing.T) {
 	_, err := db.PutVerified(ctx, "acme", "anna", Artefact{ID: "policy", Source: "memo:k"})
 	require.NoError(t, err)
 	require.Equal(t, HumanVerified, get(t, s, "policy").Provenance)
+	m.stamp["k"] = "etag-2"
+	require.Equal(t, HumanVerified, get(t, s, "policy").Provenance, "the same words under a new stamp")
+	m.stamp["k"] = ""
 	m.set("k", "limit 900")
 	a := assemble(t, s, Query{Text: "limit"})
 	require.Contains(t, a.Text(), "limit 900")
