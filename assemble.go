@@ -691,7 +691,10 @@ func (a *assembling) bestLexical() float64 {
 
 func (it *item) leafPage(best float64) manifest.Page {
 	p := candidatePage(&it.cand, best)
-	p.Form, p.Tokens = it.form, it.tokens
+	p.Form = it.form
+	if it.reason == "" { // else it keeps what its text alone would have taken
+		p.Tokens = it.tokens
+	}
 	if it.form == manifest.FormRange {
 		p.Ranges = it.cuts
 	}

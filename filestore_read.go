@@ -139,7 +139,10 @@ func (s *fileStore) Load(ctx context.Context, scopes Scopes, keys []PageKey, wan
 	out := make([]Loaded, len(keys))
 	heads := map[headKey]*Head{}
 	s.cat.mu.RLock()
-	chain := s.cat.chain(scopes)
+	var chain []uint32 // nil: the operator's, all scopes
+	if scopes != nil {
+		chain = s.cat.chain(scopes)
+	}
 	var missing []int
 	rows := make([][]byte, len(keys))
 	for i, k := range keys {
