@@ -139,7 +139,11 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *ma
 	}
 	var f freshness
 	if l.Current {
-		if f = s.freshen(ctx, []*Head{v.head()}, o.check)[0]; f.refetched {
+		f = s.freshen(ctx, []*Head{v.head()}, o.check)[0]
+		if err := ctx.Err(); err != nil {
+			return nil, nil, err
+		}
+		if f.refetched {
 			if v, l, err = s.reread(ctx, ref); err != nil {
 				return nil, nil, err
 			}
@@ -286,6 +290,10 @@ func (db *DB) writeFetched(ctx context.Context, h *Head, f Fetched) error {
 	a := h.Artefact
 	a.Text, a.CurrentAsOf = f.Text, f.AsOf
 	a.Parts = nil
+	a.Provenance = min(a.Provenance, Chunk) // whoever verified the page did not see this
+	if f.trust != 0 {
+		a.Provenance = min(a.Provenance, f.trust)
+	}
 	put, err := db.makePut(a, f.Validator)
 	if err != nil {
 		return err
