@@ -319,8 +319,9 @@ func (db *DB) makePut(a Artefact, v Validator) (Put, error) {
 	}
 	a.Text = ""
 	p.Artefact = a
-	for _, t := range split(text, db.opts.PageTokens, db.opts.Counter.Count) {
-		np := NewPage{Text: t, Tokens: db.opts.Counter.Count(t), Hash: contentHash(t)}
+	for _, c := range split(text, db.opts.PageTokens, db.opts.Counter.Count) {
+		t := c.text
+		np := NewPage{Text: t, Tokens: c.tokens, Hash: contentHash(t)}
 		if _, err := db.opts.Rand.Read(np.Salt[:]); err != nil {
 			return p, fmt.Errorf("ctxpage: randomness: %w", err)
 		}
