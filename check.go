@@ -25,6 +25,7 @@ import (
 //	I9  every committed page version has a write in the audit, with the same digest
 //	I10 outcomes, held batches and state decode
 //	I11 bbolt's own pages are sound
+//	I12 the directives of a scope: page, state row and the newest journal row say the same
 //
 // Rows of the overlay are checked after a checkpoint has brought them into the file.
 type checker struct {
@@ -34,6 +35,8 @@ type checker struct {
 	problems []Problem
 	nums     map[uint64]headKey
 	digests  map[uint64][32]byte
+
+	directives map[string]string // the page each scope should have, by its state row
 }
 
 const maxProblems = 1000
@@ -46,7 +49,7 @@ func (s *fileStore) check(ctx context.Context, job Job) (rep JobReport, err erro
 			return rep, err
 		}
 	}
-	c := &checker{s: s, ctx: ctx, progress: job.Progress, nums: map[uint64]headKey{}, digests: map[uint64][32]byte{}}
+	c := &checker{s: s, ctx: ctx, progress: job.Progress, nums: map[uint64]headKey{}, digests: map[uint64][32]byte{}, directives: map[string]string{}}
 	if c.progress == nil {
 		c.progress = func(string, uint64, uint64) {}
 	}
@@ -206,6 +209,7 @@ func (c *checker) small() error {
 					return nil
 				}
 				if b.into == nil {
+					c.checkDirectives(string(k), row, stateRow(tx))
 					return nil
 				}
 				if err := unpack(row, b.into()); err != nil {
@@ -221,7 +225,15 @@ func (c *checker) small() error {
 	})
 }
 
-// catalogue walks I7: it builds a second catalogue from the file and compares. Commits that came meanwhile are in the
+// stateRow reads other rows of the bucket; nil for one that is not there or damaged.
+func stateRow(tx *bbolt.Tx) func(key string) []byte {
+	return func(key string) []byte {
+		row, _ := unseal('s', []byte(key), tx.Bucket(bucketState).Get([]byte(key)))
+		return row
+	}
+}
+
+// catalogue walks I7 and I12: it builds a second catalogue from the file and compares. Commits that came meanwhile are in the
 // overlay, so a database that is being written to is compared up to the applied LSN only.
 func (c *checker) catalogue() error {
 	other := &fileStore{opts: c.s.opts, cat: newCatalogue()}
@@ -260,7 +272,7 @@ func (c *checker) catalogue() error {
 			c.bad("I7", "catalogue", "page %d differs from the file: %+v, %+v", i+1, a.pages[i], b.pages[i])
 		}
 	}
-	return nil
+	return c.directivePages()
 }
 
 // audit walks I8 and I9.
