@@ -18,6 +18,7 @@ import (
 	"github.com/ctxpage/ctxpage/directive"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
+	"github.com/ctxpage/ctxpage/token"
 )
 
 func tell(t *testing.T, s *Scope, input string) directive.Decision {
@@ -607,16 +608,15 @@ func TestCheckFindsDirectivesThatDiffer(t *testing.T) {
 // A damaged fact is left out and says so; without its directives there is no context.
 func TestNoContextWithoutItsDirectives(t *testing.T) {
 	ctx := context.Background()
-	path := filepath.Join(t.TempDir(), "agent.ctx")
 	for _, damaged := range []string{"premise: old", "a fact"} {
-		db := openTest(t, path, Options{})
+		db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{WorkingSet: -1})
 		s := db.Scope("acme")
 		tell(t, s, "set premise old")
 		_, err := s.Put(ctx, Artefact{ID: "fact", Text: "a fact"})
 		require.NoError(t, err)
-		require.NoError(t, db.Close())
-		flip(t, path, damaged)
-		db = openTest(t, path, Options{})
+		_, err = db.Checkpoint(ctx)
+		require.NoError(t, err)
+		damage(t, db, damaged)
 		a, err := db.Scope("acme").Assemble(ctx, Query{Text: "fact", Budget: 1000})
 		if damaged == "a fact" {
 			require.NoError(t, err)
@@ -626,18 +626,15 @@ func TestNoContextWithoutItsDirectives(t *testing.T) {
 			require.ErrorIs(t, err, ErrCorrupt)
 		}
 		require.NoError(t, db.Close())
-		flip(t, path, damaged)
 	}
 }
 
-// flip turns over one bit of a text's content row in the file; twice is as it was.
-func flip(t *testing.T, path, text string) {
-	b, err := bbolt.Open(path, 0o600, nil)
-	require.NoError(t, err)
-	require.NoError(t, b.Update(func(tx *bbolt.Tx) error {
+// damage turns over a bit in the content row of a text.
+func damage(t *testing.T, db *DB, text string) {
+	require.NoError(t, db.store.(*fileStore).update(func(tx *bbolt.Tx) error {
 		c := tx.Bucket(bucketContent).Cursor()
 		for k, v := c.First(); k != nil; k, v = c.Next() {
-			if strings.Contains(string(v), text[1:]) {
+			if strings.Contains(string(v), text) {
 				v = slices.Clone(v)
 				v[0] ^= 1
 				return tx.Bucket(bucketContent).Put(k, v)
@@ -645,7 +642,29 @@ func flip(t *testing.T, path, text string) {
 		}
 		return errors.New("no such content")
 	}))
-	require.NoError(t, b.Close())
+}
+
+// cancelling ends a context in the midst of a step.
+type cancelling struct {
+	token.Counter
+	cancel context.CancelFunc
+}
+
+func (c cancelling) Count(text string) int {
+	c.cancel()
+	return c.Counter.Count(text)
+}
+
+// A step that is cut short by its context could leave the next one judging a state whose successor is on its way.
+func TestAStepThatHasBegunIsSeenThrough(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{Counter: cancelling{token.Default(), cancel}})
+	defer db.Close()
+	d, err := db.Scope("acme").Directives().Step(ctx, "use vim")
+	require.NoError(t, err)
+	require.True(t, d.Changed)
+	require.Error(t, ctx.Err())
+	require.Equal(t, uint64(1), stateOf(t, db.Scope("acme")).Version)
 }
 
 // The database equals package directive over a chain of sessions in memory, and a context says what holds.
