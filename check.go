@@ -25,7 +25,8 @@ import (
 //	I9  every committed page version has a write in the audit, with the same digest
 //	I10 outcomes, held batches and state decode
 //	I11 bbolt's own pages are sound
-//	I12 the directives of a scope: page, state row and the newest journal row say the same
+//	I12 the index decodes, and its lists agree with its statistics
+//	I13 the directives of a scope: page, state row and the newest journal row say the same
 //
 // Rows of the overlay are checked after a checkpoint has brought them into the file.
 type checker struct {
@@ -53,7 +54,7 @@ func (s *fileStore) check(ctx context.Context, job Job) (rep JobReport, err erro
 	if c.progress == nil {
 		c.progress = func(string, uint64, uint64) {}
 	}
-	for _, walk := range []func() error{c.bolt, c.heads, c.contents, c.small, c.catalogue, c.audit} {
+	for _, walk := range []func() error{c.bolt, c.heads, c.contents, c.small, c.catalogue, c.index, c.audit} {
 		if err := walk(); err != nil {
 			return rep, err
 		}
@@ -233,7 +234,7 @@ func stateRow(tx *bbolt.Tx) func(key string) []byte {
 	}
 }
 
-// catalogue walks I7 and I12: it builds a second catalogue from the file and compares. Commits that came meanwhile are in the
+// catalogue walks I7 and I13: it builds a second catalogue from the file and compares. Commits that came meanwhile are in the
 // overlay, so a database that is being written to is compared up to the applied LSN only.
 func (c *checker) catalogue() error {
 	other := &fileStore{opts: c.s.opts, cat: newCatalogue()}
@@ -273,6 +274,18 @@ func (c *checker) catalogue() error {
 		}
 	}
 	return c.directivePages()
+}
+
+// index walks I12.
+func (c *checker) index() error {
+	return c.s.view(func(tx *bbolt.Tx) error {
+		c.s.cat.mu.RLock()
+		defer c.s.cat.mu.RUnlock()
+		if err := c.s.idx.Check(boltRows{tx.Bucket(bucketSeg)}); err != nil {
+			c.bad("I12", "index", "%v", err)
+		}
+		return nil
+	})
 }
 
 // audit walks I8 and I9.

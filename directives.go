@@ -539,7 +539,7 @@ func cutPage(k Kind, id, text string, cuts [][2]uint32) string {
 	return b.String()
 }
 
-// checkDirectives walks I12 over the state rows, as of the file.
+// checkDirectives walks I13 over the state rows, as of the file.
 func (c *checker) checkDirectives(key string, row []byte, get func(key string) []byte) {
 	rest, isLog := strings.CutPrefix(key, directiveLogPrefix)
 	scope, isState := strings.CutPrefix(key, directiveStatePrefix)
@@ -551,15 +551,15 @@ func (c *checker) checkDirectives(key string, row []byte, get func(key string) [
 	case err != nil:
 		c.bad("I10", "state "+key, "%v", err)
 	case isLog && !strings.HasSuffix(rest, "/"+strconv.FormatUint(r.Version, 10)):
-		c.bad("I12", "state "+key, "holds version %d", r.Version)
+		c.bad("I13", "state "+key, "holds version %d", r.Version)
 	case isState && !bytes.Equal(row, get(directiveLogKey(scope, r.Version))):
-		c.bad("I12", "state "+key, "is not what the journal says of version %d", r.Version)
+		c.bad("I13", "state "+key, "is not what the journal says of version %d", r.Version)
 	case isState:
 		c.directives[scope] = r.After.State.Text()
 	}
 }
 
-// directivePages walks the rest of I12: the page of each scope says what its state row says. The caller holds cat.mu and
+// directivePages walks the rest of I13: the page of each scope says what its state row says. The caller holds cat.mu and
 // has seen that the overlay is empty.
 func (c *checker) directivePages() error {
 	for i := range c.s.cat.scopes {
@@ -576,7 +576,7 @@ func (c *checker) directivePages() error {
 			text = string(row)
 		}
 		if text != c.directives[scope] {
-			c.bad("I12", Ref{Scope: scope, ID: DirectivesID}.String(), "the page differs from the state row of the scope")
+			c.bad("I13", Ref{Scope: scope, ID: DirectivesID}.String(), "the page differs from the state row of the scope")
 		}
 	}
 	return nil

@@ -600,7 +600,7 @@ func TestCheckFindsDirectivesThatDiffer(t *testing.T) {
 				require.ErrorIs(t, err, ErrCorrupt)
 				return
 			}
-			require.Equal(t, "I12", problems[0].Invariant)
+			require.Equal(t, "I13", problems[0].Invariant)
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/oklog/ulid/v2"
 	"go.etcd.io/bbolt"
@@ -138,7 +139,10 @@ func (s *fileStore) Load(ctx context.Context, scopes Scopes, keys []PageKey, wan
 	out := make([]Loaded, len(keys))
 	heads := map[headKey]*Head{}
 	s.cat.mu.RLock()
-	chain := s.cat.chain(scopes)
+	var chain []uint32 // nil: the operator's, all scopes
+	if scopes != nil {
+		chain = s.cat.chain(scopes)
+	}
 	var missing []int
 	rows := make([][]byte, len(keys))
 	for i, k := range keys {
@@ -550,6 +554,8 @@ func (s *fileStore) Scan(ctx context.Context, q ScanQuery) (ScanPage, error) {
 		return s.scanGroup(q)
 	case ScanHeld:
 		return s.scanHeld(q)
+	case ScanScopes:
+		return s.scanScopes(q), nil
 	}
 	return s.scanArtefacts(q)
 }
@@ -699,6 +705,24 @@ func (s *fileStore) scanHeld(q ScanQuery) (out ScanPage, err error) {
 		out.Held = append(out.Held, h)
 	}
 	return out, nil
+}
+
+func (s *fileStore) scanScopes(q ScanQuery) (out ScanPage) {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
+	for _, name := range sortedKeys(s.cat.byName) {
+		info := ScopeInfo{name, s.cat.scopes[s.cat.byName[name]-1].arts}
+		if name <= q.Cursor || !strings.HasPrefix(name, q.Prefix) || name == operatorScope && info.Artefacts == 0 {
+			continue
+		}
+		if len(out.Names) == q.Limit {
+			out.Next = out.Names[q.Limit-1].Name
+			break
+		}
+		out.Names = append(out.Names, info)
+	}
+	return out
 }
 
 // Held reads one held batch.

@@ -453,6 +453,7 @@ func (s *fileStore) log3(p *pending) error {
 	if err := s.man.Add(p.record.leaf, p.record.body); err != nil {
 		return err
 	}
+	s.appended.Store(true)
 	q.lsn = p.record.lsn
 	for _, n := range p.record.scopes {
 		q.scopes[n.name] = n.num

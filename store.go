@@ -306,6 +306,7 @@ const (
 	ScanHistory                   // versions of one artefact, newest first
 	ScanGroup                     // pages of a group, in order
 	ScanHeld                      // held batches, oldest first
+	ScanScopes                    // all scopes, by name
 )
 
 // ScanQuery lists a page of rows after Cursor, which is opaque and comes from the page before.
@@ -326,7 +327,14 @@ type ScanPage struct {
 	LSN   uint64
 	Heads []*Head
 	Held  []HeldBatch
+	Names []ScopeInfo
 	Next  string
+}
+
+// ScopeInfo is a scope that something was written to.
+type ScopeInfo struct {
+	Name      string `json:"name"`
+	Artefacts int    `json:"artefacts"` // live ones
 }
 
 // JobKind is a kind of maintenance.
