@@ -248,7 +248,7 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 	weights := lexical.DefaultWeights()
 	cq := CandidateQuery{
 		Scopes: a.s.chain, Terms: terms, Kinds: a.q.Kinds, Floor: a.q.Floor, Session: a.q.Session, Now: a.now, AsOf: a.q.AsOf,
-		K: a.q.TopK + DefaultTopK, Recent: recentTail, Weights: &weights,
+		K: a.q.TopK + DefaultTopK, Recent: recentTail, Newest: preset.Keep, Weights: &weights,
 	}
 	if a.tx != nil {
 		cq.Mask = a.tx.mask()

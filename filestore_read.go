@@ -401,6 +401,7 @@ func (s *fileStore) search(v *corpus, q *CandidateQuery, out *Candidates, found 
 			c.Lexical = h
 			found[h.Num] = &c
 		}
+		s.nameSuperseded(hits, out)
 		if out.Stats, err = s.idx.Stats(v.chain, rows, q.Terms); err != nil {
 			return s.corrupt("bucket seg", err)
 		}
@@ -421,6 +422,21 @@ func (s *fileStore) search(v *corpus, q *CandidateQuery, out *Candidates, found 
 		}
 		return nil
 	})
+}
+
+// nameSuperseded names the artefacts whose words were found and for which the one that replaced them answers.
+func (s *fileStore) nameSuperseded(hits []lexical.Hit, out *Candidates) {
+	left := nearestMisses
+	for _, h := range hits {
+		if h.Via == 0 || left == 0 || s.cat.art(s.cat.page(h.Via).art).by == 0 {
+			continue
+		}
+		left--
+		c := s.cat.candidate(h.Via)
+		c.Excluded = reasonSuperseded
+		c.Lexical.Own = h.Own
+		out.addMiss(c)
+	}
 }
 
 func (o *Candidates) addMiss(c Candidate) {
@@ -467,6 +483,18 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found map[uint64]*Can
 			if Provenance(prov) < q.Floor && v.session == 0 {
 				continue
 			}
+			// Within a provenance the younger page is always ahead by recency and trust, so the newest of each hold
+			// the best of all: a first pass over them is one over the whole scope.
+			newer := q.Newest
+			sc.classes[prov].recent.descend(func(e entry) bool {
+				if newer <= 0 {
+					return false
+				}
+				if add(e.num, false) && !s.cat.page(e.num).stands() {
+					newer--
+				}
+				return true
+			})
 			left := q.Recent
 			sc.classes[prov].recent.descend(func(e entry) bool {
 				if left <= 0 {
