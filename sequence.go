@@ -35,6 +35,7 @@ type sequencer struct {
 	nextGroup uint64
 	scopes    map[string]uint32
 	groups    map[artKey]uint64
+	reserve   int // bytes of leaves in the log's reserve
 
 	flight sync.Mutex
 	queue  []*pending // in LSN order, not installed
@@ -785,8 +786,12 @@ func (s *fileStore) Append(ctx context.Context, leaves []*manifest.Record, d Dur
 		return 0, err
 	}
 	s.seq.mu.Lock()
-	first, err := s.appendLocked(leaves)
-	last := s.log.Last()
+	err := s.writable() // again: Close waits for those who are in here, and for nobody else
+	var first, last uint64
+	if err == nil {
+		first, err = s.appendLocked(leaves)
+		last = s.log.Last()
+	}
 	s.seq.mu.Unlock()
 	if err != nil {
 		return 0, err
@@ -811,7 +816,7 @@ func (s *fileStore) appendLocked(leaves []*manifest.Record) (uint64, error) {
 			return first, fmt.Errorf("ctxpage: encode leaf: %w", err)
 		}
 		index := first + uint64(i)
-		if _, err := s.log.Enqueue(wal.KindAudit, auditBody(index), body); err != nil {
+		if err := s.enqueueLeaf(index, body); err != nil {
 			return first, enqueueError(err)
 		}
 		if err := s.man.Add(index, body); err != nil {
@@ -820,6 +825,23 @@ func (s *fileStore) appendLocked(leaves []*manifest.Record) (uint64, error) {
 	}
 	s.appended.Store(true)
 	return first, nil
+}
+
+// readReserve is how many bytes of leaves may go into the log's reserve on a full disk: a quarter of it, so that reads go
+// on for a while and deletes and a clean end always find the rest. After that reads fail: they cannot be audited.
+const readReserve = 64 << 10
+
+func (s *fileStore) enqueueLeaf(index uint64, body []byte) error {
+	head := auditBody(index)
+	_, err := s.log.Enqueue(wal.KindAudit, head, body)
+	switch size := len(head) + len(body) + 64; {
+	case err == nil:
+		s.seq.reserve = 0
+	case errors.Is(err, wal.ErrFull) && s.seq.reserve+size <= readReserve:
+		s.seq.reserve += size
+		_, err = s.log.EnqueueReserve(wal.KindAudit, head, body)
+	}
+	return err
 }
 
 // outcome looks a batch id up in overlay and file.

@@ -160,7 +160,7 @@ func (s *Scope) Resume(ctx context.Context, trace string, opts ...TxnOption) (*T
 	}
 	leaves, err := s.db.Manifests().ByTrace(ctx, trace)
 	if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
-		return nil, err
+		return nil, logError(err)
 	}
 	found := false
 	for _, leaf := range leaves {
@@ -273,6 +273,9 @@ func (tx *Txn) Put(ctx context.Context, a Artefact) error {
 
 func (tx *Txn) makePut(ctx context.Context, a Artefact) (Put, error) {
 	if err := a.check(); err != nil {
+		return Put{}, err
+	}
+	if err := checkReserved("id", a.ID); err != nil {
 		return Put{}, err
 	}
 	if a.Provenance == HumanVerified {
@@ -415,6 +418,9 @@ func (tx *Txn) Delete(ctx context.Context, id string) error {
 		return ErrTxnDone
 	}
 	if err := checkID("id", id); err != nil {
+		return err
+	}
+	if err := checkReserved("id", id); err != nil {
 		return err
 	}
 	_, err := tx.s.db.store.Resolve(ctx, tx.s.chain[:1], Ref{ID: id})

@@ -173,8 +173,11 @@ func (v *leafList) print(w io.Writer) {
 	table(w, "LEAF TIME TYPE TRACE SCOPE ACTOR SERVED WRITTEN TOKENS STATUS", func(row func(...any)) {
 		for _, r := range v.Leaves {
 			status := strings.TrimSpace(r.Status + " " + r.Reason)
-			if r.By != "" {
+			switch {
+			case r.Confidence > 0:
 				status += fmt.Sprintf(" (%.2f by %s)", r.Confidence, r.By)
+			case r.By != "":
+				status += " by " + r.By
 			}
 			row(r.Index, when(r.At), r.Type, r.Trace, or(r.Scope, "-"), or(r.Actor, "-"), r.Pages, r.Writes, r.Tokens, or(status, "-"))
 		}
