@@ -24,6 +24,16 @@ var splitCounters = map[string]func(string) int{
 	"insatiate": func(s string) int { return 1000 * min(len(s), 1) },
 }
 
+// splitTexts is split without the counts, which it checks.
+func splitTexts(t require.TestingT, text string, max int, count func(string) int) []string {
+	var out []string
+	for _, p := range split(text, max, count) {
+		require.Equal(t, count(p.text), p.tokens)
+		out = append(out, p.text)
+	}
+	return out
+}
+
 func TestSplitJoinsBack(t *testing.T) {
 	pieces := []string{
 		"# Heading\n", "## Second\n\n", "A line of text.\n", "\n\n", "word ", "words and words ", "- item\n", strings.Repeat("x", 200), "ä🐌漢字",
@@ -34,7 +44,7 @@ func TestSplitJoinsBack(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 60).Draw(t, "pieces"), "")
 				limit := rapid.IntRange(minPageTokens, 60).Draw(t, "max")
-				pages := split(text, limit, count)
+				pages := splitTexts(t, text, limit, count)
 				require.Equal(t, text, strings.Join(pages, ""))
 				for _, p := range pages {
 					require.True(t, utf8.ValidString(p), "%q cuts a rune", p)
@@ -58,13 +68,14 @@ func TestSplitPlaces(t *testing.T) {
 		"words":            {[]string{strings.Repeat("w ", 16), strings.Repeat("w ", 16), "w"}},
 		"small ones share": {[]string{"# a\nb\n# c\nd\n# e\nf\n", "# g\n" + ten + "\n"}},
 	} {
-		require.Equal(t, c.pages, split(strings.Join(c.pages, ""), 16, countWords), name)
+		require.Equal(t, c.pages, splitTexts(t, strings.Join(c.pages, ""), 16, countWords), name)
 	}
-	require.Equal(t, []string{""}, split("", 16, countWords))
-	require.Equal(t, []string{ten}, split(ten, 16, countWords))
+	require.Equal(t, []string{""}, splitTexts(t, "", 16, countWords))
+	require.Equal(t, []string{ten}, splitTexts(t, ten, 16, countWords))
 	long := strings.Repeat("漢", 100)
-	require.Equal(t, long, strings.Join(split(long, 16, func(s string) int { return utf8.RuneCountInString(s) }), ""))
-	require.Greater(t, len(split(long, 16, func(s string) int { return utf8.RuneCountInString(s) })), 5)
+	runes := splitTexts(t, long, 16, utf8.RuneCountInString)
+	require.Equal(t, long, strings.Join(runes, ""))
+	require.Greater(t, len(runes), 5)
 }
 
 // The work is linear in the text: a counter sees each byte a handful of times.
