@@ -663,6 +663,7 @@ func (s *fileStore) applyDelete(b *Batch, id string, scope uint32, p *pending, l
 	}
 	h := *old
 	h.Deleted, h.Version, h.LSN, h.PutAt, h.Actor, h.Rows = true, old.Version+1, p.record.lsn, b.Now, b.Actor, nil
+	h.Supersedes = nil // it replaced them once; what was put again since stays
 	cold, err := encodeCold(&h)
 	if err != nil {
 		return fmt.Errorf("ctxpage: encode %s: %w", id, err)
