@@ -213,7 +213,7 @@ func (q *sequencer) blocker(b *Batch) *pending {
 	if p := q.ids[b.ID]; p != nil {
 		return p
 	}
-	if len(q.queue) == 0 {
+	if len(q.arts) == 0 { // not the queue: it is empty while a group is being installed
 		return nil
 	}
 	for _, key := range batchKeys(b) {
