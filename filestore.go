@@ -1,6 +1,7 @@
 package ctxpage
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -499,6 +501,8 @@ func (s *fileStore) loadHeads(meta *bbolt.Bucket) error {
 			return s.corrupt(fmt.Sprintf("head row %x", k), err)
 		}
 	}
+	// In the order in which they happened: of two that replaced the same artefact, the later one answers for it.
+	slices.SortFunc(later, func(a, b supersession) int { return cmp.Or(cmp.Compare(a.lsn, b.lsn), cmp.Compare(a.by, b.by)) })
 	for _, l := range later {
 		for _, id := range l.ids {
 			s.cat.supersede(l.scope, id, l.by, l.lsn)
