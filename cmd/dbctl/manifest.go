@@ -174,7 +174,7 @@ func (v *leafList) print(w io.Writer) {
 		for _, r := range v.Leaves {
 			status := strings.TrimSpace(r.Status + " " + r.Reason)
 			switch {
-			case r.Confidence > 0:
+			case r.Confidence > 0 && r.Type != "approve" && r.Type != "reject":
 				status += fmt.Sprintf(" (%.2f by %s)", r.Confidence, r.By)
 			case r.By != "":
 				status += " by " + r.By
@@ -287,8 +287,11 @@ func (v *leafView) print(w io.Writer, names manifest.Names) {
 			}
 		}
 		row("lsn", r.LSN)
-		if r.By != "" {
+		switch {
+		case r.Gate > 0 && r.By != "":
 			row("verdict", fmt.Sprintf("%.2f by %s, gate %.2f", r.Confidence, r.By, r.Gate))
+		case r.By != "":
+			row("by", r.By)
 		}
 		if r.Budget > 0 {
 			row("budget", fmt.Sprintf("%d of %d tokens, %d reserved, tier %d, preset %s, counter %s", r.Tokens, r.Budget, r.Reserve, r.Tier, r.Preset, r.Counter))

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -124,23 +125,25 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	kctx, err := k.Parse(args)
 	a.globals = c.globals
 	if err != nil {
-		return a.report(usage("%s; dbctl %s--help says more", err, verbOf(kctx)))
+		a.JSON = slices.Contains(args, "--json") // a line that does not parse may not have got that far
+		return a.report(usage("%s; dbctl %s--help says more", err, verbOf(err)))
 	}
 	return a.report(kctx.Run(a))
 }
 
-// verbOf names the verb a failed command line was about.
-func verbOf(k *kong.Context) string {
-	if k == nil || k.Command() == "" {
+// verbOf names the verb that a command line which does not parse was about.
+func verbOf(err error) string {
+	var pe *kong.ParseError
+	if !errors.As(err, &pe) || pe.Context == nil {
 		return ""
 	}
-	var words []string
-	for _, w := range strings.Fields(k.Command()) {
-		if !strings.HasPrefix(w, "<") && !strings.HasPrefix(w, "[") {
-			words = append(words, w)
+	verb := ""
+	for _, p := range pe.Context.Path {
+		if p.Command != nil {
+			verb += p.Command.Name + " "
 		}
 	}
-	return strings.Join(words, " ") + " "
+	return verb
 }
 
 // report says what went wrong and gives the exit code.
