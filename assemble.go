@@ -371,7 +371,7 @@ func (a *assembling) draftHead(o *ownPage) *Head {
 	for i, p := range o.put.Pages {
 		rows[i] = PageRow{Tokens: uint32(p.Tokens), Digest: p.Digest}
 	}
-	return &Head{Artefact: o.put.Artefact, Scope: a.s.name, Actor: a.s.actor, Rows: rows}
+	return &Head{Artefact: o.put.Artefact, Scope: a.s.name, Actor: a.s.actor, Rows: rows, Counter: o.put.Counter}
 }
 
 // load pages winners in, in one call. What gc took, or what is damaged, is left out and says so.
@@ -557,15 +557,15 @@ func classOf(k Kind) budget.Class {
 func (a *assembling) cost(it *item, text string) int {
 	count := a.s.db.opts.Counter.Count
 	if a.q.Charge == ChargeContents {
-		if text == it.text && it.page <= len(it.head.Rows) {
-			return int(it.head.Rows[it.page-1].Tokens)
+		if text == it.text {
+			return a.s.db.tokens(it.head, it.page, text)
 		}
 		return count(text)
 	}
 	p := a.page(it, text)
-	if text == it.text && it.page <= len(it.head.Rows) && render.Escape(text) == text {
+	if text == it.text && render.Escape(text) == text {
 		p.Text = ""
-		return count(render.Cost(p, render.ProviderText)) + int(it.head.Rows[it.page-1].Tokens) + 1
+		return count(render.Cost(p, render.ProviderText)) + a.s.db.tokens(it.head, it.page, text) + 1
 	}
 	return count(render.Cost(p, render.ProviderText))
 }

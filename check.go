@@ -26,6 +26,7 @@ import (
 //	I10 outcomes, held batches and state decode
 //	I11 bbolt's own pages are sound
 //	I12 the index decodes, and its lists agree with its statistics
+//	I13 every bucket has as many rows as the system row counts
 //
 // Rows of the overlay are checked after a checkpoint has brought them into the file.
 type checker struct {
@@ -192,9 +193,18 @@ func (c *checker) content(num uint64, h *Head, text string) {
 	}
 }
 
-// small walks I1 and I10 over the other buckets.
+// small walks I12, and I1 and I10 over the other buckets.
 func (c *checker) small() error {
 	return c.s.view(func(tx *bbolt.Tx) error {
+		n := c.s.sys.Rows
+		for _, b := range []struct {
+			name []byte
+			want int
+		}{{bucketMeta, n.Meta}, {bucketContent, n.Content}, {bucketHeld, n.Held}, {bucketTxn, n.Txn}, {bucketState, n.State}} {
+			if err := c.s.countRows(tx, b.name, b.want); err != nil {
+				c.bad("I13", "bucket "+string(b.name), "%v", err)
+			}
+		}
 		for _, b := range []struct {
 			name []byte
 			tag  byte

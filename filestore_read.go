@@ -270,14 +270,12 @@ func (s *fileStore) loadMissing(out []Loaded, arts []uint64, missing []int, head
 				continue
 			}
 			key := textRowKey(l.Key.Num)
-			if v := content.Get(key); v != nil {
-				text, err := unseal('c', key, v)
-				if err != nil {
-					l.Err = s.corrupt(fmt.Sprintf("content of page %d", l.Key.Num), err)
-					continue
-				}
-				l.Text = string(text)
+			text, err := unseal('c', key, content.Get(key)) // an empty text has a row, too
+			if err != nil {
+				l.Err = s.corrupt(fmt.Sprintf("content of page %d", l.Key.Num), err)
+				continue
 			}
+			l.Text = string(text)
 		}
 		return nil
 	})

@@ -192,14 +192,22 @@ func (db *DB) version(ctx context.Context, scopes Scopes, l Located) (*Version, 
 	for _, f := range frames {
 		r := &f.head.Rows[f.page-1]
 		v.Pages = append(v.Pages, Page{
-			Ref: Ref{Scope: l.Scope, ID: v.ID, Page: f.page, Version: r.Version}, Num: f.num, Tokens: int(r.Tokens), Digest: r.Digest, Text: f.text,
+			Ref: Ref{Scope: l.Scope, ID: v.ID, Page: f.page, Version: r.Version}, Num: f.num, Tokens: db.tokens(f.head, f.page, f.text), Digest: r.Digest, Text: f.text,
 		})
-		v.Tokens += int(r.Tokens)
+		v.Tokens += v.Pages[len(v.Pages)-1].Tokens
 		text.WriteString(f.text)
 	}
 	v.Text = text.String()
 	v.fillParts(frames[0].head, len(frames) == len(frames[0].head.Rows))
 	return v, nil
+}
+
+// tokens is the count of a page: the one made when it was written, if the counter is the same, else a new one.
+func (db *DB) tokens(h *Head, page int, text string) int {
+	if page <= len(h.Rows) && h.Counter == db.opts.Counter.Name() {
+		return int(h.Rows[page-1].Tokens)
+	}
+	return db.opts.Counter.Count(text)
 }
 
 // versionOf copies a head into a version the caller may change.
@@ -292,7 +300,7 @@ func (db *DB) writeFetched(ctx context.Context, h *Head, f Fetched) error {
 
 // makePut splits the text of a checked artefact into pages and digests them.
 func (db *DB) makePut(a Artefact, v Validator) (Put, error) {
-	p := Put{Source: v, AsOfGiven: !a.CurrentAsOf.IsZero()}
+	p := Put{Source: v, AsOfGiven: !a.CurrentAsOf.IsZero(), Counter: db.opts.Counter.Name()}
 	if !p.AsOfGiven {
 		a.CurrentAsOf = db.opts.Clock()
 	}

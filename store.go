@@ -118,6 +118,8 @@ type Head struct {
 	Rows     []PageRow
 	// PartBytes is, for each of Parts that is text, its length in the joined text.
 	PartBytes []int
+	// Counter is the name of the token counter that counted Rows.
+	Counter string
 }
 
 // Loaded is one page version. Err is ErrGone (matched) where gc took it, or a *CorruptError.
@@ -218,8 +220,9 @@ type Put struct {
 	Pages    []NewPage
 	// AsOfGiven: CurrentAsOf is the caller's; else it is the time of the put, and a repeated put does not change it.
 	AsOfGiven bool
-	// PartBytes as in Head.
+	// PartBytes and Counter as in Head.
 	PartBytes []int
+	Counter   string
 }
 
 // NewPage is a page to write.

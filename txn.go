@@ -158,7 +158,7 @@ func (s *Scope) Resume(ctx context.Context, trace string, opts ...TxnOption) (*T
 	}
 	leaves, err := s.db.Manifests().ByTrace(ctx, trace)
 	if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
-		return nil, err
+		return nil, logError(err)
 	}
 	found := false
 	for _, leaf := range leaves {

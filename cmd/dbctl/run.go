@@ -61,6 +61,7 @@ type cli struct {
 	Check    checkCmd    `cmd:"" help:"Walk the whole database and report damage."`
 	Backup   backupCmd   `cmd:"" help:"Copy a database to a path where it can be opened."`
 	Restore  restoreCmd  `cmd:"" help:"Verify a backup and put it in place of a database."`
+	Budget   budgetCmd   `cmd:"" passthrough:"" help:"Decide what goes into a window: a request in, a report out. No database."`
 	Demo     demoCmd     `cmd:"" help:"Show the main job on a copy of a folder of yours."`
 }
 
@@ -112,8 +113,12 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	defer stop()
 	a := &app{ctx: ctx, in: in, out: out, err: errw, now: time.Now}
 	defer func() {
-		if p, ok := recover().(parsed); ok {
+		switch p := recover().(type) {
+		case nil:
+		case parsed:
 			code = int(p)
+		default:
+			panic(p)
 		}
 	}()
 	var c cli
