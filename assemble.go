@@ -407,6 +407,9 @@ func (a *assembling) freshen(ctx context.Context, at []int) error {
 		}
 	}
 	found := a.s.freshen(ctx, heads, a.q.Check)
+	if err := ctx.Err(); err != nil {
+		return err // the caller gave up: that his sources did not answer says nothing about them
+	}
 	var keys []PageKey
 	var again []int
 	for _, i := range at {

@@ -177,7 +177,7 @@ func Open(path string, opts Options) (db *DB, err error) {
 		return nil, fmt.Errorf("ctxpage: open: %w", err)
 	}
 	d := &DB{path: path, opts: opts, lexer: lexical.NewAnalyzer()}
-	d.checks.seen, d.checks.busy = map[checkKey]checked{}, map[checkKey]chan struct{}{}
+	d.checks.seen, d.checks.busy = map[checkKey]checked{}, map[checkKey]*refetching{}
 	defer func() {
 		if err != nil {
 			db = nil

@@ -139,7 +139,7 @@ func (s *fileStore) Load(ctx context.Context, scopes Scopes, keys []PageKey, wan
 	out := make([]Loaded, len(keys))
 	heads := map[headKey]*Head{}
 	s.cat.mu.RLock()
-	var chain []uint32 // nil: the operator's, all scopes
+	var chain []uint32 // nil: the operator's view of all scopes
 	if scopes != nil {
 		chain = s.cat.chain(scopes)
 	}

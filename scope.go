@@ -139,7 +139,11 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *ma
 	}
 	var f freshness
 	if l.Current {
-		if f = s.freshen(ctx, []*Head{v.head()}, o.check)[0]; f.refetched {
+		f = s.freshen(ctx, []*Head{v.head()}, o.check)[0]
+		if err := ctx.Err(); err != nil {
+			return nil, nil, err
+		}
+		if f.refetched {
 			if v, l, err = s.reread(ctx, ref); err != nil {
 				return nil, nil, err
 			}
@@ -286,6 +290,10 @@ func (db *DB) writeFetched(ctx context.Context, h *Head, f Fetched) error {
 	a := h.Artefact
 	a.Text, a.CurrentAsOf = f.Text, f.AsOf
 	a.Parts = nil
+	a.Provenance = min(a.Provenance, Chunk) // whoever verified the page did not see this
+	if f.trust != 0 {
+		a.Provenance = min(a.Provenance, f.trust)
+	}
 	put, err := db.makePut(a, f.Validator)
 	if err != nil {
 		return err
@@ -311,8 +319,9 @@ func (db *DB) makePut(a Artefact, v Validator) (Put, error) {
 	}
 	a.Text = ""
 	p.Artefact = a
-	for _, t := range split(text, db.opts.PageTokens, db.opts.Counter.Count) {
-		np := NewPage{Text: t, Tokens: db.opts.Counter.Count(t), Hash: contentHash(t)}
+	for _, c := range split(text, db.opts.PageTokens, db.opts.Counter.Count) {
+		t := c.text
+		np := NewPage{Text: t, Tokens: c.tokens, Hash: contentHash(t)}
 		if _, err := db.opts.Rand.Read(np.Salt[:]); err != nil {
 			return p, fmt.Errorf("ctxpage: randomness: %w", err)
 		}

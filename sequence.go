@@ -173,17 +173,30 @@ func (s *fileStore) sequence(ctx context.Context, b *Batch) (*pending, Outcome, 
 	if out, ok, err := s.overlayOutcome(b.ID); ok || err != nil {
 		return nil, out, err
 	}
+	if decided, err := s.decidedMeanwhile(ctx, b); decided || err != nil {
+		if err != nil {
+			return nil, Outcome{}, err
+		}
+		return s.again()
+	}
 	v := s.judge(b, pre)
 	switch {
 	case v.retry:
 		return s.again()
-	case v.conflict != nil:
+	case v.conflict != nil, v.err != nil:
 		return nil, Outcome{}, s.refuse(b, v)
-	case v.err != nil:
-		return nil, Outcome{}, v.err
 	}
 	p, err := s.enqueue(b, pre, v)
 	return p, Outcome{}, err
+}
+
+// decidedMeanwhile says whether a held batch was decided after it was prepared for review: then prepare must see that.
+func (s *fileStore) decidedMeanwhile(ctx context.Context, b *Batch) (bool, error) {
+	if b.From == (ulid.ULID{}) {
+		return false, nil
+	}
+	h, err := s.Held(ctx, b.From)
+	return h.Decided != "", err
 }
 
 // again asks for another round at once.
@@ -342,10 +355,10 @@ func (s *fileStore) judge(b *Batch, pre *prepared) (v judgement) {
 	case b.Action == ActHold:
 		v.hold = b.Reason
 	case len(v.refs) == 0 || b.OnStale == AllowStale || b.Force:
+	case b.Action == ActApprove:
+		v.err = fmt.Errorf("%w: %v; look at them, and approve them as stale if they do not matter", ErrStaleContext, v.refs)
 	case b.OnStale == FailStale:
 		v.err = fmt.Errorf("%w: %v", ErrStaleContext, v.refs)
-	case b.Action == ActApprove:
-		v.err = fmt.Errorf("%w: %v; look at them and approve with force", ErrStaleContext, v.refs)
 	default:
 		v.hold = ReasonStaleContext
 	}
@@ -389,17 +402,28 @@ func (c *catalogue) lsnOf(r Ref) uint64 {
 	return c.art(art).lsn
 }
 
-// refuse records a conflict. Nothing of the batch is applied; the id stays free, so that the caller may retry with it.
+// refuse records a conflict, or a stale context that was told to fail. Nothing of the batch is applied; the id stays
+// free, so that the caller may retry with it.
 func (s *fileStore) refuse(b *Batch, v judgement) error {
 	leaf := b.Leaf
 	leaf.Type, leaf.Status, leaf.Batch = manifest.TypeConflict, "conflict", b.ID.String()
+	leaf.Writes, leaf.Stale = nil, v.stale
 	leaf.Trace, leaf.Parent, leaf.Scope, leaf.Actor, leaf.Time = b.ID.String(), b.Trace, b.Scope, b.Actor, micros(b.Now)
 	leaf.LSN = s.seq.lsn
-	leaf.Conflicts = []manifest.Conflict{{Ref: v.conflict.Ref.String(), Expect: v.conflict.Have, Found: v.conflict.Now}}
-	if _, err := s.appendLocked([]*manifest.Record{&leaf}); err != nil {
-		return errors.Join(v.conflict, err)
+	why := v.err
+	if v.conflict != nil {
+		why = v.conflict
+		leaf.Conflicts = []manifest.Conflict{{Ref: v.conflict.Ref.String(), Expect: v.conflict.Have, Found: v.conflict.Now}}
+	} else {
+		leaf.Status, leaf.Reason = "stale", ReasonStaleContext
 	}
-	return v.conflict
+	if b.From != (ulid.ULID{}) {
+		leaf.From = b.From.String()
+	}
+	if _, err := s.appendLocked([]*manifest.Record{&leaf}); err != nil {
+		return errors.Join(why, err)
+	}
+	return why
 }
 
 // enqueue gives a batch its LSN and numbers and puts its record into the log's buffer.
