@@ -84,7 +84,7 @@ func (c *assembleCmd) Run(a *app) error {
 			return err
 		}
 		err = a.emit(v, func(w io.Writer) {
-			fmt.Fprint(w, a.plain(v.Text), string(v.Request))
+			fmt.Fprint(w, printable(w, v.Text), string(v.Request))
 			if v.Request != nil {
 				fmt.Fprintln(w)
 			}

@@ -131,7 +131,7 @@ func (c *demoCmd) Run(a *app) error {
 
 func (d *demo) say(format string, args ...any) {
 	if !d.a.JSON {
-		fmt.Fprintln(d.a.out, d.a.plain(fmt.Sprintf(format, args...)))
+		fmt.Fprintln(d.a.out, printable(d.a.out, fmt.Sprintf(format, args...)))
 	}
 }
 

@@ -111,6 +111,7 @@ type parsed int
 func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // the second Ctrl-C ends the process
 	a := &app{ctx: ctx, in: in, out: out, err: errw, now: time.Now}
 	defer func() {
 		switch p := recover().(type) {
@@ -164,7 +165,7 @@ func (a *app) report(err error) int {
 	if a.JSON {
 		a.reportJSON(err, code)
 	} else {
-		fmt.Fprintln(a.err, "dbctl:", a.plain(hint(err)))
+		fmt.Fprintln(a.err, "dbctl:", printable(a.err, hint(err)))
 	}
 	return code
 }
@@ -247,7 +248,7 @@ func hint(err error) string {
 	case errors.Is(err, ctxpage.ErrStaleContext):
 		return msg + "; dbctl review show names them, --stale approves all the same"
 	case errors.Is(err, context.Canceled):
-		return "interrupted; the database is as after its last transaction"
+		return "interrupted: " + msg + "; the database is as after its last transaction"
 	}
 	return msg
 }
@@ -265,7 +266,13 @@ func (a *app) with(path string, write bool, fn func(db *ctxpage.DB) error) error
 	if err != nil {
 		return err
 	}
-	return errors.Join(fn(db), db.Close())
+	err = fn(db)
+	cerr := db.Close()
+	var e *exitError
+	if cerr != nil && errors.As(err, &e) && e.quiet {
+		return cerr // what the verb printed is not the end of it
+	}
+	return errors.Join(err, cerr)
 }
 
 func isTerminal(w any) bool {

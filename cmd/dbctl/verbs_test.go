@@ -286,7 +286,7 @@ func TestHelp(t *testing.T) {
 			r := dbctl("", append(strings.Fields(name), "--help")...)
 			require.Equal(t, exitOK, r.code)
 			require.Contains(t, strings.Join(strings.Fields(r.out), " "), "dbctl "+name+" ", name)
-			require.Contains(t, r.out, "Example: ", name)
+			require.Contains(t, r.out, "Example:", name)
 		}
 	}
 	visit(k.Model.Node, "")
