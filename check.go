@@ -196,7 +196,7 @@ func (c *checker) content(num uint64, h *Head, text string) {
 	}
 }
 
-// small walks I12, and I1 and I10 over the other buckets.
+// small walks I13, and I1 and I10 over the other buckets.
 func (c *checker) small() error {
 	return c.s.view(func(tx *bbolt.Tx) error {
 		n := c.s.sys.Rows

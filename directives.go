@@ -576,6 +576,12 @@ func (c *checker) directivePages() error {
 		case text != c.directives[scope]:
 			c.bad("I14", Ref{Scope: scope, ID: DirectivesID}.String(), "the page differs from the state row of the scope")
 		}
+		delete(c.directives, scope)
+	}
+	for _, scope := range sortedKeys(c.directives) { // scopes that hold nothing
+		if c.directives[scope] != "" {
+			c.bad("I14", Ref{Scope: scope, ID: DirectivesID}.String(), "the page is missing")
+		}
 	}
 	return nil
 }
