@@ -401,6 +401,7 @@ func (s *fileStore) search(v *corpus, q *CandidateQuery, out *Candidates, found 
 			c.Lexical = h
 			found[h.Num] = &c
 		}
+		s.nameSuperseded(hits, out)
 		if out.Stats, err = s.idx.Stats(v.chain, rows, q.Terms); err != nil {
 			return s.corrupt("bucket seg", err)
 		}
@@ -421,6 +422,21 @@ func (s *fileStore) search(v *corpus, q *CandidateQuery, out *Candidates, found 
 		}
 		return nil
 	})
+}
+
+// nameSuperseded names the artefacts whose words were found and for which the one that replaced them answers.
+func (s *fileStore) nameSuperseded(hits []lexical.Hit, out *Candidates) {
+	left := nearestMisses
+	for _, h := range hits {
+		if h.Via == 0 || left == 0 || s.cat.art(s.cat.page(h.Via).art).by == 0 {
+			continue
+		}
+		left--
+		c := s.cat.candidate(h.Via)
+		c.Excluded = reasonSuperseded
+		c.Lexical.Own = h.Own
+		out.addMiss(c)
+	}
 }
 
 func (o *Candidates) addMiss(c Candidate) {
@@ -448,6 +464,9 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found map[uint64]*Can
 		c.Recent = c.Recent || recent
 		return true
 	}
+	if q.AsOf != 0 && q.AsOf < s.cat.lsn {
+		s.cat.stood(v.chain, q.AsOf, func(num uint64) { add(num, false) })
+	}
 	var newest []entry
 	for _, n := range v.chain {
 		sc := &s.cat.scopes[n-1]
@@ -464,6 +483,18 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found map[uint64]*Can
 			if Provenance(prov) < q.Floor && v.session == 0 {
 				continue
 			}
+			// Within a provenance the younger page is always ahead by recency and trust, so the newest of each hold
+			// the best of all: a first pass over them is one over the whole scope.
+			newer := q.Newest
+			sc.classes[prov].recent.descend(func(e entry) bool {
+				if newer <= 0 {
+					return false
+				}
+				if add(e.num, false) && !s.cat.page(e.num).stands() {
+					newer--
+				}
+				return true
+			})
 			left := q.Recent
 			sc.classes[prov].recent.descend(func(e entry) bool {
 				if left <= 0 {
@@ -480,6 +511,16 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found map[uint64]*Can
 	slices.SortFunc(newest, func(a, b entry) int { return compareEntries(b, a) })
 	for _, e := range newest[:min(q.Recent, len(newest))] {
 		add(e.num, true)
+	}
+}
+
+// stood gives the pinned and system pages of a chain that were current as of an LSN and are not any more: the lists of
+// the catalogue know those of now only. It looks at every column, which a look into the past can afford.
+func (c *catalogue) stood(chain []uint32, asOf uint64, fn func(num uint64)) {
+	for i := range c.pages {
+		if p := &c.pages[i]; p.art != 0 && p.end > asOf && p.lsn <= asOf && p.stands() && slices.Contains(chain, p.scope) {
+			fn(uint64(i + 1))
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -308,6 +309,13 @@ func (db *DB) writeFetched(ctx context.Context, h *Head, f Fetched) error {
 
 // makePut splits the text of a checked artefact into pages and digests them.
 func (db *DB) makePut(a Artefact, v Validator) (Put, error) {
+	return db.makePages(a, v, db.opts.PageTokens)
+}
+
+// makeUnsplit makes an artefact of one page, whatever its length.
+func (db *DB) makeUnsplit(a Artefact) (Put, error) { return db.makePages(a, Validator{}, math.MaxInt) }
+
+func (db *DB) makePages(a Artefact, v Validator, size int) (Put, error) {
 	p := Put{Source: v, AsOfGiven: !a.CurrentAsOf.IsZero(), Counter: db.opts.Counter.Name()}
 	if !p.AsOfGiven {
 		a.CurrentAsOf = db.opts.Clock()
@@ -319,7 +327,7 @@ func (db *DB) makePut(a Artefact, v Validator) (Put, error) {
 	}
 	a.Text = ""
 	p.Artefact = a
-	for _, c := range split(text, db.opts.PageTokens, db.opts.Counter.Count) {
+	for _, c := range split(text, size, db.opts.Counter.Count) {
 		t := c.text
 		np := NewPage{Text: t, Tokens: c.tokens, Hash: contentHash(t)}
 		if _, err := db.opts.Rand.Read(np.Salt[:]); err != nil {

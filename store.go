@@ -143,6 +143,7 @@ type CandidateQuery struct {
 	AsOf    uint64 // an LSN; 0: now
 	K       int    // lexical hits
 	Recent  int    // newest pages that are candidates whatever they say
+	Newest  int    // newest pages of each provenance and scope, likewise: what two passes by recency and provenance need
 	Mask    []Ref  // artefacts of the nearest scope that a transaction overwrites or deletes
 	Weights *lexical.Weights
 }

@@ -275,6 +275,9 @@ func (tx *Txn) makePut(ctx context.Context, a Artefact) (Put, error) {
 	if err := a.check(); err != nil {
 		return Put{}, err
 	}
+	if err := checkReserved("id", a.ID); err != nil {
+		return Put{}, err
+	}
 	if a.Provenance == HumanVerified {
 		return Put{}, fmt.Errorf("%w: %s: human-verified comes from DB.PutVerified or an approval, not from a scope", ErrProvenance, a.ID)
 	}
@@ -407,6 +410,9 @@ func (tx *Txn) Delete(ctx context.Context, id string) error {
 		return ErrTxnDone
 	}
 	if err := checkID("id", id); err != nil {
+		return err
+	}
+	if err := checkReserved("id", id); err != nil {
 		return err
 	}
 	_, err := tx.s.db.store.Resolve(ctx, tx.s.chain[:1], Ref{ID: id})
