@@ -116,7 +116,9 @@ func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err er
 	}
 	var swap lexical.Swap
 	err = s.update(func(tx *bbolt.Tx) (err error) {
-		if swap, err = s.idx.Checkpoint(boltRows{tx.Bucket(bucketSeg)}, false); err != nil {
+		seg := tx.Bucket(bucketSeg)
+		seg.FillPercent = .95
+		if swap, err = s.idx.Checkpoint(boltRows{seg}, false); err != nil {
 			return err
 		}
 		if err := applyOverlay(tx, o, &next.Rows); err != nil {
@@ -403,19 +405,39 @@ func (s *fileStore) backup(ctx context.Context, job Job) (rep JobReport, err err
 	if progress == nil {
 		progress = func(string, uint64, uint64) {}
 	}
-	for _, dir := range []string{"-manifest", "-wal"} {
-		n, err := copyDir(ctx, s.opts.path+dir, job.Path+dir, func(done, total uint64) { progress("copy"+dir, done, total) })
-		if err != nil {
-			return rep, err
-		}
-		rep.Bytes += n
+	n, err := copyDir(ctx, s.opts.path+"-manifest", job.Path+"-manifest", func(done, total uint64) { progress("copy manifest", done, total) })
+	rep.Bytes += n
+	if err != nil {
+		return rep, err
 	}
-	n, err := s.copyBolt(job.Path, progress)
+	n, err = s.copyLog(ctx, job.Path+"-wal", progress)
+	rep.Bytes += n
+	if err != nil {
+		return rep, err
+	}
+	n, err = s.copyBolt(job.Path, progress)
 	rep.Bytes += n
 	if err != nil {
 		return rep, err
 	}
 	return rep, s.opts.fs.SyncDir(filepath.Dir(job.Path))
+}
+
+// copyLog copies the log while it grows. A segment that is sealed between the listing and its copying leaves a copy
+// that promises a successor it does not have; then it is copied once more.
+func (s *fileStore) copyLog(ctx context.Context, to string, progress func(string, uint64, uint64)) (n int64, err error) {
+	for range 3 {
+		if n, err = copyDir(ctx, s.opts.path+"-wal", to, func(done, total uint64) { progress("copy log", done, total) }); err != nil {
+			return n, err
+		}
+		if _, err = wal.Scan(ctx, to, wal.OS(), 0, nil); err == nil {
+			return n, nil
+		}
+		if rerr := os.RemoveAll(to); rerr != nil {
+			return n, rerr
+		}
+	}
+	return n, logError(err)
 }
 
 func (s *fileStore) copyBolt(path string, progress func(string, uint64, uint64)) (n int64, err error) {

@@ -388,6 +388,14 @@ type supersession struct {
 }
 
 func (s *fileStore) loadCatalogue(context.Context) error {
+	err := s.loadFile()
+	if errors.Is(err, lexical.ErrCorrupt) || errors.Is(err, lexical.ErrAnalyzer) {
+		return s.rebuildIndex()
+	}
+	return err
+}
+
+func (s *fileStore) loadFile() error {
 	s.cat.lsn = s.sys.Applied
 	return s.view(func(tx *bbolt.Tx) error {
 		meta := tx.Bucket(bucketMeta)
@@ -409,12 +417,34 @@ func (s *fileStore) loadCatalogue(context.Context) error {
 			}
 		}
 		var err error
-		if s.idx, err = lexical.Open(boltRows{tx.Bucket(bucketSeg)}); err != nil {
-			return s.corrupt("bucket seg", err)
+		if s.idx, err = lexical.Open(boltRows{tx.Bucket(bucketSeg)}); err == nil {
+			return s.loadTail(tx)
+		}
+		return err
+	})
+}
+
+// rebuildIndex builds the index anew from the pages when its segments are damaged or were made by another analyzer:
+// nothing in it is not in the pages.
+func (s *fileStore) rebuildIndex() error {
+	if !s.opts.readOnly {
+		if err := s.update(func(tx *bbolt.Tx) error { return lexical.Reset(boltRows{tx.Bucket(bucketSeg)}) }); err != nil {
+			return fmt.Errorf("ctxpage: rebuild the index: %w", err)
+		}
+	}
+	return s.view(func(tx *bbolt.Tx) (err error) {
+		if s.idx, err = lexical.Open(noRows{}); err != nil {
+			return err
 		}
 		return s.loadTail(tx)
 	})
 }
+
+// noRows is an empty store of segments.
+type noRows struct{}
+
+func (noRows) Get([]byte) []byte                   { return nil }
+func (noRows) Scan([]byte, func(_, _ []byte) bool) {}
 
 // countRows compares the rows of a bucket with the count that was kept.
 func (s *fileStore) countRows(tx *bbolt.Tx, name []byte, want int) error {
@@ -562,10 +592,14 @@ func (s *fileStore) doc(num uint64, scope uint32, h *Head, text string, a *lexic
 	return lexical.Doc{Num: num, Scope: scope, Group: h.GroupNum, Analysis: *a}
 }
 
-// analyse indexes the header of a page as text: author, date, kind and the name of its source are asked for like any
-// other word.
+// analyse indexes the header of a page as text: its date, author and source are asked for like any other word. The
+// month stands by name, as people ask for it; the kind is left out, for it is the same word on most pages.
 func analyse(an *lexical.Analyzer, a *Artefact, text string) lexical.Analysis {
-	return an.Analyze(a.Name, a.CurrentAsOf.UTC().Format("2 January 2006 2006-01-02"), a.Kind.String(), a.Source, a.ID, text)
+	header := a.CurrentAsOf.UTC().Format("2 January 2006 ") + a.Name
+	if a.Source != "" {
+		header += " " + a.ID
+	}
+	return an.Analyze(header, text)
 }
 
 func (s *fileStore) openManifest(ctx context.Context) error {

@@ -1,0 +1,92 @@
+package ctxpage
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+// Recall reads in full what an assembly showed as a stub, a range or a summary, or left out: eviction from a window is
+// a view, and nothing is lost by it. It is GetRef under its own name in the manifest; sources of current versions are
+// checked as in Get.
+func (s *Scope) Recall(ctx context.Context, ref Ref, opts ...ReadOption) (*Version, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	v, leaf, err := s.read(ctx, ref, readOpts(opts))
+	if err != nil {
+		return nil, err
+	}
+	leaf.Type = manifest.TypeRecall
+	return v, s.emit(ctx, leaf)
+}
+
+// exportBatch is how many artefacts one leaf of an export names.
+const exportBatch = 500
+
+// Export writes the scope's own live artefacts as JSON, one a line, by id. Each batch is in the manifest before it is
+// written out. Expired artefacts are not exported; sources are not probed. It returns how many were written.
+func (s *Scope) Export(ctx context.Context, w io.Writer) (n int, err error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	trace, err := s.db.newID()
+	if err != nil {
+		return 0, err
+	}
+	enc := json.NewEncoder(w)
+	for cursor := ""; ; {
+		list, next, err := s.List(ctx, "", cursor, exportBatch)
+		if err != nil {
+			return n, err
+		}
+		batch, leaf, err := s.exportBatch(ctx, list)
+		if err != nil {
+			return n, err
+		}
+		leaf.Trace = trace.String()
+		if len(batch) > 0 {
+			if err := s.emit(ctx, leaf); err != nil {
+				return n, err
+			}
+		}
+		for _, v := range batch {
+			if err := enc.Encode(v); err != nil {
+				return n, fmt.Errorf("ctxpage: export: %w", err)
+			}
+			n++
+		}
+		if cursor = next; cursor == "" {
+			return n, nil
+		}
+	}
+}
+
+func (s *Scope) exportBatch(ctx context.Context, list []*Version) ([]*Version, *manifest.Record, error) {
+	leaf := &manifest.Record{Type: manifest.TypeExport, Counter: s.db.opts.Counter.Name()}
+	now := s.db.opts.Clock()
+	var out []*Version
+	for _, h := range list {
+		if !h.ExpiresAt.IsZero() && !h.ExpiresAt.After(now) {
+			continue
+		}
+		l := Located{Scope: s.name, Version: h.Version, LSN: h.LSN}
+		for _, p := range h.Pages {
+			l.Pages = append(l.Pages, PageKey{p.Num, h.Version})
+		}
+		v, err := s.db.version(ctx, s.chain, l)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, p := range v.Pages {
+			leaf.Pages = append(leaf.Pages, manifest.Page{Num: p.Num, Version: v.Version, Tokens: p.Tokens})
+			leaf.Tokens += p.Tokens
+		}
+		leaf.LSN = max(leaf.LSN, v.LSN)
+		out = append(out, v)
+	}
+	return out, leaf, nil
+}
