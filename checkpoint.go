@@ -205,7 +205,7 @@ func (s *fileStore) cutLog(rep *JobReport) error {
 	if err := s.mark(); err != nil {
 		return err
 	}
-	if s.log.Size() > rotateAfterBytes {
+	if s.log.Size() > cmp.Or(s.opts.rotate, rotateAfterBytes) {
 		if err := s.log.Rotate(); err != nil && !errors.Is(err, wal.ErrFull) {
 			return s.fail(err)
 		}
