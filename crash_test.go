@@ -93,7 +93,7 @@ func applied(n int) int {
 func laneText(lane, n int, part string) string {
 	line := fmt.Sprintf("lane %d step %d of %s\n", lane, n, part)
 	if part == "b" {
-		return strings.Repeat(line, 1+n%5*60) // up to three pages
+		return strings.Repeat(line, 1+n%4*40) // up to two pages
 	}
 	return line
 }

@@ -98,6 +98,7 @@ type Options struct {
 
 	noSync bool // the negative control of crash tests
 	fs     wal.FS
+	rotate int64
 	hook   func(step string) error
 }
 
@@ -214,7 +215,7 @@ func (db *DB) mayOpen() error {
 func (db *DB) openStore() error {
 	st, rec, err := openFileStore(context.Background(), storeOptions{
 		path: db.path, readOnly: db.opts.ReadOnly, fs: db.opts.fs, now: db.opts.Clock, rand: db.opts.Rand,
-		analyzer: db.lexer, noSync: db.opts.noSync, hook: db.opts.hook, dropped: db.dropped,
+		analyzer: db.lexer, noSync: db.opts.noSync, rotate: db.opts.rotate, hook: db.opts.hook, dropped: db.dropped,
 	})
 	if err != nil {
 		return err

@@ -32,6 +32,7 @@ func TestMain(m *testing.M) {
 	case os.Getenv(childEnv) != "":
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // of children: the race detector lets each wait a second
 	os.Exit(m.Run())
 }
 

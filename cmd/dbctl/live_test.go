@@ -40,7 +40,7 @@ func TestManifestBesideALiveAgent(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "agent.ctx")
 	liveWriter(t, file)
 	var head string
-	for range 15 {
+	for range 8 {
 		v := asJSON(t, "", "manifest", "ls", file, "--limit", "5")
 		require.Len(t, v["leaves"], 5)
 		h := asJSON(t, "", "manifest", "head", file)
