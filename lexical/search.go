@@ -145,8 +145,8 @@ func (w *work) find(rows Rows, t int, scope uint32, term string) (uint64, error)
 		df += n
 		w.lists = append(w.lists, l)
 	}
-	if l := w.x.tail.lists[termKey{scope, term}]; l != nil && len(l.nums) > 0 {
-		df += uint64(len(l.nums))
+	if l := w.x.tail.lists[scope][term]; l != nil && len(*l) > 0 {
+		df += uint64(len(*l))
 		w.tails = append(w.tails, tailRef{t, l})
 	}
 	return df, nil
@@ -227,8 +227,8 @@ func (w *work) addTerm(t int, weight float64, grouped bool) error {
 		if ref.term != t {
 			continue
 		}
-		for i, num := range ref.list.nums {
-			w.addPosting(num, ref.list.tfs[i], weight, grouped)
+		for _, p := range *ref.list {
+			w.addPosting(p.num, p.tf, weight, grouped)
 		}
 	}
 	return nil
