@@ -25,6 +25,8 @@ import (
 //	I9  every committed page version has a write in the audit, with the same digest
 //	I10 outcomes, held batches and state decode
 //	I11 bbolt's own pages are sound
+//	I12 the index decodes, and its lists agree with its statistics
+//	I13 every bucket has as many rows as the system row counts
 //
 // Rows of the overlay are checked after a checkpoint has brought them into the file.
 type checker struct {
@@ -50,7 +52,7 @@ func (s *fileStore) check(ctx context.Context, job Job) (rep JobReport, err erro
 	if c.progress == nil {
 		c.progress = func(string, uint64, uint64) {}
 	}
-	for _, walk := range []func() error{c.bolt, c.heads, c.contents, c.small, c.catalogue, c.audit} {
+	for _, walk := range []func() error{c.bolt, c.heads, c.contents, c.small, c.catalogue, c.index, c.audit} {
 		if err := walk(); err != nil {
 			return rep, err
 		}
@@ -191,9 +193,18 @@ func (c *checker) content(num uint64, h *Head, text string) {
 	}
 }
 
-// small walks I1 and I10 over the other buckets.
+// small walks I12, and I1 and I10 over the other buckets.
 func (c *checker) small() error {
 	return c.s.view(func(tx *bbolt.Tx) error {
+		n := c.s.sys.Rows
+		for _, b := range []struct {
+			name []byte
+			want int
+		}{{bucketMeta, n.Meta}, {bucketContent, n.Content}, {bucketHeld, n.Held}, {bucketTxn, n.Txn}, {bucketState, n.State}} {
+			if err := c.s.countRows(tx, b.name, b.want); err != nil {
+				c.bad("I13", "bucket "+string(b.name), "%v", err)
+			}
+		}
 		for _, b := range []struct {
 			name []byte
 			tag  byte
@@ -261,6 +272,18 @@ func (c *checker) catalogue() error {
 		}
 	}
 	return nil
+}
+
+// index walks I12.
+func (c *checker) index() error {
+	return c.s.view(func(tx *bbolt.Tx) error {
+		c.s.cat.mu.RLock()
+		defer c.s.cat.mu.RUnlock()
+		if err := c.s.idx.Check(boltRows{tx.Bucket(bucketSeg)}); err != nil {
+			c.bad("I12", "index", "%v", err)
+		}
+		return nil
+	})
 }
 
 // audit walks I8 and I9.

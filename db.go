@@ -98,6 +98,7 @@ type Options struct {
 
 	noSync bool // the negative control of crash tests
 	fs     wal.FS
+	hook   func(step string) error
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -176,7 +177,7 @@ func Open(path string, opts Options) (db *DB, err error) {
 		return nil, fmt.Errorf("ctxpage: open: %w", err)
 	}
 	d := &DB{path: path, opts: opts, lexer: lexical.NewAnalyzer()}
-	d.checks.seen, d.checks.busy = map[checkKey]checked{}, map[checkKey]chan struct{}{}
+	d.checks.seen, d.checks.busy = map[checkKey]checked{}, map[checkKey]*refetching{}
 	defer func() {
 		if err != nil {
 			db = nil
@@ -197,9 +198,8 @@ func Open(path string, opts Options) (db *DB, err error) {
 
 // mayOpen tells a missing database from one that may be made.
 func (db *DB) mayOpen() error {
-	_, err := os.Lstat(db.path)
-	if err == nil || !errors.Is(err, os.ErrNotExist) {
-		return nil
+	if _, err := os.Lstat(db.path); !errors.Is(err, os.ErrNotExist) {
+		return fileProblem(db.path)
 	}
 	if db.opts.ReadOnly || db.opts.MustExist {
 		return fmt.Errorf("%w: %s", ErrNotExist, db.path)
@@ -213,7 +213,7 @@ func (db *DB) mayOpen() error {
 func (db *DB) openStore() error {
 	st, rec, err := openFileStore(context.Background(), storeOptions{
 		path: db.path, readOnly: db.opts.ReadOnly, fs: db.opts.fs, now: db.opts.Clock, rand: db.opts.Rand,
-		analyzer: db.lexer, noSync: db.opts.noSync, dropped: db.dropped,
+		analyzer: db.lexer, noSync: db.opts.noSync, hook: db.opts.hook, dropped: db.dropped,
 	})
 	if err != nil {
 		return err

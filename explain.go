@@ -18,7 +18,7 @@ var ErrReplay = errors.New("ctxpage: replay differs")
 func (db *DB) assemblyLeaf(ctx context.Context, trace string) (*manifest.Record, error) {
 	leaves, err := db.Manifests().ByTrace(ctx, trace)
 	if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
-		return nil, err
+		return nil, logError(err)
 	}
 	for _, l := range leaves {
 		if l.Type == manifest.TypeAssemble && l.Trace == trace {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/oklog/ulid/v2"
 	"go.etcd.io/bbolt"
@@ -138,7 +139,10 @@ func (s *fileStore) Load(ctx context.Context, scopes Scopes, keys []PageKey, wan
 	out := make([]Loaded, len(keys))
 	heads := map[headKey]*Head{}
 	s.cat.mu.RLock()
-	chain := s.cat.chain(scopes)
+	var chain []uint32 // nil: the operator's view of all scopes
+	if scopes != nil {
+		chain = s.cat.chain(scopes)
+	}
 	var missing []int
 	rows := make([][]byte, len(keys))
 	for i, k := range keys {
@@ -266,14 +270,12 @@ func (s *fileStore) loadMissing(out []Loaded, arts []uint64, missing []int, head
 				continue
 			}
 			key := textRowKey(l.Key.Num)
-			if v := content.Get(key); v != nil {
-				text, err := unseal('c', key, v)
-				if err != nil {
-					l.Err = s.corrupt(fmt.Sprintf("content of page %d", l.Key.Num), err)
-					continue
-				}
-				l.Text = string(text)
+			text, err := unseal('c', key, content.Get(key)) // an empty text has a row, too
+			if err != nil {
+				l.Err = s.corrupt(fmt.Sprintf("content of page %d", l.Key.Num), err)
+				continue
 			}
+			l.Text = string(text)
 		}
 		return nil
 	})
@@ -537,6 +539,8 @@ func (s *fileStore) Scan(ctx context.Context, q ScanQuery) (ScanPage, error) {
 		return s.scanGroup(q)
 	case ScanHeld:
 		return s.scanHeld(q)
+	case ScanScopes:
+		return s.scanScopes(q), nil
 	}
 	return s.scanArtefacts(q)
 }
@@ -686,6 +690,24 @@ func (s *fileStore) scanHeld(q ScanQuery) (out ScanPage, err error) {
 		out.Held = append(out.Held, h)
 	}
 	return out, nil
+}
+
+func (s *fileStore) scanScopes(q ScanQuery) (out ScanPage) {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
+	for _, name := range sortedKeys(s.cat.byName) {
+		info := ScopeInfo{name, s.cat.scopes[s.cat.byName[name]-1].arts}
+		if name <= q.Cursor || !strings.HasPrefix(name, q.Prefix) || name == operatorScope && info.Artefacts == 0 {
+			continue
+		}
+		if len(out.Names) == q.Limit {
+			out.Next = out.Names[q.Limit-1].Name
+			break
+		}
+		out.Names = append(out.Names, info)
+	}
+	return out
 }
 
 // Held reads one held batch.

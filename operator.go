@@ -70,6 +70,13 @@ func (db *DB) Promote(ctx context.Context, ref Ref, to, by string) (Ref, error) 
 	return db.commitOne(ctx, tx, put, manifest.Record{Type: manifest.TypePromote, By: by, Reason: "promoted from " + v.Ref.String()})
 }
 
+// Scopes lists the scopes that something was written to, by name: after cursor, up to limit (0: 100). It gives the
+// cursor of the next page, empty at the end.
+func (db *DB) Scopes(ctx context.Context, prefix, cursor string, limit int) ([]ScopeInfo, string, error) {
+	page, err := db.store.Scan(ctx, ScanQuery{What: ScanScopes, Prefix: prefix, Cursor: cursor, Limit: limit})
+	return page.Names, page.Next, err
+}
+
 const rootState = "root/"
 
 // AddFileRoot records a directory that file: sources of this database may read, and allows it now. It is only used

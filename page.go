@@ -171,10 +171,13 @@ type Version struct {
 	Actor   string    `json:"actor,omitempty"`
 	Deleted bool      `json:"deleted,omitempty"`
 	// Stale: the source moved on, and the reader asked for the page all the same.
-	Stale  bool   `json:"stale,omitempty"`
-	Tokens int    `json:"tokens"` // of all pages, by Counter
-	Pages  []Page `json:"pages"`
-	src    *Head
+	Stale  bool `json:"stale,omitempty"`
+	Tokens int  `json:"tokens"` // of all pages, by Counter
+	// SourceHash is xxhash64 of what the source held when it was loaded; 0: no source. It is not salted, so it is kept
+	// out of JSON: an erased text could be guessed from it.
+	SourceHash uint64 `json:"-"`
+	Pages      []Page `json:"pages"`
+	src        *Head
 }
 
 // Page is the unit of paging, ranking, budgeting and dirty checking.

@@ -70,14 +70,14 @@ func open(tb testing.TB, path string, opts ctxpage.Options) *ctxpage.DB {
 	return db
 }
 
-// words is a vocabulary of invented words whose frequencies fall as those of a text without its stop words do: the
+// words is a lexicon of invented words whose frequencies fall as those of a text without its stop words do: the
 // most frequent one stands in about one short page of ten.
 type words struct {
 	r    *rand.Rand
 	zipf *rand.Zipf
 }
 
-var vocabulary = func() []string {
+var lexicon = func() []string {
 	r := rand.New(rand.NewSource(7))
 	seen := map[string]bool{}
 	var out []string
@@ -97,10 +97,10 @@ var vocabulary = func() []string {
 
 func newWords(seed int64) *words {
 	r := rand.New(rand.NewSource(seed))
-	return &words{r: r, zipf: rand.NewZipf(r, 1.1, 50, uint64(len(vocabulary)-1))}
+	return &words{r: r, zipf: rand.NewZipf(r, 1.1, 50, uint64(len(lexicon)-1))}
 }
 
-func (w *words) word() string { return vocabulary[w.zipf.Uint64()] }
+func (w *words) word() string { return lexicon[w.zipf.Uint64()] }
 
 // page is a text of about so many bytes, in sentences.
 func (w *words) page(size int) string {
@@ -305,12 +305,12 @@ func once(b *testing.B, do func()) {
 	b.SkipNow()
 }
 
-// bolt is a plain bbolt database with one bucket, as an application without ctxpage would have.
-type bolt struct{ db *bbolt.DB }
+// plain is a plain bbolt database with one bucket, as an application without ctxpage would have.
+type plain struct{ db *bbolt.DB }
 
 var bucket = []byte("pages")
 
-func openBolt(tb testing.TB) *bolt {
+func openBolt(tb testing.TB) *plain {
 	db, err := bbolt.Open(fresh(tb), 0o600, &bbolt.Options{FreelistType: bbolt.FreelistMapType})
 	must(tb, err)
 	must(tb, db.Update(func(tx *bbolt.Tx) error {
@@ -318,16 +318,16 @@ func openBolt(tb testing.TB) *bolt {
 		return err
 	}))
 	tb.Cleanup(func() { db.Close() })
-	return &bolt{db}
+	return &plain{db}
 }
 
-func (o *bolt) put(n uint64, text []byte) error {
+func (o *plain) put(n uint64, text []byte) error {
 	return o.db.Update(func(tx *bbolt.Tx) error {
 		return tx.Bucket(bucket).Put(binary.BigEndian.AppendUint64(nil, n), text)
 	})
 }
 
-func (o *bolt) get(key []byte) (text string, err error) {
+func (o *plain) get(key []byte) (text string, err error) {
 	err = o.db.View(func(tx *bbolt.Tx) error {
 		text = string(tx.Bucket(bucket).Get(key))
 		return nil
@@ -336,7 +336,7 @@ func (o *bolt) get(key []byte) (text string, err error) {
 }
 
 // fill puts the pages that fill puts.
-func (o *bolt) fill(tb testing.TB, pages, size int) {
+func (o *plain) fill(tb testing.TB, pages, size int) {
 	w := newWords(1)
 	for at := 0; at < pages; at += 5000 {
 		must(tb, o.db.Update(func(tx *bbolt.Tx) error {

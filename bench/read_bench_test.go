@@ -42,9 +42,9 @@ func BenchmarkGet(b *testing.B) {
 	}
 }
 
-var bolts = map[string]*bolt{}
+var bolts = map[string]*plain{}
 
-func boltOf(b *testing.B, pages, size int) *bolt {
+func boltOf(b *testing.B, pages, size int) *plain {
 	name := fmt.Sprintf("%d-%d", pages, size)
 	if bolts[name] == nil {
 		db, err := bbolt.Open(fresh(b), 0o600, &bbolt.Options{FreelistType: bbolt.FreelistMapType})
@@ -53,7 +53,7 @@ func boltOf(b *testing.B, pages, size int) *bolt {
 			_, err := tx.CreateBucket(bucket)
 			return err
 		}))
-		bolts[name] = &bolt{db}
+		bolts[name] = &plain{db}
 		bolts[name].fill(b, pages, size)
 	}
 	return bolts[name]
@@ -70,7 +70,7 @@ func coldCopy(b *testing.B, d *database) *ctxpage.DB {
 }
 
 // checkGet compares what both databases give, and warms the working set.
-func checkGet(b *testing.B, s *ctxpage.Scope, o *bolt, span int) {
+func checkGet(b *testing.B, s *ctxpage.Scope, o *plain, span int) {
 	for i := range span {
 		v, err := s.Get(ctx, pageID(i))
 		must(b, err)

@@ -158,6 +158,7 @@ func (s *scanner) rune(r rune, rest string) {
 		s.word = utf8.AppendRune(s.word, unicode.ToLower(r))
 		s.plain = false
 	case unicode.IsMark(r): // belongs to a letter of a script without spaces
+	case unicode.Is(unicode.Cf, r): // invisible: soft hyphens, joiners, direction marks
 	default:
 		s.flush()
 	}

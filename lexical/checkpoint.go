@@ -1,6 +1,7 @@
 package lexical
 
 import (
+	"cmp"
 	"encoding/binary"
 	"maps"
 	"math/bits"
@@ -200,10 +201,7 @@ func addPosting(lists map[termKey]*postings, s segment, key termKey, num uint64,
 // writeLists puts the lists in the order of their keys, as a B+tree likes it.
 func (c *checkpoint) writeLists(s segment, lists map[termKey]*postings) error {
 	keys := slices.SortedFunc(maps.Keys(lists), func(a, b termKey) int {
-		if a.scope != b.scope {
-			return int(int64(a.scope) - int64(b.scope))
-		}
-		return compare(a.term, b.term)
+		return cmp.Or(cmp.Compare(a.scope, b.scope), cmp.Compare(a.term, b.term))
 	})
 	for _, k := range keys {
 		key := appendTermKey(make([]byte, 0, termPrefix+len(k.term)), s.id, k.scope, k.term)
@@ -297,14 +295,14 @@ func (c *checkpoint) compact() error {
 func (c *checkpoint) rewrite(from, to int) error {
 	c.changed = true
 	old := slices.Clone(c.manifest.segments[from:to])
-	s, err := c.measure(old)
+	docs, err := c.left(old)
 	if err != nil {
 		return err
 	}
 	var merged []segment
-	if s.docs > 0 {
-		s = c.newSegment(s.first, s.last, s.docs)
-		if err := c.writeMerged(s, old); err != nil {
+	if n := len(docs); n > 0 {
+		s := c.newSegment(docs[0].num, docs[n-1].num, uint64(n))
+		if err := c.writeMerged(s, old, docs); err != nil {
 			return err
 		}
 		merged = []segment{s}
@@ -318,6 +316,9 @@ func (c *checkpoint) rewrite(from, to int) error {
 }
 
 func (c *checkpoint) dropIn(s segment) {
+	if c.pending[s.id] == 0 {
+		return
+	}
 	for n := range c.removed {
 		if s.first <= n && n <= s.last {
 			c.drop(n)
@@ -325,33 +326,40 @@ func (c *checkpoint) dropIn(s segment) {
 	}
 }
 
-// measure finds out what is left of segments, without an id yet.
-func (c *checkpoint) measure(old []segment) (segment, error) {
-	var s segment
+// left returns the pages of segments that were not removed.
+func (c *checkpoint) left(old []segment) ([]docRow, error) {
+	n := uint64(0)
+	for _, o := range old {
+		n += o.docs
+	}
+	docs := make([]docRow, 0, n)
 	for _, o := range old {
 		err := eachDoc(c.w, o, func(d docRow) {
-			if c.gone(d.num) {
-				return
+			if c.pending[o.id] == 0 || !c.gone(d.num) {
+				docs = append(docs, d)
 			}
-			if s.docs == 0 {
-				s.first = d.num
-			}
-			s.last = d.num
-			s.docs++
 		})
 		if err != nil {
-			return s, err
+			return nil, err
 		}
 	}
-	return s, nil
+	return docs, nil
 }
 
-func (c *checkpoint) writeMerged(s segment, old []segment) error {
-	scopes, err := c.mergeDocs(s, old)
-	if err != nil {
+func (c *checkpoint) writeMerged(s segment, old []segment, docs []docRow) error {
+	rows := docRows{s: s, w: c.w}
+	scopes := map[uint32]int{}
+	for _, d := range docs {
+		scopes[d.scope]++
+		if err := rows.add(d); err != nil {
+			return err
+		}
+	}
+	if err := rows.flush(); err != nil {
 		return err
 	}
 	for _, scope := range slices.Sorted(maps.Keys(scopes)) {
+		err := error(nil)
 		if scopes[scope] <= rangeDocs {
 			err = c.mergeTerms(s, old, scope, nil)
 		} else {
@@ -362,31 +370,6 @@ func (c *checkpoint) writeMerged(s segment, old []segment) error {
 		}
 	}
 	return nil
-}
-
-// mergeDocs copies the pages that are left; it returns how many each scope has.
-// Rows are collected first: the store must not change under a scan.
-func (c *checkpoint) mergeDocs(s segment, old []segment) (map[uint32]int, error) {
-	scopes := map[uint32]int{}
-	var docs []docRow
-	for _, o := range old {
-		err := eachDoc(c.w, o, func(d docRow) {
-			if !c.gone(d.num) {
-				docs = append(docs, d)
-				scopes[d.scope]++
-			}
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	rows := docRows{s: s, w: c.w}
-	for _, d := range docs {
-		if err := rows.add(d); err != nil {
-			return nil, err
-		}
-	}
-	return scopes, rows.flush()
 }
 
 func (c *checkpoint) mergeRanges(s segment, old []segment, scope uint32) error {
@@ -409,11 +392,7 @@ func (c *checkpoint) mergeTerms(s segment, old []segment, scope uint32, start []
 			if p == nil {
 				p = &postings{last: s.first}
 			}
-			sound := l.each(func(num uint64, tf uint32) {
-				if !c.gone(num) {
-					p.add(num, tf)
-				}
-			})
+			sound := c.mergeList(p, l)
 			if p.df > 0 {
 				lists[key] = p
 			}
@@ -424,6 +403,18 @@ func (c *checkpoint) mergeTerms(s segment, old []segment, scope uint32, start []
 		}
 	}
 	return c.writeLists(s, lists)
+}
+
+// mergeList appends what is left of a list; it reports whether it was sound.
+func (c *checkpoint) mergeList(p *postings, l list) bool {
+	if c.pending[l.segment.id] == 0 {
+		return p.append(l)
+	}
+	return l.each(func(num uint64, tf uint32) {
+		if !c.gone(num) {
+			p.add(num, tf)
+		}
+	})
 }
 
 // eachList calls fn for every list with a prefix; fn reports whether it was

@@ -170,37 +170,109 @@ func parseList(s segment, key, row []byte) (list, error) {
 // whether the list was sound: as many postings as it says, numbers ascending and
 // inside the segment, no byte left over.
 func (l list) each(fn func(num uint64, tf uint32)) bool {
-	b, num, n := l.body, l.segment.first, uint64(0)
-	for len(b) > 0 {
-		d, tf, size := posting(b)
-		if size <= 0 {
-			return false
+	var buf [blockSize]posting
+	c := l.cursor()
+	for {
+		block := c.next(&buf)
+		if len(block) == 0 {
+			return c.end()
 		}
-		b = b[size:]
-		if d == 0 && n > 0 || d > l.segment.last-num {
-			return false
+		for _, p := range block {
+			fn(p.num, p.tf)
 		}
-		num += d
-		n++
-		fn(num, tf)
 	}
-	return n == l.df
 }
 
-// posting decodes one posting; size ≤ 0 when there is none.
-func posting(b []byte) (distance uint64, tf uint32, size int) {
-	v, n := uint64(b[0]), 1
-	if v >= 0x80 {
-		if v, n = binary.Uvarint(b); n <= 0 {
-			return 0, 0, 0
+// blockSize postings are decoded at once: the decoder and the code that uses
+// them are two small loops then, without a call for each posting.
+const blockSize = 128
+
+type posting struct {
+	num uint64
+	tf  uint32
+}
+
+// cursor walks a list.
+type cursor struct {
+	b      []byte
+	num    uint64 // of the posting before
+	room   uint64 // distance to the last number of the segment
+	left   uint64 // postings that must follow
+	first  bool
+	broken bool
+}
+
+func (l list) cursor() cursor {
+	return cursor{b: l.body, num: l.segment.first, room: l.segment.last - l.segment.first, left: l.df, first: true}
+}
+
+// end reports whether the list was sound; it is asked when next gave nothing.
+func (c *cursor) end() bool { return !c.broken && c.left == 0 && len(c.b) == 0 }
+
+// next decodes up to blockSize postings into buf.
+func (c *cursor) next(buf *[blockSize]posting) []posting {
+	b, num, room := c.b, c.num, c.room
+	n := 0
+	for limit := int(min(blockSize, c.left)); n < limit; n++ {
+		if len(b) == 0 {
+			break
 		}
+		v, tf := uint64(b[0]), uint32(1)
+		if v&0x81 == 0 { // one byte, one occurrence: nine of ten
+			b = b[1:]
+		} else if v, tf, b = slow(b); tf == 0 {
+			c.broken = true
+			break
+		}
+		d := v >> 1
+		if d > room || d == 0 && !c.first {
+			c.broken = true
+			break
+		}
+		c.first = false
+		num, room = num+d, room-d
+		buf[n] = posting{num, tf}
+	}
+	c.b, c.num, c.room, c.left = b, num, room, c.left-uint64(n)
+	return buf[:n]
+}
+
+// slow decodes any posting; tf is 0 when there is none.
+func slow(b []byte) (v uint64, tf uint32, rest []byte) {
+	v, n := binary.Uvarint(b)
+	if n <= 0 {
+		return 0, 0, nil
 	}
 	if v&1 == 0 {
-		return v >> 1, 1, n
+		return v, 1, b[n:]
 	}
 	t, m := binary.Uvarint(b[n:])
-	if m <= 0 || t == 0 || t > math.MaxUint32 {
-		return 0, 0, 0
+	if m <= 0 || t > math.MaxUint32 {
+		return 0, 0, nil
 	}
-	return v >> 1, uint32(t), n + m
+	return v, uint32(t), b[n+m:]
+}
+
+// append adds a whole list. Only its first distance depends on where it stands;
+// the rest is copied once its end is known.
+func (p *postings) append(l list) bool {
+	var buf [blockSize]posting
+	c := l.cursor()
+	block := c.next(&buf)
+	if len(block) == 0 {
+		return false
+	}
+	p.add(block[0].num, block[0].tf)
+	p.body = append(p.body, l.body[l.firstSize():]...)
+	for len(block) > 0 {
+		block = c.next(&buf)
+	}
+	p.df, p.last = p.df+l.df-1, c.num
+	return c.end()
+}
+
+// firstSize is the size of the first posting of a sound list.
+func (l list) firstSize() int {
+	_, _, rest := slow(l.body)
+	return len(l.body) - len(rest)
 }

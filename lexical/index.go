@@ -1,6 +1,7 @@
 package lexical
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sort"
@@ -25,12 +26,14 @@ type Index struct {
 	pending  map[uint32]uint64   // segment id → removed numbers in it
 	saved    int                 // numbers in the removed row
 	work     sync.Pool           // of *work, the scratch memory of queries
+
+	commonPages uint64 // the constant; tests make it small
 }
 
 // Open reads the list of segments and the columns of their pages. The owner then
 // adds the pages above Through again. Errors wrap ErrCorrupt or ErrAnalyzer.
 func Open(rows Rows) (*Index, error) {
-	x := &Index{cols: newColumns(), tail: newTail(), removed: map[uint64]struct{}{}, pending: map[uint32]uint64{}}
+	x := &Index{cols: newColumns(), tail: newTail(), removed: map[uint64]struct{}{}, pending: map[uint32]uint64{}, commonPages: commonPages}
 	key := []byte{rowList}
 	row := rows.Get(key)
 	if row == nil {
@@ -173,35 +176,30 @@ func (x *Index) Stats(scopes []uint32, rows Rows, terms []string) (Stats, error)
 }
 
 // ScoreDoc scores a page that is not in the index, e.g. a transaction's own
-// write, with statistics that Stats returned for the same terms. For a page that
-// is in the index it gives exactly Hit.Own.
-func (x *Index) ScoreDoc(s Stats, a Analysis, terms []string) float64 {
-	return ScoreDoc(DefaultRanker(), s, a, terms)
+// write, with the statistics that Stats returned for the same terms. For a page
+// that is in the index it gives exactly Hit.Own.
+func (x *Index) ScoreDoc(st Stats, a Analysis, terms []string) float64 {
+	return x.ScoreDocBy(DefaultRanker(), st, a, terms)
 }
 
-// ScoreDoc scores a text with given statistics and terms.
-func ScoreDoc(r Ranker, s Stats, a Analysis, terms []string) float64 {
-	score := 0.0
-	for i, t := range terms {
-		at, ok := slices.BinarySearchFunc(a.Terms, t, func(c TermCount, t string) int { return compare(c.Term, t) })
-		if !ok || i >= len(s.DF) {
+// ScoreDocBy is ScoreDoc with a Ranker.
+func (x *Index) ScoreDocBy(r Ranker, st Stats, a Analysis, terms []string) float64 {
+	p := newPlan(r, st, x.commonPages)
+	avg := average(st.Length, st.Pages)
+	part := [2]float64{} // in the order of Search: words that are not common, common words
+	for i, t := range p.order {
+		at, ok := slices.BinarySearchFunc(a.Terms, terms[t], func(c TermCount, t string) int { return cmp.Compare(c.Term, t) })
+		if !ok {
 			continue
 		}
-		weight := positive(r.Rarity(s.DF[i], s.Pages))
-		sat := positive(r.Saturation(uint64(a.Terms[at].N), uint64(a.Length), average(s.Length, s.Pages)))
-		score += float64(weight * sat)
+		v := float64(p.weight[t] * positive(r.Saturation(uint64(a.Terms[at].N), uint64(a.Length), avg)))
+		if i < p.strong {
+			part[0] += v
+		} else {
+			part[1] += v
+		}
 	}
-	return score
-}
-
-func compare(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
+	return part[0] + part[1]
 }
 
 // distinct drops repeated scopes, which would be counted twice.

@@ -53,6 +53,7 @@ type Corpus interface {
 	// shown: deleted, expired, excluded, of another scope.
 	Resolve(num uint64) (live uint64, ok bool)
 	// Group gives the place of a live page among its neighbours; group 0: none.
+	// The number is the one that the page was added with.
 	Group(live uint64) (group uint64, pos int)
 	// At gives the live page at a position of a group's order; ok is false for
 	// a gap and for a page that Resolve would not show.
@@ -63,7 +64,7 @@ type Corpus interface {
 // writing, never used again.
 type Doc struct {
 	Num      uint64
-	Scope    uint32 // the owner's number of the scope
-	Group    uint64 // the owner's number of the group, 0 for none
-	Analysis Analysis
+	Scope    uint32   // the owner's number of the scope
+	Group    uint64   // the owner's number of the group, 0 for none
+	Analysis Analysis // its terms ascending, none twice, as Analyze returns them
 }

@@ -12,6 +12,8 @@ type Ranker interface {
 	// Saturation is the worth of tf occurrences in a text of length terms, where
 	// the texts have average terms. It must not fall when tf grows.
 	Saturation(tf, length uint64, average float64) float64
+	// Most is a bound that Saturation never exceeds; +Inf when there is none.
+	Most() float64
 }
 
 // BM25 is the default Ranker.
@@ -35,6 +37,9 @@ func (r BM25) Saturation(tf, length uint64, average float64) float64 {
 	norm := float64(r.K1 * (1 - r.B + float64(r.B*float64(length)/average)))
 	return float64(float64(tf)*(r.K1+1)) / (float64(tf) + norm)
 }
+
+// Most is k1 + 1.
+func (r BM25) Most() float64 { return r.K1 + 1 }
 
 // ln is the natural logarithm in plain arithmetic. math.Log is assembly on some
 // machines and may differ there in the last bit; scores must not. Products are

@@ -1,6 +1,7 @@
 package lexical
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -27,46 +28,102 @@ type Hit struct {
 //
 // A page scores
 //
-//	own(i) + near1·(own(i−1) + own(i+1)) + near2·(own(i−2) + own(i+2)) + group·BM25(group)
+//	own(i) + near1·(s(i−1) + s(i+1)) + near2·(s(i−2) + s(i+2)) + group·BM25(group)
 //
-// where own is the BM25 of a page version and i its position in its group. A hit
-// on a superseded version makes its successor score own(version) + group: the
-// successor keeps the greater of the two, and nothing is summed over versions.
-// The group is scored as one text of all its page versions.
+// where i is its position in its group, own is the BM25 of its words, s the part
+// of own that comes from words that are not common, and the group is scored as
+// one text of all its page versions. A hit on a superseded version gives its
+// successor what that version scores by its own words and its group; the
+// successor keeps the greatest, and nothing is summed over versions.
+//
+// A common word (see plan) orders pages, but lends nothing to neighbours: its
+// postings are read, not collected, which is what keeps large scopes fast.
 func (x *Index) Search(rows Rows, c Corpus, q Query) ([]Hit, error) {
 	if q.K <= 0 || len(q.Terms) == 0 {
 		return nil, nil
 	}
 	w := x.borrow()
 	defer x.release(w)
-	if err := w.score(rows, q); err != nil {
+	w.corpus, w.k, w.weights, w.ranker = c, q.K, q.Weights.clean(), q.Ranker
+	if w.ranker == nil {
+		w.ranker = DefaultRanker()
+	}
+	if err := w.run(rows, q); err != nil {
 		return nil, err
 	}
-	s := selection{work: w, corpus: c, k: q.K, weights: q.Weights.clean()}
-	return s.run(), nil
+	return w.best.sorted(), nil
 }
 
-// work is the scratch memory of one query. The dense arrays are all zero between
-// queries; what was touched is remembered and wiped on release.
+// plan orders the terms of a query and tells which are common.
+type plan struct {
+	order  []int     // of terms that occur: rarest first, of equal ones the first asked for
+	weight []float64 // by term
+	strong int       // order[:strong] are not common
+	group  int       // order[:group] count for groups
+}
+
+const (
+	// A word is common when more than one page in commonShare has it, and more
+	// than commonPages. In small scopes no word is: there recall is worth more
+	// than the time.
+	commonShare = 16
+	commonPages = 2048
+	// A word says nothing of a group when more than one page in commonShare has
+	// it, and more than groupPages: nearly every group has it then.
+	groupPages = 16
+)
+
+// newPlan decides from integers only, so that it is the same wherever the
+// postings lie. The rarest word of a query is never common.
+func newPlan(r Ranker, st Stats, commonPages uint64) plan {
+	p := plan{weight: make([]float64, len(st.DF))}
+	for t, df := range st.DF {
+		if df > 0 {
+			p.order = append(p.order, t)
+			p.weight[t] = positive(r.Rarity(df, st.Pages))
+		}
+	}
+	slices.SortStableFunc(p.order, func(a, b int) int { return cmp.Compare(st.DF[a], st.DF[b]) })
+	for i, t := range p.order {
+		if i == 0 || st.DF[t] <= max(st.Pages/commonShare, commonPages) {
+			p.strong = i + 1
+		}
+		if i == 0 || st.DF[t] <= max(st.Pages/commonShare, groupPages) {
+			p.group = i + 1
+		}
+	}
+	p.group = min(p.group, p.strong)
+	return p
+}
+
+// work is one query and its scratch memory. The dense arrays are all zero
+// between queries; what was touched is remembered and wiped on release.
 type work struct {
-	x     *Index
+	x       *Index
+	corpus  Corpus
+	weights Weights
+	ranker  Ranker
+	k       int
+	best    top
+
 	lists []list    // of all terms; starts tells whose
 	start []int     // lists[start[t]:start[t+1]] belong to term t
 	tails []tailRef // likewise the lists in the tail
 	key   []byte
 	sat   saturations
-	group saturations
+	block [blockSize]posting
 
-	own     []float64 // by page number − base
+	own     []float64 // by page number − base, from words that are not common
 	touched []uint32  // pages with own > 0
-	done    []bool    // pages that selection has seen
-	seen    []uint32
+	common  []float64 // the same from common words, for candidates
+	wanted  []bool    // candidates
+	list    []uint32  // the candidates
+	slot    []uint32  // for top
 
-	tf          []uint64  // by group, for the term at hand
-	hit         []uint32  // groups with the term at hand
-	groupScore  []float64 // by group
-	groupTouch  []uint32
-	groupHigher float64 // the greatest group score
+	tf         []uint64  // by group, for the term at hand
+	hit        []uint32  // groups with the term at hand
+	groupScore []float64 // by group
+	groupTouch []uint32
 }
 
 type tailRef struct {
@@ -84,24 +141,33 @@ func (x *Index) borrow() *work {
 }
 
 func (x *Index) release(w *work) {
-	for _, i := range w.touched {
-		w.own[i] = 0
-	}
-	for _, i := range w.seen {
-		w.done[i] = false
-	}
-	for _, g := range w.hit {
-		w.tf[g] = 0
-	}
-	for _, g := range w.groupTouch {
-		w.groupScore[g] = 0
-	}
-	w.touched, w.seen, w.hit, w.groupTouch = w.touched[:0], w.seen[:0], w.hit[:0], w.groupTouch[:0]
+	wipe(w.own, w.touched)
+	wipe(w.common, w.list)
+	wipe(w.wanted, w.list)
+	wipe(w.tf, w.hit)
+	wipe(w.groupScore, w.groupTouch)
+	w.touched, w.list, w.hit, w.groupTouch = w.touched[:0], w.list[:0], w.hit[:0], w.groupTouch[:0]
 	clear(w.lists) // they point into the owner's transaction
 	clear(w.tails)
 	w.lists, w.tails, w.start = w.lists[:0], w.tails[:0], w.start[:0]
-	w.groupHigher, w.x = 0, nil
+	w.x, w.corpus, w.ranker, w.sat.ranker = nil, nil, nil, nil
+	w.best = top{}
 	x.work.Put(w)
+}
+
+func wipe[T any](dense []T, at []uint32) {
+	var zero T
+	for _, i := range at {
+		dense[i] = zero
+	}
+}
+
+// grown returns a slice of at least n zero elements; s is all zero already.
+func grown[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n+n/8)
+	}
+	return s[:cap(s)]
 }
 
 // gather finds the lists of all terms and sums the statistics.
@@ -164,120 +230,122 @@ func (w *work) live(l list) (uint64, error) {
 			n++
 		}
 	}) {
-		return 0, w.damaged()
+		return 0, corrupt(w.key, "postings are damaged or outside the segment")
 	}
 	return n, nil
 }
 
-func (w *work) damaged() error {
-	return corrupt(w.key, "postings are damaged or outside the segment")
-}
-
-// score fills own and groupScore. Terms are taken in the order of the query, so
-// every sum has one order of its addends wherever the postings lie.
-func (w *work) score(rows Rows, q Query) error {
+// run collects the scores of words that are not common, finds out who can still
+// be among the best, reads the common words for those, and scores them in full.
+func (w *work) run(rows Rows, q Query) error {
 	scopes := distinct(q.Scopes)
 	st, err := w.gather(rows, scopes, q.Terms)
 	if err != nil {
 		return err
 	}
-	r := q.Ranker
-	if r == nil {
-		r = DefaultRanker()
-	}
-	w.own = grown(w.own, len(w.x.cols.scope))
-	w.done = grown(w.done, len(w.x.cols.scope))
+	p := newPlan(w.ranker, st, w.x.commonPages)
 	total := w.x.cols.total(scopes)
-	w.sat.reset(r, average(st.Length, st.Pages))
-	grouped := q.Weights.Group > 0 && total.groups > 0
-	if grouped {
-		w.tf = grown(w.tf, len(w.x.cols.groups))
-		w.groupScore = grown(w.groupScore, len(w.x.cols.groups))
-	}
-	for t := range q.Terms {
-		if st.DF[t] == 0 {
-			continue
-		}
-		if err := w.addTerm(t, positive(r.Rarity(st.DF[t], st.Pages)), grouped); err != nil {
+	w.prepare(st)
+	for i, t := range p.order[:p.strong] {
+		grouped := i < p.group && w.weights.Group > 0 && total.groups > 0
+		if err := w.collect(t, p.weight[t], grouped); err != nil {
 			return err
 		}
 		if grouped {
-			w.addGroups(r, total)
+			w.addGroups(total)
 		}
 	}
+	extra := w.extra(p)
+	floor := w.floor()
+	w.candidates(floor, extra)
+	for _, t := range p.order[p.strong:] {
+		if err := w.addCommon(t, p.weight[t], floor-extra); err != nil {
+			return err
+		}
+	}
+	w.selectBest(floor)
 	return nil
 }
 
-// grown returns a slice of at least n zero elements; s is all zero already.
-func grown[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n+n/8)
-	}
-	return s[:cap(s)]
+func (w *work) prepare(st Stats) {
+	pages, groups := len(w.x.cols.scope), len(w.x.cols.groups)
+	w.own, w.common, w.wanted = grown(w.own, pages), grown(w.common, pages), grown(w.wanted, pages)
+	w.slot = grown(w.slot, pages)
+	w.tf, w.groupScore = grown(w.tf, groups), grown(w.groupScore, groups)
+	w.sat.reset(w.ranker, average(st.Length, st.Pages))
 }
 
-func (w *work) addTerm(t int, weight float64, grouped bool) error {
+// collect adds a word to own and, when grouped, counts it in its groups.
+func (w *work) collect(t int, weight float64, grouped bool) error {
+	return w.eachBlock(t, func(block []posting) {
+		w.addOwn(block, weight)
+		if grouped {
+			w.addTF(block)
+		}
+	})
+}
+
+func (w *work) addOwn(block []posting, weight float64) {
+	length, own := w.x.cols.length, w.own
+	for _, p := range block {
+		at := p.num - w.x.cols.base
+		v := float64(weight * w.sat.of(p.tf, length[at]))
+		if v <= 0 {
+			continue
+		}
+		if own[at] == 0 {
+			w.touched = append(w.touched, uint32(at))
+		}
+		own[at] += v
+	}
+}
+
+func (w *work) addTF(block []posting) {
+	group, tf := w.x.cols.group, w.tf
+	for _, p := range block {
+		g := group[p.num-w.x.cols.base]
+		if tf[g] == 0 {
+			if g == 0 {
+				continue
+			}
+			w.hit = append(w.hit, g)
+		}
+		tf[g] += uint64(p.tf)
+	}
+}
+
+// eachBlock calls fn for the postings of a term whose pages were not removed.
+func (w *work) eachBlock(t int, fn func(block []posting)) error {
 	for _, l := range w.lists[w.start[t]:w.start[t+1]] {
-		if !w.addList(l, weight, grouped) {
-			w.key = segmentKey(rowTerm, l.segment.id)
-			return w.damaged()
+		c, removed := l.cursor(), w.x.pending[l.segment.id] > 0
+		for block := c.next(&w.block); len(block) > 0; block = c.next(&w.block) {
+			if removed {
+				block = w.present(block)
+			}
+			fn(block)
+		}
+		if !c.end() {
+			return corrupt(segmentKey(rowTerm, l.segment.id), "postings are damaged or outside the segment")
 		}
 	}
 	for _, ref := range w.tails {
-		if ref.term != t {
-			continue
-		}
-		for _, p := range *ref.list {
-			w.addPosting(p.num, p.tf, weight, grouped)
+		if ref.term == t {
+			fn(*ref.list)
 		}
 	}
 	return nil
 }
 
-// addList is list.each with the scoring inside: it is the loop that a query
-// spends its time in.
-func (w *work) addList(l list, weight float64, grouped bool) bool {
-	b, num, n := l.body, l.segment.first, uint64(0)
-	for len(b) > 0 {
-		d, tf, size := posting(b)
-		if size <= 0 || d == 0 && n > 0 || d > l.segment.last-num {
-			return false
-		}
-		b = b[size:]
-		num += d
-		n++
-		w.addPosting(num, tf, weight, grouped)
-	}
-	return n == l.df
-}
-
-func (w *work) addPosting(num uint64, tf uint32, weight float64, grouped bool) {
-	c := w.x.cols
-	at := num - c.base
-	if at >= uint64(len(c.scope)) || c.scope[at] == 0 {
-		return
-	}
-	v := float64(weight * w.sat.of(tf, c.length[at]))
-	if v > 0 {
-		if w.own[at] == 0 {
-			w.touched = append(w.touched, uint32(at))
-		}
-		w.own[at] += v
-	}
-	if g := c.group[at]; grouped && g != 0 {
-		if w.tf[g] == 0 {
-			w.hit = append(w.hit, g)
-		}
-		w.tf[g] += uint64(tf)
-	}
+func (w *work) present(block []posting) []posting {
+	return slices.DeleteFunc(block, func(p posting) bool { return !w.x.cols.has(p.num) })
 }
 
 // addGroups scores the groups that have the term at hand.
-func (w *work) addGroups(r Ranker, total scopeStats) {
-	weight := positive(r.Rarity(uint64(len(w.hit)), total.groups))
+func (w *work) addGroups(total scopeStats) {
+	weight := positive(w.ranker.Rarity(uint64(len(w.hit)), total.groups))
 	avg := average(total.groupLength, total.groups)
 	for _, g := range w.hit {
-		v := float64(weight * positive(r.Saturation(w.tf[g], w.x.cols.groups[g].length, avg)))
+		v := float64(weight * positive(w.ranker.Saturation(w.tf[g], w.x.cols.groups[g].length, avg)))
 		w.tf[g] = 0
 		if v <= 0 {
 			continue
@@ -286,7 +354,6 @@ func (w *work) addGroups(r Ranker, total scopeStats) {
 			w.groupTouch = append(w.groupTouch, g)
 		}
 		w.groupScore[g] += v
-		w.groupHigher = max(w.groupHigher, w.groupScore[g])
 	}
 	w.hit = w.hit[:0]
 }
@@ -294,160 +361,184 @@ func (w *work) addGroups(r Ranker, total scopeStats) {
 // slack makes bounds safe against the rounding of sums in another order.
 const slack = 1 + 1e-9
 
-// selection finds the best pages without looking at every one that was hit: a
-// page cannot be among them unless one page of its window has enough by itself.
-type selection struct {
-	*work
-	corpus  Corpus
-	k       int
-	weights Weights
-	best    top
+// extra is the most that the common words can add to a page.
+func (w *work) extra(p plan) float64 {
+	sum := 0.0
+	for _, t := range p.order[p.strong:] {
+		sum += p.weight[t] * w.ranker.Most()
+	}
+	return sum * slack
 }
 
-func (s *selection) run() []Hit {
-	s.first()
-	floor := s.best.floor()
-	winners := s.best.hits
-	s.best = top{k: s.k}
-	for _, h := range winners {
-		s.visit(h.at, 0)
+// floor is a score that the K-th best page has at least: that of the K-th best
+// without common words, among those that are best without their neighbours.
+func (w *work) floor() float64 {
+	first := w.top()
+	for _, v := range w.touched {
+		if s := w.plain(v); s >= first.floor() {
+			if live, ok := w.resolve(v); ok {
+				first.offer(Hit{Num: live, Score: s, Via: w.number(v)})
+			}
+		}
 	}
-	for _, v := range s.touched {
-		if s.bound(s.own[v], s.groupHigher) < max(floor, s.best.floor()) {
+	first.end()
+	better := w.top()
+	defer better.end()
+	for _, h := range first.hits {
+		if h.Num == h.Via {
+			h.Score += w.near(h.Num)
+		}
+		better.offer(h)
+	}
+	return better.floor() / slack
+}
+
+// candidates marks the pages that can reach floor without common words of their
+// own or with them: a page that was hit, and the pages that it lends to. Pages
+// that only common words hit are added by addCommon.
+func (w *work) candidates(floor, extra float64) {
+	window := 1 + 2*w.weights.Near1 + 2*w.weights.Near2
+	for _, v := range w.touched {
+		if slack*(w.own[v]*window+w.groupPart(v))+extra < floor {
 			continue
 		}
-		s.visit(v, floor)
-	}
-	return s.best.sorted()
-}
-
-// bound is the most that a page can reach when no page of its window has more
-// than own and its group has group.
-func (s *selection) bound(own, group float64) float64 {
-	return slack * (own*(1+2*s.weights.Near1+2*s.weights.Near2) + group*s.weights.Group)
-}
-
-// first takes the best K by own words and group alone. What the last of them
-// has, the K-th of the result has at least.
-func (s *selection) first() {
-	s.best = top{k: s.k}
-	for _, v := range s.touched {
-		if s.plain(v, v) < s.best.floor() {
+		live, ok := w.resolve(v)
+		if !ok {
 			continue
 		}
-		if live, ok := s.resolve(v); ok {
-			s.best.offer(Hit{Num: live, Score: s.plain(v, uint32(live-s.x.cols.base))}, v)
+		w.want(v)
+		if live == w.number(v) && window > 1 {
+			w.wantWindow(live)
 		}
 	}
 }
 
-// plain is the score of a version for its successor.
-func (s *selection) plain(v, live uint32) float64 {
-	return s.own[v] + s.groupPart(live)
+func (w *work) want(v uint32) {
+	if !w.wanted[v] {
+		w.wanted[v] = true
+		w.list = append(w.list, v)
+	}
 }
 
-func (s *selection) groupPart(v uint32) float64 {
-	if g := s.x.cols.group[v]; g != 0 && s.weights.Group > 0 {
-		return float64(s.weights.Group * s.groupScore[g])
-	}
-	return 0
-}
-
-func (s *selection) resolve(v uint32) (uint64, bool) {
-	live, ok := s.corpus.Resolve(uint64(v) + s.x.cols.base)
-	return live, ok && s.x.cols.has(live)
-}
-
-// visit scores the page that answers for a version, and its neighbours.
-func (s *selection) visit(v uint32, floor float64) {
-	num := uint64(v) + s.x.cols.base
-	live, ok := s.resolve(v)
-	if !ok {
-		return
-	}
-	if live != num {
-		to := uint32(live - s.x.cols.base)
-		h := Hit{Num: live, Own: s.own[v], Group: s.groupPart(to), Via: num}
-		h.Score = h.Own + h.Group
-		s.best.offer(h, v)
-		return
-	}
-	if s.bound(s.own[v], s.groupScoreOf(v)) < max(floor, s.best.floor()) {
-		return
-	}
-	s.page(v, live)
-	if s.weights.Near1 == 0 && s.weights.Near2 == 0 {
-		return
-	}
-	group, pos := s.corpus.Group(live)
+func (w *work) wantWindow(live uint64) {
+	group, pos := w.corpus.Group(live)
 	if group == 0 {
 		return
 	}
 	for d := -2; d <= 2; d++ {
-		if j, ok := s.at(group, pos+d); ok && d != 0 {
-			s.page(j, uint64(j)+s.x.cols.base)
+		if d == 0 {
+			continue
+		}
+		if v, ok := w.at(group, pos+d); ok {
+			w.want(v)
 		}
 	}
 }
 
-func (s *selection) groupScoreOf(v uint32) float64 {
-	if g := s.x.cols.group[v]; g != 0 && s.weights.Group > 0 {
-		return s.groupScore[g]
-	}
-	return 0
+// addCommon adds a common word to the candidates, and to pages that can become
+// one by common words and their group alone.
+func (w *work) addCommon(t int, weight, least float64) error {
+	c := w.x.cols
+	return w.eachBlock(t, func(block []posting) {
+		for _, p := range block {
+			at := uint32(p.num - c.base)
+			if !w.wanted[at] {
+				if slack*w.groupPart(at) < least {
+					continue
+				}
+				w.want(at)
+			}
+			w.common[at] += float64(weight * w.sat.of(p.tf, c.length[at]))
+		}
+	})
 }
 
-func (s *selection) at(group uint64, pos int) (uint32, bool) {
-	live, ok := s.corpus.At(group, pos)
-	if !ok || !s.x.cols.has(live) {
-		return 0, false
+// selectBest scores the candidates in full. What is below floor is not offered:
+// it would only pass through the heap.
+func (w *work) selectBest(floor float64) {
+	w.best = w.top()
+	defer w.best.end()
+	for _, v := range w.list {
+		live, ok := w.resolve(v)
+		if !ok {
+			continue
+		}
+		h := Hit{Num: live, Own: w.own[v] + w.common[v], Group: w.groupPart(v)}
+		if live == w.number(v) {
+			h.Near = w.near(live)
+		} else {
+			h.Via = w.number(v)
+		}
+		h.Score = h.Own + h.Near + h.Group
+		if h.Score > 0 && h.Score >= floor {
+			w.best.offer(h)
+		}
 	}
-	return uint32(live - s.x.cols.base), true
 }
 
-// page scores a live page in full, once.
-func (s *selection) page(v uint32, live uint64) {
-	if s.done[v] {
-		return
-	}
-	s.done[v] = true
-	s.seen = append(s.seen, v)
-	h := Hit{Num: live, Own: s.own[v], Near: s.near(live), Group: s.groupPart(v)}
-	h.Score = h.Own + h.Near + h.Group
-	s.best.offer(h, v)
+func (w *work) number(v uint32) uint64 { return uint64(v) + w.x.cols.base }
+
+// plain is what a page version scores by itself, without common words.
+func (w *work) plain(v uint32) float64 { return w.own[v] + w.groupPart(v) }
+
+func (w *work) groupPart(v uint32) float64 {
+	return float64(w.weights.Group * w.groupScore[w.x.cols.group[v]])
 }
 
-func (s *selection) near(live uint64) float64 {
-	if s.weights.Near1 == 0 && s.weights.Near2 == 0 {
+func (w *work) resolve(v uint32) (uint64, bool) {
+	live, ok := w.corpus.Resolve(w.number(v))
+	return live, ok && w.x.cols.has(live)
+}
+
+// near is what the neighbours lend to a live page.
+func (w *work) near(live uint64) float64 {
+	if w.weights.Near1 == 0 && w.weights.Near2 == 0 {
 		return 0
 	}
-	group, pos := s.corpus.Group(live)
+	group, pos := w.corpus.Group(live)
 	if group == 0 {
 		return 0
 	}
-	one := s.ownAt(group, pos-1) + s.ownAt(group, pos+1)
-	two := s.ownAt(group, pos-2) + s.ownAt(group, pos+2)
-	return float64(s.weights.Near1*one) + float64(s.weights.Near2*two)
+	one := w.ownAt(group, pos-1) + w.ownAt(group, pos+1)
+	two := w.ownAt(group, pos-2) + w.ownAt(group, pos+2)
+	return float64(w.weights.Near1*one) + float64(w.weights.Near2*two)
 }
 
-func (s *selection) ownAt(group uint64, pos int) float64 {
-	if v, ok := s.at(group, pos); ok {
-		return s.own[v]
+func (w *work) ownAt(group uint64, pos int) float64 {
+	if v, ok := w.at(group, pos); ok {
+		return w.own[v]
 	}
 	return 0
+}
+
+func (w *work) at(group uint64, pos int) (uint32, bool) {
+	live, ok := w.corpus.At(group, pos)
+	if !ok || !w.x.cols.has(live) {
+		return 0, false
+	}
+	return uint32(live - w.x.cols.base), true
 }
 
 // top keeps the best k hits of distinct pages in a heap, the worst on top.
 type top struct {
-	k     int
-	hits  []scored
-	index map[uint64]int // page number → place in the heap
+	k    int
+	hits []Hit
+	base uint64   // page number of slot 0
+	slot []uint32 // by page: its place in the heap + 1; 0 when it is not there
 }
 
-type scored struct {
-	Hit
-	at uint32 // the version that was offered
+// top borrows the slots of the query; end gives them back, all zero.
+func (w *work) top() top {
+	return top{k: w.k, base: w.x.cols.base, slot: w.slot}
 }
+
+func (t *top) end() {
+	for i := range t.hits {
+		t.place(i, 0)
+	}
+}
+
+func (t *top) place(i int, slot uint32) { t.slot[t.hits[i].Num-t.base] = slot }
 
 // floor is the score that a hit must have to get in.
 func (t *top) floor() float64 {
@@ -457,7 +548,7 @@ func (t *top) floor() float64 {
 	return t.hits[0].Score
 }
 
-func worse(a, b *scored) bool {
+func worse(a, b *Hit) bool {
 	if a.Score != b.Score {
 		return a.Score < b.Score
 	}
@@ -468,36 +559,36 @@ func worse(a, b *scored) bool {
 }
 
 // offer takes a hit when it is among the best; of two for one page the better.
-func (t *top) offer(h Hit, at uint32) {
-	n := scored{h, at}
-	if i, ok := t.index[h.Num]; ok {
-		if worse(&t.hits[i], &n) {
+func (t *top) offer(n Hit) {
+	if n.Score < t.floor() {
+		return
+	}
+	if at := t.slot[n.Num-t.base]; at > 0 {
+		if i := int(at - 1); worse(&t.hits[i], &n) {
 			t.hits[i] = n
 			t.down(i)
 		}
 		return
 	}
 	if len(t.hits) < t.k {
-		if t.index == nil {
-			t.index = make(map[uint64]int, min(t.k, 1024))
-		}
 		t.hits = append(t.hits, n)
-		t.index[h.Num] = len(t.hits) - 1
-		t.up(len(t.hits) - 1)
+		i := len(t.hits) - 1
+		t.place(i, uint32(i+1))
+		t.up(i)
 		return
 	}
-	if !worse(&t.hits[0], &n) {
-		return
+	if worse(&t.hits[0], &n) {
+		t.place(0, 0)
+		t.hits[0] = n
+		t.place(0, 1)
+		t.down(0)
 	}
-	delete(t.index, t.hits[0].Num)
-	t.hits[0] = n
-	t.index[h.Num] = 0
-	t.down(0)
 }
 
 func (t *top) swap(i, j int) {
 	t.hits[i], t.hits[j] = t.hits[j], t.hits[i]
-	t.index[t.hits[i].Num], t.index[t.hits[j].Num] = i, j
+	t.place(i, uint32(i+1))
+	t.place(j, uint32(j+1))
 }
 
 func (t *top) up(i int) {
@@ -528,16 +619,13 @@ func (t *top) down(i int) {
 	}
 }
 
+// sorted returns the hits, best first.
 func (t *top) sorted() []Hit {
-	slices.SortFunc(t.hits, func(a, b scored) int {
+	slices.SortFunc(t.hits, func(a, b Hit) int {
 		if worse(&b, &a) {
 			return -1
 		}
 		return 1
 	})
-	out := make([]Hit, len(t.hits))
-	for i, h := range t.hits {
-		out[i] = h.Hit
-	}
-	return out
+	return t.hits
 }

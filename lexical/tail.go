@@ -17,12 +17,7 @@ type termKey struct {
 	term  string
 }
 
-type tailList []tailPosting // ascending by number
-
-type tailPosting struct {
-	num uint64
-	tf  uint32
-}
+type tailList []posting // ascending by number
 
 func newTail() tail { return tail{lists: map[uint32]map[string]*tailList{}} }
 
@@ -39,7 +34,7 @@ func (t *tail) add(d Doc) {
 			l = &tailList{}
 			lists[c.Term] = l
 		}
-		*l = append(*l, tailPosting{d.Num, c.N})
+		*l = append(*l, posting{d.Num, c.N})
 	}
 }
 
@@ -57,7 +52,7 @@ func (t *tail) remove(num uint64) {
 }
 
 func (l *tailList) remove(num uint64) {
-	at, ok := slices.BinarySearchFunc(*l, num, func(p tailPosting, num uint64) int { return cmp.Compare(p.num, num) })
+	at, ok := slices.BinarySearchFunc(*l, num, func(p posting, num uint64) int { return cmp.Compare(p.num, num) })
 	if ok {
 		*l = slices.Delete(*l, at, at+1)
 	}

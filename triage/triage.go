@@ -9,47 +9,28 @@ package triage
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"time"
 )
 
-// HalfLife is the age at which recency has fallen to one half.
-const HalfLife = 7 * 24 * time.Hour
-
-// Recency is 2^(−age/half-life), between 0 and 1. A page from the future counts
-// as new; a half-life that is not positive means HalfLife.
-func Recency(age, halfLife time.Duration) float64 {
-	if halfLife <= 0 {
-		halfLife = HalfLife
-	}
-	return math.Exp2(-float64(max(age, 0)) / float64(halfLife))
-}
-
-// Semantic maps a cosine to 0..1. A cosine that is no number counts as opposite.
-func Semantic(cosine float64) float64 {
-	if math.IsNaN(cosine) {
-		return 0
-	}
-	return (1 + min(max(cosine, -1), 1)) / 2
-}
-
 // Reason says why a page was left out. The empty reason: it was not.
 type Reason string
 
-// The reasons. The first group excludes before scoring (tag black); the second
-// leaves out what was scored.
+// Reasons that exclude before scoring; the page is black.
 const (
 	Expired     Reason = "expired"
 	Deleted     Reason = "deleted"
 	Superseded  Reason = "superseded"
 	BelowFloor  Reason = "below the provenance floor"
-	OtherScope  Reason = "other scope" // for the owner of all scopes only; never told to an agent
+	OtherScope  Reason = "other scope" // for the owner of all scopes; never told to an agent
 	OtherKind   Reason = "kind not asked for"
 	Masked      Reason = "replaced by this transaction"
 	FetchFailed Reason = "dirty: fetch failed"
-	ReadOnly    Reason = "dirty: read-only database does not refetch"
+	ReadOnly    Reason = "dirty: a read-only database does not refetch"
+)
 
+// Reasons that leave out a page which was looked at.
+const (
 	NotKept    Reason = "recency and provenance kept others" // first pass of START
 	BeyondTopK Reason = "beyond the top K"
 	OverBudget Reason = "over budget"
@@ -60,108 +41,162 @@ type Tag uint8
 
 // The tags, most urgent first.
 const (
-	Red    Tag = iota + 1 // system, pinned, directive, newest turn, or score ≥ .6
-	Yellow                // score ≥ .3
-	Green                 // below: stub only
+	Red    Tag = iota + 1 // system, pinned, directive, newest turn, or score ≥ RedScore
+	Yellow                // score ≥ YellowScore
+	Green                 // below: a stub is enough
 	Black                 // excluded, with a reason
 )
 
+// Scores from which a page is red or yellow.
+const (
+	RedScore    = .6
+	YellowScore = .3
+)
+
+var tags = [...]string{"untagged", "red", "yellow", "green", "black"}
+
 // String is the name of the colour.
 func (t Tag) String() string {
-	switch t {
-	case Red:
-		return "red"
-	case Yellow:
-		return "yellow"
-	case Green:
-		return "green"
-	case Black:
-		return "black"
+	if int(t) >= len(tags) {
+		t = 0
 	}
-	return "untagged"
+	return tags[t]
 }
 
 // Candidate is a page as triage sees it.
 type Candidate struct {
-	ID         uint64 // the caller's number of the page
+	ID         uint64 // the caller's number of the page, unique among the candidates
 	Provenance Provenance
-	Age        time.Duration // since the time the page is current as of
+	Age        time.Duration // since the time that the page is current as of
 	Lexical    float64       // score of the index, 0 for no hit
-	Cosine     *float64      // nil: no vector
+	Cosine     *float64      // of its vector and the query's; nil without a vector
 	Excluded   Reason        // found by the caller; the page is black
 
-	Pinned, System, Directive, NewestTurn bool
+	System, Pinned, Directive, NewestTurn bool // red whatever the score
+	// Own: a turn of the session that asks, or a write of the transaction that
+	// asks. The provenance floor does not apply to it.
+	Own bool
 }
+
+// needed reports whether a page is red by its nature.
+func (c *Candidate) needed() bool { return c.System || c.Pinned || c.Directive || c.NewestTurn }
+
+// exempt reports whether the provenance floor does not apply. A pin is no
+// exemption: it would carry an unjudged note past the commit gate.
+func (c *Candidate) exempt() bool { return c.System || c.Directive || c.NewestTurn || c.Own }
 
 // Scored is a candidate with every part of its score.
 type Scored struct {
 	Candidate
-	Recency, Trust, Semantic float64 // R, P, S
-	LexicalRank, VectorRank  int     // from 1; 0: not ranked by it
-	Score                    float64 // 0..1
+	Recency, Trust, Semantic float64 // R, P and S, each 0 to 1
+	LexicalRank, VectorRank  int     // from 1, equal scores share one; 0: no score
+	Weights                  Weights // what the parts were weighed with
+	Score                    float64 // 0 to 1
 	Tag                      Tag
-	Reason                   Reason // why left out; empty for what stays
+	Reason                   Reason // why it was left out; empty for what stays
 }
 
-// Weights of the three signals; they sum to 1.
-type Weights struct{ Recency, Trust, Semantic float64 }
-
-// Preset is a way to join the signals.
-type Preset struct {
-	Name     string
-	HalfLife time.Duration // 0: HalfLife
-	Floor    Provenance    // below it a page is excluded, unless it is red by nature
-	Keep     int           // > 0: two passes; R and P keep so many, S is asked for those only
-	weights  [Verified + 1]Weights
-}
-
-// Default lets the index propose: relevance decides, recency and provenance
-// break near ties.
-func Default() Preset { return Preset{Name: "default"} }
-
-// START is the published two-pass form: recency and provenance keep 20.
-func START() Preset { return Preset{Name: "START", Keep: 20} }
-
-// Shortlist returns the IDs that a preset wants vectors or lexical scores for,
-// best first: under START at most Keep, else every candidate that is not
-// excluded.
-func Shortlist(p Preset, cs []Candidate) []uint64 { return nil }
-
-// Rank scores and orders the candidates, best first, excluded ones last. The
-// order is total: score, then younger, then the greater ID.
+// Rank scores and orders the candidates. First come the pages that are red by
+// nature, then the others, then those with a Reason; within each the greater
+// score, the younger page, the greater ID. The input is not changed.
 func Rank(p Preset, cs []Candidate) []Scored {
-	best := 0.0
-	for _, c := range cs {
-		best = max(best, c.Lexical)
+	out := screen(p, cs)
+	keepFirst(p, out)
+	semantic(out)
+	for i := range out {
+		out[i].finish()
 	}
-	out := make([]Scored, len(cs))
-	for i, c := range cs {
-		s := Scored{Candidate: c, Recency: Recency(c.Age, p.HalfLife), Trust: c.Provenance.Trust(), Reason: c.Excluded}
-		if best > 0 {
-			s.Semantic = c.Lexical / best
-		}
-		s.Score = .9*s.Semantic + .05*s.Recency + .05*s.Trust
-		switch {
-		case s.Reason != "":
-			s.Tag = Black
-		case c.Pinned || c.System || s.Score >= .6:
-			s.Tag = Red
-		case s.Score >= .3:
-			s.Tag = Yellow
-		default:
-			s.Tag = Green
-		}
-		out[i] = s
-	}
-	slices.SortFunc(out, func(a, b Scored) int {
-		return cmp.Or(cmp.Compare(b2i(a.Reason != ""), b2i(b.Reason != "")), cmp.Compare(b.Score, a.Score), cmp.Compare(a.Age, b.Age), cmp.Compare(b.ID, a.ID))
-	})
+	slices.SortFunc(out, compareScored)
 	return out
 }
 
-func b2i(b bool) int {
-	if b {
-		return 1
+// Shortlist returns the IDs of the candidates whose vectors the preset needs,
+// best first: under START at most Keep, else all that are not excluded. Pages
+// that are red by nature need none.
+func Shortlist(p Preset, cs []Candidate) []uint64 {
+	out := screen(p, cs)
+	keepFirst(p, out)
+	slices.SortFunc(out, compareScored)
+	var ids []uint64
+	for i := range out {
+		if out[i].Reason == "" && !out[i].needed() {
+			ids = append(ids, out[i].ID)
+		}
 	}
-	return 0
+	return ids
+}
+
+// screen computes what costs nothing, R and P, and excludes. Score holds their
+// sum until finish.
+func screen(p Preset, cs []Candidate) []Scored {
+	out := make([]Scored, len(cs))
+	for i, c := range cs {
+		s := Scored{Candidate: c, Weights: p.weights(c.Provenance), Reason: c.Excluded}
+		if s.Reason == "" && c.Provenance < p.Floor && !c.exempt() {
+			s.Reason = BelowFloor
+		}
+		if s.Reason != "" {
+			s.Tag = Black
+		} else {
+			s.Recency, s.Trust = Recency(c.Age, p.HalfLife), c.Provenance.Trust()
+			s.Score = float64(s.Weights.Recency*s.Recency) + float64(s.Weights.Trust*s.Trust)
+		}
+		out[i] = s
+	}
+	return out
+}
+
+// keepFirst is the first pass of a preset with two: the best by R and P stay.
+func keepFirst(p Preset, out []Scored) {
+	if p.Keep <= 0 {
+		return
+	}
+	var open []*Scored
+	for i := range out {
+		if out[i].Reason == "" && !out[i].needed() {
+			open = append(open, &out[i])
+		}
+	}
+	slices.SortFunc(open, func(a, b *Scored) int { return compareScored(*a, *b) })
+	for _, s := range open[min(p.Keep, len(open)):] {
+		s.Reason = NotKept
+	}
+}
+
+func (s *Scored) finish() {
+	if s.Tag == Black {
+		return
+	}
+	if s.Reason == "" {
+		s.Score += float64(s.Weights.Semantic * s.Semantic)
+	}
+	switch {
+	case s.needed() || s.Reason == "" && s.Score >= RedScore:
+		s.Tag = Red
+	case s.Reason == "" && s.Score >= YellowScore:
+		s.Tag = Yellow
+	default:
+		s.Tag = Green
+	}
+}
+
+func compareScored(a, b Scored) int {
+	return cmp.Or(
+		cmp.Compare(a.place(), b.place()),
+		cmp.Compare(b.Score, a.Score),
+		cmp.Compare(a.Age, b.Age),
+		cmp.Compare(b.ID, a.ID),
+	)
+}
+
+func (s *Scored) place() int {
+	switch {
+	case s.Tag == Black:
+		return 3
+	case s.Reason != "":
+		return 2
+	case s.needed():
+		return 0
+	}
+	return 1
 }

@@ -1,0 +1,120 @@
+package lexical
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTerms(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                "",
+		"The cats are running":            "cat run",
+		"What's Caroline's plan?":         "carolin plan",
+		"Deborah`s mother’s house":        "deborah hous mother",
+		"I don't, we're, you'll, o'brien": "obrien",
+		"refund limit: $400 (policy-v2)":  "400 limit polici refund v2",
+		"snake_case camelCase x86 3.14":   "14 3 camelcas case snake x86",
+		"Straße ÉCOLE":                    "straße école",
+		"ﬁle １２":                          "12 file",
+		"cafe\u0301 café":                 "café",
+		"猫":                               "猫",
+		"東京tower":                         "tower 京 東 東京",
+		"コーヒー":                            "コ コー ヒ ヒー ー ーヒ",
+		"서울 시":                            "서 서울 시 울",
+		"ไทย":                             "ท ทย ย ไ ไท",
+		"plan b":                          "b plan",
+		"a\x80b \xff\xfe":                 "b",
+		"' '' `x` 'y'":                    "x y",
+		"the and of":                      "",
+		strings.Repeat("x", 100):          strings.Repeat("x", maxTerm),
+		strings.Repeat("é", 40):           strings.Repeat("é", maxTerm/2),
+		"a\u200bb e\u202elephant":         "ab eleph",
+	} {
+		got := NewAnalyzer().Terms(text)
+		require.Equal(t, strings.Fields(want), append([]string{}, got...), "%q", text)
+	}
+}
+
+func TestAnalyzeCounts(t *testing.T) {
+	a := NewAnalyzer().Analyze("8 May 2023 Caroline", "Caroline painted; she paints, painting May flowers")
+	require.Equal(t, []TermCount{{"2023", 1}, {"8", 1}, {"carolin", 2}, {"flower", 1}, {"paint", 3}}, a.Terms)
+	require.Equal(t, 8, a.Length)
+}
+
+func TestPartsDoNotJoin(t *testing.T) {
+	a := NewAnalyzer()
+	require.Equal(t, a.Analyze("foo bar"), a.Analyze("foo", "bar"))
+	require.NotEqual(t, a.Analyze("foobar"), a.Analyze("foo", "bar"))
+	require.NotEqual(t, a.Analyze("東京"), a.Analyze("東", "京"))
+}
+
+// TestCacheIsInvisible fills the cache beyond its bound from many goroutines.
+func TestCacheIsInvisible(t *testing.T) {
+	shared := NewAnalyzer()
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(g), 1))
+			for range 200 {
+				text := randomText(r)
+				if want, got := NewAnalyzer().Analyze(text), shared.Analyze(text); !slices.Equal(want.Terms, got.Terms) {
+					t.Errorf("%q: got %v, want %v", text, got.Terms, want.Terms)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestCacheIsBounded(t *testing.T) {
+	a := NewAnalyzer()
+	r := rand.New(rand.NewPCG(1, 1))
+	for range 4000 {
+		a.Analyze(randomText(r))
+	}
+	n := 0
+	for i := range a.stems {
+		require.LessOrEqual(t, len(a.stems[i].stems), stemsInShard)
+		n += len(a.stems[i].stems)
+	}
+	require.Greater(t, n, stemsInShard)
+}
+
+func randomText(r *rand.Rand) string {
+	var b strings.Builder
+	for range 60 {
+		for range 1 + r.IntN(8) {
+			b.WriteByte(byte('a' + r.IntN(26)))
+		}
+		b.WriteByte(' ')
+	}
+	return b.String()
+}
+
+func FuzzAnalyze(f *testing.F) {
+	for _, s := range []string{"The cat's whiskers", "don''t", "東京タワー 'x", "a`b`s", "e\u0301\u0301", strings.Repeat("é'", 50), "\xff'\x80"} {
+		f.Add(s)
+	}
+	a := NewAnalyzer()
+	f.Fuzz(func(t *testing.T, text string) {
+		got := a.Analyze(text)
+		require.Equal(t, NewAnalyzer().Analyze(text), got)
+		n, last := 0, ""
+		for _, c := range got.Terms {
+			require.Greater(t, c.Term, last)
+			require.LessOrEqual(t, len(c.Term), maxTerm)
+			require.True(t, utf8.ValidString(c.Term))
+			require.Positive(t, c.N)
+			n, last = n+int(c.N), c.Term
+		}
+		require.Equal(t, got.Length, n)
+		terms := a.Terms(text)
+		require.Len(t, terms, len(got.Terms))
+	})
+}

@@ -1,0 +1,305 @@
+package lexical
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// filled is an index of n pages with forced checkpoints every so many.
+func filled(t testing.TB, n, every int) (memStore, *Index, *world) {
+	s, w := memStore{}, newWorld()
+	x := s.open(t)
+	for num := uint64(1); num <= uint64(n); num++ {
+		d := Doc{Num: num, Scope: uint32(num%3 + 1), Group: num/10 + 1, Analysis: words("all", 1, fmt.Sprintf("m%d", num%17), int(num%4+1))}
+		w.add(d)
+		x.Add(d)
+		if num%uint64(every) == 0 {
+			s.checkpoint(t, x, true)
+		}
+	}
+	return s, x, w
+}
+
+func (s memStore) count(prefix string) (n int) {
+	for k := range s {
+		if strings.HasPrefix(k, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestCheckpointWaitsForPages(t *testing.T) {
+	s, x, _ := filled(t, flushDocs-1, flushDocs)
+	s.checkpoint(t, x, false)
+	require.Zero(t, x.Through())
+	require.Empty(t, s)
+
+	x.Add(Doc{Num: flushDocs, Scope: 1, Analysis: words("last", 1)})
+	s.checkpoint(t, x, false)
+	require.Equal(t, uint64(flushDocs), x.Through())
+	require.Len(t, x.manifest.segments, 1)
+	require.Empty(t, x.tail.docs)
+}
+
+func TestMergesKeepFewSegments(t *testing.T) {
+	s, x, w := filled(t, 600, 3)
+	require.Less(t, len(x.manifest.segments), 2*mergeFactor)
+	require.Equal(t, uint64(600), x.Through())
+	s.view(func(r Rows) { require.NoError(t, x.Check(r)) })
+	require.Len(t, s.search(t, s.open(t), w, Query{Scopes: []uint32{1, 2, 3}, Terms: []string{"all"}, K: 1000}), 600)
+}
+
+func TestMergedSegmentsGoLater(t *testing.T) {
+	s, x, _ := filled(t, 24, 3)
+	require.Len(t, x.manifest.segments, 1)
+	dead := x.manifest.dead
+	require.NotEmpty(t, dead, "the last checkpoint merged")
+	require.NotZero(t, s.count(string(segmentKey(rowTerm, dead[0]))), "readers may still hold the old list")
+	s.checkpoint(t, x, false)
+	for _, id := range dead {
+		require.Zero(t, s.count(string(segmentKey(rowTerm, id))))
+		require.Zero(t, s.count(string(segmentKey(rowDocs, id))))
+	}
+}
+
+func TestRemovedPagesLeaveTheRows(t *testing.T) {
+	s, x, w := filled(t, 200, 200)
+	before := len(s)
+	for num := uint64(1); num <= 60; num++ {
+		x.Remove(num)
+		w.hidden[num] = true
+	}
+	require.Equal(t, uint64(140), s.stats(t, x, []uint32{1, 2, 3}, []string{"all"}).DF[0], "at once")
+	s.checkpoint(t, x, false)
+	s.checkpoint(t, x, false)
+	require.Empty(t, x.removed)
+	require.Empty(t, x.pending)
+	require.Equal(t, uint64(140), x.manifest.segments[0].docs)
+	require.LessOrEqual(t, len(s), before+1)
+
+	for num := uint64(61); num <= 200; num++ {
+		x.Remove(num)
+	}
+	s.checkpoint(t, x, false)
+	s.checkpoint(t, x, false)
+	require.Empty(t, x.manifest.segments)
+	require.Zero(t, s.count("T")+s.count("D"))
+	require.Equal(t, uint64(200), s.open(t).Through())
+}
+
+func TestFewRemovedPagesAreRemembered(t *testing.T) {
+	s, x, _ := filled(t, 100, 100)
+	x.Remove(5, 50)
+	s.checkpoint(t, x, false)
+	again := s.open(t)
+	require.Equal(t, uint64(98), s.stats(t, again, []uint32{1, 2, 3}, []string{"all"}).DF[0])
+	require.Equal(t, uint64(98), s.stats(t, again, []uint32{1, 2, 3}, nil).Pages)
+}
+
+func TestNothingToDoWritesNothing(t *testing.T) {
+	s, x, _ := filled(t, 40, 20)
+	s.checkpoint(t, x, true)
+	s.update(func(w Writer) bool {
+		swap, err := x.Checkpoint(readOnly{w}, true)
+		require.NoError(t, err)
+		x.Apply(swap)
+		return true
+	})
+	x.Remove(3)
+	s.update(func(w Writer) bool { // the control
+		_, err := x.Checkpoint(readOnly{w}, true)
+		require.ErrorIs(t, err, errReadOnly)
+		return false
+	})
+}
+
+var errReadOnly = errors.New("read-only")
+
+type readOnly struct{ Writer }
+
+func (readOnly) Put(k, v []byte) error { return errReadOnly }
+func (readOnly) Delete(k []byte) error { return errReadOnly }
+
+// failing fails at its n-th write.
+type failing struct {
+	Writer
+	left *int
+}
+
+func (f failing) Put(k, v []byte) error {
+	if *f.left--; *f.left < 0 {
+		return errReadOnly
+	}
+	return f.Writer.Put(k, v)
+}
+
+func (f failing) Delete(k []byte) error {
+	if *f.left--; *f.left < 0 {
+		return errReadOnly
+	}
+	return f.Writer.Delete(k)
+}
+
+func TestFailedWritesChangeNothing(t *testing.T) {
+	s, x, w := filled(t, 70, 10) // seven segments: the next checkpoint merges
+	for num := uint64(71); num <= 80; num++ {
+		d := Doc{Num: num, Scope: 1, Analysis: words("all", 1)}
+		w.add(d)
+		x.Add(d)
+	}
+	q := Query{Scopes: []uint32{1, 2, 3}, Terms: []string{"all", "m3"}, K: 100, Weights: DefaultWeights()}
+	want := s.search(t, x, w, q)
+	failed := 0
+	for n := 0; ; n++ {
+		left, err := n, error(nil)
+		s.update(func(w Writer) bool {
+			_, err = x.Checkpoint(failing{w, &left}, true)
+			return false
+		})
+		require.Equal(t, want, s.search(t, x, w, q))
+		if err == nil {
+			break
+		}
+		require.ErrorIs(t, err, errReadOnly)
+		failed++
+	}
+	require.Greater(t, failed, 30)
+}
+
+func TestResetAndOtherAnalyzer(t *testing.T) {
+	s, _, _ := filled(t, 20, 10)
+	key := []byte{rowList}
+	m, err := decodeManifest(key, s["L"])
+	require.NoError(t, err)
+	other := m.encode()
+	copy(other[2:], strings.ToUpper(AnalyzerVersion))
+	s["L"] = seal(key, other)
+	s.view(func(r Rows) {
+		_, err := Open(r)
+		require.ErrorIs(t, err, ErrAnalyzer)
+	})
+	s.update(func(w Writer) bool { return Reset(w) == nil })
+	require.Empty(t, s)
+	require.Zero(t, s.open(t).Through())
+}
+
+// TestDamageIsFound flips every byte of every row: the index never opens, or
+// never answers, with other contents.
+func TestDamageIsFound(t *testing.T) {
+	s, x, _ := filled(t, 30, 15)
+	x.Remove(2)
+	s.checkpoint(t, x, false)
+	verify := func() error {
+		var err error
+		s.view(func(r Rows) {
+			var y *Index
+			if y, err = Open(r); err == nil {
+				err = y.Check(r)
+			}
+		})
+		return err
+	}
+	require.NoError(t, verify(), "the control")
+	for k, v := range s {
+		for i := range v {
+			v[i] ^= 0x10
+			require.ErrorIs(t, verify(), ErrCorrupt, "%q byte %d", k, i)
+			v[i] ^= 0x10
+		}
+		s[k] = v[:len(v)-1]
+		require.ErrorIs(t, verify(), ErrCorrupt, "%q cut", k)
+		s[k] = v
+	}
+	require.NoError(t, verify())
+}
+
+func TestLostAndSwappedRowsAreFound(t *testing.T) {
+	s, x, w := filled(t, 30, 15)
+	check := func() error {
+		var err error
+		s.view(func(r Rows) { err = x.Check(r) })
+		return err
+	}
+	require.NoError(t, check(), "the control")
+	var keys []string
+	for k := range s {
+		if k[0] == rowTerm {
+			keys = append(keys, k)
+		}
+	}
+	kept := s[keys[0]]
+	delete(s, keys[0])
+	require.ErrorIs(t, check(), ErrCorrupt)
+	s[keys[0]] = s[keys[1]]
+	require.ErrorIs(t, check(), ErrCorrupt)
+	q := Query{Scopes: []uint32{1, 2, 3}, Terms: []string{keys[0][termPrefix:]}, K: 5}
+	s.view(func(r Rows) {
+		_, err := x.Search(r, w, q)
+		require.ErrorIs(t, err, ErrCorrupt)
+		_, err = x.Stats(q.Scopes, r, q.Terms)
+		require.ErrorIs(t, err, ErrCorrupt)
+	})
+	s[keys[0]] = kept
+	require.NotEmpty(t, s.search(t, x, w, q))
+}
+
+// TestSoundSumUnsoundList writes lists that a checksum vouches for: decoding
+// must find what is wrong with them, and leave the scratch memory clean.
+func TestSoundSumUnsoundList(t *testing.T) {
+	s, x, w := filled(t, 30, 30)
+	key := appendTermKey(nil, x.manifest.segments[0].id, 1, "all")
+	good := s[string(key)]
+	q := Query{Scopes: []uint32{1}, Terms: []string{"all", "m3"}, K: 50, Weights: DefaultWeights()}
+	want := s.search(t, x, w, q)
+	for name, value := range map[string][]byte{
+		"empty": {}, "no postings": {0}, "more than it says": {1, 2, 2}, "fewer": {3, 2, 2, 0x80},
+		"twice the same": {2, 2, 0}, "outside": {1, 0xff, 0x7f}, "zero times": {1, 3, 0}, "count too large": {200, 1},
+	} {
+		s[string(key)] = seal(key, value)
+		s.view(func(r Rows) {
+			_, err := x.Search(r, w, q)
+			require.ErrorIs(t, err, ErrCorrupt, name)
+		})
+	}
+	s[string(key)] = good
+	require.Equal(t, want, s.search(t, x, w, q))
+}
+
+// TestBytesWritten bounds what a page costs in rows at a flush of 1,024.
+func TestBytesWritten(t *testing.T) {
+	const pages = 4 * flushDocs
+	s, x := memStore{}, memStore{}.open(t)
+	written := 0
+	for num := uint64(1); num <= pages; num++ {
+		a := Analysis{Length: 12}
+		for i := range uint64(12) {
+			a.Terms = append(a.Terms, TermCount{fmt.Sprintf("word%02d%03d", i, num*(i+7)%(7<<i%900+1)), 1})
+		}
+		x.Add(Doc{Num: num, Scope: 1, Group: num / 20, Analysis: a})
+		if num%flushDocs == 0 {
+			s.update(func(w Writer) bool {
+				swap, err := x.Checkpoint(counting{w, &written}, false)
+				require.NoError(t, err)
+				x.Apply(swap)
+				return true
+			})
+		}
+	}
+	t.Logf("%d bytes a page", written/pages)
+	require.Less(t, written/pages, 275)
+}
+
+type counting struct {
+	Writer
+	n *int
+}
+
+func (c counting) Put(k, v []byte) error {
+	*c.n += len(k) + len(v)
+	return c.Writer.Put(k, v)
+}

@@ -1,0 +1,468 @@
+package lexical
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// naive scores every page by the definition in the comment of Search, without an
+// index: it walks all documents for every word.
+type naive struct {
+	*world
+	docs    []Doc // not removed
+	q       Query
+	plan    plan
+	stats   Stats
+	groups  map[groupKey]float64
+	strong  map[uint64]float64 // own from words that are not common
+	own     map[uint64]float64
+	visible map[uint32]bool
+}
+
+func newNaive(w *world, removed map[uint64]bool, q Query, common uint64) *naive {
+	n := &naive{world: w, q: q, groups: map[groupKey]float64{}, strong: map[uint64]float64{}, own: map[uint64]float64{}, visible: map[uint32]bool{}}
+	for _, s := range q.Scopes {
+		n.visible[s] = true
+	}
+	for num := uint64(1); num <= uint64(len(w.docs)); num++ {
+		if d := w.docs[num]; !removed[num] && n.visible[d.Scope] {
+			n.docs = append(n.docs, d)
+		}
+	}
+	n.count()
+	n.plan = newPlan(DefaultRanker(), n.stats, common)
+	n.scoreGroups()
+	n.scorePages()
+	return n
+}
+
+func tf(d Doc, term string) uint32 {
+	for _, c := range d.Analysis.Terms {
+		if c.Term == term {
+			return c.N
+		}
+	}
+	return 0
+}
+
+func (n *naive) count() {
+	n.stats.DF = make([]uint64, len(n.q.Terms))
+	for _, d := range n.docs {
+		n.stats.Pages++
+		n.stats.Length += uint64(d.Analysis.Length)
+		for i, t := range n.q.Terms {
+			if tf(d, t) > 0 {
+				n.stats.DF[i]++
+			}
+		}
+	}
+}
+
+func (n *naive) scoreGroups() {
+	length := map[groupKey]uint64{}
+	total := uint64(0)
+	for _, d := range n.docs {
+		if d.Group != 0 {
+			length[groupKey{d.Scope, d.Group}] += uint64(d.Analysis.Length)
+			total += uint64(d.Analysis.Length)
+		}
+	}
+	r := DefaultRanker()
+	for _, t := range n.plan.order[:n.plan.group] {
+		count := map[groupKey]uint64{}
+		for _, d := range n.docs {
+			if c := tf(d, n.q.Terms[t]); c > 0 && d.Group != 0 {
+				count[groupKey{d.Scope, d.Group}] += uint64(c)
+			}
+		}
+		weight := r.Rarity(uint64(len(count)), uint64(len(length)))
+		for g, c := range count {
+			n.groups[g] += float64(weight * r.Saturation(c, length[g], average(total, uint64(len(length)))))
+		}
+	}
+}
+
+func (n *naive) scorePages() {
+	r := DefaultRanker()
+	for _, d := range n.docs {
+		part := [2]float64{}
+		for i, t := range n.plan.order {
+			if c := tf(d, n.q.Terms[t]); c > 0 {
+				v := float64(n.plan.weight[t] * r.Saturation(uint64(c), uint64(d.Analysis.Length), average(n.stats.Length, n.stats.Pages)))
+				if i < n.plan.strong {
+					part[0] += v
+				} else {
+					part[1] += v
+				}
+			}
+		}
+		n.strong[d.Num], n.own[d.Num] = part[0], part[0]+part[1]
+	}
+}
+
+func (n *naive) hits() []Hit {
+	var all []Hit
+	for _, d := range n.docs {
+		live, ok := n.Resolve(d.Num)
+		if !ok {
+			continue
+		}
+		h := Hit{Num: live, Own: n.own[d.Num]}
+		if d.Group != 0 {
+			h.Group = float64(n.q.Weights.Group * n.groups[groupKey{d.Scope, d.Group}])
+		}
+		if live == d.Num {
+			h.Near = n.near(live)
+		} else {
+			h.Via = d.Num
+		}
+		if h.Own == 0 && h.Near == 0 {
+			continue // a group alone brings nobody in
+		}
+		h.Score = h.Own + h.Near + h.Group
+		all = append(all, h)
+	}
+	return n.best(all)
+}
+
+func (n *naive) near(live uint64) float64 {
+	g, pos := n.Group(live)
+	if g == 0 {
+		return 0
+	}
+	at := func(p int) float64 {
+		if j, ok := n.At(g, p); ok {
+			return n.strong[j]
+		}
+		return 0
+	}
+	one, two := at(pos-1)+at(pos+1), at(pos-2)+at(pos+2)
+	return float64(n.q.Weights.Near1*one) + float64(n.q.Weights.Near2*two)
+}
+
+func (n *naive) best(all []Hit) []Hit {
+	slices.SortFunc(all, func(a, b Hit) int {
+		if worse(&b, &a) {
+			return -1
+		}
+		return 1
+	})
+	seen := map[uint64]bool{}
+	all = slices.DeleteFunc(all, func(h Hit) bool {
+		again := seen[h.Num]
+		seen[h.Num] = true
+		return again
+	})
+	return all[:min(len(all), n.q.K)]
+}
+
+// machine draws a history of pages and plays it twice: into an index that stays
+// in its tail, and into one with checkpoints, merges, failed transactions and
+// reopens in between.
+type machine struct {
+	t       *rapid.T
+	world   *world
+	removed map[uint64]bool
+	plain   *Index
+	layered *Index
+	store   memStore
+	common  uint64
+}
+
+func newMachine(t *rapid.T) *machine {
+	m := &machine{t: t, world: newWorld(), removed: map[uint64]bool{}, store: memStore{}}
+	m.common = rapid.SampledFrom([]uint64{1, 4, commonPages}).Draw(t, "common")
+	m.plain = memStore{}.open(t)
+	m.layered = m.store.open(t)
+	m.plain.commonPages, m.layered.commonPages = m.common, m.common
+	return m
+}
+
+func (m *machine) run() {
+	for range rapid.IntRange(1, 40).Draw(m.t, "steps") {
+		switch rapid.SampledFrom([]string{"add", "add", "add", "flush", "flush", "lose", "race", "remove", "supersede", "hide", "reopen"}).Draw(m.t, "step") {
+		case "add":
+			m.add()
+		case "flush":
+			m.store.checkpoint(m.t, m.layered, rapid.Bool().Draw(m.t, "force"))
+		case "lose": // a transaction that fails
+			m.store.update(func(w Writer) bool {
+				_, err := m.layered.Checkpoint(w, true)
+				require.NoError(m.t, err)
+				return false
+			})
+		case "race":
+			m.race()
+		case "remove":
+			m.remove()
+		case "supersede":
+			m.supersede()
+		case "hide":
+			if n := len(m.world.docs); n > 0 {
+				m.world.hidden[rapid.Uint64Range(1, uint64(n)).Draw(m.t, "hidden")] = true
+			}
+		case "reopen":
+			m.reopen()
+		}
+	}
+}
+
+var vocabulary = []string{"a", "bb", "ccc", "d", "e", "z\xff", "é", "猫"} // ascending
+
+func (m *machine) add() {
+	for range rapid.IntRange(1, 6).Draw(m.t, "pages") {
+		d := Doc{
+			Num:   uint64(len(m.world.docs) + 1),
+			Scope: rapid.SampledFrom([]uint32{1, 2, 1 << 31}).Draw(m.t, "scope"),
+		}
+		if g := rapid.Uint64Range(0, 3).Draw(m.t, "group"); g != 0 {
+			d.Group = g<<40 + uint64(d.Scope)
+		}
+		for _, w := range vocabulary {
+			if n := rapid.SampledFrom([]uint32{0, 0, 0, 1, 1, 2, 300}).Draw(m.t, w); n > 0 {
+				d.Analysis.Terms = append(d.Analysis.Terms, TermCount{w, n})
+				d.Analysis.Length += int(n)
+			}
+		}
+		m.world.add(d)
+		m.plain.Add(d)
+		m.layered.Add(d)
+	}
+}
+
+// race adds and removes between a checkpoint and its Apply.
+func (m *machine) race() {
+	var swap Swap
+	m.store.update(func(w Writer) bool {
+		var err error
+		swap, err = m.layered.Checkpoint(w, true)
+		require.NoError(m.t, err)
+		return true
+	})
+	m.add()
+	m.remove()
+	m.layered.Apply(swap)
+}
+
+func (m *machine) remove() {
+	if len(m.world.docs) == 0 {
+		return
+	}
+	num := rapid.Uint64Range(1, uint64(len(m.world.docs))).Draw(m.t, "removed")
+	m.removed[num] = true
+	m.plain.Remove(num, num, 1<<40)
+	m.layered.Remove(num, num, 1<<40)
+}
+
+func (m *machine) supersede() {
+	if n := uint64(len(m.world.docs)); n > 1 {
+		old := rapid.Uint64Range(1, n-1).Draw(m.t, "old")
+		m.world.next[old] = rapid.Uint64Range(old+1, n).Draw(m.t, "new")
+	}
+}
+
+// reopen does what the owner does: removals since the last checkpoint are part
+// of a transaction with one; the pages above Through are added again.
+func (m *machine) reopen() {
+	if len(m.layered.removed) > m.layered.saved {
+		m.store.checkpoint(m.t, m.layered, rapid.Bool().Draw(m.t, "force"))
+	}
+	m.layered = m.store.open(m.t)
+	m.layered.commonPages = m.common
+	for num := m.layered.Through() + 1; num <= uint64(len(m.world.docs)); num++ {
+		if !m.removed[num] {
+			m.layered.Add(m.world.docs[num])
+		}
+	}
+	m.store.view(func(r Rows) { require.NoError(m.t, m.layered.Check(r)) })
+}
+
+func (m *machine) query() Query {
+	return Query{
+		Scopes: rapid.SliceOfN(rapid.SampledFrom([]uint32{1, 2, 1 << 31, 9}), 1, 4).Draw(m.t, "scopes"),
+		Terms:  rapid.SliceOfNDistinct(rapid.SampledFrom(append([]string{"none"}, vocabulary...)), 1, 5, rapid.ID).Draw(m.t, "terms"),
+		K:      rapid.SampledFrom([]int{1, 2, 5, 1000}).Draw(m.t, "k"),
+		Weights: rapid.SampledFrom([]Weights{
+			{}, DefaultWeights(), {Near1: 3}, {Group: 2}, {Near1: .1, Near2: 5, Group: .01},
+		}).Draw(m.t, "weights"),
+	}
+}
+
+// visible hides pages of other scopes, as the owner's catalogue does.
+type visible struct {
+	*world
+	scopes  []uint32
+	removed map[uint64]bool
+}
+
+func (v visible) see(num uint64, ok bool) (uint64, bool) {
+	return num, ok && !v.removed[num] && slices.Contains(v.scopes, v.docs[num].Scope)
+}
+func (v visible) Resolve(num uint64) (uint64, bool) { return v.see(v.world.Resolve(num)) }
+func (v visible) At(g uint64, p int) (uint64, bool) { return v.see(v.world.At(g, p)) }
+
+func TestSearchIsTheDefinition(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newMachine(t)
+		m.run()
+		for range 3 {
+			q := m.query()
+			c := visible{m.world, q.Scopes, m.removed}
+			n := newNaive(m.world, m.removed, q, m.common)
+			n.world = &world{docs: m.world.docs, next: m.world.next, hidden: m.world.hidden, order: m.world.order}
+			want := visibleHits(n, c)
+			require.Equal(t, want, memStore{}.search(t, m.plain, c, q))
+			require.Equal(t, want, m.store.search(t, m.layered, c, q))
+			st := m.store.stats(t, m.layered, q.Scopes, q.Terms)
+			require.Equal(t, n.stats, st)
+			require.Equal(t, st, memStore{}.stats(t, m.plain, q.Scopes, q.Terms))
+			for _, h := range want {
+				if h.Via == 0 {
+					require.Equal(t, h.Own, m.layered.ScoreDoc(st, m.world.docs[h.Num].Analysis, q.Terms))
+				}
+			}
+		}
+	})
+}
+
+// visibleHits runs the naive scorer with the catalogue's view of what is shown.
+func visibleHits(n *naive, c visible) []Hit {
+	hidden := map[uint64]bool{}
+	for num := range c.docs {
+		if _, ok := c.see(num, true); !ok || n.hidden[num] {
+			hidden[num] = true
+		}
+	}
+	n.world.hidden = hidden
+	if hits := n.hits(); len(hits) > 0 {
+		return hits
+	}
+	return nil
+}
+
+func TestStrangersChangeNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		alone, crowd := memStore{}.open(t), memStore{}.open(t)
+		w := newWorld()
+		for num := uint64(1); num <= 12; num++ {
+			d := Doc{Num: num, Scope: rapid.Uint32Range(1, 2).Draw(t, "scope"), Group: 7, Analysis: words("a", 1, "b", 2)}
+			if d.Scope == 1 {
+				alone.Add(d)
+				w.add(d)
+			}
+			crowd.Add(d)
+		}
+		q := Query{Scopes: []uint32{1}, Terms: []string{"a", "b"}, K: 20, Weights: DefaultWeights()}
+		require.Equal(t, memStore{}.search(t, alone, w, q), memStore{}.search(t, crowd, w, q))
+		q.Scopes = []uint32{1, 2} // the control: statistics of the other scope do matter
+		if n := len(w.docs); n > 0 && n < 12 {
+			require.NotEqual(t, memStore{}.stats(t, alone, q.Scopes, q.Terms), memStore{}.stats(t, crowd, q.Scopes, q.Terms))
+		}
+	})
+}
+
+func TestRedirectTakesTheMaximum(t *testing.T) {
+	x, w := memStore{}.open(t), newWorld()
+	for num, a := range []Analysis{words("dentist", 1, "gus", 1), words("dentist", 1, "gus", 1), words("now", 1, "wendell", 1), words("other", 2)} {
+		d := Doc{Num: uint64(num + 1), Scope: 1, Analysis: a}
+		w.add(d)
+		x.Add(d)
+	}
+	w.next[1], w.next[2] = 2, 3
+	q := Query{Scopes: []uint32{1}, Terms: []string{"dentist"}, K: 5}
+	hits := memStore{}.search(t, x, w, q)
+	require.Len(t, hits, 1)
+	require.Equal(t, uint64(3), hits[0].Num)
+	require.Equal(t, uint64(1), hits[0].Via)
+
+	st := memStore{}.stats(t, x, q.Scopes, q.Terms)
+	require.Equal(t, uint64(2), st.DF[0], "a superseded version counts until it is removed")
+	require.Equal(t, x.ScoreDoc(st, words("dentist", 1, "gus", 1), q.Terms), hits[0].Score, "one version, not the sum of two")
+}
+
+func TestEqualScoresGoToTheLaterPage(t *testing.T) {
+	x, w := memStore{}.open(t), newWorld()
+	for num := uint64(1); num <= 30; num++ {
+		d := Doc{Num: num, Scope: 1, Analysis: words("same", 1)}
+		w.add(d)
+		x.Add(d)
+	}
+	hits := memStore{}.search(t, x, w, Query{Scopes: []uint32{1}, Terms: []string{"same"}, K: 3})
+	require.Equal(t, []uint64{30, 29, 28}, []uint64{hits[0].Num, hits[1].Num, hits[2].Num})
+}
+
+func TestEmptyQueries(t *testing.T) {
+	x, w := memStore{}.open(t), newWorld()
+	x.Add(Doc{Num: 1, Scope: 1, Analysis: words("a", 1)})
+	for _, q := range []Query{{}, {K: 5}, {Terms: []string{"a"}}, {K: 5, Terms: []string{"a"}}, {K: 5, Terms: []string{"b"}, Scopes: []uint32{1}}} {
+		require.Empty(t, memStore{}.search(t, x, w, q))
+	}
+}
+
+// oddRanker returns what a Ranker must not.
+type oddRanker struct{ BM25 }
+
+func (oddRanker) Rarity(df, n uint64) float64 {
+	return []float64{math.NaN(), math.Inf(1), -1, 1}[df%4]
+}
+func (oddRanker) Most() float64 { return math.Inf(1) }
+
+func TestRankerIsAsked(t *testing.T) {
+	x, w := memStore{}.open(t), newWorld()
+	for num := uint64(1); num <= 11; num++ {
+		a := words("odd", 1)
+		if num <= 5 {
+			a = words("five", 1, "odd", 1)
+		}
+		d := Doc{Num: num, Scope: 1, Group: 1, Analysis: a}
+		w.add(d)
+		x.Add(d)
+	}
+	q := Query{Scopes: []uint32{1}, Terms: []string{"five", "odd"}, K: 20, Weights: DefaultWeights(), Ranker: oddRanker{BM25{1, 0}}}
+	for _, h := range (memStore{}).search(t, x, w, q) {
+		require.False(t, math.IsNaN(h.Score) || math.IsInf(h.Score, 0))
+	}
+	q.Weights = Weights{}
+	require.Empty(t, memStore{}.search(t, x, w, Query{Scopes: q.Scopes, Terms: []string{"absent"}, K: 3, Ranker: q.Ranker}))
+	five := memStore{}.search(t, x, w, q)
+	require.Len(t, five, 11)
+	for _, h := range five {
+		require.Equal(t, five[0].Score, h.Score, "a weight of infinity counts as zero")
+	}
+}
+
+func TestParallelSearches(t *testing.T) {
+	x, w, s := memStore{}.open(t), newWorld(), memStore{}
+	for num := uint64(1); num <= 300; num++ {
+		d := Doc{Num: num, Scope: 1, Group: num % 9, Analysis: words("a", int(num%5+1), fmt.Sprint("b", num%7), 1)}
+		w.add(d)
+		x.Add(d)
+	}
+	s.checkpoint(t, x, true)
+	q := Query{Scopes: []uint32{1}, Terms: []string{"a", "b3", "b5"}, K: 10, Weights: DefaultWeights()}
+	want := s.search(t, x, w, q)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 20 {
+				if got := s.search(t, x, w, q); !slices.Equal(got, want) {
+					t.Errorf("got %v, want %v", got, want)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestLn(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		x := rapid.Float64Range(1e-9, 1e12).Draw(t, "x")
+		require.InDelta(t, math.Log(x), ln(x), 1e-15*math.Max(1, math.Abs(math.Log(x)))*4)
+	})
+}

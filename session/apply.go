@@ -1,0 +1,192 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Undo says how to take a pass back.
+type Undo struct {
+	Pass  uint64     `json:"pass"`
+	At    time.Time  `json:"at"`
+	Items []UndoItem `json:"items"`
+}
+
+// UndoItem is one section as it was before the pass, and what the pass made of it.
+type UndoItem struct {
+	ID      string `json:"id"`
+	From    Level  `json:"from"`
+	To      Level  `json:"to"`
+	Size    int    `json:"size"` // what was thought the size of To before it was made
+	Because string `json:"because,omitempty"`
+}
+
+// Apply does exactly what a plan says, or fails with ErrGeneration and leaves
+// everything as it is. made gives true sizes of levels that were produced for
+// the plan, by id; a section whose new form turned out no smaller than the old
+// one stays as it was. It returns the new state, with the next generation and
+// pass number, and the record that takes it back.
+func (s State) Apply(p Plan, made map[string]int) (State, Undo, error) {
+	if p.Generation != s.Generation {
+		return s, Undo{}, fmt.Errorf("%w (plan %d, state %d)", ErrGeneration, p.Generation, s.Generation)
+	}
+	u := Undo{Pass: p.Pass, At: p.At}
+	sections := slices.Clone(s.Sections)
+	for _, it := range p.Items {
+		if it.Index < 0 || it.Index >= len(sections) || sections[it.Index].ID != it.ID || sections[it.Index].Level != it.From {
+			return s, Undo{}, fmt.Errorf("%w (section %q)", ErrGeneration, it.ID)
+		}
+		if undo, ok := sections[it.Index].compact(it, made); ok {
+			u.Items = append(u.Items, undo)
+		}
+	}
+	s.Sections = sections
+	s.Generation++
+	s.Pass = p.Pass
+	return s, u, nil
+}
+
+// compact takes one step of a plan unless it would not shrink the section.
+func (s *Section) compact(it PlanItem, made map[string]int) (UndoItem, bool) {
+	size := it.After
+	if n, ok := made[it.ID]; ok && it.To != Cold {
+		size = n
+	}
+	if size >= s.Tokens() || size < 0 || size == 0 && it.To != Cold {
+		return UndoItem{}, false
+	}
+	u := UndoItem{ID: it.ID, From: it.From, To: it.To, Size: s.Sizes[it.To], Because: s.Because}
+	s.Level, s.Sizes[it.To], s.Because = it.To, size, it.Reason
+	return u, true
+}
+
+// Undo takes a pass back: every section it touched returns to its level, in its
+// place. Sections added since stay. ErrUndo if one of them is gone or was
+// changed after the pass; then nothing is undone. The window may be above the
+// usable limit afterwards: the caller's commit has to see to that.
+func (s State) Undo(u Undo) (State, error) {
+	at := make(map[string]int, len(s.Sections))
+	for i := range s.Sections {
+		at[s.Sections[i].ID] = i
+	}
+	sections := slices.Clone(s.Sections)
+	for _, it := range u.Items {
+		i, ok := at[it.ID]
+		if !ok || sections[i].Level != it.To {
+			return s, fmt.Errorf("%w: section %q", ErrUndo, it.ID)
+		}
+		sections[i].Level, sections[i].Sizes[it.To], sections[i].Because = it.From, it.Size, it.Because
+	}
+	s.Sections = sections
+	s.Generation++
+	return s, nil
+}
+
+// Expand takes one section back by one existing level. It returns why the
+// section had been compacted, so that regret can be counted by reason.
+func (s State) Expand(id string) (State, string, error) {
+	i := slices.IndexFunc(s.Sections, func(sec Section) bool { return sec.ID == id })
+	if i < 0 || s.Sections[i].Level == Raw {
+		return s, "", fmt.Errorf("%w: %q is not compacted", ErrUndo, id)
+	}
+	sections := slices.Clone(s.Sections)
+	sec := &sections[i]
+	why := sec.Because
+	for sec.Level--; sec.Level > Raw && sec.Sizes[sec.Level] == 0; sec.Level-- {
+	}
+	if sec.Level == Raw {
+		sec.Because = ""
+	}
+	s.Sections = sections
+	s.Generation++
+	return s, why, nil
+}
+
+// How is how a section came in.
+type How uint8
+
+// The ways of admission.
+const (
+	AdmitWhole   How = iota // there was room
+	AdmitCompact            // there is, once the plan is applied
+	AdmitStub               // stored cold with a stub in the window
+)
+
+var howNames = [...]string{"whole", "after compaction", "as a stub"}
+
+func (h How) String() string { return howNames[h] }
+
+// MarshalText is String.
+func (h How) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// Admission says how a new section may come in.
+type Admission struct {
+	How     How
+	Section Section // as it is to be appended, with State.With
+	Plan    Plan    // for the state after the append; without items where there was room
+}
+
+// Admit decides about one new section before it is committed. The window is
+// never above the usable limit afterwards. What is larger than the usable
+// window by itself, or does not fit beside what is protected, comes in as a
+// stub; if it is protected itself, or even the stub does not fit, it is refused
+// with a *HeadroomError. A section that is too large never makes others pay:
+// nothing is compacted for it beyond the room its stub needs.
+func (s State) Admit(sec Section, now time.Time) (Admission, error) {
+	t, err := s.Config.Thresholds()
+	if err != nil {
+		return Admission{}, err
+	}
+	whole := Admission{Section: sec}
+	if sec.Tokens() <= t.Usable {
+		if err = s.fit(&whole, now); err == nil {
+			return whole, nil
+		}
+	} else {
+		err = &HeadroomError{Shortfall: sec.Tokens() - t.Usable, Protected: sec.Tokens(), Usable: t.Usable}
+	}
+	if sec.own() == Unprotected && sec.Role != User {
+		stub := Admission{Section: sec.stub(), How: AdmitStub}
+		if stub.Section.Tokens() < sec.Tokens() && s.fit(&stub, now) == nil {
+			return stub, nil
+		}
+	}
+	var short *HeadroomError
+	if errors.As(err, &short) {
+		short.Section = sec.ID
+	}
+	return Admission{}, err
+}
+
+// fit finds the plan that makes room for an admission, if there is one.
+func (s State) fit(a *Admission, now time.Time) error {
+	next := s.With(a.Section)
+	plan, err := next.planIfNeeded(now)
+	if err != nil {
+		return err
+	}
+	a.Plan = plan
+	if a.How == AdmitWhole && len(plan.Items) > 0 {
+		a.How = AdmitCompact
+	}
+	return nil
+}
+
+func (s State) planIfNeeded(now time.Time) (Plan, error) {
+	if s.Tokens() <= s.Config.thresholds().Usable {
+		return Plan{Generation: s.Generation, Pass: s.Pass + 1, At: now, FirstChanged: -1}, nil
+	}
+	return s.Backstop(now, 0)
+}
+
+// stub is the section at its stub, or cold where it has none.
+func (s Section) stub() Section {
+	s.Level = Cold
+	if s.Sizes[Stub] > 0 && s.Sizes[Stub] < s.Sizes[Raw] {
+		s.Level = Stub
+	}
+	s.Because = "larger than the room there is"
+	return s
+}

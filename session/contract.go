@@ -1,0 +1,156 @@
+package session
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// A contract is a .limn file that records what a session decided. There are two
+// dialects. The compatible one has the reference pager's lines, which the real
+// interpreter refuses (there never was a verb "set"); CompatExport writes it.
+// The strict one runs there; a Ledger writes it.
+
+var (
+	safeID = regexp.MustCompile(`^block-[A-Za-z0-9._:-]{1,120}$`)
+	madeID = regexp.MustCompile(`^block-x[0-9a-f]{16}$`)
+)
+
+// ContractName is the name of a block in a contract: its id where that is
+// harmless, else a name made from its hash, so that no id can smuggle a
+// statement in. An id that looks like a made name is hashed too, so that no
+// block can pose as another.
+func ContractName(id string) string {
+	if safeID.MatchString(id) && !madeID.MatchString(id) {
+		return id
+	}
+	return fmt.Sprintf("block-x%016x", xxhash.Sum64String(id))
+}
+
+// contractNames gives the name of each verdict's block and refuses two blocks
+// with one name.
+func contractNames(vs []Verdict) ([]string, error) {
+	names := make([]string, len(vs))
+	owner := make(map[string]string, len(vs))
+	for i, v := range vs {
+		n := ContractName(v.ID)
+		if other, taken := owner[n]; taken {
+			return nil, fmt.Errorf("%w: %q and %q are both %q", ErrNameClash, other, v.ID, n)
+		}
+		names[i], owner[n] = n, v.ID
+	}
+	return names, nil
+}
+
+// CompatExport gives the lines of a pass in the compatible dialect, to be
+// appended with one write: every block, then the pass marker. tail is what the
+// file ends with now (its last byte is enough); a torn last line is ended first.
+// A repeated pass gives nothing.
+func CompatExport(r Result, at time.Time, tail []byte) ([]byte, error) {
+	if r.Repeated {
+		return nil, nil
+	}
+	names, err := contractNames(r.Verdicts)
+	if err != nil {
+		return nil, err
+	}
+	var lines []string
+	for i, v := range r.Verdicts {
+		line, err := CompatLine(names[i], v.Action)
+		if err != nil {
+			return nil, &BlockError{Index: i, ID: v.ID, Field: "id", Err: err}
+		}
+		lines = append(lines, line)
+	}
+	mark, err := CompatMark(at)
+	if err != nil {
+		return nil, err
+	}
+	return joinLines(torn(tail), append(lines, mark)), nil
+}
+
+// joinLines ends every line, and the torn one that stands before them.
+func joinLines(torn bool, lines []string) []byte {
+	out := strings.Join(lines, "\n") + "\n"
+	if torn {
+		out = "\n" + out
+	}
+	return []byte(out)
+}
+
+// quote puts a text between double quotes. The language has no escape, so a
+// quote becomes an apostrophe; line ends, controls and characters that reorder
+// text become spaces. Each character is replaced by one character: what is
+// contained in a text is still contained in it afterwards, which cite needs.
+func quote(text string) (string, error) {
+	safe := strings.Map(quotable, strings.ToValidUTF8(text, "\uFFFD"))
+	if strings.TrimSpace(safe) == "" {
+		return "", ErrText
+	}
+	return `"` + safe + `"`, nil
+}
+
+func quotable(r rune) rune {
+	if r == '"' {
+		return '\''
+	}
+	return unbroken(r)
+}
+
+// unbroken puts a space for whatever ends a line, controls a terminal or
+// reorders text.
+func unbroken(r rune) rune {
+	if unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control) {
+		return ' '
+	}
+	return r
+}
+
+var contractName = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)+$`)
+
+// reservedNames are those the contract itself or the interpreter's session pack
+// gives a meaning. Reserved words proper have no hyphen, and every name has one.
+var reservedNames = []string{
+	"retained-blocks", "paged-blocks", "evicted-blocks", "last-pager-pass", "source-state", "claim-basis",
+	"tracked-decisions", "open-questions", "session-corrections", "handoff-state",
+	"verification-status", "verification-divergences", "measure-status", "measure-matched", "measure-delta",
+}
+
+const longestName = 80
+
+// slug makes a contract name with a prefix from any text. A text that is such a
+// name stays; one that loses something on the way gets a hash at its end, so
+// that different texts have different names.
+func slug(prefix, text string) string {
+	if strings.HasPrefix(text, prefix+"-") && len(text) <= longestName && contractName.MatchString(text) && !slices.Contains(reservedNames, text) {
+		return text
+	}
+	var b strings.Builder
+	b.WriteString(prefix)
+	gap := true
+	for _, r := range strings.ToLower(text) {
+		if r < utf8.RuneSelf && asciiWord(byte(r)) && r != '_' {
+			if gap {
+				b.WriteByte('-')
+			}
+			b.WriteRune(r)
+			gap = false
+		} else {
+			gap = true
+		}
+		if b.Len() >= longestName-20 {
+			break
+		}
+	}
+	name := b.String()
+	if name == prefix+"-"+text && !slices.Contains(reservedNames, name) {
+		return name
+	}
+	return fmt.Sprintf("%s-x%016x", name, xxhash.Sum64String(text))
+}

@@ -1,0 +1,224 @@
+package session
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+var then = time.Date(2026, 11, 20, 9, 26, 33, 5, time.UTC)
+
+// verdicts makes a result of a pass from id, action pairs.
+func verdicts(key PassKey, pairs ...any) Result {
+	r := Result{Key: key}
+	for i := 0; i < len(pairs); i += 2 {
+		r.Verdicts = append(r.Verdicts, Verdict{Index: i / 2, ID: pairs[i].(string), Action: pairs[i+1].(Action), R: 0.72631, Similarity: 5.0 / 6, Delta: 2})
+	}
+	return r
+}
+
+func TestStrictContractOfTwoPasses(t *testing.T) {
+	var l Ledger
+	first, err := l.Pass(verdicts(1, "block-0x01", Retain, "block-0x02", Evict, "m 3", Page), then)
+	require.NoError(t, err)
+	require.Equal(t, `about "ctxpage pager contract"
+remember a list called retained-blocks
+remember a list called paged-blocks
+remember a list called evicted-blocks
+-- pass 1 key 0000000000000001
+add "block-0x01" to retained-blocks because "R=0.7263 similarity=0.8333 delta_t=2"
+add "block-0x02" to evicted-blocks because "R=0.7263 similarity=0.8333 delta_t=2"
+add "`+ContractName("m 3")+`" to paged-blocks because "R=0.7263 similarity=0.8333 delta_t=2"
+remember a string called last-pager-pass with "2026-11-20T09:26:33+00:00"
+`, string(first))
+
+	repeated, err := l.Pass(verdicts(1, "block-0x01", Retain), then)
+	require.NoError(t, err)
+	require.Nil(t, repeated, "the file ends with that pass")
+
+	second, err := l.Pass(verdicts(2, "block-0x01", Retain, "block-0x02", Retain, "m 3", Page), then.Add(time.Minute))
+	require.NoError(t, err)
+	require.Equal(t, `-- pass 2 key 0000000000000002
+remove "block-0x02" from evicted-blocks
+add "block-0x02" to retained-blocks because "R=0.7263 similarity=0.8333 delta_t=2"
+remember a string called last-pager-pass with "2026-11-20T09:27:33+00:00"
+`, string(second), "changes only")
+
+	read, err := ReadLedger(append(first, second...))
+	require.NoError(t, err)
+	require.Equal(t, &l, read)
+	require.Equal(t, 2, read.Passes())
+	require.Equal(t, map[string]Action{"block-0x01": Retain, "block-0x02": Retain, ContractName("m 3"): Page}, read.Buckets())
+}
+
+func TestCompatContract(t *testing.T) {
+	b, err := CompatExport(verdicts(1, "block-1", Page, "m 3", Evict), then, []byte("torn"))
+	require.NoError(t, err)
+	require.Equal(t, "\nadd \"block-1\" to paged-blocks\nadd \""+ContractName("m 3")+"\" to evicted-blocks\nset last-pager-pass to 2026-11-20T09:26:33+00:00\n", string(b))
+	r := verdicts(1, "block-1", Page)
+	r.Repeated = true
+	b, err = CompatExport(r, then, nil)
+	require.NoError(t, err)
+	require.Nil(t, b)
+	_, err = ReadLedger([]byte("set last-pager-pass to 2026-11-20T09:26:33+00:00\n"))
+	require.ErrorIs(t, err, ErrContract)
+}
+
+func TestContractNamesCannotBeForged(t *testing.T) {
+	require.Equal(t, "block-a.b:c_1", ContractName("block-a.b:c_1"))
+	evil := "block-1\" to evicted-blocks\nset last-pager-pass to 2000-01-01T00:00:00Z\nadd \"block-x"
+	for _, id := range []string{evil, "", "x", "block-", "block-ä", `block-"`, "block-a b", "block-" + strings.Repeat("a", 121), ContractName("other")} {
+		n := ContractName(id)
+		require.Regexp(t, `^block-x[0-9a-f]{16}$`, n)
+		require.NotEqual(t, id, n)
+	}
+	var l Ledger
+	b, err := l.Pass(verdicts(1, evil, Retain), then)
+	require.NoError(t, err)
+	require.NotContains(t, string(b), "2000-01-01")
+	_, err = l.Pass(verdicts(2, "block-a", Retain, "block-a", Page), then)
+	require.ErrorIs(t, err, ErrNameClash)
+}
+
+func TestRecordsAreWrittenOnce(t *testing.T) {
+	var l Ledger
+	r := Records{
+		SourceState: Scanned, ClaimBasis: BasisDocument, Guard: true,
+		Sources:     []Statement{{Name: "refund policy", Text: "The limit is \"$400\"\nper case.", Facts: []Fact{{"limit", "400"}}}},
+		Claims:      []Statement{{Name: "limit", Facts: []Fact{{"limit", "400"}, {"per unit", "case"}}}},
+		Cites:       []Cite{{"limit is \"$400\"\nper", "refund policy"}},
+		Checks:      []Check{{"limit", "refund policy"}},
+		Decisions:   []Entry{{"Use PostgreSQL", "asked twice"}},
+		Questions:   []Entry{{"question-who-pays", ""}},
+		Corrections: []Entry{{"Not Gus, Wendell", "turn 7"}},
+		Lists:       []List{{"work-completed", []Entry{{"read the policy", ""}}}, {"Last-Pager-Pass", []Entry{{"x", ""}}}},
+	}
+	b, err := l.Records(r)
+	require.NoError(t, err)
+	want := `about "ctxpage pager contract"
+remember a list called retained-blocks
+remember a list called paged-blocks
+remember a list called evicted-blocks
+remember a string called source-state with "scanned"
+remember a string called claim-basis with "document"
+when claim-basis is equal to "inference" unless source-state is equal to "verified"
+  show "the claim rests on inference and the source is not verified"
+remember a source called source-refund-policy-x2d1d with "The limit is '$400' per case."
+remember a source called source-refund-policy-x2d1d-facts with fact-limit as "400"
+remember a claim called claim-limit with fact-limit as "400" and fact-per-unit-xd as "case"
+cite "limit is '$400' per" from source-refund-policy-x2d1d
+verify claim-limit from source-refund-policy-x2d1d-facts
+remember a list called tracked-decisions
+add "decision-use-postgresql-x" to tracked-decisions because "Use PostgreSQL (asked twice)"
+remember a list called open-questions
+add "question-who-pays" to open-questions because "question-who-pays"
+remember a list called session-corrections
+add "Not Gus, Wendell" to session-corrections because "turn 7"
+remember a list called work-completed
+add "read the policy" to work-completed
+remember a list called list-last-pager-pass-x
+add "x" to list-last-pager-pass-x
+`
+	require.Equal(t, unhash(want), unhash(string(b)))
+	again, err := l.Records(r)
+	require.NoError(t, err)
+	require.Equal(t, 2, strings.Count(string(again), "\n"), "only the checks are made again: %s", again)
+	read, err := ReadLedger(append(b, again...))
+	require.NoError(t, err)
+	require.Equal(t, &l, read)
+}
+
+// unhash drops the hashes at the end of made names.
+func unhash(s string) string {
+	for _, w := range strings.Fields(s) {
+		if at := strings.LastIndex(w, "-x"); at > 0 && !strings.Contains(w, `block`) {
+			bare := strings.TrimRight(w, `"`)
+			bare = strings.TrimSuffix(bare, "-facts")
+			s = strings.ReplaceAll(s, bare, w[:at])
+		}
+	}
+	return s
+}
+
+func TestRecordsFailWhole(t *testing.T) {
+	for name, c := range map[string]struct {
+		r    Records
+		want error
+	}{
+		"state":          {Records{SourceState: "read"}, ErrName},
+		"basis":          {Records{ClaimBasis: "guess"}, ErrName},
+		"blank":          {Records{Corrections: []Entry{{" \n ", ""}}}, ErrText},
+		"empty source":   {Records{Sources: []Statement{{Name: "a"}}}, ErrText},
+		"not in source":  {Records{Sources: []Statement{{Name: "a", Text: "abc"}}, Cites: []Cite{{"ABC", "a"}}}, ErrCite},
+		"unknown source": {Records{Cites: []Cite{{"x", "a"}}}, ErrCite},
+	} {
+		var l Ledger
+		b, err := l.Records(c.r)
+		require.ErrorIs(t, err, c.want, name)
+		require.Nil(t, b)
+		require.Equal(t, Ledger{}, l, "%s: nothing changes", name)
+	}
+	var l Ledger
+	_, err := l.Records(Records{Checks: []Check{{"a", "b"}}})
+	require.Error(t, err)
+}
+
+func TestReadLedgerKnowsTheRules(t *testing.T) {
+	head := "remember a list called l-a\n"
+	for line, ok := range map[string]bool{
+		`add "x" to l-a`: true, `add "x" to l-a because "y: z"`: true, `show l-a`: true, `-- anything`: true, `  show "indented"`: true,
+		head: false, `add "x" to l-b`: false, `remove "x" from l-a`: false, `add "" to l-a`: false, `add "a"b" to l-a`: false, `add "x" from l-a`: false,
+		"\tshow l-a": false, `about "late"`: false, `set l-a to "x"`: false, `remember a string called l-a with "x"`: false, `cite "x" from l-a`: false,
+	} {
+		_, err := ReadLedger([]byte(head + line + "\n"))
+		require.Equal(t, ok, err == nil, "%q: %v", line, err)
+	}
+	l, err := ReadLedger([]byte(head + `add "x" to l-a`))
+	require.NoError(t, err)
+	b, err := l.Records(Records{ClaimBasis: BasisNone})
+	require.NoError(t, err)
+	require.Equal(t, "\nremember a string called claim-basis with \"none\"\n", string(b), "a torn line is ended")
+}
+
+// Whatever ids and texts come in, each export is a valid continuation of the
+// file, and the file read back is the ledger.
+func TestLedgerStaysValid(t *testing.T) {
+	wild := rapid.OneOf(rapid.String(), rapid.StringMatching(`[a-z"\n\r\t :-]{0,20}`), rapid.SampledFrom([]string{
+		"block-1", "source-state", "claim-basis", "a\u2028b", "x\" to evicted-blocks\nadd \"y", "\u202e", "\xff"}))
+	rapid.Check(t, func(t *rapid.T) {
+		var l Ledger
+		var file []byte
+		for range rapid.IntRange(1, 5).Draw(t, "exports") {
+			var b []byte
+			var err error
+			if rapid.Bool().Draw(t, "pass") {
+				ids := rapid.SliceOfNDistinct(wild, 0, 6, rapid.ID[string]).Draw(t, "ids")
+				var pairs []any
+				for _, id := range ids {
+					pairs = append(pairs, id, Action(rapid.IntRange(0, 2).Draw(t, "action")))
+				}
+				b, err = l.Pass(verdicts(PassKey(rapid.Uint64Range(1, 3).Draw(t, "key")), pairs...), then)
+				require.NoError(t, err)
+			} else {
+				text := wild.Draw(t, "text")
+				b, err = l.Records(Records{
+					Sources:   []Statement{{Name: wild.Draw(t, "name"), Text: text, Facts: []Fact{{wild.Draw(t, "fact"), "v"}}}},
+					Decisions: []Entry{{wild.Draw(t, "d"), ""}}, Corrections: []Entry{{wild.Draw(t, "c"), wild.Draw(t, "why")}},
+					Lists: []List{{wild.Draw(t, "list"), []Entry{{"x", ""}}}},
+				})
+				if err != nil {
+					require.Nil(t, b)
+				}
+			}
+			file = append(file, b...)
+		}
+		read, err := ReadLedger(file)
+		require.NoError(t, err, "%s", file)
+		if len(file) > 0 {
+			require.Equal(t, &l, read)
+		}
+	})
+}

@@ -1,0 +1,74 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors of a pass and of the contract.
+var (
+	ErrParams      = errors.New("session: parameters out of range")
+	ErrDuplicateID = errors.New("session: block id appears twice in one history")
+	ErrID          = errors.New("session: id is empty or not valid UTF-8")
+	ErrFutureTurn  = errors.New("session: block is newer than the head turn")
+	ErrTurn        = errors.New("session: turn is negative")
+	ErrHashes      = errors.New("session: token hashes are not sorted and distinct")
+	ErrIntent      = errors.New("session: intent is neither keywords nor an intent IR object")
+	ErrVocabulary  = errors.New("session: word outside the contract vocabulary")
+	ErrNameClash   = errors.New("session: two blocks share one contract name")
+	ErrText        = errors.New("session: quoted text is blank")
+	ErrName        = errors.New("session: name is not a contract name")
+	ErrCite        = errors.New("session: cited text is not in the source")
+	ErrContract    = errors.New("session: contract file breaks the strict dialect")
+)
+
+// Errors of the handoff packet.
+var ErrPacket = errors.New("session: handoff packet breaks the schema")
+
+// Errors of the watcher.
+var (
+	ErrConfig     = errors.New("session: watcher configuration out of range")
+	ErrSection    = errors.New("session: section is malformed")
+	ErrGeneration = errors.New("session: the sections changed since the plan was made; plan again")
+	ErrUndo       = errors.New("session: the pass cannot be undone, a section changed after it")
+	ErrHeadroom   = errors.New("session: no headroom: protected content alone exceeds the usable window")
+)
+
+// BlockError says which block of a history was refused, and for which field.
+type BlockError struct {
+	Index int    // position in the history, from 0
+	ID    string // empty where the id itself is at fault
+	Field string
+	Err   error
+}
+
+func (e *BlockError) Error() string {
+	if e.ID == "" {
+		return fmt.Sprintf("session: block %d, field %q: %v", e.Index, e.Field, e.Err)
+	}
+	return fmt.Sprintf("session: block %d (%q), field %q: %v", e.Index, e.ID, e.Field, e.Err)
+}
+
+// Unwrap gives the reason.
+func (e *BlockError) Unwrap() error { return e.Err }
+
+// HeadroomError says by how much protected content exceeds what may be used.
+// errors.Is(err, ErrHeadroom) holds.
+type HeadroomError struct {
+	Shortfall int // tokens missing
+	Protected int // tokens that no pass may touch, the refused section included where it is protected
+	Usable    int
+	Section   string // the section that was refused; empty when none was being admitted
+}
+
+func (e *HeadroomError) Error() string {
+	what := ""
+	if e.Section != "" {
+		what = fmt.Sprintf(" admitting %q", e.Section)
+	}
+	return fmt.Sprintf("%v:%s %d protected tokens, %d usable, %d short; unpin something or enlarge the window",
+		ErrHeadroom, what, e.Protected, e.Usable, e.Shortfall)
+}
+
+// Is makes errors.Is(err, ErrHeadroom) hold.
+func (e *HeadroomError) Is(target error) bool { return target == ErrHeadroom }

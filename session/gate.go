@@ -1,0 +1,71 @@
+package session
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// vocabulary is the reference pager's own word list (not the interpreter's).
+var vocabulary = strings.Fields(`add set to from
+	retained-blocks paged-blocks evicted-blocks last-pager-pass
+	block session contract open close begin end note retain page evict
+	active resolved noise intent keyword score alpha beta delta turn
+	similarity threshold pass pager true false`)
+
+// stampLayout is UTC in whole seconds, never with a Z.
+const stampLayout = "2006-01-02T15:04:05+00:00"
+
+// CompatLine is the statement that files a block, without its newline. The id
+// is pasted as it is, as the reference does: anything that passes the word gate
+// is accepted, an injected statement too. Contract.Export takes safe names
+// instead; use this only to be byte-compatible.
+func CompatLine(id string, a Action) (string, error) {
+	line := fmt.Sprintf(`add "%s" to %s`, id, a.Bucket())
+	return line, gate(line)
+}
+
+// gate checks each word of a statement against the vocabulary.
+func gate(statement string) error {
+	for _, w := range strings.FieldsFunc(strings.ReplaceAll(statement, `"`, " "), pythonSpace) {
+		if !strings.HasPrefix(w, "block-") && !dated(w) && !slices.Contains(vocabulary, w) {
+			return fmt.Errorf("%w: %q (an id starts with \"block-\")", ErrVocabulary, w)
+		}
+	}
+	return nil
+}
+
+// dated says whether a word starts like a timestamp: four, two and two decimal
+// digits of any script, then a t.
+func dated(w string) bool {
+	for _, c := range "dddd-dd-ddt" {
+		r, size := utf8.DecodeRuneInString(w)
+		switch {
+		case c == 'd' && !unicode.Is(unicode.Nd, r):
+			return false
+		case c == '-' && r != '-':
+			return false
+		case c == 't' && r != 't' && r != 'T':
+			return false
+		}
+		w = w[size:]
+	}
+	return true
+}
+
+// pythonSpace is Python's idea of white space: Unicode's and the four
+// information separators U+001C to U+001F.
+func pythonSpace(r rune) bool {
+	return unicode.IsSpace(r) || r >= 0x1C && r <= 0x1F
+}
+
+// CompatMark is the statement that ends a pass, without its newline.
+func CompatMark(at time.Time) (string, error) {
+	line := "set last-pager-pass to " + stamp(at)
+	return line, gate(line)
+}
+
+func stamp(at time.Time) string { return at.UTC().Format(stampLayout) }

@@ -1,0 +1,88 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// ParsePacket reads a packet from JSON and holds it against the schema: all 18
+// fields, no others at any depth, no null, the two enumerations. Every fault is
+// reported; errors.Is(err, ErrPacket) holds.
+func ParsePacket(raw []byte) (Packet, error) {
+	var p Packet
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&p); err != nil {
+		return Packet{}, fmt.Errorf("%w: %w", ErrPacket, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return Packet{}, fmt.Errorf("%w: more text after the packet", ErrPacket)
+	}
+	var tree any
+	if err := json.Unmarshal(raw, &tree); err != nil {
+		return Packet{}, fmt.Errorf("%w: %w", ErrPacket, err)
+	}
+	faults := strayed("packet", tree, reflect.TypeFor[Packet]())
+	if err := errors.Join(append(faults, p.Validate())...); err != nil {
+		return Packet{}, err
+	}
+	return p, nil
+}
+
+// strayed walks the decoded JSON along the Go type and reports members that are
+// absent, null or too many. encoding/json alone matches names without regard to
+// case and leaves absent ones at zero.
+func strayed(path string, v any, t reflect.Type) (faults []error) {
+	switch t.Kind() {
+	case reflect.Struct:
+		members, _ := v.(map[string]any)
+		known := map[string]bool{}
+		for i := range t.NumField() {
+			name, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+			got, ok := members[name]
+			known[name] = true
+			switch {
+			case got != nil:
+				faults = append(faults, strayed(path+"."+name, got, t.Field(i).Type)...)
+			case ok || options == "":
+				faults = append(faults, fmt.Errorf("%w: %s.%s is missing or null", ErrPacket, path, name))
+			}
+		}
+		for _, k := range sortedKeys(members) {
+			if !known[k] {
+				faults = append(faults, fmt.Errorf("%w: %s.%s is not in the schema", ErrPacket, path, k))
+			}
+		}
+	case reflect.Slice:
+		items, _ := v.([]any)
+		for i, item := range items {
+			at := fmt.Sprintf("%s[%d]", path, i)
+			if item == nil {
+				faults = append(faults, fmt.Errorf("%w: %s is null", ErrPacket, at))
+				continue
+			}
+			faults = append(faults, strayed(at, item, t.Elem())...)
+		}
+	}
+	return faults
+}
+
+// Validate checks the enumerations.
+func (p Packet) Validate() error {
+	var faults []error
+	if !slices.Contains(intentVerbs, p.ActiveIntent.PrimaryIntent) {
+		faults = append(faults, fmt.Errorf("%w: primary_intent %q is not one of %s", ErrPacket, p.ActiveIntent.PrimaryIntent, strings.Join(intentVerbs, ", ")))
+	}
+	for i, s := range p.VerifiedSources {
+		if !slices.Contains(sourceStates, s.State) {
+			faults = append(faults, fmt.Errorf("%w: verified_sources[%d].state %q is not one of %s", ErrPacket, i, s.State, strings.Join(sourceStates, ", ")))
+		}
+	}
+	return errors.Join(faults...)
+}

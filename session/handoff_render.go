@@ -1,0 +1,178 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// JSON is the packet as the schema has it, indented, with a newline at its end.
+func (p Packet) JSON() ([]byte, error) {
+	p = p.filled()
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(p); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrPacket, err)
+	}
+	return b.Bytes(), nil
+}
+
+// filled has empty arrays for nil ones: the schema knows no null.
+func (p Packet) filled() Packet {
+	p.VerifiedSources, p.InferredClaims, p.LockedDecisions = list(p.VerifiedSources), list(p.InferredClaims), list(p.LockedDecisions)
+	p.OpenQuestions, p.Corrections, p.Context = list(p.OpenQuestions), list(p.Corrections), list(p.Context)
+	p.WorkCompleted, p.WorkNotYetCompleted, p.DoNotClaim = list(p.WorkCompleted), list(p.WorkNotYetCompleted), list(p.DoNotClaim)
+	return p
+}
+
+// Markdown is the packet as a document of 14 sections in their fixed order.
+// Texts cannot break out of their place: line ends in items become spaces, and
+// what would be a heading or a table cell is escaped.
+func (p Packet) Markdown() []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# Handoff Packet\n\n**Created for:** %s\n**Created by:** %s\n**Date:** %s\n**Session / project:** %s\n",
+		line(p.CreatedFor), line(p.CreatedBy), line(p.Date), line(p.SessionOrProject))
+	for i, s := range p.sections() {
+		fmt.Fprintf(&b, "\n## %d. %s\n\n%s\n", i+1, s.title, strings.TrimSuffix(s.body, "\n"))
+	}
+	return b.Bytes()
+}
+
+type section struct{ title, body string }
+
+func (p Packet) sections() []section {
+	return []section{
+		{"Current Goal", paragraph(p.CurrentGoal)},
+		{"Current State", paragraph(p.CurrentState)},
+		{"Active Intent", p.ActiveIntent.markdown()},
+		{"Verified Sources", sourceTable(p.VerifiedSources)},
+		{"Inferred Claims", bullets("Inferred", "Basis", p.InferredClaims, func(i BasisItem) (string, string) { return i.Text, i.Basis })},
+		{"Locked Decisions", bullets("Decision", "Basis", p.LockedDecisions, func(i BasisItem) (string, string) { return i.Text, i.Basis })},
+		{"Open Questions", bullets("Question", "Why it matters", p.OpenQuestions, func(i QuestionItem) (string, string) { return i.Question, i.WhyItMatters })},
+		{"Active User Corrections", bullets("Correction", "Meaning for next agent", p.Corrections, func(i CorrectionItem) (string, string) { return i.Correction, i.MeaningForNextAgent })},
+		{"Context to Preserve", bullets("Context", "Why it matters", p.Context, func(i ContextItem) (string, string) { return i.Context, i.WhyItMatters })},
+		{"Work Completed", bullets("Completed", "", p.WorkCompleted, func(s string) (string, string) { return s, "" })},
+		{"Work Not Yet Completed", bullets("Remaining", "", p.WorkNotYetCompleted, func(s string) (string, string) { return s, "" })},
+		{"Do Not Claim Beyond This", bullets("Boundary", "Reason", p.DoNotClaim, func(i BoundaryItem) (string, string) { return i.Boundary, i.Reason })},
+		{"Recommended Next Action", paragraph(p.NextAction)},
+		{"Handoff Notes for the Receiving Agent", paragraph(p.Notes)},
+	}
+}
+
+func (a ActiveIntent) markdown() string {
+	var b strings.Builder
+	row := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, "- %s: %s\n", name, line(value))
+		}
+	}
+	row("Primary intent", a.PrimaryIntent)
+	row("Target/artifact", a.TargetOrArtifact)
+	row("Status", a.Status)
+	row("Basis", a.Basis)
+	row("Secondary intent", a.SecondaryIntent)
+	row("Unresolved slots", strings.Join(a.UnresolvedSlots, "; "))
+	row("Flags", strings.Join(a.Flags, "; "))
+	return b.String()
+}
+
+func sourceTable(sources []PacketSource) string {
+	var b strings.Builder
+	b.WriteString("| Source | Type | State | What was verified |\n|---|---|---|---|\n")
+	for _, s := range sources {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", line(s.Source), line(s.Type), line(s.State), line(s.WhatWasVerified))
+	}
+	return b.String()
+}
+
+// bullets lists items, each with its second text one level below.
+func bullets[T any](first, second string, items []T, of func(T) (string, string)) string {
+	if len(items) == 0 {
+		return "None recorded."
+	}
+	var b strings.Builder
+	for _, i := range items {
+		x, y := of(i)
+		fmt.Fprintf(&b, "- %s: %s\n", first, line(x))
+		if second != "" {
+			fmt.Fprintf(&b, "  - %s: %s\n", second, line(y))
+		}
+	}
+	return b.String()
+}
+
+// line makes a text safe inside one line of a list or a table.
+func line(s string) string {
+	return strings.NewReplacer(`\`, `\\`, "|", `\|`, "<", `\<`, "`", "\\`", "[", `\[`, "]", `\]`).Replace(strings.TrimSpace(oneLine(s)))
+}
+
+// paragraph keeps the lines of a text and disarms those that would be anything
+// but text.
+func paragraph(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	for i, l := range lines {
+		l = line(l)
+		if l != "" && strings.ContainsAny(l[:1], "#-*+=>~_") {
+			l = `\` + l
+		}
+		lines[i] = l
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Limn gives the packet as lines to append to a strict contract: decisions,
+// questions, corrections, work and boundaries as lists, and the mark that a
+// handoff is ready. The sources' state is verified only if every one is. Blank
+// texts are passed over.
+func (p Packet) Limn(l *Ledger) ([]byte, error) {
+	r := Records{
+		SourceState: p.sourceState(), ClaimBasis: BasisDocument,
+		Decisions:   entries(p.LockedDecisions, func(d BasisItem) Entry { return Entry{d.Text, d.Basis} }),
+		Questions:   entries(p.OpenQuestions, func(q QuestionItem) Entry { return Entry{q.Question, q.WhyItMatters} }),
+		Corrections: entries(p.Corrections, func(c CorrectionItem) Entry { return Entry{c.Correction, c.MeaningForNextAgent} }),
+		Lists: []List{
+			{"work-completed", entries(p.WorkCompleted, plainEntry)},
+			{"work-remaining", entries(p.WorkNotYetCompleted, plainEntry)},
+			{"verified-sources", entries(p.VerifiedSources, func(s PacketSource) Entry { return Entry{s.Source, s.State + ": " + s.WhatWasVerified} })},
+			{"context-to-preserve", entries(p.Context, func(c ContextItem) Entry { return Entry{c.Context, c.WhyItMatters} })},
+			{"claim-boundaries", entries(p.DoNotClaim, func(b BoundaryItem) Entry { return Entry{b.Boundary, b.Reason} })},
+		},
+	}
+	for _, c := range entries(p.InferredClaims, func(c BasisItem) Entry { return Entry{c.Text, c.Basis} }) {
+		r.ClaimBasis = BasisInference
+		r.Claims = append(r.Claims, Statement{Name: c.Text, Text: c.Text})
+	}
+	return l.export(func(d *draft) {
+		d.records(r)
+		d.list("tracked-decisions", []Entry{{"handoff-packet-created", p.CreatedBy + " for " + p.CreatedFor + ", " + p.Date}})
+		d.state("handoff-state", "ready")
+	})
+}
+
+func plainEntry(s string) Entry { return Entry{Text: s} }
+
+// entries turns items into entries, blank ones left out.
+func entries[T any](items []T, of func(T) Entry) (out []Entry) {
+	for _, i := range items {
+		if e := of(i); !blank(e.Text) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+func blank(s string) bool { return strings.TrimSpace(oneLine(s)) == "" }
+
+func (p Packet) sourceState() SourceState {
+	state := Unscanned
+	for _, s := range p.VerifiedSources {
+		if s.State != "verified" {
+			return Scanned
+		}
+		state = Verified
+	}
+	return state
+}

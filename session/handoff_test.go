@@ -1,0 +1,228 @@
+package session
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func handoffInput() HandoffInput {
+	return HandoffInput{
+		For: "agent-8", By: "agent-7", Session: "acme/support#s1", At: time.Date(2026, 11, 20, 10, 0, 0, 0, time.FixedZone("", 3600)),
+		Goal: "Answer the escalation\n# not a heading", State: "Limit found",
+		Intent: IntentIR{Verb: "Fix", Slots: map[string]any{"target": "refund | limit", "case": "4711"}, Gaps: []any{"who approves"}, AmberFlags: []any{"money"}, Secondary: []any{"explain"}},
+		Status: "active",
+		Sources: []SourceFact{
+			{Source: "file:policy.md", Type: "file", Digest: "ab12", Checked: true, Same: true, Read: true},
+			{Source: "file:old.md", Type: "file", Checked: true, Read: true},
+			{Source: "file:seen.md", Type: "file", Checked: true, Same: true},
+			{Source: "http://kb/1", Type: "http", Read: true},
+			{Source: "file:gone.md", Gone: true, Read: true},
+		},
+		Claims:      []BasisItem{{"the customer is right", "inference from two turns"}},
+		Decisions:   []BasisItem{{"refund $400", "directive 3"}},
+		Questions:   []QuestionItem{{"who pays?", "budget"}},
+		Corrections: []CorrectionItem{{"not Gus, Wendell", "address Wendell"}},
+		Window: []WindowItem{
+			{Ref: "acme%2Fsupport:m-1#0@3", Digest: "cd34", Tokens: 12, Action: Retain, Title: "Hello |\nworld"},
+			{Ref: "acme%2Fsupport:m-2#0@1", Digest: "ef56", Tokens: 40, Action: Page},
+			{Ref: "acme%2Fsupport:m-3#0@1", Tokens: 9, Action: Evict},
+			{Ref: "acme%2Fsupport:m-4#0@1", Digest: "99", Tokens: 7, Action: Retain, Pinned: true, Why: "asked for"},
+		},
+		Done: []string{"read the policy"}, Open: []string{"reply", " "}, Boundaries: []BoundaryItem{{"legal advice", "not asked"}},
+		Next: "Reply to Wendell", Notes: "",
+	}
+}
+
+func TestHandoffSourcesFollowHashesAndManifests(t *testing.T) {
+	p := Handoff(handoffInput())
+	var states []string
+	for _, s := range p.VerifiedSources {
+		states = append(states, s.State)
+	}
+	require.Equal(t, []string{"verified", "referenced", "referenced", "scanned", "unavailable"}, states)
+	require.Len(t, p.DoNotClaim, 4, "the given one, and the changed, the unread and the gone source")
+	require.Equal(t, "fix", p.ActiveIntent.PrimaryIntent)
+	require.Equal(t, "4711, refund | limit", p.ActiveIntent.TargetOrArtifact)
+	require.Equal(t, "2026-11-20T09:00:00Z", p.Date)
+	in := handoffInput()
+	in.Intent.Verb = "dance"
+	require.Equal(t, "unknown", Handoff(in).ActiveIntent.PrimaryIntent)
+}
+
+func TestPacketJSONRoundTrip(t *testing.T) {
+	p := Handoff(handoffInput())
+	raw, err := p.JSON()
+	require.NoError(t, err)
+	back, err := ParsePacket(raw)
+	require.NoError(t, err)
+	require.Equal(t, p, back)
+	var members map[string]any
+	require.NoError(t, json.Unmarshal(raw, &members))
+	require.Len(t, members, 18)
+	empty, err := Handoff(HandoffInput{}).JSON()
+	require.NoError(t, err)
+	_, err = ParsePacket(empty)
+	require.NoError(t, err, "an empty session still gives a valid packet")
+	require.NotContains(t, string(empty), "null")
+}
+
+func TestParsePacketHoldsTheSchema(t *testing.T) {
+	good, err := Handoff(handoffInput()).JSON()
+	require.NoError(t, err)
+	for name, change := range map[string][2]string{
+		"missing field": {`"date"`, `"dates"`},
+		"wrong case":    {`"date"`, `"Date"`},
+		"extra field":   {`"date"`, `"x": 1, "date"`},
+		"twice by case": {`"date"`, `"DATE": "x", "date"`},
+		"null":          {`"handoff_notes": "none recorded"`, `"handoff_notes": null`},
+		"null list":     {`"work_completed": [`, `"work_completed": null, "flags": [`},
+		"missing deep":  {`"basis": "inference from two turns"`, `"base": ""`},
+		"enum":          {`"fix"`, `"fixing"`},
+		"state":         {`"unavailable"`, `"lost"`},
+		"type":          {`"current_goal": "`, `"current_goal": 7, "x": "`},
+		"null item":     {`"read the policy"`, `null`},
+		"not an array":  {`"work_completed": [`, `"work_completed": {}, "x": [`},
+		"cut":           {"\n}\n", ""},
+		"two packets":   {"\n}\n", "\n}{}\n"},
+		"null optional": {`"secondary_intent": "explain"`, `"secondary_intent": null`},
+	} {
+		bad := strings.Replace(string(good), change[0], change[1], 1)
+		require.NotEqual(t, string(good), bad, name)
+		_, err := ParsePacket([]byte(bad))
+		require.ErrorIs(t, err, ErrPacket, name)
+	}
+	_, err = ParsePacket([]byte("null"))
+	require.ErrorIs(t, err, ErrPacket)
+}
+
+func TestPacketMarkdown(t *testing.T) {
+	md := string(Handoff(handoffInput()).Markdown())
+	var titles []string
+	for _, l := range strings.Split(md, "\n") {
+		if strings.HasPrefix(l, "#") {
+			titles = append(titles, l)
+		}
+	}
+	require.Equal(t, strings.Split(`# Handoff Packet
+## 1. Current Goal
+## 2. Current State
+## 3. Active Intent
+## 4. Verified Sources
+## 5. Inferred Claims
+## 6. Locked Decisions
+## 7. Open Questions
+## 8. Active User Corrections
+## 9. Context to Preserve
+## 10. Work Completed
+## 11. Work Not Yet Completed
+## 12. Do Not Claim Beyond This
+## 13. Recommended Next Action
+## 14. Handoff Notes for the Receiving Agent`, "\n"), titles)
+	require.Contains(t, md, `\# not a heading`)
+	require.Contains(t, md, `- Target/artifact: 4711, refund \| limit`)
+	require.Contains(t, md, "| file:policy.md | file | verified | hash ab12 checked at the handoff; read by an answer of this session |\n")
+	require.Equal(t, md, string(Handoff(handoffInput()).Markdown()), "the same input gives the same bytes")
+}
+
+func TestPacketLimnIsStrict(t *testing.T) {
+	l := new(Ledger)
+	b, err := Handoff(handoffInput()).Limn(l)
+	require.NoError(t, err)
+	read, err := ReadLedger(b)
+	require.NoError(t, err)
+	require.Equal(t, l, read)
+	require.Contains(t, string(b), `add "handoff-packet-created" to tracked-decisions because "agent-7 for agent-8, 2026-11-20T09:00:00Z"`)
+	require.Contains(t, string(b), `remember a string called handoff-state with "ready"`)
+	state, _ := read.Value("source-state")
+	require.Equal(t, "scanned", state, "one source is not verified")
+	again, err := Handoff(handoffInput()).Limn(l)
+	require.NoError(t, err)
+	require.Nil(t, again)
+}
+
+func TestReceivedPacketVerifiesNothing(t *testing.T) {
+	p := Handoff(handoffInput())
+	r := p.Received()
+	for _, s := range r.VerifiedSources {
+		require.Contains(t, []string{"referenced", "unavailable"}, s.State)
+	}
+	require.Contains(t, r.LockedDecisions[0].Basis, "unverified")
+	require.Equal(t, "verified", p.VerifiedSources[0].State, "the packet itself is unchanged")
+	require.Equal(t, []Reference{
+		{"acme%2Fsupport:m-1#0@3", "retained", "cd34", 12},
+		{"acme%2Fsupport:m-2#0@1", "paged", "ef56", 40},
+		{"acme%2Fsupport:m-3#0@1", "evicted", "none-recorded", 9},
+		{"acme%2Fsupport:m-4#0@1", "pinned", "99", 7},
+	}, r.References())
+	p.Context = append(p.Context, p.Context[0], ContextItem{"keep in mind", "x"})
+	require.Len(t, p.References(), 4)
+}
+
+// No text can add a section, a bullet or a statement.
+func TestPacketTextsStayInTheirPlace(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.OneOf(rapid.String(), rapid.StringMatching("[#\n\r|\\-\" `a]{0,12}"))
+		in := handoffInput()
+		in.Goal, in.Notes, in.Done = text.Draw(t, "goal"), text.Draw(t, "notes"), []string{text.Draw(t, "done")}
+		in.Claims[0] = BasisItem{text.Draw(t, "claim"), text.Draw(t, "basis")}
+		in.Sources[0].Source = text.Draw(t, "source")
+		p := Handoff(in)
+		md := "\n" + string(p.Markdown())
+		for i, s := range p.sections() {
+			require.Equal(t, 1, strings.Count(md, fmt.Sprintf("\n## %d. %s\n", i+1, s.title)))
+		}
+		require.Equal(t, 15, strings.Count(md, "\n#"))
+		b, err := p.Limn(new(Ledger))
+		require.NoError(t, err)
+		_, err = ReadLedger(b)
+		require.NoError(t, err)
+		raw, err := p.JSON()
+		require.NoError(t, err)
+		_, err = ParsePacket(raw)
+		require.NoError(t, err)
+	})
+}
+
+func FuzzParsePacket(f *testing.F) {
+	good, _ := Handoff(handoffInput()).JSON()
+	f.Add(good)
+	f.Add([]byte(`{"created_for":null}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		p, err := ParsePacket(raw)
+		if err != nil {
+			require.ErrorIs(t, err, ErrPacket)
+			return
+		}
+		out, err := p.JSON()
+		require.NoError(t, err)
+		back, err := ParsePacket(out)
+		require.NoError(t, err)
+		require.Equal(t, p.References(), back.References())
+	})
+}
+
+func FuzzReadLedger(f *testing.F) {
+	var l Ledger
+	b, _ := l.Pass(verdicts(1, "block-1", Retain), then)
+	f.Add(b)
+	f.Add([]byte("remember a list called l-a\nadd \"x\" to l-a"))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		l, err := ReadLedger(file)
+		if err != nil {
+			require.ErrorIs(t, err, ErrContract)
+			return
+		}
+		more, err := l.Records(Records{Corrections: []Entry{{"c", ""}}})
+		if err != nil {
+			return // the file gave a name another meaning
+		}
+		_, err = ReadLedger(append(file, more...))
+		require.NoError(t, err)
+	})
+}

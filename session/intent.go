@@ -1,0 +1,166 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sort"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Intent is what the conversation is about now: a set of tokens. The zero
+// Intent has none, and every similarity is 0. It is immutable.
+type Intent struct {
+	words  []string // sorted, distinct
+	hashes []uint64 // sorted, distinct
+}
+
+// NewIntent tokenises keywords or whole sentences; TokenSet gives the rule. Stop
+// words are left out unless there is nothing else. (The reference pager does not
+// tokenise: "retention score" can never match there, and "the" pages everything.)
+func NewIntent(texts ...string) Intent {
+	var in Intent
+	for _, t := range texts {
+		in.words = append(in.words, words(t)...)
+	}
+	if content := slices.DeleteFunc(slices.Clone(in.words), isStopWord); len(content) > 0 {
+		in.words = content
+	}
+	for i, w := range in.words {
+		in.words[i] = stem(w)
+	}
+	slices.Sort(in.words)
+	in.words = slices.Compact(in.words)
+	for _, w := range in.words {
+		in.hashes = append(in.hashes, xxhash.Sum64String(w))
+	}
+	slices.Sort(in.hashes)
+	in.hashes = slices.Compact(in.hashes)
+	return in
+}
+
+func isStopWord(w string) bool { return slices.Contains(stopWords, w) }
+
+// Words gives the tokens, stems where they are English, in order of the alphabet; the slice is the caller's.
+func (in Intent) Words() []string { return slices.Clone(in.words) }
+
+// Len is the number of tokens, the denominator of the similarity.
+func (in Intent) Len() int { return len(in.hashes) }
+
+// Hits counts the tokens of the intent that a block holds; hashes as in Block.
+// Both are sorted, so one walk along both will do; a long block is searched.
+func (in Intent) Hits(hashes []uint64) int {
+	if len(hashes) > 16*len(in.hashes) {
+		return in.search(hashes)
+	}
+	hits, i := 0, 0
+	for _, h := range in.hashes {
+		for i < len(hashes) && hashes[i] < h {
+			i++
+		}
+		if i < len(hashes) && hashes[i] == h {
+			hits++
+		}
+	}
+	return hits
+}
+
+func (in Intent) search(hashes []uint64) int {
+	hits := 0
+	for _, h := range in.hashes {
+		at, found := slices.BinarySearch(hashes, h)
+		if found {
+			hits++
+		}
+		hashes = hashes[at:]
+	}
+	return hits
+}
+
+// IntentIR is an intent as the prompt compiler writes it (schema
+// prosecode.intent.v0). Members that play no part here are left out.
+type IntentIR struct {
+	Schema     string         `json:"schema,omitempty"`
+	Verb       string         `json:"verb"`
+	Slots      map[string]any `json:"slots"`
+	Gaps       []any          `json:"gaps,omitempty"`
+	AmberFlags []any          `json:"amber_flags,omitempty"`
+	Secondary  []any          `json:"secondary_intents,omitempty"`
+}
+
+// Intent flattens the verb and the values of the slots. The names of the slots
+// are no keywords: that they were is a known fault of the reference.
+func (ir IntentIR) Intent() Intent {
+	return NewIntent(append(flatten(ir.Slots), ir.Verb)...)
+}
+
+// flatten gives the strings and numbers inside a decoded JSON value, objects in
+// the order of their keys.
+func flatten(v any) []string {
+	switch v := v.(type) {
+	case string:
+		return []string{v}
+	case json.Number:
+		return []string{v.String()}
+	case float64:
+		return []string{short(v)}
+	case []any:
+		var out []string
+		for _, item := range v {
+			out = append(out, flatten(item)...)
+		}
+		return out
+	case map[string]any:
+		var out []string
+		for _, k := range sortedKeys(v) {
+			out = append(out, flatten(v[k])...)
+		}
+		return out
+	}
+	return nil
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}
+
+// ParseIntentIR reads an intent IR object. An object with neither verb nor
+// slots is refused, so that no other object is taken for an intent.
+func ParseIntentIR(raw []byte) (IntentIR, error) {
+	var ir IntentIR
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	if err := d.Decode(&ir); err != nil {
+		return ir, fmt.Errorf("%w: %w", ErrIntent, err)
+	}
+	if ir.Verb == "" && ir.Slots == nil {
+		return ir, fmt.Errorf("%w: expected an object with \"verb\" or \"slots\"", ErrIntent)
+	}
+	return ir, nil
+}
+
+// ParseIntent reads an intent from JSON: a list of keywords, a sentence as a
+// string, an intent IR object, or null for none.
+func ParseIntent(raw []byte) (Intent, error) {
+	raw = bytes.TrimSpace(raw)
+	if bytes.HasPrefix(raw, []byte("{")) {
+		ir, err := ParseIntentIR(raw)
+		return ir.Intent(), err
+	}
+	var list []string
+	var sentence string
+	if err := json.Unmarshal(raw, &list); err == nil {
+		return NewIntent(list...), nil
+	}
+	if err := json.Unmarshal(raw, &sentence); err != nil {
+		return Intent{}, fmt.Errorf("%w: expected a list of strings, a string or an object", ErrIntent)
+	}
+	return NewIntent(sentence), nil
+}

@@ -1,0 +1,272 @@
+package session
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// PlanItem is one step of a plan: a section goes from one level to another.
+type PlanItem struct {
+	Index      int      `json:"index"` // place in the window
+	ID         string   `json:"id"`
+	Kind       string   `json:"kind"`
+	Priority   Priority `json:"priority"`
+	Score      float64  `json:"score"`
+	Reason     string   `json:"reason"`
+	From       Level    `json:"from"`
+	To         Level    `json:"to"`
+	Before     int      `json:"tokens_before"`
+	After      int      `json:"tokens_after"`
+	Cumulative int      `json:"freed_so_far"`
+}
+
+// Plan says what a pass would do, and what it would leave. It is good for one
+// generation of the state. Same state, same time, same plan.
+type Plan struct {
+	Generation   uint64       `json:"generation"`
+	Pass         uint64       `json:"pass"`
+	At           time.Time    `json:"at"`
+	Recency      RecencyModel `json:"recency_model"`
+	Backstop     bool         `json:"backstop"`
+	Thresholds   Thresholds   `json:"thresholds"`
+	Actual       int          `json:"actual"`
+	Predicted    int          `json:"predicted"`
+	Freed        int          `json:"freed"`
+	Headroom     PPM          `json:"predicted_headroom_ppm"`
+	FirstChanged int          `json:"first_changed_index"` // -1: nothing changes; from here on a prompt cache is lost
+	Blocked      string       `json:"blocked,omitempty"`   // why the plan is not worth applying; empty: it is
+	Items        []PlanItem   `json:"items"`
+	Analysis     Analysis     `json:"analysis"`
+}
+
+// candidate is a section that may be compacted. key holds what it is ordered by
+// first: priority, low value or not, score.
+type candidate struct {
+	key   uint64
+	index int32
+	item  int32 // place in the plan, -1: not yet
+	low   LowValue
+	level Level // reached so far
+}
+
+// priorityReasons is why a section that is worth something goes.
+var priorityReasons = [...]string{"low priority", "medium priority", "high priority"}
+
+// planner is one run of planning.
+type planner struct {
+	s      *State
+	c      Config
+	plan   Plan
+	bins   [8][]candidate // by priority and low value; each is sorted when it is reached
+	sorted int
+	scores []float64      // by section
+	over   map[string]int // tokens above the cap of a kind; nil: no kind is above
+}
+
+// Plan plans a background pass: each section goes one step further at most, or
+// straight to the level that fits its kind of low value; low before medium
+// before high (only with AllowHigh), within a priority what is of little value
+// first, then by score; until the target is met. A section leaves at least its
+// stub in the window unless that is not enough. It reads metadata only and takes
+// O(n log n).
+func (s State) Plan(now time.Time) (Plan, error) { return s.makePlan(now, false, 0) }
+
+// Backstop plans for a commit that would leave less room than need tokens below
+// the usable limit: first gently down to the target, then every unprotected
+// section, high ones too, as far as it takes. If that is not enough, the
+// protected content alone is too much: a *HeadroomError comes with the plan.
+func (s State) Backstop(now time.Time, need int) (Plan, error) { return s.makePlan(now, true, need) }
+
+func (s State) makePlan(now time.Time, backstop bool, need int) (Plan, error) {
+	t, err := s.Config.Thresholds()
+	if err != nil {
+		return Plan{}, err
+	}
+	protected := s.Protections()
+	p := &planner{s: &s, c: s.Config.filled()}
+	p.plan = Plan{
+		Generation: s.Generation, Pass: s.Pass + 1, At: now, Recency: s.Config.Recency, Backstop: backstop,
+		Thresholds: t, FirstChanged: -1, Items: []PlanItem{}, Analysis: s.analyse(protected),
+	}
+	p.plan.Actual = p.plan.Analysis.Tokens
+	p.plan.Predicted = p.plan.Actual
+	p.collect(now, backstop, protected)
+	p.overCaps()
+	p.rounds(t, backstop, need)
+	p.finish()
+	if short := p.plan.Predicted + need - t.Usable; backstop && short > 0 {
+		return p.plan, &HeadroomError{Shortfall: short, Protected: p.plan.Analysis.Protected, Usable: t.Usable}
+	}
+	return p.plan, nil
+}
+
+// round is one walk over the candidates.
+type round struct {
+	goal   int // tokens at which it ends
+	tokens int // least gain of an item ...
+	share  PPM // ... or share of itself
+	cold   bool
+	again  bool // items that were taken already may go further
+}
+
+// rounds plans gently first: everything leaves its stub behind. Only if that is
+// not enough do sections go cold, and only a backstop takes several steps.
+func (p *planner) rounds(t Thresholds, backstop bool, need int) {
+	r := round{goal: t.Target - need, tokens: p.c.MinGainTokens, share: p.c.MinGainShare}
+	p.walk(r)
+	r.cold = true
+	p.walk(r)
+	for range Levels {
+		if !backstop || p.plan.Predicted+need <= t.Usable {
+			return
+		}
+		p.walk(round{goal: t.Usable - need, tokens: 1, cold: true, again: true})
+	}
+}
+
+// collect finds the candidates and puts them into their bins.
+func (p *planner) collect(now time.Time, backstop bool, protected []Protection) {
+	low := p.s.lowValues(now, protected)
+	p.scores = make([]float64, len(p.s.Sections))
+	for i := range p.s.Sections {
+		sec := &p.s.Sections[i]
+		if protected[i] != Unprotected || sec.Level == Cold || sec.Priority == High && !backstop && !p.c.AllowHigh {
+			continue
+		}
+		p.scores[i] = p.c.score(sec, now)
+		c := candidate{key: order(sec.Priority, low[i], p.scores[i]), index: int32(i), item: -1, low: low[i], level: sec.Level}
+		g := &p.bins[c.key>>61]
+		if *g == nil {
+			*g = make([]candidate, 0, len(p.s.Sections)/4)
+		}
+		*g = append(*g, c)
+	}
+}
+
+// bin gives one bin in order. Most passes end in the first ones, and then
+// the others are never sorted.
+func (p *planner) bin(n int) []candidate {
+	for ; p.sorted <= n; p.sorted++ {
+		slices.SortFunc(p.bins[p.sorted], func(a, b candidate) int {
+			if a.key != b.key {
+				return cmp.Compare(a.key, b.key)
+			}
+			return p.tie(a.index, b.index)
+		})
+	}
+	return p.bins[n]
+}
+
+// order packs priority, low value and score into one number that sorts like them.
+// A score is never negative, so its bits sort as it does; the last two are
+// given up, which tie looks at.
+func order(p Priority, low LowValue, score float64) uint64 {
+	key := uint64(p-Low)<<62 | math.Float64bits(score)>>2
+	if low == Worth {
+		key |= 1 << 61
+	}
+	return key
+}
+
+// tie: lower score, older, larger, id.
+func (p *planner) tie(i, j int32) int {
+	a, b := &p.s.Sections[i], &p.s.Sections[j]
+	return cmp.Or(
+		cmp.Compare(p.scores[i], p.scores[j]),
+		a.At.Compare(b.At),
+		cmp.Compare(b.Sizes[b.Level], a.Sizes[a.Level]),
+		strings.Compare(a.ID, b.ID))
+}
+
+func (p *planner) overCaps() {
+	for _, r := range p.plan.Analysis.ByKind {
+		if r.Over > 0 {
+			if p.over == nil {
+				p.over = map[string]int{}
+			}
+			p.over[r.Name] = r.Over
+		}
+	}
+}
+
+// walk takes each candidate one step further until the goal is met; beyond it
+// only kinds above their cap go on.
+func (p *planner) walk(r round) {
+	for n := range p.bins {
+		if p.plan.Predicted <= r.goal && p.over == nil {
+			return
+		}
+		bin := p.bin(n)
+		for i := range bin {
+			c := &bin[i]
+			sec := &p.s.Sections[c.index]
+			if p.plan.Predicted <= r.goal && p.over[sec.Kind] <= 0 || c.item >= 0 && !r.again {
+				continue
+			}
+			to, gain := sec.next(c.level, c.low.goal())
+			if r.allows(c, to, gain, sec.Sizes[c.level]) {
+				p.take(c, sec, to, gain)
+			}
+		}
+	}
+}
+
+func (r *round) allows(c *candidate, to Level, gain, size int) bool {
+	if gain <= 0 || to == Cold && !r.cold && c.low.goal() != Cold {
+		return false
+	}
+	return gain >= r.tokens || int64(gain)*million >= int64(r.share)*int64(size)
+}
+
+// next is the first level after from, not below goal, that exists and is
+// smaller than what is in the window.
+func (s *Section) next(from, goal Level) (to Level, gain int) {
+	for to = max(from+1, goal); to < Cold; to++ {
+		if n := s.Sizes[to]; n > 0 && n < s.Sizes[from] {
+			return to, s.Sizes[from] - n
+		}
+	}
+	return Cold, s.Sizes[from]
+}
+
+func (p *planner) take(c *candidate, sec *Section, to Level, gain int) {
+	if c.item < 0 {
+		c.item = int32(len(p.plan.Items))
+		why := c.low.String()
+		if why == "" {
+			why = priorityReasons[sec.Priority-Low]
+		}
+		p.plan.Items = append(p.plan.Items, PlanItem{
+			Index: int(c.index), ID: sec.ID, Kind: sec.Kind, Priority: sec.Priority, Score: p.scores[c.index], Reason: why,
+			From: sec.Level, Before: sec.Tokens(),
+		})
+	}
+	it := &p.plan.Items[c.item]
+	it.To, it.After = to, sec.Sizes[to]
+	c.level = to
+	p.plan.Predicted -= gain
+	if p.over != nil {
+		p.over[sec.Kind] -= gain
+	}
+}
+
+// finish adds up and judges whether the plan is worth a changed prefix.
+func (p *planner) finish() {
+	for i := range p.plan.Items {
+		it := &p.plan.Items[i]
+		p.plan.Freed += it.Before - it.After
+		it.Cumulative = p.plan.Freed
+		if p.plan.FirstChanged < 0 || it.Index < p.plan.FirstChanged {
+			p.plan.FirstChanged = it.Index
+		}
+	}
+	t := p.plan.Thresholds
+	p.plan.Headroom = PPM(int64(t.Total-p.plan.Predicted) * million / int64(t.Total))
+	if !p.plan.Backstop && p.plan.Freed < max(t.MinGain, 1) {
+		p.plan.Blocked = fmt.Sprintf("frees %d of at least %d tokens; %d of %d are protected", p.plan.Freed, t.MinGain, p.plan.Analysis.Protected, p.plan.Actual)
+	}
+}

@@ -1,0 +1,220 @@
+package session
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// SourceState is how far the sources of a session were looked at.
+type SourceState string
+
+// The states of a source.
+const (
+	Unscanned SourceState = "unscanned"
+	Scanned   SourceState = "scanned"
+	Verified  SourceState = "verified"
+)
+
+// ClaimBasis is what the claims of a session rest on.
+type ClaimBasis string
+
+// The bases of a claim.
+const (
+	BasisNone      ClaimBasis = "none"
+	BasisInference ClaimBasis = "inference"
+	BasisDocument  ClaimBasis = "document"
+	BasisVerified  ClaimBasis = "verified"
+)
+
+// Fact is one named value of a structured claim or source.
+type Fact struct{ Name, Value string }
+
+// Statement is a named source or claim: a text, or facts, or both (then the
+// facts go under a name of their own).
+type Statement struct {
+	Name  string // any text; becomes a contract name
+	Text  string
+	Facts []Fact
+}
+
+// Cite says that Text stands in the source of that name.
+type Cite struct{ Text, Source string }
+
+// Check says that a claim is to be compared with a source, fact by fact.
+type Check struct{ Claim, Source string }
+
+// Entry is one item of a list, with an optional reason.
+type Entry struct{ Text, Because string }
+
+// List is a list of the caller's own, such as work-completed.
+type List struct {
+	Name  string
+	Items []Entry
+}
+
+// Records are the session-contract records beside the pager's buckets. Only
+// what the file does not say already is written, so the same records may be
+// handed in again and again.
+type Records struct {
+	SourceState SourceState // empty: unchanged
+	ClaimBasis  ClaimBasis  // empty: unchanged
+	Sources     []Statement
+	Claims      []Statement
+	Cites       []Cite  // written each time: a check is made when it is read
+	Checks      []Check // likewise
+	Decisions   []Entry
+	Questions   []Entry
+	Corrections []Entry
+	Lists       []List
+	Guard       bool // warn, when read, of inference from sources that are not verified
+}
+
+const (
+	guardLine = `when claim-basis is equal to "inference" unless source-state is equal to "verified"`
+	guardShow = `  show "the claim rests on inference and the source is not verified"`
+)
+
+// Records gives the lines for what is new in r. An unknown state, a blank text,
+// a cite that is not in its source, a check without facts: the whole export
+// fails and nothing changes.
+func (l *Ledger) Records(r Records) ([]byte, error) {
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	return l.export(func(d *draft) { d.records(r) })
+}
+
+func (d *draft) records(r Records) {
+	d.state("source-state", string(r.SourceState))
+	d.state("claim-basis", string(r.ClaimBasis))
+	if r.Guard && !d.l.guarded {
+		d.guard()
+	}
+	for _, s := range r.Sources {
+		d.statement("source", s)
+	}
+	for _, c := range r.Claims {
+		d.statement("claim", c)
+	}
+	for _, c := range r.Cites {
+		d.emit("cite %s from %s", d.quoted(c.Text), slug("source", c.Source))
+	}
+	for _, c := range r.Checks {
+		d.emit("verify %s from %s", d.factsName("claim", c.Claim), d.factsName("source", c.Source))
+	}
+	d.lists(r)
+}
+
+// guard adds the handler; the two values it watches must exist before it.
+func (d *draft) guard() {
+	d.state("source-state", d.have("source-state", string(Unscanned)))
+	d.state("claim-basis", d.have("claim-basis", string(BasisNone)))
+	d.emit("%s", guardLine)
+	d.emit("%s", guardShow)
+}
+
+func (r Records) check() error {
+	states := []SourceState{"", Unscanned, Scanned, Verified}
+	bases := []ClaimBasis{"", BasisNone, BasisInference, BasisDocument, BasisVerified}
+	if !slices.Contains(states, r.SourceState) {
+		return fmt.Errorf("%w: source state %q", ErrName, r.SourceState)
+	}
+	if !slices.Contains(bases, r.ClaimBasis) {
+		return fmt.Errorf("%w: claim basis %q", ErrName, r.ClaimBasis)
+	}
+	return nil
+}
+
+func (d *draft) have(name, otherwise string) string {
+	if v, ok := d.l.values[name]; ok {
+		return v.text
+	}
+	return otherwise
+}
+
+// state remembers a string unless it is the one remembered.
+func (d *draft) state(name, value string) {
+	if old, ok := d.l.values[name]; value == "" || ok && old.text == value {
+		return
+	}
+	d.emit("remember a string called %s with %s", name, d.quoted(value))
+}
+
+func (d *draft) statement(sort string, s Statement) {
+	name := slug(sort, s.Name)
+	if s.Text != "" {
+		q := d.quoted(s.Text)
+		if old := d.l.values[name]; `"`+old.text+`"` != q {
+			d.emit("remember a %s called %s with %s", sort, name, q)
+		}
+		name += "-facts"
+	}
+	if len(s.Facts) == 0 {
+		if s.Text == "" && d.err == nil {
+			d.err = fmt.Errorf("%w: %s %q has neither text nor facts", ErrText, sort, s.Name)
+		}
+		return
+	}
+	facts := make([]string, len(s.Facts))
+	for i, f := range s.Facts {
+		facts[i] = slug("fact", f.Name) + " as " + d.quoted(f.Value)
+	}
+	all := strings.Join(facts, " and ")
+	if d.l.values[name].facts != all {
+		d.emit("remember a %s called %s with %s", sort, name, all)
+	}
+}
+
+// factsName is the name under which the facts of a statement are.
+func (d *draft) factsName(sort, name string) string {
+	n := slug(sort, name)
+	if v, ok := d.l.values[n]; ok && v.facts == "" {
+		return n + "-facts"
+	}
+	return n
+}
+
+func (d *draft) lists(r Records) {
+	d.list("tracked-decisions", named("decision", r.Decisions))
+	d.list("open-questions", named("question", r.Questions))
+	d.list("session-corrections", r.Corrections)
+	for _, own := range r.Lists {
+		name := own.Name
+		if !contractName.MatchString(name) || slices.Contains(reservedNames, name) || len(name) > longestName {
+			name = slug("list", name)
+		}
+		d.list(name, own.Items)
+	}
+}
+
+// named turns entries into short names, the text going to the reason.
+func named(prefix string, entries []Entry) []Entry {
+	out := make([]Entry, len(entries))
+	for i, e := range entries {
+		why := e.Text
+		if !blank(e.Because) {
+			why += " (" + e.Because + ")"
+		}
+		out[i] = Entry{slug(prefix, e.Text), why}
+	}
+	return out
+}
+
+// list declares a list once and adds what it does not hold.
+func (d *draft) list(name string, items []Entry) {
+	for _, e := range items {
+		item := d.quoted(e.Text)
+		if d.err != nil || slices.Contains(d.l.lists[name], strings.Trim(item, `"`)) {
+			continue
+		}
+		if _, ok := d.l.lists[name]; !ok {
+			d.emit("remember a list called %s", name)
+		}
+		if blank(e.Because) {
+			d.emit("add %s to %s", item, name)
+		} else {
+			d.emit("add %s to %s because %s", item, name, d.quoted(e.Because))
+		}
+	}
+}
