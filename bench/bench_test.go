@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -197,6 +198,15 @@ func written(tb testing.TB) int64 {
 	return 0
 }
 
+// cpuTime is what this process has used of all cores; on a machine that others use too it says more than the clock.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
 // times collects how long single operations took.
 type times struct {
 	mu  sync.Mutex
@@ -265,9 +275,10 @@ func run(tb testing.TB, workers, limit int, until time.Duration, do op) (n int, 
 func measure(b *testing.B, workers int, do op) {
 	b.ReportAllocs()
 	b.ResetTimer()
-	before := written(b)
+	before, cpu := written(b), cpuTime()
 	_, t := run(b, workers, b.N, 0, do)
 	b.StopTimer()
+	b.ReportMetric(micros(cpuTime()-cpu)/float64(b.N), "cpu-µs/op")
 	if n := written(b) - before; n > int64(b.N) {
 		b.ReportMetric(float64(n)/float64(b.N), "written-B/op")
 	}
