@@ -465,6 +465,7 @@ func (a *assembling) fit(context.Context) error {
 			req.RecentShare = recentShare
 		}
 		at := a.winners()
+		req.Items = make([]budget.Item, 0, len(at))
 		for _, i := range at {
 			req.Items = append(req.Items, a.item(i))
 		}
@@ -632,8 +633,10 @@ func renderPage(h *Head, page int, text string, form manifest.Form, stale bool, 
 
 // place takes over the allocator's answer and renders it.
 func (a *assembling) place(res budget.Result, at []int) {
-	a.placed = a.placed[:0]
 	a.out = &Assembly{Trace: a.q.Trace, LSN: a.cands.LSN, Tier: res.Tier, Limit: a.q.Budget - a.q.Reserve, Review: res.Review, seed: a.s.db.fence + "/" + a.s.name}
+	a.placed = make([]*item, 0, len(res.Placed))
+	a.out.pages, a.out.Blocks = make([]render.Page, 0, len(res.Placed)), make([]Block, 0, len(res.Placed))
+	a.out.Left = make([]LeftOut, 0, len(a.ranked)-len(res.Placed))
 	for _, l := range res.Left {
 		a.ranked[at[l.Index]].reason = l.Reason
 	}

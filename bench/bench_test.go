@@ -116,10 +116,10 @@ func (w *words) page(size int) string {
 	return string(b[:size])
 }
 
-// question asks for six words, as often asked for as they are used.
-func (w *words) question() string {
+// question asks for some words, as often asked for as they are used.
+func (w *words) question(n int) string {
 	var q []string
-	for range 6 {
+	for range n {
 		q = append(q, w.word())
 	}
 	return strings.Join(q, " ")
