@@ -46,7 +46,7 @@ type Query struct {
 	// TopK bounds the pages that may win a place; 0: 50, and one for every 32 tokens of a large budget. Pinned and
 	// system pages come on top.
 	TopK int
-	// Kinds restricts what may enter; empty: all but scratch, which Floor keeps out.
+	// Kinds restricts what may enter; empty: all but scratch, which Floor keeps out. Directives enter always.
 	Kinds []Kind
 	// Floor is the lowest provenance that may enter; 0: Tool, which keeps drafts and notes out.
 	Floor Provenance
@@ -208,6 +208,9 @@ type item struct {
 	form   manifest.Form
 	tokens int
 	cuts   [][2]uint32
+	stand  int    // place among the protected pages
+	whole  bool   // never compressed: with cuts, those are what holds of it (overrule)
+	note   string // why it is in as it is
 }
 
 func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, error) {
@@ -317,7 +320,7 @@ func rankItems(preset triage.Preset, items []item, now time.Time, session string
 		c := &items[i].cand
 		cs[i] = triage.Candidate{
 			ID: uint64(i), Provenance: c.Provenance, Age: now.Sub(fromMicros(c.AsOf)), Lexical: c.Lexical.Score,
-			Excluded: triage.Reason(c.Excluded), Pinned: c.Pinned, System: c.Kind == KindSystem,
+			Excluded: triage.Reason(c.Excluded), Pinned: c.Pinned, System: c.Kind == KindSystem, Directive: isDirectives(c.Kind, c.Ref.ID),
 			Own: items[i].own != nil || session != "" && c.GroupName == session,
 		}
 	}
@@ -360,10 +363,30 @@ func (a *assembling) pageIn(ctx context.Context) error {
 	if err := a.load(ctx, keys, at); err != nil {
 		return err
 	}
+	a.overrule()
+	a.stand()
 	if a.q.AsOf == 0 {
 		return a.freshen(ctx, at)
 	}
 	return nil
+}
+
+// stand puts the protected pages in an order that stays the same from call to call, so that the prefix of a context
+// does, too: those of ancestors first, then by id, which the host chooses, then by page.
+func (a *assembling) stand() {
+	var at []int
+	for i := range a.ranked {
+		if a.ranked[i].protected() {
+			at = append(at, i)
+		}
+	}
+	slices.SortFunc(at, func(i, j int) int {
+		x, y := &a.ranked[i].cand.Ref, &a.ranked[j].cand.Ref
+		return cmp.Or(strings.Count(x.Scope, "/")-strings.Count(y.Scope, "/"), cmp.Compare(x.ID, y.ID), cmp.Compare(x.Page, y.Page))
+	})
+	for n, i := range at {
+		a.ranked[i].stand = n
+	}
 }
 
 func (a *assembling) draftHead(o *ownPage) *Head {
@@ -371,10 +394,11 @@ func (a *assembling) draftHead(o *ownPage) *Head {
 	for i, p := range o.put.Pages {
 		rows[i] = PageRow{Tokens: uint32(p.Tokens), Digest: p.Digest}
 	}
-	return &Head{Artefact: o.put.Artefact, Scope: a.s.name, Actor: a.s.actor, Rows: rows}
+	return &Head{Artefact: o.put.Artefact, Scope: a.s.name, Actor: a.s.actor, Rows: rows, Counter: o.put.Counter}
 }
 
-// load pages winners in, in one call. What gc took, or what is damaged, is left out and says so.
+// load pages winners in, in one call. What gc took, or what is damaged, is left out and says so; without the directives
+// there is no context at all.
 func (a *assembling) load(ctx context.Context, keys []PageKey, at []int) error {
 	frames, errs, err := a.s.db.table.load(ctx, a.s.chain, keys)
 	if err != nil {
@@ -386,6 +410,8 @@ func (a *assembling) load(ctx context.Context, keys []PageKey, at []int) error {
 		switch {
 		case frames[j] != nil:
 			it.head, it.page, it.text = frames[j].head, frames[j].page, frames[j].text
+		case isDirectives(it.cand.Kind, it.cand.Ref.ID):
+			return fmt.Errorf("ctxpage: directives of %s: %w", it.cand.Ref.Scope, errs[j])
 		case errors.Is(errs[j], ErrCorrupt):
 			it.reason = reasonDamaged
 		default:
@@ -407,6 +433,9 @@ func (a *assembling) freshen(ctx context.Context, at []int) error {
 		}
 	}
 	found := a.s.freshen(ctx, heads, a.q.Check)
+	if err := ctx.Err(); err != nil {
+		return err // the caller gave up: that his sources did not answer says nothing about them
+	}
 	var keys []PageKey
 	var again []int
 	for _, i := range at {
@@ -507,8 +536,12 @@ var budgetReasons = []string{budget.ReasonBudget, budget.ReasonLarge, budget.Rea
 func (a *assembling) item(i int) budget.Item {
 	it := &a.ranked[i]
 	c := &it.cand
+	text := it.text
+	if it.whole && len(it.cuts) > 0 {
+		it.form, text = manifest.FormRange, it.cut()
+	}
 	b := budget.Item{
-		Key: c.Ref.String(), Class: classOf(c.Kind), Position: -i, Tokens: a.cost(it, it.text),
+		Key: c.Ref.String(), Class: classOf(c.Kind), Position: -i, Tokens: a.cost(it, text),
 		Pinned: c.Pinned, Core: c.Provenance == HumanVerified, Recent: c.Recent,
 	}
 	// The allocator weighs worth per token. A page is worth its score for each of its tokens, so pages are taken in the
@@ -517,20 +550,28 @@ func (a *assembling) item(i int) budget.Item {
 	if c.Kind == KindMessage && a.q.Session != "" && c.GroupName == a.q.Session {
 		b.Class, b.Position = budget.History, int(c.Seq)
 	}
-	if c.Kind == KindSystem || c.Pinned {
-		b.Position = -int(c.Key.Num) // fixed, so that the prefix stays
+	if it.protected() {
+		b.Position = it.stand
+	}
+	if isDirectives(c.Kind, c.Ref.ID) {
+		b.Place = budget.PlaceDirectives
 	}
 	if len(it.head.ToolCalls) > 0 || it.head.ToolCallID != "" {
 		b.Group = c.GroupName + "\x00" + turnOf(it.head)
+	}
+	if it.whole {
+		return b
 	}
 	if len(it.head.Rows) > 0 && it.cuts == nil {
 		it.cuts = extract(it.text, a.s.db.lexer, a.q.Text)
 	}
 	if len(it.cuts) > 0 {
-		b.Compressed = a.cost(it, cutText(it.text, it.cuts))
+		b.Compressed = a.cost(it, it.cut())
 	}
 	return b
 }
+
+func (it *item) cut() string { return cutShown(it.cand.Kind, it.cand.Ref.ID, it.text, it.cuts) }
 
 // turnOf names the turn a call and its results belong to: they go together or not at all.
 func turnOf(h *Head) string {
@@ -557,15 +598,15 @@ func classOf(k Kind) budget.Class {
 func (a *assembling) cost(it *item, text string) int {
 	count := a.s.db.opts.Counter.Count
 	if a.q.Charge == ChargeContents {
-		if text == it.text && it.page <= len(it.head.Rows) {
-			return int(it.head.Rows[it.page-1].Tokens)
+		if text == it.text {
+			return a.s.db.tokens(it.head, it.page, text)
 		}
 		return count(text)
 	}
 	p := a.page(it, text)
-	if text == it.text && it.page <= len(it.head.Rows) && render.Escape(text) == text {
+	if text == it.text && render.Escape(text) == text {
 		p.Text = ""
-		return count(render.Cost(p, render.ProviderText)) + int(it.head.Rows[it.page-1].Tokens) + 1
+		return count(render.Cost(p, render.ProviderText)) + a.s.db.tokens(it.head, it.page, text) + 1
 	}
 	return count(render.Cost(p, render.ProviderText))
 }
@@ -585,6 +626,9 @@ func renderPage(h *Head, page int, text string, form manifest.Form, stale bool, 
 	switch {
 	case h.Kind == KindSystem:
 		p.Role, p.Stable = render.RoleSystem, true
+		if isDirectives(h.Kind, h.ID) {
+			p.Kind = "directive"
+		}
 	case session != "" && h.Group == session && h.Kind == KindMessage:
 		p.Role, p.ToolCallID = h.Role, h.ToolCallID
 		for _, c := range h.ToolCalls {
@@ -604,10 +648,10 @@ func (a *assembling) place(req budget.Request, res budget.Result, at []int) erro
 	for _, p := range res.Placed {
 		it := &a.ranked[at[p.Index]]
 		text := it.text
-		switch p.Form {
-		case budget.Compressed:
-			it.form, text = manifest.FormRange, cutText(it.text, it.cuts)
-		case budget.Stub:
+		switch {
+		case p.Form == budget.Compressed, it.whole && len(it.cuts) > 0:
+			it.form, text = manifest.FormRange, it.cut()
+		case p.Form == budget.Stub:
 			it.form, text = manifest.FormStub, ""
 		default:
 			it.form = manifest.FormFull
@@ -691,13 +735,16 @@ func (a *assembling) bestLexical() float64 {
 
 func (it *item) leafPage(best float64) manifest.Page {
 	p := candidatePage(&it.cand, best)
-	p.Form, p.Tokens = it.form, it.tokens
+	p.Form = it.form
+	if it.reason == "" { // else it keeps what its text alone would have taken
+		p.Tokens = it.tokens
+	}
 	if it.form == manifest.FormRange {
 		p.Ranges = it.cuts
 	}
 	p.Score, p.R, p.P, p.S = manifest.Quantise(it.scored.Score), manifest.Quantise(it.scored.Recency), manifest.Quantise(it.scored.Trust), manifest.Quantise(it.scored.Semantic)
 	p.Tag = leafTag(it.scored.Tag)
-	p.Reason = it.reason
+	p.Reason = cmp.Or(it.reason, it.note)
 	p.Dirty, p.Refetched, p.Stale = it.fresh.dirty, it.fresh.refetched, it.stale
 	return p
 }

@@ -139,7 +139,10 @@ func (s *fileStore) Load(ctx context.Context, scopes Scopes, keys []PageKey, wan
 	out := make([]Loaded, len(keys))
 	heads := map[headKey]*Head{}
 	s.cat.mu.RLock()
-	chain := s.cat.chain(scopes)
+	var chain []uint32 // nil: the operator's view of all scopes
+	if scopes != nil {
+		chain = s.cat.chain(scopes)
+	}
 	var missing []int
 	rows := make([][]byte, len(keys))
 	for i, k := range keys {
@@ -267,14 +270,12 @@ func (s *fileStore) loadMissing(out []Loaded, arts []uint64, missing []int, head
 				continue
 			}
 			key := textRowKey(l.Key.Num)
-			if v := content.Get(key); v != nil {
-				text, err := unseal('c', key, v)
-				if err != nil {
-					l.Err = s.corrupt(fmt.Sprintf("content of page %d", l.Key.Num), err)
-					continue
-				}
-				l.Text = string(text)
+			text, err := unseal('c', key, content.Get(key)) // an empty text has a row, too
+			if err != nil {
+				l.Err = s.corrupt(fmt.Sprintf("content of page %d", l.Key.Num), err)
+				continue
 			}
+			l.Text = string(text)
 		}
 		return nil
 	})
@@ -465,6 +466,9 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found map[uint64]*Can
 		c.Recent = c.Recent || recent
 		return true
 	}
+	if q.AsOf != 0 && q.AsOf < s.cat.lsn {
+		s.cat.stood(v.chain, q.AsOf, func(num uint64) { add(num, false) })
+	}
 	var newest []entry
 	for _, n := range v.chain {
 		sc := &s.cat.scopes[n-1]
@@ -509,6 +513,16 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found map[uint64]*Can
 	slices.SortFunc(newest, func(a, b entry) int { return compareEntries(b, a) })
 	for _, e := range newest[:min(q.Recent, len(newest))] {
 		add(e.num, true)
+	}
+}
+
+// stood gives the pinned and system pages of a chain that were current as of an LSN and are not any more: the lists of
+// the catalogue know those of now only. It looks at every column, which a look into the past can afford.
+func (c *catalogue) stood(chain []uint32, asOf uint64, fn func(num uint64)) {
+	for i := range c.pages {
+		if p := &c.pages[i]; p.art != 0 && p.end > asOf && p.lsn <= asOf && p.stands() && slices.Contains(chain, p.scope) {
+			fn(uint64(i + 1))
+		}
 	}
 }
 

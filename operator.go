@@ -48,6 +48,9 @@ func (db *DB) Promote(ctx context.Context, ref Ref, to, by string) (Ref, error) 
 	if !slices.Contains(chain[1:], to) {
 		return Ref{}, invalid("scope", to, "an ancestor of "+ref.Scope)
 	}
+	if err := checkReserved("id", ref.ID); err != nil {
+		return Ref{}, err
+	}
 	l, err := db.store.Resolve(ctx, Scopes{ref.Scope}, Ref{Scope: ref.Scope, ID: ref.ID, Version: ref.Version})
 	if err != nil {
 		return Ref{}, err

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -34,6 +35,11 @@ func (c *restoreCmd) Run(a *app) error {
 	head, err := readHead(c.Head)
 	if err != nil {
 		return err
+	}
+	for _, suffix := range []string{"", "-wal", "-manifest"} {
+		if _, err := os.Lstat(c.File + suffix); err == nil && !c.Force {
+			return failed("restore: %s exists; name a path that does not, or replace it with --force", c.File+suffix)
+		}
 	}
 	problems, err := a.checked(c.Backup)
 	if err != nil {

@@ -28,7 +28,7 @@ const (
 	skipName     = "name is not usable as an id"
 	skipUnread   = "could not be read"
 	skipDatabase = "part of a ctxpage database"
-	skipLimit    = "beyond the number of files taken"
+	skipLimit    = "beyond the limit"
 )
 
 // found is a file worth taking.
@@ -44,8 +44,10 @@ type walker struct {
 	dir     string
 	maxSize int64
 	maxFile int      // files at most; 0: no limit
+	maxAll  int64    // bytes of all of them; 0: no limit
 	except  []string // databases: paths whose files are left out
 	files   []found
+	bytes   int64 // of files
 	skipped map[string]int
 	unread  []string // relative paths that could not be read: nothing is known of what is below
 	prefix  []string // of dir below the root of the repository
@@ -173,10 +175,10 @@ func (w *walker) file(path, rel string, e fs.DirEntry) {
 		w.skipped[skipLarge]++
 	case !usableID(rel):
 		w.skipped[skipName]++
-	case w.maxFile > 0 && len(w.files) >= w.maxFile:
+	case w.maxFile > 0 && len(w.files) >= w.maxFile || w.maxAll > 0 && w.bytes+st.Size() > w.maxAll:
 		w.skipped[skipLimit]++
 	default:
-		w.files = append(w.files, found{path, rel, st.Size()})
+		w.files, w.bytes = append(w.files, found{path, rel, st.Size()}), w.bytes+st.Size()
 	}
 }
 
