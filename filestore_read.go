@@ -35,7 +35,7 @@ const (
 
 // Counts by which a proposal is bounded.
 const (
-	nearestMisses = 5   // excluded pages that are named
+	nearestMisses = 5   // excluded pages that are named for each reason
 	verifiedPages = 200 // newest human-verified pages that are candidates whatever they say
 )
 
@@ -414,7 +414,7 @@ func (s *fileStore) search(v *corpus, q *CandidateQuery, out *Candidates, found 
 		}
 		miss := *v
 		miss.misses = true
-		hits, err = s.idx.Search(rows, &miss, lexical.Query{Scopes: v.chain, Terms: q.Terms, K: nearestMisses, Weights: weights})
+		hits, err = s.idx.Search(rows, &miss, lexical.Query{Scopes: v.chain, Terms: q.Terms, K: 4 * nearestMisses, Weights: weights})
 		if err != nil {
 			return s.corrupt("bucket seg", err)
 		}
@@ -448,7 +448,9 @@ func (o *Candidates) addMiss(c Candidate) {
 		i = len(o.Excluded)
 		o.Excluded = append(o.Excluded, Excluded{Reason: c.Excluded})
 	}
-	o.Excluded[i].Nearest = append(o.Excluded[i].Nearest, c)
+	if len(o.Excluded[i].Nearest) < nearestMisses {
+		o.Excluded[i].Nearest = append(o.Excluded[i].Nearest, c)
+	}
 }
 
 // standing adds what is a candidate whatever it says: pinned pages, human-verified ones, and the newest.
