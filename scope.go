@@ -311,7 +311,11 @@ func (db *DB) makePut(a Artefact, v Validator) (Put, error) {
 	}
 	a.Text = ""
 	p.Artefact = a
-	for _, t := range split(text, db.opts.PageTokens, db.opts.Counter.Count) {
+	size := db.opts.PageTokens
+	if a.Role != "" || a.Kind == KindSummary {
+		size = MaxPageTokens // what stands for one message stays one page while it can
+	}
+	for _, t := range split(text, size, db.opts.Counter.Count) {
 		np := NewPage{Text: t, Tokens: db.opts.Counter.Count(t), Hash: contentHash(t)}
 		if _, err := db.opts.Rand.Read(np.Salt[:]); err != nil {
 			return p, fmt.Errorf("ctxpage: randomness: %w", err)
