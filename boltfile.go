@@ -52,7 +52,7 @@ func fileProblem(path string) error {
 	return nil
 }
 
-// inspect reads what bbolt will trust. It reports whether there is anything in the file yet.
+// inspect reads what bbolt will trust. It reports whether there is nothing in the file yet.
 func (s *fileStore) inspect() (empty bool, err error) {
 	if err := fileProblem(s.opts.path); err != nil {
 		return false, err
@@ -71,9 +71,19 @@ func (s *fileStore) inspect() (empty bool, err error) {
 		return true, err
 	}
 	if err := inspectBolt(f, st.Size()); err != nil {
+		if unfinished(f, st.Size()) && !s.leftBehind() {
+			return true, nil
+		}
 		return false, &CorruptError{File: s.opts.path, Err: err, Hint: "restore a backup"}
 	}
 	return false, nil
+}
+
+// unfinished tells a file whose maker was killed in bbolt's first write, of four pages: it is shorter, and begins with
+// the first meta page. It is told from any other small file, which is left alone.
+func unfinished(f io.ReaderAt, size int64) bool {
+	m, err := readMeta(f, 0)
+	return err == nil && m.txid == 0 && size < 4*m.pageSize
 }
 
 func inspectBolt(f io.ReaderAt, size int64) error {

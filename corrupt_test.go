@@ -164,11 +164,6 @@ func (l *logUnderTest) store() (*fileStore, error) {
 	return s, s.openManifest(context.Background())
 }
 
-type noRows struct{}
-
-func (noRows) Get([]byte) []byte                   { return nil }
-func (noRows) Scan([]byte, func(k, v []byte) bool) {}
-
 var errWrong = errors.New("something was recovered that was never written")
 
 // recovered replays the log as it is now. It gives how many records came through; ErrCorrupt if damage was told;
