@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 }
 
 func child(role string, args []string) int {
-	run, ok := map[string]func([]string) error{"writer": writerChild, "holder": holderChild}[role]
+	run, ok := map[string]func([]string) error{"writer": writerChild, "holder": holderChild, "damaged": damagedChild}[role]
 	if !ok {
 		fmt.Fprintf(os.Stderr, "unknown role %q\n", role)
 		return 2
@@ -52,7 +52,11 @@ func child(role string, args []string) int {
 
 // childCommand starts this binary in a role.
 func childCommand(role string, args ...string) *exec.Cmd {
-	cmd := exec.Command(os.Args[0], args...)
+	return childCommandContext(context.Background(), role, args...)
+}
+
+func childCommandContext(ctx context.Context, role string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
 	cmd.Env = append(os.Environ(), childEnv+"="+role)
 	cmd.Stderr = os.Stderr
 	return cmd
