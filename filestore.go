@@ -190,6 +190,14 @@ func (s *fileStore) openBolt(context.Context) (err error) {
 	if empty && s.leftBehind() {
 		return &CorruptError{File: s.opts.path, Err: errors.New("the file is missing or empty, its log or archive is there"), Hint: "restore a backup"}
 	}
+	if empty && s.opts.readOnly {
+		return notMade(s.opts.path)
+	}
+	if empty { // else bbolt takes what its killed maker left for a file
+		if err := os.Truncate(s.opts.path, 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("ctxpage: create %s: %w", s.opts.path, err)
+		}
+	}
 	defer s.recoverBolt(&err)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	s.bolt, err = bbolt.Open(s.opts.path, 0o600, &bbolt.Options{
@@ -300,9 +308,14 @@ func (s *fileStore) loadSys(context.Context) error {
 		return &CorruptError{File: s.opts.path, Err: errors.New("the system row is missing"), Hint: "restore a backup"}
 	}
 	if s.opts.readOnly {
-		return &CorruptError{File: s.opts.path, Err: errors.New("no system row"), Hint: "open it once for writing"}
+		return notMade(s.opts.path)
 	}
 	return s.create()
+}
+
+// notMade is for a file whose maker was killed before there was anything in it.
+func notMade(path string) error {
+	return fmt.Errorf("%w: %s is empty; open it once for writing", ErrNotExist, path)
 }
 
 func (s *fileStore) decodeSys(v []byte) error {
