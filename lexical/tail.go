@@ -1,14 +1,15 @@
 package lexical
 
 import (
+	"cmp"
 	"slices"
 	"sort"
 )
 
 // tail is the part of the index that is not in segments yet.
 type tail struct {
-	docs  []Doc // ascending by number; removed ones stay until the next flush
-	lists map[termKey]*tailList
+	docs  []Doc                           // ascending by number; removed ones stay until the next flush
+	lists map[uint32]map[string]*tailList // by scope, then term: one key of both hashes three times as long
 }
 
 type termKey struct {
@@ -16,24 +17,24 @@ type termKey struct {
 	term  string
 }
 
-type tailList struct {
-	nums []uint64
-	tfs  []uint32
-}
+type tailList []posting // ascending by number
 
-func newTail() tail { return tail{lists: map[termKey]*tailList{}} }
+func newTail() tail { return tail{lists: map[uint32]map[string]*tailList{}} }
 
 func (t *tail) add(d Doc) {
 	t.docs = append(t.docs, d)
+	lists := t.lists[d.Scope]
+	if lists == nil {
+		lists = map[string]*tailList{}
+		t.lists[d.Scope] = lists
+	}
 	for _, c := range d.Analysis.Terms {
-		key := termKey{d.Scope, c.Term}
-		l := t.lists[key]
+		l := lists[c.Term]
 		if l == nil {
 			l = &tailList{}
-			t.lists[key] = l
+			lists[c.Term] = l
 		}
-		l.nums = append(l.nums, d.Num)
-		l.tfs = append(l.tfs, c.N)
+		*l = append(*l, posting{d.Num, c.N})
 	}
 }
 
@@ -46,14 +47,14 @@ func (t *tail) remove(num uint64) {
 	}
 	d := t.docs[i]
 	for _, c := range d.Analysis.Terms {
-		t.lists[termKey{d.Scope, c.Term}].remove(num)
+		t.lists[d.Scope][c.Term].remove(num)
 	}
 }
 
 func (l *tailList) remove(num uint64) {
-	if at, ok := slices.BinarySearch(l.nums, num); ok {
-		l.nums = slices.Delete(l.nums, at, at+1)
-		l.tfs = slices.Delete(l.tfs, at, at+1)
+	at, ok := slices.BinarySearchFunc(*l, num, func(p posting, num uint64) int { return cmp.Compare(p.num, num) })
+	if ok {
+		*l = slices.Delete(*l, at, at+1)
 	}
 }
 
