@@ -167,6 +167,9 @@ func (q Query) withDefaults() (Query, error) {
 		{q.TopK < 0 || q.TopK > MaxTopK, "top_k", strconv.Itoa(q.TopK), "1 to " + strconv.Itoa(MaxTopK)},
 		{len(q.Text) > maxQueryText, "text", strconv.Itoa(len(q.Text)) + " bytes", "at most " + strconv.Itoa(maxQueryText)},
 		{!q.Floor.Valid(), "floor", strconv.Itoa(int(q.Floor)), "a provenance"},
+		{q.Charge > ChargeContents, "charge", strconv.Itoa(int(q.Charge)), "rendered or contents"},
+		{slices.ContainsFunc(q.Kinds, func(k Kind) bool { return k == KindAuto || int(k) >= len(kindNames) }), "kinds", fmt.Sprint(q.Kinds),
+			"kinds such as fact or chunk"},
 		{q.Overflow != budget.Fill && q.Overflow != budget.Ladder, "overflow", strconv.Itoa(int(q.Overflow)), "fill or ladder"},
 	} {
 		if c.bad {
@@ -872,6 +875,9 @@ func (s *Scope) Search(ctx context.Context, text string, limit int, opts ...Read
 	}
 	if limit < 0 || limit > MaxTopK {
 		return nil, invalid("limit", strconv.Itoa(limit), "1 to "+strconv.Itoa(MaxTopK))
+	}
+	if len(text) > maxQueryText {
+		return nil, invalid("text", strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(maxQueryText))
 	}
 	o := readOpts(opts)
 	trace, err := s.db.newID()

@@ -164,10 +164,6 @@ func (l *logUnderTest) store() (*fileStore, error) {
 	return s, s.openManifest(context.Background())
 }
 
-type noRows struct{}
-
-func (noRows) Get([]byte) []byte                   { return nil }
-func (noRows) Scan([]byte, func(k, v []byte) bool) {}
 
 var errWrong = errors.New("something was recovered that was never written")
 

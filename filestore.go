@@ -647,6 +647,8 @@ func logError(err error) error {
 		return &CorruptError{File: ce.File, Offset: ce.Offset, Err: err, Hint: ce.Hint}
 	case errors.Is(err, wal.ErrNewerFormat), errors.Is(err, manifest.ErrNewerFormat):
 		return fmt.Errorf("%w: %w", ErrNewerFormat, err)
+	case errors.Is(err, manifest.ErrClosed):
+		return ErrClosed
 	}
 	var me *manifest.CorruptError
 	if errors.As(err, &me) {

@@ -41,6 +41,9 @@ const (
 
 // Resolve: see the Store interface.
 func (s *fileStore) Resolve(_ context.Context, scopes Scopes, ref Ref) (Located, error) {
+	if s.closed.Load() {
+		return Located{}, ErrClosed
+	}
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
 	for _, name := range scopes {
@@ -136,6 +139,9 @@ func (s *fileStore) headLocked(k headKey) (h *Head, err error) {
 
 // Load: see the Store interface. Pages outside the chain give ErrNotFound, as if they did not exist.
 func (s *fileStore) Load(ctx context.Context, scopes Scopes, keys []PageKey, want Want) ([]Loaded, error) {
+	if err := s.readable(ctx); err != nil {
+		return nil, err
+	}
 	out := make([]Loaded, len(keys))
 	heads := map[headKey]*Head{}
 	s.cat.mu.RLock()
@@ -173,9 +179,6 @@ func (s *fileStore) Load(ctx context.Context, scopes Scopes, keys []PageKey, wan
 		}
 	}
 	s.cat.mu.RUnlock()
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	for i := range keys {
 		if rows[i] == nil || out[i].Err != nil {
 			continue
@@ -351,7 +354,7 @@ func (v *corpus) At(group uint64, pos int) (uint64, bool) {
 
 // Candidates: see the Store interface. All of it is read under one read lock, so that it is one snapshot.
 func (s *fileStore) Candidates(ctx context.Context, q CandidateQuery) (out Candidates, err error) {
-	if err := ctx.Err(); err != nil {
+	if err := s.readable(ctx); err != nil {
 		return out, err
 	}
 	s.cat.mu.RLock()
@@ -567,9 +570,17 @@ func (s *fileStore) countExcluded(v *corpus, q *CandidateQuery, out *Candidates)
 	slices.SortFunc(out.Excluded, func(a, b Excluded) int { return cmp.Compare(a.Reason, b.Reason) })
 }
 
+// readable is asked first by what reads.
+func (s *fileStore) readable(ctx context.Context) error {
+	if s.closed.Load() {
+		return ErrClosed
+	}
+	return ctx.Err()
+}
+
 // Scan: see the Store interface.
 func (s *fileStore) Scan(ctx context.Context, q ScanQuery) (ScanPage, error) {
-	if err := ctx.Err(); err != nil {
+	if err := s.readable(ctx); err != nil {
 		return ScanPage{}, err
 	}
 	if q.Limit <= 0 {
@@ -754,7 +765,10 @@ func (s *fileStore) scanScopes(q ScanQuery) (out ScanPage) {
 }
 
 // Held reads one held batch.
-func (s *fileStore) Held(_ context.Context, id ulid.ULID) (h HeldBatch, err error) {
+func (s *fileStore) Held(ctx context.Context, id ulid.ULID) (h HeldBatch, err error) {
+	if err := s.readable(ctx); err != nil {
+		return h, err
+	}
 	row := s.overlayRow(func(o *overlay) ([]byte, bool) { r, ok := o.held[id]; return r, ok })
 	if row == nil {
 		if row, err = s.row(bucketHeld, 'd', id[:]); err != nil {
@@ -771,7 +785,10 @@ func (s *fileStore) Held(_ context.Context, id ulid.ULID) (h HeldBatch, err erro
 }
 
 // State reads a state row; nil when there is none.
-func (s *fileStore) State(_ context.Context, key string) ([]byte, error) {
+func (s *fileStore) State(ctx context.Context, key string) ([]byte, error) {
+	if err := s.readable(ctx); err != nil {
+		return nil, err
+	}
 	deleted := false
 	row := s.overlayRow(func(o *overlay) ([]byte, bool) {
 		r, ok := o.state[key]

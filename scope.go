@@ -291,7 +291,9 @@ func (db *DB) writeFetched(ctx context.Context, h *Head, f Fetched) error {
 	a := h.Artefact
 	a.Text, a.CurrentAsOf = f.Text, f.AsOf
 	a.Parts = nil
-	a.Provenance = min(a.Provenance, Chunk) // whoever verified the page did not see this
+	if f.Validator.Hash != h.Source.Hash {
+		a.Provenance = min(a.Provenance, Chunk) // whoever verified the page did not see this
+	}
 	if f.trust != 0 {
 		a.Provenance = min(a.Provenance, f.trust)
 	}

@@ -63,6 +63,8 @@ type cli struct {
 	Restore  restoreCmd  `cmd:"" help:"Verify a backup and put it in place of a database."`
 	Budget   budgetCmd   `cmd:"" passthrough:"" help:"Decide what goes into a window: a request in, a report out. No database."`
 	Demo     demoCmd     `cmd:"" help:"Show the main job on a copy of a folder of yours."`
+
+	Directive directiveCmd `cmd:"" passthrough:"" help:"Keep what a user decides for a scope: premise and policies."`
 }
 
 const description = `dbctl looks after ctxpage databases: a file with its log (FILE-wal) and its audit (FILE-manifest) beside it.
