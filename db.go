@@ -21,13 +21,14 @@ package ctxpage
 
 // THE LOCK ORDER. A lock is taken only while holding locks to its left:
 //
-//	DB.steps → Txn.mu → fileStore.ckptMu → sequencer.mu → sequencer.flight → catalogue.mu → pageTable.mu → (wal, manifest, lexical: leaves)
+//	DB.steps → conversation.lock → Txn.mu → fileStore.ckptMu → sequencer.mu → sequencer.flight → catalogue.mu → pageTable.mu → (wal, manifest, lexical: leaves)
 //
 // sequencer.mu makes the order of commits; it is held while the log's buffer takes a record, never during I/O but for
 // the reading of an old row. sequencer.flight is also taken by the installer, which holds no other lock of the store
 // then. catalogue.mu guards what readers see (catalogue, overlay, lexical index) and is read-held during a search.
 // pageTable.mu is never held during I/O. No lock of ours is held while a Source, Counter, Evaluator or Logger runs,
-// but for Txn.mu, which belongs to the caller's own transaction, and DB.steps, under which directives are counted.
+// but for Txn.mu, which belongs to the caller's own transaction, and DB.steps and conversation.lock, under which
+// directives and turns are counted.
 
 import (
 	"context"
@@ -159,6 +160,7 @@ type DB struct {
 	files   *fileSource
 	sources map[string]Source
 	checks  checks
+	talks   conversations
 	lexer   *lexical.Analyzer
 	steps   chan struct{} // of one: held by the step of directives under way
 	fence   string        // seed of the fences
