@@ -25,6 +25,9 @@ import (
 //	I9  every committed page version has a write in the audit, with the same digest
 //	I10 outcomes, held batches and state decode
 //	I11 bbolt's own pages are sound
+//	I12 the index decodes, and its lists agree with its statistics
+//	I13 every bucket has as many rows as the system row counts
+//	I14 the directives of a scope: page, state row and the newest journal row say the same
 //
 // Rows of the overlay are checked after a checkpoint has brought them into the file.
 type checker struct {
@@ -34,6 +37,8 @@ type checker struct {
 	problems []Problem
 	nums     map[uint64]headKey
 	digests  map[uint64][32]byte
+
+	directives map[string]string // the page each scope should have, by its state row
 }
 
 const maxProblems = 1000
@@ -46,11 +51,11 @@ func (s *fileStore) check(ctx context.Context, job Job) (rep JobReport, err erro
 			return rep, err
 		}
 	}
-	c := &checker{s: s, ctx: ctx, progress: job.Progress, nums: map[uint64]headKey{}, digests: map[uint64][32]byte{}}
+	c := &checker{s: s, ctx: ctx, progress: job.Progress, nums: map[uint64]headKey{}, digests: map[uint64][32]byte{}, directives: map[string]string{}}
 	if c.progress == nil {
 		c.progress = func(string, uint64, uint64) {}
 	}
-	for _, walk := range []func() error{c.bolt, c.heads, c.contents, c.small, c.catalogue, c.audit} {
+	for _, walk := range []func() error{c.bolt, c.heads, c.contents, c.small, c.catalogue, c.index, c.audit} {
 		if err := walk(); err != nil {
 			return rep, err
 		}
@@ -191,9 +196,18 @@ func (c *checker) content(num uint64, h *Head, text string) {
 	}
 }
 
-// small walks I1 and I10 over the other buckets.
+// small walks I13, and I1 and I10 over the other buckets.
 func (c *checker) small() error {
 	return c.s.view(func(tx *bbolt.Tx) error {
+		n := c.s.sys.Rows
+		for _, b := range []struct {
+			name []byte
+			want int
+		}{{bucketMeta, n.Meta}, {bucketContent, n.Content}, {bucketHeld, n.Held}, {bucketTxn, n.Txn}, {bucketState, n.State}} {
+			if err := c.s.countRows(tx, b.name, b.want); err != nil {
+				c.bad("I13", "bucket "+string(b.name), "%v", err)
+			}
+		}
 		for _, b := range []struct {
 			name []byte
 			tag  byte
@@ -206,6 +220,7 @@ func (c *checker) small() error {
 					return nil
 				}
 				if b.into == nil {
+					c.checkDirectives(string(k), row, stateRow(tx))
 					return nil
 				}
 				if err := unpack(row, b.into()); err != nil {
@@ -221,7 +236,15 @@ func (c *checker) small() error {
 	})
 }
 
-// catalogue walks I7: it builds a second catalogue from the file and compares. Commits that came meanwhile are in the
+// stateRow reads other rows of the bucket; nil for one that is not there or damaged.
+func stateRow(tx *bbolt.Tx) func(key string) []byte {
+	return func(key string) []byte {
+		row, _ := unseal('s', []byte(key), tx.Bucket(bucketState).Get([]byte(key)))
+		return row
+	}
+}
+
+// catalogue walks I7 and I14: it builds a second catalogue from the file and compares. Commits that came meanwhile are in the
 // overlay, so a database that is being written to is compared up to the applied LSN only.
 func (c *checker) catalogue() error {
 	other := &fileStore{opts: c.s.opts, cat: newCatalogue()}
@@ -260,7 +283,19 @@ func (c *checker) catalogue() error {
 			c.bad("I7", "catalogue", "page %d differs from the file: %+v, %+v", i+1, a.pages[i], b.pages[i])
 		}
 	}
-	return nil
+	return c.directivePages()
+}
+
+// index walks I12.
+func (c *checker) index() error {
+	return c.s.view(func(tx *bbolt.Tx) error {
+		c.s.cat.mu.RLock()
+		defer c.s.cat.mu.RUnlock()
+		if err := c.s.idx.Check(boltRows{tx.Bucket(bucketSeg)}); err != nil {
+			c.bad("I12", "index", "%v", err)
+		}
+		return nil
+	})
 }
 
 // audit walks I8 and I9.

@@ -163,6 +163,7 @@ type cold struct {
 	Meta        []string // key, value, key, value: sorted by key, so that equal heads have equal bytes
 	Relevance   *float64
 	Actor       string
+	Counter     string
 }
 
 const pageRowBytes = 8 + 4 + 8 + 4 + 4 + 4 + 8 + digestSaltSize + 32
@@ -276,7 +277,7 @@ func decodeHead(b []byte, scopeName func(uint32) string) (*Head, error) {
 	}
 	h := &Head{
 		Scope: scopeName(t.scope), Art: t.art, Version: t.version, LSN: t.lsn, PutAt: fromMicros(t.putAt),
-		Actor: c.Actor, Deleted: t.flags&flagDeleted != 0, GroupNum: t.group, Rows: rows, PartBytes: c.PartBytes,
+		Actor: c.Actor, Deleted: t.flags&flagDeleted != 0, GroupNum: t.group, Rows: rows, PartBytes: c.PartBytes, Counter: c.Counter,
 		Source: Validator{Stamp: c.Stamp, Hash: c.SourceHash, At: fromMicros(c.SourceAt)},
 		Artefact: Artefact{
 			ID: string(t.id), Kind: t.kind, Provenance: t.provenance, Parts: c.Parts, Role: c.Role, Name: c.Name,
@@ -300,7 +301,7 @@ func encodeCold(h *Head) ([]byte, error) {
 		Role: h.Role, Name: h.Name, ToolCalls: h.ToolCalls, ToolCallID: h.ToolCallID, Parts: h.Parts, PartBytes: h.PartBytes,
 		Source: h.Artefact.Source, Stamp: h.Source.Stamp, SourceHash: h.Source.Hash, SourceAt: micros(h.Source.At),
 		GroupName: h.Group, Subject: h.Subject, DerivedFrom: h.DerivedFrom, Supersedes: h.Supersedes, Tags: h.Tags,
-		Meta: sortedPairs(h.Meta), Relevance: h.Relevance, Actor: h.Actor,
+		Meta: sortedPairs(h.Meta), Relevance: h.Relevance, Actor: h.Actor, Counter: h.Counter,
 	})
 }
 

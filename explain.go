@@ -18,7 +18,7 @@ var ErrReplay = errors.New("ctxpage: replay differs")
 func (db *DB) assemblyLeaf(ctx context.Context, trace string) (*manifest.Record, error) {
 	leaves, err := db.Manifests().ByTrace(ctx, trace)
 	if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
-		return nil, err
+		return nil, logError(err)
 	}
 	for _, l := range leaves {
 		if l.Type == manifest.TypeAssemble && l.Trace == trace {
@@ -89,7 +89,7 @@ func (db *DB) replayPages(ctx context.Context, leaf *manifest.Record, out *Repla
 			if err := checkRanges(p.Ranges, text); err != nil {
 				return nil, err
 			}
-			text = cutText(text, p.Ranges)
+			text = cutShown(l.Head.Kind, l.Head.ID, text, p.Ranges)
 		case manifest.FormStub:
 			text = ""
 		}
@@ -220,6 +220,9 @@ func (w *Why) explainIn(leaf *manifest.Record, at int) {
 		w.say("page in: its source had changed and could not be fetched; it was served as stale, as asked")
 	default:
 		w.say("page in: version %d, clean", p.Version)
+	}
+	if w.Page.Reason != "" {
+		w.say("page in: %s", w.Page.Reason)
 	}
 	w.say("fit: in, as %s, with %d of %d tokens (tier %d), place %d of %d",
 		w.Page.Form, w.Page.Tokens, leaf.Budget-leaf.Reserve, leaf.Tier, at+1, len(leaf.Pages))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/oklog/ulid/v2"
 	"go.etcd.io/bbolt"
@@ -138,7 +139,10 @@ func (s *fileStore) Load(ctx context.Context, scopes Scopes, keys []PageKey, wan
 	out := make([]Loaded, len(keys))
 	heads := map[headKey]*Head{}
 	s.cat.mu.RLock()
-	chain := s.cat.chain(scopes)
+	var chain []uint32 // nil: the operator's view of all scopes
+	if scopes != nil {
+		chain = s.cat.chain(scopes)
+	}
 	var missing []int
 	rows := make([][]byte, len(keys))
 	for i, k := range keys {
@@ -266,14 +270,12 @@ func (s *fileStore) loadMissing(out []Loaded, arts []uint64, missing []int, head
 				continue
 			}
 			key := textRowKey(l.Key.Num)
-			if v := content.Get(key); v != nil {
-				text, err := unseal('c', key, v)
-				if err != nil {
-					l.Err = s.corrupt(fmt.Sprintf("content of page %d", l.Key.Num), err)
-					continue
-				}
-				l.Text = string(text)
+			text, err := unseal('c', key, content.Get(key)) // an empty text has a row, too
+			if err != nil {
+				l.Err = s.corrupt(fmt.Sprintf("content of page %d", l.Key.Num), err)
+				continue
 			}
+			l.Text = string(text)
 		}
 		return nil
 	})
@@ -399,6 +401,7 @@ func (s *fileStore) search(v *corpus, q *CandidateQuery, out *Candidates, found 
 			c.Lexical = h
 			found[h.Num] = &c
 		}
+		s.nameSuperseded(hits, out)
 		if out.Stats, err = s.idx.Stats(v.chain, rows, q.Terms); err != nil {
 			return s.corrupt("bucket seg", err)
 		}
@@ -419,6 +422,21 @@ func (s *fileStore) search(v *corpus, q *CandidateQuery, out *Candidates, found 
 		}
 		return nil
 	})
+}
+
+// nameSuperseded names the artefacts whose words were found and for which the one that replaced them answers.
+func (s *fileStore) nameSuperseded(hits []lexical.Hit, out *Candidates) {
+	left := nearestMisses
+	for _, h := range hits {
+		if h.Via == 0 || left == 0 || s.cat.art(s.cat.page(h.Via).art).by == 0 {
+			continue
+		}
+		left--
+		c := s.cat.candidate(h.Via)
+		c.Excluded = reasonSuperseded
+		c.Lexical.Own = h.Own
+		out.addMiss(c)
+	}
 }
 
 func (o *Candidates) addMiss(c Candidate) {
@@ -446,6 +464,9 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found map[uint64]*Can
 		c.Recent = c.Recent || recent
 		return true
 	}
+	if q.AsOf != 0 && q.AsOf < s.cat.lsn {
+		s.cat.stood(v.chain, q.AsOf, func(num uint64) { add(num, false) })
+	}
 	var newest []entry
 	for _, n := range v.chain {
 		sc := &s.cat.scopes[n-1]
@@ -462,6 +483,18 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found map[uint64]*Can
 			if Provenance(prov) < q.Floor && v.session == 0 {
 				continue
 			}
+			// Within a provenance the younger page is always ahead by recency and trust, so the newest of each hold
+			// the best of all: a first pass over them is one over the whole scope.
+			newer := q.Newest
+			sc.classes[prov].recent.descend(func(e entry) bool {
+				if newer <= 0 {
+					return false
+				}
+				if add(e.num, false) && !s.cat.page(e.num).stands() {
+					newer--
+				}
+				return true
+			})
 			left := q.Recent
 			sc.classes[prov].recent.descend(func(e entry) bool {
 				if left <= 0 {
@@ -478,6 +511,16 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found map[uint64]*Can
 	slices.SortFunc(newest, func(a, b entry) int { return compareEntries(b, a) })
 	for _, e := range newest[:min(q.Recent, len(newest))] {
 		add(e.num, true)
+	}
+}
+
+// stood gives the pinned and system pages of a chain that were current as of an LSN and are not any more: the lists of
+// the catalogue know those of now only. It looks at every column, which a look into the past can afford.
+func (c *catalogue) stood(chain []uint32, asOf uint64, fn func(num uint64)) {
+	for i := range c.pages {
+		if p := &c.pages[i]; p.art != 0 && p.end > asOf && p.lsn <= asOf && p.stands() && slices.Contains(chain, p.scope) {
+			fn(uint64(i + 1))
+		}
 	}
 }
 
@@ -537,6 +580,8 @@ func (s *fileStore) Scan(ctx context.Context, q ScanQuery) (ScanPage, error) {
 		return s.scanGroup(q)
 	case ScanHeld:
 		return s.scanHeld(q)
+	case ScanScopes:
+		return s.scanScopes(q), nil
 	}
 	return s.scanArtefacts(q)
 }
@@ -686,6 +731,24 @@ func (s *fileStore) scanHeld(q ScanQuery) (out ScanPage, err error) {
 		out.Held = append(out.Held, h)
 	}
 	return out, nil
+}
+
+func (s *fileStore) scanScopes(q ScanQuery) (out ScanPage) {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
+	for _, name := range sortedKeys(s.cat.byName) {
+		info := ScopeInfo{name, s.cat.scopes[s.cat.byName[name]-1].arts}
+		if name <= q.Cursor || !strings.HasPrefix(name, q.Prefix) || name == operatorScope && info.Artefacts == 0 {
+			continue
+		}
+		if len(out.Names) == q.Limit {
+			out.Next = out.Names[q.Limit-1].Name
+			break
+		}
+		out.Names = append(out.Names, info)
+	}
+	return out
 }
 
 // Held reads one held batch.

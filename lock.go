@@ -12,7 +12,10 @@ import (
 
 // processLock is path.lock: flocked while a process has the database open, and saying who it is. Readers share it;
 // bbolt's own lock alone would keep a second process out too, but could not say whom to ask.
-type processLock struct{ f *os.File }
+type processLock struct {
+	f      *os.File
+	signed bool
+}
 
 type lockHolder struct {
 	PID     int       `json:"pid"`
@@ -49,7 +52,7 @@ func lockProcess(path string, opts Options) (*processLock, error) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	l := &processLock{f}
+	l := &processLock{f: f}
 	if !opts.ReadOnly {
 		if err := l.sign(opts); err != nil {
 			l.release()
@@ -71,6 +74,7 @@ func (l *processLock) sign(opts Options) error {
 	if err := l.f.Truncate(0); err != nil {
 		return fmt.Errorf("ctxpage: lock: %w", err)
 	}
+	l.signed = true
 	_, err = l.f.WriteAt(append(b, '\n'), 0)
 	if err != nil {
 		return fmt.Errorf("ctxpage: lock: %w", err)
@@ -83,16 +87,25 @@ func holderOf(path string, f *os.File) error {
 	b := make([]byte, 4096)
 	n, _ := f.ReadAt(b, 0)
 	var h lockHolder
-	if json.Unmarshal(b[:n], &h) == nil {
+	if json.Unmarshal(b[:n], &h) == nil && alive(h.PID) {
 		e.PID, e.Program, e.Since = h.PID, h.Program, h.Since
 	}
 	return e
 }
 
-// release lets go. The file stays: removing it would let two processes lock two files of one name.
+// alive keeps a writer that was killed from being named when it is a reader who holds the file now.
+func alive(pid int) bool {
+	return pid > 0 && !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
+}
+
+// release lets go. The file stays: removing it would let two processes lock two files of one name. A writer takes its
+// name out of it, so that nobody is told to ask it when readers hold the file later.
 func (l *processLock) release() error {
 	if l.f == nil {
 		return nil
+	}
+	if l.signed {
+		_ = l.f.Truncate(0)
 	}
 	_ = syscall.Flock(int(l.f.Fd()), syscall.LOCK_UN)
 	return l.f.Close()

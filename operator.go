@@ -48,6 +48,9 @@ func (db *DB) Promote(ctx context.Context, ref Ref, to, by string) (Ref, error) 
 	if !slices.Contains(chain[1:], to) {
 		return Ref{}, invalid("scope", to, "an ancestor of "+ref.Scope)
 	}
+	if err := checkReserved("id", ref.ID); err != nil {
+		return Ref{}, err
+	}
 	l, err := db.store.Resolve(ctx, Scopes{ref.Scope}, Ref{Scope: ref.Scope, ID: ref.ID, Version: ref.Version})
 	if err != nil {
 		return Ref{}, err
@@ -68,6 +71,13 @@ func (db *DB) Promote(ctx context.Context, ref Ref, to, by string) (Ref, error) 
 		return Ref{}, err
 	}
 	return db.commitOne(ctx, tx, put, manifest.Record{Type: manifest.TypePromote, By: by, Reason: "promoted from " + v.Ref.String()})
+}
+
+// Scopes lists the scopes that something was written to, by name: after cursor, up to limit (0: 100). It gives the
+// cursor of the next page, empty at the end.
+func (db *DB) Scopes(ctx context.Context, prefix, cursor string, limit int) ([]ScopeInfo, string, error) {
+	page, err := db.store.Scan(ctx, ScanQuery{What: ScanScopes, Prefix: prefix, Cursor: cursor, Limit: limit})
+	return page.Names, page.Next, err
 }
 
 const rootState = "root/"

@@ -171,10 +171,13 @@ type Version struct {
 	Actor   string    `json:"actor,omitempty"`
 	Deleted bool      `json:"deleted,omitempty"`
 	// Stale: the source moved on, and the reader asked for the page all the same.
-	Stale  bool   `json:"stale,omitempty"`
-	Tokens int    `json:"tokens"` // of all pages, by Counter
-	Pages  []Page `json:"pages"`
-	src    *Head
+	Stale  bool `json:"stale,omitempty"`
+	Tokens int  `json:"tokens"` // of all pages, by Counter
+	// SourceHash is xxhash64 of what the source held when it was loaded; 0: no source. It is not salted, so it is kept
+	// out of JSON: an erased text could be guessed from it.
+	SourceHash uint64 `json:"-"`
+	Pages      []Page `json:"pages"`
+	src        *Head
 }
 
 // Page is the unit of paging, ranking, budgeting and dirty checking.
@@ -334,6 +337,9 @@ func (a *Artefact) checkSizes() error {
 		if err := checkID("supersedes", id); err != nil {
 			return err
 		}
+		if err := checkReserved("supersedes", id); err != nil {
+			return err
+		}
 		if id == a.ID {
 			return invalid("supersedes", "the artefact itself", "ids of other artefacts of the scope")
 		}
@@ -399,23 +405,30 @@ func saltedDigest(salt []byte, text string) (d [32]byte) {
 	return d
 }
 
+// cutPage is a page that split made, and its tokens.
+type cutPage struct {
+	text   string
+	tokens int
+}
+
 // split cuts a text into pages of at most max tokens: at headings, paragraphs, lines, then words, then runes.
 // Nothing is lost: the pieces joined are the text. Pieces are joined by the sum of their own counts, which keeps the
-// work linear; a counter that counts a whole above the sum of its parts has its page broken once more.
-func split(text string, max int, count func(string) int) []string {
-	if count(text) <= max {
-		return []string{text}
+// work linear; a counter that counts a whole above the sum of its parts has its page broken once more. A page comes
+// with its count, so that nothing is counted twice.
+func split(text string, max int, count func(string) int) []cutPage {
+	if n := count(text); n <= max {
+		return []cutPage{{text, n}}
 	}
-	var pages []string
+	var pages []cutPage
 	start, end, sum := 0, 0, 0
 	flush := func() {
 		if page := text[start:end]; page != "" {
-			if sum > 0 && count(page) > max && len(page) > 16 {
+			if n := count(page); n > max && len(page) > 16 && sum > 0 {
 				half := runeBoundary(page, len(page)/2)
 				pages = append(pages, split(page[:half], max, count)...)
 				pages = append(pages, split(page[half:], max, count)...)
 			} else {
-				pages = append(pages, page)
+				pages = append(pages, cutPage{page, n})
 			}
 		}
 		start, sum = end, 0

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -139,7 +140,11 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *ma
 	}
 	var f freshness
 	if l.Current {
-		if f = s.freshen(ctx, []*Head{v.head()}, o.check)[0]; f.refetched {
+		f = s.freshen(ctx, []*Head{v.head()}, o.check)[0]
+		if err := ctx.Err(); err != nil {
+			return nil, nil, err
+		}
+		if f.refetched {
 			if v, l, err = s.reread(ctx, ref); err != nil {
 				return nil, nil, err
 			}
@@ -192,9 +197,9 @@ func (db *DB) version(ctx context.Context, scopes Scopes, l Located) (*Version, 
 	for _, f := range frames {
 		r := &f.head.Rows[f.page-1]
 		v.Pages = append(v.Pages, Page{
-			Ref: Ref{Scope: l.Scope, ID: v.ID, Page: f.page, Version: r.Version}, Num: f.num, Tokens: int(r.Tokens), Digest: r.Digest, Text: f.text,
+			Ref: Ref{Scope: l.Scope, ID: v.ID, Page: f.page, Version: r.Version}, Num: f.num, Tokens: db.tokens(f.head, f.page, f.text), Digest: r.Digest, Text: f.text,
 		})
-		v.Tokens += int(r.Tokens)
+		v.Tokens += v.Pages[len(v.Pages)-1].Tokens
 		text.WriteString(f.text)
 	}
 	v.Text = text.String()
@@ -202,9 +207,17 @@ func (db *DB) version(ctx context.Context, scopes Scopes, l Located) (*Version, 
 	return v, nil
 }
 
+// tokens is the count of a page: the one made when it was written, if the counter is the same, else a new one.
+func (db *DB) tokens(h *Head, page int, text string) int {
+	if page <= len(h.Rows) && h.Counter == db.opts.Counter.Name() {
+		return int(h.Rows[page-1].Tokens)
+	}
+	return db.opts.Counter.Count(text)
+}
+
 // versionOf copies a head into a version the caller may change.
 func versionOf(h *Head) *Version {
-	v := &Version{Artefact: h.Artefact, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt, Actor: h.Actor, Deleted: h.Deleted}
+	v := &Version{Artefact: h.Artefact, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt, Actor: h.Actor, Deleted: h.Deleted, SourceHash: h.Source.Hash}
 	v.Ref = Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}
 	v.Parts = append([]Part(nil), h.Parts...)
 	v.ToolCalls = append([]ToolCall(nil), h.ToolCalls...)
@@ -278,6 +291,10 @@ func (db *DB) writeFetched(ctx context.Context, h *Head, f Fetched) error {
 	a := h.Artefact
 	a.Text, a.CurrentAsOf = f.Text, f.AsOf
 	a.Parts = nil
+	a.Provenance = min(a.Provenance, Chunk) // whoever verified the page did not see this
+	if f.trust != 0 {
+		a.Provenance = min(a.Provenance, f.trust)
+	}
 	put, err := db.makePut(a, f.Validator)
 	if err != nil {
 		return err
@@ -292,7 +309,14 @@ func (db *DB) writeFetched(ctx context.Context, h *Head, f Fetched) error {
 
 // makePut splits the text of a checked artefact into pages and digests them.
 func (db *DB) makePut(a Artefact, v Validator) (Put, error) {
-	p := Put{Source: v, AsOfGiven: !a.CurrentAsOf.IsZero()}
+	return db.makePages(a, v, db.opts.PageTokens)
+}
+
+// makeUnsplit makes an artefact of one page, whatever its length.
+func (db *DB) makeUnsplit(a Artefact) (Put, error) { return db.makePages(a, Validator{}, math.MaxInt) }
+
+func (db *DB) makePages(a Artefact, v Validator, size int) (Put, error) {
+	p := Put{Source: v, AsOfGiven: !a.CurrentAsOf.IsZero(), Counter: db.opts.Counter.Name()}
 	if !p.AsOfGiven {
 		a.CurrentAsOf = db.opts.Clock()
 	}
@@ -303,8 +327,9 @@ func (db *DB) makePut(a Artefact, v Validator) (Put, error) {
 	}
 	a.Text = ""
 	p.Artefact = a
-	for _, t := range split(text, db.opts.PageTokens, db.opts.Counter.Count) {
-		np := NewPage{Text: t, Tokens: db.opts.Counter.Count(t), Hash: contentHash(t)}
+	for _, c := range split(text, size, db.opts.Counter.Count) {
+		t := c.text
+		np := NewPage{Text: t, Tokens: c.tokens, Hash: contentHash(t)}
 		if _, err := db.opts.Rand.Read(np.Salt[:]); err != nil {
 			return p, fmt.Errorf("ctxpage: randomness: %w", err)
 		}

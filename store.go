@@ -19,7 +19,8 @@ type Store interface {
 	// Resolve finds the version of an artefact that a reference names in the first scope of the chain that has it.
 	// It reads the catalogue only. ErrNotFound, ErrGone.
 	Resolve(ctx context.Context, scopes Scopes, ref Ref) (Located, error)
-	// Load reads immutable page versions by number: heads with, if asked, their text.
+	// Load reads immutable page versions by number: heads with, if asked, their text. Scopes nil, and nothing else, is
+	// the operator, who sees all.
 	Load(ctx context.Context, scopes Scopes, pages []PageKey, want Want) ([]Loaded, error)
 	// Candidates proposes pages for an assembly or a search: one snapshot, all as of Candidates.LSN.
 	Candidates(ctx context.Context, q CandidateQuery) (Candidates, error)
@@ -118,6 +119,8 @@ type Head struct {
 	Rows     []PageRow
 	// PartBytes is, for each of Parts that is text, its length in the joined text.
 	PartBytes []int
+	// Counter is the name of the token counter that counted Rows.
+	Counter string
 }
 
 // Loaded is one page version. Err is ErrGone (matched) where gc took it, or a *CorruptError.
@@ -140,6 +143,7 @@ type CandidateQuery struct {
 	AsOf    uint64 // an LSN; 0: now
 	K       int    // lexical hits
 	Recent  int    // newest pages that are candidates whatever they say
+	Newest  int    // newest pages of each provenance and scope, likewise: what two passes by recency and provenance need
 	Mask    []Ref  // artefacts of the nearest scope that a transaction overwrites or deletes
 	Weights *lexical.Weights
 }
@@ -218,8 +222,9 @@ type Put struct {
 	Pages    []NewPage
 	// AsOfGiven: CurrentAsOf is the caller's; else it is the time of the put, and a repeated put does not change it.
 	AsOfGiven bool
-	// PartBytes as in Head.
+	// PartBytes and Counter as in Head.
 	PartBytes []int
+	Counter   string
 }
 
 // NewPage is a page to write.
@@ -306,6 +311,7 @@ const (
 	ScanHistory                   // versions of one artefact, newest first
 	ScanGroup                     // pages of a group, in order
 	ScanHeld                      // held batches, oldest first
+	ScanScopes                    // all scopes, by name
 )
 
 // ScanQuery lists a page of rows after Cursor, which is opaque and comes from the page before.
@@ -326,7 +332,14 @@ type ScanPage struct {
 	LSN   uint64
 	Heads []*Head
 	Held  []HeldBatch
+	Names []ScopeInfo
 	Next  string
+}
+
+// ScopeInfo is a scope that something was written to.
+type ScopeInfo struct {
+	Name      string `json:"name"`
+	Artefacts int    `json:"artefacts"` // live ones
 }
 
 // JobKind is a kind of maintenance.

@@ -118,6 +118,7 @@ type work struct {
 	common  []float64 // the same from common words, for candidates
 	wanted  []bool    // candidates
 	list    []uint32  // the candidates
+	slot    []uint32  // for top
 
 	tf         []uint64  // by group, for the term at hand
 	hit        []uint32  // groups with the term at hand
@@ -269,6 +270,7 @@ func (w *work) run(rows Rows, q Query) error {
 func (w *work) prepare(st Stats) {
 	pages, groups := len(w.x.cols.scope), len(w.x.cols.groups)
 	w.own, w.common, w.wanted = grown(w.own, pages), grown(w.common, pages), grown(w.wanted, pages)
+	w.slot = grown(w.slot, pages)
 	w.tf, w.groupScore = grown(w.tf, groups), grown(w.groupScore, groups)
 	w.sat.reset(w.ranker, average(st.Length, st.Pages))
 }
@@ -381,7 +383,7 @@ func (w *work) extra(p plan) float64 {
 // floor is a score that the K-th best page has at least: that of the K-th best
 // without common words, among those that are best without their neighbours.
 func (w *work) floor() float64 {
-	first := top{k: w.k}
+	first := w.top()
 	for _, v := range w.touched {
 		if s := w.plain(v); s >= first.floor() {
 			if live, ok := w.resolve(v); ok {
@@ -389,7 +391,9 @@ func (w *work) floor() float64 {
 			}
 		}
 	}
-	better := top{k: w.k}
+	first.end()
+	better := w.top()
+	defer better.end()
 	for _, h := range first.hits {
 		if h.Num == h.Via {
 			h.Score += w.near(h.Num)
@@ -462,7 +466,8 @@ func (w *work) addCommon(t int, weight, least float64) error {
 // selectBest scores the candidates in full. What is below floor is not offered:
 // it would only pass through the heap.
 func (w *work) selectBest(floor float64) {
-	w.best = top{k: w.k}
+	w.best = w.top()
+	defer w.best.end()
 	for _, v := range w.list {
 		live, ok := w.resolve(v)
 		if !ok {
@@ -526,10 +531,24 @@ func (w *work) at(group uint64, pos int) (uint32, bool) {
 
 // top keeps the best k hits of distinct pages in a heap, the worst on top.
 type top struct {
-	k     int
-	hits  []Hit
-	index map[uint64]int // page number → place in the heap
+	k    int
+	hits []Hit
+	base uint64   // page number of slot 0
+	slot []uint32 // by page: its place in the heap + 1; 0 when it is not there
 }
+
+// top borrows the slots of the query; end gives them back, all zero.
+func (w *work) top() top {
+	return top{k: w.k, base: w.x.cols.base, slot: w.slot}
+}
+
+func (t *top) end() {
+	for i := range t.hits {
+		t.place(i, 0)
+	}
+}
+
+func (t *top) place(i int, slot uint32) { t.slot[t.hits[i].Num-t.base] = slot }
 
 // floor is the score that a hit must have to get in.
 func (t *top) floor() float64 {
@@ -554,34 +573,32 @@ func (t *top) offer(n Hit) {
 	if n.Score < t.floor() {
 		return
 	}
-	if i, ok := t.index[n.Num]; ok {
-		if worse(&t.hits[i], &n) {
+	if at := t.slot[n.Num-t.base]; at > 0 {
+		if i := int(at - 1); worse(&t.hits[i], &n) {
 			t.hits[i] = n
 			t.down(i)
 		}
 		return
 	}
 	if len(t.hits) < t.k {
-		if t.index == nil {
-			t.index = make(map[uint64]int, min(t.k, 1024))
-		}
 		t.hits = append(t.hits, n)
-		t.index[n.Num] = len(t.hits) - 1
-		t.up(len(t.hits) - 1)
+		i := len(t.hits) - 1
+		t.place(i, uint32(i+1))
+		t.up(i)
 		return
 	}
-	if !worse(&t.hits[0], &n) {
-		return
+	if worse(&t.hits[0], &n) {
+		t.place(0, 0)
+		t.hits[0] = n
+		t.place(0, 1)
+		t.down(0)
 	}
-	delete(t.index, t.hits[0].Num)
-	t.hits[0] = n
-	t.index[n.Num] = 0
-	t.down(0)
 }
 
 func (t *top) swap(i, j int) {
 	t.hits[i], t.hits[j] = t.hits[j], t.hits[i]
-	t.index[t.hits[i].Num], t.index[t.hits[j].Num] = i, j
+	t.place(i, uint32(i+1))
+	t.place(j, uint32(j+1))
 }
 
 func (t *top) up(i int) {
@@ -612,6 +629,7 @@ func (t *top) down(i int) {
 	}
 }
 
+// sorted returns the hits, best first.
 func (t *top) sorted() []Hit {
 	slices.SortFunc(t.hits, func(a, b Hit) int {
 		if worse(&b, &a) {

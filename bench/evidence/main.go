@@ -48,11 +48,13 @@ type answer struct {
 	Tokens int      `json:"tokens"`
 }
 
-// charge counts a turn as the protocol does.
+// charge counts a turn as the protocol does: the date and time that stand before it are part of its cost.
 type charge struct{}
 
+const stamp = "2006-01-02 15:04 "
+
 func (charge) Name() string          { return "evidence/1" }
-func (charge) Count(text string) int { return (len(text)+3)/4 + 1 }
+func (charge) Count(text string) int { return (len(stamp)+len(text)+3)/4 + 1 }
 
 const scope = "conversation"
 
@@ -164,7 +166,7 @@ func (t turn) artefact(seq int64) (ctxpage.Artefact, error) {
 	}
 	return ctxpage.Artefact{
 		ID: id, Kind: ctxpage.KindMessage, Role: "user", CurrentAsOf: at, Group: "session " + strings.Trim(string(t.Session), `"`), Seq: seq,
-		Text: at.Format("2006-01-02 15:04 ") + t.Speaker + ": " + t.Text, Meta: map[string]string{"turn": t.ID},
+		Text: t.Speaker + ": " + t.Text, Meta: map[string]string{"turn": t.ID},
 	}, nil
 }
 
@@ -183,7 +185,7 @@ func query(ctx context.Context, dir string, in io.Reader, out io.Writer) error {
 		if now, err = parseTime(q.Now); err != nil {
 			return err
 		}
-		a, err := s.Assemble(ctx, ctxpage.Query{Text: q.Text, Budget: q.Budget, TopK: 400, Charge: ctxpage.ChargeContents})
+		a, err := s.Assemble(ctx, ctxpage.Query{Text: q.Text, Budget: q.Budget, Charge: ctxpage.ChargeContents})
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+type checkCmd struct {
+	File  string `arg:"" help:"Database."`
+	Child bool   `hidden:"" help:"Walk in this process and write the answer for the parent."`
+}
+
+func (checkCmd) Help() string {
+	return `Walks every row, every content, the catalogue, the audit and the pages of the file itself, read-only, and compares them with each other. Exit code 3 when anything is damaged. The walk runs in a process of its own, because the walk over the pages of the file ends the process it runs in when it meets certain damage; that is then reported with the signal. After an unclean end, what is in the log only is not compared until the next write.
+
+Example: dbctl check agent.ctx`
+}
+
+type checkView struct {
+	OK       bool              `json:"ok"`
+	File     string            `json:"file"`
+	Problems []ctxpage.Problem `json:"problems"`
+}
+
+// childAnswer is what the process that walks writes: a report, or why it could not walk. Nothing means that it died.
+type childAnswer struct {
+	Problems []ctxpage.Problem `json:"problems"`
+	Error    string            `json:"error,omitempty"`
+	Exit     int               `json:"exit,omitempty"`
+}
+
+func (c *checkCmd) Run(a *app) error {
+	if c.Child {
+		return c.walk(a)
+	}
+	problems, err := a.checked(c.File)
+	if err != nil {
+		return err
+	}
+	v := checkView{len(problems) == 0, c.File, nonNil(problems)}
+	if err := a.emit(v, v.print); err != nil {
+		return err
+	}
+	if !v.OK {
+		return ended(exitDamaged)
+	}
+	return nil
+}
+
+func (v checkView) print(w io.Writer) {
+	if v.OK {
+		fmt.Fprintf(w, "%s: no damage found\n", v.File)
+		return
+	}
+	fmt.Fprintf(w, "%s: %s; restore a backup\n", v.File, plural(len(v.Problems), "problem", "problems"))
+	table(w, "INVARIANT WHERE WHAT", func(row func(...any)) {
+		for _, p := range v.Problems {
+			row(p.Invariant, p.Where, p.What)
+		}
+	})
+}
+
+// walk is the child.
+func (c *checkCmd) walk(a *app) error {
+	var out childAnswer
+	err := a.with(c.File, false, func(db *ctxpage.DB) (err error) {
+		out.Problems, err = db.Check(a.ctx, a.progress())
+		return err
+	})
+	if err != nil {
+		out.Error, out.Exit = hint(err), codeOf(err)
+	}
+	return json.NewEncoder(a.out).Encode(out)
+}
+
+// checked walks in a child. What the child cannot open for damage is a problem like any other.
+func (a *app) checked(path string) ([]ctxpage.Problem, error) {
+	out, end, said, err := a.child(path)
+	if err != nil {
+		return nil, err
+	}
+	var ans childAnswer
+	if jerr := json.Unmarshal(out, &ans); jerr != nil {
+		return died(path, end, said)
+	}
+	switch {
+	case ans.Exit == exitDamaged:
+		return append(ans.Problems, ctxpage.Problem{Invariant: "open", Where: path, What: ans.Error}), nil
+	case ans.Exit != 0:
+		return nil, &exitError{code: ans.Exit, msg: ans.Error}
+	}
+	return ans.Problems, nil
+}
+
+// child runs the walk in a process of its own and gives what it wrote, how it ended, and the last it said.
+func (a *app) child(path string) (out []byte, end *os.ProcessState, said string, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, nil, "", failed("check: cannot find this program to run it again: %v", err)
+	}
+	args := []string{"check", "--child", "--wait", a.Wait.String()}
+	progress := !a.JSON && (a.Progress || isTerminal(a.err))
+	if progress {
+		args = append(args, "--progress")
+	}
+	cmd := exec.CommandContext(a.ctx, self, append(args, "--", path)...)
+	cmd.Env = append(os.Environ(), childEnv+"=1")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if progress {
+		cmd.Stderr = io.MultiWriter(&stderr, a.err)
+	}
+	err = cmd.Run()
+	if cmd.ProcessState == nil {
+		return nil, nil, "", failed("check: %v", err)
+	}
+	if errors.Is(a.ctx.Err(), context.Canceled) {
+		return nil, nil, "", a.ctx.Err()
+	}
+	return stdout.Bytes(), cmd.ProcessState, stderr.String(), nil
+}
+
+// childEnv marks a process started by check; it changes nothing but what tests make of it.
+const childEnv = "DBCTL_CHECK_CHILD"
+
+// died judges a walk that ended without an answer: a fault is damage, being killed from outside is not.
+func died(path string, end *os.ProcessState, said string) ([]ctxpage.Problem, error) {
+	how := end.String()
+	if ws, ok := end.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		switch ws.Signal() {
+		case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP:
+			return nil, failed("check: the walk was ended from outside (%s)", ws.Signal())
+		}
+		how = "signal: " + ws.Signal().String()
+	}
+	what := "the walk over the file died (" + how + ")"
+	for _, l := range strings.Split(said, "\n") {
+		if strings.HasPrefix(l, "fatal error:") || strings.HasPrefix(l, "panic:") || strings.HasPrefix(l, "unexpected fault") || strings.HasPrefix(l, "[signal") {
+			what += "; " + strings.TrimSpace(l)
+		}
+	}
+	return []ctxpage.Problem{{Invariant: "I11", Where: path, What: what}}, nil
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+type commitCmd struct {
+	File       string   `arg:"" help:"Database."`
+	Scope      string   `arg:"" help:"Scope of the assembly, which the answer is written to."`
+	Trace      string   `required:"" help:"Trace of the assembly the answer was written from: its pages are the read set."`
+	Confidence *float64 `help:"How sure the judge is, 0 to 1."`
+	By         string   `help:"Who judged: a checker, a rule, a person. Never the actor."`
+	ID         string   `name:"id" help:"Id of the answer. Default: answer- and the trace."`
+	Kind       string   `help:"Kind of the answer." default:"fact"`
+	Actor      string   `help:"Who wrote the answer. Default: the scope."`
+	Note       string   `help:"What the judge says, for the manifest."`
+	Batch      string   `help:"Id of the batch, a ULID: the same id twice is applied once." placeholder:"ULID"`
+	OnStale    string   `help:"When a page of the context has changed since: hold, fail or allow." enum:"hold,fail,allow" default:"hold"`
+	DryRun     bool     `help:"Say what the gate says of the verdict; write nothing. Whether the context is stale is judged only by a commit."`
+}
+
+func (commitCmd) Help() string {
+	return `Reads the answer on standard input and commits it if the gate lets it pass. Without a verdict, with one by the actor itself, or below the gate (0.7), it is held for review: durable, invisible, exit code 4, and the batch id is printed. An artefact of that id that was written since the context was assembled, by anybody, is a conflict: nothing is written.
+
+Example: dbctl commit agent.ctx acme/support --trace 01J… --confidence 0.88 --by checker <answer.txt`
+}
+
+// commitView is what commit answers.
+type commitView struct {
+	Status string   `json:"status"`
+	Batch  string   `json:"batch"`
+	Trace  string   `json:"trace"`
+	Refs   []string `json:"refs"`
+	LSN    uint64   `json:"lsn"`
+	Reason string   `json:"reason,omitempty"`
+	Stale  []string `json:"stale,omitempty"`
+	DryRun bool     `json:"dry_run,omitempty"`
+}
+
+func (c *commitCmd) Run(a *app) error {
+	verdict, opts, err := c.verdict()
+	if err != nil {
+		return err
+	}
+	art := ctxpage.Artefact{ID: c.ID}
+	if c.ID == "" {
+		art.ID = "answer-" + c.Trace
+	}
+	if art.Kind, err = ctxpage.ParseKind(c.Kind); err != nil {
+		return err
+	}
+	if art.Text, err = a.readText("the answer"); err != nil {
+		return err
+	}
+	return a.with(c.File, true, func(db *ctxpage.DB) error {
+		scope := (&readFlags{Actor: c.Actor}).scope(db, c.Scope)
+		tx, err := scope.Resume(a.ctx, c.Trace, opts...)
+		if err != nil {
+			return err
+		}
+		if err := tx.Put(a.ctx, art); err != nil {
+			return err
+		}
+		if c.DryRun {
+			return c.dry(a, tx, art.ID)
+		}
+		return a.committed(tx, tx.Commit(a.ctx, verdict))
+	})
+}
+
+func (c *commitCmd) verdict() (v ctxpage.Verdict, opts []ctxpage.TxnOption, err error) {
+	v = ctxpage.Verdict{By: c.By, Note: c.Note}
+	if c.Confidence != nil {
+		if v.Confidence = *c.Confidence; !(v.Confidence >= 0 && v.Confidence <= 1) {
+			return v, nil, usage("--confidence %v: expected a number from 0 to 1", v.Confidence)
+		}
+		if c.By == "" {
+			return v, nil, usage("--confidence needs --by: who is that sure")
+		}
+	} else if c.By != "" {
+		return v, nil, usage("--by needs --confidence: how sure %s is, 0 to 1", c.By)
+	}
+	if c.Batch != "" {
+		opts = append(opts, ctxpage.WithID(c.Batch))
+	}
+	stale := map[string]ctxpage.OnStale{"hold": ctxpage.HoldStale, "fail": ctxpage.FailStale, "allow": ctxpage.AllowStale}[c.OnStale]
+	return v, append(opts, ctxpage.WithOnStale(stale)), nil
+}
+
+// dry tells what the default gate says. The transaction is dropped without a trace.
+func (c *commitCmd) dry(a *app, tx *ctxpage.Txn, id string) error {
+	v := commitView{Status: "applied", Batch: tx.ID(), Trace: tx.Trace(), Refs: []string{ctxpage.Ref{Scope: c.Scope, ID: id}.String()}, DryRun: true}
+	actor := or(c.Actor, c.Scope)
+	switch {
+	case c.By == "":
+		v.Status, v.Reason = "held", ctxpage.ReasonNoVerdict
+	case c.By == actor:
+		v.Status, v.Reason = "held", ctxpage.ReasonSelfCertified
+	case *c.Confidence < ctxpage.DefaultGate:
+		v.Status, v.Reason = "held", ctxpage.ReasonLowConfidence
+	}
+	return a.emit(v, func(w io.Writer) {
+		fmt.Fprintf(w, "would be %s", v.Status)
+		if v.Reason != "" {
+			fmt.Fprintf(w, ": %s", v.Reason)
+		}
+		fmt.Fprintln(w)
+	})
+}
+
+// committed prints how a commit ended.
+func (a *app) committed(tx *ctxpage.Txn, err error) error {
+	var held *ctxpage.HeldError
+	if err != nil && !errors.As(err, &held) {
+		return err
+	}
+	out := tx.Outcome()
+	v := commitView{Status: out.Status.String(), Batch: tx.ID(), Trace: tx.Trace(), Refs: nonNil(refStrings(out.Refs)), LSN: out.LSN, Reason: out.Reason, Stale: refStrings(out.Stale)}
+	if err := a.emit(v, func(w io.Writer) { v.print(w) }); err != nil {
+		return err
+	}
+	if held != nil {
+		return ended(exitHeld)
+	}
+	return nil
+}
+
+func (v *commitView) print(w io.Writer) {
+	if v.Status == "held" {
+		fmt.Fprintf(w, "held for review as %s: %s\n", v.Batch, v.Reason)
+		for _, r := range v.Stale {
+			fmt.Fprintf(w, "  changed since it was read: %s\n", r)
+		}
+		return
+	}
+	fmt.Fprintf(w, "%s as batch %s, lsn %d\n", v.Status, v.Batch, v.LSN)
+	for _, r := range v.Refs {
+		fmt.Fprintf(w, "  %s\n", r)
+	}
+	if len(v.Refs) == 0 {
+		fmt.Fprintln(w, "  nothing new: the answer repeats a page of its context word for word")
+	}
+}

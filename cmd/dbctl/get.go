@@ -1,0 +1,103 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+// readFlags are the flags of verbs that serve contents.
+type readFlags struct {
+	ReadOnly   bool   `help:"Leave no manifest, fetch nothing anew: pages whose source changed are left out."`
+	Check      string `help:"When to look at sources: always, never, or a duration for at most every so often." default:"always"`
+	ServeStale bool   `help:"Serve a page whose source changed and cannot be fetched, marked as stale."`
+	Actor      string `help:"Who reads, in the manifest. Default: the scope."`
+}
+
+func (f *readFlags) policy() (ctxpage.CheckPolicy, error) {
+	switch f.Check {
+	case "always":
+		return ctxpage.CheckAlways, nil
+	case "never":
+		return ctxpage.CheckNever, nil
+	}
+	d, err := time.ParseDuration(f.Check)
+	if err != nil || d <= 0 {
+		return 0, usage("--check %q: expected always, never or a duration like 10m", f.Check)
+	}
+	return ctxpage.CheckEvery(d), nil
+}
+
+func (f *readFlags) options() ([]ctxpage.ReadOption, error) {
+	p, err := f.policy()
+	opts := []ctxpage.ReadOption{ctxpage.WithCheck(p)}
+	if f.ServeStale {
+		opts = append(opts, ctxpage.ServeStale())
+	}
+	return opts, err
+}
+
+func (f *readFlags) scope(db *ctxpage.DB, name string) *ctxpage.Scope {
+	if f.Actor == "" {
+		return db.Scope(name)
+	}
+	return db.Scope(name, ctxpage.WithActor(f.Actor))
+}
+
+type getCmd struct {
+	File    string `arg:"" help:"Database."`
+	Scope   string `arg:"" help:"Scope that reads; it sees itself and its ancestors."`
+	ID      string `arg:"" name:"id" help:"Id, or a reference like acme:policy#2@3."`
+	Version uint32 `help:"An older version. Its source is not looked at, and its expiry does not matter."`
+	readFlags
+}
+
+func (getCmd) Help() string {
+	return `Prints the text, byte for byte when standard output is no terminal; --json has all that is kept of it. The source is looked at first, and a changed text is fetched anew. The read leaves a manifest, so the file is opened for writing, unless --read-only.
+
+Example: dbctl get agent.ctx acme/support refund-policy`
+}
+
+func (c *getCmd) Run(a *app) error {
+	opts, err := c.options()
+	if err != nil {
+		return err
+	}
+	return a.with(c.File, !c.ReadOnly, func(db *ctxpage.DB) error {
+		v, err := c.get(a, c.scope(db, c.Scope), opts)
+		if err != nil {
+			return err
+		}
+		return a.emit(viewOf(v), func(w io.Writer) {
+			text := a.plain(textOf(v))
+			fmt.Fprint(w, text)
+			if isTerminal(w) && len(text) > 0 && text[len(text)-1] != '\n' {
+				fmt.Fprintln(w)
+			}
+		})
+	})
+}
+
+// get takes the argument for an id first: an id may look like a reference.
+func (c *getCmd) get(a *app, s *ctxpage.Scope, opts []ctxpage.ReadOption) (*ctxpage.Version, error) {
+	if c.Version > 0 {
+		ref, err := parseRefOr(c.ID, "")
+		if err != nil {
+			ref = ctxpage.Ref{ID: c.ID}
+		}
+		ref.Version = c.Version
+		return s.GetRef(a.ctx, ref, opts...)
+	}
+	v, err := s.Get(a.ctx, c.ID, opts...)
+	if !errors.Is(err, ctxpage.ErrNotFound) {
+		return v, err
+	}
+	ref, perr := ctxpage.ParseRef(c.ID)
+	if perr != nil {
+		return nil, err
+	}
+	return s.GetRef(a.ctx, ref, opts...)
+}

@@ -1,0 +1,36 @@
+package main
+
+import "github.com/ctxpage/ctxpage"
+
+type historyCmd struct {
+	File  string `arg:"" help:"Database."`
+	Scope string `arg:"" help:"Scope that looks; it sees itself and its ancestors."`
+	ID    string `arg:"" name:"id" help:"Id of the artefact."`
+	pageFlags
+}
+
+func (historyCmd) Help() string {
+	return `Lists the versions of an artefact, newest first, without contents; dbctl get --version prints one. It opens the file read-only and leaves no manifest.
+
+Example: dbctl history agent.ctx acme/support refund-policy`
+}
+
+func (c *historyCmd) Run(a *app) error {
+	cursor, err := c.raw("history")
+	if err != nil {
+		return err
+	}
+	return a.with(c.File, false, func(db *ctxpage.DB) error {
+		vs, next, err := db.Scope(c.Scope).History(a.ctx, c.ID, cursor, c.Limit)
+		if err != nil {
+			return err
+		}
+		return a.emitVersions("history", vs, next, "REF LSN KIND PROVENANCE TOKENS PUT BY STATE", func(v *versionView) []any {
+			state := "-"
+			if v.Deleted {
+				state = "deleted"
+			}
+			return []any{v.Ref, v.LSN, v.Kind, v.Provenance, v.Tokens, when(v.PutAt), or(v.Actor, "-"), state}
+		})
+	})
+}

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+type importCmd struct {
+	File    string `arg:"" help:"Database."`
+	Scope   string `arg:"" help:"Scope to write to."`
+	Dir     string `arg:"" help:"Directory to read."`
+	Prefix  string `help:"Put before each id; the id is the path below DIR."`
+	MaxSize int64  `help:"Larger files are skipped, bytes." default:"1048576"`
+	Delete  bool   `help:"Delete the artefacts of files that are no longer there, or no longer taken."`
+	DryRun  bool   `help:"Only say what would be written."`
+}
+
+func (importCmd) Help() string {
+	return `Imports every text file below DIR as an artefact of kind chunk with a file: source, and records DIR as a directory this database may read, so that a later read notices a change and fetches the file anew. .gitignore is honoured; links are not followed; binary, empty and too large files are skipped and counted. Files that are hidden but not ignored are taken: look at --dry-run first.
+
+A second run writes only what changed since. Ctrl-C stops between two transactions of some hundred files; run it again to go on. A file that changes while it is read is fetched anew by the read that notices.
+
+Example: dbctl import agent.ctx acme/docs ./docs`
+}
+
+// importView is what import answers.
+type importView struct {
+	Scope     string         `json:"scope"`
+	Dir       string         `json:"dir"`
+	Files     int            `json:"files"`
+	Written   int            `json:"written"`
+	Unchanged int            `json:"unchanged"`
+	Bytes     int64          `json:"bytes"`
+	Skipped   map[string]int `json:"skipped"`
+	Removed   []string       `json:"removed"`
+	Deleted   int            `json:"deleted"`
+	DryRun    bool           `json:"dry_run,omitempty"`
+}
+
+// What one transaction of an import takes.
+const (
+	importFiles = 300
+	importBytes = 8 << 20
+)
+
+func (c *importCmd) Run(a *app) error {
+	dir, err := filepath.Abs(c.Dir)
+	if err != nil {
+		return failed("import: %v", err)
+	}
+	if c.MaxSize < 1 || c.MaxSize > ctxpage.MaxText {
+		return usage("--max-size %d: expected 1 to %d", c.MaxSize, ctxpage.MaxText)
+	}
+	file, err := filepath.Abs(c.File)
+	if err != nil {
+		return failed("import: %v", err)
+	}
+	w := &walker{dir: dir, maxSize: c.MaxSize, except: []string{file}}
+	if err := w.walk(a.ctx); err != nil {
+		return err
+	}
+	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
+		im := &importer{scope: db.Scope(c.Scope), walker: w, prefix: c.Prefix, dry: c.DryRun, remove: c.Delete, progress: a.progress()}
+		im.out = importView{Scope: c.Scope, Dir: dir, DryRun: c.DryRun}
+		if !c.DryRun && len(w.files) > 0 {
+			if err := db.AddFileRoot(a.ctx, dir); err != nil {
+				return err
+			}
+		}
+		err := im.run(a.ctx)
+		if err != nil {
+			return fmt.Errorf("import stopped after %s: %w", plural(im.out.Written, "file", "files"), err)
+		}
+		return a.emit(im.out, im.out.print)
+	})
+}
+
+// importer brings a scope up to date with the files a walker found.
+type importer struct {
+	scope    *ctxpage.Scope
+	walker   *walker
+	prefix   string
+	dry      bool
+	remove   bool
+	progress func(what string, done, total uint64)
+	have     map[string]stored // by id
+	out      importView
+	batch    []ctxpage.Artefact
+	bytes    int64
+}
+
+// stored is what is known of an artefact already there.
+type stored struct {
+	source string
+	hash   uint64
+}
+
+func (im *importer) run(ctx context.Context) error {
+	w := im.walker
+	im.out.Files, im.out.Skipped, im.out.Removed = len(w.files), w.skipped, []string{}
+	im.have = map[string]stored{}
+	err := eachArtefact(ctx, im.scope, im.prefix, func(v *ctxpage.Version) {
+		im.have[v.ID] = stored{v.Source, v.SourceHash}
+	})
+	if err != nil {
+		return err
+	}
+	for i, f := range w.files {
+		if err := im.file(ctx, f); err != nil {
+			return err
+		}
+		im.progress("import", uint64(i+1), uint64(len(w.files)))
+	}
+	if err := im.flush(ctx); err != nil {
+		return err
+	}
+	return im.gone(ctx)
+}
+
+// file compares a file with what is stored, by hash, and takes it if it differs.
+func (im *importer) file(ctx context.Context, f found) error {
+	id, source := im.prefix+f.rel, "file:"+f.path
+	if !usableID(id) {
+		im.out.Skipped[skipName]++
+		return nil
+	}
+	if len(source) > ctxpage.MaxSource {
+		im.out.Skipped[skipName]++
+		return nil
+	}
+	text, skip := readText(f.path)
+	if skip != "" {
+		im.out.Skipped[skip]++
+		if skip == skipUnread {
+			im.walker.unread = append(im.walker.unread, f.rel)
+		}
+		im.out.Files--
+		return nil
+	}
+	known, ok := im.have[id]
+	delete(im.have, id)
+	if ok && known.source == source && known.hash == xxhash.Sum64(text) {
+		im.out.Unchanged++
+		return nil
+	}
+	im.batch = append(im.batch, ctxpage.Artefact{ID: id, Kind: ctxpage.KindChunk, Source: source, Group: id})
+	if im.bytes += int64(len(text)); len(im.batch) >= importFiles || im.bytes >= importBytes {
+		return im.flush(ctx)
+	}
+	return nil
+}
+
+// flush writes a batch. The text is read again by the source, which notes what the file is recognised by; a file that
+// can no longer be read by then is skipped.
+func (im *importer) flush(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	batch, bytes := im.batch, im.bytes
+	im.batch, im.bytes = nil, 0
+	if len(batch) == 0 {
+		return nil
+	}
+	if im.dry {
+		im.out.Written += len(batch)
+		im.out.Bytes += bytes
+		return nil
+	}
+	failed := 0
+	err := im.scope.Update(ctx, func(tx *ctxpage.Txn) error {
+		failed = 0
+		for _, art := range batch {
+			if err := tx.Put(ctx, art); err != nil {
+				if ctx.Err() != nil || !strings.HasPrefix(err.Error(), "fetch ") {
+					return err
+				}
+				failed++
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if failed > 0 {
+		im.out.Skipped[skipUnread] += failed
+	}
+	im.out.Written += len(batch) - failed
+	im.out.Bytes += bytes
+	return nil
+}
+
+// gone finds artefacts imported from below the directory whose file is no longer taken. Of what could not be read
+// nothing is known, so it stays.
+func (im *importer) gone(ctx context.Context) error {
+	below := "file:" + strings.TrimSuffix(im.walker.dir, "/") + "/"
+	for _, id := range slices.Sorted(maps.Keys(im.have)) {
+		rel, ok := strings.CutPrefix(im.have[id].source, below)
+		if ok && id == im.prefix+rel && !im.unknown(rel) {
+			im.out.Removed = append(im.out.Removed, id)
+		}
+	}
+	if !im.remove {
+		return nil
+	}
+	im.out.Deleted = len(im.out.Removed)
+	if im.dry {
+		return nil
+	}
+	for part := range slices.Chunk(im.out.Removed, importFiles) {
+		if err := deleteAll(ctx, im.scope, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (im *importer) unknown(rel string) bool {
+	for _, u := range im.walker.unread {
+		if u == "" || rel == u || strings.HasPrefix(rel, u+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+func (v *importView) print(w io.Writer) {
+	wrote, deleted := "wrote", "deleted"
+	if v.DryRun {
+		wrote, deleted = "would write", "would delete"
+	}
+	fmt.Fprintf(w, "%s %d of %s from %s into %s, %d unchanged\n", wrote, v.Written, plural(v.Files, "text file", "text files"), v.Dir, v.Scope, v.Unchanged)
+	for _, reason := range slices.Sorted(maps.Keys(v.Skipped)) {
+		fmt.Fprintf(w, "skipped %d: %s\n", v.Skipped[reason], reason)
+	}
+	for _, id := range v.Removed {
+		if v.Deleted > 0 {
+			fmt.Fprintf(w, "%s %s: its file is gone\n", deleted, line(id))
+		} else {
+			fmt.Fprintf(w, "its file is gone, --delete would delete it: %s\n", line(id))
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+// pageFlags are the flags of listings.
+type pageFlags struct {
+	Limit  int    `help:"Rows at most." default:"100"`
+	Cursor string `help:"Go on after the listing that printed this cursor."`
+}
+
+// raw reads the cursor of a listing and checks the limit.
+func (p *pageFlags) raw(listing string) (string, error) {
+	if p.Limit < 1 || p.Limit > 10_000 {
+		return "", usage("--limit %d: expected 1 to 10000", p.Limit)
+	}
+	return cursorIn(listing, p.Cursor)
+}
+
+type lsCmd struct {
+	File   string `arg:"" help:"Database."`
+	Scope  string `arg:"" optional:"" help:"Scope; without it the scopes are listed."`
+	Prefix string `help:"Only names or ids that begin with this."`
+	pageFlags
+}
+
+func (lsCmd) Help() string {
+	return `Lists the artefacts of one scope by id, without contents, or the scopes of the database. It opens the file read-only and leaves no manifest. An artefact written between two pages of a listing may be missed or seen, by where its id falls.
+
+Example: dbctl ls agent.ctx acme/support --prefix refund`
+}
+
+type scopesView struct {
+	Scopes []ctxpage.ScopeInfo `json:"scopes"`
+	Next   string              `json:"next,omitempty"`
+}
+
+type listView struct {
+	Items []versionView `json:"items"`
+	Next  string        `json:"next,omitempty"`
+}
+
+func (c *lsCmd) Run(a *app) error {
+	if c.Scope == "" {
+		return c.scopes(a)
+	}
+	cursor, err := c.raw("ls")
+	if err != nil {
+		return err
+	}
+	return a.with(c.File, false, func(db *ctxpage.DB) error {
+		vs, next, err := db.Scope(c.Scope).List(a.ctx, c.Prefix, cursor, c.Limit)
+		if err != nil {
+			return err
+		}
+		return a.emitVersions("ls", vs, next, "ID VERSION KIND PROVENANCE TOKENS PAGES PUT EXPIRES SOURCE", func(v *versionView) []any {
+			return []any{v.ID, v.Version, v.Kind, v.Provenance, v.Tokens, len(v.Pages), when(v.PutAt), when(v.ExpiresAt), or(v.Source, "-")}
+		})
+	})
+}
+
+func (c *lsCmd) scopes(a *app) error {
+	cursor, err := c.raw("scopes")
+	if err != nil {
+		return err
+	}
+	return a.with(c.File, false, func(db *ctxpage.DB) error {
+		scopes, next, err := db.Scopes(a.ctx, c.Prefix, cursor, c.Limit)
+		if err != nil {
+			return err
+		}
+		v := scopesView{nonNil(scopes), cursorOut("scopes", next)}
+		return a.emit(v, func(w io.Writer) {
+			if len(scopes) == 0 {
+				fmt.Fprintln(w, "no scopes: nothing was written yet")
+				return
+			}
+			table(w, "SCOPE ARTEFACTS", func(row func(...any)) {
+				for _, s := range scopes {
+					row(s.Name, s.Artefacts)
+				}
+			})
+			more(w, v.Next)
+		})
+	})
+}
+
+// emitVersions prints a listing of versions.
+func (a *app) emitVersions(listing string, vs []*ctxpage.Version, next, head string, cells func(v *versionView) []any) error {
+	out := listView{Items: []versionView{}, Next: cursorOut(listing, next)}
+	for _, v := range vs {
+		out.Items = append(out.Items, viewOf(v))
+	}
+	return a.emit(out, func(w io.Writer) {
+		if len(vs) == 0 {
+			fmt.Fprintln(w, "none")
+			return
+		}
+		table(w, head, func(row func(...any)) {
+			for i := range out.Items {
+				row(cells(&out.Items[i])...)
+			}
+		})
+		more(w, out.Next)
+	})
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/schollz/progressbar/v3"
+)
+
+// emit prints v as JSON, or what text prints.
+func (a *app) emit(v any, text func(w io.Writer)) error {
+	if !a.JSON {
+		text(a.out)
+		return nil
+	}
+	enc := json.NewEncoder(a.out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// table aligns rows under a head.
+func table(w io.Writer, head string, rows func(row func(cells ...any))) {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if head != "" {
+		fmt.Fprintln(tw, strings.ReplaceAll(head, " ", "\t"))
+	}
+	rows(func(cells ...any) {
+		for i, c := range cells {
+			if i > 0 {
+				fmt.Fprint(tw, "\t")
+			}
+			fmt.Fprint(tw, line(fmt.Sprint(c)))
+		}
+		fmt.Fprintln(tw)
+	})
+	tw.Flush()
+}
+
+// line makes text fit for a cell: what is stored must not steer the terminal.
+func line(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+// plain shows text on a terminal without what would steer it, and byte for byte elsewhere.
+func (a *app) plain(s string) string {
+	if !isTerminal(a.out) {
+		return s
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return '�'
+		}
+		return r
+	}, s)
+}
+
+func when(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format("2006-01-02 15:04:05Z")
+}
+
+func or(s, none string) string {
+	if s == "" {
+		return none
+	}
+	return s
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// cut shortens text to n runes for a table.
+func cut(s string, n int) string {
+	r := []rune(strings.Join(strings.Fields(s), " "))
+	if len(r) <= n {
+		return string(r)
+	}
+	return string(r[:n-1]) + "…"
+}
+
+// Cursors are opaque: what is in them may change, and a cursor of one listing is refused by another.
+
+func cursorOut(listing, raw string) string {
+	if raw == "" {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString([]byte(listing + ":" + raw))
+}
+
+func cursorIn(listing, cursor string) (string, error) {
+	if cursor == "" {
+		return "", nil
+	}
+	b, err := base64.RawURLEncoding.DecodeString(cursor)
+	raw, ok := strings.CutPrefix(string(b), listing+":")
+	if err != nil || !ok {
+		return "", usage("--cursor %q: expected a cursor that this listing printed", cursor)
+	}
+	return raw, nil
+}
+
+func more(w io.Writer, next string) {
+	if next != "" {
+		fmt.Fprintf(w, "more: --cursor %s\n", next)
+	}
+}
+
+// progress draws a bar on standard error: on a terminal, or when asked for; never beside JSON.
+func (a *app) progress() func(what string, done, total uint64) {
+	if a.JSON || !a.Progress && !isTerminal(a.err) {
+		return func(string, uint64, uint64) {}
+	}
+	var bar *progressbar.ProgressBar
+	now := ""
+	return func(what string, done, total uint64) {
+		if what != now {
+			now = what
+			bar = progressbar.NewOptions64(int64(max(total, 1)), progressbar.OptionSetWriter(a.err), progressbar.OptionSetDescription(what),
+				progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(65*time.Millisecond), progressbar.OptionSetWidth(30))
+		}
+		_ = bar.Set64(int64(min(done, max(total, 1))))
+	}
+}

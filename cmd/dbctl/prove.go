@@ -1,0 +1,145 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+type manifestProveCmd struct {
+	File string `arg:"" help:"Database."`
+	Leaf string `arg:"" optional:"" help:"Index of a leaf, or the trace whose first leaf is meant."`
+	Head string `help:"Prove it against this head, kept elsewhere, instead of what is readable now."`
+	From string `help:"Instead of a leaf: prove that the log still begins with what this earlier head vouches for." placeholder:"HEAD"`
+}
+
+func (manifestProveCmd) Help() string {
+	return `With --json the proof can be handed on: dbctl manifest verify --proof PATH --head HEAD checks it without the database. A leaf names pages, digests and decisions; contents are not in it.
+
+Example: dbctl manifest prove agent.ctx 12 --head head.txt --json >proof.json`
+}
+
+// proofView is a proof as it is handed on.
+type proofView struct {
+	Head        string                `json:"head"`
+	Body        []byte                `json:"body,omitempty"` // of the leaf
+	Leaf        *leafRow              `json:"leaf,omitempty"`
+	Inclusion   *manifest.Inclusion   `json:"inclusion,omitempty"`
+	From        string                `json:"from,omitempty"`
+	Consistency *manifest.Consistency `json:"consistency,omitempty"`
+}
+
+func (c *manifestProveCmd) Run(a *app) error {
+	if (c.Leaf == "") == (c.From == "") {
+		return usage("prove: name a leaf, or an earlier head with --from")
+	}
+	head, err := readHead(c.Head)
+	if err != nil {
+		return err
+	}
+	from, err := readHead(c.From)
+	if err != nil {
+		return err
+	}
+	return a.audit(c.File, func(l *manifest.Log) error {
+		if head == nil {
+			now, err := l.Head(l.Size(), a.now().UnixMicro())
+			if err != nil {
+				return err
+			}
+			head = &now
+		}
+		v := proofView{Head: head.String()}
+		if from != nil {
+			err = v.proveFrom(l, *from, *head)
+		} else {
+			err = v.proveLeaf(a, l, c.Leaf, *head)
+		}
+		if err != nil {
+			return err
+		}
+		return a.emit(v, v.print)
+	})
+}
+
+func (v *proofView) proveLeaf(a *app, l *manifest.Log, which string, head manifest.Head) error {
+	i, err := strconv.ParseUint(which, 10, 64)
+	if err != nil {
+		leaves, err := l.ByTrace(a.ctx, which)
+		if err != nil {
+			return err
+		}
+		i = leaves[0].Index
+	}
+	p, err := l.ProveInclusion(i, head.Size)
+	if errors.Is(err, manifest.ErrNoLeaf) && head.Size > l.Size() {
+		return fmt.Errorf("%w: it vouches for %d leaves, the log has %d", manifest.ErrHead, head.Size, l.Size())
+	}
+	if err != nil {
+		return err
+	}
+	if v.Body, err = l.Body(i); err != nil {
+		return err
+	}
+	r, err := manifest.Decode(i, v.Body)
+	if err != nil {
+		return err
+	}
+	row := rowOf(r)
+	v.Leaf, v.Inclusion = &row, &p
+	return p.Verify(v.Body, head)
+}
+
+func (v *proofView) proveFrom(l *manifest.Log, from, head manifest.Head) error {
+	if from.Size > l.Size() || head.Size > l.Size() {
+		return fmt.Errorf("%w: it vouches for %d leaves, the log has %d", manifest.ErrHead, max(from.Size, head.Size), l.Size())
+	}
+	p, err := l.ProveConsistency(from.Size, head.Size)
+	if err != nil {
+		return err
+	}
+	v.From, v.Consistency = from.String(), &p
+	return p.Verify(from, head)
+}
+
+func (v *proofView) print(w io.Writer) {
+	if v.Inclusion != nil {
+		fmt.Fprintf(w, "leaf %d (%s, trace %s) stands among the %d leaves of\n  %s\nby a path of %s\n",
+			v.Leaf.Index, v.Leaf.Type, v.Leaf.Trace, v.Inclusion.Size, v.Head, plural(len(v.Inclusion.Path), "hash", "hashes"))
+		return
+	}
+	fmt.Fprintf(w, "the %d leaves of\n  %s\nbegin with the %d of\n  %s\nby a path of %s\n",
+		v.Consistency.Size, v.Head, v.Consistency.Old, v.From, plural(len(v.Consistency.Path), "hash", "hashes"))
+}
+
+// verifyProof checks a proof against a head that came another way than the proof.
+func verifyProof(a *app, path string, head *manifest.Head) error {
+	if head == nil {
+		return usage("verify: --proof needs --head, kept elsewhere: the head in the proof proves nothing")
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return failed("verify: %v", err)
+	}
+	var v proofView
+	if err := json.Unmarshal(b, &v); err != nil || v.Inclusion == nil && v.Consistency == nil {
+		return usage("verify: %s is no proof that dbctl manifest prove --json made", path)
+	}
+	if v.Inclusion != nil {
+		err = v.Inclusion.Verify(v.Body, *head)
+	} else {
+		var from manifest.Head
+		if from, err = manifest.ParseHead(v.From); err == nil {
+			err = v.Consistency.Verify(from, *head)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return a.emit(map[string]any{"ok": true, "head": head.String()}, func(w io.Writer) { fmt.Fprintln(w, "the proof holds") })
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/triage"
+)
+
+type putCmd struct {
+	File  string `arg:"" help:"Database."`
+	Scope string `arg:"" help:"Scope to write to, like acme/support."`
+	ID    string `arg:"" help:"Id of the artefact. An id that is there gets its next version."`
+	Text  string `arg:"" optional:"" help:"Text; without it, and without --source, standard input is read."`
+
+	Kind       string            `help:"system, fact, chunk, message, tool, scratch or summary. Default: chunk with a source, message with a role, else fact."`
+	Provenance string            `help:"chunk, validated, tool or scratch. Default: that of the kind."`
+	Source     string            `help:"Where the text comes from: file:PATH or page:REF. It is checked before each use and fetched anew when it changed."`
+	Root       string            `help:"Let file: sources read below this directory, and record it in the database." placeholder:"DIR"`
+	TTL        time.Duration     `name:"ttl" help:"Expire after this time."`
+	Expires    string            `help:"Expire at this time, like 2027-01-31 or 2027-01-31T12:00:00Z."`
+	AsOf       string            `help:"When the text was true; recency counts from here." placeholder:"TIME"`
+	Pin        bool              `help:"Always a candidate, placed before what is scored."`
+	Tag        []string          `help:"Tag; may be repeated."`
+	Meta       map[string]string `help:"KEY=VALUE; may be repeated."`
+	Group      string            `help:"Conversation, file or thread it belongs to."`
+	Seq        int64             `help:"Place within the group."`
+	Role       string            `help:"Role of a message: user, assistant, tool or system."`
+	Subject    string            `help:"Whom it is about."`
+	Supersedes []string          `help:"Id of an artefact of the scope that this one replaces; may be repeated."`
+	From       []string          `help:"Reference it was derived from; may be repeated. It is dirty when that changes."`
+	Verified   bool              `help:"A person answers for it: the highest trust. Needs --by."`
+	By         string            `help:"Who writes it, in the manifest."`
+	DryRun     bool              `help:"Check it and say what would be written; write nothing."`
+}
+
+func (putCmd) Help() string {
+	return `Writes one artefact, vouched for by whoever runs dbctl. Text over 512 tokens becomes several pages.
+
+Example: echo 'Refunds up to $400 need no approval.' | dbctl put agent.ctx acme/support refund-policy --verified --by ann
+
+While an agent has the file, put is refused; the agent's name is in the message.`
+}
+
+// putView is what put answers.
+type putView struct {
+	Ref    string `json:"ref"`
+	Tokens int    `json:"tokens"`
+	Pages  int    `json:"pages"`
+	DryRun bool   `json:"dry_run,omitempty"`
+}
+
+// errDry ends an Update that must not be committed.
+var errDry = errors.New("dry run")
+
+func (c *putCmd) Run(a *app) error {
+	art, err := c.artefact(a)
+	if err != nil {
+		return err
+	}
+	if c.Root != "" {
+		a.roots = append(a.roots, c.Root)
+	}
+	return a.with(c.File, true, func(db *ctxpage.DB) error {
+		if c.Root != "" && !c.DryRun {
+			if err := db.AddFileRoot(a.ctx, c.Root); err != nil {
+				return err
+			}
+		}
+		v, err := c.put(a.ctx, db, art)
+		if err != nil {
+			return err
+		}
+		return a.emit(v, func(w io.Writer) {
+			verb := "wrote"
+			if c.DryRun {
+				verb = "would write"
+			}
+			fmt.Fprintf(w, "%s %s: %s, %s\n", verb, v.Ref, plural(v.Tokens, "token", "tokens"), plural(v.Pages, "page", "pages"))
+		})
+	})
+}
+
+func (c *putCmd) put(ctx context.Context, db *ctxpage.DB, art ctxpage.Artefact) (putView, error) {
+	var opts []ctxpage.ScopeOption
+	if c.By != "" {
+		opts = append(opts, ctxpage.WithActor(c.By))
+	}
+	s := db.Scope(c.Scope, opts...)
+	out := putView{DryRun: c.DryRun}
+	measure := func(tx *ctxpage.Txn) error {
+		if err := tx.Put(ctx, art); err != nil {
+			return err
+		}
+		v, err := tx.Get(ctx, art.ID)
+		if err != nil {
+			return err
+		}
+		out.Ref, out.Tokens, out.Pages = v.Ref.String(), v.Tokens, len(v.Pages)
+		if c.DryRun || c.Verified {
+			return errDry // a verified one is written below, by the operator
+		}
+		return nil
+	}
+	var last *ctxpage.Txn
+	err := s.Update(ctx, func(tx *ctxpage.Txn) error { last = tx; return measure(tx) })
+	switch {
+	case errors.Is(err, errDry) && c.DryRun:
+		return out, nil
+	case errors.Is(err, errDry):
+		ref, err := db.PutVerified(ctx, c.Scope, c.By, art)
+		out.Ref = ref.String()
+		return out, err
+	case err != nil:
+		return out, err
+	}
+	out.Ref = last.Outcome().Refs[0].String()
+	return out, nil
+}
+
+func (c *putCmd) artefact(a *app) (art ctxpage.Artefact, err error) {
+	art = ctxpage.Artefact{
+		ID: c.ID, Text: c.Text, Role: c.Role, Source: c.Source, TTL: c.TTL, Group: c.Group, Seq: c.Seq, Subject: c.Subject,
+		Supersedes: c.Supersedes, Pinned: c.Pin, Tags: c.Tag, Meta: c.Meta,
+	}
+	if c.Verified && c.By == "" {
+		return art, usage("put: --verified needs --by: who answers for it")
+	}
+	if c.Verified && c.Provenance != "" {
+		return art, usage("put: --verified and --provenance exclude each other")
+	}
+	if c.Kind != "" {
+		if art.Kind, err = ctxpage.ParseKind(c.Kind); err != nil {
+			return art, err
+		}
+	}
+	if c.Provenance != "" {
+		if art.Provenance, err = triage.ParseProvenance(c.Provenance); err != nil {
+			return art, usage("put: --provenance: %v", err)
+		}
+	}
+	if art.ExpiresAt, err = parseTime("--expires", c.Expires); err != nil {
+		return art, err
+	}
+	if art.CurrentAsOf, err = parseTime("--as-of", c.AsOf); err != nil {
+		return art, err
+	}
+	for _, f := range c.From {
+		ref, err := parseRefOr(f, c.Scope)
+		if err != nil {
+			return art, err
+		}
+		art.DerivedFrom = append(art.DerivedFrom, ref)
+	}
+	if path, ok := strings.CutPrefix(c.Source, "file:"); ok && path != "" {
+		abs, err := filepath.Abs(path)
+		if err != nil {
+			return art, usage("put: --source: %v", err)
+		}
+		art.Source = "file:" + abs
+	}
+	if c.Text == "" && c.Source == "" {
+		art.Text, err = a.readText("the text")
+	}
+	return art, err
+}
+
+// readText reads standard input whole.
+func (a *app) readText(what string) (string, error) {
+	if isTerminal(a.in) {
+		fmt.Fprintf(a.err, "reading %s from the terminal; end it with Ctrl-D on an empty line\n", what)
+	}
+	b, err := io.ReadAll(io.LimitReader(a.in, ctxpage.MaxText+1))
+	switch {
+	case err != nil:
+		return "", failed("read %s from standard input: %v", what, err)
+	case len(b) > ctxpage.MaxText:
+		return "", usage("%s on standard input has more than %d bytes, the most an artefact may have", what, ctxpage.MaxText)
+	case strings.TrimSpace(string(b)) == "":
+		return "", usage("expected %s on standard input, found nothing", what)
+	}
+	return string(b), nil
+}
+
+func parseTime(flag, s string) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02"} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, usage("%s %q: expected a time like 2027-01-31 or 2027-01-31T12:00:00Z", flag, s)
+}
+
+// parseRefOr reads a reference, or an id of the scope given.
+func parseRefOr(s, scope string) (ctxpage.Ref, error) {
+	if !strings.Contains(s, ":") {
+		return ctxpage.Ref{Scope: scope, ID: s}, nil
+	}
+	return ctxpage.ParseRef(s)
+}

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+type replayCmd struct {
+	File  string `arg:"" help:"Database."`
+	Trace string `arg:"" help:"Trace of an assembly."`
+}
+
+func (replayCmd) Help() string {
+	return `Renders a past context from its manifest and the page versions it names, asking no source, and compares the digest. Standard output gets exactly the bytes; exit code 1 when they are not those that were recorded, or cannot be made any more, and standard error says why.
+
+Example: dbctl replay agent.ctx 01J… >context.txt`
+}
+
+type replayView struct {
+	Trace   string   `json:"trace"`
+	Same    bool     `json:"same"`
+	Bytes   int      `json:"bytes"`
+	Missing []string `json:"missing"`
+	Text    string   `json:"text"`
+}
+
+func (c *replayCmd) Run(a *app) error {
+	return a.with(c.File, false, func(db *ctxpage.DB) error {
+		r, err := db.Replay(a.ctx, c.Trace)
+		if r == nil {
+			return err
+		}
+		v := replayView{r.Trace, r.Same, len(r.Text), nonNil(r.Missing), r.Text}
+		return errors.Join(a.emit(v, func(w io.Writer) { fmt.Fprint(w, a.plain(v.Text)) }), err)
+	})
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+type restoreCmd struct {
+	Backup string `arg:"" help:"Backup: a database."`
+	File   string `arg:"" help:"Database to make, or with --force to replace."`
+	Force  bool   `help:"Replace what is at FILE. Refused while a process has it open."`
+	Head   string `help:"Head kept elsewhere, not younger than the backup, to hold it against: the line, or a file whose last line it is."`
+	By     string `help:"Who restores, in the manifest."`
+	DryRun bool   `help:"Only verify the backup."`
+}
+
+func (restoreCmd) Help() string {
+	return `Checks the backup whole and verifies its audit before it writes anything. The restored database says in its audit that it was restored, and up to where the backup vouches: a head taken after the backup will not verify against it.
+
+Example: dbctl restore backups/agent-2027-01-31.ctx agent.ctx --force --by ann`
+}
+
+type restoreView struct {
+	Backup string `json:"backup"`
+	File   string `json:"file"`
+	Head   string `json:"head,omitempty"`
+	DryRun bool   `json:"dry_run,omitempty"`
+}
+
+func (c *restoreCmd) Run(a *app) error {
+	head, err := readHead(c.Head)
+	if err != nil {
+		return err
+	}
+	for _, suffix := range []string{"", "-wal", "-manifest"} {
+		if _, err := os.Lstat(c.File + suffix); err == nil && !c.Force {
+			return failed("restore: %s exists; name a path that does not, or replace it with --force", c.File+suffix)
+		}
+	}
+	problems, err := a.checked(c.Backup)
+	if err != nil {
+		return err
+	}
+	if len(problems) > 0 {
+		p := problems[0]
+		return &exitError{code: exitDamaged, msg: fmt.Sprintf("restore: the backup is damaged, nothing was written: %s, the first: %s %s: %s",
+			plural(len(problems), "problem", "problems"), p.Invariant, p.Where, p.What)}
+	}
+	v := restoreView{Backup: c.Backup, File: c.File, DryRun: c.DryRun}
+	if c.DryRun {
+		err = a.audit(c.Backup, func(l *manifest.Log) error { _, err := l.Verify(a.ctx, head, nil); return err })
+	} else {
+		got, rerr := ctxpage.Restore(a.ctx, c.Backup, c.File, ctxpage.RestoreOptions{Replace: c.Force, Head: head, By: c.By, Progress: a.progress(), Clock: a.now})
+		v.Head, err = got.String(), rerr
+	}
+	if err != nil {
+		return err
+	}
+	return a.emit(v, func(w io.Writer) {
+		if c.DryRun {
+			fmt.Fprintf(w, "%s is sound; it would be restored to %s\n", v.Backup, v.File)
+			return
+		}
+		fmt.Fprintf(w, "restored %s from %s\nthe backup vouched for %s\n", v.File, v.Backup, v.Head)
+	})
+}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+type reviewCmd struct {
+	Ls      reviewLsCmd      `cmd:"" help:"List held batches, oldest first."`
+	Show    reviewShowCmd    `cmd:"" help:"Show what a held batch would write, and what has changed around it."`
+	Approve reviewApproveCmd `cmd:"" help:"Commit a held batch."`
+	Reject  reviewRejectCmd  `cmd:"" help:"Record that a held batch will not be committed."`
+}
+
+func (reviewCmd) Help() string {
+	return `What the gate held is durable and invisible until somebody decides. Nobody approves what he wrote himself.
+
+Example: dbctl review ls agent.ctx`
+}
+
+type reviewLsCmd struct {
+	File  string `arg:"" help:"Database."`
+	Scope string `help:"Only of this scope."`
+	All   bool   `help:"Decided ones too."`
+	pageFlags
+}
+
+func (reviewLsCmd) Help() string { return "Example: dbctl review ls agent.ctx --scope acme/support" }
+
+// heldView is a held batch; Writes have their text in review show only.
+type heldView struct {
+	ID         string        `json:"id"`
+	Scope      string        `json:"scope"`
+	Actor      string        `json:"actor"`
+	Trace      string        `json:"trace,omitempty"`
+	Reason     string        `json:"reason"`
+	Confidence float64       `json:"confidence"`
+	By         string        `json:"by,omitempty"`
+	Note       string        `json:"note,omitempty"`
+	At         time.Time     `json:"at"`
+	Decided    string        `json:"decided,omitempty"`
+	DecidedBy  string        `json:"decided_by,omitempty"`
+	Writes     []versionView `json:"writes"`
+	Deletes    []string      `json:"deletes"`
+	Stale      []string      `json:"stale"`
+	StaleNow   []string      `json:"stale_now"`
+	Conflicts  []string      `json:"conflicts"`
+}
+
+func heldOf(h *ctxpage.Held, text bool) heldView {
+	v := heldView{
+		ID: h.ID, Scope: h.Scope, Actor: h.Actor, Trace: h.Trace, Reason: h.Reason, Confidence: h.Confidence, By: h.By, Note: h.Note, At: h.At,
+		Decided: h.Decided, DecidedBy: h.DecidedBy, Writes: []versionView{}, Deletes: nonNil(h.Deletes), Stale: nonNil(refStrings(h.Stale)),
+		StaleNow: nonNil(refStrings(h.StaleNow)), Conflicts: nonNil(refStrings(h.Conflicts)),
+	}
+	for i := range h.Writes {
+		w := viewOf(&h.Writes[i])
+		if !text {
+			w.Text = ""
+		}
+		v.Writes = append(v.Writes, w)
+	}
+	return v
+}
+
+type heldList struct {
+	Held []heldView `json:"held"`
+	Next string     `json:"next,omitempty"`
+}
+
+func (c *reviewLsCmd) Run(a *app) error {
+	cursor, err := c.raw("review")
+	if err != nil {
+		return err
+	}
+	return a.with(c.File, false, func(db *ctxpage.DB) error {
+		held, next, err := db.Review().List(a.ctx, c.Scope, c.All, cursor, c.Limit)
+		if err != nil {
+			return err
+		}
+		out := heldList{Held: []heldView{}, Next: cursorOut("review", next)}
+		for i := range held {
+			out.Held = append(out.Held, heldOf(&held[i], false))
+		}
+		return a.emit(out, func(w io.Writer) {
+			if len(out.Held) == 0 {
+				fmt.Fprintln(w, "nothing is held")
+				return
+			}
+			table(w, "BATCH HELD SCOPE ACTOR REASON CONFIDENCE BY WRITES DECIDED", func(row func(...any)) {
+				for _, h := range out.Held {
+					row(h.ID, when(h.At), h.Scope, h.Actor, h.Reason, h.Confidence, or(h.By, "-"), len(h.Writes)+len(h.Deletes), or(h.Decided, "-"))
+				}
+			})
+			more(w, out.Next)
+		})
+	})
+}
+
+type reviewShowCmd struct {
+	File  string `arg:"" help:"Database."`
+	Batch string `arg:"" help:"Id of the batch."`
+}
+
+func (reviewShowCmd) Help() string { return "Example: dbctl review show agent.ctx 01J…" }
+
+func (c *reviewShowCmd) Run(a *app) error {
+	return a.with(c.File, false, func(db *ctxpage.DB) error {
+		h, err := db.Review().Show(a.ctx, c.Batch)
+		if err != nil {
+			return err
+		}
+		v := heldOf(h, true)
+		return a.emit(v, func(w io.Writer) { v.print(w, a) })
+	})
+}
+
+func (v *heldView) print(w io.Writer, a *app) {
+	table(w, "", func(row func(...any)) {
+		row("batch", v.ID)
+		row("held", when(v.At))
+		row("scope", v.Scope)
+		row("written by", v.Actor)
+		row("context", or(v.Trace, "-"))
+		row("reason", v.Reason)
+		if v.By != "" {
+			row("verdict", fmt.Sprintf("%v by %s", v.Confidence, v.By))
+		}
+		if v.Note != "" {
+			row("note", v.Note)
+		}
+		if v.Decided != "" {
+			row("decided", v.Decided+" by "+v.DecidedBy)
+		}
+		for _, l := range []struct {
+			what string
+			refs []string
+		}{{"conflict: written since", v.Conflicts}, {"had changed when held", v.Stale}, {"has changed since read", v.StaleNow}, {"deletes", v.Deletes}} {
+			for _, r := range l.refs {
+				row(l.what, r)
+			}
+		}
+	})
+	for _, x := range v.Writes {
+		fmt.Fprintf(w, "\n%s (%s, %s)\n%s\n", line(x.Ref), x.Kind, plural(x.Tokens, "token", "tokens"), a.plain(x.Text))
+	}
+}
+
+type reviewApproveCmd struct {
+	File          string `arg:"" help:"Database."`
+	Batch         string `arg:"" help:"Id of the batch."`
+	By            string `required:"" help:"Who approves; never who wrote it."`
+	Note          string `help:"For the manifest."`
+	HumanVerified bool   `help:"Raise what is written to the highest trust."`
+	Stale         bool   `help:"Approve although pages it was written from have changed."`
+	DryRun        bool   `help:"Only show conflicts and what has changed."`
+}
+
+func (reviewApproveCmd) Help() string {
+	return `Judges conflicts and staleness again, now. Approving twice gives the first outcome again.
+
+Example: dbctl review approve agent.ctx 01J… --by ann`
+}
+
+func (c *reviewApproveCmd) Run(a *app) error {
+	if c.DryRun {
+		return (&reviewShowCmd{c.File, c.Batch}).Run(a)
+	}
+	return a.with(c.File, true, func(db *ctxpage.DB) error {
+		out, err := db.Review().Approve(a.ctx, c.Batch, ctxpage.Approval{By: c.By, Note: c.Note, HumanVerified: c.HumanVerified, Stale: c.Stale})
+		return a.reviewed(c.Batch, out, err)
+	})
+}
+
+type reviewRejectCmd struct {
+	File   string `arg:"" help:"Database."`
+	Batch  string `arg:"" help:"Id of the batch."`
+	By     string `required:"" help:"Who rejects."`
+	Note   string `help:"Why, for the manifest."`
+	DryRun bool   `help:"Only show the batch."`
+}
+
+func (reviewRejectCmd) Help() string {
+	return `The content stays with the batch, and in the log; it is never served.
+
+Example: dbctl review reject agent.ctx 01J… --by ann --note 'cites the old policy'`
+}
+
+func (c *reviewRejectCmd) Run(a *app) error {
+	if c.DryRun {
+		return (&reviewShowCmd{c.File, c.Batch}).Run(a)
+	}
+	return a.with(c.File, true, func(db *ctxpage.DB) error {
+		out, err := db.Review().Reject(a.ctx, c.Batch, c.By, c.Note)
+		return a.reviewed(c.Batch, out, err)
+	})
+}
+
+type reviewedView struct {
+	Batch  string   `json:"batch"`
+	Status string   `json:"status"`
+	LSN    uint64   `json:"lsn"`
+	Refs   []string `json:"refs"`
+}
+
+func (a *app) reviewed(batch string, out ctxpage.Outcome, err error) error {
+	if err != nil {
+		return err
+	}
+	v := reviewedView{batch, out.Status.String(), out.LSN, nonNil(refStrings(out.Refs))}
+	return a.emit(v, func(w io.Writer) {
+		fmt.Fprintf(w, "%s: %s, lsn %d\n", v.Batch, v.Status, v.LSN)
+		for _, r := range v.Refs {
+			fmt.Fprintf(w, "  %s\n", r)
+		}
+	})
+}

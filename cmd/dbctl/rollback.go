@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+type rollbackCmd struct {
+	File   string `arg:"" help:"Database."`
+	Scope  string `arg:"" help:"Scope of the assembly."`
+	Trace  string `required:"" help:"Trace of the assembly whose answer was dropped."`
+	Actor  string `help:"Who drops it. Default: the scope."`
+	DryRun bool   `help:"Only say whether there is such an assembly."`
+}
+
+func (rollbackCmd) Help() string {
+	return `Leaves a line in the manifest that says: this context was used, and nothing came of it. It undoes nothing: what was committed stays.
+
+Example: dbctl rollback agent.ctx acme/support --trace 01J…`
+}
+
+type rollbackView struct {
+	Trace  string `json:"trace"`
+	Batch  string `json:"batch"`
+	DryRun bool   `json:"dry_run,omitempty"`
+}
+
+func (c *rollbackCmd) Run(a *app) error {
+	return a.with(c.File, true, func(db *ctxpage.DB) error {
+		tx, err := (&readFlags{Actor: c.Actor}).scope(db, c.Scope).Resume(a.ctx, c.Trace)
+		if err != nil {
+			return err
+		}
+		if !c.DryRun {
+			if err := tx.Rollback(); err != nil {
+				return err
+			}
+		}
+		return a.emit(rollbackView{tx.Trace(), tx.ID(), c.DryRun}, func(w io.Writer) {
+			if c.DryRun {
+				fmt.Fprintf(w, "would record that the answer to %s was dropped\n", tx.Trace())
+				return
+			}
+			fmt.Fprintf(w, "recorded that the answer to %s was dropped\n", tx.Trace())
+		})
+	})
+}

@@ -1,0 +1,271 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"golang.org/x/term"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+// Exit codes; the help of dbctl lists them, and scripts rely on them.
+const (
+	exitOK      = 0
+	exitFailed  = 1
+	exitUsage   = 2
+	exitDamaged = 3
+	exitHeld    = 4
+)
+
+// globals are the flags of every verb.
+type globals struct {
+	JSON     bool          `help:"Print JSON with stable fields instead of tables; errors go to standard error as one JSON line."`
+	Progress bool          `help:"Show progress on standard error also when that is no terminal."`
+	Wait     time.Duration `help:"How long to wait for another process to let go of the file." default:"1s"`
+	NoRoots  bool          `help:"Do not read files from the directories recorded in the database. For databases from elsewhere: they could name any directory here."`
+}
+
+// cli is the command line. A verb is one line here and one file beside this one.
+type cli struct {
+	globals
+
+	Init     initCmd     `cmd:"" help:"Make an empty database."`
+	Put      putCmd      `cmd:"" help:"Write an artefact, as its host: there is no gate."`
+	Get      getCmd      `cmd:"" help:"Print an artefact, a page of it, or an older version."`
+	Ls       lsCmd       `cmd:"" help:"List scopes, or the artefacts of one."`
+	Rm       rmCmd       `cmd:"" help:"Delete artefacts; older versions stay readable by reference."`
+	History  historyCmd  `cmd:"" help:"List the versions of an artefact."`
+	Search   searchCmd   `cmd:"" help:"Find pages by their words."`
+	Import   importCmd   `cmd:"" help:"Import the text files of a directory, and what changed in them since."`
+	Assemble assembleCmd `cmd:"" help:"Make a context for a question, within a budget of tokens."`
+	Commit   commitCmd   `cmd:"" help:"Commit an answer that was written from an assembled context, through the gate."`
+	Rollback rollbackCmd `cmd:"" help:"Record that the answer to an assembled context was dropped."`
+	Review   reviewCmd   `cmd:"" help:"Look at what the gate held, and decide."`
+	Manifest manifestCmd `cmd:"" help:"Read, prove and verify the audit, also while an agent is writing."`
+	Why      whyCmd      `cmd:"" help:"Say why a page is in a past context, or is not."`
+	Replay   replayCmd   `cmd:"" help:"Print a past context again, byte for byte."`
+	Diff     diffCmd     `cmd:"" help:"Compare two past contexts."`
+	Stat     statCmd     `cmd:"" help:"Show sizes and counters."`
+	Check    checkCmd    `cmd:"" help:"Walk the whole database and report damage."`
+	Backup   backupCmd   `cmd:"" help:"Copy a database to a path where it can be opened."`
+	Restore  restoreCmd  `cmd:"" help:"Verify a backup and put it in place of a database."`
+	Budget   budgetCmd   `cmd:"" passthrough:"" help:"Decide what goes into a window: a request in, a report out. No database."`
+	Demo     demoCmd     `cmd:"" help:"Show the main job on a copy of a folder of yours."`
+}
+
+const description = `dbctl looks after ctxpage databases: a file with its log (FILE-wal) and its audit (FILE-manifest) beside it.
+
+Exit codes: 0 ok, 1 failed, 2 usage, 3 damage was found, 4 held for review.
+
+One process has a database open for writing at a time. While an agent has it, every verb but manifest is refused, with the agent's pid, program and time. The manifest verbs read the files without a lock: they show what was written when they looked, the last 100 ms may still be on their way to the disk, and a count taken twice may differ.
+
+get, search and assemble open for writing although they only read, because each read of content leaves a manifest; --read-only looks without leaving one, and then fetches nothing anew.`
+
+// app is what a verb works with.
+type app struct {
+	globals
+	ctx      context.Context
+	in       io.Reader
+	out, err io.Writer
+	now      func() time.Time
+	roots    []string // directories this call may read, beside those recorded
+}
+
+// exitError ends dbctl with a code; what there was to say has been said when quiet.
+type exitError struct {
+	code  int
+	msg   string
+	quiet bool
+}
+
+func (e *exitError) Error() string { return e.msg }
+
+func usage(format string, args ...any) error {
+	return &exitError{code: exitUsage, msg: fmt.Sprintf(format, args...)}
+}
+
+func failed(format string, args ...any) error {
+	return &exitError{code: exitFailed, msg: fmt.Sprintf(format, args...)}
+}
+
+// ended reports a code whose reason was printed already.
+func ended(code int) error { return &exitError{code: code, quiet: true} }
+
+// parsed stops kong where it would end the process.
+type parsed int
+
+// run is dbctl: it parses args, runs the verb and gives the exit code. Ctrl-C cancels the verb, which leaves every
+// database as after its last transaction.
+func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	a := &app{ctx: ctx, in: in, out: out, err: errw, now: time.Now}
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case parsed:
+			code = int(p)
+		default:
+			panic(p)
+		}
+	}()
+	var c cli
+	k := kong.Must(&c, kong.Name("dbctl"), kong.Description(description), kong.Writers(out, errw),
+		kong.Exit(func(code int) { panic(parsed(code)) }), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}))
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	kctx, err := k.Parse(args)
+	a.globals = c.globals
+	if err != nil {
+		return a.report(usage("%s; dbctl %s--help says more", err, verbOf(kctx)))
+	}
+	return a.report(kctx.Run(a))
+}
+
+// verbOf names the verb a failed command line was about.
+func verbOf(k *kong.Context) string {
+	if k == nil || k.Command() == "" {
+		return ""
+	}
+	var words []string
+	for _, w := range strings.Fields(k.Command()) {
+		if !strings.HasPrefix(w, "<") && !strings.HasPrefix(w, "[") {
+			words = append(words, w)
+		}
+	}
+	return strings.Join(words, " ") + " "
+}
+
+// report says what went wrong and gives the exit code.
+func (a *app) report(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	code := codeOf(err)
+	var e *exitError
+	if errors.As(err, &e) && e.quiet {
+		return code
+	}
+	if a.JSON {
+		a.reportJSON(err, code)
+	} else {
+		fmt.Fprintln(a.err, "dbctl:", a.plain(hint(err)))
+	}
+	return code
+}
+
+func codeOf(err error) int {
+	var e *exitError
+	var damage *manifest.CorruptError
+	switch {
+	case errors.As(err, &e):
+		return e.code
+	case errors.Is(err, ctxpage.ErrHeld):
+		return exitHeld
+	case errors.Is(err, ctxpage.ErrCorrupt), errors.As(err, &damage), errors.Is(err, manifest.ErrHead), errors.Is(err, manifest.ErrProof):
+		return exitDamaged
+	case errors.Is(err, ctxpage.ErrInvalid):
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// errorKinds name errors for scripts; the first that matches counts.
+var errorKinds = []struct {
+	err  error
+	kind string
+}{
+	{ctxpage.ErrLocked, "locked"}, {ctxpage.ErrNewerFormat, "newer format"}, {manifest.ErrNewerFormat, "newer format"},
+	{ctxpage.ErrCorrupt, "damaged"}, {ctxpage.ErrNotExist, "no database"}, {ctxpage.ErrGone, "gone"}, {ctxpage.ErrExpired, "expired"},
+	{ctxpage.ErrDirty, "dirty"}, {ctxpage.ErrBudget, "budget"}, {ctxpage.ErrConflict, "conflict"}, {ctxpage.ErrStaleContext, "stale context"},
+	{ctxpage.ErrHeld, "held"}, {ctxpage.ErrSelfCertified, "self-certified"}, {ctxpage.ErrReviewed, "reviewed"}, {ctxpage.ErrReplay, "replay differs"},
+	{ctxpage.ErrOutcomeUnknown, "outcome unknown"}, {ctxpage.ErrProvenance, "provenance"}, {ctxpage.ErrInvalid, "invalid"},
+	{ctxpage.ErrNotFound, "not found"}, {manifest.ErrNoLeaf, "not found"}, {manifest.ErrHead, "head differs"}, {context.Canceled, "interrupted"},
+}
+
+// errorJSON is the line on standard error.
+type errorJSON struct {
+	Error struct {
+		Kind    string    `json:"kind"`
+		Message string    `json:"message"`
+		Exit    int       `json:"exit"`
+		PID     int       `json:"pid,omitempty"`
+		Program string    `json:"program,omitempty"`
+		Since   time.Time `json:"since,omitzero"`
+	} `json:"error"`
+}
+
+func (a *app) reportJSON(err error, code int) {
+	var j errorJSON
+	j.Error.Kind, j.Error.Message, j.Error.Exit = kindOf(err, code), hint(err), code
+	var locked *ctxpage.LockedError
+	if errors.As(err, &locked) {
+		j.Error.PID, j.Error.Program, j.Error.Since = locked.PID, locked.Program, locked.Since
+	}
+	b, _ := json.Marshal(&j)
+	fmt.Fprintln(a.err, string(b))
+}
+
+func kindOf(err error, code int) string {
+	for _, k := range errorKinds {
+		if errors.Is(err, k.err) {
+			return k.kind
+		}
+	}
+	switch code {
+	case exitUsage:
+		return "usage"
+	case exitDamaged:
+		return "damaged"
+	}
+	return "failed"
+}
+
+// hint adds what to do where the library, which knows no command line, cannot say it.
+func hint(err error) string {
+	msg := strings.TrimPrefix(err.Error(), "ctxpage: ")
+	switch {
+	case errors.Is(err, ctxpage.ErrNotExist):
+		return msg + "; make one with: dbctl init FILE"
+	case errors.Is(err, ctxpage.ErrLocked):
+		return msg + "; the manifest verbs read beside it, --wait waits for it"
+	case errors.Is(err, ctxpage.ErrStaleContext):
+		return msg + "; dbctl review show names them, --stale approves all the same"
+	case errors.Is(err, context.Canceled):
+		return "interrupted; the database is as after its last transaction"
+	}
+	return msg
+}
+
+// open opens for reading, or for writing.
+func (a *app) open(path string, write bool) (*ctxpage.DB, error) {
+	return ctxpage.Open(path, ctxpage.Options{
+		MustExist: true, ReadOnly: !write, RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, Clock: a.now, FileRoots: a.roots,
+	})
+}
+
+// with opens a database, runs fn and closes it; a failed close is an error like any other.
+func (a *app) with(path string, write bool, fn func(db *ctxpage.DB) error) error {
+	db, err := a.open(path, write)
+	if err != nil {
+		return err
+	}
+	return errors.Join(fn(db), db.Close())
+}
+
+func isTerminal(w any) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+type searchCmd struct {
+	File  string   `arg:"" help:"Database."`
+	Scope string   `arg:"" help:"Scope that reads; it sees itself and its ancestors."`
+	Words []string `arg:"" help:"What to look for."`
+	Limit int      `help:"Hits at most." default:"10"`
+	readFlags
+}
+
+func (searchCmd) Help() string {
+	return `Finds pages by their words, best first. Expired pages and drafts are not found; pages whose source changed are fetched anew. The search leaves a manifest, so the file is opened for writing, unless --read-only.
+
+Example: dbctl search agent.ctx acme/support refund limit`
+}
+
+type hitView struct {
+	Ref    string  `json:"ref"`
+	Num    uint64  `json:"num"`
+	Score  float64 `json:"score"`
+	Tokens int     `json:"tokens"`
+	Stale  bool    `json:"stale,omitempty"`
+	Via    uint64  `json:"via,omitempty"`
+	Text   string  `json:"text"`
+}
+
+type searchView struct {
+	Hits []hitView `json:"hits"`
+}
+
+func (c *searchCmd) Run(a *app) error {
+	opts, err := c.options()
+	if err != nil {
+		return err
+	}
+	return a.with(c.File, !c.ReadOnly, func(db *ctxpage.DB) error {
+		hits, err := c.scope(db, c.Scope).Search(a.ctx, strings.Join(c.Words, " "), c.Limit, opts...)
+		if err != nil {
+			return err
+		}
+		v := searchView{Hits: []hitView{}}
+		for _, h := range hits {
+			v.Hits = append(v.Hits, hitView{h.Ref.String(), h.Num, h.Score, h.Tokens, h.Stale, h.Via, h.Text})
+		}
+		return a.emit(v, func(w io.Writer) {
+			if len(v.Hits) == 0 {
+				fmt.Fprintln(w, "nothing found")
+				return
+			}
+			table(w, "SCORE TOKENS REF TEXT", func(row func(...any)) {
+				for _, h := range v.Hits {
+					row(fmt.Sprintf("%.2f", h.Score), h.Tokens, h.Ref, cut(h.Text, 80))
+				}
+			})
+		})
+	})
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"io"
+	"time"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+type statCmd struct {
+	File string `arg:"" help:"Database."`
+}
+
+func (statCmd) Help() string {
+	return `Sizes and counters, read-only. Rows that are in the log only are counted as unflushed: after an unclean end there may be some until the next write.
+
+Example: dbctl stat agent.ctx --json`
+}
+
+type statView struct {
+	Path         string    `json:"path"`
+	ID           string    `json:"id"`
+	Format       int       `json:"format"`
+	Created      time.Time `json:"created"`
+	LSN          uint64    `json:"lsn"`
+	Applied      uint64    `json:"applied_lsn"`
+	Scopes       int       `json:"scopes"`
+	Artefacts    int       `json:"artefacts"`
+	Pages        int       `json:"pages"`
+	PageVersions int       `json:"page_versions"`
+	Held         int       `json:"held"`
+	Leaves       uint64    `json:"leaves"`
+	Archived     uint64    `json:"leaves_archived"`
+	FileBytes    int64     `json:"file_bytes"`
+	LogBytes     int64     `json:"log_bytes"`
+	Unflushed    int       `json:"unflushed_rows"`
+	FileRoots    []string  `json:"file_roots"`
+}
+
+func (c *statCmd) Run(a *app) error {
+	return a.with(c.File, false, func(db *ctxpage.DB) error {
+		s, err := db.Stats(a.ctx)
+		if err != nil {
+			return err
+		}
+		roots, err := db.FileRoots(a.ctx)
+		if err != nil {
+			return err
+		}
+		v := statView{
+			s.Path, s.ID, s.Format, s.Created, s.LSN, s.Applied, s.Scopes, s.Artefacts, s.Pages, s.PageVersions, s.Held, s.Leaves, s.Archived,
+			s.FileBytes, s.LogBytes, s.Overlay, nonNil(roots),
+		}
+		return a.emit(v, v.print)
+	})
+}
+
+func (v statView) print(w io.Writer) {
+	table(w, "", func(row func(...any)) {
+		row("path", v.Path)
+		row("database", v.ID)
+		row("format", v.Format)
+		row("created", when(v.Created))
+		row("lsn", v.LSN, "applied", v.Applied)
+		row("scopes", v.Scopes)
+		row("artefacts", v.Artefacts)
+		row("pages", v.Pages, "versions", v.PageVersions)
+		row("held", v.Held)
+		row("leaves", v.Leaves, "archived", v.Archived)
+		row("file bytes", v.FileBytes)
+		row("log bytes", v.LogBytes)
+		row("unflushed rows", v.Unflushed)
+		for _, r := range v.FileRoots {
+			row("file root", r)
+		}
+	})
+}

@@ -1,0 +1,43 @@
+package ctxpage
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestRefOfNamesPagesOfAnyScope(t *testing.T) {
+	ctx := context.Background()
+	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	_, err = db.Scope("acme/support").Put(ctx, Artefact{ID: "policy", Text: "refunds"})
+	require.NoError(t, err)
+	require.Equal(t, "acme/support:policy#1@1", db.RefOf(ctx, 1))
+	require.Equal(t, "page 2", db.RefOf(ctx, 2))
+}
+
+// The leaf says of a page that found no place what it would have taken.
+func TestLeftOutPagesKeepTheirTokens(t *testing.T) {
+	ctx := context.Background()
+	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	s := db.Scope("acme")
+	for i := range 6 {
+		_, err := s.Put(ctx, Artefact{ID: fmt.Sprint("note-", i), Text: strings.Repeat("refund policy of the shop. ", 40)})
+		require.NoError(t, err)
+	}
+	a, err := s.Assemble(ctx, Query{Text: "refund policy", Budget: 500})
+	require.NoError(t, err)
+	require.NotEmpty(t, a.Manifest.Excluded)
+	for _, e := range a.Manifest.Excluded {
+		for _, p := range e.Nearest {
+			require.Positive(t, p.Tokens, "page %d, %s", p.Num, e.Reason)
+		}
+	}
+}
