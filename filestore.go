@@ -45,6 +45,7 @@ var (
 	bucketHeld    = []byte("held")
 	bucketTxn     = []byte("txn")
 	bucketState   = []byte("state")
+	bucketVec     = []byte("vec") // made with the first vector: most databases have none
 	allBuckets    = [][]byte{bucketSys, bucketMeta, bucketContent, bucketSeg, bucketHeld, bucketTxn, bucketState}
 )
 
@@ -113,7 +114,7 @@ type fileStore struct {
 	closed   atomic.Bool
 }
 
-// overlay holds what is durable in the log and not yet in bbolt.
+// overlay holds what is durable in the log and not yet in bbolt, and vectors, which can be made again.
 type overlay struct {
 	lsn    uint64
 	seq    uint64
@@ -127,6 +128,7 @@ type overlay struct {
 	state  map[string][]byte
 	held   map[ulid.ULID][]byte
 	result map[ulid.ULID][]byte
+	vecs   map[vecKey][]byte // derived: not in the log (filestore_vector.go)
 }
 
 type headKey struct {
@@ -137,12 +139,12 @@ type headKey struct {
 func newOverlay() *overlay {
 	return &overlay{
 		heads: map[headKey][]byte{}, texts: map[uint64]string{}, state: map[string][]byte{},
-		held: map[ulid.ULID][]byte{}, result: map[ulid.ULID][]byte{},
+		held: map[ulid.ULID][]byte{}, result: map[ulid.ULID][]byte{}, vecs: map[vecKey][]byte{},
 	}
 }
 
 func (o *overlay) rows() int {
-	return len(o.heads) + len(o.texts) + len(o.state) + len(o.held) + len(o.result)
+	return len(o.heads) + len(o.texts) + len(o.state) + len(o.held) + len(o.result) + len(o.vecs)
 }
 
 // openFileStore opens or creates the files and recovers. It takes no process lock: Open holds that already.
