@@ -47,6 +47,7 @@ var (
 	bucketHeld    = []byte("held")
 	bucketTxn     = []byte("txn")
 	bucketState   = []byte("state")
+	bucketVec     = []byte("vec") // made with the first vector: most databases have none
 	allBuckets    = [][]byte{bucketSys, bucketMeta, bucketContent, bucketSeg, bucketHeld, bucketTxn, bucketState}
 )
 
@@ -85,6 +86,7 @@ type storeOptions struct {
 	analyzer *lexical.Analyzer
 	noSync   bool
 	group    time.Duration
+	rotate   int64                   // size of the log from which a checkpoint starts a new segment; 0: rotateAfterBytes
 	hook     func(step string) error // tests copy the files at a step, or let it fail
 	// dropped is told which page versions stopped being current, so that frames can go. Called under no lock.
 	dropped func(nums []uint64)
@@ -114,7 +116,7 @@ type fileStore struct {
 	closed   atomic.Bool
 }
 
-// overlay holds what is durable in the log and not yet in bbolt.
+// overlay holds what is durable in the log and not yet in bbolt, and vectors, which can be made again.
 type overlay struct {
 	lsn    uint64
 	seq    uint64
@@ -128,6 +130,7 @@ type overlay struct {
 	state  map[string][]byte
 	held   map[ulid.ULID][]byte
 	result map[ulid.ULID][]byte
+	vecs   map[vecKey][]byte // derived: not in the log (filestore_vector.go)
 }
 
 type headKey struct {
@@ -138,12 +141,12 @@ type headKey struct {
 func newOverlay() *overlay {
 	return &overlay{
 		heads: map[headKey][]byte{}, texts: map[uint64]string{}, state: map[string][]byte{},
-		held: map[ulid.ULID][]byte{}, result: map[ulid.ULID][]byte{},
+		held: map[ulid.ULID][]byte{}, result: map[ulid.ULID][]byte{}, vecs: map[vecKey][]byte{},
 	}
 }
 
 func (o *overlay) rows() int {
-	return len(o.heads) + len(o.texts) + len(o.state) + len(o.held) + len(o.result)
+	return len(o.heads) + len(o.texts) + len(o.state) + len(o.held) + len(o.result) + len(o.vecs)
 }
 
 // openFileStore opens or creates the files and recovers. It takes no process lock: Open holds that already.
@@ -190,6 +193,14 @@ func (s *fileStore) openBolt(context.Context) (err error) {
 	}
 	if empty && s.leftBehind() {
 		return &CorruptError{File: s.opts.path, Err: errors.New("the file is missing or empty, its log or archive is there"), Hint: "restore a backup"}
+	}
+	if empty && s.opts.readOnly {
+		return notMade(s.opts.path)
+	}
+	if empty { // else bbolt takes what its killed maker left for a file
+		if err := os.Truncate(s.opts.path, 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("ctxpage: create %s: %w", s.opts.path, err)
+		}
 	}
 	defer s.recoverBolt(&err)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -301,9 +312,14 @@ func (s *fileStore) loadSys(context.Context) error {
 		return &CorruptError{File: s.opts.path, Err: errors.New("the system row is missing"), Hint: "restore a backup"}
 	}
 	if s.opts.readOnly {
-		return &CorruptError{File: s.opts.path, Err: errors.New("no system row"), Hint: "open it once for writing"}
+		return notMade(s.opts.path)
 	}
 	return s.create()
+}
+
+// notMade is for a file whose maker was killed before there was anything in it.
+func notMade(path string) error {
+	return fmt.Errorf("%w: %s is empty; open it once for writing", ErrNotExist, path)
 }
 
 func (s *fileStore) decodeSys(v []byte) error {
@@ -628,6 +644,10 @@ func (s *fileStore) recover(ctx context.Context) (wal.Recovery, error) {
 		return rec, logError(err)
 	}
 	s.log = log
+	if rec.First > s.sys.Seq+1 { // also where what is left of the log has no records to say so
+		return rec, &CorruptError{File: s.opts.path + "-wal", Err: fmt.Errorf("log begins at record %d, the file ends at %d", rec.First, s.sys.Seq),
+			Hint: "segments of the log are missing; restore a backup"}
+	}
 	if s.sys.Seq > rec.Last {
 		return rec, &CorruptError{File: s.opts.path + "-wal", Err: fmt.Errorf("log ends at record %d, the file at %d", rec.Last, s.sys.Seq),
 			Hint: "the log was removed or replaced; restore a backup"}
@@ -652,6 +672,9 @@ func logError(err error) error {
 	var me *manifest.CorruptError
 	if errors.As(err, &me) {
 		return &CorruptError{File: me.File, Offset: me.Offset, Err: err, Hint: me.Hint}
+	}
+	if errors.Is(err, manifest.ErrGap) {
+		return &CorruptError{Err: err, Hint: "leaves are in neither the log nor the archive; restore a backup"}
 	}
 	return err
 }

@@ -19,8 +19,9 @@ type frame struct {
 	bytes int64
 	state atomic.Int32
 	ref   atomic.Bool
-	off   atomic.Bool // eviction took it off the list while it was pinned
-	gone  bool        // another frame took its place while it was pinned; under the table's lock
+	cost  atomic.Int32 // tokens of the page in a context, header included; 0: not counted yet
+	off   atomic.Bool  // eviction took it off the list while it was pinned
+	gone  bool         // another frame took its place while it was pinned; under the table's lock
 }
 
 const evicted = -1
