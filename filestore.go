@@ -517,14 +517,19 @@ func (s *fileStore) loadHeads(meta *bbolt.Bucket) error {
 			return s.corrupt(fmt.Sprintf("head row %x", k), err)
 		}
 	}
-	// In the order in which they happened: of two that replaced the same artefact, the later one answers for it.
+	s.cat.retire(later)
+	return nil
+}
+
+// retire applies supersessions in the order in which they happened: of two that replaced the same artefact, the later
+// one answers for it; of two in one commit the one with the greater number, because no row keeps their order.
+func (c *catalogue) retire(later []supersession) {
 	slices.SortFunc(later, func(a, b supersession) int { return cmp.Or(cmp.Compare(a.lsn, b.lsn), cmp.Compare(a.by, b.by)) })
 	for _, l := range later {
 		for _, id := range l.ids {
-			s.cat.supersede(l.scope, id, l.by, l.lsn)
+			c.supersede(l.scope, id, l.by, l.lsn)
 		}
 	}
-	return nil
 }
 
 // installRow enters a head row into the catalogue. Supersessions are put off when a list for them is given.
@@ -538,7 +543,7 @@ func (s *fileStore) installRow(row []byte, later []supersession) ([]supersession
 	if err := s.checkHot(&t, rows); err != nil {
 		return later, err
 	}
-	s.cat.install(&t, rows, nil)
+	s.cat.install(&t, rows)
 	if t.flags&flagSupersedes == 0 {
 		return later, nil
 	}
@@ -573,6 +578,9 @@ func (s *fileStore) loadTail(tx *bbolt.Tx) error {
 			continue
 		}
 		head, err := s.headIn(tx, headKey{p.art, p.head})
+		if errors.Is(err, ErrGone) { // the catalogue was made of this row
+			return s.corrupt(fmt.Sprintf("head of page %d", num), err)
+		}
 		if err != nil {
 			return err
 		}
@@ -742,6 +750,7 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 	if o.rows() == 0 {
 		o.since = time.Now()
 	}
+	var later []supersession
 	for i := range c.heads {
 		h := &c.heads[i]
 		d := dec{b: h.row}
@@ -756,7 +765,10 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 		if t.art <= uint64(len(s.cat.arts)) {
 			ended = append(ended, s.cat.nums(t.art)...)
 		}
-		s.cat.install(&t, rows, h.head.Supersedes)
+		s.cat.install(&t, rows)
+		if len(h.head.Supersedes) > 0 {
+			later = append(later, supersession{t.scope, h.head.Supersedes, t.art, t.lsn})
+		}
 		o.heads[headKey{t.art, t.version}] = h.row
 		o.bytes += len(h.row)
 		for _, x := range h.texts {
@@ -768,6 +780,7 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 			}
 		}
 	}
+	s.cat.retire(later)
 	for _, r := range c.state {
 		o.state[r.Key] = r.Value
 		o.bytes += len(r.Key) + len(r.Value)

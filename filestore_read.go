@@ -410,8 +410,8 @@ func (s *fileStore) search(v *corpus, q *CandidateQuery, out *Candidates, found 
 		if out.Stats, err = s.idx.Stats(v.chain, rows, q.Terms); err != nil {
 			return s.corrupt("bucket seg", err)
 		}
-		expired, floor, _ := s.cat.count(v.chain, q)
-		if expired+floor == 0 && len(q.Kinds) == 0 {
+		e := s.cat.count(v.chain, q, v.session)
+		if e.expired+e.floor+e.turns == 0 && len(q.Kinds) == 0 {
 			return nil
 		}
 		miss := *v
@@ -556,11 +556,11 @@ func sortedCandidates(found map[uint64]*Candidate) []Candidate {
 
 // countExcluded adds the counts, which need no look at the pages, and puts the reasons in a fixed order.
 func (s *fileStore) countExcluded(v *corpus, q *CandidateQuery, out *Candidates) {
-	expired, floor, retired := s.cat.count(v.chain, q)
+	e := s.cat.count(v.chain, q, v.session)
 	for _, r := range []struct {
 		reason string
 		n      int
-	}{{reasonExpired, expired}, {reasonFloor, floor}, {reasonSuperseded, retired}, {reasonKind, 0}} {
+	}{{reasonExpired, e.expired}, {reasonFloor, e.floor}, {reasonSuperseded, e.retired}, {reasonOther, e.turns}, {reasonKind, 0}} {
 		i := slices.IndexFunc(out.Excluded, func(e Excluded) bool { return e.Reason == r.reason })
 		switch {
 		case i >= 0:
