@@ -52,6 +52,9 @@ type Query struct {
 	Floor Provenance
 	// Session is the group whose own turns may enter whatever their provenance, as turns.
 	Session string
+	// Vector is the vector of the question, by the model of Options.Embedder, for hosts that have it already; nil: the
+	// embedder is asked, if there is one and Text is not empty.
+	Vector []float32
 	// Preset weighs recency, provenance and relevance; "": "default". "START" is the published two-pass form.
 	Preset string
 	// Overflow is what happens when not all winners fit: budget.Fill (default) or budget.Ladder.
@@ -88,11 +91,13 @@ type Assembly struct {
 	Review bool      `json:"review,omitempty"`
 	Blocks []Block   `json:"blocks"`
 	Left   []LeftOut `json:"left,omitempty"`
+	// Degraded says why relevance was judged by words alone although there is an embedder.
+	Degraded string `json:"degraded,omitempty"`
 	// Manifest is the leaf that was written.
 	Manifest *manifest.Record `json:"manifest"`
 	seed     string
 	pages    []render.Page
-	text     []byte
+	text     string
 }
 
 // Block is one page of a context, in the order of the context.
@@ -122,7 +127,7 @@ type LeftOut struct {
 }
 
 // Text is the context as plain text: a header and a fence for each page. The same assembly always gives the same bytes.
-func (a *Assembly) Text() string { return string(a.text) }
+func (a *Assembly) Text() string { return a.text }
 
 // Messages is the context as neutral messages, for render.OpenAI, render.Anthropic and render.Gemini.
 func (a *Assembly) Messages() []render.Message { return render.Messages(a.seed, a.pages) }
@@ -166,7 +171,11 @@ func (q Query) withDefaults() (Query, error) {
 		{q.Reserve < 0 || q.Budget > 0 && q.Reserve >= q.Budget, "reserve", strconv.Itoa(q.Reserve), "0 or more, below the budget"},
 		{q.TopK < 0 || q.TopK > MaxTopK, "top_k", strconv.Itoa(q.TopK), "1 to " + strconv.Itoa(MaxTopK)},
 		{len(q.Text) > maxQueryText, "text", strconv.Itoa(len(q.Text)) + " bytes", "at most " + strconv.Itoa(maxQueryText)},
+		{len(q.Vector) > maxVector || !finite(q.Vector), "vector", strconv.Itoa(len(q.Vector)) + " numbers", "finite numbers, at most " + strconv.Itoa(maxVector)},
 		{!q.Floor.Valid(), "floor", strconv.Itoa(int(q.Floor)), "a provenance"},
+		{q.Charge > ChargeContents, "charge", strconv.Itoa(int(q.Charge)), "rendered or contents"},
+		{slices.ContainsFunc(q.Kinds, func(k Kind) bool { return k == KindAuto || int(k) >= len(kindNames) }), "kinds", fmt.Sprint(q.Kinds),
+			"kinds such as fact or chunk"},
 		{q.Overflow != budget.Fill && q.Overflow != budget.Ladder, "overflow", strconv.Itoa(int(q.Overflow)), "fill or ladder"},
 	} {
 		if c.bad {
@@ -190,16 +199,21 @@ type assembling struct {
 	cands  Candidates
 	ranked []item // best first, excluded ones last
 	frames []*frame
-	leaf   *manifest.Record
+	placed []*item // in the order of the context; they point into ranked
 	out    *Assembly
+
+	embedder string // model whose vectors took part
+	wordsErr error  // why none did
 }
 
 // item is a page on its way into a context.
 type item struct {
 	cand   Candidate
+	cosine *float64 // of its vector and the question's
 	own    *ownPage // a draft of the transaction, which has no number yet
 	scored triage.Scored
 	reason string // why it is out, "": in
+	frame  *frame // pinned; nil for a draft
 	head   *Head
 	page   int
 	text   string
@@ -262,6 +276,11 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 	}
 	items = append(items, a.drafts(terms)...)
 	preset.Floor = a.q.Floor
+	if a.s.db.opts.Embedder != nil {
+		if err := a.compare(ctx, preset, items); err != nil {
+			return err
+		}
+	}
 	a.ranked = rankItems(preset, items, a.now, a.q.Session)
 	return nil
 }
@@ -313,24 +332,30 @@ func (a *assembling) drafts(terms []string) []item {
 	return out
 }
 
-// rankItems lets triage judge; the id it sees is the position here, so that drafts without a number have one too.
+// rankItems lets triage judge.
 func rankItems(preset triage.Preset, items []item, now time.Time, session string) []item {
-	cs := make([]triage.Candidate, len(items))
-	for i := range items {
-		c := &items[i].cand
-		cs[i] = triage.Candidate{
-			ID: uint64(i), Provenance: c.Provenance, Age: now.Sub(fromMicros(c.AsOf)), Lexical: c.Lexical.Score,
-			Excluded: triage.Reason(c.Excluded), Pinned: c.Pinned, System: c.Kind == KindSystem, Directive: isDirectives(c.Kind, c.Ref.ID),
-			Own: items[i].own != nil || session != "" && c.GroupName == session,
-		}
-	}
 	out := make([]item, 0, len(items))
-	for _, sc := range triage.Rank(preset, cs) {
+	for _, sc := range triage.Rank(preset, triageCandidates(items, now, session)) {
 		it := items[sc.ID]
 		it.scored, it.reason = sc, string(sc.Reason)
 		out = append(out, it)
 	}
 	return out
+}
+
+// triageCandidates are items as triage sees them; the id is the position here, so that drafts without a number have one
+// too.
+func triageCandidates(items []item, now time.Time, session string) []triage.Candidate {
+	cs := make([]triage.Candidate, len(items))
+	for i := range items {
+		c := &items[i].cand
+		cs[i] = triage.Candidate{
+			ID: uint64(i), Provenance: c.Provenance, Age: now.Sub(fromMicros(c.AsOf)), Lexical: c.Lexical.Score, Cosine: items[i].cosine,
+			Excluded: triage.Reason(c.Excluded), Pinned: c.Pinned, System: c.Kind == KindSystem, Directive: isDirectives(c.Kind, c.Ref.ID),
+			Own: items[i].own != nil || session != "" && c.GroupName == session,
+		}
+	}
+	return cs
 }
 
 // protected pages come before anything scored.
@@ -409,7 +434,7 @@ func (a *assembling) load(ctx context.Context, keys []PageKey, at []int) error {
 		it := &a.ranked[i]
 		switch {
 		case frames[j] != nil:
-			it.head, it.page, it.text = frames[j].head, frames[j].page, frames[j].text
+			it.frame, it.head, it.page, it.text = frames[j], frames[j].head, frames[j].page, frames[j].text
 		case isDirectives(it.cand.Kind, it.cand.Ref.ID):
 			return fmt.Errorf("ctxpage: directives of %s: %w", it.cand.Ref.Scope, errs[j])
 		case errors.Is(errs[j], ErrCorrupt):
@@ -489,29 +514,31 @@ func (a *assembling) fit(context.Context) error {
 		if a.q.Session != "" { // recency has a claim of its own in a conversation; elsewhere it only costs recall
 			req.RecentShare = recentShare
 		}
-		var at []int
-		for i := range a.ranked {
-			if a.ranked[i].reason == "" {
-				req.Items = append(req.Items, a.item(i))
-				at = append(at, i)
-			}
+		at := a.winners()
+		req.Items = make([]budget.Item, 0, len(at))
+		for _, i := range at {
+			req.Items = append(req.Items, a.item(i))
 		}
 		res, err := budget.Fit(req)
+		if err == nil && res.Tier != budget.TierFull { // what all fits is not cut: cutting costs more than all the rest
+			for j, i := range at {
+				a.compress(i, &req.Items[j])
+			}
+			res, err = budget.Fit(req)
+		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrBudget, err)
 		}
-		if err := a.place(req, res, at); err != nil {
-			return err
-		}
+		a.place(res, at)
 		// Costs are counted page by page. A counter that counts the whole above the sum of its pages must not make
 		// the context burst: then the same is tried with that much less.
 		if a.q.Charge == ChargeContents {
 			a.out.Tokens = res.Used
 			return nil
 		}
-		over := count(string(a.out.text)) - (a.q.Budget - a.q.Reserve)
+		a.out.Tokens = count(a.out.text)
+		over := a.out.Tokens - (a.q.Budget - a.q.Reserve)
 		if over <= 0 {
-			a.out.Tokens = count(string(a.out.text))
 			return nil
 		}
 		if len(res.Placed) == 0 {
@@ -520,6 +547,17 @@ func (a *assembling) fit(context.Context) error {
 		shrink += over
 		a.unplace()
 	}
+}
+
+// winners are the places in ranked of what may go in.
+func (a *assembling) winners() []int {
+	var at []int
+	for i := range a.ranked {
+		if a.ranked[i].reason == "" {
+			at = append(at, i)
+		}
+	}
+	return at
 }
 
 // unplace takes back the reasons of a placing that burst.
@@ -559,8 +597,14 @@ func (a *assembling) item(i int) budget.Item {
 	if len(it.head.ToolCalls) > 0 || it.head.ToolCallID != "" {
 		b.Group = c.GroupName + "\x00" + turnOf(it.head)
 	}
+	return b
+}
+
+// compress offers a page cut down to what answers the question.
+func (a *assembling) compress(i int, b *budget.Item) {
+	it := &a.ranked[i]
 	if it.whole {
-		return b
+		return
 	}
 	if len(it.head.Rows) > 0 && it.cuts == nil {
 		it.cuts = extract(it.text, a.s.db.lexer, a.q.Text)
@@ -568,7 +612,6 @@ func (a *assembling) item(i int) budget.Item {
 	if len(it.cuts) > 0 {
 		b.Compressed = a.cost(it, it.cut())
 	}
-	return b
 }
 
 func (it *item) cut() string { return cutShown(it.cand.Kind, it.cand.Ref.ID, it.text, it.cuts) }
@@ -593,9 +636,23 @@ func classOf(k Kind) budget.Class {
 	return budget.RAG
 }
 
-// cost is what a page takes, header and escapes included. A text that needs no escapes costs what was counted when it
-// was written; only its header is counted now.
+// cost is what a page takes, header and escapes included. That of a whole page outside a session is always the same and
+// is kept with its frame.
 func (a *assembling) cost(it *item, text string) int {
+	if it.frame == nil || it.stale || a.q.Session != "" || a.q.Charge == ChargeContents || text != it.text {
+		return a.count(it, text)
+	}
+	n := it.frame.cost.Load()
+	if n == 0 {
+		n = int32(a.count(it, text))
+		it.frame.cost.Store(n)
+	}
+	return int(n)
+}
+
+// count counts a page. A text that needs no escapes costs what was counted when it was written; only its header is
+// counted now.
+func (a *assembling) count(it *item, text string) int {
 	count := a.s.db.opts.Counter.Count
 	if a.q.Charge == ChargeContents {
 		if text == it.text {
@@ -640,8 +697,14 @@ func renderPage(h *Head, page int, text string, form manifest.Form, stale bool, 
 }
 
 // place takes over the allocator's answer and renders it.
-func (a *assembling) place(req budget.Request, res budget.Result, at []int) error {
+func (a *assembling) place(res budget.Result, at []int) {
 	a.out = &Assembly{Trace: a.q.Trace, LSN: a.cands.LSN, Tier: res.Tier, Limit: a.q.Budget - a.q.Reserve, Review: res.Review, seed: a.s.db.fence + "/" + a.s.name}
+	a.placed = make([]*item, 0, len(res.Placed))
+	a.out.pages, a.out.Blocks = make([]render.Page, 0, len(res.Placed)), make([]Block, 0, len(res.Placed))
+	a.out.Left = make([]LeftOut, 0, len(a.ranked)-len(res.Placed))
+	if a.wordsErr != nil {
+		a.out.Degraded = a.wordsErr.Error()
+	}
 	for _, l := range res.Left {
 		a.ranked[at[l.Index]].reason = l.Reason
 	}
@@ -657,6 +720,7 @@ func (a *assembling) place(req budget.Request, res budget.Result, at []int) erro
 			it.form = manifest.FormFull
 		}
 		it.tokens = p.Tokens
+		a.placed = append(a.placed, it)
 		a.out.pages = append(a.out.pages, a.page(it, text))
 		a.out.Blocks = append(a.out.Blocks, it.block(text))
 	}
@@ -670,8 +734,7 @@ func (a *assembling) place(req budget.Request, res budget.Result, at []int) erro
 			a.out.Left = append(a.out.Left, LeftOut{Ref: c.Ref, Reason: e.Reason})
 		}
 	}
-	a.out.text = render.Text(a.out.seed, a.out.pages)
-	return nil
+	a.out.text = string(render.Text(a.out.seed, a.out.pages))
 }
 
 func (it *item) block(text string) Block {
@@ -700,14 +763,14 @@ func (a *assembling) record(ctx context.Context) error {
 		Type: manifest.TypeAssemble, Trace: q.Trace, LSN: a.cands.LSN, Query: a.s.db.keyed("query", q.Text), Session: q.Session,
 		AsOf: int64(q.AsOf), Budget: q.Budget, Reserve: q.Reserve, Tokens: a.out.Tokens, Tier: int(a.out.Tier), Review: a.out.Review,
 		Overflow: q.Overflow.String(), Preset: q.Preset, Counter: a.s.db.opts.Counter.Name(), Renderer: render.Version, Shape: "text",
-		Rendered: a.s.db.keyed("rendered", string(a.out.text)), ServeStale: q.ServeStale,
+		Rendered: a.s.db.keyed("rendered", a.out.text), ServeStale: q.ServeStale,
+		Embedder: a.embedder, Note: a.degraded(),
 	}
 	if a.tx != nil && a.tx.trace != q.Trace {
 		leaf.Parent = a.tx.trace
 	}
 	best := a.bestLexical()
-	for _, b := range a.out.Blocks {
-		it := a.find(b.Ref)
+	for _, it := range a.placed {
 		leaf.Pages = append(leaf.Pages, it.leafPage(best))
 		if a.tx != nil && it.own == nil {
 			a.tx.see(it.head, it.page, it.cand.Key.Num)
@@ -719,10 +782,6 @@ func (a *assembling) record(ctx context.Context) error {
 	}
 	a.out.Manifest = leaf
 	return nil
-}
-
-func (a *assembling) find(r Ref) *item {
-	return &a.ranked[slices.IndexFunc(a.ranked, func(it item) bool { return it.ref() == r && it.reason == "" })]
 }
 
 func (a *assembling) bestLexical() float64 {
@@ -743,6 +802,9 @@ func (it *item) leafPage(best float64) manifest.Page {
 		p.Ranges = it.cuts
 	}
 	p.Score, p.R, p.P, p.S = manifest.Quantise(it.scored.Score), manifest.Quantise(it.scored.Recency), manifest.Quantise(it.scored.Trust), manifest.Quantise(it.scored.Semantic)
+	if it.cosine != nil {
+		p.Vector = manifest.Quantise(triage.Semantic(*it.cosine))
+	}
 	p.Tag = leafTag(it.scored.Tag)
 	p.Reason = cmp.Or(it.reason, it.note)
 	p.Dirty, p.Refetched, p.Stale = it.fresh.dirty, it.fresh.refetched, it.stale
@@ -841,6 +903,9 @@ func (s *Scope) Search(ctx context.Context, text string, limit int, opts ...Read
 	}
 	if limit < 0 || limit > MaxTopK {
 		return nil, invalid("limit", strconv.Itoa(limit), "1 to "+strconv.Itoa(MaxTopK))
+	}
+	if len(text) > maxQueryText {
+		return nil, invalid("text", strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(maxQueryText))
 	}
 	o := readOpts(opts)
 	trace, err := s.db.newID()

@@ -110,7 +110,9 @@ func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err er
 		return rep, err
 	}
 	next := s.sys
-	next.PrevSeq, next.Applied, next.Seq = s.sys.Seq, o.lsn, o.seq
+	if o.lsn > s.sys.Applied { // else there are only vectors, which no record of the log carries
+		next.PrevSeq, next.Applied, next.Seq = s.sys.Seq, o.lsn, o.seq
+	}
 	if err := s.at("before bbolt"); err != nil {
 		return rep, err
 	}
@@ -138,7 +140,7 @@ func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err er
 	if err := s.at("after bbolt"); err != nil {
 		return rep, err
 	}
-	rep.Applied, rep.Rows, rep.Bytes = o.lsn, o.rows(), int64(o.bytes)
+	rep.Applied, rep.Rows, rep.Bytes = next.Applied, o.rows(), int64(o.bytes)
 	if err := s.cutLog(&rep); err != nil {
 		return rep, err
 	}
@@ -270,6 +272,9 @@ func applyOverlay(tx *bbolt.Tx, o *overlay, n *rowCounts) error {
 	}
 	n.Meta += len(o.scopes) + len(o.groups) + len(o.heads) // their numbers are never used twice
 	n.Content += len(o.texts)
+	if err := applyVectors(tx, o); err != nil {
+		return err
+	}
 	return applySmall(tx, o, n)
 }
 
@@ -351,6 +356,9 @@ func putRow(b *bbolt.Bucket, tag byte, key, value []byte) error {
 
 // Head syncs the log and gives the head over every leaf in it.
 func (s *fileStore) Head(ctx context.Context) (manifest.Head, error) {
+	if s.closed.Load() {
+		return manifest.Head{}, ErrClosed
+	}
 	if !s.opts.readOnly {
 		if err := s.writable(); err != nil {
 			return manifest.Head{}, err
@@ -517,7 +525,10 @@ func removeDatabase(path string) {
 }
 
 // Stat is a snapshot of sizes and counters.
-func (s *fileStore) Stat(context.Context) (StoreStats, error) {
+func (s *fileStore) Stat(ctx context.Context) (StoreStats, error) {
+	if err := s.readable(ctx); err != nil {
+		return StoreStats{}, err
+	}
 	s.cat.mu.RLock()
 	st := StoreStats{
 		ID: s.sys.ID, Format: s.sys.Format, Created: fromMicros(s.sys.Created), LSN: s.cat.lsn, Applied: s.sys.Applied,

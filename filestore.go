@@ -47,6 +47,7 @@ var (
 	bucketHeld    = []byte("held")
 	bucketTxn     = []byte("txn")
 	bucketState   = []byte("state")
+	bucketVec     = []byte("vec") // made with the first vector: most databases have none
 	allBuckets    = [][]byte{bucketSys, bucketMeta, bucketContent, bucketSeg, bucketHeld, bucketTxn, bucketState}
 )
 
@@ -115,7 +116,7 @@ type fileStore struct {
 	closed   atomic.Bool
 }
 
-// overlay holds what is durable in the log and not yet in bbolt.
+// overlay holds what is durable in the log and not yet in bbolt, and vectors, which can be made again.
 type overlay struct {
 	lsn    uint64
 	seq    uint64
@@ -129,6 +130,7 @@ type overlay struct {
 	state  map[string][]byte
 	held   map[ulid.ULID][]byte
 	result map[ulid.ULID][]byte
+	vecs   map[vecKey][]byte // derived: not in the log (filestore_vector.go)
 }
 
 type headKey struct {
@@ -139,12 +141,12 @@ type headKey struct {
 func newOverlay() *overlay {
 	return &overlay{
 		heads: map[headKey][]byte{}, texts: map[uint64]string{}, state: map[string][]byte{},
-		held: map[ulid.ULID][]byte{}, result: map[ulid.ULID][]byte{},
+		held: map[ulid.ULID][]byte{}, result: map[ulid.ULID][]byte{}, vecs: map[vecKey][]byte{},
 	}
 }
 
 func (o *overlay) rows() int {
-	return len(o.heads) + len(o.texts) + len(o.state) + len(o.held) + len(o.result)
+	return len(o.heads) + len(o.texts) + len(o.state) + len(o.held) + len(o.result) + len(o.vecs)
 }
 
 // openFileStore opens or creates the files and recovers. It takes no process lock: Open holds that already.
@@ -695,6 +697,8 @@ func logError(err error) error {
 		return &CorruptError{File: ce.File, Offset: ce.Offset, Err: err, Hint: ce.Hint}
 	case errors.Is(err, wal.ErrNewerFormat), errors.Is(err, manifest.ErrNewerFormat):
 		return fmt.Errorf("%w: %w", ErrNewerFormat, err)
+	case errors.Is(err, manifest.ErrClosed):
+		return ErrClosed
 	}
 	var me *manifest.CorruptError
 	if errors.As(err, &me) {
