@@ -213,7 +213,7 @@ func (q *sequencer) blocker(b *Batch) *pending {
 	if p := q.ids[b.ID]; p != nil {
 		return p
 	}
-	if len(q.queue) == 0 {
+	if len(q.arts) == 0 { // not the queue: it is empty while a group is being installed
 		return nil
 	}
 	for _, key := range batchKeys(b) {
@@ -663,6 +663,7 @@ func (s *fileStore) applyDelete(b *Batch, id string, scope uint32, p *pending, l
 	}
 	h := *old
 	h.Deleted, h.Version, h.LSN, h.PutAt, h.Actor, h.Rows = true, old.Version+1, p.record.lsn, b.Now, b.Actor, nil
+	h.Supersedes = nil // it replaced them once; what was put again since stays
 	cold, err := encodeCold(&h)
 	if err != nil {
 		return fmt.Errorf("ctxpage: encode %s: %w", id, err)
