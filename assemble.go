@@ -52,6 +52,9 @@ type Query struct {
 	Floor Provenance
 	// Session is the group whose own turns may enter whatever their provenance, as turns.
 	Session string
+	// Vector is the vector of the question, by the model of Options.Embedder, for hosts that have it already; nil: the
+	// embedder is asked, if there is one and Text is not empty.
+	Vector []float32
 	// Preset weighs recency, provenance and relevance; "": "default". "START" is the published two-pass form.
 	Preset string
 	// Overflow is what happens when not all winners fit: budget.Fill (default) or budget.Ladder.
@@ -88,6 +91,8 @@ type Assembly struct {
 	Review bool      `json:"review,omitempty"`
 	Blocks []Block   `json:"blocks"`
 	Left   []LeftOut `json:"left,omitempty"`
+	// Degraded says why relevance was judged by words alone although there is an embedder.
+	Degraded string `json:"degraded,omitempty"`
 	// Manifest is the leaf that was written.
 	Manifest *manifest.Record `json:"manifest"`
 	seed     string
@@ -166,6 +171,7 @@ func (q Query) withDefaults() (Query, error) {
 		{q.Reserve < 0 || q.Budget > 0 && q.Reserve >= q.Budget, "reserve", strconv.Itoa(q.Reserve), "0 or more, below the budget"},
 		{q.TopK < 0 || q.TopK > MaxTopK, "top_k", strconv.Itoa(q.TopK), "1 to " + strconv.Itoa(MaxTopK)},
 		{len(q.Text) > maxQueryText, "text", strconv.Itoa(len(q.Text)) + " bytes", "at most " + strconv.Itoa(maxQueryText)},
+		{len(q.Vector) > maxVector || !finite(q.Vector), "vector", strconv.Itoa(len(q.Vector)) + " numbers", "finite numbers, at most " + strconv.Itoa(maxVector)},
 		{!q.Floor.Valid(), "floor", strconv.Itoa(int(q.Floor)), "a provenance"},
 		{q.Charge > ChargeContents, "charge", strconv.Itoa(int(q.Charge)), "rendered or contents"},
 		{slices.ContainsFunc(q.Kinds, func(k Kind) bool { return k == KindAuto || int(k) >= len(kindNames) }), "kinds", fmt.Sprint(q.Kinds),
@@ -195,11 +201,15 @@ type assembling struct {
 	frames []*frame
 	placed []*item // in the order of the context; they point into ranked
 	out    *Assembly
+
+	embedder string // model whose vectors took part
+	wordsErr error  // why none did
 }
 
 // item is a page on its way into a context.
 type item struct {
 	cand   Candidate
+	cosine *float64 // of its vector and the question's
 	own    *ownPage // a draft of the transaction, which has no number yet
 	scored triage.Scored
 	reason string // why it is out, "": in
@@ -266,6 +276,11 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 	}
 	items = append(items, a.drafts(terms)...)
 	preset.Floor = a.q.Floor
+	if a.s.db.opts.Embedder != nil {
+		if err := a.compare(ctx, preset, items); err != nil {
+			return err
+		}
+	}
 	a.ranked = rankItems(preset, items, a.now, a.q.Session)
 	return nil
 }
@@ -317,24 +332,30 @@ func (a *assembling) drafts(terms []string) []item {
 	return out
 }
 
-// rankItems lets triage judge; the id it sees is the position here, so that drafts without a number have one too.
+// rankItems lets triage judge.
 func rankItems(preset triage.Preset, items []item, now time.Time, session string) []item {
-	cs := make([]triage.Candidate, len(items))
-	for i := range items {
-		c := &items[i].cand
-		cs[i] = triage.Candidate{
-			ID: uint64(i), Provenance: c.Provenance, Age: now.Sub(fromMicros(c.AsOf)), Lexical: c.Lexical.Score,
-			Excluded: triage.Reason(c.Excluded), Pinned: c.Pinned, System: c.Kind == KindSystem, Directive: isDirectives(c.Kind, c.Ref.ID),
-			Own: items[i].own != nil || session != "" && c.GroupName == session,
-		}
-	}
 	out := make([]item, 0, len(items))
-	for _, sc := range triage.Rank(preset, cs) {
+	for _, sc := range triage.Rank(preset, triageCandidates(items, now, session)) {
 		it := items[sc.ID]
 		it.scored, it.reason = sc, string(sc.Reason)
 		out = append(out, it)
 	}
 	return out
+}
+
+// triageCandidates are items as triage sees them; the id is the position here, so that drafts without a number have one
+// too.
+func triageCandidates(items []item, now time.Time, session string) []triage.Candidate {
+	cs := make([]triage.Candidate, len(items))
+	for i := range items {
+		c := &items[i].cand
+		cs[i] = triage.Candidate{
+			ID: uint64(i), Provenance: c.Provenance, Age: now.Sub(fromMicros(c.AsOf)), Lexical: c.Lexical.Score, Cosine: items[i].cosine,
+			Excluded: triage.Reason(c.Excluded), Pinned: c.Pinned, System: c.Kind == KindSystem, Directive: isDirectives(c.Kind, c.Ref.ID),
+			Own: items[i].own != nil || session != "" && c.GroupName == session,
+		}
+	}
+	return cs
 }
 
 // protected pages come before anything scored.
@@ -681,6 +702,9 @@ func (a *assembling) place(res budget.Result, at []int) {
 	a.placed = make([]*item, 0, len(res.Placed))
 	a.out.pages, a.out.Blocks = make([]render.Page, 0, len(res.Placed)), make([]Block, 0, len(res.Placed))
 	a.out.Left = make([]LeftOut, 0, len(a.ranked)-len(res.Placed))
+	if a.wordsErr != nil {
+		a.out.Degraded = a.wordsErr.Error()
+	}
 	for _, l := range res.Left {
 		a.ranked[at[l.Index]].reason = l.Reason
 	}
@@ -740,6 +764,7 @@ func (a *assembling) record(ctx context.Context) error {
 		AsOf: int64(q.AsOf), Budget: q.Budget, Reserve: q.Reserve, Tokens: a.out.Tokens, Tier: int(a.out.Tier), Review: a.out.Review,
 		Overflow: q.Overflow.String(), Preset: q.Preset, Counter: a.s.db.opts.Counter.Name(), Renderer: render.Version, Shape: "text",
 		Rendered: a.s.db.keyed("rendered", a.out.text), ServeStale: q.ServeStale,
+		Embedder: a.embedder, Note: a.degraded(),
 	}
 	if a.tx != nil && a.tx.trace != q.Trace {
 		leaf.Parent = a.tx.trace
@@ -777,6 +802,9 @@ func (it *item) leafPage(best float64) manifest.Page {
 		p.Ranges = it.cuts
 	}
 	p.Score, p.R, p.P, p.S = manifest.Quantise(it.scored.Score), manifest.Quantise(it.scored.Recency), manifest.Quantise(it.scored.Trust), manifest.Quantise(it.scored.Semantic)
+	if it.cosine != nil {
+		p.Vector = manifest.Quantise(triage.Semantic(*it.cosine))
+	}
 	p.Tag = leafTag(it.scored.Tag)
 	p.Reason = cmp.Or(it.reason, it.note)
 	p.Dirty, p.Refetched, p.Stale = it.fresh.dirty, it.fresh.refetched, it.stale

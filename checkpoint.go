@@ -161,7 +161,9 @@ func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err er
 		return rep, err
 	}
 	next := s.sys
-	next.PrevSeq, next.Applied, next.Seq = s.sys.Seq, o.lsn, o.seq
+	if o.lsn > s.sys.Applied { // else there are only vectors, which no record of the log carries
+		next.PrevSeq, next.Applied, next.Seq = s.sys.Seq, o.lsn, o.seq
+	}
 	if err := s.at("before bbolt"); err != nil {
 		return rep, err
 	}
@@ -189,7 +191,7 @@ func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err er
 	if err := s.at("after bbolt"); err != nil {
 		return rep, err
 	}
-	rep.Applied, rep.Rows, rep.Bytes = o.lsn, o.rows(), int64(o.bytes)
+	rep.Applied, rep.Rows, rep.Bytes = next.Applied, o.rows(), int64(o.bytes)
 	if err := s.cutLog(&rep); err != nil {
 		return rep, err
 	}
@@ -322,6 +324,9 @@ func applyOverlay(tx *bbolt.Tx, o *overlay, n *rowCounts) error {
 	}
 	n.Meta += len(o.scopes) + len(o.groups) + len(o.heads) // their numbers are never used twice
 	n.Content += len(o.texts)
+	if err := applyVectors(tx, o); err != nil {
+		return err
+	}
 	return applySmall(tx, o, n)
 }
 

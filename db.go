@@ -21,13 +21,14 @@ package ctxpage
 
 // THE LOCK ORDER. A lock is taken only while holding locks to its left:
 //
-//	DB.steps → Txn.mu → fileStore.ckptMu → sequencer.mu → sequencer.flight → catalogue.mu → pageTable.mu → (wal, manifest, lexical: leaves)
+//	DB.steps → conversation.lock → Txn.mu → fileStore.ckptMu → sequencer.mu → sequencer.flight → catalogue.mu → pageTable.mu → (wal, manifest, lexical: leaves)
 //
 // sequencer.mu makes the order of commits; it is held while the log's buffer takes a record, never during I/O but for
 // the reading of an old row. sequencer.flight is also taken by the installer, which holds no other lock of the store
 // then. catalogue.mu guards what readers see (catalogue, overlay, lexical index) and is read-held during a search.
-// pageTable.mu is never held during I/O. No lock of ours is held while a Source, Counter, Evaluator or Logger runs,
-// but for Txn.mu, which belongs to the caller's own transaction, and DB.steps, under which directives are counted.
+// pageTable.mu is never held during I/O. No lock of ours is held while a Source, Counter, Evaluator, Embedder or Logger
+// runs, but for Txn.mu, which belongs to the caller's own transaction, and DB.steps and conversation.lock, under which
+// directives and turns are counted.
 
 import (
 	"context"
@@ -82,6 +83,10 @@ type Options struct {
 	FileRoots     []string
 	RecordedRoots bool
 	SourceTimeout time.Duration // of one probe or fetch; 0: 10 s
+	// Embedder lets relevance be judged by vectors beside words; nil: by words alone. EmbedTimeout is for what
+	// one assembly asks of it; 0: 10 s. When it fails, the assembly is made by words alone, and says so.
+	Embedder     Embedder
+	EmbedTimeout time.Duration
 	// Evaluator judges a draft when Commit is given no verdict. It must not be the writer.
 	Evaluator Evaluator
 	Audit     AuditMode
@@ -118,6 +123,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.SourceTimeout == 0 {
 		o.SourceTimeout = 10 * time.Second
 	}
+	if o.EmbedTimeout == 0 {
+		o.EmbedTimeout = 10 * time.Second
+	}
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
@@ -143,7 +151,7 @@ func (o Options) withDefaults() (Options, error) {
 			errs = append(errs, invalid("Options.Sources", scheme, "schemes other than page"))
 		}
 	}
-	if o.SourceTimeout < 0 || o.LockTimeout < 0 {
+	if o.SourceTimeout < 0 || o.LockTimeout < 0 || o.EmbedTimeout < 0 {
 		errs = append(errs, invalid("Options", "a negative timeout", "zero or more"))
 	}
 	return o, errors.Join(errs...)
@@ -159,6 +167,8 @@ type DB struct {
 	files   *fileSource
 	sources map[string]Source
 	checks  checks
+	talks   conversations
+	embeds  embedded
 	lexer   *lexical.Analyzer
 	steps   chan struct{} // of one: held by the step of directives under way
 	fence   string        // seed of the fences

@@ -206,6 +206,12 @@ func (w *Why) explainScore(leaf *manifest.Record) {
 	default:
 		w.say("triage: its words do not match the question; it was a candidate by its standing (pinned, system, human-verified, or recent)")
 	}
+	switch {
+	case p.Vector > 0:
+		w.say("triage: its vector has cosine %.3f with the question's (model %s)", 2*p.Vector.Float()-1, leaf.Embedder)
+	case leaf.Embedder == "" && leaf.Note != "":
+		w.say("triage: %s", leaf.Note)
+	}
 	if p.Via != 0 {
 		w.say("triage: it answers for page %d, an older version whose words matched", p.Via)
 	}

@@ -45,6 +45,7 @@ var (
 	bucketHeld    = []byte("held")
 	bucketTxn     = []byte("txn")
 	bucketState   = []byte("state")
+	bucketVec     = []byte("vec") // made with the first vector: most databases have none
 	allBuckets    = [][]byte{bucketSys, bucketMeta, bucketContent, bucketSeg, bucketHeld, bucketTxn, bucketState}
 )
 
@@ -114,7 +115,7 @@ type fileStore struct {
 	closed    atomic.Bool
 }
 
-// overlay holds what is durable in the log and not yet in bbolt.
+// overlay holds what is durable in the log and not yet in bbolt, and vectors, which can be made again.
 type overlay struct {
 	lsn    uint64
 	seq    uint64
@@ -128,6 +129,7 @@ type overlay struct {
 	state  map[string][]byte
 	held   map[ulid.ULID][]byte
 	result map[ulid.ULID][]byte
+	vecs   map[vecKey][]byte // derived: not in the log (filestore_vector.go)
 }
 
 type headKey struct {
@@ -138,12 +140,12 @@ type headKey struct {
 func newOverlay() *overlay {
 	return &overlay{
 		heads: map[headKey][]byte{}, texts: map[uint64]string{}, state: map[string][]byte{},
-		held: map[ulid.ULID][]byte{}, result: map[ulid.ULID][]byte{},
+		held: map[ulid.ULID][]byte{}, result: map[ulid.ULID][]byte{}, vecs: map[vecKey][]byte{},
 	}
 }
 
 func (o *overlay) rows() int {
-	return len(o.heads) + len(o.texts) + len(o.state) + len(o.held) + len(o.result)
+	return len(o.heads) + len(o.texts) + len(o.state) + len(o.held) + len(o.result) + len(o.vecs)
 }
 
 // openFileStore opens or creates the files and recovers. It takes no process lock: Open holds that already.
@@ -190,6 +192,14 @@ func (s *fileStore) openBolt(context.Context) (err error) {
 	}
 	if empty && s.leftBehind() {
 		return &CorruptError{File: s.opts.path, Err: errors.New("the file is missing or empty, its log or archive is there"), Hint: "restore a backup"}
+	}
+	if empty && s.opts.readOnly {
+		return notMade(s.opts.path)
+	}
+	if empty { // else bbolt takes what its killed maker left for a file
+		if err := os.Truncate(s.opts.path, 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("ctxpage: create %s: %w", s.opts.path, err)
+		}
 	}
 	defer s.recoverBolt(&err)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -301,9 +311,14 @@ func (s *fileStore) loadSys(context.Context) error {
 		return &CorruptError{File: s.opts.path, Err: errors.New("the system row is missing"), Hint: "restore a backup"}
 	}
 	if s.opts.readOnly {
-		return &CorruptError{File: s.opts.path, Err: errors.New("no system row"), Hint: "open it once for writing"}
+		return notMade(s.opts.path)
 	}
 	return s.create()
+}
+
+// notMade is for a file whose maker was killed before there was anything in it.
+func notMade(path string) error {
+	return fmt.Errorf("%w: %s is empty; open it once for writing", ErrNotExist, path)
 }
 
 func (s *fileStore) decodeSys(v []byte) error {

@@ -1,6 +1,7 @@
 package ctxpage
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -22,6 +23,7 @@ const (
 	reasonFloor      = string(triage.BelowFloor)
 	reasonKind       = string(triage.OtherKind)
 	reasonSuperseded = string(triage.Superseded)
+	reasonOther      = "turn of another session"
 )
 
 // Reasons found when a page's source or lineage is checked.
@@ -593,6 +595,10 @@ func (s *fileStore) Scan(ctx context.Context, q ScanQuery) (ScanPage, error) {
 		return s.scanGroup(q)
 	case ScanHeld:
 		return s.scanHeld(q)
+	case ScanMembers:
+		return s.scanMembers(q), nil
+	case ScanState:
+		return s.scanState(q)
 	case ScanScopes:
 		return s.scanScopes(q), nil
 	}
@@ -690,6 +696,70 @@ func (s *fileStore) scanGroup(q ScanQuery) (out ScanPage, err error) {
 		out.Heads = append(out.Heads, h)
 	}
 	return out, nil
+}
+
+// scanMembers reads the catalogue only, so that a session of ten thousand turns is listed in less than a millisecond.
+func (s *fileStore) scanMembers(q ScanQuery) (out ScanPage) {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
+	g := s.cat.named[artKey{s.cat.byName[q.Scopes[0]], q.Group}]
+	if g == 0 {
+		return out
+	}
+	members := s.cat.groups[g-1].members
+	out.Keys = make([]PageKey, 0, len(members))
+	for _, num := range members {
+		if p := s.cat.page(num); s.cat.art(p.art).by == 0 {
+			out.Keys = append(out.Keys, PageKey{num, p.head})
+		}
+	}
+	return out
+}
+
+// scanState lists state rows: the overlay first, then bbolt, which may have taken rows over in between.
+func (s *fileStore) scanState(q ScanQuery) (out ScanPage, err error) {
+	rows := map[string][]byte{}
+	s.cat.mu.RLock()
+	out.LSN = s.cat.lsn
+	for _, o := range []*overlay{s.old, s.over} {
+		if o == nil {
+			continue
+		}
+		for key, v := range o.state {
+			if strings.HasPrefix(key, q.Prefix) && key > q.Cursor {
+				rows[key] = v
+			}
+		}
+	}
+	s.cat.mu.RUnlock()
+	left := q.Limit + 1
+	err = s.view(func(tx *bbolt.Tx) error {
+		c := tx.Bucket(bucketState).Cursor()
+		for k, v := c.Seek([]byte(max(q.Prefix, q.Cursor))); left > 0 && bytes.HasPrefix(k, []byte(q.Prefix)); k, v = c.Next() {
+			if _, known := rows[string(k)]; known || string(k) <= q.Cursor {
+				continue
+			}
+			row, err := unseal('s', k, v)
+			if err != nil {
+				return s.corrupt(fmt.Sprintf("state row %q", k), err)
+			}
+			rows[string(k)] = slices.Clone(row)
+			left--
+		}
+		return nil
+	})
+	for _, key := range sortedKeys(rows) {
+		if rows[key] == nil {
+			continue // deleted
+		}
+		if len(out.State) == q.Limit {
+			out.Next = out.State[q.Limit-1].Key
+			break
+		}
+		out.State = append(out.State, StateRow{key, rows[key]})
+	}
+	return out, err
 }
 
 func (s *fileStore) scanHeld(q ScanQuery) (out ScanPage, err error) {

@@ -329,6 +329,9 @@ func (db *DB) makePages(a Artefact, v Validator, size int) (Put, error) {
 	}
 	a.Text = ""
 	p.Artefact = a
+	if (a.Role != "" || a.Kind == KindSummary) && size < MaxPageTokens {
+		size = MaxPageTokens // what stands for one message stays one page while it can
+	}
 	for _, c := range split(text, size, db.opts.Counter.Count) {
 		t := c.text
 		np := NewPage{Text: t, Tokens: c.tokens, Hash: contentHash(t)}
