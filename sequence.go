@@ -90,6 +90,9 @@ func (s *fileStore) Commit(ctx context.Context, b Batch) (Outcome, error) {
 	if age := b.Now.Sub(ulid.Time(b.ID.Time())); age > outcomeDays {
 		return Outcome{}, fmt.Errorf("%w: %s is %s old; use a new id", ErrTxnExpired, b.ID, age.Round(time.Hour))
 	}
+	if err := s.throttle(ctx, &b); err != nil {
+		return Outcome{}, err
+	}
 	for {
 		p, out, err := s.sequence(ctx, &b)
 		if err != nil || p == nil {
