@@ -97,7 +97,7 @@ type Assembly struct {
 	Manifest *manifest.Record `json:"manifest"`
 	seed     string
 	pages    []render.Page
-	text     []byte
+	text     string
 }
 
 // Block is one page of a context, in the order of the context.
@@ -127,7 +127,7 @@ type LeftOut struct {
 }
 
 // Text is the context as plain text: a header and a fence for each page. The same assembly always gives the same bytes.
-func (a *Assembly) Text() string { return string(a.text) }
+func (a *Assembly) Text() string { return a.text }
 
 // Messages is the context as neutral messages, for render.OpenAI, render.Anthropic and render.Gemini.
 func (a *Assembly) Messages() []render.Message { return render.Messages(a.seed, a.pages) }
@@ -173,6 +173,9 @@ func (q Query) withDefaults() (Query, error) {
 		{len(q.Text) > maxQueryText, "text", strconv.Itoa(len(q.Text)) + " bytes", "at most " + strconv.Itoa(maxQueryText)},
 		{len(q.Vector) > maxVector || !finite(q.Vector), "vector", strconv.Itoa(len(q.Vector)) + " numbers", "finite numbers, at most " + strconv.Itoa(maxVector)},
 		{!q.Floor.Valid(), "floor", strconv.Itoa(int(q.Floor)), "a provenance"},
+		{q.Charge > ChargeContents, "charge", strconv.Itoa(int(q.Charge)), "rendered or contents"},
+		{slices.ContainsFunc(q.Kinds, func(k Kind) bool { return k == KindAuto || int(k) >= len(kindNames) }), "kinds", fmt.Sprint(q.Kinds),
+			"kinds such as fact or chunk"},
 		{q.Overflow != budget.Fill && q.Overflow != budget.Ladder, "overflow", strconv.Itoa(int(q.Overflow)), "fill or ladder"},
 	} {
 		if c.bad {
@@ -196,7 +199,7 @@ type assembling struct {
 	cands  Candidates
 	ranked []item // best first, excluded ones last
 	frames []*frame
-	leaf   *manifest.Record
+	placed []*item // in the order of the context; they point into ranked
 	out    *Assembly
 
 	embedder string // model whose vectors took part
@@ -210,6 +213,7 @@ type item struct {
 	own    *ownPage // a draft of the transaction, which has no number yet
 	scored triage.Scored
 	reason string // why it is out, "": in
+	frame  *frame // pinned; nil for a draft
 	head   *Head
 	page   int
 	text   string
@@ -430,7 +434,7 @@ func (a *assembling) load(ctx context.Context, keys []PageKey, at []int) error {
 		it := &a.ranked[i]
 		switch {
 		case frames[j] != nil:
-			it.head, it.page, it.text = frames[j].head, frames[j].page, frames[j].text
+			it.frame, it.head, it.page, it.text = frames[j], frames[j].head, frames[j].page, frames[j].text
 		case isDirectives(it.cand.Kind, it.cand.Ref.ID):
 			return fmt.Errorf("ctxpage: directives of %s: %w", it.cand.Ref.Scope, errs[j])
 		case errors.Is(errs[j], ErrCorrupt):
@@ -510,29 +514,31 @@ func (a *assembling) fit(context.Context) error {
 		if a.q.Session != "" { // recency has a claim of its own in a conversation; elsewhere it only costs recall
 			req.RecentShare = recentShare
 		}
-		var at []int
-		for i := range a.ranked {
-			if a.ranked[i].reason == "" {
-				req.Items = append(req.Items, a.item(i))
-				at = append(at, i)
-			}
+		at := a.winners()
+		req.Items = make([]budget.Item, 0, len(at))
+		for _, i := range at {
+			req.Items = append(req.Items, a.item(i))
 		}
 		res, err := budget.Fit(req)
+		if err == nil && res.Tier != budget.TierFull { // what all fits is not cut: cutting costs more than all the rest
+			for j, i := range at {
+				a.compress(i, &req.Items[j])
+			}
+			res, err = budget.Fit(req)
+		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrBudget, err)
 		}
-		if err := a.place(req, res, at); err != nil {
-			return err
-		}
+		a.place(res, at)
 		// Costs are counted page by page. A counter that counts the whole above the sum of its pages must not make
 		// the context burst: then the same is tried with that much less.
 		if a.q.Charge == ChargeContents {
 			a.out.Tokens = res.Used
 			return nil
 		}
-		over := count(string(a.out.text)) - (a.q.Budget - a.q.Reserve)
+		a.out.Tokens = count(a.out.text)
+		over := a.out.Tokens - (a.q.Budget - a.q.Reserve)
 		if over <= 0 {
-			a.out.Tokens = count(string(a.out.text))
 			return nil
 		}
 		if len(res.Placed) == 0 {
@@ -541,6 +547,17 @@ func (a *assembling) fit(context.Context) error {
 		shrink += over
 		a.unplace()
 	}
+}
+
+// winners are the places in ranked of what may go in.
+func (a *assembling) winners() []int {
+	var at []int
+	for i := range a.ranked {
+		if a.ranked[i].reason == "" {
+			at = append(at, i)
+		}
+	}
+	return at
 }
 
 // unplace takes back the reasons of a placing that burst.
@@ -580,8 +597,14 @@ func (a *assembling) item(i int) budget.Item {
 	if len(it.head.ToolCalls) > 0 || it.head.ToolCallID != "" {
 		b.Group = c.GroupName + "\x00" + turnOf(it.head)
 	}
+	return b
+}
+
+// compress offers a page cut down to what answers the question.
+func (a *assembling) compress(i int, b *budget.Item) {
+	it := &a.ranked[i]
 	if it.whole {
-		return b
+		return
 	}
 	if len(it.head.Rows) > 0 && it.cuts == nil {
 		it.cuts = extract(it.text, a.s.db.lexer, a.q.Text)
@@ -589,7 +612,6 @@ func (a *assembling) item(i int) budget.Item {
 	if len(it.cuts) > 0 {
 		b.Compressed = a.cost(it, it.cut())
 	}
-	return b
 }
 
 func (it *item) cut() string { return cutShown(it.cand.Kind, it.cand.Ref.ID, it.text, it.cuts) }
@@ -614,9 +636,23 @@ func classOf(k Kind) budget.Class {
 	return budget.RAG
 }
 
-// cost is what a page takes, header and escapes included. A text that needs no escapes costs what was counted when it
-// was written; only its header is counted now.
+// cost is what a page takes, header and escapes included. That of a whole page outside a session is always the same and
+// is kept with its frame.
 func (a *assembling) cost(it *item, text string) int {
+	if it.frame == nil || it.stale || a.q.Session != "" || a.q.Charge == ChargeContents || text != it.text {
+		return a.count(it, text)
+	}
+	n := it.frame.cost.Load()
+	if n == 0 {
+		n = int32(a.count(it, text))
+		it.frame.cost.Store(n)
+	}
+	return int(n)
+}
+
+// count counts a page. A text that needs no escapes costs what was counted when it was written; only its header is
+// counted now.
+func (a *assembling) count(it *item, text string) int {
 	count := a.s.db.opts.Counter.Count
 	if a.q.Charge == ChargeContents {
 		if text == it.text {
@@ -661,11 +697,14 @@ func renderPage(h *Head, page int, text string, form manifest.Form, stale bool, 
 }
 
 // place takes over the allocator's answer and renders it.
-func (a *assembling) place(req budget.Request, res budget.Result, at []int) error {
+func (a *assembling) place(res budget.Result, at []int) {
 	a.out = &Assembly{Trace: a.q.Trace, LSN: a.cands.LSN, Tier: res.Tier, Limit: a.q.Budget - a.q.Reserve, Review: res.Review, seed: a.s.db.fence + "/" + a.s.name}
 	if a.wordsErr != nil {
 		a.out.Degraded = a.wordsErr.Error()
 	}
+	a.placed = make([]*item, 0, len(res.Placed))
+	a.out.pages, a.out.Blocks = make([]render.Page, 0, len(res.Placed)), make([]Block, 0, len(res.Placed))
+	a.out.Left = make([]LeftOut, 0, len(a.ranked)-len(res.Placed))
 	for _, l := range res.Left {
 		a.ranked[at[l.Index]].reason = l.Reason
 	}
@@ -681,6 +720,7 @@ func (a *assembling) place(req budget.Request, res budget.Result, at []int) erro
 			it.form = manifest.FormFull
 		}
 		it.tokens = p.Tokens
+		a.placed = append(a.placed, it)
 		a.out.pages = append(a.out.pages, a.page(it, text))
 		a.out.Blocks = append(a.out.Blocks, it.block(text))
 	}
@@ -694,8 +734,7 @@ func (a *assembling) place(req budget.Request, res budget.Result, at []int) erro
 			a.out.Left = append(a.out.Left, LeftOut{Ref: c.Ref, Reason: e.Reason})
 		}
 	}
-	a.out.text = render.Text(a.out.seed, a.out.pages)
-	return nil
+	a.out.text = string(render.Text(a.out.seed, a.out.pages))
 }
 
 func (it *item) block(text string) Block {
@@ -724,15 +763,14 @@ func (a *assembling) record(ctx context.Context) error {
 		Type: manifest.TypeAssemble, Trace: q.Trace, LSN: a.cands.LSN, Query: a.s.db.keyed("query", q.Text), Session: q.Session,
 		AsOf: int64(q.AsOf), Budget: q.Budget, Reserve: q.Reserve, Tokens: a.out.Tokens, Tier: int(a.out.Tier), Review: a.out.Review,
 		Overflow: q.Overflow.String(), Preset: q.Preset, Counter: a.s.db.opts.Counter.Name(), Renderer: render.Version, Shape: "text",
-		Rendered: a.s.db.keyed("rendered", string(a.out.text)), ServeStale: q.ServeStale,
+		Rendered: a.s.db.keyed("rendered", a.out.text), ServeStale: q.ServeStale,
 		Embedder: a.embedder, Note: a.degraded(),
 	}
 	if a.tx != nil && a.tx.trace != q.Trace {
 		leaf.Parent = a.tx.trace
 	}
 	best := a.bestLexical()
-	for _, b := range a.out.Blocks {
-		it := a.find(b.Ref)
+	for _, it := range a.placed {
 		leaf.Pages = append(leaf.Pages, it.leafPage(best))
 		if a.tx != nil && it.own == nil {
 			a.tx.see(it.head, it.page, it.cand.Key.Num)
@@ -744,10 +782,6 @@ func (a *assembling) record(ctx context.Context) error {
 	}
 	a.out.Manifest = leaf
 	return nil
-}
-
-func (a *assembling) find(r Ref) *item {
-	return &a.ranked[slices.IndexFunc(a.ranked, func(it item) bool { return it.ref() == r && it.reason == "" })]
 }
 
 func (a *assembling) bestLexical() float64 {
@@ -869,6 +903,9 @@ func (s *Scope) Search(ctx context.Context, text string, limit int, opts ...Read
 	}
 	if limit < 0 || limit > MaxTopK {
 		return nil, invalid("limit", strconv.Itoa(limit), "1 to "+strconv.Itoa(MaxTopK))
+	}
+	if len(text) > maxQueryText {
+		return nil, invalid("text", strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(maxQueryText))
 	}
 	o := readOpts(opts)
 	trace, err := s.db.newID()

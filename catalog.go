@@ -390,6 +390,10 @@ func (c *catalogue) excluded(p *pageCol, q *CandidateQuery, session uint64) stri
 	if p.prov < q.Floor && (session == 0 || c.art(p.art).group != session) {
 		return reasonFloor
 	}
+	// What an agent or a tool said in a conversation stays there until it has passed the gate.
+	if p.kind == KindMessage && p.prov <= Tool && c.art(p.art).group != 0 && c.art(p.art).group != session {
+		return reasonOther
+	}
 	if len(q.Kinds) > 0 && !slices.Contains(q.Kinds, p.kind) {
 		return reasonKind
 	}

@@ -47,17 +47,21 @@ const maxProblems = 1000
 func (s *fileStore) check(ctx context.Context, job Job) (rep JobReport, err error) {
 	s.ckptMu.Lock()
 	defer s.ckptMu.Unlock()
-	if !s.opts.readOnly {
-		if rep, err = s.checkpointLocked(ctx); err != nil {
-			return rep, err
-		}
-	}
 	c := &checker{s: s, ctx: ctx, progress: job.Progress, nums: map[uint64]headKey{}, digests: map[uint64][32]byte{}, directives: map[string]string{}}
 	if c.progress == nil {
 		c.progress = func(string, uint64, uint64) {}
 	}
-	for _, walk := range []func() error{c.bolt, c.heads, c.contents, c.small, c.catalogue, c.vectors, c.index, c.audit} {
-		if err := walk(); err != nil {
+	apply := func() (err error) {
+		if !s.opts.readOnly {
+			rep, err = s.checkpointLocked(ctx)
+		}
+		return err
+	}
+	for _, walk := range []func() error{apply, c.bolt, c.heads, c.contents, c.small, c.catalogue, c.vectors, c.index, c.audit} {
+		switch err := walk(); {
+		case errors.Is(err, ErrCorrupt): // so bad that the walk ended there; others may go on
+			c.bad("I1", "file", "%v", err)
+		case err != nil:
 			return rep, err
 		}
 		if err := ctx.Err(); err != nil {
@@ -74,17 +78,16 @@ func (c *checker) bad(invariant, where, format string, args ...any) {
 	}
 }
 
-// bolt lets bbolt walk its own pages. It does so in a goroutine of its own, so a fault there would end the process:
-// dbctl check therefore runs in a child and reports how it ended.
+// bolt walks I11. It reads the file, where bbolt's own check would die of a damaged page; checkpoints wait meanwhile.
 func (c *checker) bolt() error {
 	c.progress("pages of the file", 0, 1)
 	defer c.progress("pages of the file", 1, 1)
-	return c.s.view(func(tx *bbolt.Tx) error {
-		for err := range tx.Check() {
-			c.bad("I11", "bbolt", "%v", err)
-		}
-		return nil
-	})
+	st, err := c.s.file.Stat()
+	if err != nil {
+		return fmt.Errorf("ctxpage: check: %w", err)
+	}
+	walkBolt(c.s.file, st.Size(), func(format string, args ...any) { c.bad("I11", "bbolt", format, args...) })
+	return nil
 }
 
 // heads walks I1, I2, I3, I5, I6.

@@ -207,7 +207,7 @@ func (s *fileStore) cutLog(rep *JobReport) error {
 	if err := s.mark(); err != nil {
 		return err
 	}
-	if s.log.Size() > rotateAfterBytes {
+	if s.log.Size() > cmp.Or(s.opts.rotate, rotateAfterBytes) {
 		if err := s.log.Rotate(); err != nil && !errors.Is(err, wal.ErrFull) {
 			return s.fail(err)
 		}
@@ -356,6 +356,9 @@ func putRow(b *bbolt.Bucket, tag byte, key, value []byte) error {
 
 // Head syncs the log and gives the head over every leaf in it.
 func (s *fileStore) Head(ctx context.Context) (manifest.Head, error) {
+	if s.closed.Load() {
+		return manifest.Head{}, ErrClosed
+	}
 	if !s.opts.readOnly {
 		if err := s.writable(); err != nil {
 			return manifest.Head{}, err
@@ -522,7 +525,10 @@ func removeDatabase(path string) {
 }
 
 // Stat is a snapshot of sizes and counters.
-func (s *fileStore) Stat(context.Context) (StoreStats, error) {
+func (s *fileStore) Stat(ctx context.Context) (StoreStats, error) {
+	if err := s.readable(ctx); err != nil {
+		return StoreStats{}, err
+	}
 	s.cat.mu.RLock()
 	st := StoreStats{
 		ID: s.sys.ID, Format: s.sys.Format, Created: fromMicros(s.sys.Created), LSN: s.cat.lsn, Applied: s.sys.Applied,

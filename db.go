@@ -21,13 +21,14 @@ package ctxpage
 
 // THE LOCK ORDER. A lock is taken only while holding locks to its left:
 //
-//	DB.steps → Txn.mu → fileStore.ckptMu → sequencer.mu → sequencer.flight → catalogue.mu → pageTable.mu → (wal, manifest, lexical: leaves)
+//	DB.steps → conversation.lock → Txn.mu → fileStore.ckptMu → sequencer.mu → sequencer.flight → catalogue.mu → pageTable.mu → (wal, manifest, lexical: leaves)
 //
 // sequencer.mu makes the order of commits; it is held while the log's buffer takes a record, never during I/O but for
 // the reading of an old row. sequencer.flight is also taken by the installer, which holds no other lock of the store
 // then. catalogue.mu guards what readers see (catalogue, overlay, lexical index) and is read-held during a search.
 // pageTable.mu is never held during I/O. No lock of ours is held while a Source, Counter, Evaluator, Embedder or Logger runs,
-// but for Txn.mu, which belongs to the caller's own transaction, and DB.steps, under which directives are counted.
+// but for Txn.mu, which belongs to the caller's own transaction, and DB.steps and conversation.lock, under which
+// directives and turns are counted.
 
 import (
 	"context"
@@ -102,6 +103,7 @@ type Options struct {
 
 	noSync bool // the negative control of crash tests
 	fs     wal.FS
+	rotate int64
 	hook   func(step string) error
 }
 
@@ -166,6 +168,7 @@ type DB struct {
 	sources map[string]Source
 	checks  checks
 	embeds  embedded
+	talks   conversations
 	lexer   *lexical.Analyzer
 	steps   chan struct{} // of one: held by the step of directives under way
 	fence   string        // seed of the fences
@@ -222,7 +225,7 @@ func (db *DB) mayOpen() error {
 func (db *DB) openStore() error {
 	st, rec, err := openFileStore(context.Background(), storeOptions{
 		path: db.path, readOnly: db.opts.ReadOnly, fs: db.opts.fs, now: db.opts.Clock, rand: db.opts.Rand,
-		analyzer: db.lexer, noSync: db.opts.noSync, hook: db.opts.hook, dropped: db.dropped,
+		analyzer: db.lexer, noSync: db.opts.noSync, rotate: db.opts.rotate, hook: db.opts.hook, dropped: db.dropped,
 	})
 	if err != nil {
 		return err

@@ -563,19 +563,17 @@ func (c *checker) checkDirectives(key string, row []byte, get func(key string) [
 // has seen that the overlay is empty.
 func (c *checker) directivePages() error {
 	for i := range c.s.cat.scopes {
-		scope := c.s.cat.scopes[i].name
-		text := ""
-		if art := c.s.cat.lookup(uint32(i+1), DirectivesID); art != 0 && c.s.cat.art(art).pages > 0 {
-			row, err := c.s.row(bucketContent, 'c', textRowKey(c.s.cat.art(art).first))
-			if errors.Is(err, ErrCorrupt) {
-				continue // told already
-			}
-			if err != nil {
-				return err
-			}
-			text = string(row)
+		if scope := c.s.cat.scopes[i].name; c.directives[scope] == "" {
+			c.directives[scope] = "" // then there must be no page
 		}
-		if text != c.directives[scope] {
+	}
+	for _, scope := range sortedKeys(c.directives) {
+		text, err := c.directiveText(scope)
+		switch {
+		case errors.Is(err, ErrCorrupt): // told already
+		case err != nil:
+			return err
+		case text != c.directives[scope]:
 			c.bad("I14", Ref{Scope: scope, ID: DirectivesID}.String(), "the page differs from the state row of the scope")
 		}
 		delete(c.directives, scope)
@@ -586,4 +584,18 @@ func (c *checker) directivePages() error {
 		}
 	}
 	return nil
+}
+
+func (c *checker) directiveText(scope string) (string, error) {
+	cat := c.s.cat
+	n := cat.byName[scope]
+	if n == 0 {
+		return "", nil
+	}
+	art := cat.lookup(n, DirectivesID)
+	if art == 0 || cat.art(art).pages == 0 {
+		return "", nil
+	}
+	row, err := c.s.row(bucketContent, 'c', textRowKey(cat.art(art).first))
+	return string(row), err
 }

@@ -84,6 +84,7 @@ type storeOptions struct {
 	analyzer *lexical.Analyzer
 	noSync   bool
 	group    time.Duration
+	rotate   int64                   // size of the log from which a checkpoint starts a new segment; 0: rotateAfterBytes
 	hook     func(step string) error // tests copy the files at a step, or let it fail
 	// dropped is told which page versions stopped being current, so that frames can go. Called under no lock.
 	dropped func(nums []uint64)
@@ -190,6 +191,14 @@ func (s *fileStore) openBolt(context.Context) (err error) {
 	}
 	if empty && s.leftBehind() {
 		return &CorruptError{File: s.opts.path, Err: errors.New("the file is missing or empty, its log or archive is there"), Hint: "restore a backup"}
+	}
+	if empty && s.opts.readOnly {
+		return notMade(s.opts.path)
+	}
+	if empty { // else bbolt takes what its killed maker left for a file
+		if err := os.Truncate(s.opts.path, 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("ctxpage: create %s: %w", s.opts.path, err)
+		}
 	}
 	defer s.recoverBolt(&err)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -301,9 +310,14 @@ func (s *fileStore) loadSys(context.Context) error {
 		return &CorruptError{File: s.opts.path, Err: errors.New("the system row is missing"), Hint: "restore a backup"}
 	}
 	if s.opts.readOnly {
-		return &CorruptError{File: s.opts.path, Err: errors.New("no system row"), Hint: "open it once for writing"}
+		return notMade(s.opts.path)
 	}
 	return s.create()
+}
+
+// notMade is for a file whose maker was killed before there was anything in it.
+func notMade(path string) error {
+	return fmt.Errorf("%w: %s is empty; open it once for writing", ErrNotExist, path)
 }
 
 func (s *fileStore) decodeSys(v []byte) error {
@@ -626,6 +640,10 @@ func (s *fileStore) recover(ctx context.Context) (wal.Recovery, error) {
 		return rec, logError(err)
 	}
 	s.log = log
+	if rec.First > s.sys.Seq+1 { // also where what is left of the log has no records to say so
+		return rec, &CorruptError{File: s.opts.path + "-wal", Err: fmt.Errorf("log begins at record %d, the file ends at %d", rec.First, s.sys.Seq),
+			Hint: "segments of the log are missing; restore a backup"}
+	}
 	if s.sys.Seq > rec.Last {
 		return rec, &CorruptError{File: s.opts.path + "-wal", Err: fmt.Errorf("log ends at record %d, the file at %d", rec.Last, s.sys.Seq),
 			Hint: "the log was removed or replaced; restore a backup"}
@@ -644,10 +662,15 @@ func logError(err error) error {
 		return &CorruptError{File: ce.File, Offset: ce.Offset, Err: err, Hint: ce.Hint}
 	case errors.Is(err, wal.ErrNewerFormat), errors.Is(err, manifest.ErrNewerFormat):
 		return fmt.Errorf("%w: %w", ErrNewerFormat, err)
+	case errors.Is(err, manifest.ErrClosed):
+		return ErrClosed
 	}
 	var me *manifest.CorruptError
 	if errors.As(err, &me) {
 		return &CorruptError{File: me.File, Offset: me.Offset, Err: err, Hint: me.Hint}
+	}
+	if errors.Is(err, manifest.ErrGap) {
+		return &CorruptError{Err: err, Hint: "leaves are in neither the log nor the archive; restore a backup"}
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package ctxpage
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -22,6 +23,7 @@ const (
 	reasonFloor      = string(triage.BelowFloor)
 	reasonKind       = string(triage.OtherKind)
 	reasonSuperseded = string(triage.Superseded)
+	reasonOther      = "turn of another session"
 )
 
 // Reasons found when a page's source or lineage is checked.
@@ -35,12 +37,15 @@ const (
 
 // Counts by which a proposal is bounded.
 const (
-	nearestMisses = 5   // excluded pages that are named
+	nearestMisses = 5   // excluded pages that are named for each reason
 	verifiedPages = 200 // newest human-verified pages that are candidates whatever they say
 )
 
 // Resolve: see the Store interface.
 func (s *fileStore) Resolve(_ context.Context, scopes Scopes, ref Ref) (Located, error) {
+	if s.closed.Load() {
+		return Located{}, ErrClosed
+	}
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
 	for _, name := range scopes {
@@ -136,6 +141,9 @@ func (s *fileStore) headLocked(k headKey) (h *Head, err error) {
 
 // Load: see the Store interface. Pages outside the chain give ErrNotFound, as if they did not exist.
 func (s *fileStore) Load(ctx context.Context, scopes Scopes, keys []PageKey, want Want) ([]Loaded, error) {
+	if err := s.readable(ctx); err != nil {
+		return nil, err
+	}
 	out := make([]Loaded, len(keys))
 	heads := map[headKey]*Head{}
 	s.cat.mu.RLock()
@@ -173,9 +181,6 @@ func (s *fileStore) Load(ctx context.Context, scopes Scopes, keys []PageKey, wan
 		}
 	}
 	s.cat.mu.RUnlock()
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	for i := range keys {
 		if rows[i] == nil || out[i].Err != nil {
 			continue
@@ -351,7 +356,7 @@ func (v *corpus) At(group uint64, pos int) (uint64, bool) {
 
 // Candidates: see the Store interface. All of it is read under one read lock, so that it is one snapshot.
 func (s *fileStore) Candidates(ctx context.Context, q CandidateQuery) (out Candidates, err error) {
-	if err := ctx.Err(); err != nil {
+	if err := s.readable(ctx); err != nil {
 		return out, err
 	}
 	s.cat.mu.RLock()
@@ -411,7 +416,7 @@ func (s *fileStore) search(v *corpus, q *CandidateQuery, out *Candidates, found 
 		}
 		miss := *v
 		miss.misses = true
-		hits, err = s.idx.Search(rows, &miss, lexical.Query{Scopes: v.chain, Terms: q.Terms, K: nearestMisses, Weights: weights})
+		hits, err = s.idx.Search(rows, &miss, lexical.Query{Scopes: v.chain, Terms: q.Terms, K: 4 * nearestMisses, Weights: weights})
 		if err != nil {
 			return s.corrupt("bucket seg", err)
 		}
@@ -445,7 +450,9 @@ func (o *Candidates) addMiss(c Candidate) {
 		i = len(o.Excluded)
 		o.Excluded = append(o.Excluded, Excluded{Reason: c.Excluded})
 	}
-	o.Excluded[i].Nearest = append(o.Excluded[i].Nearest, c)
+	if len(o.Excluded[i].Nearest) < nearestMisses {
+		o.Excluded[i].Nearest = append(o.Excluded[i].Nearest, c)
+	}
 }
 
 // standing adds what is a candidate whatever it says: pinned pages, human-verified ones, and the newest.
@@ -565,9 +572,17 @@ func (s *fileStore) countExcluded(v *corpus, q *CandidateQuery, out *Candidates)
 	slices.SortFunc(out.Excluded, func(a, b Excluded) int { return cmp.Compare(a.Reason, b.Reason) })
 }
 
+// readable is asked first by what reads.
+func (s *fileStore) readable(ctx context.Context) error {
+	if s.closed.Load() {
+		return ErrClosed
+	}
+	return ctx.Err()
+}
+
 // Scan: see the Store interface.
 func (s *fileStore) Scan(ctx context.Context, q ScanQuery) (ScanPage, error) {
-	if err := ctx.Err(); err != nil {
+	if err := s.readable(ctx); err != nil {
 		return ScanPage{}, err
 	}
 	if q.Limit <= 0 {
@@ -580,6 +595,10 @@ func (s *fileStore) Scan(ctx context.Context, q ScanQuery) (ScanPage, error) {
 		return s.scanGroup(q)
 	case ScanHeld:
 		return s.scanHeld(q)
+	case ScanMembers:
+		return s.scanMembers(q), nil
+	case ScanState:
+		return s.scanState(q)
 	case ScanScopes:
 		return s.scanScopes(q), nil
 	}
@@ -679,6 +698,70 @@ func (s *fileStore) scanGroup(q ScanQuery) (out ScanPage, err error) {
 	return out, nil
 }
 
+// scanMembers reads the catalogue only, so that a session of ten thousand turns is listed in less than a millisecond.
+func (s *fileStore) scanMembers(q ScanQuery) (out ScanPage) {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
+	g := s.cat.named[artKey{s.cat.byName[q.Scopes[0]], q.Group}]
+	if g == 0 {
+		return out
+	}
+	members := s.cat.groups[g-1].members
+	out.Keys = make([]PageKey, 0, len(members))
+	for _, num := range members {
+		if p := s.cat.page(num); s.cat.art(p.art).by == 0 {
+			out.Keys = append(out.Keys, PageKey{num, p.head})
+		}
+	}
+	return out
+}
+
+// scanState lists state rows: the overlay first, then bbolt, which may have taken rows over in between.
+func (s *fileStore) scanState(q ScanQuery) (out ScanPage, err error) {
+	rows := map[string][]byte{}
+	s.cat.mu.RLock()
+	out.LSN = s.cat.lsn
+	for _, o := range []*overlay{s.old, s.over} {
+		if o == nil {
+			continue
+		}
+		for key, v := range o.state {
+			if strings.HasPrefix(key, q.Prefix) && key > q.Cursor {
+				rows[key] = v
+			}
+		}
+	}
+	s.cat.mu.RUnlock()
+	left := q.Limit + 1
+	err = s.view(func(tx *bbolt.Tx) error {
+		c := tx.Bucket(bucketState).Cursor()
+		for k, v := c.Seek([]byte(max(q.Prefix, q.Cursor))); left > 0 && bytes.HasPrefix(k, []byte(q.Prefix)); k, v = c.Next() {
+			if _, known := rows[string(k)]; known || string(k) <= q.Cursor {
+				continue
+			}
+			row, err := unseal('s', k, v)
+			if err != nil {
+				return s.corrupt(fmt.Sprintf("state row %q", k), err)
+			}
+			rows[string(k)] = slices.Clone(row)
+			left--
+		}
+		return nil
+	})
+	for _, key := range sortedKeys(rows) {
+		if rows[key] == nil {
+			continue // deleted
+		}
+		if len(out.State) == q.Limit {
+			out.Next = out.State[q.Limit-1].Key
+			break
+		}
+		out.State = append(out.State, StateRow{key, rows[key]})
+	}
+	return out, err
+}
+
 func (s *fileStore) scanHeld(q ScanQuery) (out ScanPage, err error) {
 	all := map[ulid.ULID][]byte{}
 	s.cat.mu.RLock()
@@ -752,7 +835,10 @@ func (s *fileStore) scanScopes(q ScanQuery) (out ScanPage) {
 }
 
 // Held reads one held batch.
-func (s *fileStore) Held(_ context.Context, id ulid.ULID) (h HeldBatch, err error) {
+func (s *fileStore) Held(ctx context.Context, id ulid.ULID) (h HeldBatch, err error) {
+	if err := s.readable(ctx); err != nil {
+		return h, err
+	}
 	row := s.overlayRow(func(o *overlay) ([]byte, bool) { r, ok := o.held[id]; return r, ok })
 	if row == nil {
 		if row, err = s.row(bucketHeld, 'd', id[:]); err != nil {
@@ -769,7 +855,10 @@ func (s *fileStore) Held(_ context.Context, id ulid.ULID) (h HeldBatch, err erro
 }
 
 // State reads a state row; nil when there is none.
-func (s *fileStore) State(_ context.Context, key string) ([]byte, error) {
+func (s *fileStore) State(ctx context.Context, key string) ([]byte, error) {
+	if err := s.readable(ctx); err != nil {
+		return nil, err
+	}
 	deleted := false
 	row := s.overlayRow(func(o *overlay) ([]byte, bool) {
 		r, ok := o.state[key]

@@ -17,10 +17,10 @@ func (db *DB) PutVerified(ctx context.Context, scope, by string, a Artefact) (Re
 		return Ref{}, err
 	}
 	tx.managed = true
-	a.Provenance = 0
 	if err := a.check(); err != nil {
 		return Ref{}, err
 	}
+	a.Provenance = 0
 	put, err := tx.makePut(ctx, a)
 	if err != nil {
 		return Ref{}, err

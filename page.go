@@ -1,6 +1,7 @@
 package ctxpage
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"fmt"
@@ -330,8 +331,8 @@ func (a *Artefact) checkSizes() error {
 	if a.Text != "" && len(a.Parts) > 0 {
 		return invalid("parts", "both text and parts", "one of them")
 	}
-	if !utf8.ValidString(a.Text) {
-		return invalid("text", "bytes that are not UTF-8", "UTF-8 text")
+	if err := a.checkUTF8(); err != nil {
+		return err
 	}
 	for _, id := range a.Supersedes {
 		if err := checkID("supersedes", id); err != nil {
@@ -345,6 +346,29 @@ func (a *Artefact) checkSizes() error {
 		}
 	}
 	return nil
+}
+
+// checkUTF8 refuses what could not be shown, or not be written as JSON, as it is.
+func (a *Artefact) checkUTF8() error {
+	valid := func(field string, texts ...string) error {
+		for _, t := range texts {
+			if !utf8.ValidString(t) {
+				return invalid(field, "bytes that are not UTF-8", "UTF-8 text")
+			}
+		}
+		return nil
+	}
+	errs := []error{valid("text", a.Text), valid("source", a.Source)}
+	for _, p := range a.Parts {
+		errs = append(errs, valid("parts", p.Type, p.Text, p.URL, p.Detail))
+	}
+	for _, c := range a.ToolCalls {
+		errs = append(errs, valid("tool_calls", c.ID, c.Type, c.Name, c.Arguments))
+	}
+	for _, k := range sortedKeys(a.Meta) {
+		errs = append(errs, valid("meta", k, a.Meta[k]))
+	}
+	return cmp.Or(errs...)
 }
 
 func checkID(field, s string) error {

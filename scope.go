@@ -291,7 +291,9 @@ func (db *DB) writeFetched(ctx context.Context, h *Head, f Fetched) error {
 	a := h.Artefact
 	a.Text, a.CurrentAsOf = f.Text, f.AsOf
 	a.Parts = nil
-	a.Provenance = min(a.Provenance, Chunk) // whoever verified the page did not see this
+	if f.Validator.Hash != h.Source.Hash {
+		a.Provenance = min(a.Provenance, Chunk) // whoever verified the page did not see this
+	}
 	if f.trust != 0 {
 		a.Provenance = min(a.Provenance, f.trust)
 	}
@@ -327,6 +329,9 @@ func (db *DB) makePages(a Artefact, v Validator, size int) (Put, error) {
 	}
 	a.Text = ""
 	p.Artefact = a
+	if (a.Role != "" || a.Kind == KindSummary) && size < MaxPageTokens {
+		size = MaxPageTokens // what stands for one message stays one page while it can
+	}
 	for _, c := range split(text, size, db.opts.Counter.Count) {
 		t := c.text
 		np := NewPage{Text: t, Tokens: c.tokens, Hash: contentHash(t)}

@@ -779,7 +779,7 @@ func (s *fileStore) installDurable(durable uint64) {
 
 // Append writes audit leaves. They are handed to the operating system before it returns.
 func (s *fileStore) Append(ctx context.Context, leaves []*manifest.Record, d Durability) (uint64, error) {
-	if s.opts.readOnly {
+	if s.opts.readOnly && !s.closed.Load() {
 		return 0, nil // a read-only database logs nothing, and its answers say so
 	}
 	if err := s.writable(); err != nil {

@@ -504,7 +504,7 @@ func (s *Scope) refetch(ctx context.Context, h *Head, found Validator) freshness
 }
 
 func (s *Scope) refetchNow(ctx context.Context, h *Head, k checkKey) freshness {
-	if l, err := s.db.store.Resolve(ctx, s.chain, Ref{Scope: h.Scope, ID: h.ID}); err == nil && l.Version != h.Version {
+	if s.replaced(ctx, h) {
 		return freshness{dirty: true, refetched: true}
 	}
 	at := s.db.opts.Clock()
@@ -520,7 +520,14 @@ func (s *Scope) refetchNow(ctx context.Context, h *Head, k checkKey) freshness {
 	if err != nil {
 		return freshness{dirty: true, reason: reasonFetchFailed, err: err}
 	}
-	// The content may be what it was, under a new stamp: then there is no new version to carry the stamp.
-	s.db.checks.put(k, checked{at, f.Validator})
+	if !s.replaced(ctx, h) { // the content is what it was, under a new stamp: no new version carries it
+		s.db.checks.put(k, checked{at, f.Validator})
+	}
 	return freshness{dirty: true, refetched: true}
+}
+
+// replaced says whether an artefact has another version than this one by now.
+func (s *Scope) replaced(ctx context.Context, h *Head) bool {
+	l, err := s.db.store.Resolve(ctx, s.chain, Ref{Scope: h.Scope, ID: h.ID})
+	return err != nil || l.Version != h.Version
 }

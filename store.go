@@ -318,6 +318,8 @@ const (
 	ScanGroup                     // pages of a group, in order
 	ScanHeld                      // held batches, oldest first
 	ScanScopes                    // all scopes, by name
+	ScanMembers                   // keys of the live pages of a group, in order, all at once
+	ScanState                     // state rows whose keys have Prefix, by key
 )
 
 // ScanQuery lists a page of rows after Cursor, which is opaque and comes from the page before.
@@ -339,6 +341,8 @@ type ScanPage struct {
 	Heads []*Head
 	Held  []HeldBatch
 	Names []ScopeInfo
+	Keys  []PageKey  // ScanMembers
+	State []StateRow // ScanState
 	Next  string
 }
 

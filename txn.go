@@ -365,13 +365,11 @@ func (s *Scope) content(ctx context.Context, a *Artefact) (Validator, error) {
 
 func (tx *Txn) add(ctx context.Context, put Put) error {
 	id := put.Artefact.ID
-	for _, p := range put.Pages {
-		tx.bytes += len(p.Text)
+	bytes := tx.bytes + putBytes(&put) - putBytes(tx.writes[id])
+	if bytes > MaxTxnBytes {
+		return invalid("transaction", fmt.Sprintf("%d bytes", bytes), fmt.Sprintf("at most %d; write in several", MaxTxnBytes))
 	}
-	if tx.bytes > MaxTxnBytes {
-		return invalid("transaction", fmt.Sprintf("%d bytes", tx.bytes), fmt.Sprintf("at most %d; write in several", MaxTxnBytes))
-	}
-	if len(tx.writes)+len(tx.drop) >= MaxTxnWrites {
+	if tx.writes[id] == nil && !tx.drop[id] && len(tx.writes)+len(tx.drop) >= MaxTxnWrites {
 		return invalid("transaction", fmt.Sprintf("more than %d artefacts", MaxTxnWrites), "fewer; write in several")
 	}
 	if err := tx.expecting(ctx, id); err != nil {
@@ -381,8 +379,18 @@ func (tx *Txn) add(ctx context.Context, put Put) error {
 		tx.order = append(tx.order, id)
 	}
 	delete(tx.drop, id)
-	tx.writes[id] = &put
+	tx.writes[id], tx.bytes = &put, bytes
 	return nil
+}
+
+// putBytes are the bytes of text of a put; none for nil.
+func putBytes(p *Put) (n int) {
+	if p != nil {
+		for i := range p.Pages {
+			n += len(p.Pages[i].Text)
+		}
+	}
+	return n
 }
 
 // expecting notes the version a speculative write replaces, if no read has noted it before. A host-vouched blind put
@@ -422,7 +430,11 @@ func (tx *Txn) Delete(ctx context.Context, id string) error {
 	if err := tx.expecting(ctx, id); err != nil {
 		return err
 	}
+	if tx.writes[id] == nil && !tx.drop[id] && len(tx.writes)+len(tx.drop) >= MaxTxnWrites {
+		return invalid("transaction", fmt.Sprintf("more than %d artefacts", MaxTxnWrites), "fewer; write in several")
+	}
 	if tx.writes[id] != nil {
+		tx.bytes -= putBytes(tx.writes[id])
 		delete(tx.writes, id)
 		tx.order = slices.DeleteFunc(tx.order, func(x string) bool { return x == id })
 	}

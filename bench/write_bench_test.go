@@ -90,7 +90,7 @@ func variants(b *testing.B, name string, workers int, make func(b *testing.B) (o
 }
 
 // checkPut makes sure that both databases give back what is put into them, and that ours finds it.
-func checkPut(s *ctxpage.Scope, o *bolt, text string) error {
+func checkPut(s *ctxpage.Scope, o *plain, text string) error {
 	if _, err := s.Put(ctx, ctxpage.Artefact{ID: "check", Text: text}); err != nil {
 		return err
 	}

@@ -400,18 +400,21 @@ var slopes = [...]struct{ bits, cost int }{
 	{3350, 20}, {3650, 80}, {3900, 165}, {4300, 300}, {4900, 395}, {5700, 450}, {6400, 650}, {8000, 800},
 }
 
-func slope(bits int) int {
+// slopeAt is slopes drawn out between its points: a search and a division for every word would be a tenth of a count.
+var slopeAt = func() (at [8001]int16) {
 	last := slopes[0]
 	for _, p := range slopes {
-		if bits < p.bits {
-			if bits <= last.bits {
-				return last.cost
-			}
-			return last.cost + int(uint32((p.cost-last.cost)*(bits-last.bits))/uint32(p.bits-last.bits))
+		for bits := last.bits; bits < p.bits; bits++ {
+			at[bits] = int16(last.cost + (p.cost-last.cost)*(bits-last.bits)/(p.bits-last.bits))
 		}
 		last = p
 	}
-	return last.cost
+	at[last.bits] = int16(last.cost)
+	return at
+}()
+
+func slope(bits int) int {
+	return int(slopeAt[min(max(bits, slopes[0].bits), len(slopeAt)-1)])
 }
 
 // wordCost is one token and what the letters beyond the third add; capitals and a missing blank make a word rarer.

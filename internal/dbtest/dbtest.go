@@ -24,7 +24,23 @@ type Checked[P any] interface {
 // are not opened at the end: for tests that damage them.
 func Path(t testing.TB) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "agent.ctx")
+	return kept(t, t.TempDir())
+}
+
+// MemoryPath is Path in a file system in memory, where the system has one: for tests to which syncs of the real files
+// mean nothing, because they only cost time there.
+func MemoryPath(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "ctxpage-test-")
+	if err != nil {
+		return Path(t)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return kept(t, dir)
+}
+
+func kept(t testing.TB, dir string) string {
+	path := filepath.Join(dir, "agent.ctx")
 	t.Cleanup(func() {
 		if t.Failed() {
 			Keep(t, path)

@@ -1,0 +1,604 @@
+package ctxpage
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/ctxpage/ctxpage/session"
+)
+
+// What the database keeps of a session beside its pages, as state rows (FORMAT.md names their keys). A row of a turn
+// holds what a pass and a plan need of it, so that neither pages a text in; everything in it but level and pin can be
+// made again from the page, and is, when the page changed or another counter counts.
+
+const (
+	sessionRowKey = "session/state/"    // SCOPE \0 SESSION
+	turnRowKey    = "session/turn/"     // SCOPE \0 SESSION \0 ID
+	passRowKey    = "session/pass/"     // SCOPE \0 SESSION \0 NUMBER
+	verdictRowKey = "session/verdicts/" // SCOPE \0 SESSION \0 NUMBER
+)
+
+// keptVerdicts is how many passes back the verdicts are kept, and so how far back an undo reaches.
+const keptVerdicts = 32
+
+// sessionRow is the state of a session.
+type sessionRow struct {
+	_msgpack struct{} `msgpack:",as_array"`
+	Created  int64
+	Pass     uint64 // number of the last pass of either kind
+	InForce  uint64 // the pass whose verdicts hold; 0: none
+	Key      uint64 // its session.PassKey
+	Config   *session.Config
+	Ratio    int64 // of the calibration, parts per million; 0: none
+}
+
+// turnRow is what is kept of one turn.
+type turnRow struct {
+	_msgpack struct{} `msgpack:",as_array"`
+	Hash     uint64   // of the content it was made from
+	Counter  string   // that counted Sizes
+	Sizes    []int    // by session.Level; estimates where Made has no bit
+	Made     uint8    // levels whose derived page exists, a bit each
+	Traits   uint16
+	Title    string
+	Hashes   []byte // session.TokenSet, 8 bytes each
+	Signals  turnSignals
+	Level    uint8 // how far the watcher compacted its unit; on the first turn of the unit
+	Because  string
+	Pinned   bool
+}
+
+// turnSignals is session.Signals without what the database knows itself.
+type turnSignals struct {
+	_msgpack                            struct{} `msgpack:",as_array"`
+	Source                              string
+	Version                             uint64
+	Call                                string
+	Stale, Failed, Refetchable, Finding bool
+	Closed, Keep                        bool
+	LastRead                            int64
+}
+
+// passRow is the record of one pass.
+type passRow struct {
+	_msgpack struct{} `msgpack:",as_array"`
+	Number   uint64
+	Kind     string
+	At       int64
+	Actor    string
+	Key      uint64
+	History  uint64
+	Intent   uint64
+	Keywords []string
+	Tokens   int // of the intent
+	IR       []byte
+	Params   session.Params
+	Previous uint64 // pass whose verdicts held before
+	Count    [3]int
+	Sum      [3]int
+	Items    []passItem
+	Undone   bool
+}
+
+// passItem is one unit that a watcher's pass compacted.
+type passItem struct {
+	_msgpack    struct{} `msgpack:",as_array"`
+	ID          string
+	From, To    uint8
+	FromBecause string
+	Because     string
+	Before      int
+	After       int
+}
+
+// conversation is a session in the memory of this process. Its lock comes before all others (db.go): one change of a
+// session at a time, decided on what is stored and committed before the next. What others write to the group by plain
+// puts is found by refresh.
+type conversation struct {
+	db        *DB
+	scope, id string
+	lock      chan struct{} // of one place; a channel, so that a context can end the wait
+
+	loaded  bool
+	lsn     uint64
+	gen     uint64 // changes with everything a plan depends on
+	keys    []PageKey
+	rows    map[string]*turnRow
+	blocks  []block
+	units   []unit
+	at      map[uint64]int     // first page number → block
+	open    map[string]int     // call id → unit that made it last
+	judged  map[uint64]verdict // by first page number
+	unsaved map[string]bool    // ids whose rows were made again and are not stored yet
+	state   sessionRow
+	reads   map[string]int64 // turn at which a turn was last recalled
+	watch   *Watcher
+}
+
+// block is a turn, or another artefact of the group.
+type block struct {
+	id       string
+	nums     []uint64
+	version  uint32
+	seq      int64
+	kind     Kind
+	prov     Provenance
+	asOf     time.Time
+	expires  time.Time
+	priority Priority
+	rated    *float64
+	role     string
+	answers  string   // id of the call this is the result of
+	calls    []string // ids of the calls it makes
+	callKeys []string
+	digest   [32]byte
+	stored   int // tokens of its pages as stored
+	row      *turnRow
+	hashes   []uint64
+	unit     int
+}
+
+// unit is what goes together: an assistant turn with its calls and their results, or a turn alone.
+type unit struct{ members []int }
+
+// verdict is what a pass decided about one block, as it is stored.
+type verdict struct {
+	action session.Action
+	reason session.Reason
+	hits   int
+	delta  int64
+}
+
+// conversations are those this process has touched.
+type conversations struct {
+	mu   sync.Mutex
+	open map[[2]string]*conversation
+}
+
+func (db *DB) conversation(scope, id string) *conversation {
+	db.talks.mu.Lock()
+	defer db.talks.mu.Unlock()
+	key := [2]string{scope, id}
+	c := db.talks.open[key]
+	if c == nil {
+		c = &conversation{db: db, scope: scope, id: id, lock: make(chan struct{}, 1)}
+		if db.talks.open == nil {
+			db.talks.open = map[[2]string]*conversation{}
+		}
+		db.talks.open[key] = c
+	}
+	return c
+}
+
+// exclusively runs fn on the session as it is now.
+func (c *conversation) exclusively(ctx context.Context, fn func() error) error {
+	select {
+	case c.lock <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-c.lock }()
+	if err := c.refresh(ctx); err != nil {
+		return err
+	}
+	return fn()
+}
+
+func (c *conversation) key(kind string) string { return kind + c.scope + "\x00" + c.id }
+
+func (c *conversation) turnKey(id string) string { return c.key(turnRowKey) + "\x00" + id }
+
+func (c *conversation) passKey(kind string, n uint64) string {
+	return c.key(kind) + "\x00" + fmt.Sprintf("%016x", n)
+}
+
+// refresh brings the memory up to the store: nothing, the new turns, or everything that changed.
+func (c *conversation) refresh(ctx context.Context) error {
+	if !c.loaded {
+		if err := c.load(ctx); err != nil {
+			return err
+		}
+	}
+	page, err := c.db.store.Scan(ctx, ScanQuery{What: ScanMembers, Scopes: Scopes{c.scope}, Group: c.id})
+	if err != nil || page.LSN == c.lsn || slices.Equal(page.Keys, c.keys) {
+		c.lsn = max(c.lsn, page.LSN)
+		return err
+	}
+	known := len(c.keys)
+	if known > len(page.Keys) || !slices.Equal(page.Keys[:known], c.keys) {
+		known = 0
+	}
+	if err := c.take(ctx, page.Keys, known); err != nil {
+		c.loaded = false // half taken over: read all of it again
+		return err
+	}
+	c.keys, c.lsn = page.Keys, page.LSN
+	c.gen++
+	return nil
+}
+
+// load reads the rows. A session without a row is one that only plain puts have written to.
+func (c *conversation) load(ctx context.Context) error {
+	c.keys, c.blocks, c.units, c.lsn = nil, nil, nil, 0
+	c.rows, c.at, c.open = map[string]*turnRow{}, map[uint64]int{}, map[string]int{}
+	c.judged, c.unsaved = map[uint64]verdict{}, map[string]bool{}
+	if c.reads == nil {
+		c.reads = map[string]int64{}
+	}
+	raw, err := c.db.store.State(ctx, c.key(sessionRowKey))
+	if err != nil {
+		return err
+	}
+	c.state = sessionRow{}
+	if raw != nil {
+		if err := unpack(raw, &c.state); err != nil {
+			return fmt.Errorf("ctxpage: state of session %s: %w", c.id, err)
+		}
+	}
+	prefix := c.key(turnRowKey) + "\x00"
+	err = c.db.scanState(ctx, prefix, func(r StateRow) error {
+		row := new(turnRow)
+		if err := unpack(r.Value, row); err != nil || len(row.Sizes) != session.Levels || row.Level > uint8(session.Cold) {
+			return fmt.Errorf("ctxpage: turn %s of session %s: %w", r.Key[len(prefix):], c.id, errors.Join(errRow, err))
+		}
+		c.rows[r.Key[len(prefix):]] = row
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if c.judged, err = c.loadVerdicts(ctx, c.state.InForce); err != nil {
+		return err
+	}
+	c.loaded = true
+	return nil
+}
+
+// scanState walks state rows by prefix.
+func (db *DB) scanState(ctx context.Context, prefix string, fn func(StateRow) error) error {
+	for cursor := ""; ; {
+		page, err := db.store.Scan(ctx, ScanQuery{What: ScanState, Prefix: prefix, Cursor: cursor, Limit: 4096})
+		if err != nil {
+			return err
+		}
+		for _, r := range page.State {
+			if err := fn(r); err != nil {
+				return err
+			}
+		}
+		if cursor = page.Next; cursor == "" {
+			return nil
+		}
+	}
+}
+
+// take rebuilds the blocks from the keys, of which the first known are unchanged.
+func (c *conversation) take(ctx context.Context, keys []PageKey, known int) error {
+	old, oldAt := c.blocks, c.at
+	if known == 0 {
+		c.blocks, c.units = nil, nil
+		c.at, c.open = make(map[uint64]int, len(keys)), map[string]int{}
+	}
+	var fresh []PageKey
+	for _, k := range keys[known:] {
+		if i, ok := oldAt[k.Num]; !ok || known > 0 || old[i].version != k.Version {
+			fresh = append(fresh, k)
+		}
+	}
+	made, err := c.makeBlocks(ctx, fresh)
+	if err != nil {
+		return err
+	}
+	for _, k := range keys[known:] {
+		b, ok := made[k.Num]
+		if !ok {
+			i, had := oldAt[k.Num]
+			if !had || known > 0 || old[i].version != k.Version {
+				continue // a later page of a block
+			}
+			b = old[i]
+		}
+		c.add(b)
+	}
+	return nil
+}
+
+// add appends a block and finds its unit: a result joins the turn that made the call.
+func (c *conversation) add(b block) {
+	i := len(c.blocks)
+	u, ok := c.open[b.answers]
+	if b.answers == "" || !ok {
+		u = len(c.units)
+		c.units = append(c.units, unit{})
+	}
+	b.unit = u
+	c.units[u].members = append(slices.Clone(c.units[u].members), i)
+	for _, id := range b.calls {
+		c.open[id] = u
+	}
+	c.at[b.nums[0]] = i
+	c.blocks = append(c.blocks, b)
+}
+
+// makeBlocks reads heads, and texts only of turns whose row is missing or out of date.
+func (c *conversation) makeBlocks(ctx context.Context, keys []PageKey) (map[uint64]block, error) {
+	loaded, err := c.db.store.Load(ctx, Scopes{c.scope}, keys, WantHead)
+	if err != nil {
+		return nil, err
+	}
+	made := make(map[uint64]block, len(keys))
+	for i := range loaded {
+		l := &loaded[i]
+		if l.Err != nil {
+			return nil, l.Err
+		}
+		if l.Page != 1 {
+			continue
+		}
+		b := blockOf(l.Head)
+		if b.row = c.rows[b.id]; b.row == nil || b.row.Hash != headHash(l.Head) || b.row.Counter != c.db.opts.Counter.Name() {
+			if b.row, err = c.remakeRow(ctx, l.Head, b.row); err != nil {
+				return nil, err
+			}
+			c.rows[b.id], c.unsaved[b.id] = b.row, true
+		}
+		b.hashes = unpackHashes(b.row.Hashes)
+		made[l.Key.Num] = b
+	}
+	return made, nil
+}
+
+func blockOf(h *Head) block {
+	b := block{
+		id: h.ID, version: h.Version, seq: h.Seq, kind: h.Kind, prov: h.Provenance, asOf: h.CurrentAsOf, expires: h.ExpiresAt,
+		priority: h.Priority, rated: h.Relevance, role: h.Role, answers: h.ToolCallID, digest: h.Rows[0].Digest,
+	}
+	for _, r := range h.Rows {
+		b.nums = append(b.nums, r.Num)
+		b.stored += int(r.Tokens)
+	}
+	for _, t := range h.ToolCalls {
+		b.calls = append(b.calls, t.ID)
+		b.callKeys = append(b.callKeys, callKey(t))
+	}
+	return b
+}
+
+// callKey names what was asked, so that asking again is recognised.
+func callKey(t ToolCall) string {
+	return fmt.Sprintf("%s %016x", t.Name, xxhash.Sum64String(t.Arguments))
+}
+
+// headHash is over everything a row is made from.
+func headHash(h *Head) uint64 {
+	hashes := make([]uint64, len(h.Rows))
+	for i, r := range h.Rows {
+		hashes[i] = r.Hash
+	}
+	return turnHash(&h.Artefact, hashes)
+}
+
+func turnHash(a *Artefact, pages []uint64) uint64 {
+	b := binary.LittleEndian.AppendUint64(nil, uint64(len(pages)))
+	for _, p := range pages {
+		b = binary.LittleEndian.AppendUint64(b, p)
+	}
+	for _, s := range []string{a.Role, a.Name, a.ToolCallID} {
+		b = append(append(b, s...), 0)
+	}
+	for _, t := range a.ToolCalls {
+		b = append(append(append(append(b, t.ID...), 0), t.Name...), 0)
+		b = append(append(b, t.Arguments...), 0)
+	}
+	return xxhash.Sum64(b)
+}
+
+// remakeRow pages a turn in to make its row: one that was put past the session, or changed, or counted by another
+// counter. Pin, level and signals stay; what was derived from another content does not.
+func (c *conversation) remakeRow(ctx context.Context, h *Head, old *turnRow) (*turnRow, error) {
+	keys := make([]PageKey, len(h.Rows))
+	for i, r := range h.Rows {
+		keys[i] = PageKey{r.Num, h.Version}
+	}
+	texts, err := c.db.texts(ctx, Scopes{c.scope}, keys)
+	if err != nil {
+		return nil, err
+	}
+	digests := h.Rows[0].Digest
+	row := c.db.turnRow(&h.Artefact, texts, headHash(h), c.stub(h.ID, digests, sumTokens(h.Rows)))
+	if old != nil {
+		row.Pinned, row.Level, row.Because, row.Signals = old.Pinned, old.Level, old.Because, old.Signals
+	}
+	return row, nil
+}
+
+func sumTokens(rows []PageRow) (n int) {
+	for _, r := range rows {
+		n += int(r.Tokens)
+	}
+	return n
+}
+
+// texts pages texts in, through the working set.
+func (db *DB) texts(ctx context.Context, scopes Scopes, keys []PageKey) ([]string, error) {
+	frames, errs, err := db.table.load(ctx, scopes, keys)
+	if err != nil {
+		return nil, err
+	}
+	defer db.table.unpin(frames)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	out := make([]string, len(frames))
+	for i, f := range frames {
+		out[i] = f.text
+	}
+	return out, nil
+}
+
+// stub gives the text that stands for a turn, from its title.
+func (c *conversation) stub(id string, digest [32]byte, tokens int) func(title string) string {
+	ref := Ref{Scope: c.scope, ID: id}.String()
+	return func(title string) string {
+		return session.StubText(ref, hex.EncodeToString(digest[:6]), tokens, title)
+	}
+}
+
+// turnRow measures a turn. The title is taken from its first page, as a replay will.
+func (db *DB) turnRow(a *Artefact, texts []string, hash uint64, stub func(title string) string) *turnRow {
+	count := db.opts.Counter.Count
+	text := texts[0]
+	for _, t := range texts[1:] {
+		text += t
+	}
+	words := []string{a.Name, text}
+	extra := 0
+	for _, t := range a.ToolCalls {
+		words = append(words, t.Name, t.Arguments)
+		extra += count(t.Name) + count(t.Arguments)
+	}
+	title := session.Title(texts[0])
+	raw := count(text) + extra
+	sizes := session.EstimateSizes(raw)
+	if t := session.Trim(text); t != text {
+		if n := count(t) + extra; n < raw {
+			sizes[session.Trimmed] = n
+		}
+	}
+	sizes[session.Stub] = count(stub(title))
+	below := raw
+	for l := session.Trimmed; l < session.Cold; l++ {
+		if sizes[l] >= below {
+			sizes[l] = 0
+		}
+		if sizes[l] > 0 {
+			below = sizes[l]
+		}
+	}
+	return &turnRow{
+		Hash: hash, Counter: db.opts.Counter.Name(), Sizes: sizes[:], Traits: uint16(session.Inspect(text)), Title: title,
+		Hashes: packHashes(session.TokenSet(words...)),
+	}
+}
+
+func packHashes(hashes []uint64) []byte {
+	b := make([]byte, 0, 8*len(hashes))
+	for _, h := range hashes {
+		b = binary.LittleEndian.AppendUint64(b, h)
+	}
+	return b
+}
+
+func unpackHashes(b []byte) []uint64 {
+	out := make([]uint64, len(b)/8)
+	for i := range out {
+		out[i] = binary.LittleEndian.Uint64(b[8*i:])
+	}
+	return out
+}
+
+// The verdicts of a pass in one row: a version, their number, then for each in the order of page numbers the number's
+// growth, action and reason in a byte, keywords found, turns behind the head.
+const verdictVersion = 1
+
+func encodeVerdicts(judged map[uint64]verdict) []byte {
+	e := enc{}
+	e.u8(verdictVersion)
+	e.count(len(judged))
+	last := uint64(0)
+	for _, num := range sortedKeys(judged) {
+		v := judged[num]
+		e.count(int(num - last))
+		e.u8(uint8(v.action) | uint8(v.reason)<<2)
+		e.count(v.hits)
+		e.count(int(v.delta))
+		last = num
+	}
+	return e.b
+}
+
+func decodeVerdicts(b []byte) (map[uint64]verdict, error) {
+	d := dec{b: b}
+	if v := d.u8(); v != verdictVersion {
+		return nil, fmt.Errorf("%w: verdicts of version %d, expected %d", errRow, v, verdictVersion)
+	}
+	n := d.count(4)
+	out := make(map[uint64]verdict, n)
+	num := uint64(0)
+	for range n {
+		num += d.uvarint()
+		kind := d.u8()
+		out[num] = verdict{session.Action(kind & 3), session.Reason(kind >> 2), int(d.uvarint()), int64(d.uvarint())}
+		if kind&3 == 3 {
+			d.fail()
+		}
+	}
+	return out, d.done()
+}
+
+func (c *conversation) loadVerdicts(ctx context.Context, pass uint64) (map[uint64]verdict, error) {
+	if pass == 0 {
+		return map[uint64]verdict{}, nil
+	}
+	raw, err := c.db.store.State(ctx, c.passKey(verdictRowKey, pass))
+	if err != nil {
+		return nil, err
+	}
+	if raw == nil {
+		return nil, fmt.Errorf("%w: verdicts of pass %d of session %s", ErrGone, pass, c.id)
+	}
+	out, err := decodeVerdicts(raw)
+	if err != nil {
+		return nil, fmt.Errorf("ctxpage: verdicts of pass %d of session %s: %w", pass, c.id, err)
+	}
+	return out, nil
+}
+
+func (c *conversation) loadPass(ctx context.Context, n uint64) (p passRow, err error) {
+	raw, err := c.db.store.State(ctx, c.passKey(passRowKey, n))
+	if err != nil {
+		return p, err
+	}
+	if raw == nil {
+		return p, fmt.Errorf("%w: session %s has no pass %d", ErrNotFound, c.id, n)
+	}
+	return p, unpack(raw, &p)
+}
+
+// changes collects the state rows of one batch.
+type changes struct {
+	c    *conversation
+	rows []StateRow
+	err  error
+}
+
+func (w *changes) put(key string, v any) {
+	raw, err := msgpack.Marshal(v)
+	if err != nil && w.err == nil {
+		w.err = fmt.Errorf("ctxpage: encode %s: %w", key, err)
+	}
+	w.raw(key, raw)
+}
+
+func (w *changes) raw(key string, v []byte) {
+	w.rows = slices.DeleteFunc(w.rows, func(r StateRow) bool { return r.Key == key })
+	w.rows = append(w.rows, StateRow{key, v})
+}
+
+// begin collects what is to be stored anyway: rows that were made again.
+func (c *conversation) begin() *changes {
+	w := &changes{c: c}
+	for _, id := range sortedKeys(c.unsaved) {
+		w.put(c.turnKey(id), c.rows[id])
+	}
+	return w
+}

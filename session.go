@@ -1,0 +1,524 @@
+package ctxpage
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/session"
+)
+
+// Session is one conversation of a scope: a group of message pages in their order, and a window on them. What a pass
+// or the watcher takes out of the window stays where it is stored, one Recall away. A handle needs no creating and no
+// closing, and is safe for concurrent use.
+//
+// The words of the user are stored with provenance chunk. What the assistant and the tools say is visible in this
+// session only, until it is put through the gate like any other draft.
+type Session struct {
+	s  *Scope
+	id string
+}
+
+// Session gives the handle of a conversation of the scope, named like an artefact. A wrong name is reported by the
+// first method that is called.
+func (s *Scope) Session(id string) *Session { return &Session{s, id} }
+
+// ID is the name of the conversation: the Group of its turns and Query.Session.
+func (c *Session) ID() string { return c.id }
+
+// Turn is one message of a conversation.
+type Turn struct {
+	// ID is unique in the scope; "": block-SESSION-NUMBER. Appending the same turn again under its ID repeats it.
+	ID         string
+	Role       string // user, assistant or tool
+	Name       string
+	Text       string
+	Parts      []Part // instead of Text
+	ToolCalls  []ToolCall
+	ToolCallID string    // of a tool turn: the call it is the result of
+	At         time.Time // zero: now
+	// Priority and Relevance are for the watcher; PriorityAuto: user high, assistant medium, tool low.
+	Priority  Priority
+	Relevance *float64
+	ExpiresAt time.Time
+	Tags      []string
+	Meta      map[string]string
+	// Trace names the assembly that an assistant turn was written from. It makes what the assembly served count as
+	// read when the session is handed over.
+	Trace string
+	// Signals are facts the host knows of the turn; they tell the watcher what is of little value. Digest and
+	// ExpiresAt are the database's own.
+	Signals session.Signals
+}
+
+// Append adds turns at the end, in one transaction vouched for by the host, and gives their references. A tool turn
+// must answer a call that an earlier turn made and nothing has answered. Where SetWindow was called the window is held
+// below its limit: older turns are compacted in the same transaction, and if that cannot make room a *HeadroomError of
+// package session, matching ErrHeadroom, tells the shortfall and nothing is added.
+func (c *Session) Append(ctx context.Context, turns ...Turn) ([]Ref, error) {
+	talk, err := c.talk()
+	if err != nil {
+		return nil, err
+	}
+	var refs []Ref
+	err = talk.exclusively(ctx, func() error {
+		a := &appending{c: talk, s: c.s, changes: talk.begin()}
+		refs, err = a.run(ctx, turns)
+		return err
+	})
+	if err == nil {
+		talk.wake()
+	}
+	return refs, err
+}
+
+func (c *Session) talk() (*conversation, error) {
+	if c.s.err != nil {
+		return nil, c.s.err
+	}
+	if err := checkID("session", c.id); err != nil {
+		return nil, err
+	}
+	return c.s.db.conversation(c.s.name, c.id), nil
+}
+
+// appending is one Append under way.
+type appending struct {
+	*changes
+	c     *conversation
+	s     *Scope
+	tx    *Txn
+	refs  []Ref
+	fresh []freshTurn
+}
+
+// freshTurn is a turn on its way in: its place among refs, its write, and what a block of it will be.
+type freshTurn struct {
+	at    int
+	put   Put
+	block block
+}
+
+func (a *appending) run(ctx context.Context, turns []Turn) (refs []Ref, err error) {
+	if a.tx, err = a.s.newTxn(nil); err != nil {
+		return nil, err
+	}
+	a.tx.managed = true
+	a.refs = make([]Ref, len(turns))
+	trace := ""
+	for i := range turns {
+		if err := a.turn(ctx, i, &turns[i]); err != nil {
+			return nil, fmt.Errorf("turn %d: %w", i+1, err)
+		}
+		if trace == "" {
+			trace = turns[i].Trace
+		}
+	}
+	if len(a.fresh) == 0 {
+		return a.refs, nil
+	}
+	if err := a.commit(ctx, trace); err != nil {
+		return nil, err
+	}
+	return a.refs, nil
+}
+
+// turn checks one turn and prepares its write and its row.
+func (a *appending) turn(ctx context.Context, i int, t *Turn) error {
+	if t.Trace != "" {
+		if _, err := parseBatchID(t.Trace); err != nil {
+			return invalid("trace", strconv.Quote(t.Trace), "the trace of an assembly, a ULID")
+		}
+	}
+	art, err := a.artefact(t)
+	if err != nil {
+		return err
+	}
+	if ref, repeated, err := a.repeats(&art, t); err != nil || repeated {
+		a.refs[i] = ref
+		return err
+	}
+	if err := a.pair(t); err != nil {
+		return err
+	}
+	put, err := a.tx.makePut(ctx, art)
+	if err != nil {
+		return err
+	}
+	if err := a.tx.add(ctx, put); err != nil {
+		return err
+	}
+	b := a.c.freshBlock(&put)
+	b.row.Signals = signalsOf(&t.Signals)
+	a.fresh = append(a.fresh, freshTurn{i, put, b})
+	a.put(a.c.turnKey(b.id), b.row)
+	return nil
+}
+
+func signalsOf(s *session.Signals) turnSignals {
+	return turnSignals{
+		Source: s.Source, Version: s.Version, Call: s.Call, Stale: s.Stale, Failed: s.Failed, Refetchable: s.Refetchable,
+		Finding: s.Finding, Closed: s.Closed, Keep: s.Keep, LastRead: s.LastRead,
+	}
+}
+
+// artefact is the page a turn becomes.
+func (a *appending) artefact(t *Turn) (Artefact, error) {
+	defaults := map[string]Priority{"user": PriorityHigh, "assistant": PriorityMedium, "tool": PriorityLow}
+	priority, known := defaults[t.Role]
+	switch {
+	case !known:
+		return Artefact{}, invalid("role", strconv.Quote(t.Role), "user, assistant or tool")
+	case len(t.ToolCalls) > 0 && t.Role != "assistant":
+		return Artefact{}, invalid("tool_calls", "calls of a "+t.Role+" turn", "calls of an assistant turn")
+	case (t.ToolCallID != "") != (t.Role == "tool"):
+		return Artefact{}, invalid("tool_call_id", strconv.Quote(t.ToolCallID)+" of a "+t.Role+" turn", "the id of a call, of tool turns and of no others")
+	}
+	if t.Priority != PriorityAuto {
+		priority = t.Priority
+	}
+	seq := a.next()
+	id := t.ID
+	if id == "" {
+		id = "block-" + a.c.id + "-" + strconv.FormatInt(seq, 10)
+	}
+	return Artefact{
+		ID: id, Kind: KindMessage, Text: t.Text, Parts: t.Parts, Role: t.Role, Name: t.Name, ToolCalls: t.ToolCalls, ToolCallID: t.ToolCallID,
+		ExpiresAt: t.ExpiresAt, CurrentAsOf: t.At, Priority: priority, Relevance: t.Relevance, Group: a.c.id, Seq: seq, Tags: t.Tags, Meta: t.Meta,
+	}, nil
+}
+
+// next is the number of the turn: one more than the highest there is.
+func (a *appending) next() int64 {
+	if n := len(a.fresh); n > 0 {
+		return a.fresh[n-1].block.seq + 1
+	}
+	return a.c.turn() + 1
+}
+
+// turn is the number of the newest turn.
+func (c *conversation) turn() int64 {
+	if len(c.blocks) == 0 {
+		return 0
+	}
+	return max(c.blocks[len(c.blocks)-1].seq, 0)
+}
+
+// repeats finds the turn that was appended before under the same id. A turn is never rewritten.
+func (a *appending) repeats(art *Artefact, t *Turn) (Ref, bool, error) {
+	if t.ID == "" {
+		return Ref{}, false, nil
+	}
+	if slices.ContainsFunc(a.fresh, func(f freshTurn) bool { return f.block.id == t.ID }) {
+		return Ref{}, false, invalid("id", strconv.Quote(t.ID), "an id for each turn of its own")
+	}
+	i := a.c.find(t.ID)
+	if i < 0 {
+		l, err := a.s.db.store.Resolve(context.Background(), a.s.chain[:1], Ref{ID: t.ID})
+		if err == nil && !l.Deleted {
+			return Ref{}, false, invalid("id", strconv.Quote(t.ID), "an id that no other artefact of the scope has")
+		}
+		return Ref{}, false, nil
+	}
+	b := &a.c.blocks[i]
+	probe, err := a.s.db.makePut(*art, Validator{})
+	if err != nil {
+		return Ref{}, false, err
+	}
+	if putHash(&probe) != b.row.Hash {
+		return Ref{}, false, invalid("id", strconv.Quote(t.ID), "a new id: the turn that has it says something else, and a turn is not rewritten")
+	}
+	return Ref{Scope: a.s.name, ID: b.id, Version: b.version}, true, nil
+}
+
+func putHash(p *Put) uint64 {
+	hashes := make([]uint64, len(p.Pages))
+	for i := range p.Pages {
+		hashes[i] = p.Pages[i].Hash
+	}
+	return turnHash(&p.Artefact, hashes)
+}
+
+// find gives the place of a turn by its id, -1: there is none. New turns are asked for most.
+func (c *conversation) find(id string) int {
+	for i := len(c.blocks) - 1; i >= 0; i-- {
+		if c.blocks[i].id == id {
+			return i
+		}
+	}
+	return -1
+}
+
+// pair holds results to their calls: providers refuse a result without its call.
+func (a *appending) pair(t *Turn) error {
+	if t.Role != "tool" {
+		return nil
+	}
+	open := false
+	look := func(b *block) {
+		if slices.Contains(b.calls, t.ToolCallID) {
+			open = true
+		} else if b.answers == t.ToolCallID {
+			open = false
+		}
+	}
+	if u, ok := a.c.open[t.ToolCallID]; ok {
+		for _, i := range a.c.units[u].members {
+			look(&a.c.blocks[i])
+		}
+	}
+	for i := range a.fresh {
+		look(&a.fresh[i].block)
+	}
+	if !open {
+		return invalid("tool_call_id", strconv.Quote(t.ToolCallID), "a call that an earlier turn of the session made and nothing has answered")
+	}
+	return nil
+}
+
+// freshBlock is the block that a write will become, but for its numbers.
+func (c *conversation) freshBlock(p *Put) block {
+	h := &Head{Artefact: p.Artefact}
+	texts := make([]string, len(p.Pages))
+	for i, np := range p.Pages {
+		h.Rows = append(h.Rows, PageRow{Tokens: uint32(np.Tokens), Digest: np.Digest, Hash: np.Hash})
+		texts[i] = np.Text
+	}
+	b := blockOf(h)
+	b.row = c.db.turnRow(&p.Artefact, texts, headHash(h), c.stub(b.id, b.digest, b.stored))
+	b.hashes = unpackHashes(b.row.Hashes)
+	return b
+}
+
+func (a *appending) commit(ctx context.Context, trace string) error {
+	leaf := manifest.Record{Type: manifest.TypeCommit, Session: a.c.id, Action: "append", Reason: "vouched by the host"}
+	state := a.c.state
+	if state.Created == 0 {
+		state.Created = micros(a.s.db.opts.Clock())
+		a.put(a.c.key(sessionRowKey), &state)
+	}
+	if err := a.err; err != nil {
+		return err
+	}
+	b := a.tx.batch()
+	b.OnStale, b.State, b.Trace, b.Leaf = AllowStale, append(b.State, a.rows...), trace, leaf
+	if err := a.tx.finish(ctx, b); err != nil {
+		a.c.loaded = false // whether it happened is found by reading again
+		return err
+	}
+	for i, f := range a.fresh {
+		a.refs[f.at] = a.tx.out.Refs[i]
+		a.c.rows[f.block.id] = f.block.row
+	}
+	a.c.state = state
+	a.c.unsaved = map[string]bool{}
+	return nil
+}
+
+// Sessions lists the conversations of the scope that were appended to, by name. It serves no contents and leaves no
+// manifest.
+func (s *Scope) Sessions(ctx context.Context) ([]string, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	prefix := sessionRowKey + s.name + "\x00"
+	var out []string
+	err := s.db.scanState(ctx, prefix, func(r StateRow) error {
+		out = append(out, strings.TrimPrefix(r.Key, prefix))
+		return nil
+	})
+	return out, err
+}
+
+// Window is what a session shows now.
+type Window struct {
+	Session string `json:"session"`
+	LSN     uint64 `json:"lsn"`
+	Pass    uint64 `json:"pass"`     // number of the last pass, 0: none
+	InForce uint64 `json:"in_force"` // the pass whose verdicts hold, 0: none
+	Tokens  int    `json:"tokens"`   // of all turns as they are shown
+	Stored  int    `json:"stored"`   // of all turns whole
+	// Limits are those of SetWindow, nil without.
+	Limits *session.Thresholds `json:"limits,omitempty"`
+	Turns  []WindowTurn        `json:"turns"`
+}
+
+// WindowTurn is one turn and how it is shown.
+type WindowTurn struct {
+	Ref     Ref           `json:"ref"`
+	Seq     int64         `json:"seq"`
+	Role    string        `json:"role,omitempty"`
+	Kind    Kind          `json:"kind"`
+	Level   session.Level `json:"level"`
+	Tokens  int           `json:"tokens"` // as it is shown
+	Stored  int           `json:"stored"` // whole
+	Pinned  bool          `json:"pinned,omitempty"`
+	Verdict string        `json:"verdict,omitempty"` // of the pass in force; empty: none has judged it
+	Why     string        `json:"why,omitempty"`     // why it is not whole
+}
+
+// Window describes the turns without their texts: it serves no contents and leaves no manifest.
+func (c *Session) Window(ctx context.Context) (*Window, error) {
+	talk, err := c.talk()
+	if err != nil {
+		return nil, err
+	}
+	w := &Window{Session: c.id, Turns: []WindowTurn{}}
+	err = talk.exclusively(ctx, func() error {
+		w.LSN, w.Pass, w.InForce = talk.lsn, talk.state.Pass, talk.state.InForce
+		if cfg := talk.state.Config; cfg != nil {
+			t, err := cfg.Thresholds()
+			if err != nil {
+				return err
+			}
+			w.Limits = &t
+		}
+		for i := range talk.blocks {
+			t := talk.windowTurn(i)
+			w.Turns = append(w.Turns, t)
+			w.Tokens += t.Tokens
+			w.Stored += t.Stored
+		}
+		return nil
+	})
+	return w, err
+}
+
+func (c *conversation) windowTurn(i int) WindowTurn {
+	b := &c.blocks[i]
+	l := c.shown(i)
+	t := WindowTurn{
+		Ref: Ref{Scope: c.scope, ID: b.id, Version: b.version}, Seq: b.seq, Role: b.role, Kind: b.kind, Level: l, Tokens: c.size(b, l),
+		Stored: c.size(b, session.Raw), Pinned: b.row.Pinned, Why: c.why(i),
+	}
+	if v, ok := c.judged[b.nums[0]]; ok {
+		t.Verdict = v.action.String()
+	}
+	return t
+}
+
+// size is what a turn takes at a level, in tokens as they are budgeted.
+func (c *conversation) size(b *block, l session.Level) int {
+	return c.calibration().Budget(b.row.Sizes[l])
+}
+
+func (c *conversation) calibration() session.Calibration {
+	const unit = 1_000_000
+	return session.Calibration{}.Observe(unit, int(c.state.Ratio))
+}
+
+// shown is the level at which a turn stands in the window: the further of what the pass in force and the watcher say.
+// A pin shows it whole. A result is never without its call in the window, nor a call without its result, or a provider
+// would refuse the sequence: what would leave alone stays as a stub.
+func (c *conversation) shown(i int) session.Level {
+	b := &c.blocks[i]
+	u := &c.units[b.unit]
+	if c.pinned(u) {
+		return session.Raw
+	}
+	l, _ := c.asked(i)
+	if l == session.Cold && len(u.members) > 1 {
+		for _, j := range u.members {
+			if other, _ := c.asked(j); other != session.Cold {
+				l = session.Stub
+				break
+			}
+		}
+	}
+	return b.row.settle(l)
+}
+
+func (c *conversation) pinned(u *unit) bool {
+	for _, i := range u.members {
+		if c.blocks[i].row.Pinned {
+			return true
+		}
+	}
+	return false
+}
+
+// levels of the verdicts of a pass.
+var verdictLevels = [...]session.Level{session.Retain: session.Raw, session.Page: session.Stub, session.Evict: session.Cold}
+
+// asked is the level that watcher and pass want for a turn, and whether it is the pass that wants it so far.
+func (c *conversation) asked(i int) (l session.Level, byPass bool) {
+	b := &c.blocks[i]
+	l = session.Level(c.blocks[c.units[b.unit].members[0]].row.Level)
+	if v, ok := c.judged[b.nums[0]]; ok && verdictLevels[v.action] > l {
+		return verdictLevels[v.action], true
+	}
+	return l, false
+}
+
+// why says why a turn is not whole, "" when it is.
+func (c *conversation) why(i int) string {
+	if c.shown(i) == session.Raw {
+		return ""
+	}
+	l, byPass := c.asked(i)
+	switch {
+	case !byPass:
+		return c.blocks[c.units[c.blocks[i].unit].members[0]].row.Because
+	case l == session.Cold:
+		return fmt.Sprintf("evicted by pass %d", c.state.InForce)
+	}
+	return fmt.Sprintf("paged by pass %d", c.state.InForce)
+}
+
+// settle is the level that exists: a form that was never made, or would not be shorter, gives way to the one before.
+func (r *turnRow) settle(l session.Level) session.Level {
+	for ; l > session.Raw && l < session.Cold; l-- {
+		if r.Sizes[l] > 0 && (l == session.Stub || r.Made&(1<<l) != 0) {
+			return l
+		}
+	}
+	return l
+}
+
+// Read gives up to limit turns (0: 100) whole, from a sequence number on, whatever the window shows of them; it is in
+// the manifest as an export. Expired turns are not served.
+func (c *Session) Read(ctx context.Context, from int64, limit int) ([]*Version, error) {
+	talk, err := c.talk()
+	if err != nil {
+		return nil, err
+	}
+	if limit <= 0 {
+		limit = 100
+	}
+	var list []Located
+	now := c.s.db.opts.Clock()
+	err = talk.exclusively(ctx, func() error {
+		for i := range talk.blocks {
+			b := &talk.blocks[i]
+			if b.seq < from || len(list) == limit || !b.expires.IsZero() && !b.expires.After(now) {
+				continue
+			}
+			l := Located{Scope: c.s.name, Version: b.version}
+			for _, n := range b.nums {
+				l.Pages = append(l.Pages, PageKey{n, b.version})
+			}
+			list = append(list, l)
+		}
+		return nil
+	})
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	leaf := &manifest.Record{Type: manifest.TypeExport, Session: c.id, Counter: c.s.db.opts.Counter.Name()}
+	out := make([]*Version, len(list))
+	for i, l := range list {
+		if out[i], err = c.s.db.version(ctx, c.s.chain[:1], l); err != nil {
+			return nil, err
+		}
+		for _, p := range out[i].Pages {
+			leaf.Pages = append(leaf.Pages, manifest.Page{Num: p.Num, Version: out[i].Version, Tokens: p.Tokens})
+			leaf.Tokens += p.Tokens
+		}
+		leaf.LSN = max(leaf.LSN, out[i].LSN)
+	}
+	return out, c.s.emit(ctx, leaf)
+}

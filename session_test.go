@@ -1,0 +1,119 @@
+package ctxpage
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/session"
+)
+
+// talkOptions make tests quick: nothing of them is about a power cut.
+func talkOptions() Options {
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	return Options{noSync: true, Clock: func() time.Time { return at }}
+}
+
+func openTalk(t *testing.T) (*DB, *Session) {
+	t.Helper()
+	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), talkOptions())
+	t.Cleanup(func() {
+		problems, err := db.Check(context.Background(), nil)
+		require.NoError(t, err)
+		require.Empty(t, problems)
+		require.NoError(t, db.Close())
+	})
+	return db, db.Scope("acme/agent").Session("chat")
+}
+
+func TestSessionAppend(t *testing.T) {
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db := openTest(t, path, talkOptions())
+	s := db.Scope("acme/agent")
+	chat := s.Session("chat")
+	refs, err := chat.Append(ctx,
+		Turn{Role: "user", Name: "Ann", Text: "What is the refund limit of the ocean tariff?"},
+		Turn{Role: "assistant", Text: "Let me look.", ToolCalls: []ToolCall{{ID: "c1", Name: "lookup", Arguments: `{"q":"ocean"}`}, {ID: "c2", Name: "date"}}},
+		Turn{Role: "tool", ToolCallID: "c1", Text: "ocean tariff: 400 dollars"},
+		Turn{Role: "tool", ToolCallID: "c2", Text: "2026-11-20"},
+		Turn{ID: "answer", Role: "assistant", Text: "The limit is 400 dollars."},
+	)
+	require.NoError(t, err)
+	require.Len(t, refs, 5)
+	require.Equal(t, "block-chat-1", refs[0].ID)
+	again, err := chat.Append(ctx, Turn{ID: "answer", Role: "assistant", Text: "The limit is 400 dollars."})
+	require.NoError(t, err)
+	require.Equal(t, refs[4], again[0])
+
+	for _, bad := range []Turn{
+		{ID: "answer", Role: "assistant", Text: "The limit is 500 dollars."},
+		{Role: "tool", ToolCallID: "c1", Text: "answered already"},
+		{Role: "tool", ToolCallID: "c9", Text: "never asked"},
+		{Role: "tool", Text: "no call"},
+		{Role: "system", Text: "obey"},
+		{Role: "user", Text: "x", ToolCalls: []ToolCall{{ID: "c3"}}},
+		{Role: "user", Text: "x", Trace: "nonsense"},
+	} {
+		_, err := chat.Append(ctx, Turn{Role: "user", Text: "never stored"}, bad)
+		require.ErrorIs(t, err, ErrInvalid, "%+v", bad)
+	}
+	w, err := chat.Window(ctx)
+	require.NoError(t, err)
+	require.Len(t, w.Turns, 5)
+	require.Equal(t, w.Stored, w.Tokens)
+
+	hits, err := s.Search(ctx, "ocean tariff limit", 10)
+	require.NoError(t, err)
+	require.Len(t, hits, 1, "what assistant and tools said is no memory")
+	require.Equal(t, "block-chat-1", hits[0].Ref.ID)
+	a, err := s.Assemble(ctx, Query{Text: "ocean tariff limit", Budget: 2000, Session: "other"})
+	require.NoError(t, err)
+	require.Len(t, a.Blocks, 1)
+	require.NoError(t, db.Close())
+
+	db = openTest(t, path, talkOptions())
+	defer db.Close()
+	chat = db.Scope("acme/agent").Session("chat")
+	got, err := chat.Window(ctx)
+	require.NoError(t, err)
+	require.Equal(t, w.Turns, got.Turns)
+	turns, err := chat.Read(ctx, 2, 2)
+	require.NoError(t, err)
+	require.Len(t, turns, 2)
+	require.Equal(t, "Let me look.", turns[0].Text)
+	require.Equal(t, "lookup", turns[0].ToolCalls[0].Name)
+	names, err := db.Scope("acme/agent").Sessions(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []string{"chat"}, names)
+	names, err = db.Scope("acme").Sessions(ctx)
+	require.NoError(t, err)
+	require.Empty(t, names)
+	require.Zero(t, db.table.stats().Faults-2, "only what was read was paged in")
+}
+
+// Turns that were put past the session are turns all the same; an edited one is measured anew.
+func TestSessionPlainPuts(t *testing.T) {
+	ctx := context.Background()
+	db, chat := openTalk(t)
+	s := db.Scope("acme/agent")
+	for i := range 5 {
+		_, err := s.Put(ctx, Artefact{ID: fmt.Sprint("m-", i), Role: "user", Text: fmt.Sprint("message ", i), Group: "chat", Seq: int64(i)})
+		require.NoError(t, err)
+	}
+	_, err := chat.Append(ctx, Turn{Role: "user", Text: "appended"})
+	require.NoError(t, err)
+	_, err = s.Put(ctx, Artefact{ID: "m-2", Role: "user", Text: "message two, which is much longer now", Group: "chat", Seq: 2})
+	require.NoError(t, err)
+	require.NoError(t, s.Delete(ctx, "m-3"))
+	w, err := chat.Window(ctx)
+	require.NoError(t, err)
+	require.Len(t, w.Turns, 5)
+	require.Equal(t, int64(5), w.Turns[4].Seq)
+	require.Greater(t, w.Turns[2].Tokens, w.Turns[1].Tokens)
+	require.Equal(t, session.Raw, w.Turns[2].Level)
+}
