@@ -699,12 +699,12 @@ func renderPage(h *Head, page int, text string, form manifest.Form, stale bool, 
 // place takes over the allocator's answer and renders it.
 func (a *assembling) place(res budget.Result, at []int) {
 	a.out = &Assembly{Trace: a.q.Trace, LSN: a.cands.LSN, Tier: res.Tier, Limit: a.q.Budget - a.q.Reserve, Review: res.Review, seed: a.s.db.fence + "/" + a.s.name}
-	if a.wordsErr != nil {
-		a.out.Degraded = a.wordsErr.Error()
-	}
 	a.placed = make([]*item, 0, len(res.Placed))
 	a.out.pages, a.out.Blocks = make([]render.Page, 0, len(res.Placed)), make([]Block, 0, len(res.Placed))
 	a.out.Left = make([]LeftOut, 0, len(a.ranked)-len(res.Placed))
+	if a.wordsErr != nil {
+		a.out.Degraded = a.wordsErr.Error()
+	}
 	for _, l := range res.Left {
 		a.ranked[at[l.Index]].reason = l.Reason
 	}

@@ -26,8 +26,8 @@ package ctxpage
 // sequencer.mu makes the order of commits; it is held while the log's buffer takes a record, never during I/O but for
 // the reading of an old row. sequencer.flight is also taken by the installer, which holds no other lock of the store
 // then. catalogue.mu guards what readers see (catalogue, overlay, lexical index) and is read-held during a search.
-// pageTable.mu is never held during I/O. No lock of ours is held while a Source, Counter, Evaluator, Embedder or Logger runs,
-// but for Txn.mu, which belongs to the caller's own transaction, and DB.steps and conversation.lock, under which
+// pageTable.mu is never held during I/O. No lock of ours is held while a Source, Counter, Evaluator, Embedder or Logger
+// runs, but for Txn.mu, which belongs to the caller's own transaction, and DB.steps and conversation.lock, under which
 // directives and turns are counted.
 
 import (
@@ -167,8 +167,8 @@ type DB struct {
 	files   *fileSource
 	sources map[string]Source
 	checks  checks
-	embeds  embedded
 	talks   conversations
+	embeds  embedded
 	lexer   *lexical.Analyzer
 	steps   chan struct{} // of one: held by the step of directives under way
 	fence   string        // seed of the fences
