@@ -84,7 +84,9 @@ type Options struct {
 	SourceTimeout time.Duration // of one probe or fetch; 0: 10 s
 	// Evaluator judges a draft when Commit is given no verdict. It must not be the writer.
 	Evaluator Evaluator
-	Audit     AuditMode
+	// Summarizer makes the summaries of the watcher; nil: extracts stand in.
+	Summarizer Summarizer
+	Audit      AuditMode
 	// Clock and Rand are the only time and randomness the database uses for what it stores; nil: the system's.
 	Clock func() time.Time
 	Rand  io.Reader
@@ -270,6 +272,7 @@ func (db *DB) Close() error { return db.closeAll() }
 
 func (db *DB) closeAll() error {
 	var errs []error
+	db.stopWatchers()
 	if db.store != nil {
 		errs = append(errs, db.store.Close())
 	}
