@@ -46,7 +46,7 @@ type Query struct {
 	// TopK bounds the pages that may win a place; 0: 50, and one for every 32 tokens of a large budget. Pinned and
 	// system pages come on top.
 	TopK int
-	// Kinds restricts what may enter; empty: all but scratch, which Floor keeps out.
+	// Kinds restricts what may enter; empty: all but scratch, which Floor keeps out. Directives enter always.
 	Kinds []Kind
 	// Floor is the lowest provenance that may enter; 0: Tool, which keeps drafts and notes out.
 	Floor Provenance
@@ -92,7 +92,7 @@ type Assembly struct {
 	Manifest *manifest.Record `json:"manifest"`
 	seed     string
 	pages    []render.Page
-	text     []byte
+	text     string
 }
 
 // Block is one page of a context, in the order of the context.
@@ -122,7 +122,7 @@ type LeftOut struct {
 }
 
 // Text is the context as plain text: a header and a fence for each page. The same assembly always gives the same bytes.
-func (a *Assembly) Text() string { return string(a.text) }
+func (a *Assembly) Text() string { return a.text }
 
 // Messages is the context as neutral messages, for render.OpenAI, render.Anthropic and render.Gemini.
 func (a *Assembly) Messages() []render.Message { return render.Messages(a.seed, a.pages) }
@@ -167,6 +167,9 @@ func (q Query) withDefaults() (Query, error) {
 		{q.TopK < 0 || q.TopK > MaxTopK, "top_k", strconv.Itoa(q.TopK), "1 to " + strconv.Itoa(MaxTopK)},
 		{len(q.Text) > maxQueryText, "text", strconv.Itoa(len(q.Text)) + " bytes", "at most " + strconv.Itoa(maxQueryText)},
 		{!q.Floor.Valid(), "floor", strconv.Itoa(int(q.Floor)), "a provenance"},
+		{q.Charge > ChargeContents, "charge", strconv.Itoa(int(q.Charge)), "rendered or contents"},
+		{slices.ContainsFunc(q.Kinds, func(k Kind) bool { return k == KindAuto || int(k) >= len(kindNames) }), "kinds", fmt.Sprint(q.Kinds),
+			"kinds such as fact or chunk"},
 		{q.Overflow != budget.Fill && q.Overflow != budget.Ladder, "overflow", strconv.Itoa(int(q.Overflow)), "fill or ladder"},
 	} {
 		if c.bad {
@@ -190,7 +193,7 @@ type assembling struct {
 	cands  Candidates
 	ranked []item // best first, excluded ones last
 	frames []*frame
-	leaf   *manifest.Record
+	placed []*item // in the order of the context; they point into ranked
 	out    *Assembly
 }
 
@@ -200,6 +203,7 @@ type item struct {
 	own    *ownPage // a draft of the transaction, which has no number yet
 	scored triage.Scored
 	reason string // why it is out, "": in
+	frame  *frame // pinned; nil for a draft
 	head   *Head
 	page   int
 	text   string
@@ -208,6 +212,9 @@ type item struct {
 	form   manifest.Form
 	tokens int
 	cuts   [][2]uint32
+	stand  int    // place among the protected pages
+	whole  bool   // never compressed: with cuts, those are what holds of it (overrule)
+	note   string // why it is in as it is
 }
 
 func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, error) {
@@ -245,7 +252,7 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 	weights := lexical.DefaultWeights()
 	cq := CandidateQuery{
 		Scopes: a.s.chain, Terms: terms, Kinds: a.q.Kinds, Floor: a.q.Floor, Session: a.q.Session, Now: a.now, AsOf: a.q.AsOf,
-		K: a.q.TopK + DefaultTopK, Recent: recentTail, Weights: &weights,
+		K: a.q.TopK + DefaultTopK, Recent: recentTail, Newest: preset.Keep, Weights: &weights,
 	}
 	if a.tx != nil {
 		cq.Mask = a.tx.mask()
@@ -317,7 +324,7 @@ func rankItems(preset triage.Preset, items []item, now time.Time, session string
 		c := &items[i].cand
 		cs[i] = triage.Candidate{
 			ID: uint64(i), Provenance: c.Provenance, Age: now.Sub(fromMicros(c.AsOf)), Lexical: c.Lexical.Score,
-			Excluded: triage.Reason(c.Excluded), Pinned: c.Pinned, System: c.Kind == KindSystem,
+			Excluded: triage.Reason(c.Excluded), Pinned: c.Pinned, System: c.Kind == KindSystem, Directive: isDirectives(c.Kind, c.Ref.ID),
 			Own: items[i].own != nil || session != "" && c.GroupName == session,
 		}
 	}
@@ -360,10 +367,30 @@ func (a *assembling) pageIn(ctx context.Context) error {
 	if err := a.load(ctx, keys, at); err != nil {
 		return err
 	}
+	a.overrule()
+	a.stand()
 	if a.q.AsOf == 0 {
 		return a.freshen(ctx, at)
 	}
 	return nil
+}
+
+// stand puts the protected pages in an order that stays the same from call to call, so that the prefix of a context
+// does, too: those of ancestors first, then by id, which the host chooses, then by page.
+func (a *assembling) stand() {
+	var at []int
+	for i := range a.ranked {
+		if a.ranked[i].protected() {
+			at = append(at, i)
+		}
+	}
+	slices.SortFunc(at, func(i, j int) int {
+		x, y := &a.ranked[i].cand.Ref, &a.ranked[j].cand.Ref
+		return cmp.Or(strings.Count(x.Scope, "/")-strings.Count(y.Scope, "/"), cmp.Compare(x.ID, y.ID), cmp.Compare(x.Page, y.Page))
+	})
+	for n, i := range at {
+		a.ranked[i].stand = n
+	}
 }
 
 func (a *assembling) draftHead(o *ownPage) *Head {
@@ -374,7 +401,8 @@ func (a *assembling) draftHead(o *ownPage) *Head {
 	return &Head{Artefact: o.put.Artefact, Scope: a.s.name, Actor: a.s.actor, Rows: rows, Counter: o.put.Counter}
 }
 
-// load pages winners in, in one call. What gc took, or what is damaged, is left out and says so.
+// load pages winners in, in one call. What gc took, or what is damaged, is left out and says so; without the directives
+// there is no context at all.
 func (a *assembling) load(ctx context.Context, keys []PageKey, at []int) error {
 	frames, errs, err := a.s.db.table.load(ctx, a.s.chain, keys)
 	if err != nil {
@@ -385,7 +413,9 @@ func (a *assembling) load(ctx context.Context, keys []PageKey, at []int) error {
 		it := &a.ranked[i]
 		switch {
 		case frames[j] != nil:
-			it.head, it.page, it.text = frames[j].head, frames[j].page, frames[j].text
+			it.frame, it.head, it.page, it.text = frames[j], frames[j].head, frames[j].page, frames[j].text
+		case isDirectives(it.cand.Kind, it.cand.Ref.ID):
+			return fmt.Errorf("ctxpage: directives of %s: %w", it.cand.Ref.Scope, errs[j])
 		case errors.Is(errs[j], ErrCorrupt):
 			it.reason = reasonDamaged
 		default:
@@ -407,6 +437,9 @@ func (a *assembling) freshen(ctx context.Context, at []int) error {
 		}
 	}
 	found := a.s.freshen(ctx, heads, a.q.Check)
+	if err := ctx.Err(); err != nil {
+		return err // the caller gave up: that his sources did not answer says nothing about them
+	}
 	var keys []PageKey
 	var again []int
 	for _, i := range at {
@@ -460,29 +493,31 @@ func (a *assembling) fit(context.Context) error {
 		if a.q.Session != "" { // recency has a claim of its own in a conversation; elsewhere it only costs recall
 			req.RecentShare = recentShare
 		}
-		var at []int
-		for i := range a.ranked {
-			if a.ranked[i].reason == "" {
-				req.Items = append(req.Items, a.item(i))
-				at = append(at, i)
-			}
+		at := a.winners()
+		req.Items = make([]budget.Item, 0, len(at))
+		for _, i := range at {
+			req.Items = append(req.Items, a.item(i))
 		}
 		res, err := budget.Fit(req)
+		if err == nil && res.Tier != budget.TierFull { // what all fits is not cut: cutting costs more than all the rest
+			for j, i := range at {
+				a.compress(i, &req.Items[j])
+			}
+			res, err = budget.Fit(req)
+		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrBudget, err)
 		}
-		if err := a.place(req, res, at); err != nil {
-			return err
-		}
+		a.place(res, at)
 		// Costs are counted page by page. A counter that counts the whole above the sum of its pages must not make
 		// the context burst: then the same is tried with that much less.
 		if a.q.Charge == ChargeContents {
 			a.out.Tokens = res.Used
 			return nil
 		}
-		over := count(string(a.out.text)) - (a.q.Budget - a.q.Reserve)
+		a.out.Tokens = count(a.out.text)
+		over := a.out.Tokens - (a.q.Budget - a.q.Reserve)
 		if over <= 0 {
-			a.out.Tokens = count(string(a.out.text))
 			return nil
 		}
 		if len(res.Placed) == 0 {
@@ -491,6 +526,17 @@ func (a *assembling) fit(context.Context) error {
 		shrink += over
 		a.unplace()
 	}
+}
+
+// winners are the places in ranked of what may go in.
+func (a *assembling) winners() []int {
+	var at []int
+	for i := range a.ranked {
+		if a.ranked[i].reason == "" {
+			at = append(at, i)
+		}
+	}
+	return at
 }
 
 // unplace takes back the reasons of a placing that burst.
@@ -507,8 +553,12 @@ var budgetReasons = []string{budget.ReasonBudget, budget.ReasonLarge, budget.Rea
 func (a *assembling) item(i int) budget.Item {
 	it := &a.ranked[i]
 	c := &it.cand
+	text := it.text
+	if it.whole && len(it.cuts) > 0 {
+		it.form, text = manifest.FormRange, it.cut()
+	}
 	b := budget.Item{
-		Key: c.Ref.String(), Class: classOf(c.Kind), Position: -i, Tokens: a.cost(it, it.text),
+		Key: c.Ref.String(), Class: classOf(c.Kind), Position: -i, Tokens: a.cost(it, text),
 		Pinned: c.Pinned, Core: c.Provenance == HumanVerified, Recent: c.Recent,
 	}
 	// The allocator weighs worth per token. A page is worth its score for each of its tokens, so pages are taken in the
@@ -517,20 +567,33 @@ func (a *assembling) item(i int) budget.Item {
 	if c.Kind == KindMessage && a.q.Session != "" && c.GroupName == a.q.Session {
 		b.Class, b.Position = budget.History, int(c.Seq)
 	}
-	if c.Kind == KindSystem || c.Pinned {
-		b.Position = -int(c.Key.Num) // fixed, so that the prefix stays
+	if it.protected() {
+		b.Position = it.stand
+	}
+	if isDirectives(c.Kind, c.Ref.ID) {
+		b.Place = budget.PlaceDirectives
 	}
 	if len(it.head.ToolCalls) > 0 || it.head.ToolCallID != "" {
 		b.Group = c.GroupName + "\x00" + turnOf(it.head)
+	}
+	return b
+}
+
+// compress offers a page cut down to what answers the question.
+func (a *assembling) compress(i int, b *budget.Item) {
+	it := &a.ranked[i]
+	if it.whole {
+		return
 	}
 	if len(it.head.Rows) > 0 && it.cuts == nil {
 		it.cuts = extract(it.text, a.s.db.lexer, a.q.Text)
 	}
 	if len(it.cuts) > 0 {
-		b.Compressed = a.cost(it, cutText(it.text, it.cuts))
+		b.Compressed = a.cost(it, it.cut())
 	}
-	return b
 }
+
+func (it *item) cut() string { return cutShown(it.cand.Kind, it.cand.Ref.ID, it.text, it.cuts) }
 
 // turnOf names the turn a call and its results belong to: they go together or not at all.
 func turnOf(h *Head) string {
@@ -552,9 +615,23 @@ func classOf(k Kind) budget.Class {
 	return budget.RAG
 }
 
-// cost is what a page takes, header and escapes included. A text that needs no escapes costs what was counted when it
-// was written; only its header is counted now.
+// cost is what a page takes, header and escapes included. That of a whole page outside a session is always the same and
+// is kept with its frame.
 func (a *assembling) cost(it *item, text string) int {
+	if it.frame == nil || it.stale || a.q.Session != "" || a.q.Charge == ChargeContents || text != it.text {
+		return a.count(it, text)
+	}
+	n := it.frame.cost.Load()
+	if n == 0 {
+		n = int32(a.count(it, text))
+		it.frame.cost.Store(n)
+	}
+	return int(n)
+}
+
+// count counts a page. A text that needs no escapes costs what was counted when it was written; only its header is
+// counted now.
+func (a *assembling) count(it *item, text string) int {
 	count := a.s.db.opts.Counter.Count
 	if a.q.Charge == ChargeContents {
 		if text == it.text {
@@ -585,6 +662,9 @@ func renderPage(h *Head, page int, text string, form manifest.Form, stale bool, 
 	switch {
 	case h.Kind == KindSystem:
 		p.Role, p.Stable = render.RoleSystem, true
+		if isDirectives(h.Kind, h.ID) {
+			p.Kind = "directive"
+		}
 	case session != "" && h.Group == session && h.Kind == KindMessage:
 		p.Role, p.ToolCallID = h.Role, h.ToolCallID
 		for _, c := range h.ToolCalls {
@@ -596,23 +676,27 @@ func renderPage(h *Head, page int, text string, form manifest.Form, stale bool, 
 }
 
 // place takes over the allocator's answer and renders it.
-func (a *assembling) place(req budget.Request, res budget.Result, at []int) error {
+func (a *assembling) place(res budget.Result, at []int) {
 	a.out = &Assembly{Trace: a.q.Trace, LSN: a.cands.LSN, Tier: res.Tier, Limit: a.q.Budget - a.q.Reserve, Review: res.Review, seed: a.s.db.fence + "/" + a.s.name}
+	a.placed = make([]*item, 0, len(res.Placed))
+	a.out.pages, a.out.Blocks = make([]render.Page, 0, len(res.Placed)), make([]Block, 0, len(res.Placed))
+	a.out.Left = make([]LeftOut, 0, len(a.ranked)-len(res.Placed))
 	for _, l := range res.Left {
 		a.ranked[at[l.Index]].reason = l.Reason
 	}
 	for _, p := range res.Placed {
 		it := &a.ranked[at[p.Index]]
 		text := it.text
-		switch p.Form {
-		case budget.Compressed:
-			it.form, text = manifest.FormRange, cutText(it.text, it.cuts)
-		case budget.Stub:
+		switch {
+		case p.Form == budget.Compressed, it.whole && len(it.cuts) > 0:
+			it.form, text = manifest.FormRange, it.cut()
+		case p.Form == budget.Stub:
 			it.form, text = manifest.FormStub, ""
 		default:
 			it.form = manifest.FormFull
 		}
 		it.tokens = p.Tokens
+		a.placed = append(a.placed, it)
 		a.out.pages = append(a.out.pages, a.page(it, text))
 		a.out.Blocks = append(a.out.Blocks, it.block(text))
 	}
@@ -626,8 +710,7 @@ func (a *assembling) place(req budget.Request, res budget.Result, at []int) erro
 			a.out.Left = append(a.out.Left, LeftOut{Ref: c.Ref, Reason: e.Reason})
 		}
 	}
-	a.out.text = render.Text(a.out.seed, a.out.pages)
-	return nil
+	a.out.text = string(render.Text(a.out.seed, a.out.pages))
 }
 
 func (it *item) block(text string) Block {
@@ -656,14 +739,13 @@ func (a *assembling) record(ctx context.Context) error {
 		Type: manifest.TypeAssemble, Trace: q.Trace, LSN: a.cands.LSN, Query: a.s.db.keyed("query", q.Text), Session: q.Session,
 		AsOf: int64(q.AsOf), Budget: q.Budget, Reserve: q.Reserve, Tokens: a.out.Tokens, Tier: int(a.out.Tier), Review: a.out.Review,
 		Overflow: q.Overflow.String(), Preset: q.Preset, Counter: a.s.db.opts.Counter.Name(), Renderer: render.Version, Shape: "text",
-		Rendered: a.s.db.keyed("rendered", string(a.out.text)), ServeStale: q.ServeStale,
+		Rendered: a.s.db.keyed("rendered", a.out.text), ServeStale: q.ServeStale,
 	}
 	if a.tx != nil && a.tx.trace != q.Trace {
 		leaf.Parent = a.tx.trace
 	}
 	best := a.bestLexical()
-	for _, b := range a.out.Blocks {
-		it := a.find(b.Ref)
+	for _, it := range a.placed {
 		leaf.Pages = append(leaf.Pages, it.leafPage(best))
 		if a.tx != nil && it.own == nil {
 			a.tx.see(it.head, it.page, it.cand.Key.Num)
@@ -675,10 +757,6 @@ func (a *assembling) record(ctx context.Context) error {
 	}
 	a.out.Manifest = leaf
 	return nil
-}
-
-func (a *assembling) find(r Ref) *item {
-	return &a.ranked[slices.IndexFunc(a.ranked, func(it item) bool { return it.ref() == r && it.reason == "" })]
 }
 
 func (a *assembling) bestLexical() float64 {
@@ -700,7 +778,7 @@ func (it *item) leafPage(best float64) manifest.Page {
 	}
 	p.Score, p.R, p.P, p.S = manifest.Quantise(it.scored.Score), manifest.Quantise(it.scored.Recency), manifest.Quantise(it.scored.Trust), manifest.Quantise(it.scored.Semantic)
 	p.Tag = leafTag(it.scored.Tag)
-	p.Reason = it.reason
+	p.Reason = cmp.Or(it.reason, it.note)
 	p.Dirty, p.Refetched, p.Stale = it.fresh.dirty, it.fresh.refetched, it.stale
 	return p
 }
@@ -797,6 +875,9 @@ func (s *Scope) Search(ctx context.Context, text string, limit int, opts ...Read
 	}
 	if limit < 0 || limit > MaxTopK {
 		return nil, invalid("limit", strconv.Itoa(limit), "1 to "+strconv.Itoa(MaxTopK))
+	}
+	if len(text) > maxQueryText {
+		return nil, invalid("text", strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(maxQueryText))
 	}
 	o := readOpts(opts)
 	trace, err := s.db.newID()

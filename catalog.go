@@ -384,6 +384,9 @@ func (c *catalogue) excluded(p *pageCol, q *CandidateQuery, session uint64) stri
 	if p.expires != 0 && p.expires <= micros(q.Now) {
 		return reasonExpired
 	}
+	if c.always(p) {
+		return ""
+	}
 	if p.prov < q.Floor && (session == 0 || c.art(p.art).group != session) {
 		return reasonFloor
 	}
@@ -397,6 +400,15 @@ func (c *catalogue) excluded(p *pageCol, q *CandidateQuery, session uint64) stri
 	return ""
 }
 
+// always says whether a page enters every context, whatever floor and kinds a query asks for.
+func (c *catalogue) always(p *pageCol) bool {
+	if p.kind != KindSystem {
+		return false
+	}
+	a := c.art(p.art)
+	return string(c.keys[a.keyAt:a.keyAt+uint64(a.keyLen)]) == DirectivesID
+}
+
 // count says how many live pages of the chain each exclusion keeps out, without looking at the pages.
 func (c *catalogue) count(chain []uint32, q *CandidateQuery) (expired, floor, retired int) {
 	now := micros(q.Now)
@@ -408,6 +420,11 @@ func (c *catalogue) count(chain []uint32, q *CandidateQuery) (expired, floor, re
 			retired += cl.retired
 			if Provenance(prov) < q.Floor {
 				floor += cl.recent.n - dead
+			}
+		}
+		for _, num := range c.scopes[n-1].standing {
+			if p := c.page(num); p.prov < q.Floor && c.always(p) {
+				floor--
 			}
 		}
 	}

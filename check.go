@@ -26,6 +26,8 @@ import (
 //	I10 outcomes, held batches and state decode
 //	I11 bbolt's own pages are sound
 //	I12 the index decodes, and its lists agree with its statistics
+//	I13 every bucket has as many rows as the system row counts
+//	I14 the directives of a scope: page, state row and the newest journal row say the same
 //
 // Rows of the overlay are checked after a checkpoint has brought them into the file.
 type checker struct {
@@ -35,6 +37,8 @@ type checker struct {
 	problems []Problem
 	nums     map[uint64]headKey
 	digests  map[uint64][32]byte
+
+	directives map[string]string // the page each scope should have, by its state row
 }
 
 const maxProblems = 1000
@@ -42,17 +46,21 @@ const maxProblems = 1000
 func (s *fileStore) check(ctx context.Context, job Job) (rep JobReport, err error) {
 	s.ckptMu.Lock()
 	defer s.ckptMu.Unlock()
-	if !s.opts.readOnly {
-		if rep, err = s.checkpointLocked(ctx); err != nil {
-			return rep, err
-		}
-	}
-	c := &checker{s: s, ctx: ctx, progress: job.Progress, nums: map[uint64]headKey{}, digests: map[uint64][32]byte{}}
+	c := &checker{s: s, ctx: ctx, progress: job.Progress, nums: map[uint64]headKey{}, digests: map[uint64][32]byte{}, directives: map[string]string{}}
 	if c.progress == nil {
 		c.progress = func(string, uint64, uint64) {}
 	}
-	for _, walk := range []func() error{c.bolt, c.heads, c.contents, c.small, c.catalogue, c.index, c.audit} {
-		if err := walk(); err != nil {
+	apply := func() (err error) {
+		if !s.opts.readOnly {
+			rep, err = s.checkpointLocked(ctx)
+		}
+		return err
+	}
+	for _, walk := range []func() error{apply, c.bolt, c.heads, c.contents, c.small, c.catalogue, c.index, c.audit} {
+		switch err := walk(); {
+		case errors.Is(err, ErrCorrupt): // so bad that the walk ended there; others may go on
+			c.bad("I1", "file", "%v", err)
+		case err != nil:
 			return rep, err
 		}
 		if err := ctx.Err(); err != nil {
@@ -69,17 +77,16 @@ func (c *checker) bad(invariant, where, format string, args ...any) {
 	}
 }
 
-// bolt lets bbolt walk its own pages. It does so in a goroutine of its own, so a fault there would end the process:
-// dbctl check therefore runs in a child and reports how it ended.
+// bolt walks I11. It reads the file, where bbolt's own check would die of a damaged page; checkpoints wait meanwhile.
 func (c *checker) bolt() error {
 	c.progress("pages of the file", 0, 1)
 	defer c.progress("pages of the file", 1, 1)
-	return c.s.view(func(tx *bbolt.Tx) error {
-		for err := range tx.Check() {
-			c.bad("I11", "bbolt", "%v", err)
-		}
-		return nil
-	})
+	st, err := c.s.file.Stat()
+	if err != nil {
+		return fmt.Errorf("ctxpage: check: %w", err)
+	}
+	walkBolt(c.s.file, st.Size(), func(format string, args ...any) { c.bad("I11", "bbolt", format, args...) })
+	return nil
 }
 
 // heads walks I1, I2, I3, I5, I6.
@@ -192,9 +199,18 @@ func (c *checker) content(num uint64, h *Head, text string) {
 	}
 }
 
-// small walks I1 and I10 over the other buckets.
+// small walks I13, and I1 and I10 over the other buckets.
 func (c *checker) small() error {
 	return c.s.view(func(tx *bbolt.Tx) error {
+		n := c.s.sys.Rows
+		for _, b := range []struct {
+			name []byte
+			want int
+		}{{bucketMeta, n.Meta}, {bucketContent, n.Content}, {bucketHeld, n.Held}, {bucketTxn, n.Txn}, {bucketState, n.State}} {
+			if err := c.s.countRows(tx, b.name, b.want); err != nil {
+				c.bad("I13", "bucket "+string(b.name), "%v", err)
+			}
+		}
 		for _, b := range []struct {
 			name []byte
 			tag  byte
@@ -207,6 +223,7 @@ func (c *checker) small() error {
 					return nil
 				}
 				if b.into == nil {
+					c.checkDirectives(string(k), row, stateRow(tx))
 					return nil
 				}
 				if err := unpack(row, b.into()); err != nil {
@@ -222,7 +239,15 @@ func (c *checker) small() error {
 	})
 }
 
-// catalogue walks I7: it builds a second catalogue from the file and compares. Commits that came meanwhile are in the
+// stateRow reads other rows of the bucket; nil for one that is not there or damaged.
+func stateRow(tx *bbolt.Tx) func(key string) []byte {
+	return func(key string) []byte {
+		row, _ := unseal('s', []byte(key), tx.Bucket(bucketState).Get([]byte(key)))
+		return row
+	}
+}
+
+// catalogue walks I7 and I14: it builds a second catalogue from the file and compares. Commits that came meanwhile are in the
 // overlay, so a database that is being written to is compared up to the applied LSN only.
 func (c *checker) catalogue() error {
 	other := &fileStore{opts: c.s.opts, cat: newCatalogue()}
@@ -261,7 +286,7 @@ func (c *checker) catalogue() error {
 			c.bad("I7", "catalogue", "page %d differs from the file: %+v, %+v", i+1, a.pages[i], b.pages[i])
 		}
 	}
-	return nil
+	return c.directivePages()
 }
 
 // index walks I12.

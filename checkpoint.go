@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -34,6 +35,7 @@ func (s *fileStore) background() {
 	defer s.done.Done()
 	tick := time.NewTicker(syncEvery)
 	defer tick.Stop()
+	var again time.Time // no checkpoint before it: the disk was full
 	for {
 		select {
 		case <-s.stop:
@@ -49,11 +51,15 @@ func (s *fileStore) background() {
 				return
 			}
 		}
-		if s.due() {
+		if time.Now().After(again) && s.due() {
 			// A failed checkpoint leaves everything in the log; the next commit or Close reports it.
-			if _, err := s.checkpoint(context.Background(), s.stop); err != nil {
+			_, err := s.checkpoint(context.Background(), s.stop)
+			if err != nil && !noSpace(err) {
 				s.fail(err)
 				return
+			}
+			if err != nil { // all of it stays in the log
+				again = time.Now().Add(time.Second)
 			}
 		}
 	}
@@ -93,6 +99,9 @@ func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err er
 	if err := s.man.Archive(ctx, leaves); err != nil {
 		return rep, logError(err)
 	}
+	if err := s.at("archived"); err != nil {
+		return rep, err
+	}
 	if o.rows() == 0 {
 		s.release(lexical.Swap{}, nil)
 		return rep, s.cutLog(&rep)
@@ -102,6 +111,9 @@ func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err er
 	}
 	next := s.sys
 	next.PrevSeq, next.Applied, next.Seq = s.sys.Seq, o.lsn, o.seq
+	if err := s.at("before bbolt"); err != nil {
+		return rep, err
+	}
 	var swap lexical.Swap
 	err = s.update(func(tx *bbolt.Tx) (err error) {
 		seg := tx.Bucket(bucketSeg)
@@ -109,7 +121,7 @@ func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err er
 		if swap, err = s.idx.Checkpoint(boltRows{seg}, false); err != nil {
 			return err
 		}
-		if err := applyOverlay(tx, o); err != nil {
+		if err := applyOverlay(tx, o, &next.Rows); err != nil {
 			return err
 		}
 		b, err := encodeSys(next)
@@ -123,14 +135,22 @@ func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err er
 	}
 	s.release(swap, &next)
 	s.ckpts.Add(1)
+	if err := s.at("after bbolt"); err != nil {
+		return rep, err
+	}
 	rep.Applied, rep.Rows, rep.Bytes = o.lsn, o.rows(), int64(o.bytes)
-	return rep, s.cutLog(&rep)
+	if err := s.cutLog(&rep); err != nil {
+		return rep, err
+	}
+	return rep, s.at("after cut")
 }
 
-// update runs a bbolt write transaction; a fault in the mapped file becomes an error.
-func (s *fileStore) update(fn func(tx *bbolt.Tx) error) (err error) {
-	defer recoverBolt(s.opts.path, &err)
-	return s.bolt.Update(fn)
+// at tells a test that a step is reached. What the test answers is an error of that step.
+func (s *fileStore) at(step string) error {
+	if s.opts.hook == nil {
+		return nil
+	}
+	return s.opts.hook(step)
 }
 
 // freeze makes the overlay the old one. It is not changed any more, so it may be read without a lock.
@@ -185,8 +205,8 @@ func (s *fileStore) cutLog(rep *JobReport) error {
 	if err := s.mark(); err != nil {
 		return err
 	}
-	if s.log.Size() > rotateAfterBytes {
-		if err := s.log.Rotate(); err != nil {
+	if s.log.Size() > cmp.Or(s.opts.rotate, rotateAfterBytes) {
+		if err := s.log.Rotate(); err != nil && !errors.Is(err, wal.ErrFull) {
 			return s.fail(err)
 		}
 	}
@@ -209,7 +229,7 @@ func (s *fileStore) mark() error {
 		return err
 	}
 	s.seq.mu.Lock()
-	_, err = s.log.Enqueue(wal.KindMark, body)
+	_, err = s.log.EnqueueReserve(wal.KindMark, body)
 	s.seq.mu.Unlock()
 	if err != nil {
 		return enqueueError(err)
@@ -217,8 +237,8 @@ func (s *fileStore) mark() error {
 	return nil
 }
 
-// applyOverlay writes the rows in key order, which keeps bbolt's pages dense.
-func applyOverlay(tx *bbolt.Tx, o *overlay) error {
+// applyOverlay writes the rows in key order, which keeps bbolt's pages dense, and counts those that are new.
+func applyOverlay(tx *bbolt.Tx, o *overlay, n *rowCounts) error {
 	meta := tx.Bucket(bucketMeta)
 	for _, n := range o.scopes {
 		if err := putRow(meta, 'm', scopeRowKey(n.num), []byte(n.name)); err != nil {
@@ -248,17 +268,26 @@ func applyOverlay(tx *bbolt.Tx, o *overlay) error {
 			return err
 		}
 	}
-	return applySmall(tx, o)
+	n.Meta += len(o.scopes) + len(o.groups) + len(o.heads) // their numbers are never used twice
+	n.Content += len(o.texts)
+	return applySmall(tx, o, n)
 }
 
-func applySmall(tx *bbolt.Tx, o *overlay) error {
+func applySmall(tx *bbolt.Tx, o *overlay, n *rowCounts) error {
 	state := tx.Bucket(bucketState)
 	for _, k := range sortedKeys(o.state) {
+		was := state.Get([]byte(k)) != nil
 		if o.state[k] == nil {
 			if err := state.Delete([]byte(k)); err != nil {
 				return err
 			}
+			if was {
+				n.State--
+			}
 			continue
+		}
+		if !was {
+			n.State++
 		}
 		if err := putRow(state, 's', []byte(k), o.state[k]); err != nil {
 			return err
@@ -268,7 +297,8 @@ func applySmall(tx *bbolt.Tx, o *overlay) error {
 		bucket []byte
 		tag    byte
 		rows   map[ulid.ULID][]byte
-	}{{bucketHeld, 'd', o.held}, {bucketTxn, 't', o.result}} {
+		n      *int
+	}{{bucketHeld, 'd', o.held, &n.Held}, {bucketTxn, 't', o.result, &n.Txn}} {
 		b := tx.Bucket(r.bucket)
 		ids := make([]ulid.ULID, 0, len(r.rows))
 		for id := range r.rows {
@@ -276,16 +306,19 @@ func applySmall(tx *bbolt.Tx, o *overlay) error {
 		}
 		slices.SortFunc(ids, ulid.ULID.Compare)
 		for _, id := range ids {
+			if b.Get(id[:]) == nil {
+				*r.n++
+			}
 			if err := putRow(b, r.tag, id[:], r.rows[id]); err != nil {
 				return err
 			}
 		}
 	}
-	return forgetOutcomes(tx.Bucket(bucketTxn), o)
+	return forgetOutcomes(tx.Bucket(bucketTxn), o, n)
 }
 
 // forgetOutcomes drops the outcomes of ids that are refused by now anyway. The newest id of the overlay is the clock.
-func forgetOutcomes(b *bbolt.Bucket, o *overlay) error {
+func forgetOutcomes(b *bbolt.Bucket, o *overlay, n *rowCounts) error {
 	var newest uint64
 	for id := range o.result {
 		newest = max(newest, id.Time())
@@ -307,6 +340,7 @@ func forgetOutcomes(b *bbolt.Bucket, o *overlay) error {
 		if err := b.Delete(k); err != nil {
 			return err
 		}
+		n.Txn--
 	}
 	return nil
 }
@@ -317,6 +351,9 @@ func putRow(b *bbolt.Bucket, tag byte, key, value []byte) error {
 
 // Head syncs the log and gives the head over every leaf in it.
 func (s *fileStore) Head(ctx context.Context) (manifest.Head, error) {
+	if s.closed.Load() {
+		return manifest.Head{}, ErrClosed
+	}
 	if !s.opts.readOnly {
 		if err := s.writable(); err != nil {
 			return manifest.Head{}, err
@@ -483,7 +520,10 @@ func removeDatabase(path string) {
 }
 
 // Stat is a snapshot of sizes and counters.
-func (s *fileStore) Stat(context.Context) (StoreStats, error) {
+func (s *fileStore) Stat(ctx context.Context) (StoreStats, error) {
+	if err := s.readable(ctx); err != nil {
+		return StoreStats{}, err
+	}
 	s.cat.mu.RLock()
 	st := StoreStats{
 		ID: s.sys.ID, Format: s.sys.Format, Created: fromMicros(s.sys.Created), LSN: s.cat.lsn, Applied: s.sys.Applied,

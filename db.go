@@ -21,13 +21,14 @@ package ctxpage
 
 // THE LOCK ORDER. A lock is taken only while holding locks to its left:
 //
-//	conversation.lock → Txn.mu → fileStore.ckptMu → sequencer.mu → sequencer.flight → catalogue.mu → pageTable.mu → (wal, manifest, lexical: leaves)
+//	DB.steps → conversation.lock → Txn.mu → fileStore.ckptMu → sequencer.mu → sequencer.flight → catalogue.mu → pageTable.mu → (wal, manifest, lexical: leaves)
 //
 // sequencer.mu makes the order of commits; it is held while the log's buffer takes a record, never during I/O but for
 // the reading of an old row. sequencer.flight is also taken by the installer, which holds no other lock of the store
 // then. catalogue.mu guards what readers see (catalogue, overlay, lexical index) and is read-held during a search.
 // pageTable.mu is never held during I/O. No lock of ours is held while a Source, Counter, Evaluator or Logger runs,
-// but for Txn.mu, which belongs to the caller's own transaction, and conversation.lock, under which turns are counted.
+// but for Txn.mu, which belongs to the caller's own transaction, and DB.steps and conversation.lock, under which
+// directives and turns are counted.
 
 import (
 	"context"
@@ -100,6 +101,8 @@ type Options struct {
 
 	noSync bool // the negative control of crash tests
 	fs     wal.FS
+	rotate int64
+	hook   func(step string) error
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -161,7 +164,8 @@ type DB struct {
 	checks  checks
 	talks   conversations
 	lexer   *lexical.Analyzer
-	fence   string // seed of the fences
+	steps   chan struct{} // of one: held by the step of directives under way
+	fence   string        // seed of the fences
 	secret  []byte
 }
 
@@ -178,8 +182,8 @@ func Open(path string, opts Options) (db *DB, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, fmt.Errorf("ctxpage: open: %w", err)
 	}
-	d := &DB{path: path, opts: opts, lexer: lexical.NewAnalyzer()}
-	d.checks.seen, d.checks.busy = map[checkKey]checked{}, map[checkKey]chan struct{}{}
+	d := &DB{path: path, opts: opts, lexer: lexical.NewAnalyzer(), steps: make(chan struct{}, 1)}
+	d.checks.seen, d.checks.busy = map[checkKey]checked{}, map[checkKey]*refetching{}
 	defer func() {
 		if err != nil {
 			db = nil
@@ -200,9 +204,8 @@ func Open(path string, opts Options) (db *DB, err error) {
 
 // mayOpen tells a missing database from one that may be made.
 func (db *DB) mayOpen() error {
-	_, err := os.Lstat(db.path)
-	if err == nil || !errors.Is(err, os.ErrNotExist) {
-		return nil
+	if _, err := os.Lstat(db.path); !errors.Is(err, os.ErrNotExist) {
+		return fileProblem(db.path)
 	}
 	if db.opts.ReadOnly || db.opts.MustExist {
 		return fmt.Errorf("%w: %s", ErrNotExist, db.path)
@@ -216,7 +219,7 @@ func (db *DB) mayOpen() error {
 func (db *DB) openStore() error {
 	st, rec, err := openFileStore(context.Background(), storeOptions{
 		path: db.path, readOnly: db.opts.ReadOnly, fs: db.opts.fs, now: db.opts.Clock, rand: db.opts.Rand,
-		analyzer: db.lexer, noSync: db.opts.noSync, dropped: db.dropped,
+		analyzer: db.lexer, noSync: db.opts.noSync, rotate: db.opts.rotate, hook: db.opts.hook, dropped: db.dropped,
 	})
 	if err != nil {
 		return err

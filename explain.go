@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
+	"github.com/ctxpage/ctxpage/triage"
 )
 
 // ErrReplay means that a past assembly cannot be rendered again to the same bytes; the error says why.
@@ -18,7 +20,7 @@ var ErrReplay = errors.New("ctxpage: replay differs")
 func (db *DB) assemblyLeaf(ctx context.Context, trace string) (*manifest.Record, error) {
 	leaves, err := db.Manifests().ByTrace(ctx, trace)
 	if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
-		return nil, err
+		return nil, logError(err)
 	}
 	for _, l := range leaves {
 		if l.Type == manifest.TypeAssemble && l.Trace == trace {
@@ -89,7 +91,7 @@ func (db *DB) replayPages(ctx context.Context, leaf *manifest.Record, out *Repla
 			if err := checkRanges(p.Ranges, text); err != nil {
 				return nil, err
 			}
-			text = cutText(text, p.Ranges)
+			text = cutShown(l.Head.Kind, l.Head.ID, text, p.Ranges)
 		case manifest.FormStub:
 			text = ""
 		}
@@ -221,6 +223,9 @@ func (w *Why) explainIn(leaf *manifest.Record, at int) {
 	default:
 		w.say("page in: version %d, clean", p.Version)
 	}
+	if w.Page.Reason != "" {
+		w.say("page in: %s", w.Page.Reason)
+	}
 	w.say("fit: in, as %s, with %d of %d tokens (tier %d), place %d of %d",
 		w.Page.Form, w.Page.Tokens, leaf.Budget-leaf.Reserve, leaf.Tier, at+1, len(leaf.Pages))
 }
@@ -259,12 +264,38 @@ func (db *DB) explainAbsent(ctx context.Context, w *Why, leaf *manifest.Record, 
 	case l.Expires != 0 && l.Expires <= leaf.Time:
 		w.say("triage: excluded before scoring: it expired at %s", fromMicros(l.Expires).Format("2006-01-02 15:04:05Z"))
 	default:
+		return db.explainUnnamed(ctx, w, leaf, l)
+	}
+	w.explainCounts(leaf)
+	return nil
+}
+
+// explainUnnamed is for a live page that the leaf neither served nor named: it says which of the counted reasons fits.
+func (db *DB) explainUnnamed(ctx context.Context, w *Why, leaf *manifest.Record, l Located) error {
+	loaded, err := db.store.Load(ctx, scopeChain(leaf.Scope), l.Pages[:1], WantHead)
+	if err != nil {
+		return err
+	}
+	counted := func(reason string) bool {
+		return slices.ContainsFunc(leaf.Excluded, func(e manifest.Exclusion) bool { return e.Reason == reason })
+	}
+	switch h := loaded[0].Head; {
+	case h != nil && h.Provenance == Scratch && counted(reasonFloor):
+		w.say("triage: excluded before scoring: its provenance, %s, is below the floor", h.Provenance)
+	case counted(string(triage.NotKept)):
+		w.say("triage: not scored: recency and provenance kept others (preset %s)", leaf.Preset)
+	default:
 		w.say("triage: it was never a candidate: its words did not place it among the best matches, and it is neither pinned, human-verified nor recent")
 	}
+	w.explainCounts(leaf)
+	return nil
+}
+
+// explainCounts tells what the leaf counts without naming all of it.
+func (w *Why) explainCounts(leaf *manifest.Record) {
 	for _, e := range leaf.Excluded {
 		w.say("triage: left out for %q: %d pages, of which the nearest are named in the manifest", e.Reason, e.Count)
 	}
-	return nil
 }
 
 // Diff compares two past assemblies.

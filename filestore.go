@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -61,6 +62,15 @@ type sysRow struct {
 	PrevSeq  uint64 // the same of the checkpoint before: the log is kept down to it
 	Analyzer string
 	Restored string // set by Restore, cleared by the first open
+	Rows     rowCounts
+}
+
+// rowCounts is how many rows each bucket has: a damaged page of bbolt may hide rows, and what is hidden has no checksum
+// to fail. meta, held and state are counted at every open, the others by a check; a missing content is noticed when its
+// page is read.
+type rowCounts struct {
+	_msgpack                        struct{} `msgpack:",as_array"`
+	Meta, Content, Held, Txn, State int
 }
 
 // storeOptions is what the store needs of Options.
@@ -73,6 +83,8 @@ type storeOptions struct {
 	analyzer *lexical.Analyzer
 	noSync   bool
 	group    time.Duration
+	rotate   int64                   // size of the log from which a checkpoint starts a new segment; 0: rotateAfterBytes
+	hook     func(step string) error // tests copy the files at a step, or let it fail
 	// dropped is told which page versions stopped being current, so that frames can go. Called under no lock.
 	dropped func(nums []uint64)
 }
@@ -95,6 +107,7 @@ type fileStore struct {
 	ckpts    atomic.Uint64
 	appended atomic.Bool // leaves were written since the last mark
 	failed   atomic.Pointer[error]
+	broken   atomic.Pointer[error] // bbolt panicked with its locks held
 	stop     chan struct{}
 	done     sync.WaitGroup
 	closed   atomic.Bool
@@ -141,12 +154,21 @@ func openFileStore(ctx context.Context, opts storeOptions) (s *fileStore, rec wa
 			st.closeFiles()
 		}
 	}()
-	for _, step := range []func(context.Context) error{st.openBolt, st.loadSys, st.loadCatalogue, st.openManifest} {
-		if err := step(ctx); err != nil {
+	for _, step := range []struct {
+		name string
+		do   func(context.Context) error
+	}{{"bbolt", st.openBolt}, {"system row", st.loadSys}, {"catalogue", st.loadCatalogue}, {"archive", st.openManifest}} {
+		if err := step.do(ctx); err != nil {
+			return nil, rec, err
+		}
+		if err := st.at("opened " + step.name); err != nil {
 			return nil, rec, err
 		}
 	}
 	if rec, err = st.recover(ctx); err != nil {
+		return nil, rec, err
+	}
+	if err := st.at("opened log"); err != nil {
 		return nil, rec, err
 	}
 	st.seq.start(st)
@@ -161,7 +183,23 @@ func (s *fileStore) openBolt(context.Context) (err error) {
 	if _, err := os.Lstat(s.opts.path); errors.Is(err, os.ErrNotExist) && s.opts.readOnly {
 		return fmt.Errorf("%w: %s", ErrNotExist, s.opts.path)
 	}
-	defer recoverBolt(s.opts.path, &err)
+	empty, err := s.inspect()
+	if err != nil {
+		return err
+	}
+	if empty && s.leftBehind() {
+		return &CorruptError{File: s.opts.path, Err: errors.New("the file is missing or empty, its log or archive is there"), Hint: "restore a backup"}
+	}
+	if empty && s.opts.readOnly {
+		return notMade(s.opts.path)
+	}
+	if empty { // else bbolt takes what its killed maker left for a file
+		if err := os.Truncate(s.opts.path, 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("ctxpage: create %s: %w", s.opts.path, err)
+		}
+	}
+	defer s.recoverBolt(&err)
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	s.bolt, err = bbolt.Open(s.opts.path, 0o600, &bbolt.Options{
 		Timeout: time.Second, ReadOnly: s.opts.readOnly, FreelistType: bbolt.FreelistMapType, NoSync: s.opts.noSync,
 		InitialMmapSize: 1 << 28, // a remap waits for readers; start above the size most files reach
@@ -180,30 +218,73 @@ func (s *fileStore) openBolt(context.Context) (err error) {
 
 // openFile refuses symbolic links, and keeps bbolt's file: its lock must be dropped by hand after a panic.
 func (s *fileStore) openFile(name string, flag int, perm os.FileMode) (*os.File, error) {
-	f, err := os.OpenFile(name, flag|oNoFollow, perm)
+	f, err := os.OpenFile(name, flag|oNoFollow|syscall.O_NONBLOCK, perm) // a pipe in its place must not make us wait
 	if err != nil {
 		return nil, err
 	}
 	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
 		f.Close()
-		return nil, fmt.Errorf("expected a regular file, found %v", st.Mode().Type())
+		return nil, errors.Join(err, errors.New("expected a regular file"))
 	}
 	s.file = f
 	return f, nil
 }
 
-// recoverBolt turns a panic of bbolt on a damaged file into an error.
-func recoverBolt(path string, err *error) {
+// leftBehind tells whether a log or an archive says that there was a database here: then an empty file in its place is
+// damage, and making a new one would hide it.
+func (s *fileStore) leftBehind() bool {
+	for _, dir := range []string{"-manifest", "-wal"} {
+		if names, err := s.opts.fs.ReadDir(s.opts.path + dir); err == nil && len(names) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// recoverBolt turns a panic inside bbolt into an error. Its locks may be held for ever then: nobody may enter it again,
+// and Close drops the file instead of closing it.
+func (s *fileStore) recoverBolt(err *error) {
 	if r := recover(); r != nil {
-		*err = &CorruptError{File: path, Err: fmt.Errorf("%v", r), Hint: "restore a backup"}
+		*err = s.panicked(r)
+		s.broken.CompareAndSwap(nil, err)
 	}
 }
 
+// recoverWalk turns a panic of our own walk over a damaged page into an error; bbolt then ends the transaction itself.
+func (s *fileStore) recoverWalk(err *error) {
+	if r := recover(); r != nil {
+		*err = s.panicked(r)
+	}
+}
+
+func (s *fileStore) panicked(r any) error {
+	return &CorruptError{File: s.opts.path, Err: fmt.Errorf("%v", r), Hint: "restore a backup"}
+}
+
 // view runs a bbolt read transaction. A fault in the mapped file (a page beyond its end) becomes an error.
-func (s *fileStore) view(fn func(tx *bbolt.Tx) error) (err error) {
-	defer recoverBolt(s.opts.path, &err)
+func (s *fileStore) view(fn func(tx *bbolt.Tx) error) error {
+	return s.within(s.bolt.View, fn)
+}
+
+// update runs a bbolt write transaction, likewise.
+func (s *fileStore) update(fn func(tx *bbolt.Tx) error) error {
+	return s.within(s.bolt.Update, fn)
+}
+
+func (s *fileStore) within(run func(func(*bbolt.Tx) error) error, fn func(tx *bbolt.Tx) error) (err error) {
+	if p := s.broken.Load(); p != nil {
+		return *p
+	}
+	defer s.recoverBolt(&err)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	return s.bolt.View(fn)
+	err = run(func(tx *bbolt.Tx) (err error) {
+		defer s.recoverWalk(&err)
+		return fn(tx)
+	})
+	if errors.Is(err, bbolt.ErrDatabaseNotOpen) {
+		return ErrClosed
+	}
+	return err
 }
 
 func (s *fileStore) loadSys(context.Context) error {
@@ -223,23 +304,35 @@ func (s *fileStore) loadSys(context.Context) error {
 	if err != nil || found {
 		return err
 	}
+	if s.leftBehind() { // a file that was never finished has neither log nor archive
+		return &CorruptError{File: s.opts.path, Err: errors.New("the system row is missing"), Hint: "restore a backup"}
+	}
 	if s.opts.readOnly {
-		return &CorruptError{File: s.opts.path, Err: errors.New("no system row"), Hint: "open it once for writing"}
+		return notMade(s.opts.path)
 	}
 	return s.create()
 }
 
+// notMade is for a file whose maker was killed before there was anything in it.
+func notMade(path string) error {
+	return fmt.Errorf("%w: %s is empty; open it once for writing", ErrNotExist, path)
+}
+
 func (s *fileStore) decodeSys(v []byte) error {
-	// The format stands before the checksum and the rest, so that a newer file is never taken for a damaged one.
-	if len(v) < 4 {
+	// The format stands before the checksum and the rest, so that a newer file is never taken for a damaged one; and
+	// twice, once inverted, so that a damaged one is never taken for newer.
+	if len(v) < 8 || binary.BigEndian.Uint32(v) != ^binary.BigEndian.Uint32(v[4:]) {
 		return &CorruptError{File: s.opts.path, Err: errRow, Hint: "restore a backup"}
 	}
 	if f := binary.BigEndian.Uint32(v); f > FormatVersion {
 		return fmt.Errorf("%w: %s has format %d, this program reads up to %d; use a newer release", ErrNewerFormat, s.opts.path, f, FormatVersion)
 	}
-	row, err := unseal('y', sysKey, v[4:])
+	row, err := unseal('y', sysKey, v[8:])
 	if err == nil {
 		err = unpack(row, &s.sys)
+	}
+	if err == nil && uint32(s.sys.Format) != binary.BigEndian.Uint32(v) {
+		err = errRow
 	}
 	if err != nil {
 		return &CorruptError{File: s.opts.path, Err: err, Hint: "restore a backup"}
@@ -252,7 +345,9 @@ func encodeSys(row sysRow) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(binary.BigEndian.AppendUint32(nil, uint32(row.Format)), seal('y', sysKey, b)...), nil
+	f := uint32(row.Format)
+	head := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, f), ^f)
+	return append(head, seal('y', sysKey, b)...), nil
 }
 
 func (s *fileStore) create() error {
@@ -264,7 +359,7 @@ func (s *fileStore) create() error {
 	if _, err := io.ReadFull(s.opts.rand, s.sys.Secret); err != nil {
 		return fmt.Errorf("ctxpage: randomness: %w", err)
 	}
-	err = s.bolt.Update(func(tx *bbolt.Tx) error {
+	err = s.update(func(tx *bbolt.Tx) error {
 		for _, name := range allBuckets {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
@@ -326,6 +421,14 @@ func (s *fileStore) loadFile() error {
 		if err := s.loadHeads(meta); err != nil {
 			return err
 		}
+		for _, b := range []struct {
+			name []byte
+			want int
+		}{{bucketMeta, s.sys.Rows.Meta}, {bucketHeld, s.sys.Rows.Held}, {bucketState, s.sys.Rows.State}} {
+			if err := s.countRows(tx, b.name, b.want); err != nil {
+				return err
+			}
+		}
 		var err error
 		if s.idx, err = lexical.Open(boltRows{tx.Bucket(bucketSeg)}); err == nil {
 			return s.loadTail(tx)
@@ -355,6 +458,29 @@ type noRows struct{}
 
 func (noRows) Get([]byte) []byte                   { return nil }
 func (noRows) Scan([]byte, func(_, _ []byte) bool) {}
+
+// countRows compares the rows of a bucket with the count that was kept.
+func (s *fileStore) countRows(tx *bbolt.Tx, name []byte, want int) error {
+	n := 0
+	if b := tx.Bucket(name); b != nil {
+		for c, k := b.Cursor(), []byte(nil); n <= want; n++ {
+			if k, _ = next(c, k); k == nil {
+				break
+			}
+		}
+	}
+	if n != want {
+		return s.corrupt("bucket "+string(name), fmt.Errorf("has %d rows, expected %d", n, want))
+	}
+	return nil
+}
+
+func next(c *bbolt.Cursor, k []byte) ([]byte, []byte) {
+	if k == nil {
+		return c.First()
+	}
+	return c.Next()
+}
 
 func (s *fileStore) loadNames(meta *bbolt.Bucket) error {
 	c := meta.Cursor()
@@ -492,7 +618,7 @@ func analyse(an *lexical.Analyzer, a *Artefact, text string) lexical.Analysis {
 func (s *fileStore) openManifest(ctx context.Context) error {
 	var err error
 	s.man, _, err = manifest.Open(ctx, s.opts.path+"-manifest", s.opts.fs, manifest.Options{ReadOnly: s.opts.readOnly, DB: s.sys.ID})
-	return err
+	return logError(err)
 }
 
 // recover replays the log: leaves into the audit, commits above the applied LSN into catalogue and overlay.
@@ -512,6 +638,10 @@ func (s *fileStore) recover(ctx context.Context) (wal.Recovery, error) {
 		return rec, logError(err)
 	}
 	s.log = log
+	if rec.First > s.sys.Seq+1 { // also where what is left of the log has no records to say so
+		return rec, &CorruptError{File: s.opts.path + "-wal", Err: fmt.Errorf("log begins at record %d, the file ends at %d", rec.First, s.sys.Seq),
+			Hint: "segments of the log are missing; restore a backup"}
+	}
 	if s.sys.Seq > rec.Last {
 		return rec, &CorruptError{File: s.opts.path + "-wal", Err: fmt.Errorf("log ends at record %d, the file at %d", rec.Last, s.sys.Seq),
 			Hint: "the log was removed or replaced; restore a backup"}
@@ -519,17 +649,26 @@ func (s *fileStore) recover(ctx context.Context) (wal.Recovery, error) {
 	return rec, nil
 }
 
+// logError gives damage in the log or the archive the type of this package.
 func logError(err error) error {
+	if errors.Is(err, ErrCorrupt) {
+		return err
+	}
 	var ce *wal.CorruptError
 	switch {
 	case errors.As(err, &ce):
 		return &CorruptError{File: ce.File, Offset: ce.Offset, Err: err, Hint: ce.Hint}
 	case errors.Is(err, wal.ErrNewerFormat), errors.Is(err, manifest.ErrNewerFormat):
 		return fmt.Errorf("%w: %w", ErrNewerFormat, err)
+	case errors.Is(err, manifest.ErrClosed):
+		return ErrClosed
 	}
 	var me *manifest.CorruptError
 	if errors.As(err, &me) {
 		return &CorruptError{File: me.File, Offset: me.Offset, Err: err, Hint: me.Hint}
+	}
+	if errors.Is(err, manifest.ErrGap) {
+		return &CorruptError{Err: err, Hint: "leaves are in neither the log nor the archive; restore a backup"}
 	}
 	return err
 }
@@ -662,16 +801,14 @@ func (s *fileStore) closeClean() error {
 	if err := s.log.Sync(context.Background(), s.log.Last()); err != nil {
 		return err
 	}
-	if _, err := s.checkpoint(context.Background(), nil); err != nil {
-		return err
+	if _, err := s.checkpoint(context.Background(), nil); err != nil && !noSpace(err) {
+		return err // on a full disk all of it stays in the log, which has a reserve for its end
 	}
 	mark, err := s.man.Mark(s.man.Size())
 	if err != nil {
 		return err
 	}
-	log := s.log
-	s.log = nil
-	return log.Close(wal.KindMark, mark)
+	return s.log.Close(wal.KindMark, mark)
 }
 
 func (s *fileStore) closeFiles() error {
@@ -682,9 +819,10 @@ func (s *fileStore) closeFiles() error {
 	if s.man != nil {
 		errs = append(errs, s.man.Close())
 	}
-	if s.bolt != nil {
+	switch {
+	case s.bolt != nil && s.broken.Load() == nil:
 		errs = append(errs, s.bolt.Close())
-	} else if s.file != nil {
+	case s.file != nil: // closing would wait for ever, and the mapping keeps the lock of a file that is merely closed
 		unlockFile(s.file)
 	}
 	return errors.Join(errs...)

@@ -37,12 +37,15 @@ const (
 
 // Counts by which a proposal is bounded.
 const (
-	nearestMisses = 5   // excluded pages that are named
+	nearestMisses = 5   // excluded pages that are named for each reason
 	verifiedPages = 200 // newest human-verified pages that are candidates whatever they say
 )
 
 // Resolve: see the Store interface.
 func (s *fileStore) Resolve(_ context.Context, scopes Scopes, ref Ref) (Located, error) {
+	if s.closed.Load() {
+		return Located{}, ErrClosed
+	}
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
 	for _, name := range scopes {
@@ -138,10 +141,13 @@ func (s *fileStore) headLocked(k headKey) (h *Head, err error) {
 
 // Load: see the Store interface. Pages outside the chain give ErrNotFound, as if they did not exist.
 func (s *fileStore) Load(ctx context.Context, scopes Scopes, keys []PageKey, want Want) ([]Loaded, error) {
+	if err := s.readable(ctx); err != nil {
+		return nil, err
+	}
 	out := make([]Loaded, len(keys))
 	heads := map[headKey]*Head{}
 	s.cat.mu.RLock()
-	var chain []uint32 // nil: the operator's, all scopes
+	var chain []uint32 // nil: the operator's view of all scopes
 	if scopes != nil {
 		chain = s.cat.chain(scopes)
 	}
@@ -175,9 +181,6 @@ func (s *fileStore) Load(ctx context.Context, scopes Scopes, keys []PageKey, wan
 		}
 	}
 	s.cat.mu.RUnlock()
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	for i := range keys {
 		if rows[i] == nil || out[i].Err != nil {
 			continue
@@ -272,14 +275,12 @@ func (s *fileStore) loadMissing(out []Loaded, arts []uint64, missing []int, head
 				continue
 			}
 			key := textRowKey(l.Key.Num)
-			if v := content.Get(key); v != nil {
-				text, err := unseal('c', key, v)
-				if err != nil {
-					l.Err = s.corrupt(fmt.Sprintf("content of page %d", l.Key.Num), err)
-					continue
-				}
-				l.Text = string(text)
+			text, err := unseal('c', key, content.Get(key)) // an empty text has a row, too
+			if err != nil {
+				l.Err = s.corrupt(fmt.Sprintf("content of page %d", l.Key.Num), err)
+				continue
 			}
+			l.Text = string(text)
 		}
 		return nil
 	})
@@ -355,7 +356,7 @@ func (v *corpus) At(group uint64, pos int) (uint64, bool) {
 
 // Candidates: see the Store interface. All of it is read under one read lock, so that it is one snapshot.
 func (s *fileStore) Candidates(ctx context.Context, q CandidateQuery) (out Candidates, err error) {
-	if err := ctx.Err(); err != nil {
+	if err := s.readable(ctx); err != nil {
 		return out, err
 	}
 	s.cat.mu.RLock()
@@ -405,6 +406,7 @@ func (s *fileStore) search(v *corpus, q *CandidateQuery, out *Candidates, found 
 			c.Lexical = h
 			found[h.Num] = &c
 		}
+		s.nameSuperseded(hits, out)
 		if out.Stats, err = s.idx.Stats(v.chain, rows, q.Terms); err != nil {
 			return s.corrupt("bucket seg", err)
 		}
@@ -414,7 +416,7 @@ func (s *fileStore) search(v *corpus, q *CandidateQuery, out *Candidates, found 
 		}
 		miss := *v
 		miss.misses = true
-		hits, err = s.idx.Search(rows, &miss, lexical.Query{Scopes: v.chain, Terms: q.Terms, K: nearestMisses, Weights: weights})
+		hits, err = s.idx.Search(rows, &miss, lexical.Query{Scopes: v.chain, Terms: q.Terms, K: 4 * nearestMisses, Weights: weights})
 		if err != nil {
 			return s.corrupt("bucket seg", err)
 		}
@@ -427,13 +429,30 @@ func (s *fileStore) search(v *corpus, q *CandidateQuery, out *Candidates, found 
 	})
 }
 
+// nameSuperseded names the artefacts whose words were found and for which the one that replaced them answers.
+func (s *fileStore) nameSuperseded(hits []lexical.Hit, out *Candidates) {
+	left := nearestMisses
+	for _, h := range hits {
+		if h.Via == 0 || left == 0 || s.cat.art(s.cat.page(h.Via).art).by == 0 {
+			continue
+		}
+		left--
+		c := s.cat.candidate(h.Via)
+		c.Excluded = reasonSuperseded
+		c.Lexical.Own = h.Own
+		out.addMiss(c)
+	}
+}
+
 func (o *Candidates) addMiss(c Candidate) {
 	i := slices.IndexFunc(o.Excluded, func(e Excluded) bool { return e.Reason == c.Excluded })
 	if i < 0 {
 		i = len(o.Excluded)
 		o.Excluded = append(o.Excluded, Excluded{Reason: c.Excluded})
 	}
-	o.Excluded[i].Nearest = append(o.Excluded[i].Nearest, c)
+	if len(o.Excluded[i].Nearest) < nearestMisses {
+		o.Excluded[i].Nearest = append(o.Excluded[i].Nearest, c)
+	}
 }
 
 // standing adds what is a candidate whatever it says: pinned pages, human-verified ones, and the newest.
@@ -452,6 +471,9 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found map[uint64]*Can
 		c.Recent = c.Recent || recent
 		return true
 	}
+	if q.AsOf != 0 && q.AsOf < s.cat.lsn {
+		s.cat.stood(v.chain, q.AsOf, func(num uint64) { add(num, false) })
+	}
 	var newest []entry
 	for _, n := range v.chain {
 		sc := &s.cat.scopes[n-1]
@@ -468,6 +490,18 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found map[uint64]*Can
 			if Provenance(prov) < q.Floor && v.session == 0 {
 				continue
 			}
+			// Within a provenance the younger page is always ahead by recency and trust, so the newest of each hold
+			// the best of all: a first pass over them is one over the whole scope.
+			newer := q.Newest
+			sc.classes[prov].recent.descend(func(e entry) bool {
+				if newer <= 0 {
+					return false
+				}
+				if add(e.num, false) && !s.cat.page(e.num).stands() {
+					newer--
+				}
+				return true
+			})
 			left := q.Recent
 			sc.classes[prov].recent.descend(func(e entry) bool {
 				if left <= 0 {
@@ -484,6 +518,16 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found map[uint64]*Can
 	slices.SortFunc(newest, func(a, b entry) int { return compareEntries(b, a) })
 	for _, e := range newest[:min(q.Recent, len(newest))] {
 		add(e.num, true)
+	}
+}
+
+// stood gives the pinned and system pages of a chain that were current as of an LSN and are not any more: the lists of
+// the catalogue know those of now only. It looks at every column, which a look into the past can afford.
+func (c *catalogue) stood(chain []uint32, asOf uint64, fn func(num uint64)) {
+	for i := range c.pages {
+		if p := &c.pages[i]; p.art != 0 && p.end > asOf && p.lsn <= asOf && p.stands() && slices.Contains(chain, p.scope) {
+			fn(uint64(i + 1))
+		}
 	}
 }
 
@@ -528,9 +572,17 @@ func (s *fileStore) countExcluded(v *corpus, q *CandidateQuery, out *Candidates)
 	slices.SortFunc(out.Excluded, func(a, b Excluded) int { return cmp.Compare(a.Reason, b.Reason) })
 }
 
+// readable is asked first by what reads.
+func (s *fileStore) readable(ctx context.Context) error {
+	if s.closed.Load() {
+		return ErrClosed
+	}
+	return ctx.Err()
+}
+
 // Scan: see the Store interface.
 func (s *fileStore) Scan(ctx context.Context, q ScanQuery) (ScanPage, error) {
-	if err := ctx.Err(); err != nil {
+	if err := s.readable(ctx); err != nil {
 		return ScanPage{}, err
 	}
 	if q.Limit <= 0 {
@@ -783,7 +835,10 @@ func (s *fileStore) scanScopes(q ScanQuery) (out ScanPage) {
 }
 
 // Held reads one held batch.
-func (s *fileStore) Held(_ context.Context, id ulid.ULID) (h HeldBatch, err error) {
+func (s *fileStore) Held(ctx context.Context, id ulid.ULID) (h HeldBatch, err error) {
+	if err := s.readable(ctx); err != nil {
+		return h, err
+	}
 	row := s.overlayRow(func(o *overlay) ([]byte, bool) { r, ok := o.held[id]; return r, ok })
 	if row == nil {
 		if row, err = s.row(bucketHeld, 'd', id[:]); err != nil {
@@ -800,7 +855,10 @@ func (s *fileStore) Held(_ context.Context, id ulid.ULID) (h HeldBatch, err erro
 }
 
 // State reads a state row; nil when there is none.
-func (s *fileStore) State(_ context.Context, key string) ([]byte, error) {
+func (s *fileStore) State(ctx context.Context, key string) ([]byte, error) {
+	if err := s.readable(ctx); err != nil {
+		return nil, err
+	}
 	deleted := false
 	row := s.overlayRow(func(o *overlay) ([]byte, bool) {
 		r, ok := o.state[key]

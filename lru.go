@@ -19,7 +19,8 @@ type frame struct {
 	bytes int64
 	state atomic.Int32
 	ref   atomic.Bool
-	off   atomic.Bool // eviction took it off the list while it was pinned
+	cost  atomic.Int32 // tokens of the page in a context, header included; 0: not counted yet
+	off   atomic.Bool  // eviction took it off the list while it was pinned
 }
 
 const evicted = -1

@@ -17,10 +17,10 @@ func (db *DB) PutVerified(ctx context.Context, scope, by string, a Artefact) (Re
 		return Ref{}, err
 	}
 	tx.managed = true
-	a.Provenance = 0
 	if err := a.check(); err != nil {
 		return Ref{}, err
 	}
+	a.Provenance = 0
 	put, err := tx.makePut(ctx, a)
 	if err != nil {
 		return Ref{}, err
@@ -47,6 +47,9 @@ func (db *DB) Promote(ctx context.Context, ref Ref, to, by string) (Ref, error) 
 	chain := scopeChain(ref.Scope)
 	if !slices.Contains(chain[1:], to) {
 		return Ref{}, invalid("scope", to, "an ancestor of "+ref.Scope)
+	}
+	if err := checkReserved("id", ref.ID); err != nil {
+		return Ref{}, err
 	}
 	l, err := db.store.Resolve(ctx, Scopes{ref.Scope}, Ref{Scope: ref.Scope, ID: ref.ID, Version: ref.Version})
 	if err != nil {

@@ -1,6 +1,7 @@
 package ctxpage
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"fmt"
@@ -330,11 +331,14 @@ func (a *Artefact) checkSizes() error {
 	if a.Text != "" && len(a.Parts) > 0 {
 		return invalid("parts", "both text and parts", "one of them")
 	}
-	if !utf8.ValidString(a.Text) {
-		return invalid("text", "bytes that are not UTF-8", "UTF-8 text")
+	if err := a.checkUTF8(); err != nil {
+		return err
 	}
 	for _, id := range a.Supersedes {
 		if err := checkID("supersedes", id); err != nil {
+			return err
+		}
+		if err := checkReserved("supersedes", id); err != nil {
 			return err
 		}
 		if id == a.ID {
@@ -342,6 +346,29 @@ func (a *Artefact) checkSizes() error {
 		}
 	}
 	return nil
+}
+
+// checkUTF8 refuses what could not be shown, or not be written as JSON, as it is.
+func (a *Artefact) checkUTF8() error {
+	valid := func(field string, texts ...string) error {
+		for _, t := range texts {
+			if !utf8.ValidString(t) {
+				return invalid(field, "bytes that are not UTF-8", "UTF-8 text")
+			}
+		}
+		return nil
+	}
+	errs := []error{valid("text", a.Text), valid("source", a.Source)}
+	for _, p := range a.Parts {
+		errs = append(errs, valid("parts", p.Type, p.Text, p.URL, p.Detail))
+	}
+	for _, c := range a.ToolCalls {
+		errs = append(errs, valid("tool_calls", c.ID, c.Type, c.Name, c.Arguments))
+	}
+	for _, k := range sortedKeys(a.Meta) {
+		errs = append(errs, valid("meta", k, a.Meta[k]))
+	}
+	return cmp.Or(errs...)
 }
 
 func checkID(field, s string) error {
@@ -402,23 +429,30 @@ func saltedDigest(salt []byte, text string) (d [32]byte) {
 	return d
 }
 
+// cutPage is a page that split made, and its tokens.
+type cutPage struct {
+	text   string
+	tokens int
+}
+
 // split cuts a text into pages of at most max tokens: at headings, paragraphs, lines, then words, then runes.
 // Nothing is lost: the pieces joined are the text. Pieces are joined by the sum of their own counts, which keeps the
-// work linear; a counter that counts a whole above the sum of its parts has its page broken once more.
-func split(text string, max int, count func(string) int) []string {
-	if count(text) <= max {
-		return []string{text}
+// work linear; a counter that counts a whole above the sum of its parts has its page broken once more. A page comes
+// with its count, so that nothing is counted twice.
+func split(text string, max int, count func(string) int) []cutPage {
+	if n := count(text); n <= max {
+		return []cutPage{{text, n}}
 	}
-	var pages []string
+	var pages []cutPage
 	start, end, sum := 0, 0, 0
 	flush := func() {
 		if page := text[start:end]; page != "" {
-			if sum > 0 && count(page) > max && len(page) > 16 {
+			if n := count(page); n > max && len(page) > 16 && sum > 0 {
 				half := runeBoundary(page, len(page)/2)
 				pages = append(pages, split(page[:half], max, count)...)
 				pages = append(pages, split(page[half:], max, count)...)
 			} else {
-				pages = append(pages, page)
+				pages = append(pages, cutPage{page, n})
 			}
 		}
 		start, sum = end, 0

@@ -157,6 +157,6 @@ func (r *Review) decide(ctx context.Context, id string, action Action, a Approva
 	}
 	return r.db.store.Commit(ctx, Batch{
 		ID: bid, From: h.Batch.ID, Scope: h.Batch.Scope, Action: action, Now: r.db.opts.Clock(), OnStale: FailStale, Raise: a.HumanVerified,
-		Force: a.Stale, Leaf: manifest.Record{By: a.By, Note: a.Note, Confidence: h.Batch.Leaf.Confidence},
+		Force: a.Stale, Leaf: manifest.Record{By: a.By, Note: a.Note},
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -139,7 +140,11 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *ma
 	}
 	var f freshness
 	if l.Current {
-		if f = s.freshen(ctx, []*Head{v.head()}, o.check)[0]; f.refetched {
+		f = s.freshen(ctx, []*Head{v.head()}, o.check)[0]
+		if err := ctx.Err(); err != nil {
+			return nil, nil, err
+		}
+		if f.refetched {
 			if v, l, err = s.reread(ctx, ref); err != nil {
 				return nil, nil, err
 			}
@@ -286,6 +291,12 @@ func (db *DB) writeFetched(ctx context.Context, h *Head, f Fetched) error {
 	a := h.Artefact
 	a.Text, a.CurrentAsOf = f.Text, f.AsOf
 	a.Parts = nil
+	if f.Validator.Hash != h.Source.Hash {
+		a.Provenance = min(a.Provenance, Chunk) // whoever verified the page did not see this
+	}
+	if f.trust != 0 {
+		a.Provenance = min(a.Provenance, f.trust)
+	}
 	put, err := db.makePut(a, f.Validator)
 	if err != nil {
 		return err
@@ -300,6 +311,13 @@ func (db *DB) writeFetched(ctx context.Context, h *Head, f Fetched) error {
 
 // makePut splits the text of a checked artefact into pages and digests them.
 func (db *DB) makePut(a Artefact, v Validator) (Put, error) {
+	return db.makePages(a, v, db.opts.PageTokens)
+}
+
+// makeUnsplit makes an artefact of one page, whatever its length.
+func (db *DB) makeUnsplit(a Artefact) (Put, error) { return db.makePages(a, Validator{}, math.MaxInt) }
+
+func (db *DB) makePages(a Artefact, v Validator, size int) (Put, error) {
 	p := Put{Source: v, AsOfGiven: !a.CurrentAsOf.IsZero(), Counter: db.opts.Counter.Name()}
 	if !p.AsOfGiven {
 		a.CurrentAsOf = db.opts.Clock()
@@ -311,12 +329,12 @@ func (db *DB) makePut(a Artefact, v Validator) (Put, error) {
 	}
 	a.Text = ""
 	p.Artefact = a
-	size := db.opts.PageTokens
-	if a.Role != "" || a.Kind == KindSummary {
+	if (a.Role != "" || a.Kind == KindSummary) && size < MaxPageTokens {
 		size = MaxPageTokens // what stands for one message stays one page while it can
 	}
-	for _, t := range split(text, size, db.opts.Counter.Count) {
-		np := NewPage{Text: t, Tokens: db.opts.Counter.Count(t), Hash: contentHash(t)}
+	for _, c := range split(text, size, db.opts.Counter.Count) {
+		t := c.text
+		np := NewPage{Text: t, Tokens: c.tokens, Hash: contentHash(t)}
 		if _, err := db.opts.Rand.Read(np.Salt[:]); err != nil {
 			return p, fmt.Errorf("ctxpage: randomness: %w", err)
 		}

@@ -35,6 +35,7 @@ type sequencer struct {
 	nextGroup uint64
 	scopes    map[string]uint32
 	groups    map[artKey]uint64
+	reserve   int // bytes of leaves in the log's reserve
 
 	flight sync.Mutex
 	queue  []*pending // in LSN order, not installed
@@ -172,17 +173,30 @@ func (s *fileStore) sequence(ctx context.Context, b *Batch) (*pending, Outcome, 
 	if out, ok, err := s.overlayOutcome(b.ID); ok || err != nil {
 		return nil, out, err
 	}
+	if decided, err := s.decidedMeanwhile(ctx, b); decided || err != nil {
+		if err != nil {
+			return nil, Outcome{}, err
+		}
+		return s.again()
+	}
 	v := s.judge(b, pre)
 	switch {
 	case v.retry:
 		return s.again()
-	case v.conflict != nil:
+	case v.conflict != nil, v.err != nil:
 		return nil, Outcome{}, s.refuse(b, v)
-	case v.err != nil:
-		return nil, Outcome{}, v.err
 	}
 	p, err := s.enqueue(b, pre, v)
 	return p, Outcome{}, err
+}
+
+// decidedMeanwhile says whether a held batch was decided after it was prepared for review: then prepare must see that.
+func (s *fileStore) decidedMeanwhile(ctx context.Context, b *Batch) (bool, error) {
+	if b.From == (ulid.ULID{}) {
+		return false, nil
+	}
+	h, err := s.Held(ctx, b.From)
+	return h.Decided != "", err
 }
 
 // again asks for another round at once.
@@ -341,10 +355,10 @@ func (s *fileStore) judge(b *Batch, pre *prepared) (v judgement) {
 	case b.Action == ActHold:
 		v.hold = b.Reason
 	case len(v.refs) == 0 || b.OnStale == AllowStale || b.Force:
+	case b.Action == ActApprove:
+		v.err = fmt.Errorf("%w: %v; look at them, and approve them as stale if they do not matter", ErrStaleContext, v.refs)
 	case b.OnStale == FailStale:
 		v.err = fmt.Errorf("%w: %v", ErrStaleContext, v.refs)
-	case b.Action == ActApprove:
-		v.err = fmt.Errorf("%w: %v; look at them and approve with force", ErrStaleContext, v.refs)
 	default:
 		v.hold = ReasonStaleContext
 	}
@@ -388,17 +402,28 @@ func (c *catalogue) lsnOf(r Ref) uint64 {
 	return c.art(art).lsn
 }
 
-// refuse records a conflict. Nothing of the batch is applied; the id stays free, so that the caller may retry with it.
+// refuse records a conflict, or a stale context that was told to fail. Nothing of the batch is applied; the id stays
+// free, so that the caller may retry with it.
 func (s *fileStore) refuse(b *Batch, v judgement) error {
 	leaf := b.Leaf
 	leaf.Type, leaf.Status, leaf.Batch = manifest.TypeConflict, "conflict", b.ID.String()
+	leaf.Writes, leaf.Stale = nil, v.stale
 	leaf.Trace, leaf.Parent, leaf.Scope, leaf.Actor, leaf.Time = b.ID.String(), b.Trace, b.Scope, b.Actor, micros(b.Now)
 	leaf.LSN = s.seq.lsn
-	leaf.Conflicts = []manifest.Conflict{{Ref: v.conflict.Ref.String(), Expect: v.conflict.Have, Found: v.conflict.Now}}
-	if _, err := s.appendLocked([]*manifest.Record{&leaf}); err != nil {
-		return errors.Join(v.conflict, err)
+	why := v.err
+	if v.conflict != nil {
+		why = v.conflict
+		leaf.Conflicts = []manifest.Conflict{{Ref: v.conflict.Ref.String(), Expect: v.conflict.Have, Found: v.conflict.Now}}
+	} else {
+		leaf.Status, leaf.Reason = "stale", ReasonStaleContext
 	}
-	return v.conflict
+	if b.From != (ulid.ULID{}) {
+		leaf.From = b.From.String()
+	}
+	if _, err := s.appendLocked([]*manifest.Record{&leaf}); err != nil {
+		return errors.Join(why, err)
+	}
+	return why
 }
 
 // enqueue gives a batch its LSN and numbers and puts its record into the log's buffer.
@@ -754,15 +779,19 @@ func (s *fileStore) installDurable(durable uint64) {
 
 // Append writes audit leaves. They are handed to the operating system before it returns.
 func (s *fileStore) Append(ctx context.Context, leaves []*manifest.Record, d Durability) (uint64, error) {
-	if s.opts.readOnly {
+	if s.opts.readOnly && !s.closed.Load() {
 		return 0, nil // a read-only database logs nothing, and its answers say so
 	}
 	if err := s.writable(); err != nil {
 		return 0, err
 	}
 	s.seq.mu.Lock()
-	first, err := s.appendLocked(leaves)
-	last := s.log.Last()
+	err := s.writable() // again: Close waits for those who are in here, and for nobody else
+	var first, last uint64
+	if err == nil {
+		first, err = s.appendLocked(leaves)
+		last = s.log.Last()
+	}
 	s.seq.mu.Unlock()
 	if err != nil {
 		return 0, err
@@ -787,7 +816,7 @@ func (s *fileStore) appendLocked(leaves []*manifest.Record) (uint64, error) {
 			return first, fmt.Errorf("ctxpage: encode leaf: %w", err)
 		}
 		index := first + uint64(i)
-		if _, err := s.log.Enqueue(wal.KindAudit, auditBody(index), body); err != nil {
+		if err := s.enqueueLeaf(index, body); err != nil {
 			return first, enqueueError(err)
 		}
 		if err := s.man.Add(index, body); err != nil {
@@ -796,6 +825,23 @@ func (s *fileStore) appendLocked(leaves []*manifest.Record) (uint64, error) {
 	}
 	s.appended.Store(true)
 	return first, nil
+}
+
+// readReserve is how many bytes of leaves may go into the log's reserve on a full disk: a quarter of it, so that reads go
+// on for a while and deletes and a clean end always find the rest. After that reads fail: they cannot be audited.
+const readReserve = 64 << 10
+
+func (s *fileStore) enqueueLeaf(index uint64, body []byte) error {
+	head := auditBody(index)
+	_, err := s.log.Enqueue(wal.KindAudit, head, body)
+	switch size := len(head) + len(body) + 64; {
+	case err == nil:
+		s.seq.reserve = 0
+	case errors.Is(err, wal.ErrFull) && s.seq.reserve+size <= readReserve:
+		s.seq.reserve += size
+		_, err = s.log.EnqueueReserve(wal.KindAudit, head, body)
+	}
+	return err
 }
 
 // outcome looks a batch id up in overlay and file.

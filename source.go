@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -33,6 +34,8 @@ type Fetched struct {
 	Validator Validator
 	// AsOf is when the content was true; zero: now.
 	AsOf time.Time
+
+	trust Provenance // of the artefact that a page: source copies; 0: the source is a document
 }
 
 // CheckPolicy says when a read probes the sources of what it serves. The zero value probes at every read; CheckEvery
@@ -99,7 +102,7 @@ func (s *fileSource) open(key string) (*os.File, error) {
 		return nil, err
 	}
 	defer root.Close()
-	return root.Open(rel)
+	return root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe must not keep the reader waiting
 }
 
 // below gives the path relative to a root, when it is lexically below it; os.Root guards the rest.
@@ -186,7 +189,11 @@ func (p pageSource) locate(ctx context.Context, key string) (Located, error) {
 	if err != nil {
 		return Located{}, err
 	}
-	return p.db.store.Resolve(ctx, p.scopes, ref)
+	l, err := p.db.store.Resolve(ctx, p.scopes, ref)
+	if err == nil && l.Current && l.Expires != 0 && l.Expires <= micros(p.db.opts.Clock()) {
+		err = fmt.Errorf("%w: source page:%s", ErrExpired, key)
+	}
+	return l, err
 }
 
 func sourceRef(key string) (Ref, error) {
@@ -220,9 +227,13 @@ func (p pageSource) Fetch(ctx context.Context, key string) (Fetched, error) {
 	if err != nil {
 		return Fetched{}, err
 	}
+	text := v.Text
+	if len(v.Parts) > 0 {
+		text, _ = joinParts(v.Parts)
+	}
 	return Fetched{
-		Text: v.Text, AsOf: v.CurrentAsOf,
-		Validator: Validator{Stamp: strconv.FormatUint(l.LSN, 10), Hash: contentHash(v.Text), At: p.db.opts.Clock()},
+		Text: text, AsOf: v.CurrentAsOf, trust: v.Provenance,
+		Validator: Validator{Stamp: strconv.FormatUint(l.LSN, 10), Hash: contentHash(text), At: p.db.opts.Clock()},
 	}, nil
 }
 
@@ -311,7 +322,13 @@ type freshness struct {
 type checks struct {
 	mu   sync.Mutex
 	seen map[checkKey]checked
-	busy map[checkKey]chan struct{} // refetches under way: the second waits for the first
+	busy map[checkKey]*refetching // the second who wants the same waits for the first
+}
+
+// refetching is a refetch under way. out is set before done is closed.
+type refetching struct {
+	done chan struct{}
+	out  freshness
 }
 
 type checkKey struct {
@@ -366,7 +383,19 @@ func (s *Scope) freshen(ctx context.Context, heads []*Head, policy CheckPolicy) 
 	return out
 }
 
+// owner is the handle from which the source of an artefact is found: of the scope it lives in, not of the reader's. Else
+// what a child scope calls by the same name would be written into its parent.
+func (s *Scope) owner(h *Head) *Scope {
+	if h.Scope == s.name {
+		return s
+	}
+	o := *s
+	o.name, o.chain = h.Scope, scopeChain(h.Scope)
+	return &o
+}
+
 func (s *Scope) freshenOne(ctx context.Context, h *Head, policy CheckPolicy) freshness {
+	s = s.owner(h)
 	if r := s.lineage(ctx, h); r.reason != "" {
 		return r
 	}
@@ -376,7 +405,7 @@ func (s *Scope) freshenOne(ctx context.Context, h *Head, policy CheckPolicy) fre
 	k := checkKey{h.Scope, h.ID, h.Version}
 	last, known := s.db.checks.get(k)
 	now := s.db.opts.Clock()
-	if known && policy > 0 && now.Sub(last.at) < time.Duration(policy) {
+	if age := now.Sub(last.at); known && age >= 0 && age < time.Duration(policy) {
 		return freshness{}
 	}
 	have := h.Source
@@ -391,7 +420,7 @@ func (s *Scope) freshenOne(ctx context.Context, h *Head, policy CheckPolicy) fre
 		s.db.checks.put(k, checked{now, got})
 		return freshness{}
 	}
-	return s.refetch(ctx, h)
+	return s.refetch(ctx, h, got)
 }
 
 // sameContent compares hashes where both are known, else stamps.
@@ -439,39 +468,46 @@ func (s *Scope) samePages(ctx context.Context, parent Ref, now Located) bool {
 }
 
 // refetch loads a dirty artefact anew and commits it as a version written by its source: the source is the author, so
-// there is no gate. Of two refetches in this process one does the work; another process's newer version is adopted.
-func (s *Scope) refetch(ctx context.Context, h *Head) freshness {
+// there is no gate. Of several refetches in this process one does the work and the others take its result; another
+// process's newer version is adopted. found is what the probe saw.
+func (s *Scope) refetch(ctx context.Context, h *Head, found Validator) freshness {
 	if s.db.opts.ReadOnly {
 		return freshness{dirty: true, reason: reasonReadOnly, err: ErrReadOnly}
 	}
 	k := checkKey{h.Scope, h.ID, h.Version}
 	c := &s.db.checks
 	c.mu.Lock()
-	if wait := c.busy[k]; wait != nil {
+	if first := c.busy[k]; first != nil {
 		c.mu.Unlock()
 		select {
-		case <-wait:
+		case <-first.done:
+			return first.out
 		case <-ctx.Done():
 			return freshness{dirty: true, reason: reasonFetchFailed, err: ctx.Err()}
 		}
-		if l, err := s.db.store.Resolve(ctx, s.chain, Ref{Scope: h.Scope, ID: h.ID}); err == nil && l.Version != h.Version {
-			return freshness{dirty: true, refetched: true}
-		}
-		return freshness{dirty: true, reason: reasonFetchFailed, err: errors.New("fetched by another reader, which failed")}
 	}
-	done := make(chan struct{})
-	c.busy[k] = done
+	if last, ok := c.seen[k]; ok && sameContent(last.v, found) { // settled between our probe and now
+		c.mu.Unlock()
+		return freshness{}
+	}
+	r := &refetching{done: make(chan struct{})}
+	c.busy[k] = r
 	c.mu.Unlock()
 	defer func() {
 		c.mu.Lock()
 		delete(c.busy, k)
 		c.mu.Unlock()
-		close(done)
+		close(r.done)
 	}()
-	return s.refetchNow(ctx, h)
+	r.out = s.refetchNow(ctx, h, k)
+	return r.out
 }
 
-func (s *Scope) refetchNow(ctx context.Context, h *Head) freshness {
+func (s *Scope) refetchNow(ctx context.Context, h *Head, k checkKey) freshness {
+	if s.replaced(ctx, h) {
+		return freshness{dirty: true, refetched: true}
+	}
+	at := s.db.opts.Clock()
 	f, err := s.fetch(ctx, h.Artefact.Source)
 	if err != nil {
 		return freshness{dirty: true, reason: reasonFetchFailed, err: err}
@@ -484,5 +520,14 @@ func (s *Scope) refetchNow(ctx context.Context, h *Head) freshness {
 	if err != nil {
 		return freshness{dirty: true, reason: reasonFetchFailed, err: err}
 	}
+	if !s.replaced(ctx, h) { // the content is what it was, under a new stamp: no new version carries it
+		s.db.checks.put(k, checked{at, f.Validator})
+	}
 	return freshness{dirty: true, refetched: true}
+}
+
+// replaced says whether an artefact has another version than this one by now.
+func (s *Scope) replaced(ctx context.Context, h *Head) bool {
+	l, err := s.db.store.Resolve(ctx, s.chain, Ref{Scope: h.Scope, ID: h.ID})
+	return err != nil || l.Version != h.Version
 }

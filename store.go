@@ -19,7 +19,8 @@ type Store interface {
 	// Resolve finds the version of an artefact that a reference names in the first scope of the chain that has it.
 	// It reads the catalogue only. ErrNotFound, ErrGone.
 	Resolve(ctx context.Context, scopes Scopes, ref Ref) (Located, error)
-	// Load reads immutable page versions by number: heads with, if asked, their text.
+	// Load reads immutable page versions by number: heads with, if asked, their text. Scopes nil, and nothing else, is
+	// the operator, who sees all.
 	Load(ctx context.Context, scopes Scopes, pages []PageKey, want Want) ([]Loaded, error)
 	// Candidates proposes pages for an assembly or a search: one snapshot, all as of Candidates.LSN.
 	Candidates(ctx context.Context, q CandidateQuery) (Candidates, error)
@@ -142,6 +143,7 @@ type CandidateQuery struct {
 	AsOf    uint64 // an LSN; 0: now
 	K       int    // lexical hits
 	Recent  int    // newest pages that are candidates whatever they say
+	Newest  int    // newest pages of each provenance and scope, likewise: what two passes by recency and provenance need
 	Mask    []Ref  // artefacts of the nearest scope that a transaction overwrites or deletes
 	Weights *lexical.Weights
 }

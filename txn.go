@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -87,6 +88,7 @@ type Txn struct {
 	expect map[string]uint64 // LSN an artefact of the scope had when it was read or first written
 	saw    map[pageSlot]Seen
 	stateW []StateRow
+	echoes []Ref // served pages that drafts merely repeat
 	bytes  int
 	out    Outcome
 }
@@ -158,7 +160,7 @@ func (s *Scope) Resume(ctx context.Context, trace string, opts ...TxnOption) (*T
 	}
 	leaves, err := s.db.Manifests().ByTrace(ctx, trace)
 	if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
-		return nil, err
+		return nil, logError(err)
 	}
 	found := false
 	for _, leaf := range leaves {
@@ -178,9 +180,11 @@ func (s *Scope) Resume(ctx context.Context, trace string, opts ...TxnOption) (*T
 }
 
 func (tx *Txn) sawLeaf(ctx context.Context, leaf *manifest.Record) error {
-	keys := make([]PageKey, len(leaf.Pages))
-	for i, p := range leaf.Pages {
-		keys[i] = PageKey{p.Num, p.Version}
+	keys := make([]PageKey, 0, len(leaf.Pages))
+	for _, p := range leaf.Pages {
+		if p.Num != 0 { // a draft had no version that could have changed
+			keys = append(keys, PageKey{p.Num, p.Version})
+		}
 	}
 	loaded, err := tx.s.db.store.Load(ctx, tx.s.chain, keys, WantHead)
 	if err != nil {
@@ -196,9 +200,13 @@ func (tx *Txn) sawLeaf(ctx context.Context, leaf *manifest.Record) error {
 	return nil
 }
 
-// see records a page version the model saw. The tx's own later read of the same page replaces it.
+// see records a page version the model saw. The tx's own later read of the same page replaces it. Whoever writes what
+// he saw replaces that version and no newer one: it becomes the precondition of a write.
 func (tx *Txn) see(h *Head, page int, num uint64) {
 	tx.saw[pageSlot{h.Scope, h.ID, page}] = Seen{h.Scope, h.ID, page, num}
+	if h.Scope == tx.s.name {
+		tx.expect[h.ID] = h.LSN
+	}
 }
 
 // Update runs fn in a transaction the host vouches for, and commits it: there is no gate. If an artefact that fn read
@@ -267,13 +275,16 @@ func (tx *Txn) makePut(ctx context.Context, a Artefact) (Put, error) {
 	if err := a.check(); err != nil {
 		return Put{}, err
 	}
+	if err := checkReserved("id", a.ID); err != nil {
+		return Put{}, err
+	}
 	if a.Provenance == HumanVerified {
 		return Put{}, fmt.Errorf("%w: %s: human-verified comes from DB.PutVerified or an approval, not from a scope", ErrProvenance, a.ID)
 	}
 	a.kindDefaults()
 	if !tx.managed {
-		if a.Kind == KindSystem {
-			return Put{}, fmt.Errorf("%w: %s: a speculative write cannot be of kind system", ErrProvenance, a.ID)
+		if a.Kind == KindSystem || a.Role == "system" || a.Role == "developer" {
+			return Put{}, fmt.Errorf("%w: %s: a speculative write cannot be of kind or role system", ErrProvenance, a.ID)
 		}
 		a.Provenance = speculative(a.Provenance)
 	}
@@ -329,13 +340,21 @@ func (s *Scope) content(ctx context.Context, a *Artefact) (Validator, error) {
 	if _, _, err := s.source(a.Source); err != nil {
 		return Validator{}, err
 	}
-	if a.Text != "" || len(a.Parts) > 0 {
+	given := a.Text != "" || len(a.Parts) > 0
+	if given && !strings.HasPrefix(a.Source, "page:") {
 		text, _ := joinParts(a.Parts)
 		return Validator{Hash: contentHash(a.Text + text)}, nil
 	}
 	f, err := s.fetch(ctx, a.Source)
 	if err != nil {
 		return Validator{}, err
+	}
+	if f.trust != 0 {
+		a.Provenance = min(a.Provenance, f.trust)
+	}
+	if given {
+		text, _ := joinParts(a.Parts)
+		return Validator{Hash: contentHash(a.Text + text)}, nil
 	}
 	a.Text = f.Text
 	if a.CurrentAsOf.IsZero() {
@@ -346,13 +365,11 @@ func (s *Scope) content(ctx context.Context, a *Artefact) (Validator, error) {
 
 func (tx *Txn) add(ctx context.Context, put Put) error {
 	id := put.Artefact.ID
-	for _, p := range put.Pages {
-		tx.bytes += len(p.Text)
+	bytes := tx.bytes + putBytes(&put) - putBytes(tx.writes[id])
+	if bytes > MaxTxnBytes {
+		return invalid("transaction", fmt.Sprintf("%d bytes", bytes), fmt.Sprintf("at most %d; write in several", MaxTxnBytes))
 	}
-	if tx.bytes > MaxTxnBytes {
-		return invalid("transaction", fmt.Sprintf("%d bytes", tx.bytes), fmt.Sprintf("at most %d; write in several", MaxTxnBytes))
-	}
-	if len(tx.writes)+len(tx.drop) >= MaxTxnWrites {
+	if tx.writes[id] == nil && !tx.drop[id] && len(tx.writes)+len(tx.drop) >= MaxTxnWrites {
 		return invalid("transaction", fmt.Sprintf("more than %d artefacts", MaxTxnWrites), "fewer; write in several")
 	}
 	if err := tx.expecting(ctx, id); err != nil {
@@ -362,8 +379,18 @@ func (tx *Txn) add(ctx context.Context, put Put) error {
 		tx.order = append(tx.order, id)
 	}
 	delete(tx.drop, id)
-	tx.writes[id] = &put
+	tx.writes[id], tx.bytes = &put, bytes
 	return nil
+}
+
+// putBytes are the bytes of text of a put; none for nil.
+func putBytes(p *Put) (n int) {
+	if p != nil {
+		for i := range p.Pages {
+			n += len(p.Pages[i].Text)
+		}
+	}
+	return n
 }
 
 // expecting notes the version a speculative write replaces, if no read has noted it before. A host-vouched blind put
@@ -393,6 +420,9 @@ func (tx *Txn) Delete(ctx context.Context, id string) error {
 	if err := checkID("id", id); err != nil {
 		return err
 	}
+	if err := checkReserved("id", id); err != nil {
+		return err
+	}
 	_, err := tx.s.db.store.Resolve(ctx, tx.s.chain[:1], Ref{ID: id})
 	if err != nil && (tx.writes[id] == nil || !errors.Is(err, ErrNotFound)) {
 		return err
@@ -400,7 +430,11 @@ func (tx *Txn) Delete(ctx context.Context, id string) error {
 	if err := tx.expecting(ctx, id); err != nil {
 		return err
 	}
+	if tx.writes[id] == nil && !tx.drop[id] && len(tx.writes)+len(tx.drop) >= MaxTxnWrites {
+		return invalid("transaction", fmt.Sprintf("more than %d artefacts", MaxTxnWrites), "fewer; write in several")
+	}
 	if tx.writes[id] != nil {
+		tx.bytes -= putBytes(tx.writes[id])
 		delete(tx.writes, id)
 		tx.order = slices.DeleteFunc(tx.order, func(x string) bool { return x == id })
 	}
@@ -424,19 +458,21 @@ func (tx *Txn) Get(ctx context.Context, id string, opts ...ReadOption) (*Version
 	if w := tx.writes[id]; w != nil {
 		return tx.own(w), nil
 	}
-	if tx.drop[id] {
-		return nil, fmt.Errorf("%w: %q was deleted in this transaction", ErrNotFound, id)
+	s := tx.s
+	if tx.drop[id] { // as it will be after the commit: an ancestor's may stand
+		parent := *s
+		parent.chain = s.chain[1:]
+		s = &parent
 	}
-	v, leaf, err := tx.s.read(ctx, Ref{ID: id}, readOpts(opts))
-	if errors.Is(err, ErrNotFound) {
+	v, leaf, err := s.read(ctx, Ref{ID: id}, readOpts(opts))
+	if errors.Is(err, ErrNotFound) && !tx.drop[id] {
 		tx.expect[id] = 0
 	}
 	if err != nil {
 		return nil, err
 	}
-	tx.expect[id] = 0
-	if v.Ref.Scope == tx.s.name {
-		tx.expect[id] = v.LSN
+	if v.Ref.Scope != tx.s.name && !tx.drop[id] {
+		tx.expect[id] = 0
 	}
 	for _, p := range v.Pages {
 		tx.see(v.head(), p.Ref.Page, p.Num)
@@ -571,35 +607,48 @@ func (tx *Txn) touches(ctx context.Context, b *Batch) error {
 		return err
 	}
 	b.Puts = slices.DeleteFunc(b.Puts, func(p Put) bool {
-		l := repeats(&p, loaded)
+		l := tx.repeats(ctx, &p, loaded)
 		if l == nil {
 			return false
 		}
 		ref := Ref{Scope: l.Head.Scope, ID: l.Head.ID, Page: l.Page, Version: l.Head.Rows[l.Page-1].Version}
 		b.Leaf.Writes = append(b.Leaf.Writes, manifest.Write{Num: l.Key.Num, Ref: ref.String(), Version: ref.Version, Touch: true})
+		tx.echoes = append(tx.echoes, ref)
 		return true
 	})
 	return nil
 }
 
-// repeats finds the served page that a draft says word for word. Only notes without a place of their own can repeat:
-// a turn of a conversation is a turn, whatever it says.
-func repeats(p *Put, loaded []Loaded) *Loaded {
+// repeats finds the served page, live still, that a draft says word for word. Only a new note that asks for nothing but
+// to be remembered can repeat: a turn of a conversation is a turn whatever it says, and an update must happen.
+func (tx *Txn) repeats(ctx context.Context, p *Put, loaded []Loaded) *Loaded {
 	a := &p.Artefact
-	if len(p.Pages) != 1 || a.Group != "" || a.Role != "" || a.Source != "" || p.Pages[0].Text == "" {
+	if len(p.Pages) != 1 || p.Pages[0].Text == "" || tx.expect[a.ID] != 0 || !plainNote(a) {
 		return nil
 	}
 	for i := range loaded {
 		l := &loaded[i]
-		if l.Err != nil || l.Head.Scope == "" || l.Head.ID == a.ID {
+		if l.Err != nil || l.Head.Scope == "" {
 			continue
 		}
 		r := &l.Head.Rows[l.Page-1]
-		if r.Hash == p.Pages[0].Hash && saltedDigest(r.Salt[:], p.Pages[0].Text) == r.Digest {
+		if r.Hash == p.Pages[0].Hash && saltedDigest(r.Salt[:], p.Pages[0].Text) == r.Digest && tx.live(ctx, l) {
 			return l
 		}
 	}
 	return nil
+}
+
+func plainNote(a *Artefact) bool {
+	return a.Group == "" && a.Role == "" && a.Source == "" && a.Subject == "" && !a.Pinned && a.ExpiresAt.IsZero() &&
+		len(a.Supersedes)+len(a.DerivedFrom)+len(a.Tags)+len(a.Meta)+len(a.Parts)+len(a.ToolCalls) == 0
+}
+
+// live says whether a loaded page is still what its artefact says.
+func (tx *Txn) live(ctx context.Context, l *Loaded) bool {
+	now, err := tx.s.db.store.Resolve(ctx, tx.s.chain, Ref{Scope: l.Head.Scope, ID: l.Head.ID})
+	return err == nil && now.By == 0 && (now.Expires == 0 || now.Expires > micros(tx.s.db.opts.Clock())) &&
+		slices.ContainsFunc(now.Pages, func(k PageKey) bool { return k.Num == l.Key.Num })
 }
 
 // finish hands the batch to the store. The transaction is over unless the store says that nothing happened and a
@@ -612,6 +661,7 @@ func (tx *Txn) finish(ctx context.Context, b Batch) error {
 		}
 		return err
 	}
+	out.Repeats = append(out.Repeats, tx.echoes...)
 	tx.state, tx.out = txnDone, out
 	if out.Status == StatusHeld {
 		return &HeldError{Batch: tx.id.String(), Trace: tx.trace, Reason: out.Reason, Stale: out.Stale}

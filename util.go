@@ -2,6 +2,7 @@ package ctxpage
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
+
+	"github.com/ctxpage/ctxpage/wal"
 )
 
 // oNoFollow keeps a symbolic link in a file's place from being followed.
@@ -22,6 +25,11 @@ func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps
 func unlockFile(f *os.File) {
 	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
 	_ = f.Close()
+}
+
+// noSpace tells a full disk from a failing one.
+func noSpace(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, wal.ErrFull)
 }
 
 // newID makes an id that sorts by time. The randomness is the caller's, so that a test can repeat it.

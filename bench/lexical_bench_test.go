@@ -13,14 +13,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/bbolt"
 
 	"github.com/ctxpage/ctxpage/lexical"
 )
 
 // lexRows is the store of the index: one bbolt bucket, as in the database.
 type lexRows struct {
-	b       *bolt.Bucket
+	b       *bbolt.Bucket
 	written *int
 }
 
@@ -43,7 +43,7 @@ var lexBucket = []byte("seg")
 
 // lexStore is an index over a file, with everything that a query needs.
 type lexStore struct {
-	db     *bolt.DB
+	db     *bbolt.DB
 	index  *lexical.Index
 	corpus lexCorpus
 
@@ -65,14 +65,14 @@ func (c lexCorpus) At(group uint64, pos int) (uint64, bool) {
 	return num, pos >= 0 && uint64(pos) < c.perGroup && num <= c.pages
 }
 
-// vocabulary draws words with the frequencies of natural text (Zipf).
-type vocabulary struct {
+// lexicalWords draws words with the frequencies of natural text (Zipf).
+type lexicalWords struct {
 	words []lexical.TermCount
 	sum   []float64
 }
 
-func newVocabulary(n int) *vocabulary {
-	v := &vocabulary{}
+func newVocabulary(n int) *lexicalWords {
+	v := &lexicalWords{}
 	total := 0.0
 	for i := range n {
 		total += 1 / math.Pow(float64(i)+3, 1.07)
@@ -82,7 +82,7 @@ func newVocabulary(n int) *vocabulary {
 	return v
 }
 
-func (v *vocabulary) draw(r *rand.Rand) int {
+func (v *lexicalWords) draw(r *rand.Rand) int {
 	x := r.Float64() * v.sum[len(v.sum)-1]
 	lo, hi := 0, len(v.sum)-1
 	for lo < hi {
@@ -95,7 +95,7 @@ func (v *vocabulary) draw(r *rand.Rand) int {
 	return lo
 }
 
-func (v *vocabulary) analysis(r *rand.Rand, words int) lexical.Analysis {
+func (v *lexicalWords) analysis(r *rand.Rand, words int) lexical.Analysis {
 	n := map[int]uint32{}
 	for range words {
 		n[v.draw(r)]++
@@ -107,7 +107,7 @@ func (v *vocabulary) analysis(r *rand.Rand, words int) lexical.Analysis {
 	return a
 }
 
-func (v *vocabulary) query(r *rand.Rand, words, skip int) []string {
+func (v *lexicalWords) query(r *rand.Rand, words, skip int) []string {
 	terms := make([]string, 0, words)
 	for len(terms) < words {
 		if i := v.draw(r); i >= skip {
@@ -118,7 +118,7 @@ func (v *vocabulary) query(r *rand.Rand, words, skip int) []string {
 }
 
 func newLexStore(b testing.TB, pages, words, perGroup int) *lexStore {
-	db, err := bolt.Open(filepath.Join(b.TempDir(), "lex"), 0o600, &bolt.Options{NoSync: true})
+	db, err := bbolt.Open(filepath.Join(b.TempDir(), "lex"), 0o600, &bbolt.Options{NoSync: true})
 	require.NoError(b, err)
 	b.Cleanup(func() { db.Close() })
 	s := &lexStore{db: db, corpus: lexCorpus{uint64(pages), uint64(perGroup)}}
@@ -131,7 +131,7 @@ func newLexStore(b testing.TB, pages, words, perGroup int) *lexStore {
 }
 
 func (s *lexStore) update(b testing.TB, fn func(lexRows)) {
-	require.NoError(b, s.db.Update(func(tx *bolt.Tx) error {
+	require.NoError(b, s.db.Update(func(tx *bbolt.Tx) error {
 		bucket, err := tx.CreateBucketIfNotExists(lexBucket)
 		require.NoError(b, err)
 		bucket.FillPercent = .95
@@ -163,7 +163,7 @@ func (s *lexStore) checkpoint(b testing.TB) {
 }
 
 func (s *lexStore) search(b testing.TB, terms []string) (hits []lexical.Hit) {
-	require.NoError(b, s.db.View(func(tx *bolt.Tx) error {
+	require.NoError(b, s.db.View(func(tx *bbolt.Tx) error {
 		var err error
 		hits, err = s.index.Search(lexRows{tx.Bucket(lexBucket), nil}, s.corpus, lexical.Query{
 			Scopes: []uint32{1}, Terms: terms, K: 50, Weights: lexical.DefaultWeights(),

@@ -1,6 +1,8 @@
 package lexical
 
 import (
+	"cmp"
+	"encoding/binary"
 	"slices"
 	"strings"
 	"unicode"
@@ -37,9 +39,7 @@ func NewAnalyzer() *Analyzer { return &Analyzer{} }
 // source name) counts like the words below it.
 func (a *Analyzer) Analyze(parts ...string) Analysis {
 	terms := a.scan(parts...)
-	length := len(terms)
-	slices.Sort(terms)
-	return Analysis{Terms: count(terms), Length: length}
+	return Analysis{Terms: count(terms), Length: len(terms)}
 }
 
 // Terms returns the terms of a query, each once, ascending.
@@ -61,10 +61,24 @@ func (a *Analyzer) scan(parts ...string) []string {
 	return s.terms
 }
 
-// count folds a sorted list of terms.
+// count folds a list of terms into an ascending one. It sorts by the first eight bytes as a number and by position in
+// the list, and looks at the rest of few terms: to compare and to swap strings would be half of an analysis.
 func count(terms []string) []TermCount {
+	order := make([]headAt, len(terms))
+	for i, t := range terms {
+		var b [8]byte
+		copy(b[:], t)
+		order[i] = headAt{binary.BigEndian.Uint64(b[:]), uint32(i)}
+	}
+	slices.SortFunc(order, func(a, b headAt) int {
+		if a.head != b.head {
+			return cmp.Compare(a.head, b.head)
+		}
+		return strings.Compare(terms[a.at], terms[b.at])
+	})
 	out := make([]TermCount, 0, len(terms))
-	for _, t := range terms {
+	for _, o := range order {
+		t := terms[o.at]
 		if n := len(out); n > 0 && out[n-1].Term == t {
 			out[n-1].N++
 			continue
@@ -72,6 +86,12 @@ func count(terms []string) []TermCount {
 		out = append(out, TermCount{Term: t, N: 1})
 	}
 	return out
+}
+
+// headAt is the beginning of a term and its place in a list.
+type headAt struct {
+	head uint64
+	at   uint32
 }
 
 // scanner collects the terms of one text.
@@ -218,7 +238,12 @@ func cut(w []byte) []byte {
 }
 
 func isASCII(s string) bool {
-	return strings.IndexFunc(s, func(r rune) bool { return r >= utf8.RuneSelf }) < 0
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
 
 // unspaced reports whether r belongs to a script that writes words without

@@ -211,9 +211,11 @@ func (w *work) find(rows Rows, t int, scope uint32, term string) (uint64, error)
 		df += n
 		w.lists = append(w.lists, l)
 	}
-	if l := w.x.tail.lists[termKey{scope, term}]; l != nil && len(l.nums) > 0 {
-		df += uint64(len(l.nums))
-		w.tails = append(w.tails, tailRef{t, l})
+	for _, p := range w.x.tail {
+		if l := p.lists[scope][term]; l != nil && len(*l) > 0 {
+			df += uint64(len(*l))
+			w.tails = append(w.tails, tailRef{t, l})
+		}
 	}
 	return df, nil
 }
@@ -330,20 +332,10 @@ func (w *work) eachBlock(t int, fn func(block []posting)) error {
 	}
 	for _, ref := range w.tails {
 		if ref.term == t {
-			w.tailBlocks(ref.list, fn)
+			fn(*ref.list)
 		}
 	}
 	return nil
-}
-
-func (w *work) tailBlocks(l *tailList, fn func(block []posting)) {
-	for i := 0; i < len(l.nums); {
-		n := 0
-		for ; n < blockSize && i < len(l.nums); n, i = n+1, i+1 {
-			w.block[n] = posting{l.nums[i], l.tfs[i]}
-		}
-		fn(w.block[:n])
-	}
 }
 
 func (w *work) present(block []posting) []posting {

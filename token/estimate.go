@@ -130,6 +130,10 @@ func (s *scan) number(i int) int {
 
 // space: everything up to the last line end is a piece, the rest another; the last blank goes to what follows.
 func (s *scan) space(i int) int {
+	if rest := s.text[i:]; len(rest) > 1 && rest[0] == ' ' && rest[1] < utf8.RuneSelf && isLetter(rune(rest[1])) {
+		s.lead = leadSpace // a blank between words, the usual case, told from the rest before anything is scanned
+		return i + 1
+	}
 	end, _ := s.run(i, isSpace)
 	ws := s.text[i:end]
 	if nl := strings.LastIndexAny(ws, "\r\n"); nl >= 0 {
@@ -278,23 +282,26 @@ func scriptOf(r rune) script {
 }
 
 // latinWord prices one piece of Latin letters: capitals and then small ones, as encodings split camel case.
+// Bytes of ASCII, which are nearly all, are not decoded: this loop is most of what counting costs.
 func (s *scan) latinWord(i int) int {
 	end, upper, total, bits, prev := i, 0, 0, 0, boundary
 	lower := false
 	for end < len(s.text) {
-		r, n := utf8.DecodeRuneInString(s.text[end:])
-		if !isLetter(r) || scriptOf(r) != latin {
+		b, n := s.text[end], 1
+		c, capital := int(b|0x20)-'a', b&0x20 == 0
+		if b >= utf8.RuneSelf {
+			c, n, capital = latinLetter(s.text[end:])
+		} else if c < 0 || c >= boundary {
 			break
 		}
-		if unicode.IsUpper(r) {
-			if lower {
-				break
-			}
+		if n == 0 || capital && lower {
+			break
+		}
+		if capital {
 			upper++
 		} else {
 			lower = true
 		}
-		c := letterIndex(r)
 		if c == boundary {
 			bits += oddBits
 		} else {
@@ -302,12 +309,30 @@ func (s *scan) latinWord(i int) int {
 		}
 		prev, end, total = c, end+n, total+1
 	}
-	bits = (bits + pairBits(prev, boundary)) * 1000 / (total + 1)
+	bits = share(bits+pairBits(prev, boundary), total+1)
 	if total > 2 {
 		s.latin.see(bits, latinSpan)
 	}
 	s.milli += s.wordCost(total, upper, bits)
 	return end
+}
+
+// share is bits a letter in thousandths. A division of 32 bits takes a third of the time of one of 64, and every word
+// needs one.
+func share(bits, letters int) int {
+	if letters < 1<<16 {
+		return int(uint32(bits*1000) / uint32(letters))
+	}
+	return bits * 1000 / letters
+}
+
+// latinLetter reads the letter outside ASCII at the start of a text; n 0: there is none of Latin script.
+func latinLetter(text string) (c, n int, capital bool) {
+	r, n := utf8.DecodeRuneInString(text)
+	if !isLetter(r) || scriptOf(r) != latin {
+		return 0, 0, false
+	}
+	return letterIndex(r), n, unicode.IsUpper(r)
 }
 
 // Letters are numbered 0 to 25; boundary is the edge of a word, and any letter that is not one of these.
@@ -375,18 +400,21 @@ var slopes = [...]struct{ bits, cost int }{
 	{3350, 20}, {3650, 80}, {3900, 165}, {4300, 300}, {4900, 395}, {5700, 450}, {6400, 650}, {8000, 800},
 }
 
-func slope(bits int) int {
+// slopeAt is slopes drawn out between its points: a search and a division for every word would be a tenth of a count.
+var slopeAt = func() (at [8001]int16) {
 	last := slopes[0]
 	for _, p := range slopes {
-		if bits < p.bits {
-			if bits <= last.bits {
-				return last.cost
-			}
-			return last.cost + (p.cost-last.cost)*(bits-last.bits)/(p.bits-last.bits)
+		for bits := last.bits; bits < p.bits; bits++ {
+			at[bits] = int16(last.cost + (p.cost-last.cost)*(bits-last.bits)/(p.bits-last.bits))
 		}
 		last = p
 	}
-	return last.cost
+	at[last.bits] = int16(last.cost)
+	return at
+}()
+
+func slope(bits int) int {
+	return int(slopeAt[min(max(bits, slopes[0].bits), len(slopeAt)-1)])
 }
 
 // wordCost is one token and what the letters beyond the third add; capitals and a missing blank make a word rarer.

@@ -20,7 +20,7 @@ type assembleCmd struct {
 	Budget   int      `help:"Tokens the context may take." default:"4000"`
 	Reserve  int      `help:"Tokens of it kept free for the answer."`
 	Top      int      `help:"Pages that may win a place." default:"50"`
-	Kind     []string `help:"Only this kind; may be repeated."`
+	Kind     []string `sep:"none" help:"Only this kind; may be repeated."`
 	Floor    string   `help:"Lowest provenance that may enter." default:"tool"`
 	Session  string   `help:"Group whose own turns enter as turns."`
 	Preset   string   `help:"default, or START, the published two-pass form." default:"default"`
@@ -84,7 +84,7 @@ func (c *assembleCmd) Run(a *app) error {
 			return err
 		}
 		err = a.emit(v, func(w io.Writer) {
-			fmt.Fprint(w, a.plain(v.Text), string(v.Request))
+			fmt.Fprint(w, printable(w, v.Text), string(v.Request))
 			if v.Request != nil {
 				fmt.Fprintln(w)
 			}

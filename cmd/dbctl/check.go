@@ -145,8 +145,10 @@ func died(path string, end *os.ProcessState, said string) ([]ctxpage.Problem, er
 	}
 	what := "the walk over the file died (" + how + ")"
 	for _, l := range strings.Split(said, "\n") {
-		if strings.HasPrefix(l, "fatal error:") || strings.HasPrefix(l, "panic:") || strings.HasPrefix(l, "unexpected fault") || strings.HasPrefix(l, "[signal") {
-			what += "; " + strings.TrimSpace(l)
+		for _, telling := range []string{"fatal error:", "panic:", "unexpected fault", "[signal", "SIG"} {
+			if strings.HasPrefix(l, telling) {
+				what += "; " + strings.TrimSpace(l)
+			}
 		}
 	}
 	return []ctxpage.Problem{{Invariant: "I11", Where: path, What: what}}, nil

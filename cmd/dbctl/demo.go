@@ -131,7 +131,7 @@ func (c *demoCmd) Run(a *app) error {
 
 func (d *demo) say(format string, args ...any) {
 	if !d.a.JSON {
-		fmt.Fprintln(d.a.out, d.a.plain(fmt.Sprintf(format, args...)))
+		fmt.Fprintln(d.a.out, printable(d.a.out, fmt.Sprintf(format, args...)))
 	}
 }
 
@@ -295,10 +295,14 @@ func (d *demo) best(got *ctxpage.Assembly, n int) []ctxpage.Block {
 
 // edit changes the file of the best page, and asks again.
 func (d *demo) edit() (err error) {
-	was := d.best(d.first, 1)[0]
-	d.out.Edited = filepath.Join(d.out.Copy, filepath.FromSlash(was.Ref.ID))
+	was := d.best(d.first, 1)[0].Ref
+	d.out.Edited = filepath.Join(d.out.Copy, filepath.FromSlash(was.ID))
 	d.line = "Edited " + d.a.now().UTC().Format(time.RFC3339Nano) + ", after the page was loaded."
-	if err := insertLine(d.out.Edited, was.Text, d.line); err != nil {
+	v, err := d.scope.Get(d.a.ctx, was.ID, ctxpage.WithCheck(ctxpage.CheckNever))
+	if err != nil {
+		return err
+	}
+	if err := insertLine(d.out.Edited, v, was.Page, d.line); err != nil {
 		return err
 	}
 	if d.second, err = d.scope.Assemble(d.a.ctx, ctxpage.Query{Text: d.out.Question, Budget: demoBudget}); err != nil {
@@ -315,22 +319,29 @@ func (d *demo) edit() (err error) {
 	return nil
 }
 
-// insertLine puts a line behind the first line of a page, where that stands in the file.
-func insertLine(path, page, line string) error {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return failed("edit: %v", err)
+// insertLine writes the file of an artefact again, with a line more in one of its pages. The pages joined are the text.
+func insertLine(path string, v *ctxpage.Version, page int, line string) error {
+	at := 0
+	for _, p := range v.Pages[:page-1] {
+		at += len(p.Text)
 	}
-	text := string(b)
-	first, _, _ := strings.Cut(strings.TrimPrefix(page, "[…] "), "\n")
-	at := strings.Index(text, first) + len(first)
-	if first == "" || at < len(first) {
-		at = len(text)
-	}
-	if err := os.WriteFile(path, []byte(text[:at]+"\n"+line+text[at:]), 0o600); err != nil {
+	at += within(v.Pages[page-1].Text)
+	if err := os.WriteFile(path, []byte(v.Text[:at]+"\n"+line+"\n"+v.Text[at:]), 0o600); err != nil {
 		return failed("edit: %v", err)
 	}
 	return nil
+}
+
+// within is a place in the first half of a page, so that what is put there stays in it: behind its first line, or
+// between two words.
+func within(page string) int {
+	if at := strings.IndexByte(page, '\n'); at >= 0 && at <= len(page)/2 {
+		return at
+	}
+	if at := strings.LastIndexByte(page[:len(page)/2], ' '); at >= 0 {
+		return at
+	}
+	return len(page)
 }
 
 // answer is what stands in for a model: the beginnings of the best pages, with their references.

@@ -72,7 +72,7 @@ func (c *getCmd) Run(a *app) error {
 			return err
 		}
 		return a.emit(viewOf(v), func(w io.Writer) {
-			text := a.plain(textOf(v))
+			text := printable(w, textOf(v))
 			fmt.Fprint(w, text)
 			if isTerminal(w) && len(text) > 0 && text[len(text)-1] != '\n' {
 				fmt.Fprintln(w)

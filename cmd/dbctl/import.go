@@ -25,7 +25,7 @@ type importCmd struct {
 }
 
 func (importCmd) Help() string {
-	return `Imports every text file below DIR as an artefact of kind chunk with a file: source, and records DIR as a directory this database may read, so that a later read notices a change and fetches the file anew. .gitignore is honoured; links are not followed; binary, empty and too large files are skipped and counted. Files that are hidden but not ignored are taken: look at --dry-run first.
+	return `Imports every text file below DIR as an artefact of kind chunk with a file: source, and records DIR as a directory this database may read, so that a later read notices a change and fetches the file anew. .gitignore is honoured; links are not followed; binary, empty and too large files are skipped and counted. Files that are hidden but not ignored are taken: look at --dry-run first. Two directories in one scope need a --prefix each, or files of one name replace each other.
 
 A second run writes only what changed since. Ctrl-C stops between two transactions of some hundred files; run it again to go on. A file that changes while it is read is fetched anew by the read that notices.
 
@@ -39,6 +39,7 @@ type importView struct {
 	Files     int            `json:"files"`
 	Written   int            `json:"written"`
 	Unchanged int            `json:"unchanged"`
+	Replaced  int            `json:"replaced"` // of those written: they had come from somewhere else
 	Bytes     int64          `json:"bytes"`
 	Skipped   map[string]int `json:"skipped"`
 	Removed   []string       `json:"removed"`
@@ -152,6 +153,9 @@ func (im *importer) file(ctx context.Context, f found) error {
 		im.out.Unchanged++
 		return nil
 	}
+	if ok && known.source != source {
+		im.out.Replaced++
+	}
 	im.batch = append(im.batch, ctxpage.Artefact{ID: id, Kind: ctxpage.KindChunk, Source: source, Group: id})
 	if im.bytes += int64(len(text)); len(im.batch) >= importFiles || im.bytes >= importBytes {
 		return im.flush(ctx)
@@ -239,6 +243,9 @@ func (v *importView) print(w io.Writer) {
 		wrote, deleted = "would write", "would delete"
 	}
 	fmt.Fprintf(w, "%s %d of %s from %s into %s, %d unchanged\n", wrote, v.Written, plural(v.Files, "text file", "text files"), v.Dir, v.Scope, v.Unchanged)
+	if v.Replaced > 0 {
+		fmt.Fprintf(w, "%s had come from somewhere else: give each directory its own --prefix\n", plural(v.Replaced, "artefact", "artefacts"))
+	}
 	for _, reason := range slices.Sorted(maps.Keys(v.Skipped)) {
 		fmt.Fprintf(w, "skipped %d: %s\n", v.Skipped[reason], reason)
 	}

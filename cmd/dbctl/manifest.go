@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/ctxpage/ctxpage"
@@ -174,7 +176,7 @@ func (v *leafList) print(w io.Writer) {
 		for _, r := range v.Leaves {
 			status := strings.TrimSpace(r.Status + " " + r.Reason)
 			switch {
-			case r.Confidence > 0:
+			case r.Confidence > 0 && r.Type != "approve" && r.Type != "reject":
 				status += fmt.Sprintf(" (%.2f by %s)", r.Confidence, r.By)
 			case r.By != "":
 				status += " by " + r.By
@@ -287,8 +289,11 @@ func (v *leafView) print(w io.Writer, names manifest.Names) {
 			}
 		}
 		row("lsn", r.LSN)
-		if r.By != "" {
+		switch {
+		case r.Gate > 0 && r.By != "":
 			row("verdict", fmt.Sprintf("%.2f by %s, gate %.2f", r.Confidence, r.By, r.Gate))
+		case r.By != "":
+			row("by", r.By)
 		}
 		if r.Budget > 0 {
 			row("budget", fmt.Sprintf("%d of %d tokens, %d reserved, tier %d, preset %s, counter %s", r.Tokens, r.Budget, r.Reserve, r.Tier, r.Preset, r.Counter))
@@ -362,7 +367,7 @@ type manifestHeadCmd struct {
 }
 
 func (manifestHeadCmd) Help() string {
-	return `Keep the line where who can edit the database cannot: dbctl manifest verify --head then finds any later edit, and a log that was set back. On a database an agent is writing to, the head covers what can be read now; a power cut may still take its last leaves, and a head over them would then no longer verify.
+	return `Keep the line where who can edit the database cannot: dbctl manifest verify --head then finds any later edit, and a log that was set back. On a database an agent is writing to, the head covers what can be read now; that is brought to the disk first, so that no power cut takes what a head was given for.
 
 Example: dbctl manifest head agent.ctx >>heads.txt`
 }
@@ -379,6 +384,9 @@ type headView struct {
 func (c *manifestHeadCmd) Run(a *app) error {
 	return a.audit(c.File, func(l *manifest.Log) error {
 		size := l.Size()
+		if err := syncLog(c.File + "-wal"); err != nil {
+			return err
+		}
 		h, err := l.Head(size, a.now().UnixMicro())
 		if err != nil {
 			return err
@@ -390,6 +398,33 @@ func (c *manifestHeadCmd) Run(a *app) error {
 		fmt.Fprintf(a.err, "it covers what is readable now: %s, %d of them in the archive\n", plural(int(size), "leaf", "leaves"), v.Archive)
 		return nil
 	})
+}
+
+// syncLog brings to the disk what was read from the segments of a log: a writer may have written it without a sync.
+// A segment that is gone by now is in the archive, which is synced before.
+func syncLog(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return failed("head: %v", err)
+	}
+	for _, e := range entries {
+		f, err := os.Open(filepath.Join(dir, e.Name()))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return failed("head: %v", err)
+		}
+		err = f.Sync()
+		f.Close()
+		if err != nil && !errors.Is(err, syscall.EROFS) && !errors.Is(err, syscall.EINVAL) {
+			return failed("head: sync %s: %v", e.Name(), err)
+		}
+	}
+	return nil
 }
 
 // readHead takes a head line, or a file whose last line is one.

@@ -53,9 +53,9 @@ func line(s string) string {
 	}, s)
 }
 
-// plain shows text on a terminal without what would steer it, and byte for byte elsewhere.
-func (a *app) plain(s string) string {
-	if !isTerminal(a.out) {
+// printable is text for a terminal without what would steer it, and byte for byte elsewhere.
+func printable(w io.Writer, s string) string {
+	if !isTerminal(w) {
 		return s
 	}
 	return strings.Map(func(r rune) rune {

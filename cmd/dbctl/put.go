@@ -27,14 +27,14 @@ type putCmd struct {
 	Expires    string            `help:"Expire at this time, like 2027-01-31 or 2027-01-31T12:00:00Z."`
 	AsOf       string            `help:"When the text was true; recency counts from here." placeholder:"TIME"`
 	Pin        bool              `help:"Always a candidate, placed before what is scored."`
-	Tag        []string          `help:"Tag; may be repeated."`
-	Meta       map[string]string `help:"KEY=VALUE; may be repeated."`
+	Tag        []string          `sep:"none" help:"Tag; may be repeated."`
+	Meta       map[string]string `mapsep:"none" help:"KEY=VALUE; may be repeated."`
 	Group      string            `help:"Conversation, file or thread it belongs to."`
 	Seq        int64             `help:"Place within the group."`
 	Role       string            `help:"Role of a message: user, assistant, tool or system."`
 	Subject    string            `help:"Whom it is about."`
-	Supersedes []string          `help:"Id of an artefact of the scope that this one replaces; may be repeated."`
-	From       []string          `help:"Reference it was derived from; may be repeated. It is dirty when that changes."`
+	Supersedes []string          `sep:"none" help:"Id of an artefact of the scope that this one replaces; may be repeated."`
+	From       []string          `sep:"none" help:"Reference it was derived from; may be repeated. It is dirty when that changes."`
 	Verified   bool              `help:"A person answers for it: the highest trust. Needs --by."`
 	By         string            `help:"Who writes it, in the manifest."`
 	DryRun     bool              `help:"Check it and say what would be written; write nothing."`

@@ -34,6 +34,6 @@ func (c *replayCmd) Run(a *app) error {
 			return err
 		}
 		v := replayView{r.Trace, r.Same, len(r.Text), nonNil(r.Missing), r.Text}
-		return errors.Join(a.emit(v, func(w io.Writer) { fmt.Fprint(w, a.plain(v.Text)) }), err)
+		return errors.Join(a.emit(v, func(w io.Writer) { fmt.Fprint(w, printable(w, v.Text)) }), err)
 	})
 }

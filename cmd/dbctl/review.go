@@ -114,11 +114,11 @@ func (c *reviewShowCmd) Run(a *app) error {
 			return err
 		}
 		v := heldOf(h, true)
-		return a.emit(v, func(w io.Writer) { v.print(w, a) })
+		return a.emit(v, v.print)
 	})
 }
 
-func (v *heldView) print(w io.Writer, a *app) {
+func (v *heldView) print(w io.Writer) {
 	table(w, "", func(row func(...any)) {
 		row("batch", v.ID)
 		row("held", when(v.At))
@@ -145,7 +145,7 @@ func (v *heldView) print(w io.Writer, a *app) {
 		}
 	})
 	for _, x := range v.Writes {
-		fmt.Fprintf(w, "\n%s (%s, %s)\n%s\n", line(x.Ref), x.Kind, plural(x.Tokens, "token", "tokens"), a.plain(x.Text))
+		fmt.Fprintf(w, "\n%s (%s, %s)\n%s\n", line(x.Ref), x.Kind, plural(x.Tokens, "token", "tokens"), printable(w, x.Text))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/ctxpage/ctxpage"
 )
@@ -81,7 +82,11 @@ func (c *rmCmd) chosen(ctx context.Context, s *ctxpage.Scope) ([]string, error) 
 }
 
 func idsOf(ctx context.Context, s *ctxpage.Scope, prefix string) (ids []string, err error) {
-	err = eachArtefact(ctx, s, prefix, func(v *ctxpage.Version) { ids = append(ids, v.ID) })
+	err = eachArtefact(ctx, s, prefix, func(v *ctxpage.Version) {
+		if !strings.HasPrefix(v.ID, ctxpage.ReservedPrefix) { // those are not the caller's to delete
+			ids = append(ids, v.ID)
+		}
+	})
 	return ids, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -62,6 +63,8 @@ type cli struct {
 	Restore  restoreCmd  `cmd:"" help:"Verify a backup and put it in place of a database."`
 	Budget   budgetCmd   `cmd:"" passthrough:"" help:"Decide what goes into a window: a request in, a report out. No database."`
 	Demo     demoCmd     `cmd:"" help:"Show the main job on a copy of a folder of yours."`
+
+	Directive directiveCmd `cmd:"" passthrough:"" help:"Keep what a user decides for a scope: premise and policies."`
 }
 
 const description = `dbctl looks after ctxpage databases: a file with its log (FILE-wal) and its audit (FILE-manifest) beside it.
@@ -110,6 +113,7 @@ type parsed int
 func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // the second Ctrl-C ends the process
 	a := &app{ctx: ctx, in: in, out: out, err: errw, now: time.Now}
 	defer func() {
 		switch p := recover().(type) {
@@ -129,23 +133,25 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	kctx, err := k.Parse(args)
 	a.globals = c.globals
 	if err != nil {
-		return a.report(usage("%s; dbctl %s--help says more", err, verbOf(kctx)))
+		a.JSON = slices.Contains(args, "--json") // a line that does not parse may not have got that far
+		return a.report(usage("%s; dbctl %s--help says more", err, verbOf(err)))
 	}
 	return a.report(kctx.Run(a))
 }
 
-// verbOf names the verb a failed command line was about.
-func verbOf(k *kong.Context) string {
-	if k == nil || k.Command() == "" {
+// verbOf names the verb that a command line which does not parse was about.
+func verbOf(err error) string {
+	var pe *kong.ParseError
+	if !errors.As(err, &pe) || pe.Context == nil {
 		return ""
 	}
-	var words []string
-	for _, w := range strings.Fields(k.Command()) {
-		if !strings.HasPrefix(w, "<") && !strings.HasPrefix(w, "[") {
-			words = append(words, w)
+	verb := ""
+	for _, p := range pe.Context.Path {
+		if p.Command != nil {
+			verb += p.Command.Name + " "
 		}
 	}
-	return strings.Join(words, " ") + " "
+	return verb
 }
 
 // report says what went wrong and gives the exit code.
@@ -161,7 +167,7 @@ func (a *app) report(err error) int {
 	if a.JSON {
 		a.reportJSON(err, code)
 	} else {
-		fmt.Fprintln(a.err, "dbctl:", a.plain(hint(err)))
+		fmt.Fprintln(a.err, "dbctl:", printable(a.err, hint(err)))
 	}
 	return code
 }
@@ -244,7 +250,7 @@ func hint(err error) string {
 	case errors.Is(err, ctxpage.ErrStaleContext):
 		return msg + "; dbctl review show names them, --stale approves all the same"
 	case errors.Is(err, context.Canceled):
-		return "interrupted; the database is as after its last transaction"
+		return "interrupted: " + msg + "; the database is as after its last transaction"
 	}
 	return msg
 }
@@ -262,7 +268,13 @@ func (a *app) with(path string, write bool, fn func(db *ctxpage.DB) error) error
 	if err != nil {
 		return err
 	}
-	return errors.Join(fn(db), db.Close())
+	err = fn(db)
+	cerr := db.Close()
+	var e *exitError
+	if cerr != nil && errors.As(err, &e) && e.quiet {
+		return cerr // what the verb printed is not the end of it
+	}
+	return errors.Join(err, cerr)
 }
 
 func isTerminal(w any) bool {

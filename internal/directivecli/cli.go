@@ -33,10 +33,18 @@ type Historian interface {
 	History() ([]Entry, error)
 }
 
+// Inheritor is an Engine whose state is joined with that of others above it. For it
+// the line "state" also shows what they have set.
+type Inheritor interface {
+	// Inherited is what holds and was set elsewhere.
+	Inherited() (directive.Effective, error)
+}
+
 // Entry is one remembered decision.
 type Entry struct {
 	Version uint64 // of the state after it
 	Actor   string
+	Action  string // "" or "step"; otherwise what was done without an input
 	Input   string
 	Kind    directive.Kind
 	Changed bool

@@ -15,7 +15,7 @@ import (
 type shower interface {
 	step(command string, s directive.Session, d directive.Decision)
 	preview(directive.Trial)
-	state(directive.State)
+	state(own directive.State, inherited *directive.Effective)
 	history([]Entry)
 	fault(commandFault)
 }
@@ -111,10 +111,19 @@ Anything else is no directive and passes through. A question is closed by yes or
 
 func (l loop) state() error {
 	s, err := l.engine.Session()
-	if err == nil {
-		l.show.state(s.State)
+	if err != nil {
+		return err
 	}
-	return err
+	var inherited *directive.Effective
+	if i, ok := l.engine.(Inheritor); ok {
+		e, err := i.Inherited()
+		if err != nil {
+			return err
+		}
+		inherited = &e
+	}
+	l.show.state(s.State, inherited)
+	return nil
 }
 
 func (l loop) remembers() bool { _, ok := l.engine.(Historian); return ok }

@@ -46,9 +46,19 @@ func (t text) decision(d directive.Decision) {
 // A prompt may come from a preloaded directive checkpoint, with any line ends.
 var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 
-func (t text) state(s directive.State) {
+func (t text) state(s directive.State, inherited *directive.Effective) {
 	t.begin()
 	t.stateLines(s)
+	if inherited == nil || len(inherited.Premises)+len(inherited.Policies) == 0 {
+		return
+	}
+	fmt.Fprintln(t, "inherited:")
+	for _, p := range inherited.Premises {
+		fmt.Fprintf(t, "- premise: %s (%s)\n", p.Premise, p.Scope)
+	}
+	for _, p := range inherited.Policies {
+		fmt.Fprintf(t, "- %s %s (%s)\n", p.Polarity, p.Item, p.Scope)
+	}
 }
 
 func (t text) stateLines(s directive.State) {
@@ -106,9 +116,16 @@ func (t text) history(entries []Entry) {
 		fmt.Fprintln(t, "history: (none)")
 	}
 	for _, e := range entries {
+		if e.done() {
+			fmt.Fprintf(t, "%d %s %s\n", e.Version, e.Actor, e.Action)
+			continue
+		}
 		fmt.Fprintf(t, "%d %s %s: %q\n", e.Version, e.Actor, e.Kind, e.Input)
 	}
 }
+
+// done says that an entry is no step.
+func (e Entry) done() bool { return e.Action != "" && e.Action != "step" }
 
 func (t text) fault(f commandFault) {
 	t.begin()
@@ -136,9 +153,36 @@ func (j ndjson) preview(t directive.Trial) {
 	j.write(append(b, '}'))
 }
 
-func (j ndjson) state(s directive.State) {
-	b := directive.AppendJSON([]byte(`{"command":"state","mode":"state","output_version":1,"state":`), s)
+func (j ndjson) state(s directive.State, inherited *directive.Effective) {
+	b := []byte(`{"command":"state",`)
+	if inherited != nil {
+		b = appendInherited(b, *inherited)
+	}
+	b = directive.AppendJSON(append(b, `"mode":"state","output_version":1,"state":`...), s)
 	j.write(append(b, '}'))
+}
+
+func appendInherited(b []byte, e directive.Effective) []byte {
+	b = append(b, `"inherited":{"policies":[`...)
+	for i, p := range e.Policies {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = directive.AppendString(append(b, `{"item":`...), p.Item)
+		b = directive.AppendString(append(b, `,"polarity":`...), p.Polarity.String())
+		b = directive.AppendString(append(b, `,"scope":`...), p.Scope)
+		b = append(b, '}')
+	}
+	b = append(b, `],"premises":[`...)
+	for i, p := range e.Premises {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = directive.AppendString(append(b, `{"premise":`...), p.Premise)
+		b = directive.AppendString(append(b, `,"scope":`...), p.Scope)
+		b = append(b, '}')
+	}
+	return append(b, `]},`...)
 }
 
 func (j ndjson) history(entries []Entry) {
@@ -147,7 +191,11 @@ func (j ndjson) history(entries []Entry) {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = directive.AppendString(append(b, `{"actor":`...), e.Actor)
+		b = append(b, '{')
+		if e.done() {
+			b = append(directive.AppendString(append(b, `"action":`...), e.Action), ',')
+		}
+		b = directive.AppendString(append(b, `"actor":`...), e.Actor)
 		b = strconv.AppendBool(append(b, `,"changed":`...), e.Changed)
 		b = directive.AppendString(append(b, `,"input":`...), e.Input)
 		b = directive.AppendString(append(b, `,"kind":`...), e.Kind.String())

@@ -1,0 +1,256 @@
+package bench
+
+import (
+	"fmt"
+	"math/rand"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+// BenchmarkGet reads single artefacts of 1 KiB at random: hot ones from the working set, cold ones with no working set
+// at all, from the file's mapped pages. A Get also appends its manifest; the baseline copies the value out.
+func BenchmarkGet(b *testing.B) {
+	const pages = 10_000
+	for _, set := range []string{"hot", "cold"} {
+		variants(b, "set="+set+"/pages=10k", 1, func(b *testing.B) (op, op) {
+			d := filled(b, pages, longPage)
+			s, span := d.scope(), 1000
+			if set == "cold" {
+				s, span = coldCopy(b, d).Scope("acme/bench"), pages
+			}
+			o := boltOf(b, pages, longPage)
+			checkGet(b, s, o, span)
+			r := rand.New(rand.NewSource(1))
+			return func(int, uint64) error {
+					v, err := s.Get(ctx, pageID(r.Intn(span)))
+					if err == nil && len(v.Text) != longPage {
+						err = fmt.Errorf("got %d bytes", len(v.Text))
+					}
+					return err
+				}, func(int, uint64) error {
+					v, err := o.get([]byte(pageID(r.Intn(span))))
+					if err == nil && len(v) != longPage {
+						err = fmt.Errorf("got %d bytes", len(v))
+					}
+					return err
+				}
+		})
+	}
+}
+
+var bolts = map[string]*plain{}
+
+func boltOf(b *testing.B, pages, size int) *plain {
+	name := fmt.Sprintf("%d-%d", pages, size)
+	if bolts[name] == nil {
+		db, err := bbolt.Open(fresh(b), 0o600, &bbolt.Options{FreelistType: bbolt.FreelistMapType})
+		must(b, err)
+		must(b, db.Update(func(tx *bbolt.Tx) error {
+			_, err := tx.CreateBucket(bucket)
+			return err
+		}))
+		bolts[name] = &plain{db}
+		bolts[name].fill(b, pages, size)
+	}
+	return bolts[name]
+}
+
+// coldCopy is a backup of a database, opened with no working set.
+func coldCopy(b *testing.B, d *database) *ctxpage.DB {
+	path := fresh(b)
+	_, err := d.db.Backup(ctx, path, nil)
+	must(b, err)
+	db := open(b, path, ctxpage.Options{WorkingSet: -1})
+	b.Cleanup(func() { must(b, db.Close()) })
+	return db
+}
+
+// checkGet compares what both databases give, and warms the working set.
+func checkGet(b *testing.B, s *ctxpage.Scope, o *plain, span int) {
+	for i := range span {
+		v, err := s.Get(ctx, pageID(i))
+		must(b, err)
+		want, err := o.get([]byte(pageID(i)))
+		must(b, err)
+		if v.Text != want || want == "" {
+			b.Fatalf("%s: %d bytes and %d differ", v.ID, len(v.Text), len(want))
+		}
+	}
+}
+
+// BenchmarkAssemble makes contexts of 50 pages for ever new questions, hot, with their manifests.
+func BenchmarkAssemble(b *testing.B) {
+	type shape struct{ pages, size int }
+	shapes := []shape{{1000, shortPage}, {10_000, shortPage}, {100_000, shortPage}, {10_000, longPage}, {100_000, longPage}}
+	if *big {
+		shapes = append(shapes, shape{1_000_000, shortPage})
+	}
+	for _, c := range shapes {
+		b.Run(fmt.Sprintf("pages=%s/size=%d", named(c.pages), c.size), func(b *testing.B) {
+			d := filled(b, c.pages, c.size)
+			s := d.scope()
+			checkAssemble(b, d)
+			w := newWords(9)
+			measure(b, 1, func(int, uint64) error {
+				_, err := s.Assemble(ctx, assembly(w.question(asked(c.pages))))
+				return err
+			})
+		})
+	}
+}
+
+// asked is how many words a question has: six, but more where six would not find 50 pages.
+func asked(pages int) int {
+	if pages < 10_000 {
+		return 24
+	}
+	return 6
+}
+
+func assembly(question string) ctxpage.Query {
+	return ctxpage.Query{Text: question, Budget: 40_000, TopK: 50}
+}
+
+// checkAssemble makes sure that a context has its 50 pages and that no more pages were read for it: at most those that
+// won. It leaves the working set warm.
+func checkAssemble(b *testing.B, d *database) {
+	s, w := d.scope(), newWords(9)
+	for range 100 {
+		before, err := d.db.Stats(ctx)
+		must(b, err)
+		a, err := s.Assemble(ctx, assembly(w.question(asked(d.pages))))
+		must(b, err)
+		after, err := d.db.Stats(ctx)
+		must(b, err)
+		if len(a.Blocks) != 50 || a.Tokens > a.Limit || a.Manifest == nil {
+			b.Fatalf("%d blocks of %d tokens", len(a.Blocks), a.Tokens)
+		}
+		if read := after.Table.Hits + after.Table.Faults - before.Table.Hits - before.Table.Faults; read > 50 {
+			b.Fatalf("%d pages were read for a context of 50", read)
+		}
+	}
+}
+
+// BenchmarkSearch finds ten pages.
+func BenchmarkSearch(b *testing.B) {
+	for _, pages := range []int{1000, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("pages=%s/size=%d", named(pages), shortPage), func(b *testing.B) {
+			d := filled(b, pages, shortPage)
+			s, w := d.scope(), newWords(11)
+			hits, err := s.Search(ctx, w.question(asked(pages)), 10)
+			must(b, err)
+			if len(hits) != 10 {
+				b.Fatalf("%d hits", len(hits))
+			}
+			measure(b, 1, func(int, uint64) error {
+				_, err := s.Search(ctx, w.question(asked(pages)), 10)
+				return err
+			})
+		})
+	}
+}
+
+// BenchmarkManifest is the append of a manifest: the read of a page of one byte, which does hardly anything else.
+// AuditSync waits for the disk; its baseline is a bbolt Update of as many bytes as the leaf has.
+func BenchmarkManifest(b *testing.B) {
+	for _, m := range []struct {
+		name string
+		mode ctxpage.AuditMode
+	}{{"async", ctxpage.AuditAsync}, {"sync", ctxpage.AuditSync}} {
+		for _, workers := range []int{1, 8} {
+			variants(b, fmt.Sprintf("audit=%s/readers=%d", m.name, workers), workers, func(b *testing.B) (op, op) {
+				db := open(b, fresh(b), ctxpage.Options{Audit: m.mode})
+				b.Cleanup(func() { must(b, db.Close()) })
+				s := db.Scope("acme/bench")
+				_, err := s.Put(ctx, ctxpage.Artefact{ID: "x", Text: "x"})
+				must(b, err)
+				checkManifest(b, db, s)
+				o := openBolt(b)
+				return func(int, uint64) error {
+						_, err := s.Get(ctx, "x")
+						return err
+					}, func(_ int, n uint64) error {
+						return o.put(n, make([]byte, 120))
+					}
+			})
+		}
+	}
+}
+
+// checkManifest makes sure that a read leaves exactly one leaf.
+func checkManifest(b *testing.B, db *ctxpage.DB, s *ctxpage.Scope) {
+	before := db.Manifests().Size()
+	_, err := s.Get(ctx, "x")
+	must(b, err)
+	if n := db.Manifests().Size() - before; n != 1 {
+		b.Fatalf("a read left %d leaves", n)
+	}
+}
+
+// BenchmarkOpen opens a database that was closed, and reads one page. The baseline opens a plain bbolt file with as
+// many pages and looks at each once, as any index in memory must.
+func BenchmarkOpen(b *testing.B) {
+	sizes := []int{10_000, 100_000}
+	if *big {
+		sizes = append(sizes, 1_000_000)
+	}
+	for _, pages := range sizes {
+		name := "pages=" + named(pages)
+		b.Run(name+"/v=ctxpage", func(b *testing.B) {
+			path := closedCopy(b, filled(b, pages, shortPage))
+			measure(b, 1, func(int, uint64) error { return openOnce(path, pages) })
+		})
+		b.Run(name+"/v=bbolt", func(b *testing.B) {
+			path := boltOf(b, pages, shortPage).db.Path()
+			must(b, bolts[fmt.Sprintf("%d-%d", pages, shortPage)].db.Close())
+			delete(bolts, fmt.Sprintf("%d-%d", pages, shortPage))
+			measure(b, 1, func(int, uint64) error { return scanBolt(path, pages) })
+		})
+	}
+}
+
+func closedCopy(b *testing.B, d *database) string {
+	path := fresh(b)
+	_, err := d.db.Backup(ctx, path, nil)
+	must(b, err)
+	must(b, openOnce(path, d.pages))
+	return path
+}
+
+func openOnce(path string, pages int) error {
+	db, err := ctxpage.Open(path, ctxpage.Options{})
+	if err != nil {
+		return err
+	}
+	if _, err := db.Scope("acme/bench").Get(ctx, pageID(pages-1)); err != nil {
+		return err
+	}
+	return db.Close()
+}
+
+func scanBolt(path string, pages int) error {
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{FreelistType: bbolt.FreelistMapType, Timeout: time.Second})
+	if err != nil {
+		return err
+	}
+	n := 0
+	err = db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucket).ForEach(func(_, v []byte) error {
+			if len(v) > 0 {
+				n++
+			}
+			return nil
+		})
+	})
+	if err == nil && n != pages {
+		err = fmt.Errorf("%d pages, expected %d", n, pages)
+	}
+	if cerr := db.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}

@@ -1,0 +1,328 @@
+package ctxpage
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"os"
+	"syscall"
+)
+
+// What bbolt's file must be like before bbolt may map it. bbolt trusts its pages: with a high-water mark beyond the end
+// of the file, or a free list that is none, it dies in a goroutine of ours by SIGBUS, hangs, or hands out pages in use.
+// So the two meta pages, and the pages the valid one names, are read with ReadAt first. Offsets are of bbolt's
+// internal/common package, version 2 of its format; a test compares them with a file that bbolt wrote.
+const (
+	boltPageHead  = 16 // id u64, flags u16, count u16, overflow u32
+	boltMetaSize  = 64
+	boltMagic     = 0xED0CDAED
+	boltLeaf      = 0x02
+	boltBranch    = 0x01
+	boltFreelist  = 0x10
+	boltNoPage    = ^uint64(0)
+	boltMinPage   = 1 << 10
+	boltMaxPage   = 16 << 20
+	boltHugeCount = 0xFFFF // of a free list: the true count follows as the first u64
+)
+
+// boltMeta is what a meta page says.
+type boltMeta struct {
+	pageSize             int64
+	root, freelist, high uint64
+	txid                 uint64
+}
+
+// fileProblem says why nothing may be opened at a path: it is there and not a file of its own.
+func fileProblem(path string) error {
+	st, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("ctxpage: open: %w", err)
+	}
+	if !st.Mode().IsRegular() {
+		return invalid("path", fmt.Sprintf("%s, which is %v", path, st.Mode().Type()), "a regular file, or nothing; symbolic links are not followed")
+	}
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok && sys.Nlink > 1 {
+		return invalid("path", fmt.Sprintf("%s, which has %d names (hard links)", path, sys.Nlink), "a file with one name; copy it instead")
+	}
+	return nil
+}
+
+// inspect reads what bbolt will trust. It reports whether there is nothing in the file yet.
+func (s *fileStore) inspect() (empty bool, err error) {
+	if err := fileProblem(s.opts.path); err != nil {
+		return false, err
+	}
+	f, err := s.openFile(s.opts.path, os.O_RDONLY, 0)
+	s.file = nil
+	if errors.Is(err, os.ErrNotExist) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("ctxpage: open %s: %w", s.opts.path, err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || st.Size() == 0 {
+		return true, err
+	}
+	if err := inspectBolt(f, st.Size()); err != nil {
+		if unfinished(f, st.Size()) && !s.leftBehind() {
+			return true, nil
+		}
+		return false, &CorruptError{File: s.opts.path, Err: err, Hint: "restore a backup"}
+	}
+	return false, nil
+}
+
+// unfinished tells a file whose maker was killed in bbolt's first write, of four pages: it is shorter, and begins with
+// the first meta page. It is told from any other small file, which is left alone.
+func unfinished(f io.ReaderAt, size int64) bool {
+	m, err := readMeta(f, 0)
+	return err == nil && m.txid == 0 && size < 4*m.pageSize
+}
+
+func inspectBolt(f io.ReaderAt, size int64) error {
+	m, err := newestMeta(f, size)
+	if err != nil {
+		return err
+	}
+	if m.high < 3 || m.high > uint64(size/m.pageSize) {
+		return fmt.Errorf("expected %d pages of %d bytes, the file has %d bytes: its end is missing", m.high, m.pageSize, size)
+	}
+	if _, err := m.page(f, m.root, boltLeaf|boltBranch); err != nil {
+		return fmt.Errorf("root page: %w", err)
+	}
+	if m.freelist == boltNoPage {
+		return nil
+	}
+	return m.freePages(f)
+}
+
+// newestMeta gives the meta page that bbolt will use: the valid one with the higher transaction.
+func newestMeta(f io.ReaderAt, size int64) (m boltMeta, err error) {
+	a, errA := readMeta(f, 0)
+	sizes := []int64{a.pageSize}
+	if errA != nil { // then the size of a page is not known
+		sizes = nil
+		for n := int64(boltMinPage); n <= boltMaxPage && n < size; n *= 2 {
+			sizes = append(sizes, n)
+		}
+	}
+	errB := errA
+	var b boltMeta
+	for _, n := range sizes {
+		if b, errB = readMeta(f, n); errB == nil {
+			break
+		}
+	}
+	switch {
+	case errA != nil && errB != nil:
+		return m, fmt.Errorf("both meta pages: %w", errA)
+	case errA != nil, errB == nil && b.txid > a.txid:
+		return b, nil
+	}
+	return a, nil
+}
+
+func readMeta(f io.ReaderAt, off int64) (m boltMeta, err error) {
+	b := make([]byte, boltPageHead+boltMetaSize)
+	if _, err := f.ReadAt(b, off); err != nil {
+		return m, err
+	}
+	b = b[boltPageHead:]
+	u32, u64 := binary.NativeEndian.Uint32, binary.NativeEndian.Uint64
+	h := fnv.New64a()
+	h.Write(b[:boltMetaSize-8])
+	if u32(b) != boltMagic || u64(b[boltMetaSize-8:]) != h.Sum64() {
+		return m, errors.New("no valid bbolt meta page")
+	}
+	m = boltMeta{pageSize: int64(u32(b[8:])), root: u64(b[16:]), freelist: u64(b[32:]), high: u64(b[40:]), txid: u64(b[48:])}
+	if m.pageSize < boltMinPage || m.pageSize > boltMaxPage || m.pageSize&(m.pageSize-1) != 0 {
+		return m, fmt.Errorf("a page size of %d", m.pageSize)
+	}
+	return m, nil
+}
+
+// page reads the head of a page and checks that it is what it is taken for. It gives the first bytes of the page.
+func (m *boltMeta) page(f io.ReaderAt, id uint64, flags uint16) ([]byte, error) {
+	if id < 2 || id >= m.high {
+		return nil, fmt.Errorf("page %d is outside the file's %d pages", id, m.high)
+	}
+	b := make([]byte, boltPageHead+8)
+	if _, err := f.ReadAt(b, int64(id)*m.pageSize); err != nil {
+		return nil, err
+	}
+	got, is, over := binary.NativeEndian.Uint64(b), binary.NativeEndian.Uint16(b[8:]), binary.NativeEndian.Uint32(b[12:])
+	if got != id || is&flags == 0 || is&^flags != 0 || id+uint64(over) >= m.high {
+		return nil, fmt.Errorf("page %d says it is page %d, flags %#x, with %d more pages", id, got, is, over)
+	}
+	return b, nil
+}
+
+// freePages checks the free list: rising page numbers inside the file, none of them a page that is known to be in use.
+func (m *boltMeta) freePages(f io.ReaderAt) error {
+	head, err := m.page(f, m.freelist, boltFreelist)
+	if err != nil {
+		return fmt.Errorf("free list: %w", err)
+	}
+	pages := 1 + uint64(binary.NativeEndian.Uint32(head[12:]))
+	count, at := uint64(binary.NativeEndian.Uint16(head[10:])), int64(boltPageHead)
+	if count == boltHugeCount {
+		count, at = binary.NativeEndian.Uint64(head[boltPageHead:]), at+8
+	}
+	if room := (pages*uint64(m.pageSize) - uint64(at)) / 8; count > room {
+		return fmt.Errorf("free list: %d entries, there is room for %d", count, room)
+	}
+	b := make([]byte, count*8)
+	if _, err := f.ReadAt(b, int64(m.freelist)*m.pageSize+at); err != nil {
+		return fmt.Errorf("free list: %w", err)
+	}
+	last := uint64(1)
+	for ; len(b) > 0; b = b[8:] {
+		id := binary.NativeEndian.Uint64(b)
+		if id <= last || id >= m.high || id == m.root || id >= m.freelist && id < m.freelist+pages {
+			return fmt.Errorf("free list: page %d after page %d of %d", id, last, m.high)
+		}
+		last = id
+	}
+	return nil
+}
+
+// boltWalk checks the structure of the whole file: each page is what it is taken for and is reached once, keys rise, and
+// a page is either in the tree or free. bbolt's own check does it in a goroutine of its own over mapped memory, where a
+// damaged page ends the process; this one reads. Nobody may write meanwhile.
+type boltWalk struct {
+	f    io.ReaderAt
+	m    boltMeta
+	used map[uint64]bool
+	bad  func(format string, args ...any)
+}
+
+func walkBolt(f io.ReaderAt, size int64, bad func(format string, args ...any)) {
+	if err := inspectBolt(f, size); err != nil {
+		bad("%v", err)
+		return
+	}
+	m, err := newestMeta(f, size)
+	if err != nil {
+		bad("%v", err)
+		return
+	}
+	w := &boltWalk{f: f, m: m, used: map[uint64]bool{0: true, 1: true}, bad: bad}
+	w.tree(m.root, nil)
+	w.free()
+	for id := uint64(2); id < m.high; id++ {
+		if !w.used[id] {
+			bad("page %d is neither used nor free", id)
+		}
+	}
+}
+
+// load reads a page with its overflow, and marks it.
+func (w *boltWalk) load(id uint64, flags uint16) []byte {
+	head, err := w.m.page(w.f, id, flags)
+	if err != nil {
+		w.bad("%v", err)
+		return nil
+	}
+	n := 1 + uint64(binary.NativeEndian.Uint32(head[12:]))
+	for i := id; i < id+n; i++ {
+		if w.used[i] {
+			w.bad("page %d is used twice", i)
+			return nil
+		}
+		w.used[i] = true
+	}
+	b := make([]byte, n*uint64(w.m.pageSize))
+	if _, err := w.f.ReadAt(b, int64(id)*w.m.pageSize); err != nil {
+		w.bad("page %d: %v", id, err)
+		return nil
+	}
+	return b
+}
+
+// tree walks the pages below id. Its first key must not be less than from.
+func (w *boltWalk) tree(id uint64, from []byte) {
+	if b := w.load(id, boltLeaf|boltBranch); b != nil {
+		w.page(id, b, from)
+	}
+}
+
+// page walks the elements of a page, or of the small bucket that lies within one.
+func (w *boltWalk) page(id uint64, b, from []byte) {
+	const element = 16 // branch: pos, ksize u32, page u64; leaf: flags, pos, ksize, vsize u32
+	u32 := binary.NativeEndian.Uint32
+	branch, count := binary.NativeEndian.Uint16(b[8:]) == boltBranch, int(binary.NativeEndian.Uint16(b[10:]))
+	if boltPageHead+count*element > len(b) || branch && count == 0 {
+		w.bad("page %d says it has %d elements", id, count)
+		return
+	}
+	last := from
+	for i := range count {
+		at := boltPageHead + i*element
+		e := b[at:]
+		pos, ksize, vsize := uint64(u32(e)), uint64(u32(e[4:])), uint64(0)
+		if !branch {
+			pos, ksize, vsize = uint64(u32(e[4:])), uint64(u32(e[8:])), uint64(u32(e[12:]))
+		}
+		start := uint64(at) + pos
+		if start+ksize+vsize > uint64(len(b)) {
+			w.bad("page %d, element %d reaches beyond the page", id, i)
+			return
+		}
+		key := b[start : start+ksize]
+		if c := bytes.Compare(key, last); c < 0 || c == 0 && i > 0 {
+			w.bad("page %d, element %d: keys do not rise", id, i)
+		}
+		last = key
+		switch {
+		case branch:
+			w.tree(binary.NativeEndian.Uint64(e[8:]), key)
+		case u32(e)&1 != 0:
+			w.bucket(id, b[start+ksize:start+ksize+vsize])
+		}
+	}
+}
+
+// bucket walks a bucket: its root page and a sequence, and behind them the page itself when it is small.
+func (w *boltWalk) bucket(id uint64, v []byte) {
+	switch {
+	case len(v) < 16:
+		w.bad("page %d: a bucket of %d bytes", id, len(v))
+	case binary.NativeEndian.Uint64(v) != 0:
+		w.tree(binary.NativeEndian.Uint64(v), nil)
+	case len(v) < 16+boltPageHead:
+		w.bad("page %d: a bucket without a page", id)
+	default:
+		w.page(id, v[16:], nil)
+	}
+}
+
+// free marks the free list and what it lists.
+func (w *boltWalk) free() {
+	if w.m.freelist == boltNoPage {
+		w.bad("the free list is missing")
+		return
+	}
+	b := w.load(w.m.freelist, boltFreelist)
+	if b == nil {
+		return
+	}
+	count, at := uint64(binary.NativeEndian.Uint16(b[10:])), boltPageHead
+	if count == boltHugeCount {
+		count, at = binary.NativeEndian.Uint64(b[boltPageHead:]), at+8
+	}
+	for i := range int(count) {
+		id := binary.NativeEndian.Uint64(b[at+8*i:])
+		if w.used[id] {
+			w.bad("page %d is used and free", id)
+		}
+		w.used[id] = true
+	}
+}

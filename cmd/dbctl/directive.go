@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/directive"
+	"github.com/ctxpage/ctxpage/internal/directivecli"
+)
+
+// directiveCmd hands its arguments on as they are: the loop has a command line of its own, in which nothing may be read
+// as a flag of dbctl.
+type directiveCmd struct {
+	Args []string `arg:"" optional:"" name:"args" help:"FILE SCOPE, or --memory; then the options of the loop. directive --help describes all."`
+}
+
+const directiveHelp = `Usage: dbctl directive FILE SCOPE [--actor NAME] [--read-only] [options]
+       dbctl directive --memory [options]
+
+Reads what a user says, one input a line, and keeps what is decided: the premise
+and the policies of a scope. Each change is durable before it is answered, and in
+every context assembled from then on. With --memory nothing is kept.
+
+  --actor NAME   who speaks, in journal and manifest; default: the scope
+  --read-only    look only; an input that would change something ends the run
+  The options and the lines it reads: dbctl directive --memory --help.
+  With FILE and SCOPE the line 'history' is a command, too, and 'state' also
+  shows what ancestors of the scope have set. Flags of dbctl, such as --wait,
+  stand before the word directive.
+
+Example: echo 'prohibit shell' | dbctl directive agent.ctx acme --actor ann
+`
+
+func (c *directiveCmd) Run(a *app) error {
+	memory := len(c.Args) > 0 && c.Args[0] == "--memory"
+	switch {
+	case memory:
+		return a.directives(c.Args[1:], directivecli.Options{Program: "dbctl directive --memory"})
+	case len(c.Args) == 0, slices.Equal(c.Args, []string{"--help"}):
+		_, err := io.WriteString(a.out, directiveHelp)
+		return err
+	case len(c.Args) < 2 || strings.HasPrefix(c.Args[0], "-") || strings.HasPrefix(c.Args[1], "-"):
+		return usage("directive: expected FILE SCOPE, or --memory, before the options; dbctl directive --help says more")
+	}
+	f, err := parseDirectiveFlags(c.Args[2:])
+	if err != nil {
+		return err
+	}
+	return a.with(c.Args[0], !f.readOnly, func(db *ctxpage.DB) error {
+		s := db.Scope(c.Args[1], ctxpage.WithActor(or(f.actor, c.Args[1])))
+		if _, err := s.Directives().State(a.ctx); err != nil {
+			return err // a scope that is none, or damage: said once, before the first line is read
+		}
+		e := &scopeEngine{ctx: a.ctx, s: s}
+		err := a.directives(f.rest, directivecli.Options{Engine: e, Program: "dbctl directive FILE SCOPE"})
+		if e.failed != nil {
+			return ended(codeOf(e.failed))
+		}
+		return err
+	})
+}
+
+// directiveFlags are the options of the form with a file; the rest is the loop's.
+type directiveFlags struct {
+	actor    string
+	readOnly bool
+	rest     []string
+}
+
+func parseDirectiveFlags(args []string) (f directiveFlags, err error) {
+	for i := 0; i < len(args); i++ {
+		switch args[i] {
+		case "--read-only":
+			f.readOnly = true
+		case "--actor":
+			if i++; i == len(args) || args[i] == "" {
+				return f, usage("directive: --actor: expected a name")
+			}
+			f.actor = args[i]
+		case "--initial-state-json", "--initial-state-file", "--initial-checkpoint-json", "--initial-checkpoint-file":
+			f.rest = append(f.rest, args[i:min(i+2, len(args))]...)
+			i++
+		default:
+			f.rest = append(f.rest, args[i])
+		}
+	}
+	return f, nil
+}
+
+// directives runs the loop. What it had to say of an error it has said.
+func (a *app) directives(args []string, opt directivecli.Options) error {
+	if a.JSON && !slices.Contains(args, "--json") {
+		args = append([]string{"--json"}, args...)
+	}
+	out := a.out
+	if opt.Terminal = isTerminal(a.in) && isTerminal(a.out); opt.Terminal {
+		out = plainWriter{a}
+	}
+	opt.Version = "dbctl " + version()
+	if code := directivecli.Run(args, interruptible{a.ctx, a.in}, out, a.err, opt); code != exitOK {
+		return ended(code)
+	}
+	return nil
+}
+
+// plainWriter keeps what is stored from steering the terminal.
+type plainWriter struct{ a *app }
+
+func (w plainWriter) Write(b []byte) (int, error) {
+	_, err := io.WriteString(w.a.out, printable(w.a.out, string(b)))
+	return len(b), err
+}
+
+// interruptible ends a read that waits for somebody to type when its context ends, so that the database is closed.
+type interruptible struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (r interruptible) Read(b []byte) (int, error) {
+	type result struct {
+		b   []byte
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		own := make([]byte, len(b))
+		n, err := r.r.Read(own)
+		done <- result{own[:n], err}
+	}()
+	select {
+	case got := <-done:
+		return copy(b, got.b), got.err
+	case <-r.ctx.Done():
+		return 0, errors.New("interrupted; what was answered is kept")
+	}
+}
+
+// scopeEngine is the loop's engine over a scope.
+type scopeEngine struct {
+	ctx    context.Context
+	s      *ctxpage.Scope
+	failed error
+}
+
+func (e *scopeEngine) Session() (directive.Session, error) {
+	st, err := e.s.Directives().State(e.ctx)
+	return st.Own, e.failing(err)
+}
+
+func (e *scopeEngine) Step(input string) (directive.Session, directive.Decision, error) {
+	d, err := e.s.Directives().Step(e.ctx, input)
+	if err != nil {
+		return directive.Session{}, d, e.failing(err)
+	}
+	s, err := e.Session()
+	return s, d, err
+}
+
+func (e *scopeEngine) Preview(input string) (directive.Trial, error) {
+	t, err := e.s.Directives().Preview(e.ctx, input)
+	return t, e.failing(err)
+}
+
+func (e *scopeEngine) Load(s directive.Session) error {
+	return e.failing(e.s.Directives().Import(e.ctx, s))
+}
+
+// Inherited is what holds in the scope and was set above it.
+func (e *scopeEngine) Inherited() (out directive.Effective, err error) {
+	st, err := e.s.Directives().State(e.ctx)
+	for _, p := range st.Effective.Premises {
+		if p.Scope != e.s.Name() {
+			out.Premises = append(out.Premises, p)
+		}
+	}
+	for _, p := range st.Effective.Policies {
+		if p.Scope != e.s.Name() {
+			out.Policies = append(out.Policies, p)
+		}
+	}
+	return out, e.failing(err)
+}
+
+func (e *scopeEngine) History() (out []directivecli.Entry, err error) {
+	for cursor := ""; ; {
+		list, next, err := e.s.Directives().History(e.ctx, cursor, 1000)
+		if err != nil {
+			return nil, e.failing(err)
+		}
+		for _, v := range list {
+			out = append(out, directivecli.Entry{
+				Version: v.Version, Actor: v.Actor, Action: v.Action, Input: v.Input, Kind: v.Decision.Kind, Changed: v.Decision.Changed,
+			})
+		}
+		if cursor = next; cursor == "" {
+			slices.Reverse(out)
+			return out, nil
+		}
+	}
+}
+
+// failing remembers an error for the exit code and gives it the words dbctl has for it.
+func (e *scopeEngine) failing(err error) error {
+	if err == nil {
+		return nil
+	}
+	e.failed = err
+	return errors.New(hint(err))
+}
+
+// version is that of the module, as it was built.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}

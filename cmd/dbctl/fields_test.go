@@ -1,0 +1,87 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write testdata/fields.txt anew; read the difference before committing it")
+
+// The fields of every verb's JSON. A field may be added; one that goes or changes its name breaks scripts.
+func TestJSONFields(t *testing.T) {
+	file := newDB(t)
+	dir := folder(t)
+	ok(t, "", "put", file, "acme/support", "everything", "x", "--ttl", "1h", "--group", "g", "--seq", "2", "--subject", "lee", "--role", "user",
+		"--tag", "a", "--meta", "k=v", "--pin", "--from", "acme/support:note", "--supersedes", "old", "--as-of", "2026-01-01", "--source", "page:note")
+	ok(t, "", "put", file, "acme/support", "expired", "refund refund", "--expires", "2020-01-01")
+	ok(t, "", "put", file, "acme/support", "gone", "x")
+	ok(t, "", "rm", file, "acme/support", "gone")
+	var got strings.Builder
+	pin := func(name, stdin string, args ...string) map[string]any {
+		v := asJSON(t, stdin, args...)
+		var shown []string
+		for _, k := range keys(v) {
+			if data.MatchString(k) || depends.MatchString(k) {
+				continue
+			}
+			shown = append(shown, k)
+		}
+		fmt.Fprintf(&got, "%s: %s\n", name, strings.Join(shown, " "))
+		return v
+	}
+	tmp := t.TempDir()
+	pin("init", "", "init", filepath.Join(tmp, "new.ctx"))
+	pin("put", "", "put", file, "acme/support", "p", "x")
+	pin("get", "", "get", file, "acme/support", "everything")
+	pin("ls", "", "ls", file, "acme/support", "--limit", "1")
+	pin("ls scopes", "", "ls", file, "--limit", "1")
+	pin("history", "", "history", file, "acme/support", "gone")
+	pin("search", "", "search", file, "acme/support", "refunds")
+	pin("import", "", "import", file, "acme/docs", dir)
+	first := pin("assemble", "", "assemble", file, "acme/support", "refunds")["trace"].(string)
+	pin("assemble request", "", "assemble", file, "acme/support", "refunds", "--format", "openai")
+	second := asJSON(t, "", "assemble", file, "acme/docs", "how are refunds made", "--budget", "600")["trace"].(string)
+	pin("commit", "answer", "commit", file, "acme/support", "--trace", first, "--confidence", "0.9", "--by", "c", "--note", "n")
+	held := pin("commit held", "answer", "commit", file, "acme/support", "--trace", first, "--id", "held", "--confidence", "0.1", "--by", "c", "--note", "n")
+	pin("rollback", "", "rollback", file, "acme/support", "--trace", first)
+	pin("review ls", "", "review", "ls", file)
+	pin("review show", "", "review", "show", file, held["batch"].(string))
+	pin("review approve", "", "review", "approve", file, held["batch"].(string), "--by", "ann")
+	pin("manifest ls", "", "manifest", "ls", file, "--limit", "30")
+	pin("manifest show", "", "manifest", "show", file, second)
+	head := pin("manifest head", "", "manifest", "head", file)["head"].(string)
+	pin("manifest prove", "", "manifest", "prove", file, "0")
+	pin("manifest prove from", "", "manifest", "prove", file, "--from", head)
+	pin("manifest verify", "", "manifest", "verify", file, "--head", head)
+	pin("why", "", "why", file, first, "refund-policy")
+	pin("replay", "", "replay", file, first)
+	pin("diff", "", "diff", file, first, second)
+	pin("stat", "", "stat", file)
+	pin("check", "", "check", file)
+	pin("backup", "", "backup", file, filepath.Join(tmp, "b.ctx"))
+	pin("restore", "", "restore", filepath.Join(tmp, "b.ctx"), filepath.Join(tmp, "r.ctx"))
+	pin("rm", "", "rm", file, "acme/support", "p")
+	pin("demo", "", "demo", dir, "--into", filepath.Join(tmp, "demo"))
+
+	golden := filepath.Join("testdata", "fields.txt")
+	if *update {
+		require.NoError(t, os.MkdirAll("testdata", 0o755))
+		require.NoError(t, os.WriteFile(golden, []byte(got.String()), 0o644))
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	require.Equal(t, string(want), got.String())
+}
+
+// Keys that are data, and fields of a ranked page that stand there only when they are not zero.
+var (
+	data    = regexp.MustCompile(`(^|\.)(skipped|meta)\.`)
+	depends = regexp.MustCompile(`\.(lex_own|lex_near|lex_group|via|ranges|dirty|refetched|stale|tag)$`)
+)

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+// folder is a small repository with what an import has to leave out.
+func folder(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"README.md":          "# The shop\n\n## How refunds are made\n\nRefunds up to $400 need no approval, above that a person decides.\n",
+		"docs/policy.md":     "Return within 30 days.\n",
+		"docs/draft.tmp":     "ignored by the pattern of a parent\n",
+		"docs/keep.tmp":      "taken back by a pattern below\n",
+		"docs/.gitignore":    "!keep.tmp\r\n",
+		"build/out.txt":      "ignored with its directory\n",
+		"src/build/deep.txt": "ignored at any depth\n",
+		"src/main.txt":       "The program.\n",
+		".gitignore":         "*.tmp\nbuild/\n# a comment\n/only-here.txt\n",
+		"only-here.txt":      "ignored at the root\n",
+		"src/only-here.txt":  "taken below it\n",
+		".git/config":        "never entered\n",
+		"bin.dat":            "a\x00b",
+		"latin.txt":          "caf\xe9",
+		"empty.txt":          "",
+		"large.txt":          strings.Repeat("large ", 1000),
+		"new\nline.txt":      "a name that is no id",
+	} {
+		write(t, dir, name, text)
+	}
+	require.NoError(t, os.Symlink("README.md", filepath.Join(dir, "link.md")))
+	return dir
+}
+
+func imported(t *testing.T, file string) []string {
+	t.Helper()
+	var ids []string
+	for _, it := range asJSON(t, "", "ls", file, "acme/docs")["items"].([]any) {
+		ids = append(ids, it.(map[string]any)["id"].(string))
+	}
+	return ids
+}
+
+func TestImport(t *testing.T) {
+	dir := folder(t)
+	file := filepath.Join(dir, "agent.ctx") // in the directory it imports
+	ok(t, "", "init", file)
+	args := []string{"import", file, "acme/docs", dir, "--max-size", "4000"}
+
+	dry := asJSON(t, "", append(args, "--dry-run")...)
+	require.Empty(t, imported(t, file))
+	first := asJSON(t, "", args...)
+	require.Equal(t, dry["written"], first["written"])
+	require.Equal(t, dry["skipped"], first["skipped"])
+	require.Equal(t, map[string]any{
+		skipIgnored: 4.0, skipBinary: 2.0, skipEmpty: 1.0, skipLarge: 1.0, skipKind: 1.0, skipName: 1.0, skipDatabase: 4.0,
+	}, first["skipped"])
+	want := []string{".gitignore", "README.md", "docs/.gitignore", "docs/keep.tmp", "docs/policy.md", "src/main.txt", "src/only-here.txt"}
+	require.Equal(t, want, imported(t, file))
+
+	v := asJSON(t, "", "get", file, "acme/docs", "docs/policy.md")
+	require.Equal(t, "chunk", v["kind"])
+	require.Equal(t, "chunk", v["provenance"])
+	require.Equal(t, "docs/policy.md", v["group"])
+	require.Equal(t, "file:"+filepath.Join(dir, "docs/policy.md"), v["source"])
+
+	// The second run writes nothing.
+	lsn := asJSON(t, "", "stat", file)["lsn"]
+	second := asJSON(t, "", args...)
+	require.Equal(t, 0.0, second["written"])
+	require.Equal(t, 7.0, second["unchanged"])
+	require.Equal(t, lsn, asJSON(t, "", "stat", file)["lsn"])
+
+	// The third writes what changed and reports what is gone.
+	write(t, dir, "docs/policy.md", "Return within 14 days.\n")
+	require.NoError(t, os.Remove(filepath.Join(dir, "src/main.txt")))
+	third := asJSON(t, "", args...)
+	require.Equal(t, 1.0, third["written"])
+	require.Equal(t, []any{"src/main.txt"}, third["removed"])
+	require.Contains(t, imported(t, file), "src/main.txt", "only --delete deletes")
+	asJSON(t, "", append(args, "--delete", "--dry-run")...)
+	require.Contains(t, imported(t, file), "src/main.txt")
+	require.Equal(t, 1.0, asJSON(t, "", append(args, "--delete")...)["deleted"])
+	require.NotContains(t, imported(t, file), "src/main.txt")
+
+	// A read notices an edit by itself, and without the recorded directory it does not read there.
+	write(t, dir, "docs/policy.md", "Return within 7 days.\n")
+	require.Equal(t, exitFailed, dbctl("", "get", file, "acme/docs", "docs/policy.md", "--no-roots").code)
+	require.Equal(t, exitFailed, dbctl("", "get", file, "acme/docs", "docs/policy.md", "--read-only").code)
+	require.Equal(t, "Return within 7 days.\n", ok(t, "", "get", file, "acme/docs", "docs/policy.md"))
+	ok(t, "", "check", file)
+}
+
+func TestImportRefuses(t *testing.T) {
+	file := newDB(t)
+	dir := t.TempDir()
+	write(t, dir, "a.txt", "x")
+	for says, args := range map[string][]string{
+		"does not exist":  {"import", file, "acme", filepath.Join(dir, "nowhere")},
+		"is a file":       {"import", file, "acme", filepath.Join(dir, "a.txt")},
+		"--max-size":      {"import", file, "acme", dir, "--max-size", "0"},
+		"single slashes":  {"import", file, "acme//x", dir},
+		"dbctl init FILE": {"import", filepath.Join(dir, "no.ctx"), "acme", dir},
+		"<scope> <dir>":   {"import", file},
+	} {
+		r := dbctl("", args...)
+		require.NotEqual(t, exitOK, r.code, args)
+		require.Contains(t, r.err, says)
+	}
+}
+
+// What could not be read is not gone.
+func TestImportKeepsWhatItCannotRead(t *testing.T) {
+	im := &importer{prefix: "p/", walker: &walker{dir: "/d", unread: []string{"secret"}}, have: map[string]stored{
+		"p/secret/a": {source: "file:/d/secret/a"}, "p/secrets": {source: "file:/d/secrets"}, "p/other": {source: "file:/elsewhere/other"}, "p/own": {},
+	}}
+	require.NoError(t, im.gone(context.Background()))
+	require.Equal(t, []string{"p/secrets"}, im.out.Removed)
+}
+
+// Cancelled in the middle, the database holds whole transactions, and a second run finishes.
+func TestImportCancelled(t *testing.T) {
+	dir := t.TempDir()
+	const files = importFiles + 50
+	for i := range files {
+		write(t, dir, fmt.Sprintf("f%04d.txt", i), fmt.Sprint("text number ", i))
+	}
+	file := filepath.Join(t.TempDir(), "agent.ctx")
+	ok(t, "", "init", file)
+	db, err := ctxpage.Open(file, ctxpage.Options{FileRoots: []string{dir}})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &walker{dir: dir, maxSize: 1000}
+	require.NoError(t, w.walk(ctx))
+	im := &importer{scope: db.Scope("acme/docs"), walker: w, progress: func(_ string, done, _ uint64) {
+		if done == importFiles+10 {
+			cancel()
+		}
+	}}
+	err = im.run(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, importFiles, im.out.Written)
+	require.NoError(t, db.Close())
+	require.Equal(t, exitFailed, (&app{out: io.Discard, err: io.Discard}).report(err))
+	ok(t, "", "check", file)
+
+	v := asJSON(t, "", "import", file, "acme/docs", dir)
+	require.Equal(t, float64(files-importFiles), v["written"])
+	require.Equal(t, float64(importFiles), v["unchanged"])
+}
+
+func TestProgressIsOnStandardErrorOnly(t *testing.T) {
+	dir := folder(t)
+	file := newDB(t)
+	quiet := dbctl("", "import", file, "acme/a", dir)
+	require.Equal(t, exitOK, quiet.code)
+	require.Empty(t, quiet.err, "no terminal, no bar")
+	shown := dbctl("", "import", file, "acme/b", dir, "--progress")
+	require.Contains(t, shown.err, "import")
+	require.NotContains(t, shown.out, "%")
+	require.Empty(t, dbctl("", "import", file, "acme/c", dir, "--progress", "--json").err)
+}
+
+// Patterns from the root of the repository down to the directory count when a part of it is imported.
+func TestWalkHonoursTheRepositoryAbove(t *testing.T) {
+	root := folder(t)
+	write(t, root, ".git/info/exclude", "policy.md\n")
+	w := &walker{dir: filepath.Join(root, "docs"), maxSize: 4000}
+	require.NoError(t, w.walk(context.Background()))
+	var got []string
+	for _, f := range w.files {
+		got = append(got, f.rel)
+	}
+	slices.Sort(got)
+	require.Equal(t, []string{".gitignore", "keep.tmp"}, got)
+
+	w = &walker{dir: root, maxSize: 4000, maxFile: 2}
+	require.NoError(t, w.walk(context.Background()))
+	require.Len(t, w.files, 2)
+	require.Positive(t, w.skipped[skipLimit])
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+// liveWriter starts an agent in a process of its own and ends it with the test.
+func liveWriter(t *testing.T, file string) *os.Process {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), writerEnv+"="+file)
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = in.Close()
+		_, _ = io.Copy(io.Discard, out)
+		require.NoError(t, cmd.Wait(), "the agent was not disturbed")
+	})
+	said, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "ready\n", said)
+	return cmd.Process
+}
+
+func TestManifestBesideALiveAgent(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "agent.ctx")
+	liveWriter(t, file)
+	var head string
+	for range 8 {
+		v := asJSON(t, "", "manifest", "ls", file, "--limit", "5")
+		require.Len(t, v["leaves"], 5)
+		h := asJSON(t, "", "manifest", "head", file)
+		require.Equal(t, "what is readable now", h["covers"])
+		if head != "" {
+			ok(t, "", "manifest", "verify", file, "--head", head)
+			ok(t, "", "manifest", "prove", file, "--from", head)
+			ok(t, "", "manifest", "prove", file, "0", "--head", head)
+		}
+		head = h["head"].(string)
+		trace := v["leaves"].([]any)[0].(map[string]any)["trace"].(string)
+		show := asJSON(t, "", "manifest", "show", file, trace)
+		require.NotEmpty(t, show["leaves"])
+	}
+	require.Contains(t, ok(t, "", "manifest", "show", file, asJSON(t, "", "manifest", "ls", file, "--type", "search")["leaves"].([]any)[0].(map[string]any)["trace"].(string)), "acme/live:note-")
+}
+
+func TestTheHolderIsNamed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "agent.ctx")
+	p := liveWriter(t, file)
+	for _, args := range [][]string{{"get", file, "acme/live", "note-1"}, {"ls", file}, {"put", file, "acme", "x", "y"}, {"stat", file}, {"check", file}, {"restore", file, file, "--force"}} {
+		r := dbctl("", append(args, "--wait", "0s")...)
+		require.Equal(t, exitFailed, r.code, args)
+		require.Contains(t, r.err, "pid", args)
+		require.Contains(t, r.err, filepath.Base(os.Args[0]), args)
+	}
+	r := dbctl("", "get", file, "acme/live", "note-1", "--wait", "0s", "--json")
+	var e errorJSON
+	require.NoError(t, json.Unmarshal([]byte(r.err), &e))
+	require.Equal(t, "locked", e.Error.Kind)
+	require.Equal(t, p.Pid, e.Error.PID)
+	require.False(t, e.Error.Since.IsZero())
+	require.Empty(t, r.out)
+}
+
+// A reader leaves no name, and the writer before it is not blamed.
+func TestReadersAreNotNamed(t *testing.T) {
+	file := newDB(t)
+	db, err := ctxpage.Open(file, ctxpage.Options{ReadOnly: true})
+	require.NoError(t, err)
+	defer db.Close()
+	ok(t, "", "ls", file)
+	r := dbctl("", "put", file, "acme", "x", "y", "--wait", "0s")
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.err, "open in another process")
+	require.NotContains(t, r.err, "pid")
+}
+
+func TestCheckReportsHowTheWalkDied(t *testing.T) {
+	file := newDB(t)
+	for how, c := range map[string]struct {
+		code int
+		says string
+	}{
+		"":      {exitOK, "no damage found"},
+		"fault": {exitDamaged, "nil pointer dereference"},
+		"bus":   {exitDamaged, "SIGBUS"},
+		"kill":  {exitFailed, "ended from outside"},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Setenv(dieEnv, how)
+			r := dbctl("", "check", file)
+			require.Equal(t, c.code, r.code, r.out+r.err)
+			require.Contains(t, r.out+r.err, c.says)
+		})
+	}
+}
+
+func TestCheckFindsDamage(t *testing.T) {
+	for name, harm := range map[string]func(t *testing.T, file string){
+		"content": func(t *testing.T, file string) {
+			flip(t, file, "The customer is called Lee.")
+		},
+		"most of the file": func(t *testing.T, file string) {
+			require.NoError(t, os.Truncate(file, 6*4096))
+		},
+		"no log": func(t *testing.T, file string) {
+			require.NoError(t, os.RemoveAll(file+"-wal"))
+		},
+		"audit": func(t *testing.T, file string) {
+			leaves, err := filepath.Glob(file + "-manifest/leaves-*")
+			require.NoError(t, err)
+			flip(t, leaves[0], "acme/support")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := newDB(t)
+			ok(t, strings.Repeat("a long text that fills some pages of the file. ", 2000), "put", file, "acme", "long")
+			ok(t, "", "check", file) // the control: sound before
+			harm(t, file)
+			r := dbctl("", "check", file, "--json")
+			require.Equal(t, exitDamaged, r.code, r.out+r.err)
+			require.Contains(t, r.out, `"ok": false`)
+		})
+	}
+}
+
+// flip changes a byte in the middle of a text wherever it stands in a file.
+func flip(t *testing.T, path, text string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	s := string(b)
+	require.Contains(t, s, text)
+	wrong := text[:len(text)/2] + "~" + text[len(text)/2+1:]
+	require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(s, text, wrong)), 0o600))
+}

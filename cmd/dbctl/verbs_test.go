@@ -1,0 +1,298 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"github.com/stretchr/testify/require"
+)
+
+// Each line is one call on one database, in order.
+func TestVerbs(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "agent.ctx")
+	for _, c := range []struct {
+		args  string
+		stdin string
+		code  int
+		says  string // in what it prints, on either stream
+	}{
+		{"get F acme x", "", exitFailed, "dbctl init FILE"},
+		{"init F --dry-run", "", exitOK, "would make"},
+		{"init F", "", exitOK, "made"},
+		{"init F", "", exitFailed, "exists; name a path that does not"},
+		{"ls F", "", exitOK, "no scopes"},
+		{"put F acme/support policy", "Refunds up to $400.", exitOK, "acme/support:policy@1: "},
+		{"put F acme/support policy --dry-run", "Refunds up to $500.", exitOK, "would write acme/support:policy"},
+		{"get F acme/support policy", "", exitOK, "$400"},
+		{"put F acme/support policy", "Refunds up to $500.", exitOK, "acme/support:policy@2: "},
+		{"get F acme/support policy --version 1", "", exitOK, "$400"},
+		{"get F acme/support acme/support:policy@1", "", exitOK, "$400"},
+		{"get F acme/support policy --read-only", "", exitOK, "$500"},
+		{"get F other policy", "", exitFailed, "not found"},
+		{"get F acme//x policy", "", exitUsage, "single slashes"},
+		{"put F acme empty", "  ", exitUsage, "expected the text on standard input"},
+		{"put F acme x y --kind nonsense", "", exitUsage, "expected one of system"},
+		{"put F acme x y --provenance human-verified", "", exitFailed, "human-verified comes from"},
+		{"put F acme x y --verified", "", exitUsage, "--by"},
+		{"put F acme x y --expires tomorrow", "", exitUsage, "2027-01-31"},
+		{"put F acme x y --source file:/nowhere/at/all", "", exitOK, "acme:x@1"},
+		{"get F acme x", "", exitFailed, "dirty"},
+		{"get F acme x --serve-stale", "", exitOK, "y"},
+		{"put F acme boss hello --verified --by ann", "", exitOK, "acme:boss@1"},
+		{"history F acme/support policy", "", exitOK, "acme/support:policy@2"},
+		{"ls F", "", exitOK, "acme/support"},
+		{"ls F acme", "", exitOK, "human-verified"},
+		{"ls F acme/nowhere", "", exitOK, "none"},
+		{"search F acme/support refunds", "", exitOK, "policy#1@2"},
+		{"search F acme/support zebra", "", exitOK, "nothing found"},
+		{"search F acme/support refunds --check nonsense", "", exitUsage, "expected always, never"},
+		{"assemble F acme/support refunds --budget 400", "", exitOK, "Refunds up to $500."},
+		{"assemble F acme/support refunds --budget 400 --format anthropic", "", exitOK, `"messages"`},
+		{"assemble F acme/support refunds --budget 0", "", exitUsage, "above 0"},
+		{"assemble F acme/support refunds --budget 400 --read-only", "", exitOK, "no manifest was written"},
+		{"commit F acme/support --trace 01ARZ3NDEKTSV4RRFFQ69G5FAV", "answer", exitFailed, "no assembly"},
+		{"commit F acme/support", "answer", exitUsage, "--trace"},
+		{"rollback F acme/support --trace 01ARZ3NDEKTSV4RRFFQ69G5FAV", "", exitFailed, "no assembly"},
+		{"rm F acme", "", exitUsage, "name what to delete"},
+		{"rm F acme --prefix bo --dry-run", "", exitOK, "would delete boss"},
+		{"rm F acme nowhere", "", exitFailed, "nothing was deleted"},
+		{"rm F acme --prefix bo", "", exitOK, "deleted boss"},
+		{"get F acme boss", "", exitFailed, "not found"},
+		{"review ls F", "", exitOK, "nothing is held"},
+		{"review show F nonsense", "", exitUsage, "ULID"},
+		{"manifest ls F --type nonsense", "", exitUsage, "no leaf type"},
+		{"manifest ls F --type get --limit 1", "", exitOK, "more: --cursor"},
+		{"manifest verify F", "", exitOK, "verified"},
+		{"manifest verify F --head nonsense", "", exitUsage, "neither a head line"},
+		{"manifest show F 0", "", exitOK, "vouched by the host"},
+		{"manifest show F 9999", "", exitFailed, "no such leaf"},
+		{"why F 01ARZ3NDEKTSV4RRFFQ69G5FAV policy", "", exitFailed, "no assembly"},
+		{"stat F", "", exitOK, "artefacts"},
+		{"check F", "", exitOK, "no damage found"},
+		{"nonsense", "", exitUsage, "--help"},
+		{"get", "", exitUsage, "dbctl get --help"},
+	} {
+		args := strings.Fields(strings.ReplaceAll(c.args, "F", file))
+		r := dbctl(c.stdin, args...)
+		require.Equal(t, c.code, r.code, "dbctl %s\n%s%s", c.args, r.out, r.err)
+		require.Contains(t, r.out+r.err, c.says, "dbctl %s", c.args)
+	}
+}
+
+// The job of the command line from question to memory.
+func TestCommitThroughTheGate(t *testing.T) {
+	file := newDB(t)
+	trace := asJSON(t, "", "assemble", file, "acme/support", "what may I refund?")["trace"].(string)
+	commit := func(stdin string, more ...string) result {
+		return dbctl(stdin, append([]string{"commit", file, "acme/support", "--trace", trace, "--json"}, more...)...)
+	}
+	for _, c := range []struct {
+		name, reason string
+		args         []string
+	}{
+		{"no verdict", "no verdict", nil},
+		{"below", "confidence below the gate", []string{"--confidence", "0.6", "--by", "checker"}},
+		{"self", "self-certified", []string{"--confidence", "0.99", "--by", "bot", "--actor", "bot"}},
+	} {
+		dry := commit("Up to $400.", append(c.args, "--dry-run")...)
+		require.Equal(t, exitOK, dry.code, dry.err)
+		require.Contains(t, dry.out, c.reason)
+		r := commit("Up to $400.", c.args...)
+		require.Equal(t, exitHeld, r.code, c.name)
+		require.Contains(t, r.out, c.reason)
+	}
+	require.Len(t, asJSON(t, "", "review", "ls", file)["held"], 3, "the dry runs held nothing")
+	require.Equal(t, exitFailed, dbctl("", "get", file, "acme/support", "answer-"+trace).code, "a held draft is invisible")
+	require.Equal(t, exitUsage, commit("x", "--confidence", "1.5", "--by", "checker").code)
+	require.Equal(t, exitUsage, commit("x", "--confidence", "0.9").code)
+	require.Equal(t, exitUsage, commit(" ").code)
+
+	require.Equal(t, exitOK, commit("Up to $400.", "--confidence", "0.88", "--by", "checker", "--id", "answer").code)
+	require.Equal(t, "Up to $400.", ok(t, "", "get", file, "acme/support", "answer"))
+
+	batch := asJSON(t, "", "review", "ls", file)["held"].([]any)[0].(map[string]any)["id"].(string)
+	require.Contains(t, ok(t, "", "review", "show", file, batch), "Up to $400.")
+	require.Equal(t, exitFailed, dbctl("", "review", "approve", file, batch, "--by", "acme/support").code, "nobody approves his own")
+	ok(t, "", "review", "approve", file, batch, "--by", "ann", "--dry-run")
+	require.Len(t, asJSON(t, "", "review", "ls", file)["held"], 3)
+	first := ok(t, "", "review", "approve", file, batch, "--by", "ann", "--human-verified")
+	require.Equal(t, first, ok(t, "", "review", "approve", file, batch, "--by", "ann"), "twice gives the first outcome")
+	require.Equal(t, "human-verified", asJSON(t, "", "get", file, "acme/support", "answer-"+trace)["provenance"])
+	second := asJSON(t, "", "review", "ls", file)["held"].([]any)[0].(map[string]any)["id"].(string)
+	ok(t, "", "review", "reject", file, second, "--by", "ann", "--note", "wrong")
+	require.Contains(t, ok(t, "", "review", "ls", file, "--all"), "rejected")
+
+	ok(t, "", "rollback", file, "acme/support", "--trace", trace)
+	ends := ok(t, "", "manifest", "ls", file, "--trace", trace)
+	for _, typ := range []string{"assemble", "held", "commit", "rollback"} {
+		require.Contains(t, ends, typ)
+	}
+}
+
+func TestStaleContextIsHeld(t *testing.T) {
+	file := newDB(t)
+	trace := asJSON(t, "", "assemble", file, "acme/support", "what may I refund?")["trace"].(string)
+	ok(t, "Refunds need approval now.", "put", file, "acme/support", "refund-policy")
+	r := dbctl("Up to $400.", "commit", file, "acme/support", "--trace", trace, "--confidence", "0.9", "--by", "checker")
+	require.Equal(t, exitHeld, r.code)
+	require.Contains(t, r.out, "changed since it was read: acme/support:refund-policy#1@1")
+	batch := asJSON(t, "", "review", "ls", file)["held"].([]any)[0].(map[string]any)["id"].(string)
+	r = dbctl("", "review", "approve", file, batch, "--by", "ann")
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.err, "--stale")
+	ok(t, "", "review", "approve", file, batch, "--by", "ann", "--stale")
+}
+
+func TestExplainReplayDiff(t *testing.T) {
+	file := newDB(t)
+	text := dbctl("", "assemble", file, "acme/support", "what may I refund?", "--trace", "01ARZ3NDEKTSV4RRFFQ69G5FAV")
+	require.Equal(t, exitOK, text.code, text.err)
+	first := "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+	require.Equal(t, text.out, ok(t, "", "replay", file, first))
+	require.Contains(t, ok(t, "", "why", file, first, "refund-policy"), "is in the context")
+	require.Contains(t, ok(t, "", "why", file, first, "nowhere"), "is not in the context")
+
+	ok(t, "Refunds need approval now.", "put", file, "acme/support", "refund-policy")
+	require.Equal(t, text.out, ok(t, "", "replay", file, first), "an older context stays what it was")
+	second := asJSON(t, "", "assemble", file, "acme/support", "what may I refund?")["trace"].(string)
+	d := ok(t, "", "diff", file, first, second)
+	require.Contains(t, d, "acme/support:refund-policy#1@1")
+	require.Contains(t, d, "acme/support:refund-policy#1@2")
+	require.Contains(t, ok(t, "", "diff", file, first, first), "the same")
+}
+
+func TestCursorsWalkEverything(t *testing.T) {
+	file := newDB(t)
+	for _, id := range []string{"a", "b", "c", "d"} {
+		ok(t, "", "put", file, "acme/list", id, "text "+id)
+		ok(t, "", "put", file, "acme/list", id, "more text "+id)
+	}
+	for _, c := range []struct {
+		list string
+		rows int
+		args []string
+	}{
+		{"items", 4, []string{"ls", file, "acme/list"}},
+		{"scopes", 3, []string{"ls", file}},
+		{"items", 2, []string{"history", file, "acme/list", "a"}},
+		{"leaves", 11, []string{"manifest", "ls", file, "--type", "commit"}},
+	} {
+		var got []any
+		cursor := ""
+		for range 20 {
+			v := asJSON(t, "", append(c.args, "--limit", "1", "--cursor", cursor)...)
+			got = append(got, v[c.list].([]any)...)
+			if cursor, _ = v["next"].(string); cursor == "" {
+				break
+			}
+		}
+		require.Len(t, got, c.rows, "%v", c.args)
+	}
+	cursor := asJSON(t, "", "ls", file, "acme/list", "--limit", "1")["next"].(string)
+	require.Equal(t, exitUsage, dbctl("", "manifest", "ls", file, "--cursor", cursor).code, "a cursor of another listing")
+	require.Equal(t, exitUsage, dbctl("", "ls", file, "--limit", "0").code)
+}
+
+func TestBackupAndRestore(t *testing.T) {
+	file := newDB(t)
+	dir := t.TempDir()
+	backup := filepath.Join(dir, "backup.ctx")
+	head := asJSON(t, "", "backup", file, backup)["head"].(string)
+	require.Equal(t, exitFailed, dbctl("", "backup", file, backup).code, "nothing is overwritten")
+	ok(t, "", "put", file, "acme", "late", "after the backup")
+	late := strings.TrimSpace(ok(t, "", "manifest", "head", file))
+
+	r := dbctl("", "restore", backup, file)
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.err, "--force")
+	ok(t, "", "restore", backup, filepath.Join(dir, "dry.ctx"), "--dry-run", "--head", head)
+	_, err := os.Stat(filepath.Join(dir, "dry.ctx"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.Equal(t, exitDamaged, dbctl("", "restore", backup, file, "--force", "--head", late).code, "a head the backup cannot vouch for")
+	require.Equal(t, exitOK, dbctl("", "get", file, "acme", "late").code, "nothing was written")
+
+	ok(t, "", "restore", backup, file, "--force", "--head", head, "--by", "ann")
+	require.Equal(t, exitFailed, dbctl("", "get", file, "acme", "late").code)
+	require.Contains(t, ok(t, "", "manifest", "ls", file, "--type", "restored"), "ann")
+	ok(t, "", "manifest", "verify", file, "--head", head)
+	require.Equal(t, exitDamaged, dbctl("", "manifest", "verify", file, "--head", late).code)
+	ok(t, "", "check", file)
+
+	b, err := os.ReadFile(backup)
+	require.NoError(t, err)
+	for i := len(b) / 3; i < len(b)/3+64; i++ {
+		b[i] ^= 0xff
+	}
+	for i := 0; i < len(b); i += 512 {
+		b[i] ^= 0xff
+	}
+	require.NoError(t, os.WriteFile(backup, b, 0o600))
+	r = dbctl("", "restore", backup, file, "--force")
+	require.Equal(t, exitDamaged, r.code, r.err)
+	require.Contains(t, r.err, "nothing was written")
+	ok(t, "", "check", file)
+}
+
+func TestProofs(t *testing.T) {
+	file := newDB(t)
+	old := strings.TrimSpace(ok(t, "", "manifest", "head", file))
+	ok(t, "", "get", file, "acme/support", "note")
+	now := strings.TrimSpace(ok(t, "", "manifest", "head", file))
+	heads := filepath.Join(t.TempDir(), "heads")
+	require.NoError(t, os.WriteFile(heads, []byte(old+"\n"+now+"\n"), 0o600))
+
+	proof := filepath.Join(t.TempDir(), "proof.json")
+	for _, args := range [][]string{
+		{"manifest", "prove", file, "0", "--head", old, "--json"},
+		{"manifest", "prove", file, "--from", old, "--json"},
+	} {
+		require.NoError(t, os.WriteFile(proof, []byte(ok(t, "", args...)), 0o600))
+		against, other := old, now
+		if args[3] == "--from" {
+			against, other = heads, old // the last line of a file
+		}
+		ok(t, "", "manifest", "verify", "--proof", proof, "--head", against)
+		require.Equal(t, exitDamaged, dbctl("", "manifest", "verify", "--proof", proof, "--head", other).code, "another head")
+	}
+	require.Equal(t, exitUsage, dbctl("", "manifest", "verify", "--proof", proof).code, "a proof proves nothing by itself")
+
+	other := newDB(t)
+	foreign := strings.TrimSpace(ok(t, "", "manifest", "head", other))
+	r := dbctl("", "manifest", "verify", file, "--head", foreign)
+	require.Equal(t, exitDamaged, r.code)
+	require.Contains(t, r.out, "NOT VERIFIED")
+}
+
+// Every verb has an example in its help, and a flag of every verb that writes says what it would do.
+func TestHelp(t *testing.T) {
+	var c cli
+	k := kong.Must(&c, kong.Name("dbctl"))
+	var visit func(n *kong.Node, path string)
+	seen := 0
+	visit = func(n *kong.Node, path string) {
+		for _, child := range n.Children {
+			if child.Type != kong.CommandNode {
+				continue
+			}
+			name := strings.TrimSpace(path + " " + child.Name)
+			visit(child, name)
+			if len(child.Children) > 0 {
+				continue
+			}
+			seen++
+			r := dbctl("", append(strings.Fields(name), "--help")...)
+			require.Equal(t, exitOK, r.code)
+			require.Contains(t, strings.Join(strings.Fields(r.out), " "), "dbctl "+name+" ", name)
+			require.Contains(t, r.out, "Example:", name)
+		}
+	}
+	visit(k.Model.Node, "")
+	require.GreaterOrEqual(t, seen, 27)
+	for _, verb := range []string{"init", "put", "rm", "import", "commit", "rollback", "review approve", "review reject", "restore"} {
+		require.Contains(t, dbctl("", append(strings.Fields(verb), "--help")...).out, "--dry-run", verb)
+	}
+	require.Contains(t, ok(t, ""), "without a lock", "help says what it can get wrong beside an agent")
+}

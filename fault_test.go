@@ -1,0 +1,310 @@
+package ctxpage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/faultfs"
+)
+
+// rig is a database whose log and archive live on the crash file system and whose bbolt file is real. bbolt's own syncs
+// are its makers' to test; where its commit stands between those of the log is tested by copies of the file.
+type rig struct {
+	path string
+	fs   *faultfs.FS
+	opts Options
+}
+
+func newRig(t *testing.T, opts Options) *rig {
+	r := &rig{path: dbtest.MemoryPath(t), fs: faultfs.New(), opts: opts}
+	dir := filepath.Dir(r.path)
+	require.NoError(t, r.fs.MkdirAll(dir, 0o700))
+	for ; ; dir = filepath.Dir(dir) {
+		require.NoError(t, r.fs.SyncDir(dir))
+		if dir == "/" {
+			return r
+		}
+	}
+}
+
+func (r *rig) open() (*DB, error) {
+	opts := r.opts
+	opts.fs, opts.WorkingSet = r.fs, -1
+	return Open(r.path, opts)
+}
+
+// image is what a crash leaves: a clone of the file system, and a copy of bbolt's file.
+type image struct {
+	fs   *faultfs.FS
+	bolt boltCopy
+}
+
+// boltCopy is a copy of bbolt's file without the unused space behind its last page.
+type boltCopy struct {
+	used []byte
+	size int64
+}
+
+func copyBolt(path string) (c boltCopy) {
+	f, err := os.Open(path)
+	if err != nil {
+		return c // not there yet
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return c
+	}
+	used := st.Size()
+	if m, err := newestMeta(f, used); err == nil {
+		used = min(used, int64(m.high)*m.pageSize)
+	}
+	c.used, c.size = make([]byte, used), st.Size()
+	if _, err := io.ReadFull(f, c.used); err != nil {
+		panic(err)
+	}
+	return c
+}
+
+func (c boltCopy) write(path string) error {
+	if c.used == nil {
+		return os.RemoveAll(path)
+	}
+	return errors.Join(os.WriteFile(path, c.used, 0o600), os.Truncate(path, c.size))
+}
+
+// cut is a power cut at this moment: of what was not synced, each sector survives with a probability of keep percent.
+func (r *rig) cut(seed uint64, keep int) image {
+	return image{r.fs.CrashClone(seed, keep), copyBolt(r.path)}
+}
+
+// restart ends a handle without letting it write any more, and puts an image in the place of its files.
+func (r *rig) restart(db *DB, im image) error {
+	r.fs.Inject(faultfs.Fault{Err: faultfs.ErrCrashed, Sticky: true})
+	if db != nil {
+		_ = db.Close() // it says what it met: the crash
+	}
+	r.fs = im.fs
+	return im.bolt.write(r.path)
+}
+
+// cutLife writes, is cut, recovers and is looked at, a few times over. It returns the first broken promise.
+func cutLife(t *testing.T, seed uint64, noSync bool) error {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	r := newRig(t, Options{noSync: noSync, Audit: AuditMode(seed % 2), rotate: int64(seed%3) * 4096})
+	state := &laneState{}
+	for range 4 {
+		if rng.IntN(3) == 0 { // the power may go in the middle of anything, of a recovery, too
+			r.fs.Inject(faultfs.Fault{N: 1 + rng.IntN(80), Err: faultfs.ErrCrashed, Sticky: true, Short: rng.IntN(3000)})
+		}
+		im, db, err := r.live(state, rng)
+		if err != nil {
+			return errors.Join(err, r.restart(db, im))
+		}
+		if err := r.restart(db, im); err != nil {
+			return err
+		}
+	}
+	db, err := r.open()
+	if err != nil {
+		return err
+	}
+	err = state.verify(db)
+	problems, cerr := db.Check(context.Background(), nil)
+	if err = errors.Join(err, cerr); len(problems) > 0 {
+		err = errors.Join(err, fmt.Errorf("check: %+v", problems))
+	}
+	return errors.Join(err, db.Close())
+}
+
+// live is one life, up to the image of its end.
+func (r *rig) live(state *laneState, rng *rand.Rand) (im image, db *DB, err error) {
+	steps := []string{"archived", "before bbolt", "after bbolt", "after cut", ""}
+	stop, seed, keep := steps[rng.IntN(len(steps))], rng.Uint64(), []int{0, 30, 100}[rng.IntN(3)]
+	taken := false
+	r.opts.hook = func(step string) error {
+		if step == stop && !taken {
+			im, taken = r.cut(seed, keep), true
+		}
+		return nil
+	}
+	crashed := func(err error) (image, *DB, error) {
+		if taken {
+			return im, db, nil
+		}
+		if !errors.Is(err, faultfs.ErrCrashed) {
+			return im, db, err
+		}
+		return r.cut(seed, keep), db, nil
+	}
+	if db, err = r.open(); err != nil {
+		return crashed(err)
+	}
+	if err := state.verify(db); err != nil {
+		return crashed(err)
+	}
+	ctx, s := context.Background(), db.Scope("acme", WithActor("writer"))
+	for range 2 + rng.IntN(25) {
+		lane := rng.IntN(lanes)
+		if err := writeStep(ctx, s, lane, state.acked[lane]+1); err != nil {
+			return crashed(err)
+		}
+		state.acked[lane]++
+		if rng.IntN(8) == 0 {
+			if _, err := db.Checkpoint(ctx); err != nil {
+				return crashed(err)
+			}
+		}
+		if taken {
+			return im, db, nil
+		}
+	}
+	return r.cut(seed, keep), db, nil
+}
+
+// TestPowerCut loses what was not synced. The log, the archive and their directories are on a file system that keeps
+// only what was synced, or random sectors of the rest; the cuts come anywhere, also in the windows between the sync of
+// the log, the commit of bbolt and the cut of the log, and in a recovery.
+func TestPowerCut(t *testing.T) {
+	for seed := range uint64(60) {
+		require.NoError(t, cutLife(t, seed, false), "seed %d", seed)
+	}
+}
+
+// TestPowerCutControl: without syncs the same must fail.
+func TestPowerCutControl(t *testing.T) {
+	failed := 0
+	for seed := range uint64(12) {
+		if cutLife(t, seed, true) != nil {
+			failed++
+		}
+	}
+	require.GreaterOrEqual(t, failed, 8, "lives without syncs that lost something, of 12")
+}
+
+// window is the image of a moment, and what must be there.
+type window struct {
+	name  string
+	im    image
+	state laneState
+}
+
+// checkpointWindows writes steps and checkpoints and keeps an image of each window of the third checkpoint: the log
+// synced and bbolt not begun; bbolt's pages written and its meta page not; all of bbolt committed and the log not cut;
+// the log cut; and that again with the meta page damaged that bbolt wrote last, after which it silently uses the one
+// before.
+func checkpointWindows(t *testing.T, r *rig) (out []window) {
+	ctx, state := context.Background(), laneState{}
+	shots := map[string]image{}
+	r.opts.hook = func(step string) error {
+		shots[step] = r.cut(1, 0)
+		return nil
+	}
+	db, err := r.open()
+	require.NoError(t, err)
+	for range 3 {
+		for range 4 {
+			for lane := range lanes {
+				require.NoError(t, writeStep(ctx, db.Scope("acme", WithActor("writer")), lane, state.acked[lane]+1))
+				state.acked[lane]++
+			}
+		}
+		before := db.store.(*fileStore).log.First()
+		_, err := db.Checkpoint(ctx)
+		require.NoError(t, err)
+		if state.acked[0] == 12 {
+			require.Greater(t, db.store.(*fileStore).log.First(), before, "the log was not cut: the window is none")
+		}
+	}
+	db.opts.hook = nil
+	db.store.(*fileStore).opts.hook = nil
+	require.NoError(t, r.restart(db, shots["after cut"]))
+	add := func(name string, fs *faultfs.FS, bolt boltCopy) {
+		out = append(out, window{name, image{fs, bolt}, state})
+	}
+	p, q, end := shots["before bbolt"], shots["after bbolt"], shots["after cut"]
+	add("log synced, bbolt not begun", p.fs, p.bolt)
+	add("bbolt's pages written, its meta page not", p.fs, q.bolt.withMetas(p.bolt))
+	add("bbolt committed, log not cut", q.fs, q.bolt)
+	add("log cut", end.fs, end.bolt)
+	add("newest meta page damaged", end.fs, end.bolt.damageMeta(t))
+	return out
+}
+
+// withMetas takes the two meta pages of another copy.
+func (c boltCopy) withMetas(from boltCopy) boltCopy {
+	used := slices.Clone(c.used)
+	copy(used[:2*os.Getpagesize()], from.used)
+	return boltCopy{used, c.size}
+}
+
+func (c boltCopy) damageMeta(t *testing.T) boltCopy {
+	used := slices.Clone(c.used)
+	m, err := newestMeta(bytes.NewReader(used), int64(len(used)))
+	require.NoError(t, err)
+	clear(used[int64(m.txid%2)*m.pageSize+boltPageHead:][:boltMetaSize])
+	return boltCopy{used, c.size}
+}
+
+// TestCheckpointWindows: a crash in any window of a checkpoint loses nothing, and neither does one in the recovery from
+// it, at any of its operations.
+func TestCheckpointWindows(t *testing.T) {
+	r := newRig(t, Options{rotate: 1})
+	for _, w := range checkpointWindows(t, r) {
+		t.Run(w.name, func(t *testing.T) {
+			require.NoError(t, r.recovers(w, 0))
+			ops := r.fs.Ops() // of the recovery, and of what looked at it
+			for n := 1; n <= ops; n++ {
+				require.NoError(t, r.recovers(w, n), "crash at operation %d of %d", n, ops)
+			}
+		})
+	}
+}
+
+// recovers opens an image, dies at the nth operation if n is not 0, and opens what that left.
+func (r *rig) recovers(w window, n int) error {
+	state := w.state
+	if err := r.restart(nil, image{w.im.fs.Clone(), w.im.bolt}); err != nil {
+		return err
+	}
+	if n > 0 {
+		r.fs.Inject(faultfs.Fault{N: n, Err: faultfs.ErrCrashed, Sticky: true, Short: 100})
+		db, err := r.open()
+		if err == nil {
+			err = state.verify(db)
+		}
+		if err != nil && !errors.Is(err, faultfs.ErrCrashed) {
+			return err
+		}
+		if err := r.restart(db, r.cut(uint64(n), 30)); err != nil {
+			return err
+		}
+	}
+	db, err := r.open()
+	if err != nil {
+		return err
+	}
+	return errors.Join(state.verify(db), db.Close())
+}
+
+// TestCheckpointWindowsControl: with the log of two checkpoints missing, the older meta page must be found out.
+func TestCheckpointWindowsControl(t *testing.T) {
+	r := newRig(t, Options{rotate: 1})
+	windows := checkpointWindows(t, r)
+	w := windows[len(windows)-1]
+	names, err := w.im.fs.ReadDir(r.path + "-wal")
+	require.NoError(t, err)
+	w.im.fs.RemoveFile(filepath.Join(r.path+"-wal", names[0]))
+	require.ErrorIs(t, r.recovers(w, 0), ErrCorrupt)
+}

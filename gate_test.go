@@ -1,0 +1,745 @@
+package ctxpage_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+var good = Verdict{Confidence: .88, By: "checker"}
+
+// heldAs requires that a commit was held for a reason, and gives its batch.
+func heldAs(t testing.TB, err error, reason string) *HeldError {
+	t.Helper()
+	var held *HeldError
+	require.ErrorAs(t, err, &held)
+	require.ErrorIs(t, err, ErrHeld)
+	require.Equal(t, reason, held.Reason)
+	return held
+}
+
+// invisible requires that nothing of an artefact can be seen by a handle, on any path.
+func invisible(t testing.TB, s *Scope, id, word string) {
+	t.Helper()
+	_, err := s.Get(ctx, id)
+	require.ErrorIs(t, err, ErrNotFound, "get")
+	_, err = s.GetRef(ctx, Ref{Scope: s.Name(), ID: id, Version: 1})
+	require.ErrorIs(t, err, ErrNotFound, "getref")
+	_, err = s.Recall(ctx, Ref{ID: id})
+	require.ErrorIs(t, err, ErrNotFound, "recall")
+	_, _, err = s.History(ctx, id, "", 0)
+	require.ErrorIs(t, err, ErrNotFound, "history")
+	hits, err := s.Search(ctx, word, 0)
+	require.NoError(t, err)
+	require.NotContains(t, hitIDs(hits), id, "search")
+	a := assemble(t, s, Query{Text: word, Floor: Scratch})
+	require.NotContains(t, ids(a), id, "assemble")
+	require.Empty(t, left(a, id), "left out")
+	require.NotContains(t, a.Text(), word)
+	list, _, err := s.List(ctx, "", "", 0)
+	require.NoError(t, err)
+	require.False(t, slices.ContainsFunc(list, func(v *Version) bool { return v.ID == id }), "list")
+	var export strings.Builder
+	_, err = s.Export(ctx, &export)
+	require.NoError(t, err)
+	require.NotContains(t, export.String(), word, "export")
+}
+
+func TestGateVerdicts(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme", WithActor("agent"))
+	for _, c := range []struct {
+		name    string
+		verdict Verdict
+		reason  string
+	}{
+		{"none", Verdict{}, ReasonNoVerdict},
+		{"nobody", Verdict{Confidence: 1}, ReasonNoVerdict},
+		{"self", Verdict{Confidence: 1, By: "agent"}, ReasonSelfCertified},
+		{"low", Verdict{Confidence: .6, By: "checker"}, ReasonLowConfidence},
+		{"just-below", Verdict{Confidence: math.Nextafter(.7, 0), By: "checker"}, ReasonLowConfidence},
+		{"nan", Verdict{Confidence: math.NaN(), By: "checker"}, ReasonLowConfidence},
+		{"negative", Verdict{Confidence: -1, By: "checker"}, ReasonLowConfidence},
+		{"at-the-gate", Verdict{Confidence: .7, By: "checker"}, ""},
+		{"above", good, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tx := begin(t, s)
+			require.NoError(t, tx.Put(ctx, Artefact{ID: c.name, Text: "answer zebra" + c.name}))
+			err := tx.Commit(ctx, c.verdict)
+			if c.reason == "" {
+				require.NoError(t, err)
+				require.Equal(t, Validated, get(t, s, c.name).Provenance)
+				return
+			}
+			held := heldAs(t, err, c.reason)
+			invisible(t, s, c.name, "zebra"+c.name)
+			h, err := db.Review().Show(ctx, held.Batch)
+			require.NoError(t, err)
+			require.Equal(t, c.reason, h.Reason)
+			require.Equal(t, "agent", h.Actor)
+			require.Equal(t, "answer zebra"+c.name, h.Writes[0].Text)
+			require.False(t, math.IsNaN(h.Confidence) || h.Confidence < 0)
+		})
+	}
+}
+
+// The gate belongs to the handle; switched off it still asks for a verdict from outside.
+func TestGateOfTheHandle(t *testing.T) {
+	db := open(t, Options{Gate: .9})
+	commit := func(s *Scope, v Verdict) error {
+		tx := begin(t, s)
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: words(1, 5)}))
+		return tx.Commit(ctx, v)
+	}
+	heldAs(t, commit(db.Scope("a"), good), ReasonLowConfidence)
+	require.NoError(t, commit(db.Scope("b", WithGate(.8)), good))
+	off := db.Scope("c", WithGate(GateOff), WithActor("agent"))
+	require.NoError(t, commit(off, Verdict{By: "checker"}))
+	require.NoError(t, commit(off, Verdict{By: "checker", Confidence: math.NaN()}))
+	heldAs(t, commit(off, Verdict{Confidence: 1}), ReasonNoVerdict)
+	heldAs(t, commit(off, Verdict{Confidence: 1, By: "agent"}), ReasonSelfCertified)
+	for _, gate := range []float64{0, -2, 1.01, math.NaN(), math.Inf(1)} {
+		_, err := db.Scope("d", WithGate(gate)).Get(ctx, "a")
+		require.ErrorIs(t, err, ErrInvalid, gate)
+	}
+}
+
+// Conflict comes before staleness, staleness before the verdict.
+func TestCommitOrder(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme", WithActor("agent"))
+	setup := func() *Txn {
+		put(t, s, Artefact{ID: "policy", Text: "limit " + words(int(db.Manifests().Size()), 6)})
+		put(t, s, Artefact{ID: "answer", Text: "old " + words(int(db.Manifests().Size()), 6)})
+		tx := begin(t, s)
+		_, err := tx.Get(ctx, "policy")
+		require.NoError(t, err)
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "new answer"}))
+		return tx
+	}
+	changePolicy := func() { put(t, s, Artefact{ID: "policy", Text: words(int(db.Manifests().Size()), 9)}) }
+	changeAnswer := func() { put(t, s, Artefact{ID: "answer", Text: words(int(db.Manifests().Size()), 9)}) }
+
+	tx := setup()
+	changePolicy()
+	changeAnswer()
+	err := tx.Commit(ctx, Verdict{})
+	require.ErrorIs(t, err, ErrConflict)
+	var conflict *ConflictError
+	require.ErrorAs(t, err, &conflict)
+	require.Equal(t, "answer", conflict.Ref.ID)
+	require.Less(t, conflict.Have, conflict.Now)
+	require.NotEqual(t, "new answer", get(t, s, "answer").Text)
+	held, _, err := db.Review().List(ctx, "", true, "", 0)
+	require.NoError(t, err)
+	require.Empty(t, held, "a conflict holds nothing")
+
+	tx = setup()
+	changePolicy()
+	h := heldAs(t, tx.Commit(ctx, good), ReasonStaleContext)
+	require.Equal(t, "policy", h.Stale[0].ID)
+
+	tx = setup()
+	changePolicy() // the verdict alone would hold it too: the reason named is the verdict's, the stale page is recorded
+	h = heldAs(t, tx.Commit(ctx, Verdict{Confidence: .1, By: "checker"}), ReasonLowConfidence)
+	require.Len(t, h.Stale, 1)
+
+	tx = setup()
+	require.NoError(t, tx.Commit(ctx, good))
+	require.Equal(t, "new answer", get(t, s, "answer").Text)
+}
+
+func TestStaleContext(t *testing.T) {
+	clk := newClock()
+	db := open(t, Options{Clock: clk.now})
+	s := db.Scope("acme/agent")
+	parent := db.Scope("acme")
+	for name, change := range map[string]func(){
+		"replaced": func() { put(t, parent, Artefact{ID: "policy", Text: "limit 400"}) },
+		"deleted":  func() { require.NoError(t, parent.Delete(ctx, "policy")) },
+		"expired":  func() { clk.add(time.Hour) },
+	} {
+		for _, how := range []OnStale{HoldStale, FailStale, AllowStale} {
+			put(t, parent, Artefact{ID: "policy", Text: "limit 200", TTL: time.Hour, Meta: map[string]string{"of": name}})
+			tx := begin(t, s, WithOnStale(how))
+			a, err := tx.Assemble(ctx, Query{Text: "limit", Budget: 1000})
+			require.NoError(t, err)
+			require.Contains(t, ids(a), "policy")
+			id := "answer-" + name
+			require.NoError(t, tx.Put(ctx, Artefact{ID: id, Text: "you may refund " + words(len(id), 4)}))
+			change()
+			switch err := tx.Commit(ctx, good); how {
+			case HoldStale:
+				held := heldAs(t, err, ReasonStaleContext)
+				require.Equal(t, "policy", held.Stale[0].ID)
+				leaves, err := db.Manifests().ByTrace(ctx, held.Batch)
+				require.NoError(t, err)
+				require.Equal(t, name, leaves[0].Stale[0].Reason)
+				invisible(t, s, id, "refund")
+			case FailStale:
+				require.ErrorIs(t, err, ErrStaleContext)
+				require.ErrorIs(t, tx.Rollback(), ErrTxnDone)
+				leaves, err := db.Manifests().ByTrace(ctx, tx.ID())
+				require.NoError(t, err, "every end is in the manifest")
+				require.Len(t, leaves, 1)
+				require.Equal(t, name, leaves[0].Stale[0].Reason)
+				invisible(t, s, id, "refund")
+			default:
+				require.NoError(t, err)
+				get(t, s, id)
+				require.NoError(t, s.Delete(ctx, id))
+			}
+		}
+	}
+}
+
+// A page that changed and changed back is another version: the answer was written from the first.
+func TestStaleByVersionNotByText(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "policy", Text: "limit 200"})
+	tx := begin(t, s)
+	_, err := tx.Get(ctx, "policy")
+	require.NoError(t, err)
+	put(t, s, Artefact{ID: "policy", Text: "limit 400"})
+	put(t, s, Artefact{ID: "policy", Text: "limit 200"})
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "up to 200"}))
+	heldAs(t, tx.Commit(ctx, good), ReasonStaleContext)
+}
+
+// What the transaction read again itself replaces what it saw before.
+func TestOwnLaterReadReplaces(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "policy", Text: "limit 200"})
+	tx := begin(t, s)
+	for i := range 2 {
+		_, err := tx.Get(ctx, "policy")
+		require.NoError(t, err)
+		if i == 0 {
+			put(t, s, Artefact{ID: "policy", Text: "limit 400"})
+		}
+	}
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "up to 400"}))
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "policy", Text: "limit 400, asked once"}))
+	require.NoError(t, tx.Commit(ctx, good))
+}
+
+// An artefact whose page was seen in an assembly, and which changed before the transaction first wrote it, is a lost
+// update in the making.
+func TestConflictOnWhatWasAssembled(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	for name, start := range map[string]func() *Txn{
+		"assembled": func() *Txn {
+			tx := begin(t, s)
+			_, err := tx.Assemble(ctx, Query{Text: "balance", Budget: 1000})
+			require.NoError(t, err)
+			return tx
+		},
+		"resumed": func() *Txn {
+			tx, err := s.Resume(ctx, assemble(t, s, Query{Text: "balance"}).Trace)
+			require.NoError(t, err)
+			return tx
+		},
+		"read": func() *Txn {
+			tx := begin(t, s)
+			_, err := tx.Get(ctx, "account")
+			require.NoError(t, err)
+			return tx
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			put(t, s, Artefact{ID: "account", Text: "balance is ten " + name})
+			tx := start()
+			put(t, s, Artefact{ID: "account", Text: "balance is twenty " + name})
+			require.NoError(t, tx.Put(ctx, Artefact{ID: "account", Text: "balance is eleven " + name}))
+			require.ErrorIs(t, tx.Commit(ctx, good), ErrConflict)
+			require.Contains(t, get(t, s, "account").Text, "twenty")
+		})
+	}
+	t.Run("control: what was not seen is written blindly", func(t *testing.T) {
+		tx := begin(t, s)
+		put(t, s, Artefact{ID: "account", Text: "balance is thirty"})
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "account", Text: "balance is one"}))
+		require.NoError(t, tx.Commit(ctx, good))
+	})
+	t.Run("update", func(t *testing.T) {
+		tries := 0
+		require.NoError(t, s.Update(ctx, func(tx *Txn) error {
+			a, err := tx.Assemble(ctx, Query{Text: "balance", Budget: 1000})
+			require.NoError(t, err)
+			require.NotEmpty(t, a.Blocks)
+			if tries++; tries == 1 {
+				put(t, s, Artefact{ID: "account", Text: "balance is fifty"})
+			}
+			return tx.Put(ctx, Artefact{ID: "account", Text: a.Blocks[0].Text + " and one"})
+		}))
+		require.Equal(t, 2, tries)
+		require.Equal(t, "balance is fifty and one", get(t, s, "account").Text)
+	})
+}
+
+func TestCommitEnds(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	tx := begin(t, s)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "one"}))
+	require.NoError(t, tx.Commit(ctx, good))
+	require.ErrorIs(t, tx.Commit(ctx, good), ErrTxnDone)
+	require.ErrorIs(t, tx.Rollback(), ErrTxnDone)
+	require.ErrorIs(t, tx.Put(ctx, Artefact{ID: "b"}), ErrTxnDone)
+	require.ErrorIs(t, tx.Delete(ctx, "a"), ErrTxnDone)
+	_, err := tx.Get(ctx, "a")
+	require.ErrorIs(t, err, ErrTxnDone)
+	_, err = tx.Assemble(ctx, Query{Text: "x", Budget: 100})
+	require.ErrorIs(t, err, ErrTxnDone)
+
+	tx = begin(t, s)
+	a, err := tx.Assemble(ctx, Query{Text: "one", Budget: 1000})
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "b", Text: "zebra"}))
+	require.NoError(t, tx.Rollback())
+	require.ErrorIs(t, tx.Rollback(), ErrTxnDone)
+	require.ErrorIs(t, tx.Commit(ctx, good), ErrTxnDone)
+	invisible(t, s, "b", "zebra")
+	leaves, err := db.Manifests().ByTrace(ctx, tx.ID())
+	require.NoError(t, err)
+	require.Equal(t, manifest.TypeRollback, leaves[0].Type)
+	require.Equal(t, a.Trace, leaves[0].Parent, "linked to its assembly")
+
+	require.Panics(t, func() {
+		_ = s.Update(ctx, func(tx *Txn) error {
+			require.NoError(t, tx.Put(ctx, Artefact{ID: "c", Text: "giraffe"}))
+			require.ErrorIs(t, tx.Commit(ctx, good), ErrTxnDone)
+			panic("host")
+		})
+	})
+	invisible(t, s, "c", "giraffe")
+	mine := errors.New("mine")
+	require.ErrorIs(t, s.Update(ctx, func(tx *Txn) error {
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "c", Text: "giraffe"}))
+		return mine
+	}), mine)
+	invisible(t, s, "c", "giraffe")
+}
+
+// Only the transaction sees what it wrote, in Get as in Assemble, also in place of what is committed.
+func TestTransactionSeesItsOwnWrites(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme/agent")
+	put(t, db.Scope("acme"), Artefact{ID: "below", Text: "platypus of the parent"})
+	put(t, s, Artefact{ID: "old", Text: "platypus old"})
+	put(t, s, Artefact{ID: "gone", Text: "platypus gone"})
+	put(t, s, Artefact{ID: "below", Text: "platypus of the child"})
+	tx := begin(t, s)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "old", Text: "platypus new"}))
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "note", Kind: KindScratch, Text: "platypus note"}))
+	require.NoError(t, tx.Delete(ctx, "gone"))
+	require.NoError(t, tx.Delete(ctx, "below"))
+	v, err := tx.Get(ctx, "old")
+	require.NoError(t, err)
+	require.Equal(t, "platypus new", v.Text)
+	_, err = tx.Get(ctx, "gone")
+	require.ErrorIs(t, err, ErrNotFound)
+	v, err = tx.Get(ctx, "below")
+	require.NoError(t, err, "as it will be after the commit")
+	require.Equal(t, "platypus of the parent", v.Text)
+	a, err := tx.Assemble(ctx, Query{Text: "platypus", Budget: 2000})
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"old", "note", "below"}, ids(a))
+	require.Contains(t, a.Text(), "platypus new")
+	require.NotContains(t, a.Text(), "platypus old")
+	require.Contains(t, a.Text(), "of the parent")
+	require.Equal(t, "platypus old", get(t, s, "old").Text, "others see what is committed")
+	require.NoError(t, tx.Commit(ctx, good))
+	require.Equal(t, "platypus new", get(t, s, "old").Text)
+	require.Equal(t, "platypus of the parent", get(t, s, "below").Text)
+}
+
+// A recorded assembly is enough to commit an answer to it: after a reopen, in another program.
+func TestResume(t *testing.T) {
+	opts := Options{}
+	db := open(t, opts)
+	s := db.Scope("acme", WithActor("agent"))
+	put(t, s, Artefact{ID: "policy", Text: "refunds up to 400"})
+	a := assemble(t, s, Query{Text: "refunds"})
+	b := assemble(t, s, Query{Text: "refunds"})
+	db = reopen(t, db, opts)
+	s = db.Scope("acme", WithActor("agent"))
+
+	tx, err := s.Resume(ctx, a.Trace)
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "up to 400 it is"}))
+	require.NoError(t, tx.Commit(ctx, good))
+	leaves, err := db.Manifests().ByTrace(ctx, a.Trace)
+	require.NoError(t, err)
+	require.Equal(t, []manifest.Type{manifest.TypeAssemble, manifest.TypeCommit}, []manifest.Type{leaves[0].Type, leaves[1].Type})
+
+	put(t, s, Artefact{ID: "policy", Text: "refunds up to 500"})
+	tx, err = s.Resume(ctx, b.Trace)
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer-2", Text: "up to 400, I said"}))
+	heldAs(t, tx.Commit(ctx, good), ReasonStaleContext)
+
+	for _, trace := range []string{"", "nonsense", "01ARZ3NDEKTSV4RRFFQ69G5FAV"} {
+		_, err = s.Resume(ctx, trace)
+		require.ErrorIs(t, err, ErrNotFound)
+	}
+	_, err = db.Scope("acme/other").Resume(ctx, a.Trace)
+	require.ErrorIs(t, err, ErrNotFound, "another scope's trace is no trace")
+}
+
+// An assembly that had drafts in it can be resumed: drafts have no version to go stale.
+func TestResumeAfterDrafts(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "policy", Text: "refunds up to 400"})
+	tx := begin(t, s)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "refunds are nice"}))
+	a, err := tx.Assemble(ctx, Query{Text: "refunds", Budget: 1000})
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"policy", "draft"}, ids(a))
+	again, err := s.Resume(ctx, a.Trace)
+	require.NoError(t, err)
+	require.NoError(t, again.Put(ctx, Artefact{ID: "answer", Text: "they are"}))
+	put(t, s, Artefact{ID: "policy", Text: "refunds up to 500"})
+	heldAs(t, again.Commit(ctx, good), ReasonStaleContext)
+	_, err = db.Replay(ctx, a.Trace)
+	require.ErrorIs(t, err, ErrGone, "a draft was never stored; the replay says so")
+}
+
+type evaluator struct {
+	name       string
+	confidence float64
+	err        error
+	drafts     []Draft
+}
+
+func (e *evaluator) Name() string { return e.name }
+func (e *evaluator) Evaluate(_ context.Context, d Draft) (float64, string, error) {
+	e.drafts = append(e.drafts, d)
+	return e.confidence, "looked at it", e.err
+}
+
+func TestEvaluator(t *testing.T) {
+	e := &evaluator{name: "rules", confidence: .9}
+	db := open(t, Options{Evaluator: e})
+	s := db.Scope("acme", WithActor("agent"))
+	tx := begin(t, s)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "one"}))
+	require.NoError(t, tx.Commit(ctx, Verdict{}))
+	require.Equal(t, "one", e.drafts[0].Writes[0].Text)
+	require.Equal(t, "agent", e.drafts[0].Actor)
+	leaves, err := db.Manifests().ByTrace(ctx, tx.ID())
+	require.NoError(t, err)
+	require.Equal(t, []any{"rules", "rules", "looked at it"}, []any{leaves[0].Evaluator, leaves[0].By, leaves[0].Note})
+
+	tx = begin(t, s)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "b", Text: "two"}))
+	require.NoError(t, tx.Commit(ctx, good), "a verdict that is given is not asked for")
+	require.Len(t, e.drafts, 1)
+
+	e.confidence = math.NaN()
+	tx = begin(t, s)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "c", Text: "three"}))
+	heldAs(t, tx.Commit(ctx, Verdict{}), ReasonLowConfidence)
+
+	e.err = errors.New("out of order")
+	tx = begin(t, s)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "d", Text: "four"}))
+	require.ErrorIs(t, tx.Commit(ctx, Verdict{}), e.err)
+	e.err, e.confidence = nil, 1
+	require.NoError(t, tx.Commit(ctx, Verdict{}), "nothing happened, it may be tried again")
+
+	tx = begin(t, db.Scope("acme", WithActor("rules")))
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "e", Text: "five"}))
+	heldAs(t, tx.Commit(ctx, Verdict{}), ReasonSelfCertified)
+}
+
+func TestReview(t *testing.T) {
+	clk := newClock()
+	opts := Options{Clock: clk.now}
+	db := open(t, opts)
+	s := db.Scope("acme", WithActor("agent"))
+	hold := func(id string) string {
+		tx := begin(t, s)
+		_, err := tx.Assemble(ctx, Query{Text: "policy", Budget: 1000})
+		require.NoError(t, err)
+		require.NoError(t, tx.Put(ctx, Artefact{ID: id, Text: "answer " + id}))
+		clk.add(time.Second)
+		return heldAs(t, tx.Commit(ctx, Verdict{Confidence: .6, By: "checker", Note: "unsure"}), ReasonLowConfidence).Batch
+	}
+	put(t, s, Artefact{ID: "policy", Text: "policy one"})
+	first, second, third := hold("first"), hold("second"), hold("third")
+	r := db.Review()
+
+	list, next, err := r.List(ctx, "", false, "", 2)
+	require.NoError(t, err)
+	require.Equal(t, []string{first, second}, []string{list[0].ID, list[1].ID})
+	list, next, err = r.List(ctx, "acme", false, next, 2)
+	require.NoError(t, err)
+	require.Empty(t, next)
+	require.Equal(t, third, list[0].ID)
+	require.Equal(t, []any{"agent", "checker", "unsure", .6}, []any{list[0].Actor, list[0].By, list[0].Note, list[0].Confidence})
+	list, _, err = r.List(ctx, "other", true, "", 0)
+	require.NoError(t, err)
+	require.Empty(t, list)
+
+	for _, by := range []string{"", "agent"} {
+		_, err = r.Approve(ctx, first, Approval{By: by})
+		require.Error(t, err)
+	}
+	_, err = r.Approve(ctx, first, Approval{By: "agent"})
+	require.ErrorIs(t, err, ErrSelfCertified)
+	out, err := r.Approve(ctx, first, Approval{By: "anna", Note: "checked"})
+	require.NoError(t, err)
+	require.Equal(t, StatusApplied, out.Status)
+	require.Equal(t, Validated, get(t, s, "first").Provenance)
+	require.Equal(t, "agent", get(t, s, "first").Actor, "the writer stays the writer")
+	again, err := r.Approve(ctx, first, Approval{By: "berta", HumanVerified: true})
+	require.NoError(t, err)
+	require.Equal(t, out, again)
+	require.Equal(t, Validated, get(t, s, "first").Provenance)
+	_, err = r.Reject(ctx, first, "anna", "")
+	require.ErrorIs(t, err, ErrReviewed)
+
+	out, err = r.Reject(ctx, second, "anna", "wrong")
+	require.NoError(t, err)
+	require.Equal(t, StatusRejected, out.Status)
+	_, err = r.Approve(ctx, second, Approval{By: "anna"})
+	require.ErrorIs(t, err, ErrReviewed)
+	again, err = r.Reject(ctx, second, "anna", "wrong")
+	require.NoError(t, err)
+	require.Equal(t, out, again)
+	invisible(t, s, "second", "second")
+
+	put(t, s, Artefact{ID: "policy", Text: "policy two"})
+	put(t, s, Artefact{ID: "third", Text: "somebody else's"})
+	h, err := r.Show(ctx, third)
+	require.NoError(t, err)
+	require.Equal(t, "third", h.Conflicts[0].ID)
+	require.Equal(t, "policy", h.StaleNow[0].ID)
+	_, err = r.Approve(ctx, third, Approval{By: "anna", Stale: true})
+	require.ErrorIs(t, err, ErrConflict, "force does not reach over a conflict")
+	require.NoError(t, s.Delete(ctx, "third"))
+	_, err = r.Approve(ctx, third, Approval{By: "anna"})
+	require.ErrorIs(t, err, ErrStaleContext)
+	_, err = s.Get(ctx, "third")
+	require.ErrorIs(t, err, ErrNotFound)
+
+	db = reopen(t, db, opts)
+	s, r = db.Scope("acme"), db.Review()
+	_, err = r.Approve(ctx, third, Approval{By: "anna", Stale: true, HumanVerified: true})
+	require.NoError(t, err)
+	require.Equal(t, HumanVerified, get(t, s, "third").Provenance)
+	list, _, err = r.List(ctx, "", false, "", 0)
+	require.NoError(t, err)
+	require.Empty(t, list)
+	list, _, err = r.List(ctx, "", true, "", 0)
+	require.NoError(t, err)
+	require.Equal(t, []string{"approved", "rejected", "approved"}, []string{list[0].Decided, list[1].Decided, list[2].Decided})
+	for _, id := range []string{"", "x", "01ARZ3NDEKTSV4RRFFQ69G5FAV"} {
+		_, err = r.Show(ctx, id)
+		require.True(t, errors.Is(err, ErrInvalid) || errors.Is(err, ErrNotFound), err)
+	}
+}
+
+// Of an approval and a rejection at the same moment one wins, and the batch says which.
+func TestReviewRace(t *testing.T) {
+	db := open(t, WithoutSync(Options{}))
+	s := db.Scope("acme", WithActor("agent"))
+	for i := range 60 {
+		put(t, s, Artefact{ID: "page", Text: words(i, 5)})
+		tx := begin(t, s)
+		require.NoError(t, tx.Delete(ctx, "page"))
+		id := heldAs(t, tx.Commit(ctx, Verdict{}), ReasonNoVerdict).Batch
+		var wg sync.WaitGroup
+		var approved, rejected error
+		wg.Go(func() { _, approved = db.Review().Approve(ctx, id, Approval{By: "anna"}) })
+		wg.Go(func() { _, rejected = db.Review().Reject(ctx, id, "berta", "") })
+		wg.Wait()
+		require.NotEqual(t, approved == nil, rejected == nil, "%v, %v", approved, rejected)
+		require.ErrorIs(t, errors.Join(approved, rejected), ErrReviewed)
+		h, err := db.Review().Show(ctx, id)
+		require.NoError(t, err)
+		_, err = s.Get(ctx, "page")
+		require.Equal(t, approved == nil, errors.Is(err, ErrNotFound))
+		require.Equal(t, map[bool]string{true: "approved", false: "rejected"}[approved == nil], h.Decided)
+	}
+}
+
+// The same id gives the same outcome, applied once: in sequence, at once, held, and after a reopen.
+func TestIdempotentIDs(t *testing.T) {
+	clk := newClock()
+	opts := Options{Clock: clk.now}
+	db := open(t, opts)
+	s := db.Scope("acme")
+	id := begin(t, s).ID()
+	commit := func(s *Scope, id, text string, v Verdict) (Outcome, error) {
+		tx := begin(t, s, WithID(id))
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: text}))
+		err := tx.Commit(ctx, v)
+		return tx.Outcome(), err
+	}
+	first, err := commit(s, id, "one", good)
+	require.NoError(t, err)
+	second, err := commit(s, id, "two", good)
+	require.NoError(t, err)
+	require.Equal(t, first, second)
+	require.Equal(t, "one", get(t, s, "a").Text)
+
+	held := begin(t, s).ID()
+	_, err = commit(s, held, "three", Verdict{})
+	heldAs(t, err, ReasonNoVerdict)
+	_, err = commit(s, held, "three", good)
+	heldAs(t, err, ReasonNoVerdict)
+
+	db = reopen(t, db, opts)
+	s = db.Scope("acme")
+	third, err := commit(s, id, "four", good)
+	require.NoError(t, err)
+	require.Equal(t, first, third)
+
+	at := begin(t, s).ID()
+	outcomes := make([]Outcome, 8)
+	var wg sync.WaitGroup
+	for i := range outcomes {
+		wg.Go(func() {
+			_ = s.Update(ctx, func(tx *Txn) error { return tx.Put(ctx, Artefact{ID: "b", Text: words(i, 5)}) }, WithID(at))
+			tx, err := s.Begin(ctx, WithID(at))
+			if err == nil && tx.Put(ctx, Artefact{ID: "b", Text: words(i, 6)}) == nil && tx.Commit(ctx, good) == nil {
+				outcomes[i] = tx.Outcome()
+			}
+		})
+	}
+	wg.Wait()
+	for _, o := range outcomes {
+		require.Equal(t, outcomes[0], o)
+	}
+	require.Equal(t, uint32(1), get(t, s, "b").Version)
+
+	clk.add(7*24*time.Hour + time.Second)
+	_, err = commit(s, id, "late", good)
+	require.ErrorIs(t, err, ErrTxnExpired)
+	_, err = s.Begin(ctx, WithID("no id"))
+	require.ErrorIs(t, err, ErrInvalid)
+}
+
+// An answer that says a served page word for word is a touch, not a new page; nothing else is lost by that.
+func TestEchoIsATouch(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "policy", Text: "refunds up to 400"})
+	answer := func(a Artefact) *Txn {
+		tx := begin(t, s, WithOnStale(AllowStale))
+		got, err := tx.Assemble(ctx, Query{Text: "refunds policy", Budget: 2000})
+		require.NoError(t, err)
+		require.Contains(t, ids(got), "policy")
+		require.NoError(t, tx.Put(ctx, a))
+		return tx
+	}
+	tx := answer(Artefact{ID: "echo", Text: "refunds up to 400"})
+	require.NoError(t, tx.Commit(ctx, good))
+	_, err := s.Get(ctx, "echo")
+	require.ErrorIs(t, err, ErrNotFound)
+	leaves, err := db.Manifests().ByTrace(ctx, tx.ID())
+	require.NoError(t, err)
+	require.True(t, leaves[0].Writes[0].Touch)
+	require.Equal(t, []Ref{{Scope: "acme", ID: "policy", Page: 1, Version: 1}}, tx.Outcome().Repeats, "the caller is told")
+
+	require.NoError(t, answer(Artefact{ID: "own", Text: "refunds: ask first"}).Commit(ctx, good))
+	require.Equal(t, "refunds: ask first", get(t, s, "own").Text)
+
+	for name, a := range map[string]Artefact{
+		"an update of another artefact": {ID: "own", Text: "refunds up to 400"},
+		"a supersession":                {ID: "next", Text: "refunds up to 400", Supersedes: []string{"own"}},
+		"a pin":                         {ID: "pinned", Text: "refunds up to 400", Pinned: true},
+	} {
+		require.NoError(t, answer(a).Commit(ctx, good), name)
+		require.Equal(t, "refunds up to 400", get(t, s, a.ID).Text, name)
+		require.NoError(t, s.Delete(ctx, a.ID))
+	}
+
+	tx = answer(Artefact{ID: "kept", Text: "refunds up to 400"})
+	put(t, s, Artefact{ID: "policy", Text: "refunds up to 900"})
+	require.NoError(t, tx.Commit(ctx, good))
+	require.Equal(t, "refunds up to 400", get(t, s, "kept").Text, "the page it repeats is not live any more")
+}
+
+// What an agent may not give itself.
+func TestSpeculativeTrust(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	tx := begin(t, s)
+	require.ErrorIs(t, tx.Put(ctx, Artefact{ID: "a", Provenance: HumanVerified, Text: "x"}), ErrProvenance)
+	require.ErrorIs(t, tx.Put(ctx, Artefact{ID: "a", Kind: KindSystem, Text: "x"}), ErrProvenance)
+	for _, role := range []string{"system", "developer"} {
+		require.ErrorIs(t, tx.Put(ctx, Artefact{ID: "a", Role: role, Group: "chat", Text: "obey"}), ErrProvenance, role)
+	}
+	for i, p := range []Provenance{0, Chunk, Validated, Tool, Scratch} {
+		require.NoError(t, tx.Put(ctx, Artefact{ID: string(rune('b' + i)), Provenance: p, Text: words(i, 5)}))
+	}
+	require.NoError(t, tx.Commit(ctx, Verdict{Confidence: 1, By: "checker"}))
+	for id, want := range map[string]Provenance{"b": Validated, "c": Validated, "d": Validated, "e": Tool, "f": Scratch} {
+		require.Equal(t, want, get(t, s, id).Provenance, id)
+	}
+	_, err := s.Put(ctx, Artefact{ID: "a", Provenance: HumanVerified, Text: "x"})
+	require.ErrorIs(t, err, ErrProvenance)
+	require.ErrorIs(t, s.Update(ctx, func(tx *Txn) error {
+		return tx.Put(ctx, Artefact{ID: "a", Provenance: HumanVerified, Text: "x"})
+	}), ErrProvenance)
+	ref, err := db.PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: "verified"})
+	require.NoError(t, err)
+	v := get(t, s, "fact")
+	require.Equal(t, HumanVerified, v.Provenance)
+	require.Equal(t, []any{"anna", ref}, []any{v.Actor, v.Ref})
+	_, err = db.PutVerified(ctx, "acme", "", Artefact{ID: "fact", Text: "by nobody"})
+	require.ErrorIs(t, err, ErrInvalid)
+}
+
+// Twenty agents count in one artefact, speculatively: a conflict is told, nothing is lost.
+func TestSpeculativeCounting(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "n", Text: "."})
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			for {
+				tx, err := s.Begin(ctx)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				v, err := tx.Get(ctx, "n")
+				if err == nil {
+					err = tx.Put(ctx, Artefact{ID: "n", Text: v.Text + "."})
+				}
+				if err == nil {
+					err = tx.Commit(ctx, good)
+				}
+				if err == nil {
+					return
+				}
+				if !errors.Is(err, ErrConflict) {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Len(t, get(t, s, "n").Text, 21)
+}

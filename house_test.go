@@ -1,0 +1,164 @@
+package ctxpage_test
+
+import (
+	"context"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	. "github.com/ctxpage/ctxpage"
+)
+
+var ctx = context.Background()
+
+// clock is the time of a test: it moves only when it is told to.
+type clock struct {
+	mu sync.Mutex
+	t  time.Time
+}
+
+func newClock() *clock { return &clock{t: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)} }
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.t
+}
+
+func (c *clock) add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.t = c.t.Add(d)
+}
+
+// seeded is randomness that repeats.
+func seeded(n byte) io.Reader { return rand.NewChaCha8([32]byte{n}) }
+
+// open opens a database of its own for a test. When the test ends it is checked and closed.
+func open(t testing.TB, opts Options) *DB {
+	t.Helper()
+	return openAt(t, filepath.Join(t.TempDir(), "agent.ctx"), opts)
+}
+
+func openAt(t testing.TB, path string, opts Options) *DB {
+	t.Helper()
+	db, err := Open(path, opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { checkAndClose(t, db) })
+	return db
+}
+
+// checkAndClose walks the invariants; a database that the test closed itself was walked before.
+func checkAndClose(t require.TestingT, db *DB) {
+	problems, err := db.Check(ctx, nil)
+	if err == nil {
+		counted, listed := db.FrameBytes()
+		require.Equal(t, counted, listed, "bytes of the working set")
+		st, err := db.Stats(ctx)
+		require.NoError(t, err)
+		require.Zero(t, st.Table.Pinned, "pins left behind")
+		require.NoError(t, db.Close())
+	} else {
+		require.ErrorIs(t, err, ErrClosed)
+	}
+	require.Empty(t, problems)
+}
+
+// reopen closes a database, clean, and opens it again.
+func reopen(t testing.TB, db *DB, opts Options) *DB {
+	t.Helper()
+	path := db.Path()
+	checkAndClose(t, db)
+	return openAt(t, path, opts)
+}
+
+func put(t testing.TB, s *Scope, a Artefact) Ref {
+	t.Helper()
+	ref, err := s.Put(ctx, a)
+	require.NoError(t, err)
+	return ref
+}
+
+func get(t testing.TB, s *Scope, id string, opts ...ReadOption) *Version {
+	t.Helper()
+	v, err := s.Get(ctx, id, opts...)
+	require.NoError(t, err)
+	return v
+}
+
+func assemble(t testing.TB, s *Scope, q Query) *Assembly {
+	t.Helper()
+	if q.Budget == 0 {
+		q.Budget = 4000
+	}
+	a, err := s.Assemble(ctx, q)
+	require.NoError(t, err)
+	return a
+}
+
+func begin(t testing.TB, s *Scope, opts ...TxnOption) *Txn {
+	t.Helper()
+	tx, err := s.Begin(ctx, opts...)
+	require.NoError(t, err)
+	return tx
+}
+
+// ids are the artefacts of an assembly, in its order.
+func ids(a *Assembly) []string {
+	out := []string{}
+	for _, b := range a.Blocks {
+		out = append(out, b.Ref.ID)
+	}
+	return out
+}
+
+// left gives the reasons for which an artefact was left out of an assembly.
+func left(a *Assembly, id string) []string {
+	var out []string
+	for _, l := range a.Left {
+		if l.Ref.ID == id {
+			out = append(out, l.Reason)
+		}
+	}
+	return out
+}
+
+func hitIDs(hits []Hit) []string {
+	out := []string{}
+	for _, h := range hits {
+		out = append(out, h.Ref.ID)
+	}
+	return out
+}
+
+func writeFile(t testing.TB, path, text string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+}
+
+// words is n words of prose, different for each seed.
+func words(seed, n int) string {
+	list := strings.Fields("account address agent amount archive branch carrier change charge claim client contract courier credit damage " +
+		"date delay delivery deposit dispute document estimate evidence express failure freight gateway handle import invoice journal label " +
+		"ledger letter limit manager market message method notice number order package parcel partner payment period person policy price " +
+		"process product promise quarter receipt record region report request reserve result return review route sample schedule service")
+	r := rand.New(rand.NewPCG(uint64(seed), 7))
+	var b strings.Builder
+	for i := range n {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(list[r.IntN(len(list))])
+		if i%11 == 10 {
+			b.WriteByte('.')
+		}
+	}
+	return b.String()
+}

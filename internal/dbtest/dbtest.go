@@ -1,0 +1,139 @@
+// Package dbtest gives tests a database that checks itself: when a test ends, the files it left are opened again and
+// every invariant is walked, and when the test or that walk fails the files are kept and their place is printed.
+//
+// It does not import the root package, so that the root's own tests can use it: what it needs to know is given.
+package dbtest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Checked is an open database; P is what its check reports.
+type Checked[P any] interface {
+	Check(ctx context.Context, progress func(what string, done, total uint64)) ([]P, error)
+	Close() error
+}
+
+// Path gives a place for a database in a directory of the test's own, and keeps the files if the test fails. The files
+// are not opened at the end: for tests that damage them.
+func Path(t testing.TB) string {
+	t.Helper()
+	return kept(t, t.TempDir())
+}
+
+// MemoryPath is Path in a file system in memory, where the system has one: for tests to which syncs of the real files
+// mean nothing, because they only cost time there.
+func MemoryPath(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "ctxpage-test-")
+	if err != nil {
+		return Path(t)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return kept(t, dir)
+}
+
+func kept(t testing.TB, dir string) string {
+	path := filepath.Join(dir, "agent.ctx")
+	t.Cleanup(func() {
+		if t.Failed() {
+			Keep(t, path)
+		}
+	})
+	return path
+}
+
+// CheckedPath is Path, and at the end of the test, when it has closed its database, opens the files again with open and
+// fails the test if a check finds anything.
+func CheckedPath[P any, D Checked[P]](t testing.TB, open func(path string) (D, error)) string {
+	t.Helper()
+	path := Path(t)
+	t.Cleanup(func() {
+		if err := check[P](path, open); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	})
+	return path
+}
+
+func check[P any, D Checked[P]](path string, open func(path string) (D, error)) error {
+	if _, err := os.Stat(path); os.IsNotExist(err) {
+		return nil
+	}
+	db, err := open(path)
+	if err != nil {
+		return fmt.Errorf("open after the test: %w", err)
+	}
+	problems, err := db.Check(context.Background(), nil)
+	if cerr := db.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil && len(problems) > 0 {
+		err = fmt.Errorf("the check found %d problems, first %+v", len(problems), problems[0])
+	}
+	return err
+}
+
+// Keep copies the files of a database out of the test's directory, which the testing package removes, and prints where
+// they are.
+func Keep(t testing.TB, path string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ctxpage-"+strings.NewReplacer("/", "-", " ", "-").Replace(t.Name())+"-")
+	if err == nil {
+		err = Copy(path, filepath.Join(dir, filepath.Base(path)))
+	}
+	if err != nil {
+		t.Logf("the files could not be kept: %v", err)
+		return
+	}
+	t.Logf("the files are kept in %s", dir)
+}
+
+// Copy copies the files of a database, as they are at this moment, to another path: what a crash at this moment would
+// leave if nothing written were lost. The lock is not copied.
+func Copy(from, to string) error {
+	if err := copyFile(from, to); err != nil {
+		return err
+	}
+	for _, suffix := range []string{"-wal", "-manifest"} {
+		entries, err := os.ReadDir(from + suffix)
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(to+suffix, 0o700); err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if err := copyFile(filepath.Join(from+suffix, e.Name()), filepath.Join(to+suffix, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func copyFile(from, to string) error {
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(dst, src)
+	if cerr := dst.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}

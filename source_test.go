@@ -1,0 +1,552 @@
+package ctxpage_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+// memo is a source of a host: texts by key, and every way to fail.
+type memo struct {
+	mu      sync.Mutex
+	texts   map[string]string
+	stamp   map[string]string // "": probes give hashes instead
+	fail    error
+	hang    chan struct{}
+	panics  bool
+	probes  atomic.Int64
+	fetches atomic.Int64
+}
+
+func newMemo() *memo { return &memo{texts: map[string]string{}, stamp: map[string]string{}} }
+
+func (m *memo) set(key, text string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.texts[key] = text
+}
+
+func (m *memo) Probe(ctx context.Context, key string, have Validator) (Validator, error) {
+	m.probes.Add(1)
+	m.mu.Lock()
+	stamp := m.stamp[key]
+	m.mu.Unlock()
+	if stamp != "" {
+		return Validator{Stamp: stamp}, nil
+	}
+	f, err := m.load(key)
+	return f.Validator, err
+}
+
+func (m *memo) Fetch(ctx context.Context, key string) (Fetched, error) {
+	m.fetches.Add(1)
+	m.mu.Lock()
+	hang, panics := m.hang, m.panics
+	m.mu.Unlock()
+	if hang != nil {
+		<-hang // ignores its context, as a bad source does
+	}
+	if panics {
+		panic("source")
+	}
+	return m.load(key)
+}
+
+func (m *memo) load(key string) (Fetched, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	text, ok := m.texts[key]
+	if m.fail != nil || !ok {
+		return Fetched{}, errors.Join(m.fail, errors.New("memo: no "+key))
+	}
+	return Fetched{Text: text, Validator: Validator{Stamp: m.stamp[key], Hash: hashOf(text)}}, nil
+}
+
+// hashOf stands for any hash: equal texts, equal numbers.
+func hashOf(s string) uint64 {
+	s = s[:min(len(s), 1<<12)]
+	h := uint64(14695981039346656037)
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 1099511628211
+	}
+	return h
+}
+
+func TestFileSource(t *testing.T) {
+	clk := newClock()
+	dir := t.TempDir()
+	db := open(t, Options{Clock: clk.now, FileRoots: []string{dir}})
+	s := db.Scope("acme")
+	path := filepath.Join(dir, "policy.md")
+	writeFile(t, path, "refunds up to 200")
+	put(t, s, Artefact{ID: "policy", Source: "file:" + path})
+	require.Equal(t, Chunk, get(t, s, "policy").Provenance)
+
+	writeFile(t, path, "refunds up to 400")
+	v := get(t, s, "policy")
+	require.Equal(t, []any{"refunds up to 400", uint32(2), "source"}, []any{v.Text, v.Version, v.Actor})
+	old, err := s.GetRef(ctx, Ref{ID: "policy", Version: 1})
+	require.NoError(t, err)
+	require.Equal(t, "refunds up to 200", old.Text, "history stays")
+	require.Equal(t, uint32(2), get(t, s, "policy").Version, "and is not fetched again")
+
+	writeFile(t, path, "refunds up to 500")
+	a := assemble(t, s, Query{Text: "refunds"})
+	require.Contains(t, a.Text(), "500")
+	require.True(t, a.Manifest.Pages[0].Refetched)
+	writeFile(t, path, "refunds up to 600")
+	hits, err := s.Search(ctx, "refunds", 1)
+	require.NoError(t, err)
+	require.Equal(t, "refunds up to 600", hits[0].Text)
+	writes := 0
+	require.NoError(t, db.Manifests().Each(ctx, 0, db.Manifests().Size(), false, func(r *manifest.Record) error {
+		if r.Type == manifest.TypeRefetch {
+			require.Equal(t, "source", r.Actor)
+			writes++
+		}
+		return nil
+	}))
+	require.Equal(t, 3, writes)
+
+	now := time.Now().Add(time.Hour)
+	require.NoError(t, os.Chtimes(path, now, now))
+	require.Equal(t, uint32(4), get(t, s, "policy").Version, "a new time alone is no new version")
+}
+
+// What cannot be fetched is left out and says why; whoever wants it all the same gets it marked.
+func TestFetchFails(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, Options{FileRoots: []string{dir}})
+	s := db.Scope("acme")
+	path := filepath.Join(dir, "policy.md")
+	writeFile(t, path, "refunds up to 200")
+	put(t, s, Artefact{ID: "policy", Source: "file:" + path})
+	put(t, s, Artefact{ID: "other", Text: "refunds are paid on Monday"})
+	require.NoError(t, os.Remove(path))
+
+	_, err := s.Get(ctx, "policy")
+	require.ErrorIs(t, err, ErrDirty)
+	require.ErrorIs(t, err, os.ErrNotExist, "and why")
+	a := assemble(t, s, Query{Text: "refunds policy"})
+	require.Equal(t, []string{"other"}, ids(a))
+	require.Equal(t, []string{"dirty: fetch failed"}, left(a, "policy"))
+	w, err := db.Why(ctx, a.Trace, Ref{ID: "policy"})
+	require.NoError(t, err)
+	require.False(t, w.In)
+	require.Contains(t, strings.Join(w.Steps, "\n"), "dirty: fetch failed")
+	hits, err := s.Search(ctx, "refunds policy", 0)
+	require.NoError(t, err)
+	require.Equal(t, []string{"other"}, hitIDs(hits))
+
+	v := get(t, s, "policy", ServeStale())
+	require.Equal(t, []any{"refunds up to 200", true}, []any{v.Text, v.Stale})
+	a = assemble(t, s, Query{Text: "refunds policy", ServeStale: true})
+	require.Contains(t, ids(a), "policy")
+	require.Contains(t, a.Text(), `stale="source changed"`)
+	for i, b := range a.Blocks {
+		require.Equal(t, b.Ref.ID == "policy", b.Stale)
+		require.Equal(t, b.Ref.ID == "policy", a.Manifest.Pages[i].Stale)
+	}
+	require.True(t, a.Manifest.ServeStale)
+	r, err := db.Replay(ctx, a.Trace)
+	require.NoError(t, err)
+	require.Equal(t, a.Text(), r.Text, "a replay asks no source")
+
+	v = get(t, s, "policy", WithCheck(CheckNever))
+	require.False(t, v.Stale, "nobody looked, so nobody knows")
+	writeFile(t, path, "refunds up to 300")
+	require.Equal(t, "refunds up to 300", get(t, s, "policy").Text, "and it heals")
+}
+
+// Sixty ways out of a root, none of which leads out.
+func TestFileSourceStaysInside(t *testing.T) {
+	base := t.TempDir()
+	root, outside := filepath.Join(base, "root"), filepath.Join(base, "outside")
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "sub", "deep"), 0o700))
+	require.NoError(t, os.MkdirAll(outside, 0o700))
+	require.NoError(t, os.MkdirAll(root+"-evil", 0o700))
+	secret := filepath.Join(outside, "secret")
+	for _, p := range []string{secret, filepath.Join(root+"-evil", "secret"), filepath.Join(base, "secret")} {
+		writeFile(t, p, "the secret")
+	}
+	writeFile(t, filepath.Join(root, "sub", "fine"), "inside")
+	for name, target := range map[string]string{
+		"abs": secret, "rel": "../outside/secret", "dir": outside, "reldir": "../outside", "up": "..", "root": "/", "proc": "/proc/self/root",
+		"cwd": "/proc/self/cwd", "chain": "abs", "sub/up": "../..", "sub/rel": "../../outside/secret", "sub/deep/up": "../../../outside", "loop": "loop",
+	} {
+		require.NoError(t, os.Symlink(target, filepath.Join(root, name)))
+	}
+	require.NoError(t, syscall.Mkfifo(filepath.Join(root, "fifo"), 0o600))
+
+	forms := []string{
+		"../outside/secret", "../../" + secret, "sub/../../outside/secret", "sub/../../../../../../../../../.." + secret, "./../outside/secret",
+		"sub/./../../outside/secret", "..//outside/secret", "...//outside/secret", "..\\outside\\secret", "..%2foutside%2fsecret", "%2e%2e/outside/secret",
+		"..%252foutside/secret", "..\x00/outside/secret", "sub/fine\x00", "sub/fine\x00.md", "abs", "rel", "dir/secret", "reldir/secret", "up/outside/secret",
+		"up/secret", "root" + secret, "proc" + secret, "cwd/../../../../../.." + secret, "chain", "sub/up/outside/secret", "sub/rel", "sub/deep/up/secret", "loop",
+		"loop/x", "sub/fine/../../outside/secret", "sub/deep/../../../outside/secret", ".", "..", "sub", "sub/", "", "/", "//", "fifo", "SUB/FINE", "sub/Fine",
+		"sub/fine/", "sub/fine/x", strings.Repeat("../", 60) + secret, strings.Repeat("sub/../", 300) + "../outside/secret", strings.Repeat("x", 300),
+		strings.Repeat("x/", 400) + "y", "~/secret", "$HOME/secret", "dir/../secret", "up/root-evil/secret", "sub/up/../outside/secret", "sub/..", "sub/deep/up",
+	}
+	keys := []string{
+		secret, "//" + secret, "secret", "outside/secret", root, root + "/", root + "-evil/secret", root + "/../root-evil/secret", "/", "/etc/passwd",
+		strings.ToUpper(root) + "/sub/fine", "/proc/self/root" + secret, "/dev/stdin", " " + secret,
+	}
+	for _, f := range forms {
+		keys = append(keys, root+"/"+f)
+	}
+	require.GreaterOrEqual(t, len(keys), 60)
+	db := open(t, Options{FileRoots: []string{root}})
+	s := db.Scope("acme")
+	start := time.Now()
+	for _, key := range keys {
+		_, err := s.Put(ctx, Artefact{ID: "x", Source: "file:" + key})
+		require.Error(t, err, key)
+		require.NotContains(t, err.Error(), "the secret")
+		_, err = s.Put(ctx, Artefact{ID: "given", Text: "of the caller", Source: "file:" + key})
+		if err == nil { // the text is the caller's own; the file is asked when it is read
+			_, err = s.Get(ctx, "given")
+		}
+		require.Error(t, err, key)
+		if v, err := s.Get(ctx, "given", ServeStale()); err == nil {
+			require.Equal(t, "of the caller", v.Text)
+		}
+	}
+	require.Less(t, time.Since(start), 5*time.Second, "nothing waits for a pipe")
+	put(t, s, Artefact{ID: "x", Source: "file:" + root + "/sub/fine"})
+	require.Equal(t, "inside", get(t, s, "x").Text)
+	t.Run("control: without roots nothing, with a wider root everything", func(t *testing.T) {
+		_, err := open(t, Options{}).Scope("a").Put(ctx, Artefact{ID: "x", Source: "file:" + root + "/sub/fine"})
+		require.Error(t, err)
+		wide := open(t, Options{FileRoots: []string{base}}).Scope("a")
+		put(t, wide, Artefact{ID: "x", Source: "file:" + secret})
+		require.Equal(t, "the secret", get(t, wide, "x").Text)
+	})
+}
+
+// A file that is swapped for a link out of the root after it was put is not followed.
+func TestFileSwappedForALink(t *testing.T) {
+	base := t.TempDir()
+	root := filepath.Join(base, "root")
+	require.NoError(t, os.Mkdir(root, 0o700))
+	writeFile(t, filepath.Join(base, "secret"), "the secret")
+	path := filepath.Join(root, "page")
+	writeFile(t, path, "inside")
+	db := open(t, Options{FileRoots: []string{root}})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "x", Source: "file:" + path})
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.Symlink("../secret", path))
+	_, err := s.Get(ctx, "x")
+	require.ErrorIs(t, err, ErrDirty)
+	require.Equal(t, "inside", get(t, s, "x", ServeStale()).Text)
+}
+
+func TestRecordedRoots(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "page")
+	writeFile(t, path, "one")
+	db := open(t, Options{})
+	require.NoError(t, db.AddFileRoot(ctx, dir))
+	put(t, db.Scope("a"), Artefact{ID: "x", Source: "file:" + path})
+	db = reopen(t, db, Options{})
+	writeFile(t, path, "two")
+	_, err := db.Scope("a").Get(ctx, "x")
+	require.ErrorIs(t, err, ErrDirty, "a file from elsewhere cannot say what may be read here")
+	roots, err := db.FileRoots(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []string{dir}, roots)
+	db = reopen(t, db, Options{RecordedRoots: true})
+	require.Equal(t, "two", get(t, db.Scope("a"), "x").Text)
+}
+
+// A file written within the grain of its time stamp has the size and the time it had before. The stamp proves nothing
+// then, and the content is looked at.
+func TestRacyFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "page")
+	at := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+	write := func(text string, mtime time.Time) {
+		writeFile(t, path, text)
+		require.NoError(t, os.Chtimes(path, mtime, mtime))
+	}
+	clk := newClock()
+	db := open(t, Options{Clock: clk.now, FileRoots: []string{dir}})
+	s := db.Scope("acme")
+	write("limit 200", at)
+	put(t, s, Artefact{ID: "x", Source: "file:" + path})
+	write("limit 400", at)
+	require.Equal(t, "limit 400", get(t, s, "x").Text)
+	clk.add(time.Minute)
+	get(t, s, "x") // hashed long after the write: from now on the stamp is enough
+	write("limit 999", at)
+	require.Equal(t, "limit 400", get(t, s, "x").Text, "control: a forged time is believed, so the stamp was used")
+	write("limit 999", at.Add(time.Second))
+	require.Equal(t, "limit 999", get(t, s, "x").Text)
+}
+
+func TestPageSource(t *testing.T) {
+	clk := newClock()
+	db := open(t, Options{Clock: clk.now})
+	org, agent := db.Scope("acme"), db.Scope("acme/agent")
+	put(t, org, Artefact{ID: "base", Text: "limit 200"})
+	put(t, agent, Artefact{ID: "copy", Source: "page:base"})
+	put(t, agent, Artefact{ID: "named", Source: "page:acme:base"})
+	put(t, org, Artefact{ID: "base", Text: "limit 400"})
+	for _, id := range []string{"copy", "named"} {
+		require.Equal(t, "limit 400", get(t, agent, id).Text)
+		require.Equal(t, uint32(2), get(t, agent, id).Version)
+	}
+	require.NoError(t, org.Delete(ctx, "base"))
+	_, err := agent.Get(ctx, "copy")
+	require.ErrorIs(t, err, ErrDirty)
+
+	put(t, org, Artefact{ID: "base", Text: "limit 600", TTL: time.Hour})
+	require.Equal(t, "limit 600", get(t, agent, "copy").Text)
+	clk.add(time.Hour)
+	_, err = agent.Get(ctx, "copy")
+	require.ErrorIs(t, err, ErrDirty, "what expired is not served under another name")
+	require.ErrorIs(t, err, ErrExpired)
+
+	put(t, db.Scope("acme/other"), Artefact{ID: "secret", Text: "the secret"})
+	for _, src := range []string{"page:secret", "page:acme/other:secret", "page:none", "page:", "page:a:b:c", "page:acme:base#9"} {
+		_, err := agent.Put(ctx, Artefact{ID: "y", Source: src})
+		require.Error(t, err, src)
+	}
+}
+
+// A copy is trusted no more than what it copies, now and after a change.
+func TestPageSourceTrust(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "note", Kind: KindScratch, Text: "zebra one"})
+	put(t, s, Artefact{ID: "copy", Source: "page:note"})
+	require.Equal(t, Scratch, get(t, s, "copy").Provenance)
+	put(t, s, Artefact{ID: "base", Kind: KindChunk, Text: "zebra base"})
+	put(t, s, Artefact{ID: "of-base", Source: "page:base"})
+	require.Equal(t, Chunk, get(t, s, "of-base").Provenance)
+	put(t, s, Artefact{ID: "base", Kind: KindScratch, Text: "zebra scratch"})
+	require.Equal(t, Scratch, get(t, s, "of-base").Provenance)
+	require.Empty(t, ids(assemble(t, s, Query{Text: "zebra"})))
+}
+
+// A person answered for the words that were there, not for what the source says later.
+func TestRefetchIsNotVerified(t *testing.T) {
+	m := newMemo()
+	m.set("k", "limit 200")
+	db := open(t, Options{Sources: map[string]Source{"memo": m}})
+	s := db.Scope("acme")
+	_, err := db.PutVerified(ctx, "acme", "anna", Artefact{ID: "policy", Source: "memo:k"})
+	require.NoError(t, err)
+	require.Equal(t, HumanVerified, get(t, s, "policy").Provenance)
+	m.stamp["k"] = "etag-2"
+	require.Equal(t, HumanVerified, get(t, s, "policy").Provenance, "the same words under a new stamp")
+	m.stamp["k"] = ""
+	m.set("k", "limit 900")
+	a := assemble(t, s, Query{Text: "limit"})
+	require.Contains(t, a.Text(), "limit 900")
+	require.Equal(t, Chunk, a.Blocks[0].Provenance)
+	require.Equal(t, Chunk, get(t, s, "policy").Provenance)
+}
+
+func TestHostSource(t *testing.T) {
+	m := newMemo()
+	db := open(t, Options{Sources: map[string]Source{"memo": m}, SourceTimeout: 100 * time.Millisecond})
+	s := db.Scope("acme")
+	m.set("k", "one")
+	put(t, s, Artefact{ID: "x", Source: "memo:k"})
+	for name, c := range map[string]struct {
+		set  func()
+		undo func()
+		says string
+	}{
+		"deadline": {func() { m.hang = make(chan struct{}) }, func() { close(m.hang); m.hang = nil }, "deadline"},
+		"panic":    {func() { m.panics = true }, func() { m.panics = false }, "panic"},
+		"utf-8":    {func() { m.set("k", "\xff\xfe") }, func() { m.set("k", "one") }, "UTF-8"},
+		"too large": {func() { m.set("k", strings.Repeat("x", MaxText+1)) }, func() { m.set("k", "one") },
+			fmt.Sprint(MaxText)},
+		"error": {func() { m.fail = errors.New("out of order") }, func() { m.fail = nil }, "out of order"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m.mu.Lock()
+			m.texts["k"] += " and more"
+			m.mu.Unlock()
+			c.set()
+			_, err := s.Get(ctx, "x")
+			require.ErrorIs(t, err, ErrDirty)
+			require.ErrorContains(t, err, c.says)
+			a := assemble(t, s, Query{Text: "one"})
+			require.Equal(t, []string{"dirty: fetch failed"}, left(a, "x"))
+			_, err = s.Put(ctx, Artefact{ID: "y", Source: "memo:k"})
+			require.ErrorContains(t, err, c.says)
+			c.undo()
+			m.set("k", "one")
+			require.Equal(t, "one", get(t, s, "x").Text)
+		})
+	}
+	for _, src := range []string{"memo:", "memo", ":k", "nobody:k", "MEMO:k", strings.Repeat("x", MaxSource+1)} {
+		_, err := s.Put(ctx, Artefact{ID: "y", Source: src})
+		require.ErrorIs(t, err, ErrInvalid, src)
+	}
+	for _, scheme := range []string{"page", ""} {
+		_, err := Open(filepath.Join(t.TempDir(), "x"), Options{Sources: map[string]Source{scheme: m}})
+		require.ErrorIs(t, err, ErrInvalid)
+	}
+}
+
+// A caller who gives up gets his own error, not an assembly that looks as if all sources had failed.
+func TestCallerGivesUp(t *testing.T) {
+	m := newMemo()
+	m.set("k", "one")
+	db := open(t, Options{Sources: map[string]Source{"memo": m}})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "x", Source: "memo:k"})
+	m.set("k", "two")
+	m.hang = make(chan struct{})
+	defer close(m.hang)
+	c, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err := s.Assemble(c, Query{Text: "one", Budget: 1000})
+	require.ErrorIs(t, err, context.Canceled)
+	c, cancel = context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	_, err = s.Assemble(c, Query{Text: "one", Budget: 1000})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, err = s.Search(c, "one", 1)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+func TestCheckPolicy(t *testing.T) {
+	clk := newClock()
+	m := newMemo()
+	db := open(t, Options{Clock: clk.now, Sources: map[string]Source{"memo": m}})
+	s := db.Scope("acme")
+	m.set("k", "one")
+	put(t, s, Artefact{ID: "x", Source: "memo:k"})
+	probed := func(p CheckPolicy) int64 {
+		before := m.probes.Load()
+		get(t, s, "x", WithCheck(p))
+		return m.probes.Load() - before
+	}
+	require.EqualValues(t, 0, probed(CheckNever))
+	require.EqualValues(t, 1, probed(CheckAlways))
+	require.EqualValues(t, 1, probed(CheckAlways))
+	require.EqualValues(t, 0, probed(CheckEvery(time.Minute)))
+	clk.add(time.Minute - time.Millisecond)
+	require.EqualValues(t, 0, probed(CheckEvery(time.Minute)))
+	clk.add(time.Millisecond)
+	require.EqualValues(t, 1, probed(CheckEvery(time.Minute)))
+	clk.add(-time.Hour)
+	require.EqualValues(t, 1, probed(CheckEvery(time.Minute)), "a clock that was set back proves nothing")
+	m.set("k", "two")
+	require.Equal(t, "one", get(t, s, "x", WithCheck(CheckEvery(time.Minute))).Text)
+	a := assemble(t, s, Query{Text: "one two", Check: CheckNever})
+	require.Contains(t, a.Text(), "one")
+	a = assemble(t, s, Query{Text: "one two"})
+	require.Contains(t, a.Text(), "two")
+}
+
+// A source that knows stamps only, and gives a new one for the same content, is fetched once for it, not at each read.
+func TestNewStampSameContent(t *testing.T) {
+	m := newMemo()
+	m.set("k", "one")
+	m.stamp["k"] = "etag-1"
+	db := open(t, Options{Sources: map[string]Source{"memo": m}})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "x", Source: "memo:k"})
+	m.stamp["k"] = "etag-2"
+	m.hang = make(chan struct{})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if v, err := s.Get(ctx, "x"); err != nil || v.Text != "one" {
+				t.Error(err)
+			}
+		})
+	}
+	require.Eventually(t, func() bool { return m.fetches.Load() == 2 && m.probes.Load() >= 4 }, 5*time.Second, time.Millisecond)
+	close(m.hang)
+	wg.Wait()
+	m.hang = nil
+	get(t, s, "x")
+	require.EqualValues(t, 2, m.fetches.Load())
+	require.Equal(t, uint32(1), get(t, s, "x").Version)
+}
+
+// Of many who find a page dirty at once one fetches it, and all get the one new version.
+func TestConcurrentRefetch(t *testing.T) {
+	m := newMemo()
+	db := open(t, Options{Sources: map[string]Source{"memo": m}})
+	s := db.Scope("acme")
+	m.set("k", "one")
+	put(t, s, Artefact{ID: "x", Source: "memo:k"})
+	for i := range 10 {
+		text := fmt.Sprint("text ", i)
+		m.set("k", text)
+		before := m.fetches.Load()
+		var wg sync.WaitGroup
+		for j := range 8 {
+			wg.Go(func() {
+				switch j % 2 {
+				case 0:
+					if v, err := s.Get(ctx, "x"); err != nil || v.Text != text {
+						t.Error(err, v)
+					}
+				default:
+					if a, err := s.Assemble(ctx, Query{Text: "text", Budget: 1000}); err != nil || !strings.Contains(a.Text(), text) {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		require.Equal(t, uint32(i+2), get(t, s, "x").Version)
+		require.LessOrEqual(t, m.fetches.Load()-before, int64(2))
+	}
+}
+
+// A database that is only read fetches nothing and writes nothing: what is dirty is left out, and the answer says so.
+func TestReadOnlyNeverRefetches(t *testing.T) {
+	m := newMemo()
+	m.set("k", "limit 200")
+	opts := Options{Sources: map[string]Source{"memo": m}}
+	db := open(t, opts)
+	put(t, db.Scope("acme"), Artefact{ID: "x", Source: "memo:k"})
+	put(t, db.Scope("acme"), Artefact{ID: "y", Text: "limit of another kind"})
+	size := db.Manifests().Size()
+	opts.ReadOnly = true
+	ro := reopen(t, db, opts)
+	s := ro.Scope("acme")
+	require.Equal(t, "limit 200", get(t, s, "x").Text)
+	m.set("k", "limit 400")
+	fetches := m.fetches.Load()
+	_, err := s.Get(ctx, "x")
+	require.ErrorIs(t, err, ErrDirty)
+	require.ErrorIs(t, err, ErrReadOnly)
+	a := assemble(t, s, Query{Text: "limit"})
+	require.Equal(t, []string{"y"}, ids(a))
+	require.Contains(t, left(a, "x")[0], "read-only")
+	require.True(t, a.Manifest.ReadOnly)
+	require.Equal(t, "limit 200", get(t, s, "x", ServeStale()).Text)
+	require.Equal(t, fetches, m.fetches.Load())
+	require.Equal(t, size, ro.Manifests().Size())
+	_, err = s.Put(ctx, Artefact{ID: "z", Text: "z"})
+	require.ErrorIs(t, err, ErrReadOnly)
+	require.ErrorIs(t, s.Delete(ctx, "y"), ErrReadOnly)
+	_, err = s.Begin(ctx)
+	require.ErrorIs(t, err, ErrReadOnly)
+	_, err = ro.PutVerified(ctx, "acme", "anna", Artefact{ID: "z"})
+	require.ErrorIs(t, err, ErrReadOnly)
+}
