@@ -126,6 +126,7 @@ type conversation struct {
 	unsaved map[string]bool    // ids whose rows were made again and are not stored yet
 	state   sessionRow
 	cal     session.Calibration
+	force   passRow          // the pass in force
 	reads   map[string]int64 // turn at which a turn was last recalled
 	watch   atomic.Pointer[Watcher]
 }
@@ -265,6 +266,11 @@ func (c *conversation) load(ctx context.Context) error {
 	}
 	if c.judged, err = c.loadVerdicts(ctx, c.state.InForce); err != nil {
 		return err
+	}
+	if c.force = (passRow{}); c.state.InForce != 0 {
+		if c.force, err = c.loadPass(ctx, c.state.InForce); err != nil {
+			return err
+		}
 	}
 	c.loaded = true
 	return nil

@@ -74,8 +74,7 @@ func (c *conversation) pass(ctx context.Context, s *Scope, q PassQuery) (*Pass, 
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if r.Repeated {
-		p, err := c.loadPass(ctx, c.state.InForce)
-		return &Pass{Result: r, Number: c.state.InForce, At: fromMicros(p.At)}, err
+		return &Pass{Result: r, Number: c.force.Number, At: fromMicros(c.force.At)}, nil
 	}
 	row := passRow{
 		Kind: PassPager, Key: uint64(r.Key), History: r.History, Intent: r.Intent, Keywords: q.Keywords, Tokens: r.Keywords, Params: r.Params,
@@ -129,6 +128,7 @@ func (c *conversation) storePass(ctx context.Context, s *Scope, r session.Result
 		return err
 	}
 	c.number(s, w, row)
+	c.force = *row
 	return c.commit(ctx, s, w, manifest.Record{
 		Type: manifest.TypePass, Reason: "vouched by the host",
 		Action: fmt.Sprintf("pass %d: retain %d, page %d, evict %d", n, r.Count[session.Retain], r.Count[session.Page], r.Count[session.Evict]),
@@ -147,10 +147,10 @@ func (c *conversation) number(s *Scope, w *changes, row *passRow) {
 }
 
 // result puts the pass in force together again.
-func (c *conversation) result(ctx context.Context) (*Pass, error) {
-	p, err := c.loadPass(ctx, c.state.InForce)
-	if err != nil {
-		return nil, err
+func (c *conversation) result() (*Pass, error) {
+	p := &c.force
+	if p.Number == 0 {
+		return nil, fmt.Errorf("%w: session %s has had no pass, or all were undone", ErrNotFound, c.id)
 	}
 	out := &Pass{Number: p.Number, At: fromMicros(p.At), Result: session.Result{
 		Key: session.PassKey(p.Key), History: p.History, Intent: p.Intent, Keywords: p.Tokens, Params: p.Params,
@@ -188,7 +188,7 @@ func (c *Session) InForce(ctx context.Context) (*Pass, error) {
 	}
 	var out *Pass
 	err = talk.exclusively(ctx, func() error {
-		out, err = talk.result(ctx)
+		out, err = talk.result()
 		return err
 	})
 	return out, err
@@ -214,23 +214,19 @@ func (c *Session) Explain(ctx context.Context, id string) (string, error) {
 		if err != nil {
 			return err
 		}
-		out, err = talk.explain(ctx, i)
-		return err
+		out = talk.explain(i)
+		return nil
 	})
 	return strings.Join(out, "\n"), err
 }
 
-func (c *conversation) explain(ctx context.Context, i int) ([]string, error) {
+func (c *conversation) explain(i int) []string {
 	b := &c.blocks[i]
 	l := c.shown(i)
 	out := []string{fmt.Sprintf("shown as %s with %d of %d tokens", l, c.size(b, l), c.size(b, session.Raw))}
 	if v, ok := c.judged[b.nums[0]]; ok {
-		p, err := c.loadPass(ctx, c.state.InForce)
-		if err != nil {
-			return nil, err
-		}
-		pass := Pass{Result: session.Result{Params: p.Params, Keywords: p.Tokens}}
-		out = append(out, fmt.Sprintf("pass %d: %s", p.Number, pass.Explain(pass.verdict(b.id, 0, v))))
+		pass := Pass{Result: session.Result{Params: c.force.Params, Keywords: c.force.Tokens}}
+		out = append(out, fmt.Sprintf("pass %d: %s", c.force.Number, pass.Explain(pass.verdict(b.id, 0, v))))
 	} else {
 		out = append(out, "no pass has judged it as it is now, so it is retained")
 	}
@@ -244,7 +240,7 @@ func (c *conversation) explain(ctx context.Context, i int) ([]string, error) {
 	if asked, _ := c.asked(i); asked == session.Cold && l == session.Stub {
 		out = append(out, "kept as a stub: a call and its results are in the window together or not at all")
 	}
-	return out, nil
+	return out
 }
 
 // Recall reads a turn in full, whatever the window shows of it: what left the window is one call away. The read is in
@@ -458,11 +454,9 @@ func (c *conversation) reinstate(ctx context.Context, n uint64) (err error) {
 	if c.judged, err = c.loadVerdicts(ctx, n); err != nil {
 		return err
 	}
-	c.state.InForce, c.state.Key = n, 0
-	if n == 0 {
-		return nil
+	if c.force = (passRow{}); n != 0 {
+		c.force, err = c.loadPass(ctx, n)
 	}
-	p, err := c.loadPass(ctx, n)
-	c.state.Key = p.Key
+	c.state.InForce, c.state.Key = n, c.force.Key
 	return err
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -124,7 +126,7 @@ func dialogue(t *testing.T, chat *Session, exchanges int) (ids []string) {
 	for i := range exchanges {
 		subject := []string{"refund limit of the ocean tariff", "weather in Oslo"}[i%2]
 		refs, err := chat.Append(context.Background(),
-			Turn{Role: "user", Name: "Ann", Text: fmt.Sprintf("Question %d about the %s, please.", i, subject)},
+			Turn{Role: "user", Name: "Ann", Text: fmt.Sprintf("Question %d about the %s, please.\n%s", i, subject, filler(-i))},
 			Turn{Role: "assistant", Text: fmt.Sprintf("Answer %d on the %s.\n%s", i, subject, filler(i))})
 		require.NoError(t, err)
 		ids = append(ids, refs[0].ID, refs[1].ID)
@@ -243,4 +245,94 @@ func TestSessionUnits(t *testing.T) {
 	w, err := chat.Window(ctx)
 	require.NoError(t, err)
 	require.Equal(t, session.Stub, w.Turns[1].Level)
+}
+
+// replayed holds an assembly to its replay.
+func replayed(t *testing.T, db *DB, a *Assembly) {
+	t.Helper()
+	r, err := db.Replay(context.Background(), a.Trace)
+	require.NoError(t, err)
+	require.Equal(t, a.Text(), r.Text)
+}
+
+func TestAssembleSession(t *testing.T) {
+	ctx := context.Background()
+	db, chat := openTalk(t)
+	s := db.Scope("acme/agent")
+	_, err := s.Put(ctx, Artefact{ID: "tariff", Text: "The ocean tariff has a refund limit of 400 dollars."})
+	require.NoError(t, err)
+	_, err = s.Directives().Step(ctx, "use metric units")
+	require.NoError(t, err)
+	ids := dialogue(t, chat, 20)
+	_, err = chat.Append(ctx, Turn{Role: "user", Text: "And what is the refund limit now?"})
+	require.NoError(t, err)
+
+	q := Query{Text: "refund limit", Budget: 12000, Session: "chat"}
+	before, err := s.Assemble(ctx, q)
+	require.NoError(t, err)
+	replayed(t, db, before)
+	last := before.Blocks[len(before.Blocks)-1]
+	require.Equal(t, "And what is the refund limit now?", last.Text, "the newest turn ends the context")
+
+	_, err = chat.Pass(ctx, PassQuery{Keywords: []string{"refund limit"}})
+	require.NoError(t, err)
+	w, err := chat.Window(ctx)
+	require.NoError(t, err)
+	a, err := s.Assemble(ctx, q)
+	require.NoError(t, err)
+	replayed(t, db, a)
+	form := map[string]Block{}
+	for _, b := range a.Blocks {
+		form[b.Ref.ID] = b
+	}
+	require.Contains(t, form, "tariff")
+	require.Contains(t, form, DirectivesID)
+	seen, evicted, stubs := int64(0), 0, 0
+	for _, turn := range w.Turns {
+		b, in := form[turn.Ref.ID]
+		switch turn.Level {
+		case session.Cold:
+			require.False(t, in, turn.Ref)
+			evicted++
+		case session.Stub:
+			require.True(t, in, turn.Ref)
+			require.Equal(t, "stub", b.Form.String())
+			require.Contains(t, b.Text, turn.Ref.ID)
+			stubs++
+		default:
+			require.True(t, in, turn.Ref)
+			require.Equal(t, "full", b.Form.String())
+		}
+	}
+	for _, b := range a.Blocks {
+		if b.Kind == KindMessage {
+			turn := w.Turns[slices.IndexFunc(w.Turns, func(x WindowTurn) bool { return x.Ref.ID == b.Ref.ID })]
+			require.Greater(t, turn.Seq, seen, "in order")
+			seen = turn.Seq
+		}
+	}
+	require.NotZero(t, evicted)
+	require.NotZero(t, stubs)
+	count := 0
+	for _, e := range a.Manifest.Excluded {
+		if e.Reason == "evicted by pass 1" {
+			count = e.Count
+			require.NotEmpty(t, e.Nearest)
+		}
+	}
+	require.Equal(t, evicted, count)
+	why, err := db.Why(ctx, a.Trace, Ref{ID: ids[3]})
+	require.NoError(t, err)
+	require.False(t, why.In)
+
+	msgs, err := render.OpenAI(a.Messages())
+	require.NoError(t, err)
+	require.NotEmpty(t, msgs)
+
+	_, err = chat.Undo(ctx, 0)
+	require.NoError(t, err)
+	after, err := s.Assemble(ctx, q)
+	require.NoError(t, err)
+	require.Equal(t, before.Text(), after.Text(), "undone: the same bytes")
+	replayed(t, db, a)
 }
