@@ -2,6 +2,7 @@ package ctxpage
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -106,14 +108,15 @@ type fileStore struct {
 
 	seq sequencer
 
-	ckptMu   sync.Mutex // one checkpoint, backup or check at a time; before the sequencer
-	ckpts    atomic.Uint64
-	appended atomic.Bool // leaves were written since the last mark
-	failed   atomic.Pointer[error]
-	broken   atomic.Pointer[error] // bbolt panicked with its locks held
-	stop     chan struct{}
-	done     sync.WaitGroup
-	closed   atomic.Bool
+	ckptMu    sync.Mutex // one checkpoint, backup or check at a time; before the sequencer
+	ckpts     atomic.Uint64
+	unflushed atomic.Int64 // bytes in over and old, for throttle
+	appended  atomic.Bool  // leaves were written since the last mark
+	failed    atomic.Pointer[error]
+	broken    atomic.Pointer[error] // bbolt panicked with its locks held
+	stop      chan struct{}
+	done      sync.WaitGroup
+	closed    atomic.Bool
 }
 
 // overlay holds what is durable in the log and not yet in bbolt, and vectors, which can be made again.
@@ -532,6 +535,8 @@ func (s *fileStore) loadHeads(w *rowWalk) error {
 			return s.corrupt(fmt.Sprintf("head row %x", k), err)
 		}
 	}
+	// In the order in which they happened: of two that replaced the same artefact, the later one answers for it.
+	slices.SortFunc(later, func(a, b supersession) int { return cmp.Or(cmp.Compare(a.lsn, b.lsn), cmp.Compare(a.by, b.by)) })
 	for _, l := range later {
 		for _, id := range l.ids {
 			s.cat.supersede(l.scope, id, l.by, l.lsn)
@@ -815,6 +820,7 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 	o.groups = append(o.groups, c.groups...)
 	o.lsn, o.seq, o.leaves = c.lsn, seq, c.leaf+1
 	s.cat.lsn = c.lsn
+	s.countUnflushed()
 	return ended, nil
 }
 
