@@ -136,6 +136,7 @@ type database struct {
 	path  string
 	pages int
 	took  time.Duration // to put and checkpoint it
+	cpu   time.Duration // of all cores meanwhile
 	wrote int64         // bytes handed to the operating system meanwhile
 }
 
@@ -152,11 +153,11 @@ func filled(tb testing.TB, pages, size int) *database {
 	}
 	d := &database{path: fresh(tb), pages: pages}
 	d.db = open(tb, d.path, ctxpage.Options{})
-	start, before := time.Now(), written(tb)
+	start, cpu, before := time.Now(), cpuTime(), written(tb)
 	fill(tb, d.scope(), pages, size)
 	_, err := d.db.Checkpoint(ctx)
 	must(tb, err)
-	d.took, d.wrote = time.Since(start), written(tb)-before
+	d.took, d.cpu, d.wrote = time.Since(start), cpuTime()-cpu, written(tb)-before
 	st, err := d.db.Stats(ctx)
 	must(tb, err)
 	if st.Pages != pages {

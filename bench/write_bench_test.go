@@ -155,7 +155,7 @@ func BenchmarkBulk(b *testing.B) {
 				st, err := d.db.Stats(ctx)
 				must(b, err)
 				return figures{
-					"s": d.took.Seconds(), "puts/s": float64(c.pages) / d.took.Seconds(),
+					"s": d.took.Seconds(), "cpu-s": d.cpu.Seconds(), "puts/s": float64(c.pages) / d.took.Seconds(),
 					"written-B/page": float64(d.wrote) / float64(c.pages), "file-B/page": float64(st.FileBytes) / float64(c.pages),
 				}
 			})
