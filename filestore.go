@@ -1,12 +1,14 @@
 package ctxpage
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -106,14 +108,15 @@ type fileStore struct {
 
 	seq sequencer
 
-	ckptMu   sync.Mutex // one checkpoint, backup or check at a time; before the sequencer
-	ckpts    atomic.Uint64
-	appended atomic.Bool // leaves were written since the last mark
-	failed   atomic.Pointer[error]
-	broken   atomic.Pointer[error] // bbolt panicked with its locks held
-	stop     chan struct{}
-	done     sync.WaitGroup
-	closed   atomic.Bool
+	ckptMu    sync.Mutex // one checkpoint, backup or check at a time; before the sequencer
+	ckpts     atomic.Uint64
+	unflushed atomic.Int64 // bytes in over and old, for throttle
+	appended  atomic.Bool  // leaves were written since the last mark
+	failed    atomic.Pointer[error]
+	broken    atomic.Pointer[error] // bbolt panicked with its locks held
+	stop      chan struct{}
+	done      sync.WaitGroup
+	closed    atomic.Bool
 }
 
 // overlay holds what is durable in the log and not yet in bbolt, and vectors, which can be made again.
@@ -419,16 +422,13 @@ func (s *fileStore) loadFile() error {
 		if meta == nil {
 			return s.corrupt("bucket meta", errors.New("missing"))
 		}
-		if err := s.loadNames(meta); err != nil {
-			return err
-		}
-		if err := s.loadHeads(meta); err != nil {
+		if err := s.loadMeta(meta); err != nil {
 			return err
 		}
 		for _, b := range []struct {
 			name []byte
 			want int
-		}{{bucketMeta, s.sys.Rows.Meta}, {bucketHeld, s.sys.Rows.Held}, {bucketState, s.sys.Rows.State}} {
+		}{{bucketHeld, s.sys.Rows.Held}, {bucketState, s.sys.Rows.State}} {
 			if err := s.countRows(tx, b.name, b.want); err != nil {
 				return err
 			}
@@ -466,11 +466,14 @@ func (noRows) Scan([]byte, func(_, _ []byte) bool) {}
 // countRows compares the rows of a bucket with the count that was kept.
 func (s *fileStore) countRows(tx *bbolt.Tx, name []byte, want int) error {
 	n := 0
+	var last []byte
 	if b := tx.Bucket(name); b != nil {
-		for c, k := b.Cursor(), []byte(nil); n <= want; n++ {
-			if k, _ = next(c, k); k == nil {
-				break
+		c := b.Cursor()
+		for k, _ := c.First(); k != nil && n <= want; k, _ = c.Next() {
+			if n > 0 && bytes.Compare(last, k) >= 0 {
+				return s.corrupt("bucket "+string(name), fmt.Errorf("row %x follows row %x", k, last))
 			}
+			n, last = n+1, append(last[:0], k...)
 		}
 	}
 	if n != want {
@@ -479,23 +482,39 @@ func (s *fileStore) countRows(tx *bbolt.Tx, name []byte, want int) error {
 	return nil
 }
 
-func next(c *bbolt.Cursor, k []byte) ([]byte, []byte) {
-	if k == nil {
-		return c.First()
-	}
-	return c.Next()
+// rowWalk goes through the rows of a bucket that begin with a letter. Rows out of order are reported by err: a damaged
+// page of bbolt may show rows of another place, all of them with right checksums.
+type rowWalk struct {
+	c    *bbolt.Cursor
+	n    int
+	last []byte
+	err  error
 }
 
-func (s *fileStore) loadNames(meta *bbolt.Bucket) error {
-	c := meta.Cursor()
-	for k, v := c.Seek([]byte{'g'}); k != nil && k[0] == 'g'; k, v = c.Next() {
+func (w *rowWalk) rows(letter byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(k, v []byte) bool) {
+		for k, v := w.c.Seek([]byte{letter}); len(k) > 0 && k[0] == letter; k, v = w.c.Next() {
+			if w.n > 0 && letter == w.last[0] && bytes.Compare(w.last, k) >= 0 {
+				w.err = fmt.Errorf("row %x follows row %x", k, w.last)
+				return
+			}
+			w.n, w.last = w.n+1, append(w.last[:0], k...)
+			if !yield(k, v) {
+				return
+			}
+		}
+	}
+}
+
+func (s *fileStore) loadNames(w *rowWalk) error {
+	for k, v := range w.rows('g') {
 		v, err := unseal('m', k, v)
 		if err != nil || len(v) < 4 || len(k) != 9 {
 			return s.corrupt("group row", errors.Join(err, errRow))
 		}
 		s.cat.addGroup(binary.BigEndian.Uint64(k[1:]), binary.BigEndian.Uint32(v), string(v[4:]))
 	}
-	for k, v := c.Seek([]byte{'s'}); k != nil && k[0] == 's'; k, v = c.Next() {
+	for k, v := range w.rows('s') {
 		v, err := unseal('m', k, v)
 		if err != nil || len(k) != 5 {
 			return s.corrupt("scope row", errors.Join(err, errRow))
@@ -505,15 +524,15 @@ func (s *fileStore) loadNames(meta *bbolt.Bucket) error {
 	return nil
 }
 
-func (s *fileStore) loadHeads(meta *bbolt.Bucket) error {
+func (s *fileStore) loadHeads(w *rowWalk) error {
 	var later []supersession
-	c := meta.Cursor()
-	for k, v := c.Seek([]byte{'h'}); k != nil && k[0] == 'h'; k, v = c.Next() {
+	var rows []PageRow
+	for k, v := range w.rows('h') {
 		row, err := unseal('m', k, v)
 		if err != nil {
 			return s.corrupt(fmt.Sprintf("head row %x", k), err)
 		}
-		if later, err = s.installRow(row, later); err != nil {
+		if rows, later, err = s.installRow(row, rows, later); err != nil {
 			return s.corrupt(fmt.Sprintf("head row %x", k), err)
 		}
 	}
@@ -532,26 +551,62 @@ func (c *catalogue) retire(later []supersession) {
 	}
 }
 
-// installRow enters a head row into the catalogue. Supersessions are put off when a list for them is given.
-func (s *fileStore) installRow(row []byte, later []supersession) ([]supersession, error) {
+// loadMeta reads names and heads, and sees to it that these are all rows there are.
+func (s *fileStore) loadMeta(meta *bbolt.Bucket) error {
+	s.reserve(meta)
+	w := &rowWalk{c: meta.Cursor()}
+	if err := s.loadNames(w); err != nil {
+		return err
+	}
+	if err := s.loadHeads(w); err != nil {
+		return err
+	}
+	if w.err == nil && w.n != s.sys.Rows.Meta {
+		w.err = fmt.Errorf("has %d rows, expected %d", w.n, s.sys.Rows.Meta)
+	}
+	if w.err != nil {
+		return s.corrupt("bucket meta", w.err)
+	}
+	return nil
+}
+
+// reserve makes room in the catalogue for what the file holds. The last keys tell (scopes come after
+// heads); a damaged one is held to what the file has space for.
+func (s *fileStore) reserve(meta *bbolt.Bucket) {
+	most := uint64(meta.Tx().Size() / pageRowBytes)
+	var arts, pages uint64
+	c := meta.Cursor()
+	if k, _ := c.Seek([]byte{'s'}); k != nil {
+		if k, _ = c.Prev(); len(k) == len(headRowKey(headKey{})) && k[0] == 'h' {
+			arts = binary.BigEndian.Uint64(k[1:])
+		}
+	}
+	if k, _ := meta.Tx().Bucket(bucketContent).Cursor().Last(); len(k) == 8 {
+		pages = binary.BigEndian.Uint64(k)
+	}
+	s.cat.reserve(min(arts, most), min(pages, most))
+}
+
+// installRow enters a head row into the catalogue. Supersessions are put off; rows is memory to use again.
+func (s *fileStore) installRow(row []byte, rows []PageRow, later []supersession) ([]PageRow, []supersession, error) {
 	d := dec{b: row}
 	t := decodeHot(&d)
-	rows := decodeRows(&d)
+	rows = decodeRows(&d, rows)
 	if d.err != nil {
-		return later, d.err
+		return rows, later, d.err
 	}
 	if err := s.checkHot(&t, rows); err != nil {
-		return later, err
+		return rows, later, err
 	}
 	s.cat.install(&t, rows)
 	if t.flags&flagSupersedes == 0 {
-		return later, nil
+		return rows, later, nil
 	}
 	var c cold
 	if err := unpack(d.b, &c); err != nil {
-		return later, err
+		return rows, later, err
 	}
-	return append(later, supersession{t.scope, c.Supersedes, t.art, t.lsn}), nil
+	return rows, append(later, supersession{t.scope, c.Supersedes, t.art, t.lsn}), nil
 }
 
 // checkHot keeps a damaged row that has a right checksum (a bug, or a forger) from reaching outside the tables.
@@ -597,8 +652,8 @@ func (s *fileStore) loadTail(tx *bbolt.Tx) error {
 func (s *fileStore) headIn(tx *bbolt.Tx, k headKey) (*Head, error) {
 	key := headRowKey(k)
 	v := tx.Bucket(bucketMeta).Get(key)
-	if v == nil {
-		return nil, ErrGone
+	if v == nil { // nothing is collected yet: what the catalogue knows of has a row
+		return nil, s.corrupt(fmt.Sprintf("head row %x", key), errors.New("missing"))
 	}
 	row, err := unseal('m', key, v)
 	if err != nil {
@@ -701,15 +756,19 @@ func (s *fileStore) redo(r wal.Record) error {
 		}
 		return s.man.Add(index, leaf)
 	}
-	c, err := decodeCommit(r.Body)
+	leaf, body, lsn, err := commitHead(r.Body)
 	if err != nil {
 		return &CorruptError{File: r.Segment, Offset: r.Offset, Err: err}
 	}
-	if err := s.man.Add(c.leaf, c.body); err != nil {
+	if err := s.man.Add(leaf, body); err != nil {
 		return err
 	}
-	if c.lsn <= s.cat.lsn {
-		return nil
+	if lsn <= s.cat.lsn {
+		return nil // in the file already; the log is kept one checkpoint longer than it is needed
+	}
+	c, err := decodeCommit(r.Body)
+	if err != nil {
+		return &CorruptError{File: r.Segment, Offset: r.Offset, Err: err}
 	}
 	if c.lsn != s.cat.lsn+1 {
 		return &CorruptError{File: r.Segment, Offset: r.Offset, LSN: c.lsn, Err: fmt.Errorf("expected lsn %d", s.cat.lsn+1)}
@@ -755,7 +814,7 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 		h := &c.heads[i]
 		d := dec{b: h.row}
 		t := decodeHot(&d)
-		rows := decodeRows(&d)
+		rows := decodeRows(&d, nil)
 		if d.err != nil {
 			return nil, d.err
 		}
@@ -797,18 +856,20 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 	o.groups = append(o.groups, c.groups...)
 	o.lsn, o.seq, o.leaves = c.lsn, seq, c.leaf+1
 	s.cat.lsn = c.lsn
+	s.countUnflushed()
 	return ended, nil
 }
 
-// Close stops the background work, checkpoints, and ends the log with a mark that says the end was clean.
+// Close stops the background work, checkpoints, and ends the log with a mark that says the end was clean. A poisoned
+// store is closed without all that and says why.
 func (s *fileStore) Close() error {
 	if !s.closed.CompareAndSwap(false, true) {
 		return ErrClosed
 	}
 	close(s.stop)
 	s.done.Wait()
-	var err error
-	if !s.opts.readOnly && s.failure() == nil {
+	err := s.failure()
+	if !s.opts.readOnly && err == nil {
 		err = s.closeClean()
 	}
 	return errors.Join(err, s.closeFiles())
