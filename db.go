@@ -26,7 +26,7 @@ package ctxpage
 // sequencer.mu makes the order of commits; it is held while the log's buffer takes a record, never during I/O but for
 // the reading of an old row. sequencer.flight is also taken by the installer, which holds no other lock of the store
 // then. catalogue.mu guards what readers see (catalogue, overlay, lexical index) and is read-held during a search.
-// pageTable.mu is never held during I/O. No lock of ours is held while a Source, Counter, Evaluator or Logger runs,
+// pageTable.mu is never held during I/O. No lock of ours is held while a Source, Counter, Evaluator, Summarizer or Logger runs,
 // but for Txn.mu, which belongs to the caller's own transaction, and DB.steps and conversation.lock, under which
 // directives and turns are counted.
 
@@ -83,6 +83,10 @@ type Options struct {
 	FileRoots     []string
 	RecordedRoots bool
 	SourceTimeout time.Duration // of one probe or fetch; 0: 10 s
+	// Summarizer shortens a page that a context has room for only in part, when no summary of it is stored; nil: whole
+	// sentences are cut out of it. SummarizeTimeout is for one summary; 0: 30 s.
+	Summarizer       Summarizer
+	SummarizeTimeout time.Duration
 	// Evaluator judges a draft when Commit is given no verdict. It must not be the writer.
 	Evaluator Evaluator
 	Audit     AuditMode
@@ -119,6 +123,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.SourceTimeout == 0 {
 		o.SourceTimeout = 10 * time.Second
 	}
+	if o.SummarizeTimeout == 0 {
+		o.SummarizeTimeout = 30 * time.Second
+	}
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
@@ -144,7 +151,7 @@ func (o Options) withDefaults() (Options, error) {
 			errs = append(errs, invalid("Options.Sources", scheme, "schemes other than page"))
 		}
 	}
-	if o.SourceTimeout < 0 || o.LockTimeout < 0 {
+	if o.SourceTimeout < 0 || o.LockTimeout < 0 || o.SummarizeTimeout < 0 {
 		errs = append(errs, invalid("Options", "a negative timeout", "zero or more"))
 	}
 	return o, errors.Join(errs...)

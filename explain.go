@@ -72,6 +72,10 @@ func (db *DB) replayPages(ctx context.Context, leaf *manifest.Record, out *Repla
 	if err != nil {
 		return nil, err
 	}
+	sums, err := db.replaySummaries(ctx, leaf, out)
+	if err != nil {
+		return nil, err
+	}
 	pages := make([]render.Page, 0, len(loaded))
 	for i := range loaded {
 		l, p := &loaded[i], &leaf.Pages[i]
@@ -92,6 +96,8 @@ func (db *DB) replayPages(ctx context.Context, leaf *manifest.Record, out *Repla
 				return nil, err
 			}
 			text = cutShown(l.Head.Kind, l.Head.ID, text, p.Ranges)
+		case manifest.FormSummary:
+			text = sums[p.Via]
 		case manifest.FormStub:
 			text = ""
 		}
@@ -101,6 +107,35 @@ func (db *DB) replayPages(ctx context.Context, leaf *manifest.Record, out *Repla
 		return nil, fmt.Errorf("%w: %s", ErrGone, strings.Join(out.Missing, "; "))
 	}
 	return pages, nil
+}
+
+// replaySummaries loads the texts that stood in for pages.
+func (db *DB) replaySummaries(ctx context.Context, leaf *manifest.Record, out *Replay) (map[uint64]string, error) {
+	var keys []PageKey
+	for i := range leaf.Pages {
+		if leaf.Pages[i].Form == manifest.FormSummary {
+			keys = append(keys, PageKey{Num: leaf.Pages[i].Via})
+		}
+	}
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	loaded, err := db.store.Load(ctx, scopeChain(leaf.Scope), keys, WantText)
+	if err != nil {
+		return nil, err
+	}
+	texts := map[uint64]string{}
+	for i := range loaded {
+		switch l := &loaded[i]; {
+		case errors.Is(l.Err, ErrGone), errors.Is(l.Err, ErrNotFound):
+			out.Missing = append(out.Missing, fmt.Sprintf("page %d, a summary: collected", l.Key.Num))
+		case l.Err != nil:
+			return nil, l.Err
+		default:
+			texts[l.Key.Num] = l.Text
+		}
+	}
+	return texts, nil
 }
 
 func checkRanges(ranges [][2]uint32, text string) error {
@@ -136,8 +171,12 @@ func (db *DB) Why(ctx context.Context, trace string, ref Ref) (*Why, error) {
 		return nil, err
 	}
 	for i := range leaf.Pages {
-		if nums[leaf.Pages[i].Num] {
-			w.In, w.Page = true, &leaf.Pages[i]
+		p := &leaf.Pages[i]
+		if standsIn := p.Form == manifest.FormSummary && nums[p.Via]; standsIn || nums[p.Num] {
+			w.In, w.Page = true, p
+			if standsIn {
+				w.say("it stands in for page %d, which was chosen and had no room in full:", p.Num)
+			}
 			w.explainIn(leaf, i)
 			return w, nil
 		}
@@ -206,7 +245,7 @@ func (w *Why) explainScore(leaf *manifest.Record) {
 	default:
 		w.say("triage: its words do not match the question; it was a candidate by its standing (pinned, system, human-verified, or recent)")
 	}
-	if p.Via != 0 {
+	if p.Via != 0 && p.Form != manifest.FormSummary {
 		w.say("triage: it answers for page %d, an older version whose words matched", p.Via)
 	}
 	w.say("triage: score %.3f from recency %.3f, provenance %.3f, relevance %.3f under preset %s: %s",
@@ -225,6 +264,9 @@ func (w *Why) explainIn(leaf *manifest.Record, at int) {
 	}
 	if w.Page.Reason != "" {
 		w.say("page in: %s", w.Page.Reason)
+	}
+	if w.Page.Form == manifest.FormSummary {
+		w.say("fit: no room in full; its summary, page %d, stands in for it", w.Page.Via)
 	}
 	w.say("fit: in, as %s, with %d of %d tokens (tier %d), place %d of %d",
 		w.Page.Form, w.Page.Tokens, leaf.Budget-leaf.Reserve, leaf.Tier, at+1, len(leaf.Pages))

@@ -595,6 +595,8 @@ func (s *fileStore) Scan(ctx context.Context, q ScanQuery) (ScanPage, error) {
 		return s.scanGroup(q)
 	case ScanHeld:
 		return s.scanHeld(q)
+	case ScanSummaries:
+		return s.scanSummaries(q)
 	case ScanMembers:
 		return s.scanMembers(q), nil
 	case ScanState:
@@ -760,6 +762,32 @@ func (s *fileStore) scanState(q ScanQuery) (out ScanPage, err error) {
 		out.State = append(out.State, StateRow{key, rows[key]})
 	}
 	return out, err
+}
+
+// scanSummaries gives the live summaries of one page that the chain can see. There are few of one artefact.
+func (s *fileStore) scanSummaries(q ScanQuery) (out ScanPage, err error) {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
+	if len(s.cat.sums) == 0 {
+		return out, nil
+	}
+	chain := s.cat.chain(q.Scopes)
+	for _, art := range s.cat.sums[artKey{s.cat.byName[q.Of.Scope], q.Of.ID}] {
+		a := s.cat.art(art)
+		if a.pages != 1 || a.by != 0 || !slices.Contains(chain, a.scope) || s.cat.page(a.first).kind != KindSummary {
+			continue
+		}
+		h, err := s.headLocked(headKey{art, a.version})
+		if err != nil {
+			return out, err
+		}
+		if len(h.DerivedFrom) == 1 && h.DerivedFrom[0].Scope == q.Of.Scope && h.DerivedFrom[0].ID == q.Of.ID {
+			out.Heads = append(out.Heads, h)
+		}
+	}
+	slices.SortFunc(out.Heads, func(x, y *Head) int { return cmp.Or(cmp.Compare(y.LSN, x.LSN), cmp.Compare(y.Art, x.Art)) })
+	return out, nil
 }
 
 func (s *fileStore) scanHeld(q ScanQuery) (out ScanPage, err error) {
