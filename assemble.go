@@ -52,6 +52,9 @@ type Query struct {
 	Floor Provenance
 	// Session is the group whose own turns may enter whatever their provenance, as turns.
 	Session string
+	// Vector is the vector of the question, by the model of Options.Embedder, for hosts that have it already; nil: the
+	// embedder is asked, if there is one and Text is not empty.
+	Vector []float32
 	// Preset weighs recency, provenance and relevance; "": "default". "START" is the published two-pass form.
 	Preset string
 	// Overflow is what happens when not all winners fit: budget.Fill (default) or budget.Ladder.
@@ -88,6 +91,8 @@ type Assembly struct {
 	Review bool      `json:"review,omitempty"`
 	Blocks []Block   `json:"blocks"`
 	Left   []LeftOut `json:"left,omitempty"`
+	// Degraded says why relevance was judged by words alone although there is an embedder.
+	Degraded string `json:"degraded,omitempty"`
 	// Manifest is the leaf that was written.
 	Manifest *manifest.Record `json:"manifest"`
 	seed     string
@@ -166,6 +171,7 @@ func (q Query) withDefaults() (Query, error) {
 		{q.Reserve < 0 || q.Budget > 0 && q.Reserve >= q.Budget, "reserve", strconv.Itoa(q.Reserve), "0 or more, below the budget"},
 		{q.TopK < 0 || q.TopK > MaxTopK, "top_k", strconv.Itoa(q.TopK), "1 to " + strconv.Itoa(MaxTopK)},
 		{len(q.Text) > maxQueryText, "text", strconv.Itoa(len(q.Text)) + " bytes", "at most " + strconv.Itoa(maxQueryText)},
+		{len(q.Vector) > maxVector || !finite(q.Vector), "vector", strconv.Itoa(len(q.Vector)) + " numbers", "finite numbers, at most " + strconv.Itoa(maxVector)},
 		{!q.Floor.Valid(), "floor", strconv.Itoa(int(q.Floor)), "a provenance"},
 		{q.Charge > ChargeContents, "charge", strconv.Itoa(int(q.Charge)), "rendered or contents"},
 		{slices.ContainsFunc(q.Kinds, func(k Kind) bool { return k == KindAuto || int(k) >= len(kindNames) }), "kinds", fmt.Sprint(q.Kinds),
@@ -193,13 +199,19 @@ type assembling struct {
 	cands  Candidates
 	ranked []item // best first, excluded ones last
 	frames []*frame
-	placed []*item // in the order of the context; they point into ranked
+	turns  []turnIn       // of the session
+	turnOf map[uint64]int // page number → turns
+	placed []*item        // in the order of the context; they point into ranked
 	out    *Assembly
+
+	embedder string // model whose vectors took part
+	wordsErr error  // why none did
 }
 
 // item is a page on its way into a context.
 type item struct {
 	cand   Candidate
+	cosine *float64 // of its vector and the question's
 	own    *ownPage // a draft of the transaction, which has no number yet
 	scored triage.Scored
 	reason string // why it is out, "": in
@@ -212,11 +224,14 @@ type item struct {
 	form   manifest.Form
 	tokens int
 	cuts   [][2]uint32
-	sum    *summary // stands in for the page in a short form
-	asked  bool     // the summarizer was
-	stand  int      // place among the protected pages
-	whole  bool     // never compressed: with cuts, those are what holds of it (overrule)
-	note   string   // why it is in as it is
+	sum    *summary      // stands in for the page in a short form
+	asked  bool          // the summarizer was
+	stand  int           // place among the protected pages
+	whole  bool          // never compressed: with cuts, those are what holds of it (overrule)
+	note   string        // why it is in as it is
+	turn   *turnIn       // of the session; nil for other pages and turns that compete
+	fixed  manifest.Form // the form the session shows it in
+	via    uint64        // derived page that stands for it
 }
 
 func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, error) {
@@ -259,16 +274,22 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 	if a.tx != nil {
 		cq.Mask = a.tx.mask()
 	}
-	if a.cands, err = a.s.db.store.Candidates(ctx, cq); err != nil {
+	if err := a.candidates(ctx, cq); err != nil {
 		return err
 	}
-	items := make([]item, 0, len(a.cands.Hits)+8)
-	for _, c := range a.cands.Hits {
+	turns, hits := a.enter(a.cands.Hits)
+	items := make([]item, 0, len(hits)+8)
+	for _, c := range hits {
 		items = append(items, item{cand: c})
 	}
 	items = append(items, a.drafts(terms)...)
 	preset.Floor = a.q.Floor
-	a.ranked = rankItems(preset, items, a.now, a.q.Session)
+	if a.s.db.opts.Embedder != nil {
+		if err := a.compare(ctx, preset, items); err != nil {
+			return err
+		}
+	}
+	a.ranked = append(turns, rankItems(preset, items, a.now, a.q.Session)...)
 	return nil
 }
 
@@ -319,24 +340,30 @@ func (a *assembling) drafts(terms []string) []item {
 	return out
 }
 
-// rankItems lets triage judge; the id it sees is the position here, so that drafts without a number have one too.
+// rankItems lets triage judge.
 func rankItems(preset triage.Preset, items []item, now time.Time, session string) []item {
-	cs := make([]triage.Candidate, len(items))
-	for i := range items {
-		c := &items[i].cand
-		cs[i] = triage.Candidate{
-			ID: uint64(i), Provenance: c.Provenance, Age: now.Sub(fromMicros(c.AsOf)), Lexical: c.Lexical.Score,
-			Excluded: triage.Reason(c.Excluded), Pinned: c.Pinned, System: c.Kind == KindSystem, Directive: isDirectives(c.Kind, c.Ref.ID),
-			Own: items[i].own != nil || session != "" && c.GroupName == session,
-		}
-	}
 	out := make([]item, 0, len(items))
-	for _, sc := range triage.Rank(preset, cs) {
+	for _, sc := range triage.Rank(preset, triageCandidates(items, now, session)) {
 		it := items[sc.ID]
 		it.scored, it.reason = sc, string(sc.Reason)
 		out = append(out, it)
 	}
 	return out
+}
+
+// triageCandidates are items as triage sees them; the id is the position here, so that drafts without a number have one
+// too.
+func triageCandidates(items []item, now time.Time, session string) []triage.Candidate {
+	cs := make([]triage.Candidate, len(items))
+	for i := range items {
+		c := &items[i].cand
+		cs[i] = triage.Candidate{
+			ID: uint64(i), Provenance: c.Provenance, Age: now.Sub(fromMicros(c.AsOf)), Lexical: c.Lexical.Score, Cosine: items[i].cosine,
+			Excluded: triage.Reason(c.Excluded), Pinned: c.Pinned, System: c.Kind == KindSystem, Directive: isDirectives(c.Kind, c.Ref.ID),
+			Own: items[i].own != nil || session != "" && c.GroupName == session,
+		}
+	}
+	return cs
 }
 
 // protected pages come before anything scored.
@@ -346,13 +373,17 @@ func (it *item) protected() bool { return it.cand.Pinned || it.cand.Kind == Kind
 func (a *assembling) pageIn(ctx context.Context) error {
 	left := a.q.TopK
 	var keys []PageKey
-	var at []int
+	var at, forms []int
 	for i := range a.ranked {
 		it := &a.ranked[i]
 		if it.reason != "" {
 			continue
 		}
-		if !it.protected() {
+		if it.fixed != manifest.FormFull {
+			forms = append(forms, i)
+			continue
+		}
+		if !it.protected() && it.turn == nil {
 			if left == 0 {
 				it.reason = string(triage.BeyondTopK)
 				continue
@@ -365,6 +396,13 @@ func (a *assembling) pageIn(ctx context.Context) error {
 			continue
 		}
 		keys, at = append(keys, it.cand.Key), append(at, i)
+	}
+	whole, err := a.loadForms(ctx, forms)
+	if err != nil {
+		return err
+	}
+	for _, i := range whole {
+		keys, at = append(keys, a.ranked[i].cand.Key), append(at, i)
 	}
 	if err := a.load(ctx, keys, at); err != nil {
 		return err
@@ -552,7 +590,7 @@ func (a *assembling) winners() []int {
 func (a *assembling) unplace() {
 	for i := range a.ranked {
 		if it := &a.ranked[i]; it.tokens > 0 || slices.Contains(budgetReasons, it.reason) {
-			it.reason, it.tokens, it.form = "", 0, manifest.FormFull
+			it.reason, it.tokens, it.form = "", 0, it.fixed
 		}
 	}
 }
@@ -574,7 +612,7 @@ func (a *assembling) item(i int) budget.Item {
 	// order of their scores: taking short ones first loses evidence (.46 for .80 at 512 tokens on conversations).
 	b.Score = it.scored.Score * float64(b.Tokens)
 	if c.Kind == KindMessage && a.q.Session != "" && c.GroupName == a.q.Session {
-		b.Class, b.Position = budget.History, int(c.Seq)
+		b.Class, b.Position = budget.History, a.standsAt(c)
 	}
 	if it.protected() {
 		b.Position = it.stand
@@ -584,6 +622,12 @@ func (a *assembling) item(i int) budget.Item {
 	}
 	if len(it.head.ToolCalls) > 0 || it.head.ToolCallID != "" {
 		b.Group = c.GroupName + "\x00" + turnOf(it.head)
+	}
+	if i, ok := a.turnOf[c.Key.Num]; ok && a.turns[i].group != "" {
+		b.Group = a.turns[i].group
+	}
+	if it.turn != nil {
+		it.fitTurn(&b)
 	}
 	return b
 }
@@ -629,13 +673,13 @@ func (a *assembling) cost(it *item, text string) int {
 func (a *assembling) count(it *item, text string) int {
 	count := a.s.db.opts.Counter.Count
 	if a.q.Charge == ChargeContents {
-		if text == it.text {
+		if text == it.text && it.fixed == manifest.FormFull {
 			return a.s.db.tokens(it.head, it.page, text)
 		}
 		return count(text)
 	}
 	p := a.page(it, text)
-	if text == it.text && render.Escape(text) == text {
+	if text == it.text && it.fixed == manifest.FormFull && render.Escape(text) == text {
 		p.Text = ""
 		return count(render.Cost(p, render.ProviderText)) + a.s.db.tokens(it.head, it.page, text) + 1
 	}
@@ -663,6 +707,9 @@ func renderPage(h *Head, page int, text string, form manifest.Form, stale bool, 
 	case session != "" && h.Group == session && h.Kind == KindMessage:
 		p.Role, p.ToolCallID = h.Role, h.ToolCallID
 		for _, c := range h.ToolCalls {
+			if form == manifest.FormStub {
+				c.Arguments = "{}" // a stub says that there is more, and how to get it
+			}
 			p.ToolCalls = append(p.ToolCalls, render.ToolCall{ID: c.ID, Type: c.Type, Name: c.Name, Arguments: c.Arguments})
 		}
 	}
@@ -674,8 +721,12 @@ func renderPage(h *Head, page int, text string, form manifest.Form, stale bool, 
 func (a *assembling) place(res budget.Result, at []int) {
 	a.out = &Assembly{Trace: a.q.Trace, LSN: a.cands.LSN, Tier: res.Tier, Limit: a.q.Budget - a.q.Reserve, Review: res.Review, seed: a.s.db.fence + "/" + a.s.name}
 	a.placed = make([]*item, 0, len(res.Placed))
-	a.out.pages, a.out.Blocks = make([]render.Page, 0, len(res.Placed)), make([]Block, 0, len(res.Placed))
+	a.out.Blocks = make([]Block, 0, len(res.Placed))
+	merged := turnMerger{pages: make([]render.Page, 0, len(res.Placed))}
 	a.out.Left = make([]LeftOut, 0, len(a.ranked)-len(res.Placed))
+	if a.wordsErr != nil {
+		a.out.Degraded = a.wordsErr.Error()
+	}
 	for _, l := range res.Left {
 		a.ranked[at[l.Index]].reason = l.Reason
 	}
@@ -687,16 +738,15 @@ func (a *assembling) place(res budget.Result, at []int) {
 			it.form, text, p.Tokens = manifest.FormSummary, it.sum.text, it.sum.tokens
 		case p.Form == budget.Compressed, it.whole && len(it.cuts) > 0:
 			it.form, text = manifest.FormRange, it.cut()
-		case p.Form == budget.Stub:
-			it.form, text = manifest.FormStub, ""
 		default:
-			it.form = manifest.FormFull
+			it.form = it.fixed
 		}
 		it.tokens = p.Tokens
 		a.placed = append(a.placed, it)
-		a.out.pages = append(a.out.pages, a.page(it, text))
+		merged.add(it.head, it.page, a.page(it, text))
 		a.out.Blocks = append(a.out.Blocks, it.block(text))
 	}
+	a.out.pages = merged.pages
 	for i := range a.ranked {
 		if it := &a.ranked[i]; it.reason != "" {
 			a.out.Left = append(a.out.Left, LeftOut{Ref: it.ref(), Reason: it.reason, Score: it.scored.Score})
@@ -737,6 +787,7 @@ func (a *assembling) record(ctx context.Context) error {
 		AsOf: int64(q.AsOf), Budget: q.Budget, Reserve: q.Reserve, Tokens: a.out.Tokens, Tier: int(a.out.Tier), Review: a.out.Review,
 		Overflow: q.Overflow.String(), Preset: q.Preset, Counter: a.s.db.opts.Counter.Name(), Renderer: render.Version, Shape: "text",
 		Rendered: a.s.db.keyed("rendered", a.out.text), ServeStale: q.ServeStale,
+		Embedder: a.embedder, Note: a.degraded(),
 	}
 	if a.tx != nil && a.tx.trace != q.Trace {
 		leaf.Parent = a.tx.trace
@@ -746,7 +797,7 @@ func (a *assembling) record(ctx context.Context) error {
 		leaf.Pages = append(leaf.Pages, it.leafPage(best))
 		if a.tx != nil && it.own == nil {
 			a.tx.see(it.head, it.page, it.cand.Key.Num)
-			if it.form == manifest.FormSummary {
+			if it.form == manifest.FormSummary && it.sum != nil {
 				a.tx.see(it.sum.head, 1, it.sum.num)
 			}
 		}
@@ -781,11 +832,19 @@ func (it *item) leafPage(best float64) manifest.Page {
 			note = noteNoSummary
 		}
 	case manifest.FormSummary:
-		p.Via = it.sum.num
+		if it.sum != nil {
+			p.Via = it.sum.num
+		}
 	}
 	p.Score, p.R, p.P, p.S = manifest.Quantise(it.scored.Score), manifest.Quantise(it.scored.Recency), manifest.Quantise(it.scored.Trust), manifest.Quantise(it.scored.Semantic)
+	if it.cosine != nil {
+		p.Vector = manifest.Quantise(triage.Semantic(*it.cosine))
+	}
 	p.Tag = leafTag(it.scored.Tag)
 	p.Reason = cmp.Or(it.reason, note)
+	if it.via != 0 {
+		p.Via = it.via
+	}
 	p.Dirty, p.Refetched, p.Stale = it.fresh.dirty, it.fresh.refetched, it.stale
 	return p
 }

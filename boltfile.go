@@ -1,6 +1,7 @@
 package ctxpage
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ func fileProblem(path string) error {
 	return nil
 }
 
-// inspect reads what bbolt will trust. It reports whether there is anything in the file yet.
+// inspect reads what bbolt will trust. It reports whether there is nothing in the file yet.
 func (s *fileStore) inspect() (empty bool, err error) {
 	if err := fileProblem(s.opts.path); err != nil {
 		return false, err
@@ -71,9 +72,19 @@ func (s *fileStore) inspect() (empty bool, err error) {
 		return true, err
 	}
 	if err := inspectBolt(f, st.Size()); err != nil {
+		if unfinished(f, st.Size()) && !s.leftBehind() {
+			return true, nil
+		}
 		return false, &CorruptError{File: s.opts.path, Err: err, Hint: "restore a backup"}
 	}
 	return false, nil
+}
+
+// unfinished tells a file whose maker was killed in bbolt's first write, of four pages: it is shorter, and begins with
+// the first meta page. It is told from any other small file, which is left alone.
+func unfinished(f io.ReaderAt, size int64) bool {
+	m, err := readMeta(f, 0)
+	return err == nil && m.txid == 0 && size < 4*m.pageSize
 }
 
 func inspectBolt(f io.ReaderAt, size int64) error {
@@ -181,4 +192,137 @@ func (m *boltMeta) freePages(f io.ReaderAt) error {
 		last = id
 	}
 	return nil
+}
+
+// boltWalk checks the structure of the whole file: each page is what it is taken for and is reached once, keys rise, and
+// a page is either in the tree or free. bbolt's own check does it in a goroutine of its own over mapped memory, where a
+// damaged page ends the process; this one reads. Nobody may write meanwhile.
+type boltWalk struct {
+	f    io.ReaderAt
+	m    boltMeta
+	used map[uint64]bool
+	bad  func(format string, args ...any)
+}
+
+func walkBolt(f io.ReaderAt, size int64, bad func(format string, args ...any)) {
+	if err := inspectBolt(f, size); err != nil {
+		bad("%v", err)
+		return
+	}
+	m, err := newestMeta(f, size)
+	if err != nil {
+		bad("%v", err)
+		return
+	}
+	w := &boltWalk{f: f, m: m, used: map[uint64]bool{0: true, 1: true}, bad: bad}
+	w.tree(m.root, nil)
+	w.free()
+	for id := uint64(2); id < m.high; id++ {
+		if !w.used[id] {
+			bad("page %d is neither used nor free", id)
+		}
+	}
+}
+
+// load reads a page with its overflow, and marks it.
+func (w *boltWalk) load(id uint64, flags uint16) []byte {
+	head, err := w.m.page(w.f, id, flags)
+	if err != nil {
+		w.bad("%v", err)
+		return nil
+	}
+	n := 1 + uint64(binary.NativeEndian.Uint32(head[12:]))
+	for i := id; i < id+n; i++ {
+		if w.used[i] {
+			w.bad("page %d is used twice", i)
+			return nil
+		}
+		w.used[i] = true
+	}
+	b := make([]byte, n*uint64(w.m.pageSize))
+	if _, err := w.f.ReadAt(b, int64(id)*w.m.pageSize); err != nil {
+		w.bad("page %d: %v", id, err)
+		return nil
+	}
+	return b
+}
+
+// tree walks the pages below id. Its first key must not be less than from.
+func (w *boltWalk) tree(id uint64, from []byte) {
+	if b := w.load(id, boltLeaf|boltBranch); b != nil {
+		w.page(id, b, from)
+	}
+}
+
+// page walks the elements of a page, or of the small bucket that lies within one.
+func (w *boltWalk) page(id uint64, b, from []byte) {
+	const element = 16 // branch: pos, ksize u32, page u64; leaf: flags, pos, ksize, vsize u32
+	u32 := binary.NativeEndian.Uint32
+	branch, count := binary.NativeEndian.Uint16(b[8:]) == boltBranch, int(binary.NativeEndian.Uint16(b[10:]))
+	if boltPageHead+count*element > len(b) || branch && count == 0 {
+		w.bad("page %d says it has %d elements", id, count)
+		return
+	}
+	last := from
+	for i := range count {
+		at := boltPageHead + i*element
+		e := b[at:]
+		pos, ksize, vsize := uint64(u32(e)), uint64(u32(e[4:])), uint64(0)
+		if !branch {
+			pos, ksize, vsize = uint64(u32(e[4:])), uint64(u32(e[8:])), uint64(u32(e[12:]))
+		}
+		start := uint64(at) + pos
+		if start+ksize+vsize > uint64(len(b)) {
+			w.bad("page %d, element %d reaches beyond the page", id, i)
+			return
+		}
+		key := b[start : start+ksize]
+		if c := bytes.Compare(key, last); c < 0 || c == 0 && i > 0 {
+			w.bad("page %d, element %d: keys do not rise", id, i)
+		}
+		last = key
+		switch {
+		case branch:
+			w.tree(binary.NativeEndian.Uint64(e[8:]), key)
+		case u32(e)&1 != 0:
+			w.bucket(id, b[start+ksize:start+ksize+vsize])
+		}
+	}
+}
+
+// bucket walks a bucket: its root page and a sequence, and behind them the page itself when it is small.
+func (w *boltWalk) bucket(id uint64, v []byte) {
+	switch {
+	case len(v) < 16:
+		w.bad("page %d: a bucket of %d bytes", id, len(v))
+	case binary.NativeEndian.Uint64(v) != 0:
+		w.tree(binary.NativeEndian.Uint64(v), nil)
+	case len(v) < 16+boltPageHead:
+		w.bad("page %d: a bucket without a page", id)
+	default:
+		w.page(id, v[16:], nil)
+	}
+}
+
+// free marks the free list and what it lists.
+func (w *boltWalk) free() {
+	if w.m.freelist == boltNoPage {
+		w.bad("the free list is missing")
+		return
+	}
+	b := w.load(w.m.freelist, boltFreelist)
+	if b == nil {
+		return
+	}
+	count, at := uint64(binary.NativeEndian.Uint16(b[10:])), boltPageHead
+	if count == boltHugeCount {
+		count, at = binary.NativeEndian.Uint64(b[boltPageHead:]), at+8
+	}
+	for i := range int(count) {
+		id := binary.NativeEndian.Uint64(b[at+8*i:])
+		if w.used[id] {
+			w.bad("page %d is used and free", id)
+		}
+		w.used[id] = true
+	}
 }

@@ -20,12 +20,13 @@ import (
 // A stored summary is an artefact of kind summary that derives from one page, or from an artefact of one page, and from
 // nothing else. It goes with the version it was made of: when the page changes it is dirty, and the next one is made.
 
-// Summarizer shortens the text of a page. It runs concurrently, under a deadline, under no lock of the database, and may
-// call nothing of it. What it gives must be at most maxTokens long by Options.Counter, or it is not used: then, and when
-// it fails, sentences are cut out instead, and the manifest says so.
+// Summarizer shortens texts, for the watcher and for assemblies. It may be slow and may fail: it is called concurrently,
+// under no lock, never by a commit that makes room for itself, and an extract takes the place of what it does not give;
+// the manifest says so. What it gave is stored as a derived page, with its name, and not asked for again while the page
+// stands. It may call nothing of the database.
 type Summarizer interface {
-	// Name is recorded with every summary.
 	Name() string
+	// Summarize shortens a text to at most maxTokens by Options.Counter. An assembly has no use for more.
 	Summarize(ctx context.Context, text string, maxTokens int) (string, error)
 }
 
@@ -55,7 +56,7 @@ func shownProvenance(h *Head, form manifest.Form) Provenance {
 
 // compress offers the allocator a short form of a page.
 func (a *assembling) compress(ctx context.Context, it *item, b *budget.Item) error {
-	if it.whole || len(it.head.Rows) == 0 {
+	if it.whole || it.fixed != manifest.FormFull || it.turn != nil && it.turn.managed || len(it.head.Rows) == 0 {
 		return nil
 	}
 	if it.sum == nil && it.own == nil {

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 }
 
 func child(role string, args []string) int {
-	run, ok := map[string]func([]string) error{"writer": writerChild, "holder": holderChild}[role]
+	run, ok := map[string]func([]string) error{"writer": writerChild, "holder": holderChild, "damaged": damagedChild}[role]
 	if !ok {
 		fmt.Fprintf(os.Stderr, "unknown role %q\n", role)
 		return 2
@@ -52,7 +52,11 @@ func child(role string, args []string) int {
 
 // childCommand starts this binary in a role.
 func childCommand(role string, args ...string) *exec.Cmd {
-	cmd := exec.Command(os.Args[0], args...)
+	return childCommandContext(context.Background(), role, args...)
+}
+
+func childCommandContext(ctx context.Context, role string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
 	cmd.Env = append(os.Environ(), childEnv+"="+role)
 	cmd.Stderr = os.Stderr
 	return cmd
@@ -368,8 +372,8 @@ func killOnce(path string, state *laneState, rng *rand.Rand) error {
 // may be killed in it; every 5th time for writing, every 20th with a whole check.
 func (s *laneState) look(path string, life int) error {
 	db, err := Open(path, Options{ReadOnly: life%5 != 4, WorkingSet: -1})
-	if s.acked == [lanes]int{} && unmade(err) {
-		return nil
+	if s.acked == [lanes]int{} && errors.Is(err, ErrNotExist) {
+		return nil // the writer was killed before it had made the database
 	}
 	if err != nil {
 		return err
@@ -382,11 +386,6 @@ func (s *laneState) look(path string, life int) error {
 		}
 	}
 	return errors.Join(err, db.Close())
-}
-
-// unmade says that there is nothing yet: the writer was killed before it had made the database.
-func unmade(err error) bool {
-	return errors.Is(err, ErrNotExist) || errors.Is(err, ErrCorrupt) && strings.Contains(err.Error(), "open it once for writing")
 }
 
 // TestKillControl: what TestKill looks for is found when it is there.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
+	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/triage"
 )
 
@@ -72,11 +73,11 @@ func (db *DB) replayPages(ctx context.Context, leaf *manifest.Record, out *Repla
 	if err != nil {
 		return nil, err
 	}
-	sums, err := db.replaySummaries(ctx, leaf, out)
+	forms, err := db.replayForms(ctx, leaf)
 	if err != nil {
 		return nil, err
 	}
-	pages := make([]render.Page, 0, len(loaded))
+	merged := turnMerger{pages: make([]render.Page, 0, len(loaded))}
 	for i := range loaded {
 		l, p := &loaded[i], &leaf.Pages[i]
 		switch {
@@ -96,46 +97,42 @@ func (db *DB) replayPages(ctx context.Context, leaf *manifest.Record, out *Repla
 				return nil, err
 			}
 			text = cutShown(l.Head.Kind, l.Head.ID, text, p.Ranges)
-		case manifest.FormSummary:
-			text = sums[p.Via]
 		case manifest.FormStub:
-			text = ""
+			text = stubOf(l.Head, session.Title(text))
+		case manifest.FormSummary:
+			if text, err = forms[p.Via].Text, forms[p.Via].Err; err != nil {
+				out.Missing = append(out.Missing, fmt.Sprintf("page %d, which stood for page %d: collected", p.Via, p.Num))
+				continue
+			}
 		}
-		pages = append(pages, renderPage(l.Head, l.Page, text, p.Form, p.Stale, leaf.Session))
+		merged.add(l.Head, l.Page, renderPage(l.Head, l.Page, text, p.Form, p.Stale, leaf.Session))
 	}
 	if len(out.Missing) > 0 {
 		return nil, fmt.Errorf("%w: %s", ErrGone, strings.Join(out.Missing, "; "))
 	}
-	return pages, nil
+	return merged.pages, nil
 }
 
-// replaySummaries loads the texts that stood in for pages.
-func (db *DB) replaySummaries(ctx context.Context, leaf *manifest.Record, out *Replay) (map[uint64]string, error) {
+// replayForms loads the derived pages that stood for others.
+func (db *DB) replayForms(ctx context.Context, leaf *manifest.Record) (map[uint64]Loaded, error) {
 	var keys []PageKey
-	for i := range leaf.Pages {
-		if leaf.Pages[i].Form == manifest.FormSummary {
-			keys = append(keys, PageKey{Num: leaf.Pages[i].Via})
+	for _, p := range leaf.Pages {
+		if p.Form == manifest.FormSummary {
+			keys = append(keys, PageKey{Num: p.Via})
 		}
-	}
-	if len(keys) == 0 {
-		return nil, nil
 	}
 	loaded, err := db.store.Load(ctx, scopeChain(leaf.Scope), keys, WantText)
 	if err != nil {
 		return nil, err
 	}
-	texts := map[uint64]string{}
-	for i := range loaded {
-		switch l := &loaded[i]; {
-		case errors.Is(l.Err, ErrGone), errors.Is(l.Err, ErrNotFound):
-			out.Missing = append(out.Missing, fmt.Sprintf("page %d, a summary: collected", l.Key.Num))
-		case l.Err != nil:
+	out := make(map[uint64]Loaded, len(loaded))
+	for i, l := range loaded {
+		if l.Err != nil && !errors.Is(l.Err, ErrGone) && !errors.Is(l.Err, ErrNotFound) {
 			return nil, l.Err
-		default:
-			texts[l.Key.Num] = l.Text
 		}
+		out[keys[i].Num] = l
 	}
-	return texts, nil
+	return out, nil
 }
 
 func checkRanges(ranges [][2]uint32, text string) error {
@@ -244,6 +241,12 @@ func (w *Why) explainScore(leaf *manifest.Record) {
 			p.LexOwn.Float()+p.LexNear.Float()+p.LexGroup.Float(), p.LexOwn.Float(), p.LexNear.Float(), p.LexGroup.Float())
 	default:
 		w.say("triage: its words do not match the question; it was a candidate by its standing (pinned, system, human-verified, or recent)")
+	}
+	switch {
+	case p.Vector > 0:
+		w.say("triage: its vector has cosine %.3f with the question's (model %s)", 2*p.Vector.Float()-1, leaf.Embedder)
+	case leaf.Embedder == "" && leaf.Note != "":
+		w.say("triage: %s", leaf.Note)
 	}
 	if p.Via != 0 && p.Form != manifest.FormSummary {
 		w.say("triage: it answers for page %d, an older version whose words matched", p.Via)

@@ -1,14 +1,18 @@
 package ctxpage
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -45,6 +49,7 @@ var (
 	bucketHeld    = []byte("held")
 	bucketTxn     = []byte("txn")
 	bucketState   = []byte("state")
+	bucketVec     = []byte("vec") // made with the first vector: most databases have none
 	allBuckets    = [][]byte{bucketSys, bucketMeta, bucketContent, bucketSeg, bucketHeld, bucketTxn, bucketState}
 )
 
@@ -103,17 +108,18 @@ type fileStore struct {
 
 	seq sequencer
 
-	ckptMu   sync.Mutex // one checkpoint, backup or check at a time; before the sequencer
-	ckpts    atomic.Uint64
-	appended atomic.Bool // leaves were written since the last mark
-	failed   atomic.Pointer[error]
-	broken   atomic.Pointer[error] // bbolt panicked with its locks held
-	stop     chan struct{}
-	done     sync.WaitGroup
-	closed   atomic.Bool
+	ckptMu    sync.Mutex // one checkpoint, backup or check at a time; before the sequencer
+	ckpts     atomic.Uint64
+	unflushed atomic.Int64 // bytes in over and old, for throttle
+	appended  atomic.Bool  // leaves were written since the last mark
+	failed    atomic.Pointer[error]
+	broken    atomic.Pointer[error] // bbolt panicked with its locks held
+	stop      chan struct{}
+	done      sync.WaitGroup
+	closed    atomic.Bool
 }
 
-// overlay holds what is durable in the log and not yet in bbolt.
+// overlay holds what is durable in the log and not yet in bbolt, and vectors, which can be made again.
 type overlay struct {
 	lsn    uint64
 	seq    uint64
@@ -127,6 +133,7 @@ type overlay struct {
 	state  map[string][]byte
 	held   map[ulid.ULID][]byte
 	result map[ulid.ULID][]byte
+	vecs   map[vecKey][]byte // derived: not in the log (filestore_vector.go)
 }
 
 type headKey struct {
@@ -137,12 +144,12 @@ type headKey struct {
 func newOverlay() *overlay {
 	return &overlay{
 		heads: map[headKey][]byte{}, texts: map[uint64]string{}, state: map[string][]byte{},
-		held: map[ulid.ULID][]byte{}, result: map[ulid.ULID][]byte{},
+		held: map[ulid.ULID][]byte{}, result: map[ulid.ULID][]byte{}, vecs: map[vecKey][]byte{},
 	}
 }
 
 func (o *overlay) rows() int {
-	return len(o.heads) + len(o.texts) + len(o.state) + len(o.held) + len(o.result)
+	return len(o.heads) + len(o.texts) + len(o.state) + len(o.held) + len(o.result) + len(o.vecs)
 }
 
 // openFileStore opens or creates the files and recovers. It takes no process lock: Open holds that already.
@@ -189,6 +196,14 @@ func (s *fileStore) openBolt(context.Context) (err error) {
 	}
 	if empty && s.leftBehind() {
 		return &CorruptError{File: s.opts.path, Err: errors.New("the file is missing or empty, its log or archive is there"), Hint: "restore a backup"}
+	}
+	if empty && s.opts.readOnly {
+		return notMade(s.opts.path)
+	}
+	if empty { // else bbolt takes what its killed maker left for a file
+		if err := os.Truncate(s.opts.path, 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("ctxpage: create %s: %w", s.opts.path, err)
+		}
 	}
 	defer s.recoverBolt(&err)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -300,9 +315,14 @@ func (s *fileStore) loadSys(context.Context) error {
 		return &CorruptError{File: s.opts.path, Err: errors.New("the system row is missing"), Hint: "restore a backup"}
 	}
 	if s.opts.readOnly {
-		return &CorruptError{File: s.opts.path, Err: errors.New("no system row"), Hint: "open it once for writing"}
+		return notMade(s.opts.path)
 	}
 	return s.create()
+}
+
+// notMade is for a file whose maker was killed before there was anything in it.
+func notMade(path string) error {
+	return fmt.Errorf("%w: %s is empty; open it once for writing", ErrNotExist, path)
 }
 
 func (s *fileStore) decodeSys(v []byte) error {
@@ -402,16 +422,13 @@ func (s *fileStore) loadFile() error {
 		if meta == nil {
 			return s.corrupt("bucket meta", errors.New("missing"))
 		}
-		if err := s.loadNames(meta); err != nil {
-			return err
-		}
-		if err := s.loadHeads(meta); err != nil {
+		if err := s.loadMeta(meta); err != nil {
 			return err
 		}
 		for _, b := range []struct {
 			name []byte
 			want int
-		}{{bucketMeta, s.sys.Rows.Meta}, {bucketHeld, s.sys.Rows.Held}, {bucketState, s.sys.Rows.State}} {
+		}{{bucketHeld, s.sys.Rows.Held}, {bucketState, s.sys.Rows.State}} {
 			if err := s.countRows(tx, b.name, b.want); err != nil {
 				return err
 			}
@@ -449,11 +466,14 @@ func (noRows) Scan([]byte, func(_, _ []byte) bool) {}
 // countRows compares the rows of a bucket with the count that was kept.
 func (s *fileStore) countRows(tx *bbolt.Tx, name []byte, want int) error {
 	n := 0
+	var last []byte
 	if b := tx.Bucket(name); b != nil {
-		for c, k := b.Cursor(), []byte(nil); n <= want; n++ {
-			if k, _ = next(c, k); k == nil {
-				break
+		c := b.Cursor()
+		for k, _ := c.First(); k != nil && n <= want; k, _ = c.Next() {
+			if n > 0 && bytes.Compare(last, k) >= 0 {
+				return s.corrupt("bucket "+string(name), fmt.Errorf("row %x follows row %x", k, last))
 			}
+			n, last = n+1, append(last[:0], k...)
 		}
 	}
 	if n != want {
@@ -462,23 +482,39 @@ func (s *fileStore) countRows(tx *bbolt.Tx, name []byte, want int) error {
 	return nil
 }
 
-func next(c *bbolt.Cursor, k []byte) ([]byte, []byte) {
-	if k == nil {
-		return c.First()
-	}
-	return c.Next()
+// rowWalk goes through the rows of a bucket that begin with a letter. Rows out of order are reported by err: a damaged
+// page of bbolt may show rows of another place, all of them with right checksums.
+type rowWalk struct {
+	c    *bbolt.Cursor
+	n    int
+	last []byte
+	err  error
 }
 
-func (s *fileStore) loadNames(meta *bbolt.Bucket) error {
-	c := meta.Cursor()
-	for k, v := c.Seek([]byte{'g'}); k != nil && k[0] == 'g'; k, v = c.Next() {
+func (w *rowWalk) rows(letter byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(k, v []byte) bool) {
+		for k, v := w.c.Seek([]byte{letter}); len(k) > 0 && k[0] == letter; k, v = w.c.Next() {
+			if w.n > 0 && letter == w.last[0] && bytes.Compare(w.last, k) >= 0 {
+				w.err = fmt.Errorf("row %x follows row %x", k, w.last)
+				return
+			}
+			w.n, w.last = w.n+1, append(w.last[:0], k...)
+			if !yield(k, v) {
+				return
+			}
+		}
+	}
+}
+
+func (s *fileStore) loadNames(w *rowWalk) error {
+	for k, v := range w.rows('g') {
 		v, err := unseal('m', k, v)
 		if err != nil || len(v) < 4 || len(k) != 9 {
 			return s.corrupt("group row", errors.Join(err, errRow))
 		}
 		s.cat.addGroup(binary.BigEndian.Uint64(k[1:]), binary.BigEndian.Uint32(v), string(v[4:]))
 	}
-	for k, v := c.Seek([]byte{'s'}); k != nil && k[0] == 's'; k, v = c.Next() {
+	for k, v := range w.rows('s') {
 		v, err := unseal('m', k, v)
 		if err != nil || len(k) != 5 {
 			return s.corrupt("scope row", errors.Join(err, errRow))
@@ -488,10 +524,9 @@ func (s *fileStore) loadNames(meta *bbolt.Bucket) error {
 	return nil
 }
 
-func (s *fileStore) loadHeads(meta *bbolt.Bucket) error {
+func (s *fileStore) loadHeads(w *rowWalk) error {
 	var later []supersession
-	c := meta.Cursor()
-	for k, v := c.Seek([]byte{'h'}); k != nil && k[0] == 'h'; k, v = c.Next() {
+	for k, v := range w.rows('h') {
 		row, err := unseal('m', k, v)
 		if err != nil {
 			return s.corrupt(fmt.Sprintf("head row %x", k), err)
@@ -500,10 +535,30 @@ func (s *fileStore) loadHeads(meta *bbolt.Bucket) error {
 			return s.corrupt(fmt.Sprintf("head row %x", k), err)
 		}
 	}
+	// In the order in which they happened: of two that replaced the same artefact, the later one answers for it.
+	slices.SortFunc(later, func(a, b supersession) int { return cmp.Or(cmp.Compare(a.lsn, b.lsn), cmp.Compare(a.by, b.by)) })
 	for _, l := range later {
 		for _, id := range l.ids {
 			s.cat.supersede(l.scope, id, l.by, l.lsn)
 		}
+	}
+	return nil
+}
+
+// loadMeta reads names and heads, and sees to it that these are all rows there are.
+func (s *fileStore) loadMeta(meta *bbolt.Bucket) error {
+	w := &rowWalk{c: meta.Cursor()}
+	if err := s.loadNames(w); err != nil {
+		return err
+	}
+	if err := s.loadHeads(w); err != nil {
+		return err
+	}
+	if w.err == nil && w.n != s.sys.Rows.Meta {
+		w.err = fmt.Errorf("has %d rows, expected %d", w.n, s.sys.Rows.Meta)
+	}
+	if w.err != nil {
+		return s.corrupt("bucket meta", w.err)
 	}
 	return nil
 }
@@ -574,8 +629,8 @@ func (s *fileStore) loadTail(tx *bbolt.Tx) error {
 func (s *fileStore) headIn(tx *bbolt.Tx, k headKey) (*Head, error) {
 	key := headRowKey(k)
 	v := tx.Bucket(bucketMeta).Get(key)
-	if v == nil {
-		return nil, ErrGone
+	if v == nil { // nothing is collected yet: what the catalogue knows of has a row
+		return nil, s.corrupt(fmt.Sprintf("head row %x", key), errors.New("missing"))
 	}
 	row, err := unseal('m', key, v)
 	if err != nil {
@@ -770,6 +825,7 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 	o.groups = append(o.groups, c.groups...)
 	o.lsn, o.seq, o.leaves = c.lsn, seq, c.leaf+1
 	s.cat.lsn = c.lsn
+	s.countUnflushed()
 	return ended, nil
 }
 

@@ -256,7 +256,7 @@ func (s *fileStore) loadMissing(out []Loaded, arts []uint64, missing []int, head
 				if heads[k] == nil {
 					key := headRowKey(k)
 					v := meta.Get(key)
-					if v == nil {
+					if v == nil && k.version > s.newestVersion(k.art) {
 						l.Err = fmt.Errorf("%w: version %d of page %d", ErrGone, l.Key.Version, l.Key.Num)
 						continue
 					}
@@ -284,6 +284,13 @@ func (s *fileStore) loadMissing(out []Loaded, arts []uint64, missing []int, head
 		}
 		return nil
 	})
+}
+
+// newestVersion is the version up to which an artefact has a head row each.
+func (s *fileStore) newestVersion(art uint64) uint32 {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	return s.cat.art(art).version
 }
 
 // boltRows lets the lexical index read its segments.

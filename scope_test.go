@@ -3,6 +3,7 @@ package ctxpage_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -115,6 +116,10 @@ func world(t require.TestingT, db *DB, scope string, questions []string, refs []
 		}
 		say("hits", len(hits), err)
 		a, err := s.Assemble(ctx, Query{Text: q, Budget: 900, TopK: 6, Session: "g1"})
+		if errors.Is(err, ErrBudget) { // long system pages alone
+			say("assemble", nil, err)
+			continue
+		}
 		require.NoError(t, err)
 		say("text", a.Text(), nil)
 		say("left", a.Left, nil)

@@ -90,6 +90,9 @@ func (s *fileStore) Commit(ctx context.Context, b Batch) (Outcome, error) {
 	if age := b.Now.Sub(ulid.Time(b.ID.Time())); age > outcomeDays {
 		return Outcome{}, fmt.Errorf("%w: %s is %s old; use a new id", ErrTxnExpired, b.ID, age.Round(time.Hour))
 	}
+	if err := s.throttle(ctx, &b); err != nil {
+		return Outcome{}, err
+	}
 	for {
 		p, out, err := s.sequence(ctx, &b)
 		if err != nil || p == nil {
@@ -213,7 +216,7 @@ func (q *sequencer) blocker(b *Batch) *pending {
 	if p := q.ids[b.ID]; p != nil {
 		return p
 	}
-	if len(q.queue) == 0 {
+	if len(q.arts) == 0 { // not the queue: it is empty while a group is being installed
 		return nil
 	}
 	for _, key := range batchKeys(b) {
@@ -663,6 +666,7 @@ func (s *fileStore) applyDelete(b *Batch, id string, scope uint32, p *pending, l
 	}
 	h := *old
 	h.Deleted, h.Version, h.LSN, h.PutAt, h.Actor, h.Rows = true, old.Version+1, p.record.lsn, b.Now, b.Actor, nil
+	h.Supersedes = nil // it replaced them once; what was put again since stays
 	cold, err := encodeCold(&h)
 	if err != nil {
 		return fmt.Errorf("ctxpage: encode %s: %w", id, err)

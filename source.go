@@ -285,7 +285,7 @@ func (s *Scope) probe(ctx context.Context, src string, have Validator) (Validato
 	return callSource(ctx, func() (Validator, error) { return from.Probe(ctx, key, have) })
 }
 
-// callSource lets a source that ignores its context not hold up a read beyond the deadline: its answer is then dropped.
+// callSource lets a source, or an embedder, that ignores its context not hold up a read beyond the deadline: its answer is then dropped.
 func callSource[T any](ctx context.Context, call func() (T, error)) (T, error) {
 	type answer struct {
 		v   T
@@ -295,7 +295,7 @@ func callSource[T any](ctx context.Context, call func() (T, error)) (T, error) {
 	go func() {
 		defer func() {
 			if r := recover(); r != nil {
-				ch <- answer{err: fmt.Errorf("source panicked: %v", r)}
+				ch <- answer{err: fmt.Errorf("panicked: %v", r)}
 			}
 		}()
 		v, err := call()

@@ -31,6 +31,12 @@ type Store interface {
 	Commit(ctx context.Context, b Batch) (Outcome, error)
 	// Held reads one held batch.
 	Held(ctx context.Context, id ulid.ULID) (HeldBatch, error)
+	// Vectors reads the stored vectors that a model made of pages, by number; nil where there is none, and for a page
+	// outside the chain.
+	Vectors(ctx context.Context, scopes Scopes, model string, nums []uint64) ([][]float32, error)
+	// PutVectors stores vectors of page versions, each with its number. They are derived data: a crash may lose the
+	// latest, which are then made again; no LSN moves and no leaf is written.
+	PutVectors(ctx context.Context, model string, nums []uint64, vecs [][]float32) error
 	// State reads a state row (directives, sessions, file roots).
 	State(ctx context.Context, key string) ([]byte, error)
 	// Append writes audit leaves in order and gives the index of the first.

@@ -27,8 +27,8 @@ func doc(seed, n int) string {
 	return b.String()
 }
 
-// library puts n pages of about 170 tokens each, and gives what they take in a context together.
-func library(t testing.TB, s *Scope, n int) int {
+// shelf puts n pages of about 170 tokens each, and gives what they take in a context together.
+func shelf(t testing.TB, s *Scope, n int) int {
 	t.Helper()
 	for i := range n {
 		put(t, s, Artefact{ID: fmt.Sprintf("doc-%02d", i), Kind: KindChunk, Text: doc(i, 120)})
@@ -56,7 +56,7 @@ func TestFillTiers(t *testing.T) {
 	db := open(t, WithoutSync(Options{}))
 	s := db.Scope("acme")
 	put(t, s, Artefact{ID: "rules", Kind: KindSystem, Text: "Answer briefly."})
-	whole := library(t, s, 12)
+	whole := shelf(t, s, 12)
 	q := func(n int) Query { return Query{Text: "parcel rule", Budget: n} }
 
 	a := assemble(t, s, q(whole*104/100)) // each page is rounded up by itself
@@ -100,7 +100,7 @@ func TestFillTiers(t *testing.T) {
 func TestLadderTiers(t *testing.T) {
 	db := open(t, WithoutSync(Options{}))
 	s := db.Scope("acme")
-	whole := library(t, s, 12)
+	whole := shelf(t, s, 12)
 	_, err := db.PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: "Parcels are weighed on Mondays."})
 	require.NoError(t, err)
 	for _, c := range []struct {
@@ -200,7 +200,7 @@ func TestSummarizer(t *testing.T) {
 	by := &head{words: 10}
 	db := open(t, WithoutSync(Options{Summarizer: by}))
 	s := db.Scope("acme")
-	whole := library(t, s, 6)
+	whole := shelf(t, s, 6)
 	require.Zero(t, by.calls, "what all fits is not summed up")
 
 	q := Query{Text: "parcel rule", Budget: whole * 100 / 85, Overflow: budget.Ladder}
@@ -264,7 +264,7 @@ func TestSummarizerFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			db := open(t, WithoutSync(Options{Summarizer: by, SummarizeTimeout: time.Millisecond}))
 			s := db.Scope("acme")
-			whole := library(t, s, 3)
+			whole := shelf(t, s, 3)
 			a := assemble(t, s, Query{Text: "parcel rule", Budget: whole * 100 / 85, Overflow: budget.Ladder})
 			require.Equal(t, map[manifest.Form]int{manifest.FormRange: 3}, forms(a))
 			for _, p := range a.Manifest.Pages {
@@ -285,7 +285,7 @@ func TestStoredSummary(t *testing.T) {
 	clock := newClock()
 	db := open(t, WithoutSync(Options{Summarizer: by, Clock: clock.now}))
 	s := db.Scope("acme/desk")
-	library(t, db.Scope("acme"), 1)
+	shelf(t, db.Scope("acme"), 1)
 	of := []Ref{{Scope: "acme", ID: "doc-00"}}
 	put(t, s, Artefact{ID: "sum", Kind: KindSummary, Text: "Parcels, told by hand.", DerivedFrom: of})
 	put(t, s, Artefact{ID: "soon", Kind: KindSummary, Text: "Parcels, for a minute.", DerivedFrom: of, TTL: time.Minute})
@@ -319,7 +319,7 @@ func TestStoredSummary(t *testing.T) {
 func TestSummaryIsSeen(t *testing.T) {
 	db := open(t, WithoutSync(Options{}))
 	s := db.Scope("acme", WithActor("agent"))
-	whole := library(t, s, 2)
+	whole := shelf(t, s, 2)
 	put(t, s, Artefact{ID: "sum", Kind: KindSummary, Text: "Parcels by hand.", DerivedFrom: []Ref{{ID: "doc-01"}}})
 	q := Query{Text: "parcel rule", Budget: whole * 100 / 85, Overflow: budget.Ladder}
 	for _, resume := range []bool{false, true} {
@@ -342,7 +342,7 @@ func TestSummaryIsSeen(t *testing.T) {
 func TestSummarizerReadOnly(t *testing.T) {
 	by := &head{words: 5}
 	db := open(t, WithoutSync(Options{}))
-	whole := library(t, db.Scope("acme"), 3)
+	whole := shelf(t, db.Scope("acme"), 3)
 	db = reopen(t, db, Options{ReadOnly: true, Summarizer: by})
 	a := assemble(t, db.Scope("acme"), Query{Text: "parcel rule", Budget: whole * 100 / 85, Overflow: budget.Ladder})
 	require.Equal(t, 3, forms(a)[manifest.FormRange])

@@ -30,19 +30,19 @@ type Swap struct {
 	changed  bool
 }
 
-// Checkpoint writes what is due to w: the tail as a segment, when it has 1,024
-// pages or force is set; merges; the numbers of removed pages. It does not
-// change the index, so a transaction that fails has no effect: the next
+// Checkpoint writes what is due to w: the tail as a segment, in steps of 1,024
+// pages, or all of it when force is set; merges; the numbers of removed pages. It
+// does not change the index, so a transaction that fails has no effect: the next
 // checkpoint does it again. Rows of segments that were merged go in the next
 // checkpoint, because readers may still hold the old list. One checkpoint runs
 // at a time.
 func (x *Index) Checkpoint(w Writer, force bool) (Swap, error) {
-	c := x.snapshot()
+	c := x.snapshot(force)
 	c.w = w
 	if err := c.deleteDead(); err != nil {
 		return Swap{}, err
 	}
-	if err := c.flush(force); err != nil {
+	if err := c.flush(); err != nil {
 		return Swap{}, err
 	}
 	if err := c.merge(); err != nil {
@@ -70,7 +70,7 @@ func (x *Index) Apply(s Swap) {
 	if s.manifest.through > x.manifest.through {
 		x.tail = x.tail.after(s.manifest.through, func(num uint64) bool {
 			_, gone := x.removed[num]
-			return !gone
+			return gone
 		})
 	}
 	x.manifest, x.saved = s.manifest, s.saved
@@ -89,11 +89,11 @@ type checkpoint struct {
 	changed  bool
 }
 
-func (x *Index) snapshot() *checkpoint {
+func (x *Index) snapshot(force bool) *checkpoint {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return &checkpoint{
-		manifest: x.manifest.clone(), docs: x.tail.docs[:len(x.tail.docs):len(x.tail.docs)],
+		manifest: x.manifest.clone(), docs: x.tail.whole(force),
 		removed: maps.Clone(x.removed), pending: maps.Clone(x.pending), saved: x.saved,
 	}
 }
@@ -136,9 +136,9 @@ func deletePrefix(w Writer, prefix []byte) error {
 	}
 }
 
-// flush writes the tail as a segment.
-func (c *checkpoint) flush(force bool) error {
-	if len(c.docs) == 0 || len(c.docs) < flushDocs && !force {
+// flush writes what it was given of the tail as a segment.
+func (c *checkpoint) flush() error {
+	if len(c.docs) == 0 {
 		return nil
 	}
 	c.changed = true

@@ -43,7 +43,7 @@ func TestCheckpointWaitsForPages(t *testing.T) {
 	s.checkpoint(t, x, false)
 	require.Equal(t, uint64(flushDocs), x.Through())
 	require.Len(t, x.manifest.segments, 1)
-	require.Empty(t, x.tail.docs)
+	require.Empty(t, x.tail)
 }
 
 func TestMergesKeepFewSegments(t *testing.T) {

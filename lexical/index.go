@@ -22,7 +22,7 @@ type Index struct {
 	manifest manifest
 	cols     *columns
 	tail     tail
-	removed  map[uint64]struct{} // not in cols, but still in a segment or in tail.docs
+	removed  map[uint64]struct{} // not in cols, but still in a segment or in the tail
 	pending  map[uint32]uint64   // segment id → removed numbers in it
 	saved    int                 // numbers in the removed row
 	work     sync.Pool           // of *work, the scratch memory of queries
@@ -33,7 +33,7 @@ type Index struct {
 // Open reads the list of segments and the columns of their pages. The owner then
 // adds the pages above Through again. Errors wrap ErrCorrupt or ErrAnalyzer.
 func Open(rows Rows) (*Index, error) {
-	x := &Index{cols: newColumns(), tail: newTail(), removed: map[uint64]struct{}{}, pending: map[uint32]uint64{}, commonPages: commonPages}
+	x := &Index{cols: newColumns(), removed: map[uint64]struct{}{}, pending: map[uint32]uint64{}, commonPages: commonPages}
 	key := []byte{rowList}
 	row := rows.Get(key)
 	if row == nil {
@@ -114,10 +114,7 @@ func (x *Index) Add(d Doc) {
 }
 
 func (x *Index) highest() uint64 {
-	if n := len(x.tail.docs); n > 0 {
-		return x.tail.docs[n-1].Num
-	}
-	return x.manifest.through
+	return max(x.tail.last(), x.manifest.through)
 }
 
 // Remove takes page versions out of results and statistics at once. Their

@@ -211,9 +211,11 @@ func (w *work) find(rows Rows, t int, scope uint32, term string) (uint64, error)
 		df += n
 		w.lists = append(w.lists, l)
 	}
-	if l := w.x.tail.lists[scope][term]; l != nil && len(*l) > 0 {
-		df += uint64(len(*l))
-		w.tails = append(w.tails, tailRef{t, l})
+	for _, p := range w.x.tail {
+		if l := p.lists[scope][term]; l != nil && len(*l) > 0 {
+			df += uint64(len(*l))
+			w.tails = append(w.tails, tailRef{t, l})
+		}
 	}
 	return df, nil
 }
