@@ -376,7 +376,7 @@ func TestNearestMisses(t *testing.T) {
 	clock := newClock()
 	db := open(t, WithoutSync(Options{Clock: clock.now}))
 	s := db.Scope("acme")
-	for i := range 12 {
+	for i := range 30 { // enough to crowd everything else out
 		put(t, s, Artefact{ID: fmt.Sprint("expired-", i), Text: "parcel rule parcel rule " + words(i, 5), TTL: time.Minute})
 	}
 	put(t, s, Artefact{ID: "note", Kind: KindScratch, Text: "a note on the parcel " + words(3, 30)})
@@ -405,6 +405,6 @@ func TestNearestMisses(t *testing.T) {
 	require.Contains(t, why, "its provenance, scratch, is below the floor")
 	for _, e := range a.Manifest.Excluded {
 		require.LessOrEqual(t, len(e.Nearest), 5)
-		require.Equal(t, map[string]int{"expired": 12, "below the provenance floor": 2, "superseded": 1}[e.Reason], e.Count, e.Reason)
+		require.Equal(t, map[string]int{"expired": 30, "below the provenance floor": 2, "superseded": 1}[e.Reason], e.Count, e.Reason)
 	}
 }
