@@ -829,15 +829,16 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 	return ended, nil
 }
 
-// Close stops the background work, checkpoints, and ends the log with a mark that says the end was clean.
+// Close stops the background work, checkpoints, and ends the log with a mark that says the end was clean. A poisoned
+// store is closed without all that and says why.
 func (s *fileStore) Close() error {
 	if !s.closed.CompareAndSwap(false, true) {
 		return ErrClosed
 	}
 	close(s.stop)
 	s.done.Wait()
-	var err error
-	if !s.opts.readOnly && s.failure() == nil {
+	err := s.failure()
+	if !s.opts.readOnly && err == nil {
 		err = s.closeClean()
 	}
 	return errors.Join(err, s.closeFiles())
