@@ -594,12 +594,16 @@ func (s *fileStore) installRow(row []byte, rows []PageRow, later []supersession)
 		return rows, later, err
 	}
 	s.cat.install(&t, rows, nil)
-	if t.flags&flagSupersedes == 0 {
+	if t.flags&flagSupersedes == 0 && t.kind != KindSummary {
 		return rows, later, nil
 	}
 	var c cold
 	if err := unpack(d.b, &c); err != nil {
 		return rows, later, err
+	}
+	s.cat.addSummary(&t, c.DerivedFrom)
+	if t.flags&flagSupersedes == 0 {
+		return rows, later, nil
 	}
 	return rows, append(later, supersession{t.scope, c.Supersedes, t.art, t.lsn}), nil
 }
@@ -816,6 +820,7 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 			ended = append(ended, s.cat.nums(t.art)...)
 		}
 		s.cat.install(&t, rows, h.head.Supersedes)
+		s.cat.addSummary(&t, h.head.DerivedFrom)
 		o.heads[headKey{t.art, t.version}] = h.row
 		o.bytes += len(h.row)
 		for _, x := range h.texts {
