@@ -25,9 +25,10 @@ const (
 	syncEvery        = 50 * time.Millisecond // audit leaves are synced within 100 ms
 	checkpointBytes  = 16 << 20              // unflushed bytes that start a checkpoint
 	checkpointAge    = 10 * time.Second      // age of the oldest unflushed row that starts one
-	throttleBytes    = 128 << 20             // from here commits are slowed down, gradually
-	markEvery        = 1024                  // leaves
-	rotateAfterBytes = 8 << 20               // a log larger than this starts a new segment at a checkpoint
+	throttleBytes    = 128 << 20             // unflushed bytes from which commits are slowed down, gradually
+	throttleMost     = 100 * time.Millisecond
+	markEvery        = 1024    // leaves
+	rotateAfterBytes = 8 << 20 // a log larger than this starts a new segment at a checkpoint
 )
 
 // background syncs what reads wrote, and checkpoints. It ends with Close.
@@ -53,7 +54,7 @@ func (s *fileStore) background() {
 		}
 		if time.Now().After(again) && s.due() {
 			// A failed checkpoint leaves everything in the log; the next commit or Close reports it.
-			_, err := s.checkpoint(context.Background(), s.stop)
+			_, err := s.checkpoint(context.Background())
 			if err != nil && !noSpace(err) {
 				s.fail(err)
 				return
@@ -71,6 +72,35 @@ func (s *fileStore) due() bool {
 	return s.over.bytes > checkpointBytes || s.over.rows() > 0 && time.Since(s.over.since) > checkpointAge
 }
 
+// throttle slows a commit down while checkpoints do not keep up: what is unflushed is in memory.
+func (s *fileStore) throttle(ctx context.Context) error {
+	s.cat.mu.RLock()
+	bytes := s.over.bytes
+	if s.old != nil {
+		bytes += s.old.bytes
+	}
+	s.cat.mu.RUnlock()
+	wait := throttleDelay(bytes)
+	if wait == 0 {
+		return nil
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.stop:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// throttleDelay is nothing up to throttleBytes and grows to throttleMost at four times that.
+func throttleDelay(bytes int) time.Duration {
+	over := min(max(bytes-throttleBytes, 0), 3*throttleBytes)
+	return throttleMost * time.Duration(over>>10) / (3 * throttleBytes >> 10)
+}
+
 // checkpoint brings the log's effect into bbolt and cuts the front of the log:
 //
 //	freeze    the overlay becomes the old one; new commits fill a new one        cat.mu, briefly
@@ -81,7 +111,7 @@ func (s *fileStore) due() bool {
 //
 // A crash between any two of them is healed by redo: the log still holds everything above the LSN that bbolt names, and
 // one checkpoint more, because bbolt falls back to its older meta page in silence when the newest is damaged.
-func (s *fileStore) checkpoint(ctx context.Context, _ <-chan struct{}) (JobReport, error) {
+func (s *fileStore) checkpoint(ctx context.Context) (JobReport, error) {
 	s.ckptMu.Lock()
 	defer s.ckptMu.Unlock()
 	return s.checkpointLocked(ctx)
@@ -379,23 +409,25 @@ func (s *fileStore) Maintain(ctx context.Context, job Job) (JobReport, error) {
 	}
 	switch job.Kind {
 	case JobCheckpoint:
-		return s.checkpoint(ctx, nil)
+		return s.checkpoint(ctx)
 	case JobBackup:
 		return s.backup(ctx, job)
 	case JobCheck:
 		return s.check(ctx, job)
 	}
-	return JobReport{}, s.log.Sync(ctx, s.log.Last())
+	return JobReport{}, invalid("job", fmt.Sprint(job.Kind), "checkpoint, backup or check")
 }
 
 // backup copies the database into files of the same kind at another path: the copy is a database. Checkpoints wait, so
 // bbolt, archive and the front of the log stand still; commits go on, and the copy ends with some whole prefix of them.
 func (s *fileStore) backup(ctx context.Context, job Job) (rep JobReport, err error) {
-	if _, err := os.Lstat(job.Path); err == nil {
-		return rep, fmt.Errorf("ctxpage: backup: %s exists; name a path that does not", job.Path)
-	}
 	s.ckptMu.Lock()
 	defer s.ckptMu.Unlock()
+	for _, suffix := range databaseFiles {
+		if _, err := os.Lstat(job.Path + suffix); err == nil { // a failure below removes what stands there
+			return rep, fmt.Errorf("ctxpage: backup: %s exists; name a path that does not", job.Path+suffix)
+		}
+	}
 	if !s.opts.readOnly {
 		if rep, err = s.checkpointLocked(ctx); err != nil {
 			return rep, err

@@ -608,6 +608,7 @@ func (s *fileStore) Scan(ctx context.Context, q ScanQuery) (ScanPage, error) {
 	if q.Limit <= 0 {
 		q.Limit = 100
 	}
+	q.Limit = min(q.Limit, 1<<30)
 	switch q.What {
 	case ScanHistory:
 		return s.scanHistory(q)
@@ -666,7 +667,7 @@ func (s *fileStore) scanHistory(q ScanQuery) (out ScanPage, err error) {
 			if err != nil {
 				return out, invalid("cursor", q.Cursor, "a cursor from the page before")
 			}
-			from = uint32(v)
+			from = min(from, uint32(v))
 		}
 		for ; from > 0; from-- {
 			if len(out.Heads) == q.Limit {
