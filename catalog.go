@@ -293,6 +293,9 @@ func (c *catalogue) supersede(scope uint32, id string, by, lsn uint64) {
 	if num == 0 || num == by || c.art(num).lsn >= lsn {
 		return
 	}
+	if was := c.art(num).by; was > by && c.art(was).lsn == lsn {
+		return // both in one commit: the rule must not need their order, which no row keeps
+	}
 	for _, n := range c.nums(num) {
 		c.unlink(n)
 	}

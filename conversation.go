@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/vmihailenco/msgpack/v5"
 
+	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -34,9 +36,10 @@ const keptVerdicts = 32
 type sessionRow struct {
 	_msgpack struct{} `msgpack:",as_array"`
 	Created  int64
-	Pass     uint64 // number of the last pass of either kind
-	InForce  uint64 // the pass whose verdicts hold; 0: none
-	Key      uint64 // its session.PassKey
+	Pass     uint64   // number of the last pass of either kind
+	InForce  uint64   // the pass whose verdicts hold; 0: none
+	Kept     []uint64 // passes whose verdicts are stored, oldest first
+	Key      uint64   // its session.PassKey
 	Config   *session.Config
 	Ratio    int64 // of the calibration, parts per million; 0: none
 }
@@ -44,7 +47,8 @@ type sessionRow struct {
 // turnRow is what is kept of one turn.
 type turnRow struct {
 	_msgpack struct{} `msgpack:",as_array"`
-	Hash     uint64   // of the content it was made from
+	Hash     uint64   // of all it was made from
+	Content  uint64   // of the text alone, 0: none
 	Counter  string   // that counted Sizes
 	Sizes    []int    // by session.Level; estimates where Made has no bit
 	Made     uint8    // levels whose derived page exists, a bit each
@@ -117,11 +121,14 @@ type conversation struct {
 	units   []unit
 	at      map[uint64]int     // first page number → block
 	open    map[string]int     // call id → unit that made it last
+	byID    map[string]int     // place of a turn; may name places that are gone
 	judged  map[uint64]verdict // by first page number
 	unsaved map[string]bool    // ids whose rows were made again and are not stored yet
 	state   sessionRow
+	cal     session.Calibration
+	force   passRow          // the pass in force
 	reads   map[string]int64 // turn at which a turn was last recalled
-	watch   *Watcher
+	watch   atomic.Pointer[Watcher]
 }
 
 // block is a turn, or another artefact of the group.
@@ -229,7 +236,7 @@ func (c *conversation) refresh(ctx context.Context) error {
 // load reads the rows. A session without a row is one that only plain puts have written to.
 func (c *conversation) load(ctx context.Context) error {
 	c.keys, c.blocks, c.units, c.lsn = nil, nil, nil, 0
-	c.rows, c.at, c.open = map[string]*turnRow{}, map[uint64]int{}, map[string]int{}
+	c.rows, c.at, c.open, c.byID = map[string]*turnRow{}, map[uint64]int{}, map[string]int{}, map[string]int{}
 	c.judged, c.unsaved = map[uint64]verdict{}, map[string]bool{}
 	if c.reads == nil {
 		c.reads = map[string]int64{}
@@ -244,6 +251,7 @@ func (c *conversation) load(ctx context.Context) error {
 			return fmt.Errorf("ctxpage: state of session %s: %w", c.id, err)
 		}
 	}
+	c.cal = calibrated(c.state.Ratio)
 	prefix := c.key(turnRowKey) + "\x00"
 	err = c.db.scanState(ctx, prefix, func(r StateRow) error {
 		row := new(turnRow)
@@ -258,6 +266,11 @@ func (c *conversation) load(ctx context.Context) error {
 	}
 	if c.judged, err = c.loadVerdicts(ctx, c.state.InForce); err != nil {
 		return err
+	}
+	if c.force = (passRow{}); c.state.InForce != 0 {
+		if c.force, err = c.loadPass(ctx, c.state.InForce); err != nil {
+			return err
+		}
 	}
 	c.loaded = true
 	return nil
@@ -286,7 +299,7 @@ func (c *conversation) take(ctx context.Context, keys []PageKey, known int) erro
 	old, oldAt := c.blocks, c.at
 	if known == 0 {
 		c.blocks, c.units = nil, nil
-		c.at, c.open = make(map[uint64]int, len(keys)), map[string]int{}
+		c.at, c.open, c.byID = make(map[uint64]int, len(keys)), map[string]int{}, make(map[string]int, len(keys))
 	}
 	var fresh []PageKey
 	for _, k := range keys[known:] {
@@ -325,7 +338,7 @@ func (c *conversation) add(b block) {
 	for _, id := range b.calls {
 		c.open[id] = u
 	}
-	c.at[b.nums[0]] = i
+	c.at[b.nums[0]], c.byID[b.id] = i, i
 	c.blocks = append(c.blocks, b)
 }
 
@@ -387,6 +400,20 @@ func headHash(h *Head) uint64 {
 	return turnHash(&h.Artefact, hashes)
 }
 
+// contentOf tells equal texts, whoever said them.
+func contentOf(rows []PageRow) uint64 {
+	var b []byte
+	for _, r := range rows {
+		if r.Tokens > 0 {
+			b = binary.LittleEndian.AppendUint64(b, r.Hash)
+		}
+	}
+	if len(b) == 0 {
+		return 0
+	}
+	return xxhash.Sum64(b)
+}
+
 func turnHash(a *Artefact, pages []uint64) uint64 {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(pages)))
 	for _, p := range pages {
@@ -415,6 +442,7 @@ func (c *conversation) remakeRow(ctx context.Context, h *Head, old *turnRow) (*t
 	}
 	digests := h.Rows[0].Digest
 	row := c.db.turnRow(&h.Artefact, texts, headHash(h), c.stub(h.ID, digests, sumTokens(h.Rows)))
+	row.Content = contentOf(h.Rows)
 	if old != nil {
 		row.Pinned, row.Level, row.Because, row.Signals = old.Pinned, old.Level, old.Because, old.Signals
 	}
@@ -574,11 +602,12 @@ func (c *conversation) loadPass(ctx context.Context, n uint64) (p passRow, err e
 	return p, unpack(raw, &p)
 }
 
-// changes collects the state rows of one batch.
+// changes collects the writes of one batch: state rows, and pages the database derives.
 type changes struct {
-	c    *conversation
 	rows []StateRow
-	err  error
+	at   map[string]int
+	puts []Put
+	err  error // the first that encoding gave
 }
 
 func (w *changes) put(key string, v any) {
@@ -590,15 +619,50 @@ func (w *changes) put(key string, v any) {
 }
 
 func (w *changes) raw(key string, v []byte) {
-	w.rows = slices.DeleteFunc(w.rows, func(r StateRow) bool { return r.Key == key })
+	if i, ok := w.at[key]; ok {
+		w.rows[i].Value = v
+		return
+	}
+	w.at[key] = len(w.rows)
 	w.rows = append(w.rows, StateRow{key, v})
 }
 
 // begin collects what is to be stored anyway: rows that were made again.
 func (c *conversation) begin() *changes {
-	w := &changes{c: c}
+	w := &changes{at: map[string]int{}}
 	for _, id := range sortedKeys(c.unsaved) {
 		w.put(c.turnKey(id), c.rows[id])
 	}
 	return w
+}
+
+// commit writes what was collected. Memory was changed before it: when the commit fails, all of it is read again.
+func (c *conversation) commit(ctx context.Context, s *Scope, w *changes, leaf manifest.Record) error {
+	err := w.err
+	if s.db.opts.ReadOnly {
+		err = ErrReadOnly
+	}
+	id, idErr := s.db.newID()
+	if err = errors.Join(err, idErr); err == nil {
+		leaf.Session = c.id
+		_, err = s.db.store.Commit(ctx, Batch{
+			ID: id, Scope: c.scope, Actor: s.actor, Now: s.db.opts.Clock(), OnStale: AllowStale, Puts: w.puts, State: w.rows, Leaf: leaf,
+		})
+	}
+	if err != nil {
+		c.loaded = false
+		return err
+	}
+	c.unsaved = map[string]bool{}
+	c.gen++
+	return nil
+}
+
+// setRow replaces the row of a turn, in memory and in the batch.
+func (c *conversation) setRow(w *changes, i int, change func(*turnRow)) {
+	row := *c.blocks[i].row
+	row.Sizes = slices.Clone(row.Sizes)
+	change(&row)
+	c.blocks[i].row, c.rows[c.blocks[i].id] = &row, &row
+	w.put(c.turnKey(c.blocks[i].id), &row)
 }

@@ -89,7 +89,9 @@ type Options struct {
 	EmbedTimeout time.Duration
 	// Evaluator judges a draft when Commit is given no verdict. It must not be the writer.
 	Evaluator Evaluator
-	Audit     AuditMode
+	// Summarizer makes the summaries of the watcher; nil: extracts stand in.
+	Summarizer Summarizer
+	Audit      AuditMode
 	// Clock and Rand are the only time and randomness the database uses for what it stores; nil: the system's.
 	Clock func() time.Time
 	Rand  io.Reader
@@ -281,6 +283,7 @@ func (db *DB) Close() error { return db.closeAll() }
 
 func (db *DB) closeAll() error {
 	var errs []error
+	db.stopWatchers()
 	if db.store != nil {
 		errs = append(errs, db.store.Close())
 	}

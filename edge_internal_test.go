@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
-	"math"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -33,7 +32,7 @@ func TestLoadTakesNoLockInsideBbolt(t *testing.T) {
 	require.NoError(t, err)
 	_, err = db.Checkpoint(ctx)
 	require.NoError(t, err)
-	l := &loading{s: s, want: WantText, out: make([]Loaded, 1), arts: make([]uint64, 1), rows: make([][]byte, 1), names: map[uint32]string{}, heads: map[headKey]*Head{}}
+	l := &loading{s: s, want: WantText, out: make([]Loaded, 1), arts: make([]uint64, 1), newest: make([]uint32, 1), rows: make([][]byte, 1), names: map[uint32]string{}, heads: map[headKey]*Head{}}
 	l.look(Scopes{"acme"}, []PageKey{{Num: 1}})
 	require.Equal(t, []int{0}, l.missing)
 	s.cat.mu.Lock()
@@ -76,18 +75,6 @@ func TestLoadOfAVersionWithoutThePage(t *testing.T) {
 func TestRetiredArtefactsAreInFlight(t *testing.T) {
 	b := &Batch{Scope: "acme", Puts: []Put{{Artefact: Artefact{ID: "new", Supersedes: []string{"old"}}}}}
 	require.ElementsMatch(t, []string{flightKey("acme", "new"), flightKey("acme", "old")}, writeKeys(b))
-}
-
-func TestThrottle(t *testing.T) {
-	require.Zero(t, throttleDelay(0))
-	require.Zero(t, throttleDelay(throttleBytes))
-	last := time.Duration(0)
-	for bytes := throttleBytes * 5 / 4; bytes <= 4*throttleBytes; bytes += throttleBytes / 4 {
-		require.Greater(t, throttleDelay(bytes), last)
-		last = throttleDelay(bytes)
-	}
-	require.Equal(t, throttleMost, last)
-	require.Equal(t, throttleMost, throttleDelay(math.MaxInt))
 }
 
 // A salt is random to its last byte also when the randomness comes a byte at a time.

@@ -1,12 +1,14 @@
 package ctxpage
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -111,14 +113,15 @@ type fileStore struct {
 
 	seq sequencer
 
-	ckptMu   sync.Mutex // one checkpoint, backup or check at a time; before the sequencer
-	ckpts    atomic.Uint64
-	appended atomic.Bool // leaves were written since the last mark
-	failed   atomic.Pointer[error]
-	broken   atomic.Pointer[error] // bbolt panicked with its locks held
-	stop     chan struct{}
-	done     sync.WaitGroup
-	closed   atomic.Bool
+	ckptMu    sync.Mutex // one checkpoint, backup or check at a time; before the sequencer
+	ckpts     atomic.Uint64
+	unflushed atomic.Int64 // bytes in over and old, for throttle
+	appended  atomic.Bool  // leaves were written since the last mark
+	failed    atomic.Pointer[error]
+	broken    atomic.Pointer[error] // bbolt panicked with its locks held
+	stop      chan struct{}
+	done      sync.WaitGroup
+	closed    atomic.Bool
 }
 
 // overlay holds what is durable in the log and not yet in bbolt, and vectors, which can be made again.
@@ -443,16 +446,13 @@ func (s *fileStore) loadFile() error {
 		if meta == nil {
 			return s.corrupt("bucket meta", errors.New("missing"))
 		}
-		if err := s.loadNames(meta); err != nil {
-			return err
-		}
-		if err := s.loadHeads(meta); err != nil {
+		if err := s.loadMeta(meta); err != nil {
 			return err
 		}
 		for _, b := range []struct {
 			name []byte
 			want int
-		}{{bucketMeta, s.sys.Rows.Meta}, {bucketHeld, s.sys.Rows.Held}, {bucketState, s.sys.Rows.State}} {
+		}{{bucketHeld, s.sys.Rows.Held}, {bucketState, s.sys.Rows.State}} {
 			if err := s.countRows(tx, b.name, b.want); err != nil {
 				return err
 			}
@@ -490,11 +490,14 @@ func (noRows) Scan([]byte, func(_, _ []byte) bool) {}
 // countRows compares the rows of a bucket with the count that was kept.
 func (s *fileStore) countRows(tx *bbolt.Tx, name []byte, want int) error {
 	n := 0
+	var last []byte
 	if b := tx.Bucket(name); b != nil {
-		for c, k := b.Cursor(), []byte(nil); n <= want; n++ {
-			if k, _ = next(c, k); k == nil {
-				break
+		c := b.Cursor()
+		for k, _ := c.First(); k != nil && n <= want; k, _ = c.Next() {
+			if n > 0 && bytes.Compare(last, k) >= 0 {
+				return s.corrupt("bucket "+string(name), fmt.Errorf("row %x follows row %x", k, last))
 			}
+			n, last = n+1, append(last[:0], k...)
 		}
 	}
 	if n != want {
@@ -503,16 +506,32 @@ func (s *fileStore) countRows(tx *bbolt.Tx, name []byte, want int) error {
 	return nil
 }
 
-func next(c *bbolt.Cursor, k []byte) ([]byte, []byte) {
-	if k == nil {
-		return c.First()
-	}
-	return c.Next()
+// rowWalk goes through the rows of a bucket that begin with a letter. Rows out of order are reported by err: a damaged
+// page of bbolt may show rows of another place, all of them with right checksums.
+type rowWalk struct {
+	c    *bbolt.Cursor
+	n    int
+	last []byte
+	err  error
 }
 
-func (s *fileStore) loadNames(meta *bbolt.Bucket) error {
-	c := meta.Cursor()
-	for k, v := c.Seek([]byte{'g'}); k != nil && k[0] == 'g'; k, v = c.Next() {
+func (w *rowWalk) rows(letter byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(k, v []byte) bool) {
+		for k, v := w.c.Seek([]byte{letter}); len(k) > 0 && k[0] == letter; k, v = w.c.Next() {
+			if w.n > 0 && letter == w.last[0] && bytes.Compare(w.last, k) >= 0 {
+				w.err = fmt.Errorf("row %x follows row %x", k, w.last)
+				return
+			}
+			w.n, w.last = w.n+1, append(w.last[:0], k...)
+			if !yield(k, v) {
+				return
+			}
+		}
+	}
+}
+
+func (s *fileStore) loadNames(w *rowWalk) error {
+	for k, v := range w.rows('g') {
 		v, err := unseal('m', k, v)
 		if err != nil || len(v) < 4 || len(k) != 9 {
 			return s.corrupt("group row", errors.Join(err, errRow))
@@ -522,7 +541,7 @@ func (s *fileStore) loadNames(meta *bbolt.Bucket) error {
 		}
 		s.cat.addGroup(binary.BigEndian.Uint64(k[1:]), binary.BigEndian.Uint32(v), string(v[4:]))
 	}
-	for k, v := c.Seek([]byte{'s'}); k != nil && k[0] == 's'; k, v = c.Next() {
+	for k, v := range w.rows('s') {
 		v, err := unseal('m', k, v)
 		if err != nil || len(k) != 5 {
 			return s.corrupt("scope row", errors.Join(err, errRow))
@@ -535,10 +554,9 @@ func (s *fileStore) loadNames(meta *bbolt.Bucket) error {
 	return nil
 }
 
-func (s *fileStore) loadHeads(meta *bbolt.Bucket) error {
+func (s *fileStore) loadHeads(w *rowWalk) error {
 	var later []supersession
-	c := meta.Cursor()
-	for k, v := c.Seek([]byte{'h'}); k != nil && k[0] == 'h'; k, v = c.Next() {
+	for k, v := range w.rows('h') {
 		row, err := unseal('m', k, v)
 		if err != nil {
 			return s.corrupt(fmt.Sprintf("head row %x", k), err)
@@ -547,11 +565,30 @@ func (s *fileStore) loadHeads(meta *bbolt.Bucket) error {
 			return s.corrupt(fmt.Sprintf("head row %x", k), err)
 		}
 	}
-	slices.SortFunc(later, func(a, b supersession) int { return cmp.Compare(a.lsn, b.lsn) }) // as it happened
+	// In the order in which they happened: of two that replaced the same artefact, the later one answers for it.
+	slices.SortFunc(later, func(a, b supersession) int { return cmp.Or(cmp.Compare(a.lsn, b.lsn), cmp.Compare(a.by, b.by)) })
 	for _, l := range later {
 		for _, id := range l.ids {
 			s.cat.supersede(l.scope, id, l.by, l.lsn)
 		}
+	}
+	return nil
+}
+
+// loadMeta reads names and heads, and sees to it that these are all rows there are.
+func (s *fileStore) loadMeta(meta *bbolt.Bucket) error {
+	w := &rowWalk{c: meta.Cursor()}
+	if err := s.loadNames(w); err != nil {
+		return err
+	}
+	if err := s.loadHeads(w); err != nil {
+		return err
+	}
+	if w.err == nil && w.n != s.sys.Rows.Meta {
+		w.err = fmt.Errorf("has %d rows, expected %d", w.n, s.sys.Rows.Meta)
+	}
+	if w.err != nil {
+		return s.corrupt("bucket meta", w.err)
 	}
 	return nil
 }
@@ -620,8 +657,8 @@ func (s *fileStore) loadTail(tx *bbolt.Tx) error {
 func (s *fileStore) headIn(tx *bbolt.Tx, k headKey) (*Head, error) {
 	key := headRowKey(k)
 	v := tx.Bucket(bucketMeta).Get(key)
-	if v == nil {
-		return nil, ErrGone
+	if v == nil { // nothing is collected yet: what the catalogue knows of has a row
+		return nil, s.corrupt(fmt.Sprintf("head row %x", key), errors.New("missing"))
 	}
 	row, err := unseal('m', key, v)
 	if err != nil {
@@ -834,6 +871,7 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 	o.groups = append(o.groups, c.groups...)
 	o.lsn, o.seq, o.leaves = c.lsn, seq, c.leaf+1
 	s.cat.lsn = c.lsn
+	s.countUnflushed()
 	return ended, nil
 }
 

@@ -147,6 +147,7 @@ type loading struct {
 	want    Want
 	out     []Loaded
 	arts    []uint64
+	newest  []uint32 // version up to which the artefact has a head row each
 	rows    [][]byte // of heads, from the overlay
 	missing []int    // what the overlay did not have, in whole or in part
 	names   map[uint32]string
@@ -159,7 +160,7 @@ func (s *fileStore) Load(ctx context.Context, scopes Scopes, keys []PageKey, wan
 		return nil, err
 	}
 	l := &loading{
-		s: s, want: want, out: make([]Loaded, len(keys)), arts: make([]uint64, len(keys)), rows: make([][]byte, len(keys)),
+		s: s, want: want, out: make([]Loaded, len(keys)), arts: make([]uint64, len(keys)), newest: make([]uint32, len(keys)), rows: make([][]byte, len(keys)),
 		names: map[uint32]string{}, heads: map[headKey]*Head{},
 	}
 	l.look(scopes, keys)
@@ -196,6 +197,7 @@ func (l *loading) look(scopes Scopes, keys []PageKey) {
 		}
 		k.Version = cmp.Or(k.Version, p.head)
 		l.out[i], l.arts[i], l.names[p.scope] = Loaded{Key: k, Page: int(p.page)}, p.art, c.scopeName(p.scope)
+		l.newest[i] = c.art(p.art).version
 		l.rows[i] = l.s.overlayHead(headKey{p.art, k.Version})
 		whole := l.rows[i] != nil
 		if l.want == WantText {
@@ -251,7 +253,7 @@ func (l *loading) headIn(meta *bbolt.Bucket, i int) {
 	o := &l.out[i]
 	key := headRowKey(headKey{l.arts[i], o.Key.Version})
 	v := meta.Get(key)
-	if v == nil {
+	if v == nil && o.Key.Version > l.newest[i] {
 		o.Err = fmt.Errorf("%w: version %d of page %d", ErrGone, o.Key.Version, o.Key.Num)
 		return
 	}

@@ -94,10 +94,11 @@ func (s *fileStore) Commit(ctx context.Context, b Batch) (Outcome, error) {
 	}
 	if age := b.Now.Sub(ulid.Time(b.ID.Time())); age > outcomeDays {
 		return Outcome{}, fmt.Errorf("%w: %s is %s old; use a new id", ErrTxnExpired, b.ID, age.Round(time.Hour))
-	} else if age < -idAhead { // it would look like the present to what forgets old outcomes
+	}
+	if now := max(b.Now.UnixMilli(), 0); b.ID.Time() > uint64(now+idAhead.Milliseconds()) { // it would look like the present to what forgets old outcomes
 		return Outcome{}, invalid("batch id", b.ID.String()+", of "+ulid.Time(b.ID.Time()).UTC().Format(time.DateOnly), "a ULID of about now")
 	}
-	if err := s.throttle(ctx); err != nil {
+	if err := s.throttle(ctx, &b); err != nil {
 		return Outcome{}, err
 	}
 	for {
@@ -225,7 +226,7 @@ func (q *sequencer) blocker(b *Batch) *pending {
 	if p := q.ids[b.ID]; p != nil {
 		return p
 	}
-	if len(q.queue) == 0 {
+	if len(q.arts) == 0 { // not the queue: it is empty while a group is being installed
 		return nil
 	}
 	for _, key := range batchKeys(b) {
@@ -685,7 +686,7 @@ func (s *fileStore) applyDelete(b *Batch, id string, scope uint32, p *pending, l
 	}
 	h := *old
 	h.Deleted, h.Version, h.LSN, h.PutAt, h.Actor, h.Rows = true, old.Version+1, p.record.lsn, b.Now, b.Actor, nil
-	h.Supersedes = nil // what stands again since is not retired by a tombstone
+	h.Supersedes = nil // it replaced them once; what was put again since stays
 	cold, err := encodeCold(&h)
 	if err != nil {
 		return fmt.Errorf("ctxpage: encode %s: %w", id, err)
