@@ -329,7 +329,7 @@ func (a *assembling) drafts(terms []string) []item {
 			Ref: Ref{Scope: a.s.name, ID: w.Artefact.ID, Page: o.page},
 		}
 		if len(a.cands.Stats.DF) == len(terms) {
-			c.Lexical.Own = a.s.db.store.(*fileStore).idx.ScoreDoc(a.cands.Stats, *o.analysis, terms)
+			c.Lexical.Own = lexical.ScoreDoc(a.cands.Stats, *o.analysis, terms)
 			c.Lexical.Score = c.Lexical.Own
 		}
 		if e := w.Artefact.ExpiresAt; !e.IsZero() && !e.After(a.now) {

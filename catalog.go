@@ -98,6 +98,15 @@ func newCatalogue() *catalogue {
 	return &catalogue{byName: map[string]uint32{}, many: map[uint64][]uint64{}, named: map[artKey]uint64{}, sums: map[artKey][]uint64{}, table: make([]uint32, 64)}
 }
 
+// reserve makes room for so many artefacts and page versions.
+func (c *catalogue) reserve(arts, pages uint64) {
+	c.arts = slices.Grow(c.arts, int(arts))
+	c.pages = slices.Grow(c.pages, int(pages))
+	for 4*(arts+1) > 3*uint64(len(c.table)) {
+		c.table = make([]uint32, 2*len(c.table))
+	}
+}
+
 func (c *catalogue) addScope(num uint32, name string) {
 	for len(c.scopes) < int(num) {
 		c.scopes = append(c.scopes, scopeCol{})

@@ -139,68 +139,131 @@ func (s *fileStore) headLocked(k headKey) (h *Head, err error) {
 	return h, err
 }
 
+// loading is a Load under way. Names are taken along with the catalogue's lock, because nothing may take that lock
+// inside a transaction of bbolt: a reader there who waits for it, while the checkpoint waits for readers to remap the
+// file, while a search holds the lock and waits for the checkpoint, would wait for ever.
+type loading struct {
+	s       *fileStore
+	want    Want
+	out     []Loaded
+	arts    []uint64
+	newest  []uint32 // version up to which the artefact has a head row each
+	rows    [][]byte // of heads, from the overlay
+	missing []int    // what the overlay did not have, in whole or in part
+	names   map[uint32]string
+	heads   map[headKey]*Head
+}
+
 // Load: see the Store interface. Pages outside the chain give ErrNotFound, as if they did not exist.
 func (s *fileStore) Load(ctx context.Context, scopes Scopes, keys []PageKey, want Want) ([]Loaded, error) {
 	if err := s.readable(ctx); err != nil {
 		return nil, err
 	}
-	out := make([]Loaded, len(keys))
-	heads := map[headKey]*Head{}
-	s.cat.mu.RLock()
-	var chain []uint32 // nil: the operator's view of all scopes
-	if scopes != nil {
-		chain = s.cat.chain(scopes)
+	l := &loading{
+		s: s, want: want, out: make([]Loaded, len(keys)), arts: make([]uint64, len(keys)), newest: make([]uint32, len(keys)), rows: make([][]byte, len(keys)),
+		names: map[uint32]string{}, heads: map[headKey]*Head{},
 	}
-	var missing []int
-	rows := make([][]byte, len(keys))
-	for i, k := range keys {
-		out[i].Key = k
-		p, err := s.cat.visible(k.Num, chain)
-		if err != nil {
-			out[i].Err = err
-			continue
-		}
-		hk := headKey{p.art, cmp.Or(k.Version, p.head)}
-		out[i].Page = int(p.page)
-		if rows[i] = s.overlayHead(hk); rows[i] == nil {
-			missing = append(missing, i)
-		}
-		if want == WantText {
-			var ok bool
-			if out[i].Text, ok = s.overlayText(k.Num); !ok && rows[i] != nil {
-				missing = append(missing, i)
-			}
-		}
-	}
-	arts := make([]uint64, len(keys))
-	for i, k := range keys {
-		if out[i].Err == nil {
-			p := s.cat.page(k.Num)
-			arts[i] = p.art
-			out[i].Key.Version = cmp.Or(k.Version, p.head)
-		}
-	}
-	s.cat.mu.RUnlock()
+	l.look(scopes, keys)
 	for i := range keys {
-		if rows[i] == nil || out[i].Err != nil {
+		if l.rows[i] == nil {
 			continue
 		}
-		hk := headKey{arts[i], out[i].Key.Version}
-		if heads[hk] == nil {
-			h, err := decodeHead(rows[i], s.scopeName)
-			if err != nil {
-				return nil, s.corrupt("head in the log", err)
-			}
-			heads[hk] = h
+		if err := l.head(i, l.rows[i]); err != nil {
+			return nil, s.corrupt("head in the log", err)
 		}
-		out[i].Head = heads[hk]
 	}
-	if len(missing) > 0 {
-		if err := s.loadMissing(out, arts, missing, heads, want); err != nil {
+	if len(l.missing) > 0 {
+		if err := s.view(l.fromFile); err != nil {
 			return nil, err
 		}
 	}
-	return out, nil
+	return l.out, nil
+}
+
+// look finds the pages in the catalogue and takes what the overlay has of them, under one read lock.
+func (l *loading) look(scopes Scopes, keys []PageKey) {
+	c := l.s.cat
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var chain []uint32 // nil: the operator's view of all scopes
+	if scopes != nil {
+		chain = c.chain(scopes)
+	}
+	for i, k := range keys {
+		p, err := c.visible(k.Num, chain)
+		if err != nil {
+			l.out[i] = Loaded{Key: k, Err: err}
+			continue
+		}
+		k.Version = cmp.Or(k.Version, p.head)
+		l.out[i], l.arts[i], l.names[p.scope] = Loaded{Key: k, Page: int(p.page)}, p.art, c.scopeName(p.scope)
+		l.newest[i] = c.art(p.art).version
+		l.rows[i] = l.s.overlayHead(headKey{p.art, k.Version})
+		whole := l.rows[i] != nil
+		if l.want == WantText {
+			var ok bool
+			l.out[i].Text, ok = l.s.overlayText(k.Num)
+			whole = whole && ok
+		}
+		if !whole {
+			l.missing = append(l.missing, i)
+		}
+	}
+}
+
+// head decodes a head row for a page, once for all pages of it.
+func (l *loading) head(i int, row []byte) (err error) {
+	o := &l.out[i]
+	k := headKey{l.arts[i], o.Key.Version}
+	if l.heads[k] == nil {
+		if l.heads[k], err = decodeHead(row, func(n uint32) string { return l.names[n] }); err != nil {
+			return err
+		}
+	}
+	if h := l.heads[k]; o.Page <= len(h.Rows) && h.Rows[o.Page-1].Num == o.Key.Num {
+		o.Head = h
+		return nil
+	}
+	o.Err = fmt.Errorf("%w: version %d has no page %d", ErrGone, o.Key.Version, o.Key.Num)
+	return nil
+}
+
+// fromFile reads from bbolt what the overlay did not have.
+func (l *loading) fromFile(tx *bbolt.Tx) error {
+	meta, content := tx.Bucket(bucketMeta), tx.Bucket(bucketContent)
+	for _, i := range l.missing {
+		o := &l.out[i]
+		if o.Head == nil && o.Err == nil {
+			l.headIn(meta, i)
+		}
+		if l.want == WantText && o.Err == nil && o.Text == "" {
+			key := textRowKey(o.Key.Num)
+			text, err := unseal('c', key, content.Get(key)) // an empty text has a row, too
+			if err != nil {
+				o.Err = l.s.corrupt(fmt.Sprintf("content of page %d", o.Key.Num), err)
+				continue
+			}
+			o.Text = string(text)
+		}
+	}
+	return nil
+}
+
+func (l *loading) headIn(meta *bbolt.Bucket, i int) {
+	o := &l.out[i]
+	key := headRowKey(headKey{l.arts[i], o.Key.Version})
+	v := meta.Get(key)
+	if v == nil && o.Key.Version > l.newest[i] {
+		o.Err = fmt.Errorf("%w: version %d of page %d", ErrGone, o.Key.Version, o.Key.Num)
+		return
+	}
+	row, err := unseal('m', key, v)
+	if err == nil {
+		err = l.head(i, row)
+	}
+	if err != nil {
+		o.Err = l.s.corrupt(fmt.Sprintf("head row %x", key), err)
+	}
 }
 
 func (s *fileStore) scopeName(n uint32) string {
@@ -243,54 +306,6 @@ func (s *fileStore) overlayText(num uint64) (string, bool) {
 		return t, ok
 	}
 	return "", false
-}
-
-// loadMissing reads from bbolt what the overlay did not have, in one transaction.
-func (s *fileStore) loadMissing(out []Loaded, arts []uint64, missing []int, heads map[headKey]*Head, want Want) error {
-	return s.view(func(tx *bbolt.Tx) error {
-		meta, content := tx.Bucket(bucketMeta), tx.Bucket(bucketContent)
-		for _, i := range missing {
-			l := &out[i]
-			if l.Head == nil {
-				k := headKey{arts[i], l.Key.Version}
-				if heads[k] == nil {
-					key := headRowKey(k)
-					v := meta.Get(key)
-					if v == nil && k.version > s.newestVersion(k.art) {
-						l.Err = fmt.Errorf("%w: version %d of page %d", ErrGone, l.Key.Version, l.Key.Num)
-						continue
-					}
-					row, err := unseal('m', key, v)
-					if err == nil {
-						heads[k], err = decodeHead(row, s.scopeName)
-					}
-					if err != nil {
-						l.Err = s.corrupt(fmt.Sprintf("head row %x", key), err)
-						continue
-					}
-				}
-				l.Head = heads[k]
-			}
-			if want != WantText || l.Text != "" {
-				continue
-			}
-			key := textRowKey(l.Key.Num)
-			text, err := unseal('c', key, content.Get(key)) // an empty text has a row, too
-			if err != nil {
-				l.Err = s.corrupt(fmt.Sprintf("content of page %d", l.Key.Num), err)
-				continue
-			}
-			l.Text = string(text)
-		}
-		return nil
-	})
-}
-
-// newestVersion is the version up to which an artefact has a head row each.
-func (s *fileStore) newestVersion(art uint64) uint32 {
-	s.cat.mu.RLock()
-	defer s.cat.mu.RUnlock()
-	return s.cat.art(art).version
 }
 
 // boltRows lets the lexical index read its segments.
@@ -622,6 +637,7 @@ func (s *fileStore) Scan(ctx context.Context, q ScanQuery) (ScanPage, error) {
 	if q.Limit <= 0 {
 		q.Limit = 100
 	}
+	q.Limit = min(q.Limit, 1<<30)
 	switch q.What {
 	case ScanHistory:
 		return s.scanHistory(q)
@@ -682,7 +698,7 @@ func (s *fileStore) scanHistory(q ScanQuery) (out ScanPage, err error) {
 			if err != nil {
 				return out, invalid("cursor", q.Cursor, "a cursor from the page before")
 			}
-			from = uint32(v)
+			from = min(from, uint32(v))
 		}
 		for ; from > 0; from-- {
 			if len(out.Heads) == q.Limit {

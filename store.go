@@ -2,6 +2,7 @@ package ctxpage
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -45,7 +46,7 @@ type Store interface {
 	Manifests() *manifest.Log
 	// Head syncs the log and gives the head of what is durable.
 	Head(ctx context.Context) (manifest.Head, error)
-	// Maintain runs a job: checkpoint, gc, backup, check.
+	// Maintain runs a job: checkpoint, backup, check.
 	Maintain(ctx context.Context, job Job) (JobReport, error)
 	Stat(ctx context.Context) (StoreStats, error)
 	Close() error
@@ -281,7 +282,10 @@ const (
 )
 
 func (s Status) String() string {
-	return [...]string{"applied", "held", "rejected"}[s]
+	if names := [...]string{"applied", "held", "rejected"}; int(s) < len(names) {
+		return names[s]
+	}
+	return fmt.Sprintf("status(%d)", uint8(s))
 }
 
 // Outcome is remembered for 7 days under the id of the batch.
@@ -362,7 +366,6 @@ const (
 	JobCheckpoint JobKind = iota
 	JobBackup
 	JobCheck
-	JobSync
 )
 
 // Job is a request for maintenance. Progress is called from the calling goroutine.
