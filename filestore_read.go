@@ -361,10 +361,11 @@ func (v *corpus) Resolve(num uint64) (uint64, bool) {
 }
 
 func (v *corpus) Group(live uint64) (uint64, int) {
-	g := v.c.art(v.c.page(live).art).group
-	if g == 0 {
+	p := v.c.page(live)
+	if !p.grouped {
 		return 0, 0
 	}
+	g := v.c.art(p.art).group
 	at, found := slices.BinarySearchFunc(v.c.groups[g-1].members, live, v.c.compareMembers)
 	if !found {
 		return 0, 0
