@@ -52,6 +52,9 @@ type Query struct {
 	Floor Provenance
 	// Session is the group whose own turns may enter whatever their provenance, as turns.
 	Session string
+	// Vector is the vector of the question, by the model of Options.Embedder, for hosts that have it already; nil: the
+	// embedder is asked, if there is one and Text is not empty.
+	Vector []float32
 	// Preset weighs recency, provenance and relevance; "": "default". "START" is the published two-pass form.
 	Preset string
 	// Overflow is what happens when not all winners fit: budget.Fill (default) or budget.Ladder.
@@ -88,6 +91,8 @@ type Assembly struct {
 	Review bool      `json:"review,omitempty"`
 	Blocks []Block   `json:"blocks"`
 	Left   []LeftOut `json:"left,omitempty"`
+	// Degraded says why relevance was judged by words alone although there is an embedder.
+	Degraded string `json:"degraded,omitempty"`
 	// Manifest is the leaf that was written.
 	Manifest *manifest.Record `json:"manifest"`
 	seed     string
@@ -166,6 +171,7 @@ func (q Query) withDefaults() (Query, error) {
 		{q.Reserve < 0 || q.Budget > 0 && q.Reserve >= q.Budget, "reserve", strconv.Itoa(q.Reserve), "0 or more, below the budget"},
 		{q.TopK < 0 || q.TopK > MaxTopK, "top_k", strconv.Itoa(q.TopK), "1 to " + strconv.Itoa(MaxTopK)},
 		{len(q.Text) > maxQueryText, "text", strconv.Itoa(len(q.Text)) + " bytes", "at most " + strconv.Itoa(maxQueryText)},
+		{len(q.Vector) > maxVector || !finite(q.Vector), "vector", strconv.Itoa(len(q.Vector)) + " numbers", "finite numbers, at most " + strconv.Itoa(maxVector)},
 		{!q.Floor.Valid(), "floor", strconv.Itoa(int(q.Floor)), "a provenance"},
 		{q.Charge > ChargeContents, "charge", strconv.Itoa(int(q.Charge)), "rendered or contents"},
 		{slices.ContainsFunc(q.Kinds, func(k Kind) bool { return k == KindAuto || int(k) >= len(kindNames) }), "kinds", fmt.Sprint(q.Kinds),
@@ -197,11 +203,15 @@ type assembling struct {
 	turnOf map[uint64]int // page number → turns
 	placed []*item        // in the order of the context; they point into ranked
 	out    *Assembly
+
+	embedder string // model whose vectors took part
+	wordsErr error  // why none did
 }
 
 // item is a page on its way into a context.
 type item struct {
 	cand   Candidate
+	cosine *float64 // of its vector and the question's
 	own    *ownPage // a draft of the transaction, which has no number yet
 	scored triage.Scored
 	reason string // why it is out, "": in
@@ -214,6 +224,8 @@ type item struct {
 	form   manifest.Form
 	tokens int
 	cuts   [][2]uint32
+	sum    *summary      // stands in for the page in a short form
+	asked  bool          // the summarizer was
 	stand  int           // place among the protected pages
 	whole  bool          // never compressed: with cuts, those are what holds of it (overrule)
 	note   string        // why it is in as it is
@@ -272,6 +284,11 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 	}
 	items = append(items, a.drafts(terms)...)
 	preset.Floor = a.q.Floor
+	if a.s.db.opts.Embedder != nil {
+		if err := a.compare(ctx, preset, items); err != nil {
+			return err
+		}
+	}
 	a.ranked = append(turns, rankItems(preset, items, a.now, a.q.Session)...)
 	return nil
 }
@@ -312,7 +329,7 @@ func (a *assembling) drafts(terms []string) []item {
 			Ref: Ref{Scope: a.s.name, ID: w.Artefact.ID, Page: o.page},
 		}
 		if len(a.cands.Stats.DF) == len(terms) {
-			c.Lexical.Own = a.s.db.store.(*fileStore).idx.ScoreDoc(a.cands.Stats, *o.analysis, terms)
+			c.Lexical.Own = lexical.ScoreDoc(a.cands.Stats, *o.analysis, terms)
 			c.Lexical.Score = c.Lexical.Own
 		}
 		if e := w.Artefact.ExpiresAt; !e.IsZero() && !e.After(a.now) {
@@ -323,24 +340,30 @@ func (a *assembling) drafts(terms []string) []item {
 	return out
 }
 
-// rankItems lets triage judge; the id it sees is the position here, so that drafts without a number have one too.
+// rankItems lets triage judge.
 func rankItems(preset triage.Preset, items []item, now time.Time, session string) []item {
-	cs := make([]triage.Candidate, len(items))
-	for i := range items {
-		c := &items[i].cand
-		cs[i] = triage.Candidate{
-			ID: uint64(i), Provenance: c.Provenance, Age: now.Sub(fromMicros(c.AsOf)), Lexical: c.Lexical.Score,
-			Excluded: triage.Reason(c.Excluded), Pinned: c.Pinned, System: c.Kind == KindSystem, Directive: isDirectives(c.Kind, c.Ref.ID),
-			Own: items[i].own != nil || session != "" && c.GroupName == session,
-		}
-	}
 	out := make([]item, 0, len(items))
-	for _, sc := range triage.Rank(preset, cs) {
+	for _, sc := range triage.Rank(preset, triageCandidates(items, now, session)) {
 		it := items[sc.ID]
 		it.scored, it.reason = sc, string(sc.Reason)
 		out = append(out, it)
 	}
 	return out
+}
+
+// triageCandidates are items as triage sees them; the id is the position here, so that drafts without a number have one
+// too.
+func triageCandidates(items []item, now time.Time, session string) []triage.Candidate {
+	cs := make([]triage.Candidate, len(items))
+	for i := range items {
+		c := &items[i].cand
+		cs[i] = triage.Candidate{
+			ID: uint64(i), Provenance: c.Provenance, Age: now.Sub(fromMicros(c.AsOf)), Lexical: c.Lexical.Score, Cosine: items[i].cosine,
+			Excluded: triage.Reason(c.Excluded), Pinned: c.Pinned, System: c.Kind == KindSystem, Directive: isDirectives(c.Kind, c.Ref.ID),
+			Own: items[i].own != nil || session != "" && c.GroupName == session,
+		}
+	}
+	return cs
 }
 
 // protected pages come before anything scored.
@@ -386,6 +409,9 @@ func (a *assembling) pageIn(ctx context.Context) error {
 	}
 	a.overrule()
 	a.stand()
+	if err := a.dropSummaries(ctx, at); err != nil {
+		return err
+	}
 	if a.q.AsOf == 0 {
 		return a.freshen(ctx, at)
 	}
@@ -499,7 +525,7 @@ func (a *assembling) renumber(ctx context.Context, it *item) (PageKey, bool) {
 }
 
 // fit decides what goes in.
-func (a *assembling) fit(context.Context) error {
+func (a *assembling) fit(ctx context.Context) error {
 	count := a.s.db.opts.Counter.Count
 	preamble := count(render.PreambleCost())
 	if a.q.Charge == ChargeContents {
@@ -518,9 +544,13 @@ func (a *assembling) fit(context.Context) error {
 		res, err := budget.Fit(req)
 		if err == nil && res.Tier != budget.TierFull { // what all fits is not cut: cutting costs more than all the rest
 			for j, i := range at {
-				a.compress(i, &req.Items[j])
+				if err := a.compress(ctx, &a.ranked[i], &req.Items[j]); err != nil {
+					return err
+				}
 			}
-			res, err = budget.Fit(req)
+			if res, err = budget.Fit(req); err == nil {
+				a.summarise(ctx, res, at)
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrBudget, err)
@@ -602,20 +632,6 @@ func (a *assembling) item(i int) budget.Item {
 	return b
 }
 
-// compress offers a page cut down to what answers the question.
-func (a *assembling) compress(i int, b *budget.Item) {
-	it := &a.ranked[i]
-	if it.whole || it.fixed != manifest.FormFull || it.turn != nil && it.turn.managed {
-		return
-	}
-	if len(it.head.Rows) > 0 && it.cuts == nil {
-		it.cuts = extract(it.text, a.s.db.lexer, a.q.Text)
-	}
-	if len(it.cuts) > 0 {
-		b.Compressed = a.cost(it, it.cut())
-	}
-}
-
 func (it *item) cut() string { return cutShown(it.cand.Kind, it.cand.Ref.ID, it.text, it.cuts) }
 
 // turnOf names the turn a call and its results belong to: they go together or not at all.
@@ -679,7 +695,7 @@ func (a *assembling) page(it *item, text string) render.Page {
 func renderPage(h *Head, page int, text string, form manifest.Form, stale bool, session string) render.Page {
 	p := render.Page{
 		Ref:  Ref{Scope: h.Scope, ID: h.ID, Page: page, Version: h.Rows[page-1].Version}.String(),
-		Kind: h.Kind.String(), Provenance: h.Provenance.String(), Source: h.Artefact.Source, Date: h.CurrentAsOf,
+		Kind: h.Kind.String(), Provenance: shownProvenance(h, form).String(), Source: h.Artefact.Source, Date: h.CurrentAsOf,
 		Stale: stale, Form: form.String(), Name: h.Name, Text: text,
 	}
 	switch {
@@ -708,6 +724,9 @@ func (a *assembling) place(res budget.Result, at []int) {
 	a.out.Blocks = make([]Block, 0, len(res.Placed))
 	merged := turnMerger{pages: make([]render.Page, 0, len(res.Placed))}
 	a.out.Left = make([]LeftOut, 0, len(a.ranked)-len(res.Placed))
+	if a.wordsErr != nil {
+		a.out.Degraded = a.wordsErr.Error()
+	}
 	for _, l := range res.Left {
 		a.ranked[at[l.Index]].reason = l.Reason
 	}
@@ -715,6 +734,8 @@ func (a *assembling) place(res budget.Result, at []int) {
 		it := &a.ranked[at[p.Index]]
 		text := it.text
 		switch {
+		case p.Form == budget.Compressed && it.sum != nil:
+			it.form, text, p.Tokens = manifest.FormSummary, it.sum.text, it.sum.tokens
 		case p.Form == budget.Compressed, it.whole && len(it.cuts) > 0:
 			it.form, text = manifest.FormRange, it.cut()
 		default:
@@ -766,6 +787,7 @@ func (a *assembling) record(ctx context.Context) error {
 		AsOf: int64(q.AsOf), Budget: q.Budget, Reserve: q.Reserve, Tokens: a.out.Tokens, Tier: int(a.out.Tier), Review: a.out.Review,
 		Overflow: q.Overflow.String(), Preset: q.Preset, Counter: a.s.db.opts.Counter.Name(), Renderer: render.Version, Shape: "text",
 		Rendered: a.s.db.keyed("rendered", a.out.text), ServeStale: q.ServeStale,
+		Embedder: a.embedder, Note: a.degraded(),
 	}
 	if a.tx != nil && a.tx.trace != q.Trace {
 		leaf.Parent = a.tx.trace
@@ -775,6 +797,9 @@ func (a *assembling) record(ctx context.Context) error {
 		leaf.Pages = append(leaf.Pages, it.leafPage(best))
 		if a.tx != nil && it.own == nil {
 			a.tx.see(it.head, it.page, it.cand.Key.Num)
+			if it.form == manifest.FormSummary && it.sum != nil {
+				a.tx.see(it.sum.head, 1, it.sum.num)
+			}
 		}
 	}
 	leaf.Excluded = a.exclusions(best)
@@ -799,12 +824,24 @@ func (it *item) leafPage(best float64) manifest.Page {
 	if it.reason == "" { // else it keeps what its text alone would have taken
 		p.Tokens = it.tokens
 	}
-	if it.form == manifest.FormRange {
+	note := it.note
+	switch it.form {
+	case manifest.FormRange:
 		p.Ranges = it.cuts
+		if it.asked {
+			note = noteNoSummary
+		}
+	case manifest.FormSummary:
+		if it.sum != nil {
+			p.Via = it.sum.num
+		}
 	}
 	p.Score, p.R, p.P, p.S = manifest.Quantise(it.scored.Score), manifest.Quantise(it.scored.Recency), manifest.Quantise(it.scored.Trust), manifest.Quantise(it.scored.Semantic)
+	if it.cosine != nil {
+		p.Vector = manifest.Quantise(triage.Semantic(*it.cosine))
+	}
 	p.Tag = leafTag(it.scored.Tag)
-	p.Reason = cmp.Or(it.reason, it.note)
+	p.Reason = cmp.Or(it.reason, note)
 	if it.via != 0 {
 		p.Via = it.via
 	}
@@ -960,100 +997,4 @@ func (a *assembling) hits(ctx context.Context) ([]Hit, error) {
 	}
 	leaf.Excluded = a.exclusions(best)
 	return out, a.s.emit(ctx, leaf)
-}
-
-// extract cuts a text down to its sentences that answer the question, in their order: about a third of it, and always
-// the first. Ranges are half-open and in bytes. A text that is short already is not cut.
-func extract(text string, an *lexical.Analyzer, question string) [][2]uint32 {
-	const shortest = 400 // bytes; below this the header weighs more than the gain
-	if len(text) < shortest {
-		return nil
-	}
-	sentences := sentenceRanges(text)
-	if len(sentences) < 3 {
-		return nil
-	}
-	terms := an.Terms(question)
-	type scored struct {
-		at    int
-		score float64
-	}
-	var order []scored
-	for i, r := range sentences {
-		an := an.Analyze(text[r[0]:r[1]])
-		score := 0.0
-		for _, t := range an.Terms {
-			if slices.Contains(terms, t.Term) {
-				score++
-			}
-		}
-		if i == 0 {
-			score += .5
-		}
-		order = append(order, scored{i, score})
-	}
-	slices.SortStableFunc(order, func(a, b scored) int { return cmp.Compare(b.score, a.score) })
-	keep, limit := 0, len(text)/3
-	var take []int
-	for _, o := range order {
-		n := int(sentences[o.at][1] - sentences[o.at][0])
-		if len(take) > 0 && keep+n > limit {
-			continue
-		}
-		take, keep = append(take, o.at), keep+n
-	}
-	slices.Sort(take)
-	return joinRanges(sentences, take)
-}
-
-func joinRanges(sentences [][2]uint32, take []int) [][2]uint32 {
-	var out [][2]uint32
-	for _, i := range take {
-		r := sentences[i]
-		if n := len(out); n > 0 && out[n-1][1] == r[0] {
-			out[n-1][1] = r[1]
-			continue
-		}
-		out = append(out, r)
-	}
-	return out
-}
-
-// sentenceRanges ends a sentence after . ! or ? before white space, and at the end of a line.
-func sentenceRanges(text string) [][2]uint32 {
-	var out [][2]uint32
-	start := 0
-	for i := 0; i < len(text); i++ {
-		end := text[i] == '\n' || i+1 == len(text) || (text[i] == '.' || text[i] == '!' || text[i] == '?') && (text[i+1] == ' ' || text[i+1] == '\n')
-		if !end {
-			continue
-		}
-		if i+1 < len(text) && text[i+1] == ' ' {
-			i++
-		}
-		if strings.TrimSpace(text[start:i+1]) == "" {
-			continue // blank lines go with the sentence after
-		}
-		out = append(out, [2]uint32{uint32(start), uint32(i + 1)})
-		start = i + 1
-	}
-	if start < len(text) && len(out) > 0 {
-		out[len(out)-1][1] = uint32(len(text))
-	}
-	return out
-}
-
-// cutText is a text cut to ranges; gaps are shown.
-func cutText(text string, cuts [][2]uint32) string {
-	var b strings.Builder
-	for i, r := range cuts {
-		if i > 0 || r[0] > 0 {
-			b.WriteString("[…] ")
-		}
-		b.WriteString(text[r[0]:r[1]])
-	}
-	if n := len(cuts); n > 0 && int(cuts[n-1][1]) < len(text) {
-		b.WriteString(" […]")
-	}
-	return b.String()
 }

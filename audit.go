@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/wal"
@@ -84,4 +85,99 @@ func leafOf(r wal.Record) (uint64, []byte, error) {
 		return index, leaf, d.err
 	}
 	return 0, nil, nil
+}
+
+// FollowManifests hands out the audit leaves from an index on, in order, and goes on as a process beside it writes
+// more, until ctx ends or fn fails. It looks every so often (0: four times a second) and reads only what came since,
+// as OpenManifests does: without the lock.
+func FollowManifests(ctx context.Context, path string, from uint64, every time.Duration, fn func(*manifest.Record) error) error {
+	if every <= 0 {
+		every = 250 * time.Millisecond
+	}
+	f := follower{path: path, next: from, fn: fn}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		if err := f.look(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// follower is where a follow of the audit stands.
+type follower struct {
+	path string
+	next uint64 // leaf
+	seq  uint64 // record of the log read last; 0: none yet
+	fn   func(*manifest.Record) error
+}
+
+var errGap = errors.New("a checkpoint moved leaves to the archive")
+
+// look reads what came since: from the log alone, or, at the start and after a checkpoint cut the log under it, from
+// the archive as well.
+func (f *follower) look(ctx context.Context) error {
+	if f.seq != 0 {
+		err := f.readLog(ctx)
+		if !errors.Is(err, errGap) {
+			return err
+		}
+	}
+	l, _, err := OpenManifests(ctx, f.path)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if size := l.Size(); f.next < size {
+		if err := l.Each(ctx, f.next, size, false, f.fn); err != nil {
+			return err
+		}
+		f.next = size
+	}
+	err = f.readLog(ctx)
+	if errors.Is(err, errGap) { // cut again meanwhile: the next look sees it
+		err = nil
+	}
+	return err
+}
+
+func (f *follower) readLog(ctx context.Context) error {
+	var failed error // of fn: not a reason to begin anew
+	rec, err := wal.Scan(ctx, f.path+"-wal", nil, f.seq+1, func(r wal.Record) error {
+		index, body, err := leafOf(r)
+		switch {
+		case err != nil:
+			return err
+		case body != nil && index > f.next:
+			return errGap
+		case body != nil && index == f.next:
+			leaf, err := manifest.Decode(index, append([]byte(nil), body...))
+			if err == nil {
+				failed = f.fn(leaf)
+				err = failed
+			}
+			if err != nil {
+				return err
+			}
+			f.next++
+		}
+		f.seq = r.Seq
+		return nil
+	})
+	switch {
+	case failed != nil:
+		return failed
+	case err == nil && f.seq != 0 && rec.First > f.seq+1:
+		return errGap
+	case errors.Is(err, os.ErrNotExist):
+		return errGap // a segment went while it was listed
+	case err != nil && !errors.Is(err, errGap):
+		return logError(err)
+	}
+	return err
 }

@@ -28,6 +28,7 @@ import (
 //	I12 the index decodes, and its lists agree with its statistics
 //	I13 every bucket has as many rows as the system row counts
 //	I14 the directives of a scope: page, state row and the newest journal row say the same
+//	I15 every vector decodes, is finite, and belongs to a page that is there
 //
 // Rows of the overlay are checked after a checkpoint has brought them into the file.
 type checker struct {
@@ -56,7 +57,7 @@ func (s *fileStore) check(ctx context.Context, job Job) (rep JobReport, err erro
 		}
 		return err
 	}
-	for _, walk := range []func() error{apply, c.bolt, c.heads, c.contents, c.small, c.catalogue, c.index, c.audit} {
+	for _, walk := range []func() error{apply, c.bolt, c.heads, c.contents, c.small, c.catalogue, c.vectors, c.index, c.audit} {
 		switch err := walk(); {
 		case errors.Is(err, ErrCorrupt): // so bad that the walk ended there; others may go on
 			c.bad("I1", "file", "%v", err)
@@ -250,13 +251,10 @@ func stateRow(tx *bbolt.Tx) func(key string) []byte {
 // catalogue walks I7 and I14: it builds a second catalogue from the file and compares. Commits that came meanwhile are in the
 // overlay, so a database that is being written to is compared up to the applied LSN only.
 func (c *checker) catalogue() error {
-	other := &fileStore{opts: c.s.opts, cat: newCatalogue()}
+	other := &fileStore{opts: c.s.opts, cat: newCatalogue(), sys: c.s.sys}
 	err := c.s.view(func(tx *bbolt.Tx) error {
 		meta := tx.Bucket(bucketMeta)
-		if err := other.loadNames(meta); err != nil {
-			return err
-		}
-		return other.loadHeads(meta)
+		return other.loadMeta(meta)
 	})
 	if errors.Is(err, ErrCorrupt) {
 		return nil // told already
@@ -287,6 +285,36 @@ func (c *checker) catalogue() error {
 		}
 	}
 	return c.directivePages()
+}
+
+// vectors walks I15, and I1 for their rows.
+func (c *checker) vectors() error {
+	return c.s.view(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(bucketVec)
+		if b == nil {
+			return nil
+		}
+		c.s.cat.mu.RLock()
+		defer c.s.cat.mu.RUnlock()
+		return b.ForEach(func(k, v []byte) error {
+			where := fmt.Sprintf("vec %x", k)
+			row, err := unseal('v', k, v)
+			if err != nil {
+				c.bad("I1", where, "%v", err)
+				return nil
+			}
+			model, _, err := decodeVector(row)
+			switch {
+			case err != nil || len(k) != 16:
+				c.bad("I15", where, "%v", errors.Join(err, errRow))
+			case binary.BigEndian.Uint64(k[8:]) != modelHash(model):
+				c.bad("I15", where, "the key is not of model %q", model)
+			case !c.s.cat.has(binary.BigEndian.Uint64(k)):
+				c.bad("I15", where, "there is no such page")
+			}
+			return nil
+		})
+	})
 }
 
 // index walks I12.

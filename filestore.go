@@ -1,14 +1,18 @@
 package ctxpage
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -17,6 +21,7 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/vmihailenco/msgpack/v5"
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -45,6 +50,7 @@ var (
 	bucketHeld    = []byte("held")
 	bucketTxn     = []byte("txn")
 	bucketState   = []byte("state")
+	bucketVec     = []byte("vec") // made with the first vector: most databases have none
 	allBuckets    = [][]byte{bucketSys, bucketMeta, bucketContent, bucketSeg, bucketHeld, bucketTxn, bucketState}
 )
 
@@ -98,22 +104,27 @@ type fileStore struct {
 	man  *manifest.Log
 	idx  *lexical.Index // under cat.mu
 	cat  *catalogue
+	// pageLimit is the highest page number that the size of file and log allows, while they are read: the columns of
+	// the catalogue are as long as the highest number, and a forged one must not take all memory. 0: no limit.
+	pageLimit uint64
+
 	over *overlay // under cat.mu
 	old  *overlay // being written by a checkpoint; under cat.mu
 
 	seq sequencer
 
-	ckptMu   sync.Mutex // one checkpoint, backup or check at a time; before the sequencer
-	ckpts    atomic.Uint64
-	appended atomic.Bool // leaves were written since the last mark
-	failed   atomic.Pointer[error]
-	broken   atomic.Pointer[error] // bbolt panicked with its locks held
-	stop     chan struct{}
-	done     sync.WaitGroup
-	closed   atomic.Bool
+	ckptMu    sync.Mutex // one checkpoint, backup or check at a time; before the sequencer
+	ckpts     atomic.Uint64
+	unflushed atomic.Int64 // bytes in over and old, for throttle
+	appended  atomic.Bool  // leaves were written since the last mark
+	failed    atomic.Pointer[error]
+	broken    atomic.Pointer[error] // bbolt panicked with its locks held
+	stop      chan struct{}
+	done      sync.WaitGroup
+	closed    atomic.Bool
 }
 
-// overlay holds what is durable in the log and not yet in bbolt.
+// overlay holds what is durable in the log and not yet in bbolt, and vectors, which can be made again.
 type overlay struct {
 	lsn    uint64
 	seq    uint64
@@ -127,6 +138,7 @@ type overlay struct {
 	state  map[string][]byte
 	held   map[ulid.ULID][]byte
 	result map[ulid.ULID][]byte
+	vecs   map[vecKey][]byte // derived: not in the log (filestore_vector.go)
 }
 
 type headKey struct {
@@ -137,12 +149,12 @@ type headKey struct {
 func newOverlay() *overlay {
 	return &overlay{
 		heads: map[headKey][]byte{}, texts: map[uint64]string{}, state: map[string][]byte{},
-		held: map[ulid.ULID][]byte{}, result: map[ulid.ULID][]byte{},
+		held: map[ulid.ULID][]byte{}, result: map[ulid.ULID][]byte{}, vecs: map[vecKey][]byte{},
 	}
 }
 
 func (o *overlay) rows() int {
-	return len(o.heads) + len(o.texts) + len(o.state) + len(o.held) + len(o.result)
+	return len(o.heads) + len(o.texts) + len(o.state) + len(o.held) + len(o.result) + len(o.vecs)
 }
 
 // openFileStore opens or creates the files and recovers. It takes no process lock: Open holds that already.
@@ -157,7 +169,7 @@ func openFileStore(ctx context.Context, opts storeOptions) (s *fileStore, rec wa
 	for _, step := range []struct {
 		name string
 		do   func(context.Context) error
-	}{{"bbolt", st.openBolt}, {"system row", st.loadSys}, {"catalogue", st.loadCatalogue}, {"archive", st.openManifest}} {
+	}{{"bbolt", st.openBolt}, {"size", st.limitPages}, {"system row", st.loadSys}, {"catalogue", st.loadCatalogue}, {"archive", st.openManifest}} {
 		if err := step.do(ctx); err != nil {
 			return nil, rec, err
 		}
@@ -171,6 +183,7 @@ func openFileStore(ctx context.Context, opts storeOptions) (s *fileStore, rec wa
 	if err := st.at("opened log"); err != nil {
 		return nil, rec, err
 	}
+	st.pageLimit = 0
 	st.seq.start(st)
 	if !opts.readOnly {
 		st.done.Add(1)
@@ -208,12 +221,30 @@ func (s *fileStore) openBolt(context.Context) (err error) {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, bbolt.ErrTimeout):
+	case errors.Is(err, bolterrors.ErrTimeout):
 		return &LockedError{Path: s.opts.path}
-	case errors.Is(err, bbolt.ErrInvalid), errors.Is(err, bbolt.ErrChecksum), errors.Is(err, bbolt.ErrVersionMismatch):
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
 		return &CorruptError{File: s.opts.path, Err: err, Hint: "restore a backup"}
 	}
 	return fmt.Errorf("ctxpage: open %s: %w", s.opts.path, err)
+}
+
+// limitPages allows a page for each of the fewest bytes one takes: its number and its length in the log.
+func (s *fileStore) limitPages(context.Context) error {
+	st, err := s.file.Stat()
+	if err != nil {
+		return fmt.Errorf("ctxpage: open: %w", err)
+	}
+	bytes := st.Size()
+	entries, _ := os.ReadDir(s.opts.path + "-wal") // a missing log is told when it is opened
+	for _, e := range entries {
+		if fi, err := e.Info(); err == nil {
+			bytes += fi.Size()
+		}
+	}
+	const fewest = 9
+	s.pageLimit = uint64(bytes) / fewest
+	return nil
 }
 
 // openFile refuses symbolic links, and keeps bbolt's file: its lock must be dropped by hand after a panic.
@@ -281,7 +312,7 @@ func (s *fileStore) within(run func(func(*bbolt.Tx) error) error, fn func(tx *bb
 		defer s.recoverWalk(&err)
 		return fn(tx)
 	})
-	if errors.Is(err, bbolt.ErrDatabaseNotOpen) {
+	if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
 		return ErrClosed
 	}
 	return err
@@ -415,16 +446,13 @@ func (s *fileStore) loadFile() error {
 		if meta == nil {
 			return s.corrupt("bucket meta", errors.New("missing"))
 		}
-		if err := s.loadNames(meta); err != nil {
-			return err
-		}
-		if err := s.loadHeads(meta); err != nil {
+		if err := s.loadMeta(meta); err != nil {
 			return err
 		}
 		for _, b := range []struct {
 			name []byte
 			want int
-		}{{bucketMeta, s.sys.Rows.Meta}, {bucketHeld, s.sys.Rows.Held}, {bucketState, s.sys.Rows.State}} {
+		}{{bucketHeld, s.sys.Rows.Held}, {bucketState, s.sys.Rows.State}} {
 			if err := s.countRows(tx, b.name, b.want); err != nil {
 				return err
 			}
@@ -462,11 +490,14 @@ func (noRows) Scan([]byte, func(_, _ []byte) bool) {}
 // countRows compares the rows of a bucket with the count that was kept.
 func (s *fileStore) countRows(tx *bbolt.Tx, name []byte, want int) error {
 	n := 0
+	var last []byte
 	if b := tx.Bucket(name); b != nil {
-		for c, k := b.Cursor(), []byte(nil); n <= want; n++ {
-			if k, _ = next(c, k); k == nil {
-				break
+		c := b.Cursor()
+		for k, _ := c.First(); k != nil && n <= want; k, _ = c.Next() {
+			if n > 0 && bytes.Compare(last, k) >= 0 {
+				return s.corrupt("bucket "+string(name), fmt.Errorf("row %x follows row %x", k, last))
 			}
+			n, last = n+1, append(last[:0], k...)
 		}
 	}
 	if n != want {
@@ -475,44 +506,68 @@ func (s *fileStore) countRows(tx *bbolt.Tx, name []byte, want int) error {
 	return nil
 }
 
-func next(c *bbolt.Cursor, k []byte) ([]byte, []byte) {
-	if k == nil {
-		return c.First()
-	}
-	return c.Next()
+// rowWalk goes through the rows of a bucket that begin with a letter. Rows out of order are reported by err: a damaged
+// page of bbolt may show rows of another place, all of them with right checksums.
+type rowWalk struct {
+	c    *bbolt.Cursor
+	n    int
+	last []byte
+	err  error
 }
 
-func (s *fileStore) loadNames(meta *bbolt.Bucket) error {
-	c := meta.Cursor()
-	for k, v := c.Seek([]byte{'g'}); k != nil && k[0] == 'g'; k, v = c.Next() {
+func (w *rowWalk) rows(letter byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(k, v []byte) bool) {
+		for k, v := w.c.Seek([]byte{letter}); len(k) > 0 && k[0] == letter; k, v = w.c.Next() {
+			if w.n > 0 && letter == w.last[0] && bytes.Compare(w.last, k) >= 0 {
+				w.err = fmt.Errorf("row %x follows row %x", k, w.last)
+				return
+			}
+			w.n, w.last = w.n+1, append(w.last[:0], k...)
+			if !yield(k, v) {
+				return
+			}
+		}
+	}
+}
+
+func (s *fileStore) loadNames(w *rowWalk) error {
+	for k, v := range w.rows('g') {
 		v, err := unseal('m', k, v)
 		if err != nil || len(v) < 4 || len(k) != 9 {
 			return s.corrupt("group row", errors.Join(err, errRow))
 		}
+		if num := binary.BigEndian.Uint64(k[1:]); num != uint64(len(s.cat.groups))+1 {
+			return s.corrupt("group row", fmt.Errorf("number %d after %d", num, len(s.cat.groups)))
+		}
 		s.cat.addGroup(binary.BigEndian.Uint64(k[1:]), binary.BigEndian.Uint32(v), string(v[4:]))
 	}
-	for k, v := c.Seek([]byte{'s'}); k != nil && k[0] == 's'; k, v = c.Next() {
+	for k, v := range w.rows('s') {
 		v, err := unseal('m', k, v)
 		if err != nil || len(k) != 5 {
 			return s.corrupt("scope row", errors.Join(err, errRow))
+		}
+		if num := binary.BigEndian.Uint32(k[1:]); int(num) != len(s.cat.scopes)+1 {
+			return s.corrupt("scope row", fmt.Errorf("number %d after %d", num, len(s.cat.scopes)))
 		}
 		s.cat.addScope(binary.BigEndian.Uint32(k[1:]), string(v))
 	}
 	return nil
 }
 
-func (s *fileStore) loadHeads(meta *bbolt.Bucket) error {
+func (s *fileStore) loadHeads(w *rowWalk) error {
 	var later []supersession
-	c := meta.Cursor()
-	for k, v := c.Seek([]byte{'h'}); k != nil && k[0] == 'h'; k, v = c.Next() {
+	var rows []PageRow
+	for k, v := range w.rows('h') {
 		row, err := unseal('m', k, v)
 		if err != nil {
 			return s.corrupt(fmt.Sprintf("head row %x", k), err)
 		}
-		if later, err = s.installRow(row, later); err != nil {
+		if rows, later, err = s.installRow(row, rows, later); err != nil {
 			return s.corrupt(fmt.Sprintf("head row %x", k), err)
 		}
 	}
+	// In the order in which they happened: of two that replaced the same artefact, the later one answers for it.
+	slices.SortFunc(later, func(a, b supersession) int { return cmp.Or(cmp.Compare(a.lsn, b.lsn), cmp.Compare(a.by, b.by)) })
 	for _, l := range later {
 		for _, id := range l.ids {
 			s.cat.supersede(l.scope, id, l.by, l.lsn)
@@ -521,37 +576,76 @@ func (s *fileStore) loadHeads(meta *bbolt.Bucket) error {
 	return nil
 }
 
-// installRow enters a head row into the catalogue. Supersessions are put off when a list for them is given.
-func (s *fileStore) installRow(row []byte, later []supersession) ([]supersession, error) {
+// loadMeta reads names and heads, and sees to it that these are all rows there are.
+func (s *fileStore) loadMeta(meta *bbolt.Bucket) error {
+	s.reserve(meta)
+	w := &rowWalk{c: meta.Cursor()}
+	if err := s.loadNames(w); err != nil {
+		return err
+	}
+	if err := s.loadHeads(w); err != nil {
+		return err
+	}
+	if w.err == nil && w.n != s.sys.Rows.Meta {
+		w.err = fmt.Errorf("has %d rows, expected %d", w.n, s.sys.Rows.Meta)
+	}
+	if w.err != nil {
+		return s.corrupt("bucket meta", w.err)
+	}
+	return nil
+}
+
+// reserve makes room in the catalogue for what the file holds. The last keys tell (scopes come after
+// heads); a damaged one is held to what the file has space for.
+func (s *fileStore) reserve(meta *bbolt.Bucket) {
+	most := uint64(meta.Tx().Size() / pageRowBytes)
+	var arts, pages uint64
+	c := meta.Cursor()
+	if k, _ := c.Seek([]byte{'s'}); k != nil {
+		if k, _ = c.Prev(); len(k) == len(headRowKey(headKey{})) && k[0] == 'h' {
+			arts = binary.BigEndian.Uint64(k[1:])
+		}
+	}
+	if k, _ := meta.Tx().Bucket(bucketContent).Cursor().Last(); len(k) == 8 {
+		pages = binary.BigEndian.Uint64(k)
+	}
+	s.cat.reserve(min(arts, most), min(pages, most))
+}
+
+// installRow enters a head row into the catalogue. Supersessions are put off; rows is memory to use again.
+func (s *fileStore) installRow(row []byte, rows []PageRow, later []supersession) ([]PageRow, []supersession, error) {
 	d := dec{b: row}
 	t := decodeHot(&d)
-	rows := decodeRows(&d)
+	rows = decodeRows(&d, rows)
 	if d.err != nil {
-		return later, d.err
+		return rows, later, d.err
 	}
 	if err := s.checkHot(&t, rows); err != nil {
-		return later, err
+		return rows, later, err
 	}
 	s.cat.install(&t, rows, nil)
-	if t.flags&flagSupersedes == 0 {
-		return later, nil
+	if t.flags&flagSupersedes == 0 && t.kind != KindSummary {
+		return rows, later, nil
 	}
 	var c cold
 	if err := unpack(d.b, &c); err != nil {
-		return later, err
+		return rows, later, err
 	}
-	return append(later, supersession{t.scope, c.Supersedes, t.art, t.lsn}), nil
+	s.cat.addSummary(&t, c.DerivedFrom)
+	if t.flags&flagSupersedes == 0 {
+		return rows, later, nil
+	}
+	return rows, append(later, supersession{t.scope, c.Supersedes, t.art, t.lsn}), nil
 }
 
 // checkHot keeps a damaged row that has a right checksum (a bug, or a forger) from reaching outside the tables.
 func (s *fileStore) checkHot(t *hot, rows []PageRow) error {
-	const sane = 1 << 40
 	if t.scope == 0 || int(t.scope) > len(s.cat.scopes) || t.group > uint64(len(s.cat.groups)) ||
-		t.art == 0 || t.art > 1<<32-1 || !t.provenance.Valid() || len(t.id) == 0 || len(t.id) > MaxID {
+		t.art == 0 || t.art > min(1<<32-1, uint64(len(s.cat.arts))+1) || !t.provenance.Valid() || len(t.id) == 0 || len(t.id) > MaxID {
 		return errRow
 	}
 	for i := range rows {
-		if rows[i].Num == 0 || rows[i].Num > sane {
+		if rows[i].Num == 0 || s.pageLimit != 0 && rows[i].Num > s.pageLimit {
 			return errRow
 		}
 	}
@@ -567,6 +661,9 @@ func (s *fileStore) loadTail(tx *bbolt.Tx) error {
 			continue
 		}
 		head, err := s.headIn(tx, headKey{p.art, p.head})
+		if errors.Is(err, ErrGone) { // a scan has just found it: a branch of the tree leads astray
+			err = s.corrupt(fmt.Sprintf("head row of page %d", num), err)
+		}
 		if err != nil {
 			return err
 		}
@@ -583,8 +680,8 @@ func (s *fileStore) loadTail(tx *bbolt.Tx) error {
 func (s *fileStore) headIn(tx *bbolt.Tx, k headKey) (*Head, error) {
 	key := headRowKey(k)
 	v := tx.Bucket(bucketMeta).Get(key)
-	if v == nil {
-		return nil, ErrGone
+	if v == nil { // nothing is collected yet: what the catalogue knows of has a row
+		return nil, s.corrupt(fmt.Sprintf("head row %x", key), errors.New("missing"))
 	}
 	row, err := unseal('m', key, v)
 	if err != nil {
@@ -687,15 +784,19 @@ func (s *fileStore) redo(r wal.Record) error {
 		}
 		return s.man.Add(index, leaf)
 	}
-	c, err := decodeCommit(r.Body)
+	leaf, body, lsn, err := commitHead(r.Body)
 	if err != nil {
 		return &CorruptError{File: r.Segment, Offset: r.Offset, Err: err}
 	}
-	if err := s.man.Add(c.leaf, c.body); err != nil {
+	if err := s.man.Add(leaf, body); err != nil {
 		return err
 	}
-	if c.lsn <= s.cat.lsn {
-		return nil
+	if lsn <= s.cat.lsn {
+		return nil // in the file already; the log is kept one checkpoint longer than it is needed
+	}
+	c, err := decodeCommit(r.Body)
+	if err != nil {
+		return &CorruptError{File: r.Segment, Offset: r.Offset, Err: err}
 	}
 	if c.lsn != s.cat.lsn+1 {
 		return &CorruptError{File: r.Segment, Offset: r.Offset, LSN: c.lsn, Err: fmt.Errorf("expected lsn %d", s.cat.lsn+1)}
@@ -704,8 +805,11 @@ func (s *fileStore) redo(r wal.Record) error {
 }
 
 func (s *fileStore) redoCommit(r wal.Record, c *commitRecord) error {
+	if !s.cat.namesFollow(c) {
+		return &CorruptError{File: r.Segment, Offset: r.Offset, LSN: c.lsn, Err: errRow}
+	}
+	s.cat.addNames(c)
 	for i := range c.heads {
-		s.cat.addNames(c)
 		h, err := decodeHead(c.heads[i].row, s.cat.scopeName)
 		if err != nil {
 			return &CorruptError{File: r.Segment, Offset: r.Offset, LSN: c.lsn, Err: err}
@@ -717,6 +821,22 @@ func (s *fileStore) redoCommit(r wal.Record, c *commitRecord) error {
 		return &CorruptError{File: r.Segment, Offset: r.Offset, LSN: c.lsn, Err: err}
 	}
 	return nil
+}
+
+// namesFollow says whether the names of a record are the next ones. Numbers are dense.
+func (c *catalogue) namesFollow(r *commitRecord) bool {
+	scopes, groups := len(c.scopes), len(c.groups)
+	for i, n := range r.scopes {
+		if int(n.num) != scopes+i+1 {
+			return false
+		}
+	}
+	for i, g := range r.groups {
+		if g.num != uint64(groups+i+1) {
+			return false
+		}
+	}
+	return true
 }
 
 func (c *catalogue) addNames(r *commitRecord) {
@@ -740,7 +860,7 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 		h := &c.heads[i]
 		d := dec{b: h.row}
 		t := decodeHot(&d)
-		rows := decodeRows(&d)
+		rows := decodeRows(&d, nil)
 		if d.err != nil {
 			return nil, d.err
 		}
@@ -751,6 +871,7 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 			ended = append(ended, s.cat.nums(t.art)...)
 		}
 		s.cat.install(&t, rows, h.head.Supersedes)
+		s.cat.addSummary(&t, h.head.DerivedFrom)
 		o.heads[headKey{t.art, t.version}] = h.row
 		o.bytes += len(h.row)
 		for _, x := range h.texts {
@@ -778,30 +899,33 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 	o.groups = append(o.groups, c.groups...)
 	o.lsn, o.seq, o.leaves = c.lsn, seq, c.leaf+1
 	s.cat.lsn = c.lsn
+	s.countUnflushed()
 	return ended, nil
 }
 
-// Close stops the background work, checkpoints, and ends the log with a mark that says the end was clean.
+// Close stops the background work, checkpoints, and ends the log with a mark that says the end was clean. A poisoned
+// store is closed without all that and says why.
 func (s *fileStore) Close() error {
 	if !s.closed.CompareAndSwap(false, true) {
 		return ErrClosed
 	}
 	close(s.stop)
 	s.done.Wait()
-	var err error
-	if !s.opts.readOnly && s.failure() == nil {
+	err := s.failure()
+	if !s.opts.readOnly && err == nil {
 		err = s.closeClean()
 	}
 	return errors.Join(err, s.closeFiles())
 }
 
 func (s *fileStore) closeClean() error {
-	s.seq.mu.Lock()   // closed is set: who was in the sequencer is through, and nobody enters any more
-	s.seq.mu.Unlock() //nolint:staticcheck // an empty critical section is a barrier
-	if err := s.log.Sync(context.Background(), s.log.Last()); err != nil {
+	s.seq.mu.Lock() // closed is set: who was in the sequencer is through, and nobody enters any more
+	last := s.log.Last()
+	s.seq.mu.Unlock()
+	if err := s.log.Sync(context.Background(), last); err != nil {
 		return err
 	}
-	if _, err := s.checkpoint(context.Background(), nil); err != nil && !noSpace(err) {
+	if _, err := s.checkpoint(context.Background()); err != nil && !noSpace(err) {
 		return err // on a full disk all of it stays in the log, which has a reserve for its end
 	}
 	mark, err := s.man.Mark(s.man.Size())

@@ -2,6 +2,7 @@ package ctxpage
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -31,6 +32,12 @@ type Store interface {
 	Commit(ctx context.Context, b Batch) (Outcome, error)
 	// Held reads one held batch.
 	Held(ctx context.Context, id ulid.ULID) (HeldBatch, error)
+	// Vectors reads the stored vectors that a model made of pages, by number; nil where there is none, and for a page
+	// outside the chain.
+	Vectors(ctx context.Context, scopes Scopes, model string, nums []uint64) ([][]float32, error)
+	// PutVectors stores vectors of page versions, each with its number. They are derived data: a crash may lose the
+	// latest, which are then made again; no LSN moves and no leaf is written.
+	PutVectors(ctx context.Context, model string, nums []uint64, vecs [][]float32) error
 	// State reads a state row (directives, sessions, file roots).
 	State(ctx context.Context, key string) ([]byte, error)
 	// Append writes audit leaves in order and gives the index of the first.
@@ -39,7 +46,7 @@ type Store interface {
 	Manifests() *manifest.Log
 	// Head syncs the log and gives the head of what is durable.
 	Head(ctx context.Context) (manifest.Head, error)
-	// Maintain runs a job: checkpoint, gc, backup, check.
+	// Maintain runs a job: checkpoint, backup, check.
 	Maintain(ctx context.Context, job Job) (JobReport, error)
 	Stat(ctx context.Context) (StoreStats, error)
 	Close() error
@@ -275,7 +282,10 @@ const (
 )
 
 func (s Status) String() string {
-	return [...]string{"applied", "held", "rejected"}[s]
+	if names := [...]string{"applied", "held", "rejected"}; int(s) < len(names) {
+		return names[s]
+	}
+	return fmt.Sprintf("status(%d)", uint8(s))
 }
 
 // Outcome is remembered for 7 days under the id of the batch.
@@ -311,6 +321,7 @@ const (
 	ScanHistory                   // versions of one artefact, newest first
 	ScanGroup                     // pages of a group, in order
 	ScanHeld                      // held batches, oldest first
+	ScanSummaries                 // live summaries that derive from one artefact and nothing else, newest first
 	ScanScopes                    // all scopes, by name
 	ScanMembers                   // keys of the live pages of a group, in order, all at once
 	ScanState                     // state rows whose keys have Prefix, by key
@@ -321,6 +332,7 @@ type ScanQuery struct {
 	What    ScanKind
 	Scopes  Scopes
 	ID      string
+	Of      Ref // summaries: scope and id of the artefact they derive from
 	Group   string
 	Prefix  string
 	Deleted bool
@@ -354,7 +366,6 @@ const (
 	JobCheckpoint JobKind = iota
 	JobBackup
 	JobCheck
-	JobSync
 )
 
 // Job is a request for maintenance. Progress is called from the calling goroutine.

@@ -96,6 +96,7 @@ var fields = [...]field{
 	39: unsigned(func(w *wire) *uint64 { return &w.Lost }),
 	40: unsigned(func(w *wire) *uint64 { return &w.Size }),
 	41: digest(func(w *wire) *Digest { return &w.Root }),
+	42: text(func(w *wire) *string { return &w.Embedder }),
 }
 
 // peekFields is how many elements the index row is made from.

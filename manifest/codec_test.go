@@ -65,7 +65,8 @@ func TestCodecRoundTripFull(t *testing.T) {
 // TestCodecGolden pins the bytes: changed ones need a new leaf version, or to
 // be a new element at the end.
 func TestCodecGolden(t *testing.T) {
-	for name, r := range map[string]*Record{"full": fullRecord(), "get": {Type: TypeGet, Trace: testTrace(1), Time: 5, Pages: []Page{{Num: 1, Version: 1, Tokens: 3}}}} {
+	for name, r := range map[string]*Record{"full": fullRecord(), "get": {Type: TypeGet, Trace: testTrace(1), Time: 5, Pages: []Page{{Num: 1, Version: 1, Tokens: 3}}},
+		"vector": {Type: TypeAssemble, Trace: testTrace(2), Time: 6, Embedder: "nomic-embed-text", Pages: []Page{{Num: 1, Version: 1, Tokens: 3, Vector: 50000}, {Num: 2, Form: FormRange, Ranges: [][2]uint32{{0, 5}}, Vector: 7}}}} {
 		b, err := Encode(r)
 		require.NoError(t, err)
 		file := "testdata/leaf-" + name + ".hex"
@@ -107,7 +108,7 @@ func drawPage() *rapid.Generator[Page] {
 			Num: rapid.Uint64().Draw(t, "num"), Version: rapid.Uint32().Draw(t, "version"),
 			Form: Form(rapid.IntRange(0, 3).Draw(t, "form")), Tag: Tag(rapid.IntRange(0, 4).Draw(t, "tag")),
 			Tokens: rapid.IntRange(0, math.MaxInt).Draw(t, "tokens"),
-			Score:  score(), R: score(), P: score(), S: score(), LexOwn: score(), LexNear: score(), LexGroup: score(),
+			Score:  score(), R: score(), P: score(), S: score(), LexOwn: score(), LexNear: score(), LexGroup: score(), Vector: score(),
 			Reason: rapid.SampledFrom([]string{"", "score", "pinned", "budget"}).Draw(t, "reason"),
 			Dirty:  rapid.Bool().Draw(t, "dirty"), Refetched: rapid.Bool().Draw(t, "refetched"), Stale: rapid.Bool().Draw(t, "stale"),
 			Via: rapid.Uint64().Draw(t, "via"),
@@ -149,7 +150,7 @@ func drawRecord() *rapid.Generator[*Record] {
 			Shape: text("shape"), Rendered: drawDigest().Draw(t, "rendered"), Pages: drawPages().Draw(t, "pages"),
 			Batch: drawID().Draw(t, "batch"), From: drawID().Draw(t, "from"), Status: text("status"), Reason: text("reason"),
 			Confidence: rapid.Float64Range(0, 1).Draw(t, "confidence"), Gate: rapid.Float64Range(0, 1).Draw(t, "gate"),
-			By: text("by"), Evaluator: text("evaluator"), Note: text("note"), Action: text("action"),
+			By: text("by"), Evaluator: text("evaluator"), Note: text("note"), Embedder: text("embedder"), Action: text("action"),
 			Cut: num("cut"), Lost: num("lost"), Size: num("size"), Root: drawDigest().Draw(t, "root"),
 		}
 		for range rapid.IntRange(0, 3).Draw(t, "more") {
@@ -277,11 +278,11 @@ func TestDecodeAcceptsGrowth(t *testing.T) {
 	require.Equal(t, "type-77", r.Type.String())
 
 	w := wire{}
-	row := appendRow(nil, &w, &Page{Num: 5, Version: 1, Via: 9, Form: FormRange, Ranges: [][2]uint32{{1, 2}}})
+	row := appendRow(nil, &w, &Page{Num: 5, Version: 1, Via: 9, Form: FormRange, Ranges: [][2]uint32{{1, 2}}, Vector: 8})
 	row = append(row, 1, 2, 3)
 	pages, err := w.readPages(append([]byte{byte(len(row))}, row...))
 	require.NoError(t, err)
-	require.Equal(t, []Page{{Num: 5, Version: 1, Via: 9, Form: FormRange, Ranges: [][2]uint32{{1, 2}}}}, pages)
+	require.Equal(t, []Page{{Num: 5, Version: 1, Via: 9, Form: FormRange, Ranges: [][2]uint32{{1, 2}}, Vector: 8}}, pages)
 
 	_, err = Decode(0, elements(2, 1))
 	require.ErrorIs(t, err, ErrNewerFormat)

@@ -230,6 +230,7 @@ type Record struct {
 	Renderer int         `json:"renderer,omitempty"`
 	Shape    string      `json:"shape,omitempty"`    // provider shape that was rendered
 	Rendered Digest      `json:"rendered,omitempty"` // digest of the rendered bytes
+	Embedder string      `json:"embedder,omitempty"` // model whose vectors took part; Note says why none did
 	Pages    []Page      `json:"pages,omitempty"`    // in the order served
 	Excluded []Exclusion `json:"excluded,omitempty"`
 
@@ -271,6 +272,7 @@ type Page struct {
 	LexOwn   Score `json:"lex_own,omitempty"`
 	LexNear  Score `json:"lex_near,omitempty"`  // from neighbours
 	LexGroup Score `json:"lex_group,omitempty"` // from its group
+	Vector   Score `json:"vector,omitempty"`    // (1 + cosine) / 2 of its vector and the question's; 0 also where it has none
 
 	Tag       Tag    `json:"tag,omitempty"`
 	Reason    string `json:"reason,omitempty"`    // short code: why it is in, or out

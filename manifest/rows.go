@@ -13,7 +13,7 @@ import (
 // all of a read leaf. A row is
 //
 //	length, num, version, bits, reason, tokens, Score, R, P, S,
-//	LexOwn, LexNear, LexGroup, Via, number of ranges, ranges
+//	LexOwn, LexNear, LexGroup, Via, number of ranges, ranges, Vector
 //
 // where scores take two bytes and all else is an unsigned varint. Zero fields
 // at the end are left off; bytes behind the known fields are skipped, so a row
@@ -106,6 +106,7 @@ func appendRow(b []byte, w *wire, p *Page) []byte {
 		num(uint64(r[1] - r[0]))
 		at = r[1]
 	}
+	score(p.Vector)
 	return b[:end]
 }
 
@@ -195,6 +196,7 @@ func (w *wire) readRow(row []byte) (Page, error) {
 	}
 	p.Via = r.num(math.MaxUint64)
 	p.Ranges = r.ranges()
+	p.Vector = r.score()
 	if r.err != nil {
 		return p, r.err
 	}

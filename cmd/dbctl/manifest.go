@@ -18,6 +18,7 @@ import (
 
 type manifestCmd struct {
 	Ls     manifestLsCmd     `cmd:"" help:"List leaves, newest first."`
+	Tail   manifestTailCmd   `cmd:"" help:"Show the newest leaves, and with -f those that come."`
 	Show   manifestShowCmd   `cmd:"" help:"Show a leaf, or all leaves of a trace."`
 	Head   manifestHeadCmd   `cmd:"" help:"Print the head, a line to keep elsewhere."`
 	Prove  manifestProveCmd  `cmd:"" help:"Prove that a leaf stands in the log, or that the log begins with an earlier one."`

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+type manifestTailCmd struct {
+	File   string `arg:"" help:"The database."`
+	Lines  uint64 `short:"n" default:"10" help:"How many leaves to begin with."`
+	Follow bool   `short:"f" help:"Go on with what an agent writes, until Ctrl-C."`
+}
+
+func (manifestTailCmd) Help() string {
+	return `One line a leaf, oldest first; with --json one object a line. It reads beside an agent that is writing, a quarter of a second behind it.
+
+Example: dbctl manifest tail -f agent.ctx`
+}
+
+func (c *manifestTailCmd) Run(a *app) error {
+	var from uint64
+	err := a.audit(c.File, func(l *manifest.Log) error {
+		size := l.Size()
+		from = size - min(c.Lines, size)
+		if c.Follow {
+			return nil
+		}
+		return l.Each(a.ctx, from, size, false, a.tailLine)
+	})
+	if err != nil || !c.Follow {
+		return err
+	}
+	err = ctxpage.FollowManifests(a.ctx, c.File, from, 0, a.tailLine)
+	if errors.Is(err, context.Canceled) { // the way it is meant to end
+		return nil
+	}
+	return err
+}
+
+func (a *app) tailLine(r *manifest.Record) error {
+	row := rowOf(r)
+	if a.JSON {
+		return json.NewEncoder(a.out).Encode(row)
+	}
+	_, err := fmt.Fprintf(a.out, "%d  %s  %-9s %s  %s  %s  pages %d, writes %d, tokens %d  %s\n", r.Index, row.At.Format("15:04:05.000"), r.Type, r.Trace,
+		r.Scope, r.Actor, len(r.Pages), len(r.Writes), r.Tokens, strings.TrimSpace(r.Status+" "+r.Reason))
+	return err
+}

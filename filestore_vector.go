@@ -1,0 +1,181 @@
+package ctxpage
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"go.etcd.io/bbolt"
+)
+
+// Vectors of pages, by page number and model. They are derived from contents that the store has, so they take the short
+// way: into the overlay, from there into bbolt with the next checkpoint, never through the log. What is durable in the
+// log when a vector is put is its page (who computes one has read the page), and the overlay that carries the vector is
+// the page's or a later one; so a vector in bbolt always finds its page there, and a number that the log lost is never
+// found with the vector of another page.
+
+// vecKey names a vector.
+type vecKey struct{ num, model uint64 }
+
+func modelHash(model string) uint64 { return xxhash.Sum64String(model) }
+
+func (k vecKey) row() []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, k.num), k.model)
+}
+
+const vectorVersion = 1
+
+// encodeVector makes a row. The name stands in it, because a hash may collide.
+func encodeVector(model string, v []float32) []byte {
+	e := enc{make([]byte, 0, 4+len(model)+4*len(v))}
+	e.u8(vectorVersion)
+	e.str(model)
+	for _, f := range v {
+		e.b = binary.LittleEndian.AppendUint32(e.b, math.Float32bits(f))
+	}
+	return e.b
+}
+
+func decodeVector(row []byte) (model string, v []float32, err error) {
+	d := dec{b: row}
+	version := d.u8()
+	model = d.str()
+	if d.err != nil || version != vectorVersion || len(d.b) == 0 || len(d.b)%4 != 0 {
+		return "", nil, fmt.Errorf("%w: vector", errRow)
+	}
+	v = make([]float32, len(d.b)/4)
+	for i := range v {
+		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(d.b[4*i:]))
+	}
+	if !finite(v) {
+		return "", nil, fmt.Errorf("%w: vector is not finite", errRow)
+	}
+	return model, v, nil
+}
+
+func finite(v []float32) bool {
+	return !slices.ContainsFunc(v, func(f float32) bool { return f-f != 0 })
+}
+
+// vectorOf is a row's vector, nil for none of this model. A damaged row counts as none: it is made again and replaced.
+func vectorOf(model string, row []byte) []float32 {
+	if row == nil {
+		return nil
+	}
+	name, v, err := decodeVector(row)
+	if err != nil || name != model {
+		return nil
+	}
+	return v
+}
+
+// has says whether a page version is known.
+func (c *catalogue) has(num uint64) bool {
+	return num > 0 && num <= uint64(len(c.pages)) && c.page(num).art != 0
+}
+
+// Vectors: see the Store interface. Overlay first, then bbolt, as with heads.
+func (s *fileStore) Vectors(ctx context.Context, scopes Scopes, model string, nums []uint64) ([][]float32, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	out := make([][]float32, len(nums))
+	rows := make([][]byte, len(nums)) // never changed once they are in an overlay
+	hash := modelHash(model)
+	var missing []int
+	s.cat.mu.RLock()
+	chain := s.cat.chain(scopes)
+	for i, num := range nums {
+		if _, err := s.cat.visible(num, chain); err != nil {
+			continue
+		}
+		if rows[i] = s.overlayVector(vecKey{num, hash}); rows[i] == nil {
+			missing = append(missing, i)
+		}
+	}
+	s.cat.mu.RUnlock()
+	for i, row := range rows {
+		out[i] = vectorOf(model, row)
+	}
+	if len(missing) == 0 {
+		return out, nil
+	}
+	return out, s.view(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(bucketVec)
+		if b == nil {
+			return nil
+		}
+		for _, i := range missing {
+			key := vecKey{nums[i], hash}.row()
+			if row, err := unseal('v', key, b.Get(key)); err == nil {
+				out[i] = vectorOf(model, row)
+			}
+		}
+		return nil
+	})
+}
+
+func (s *fileStore) overlayVector(k vecKey) []byte {
+	if row := s.over.vecs[k]; row != nil || s.old == nil {
+		return row
+	}
+	return s.old.vecs[k]
+}
+
+// PutVectors: see the Store interface. A read-only database keeps none.
+func (s *fileStore) PutVectors(ctx context.Context, model string, nums []uint64, vecs [][]float32) error {
+	if err := cmp.Or(ctx.Err(), s.failure()); err != nil || s.opts.readOnly {
+		return err
+	}
+	if s.closed.Load() {
+		return ErrClosed
+	}
+	rows := make([][]byte, len(nums))
+	for i := range nums {
+		rows[i] = encodeVector(model, vecs[i])
+	}
+	hash := modelHash(model)
+	s.cat.mu.Lock()
+	defer s.cat.mu.Unlock()
+	if s.over.rows() == 0 {
+		s.over.since = time.Now()
+	}
+	for i, num := range nums {
+		if s.cat.has(num) {
+			s.over.vecs[vecKey{num, hash}] = rows[i]
+			s.over.bytes += len(rows[i])
+		}
+	}
+	return nil
+}
+
+// applyVectors writes the vectors of an overlay in key order.
+func applyVectors(tx *bbolt.Tx, o *overlay) error {
+	if len(o.vecs) == 0 {
+		return nil
+	}
+	b, err := tx.CreateBucketIfNotExists(bucketVec)
+	if err != nil {
+		return err
+	}
+	keys := make([][]byte, 0, len(o.vecs))
+	rows := make(map[string][]byte, len(o.vecs))
+	for k, row := range o.vecs {
+		key := k.row()
+		keys = append(keys, key)
+		rows[string(key)] = row
+	}
+	slices.SortFunc(keys, bytes.Compare)
+	for _, k := range keys {
+		if err := putRow(b, 'v', k, rows[string(k)]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

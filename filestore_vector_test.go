@@ -1,0 +1,118 @@
+package ctxpage
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+)
+
+func TestVectorRows(t *testing.T) {
+	ctx := context.Background()
+	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
+	defer db.Close()
+	for _, scope := range []string{"acme", "acme/a", "acme/b"} {
+		_, err := db.Scope(scope).Put(ctx, Artefact{ID: "x", Text: "text of " + scope})
+		require.NoError(t, err)
+	}
+	s := db.store.(*fileStore)
+	vecs := [][]float32{{1, -2.5, math.MaxFloat32}, {0, 1, 2}, {4, 5, 6}}
+	require.NoError(t, s.PutVectors(ctx, "m", []uint64{1, 2, 3}, vecs))
+	require.NoError(t, s.PutVectors(ctx, "other", []uint64{1, 99, 0}, [][]float32{{7}, {8}, {9}}), "pages that are not there are passed over")
+	read := func(scopes Scopes, model string) [][]float32 {
+		t.Helper()
+		got, err := s.Vectors(ctx, scopes, model, []uint64{3, 2, 1, 0, 99})
+		require.NoError(t, err)
+		return got
+	}
+	for _, where := range []string{"overlay", "file"} {
+		require.Equal(t, [][]float32{nil, vecs[1], vecs[0], nil, nil}, read(Scopes{"acme/a", "acme"}, "m"), where)
+		require.Equal(t, [][]float32{nil, nil, {7}, nil, nil}, read(Scopes{"acme"}, "other"), where)
+		require.Equal(t, make([][]float32, 5), read(Scopes{"acme"}, "unknown"), where)
+		require.Equal(t, make([][]float32, 5), read(Scopes{}, "m"), where)
+		_, err := db.Checkpoint(ctx)
+		require.NoError(t, err)
+	}
+	// A newer vector of the same page and model takes the place of the old one, from the overlay and from the file.
+	require.NoError(t, s.PutVectors(ctx, "m", []uint64{1}, [][]float32{{3}}))
+	require.Equal(t, []float32{3}, read(Scopes{"acme"}, "m")[2])
+	_, err := db.Checkpoint(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []float32{3}, read(Scopes{"acme"}, "m")[2])
+	problems, err := db.Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+}
+
+// TestDamagedVectorIsNone: what does not check is not compared; a check names it, and a new vector heals it.
+func TestDamagedVectorIsNone(t *testing.T) {
+	ctx := context.Background()
+	key := vecKey{1, modelHash("m")}.row()
+	inf := binary.LittleEndian.AppendUint32(encodeVector("m", nil), math.Float32bits(float32(math.Inf(1))))
+	gone := vecKey{77, modelHash("m")}.row()
+	for name, c := range map[string]struct{ key, row []byte }{
+		"flipped bit":       {key, func() []byte { b := seal('v', key, encodeVector("m", []float32{1, 2})); b[5] ^= 1; return b }()},
+		"short":             {key, []byte{1, 2}},
+		"not finite":        {key, seal('v', key, inf)},
+		"no numbers":        {key, seal('v', key, encodeVector("m", nil))},
+		"other version":     {key, seal('v', key, append([]byte{9}, encodeVector("m", []float32{1})[1:]...))},
+		"half a number":     {key, seal('v', key, append(encodeVector("m", []float32{1}), 0))},
+		"other model":       {key, seal('v', key, encodeVector("collides", []float32{1}))},
+		"of another key":    {key, seal('v', gone, encodeVector("m", []float32{1}))},
+		"page is not there": {gone, seal('v', gone, encodeVector("m", []float32{1}))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
+			defer db.Close()
+			_, err := db.Scope("acme").Put(ctx, Artefact{ID: "x", Text: "text"})
+			require.NoError(t, err)
+			s := db.store.(*fileStore)
+			_, err = db.Checkpoint(ctx)
+			require.NoError(t, err)
+			require.NoError(t, s.update(func(tx *bbolt.Tx) error {
+				b, err := tx.CreateBucketIfNotExists(bucketVec)
+				if err != nil {
+					return err
+				}
+				return b.Put(c.key, c.row)
+			}))
+			got, err := s.Vectors(ctx, Scopes{"acme"}, "m", []uint64{1, 77})
+			require.NoError(t, err)
+			require.Equal(t, make([][]float32, 2), got)
+			problems, err := db.Check(ctx, nil)
+			require.NoError(t, err)
+			require.Len(t, problems, 1)
+			if string(c.key) == string(gone) {
+				return
+			}
+			require.NoError(t, s.PutVectors(ctx, "m", []uint64{1}, [][]float32{{1}}))
+			problems, err = db.Check(ctx, nil)
+			require.NoError(t, err)
+			require.Empty(t, problems)
+			got, err = s.Vectors(ctx, Scopes{"acme"}, "m", []uint64{1})
+			require.NoError(t, err)
+			require.Equal(t, [][]float32{{1}}, got)
+		})
+	}
+}
+
+func FuzzVectorRow(f *testing.F) {
+	f.Add(encodeVector("m", []float32{1, 2}))
+	f.Add([]byte{1, 255, 255, 255})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		model, v, err := decodeVector(b)
+		if err != nil {
+			require.ErrorIs(t, err, errRow)
+			return
+		}
+		require.Equal(t, v, func() []float32 {
+			_, again, err := decodeVector(encodeVector(model, v))
+			require.NoError(t, err)
+			return again
+		}())
+	})
+}

@@ -1,0 +1,49 @@
+package ctxpage
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+// Every leaf comes once and in order, also when checkpoints cut the log under the follower.
+func TestFollowManifests(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db := openTest(t, path, Options{})
+	defer db.Close()
+	s := db.Scope("acme")
+	const puts = 60
+	go func() {
+		for i := range puts {
+			if _, err := s.Put(ctx, Artefact{ID: fmt.Sprint(i), Text: "what is followed"}); err != nil {
+				t.Error(err)
+				cancel()
+				return
+			}
+			if i%7 == 0 {
+				if _, err := db.Checkpoint(ctx); err != nil {
+					t.Error(err)
+					cancel()
+				}
+			}
+		}
+	}()
+	var next uint64
+	err := FollowManifests(ctx, path, 0, time.Millisecond, func(r *manifest.Record) error {
+		require.Equal(t, next, r.Index)
+		if next++; next == puts {
+			cancel()
+		}
+		return nil
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.EqualValues(t, puts, next)
+}

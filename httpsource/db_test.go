@@ -1,0 +1,97 @@
+package httpsource
+
+import (
+	"context"
+	"net/http"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+// policy is a page on a server whose text and health a test can change. Its tag changes with the text.
+type policy struct {
+	text atomic.Value
+	down atomic.Bool
+}
+
+func (p *policy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if p.down.Load() {
+		w.WriteHeader(http.StatusBadGateway)
+		return
+	}
+	text := p.text.Load().(string)
+	w.Header().Set("ETag", `"`+text[len(text)-4:]+`"`)
+	if r.Header.Get("If-None-Match") == w.Header().Get("ETag") {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	plain(text)(w, r)
+}
+
+// TestDatabase: an artefact with an http source is put, its server changes, goes down, comes back.
+func TestDatabase(t *testing.T) {
+	ctx := context.Background()
+	p := &policy{}
+	p.text.Store("the refund limit is $200")
+	web := newSite(t, Options{}, p.ServeHTTP)
+	sources := map[string]ctxpage.Source{}
+	web.c.Register(sources)
+	db, err := ctxpage.Open(filepath.Join(t.TempDir(), "agent.ctx"), ctxpage.Options{Sources: sources})
+	require.NoError(t, err)
+	defer db.Close()
+	s := db.Scope("acme/support")
+	_, err = s.Put(ctx, ctxpage.Artefact{ID: "policy", Source: web.URL + "/policy.txt"})
+	require.NoError(t, err)
+	ask := func(stale bool) *ctxpage.Assembly {
+		t.Helper()
+		a, err := s.Assemble(ctx, ctxpage.Query{Text: "what is the refund limit?", Budget: 1000, ServeStale: stale})
+		require.NoError(t, err)
+		return a
+	}
+
+	before := web.asked.Load()
+	a := ask(false)
+	require.Contains(t, a.Text(), "$200")
+	require.EqualValues(t, 1, web.asked.Load()-before, "an unchanged source costs one exchange")
+	require.False(t, a.Manifest.Pages[0].Dirty)
+
+	p.text.Store("the refund limit is $400")
+	a = ask(false)
+	require.Contains(t, a.Text(), "$400")
+	require.NotContains(t, a.Text(), "$200")
+	require.True(t, a.Manifest.Pages[0].Dirty)
+	require.True(t, a.Manifest.Pages[0].Refetched)
+
+	p.text.Store("the refund limit is $600")
+	v, err := s.Get(ctx, "policy")
+	require.NoError(t, err)
+	require.Equal(t, "the refund limit is $600", v.Text)
+	require.EqualValues(t, 3, v.Version)
+
+	p.down.Store(true)
+	_, err = s.Get(ctx, "policy")
+	require.ErrorIs(t, err, ctxpage.ErrDirty)
+	require.ErrorIs(t, err, ErrStatus)
+	a = ask(false)
+	require.Empty(t, a.Blocks)
+	require.Equal(t, "dirty: fetch failed", a.Manifest.Excluded[0].Reason)
+	a = ask(true)
+	require.Contains(t, a.Text(), "$600")
+	require.True(t, a.Blocks[0].Stale)
+	require.True(t, a.Manifest.Pages[0].Stale)
+	replay, err := db.Replay(ctx, a.Trace)
+	require.NoError(t, err)
+	require.Equal(t, a.Text(), replay.Text, "replay asks nobody")
+
+	p.down.Store(false)
+	a = ask(false)
+	require.Contains(t, a.Text(), "$600")
+	require.False(t, a.Blocks[0].Stale)
+	problems, err := db.Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+}

@@ -1,0 +1,52 @@
+package httpsource
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Why a source could not be read. Every error of this package is an *Error that matches one of these, or a network
+// error, or the end of the context.
+var (
+	// ErrURL means that the source names nothing this package may ask.
+	ErrURL = errors.New("not a source of this kind")
+	// ErrNotFound is status 404, ErrGone 410. A page whose source is gone stays stored; it is not served as current.
+	ErrNotFound = errors.New("not found")
+	ErrGone     = errors.New("gone")
+	// ErrStatus is any other answer than the content itself.
+	ErrStatus = errors.New("unexpected status")
+	// ErrTooLarge means that the body, or what it unpacks to, exceeds Options.MaxBytes.
+	ErrTooLarge = errors.New("too large")
+	// ErrType means that the content is no text, JSON, XML or markdown.
+	ErrType = errors.New("not a type of text")
+	// ErrCharset means that the body is not UTF-8.
+	ErrCharset = errors.New("not UTF-8")
+	// ErrTruncated means that the connection ended before the body did.
+	ErrTruncated = errors.New("truncated")
+	// ErrRedirect means that the server led on too often, in a circle, or to where a redirect may not lead.
+	ErrRedirect = errors.New("redirect not followed")
+	// ErrAddress means that a name or a redirect led to a loopback, private or otherwise special address.
+	ErrAddress = errors.New("address not allowed")
+)
+
+// Error says what was asked, what came and what was expected. It holds no header and no body.
+type Error struct {
+	URL    string // of the last hop
+	Status int    // of its answer, 0: none
+	Err    error
+}
+
+func (e *Error) Error() string {
+	if e.Status != 0 {
+		return fmt.Sprintf("httpsource: %s: status %d: %v", e.URL, e.Status, e.Err)
+	}
+	return fmt.Sprintf("httpsource: %s: %v", e.URL, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// expected puts a sentinel before what was found and what would have been right.
+func expected(sentinel error, format string, args ...any) error {
+	return fmt.Errorf("%w: %s", sentinel, fmt.Sprintf(format, args...))
+}

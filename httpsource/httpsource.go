@@ -1,0 +1,178 @@
+// Package httpsource lets pages have http and https sources. It stands beside the root package, so that only those who
+// import it link net/http:
+//
+//	web, err := httpsource.New(httpsource.Options{})
+//	sources := map[string]ctxpage.Source{}
+//	web.Register(sources)
+//	db, err := ctxpage.Open("agent.ctx", ctxpage.Options{Sources: sources})
+//	s.Put(ctx, ctxpage.Artefact{ID: "policy", Source: "https://wiki.example/refunds.md"})
+//
+// # How a change is noticed
+//
+// A probe is a conditional GET: If-None-Match with the entity tag the page was loaded with, else If-Modified-Since. An
+// unchanged source costs one exchange without a body. HEAD was the other way and lost: many servers answer it without
+// validators, with others than GET, or not at all; it cannot tell a new tag over the same bytes from a change; and a
+// source that has changed costs the GET on top. When the server does send a body, the probe hashes it, so a new tag over
+// old bytes is no change. A server that gives neither tag nor date is read and hashed at every probe: choose
+// ctxpage.CheckEvery for such sources. A Last-Modified that is not older than its answer by two seconds proves nothing,
+// for more may be written within the same second; it is not used.
+//
+// # What is taken
+//
+// Text as it is: text of any kind, JSON, XML, YAML and markdown, in UTF-8. HTML is not turned into anything else: tags
+// reach the page, and the model, as they were written. A body is limited in size before and after unpacking gzip.
+//
+// # Where it may go
+//
+// A source string may come from a model, and a server may send redirects, so the network inside is protected: a
+// connection to a loopback, private, link-local or otherwise special address is refused when it is made, after the name
+// was resolved. It is allowed when the source itself is written with such an address, or with localhost, and for names in
+// Options.PrivateHosts. A redirect never gets more: it may lead back to the host and port of the source, not to any
+// other special address, and never from https to http. Proxies of the environment are not used, since they would resolve
+// names out of sight.
+package httpsource
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/retry"
+)
+
+// Options configure a Client. The zero value is ready to use.
+type Options struct {
+	// MaxBytes limits a body as sent and as unpacked; 0: 4 MiB. The database takes no more than 16 MiB.
+	MaxBytes int64
+	// Timeout is for one exchange, redirects and body included; 0: 8 s, which stays below the database's own limit.
+	Timeout time.Duration
+	// MaxRedirects is how many redirects are followed; 0: 5, negative: none.
+	MaxRedirects int
+	// Retries is how often a Fetch is repeated after a failure that may pass; 0: 2, negative: never. A Probe is never
+	// repeated. Between tries it waits Backoff (0: 200 ms), doubled each time, or as long as the server asks by
+	// Retry-After; never longer than MaxWait (0: 5 s) nor beyond the context: then the failure is returned at once.
+	Retries int
+	Backoff time.Duration
+	MaxWait time.Duration
+	// PerHost bounds the exchanges with one host at a time; 0: 4.
+	PerHost int
+	// PrivateHosts are names, or addresses, that may resolve to loopback and private addresses, also by redirect;
+	// "*" stands for every one, which switches the protection off.
+	PrivateHosts []string
+	// Header gives the headers for a host, like Authorization; nil: none. It is asked anew for the host of each hop, so
+	// that a redirect cannot carry a secret elsewhere. Host has a port when the URL has one. Called concurrently.
+	Header func(host string) http.Header
+	// TLS is for certificates of one's own; nil: the system's roots.
+	TLS *tls.Config
+	// Clock is for the times in validators; nil: time.Now.
+	Clock func() time.Time
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.MaxBytes < 0 || o.Timeout < 0 || o.Backoff < 0 || o.MaxWait < 0 || o.PerHost < 0 {
+		return o, fmt.Errorf("httpsource: negative limit in Options; expected 0 for the default, or more")
+	}
+	o.MaxBytes, o.Timeout = or(o.MaxBytes, 4<<20), or(o.Timeout, 8*time.Second)
+	o.Backoff, o.MaxWait = or(o.Backoff, 200*time.Millisecond), or(o.MaxWait, 5*time.Second)
+	o.PerHost = or(o.PerHost, 4)
+	o.MaxRedirects, o.Retries = max(or(o.MaxRedirects, 5), 0), max(or(o.Retries, 2), 0)
+	o.PrivateHosts = slices.Clone(o.PrivateHosts)
+	for i, h := range o.PrivateHosts {
+		o.PrivateHosts[i] = hostName(h)
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	return o, nil
+}
+
+func or[T int | int64 | time.Duration](v, def T) T {
+	if v == 0 {
+		return def
+	}
+	return v
+}
+
+// Client holds the connections that its sources share. It may be used concurrently.
+type Client struct {
+	opts    Options
+	guarded *http.Transport // refuses special addresses
+	open    *http.Transport // goes where the caller's own URL says
+	hosts   hosts
+	wait    func(context.Context, time.Duration) bool
+}
+
+// New makes a client.
+func New(o Options) (*Client, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return &Client{
+		opts: o, guarded: transport(o, refuseSpecial), open: transport(o, nil),
+		hosts: hosts{limit: o.PerHost, slots: map[string]*slot{}}, wait: retry.Wait,
+	}, nil
+}
+
+// Register enters a source for http and one for https. A Source sees a source string without its scheme, hence two.
+func (c *Client) Register(sources map[string]ctxpage.Source) {
+	sources["http"], sources["https"] = c.Source("http"), c.Source("https")
+}
+
+// Source is the source of one scheme, http or https. Any other is refused at the first use.
+func (c *Client) Source(scheme string) ctxpage.Source { return source{c, scheme} }
+
+// CloseIdle closes connections that are kept for later use.
+func (c *Client) CloseIdle() {
+	c.guarded.CloseIdleConnections()
+	c.open.CloseIdleConnections()
+}
+
+type source struct {
+	c      *Client
+	scheme string
+}
+
+// Probe asks whether the content is still what have says. It gives have back for an answer of 304, else what came.
+func (s source) Probe(ctx context.Context, key string, have ctxpage.Validator) (ctxpage.Validator, error) {
+	got, err := s.c.get(ctx, s.scheme, key, parseStamp(have))
+	switch {
+	case err != nil:
+		return ctxpage.Validator{}, err
+	case got == nil:
+		return have, nil
+	}
+	return got.Validator, nil
+}
+
+// Fetch loads the content, with few repetitions. AsOf is its Last-Modified.
+func (s source) Fetch(ctx context.Context, key string) (ctxpage.Fetched, error) {
+	for try := 1; ; try++ {
+		got, err := s.c.get(ctx, s.scheme, key, stamp{})
+		if err == nil {
+			return *got, nil
+		}
+		pause, again := s.c.pause(err, try)
+		if !again || !s.c.wait(ctx, pause) {
+			return ctxpage.Fetched{}, err
+		}
+	}
+}
+
+// target is the URL of a key and whether the caller's own words name a special address.
+func target(scheme, key string) (*hop, error) {
+	raw := scheme + ":" + key
+	if scheme != "http" && scheme != "https" || !strings.HasPrefix(key, "//") {
+		return nil, &Error{URL: raw, Err: expected(ErrURL, "expected http://host/path or https://host/path")}
+	}
+	u, err := parseURL(raw)
+	if err != nil {
+		return nil, err
+	}
+	return &hop{url: u, own: u, named: namesSpecial(u.Hostname())}, nil
+}

@@ -1,0 +1,600 @@
+package httpsource
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// site is a server on loopback and a client for it.
+type site struct {
+	*httptest.Server
+	c     *Client
+	asked atomic.Int64
+	waits []time.Duration // what Fetch waited, without waiting
+}
+
+func newSite(t *testing.T, o Options, h http.HandlerFunc) *site {
+	t.Helper()
+	s := &site{}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.asked.Add(1); h(w, r) }))
+	var err error
+	s.c, err = New(o)
+	require.NoError(t, err)
+	var mu sync.Mutex
+	s.c.wait = func(ctx context.Context, d time.Duration) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		s.waits = append(s.waits, d)
+		return ctx.Err() == nil
+	}
+	t.Cleanup(func() { s.c.CloseIdle(); s.Close() })
+	return s
+}
+
+func (s *site) key(path string) string { return strings.TrimPrefix(s.URL, "http:") + path }
+
+func (s *site) fetch(t *testing.T) (ctxpage.Fetched, error) {
+	return s.c.Source("http").Fetch(t.Context(), s.key("/"))
+}
+
+func (s *site) probe(t *testing.T, have ctxpage.Validator) (ctxpage.Validator, error) {
+	return s.c.Source("http").Probe(t.Context(), s.key("/"), have)
+}
+
+func plain(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		fmt.Fprint(w, text)
+	}
+}
+
+func TestConditional(t *testing.T) {
+	const old, date = "Mon, 02 Mar 2026 10:00:00 GMT", "Mon, 02 Mar 2026 10:00:30 GMT"
+	for _, c := range []struct {
+		name, etag, modified, date string
+		header, stamp              string
+	}{
+		{"tag", `"v1"`, "", date, "If-None-Match", `etag "v1"`},
+		{"weak tag", `W/"v1"`, "", date, "If-None-Match", `etag W/"v1"`},
+		{"date", "", old, date, "If-Modified-Since", "modified " + old},
+		{"tag before date", `"v1"`, old, date, "If-None-Match", `etag "v1"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var text atomic.Value
+			text.Store("refunds up to $400")
+			s := newSite(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("ETag", c.etag)
+				w.Header().Set("Last-Modified", c.modified)
+				w.Header().Set("Date", c.date)
+				for _, h := range []string{"If-None-Match", "If-Modified-Since"} {
+					if (h == c.header) != (r.Header.Get(h) != "") && s304(r) {
+						t.Errorf("%s: %q", h, r.Header.Get(h))
+					}
+				}
+				if s304(r) && text.Load() == "refunds up to $400" {
+					w.WriteHeader(http.StatusNotModified)
+					return
+				}
+				plain(text.Load().(string))(w, r)
+			})
+			f, err := s.fetch(t)
+			require.NoError(t, err)
+			require.Equal(t, "refunds up to $400", f.Text)
+			require.Equal(t, c.stamp, f.Validator.Stamp)
+			require.Equal(t, xxhash.Sum64String(f.Text), f.Validator.Hash)
+			v, err := s.probe(t, f.Validator)
+			require.NoError(t, err)
+			require.Equal(t, f.Validator, v, "304 gives back what was known")
+			text.Store("refunds up to $200")
+			v, err = s.probe(t, f.Validator)
+			require.NoError(t, err)
+			require.NotEqual(t, f.Validator.Hash, v.Hash)
+		})
+	}
+}
+
+func s304(r *http.Request) bool {
+	return r.Header.Get("If-None-Match") != "" || r.Header.Get("If-Modified-Since") != ""
+}
+
+func TestFreshDateProvesNothing(t *testing.T) {
+	s := newSite(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
+		if s304(r) {
+			t.Error("asked by a date within the second of its answer")
+		}
+		w.Header().Set("Date", "Mon, 02 Mar 2026 10:00:01 GMT")
+		w.Header().Set("Last-Modified", "Mon, 02 Mar 2026 10:00:00 GMT")
+		plain("x")(w, r)
+	})
+	f, err := s.fetch(t)
+	require.NoError(t, err)
+	require.Empty(t, f.Validator.Stamp)
+	require.Equal(t, time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC), f.AsOf.UTC())
+	_, err = s.probe(t, f.Validator)
+	require.NoError(t, err)
+}
+
+func TestChangedTagSameBody(t *testing.T) {
+	var n atomic.Int64
+	s := newSite(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("ETag", fmt.Sprintf(`"build-%d"`, n.Add(1)))
+		plain("the same")(w, r)
+	})
+	f, err := s.fetch(t)
+	require.NoError(t, err)
+	v, err := s.probe(t, f.Validator)
+	require.NoError(t, err)
+	require.Equal(t, f.Validator.Hash, v.Hash)
+	require.NotEqual(t, f.Validator.Stamp, v.Stamp)
+}
+
+func TestNoValidators(t *testing.T) {
+	var text atomic.Value
+	text.Store("one")
+	s := newSite(t, Options{}, func(w http.ResponseWriter, r *http.Request) { plain(text.Load().(string))(w, r) })
+	f, err := s.fetch(t)
+	require.NoError(t, err)
+	require.Empty(t, f.Validator.Stamp)
+	require.True(t, f.AsOf.IsZero())
+	v, err := s.probe(t, f.Validator)
+	require.NoError(t, err)
+	require.Equal(t, f.Validator.Hash, v.Hash)
+	text.Store("two")
+	v, err = s.probe(t, f.Validator)
+	require.NoError(t, err)
+	require.NotEqual(t, f.Validator.Hash, v.Hash)
+}
+
+func TestStatus(t *testing.T) {
+	for code, want := range map[int]error{404: ErrNotFound, 410: ErrGone, 500: ErrStatus, 503: ErrStatus, 403: ErrStatus, 204: ErrStatus, 206: ErrStatus, 304: ErrStatus, 301: ErrRedirect} {
+		s := newSite(t, Options{}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })
+		_, err := s.probe(t, ctxpage.Validator{})
+		require.ErrorIs(t, err, want, code)
+		require.EqualValues(t, 1, s.asked.Load(), "a probe is not repeated")
+		var e *Error
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, code, e.Status)
+		_, err = s.fetch(t)
+		require.ErrorIs(t, err, want, code)
+		tries := int64(1)
+		if code == 500 || code == 503 {
+			tries = 3
+		}
+		require.Equal(t, tries, s.asked.Load()-1, code)
+	}
+}
+
+func TestRetry(t *testing.T) {
+	var n atomic.Int64
+	s := newSite(t, Options{Retries: 3}, func(w http.ResponseWriter, r *http.Request) {
+		switch n.Add(1) {
+		case 1:
+			panic(http.ErrAbortHandler) // the connection breaks
+		case 2:
+			w.WriteHeader(http.StatusBadGateway)
+		case 3:
+			w.Header().Set("Retry-After", "3")
+			w.WriteHeader(http.StatusTooManyRequests)
+		default:
+			plain("at last")(w, r)
+		}
+	})
+	f, err := s.fetch(t)
+	require.NoError(t, err)
+	require.Equal(t, "at last", f.Text)
+	require.Equal(t, []time.Duration{200 * time.Millisecond, 400 * time.Millisecond, 3 * time.Second}, s.waits)
+}
+
+func TestRetryAfterTooLong(t *testing.T) {
+	s := newSite(t, Options{}, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
+	_, err := s.fetch(t)
+	require.ErrorIs(t, err, ErrStatus)
+	require.Empty(t, s.waits)
+	require.EqualValues(t, 1, s.asked.Load())
+}
+
+func TestSlow(t *testing.T) {
+	for _, where := range []string{"header", "body"} {
+		release := make(chan struct{})
+		s := newSite(t, Options{Timeout: 50 * time.Millisecond}, func(w http.ResponseWriter, r *http.Request) {
+			if where == "body" {
+				plain("first ")(w, r)
+				w.(http.Flusher).Flush()
+			}
+			select {
+			case <-release:
+			case <-r.Context().Done():
+			}
+		})
+		_, err := s.fetch(t)
+		require.ErrorIs(t, err, context.DeadlineExceeded, where)
+		require.EqualValues(t, 1, s.asked.Load(), "a slow server is not asked again")
+		close(release)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	s := newSite(t, Options{}, func(_ http.ResponseWriter, r *http.Request) { cancel(); <-r.Context().Done() })
+	_, err := s.c.Source("http").Fetch(ctx, s.key("/"))
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = s.c.Source("http").Fetch(ctx, s.key("/"))
+	require.ErrorIs(t, err, context.Canceled)
+	require.EqualValues(t, 1, s.asked.Load())
+	require.Empty(t, s.c.hosts.slots)
+}
+
+func packed(t *testing.T, b []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	z := gzip.NewWriter(&out)
+	_, err := z.Write(b)
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	return out.Bytes()
+}
+
+func TestSize(t *testing.T) {
+	const limit = 64 << 10
+	full := bytes.Repeat([]byte("x"), limit)
+	noise := make([]byte, 2*limit) // hardly shrinks, though it is text
+	state := uint32(1)
+	for i := range noise {
+		state = state*1664525 + 1013904223
+		noise[i] = ' ' + byte(state>>25)%94
+	}
+	for _, c := range []struct {
+		name    string
+		body    []byte
+		packed  bool
+		declare bool
+		want    error
+	}{
+		{"exactly the limit", full, false, true, nil},
+		{"one more, declared", append(bytes.Clone(full), 'x'), false, true, ErrTooLarge},
+		{"one more, undeclared", append(bytes.Clone(full), 'x'), false, false, ErrTooLarge},
+		{"packed, the limit", full, true, true, nil},
+		{"gzip bomb", bytes.Repeat([]byte("x"), 8<<20), true, true, ErrTooLarge},
+		{"packed and still too large", noise, true, false, ErrTooLarge},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			body := c.body
+			if c.packed {
+				body = packed(t, body)
+			}
+			s := newSite(t, Options{MaxBytes: limit}, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "text/plain")
+				if c.packed {
+					w.Header().Set("Content-Encoding", "gzip")
+				}
+				if c.declare {
+					w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+				}
+				half := len(body) / 2
+				_, _ = w.Write(body[:half])
+				w.(http.Flusher).Flush()
+				_, _ = w.Write(body[half:])
+			})
+			f, err := s.fetch(t)
+			require.ErrorIs(t, err, c.want)
+			require.EqualValues(t, 1, s.asked.Load())
+			if c.want == nil {
+				require.Equal(t, string(c.body), f.Text)
+			}
+		})
+	}
+}
+
+func TestTruncated(t *testing.T) {
+	whole := packed(t, []byte(strings.Repeat("refunds up to $400. ", 500)))
+	broken := bytes.Clone(whole)
+	broken[len(broken)-6] ^= 1
+	for name, c := range map[string]struct {
+		packed   bool
+		body     []byte
+		declared int
+	}{
+		"plain":        {false, []byte("half of"), 100},
+		"packed":       {true, whole[:len(whole)-9], len(whole) - 9},
+		"packed empty": {true, nil, 0},
+		"bad checksum": {true, broken, len(broken)},
+		"no gzip":      {true, []byte("refunds, and no gzip at all"), 27},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, Options{}, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "text/plain")
+				if c.packed {
+					w.Header().Set("Content-Encoding", "gzip")
+				}
+				w.Header().Set("Content-Length", fmt.Sprint(c.declared))
+				_, _ = w.Write(c.body)
+			})
+			_, err := s.fetch(t)
+			require.ErrorIs(t, err, ErrTruncated)
+			require.EqualValues(t, 3, s.asked.Load(), "it may pass")
+		})
+	}
+}
+
+func TestContent(t *testing.T) {
+	for _, c := range []struct {
+		kind, enc, body string
+		want            error
+		text            string
+	}{
+		{"text/plain", "", "plain", nil, "plain"},
+		{"text/html; charset=UTF-8", "", "<p>tags stay</p>", nil, "<p>tags stay</p>"},
+		{"text/markdown", "", "# é", nil, "# é"},
+		{"application/json", "", `{"a":1}`, nil, `{"a":1}`},
+		{"application/vnd.api+json", "", `{}`, nil, `{}`},
+		{"application/rss+xml", "", `<rss/>`, nil, `<rss/>`},
+		{"text/plain", "", "\ufeffwith mark", nil, "with mark"},
+		{"text/plain", "", "", nil, ""},
+		{"-", "", "no type, but text", nil, "no type, but text"},
+		{"-", "", "\x00\x01\x02\x03", ErrType, ""},
+		{"text/plain; charset=iso-8859-1", "", "only ascii", nil, "only ascii"},
+		{"text/plain; charset=iso-8859-1", "", "caf\xe9", ErrCharset, ""},
+		{"text/plain; charset=utf-16", "", "a\x00b\x00", ErrCharset, ""},
+		{"text/plain; charset=utf-8", "", "caf\xe9", ErrCharset, ""},
+		{"text/plain", "", "\xff\xfea\x00", ErrCharset, ""},
+		{"application/pdf", "", "%PDF-1.7", ErrType, ""},
+		{"image/png", "", "png", ErrType, ""},
+		{"application/octet-stream", "", "bytes", ErrType, ""},
+		{";;;", "", "x", ErrType, ""},
+		{"text/plain", "br", "x", ErrType, ""},
+	} {
+		s := newSite(t, Options{}, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["Content-Type"] = []string{c.kind}
+			if c.kind == "-" {
+				w.Header()["Content-Type"] = nil
+			}
+			if c.enc != "" {
+				w.Header().Set("Content-Encoding", c.enc)
+			}
+			fmt.Fprint(w, c.body)
+		})
+		f, err := s.fetch(t)
+		require.ErrorIs(t, err, c.want, "%s %q", c.kind, c.body)
+		require.Equal(t, c.text, f.Text, c.kind)
+		require.EqualValues(t, 1, s.asked.Load())
+	}
+}
+
+func TestRedirects(t *testing.T) {
+	s := newSite(t, Options{MaxRedirects: 3}, func(w http.ResponseWriter, r *http.Request) {
+		n := 0
+		switch _, err := fmt.Sscanf(r.URL.Path, "/hop/%d", &n); {
+		case err == nil && n > 0:
+			http.Redirect(w, r, fmt.Sprintf("/hop/%d", n-1), http.StatusFound)
+		case r.URL.Path == "/loop":
+			http.Redirect(w, r, "/loop", http.StatusTemporaryRedirect)
+		case r.URL.Path == "/ftp":
+			w.Header().Set("Location", "ftp://127.0.0.1/x")
+			w.WriteHeader(http.StatusMovedPermanently)
+		case r.URL.Path == "/secret":
+			w.Header().Set("Location", "http://user:secret@"+r.Host+"/")
+			w.WriteHeader(http.StatusMovedPermanently)
+		default:
+			w.Header().Set("ETag", `"end"`)
+			if r.Header.Get("If-None-Match") == `"end"` {
+				w.WriteHeader(http.StatusNotModified)
+				return
+			}
+			plain("arrived")(w, r)
+		}
+	})
+	get := func(path string) (ctxpage.Fetched, error) {
+		return s.c.Source("http").Fetch(t.Context(), s.key(path))
+	}
+	f, err := get("/hop/3#part")
+	require.NoError(t, err)
+	require.Equal(t, "arrived", f.Text)
+	require.Equal(t, "etag \"end\"\nat "+s.URL+"/hop/0", f.Validator.Stamp)
+	v, err := s.c.Source("http").Probe(t.Context(), s.key("/hop/3"), f.Validator)
+	require.NoError(t, err)
+	require.Equal(t, f.Validator, v)
+	// The same tag at another place is another thing.
+	v, err = s.c.Source("http").Probe(t.Context(), s.key("/"), f.Validator)
+	require.NoError(t, err)
+	require.Equal(t, `etag "end"`, v.Stamp)
+
+	for _, path := range []string{"/hop/4", "/loop", "/ftp"} {
+		_, err := get(path)
+		require.ErrorIs(t, err, ErrRedirect, path)
+	}
+	_, err = get("/secret")
+	require.ErrorIs(t, err, ErrURL)
+	require.NotContains(t, err.Error(), ":secret@")
+}
+
+func TestNeverFromHTTPSToHTTP(t *testing.T) {
+	var there atomic.Int64
+	down := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { there.Add(1) }))
+	defer down.Close()
+	up := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/down" {
+			http.Redirect(w, r, down.URL, http.StatusFound)
+			return
+		}
+		plain("safe")(w, r)
+	}))
+	up.Config.ErrorLog = log.New(io.Discard, "", 0)
+	up.StartTLS()
+	defer up.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(up.Certificate())
+	c, err := New(Options{TLS: &tls.Config{RootCAs: roots}, PrivateHosts: []string{"*"}})
+	require.NoError(t, err)
+	defer c.CloseIdle()
+	key := strings.TrimPrefix(up.URL, "https:")
+	f, err := c.Source("https").Fetch(t.Context(), key)
+	require.NoError(t, err)
+	require.Equal(t, "safe", f.Text)
+	_, err = c.Source("https").Fetch(t.Context(), key+"/down")
+	require.ErrorIs(t, err, ErrRedirect)
+	require.Zero(t, there.Load())
+
+	distrustful, err := New(Options{})
+	require.NoError(t, err)
+	defer distrustful.CloseIdle()
+	_, err = distrustful.Source("https").Fetch(t.Context(), key)
+	var cert *tls.CertificateVerificationError
+	require.ErrorAs(t, err, &cert)
+}
+
+func TestInside(t *testing.T) {
+	inner := newSite(t, Options{}, plain("secret of the inner network"))
+	outer := newSite(t, Options{}, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, inner.URL, http.StatusFound) })
+	fetch := func(o Options, source string) error {
+		c, err := New(o)
+		require.NoError(t, err)
+		defer c.CloseIdle()
+		scheme, key, _ := strings.Cut(source, ":")
+		_, err = c.Source(scheme).Fetch(t.Context(), key)
+		return err
+	}
+	_, port, _ := strings.Cut(strings.TrimPrefix(inner.URL, "http://"), ":")
+
+	require.NoError(t, fetch(Options{}, inner.URL), "the source itself is written with the address")
+	require.NoError(t, fetch(Options{}, "http://localhost:"+port))
+	before := inner.asked.Load()
+	require.ErrorIs(t, fetch(Options{}, outer.URL), ErrAddress, "a redirect to another service inside")
+	require.Equal(t, before, inner.asked.Load())
+	// A connection another source opened may not be taken over.
+	require.NoError(t, fetch(Options{}, inner.URL))
+	_, err := inner.fetch(t)
+	require.NoError(t, err)
+	_, err = inner.c.Source("http").Fetch(t.Context(), outer.key("/"))
+	require.ErrorIs(t, err, ErrAddress)
+	// The negative control: without the protection it is led there.
+	require.NoError(t, fetch(Options{PrivateHosts: []string{"*"}}, outer.URL))
+	require.NoError(t, fetch(Options{PrivateHosts: []string{"127.0.0.1"}}, outer.URL))
+}
+
+func TestSpecialAddresses(t *testing.T) {
+	for _, a := range []string{
+		"127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "0.0.0.0", "100.64.0.1", "224.0.0.1", "255.255.255.255",
+		"198.18.0.1", "::1", "::", "fe80::1%eth0", "fc00::1", "fec0::1", "ff02::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "::127.0.0.1", "2001::1",
+	} {
+		require.True(t, isSpecial(netip.MustParseAddr(a)), a)
+	}
+	for _, a := range []string{"1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "64:ff9b::101:101", "2002:101:101::"} {
+		require.False(t, isSpecial(netip.MustParseAddr(a)), a)
+	}
+	for host, want := range map[string]bool{"localhost": true, "LOCALHOST.": true, "a.localhost": true, "127.0.0.1": true, "::1": true, "example.com": false, "1.1.1.1": false, "2130706433": false, "0x7f.1": false} {
+		require.Equal(t, want, namesSpecial(host), host)
+	}
+	require.ErrorIs(t, refuseSpecial(t.Context(), "tcp", "10.0.0.1:80", nil), ErrAddress)
+	require.NoError(t, refuseSpecial(t.Context(), "tcp", "1.1.1.1:80", nil))
+	require.ErrorIs(t, refuseSpecial(t.Context(), "tcp", "what?", nil), ErrAddress)
+}
+
+func TestURL(t *testing.T) {
+	c, err := New(Options{})
+	require.NoError(t, err)
+	for _, k := range [][2]string{{"ftp", "//host/x"}, {"http", "host/x"}, {"http", "//"}, {"http", "///path"}, {"http", "//[::1"}, {"https", "//user:secret@host/x"}, {"http", "//host\x00/"}} {
+		_, err := c.Source(k[0]).Fetch(t.Context(), k[1])
+		require.ErrorIs(t, err, ErrURL, k)
+		require.NotContains(t, err.Error(), "secret")
+	}
+	for _, o := range []Options{{MaxBytes: -1}, {Timeout: -1}, {PerHost: -1}} {
+		_, err := New(o)
+		require.Error(t, err)
+	}
+}
+
+func TestHeadersGoToTheirHostOnly(t *testing.T) {
+	var seen sync.Map
+	record := func(next string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			seen.Store(r.Host, r.Header.Get("X-Key"))
+			if next != "" {
+				http.Redirect(w, r, next, http.StatusFound)
+				return
+			}
+			plain("x")(w, r)
+		}
+	}
+	other := newSite(t, Options{}, record(""))
+	first := newSite(t, Options{}, record(other.URL))
+	host := strings.TrimPrefix(first.URL, "http://")
+	c, err := New(Options{PrivateHosts: []string{"*"}, Header: func(h string) http.Header {
+		if h == host {
+			return http.Header{"x-key": {"secret"}}
+		}
+		return nil
+	}})
+	require.NoError(t, err)
+	defer c.CloseIdle()
+	_, err = c.Source("http").Fetch(t.Context(), first.key("/"))
+	require.NoError(t, err)
+	v, _ := seen.Load(host)
+	require.Equal(t, "secret", v)
+	v, _ = seen.Load(strings.TrimPrefix(other.URL, "http://"))
+	require.Equal(t, "", v)
+}
+
+func TestPerHost(t *testing.T) {
+	var now, most atomic.Int64
+	arrived, release := make(chan struct{}, 16), make(chan struct{})
+	s := newSite(t, Options{PerHost: 2}, func(w http.ResponseWriter, r *http.Request) {
+		most.Store(max(most.Load(), now.Add(1)))
+		arrived <- struct{}{}
+		<-release
+		now.Add(-1)
+		plain("x")(w, r)
+	})
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			_, err := s.fetch(t)
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	<-arrived
+	<-arrived
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := s.c.Source("http").Fetch(ctx, s.key("/"))
+	require.ErrorIs(t, err, context.Canceled, "who waits for a place can be called off")
+	close(release)
+	wg.Wait()
+	require.EqualValues(t, 2, most.Load())
+	require.Empty(t, s.c.hosts.slots)
+}
+
+func TestErrorsSayWhatWasExpected(t *testing.T) {
+	s := newSite(t, Options{}, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "image/png") })
+	_, err := s.fetch(t)
+	require.Contains(t, err.Error(), "expected text, JSON, XML, YAML or markdown")
+	require.Contains(t, err.Error(), s.URL)
+	require.False(t, errors.Is(err, ErrStatus))
+}

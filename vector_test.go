@@ -1,0 +1,432 @@
+package ctxpage_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+)
+
+// meanings is an embedder that knows a few words: each of its dimensions is a meaning.
+type meanings struct {
+	mu    sync.Mutex
+	model string
+	texts []string // all it was asked for
+	calls int
+	fail  func(ctx context.Context, call int, texts []string) ([][]float32, error)
+}
+
+var dimensions = [][]string{
+	{"refund", "reimbursement", "money", "repay"}, {"limit", "ceiling", "maximum"}, {"parcel", "freight", "delivery"},
+	{"weather", "rain"}, {"contract", "agreement"},
+}
+
+func (m *meanings) Model() string {
+	if m.model != "" {
+		return m.model
+	}
+	return "meanings-5"
+}
+
+func meaningOf(text string) []float32 {
+	v := make([]float32, len(dimensions)+1)
+	v[len(dimensions)] = .1
+	for i, words := range dimensions {
+		for _, w := range words {
+			v[i] += float32(strings.Count(strings.ToLower(text), w))
+		}
+	}
+	return v
+}
+
+func (m *meanings) Embed(ctx context.Context, texts []string) ([][]float32, error) {
+	m.mu.Lock()
+	m.calls++
+	call := m.calls
+	m.texts = append(m.texts, texts...)
+	fail := m.fail
+	m.mu.Unlock()
+	if fail != nil {
+		return fail(ctx, call, texts)
+	}
+	out := make([][]float32, len(texts))
+	for i, t := range texts {
+		out[i] = meaningOf(t)
+	}
+	return out, nil
+}
+
+// take gives what was asked for since the last take.
+func (m *meanings) take() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	texts := m.texts
+	m.texts, m.calls = nil, 0
+	return texts
+}
+
+// work lets it do its work from now on; a call that was given up may still be under way.
+func (m *meanings) work() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fail = nil
+}
+
+// library puts pages of which the words of the question find the wrong one first.
+func library(t testing.TB, db *DB) *Scope {
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "weather", Text: "the maximum of rain: the weather report"})
+	put(t, s, Artefact{ID: "ceiling", Text: "the reimbursement ceiling is 400 dollars"})
+	put(t, s, Artefact{ID: "freight", Text: "freight leaves at noon"})
+	return s
+}
+
+const howMuch = "how much money may I repay at maximum?"
+
+// ranked are the artefacts of an assembly, best first.
+func ranked(a *Assembly) []string {
+	blocks := slices.Clone(a.Blocks)
+	slices.SortStableFunc(blocks, func(x, y Block) int { return cmp.Compare(y.Score, x.Score) })
+	out := []string{}
+	for _, b := range blocks {
+		out = append(out, b.Ref.ID)
+	}
+	return out
+}
+
+func TestVectorsJoinWords(t *testing.T) {
+	words := assemble(t, library(t, open(t, Options{})), Query{Text: howMuch})
+	require.Equal(t, "weather", ranked(words)[0], "the control: by words alone the wrong page is first")
+	require.Empty(t, words.Degraded)
+	require.Empty(t, words.Manifest.Embedder)
+
+	m := &meanings{}
+	db := open(t, Options{Embedder: m})
+	s := library(t, db)
+	a := assemble(t, s, Query{Text: howMuch})
+	require.Equal(t, "weather", ranked(a)[0], "first by words, second by meaning")
+	require.Equal(t, "ceiling", ranked(a)[1])
+	require.Equal(t, "meanings-5", a.Manifest.Embedder)
+	require.Empty(t, a.Manifest.Note)
+	require.Len(t, m.take(), 4)
+	// Words that find nothing: meaning decides.
+	a = assemble(t, s, Query{Text: "greatest amount we repay"})
+	require.Equal(t, "ceiling", ranked(a)[0])
+	require.InDelta(t, 1/math.Sqrt2, 2*a.Manifest.Pages[len(a.Blocks)-1].Vector.Float()-1, .02)
+	require.Equal(t, []string{"greatest amount we repay"}, m.take(), "pages keep their vectors")
+	w, err := db.Why(ctx, a.Trace, Ref{ID: "ceiling"})
+	require.NoError(t, err)
+	require.Contains(t, strings.Join(w.Steps, "\n"), "its vector has cosine 0.7")
+
+	r, err := db.Replay(ctx, a.Trace)
+	require.NoError(t, err)
+	require.Equal(t, a.Text(), r.Text)
+	require.Empty(t, m.take(), "replay asks nobody")
+	again := assemble(t, s, Query{Text: "greatest amount we repay"})
+	require.Equal(t, a.Text(), again.Text())
+	require.Empty(t, m.take(), "nor does a question that was asked before")
+	given := assemble(t, s, Query{Text: "something else", Vector: meaningOf("weather")})
+	require.Equal(t, "weather", ranked(given)[0])
+	require.Empty(t, m.take(), "nor one whose vector the host has")
+	assemble(t, s, Query{})
+	_, err = s.Search(ctx, "another question", 3)
+	require.NoError(t, err)
+	require.Empty(t, m.take())
+}
+
+func TestVectorsStay(t *testing.T) {
+	m := &meanings{}
+	path := dbtest.Path(t)
+	db := openAt(t, path, Options{Embedder: m})
+	s := library(t, db)
+	first := assemble(t, s, Query{Text: howMuch})
+	lsn := first.LSN
+	require.Len(t, m.take(), 4)
+
+	db = reopen(t, db, Options{Embedder: m})
+	a := assemble(t, db.Scope("acme"), Query{Text: howMuch})
+	require.Equal(t, []string{howMuch}, m.take(), "only the question is embedded again")
+	require.Equal(t, lsn, a.LSN, "vectors move no LSN")
+	require.Equal(t, first.Manifest.Pages, a.Manifest.Pages)
+
+	// Another scope's handle, another model, a new version: each asks for what it needs.
+	put(t, db.Scope("acme"), Artefact{ID: "ceiling", Text: "the reimbursement ceiling is 200 dollars"})
+	assemble(t, db.Scope("acme/support"), Query{Text: howMuch})
+	require.Equal(t, []string{"the reimbursement ceiling is 200 dollars"}, m.take())
+	m.model = "other"
+	db = reopen(t, db, Options{Embedder: m})
+	assemble(t, db.Scope("acme"), Query{Text: howMuch})
+	require.Len(t, m.take(), 4)
+	m.model = ""
+	assemble(t, db.Scope("acme"), Query{Text: howMuch})
+	require.Equal(t, []string{howMuch}, m.take())
+}
+
+// TestOnlyVectorsInCheckpoint: no commit came since the database was opened, so no LSN may move, or the log would be
+// replayed, or cut, wrongly.
+func TestOnlyVectorsInCheckpoint(t *testing.T) {
+	m := &meanings{}
+	db := open(t, Options{})
+	library(t, db)
+	db = reopen(t, db, Options{Embedder: m})
+	before, err := db.Stats(ctx)
+	require.NoError(t, err)
+	s := db.Scope("acme")
+	a := assemble(t, s, Query{Text: howMuch})
+	rep, err := db.Checkpoint(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 3, rep.Rows)
+	require.Equal(t, before.Applied, rep.Applied)
+	_, err = db.Checkpoint(ctx)
+	require.NoError(t, err)
+	put(t, s, Artefact{ID: "later", Text: "a page after it"})
+
+	copied := filepath.Join(t.TempDir(), "crashed.ctx")
+	require.NoError(t, dbtest.Copy(db.Path(), copied))
+	crashed := openAt(t, copied, Options{Embedder: m})
+	m.take()
+	b := assemble(t, crashed.Scope("acme"), Query{Text: howMuch, AsOf: a.LSN})
+	require.Equal(t, ids(a), ids(b))
+	require.NotEmpty(t, get(t, crashed.Scope("acme"), "later").Text)
+}
+
+func TestVectorsAfterACrash(t *testing.T) {
+	m := &meanings{}
+	db := open(t, Options{Embedder: m})
+	a := assemble(t, library(t, db), Query{Text: howMuch})
+	m.take()
+	copied := filepath.Join(t.TempDir(), "crashed.ctx") // before any checkpoint
+	require.NoError(t, dbtest.Copy(db.Path(), copied))
+	b := assemble(t, openAt(t, copied, Options{Embedder: m}).Scope("acme"), Query{Text: howMuch})
+	require.Equal(t, a.Manifest.Pages, b.Manifest.Pages)
+	require.Len(t, m.take(), 4, "made again")
+}
+
+func TestBackupHasVectors(t *testing.T) {
+	m := &meanings{}
+	db := open(t, Options{Embedder: m})
+	assemble(t, library(t, db), Query{Text: howMuch})
+	to := filepath.Join(t.TempDir(), "backup.ctx")
+	_, err := db.Backup(ctx, to, nil)
+	require.NoError(t, err)
+	m.take()
+	assemble(t, openAt(t, to, Options{Embedder: m}).Scope("acme"), Query{Text: howMuch})
+	require.Equal(t, []string{howMuch}, m.take())
+}
+
+func TestTwoPassesEmbedTwentyTexts(t *testing.T) {
+	m, now := &meanings{}, newClock()
+	db := open(t, Options{Embedder: m, Clock: now.now})
+	s := db.Scope("acme")
+	for i := range 120 {
+		put(t, s, Artefact{ID: fmt.Sprint("p", i), Text: fmt.Sprintf("refund case %d: %s", i, words(i, 20)), CurrentAsOf: now.now().Add(-time.Duration(i) * time.Hour)})
+	}
+	q := Query{Text: "refund limit", Preset: "START", Budget: 20000}
+	a := assemble(t, s, q)
+	asked := m.take()
+	require.LessOrEqual(t, len(asked), 20)
+	require.Len(t, slices.Compact(slices.Sorted(slices.Values(asked))), 20, "the question and 19 pages")
+	scored := 0
+	for _, p := range a.Manifest.Pages {
+		if p.Vector > 0 {
+			scored++
+		}
+	}
+	require.Equal(t, 19, scored)
+	b := assemble(t, s, q)
+	require.Empty(t, m.take())
+	require.Equal(t, a.Manifest.Pages, b.Manifest.Pages, "what is stored decides nothing")
+
+	q.Vector = meaningOf(q.Text)
+	assemble(t, s, q)
+	require.Len(t, m.take(), 1, "without the question there is room for the twentieth page")
+
+	assemble(t, s, Query{Text: "refund limit", TopK: 10, Budget: 20000})
+	require.LessOrEqual(t, len(m.take()), 40)
+}
+
+func TestEmbedderFails(t *testing.T) {
+	want := assemble(t, library(t, open(t, Options{Rand: seeded(1)})), Query{Text: howMuch})
+	right := func(texts []string) [][]float32 {
+		var out [][]float32
+		for _, text := range texts {
+			out = append(out, meaningOf(text))
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		fail func(context.Context, int, []string) ([][]float32, error)
+		note string
+	}{
+		"error": {func(context.Context, int, []string) ([][]float32, error) {
+			return nil, errors.New("you sent: the reimbursement")
+		}, "failed"},
+		"error at the second call": {func(_ context.Context, n int, ts []string) ([][]float32, error) { return right(ts), errIf(n == 2) }, "failed"},
+		"panic":                    {func(context.Context, int, []string) ([][]float32, error) { panic("no") }, "failed"},
+		"too slow":                 {func(ctx context.Context, _ int, _ []string) ([][]float32, error) { <-ctx.Done(); return nil, ctx.Err() }, "took too long"},
+		"too few":                  {func(_ context.Context, _ int, ts []string) ([][]float32, error) { return right(ts[1:]), nil }, "answered wrongly"},
+		"not finite": {func(_ context.Context, _ int, ts []string) ([][]float32, error) {
+			v := right(ts)
+			v[0][0] = float32(math.NaN())
+			return v, nil
+		}, "answered wrongly"},
+		"empty": {func(_ context.Context, _ int, ts []string) ([][]float32, error) {
+			return make([][]float32, len(ts)), nil
+		}, "answered wrongly"},
+		"two lengths": {func(_ context.Context, _ int, ts []string) ([][]float32, error) {
+			v := right(ts)
+			v[len(v)-1] = v[0][:2]
+			return v, errIf(len(v) == 1)
+		}, "failed"},
+		"other length for pages": {func(_ context.Context, n int, ts []string) ([][]float32, error) {
+			v := right(ts)
+			for i := range v {
+				v[i] = v[i][:4-n]
+			}
+			return v, nil
+		}, "answered wrongly"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &meanings{fail: c.fail}
+			db := open(t, Options{Embedder: m, EmbedTimeout: 100 * time.Millisecond, Rand: seeded(1)})
+			s := library(t, db)
+			a := assemble(t, s, Query{Text: howMuch})
+			require.Equal(t, ids(want), ids(a), "as without an embedder")
+			require.NotEmpty(t, a.Degraded)
+			require.Empty(t, a.Manifest.Embedder)
+			require.Equal(t, "relevance by words alone: embedder meanings-5 "+c.note, a.Manifest.Note)
+			for i, p := range a.Manifest.Pages {
+				require.Zero(t, p.Vector)
+				require.Equal(t, want.Manifest.Pages[i].Score, p.Score)
+			}
+			w, err := db.Why(ctx, a.Trace, Ref{ID: "ceiling"})
+			require.NoError(t, err)
+			require.Contains(t, strings.Join(w.Steps, "\n"), "relevance by words alone")
+			m.work()
+			require.Empty(t, assemble(t, s, Query{Text: howMuch}).Degraded, "it recovers by itself")
+		})
+	}
+}
+
+func errIf(fail bool) error {
+	if fail {
+		return errors.New("out of order")
+	}
+	return nil
+}
+
+func TestEmbedderAndTheCallersContext(t *testing.T) {
+	own, cancel := context.WithCancel(ctx)
+	m := &meanings{fail: func(ctx context.Context, _ int, _ []string) ([][]float32, error) {
+		cancel()
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}
+	s := library(t, open(t, Options{Embedder: m}))
+	_, err := s.Assemble(own, Query{Text: howMuch, Budget: 1000})
+	require.ErrorIs(t, err, context.Canceled, "who gave up gets no context by words alone")
+}
+
+// TestProgressOverTimeouts: a slow embedder is not asked for the same pages for ever.
+func TestProgressOverTimeouts(t *testing.T) {
+	m := &meanings{}
+	m.fail = func(_ context.Context, n int, ts []string) ([][]float32, error) {
+		if n > 2 {
+			return nil, errors.New("overloaded")
+		}
+		var out [][]float32
+		for _, text := range ts {
+			out = append(out, meaningOf(text))
+		}
+		return out, nil
+	}
+	s := open(t, Options{Embedder: m}).Scope("acme")
+	for i := range 70 {
+		put(t, s, Artefact{ID: fmt.Sprint("p", i), Text: fmt.Sprintf("refund case %d", i)})
+	}
+	q := Query{Text: "refund limit"}
+	require.NotEmpty(t, assemble(t, s, q).Degraded)
+	require.Len(t, m.take(), 1+32+32)
+	require.Empty(t, assemble(t, s, q).Degraded)
+	require.Len(t, m.take(), 70-32, "what was embedded before the failure is kept")
+}
+
+func TestDraftsHaveVectors(t *testing.T) {
+	m := &meanings{}
+	s := library(t, open(t, Options{Embedder: m}))
+	tx := begin(t, s)
+	defer tx.Rollback()
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "we repay money up to a maximum of 400", Provenance: Validated}))
+	a, err := tx.Assemble(ctx, Query{Text: "reimbursement ceiling", Budget: 2000})
+	require.NoError(t, err)
+	i := slices.Index(ids(a), "draft")
+	require.GreaterOrEqual(t, i, 0)
+	require.Positive(t, a.Manifest.Pages[i].Vector)
+	require.Contains(t, m.take(), "we repay money up to a maximum of 400")
+	_, err = tx.Assemble(ctx, Query{Text: "reimbursement ceiling", Budget: 2000})
+	require.NoError(t, err)
+	require.Empty(t, m.take())
+}
+
+func TestReadOnlyKeepsNoVectors(t *testing.T) {
+	m := &meanings{}
+	db := open(t, Options{})
+	library(t, db)
+	path := db.Path()
+	checkAndClose(t, db)
+	for range 2 {
+		ro, err := Open(path, Options{ReadOnly: true, Embedder: m})
+		require.NoError(t, err)
+		assemble(t, ro.Scope("acme"), Query{Text: howMuch})
+		require.Len(t, m.take(), 4)
+		require.NoError(t, ro.Close())
+	}
+}
+
+func TestVectorOfAQuestionIsChecked(t *testing.T) {
+	s := library(t, open(t, Options{Embedder: &meanings{}}))
+	for _, v := range [][]float32{{float32(math.Inf(1))}, make([]float32, 1<<16+1)} {
+		_, err := s.Assemble(ctx, Query{Text: "x", Budget: 100, Vector: v})
+		require.ErrorIs(t, err, ErrInvalid)
+	}
+	a := assemble(t, s, Query{Text: howMuch, Vector: []float32{1, 2}})
+	require.Contains(t, a.Degraded, "the question of 2")
+}
+
+func TestAssembleConcurrentlyWithVectors(t *testing.T) {
+	m := &meanings{}
+	db := open(t, Options{Embedder: m})
+	s := library(t, db)
+	want := assemble(t, s, Query{Text: howMuch}).Text()
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for range 5 {
+				if a, err := s.Assemble(ctx, Query{Text: howMuch, Budget: 4000}); err != nil || a.Text() != want {
+					t.Error(err)
+				}
+				if _, err := db.Scope("other").Put(ctx, Artefact{ID: fmt.Sprint(g), Text: words(g, 10)}); err != nil {
+					t.Error(err)
+				}
+				if g == 0 {
+					if _, err := db.Checkpoint(ctx); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
