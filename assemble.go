@@ -526,6 +526,9 @@ func (a *assembling) fit(context.Context) error {
 	if a.q.Charge == ChargeContents {
 		preamble = 0
 	}
+	if short := preamble - (a.q.Budget - a.q.Reserve); short >= 0 {
+		return fmt.Errorf("%w: a context begins with %d tokens that say how to read it; raise the budget or lower the reserve by more than %d", ErrBudget, preamble, short)
+	}
 	for shrink := 0; ; {
 		req := budget.Request{Budget: a.q.Budget - preamble - shrink, Reserve: a.q.Reserve, Overflow: a.q.Overflow}
 		if a.q.Session != "" { // recency has a claim of its own in a conversation; elsewhere it only costs recall
