@@ -27,7 +27,8 @@ type catalogue struct {
 	keys   []byte     // arena of ids
 	table  []uint32   // open addressing: art numbers by hash of (scope, id)
 	used   int
-	named  map[artKey]uint64 // groups by scope and name
+	named  map[artKey]uint64   // groups by scope and name
+	sums   map[artKey][]uint64 // by what they derive from: artefacts that once were a summary of it
 
 	live      int // artefacts
 	livePages int
@@ -94,7 +95,16 @@ type groupCol struct {
 }
 
 func newCatalogue() *catalogue {
-	return &catalogue{byName: map[string]uint32{}, many: map[uint64][]uint64{}, named: map[artKey]uint64{}, table: make([]uint32, 64)}
+	return &catalogue{byName: map[string]uint32{}, many: map[uint64][]uint64{}, named: map[artKey]uint64{}, sums: map[artKey][]uint64{}, table: make([]uint32, 64)}
+}
+
+// reserve makes room for so many artefacts and page versions.
+func (c *catalogue) reserve(arts, pages uint64) {
+	c.arts = slices.Grow(c.arts, int(arts))
+	c.pages = slices.Grow(c.pages, int(pages))
+	for 4*(arts+1) > 3*uint64(len(c.table)) {
+		c.table = make([]uint32, 2*len(c.table))
+	}
 }
 
 func (c *catalogue) addScope(num uint32, name string) {
@@ -232,6 +242,18 @@ func (c *catalogue) install(t *hot, rows []PageRow, supersedes []string) {
 	}
 	for _, id := range supersedes {
 		c.supersede(t.scope, id, t.art, t.lsn)
+	}
+}
+
+// addSummary notes what a summary stands for, if that is one artefact. Notes are never taken back: who reads them looks
+// at the summary as it is.
+func (c *catalogue) addSummary(t *hot, from []Ref) {
+	if t.kind != KindSummary || len(from) != 1 {
+		return
+	}
+	k := artKey{c.byName[from[0].Scope], from[0].ID}
+	if !slices.Contains(c.sums[k], t.art) {
+		c.sums[k] = append(c.sums[k], t.art)
 	}
 }
 

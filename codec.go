@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -256,9 +257,10 @@ func decodeHot(d *dec) (h hot) {
 	return h
 }
 
-func decodeRows(d *dec) []PageRow {
-	rows := make([]PageRow, 0, d.count(pageRowBytes))
-	for range cap(rows) {
+func decodeRows(d *dec, rows []PageRow) []PageRow {
+	n := d.count(pageRowBytes)
+	rows = slices.Grow(rows[:0], n)
+	for range n {
 		rows = append(rows, decodePageRow(d))
 	}
 	return rows
@@ -268,7 +270,7 @@ func decodeRows(d *dec) []PageRow {
 func decodeHead(b []byte, scopeName func(uint32) string) (*Head, error) {
 	d := dec{b: b}
 	t := decodeHot(&d)
-	rows := decodeRows(&d)
+	rows := decodeRows(&d, nil)
 	if d.err != nil {
 		return nil, d.err
 	}
@@ -455,6 +457,16 @@ func (c *commitRecord) encode(b []byte) []byte {
 	e.bytes(c.held)
 	e.bytes(c.result)
 	return e.b
+}
+
+// commitHead reads the beginning of a C record: its leaf and its LSN. The body is borrowed.
+func commitHead(b []byte) (leaf uint64, body []byte, lsn uint64, err error) {
+	d := dec{b: b}
+	if v := d.u8(); v != commitVersion {
+		return 0, nil, 0, fmt.Errorf("%w: commit record of version %d, expected %d", errRow, v, commitVersion)
+	}
+	leaf, body, lsn = d.u64(), d.bytes(), d.u64()
+	return leaf, body, lsn, d.err
 }
 
 // decodeCommit reads a C record. Slices are copied: the log's buffer is borrowed.

@@ -558,12 +558,13 @@ func (s *fileStore) loadNames(w *rowWalk) error {
 
 func (s *fileStore) loadHeads(w *rowWalk) error {
 	var later []supersession
+	var rows []PageRow
 	for k, v := range w.rows('h') {
 		row, err := unseal('m', k, v)
 		if err != nil {
 			return s.corrupt(fmt.Sprintf("head row %x", k), err)
 		}
-		if later, err = s.installRow(row, later); err != nil {
+		if rows, later, err = s.installRow(row, rows, later); err != nil {
 			return s.corrupt(fmt.Sprintf("head row %x", k), err)
 		}
 	}
@@ -579,6 +580,7 @@ func (s *fileStore) loadHeads(w *rowWalk) error {
 
 // loadMeta reads names and heads, and sees to it that these are all rows there are.
 func (s *fileStore) loadMeta(meta *bbolt.Bucket) error {
+	s.reserve(meta)
 	w := &rowWalk{c: meta.Cursor()}
 	if err := s.loadNames(w); err != nil {
 		return err
@@ -595,26 +597,47 @@ func (s *fileStore) loadMeta(meta *bbolt.Bucket) error {
 	return nil
 }
 
-// installRow enters a head row into the catalogue. Supersessions are put off when a list for them is given.
-func (s *fileStore) installRow(row []byte, later []supersession) ([]supersession, error) {
+// reserve makes room in the catalogue for what the file holds. The last keys tell (scopes come after
+// heads); a damaged one is held to what the file has space for.
+func (s *fileStore) reserve(meta *bbolt.Bucket) {
+	most := uint64(meta.Tx().Size() / pageRowBytes)
+	var arts, pages uint64
+	c := meta.Cursor()
+	if k, _ := c.Seek([]byte{'s'}); k != nil {
+		if k, _ = c.Prev(); len(k) == len(headRowKey(headKey{})) && k[0] == 'h' {
+			arts = binary.BigEndian.Uint64(k[1:])
+		}
+	}
+	if k, _ := meta.Tx().Bucket(bucketContent).Cursor().Last(); len(k) == 8 {
+		pages = binary.BigEndian.Uint64(k)
+	}
+	s.cat.reserve(min(arts, most), min(pages, most))
+}
+
+// installRow enters a head row into the catalogue. Supersessions are put off; rows is memory to use again.
+func (s *fileStore) installRow(row []byte, rows []PageRow, later []supersession) ([]PageRow, []supersession, error) {
 	d := dec{b: row}
 	t := decodeHot(&d)
-	rows := decodeRows(&d)
+	rows = decodeRows(&d, rows)
 	if d.err != nil {
-		return later, d.err
+		return rows, later, d.err
 	}
 	if err := s.checkHot(&t, rows); err != nil {
-		return later, err
+		return rows, later, err
 	}
 	s.cat.install(&t, rows, nil)
-	if t.flags&flagSupersedes == 0 {
-		return later, nil
+	if t.flags&flagSupersedes == 0 && t.kind != KindSummary {
+		return rows, later, nil
 	}
 	var c cold
 	if err := unpack(d.b, &c); err != nil {
-		return later, err
+		return rows, later, err
 	}
-	return append(later, supersession{t.scope, c.Supersedes, t.art, t.lsn}), nil
+	s.cat.addSummary(&t, c.DerivedFrom)
+	if t.flags&flagSupersedes == 0 {
+		return rows, later, nil
+	}
+	return rows, append(later, supersession{t.scope, c.Supersedes, t.art, t.lsn}), nil
 }
 
 // checkHot keeps a damaged row that has a right checksum (a bug, or a forger) from reaching outside the tables.
@@ -763,15 +786,19 @@ func (s *fileStore) redo(r wal.Record) error {
 		}
 		return s.man.Add(index, leaf)
 	}
-	c, err := decodeCommit(r.Body)
+	leaf, body, lsn, err := commitHead(r.Body)
 	if err != nil {
 		return &CorruptError{File: r.Segment, Offset: r.Offset, Err: err}
 	}
-	if err := s.man.Add(c.leaf, c.body); err != nil {
+	if err := s.man.Add(leaf, body); err != nil {
 		return err
 	}
-	if c.lsn <= s.cat.lsn {
-		return nil
+	if lsn <= s.cat.lsn {
+		return nil // in the file already; the log is kept one checkpoint longer than it is needed
+	}
+	c, err := decodeCommit(r.Body)
+	if err != nil {
+		return &CorruptError{File: r.Segment, Offset: r.Offset, Err: err}
 	}
 	if c.lsn != s.cat.lsn+1 {
 		return &CorruptError{File: r.Segment, Offset: r.Offset, LSN: c.lsn, Err: fmt.Errorf("expected lsn %d", s.cat.lsn+1)}
@@ -835,7 +862,7 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 		h := &c.heads[i]
 		d := dec{b: h.row}
 		t := decodeHot(&d)
-		rows := decodeRows(&d)
+		rows := decodeRows(&d, nil)
 		if d.err != nil {
 			return nil, d.err
 		}
@@ -846,6 +873,7 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 			ended = append(ended, s.cat.nums(t.art)...)
 		}
 		s.cat.install(&t, rows, h.head.Supersedes)
+		s.cat.addSummary(&t, h.head.DerivedFrom)
 		o.heads[headKey{t.art, t.version}] = h.row
 		o.bytes += len(h.row)
 		for _, x := range h.texts {
@@ -877,15 +905,16 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 	return ended, nil
 }
 
-// Close stops the background work, checkpoints, and ends the log with a mark that says the end was clean.
+// Close stops the background work, checkpoints, and ends the log with a mark that says the end was clean. A poisoned
+// store is closed without all that and says why.
 func (s *fileStore) Close() error {
 	if !s.closed.CompareAndSwap(false, true) {
 		return ErrClosed
 	}
 	close(s.stop)
 	s.done.Wait()
-	var err error
-	if !s.opts.readOnly && s.failure() == nil {
+	err := s.failure()
+	if !s.opts.readOnly && err == nil {
 		err = s.closeClean()
 	}
 	return errors.Join(err, s.closeFiles())

@@ -332,7 +332,8 @@ type corpus struct {
 	chain   []uint32
 	session uint64
 	masked  map[uint64]bool
-	misses  bool // show what is excluded, and only that
+	misses  bool   // show what is excluded, and only that
+	only    string // of that, what is excluded for this reason; "": for any
 	reasons map[uint64]string
 }
 
@@ -343,6 +344,9 @@ func (v *corpus) shown(live uint64) bool {
 	}
 	reason := v.c.excluded(p, v.q, v.session)
 	if v.misses && reason != "" {
+		if v.only != "" && reason != v.only {
+			return false
+		}
 		v.reasons[live] = reason
 	}
 	return (reason != "") == v.misses
@@ -432,23 +436,46 @@ func (s *fileStore) search(v *corpus, q *CandidateQuery, out *Candidates, found 
 		if out.Stats, err = s.idx.Stats(v.chain, rows, q.Terms); err != nil {
 			return s.corrupt("bucket seg", err)
 		}
-		expired, floor, _ := s.cat.count(v.chain, q)
-		if expired+floor == 0 && len(q.Kinds) == 0 {
-			return nil
-		}
+		return s.searchMisses(v, q, rows, weights, out)
+	})
+}
+
+// searchMisses names the nearest of what each exclusion keeps out. One search for all of them mostly finds some of each;
+// a reason that others crowded out is asked for by itself.
+func (s *fileStore) searchMisses(v *corpus, q *CandidateQuery, rows boltRows, weights lexical.Weights, out *Candidates) error {
+	expired, floor, _ := s.cat.count(v.chain, q)
+	if expired+floor == 0 && len(q.Kinds) == 0 {
+		return nil
+	}
+	look := func(only string, k int) (int, error) {
 		miss := *v
-		miss.misses = true
-		hits, err = s.idx.Search(rows, &miss, lexical.Query{Scopes: v.chain, Terms: q.Terms, K: 4 * nearestMisses, Weights: weights})
+		miss.misses, miss.only, miss.reasons = true, only, map[uint64]string{}
+		hits, err := s.idx.Search(rows, &miss, lexical.Query{Scopes: v.chain, Terms: q.Terms, K: k, Weights: weights})
 		if err != nil {
-			return s.corrupt("bucket seg", err)
+			return 0, s.corrupt("bucket seg", err)
 		}
 		for _, h := range hits {
 			c := s.cat.candidate(h.Num)
 			c.Lexical, c.Excluded = h, miss.reasons[h.Num]
 			out.addMiss(c)
 		}
-		return nil
-	})
+		return len(hits), nil
+	}
+	n, err := look("", 4*nearestMisses)
+	if err != nil || n < 4*nearestMisses {
+		return err
+	}
+	for _, r := range []struct {
+		reason string
+		n      int
+	}{{reasonExpired, expired}, {reasonFloor, floor}, {reasonKind, len(q.Kinds)}} {
+		if r.n > 0 && !slices.ContainsFunc(out.Excluded, func(e Excluded) bool { return e.Reason == r.reason }) {
+			if _, err := look(r.reason, nearestMisses); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // nameSuperseded names the artefacts whose words were found and for which the one that replaced them answers.
@@ -618,6 +645,8 @@ func (s *fileStore) Scan(ctx context.Context, q ScanQuery) (ScanPage, error) {
 		return s.scanGroup(q)
 	case ScanHeld:
 		return s.scanHeld(q)
+	case ScanSummaries:
+		return s.scanSummaries(q)
 	case ScanMembers:
 		return s.scanMembers(q), nil
 	case ScanState:
@@ -783,6 +812,32 @@ func (s *fileStore) scanState(q ScanQuery) (out ScanPage, err error) {
 		out.State = append(out.State, StateRow{key, rows[key]})
 	}
 	return out, err
+}
+
+// scanSummaries gives the live summaries of one page that the chain can see. There are few of one artefact.
+func (s *fileStore) scanSummaries(q ScanQuery) (out ScanPage, err error) {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
+	if len(s.cat.sums) == 0 {
+		return out, nil
+	}
+	chain := s.cat.chain(q.Scopes)
+	for _, art := range s.cat.sums[artKey{s.cat.byName[q.Of.Scope], q.Of.ID}] {
+		a := s.cat.art(art)
+		if a.pages != 1 || a.by != 0 || !slices.Contains(chain, a.scope) || s.cat.page(a.first).kind != KindSummary {
+			continue
+		}
+		h, err := s.headLocked(headKey{art, a.version})
+		if err != nil {
+			return out, err
+		}
+		if len(h.DerivedFrom) == 1 && h.DerivedFrom[0].Scope == q.Of.Scope && h.DerivedFrom[0].ID == q.Of.ID {
+			out.Heads = append(out.Heads, h)
+		}
+	}
+	slices.SortFunc(out.Heads, func(x, y *Head) int { return cmp.Or(cmp.Compare(y.LSN, x.LSN), cmp.Compare(y.Art, x.Art)) })
+	return out, nil
 }
 
 func (s *fileStore) scanHeld(q ScanQuery) (out ScanPage, err error) {

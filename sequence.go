@@ -101,8 +101,12 @@ func (s *fileStore) Commit(ctx context.Context, b Batch) (Outcome, error) {
 	if err := s.throttle(ctx, &b); err != nil {
 		return Outcome{}, err
 	}
-	for {
+	for full := false; ; {
 		p, out, err := s.sequence(ctx, &b)
+		if errors.Is(err, wal.ErrFull) && !full && s.log.Write() == nil { // which looks whether there is space by now
+			full = true
+			continue
+		}
 		if err != nil || p == nil {
 			return out, err
 		}
@@ -813,14 +817,10 @@ func (s *fileStore) Append(ctx context.Context, leaves []*manifest.Record, d Dur
 	if err := s.writable(); err != nil {
 		return 0, err
 	}
-	s.seq.mu.Lock()
-	err := s.writable() // again: Close waits for those who are in here, and for nobody else
-	var first, last uint64
-	if err == nil {
-		first, err = s.appendLocked(leaves)
-		last = s.log.Last()
+	first, last, err := s.appendLeaves(leaves)
+	if errors.Is(err, wal.ErrFull) && len(leaves) == 1 && s.log.Write() == nil { // which looks whether there is space by now
+		first, last, err = s.appendLeaves(leaves)
 	}
-	s.seq.mu.Unlock()
 	if err != nil {
 		return 0, err
 	}
@@ -833,6 +833,16 @@ func (s *fileStore) Append(ctx context.Context, leaves []*manifest.Record, d Dur
 		return first, s.syncError(ctx, err)
 	}
 	return first, nil
+}
+
+func (s *fileStore) appendLeaves(leaves []*manifest.Record) (first, last uint64, err error) {
+	s.seq.mu.Lock()
+	defer s.seq.mu.Unlock()
+	if err := s.writable(); err != nil { // again: Close waits for those who are in here, and for nobody else
+		return 0, 0, err
+	}
+	first, err = s.appendLocked(leaves)
+	return first, s.log.Last(), err
 }
 
 // appendLocked puts leaves into the log's buffer. The caller holds the sequencer.

@@ -66,7 +66,7 @@ func (c *Session) Append(ctx context.Context, turns ...Turn) ([]Ref, error) {
 	}
 	var refs []Ref
 	err = talk.exclusively(ctx, func() error {
-		a := &appending{c: talk, s: c.s, changes: talk.begin()}
+		a := &appending{c: talk, s: c.s, changes: talk.begin(), action: "append"}
 		refs, err = a.run(ctx, turns)
 		return err
 	})
@@ -94,6 +94,8 @@ type appending struct {
 	tx    *Txn
 	refs  []Ref
 	fresh []freshTurn
+
+	action string // for the audit
 }
 
 // freshTurn is a turn on its way in: its place among refs, and what its block will be but for its numbers.
@@ -294,7 +296,7 @@ func (c *conversation) freshBlock(p *Put) block {
 }
 
 func (a *appending) commit(ctx context.Context, trace string) error {
-	leaf := manifest.Record{Type: manifest.TypeCommit, Session: a.c.id, Action: "append", Reason: "vouched by the host"}
+	leaf := manifest.Record{Type: manifest.TypeCommit, Session: a.c.id, Action: a.action, Reason: "vouched by the host"}
 	if err := a.admit(ctx, &leaf); err != nil {
 		return err
 	}

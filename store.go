@@ -321,6 +321,7 @@ const (
 	ScanHistory                   // versions of one artefact, newest first
 	ScanGroup                     // pages of a group, in order
 	ScanHeld                      // held batches, oldest first
+	ScanSummaries                 // live summaries that derive from one artefact and nothing else, newest first
 	ScanScopes                    // all scopes, by name
 	ScanMembers                   // keys of the live pages of a group, in order, all at once
 	ScanState                     // state rows whose keys have Prefix, by key
@@ -331,6 +332,7 @@ type ScanQuery struct {
 	What    ScanKind
 	Scopes  Scopes
 	ID      string
+	Of      Ref // summaries: scope and id of the artefact they derive from
 	Group   string
 	Prefix  string
 	Deleted bool

@@ -186,6 +186,9 @@ func (tx *Txn) sawLeaf(ctx context.Context, leaf *manifest.Record) error {
 		if p.Num != 0 { // a draft had no version that could have changed
 			keys = append(keys, PageKey{p.Num, p.Version})
 		}
+		if p.Form == manifest.FormSummary {
+			keys = append(keys, PageKey{Num: p.Via})
+		}
 	}
 	loaded, err := tx.s.db.store.Load(ctx, tx.s.chain, keys, WantHead)
 	if err != nil {

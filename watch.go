@@ -18,15 +18,6 @@ import (
 	"github.com/ctxpage/ctxpage/session"
 )
 
-// Summarizer makes summaries for the watcher. It may be slow and may fail: it is called under no lock, never by a
-// commit that makes room for itself, and an extract takes the place of what it does not give. What it gave is stored
-// as a derived page, with its name, and never asked for again while the turn stands.
-type Summarizer interface {
-	Name() string
-	// Summarize shortens a text to about so many tokens.
-	Summarize(ctx context.Context, text string, tokens int) (string, error)
-}
-
 // watchTick is how often the background looks again while it is not at rest.
 const watchTick = time.Second
 

@@ -82,9 +82,9 @@ func variants(b *testing.B, name string, workers int, make func(b *testing.B) (o
 		measure(b, workers, theirs)
 	})
 	b.Run(name+"/v=ratio", func(b *testing.B) {
-		once(b, func() {
+		once(b, func() figures {
 			ours, theirs := make(b)
-			compare(b, workers, ours, theirs)
+			return compare(b, workers, ours, theirs)
 		})
 	})
 }
@@ -115,7 +115,7 @@ func checkPut(s *ctxpage.Scope, o *plain, text string) error {
 // BenchmarkSustained lets 64 writers put pages of 1 KiB for a while, through several checkpoints, and reports the
 // tail: throttling must be felt by all, a little, and stall nobody.
 func BenchmarkSustained(b *testing.B) {
-	once(b, func() {
+	once(b, func() figures {
 		pages := texts(256, longPage)
 		db := open(b, fresh(b), ctxpage.Options{})
 		s := db.Scope("acme/bench")
@@ -133,15 +133,12 @@ func BenchmarkSustained(b *testing.B) {
 		start := time.Now()
 		must(b, db.Close())
 		slices.Sort(t.all)
-		b.ReportMetric(float64(n)/sustained.Seconds(), "puts/s")
-		b.ReportMetric(micros(t.at(.5))/1000, "p50-ms")
-		b.ReportMetric(micros(t.at(.99))/1000, "p99-ms")
-		b.ReportMetric(micros(t.at(.999))/1000, "p99.9-ms")
-		b.ReportMetric(micros(t.at(1))/1000, "max-ms")
-		b.ReportMetric(float64(bytes)/float64(n), "written-B/op")
-		b.ReportMetric(float64(st.Checkpoints), "checkpoints")
-		b.ReportMetric(micros(time.Since(start))/1000, "close-ms")
-		b.ReportMetric(0, "ns/op")
+		ms := func(d time.Duration) float64 { return micros(d) / 1000 }
+		return figures{
+			"puts/s": float64(n) / sustained.Seconds(), "p50-ms": ms(t.at(.5)), "p99-ms": ms(t.at(.99)),
+			"p99.9-ms": ms(t.at(.999)), "max-ms": ms(t.at(1)), "written-B/op": float64(bytes) / float64(n),
+			"checkpoints": float64(st.Checkpoints), "close-ms": ms(time.Since(start)),
+		}
 	})
 }
 
@@ -153,15 +150,14 @@ func BenchmarkBulk(b *testing.B) {
 	}
 	for _, c := range sizes {
 		b.Run(fmt.Sprintf("pages=%s/size=%d", named(c.pages), c.size), func(b *testing.B) {
-			once(b, func() {
+			once(b, func() figures {
 				d := filled(b, c.pages, c.size)
-				b.ReportMetric(d.took.Seconds(), "s")
-				b.ReportMetric(float64(c.pages)/d.took.Seconds(), "puts/s")
-				b.ReportMetric(float64(d.wrote)/float64(c.pages), "written-B/page")
 				st, err := d.db.Stats(ctx)
 				must(b, err)
-				b.ReportMetric(float64(st.FileBytes)/float64(c.pages), "file-B/page")
-				b.ReportMetric(0, "ns/op")
+				return figures{
+					"s": d.took.Seconds(), "cpu-s": d.cpu.Seconds(), "puts/s": float64(c.pages) / d.took.Seconds(),
+					"written-B/page": float64(d.wrote) / float64(c.pages), "file-B/page": float64(st.FileBytes) / float64(c.pages),
+				}
 			})
 		})
 	}
@@ -178,7 +174,7 @@ func BenchmarkIndexing(b *testing.B) {
 		text func() string
 	}{{"stopwords", func() string { return stop }}, {"words", func() string { return w.page(longPage) }}} {
 		b.Run("text="+c.name, func(b *testing.B) {
-			once(b, func() {
+			once(b, func() figures {
 				db := open(b, fresh(b), ctxpage.Options{})
 				s := db.Scope("acme/bench")
 				start, before := time.Now(), written(b)
@@ -193,9 +189,7 @@ func BenchmarkIndexing(b *testing.B) {
 					}))
 				}
 				must(b, db.Close())
-				b.ReportMetric(float64(written(b)-before)/pages, "written-B/page")
-				b.ReportMetric(micros(time.Since(start))/pages, "µs/page")
-				b.ReportMetric(0, "ns/op")
+				return figures{"written-B/page": float64(written(b)-before) / pages, "µs/page": micros(time.Since(start)) / pages}
 			})
 		})
 	}
