@@ -531,9 +531,6 @@ func (a *assembling) fit(ctx context.Context) error {
 	if a.q.Charge == ChargeContents {
 		preamble = 0
 	}
-	if short := preamble - (a.q.Budget - a.q.Reserve); short >= 0 {
-		return fmt.Errorf("%w: a context begins with %d tokens that say how to read it; raise the budget or lower the reserve by more than %d", ErrBudget, preamble, short)
-	}
 	for shrink := 0; ; {
 		req := budget.Request{Budget: a.q.Budget - preamble - shrink, Reserve: a.q.Reserve, Overflow: a.q.Overflow}
 		if a.q.Session != "" { // recency has a claim of its own in a conversation; elsewhere it only costs recall
@@ -556,7 +553,7 @@ func (a *assembling) fit(ctx context.Context) error {
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrBudget, err)
+			return fmt.Errorf("%w: %w", ErrBudget, withPreamble(err, preamble+shrink))
 		}
 		a.place(res, at)
 		// Costs are counted page by page. A counter that counts the whole above the sum of its pages must not make
@@ -576,6 +573,17 @@ func (a *assembling) fit(ctx context.Context) error {
 		shrink += over
 		a.unplace()
 	}
+}
+
+// withPreamble counts what a context begins with into what its system part needs, so that people see their own budget.
+func withPreamble(err error, preamble int) error {
+	var short *budget.BudgetError
+	if !errors.As(err, &short) {
+		return err
+	}
+	whole := *short
+	whole.Need, whole.Have = short.Need+preamble, short.Have+preamble
+	return &whole
 }
 
 // winners are the places in ranked of what may go in.
