@@ -224,6 +224,8 @@ type item struct {
 	form   manifest.Form
 	tokens int
 	cuts   [][2]uint32
+	sum    *summary      // stands in for the page in a short form
+	asked  bool          // the summarizer was
 	stand  int           // place among the protected pages
 	whole  bool          // never compressed: with cuts, those are what holds of it (overrule)
 	note   string        // why it is in as it is
@@ -327,7 +329,7 @@ func (a *assembling) drafts(terms []string) []item {
 			Ref: Ref{Scope: a.s.name, ID: w.Artefact.ID, Page: o.page},
 		}
 		if len(a.cands.Stats.DF) == len(terms) {
-			c.Lexical.Own = a.s.db.store.(*fileStore).idx.ScoreDoc(a.cands.Stats, *o.analysis, terms)
+			c.Lexical.Own = lexical.ScoreDoc(a.cands.Stats, *o.analysis, terms)
 			c.Lexical.Score = c.Lexical.Own
 		}
 		if e := w.Artefact.ExpiresAt; !e.IsZero() && !e.After(a.now) {
@@ -407,6 +409,9 @@ func (a *assembling) pageIn(ctx context.Context) error {
 	}
 	a.overrule()
 	a.stand()
+	if err := a.dropSummaries(ctx, at); err != nil {
+		return err
+	}
 	if a.q.AsOf == 0 {
 		return a.freshen(ctx, at)
 	}
@@ -520,7 +525,7 @@ func (a *assembling) renumber(ctx context.Context, it *item) (PageKey, bool) {
 }
 
 // fit decides what goes in.
-func (a *assembling) fit(context.Context) error {
+func (a *assembling) fit(ctx context.Context) error {
 	count := a.s.db.opts.Counter.Count
 	preamble := count(render.PreambleCost())
 	if a.q.Charge == ChargeContents {
@@ -539,12 +544,16 @@ func (a *assembling) fit(context.Context) error {
 		res, err := budget.Fit(req)
 		if err == nil && res.Tier != budget.TierFull { // what all fits is not cut: cutting costs more than all the rest
 			for j, i := range at {
-				a.compress(i, &req.Items[j])
+				if err := a.compress(ctx, &a.ranked[i], &req.Items[j]); err != nil {
+					return err
+				}
 			}
-			res, err = budget.Fit(req)
+			if res, err = budget.Fit(req); err == nil {
+				a.summarise(ctx, res, at)
+			}
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrBudget, err)
+			return fmt.Errorf("%w: %w", ErrBudget, withPreamble(err, preamble+shrink))
 		}
 		a.place(res, at)
 		// Costs are counted page by page. A counter that counts the whole above the sum of its pages must not make
@@ -564,6 +573,17 @@ func (a *assembling) fit(context.Context) error {
 		shrink += over
 		a.unplace()
 	}
+}
+
+// withPreamble counts what a context begins with into what its system part needs, so that people see their own budget.
+func withPreamble(err error, preamble int) error {
+	var short *budget.BudgetError
+	if !errors.As(err, &short) {
+		return err
+	}
+	whole := *short
+	whole.Need, whole.Have = short.Need+preamble, short.Have+preamble
+	return &whole
 }
 
 // winners are the places in ranked of what may go in.
@@ -621,20 +641,6 @@ func (a *assembling) item(i int) budget.Item {
 		it.fitTurn(&b)
 	}
 	return b
-}
-
-// compress offers a page cut down to what answers the question.
-func (a *assembling) compress(i int, b *budget.Item) {
-	it := &a.ranked[i]
-	if it.whole || it.fixed != manifest.FormFull || it.turn != nil && it.turn.managed {
-		return
-	}
-	if len(it.head.Rows) > 0 && it.cuts == nil {
-		it.cuts = extract(it.text, a.s.db.lexer, a.q.Text)
-	}
-	if len(it.cuts) > 0 {
-		b.Compressed = a.cost(it, it.cut())
-	}
 }
 
 func (it *item) cut() string { return cutShown(it.cand.Kind, it.cand.Ref.ID, it.text, it.cuts) }
@@ -700,7 +706,7 @@ func (a *assembling) page(it *item, text string) render.Page {
 func renderPage(h *Head, page int, text string, form manifest.Form, stale bool, session string) render.Page {
 	p := render.Page{
 		Ref:  Ref{Scope: h.Scope, ID: h.ID, Page: page, Version: h.Rows[page-1].Version}.String(),
-		Kind: h.Kind.String(), Provenance: h.Provenance.String(), Source: h.Artefact.Source, Date: h.CurrentAsOf,
+		Kind: h.Kind.String(), Provenance: shownProvenance(h, form).String(), Source: h.Artefact.Source, Date: h.CurrentAsOf,
 		Stale: stale, Form: form.String(), Name: h.Name, Text: text,
 	}
 	switch {
@@ -739,6 +745,8 @@ func (a *assembling) place(res budget.Result, at []int) {
 		it := &a.ranked[at[p.Index]]
 		text := it.text
 		switch {
+		case p.Form == budget.Compressed && it.sum != nil:
+			it.form, text, p.Tokens = manifest.FormSummary, it.sum.text, it.sum.tokens
 		case p.Form == budget.Compressed, it.whole && len(it.cuts) > 0:
 			it.form, text = manifest.FormRange, it.cut()
 		default:
@@ -800,6 +808,9 @@ func (a *assembling) record(ctx context.Context) error {
 		leaf.Pages = append(leaf.Pages, it.leafPage(best))
 		if a.tx != nil && it.own == nil {
 			a.tx.see(it.head, it.page, it.cand.Key.Num)
+			if it.form == manifest.FormSummary && it.sum != nil {
+				a.tx.see(it.sum.head, 1, it.sum.num)
+			}
 		}
 	}
 	leaf.Excluded = a.exclusions(best)
@@ -824,15 +835,24 @@ func (it *item) leafPage(best float64) manifest.Page {
 	if it.reason == "" { // else it keeps what its text alone would have taken
 		p.Tokens = it.tokens
 	}
-	if it.form == manifest.FormRange {
+	note := it.note
+	switch it.form {
+	case manifest.FormRange:
 		p.Ranges = it.cuts
+		if it.asked {
+			note = noteNoSummary
+		}
+	case manifest.FormSummary:
+		if it.sum != nil {
+			p.Via = it.sum.num
+		}
 	}
 	p.Score, p.R, p.P, p.S = manifest.Quantise(it.scored.Score), manifest.Quantise(it.scored.Recency), manifest.Quantise(it.scored.Trust), manifest.Quantise(it.scored.Semantic)
 	if it.cosine != nil {
 		p.Vector = manifest.Quantise(triage.Semantic(*it.cosine))
 	}
 	p.Tag = leafTag(it.scored.Tag)
-	p.Reason = cmp.Or(it.reason, it.note)
+	p.Reason = cmp.Or(it.reason, note)
 	if it.via != 0 {
 		p.Via = it.via
 	}

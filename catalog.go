@@ -27,7 +27,8 @@ type catalogue struct {
 	keys   []byte     // arena of ids
 	table  []uint32   // open addressing: art numbers by hash of (scope, id)
 	used   int
-	named  map[artKey]uint64 // groups by scope and name
+	named  map[artKey]uint64   // groups by scope and name
+	sums   map[artKey][]uint64 // by what they derive from: artefacts that once were a summary of it
 
 	live      int // artefacts
 	livePages int
@@ -68,22 +69,26 @@ type artCol struct {
 	flags   uint8
 }
 
+// pageCol is a page version. What a query looks at of every page that it hits stands first, and nothing of its artefact
+// is among that: another place in memory would be another miss.
 type pageCol struct {
 	art     uint64
-	lsn     uint64
 	end     uint64 // LSN that ended it; 0: current
+	expires int64
+	scope   uint32
+	kind    Kind
+	prov    Provenance
+	flags   uint8
+	retired bool // current, but another artefact supersedes its own
+	grouped bool // its artefact has a group
+	lsn     uint64
 	next    uint64 // page that answers for it; 0: none
 	asOf    int64
-	expires int64
 	seq     int64
 	page    uint32
 	version uint32 // of the artefact in which it appeared
 	head    uint32 // newest version of the artefact that has it
 	tokens  uint32
-	scope   uint32
-	kind    Kind
-	prov    Provenance
-	flags   uint8
 }
 
 func (p *pageCol) stands() bool { return p.flags&flagPinned != 0 || p.kind == KindSystem }
@@ -97,7 +102,7 @@ type groupCol struct {
 }
 
 func newCatalogue() *catalogue {
-	return &catalogue{byName: map[string]uint32{}, many: map[uint64][]uint64{}, named: map[artKey]uint64{}, table: make([]uint32, 64)}
+	return &catalogue{byName: map[string]uint32{}, many: map[uint64][]uint64{}, named: map[artKey]uint64{}, sums: map[artKey][]uint64{}, table: make([]uint32, 64)}
 }
 
 // reserve makes room for so many artefacts and page versions.
@@ -244,6 +249,18 @@ func (c *catalogue) install(t *hot, rows []PageRow) {
 	}
 }
 
+// addSummary notes what a summary stands for, if that is one artefact. Notes are never taken back: who reads them looks
+// at the summary as it is.
+func (c *catalogue) addSummary(t *hot, from []Ref) {
+	if t.kind != KindSummary || len(from) != 1 {
+		return
+	}
+	k := artKey{c.byName[from[0].Scope], from[0].ID}
+	if !slices.Contains(c.sums[k], t.art) {
+		c.sums[k] = append(c.sums[k], t.art)
+	}
+}
+
 func (c *catalogue) setNums(art uint64, rows []PageRow) {
 	a := c.art(art)
 	delete(c.many, art)
@@ -271,6 +288,7 @@ func (c *catalogue) setPage(t *hot, r *PageRow, page uint32) {
 	*p = pageCol{
 		art: t.art, lsn: r.LSN, asOf: t.asOf, expires: t.expires, seq: t.seq, page: page, version: r.Version, head: t.version,
 		tokens: r.Tokens, scope: t.scope, kind: t.kind, prov: t.provenance, flags: t.flags,
+		grouped: t.group != 0,
 	}
 	if p.asOf == 0 {
 		p.asOf = t.putAt
@@ -317,7 +335,7 @@ func (c *catalogue) link(num uint64) {
 	s := &c.scopes[p.scope-1]
 	cl := &s.classes[p.prov]
 	c.livePages++
-	if c.art(p.art).by != 0 {
+	if p.retired = c.art(p.art).by != 0; p.retired {
 		cl.retired++
 	} else {
 		cl.recent.insert(p.asOf, num)
@@ -361,7 +379,8 @@ func (c *catalogue) unlink(num uint64) {
 	s := &c.scopes[p.scope-1]
 	cl := &s.classes[p.prov]
 	c.livePages--
-	if c.art(p.art).by != 0 {
+	if p.retired {
+		p.retired = false
 		cl.retired--
 	} else {
 		cl.recent.remove(p.asOf, num)
@@ -400,7 +419,7 @@ func (c *catalogue) resolve(num, asOf uint64) uint64 {
 		case p.end != 0 && (asOf == 0 || p.end <= asOf):
 			num = p.next
 			continue
-		case c.art(p.art).by == 0:
+		case !p.retired:
 			return num
 		}
 		num = c.art(c.art(p.art).by).first

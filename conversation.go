@@ -1,6 +1,7 @@
 package ctxpage
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
@@ -34,6 +35,7 @@ const keptVerdicts = 32
 
 // sessionRow is the state of a session.
 type sessionRow struct {
+	//lint:ignore U1000 msgpack looks for it
 	_msgpack struct{} `msgpack:",as_array"`
 	Created  int64
 	Pass     uint64   // number of the last pass of either kind
@@ -46,6 +48,7 @@ type sessionRow struct {
 
 // turnRow is what is kept of one turn.
 type turnRow struct {
+	//lint:ignore U1000 msgpack looks for it
 	_msgpack struct{} `msgpack:",as_array"`
 	Hash     uint64   // of all it was made from
 	Content  uint64   // of the text alone, 0: none
@@ -63,6 +66,7 @@ type turnRow struct {
 
 // turnSignals is session.Signals without what the database knows itself.
 type turnSignals struct {
+	//lint:ignore U1000 msgpack looks for it
 	_msgpack                            struct{} `msgpack:",as_array"`
 	Source                              string
 	Version                             uint64
@@ -74,6 +78,7 @@ type turnSignals struct {
 
 // passRow is the record of one pass.
 type passRow struct {
+	//lint:ignore U1000 msgpack looks for it
 	_msgpack struct{} `msgpack:",as_array"`
 	Number   uint64
 	Kind     string
@@ -95,6 +100,7 @@ type passRow struct {
 
 // passItem is one unit that a watcher's pass compacted.
 type passItem struct {
+	//lint:ignore U1000 msgpack looks for it
 	_msgpack    struct{} `msgpack:",as_array"`
 	ID          string
 	From, To    uint8
@@ -122,8 +128,11 @@ type conversation struct {
 	at      map[uint64]int     // first page number → block
 	open    map[string]int     // call id → unit that made it last
 	byID    map[string]int     // place of a turn; may name places that are gone
-	judged  map[uint64]verdict // by first page number
-	unsaved map[string]bool    // ids whose rows were made again and are not stored yet
+	stored  map[uint64]verdict // of the pass in force, by first page number; nil: the blocks have them
+	rev     uint64             // changes with everything the window depends on that is not committed yet
+	win     *session.State     // the window at winRev
+	winRev  [2]uint64
+	unsaved map[string]bool // ids whose rows were made again and are not stored yet
 	state   sessionRow
 	cal     session.Calibration
 	force   passRow          // the pass in force
@@ -152,6 +161,8 @@ type block struct {
 	row      *turnRow
 	hashes   []uint64
 	unit     int
+	judged   bool // by the pass in force, as it is now
+	verdict  verdict
 }
 
 // unit is what goes together: an assistant turn with its calls and their results, or a turn alone.
@@ -237,7 +248,8 @@ func (c *conversation) refresh(ctx context.Context) error {
 func (c *conversation) load(ctx context.Context) error {
 	c.keys, c.blocks, c.units, c.lsn = nil, nil, nil, 0
 	c.rows, c.at, c.open, c.byID = map[string]*turnRow{}, map[uint64]int{}, map[string]int{}, map[string]int{}
-	c.judged, c.unsaved = map[uint64]verdict{}, map[string]bool{}
+	c.unsaved = map[string]bool{}
+	c.rev++
 	if c.reads == nil {
 		c.reads = map[string]int64{}
 	}
@@ -264,7 +276,7 @@ func (c *conversation) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.judged, err = c.loadVerdicts(ctx, c.state.InForce); err != nil {
+	if c.stored, err = c.loadVerdicts(ctx, c.state.InForce); err != nil {
 		return err
 	}
 	if c.force = (passRow{}); c.state.InForce != 0 {
@@ -311,6 +323,14 @@ func (c *conversation) take(ctx context.Context, keys []PageKey, known int) erro
 	if err != nil {
 		return err
 	}
+	for num, b := range made {
+		if i, ok := oldAt[num]; ok && i < len(old) && old[i].nums[0] == num {
+			b.judged, b.verdict = old[i].judged, old[i].verdict
+		} else {
+			b.verdict, b.judged = c.stored[num]
+		}
+		made[num] = b
+	}
 	for _, k := range keys[known:] {
 		b, ok := made[k.Num]
 		if !ok {
@@ -327,6 +347,7 @@ func (c *conversation) take(ctx context.Context, keys []PageKey, known int) erro
 
 // add appends a block and finds its unit: a result joins the turn that made the call.
 func (c *conversation) add(b block) {
+	c.rev++
 	i := len(c.blocks)
 	u, ok := c.open[b.answers]
 	if b.answers == "" || !ok {
@@ -538,18 +559,27 @@ func unpackHashes(b []byte) []uint64 {
 // growth, action and reason in a byte, keywords found, turns behind the head.
 const verdictVersion = 1
 
-func encodeVerdicts(judged map[uint64]verdict) []byte {
-	e := enc{}
+func encodeVerdicts(blocks []block) []byte {
+	at := make([]*block, 0, len(blocks))
+	for i := range blocks {
+		if blocks[i].judged {
+			at = append(at, &blocks[i])
+		}
+	}
+	byNum := func(a, b *block) int { return cmp.Compare(a.nums[0], b.nums[0]) }
+	if !slices.IsSortedFunc(at, byNum) {
+		slices.SortFunc(at, byNum)
+	}
+	e := enc{b: make([]byte, 0, 8*len(at)+8)}
 	e.u8(verdictVersion)
-	e.count(len(judged))
+	e.count(len(at))
 	last := uint64(0)
-	for _, num := range sortedKeys(judged) {
-		v := judged[num]
-		e.count(int(num - last))
-		e.u8(uint8(v.action) | uint8(v.reason)<<2)
-		e.count(v.hits)
-		e.count(int(v.delta))
-		last = num
+	for _, b := range at {
+		e.count(int(b.nums[0] - last))
+		e.u8(uint8(b.verdict.action) | uint8(b.verdict.reason)<<2)
+		e.count(b.verdict.hits)
+		e.count(int(b.verdict.delta))
+		last = b.nums[0]
 	}
 	return e.b
 }
@@ -660,6 +690,7 @@ func (c *conversation) commit(ctx context.Context, s *Scope, w *changes, leaf ma
 
 // setRow replaces the row of a turn, in memory and in the batch.
 func (c *conversation) setRow(w *changes, i int, change func(*turnRow)) {
+	c.rev++
 	row := *c.blocks[i].row
 	row.Sizes = slices.Clone(row.Sizes)
 	change(&row)

@@ -168,8 +168,12 @@ func (db *DB) Why(ctx context.Context, trace string, ref Ref) (*Why, error) {
 		return nil, err
 	}
 	for i := range leaf.Pages {
-		if nums[leaf.Pages[i].Num] {
-			w.In, w.Page = true, &leaf.Pages[i]
+		p := &leaf.Pages[i]
+		if standsIn := p.Form == manifest.FormSummary && nums[p.Via]; standsIn || nums[p.Num] {
+			w.In, w.Page = true, p
+			if standsIn {
+				w.say("it stands in for page %d, which was chosen and had no room in full:", p.Num)
+			}
 			w.explainIn(leaf, i)
 			return w, nil
 		}
@@ -244,7 +248,7 @@ func (w *Why) explainScore(leaf *manifest.Record) {
 	case leaf.Embedder == "" && leaf.Note != "":
 		w.say("triage: %s", leaf.Note)
 	}
-	if p.Via != 0 {
+	if p.Via != 0 && p.Form != manifest.FormSummary {
 		w.say("triage: it answers for page %d, an older version whose words matched", p.Via)
 	}
 	w.say("triage: score %.3f from recency %.3f, provenance %.3f, relevance %.3f under preset %s: %s",
@@ -263,6 +267,9 @@ func (w *Why) explainIn(leaf *manifest.Record, at int) {
 	}
 	if w.Page.Reason != "" {
 		w.say("page in: %s", w.Page.Reason)
+	}
+	if w.Page.Form == manifest.FormSummary {
+		w.say("fit: no room in full; its summary, page %d, stands in for it", w.Page.Via)
 	}
 	w.say("fit: in, as %s, with %d of %d tokens (tier %d), place %d of %d",
 		w.Page.Form, w.Page.Tokens, leaf.Budget-leaf.Reserve, leaf.Tier, at+1, len(leaf.Pages))

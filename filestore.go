@@ -21,6 +21,7 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/vmihailenco/msgpack/v5"
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -57,6 +58,7 @@ var sysKey = []byte("sys")
 
 // sysRow is the one row of the bucket sys.
 type sysRow struct {
+	//lint:ignore U1000 msgpack looks for it
 	_msgpack struct{} `msgpack:",as_array"`
 	Format   int
 	ID       string
@@ -74,6 +76,7 @@ type sysRow struct {
 // to fail. meta, held and state are counted at every open, the others by a check; a missing content is noticed when its
 // page is read.
 type rowCounts struct {
+	//lint:ignore U1000 msgpack looks for it
 	_msgpack                        struct{} `msgpack:",as_array"`
 	Meta, Content, Held, Txn, State int
 }
@@ -103,6 +106,10 @@ type fileStore struct {
 	man  *manifest.Log
 	idx  *lexical.Index // under cat.mu
 	cat  *catalogue
+	// pageLimit is the highest page number that the size of file and log allows, while they are read: the columns of
+	// the catalogue are as long as the highest number, and a forged one must not take all memory. 0: no limit.
+	pageLimit uint64
+
 	over *overlay // under cat.mu
 	old  *overlay // being written by a checkpoint; under cat.mu
 
@@ -164,7 +171,7 @@ func openFileStore(ctx context.Context, opts storeOptions) (s *fileStore, rec wa
 	for _, step := range []struct {
 		name string
 		do   func(context.Context) error
-	}{{"bbolt", st.openBolt}, {"system row", st.loadSys}, {"catalogue", st.loadCatalogue}, {"archive", st.openManifest}} {
+	}{{"bbolt", st.openBolt}, {"size", st.limitPages}, {"system row", st.loadSys}, {"catalogue", st.loadCatalogue}, {"archive", st.openManifest}} {
 		if err := step.do(ctx); err != nil {
 			return nil, rec, err
 		}
@@ -178,6 +185,7 @@ func openFileStore(ctx context.Context, opts storeOptions) (s *fileStore, rec wa
 	if err := st.at("opened log"); err != nil {
 		return nil, rec, err
 	}
+	st.pageLimit = 0
 	st.seq.start(st)
 	if !opts.readOnly {
 		st.done.Add(1)
@@ -215,12 +223,30 @@ func (s *fileStore) openBolt(context.Context) (err error) {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, bbolt.ErrTimeout):
+	case errors.Is(err, bolterrors.ErrTimeout):
 		return &LockedError{Path: s.opts.path}
-	case errors.Is(err, bbolt.ErrInvalid), errors.Is(err, bbolt.ErrChecksum), errors.Is(err, bbolt.ErrVersionMismatch):
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
 		return &CorruptError{File: s.opts.path, Err: err, Hint: "restore a backup"}
 	}
 	return fmt.Errorf("ctxpage: open %s: %w", s.opts.path, err)
+}
+
+// limitPages allows a page for each of the fewest bytes one takes: its number and its length in the log.
+func (s *fileStore) limitPages(context.Context) error {
+	st, err := s.file.Stat()
+	if err != nil {
+		return fmt.Errorf("ctxpage: open: %w", err)
+	}
+	bytes := st.Size()
+	entries, _ := os.ReadDir(s.opts.path + "-wal") // a missing log is told when it is opened
+	for _, e := range entries {
+		if fi, err := e.Info(); err == nil {
+			bytes += fi.Size()
+		}
+	}
+	const fewest = 9
+	s.pageLimit = uint64(bytes) / fewest
+	return nil
 }
 
 // openFile refuses symbolic links, and keeps bbolt's file: its lock must be dropped by hand after a panic.
@@ -288,7 +314,7 @@ func (s *fileStore) within(run func(func(*bbolt.Tx) error) error, fn func(tx *bb
 		defer s.recoverWalk(&err)
 		return fn(tx)
 	})
-	if errors.Is(err, bbolt.ErrDatabaseNotOpen) {
+	if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
 		return ErrClosed
 	}
 	return err
@@ -512,12 +538,18 @@ func (s *fileStore) loadNames(w *rowWalk) error {
 		if err != nil || len(v) < 4 || len(k) != 9 {
 			return s.corrupt("group row", errors.Join(err, errRow))
 		}
+		if num := binary.BigEndian.Uint64(k[1:]); num != uint64(len(s.cat.groups))+1 {
+			return s.corrupt("group row", fmt.Errorf("number %d after %d", num, len(s.cat.groups)))
+		}
 		s.cat.addGroup(binary.BigEndian.Uint64(k[1:]), binary.BigEndian.Uint32(v), string(v[4:]))
 	}
 	for k, v := range w.rows('s') {
 		v, err := unseal('m', k, v)
 		if err != nil || len(k) != 5 {
 			return s.corrupt("scope row", errors.Join(err, errRow))
+		}
+		if num := binary.BigEndian.Uint32(k[1:]); int(num) != len(s.cat.scopes)+1 {
+			return s.corrupt("scope row", fmt.Errorf("number %d after %d", num, len(s.cat.scopes)))
 		}
 		s.cat.addScope(binary.BigEndian.Uint32(k[1:]), string(v))
 	}
@@ -599,25 +631,28 @@ func (s *fileStore) installRow(row []byte, rows []PageRow, later []supersession)
 		return rows, later, err
 	}
 	s.cat.install(&t, rows)
-	if t.flags&flagSupersedes == 0 {
+	if t.flags&flagSupersedes == 0 && t.kind != KindSummary {
 		return rows, later, nil
 	}
 	var c cold
 	if err := unpack(d.b, &c); err != nil {
 		return rows, later, err
 	}
+	s.cat.addSummary(&t, c.DerivedFrom)
+	if t.flags&flagSupersedes == 0 {
+		return rows, later, nil
+	}
 	return rows, append(later, supersession{t.scope, c.Supersedes, t.art, t.lsn}), nil
 }
 
 // checkHot keeps a damaged row that has a right checksum (a bug, or a forger) from reaching outside the tables.
 func (s *fileStore) checkHot(t *hot, rows []PageRow) error {
-	const sane = 1 << 40
 	if t.scope == 0 || int(t.scope) > len(s.cat.scopes) || t.group > uint64(len(s.cat.groups)) ||
-		t.art == 0 || t.art > 1<<32-1 || !t.provenance.Valid() || len(t.id) == 0 || len(t.id) > MaxID {
+		t.art == 0 || t.art > min(1<<32-1, uint64(len(s.cat.arts))+1) || !t.provenance.Valid() || len(t.id) == 0 || len(t.id) > MaxID {
 		return errRow
 	}
 	for i := range rows {
-		if rows[i].Num == 0 || rows[i].Num > sane {
+		if rows[i].Num == 0 || s.pageLimit != 0 && rows[i].Num > s.pageLimit {
 			return errRow
 		}
 	}
@@ -633,8 +668,8 @@ func (s *fileStore) loadTail(tx *bbolt.Tx) error {
 			continue
 		}
 		head, err := s.headIn(tx, headKey{p.art, p.head})
-		if errors.Is(err, ErrGone) { // the catalogue was made of this row
-			return s.corrupt(fmt.Sprintf("head of page %d", num), err)
+		if errors.Is(err, ErrGone) { // a scan has just found it: a branch of the tree leads astray
+			err = s.corrupt(fmt.Sprintf("head row of page %d", num), err)
 		}
 		if err != nil {
 			return err
@@ -777,8 +812,11 @@ func (s *fileStore) redo(r wal.Record) error {
 }
 
 func (s *fileStore) redoCommit(r wal.Record, c *commitRecord) error {
+	if !s.cat.namesFollow(c) {
+		return &CorruptError{File: r.Segment, Offset: r.Offset, LSN: c.lsn, Err: errRow}
+	}
+	s.cat.addNames(c)
 	for i := range c.heads {
-		s.cat.addNames(c)
 		h, err := decodeHead(c.heads[i].row, s.cat.scopeName)
 		if err != nil {
 			return &CorruptError{File: r.Segment, Offset: r.Offset, LSN: c.lsn, Err: err}
@@ -790,6 +828,22 @@ func (s *fileStore) redoCommit(r wal.Record, c *commitRecord) error {
 		return &CorruptError{File: r.Segment, Offset: r.Offset, LSN: c.lsn, Err: err}
 	}
 	return nil
+}
+
+// namesFollow says whether the names of a record are the next ones. Numbers are dense.
+func (c *catalogue) namesFollow(r *commitRecord) bool {
+	scopes, groups := len(c.scopes), len(c.groups)
+	for i, n := range r.scopes {
+		if int(n.num) != scopes+i+1 {
+			return false
+		}
+	}
+	for i, g := range r.groups {
+		if g.num != uint64(groups+i+1) {
+			return false
+		}
+	}
+	return true
 }
 
 func (c *catalogue) addNames(r *commitRecord) {
@@ -825,6 +879,7 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 			ended = append(ended, s.cat.nums(t.art)...)
 		}
 		s.cat.install(&t, rows)
+		s.cat.addSummary(&t, h.head.DerivedFrom)
 		if len(h.head.Supersedes) > 0 {
 			later = append(later, supersession{t.scope, h.head.Supersedes, t.art, t.lsn})
 		}
@@ -876,12 +931,13 @@ func (s *fileStore) Close() error {
 }
 
 func (s *fileStore) closeClean() error {
-	s.seq.mu.Lock()   // closed is set: who was in the sequencer is through, and nobody enters any more
-	s.seq.mu.Unlock() //nolint:staticcheck // an empty critical section is a barrier
-	if err := s.log.Sync(context.Background(), s.log.Last()); err != nil {
+	s.seq.mu.Lock() // closed is set: who was in the sequencer is through, and nobody enters any more
+	last := s.log.Last()
+	s.seq.mu.Unlock()
+	if err := s.log.Sync(context.Background(), last); err != nil {
 		return err
 	}
-	if _, err := s.checkpoint(context.Background(), nil); err != nil && !noSpace(err) {
+	if _, err := s.checkpoint(context.Background()); err != nil && !noSpace(err) {
 		return err // on a full disk all of it stays in the log, which has a reserve for its end
 	}
 	mark, err := s.man.Mark(s.man.Size())

@@ -52,7 +52,7 @@ func (db *DB) ProvesText(num uint64, text string) bool {
 // Forge puts another text in the place of a page's, with a right checksum: what somebody with the file could do.
 func (db *DB) Forge(num uint64, text string) error {
 	st := db.store.(*fileStore)
-	if _, err := st.checkpoint(context.Background(), nil); err != nil {
+	if _, err := st.checkpoint(context.Background()); err != nil {
 		return err
 	}
 	return st.update(func(tx *bbolt.Tx) error {

@@ -112,18 +112,19 @@ func (c *conversation) storePass(ctx context.Context, s *Scope, r session.Result
 		}
 	}()
 	w := c.begin()
-	judged := make(map[uint64]verdict, len(r.Verdicts))
-	for i, v := range r.Verdicts {
-		judged[c.blocks[i].nums[0]] = verdict{v.Action, v.Reason, v.Hits, v.Delta}
+	for i := range r.Verdicts {
+		v, b := &r.Verdicts[i], &c.blocks[i]
+		b.judged, b.verdict = true, verdict{v.Action, v.Reason, v.Hits, v.Delta}
 	}
 	n := c.state.Pass + 1
-	c.judged, c.state.InForce, c.state.Key = judged, n, row.Key
+	c.stored, c.state.InForce, c.state.Key = nil, n, row.Key
+	c.rev++
 	c.state.Kept = append(c.state.Kept, n)
 	for len(c.state.Kept) > keptVerdicts {
 		w.raw(c.passKey(verdictRowKey, c.state.Kept[0]), nil)
 		c.state.Kept = c.state.Kept[1:]
 	}
-	w.raw(c.passKey(verdictRowKey, n), encodeVerdicts(judged))
+	w.raw(c.passKey(verdictRowKey, n), encodeVerdicts(c.blocks))
 	if row.Items, err = c.relieve(ctx, w); err != nil {
 		return err
 	}
@@ -157,14 +158,12 @@ func (c *conversation) result() (*Pass, error) {
 	}}
 	for i := range c.blocks {
 		b := &c.blocks[i]
-		v, ok := c.judged[b.nums[0]]
-		if !ok {
+		if !b.judged {
 			continue
 		}
-		got := out.verdict(b.id, len(out.Verdicts), v)
-		out.Verdicts = append(out.Verdicts, got)
-		out.Count[v.action]++
-		out.Tokens[v.action] += b.row.Sizes[session.Raw]
+		out.Verdicts = append(out.Verdicts, out.verdict(b.id, len(out.Verdicts), b.verdict))
+		out.Count[b.verdict.action]++
+		out.Tokens[b.verdict.action] += b.row.Sizes[session.Raw]
 	}
 	return out, nil
 }
@@ -224,9 +223,9 @@ func (c *conversation) explain(i int) []string {
 	b := &c.blocks[i]
 	l := c.shown(i)
 	out := []string{fmt.Sprintf("shown as %s with %d of %d tokens", l, c.size(b, l), c.size(b, session.Raw))}
-	if v, ok := c.judged[b.nums[0]]; ok {
+	if b.judged {
 		pass := Pass{Result: session.Result{Params: c.force.Params, Keywords: c.force.Tokens}}
-		out = append(out, fmt.Sprintf("pass %d: %s", c.force.Number, pass.Explain(pass.verdict(b.id, 0, v))))
+		out = append(out, fmt.Sprintf("pass %d: %s", c.force.Number, pass.Explain(pass.verdict(b.id, 0, b.verdict))))
 	} else {
 		out = append(out, "no pass has judged it as it is now, so it is retained")
 	}
@@ -258,6 +257,7 @@ func (c *Session) Recall(ctx context.Context, id string) (*Version, error) {
 		}
 		compacted = talk.shown(i) != session.Raw
 		talk.reads[id] = talk.turn()
+		talk.rev++
 		return nil
 	})
 	if err != nil {
@@ -451,9 +451,16 @@ func (c *conversation) undoable(ctx context.Context, n uint64) (p passRow, err e
 
 // reinstate puts the verdicts of an older pass in force again.
 func (c *conversation) reinstate(ctx context.Context, n uint64) (err error) {
-	if c.judged, err = c.loadVerdicts(ctx, n); err != nil {
+	judged, err := c.loadVerdicts(ctx, n)
+	if err != nil {
 		return err
 	}
+	for i := range c.blocks {
+		b := &c.blocks[i]
+		b.verdict, b.judged = judged[b.nums[0]]
+	}
+	c.stored = nil
+	c.rev++
 	if c.force = (passRow{}); n != 0 {
 		c.force, err = c.loadPass(ctx, n)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"strings"
 	"time"
@@ -336,7 +337,7 @@ func (db *DB) makePages(a Artefact, v Validator, size int) (Put, error) {
 	for _, c := range split(text, size, db.opts.Counter.Count) {
 		t := c.text
 		np := NewPage{Text: t, Tokens: c.tokens, Hash: contentHash(t)}
-		if _, err := db.opts.Rand.Read(np.Salt[:]); err != nil {
+		if _, err := io.ReadFull(db.opts.Rand, np.Salt[:]); err != nil {
 			return p, fmt.Errorf("ctxpage: randomness: %w", err)
 		}
 		np.Digest = saltedDigest(np.Salt[:], t)

@@ -13,13 +13,16 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 	"go.etcd.io/bbolt"
 
-	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/wal"
 )
 
 // outcomeDays is how long the outcome of a batch id is remembered. An older id is refused and never applied again.
 const outcomeDays = 7 * 24 * time.Hour
+
+// idAhead is how far the clock of whoever made a batch id may be ahead of ours. It is less than what forgetOutcomes
+// keeps beyond outcomeDays, so that no id in use is ever forgotten.
+const idAhead = 12 * time.Hour
 
 // sequencer is the one place where an order is made. Under mu a batch is judged against the catalogue and the batches
 // in flight, gets its LSN and its numbers, and enters the log's group buffer; so the order of the log is the order of
@@ -52,6 +55,8 @@ type pending struct {
 	seq     uint64
 	outcome Outcome
 	done    chan struct{}
+
+	installed bool // set by the installer before Sync returns
 }
 
 func (q *sequencer) init() {
@@ -90,6 +95,9 @@ func (s *fileStore) Commit(ctx context.Context, b Batch) (Outcome, error) {
 	if age := b.Now.Sub(ulid.Time(b.ID.Time())); age > outcomeDays {
 		return Outcome{}, fmt.Errorf("%w: %s is %s old; use a new id", ErrTxnExpired, b.ID, age.Round(time.Hour))
 	}
+	if now := max(b.Now.UnixMilli(), 0); b.ID.Time() > uint64(now+idAhead.Milliseconds()) { // it would look like the present to what forgets old outcomes
+		return Outcome{}, invalid("batch id", b.ID.String()+", of "+ulid.Time(b.ID.Time()).UTC().Format(time.DateOnly), "a ULID of about now")
+	}
 	if err := s.throttle(ctx, &b); err != nil {
 		return Outcome{}, err
 	}
@@ -110,6 +118,9 @@ func (s *fileStore) Commit(ctx context.Context, b Batch) (Outcome, error) {
 		}
 		if err := s.log.Sync(ctx, p.seq); err != nil {
 			return Outcome{}, s.syncError(ctx, err)
+		}
+		if !p.installed { // the store failed meanwhile: durable, and never visible here
+			return Outcome{}, s.failure()
 		}
 		return p.outcome, nil
 	}
@@ -150,7 +161,6 @@ func (s *fileStore) wait(ctx context.Context, p *pending) error {
 type prepared struct {
 	old   []*Head // newest head of each artefact put, nil: none
 	cold  [][]byte
-	an    [][]lexical.Analysis
 	held  *HeldBatch
 	ckpts uint64
 	known *Outcome
@@ -233,7 +243,7 @@ func (q *sequencer) blocker(b *Batch) *pending {
 
 func flightKey(scope, id string) string { return scope + "\x00" + id }
 
-// batchKeys names the artefacts a batch judges or writes.
+// batchKeys names the artefacts a batch judges, writes or retires.
 func batchKeys(b *Batch) []string {
 	keys := writeKeys(b)
 	for _, e := range b.Expect {
@@ -248,7 +258,11 @@ func batchKeys(b *Batch) []string {
 func writeKeys(b *Batch) []string {
 	var keys []string
 	for i := range b.Puts {
-		keys = append(keys, flightKey(b.Scope, b.Puts[i].Artefact.ID))
+		a := &b.Puts[i].Artefact
+		keys = append(keys, flightKey(b.Scope, a.ID))
+		for _, id := range a.Supersedes { // whoever saw those goes stale
+			keys = append(keys, flightKey(b.Scope, id))
+		}
 	}
 	for _, id := range b.Deletes {
 		keys = append(keys, flightKey(b.Scope, id))
@@ -464,7 +478,13 @@ func (s *fileStore) enqueue(b *Batch, pre *prepared, v judgement) (*pending, err
 	if rec.body, err = manifest.Encode(&leaf); err != nil {
 		return nil, fmt.Errorf("ctxpage: encode leaf: %w", err)
 	}
-	return p, s.log3(p)
+	if err := s.log3(p); err != nil {
+		if p.seq != 0 { // the log has the record, the audit has not its leaf: memory no longer follows the log
+			err = s.fail(err)
+		}
+		return nil, err
+	}
+	return p, nil
 }
 
 // log3 takes the three steps that must not be parted: the record into the log's buffer, its leaf into the audit, the
@@ -762,8 +782,12 @@ func (s *fileStore) installDurable(durable uint64) {
 		if err != nil { // our own rows: a bug, and the memory no longer follows the log
 			s.cat.mu.Unlock()
 			s.fail(err)
+			for _, p := range group { // they left the queue that fail lets go
+				close(p.done)
+			}
 			return
 		}
+		p.installed = true
 		ended = append(ended, e...)
 	}
 	s.cat.mu.Unlock()
@@ -834,7 +858,7 @@ func (s *fileStore) appendLocked(leaves []*manifest.Record) (uint64, error) {
 			return first, enqueueError(err)
 		}
 		if err := s.man.Add(index, body); err != nil {
-			return first, err
+			return first, s.fail(err)
 		}
 	}
 	s.appended.Store(true)

@@ -398,8 +398,8 @@ func (c *conversation) windowTurn(i int) WindowTurn {
 		Ref: Ref{Scope: c.scope, ID: b.id, Version: b.version}, Seq: b.seq, Role: b.role, Kind: b.kind, Level: l, Tokens: c.size(b, l),
 		Stored: c.size(b, session.Raw), Pinned: b.row.Pinned, Why: c.why(i),
 	}
-	if v, ok := c.judged[b.nums[0]]; ok {
-		t.Verdict = v.action.String()
+	if b.judged {
+		t.Verdict = b.verdict.action.String()
 	}
 	return t
 }
@@ -452,8 +452,8 @@ var verdictLevels = [...]session.Level{session.Retain: session.Raw, session.Page
 func (c *conversation) asked(i int) (l session.Level, byPass bool) {
 	b := &c.blocks[i]
 	l = session.Level(c.blocks[c.units[b.unit].members[0]].row.Level)
-	if v, ok := c.judged[b.nums[0]]; ok && verdictLevels[v.action] > l {
-		return verdictLevels[v.action], true
+	if b.judged && verdictLevels[b.verdict.action] > l {
+		return verdictLevels[b.verdict.action], true
 	}
 	return l, false
 }

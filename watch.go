@@ -18,15 +18,6 @@ import (
 	"github.com/ctxpage/ctxpage/session"
 )
 
-// Summarizer makes summaries for the watcher. It may be slow and may fail: it is called under no lock, never by a
-// commit that makes room for itself, and an extract takes the place of what it does not give. What it gave is stored
-// as a derived page, with its name, and never asked for again while the turn stands.
-type Summarizer interface {
-	Name() string
-	// Summarize shortens a text to about so many tokens.
-	Summarize(ctx context.Context, text string, tokens int) (string, error)
-}
-
 // watchTick is how often the background looks again while it is not at rest.
 const watchTick = time.Second
 
@@ -54,6 +45,7 @@ func (c *Session) SetWindow(ctx context.Context, cfg session.Config) error {
 		if talk.state.Config = &cfg; cfg.Total == 0 {
 			talk.state.Config = nil
 		}
+		talk.rev++
 		if talk.state.Created == 0 {
 			talk.state.Created = micros(c.s.db.opts.Clock())
 		}
@@ -76,6 +68,7 @@ func (c *Session) Observe(ctx context.Context, estimated, actual int) error {
 	return talk.exclusively(ctx, func() error {
 		talk.cal = talk.cal.Observe(estimated, actual)
 		talk.state.Ratio = int64(talk.cal.Ratio())
+		talk.rev++
 		w := talk.begin()
 		items, tooFull := talk.relieve(ctx, w)
 		if tooFull != nil && !errors.Is(tooFull, ErrHeadroom) {
@@ -117,6 +110,14 @@ func (c *conversation) fits() error {
 // window is the session as the planner sees it: a section for each unit that is in the window. Units are whole
 // sections, because a call and its results go through the levels together.
 func (c *conversation) window() session.State {
+	if at := [2]uint64{c.gen, c.rev}; c.win == nil || c.winRev != at {
+		st := c.makeWindow()
+		c.win, c.winRev = &st, at
+	}
+	return *c.win
+}
+
+func (c *conversation) makeWindow() session.State {
 	st := session.State{Generation: c.gen, Turn: c.turn(), Pass: c.state.Pass, Sections: make([]session.Section, 0, len(c.units))}
 	if c.state.Config != nil {
 		st.Config = *c.state.Config
@@ -208,8 +209,8 @@ func (c *conversation) planned(u int, l session.Level) (n int) {
 // plannedLevel is where a turn would stand if its unit went to a level, every form that may exist taken as made.
 func (c *conversation) plannedLevel(i int, l session.Level) session.Level {
 	b := &c.blocks[i]
-	if v, ok := c.judged[b.nums[0]]; ok && verdictLevels[v.action] > l {
-		if l = verdictLevels[v.action]; l == session.Cold {
+	if b.judged && verdictLevels[b.verdict.action] > l {
+		if l = verdictLevels[b.verdict.action]; l == session.Cold {
 			return c.shown(i)
 		}
 	}
@@ -420,7 +421,10 @@ func (a *appending) admit(ctx context.Context, leaf *manifest.Record) error {
 		return nil
 	}
 	units, at, open, n := slices.Clone(c.units), maps.Clone(c.at), maps.Clone(c.open), len(c.blocks)
-	defer func() { c.blocks, c.units, c.at, c.open = c.blocks[:n], units, at, open }()
+	defer func() {
+		c.blocks, c.units, c.at, c.open = c.blocks[:n], units, at, open
+		c.rev++
+	}()
 	var items []passItem
 	for i := range a.fresh {
 		more, err := a.admitOne(ctx, i)
@@ -453,7 +457,7 @@ func (a *appending) admitOne(ctx context.Context, i int) ([]passItem, error) {
 	c.add(f.block)
 	u := c.blocks[len(c.blocks)-1].unit
 	sec, _ := c.section(u)
-	rest.Sections = slices.DeleteFunc(rest.Sections, func(s session.Section) bool { return s.ID == sec.ID })
+	rest.Sections = slices.DeleteFunc(slices.Clone(rest.Sections), func(s session.Section) bool { return s.ID == sec.ID })
 	adm, err := rest.Admit(sec, c.db.opts.Clock())
 	if err != nil {
 		return nil, err

@@ -77,11 +77,11 @@ func (c *conversation) turnsIn(limit int) []turnIn {
 		if len(u.members) > 1 || len(b.nums) > 1 && t.level == session.Raw {
 			t.group = c.id + "\x00" + c.blocks[u.members[0]].id
 		}
-		if v, ok := c.judged[b.nums[0]]; ok && !t.pinned {
-			s := force.verdict(b.id, i, v)
+		if b.judged && !t.pinned {
+			s := force.verdict(b.id, i, b.verdict)
 			t.recency, t.similar = s.Recency, s.Similarity
 			t.score = min(max(s.R, 0), 1)
-			if v.action == session.Retain {
+			if b.verdict.action == session.Retain {
 				t.score += 2
 			}
 		}
