@@ -53,7 +53,6 @@ func (a *mart) live() *mver {
 // mtx is a transaction of the model, open or held.
 type mtx struct {
 	scope  string
-	actor  string
 	writes map[string]string // id → text
 	drops  map[string]bool
 	expect map[string]int // id → serial
