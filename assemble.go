@@ -199,7 +199,9 @@ type assembling struct {
 	cands  Candidates
 	ranked []item // best first, excluded ones last
 	frames []*frame
-	placed []*item // in the order of the context; they point into ranked
+	turns  []turnIn       // of the session
+	turnOf map[uint64]int // page number → turns
+	placed []*item        // in the order of the context; they point into ranked
 	out    *Assembly
 
 	embedder string // model whose vectors took part
@@ -222,9 +224,14 @@ type item struct {
 	form   manifest.Form
 	tokens int
 	cuts   [][2]uint32
-	stand  int    // place among the protected pages
-	whole  bool   // never compressed: with cuts, those are what holds of it (overrule)
-	note   string // why it is in as it is
+	sum    *summary      // stands in for the page in a short form
+	asked  bool          // the summarizer was
+	stand  int           // place among the protected pages
+	whole  bool          // never compressed: with cuts, those are what holds of it (overrule)
+	note   string        // why it is in as it is
+	turn   *turnIn       // of the session; nil for other pages and turns that compete
+	fixed  manifest.Form // the form the session shows it in
+	via    uint64        // derived page that stands for it
 }
 
 func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, error) {
@@ -267,11 +274,12 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 	if a.tx != nil {
 		cq.Mask = a.tx.mask()
 	}
-	if a.cands, err = a.s.db.store.Candidates(ctx, cq); err != nil {
+	if err := a.candidates(ctx, cq); err != nil {
 		return err
 	}
-	items := make([]item, 0, len(a.cands.Hits)+8)
-	for _, c := range a.cands.Hits {
+	turns, hits := a.enter(a.cands.Hits)
+	items := make([]item, 0, len(hits)+8)
+	for _, c := range hits {
 		items = append(items, item{cand: c})
 	}
 	items = append(items, a.drafts(terms)...)
@@ -281,7 +289,7 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	a.ranked = rankItems(preset, items, a.now, a.q.Session)
+	a.ranked = append(turns, rankItems(preset, items, a.now, a.q.Session)...)
 	return nil
 }
 
@@ -321,7 +329,7 @@ func (a *assembling) drafts(terms []string) []item {
 			Ref: Ref{Scope: a.s.name, ID: w.Artefact.ID, Page: o.page},
 		}
 		if len(a.cands.Stats.DF) == len(terms) {
-			c.Lexical.Own = a.s.db.store.(*fileStore).idx.ScoreDoc(a.cands.Stats, *o.analysis, terms)
+			c.Lexical.Own = lexical.ScoreDoc(a.cands.Stats, *o.analysis, terms)
 			c.Lexical.Score = c.Lexical.Own
 		}
 		if e := w.Artefact.ExpiresAt; !e.IsZero() && !e.After(a.now) {
@@ -365,13 +373,17 @@ func (it *item) protected() bool { return it.cand.Pinned || it.cand.Kind == Kind
 func (a *assembling) pageIn(ctx context.Context) error {
 	left := a.q.TopK
 	var keys []PageKey
-	var at []int
+	var at, forms []int
 	for i := range a.ranked {
 		it := &a.ranked[i]
 		if it.reason != "" {
 			continue
 		}
-		if !it.protected() {
+		if it.fixed != manifest.FormFull {
+			forms = append(forms, i)
+			continue
+		}
+		if !it.protected() && it.turn == nil {
 			if left == 0 {
 				it.reason = string(triage.BeyondTopK)
 				continue
@@ -385,11 +397,21 @@ func (a *assembling) pageIn(ctx context.Context) error {
 		}
 		keys, at = append(keys, it.cand.Key), append(at, i)
 	}
+	whole, err := a.loadForms(ctx, forms)
+	if err != nil {
+		return err
+	}
+	for _, i := range whole {
+		keys, at = append(keys, a.ranked[i].cand.Key), append(at, i)
+	}
 	if err := a.load(ctx, keys, at); err != nil {
 		return err
 	}
 	a.overrule()
 	a.stand()
+	if err := a.dropSummaries(ctx, at); err != nil {
+		return err
+	}
 	if a.q.AsOf == 0 {
 		return a.freshen(ctx, at)
 	}
@@ -503,7 +525,7 @@ func (a *assembling) renumber(ctx context.Context, it *item) (PageKey, bool) {
 }
 
 // fit decides what goes in.
-func (a *assembling) fit(context.Context) error {
+func (a *assembling) fit(ctx context.Context) error {
 	count := a.s.db.opts.Counter.Count
 	preamble := count(render.PreambleCost())
 	if a.q.Charge == ChargeContents {
@@ -522,9 +544,13 @@ func (a *assembling) fit(context.Context) error {
 		res, err := budget.Fit(req)
 		if err == nil && res.Tier != budget.TierFull { // what all fits is not cut: cutting costs more than all the rest
 			for j, i := range at {
-				a.compress(i, &req.Items[j])
+				if err := a.compress(ctx, &a.ranked[i], &req.Items[j]); err != nil {
+					return err
+				}
 			}
-			res, err = budget.Fit(req)
+			if res, err = budget.Fit(req); err == nil {
+				a.summarise(ctx, res, at)
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrBudget, err)
@@ -564,7 +590,7 @@ func (a *assembling) winners() []int {
 func (a *assembling) unplace() {
 	for i := range a.ranked {
 		if it := &a.ranked[i]; it.tokens > 0 || slices.Contains(budgetReasons, it.reason) {
-			it.reason, it.tokens, it.form = "", 0, manifest.FormFull
+			it.reason, it.tokens, it.form = "", 0, it.fixed
 		}
 	}
 }
@@ -586,7 +612,7 @@ func (a *assembling) item(i int) budget.Item {
 	// order of their scores: taking short ones first loses evidence (.46 for .80 at 512 tokens on conversations).
 	b.Score = it.scored.Score * float64(b.Tokens)
 	if c.Kind == KindMessage && a.q.Session != "" && c.GroupName == a.q.Session {
-		b.Class, b.Position = budget.History, int(c.Seq)
+		b.Class, b.Position = budget.History, a.standsAt(c)
 	}
 	if it.protected() {
 		b.Position = it.stand
@@ -597,21 +623,13 @@ func (a *assembling) item(i int) budget.Item {
 	if len(it.head.ToolCalls) > 0 || it.head.ToolCallID != "" {
 		b.Group = c.GroupName + "\x00" + turnOf(it.head)
 	}
+	if i, ok := a.turnOf[c.Key.Num]; ok && a.turns[i].group != "" {
+		b.Group = a.turns[i].group
+	}
+	if it.turn != nil {
+		it.fitTurn(&b)
+	}
 	return b
-}
-
-// compress offers a page cut down to what answers the question.
-func (a *assembling) compress(i int, b *budget.Item) {
-	it := &a.ranked[i]
-	if it.whole {
-		return
-	}
-	if len(it.head.Rows) > 0 && it.cuts == nil {
-		it.cuts = extract(it.text, a.s.db.lexer, a.q.Text)
-	}
-	if len(it.cuts) > 0 {
-		b.Compressed = a.cost(it, it.cut())
-	}
 }
 
 func (it *item) cut() string { return cutShown(it.cand.Kind, it.cand.Ref.ID, it.text, it.cuts) }
@@ -655,13 +673,13 @@ func (a *assembling) cost(it *item, text string) int {
 func (a *assembling) count(it *item, text string) int {
 	count := a.s.db.opts.Counter.Count
 	if a.q.Charge == ChargeContents {
-		if text == it.text {
+		if text == it.text && it.fixed == manifest.FormFull {
 			return a.s.db.tokens(it.head, it.page, text)
 		}
 		return count(text)
 	}
 	p := a.page(it, text)
-	if text == it.text && render.Escape(text) == text {
+	if text == it.text && it.fixed == manifest.FormFull && render.Escape(text) == text {
 		p.Text = ""
 		return count(render.Cost(p, render.ProviderText)) + a.s.db.tokens(it.head, it.page, text) + 1
 	}
@@ -677,7 +695,7 @@ func (a *assembling) page(it *item, text string) render.Page {
 func renderPage(h *Head, page int, text string, form manifest.Form, stale bool, session string) render.Page {
 	p := render.Page{
 		Ref:  Ref{Scope: h.Scope, ID: h.ID, Page: page, Version: h.Rows[page-1].Version}.String(),
-		Kind: h.Kind.String(), Provenance: h.Provenance.String(), Source: h.Artefact.Source, Date: h.CurrentAsOf,
+		Kind: h.Kind.String(), Provenance: shownProvenance(h, form).String(), Source: h.Artefact.Source, Date: h.CurrentAsOf,
 		Stale: stale, Form: form.String(), Name: h.Name, Text: text,
 	}
 	switch {
@@ -689,6 +707,9 @@ func renderPage(h *Head, page int, text string, form manifest.Form, stale bool, 
 	case session != "" && h.Group == session && h.Kind == KindMessage:
 		p.Role, p.ToolCallID = h.Role, h.ToolCallID
 		for _, c := range h.ToolCalls {
+			if form == manifest.FormStub {
+				c.Arguments = "{}" // a stub says that there is more, and how to get it
+			}
 			p.ToolCalls = append(p.ToolCalls, render.ToolCall{ID: c.ID, Type: c.Type, Name: c.Name, Arguments: c.Arguments})
 		}
 	}
@@ -700,7 +721,8 @@ func renderPage(h *Head, page int, text string, form manifest.Form, stale bool, 
 func (a *assembling) place(res budget.Result, at []int) {
 	a.out = &Assembly{Trace: a.q.Trace, LSN: a.cands.LSN, Tier: res.Tier, Limit: a.q.Budget - a.q.Reserve, Review: res.Review, seed: a.s.db.fence + "/" + a.s.name}
 	a.placed = make([]*item, 0, len(res.Placed))
-	a.out.pages, a.out.Blocks = make([]render.Page, 0, len(res.Placed)), make([]Block, 0, len(res.Placed))
+	a.out.Blocks = make([]Block, 0, len(res.Placed))
+	merged := turnMerger{pages: make([]render.Page, 0, len(res.Placed))}
 	a.out.Left = make([]LeftOut, 0, len(a.ranked)-len(res.Placed))
 	if a.wordsErr != nil {
 		a.out.Degraded = a.wordsErr.Error()
@@ -712,18 +734,19 @@ func (a *assembling) place(res budget.Result, at []int) {
 		it := &a.ranked[at[p.Index]]
 		text := it.text
 		switch {
+		case p.Form == budget.Compressed && it.sum != nil:
+			it.form, text, p.Tokens = manifest.FormSummary, it.sum.text, it.sum.tokens
 		case p.Form == budget.Compressed, it.whole && len(it.cuts) > 0:
 			it.form, text = manifest.FormRange, it.cut()
-		case p.Form == budget.Stub:
-			it.form, text = manifest.FormStub, ""
 		default:
-			it.form = manifest.FormFull
+			it.form = it.fixed
 		}
 		it.tokens = p.Tokens
 		a.placed = append(a.placed, it)
-		a.out.pages = append(a.out.pages, a.page(it, text))
+		merged.add(it.head, it.page, a.page(it, text))
 		a.out.Blocks = append(a.out.Blocks, it.block(text))
 	}
+	a.out.pages = merged.pages
 	for i := range a.ranked {
 		if it := &a.ranked[i]; it.reason != "" {
 			a.out.Left = append(a.out.Left, LeftOut{Ref: it.ref(), Reason: it.reason, Score: it.scored.Score})
@@ -774,6 +797,9 @@ func (a *assembling) record(ctx context.Context) error {
 		leaf.Pages = append(leaf.Pages, it.leafPage(best))
 		if a.tx != nil && it.own == nil {
 			a.tx.see(it.head, it.page, it.cand.Key.Num)
+			if it.form == manifest.FormSummary && it.sum != nil {
+				a.tx.see(it.sum.head, 1, it.sum.num)
+			}
 		}
 	}
 	leaf.Excluded = a.exclusions(best)
@@ -798,15 +824,27 @@ func (it *item) leafPage(best float64) manifest.Page {
 	if it.reason == "" { // else it keeps what its text alone would have taken
 		p.Tokens = it.tokens
 	}
-	if it.form == manifest.FormRange {
+	note := it.note
+	switch it.form {
+	case manifest.FormRange:
 		p.Ranges = it.cuts
+		if it.asked {
+			note = noteNoSummary
+		}
+	case manifest.FormSummary:
+		if it.sum != nil {
+			p.Via = it.sum.num
+		}
 	}
 	p.Score, p.R, p.P, p.S = manifest.Quantise(it.scored.Score), manifest.Quantise(it.scored.Recency), manifest.Quantise(it.scored.Trust), manifest.Quantise(it.scored.Semantic)
 	if it.cosine != nil {
 		p.Vector = manifest.Quantise(triage.Semantic(*it.cosine))
 	}
 	p.Tag = leafTag(it.scored.Tag)
-	p.Reason = cmp.Or(it.reason, it.note)
+	p.Reason = cmp.Or(it.reason, note)
+	if it.via != 0 {
+		p.Via = it.via
+	}
 	p.Dirty, p.Refetched, p.Stale = it.fresh.dirty, it.fresh.refetched, it.stale
 	return p
 }
@@ -959,100 +997,4 @@ func (a *assembling) hits(ctx context.Context) ([]Hit, error) {
 	}
 	leaf.Excluded = a.exclusions(best)
 	return out, a.s.emit(ctx, leaf)
-}
-
-// extract cuts a text down to its sentences that answer the question, in their order: about a third of it, and always
-// the first. Ranges are half-open and in bytes. A text that is short already is not cut.
-func extract(text string, an *lexical.Analyzer, question string) [][2]uint32 {
-	const shortest = 400 // bytes; below this the header weighs more than the gain
-	if len(text) < shortest {
-		return nil
-	}
-	sentences := sentenceRanges(text)
-	if len(sentences) < 3 {
-		return nil
-	}
-	terms := an.Terms(question)
-	type scored struct {
-		at    int
-		score float64
-	}
-	var order []scored
-	for i, r := range sentences {
-		an := an.Analyze(text[r[0]:r[1]])
-		score := 0.0
-		for _, t := range an.Terms {
-			if slices.Contains(terms, t.Term) {
-				score++
-			}
-		}
-		if i == 0 {
-			score += .5
-		}
-		order = append(order, scored{i, score})
-	}
-	slices.SortStableFunc(order, func(a, b scored) int { return cmp.Compare(b.score, a.score) })
-	keep, limit := 0, len(text)/3
-	var take []int
-	for _, o := range order {
-		n := int(sentences[o.at][1] - sentences[o.at][0])
-		if len(take) > 0 && keep+n > limit {
-			continue
-		}
-		take, keep = append(take, o.at), keep+n
-	}
-	slices.Sort(take)
-	return joinRanges(sentences, take)
-}
-
-func joinRanges(sentences [][2]uint32, take []int) [][2]uint32 {
-	var out [][2]uint32
-	for _, i := range take {
-		r := sentences[i]
-		if n := len(out); n > 0 && out[n-1][1] == r[0] {
-			out[n-1][1] = r[1]
-			continue
-		}
-		out = append(out, r)
-	}
-	return out
-}
-
-// sentenceRanges ends a sentence after . ! or ? before white space, and at the end of a line.
-func sentenceRanges(text string) [][2]uint32 {
-	var out [][2]uint32
-	start := 0
-	for i := 0; i < len(text); i++ {
-		end := text[i] == '\n' || i+1 == len(text) || (text[i] == '.' || text[i] == '!' || text[i] == '?') && (text[i+1] == ' ' || text[i+1] == '\n')
-		if !end {
-			continue
-		}
-		if i+1 < len(text) && text[i+1] == ' ' {
-			i++
-		}
-		if strings.TrimSpace(text[start:i+1]) == "" {
-			continue // blank lines go with the sentence after
-		}
-		out = append(out, [2]uint32{uint32(start), uint32(i + 1)})
-		start = i + 1
-	}
-	if start < len(text) && len(out) > 0 {
-		out[len(out)-1][1] = uint32(len(text))
-	}
-	return out
-}
-
-// cutText is a text cut to ranges; gaps are shown.
-func cutText(text string, cuts [][2]uint32) string {
-	var b strings.Builder
-	for i, r := range cuts {
-		if i > 0 || r[0] > 0 {
-			b.WriteString("[…] ")
-		}
-		b.WriteString(text[r[0]:r[1]])
-	}
-	if n := len(cuts); n > 0 && int(cuts[n-1][1]) < len(text) {
-		b.WriteString(" […]")
-	}
-	return b.String()
 }

@@ -251,13 +251,10 @@ func stateRow(tx *bbolt.Tx) func(key string) []byte {
 // catalogue walks I7 and I14: it builds a second catalogue from the file and compares. Commits that came meanwhile are in the
 // overlay, so a database that is being written to is compared up to the applied LSN only.
 func (c *checker) catalogue() error {
-	other := &fileStore{opts: c.s.opts, cat: newCatalogue()}
+	other := &fileStore{opts: c.s.opts, cat: newCatalogue(), sys: c.s.sys}
 	err := c.s.view(func(tx *bbolt.Tx) error {
 		meta := tx.Bucket(bucketMeta)
-		if err := other.loadNames(meta); err != nil {
-			return err
-		}
-		return other.loadHeads(meta)
+		return other.loadMeta(meta)
 	})
 	if errors.Is(err, ErrCorrupt) {
 		return nil // told already

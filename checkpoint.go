@@ -56,7 +56,7 @@ func (s *fileStore) background() {
 		}
 		if time.Now().After(again) && s.due() {
 			// A failed checkpoint leaves everything in the log; the next commit or Close reports it.
-			_, err := s.checkpoint(context.Background(), s.stop)
+			_, err := s.checkpoint(context.Background())
 			if err != nil && !noSpace(err) {
 				s.fail(err)
 				return
@@ -132,7 +132,7 @@ func (s *fileStore) countUnflushed() {
 //
 // A crash between any two of them is healed by redo: the log still holds everything above the LSN that bbolt names, and
 // one checkpoint more, because bbolt falls back to its older meta page in silence when the newest is damaged.
-func (s *fileStore) checkpoint(ctx context.Context, _ <-chan struct{}) (JobReport, error) {
+func (s *fileStore) checkpoint(ctx context.Context) (JobReport, error) {
 	s.ckptMu.Lock()
 	defer s.ckptMu.Unlock()
 	return s.checkpointLocked(ctx)
@@ -421,7 +421,7 @@ func (s *fileStore) Head(ctx context.Context) (manifest.Head, error) {
 	}
 	size := s.man.Size()
 	root, err := s.man.Root(size)
-	return manifest.Head{DB: s.sys.ID, Size: size, Root: root, Time: micros(s.opts.now())}, err
+	return manifest.Head{DB: s.man.DB(), Size: size, Root: root, Time: micros(s.opts.now())}, err
 }
 
 // Maintain: see the Store interface.
@@ -431,23 +431,25 @@ func (s *fileStore) Maintain(ctx context.Context, job Job) (JobReport, error) {
 	}
 	switch job.Kind {
 	case JobCheckpoint:
-		return s.checkpoint(ctx, nil)
+		return s.checkpoint(ctx)
 	case JobBackup:
 		return s.backup(ctx, job)
 	case JobCheck:
 		return s.check(ctx, job)
 	}
-	return JobReport{}, s.log.Sync(ctx, s.log.Last())
+	return JobReport{}, invalid("job", fmt.Sprint(job.Kind), "checkpoint, backup or check")
 }
 
 // backup copies the database into files of the same kind at another path: the copy is a database. Checkpoints wait, so
 // bbolt, archive and the front of the log stand still; commits go on, and the copy ends with some whole prefix of them.
 func (s *fileStore) backup(ctx context.Context, job Job) (rep JobReport, err error) {
-	if _, err := os.Lstat(job.Path); err == nil {
-		return rep, fmt.Errorf("ctxpage: backup: %s exists; name a path that does not", job.Path)
-	}
 	s.ckptMu.Lock()
 	defer s.ckptMu.Unlock()
+	for _, suffix := range databaseFiles {
+		if _, err := os.Lstat(job.Path + suffix); err == nil { // a failure below removes what stands there
+			return rep, fmt.Errorf("ctxpage: backup: %s exists; name a path that does not", job.Path+suffix)
+		}
+	}
 	if !s.opts.readOnly {
 		if rep, err = s.checkpointLocked(ctx); err != nil {
 			return rep, err

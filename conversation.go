@@ -1,6 +1,7 @@
 package ctxpage
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
@@ -8,11 +9,13 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/vmihailenco/msgpack/v5"
 
+	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -34,9 +37,10 @@ const keptVerdicts = 32
 type sessionRow struct {
 	_msgpack struct{} `msgpack:",as_array"`
 	Created  int64
-	Pass     uint64 // number of the last pass of either kind
-	InForce  uint64 // the pass whose verdicts hold; 0: none
-	Key      uint64 // its session.PassKey
+	Pass     uint64   // number of the last pass of either kind
+	InForce  uint64   // the pass whose verdicts hold; 0: none
+	Kept     []uint64 // passes whose verdicts are stored, oldest first
+	Key      uint64   // its session.PassKey
 	Config   *session.Config
 	Ratio    int64 // of the calibration, parts per million; 0: none
 }
@@ -44,7 +48,8 @@ type sessionRow struct {
 // turnRow is what is kept of one turn.
 type turnRow struct {
 	_msgpack struct{} `msgpack:",as_array"`
-	Hash     uint64   // of the content it was made from
+	Hash     uint64   // of all it was made from
+	Content  uint64   // of the text alone, 0: none
 	Counter  string   // that counted Sizes
 	Sizes    []int    // by session.Level; estimates where Made has no bit
 	Made     uint8    // levels whose derived page exists, a bit each
@@ -117,11 +122,17 @@ type conversation struct {
 	units   []unit
 	at      map[uint64]int     // first page number → block
 	open    map[string]int     // call id → unit that made it last
-	judged  map[uint64]verdict // by first page number
-	unsaved map[string]bool    // ids whose rows were made again and are not stored yet
+	byID    map[string]int     // place of a turn; may name places that are gone
+	stored  map[uint64]verdict // of the pass in force, by first page number; nil: the blocks have them
+	rev     uint64             // changes with everything the window depends on that is not committed yet
+	win     *session.State     // the window at winRev
+	winRev  [2]uint64
+	unsaved map[string]bool // ids whose rows were made again and are not stored yet
 	state   sessionRow
+	cal     session.Calibration
+	force   passRow          // the pass in force
 	reads   map[string]int64 // turn at which a turn was last recalled
-	watch   *Watcher
+	watch   atomic.Pointer[Watcher]
 }
 
 // block is a turn, or another artefact of the group.
@@ -145,6 +156,8 @@ type block struct {
 	row      *turnRow
 	hashes   []uint64
 	unit     int
+	judged   bool // by the pass in force, as it is now
+	verdict  verdict
 }
 
 // unit is what goes together: an assistant turn with its calls and their results, or a turn alone.
@@ -229,8 +242,9 @@ func (c *conversation) refresh(ctx context.Context) error {
 // load reads the rows. A session without a row is one that only plain puts have written to.
 func (c *conversation) load(ctx context.Context) error {
 	c.keys, c.blocks, c.units, c.lsn = nil, nil, nil, 0
-	c.rows, c.at, c.open = map[string]*turnRow{}, map[uint64]int{}, map[string]int{}
-	c.judged, c.unsaved = map[uint64]verdict{}, map[string]bool{}
+	c.rows, c.at, c.open, c.byID = map[string]*turnRow{}, map[uint64]int{}, map[string]int{}, map[string]int{}
+	c.unsaved = map[string]bool{}
+	c.rev++
 	if c.reads == nil {
 		c.reads = map[string]int64{}
 	}
@@ -244,6 +258,7 @@ func (c *conversation) load(ctx context.Context) error {
 			return fmt.Errorf("ctxpage: state of session %s: %w", c.id, err)
 		}
 	}
+	c.cal = calibrated(c.state.Ratio)
 	prefix := c.key(turnRowKey) + "\x00"
 	err = c.db.scanState(ctx, prefix, func(r StateRow) error {
 		row := new(turnRow)
@@ -256,8 +271,13 @@ func (c *conversation) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.judged, err = c.loadVerdicts(ctx, c.state.InForce); err != nil {
+	if c.stored, err = c.loadVerdicts(ctx, c.state.InForce); err != nil {
 		return err
+	}
+	if c.force = (passRow{}); c.state.InForce != 0 {
+		if c.force, err = c.loadPass(ctx, c.state.InForce); err != nil {
+			return err
+		}
 	}
 	c.loaded = true
 	return nil
@@ -286,7 +306,7 @@ func (c *conversation) take(ctx context.Context, keys []PageKey, known int) erro
 	old, oldAt := c.blocks, c.at
 	if known == 0 {
 		c.blocks, c.units = nil, nil
-		c.at, c.open = make(map[uint64]int, len(keys)), map[string]int{}
+		c.at, c.open, c.byID = make(map[uint64]int, len(keys)), map[string]int{}, make(map[string]int, len(keys))
 	}
 	var fresh []PageKey
 	for _, k := range keys[known:] {
@@ -297,6 +317,14 @@ func (c *conversation) take(ctx context.Context, keys []PageKey, known int) erro
 	made, err := c.makeBlocks(ctx, fresh)
 	if err != nil {
 		return err
+	}
+	for num, b := range made {
+		if i, ok := oldAt[num]; ok && i < len(old) && old[i].nums[0] == num {
+			b.judged, b.verdict = old[i].judged, old[i].verdict
+		} else {
+			b.verdict, b.judged = c.stored[num]
+		}
+		made[num] = b
 	}
 	for _, k := range keys[known:] {
 		b, ok := made[k.Num]
@@ -314,6 +342,7 @@ func (c *conversation) take(ctx context.Context, keys []PageKey, known int) erro
 
 // add appends a block and finds its unit: a result joins the turn that made the call.
 func (c *conversation) add(b block) {
+	c.rev++
 	i := len(c.blocks)
 	u, ok := c.open[b.answers]
 	if b.answers == "" || !ok {
@@ -325,7 +354,7 @@ func (c *conversation) add(b block) {
 	for _, id := range b.calls {
 		c.open[id] = u
 	}
-	c.at[b.nums[0]] = i
+	c.at[b.nums[0]], c.byID[b.id] = i, i
 	c.blocks = append(c.blocks, b)
 }
 
@@ -387,6 +416,20 @@ func headHash(h *Head) uint64 {
 	return turnHash(&h.Artefact, hashes)
 }
 
+// contentOf tells equal texts, whoever said them.
+func contentOf(rows []PageRow) uint64 {
+	var b []byte
+	for _, r := range rows {
+		if r.Tokens > 0 {
+			b = binary.LittleEndian.AppendUint64(b, r.Hash)
+		}
+	}
+	if len(b) == 0 {
+		return 0
+	}
+	return xxhash.Sum64(b)
+}
+
 func turnHash(a *Artefact, pages []uint64) uint64 {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(pages)))
 	for _, p := range pages {
@@ -415,6 +458,7 @@ func (c *conversation) remakeRow(ctx context.Context, h *Head, old *turnRow) (*t
 	}
 	digests := h.Rows[0].Digest
 	row := c.db.turnRow(&h.Artefact, texts, headHash(h), c.stub(h.ID, digests, sumTokens(h.Rows)))
+	row.Content = contentOf(h.Rows)
 	if old != nil {
 		row.Pinned, row.Level, row.Because, row.Signals = old.Pinned, old.Level, old.Because, old.Signals
 	}
@@ -510,18 +554,27 @@ func unpackHashes(b []byte) []uint64 {
 // growth, action and reason in a byte, keywords found, turns behind the head.
 const verdictVersion = 1
 
-func encodeVerdicts(judged map[uint64]verdict) []byte {
-	e := enc{}
+func encodeVerdicts(blocks []block) []byte {
+	at := make([]*block, 0, len(blocks))
+	for i := range blocks {
+		if blocks[i].judged {
+			at = append(at, &blocks[i])
+		}
+	}
+	byNum := func(a, b *block) int { return cmp.Compare(a.nums[0], b.nums[0]) }
+	if !slices.IsSortedFunc(at, byNum) {
+		slices.SortFunc(at, byNum)
+	}
+	e := enc{b: make([]byte, 0, 8*len(at)+8)}
 	e.u8(verdictVersion)
-	e.count(len(judged))
+	e.count(len(at))
 	last := uint64(0)
-	for _, num := range sortedKeys(judged) {
-		v := judged[num]
-		e.count(int(num - last))
-		e.u8(uint8(v.action) | uint8(v.reason)<<2)
-		e.count(v.hits)
-		e.count(int(v.delta))
-		last = num
+	for _, b := range at {
+		e.count(int(b.nums[0] - last))
+		e.u8(uint8(b.verdict.action) | uint8(b.verdict.reason)<<2)
+		e.count(b.verdict.hits)
+		e.count(int(b.verdict.delta))
+		last = b.nums[0]
 	}
 	return e.b
 }
@@ -574,11 +627,12 @@ func (c *conversation) loadPass(ctx context.Context, n uint64) (p passRow, err e
 	return p, unpack(raw, &p)
 }
 
-// changes collects the state rows of one batch.
+// changes collects the writes of one batch: state rows, and pages the database derives.
 type changes struct {
-	c    *conversation
 	rows []StateRow
-	err  error
+	at   map[string]int
+	puts []Put
+	err  error // the first that encoding gave
 }
 
 func (w *changes) put(key string, v any) {
@@ -590,15 +644,51 @@ func (w *changes) put(key string, v any) {
 }
 
 func (w *changes) raw(key string, v []byte) {
-	w.rows = slices.DeleteFunc(w.rows, func(r StateRow) bool { return r.Key == key })
+	if i, ok := w.at[key]; ok {
+		w.rows[i].Value = v
+		return
+	}
+	w.at[key] = len(w.rows)
 	w.rows = append(w.rows, StateRow{key, v})
 }
 
 // begin collects what is to be stored anyway: rows that were made again.
 func (c *conversation) begin() *changes {
-	w := &changes{c: c}
+	w := &changes{at: map[string]int{}}
 	for _, id := range sortedKeys(c.unsaved) {
 		w.put(c.turnKey(id), c.rows[id])
 	}
 	return w
+}
+
+// commit writes what was collected. Memory was changed before it: when the commit fails, all of it is read again.
+func (c *conversation) commit(ctx context.Context, s *Scope, w *changes, leaf manifest.Record) error {
+	err := w.err
+	if s.db.opts.ReadOnly {
+		err = ErrReadOnly
+	}
+	id, idErr := s.db.newID()
+	if err = errors.Join(err, idErr); err == nil {
+		leaf.Session = c.id
+		_, err = s.db.store.Commit(ctx, Batch{
+			ID: id, Scope: c.scope, Actor: s.actor, Now: s.db.opts.Clock(), OnStale: AllowStale, Puts: w.puts, State: w.rows, Leaf: leaf,
+		})
+	}
+	if err != nil {
+		c.loaded = false
+		return err
+	}
+	c.unsaved = map[string]bool{}
+	c.gen++
+	return nil
+}
+
+// setRow replaces the row of a turn, in memory and in the batch.
+func (c *conversation) setRow(w *changes, i int, change func(*turnRow)) {
+	c.rev++
+	row := *c.blocks[i].row
+	row.Sizes = slices.Clone(row.Sizes)
+	change(&row)
+	c.blocks[i].row, c.rows[c.blocks[i].id] = &row, &row
+	w.put(c.turnKey(c.blocks[i].id), &row)
 }

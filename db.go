@@ -26,8 +26,8 @@ package ctxpage
 // sequencer.mu makes the order of commits; it is held while the log's buffer takes a record, never during I/O but for
 // the reading of an old row. sequencer.flight is also taken by the installer, which holds no other lock of the store
 // then. catalogue.mu guards what readers see (catalogue, overlay, lexical index) and is read-held during a search.
-// pageTable.mu is never held during I/O. No lock of ours is held while a Source, Counter, Evaluator, Embedder or Logger
-// runs, but for Txn.mu, which belongs to the caller's own transaction, and DB.steps and conversation.lock, under which
+// pageTable.mu is never held during I/O. No lock of ours is held while a Source, Counter, Evaluator, Embedder, Summarizer
+// or Logger runs, but for Txn.mu, which belongs to the caller's own transaction, and DB.steps and conversation.lock, under which
 // directives and turns are counted.
 
 import (
@@ -89,7 +89,11 @@ type Options struct {
 	EmbedTimeout time.Duration
 	// Evaluator judges a draft when Commit is given no verdict. It must not be the writer.
 	Evaluator Evaluator
-	Audit     AuditMode
+	// Summarizer shortens what the watcher compacts, and a page that a context has room for only in part when no summary
+	// of it is stored; nil: extracts stand in. SummarizeTimeout is for one summary of a page; 0: 30 s.
+	Summarizer       Summarizer
+	SummarizeTimeout time.Duration
+	Audit            AuditMode
 	// Clock and Rand are the only time and randomness the database uses for what it stores; nil: the system's.
 	Clock func() time.Time
 	Rand  io.Reader
@@ -126,6 +130,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.EmbedTimeout == 0 {
 		o.EmbedTimeout = 10 * time.Second
 	}
+	if o.SummarizeTimeout == 0 {
+		o.SummarizeTimeout = 30 * time.Second
+	}
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
@@ -151,7 +158,7 @@ func (o Options) withDefaults() (Options, error) {
 			errs = append(errs, invalid("Options.Sources", scheme, "schemes other than page"))
 		}
 	}
-	if o.SourceTimeout < 0 || o.LockTimeout < 0 || o.EmbedTimeout < 0 {
+	if o.SourceTimeout < 0 || o.LockTimeout < 0 || o.EmbedTimeout < 0 || o.SummarizeTimeout < 0 {
 		errs = append(errs, invalid("Options", "a negative timeout", "zero or more"))
 	}
 	return o, errors.Join(errs...)
@@ -281,6 +288,7 @@ func (db *DB) Close() error { return db.closeAll() }
 
 func (db *DB) closeAll() error {
 	var errs []error
+	db.stopWatchers()
 	if db.store != nil {
 		errs = append(errs, db.store.Close())
 	}

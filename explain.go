@@ -10,6 +10,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
+	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/triage"
 )
 
@@ -72,7 +73,11 @@ func (db *DB) replayPages(ctx context.Context, leaf *manifest.Record, out *Repla
 	if err != nil {
 		return nil, err
 	}
-	pages := make([]render.Page, 0, len(loaded))
+	forms, err := db.replayForms(ctx, leaf)
+	if err != nil {
+		return nil, err
+	}
+	merged := turnMerger{pages: make([]render.Page, 0, len(loaded))}
 	for i := range loaded {
 		l, p := &loaded[i], &leaf.Pages[i]
 		switch {
@@ -93,14 +98,41 @@ func (db *DB) replayPages(ctx context.Context, leaf *manifest.Record, out *Repla
 			}
 			text = cutShown(l.Head.Kind, l.Head.ID, text, p.Ranges)
 		case manifest.FormStub:
-			text = ""
+			text = stubOf(l.Head, session.Title(text))
+		case manifest.FormSummary:
+			if text, err = forms[p.Via].Text, forms[p.Via].Err; err != nil {
+				out.Missing = append(out.Missing, fmt.Sprintf("page %d, which stood for page %d: collected", p.Via, p.Num))
+				continue
+			}
 		}
-		pages = append(pages, renderPage(l.Head, l.Page, text, p.Form, p.Stale, leaf.Session))
+		merged.add(l.Head, l.Page, renderPage(l.Head, l.Page, text, p.Form, p.Stale, leaf.Session))
 	}
 	if len(out.Missing) > 0 {
 		return nil, fmt.Errorf("%w: %s", ErrGone, strings.Join(out.Missing, "; "))
 	}
-	return pages, nil
+	return merged.pages, nil
+}
+
+// replayForms loads the derived pages that stood for others.
+func (db *DB) replayForms(ctx context.Context, leaf *manifest.Record) (map[uint64]Loaded, error) {
+	var keys []PageKey
+	for _, p := range leaf.Pages {
+		if p.Form == manifest.FormSummary {
+			keys = append(keys, PageKey{Num: p.Via})
+		}
+	}
+	loaded, err := db.store.Load(ctx, scopeChain(leaf.Scope), keys, WantText)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[uint64]Loaded, len(loaded))
+	for i, l := range loaded {
+		if l.Err != nil && !errors.Is(l.Err, ErrGone) && !errors.Is(l.Err, ErrNotFound) {
+			return nil, l.Err
+		}
+		out[keys[i].Num] = l
+	}
+	return out, nil
 }
 
 func checkRanges(ranges [][2]uint32, text string) error {
@@ -136,8 +168,12 @@ func (db *DB) Why(ctx context.Context, trace string, ref Ref) (*Why, error) {
 		return nil, err
 	}
 	for i := range leaf.Pages {
-		if nums[leaf.Pages[i].Num] {
-			w.In, w.Page = true, &leaf.Pages[i]
+		p := &leaf.Pages[i]
+		if standsIn := p.Form == manifest.FormSummary && nums[p.Via]; standsIn || nums[p.Num] {
+			w.In, w.Page = true, p
+			if standsIn {
+				w.say("it stands in for page %d, which was chosen and had no room in full:", p.Num)
+			}
 			w.explainIn(leaf, i)
 			return w, nil
 		}
@@ -212,7 +248,7 @@ func (w *Why) explainScore(leaf *manifest.Record) {
 	case leaf.Embedder == "" && leaf.Note != "":
 		w.say("triage: %s", leaf.Note)
 	}
-	if p.Via != 0 {
+	if p.Via != 0 && p.Form != manifest.FormSummary {
 		w.say("triage: it answers for page %d, an older version whose words matched", p.Via)
 	}
 	w.say("triage: score %.3f from recency %.3f, provenance %.3f, relevance %.3f under preset %s: %s",
@@ -231,6 +267,9 @@ func (w *Why) explainIn(leaf *manifest.Record, at int) {
 	}
 	if w.Page.Reason != "" {
 		w.say("page in: %s", w.Page.Reason)
+	}
+	if w.Page.Form == manifest.FormSummary {
+		w.say("fit: no room in full; its summary, page %d, stands in for it", w.Page.Via)
 	}
 	w.say("fit: in, as %s, with %d of %d tokens (tier %d), place %d of %d",
 		w.Page.Form, w.Page.Tokens, leaf.Budget-leaf.Reserve, leaf.Tier, at+1, len(leaf.Pages))

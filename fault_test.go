@@ -10,7 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -177,6 +180,7 @@ func (r *rig) live(state *laneState, rng *rand.Rand) (im image, db *DB, err erro
 // only what was synced, or random sectors of the rest; the cuts come anywhere, also in the windows between the sync of
 // the log, the commit of bbolt and the cut of the log, and in a recovery.
 func TestPowerCut(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(60) {
 		require.NoError(t, cutLife(t, seed, false), "seed %d", seed)
 	}
@@ -184,6 +188,7 @@ func TestPowerCut(t *testing.T) {
 
 // TestPowerCutControl: without syncs the same must fail.
 func TestPowerCutControl(t *testing.T) {
+	t.Parallel()
 	failed := 0
 	for seed := range uint64(12) {
 		if cutLife(t, seed, true) != nil {
@@ -260,6 +265,7 @@ func (c boltCopy) damageMeta(t *testing.T) boltCopy {
 // TestCheckpointWindows: a crash in any window of a checkpoint loses nothing, and neither does one in the recovery from
 // it, at any of its operations.
 func TestCheckpointWindows(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{rotate: 1})
 	for _, w := range checkpointWindows(t, r) {
 		t.Run(w.name, func(t *testing.T) {
@@ -307,4 +313,264 @@ func TestCheckpointWindowsControl(t *testing.T) {
 	require.NoError(t, err)
 	w.im.fs.RemoveFile(filepath.Join(r.path+"-wal", names[0]))
 	require.ErrorIs(t, r.recovers(w, 0), ErrCorrupt)
+}
+
+// TestOutcomeUnknown lets the write, or the sync, of a commit fail. The commit's outcome is unknown, the handle is
+// good for nothing any more, and after opening again the same id gives the outcome once: applied if it had become
+// durable, applied now if not, never twice.
+func TestOutcomeUnknown(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for _, op := range []faultfs.Op{faultfs.OpWrite, faultfs.OpSync} {
+		for seed := range uint64(8) {
+			t.Run(fmt.Sprintf("%s %d", op, seed), func(t *testing.T) {
+				r := newRig(t, Options{})
+				db, err := r.open()
+				require.NoError(t, err)
+				s := db.Scope("acme")
+				_, err = s.Put(ctx, Artefact{ID: "page", Text: "before"})
+				require.NoError(t, err)
+				id, err := db.newID()
+				require.NoError(t, err)
+				put := func(s *Scope) (out Outcome, err error) {
+					err = s.Update(ctx, func(tx *Txn) error {
+						if err := tx.Put(ctx, Artefact{ID: "page", Text: "after"}); err != nil {
+							return err
+						}
+						defer func() { out = tx.Outcome() }()
+						return tx.Put(ctx, Artefact{ID: "other", Text: "with it"})
+					}, WithID(id.String()))
+					return out, err
+				}
+				r.fs.Inject(faultfs.Fault{Op: op, Name: ".wal", Short: int(seed) * 150})
+				_, err = put(s)
+				require.ErrorIs(t, err, ErrOutcomeUnknown)
+				require.ErrorIs(t, err, syscall.EIO)
+				r.fs.Heal()
+				_, err = put(s)
+				require.ErrorIs(t, err, ErrOutcomeUnknown, "the handle is poisoned")
+				_, err = s.Get(ctx, "page")
+				require.ErrorIs(t, err, ErrOutcomeUnknown, "a read that cannot be audited fails")
+				_, err = db.Checkpoint(ctx)
+				require.ErrorIs(t, err, ErrOutcomeUnknown)
+				_, err = db.Head(ctx)
+				require.ErrorIs(t, err, ErrOutcomeUnknown)
+
+				keep := []int{0, 50, 100}[seed%3]
+				require.NoError(t, r.restart(db, r.cut(seed, keep)))
+				db, err = r.open()
+				require.NoError(t, err)
+				s = db.Scope("acme")
+				survived, err := textOf(s, "page")
+				require.NoError(t, err)
+				for range 2 {
+					_, err := put(s)
+					require.NoError(t, err)
+				}
+				v, err := s.Get(ctx, "page")
+				require.NoError(t, err)
+				require.Equal(t, "after", v.Text)
+				require.Equal(t, uint32(2), v.Version, "found %q after the crash", survived)
+				v, err = s.Get(ctx, "other")
+				require.NoError(t, err)
+				require.Equal(t, uint32(1), v.Version)
+				require.NoError(t, db.Close())
+			})
+		}
+	}
+}
+
+// TestOutcomeUnknownInGroup: of many commits that one sync would have carried, each is told that its outcome is unknown,
+// and none is left waiting.
+func TestOutcomeUnknownInGroup(t *testing.T) {
+	ctx := context.Background()
+	r := newRig(t, Options{})
+	db, err := r.open()
+	require.NoError(t, err)
+	const writers = 16
+	errs := make(chan error, writers)
+	answered := make(chan int, 10_000)
+	for w := range writers {
+		go func() {
+			for n := 1; ; n++ {
+				if _, err := db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint("page-", w), Text: fmt.Sprint(n)}); err != nil {
+					errs <- err
+					return
+				}
+				if n == 3 && w == 0 {
+					r.fs.Inject(faultfs.Fault{Op: faultfs.OpSync, Name: ".wal", N: 3})
+				}
+				answered <- w
+			}
+		}()
+	}
+	for range writers {
+		require.ErrorIs(t, <-errs, ErrOutcomeUnknown)
+	}
+	close(answered)
+	acked := make([]int, writers)
+	for w := range answered {
+		acked[w]++
+	}
+	require.NoError(t, r.restart(db, r.cut(1, 0)))
+	db, err = r.open()
+	require.NoError(t, err)
+	for w, n := range acked {
+		if n == 0 {
+			continue
+		}
+		v, err := db.Scope("acme").Get(ctx, fmt.Sprint("page-", w))
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprint(n), v.Text, "with nothing unsynced kept, exactly what was acknowledged")
+	}
+	require.NoError(t, db.Close())
+}
+
+// TestBackgroundSyncFails: a sync that nobody waits for fails; the next call learns of it.
+func TestBackgroundSyncFails(t *testing.T) {
+	ctx := context.Background()
+	r := newRig(t, Options{})
+	db, err := r.open()
+	require.NoError(t, err)
+	_, err = db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: "text"})
+	require.NoError(t, err)
+	r.fs.Inject(faultfs.Fault{Op: faultfs.OpSync, Sticky: true})
+	_, err = db.Scope("acme").Get(ctx, "page") // its manifest is synced later
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return db.store.(*fileStore).failure() != nil }, 5*time.Second, 5*time.Millisecond)
+	_, err = db.Scope("acme").Get(ctx, "page")
+	require.ErrorIs(t, err, ErrOutcomeUnknown)
+	require.Error(t, db.Close())
+	r.fs.Heal()
+	db, err = r.open()
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+}
+
+// TestDiskFull fills the log's disk: commits fail and say so, what is stored can be read and deleted, the end is clean,
+// reads fail only when there is no room left for their manifests, and with free space all goes on.
+func TestDiskFull(t *testing.T) {
+	ctx := context.Background()
+	r := newRig(t, Options{})
+	db, err := r.open()
+	require.NoError(t, err)
+	s := db.Scope("acme")
+	for n := range 20 {
+		_, err := s.Put(ctx, Artefact{ID: fmt.Sprint("page-", n), Text: fmt.Sprint("text ", n)})
+		require.NoError(t, err)
+	}
+	r.fs.Limit(r.fs.Used() + 1)
+	var full error
+	for n := 0; full == nil; n++ {
+		_, full = s.Put(ctx, Artefact{ID: "filler", Text: fmt.Sprint(n, strings.Repeat(" words of a long text", 500))})
+	}
+	require.ErrorContains(t, full, "disk is full")
+	require.NotErrorIs(t, full, ErrOutcomeUnknown, "nothing was written, and the handle goes on")
+	for n := range 20 {
+		text, err := textOf(s, fmt.Sprint("page-", n))
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprint("text ", n), text)
+	}
+	require.NoError(t, s.Delete(ctx, "page-0"))
+	_, err = s.Get(ctx, "page-0")
+	require.ErrorIs(t, err, ErrNotFound)
+	reads := 0
+	for err = nil; err == nil; reads++ {
+		require.Less(t, reads, 10_000, "reads use up the reserve of deletes")
+		_, err = s.Get(ctx, "page-1")
+	}
+	require.ErrorContains(t, err, "could not be audited")
+	require.Greater(t, reads, 50)
+	require.NoError(t, s.Delete(ctx, "page-2"), "the rest of the reserve is for deletes")
+	require.NoError(t, db.Close(), "and for a clean end")
+
+	db, err = r.open() // on the disk that is still full
+	require.NoError(t, err)
+	require.NoError(t, db.Scope("acme").Delete(ctx, "page-3"))
+	r.fs.Heal()
+	_, err = db.Scope("acme").Put(ctx, Artefact{ID: "later", Text: "with room again"})
+	if err != nil { // the first is told of the fullness that was
+		_, err = db.Scope("acme").Put(ctx, Artefact{ID: "later", Text: "with room again"})
+	}
+	require.NoError(t, err)
+	problems, err := db.Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	require.NoError(t, db.Close())
+	db, err = r.open()
+	require.NoError(t, err)
+	for n := range 20 {
+		want := fmt.Sprint("text ", n)
+		if n == 0 || n == 2 || n == 3 {
+			want = ""
+		}
+		text, err := textOf(db.Scope("acme"), fmt.Sprint("page-", n))
+		require.NoError(t, err)
+		require.Equal(t, want, text)
+	}
+	require.NoError(t, db.Close())
+}
+
+// TestDiskFullReal does it with all files on one small disk: bbolt and the archive meet its end, too.
+func TestDiskFullReal(t *testing.T) {
+	ctx := context.Background()
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=3m"); err != nil {
+		t.Skipf("no small disk to be had: mounting a tmpfs: %v", err)
+	}
+	defer func() { require.NoError(t, syscall.Unmount(dir, syscall.MNT_DETACH)) }()
+	path := filepath.Join(dir, "agent.ctx")
+	db := openTest(t, path, Options{})
+	s := db.Scope("acme")
+	text := func(n int) string {
+		return fmt.Sprint(n, strings.Repeat(" words of a text that is some kilobytes long", 100))
+	}
+	stored := 0
+	var full error
+	for ; full == nil; stored++ {
+		_, full = s.Put(ctx, Artefact{ID: fmt.Sprint("page-", stored), Text: text(stored)})
+		if full == nil && stored%100 == 99 {
+			if _, err := db.Checkpoint(ctx); err != nil {
+				require.ErrorIs(t, err, syscall.ENOSPC)
+			}
+		}
+	}
+	stored--
+	require.True(t, noSpace(full), full)
+	require.NotErrorIs(t, full, ErrOutcomeUnknown)
+	require.Greater(t, stored, 100)
+	_, err := db.Checkpoint(ctx)
+	require.True(t, noSpace(err), err)
+	verify := func(db *DB, gone int) {
+		for n := range stored {
+			want := text(n)
+			if n < gone {
+				want = ""
+			}
+			if n%7 == 0 || n < gone {
+				got, err := textOf(db.Scope("acme"), fmt.Sprint("page-", n))
+				require.NoError(t, err)
+				require.Equal(t, want, got)
+			}
+		}
+	}
+	verify(db, 0)
+	require.NoError(t, s.Delete(ctx, "page-0"))
+	require.NoError(t, db.Close())
+	db = openTest(t, path, Options{})
+	verify(db, 1)
+	require.NoError(t, db.Scope("acme").Delete(ctx, "page-1"))
+	require.NoError(t, syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, "size=64m"))
+	_, err = db.Scope("acme").Put(ctx, Artefact{ID: "later", Text: "with room again"})
+	require.NoError(t, err)
+	_, err = db.Checkpoint(ctx)
+	if err != nil { // the archive that failed is closed until the next open
+		require.NoError(t, db.Close())
+		db = openTest(t, path, Options{})
+	}
+	verify(db, 2)
+	problems, err := db.Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	require.NoError(t, db.Close())
 }

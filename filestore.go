@@ -1,14 +1,18 @@
 package ctxpage
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -17,6 +21,7 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/vmihailenco/msgpack/v5"
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -99,6 +104,10 @@ type fileStore struct {
 	man  *manifest.Log
 	idx  *lexical.Index // under cat.mu
 	cat  *catalogue
+	// pageLimit is the highest page number that the size of file and log allows, while they are read: the columns of
+	// the catalogue are as long as the highest number, and a forged one must not take all memory. 0: no limit.
+	pageLimit uint64
+
 	over *overlay // under cat.mu
 	old  *overlay // being written by a checkpoint; under cat.mu
 
@@ -160,7 +169,7 @@ func openFileStore(ctx context.Context, opts storeOptions) (s *fileStore, rec wa
 	for _, step := range []struct {
 		name string
 		do   func(context.Context) error
-	}{{"bbolt", st.openBolt}, {"system row", st.loadSys}, {"catalogue", st.loadCatalogue}, {"archive", st.openManifest}} {
+	}{{"bbolt", st.openBolt}, {"size", st.limitPages}, {"system row", st.loadSys}, {"catalogue", st.loadCatalogue}, {"archive", st.openManifest}} {
 		if err := step.do(ctx); err != nil {
 			return nil, rec, err
 		}
@@ -174,6 +183,7 @@ func openFileStore(ctx context.Context, opts storeOptions) (s *fileStore, rec wa
 	if err := st.at("opened log"); err != nil {
 		return nil, rec, err
 	}
+	st.pageLimit = 0
 	st.seq.start(st)
 	if !opts.readOnly {
 		st.done.Add(1)
@@ -211,12 +221,30 @@ func (s *fileStore) openBolt(context.Context) (err error) {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, bbolt.ErrTimeout):
+	case errors.Is(err, bolterrors.ErrTimeout):
 		return &LockedError{Path: s.opts.path}
-	case errors.Is(err, bbolt.ErrInvalid), errors.Is(err, bbolt.ErrChecksum), errors.Is(err, bbolt.ErrVersionMismatch):
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
 		return &CorruptError{File: s.opts.path, Err: err, Hint: "restore a backup"}
 	}
 	return fmt.Errorf("ctxpage: open %s: %w", s.opts.path, err)
+}
+
+// limitPages allows a page for each of the fewest bytes one takes: its number and its length in the log.
+func (s *fileStore) limitPages(context.Context) error {
+	st, err := s.file.Stat()
+	if err != nil {
+		return fmt.Errorf("ctxpage: open: %w", err)
+	}
+	bytes := st.Size()
+	entries, _ := os.ReadDir(s.opts.path + "-wal") // a missing log is told when it is opened
+	for _, e := range entries {
+		if fi, err := e.Info(); err == nil {
+			bytes += fi.Size()
+		}
+	}
+	const fewest = 9
+	s.pageLimit = uint64(bytes) / fewest
+	return nil
 }
 
 // openFile refuses symbolic links, and keeps bbolt's file: its lock must be dropped by hand after a panic.
@@ -284,7 +312,7 @@ func (s *fileStore) within(run func(func(*bbolt.Tx) error) error, fn func(tx *bb
 		defer s.recoverWalk(&err)
 		return fn(tx)
 	})
-	if errors.Is(err, bbolt.ErrDatabaseNotOpen) {
+	if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
 		return ErrClosed
 	}
 	return err
@@ -418,16 +446,13 @@ func (s *fileStore) loadFile() error {
 		if meta == nil {
 			return s.corrupt("bucket meta", errors.New("missing"))
 		}
-		if err := s.loadNames(meta); err != nil {
-			return err
-		}
-		if err := s.loadHeads(meta); err != nil {
+		if err := s.loadMeta(meta); err != nil {
 			return err
 		}
 		for _, b := range []struct {
 			name []byte
 			want int
-		}{{bucketMeta, s.sys.Rows.Meta}, {bucketHeld, s.sys.Rows.Held}, {bucketState, s.sys.Rows.State}} {
+		}{{bucketHeld, s.sys.Rows.Held}, {bucketState, s.sys.Rows.State}} {
 			if err := s.countRows(tx, b.name, b.want); err != nil {
 				return err
 			}
@@ -465,11 +490,14 @@ func (noRows) Scan([]byte, func(_, _ []byte) bool) {}
 // countRows compares the rows of a bucket with the count that was kept.
 func (s *fileStore) countRows(tx *bbolt.Tx, name []byte, want int) error {
 	n := 0
+	var last []byte
 	if b := tx.Bucket(name); b != nil {
-		for c, k := b.Cursor(), []byte(nil); n <= want; n++ {
-			if k, _ = next(c, k); k == nil {
-				break
+		c := b.Cursor()
+		for k, _ := c.First(); k != nil && n <= want; k, _ = c.Next() {
+			if n > 0 && bytes.Compare(last, k) >= 0 {
+				return s.corrupt("bucket "+string(name), fmt.Errorf("row %x follows row %x", k, last))
 			}
+			n, last = n+1, append(last[:0], k...)
 		}
 	}
 	if n != want {
@@ -478,38 +506,58 @@ func (s *fileStore) countRows(tx *bbolt.Tx, name []byte, want int) error {
 	return nil
 }
 
-func next(c *bbolt.Cursor, k []byte) ([]byte, []byte) {
-	if k == nil {
-		return c.First()
-	}
-	return c.Next()
+// rowWalk goes through the rows of a bucket that begin with a letter. Rows out of order are reported by err: a damaged
+// page of bbolt may show rows of another place, all of them with right checksums.
+type rowWalk struct {
+	c    *bbolt.Cursor
+	n    int
+	last []byte
+	err  error
 }
 
-func (s *fileStore) loadNames(meta *bbolt.Bucket) error {
-	c := meta.Cursor()
-	for k, v := c.Seek([]byte{'g'}); k != nil && k[0] == 'g'; k, v = c.Next() {
+func (w *rowWalk) rows(letter byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(k, v []byte) bool) {
+		for k, v := w.c.Seek([]byte{letter}); len(k) > 0 && k[0] == letter; k, v = w.c.Next() {
+			if w.n > 0 && letter == w.last[0] && bytes.Compare(w.last, k) >= 0 {
+				w.err = fmt.Errorf("row %x follows row %x", k, w.last)
+				return
+			}
+			w.n, w.last = w.n+1, append(w.last[:0], k...)
+			if !yield(k, v) {
+				return
+			}
+		}
+	}
+}
+
+func (s *fileStore) loadNames(w *rowWalk) error {
+	for k, v := range w.rows('g') {
 		v, err := unseal('m', k, v)
 		if err != nil || len(v) < 4 || len(k) != 9 {
 			return s.corrupt("group row", errors.Join(err, errRow))
 		}
+		if num := binary.BigEndian.Uint64(k[1:]); num != uint64(len(s.cat.groups))+1 {
+			return s.corrupt("group row", fmt.Errorf("number %d after %d", num, len(s.cat.groups)))
+		}
 		s.cat.addGroup(binary.BigEndian.Uint64(k[1:]), binary.BigEndian.Uint32(v), string(v[4:]))
 	}
-	for k, v := c.Seek([]byte{'s'}); k != nil && k[0] == 's'; k, v = c.Next() {
+	for k, v := range w.rows('s') {
 		v, err := unseal('m', k, v)
 		if err != nil || len(k) != 5 {
 			return s.corrupt("scope row", errors.Join(err, errRow))
+		}
+		if num := binary.BigEndian.Uint32(k[1:]); int(num) != len(s.cat.scopes)+1 {
+			return s.corrupt("scope row", fmt.Errorf("number %d after %d", num, len(s.cat.scopes)))
 		}
 		s.cat.addScope(binary.BigEndian.Uint32(k[1:]), string(v))
 	}
 	return nil
 }
 
-func (s *fileStore) loadHeads(meta *bbolt.Bucket) error {
+func (s *fileStore) loadHeads(w *rowWalk) error {
 	var later []supersession
 	var rows []PageRow
-	s.reserve(meta)
-	c := meta.Cursor()
-	for k, v := c.Seek([]byte{'h'}); k != nil && k[0] == 'h'; k, v = c.Next() {
+	for k, v := range w.rows('h') {
 		row, err := unseal('m', k, v)
 		if err != nil {
 			return s.corrupt(fmt.Sprintf("head row %x", k), err)
@@ -518,10 +566,36 @@ func (s *fileStore) loadHeads(meta *bbolt.Bucket) error {
 			return s.corrupt(fmt.Sprintf("head row %x", k), err)
 		}
 	}
+	s.cat.retire(later)
+	return nil
+}
+
+// retire applies supersessions in the order in which they happened: of two that replaced the same artefact, the later
+// one answers for it; of two in one commit the one with the greater number, because no row keeps their order.
+func (c *catalogue) retire(later []supersession) {
+	slices.SortFunc(later, func(a, b supersession) int { return cmp.Or(cmp.Compare(a.lsn, b.lsn), cmp.Compare(a.by, b.by)) })
 	for _, l := range later {
 		for _, id := range l.ids {
-			s.cat.supersede(l.scope, id, l.by, l.lsn)
+			c.supersede(l.scope, id, l.by, l.lsn)
 		}
+	}
+}
+
+// loadMeta reads names and heads, and sees to it that these are all rows there are.
+func (s *fileStore) loadMeta(meta *bbolt.Bucket) error {
+	s.reserve(meta)
+	w := &rowWalk{c: meta.Cursor()}
+	if err := s.loadNames(w); err != nil {
+		return err
+	}
+	if err := s.loadHeads(w); err != nil {
+		return err
+	}
+	if w.err == nil && w.n != s.sys.Rows.Meta {
+		w.err = fmt.Errorf("has %d rows, expected %d", w.n, s.sys.Rows.Meta)
+	}
+	if w.err != nil {
+		return s.corrupt("bucket meta", w.err)
 	}
 	return nil
 }
@@ -554,26 +628,29 @@ func (s *fileStore) installRow(row []byte, rows []PageRow, later []supersession)
 	if err := s.checkHot(&t, rows); err != nil {
 		return rows, later, err
 	}
-	s.cat.install(&t, rows, nil)
-	if t.flags&flagSupersedes == 0 {
+	s.cat.install(&t, rows)
+	if t.flags&flagSupersedes == 0 && t.kind != KindSummary {
 		return rows, later, nil
 	}
 	var c cold
 	if err := unpack(d.b, &c); err != nil {
 		return rows, later, err
 	}
+	s.cat.addSummary(&t, c.DerivedFrom)
+	if t.flags&flagSupersedes == 0 {
+		return rows, later, nil
+	}
 	return rows, append(later, supersession{t.scope, c.Supersedes, t.art, t.lsn}), nil
 }
 
 // checkHot keeps a damaged row that has a right checksum (a bug, or a forger) from reaching outside the tables.
 func (s *fileStore) checkHot(t *hot, rows []PageRow) error {
-	const sane = 1 << 40
 	if t.scope == 0 || int(t.scope) > len(s.cat.scopes) || t.group > uint64(len(s.cat.groups)) ||
-		t.art == 0 || t.art > 1<<32-1 || !t.provenance.Valid() || len(t.id) == 0 || len(t.id) > MaxID {
+		t.art == 0 || t.art > min(1<<32-1, uint64(len(s.cat.arts))+1) || !t.provenance.Valid() || len(t.id) == 0 || len(t.id) > MaxID {
 		return errRow
 	}
 	for i := range rows {
-		if rows[i].Num == 0 || rows[i].Num > sane {
+		if rows[i].Num == 0 || s.pageLimit != 0 && rows[i].Num > s.pageLimit {
 			return errRow
 		}
 	}
@@ -589,6 +666,9 @@ func (s *fileStore) loadTail(tx *bbolt.Tx) error {
 			continue
 		}
 		head, err := s.headIn(tx, headKey{p.art, p.head})
+		if errors.Is(err, ErrGone) { // a scan has just found it: a branch of the tree leads astray
+			err = s.corrupt(fmt.Sprintf("head row of page %d", num), err)
+		}
 		if err != nil {
 			return err
 		}
@@ -605,8 +685,8 @@ func (s *fileStore) loadTail(tx *bbolt.Tx) error {
 func (s *fileStore) headIn(tx *bbolt.Tx, k headKey) (*Head, error) {
 	key := headRowKey(k)
 	v := tx.Bucket(bucketMeta).Get(key)
-	if v == nil {
-		return nil, ErrGone
+	if v == nil { // nothing is collected yet: what the catalogue knows of has a row
+		return nil, s.corrupt(fmt.Sprintf("head row %x", key), errors.New("missing"))
 	}
 	row, err := unseal('m', key, v)
 	if err != nil {
@@ -730,8 +810,11 @@ func (s *fileStore) redo(r wal.Record) error {
 }
 
 func (s *fileStore) redoCommit(r wal.Record, c *commitRecord) error {
+	if !s.cat.namesFollow(c) {
+		return &CorruptError{File: r.Segment, Offset: r.Offset, LSN: c.lsn, Err: errRow}
+	}
+	s.cat.addNames(c)
 	for i := range c.heads {
-		s.cat.addNames(c)
 		h, err := decodeHead(c.heads[i].row, s.cat.scopeName)
 		if err != nil {
 			return &CorruptError{File: r.Segment, Offset: r.Offset, LSN: c.lsn, Err: err}
@@ -743,6 +826,22 @@ func (s *fileStore) redoCommit(r wal.Record, c *commitRecord) error {
 		return &CorruptError{File: r.Segment, Offset: r.Offset, LSN: c.lsn, Err: err}
 	}
 	return nil
+}
+
+// namesFollow says whether the names of a record are the next ones. Numbers are dense.
+func (c *catalogue) namesFollow(r *commitRecord) bool {
+	scopes, groups := len(c.scopes), len(c.groups)
+	for i, n := range r.scopes {
+		if int(n.num) != scopes+i+1 {
+			return false
+		}
+	}
+	for i, g := range r.groups {
+		if g.num != uint64(groups+i+1) {
+			return false
+		}
+	}
+	return true
 }
 
 func (c *catalogue) addNames(r *commitRecord) {
@@ -762,6 +861,7 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 	if o.rows() == 0 {
 		o.since = time.Now()
 	}
+	var later []supersession
 	for i := range c.heads {
 		h := &c.heads[i]
 		d := dec{b: h.row}
@@ -776,7 +876,11 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 		if t.art <= uint64(len(s.cat.arts)) {
 			ended = append(ended, s.cat.nums(t.art)...)
 		}
-		s.cat.install(&t, rows, h.head.Supersedes)
+		s.cat.install(&t, rows)
+		s.cat.addSummary(&t, h.head.DerivedFrom)
+		if len(h.head.Supersedes) > 0 {
+			later = append(later, supersession{t.scope, h.head.Supersedes, t.art, t.lsn})
+		}
 		o.heads[headKey{t.art, t.version}] = h.row
 		o.bytes += len(h.row)
 		for _, x := range h.texts {
@@ -788,6 +892,7 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 			}
 		}
 	}
+	s.cat.retire(later)
 	for _, r := range c.state {
 		o.state[r.Key] = r.Value
 		o.bytes += len(r.Key) + len(r.Value)
@@ -808,27 +913,29 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 	return ended, nil
 }
 
-// Close stops the background work, checkpoints, and ends the log with a mark that says the end was clean.
+// Close stops the background work, checkpoints, and ends the log with a mark that says the end was clean. A poisoned
+// store is closed without all that and says why.
 func (s *fileStore) Close() error {
 	if !s.closed.CompareAndSwap(false, true) {
 		return ErrClosed
 	}
 	close(s.stop)
 	s.done.Wait()
-	var err error
-	if !s.opts.readOnly && s.failure() == nil {
+	err := s.failure()
+	if !s.opts.readOnly && err == nil {
 		err = s.closeClean()
 	}
 	return errors.Join(err, s.closeFiles())
 }
 
 func (s *fileStore) closeClean() error {
-	s.seq.mu.Lock()   // closed is set: who was in the sequencer is through, and nobody enters any more
-	s.seq.mu.Unlock() //nolint:staticcheck // an empty critical section is a barrier
-	if err := s.log.Sync(context.Background(), s.log.Last()); err != nil {
+	s.seq.mu.Lock() // closed is set: who was in the sequencer is through, and nobody enters any more
+	last := s.log.Last()
+	s.seq.mu.Unlock()
+	if err := s.log.Sync(context.Background(), last); err != nil {
 		return err
 	}
-	if _, err := s.checkpoint(context.Background(), nil); err != nil && !noSpace(err) {
+	if _, err := s.checkpoint(context.Background()); err != nil && !noSpace(err) {
 		return err // on a full disk all of it stays in the log, which has a reserve for its end
 	}
 	mark, err := s.man.Mark(s.man.Size())

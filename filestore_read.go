@@ -139,68 +139,131 @@ func (s *fileStore) headLocked(k headKey) (h *Head, err error) {
 	return h, err
 }
 
+// loading is a Load under way. Names are taken along with the catalogue's lock, because nothing may take that lock
+// inside a transaction of bbolt: a reader there who waits for it, while the checkpoint waits for readers to remap the
+// file, while a search holds the lock and waits for the checkpoint, would wait for ever.
+type loading struct {
+	s       *fileStore
+	want    Want
+	out     []Loaded
+	arts    []uint64
+	newest  []uint32 // version up to which the artefact has a head row each
+	rows    [][]byte // of heads, from the overlay
+	missing []int    // what the overlay did not have, in whole or in part
+	names   map[uint32]string
+	heads   map[headKey]*Head
+}
+
 // Load: see the Store interface. Pages outside the chain give ErrNotFound, as if they did not exist.
 func (s *fileStore) Load(ctx context.Context, scopes Scopes, keys []PageKey, want Want) ([]Loaded, error) {
 	if err := s.readable(ctx); err != nil {
 		return nil, err
 	}
-	out := make([]Loaded, len(keys))
-	heads := map[headKey]*Head{}
-	s.cat.mu.RLock()
-	var chain []uint32 // nil: the operator's view of all scopes
-	if scopes != nil {
-		chain = s.cat.chain(scopes)
+	l := &loading{
+		s: s, want: want, out: make([]Loaded, len(keys)), arts: make([]uint64, len(keys)), newest: make([]uint32, len(keys)), rows: make([][]byte, len(keys)),
+		names: map[uint32]string{}, heads: map[headKey]*Head{},
 	}
-	var missing []int
-	rows := make([][]byte, len(keys))
-	for i, k := range keys {
-		out[i].Key = k
-		p, err := s.cat.visible(k.Num, chain)
-		if err != nil {
-			out[i].Err = err
-			continue
-		}
-		hk := headKey{p.art, cmp.Or(k.Version, p.head)}
-		out[i].Page = int(p.page)
-		if rows[i] = s.overlayHead(hk); rows[i] == nil {
-			missing = append(missing, i)
-		}
-		if want == WantText {
-			var ok bool
-			if out[i].Text, ok = s.overlayText(k.Num); !ok && rows[i] != nil {
-				missing = append(missing, i)
-			}
-		}
-	}
-	arts := make([]uint64, len(keys))
-	for i, k := range keys {
-		if out[i].Err == nil {
-			p := s.cat.page(k.Num)
-			arts[i] = p.art
-			out[i].Key.Version = cmp.Or(k.Version, p.head)
-		}
-	}
-	s.cat.mu.RUnlock()
+	l.look(scopes, keys)
 	for i := range keys {
-		if rows[i] == nil || out[i].Err != nil {
+		if l.rows[i] == nil {
 			continue
 		}
-		hk := headKey{arts[i], out[i].Key.Version}
-		if heads[hk] == nil {
-			h, err := decodeHead(rows[i], s.scopeName)
-			if err != nil {
-				return nil, s.corrupt("head in the log", err)
-			}
-			heads[hk] = h
+		if err := l.head(i, l.rows[i]); err != nil {
+			return nil, s.corrupt("head in the log", err)
 		}
-		out[i].Head = heads[hk]
 	}
-	if len(missing) > 0 {
-		if err := s.loadMissing(out, arts, missing, heads, want); err != nil {
+	if len(l.missing) > 0 {
+		if err := s.view(l.fromFile); err != nil {
 			return nil, err
 		}
 	}
-	return out, nil
+	return l.out, nil
+}
+
+// look finds the pages in the catalogue and takes what the overlay has of them, under one read lock.
+func (l *loading) look(scopes Scopes, keys []PageKey) {
+	c := l.s.cat
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var chain []uint32 // nil: the operator's view of all scopes
+	if scopes != nil {
+		chain = c.chain(scopes)
+	}
+	for i, k := range keys {
+		p, err := c.visible(k.Num, chain)
+		if err != nil {
+			l.out[i] = Loaded{Key: k, Err: err}
+			continue
+		}
+		k.Version = cmp.Or(k.Version, p.head)
+		l.out[i], l.arts[i], l.names[p.scope] = Loaded{Key: k, Page: int(p.page)}, p.art, c.scopeName(p.scope)
+		l.newest[i] = c.art(p.art).version
+		l.rows[i] = l.s.overlayHead(headKey{p.art, k.Version})
+		whole := l.rows[i] != nil
+		if l.want == WantText {
+			var ok bool
+			l.out[i].Text, ok = l.s.overlayText(k.Num)
+			whole = whole && ok
+		}
+		if !whole {
+			l.missing = append(l.missing, i)
+		}
+	}
+}
+
+// head decodes a head row for a page, once for all pages of it.
+func (l *loading) head(i int, row []byte) (err error) {
+	o := &l.out[i]
+	k := headKey{l.arts[i], o.Key.Version}
+	if l.heads[k] == nil {
+		if l.heads[k], err = decodeHead(row, func(n uint32) string { return l.names[n] }); err != nil {
+			return err
+		}
+	}
+	if h := l.heads[k]; o.Page <= len(h.Rows) && h.Rows[o.Page-1].Num == o.Key.Num {
+		o.Head = h
+		return nil
+	}
+	o.Err = fmt.Errorf("%w: version %d has no page %d", ErrGone, o.Key.Version, o.Key.Num)
+	return nil
+}
+
+// fromFile reads from bbolt what the overlay did not have.
+func (l *loading) fromFile(tx *bbolt.Tx) error {
+	meta, content := tx.Bucket(bucketMeta), tx.Bucket(bucketContent)
+	for _, i := range l.missing {
+		o := &l.out[i]
+		if o.Head == nil && o.Err == nil {
+			l.headIn(meta, i)
+		}
+		if l.want == WantText && o.Err == nil && o.Text == "" {
+			key := textRowKey(o.Key.Num)
+			text, err := unseal('c', key, content.Get(key)) // an empty text has a row, too
+			if err != nil {
+				o.Err = l.s.corrupt(fmt.Sprintf("content of page %d", o.Key.Num), err)
+				continue
+			}
+			o.Text = string(text)
+		}
+	}
+	return nil
+}
+
+func (l *loading) headIn(meta *bbolt.Bucket, i int) {
+	o := &l.out[i]
+	key := headRowKey(headKey{l.arts[i], o.Key.Version})
+	v := meta.Get(key)
+	if v == nil && o.Key.Version > l.newest[i] {
+		o.Err = fmt.Errorf("%w: version %d of page %d", ErrGone, o.Key.Version, o.Key.Num)
+		return
+	}
+	row, err := unseal('m', key, v)
+	if err == nil {
+		err = l.head(i, row)
+	}
+	if err != nil {
+		o.Err = l.s.corrupt(fmt.Sprintf("head row %x", key), err)
+	}
 }
 
 func (s *fileStore) scopeName(n uint32) string {
@@ -245,47 +308,6 @@ func (s *fileStore) overlayText(num uint64) (string, bool) {
 	return "", false
 }
 
-// loadMissing reads from bbolt what the overlay did not have, in one transaction.
-func (s *fileStore) loadMissing(out []Loaded, arts []uint64, missing []int, heads map[headKey]*Head, want Want) error {
-	return s.view(func(tx *bbolt.Tx) error {
-		meta, content := tx.Bucket(bucketMeta), tx.Bucket(bucketContent)
-		for _, i := range missing {
-			l := &out[i]
-			if l.Head == nil {
-				k := headKey{arts[i], l.Key.Version}
-				if heads[k] == nil {
-					key := headRowKey(k)
-					v := meta.Get(key)
-					if v == nil {
-						l.Err = fmt.Errorf("%w: version %d of page %d", ErrGone, l.Key.Version, l.Key.Num)
-						continue
-					}
-					row, err := unseal('m', key, v)
-					if err == nil {
-						heads[k], err = decodeHead(row, s.scopeName)
-					}
-					if err != nil {
-						l.Err = s.corrupt(fmt.Sprintf("head row %x", key), err)
-						continue
-					}
-				}
-				l.Head = heads[k]
-			}
-			if want != WantText || l.Text != "" {
-				continue
-			}
-			key := textRowKey(l.Key.Num)
-			text, err := unseal('c', key, content.Get(key)) // an empty text has a row, too
-			if err != nil {
-				l.Err = s.corrupt(fmt.Sprintf("content of page %d", l.Key.Num), err)
-				continue
-			}
-			l.Text = string(text)
-		}
-		return nil
-	})
-}
-
 // boltRows lets the lexical index read its segments.
 type boltRows struct{ b *bbolt.Bucket }
 
@@ -310,7 +332,8 @@ type corpus struct {
 	chain   []uint32
 	session uint64
 	masked  map[uint64]bool
-	misses  bool // show what is excluded, and only that
+	misses  bool   // show what is excluded, and only that
+	only    string // of that, what is excluded for this reason; "": for any
 	reasons map[uint64]string
 }
 
@@ -321,6 +344,9 @@ func (v *corpus) shown(live uint64) bool {
 	}
 	reason := v.c.excluded(p, v.q, v.session)
 	if v.misses && reason != "" {
+		if v.only != "" && reason != v.only {
+			return false
+		}
 		v.reasons[live] = reason
 	}
 	return (reason != "") == v.misses
@@ -411,23 +437,46 @@ func (s *fileStore) search(v *corpus, q *CandidateQuery, out *Candidates, found 
 		if out.Stats, err = s.idx.Stats(v.chain, rows, q.Terms); err != nil {
 			return s.corrupt("bucket seg", err)
 		}
-		expired, floor, _ := s.cat.count(v.chain, q)
-		if expired+floor == 0 && len(q.Kinds) == 0 {
-			return nil
-		}
+		return s.searchMisses(v, q, rows, weights, out)
+	})
+}
+
+// searchMisses names the nearest of what each exclusion keeps out. One search for all of them mostly finds some of each;
+// a reason that others crowded out is asked for by itself.
+func (s *fileStore) searchMisses(v *corpus, q *CandidateQuery, rows boltRows, weights lexical.Weights, out *Candidates) error {
+	e := s.cat.count(v.chain, q, v.session)
+	if e.expired+e.floor+e.turns == 0 && len(q.Kinds) == 0 {
+		return nil
+	}
+	look := func(only string, k int) (int, error) {
 		miss := *v
-		miss.misses = true
-		hits, err = s.idx.Search(rows, &miss, lexical.Query{Scopes: v.chain, Terms: q.Terms, K: 4 * nearestMisses, Weights: weights})
+		miss.misses, miss.only, miss.reasons = true, only, map[uint64]string{}
+		hits, err := s.idx.Search(rows, &miss, lexical.Query{Scopes: v.chain, Terms: q.Terms, K: k, Weights: weights})
 		if err != nil {
-			return s.corrupt("bucket seg", err)
+			return 0, s.corrupt("bucket seg", err)
 		}
 		for _, h := range hits {
 			c := s.cat.candidate(h.Num)
 			c.Lexical, c.Excluded = h, miss.reasons[h.Num]
 			out.addMiss(c)
 		}
-		return nil
-	})
+		return len(hits), nil
+	}
+	n, err := look("", 4*nearestMisses)
+	if err != nil || n < 4*nearestMisses {
+		return err
+	}
+	for _, r := range []struct {
+		reason string
+		n      int
+	}{{reasonExpired, e.expired}, {reasonFloor, e.floor}, {reasonOther, e.turns}, {reasonKind, len(q.Kinds)}} {
+		if r.n > 0 && !slices.ContainsFunc(out.Excluded, func(e Excluded) bool { return e.Reason == r.reason }) {
+			if _, err := look(r.reason, nearestMisses); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // nameSuperseded names the artefacts whose words were found and for which the one that replaced them answers.
@@ -557,11 +606,11 @@ func sortedCandidates(found map[uint64]*Candidate) []Candidate {
 
 // countExcluded adds the counts, which need no look at the pages, and puts the reasons in a fixed order.
 func (s *fileStore) countExcluded(v *corpus, q *CandidateQuery, out *Candidates) {
-	expired, floor, retired := s.cat.count(v.chain, q)
+	e := s.cat.count(v.chain, q, v.session)
 	for _, r := range []struct {
 		reason string
 		n      int
-	}{{reasonExpired, expired}, {reasonFloor, floor}, {reasonSuperseded, retired}, {reasonKind, 0}} {
+	}{{reasonExpired, e.expired}, {reasonFloor, e.floor}, {reasonSuperseded, e.retired}, {reasonOther, e.turns}, {reasonKind, 0}} {
 		i := slices.IndexFunc(out.Excluded, func(e Excluded) bool { return e.Reason == r.reason })
 		switch {
 		case i >= 0:
@@ -589,6 +638,7 @@ func (s *fileStore) Scan(ctx context.Context, q ScanQuery) (ScanPage, error) {
 	if q.Limit <= 0 {
 		q.Limit = 100
 	}
+	q.Limit = min(q.Limit, 1<<30)
 	switch q.What {
 	case ScanHistory:
 		return s.scanHistory(q)
@@ -596,6 +646,8 @@ func (s *fileStore) Scan(ctx context.Context, q ScanQuery) (ScanPage, error) {
 		return s.scanGroup(q)
 	case ScanHeld:
 		return s.scanHeld(q)
+	case ScanSummaries:
+		return s.scanSummaries(q)
 	case ScanMembers:
 		return s.scanMembers(q), nil
 	case ScanState:
@@ -647,7 +699,7 @@ func (s *fileStore) scanHistory(q ScanQuery) (out ScanPage, err error) {
 			if err != nil {
 				return out, invalid("cursor", q.Cursor, "a cursor from the page before")
 			}
-			from = uint32(v)
+			from = min(from, uint32(v))
 		}
 		for ; from > 0; from-- {
 			if len(out.Heads) == q.Limit {
@@ -761,6 +813,32 @@ func (s *fileStore) scanState(q ScanQuery) (out ScanPage, err error) {
 		out.State = append(out.State, StateRow{key, rows[key]})
 	}
 	return out, err
+}
+
+// scanSummaries gives the live summaries of one page that the chain can see. There are few of one artefact.
+func (s *fileStore) scanSummaries(q ScanQuery) (out ScanPage, err error) {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
+	if len(s.cat.sums) == 0 {
+		return out, nil
+	}
+	chain := s.cat.chain(q.Scopes)
+	for _, art := range s.cat.sums[artKey{s.cat.byName[q.Of.Scope], q.Of.ID}] {
+		a := s.cat.art(art)
+		if a.pages != 1 || a.by != 0 || !slices.Contains(chain, a.scope) || s.cat.page(a.first).kind != KindSummary {
+			continue
+		}
+		h, err := s.headLocked(headKey{art, a.version})
+		if err != nil {
+			return out, err
+		}
+		if len(h.DerivedFrom) == 1 && h.DerivedFrom[0].Scope == q.Of.Scope && h.DerivedFrom[0].ID == q.Of.ID {
+			out.Heads = append(out.Heads, h)
+		}
+	}
+	slices.SortFunc(out.Heads, func(x, y *Head) int { return cmp.Or(cmp.Compare(y.LSN, x.LSN), cmp.Compare(y.Art, x.Art)) })
+	return out, nil
 }
 
 func (s *fileStore) scanHeld(q ScanQuery) (out ScanPage, err error) {

@@ -743,3 +743,32 @@ func TestSpeculativeCounting(t *testing.T) {
 	wg.Wait()
 	require.Len(t, get(t, s, "n").Text, 21)
 }
+
+// Blind puts of one artefact at the same moment: each makes a version of its own, in the order of their LSNs, also in
+// the moment between the log's sync and the install.
+func TestBlindPutsAtOnce(t *testing.T) {
+	db := open(t, WithoutSync(Options{}))
+	const writers, each = 8, 60
+	refs := make([][]Ref, writers)
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			s := db.Scope("acme")
+			for i := range each {
+				ref, err := s.Put(ctx, Artefact{ID: "x", Text: words(w*each+i, 5) + " " + s.Name(), Seq: int64(w*each + i)})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				refs[w] = append(refs[w], ref)
+			}
+		})
+	}
+	wg.Wait()
+	seen := map[uint32]bool{}
+	for _, r := range slices.Concat(refs...) {
+		require.False(t, seen[r.Version], "version %d twice", r.Version)
+		seen[r.Version] = true
+	}
+	require.Equal(t, uint32(writers*each), get(t, db.Scope("acme"), "x").Version)
+}

@@ -27,11 +27,11 @@ func lockProcess(path string, opts Options) (*processLock, error) {
 	name := path + ".lock"
 	flag, mode := os.O_RDWR|os.O_CREATE, syscall.LOCK_EX
 	if opts.ReadOnly {
-		mode = syscall.LOCK_SH
+		flag, mode = os.O_RDONLY, syscall.LOCK_SH
 	}
 	f, err := os.OpenFile(name, flag|oNoFollow, 0o600)
-	if opts.ReadOnly && (errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.EROFS)) {
-		// A read-only place: nobody can write there, so nobody need be kept out.
+	if opts.ReadOnly && (errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist)) {
+		// A reader makes no file. Without this one, as in a copy, a writer is kept out by bbolt's own lock.
 		return &processLock{}, nil
 	}
 	if err != nil {

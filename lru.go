@@ -21,6 +21,7 @@ type frame struct {
 	ref   atomic.Bool
 	cost  atomic.Int32 // tokens of the page in a context, header included; 0: not counted yet
 	off   atomic.Bool  // eviction took it off the list while it was pinned
+	gone  bool         // another frame took its place while it was pinned; under the table's lock
 }
 
 const evicted = -1
@@ -87,7 +88,7 @@ func (l *frames) add(f *frame) (out []*frame) {
 
 // back puts an unpinned frame into the list again.
 func (l *frames) back(f *frame) {
-	if f.off.Swap(false) && f.state.Load() != evicted {
+	if f.off.Swap(false) && !f.gone && f.state.Load() != evicted {
 		l.list.Add(f.num, f)
 	}
 }
@@ -97,7 +98,19 @@ func (l *frames) drop(f *frame) bool {
 	if !f.state.CompareAndSwap(0, evicted) {
 		return false
 	}
-	l.list.Remove(f.num)
-	l.bytes -= f.bytes
+	l.forget(f)
 	return true
+}
+
+// replaced forgets a frame that is pinned still and whose place another takes: whoever pins it keeps it, nobody counts it.
+func (l *frames) replaced(f *frame) {
+	f.gone = true
+	l.forget(f)
+}
+
+func (l *frames) forget(f *frame) {
+	if listed, ok := l.list.Peek(f.num); ok && listed == f {
+		l.list.Remove(f.num)
+	}
+	l.bytes -= f.bytes
 }

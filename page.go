@@ -32,6 +32,7 @@ const (
 	MaxLineage     = 256      // entries of DerivedFrom or Supersedes
 	MaxTxnWrites   = 10_000   // artefacts written by one transaction
 	MaxTxnBytes    = 48 << 20 // bytes of text written by one transaction
+	MaxNote        = 64 << 10 // bytes of the note of a verdict or a review
 	MaxPageTokens  = 8192     // upper bound of Options.PageTokens
 	PageTokens     = 512      // default of Options.PageTokens
 	maxQueryText   = 64 << 10

@@ -124,7 +124,9 @@ func (t *pageTable) publish(l *Loaded) *frame {
 		if old.head.Version == f.head.Version && old.pin() {
 			return old
 		}
-		t.frames.drop(old)
+		if !t.frames.drop(old) {
+			t.frames.replaced(old)
+		}
 	}
 	s.Store(f)
 	for _, gone := range t.frames.add(f) {

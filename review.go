@@ -144,6 +144,9 @@ func (r *Review) decide(ctx context.Context, id string, action Action, a Approva
 	if err := checkID("by", a.By); err != nil {
 		return Outcome{}, err
 	}
+	if err := checkVerdict(a.By, a.Note); err != nil {
+		return Outcome{}, err
+	}
 	h, err := r.load(ctx, id)
 	if err != nil {
 		return Outcome{}, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"strings"
 	"time"
@@ -293,6 +294,7 @@ func (db *DB) writeFetched(ctx context.Context, h *Head, f Fetched) error {
 	a.Text, a.CurrentAsOf = f.Text, f.AsOf
 	a.Parts = nil
 	if f.Validator.Hash != h.Source.Hash {
+		a.Supersedes = nil                      // it replaced them when it was put; what was put again since stays
 		a.Provenance = min(a.Provenance, Chunk) // whoever verified the page did not see this
 	}
 	if f.trust != 0 {
@@ -336,7 +338,7 @@ func (db *DB) makePages(a Artefact, v Validator, size int) (Put, error) {
 	for _, c := range split(text, size, db.opts.Counter.Count) {
 		t := c.text
 		np := NewPage{Text: t, Tokens: c.tokens, Hash: contentHash(t)}
-		if _, err := db.opts.Rand.Read(np.Salt[:]); err != nil {
+		if _, err := io.ReadFull(db.opts.Rand, np.Salt[:]); err != nil {
 			return p, fmt.Errorf("ctxpage: randomness: %w", err)
 		}
 		np.Digest = saltedDigest(np.Salt[:], t)

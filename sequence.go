@@ -13,13 +13,16 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 	"go.etcd.io/bbolt"
 
-	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/wal"
 )
 
 // outcomeDays is how long the outcome of a batch id is remembered. An older id is refused and never applied again.
 const outcomeDays = 7 * 24 * time.Hour
+
+// idAhead is how far the clock of whoever made a batch id may be ahead of ours. It is less than what forgetOutcomes
+// keeps beyond outcomeDays, so that no id in use is ever forgotten.
+const idAhead = 12 * time.Hour
 
 // sequencer is the one place where an order is made. Under mu a batch is judged against the catalogue and the batches
 // in flight, gets its LSN and its numbers, and enters the log's group buffer; so the order of the log is the order of
@@ -52,6 +55,8 @@ type pending struct {
 	seq     uint64
 	outcome Outcome
 	done    chan struct{}
+
+	installed bool // set by the installer before Sync returns
 }
 
 func (q *sequencer) init() {
@@ -90,11 +95,18 @@ func (s *fileStore) Commit(ctx context.Context, b Batch) (Outcome, error) {
 	if age := b.Now.Sub(ulid.Time(b.ID.Time())); age > outcomeDays {
 		return Outcome{}, fmt.Errorf("%w: %s is %s old; use a new id", ErrTxnExpired, b.ID, age.Round(time.Hour))
 	}
+	if now := max(b.Now.UnixMilli(), 0); b.ID.Time() > uint64(now+idAhead.Milliseconds()) { // it would look like the present to what forgets old outcomes
+		return Outcome{}, invalid("batch id", b.ID.String()+", of "+ulid.Time(b.ID.Time()).UTC().Format(time.DateOnly), "a ULID of about now")
+	}
 	if err := s.throttle(ctx, &b); err != nil {
 		return Outcome{}, err
 	}
-	for {
+	for full := false; ; {
 		p, out, err := s.sequence(ctx, &b)
+		if errors.Is(err, wal.ErrFull) && !full && s.log.Write() == nil { // which looks whether there is space by now
+			full = true
+			continue
+		}
 		if err != nil || p == nil {
 			return out, err
 		}
@@ -106,6 +118,9 @@ func (s *fileStore) Commit(ctx context.Context, b Batch) (Outcome, error) {
 		}
 		if err := s.log.Sync(ctx, p.seq); err != nil {
 			return Outcome{}, s.syncError(ctx, err)
+		}
+		if !p.installed { // the store failed meanwhile: durable, and never visible here
+			return Outcome{}, s.failure()
 		}
 		return p.outcome, nil
 	}
@@ -146,7 +161,6 @@ func (s *fileStore) wait(ctx context.Context, p *pending) error {
 type prepared struct {
 	old   []*Head // newest head of each artefact put, nil: none
 	cold  [][]byte
-	an    [][]lexical.Analysis
 	held  *HeldBatch
 	ckpts uint64
 	known *Outcome
@@ -216,7 +230,7 @@ func (q *sequencer) blocker(b *Batch) *pending {
 	if p := q.ids[b.ID]; p != nil {
 		return p
 	}
-	if len(q.queue) == 0 {
+	if len(q.arts) == 0 { // not the queue: it is empty while a group is being installed
 		return nil
 	}
 	for _, key := range batchKeys(b) {
@@ -229,7 +243,7 @@ func (q *sequencer) blocker(b *Batch) *pending {
 
 func flightKey(scope, id string) string { return scope + "\x00" + id }
 
-// batchKeys names the artefacts a batch judges or writes.
+// batchKeys names the artefacts a batch judges, writes or retires.
 func batchKeys(b *Batch) []string {
 	keys := writeKeys(b)
 	for _, e := range b.Expect {
@@ -244,7 +258,11 @@ func batchKeys(b *Batch) []string {
 func writeKeys(b *Batch) []string {
 	var keys []string
 	for i := range b.Puts {
-		keys = append(keys, flightKey(b.Scope, b.Puts[i].Artefact.ID))
+		a := &b.Puts[i].Artefact
+		keys = append(keys, flightKey(b.Scope, a.ID))
+		for _, id := range a.Supersedes { // whoever saw those goes stale
+			keys = append(keys, flightKey(b.Scope, id))
+		}
 	}
 	for _, id := range b.Deletes {
 		keys = append(keys, flightKey(b.Scope, id))
@@ -460,7 +478,13 @@ func (s *fileStore) enqueue(b *Batch, pre *prepared, v judgement) (*pending, err
 	if rec.body, err = manifest.Encode(&leaf); err != nil {
 		return nil, fmt.Errorf("ctxpage: encode leaf: %w", err)
 	}
-	return p, s.log3(p)
+	if err := s.log3(p); err != nil {
+		if p.seq != 0 { // the log has the record, the audit has not its leaf: memory no longer follows the log
+			err = s.fail(err)
+		}
+		return nil, err
+	}
+	return p, nil
 }
 
 // log3 takes the three steps that must not be parted: the record into the log's buffer, its leaf into the audit, the
@@ -666,6 +690,7 @@ func (s *fileStore) applyDelete(b *Batch, id string, scope uint32, p *pending, l
 	}
 	h := *old
 	h.Deleted, h.Version, h.LSN, h.PutAt, h.Actor, h.Rows = true, old.Version+1, p.record.lsn, b.Now, b.Actor, nil
+	h.Supersedes = nil // it replaced them once; what was put again since stays
 	cold, err := encodeCold(&h)
 	if err != nil {
 		return fmt.Errorf("ctxpage: encode %s: %w", id, err)
@@ -757,8 +782,12 @@ func (s *fileStore) installDurable(durable uint64) {
 		if err != nil { // our own rows: a bug, and the memory no longer follows the log
 			s.cat.mu.Unlock()
 			s.fail(err)
+			for _, p := range group { // they left the queue that fail lets go
+				close(p.done)
+			}
 			return
 		}
+		p.installed = true
 		ended = append(ended, e...)
 	}
 	s.cat.mu.Unlock()
@@ -788,14 +817,10 @@ func (s *fileStore) Append(ctx context.Context, leaves []*manifest.Record, d Dur
 	if err := s.writable(); err != nil {
 		return 0, err
 	}
-	s.seq.mu.Lock()
-	err := s.writable() // again: Close waits for those who are in here, and for nobody else
-	var first, last uint64
-	if err == nil {
-		first, err = s.appendLocked(leaves)
-		last = s.log.Last()
+	first, last, err := s.appendLeaves(leaves)
+	if errors.Is(err, wal.ErrFull) && len(leaves) == 1 && s.log.Write() == nil { // which looks whether there is space by now
+		first, last, err = s.appendLeaves(leaves)
 	}
-	s.seq.mu.Unlock()
 	if err != nil {
 		return 0, err
 	}
@@ -808,6 +833,16 @@ func (s *fileStore) Append(ctx context.Context, leaves []*manifest.Record, d Dur
 		return first, s.syncError(ctx, err)
 	}
 	return first, nil
+}
+
+func (s *fileStore) appendLeaves(leaves []*manifest.Record) (first, last uint64, err error) {
+	s.seq.mu.Lock()
+	defer s.seq.mu.Unlock()
+	if err := s.writable(); err != nil { // again: Close waits for those who are in here, and for nobody else
+		return 0, 0, err
+	}
+	first, err = s.appendLocked(leaves)
+	return first, s.log.Last(), err
 }
 
 // appendLocked puts leaves into the log's buffer. The caller holds the sequencer.
@@ -823,7 +858,7 @@ func (s *fileStore) appendLocked(leaves []*manifest.Record) (uint64, error) {
 			return first, enqueueError(err)
 		}
 		if err := s.man.Add(index, body); err != nil {
-			return first, err
+			return first, s.fail(err)
 		}
 	}
 	s.appended.Store(true)

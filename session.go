@@ -66,7 +66,7 @@ func (c *Session) Append(ctx context.Context, turns ...Turn) ([]Ref, error) {
 	}
 	var refs []Ref
 	err = talk.exclusively(ctx, func() error {
-		a := &appending{c: talk, s: c.s, changes: talk.begin()}
+		a := &appending{c: talk, s: c.s, changes: talk.begin(), action: "append"}
 		refs, err = a.run(ctx, turns)
 		return err
 	})
@@ -94,12 +94,13 @@ type appending struct {
 	tx    *Txn
 	refs  []Ref
 	fresh []freshTurn
+
+	action string // for the audit
 }
 
-// freshTurn is a turn on its way in: its place among refs, its write, and what a block of it will be.
+// freshTurn is a turn on its way in: its place among refs, and what its block will be but for its numbers.
 type freshTurn struct {
 	at    int
-	put   Put
 	block block
 }
 
@@ -154,7 +155,8 @@ func (a *appending) turn(ctx context.Context, i int, t *Turn) error {
 	}
 	b := a.c.freshBlock(&put)
 	b.row.Signals = signalsOf(&t.Signals)
-	a.fresh = append(a.fresh, freshTurn{i, put, b})
+	a.fresh = append(a.fresh, freshTurn{i, b})
+	a.c.rows[b.id] = b.row
 	a.put(a.c.turnKey(b.id), b.row)
 	return nil
 }
@@ -243,12 +245,10 @@ func putHash(p *Put) uint64 {
 	return turnHash(&p.Artefact, hashes)
 }
 
-// find gives the place of a turn by its id, -1: there is none. New turns are asked for most.
+// find gives the place of a turn by its id, -1: there is none.
 func (c *conversation) find(id string) int {
-	for i := len(c.blocks) - 1; i >= 0; i-- {
-		if c.blocks[i].id == id {
-			return i
-		}
+	if i, ok := c.byID[id]; ok && i < len(c.blocks) && c.blocks[i].id == id {
+		return i
 	}
 	return -1
 }
@@ -290,31 +290,34 @@ func (c *conversation) freshBlock(p *Put) block {
 	}
 	b := blockOf(h)
 	b.row = c.db.turnRow(&p.Artefact, texts, headHash(h), c.stub(b.id, b.digest, b.stored))
+	b.row.Content = contentOf(h.Rows)
 	b.hashes = unpackHashes(b.row.Hashes)
 	return b
 }
 
 func (a *appending) commit(ctx context.Context, trace string) error {
-	leaf := manifest.Record{Type: manifest.TypeCommit, Session: a.c.id, Action: "append", Reason: "vouched by the host"}
-	state := a.c.state
-	if state.Created == 0 {
-		state.Created = micros(a.s.db.opts.Clock())
-		a.put(a.c.key(sessionRowKey), &state)
-	}
-	if err := a.err; err != nil {
+	leaf := manifest.Record{Type: manifest.TypeCommit, Session: a.c.id, Action: a.action, Reason: "vouched by the host"}
+	if err := a.admit(ctx, &leaf); err != nil {
 		return err
 	}
+	if a.c.state.Created == 0 {
+		a.c.state.Created = micros(a.s.db.opts.Clock())
+		a.put(a.c.key(sessionRowKey), &a.c.state)
+	}
 	b := a.tx.batch()
+	b.Puts = append(b.Puts, a.puts...)
 	b.OnStale, b.State, b.Trace, b.Leaf = AllowStale, append(b.State, a.rows...), trace, leaf
-	if err := a.tx.finish(ctx, b); err != nil {
+	err := a.err
+	if err == nil {
+		err = a.tx.finish(ctx, b)
+	}
+	if err != nil {
 		a.c.loaded = false // whether it happened is found by reading again
 		return err
 	}
 	for i, f := range a.fresh {
 		a.refs[f.at] = a.tx.out.Refs[i]
-		a.c.rows[f.block.id] = f.block.row
 	}
-	a.c.state = state
 	a.c.unsaved = map[string]bool{}
 	return nil
 }
@@ -395,20 +398,21 @@ func (c *conversation) windowTurn(i int) WindowTurn {
 		Ref: Ref{Scope: c.scope, ID: b.id, Version: b.version}, Seq: b.seq, Role: b.role, Kind: b.kind, Level: l, Tokens: c.size(b, l),
 		Stored: c.size(b, session.Raw), Pinned: b.row.Pinned, Why: c.why(i),
 	}
-	if v, ok := c.judged[b.nums[0]]; ok {
-		t.Verdict = v.action.String()
+	if b.judged {
+		t.Verdict = b.verdict.action.String()
 	}
 	return t
 }
 
 // size is what a turn takes at a level, in tokens as they are budgeted.
 func (c *conversation) size(b *block, l session.Level) int {
-	return c.calibration().Budget(b.row.Sizes[l])
+	return c.cal.Budget(b.row.Sizes[l])
 }
 
-func (c *conversation) calibration() session.Calibration {
+// calibrated is a calibration of a stored ratio, in parts per million.
+func calibrated(ratio int64) session.Calibration {
 	const unit = 1_000_000
-	return session.Calibration{}.Observe(unit, int(c.state.Ratio))
+	return session.Calibration{}.Observe(unit, int(ratio))
 }
 
 // shown is the level at which a turn stands in the window: the further of what the pass in force and the watcher say.
@@ -448,8 +452,8 @@ var verdictLevels = [...]session.Level{session.Retain: session.Raw, session.Page
 func (c *conversation) asked(i int) (l session.Level, byPass bool) {
 	b := &c.blocks[i]
 	l = session.Level(c.blocks[c.units[b.unit].members[0]].row.Level)
-	if v, ok := c.judged[b.nums[0]]; ok && verdictLevels[v.action] > l {
-		return verdictLevels[v.action], true
+	if b.judged && verdictLevels[b.verdict.action] > l {
+		return verdictLevels[b.verdict.action], true
 	}
 	return l, false
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -116,4 +118,221 @@ func TestSessionPlainPuts(t *testing.T) {
 	require.Equal(t, int64(5), w.Turns[4].Seq)
 	require.Greater(t, w.Turns[2].Tokens, w.Turns[1].Tokens)
 	require.Equal(t, session.Raw, w.Turns[2].Level)
+}
+
+// dialogue appends so many exchanges about two subjects and gives the ids of the turns.
+func dialogue(t *testing.T, chat *Session, exchanges int) (ids []string) {
+	t.Helper()
+	for i := range exchanges {
+		subject := []string{"refund limit of the ocean tariff", "weather in Oslo"}[i%2]
+		refs, err := chat.Append(context.Background(),
+			Turn{Role: "user", Name: "Ann", Text: fmt.Sprintf("Question %d about the %s, please.\n%s", i, subject, filler(-i))},
+			Turn{Role: "assistant", Text: fmt.Sprintf("Answer %d on the %s.\n%s", i, subject, filler(i))})
+		require.NoError(t, err)
+		ids = append(ids, refs[0].ID, refs[1].ID)
+	}
+	return ids
+}
+
+// filler is some sixty tokens that no other turn has.
+func filler(i int) string {
+	s := ""
+	for k := range 12 {
+		s += fmt.Sprintf("It was noted under number %d.%d in the book.\n", i, k)
+	}
+	return s
+}
+
+func TestSessionPass(t *testing.T) {
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db := openTest(t, path, talkOptions())
+	chat := db.Scope("acme/agent").Session("chat")
+	ids := dialogue(t, chat, 40)
+	_, err := chat.InForce(ctx)
+	require.ErrorIs(t, err, ErrNotFound)
+
+	loads := db.table.stats().Faults
+	q := PassQuery{Keywords: []string{"refund limit"}}
+	p, err := chat.Pass(ctx, q)
+	require.NoError(t, err)
+	require.Equal(t, loads, db.table.stats().Faults, "a pass pages nothing in")
+	require.Equal(t, uint64(1), p.Number)
+	require.Len(t, p.Verdicts, 80)
+	require.NotZero(t, p.Count[session.Evict])
+	again, err := chat.Pass(ctx, q)
+	require.NoError(t, err)
+	require.True(t, again.Repeated)
+	require.Equal(t, p.Verdicts, again.Verdicts)
+	w, err := chat.Window(ctx)
+	require.NoError(t, err)
+	require.Equal(t, uint64(1), w.Pass)
+	require.Less(t, w.Tokens, w.Stored)
+
+	evicted := ids[3]
+	require.Equal(t, session.Evict, p.Verdicts[3].Action)
+	require.Equal(t, session.Cold, w.Turns[3].Level)
+	require.Equal(t, "evicted by pass 1", w.Turns[3].Why)
+	why, err := chat.Explain(ctx, evicted)
+	require.NoError(t, err)
+	require.Contains(t, why, p.Explain(p.Verdicts[3]))
+	v, err := chat.Recall(ctx, evicted)
+	require.NoError(t, err)
+	require.Contains(t, v.Text, "Answer 1 on the weather")
+	_, err = chat.Recall(ctx, "nobody")
+	require.ErrorIs(t, err, ErrNotFound)
+
+	require.NoError(t, chat.Pin(ctx, evicted))
+	pinned, err := chat.Window(ctx)
+	require.NoError(t, err)
+	require.Equal(t, session.Raw, pinned.Turns[3].Level)
+	second, err := chat.Pass(ctx, PassQuery{Keywords: []string{"weather Oslo"}, Params: session.CompatParams()})
+	require.NoError(t, err)
+	require.False(t, second.Repeated)
+	require.NoError(t, db.Close())
+
+	db = openTest(t, path, talkOptions())
+	chat = db.Scope("acme/agent").Session("chat")
+	kept, err := chat.InForce(ctx)
+	require.NoError(t, err)
+	require.Equal(t, second.Verdicts, kept.Verdicts)
+	require.Equal(t, second.Result, kept.Result)
+	again, err = chat.Pass(ctx, PassQuery{Keywords: []string{"weather Oslo"}, Params: session.CompatParams()})
+	require.NoError(t, err)
+	require.True(t, again.Repeated)
+
+	_, err = chat.Undo(ctx, 1)
+	require.ErrorIs(t, err, session.ErrUndo)
+	info, err := chat.Undo(ctx, 0)
+	require.NoError(t, err)
+	require.Equal(t, uint64(2), info.Number)
+	got, err := chat.Window(ctx)
+	require.NoError(t, err)
+	require.Equal(t, pinned.Turns, got.Turns)
+	require.NoError(t, chat.Unpin(ctx, evicted))
+	_, err = chat.Undo(ctx, 2)
+	require.ErrorIs(t, err, session.ErrUndo)
+	_, err = chat.Undo(ctx, 0)
+	require.NoError(t, err)
+	got, err = chat.Window(ctx)
+	require.NoError(t, err)
+	require.Equal(t, got.Stored, got.Tokens, "as before the first pass")
+	_, err = chat.Undo(ctx, 0)
+	require.ErrorIs(t, err, ErrNotFound)
+	passes, err := chat.Passes(ctx)
+	require.NoError(t, err)
+	require.Len(t, passes, 2)
+	require.True(t, passes[0].Undone && passes[1].Undone)
+	problems, err := db.Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	require.NoError(t, db.Close())
+}
+
+// A result stays with its call, whatever the verdicts say.
+func TestSessionUnits(t *testing.T) {
+	ctx := context.Background()
+	_, chat := openTalk(t)
+	_, err := chat.Append(ctx,
+		Turn{Role: "assistant", Text: "Looking for the refund limit, the refund limit is what I look for now.", ToolCalls: []ToolCall{{ID: "c1", Name: "grep"}}},
+		Turn{Role: "tool", ToolCallID: "c1", Text: filler(1)})
+	require.NoError(t, err)
+	dialogue(t, chat, 20)
+	p, err := chat.Pass(ctx, PassQuery{Keywords: []string{"refund limit"}})
+	require.NoError(t, err)
+	require.Equal(t, session.Retain, p.Verdicts[0].Action)
+	require.Equal(t, session.Evict, p.Verdicts[1].Action)
+	w, err := chat.Window(ctx)
+	require.NoError(t, err)
+	require.Equal(t, session.Stub, w.Turns[1].Level)
+}
+
+// replayed holds an assembly to its replay.
+func replayed(t *testing.T, db *DB, a *Assembly) {
+	t.Helper()
+	r, err := db.Replay(context.Background(), a.Trace)
+	require.NoError(t, err)
+	require.Equal(t, a.Text(), r.Text)
+}
+
+func TestAssembleSession(t *testing.T) {
+	ctx := context.Background()
+	db, chat := openTalk(t)
+	s := db.Scope("acme/agent")
+	_, err := s.Put(ctx, Artefact{ID: "tariff", Text: "The ocean tariff has a refund limit of 400 dollars."})
+	require.NoError(t, err)
+	_, err = s.Directives().Step(ctx, "use metric units")
+	require.NoError(t, err)
+	ids := dialogue(t, chat, 20)
+	_, err = chat.Append(ctx, Turn{Role: "user", Text: "And what is the refund limit now?"})
+	require.NoError(t, err)
+
+	q := Query{Text: "refund limit", Budget: 12000, Session: "chat"}
+	before, err := s.Assemble(ctx, q)
+	require.NoError(t, err)
+	replayed(t, db, before)
+	last := before.Blocks[len(before.Blocks)-1]
+	require.Equal(t, "And what is the refund limit now?", last.Text, "the newest turn ends the context")
+
+	_, err = chat.Pass(ctx, PassQuery{Keywords: []string{"refund limit"}})
+	require.NoError(t, err)
+	w, err := chat.Window(ctx)
+	require.NoError(t, err)
+	a, err := s.Assemble(ctx, q)
+	require.NoError(t, err)
+	replayed(t, db, a)
+	form := map[string]Block{}
+	for _, b := range a.Blocks {
+		form[b.Ref.ID] = b
+	}
+	require.Contains(t, form, "tariff")
+	require.Contains(t, form, DirectivesID)
+	seen, evicted, stubs := int64(0), 0, 0
+	for _, turn := range w.Turns {
+		b, in := form[turn.Ref.ID]
+		switch turn.Level {
+		case session.Cold:
+			require.False(t, in, turn.Ref)
+			evicted++
+		case session.Stub:
+			require.True(t, in, turn.Ref)
+			require.Equal(t, "stub", b.Form.String())
+			require.Contains(t, b.Text, turn.Ref.ID)
+			stubs++
+		default:
+			require.True(t, in, turn.Ref)
+			require.Equal(t, "full", b.Form.String())
+		}
+	}
+	for _, b := range a.Blocks {
+		if b.Kind == KindMessage {
+			turn := w.Turns[slices.IndexFunc(w.Turns, func(x WindowTurn) bool { return x.Ref.ID == b.Ref.ID })]
+			require.Greater(t, turn.Seq, seen, "in order")
+			seen = turn.Seq
+		}
+	}
+	require.NotZero(t, evicted)
+	require.NotZero(t, stubs)
+	count := 0
+	for _, e := range a.Manifest.Excluded {
+		if e.Reason == "evicted by pass 1" {
+			count = e.Count
+			require.NotEmpty(t, e.Nearest)
+		}
+	}
+	require.Equal(t, evicted, count)
+	why, err := db.Why(ctx, a.Trace, Ref{ID: ids[3]})
+	require.NoError(t, err)
+	require.False(t, why.In)
+
+	msgs, err := render.OpenAI(a.Messages())
+	require.NoError(t, err)
+	require.NotEmpty(t, msgs)
+
+	_, err = chat.Undo(ctx, 0)
+	require.NoError(t, err)
+	after, err := s.Assemble(ctx, q)
+	require.NoError(t, err)
+	require.Equal(t, before.Text(), after.Text(), "undone: the same bytes")
+	replayed(t, db, a)
 }

@@ -327,8 +327,9 @@ type checks struct {
 
 // refetching is a refetch under way. out is set before done is closed.
 type refetching struct {
-	done chan struct{}
-	out  freshness
+	done   chan struct{}
+	out    freshness
+	gaveUp bool // its caller did: that says nothing about the source
 }
 
 type checkKey struct {
@@ -481,6 +482,9 @@ func (s *Scope) refetch(ctx context.Context, h *Head, found Validator) freshness
 		c.mu.Unlock()
 		select {
 		case <-first.done:
+			if first.gaveUp {
+				return s.refetch(ctx, h, found)
+			}
 			return first.out
 		case <-ctx.Done():
 			return freshness{dirty: true, reason: reasonFetchFailed, err: ctx.Err()}
@@ -500,6 +504,7 @@ func (s *Scope) refetch(ctx context.Context, h *Head, found Validator) freshness
 		close(r.done)
 	}()
 	r.out = s.refetchNow(ctx, h, k)
+	r.gaveUp = r.out.reason != "" && ctx.Err() != nil
 	return r.out
 }
 

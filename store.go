@@ -2,6 +2,7 @@ package ctxpage
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -45,7 +46,7 @@ type Store interface {
 	Manifests() *manifest.Log
 	// Head syncs the log and gives the head of what is durable.
 	Head(ctx context.Context) (manifest.Head, error)
-	// Maintain runs a job: checkpoint, gc, backup, check.
+	// Maintain runs a job: checkpoint, backup, check.
 	Maintain(ctx context.Context, job Job) (JobReport, error)
 	Stat(ctx context.Context) (StoreStats, error)
 	Close() error
@@ -281,7 +282,10 @@ const (
 )
 
 func (s Status) String() string {
-	return [...]string{"applied", "held", "rejected"}[s]
+	if names := [...]string{"applied", "held", "rejected"}; int(s) < len(names) {
+		return names[s]
+	}
+	return fmt.Sprintf("status(%d)", uint8(s))
 }
 
 // Outcome is remembered for 7 days under the id of the batch.
@@ -317,6 +321,7 @@ const (
 	ScanHistory                   // versions of one artefact, newest first
 	ScanGroup                     // pages of a group, in order
 	ScanHeld                      // held batches, oldest first
+	ScanSummaries                 // live summaries that derive from one artefact and nothing else, newest first
 	ScanScopes                    // all scopes, by name
 	ScanMembers                   // keys of the live pages of a group, in order, all at once
 	ScanState                     // state rows whose keys have Prefix, by key
@@ -327,6 +332,7 @@ type ScanQuery struct {
 	What    ScanKind
 	Scopes  Scopes
 	ID      string
+	Of      Ref // summaries: scope and id of the artefact they derive from
 	Group   string
 	Prefix  string
 	Deleted bool
@@ -360,7 +366,6 @@ const (
 	JobCheckpoint JobKind = iota
 	JobBackup
 	JobCheck
-	JobSync
 )
 
 // Job is a request for maintenance. Progress is called from the calling goroutine.

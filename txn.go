@@ -91,6 +91,7 @@ type Txn struct {
 	echoes []Ref // served pages that drafts merely repeat
 	bytes  int
 	out    Outcome
+	maybe  bool // a Commit ended without an answer: it may have happened
 }
 
 type pageSlot struct {
@@ -184,6 +185,9 @@ func (tx *Txn) sawLeaf(ctx context.Context, leaf *manifest.Record) error {
 	for _, p := range leaf.Pages {
 		if p.Num != 0 { // a draft had no version that could have changed
 			keys = append(keys, PageKey{p.Num, p.Version})
+		}
+		if p.Form == manifest.FormSummary {
+			keys = append(keys, PageKey{Num: p.Via})
 		}
 	}
 	loaded, err := tx.s.db.store.Load(ctx, tx.s.chain, keys, WantHead)
@@ -372,6 +376,9 @@ func (tx *Txn) add(ctx context.Context, put Put) error {
 	if tx.writes[id] == nil && !tx.drop[id] && len(tx.writes)+len(tx.drop) >= MaxTxnWrites {
 		return invalid("transaction", fmt.Sprintf("more than %d artefacts", MaxTxnWrites), "fewer; write in several")
 	}
+	if tx.replaces(put.Artefact.Supersedes, id, map[string]bool{}) {
+		return invalid("supersedes", fmt.Sprintf("%q and another artefact of this transaction, each in place of the other", id), "one of them to stay")
+	}
 	if err := tx.expecting(ctx, id); err != nil {
 		return err
 	}
@@ -381,6 +388,22 @@ func (tx *Txn) add(ctx context.Context, put Put) error {
 	delete(tx.drop, id)
 	tx.writes[id], tx.bytes = &put, bytes
 	return nil
+}
+
+// replaces says whether the artefacts named, as this transaction writes them, lead to one that supersedes id.
+func (tx *Txn) replaces(ids []string, id string, seen map[string]bool) bool {
+	for _, x := range ids {
+		if x == id {
+			return true
+		}
+		if w := tx.writes[x]; w != nil && !seen[x] {
+			seen[x] = true
+			if tx.replaces(w.Artefact.Supersedes, id, seen) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // putBytes are the bytes of text of a put; none for nil.
@@ -548,6 +571,9 @@ func (tx *Txn) Commit(ctx context.Context, v Verdict) error {
 	if tx.state == txnDone || tx.managed {
 		return ErrTxnDone
 	}
+	if err := checkVerdict(v.By, v.Note); err != nil {
+		return err
+	}
 	evaluator := ""
 	if v == (Verdict{}) && tx.s.db.opts.Evaluator != nil {
 		var err error
@@ -555,6 +581,9 @@ func (tx *Txn) Commit(ctx context.Context, v Verdict) error {
 			return err
 		}
 		evaluator = v.By
+		if err := checkVerdict(v.By, v.Note); err != nil {
+			return fmt.Errorf("ctxpage: evaluator: %w", err)
+		}
 	}
 	b := tx.batch()
 	b.Leaf = manifest.Record{Type: manifest.TypeCommit, Confidence: clampUnit(v.Confidence), By: v.By, Note: v.Note, Evaluator: evaluator, Gate: max(tx.s.gate, 0)}
@@ -580,10 +609,23 @@ func (tx *Txn) evaluate(ctx context.Context) (Verdict, error) {
 	return Verdict{Confidence: confidence, By: e.Name(), Note: note}, nil
 }
 
+// checkVerdict keeps what goes into the manifest small. Nobody in By is a reason to hold, not an error.
+func checkVerdict(by, note string) error {
+	if by != "" {
+		if err := checkID("by", by); err != nil {
+			return err
+		}
+	}
+	if len(note) > MaxNote {
+		return invalid("note", fmt.Sprintf("%d bytes", len(note)), fmt.Sprintf("at most %d", MaxNote))
+	}
+	return nil
+}
+
 // gateReason is the gate: the reason for holding, "" to let pass.
 func (s *Scope) gateReason(v Verdict) string {
 	switch {
-	case v.By == "":
+	case strings.TrimSpace(v.By) == "":
 		return ReasonNoVerdict
 	case v.By == s.actor:
 		return ReasonSelfCertified
@@ -656,6 +698,7 @@ func (tx *Txn) live(ctx context.Context, l *Loaded) bool {
 func (tx *Txn) finish(ctx context.Context, b Batch) error {
 	out, err := tx.s.db.store.Commit(ctx, b)
 	if err != nil {
+		tx.maybe = tx.maybe || errors.Is(err, ErrOutcomeUnknown)
 		if !errors.Is(err, ErrOutcomeUnknown) && ctx.Err() == nil {
 			tx.state = txnDone
 		}
@@ -669,7 +712,9 @@ func (tx *Txn) finish(ctx context.Context, b Batch) error {
 	return nil
 }
 
-// Rollback drops the writes and says so in the manifest. After Commit it is harmless and returns ErrTxnDone.
+// Rollback drops the writes and says so in the manifest. After Commit it is harmless and returns ErrTxnDone. After a
+// Commit whose outcome is unknown it drops nothing and says nothing: a later Commit under the same id, or the manifest,
+// knows what happened.
 func (tx *Txn) Rollback() error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -677,6 +722,9 @@ func (tx *Txn) Rollback() error {
 		return ErrTxnDone
 	}
 	tx.state = txnDone
+	if tx.maybe {
+		return fmt.Errorf("%w: batch %s may be committed", ErrOutcomeUnknown, tx.id)
+	}
 	leaf := &manifest.Record{Type: manifest.TypeRollback, Trace: tx.id.String(), Parent: tx.trace, Batch: tx.id.String(), Status: "rolled back"}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

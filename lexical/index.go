@@ -181,7 +181,17 @@ func (x *Index) ScoreDoc(st Stats, a Analysis, terms []string) float64 {
 
 // ScoreDocBy is ScoreDoc with a Ranker.
 func (x *Index) ScoreDocBy(r Ranker, st Stats, a Analysis, terms []string) float64 {
-	p := newPlan(r, st, x.commonPages)
+	return scoreDoc(newPlan(r, st, x.commonPages), r, st, a, terms)
+}
+
+// ScoreDoc is Index.ScoreDoc for those who have the statistics and not the index: it
+// may stand in another process.
+func ScoreDoc(st Stats, a Analysis, terms []string) float64 {
+	r := DefaultRanker()
+	return scoreDoc(newPlan(r, st, commonPages), r, st, a, terms)
+}
+
+func scoreDoc(p plan, r Ranker, st Stats, a Analysis, terms []string) float64 {
 	avg := average(st.Length, st.Pages)
 	part := [2]float64{} // in the order of Search: words that are not common, common words
 	for i, t := range p.order {

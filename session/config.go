@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -32,6 +33,19 @@ func (m Mode) String() string { return modeNames[m] }
 
 // MarshalText is String.
 func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText reads the name of a mode.
+func (m *Mode) UnmarshalText(b []byte) error { return byName(m, modeNames[:], b) }
+
+// byName finds a name among those of a type.
+func byName[T ~uint8](v *T, names []string, b []byte) error {
+	i := slices.Index(names, string(b))
+	if i < 0 {
+		return fmt.Errorf("%w: got %q, expected one of %q", ErrConfig, b, names)
+	}
+	*v = T(i)
+	return nil
+}
 
 // Config is the watcher's configuration. Zero fields take the defaults named
 // beside them. Shares are of Total, or of the smaller window that UsableCap or

@@ -208,6 +208,9 @@ func (p *planner) walk(r round) {
 				continue
 			}
 			to, gain := sec.next(c.level, c.low.goal())
+			for to < Cold && !r.allows(c, to, gain, sec.Sizes[c.level]) { // too small a step gives way to a larger one
+				to, gain = sec.next(c.level, to+1)
+			}
 			if r.allows(c, to, gain, sec.Sizes[c.level]) {
 				p.take(c, sec, to, gain)
 			}

@@ -151,15 +151,15 @@ const (
 	HalfLife                     // 2^(-age/half-life)
 )
 
-func (m RecencyModel) String() string {
-	if m == HalfLife {
-		return "halflife"
-	}
-	return "exp24"
-}
+var recencyNames = [...]string{"exp24", "halflife"}
+
+func (m RecencyModel) String() string { return recencyNames[m] }
 
 // MarshalText is String.
 func (m RecencyModel) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText reads the name of a model.
+func (m *RecencyModel) UnmarshalText(b []byte) error { return byName(m, recencyNames[:], b) }
 
 // Score is weight × relevance × recency: the lower, the sooner compacted. An
 // unknown relevance or time counts as 0.5; a time in the future as now. The

@@ -616,3 +616,16 @@ func TestNamesAndMessages(t *testing.T) {
 		`session: no headroom: protected content alone exceeds the usable window: admitting "m-1" 105 protected tokens, 100 usable, 5 short; unpin something or enlarge the window`)
 	require.EqualError(t, &BlockError{Index: 2, ID: "m", Field: "turn", Err: ErrTurn}, `session: block 2 ("m"), field "turn": session: turn is negative`)
 }
+
+// A step that frees too little must not keep a section whole for ever.
+func TestPlanSkipsSmallSteps(t *testing.T) {
+	s := State{Config: Config{Total: 2000, KeepLast: -1}}
+	for i := range 9 {
+		s = s.With(Section{ID: fmt.Sprint("log-", i), Role: Tool, Priority: Low, Turn: int64(i),
+			Sizes: Sizes{Raw: 180, Trimmed: 170, Summary: 60, Stub: 20}})
+	}
+	p, err := s.Plan(time.Now())
+	require.NoError(t, err)
+	require.Empty(t, p.Blocked)
+	require.Equal(t, Summary, p.Items[0].To)
+}

@@ -5,24 +5,25 @@ import (
 	"hash/fnv"
 	"math"
 	"strings"
+	"sync/atomic"
 	"unicode"
 )
 
 // bagOfWords is an embedder that needs no model and no network: every word of at least four letters is hashed to one of
 // the dimensions, weighed by the logarithm of its count. Texts about the same thing in the same words lie close, which
 // is all that this scenario asks for. It counts the texts it was given.
-type bagOfWords struct{ calls int }
+type bagOfWords struct{ texts atomic.Int64 }
 
 const dimensions = 2048
 
-// Name names the model in the manifest.
-func (e *bagOfWords) Name() string { return "bag-of-words/1" }
+// Model names what makes the vectors.
+func (e *bagOfWords) Model() string { return "bag-of-words/1" }
 
 // Embed gives one unit vector for each text.
 func (e *bagOfWords) Embed(_ context.Context, texts []string) ([][]float32, error) {
 	out := make([][]float32, len(texts))
 	for i, t := range texts {
-		e.calls++
+		e.texts.Add(1)
 		out[i] = embed(t)
 	}
 	return out, nil

@@ -53,6 +53,7 @@ func note(t *testing.T, r *report) {
 	require.Greater(t, r.BelowFloor, 1)
 	require.Greater(t, r.Black, r.Expired+r.BelowFloor, "something was superseded")
 	require.Equal(t, 20, r.Scored)
+	require.Positive(t, r.EmbedderCalls)
 	require.LessOrEqual(t, r.EmbedderCalls, 20)
 }
 

@@ -111,16 +111,25 @@ func run(ctx context.Context, dir string, seed uint64) (r *report, err error) {
 	return r, nil
 }
 
+// query is the question as the desk asks it. The desk has its vector already; what the database has to embed are the
+// pages that recency and provenance keep.
 func (d *desktop) query() ctxpage.Query {
-	return ctxpage.Query{Text: d.question, Budget: budget, Reserve: 2000, Preset: "START"}
+	return ctxpage.Query{Text: d.question, Vector: embed(d.question), Budget: budget, Reserve: 2000, Preset: "START"}
+}
+
+// pry asks for other words than the question, as widely as an agent can: everything that has a provenance may enter.
+func (d *desktop) pry(words string) ctxpage.Query {
+	return ctxpage.Query{Text: words, Vector: embed(words), Budget: budget, TopK: 100, Floor: ctxpage.Scratch}
 }
 
 // assemble asks the question and counts what the pipeline did with the store.
 func (d *desktop) assemble(ctx context.Context, s *ctxpage.Scope, r *report) (*ctxpage.Assembly, error) {
+	before := d.model.texts.Load()
 	a, err := s.Assemble(ctx, d.query())
 	if err != nil {
 		return nil, err
 	}
+	r.EmbedderCalls = int(d.model.texts.Load() - before)
 	r.trace, r.Tokens, r.Tier = a.Trace, a.Tokens, int(a.Tier)
 	r.USDPerCall = dollars(a.Tokens)
 	for _, e := range a.Manifest.Excluded {
@@ -252,8 +261,7 @@ func (d *desktop) hold(ctx context.Context, s *ctxpage.Scope, _ *ctxpage.Assembl
 // seen counts the places where a later query shows an artefact or its words.
 func (d *desktop) seen(ctx context.Context, s *ctxpage.Scope, id, words string) (int, error) {
 	n := 0
-	q := d.query()
-	q.Text, q.Preset, q.Floor = "refund limit guess "+words, "", ctxpage.Scratch
+	q := d.pry("refund limit guess " + words)
 	later, err := s.Assemble(ctx, q)
 	if err != nil {
 		return 0, err
@@ -307,8 +315,7 @@ func (d *desktop) audit(ctx context.Context, _ *ctxpage.Scope, a *ctxpage.Assemb
 // bleed looks for the sibling's note on every path the agent has: contexts, left-out names, names in its manifests,
 // search, listings, exports, and whether an error tells an artefact that exists next door from one that does not.
 func (d *desktop) bleed(ctx context.Context, s *ctxpage.Scope, a *ctxpage.Assembly, r *report) error {
-	q := d.query()
-	q.Text, q.Preset, q.Floor = "confidential "+d.secret+" "+d.question, "", ctxpage.Scratch
+	q := d.pry("confidential " + d.secret + " " + d.question)
 	prying, err := s.Assemble(ctx, q)
 	if err != nil {
 		return err

@@ -52,7 +52,7 @@ func open(dir string, seed uint64) (*desktop, error) {
 	d.clock.set(d.before(183 * day))
 	var err error
 	d.db, err = ctxpage.Open(filepath.Join(dir, "agent.ctx"), ctxpage.Options{
-		PageTokens: ctxpage.MaxPageTokens, FileRoots: []string{d.files}, Clock: d.clock.now, Rand: rand.NewChaCha8(key),
+		PageTokens: ctxpage.MaxPageTokens, FileRoots: []string{d.files}, Clock: d.clock.now, Rand: rand.NewChaCha8(key), Embedder: d.model,
 	})
 	return d, err
 }

@@ -239,7 +239,7 @@ func (s *story) caseFile() {
 		Text: fmt.Sprintf("There is one order and one licence behind %s; the second booking has no order. Confirmed from the order system.", s.invoice)}})
 	s.add(entry{scope: desk, at: s.before(13*day + 6*time.Hour), art: ctxpage.Artefact{ID: "ticket-case", Kind: ctxpage.KindChunk,
 		Text: s.ticket(fmt.Sprintf("%s, %s: booked twice", s.firm, s.invoice), 12)}})
-	const transcripts, header = 8, 55 // tokens of a rendered page's header and fence, about
+	const transcripts, header = 8, 46 // tokens of a rendered page's header and fence, about
 	left := plannedTokens
 	for _, e := range s.entries {
 		if e.survives() {

@@ -14,7 +14,7 @@ func (r *report) tell() string {
 	say("  %s", r.question)
 	say("")
 	say("1 triage      %d expired, %d below the provenance floor; %d black in all, before anything was scored", r.Expired, r.BelowFloor, r.Black)
-	say("              recency and provenance kept %d for the semantic score (%d embedder calls)", r.Scored, r.EmbedderCalls)
+	say("              recency and provenance kept %d for the semantic score (%d texts embedded)", r.Scored, r.EmbedderCalls)
 	say("2 paging      %d page dirty: its file changed two weeks ago; fetched again before use", r.DirtyRefetch)
 	say("3 assembly    %d of %d tokens, tier %d", r.Tokens, r.Budget, r.Tier)
 	say("              the model reads: the refund limit is $%d", r.ServedLimit)

@@ -1,0 +1,65 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"testing"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+// hashed is an embedder without meaning and without a network: what remains is what ctxpage itself spends.
+type hashed struct {
+	seed  maphash.Seed
+	width int
+	texts int
+}
+
+func (h *hashed) Model() string { return fmt.Sprintf("hashed-%d", h.width) }
+
+func (h *hashed) Embed(_ context.Context, texts []string) ([][]float32, error) {
+	h.texts += len(texts)
+	out := make([][]float32, len(texts))
+	for i, t := range texts {
+		x := maphash.String(h.seed, t)
+		out[i] = make([]float32, h.width)
+		for j := range out[i] {
+			x = x*6364136223846793005 + 1442695040888963407
+			out[i][j] = float32(int32(x>>32)) / (1 << 31)
+		}
+	}
+	return out, nil
+}
+
+// BenchmarkAssembleVectors is BenchmarkAssemble over 10k short pages with an embedder: every page has its vector, every
+// question is new.
+func BenchmarkAssembleVectors(b *testing.B) {
+	const pages = 10_000
+	for _, width := range []int{0, 384, 1024} {
+		b.Run(fmt.Sprintf("pages=%s/size=%d/width=%d", named(pages), shortPage, width), func(b *testing.B) {
+			h := &hashed{seed: maphash.MakeSeed(), width: width}
+			opts := ctxpage.Options{Embedder: h}
+			if width == 0 {
+				opts.Embedder = nil
+			}
+			db := open(b, fresh(b), opts)
+			b.Cleanup(func() { must(b, db.Close()) })
+			s := db.Scope("acme/bench")
+			fill(b, s, pages, shortPage)
+			for w, i := newWords(10), 0; i < 2000; i++ { // until nearly every page that is asked for has its vector
+				_, err := s.Assemble(ctx, assembly(w.question(asked(pages))))
+				must(b, err)
+			}
+			_, err := db.Checkpoint(ctx)
+			must(b, err)
+			h.texts = 0
+			w := newWords(9)
+			measure(b, 1, func(int, uint64) error {
+				_, err := s.Assemble(ctx, assembly(w.question(asked(pages))))
+				return err
+			})
+			b.ReportMetric(float64(h.texts)/float64(b.N), "texts/op")
+		})
+	}
+}

@@ -1,0 +1,274 @@
+package ctxpage
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/ctxpage/ctxpage/budget"
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+// When not all winners fit, a page may stand in a context in a short form. In this order: a stored summary of exactly
+// this page version; one that Options.Summarizer makes now, which is stored, so that it is made once; whole sentences
+// cut out of the page (extract.go).
+//
+// A stored summary is an artefact of kind summary that derives from one page, or from an artefact of one page, and from
+// nothing else. It goes with the version it was made of: when the page changes it is dirty, and the next one is made.
+
+// Summarizer shortens texts, for the watcher and for assemblies. It may be slow and may fail: it is called concurrently,
+// under no lock, never by a commit that makes room for itself, and an extract takes the place of what it does not give;
+// the manifest says so. What it gave is stored as a derived page, with its name, and not asked for again while the page
+// stands. It may call nothing of the database.
+type Summarizer interface {
+	Name() string
+	// Summarize shortens a text to at most maxTokens by Options.Counter. An assembly has no use for more.
+	Summarize(ctx context.Context, text string, maxTokens int) (string, error)
+}
+
+// noteNoSummary is what the manifest says of a page that the summarizer was asked for in vain.
+const noteNoSummary = "the summarizer gave nothing that fits; cut to sentences"
+
+// reasonSummed leaves a summary out where its page is a winner itself: one of the two is enough, and the page can take
+// the summary's form.
+const reasonSummed = "the page it sums up was chosen itself"
+
+// summary is a page that stands in for another.
+type summary struct {
+	num    uint64
+	head   *Head
+	text   string
+	tokens int // header included
+}
+
+// shownProvenance is the trust a header shows. A summary is a model's words: it is worth at most what the gate lets
+// through, whatever it sums up.
+func shownProvenance(h *Head, form manifest.Form) Provenance {
+	if form == manifest.FormSummary {
+		return min(h.Provenance, Validated)
+	}
+	return h.Provenance
+}
+
+// compress offers the allocator a short form of a page.
+func (a *assembling) compress(ctx context.Context, it *item, b *budget.Item) error {
+	if it.whole || it.fixed != manifest.FormFull || it.turn != nil && it.turn.managed || len(it.head.Rows) == 0 {
+		return nil
+	}
+	if it.sum == nil && it.own == nil {
+		sum, err := a.storedSummary(ctx, it)
+		if err != nil {
+			return err
+		}
+		it.sum = sum
+	}
+	if it.sum != nil {
+		b.Compressed = it.sum.tokens
+		return nil
+	}
+	if it.cuts == nil {
+		it.cuts = extract(it.text, a.s.db.lexer, a.q.Text)
+	}
+	if len(it.cuts) > 0 {
+		b.Compressed = a.costAs(it, manifest.FormRange, it.cut())
+	}
+	return nil
+}
+
+// costAs is what a page takes in a form, which its header names.
+func (a *assembling) costAs(it *item, form manifest.Form, text string) int {
+	was := it.form
+	it.form = form
+	n := a.count(it, text)
+	it.form = was
+	return n
+}
+
+// storedSummary finds the newest usable summary of a page version; nil when there is none.
+func (a *assembling) storedSummary(ctx context.Context, it *item) (*summary, error) {
+	page, err := a.s.db.store.Scan(ctx, ScanQuery{What: ScanSummaries, Scopes: a.s.chain, Of: Ref{Scope: it.head.Scope, ID: it.head.ID}})
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range page.Heads {
+		if !a.usable(it, h) || !a.standsFor(ctx, h, it.cand.Key.Num) {
+			continue
+		}
+		loaded, err := a.s.db.store.Load(ctx, a.s.chain, []PageKey{{h.Rows[0].Num, h.Version}}, WantText)
+		if err != nil {
+			return nil, err
+		}
+		if l := &loaded[0]; l.Err == nil {
+			return a.summaryOf(it, l), nil
+		} else if !errors.Is(l.Err, ErrGone) && !errors.Is(l.Err, ErrNotFound) && !errors.Is(l.Err, ErrCorrupt) {
+			return nil, l.Err
+		}
+	}
+	return nil, nil
+}
+
+func (a *assembling) summaryOf(it *item, l *Loaded) *summary {
+	return &summary{num: l.Key.Num, head: l.Head, text: l.Text, tokens: a.costAs(it, manifest.FormSummary, l.Text)}
+}
+
+// usable applies the exclusions to a summary, too. One of a page that is exempt from the floor is exempt with it.
+func (a *assembling) usable(it *item, h *Head) bool {
+	return (h.ExpiresAt.IsZero() || h.ExpiresAt.After(a.now)) && h.Provenance >= min(a.q.Floor, it.head.Provenance) && (a.q.AsOf == 0 || h.LSN <= a.q.AsOf)
+}
+
+// standsFor says whether a summary was made of exactly this page version.
+func (a *assembling) standsFor(ctx context.Context, h *Head, num uint64) bool {
+	l, err := a.s.db.store.Resolve(ctx, a.s.chain, h.DerivedFrom[0])
+	return err == nil && len(l.Pages) == 1 && l.Pages[0].Num == num
+}
+
+// dropSummaries leaves out summaries whose page is among the winners.
+func (a *assembling) dropSummaries(ctx context.Context, at []int) error {
+	var nums map[uint64]bool
+	for _, i := range at {
+		it := &a.ranked[i]
+		if it.reason != "" || it.head == nil || it.head.Kind != KindSummary || len(it.head.DerivedFrom) != 1 || it.protected() {
+			continue
+		}
+		if nums == nil {
+			nums = map[uint64]bool{}
+			for _, j := range at {
+				if a.ranked[j].reason == "" {
+					nums[a.ranked[j].cand.Key.Num] = true
+				}
+			}
+		}
+		l, err := a.s.db.store.Resolve(ctx, a.s.chain, it.head.DerivedFrom[0])
+		if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrGone) {
+			return err
+		}
+		if len(l.Pages) == 1 && nums[l.Pages[0].Num] {
+			it.reason = reasonSummed
+		}
+	}
+	return nil
+}
+
+// summarise has the pages that are about to be cut summed up instead, and stores what comes. A summary takes at most
+// what the cut would have taken, so what was decided stays right.
+func (a *assembling) summarise(ctx context.Context, res budget.Result, at []int) {
+	by := a.s.db.opts.Summarizer
+	if by == nil || a.s.db.opts.ReadOnly || a.q.AsOf != 0 {
+		return
+	}
+	var asked []*item
+	var room []int
+	for _, p := range res.Placed {
+		it := &a.ranked[at[p.Index]]
+		trusted := min(it.head.Provenance, Validated) >= min(a.q.Floor, it.head.Provenance)
+		if p.Form == budget.Compressed && it.sum == nil && it.own == nil && !it.asked && trusted {
+			asked, room = append(asked, it), append(room, p.Tokens)
+		}
+	}
+	texts := make([]string, len(asked))
+	var wg sync.WaitGroup
+	gate := make(chan struct{}, 8)
+	for i, it := range asked {
+		wg.Add(1)
+		gate <- struct{}{}
+		most := room[i] - a.costAs(it, manifest.FormSummary, "")
+		go func() {
+			defer wg.Done()
+			defer func() { <-gate }()
+			texts[i] = a.s.db.shorten(ctx, by, it.text, most)
+		}()
+	}
+	wg.Wait()
+	a.keepSummaries(ctx, by, asked, texts, room)
+}
+
+// shorten asks the summarizer for one page; "" when nothing usable came.
+func (db *DB) shorten(ctx context.Context, by Summarizer, text string, most int) string {
+	if most <= 0 {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, db.opts.SummarizeTimeout)
+	defer cancel()
+	short, err := callSource(ctx, func() (string, error) { return by.Summarize(ctx, text, most) })
+	if short = strings.TrimSpace(short); err != nil || !utf8.ValidString(short) || len(short) > len(text) {
+		return ""
+	}
+	return short
+}
+
+// keepSummaries stores what was made, all in one commit, and lets it stand in for its pages.
+func (a *assembling) keepSummaries(ctx context.Context, by Summarizer, asked []*item, texts []string, room []int) {
+	var puts []Put
+	var made []*item
+	for i, it := range asked {
+		it.asked = true
+		if texts[i] == "" || a.costAs(it, manifest.FormSummary, texts[i]) > room[i] {
+			continue
+		}
+		put, err := a.s.db.makePut(summaryArtefact(it, by.Name(), texts[i]), Validator{})
+		if err == nil && len(put.Pages) == 1 && a.free(ctx, put.Artefact.ID) {
+			puts, made = append(puts, put), append(made, it)
+		}
+	}
+	if len(puts) == 0 {
+		return
+	}
+	id, err := a.s.db.newID()
+	if err != nil {
+		return
+	}
+	_, err = a.s.db.store.Commit(ctx, Batch{
+		ID: id, Trace: a.q.Trace, Scope: a.s.name, Actor: "summarizer", Now: a.s.db.opts.Clock(), OnStale: AllowStale, Puts: puts,
+		Leaf: manifest.Record{Type: manifest.TypeCommit, By: by.Name(), Reason: "summary made in an assembly"},
+	})
+	if err != nil { // the context is made without them; a store that cannot write fails at the manifest anyway
+		return
+	}
+	for i, it := range made {
+		a.standIn(ctx, it, puts[i].Artefact.ID)
+	}
+}
+
+// standIn lets a summary just stored stand in for its page.
+func (a *assembling) standIn(ctx context.Context, it *item, id string) {
+	l, err := a.s.db.store.Resolve(ctx, a.s.chain[:1], Ref{ID: id})
+	if err != nil || len(l.Pages) != 1 {
+		return
+	}
+	loaded, err := a.s.db.store.Load(ctx, a.s.chain, l.Pages, WantText)
+	if err != nil || loaded[0].Err != nil {
+		return
+	}
+	it.sum = a.summaryOf(it, &loaded[0])
+}
+
+// free says whether a summary may be stored under an id: nothing of the host's stands there.
+func (a *assembling) free(ctx context.Context, id string) bool {
+	l, err := a.s.db.store.Resolve(ctx, a.s.chain[:1], Ref{ID: id})
+	if err != nil {
+		return errors.Is(err, ErrNotFound)
+	}
+	loaded, err := a.s.db.store.Load(ctx, a.s.chain[:1], l.Pages[:1], WantHead)
+	return err == nil && loaded[0].Err == nil && loaded[0].Head.Kind == KindSummary
+}
+
+// summaryArtefact is a summary as it is stored: in the scope that made it, trusted no more than its page and than what
+// passed the gate, about the same person, ending when its page ends. The id is that of its page, so that the summary of
+// the next version is the next version of the summary.
+func summaryArtefact(it *item, by, text string) Artefact {
+	h := it.head
+	of := Ref{Scope: h.Scope, ID: h.ID, Page: it.page}
+	id := "summary of " + of.String()
+	if len(id) > MaxID {
+		id = "summary of page " + strconv.FormatUint(it.cand.Key.Num, 10)
+	}
+	of.Version = h.Version
+	return Artefact{
+		ID: id, Kind: KindSummary, Provenance: min(h.Provenance, Validated), Text: text, DerivedFrom: []Ref{of}, Subject: h.Subject,
+		ExpiresAt: h.ExpiresAt, CurrentAsOf: h.CurrentAsOf, Priority: cmp.Or(h.Priority, PriorityMedium), Meta: map[string]string{"summarizer": by},
+	}
+}

@@ -1,0 +1,456 @@
+package ctxpage_test
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+// A long text becomes pages that join to it, and a change makes new versions of the pages it touches only.
+func TestPagesOfAText(t *testing.T) {
+	db := open(t, Options{PageTokens: 64})
+	s := db.Scope("acme")
+	section := func(i, seed int) string { return fmt.Sprintf("# Section %d\n\n%s\n\n", i, words(seed, 40)) }
+	var text []string
+	for i := range 6 {
+		text = append(text, section(i, i))
+	}
+	put(t, s, Artefact{ID: "manual", Text: strings.Join(text, ""), Meta: map[string]string{"of": "one"}})
+	before := get(t, s, "manual")
+	require.Equal(t, strings.Join(text, ""), before.Text)
+	require.Len(t, before.Pages, 6)
+	for i, p := range before.Pages {
+		require.Equal(t, text[i], p.Text, "cut at headings")
+		require.LessOrEqual(t, p.Tokens, 64)
+		require.Equal(t, Ref{Scope: "acme", ID: "manual", Page: i + 1, Version: 1}, p.Ref)
+		one, err := s.GetRef(ctx, p.Ref)
+		require.NoError(t, err)
+		require.Equal(t, p.Text, one.Text)
+	}
+
+	text[2] = section(2, 99)
+	put(t, s, Artefact{ID: "manual", Text: strings.Join(text, ""), Meta: map[string]string{"of": "one"}})
+	after := get(t, s, "manual")
+	for i := range after.Pages {
+		if i == 2 {
+			require.Equal(t, uint32(2), after.Pages[i].Ref.Version)
+			require.NotEqual(t, before.Pages[i].Num, after.Pages[i].Num)
+			continue
+		}
+		require.Equal(t, before.Pages[i], after.Pages[i])
+	}
+
+	put(t, s, Artefact{ID: "manual", Text: strings.Join(text[:4], ""), Meta: map[string]string{"of": "one"}})
+	require.Len(t, get(t, s, "manual").Pages, 4)
+	_, err := s.GetRef(ctx, Ref{ID: "manual", Page: 6})
+	require.ErrorIs(t, err, ErrNotFound)
+	old, err := s.GetRef(ctx, Ref{ID: "manual", Page: 6, Version: 2})
+	require.NoError(t, err)
+	require.Equal(t, text[5], old.Text)
+
+	put(t, s, Artefact{ID: "manual", Text: strings.Join(text[:4], ""), Meta: map[string]string{"of": "two"}})
+	v := get(t, s, "manual")
+	require.Equal(t, []any{uint32(4), "two"}, []any{v.Version, v.Meta["of"]})
+	for i, p := range v.Pages {
+		require.Less(t, p.Ref.Version, uint32(3), "the head alone changed, not page %d", i+1)
+	}
+	for _, a := range []Artefact{{ID: "m", Role: "user"}, {ID: "f"}, {ID: "r", Kind: KindTool}} {
+		a.Text = words(1, 20)
+		put(t, s, a)
+		require.Len(t, get(t, s, a.ID).Pages, 1, "what fits stays one page")
+	}
+}
+
+// Any text comes back as it was put, through a checkpoint and a reopen, whole and by page.
+func TestAnyTextComesBack(t *testing.T) {
+	opts := WithoutSync(Options{PageTokens: 16, WorkingSet: 2000})
+	db := open(t, opts)
+	texts := map[string]string{}
+	rapid.Check(t, func(rt *rapid.T) {
+		id := fmt.Sprint("t", rapid.IntRange(0, 30).Draw(rt, "id"))
+		texts[id] = strings.ToValidUTF8(rapid.StringN(0, 300, -1).Draw(rt, "text"), "?")
+		_, err := db.Scope("acme").Put(ctx, Artefact{ID: id, Text: texts[id]})
+		require.NoError(rt, err)
+		switch rapid.IntRange(0, 20).Draw(rt, "then") {
+		case 0:
+			db = reopen(t, db, opts)
+		case 1:
+			_, err := db.Checkpoint(ctx)
+			require.NoError(rt, err)
+		}
+		v, err := db.Scope("acme").Get(ctx, id)
+		require.NoError(rt, err)
+		require.Equal(rt, texts[id], v.Text)
+	})
+	db = reopen(t, db, opts)
+	for id, text := range texts {
+		require.Equal(t, text, get(t, db.Scope("acme"), id).Text)
+	}
+}
+
+// Everything of an artefact survives, and what the caller holds afterwards is his: changing it changes nothing.
+func TestFieldsSurvive(t *testing.T) {
+	rel := .5
+	a := Artefact{
+		ID: "turn", Kind: KindMessage, Provenance: Tool, Role: "assistant", Name: "helper",
+		Parts:     []Part{{Type: "text", Text: "see "}, {Type: "image_url", URL: "https://x/y.png", Detail: "low"}, {Type: "text", Text: "this"}},
+		ToolCalls: []ToolCall{{ID: "c1", Type: "function", Name: "look", Arguments: `{"at":"it"}`}}, ToolCallID: "c0",
+		ExpiresAt: time.Date(2030, 1, 2, 3, 4, 5, 6000, time.UTC), CurrentAsOf: time.Date(2020, 1, 2, 3, 4, 5, 6000, time.UTC),
+		Priority: PriorityCritical, Relevance: &rel, Group: "chat", Seq: -7, Subject: "customer-7", Supersedes: []string{"other"}, Pinned: true,
+		Tags: []string{"b", "a"}, Meta: map[string]string{"k": "v", "": ""},
+	}
+	opts := Options{}
+	db := open(t, opts)
+	ref := put(t, db.Scope("acme"), a)
+	for range 2 {
+		v := get(t, db.Scope("acme"), "turn")
+		got := v.Artefact
+		require.Equal(t, a, got)
+		require.Equal(t, ref, v.Ref)
+		v.Tags[0], v.Meta["k"], v.Parts[0].Text, v.ToolCalls[0].Name, v.Supersedes[0] = "x", "x", "x", "x", "x"
+		db = reopen(t, db, opts)
+	}
+	w, err := db.Scope("acme").GetRef(ctx, Ref{ID: "turn", Page: 1})
+	require.NoError(t, err)
+	require.Equal(t, "see this", w.Pages[0].Text)
+}
+
+// The digest of a text is under a salt of its version: equal texts cannot be told from it, and yet it proves its text.
+func TestSaltedDigests(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "a", Text: "yes"})
+	put(t, s, Artefact{ID: "b", Text: "yes"})
+	put(t, s, Artefact{ID: "a", Text: "no"})
+	put(t, s, Artefact{ID: "a", Text: "yes"})
+	first, err := s.GetRef(ctx, Ref{ID: "a", Version: 1})
+	require.NoError(t, err)
+	plain := sha256.Sum256([]byte("yes"))
+	unsalted := hmac.New(sha256.New, nil)
+	unsalted.Write([]byte("yes"))
+	seen := map[string]bool{string(plain[:]): true, string(unsalted.Sum(nil)): true}
+	for _, v := range []*Version{first, get(t, s, "a"), get(t, s, "b")} {
+		d := string(v.Pages[0].Digest[:])
+		require.False(t, seen[d])
+		seen[d] = true
+		require.True(t, db.ProvesText(v.Pages[0].Num, "yes"))
+		require.False(t, db.ProvesText(v.Pages[0].Num, "no"))
+	}
+	for i := range db.Manifests().Size() {
+		body, err := db.Manifests().Body(i)
+		require.NoError(t, err)
+		require.NotContains(t, string(body), "yes", "no contents in the audit")
+	}
+}
+
+// At its expiry an artefact is gone from every path; a clock set back does not wake what a reader's clock still kills.
+func TestExpiry(t *testing.T) {
+	clk := newClock()
+	db := open(t, Options{Clock: clk.now})
+	s := db.Scope("acme")
+	at := clk.now().Add(time.Hour)
+	put(t, s, Artefact{ID: "by time", Text: "zebra one", ExpiresAt: at})
+	put(t, s, Artefact{ID: "by ttl", Text: "zebra two", TTL: time.Hour})
+	put(t, s, Artefact{ID: "pinned", Text: "zebra three", TTL: time.Hour, Pinned: true})
+	put(t, s, Artefact{ID: "system", Kind: KindSystem, Text: "zebra four", TTL: time.Hour})
+	put(t, s, Artefact{ID: "never", Text: "zebra five"})
+	_, err := db.PutVerified(ctx, "acme", "anna", Artefact{ID: "verified", Text: "zebra six", TTL: time.Hour})
+	require.NoError(t, err)
+	require.True(t, get(t, s, "by ttl").ExpiresAt.Equal(at))
+	look := func() (int, int) {
+		hits, err := s.Search(ctx, "zebra", 0)
+		require.NoError(t, err)
+		return len(hits), len(assemble(t, s, Query{Text: "zebra"}).Blocks)
+	}
+	clk.add(time.Hour - time.Microsecond)
+	hits, blocks := look()
+	require.Equal(t, []int{6, 6}, []int{hits, blocks}, "not yet")
+	clk.add(time.Microsecond)
+	hits, blocks = look()
+	require.Equal(t, []int{1, 1}, []int{hits, blocks}, "at its expiry it is expired")
+	a := assemble(t, s, Query{Text: "zebra"})
+	require.Equal(t, "expired", a.Manifest.Excluded[0].Reason)
+	require.Equal(t, 5, a.Manifest.Excluded[0].Count)
+	for _, id := range []string{"by time", "by ttl", "pinned", "system", "verified"} {
+		_, err := s.Get(ctx, id)
+		require.ErrorIs(t, err, ErrExpired, id)
+		_, err = s.Get(ctx, id, ServeStale(), WithCheck(CheckNever))
+		require.ErrorIs(t, err, ErrExpired, id)
+		_, err = s.Recall(ctx, Ref{ID: id})
+		require.ErrorIs(t, err, ErrExpired, id)
+		require.Equal(t, []string{"expired"}, left(a, id))
+	}
+	var out strings.Builder
+	n, err := s.Export(ctx, &out)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	old, err := s.GetRef(ctx, Ref{ID: "by time", Version: 1})
+	require.ErrorIs(t, err, ErrExpired, "%v", old)
+	put(t, s, Artefact{ID: "by time", Text: "zebra again"})
+	old, err = s.GetRef(ctx, Ref{ID: "by time", Version: 1})
+	require.NoError(t, err, "history is history")
+	require.Equal(t, "zebra one", old.Text)
+
+	clk.add(-30 * 24 * time.Hour)
+	put(t, s, Artefact{ID: "late", Text: "zebra late", TTL: time.Minute})
+	clk.add(-10 * 365 * 24 * time.Hour)
+	require.NotEmpty(t, assemble(t, s, Query{Text: "zebra"}).Blocks, "years before the puts: ages are zero, nothing breaks")
+	early := open(t, Options{Clock: func() time.Time { return time.Date(1960, 1, 1, 0, 0, 0, 0, time.UTC) }}).Scope("acme")
+	put(t, early, Artefact{ID: "x", Text: "zebra", TTL: time.Hour})
+	require.Len(t, assemble(t, early, Query{Text: "zebra"}).Blocks, 1, "before 1970")
+}
+
+// A repeated put is a touch: recorded, nothing stored; anything that differs is a version.
+func TestTouch(t *testing.T) {
+	clk := newClock()
+	db := open(t, Options{Clock: clk.now})
+	s := db.Scope("acme")
+	a := Artefact{ID: "a", Text: "zebra", Tags: []string{"t"}}
+	first := put(t, s, a)
+	clk.add(time.Hour)
+	require.Equal(t, first, put(t, s, a))
+	require.Equal(t, uint32(1), get(t, s, "a").Version)
+	require.True(t, lastOf(t, db).Writes[0].Touch)
+	require.Equal(t, manifest.TypeCommit, lastOf(t, db).Type)
+	n := uint32(1)
+	for what, change := range map[string]func(*Artefact){
+		"text": func(a *Artefact) { a.Text = "zebra!" }, "tags": func(a *Artefact) { a.Tags = nil }, "meta": func(a *Artefact) { a.Meta = map[string]string{"k": "v"} },
+		"pin": func(a *Artefact) { a.Pinned = true }, "kind": func(a *Artefact) { a.Kind = KindChunk }, "provenance": func(a *Artefact) { a.Provenance = Tool },
+		"expiry": func(a *Artefact) { a.TTL = time.Hour }, "group": func(a *Artefact) { a.Group = "g" }, "seq": func(a *Artefact) { a.Seq = 1 },
+		"subject": func(a *Artefact) { a.Subject = "s" },
+	} {
+		b := a
+		change(&b)
+		require.Equal(t, n+1, put(t, s, b).Version, what)
+		require.Equal(t, n+2, put(t, s, a).Version, what)
+		n += 2
+	}
+	a.CurrentAsOf = clk.now().Add(-time.Minute)
+	n = put(t, s, a).Version
+	a.CurrentAsOf = time.Time{}
+	require.Equal(t, n, put(t, s, a).Version, "a repetition that gives no time does not change the one given")
+	require.NoError(t, s.Delete(ctx, "a"))
+	require.Equal(t, n+2, put(t, s, a).Version, "what was deleted is written again")
+}
+
+// A derived page has the lowest trust of its parents, and is dirty when one of them changes.
+func TestLineage(t *testing.T) {
+	db := open(t, Options{})
+	org, s := db.Scope("acme"), db.Scope("acme/agent")
+	put(t, org, Artefact{ID: "chunk", Kind: KindChunk, Text: "zebra chunk"})
+	put(t, s, Artefact{ID: "tool", Kind: KindTool, Text: "zebra tool"})
+	put(t, s, Artefact{ID: "note", Kind: KindScratch, Text: "zebra note"})
+	for name, c := range map[string]struct {
+		parents []string
+		want    Provenance
+	}{
+		"none": {nil, Chunk}, "chunk": {[]string{"chunk"}, Chunk}, "tool": {[]string{"chunk", "tool"}, Tool}, "note": {[]string{"note", "chunk"}, Scratch},
+	} {
+		a := Artefact{ID: "sum of " + name, Kind: KindSummary, Provenance: Chunk, Text: "summary " + name}
+		for _, p := range c.parents {
+			a.DerivedFrom = append(a.DerivedFrom, Ref{ID: p})
+		}
+		put(t, s, a)
+		v := get(t, s, a.ID)
+		require.Equal(t, c.want, v.Provenance, name)
+		for i, r := range v.DerivedFrom {
+			require.Equal(t, []any{c.parents[i], uint32(1)}, []any{r.ID, r.Version}, "the parent's version is fixed")
+			require.NotEmpty(t, r.Scope)
+		}
+	}
+	put(t, org, Artefact{ID: "chunk", Kind: KindChunk, Text: "zebra chunk", Tags: []string{"only the head"}})
+	get(t, s, "sum of chunk")
+	put(t, org, Artefact{ID: "chunk", Kind: KindChunk, Text: "zebra changed"})
+	for _, id := range []string{"sum of chunk", "sum of tool", "sum of note"} {
+		_, err := s.Get(ctx, id)
+		require.ErrorIs(t, err, ErrDirty, id)
+	}
+	a := assemble(t, s, Query{Text: "summary"})
+	require.Contains(t, ids(a), "sum of none")
+	require.NotContains(t, ids(a), "sum of tool")
+	require.Contains(t, left(a, "sum of tool")[0], "derived from")
+	require.True(t, get(t, s, "sum of chunk", ServeStale()).Stale)
+	require.NoError(t, s.Delete(ctx, "tool"))
+	_, err := s.Get(ctx, "sum of tool")
+	require.ErrorIs(t, err, ErrDirty)
+
+	put(t, db.Scope("acme/other"), Artefact{ID: "hidden", Text: "hidden"})
+	for _, parent := range []Ref{{ID: "none"}, {Scope: "acme/other", ID: "hidden"}, {ID: "chunk", Version: 9}, {ID: "chunk", Page: 7}} {
+		_, err := s.Put(ctx, Artefact{ID: "x", Text: "x", DerivedFrom: []Ref{parent}})
+		require.ErrorIs(t, err, ErrNotFound, parent)
+	}
+	old := put(t, s, Artefact{ID: "of the old", Text: "x", DerivedFrom: []Ref{{Scope: "acme", ID: "chunk", Version: 1}}})
+	_, err = s.GetRef(ctx, Ref{ID: old.ID})
+	require.ErrorIs(t, err, ErrDirty, "what it was made from is not current")
+}
+
+// What was replaced is found through what replaced it, and does not come back by itself: not by a checkpoint, a reopen,
+// nor by the end of its successor; it does by a put.
+func TestSupersession(t *testing.T) {
+	opts := Options{}
+	db := open(t, opts)
+	scope := func() *Scope { return db.Scope("acme") }
+	found := func(word string) []string {
+		hits, err := scope().Search(ctx, word, 0)
+		require.NoError(t, err)
+		a := assemble(t, scope(), Query{Text: word})
+		require.Subset(t, ids(a), hitIDs(hits))
+		return hitIDs(hits)
+	}
+	steps := []func(){func() {}, func() { _, err := db.Checkpoint(ctx); require.NoError(t, err) }, func() { db = reopen(t, db, opts) }}
+	put(t, scope(), Artefact{ID: "third", Kind: KindChunk, Text: "violin"})
+	put(t, scope(), Artefact{ID: "old", Text: "zebra limit"})
+	put(t, scope(), Artefact{ID: "new", Text: "apple amount", Supersedes: []string{"old", "never was"}})
+	for _, step := range steps {
+		step()
+		require.Equal(t, []string{"new"}, found("zebra"), "the old words find the new page")
+		v := get(t, scope(), "old")
+		require.Equal(t, "zebra limit", v.Text, "by its name it is still there")
+	}
+	a := assemble(t, scope(), Query{Text: "zebra", TopK: 1})
+	require.NotContains(t, a.Text(), "zebra")
+	require.NotZero(t, a.Manifest.Pages[0].Via)
+	why, err := db.Why(ctx, a.Trace, Ref{ID: "old"})
+	require.NoError(t, err)
+	require.False(t, why.In)
+	require.Contains(t, strings.Join(why.Steps, "\n"), "superseded")
+
+	put(t, scope(), Artefact{ID: "third", Text: "violin sum", Supersedes: []string{"old"}})
+	for _, step := range steps {
+		step()
+		require.Equal(t, []string{"third"}, found("zebra"), "the later of two replacements answers, though it was made first")
+	}
+	put(t, scope(), Artefact{ID: "fourth", Text: "harbour", Supersedes: []string{"third"}})
+	for _, step := range steps {
+		step()
+		require.Equal(t, []string{"fourth"}, found("zebra"), "a chain is followed")
+	}
+	require.NoError(t, scope().Delete(ctx, "fourth"))
+	for _, step := range steps {
+		step()
+		require.Empty(t, found("zebra"))
+	}
+	put(t, scope(), Artefact{ID: "old", Text: "zebra again"})
+	put(t, scope(), Artefact{ID: "third", Text: "violin again"})
+	require.NoError(t, scope().Delete(ctx, "new"))
+	require.NoError(t, scope().Delete(ctx, "third"))
+	for _, step := range steps {
+		step()
+		require.Equal(t, []string{"old"}, found("zebra"), "a put stands again, and no end of a successor changes that")
+	}
+	require.NoError(t, scope().Update(ctx, func(tx *Txn) error {
+		for _, id := range []string{"z", "y", "x"} {
+			require.NoError(t, tx.Put(ctx, Artefact{ID: id, Text: "copper " + id, Supersedes: []string{"old"}}))
+		}
+		return nil
+	}))
+	one := found("zebra")
+	require.Len(t, one, 1)
+	for _, step := range steps {
+		step()
+		require.Equal(t, one, found("zebra"), "of three in one commit always the same one")
+	}
+	require.NoError(t, scope().Update(ctx, func(tx *Txn) error { // both in one commit, in the unusual order
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "b", Text: "giraffe two", Supersedes: []string{"a"}}))
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "giraffe one"}))
+		require.ErrorIs(t, tx.Put(ctx, Artefact{ID: "a", Text: "giraffe one", Supersedes: []string{"b"}}), ErrInvalid, "not each in place of the other")
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "c", Text: "other", Supersedes: []string{"b"}}))
+		require.ErrorIs(t, tx.Put(ctx, Artefact{ID: "a", Text: "giraffe one", Supersedes: []string{"c"}}), ErrInvalid)
+		return tx.Delete(ctx, "c")
+	}))
+	for _, step := range steps {
+		step()
+		require.Equal(t, []string{"b"}, found("giraffe"))
+	}
+	put(t, db.Scope("acme/agent"), Artefact{ID: "child", Text: "of the child", Supersedes: []string{"old", "x"}})
+	require.Equal(t, one, found("zebra"), "from below nothing is replaced")
+}
+
+// A neighbour of what was found may come along; one that was replaced, expired, or is not trusted may not.
+func TestGroups(t *testing.T) {
+	clk := newClock()
+	db := open(t, Options{Clock: clk.now})
+	s := db.Scope("acme")
+	texts := []string{"we met at the harbour", "somebody asked about the zebra", "the answer was forty", "an idle remark", "a secret remark"}
+	for i, text := range texts {
+		a := Artefact{ID: fmt.Sprint("turn-", i), Role: "user", Group: "chat", Seq: int64(i), Text: text}
+		if i == 4 {
+			a.Provenance = Scratch
+		}
+		put(t, s, a)
+	}
+	for i := range 30 {
+		put(t, s, Artefact{ID: fmt.Sprint("filler-", i), Kind: KindChunk, Text: words(i, 12)})
+	}
+	near := func() []string {
+		hits, err := s.Search(ctx, "zebra", 3)
+		require.NoError(t, err)
+		return hitIDs(hits)
+	}
+	require.Equal(t, "turn-1", near()[0])
+	require.Contains(t, near(), "turn-2", "the neighbour holds the answer")
+	put(t, s, Artefact{ID: "turn-2b", Role: "user", Text: "unrelated", Supersedes: []string{"turn-2"}})
+	require.NotContains(t, near(), "turn-2", "replaced")
+	require.NoError(t, s.Delete(ctx, "turn-0"))
+	put(t, s, Artefact{ID: "turn-0", Role: "user", Group: "chat", Seq: 0, Text: texts[0], TTL: time.Hour})
+	require.Contains(t, near(), "turn-0")
+	clk.add(time.Hour)
+	require.NotContains(t, near(), "turn-0", "expired")
+	require.NotContains(t, near(), "turn-4", "not trusted")
+	put(t, s, Artefact{ID: "turn-3", Role: "user", Group: "other", Seq: 3, Text: texts[3]})
+	require.NotContains(t, near(), "turn-3", "moved to another group")
+}
+
+// Concurrent readers and writers with a working set of a page or two: every read is whole, and afterwards no pin and no
+// byte is left over.
+func TestWorkingSetUnderPressure(t *testing.T) {
+	for _, size := range []int64{-1, 1000, 4000} {
+		db := open(t, WithoutSync(Options{WorkingSet: size}))
+		s := db.Scope("acme")
+		for i := range 12 {
+			put(t, s, Artefact{ID: fmt.Sprint(i), Text: words(i, 30)})
+		}
+		done := make(chan error, 6)
+		for g := range 6 {
+			go func() {
+				r := rand.New(rand.NewPCG(uint64(g), 1))
+				for i := range 150 {
+					id := fmt.Sprint(r.IntN(12))
+					var err error
+					switch r.IntN(6) {
+					case 0: // the head alone changes: the same page under a new version
+						_, err = s.Put(ctx, Artefact{ID: id, Text: words(int(id[0]), 30), Seq: int64(i)})
+					case 1:
+						_, err = s.Put(ctx, Artefact{ID: id, Text: words(i, 30)})
+					case 2:
+						_, err = s.Assemble(ctx, Query{Text: words(i, 2), Budget: 2000})
+					default:
+						var v *Version
+						if v, err = s.Get(ctx, id); err == nil && len(strings.Fields(v.Text)) != 30 {
+							err = fmt.Errorf("read %q", v.Text)
+						}
+					}
+					if err != nil {
+						done <- err
+						return
+					}
+				}
+				done <- nil
+			}()
+		}
+		for range 6 {
+			require.NoError(t, <-done)
+		}
+		checkAndClose(t, db)
+	}
+}

@@ -1,0 +1,156 @@
+package ctxpage
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+)
+
+func openInternal(t *testing.T) (*DB, *fileStore) {
+	t.Helper()
+	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{noSync: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { db.Close() })
+	return db, db.store.(*fileStore)
+}
+
+// Inside a transaction of bbolt nobody takes the catalogue's lock: with a remap of the file under way that is a deadlock.
+func TestLoadTakesNoLockInsideBbolt(t *testing.T) {
+	ctx := context.Background()
+	db, s := openInternal(t)
+	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "some words"})
+	require.NoError(t, err)
+	_, err = db.Checkpoint(ctx)
+	require.NoError(t, err)
+	l := &loading{s: s, want: WantText, out: make([]Loaded, 1), arts: make([]uint64, 1), newest: make([]uint32, 1), rows: make([][]byte, 1), names: map[uint32]string{}, heads: map[headKey]*Head{}}
+	l.look(Scopes{"acme"}, []PageKey{{Num: 1}})
+	require.Equal(t, []int{0}, l.missing)
+	s.cat.mu.Lock()
+	defer s.cat.mu.Unlock()
+	done := make(chan error, 1)
+	go func() { done <- s.view(l.fromFile) }()
+	select {
+	case err := <-done:
+		require.NoError(t, err)
+	case <-time.After(10 * time.Second):
+		t.Fatal("a read of the file waits for the catalogue")
+	}
+	require.Equal(t, "some words", l.out[0].Text)
+	require.Equal(t, "acme", l.out[0].Head.Scope)
+}
+
+// A page that a version does not have is gone, whatever a manifest says.
+func TestLoadOfAVersionWithoutThePage(t *testing.T) {
+	ctx := context.Background()
+	db, s := openInternal(t)
+	scope := db.Scope("acme")
+	for _, text := range []string{"one", "two"} {
+		_, err := scope.Put(ctx, Artefact{ID: "a", Text: text})
+		require.NoError(t, err)
+	}
+	for range 2 { // from the overlay, then from the file
+		out, err := s.Load(ctx, nil, []PageKey{{1, 1}, {1, 2}, {2, 1}, {2, 2}, {2, 9}}, WantHead)
+		require.NoError(t, err)
+		require.NoError(t, out[0].Err)
+		require.NoError(t, out[3].Err)
+		for _, i := range []int{1, 2, 4} {
+			require.ErrorIs(t, out[i].Err, ErrGone)
+		}
+		_, err = db.Checkpoint(ctx)
+		require.NoError(t, err)
+	}
+}
+
+// A batch that retires an artefact is waited for by those who saw it.
+func TestRetiredArtefactsAreInFlight(t *testing.T) {
+	b := &Batch{Scope: "acme", Puts: []Put{{Artefact: Artefact{ID: "new", Supersedes: []string{"old"}}}}}
+	require.ElementsMatch(t, []string{flightKey("acme", "new"), flightKey("acme", "old")}, writeKeys(b))
+}
+
+// A salt is random to its last byte also when the randomness comes a byte at a time.
+func TestSaltsAreWhole(t *testing.T) {
+	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{noSync: true, Rand: iotest.OneByteReader(rand.Reader)})
+	require.NoError(t, err)
+	defer db.Close()
+	put, err := db.makePut(Artefact{ID: "a", Text: "t"}, Validator{})
+	require.NoError(t, err)
+	require.NotEqual(t, make([]byte, digestSaltSize-1), put.Pages[0].Salt[1:])
+}
+
+// After a Commit nobody knows the end of, Rollback does not claim one.
+func TestRollbackOfAnUnknownOutcome(t *testing.T) {
+	ctx := context.Background()
+	db, s := openInternal(t)
+	tx, err := db.Scope("acme").Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "t"}))
+	_ = s.fail(errors.New("the disk died"))
+	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: 1, By: "checker"}), ErrOutcomeUnknown)
+	leaves := s.man.Size()
+	require.ErrorIs(t, tx.Rollback(), ErrOutcomeUnknown)
+	require.Equal(t, leaves, s.man.Size())
+	require.ErrorIs(t, tx.Rollback(), ErrTxnDone)
+}
+
+// Numbers in a forged file, with right checksums, are refused before anything as long as them is made.
+func TestForgedNumbers(t *testing.T) {
+	ctx := context.Background()
+	for name, forge := range map[string]func(meta *bbolt.Bucket) error{
+		"page": func(meta *bbolt.Bucket) error {
+			key := headRowKey(headKey{1, 1})
+			row, err := unseal('m', key, slices.Clone(meta.Get(key)))
+			if err != nil {
+				return err
+			}
+			at := len(row) - len(bytes.SplitN(row, []byte("forged-id"), 2)[1]) + 1 // after the count of rows
+			binary.BigEndian.PutUint64(row[at:], 1<<39)
+			return putRow(meta, 'm', key, row)
+		},
+		"artefact": func(meta *bbolt.Bucket) error {
+			key := headRowKey(headKey{1, 1})
+			row, err := unseal('m', key, slices.Clone(meta.Get(key)))
+			if err != nil {
+				return err
+			}
+			binary.BigEndian.PutUint64(row[9:], 1<<31)
+			return putRow(meta, 'm', key, row)
+		},
+		"scope": func(meta *bbolt.Bucket) error {
+			if err := meta.Delete(scopeRowKey(1)); err != nil {
+				return err
+			}
+			return putRow(meta, 'm', scopeRowKey(1<<31), []byte("acme"))
+		},
+		"group": func(meta *bbolt.Bucket) error {
+			if err := meta.Delete(groupRowKey(1)); err != nil {
+				return err
+			}
+			return putRow(meta, 'm', groupRowKey(1<<39), append([]byte{0, 0, 0, 1}, "talk"...))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, _ := openInternal(t)
+			_, err := db.Scope("acme").Put(ctx, Artefact{ID: "forged-id", Text: "t", Group: "talk"})
+			require.NoError(t, err)
+			require.NoError(t, db.Close())
+			b, err := bbolt.Open(db.Path(), 0o600, nil)
+			require.NoError(t, err)
+			require.NoError(t, b.Update(func(tx *bbolt.Tx) error { return forge(tx.Bucket(bucketMeta)) }))
+			require.NoError(t, b.Close())
+			for _, ro := range []bool{true, false} {
+				_, err = Open(db.Path(), Options{ReadOnly: ro})
+				require.ErrorIs(t, err, ErrCorrupt)
+			}
+		})
+	}
+}

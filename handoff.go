@@ -1,0 +1,437 @@
+package ctxpage
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/ctxpage/ctxpage/directive"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/session"
+)
+
+const noteRowKey = "session/note/" // SCOPE \0 SESSION
+
+// Dialect is how a contract is written.
+type Dialect string
+
+// The dialects of Session.Contract.
+const (
+	CompatContract Dialect = "compat" // as the reference pager writes it
+	StrictContract Dialect = "strict" // valid for the real interpreter, with the records of the session
+)
+
+// Notes are what a host records of a session beside its turns, for contracts and handoffs. None of it is judged.
+type Notes struct {
+	Goal       string                 `json:"goal,omitempty"`
+	State      string                 `json:"state,omitempty"`
+	Status     string                 `json:"status,omitempty"` // of the intent
+	Claims     []session.BasisItem    `json:"claims,omitempty"`
+	Questions  []session.QuestionItem `json:"questions,omitempty"`
+	Done       []string               `json:"done,omitempty"`
+	Open       []string               `json:"open,omitempty"`
+	Boundaries []session.BoundaryItem `json:"boundaries,omitempty"`
+	Next       string                 `json:"next,omitempty"`
+	Text       string                 `json:"text,omitempty"`
+}
+
+// Record replaces the notes of the session.
+func (c *Session) Record(ctx context.Context, n Notes) error {
+	talk, err := c.talk()
+	if err != nil {
+		return err
+	}
+	raw, err := json.Marshal(&n)
+	if err != nil {
+		return fmt.Errorf("%w: notes: %w", ErrInvalid, err)
+	}
+	if len(raw) > MaxMeta {
+		return invalid("notes", fmt.Sprintf("%d bytes", len(raw)), fmt.Sprintf("at most %d", MaxMeta))
+	}
+	return talk.exclusively(ctx, func() error {
+		w := talk.begin()
+		w.raw(talk.key(noteRowKey), raw)
+		return talk.commit(ctx, c.s, w, manifest.Record{Type: manifest.TypeCommit, Action: "notes", Reason: "vouched by the host"})
+	})
+}
+
+// Notes gives what was recorded last.
+func (c *Session) Notes(ctx context.Context) (n Notes, err error) {
+	talk, err := c.talk()
+	if err != nil {
+		return n, err
+	}
+	raw, err := c.s.db.store.State(ctx, talk.key(noteRowKey))
+	if err != nil || raw == nil {
+		return n, err
+	}
+	return n, json.Unmarshal(raw, &n)
+}
+
+// Contract gives the bytes to append to a contract file, with one write: the pass in force, and in the strict dialect
+// the session's notes and directives and the extra records of the caller. have is what the file holds now. Nothing new
+// gives no bytes in the strict dialect; the compatible one repeats the pass, as the reference does. ErrNotFound when
+// the compatible dialect has no pass to write.
+func (c *Session) Contract(ctx context.Context, d Dialect, have []byte, extra session.Records) ([]byte, error) {
+	p, err := c.InForce(ctx)
+	if err != nil && (d == CompatContract || !errors.Is(err, ErrNotFound)) {
+		return nil, err
+	}
+	switch d {
+	case CompatContract:
+		return session.CompatExport(p.Result, p.At, have)
+	case StrictContract:
+		return c.strict(ctx, p, have, extra)
+	}
+	return nil, invalid("dialect", strconv.Quote(string(d)), "compat or strict")
+}
+
+func (c *Session) strict(ctx context.Context, p *Pass, have []byte, extra session.Records) (out []byte, err error) {
+	ledger, err := session.ReadLedger(have)
+	if err != nil {
+		return nil, err
+	}
+	if p != nil {
+		if out, err = ledger.Pass(p.Result, p.At); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.records(ctx, &extra); err != nil {
+		return nil, err
+	}
+	more, err := ledger.Records(extra)
+	return append(out, more...), err
+}
+
+// records adds what notes and directives say.
+func (c *Session) records(ctx context.Context, r *session.Records) error {
+	n, err := c.Notes(ctx)
+	if err != nil {
+		return err
+	}
+	decisions, corrections, err := c.directives(ctx)
+	if err != nil {
+		return err
+	}
+	for _, d := range decisions {
+		r.Decisions = append(r.Decisions, session.Entry{Text: d.Text, Because: d.Basis})
+	}
+	for _, x := range corrections {
+		r.Corrections = append(r.Corrections, session.Entry{Text: x.Correction, Because: x.MeaningForNextAgent})
+	}
+	for _, q := range n.Questions {
+		r.Questions = append(r.Questions, session.Entry{Text: q.Question, Because: q.WhyItMatters})
+	}
+	for _, l := range []struct {
+		name  string
+		items []string
+	}{{"work-completed", n.Done}, {"work-remaining", n.Open}} {
+		if len(l.items) == 0 {
+			continue
+		}
+		list := session.List{Name: l.name}
+		for _, item := range l.items {
+			list.Items = append(list.Items, session.Entry{Text: item})
+		}
+		r.Lists = append(r.Lists, list)
+	}
+	return nil
+}
+
+// directives are the locked decisions and the corrections of the user: what the scope and its ancestors were told.
+func (c *Session) directives(ctx context.Context) (decisions []session.BasisItem, corrections []session.CorrectionItem, err error) {
+	st, err := c.s.Directives().State(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, p := range st.Effective.Premises {
+		decisions = append(decisions, session.BasisItem{Text: "premise: " + p.Premise, Basis: "directive of the user in " + p.Scope})
+	}
+	for _, p := range st.Effective.Policies {
+		if p.Polarity == directive.Prohibit {
+			corrections = append(corrections, session.CorrectionItem{
+				Correction: "prohibit " + p.Item, MeaningForNextAgent: "directive of the user in " + p.Scope + ": do not use or propose it",
+			})
+			continue
+		}
+		decisions = append(decisions, session.BasisItem{Text: "use " + p.Item, Basis: "directive of the user in " + p.Scope})
+	}
+	return decisions, corrections, nil
+}
+
+// Handoff packages the session for another agent. Nothing in it is asked of a model: what counts as verified follows
+// from the manifests, which say what answers of this session really read, and from hashes computed now; decisions and
+// corrections are the directives in force; the context is the window, evicted turns named with how to recall them; the
+// rest is as recorded by Record.
+func (c *Session) Handoff(ctx context.Context, to string) (session.Packet, error) {
+	talk, err := c.talk()
+	if err != nil {
+		return session.Packet{}, err
+	}
+	n, err := c.Notes(ctx)
+	if err != nil {
+		return session.Packet{}, err
+	}
+	in := session.HandoffInput{
+		For: to, By: c.s.actor, Session: Ref{Scope: c.s.name, ID: c.id}.String(), At: c.s.db.opts.Clock(), Goal: n.Goal, State: n.State, Status: n.Status,
+		Claims: n.Claims, Questions: n.Questions, Done: n.Done, Open: n.Open, Boundaries: n.Boundaries, Next: n.Next, Notes: n.Text,
+	}
+	if in.Decisions, in.Corrections, err = c.directives(ctx); err != nil {
+		return session.Packet{}, err
+	}
+	leaf := &manifest.Record{Type: manifest.TypeHandoff, Session: c.id, Note: to}
+	err = talk.exclusively(ctx, func() error {
+		in.Intent, err = talk.intent()
+		for i := range talk.blocks {
+			b := &talk.blocks[i]
+			in.Window = append(in.Window, talk.windowItem(i))
+			leaf.Pages = append(leaf.Pages, manifest.Page{Num: b.nums[0], Version: b.version, Form: manifest.FormStub})
+		}
+		leaf.LSN = talk.lsn
+		return err
+	})
+	if err != nil {
+		return session.Packet{}, err
+	}
+	if in.Sources, err = c.sources(ctx, leaf); err != nil {
+		return session.Packet{}, err
+	}
+	return session.Handoff(in), c.s.emit(ctx, leaf)
+}
+
+// intent is what the pass in force was about.
+func (c *conversation) intent() (ir session.IntentIR, err error) {
+	if len(c.force.IR) > 0 {
+		return session.ParseIntentIR(c.force.IR)
+	}
+	if len(c.force.Keywords) > 0 {
+		words := make([]any, len(c.force.Keywords))
+		for i, w := range c.force.Keywords {
+			words[i] = w
+		}
+		ir.Slots = map[string]any{"keywords": words}
+	}
+	return ir, nil
+}
+
+func (c *conversation) windowItem(i int) session.WindowItem {
+	b := &c.blocks[i]
+	actions := [session.Levels]session.Action{session.Stub: session.Page, session.Cold: session.Evict}
+	return session.WindowItem{
+		Ref: Ref{Scope: c.scope, ID: b.id, Version: b.version}.String(), Digest: hex.EncodeToString(b.digest[:6]), Tokens: b.row.Sizes[session.Raw],
+		Action: actions[c.shown(i)], Pinned: b.row.Pinned, Title: b.row.Title, Why: c.why(i),
+	}
+}
+
+// sources are the pages that contexts of this session were made of, but for its own turns, in the order in which they
+// were first served, each as its newest version served.
+func (c *Session) sources(ctx context.Context, leaf *manifest.Record) ([]session.SourceFact, error) {
+	served, err := c.served(ctx)
+	if err != nil {
+		return nil, err
+	}
+	keys := make([]PageKey, len(served))
+	for i, p := range served {
+		keys[i] = p.key
+	}
+	loaded, err := c.s.db.store.Load(ctx, c.s.chain, keys, WantHead)
+	if err != nil {
+		return nil, err
+	}
+	type fact struct {
+		head *Head
+		key  PageKey
+		page int
+		read bool
+	}
+	var order []string
+	facts := map[string]*fact{}
+	for i := range loaded {
+		l := &loaded[i]
+		if l.Err != nil || l.Head.Group == c.id && l.Head.Scope == c.s.name || l.Head.Kind == KindSystem || strings.HasPrefix(l.Head.ID, ReservedPrefix) {
+			continue
+		}
+		name := l.Head.Artefact.Source
+		if name == "" {
+			name = Ref{Scope: l.Head.Scope, ID: l.Head.ID}.String()
+		}
+		f := facts[name]
+		if f == nil {
+			f = &fact{}
+			facts[name] = f
+			order = append(order, name)
+		}
+		if f.head == nil || l.Head.Version >= f.head.Version {
+			f.head, f.key, f.page = l.Head, l.Key, l.Page
+		}
+		f.read = f.read || served[i].read
+	}
+	out := make([]session.SourceFact, len(order))
+	for i, name := range order {
+		f := facts[name]
+		out[i] = c.fact(ctx, name, f.head, f.page)
+		out[i].Read = f.read
+		leaf.Pages = append(leaf.Pages, manifest.Page{Num: f.key.Num, Version: f.key.Version, Form: manifest.FormStub})
+	}
+	return out, nil
+}
+
+// fact looks at a source now: its hash, or, for a page without one, whether the version that was read still stands.
+func (c *Session) fact(ctx context.Context, name string, h *Head, page int) session.SourceFact {
+	if h.Artefact.Source == "" {
+		f := session.SourceFact{Source: name, Type: h.Kind.String(), Digest: hex.EncodeToString(h.Rows[page-1].Digest[:6])}
+		l, err := c.s.db.store.Resolve(ctx, Scopes{h.Scope}, Ref{ID: h.ID})
+		if f.Gone = err != nil; !f.Gone {
+			f.Checked = true
+			f.Same = l.By == 0 && slices.ContainsFunc(l.Pages, func(k PageKey) bool { return k.Num == h.Rows[page-1].Num })
+		}
+		return f
+	}
+	scheme, _, _ := strings.Cut(h.Artefact.Source, ":")
+	f := session.SourceFact{Source: name, Type: scheme, Digest: fmt.Sprintf("xxhash64:%016x", h.Source.Hash)}
+	// Without a stamp to go by the source has to look at its content.
+	v, err := c.s.probe(ctx, h.Artefact.Source, Validator{Hash: h.Source.Hash})
+	if f.Gone = err != nil; !f.Gone {
+		f.Checked, f.Same = true, v.Hash == h.Source.Hash
+	}
+	return f
+}
+
+// servedPage is a page that a context of the session had, and whether an answer was committed from it.
+type servedPage struct {
+	key  PageKey
+	read bool
+}
+
+// served walks the manifests: which contexts belong to the session, which of them an answer came from.
+func (c *Session) served(ctx context.Context) ([]servedPage, error) {
+	mine, answered := map[string]bool{}, map[string]bool{}
+	log := c.s.db.Manifests()
+	size := log.Size()
+	err := log.Each(ctx, 0, size, false, func(r *manifest.Record) error {
+		if r.Scope != c.s.name {
+			return nil
+		}
+		ends := r.Parent != "" && (r.Type == manifest.TypeCommit || r.Type == manifest.TypeApprove)
+		if ends {
+			answered[r.Parent] = true
+		}
+		switch {
+		case r.Session != c.id:
+		case r.Type.Reads():
+			mine[r.Trace] = true
+		case ends:
+			mine[r.Parent] = true
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var out []servedPage
+	at := map[PageKey]int{}
+	err = log.Each(ctx, 0, size, false, func(r *manifest.Record) error {
+		if r.Scope != c.s.name || !r.Type.Reads() || !mine[r.Trace] && !mine[r.Parent] {
+			return nil
+		}
+		read := answered[r.Trace] || answered[r.Parent]
+		for _, p := range r.Pages {
+			k := PageKey{p.Num, p.Version}
+			i, ok := at[k]
+			if !ok {
+				i = len(out)
+				at[k] = i
+				out = append(out, servedPage{key: k})
+			}
+			out[i].read = out[i].read || read
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Receive takes over a session that another agent handed on: the packet itself, and a reference for each turn that
+// stood in its window, become pages of this session; those that were pinned there are pinned here. All of it is
+// scratch and marked as unverified, visible in this session only: nothing the sender verified is verified here.
+func (c *Session) Receive(ctx context.Context, p session.Packet) ([]Ref, error) {
+	talk, err := c.talk()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Validate(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	var refs []Ref
+	err = talk.exclusively(ctx, func() error {
+		a := &appending{c: talk, s: c.s, changes: talk.begin(), action: "receive"}
+		if a.tx, err = c.s.newTxn(nil); err != nil {
+			return err
+		}
+		a.tx.managed = true
+		if err := a.receive(ctx, p); err != nil {
+			return err
+		}
+		a.refs = make([]Ref, len(a.fresh))
+		if err := a.commit(ctx, ""); err != nil {
+			return err
+		}
+		refs = a.refs
+		return nil
+	})
+	if err == nil {
+		talk.wake()
+	}
+	return refs, err
+}
+
+func (a *appending) receive(ctx context.Context, p session.Packet) error {
+	got := string(p.Received().Markdown())
+	name := fmt.Sprintf("handoff-%s-%016x", a.c.id, xxhash.Sum64String(got))
+	if a.c.find(name) >= 0 {
+		return invalid("packet", "one that was received before", "another packet")
+	}
+	if err := a.receiveOne(ctx, Artefact{ID: name, Text: got, Meta: map[string]string{"handoff": "packet"}}, true); err != nil {
+		return err
+	}
+	for i, r := range p.References() {
+		if r.Form == "evicted" {
+			continue // named in the packet
+		}
+		text := "handed over by " + p.CreatedBy + ", unverified: "
+		for _, item := range p.Context {
+			if strings.HasPrefix(item.Context, r.Form+" "+r.Ref+" (") {
+				text += item.Context
+				break
+			}
+		}
+		art := Artefact{ID: fmt.Sprintf("%s-%d", name, i+1), Text: text, Meta: map[string]string{"handoff": r.Form, "ref": r.Ref, "digest": r.Digest}}
+		if err := a.receiveOne(ctx, art, r.Form == "pinned"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *appending) receiveOne(ctx context.Context, art Artefact, pinned bool) error {
+	art.Kind, art.Provenance, art.Group, art.Seq, art.Priority = KindScratch, Scratch, a.c.id, a.next(), PriorityMedium
+	put, err := a.tx.makePut(ctx, art)
+	if err != nil {
+		return err
+	}
+	if err := a.tx.add(ctx, put); err != nil {
+		return err
+	}
+	b := a.c.freshBlock(&put)
+	b.row.Pinned = pinned
+	a.fresh = append(a.fresh, freshTurn{len(a.fresh), b})
+	a.c.rows[b.id] = b.row
+	a.put(a.c.turnKey(b.id), b.row)
+	return nil
+}

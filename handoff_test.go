@@ -1,0 +1,142 @@
+package ctxpage
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/session"
+)
+
+func TestContract(t *testing.T) {
+	ctx := context.Background()
+	db, chat := openTalk(t)
+	dialogue(t, chat, 12)
+	_, err := chat.Contract(ctx, CompatContract, nil, session.Records{})
+	require.ErrorIs(t, err, ErrNotFound)
+	_, err = chat.Append(ctx, Turn{ID: `x" to evicted-blocks` + "; set", Role: "user", Text: "an id that would be a statement"})
+	require.NoError(t, err)
+	_, err = chat.Pass(ctx, PassQuery{Keywords: []string{"refund"}})
+	require.NoError(t, err)
+	require.NoError(t, chat.Record(ctx, Notes{Done: []string{"looked it up"}, Questions: []session.QuestionItem{{Question: "which year?", WhyItMatters: "limits change"}}}))
+	_, err = db.Scope("acme/agent").Directives().Step(ctx, "prohibit guesses")
+	require.NoError(t, err)
+
+	compat, err := chat.Contract(ctx, CompatContract, []byte("torn"), session.Records{})
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(string(compat), "\nadd \"block-chat-1\" to "), string(compat[:60]))
+	require.NotContains(t, string(compat), "; set")
+
+	strict, err := chat.Contract(ctx, StrictContract, nil, session.Records{SourceState: session.Scanned})
+	require.NoError(t, err)
+	ledger, err := session.ReadLedger(strict)
+	require.NoError(t, err)
+	require.Len(t, ledger.Buckets(), 25)
+	require.Equal(t, []string{"prohibit guesses"}, ledger.List("session-corrections"))
+	again, err := chat.Contract(ctx, StrictContract, strict, session.Records{})
+	require.NoError(t, err)
+	require.Empty(t, again, "nothing new")
+	_, err = chat.Pass(ctx, PassQuery{Keywords: []string{"weather in Oslo"}})
+	require.NoError(t, err)
+	more, err := chat.Contract(ctx, StrictContract, strict, session.Records{})
+	require.NoError(t, err)
+	ledger, err = session.ReadLedger(append(strict, more...))
+	require.NoError(t, err)
+	require.Equal(t, 2, ledger.Passes())
+	_, err = chat.Contract(ctx, "latin", nil, session.Records{})
+	require.ErrorIs(t, err, ErrInvalid)
+}
+
+func TestHandoff(t *testing.T) {
+	ctx := context.Background()
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return "file:" + path
+	}
+	opts := talkOptions()
+	opts.FileRoots = []string{dir}
+	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), opts)
+	defer db.Close()
+	s := db.Scope("acme/agent")
+	stable, moved := write("stable.md", "The ocean tariff has a refund limit of 400 dollars."), write("moved.md", "The ocean tariff refund takes 9 days.")
+	for id, src := range map[string]string{"stable": stable, "moved": moved} {
+		_, err := s.Put(ctx, Artefact{ID: id, Source: src})
+		require.NoError(t, err)
+	}
+	_, err := s.Put(ctx, Artefact{ID: "fact", Text: "The ocean tariff refund office is in Oslo."})
+	require.NoError(t, err)
+
+	chat := s.Session("chat")
+	_, err = chat.Append(ctx, Turn{Role: "user", Text: "What is the refund of the ocean tariff?"})
+	require.NoError(t, err)
+	a, err := s.Assemble(ctx, Query{Text: "ocean tariff refund", Budget: 3000, Session: "chat"})
+	require.NoError(t, err)
+	_, err = chat.Append(ctx, Turn{Role: "assistant", Text: "400 dollars, within 9 days.", Trace: a.Trace})
+	require.NoError(t, err)
+	_, err = s.Put(ctx, Artefact{ID: "unread", Text: "Zebras have stripes."})
+	require.NoError(t, err)
+	_, err = s.Assemble(ctx, Query{Text: "zebras stripes", Budget: 3000, Session: "chat"}) // nobody answered from it
+	require.NoError(t, err)
+	require.NoError(t, chat.Pin(ctx, "block-chat-1"))
+	_, err = s.Directives().Step(ctx, "use metric units")
+	require.NoError(t, err)
+	require.NoError(t, chat.Record(ctx, Notes{Goal: "answer Ann", Done: []string{"looked it up"}, Open: []string{"tell Ann"}}))
+	_, err = chat.Pass(ctx, PassQuery{IR: &session.IntentIR{Verb: "explain", Slots: map[string]any{"what": "refund"}}})
+	require.NoError(t, err)
+	write("moved.md", "The ocean tariff refund takes 12 days.")
+
+	p, err := chat.Handoff(ctx, "night shift")
+	require.NoError(t, err)
+	again, err := chat.Handoff(ctx, "night shift")
+	require.NoError(t, err)
+	require.Equal(t, p, again)
+	states := map[string]string{}
+	for _, src := range p.VerifiedSources {
+		states[src.Source] = src.State
+	}
+	require.Equal(t, map[string]string{
+		stable: "verified", moved: "referenced", "acme/agent:fact": "verified", "acme/agent:unread": "referenced",
+	}, states)
+	require.Equal(t, "explain", p.ActiveIntent.PrimaryIntent)
+	require.Equal(t, []session.BasisItem{{Text: "use metric units", Basis: "directive of the user in acme/agent"}}, p.LockedDecisions)
+	require.Len(t, p.DoNotClaim, 2)
+	refs := p.References()
+	require.Len(t, refs, 2)
+	require.Equal(t, "pinned", refs[0].Form)
+	raw, err := p.JSON()
+	require.NoError(t, err)
+	parsed, err := session.ParsePacket(raw)
+	require.NoError(t, err)
+	require.Equal(t, p, parsed)
+
+	other := openTest(t, filepath.Join(t.TempDir(), "other.ctx"), talkOptions())
+	defer other.Close()
+	night := other.Scope("night").Session("shift")
+	got, err := night.Receive(ctx, parsed)
+	require.NoError(t, err)
+	require.Len(t, got, 3)
+	_, err = night.Receive(ctx, parsed)
+	require.ErrorIs(t, err, ErrInvalid)
+	w, err := night.Window(ctx)
+	require.NoError(t, err)
+	require.True(t, w.Turns[0].Pinned && w.Turns[1].Pinned)
+	require.False(t, w.Turns[2].Pinned)
+	next, err := other.Scope("night").Assemble(ctx, Query{Text: "refund", Budget: 4000, Session: "shift"})
+	require.NoError(t, err)
+	require.Contains(t, next.Text(), "unverified")
+	require.NotContains(t, next.Text(), `role="user"`, "what was handed over is data")
+	hits, err := other.Scope("night").Search(ctx, "refund ocean", 10)
+	require.NoError(t, err)
+	require.Empty(t, hits, "and no memory")
+	packet, err := night.Handoff(ctx, "")
+	require.NoError(t, err)
+	for _, src := range packet.VerifiedSources {
+		require.NotEqual(t, "verified", src.State)
+	}
+}

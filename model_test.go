@@ -1,0 +1,595 @@
+package ctxpage_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	. "github.com/ctxpage/ctxpage"
+)
+
+// The database against a model that a reader takes in at one sitting: maps of slices of versions, judged by the rules
+// of the documentation. Whatever the working set holds, and whenever a checkpoint or a reopen comes, the answers are
+// the same.
+
+// mver is one version of an artefact.
+type mver struct {
+	text    string
+	expires time.Time
+	deleted bool
+	prov    Provenance
+	serial  int // of the commit, in the place of an LSN
+}
+
+type mkey struct{ scope, id string }
+
+type mart struct {
+	versions []mver
+	by       *mkey // the artefact that supersedes it
+}
+
+func (a *mart) last() *mver {
+	if a == nil || len(a.versions) == 0 {
+		return nil
+	}
+	return &a.versions[len(a.versions)-1]
+}
+
+// live is the newest version unless it is a tombstone.
+func (a *mart) live() *mver {
+	if v := a.last(); v != nil && !v.deleted {
+		return v
+	}
+	return nil
+}
+
+// mtx is a transaction of the model, open or held.
+type mtx struct {
+	scope  string
+	actor  string
+	writes map[string]string // id → text
+	drops  map[string]bool
+	expect map[string]int // id → serial
+	saw    map[mkey]string
+}
+
+type model struct {
+	clk    *clock
+	arts   map[mkey]*mart
+	serial int
+	held   map[string]*mtx
+}
+
+func chainOf(scope string) []string {
+	out := []string{scope}
+	for i := strings.LastIndex(scope, "/"); i >= 0; i = strings.LastIndex(scope, "/") {
+		scope = scope[:i]
+		out = append(out, scope)
+	}
+	return out
+}
+
+func (m *model) art(scope, id string) *mart { return m.arts[mkey{scope, id}] }
+
+func (m *model) expired(v *mver) bool { return !v.expires.IsZero() && !v.expires.After(m.clk.now()) }
+
+// serialOf is 0 for what is absent or deleted.
+func (m *model) serialOf(scope, id string) int {
+	if v := m.art(scope, id).live(); v != nil {
+		return v.serial
+	}
+	return 0
+}
+
+// find is the nearest live artefact.
+func (m *model) find(chain []string, id string) (mkey, *mver) {
+	for _, s := range chain {
+		if v := m.art(s, id).live(); v != nil {
+			return mkey{s, id}, v
+		}
+	}
+	return mkey{}, nil
+}
+
+func (m *model) get(scope, id string) (*mver, error) {
+	_, v := m.find(chainOf(scope), id)
+	switch {
+	case v == nil:
+		return nil, ErrNotFound
+	case m.expired(v):
+		return nil, ErrExpired
+	}
+	return v, nil
+}
+
+// write is one artefact of a commit. A version that repeats the newest is none.
+func (m *model) write(scope, id string, v mver, supersedes ...string) {
+	k := mkey{scope, id}
+	if m.arts[k] == nil {
+		m.arts[k] = &mart{}
+	}
+	a := m.arts[k]
+	if old := a.live(); old != nil && !v.deleted && old.text == v.text && old.expires.Equal(v.expires) && old.prov == v.prov && len(supersedes) == 0 {
+		return
+	}
+	v.serial = m.serial
+	a.versions = append(a.versions, v)
+	if !v.deleted {
+		a.by = nil
+	}
+	for _, s := range supersedes {
+		if old := m.art(scope, s); old != nil && old.last().serial < m.serial {
+			old.by = &k
+		}
+	}
+}
+
+// finds says whether a word leads to an artefact: through its own versions since it was last absent, or through an
+// artefact that it replaced.
+func (m *model) finds(k mkey, word string, seen map[mkey]bool) bool {
+	if seen[k] {
+		return false
+	}
+	seen[k] = true
+	a := m.arts[k]
+	for i := len(a.versions) - 1; i >= 0 && !a.versions[i].deleted; i-- {
+		if strings.Contains(a.versions[i].text, word) {
+			return true
+		}
+	}
+	for old, x := range m.arts {
+		if x.by != nil && *x.by == k && x.live() != nil && m.finds(old, word, seen) {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *model) search(scope, word string) []string {
+	var out []string
+	for k, a := range m.arts {
+		v := a.live()
+		if v == nil || a.by != nil || m.expired(v) || v.prov < Tool || !slices.Contains(chainOf(scope), k.scope) {
+			continue
+		}
+		if m.finds(k, word, map[mkey]bool{}) {
+			out = append(out, k.scope+":"+k.id)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// stale says whether a page that was seen is not what its artefact says any more.
+func (m *model) stale(tx *mtx) bool {
+	for k, text := range tx.saw {
+		if k.scope == tx.scope && (tx.drops[k.id] || tx.writes[k.id] != "") {
+			continue
+		}
+		a := m.arts[k]
+		if v := a.live(); v == nil || v.text != text || m.expired(v) || a.by != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *model) conflict(tx *mtx) bool {
+	for id, serial := range tx.expect {
+		if (tx.drops[id] || tx.writes[id] != "") && m.serialOf(tx.scope, id) != serial {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *model) apply(tx *mtx, prov Provenance) {
+	m.serial++
+	for id, text := range tx.writes {
+		m.write(tx.scope, id, mver{text: text, prov: prov})
+	}
+	for id := range tx.drops {
+		if m.art(tx.scope, id).live() != nil {
+			m.write(tx.scope, id, mver{deleted: true})
+		}
+	}
+}
+
+// machine runs the two side by side.
+type machine struct {
+	*model
+	db    *DB
+	path  string
+	texts int // makes drafts unique, so that no draft is an echo
+	open  []*Txn
+	txs   []*mtx
+}
+
+var (
+	modelScopes = []string{"a", "a/b", "a/c", "a/b/d"}
+	modelIDs    = []string{"k1", "k2", "k3", "long"}
+	modelWords  = []string{"zebra", "apple", "violin", "harbour", "copper"}
+)
+
+func (m *machine) options(rt *rapid.T) Options {
+	return WithoutSync(Options{
+		Clock: m.clk.now, PageTokens: 16, WorkingSet: rapid.SampledFrom([]int64{-1, 1500, 6000, 0}).Draw(rt, "working set"),
+	})
+}
+
+func (m *machine) reopen(rt *rapid.T) {
+	require.NoError(rt, m.db.Close())
+	db, err := Open(m.path, m.options(rt))
+	require.NoError(rt, err)
+	m.db, m.open, m.txs = db, nil, nil // open transactions are lost, as after a rollback
+}
+
+func (m *machine) text(rt *rapid.T, id string) string {
+	n := 3
+	if id == "long" { // several pages
+		n = rapid.IntRange(1, 40).Draw(rt, "length")
+	}
+	return strings.Join(rapid.SliceOfN(rapid.SampledFrom(modelWords), n, n).Draw(rt, "text"), " ")
+}
+
+func (m *machine) draft(rt *rapid.T) string {
+	m.texts++
+	return rapid.SampledFrom(modelWords).Draw(rt, "word") + fmt.Sprintf(" draft%d", m.texts)
+}
+
+func (m *machine) put(rt *rapid.T) {
+	scope, id := rapid.SampledFrom(modelScopes).Draw(rt, "scope"), rapid.SampledFrom(modelIDs).Draw(rt, "id")
+	v := mver{text: m.text(rt, id), prov: rapid.SampledFrom([]Provenance{Validated, Scratch, Chunk}).Draw(rt, "provenance")}
+	a := Artefact{ID: id, Text: v.text, Provenance: v.prov}
+	if rapid.IntRange(0, 3).Draw(rt, "expires") == 0 {
+		v.expires = m.clk.now().Add(time.Duration(rapid.IntRange(0, 3).Draw(rt, "hours")) * time.Hour)
+		a.ExpiresAt = v.expires
+	}
+	if rapid.IntRange(0, 5).Draw(rt, "supersedes") == 0 {
+		if old := rapid.SampledFrom(modelIDs).Draw(rt, "old"); old != id {
+			a.Supersedes = []string{old}
+		}
+	}
+	ref, err := m.db.Scope(scope).Put(ctx, a)
+	require.NoError(rt, err)
+	m.serial++
+	m.write(scope, id, v, a.Supersedes...)
+	require.Equal(rt, uint32(len(m.art(scope, id).versions)), ref.Version)
+}
+
+func (m *machine) delete(rt *rapid.T) {
+	scope, id := rapid.SampledFrom(modelScopes).Draw(rt, "scope"), rapid.SampledFrom(modelIDs).Draw(rt, "id")
+	err := m.db.Scope(scope).Delete(ctx, id)
+	if m.art(scope, id).live() == nil {
+		require.ErrorIs(rt, err, ErrNotFound)
+		return
+	}
+	require.NoError(rt, err)
+	m.serial++
+	m.write(scope, id, mver{deleted: true})
+}
+
+// update appends to what is there, or starts it.
+func (m *machine) update(rt *rapid.T) {
+	scope, id := rapid.SampledFrom(modelScopes).Draw(rt, "scope"), rapid.SampledFrom(modelIDs[:3]).Draw(rt, "id")
+	add := m.draft(rt)
+	fail := rapid.IntRange(0, 4).Draw(rt, "fail") == 0
+	mine := errors.New("mine")
+	text := add
+	if v, err := m.get(scope, id); err == nil {
+		text = v.text[:min(len(v.text), 20)] + " " + add
+	}
+	err := m.db.Scope(scope).Update(ctx, func(tx *Txn) error {
+		v, err := tx.Get(ctx, id)
+		switch {
+		case err == nil:
+			if err := tx.Put(ctx, Artefact{ID: id, Text: v.Text[:min(len(v.Text), 20)] + " " + add}); err != nil {
+				return err
+			}
+		case errors.Is(err, ErrNotFound), errors.Is(err, ErrExpired):
+			if err := tx.Put(ctx, Artefact{ID: id, Text: add}); err != nil {
+				return err
+			}
+		default:
+			return err
+		}
+		if fail {
+			return mine
+		}
+		return nil
+	})
+	if fail {
+		require.ErrorIs(rt, err, mine)
+		return
+	}
+	require.NoError(rt, err)
+	m.serial++
+	m.write(scope, id, mver{text: text, prov: Validated})
+}
+
+func (m *machine) begin(rt *rapid.T) {
+	if len(m.open) >= 3 {
+		return
+	}
+	scope := rapid.SampledFrom(modelScopes).Draw(rt, "scope")
+	tx, err := m.db.Scope(scope, WithActor("agent")).Begin(ctx)
+	require.NoError(rt, err)
+	m.open = append(m.open, tx)
+	m.txs = append(m.txs, &mtx{scope: scope, writes: map[string]string{}, drops: map[string]bool{}, expect: map[string]int{}, saw: map[mkey]string{}})
+}
+
+func (m *machine) pick(rt *rapid.T) (int, *Txn, *mtx) {
+	if len(m.open) == 0 {
+		m.begin(rt)
+	}
+	i := rapid.IntRange(0, len(m.open)-1).Draw(rt, "transaction")
+	return i, m.open[i], m.txs[i]
+}
+
+func (m *machine) txGet(rt *rapid.T) {
+	_, tx, x := m.pick(rt)
+	id := rapid.SampledFrom(modelIDs[:3]).Draw(rt, "id")
+	v, err := tx.Get(ctx, id)
+	if own := x.writes[id]; own != "" {
+		require.NoError(rt, err)
+		require.Equal(rt, own, v.Text)
+		return
+	}
+	chain := chainOf(x.scope)
+	if x.drops[id] {
+		chain = chain[1:]
+	}
+	k, want := m.find(chain, id)
+	switch {
+	case want == nil:
+		require.ErrorIs(rt, err, ErrNotFound)
+		if !x.drops[id] {
+			x.expect[id] = 0
+		}
+		return
+	case m.expired(want):
+		require.ErrorIs(rt, err, ErrExpired)
+		return
+	}
+	require.NoError(rt, err)
+	require.Equal(rt, want.text, v.Text)
+	switch {
+	case k.scope == x.scope:
+		x.expect[id] = want.serial
+	case !x.drops[id]:
+		x.expect[id] = 0
+	}
+	x.saw[k] = want.text
+}
+
+func (m *machine) txWrite(rt *rapid.T) {
+	_, tx, x := m.pick(rt)
+	id := rapid.SampledFrom(modelIDs[:3]).Draw(rt, "id")
+	if rapid.IntRange(0, 3).Draw(rt, "drop") > 0 {
+		text := m.draft(rt)
+		require.NoError(rt, tx.Put(ctx, Artefact{ID: id, Text: text}))
+		if _, ok := x.expect[id]; !ok {
+			x.expect[id] = m.serialOf(x.scope, id)
+		}
+		x.writes[id] = text
+		delete(x.drops, id)
+		return
+	}
+	err := tx.Delete(ctx, id)
+	there := m.art(x.scope, id).live() != nil
+	if !there && x.writes[id] == "" {
+		require.ErrorIs(rt, err, ErrNotFound)
+		return
+	}
+	require.NoError(rt, err)
+	if _, ok := x.expect[id]; !ok {
+		x.expect[id] = m.serialOf(x.scope, id)
+	}
+	delete(x.writes, id)
+	if there {
+		x.drops[id] = true
+	}
+}
+
+func (m *machine) commit(rt *rapid.T) {
+	i, tx, x := m.pick(rt)
+	m.open, m.txs = slices.Delete(m.open, i, i+1), slices.Delete(m.txs, i, i+1)
+	if rapid.IntRange(0, 4).Draw(rt, "rollback") == 0 {
+		require.NoError(rt, tx.Rollback())
+		require.ErrorIs(rt, tx.Commit(ctx, good), ErrTxnDone)
+		return
+	}
+	v := rapid.SampledFrom([]Verdict{good, {Confidence: .7, By: "checker"}, {Confidence: .6, By: "checker"}, {Confidence: 1, By: "agent"}, {}}).Draw(rt, "verdict")
+	err := tx.Commit(ctx, v)
+	reason := ""
+	switch {
+	case m.conflict(x):
+		require.ErrorIs(rt, err, ErrConflict)
+		return
+	case v.By == "":
+		reason = ReasonNoVerdict
+	case v.By == "agent":
+		reason = ReasonSelfCertified
+	case v.Confidence < .7:
+		reason = ReasonLowConfidence
+	case m.stale(x):
+		reason = ReasonStaleContext
+	}
+	if reason == "" {
+		require.NoError(rt, err)
+		m.apply(x, Validated)
+		return
+	}
+	var held *HeldError
+	require.ErrorAs(rt, err, &held)
+	require.Equal(rt, reason, held.Reason)
+	m.held[held.Batch] = x
+}
+
+func (m *machine) review(rt *rapid.T) {
+	list, _, err := m.db.Review().List(ctx, "", false, "", 0)
+	require.NoError(rt, err)
+	require.Len(rt, list, len(m.held))
+	if len(list) == 0 {
+		return
+	}
+	h := rapid.SampledFrom(list).Draw(rt, "held")
+	x := m.held[h.ID]
+	require.NotNil(rt, x)
+	require.Len(rt, h.Writes, len(x.writes))
+	for _, w := range h.Writes {
+		require.Equal(rt, x.writes[w.ID], w.Text)
+	}
+	if rapid.Bool().Draw(rt, "reject") {
+		_, err := m.db.Review().Reject(ctx, h.ID, "anna", "")
+		require.NoError(rt, err)
+		delete(m.held, h.ID)
+		return
+	}
+	a := Approval{By: "anna", Stale: rapid.Bool().Draw(rt, "stale"), HumanVerified: rapid.Bool().Draw(rt, "verified")}
+	_, err = m.db.Review().Approve(ctx, h.ID, a)
+	switch {
+	case m.conflict(x):
+		require.ErrorIs(rt, err, ErrConflict)
+		return
+	case m.stale(x) && !a.Stale:
+		require.ErrorIs(rt, err, ErrStaleContext)
+		return
+	}
+	require.NoError(rt, err)
+	delete(m.held, h.ID)
+	m.apply(x, map[bool]Provenance{true: HumanVerified, false: Validated}[a.HumanVerified])
+}
+
+// compare reads everything there is to read from some scopes.
+func (m *machine) compare(rt *rapid.T, scopes ...string) {
+	for _, scope := range scopes {
+		s := m.db.Scope(scope)
+		for _, id := range modelIDs {
+			m.compareArtefact(rt, s, id)
+		}
+		list, _, err := s.List(ctx, "", "", 0)
+		require.NoError(rt, err)
+		var got, want []string
+		for _, v := range list {
+			got = append(got, v.ID)
+		}
+		for _, id := range modelIDs {
+			if m.art(scope, id).live() != nil {
+				want = append(want, id)
+			}
+		}
+		require.Equal(rt, want, got)
+	}
+	st, err := m.db.Stats(ctx)
+	require.NoError(rt, err)
+	live := 0
+	for _, a := range m.arts {
+		if a.live() != nil {
+			live++
+		}
+	}
+	require.Equal(rt, []int{live, len(m.held)}, []int{st.Artefacts, st.Held})
+}
+
+func (m *machine) compareArtefact(rt *rapid.T, s *Scope, id string) {
+	want, wantErr := m.get(s.Name(), id)
+	v, err := s.Get(ctx, id)
+	require.ErrorIs(rt, err, wantErr, "%s:%s", s.Name(), id)
+	if wantErr == nil {
+		require.Equal(rt, []any{want.text, want.prov}, []any{v.Text, v.Provenance}, "%s:%s", s.Name(), id)
+		joined := ""
+		for _, p := range v.Pages {
+			joined += p.Text
+		}
+		require.Equal(rt, v.Text, joined)
+	}
+	// History is of the nearest scope that ever had the name.
+	history, _, err := s.History(ctx, id, "", 0)
+	for _, scope := range chainOf(s.Name()) {
+		a := m.art(scope, id)
+		if a == nil {
+			continue
+		}
+		require.NoError(rt, err)
+		require.Len(rt, history, len(a.versions))
+		for i, h := range history {
+			want := a.versions[len(a.versions)-1-i]
+			require.Equal(rt, []any{want.deleted, uint32(len(a.versions) - i)}, []any{h.Deleted, h.Version})
+			old, err := s.GetRef(ctx, Ref{Scope: scope, ID: id, Version: h.Version})
+			switch {
+			case want.deleted:
+				require.ErrorIs(rt, err, ErrNotFound)
+			case i == 0 && m.expired(&want):
+				require.ErrorIs(rt, err, ErrExpired)
+			default:
+				require.NoError(rt, err)
+				require.Equal(rt, want.text, old.Text)
+			}
+		}
+		return
+	}
+	require.ErrorIs(rt, err, ErrNotFound)
+}
+
+func (m *machine) search(rt *rapid.T) {
+	scope, word := rapid.SampledFrom(modelScopes).Draw(rt, "scope"), rapid.SampledFrom(modelWords).Draw(rt, "word")
+	hits, err := m.db.Scope(scope).Search(ctx, word, 200)
+	require.NoError(rt, err)
+	got := []string{}
+	for _, h := range hits {
+		if k := h.Ref.Scope + ":" + h.Ref.ID; !slices.Contains(got, k) {
+			got = append(got, k)
+		}
+	}
+	slices.Sort(got)
+	require.Equal(rt, append([]string{}, m.model.search(scope, word)...), got, "%s in %s", word, scope)
+}
+
+func TestModel(t *testing.T) {
+	dir := t.TempDir()
+	rapid.Check(t, func(rt *rapid.T) {
+		sub, err := os.MkdirTemp(dir, "")
+		require.NoError(rt, err)
+		defer os.RemoveAll(sub)
+		m := &machine{model: &model{clk: newClock(), arts: map[mkey]*mart{}, held: map[string]*mtx{}}, path: sub + "/agent.ctx"}
+		m.db, err = Open(m.path, m.options(rt))
+		require.NoError(rt, err)
+		defer func() { m.db.Close() }()
+		always := rapid.IntRange(0, 3).Draw(rt, "reopen after each step") == 0
+		rt.Repeat(map[string]func(*rapid.T){
+			"put":    m.put,
+			"put2":   m.put,
+			"delete": m.delete,
+			"update": m.update,
+			"get":    m.txGet,
+			"get2":   m.txGet,
+			"write":  m.txWrite,
+			"write2": m.txWrite,
+			"commit": m.commit,
+			"review": m.review,
+			"search": m.search,
+			"clock":  func(rt *rapid.T) { m.clk.add(time.Duration(rapid.IntRange(-1, 3).Draw(rt, "hours")) * time.Hour) },
+			"checkpoint": func(rt *rapid.T) {
+				_, err := m.db.Checkpoint(ctx)
+				require.NoError(rt, err)
+			},
+			"reopen": m.reopen,
+			"": func(rt *rapid.T) {
+				if always {
+					m.reopen(rt)
+				}
+				m.compare(rt, rapid.SampledFrom(modelScopes).Draw(rt, "look"))
+			},
+		})
+		m.compare(rt, modelScopes...)
+		checkAndClose(rt, m.db)
+	})
+}

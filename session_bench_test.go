@@ -1,0 +1,114 @@
+package ctxpage
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/session"
+)
+
+// longTalk is a session of ten thousand turns of some fifty words.
+func longTalk(b *testing.B, path string) (*DB, *Session) {
+	b.Helper()
+	db, err := Open(path, Options{noSync: true})
+	require.NoError(b, err)
+	chat := db.Scope("acme/agent").Session("chat")
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		turns := make([]Turn, 500)
+		for i := range turns {
+			turns[i] = Turn{Role: []string{"user", "assistant"}[i%2], Name: "Ann", Text: prose(r, 50)}
+		}
+		_, err := chat.Append(context.Background(), turns...)
+		require.NoError(b, err)
+	}
+	return db, chat
+}
+
+func twelve(i int) PassQuery {
+	q := PassQuery{}
+	for k := range 12 {
+		q.Keywords = append(q.Keywords, fmt.Sprint("w", (i*31+k*97)%5000))
+	}
+	return q
+}
+
+func BenchmarkSession(b *testing.B) {
+	ctx := context.Background()
+	path := filepath.Join(b.TempDir(), "agent.ctx")
+	db, chat := longTalk(b, path)
+	b.Run("pass/turns=10k/words=12", func(b *testing.B) {
+		faults := db.table.stats().Faults
+		for i := 0; b.Loop(); i++ {
+			p, err := chat.Pass(ctx, twelve(i))
+			require.NoError(b, err)
+			require.Len(b, p.Verdicts, 10_000)
+		}
+		require.Equal(b, faults, db.table.stats().Faults)
+	})
+	b.Run("append/turns=10k", func(b *testing.B) {
+		for b.Loop() {
+			_, err := chat.Append(ctx, Turn{Role: "assistant", Text: "short"})
+			require.NoError(b, err)
+		}
+	})
+	b.Run("assemble/turns=10k/budget=8k", func(b *testing.B) {
+		for b.Loop() {
+			_, err := db.Scope("acme/agent").Assemble(ctx, Query{Text: "w17 w100", Budget: 8000, Session: "chat"})
+			require.NoError(b, err)
+		}
+	})
+	require.NoError(b, db.Close())
+	b.Run("open+pass/turns=10k", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			db, err := Open(path, Options{noSync: true})
+			require.NoError(b, err)
+			start := time.Now()
+			_, err = db.Scope("acme/agent").Session("chat").Pass(ctx, twelve(i+1))
+			require.NoError(b, err)
+			b.ReportMetric(float64(time.Since(start).Milliseconds()), "ms/first-pass")
+			require.Zero(b, db.table.stats().Faults)
+			require.NoError(b, db.Close())
+		}
+	})
+}
+
+// From the commit that crosses the trigger to the commit of the pass.
+func BenchmarkWatchCrossing(b *testing.B) {
+	ctx := context.Background()
+	db, err := Open(filepath.Join(b.TempDir(), "agent.ctx"), Options{})
+	require.NoError(b, err)
+	defer db.Close()
+	chat := db.Scope("acme/agent").Session("chat")
+	require.NoError(b, chat.SetWindow(ctx, session.Config{Total: 1_000_000}))
+	w, err := chat.Watch(ctx)
+	require.NoError(b, err)
+	r := rand.New(rand.NewPCG(1, 2))
+	turns := make([]Turn, 400)
+	for i := range turns {
+		turns[i] = Turn{Role: "assistant", Text: prose(r, 25)}
+	}
+	b.ResetTimer()
+	for b.Loop() {
+		b.StopTimer()
+		for {
+			_, err := chat.Append(ctx, turns...)
+			require.NoError(b, err)
+			st, err := w.Stats(ctx)
+			require.NoError(b, err)
+			if st.Actual > st.Limits.Trigger {
+				break
+			}
+		}
+		b.StartTimer()
+		events, err := w.Step(ctx, time.Now())
+		require.NoError(b, err)
+		require.NotEmpty(b, events)
+	}
+}

@@ -1,0 +1,496 @@
+package ctxpage_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/budget"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/token"
+)
+
+// doc is a text of about n words with one sentence on parcels for every six.
+func doc(seed, n int) string {
+	var b strings.Builder
+	for i := 0; i < n; i += 30 {
+		fmt.Fprintf(&b, "The parcel rule %d of page %d is here. %s. ", i, seed, words(seed*1000+i, 24))
+	}
+	return b.String()
+}
+
+// shelf puts n pages of about 170 tokens each, and gives what they take in a context together.
+func shelf(t testing.TB, s *Scope, n int) int {
+	t.Helper()
+	for i := range n {
+		put(t, s, Artefact{ID: fmt.Sprintf("doc-%02d", i), Kind: KindChunk, Text: doc(i, 120)})
+	}
+	return assemble(t, s, Query{Text: "parcel rule", Budget: 1_000_000}).Tokens
+}
+
+func forms(a *Assembly) map[manifest.Form]int {
+	out := map[manifest.Form]int{}
+	for _, b := range a.Blocks {
+		out[b.Form]++
+	}
+	return out
+}
+
+// replays requires that an assembly is rendered again to its very bytes.
+func replays(t testing.TB, db *DB, a *Assembly) {
+	t.Helper()
+	r, err := db.Replay(ctx, a.Trace)
+	require.NoError(t, err)
+	require.Equal(t, a.Text(), r.Text)
+}
+
+func TestFillTiers(t *testing.T) {
+	db := open(t, WithoutSync(Options{}))
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "rules", Kind: KindSystem, Text: "Answer briefly."})
+	whole := shelf(t, s, 12)
+	q := func(n int) Query { return Query{Text: "parcel rule", Budget: n} }
+
+	a := assemble(t, s, q(whole*104/100)) // each page is rounded up by itself
+	require.Equal(t, budget.TierFull, a.Tier)
+	require.Len(t, a.Blocks, 13)
+	require.Equal(t, 13, forms(a)[manifest.FormFull])
+
+	a = assemble(t, s, q(whole*8/10))
+	require.Equal(t, budget.TierSummarised, a.Tier, "all fit once some are cut")
+	require.Len(t, a.Blocks, 13)
+	require.Positive(t, forms(a)[manifest.FormRange])
+	require.Positive(t, forms(a)[manifest.FormFull], "room that was freed goes to full forms")
+	replays(t, db, a)
+
+	a = assemble(t, s, q(whole/4))
+	require.Equal(t, budget.TierCore, a.Tier)
+	require.Less(t, len(a.Blocks), 13)
+	require.NotEmpty(t, a.Left, "what is left out is listed")
+	require.Equal(t, "rules", a.Blocks[0].Ref.ID)
+	replays(t, db, a)
+
+	_, err := db.PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: words(7, 300)})
+	require.NoError(t, err)
+	a = assemble(t, s, q(200))
+	require.Equal(t, budget.TierMinimal, a.Tier, "what is protected alone does not fit")
+	require.True(t, a.Review)
+	require.True(t, a.Manifest.Review)
+	require.Equal(t, []string{"rules"}, ids(a))
+
+	_, err = s.Assemble(ctx, q(12))
+	require.ErrorIs(t, err, ErrBudget)
+	var short *budget.BudgetError
+	require.ErrorAs(t, err, &short)
+	require.Equal(t, short.Need-short.Have, short.Shortfall)
+	need := 12 + short.Shortfall
+	_, err = s.Assemble(ctx, q(need+8))
+	require.NoError(t, err, "the shortfall is what was missing, but for a rounding of the whole")
+}
+
+// Ladder goes by demand: intervals are half-open, and a tier that still exceeds the budget gives way to the next.
+func TestLadderTiers(t *testing.T) {
+	db := open(t, WithoutSync(Options{}))
+	s := db.Scope("acme")
+	whole := shelf(t, s, 12)
+	_, err := db.PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: "Parcels are weighed on Mondays."})
+	require.NoError(t, err)
+	for _, c := range []struct {
+		percent int // demand of the budget
+		tier    budget.Tier
+	}{{50, budget.TierFull}, {75, budget.TierFull}, {84, budget.TierSummarised}, {88, budget.TierSummarised}, {97, budget.TierCore}, {104, budget.TierCore}, {115, budget.TierMinimal}, {400, budget.TierMinimal}} {
+		a := assemble(t, s, Query{Text: "parcel rule", Budget: whole * 100 / c.percent, Overflow: budget.Ladder})
+		require.Equal(t, c.tier, a.Tier, "%d %%", c.percent)
+		require.LessOrEqual(t, a.Tokens, a.Limit)
+		switch c.tier {
+		case budget.TierSummarised:
+			require.Equal(t, 12, forms(a)[manifest.FormRange], "memories are compressed although they would fit")
+		case budget.TierCore:
+			require.Equal(t, []string{"fact"}, ids(a))
+		case budget.TierMinimal:
+			require.Empty(t, a.Blocks)
+			require.True(t, a.Review)
+		}
+	}
+}
+
+// Never over budget, for any store, counter, budget and policy; and what is served can be replayed.
+func TestNeverOverBudget(t *testing.T) {
+	by := &head{}
+	var dbs []*DB
+	var counts []token.Counter
+	for _, c := range []token.Counter{token.Default(), byRune{}, superadditive{}} {
+		for _, sum := range []Summarizer{nil, by} {
+			dbs, counts = append(dbs, open(t, WithoutSync(Options{Counter: c, Summarizer: sum}))), append(counts, c)
+		}
+	}
+	scope := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		which := rapid.IntRange(0, len(dbs)-1).Draw(rt, "database")
+		db, count := dbs[which], counts[which]
+		by.words = rapid.IntRange(0, 200).Draw(rt, "summary")
+		scope++
+		s := db.Scope(fmt.Sprint("acme-", scope))
+		for i := range rapid.IntRange(0, 8).Draw(rt, "pages") {
+			a := Artefact{ID: fmt.Sprint("p", i), Kind: KindChunk, Text: doc(i, rapid.IntRange(1, 300).Draw(rt, "words")), Pinned: rapid.IntRange(0, 5).Draw(rt, "pin") == 0}
+			if rapid.IntRange(0, 6).Draw(rt, "kind") == 0 {
+				a.Kind = KindSystem
+			}
+			put(t, s, a)
+		}
+		q := Query{Text: "parcel rule", Budget: rapid.IntRange(1, 3000).Draw(rt, "budget"), Overflow: rapid.SampledFrom([]budget.Overflow{budget.Fill, budget.Ladder}).Draw(rt, "overflow")}
+		q.Reserve = rapid.IntRange(0, q.Budget-1).Draw(rt, "reserve")
+		for range 2 { // the second finds the summaries of the first
+			a, err := s.Assemble(ctx, q)
+			if errors.Is(err, ErrBudget) {
+				return
+			}
+			require.NoError(t, err)
+			require.LessOrEqual(t, a.Tokens, q.Budget-q.Reserve)
+			require.Equal(t, a.Tokens, count.Count(a.Text()))
+			replays(t, db, a)
+		}
+	})
+}
+
+type byRune struct{}
+
+func (byRune) Name() string       { return "rune" }
+func (byRune) Count(s string) int { return len([]rune(s)) }
+
+// superadditive counts a whole above the sum of its parts.
+type superadditive struct{}
+
+func (superadditive) Name() string       { return "superadditive" }
+func (superadditive) Count(s string) int { return len(s)/4 + len(s)*len(s)/40_000 }
+
+// head is a summarizer that gives the first words of a text.
+type head struct {
+	mu    sync.Mutex
+	words int
+	calls int
+	fail  func() error
+}
+
+func (h *head) Name() string { return "head/1" }
+
+func (h *head) Summarize(_ context.Context, text string, most int) (string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls++
+	if h.fail != nil {
+		if err := h.fail(); err != nil {
+			return "", err
+		}
+	}
+	f := strings.Fields(text)
+	return "In short: " + strings.Join(f[:min(h.words, len(f))], " "), nil
+}
+
+// A summary made in an assembly becomes a page once, derived from what it replaces, and goes dirty with it.
+func TestSummarizer(t *testing.T) {
+	by := &head{words: 10}
+	db := open(t, WithoutSync(Options{Summarizer: by}))
+	s := db.Scope("acme")
+	whole := shelf(t, s, 6)
+	require.Zero(t, by.calls, "what all fits is not summed up")
+
+	q := Query{Text: "parcel rule", Budget: whole * 100 / 85, Overflow: budget.Ladder}
+	a := assemble(t, s, q)
+	require.Equal(t, budget.TierSummarised, a.Tier)
+	require.Equal(t, 6, forms(a)[manifest.FormSummary])
+	require.Equal(t, 6, by.calls)
+	replays(t, db, a)
+	require.Contains(t, a.Text(), "In short: The parcel rule")
+	require.Contains(t, a.Text(), `provenance="validated"`)
+
+	id := "summary of acme:doc-03#1"
+	sum := get(t, s, id)
+	require.Equal(t, KindSummary, sum.Kind)
+	require.Equal(t, Validated, sum.Provenance)
+	require.Equal(t, []Ref{{Scope: "acme", ID: "doc-03", Page: 1, Version: 1}}, sum.DerivedFrom)
+	w, err := db.Why(ctx, a.Trace, Ref{ID: "doc-03"})
+	require.NoError(t, err)
+	require.True(t, w.In)
+	require.Equal(t, manifest.FormSummary, w.Page.Form)
+	require.Equal(t, sum.Pages[0].Num, w.Page.Via)
+	require.Contains(t, strings.Join(w.Steps, "\n"), "stands in for it")
+	w, err = db.Why(ctx, a.Trace, Ref{ID: id})
+	require.NoError(t, err)
+	require.True(t, w.In)
+
+	b := assemble(t, s, q)
+	require.Equal(t, 6, by.calls, "made once")
+	require.Equal(t, a.Text(), b.Text(), "the same summaries")
+	db = reopen(t, db, WithoutSync(Options{Summarizer: by}))
+	s = db.Scope("acme")
+	b = assemble(t, s, q)
+	require.Equal(t, a.Text(), b.Text(), "also after reopening")
+	require.Equal(t, 6, by.calls)
+	_, err = db.Checkpoint(ctx)
+	require.NoError(t, err)
+	db = reopen(t, db, WithoutSync(Options{}))
+	s = db.Scope("acme")
+	require.Equal(t, a.Text(), assemble(t, s, q).Text(), "and from the file, without the summarizer")
+
+	put(t, s, Artefact{ID: "doc-03", Kind: KindChunk, Text: doc(99, 120)})
+	_, err = s.Get(ctx, id)
+	require.ErrorIs(t, err, ErrDirty, "the page changed: its summary is dirty")
+	c := assemble(t, s, q)
+	require.NotContains(t, c.Text(), "of page 3 ", "nothing of the old page, summed up or not")
+	require.Equal(t, map[manifest.Form]int{manifest.FormSummary: 5, manifest.FormRange: 1}, forms(c))
+	replays(t, db, c)
+	replays(t, db, a)
+}
+
+// Every way in which a summarizer can fail ends in a cut, and the manifest says so.
+func TestSummarizerFails(t *testing.T) {
+	release := make(chan struct{})
+	defer close(release)
+	for name, by := range map[string]*head{
+		"error":    {words: 10, fail: func() error { return errors.New("down") }},
+		"panic":    {words: 10, fail: func() error { panic("down") }},
+		"too long": {words: 1000},
+		"late":     {words: 10, fail: func() error { <-release; return nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := open(t, WithoutSync(Options{Summarizer: by, SummarizeTimeout: time.Millisecond}))
+			s := db.Scope("acme")
+			whole := shelf(t, s, 3)
+			a := assemble(t, s, Query{Text: "parcel rule", Budget: whole * 100 / 85, Overflow: budget.Ladder})
+			require.Equal(t, map[manifest.Form]int{manifest.FormRange: 3}, forms(a))
+			for _, p := range a.Manifest.Pages {
+				require.Contains(t, p.Reason, "summarizer")
+			}
+			list, _, err := s.List(ctx, "", "", 0)
+			require.NoError(t, err)
+			require.Len(t, list, 3, "nothing was stored")
+			replays(t, db, a)
+		})
+	}
+}
+
+// A host's own summary is used first, the newest of several, if it is usable and of this very version; nobody asks the
+// summarizer then.
+func TestStoredSummary(t *testing.T) {
+	by := &head{words: 5}
+	clock := newClock()
+	db := open(t, WithoutSync(Options{Summarizer: by, Clock: clock.now}))
+	s := db.Scope("acme/desk")
+	shelf(t, db.Scope("acme"), 1)
+	of := []Ref{{Scope: "acme", ID: "doc-00"}}
+	put(t, s, Artefact{ID: "sum", Kind: KindSummary, Text: "Parcels, told by hand.", DerivedFrom: of})
+	put(t, s, Artefact{ID: "soon", Kind: KindSummary, Text: "Parcels, for a minute.", DerivedFrom: of, TTL: time.Minute})
+	put(t, db.Scope("acme/other"), Artefact{ID: "sum", Kind: KindSummary, Text: "Parcels, told next door.", DerivedFrom: of})
+	put(t, s, Artefact{ID: "both", Kind: KindSummary, Text: "Two things.", DerivedFrom: append(of[:1:1], Ref{ID: "soon"})})
+
+	q := Query{Text: "parcel rule", Budget: 1_000_000, Overflow: budget.Ladder}
+	q.Budget = assemble(t, s, q).Tokens * 100 / 86
+	text := func() string {
+		a := assemble(t, s, q)
+		replays(t, db, a)
+		return a.Text()
+	}
+	require.Contains(t, text(), "for a minute")
+	clock.add(time.Hour)
+	require.Contains(t, text(), "told by hand")
+	require.NotContains(t, text(), "next door")
+	require.Zero(t, by.calls)
+
+	a := assemble(t, s, Query{Text: "parcel rule told hand", Budget: 4000})
+	require.Contains(t, ids(a), "doc-00")
+	require.NotContains(t, ids(a), "sum", "a page and its summary are not both in")
+	require.Equal(t, []string{"the page it sums up was chosen itself"}, left(a, "sum"))
+
+	require.NoError(t, s.Delete(ctx, "sum"))
+	require.NotContains(t, text(), "told by hand")
+	require.Equal(t, 1, by.calls)
+}
+
+// The summary is part of what the model saw.
+func TestSummaryIsSeen(t *testing.T) {
+	db := open(t, WithoutSync(Options{}))
+	s := db.Scope("acme", WithActor("agent"))
+	whole := shelf(t, s, 2)
+	put(t, s, Artefact{ID: "sum", Kind: KindSummary, Text: "Parcels by hand.", DerivedFrom: []Ref{{ID: "doc-01"}}})
+	q := Query{Text: "parcel rule", Budget: whole * 100 / 85, Overflow: budget.Ladder}
+	for _, resume := range []bool{false, true} {
+		tx := begin(t, s)
+		a, err := tx.Assemble(ctx, q)
+		require.NoError(t, err)
+		require.Contains(t, a.Text(), "Parcels by hand")
+		if resume {
+			tx, err = s.Resume(ctx, a.Trace)
+			require.NoError(t, err)
+		}
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "an answer about parcels"}))
+		put(t, s, Artefact{ID: "sum", Kind: KindSummary, Text: fmt.Sprint("Parcels by hand, corrected.", resume), DerivedFrom: []Ref{{ID: "doc-01"}}})
+		heldAs(t, tx.Commit(ctx, good), ReasonStaleContext)
+		put(t, s, Artefact{ID: "sum", Kind: KindSummary, Text: "Parcels by hand.", DerivedFrom: []Ref{{ID: "doc-01"}}})
+	}
+}
+
+// A read-only database asks no summarizer: what it makes could not be stored, and not be replayed.
+func TestSummarizerReadOnly(t *testing.T) {
+	by := &head{words: 5}
+	db := open(t, WithoutSync(Options{}))
+	whole := shelf(t, db.Scope("acme"), 3)
+	db = reopen(t, db, Options{ReadOnly: true, Summarizer: by})
+	a := assemble(t, db.Scope("acme"), Query{Text: "parcel rule", Budget: whole * 100 / 85, Overflow: budget.Ladder})
+	require.Equal(t, 3, forms(a)[manifest.FormRange])
+	require.Zero(t, by.calls)
+}
+
+// START's first pass is over the whole scope: what recency and provenance keep is scored although no word of it matches.
+func TestSTARTKeepsByRecencyAndProvenance(t *testing.T) {
+	clock := newClock()
+	db := open(t, WithoutSync(Options{Clock: clock.now}))
+	s := db.Scope("acme")
+	for i := range 60 {
+		put(t, s, Artefact{ID: fmt.Sprintf("old-%02d", i), Kind: KindChunk, Text: "parcel rule " + words(i, 9), CurrentAsOf: clock.now().AddDate(0, -2, -i)})
+	}
+	for i := range 25 {
+		put(t, s, Artefact{ID: fmt.Sprintf("new-%02d", i), Kind: KindChunk, Text: words(i, 9), CurrentAsOf: clock.now().Add(-time.Duration(i) * time.Hour)})
+	}
+	a := assemble(t, s, Query{Text: "parcel rule", Budget: 40_000, Preset: "START"})
+	require.Len(t, a.Blocks, 20)
+	for i := range 20 {
+		require.Contains(t, ids(a), fmt.Sprintf("new-%02d", i))
+	}
+	w, err := db.Why(ctx, a.Trace, Ref{ID: "old-30"})
+	require.NoError(t, err)
+	require.False(t, w.In)
+	require.Contains(t, strings.Join(w.Steps, "\n"), "recency and provenance kept others")
+}
+
+// What is excluded is named where the question asked for it, for each reason.
+func TestNearestMisses(t *testing.T) {
+	clock := newClock()
+	db := open(t, WithoutSync(Options{Clock: clock.now}))
+	s := db.Scope("acme")
+	for i := range 30 { // enough to crowd everything else out
+		put(t, s, Artefact{ID: fmt.Sprint("expired-", i), Text: "parcel rule parcel rule " + words(i, 5), TTL: time.Minute})
+	}
+	put(t, s, Artefact{ID: "note", Kind: KindScratch, Text: "a note on the parcel " + words(3, 30)})
+	put(t, s, Artefact{ID: "quiet-note", Kind: KindScratch, Text: "nothing of that"})
+	put(t, s, Artefact{ID: "old-table", Text: "parcel rule table of the north"})
+	put(t, s, Artefact{ID: "table", Text: "weights by region", Supersedes: []string{"old-table"}})
+	clock.add(time.Hour)
+	a := assemble(t, s, Query{Text: "parcel rule", Budget: 4000})
+	require.Equal(t, []string{"table"}, ids(a), "the successor answers for what it replaced")
+	tagOf := func(id string) (string, string) {
+		w, err := db.Why(ctx, a.Trace, Ref{ID: id})
+		require.NoError(t, err)
+		require.False(t, w.In, id)
+		if w.Page == nil {
+			return "", strings.Join(w.Steps, "\n")
+		}
+		return w.Page.Tag.String(), strings.Join(w.Steps, "\n")
+	}
+	for id, reason := range map[string]string{"note": "below the provenance floor", "old-table": "superseded"} {
+		tag, why := tagOf(id)
+		require.Equal(t, "black", tag, id)
+		require.Contains(t, why, reason)
+	}
+	tag, why := tagOf("quiet-note")
+	require.Empty(t, tag)
+	require.Contains(t, why, "its provenance, scratch, is below the floor")
+	for _, e := range a.Manifest.Excluded {
+		require.LessOrEqual(t, len(e.Nearest), 5)
+		require.Equal(t, map[string]int{"expired": 30, "below the provenance floor": 2, "superseded": 1}[e.Reason], e.Count, e.Reason)
+	}
+}
+
+// Two assemblies compared: what came, what went, what is shown in another form.
+func TestDiff(t *testing.T) {
+	db := open(t, WithoutSync(Options{}))
+	s := db.Scope("acme")
+	whole := shelf(t, s, 4)
+	q := Query{Text: "parcel rule", Budget: whole * 2}
+	a, same := assemble(t, s, q), assemble(t, s, q)
+	d, err := db.Diff(ctx, a.Trace, same.Trace)
+	require.NoError(t, err)
+	require.True(t, d.Empty(), "the same question over the same pages")
+
+	require.NoError(t, s.Delete(ctx, "doc-01"))
+	put(t, s, Artefact{ID: "doc-09", Kind: KindChunk, Text: doc(9, 120)})
+	q.Budget, q.Overflow = whole*100/85, budget.Ladder
+	b := assemble(t, s, q)
+	d, err = db.Diff(ctx, a.Trace, b.Trace)
+	require.NoError(t, err)
+	require.Len(t, d.Out, 1)
+	require.Equal(t, "acme:doc-01#1@1", db.RefOf(ctx, d.Out[0].Num))
+	require.Len(t, d.In, 1)
+	require.Equal(t, "acme:doc-09#1@1", db.RefOf(ctx, d.In[0].Num))
+	require.Len(t, d.Changed, 3, "three are ranges now")
+	_, err = db.Diff(ctx, a.Trace, "01ARZ3NDEKTSV4RRFFQ69G5FAV")
+	require.ErrorIs(t, err, ErrNotFound)
+}
+
+// Why answers for what was never a candidate, and tells each case from the others.
+func TestWhyNever(t *testing.T) {
+	clock := newClock()
+	db := open(t, WithoutSync(Options{Clock: clock.now}))
+	s := db.Scope("acme/a")
+	put(t, s, Artefact{ID: "hit", Text: "parcel rule"})
+	put(t, s, Artefact{ID: "replaced", Text: "nothing of the kind"})
+	put(t, s, Artefact{ID: "newer", Text: "nor this", Supersedes: []string{"replaced"}})
+	put(t, s, Artefact{ID: "short", Text: "it ended", TTL: time.Minute})
+	put(t, s, Artefact{ID: "dropped", Text: "it was deleted"})
+	put(t, db.Scope("acme/b"), Artefact{ID: "next-door", Text: "parcel rule next door"})
+	put(t, s, Artefact{ID: "quiet", Text: "of something else", CurrentAsOf: clock.now().AddDate(-1, 0, 0)})
+	for i := range 12 {
+		put(t, s, Artefact{ID: fmt.Sprint("recent-", i), Text: words(i, 5)})
+	}
+	require.NoError(t, s.Delete(ctx, "dropped"))
+	clock.add(time.Hour)
+	a := assemble(t, s, Query{Text: "parcel rule"})
+	put(t, s, Artefact{ID: "later", Text: "parcel rule, later"})
+	for id, want := range map[string]string{
+		"replaced":  "superseded",
+		"short":     "it expired at 2026-03-01 09:01:00Z",
+		"dropped":   "deleted",
+		"next-door": "had no such artefact in sight",
+		"no-such":   "had no such artefact in sight",
+		"quiet":     "never a candidate",
+		"later":     "the assembly read as of lsn",
+	} {
+		w, err := db.Why(ctx, a.Trace, Ref{ID: id})
+		require.NoError(t, err, id)
+		require.False(t, w.In, id)
+		require.Contains(t, strings.Join(w.Steps, "\n"), want, id)
+	}
+}
+
+// A held draft is counted nowhere but among the held; once approved it is everywhere.
+func TestHeldIsNotCounted(t *testing.T) {
+	db := open(t, WithoutSync(Options{}))
+	s := db.Scope("acme", WithActor("agent"))
+	put(t, s, Artefact{ID: "policy", Text: "parcel rule"})
+	count := func() [3]int {
+		st, err := db.Stats(ctx)
+		require.NoError(t, err)
+		a := assemble(t, s, Query{Text: "zebra parcel", Floor: HumanVerified})
+		excluded := 0
+		for _, e := range a.Manifest.Excluded {
+			excluded += e.Count
+		}
+		return [3]int{st.Artefacts, st.Pages, excluded}
+	}
+	before := count()
+	tx := begin(t, s)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "zebra"}))
+	held := heldAs(t, tx.Commit(ctx, Verdict{Confidence: .6, By: "checker"}), ReasonLowConfidence)
+	require.Equal(t, before, count())
+	_, err := db.Review().Approve(ctx, held.Batch, Approval{By: "anna"})
+	require.NoError(t, err)
+	require.Equal(t, [3]int{before[0] + 1, before[1] + 1, before[2] + 1}, count())
+}

@@ -1,0 +1,490 @@
+package ctxpage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/session"
+)
+
+// openWatched opens a database on the bubble's clock.
+func openWatched(t *testing.T, dir string, opts Options) *DB {
+	t.Helper()
+	opts.noSync = true
+	return openTest(t, filepath.Join(dir, "agent.ctx"), opts)
+}
+
+// prose is so many words that no trimming takes away.
+func prose(r *rand.Rand, words int) string {
+	var b strings.Builder
+	for i := range words {
+		fmt.Fprintf(&b, "w%d ", r.IntN(5000))
+		if i%9 == 8 {
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
+// The invariant of the window, over random appends, recalls and pins, in virtual time: after every commit no more than
+// the usable part is in the window, or the commit was refused because protected content alone is too much; and it is
+// the background that does the work.
+func TestWatchRandom(t *testing.T) {
+	const ops = 1200 // 10,000 of them were run once: 652 passes of the watcher, 28 of the backstop
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		db := openWatched(t, dir, Options{})
+		defer func() { require.NoError(t, db.Close()) }()
+		chat := db.Scope("acme/agent").Session("chat")
+		require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 24_000, UserCap: 4000}))
+		w, err := chat.Watch(ctx)
+		require.NoError(t, err)
+		require.NoError(t, w.Start(ctx))
+		r := rand.New(rand.NewPCG(6, 12))
+		var ids, pins []string
+		calls, refused := 0, 0
+		for i := range ops {
+			switch op := r.IntN(20); {
+			case op < 14 || len(ids) == 0:
+				turn := []Turn{{Role: "user", Text: prose(r, 5+r.IntN(20))}}
+				switch r.IntN(4) {
+				case 1:
+					turn = []Turn{{Role: "assistant", Text: prose(r, 10+r.IntN(60))}}
+				case 2, 3:
+					calls++
+					id := fmt.Sprint("c", calls)
+					turn = []Turn{
+						{Role: "assistant", ToolCalls: []ToolCall{{ID: id, Name: "grep", Arguments: fmt.Sprintf(`{"n":%d}`, i)}}},
+						{Role: "tool", ToolCallID: id, Text: prose(r, 20+r.IntN(120))},
+					}
+				}
+				refs, err := chat.Append(ctx, turn...)
+				if errors.Is(err, ErrHeadroom) {
+					refused++
+				} else {
+					require.NoError(t, err)
+					for _, ref := range refs {
+						ids = append(ids, ref.ID)
+					}
+				}
+			case op < 17:
+				_, err := chat.Recall(ctx, ids[r.IntN(len(ids))])
+				require.NoError(t, err)
+			case op < 18 && len(pins) < 4:
+				id := ids[r.IntN(len(ids))]
+				if err := chat.Pin(ctx, id); !errors.Is(err, ErrHeadroom) {
+					require.NoError(t, err)
+					pins = append(pins, id)
+				}
+			case len(pins) > 0:
+				require.NoError(t, chat.Unpin(ctx, pins[0]))
+				pins = pins[1:]
+			}
+			win, err := chat.Window(ctx)
+			require.NoError(t, err)
+			require.LessOrEqual(t, win.Tokens, win.Limits.Usable, "operation %d", i)
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		w.Stop()
+		passes, err := chat.Passes(ctx)
+		require.NoError(t, err)
+		byKind := map[string]int{}
+		for _, p := range passes {
+			byKind[p.Kind]++
+		}
+		t.Log(byKind, "refused", refused)
+		win, err := chat.Window(ctx)
+		require.NoError(t, err)
+		require.Greater(t, win.Stored, 2*win.Limits.Usable, "the same turns without a watcher would have burst the window")
+		require.NotZero(t, byKind[PassWatcher])
+		require.GreaterOrEqual(t, byKind[PassWatcher]*100, 95*(byKind[PassWatcher]+byKind[PassBackstop]))
+		problems, err := db.Check(ctx, nil)
+		require.NoError(t, err)
+		require.Empty(t, problems)
+	})
+}
+
+// A constant load below the trigger never leads to a pass.
+func TestWatchConstantLoad(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		db := openWatched(t, dir, Options{})
+		defer func() { require.NoError(t, db.Close()) }()
+		chat := db.Scope("acme/agent").Session("chat")
+		require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000}))
+		r := rand.New(rand.NewPCG(1, 1))
+		for range 20 {
+			_, err := chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 40)})
+			require.NoError(t, err)
+		}
+		w, err := chat.Watch(ctx)
+		require.NoError(t, err)
+		require.NoError(t, w.Start(ctx))
+		require.ErrorIs(t, w.Start(ctx), ErrInvalid)
+		time.Sleep(1000 * watchTick)
+		for range 1000 {
+			_, err := w.Step(ctx, time.Now())
+			require.NoError(t, err)
+		}
+		st, err := w.Stats(ctx)
+		require.NoError(t, err)
+		require.Zero(t, st.Counters.Passes)
+		require.True(t, st.Running)
+	})
+}
+
+// shorter is a summariser that can be told to fail.
+type shorter struct {
+	calls int
+	fail  error
+}
+
+func (s *shorter) Name() string { return "shorter" }
+
+func (s *shorter) Summarize(_ context.Context, text string, tokens int) (string, error) {
+	s.calls++
+	return fmt.Sprintf("In %d bytes it was said that nothing happened.", len(text)), s.fail
+}
+
+// watched is a session above its trigger, with a dozen long tool results, and the clock it runs on.
+func watched(t *testing.T, path string, opts Options, cfg session.Config) (*DB, *Session, *Watcher) {
+	t.Helper()
+	ctx := context.Background()
+	at := talkOptions()
+	opts.noSync, opts.Clock = true, at.Clock
+	db := openTest(t, path, opts)
+	chat := db.Scope("acme/agent").Session("chat")
+	require.NoError(t, chat.SetWindow(ctx, cfg))
+	r := rand.New(rand.NewPCG(3, 3))
+	for i := range 14 {
+		id := fmt.Sprint("c", i)
+		_, err := chat.Append(ctx,
+			Turn{Role: "user", Text: fmt.Sprint("Look at file ", i)},
+			Turn{Role: "assistant", Text: "Yes.", ToolCalls: []ToolCall{{ID: id, Name: "read", Arguments: fmt.Sprintf(`{"file":%d}`, i)}}},
+			Turn{Role: "tool", ToolCallID: id, Text: strings.Repeat("2026-11-20T10:00:00Z going on\n", 10) + prose(r, 60)})
+		require.NoError(t, err)
+	}
+	w, err := chat.Watch(ctx)
+	require.NoError(t, err)
+	return db, chat, w
+}
+
+var busy = session.Config{Total: 6400, KeepLast: 3}
+
+func TestWatchSummarisesAndUndoes(t *testing.T) {
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	by := &shorter{}
+	db, chat, w := watched(t, path, Options{Summarizer: by}, busy)
+	now := db.opts.Clock()
+	q := Query{Text: "file", Budget: 16_000, Session: "chat"}
+	before, err := db.Scope("acme/agent").Assemble(ctx, q)
+	require.NoError(t, err)
+
+	plan, err := w.Plan(ctx, now)
+	require.NoError(t, err)
+	require.NotEmpty(t, plan.Items)
+	still, err := db.Scope("acme/agent").Assemble(ctx, q)
+	require.NoError(t, err)
+	require.Equal(t, before.Text(), still.Text(), "a plan changes nothing")
+
+	info, err := w.Apply(ctx, plan)
+	require.NoError(t, err)
+	require.Equal(t, len(plan.Items), info.Items)
+	_, err = w.Apply(ctx, plan)
+	require.ErrorIs(t, err, session.ErrGeneration)
+	win, err := chat.Window(ctx)
+	require.NoError(t, err)
+	require.LessOrEqual(t, win.Tokens, win.Limits.Target)
+	trimmed := 0
+	for _, turn := range win.Turns {
+		if turn.Level == session.Trimmed {
+			trimmed++
+		}
+		if turn.Role == "user" {
+			require.Equal(t, session.Raw, turn.Level)
+		}
+	}
+	require.NotZero(t, trimmed)
+	after, err := db.Scope("acme/agent").Assemble(ctx, q)
+	require.NoError(t, err)
+	require.NotEqual(t, before.Text(), after.Text())
+	require.Contains(t, after.Text(), "lines dropped")
+	replayed(t, db, after)
+
+	// Further passes go on to summaries; what was made once is not asked for again.
+	_, err = chat.Undo(ctx, 0)
+	require.NoError(t, err)
+	undone, err := db.Scope("acme/agent").Assemble(ctx, q)
+	require.NoError(t, err)
+	require.Equal(t, before.Text(), undone.Text(), "the same bytes in the same order")
+	for range 2 {
+		plan, err = w.Plan(ctx, now)
+		require.NoError(t, err)
+		for i := range plan.Items {
+			plan.Items[i].To = session.Summary
+		}
+		_, err = w.Apply(ctx, plan)
+		require.NoError(t, err)
+		calls := by.calls
+		require.NotZero(t, calls)
+		summed, err := db.Scope("acme/agent").Assemble(ctx, q)
+		require.NoError(t, err)
+		require.Contains(t, summed.Text(), "nothing happened")
+		replayed(t, db, summed)
+		_, err = chat.Undo(ctx, 0)
+		require.NoError(t, err)
+		require.Equal(t, calls, by.calls)
+	}
+	_, err = w.Apply(ctx, mustPlan(t, w, now))
+	require.NoError(t, err)
+	win, err = chat.Window(ctx)
+	require.NoError(t, err)
+	made := by.calls
+	require.NoError(t, db.Close())
+
+	db = openTest(t, path, Options{noSync: true, Clock: func() time.Time { return now }})
+	defer func() { require.NoError(t, db.Close()) }()
+	chat = db.Scope("acme/agent").Session("chat")
+	got, err := chat.Window(ctx)
+	require.NoError(t, err)
+	require.Equal(t, win.Turns, got.Turns, "a restart keeps all of it")
+	require.Equal(t, made, by.calls)
+	replayed(t, db, after)
+	hits, err := db.Scope("acme/agent").Search(ctx, "nothing happened", 10)
+	require.NoError(t, err)
+	require.Empty(t, hits, "a form is no memory")
+	problems, err := db.Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+}
+
+func mustPlan(t *testing.T, w *Watcher, now time.Time) session.Plan {
+	t.Helper()
+	p, err := w.Plan(context.Background(), now)
+	require.NoError(t, err)
+	return p
+}
+
+func TestWatchFailingSummarizer(t *testing.T) {
+	ctx := context.Background()
+	by := &shorter{fail: errors.New("no model")}
+	db, chat, w := watched(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{Summarizer: by}, busy)
+	defer func() { require.NoError(t, db.Close()) }()
+	plan := mustPlan(t, w, db.opts.Clock())
+	for i := range plan.Items {
+		plan.Items[i].To = session.Summary
+	}
+	_, err := w.Apply(ctx, plan)
+	require.NoError(t, err)
+	require.NotZero(t, by.calls)
+	win, err := chat.Window(ctx)
+	require.NoError(t, err)
+	require.Less(t, win.Tokens, win.Stored)
+	v, err := chat.Recall(ctx, plan.Items[0].ID)
+	require.NoError(t, err)
+	require.Equal(t, "Yes.", v.Text)
+}
+
+// Steps act by mode; what nobody reads is counted.
+func TestWatchModes(t *testing.T) {
+	ctx := context.Background()
+	for _, mode := range []session.Mode{session.ModeApply, session.ModeDeferred, session.ModeRecommend} {
+		cfg := busy
+		cfg.Mode = mode
+		db, chat, w := watched(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{}, cfg)
+		events, err := w.Step(ctx, db.opts.Clock())
+		require.NoError(t, err)
+		var kinds []session.EventKind
+		for _, e := range events {
+			kinds = append(kinds, e.Kind)
+		}
+		passes, err := chat.Passes(ctx)
+		require.NoError(t, err)
+		if mode == session.ModeApply {
+			require.Equal(t, []session.EventKind{session.EventWarn, session.EventPlanned, session.EventApplied, session.EventHeadroomOK}, kinds)
+			require.Len(t, passes, 1)
+			require.Equal(t, PassWatcher, passes[0].Kind)
+			_, err = chat.Undo(ctx, passes[0].Number)
+			require.NoError(t, err)
+			require.Equal(t, session.EventUndone, (<-drained(w, 4)).Kind)
+			more, err := w.Step(ctx, db.opts.Clock())
+			require.NoError(t, err)
+			for _, e := range more {
+				require.NotEqual(t, session.EventApplied, e.Kind, "what was undone is not done again at once")
+			}
+		} else {
+			require.Equal(t, []session.EventKind{session.EventWarn, session.EventPlanned}, kinds)
+			require.Empty(t, passes)
+		}
+		for range watchEvents + 10 {
+			require.NoError(t, w.publish(ctx, []session.Event{{Kind: session.EventApplied}}))
+		}
+		st, err := w.Stats(ctx)
+		require.NoError(t, err)
+		require.NotZero(t, st.Dropped)
+		require.NoError(t, db.Close())
+	}
+}
+
+// drained takes n events away.
+func drained(w *Watcher, n int) <-chan session.Event {
+	for range n {
+		<-w.Events()
+	}
+	return w.Events()
+}
+
+func TestBackstop(t *testing.T) {
+	ctx := context.Background()
+	db, chat := openTalk(t)
+	r := rand.New(rand.NewPCG(9, 9))
+	require.ErrorIs(t, chat.SetWindow(ctx, session.Config{Total: -5}), ErrInvalid)
+	_, err := chat.Watch(ctx)
+	require.ErrorIs(t, err, ErrInvalid)
+	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 2000, KeepLast: 2}))
+	for range 30 { // nobody watches: each commit sees to itself
+		_, err := chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 60)})
+		require.NoError(t, err)
+		w, err := chat.Window(ctx)
+		require.NoError(t, err)
+		require.LessOrEqual(t, w.Tokens, w.Limits.Usable)
+	}
+	passes, err := chat.Passes(ctx)
+	require.NoError(t, err)
+	require.NotEmpty(t, passes)
+	require.Equal(t, PassBackstop, passes[0].Kind)
+
+	// One large result is stored cold or as a stub and costs the others no more than that.
+	refs, err := chat.Append(ctx, Turn{Role: "assistant", ToolCalls: []ToolCall{{ID: "c1", Name: "cat"}}}, Turn{Role: "tool", ToolCallID: "c1", Text: prose(r, 3000)})
+	require.NoError(t, err)
+	w, err := chat.Window(ctx)
+	require.NoError(t, err)
+	last := w.Turns[len(w.Turns)-1]
+	require.Equal(t, refs[1].ID, last.Ref.ID)
+	require.Equal(t, session.Stub, last.Level)
+	v, err := chat.Recall(ctx, refs[1].ID)
+	require.NoError(t, err)
+	require.Greater(t, v.Tokens, w.Limits.Usable)
+
+	// What is protected cannot be pushed out, and nothing of the refused commit stays.
+	_, err = chat.Append(ctx, Turn{Role: "user", Text: "small"}, Turn{Role: "user", Text: prose(r, 2000)})
+	var short *session.HeadroomError
+	require.ErrorAs(t, err, &short)
+	require.ErrorIs(t, err, ErrHeadroom)
+	require.Positive(t, short.Shortfall)
+	same, err := chat.Window(ctx)
+	require.NoError(t, err)
+	require.Equal(t, w.Turns, same.Turns)
+	require.ErrorIs(t, chat.Pin(ctx, refs[1].ID), ErrHeadroom)
+
+	// The truth about tokens is kept even where it bursts the window, and the next commit sees to it.
+	require.NoError(t, chat.Observe(ctx, 1000, 1300))
+	same, err = chat.Window(ctx)
+	require.NoError(t, err)
+	require.LessOrEqual(t, same.Tokens, same.Limits.Usable)
+	_, err = db.Scope("acme/agent").Assemble(ctx, Query{Text: "anything", Budget: 4000, Session: "chat"})
+	require.NoError(t, err)
+}
+
+// A power cut at any byte of a pass leaves the window before it, or after it, never between.
+func TestPassCrash(t *testing.T) {
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db, chat, w := watched(t, path, Options{}, busy)
+	for _, pass := range []func() error{
+		func() error {
+			_, err := w.Apply(ctx, mustPlan(t, w, db.opts.Clock()))
+			return err
+		},
+		func() error {
+			_, err := chat.Pass(ctx, PassQuery{Keywords: []string{"file"}})
+			return err
+		},
+		func() error {
+			_, err := chat.Undo(ctx, 0)
+			return err
+		},
+	} {
+		before, start := windowOf(t, chat), logSize(t, path)
+		require.NoError(t, pass())
+		after, end := windowOf(t, chat), logSize(t, path)
+		require.NotEqual(t, before, after)
+		crashed := filepath.Join(t.TempDir(), "agent.ctx")
+		seen := map[bool]int{}
+		for k := range 14 {
+			cut := start + k*(end-start)/12
+			copyCut(t, path, crashed, cut)
+			db := openTest(t, crashed, talkOptions())
+			seen[assertEither(t, before, after, windowOf(t, db.Scope("acme/agent").Session("chat")))]++
+			require.NoError(t, db.Close())
+		}
+		require.NotZero(t, seen[false])
+		require.NotZero(t, seen[true], "the whole record is the pass")
+	}
+	require.NoError(t, db.Close())
+}
+
+func windowOf(t *testing.T, chat *Session) []WindowTurn {
+	t.Helper()
+	w, err := chat.Window(context.Background())
+	require.NoError(t, err)
+	return w.Turns
+}
+
+func assertEither(t *testing.T, before, after, got []WindowTurn) bool {
+	t.Helper()
+	if fmt.Sprint(got) == fmt.Sprint(after) {
+		return true
+	}
+	require.Equal(t, before, got)
+	return false
+}
+
+// logFile is the last segment of the log.
+func logFile(t *testing.T, path string) string {
+	t.Helper()
+	files, err := filepath.Glob(path + "-wal/*.wal")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	return files[len(files)-1]
+}
+
+// logSize is where the log's zeros begin.
+func logSize(t *testing.T, path string) int {
+	t.Helper()
+	b, err := os.ReadFile(logFile(t, path))
+	require.NoError(t, err)
+	return len(strings.TrimRight(string(b), "\x00"))
+}
+
+// copyCut copies a database as it is on disk, its log zeroed from a byte on.
+func copyCut(t *testing.T, from, to string, cut int) {
+	t.Helper()
+	require.NoError(t, os.RemoveAll(to+"-wal"))
+	require.NoError(t, os.RemoveAll(to+"-manifest"))
+	raw, err := os.ReadFile(from)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(to, raw, 0o600))
+	for _, dir := range []string{"-wal", "-manifest"} {
+		require.NoError(t, os.CopyFS(to+dir, os.DirFS(from+dir)))
+	}
+	log := logFile(t, to)
+	b, err := os.ReadFile(log)
+	require.NoError(t, err)
+	clear(b[min(cut, len(b)):])
+	require.NoError(t, os.WriteFile(log, b, 0o600))
+}

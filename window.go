@@ -1,0 +1,347 @@
+package ctxpage
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ctxpage/ctxpage/budget"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/render"
+	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/triage"
+)
+
+// How a session enters a context. Turns that pass and watcher left whole are whole, compacted ones stand as the derived
+// page or the stub that was made of them, evicted ones are left out and counted; the newest turn stands at the end.
+// Until a session has had a pass, a window or a pin nothing has judged its turns, and they compete as any page does.
+
+const (
+	newestShare = 2  // the newest turn is set aside up to a half of the budget
+	turnHeader  = 24 // tokens a header takes at least; bounds how many turns are looked at
+)
+
+// turnIn is a turn on its way into a context.
+type turnIn struct {
+	block
+	index   int
+	group   string // its unit, when that has several pages
+	level   session.Level
+	why     string
+	size    int
+	pinned  bool
+	newest  bool
+	managed bool // pass, window or pin decide; else it competes
+	score   float64
+	recency float64
+	similar float64
+	form    string // id of the derived page that stands for it
+}
+
+// stubOf is what stands for a turn whose title is known.
+func stubOf(h *Head, title string) string {
+	return session.StubText(Ref{Scope: h.Scope, ID: h.ID}.String(), hex.EncodeToString(h.Rows[0].Digest[:6]), sumTokens(h.Rows), title)
+}
+
+// candidates asks the store while nothing of the session can change.
+func (a *assembling) candidates(ctx context.Context, q CandidateQuery) (err error) {
+	if a.q.Session == "" || a.q.AsOf != 0 {
+		a.cands, err = a.s.db.store.Candidates(ctx, q)
+		return err
+	}
+	if err := checkID("session", a.q.Session); err != nil {
+		return err
+	}
+	talk := a.s.db.conversation(a.s.name, a.q.Session)
+	return talk.exclusively(ctx, func() error {
+		if a.cands, err = a.s.db.store.Candidates(ctx, q); err == nil {
+			a.turns = talk.turnsIn(a.q.Budget)
+		}
+		return err
+	})
+}
+
+// turnsIn describes all turns for one context.
+func (c *conversation) turnsIn(limit int) []turnIn {
+	out := make([]turnIn, len(c.blocks))
+	managed := c.managed()
+	force := Pass{Result: session.Result{Params: c.force.Params, Keywords: c.force.Tokens}}
+	for i := range c.blocks {
+		b := &c.blocks[i]
+		u := &c.units[b.unit]
+		t := turnIn{block: *b, index: i, level: c.shown(i), pinned: c.pinned(u), managed: managed, score: 4}
+		t.size, t.why = c.size(b, t.level), c.why(i)
+		if len(u.members) > 1 || len(b.nums) > 1 && t.level == session.Raw {
+			t.group = c.id + "\x00" + c.blocks[u.members[0]].id
+		}
+		if b.judged && !t.pinned {
+			s := force.verdict(b.id, i, b.verdict)
+			t.recency, t.similar = s.Recency, s.Similarity
+			t.score = min(max(s.R, 0), 1)
+			if b.verdict.action == session.Retain {
+				t.score += 2
+			}
+		}
+		if t.level == session.Trimmed || t.level == session.Summary {
+			t.form = c.formID(b, t.level)
+		}
+		out[i] = t
+	}
+	c.markNewest(out, limit)
+	return out
+}
+
+// managed says whether anything has decided about the turns of the session.
+func (c *conversation) managed() bool {
+	return c.state.InForce != 0 || c.state.Config != nil || slices.ContainsFunc(c.blocks, func(b block) bool { return b.row.Pinned || b.row.Level > 0 })
+}
+
+// markNewest finds what answers to the newest words of the user: everything from them on, or, where that is too large
+// to be set aside, the last unit.
+func (c *conversation) markNewest(turns []turnIn, limit int) {
+	if len(turns) == 0 {
+		return
+	}
+	from := len(turns) - 1
+	for from > 0 && turns[from].role != "user" {
+		from--
+	}
+	size := 0
+	for i := from; i < len(turns); i++ {
+		size += turns[i].size + turnHeader
+	}
+	last := turns[len(turns)-1].unit
+	for i := range turns {
+		t := &turns[i]
+		tail := c.units[t.unit].members[0] >= from && turns[from].role == "user" && size <= limit/newestShare
+		t.newest = (tail || t.unit == last) && t.level != session.Cold
+	}
+}
+
+// enter makes items of the turns: those that stand in the window and may find room, while the rest is left out with its
+// reason. It gives what it made, and takes their pages out of the hits, which keep their lexical scores.
+func (a *assembling) enter(hits []Candidate) (turns []item, rest []Candidate) {
+	if len(a.turns) == 0 {
+		return nil, hits
+	}
+	byNum := make(map[uint64]int, len(a.turns))
+	for i := range a.turns {
+		for _, n := range a.turns[i].nums {
+			byNum[n] = i
+		}
+	}
+	found := map[uint64]*Candidate{}
+	for i, c := range hits {
+		t, ok := byNum[c.Key.Num]
+		if !ok {
+			rest = append(rest, c)
+			continue
+		}
+		found[c.Key.Num] = &hits[i]
+		if !a.turns[t].managed && !a.turns[t].newest {
+			rest = append(rest, c)
+		}
+	}
+	a.turnOf = byNum
+	room, left := a.q.Budget, map[string]*Excluded{}
+	for _, i := range a.order() {
+		t := &a.turns[i]
+		if !t.managed && !t.newest {
+			continue
+		}
+		reason := a.refuse(t)
+		if reason == "" && !t.newest && !t.pinned && room < 0 {
+			reason = string(budget.ReasonBudget)
+		}
+		if reason != "" {
+			a.leave(left, t, reason, found)
+			continue
+		}
+		room -= t.size + turnHeader
+		turns = append(turns, a.turnItems(t, found)...)
+	}
+	for _, reason := range sortedKeys(left) {
+		a.cands.Excluded = append(a.cands.Excluded, *left[reason])
+	}
+	return turns, rest
+}
+
+// order is the order in which turns are given room: whole ones before stubs, the better before the worse, the newer
+// before the older.
+func (a *assembling) order() []int {
+	at := make([]int, len(a.turns))
+	for i := range at {
+		at[i] = i
+	}
+	stub := func(t *turnIn) int {
+		if t.level == session.Stub && t.group == "" {
+			return 1
+		}
+		return 0
+	}
+	slices.SortFunc(at, func(i, j int) int {
+		x, y := &a.turns[i], &a.turns[j]
+		return cmp.Or(stub(x)-stub(y), cmp.Compare(y.score, x.score), j-i)
+	})
+	return at
+}
+
+// refuse is the rule that keeps a turn out, "" when none does.
+func (a *assembling) refuse(t *turnIn) string {
+	switch {
+	case !t.expires.IsZero() && !t.expires.After(a.now):
+		return reasonExpired
+	case len(a.q.Kinds) > 0 && !slices.Contains(a.q.Kinds, t.kind):
+		return reasonKind
+	case t.level == session.Cold:
+		return t.why
+	case a.tx != nil && (a.tx.writes[t.id] != nil || a.tx.drop[t.id]):
+		return string(triage.Masked)
+	}
+	return ""
+}
+
+// leave counts a turn that is left out, and names it while there is room, those the question asks for first.
+func (a *assembling) leave(left map[string]*Excluded, t *turnIn, reason string, found map[uint64]*Candidate) {
+	e := left[reason]
+	if e == nil {
+		e = &Excluded{Reason: reason}
+		left[reason] = e
+	}
+	e.Count++
+	c := a.candidate(t, 0, found)
+	if k := slices.IndexFunc(e.Nearest, func(o Candidate) bool { return o.Lexical.Score < c.Lexical.Score }); k >= 0 {
+		e.Nearest = slices.Insert(e.Nearest, k, c)
+	} else {
+		e.Nearest = append(e.Nearest, c)
+	}
+	e.Nearest = e.Nearest[:min(len(e.Nearest), namedLeft)]
+}
+
+func (a *assembling) candidate(t *turnIn, page int, found map[uint64]*Candidate) Candidate {
+	if c := found[t.nums[page]]; c != nil {
+		return *c
+	}
+	return Candidate{
+		Key: PageKey{t.nums[page], t.version}, Ref: Ref{Scope: a.s.name, ID: t.id, Page: page + 1, Version: t.version}, Kind: t.kind, Provenance: t.prov,
+		AsOf: micros(t.asOf), Tokens: t.stored / len(t.nums), GroupName: a.q.Session, Seq: t.seq,
+	}
+}
+
+// turnItems are the pages of a turn, or the one that stands for it.
+func (a *assembling) turnItems(t *turnIn, found map[uint64]*Candidate) []item {
+	scored := triage.Scored{Score: t.score, Recency: t.recency, Semantic: t.similar, Tag: triage.Red}
+	note := cmp.Or(t.why, "in the window of the session")
+	forms := map[session.Level]manifest.Form{session.Trimmed: manifest.FormSummary, session.Summary: manifest.FormSummary, session.Stub: manifest.FormStub}
+	if form := forms[t.level]; form != manifest.FormFull {
+		scored.Tag = triage.Green
+		return []item{{cand: a.candidate(t, 0, found), turn: t, scored: scored, note: note, fixed: form, form: form}}
+	}
+	out := make([]item, len(t.nums))
+	for p := range t.nums {
+		out[p] = item{cand: a.candidate(t, p, found), turn: t, scored: scored, note: note}
+	}
+	return out
+}
+
+// loadForms pages in what stands for compacted turns: heads for stubs, derived pages for the others. A form that is not
+// there any more gives way to the turn itself.
+func (a *assembling) loadForms(ctx context.Context, at []int) (whole []int, err error) {
+	keys := make([]PageKey, len(at))
+	for j, i := range at {
+		keys[j] = a.ranked[i].cand.Key
+	}
+	heads, err := a.s.db.store.Load(ctx, a.s.chain[:1], keys, WantHead)
+	if err != nil {
+		return nil, err
+	}
+	for j, i := range at {
+		it := &a.ranked[i]
+		if heads[j].Err != nil {
+			it.reason = reasonGone
+			continue
+		}
+		it.head, it.page = heads[j].Head, 1
+		if it.fixed == manifest.FormStub {
+			it.text = stubOf(it.head, it.turn.row.Title)
+			continue
+		}
+		num, text, err := a.s.db.formText(ctx, a.s.chain[:1], it.turn.form)
+		switch {
+		case errors.Is(err, ErrNotFound), errors.Is(err, ErrGone):
+			it.fixed, it.form, it.head = manifest.FormFull, manifest.FormFull, nil
+			whole = append(whole, i)
+		case err != nil:
+			return nil, err
+		default:
+			it.text, it.via = text, num
+		}
+	}
+	return whole, nil
+}
+
+func (db *DB) formText(ctx context.Context, scopes Scopes, id string) (num uint64, text string, err error) {
+	l, err := db.store.Resolve(ctx, scopes, Ref{ID: id})
+	if err != nil {
+		return 0, "", err
+	}
+	if len(l.Pages) != 1 {
+		return 0, "", fmt.Errorf("%w: %s has %d pages", ErrNotFound, id, len(l.Pages))
+	}
+	texts, err := db.texts(ctx, scopes, l.Pages)
+	if err != nil {
+		return 0, "", err
+	}
+	return l.Pages[0].Num, texts[0], nil
+}
+
+// fitTurn tells the allocator about a turn. It keeps its place in the conversation whatever holds it.
+func (it *item) fitTurn(b *budget.Item) {
+	t := it.turn
+	b.Class, b.Place, b.Position, b.Group = budget.History, budget.PlaceHistory, position(t.index, it.page), t.group
+	b.Pinned = t.pinned
+	if t.newest {
+		b.Place = budget.PlaceNewest
+	}
+	if it.fixed == manifest.FormStub && t.group == "" && !t.newest {
+		b.MustStub, b.StubTokens = true, b.Tokens
+	}
+}
+
+// position orders pages of a conversation.
+func position(turn, page int) int { return (turn+1)<<12 + page }
+
+// standsAt orders a page of the session that competes; drafts come after all turns.
+func (a *assembling) standsAt(c *Candidate) int {
+	n := len(a.turns)
+	if i, ok := a.turnOf[c.Key.Num]; ok {
+		return position(i, c.Ref.Page)
+	}
+	if n == 0 {
+		return position(int(c.Seq), c.Ref.Page)
+	}
+	return position(n+int(max(c.Seq-a.turns[n-1].seq, 0)), c.Ref.Page)
+}
+
+// turnMerger puts the pages of one turn together again: a provider takes one message for a call or a result.
+type turnMerger struct {
+	pages []render.Page
+	last  *Head
+	page  int
+}
+
+func (m *turnMerger) add(h *Head, page int, p render.Page) {
+	whole := p.Form == manifest.FormFull.String()
+	if n := len(m.pages); n > 0 && whole && p.Role != "" && p.Role != render.RoleSystem && m.last != nil && m.last.ID == h.ID && m.last.Scope == h.Scope && page == m.page+1 {
+		m.pages[n-1].Text += p.Text
+		m.page = page
+		return
+	}
+	m.pages = append(m.pages, p)
+	if m.last, m.page = nil, page; whole {
+		m.last = h
+	}
+}
