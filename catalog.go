@@ -52,6 +52,7 @@ type class struct {
 	recent  order // by current-as-of
 	expiry  order // those that expire
 	retired int   // live pages of artefacts that another artefact supersedes
+	turns   int   // pages in recent that only their own session may see
 }
 
 type artCol struct {
@@ -68,22 +69,26 @@ type artCol struct {
 	flags   uint8
 }
 
+// pageCol is a page version. What a query looks at of every page that it hits stands first, and nothing of its artefact
+// is among that: another place in memory would be another miss.
 type pageCol struct {
 	art     uint64
-	lsn     uint64
 	end     uint64 // LSN that ended it; 0: current
+	expires int64
+	scope   uint32
+	kind    Kind
+	prov    Provenance
+	flags   uint8
+	retired bool // current, but another artefact supersedes its own
+	grouped bool // its artefact has a group
+	lsn     uint64
 	next    uint64 // page that answers for it; 0: none
 	asOf    int64
-	expires int64
 	seq     int64
 	page    uint32
 	version uint32 // of the artefact in which it appeared
 	head    uint32 // newest version of the artefact that has it
 	tokens  uint32
-	scope   uint32
-	kind    Kind
-	prov    Provenance
-	flags   uint8
 }
 
 func (p *pageCol) stands() bool { return p.flags&flagPinned != 0 || p.kind == KindSystem }
@@ -92,6 +97,8 @@ type groupCol struct {
 	scope   uint32
 	name    string
 	members []uint64 // live pages by (seq, artefact, page)
+	// By provenance: those of members that no other artefact supersedes, and of these the turns.
+	live, turns [int(HumanVerified) + 1]int
 }
 
 func newCatalogue() *catalogue {
@@ -209,7 +216,7 @@ func (c *catalogue) nums(num uint64) []uint64 {
 }
 
 // install makes a head the newest version of its artefact. Heads of one artefact come in the order of their versions.
-func (c *catalogue) install(t *hot, rows []PageRow, supersedes []string) {
+func (c *catalogue) install(t *hot, rows []PageRow) {
 	for uint64(len(c.arts)) < t.art {
 		c.arts = append(c.arts, artCol{})
 	}
@@ -239,9 +246,6 @@ func (c *catalogue) install(t *hot, rows []PageRow, supersedes []string) {
 	c.end(t, old, rows)
 	for i := range rows {
 		c.link(rows[i].Num)
-	}
-	for _, id := range supersedes {
-		c.supersede(t.scope, id, t.art, t.lsn)
 	}
 }
 
@@ -284,6 +288,7 @@ func (c *catalogue) setPage(t *hot, r *PageRow, page uint32) {
 	*p = pageCol{
 		art: t.art, lsn: r.LSN, asOf: t.asOf, expires: t.expires, seq: t.seq, page: page, version: r.Version, head: t.version,
 		tokens: r.Tokens, scope: t.scope, kind: t.kind, prov: t.provenance, flags: t.flags,
+		grouped: t.group != 0,
 	}
 	if p.asOf == 0 {
 		p.asOf = t.putAt
@@ -308,15 +313,12 @@ func (c *catalogue) end(t *hot, old []uint64, rows []PageRow) {
 	}
 }
 
-// supersede retires another artefact of the scope in favour of one written after it. It holds until the retired one
+// supersede retires another artefact of the scope in favour of one written after it, or with it. It holds until the retired one
 // is put again, and also when its successor is deleted: what was replaced does not come back by itself.
 func (c *catalogue) supersede(scope uint32, id string, by, lsn uint64) {
 	num := c.lookup(scope, id)
-	if num == 0 || num == by || c.art(num).lsn >= lsn {
+	if num == 0 || num == by || c.art(num).lsn > lsn {
 		return
-	}
-	if was := c.art(num).by; was > by && c.art(was).lsn == lsn {
-		return // both in one commit: the rule must not need their order, which no row keeps
 	}
 	for _, n := range c.nums(num) {
 		c.unlink(n)
@@ -333,10 +335,11 @@ func (c *catalogue) link(num uint64) {
 	s := &c.scopes[p.scope-1]
 	cl := &s.classes[p.prov]
 	c.livePages++
-	if c.art(p.art).by != 0 {
+	if p.retired = c.art(p.art).by != 0; p.retired {
 		cl.retired++
 	} else {
 		cl.recent.insert(p.asOf, num)
+		c.countTurn(p, cl, 1)
 		if p.expires != 0 {
 			cl.expiry.insert(p.expires, num)
 		}
@@ -353,15 +356,35 @@ func (c *catalogue) link(num uint64) {
 	}
 }
 
+// countTurn keeps the counts of what only its own session may see.
+func (c *catalogue) countTurn(p *pageCol, cl *class, d int) {
+	g := c.art(p.art).group
+	if g == 0 {
+		return
+	}
+	c.groups[g-1].live[p.prov] += d
+	if c.ownTurn(p) {
+		cl.turns += d
+		c.groups[g-1].turns[p.prov] += d
+	}
+}
+
+// ownTurn says that a page is what an agent or a tool said in a conversation: it stays there until it has passed the gate.
+func (c *catalogue) ownTurn(p *pageCol) bool {
+	return p.kind == KindMessage && p.prov <= Tool && c.art(p.art).group != 0 && !c.always(p)
+}
+
 func (c *catalogue) unlink(num uint64) {
 	p := c.page(num)
 	s := &c.scopes[p.scope-1]
 	cl := &s.classes[p.prov]
 	c.livePages--
-	if c.art(p.art).by != 0 {
+	if p.retired {
+		p.retired = false
 		cl.retired--
 	} else {
 		cl.recent.remove(p.asOf, num)
+		c.countTurn(p, cl, -1)
 		if p.expires != 0 {
 			cl.expiry.remove(p.expires, num)
 		}
@@ -396,7 +419,7 @@ func (c *catalogue) resolve(num, asOf uint64) uint64 {
 		case p.end != 0 && (asOf == 0 || p.end <= asOf):
 			num = p.next
 			continue
-		case c.art(p.art).by == 0:
+		case !p.retired:
 			return num
 		}
 		num = c.art(c.art(p.art).by).first
@@ -415,8 +438,7 @@ func (c *catalogue) excluded(p *pageCol, q *CandidateQuery, session uint64) stri
 	if p.prov < q.Floor && (session == 0 || c.art(p.art).group != session) {
 		return reasonFloor
 	}
-	// What an agent or a tool said in a conversation stays there until it has passed the gate.
-	if p.kind == KindMessage && p.prov <= Tool && c.art(p.art).group != 0 && c.art(p.art).group != session {
+	if c.ownTurn(p) && c.art(p.art).group != session {
 		return reasonOther
 	}
 	if len(q.Kinds) > 0 && !slices.Contains(q.Kinds, p.kind) {
@@ -425,35 +447,46 @@ func (c *catalogue) excluded(p *pageCol, q *CandidateQuery, session uint64) stri
 	return ""
 }
 
-// always says whether a page enters every context, whatever floor and kinds a query asks for.
-func (c *catalogue) always(p *pageCol) bool {
-	if p.kind != KindSystem {
-		return false
-	}
-	a := c.art(p.art)
-	return string(c.keys[a.keyAt:a.keyAt+uint64(a.keyLen)]) == DirectivesID
-}
+// always says whether a page enters every context, whatever floor and kinds a query asks for: only the host writes
+// system pages, and a context without them is another agent.
+func (c *catalogue) always(p *pageCol) bool { return p.kind == KindSystem }
 
-// count says how many live pages of the chain each exclusion keeps out, without looking at the pages.
-func (c *catalogue) count(chain []uint32, q *CandidateQuery) (expired, floor, retired int) {
+// exclusions counts the live pages that each rule keeps out.
+type exclusions struct{ expired, floor, retired, turns int }
+
+// count says how many live pages of the chain each exclusion keeps out, without looking at the pages. A turn that is
+// also expired counts as both.
+func (c *catalogue) count(chain []uint32, q *CandidateQuery, session uint64) (e exclusions) {
 	now := micros(q.Now)
 	for _, n := range chain {
 		for prov := range c.scopes[n-1].classes {
 			cl := &c.scopes[n-1].classes[prov]
 			dead := cl.expiry.upTo(now)
-			expired += dead
-			retired += cl.retired
+			e.expired += dead
+			e.retired += cl.retired
 			if Provenance(prov) < q.Floor {
-				floor += cl.recent.n - dead
+				e.floor += cl.recent.n - dead
+			} else {
+				e.turns += cl.turns
 			}
 		}
 		for _, num := range c.scopes[n-1].standing {
 			if p := c.page(num); p.prov < q.Floor && c.always(p) {
-				floor--
+				e.floor--
 			}
 		}
 	}
-	return expired, floor, retired
+	if session != 0 { // its own turns are let in
+		g := &c.groups[session-1]
+		for prov := range g.live {
+			if Provenance(prov) < q.Floor {
+				e.floor -= g.live[prov]
+			} else {
+				e.turns -= g.turns[prov]
+			}
+		}
+	}
+	return e
 }
 
 // list gives up to limit artefact numbers of a scope by id, after the id given, with a prefix.

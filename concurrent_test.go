@@ -94,6 +94,7 @@ func verifyCount(t *testing.T, db *DB, want int) {
 // TestNoLostUpdate: 20 goroutines commit to the same artefacts, half of them vouched by the host and retried, half of
 // them speculative through the gate; checkpoints run beside, and readers who must never see half a transaction.
 func TestNoLostUpdate(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	path := dbtest.CheckedPath[Problem](t, openChecked)
 	db := openTest(t, path, Options{WorkingSet: 1 << 12})
@@ -289,6 +290,7 @@ func TestSameID(t *testing.T) {
 // TestCloseBeside closes a database while others write, read, search, assemble and checkpoint: each of them ends with
 // ErrClosed, nothing that was answered is lost, and nothing hangs.
 func TestCloseBeside(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	for round := range 4 {
 		path := dbtest.CheckedPath[Problem](t, openChecked)

@@ -346,7 +346,7 @@ func killOnce(path string, state *laneState, rng *rand.Rand) error {
 		return err
 	}
 	// Every fourth dies by the clock, often before it has recovered; the others after a number of answers and a moment.
-	answers, moment := 1+rng.IntN(20), time.Duration(rng.IntN(3000))*time.Microsecond
+	answers, moment := 1+rng.IntN(10), time.Duration(rng.IntN(2000))*time.Microsecond
 	if rng.IntN(4) == 0 {
 		answers, moment = 0, time.Duration(rng.IntN(30))*time.Millisecond
 	}

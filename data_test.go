@@ -360,6 +360,18 @@ func TestSupersession(t *testing.T) {
 		step()
 		require.Equal(t, one, found("zebra"), "of three in one commit always the same one")
 	}
+	require.NoError(t, scope().Update(ctx, func(tx *Txn) error { // both in one commit, in the unusual order
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "b", Text: "giraffe two", Supersedes: []string{"a"}}))
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "giraffe one"}))
+		require.ErrorIs(t, tx.Put(ctx, Artefact{ID: "a", Text: "giraffe one", Supersedes: []string{"b"}}), ErrInvalid, "not each in place of the other")
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "c", Text: "other", Supersedes: []string{"b"}}))
+		require.ErrorIs(t, tx.Put(ctx, Artefact{ID: "a", Text: "giraffe one", Supersedes: []string{"c"}}), ErrInvalid)
+		return tx.Delete(ctx, "c")
+	}))
+	for _, step := range steps {
+		step()
+		require.Equal(t, []string{"b"}, found("giraffe"))
+	}
 	put(t, db.Scope("acme/agent"), Artefact{ID: "child", Text: "of the child", Supersedes: []string{"old", "x"}})
 	require.Equal(t, one, found("zebra"), "from below nothing is replaced")
 }

@@ -180,6 +180,7 @@ func (r *rig) live(state *laneState, rng *rand.Rand) (im image, db *DB, err erro
 // only what was synced, or random sectors of the rest; the cuts come anywhere, also in the windows between the sync of
 // the log, the commit of bbolt and the cut of the log, and in a recovery.
 func TestPowerCut(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(60) {
 		require.NoError(t, cutLife(t, seed, false), "seed %d", seed)
 	}
@@ -187,6 +188,7 @@ func TestPowerCut(t *testing.T) {
 
 // TestPowerCutControl: without syncs the same must fail.
 func TestPowerCutControl(t *testing.T) {
+	t.Parallel()
 	failed := 0
 	for seed := range uint64(12) {
 		if cutLife(t, seed, true) != nil {
@@ -263,6 +265,7 @@ func (c boltCopy) damageMeta(t *testing.T) boltCopy {
 // TestCheckpointWindows: a crash in any window of a checkpoint loses nothing, and neither does one in the recovery from
 // it, at any of its operations.
 func TestCheckpointWindows(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{rotate: 1})
 	for _, w := range checkpointWindows(t, r) {
 		t.Run(w.name, func(t *testing.T) {
@@ -316,6 +319,7 @@ func TestCheckpointWindowsControl(t *testing.T) {
 // good for nothing any more, and after opening again the same id gives the outcome once: applied if it had become
 // durable, applied now if not, never twice.
 func TestOutcomeUnknown(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	for _, op := range []faultfs.Op{faultfs.OpWrite, faultfs.OpSync} {
 		for seed := range uint64(8) {

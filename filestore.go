@@ -58,6 +58,7 @@ var sysKey = []byte("sys")
 
 // sysRow is the one row of the bucket sys.
 type sysRow struct {
+	//lint:ignore U1000 msgpack looks for it
 	_msgpack struct{} `msgpack:",as_array"`
 	Format   int
 	ID       string
@@ -75,6 +76,7 @@ type sysRow struct {
 // to fail. meta, held and state are counted at every open, the others by a check; a missing content is noticed when its
 // page is read.
 type rowCounts struct {
+	//lint:ignore U1000 msgpack looks for it
 	_msgpack                        struct{} `msgpack:",as_array"`
 	Meta, Content, Held, Txn, State int
 }
@@ -566,14 +568,19 @@ func (s *fileStore) loadHeads(w *rowWalk) error {
 			return s.corrupt(fmt.Sprintf("head row %x", k), err)
 		}
 	}
-	// In the order in which they happened: of two that replaced the same artefact, the later one answers for it.
+	s.cat.retire(later)
+	return nil
+}
+
+// retire applies supersessions in the order in which they happened: of two that replaced the same artefact, the later
+// one answers for it; of two in one commit the one with the greater number, because no row keeps their order.
+func (c *catalogue) retire(later []supersession) {
 	slices.SortFunc(later, func(a, b supersession) int { return cmp.Or(cmp.Compare(a.lsn, b.lsn), cmp.Compare(a.by, b.by)) })
 	for _, l := range later {
 		for _, id := range l.ids {
-			s.cat.supersede(l.scope, id, l.by, l.lsn)
+			c.supersede(l.scope, id, l.by, l.lsn)
 		}
 	}
-	return nil
 }
 
 // loadMeta reads names and heads, and sees to it that these are all rows there are.
@@ -623,7 +630,7 @@ func (s *fileStore) installRow(row []byte, rows []PageRow, later []supersession)
 	if err := s.checkHot(&t, rows); err != nil {
 		return rows, later, err
 	}
-	s.cat.install(&t, rows, nil)
+	s.cat.install(&t, rows)
 	if t.flags&flagSupersedes == 0 && t.kind != KindSummary {
 		return rows, later, nil
 	}
@@ -856,6 +863,7 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 	if o.rows() == 0 {
 		o.since = time.Now()
 	}
+	var later []supersession
 	for i := range c.heads {
 		h := &c.heads[i]
 		d := dec{b: h.row}
@@ -870,8 +878,11 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 		if t.art <= uint64(len(s.cat.arts)) {
 			ended = append(ended, s.cat.nums(t.art)...)
 		}
-		s.cat.install(&t, rows, h.head.Supersedes)
+		s.cat.install(&t, rows)
 		s.cat.addSummary(&t, h.head.DerivedFrom)
+		if len(h.head.Supersedes) > 0 {
+			later = append(later, supersession{t.scope, h.head.Supersedes, t.art, t.lsn})
+		}
 		o.heads[headKey{t.art, t.version}] = h.row
 		o.bytes += len(h.row)
 		for _, x := range h.texts {
@@ -883,6 +894,7 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 			}
 		}
 	}
+	s.cat.retire(later)
 	for _, r := range c.state {
 		o.state[r.Key] = r.Value
 		o.bytes += len(r.Key) + len(r.Value)

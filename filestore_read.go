@@ -361,10 +361,11 @@ func (v *corpus) Resolve(num uint64) (uint64, bool) {
 }
 
 func (v *corpus) Group(live uint64) (uint64, int) {
-	g := v.c.art(v.c.page(live).art).group
-	if g == 0 {
+	p := v.c.page(live)
+	if !p.grouped {
 		return 0, 0
 	}
+	g := v.c.art(p.art).group
 	at, found := slices.BinarySearchFunc(v.c.groups[g-1].members, live, v.c.compareMembers)
 	if !found {
 		return 0, 0
@@ -443,8 +444,8 @@ func (s *fileStore) search(v *corpus, q *CandidateQuery, out *Candidates, found 
 // searchMisses names the nearest of what each exclusion keeps out. One search for all of them mostly finds some of each;
 // a reason that others crowded out is asked for by itself.
 func (s *fileStore) searchMisses(v *corpus, q *CandidateQuery, rows boltRows, weights lexical.Weights, out *Candidates) error {
-	expired, floor, _ := s.cat.count(v.chain, q)
-	if expired+floor == 0 && len(q.Kinds) == 0 {
+	e := s.cat.count(v.chain, q, v.session)
+	if e.expired+e.floor+e.turns == 0 && len(q.Kinds) == 0 {
 		return nil
 	}
 	look := func(only string, k int) (int, error) {
@@ -468,7 +469,7 @@ func (s *fileStore) searchMisses(v *corpus, q *CandidateQuery, rows boltRows, we
 	for _, r := range []struct {
 		reason string
 		n      int
-	}{{reasonExpired, expired}, {reasonFloor, floor}, {reasonKind, len(q.Kinds)}} {
+	}{{reasonExpired, e.expired}, {reasonFloor, e.floor}, {reasonOther, e.turns}, {reasonKind, len(q.Kinds)}} {
 		if r.n > 0 && !slices.ContainsFunc(out.Excluded, func(e Excluded) bool { return e.Reason == r.reason }) {
 			if _, err := look(r.reason, nearestMisses); err != nil {
 				return err
@@ -605,11 +606,11 @@ func sortedCandidates(found map[uint64]*Candidate) []Candidate {
 
 // countExcluded adds the counts, which need no look at the pages, and puts the reasons in a fixed order.
 func (s *fileStore) countExcluded(v *corpus, q *CandidateQuery, out *Candidates) {
-	expired, floor, retired := s.cat.count(v.chain, q)
+	e := s.cat.count(v.chain, q, v.session)
 	for _, r := range []struct {
 		reason string
 		n      int
-	}{{reasonExpired, expired}, {reasonFloor, floor}, {reasonSuperseded, retired}, {reasonKind, 0}} {
+	}{{reasonExpired, e.expired}, {reasonFloor, e.floor}, {reasonSuperseded, e.retired}, {reasonOther, e.turns}, {reasonKind, 0}} {
 		i := slices.IndexFunc(out.Excluded, func(e Excluded) bool { return e.Reason == r.reason })
 		switch {
 		case i >= 0:

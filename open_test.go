@@ -120,6 +120,7 @@ func (r *rig) reopened(state laneState) error {
 // TestPanicInBolt: bbolt panics on a damaged page while it holds its locks. Open says that the file is damaged, and the
 // next Open in this process is answered, too, and at once.
 func TestPanicInBolt(t *testing.T) {
+	t.Parallel()
 	path := closedDatabase(t)
 	good, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -178,6 +179,7 @@ func closedDatabase(t *testing.T) string {
 
 // TestLocked: a second opener learns who has the file, from this process or another, and gets it when that one is gone.
 func TestLocked(t *testing.T) {
+	t.Parallel()
 	path := closedDatabase(t)
 	started := time.Now().Add(-time.Second)
 	check := func(pid int) {
@@ -299,6 +301,7 @@ func TestReadOnlyChangesNothing(t *testing.T) {
 // TestNewerFormat: a file of a later release is refused by its version, in each of its parts, and left as it is; a
 // damaged version is not a later one.
 func TestNewerFormat(t *testing.T) {
+	t.Parallel()
 	path := closedDatabase(t)
 	setFormat := func(change func(v []byte)) {
 		raw, err := bbolt.Open(path, 0o600, nil)
@@ -391,6 +394,7 @@ func TestNotADatabase(t *testing.T) {
 
 // TestHalfMade: a database whose maker was killed is made anew; a file that lost its bytes beside a log is not.
 func TestHalfMade(t *testing.T) {
+	t.Parallel()
 	path := closedDatabase(t)
 	whole, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -484,6 +488,7 @@ func TestReplacedFile(t *testing.T) {
 // TestReadOnlyPlace: files of mode 0400 in a directory of mode 0500 can be read, and nothing is made there. Root may
 // write anywhere, so it runs the test as somebody else.
 func TestReadOnlyPlace(t *testing.T) {
+	t.Parallel()
 	path := closedDatabase(t)
 	dir := filepath.Dir(path)
 	require.NoError(t, os.Remove(path+".lock"))

@@ -292,7 +292,6 @@ func (db *DB) writeFetched(ctx context.Context, h *Head, f Fetched) error {
 	a := h.Artefact
 	a.Text, a.CurrentAsOf = f.Text, f.AsOf
 	a.Parts = nil
-	a.Supersedes = nil // the version before has retired them; what was put again since stays
 	if f.Validator.Hash != h.Source.Hash {
 		a.Supersedes = nil                      // it replaced them when it was put; what was put again since stays
 		a.Provenance = min(a.Provenance, Chunk) // whoever verified the page did not see this

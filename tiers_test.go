@@ -408,3 +408,89 @@ func TestNearestMisses(t *testing.T) {
 		require.Equal(t, map[string]int{"expired": 30, "below the provenance floor": 2, "superseded": 1}[e.Reason], e.Count, e.Reason)
 	}
 }
+
+// Two assemblies compared: what came, what went, what is shown in another form.
+func TestDiff(t *testing.T) {
+	db := open(t, WithoutSync(Options{}))
+	s := db.Scope("acme")
+	whole := shelf(t, s, 4)
+	q := Query{Text: "parcel rule", Budget: whole * 2}
+	a, same := assemble(t, s, q), assemble(t, s, q)
+	d, err := db.Diff(ctx, a.Trace, same.Trace)
+	require.NoError(t, err)
+	require.True(t, d.Empty(), "the same question over the same pages")
+
+	require.NoError(t, s.Delete(ctx, "doc-01"))
+	put(t, s, Artefact{ID: "doc-09", Kind: KindChunk, Text: doc(9, 120)})
+	q.Budget, q.Overflow = whole*100/85, budget.Ladder
+	b := assemble(t, s, q)
+	d, err = db.Diff(ctx, a.Trace, b.Trace)
+	require.NoError(t, err)
+	require.Len(t, d.Out, 1)
+	require.Equal(t, "acme:doc-01#1@1", db.RefOf(ctx, d.Out[0].Num))
+	require.Len(t, d.In, 1)
+	require.Equal(t, "acme:doc-09#1@1", db.RefOf(ctx, d.In[0].Num))
+	require.Len(t, d.Changed, 3, "three are ranges now")
+	_, err = db.Diff(ctx, a.Trace, "01ARZ3NDEKTSV4RRFFQ69G5FAV")
+	require.ErrorIs(t, err, ErrNotFound)
+}
+
+// Why answers for what was never a candidate, and tells each case from the others.
+func TestWhyNever(t *testing.T) {
+	clock := newClock()
+	db := open(t, WithoutSync(Options{Clock: clock.now}))
+	s := db.Scope("acme/a")
+	put(t, s, Artefact{ID: "hit", Text: "parcel rule"})
+	put(t, s, Artefact{ID: "replaced", Text: "nothing of the kind"})
+	put(t, s, Artefact{ID: "newer", Text: "nor this", Supersedes: []string{"replaced"}})
+	put(t, s, Artefact{ID: "short", Text: "it ended", TTL: time.Minute})
+	put(t, s, Artefact{ID: "dropped", Text: "it was deleted"})
+	put(t, db.Scope("acme/b"), Artefact{ID: "next-door", Text: "parcel rule next door"})
+	put(t, s, Artefact{ID: "quiet", Text: "of something else", CurrentAsOf: clock.now().AddDate(-1, 0, 0)})
+	for i := range 12 {
+		put(t, s, Artefact{ID: fmt.Sprint("recent-", i), Text: words(i, 5)})
+	}
+	require.NoError(t, s.Delete(ctx, "dropped"))
+	clock.add(time.Hour)
+	a := assemble(t, s, Query{Text: "parcel rule"})
+	put(t, s, Artefact{ID: "later", Text: "parcel rule, later"})
+	for id, want := range map[string]string{
+		"replaced":  "superseded",
+		"short":     "it expired at 2026-03-01 09:01:00Z",
+		"dropped":   "deleted",
+		"next-door": "had no such artefact in sight",
+		"no-such":   "had no such artefact in sight",
+		"quiet":     "never a candidate",
+		"later":     "the assembly read as of lsn",
+	} {
+		w, err := db.Why(ctx, a.Trace, Ref{ID: id})
+		require.NoError(t, err, id)
+		require.False(t, w.In, id)
+		require.Contains(t, strings.Join(w.Steps, "\n"), want, id)
+	}
+}
+
+// A held draft is counted nowhere but among the held; once approved it is everywhere.
+func TestHeldIsNotCounted(t *testing.T) {
+	db := open(t, WithoutSync(Options{}))
+	s := db.Scope("acme", WithActor("agent"))
+	put(t, s, Artefact{ID: "policy", Text: "parcel rule"})
+	count := func() [3]int {
+		st, err := db.Stats(ctx)
+		require.NoError(t, err)
+		a := assemble(t, s, Query{Text: "zebra parcel", Floor: HumanVerified})
+		excluded := 0
+		for _, e := range a.Manifest.Excluded {
+			excluded += e.Count
+		}
+		return [3]int{st.Artefacts, st.Pages, excluded}
+	}
+	before := count()
+	tx := begin(t, s)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "zebra"}))
+	held := heldAs(t, tx.Commit(ctx, Verdict{Confidence: .6, By: "checker"}), ReasonLowConfidence)
+	require.Equal(t, before, count())
+	_, err := db.Review().Approve(ctx, held.Batch, Approval{By: "anna"})
+	require.NoError(t, err)
+	require.Equal(t, [3]int{before[0] + 1, before[1] + 1, before[2] + 1}, count())
+}

@@ -376,6 +376,9 @@ func (tx *Txn) add(ctx context.Context, put Put) error {
 	if tx.writes[id] == nil && !tx.drop[id] && len(tx.writes)+len(tx.drop) >= MaxTxnWrites {
 		return invalid("transaction", fmt.Sprintf("more than %d artefacts", MaxTxnWrites), "fewer; write in several")
 	}
+	if tx.replaces(put.Artefact.Supersedes, id, map[string]bool{}) {
+		return invalid("supersedes", fmt.Sprintf("%q and another artefact of this transaction, each in place of the other", id), "one of them to stay")
+	}
 	if err := tx.expecting(ctx, id); err != nil {
 		return err
 	}
@@ -385,6 +388,22 @@ func (tx *Txn) add(ctx context.Context, put Put) error {
 	delete(tx.drop, id)
 	tx.writes[id], tx.bytes = &put, bytes
 	return nil
+}
+
+// replaces says whether the artefacts named, as this transaction writes them, lead to one that supersedes id.
+func (tx *Txn) replaces(ids []string, id string, seen map[string]bool) bool {
+	for _, x := range ids {
+		if x == id {
+			return true
+		}
+		if w := tx.writes[x]; w != nil && !seen[x] {
+			seen[x] = true
+			if tx.replaces(w.Artefact.Supersedes, id, seen) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // putBytes are the bytes of text of a put; none for nil.

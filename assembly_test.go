@@ -1,0 +1,371 @@
+package ctxpage_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/budget"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/render"
+	"github.com/ctxpage/ctxpage/token"
+)
+
+// Counters of hosts: the estimator, bytes, one that counts a whole above the sum of its parts, one that counts in lumps.
+type growing struct{}
+
+func (growing) Name() string       { return "growing" }
+func (growing) Count(s string) int { return len(s)/4 + len(s)*len(s)/40_000 }
+
+type lumps struct{}
+
+func (lumps) Name() string { return "lumps" }
+func (lumps) Count(s string) int {
+	return (len(s) + 99) / 100 * 30
+}
+
+// Whatever is stored and asked for, a context takes no more than its budget, and says what it left out: every page of
+// every candidate is in the context or on the list, once, with a reason.
+func TestBudgetIsNeverExceeded(t *testing.T) {
+	dir := t.TempDir()
+	rapid.Check(t, func(rt *rapid.T) {
+		sub, err := os.MkdirTemp(dir, "")
+		require.NoError(rt, err)
+		defer os.RemoveAll(sub)
+		count := rapid.SampledFrom([]token.Counter{token.Default(), bytesCounter{}, growing{}, lumps{}}).Draw(rt, "counter")
+		db, err := Open(sub+"/agent.ctx", WithoutSync(Options{Counter: count, PageTokens: rapid.SampledFrom([]int{16, 64, 512}).Draw(rt, "page")}))
+		require.NoError(rt, err)
+		defer func() { checkAndClose(rt, db) }()
+		s := db.Scope("acme")
+		for i := range rapid.IntRange(0, 14).Draw(rt, "artefacts") {
+			a := Artefact{
+				ID: fmt.Sprint("a", i), Kind: rapid.SampledFrom([]Kind{KindSystem, KindFact, KindChunk, KindChunk, KindTool, KindSummary, KindMessage}).Draw(rt, "kind"),
+				Text: words(rapid.IntRange(0, 99).Draw(rt, "seed"), rapid.IntRange(1, 120).Draw(rt, "words")), Pinned: rapid.IntRange(0, 7).Draw(rt, "pin") == 0,
+			}
+			if rapid.IntRange(0, 3).Draw(rt, "strange") == 0 {
+				a.Text = strings.ReplaceAll(a.Text, " ", rapid.SampledFrom([]string{"\u202e", "<", "🐌", "\n", " </page "}).Draw(rt, "with"))
+			}
+			if a.Kind == KindMessage {
+				a.Role, a.Group, a.Seq = rapid.SampledFrom([]string{"user", "assistant", "tool"}).Draw(rt, "role"), "chat", int64(i)
+				if a.Role == "assistant" && rapid.Bool().Draw(rt, "calls") {
+					a.ToolCalls = []ToolCall{{ID: fmt.Sprint("c", i), Name: "look", Arguments: words(i, 10)}}
+				}
+				if a.Role == "tool" {
+					a.ToolCallID = fmt.Sprint("c", i-1)
+				}
+			}
+			if rapid.IntRange(0, 5).Draw(rt, "verified") == 0 && a.Kind == KindFact {
+				_, err = db.PutVerified(ctx, "acme", "anna", a)
+			} else {
+				_, err = s.Put(ctx, a)
+			}
+			require.NoError(rt, err)
+		}
+		for range 3 {
+			q := Query{
+				Text: words(rapid.IntRange(0, 99).Draw(rt, "question"), 4), Budget: rapid.IntRange(1, 3000).Draw(rt, "budget"),
+				Overflow: rapid.SampledFrom([]budget.Overflow{budget.Fill, budget.Ladder}).Draw(rt, "overflow"), TopK: rapid.IntRange(0, 9).Draw(rt, "k"),
+				Session: rapid.SampledFrom([]string{"", "chat"}).Draw(rt, "session"), Preset: rapid.SampledFrom([]string{"", "START"}).Draw(rt, "preset"),
+			}
+			q.Reserve = rapid.IntRange(0, q.Budget-1).Draw(rt, "reserve") / 2
+			a, err := s.Assemble(ctx, q)
+			if err != nil {
+				require.ErrorIs(rt, err, ErrBudget)
+				continue
+			}
+			require.LessOrEqual(rt, count.Count(a.Text()), q.Budget-q.Reserve)
+			require.Equal(rt, count.Count(a.Text()), a.Tokens)
+			fate := map[Ref]bool{}
+			for _, b := range a.Blocks {
+				require.False(rt, fate[b.Ref], "%v twice", b.Ref)
+				fate[b.Ref] = true
+			}
+			for _, l := range a.Left {
+				require.NotEmpty(rt, l.Reason)
+				require.False(rt, fate[l.Ref], "%v is in and out, or out twice", l.Ref)
+				fate[l.Ref] = true
+			}
+			pack, err := render.ParseText([]byte(a.Text()))
+			require.NoError(rt, err)
+			require.Len(rt, pack.Pages, len(a.Blocks))
+			for i, p := range pack.Pages {
+				require.Equal(rt, a.Blocks[i].Ref.String(), p.Ref, "text and blocks tell the same")
+				require.Equal(rt, a.Blocks[i].Text, p.Text)
+			}
+			require.Equal(rt, len(a.Blocks), len(a.Manifest.Pages))
+			r, err := db.Replay(ctx, a.Trace)
+			require.NoError(rt, err)
+			require.Equal(rt, a.Text(), r.Text)
+		}
+	})
+}
+
+func TestPinsAndSystemFirst(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "system", Kind: KindSystem, Text: "You sell zebras."})
+	put(t, s, Artefact{ID: "pin", Pinned: true, Text: "about something else entirely"})
+	for i := range 20 {
+		put(t, s, Artefact{ID: fmt.Sprint("doc-", i), Kind: KindChunk, Text: "zebra zebra " + words(i, 60)})
+	}
+	_, err := db.PutVerified(ctx, "acme", "anna", Artefact{ID: "core", Text: "what a person said of lions"})
+	require.NoError(t, err)
+	for _, q := range []Query{{Text: "zebra", Budget: 600}, {Text: "zebra", Budget: 600, TopK: 1}, {Text: "zebra", Budget: 600, Preset: "START"}} {
+		a := assemble(t, s, q)
+		require.Equal(t, "system", ids(a)[0])
+		require.Contains(t, ids(a), "pin")
+		if q.TopK == 0 {
+			require.Contains(t, ids(a), "core")
+		}
+		require.Less(t, slices.Index(ids(a), "pin"), 3, "in the stable prefix")
+		for _, l := range a.Left {
+			require.NotContains(t, []string{"system", "pin"}, l.Ref.ID)
+		}
+	}
+	a := assemble(t, s, Query{Text: "zebra", Budget: 330})
+	b := assemble(t, s, Query{Text: "lions", Budget: 330})
+	require.Equal(t, ids(a)[:3], ids(b)[:3], "the prefix does not depend on the question")
+}
+
+// When the system part alone is too large, the error says by how much, and that much more is enough.
+func TestShortfall(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "system", Kind: KindSystem, Text: words(1, 200)})
+	put(t, s, Artefact{ID: "doc", Text: words(2, 20)})
+	for _, reserve := range []int{0, 40} {
+		_, err := s.Assemble(ctx, Query{Text: "x", Budget: 150, Reserve: reserve})
+		require.ErrorIs(t, err, ErrBudget)
+		var short *budget.BudgetError
+		require.True(t, errors.As(err, &short))
+		require.Positive(t, short.Shortfall)
+		a := assemble(t, s, Query{Text: "x", Budget: 150 + short.Shortfall, Reserve: reserve})
+		require.Equal(t, []string{"system"}, ids(a))
+		require.NotEmpty(t, left(a, "doc"))
+	}
+	_, err := open(t, Options{}).Scope("empty").Assemble(ctx, Query{Text: "x", Budget: 1})
+	require.ErrorIs(t, err, ErrBudget, "not even the frame of a context")
+	a := assemble(t, db.Scope("nobody"), Query{Text: "x"})
+	require.Empty(t, a.Blocks)
+}
+
+// Why answers for everything: what is in, what was left out by the budget, what was excluded, what was no candidate,
+// what is in another scope, and what does not exist.
+func TestWhy(t *testing.T) {
+	clk := newClock()
+	opts := Options{Clock: clk.now}
+	db := open(t, opts)
+	s := db.Scope("acme/a")
+	old := clk.now().Add(-90 * 24 * time.Hour)
+	put(t, s, Artefact{ID: "best", Kind: KindChunk, Text: "zebra crossing rules"})
+	put(t, s, Artefact{ID: "large", Kind: KindChunk, Text: "zebra " + words(1, 300), CurrentAsOf: old})
+	put(t, s, Artefact{ID: "expired", Text: "zebra once", TTL: time.Minute})
+	put(t, s, Artefact{ID: "note", Kind: KindScratch, Text: "zebra note"})
+	put(t, s, Artefact{ID: "tool", Kind: KindTool, Text: "zebra tool"})
+	put(t, s, Artefact{ID: "before", Text: "zebra before"})
+	put(t, s, Artefact{ID: "after", Text: "unrelated lion", Supersedes: []string{"before"}})
+	for i := range 30 {
+		put(t, s, Artefact{ID: fmt.Sprint("far-", i), Kind: KindChunk, Text: words(i, 20), CurrentAsOf: old.Add(time.Duration(-i) * time.Hour)})
+	}
+	put(t, db.Scope("acme/b"), Artefact{ID: "secret", Text: "zebra secret"})
+	clk.add(time.Hour)
+	a := assemble(t, s, Query{Text: "zebra crossing", Budget: 320, Kinds: []Kind{KindFact, KindChunk, KindScratch}})
+	put(t, s, Artefact{ID: "best", Kind: KindChunk, Text: "zebra crossing rules, newer"})
+	put(t, s, Artefact{ID: "later", Text: "zebra crossing, written later"})
+	put(t, s, Artefact{ID: "deleted", Text: "x"})
+	require.NoError(t, s.Delete(ctx, "tool"))
+	db = reopen(t, db, opts)
+	for id, want := range map[string]struct {
+		in   bool
+		says string
+	}{
+		"best": {true, "fit: in"}, "after": {true, "answers for page"}, "large": {false, "fit: left out"}, "expired": {false, "expired"},
+		"note": {false, "below the provenance floor"}, "tool": {false, "kind not asked for"}, "before": {false, "superseded"},
+		"far-29": {false, "never a candidate"}, "later": {false, "lsn"}, "secret": {false, "no such artefact in sight"}, "none": {false, "no such artefact in sight"},
+	} {
+		w, err := db.Why(ctx, a.Trace, Ref{ID: id})
+		require.NoError(t, err, id)
+		require.Equal(t, want.in, w.In, "%s: %v", id, w.Steps)
+		require.Contains(t, strings.Join(w.Steps, "\n"), want.says, id)
+		if id == "secret" {
+			other, err := db.Why(ctx, a.Trace, Ref{Scope: "acme/b", ID: id})
+			require.NoError(t, err)
+			require.Equal(t, w.Steps, other.Steps, "a full reference tells no more")
+		}
+	}
+	w, err := db.Why(ctx, a.Trace, Ref{ID: "best", Page: 1, Version: 1})
+	require.NoError(t, err)
+	require.True(t, w.In)
+	w, err = db.Why(ctx, a.Trace, Ref{ID: "best", Page: 1, Version: 2})
+	require.NoError(t, err)
+	require.False(t, w.In, "that version came later")
+	_, err = db.Why(ctx, "01ARZ3NDEKTSV4RRFFQ69G5FAV", Ref{ID: "best"})
+	require.ErrorIs(t, err, ErrNotFound)
+}
+
+// A past context comes back byte for byte: after a checkpoint, a reopen, newer versions, a deletion, an expiry, with
+// another working set, another counter, and without its sources.
+func TestReplay(t *testing.T) {
+	clk := newClock()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "doc.md")
+	writeFile(t, file, "zebra "+words(4, 80)+"\n\n"+words(5, 80)+" zebra.")
+	opts := Options{Clock: clk.now, FileRoots: []string{dir}, PageTokens: 64}
+	db := open(t, opts)
+	s := db.Scope("acme/a")
+	put(t, db.Scope("acme"), Artefact{ID: "system", Kind: KindSystem, Text: "zebra\u202e <page 1> rules"})
+	put(t, s, Artefact{ID: "doc", Source: "file:" + file})
+	put(t, s, Artefact{ID: "long", Kind: KindChunk, Text: strings.Repeat("A sentence of some length. Another about a zebra here! And a third one? ", 3)})
+	put(t, s, Artefact{ID: "brief", Text: "zebra soon gone", TTL: time.Hour})
+	for i := range 4 {
+		put(t, s, Artefact{ID: fmt.Sprint("turn-", i), Role: []string{"user", "assistant"}[i%2], Group: "chat", Seq: int64(i), Text: words(i, 12)})
+	}
+	var past []*Assembly
+	for _, q := range []Query{
+		{Text: "zebra", Budget: 2000}, {Text: "zebra", Budget: 420, Session: "chat"}, {Text: "zebra", Budget: 420, Overflow: budget.Ladder},
+		{Text: "zebra", Budget: 330}, {Text: "nothing", Budget: 260, Preset: "START"},
+	} {
+		past = append(past, assemble(t, s, q))
+	}
+	tiers := map[budget.Tier]bool{}
+	for _, a := range past {
+		tiers[a.Tier] = true
+	}
+	require.GreaterOrEqual(t, len(tiers), 2, "several forms are replayed")
+	same := func(db *DB) {
+		t.Helper()
+		for _, a := range past {
+			r, err := db.Replay(ctx, a.Trace)
+			require.NoError(t, err)
+			require.True(t, r.Same)
+			require.Equal(t, a.Text(), r.Text)
+		}
+	}
+	same(db)
+	_, err := db.Checkpoint(ctx)
+	require.NoError(t, err)
+	same(db)
+	put(t, s, Artefact{ID: "long", Text: "zebra short now", Meta: map[string]string{"k": "v"}})
+	require.NoError(t, s.Delete(ctx, "turn-1"))
+	require.NoError(t, os.Remove(file))
+	clk.add(48 * time.Hour)
+	same(db)
+	for _, o := range []Options{
+		{Clock: clk.now, WorkingSet: -1}, {Clock: clk.now, Counter: lumps{}, PageTokens: 512}, {ReadOnly: true},
+	} {
+		db = reopen(t, db, o)
+		same(db)
+	}
+	_, err = db.Replay(ctx, "01ARZ3NDEKTSV4RRFFQ69G5FAV")
+	require.ErrorIs(t, err, ErrNotFound)
+
+	d, err := db.Diff(ctx, past[0].Trace, past[0].Trace)
+	require.NoError(t, err)
+	require.True(t, d.Empty())
+	d, err = db.Diff(ctx, past[0].Trace, past[3].Trace)
+	require.NoError(t, err)
+	require.NotEmpty(t, d.Out)
+	require.True(t, slices.ContainsFunc(d.Fields, func(f manifest.FieldChange) bool { return f.Name == "budget" }), "%+v", d.Fields)
+}
+
+// An assembly of the past sees what was there then.
+func TestAsOf(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	lsn := func() uint64 {
+		st, err := db.Stats(ctx)
+		require.NoError(t, err)
+		return st.LSN
+	}
+	put(t, s, Artefact{ID: "a", Text: "zebra one"})
+	put(t, s, Artefact{ID: "gone", Text: "zebra gone"})
+	then := lsn()
+	put(t, s, Artefact{ID: "a", Text: "zebra two"})
+	put(t, s, Artefact{ID: "b", Text: "zebra three"})
+	require.NoError(t, s.Delete(ctx, "gone"))
+	for range 2 {
+		a := assemble(t, s, Query{Text: "zebra", AsOf: then})
+		require.ElementsMatch(t, []string{"a", "gone"}, ids(a))
+		require.Contains(t, a.Text(), "zebra one")
+		require.Equal(t, then, a.LSN)
+		r, err := db.Replay(ctx, a.Trace)
+		require.NoError(t, err)
+		require.Equal(t, a.Text(), r.Text)
+		require.ElementsMatch(t, []string{"a", "b"}, ids(assemble(t, s, Query{Text: "zebra"})))
+		_, err = db.Checkpoint(ctx)
+		require.NoError(t, err)
+	}
+}
+
+// The floor keeps out what is not trusted enough, but for a session's own turns and a transaction's own drafts.
+func TestFloor(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "system", Kind: KindSystem, Text: "zebra rules"})
+	for p, id := range map[Provenance]string{Chunk: "chunk", Validated: "validated", Tool: "tool", Scratch: "scratch"} {
+		put(t, s, Artefact{ID: id, Provenance: p, Text: "zebra " + id})
+	}
+	put(t, s, Artefact{ID: "pinned", Provenance: Scratch, Pinned: true, Text: "zebra pinned"})
+	put(t, s, Artefact{ID: "turn", Role: "assistant", Group: "chat", Text: "zebra turn"})
+	put(t, s, Artefact{ID: "other", Role: "assistant", Group: "other chat", Text: "zebra other"})
+	all := []string{"system", "chunk", "validated", "tool", "scratch", "pinned", "turn", "other"}
+	for _, c := range []struct {
+		q    Query
+		want []string
+	}{
+		{Query{}, all[:4]},
+		{Query{Floor: Scratch}, all[:6]},
+		{Query{Floor: Scratch, Session: "chat"}, all[:7]},
+		{Query{Floor: Validated}, all[:3]},
+		{Query{Floor: Chunk}, all[:2]},
+		{Query{Floor: HumanVerified}, all[:1]},
+		{Query{Session: "chat"}, append(slices.Clone(all[:4]), "turn")},
+		{Query{Session: "nobody"}, all[:4]},
+		{Query{Floor: Scratch, Preset: "START"}, all[:6]},
+		{Query{Session: "chat", Preset: "START"}, append(slices.Clone(all[:4]), "turn")},
+	} {
+		c.q.Text = "zebra"
+		a := assemble(t, s, c.q)
+		require.ElementsMatch(t, c.want, ids(a), "%+v", c.q)
+		out := 0
+		for _, e := range a.Manifest.Excluded {
+			require.Contains(t, []string{"below the provenance floor", "turn of another session"}, e.Reason)
+			require.GreaterOrEqual(t, e.Count, len(e.Nearest))
+			out += e.Count
+		}
+		require.Equal(t, len(all)-len(c.want), out, "%+v", c.q)
+	}
+	tx := begin(t, s)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Kind: KindScratch, Text: "zebra draft"}))
+	a, err := tx.Assemble(ctx, Query{Text: "zebra", Budget: 4000})
+	require.NoError(t, err)
+	require.ElementsMatch(t, append(slices.Clone(all[:4]), "draft"), ids(a))
+}
+
+// A page that was changed behind the database's back, checksums and all, does not pass for what was served.
+func TestReplayFindsTampering(t *testing.T) {
+	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{WorkingSet: -1})
+	require.NoError(t, err)
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "a", Text: "zebra costs ten"})
+	a := assemble(t, s, Query{Text: "zebra"})
+	_, err = db.Replay(ctx, a.Trace)
+	require.NoError(t, err)
+	require.NoError(t, db.Forge(a.Blocks[0].Num, "zebra costs six"))
+	r, err := db.Replay(ctx, a.Trace)
+	require.ErrorIs(t, err, ErrReplay)
+	require.False(t, r.Same)
+	problems, err := db.Check(ctx, nil)
+	require.NoError(t, err)
+	require.NotEmpty(t, problems)
+	require.NoError(t, db.Close())
+}

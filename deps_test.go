@@ -1,0 +1,229 @@
+package ctxpage_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/ctxpage/ctxpage"
+
+// importMap is what each package may import of this module, its tests apart. Imports point down. A package without a
+// line fails the test, so that its place gets decided.
+var importMap = map[string]string{
+	"wal":             "",
+	"manifest":        "wal",
+	"lexical":         "",
+	"token":           "",
+	"token/bpe":       "token",
+	"budget":          "token",
+	"budget/contexty": "budget",
+	"render":          "budget token",
+	"triage":          "",
+	"session":         "budget token",
+	"directive":       "",
+	".":               "budget directive lexical manifest render session token triage wal",
+
+	"embed":               "internal/retry triage",
+	"httpsource":          ". internal/retry",
+	"cmd/dbctl":           ". budget directive embed httpsource internal/budgetcli internal/directivecli internal/pagercli manifest render session token triage",
+	"bench":               ". budget directive lexical manifest render session token triage wal",
+	"bench/evidence":      ". lexical manifest session token triage",
+	"examples/escalation": ". manifest render token triage",
+
+	"internal/retry":        "",
+	"internal/faultfs":      "wal",
+	"internal/dbtest":       "",
+	"internal/budgetcli":    "budget token token/bpe",
+	"internal/directivecli": "directive",
+	"internal/pagercli":     "session",
+	"internal/conformance":  "budget budget/contexty directive internal/budgetcli internal/directivecli internal/pagercli session token",
+}
+
+// leaves open no file, start no goroutine and read no clock: what they need comes from the caller.
+var leaves = []string{"lexical", "token", "budget", "budget/contexty", "render", "triage", "session", "directive"}
+
+// parsed is the files of a package. They are parsed here and not listed by the go command, so that the test cache sees
+// every change of them.
+type parsed struct {
+	set   *token.FileSet
+	code  map[string][]*ast.File // by folder
+	tests map[string][]*ast.File
+}
+
+func parseAll(t *testing.T) parsed {
+	t.Helper()
+	p := parsed{token.NewFileSet(), map[string][]*ast.File{}, map[string][]*ast.File{}}
+	require.NoError(t, filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if _, err := os.Stat(filepath.Join(name, "go.mod")); name != "." && (err == nil || d.Name() == "testdata" || d.Name()[0] == '.') {
+				return fs.SkipDir // a module of its own, or no package
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		f, err := parser.ParseFile(p.set, name, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		dir := filepath.ToSlash(filepath.Dir(name))
+		if strings.HasSuffix(name, "_test.go") {
+			p.tests[dir] = append(p.tests[dir], f)
+		} else {
+			p.code[dir] = append(p.code[dir], f)
+		}
+		return nil
+	}))
+	return p
+}
+
+func imports(files []*ast.File) []string {
+	var out []string
+	for _, f := range files {
+		for _, i := range f.Imports {
+			name, _ := strconv.Unquote(i.Path.Value)
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// inside is a package of this module as the map names it.
+func inside(name string) (string, bool) {
+	if name == module {
+		return ".", true
+	}
+	return strings.CutPrefix(name, module+"/")
+}
+
+func TestImportMap(t *testing.T) {
+	p := parseAll(t)
+	dirs := map[string]bool{}
+	for dir := range p.code {
+		dirs[dir] = true
+	}
+	for dir := range p.tests {
+		dirs[dir] = true
+	}
+	for dir := range dirs {
+		line, ok := importMap[dir]
+		require.True(t, ok, "package %s has no line in the import map: decide where it stands", dir)
+		for _, name := range imports(p.code[dir]) {
+			if to, ok := inside(name); ok {
+				require.Contains(t, strings.Fields(line), to, "%s may not import %s", dir, to)
+			}
+		}
+	}
+	for dir := range importMap {
+		require.True(t, dirs[dir], "the import map has a line for %s, which is not there", dir)
+	}
+	requireAcyclic(t)
+}
+
+// requireAcyclic keeps the map itself pointing down.
+func requireAcyclic(t *testing.T) {
+	t.Helper()
+	var visit func(dir string, above []string)
+	visit = func(dir string, above []string) {
+		require.NotContains(t, above, dir, "the import map goes in a circle")
+		for _, to := range strings.Fields(importMap[dir]) {
+			visit(to, append(slices.Clone(above), dir))
+		}
+	}
+	for dir := range importMap {
+		visit(dir, nil)
+	}
+}
+
+// Rules stay pure.
+func TestLeavesArePure(t *testing.T) {
+	p := parseAll(t)
+	for _, dir := range leaves {
+		for _, name := range imports(p.code[dir]) {
+			require.NotContains(t, []string{"os", "net", "net/http", "io/ioutil", "math/rand", "math/rand/v2", "crypto/rand"}, name, dir)
+		}
+		for _, f := range p.code[dir] {
+			ast.Inspect(f, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.GoStmt:
+					t.Errorf("%s: a leaf starts no goroutine", p.set.Position(n.Pos()))
+				case *ast.SelectorExpr:
+					if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && slices.Contains([]string{"Now", "Since", "Until", "After", "NewTimer", "NewTicker", "Sleep"}, n.Sel.Name) {
+						t.Errorf("%s: a leaf reads no clock", p.set.Position(n.Pos()))
+					}
+				}
+				return true
+			})
+		}
+	}
+}
+
+// Whoever uses the library does not link what only tools and tests need.
+func TestLibraryStaysSmall(t *testing.T) {
+	p := parseAll(t)
+	for dir := range p.code {
+		if dir == "cmd/dbctl" || dir == "httpsource" || dir == "embed" || path.Dir(dir) == "internal" || strings.HasPrefix(dir, "examples") || strings.HasPrefix(dir, "bench") {
+			continue
+		}
+		for _, name := range imports(p.code[dir]) {
+			for _, heavy := range []string{"net/http", "testing", "github.com/alecthomas/kong", "github.com/schollz/progressbar/v3", "github.com/stretchr/testify/require"} {
+				require.NotEqual(t, heavy, name, dir)
+			}
+			if strings.HasPrefix(name, "github.com/tiktoken-go/") {
+				require.Equal(t, "token/bpe", dir, "vocabularies are linked by those who ask for them")
+			}
+		}
+	}
+}
+
+// Every package says what it is, where go doc finds it.
+func TestPackageDocs(t *testing.T) {
+	p := parseAll(t)
+	for dir, files := range p.code {
+		ok := slices.ContainsFunc(files, func(f *ast.File) bool { return f.Doc != nil && len(strings.Fields(f.Doc.Text())) >= 5 })
+		require.True(t, ok, "package %s has no doc attached to its package clause", dir)
+	}
+}
+
+// What wraps an error keeps its chain.
+func TestErrorsWrap(t *testing.T) {
+	p := parseAll(t)
+	for _, files := range p.code {
+		for _, f := range files {
+			ast.Inspect(f, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok || len(call.Args) < 2 || !isErrorf(call) {
+					return true
+				}
+				format, ok := call.Args[0].(*ast.BasicLit)
+				last, isName := call.Args[len(call.Args)-1].(*ast.Ident)
+				if ok && isName && (last.Name == "err" || strings.HasSuffix(last.Name, "Err")) && !strings.Contains(format.Value, "%w") {
+					t.Errorf("%s: Errorf drops the chain of %s: use %%w", p.set.Position(call.Pos()), last.Name)
+				}
+				return true
+			})
+		}
+	}
+}
+
+func isErrorf(call *ast.CallExpr) bool {
+	s, ok := call.Fun.(*ast.SelectorExpr)
+	return ok && fmt.Sprint(s.X) == "fmt" && s.Sel.Name == "Errorf"
+}

@@ -1,0 +1,203 @@
+package ctxpage_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+// temporary is a database for an example: a fixed clock, so that what it prints stays the same.
+func temporary() (*ctxpage.DB, func()) {
+	dir, err := os.MkdirTemp("", "ctxpage")
+	if err != nil {
+		log.Fatal(err)
+	}
+	db, err := ctxpage.Open(filepath.Join(dir, "agent.ctx"), ctxpage.Options{
+		Clock: func() time.Time { return time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC) },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return db, func() {
+		if err := db.Close(); err != nil {
+			log.Fatal(err)
+		}
+		os.RemoveAll(dir)
+	}
+}
+
+func must(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// A file is opened once, and each agent gets the handle of its scope.
+func ExampleOpen() {
+	dir, err := os.MkdirTemp("", "ctxpage")
+	must(err)
+	defer os.RemoveAll(dir)
+
+	db, err := ctxpage.Open(filepath.Join(dir, "agent.ctx"), ctxpage.Options{})
+	must(err)
+	defer db.Close()
+	agent := db.Scope("acme/support/agent-7") // sees acme/support and acme, too; writes only itself
+	fmt.Println(agent.Name())
+
+	_, err = ctxpage.Open(filepath.Join(dir, "agent.ctx"), ctxpage.Options{})
+	fmt.Println(errors.Is(err, ctxpage.ErrLocked)) // one process has it at a time
+	// Output:
+	// acme/support/agent-7
+	// true
+}
+
+// Putting an id again makes its next version; a repetition is a touch. Older versions stay readable.
+func ExampleScope_Put() {
+	db, done := temporary()
+	defer done()
+	ctx := context.Background()
+	s := db.Scope("acme/support")
+
+	for _, text := range []string{"Refunds up to $200.", "Refunds up to $400.", "Refunds up to $400."} {
+		ref, err := s.Put(ctx, ctxpage.Artefact{ID: "refunds", Text: text})
+		must(err)
+		fmt.Println(ref)
+	}
+	old, err := s.GetRef(ctx, ctxpage.Ref{ID: "refunds", Version: 1})
+	must(err)
+	fmt.Println(old.Text)
+	// Output:
+	// acme/support:refunds@1
+	// acme/support:refunds@2
+	// acme/support:refunds@2
+	// Refunds up to $200.
+}
+
+// A context is made for a question, under a budget. What did not get in is listed with its reason.
+func ExampleScope_Assemble() {
+	db, done := temporary()
+	defer done()
+	ctx := context.Background()
+	s := db.Scope("acme/support")
+	for _, a := range []ctxpage.Artefact{
+		{ID: "rules", Kind: ctxpage.KindSystem, Text: "You answer billing questions."},
+		{ID: "refunds", Kind: ctxpage.KindChunk, Text: "Refunds up to $400 need no approval."},
+		{ID: "hunch", Kind: ctxpage.KindScratch, Text: "Refunds up to $900 are fine, I think."},
+		{ID: "campaign", Text: "Refunds are doubled in February.", ExpiresAt: time.Date(2026, 2, 28, 0, 0, 0, 0, time.UTC)},
+	} {
+		_, err := s.Put(ctx, a)
+		must(err)
+	}
+
+	a, err := s.Assemble(ctx, ctxpage.Query{Text: "What may I refund without approval?", Budget: 2000, Reserve: 500})
+	must(err)
+	for _, b := range a.Blocks {
+		fmt.Printf("in   %-9s %s\n", b.Ref.ID, b.Text)
+	}
+	for _, l := range a.Left {
+		fmt.Printf("out  %-9s %s\n", l.Ref.ID, l.Reason)
+	}
+	fmt.Println("tier", int(a.Tier), "fits:", a.Tokens <= 1500)
+	// Output:
+	// in   rules     You answer billing questions.
+	// in   refunds   Refunds up to $400 need no approval.
+	// out  hunch     below the provenance floor
+	// out  campaign  expired
+	// tier 1 fits: true
+}
+
+// An answer is a draft until somebody other than its writer vouches for it.
+func ExampleTxn_Commit() {
+	db, done := temporary()
+	defer done()
+	ctx := context.Background()
+	s := db.Scope("acme/support", ctxpage.WithActor("agent-7"))
+	_, err := s.Put(ctx, ctxpage.Artefact{ID: "refunds", Text: "Refunds up to $400 need no approval."})
+	must(err)
+	a, err := s.Assemble(ctx, ctxpage.Query{Text: "What may I refund?", Budget: 2000})
+	must(err)
+
+	for _, v := range []ctxpage.Verdict{
+		{Confidence: 1, By: "agent-7"},
+		{Confidence: .6, By: "checker"},
+		{Confidence: .88, By: "checker"},
+	} {
+		tx, err := s.Resume(ctx, a.Trace) // what the model saw is the read set
+		must(err)
+		must(tx.Put(ctx, ctxpage.Artefact{ID: "answer-1", Text: "You may refund up to $400."}))
+		err = tx.Commit(ctx, v)
+		var held *ctxpage.HeldError
+		switch {
+		case errors.As(err, &held):
+			_, err := s.Get(ctx, "answer-1")
+			fmt.Println("held:", held.Reason, "· visible:", !errors.Is(err, ctxpage.ErrNotFound))
+		case err == nil:
+			answer, err := s.Get(ctx, "answer-1")
+			must(err)
+			fmt.Println("committed:", answer.Provenance)
+		}
+	}
+	// Output:
+	// held: self-certified · visible: false
+	// held: confidence below the gate · visible: false
+	// committed: validated
+}
+
+// What was held waits for a person.
+func ExampleDB_Review() {
+	db, done := temporary()
+	defer done()
+	ctx := context.Background()
+	s := db.Scope("acme/support", ctxpage.WithActor("agent-7"))
+	tx, err := s.Begin(ctx)
+	must(err)
+	must(tx.Put(ctx, ctxpage.Artefact{ID: "finding", Text: "The gateway retries twice."}))
+	fmt.Println(errors.Is(tx.Commit(ctx, ctxpage.Verdict{}), ctxpage.ErrHeld))
+
+	waiting, _, err := db.Review().List(ctx, "", false, "", 0)
+	must(err)
+	for _, h := range waiting {
+		fmt.Println(h.Scope, h.Actor, h.Reason, h.Writes[0].Text)
+		_, err := db.Review().Approve(ctx, h.ID, ctxpage.Approval{By: "anna", HumanVerified: true})
+		must(err)
+	}
+	v, err := s.Get(ctx, "finding")
+	must(err)
+	fmt.Println(v.Provenance)
+	// Output:
+	// true
+	// acme/support agent-7 no verdict The gateway retries twice.
+	// human-verified
+}
+
+// A past context comes back byte for byte, whatever changed since, and says why a page was in it.
+func ExampleDB_Replay() {
+	db, done := temporary()
+	defer done()
+	ctx := context.Background()
+	s := db.Scope("acme/support")
+	_, err := s.Put(ctx, ctxpage.Artefact{ID: "refunds", Text: "Refunds up to $200."})
+	must(err)
+	a, err := s.Assemble(ctx, ctxpage.Query{Text: "refunds", Budget: 2000})
+	must(err)
+	_, err = s.Put(ctx, ctxpage.Artefact{ID: "refunds", Text: "Refunds up to $400."})
+	must(err)
+
+	past, err := db.Replay(ctx, a.Trace)
+	must(err)
+	fmt.Println(past.Text == a.Text())
+	why, err := db.Why(ctx, a.Trace, ctxpage.Ref{ID: "refunds"})
+	must(err)
+	fmt.Println(why.In)
+	fmt.Println(why.Steps[len(why.Steps)-2])
+	// Output:
+	// true
+	// true
+	// page in: version 1, clean
+}
