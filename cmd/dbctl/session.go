@@ -43,6 +43,10 @@ type sessionPageCmd struct {
 	Args []string `arg:"" optional:"" passthrough:"" help:"--history H --contract C [--alpha A] [--beta B] [--retain-cut R] [--evict-cut E], or --matrix."`
 }
 
+func (sessionPageCmd) Help() string {
+	return "Example: dbctl session page --history history.json --contract session.limn"
+}
+
 func (c *sessionPageCmd) Run(a *app) error {
 	if code := pagercli.Run(c.Args, a.in, a.out, a.err, a.now); code != exitOK {
 		return ended(code)
@@ -68,6 +72,10 @@ type sessionLsCmd struct {
 
 type sessionsView struct {
 	Sessions []string `json:"sessions"`
+}
+
+func (sessionLsCmd) Help() string {
+	return "Example: dbctl session ls agent.ctx acme/support"
 }
 
 func (c *sessionLsCmd) Run(a *app) error {
@@ -116,6 +124,10 @@ type windowView struct {
 	Stored  int                 `json:"stored"`
 	Limits  *session.Thresholds `json:"limits,omitempty"`
 	Turns   []turnView          `json:"turns"`
+}
+
+func (sessionShowCmd) Help() string {
+	return "Example: dbctl session show agent.ctx acme/support chat-1 --text"
 }
 
 func (c *sessionShowCmd) Run(a *app) error {
@@ -180,13 +192,14 @@ func (v *windowView) print(w io.Writer) {
 
 type sessionAppendCmd struct {
 	talkArgs
-	Text  string `arg:"" optional:"" help:"The text; without it standard input is read."`
-	Role  string `help:"Who speaks: user, assistant or tool." default:"user"`
-	ID    string `name:"id" help:"Id of the turn; appending it again repeats it. Default: a new one."`
-	Name  string `help:"Name of who speaks."`
-	Call  string `help:"Of a tool turn: the id of the call it is the result of."`
-	Trace string `help:"Of an answer: the trace of the assembly it was written from."`
-	JSONL bool   `name:"jsonl" help:"Standard input has one turn a line, as JSON: id, role, name, text, tool_calls, tool_call_id, at, trace."`
+	Text   string `arg:"" optional:"" help:"The text; without it standard input is read."`
+	Role   string `help:"Who speaks: user, assistant or tool." default:"user"`
+	ID     string `name:"id" help:"Id of the turn; appending it again repeats it. Default: a new one."`
+	Name   string `help:"Name of who speaks."`
+	Call   string `help:"Of a tool turn: the id of the call it is the result of."`
+	Trace  string `help:"Of an answer: the trace of the assembly it was written from."`
+	JSONL  bool   `name:"jsonl" help:"Standard input has one turn a line, as JSON: id, role, name, text, tool_calls, tool_call_id, at, trace."`
+	DryRun bool   `help:"Say whether the turns would come in, and what would have to make room; write nothing."`
 }
 
 func (sessionAppendCmd) Help() string {
@@ -238,12 +251,23 @@ type appendedView struct {
 	Refs []string `json:"refs"`
 }
 
+// triedView is what --dry-run says.
+type triedView struct {
+	DryRun    bool `json:"dry_run"`
+	Turns     int  `json:"turns"`
+	Compacted int  `json:"compacted"`
+	Freed     int  `json:"freed"`
+}
+
 func (c *sessionAppendCmd) Run(a *app) error {
 	turns, err := c.turns(a)
 	if err != nil {
 		return err
 	}
 	return c.with(a, true, func(s *ctxpage.Session) error {
+		if c.DryRun {
+			return c.try(a, s, turns)
+		}
 		refs, err := s.Append(a.ctx, turns...)
 		if err != nil {
 			return err
@@ -254,6 +278,17 @@ func (c *sessionAppendCmd) Run(a *app) error {
 				fmt.Fprintln(w, r)
 			}
 		})
+	})
+}
+
+func (c *sessionAppendCmd) try(a *app, s *ctxpage.Session, turns []ctxpage.Turn) error {
+	info, err := s.Try(a.ctx, turns...)
+	if err != nil {
+		return err
+	}
+	v := triedView{true, len(turns), info.Items, info.Freed}
+	return a.emit(v, func(w io.Writer) {
+		fmt.Fprintf(w, "dry run: %s would come in, %d compacted, %d tokens freed\n", plural(v.Turns, "turn", "turns"), v.Compacted, v.Freed)
 	})
 }
 
@@ -389,6 +424,10 @@ func (t *turnArgs) id() string {
 
 type sessionRecallCmd struct{ turnArgs }
 
+func (sessionRecallCmd) Help() string {
+	return "Example: dbctl session recall agent.ctx acme/support chat-1 block-chat-1-3"
+}
+
 func (c *sessionRecallCmd) Run(a *app) error {
 	return c.with(a, true, func(s *ctxpage.Session) error {
 		got, err := s.Recall(a.ctx, c.id())
@@ -415,6 +454,10 @@ type explainView struct {
 	Steps []string `json:"steps"`
 }
 
+func (sessionExplainCmd) Help() string {
+	return "Example: dbctl session explain agent.ctx acme/support chat-1 block-chat-1-3"
+}
+
 func (c *sessionExplainCmd) Run(a *app) error {
 	return c.with(a, false, func(s *ctxpage.Session) error {
 		why, err := s.Explain(a.ctx, c.id())
@@ -431,6 +474,10 @@ type sessionPinCmd struct {
 	Off bool `help:"Take the pin back."`
 }
 
+func (sessionPinCmd) Help() string {
+	return "Example: dbctl session pin agent.ctx acme/support chat-1 block-chat-1-3"
+}
+
 func (c *sessionPinCmd) Run(a *app) error {
 	return c.with(a, true, func(s *ctxpage.Session) error {
 		if c.Off {
@@ -442,17 +489,42 @@ func (c *sessionPinCmd) Run(a *app) error {
 
 type sessionUndoCmd struct {
 	talkArgs
-	Pass uint64 `arg:"" optional:"" help:"Number of the pass; without it the newest that was not undone."`
+	Pass   uint64 `arg:"" optional:"" help:"Number of the pass; without it the newest that was not undone."`
+	DryRun bool   `help:"Name the pass and write nothing."`
+}
+
+func (sessionUndoCmd) Help() string {
+	return "Example: dbctl session undo agent.ctx acme/support chat-1"
 }
 
 func (c *sessionUndoCmd) Run(a *app) error {
-	return c.with(a, true, func(s *ctxpage.Session) error {
+	return c.with(a, !c.DryRun, func(s *ctxpage.Session) error {
+		if c.DryRun {
+			return c.name(a, s)
+		}
 		info, err := s.Undo(a.ctx, c.Pass)
 		if err != nil {
 			return err
 		}
 		return a.emit(passInfoOf(info), func(w io.Writer) { fmt.Fprintf(w, "pass %d undone\n", info.Number) })
 	})
+}
+
+// name says which pass it would be.
+func (c *sessionUndoCmd) name(a *app, s *ctxpage.Session) error {
+	list, err := s.Passes(a.ctx)
+	if err != nil {
+		return err
+	}
+	for i := len(list) - 1; i >= 0; i-- {
+		p := list[i]
+		if !p.Undone && (c.Pass == 0 || c.Pass == p.Number) {
+			return a.emit(passInfoOf(p), func(w io.Writer) {
+				fmt.Fprintf(w, "dry run: would undo pass %d (%s) of %s, while nothing changed what it did\n", p.Number, p.Kind, when(p.At))
+			})
+		}
+	}
+	return failed("no such pass that was not undone")
 }
 
 type passInfoView struct {
@@ -478,6 +550,10 @@ type passesView struct {
 }
 
 type sessionPassesCmd struct{ talkArgs }
+
+func (sessionPassesCmd) Help() string {
+	return "Example: dbctl session passes agent.ctx acme/support chat-1"
+}
 
 func (c *sessionPassesCmd) Run(a *app) error {
 	return c.with(a, false, func(s *ctxpage.Session) error {
@@ -535,6 +611,7 @@ type sessionContractCmd struct {
 	talkArgs
 	Path    string `arg:"" help:"Contract file; it is made when it is not there." type:"path"`
 	Dialect string `help:"strict, which the real interpreter takes, or compat, as the reference writes it." enum:"strict,compat" default:"strict"`
+	DryRun  bool   `help:"Print what would be appended and write nothing."`
 }
 
 func (sessionContractCmd) Help() string {
@@ -550,6 +627,9 @@ type contractView struct {
 
 func (c *sessionContractCmd) Run(a *app) error {
 	return c.with(a, false, func(s *ctxpage.Session) error {
+		if c.DryRun {
+			return c.preview(a, s)
+		}
 		f, err := os.OpenFile(c.Path, os.O_RDWR|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 		if err != nil {
 			return failed("contract: %v", err)
@@ -561,6 +641,18 @@ func (c *sessionContractCmd) Run(a *app) error {
 		}
 		return a.emit(v, func(w io.Writer) { fmt.Fprintf(w, "%s: %d bytes appended\n", line(v.Path), v.Bytes) })
 	})
+}
+
+func (c *sessionContractCmd) preview(a *app, s *ctxpage.Session) error {
+	have, err := os.ReadFile(c.Path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return failed("contract: %v", err)
+	}
+	more, err := s.Contract(a.ctx, ctxpage.Dialect(c.Dialect), have, session.Records{})
+	if err != nil {
+		return err
+	}
+	return a.emit(contractView{c.Path, len(more)}, func(w io.Writer) { fmt.Fprint(w, printable(w, string(more))) })
 }
 
 func appendContract(a *app, s *ctxpage.Session, f *os.File, d ctxpage.Dialect) (int, error) {
@@ -576,7 +668,10 @@ func appendContract(a *app, s *ctxpage.Session, f *os.File, d ctxpage.Dialect) (
 	return n, errors.Join(err, f.Sync())
 }
 
-type sessionReceiveCmd struct{ talkArgs }
+type sessionReceiveCmd struct {
+	talkArgs
+	DryRun bool `help:"Check the packet and name its references; write nothing."`
+}
 
 func (sessionReceiveCmd) Help() string {
 	return `Reads a handoff packet as JSON from standard input. Its turns become references, what was pinned is pinned, and nothing counts as verified.
@@ -592,6 +687,15 @@ func (c *sessionReceiveCmd) Run(a *app) error {
 	p, err := session.ParsePacket(raw)
 	if err != nil {
 		return usage("%v", err)
+	}
+	if c.DryRun {
+		v := appendedView{[]string{}}
+		for _, r := range p.References() {
+			v.Refs = append(v.Refs, r.Ref)
+		}
+		return a.emit(v, func(w io.Writer) {
+			fmt.Fprintf(w, "dry run: %s\n%s\n", plural(len(v.Refs), "reference", "references"), line(strings.Join(v.Refs, " ")))
+		})
 	}
 	return c.with(a, true, func(s *ctxpage.Session) error {
 		refs, err := s.Receive(a.ctx, p)

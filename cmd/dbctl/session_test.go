@@ -79,6 +79,10 @@ func TestSessionVerbs(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, ok(t, packet, "session", "receive", file, "acme/night", "chat"), "received")
 
+	require.Contains(t, ok(t, packet, "session", "receive", file, "acme/day", "chat", "--dry-run"), "dry run")
+	require.Contains(t, ok(t, "", verb("session contract", contract, "--dialect", "compat", "--dry-run")...), "last-pager-pass")
+	require.Contains(t, ok(t, "", verb("session append", "hello", "--dry-run")...), "1 turn would come in, 0 compacted")
+	require.Contains(t, ok(t, "", verb("session undo", "--dry-run")...), "would undo pass 1")
 	require.Contains(t, ok(t, "", verb("session undo")...), "pass 1 undone")
 	require.Equal(t, before, ok(t, "", verb("session show")...))
 	require.Equal(t, exitFailed, dbctl("", verb("session undo")...).code)
