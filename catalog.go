@@ -1,8 +1,10 @@
 package ctxpage
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 
@@ -45,6 +47,7 @@ type scopeCol struct {
 	classes  [int(HumanVerified) + 1]class
 	standing []uint64 // pinned and system pages: candidates whatever the question
 	arts     int
+	byID     *listing
 }
 
 // class is the live pages of one scope and provenance.
@@ -116,7 +119,7 @@ func (c *catalogue) reserve(arts, pages uint64) {
 
 func (c *catalogue) addScope(num uint32, name string) {
 	for len(c.scopes) < int(num) {
-		c.scopes = append(c.scopes, scopeCol{})
+		c.scopes = append(c.scopes, scopeCol{byID: &listing{}})
 	}
 	c.scopes[num-1].name = name
 	c.byName[name] = num
@@ -182,6 +185,7 @@ func (c *catalogue) addKey(num uint64, scope uint32, id string) {
 	a.scope, a.keyAt, a.keyLen = scope, uint64(len(c.keys)), uint16(len(id))
 	c.keys = append(c.keys, id...)
 	c.place(num, keyHash(scope, id))
+	c.scopes[scope-1].byID.add(num)
 	c.used++
 }
 
@@ -491,23 +495,61 @@ func (c *catalogue) count(chain []uint32, q *CandidateQuery, session uint64) (e 
 
 // list gives up to limit artefact numbers of a scope by id, after the id given, with a prefix.
 func (c *catalogue) list(scope uint32, prefix, after string, deleted bool, limit int) []uint64 {
+	arts := c.scopes[scope-1].byID.sorted(c)
+	from := sort.Search(len(arts), func(i int) bool {
+		id := c.idBytes(arts[i])
+		return string(id) >= prefix && (after == "" || string(id) > after)
+	})
 	var out []uint64
-	byID := func(a, b uint64) int { return strings.Compare(c.id(c.art(a)), c.id(c.art(b))) }
-	for i := range c.arts {
-		a := &c.arts[i]
-		if a.scope != scope || a.keyLen == 0 || !deleted && a.pages == 0 {
-			continue
+	for _, num := range arts[from:] {
+		if len(out) == limit || !strings.HasPrefix(string(c.idBytes(num)), prefix) {
+			break
 		}
-		key := c.keys[a.keyAt : a.keyAt+uint64(a.keyLen)]
-		if string(key) <= after && after != "" || !strings.HasPrefix(string(key), prefix) {
-			continue
-		}
-		out = append(out, uint64(i+1))
-		if len(out) >= 2*limit+64 {
-			slices.SortFunc(out, byID)
-			out = out[:limit]
+		if deleted || c.art(uint64(num)).pages > 0 {
+			out = append(out, uint64(num))
 		}
 	}
-	slices.SortFunc(out, byID)
-	return out[:min(limit, len(out))]
+	return out
+}
+
+func (c *catalogue) idBytes(num uint32) []byte {
+	a := c.art(uint64(num))
+	return c.keys[a.keyAt : a.keyAt+uint64(a.keyLen)]
+}
+
+// listing is the artefacts of a scope by id, for those who list it. It is sorted when somebody asks and has grown
+// since: a scope that nobody lists pays four bytes a key, and a list of many pages sorts once.
+type listing struct {
+	mu   sync.Mutex // readers of the catalogue sort; a leaf
+	arts []uint32
+	done int // so many are in order
+}
+
+func (l *listing) add(art uint64) { l.arts = append(l.arts, uint32(art)) }
+
+// sorted gives the artefacts in order. New ones are sorted by themselves and merged, so that lists between writes cost
+// a copy and no more.
+func (l *listing) sorted(c *catalogue) []uint32 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.done == len(l.arts) {
+		return l.arts
+	}
+	byID := func(a, b uint32) int { return bytes.Compare(c.idBytes(a), c.idBytes(b)) }
+	fresh := slices.Clone(l.arts[l.done:])
+	slices.SortFunc(fresh, byID)
+	l.arts = merged(l.arts[:l.done], fresh, byID)
+	l.done = len(l.arts)
+	return l.arts
+}
+
+// merged is a new slice: readers may hold the old one.
+func merged(a, b []uint32, compare func(a, b uint32) int) []uint32 {
+	out := make([]uint32, 0, len(a)+len(b))
+	for _, x := range b {
+		at, _ := slices.BinarySearchFunc(a, x, compare)
+		out = append(append(out, a[:at]...), x)
+		a = a[at:]
+	}
+	return append(out, a...)
 }

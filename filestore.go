@@ -220,6 +220,9 @@ func (s *fileStore) openBolt(context.Context) (err error) {
 		InitialMmapSize: 1 << 28, // a remap waits for readers; start above the size most files reach
 		OpenFile:        s.openFile,
 	})
+	if err == nil {
+		s.bolt.AllocSize = 1 << 20 // bytes a growing file is ahead; bbolt's 16 MiB is most of a small database
+	}
 	switch {
 	case err == nil:
 		return nil

@@ -194,16 +194,17 @@ func (db *DB) version(ctx context.Context, scopes Scopes, l Located) (*Version, 
 	}
 	v := versionOf(frames[0].head)
 	v.Ref.Scope = l.Scope
-	var text strings.Builder
-	for _, f := range frames {
+	v.Pages = make([]Page, 0, len(frames))
+	texts := make([]string, len(frames))
+	for i, f := range frames {
 		r := &f.head.Rows[f.page-1]
 		v.Pages = append(v.Pages, Page{
 			Ref: Ref{Scope: l.Scope, ID: v.ID, Page: f.page, Version: r.Version}, Num: f.num, Tokens: db.tokens(f.head, f.page, f.text), Digest: r.Digest, Text: f.text,
 		})
 		v.Tokens += v.Pages[len(v.Pages)-1].Tokens
-		text.WriteString(f.text)
+		texts[i] = f.text
 	}
-	v.Text = text.String()
+	v.Text = strings.Join(texts, "") // of one page: its own string, not a copy
 	v.fillParts(frames[0].head, len(frames) == len(frames[0].head.Rows))
 	return v, nil
 }
