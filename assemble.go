@@ -553,7 +553,7 @@ func (a *assembling) fit(ctx context.Context) error {
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrBudget, err)
+			return fmt.Errorf("%w: %w", ErrBudget, withPreamble(err, preamble+shrink))
 		}
 		a.place(res, at)
 		// Costs are counted page by page. A counter that counts the whole above the sum of its pages must not make
@@ -573,6 +573,17 @@ func (a *assembling) fit(ctx context.Context) error {
 		shrink += over
 		a.unplace()
 	}
+}
+
+// withPreamble counts what a context begins with into what its system part needs, so that people see their own budget.
+func withPreamble(err error, preamble int) error {
+	var short *budget.BudgetError
+	if !errors.As(err, &short) {
+		return err
+	}
+	whole := *short
+	whole.Need, whole.Have = short.Need+preamble, short.Have+preamble
+	return &whole
 }
 
 // winners are the places in ranked of what may go in.

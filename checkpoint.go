@@ -30,6 +30,7 @@ const (
 	throttleUnit     = 16 << 10              // bytes a commit may write for one such delay
 	throttleMost     = time.Second           // of any commit
 	markEvery        = 1024                  // leaves
+	archiveLeaves    = 16 << 10              // unarchived leaves, which are in memory, that start one
 	rotateAfterBytes = 8 << 20               // a log larger than this starts a new segment at a checkpoint
 )
 
@@ -69,6 +70,9 @@ func (s *fileStore) background() {
 }
 
 func (s *fileStore) due() bool {
+	if s.man.Size()-s.man.Archived() > archiveLeaves {
+		return true
+	}
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
 	return s.over.bytes > checkpointBytes || s.over.rows() > 0 && time.Since(s.over.since) > checkpointAge
@@ -145,6 +149,7 @@ func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err er
 	if err := s.failure(); err != nil {
 		return rep, err
 	}
+	covered := s.settled()
 	o := s.freeze()
 	leaves := s.durableLeaves()
 	if err := s.man.Archive(ctx, leaves); err != nil {
@@ -153,7 +158,9 @@ func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err er
 	if err := s.at("archived"); err != nil {
 		return rep, err
 	}
-	if o.rows() == 0 {
+	// Without new rows the file is written only to let go of a log that reads alone have made long.
+	long := covered > s.sys.Seq && s.log.Durable() >= covered && s.log.Size() > cmp.Or(s.opts.rotate, rotateAfterBytes)
+	if o.rows() == 0 && !long {
 		s.release(lexical.Swap{}, nil)
 		return rep, s.cutLog(&rep)
 	}
@@ -161,8 +168,11 @@ func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err er
 		return rep, err
 	}
 	next := s.sys
-	if o.lsn > s.sys.Applied { // else there are only vectors, which no record of the log carries
+	switch { // vectors alone change neither: no record of the log carries them
+	case o.lsn > s.sys.Applied:
 		next.PrevSeq, next.Applied, next.Seq = s.sys.Seq, o.lsn, o.seq
+	case long:
+		next.PrevSeq, next.Seq = s.sys.Seq, covered
 	}
 	if err := s.at("before bbolt"); err != nil {
 		return rep, err
@@ -196,6 +206,19 @@ func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err er
 		return rep, err
 	}
 	return rep, s.at("after cut")
+}
+
+// settled is a record of the log up to which every commit is installed, so that a checkpoint that begins after it
+// covers them all; 0 while a commit is under way.
+func (s *fileStore) settled() uint64 {
+	s.seq.mu.Lock()
+	defer s.seq.mu.Unlock()
+	s.seq.flight.Lock()
+	defer s.seq.flight.Unlock()
+	if len(s.seq.arts)+len(s.seq.ids)+len(s.seq.queue) > 0 {
+		return 0
+	}
+	return s.log.Last()
 }
 
 // at tells a test that a step is reached. What the test answers is an error of that step.

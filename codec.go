@@ -145,6 +145,7 @@ type hot struct {
 
 // cold is what only a reader of the page needs.
 type cold struct {
+	//lint:ignore U1000 msgpack looks for it
 	_msgpack    struct{} `msgpack:",as_array"`
 	Role        string
 	Name        string

@@ -35,6 +35,7 @@ const keptVerdicts = 32
 
 // sessionRow is the state of a session.
 type sessionRow struct {
+	//lint:ignore U1000 msgpack looks for it
 	_msgpack struct{} `msgpack:",as_array"`
 	Created  int64
 	Pass     uint64   // number of the last pass of either kind
@@ -47,6 +48,7 @@ type sessionRow struct {
 
 // turnRow is what is kept of one turn.
 type turnRow struct {
+	//lint:ignore U1000 msgpack looks for it
 	_msgpack struct{} `msgpack:",as_array"`
 	Hash     uint64   // of all it was made from
 	Content  uint64   // of the text alone, 0: none
@@ -64,6 +66,7 @@ type turnRow struct {
 
 // turnSignals is session.Signals without what the database knows itself.
 type turnSignals struct {
+	//lint:ignore U1000 msgpack looks for it
 	_msgpack                            struct{} `msgpack:",as_array"`
 	Source                              string
 	Version                             uint64
@@ -75,6 +78,7 @@ type turnSignals struct {
 
 // passRow is the record of one pass.
 type passRow struct {
+	//lint:ignore U1000 msgpack looks for it
 	_msgpack struct{} `msgpack:",as_array"`
 	Number   uint64
 	Kind     string
@@ -96,6 +100,7 @@ type passRow struct {
 
 // passItem is one unit that a watcher's pass compacted.
 type passItem struct {
+	//lint:ignore U1000 msgpack looks for it
 	_msgpack    struct{} `msgpack:",as_array"`
 	ID          string
 	From, To    uint8

@@ -1,15 +1,14 @@
 package ctxpage_test
 
 import (
+	"fmt"
 	"go/ast"
-	godoc "go/doc"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,211 +19,211 @@ import (
 
 const module = "github.com/ctxpage/ctxpage"
 
-// importMap is where each package stands: what of this module it may import, in tests too unless the name begins with
-// "test:". Imports point down. A package without a line fails the test, so that somebody decides on its place.
+// importMap is what each package may import of this module, its tests apart. Imports point down. A package without a
+// line fails the test, so that its place gets decided.
 var importMap = map[string]string{
-	".":        "manifest wal lexical render budget token triage session directive test:internal/dbtest test:internal/faultfs test:token/bpe",
-	"manifest": "wal test:internal/faultfs",
-	"wal":      "test:internal/faultfs",
-	"lexical":  "", "render": "", "triage": "", "session": "", "directive": "",
-	"budget": "token", "budget/contexty": "budget test:token", "token": "test:token/bpe", "token/bpe": "token",
+	"wal":             "",
+	"manifest":        "wal",
+	"lexical":         "",
+	"token":           "",
+	"token/bpe":       "token",
+	"budget":          "token",
+	"budget/contexty": "budget",
+	"render":          "budget token",
+	"triage":          "",
+	"session":         "budget token",
+	"directive":       "",
+	".":               "budget directive lexical manifest render session token triage wal",
 
-	"embed":      "triage internal/retry test:.",
-	"httpsource": ". internal/retry",
+	"embed":               "internal/retry triage",
+	"httpsource":          ". internal/retry",
+	"cmd/dbctl":           ". budget directive embed httpsource internal/budgetcli internal/directivecli internal/pagercli manifest render session token triage",
+	"bench":               ". budget directive lexical manifest render session token triage wal",
+	"bench/evidence":      ". lexical manifest session token triage",
+	"examples/escalation": ". manifest render token triage",
 
-	"cmd/dbctl": ". budget directive manifest render session token token/bpe triage lexical httpsource embed budget/contexty " +
-		"internal/budgetcli internal/directivecli internal/pagercli internal/dbtest",
-	"bench":          ". budget budget/contexty directive lexical manifest render session token token/bpe triage wal bench/evidence",
-	"bench/evidence": ". budget lexical manifest render token token/bpe triage embed", "examples/escalation": ". budget manifest render token triage",
-
-	"internal/budgetcli":    "budget budget/contexty token token/bpe",
-	"internal/directivecli": "directive",
-	"internal/pagercli":     "session",
-	"internal/conformance":  ". budget budget/contexty directive session token internal/budgetcli internal/directivecli internal/pagercli",
+	"internal/retry":        "",
 	"internal/faultfs":      "wal",
 	"internal/dbtest":       "",
-	"internal/deps":         "",
-	"internal/retry":        "",
+	"internal/budgetcli":    "budget token token/bpe",
+	"internal/directivecli": "directive",
+	"internal/pagercli":     "session",
+	"internal/conformance":  "budget budget/contexty directive internal/budgetcli internal/directivecli internal/pagercli session token",
 }
 
-// leaves keep rules: no files, no goroutines, no clock, no randomness, so that they can be tested without a world. The
-// log and its audit work on files; only the log waits, and draws its generations.
-var leaves = map[string]string{
-	"lexical": "", "render": "", "triage": "", "session": "", "directive": "", "budget": "", "budget/contexty": "", "token": "", "token/bpe": "",
-	"manifest": "os", "wal": "os go time rand",
+// leaves open no file, start no goroutine and read no clock: what they need comes from the caller.
+var leaves = []string{"lexical", "token", "budget", "budget/contexty", "render", "triage", "session", "directive"}
+
+// parsed is the files of a package. They are parsed here and not listed by the go command, so that the test cache sees
+// every change of them.
+type parsed struct {
+	set   *token.FileSet
+	code  map[string][]*ast.File // by folder
+	tests map[string][]*ast.File
 }
 
-type sourceFile struct {
-	dir  string // of the package, "." for the root
-	name string
-	test bool
-	ast  *ast.File
-	set  *token.FileSet
-}
-
-// sources parses every Go file of the module itself: what `go list` says would be served from the test cache.
-func sources(t *testing.T) []sourceFile {
+func parseAll(t *testing.T) parsed {
 	t.Helper()
-	fset := token.NewFileSet()
-	var out []sourceFile
-	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
+	p := parsed{token.NewFileSet(), map[string][]*ast.File{}, map[string][]*ast.File{}}
+	require.NoError(t, filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		if d.IsDir() {
-			_, nested := os.Stat(filepath.Join(p, "go.mod"))
-			if name := d.Name(); p != "." && (name == "testdata" || name[0] == '.' || name[0] == '_' || nested == nil) {
-				return filepath.SkipDir
+			if _, err := os.Stat(filepath.Join(name, "go.mod")); name != "." && (err == nil || d.Name() == "testdata" || d.Name()[0] == '.') {
+				return fs.SkipDir // a module of its own, or no package
 			}
 			return nil
 		}
-		if !strings.HasSuffix(p, ".go") {
+		if !strings.HasSuffix(name, ".go") {
 			return nil
 		}
-		f, err := parser.ParseFile(fset, p, nil, parser.ParseComments)
+		f, err := parser.ParseFile(p.set, name, nil, parser.ParseComments)
 		if err != nil {
 			return err
 		}
-		out = append(out, sourceFile{filepath.ToSlash(filepath.Dir(p)), filepath.Base(p), strings.HasSuffix(p, "_test.go"), f, fset})
+		dir := filepath.ToSlash(filepath.Dir(name))
+		if strings.HasSuffix(name, "_test.go") {
+			p.tests[dir] = append(p.tests[dir], f)
+		} else {
+			p.code[dir] = append(p.code[dir], f)
+		}
 		return nil
-	})
-	require.NoError(t, err)
-	require.Greater(t, len(out), 100)
-	return out
+	}))
+	return p
 }
 
-func (f *sourceFile) imports() []string {
+func imports(files []*ast.File) []string {
 	var out []string
-	for _, i := range f.ast.Imports {
-		p, _ := strconv.Unquote(i.Path.Value)
-		out = append(out, p)
+	for _, f := range files {
+		for _, i := range f.Imports {
+			name, _ := strconv.Unquote(i.Path.Value)
+			out = append(out, name)
+		}
 	}
-	return out
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// inside is a package of this module as the map names it.
+func inside(name string) (string, bool) {
+	if name == module {
+		return ".", true
+	}
+	return strings.CutPrefix(name, module+"/")
 }
 
 func TestImportMap(t *testing.T) {
-	for _, f := range sources(t) {
-		line, ok := importMap[f.dir]
-		if !ok {
-			t.Errorf("package %s has no line in the map: decide what it may import", f.dir)
-			continue
+	p := parseAll(t)
+	dirs := map[string]bool{}
+	for dir := range p.code {
+		dirs[dir] = true
+	}
+	for dir := range p.tests {
+		dirs[dir] = true
+	}
+	for dir := range dirs {
+		line, ok := importMap[dir]
+		require.True(t, ok, "package %s has no line in the import map: decide where it stands", dir)
+		for _, name := range imports(p.code[dir]) {
+			if to, ok := inside(name); ok {
+				require.Contains(t, strings.Fields(line), to, "%s may not import %s", dir, to)
+			}
 		}
-		allowed := strings.Fields(line)
-		for _, p := range f.imports() {
-			if p == "unsafe" || p == "C" {
-				t.Errorf("%s/%s imports %s", f.dir, f.name, p)
-			}
-			own, ok := strings.CutPrefix(p+"/", module+"/")
-			if !ok {
-				continue
-			}
-			own = path.Clean("./" + own)
-			if own == f.dir || slices.Contains(allowed, own) || f.test && slices.Contains(allowed, "test:"+own) {
-				continue
-			}
-			t.Errorf("%s/%s imports %s; the map allows %q", f.dir, f.name, own, line)
+	}
+	for dir := range importMap {
+		require.True(t, dirs[dir], "the import map has a line for %s, which is not there", dir)
+	}
+	requireAcyclic(t)
+}
+
+// requireAcyclic keeps the map itself pointing down.
+func requireAcyclic(t *testing.T) {
+	t.Helper()
+	var visit func(dir string, above []string)
+	visit = func(dir string, above []string) {
+		require.NotContains(t, above, dir, "the import map goes in a circle")
+		for _, to := range strings.Fields(importMap[dir]) {
+			visit(to, append(slices.Clone(above), dir))
 		}
+	}
+	for dir := range importMap {
+		visit(dir, nil)
 	}
 }
 
+// Rules stay pure.
 func TestLeavesArePure(t *testing.T) {
-	clock := []string{"Now", "Since", "Until", "After", "AfterFunc", "Sleep", "NewTimer", "NewTicker", "Tick"}
-	for _, f := range sources(t) {
-		line, leaf := leaves[f.dir]
-		if !leaf || f.test {
-			continue
+	p := parseAll(t)
+	for _, dir := range leaves {
+		for _, name := range imports(p.code[dir]) {
+			require.NotContains(t, []string{"os", "net", "net/http", "io/ioutil", "math/rand", "math/rand/v2", "crypto/rand"}, name, dir)
 		}
-		may := strings.Fields(line)
-		for _, p := range f.imports() {
-			switch p {
-			case "os", "io/ioutil", "net", "net/http", "os/exec", "syscall", "golang.org/x/sys/unix", "path/filepath":
-				if !slices.Contains(may, "os") {
-					t.Errorf("%s/%s imports %s: a leaf opens no file", f.dir, f.name, p)
-				}
-			case "math/rand", "math/rand/v2", "crypto/rand":
-				if !slices.Contains(may, "rand") {
-					t.Errorf("%s/%s imports %s: a leaf rolls no dice", f.dir, f.name, p)
-				}
-			}
-		}
-		ast.Inspect(f.ast, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.GoStmt:
-				if !slices.Contains(may, "go") {
-					t.Errorf("%s/%s starts a goroutine", f.dir, f.name)
-				}
-			case *ast.SelectorExpr:
-				if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && slices.Contains(clock, n.Sel.Name) && !slices.Contains(may, "time") {
-					t.Errorf("%s/%s calls time.%s", f.dir, f.name, n.Sel.Name)
-				}
-			}
-			return true
-		})
-	}
-}
-
-// Every package says what it is, where go doc shows it.
-func TestPackageDocs(t *testing.T) {
-	packages := map[string][]*ast.File{}
-	var set *token.FileSet
-	for _, f := range sources(t) {
-		set = f.set
-		if !f.test {
-			packages[f.dir] = append(packages[f.dir], f.ast)
-		}
-	}
-	for dir, files := range packages {
-		p, err := godoc.NewFromFiles(set, files, module+"/"+dir)
-		require.NoError(t, err, dir)
-		want := "Package " + p.Name + " "
-		if p.Name == "main" {
-			want = "" // a command says what it does
-		}
-		if p.Doc == "" || !strings.HasPrefix(p.Doc, want) {
-			t.Errorf("package %s has no doc that begins %q", dir, want)
-		}
-	}
-}
-
-var verbs = regexp.MustCompile(`%[-+# 0]*(\[\d+\])?[0-9.*]*[a-zA-Z%]`)
-
-// An error inside an error is wrapped, so that errors.Is finds it.
-func TestErrorsWrap(t *testing.T) {
-	seen := 0
-	for _, f := range sources(t) {
-		if f.test {
-			continue
-		}
-		ast.Inspect(f.ast, func(n ast.Node) bool {
-			call, ok := n.(*ast.CallExpr)
-			if !ok || len(call.Args) < 2 || !isErrorf(call.Fun) {
-				return true
-			}
-			lit, ok := call.Args[0].(*ast.BasicLit)
-			if !ok {
-				return true
-			}
-			format, _ := strconv.Unquote(lit.Value)
-			used := slices.DeleteFunc(verbs.FindAllString(format, -1), func(v string) bool { return v == "%%" })
-			for i, arg := range call.Args[1:] {
-				if id, ok := arg.(*ast.Ident); ok && (id.Name == "err" || strings.HasSuffix(id.Name, "Err")) {
-					seen++
-					if i >= len(used) || used[i] != "%w" {
-						t.Errorf("%s/%s: Errorf(%q): %s is not wrapped with %%w", f.dir, f.name, format, id.Name)
+		for _, f := range p.code[dir] {
+			ast.Inspect(f, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.GoStmt:
+					t.Errorf("%s: a leaf starts no goroutine", p.set.Position(n.Pos()))
+				case *ast.SelectorExpr:
+					if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && slices.Contains([]string{"Now", "Since", "Until", "After", "NewTimer", "NewTicker", "Sleep"}, n.Sel.Name) {
+						t.Errorf("%s: a leaf reads no clock", p.set.Position(n.Pos()))
 					}
 				}
-			}
-			return true
-		})
+				return true
+			})
+		}
 	}
-	require.Greater(t, seen, 50, "the look-out sees something")
 }
 
-func isErrorf(fun ast.Expr) bool {
-	s, ok := fun.(*ast.SelectorExpr)
-	if !ok || s.Sel.Name != "Errorf" {
-		return false
+// Whoever uses the library does not link what only tools and tests need.
+func TestLibraryStaysSmall(t *testing.T) {
+	p := parseAll(t)
+	for dir := range p.code {
+		if dir == "cmd/dbctl" || dir == "httpsource" || dir == "embed" || path.Dir(dir) == "internal" || strings.HasPrefix(dir, "examples") || strings.HasPrefix(dir, "bench") {
+			continue
+		}
+		for _, name := range imports(p.code[dir]) {
+			for _, heavy := range []string{"net/http", "testing", "github.com/alecthomas/kong", "github.com/schollz/progressbar/v3", "github.com/stretchr/testify/require"} {
+				require.NotEqual(t, heavy, name, dir)
+			}
+			if strings.HasPrefix(name, "github.com/tiktoken-go/") {
+				require.Equal(t, "token/bpe", dir, "vocabularies are linked by those who ask for them")
+			}
+		}
 	}
-	x, ok := s.X.(*ast.Ident)
-	return ok && x.Name == "fmt"
+}
+
+// Every package says what it is, where go doc finds it.
+func TestPackageDocs(t *testing.T) {
+	p := parseAll(t)
+	for dir, files := range p.code {
+		ok := slices.ContainsFunc(files, func(f *ast.File) bool { return f.Doc != nil && len(strings.Fields(f.Doc.Text())) >= 5 })
+		require.True(t, ok, "package %s has no doc attached to its package clause", dir)
+	}
+}
+
+// What wraps an error keeps its chain.
+func TestErrorsWrap(t *testing.T) {
+	p := parseAll(t)
+	for _, files := range p.code {
+		for _, f := range files {
+			ast.Inspect(f, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok || len(call.Args) < 2 || !isErrorf(call) {
+					return true
+				}
+				format, ok := call.Args[0].(*ast.BasicLit)
+				last, isName := call.Args[len(call.Args)-1].(*ast.Ident)
+				if ok && isName && (last.Name == "err" || strings.HasSuffix(last.Name, "Err")) && !strings.Contains(format.Value, "%w") {
+					t.Errorf("%s: Errorf drops the chain of %s: use %%w", p.set.Position(call.Pos()), last.Name)
+				}
+				return true
+			})
+		}
+	}
+}
+
+func isErrorf(call *ast.CallExpr) bool {
+	s, ok := call.Fun.(*ast.SelectorExpr)
+	return ok && fmt.Sprint(s.X) == "fmt" && s.Sel.Name == "Errorf"
 }

@@ -381,6 +381,7 @@ func directiveLogKey(scope string, version uint64) string {
 
 // directiveWire is the row of a version; the state row repeats the newest. Its checkpoint is a directive checkpoint.
 type directiveWire struct {
+	//lint:ignore U1000 msgpack looks for it
 	_msgpack   struct{} `msgpack:",as_array"`
 	Version    uint64
 	At         int64 // unix µs

@@ -132,7 +132,6 @@ func TestReadOnlyMakesNoFile(t *testing.T) {
 
 // slowSource answers a fetch when it is let go, or when its caller gives up.
 type slowSource struct {
-	version chan string // of the next probe
 	fetched chan struct{}
 	let     chan struct{}
 }

@@ -58,6 +58,7 @@ var sysKey = []byte("sys")
 
 // sysRow is the one row of the bucket sys.
 type sysRow struct {
+	//lint:ignore U1000 msgpack looks for it
 	_msgpack struct{} `msgpack:",as_array"`
 	Format   int
 	ID       string
@@ -75,6 +76,7 @@ type sysRow struct {
 // to fail. meta, held and state are counted at every open, the others by a check; a missing content is noticed when its
 // page is read.
 type rowCounts struct {
+	//lint:ignore U1000 msgpack looks for it
 	_msgpack                        struct{} `msgpack:",as_array"`
 	Meta, Content, Held, Txn, State int
 }
@@ -218,6 +220,9 @@ func (s *fileStore) openBolt(context.Context) (err error) {
 		InitialMmapSize: 1 << 28, // a remap waits for readers; start above the size most files reach
 		OpenFile:        s.openFile,
 	})
+	if err == nil {
+		s.bolt.AllocSize = 1 << 20 // bytes a growing file is ahead; bbolt's 16 MiB is most of a small database
+	}
 	switch {
 	case err == nil:
 		return nil

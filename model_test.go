@@ -53,7 +53,6 @@ func (a *mart) live() *mver {
 // mtx is a transaction of the model, open or held.
 type mtx struct {
 	scope  string
-	actor  string
 	writes map[string]string // id → text
 	drops  map[string]bool
 	expect map[string]int // id → serial
@@ -276,7 +275,7 @@ func (m *machine) delete(rt *rapid.T) {
 	m.write(scope, id, mver{deleted: true})
 }
 
-// update appends to what is there, or starts it.
+// update adds to the first word of what is there, or starts it.
 func (m *machine) update(rt *rapid.T) {
 	scope, id := rapid.SampledFrom(modelScopes).Draw(rt, "scope"), rapid.SampledFrom(modelIDs[:3]).Draw(rt, "id")
 	add := m.draft(rt)
@@ -284,13 +283,13 @@ func (m *machine) update(rt *rapid.T) {
 	mine := errors.New("mine")
 	text := add
 	if v, err := m.get(scope, id); err == nil {
-		text = v.text[:min(len(v.text), 20)] + " " + add
+		text = strings.Fields(v.text)[0] + " " + add
 	}
 	err := m.db.Scope(scope).Update(ctx, func(tx *Txn) error {
 		v, err := tx.Get(ctx, id)
 		switch {
 		case err == nil:
-			if err := tx.Put(ctx, Artefact{ID: id, Text: v.Text[:min(len(v.Text), 20)] + " " + add}); err != nil {
+			if err := tx.Put(ctx, Artefact{ID: id, Text: strings.Fields(v.Text)[0] + " " + add}); err != nil {
 				return err
 			}
 		case errors.Is(err, ErrNotFound), errors.Is(err, ErrExpired):

@@ -28,6 +28,8 @@ type PassQuery struct {
 	Params session.Params
 	// Head is the turn that counts as now; 0: the newest.
 	Head int64
+	// DryRun decides and writes nothing; the pass has no number then.
+	DryRun bool
 }
 
 func (q PassQuery) intent() session.Intent {
@@ -58,7 +60,7 @@ func (c *Session) Pass(ctx context.Context, q PassQuery) (*Pass, error) {
 		out, err = talk.pass(ctx, c.s, q)
 		return err
 	})
-	if err == nil && !out.Repeated {
+	if err == nil && out.Number != 0 && !out.Repeated {
 		talk.wake()
 	}
 	return out, err
@@ -72,6 +74,9 @@ func (c *conversation) pass(ctx context.Context, s *Scope, q PassQuery) (*Pass, 
 	r, err := session.Pass(in)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if q.DryRun {
+		return &Pass{Result: r, At: c.db.opts.Clock()}, nil
 	}
 	if r.Repeated {
 		return &Pass{Result: r, Number: c.force.Number, At: fromMicros(c.force.At)}, nil

@@ -76,6 +76,23 @@ func (c *Session) Append(ctx context.Context, turns ...Turn) ([]Ref, error) {
 	return refs, err
 }
 
+// Try says what Append would do and writes nothing: its errors, and the pass it would make room with, Items 0 when there
+// is room.
+func (c *Session) Try(ctx context.Context, turns ...Turn) (PassInfo, error) {
+	talk, err := c.talk()
+	if err != nil {
+		return PassInfo{}, err
+	}
+	info := PassInfo{Kind: PassBackstop}
+	err = talk.exclusively(ctx, func() error {
+		defer func() { talk.loaded = false }() // the plan was made in memory
+		a := &appending{c: talk, s: c.s, changes: talk.begin(), try: &info}
+		_, err := a.run(ctx, turns)
+		return err
+	})
+	return info, err
+}
+
 func (c *Session) talk() (*conversation, error) {
 	if c.s.err != nil {
 		return nil, c.s.err
@@ -95,7 +112,8 @@ type appending struct {
 	refs  []Ref
 	fresh []freshTurn
 
-	action string // for the audit
+	action string    // for the audit
+	try    *PassInfo // instead of committing
 }
 
 // freshTurn is a turn on its way in: its place among refs, and what its block will be but for its numbers.
@@ -299,6 +317,9 @@ func (a *appending) commit(ctx context.Context, trace string) error {
 	leaf := manifest.Record{Type: manifest.TypeCommit, Session: a.c.id, Action: a.action, Reason: "vouched by the host"}
 	if err := a.admit(ctx, &leaf); err != nil {
 		return err
+	}
+	if a.try != nil {
+		return nil
 	}
 	if a.c.state.Created == 0 {
 		a.c.state.Created = micros(a.s.db.opts.Clock())

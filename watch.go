@@ -437,6 +437,9 @@ func (a *appending) admit(ctx context.Context, leaf *manifest.Record) error {
 	if len(items) > 0 {
 		row := passRow{Kind: PassBackstop, Items: items}
 		c.number(a.s, a.changes, &row)
+		if a.try != nil {
+			*a.try = row.info()
+		}
 		leaf.Action += fmt.Sprintf("; pass %d: %d compacted, %d tokens freed", row.Number, len(items), row.freed())
 	}
 	return nil

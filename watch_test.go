@@ -380,6 +380,16 @@ func TestBackstop(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, v.Tokens, w.Limits.Usable)
 
+	// A trial says so and leaves no trace.
+	tried, err := chat.Try(ctx, Turn{Role: "assistant", Text: prose(r, 300)})
+	require.NoError(t, err)
+	require.Positive(t, tried.Items)
+	_, err = chat.Try(ctx, Turn{Role: "user", Text: prose(r, 2000)})
+	require.ErrorIs(t, err, ErrHeadroom)
+	untouched, err := chat.Window(ctx)
+	require.NoError(t, err)
+	require.Equal(t, w, untouched)
+
 	// What is protected cannot be pushed out, and nothing of the refused commit stays.
 	_, err = chat.Append(ctx, Turn{Role: "user", Text: "small"}, Turn{Role: "user", Text: prose(r, 2000)})
 	var short *session.HeadroomError

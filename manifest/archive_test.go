@@ -357,6 +357,10 @@ func TestNewerFiles(t *testing.T) {
 		newer := append([]byte{}, b...)
 		binary.LittleEndian.PutUint16(newer[4:], archiveVersion+1)
 		f.WriteFile(filepath.Join(testDir, name), newer)
+		_, _, err := Open(ctx, testDir, f, Options{})
+		require.NotErrorIs(t, err, ErrNewerFormat, "a version that was hit is damage")
+		binary.LittleEndian.PutUint64(newer[16:], xxhash.Sum64(newer[:16]))
+		f.WriteFile(filepath.Join(testDir, name), newer)
 		before := files(t, f)
 		for _, ro := range []bool{true, false} {
 			_, _, err := Open(ctx, testDir, f, Options{ReadOnly: ro})

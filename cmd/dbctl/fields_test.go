@@ -68,6 +68,22 @@ func TestJSONFields(t *testing.T) {
 	pin("backup", "", "backup", file, filepath.Join(tmp, "b.ctx"))
 	pin("restore", "", "restore", filepath.Join(tmp, "b.ctx"), filepath.Join(tmp, "r.ctx"))
 	pin("rm", "", "rm", file, "acme/support", "p")
+	chat := []string{talk(t), "acme/support", "chat"}
+	in := func(verb string, more ...string) []string {
+		return append(append(strings.Fields(verb), chat...), more...)
+	}
+	pin("session ls", "", "session", "ls", chat[0], chat[1])
+	pin("session append", "", in("session append", "one more")...)
+	pin("session pass", "", in("session pass", "refund")...)
+	pin("session show", "", in("session show", "--text")...)
+	pin("session explain", "", in("session explain", "block-chat-1")...)
+	pin("session recall", "", in("session recall", "block-chat-1")...)
+	pin("session contract", "", in("session contract", filepath.Join(tmp, "c.limn"))...)
+	pin("session undo", "", in("session undo")...)
+	pin("session passes", "", in("session passes")...)
+	ok(t, "", in("watch", "--total", "4000", "--once")...)
+	pin("watch dry run", "", in("watch", "--dry-run")...)
+	pin("handoff", "", in("handoff")...)
 	pin("demo", "", "demo", dir, "--into", filepath.Join(tmp, "demo"))
 
 	golden := filepath.Join("testdata", "fields.txt")

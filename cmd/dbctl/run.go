@@ -64,6 +64,10 @@ type cli struct {
 	Budget   budgetCmd   `cmd:"" passthrough:"" help:"Decide what goes into a window: a request in, a report out. No database."`
 	Demo     demoCmd     `cmd:"" help:"Show the main job on a copy of a folder of yours."`
 
+	Session sessionCmd `cmd:"" help:"Keep conversations: turns, passes, what left the window."`
+	Watch   watchCmd   `cmd:"" help:"Keep the headroom of a session, or show what that would do."`
+	Handoff handoffCmd `cmd:"" help:"Package a session for another agent."`
+
 	Directive directiveCmd `cmd:"" passthrough:"" help:"Keep what a user decides for a scope: premise and policies."`
 }
 
@@ -195,7 +199,7 @@ var errorKinds = []struct {
 }{
 	{ctxpage.ErrLocked, "locked"}, {ctxpage.ErrNewerFormat, "newer format"}, {manifest.ErrNewerFormat, "newer format"},
 	{ctxpage.ErrCorrupt, "damaged"}, {ctxpage.ErrNotExist, "no database"}, {ctxpage.ErrGone, "gone"}, {ctxpage.ErrExpired, "expired"},
-	{ctxpage.ErrDirty, "dirty"}, {ctxpage.ErrBudget, "budget"}, {ctxpage.ErrConflict, "conflict"}, {ctxpage.ErrStaleContext, "stale context"},
+	{ctxpage.ErrDirty, "dirty"}, {ctxpage.ErrHeadroom, "headroom"}, {ctxpage.ErrBudget, "budget"}, {ctxpage.ErrConflict, "conflict"}, {ctxpage.ErrStaleContext, "stale context"},
 	{ctxpage.ErrHeld, "held"}, {ctxpage.ErrSelfCertified, "self-certified"}, {ctxpage.ErrReviewed, "reviewed"}, {ctxpage.ErrReplay, "replay differs"},
 	{ctxpage.ErrOutcomeUnknown, "outcome unknown"}, {ctxpage.ErrProvenance, "provenance"}, {ctxpage.ErrInvalid, "invalid"},
 	{ctxpage.ErrNotFound, "not found"}, {manifest.ErrNoLeaf, "not found"}, {manifest.ErrHead, "head differs"}, {context.Canceled, "interrupted"},

@@ -291,7 +291,8 @@ func TestHelp(t *testing.T) {
 	}
 	visit(k.Model.Node, "")
 	require.GreaterOrEqual(t, seen, 27)
-	for _, verb := range []string{"init", "put", "rm", "import", "commit", "rollback", "review approve", "review reject", "restore"} {
+	for _, verb := range []string{"init", "put", "rm", "import", "commit", "rollback", "review approve", "review reject", "restore",
+		"session append", "session pass", "session undo", "session contract", "session receive", "watch"} {
 		require.Contains(t, dbctl("", append(strings.Fields(verb), "--help")...).out, "--dry-run", verb)
 	}
 	require.Contains(t, ok(t, ""), "without a lock", "help says what it can get wrong beside an agent")

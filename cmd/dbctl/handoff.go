@@ -1,0 +1,43 @@
+package main
+
+import (
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/session"
+)
+
+type handoffCmd struct {
+	talkArgs
+	Format string `help:"md, a document; json, by the schema; limn, statements for a strict contract." enum:"md,json,limn" default:"md"`
+	To     string `help:"For whom."`
+}
+
+func (handoffCmd) Help() string {
+	return `Packages a session for another agent, without asking a model. Sources are verified when their hash, computed now, is the one they were read with, and the manifests show that an answer of this session read them. The packet names first lines of turns, so it leaves a manifest and opens the file for writing.
+
+Example: dbctl handoff agent.ctx acme/support chat-1 --to 'night shift' >handoff-packet.md`
+}
+
+func (c *handoffCmd) Run(a *app) error {
+	return c.with(a, true, func(s *ctxpage.Session) error {
+		p, err := s.Handoff(a.ctx, c.To)
+		if err != nil {
+			return err
+		}
+		out, err := c.render(p, a.JSON)
+		if err != nil {
+			return err
+		}
+		_, err = a.out.Write(out)
+		return err
+	})
+}
+
+func (c *handoffCmd) render(p session.Packet, asJSON bool) ([]byte, error) {
+	switch {
+	case c.Format == "json", asJSON:
+		return p.JSON()
+	case c.Format == "limn":
+		return p.Limn(new(session.Ledger))
+	}
+	return p.Markdown(), nil
+}

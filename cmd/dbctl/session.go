@@ -1,0 +1,708 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/pagercli"
+	"github.com/ctxpage/ctxpage/session"
+)
+
+type sessionCmd struct {
+	Ls       sessionLsCmd       `cmd:"" help:"List the sessions of a scope."`
+	Show     sessionShowCmd     `cmd:"" help:"Show the window of a session: each turn, how it stands there and why."`
+	Append   sessionAppendCmd   `cmd:"" help:"Add turns at the end."`
+	Pass     sessionPassCmd     `cmd:"" help:"Decide what stays in the window for an intent."`
+	Recall   sessionRecallCmd   `cmd:"" help:"Print a turn in full, whatever the window shows of it."`
+	Explain  sessionExplainCmd  `cmd:"" help:"Say why a turn stands in the window as it does."`
+	Pin      sessionPinCmd      `cmd:"" help:"Show a turn whole whatever a pass says, or no longer."`
+	Undo     sessionUndoCmd     `cmd:"" help:"Take a pass back."`
+	Passes   sessionPassesCmd   `cmd:"" help:"List the passes, oldest first."`
+	Notes    sessionNotesCmd    `cmd:"" help:"Record goal, claims, questions and work, for contract and handoff."`
+	Contract sessionContractCmd `cmd:"" help:"Append the pass in force to a contract file."`
+	Receive  sessionReceiveCmd  `cmd:"" help:"Take over a handoff packet, as unverified references."`
+	Page     sessionPageCmd     `cmd:"" passthrough:"" help:"The compatible pager: a history in, a contract out. No database."`
+}
+
+func (sessionCmd) Help() string {
+	return `A session is a conversation of a scope. What a pass takes out of its window stays in the file: recall prints it, undo brings it back.
+
+Example: dbctl session pass agent.ctx acme/support chat-1 'refund limit' --dry-run`
+}
+
+// sessionPageCmd hands its arguments on as they are.
+type sessionPageCmd struct {
+	Args []string `arg:"" optional:"" passthrough:"" help:"--history H --contract C [--alpha A] [--beta B] [--retain-cut R] [--evict-cut E], or --matrix."`
+}
+
+func (sessionPageCmd) Help() string {
+	return "Example: dbctl session page --history history.json --contract session.limn"
+}
+
+func (c *sessionPageCmd) Run(a *app) error {
+	if code := pagercli.Run(c.Args, a.in, a.out, a.err, a.now); code != exitOK {
+		return ended(code)
+	}
+	return nil
+}
+
+// talkArgs name a session.
+type talkArgs struct {
+	File    string `arg:"" help:"Database."`
+	Scope   string `arg:"" help:"Scope of the session."`
+	Session string `arg:"" help:"Name of the session."`
+}
+
+func (t *talkArgs) with(a *app, write bool, fn func(s *ctxpage.Session) error) error {
+	return a.with(t.File, write, func(db *ctxpage.DB) error { return fn(db.Scope(t.Scope).Session(t.Session)) })
+}
+
+type sessionLsCmd struct {
+	File  string `arg:"" help:"Database."`
+	Scope string `arg:"" help:"Scope."`
+}
+
+type sessionsView struct {
+	Sessions []string `json:"sessions"`
+}
+
+func (sessionLsCmd) Help() string {
+	return "Example: dbctl session ls agent.ctx acme/support"
+}
+
+func (c *sessionLsCmd) Run(a *app) error {
+	return a.with(c.File, false, func(db *ctxpage.DB) error {
+		names, err := db.Scope(c.Scope).Sessions(a.ctx)
+		if err != nil {
+			return err
+		}
+		return a.emit(sessionsView{nonNil(names)}, func(w io.Writer) {
+			for _, n := range names {
+				fmt.Fprintln(w, line(n))
+			}
+			if len(names) == 0 {
+				fmt.Fprintln(w, "none")
+			}
+		})
+	})
+}
+
+type sessionShowCmd struct {
+	talkArgs
+	Text bool `help:"With the first lines of the turns: a read, which leaves a manifest."`
+}
+
+type turnView struct {
+	Ref     string `json:"ref"`
+	ID      string `json:"id"`
+	Seq     int64  `json:"seq"`
+	Role    string `json:"role"`
+	Kind    string `json:"kind"`
+	Level   string `json:"level"`
+	Tokens  int    `json:"tokens"`
+	Stored  int    `json:"stored"`
+	Pinned  bool   `json:"pinned"`
+	Verdict string `json:"verdict"`
+	Why     string `json:"why"`
+	Text    string `json:"text,omitempty"`
+}
+
+type windowView struct {
+	Session string              `json:"session"`
+	LSN     uint64              `json:"lsn"`
+	Pass    uint64              `json:"pass"`
+	InForce uint64              `json:"in_force"`
+	Tokens  int                 `json:"tokens"`
+	Stored  int                 `json:"stored"`
+	Limits  *session.Thresholds `json:"limits,omitempty"`
+	Turns   []turnView          `json:"turns"`
+}
+
+func (sessionShowCmd) Help() string {
+	return "Example: dbctl session show agent.ctx acme/support chat-1 --text"
+}
+
+func (c *sessionShowCmd) Run(a *app) error {
+	return c.with(a, c.Text, func(s *ctxpage.Session) error {
+		w, err := s.Window(a.ctx)
+		if err != nil {
+			return err
+		}
+		v := windowView{w.Session, w.LSN, w.Pass, w.InForce, w.Tokens, w.Stored, w.Limits, []turnView{}}
+		for _, t := range w.Turns {
+			v.Turns = append(v.Turns, turnView{
+				t.Ref.String(), t.Ref.ID, t.Seq, t.Role, t.Kind.String(), t.Level.String(), t.Tokens, t.Stored, t.Pinned, t.Verdict, t.Why, "",
+			})
+		}
+		if c.Text {
+			if err := v.fill(a, s); err != nil {
+				return err
+			}
+		}
+		return a.emit(v, v.print)
+	})
+}
+
+// fill reads the turns, a page at a time.
+func (v *windowView) fill(a *app, s *ctxpage.Session) error {
+	for i := 0; i < len(v.Turns); {
+		got, err := s.Read(a.ctx, v.Turns[i].Seq, 200)
+		if err != nil || len(got) == 0 {
+			return err
+		}
+		texts := map[string]string{}
+		for _, t := range got {
+			texts[t.ID] = textOf(t)
+		}
+		last := got[len(got)-1].Seq
+		for ; i < len(v.Turns) && v.Turns[i].Seq <= last; i++ {
+			v.Turns[i].Text = texts[v.Turns[i].ID]
+		}
+	}
+	return nil
+}
+
+func (v *windowView) print(w io.Writer) {
+	fmt.Fprintf(w, "%s: %s, %d of %d tokens in the window", line(v.Session), plural(len(v.Turns), "turn", "turns"), v.Tokens, v.Stored)
+	if v.Limits != nil {
+		fmt.Fprintf(w, "; usable %d of %d", v.Limits.Usable, v.Limits.Total)
+	}
+	if v.InForce > 0 {
+		fmt.Fprintf(w, "; pass %d in force", v.InForce)
+	}
+	fmt.Fprintln(w)
+	table(w, "TURN ROLE ID SHOWN TOKENS STORED VERDICT WHY", func(row func(...any)) {
+		for _, t := range v.Turns {
+			pin := ""
+			if t.Pinned {
+				pin = " (pinned)"
+			}
+			row(t.Seq, or(t.Role, t.Kind), t.ID, t.Level+pin, t.Tokens, t.Stored, or(t.Verdict, "-"), cut(or(t.Why, t.Text), 60))
+		}
+	})
+}
+
+type sessionAppendCmd struct {
+	talkArgs
+	Text   string `arg:"" optional:"" help:"The text; without it standard input is read."`
+	Role   string `help:"Who speaks: user, assistant or tool." default:"user"`
+	ID     string `name:"id" help:"Id of the turn; appending it again repeats it. Default: a new one."`
+	Name   string `help:"Name of who speaks."`
+	Call   string `help:"Of a tool turn: the id of the call it is the result of."`
+	Trace  string `help:"Of an answer: the trace of the assembly it was written from."`
+	JSONL  bool   `name:"jsonl" help:"Standard input has one turn a line, as JSON: id, role, name, text, tool_calls, tool_call_id, at, trace."`
+	DryRun bool   `help:"Say whether the turns would come in, and what would have to make room; write nothing."`
+}
+
+func (sessionAppendCmd) Help() string {
+	return `The host vouches for the turns: there is no gate. What assistant and tools say is visible in this session only. All turns of one call are one transaction.
+
+Example: dbctl session append agent.ctx acme/support chat-1 'what may I refund?'`
+}
+
+// turnLine is a turn of --jsonl.
+type turnLine struct {
+	ID         string             `json:"id"`
+	Role       string             `json:"role"`
+	Name       string             `json:"name"`
+	Text       string             `json:"text"`
+	ToolCalls  []ctxpage.ToolCall `json:"tool_calls"`
+	ToolCallID string             `json:"tool_call_id"`
+	At         time.Time          `json:"at"`
+	Trace      string             `json:"trace"`
+}
+
+func (c *sessionAppendCmd) turns(a *app) ([]ctxpage.Turn, error) {
+	if !c.JSONL {
+		text := c.Text
+		if text == "" {
+			var err error
+			if text, err = a.readText("the turn"); err != nil {
+				return nil, err
+			}
+		}
+		return []ctxpage.Turn{{ID: c.ID, Role: c.Role, Name: c.Name, Text: text, ToolCallID: c.Call, Trace: c.Trace}}, nil
+	}
+	var out []ctxpage.Turn
+	d := json.NewDecoder(a.in)
+	d.DisallowUnknownFields()
+	for n := 1; ; n++ {
+		var l turnLine
+		err := d.Decode(&l)
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, usage("turn %d on standard input: %v", n, err)
+		}
+		out = append(out, ctxpage.Turn{ID: l.ID, Role: l.Role, Name: l.Name, Text: l.Text, ToolCalls: l.ToolCalls, ToolCallID: l.ToolCallID, At: l.At, Trace: l.Trace})
+	}
+}
+
+type appendedView struct {
+	Refs []string `json:"refs"`
+}
+
+// triedView is what --dry-run says.
+type triedView struct {
+	DryRun    bool `json:"dry_run"`
+	Turns     int  `json:"turns"`
+	Compacted int  `json:"compacted"`
+	Freed     int  `json:"freed"`
+}
+
+func (c *sessionAppendCmd) Run(a *app) error {
+	turns, err := c.turns(a)
+	if err != nil {
+		return err
+	}
+	return c.with(a, true, func(s *ctxpage.Session) error {
+		if c.DryRun {
+			return c.try(a, s, turns)
+		}
+		refs, err := s.Append(a.ctx, turns...)
+		if err != nil {
+			return err
+		}
+		v := appendedView{nonNil(refStrings(refs))}
+		return a.emit(v, func(w io.Writer) {
+			for _, r := range v.Refs {
+				fmt.Fprintln(w, r)
+			}
+		})
+	})
+}
+
+func (c *sessionAppendCmd) try(a *app, s *ctxpage.Session, turns []ctxpage.Turn) error {
+	info, err := s.Try(a.ctx, turns...)
+	if err != nil {
+		return err
+	}
+	v := triedView{true, len(turns), info.Items, info.Freed}
+	return a.emit(v, func(w io.Writer) {
+		fmt.Fprintf(w, "dry run: %s would come in, %d compacted, %d tokens freed\n", plural(v.Turns, "turn", "turns"), v.Compacted, v.Freed)
+	})
+}
+
+type sessionPassCmd struct {
+	talkArgs
+	Keywords []string `arg:"" optional:"" help:"What the conversation is about now: words or sentences."`
+	Intent   string   `help:"File with an intent IR object as JSON; the keywords are added to it." type:"path"`
+	Preset   string   `help:"recommended, or compat: the defaults of the reference pager, without guards." enum:"recommended,compat" default:"recommended"`
+	Alpha    *float64 `help:"Weight of the similarity."`
+	Beta     *float64 `help:"Weight of the recency."`
+	Retain   *float64 `name:"retain-cut" help:"From this score on a turn stays whole."`
+	Evict    *float64 `name:"evict-cut" help:"Below this score a turn leaves the window."`
+	KeepLast *int     `help:"So many of the newest turns always stay."`
+	DryRun   bool     `help:"Show the verdicts and write nothing."`
+	Verdicts bool     `short:"v" help:"Print the verdict of each turn."`
+}
+
+func (sessionPassCmd) Help() string {
+	return `One pass is one transaction, and undo takes it back. The same history, intent and parameters write nothing again.
+
+Example: dbctl session pass agent.ctx acme/support chat-1 'refund limit' --keep-last 8`
+}
+
+type verdictView struct {
+	ID         string  `json:"id"`
+	Action     string  `json:"action"`
+	Score      float64 `json:"score"`
+	Similarity float64 `json:"similarity"`
+	Delta      int64   `json:"delta"`
+	Reason     string  `json:"reason"`
+	Why        string  `json:"why"`
+}
+
+type passView struct {
+	Pass     uint64        `json:"pass"`
+	Key      string        `json:"key"`
+	Repeated bool          `json:"repeated"`
+	DryRun   bool          `json:"dry_run"`
+	Retained int           `json:"retained"`
+	Paged    int           `json:"paged"`
+	Evicted  int           `json:"evicted"`
+	Verdicts []verdictView `json:"verdicts"`
+}
+
+func (c *sessionPassCmd) query() (q ctxpage.PassQuery, err error) {
+	q = ctxpage.PassQuery{Keywords: c.Keywords, Params: session.RecommendedParams(), DryRun: c.DryRun}
+	if c.Preset == "compat" {
+		q.Params = session.CompatParams()
+	}
+	for _, f := range []struct{ from, to *float64 }{{c.Alpha, &q.Params.Alpha}, {c.Beta, &q.Params.Beta}, {c.Retain, &q.Params.RetainCut}, {c.Evict, &q.Params.EvictCut}} {
+		if f.from != nil {
+			*f.to = *f.from
+		}
+	}
+	if c.KeepLast != nil {
+		q.Params.KeepLast = *c.KeepLast
+	}
+	if c.Intent == "" {
+		return q, nil
+	}
+	raw, err := os.ReadFile(c.Intent)
+	if err != nil {
+		return q, failed("--intent: %v", err)
+	}
+	ir, err := session.ParseIntentIR(raw)
+	if err != nil {
+		return q, usage("--intent %s: %v", c.Intent, err)
+	}
+	q.IR = &ir
+	return q, nil
+}
+
+func (c *sessionPassCmd) Run(a *app) error {
+	q, err := c.query()
+	if err != nil {
+		return err
+	}
+	if len(q.Keywords) == 0 && q.IR == nil {
+		return usage("session pass: expected keywords, or --intent: a pass without an intent would judge by age alone")
+	}
+	return c.with(a, !c.DryRun, func(s *ctxpage.Session) error {
+		p, err := s.Pass(a.ctx, q)
+		if err != nil {
+			return err
+		}
+		v := passOf(p)
+		v.DryRun = c.DryRun
+		return a.emit(v, func(w io.Writer) { v.print(w, c.Verdicts || c.DryRun) })
+	})
+}
+
+func passOf(p *ctxpage.Pass) passView {
+	v := passView{
+		Pass: p.Number, Key: p.Key.String(), Repeated: p.Repeated, Retained: p.Count[session.Retain], Paged: p.Count[session.Page],
+		Evicted: p.Count[session.Evict], Verdicts: []verdictView{},
+	}
+	for _, x := range p.Verdicts {
+		v.Verdicts = append(v.Verdicts, verdictView{x.ID, x.Action.String(), x.R, x.Similarity, x.Delta, x.Reason.String(), p.Explain(x)})
+	}
+	return v
+}
+
+func (v *passView) print(w io.Writer, verdicts bool) {
+	if verdicts {
+		table(w, "TURN ACTION SCORE WHY", func(row func(...any)) {
+			for _, x := range v.Verdicts {
+				row(x.ID, x.Action, fmt.Sprintf("%.4f", x.Score), cut(x.Why, 120))
+			}
+		})
+	}
+	name := fmt.Sprintf("pass %d", v.Pass)
+	switch {
+	case v.DryRun:
+		name = "dry run, nothing written"
+	case v.Repeated:
+		name += ", in force already"
+	}
+	fmt.Fprintf(w, "%s: retain %d, page %d, evict %d\n", name, v.Retained, v.Paged, v.Evicted)
+}
+
+type turnArgs struct {
+	talkArgs
+	Turn string `arg:"" help:"Id of the turn, or its reference."`
+}
+
+// id takes a reference for the id in it.
+func (t *turnArgs) id() string {
+	if ref, err := ctxpage.ParseRef(t.Turn); err == nil && ref.Scope == t.Scope {
+		return ref.ID
+	}
+	return t.Turn
+}
+
+type sessionRecallCmd struct{ turnArgs }
+
+func (sessionRecallCmd) Help() string {
+	return "Example: dbctl session recall agent.ctx acme/support chat-1 block-chat-1-3"
+}
+
+func (c *sessionRecallCmd) Run(a *app) error {
+	return c.with(a, true, func(s *ctxpage.Session) error {
+		got, err := s.Recall(a.ctx, c.id())
+		if err != nil {
+			return err
+		}
+		v := viewOf(got)
+		return a.emit(v, func(w io.Writer) {
+			fmt.Fprint(w, printable(w, v.Text))
+			for _, call := range got.ToolCalls {
+				fmt.Fprintf(w, "\n%s(%s) as %s\n", line(call.Name), printable(w, call.Arguments), line(call.ID))
+			}
+			if isTerminal(w) {
+				fmt.Fprintln(w)
+			}
+		})
+	})
+}
+
+type sessionExplainCmd struct{ turnArgs }
+
+type explainView struct {
+	ID    string   `json:"id"`
+	Steps []string `json:"steps"`
+}
+
+func (sessionExplainCmd) Help() string {
+	return "Example: dbctl session explain agent.ctx acme/support chat-1 block-chat-1-3"
+}
+
+func (c *sessionExplainCmd) Run(a *app) error {
+	return c.with(a, false, func(s *ctxpage.Session) error {
+		why, err := s.Explain(a.ctx, c.id())
+		if err != nil {
+			return err
+		}
+		v := explainView{c.id(), strings.Split(why, "\n")}
+		return a.emit(v, func(w io.Writer) { fmt.Fprintln(w, printable(w, why)) })
+	})
+}
+
+type sessionPinCmd struct {
+	turnArgs
+	Off bool `help:"Take the pin back."`
+}
+
+func (sessionPinCmd) Help() string {
+	return "Example: dbctl session pin agent.ctx acme/support chat-1 block-chat-1-3"
+}
+
+func (c *sessionPinCmd) Run(a *app) error {
+	return c.with(a, true, func(s *ctxpage.Session) error {
+		if c.Off {
+			return s.Unpin(a.ctx, c.id())
+		}
+		return s.Pin(a.ctx, c.id())
+	})
+}
+
+type sessionUndoCmd struct {
+	talkArgs
+	Pass   uint64 `arg:"" optional:"" help:"Number of the pass; without it the newest that was not undone."`
+	DryRun bool   `help:"Name the pass and write nothing."`
+}
+
+func (sessionUndoCmd) Help() string {
+	return "Example: dbctl session undo agent.ctx acme/support chat-1"
+}
+
+func (c *sessionUndoCmd) Run(a *app) error {
+	return c.with(a, !c.DryRun, func(s *ctxpage.Session) error {
+		if c.DryRun {
+			return c.name(a, s)
+		}
+		info, err := s.Undo(a.ctx, c.Pass)
+		if err != nil {
+			return err
+		}
+		return a.emit(passInfoOf(info), func(w io.Writer) { fmt.Fprintf(w, "pass %d undone\n", info.Number) })
+	})
+}
+
+// name says which pass it would be.
+func (c *sessionUndoCmd) name(a *app, s *ctxpage.Session) error {
+	list, err := s.Passes(a.ctx)
+	if err != nil {
+		return err
+	}
+	for i := len(list) - 1; i >= 0; i-- {
+		p := list[i]
+		if !p.Undone && (c.Pass == 0 || c.Pass == p.Number) {
+			return a.emit(passInfoOf(p), func(w io.Writer) {
+				fmt.Fprintf(w, "dry run: would undo pass %d (%s) of %s, while nothing changed what it did\n", p.Number, p.Kind, when(p.At))
+			})
+		}
+	}
+	return failed("no such pass that was not undone")
+}
+
+type passInfoView struct {
+	Pass     uint64    `json:"pass"`
+	Kind     string    `json:"kind"`
+	At       time.Time `json:"at"`
+	Actor    string    `json:"actor"`
+	Keywords []string  `json:"keywords"`
+	Retained int       `json:"retained"`
+	Paged    int       `json:"paged"`
+	Evicted  int       `json:"evicted"`
+	Items    int       `json:"items"`
+	Freed    int       `json:"freed"`
+	Undone   bool      `json:"undone"`
+}
+
+func passInfoOf(p ctxpage.PassInfo) passInfoView {
+	return passInfoView{p.Number, p.Kind, p.At, p.Actor, nonNil(p.Keywords), p.Retained, p.Paged, p.Evicted, p.Items, p.Freed, p.Undone}
+}
+
+type passesView struct {
+	Passes []passInfoView `json:"passes"`
+}
+
+type sessionPassesCmd struct{ talkArgs }
+
+func (sessionPassesCmd) Help() string {
+	return "Example: dbctl session passes agent.ctx acme/support chat-1"
+}
+
+func (c *sessionPassesCmd) Run(a *app) error {
+	return c.with(a, false, func(s *ctxpage.Session) error {
+		list, err := s.Passes(a.ctx)
+		if err != nil {
+			return err
+		}
+		v := passesView{[]passInfoView{}}
+		for _, p := range list {
+			v.Passes = append(v.Passes, passInfoOf(p))
+		}
+		return a.emit(v, func(w io.Writer) {
+			table(w, "PASS AT KIND RETAIN PAGE EVICT COMPACTED FREED UNDONE ABOUT", func(row func(...any)) {
+				for _, p := range v.Passes {
+					row(p.Pass, when(p.At), p.Kind, p.Retained, p.Paged, p.Evicted, p.Items, p.Freed, p.Undone, cut(strings.Join(p.Keywords, ", "), 40))
+				}
+			})
+		})
+	})
+}
+
+type sessionNotesCmd struct {
+	talkArgs
+	Show bool `help:"Print what is recorded, instead of replacing it by standard input."`
+}
+
+func (sessionNotesCmd) Help() string {
+	return `Reads a JSON object from standard input: goal, state, status, claims [{text, basis}], questions [{question, why_it_matters}], done, open, boundaries [{boundary, reason}], next, text. It replaces what was recorded.
+
+Example: dbctl session notes agent.ctx acme/support chat-1 <notes.json`
+}
+
+func (c *sessionNotesCmd) Run(a *app) error {
+	if c.Show {
+		return c.with(a, false, func(s *ctxpage.Session) error {
+			n, err := s.Notes(a.ctx)
+			if err != nil {
+				return err
+			}
+			enc := json.NewEncoder(a.out)
+			enc.SetIndent("", "  ")
+			return enc.Encode(n)
+		})
+	}
+	var n ctxpage.Notes
+	d := json.NewDecoder(a.in)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&n); err != nil {
+		return usage("notes on standard input: %v", err)
+	}
+	return c.with(a, true, func(s *ctxpage.Session) error { return s.Record(a.ctx, n) })
+}
+
+type sessionContractCmd struct {
+	talkArgs
+	Path    string `arg:"" help:"Contract file; it is made when it is not there." type:"path"`
+	Dialect string `help:"strict, which the real interpreter takes, or compat, as the reference writes it." enum:"strict,compat" default:"strict"`
+	DryRun  bool   `help:"Print what would be appended and write nothing."`
+}
+
+func (sessionContractCmd) Help() string {
+	return `Appends with one write. A strict contract that says all of it already is left alone.
+
+Example: dbctl session contract agent.ctx acme/support chat-1 session.limn`
+}
+
+type contractView struct {
+	Path  string `json:"path"`
+	Bytes int    `json:"bytes"`
+}
+
+func (c *sessionContractCmd) Run(a *app) error {
+	return c.with(a, false, func(s *ctxpage.Session) error {
+		if c.DryRun {
+			return c.preview(a, s)
+		}
+		f, err := os.OpenFile(c.Path, os.O_RDWR|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return failed("contract: %v", err)
+		}
+		v := contractView{Path: c.Path}
+		v.Bytes, err = appendContract(a, s, f, ctxpage.Dialect(c.Dialect))
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+		return a.emit(v, func(w io.Writer) { fmt.Fprintf(w, "%s: %d bytes appended\n", line(v.Path), v.Bytes) })
+	})
+}
+
+func (c *sessionContractCmd) preview(a *app, s *ctxpage.Session) error {
+	have, err := os.ReadFile(c.Path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return failed("contract: %v", err)
+	}
+	more, err := s.Contract(a.ctx, ctxpage.Dialect(c.Dialect), have, session.Records{})
+	if err != nil {
+		return err
+	}
+	return a.emit(contractView{c.Path, len(more)}, func(w io.Writer) { fmt.Fprint(w, printable(w, string(more))) })
+}
+
+func appendContract(a *app, s *ctxpage.Session, f *os.File, d ctxpage.Dialect) (int, error) {
+	have, err := io.ReadAll(f)
+	if err != nil {
+		return 0, failed("contract: %v", err)
+	}
+	more, err := s.Contract(a.ctx, d, have, session.Records{})
+	if err != nil || len(more) == 0 {
+		return 0, err
+	}
+	n, err := f.Write(more)
+	return n, errors.Join(err, f.Sync())
+}
+
+type sessionReceiveCmd struct {
+	talkArgs
+	DryRun bool `help:"Check the packet and name its references; write nothing."`
+}
+
+func (sessionReceiveCmd) Help() string {
+	return `Reads a handoff packet as JSON from standard input. Its turns become references, what was pinned is pinned, and nothing counts as verified.
+
+Example: dbctl session receive agent.ctx acme/night chat-2 <packet.json`
+}
+
+func (c *sessionReceiveCmd) Run(a *app) error {
+	raw, err := io.ReadAll(io.LimitReader(a.in, ctxpage.MaxText))
+	if err != nil {
+		return failed("read the packet: %v", err)
+	}
+	p, err := session.ParsePacket(raw)
+	if err != nil {
+		return usage("%v", err)
+	}
+	if c.DryRun {
+		v := appendedView{[]string{}}
+		for _, r := range p.References() {
+			v.Refs = append(v.Refs, r.Ref)
+		}
+		return a.emit(v, func(w io.Writer) {
+			fmt.Fprintf(w, "dry run: %s\n%s\n", plural(len(v.Refs), "reference", "references"), line(strings.Join(v.Refs, " ")))
+		})
+	}
+	return c.with(a, true, func(s *ctxpage.Session) error {
+		refs, err := s.Receive(a.ctx, p)
+		if err != nil {
+			return err
+		}
+		v := appendedView{nonNil(refStrings(slices.Clone(refs)))}
+		return a.emit(v, func(w io.Writer) { fmt.Fprintf(w, "%s received\n", plural(len(refs), "reference", "references")) })
+	})
+}

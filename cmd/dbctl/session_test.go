@@ -1,0 +1,117 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/session"
+)
+
+// talk makes a database with a conversation.
+func talk(t testing.TB) string {
+	t.Helper()
+	file := newDB(t)
+	var lines strings.Builder
+	for i := range 12 {
+		subject := []string{"refund limit", "weather in Oslo"}[i%2]
+		fmt.Fprintf(&lines, `{"role":"user","name":"Ann","text":"Question %d about the %s"}`+"\n", i, subject)
+		fmt.Fprintf(&lines, `{"role":"assistant","text":"Answer %d on the %s %s","tool_calls":[{"id":"c%d","name":"look"}]}`+"\n", i, subject, strings.Repeat("of many words ", 20), i)
+		fmt.Fprintf(&lines, `{"role":"tool","tool_call_id":"c%d","text":"Seen %d: %s"}`+"\n", i, i, strings.Repeat(fmt.Sprint("line ", i, "\\n"), 60))
+	}
+	require.Equal(t, 36, strings.Count(ok(t, lines.String(), "session", "append", file, "acme/support", "chat", "--jsonl"), "\n"))
+	return file
+}
+
+func TestSessionVerbs(t *testing.T) {
+	file := talk(t)
+	at := []string{file, "acme/support", "chat"}
+	verb := func(name string, more ...string) []string {
+		return append(append(strings.Fields(name), at...), more...)
+	}
+	require.Equal(t, "chat\n", ok(t, "", "session", "ls", file, "acme/support"))
+	dry := ok(t, "", verb("session pass", "refund limit", "--dry-run")...)
+	require.Contains(t, dry, "dry run, nothing written")
+	require.Equal(t, "none", strings.TrimSpace(strings.Split(ok(t, "", "session", "ls", file, "acme"), "\n")[0]))
+	before := ok(t, "", verb("session show")...)
+
+	require.Contains(t, ok(t, "", verb("session pass", "refund limit")...), "pass 1: retain")
+	require.Contains(t, ok(t, "", verb("session pass", "refund limit")...), "in force already")
+	require.Equal(t, exitUsage, dbctl("", verb("session pass")...).code)
+	after := ok(t, "", verb("session show", "--text")...)
+	require.NotEqual(t, before, after)
+	var w windowView
+	require.NoError(t, json.Unmarshal([]byte(ok(t, "", verb("session show", "--json")...)), &w))
+	gone := ""
+	for _, turn := range w.Turns {
+		if turn.Level == "cold" {
+			gone = turn.Ref
+		}
+	}
+	require.NotEmpty(t, gone)
+	require.Contains(t, ok(t, "", verb("session explain", gone)...), "evict: R 0.")
+	require.NotEmpty(t, ok(t, "", verb("session recall", gone)...))
+	ok(t, "", verb("session pin", gone)...)
+	require.Contains(t, ok(t, "", verb("session explain", gone)...), "pinned")
+	ok(t, "", verb("session pin", gone, "--off")...)
+
+	contract := filepath.Join(t.TempDir(), "chat.limn")
+	ok(t, "", verb("session contract", contract)...)
+	raw, err := os.ReadFile(contract)
+	require.NoError(t, err)
+	_, err = session.ReadLedger(raw)
+	require.NoError(t, err)
+	require.Contains(t, ok(t, "", verb("session contract", contract)...), ": 0 bytes")
+	ok(t, "", verb("session contract", filepath.Join(t.TempDir(), "compat"), "--dialect", "compat")...)
+
+	ok(t, `{"goal":"help Ann","done":["looked"]}`, verb("session notes")...)
+	require.Equal(t, exitUsage, dbctl(`{"gaol":"x"}`, verb("session notes")...).code)
+	require.Contains(t, ok(t, "", verb("session notes", "--show")...), "help Ann")
+	require.Contains(t, ok(t, "", verb("handoff", "--to", "night")...), "help Ann")
+	require.Contains(t, ok(t, "", verb("handoff", "--format", "limn")...), "handoff-state")
+	packet := ok(t, "", verb("handoff", "--format", "json")...)
+	_, err = session.ParsePacket([]byte(packet))
+	require.NoError(t, err)
+	require.Contains(t, ok(t, packet, "session", "receive", file, "acme/night", "chat"), "received")
+
+	require.Contains(t, ok(t, packet, "session", "receive", file, "acme/day", "chat", "--dry-run"), "dry run")
+	require.Contains(t, ok(t, "", verb("session contract", contract, "--dialect", "compat", "--dry-run")...), "last-pager-pass")
+	require.Contains(t, ok(t, "", verb("session append", "hello", "--dry-run")...), "1 turn would come in, 0 compacted")
+	require.Contains(t, ok(t, "", verb("session undo", "--dry-run")...), "would undo pass 1")
+	require.Contains(t, ok(t, "", verb("session undo")...), "pass 1 undone")
+	require.Equal(t, before, ok(t, "", verb("session show")...))
+	require.Equal(t, exitFailed, dbctl("", verb("session undo")...).code)
+	require.Contains(t, ok(t, "", verb("session passes")...), "pager")
+	require.Equal(t, exitFailed, dbctl("", verb("session recall", "nobody")...).code)
+
+	h := filepath.Join(t.TempDir(), "h.json")
+	require.NoError(t, os.WriteFile(h, []byte(`{"intent_ir":["a"],"blocks":[{"id":"block-1","turn":1,"text":"a b"}]}`), 0o600))
+	require.Contains(t, ok(t, "", "session", "page", "--history", h, "--contract", filepath.Join(t.TempDir(), "c.limn"), "--alpha", "0.5"), "alpha=0.5")
+}
+
+func TestWatchVerb(t *testing.T) {
+	file := talk(t)
+	at := []string{"watch", file, "acme/support", "chat"}
+	require.Equal(t, exitUsage, dbctl("", append(at, "--dry-run")...).code, "no window was set")
+	stored := 0
+	var w windowView
+	require.NoError(t, json.Unmarshal([]byte(ok(t, "", "session", "show", file, "acme/support", "chat", "--json")), &w))
+	stored = w.Stored
+	total := fmt.Sprint(stored * 100 / 83)
+	out := ok(t, "", append(at, "--total", total, "--once", "--json")...)
+	require.Contains(t, out, `"kind":"applied"`)
+	plan := asJSON(t, "", append(at, "--dry-run")...)
+	require.Equal(t, "idle", plan["phase"])
+	require.Contains(t, ok(t, "", append(at, "--dry-run")...), "dry run: ")
+	require.Contains(t, ok(t, "", "session", "passes", file, "acme/support", "chat"), "watcher")
+	require.Contains(t, ok(t, "", "session", "undo", file, "acme/support", "chat"), "undone")
+	require.NoError(t, json.Unmarshal([]byte(ok(t, "", "session", "show", file, "acme/support", "chat", "--json")), &w))
+	require.Equal(t, stored, w.Tokens)
+	require.Equal(t, exitFailed, dbctl("a large answer", "session", "append", file, "acme/support", "chat", strings.Repeat("much too large ", 20_000)).code)
+	require.Contains(t, dbctl("", "session", "append", file, "acme/support", "chat", strings.Repeat("much too large ", 20_000), "--json").err, `"kind":"headroom"`)
+}
