@@ -215,7 +215,7 @@ func encodePageRow(e *enc, r *PageRow) {
 	e.u64(r.LSN)
 	e.u32(r.Tokens)
 	e.u32(r.Bytes)
-	e.u32(r.Length)
+	e.u32(0) // was the number of terms; nobody reads it
 	e.u64(r.Hash)
 	e.raw(r.Salt[:])
 	e.raw(r.Digest[:])
@@ -227,7 +227,7 @@ func decodePageRow(d *dec) (r PageRow) {
 	r.LSN = d.u64()
 	r.Tokens = d.u32()
 	r.Bytes = d.u32()
-	r.Length = d.u32()
+	d.u32() // see encodePageRow
 	r.Hash = d.u64()
 	copy(r.Salt[:], d.take(digestSaltSize))
 	copy(r.Digest[:], d.take(32))

@@ -342,8 +342,6 @@ func (db *DB) makePages(a Artefact, v Validator, size int) (Put, error) {
 			return p, fmt.Errorf("ctxpage: randomness: %w", err)
 		}
 		np.Digest = saltedDigest(np.Salt[:], t)
-		an := analyse(db.lexer, &p.Artefact, t)
-		np.Analysis = &an
 		p.Pages = append(p.Pages, np)
 	}
 	return p, nil

@@ -55,6 +55,8 @@ type pending struct {
 	seq     uint64
 	outcome Outcome
 	done    chan struct{}
+	// analysed is waited for by the installer; see analyse
+	analysed sync.WaitGroup
 
 	installed bool // set by the installer before Sync returns
 }
@@ -304,12 +306,6 @@ func (s *fileStore) prepare(ctx context.Context, b *Batch) (*prepared, error) {
 			return nil, fmt.Errorf("ctxpage: encode %s: %w", p.Artefact.ID, err)
 		}
 		pre.old, pre.cold = append(pre.old, old), append(pre.cold, c)
-		for j := range p.Pages {
-			if p.Pages[j].Analysis == nil {
-				an := analyse(s.opts.analyzer, &p.Artefact, p.Pages[j].Text)
-				p.Pages[j].Analysis = &an
-			}
-		}
 	}
 	return pre, nil
 }
@@ -521,12 +517,32 @@ func (s *fileStore) log3(p *pending) error {
 			q.nextNum = max(q.nextNum, t.num+1)
 		}
 	}
+	s.analyse(p)
 	q.queue = append(q.queue, p)
 	q.ids[p.record.batch] = p
 	for _, k := range p.keys {
 		q.arts[k] = p
 	}
 	return nil
+}
+
+// analyse makes ready what install gives to the index, while the log syncs: it takes about as long, and no record needs
+// it. The installer waits for it before it takes a lock.
+func (s *fileStore) analyse(p *pending) {
+	heads := p.record.heads
+	if !slices.ContainsFunc(heads, func(h headRecord) bool { return len(h.texts) > 0 }) {
+		return
+	}
+	p.analysed.Go(func() {
+		for i := range heads {
+			for j := range heads[i].texts {
+				if t := &heads[i].texts[j]; t.analysis == nil {
+					an := analyse(s.opts.analyzer, &heads[i].head.Artefact, t.text)
+					t.analysis = &an
+				}
+			}
+		}
+	})
 }
 
 func enqueueError(err error) error {
@@ -625,7 +641,7 @@ func (s *fileStore) applyPut(b *Batch, put *Put, old *Head, cold []byte, n *numb
 		changed = true
 		h.Rows = append(h.Rows, PageRow{
 			Num: n.num, Version: h.Version, LSN: rec.lsn, Tokens: uint32(np.Tokens), Bytes: uint32(len(np.Text)),
-			Length: uint32(np.Analysis.Length), Hash: np.Hash, Salt: np.Salt, Digest: np.Digest,
+			Hash: np.Hash, Salt: np.Salt, Digest: np.Digest,
 		})
 		hr.texts = append(hr.texts, pageText{n.num, np.Text, np.Analysis})
 		n.num++
@@ -774,6 +790,9 @@ func (s *fileStore) installDurable(durable uint64) {
 	q.flight.Unlock()
 	if n == 0 {
 		return
+	}
+	for _, p := range group {
+		p.analysed.Wait()
 	}
 	var ended []uint64
 	s.cat.mu.Lock()

@@ -105,7 +105,6 @@ type PageRow struct {
 	LSN     uint64
 	Tokens  uint32
 	Bytes   uint32
-	Length  uint32 // analysed terms
 	Hash    uint64
 	Salt    [digestSaltSize]byte
 	Digest  [32]byte
@@ -241,7 +240,7 @@ type NewPage struct {
 	Hash     uint64
 	Salt     [digestSaltSize]byte
 	Digest   [32]byte
-	Analysis *lexical.Analysis `msgpack:"-"`
+	Analysis *lexical.Analysis `msgpack:"-"` // nil: made when it is needed
 }
 
 // StateRow is a row of state that travels with a batch. A nil value deletes it.

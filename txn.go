@@ -737,7 +737,12 @@ func (tx *Txn) ownDocs() []ownPage {
 	for _, id := range tx.order {
 		w := tx.writes[id]
 		for i := range w.Pages {
-			out = append(out, ownPage{put: w, page: i + 1, analysis: w.Pages[i].Analysis})
+			p := &w.Pages[i]
+			if p.Analysis == nil {
+				an := analyse(tx.s.db.lexer, &w.Artefact, p.Text)
+				p.Analysis = &an
+			}
+			out = append(out, ownPage{put: w, page: i + 1, analysis: p.Analysis})
 		}
 	}
 	return out

@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"math/rand"
+	"runtime"
 	"testing"
 	"time"
 
@@ -202,7 +203,9 @@ func BenchmarkOpen(b *testing.B) {
 		name := "pages=" + named(pages)
 		b.Run(name+"/v=ctxpage", func(b *testing.B) {
 			path := closedCopy(b, filled(b, pages, shortPage))
+			heap := heapOf(b, path)
 			measure(b, 1, func(int, uint64) error { return openOnce(path, pages) })
+			b.ReportMetric(float64(heap)/float64(pages), "heap-B/page")
 		})
 		b.Run(name+"/v=bbolt", func(b *testing.B) {
 			path := boltOf(b, pages, shortPage).db.Path()
@@ -211,6 +214,18 @@ func BenchmarkOpen(b *testing.B) {
 			measure(b, 1, func(int, uint64) error { return scanBolt(path, pages) })
 		})
 	}
+}
+
+// heapOf is what an open database holds in memory while nothing is asked of it.
+func heapOf(b *testing.B, path string) int64 {
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	db := open(b, path, ctxpage.Options{})
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	must(b, db.Close())
+	return int64(after.HeapAlloc) - int64(before.HeapAlloc)
 }
 
 func closedCopy(b *testing.B, d *database) string {
