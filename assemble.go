@@ -50,7 +50,9 @@ type Query struct {
 	Kinds []Kind
 	// Floor is the lowest provenance that may enter; 0: Tool, which keeps drafts and notes out.
 	Floor Provenance
-	// Session is the group whose own turns may enter whatever their provenance, as turns.
+	// Session is the conversation that asks: its turns enter whatever their provenance, as its window shows them. What
+	// a pass retained is whole, what it paged is a stub, what it evicted is left out and counted; the newest turn comes
+	// last. Before a session has had a pass, a window or a pin, and with AsOf, its turns compete as other pages do.
 	Session string
 	// Vector is the vector of the question, by the model of Options.Embedder, for hosts that have it already; nil: the
 	// embedder is asked, if there is one and Text is not empty.

@@ -138,6 +138,7 @@ type conversation struct {
 	force   passRow          // the pass in force
 	reads   map[string]int64 // turn at which a turn was last recalled
 	watch   atomic.Pointer[Watcher]
+	used    atomic.Uint64
 }
 
 // block is a turn, or another artefact of the group.
@@ -180,7 +181,11 @@ type verdict struct {
 type conversations struct {
 	mu   sync.Mutex
 	open map[[2]string]*conversation
+	used uint64 // grows with every use
 }
+
+// keptTalks is how many sessions keep their turns in memory; the others are read again when they are used.
+const keptTalks = 64
 
 func (db *DB) conversation(scope, id string) *conversation {
 	db.talks.mu.Lock()
@@ -194,7 +199,28 @@ func (db *DB) conversation(scope, id string) *conversation {
 		}
 		db.talks.open[key] = c
 	}
+	db.talks.used++
+	c.used.Store(db.talks.used)
+	if len(db.talks.open)%keptTalks == 0 {
+		db.talks.forget()
+	}
 	return c
+}
+
+// forget drops the turns of the sessions that were not used for long. The sessions themselves stay: their locks must
+// be one for all who hold a handle.
+func (t *conversations) forget() {
+	for _, c := range t.open {
+		if c.used.Load()+keptTalks >= t.used || c.watch.Load() != nil {
+			continue
+		}
+		select {
+		case c.lock <- struct{}{}:
+			c.loaded, c.rows, c.blocks, c.units, c.keys, c.at, c.byID, c.open, c.win, c.stored = false, nil, nil, nil, nil, nil, nil, nil, nil, nil
+			<-c.lock
+		default: // in use
+		}
+	}
 }
 
 // exclusively runs fn on the session as it is now.

@@ -40,6 +40,7 @@ var importMap = map[string]string{
 	"cmd/dbctl":           ". budget directive embed httpsource internal/budgetcli internal/directivecli internal/pagercli manifest render session token triage",
 	"bench":               ". budget directive lexical manifest render session token triage wal",
 	"bench/evidence":      ". lexical manifest session token triage",
+	"bench/pager":         ". session",
 	"examples/escalation": ". manifest render token triage",
 
 	"internal/retry":        "",

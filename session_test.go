@@ -336,3 +336,22 @@ func TestAssembleSession(t *testing.T) {
 	require.Equal(t, before.Text(), after.Text(), "undone: the same bytes")
 	replayed(t, db, a)
 }
+
+// Many sessions do not stay in memory; a forgotten one is read again.
+func TestSessionsForgotten(t *testing.T) {
+	ctx := context.Background()
+	db, chat := openTalk(t)
+	dialogue(t, chat, 3)
+	_, err := chat.Pass(ctx, PassQuery{Keywords: []string{"refund"}})
+	require.NoError(t, err)
+	before, err := chat.Window(ctx)
+	require.NoError(t, err)
+	for i := range 3 * keptTalks {
+		_, err := db.Scope("acme/agent").Session(fmt.Sprint("other-", i)).Append(ctx, Turn{Role: "user", Text: "hello"})
+		require.NoError(t, err)
+	}
+	require.Nil(t, db.conversation("acme/agent", "chat").blocks)
+	after, err := chat.Window(ctx)
+	require.NoError(t, err)
+	require.Equal(t, before.Turns, after.Turns)
+}

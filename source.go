@@ -396,12 +396,31 @@ func (s *Scope) owner(h *Head) *Scope {
 }
 
 func (s *Scope) freshenOne(ctx context.Context, h *Head, policy CheckPolicy) freshness {
+	return s.freshenVia(ctx, h, policy, map[origin]bool{})
+}
+
+// origin names an artefact on the way from a page to what it was made from.
+type origin struct{ scope, id string }
+
+// maxUpstream bounds what one page may be made from, in all generations. A rolling summary has one a turn.
+const maxUpstream = 4096
+
+// freshenVia checks what an artefact was made from before the artefact itself: a copy of a copy, or a summary of a
+// summary, is as stale as its origin. What was looked at on the way is not looked at again, so a circle ends.
+func (s *Scope) freshenVia(ctx context.Context, h *Head, policy CheckPolicy, seen map[origin]bool) freshness {
 	s = s.owner(h)
-	if r := s.lineage(ctx, h); r.reason != "" {
+	if seen[origin{h.Scope, h.ID}] {
+		return freshness{}
+	}
+	seen[origin{h.Scope, h.ID}] = true
+	if len(seen) > maxUpstream {
+		return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("made from more than %d artefacts, expected fewer", maxUpstream)}
+	}
+	if r := s.lineage(ctx, h, policy, seen); r.reason != "" || h.Artefact.Source == "" {
 		return r
 	}
-	if h.Artefact.Source == "" {
-		return freshness{}
+	if r := s.freshenBase(ctx, h, policy, seen); r.reason != "" {
+		return r
 	}
 	k := checkKey{h.Scope, h.ID, h.Version}
 	last, known := s.db.checks.get(k)
@@ -424,6 +443,34 @@ func (s *Scope) freshenOne(ctx context.Context, h *Head, policy CheckPolicy) fre
 	return s.refetch(ctx, h, got)
 }
 
+// freshenBase brings the artefact that a page: source copies up to date, so that the probe after it sees what is true.
+func (s *Scope) freshenBase(ctx context.Context, h *Head, policy CheckPolicy, seen map[origin]bool) freshness {
+	key, ok := strings.CutPrefix(h.Artefact.Source, "page:")
+	if !ok {
+		return freshness{}
+	}
+	l, err := pageSource{s.db, s.chain}.locate(ctx, key)
+	if err != nil || !l.Current {
+		return freshness{} // the probe says what is wrong
+	}
+	r := s.freshenAt(ctx, l, policy, seen)
+	if r.reason != "" {
+		return freshness{dirty: true, reason: reasonFetchFailed, err: r.err}
+	}
+	return freshness{}
+}
+
+func (s *Scope) freshenAt(ctx context.Context, l Located, policy CheckPolicy, seen map[origin]bool) freshness {
+	loaded, err := s.db.store.Load(ctx, s.chain, l.Pages[:1], WantHead)
+	if err == nil {
+		err = loaded[0].Err
+	}
+	if err != nil {
+		return freshness{dirty: true, reason: reasonFetchFailed, err: err}
+	}
+	return s.freshenVia(ctx, loaded[0].Head, policy, seen)
+}
+
 // sameContent compares hashes where both are known, else stamps.
 func sameContent(a, b Validator) bool {
 	if a.Hash != 0 && b.Hash != 0 {
@@ -433,21 +480,37 @@ func sameContent(a, b Validator) bool {
 }
 
 // lineage finds a derived artefact whose parents moved on: a summary of a changed page is dirty, and nobody can fetch it.
-func (s *Scope) lineage(ctx context.Context, h *Head) freshness {
+func (s *Scope) lineage(ctx context.Context, h *Head, policy CheckPolicy, seen map[origin]bool) freshness {
 	for _, parent := range h.DerivedFrom {
-		l, err := s.db.store.Resolve(ctx, s.chain, Ref{Scope: parent.Scope, ID: parent.ID})
-		if err == nil && l.Version == parent.Version {
-			continue
+		l, err := s.parent(ctx, parent)
+		if err == nil {
+			switch r := s.freshenAt(ctx, l, policy, seen); {
+			case r.refetched:
+				_, err = s.parent(ctx, parent)
+			case r.reason != "":
+				return freshness{dirty: true, reason: r.reason, err: fmt.Errorf("derived from %s: %w", parent, r.err)}
+			}
 		}
-		if err != nil && !errors.Is(err, ErrNotFound) {
+		switch {
+		case errors.Is(err, errParent):
+			return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("derived from %s, which changed", parent)}
+		case err != nil:
 			return freshness{dirty: true, reason: reasonFetchFailed, err: err}
 		}
-		if err == nil && s.samePages(ctx, parent, l) {
-			continue
-		}
-		return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("derived from %s, which changed", parent)}
 	}
 	return freshness{}
+}
+
+var errParent = errors.New("parent changed")
+
+// parent finds what a page was derived from, if it is still what it was.
+func (s *Scope) parent(ctx context.Context, ref Ref) (Located, error) {
+	l, err := s.db.store.Resolve(ctx, s.chain, Ref{Scope: ref.Scope, ID: ref.ID})
+	switch {
+	case errors.Is(err, ErrNotFound), err == nil && l.Version != ref.Version && !s.samePages(ctx, ref, l):
+		return l, errParent
+	}
+	return l, err
 }
 
 // samePages says whether the pages a parent reference names are still the same content under a newer head.

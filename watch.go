@@ -24,6 +24,9 @@ const watchTick = time.Second
 // watchEvents is how many events wait for a reader before they are dropped and counted.
 const watchEvents = 256
 
+// formWorkers is how many summaries are asked for at once.
+const formWorkers = 8
+
 // planTries is how often a pass is planned anew when the session changed under it.
 const planTries = 3
 
@@ -298,14 +301,25 @@ func (c *conversation) formsOf(p session.Plan) []form {
 	return out
 }
 
-// makeForms writes the forms. It may run without the session's lock: it reads immutable pages.
+// makeForms writes the forms. It may run without the session's lock: it reads immutable pages. A summariser is asked for
+// several at once.
 func (c *conversation) makeForms(ctx context.Context, forms []form, by Summarizer) ([]form, error) {
+	errs := make([]error, len(forms))
+	gate := make(chan struct{}, formWorkers)
+	var wg sync.WaitGroup
 	for i := range forms {
-		if err := c.makeForm(ctx, &forms[i], by); err != nil {
-			return nil, err
+		if by == nil {
+			errs[i] = c.makeForm(ctx, &forms[i], nil)
+			continue
 		}
+		gate <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-gate }()
+			errs[i] = c.makeForm(ctx, &forms[i], by)
+		})
 	}
-	return forms, nil
+	wg.Wait()
+	return forms, errors.Join(errs...)
 }
 
 func (c *conversation) makeForm(ctx context.Context, f *form, by Summarizer) error {
@@ -341,11 +355,10 @@ func (c *conversation) makeForm(ctx context.Context, f *form, by Summarizer) err
 
 func (c *conversation) summary(ctx context.Context, text string, tokens int, by Summarizer) (summary, author string) {
 	if by != nil {
-		got, err := by.Summarize(ctx, text, tokens)
-		if err == nil && strings.TrimSpace(got) != "" {
+		if got := c.db.shorten(ctx, by, text, tokens); got != "" {
 			return got, by.Name()
 		}
-		c.db.opts.Logger.Warn("summariser gave nothing, an extract stands in", "session", c.id, "summarizer", by.Name(), "error", err)
+		c.db.opts.Logger.Warn("summariser gave nothing, an extract stands in", "session", c.id, "summarizer", by.Name())
 	}
 	return session.Extract(text, tokens, c.db.opts.Counter.Count), "ctxpage"
 }
