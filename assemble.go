@@ -946,6 +946,20 @@ type Hit struct {
 // Search finds the pages of the visible scopes that answer a question by their words, best first, up to limit
 // (0: 10). Expired pages and those below Tool are not found; dirty ones are fetched anew or left out.
 func (s *Scope) Search(ctx context.Context, text string, limit int, opts ...ReadOption) ([]Hit, error) {
+	return s.search(ctx, text, limit, readOpts(opts), nil)
+}
+
+// Search finds pages as Scope.Search does, the transaction's own drafts among them. What it finds joins the read set.
+func (tx *Txn) Search(ctx context.Context, text string, limit int, opts ...ReadOption) ([]Hit, error) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.state == txnDone {
+		return nil, ErrTxnDone
+	}
+	return tx.s.search(ctx, text, limit, readOpts(opts), tx)
+}
+
+func (s *Scope) search(ctx context.Context, text string, limit int, o readOptions, tx *Txn) ([]Hit, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
@@ -958,12 +972,11 @@ func (s *Scope) Search(ctx context.Context, text string, limit int, opts ...Read
 	if len(text) > maxQueryText {
 		return nil, invalid("text", strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(maxQueryText))
 	}
-	o := readOpts(opts)
 	trace, err := s.db.newID()
 	if err != nil {
 		return nil, err
 	}
-	a := &assembling{s: s, now: s.db.opts.Clock(), q: Query{Text: text, TopK: limit, Floor: Tool, Preset: "default", Check: o.check, ServeStale: o.stale, Trace: trace.String()}}
+	a := &assembling{s: s, tx: tx, now: s.db.opts.Clock(), q: Query{Text: text, TopK: limit, Floor: Tool, Preset: "default", Check: o.check, ServeStale: o.stale, Trace: trace.String()}}
 	defer func() { s.db.table.unpin(a.frames) }()
 	if err := a.proposeHits(ctx, limit); err != nil {
 		return nil, err
@@ -977,11 +990,17 @@ func (s *Scope) Search(ctx context.Context, text string, limit int, opts ...Read
 // proposeHits takes what the words find and nothing else.
 func (a *assembling) proposeHits(ctx context.Context, limit int) (err error) {
 	weights := lexical.DefaultWeights()
-	a.cands, err = a.s.db.store.Candidates(ctx, CandidateQuery{
-		Scopes: a.s.chain, Terms: a.s.db.lexer.Terms(a.q.Text), Floor: a.q.Floor, Now: a.now, K: limit, Weights: &weights,
-	})
-	if err != nil {
+	q := CandidateQuery{Scopes: a.s.chain, Terms: a.s.db.lexer.Terms(a.q.Text), Floor: a.q.Floor, Now: a.now, K: limit, Weights: &weights}
+	if a.tx != nil {
+		q.Mask = a.tx.mask()
+	}
+	if a.cands, err = a.s.db.store.Candidates(ctx, q); err != nil {
 		return err
+	}
+	for _, d := range a.drafts(q.Terms) {
+		if d.cand.Lexical.Score > 0 && d.cand.Excluded == "" {
+			a.ranked = append(a.ranked, d)
+		}
 	}
 	for _, c := range a.cands.Hits {
 		if c.Lexical.Score > 0 {
@@ -1006,8 +1025,14 @@ func (a *assembling) hits(ctx context.Context) ([]Hit, error) {
 		it.tokens = it.cand.Tokens
 		leaf.Tokens += it.tokens
 		leaf.Pages = append(leaf.Pages, it.leafPage(best))
+		if a.tx != nil && it.own == nil {
+			a.tx.see(it.head, it.page, it.cand.Key.Num)
+		}
 		out = append(out, Hit{Ref: it.ref(), Num: it.cand.Key.Num, Score: it.cand.Lexical.Score, Tokens: it.tokens, Text: it.text, Stale: it.stale, Via: it.cand.Lexical.Via})
 	}
 	leaf.Excluded = a.exclusions(best)
+	if a.tx != nil {
+		leaf.Parent = a.tx.trace
+	}
 	return out, a.s.emit(ctx, leaf)
 }

@@ -41,8 +41,8 @@ func (db *DB) commitOne(ctx context.Context, tx *Txn, put Put, leaf manifest.Rec
 	return tx.out.Refs[0], nil
 }
 
-// Promote copies an artefact to an ancestor of its scope, where siblings can see it. Its trust stays what it was; the
-// copy derives from the original, so it turns dirty when the original changes.
+// Promote copies an artefact to an ancestor of its scope, where siblings can see it. Its trust stays what it was. The
+// copy stands by itself: its lineage names artefacts that the ancestor does not see, so it is not carried over.
 func (db *DB) Promote(ctx context.Context, ref Ref, to, by string) (Ref, error) {
 	chain := scopeChain(ref.Scope)
 	if !slices.Contains(chain[1:], to) {

@@ -30,7 +30,8 @@ import (
 //	 (nothing) (held, or             (durable, visible)
 //	           failed)
 //
-// Every end leaves a leaf in the manifest, linked by the trace of the assembly it came from.
+// Every end of a speculative transaction leaves a leaf in the manifest, linked by the trace of the assembly it came from;
+// an Update leaves one when it commits or conflicts.
 
 // Verdict is what somebody other than the writer says of a draft. The library computes no confidence: a model that
 // judges itself is badly calibrated.
