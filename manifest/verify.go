@@ -120,7 +120,7 @@ func (c *checker) wantRoots(db string, against *Head) {
 
 func (c *checker) mark() {
 	a := c.v.arch
-	if a.readOnly && a.index == nil && c.v.archived == 0 && !a.holdsSomething() {
+	if a.readOnly && c.v.archived == 0 && !a.holdsSomething() {
 		return // nothing was ever archived
 	}
 	s, err := a.readMark()
