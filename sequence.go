@@ -546,6 +546,9 @@ func (s *fileStore) analyse(p *pending) {
 }
 
 func enqueueError(err error) error {
+	if errors.Is(err, wal.ErrPoisoned) { // of this batch nothing was written, but the handle is of no use any more
+		return fmt.Errorf("%w: %w; reopen the database and repeat with the same id", ErrOutcomeUnknown, err)
+	}
 	if errors.Is(err, wal.ErrTooLarge) {
 		return invalid("transaction", "a log record above the limit", "at most 64 MiB; write it in several transactions")
 	}
