@@ -366,6 +366,9 @@ func (v *corpus) Group(live uint64) (uint64, int) {
 		return 0, 0
 	}
 	g := v.c.art(p.art).group
+	if g == 0 { // a version of the past, whose artefact has left its group since
+		return 0, 0
+	}
 	at, found := slices.BinarySearchFunc(v.c.groups[g-1].members, live, v.c.compareMembers)
 	if !found {
 		return 0, 0
