@@ -397,11 +397,18 @@ func (w *work) floor() float64 {
 
 // candidates marks the pages that can reach floor without common words of their
 // own or with them: a page that was hit, and the pages that it lends to. Pages
-// that only common words hit are added by addCommon.
+// that only common words hit are added by addCommon. A page without neighbours
+// lends to none, and is not resolved before its score says that it can win.
 func (w *work) candidates(floor, extra float64) {
 	window := 1 + 2*w.weights.Near1 + 2*w.weights.Near2
 	for _, v := range w.touched {
 		if slack*(w.own[v]*window+w.groupPart(v))+extra < floor {
+			continue
+		}
+		if w.corpus.Alone(w.number(v)) {
+			if slack*w.plain(v)+extra >= floor {
+				w.want(v)
+			}
 			continue
 		}
 		live, ok := w.resolve(v)
@@ -456,16 +463,22 @@ func (w *work) addCommon(t int, weight, least float64) error {
 }
 
 // selectBest scores the candidates in full. What is below floor is not offered:
-// it would only pass through the heap.
+// it would only pass through the heap. Nor is what the heap would refuse; of a
+// page without neighbours that is known before it is resolved, and to resolve is
+// most of the time of a search in a large scope.
 func (w *work) selectBest(floor float64) {
 	w.best = w.top()
 	defer w.best.end()
 	for _, v := range w.list {
+		h := Hit{Own: w.own[v] + w.common[v], Group: w.groupPart(v)}
+		if s := h.Own + h.Group; s < max(floor, w.best.floor()) && w.corpus.Alone(w.number(v)) {
+			continue
+		}
 		live, ok := w.resolve(v)
 		if !ok {
 			continue
 		}
-		h := Hit{Num: live, Own: w.own[v] + w.common[v], Group: w.groupPart(v)}
+		h.Num = live
 		if live == w.number(v) {
 			h.Near = w.near(live)
 		} else {

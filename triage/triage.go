@@ -106,8 +106,21 @@ func Rank(p Preset, cs []Candidate) []Scored {
 	for i := range out {
 		out[i].finish()
 	}
-	slices.SortFunc(out, compareScored)
-	return out
+	ordered := make([]Scored, len(out))
+	for i, at := range order(out) {
+		ordered[i] = out[at]
+	}
+	return ordered
+}
+
+// order gives the places of out, best first. The pages themselves, which are large, are not moved.
+func order(out []Scored) []int32 {
+	at := make([]int32, len(out))
+	for i := range at {
+		at[i] = int32(i)
+	}
+	slices.SortFunc(at, func(i, j int32) int { return compareScored(&out[i], &out[j]) })
+	return at
 }
 
 // Shortlist returns the IDs of the candidates whose vectors the preset needs,
@@ -116,9 +129,8 @@ func Rank(p Preset, cs []Candidate) []Scored {
 func Shortlist(p Preset, cs []Candidate) []uint64 {
 	out := screen(p, cs)
 	keepFirst(p, out)
-	slices.SortFunc(out, compareScored)
 	var ids []uint64
-	for i := range out {
+	for _, i := range order(out) {
 		if out[i].Reason == "" && !out[i].needed() {
 			ids = append(ids, out[i].ID)
 		}
@@ -130,8 +142,9 @@ func Shortlist(p Preset, cs []Candidate) []uint64 {
 // sum until finish.
 func screen(p Preset, cs []Candidate) []Scored {
 	out := make([]Scored, len(cs))
-	for i, c := range cs {
-		s := Scored{Candidate: c, Weights: p.weights(c.Provenance), Reason: c.Excluded}
+	for i := range cs {
+		c, s := &cs[i], &out[i]
+		*s = Scored{Candidate: *c, Weights: p.weights(c.Provenance), Reason: c.Excluded}
 		if s.Reason == "" && c.Provenance < p.Floor && !c.exempt() {
 			s.Reason = BelowFloor
 		}
@@ -141,7 +154,6 @@ func screen(p Preset, cs []Candidate) []Scored {
 			s.Recency, s.Trust = Recency(c.Age, p.HalfLife), c.Provenance.Trust()
 			s.Score = float64(s.Weights.Recency*s.Recency) + float64(s.Weights.Trust*s.Trust)
 		}
-		out[i] = s
 	}
 	return out
 }
@@ -157,7 +169,7 @@ func keepFirst(p Preset, out []Scored) {
 			open = append(open, &out[i])
 		}
 	}
-	slices.SortFunc(open, func(a, b *Scored) int { return compareScored(*a, *b) })
+	slices.SortFunc(open, compareScored)
 	for _, s := range open[min(p.Keep, len(open)):] {
 		s.Reason = NotKept
 	}
@@ -180,13 +192,14 @@ func (s *Scored) finish() {
 	}
 }
 
-func compareScored(a, b Scored) int {
-	return cmp.Or(
-		cmp.Compare(a.place(), b.place()),
-		cmp.Compare(b.Score, a.Score),
-		cmp.Compare(a.Age, b.Age),
-		cmp.Compare(b.ID, a.ID),
-	)
+func compareScored(a, b *Scored) int {
+	if c := cmp.Compare(a.place(), b.place()); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(b.Score, a.Score); c != 0 {
+		return c
+	}
+	return cmp.Or(cmp.Compare(a.Age, b.Age), cmp.Compare(b.ID, a.ID))
 }
 
 func (s *Scored) place() int {
