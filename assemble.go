@@ -194,17 +194,18 @@ func (q Query) withDefaults() (Query, error) {
 
 // assembling is the state that the four stages hand on.
 type assembling struct {
-	s      *Scope
-	q      Query
-	tx     *Txn
-	now    time.Time
-	cands  Candidates
-	ranked []*item // best first, excluded ones last
-	frames []*frame
-	turns  []turnIn       // of the session
-	turnOf map[uint64]int // page number → turns
-	placed []*item        // in the order of the context; they point into ranked
-	out    *Assembly
+	s        *Scope
+	q        Query
+	tx       *Txn
+	now      time.Time
+	cands    Candidates
+	ranked   []*item // best first, excluded ones last
+	frames   []*frame
+	turns    []turnIn       // of the session
+	turnOf   map[uint64]int // page number → turns
+	placed   []*item        // in the order of the context; they point into ranked
+	out      *Assembly
+	rendered []byte // what out.text says
 
 	embedder string // model whose vectors took part
 	wordsErr error  // why none did
@@ -220,6 +221,7 @@ type item struct {
 	frame  *frame // pinned; nil for a draft
 	head   *Head
 	page   int
+	name   string // cand.Ref as text, once the budget was asked
 	text   string
 	fresh  freshness
 	stale  bool
@@ -488,10 +490,13 @@ func (a *assembling) freshen(ctx context.Context, at []int) error {
 	slot := map[*Head]int{}
 	for _, i := range at {
 		h := a.ranked[i].head
-		if _, ok := slot[h]; h != nil && !ok {
+		if _, ok := slot[h]; h != nil && !ok && h.ages() {
 			slot[h] = len(heads)
 			heads = append(heads, h)
 		}
+	}
+	if len(heads) == 0 {
+		return ctx.Err()
 	}
 	found := a.s.freshen(ctx, heads, a.q.Check)
 	if err := ctx.Err(); err != nil {
@@ -501,10 +506,11 @@ func (a *assembling) freshen(ctx context.Context, at []int) error {
 	var again []int
 	for _, i := range at {
 		it := a.ranked[i]
-		if it.head == nil {
+		n, ok := slot[it.head]
+		if !ok {
 			continue
 		}
-		it.fresh = found[slot[it.head]]
+		it.fresh = found[n]
 		switch f := &it.fresh; {
 		case f.refetched:
 			key, ok := a.renumber(ctx, it)
@@ -629,8 +635,9 @@ func (a *assembling) item(i int) budget.Item {
 	if it.whole && len(it.cuts) > 0 {
 		it.form, text = manifest.FormRange, it.cut()
 	}
+	it.name = c.Ref.String()
 	b := budget.Item{
-		Key: c.Ref.String(), Class: classOf(c.Kind), Position: -i, Tokens: a.cost(it, text),
+		Key: it.name, Class: classOf(c.Kind), Position: -i, Tokens: a.cost(it, text),
 		Pinned: c.Pinned, Core: c.Provenance == HumanVerified, Recent: c.Recent,
 	}
 	// The allocator weighs worth per token. A page is worth its score for each of its tokens, so pages are taken in the
@@ -714,13 +721,16 @@ func (a *assembling) count(it *item, text string) int {
 // page is a page as the model will see it. It depends on what is stored and on the leaf alone, so that a replay gives
 // the same.
 func (a *assembling) page(it *item, text string) render.Page {
-	return renderPage(it.head, it.page, text, it.form, it.stale, a.q.Session)
+	ref := it.name
+	if r := it.ref(); ref == "" || r != it.cand.Ref {
+		ref = r.String()
+	}
+	return renderPage(it.head, ref, text, it.form, it.stale, a.q.Session)
 }
 
-func renderPage(h *Head, page int, text string, form manifest.Form, stale bool, session string) render.Page {
+func renderPage(h *Head, ref, text string, form manifest.Form, stale bool, session string) render.Page {
 	p := render.Page{
-		Ref:  Ref{Scope: h.Scope, ID: h.ID, Page: page, Version: h.Rows[page-1].Version}.String(),
-		Kind: h.Kind.String(), Provenance: shownProvenance(h, form).String(), Source: h.Artefact.Source, Date: h.CurrentAsOf,
+		Ref: ref, Kind: h.Kind.String(), Provenance: shownProvenance(h, form).String(), Source: h.Artefact.Source, Date: h.CurrentAsOf,
 		Stale: stale, Form: form.String(), Name: h.Name, Text: text,
 	}
 	switch {
@@ -782,7 +792,8 @@ func (a *assembling) place(res budget.Result, at []int) {
 			a.out.Left = append(a.out.Left, LeftOut{Ref: c.Ref, Reason: e.Reason})
 		}
 	}
-	a.out.text = string(render.Text(a.out.seed, a.out.pages))
+	a.rendered = render.Text(a.out.seed, a.out.pages)
+	a.out.text = string(a.rendered)
 }
 
 func (it *item) block(text string) Block {
@@ -808,16 +819,17 @@ func (it *item) ref() Ref {
 func (a *assembling) record(ctx context.Context) error {
 	q := &a.q
 	leaf := &manifest.Record{
-		Type: manifest.TypeAssemble, Trace: q.Trace, LSN: a.cands.LSN, Query: a.s.db.keyed("query", q.Text), Session: q.Session,
+		Type: manifest.TypeAssemble, Trace: q.Trace, LSN: a.cands.LSN, Query: a.s.db.keyed("query", []byte(q.Text)), Session: q.Session,
 		AsOf: int64(q.AsOf), Budget: q.Budget, Reserve: q.Reserve, Tokens: a.out.Tokens, Tier: int(a.out.Tier), Review: a.out.Review,
 		Overflow: q.Overflow.String(), Preset: q.Preset, Counter: a.s.db.opts.Counter.Name(), Renderer: render.Version, Shape: "text",
-		Rendered: a.s.db.keyed("rendered", a.out.text), ServeStale: q.ServeStale,
+		Rendered: a.s.db.keyed("rendered", a.rendered), ServeStale: q.ServeStale,
 		Embedder: a.embedder, Note: a.degraded(),
 	}
 	if a.tx != nil && a.tx.trace != q.Trace {
 		leaf.Parent = a.tx.trace
 	}
 	best := a.bestLexical()
+	leaf.Pages = make([]manifest.Page, 0, len(a.placed))
 	for _, it := range a.placed {
 		leaf.Pages = append(leaf.Pages, it.leafPage(best))
 		if a.tx != nil && it.own == nil {
@@ -935,11 +947,11 @@ func (a *assembling) exclusions(best float64) []manifest.Exclusion {
 }
 
 // keyed digests what must not be guessed from the log: questions and rendered contexts.
-func (db *DB) keyed(what, text string) []byte {
+func (db *DB) keyed(what string, text []byte) []byte {
 	m := hmac.New(sha256.New, db.secret)
 	m.Write([]byte(what))
 	m.Write([]byte{0})
-	m.Write([]byte(text))
+	m.Write(text)
 	return m.Sum(nil)
 }
 
@@ -1022,7 +1034,7 @@ func (a *assembling) proposeHits(ctx context.Context, limit int) (err error) {
 }
 
 func (a *assembling) hits(ctx context.Context) ([]Hit, error) {
-	leaf := &manifest.Record{Type: manifest.TypeSearch, Trace: a.q.Trace, LSN: a.cands.LSN, Query: a.s.db.keyed("query", a.q.Text), ServeStale: a.q.ServeStale}
+	leaf := &manifest.Record{Type: manifest.TypeSearch, Trace: a.q.Trace, LSN: a.cands.LSN, Query: a.s.db.keyed("query", []byte(a.q.Text)), ServeStale: a.q.ServeStale}
 	best := a.bestLexical()
 	var out []Hit
 	for i := range a.ranked {

@@ -106,11 +106,19 @@ func Rank(p Preset, cs []Candidate) []Scored {
 	for i := range out {
 		out[i].finish()
 	}
-	ordered := make([]Scored, len(out))
-	for i, at := range order(out) {
-		ordered[i] = out[at]
+	arrange(out, order(out))
+	return out
+}
+
+// arrange moves out[at[i]] to i, for all i: each page into the one place where it stays.
+func arrange(out []Scored, at []int32) {
+	for i := range at {
+		from := at[i]
+		for from < int32(i) { // it was moved when that place was filled
+			from = at[from]
+		}
+		out[i], out[from] = out[from], out[i]
 	}
-	return ordered
 }
 
 // order gives the places of out, best first. The pages themselves, which are large, are not moved.
