@@ -323,6 +323,24 @@ func TestLineageEnds(t *testing.T) {
 	require.NotContains(t, ids(a), "of the limit")
 }
 
+// As of a moment before it was superseded an artefact stands as it did then, found by its words or pinned, also after a
+// reopen, and what came later does not.
+func TestAsOfBeforeSupersession(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "limit 1", Text: "zebra limit 500"})
+	put(t, s, Artefact{ID: "rule 1", Text: "yak rule", Pinned: true})
+	then := assemble(t, s, Query{Text: "zebra"}).LSN
+	put(t, s, Artefact{ID: "limit 2", Text: "zebra limit 300", Supersedes: []string{"limit 1"}})
+	put(t, s, Artefact{ID: "rule 2", Text: "yak rule changed", Pinned: true, Supersedes: []string{"rule 1"}})
+	for range 2 {
+		require.ElementsMatch(t, []string{"limit 1", "rule 1"}, ids(assemble(t, s, Query{Text: "zebra", AsOf: then})))
+		require.ElementsMatch(t, []string{"limit 2", "rule 2"}, ids(assemble(t, s, Query{Text: "zebra"})))
+		db = reopen(t, db, Options{})
+		s = db.Scope("acme")
+	}
+}
+
 // What was replaced is found through what replaced it, and does not come back by itself: not by a checkpoint, a reopen,
 // nor by the end of its successor; it does by a put.
 func TestSupersession(t *testing.T) {
