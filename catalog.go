@@ -65,6 +65,7 @@ type artCol struct {
 	first   uint64 // number of page 1; the rest in many
 	group   uint64
 	by      uint64 // artefact that supersedes it
+	since   uint64 // LSN from which it does
 	putAt   int64
 	scope   uint32
 	version uint32
@@ -259,7 +260,7 @@ func (c *catalogue) install(t *hot, rows []PageRow) {
 		c.scopes[t.scope-1].arts += d
 	}
 	// A put after a supersession is newer than it, and stands again.
-	a.version, a.lsn, a.flags, a.group, a.putAt, a.by = t.version, t.lsn, t.flags, t.group, t.putAt, 0
+	a.version, a.lsn, a.flags, a.group, a.putAt, a.by, a.since = t.version, t.lsn, t.flags, t.group, t.putAt, 0, 0
 	c.setNums(t.art, rows)
 	for i := range rows {
 		c.setPage(t, &rows[i], uint32(i+1))
@@ -344,7 +345,7 @@ func (c *catalogue) supersede(scope uint32, id string, by, lsn uint64) {
 	for _, n := range c.nums(num) {
 		c.unlink(n)
 	}
-	c.art(num).by = by
+	c.art(num).by, c.art(num).since = by, lsn
 	for _, n := range c.nums(num) {
 		c.link(n)
 	}
@@ -440,12 +441,17 @@ func (c *catalogue) resolve(num, asOf uint64) uint64 {
 		case p.end != 0 && (asOf == 0 || p.end <= asOf):
 			num = p.next
 			continue
-		case !p.retired:
+		case !p.retired || c.stoodUntil(p, asOf):
 			return num
 		}
 		num = c.art(c.art(p.art).by).first
 	}
 	return 0
+}
+
+// stoodUntil says whether a page that is superseded by now was not yet so at an LSN.
+func (c *catalogue) stoodUntil(p *pageCol, asOf uint64) bool {
+	return p.retired && asOf != 0 && c.art(p.art).since > asOf
 }
 
 // excluded gives the rule that keeps a live page out of a context, "" when none does.

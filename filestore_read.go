@@ -602,7 +602,7 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found []proposal) []p
 // the catalogue know those of now only. It looks at every column, which a look into the past can afford.
 func (c *catalogue) stood(chain []uint32, asOf uint64, fn func(num uint64)) {
 	for i := range c.pages {
-		if p := &c.pages[i]; p.art != 0 && p.end > asOf && p.lsn <= asOf && p.stands() && slices.Contains(chain, p.scope) {
+		if p := &c.pages[i]; p.art != 0 && (p.end > asOf || c.stoodUntil(p, asOf)) && p.lsn <= asOf && p.stands() && slices.Contains(chain, p.scope) {
 			fn(uint64(i + 1))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -499,6 +500,10 @@ func (s *Scope) lineage(ctx context.Context, h *Head, policy CheckPolicy, seen m
 			return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("derived from %s, which changed", parent)}
 		case err != nil:
 			return freshness{dirty: true, reason: reasonFetchFailed, err: err}
+		case l.Expires != 0 && l.Expires <= s.db.opts.Clock().UnixMicro():
+			return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("derived from %s, which expired", parent)}
+		case l.By != 0 && !slices.Contains(h.Supersedes, parent.ID):
+			return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("derived from %s, which another artefact supersedes", parent)}
 		}
 	}
 	return freshness{}
