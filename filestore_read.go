@@ -396,12 +396,15 @@ func (s *fileStore) Candidates(ctx context.Context, q CandidateQuery) (out Candi
 	if q.AsOf != 0 {
 		out.LSN = min(q.AsOf, s.cat.lsn)
 	}
-	v := &corpus{c: s.cat, q: &q, chain: s.cat.chain(q.Scopes), masked: map[uint64]bool{}, reasons: map[uint64]string{}}
+	v := &corpus{c: s.cat, q: &q, chain: s.cat.chain(q.Scopes)}
 	if len(v.chain) == 0 {
 		return out, nil
 	}
 	if q.Session != "" {
 		v.session = s.cat.named[artKey{s.cat.byName[q.Scopes[0]], q.Session}]
+	}
+	if len(q.Mask) > 0 {
+		v.masked = map[uint64]bool{}
 	}
 	for _, r := range q.Mask {
 		if art := s.cat.lookup(s.cat.byName[r.Scope], r.ID); art != 0 {
@@ -460,15 +463,23 @@ func proposals(hits []lexical.Hit) []proposal {
 func (c *catalogue) candidates(found []proposal) []Candidate {
 	slices.SortFunc(found, func(a, b proposal) int { return cmp.Compare(a.num, b.num) })
 	out := make([]Candidate, 0, len(found))
+	ids := make([]byte, 0, 16*len(found)) // of all, for one string: hundreds of small ones are what a proposal costs
 	for _, p := range found {
 		if n := len(out); n == 0 || out[n-1].Key.Num != p.num {
-			out = append(out, c.candidate(p.num))
+			art := c.page(p.num).art
+			out = append(out, c.describe(p.num))
+			ids = append(ids, c.idBytes(uint32(art))...)
 		}
 		last := &out[len(out)-1]
 		if p.hit != nil {
 			last.Lexical = *p.hit
 		}
 		last.Recent = last.Recent || p.recent
+	}
+	all := string(ids)
+	for i := range out {
+		n := c.art(c.page(out[i].Key.Num).art).keyLen
+		out[i].Ref.ID, all = all[:n], all[n:]
 	}
 	return out
 }
@@ -550,7 +561,7 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found []proposal) []p
 	if q.AsOf != 0 && q.AsOf < s.cat.lsn {
 		s.cat.stood(v.chain, q.AsOf, func(num uint64) { add(num, false) })
 	}
-	var newest []entry
+	var lists []descent
 	for _, n := range v.chain {
 		sc := &s.cat.scopes[n-1]
 		for _, num := range sc.standing {
@@ -578,24 +589,34 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found []proposal) []p
 				}
 				return true
 			})
-			left := q.Recent
-			sc.classes[prov].recent.descend(func(e entry) bool {
-				if left <= 0 {
-					return false
-				}
-				if s.cat.resolve(e.num, q.AsOf) == e.num && v.shown(e.num) {
-					newest = append(newest, e)
-					left--
-				}
-				return true
-			})
+			lists = append(lists, sc.classes[prov].recent.last())
 		}
 	}
-	slices.SortFunc(newest, func(a, b entry) int { return compareEntries(b, a) })
-	for _, e := range newest[:min(q.Recent, len(newest))] {
-		add(e.num, true)
+	for left := q.Recent; left > 0; {
+		e, ok := newest(lists)
+		if !ok {
+			break
+		}
+		if add(e.num, true) {
+			left--
+		}
 	}
 	return found
+}
+
+// newest takes the last entry off the lists, of all of them together.
+func newest(lists []descent) (e entry, ok bool) {
+	best := -1
+	for i := range lists {
+		if l := &lists[i]; l.ok && (best < 0 || compareEntries(l.entry, e) > 0) {
+			best, e = i, l.entry
+		}
+	}
+	if best < 0 {
+		return entry{}, false
+	}
+	lists[best].next()
+	return e, true
 }
 
 // stood gives the pinned and system pages of a chain that were current as of an LSN and are not any more: the lists of
@@ -609,12 +630,19 @@ func (c *catalogue) stood(chain []uint32, asOf uint64, fn func(num uint64)) {
 }
 
 func (c *catalogue) candidate(num uint64) Candidate {
+	out := c.describe(num)
+	out.Ref.ID = c.id(c.art(c.page(num).art))
+	return out
+}
+
+// describe is candidate without the id.
+func (c *catalogue) describe(num uint64) Candidate {
 	p := c.page(num)
 	a := c.art(p.art)
 	out := Candidate{
 		Key: PageKey{num, p.head}, Kind: p.kind, Provenance: p.prov, AsOf: p.asOf, Tokens: int(p.tokens),
 		Pinned: p.flags&flagPinned != 0, Group: a.group, Seq: p.seq,
-		Ref: Ref{Scope: c.scopeName(p.scope), ID: c.id(a), Page: int(p.page), Version: p.version},
+		Ref: Ref{Scope: c.scopeName(p.scope), Page: int(p.page), Version: p.version},
 	}
 	if a.group != 0 {
 		out.GroupName = c.groups[a.group-1].name

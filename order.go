@@ -116,3 +116,30 @@ func (o *order) descend(fn func(e entry) bool) {
 		}
 	}
 }
+
+// descent is a way from the greatest entry down.
+type descent struct {
+	entry entry
+	ok    bool // there is an entry
+	o     *order
+	chunk int
+	at    int
+}
+
+func (o *order) last() descent {
+	d := descent{o: o, chunk: len(o.chunks)}
+	d.next()
+	return d
+}
+
+func (d *descent) next() {
+	for d.at == 0 {
+		if d.chunk--; d.chunk < 0 {
+			d.ok = false
+			return
+		}
+		d.at = len(d.o.chunks[d.chunk])
+	}
+	d.at--
+	d.entry, d.ok = d.o.chunks[d.chunk][d.at], true
+}
