@@ -417,7 +417,7 @@ func (s *fileStore) Candidates(ctx context.Context, q CandidateQuery) (out Candi
 			return out, err
 		}
 	}
-	out.Hits = s.cat.candidates(s.standing(v, &q, proposals(hits)))
+	out.Hits = s.cat.candidates(s.standing(v, &q, proposals(hits, q.Recent)))
 	s.countExcluded(v, &q, &out)
 	return out, nil
 }
@@ -451,8 +451,9 @@ type proposal struct {
 	recent bool
 }
 
-func proposals(hits []lexical.Hit) []proposal {
-	found := make([]proposal, len(hits), len(hits)+2*recentTail)
+// proposals begins with what was found by its words, and has room for so many more.
+func proposals(hits []lexical.Hit, more int) []proposal {
+	found := make([]proposal, len(hits), len(hits)+more)
 	for i := range hits {
 		found[i] = proposal{num: hits[i].Num, hit: &hits[i]}
 	}
@@ -467,7 +468,8 @@ func (c *catalogue) candidates(found []proposal) []Candidate {
 	for _, p := range found {
 		if n := len(out); n == 0 || out[n-1].Key.Num != p.num {
 			art := c.page(p.num).art
-			out = append(out, c.describe(p.num))
+			out = out[:n+1]
+			c.describe(&out[n], p.num)
 			ids = append(ids, c.idBytes(uint32(art))...)
 		}
 		last := &out[len(out)-1]
@@ -561,7 +563,7 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found []proposal) []p
 	if q.AsOf != 0 && q.AsOf < s.cat.lsn {
 		s.cat.stood(v.chain, q.AsOf, func(num uint64) { add(num, false) })
 	}
-	var lists []descent
+	lists := make(merge, 0, 8)
 	for _, n := range v.chain {
 		sc := &s.cat.scopes[n-1]
 		for _, num := range sc.standing {
@@ -589,11 +591,11 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found []proposal) []p
 				}
 				return true
 			})
-			lists = append(lists, sc.classes[prov].recent.last())
+			lists.add(&sc.classes[prov].recent)
 		}
 	}
 	for left := q.Recent; left > 0; {
-		e, ok := newest(lists)
+		e, ok := lists.take()
 		if !ok {
 			break
 		}
@@ -602,21 +604,6 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found []proposal) []p
 		}
 	}
 	return found
-}
-
-// newest takes the last entry off the lists, of all of them together.
-func newest(lists []descent) (e entry, ok bool) {
-	best := -1
-	for i := range lists {
-		if l := &lists[i]; l.ok && (best < 0 || compareEntries(l.entry, e) > 0) {
-			best, e = i, l.entry
-		}
-	}
-	if best < 0 {
-		return entry{}, false
-	}
-	lists[best].next()
-	return e, true
 }
 
 // stood gives the pinned and system pages of a chain that were current as of an LSN and are not any more: the lists of
@@ -630,16 +617,17 @@ func (c *catalogue) stood(chain []uint32, asOf uint64, fn func(num uint64)) {
 }
 
 func (c *catalogue) candidate(num uint64) Candidate {
-	out := c.describe(num)
+	var out Candidate
+	c.describe(&out, num)
 	out.Ref.ID = c.id(c.art(c.page(num).art))
 	return out
 }
 
-// describe is candidate without the id.
-func (c *catalogue) describe(num uint64) Candidate {
+// describe fills in all of a candidate but its id.
+func (c *catalogue) describe(out *Candidate, num uint64) {
 	p := c.page(num)
 	a := c.art(p.art)
-	out := Candidate{
+	*out = Candidate{
 		Key: PageKey{num, p.head}, Kind: p.kind, Provenance: p.prov, AsOf: p.asOf, Tokens: int(p.tokens),
 		Pinned: p.flags&flagPinned != 0, Group: a.group, Seq: p.seq,
 		Ref: Ref{Scope: c.scopeName(p.scope), Page: int(p.page), Version: p.version},
@@ -647,7 +635,6 @@ func (c *catalogue) describe(num uint64) Candidate {
 	if a.group != 0 {
 		out.GroupName = c.groups[a.group-1].name
 	}
-	return out
 }
 
 // countExcluded adds the counts, which need no look at the pages, and puts the reasons in a fixed order.
