@@ -60,7 +60,7 @@ func (a *Analyzer) Terms(query string) []string {
 func (a *Analyzer) scan(parts ...string) *scanner {
 	s, _ := a.scanners.Get().(*scanner)
 	if s == nil {
-		s = &scanner{stems: &a.stems, terms: make([]TermCount, 0, 256), slots: make([]uint32, 512)}
+		s = &scanner{stems: &a.stems, terms: make([]TermCount, 0, 256), table: make(table, 512)}
 	}
 	for _, p := range parts {
 		s.text(p)
@@ -76,8 +76,8 @@ func (a *Analyzer) release(s *scanner) {
 		return
 	}
 	clear(s.terms)
-	clear(s.slots)
-	s.terms, s.hashes, s.length = s.terms[:0], s.hashes[:0], 0
+	clear(s.table)
+	s.terms, s.length = s.terms[:0], 0
 	a.scanners.Put(s)
 }
 
@@ -91,8 +91,7 @@ type scanner struct {
 	stems *stemCache
 
 	terms  []TermCount
-	hashes []uint32 // of terms
-	slots  []uint32 // hash table: 1 + index into terms, 0: free; a power of two
+	table  table // of terms
 	length int
 
 	word  []byte // lower case, waiting for its end
@@ -104,33 +103,18 @@ type scanner struct {
 // count takes a term.
 func (s *scanner) count(term string, hash uint32) {
 	s.length++
-	mask := uint32(len(s.slots) - 1)
-	i := hash & mask
-	for ; s.slots[i] > 0; i = (i + 1) & mask {
-		if at := s.slots[i] - 1; s.hashes[at] == hash && s.terms[at].Term == term {
-			s.terms[at].N++
+	i := s.table.first(hash)
+	for ; s.table[i] > 0; i = s.table.next(i) {
+		if e := s.table[i]; e.hash() == hash && s.terms[e.at()].Term == term {
+			s.terms[e.at()].N++
 			return
 		}
 	}
-	s.terms, s.hashes = append(s.terms, TermCount{Term: term, N: 1}), append(s.hashes, hash)
-	s.slots[i] = uint32(len(s.terms))
-	if len(s.terms) >= len(s.slots)/2 {
-		s.slots = rehash(s.hashes, 2*len(s.slots))
+	s.table[i] = newEntry(hash, uint32(len(s.terms)))
+	s.terms = append(s.terms, TermCount{Term: term, N: 1})
+	if len(s.terms) > len(s.table)/2 {
+		s.table = s.table.grown()
 	}
-}
-
-// rehash makes a table of a size for elements with such hashes.
-func rehash(hashes []uint32, size int) []uint32 {
-	slots := make([]uint32, size)
-	mask := uint32(size - 1)
-	for at, h := range hashes {
-		i := h & mask
-		for slots[i] > 0 {
-			i = (i + 1) & mask
-		}
-		slots[i] = uint32(at + 1)
-	}
-	return slots
 }
 
 func (s *scanner) text(text string) {

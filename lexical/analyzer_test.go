@@ -72,7 +72,7 @@ func TestCacheIsInvisible(t *testing.T) {
 	wg.Wait()
 }
 
-// TestCacheKeeps: a place holds a word it gives back, and a third word for two places takes that of the oldest.
+// TestCacheKeeps: every place holds a word with its stem, and a word that was just asked for is still there.
 func TestCacheKeeps(t *testing.T) {
 	a := NewAnalyzer()
 	r := rand.New(rand.NewPCG(1, 1))

@@ -207,7 +207,7 @@ func (c *checkpoint) writeTail(s segment, docs []docRow) error {
 		terms = terms[n:]
 		p = postings{body: p.body[:0], last: s.first}
 		for _, o := range same {
-			c.appendRing(&p, c.parts[o.part], o.term)
+			c.appendTail(&p, c.parts[o.part].list(o.term))
 		}
 		if p.df == 0 { // removed pages alone had it
 			continue
@@ -220,10 +220,9 @@ func (c *checkpoint) writeTail(s segment, docs []docRow) error {
 	return nil
 }
 
-func (c *checkpoint) appendRing(p *postings, from *part, term uint32) {
+func (c *checkpoint) appendTail(p *postings, l tailList) {
 	var buf [blockSize]posting
-	r := from.ring(term)
-	for block := r.next(&buf); len(block) > 0; block = r.next(&buf) {
+	for block := l.next(&buf); len(block) > 0; block = l.next(&buf) {
 		for _, e := range block {
 			if len(c.removed) == 0 || !c.gone(e.num) {
 				p.add(e.num, e.tf)

@@ -335,8 +335,8 @@ func (w *work) eachBlock(t int, fn func(block []posting)) error {
 		if ref.term != t {
 			continue
 		}
-		r := ref.part.ring(ref.at)
-		for block := r.next(&w.block); len(block) > 0; block = r.next(&w.block) {
+		l := ref.part.list(ref.at)
+		for block := l.next(&w.block); len(block) > 0; block = l.next(&w.block) {
 			if ref.part.removed > 0 {
 				block = w.present(block)
 			}

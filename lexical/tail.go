@@ -16,18 +16,18 @@ type tail []*part
 // at every commit, under the owner's lock, and the collector has nothing to follow.
 // A checkpoint reads all of it but what Remove changes: terms[].df and removed.
 type part struct {
-	docs    []tailDoc     // ascending by number, never empty; removed ones stay until the flush
-	terms   []tailTerm    // in the order of their first page
-	hashes  []uint32      // of terms: scope and text
-	text    []byte        // of the terms, one behind the other
-	slots   []uint32      // hash table: 1 + index into terms, 0: free; a power of two
-	posts   []tailPosting // page after page
-	removed int           // pages, which readers of posts must leave out
+	docs    []tailDoc  // ascending by number, never empty; removed ones stay until the flush
+	used    []uint32   // indexes into terms, page after page
+	terms   []tailTerm // in the order of their first page
+	text    []byte     // of the terms, one behind the other
+	table   table      // of terms
+	posts   []uint64   // pieces of lists; see post
+	removed int        // pages, which readers of lists must leave out
 }
 
 type tailDoc struct {
 	docRow
-	first uint32 // its first posting; the next page's is the end
+	first uint32 // its first term in used; the next page's is the end
 }
 
 type tailTerm struct {
@@ -35,17 +35,18 @@ type tailTerm struct {
 	at    uint32 // text[at:at+size]
 	size  uint32
 	df    uint32 // pages that were not removed
-	last  uint32 // newest posting
+	first uint32 // its list in posts
+	end   uint32 // where the next posting goes
 }
 
-// tailPosting is a term of a page. Those of a term are a ring in the order of
-// pages: the newest is followed by the oldest.
-type tailPosting struct {
-	doc  uint32 // index into docs
-	term uint32 // index into terms
-	tf   uint32
-	next uint32 // index into posts
-}
+// A list lies in posts in pieces, each twice as long as the one before up to
+// 1<<lastPiece words. A word is a posting, the page's index in docs above its count;
+// with the highest bit set it ends the piece: it holds where the next one is,
+// and until there is one, which power of two this one is long.
+const (
+	firstPiece, lastPiece = 1, 7
+	link                  = 1 << 63
+)
 
 func (t *tail) add(d Doc) {
 	n := len(*t)
@@ -58,65 +59,80 @@ func (t *tail) add(d Doc) {
 	(*t)[len(*t)-1].add(d)
 }
 
-// newPart makes room for so many postings: those of the part before, for the next
+// newPart makes room for so much: what the part before took, for the next
 // pages are likely to be like the last.
 func newPart(posts int) *part {
-	return &part{slots: make([]uint32, 256), posts: make([]tailPosting, 0, posts+posts/8)}
+	return &part{table: make(table, 256), posts: make([]uint64, 0, posts+posts/8)}
 }
 
 func (p *part) add(d Doc) {
-	doc, at := uint32(len(p.docs)), uint32(len(p.posts))
+	doc := uint64(len(p.docs)) << 32
 	row := docRow{num: d.Num, scope: d.Scope, group: d.Group, length: uint32(d.Analysis.Length)}
-	p.docs = append(p.docs, tailDoc{row, at})
-	p.posts = double(p.posts, len(d.Analysis.Terms))
+	p.docs = append(p.docs, tailDoc{row, uint32(len(p.used))})
+	p.used = double(p.used, len(d.Analysis.Terms))
 	for _, c := range d.Analysis.Terms {
-		term := p.enter(d.Scope, c.Term, at)
-		p.posts = append(p.posts, tailPosting{doc, term, c.N, at})
+		term := p.enter(d.Scope, c.Term)
+		p.used = append(p.used, term)
 		t := &p.terms[term]
-		if t.last != at {
-			last := &p.posts[t.last]
-			p.posts[at].next, last.next, t.last = last.next, at, at
-		}
+		p.post(t, doc|uint64(c.N))
 		t.df++
-		at++
 	}
 }
 
-// enter returns the index of a term; a new one has its first posting at first.
-func (p *part) enter(scope uint32, text string, first uint32) uint32 {
-	if len(p.terms) >= len(p.slots)/4*3 {
-		p.slots = rehash(p.hashes, 2*len(p.slots))
+// post appends a posting to the list of a term.
+func (p *part) post(t *tailTerm, posting uint64) {
+	if w := p.posts[t.end]; w&link != 0 {
+		next := p.piece(min(int(w&^link)+1, lastPiece))
+		p.posts[t.end] = link | uint64(next)
+		t.end = next
+	}
+	p.posts[t.end] = posting
+	t.end++
+}
+
+// piece returns where a new piece of 1<<power words begins.
+func (p *part) piece(power int) uint32 {
+	at, size := len(p.posts), 1<<power
+	p.posts = double(p.posts, size)[:at+size]
+	p.posts[at+size-1] = link | uint64(power)
+	return uint32(at)
+}
+
+// enter returns the index of a term.
+func (p *part) enter(scope uint32, text string) uint32 {
+	if len(p.terms) >= len(p.table)/4*3 {
+		p.table = p.table.grown()
 	}
 	h := hash(text) ^ scope*scopeMix
 	slot := p.slot(h, scope, text)
-	if at := p.slots[slot]; at > 0 {
-		return at - 1
+	if e := p.table[slot]; e > 0 {
+		return e.at()
 	}
-	p.hashes = append(double(p.hashes, 1), h)
-	p.terms = append(double(p.terms, 1), tailTerm{scope: scope, at: uint32(len(p.text)), size: uint32(len(text)), last: first})
+	at := uint32(len(p.terms))
+	first := p.piece(firstPiece)
+	p.terms = append(double(p.terms, 1), tailTerm{scope: scope, at: uint32(len(p.text)), size: uint32(len(text)), first: first, end: first})
 	p.text = append(double(p.text, len(text)), text...)
-	p.slots[slot] = uint32(len(p.terms))
-	return uint32(len(p.terms)) - 1
+	p.table[slot] = newEntry(h, at)
+	return at
 }
 
 // find returns the index of a term, if a page of the part has it.
 func (p *part) find(scope uint32, text string) (uint32, bool) {
-	at := p.slots[p.slot(hash(text)^scope*scopeMix, scope, text)]
-	return at - 1, at > 0
+	e := p.table[p.slot(hash(text)^scope*scopeMix, scope, text)]
+	return e.at(), e > 0
 }
 
 // slot returns where a term is in the table, or the free slot where it belongs.
 func (p *part) slot(hash, scope uint32, text string) uint32 {
-	mask := uint32(len(p.slots) - 1)
-	for i := hash & mask; ; i = (i + 1) & mask {
-		at := p.slots[i]
-		if at == 0 {
-			return i
-		}
-		if t := &p.terms[at-1]; p.hashes[at-1] == hash && t.scope == scope && string(p.bytes(t)) == text {
-			return i
+	i := p.table.first(hash)
+	for ; p.table[i] > 0; i = p.table.next(i) {
+		if e := p.table[i]; e.hash() == hash {
+			if t := &p.terms[e.at()]; t.scope == scope && string(p.bytes(t)) == text {
+				return i
+			}
 		}
 	}
+	return i
 }
 
 func (p *part) bytes(t *tailTerm) []byte { return p.text[t.at : t.at+t.size] }
@@ -156,8 +172,8 @@ func (t tail) remove(num uint64) {
 		return
 	}
 	p.removed++
-	for _, e := range p.of(i) {
-		p.terms[e.term].df--
+	for _, term := range p.of(i) {
+		p.terms[term].df--
 	}
 }
 
@@ -166,22 +182,12 @@ func (p *part) from(num uint64) int {
 	return sort.Search(len(p.docs), func(i int) bool { return p.docs[i].num >= num })
 }
 
-// of returns the postings of a document.
-func (p *part) of(doc int) []tailPosting {
+// of returns the terms of a document.
+func (p *part) of(doc int) []uint32 {
 	if doc+1 < len(p.docs) {
-		return p.posts[p.docs[doc].first:p.docs[doc+1].first]
+		return p.used[p.docs[doc].first:p.docs[doc+1].first]
 	}
-	return p.posts[p.docs[doc].first:]
-}
-
-// doc gives a document back as it was added.
-func (p *part) doc(i int) Doc {
-	row := &p.docs[i]
-	d := Doc{Num: row.num, Scope: row.scope, Group: row.group, Analysis: Analysis{Length: int(row.length)}}
-	for _, e := range p.of(i) {
-		d.Analysis.Terms = append(d.Analysis.Terms, TermCount{string(p.bytes(&p.terms[e.term])), e.tf})
-	}
-	return d
+	return p.used[p.docs[doc].first:]
 }
 
 // whole returns the parts, without an unfinished one unless all are asked for;
@@ -193,7 +199,7 @@ func (t tail) whole(all bool) []*part {
 	}
 	parts := slices.Clone(t[:n-1])
 	if p := t[n-1]; all {
-		parts = append(parts, &part{docs: slices.Clone(p.docs), terms: slices.Clone(p.terms), text: p.text, posts: slices.Clone(p.posts)})
+		parts = append(parts, &part{docs: p.docs, text: p.text, terms: slices.Clone(p.terms), posts: slices.Clone(p.posts)})
 	}
 	return parts
 }
@@ -209,36 +215,63 @@ func (t tail) after(through uint64, gone func(num uint64) bool) tail {
 	}
 	var rest tail // a forced flush ended inside a part
 	for _, p := range t[at:] {
-		for i := p.from(through + 1); i < len(p.docs); i++ {
-			num := p.docs[i].num
-			rest.add(p.doc(i))
-			if gone(num) {
-				rest.remove(num)
+		for _, d := range p.above(through) {
+			rest.add(d)
+			if gone(d.Num) {
+				rest.remove(d.Num)
 			}
 		}
 	}
 	return rest
 }
 
-// ring walks the postings of a term in the order of pages.
-type ring struct {
-	p        *part
-	at, last uint32
-	done     bool
+// above gives the documents above a number back as they were added, but for the
+// order of their terms.
+func (p *part) above(through uint64) []Doc {
+	from := p.from(through + 1)
+	docs := make([]Doc, len(p.docs)-from)
+	for i := range docs {
+		row := &p.docs[from+i]
+		docs[i] = Doc{Num: row.num, Scope: row.scope, Group: row.group, Analysis: Analysis{Length: int(row.length)}}
+	}
+	var buf [blockSize]posting
+	for i := range p.terms {
+		text, l := string(p.bytes(&p.terms[i])), p.list(uint32(i))
+		for block := l.next(&buf); len(block) > 0; block = l.next(&buf) {
+			for _, e := range block {
+				if e.num > through {
+					a := &docs[p.from(e.num)-from].Analysis
+					a.Terms = append(a.Terms, TermCount{text, e.tf})
+				}
+			}
+		}
+	}
+	return docs
 }
 
-func (p *part) ring(term uint32) ring {
-	last := p.terms[term].last
-	return ring{p: p, at: p.posts[last].next, last: last}
+// tailList walks the postings of a term in the order of pages.
+type tailList struct {
+	p       *part
+	at, end uint32
+}
+
+func (p *part) list(term uint32) tailList {
+	t := &p.terms[term]
+	return tailList{p: p, at: t.first, end: t.end}
 }
 
 // next puts up to blockSize postings into buf, of removed pages too.
-func (r *ring) next(buf *[blockSize]posting) []posting {
+func (l *tailList) next(buf *[blockSize]posting) []posting {
 	n := 0
-	for ; n < blockSize && !r.done; n++ {
-		e := &r.p.posts[r.at]
-		buf[n] = posting{r.p.docs[e.doc].num, e.tf}
-		r.done, r.at = r.at == r.last, e.next
+	for n < blockSize && l.at != l.end {
+		w := l.p.posts[l.at]
+		if w&link != 0 {
+			l.at = uint32(w)
+			continue
+		}
+		buf[n] = posting{l.p.docs[w>>32].num, uint32(w)}
+		n++
+		l.at++
 	}
 	return buf[:n]
 }
