@@ -15,8 +15,9 @@ const (
 )
 
 // stemCache remembers the stem of lower-case English words: stemming is nine
-// tenths of the time of an analysis without it. Of the words that share places the
-// one that came first goes. It takes no lock: what stands in a place never changes.
+// tenths of the time of an analysis without it. A word stands in the first of its
+// places that was free; when none is, it takes the first from whoever is there.
+// There is no lock: what stands in a place never changes.
 type stemCache [maxStems]atomic.Pointer[stemmed]
 
 type stemmed struct {
@@ -27,18 +28,22 @@ type stemmed struct {
 
 // stem returns the stem of a word of a–z.
 func (c *stemCache) stem(word []byte) *stemmed {
-	at := maphash.Bytes(hashSeed, word) % maxStems &^ (wayStems - 1)
-	places := c[at : at+wayStems]
-	for i := range places {
-		if s := places[i].Load(); s != nil && s.word == string(word) {
+	first := maphash.Bytes(hashSeed, word) % maxStems
+	place := &c[first]
+	for i := range uint64(wayStems) {
+		p := &c[first^i]
+		s := p.Load()
+		if s == nil {
+			place = p
+			break
+		}
+		if s.word == string(word) {
 			return s
 		}
 	}
-	n := newStemmed(string(word))
-	for i, s := 0, n; i < wayStems && s != nil; i++ {
-		s = places[i].Swap(s)
-	}
-	return n
+	s := newStemmed(string(word))
+	place.Store(s)
+	return s
 }
 
 func newStemmed(word string) *stemmed {
