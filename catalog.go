@@ -18,19 +18,20 @@ import (
 // mu comes after the sequencer and before the page table in the lock order. It is never held during I/O, nor while
 // anything of the host's runs.
 type catalogue struct {
-	mu     sync.RWMutex
-	lsn    uint64
-	scopes []scopeCol // by number-1
-	byName map[string]uint32
-	arts   []artCol  // by number-1
-	pages  []pageCol // by number-1; art 0: gone
-	many   map[uint64][]uint64
-	groups []groupCol // by number-1
-	keys   []byte     // arena of ids
-	table  []uint32   // open addressing: art numbers by hash of (scope, id)
-	used   int
-	named  map[artKey]uint64   // groups by scope and name
-	sums   map[artKey][]uint64 // by what they derive from: artefacts that once were a summary of it
+	mu      sync.RWMutex
+	lsn     uint64
+	scopes  []scopeCol // by number-1
+	byName  map[string]uint32
+	arts    []artCol  // by number-1
+	pages   []pageCol // by number-1; art 0: gone
+	grouped bits      // by number: pages whose artefact has a group
+	many    map[uint64][]uint64
+	groups  []groupCol // by number-1
+	keys    []byte     // arena of ids
+	table   []uint32   // open addressing: art numbers by hash of (scope, id)
+	used    int
+	named   map[artKey]uint64   // groups by scope and name
+	sums    map[artKey][]uint64 // by what they derive from: artefacts that once were a summary of it
 
 	live      int // artefacts
 	livePages int
@@ -84,7 +85,6 @@ type pageCol struct {
 	prov    Provenance
 	flags   uint8
 	retired bool // current, but another artefact supersedes its own
-	grouped bool // its artefact has a group
 	lsn     uint64
 	next    uint64 // page that answers for it; 0: none
 	asOf    int64
@@ -108,6 +108,23 @@ type groupCol struct {
 func newCatalogue() *catalogue {
 	return &catalogue{byName: map[string]uint32{}, many: map[uint64][]uint64{}, named: map[artKey]uint64{}, sums: map[artKey][]uint64{}, table: make([]uint32, 64)}
 }
+
+// bits is a set of page numbers. A query asks it of every page that it hits: a bit a page stays in the processor's cache
+// where the columns do not.
+type bits []uint64
+
+func (b *bits) set(num uint64, in bool) {
+	for uint64(len(*b)) <= num/64 {
+		*b = append(*b, 0)
+	}
+	if in {
+		(*b)[num/64] |= 1 << (num % 64)
+	} else {
+		(*b)[num/64] &^= 1 << (num % 64)
+	}
+}
+
+func (b bits) has(num uint64) bool { return num/64 < uint64(len(b)) && b[num/64]&(1<<(num%64)) != 0 }
 
 // reserve makes room for so many artefacts and page versions.
 func (c *catalogue) reserve(arts, pages uint64) {
@@ -293,11 +310,11 @@ func (c *catalogue) setPage(t *hot, r *PageRow, page uint32) {
 	*p = pageCol{
 		art: t.art, lsn: r.LSN, asOf: t.asOf, expires: t.expires, seq: t.seq, page: page, version: r.Version, head: t.version,
 		tokens: r.Tokens, scope: t.scope, kind: t.kind, prov: t.provenance, flags: t.flags,
-		grouped: t.group != 0,
 	}
 	if p.asOf == 0 {
 		p.asOf = t.putAt
 	}
+	c.grouped.set(r.Num, t.group != 0)
 }
 
 // end closes the page versions that the new head no longer has and names their successors: the page in the same

@@ -361,6 +361,9 @@ func (c *checks) put(k checkKey, v checked) {
 	c.seen[k] = v
 }
 
+// ages says whether an artefact was made from something that may change.
+func (h *Head) ages() bool { return h.Artefact.Source != "" || len(h.DerivedFrom) > 0 }
+
 // freshen checks the sources and the lineage of heads, concurrently, and fetches anew what is dirty.
 func (s *Scope) freshen(ctx context.Context, heads []*Head, policy CheckPolicy) []freshness {
 	out := make([]freshness, len(heads))
@@ -370,7 +373,7 @@ func (s *Scope) freshen(ctx context.Context, heads []*Head, policy CheckPolicy) 
 	var wg sync.WaitGroup
 	gate := make(chan struct{}, 16)
 	for i, h := range heads {
-		if h == nil || h.Artefact.Source == "" && len(h.DerivedFrom) == 0 {
+		if h == nil || !h.ages() {
 			continue
 		}
 		wg.Add(1)
