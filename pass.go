@@ -179,7 +179,7 @@ func (p *Pass) verdict(id string, at int, v verdict) session.Verdict {
 	if p.Keywords > 0 {
 		out.Similarity = float64(v.hits) / float64(p.Keywords)
 	}
-	out.Recency = session.Recency(session.Ln(1 + float64(v.delta)))
+	out.Recency = session.RecencyOf(v.delta)
 	out.R = session.Score(p.Params.Alpha, p.Params.Beta, out.Similarity, out.Recency)
 	return out
 }
