@@ -102,7 +102,7 @@ func (c *conversation) history() []session.Block {
 	for i := range c.blocks {
 		b := &c.blocks[i]
 		out[i] = session.Block{
-			ID: b.id, Turn: max(b.seq, 0), Tokens: b.row.Sizes[session.Raw], Hashes: b.hashes, Role: session.Role(b.role), Kind: b.kind.String(),
+			ID: b.id, Turn: max(b.seq, 0), Tokens: b.row.Sizes[session.Raw], Hashes: b.row.Hashes, Role: session.Role(b.role), Kind: b.kind.String(),
 			Pinned: b.row.Pinned, Source: b.row.Hash,
 		}
 	}

@@ -309,7 +309,6 @@ func (c *conversation) freshBlock(p *Put) block {
 	b := blockOf(h)
 	b.row = c.db.turnRow(&p.Artefact, texts, headHash(h), c.stub(b.id, b.digest, b.stored))
 	b.row.Content = contentOf(h.Rows)
-	b.hashes = unpackHashes(b.row.Hashes)
 	return b
 }
 
