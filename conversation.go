@@ -106,6 +106,7 @@ type conversation struct {
 	state   sessionRow
 	cal     session.Calibration
 	force   passRow          // the pass in force
+	reasons passReasons      // of the pass in force, once one was asked for
 	reads   map[string]int64 // turn at which a turn was last recalled
 	watch   atomic.Pointer[Watcher]
 	used    atomic.Uint64
@@ -221,7 +222,7 @@ func (c *conversation) refresh(ctx context.Context) error {
 			return err
 		}
 	}
-	page, err := c.db.store.Scan(ctx, ScanQuery{What: ScanMembers, Scopes: Scopes{c.scope}, Group: c.id})
+	page, err := c.db.store.Scan(ctx, ScanQuery{What: ScanMembers, Scopes: Scopes{c.scope}, Group: c.id, Known: c.lsn})
 	if err != nil || page.LSN == c.lsn || slices.Equal(page.Keys, c.keys) {
 		c.lsn = max(c.lsn, page.LSN)
 		return err
