@@ -36,6 +36,7 @@ func (lumps) Count(s string) int {
 // Whatever is stored and asked for, a context takes no more than its budget, and says what it left out: every page of
 // every candidate is in the context or on the list, once, with a reason.
 func TestBudgetIsNeverExceeded(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {
 		sub, err := os.MkdirTemp(dir, "")

@@ -73,6 +73,7 @@ func TestPagesOfAText(t *testing.T) {
 
 // Any text comes back as it was put, through a checkpoint and a reopen, whole and by page.
 func TestAnyTextComesBack(t *testing.T) {
+	t.Parallel()
 	opts := WithoutSync(Options{PageTokens: 16, WorkingSet: 2000})
 	db := open(t, opts)
 	texts := map[string]string{}
@@ -297,6 +298,7 @@ func TestLineage(t *testing.T) {
 // What was replaced is found through what replaced it, and does not come back by itself: not by a checkpoint, a reopen,
 // nor by the end of its successor; it does by a put.
 func TestSupersession(t *testing.T) {
+	t.Parallel()
 	opts := Options{}
 	db := open(t, opts)
 	scope := func() *Scope { return db.Scope("acme") }
@@ -414,6 +416,7 @@ func TestGroups(t *testing.T) {
 // Concurrent readers and writers with a working set of a page or two: every read is whole, and afterwards no pin and no
 // byte is left over.
 func TestWorkingSetUnderPressure(t *testing.T) {
+	t.Parallel()
 	for _, size := range []int64{-1, 1000, 4000} {
 		db := open(t, WithoutSync(Options{WorkingSet: size}))
 		s := db.Scope("acme")

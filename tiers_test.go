@@ -124,6 +124,7 @@ func TestLadderTiers(t *testing.T) {
 
 // Never over budget, for any store, counter, budget and policy; and what is served can be replayed.
 func TestNeverOverBudget(t *testing.T) {
+	t.Parallel()
 	by := &head{}
 	var dbs []*DB
 	var counts []token.Counter
