@@ -775,7 +775,7 @@ func (s *fileStore) scanMembers(q ScanQuery) (out ScanPage) {
 	defer s.cat.mu.RUnlock()
 	out.LSN = s.cat.lsn
 	g := s.cat.named[artKey{s.cat.byName[q.Scopes[0]], q.Group}]
-	if g == 0 {
+	if g == 0 || q.Known == out.LSN {
 		return out
 	}
 	members := s.cat.groups[g-1].members
