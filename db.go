@@ -246,10 +246,14 @@ func (db *DB) openStore() error {
 		return nil
 	}
 	db.opts.Logger.Warn("recovered after an unclean end", "path", db.path, "cut_bytes", rec.CutBytes)
-	return db.append(context.Background(), &manifest.Record{
+	err = db.append(context.Background(), &manifest.Record{
 		Type: manifest.TypeRecovered, Cut: rec.Last, Lost: uint64(rec.CutBytes),
 		Reason: "reads of the last 100 ms before the end may be missing",
 	})
+	if err != nil {
+		st.fail(err) // else Close would call this end clean, and the next open would not tell what this one could not
+	}
+	return err
 }
 
 func (db *DB) dropped(nums []uint64) {

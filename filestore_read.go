@@ -237,13 +237,7 @@ func (l *loading) fromFile(tx *bbolt.Tx) error {
 			l.headIn(meta, i)
 		}
 		if l.want == WantText && o.Err == nil && o.Text == "" {
-			key := textRowKey(o.Key.Num)
-			text, err := unseal('c', key, content.Get(key)) // an empty text has a row, too
-			if err != nil {
-				o.Err = l.s.corrupt(fmt.Sprintf("content of page %d", o.Key.Num), err)
-				continue
-			}
-			o.Text = string(text)
+			o.Text, o.Err = l.s.textIn(content, o.Key.Num) // an empty text has a row, too
 		}
 	}
 	return nil
@@ -264,6 +258,36 @@ func (l *loading) headIn(meta *bbolt.Bucket, i int) {
 	if err != nil {
 		o.Err = l.s.corrupt(fmt.Sprintf("head row %x", key), err)
 	}
+}
+
+// withoutLost is a head without what would make a page pass for one of its own whose text can no longer be read: putting
+// the text again must bring it back.
+func (s *fileStore) withoutLost(h *Head, pages []NewPage) (*Head, error) {
+	if h == nil {
+		return nil, nil
+	}
+	var same []int
+	s.cat.mu.RLock()
+	for i := range min(len(h.Rows), len(pages)) {
+		if _, ok := s.overlayText(h.Rows[i].Num); !ok && h.Rows[i].Hash == pages[i].Hash {
+			same = append(same, i)
+		}
+	}
+	s.cat.mu.RUnlock()
+	if len(same) == 0 {
+		return h, nil
+	}
+	out := *h
+	out.Rows = slices.Clone(h.Rows)
+	err := s.view(func(tx *bbolt.Tx) error {
+		for _, i := range same {
+			if _, err := s.textIn(tx.Bucket(bucketContent), h.Rows[i].Num); err != nil {
+				out.Rows[i].Digest = [32]byte{} // of no text
+			}
+		}
+		return nil
+	})
+	return &out, err
 }
 
 func (s *fileStore) scopeName(n uint32) string {
@@ -411,6 +435,7 @@ func (s *fileStore) Candidates(ctx context.Context, q CandidateQuery) (out Candi
 		}
 	}
 	s.standing(v, &q, found)
+	s.nameUnread(v, &q, found, &out)
 	out.Hits = sortedCandidates(found)
 	s.countExcluded(v, &q, &out)
 	return out, nil
@@ -491,6 +516,25 @@ func (s *fileStore) nameSuperseded(hits []lexical.Hit, out *Candidates) {
 		c.Excluded = reasonSuperseded
 		c.Lexical.Own = h.Own
 		out.addMiss(c)
+	}
+}
+
+// nameUnread says of which pages the question could not be asked: their words cannot be read. One that is a candidate
+// all the same is found damaged when it is loaded.
+func (s *fileStore) nameUnread(v *corpus, q *CandidateQuery, found map[uint64]*Candidate, out *Candidates) {
+	n := 0
+	for _, num := range s.unread {
+		if found[num] != nil || s.cat.resolve(num, q.AsOf) != num || !v.shown(num) {
+			continue
+		}
+		n++
+		c := s.cat.candidate(num)
+		c.Excluded = reasonDamaged
+		out.addMiss(c)
+	}
+	if n > 0 {
+		i := slices.IndexFunc(out.Excluded, func(e Excluded) bool { return e.Reason == reasonDamaged })
+		out.Excluded[i].Count = n
 	}
 }
 
