@@ -210,6 +210,14 @@ func Open(path string, opts Options) (db *DB, err error) {
 	if d.lock, err = lockProcess(path, opts); err != nil {
 		return nil, err
 	}
+	switch {
+	case opts.ReadOnly && swapping(path):
+		return nil, halfRestored(path)
+	case !opts.ReadOnly:
+		if err := finishSwap(path, func(string) error { return nil }); err != nil {
+			return nil, err
+		}
+	}
 	if err := d.openStore(); err != nil {
 		return nil, err
 	}
@@ -218,6 +226,9 @@ func Open(path string, opts Options) (db *DB, err error) {
 
 // mayOpen tells a missing database from one that may be made.
 func (db *DB) mayOpen() error {
+	if swapping(db.path) {
+		return nil // there will be one
+	}
 	if _, err := os.Lstat(db.path); !errors.Is(err, os.ErrNotExist) {
 		return fileProblem(db.path)
 	}

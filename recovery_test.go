@@ -161,20 +161,131 @@ func setHigh(t *testing.T, path string, high uint64) {
 	}
 }
 
-// restoreLeft says which text a database at path answers with.
-func textAt(path string) (string, error) {
-	db, err := Open(path, Options{})
+// textAt says which text a database answers with. Its files must be of one piece.
+func textAt(path string, opts Options) (string, error) {
+	db, err := Open(path, opts)
 	if err != nil {
 		return "", err
 	}
 	text, err := textOf(db.Scope("acme"), "page")
 	problems, cerr := db.Check(context.Background(), nil)
 	if len(problems) > 0 {
-		err = fmt.Errorf("%+v", problems)
+		cerr = fmt.Errorf("check: %+v", problems)
 	}
 	return text, errors.Join(err, cerr, db.Close())
 }
 
+// copyAll copies a directory with all below it.
+func copyAll(t *testing.T, from string) string {
+	to := filepath.Join(filepath.Dir(dbtest.MemoryPath(t)), "copy")
+	require.NoError(t, os.CopyFS(to, os.DirFS(from)))
+	return to
+}
+
+// restorable makes a database with a backup in a directory of their own: the backup says early, the database late.
+func restorable(t *testing.T) (path, backup string) {
+	path = dbtest.MemoryPath(t)
+	putText(t, path, "page", "early")
+	backup = backupOf(t, path)
+	putText(t, path, "page", "late")
+	return path, backup
+}
+
+// TestRestoreCrash: killed at any step of the swap, or stopped there by an error, a restore leaves a database that opens:
+// the old one before the mark, the new one from then on.
+func TestRestoreCrash(t *testing.T) {
+	ctx := context.Background()
+	path, backup := restorable(t)
+	clean := copyAll(t, filepath.Dir(path))
+	var steps []string
+	left := map[string]string{}
+	_, err := Restore(ctx, backup, path, RestoreOptions{Replace: true, hook: func(step string) error {
+		steps = append(steps, step)
+		left[step] = filepath.Join(copyAll(t, filepath.Dir(path)), "agent.ctx")
+		return nil
+	}})
+	require.NoError(t, err)
+	require.Len(t, steps, 9)
+	for i, step := range steps {
+		want := "early"
+		if i == 0 {
+			want = "late"
+		}
+		marked := swapping(left[step])
+		require.Equal(t, i > 0 && step != "mark removed", marked, step)
+		if marked {
+			_, err := Open(left[step], Options{ReadOnly: true})
+			require.ErrorContains(t, err, "interrupted", step)
+			_, _, err = OpenManifests(ctx, left[step])
+			require.ErrorContains(t, err, "interrupted", step)
+		}
+		text, err := textAt(left[step], Options{MustExist: true})
+		require.NoError(t, err, step)
+		require.Equal(t, want, text, step)
+		if marked {
+			names, err := filepath.Glob(left[step] + ".*")
+			require.NoError(t, err)
+			require.Equal(t, []string{left[step] + ".lock"}, names)
+		}
+
+		failing := filepath.Join(copyAll(t, clean), "agent.ctx")
+		_, err = Restore(ctx, backup, failing, RestoreOptions{Replace: true, hook: func(now string) error {
+			if now == step {
+				return errors.New("stopped here")
+			}
+			return nil
+		}})
+		require.ErrorContains(t, err, "stopped here")
+		if i%2 == 0 { // restoring again comes to the same
+			_, err = Restore(ctx, backup, failing, RestoreOptions{Replace: true})
+			require.NoError(t, err)
+			want = "early"
+		}
+		text, err = textAt(failing, Options{})
+		require.NoError(t, err, step)
+		require.Equal(t, want, text, step)
+	}
+}
+
+// TestRestorePowerCut: of the renames of a swap any part may have survived. With the mark the new database opens.
+// The control is without it: then most of these states are no database.
+func TestRestorePowerCut(t *testing.T) {
+	path, backup := restorable(t)
+	base := ""
+	_, err := Restore(context.Background(), backup, path, RestoreOptions{Replace: true, hook: func(step string) error {
+		if step == "marked, before path" {
+			base = copyAll(t, filepath.Dir(path))
+		}
+		return nil
+	}})
+	require.NoError(t, err)
+	broken := 0
+	for n := range 27 {
+		for _, marked := range []bool{true, false} {
+			p := filepath.Join(copyAll(t, base), "agent.ctx")
+			for i, suffix := range databaseFiles {
+				state := []int{n % 3, n / 3 % 3, n / 9}[i]
+				if state >= 1 {
+					require.NoError(t, os.Rename(p+suffix, p+replacedSuffix+suffix))
+				}
+				if state == 2 {
+					require.NoError(t, os.Rename(p+restoringSuffix+suffix, p+suffix))
+				}
+			}
+			if !marked {
+				require.NoError(t, os.Remove(p+swapSuffix))
+			}
+			text, err := textAt(p, Options{MustExist: true})
+			if marked {
+				require.NoError(t, err, n)
+				require.Equal(t, "early", text, n)
+			} else if err != nil {
+				broken++
+			}
+		}
+	}
+	require.Greater(t, broken, 15)
+}
 
 func allocated() uint64 {
 	var m runtime.MemStats
