@@ -410,7 +410,7 @@ func (s *fileStore) Candidates(ctx context.Context, q CandidateQuery) (out Candi
 	if err := s.readable(ctx); err != nil {
 		return out, err
 	}
-	s.cat.mu.RLock()
+	s.readSwept(&q)
 	defer s.cat.mu.RUnlock()
 	out.LSN = s.cat.lsn
 	if q.AsOf != 0 {
@@ -576,42 +576,57 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found map[uint64]*Can
 		}
 		left := verifiedPages
 		sc.classes[HumanVerified].recent.descend(func(e entry) bool {
-			add(e.num, false)
-			left--
+			if add(e.num, false) {
+				left--
+			}
 			return left > 0
 		})
 		for prov := range sc.classes {
-			if Provenance(prov) < q.Floor && v.session == 0 {
-				continue
+			if Provenance(prov) < q.Floor {
+				continue // but for those of the session
 			}
-			// Within a provenance the younger page is always ahead by recency and trust, so the newest of each hold
-			// the best of all: a first pass over them is one over the whole scope.
-			newer := q.Newest
-			sc.classes[prov].recent.descend(func(e entry) bool {
-				if newer <= 0 {
-					return false
-				}
-				if add(e.num, false) && !s.cat.page(e.num).stands() {
-					newer--
-				}
-				return true
-			})
-			left := q.Recent
-			sc.classes[prov].recent.descend(func(e entry) bool {
-				if left <= 0 {
-					return false
-				}
-				if s.cat.resolve(e.num, q.AsOf) == e.num && v.shown(e.num) {
-					newest = append(newest, e)
-					left--
-				}
-				return true
-			})
+			newest = s.newestOf(sc.classes[prov].recent.descend, v, q, add, newest)
+		}
+	}
+	if v.session != 0 {
+		for _, own := range s.cat.ofSession(v.session, q.Floor) {
+			newest = s.newestOf(own.descend, v, q, add, newest)
 		}
 	}
 	slices.SortFunc(newest, func(a, b entry) int { return compareEntries(b, a) })
 	for _, e := range newest[:min(q.Recent, len(newest))] {
 		add(e.num, true)
+	}
+}
+
+// newestOf adds the newest pages of a list that hold the best of it: within a provenance the younger page is always ahead
+// by recency and trust, so that a first pass over them is one over the whole scope. It appends the newest that are
+// candidates by that alone.
+func (s *fileStore) newestOf(descend func(fn func(e entry) bool), v *corpus, q *CandidateQuery, add func(num uint64, recent bool) bool, newest []entry) []entry {
+	newer, left := q.Newest, q.Recent
+	descend(func(e entry) bool {
+		if left > 0 && s.cat.resolve(e.num, q.AsOf) == e.num && v.shown(e.num) {
+			newest = append(newest, e)
+			left--
+		}
+		if newer > 0 && add(e.num, false) && !s.cat.page(e.num).stands() {
+			newer--
+		}
+		return newer > 0 || left > 0
+	})
+	return newest
+}
+
+// readSwept takes the catalogue's lock for reading, with the lists of recent pages as a question of this time needs them.
+func (s *fileStore) readSwept(q *CandidateQuery) {
+	now := micros(q.Now)
+	s.cat.mu.RLock()
+	for chain := s.cat.chain(q.Scopes); s.cat.unswept(chain, now); {
+		s.cat.mu.RUnlock()
+		s.cat.mu.Lock()
+		s.cat.sweep(chain, now)
+		s.cat.mu.Unlock()
+		s.cat.mu.RLock()
 	}
 }
 
