@@ -115,6 +115,10 @@ type fileStore struct {
 	over *overlay // under cat.mu
 	old  *overlay // being written by a checkpoint; under cat.mu
 
+	// Held batches that wait for review, once counted, and how often one was held or decided; under cat.mu.
+	heldOpen, heldChanges int
+	heldKnown             bool
+
 	seq sequencer
 
 	ckptMu    sync.Mutex // one checkpoint, backup or check at a time; before the sequencer
@@ -937,6 +941,12 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 	if len(c.held) > 0 {
 		o.held[c.heldID] = c.held
 		o.bytes += len(c.held)
+		s.heldChanges++
+		if c.heldID == c.batch { // held; else one is decided, and only once
+			s.heldOpen++
+		} else {
+			s.heldOpen--
+		}
 	}
 	if len(c.result) > 0 {
 		o.result[c.batch] = c.result

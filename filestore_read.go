@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -900,58 +901,125 @@ func (s *fileStore) scanSummaries(q ScanQuery) (out ScanPage, err error) {
 	return out, nil
 }
 
+// scanHeld lists held batches by id, which is by time. Rows are read from the cursor on, up to the limit. Damaged rows
+// are told in the error, beside a list of the others.
 func (s *fileStore) scanHeld(q ScanQuery) (out ScanPage, err error) {
-	all := map[ulid.ULID][]byte{}
-	s.cat.mu.RLock()
-	out.LSN = s.cat.lsn
-	for _, o := range []*overlay{s.old, s.over} {
-		if o != nil {
-			for id, row := range o.held {
-				all[id] = row
-			}
+	var after ulid.ULID
+	if q.Cursor != "" {
+		if after, err = ulid.ParseStrict(q.Cursor); err != nil {
+			return out, invalid("cursor", q.Cursor, "a cursor from the page before")
 		}
 	}
-	s.cat.mu.RUnlock()
-	err = s.view(func(tx *bbolt.Tx) error {
-		return tx.Bucket(bucketHeld).ForEach(func(k, v []byte) error {
-			id := ulid.ULID(k)
-			if all[id] != nil {
-				return nil
-			}
-			row, err := unseal('d', k, v)
-			if err != nil {
-				return s.corrupt("held batch "+id.String(), err)
-			}
-			all[id] = slices.Clone(row)
-			return nil
-		})
-	})
-	if err != nil {
-		return out, err
-	}
-	ids := make([]ulid.ULID, 0, len(all))
-	for id := range all {
-		ids = append(ids, id)
-	}
-	slices.SortFunc(ids, ulid.ULID.Compare)
-	for _, id := range ids {
-		if q.Cursor != "" && id.String() <= q.Cursor {
-			continue
+	var damage error
+	add := func(id ulid.ULID, row []byte, err error) (more bool) {
+		var st heldState
+		if err == nil {
+			err = unpack(row, &st)
 		}
-		var h HeldBatch
-		if err := unpack(all[id], &h); err != nil {
-			return out, s.corrupt("held batch "+id.String(), err)
-		}
-		if h.Decided != "" && !q.All || len(q.Scopes) > 0 && h.Batch.Scope != q.Scopes[0] {
-			continue
+		if err == nil && (st.Decided != "" && !q.All || len(q.Scopes) > 0 && st.Batch.Scope != q.Scopes[0]) {
+			return true
 		}
 		if len(out.Held) == q.Limit {
 			out.Next = out.Held[q.Limit-1].Batch.ID.String()
-			break
+			return false
+		}
+		var h HeldBatch
+		if err == nil {
+			err = unpack(row, &h)
+		}
+		if err != nil {
+			damage = errors.Join(damage, s.corrupt("held batch "+id.String(), err))
+			return true
 		}
 		out.Held = append(out.Held, h)
+		return true
 	}
-	return out, nil
+	if out.LSN, err = s.eachHeld(after, add); err != nil {
+		return out, err
+	}
+	return out, damage
+}
+
+// heldState is what a list needs to know of a held batch that it may not show: reading the drafts takes much longer.
+type heldState struct {
+	Batch   struct{ Scope string }
+	Decided string
+}
+
+// eachHeld gives the rows of held batches above an id, rising, until fn returns false. A row that does not check comes
+// with its error.
+func (s *fileStore) eachHeld(after ulid.ULID, fn func(id ulid.ULID, row []byte, err error) bool) (lsn uint64, err error) {
+	newer := map[ulid.ULID][]byte{}
+	var ids []ulid.ULID
+	s.cat.mu.RLock()
+	lsn = s.cat.lsn
+	for _, o := range []*overlay{s.old, s.over} {
+		if o == nil {
+			continue
+		}
+		for id, row := range o.held {
+			if newer[id] == nil && id.Compare(after) > 0 {
+				ids = append(ids, id)
+			}
+			newer[id] = row
+		}
+	}
+	s.cat.mu.RUnlock()
+	slices.SortFunc(ids, ulid.ULID.Compare)
+	more := true
+	upTo := func(k []byte) { // those of the overlay below k
+		for more && len(ids) > 0 && (k == nil || bytes.Compare(ids[0][:], k) <= 0) {
+			more = fn(ids[0], newer[ids[0]], nil)
+			ids = ids[1:]
+		}
+	}
+	err = s.view(func(tx *bbolt.Tx) error {
+		c := tx.Bucket(bucketHeld).Cursor()
+		for k, v := c.Seek(after[:]); more && k != nil; k, v = c.Next() {
+			upTo(k)
+			id := ulid.ULID(k)
+			if !more || newer[id] != nil || id.Compare(after) <= 0 {
+				continue
+			}
+			row, err := unseal('d', k, v)
+			more = fn(id, row, err)
+		}
+		return nil
+	})
+	upTo(nil)
+	return lsn, err
+}
+
+// undecided counts the held batches that wait for review. They are counted once; install keeps the count.
+func (s *fileStore) undecided() (n int, err error) {
+	s.cat.mu.RLock()
+	n, known, changes := s.heldOpen, s.heldKnown, s.heldChanges
+	s.cat.mu.RUnlock()
+	if known {
+		return n, nil
+	}
+	n = 0
+	var damage error
+	_, err = s.eachHeld(ulid.ULID{}, func(id ulid.ULID, row []byte, err error) bool {
+		var st heldState
+		if err == nil {
+			err = unpack(row, &st)
+		}
+		if err != nil {
+			damage = errors.Join(damage, s.corrupt("held batch "+id.String(), err))
+		} else if st.Decided == "" {
+			n++
+		}
+		return true
+	})
+	if err == nil && damage == nil {
+		s.cat.mu.Lock()
+		if s.heldChanges == changes {
+			s.heldOpen, s.heldKnown = n, true
+		}
+		s.cat.mu.Unlock()
+	}
+	return n, errors.Join(err, damage)
 }
 
 func (s *fileStore) scanScopes(q ScanQuery) (out ScanPage) {

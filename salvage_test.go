@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 
@@ -125,4 +126,91 @@ func TestDamagedTree(t *testing.T) {
 	require.NotEmpty(t, list)
 	_, err = db.Scope("acme/bulk").Get(ctx, "bulk-8")
 	require.ErrorIs(t, err, ErrCorrupt)
+}
+
+// hold holds a draft for review and gives the id of its batch.
+func hold(t *testing.T, s *Scope, id, text string) string {
+	t.Helper()
+	ctx := context.Background()
+	tx, err := s.Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: id, Text: text}))
+	var held *HeldError
+	require.ErrorAs(t, tx.Commit(ctx, Verdict{}), &held)
+	return held.Batch
+}
+
+// TestHeldRows: the count of what waits for review follows holds and decisions, before and after it was first asked for,
+// across checkpoints and opens; lists come in pages; a damaged row costs itself.
+func TestHeldRows(t *testing.T) {
+	ctx := context.Background()
+	path := dbtest.MemoryPath(t)
+	db := openTest(t, path, Options{})
+	count := func(db *DB) int {
+		st, err := db.Stats(ctx)
+		require.NoError(t, err)
+		list, _, err := db.Review().List(ctx, "", false, "", 100)
+		require.NoError(t, err)
+		require.Len(t, list, st.Held)
+		return st.Held
+	}
+	var ids []string
+	for n := range 12 {
+		ids = append(ids, hold(t, db.Scope("acme", WithActor("writer")), fmt.Sprint("draft-", n), fmt.Sprint("text ", n)))
+		if n%5 == 0 {
+			_, err := db.Checkpoint(ctx)
+			require.NoError(t, err)
+		}
+		if n > 5 {
+			require.Equal(t, n+1, count(db))
+		}
+	}
+	for n, id := range ids[:4] {
+		_, err := db.Review().Approve(ctx, id, Approval{By: "ann"})
+		require.NoError(t, err)
+		_, err = db.Review().Approve(ctx, id, Approval{By: "ann"})
+		require.NoError(t, err)
+		require.Equal(t, 11-n, count(db))
+	}
+	_, err := db.Review().Reject(ctx, ids[4], "ann", "")
+	require.NoError(t, err)
+	require.Equal(t, 7, count(db))
+	for range 2 {
+		var got []string
+		for cursor := ""; ; {
+			page, next, err := db.Review().List(ctx, "acme", false, cursor, 3)
+			require.NoError(t, err)
+			for _, h := range page {
+				got = append(got, h.ID)
+			}
+			if cursor = next; cursor == "" {
+				break
+			}
+		}
+		require.Equal(t, ids[5:], got)
+		require.NoError(t, db.Close())
+		db = openTest(t, path, Options{})
+		require.Equal(t, 7, count(db))
+	}
+	require.NoError(t, db.Close())
+	_, _, err = db.Review().List(ctx, "", false, "", 3)
+	require.ErrorIs(t, err, ErrClosed)
+
+	key := ulid.MustParse(ids[7])
+	editRow(t, path, bucketHeld, key[:], flipFirst)
+	db = openTest(t, path, Options{})
+	defer db.Close()
+	list, _, err := db.Review().List(ctx, "", false, "", 100)
+	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorContains(t, err, ids[7])
+	require.Len(t, list, 6)
+	_, err = db.Review().Show(ctx, ids[7])
+	require.ErrorIs(t, err, ErrCorrupt)
+	_, err = db.Review().Approve(ctx, ids[8], Approval{By: "ann"})
+	require.NoError(t, err)
+	st, err := db.Stats(ctx)
+	require.ErrorIs(t, err, ErrCorrupt)
+	require.Equal(t, 5, st.Held)
+	_, _, err = db.Review().List(ctx, "", false, "nonsense", 3)
+	require.ErrorIs(t, err, ErrInvalid)
 }
