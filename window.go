@@ -96,7 +96,7 @@ func (c *conversation) turnsIn(limit int) []turnIn {
 
 // managed says whether anything has decided about the turns of the session.
 func (c *conversation) managed() bool {
-	return c.state.InForce != 0 || c.state.Config != nil || slices.ContainsFunc(c.blocks, func(b block) bool { return b.row.Pinned || b.row.Level > 0 })
+	return c.state.InForce != 0 || c.state.Config != nil || slices.ContainsFunc(c.units, func(u unit) bool { return c.pinned(&u) || c.blocks[u.members[0]].row.Level > 0 })
 }
 
 // markNewest finds what answers to the newest words of the user: everything from them on, or, where that is too large
@@ -172,20 +172,24 @@ func (a *assembling) enter(hits []Candidate) (turns []*item, rest []Candidate) {
 // order is the order in which turns are given room: whole ones before stubs, the better before the worse, the newer
 // before the older.
 func (a *assembling) order() []int {
-	at := make([]int, len(a.turns))
-	for i := range at {
-		at[i] = i
+	type place struct {
+		at, stub int
+		score    float64
 	}
-	stub := func(t *turnIn) int {
-		if t.level == session.Stub && t.group == "" {
-			return 1
+	order := make([]place, len(a.turns))
+	for i := range a.turns {
+		t := &a.turns[i]
+		if order[i] = (place{at: i, score: t.score}); t.level == session.Stub && t.group == "" {
+			order[i].stub = 1
 		}
-		return 0
 	}
-	slices.SortFunc(at, func(i, j int) int {
-		x, y := &a.turns[i], &a.turns[j]
-		return cmp.Or(stub(x)-stub(y), cmp.Compare(y.score, x.score), j-i)
+	slices.SortFunc(order, func(x, y place) int {
+		return cmp.Or(x.stub-y.stub, cmp.Compare(y.score, x.score), y.at-x.at)
 	})
+	at := make([]int, len(order))
+	for i := range order {
+		at[i] = order[i].at
+	}
 	return at
 }
 
@@ -212,6 +216,13 @@ func (a *assembling) leave(left map[string]*Excluded, t *turnIn, reason string, 
 		left[reason] = e
 	}
 	e.Count++
+	score := 0.0
+	if hit := found[t.nums[0]]; hit != nil {
+		score = hit.Lexical.Score
+	}
+	if n := len(e.Nearest); n == namedLeft && e.Nearest[n-1].Lexical.Score >= score {
+		return
+	}
 	c := *a.candidate(t, 0, found)
 	if k := slices.IndexFunc(e.Nearest, func(o Candidate) bool { return o.Lexical.Score < c.Lexical.Score }); k >= 0 {
 		e.Nearest = slices.Insert(e.Nearest, k, c)

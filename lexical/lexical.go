@@ -41,6 +41,7 @@ type Rows interface {
 // while it scans.
 type Writer interface {
 	Rows
+	// Put may keep v until the transaction ends, but not k.
 	Put(k, v []byte) error
 	Delete(k []byte) error
 }
@@ -70,5 +71,5 @@ type Doc struct {
 	Num      uint64
 	Scope    uint32   // the owner's number of the scope
 	Group    uint64   // the owner's number of the group, 0 for none
-	Analysis Analysis // its terms ascending, none twice, as Analyze returns them
+	Analysis Analysis // no term twice, as Analyze returns it
 }

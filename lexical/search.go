@@ -128,8 +128,9 @@ type work struct {
 }
 
 type tailRef struct {
-	term int
-	list *tailList
+	term int // of the query
+	part *part
+	at   uint32 // the term in the part
 }
 
 func (x *Index) borrow() *work {
@@ -213,9 +214,9 @@ func (w *work) find(rows Rows, t int, scope uint32, term string) (uint64, error)
 		w.lists = append(w.lists, l)
 	}
 	for _, p := range w.x.tail {
-		if l := p.lists[scope][term]; l != nil && len(*l) > 0 {
-			df += uint64(len(*l))
-			w.tails = append(w.tails, tailRef{t, l})
+		if at, ok := p.find(scope, term); ok && p.terms[at].df > 0 {
+			df += uint64(p.terms[at].df)
+			w.tails = append(w.tails, tailRef{t, p, at})
 		}
 	}
 	return df, nil
@@ -332,8 +333,15 @@ func (w *work) eachBlock(t int, fn func(block []posting)) error {
 		}
 	}
 	for _, ref := range w.tails {
-		if ref.term == t {
-			fn(*ref.list)
+		if ref.term != t {
+			continue
+		}
+		l := ref.part.list(ref.at)
+		for block := l.next(&w.block); len(block) > 0; block = l.next(&w.block) {
+			if ref.part.removed > 0 {
+				block = w.present(block)
+			}
+			fn(block)
 		}
 	}
 	return nil
