@@ -448,6 +448,11 @@ func (c *commitRecord) encode(b []byte) []byte {
 			e.str(t.text)
 		}
 	}
+	size := 0 // a pass over a session may bring thousands of rows
+	for _, s := range c.state {
+		size += len(s.Key) + len(s.Value) + 16
+	}
+	e.b = slices.Grow(e.b, size)
 	e.count(len(c.state))
 	for _, s := range c.state {
 		e.str(s.Key)

@@ -53,6 +53,10 @@ type Corpus interface {
 	// its successor when it was superseded. ok is false when the page may not be
 	// shown: deleted, expired, excluded, of another scope.
 	Resolve(num uint64) (live uint64, ok bool)
+	// Alone reports that a page version stands in no group: it has no neighbours.
+	// It is asked of every page that a word hits, so it must be cheaper than
+	// Resolve; false may be wrong.
+	Alone(num uint64) bool
 	// Group gives the place of a live page among its neighbours; group 0: none.
 	// The number is the one that the page was added with.
 	Group(live uint64) (group uint64, pos int)
