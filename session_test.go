@@ -3,6 +3,7 @@ package ctxpage
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -355,4 +356,33 @@ func TestSessionsForgotten(t *testing.T) {
 	after, err := chat.Window(ctx)
 	require.NoError(t, err)
 	require.Equal(t, before.Turns, after.Turns)
+}
+
+// What an agent said outside any conversation is nobody's turn, however long it is.
+func TestMessageWithoutSession(t *testing.T) {
+	ctx := context.Background()
+	db, _ := openTalk(t)
+	s := db.Scope("acme/agent")
+	r := rand.New(rand.NewPCG(4, 4))
+	long := prose(r, 4000) + "zebra"
+	for id, text := range map[string]string{"short": "a zebra", "long": long} {
+		_, err := s.Put(ctx, Artefact{ID: id, Role: "assistant", Kind: KindMessage, Text: text})
+		require.NoError(t, err)
+		v, err := s.Get(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, id == "long", len(v.Pages) > 1)
+	}
+	for _, q := range []Query{{}, {Session: "chat"}} {
+		q.Text, q.Budget, q.Floor = "zebra", 32_000, Scratch
+		a, err := s.Assemble(ctx, q)
+		require.NoError(t, err)
+		seen := map[string]bool{}
+		for _, b := range a.Blocks {
+			seen[b.Ref.ID] = true
+		}
+		require.Equal(t, map[string]bool{"short": true, "long": true}, seen)
+		for _, e := range a.Manifest.Excluded {
+			require.NotEqual(t, reasonOther, e.Reason)
+		}
+	}
 }

@@ -153,10 +153,13 @@ func (k *randomTalk) done(err error) bool {
 func (k *randomTalk) turns() []Turn {
 	scale := 1
 	if k.leaps && k.r.IntN(4) == 0 {
-		scale = 2 << k.r.IntN(9)
+		scale = 2 << k.r.IntN(6)
 	}
 	switch k.r.IntN(4) {
 	case 0:
+		if scale > 1 && k.r.IntN(4) == 0 {
+			scale = 400
+		}
 		return []Turn{{Role: "user", Text: prose(k.r, scale*(5+k.r.IntN(20)))}}
 	case 1:
 		return []Turn{{Role: "assistant", Text: prose(k.r, scale*(10+k.r.IntN(60)))}}
