@@ -386,3 +386,57 @@ func TestMessageWithoutSession(t *testing.T) {
 		}
 	}
 }
+
+// That a turn was read is known after a restart, too: the next commit of the session stores it.
+func TestRecallIsRemembered(t *testing.T) {
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db := openTest(t, path, talkOptions())
+	chat := db.Scope("acme/agent").Session("chat")
+	refs, err := chat.Append(ctx, Turn{Role: "user", Text: "one"}, Turn{Role: "assistant", Text: "two"})
+	require.NoError(t, err)
+	_, err = chat.Recall(ctx, refs[1].ID)
+	require.NoError(t, err)
+	lastRead := func() (out []int64) {
+		talk, err := chat.talk()
+		require.NoError(t, err)
+		require.NoError(t, talk.exclusively(ctx, func() error {
+			for _, sec := range talk.window().Sections {
+				out = append(out, sec.Signals.LastRead)
+			}
+			return nil
+		}))
+		return out
+	}
+	require.Equal(t, []int64{0, 2}, lastRead())
+	_, err = chat.Try(ctx, Turn{Role: "user", Text: "three"})
+	require.NoError(t, err)
+	require.Equal(t, []int64{0, 2}, lastRead(), "a trial keeps it")
+	_, err = chat.Append(ctx, Turn{Role: "user", Text: "three"})
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+
+	db = openTest(t, path, talkOptions())
+	defer func() { require.NoError(t, db.Close()) }()
+	chat = db.Scope("acme/agent").Session("chat")
+	require.Equal(t, []int64{0, 2, 0}, lastRead())
+}
+
+// A turn whose row waits to be stored, because a plain put made it, is pinned like any other.
+func TestPinOfPlainPut(t *testing.T) {
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db := openTest(t, path, talkOptions())
+	s := db.Scope("acme/agent")
+	_, err := s.Put(ctx, Artefact{ID: "note", Group: "chat", Seq: 1, Text: "a plain page"})
+	require.NoError(t, err)
+	require.NoError(t, s.Session("chat").Pin(ctx, "note"))
+	require.NoError(t, db.Close())
+
+	db = openTest(t, path, talkOptions())
+	defer func() { require.NoError(t, db.Close()) }()
+	w, err := db.Scope("acme/agent").Session("chat").Window(ctx)
+	require.NoError(t, err)
+	require.Len(t, w.Turns, 1)
+	require.True(t, w.Turns[0].Pinned)
+}
