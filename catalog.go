@@ -19,19 +19,20 @@ import (
 // mu comes after the sequencer and before the page table in the lock order. It is never held during I/O, nor while
 // anything of the host's runs.
 type catalogue struct {
-	mu     sync.RWMutex
-	lsn    uint64
-	scopes []scopeCol // by number-1
-	byName map[string]uint32
-	arts   []artCol  // by number-1
-	pages  []pageCol // by number-1; art 0: gone
-	many   map[uint64][]uint64
-	groups []groupCol // by number-1
-	keys   []byte     // arena of ids
-	table  []uint32   // open addressing: art numbers by hash of (scope, id)
-	used   int
-	named  map[artKey]uint64   // groups by scope and name
-	sums   map[artKey][]uint64 // by what they derive from: artefacts that once were a summary of it
+	mu      sync.RWMutex
+	lsn     uint64
+	scopes  []scopeCol // by number-1
+	byName  map[string]uint32
+	arts    []artCol  // by number-1
+	pages   []pageCol // by number-1; art 0: gone
+	grouped bits      // by number: pages whose artefact has a group
+	many    map[uint64][]uint64
+	groups  []groupCol // by number-1
+	keys    []byte     // arena of ids
+	table   []uint32   // open addressing: art numbers by hash of (scope, id)
+	used    int
+	named   map[artKey]uint64   // groups by scope and name
+	sums    map[artKey][]uint64 // by what they derive from: artefacts that once were a summary of it
 
 	live      int // artefacts
 	livePages int
@@ -67,6 +68,7 @@ type artCol struct {
 	first   uint64 // number of page 1; the rest in many
 	group   uint64
 	by      uint64 // artefact that supersedes it
+	since   uint64 // LSN from which it does
 	putAt   int64
 	scope   uint32
 	version uint32
@@ -86,7 +88,6 @@ type pageCol struct {
 	prov    Provenance
 	flags   uint8
 	retired bool // current, but another artefact supersedes its own
-	grouped bool // its artefact has a group
 	lsn     uint64
 	next    uint64 // page that answers for it; 0: none
 	asOf    int64
@@ -110,6 +111,23 @@ type groupCol struct {
 func newCatalogue() *catalogue {
 	return &catalogue{byName: map[string]uint32{}, many: map[uint64][]uint64{}, named: map[artKey]uint64{}, sums: map[artKey][]uint64{}, table: make([]uint32, 64)}
 }
+
+// bits is a set of page numbers. A query asks it of every page that it hits: a bit a page stays in the processor's cache
+// where the columns do not.
+type bits []uint64
+
+func (b *bits) set(num uint64, in bool) {
+	for uint64(len(*b)) <= num/64 {
+		*b = append(*b, 0)
+	}
+	if in {
+		(*b)[num/64] |= 1 << (num % 64)
+	} else {
+		(*b)[num/64] &^= 1 << (num % 64)
+	}
+}
+
+func (b bits) has(num uint64) bool { return num/64 < uint64(len(b)) && b[num/64]&(1<<(num%64)) != 0 }
 
 // reserve makes room for so many artefacts and page versions.
 func (c *catalogue) reserve(arts, pages uint64) {
@@ -245,7 +263,7 @@ func (c *catalogue) install(t *hot, rows []PageRow) {
 		c.scopes[t.scope-1].arts += d
 	}
 	// A put after a supersession is newer than it, and stands again.
-	a.version, a.lsn, a.flags, a.group, a.putAt, a.by = t.version, t.lsn, t.flags, t.group, t.putAt, 0
+	a.version, a.lsn, a.flags, a.group, a.putAt, a.by, a.since = t.version, t.lsn, t.flags, t.group, t.putAt, 0, 0
 	c.setNums(t.art, rows)
 	for i := range rows {
 		c.setPage(t, &rows[i], uint32(i+1))
@@ -295,11 +313,11 @@ func (c *catalogue) setPage(t *hot, r *PageRow, page uint32) {
 	*p = pageCol{
 		art: t.art, lsn: r.LSN, asOf: t.asOf, expires: t.expires, seq: t.seq, page: page, version: r.Version, head: t.version,
 		tokens: r.Tokens, scope: t.scope, kind: t.kind, prov: t.provenance, flags: t.flags,
-		grouped: t.group != 0,
 	}
 	if p.asOf == 0 {
 		p.asOf = t.putAt
 	}
+	c.grouped.set(r.Num, t.group != 0)
 }
 
 // end closes the page versions that the new head no longer has and names their successors: the page in the same
@@ -330,7 +348,7 @@ func (c *catalogue) supersede(scope uint32, id string, by, lsn uint64) {
 	for _, n := range c.nums(num) {
 		c.unlink(n)
 	}
-	c.art(num).by = by
+	c.art(num).by, c.art(num).since = by, lsn
 	for _, n := range c.nums(num) {
 		c.link(n)
 	}
@@ -483,12 +501,17 @@ func (c *catalogue) resolve(num, asOf uint64) uint64 {
 		case p.end != 0 && (asOf == 0 || p.end <= asOf):
 			num = p.next
 			continue
-		case !p.retired:
+		case !p.retired || c.stoodUntil(p, asOf):
 			return num
 		}
 		num = c.art(c.art(p.art).by).first
 	}
 	return 0
+}
+
+// stoodUntil says whether a page that is superseded by now was not yet so at an LSN.
+func (c *catalogue) stoodUntil(p *pageCol, asOf uint64) bool {
+	return p.retired && asOf != 0 && c.art(p.art).since > asOf
 }
 
 // excluded gives the rule that keeps a live page out of a context, "" when none does.

@@ -114,6 +114,8 @@ type fileStore struct {
 
 	over *overlay // under cat.mu
 	old  *overlay // being written by a checkpoint; under cat.mu
+	// filed is the greatest batch id with an outcome in the file, or something greater; under cat.mu.
+	filed ulid.ULID
 
 	// Held batches that wait for review, once counted, and how often one was held or decided; under cat.mu.
 	heldOpen, heldChanges int
@@ -148,6 +150,9 @@ type overlay struct {
 	result map[ulid.ULID][]byte
 	vecs   map[vecKey][]byte // derived: not in the log (filestore_vector.go)
 }
+
+// lastID is above every batch id.
+var lastID = ulid.ULID(bytes.Repeat([]byte{0xff}, len(ulid.ULID{})))
 
 type headKey struct {
 	art     uint64
@@ -192,6 +197,9 @@ func openFileStore(ctx context.Context, opts storeOptions) (s *fileStore, rec wa
 		return nil, rec, err
 	}
 	st.pageLimit = 0
+	if err := st.view(func(tx *bbolt.Tx) error { st.filed = newestOutcome(tx); return nil }); err != nil {
+		st.filed = lastID // damage is told by who reads the row
+	}
 	st.seq.start(st)
 	if !opts.readOnly {
 		st.done.Add(1)

@@ -385,12 +385,16 @@ func (v *corpus) Resolve(num uint64) (uint64, bool) {
 	return live, true
 }
 
+func (v *corpus) Alone(num uint64) bool { return !v.c.grouped.has(num) }
+
 func (v *corpus) Group(live uint64) (uint64, int) {
-	p := v.c.page(live)
-	if !p.grouped {
+	if !v.c.grouped.has(live) {
 		return 0, 0
 	}
-	g := v.c.art(p.art).group
+	g := v.c.art(v.c.page(live).art).group
+	if g == 0 { // a version of the past, whose artefact has left its group since
+		return 0, 0
+	}
 	at, found := slices.BinarySearchFunc(v.c.groups[g-1].members, live, v.c.compareMembers)
 	if !found {
 		return 0, 0
@@ -429,42 +433,71 @@ func (s *fileStore) Candidates(ctx context.Context, q CandidateQuery) (out Candi
 			v.masked[art] = true
 		}
 	}
-	found := map[uint64]*Candidate{}
+	var hits []lexical.Hit
 	if len(q.Terms) > 0 && q.K > 0 {
-		if err := s.search(v, &q, &out, found); err != nil {
+		if hits, err = s.search(v, &q, &out); err != nil {
 			return out, err
 		}
 	}
-	s.standing(v, &q, found)
+	found := s.standing(v, &q, proposals(hits))
 	s.nameUnread(v, &q, found, &out)
-	out.Hits = sortedCandidates(found)
+	out.Hits = s.cat.candidates(found)
 	s.countExcluded(v, &q, &out)
 	return out, nil
 }
 
 // search proposes by words, and names the nearest misses among what the exclusions keep out.
-func (s *fileStore) search(v *corpus, q *CandidateQuery, out *Candidates, found map[uint64]*Candidate) error {
+func (s *fileStore) search(v *corpus, q *CandidateQuery, out *Candidates) (hits []lexical.Hit, err error) {
 	var weights lexical.Weights
 	if q.Weights != nil {
 		weights = *q.Weights
 	}
-	return s.view(func(tx *bbolt.Tx) error {
+	err = s.view(func(tx *bbolt.Tx) error {
 		rows := boltRows{tx.Bucket(bucketSeg)}
-		hits, err := s.idx.Search(rows, v, lexical.Query{Scopes: v.chain, Terms: q.Terms, K: q.K, Weights: weights})
-		if err != nil {
+		if hits, err = s.idx.Search(rows, v, lexical.Query{Scopes: v.chain, Terms: q.Terms, K: q.K, Weights: weights}); err != nil {
 			return s.corrupt("bucket seg", err)
-		}
-		for _, h := range hits {
-			c := s.cat.candidate(h.Num)
-			c.Lexical = h
-			found[h.Num] = &c
 		}
 		s.nameSuperseded(hits, out)
-		if out.Stats, err = s.idx.Stats(v.chain, rows, q.Terms); err != nil {
-			return s.corrupt("bucket seg", err)
+		if len(q.Mask) > 0 {
+			if out.Stats, err = s.idx.Stats(v.chain, rows, q.Terms); err != nil {
+				return s.corrupt("bucket seg", err)
+			}
 		}
 		return s.searchMisses(v, q, rows, weights, out)
 	})
+	return hits, err
+}
+
+// proposal is a page that was found: by its words, or because it is a candidate whatever it says.
+type proposal struct {
+	num    uint64
+	hit    *lexical.Hit // nil: not by its words
+	recent bool
+}
+
+func proposals(hits []lexical.Hit) []proposal {
+	found := make([]proposal, len(hits), len(hits)+2*recentTail)
+	for i := range hits {
+		found[i] = proposal{num: hits[i].Num, hit: &hits[i]}
+	}
+	return found
+}
+
+// candidates describes the pages that were found, each once, in the order of their numbers.
+func (c *catalogue) candidates(found []proposal) []Candidate {
+	slices.SortFunc(found, func(a, b proposal) int { return cmp.Compare(a.num, b.num) })
+	out := make([]Candidate, 0, len(found))
+	for _, p := range found {
+		if n := len(out); n == 0 || out[n-1].Key.Num != p.num {
+			out = append(out, c.candidate(p.num))
+		}
+		last := &out[len(out)-1]
+		if p.hit != nil {
+			last.Lexical = *p.hit
+		}
+		last.Recent = last.Recent || p.recent
+	}
+	return out
 }
 
 // searchMisses names the nearest of what each exclusion keeps out. One search for all of them mostly finds some of each;
@@ -522,10 +555,10 @@ func (s *fileStore) nameSuperseded(hits []lexical.Hit, out *Candidates) {
 
 // nameUnread says of which pages the question could not be asked: their words cannot be read. One that is a candidate
 // all the same is found damaged when it is loaded.
-func (s *fileStore) nameUnread(v *corpus, q *CandidateQuery, found map[uint64]*Candidate, out *Candidates) {
+func (s *fileStore) nameUnread(v *corpus, q *CandidateQuery, found []proposal, out *Candidates) {
 	n := 0
 	for _, num := range s.unread {
-		if found[num] != nil || s.cat.resolve(num, q.AsOf) != num || !v.shown(num) {
+		if slices.ContainsFunc(found, func(p proposal) bool { return p.num == num }) || s.cat.resolve(num, q.AsOf) != num || !v.shown(num) {
 			continue
 		}
 		n++
@@ -551,19 +584,13 @@ func (o *Candidates) addMiss(c Candidate) {
 }
 
 // standing adds what is a candidate whatever it says: pinned pages, human-verified ones, and the newest.
-func (s *fileStore) standing(v *corpus, q *CandidateQuery, found map[uint64]*Candidate) {
+func (s *fileStore) standing(v *corpus, q *CandidateQuery, found []proposal) []proposal {
 	add := func(num uint64, recent bool) bool {
 		live := s.cat.resolve(num, q.AsOf)
 		if live != num || !v.shown(num) {
 			return false
 		}
-		c := found[num]
-		if c == nil {
-			made := s.cat.candidate(num)
-			c = &made
-			found[num] = c
-		}
-		c.Recent = c.Recent || recent
+		found = append(found, proposal{num: num, recent: recent})
 		return true
 	}
 	if q.AsOf != 0 && q.AsOf < s.cat.lsn {
@@ -598,6 +625,7 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found map[uint64]*Can
 	for _, e := range newest[:min(q.Recent, len(newest))] {
 		add(e.num, true)
 	}
+	return found
 }
 
 // newestOf adds the newest pages of a list that hold the best of it: within a provenance the younger page is always ahead
@@ -635,7 +663,7 @@ func (s *fileStore) readSwept(q *CandidateQuery) {
 // the catalogue know those of now only. It looks at every column, which a look into the past can afford.
 func (c *catalogue) stood(chain []uint32, asOf uint64, fn func(num uint64)) {
 	for i := range c.pages {
-		if p := &c.pages[i]; p.art != 0 && p.end > asOf && p.lsn <= asOf && p.stands() && slices.Contains(chain, p.scope) {
+		if p := &c.pages[i]; p.art != 0 && (p.end > asOf || c.stoodUntil(p, asOf)) && p.lsn <= asOf && p.stands() && slices.Contains(chain, p.scope) {
 			fn(uint64(i + 1))
 		}
 	}
@@ -652,15 +680,6 @@ func (c *catalogue) candidate(num uint64) Candidate {
 	if a.group != 0 {
 		out.GroupName = c.groups[a.group-1].name
 	}
-	return out
-}
-
-func sortedCandidates(found map[uint64]*Candidate) []Candidate {
-	out := make([]Candidate, 0, len(found))
-	for _, c := range found {
-		out = append(out, *c)
-	}
-	slices.SortFunc(out, func(a, b Candidate) int { return cmp.Compare(a.Key.Num, b.Key.Num) })
 	return out
 }
 
@@ -817,7 +836,7 @@ func (s *fileStore) scanMembers(q ScanQuery) (out ScanPage) {
 	defer s.cat.mu.RUnlock()
 	out.LSN = s.cat.lsn
 	g := s.cat.named[artKey{s.cat.byName[q.Scopes[0]], q.Group}]
-	if g == 0 {
+	if g == 0 || q.Known == out.LSN {
 		return out
 	}
 	members := s.cat.groups[g-1].members

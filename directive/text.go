@@ -4,8 +4,6 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"golang.org/x/text/unicode/norm"
 )
 
 // The rules of this file follow the reference, context-compiler v0.7.1, which
@@ -109,7 +107,7 @@ func caseIgnorable(r rune) bool {
 // plain is compatibility composition with typewriter apostrophes. Bytes that are
 // no UTF-8 become U+FFFD, so that whatever is kept can be exported.
 func plain(s string) string {
-	s = norm.NFKC.String(strings.ToValidUTF8(s, "\uFFFD"))
+	s = nfkc(strings.ToValidUTF8(s, "\uFFFD"))
 	if strings.ContainsAny(s, "\u2019`") {
 		s = apostrophes.Replace(s)
 	}
@@ -271,7 +269,7 @@ const (
 // answer reads a confirmation. Only one run of closing punctuation is dropped:
 // "yes!" confirms, "yes. !" does not.
 func answer(input string) answerKind {
-	s := squeeze(lower(norm.NFKC.String(input)))
+	s := squeeze(lower(nfkc(input)))
 	switch trim(strings.TrimRight(s, ".,!?")) {
 	case "yes", "yes please", "yep", "yeah", "sure", "ok", "okay":
 		return yes
