@@ -161,7 +161,7 @@ func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err er
 	// Without new rows the file is written only to let go of a log that reads alone have made long.
 	long := covered > s.sys.Seq && s.log.Durable() >= covered && s.log.Size() > cmp.Or(s.opts.rotate, rotateAfterBytes)
 	if o.rows() == 0 && !long {
-		s.release(lexical.Swap{}, nil)
+		s.release(lexical.Swap{}, nil, ulid.ULID{})
 		return rep, s.cutLog(&rep)
 	}
 	if err := s.sameFile(); err != nil {
@@ -178,6 +178,7 @@ func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err er
 		return rep, err
 	}
 	var swap lexical.Swap
+	var filed ulid.ULID
 	err = s.update(func(tx *bbolt.Tx) (err error) {
 		seg := tx.Bucket(bucketSeg)
 		seg.FillPercent = .95
@@ -187,6 +188,7 @@ func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err er
 		if err := applyOverlay(tx, o, &next.Rows); err != nil {
 			return err
 		}
+		filed = newestOutcome(tx)
 		b, err := encodeSys(next)
 		if err != nil {
 			return err
@@ -196,7 +198,7 @@ func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err er
 	if err != nil {
 		return rep, fmt.Errorf("ctxpage: checkpoint: %w", err)
 	}
-	s.release(swap, &next)
+	s.release(swap, &next, filed)
 	s.ckpts.Add(1)
 	if err := s.at("after bbolt"); err != nil {
 		return rep, err
@@ -240,11 +242,11 @@ func (s *fileStore) freeze() *overlay {
 	return s.old
 }
 
-func (s *fileStore) release(swap lexical.Swap, sys *sysRow) {
+func (s *fileStore) release(swap lexical.Swap, sys *sysRow, filed ulid.ULID) {
 	s.cat.mu.Lock()
 	defer s.cat.mu.Unlock()
 	if sys != nil {
-		s.sys = *sys
+		s.sys, s.filed = *sys, filed
 		s.idx.Apply(swap)
 	}
 	s.old = nil
@@ -617,7 +619,7 @@ func (s *fileStore) Stat(ctx context.Context) (StoreStats, error) {
 	if fi, err := s.file.Stat(); err == nil {
 		st.FileBytes = fi.Size()
 	}
-	held, err := s.scanHeld(ScanQuery{Limit: 1 << 30})
-	st.Held = len(held.Held)
+	var err error
+	st.Held, err = s.undecided()
 	return st, err
 }

@@ -46,36 +46,6 @@ type sessionRow struct {
 	Ratio    int64 // of the calibration, parts per million; 0: none
 }
 
-// turnRow is what is kept of one turn.
-type turnRow struct {
-	//lint:ignore U1000 msgpack looks for it
-	_msgpack struct{} `msgpack:",as_array"`
-	Hash     uint64   // of all it was made from
-	Content  uint64   // of the text alone, 0: none
-	Counter  string   // that counted Sizes
-	Sizes    []int    // by session.Level; estimates where Made has no bit
-	Made     uint8    // levels whose derived page exists, a bit each
-	Traits   uint16
-	Title    string
-	Hashes   []byte // session.TokenSet, 8 bytes each
-	Signals  turnSignals
-	Level    uint8 // how far the watcher compacted its unit; on the first turn of the unit
-	Because  string
-	Pinned   bool
-}
-
-// turnSignals is session.Signals without what the database knows itself.
-type turnSignals struct {
-	//lint:ignore U1000 msgpack looks for it
-	_msgpack                            struct{} `msgpack:",as_array"`
-	Source                              string
-	Version                             uint64
-	Call                                string
-	Stale, Failed, Refetchable, Finding bool
-	Closed, Keep                        bool
-	LastRead                            int64
-}
-
 // passRow is the record of one pass.
 type passRow struct {
 	//lint:ignore U1000 msgpack looks for it
@@ -136,6 +106,7 @@ type conversation struct {
 	state   sessionRow
 	cal     session.Calibration
 	force   passRow          // the pass in force
+	reasons passReasons      // of the pass in force, once one was asked for
 	reads   map[string]int64 // turn at which a turn was last recalled
 	watch   atomic.Pointer[Watcher]
 	used    atomic.Uint64
@@ -160,7 +131,6 @@ type block struct {
 	digest   [32]byte
 	stored   int // tokens of its pages as stored
 	row      *turnRow
-	hashes   []uint64
 	unit     int
 	judged   bool // by the pass in force, as it is now
 	verdict  verdict
@@ -252,7 +222,7 @@ func (c *conversation) refresh(ctx context.Context) error {
 			return err
 		}
 	}
-	page, err := c.db.store.Scan(ctx, ScanQuery{What: ScanMembers, Scopes: Scopes{c.scope}, Group: c.id})
+	page, err := c.db.store.Scan(ctx, ScanQuery{What: ScanMembers, Scopes: Scopes{c.scope}, Group: c.id, Known: c.lsn})
 	if err != nil || page.LSN == c.lsn || slices.Equal(page.Keys, c.keys) {
 		c.lsn = max(c.lsn, page.LSN)
 		return err
@@ -293,7 +263,7 @@ func (c *conversation) load(ctx context.Context) error {
 	prefix := c.key(turnRowKey) + "\x00"
 	err = c.db.scanState(ctx, prefix, func(r StateRow) error {
 		row := new(turnRow)
-		if err := unpack(r.Value, row); err != nil || len(row.Sizes) != session.Levels || row.Level > uint8(session.Cold) {
+		if err := unpack(r.Value, row); err != nil {
 			return fmt.Errorf("ctxpage: turn %s of session %s: %w", r.Key[len(prefix):], c.id, errors.Join(errRow, err))
 		}
 		c.rows[r.Key[len(prefix):]] = row
@@ -339,9 +309,13 @@ func (c *conversation) take(ctx context.Context, keys []PageKey, known int) erro
 		c.blocks, c.units = nil, nil
 		c.at, c.open, c.byID = make(map[uint64]int, len(keys)), map[string]int{}, make(map[string]int, len(keys))
 	}
+	kept := func(k PageKey) (int, bool) {
+		i, ok := oldAt[k.Num]
+		return i, ok && known == 0 && old[i].version == k.Version
+	}
 	var fresh []PageKey
 	for _, k := range keys[known:] {
-		if i, ok := oldAt[k.Num]; !ok || known > 0 || old[i].version != k.Version {
+		if _, ok := kept(k); !ok {
 			fresh = append(fresh, k)
 		}
 	}
@@ -349,24 +323,23 @@ func (c *conversation) take(ctx context.Context, keys []PageKey, known int) erro
 	if err != nil {
 		return err
 	}
-	for num, b := range made {
-		if i, ok := oldAt[num]; ok && i < len(old) && old[i].nums[0] == num {
+	for i := range made {
+		b := &made[i]
+		if i, ok := oldAt[b.nums[0]]; ok && i < len(old) && old[i].nums[0] == b.nums[0] {
 			b.judged, b.verdict = old[i].judged, old[i].verdict
 		} else {
-			b.verdict, b.judged = c.stored[num]
+			b.verdict, b.judged = c.stored[b.nums[0]]
 		}
-		made[num] = b
 	}
+	c.blocks = slices.Grow(c.blocks, len(made))
 	for _, k := range keys[known:] {
-		b, ok := made[k.Num]
-		if !ok {
-			i, had := oldAt[k.Num]
-			if !had || known > 0 || old[i].version != k.Version {
-				continue // a later page of a block
-			}
-			b = old[i]
-		}
-		c.add(b)
+		switch i, ok := kept(k); {
+		case ok:
+			c.add(old[i])
+		case len(made) > 0 && made[0].nums[0] == k.Num:
+			c.add(made[0])
+			made = made[1:]
+		} // else a later page of a block
 	}
 	return nil
 }
@@ -381,7 +354,7 @@ func (c *conversation) add(b block) {
 		c.units = append(c.units, unit{})
 	}
 	b.unit = u
-	c.units[u].members = append(slices.Clone(c.units[u].members), i)
+	c.units[u].members = append(slices.Clip(c.units[u].members), i)
 	for _, id := range b.calls {
 		c.open[id] = u
 	}
@@ -389,13 +362,14 @@ func (c *conversation) add(b block) {
 	c.blocks = append(c.blocks, b)
 }
 
-// makeBlocks reads heads, and texts only of turns whose row is missing or out of date.
-func (c *conversation) makeBlocks(ctx context.Context, keys []PageKey) (map[uint64]block, error) {
+// makeBlocks makes the blocks whose first page is among the keys, in their order. It reads heads, and texts only of
+// turns whose row is missing or out of date.
+func (c *conversation) makeBlocks(ctx context.Context, keys []PageKey) ([]block, error) {
 	loaded, err := c.db.store.Load(ctx, Scopes{c.scope}, keys, WantHead)
 	if err != nil {
 		return nil, err
 	}
-	made := make(map[uint64]block, len(keys))
+	made := make([]block, 0, len(keys))
 	for i := range loaded {
 		l := &loaded[i]
 		if l.Err != nil {
@@ -411,8 +385,7 @@ func (c *conversation) makeBlocks(ctx context.Context, keys []PageKey) (map[uint
 			}
 			c.rows[b.id], c.unsaved[b.id] = b.row, true
 		}
-		b.hashes = unpackHashes(b.row.Hashes)
-		made[l.Key.Num] = b
+		made = append(made, b)
 	}
 	return made, nil
 }
@@ -560,25 +533,9 @@ func (db *DB) turnRow(a *Artefact, texts []string, hash uint64, stub func(title 
 		}
 	}
 	return &turnRow{
-		Hash: hash, Counter: db.opts.Counter.Name(), Sizes: sizes[:], Traits: uint16(session.Inspect(text)), Title: title,
-		Hashes: packHashes(session.TokenSet(words...)),
+		Hash: hash, Counter: db.opts.Counter.Name(), Sizes: sizes, Traits: uint16(session.Inspect(text)), Title: title,
+		Hashes: session.TokenSet(words...),
 	}
-}
-
-func packHashes(hashes []uint64) []byte {
-	b := make([]byte, 0, 8*len(hashes))
-	for _, h := range hashes {
-		b = binary.LittleEndian.AppendUint64(b, h)
-	}
-	return b
-}
-
-func unpackHashes(b []byte) []uint64 {
-	out := make([]uint64, len(b)/8)
-	for i := range out {
-		out[i] = binary.LittleEndian.Uint64(b[8*i:])
-	}
-	return out
 }
 
 // The verdicts of a pass in one row: a version, their number, then for each in the order of page numbers the number's
@@ -718,7 +675,6 @@ func (c *conversation) commit(ctx context.Context, s *Scope, w *changes, leaf ma
 func (c *conversation) setRow(w *changes, i int, change func(*turnRow)) {
 	c.rev++
 	row := *c.blocks[i].row
-	row.Sizes = slices.Clone(row.Sizes)
 	change(&row)
 	c.blocks[i].row, c.rows[c.blocks[i].id] = &row, &row
 	w.put(c.turnKey(c.blocks[i].id), &row)

@@ -85,7 +85,8 @@ type logUnderTest struct {
 	sys     sysRow
 	file    bytesFS
 	records []loggedRecord
-	all     *overlay // after the last
+	all     *overlay          // after the last
+	words   *lexical.Analyzer // shared: making one costs as much as a replay
 	rig     *rig
 	im      image
 }
@@ -124,7 +125,7 @@ func makeLog(t *testing.T) *logUnderTest {
 		}
 	}
 	require.NoError(t, st.log.Sync(ctx, st.log.Last()))
-	l := &logUnderTest{sys: st.sys, file: bytesFS{dir: r.path + "-wal"}, rig: r}
+	l := &logUnderTest{sys: st.sys, file: bytesFS{dir: r.path + "-wal"}, words: lexical.NewAnalyzer(), rig: r}
 	names, err := r.fs.ReadDir(l.file.dir)
 	require.NoError(t, err)
 	require.Len(t, names, 1)
@@ -163,7 +164,7 @@ func (l *logUnderTest) index(t *testing.T) {
 // store is a store of an empty file, before recovery.
 func (l *logUnderTest) store() (*fileStore, error) {
 	s := &fileStore{cat: newCatalogue(), over: newOverlay(), sys: l.sys}
-	s.opts = storeOptions{path: strings.TrimSuffix(l.file.dir, "-wal"), readOnly: true, analyzer: lexical.NewAnalyzer(), fs: &l.file}
+	s.opts = storeOptions{path: strings.TrimSuffix(l.file.dir, "-wal"), readOnly: true, analyzer: l.words, fs: &l.file}
 	s.seq.init()
 	var err error
 	if s.idx, err = lexical.Open(noRows{}); err != nil {
@@ -693,6 +694,7 @@ func judgeOpen(db *DB, truth map[uint64]everything) string {
 // TestDamage damages the files of a database at random and asks it everything: it answers right, or says that it is
 // damaged; it does not die and does not hang.
 func TestDamage(t *testing.T) {
+	t.Parallel()
 	base := dbtest.MemoryPath(t)
 	makeDamageBase(t, base)
 	const each = 60
@@ -723,6 +725,7 @@ func TestDamage(t *testing.T) {
 // TestDamageControl: a content with its checksum made right again, as if nobody compared it, is a wrong answer that the
 // questions of TestDamage see.
 func TestDamageControl(t *testing.T) {
+	t.Parallel()
 	base, path := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
 	makeDamageBase(t, base)
 	truth, err := truthOf(base, path)
@@ -748,6 +751,7 @@ func TestDamageControl(t *testing.T) {
 // TestBoltWalk: the walk finds nothing in a file that bbolt's own check finds sound, and finds each page that is zeroed,
 // the second meta page and free ones apart.
 func TestBoltWalk(t *testing.T) {
+	t.Parallel()
 	base := dbtest.MemoryPath(t)
 	makeDamageBase(t, base)
 	raw, err := bbolt.Open(base, 0o600, &bbolt.Options{ReadOnly: true})

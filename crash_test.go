@@ -311,23 +311,24 @@ func textOf(s *Scope, id string) (string, error) {
 // TestKill kills a writing process at random moments, its recovery included, and looks at what is left each time. It
 // says nothing about syncs: a killed process loses nothing it has written. TestPowerCut is for those.
 func TestKill(t *testing.T) {
+	t.Parallel()
 	seed := *killSeed
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("-kill.seed=%d -kill.times=%d", seed, *killTimes)
-	const parallel = 4
-	for p := range parallel {
+	const databases = 16 // a longer run gives each a longer life
+	for p := range databases {
 		t.Run(fmt.Sprint(p), func(t *testing.T) {
 			t.Parallel()
 			path := dbtest.CheckedPath[Problem](t, openChecked)
 			rng := rand.New(rand.NewPCG(seed, uint64(p)))
 			state := &laneState{}
-			for life := range *killTimes / parallel {
+			for life := range *killTimes / databases {
 				require.NoError(t, killOnce(path, state, rng), "life %d", life)
 				require.NoError(t, state.look(path, life), "life %d", life)
 			}
-			require.Greater(t, state.acked[0]+state.acked[1]+state.acked[2], *killTimes/parallel, "the writer got too little done to show anything")
+			require.Greater(t, state.acked[0]+state.acked[1]+state.acked[2], *killTimes/databases, "the writer got too little done to show anything")
 		})
 	}
 }
@@ -369,7 +370,7 @@ func killOnce(path string, state *laneState, rng *rand.Rand) error {
 }
 
 // look verifies the files as another process would: mostly read-only, which leaves the recovery to the next writer, who
-// may be killed in it; every 5th time for writing, every 20th with a whole check.
+// may be killed in it; every 5th time for writing, every 10th with a whole check.
 func (s *laneState) look(path string, life int) error {
 	db, err := Open(path, Options{ReadOnly: life%5 != 4, WorkingSet: -1})
 	if s.acked == [lanes]int{} && errors.Is(err, ErrNotExist) {
@@ -379,7 +380,7 @@ func (s *laneState) look(path string, life int) error {
 		return err
 	}
 	err = s.verify(db)
-	if life%20 == 19 {
+	if life%10 == 9 {
 		problems, cerr := db.Check(context.Background(), nil)
 		if err = errors.Join(err, cerr); len(problems) > 0 {
 			err = errors.Join(err, fmt.Errorf("check: %+v", problems))

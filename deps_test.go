@@ -115,6 +115,7 @@ func inside(name string) (string, bool) {
 }
 
 func TestImportMap(t *testing.T) {
+	t.Parallel()
 	p := parseAll(t)
 	dirs := map[string]bool{}
 	for dir := range p.code {
@@ -155,6 +156,7 @@ func requireAcyclic(t *testing.T) {
 
 // Rules stay pure.
 func TestLeavesArePure(t *testing.T) {
+	t.Parallel()
 	p := parseAll(t)
 	for _, dir := range leaves {
 		for _, name := range imports(p.code[dir]) {
@@ -178,6 +180,7 @@ func TestLeavesArePure(t *testing.T) {
 
 // Whoever uses the library does not link what only tools and tests need.
 func TestLibraryStaysSmall(t *testing.T) {
+	t.Parallel()
 	p := parseAll(t)
 	for dir := range p.code {
 		if dir == "cmd/dbctl" || dir == "httpsource" || dir == "embed" || path.Dir(dir) == "internal" || strings.HasPrefix(dir, "examples") || strings.HasPrefix(dir, "bench") {
@@ -196,6 +199,7 @@ func TestLibraryStaysSmall(t *testing.T) {
 
 // Every package says what it is, where go doc finds it.
 func TestPackageDocs(t *testing.T) {
+	t.Parallel()
 	p := parseAll(t)
 	for dir, files := range p.code {
 		ok := slices.ContainsFunc(files, func(f *ast.File) bool { return f.Doc != nil && len(strings.Fields(f.Doc.Text())) >= 5 })
@@ -205,6 +209,7 @@ func TestPackageDocs(t *testing.T) {
 
 // What wraps an error keeps its chain.
 func TestErrorsWrap(t *testing.T) {
+	t.Parallel()
 	p := parseAll(t)
 	for _, files := range p.code {
 		for _, f := range files {

@@ -145,6 +145,7 @@ func TestDeterminism(t *testing.T) {
 
 // How the writes were batched, and when a checkpoint cut them into segments, is not in the answer.
 func TestBatchingDoesNotMatter(t *testing.T) {
+	t.Parallel()
 	var want []string
 	var leaves []manifest.Record
 	for _, c := range []struct{ batch, checkpoint int }{{1, 0}, {1, 1}, {1, 9}, {7, 0}, {7, 2}, {40, 1}} {

@@ -511,6 +511,7 @@ func TestDirectivesConcurrently(t *testing.T) {
 
 // A crash at any byte of the log leaves the directives as before the step or as after it, all three forms alike.
 func TestDirectivesCrash(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "agent.ctx")
 	db := openTest(t, path, Options{})
@@ -669,6 +670,7 @@ func TestAStepThatHasBegunIsSeenThrough(t *testing.T) {
 
 // The database equals package directive over a chain of sessions in memory, and a context says what holds.
 func TestDirectivesModel(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	names := []string{"a", "a/b", "a/b/c"}
 	items := []string{"x", "The X", "y", "z"}

@@ -108,6 +108,7 @@ func TestBackupTakesNothingAway(t *testing.T) {
 
 // A reader makes no file, not even a lock, and a writer is kept out all the same.
 func TestReadOnlyMakesNoFile(t *testing.T) {
+	t.Parallel()
 	db := open(t, Options{})
 	put(t, db.Scope("acme"), Artefact{ID: "a", Text: "t"})
 	to := filepath.Join(t.TempDir(), "copy.ctx")

@@ -513,6 +513,7 @@ func TestDiskFull(t *testing.T) {
 
 // TestDiskFullReal does it with all files on one small disk: bbolt and the archive meet its end, too.
 func TestDiskFullReal(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=3m"); err != nil {

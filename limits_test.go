@@ -27,6 +27,7 @@ func make0[T any](n int) []T { return make([]T, 0, n) }
 
 // Each limit of an artefact at the limit and one above it: stored whole, or refused with the field that is wrong.
 func TestArtefactLimits(t *testing.T) {
+	t.Parallel()
 	db := open(t, Options{Counter: bytesCounter{}, PageTokens: MaxPageTokens})
 	s := db.Scope("acme")
 	put(t, s, Artefact{ID: "parent", Text: "parent"})

@@ -553,6 +553,7 @@ func (m *machine) search(rt *rapid.T) {
 }
 
 func TestModel(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {
 		sub, err := os.MkdirTemp(dir, "")

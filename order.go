@@ -116,3 +116,20 @@ func (o *order) descend(fn func(e entry) bool) {
 		}
 	}
 }
+
+// between calls fn with the pages whose keys are above a and up to b, lowest first. fn may not change the order.
+func (o *order) between(a, b int64, fn func(num uint64)) {
+	if o.n == 0 {
+		return
+	}
+	first := entry{a, ^uint64(0)}
+	for i := o.find(first); i < len(o.chunks); i++ {
+		at, _ := slices.BinarySearchFunc(o.chunks[i], first, compareEntries)
+		for _, e := range o.chunks[i][at:] {
+			if e.key > b {
+				return
+			}
+			fn(e.num)
+		}
+	}
+}

@@ -151,9 +151,11 @@ type Artefact struct {
 	Relevance   *float64  `json:"relevance,omitempty"` // 0 to 1, for the watcher
 	// Group and Seq make neighbours: a conversation, a file, a thread, and the order within it. The pages of an
 	// artefact without a group are neighbours of each other.
-	Group       string   `json:"group,omitempty"`
-	Seq         int64    `json:"seq,omitempty"`
-	Subject     string   `json:"subject,omitempty"` // whom it is about
+	Group   string `json:"group,omitempty"`
+	Seq     int64  `json:"seq,omitempty"`
+	Subject string `json:"subject,omitempty"` // whom it is about
+	// DerivedFrom is what the artefact was made from. It is trusted no more than the least of them, and dirty once one of
+	// them changed, ended, or was superseded by something else.
 	DerivedFrom []Ref    `json:"derived_from,omitempty"`
 	Supersedes  []string `json:"supersedes,omitempty"` // ids of the same scope that this one replaces
 	Pinned      bool     `json:"pinned,omitempty"`

@@ -102,7 +102,7 @@ func (c *conversation) history() []session.Block {
 	for i := range c.blocks {
 		b := &c.blocks[i]
 		out[i] = session.Block{
-			ID: b.id, Turn: max(b.seq, 0), Tokens: b.row.Sizes[session.Raw], Hashes: b.hashes, Role: session.Role(b.role), Kind: b.kind.String(),
+			ID: b.id, Turn: max(b.seq, 0), Tokens: b.row.Sizes[session.Raw], Hashes: b.row.Hashes, Role: session.Role(b.role), Kind: b.kind.String(),
 			Pinned: b.row.Pinned, Source: b.row.Hash,
 		}
 	}
@@ -179,7 +179,7 @@ func (p *Pass) verdict(id string, at int, v verdict) session.Verdict {
 	if p.Keywords > 0 {
 		out.Similarity = float64(v.hits) / float64(p.Keywords)
 	}
-	out.Recency = session.Recency(session.Ln(1 + float64(v.delta)))
+	out.Recency = session.RecencyOf(v.delta)
 	out.R = session.Score(p.Params.Alpha, p.Params.Beta, out.Similarity, out.Recency)
 	return out
 }

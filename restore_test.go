@@ -36,6 +36,7 @@ func backupOf(t *testing.T, path string) string {
 }
 
 func TestRestore(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	early := putText(t, path, "a", "the first text")

@@ -141,6 +141,7 @@ func world(t require.TestingT, db *DB, scope string, questions []string, refs []
 // Two databases get the same writes in the scopes a reader sees, and different ones in the scopes he does not see. The
 // reader cannot tell the two apart: not by results, scores, counts, errors, or explanations.
 func TestScopesDoNotBleed(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {
 		names := []string{"a", "b", "a/a", "a/b", "ab", "a/a/a", "a/a/b", "a/ab"}

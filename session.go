@@ -309,7 +309,6 @@ func (c *conversation) freshBlock(p *Put) block {
 	b := blockOf(h)
 	b.row = c.db.turnRow(&p.Artefact, texts, headHash(h), c.stub(b.id, b.digest, b.stored))
 	b.row.Content = contentOf(h.Rows)
-	b.hashes = unpackHashes(b.row.Hashes)
 	return b
 }
 
@@ -489,9 +488,22 @@ func (c *conversation) why(i int) string {
 	case !byPass:
 		return c.blocks[c.units[c.blocks[i].unit].members[0]].row.Because
 	case l == session.Cold:
-		return fmt.Sprintf("evicted by pass %d", c.state.InForce)
+		return c.passed().evicted
 	}
-	return fmt.Sprintf("paged by pass %d", c.state.InForce)
+	return c.passed().paged
+}
+
+// passReasons is what a pass gives as its reasons, written once and not for each turn.
+type passReasons struct {
+	pass           uint64
+	evicted, paged string
+}
+
+func (c *conversation) passed() *passReasons {
+	if n := c.state.InForce; c.reasons.pass != n {
+		c.reasons = passReasons{n, fmt.Sprintf("evicted by pass %d", n), fmt.Sprintf("paged by pass %d", n)}
+	}
+	return &c.reasons
 }
 
 // settle is the level that exists: a form that was never made, or would not be shorter, gives way to the one before.

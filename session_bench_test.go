@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -52,12 +53,6 @@ func BenchmarkSession(b *testing.B) {
 		}
 		require.Equal(b, faults, db.table.stats().Faults)
 	})
-	b.Run("append/turns=10k", func(b *testing.B) {
-		for b.Loop() {
-			_, err := chat.Append(ctx, Turn{Role: "assistant", Text: "short"})
-			require.NoError(b, err)
-		}
-	})
 	b.Run("assemble/turns=10k/budget=8k", func(b *testing.B) {
 		for b.Loop() {
 			_, err := db.Scope("acme/agent").Assemble(ctx, Query{Text: "w17 w100", Budget: 8000, Session: "chat"})
@@ -66,15 +61,27 @@ func BenchmarkSession(b *testing.B) {
 	})
 	require.NoError(b, db.Close())
 	b.Run("open+pass/turns=10k", func(b *testing.B) {
+		first := time.Duration(0)
 		for i := 0; b.Loop(); i++ {
 			db, err := Open(path, Options{noSync: true})
 			require.NoError(b, err)
 			start := time.Now()
 			_, err = db.Scope("acme/agent").Session("chat").Pass(ctx, twelve(i+1))
 			require.NoError(b, err)
-			b.ReportMetric(float64(time.Since(start).Milliseconds()), "ms/first-pass")
+			first += time.Since(start)
 			require.Zero(b, db.table.stats().Faults)
 			require.NoError(b, db.Close())
+		}
+		b.ReportMetric(float64(first.Microseconds())/1e3/float64(b.N), "ms/first-pass")
+	})
+	db, err := Open(path, Options{noSync: true})
+	require.NoError(b, err)
+	defer db.Close()
+	chat = db.Scope("acme/agent").Session("chat")
+	b.Run("append/turns=10k", func(b *testing.B) { // last: it makes the session longer
+		for b.Loop() {
+			_, err := chat.Append(ctx, Turn{Role: "assistant", Text: "short"})
+			require.NoError(b, err)
 		}
 	})
 }
@@ -94,6 +101,7 @@ func BenchmarkWatchCrossing(b *testing.B) {
 	for i := range turns {
 		turns[i] = Turn{Role: "assistant", Text: prose(r, 25)}
 	}
+	var took []time.Duration
 	b.ResetTimer()
 	for b.Loop() {
 		b.StopTimer()
@@ -107,8 +115,17 @@ func BenchmarkWatchCrossing(b *testing.B) {
 			}
 		}
 		b.StartTimer()
-		events, err := w.Step(ctx, time.Now())
+		start := time.Now()
+		events, err := w.Step(ctx, start)
+		took = append(took, time.Since(start))
 		require.NoError(b, err)
-		require.NotEmpty(b, events)
+		require.Equal(b, session.EventApplied, events[len(events)-2].Kind)
+		require.Greater(b, events[len(events)-2].Items, 100)
 	}
+	slices.Sort(took)
+	b.ReportMetric(took[len(took)/2].Seconds()*1e3, "p50-ms")
+	b.ReportMetric(took[len(took)*99/100].Seconds()*1e3, "p99-ms")
+	st, err := w.Stats(ctx)
+	require.NoError(b, err)
+	b.Log("sections at the end", st.Analysis.Items)
 }

@@ -144,6 +144,7 @@ func filler(i int) string {
 }
 
 func TestSessionPass(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := openTest(t, path, talkOptions())

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -360,6 +361,9 @@ func (c *checks) put(k checkKey, v checked) {
 	c.seen[k] = v
 }
 
+// ages says whether an artefact was made from something that may change.
+func (h *Head) ages() bool { return h.Artefact.Source != "" || len(h.DerivedFrom) > 0 }
+
 // freshen checks the sources and the lineage of heads, concurrently, and fetches anew what is dirty.
 func (s *Scope) freshen(ctx context.Context, heads []*Head, policy CheckPolicy) []freshness {
 	out := make([]freshness, len(heads))
@@ -369,7 +373,7 @@ func (s *Scope) freshen(ctx context.Context, heads []*Head, policy CheckPolicy) 
 	var wg sync.WaitGroup
 	gate := make(chan struct{}, 16)
 	for i, h := range heads {
-		if h == nil || h.Artefact.Source == "" && len(h.DerivedFrom) == 0 {
+		if h == nil || !h.ages() {
 			continue
 		}
 		wg.Add(1)
@@ -496,6 +500,10 @@ func (s *Scope) lineage(ctx context.Context, h *Head, policy CheckPolicy, seen m
 			return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("derived from %s, which changed", parent)}
 		case err != nil:
 			return freshness{dirty: true, reason: reasonFetchFailed, err: err}
+		case l.Expires != 0 && l.Expires <= s.db.opts.Clock().UnixMicro():
+			return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("derived from %s, which expired", parent)}
+		case l.By != 0 && !slices.Contains(h.Supersedes, parent.ID):
+			return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("derived from %s, which another artefact supersedes", parent)}
 		}
 	}
 	return freshness{}

@@ -182,7 +182,7 @@ type Excluded struct {
 type Candidates struct {
 	LSN      uint64
 	Hits     []Candidate
-	Stats    lexical.Stats
+	Stats    lexical.Stats // of the terms, when the query has a Mask: drafts are scored with it
 	Excluded []Excluded
 }
 
@@ -333,6 +333,7 @@ type ScanQuery struct {
 	ID      string
 	Of      Ref // summaries: scope and id of the artefact they derive from
 	Group   string
+	Known   uint64 // members: the LSN at which they are known; nothing is listed while it is the newest
 	Prefix  string
 	Deleted bool
 	All     bool // held: decided ones too

@@ -41,6 +41,7 @@ func prose(r *rand.Rand, words int) string {
 // the usable part is in the window, or the commit was refused because protected content alone is too much; and it is
 // the background that does the work.
 func TestWatchRandom(t *testing.T) {
+	t.Parallel()
 	const ops = 800 // 10,000 of them were run once: 652 passes of the watcher, 28 of the backstop
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -416,6 +417,7 @@ func TestBackstop(t *testing.T) {
 
 // A power cut at any byte of a pass leaves the window before it, or after it, never between.
 func TestPassCrash(t *testing.T) {
+	t.Parallel()
 	path, crashed := filepath.Join(t.TempDir(), "agent.ctx"), filepath.Join(t.TempDir(), "agent.ctx")
 	// In a bubble no time passes, so no checkpoint runs between a pass and the cut.
 	synctest.Test(t, func(t *testing.T) { crashPasses(t, path, crashed) })

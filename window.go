@@ -96,7 +96,7 @@ func (c *conversation) turnsIn(limit int) []turnIn {
 
 // managed says whether anything has decided about the turns of the session.
 func (c *conversation) managed() bool {
-	return c.state.InForce != 0 || c.state.Config != nil || slices.ContainsFunc(c.blocks, func(b block) bool { return b.row.Pinned || b.row.Level > 0 })
+	return c.state.InForce != 0 || c.state.Config != nil || slices.ContainsFunc(c.units, func(u unit) bool { return c.pinned(&u) || c.blocks[u.members[0]].row.Level > 0 })
 }
 
 // markNewest finds what answers to the newest words of the user: everything from them on, or, where that is too large
@@ -123,7 +123,7 @@ func (c *conversation) markNewest(turns []turnIn, limit int) {
 
 // enter makes items of the turns: those that stand in the window and may find room, while the rest is left out with its
 // reason. It gives what it made, and takes their pages out of the hits, which keep their lexical scores.
-func (a *assembling) enter(hits []Candidate) (turns []item, rest []Candidate) {
+func (a *assembling) enter(hits []Candidate) (turns []*item, rest []Candidate) {
 	if len(a.turns) == 0 {
 		return nil, hits
 	}
@@ -172,20 +172,24 @@ func (a *assembling) enter(hits []Candidate) (turns []item, rest []Candidate) {
 // order is the order in which turns are given room: whole ones before stubs, the better before the worse, the newer
 // before the older.
 func (a *assembling) order() []int {
-	at := make([]int, len(a.turns))
-	for i := range at {
-		at[i] = i
+	type place struct {
+		at, stub int
+		score    float64
 	}
-	stub := func(t *turnIn) int {
-		if t.level == session.Stub && t.group == "" {
-			return 1
+	order := make([]place, len(a.turns))
+	for i := range a.turns {
+		t := &a.turns[i]
+		if order[i] = (place{at: i, score: t.score}); t.level == session.Stub && t.group == "" {
+			order[i].stub = 1
 		}
-		return 0
 	}
-	slices.SortFunc(at, func(i, j int) int {
-		x, y := &a.turns[i], &a.turns[j]
-		return cmp.Or(stub(x)-stub(y), cmp.Compare(y.score, x.score), j-i)
+	slices.SortFunc(order, func(x, y place) int {
+		return cmp.Or(x.stub-y.stub, cmp.Compare(y.score, x.score), y.at-x.at)
 	})
+	at := make([]int, len(order))
+	for i := range order {
+		at[i] = order[i].at
+	}
 	return at
 }
 
@@ -212,7 +216,14 @@ func (a *assembling) leave(left map[string]*Excluded, t *turnIn, reason string, 
 		left[reason] = e
 	}
 	e.Count++
-	c := a.candidate(t, 0, found)
+	score := 0.0
+	if hit := found[t.nums[0]]; hit != nil {
+		score = hit.Lexical.Score
+	}
+	if n := len(e.Nearest); n == namedLeft && e.Nearest[n-1].Lexical.Score >= score {
+		return
+	}
+	c := *a.candidate(t, 0, found)
 	if k := slices.IndexFunc(e.Nearest, func(o Candidate) bool { return o.Lexical.Score < c.Lexical.Score }); k >= 0 {
 		e.Nearest = slices.Insert(e.Nearest, k, c)
 	} else {
@@ -221,28 +232,28 @@ func (a *assembling) leave(left map[string]*Excluded, t *turnIn, reason string, 
 	e.Nearest = e.Nearest[:min(len(e.Nearest), namedLeft)]
 }
 
-func (a *assembling) candidate(t *turnIn, page int, found map[uint64]*Candidate) Candidate {
+func (a *assembling) candidate(t *turnIn, page int, found map[uint64]*Candidate) *Candidate {
 	if c := found[t.nums[page]]; c != nil {
-		return *c
+		return c
 	}
-	return Candidate{
+	return &Candidate{
 		Key: PageKey{t.nums[page], t.version}, Ref: Ref{Scope: a.s.name, ID: t.id, Page: page + 1, Version: t.version}, Kind: t.kind, Provenance: t.prov,
 		AsOf: micros(t.asOf), Tokens: t.stored / len(t.nums), GroupName: a.q.Session, Seq: t.seq,
 	}
 }
 
 // turnItems are the pages of a turn, or the one that stands for it.
-func (a *assembling) turnItems(t *turnIn, found map[uint64]*Candidate) []item {
-	scored := triage.Scored{Score: t.score, Recency: t.recency, Semantic: t.similar, Tag: triage.Red}
+func (a *assembling) turnItems(t *turnIn, found map[uint64]*Candidate) []*item {
+	scored := judged{score: t.score, recency: t.recency, semantic: t.similar, tag: triage.Red}
 	note := cmp.Or(t.why, "in the window of the session")
 	forms := map[session.Level]manifest.Form{session.Trimmed: manifest.FormSummary, session.Summary: manifest.FormSummary, session.Stub: manifest.FormStub}
 	if form := forms[t.level]; form != manifest.FormFull {
-		scored.Tag = triage.Green
-		return []item{{cand: a.candidate(t, 0, found), turn: t, scored: scored, note: note, fixed: form, form: form}}
+		scored.tag = triage.Green
+		return []*item{{cand: a.candidate(t, 0, found), turn: t, scored: scored, note: note, fixed: form, form: form}}
 	}
-	out := make([]item, len(t.nums))
+	out := make([]*item, len(t.nums))
 	for p := range t.nums {
-		out[p] = item{cand: a.candidate(t, p, found), turn: t, scored: scored, note: note}
+		out[p] = &item{cand: a.candidate(t, p, found), turn: t, scored: scored, note: note}
 	}
 	return out
 }
@@ -259,7 +270,7 @@ func (a *assembling) loadForms(ctx context.Context, at []int) (whole []int, err 
 		return nil, err
 	}
 	for j, i := range at {
-		it := &a.ranked[i]
+		it := a.ranked[i]
 		if heads[j].Err != nil {
 			it.reason = reasonGone
 			continue

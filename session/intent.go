@@ -50,33 +50,48 @@ func (in Intent) Words() []string { return slices.Clone(in.words) }
 func (in Intent) Len() int { return len(in.hashes) }
 
 // Hits counts the tokens of the intent that a block holds; hashes as in Block.
-// Both are sorted, so one walk along both will do; a long block is searched.
 func (in Intent) Hits(hashes []uint64) int {
-	if len(hashes) > 16*len(in.hashes) {
-		return in.search(hashes)
-	}
-	hits, i := 0, 0
-	for _, h := range in.hashes {
-		for i < len(hashes) && hashes[i] < h {
-			i++
-		}
-		if i < len(hashes) && hashes[i] == h {
-			hits++
-		}
-	}
-	return hits
+	f := in.finder()
+	return f.hits(hashes)
 }
 
-func (in Intent) search(hashes []uint64) int {
-	hits := 0
+// finder counts the hits of one intent in many blocks. Most tokens of a block
+// are none of the intent's: a bit for the low end of each of its hashes tells so
+// in one look, where a walk along both lists guesses wrong at every turn.
+type finder struct {
+	hashes []uint64
+	near   [finderBits / 64]uint64
+}
+
+const finderBits = 2048
+
+func (in Intent) finder() finder {
+	f := finder{hashes: in.hashes}
 	for _, h := range in.hashes {
-		at, found := slices.BinarySearch(hashes, h)
-		if found {
-			hits++
-		}
-		hashes = hashes[at:]
+		f.near[h%finderBits/64] |= 1 << (h % 64)
 	}
-	return hits
+	return f
+}
+
+func (f *finder) hits(hashes []uint64) (n int) {
+	if len(hashes) > 32*len(f.hashes) { // so long a block is searched
+		for _, h := range f.hashes {
+			at, found := slices.BinarySearch(hashes, h)
+			if found {
+				n++
+			}
+			hashes = hashes[at:]
+		}
+		return n
+	}
+	for _, h := range hashes {
+		if f.near[h%finderBits/64]&(1<<(h%64)) != 0 {
+			if _, found := slices.BinarySearch(f.hashes, h); found {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // IntentIR is an intent as the prompt compiler writes it (schema

@@ -1,6 +1,9 @@
 package session
 
-import "math"
+import (
+	"math"
+	"sync/atomic"
+)
 
 // Ln is the natural logarithm of a positive finite x, correctly rounded, the
 // same on every platform. math.Log is assembly on some and differs in the last
@@ -91,4 +94,22 @@ func quotient(a float64, d pair) pair {
 	q := a / d.hi
 	r := math.FMA(-q, d.hi, a) - float64(q*d.lo)
 	return twoSum(q, r/d.hi)
+}
+
+// recencies remembers what RecencyOf computed, as bits; 0: not yet. It takes the
+// logarithms, a third of a pass, out of all passes but the first.
+var recencies [1 << 14]atomic.Uint64
+
+// RecencyOf is Recency of so many turns behind the head.
+func RecencyOf(delta int64) float64 {
+	if uint64(delta) >= uint64(len(recencies)) {
+		return Recency(Ln(1 + float64(delta)))
+	}
+	known := &recencies[delta]
+	bits := known.Load()
+	if bits == 0 {
+		bits = math.Float64bits(Recency(Ln(1 + float64(delta))))
+		known.Store(bits)
+	}
+	return math.Float64frombits(bits)
 }

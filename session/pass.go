@@ -126,22 +126,48 @@ func Pass(in Input) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	r := Result{
-		History: in.historyHash(), Intent: in.intentHash(), Keywords: in.Intent.Len(), Params: in.Params,
-		Verdicts: make([]Verdict, len(in.Blocks)),
+	r := Result{Intent: in.intentHash(), Keywords: in.Intent.Len(), Params: in.Params, Verdicts: make([]Verdict, len(in.Blocks))}
+	if r.History, err = in.read(r.Verdicts); err != nil {
+		return Result{}, err
 	}
 	r.Key = in.key(r, head)
 	r.Repeated = r.Key == in.Last
-	last := recent{-1, 0}
-	for i := range in.Blocks {
-		r.Verdicts[i] = in.score(i, head, &last)
+	for i := range r.Verdicts {
+		in.score(i, head, &r.Verdicts[i])
 	}
 	in.guard(r.Verdicts)
-	for i, v := range r.Verdicts {
-		r.Count[v.Action]++
-		r.Tokens[v.Action] += in.Blocks[i].Tokens
+	for i := range r.Verdicts {
+		a := r.Verdicts[i].Action
+		r.Count[a]++
+		r.Tokens[a] += in.Blocks[i].Tokens
 	}
 	return r, nil
+}
+
+// read goes once over the token hashes, which are most of what a pass touches:
+// it refuses those out of order, counts the hits, and hashes the history.
+func (in *Input) read(vs []Verdict) (history uint64, err error) {
+	digest, find := xxhash.New(), in.Intent.finder()
+	var buf []byte
+	for i := range in.Blocks {
+		b := &in.Blocks[i]
+		if !ascending(b.Hashes) {
+			return 0, &BlockError{Index: i, ID: b.ID, Field: "hashes", Err: ErrHashes}
+		}
+		vs[i].Hits = find.hits(b.Hashes)
+		buf = b.appendTo(buf[:0])
+		_, _ = digest.Write(buf)
+	}
+	return digest.Sum64(), nil
+}
+
+func ascending(hashes []uint64) bool {
+	for i := 1; i < len(hashes); i++ {
+		if hashes[i-1] >= hashes[i] {
+			return false
+		}
+	}
+	return true
 }
 
 // check refuses malformed blocks and finds the head turn.
@@ -150,13 +176,12 @@ func (in *Input) check() (head int64, err error) {
 	for i := range in.Blocks {
 		b := &in.Blocks[i]
 		field, err := b.check()
-		if _, dup := seen[b.ID]; err == nil && dup {
+		if seen[b.ID] = struct{}{}; err == nil && len(seen) <= i {
 			field, err = "id", ErrDuplicateID
 		}
 		if err != nil {
 			return 0, &BlockError{Index: i, ID: b.ID, Field: field, Err: err}
 		}
-		seen[b.ID] = struct{}{}
 		head = max(head, b.Turn)
 	}
 	if in.Head == 0 {
@@ -178,34 +203,19 @@ func (b *Block) check() (field string, err error) {
 	case b.Tokens < 0:
 		return "tokens", ErrParams
 	}
-	for i := 1; i < len(b.Hashes); i++ {
-		if b.Hashes[i-1] >= b.Hashes[i] {
-			return "hashes", ErrHashes
-		}
-	}
 	return "", nil
 }
 
-// recent is the recency of one delta; the blocks of a turn share it.
-type recent struct {
-	delta   int64
-	recency float64
-}
-
-// score decides one block by its score alone.
-func (in *Input) score(i int, head int64, last *recent) Verdict {
+// score decides one block by its score alone; its hits are counted already.
+func (in *Input) score(i int, head int64, v *Verdict) {
 	b := &in.Blocks[i]
-	v := Verdict{Index: i, ID: b.ID, Hits: in.Intent.Hits(b.Hashes), Delta: max(head-b.Turn, 0)}
+	v.Index, v.ID, v.Delta = i, b.ID, max(head-b.Turn, 0)
 	if k := in.Intent.Len(); k > 0 {
 		v.Similarity = float64(v.Hits) / float64(k)
 	}
-	if last.delta != v.Delta {
-		*last = recent{v.Delta, Recency(Ln(1 + float64(v.Delta)))}
-	}
-	v.Recency = last.recency
+	v.Recency = RecencyOf(v.Delta)
 	v.R = Score(in.Params.Alpha, in.Params.Beta, v.Similarity, v.Recency)
 	v.Action = Classify(v.R, in.Params.RetainCut, in.Params.EvictCut)
-	return v
 }
 
 // guard raises verdicts; it never lowers one.
@@ -257,22 +267,14 @@ func (in *Input) newestFirst() []int {
 	return order
 }
 
-// historyHash covers everything of the blocks that a verdict depends on, and
-// the hash of their contents.
-func (in *Input) historyHash() uint64 {
-	h := xxhash.New()
-	var buf []byte
-	for i := range in.Blocks {
-		b := &in.Blocks[i]
-		buf = buf[:0]
-		buf = appendText(buf, b.ID)
-		buf = appendText(buf, string(b.Role))
-		buf = appendText(buf, b.Kind)
-		buf = appendWords(buf, uint64(b.Turn), uint64(b.Tokens), flag(b.Pinned), b.Source, uint64(len(b.Hashes)))
-		buf = appendWords(buf, b.Hashes...)
-		_, _ = h.Write(buf)
-	}
-	return h.Sum64()
+// appendTo appends everything of the block that a verdict depends on, and the
+// hash of its contents.
+func (b *Block) appendTo(buf []byte) []byte {
+	buf = appendText(buf, b.ID)
+	buf = appendText(buf, string(b.Role))
+	buf = appendText(buf, b.Kind)
+	buf = appendWords(buf, uint64(b.Turn), uint64(b.Tokens), flag(b.Pinned), b.Source, uint64(len(b.Hashes)))
+	return appendWords(buf, b.Hashes...)
 }
 
 func (in *Input) intentHash() uint64 {
@@ -294,10 +296,12 @@ func appendText(b []byte, s string) []byte {
 }
 
 func appendWords(b []byte, words ...uint64) []byte {
-	for _, w := range words {
-		b = binary.LittleEndian.AppendUint64(b, w)
+	b = slices.Grow(b, 8*len(words))
+	at := b[len(b) : len(b)+8*len(words)]
+	for i, w := range words {
+		binary.LittleEndian.PutUint64(at[8*i:], w)
 	}
-	return b
+	return b[:len(b)+len(at)]
 }
 
 func flag(yes bool) uint64 {

@@ -280,6 +280,7 @@ func reopened(t *testing.T, fsys *faultfs.FS, acked uint64, n int) {
 // TestCrashDuringRecovery: recovery dies at each of its operations, the power goes, and the next recovery
 // finds the same records.
 func TestCrashDuringRecovery(t *testing.T) {
+	t.Parallel()
 	const last = 1000
 	for name, scene := range map[string]struct {
 		prepare func(*testing.T, *faultfs.FS, *wal.Log)

@@ -144,6 +144,7 @@ func (s sample) everyByte(t *testing.T, f func(fsys *flatFS, off int) error) {
 // TestCutAtEveryByte: what is left are exactly the whole records. The header is never torn by a crash, so
 // a log cut inside it is damage.
 func TestCutAtEveryByte(t *testing.T) {
+	t.Parallel()
 	s := makeSample(t, 64<<10, false)
 	s.everyByte(t, func(fsys *flatFS, off int) error {
 		fsys.data = fsys.data[:off]
@@ -157,6 +158,7 @@ func TestCutAtEveryByte(t *testing.T) {
 // TestFlipInEveryByte: exactly the records before, or CorruptError where a later record says that the
 // damaged one was durable.
 func TestFlipInEveryByte(t *testing.T) {
+	t.Parallel()
 	t.Run("killed", func(t *testing.T) {
 		s := makeSample(t, 64<<10, false)
 		cut, damage := s.flips(t)
@@ -240,6 +242,7 @@ func several(t *testing.T) (*faultfs.FS, []string, []wal.Record) {
 }
 
 func TestFlipInEverySegment(t *testing.T) {
+	t.Parallel()
 	fsys, names, recs := several(t)
 	for i, name := range names {
 		file := path.Join(dir, name)

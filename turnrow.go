@@ -1,0 +1,147 @@
+package ctxpage
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/ctxpage/ctxpage/session"
+)
+
+// turnRow is what is kept of one turn. Its fields are the row, in this order. A session of ten thousand turns decodes as
+// many rows when it is first touched and writes thousands in one pass, so the fields are named here one by one: the
+// reflection of the general way was half of both.
+type turnRow struct {
+	Hash    uint64        // of all it was made from
+	Content uint64        // of the text alone, 0: none
+	Counter string        // that counted Sizes
+	Sizes   session.Sizes // estimates where Made has no bit
+	Made    uint8         // levels whose derived page exists, a bit each
+	Traits  uint16
+	Title   string
+	Hashes  []uint64 // session.TokenSet; never changed in place
+	Signals turnSignals
+	Level   uint8 // how far the watcher compacted its unit; on the first turn of the unit
+	Because string
+	Pinned  bool
+}
+
+// turnSignals is session.Signals without what the database knows itself.
+type turnSignals struct {
+	Source                              string
+	Version                             uint64
+	Call                                string
+	Stale, Failed, Refetchable, Finding bool
+	Closed, Keep                        bool
+	LastRead                            int64
+}
+
+const turnFields, signalFields = 12, 10
+
+// EncodeMsgpack writes the row.
+func (r *turnRow) EncodeMsgpack(e *msgpack.Encoder) error {
+	var w firstError
+	w.do(e.EncodeArrayLen(turnFields))
+	w.do(e.EncodeUint64(r.Hash))
+	w.do(e.EncodeUint64(r.Content))
+	w.do(e.EncodeString(r.Counter))
+	w.do(e.EncodeArrayLen(len(r.Sizes)))
+	for _, n := range r.Sizes {
+		w.do(e.EncodeInt(int64(n)))
+	}
+	w.do(e.EncodeUint8(r.Made))
+	w.do(e.EncodeUint16(r.Traits))
+	w.do(e.EncodeString(r.Title))
+	w.do(e.EncodeBytes(packHashes(r.Hashes)))
+	s := &r.Signals
+	w.do(e.EncodeArrayLen(signalFields))
+	w.do(e.EncodeString(s.Source))
+	w.do(e.EncodeUint64(s.Version))
+	w.do(e.EncodeString(s.Call))
+	for _, yes := range [...]bool{s.Stale, s.Failed, s.Refetchable, s.Finding, s.Closed, s.Keep} {
+		w.do(e.EncodeBool(yes))
+	}
+	w.do(e.EncodeInt64(s.LastRead))
+	w.do(e.EncodeUint8(r.Level))
+	w.do(e.EncodeString(r.Because))
+	w.do(e.EncodeBool(r.Pinned))
+	return w.err
+}
+
+type firstError struct{ err error }
+
+func (w *firstError) do(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+}
+
+// DecodeMsgpack reads a row that unpack has scanned, so lengths can be believed.
+func (r *turnRow) DecodeMsgpack(d *msgpack.Decoder) error {
+	x := rowDecoder{d: d}
+	x.array(turnFields)
+	r.Hash, r.Content, r.Counter = x.uint(), x.uint(), x.text()
+	x.array(len(r.Sizes))
+	for i := range r.Sizes {
+		r.Sizes[i] = int(x.int())
+	}
+	r.Made, r.Traits, r.Title = uint8(x.uint()), uint16(x.uint()), x.text()
+	r.Hashes = x.hashes()
+	s := &r.Signals
+	x.array(signalFields)
+	s.Source, s.Version, s.Call = x.text(), x.uint(), x.text()
+	for _, yes := range [...]*bool{&s.Stale, &s.Failed, &s.Refetchable, &s.Finding, &s.Closed, &s.Keep} {
+		*yes = x.bool()
+	}
+	s.LastRead = x.int()
+	r.Level, r.Because, r.Pinned = uint8(x.uint()), x.text(), x.bool()
+	if x.err == nil && r.Level > uint8(session.Cold) {
+		x.err = fmt.Errorf("level %d", r.Level)
+	}
+	return x.err
+}
+
+// rowDecoder keeps the first error; after it all values are zero.
+type rowDecoder struct {
+	d   *msgpack.Decoder
+	err error
+}
+
+func rowValue[T any](x *rowDecoder, read func(*msgpack.Decoder) (T, error)) (v T) {
+	if x.err == nil {
+		v, x.err = read(x.d)
+	}
+	return v
+}
+
+func (x *rowDecoder) uint() uint64 { return rowValue(x, (*msgpack.Decoder).DecodeUint64) }
+func (x *rowDecoder) int() int64   { return rowValue(x, (*msgpack.Decoder).DecodeInt64) }
+func (x *rowDecoder) text() string { return rowValue(x, (*msgpack.Decoder).DecodeString) }
+func (x *rowDecoder) bool() bool   { return rowValue(x, (*msgpack.Decoder).DecodeBool) }
+
+func (x *rowDecoder) array(want int) {
+	if n := rowValue(x, (*msgpack.Decoder).DecodeArrayLen); x.err == nil && n != want {
+		x.err = fmt.Errorf("%d fields, expected %d", n, want)
+	}
+}
+
+func (x *rowDecoder) hashes() []uint64 {
+	b := rowValue(x, (*msgpack.Decoder).DecodeBytes)
+	if x.err == nil && len(b)%8 != 0 {
+		x.err = fmt.Errorf("%d bytes of token hashes", len(b))
+	}
+	out := make([]uint64, len(b)/8)
+	for i := range out {
+		out[i] = binary.LittleEndian.Uint64(b[8*i:])
+	}
+	return out
+}
+
+func packHashes(hashes []uint64) []byte {
+	b := make([]byte, 0, 8*len(hashes))
+	for _, h := range hashes {
+		b = binary.LittleEndian.AppendUint64(b, h)
+	}
+	return b
+}

@@ -1,0 +1,89 @@
+package ctxpage
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vmihailenco/msgpack/v5"
+	"pgregory.net/rapid"
+
+	"github.com/ctxpage/ctxpage/session"
+)
+
+// reflected is a turnRow as the general encoding writes it.
+type reflected struct {
+	//lint:ignore U1000 msgpack looks for it
+	_msgpack      struct{} `msgpack:",as_array"`
+	Hash, Content uint64
+	Counter       string
+	Sizes         []int
+	Made          uint8
+	Traits        uint16
+	Title         string
+	Hashes        []byte
+	Signals       struct {
+		//lint:ignore U1000 msgpack looks for it
+		_msgpack                            struct{} `msgpack:",as_array"`
+		Source                              string
+		Version                             uint64
+		Call                                string
+		Stale, Failed, Refetchable, Finding bool
+		Closed, Keep                        bool
+		LastRead                            int64
+	}
+	Level   uint8
+	Because string
+	Pinned  bool
+}
+
+// The row of a turn is what msgpack makes of its fields by itself, byte for byte, and is read back as it was.
+func TestTurnRowBytes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text, flag := rapid.String(), rapid.Bool()
+		r := turnRow{
+			Hash: rapid.Uint64().Draw(t, "hash"), Content: rapid.Uint64().Draw(t, "content"), Counter: text.Draw(t, "counter"),
+			Made: rapid.Uint8().Draw(t, "made"), Traits: rapid.Uint16().Draw(t, "traits"), Title: text.Draw(t, "title"),
+			Hashes: rapid.SliceOfN(rapid.Uint64(), 0, 40).Draw(t, "hashes"), Level: rapid.Uint8Max(uint8(session.Cold)).Draw(t, "level"),
+			Because: text.Draw(t, "because"), Pinned: flag.Draw(t, "pinned"),
+			Signals: turnSignals{
+				Source: text.Draw(t, "source"), Version: rapid.Uint64().Draw(t, "version"), Call: text.Draw(t, "call"), Stale: flag.Draw(t, "stale"),
+				Failed: flag.Draw(t, "failed"), Refetchable: flag.Draw(t, "refetchable"), Finding: flag.Draw(t, "finding"),
+				Closed: flag.Draw(t, "closed"), Keep: flag.Draw(t, "keep"), LastRead: rapid.Int64().Draw(t, "read"),
+			},
+		}
+		for i := range r.Sizes {
+			r.Sizes[i] = rapid.IntRange(-1, 1<<40).Draw(t, "size")
+		}
+		w := reflected{
+			Hash: r.Hash, Content: r.Content, Counter: r.Counter, Sizes: r.Sizes[:], Made: r.Made, Traits: r.Traits, Title: r.Title,
+			Hashes: packHashes(r.Hashes), Level: r.Level, Because: r.Because, Pinned: r.Pinned,
+		}
+		s := &w.Signals
+		s.Source, s.Version, s.Call, s.Stale, s.Failed = r.Signals.Source, r.Signals.Version, r.Signals.Call, r.Signals.Stale, r.Signals.Failed
+		s.Refetchable, s.Finding, s.Closed, s.Keep = r.Signals.Refetchable, r.Signals.Finding, r.Signals.Closed, r.Signals.Keep
+		s.LastRead = r.Signals.LastRead
+		want, err := msgpack.Marshal(&w)
+		require.NoError(t, err)
+		got, err := msgpack.Marshal(&r)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		var back turnRow
+		require.NoError(t, unpack(got, &back))
+		require.Equal(t, r, back)
+
+		cut := rapid.IntRange(0, len(got)-1).Draw(t, "cut")
+		require.Error(t, unpack(got[:cut], new(turnRow)))
+		w.Level = uint8(session.Cold) + 1
+		far, err := msgpack.Marshal(&w)
+		require.NoError(t, err)
+		require.Error(t, unpack(far, new(turnRow)), "a level there is not")
+		w.Level, w.Hashes = 0, append(w.Hashes, 1)
+		odd, err := msgpack.Marshal(&w)
+		require.NoError(t, err)
+		require.Error(t, unpack(odd, new(turnRow)), "half a token")
+		w.Hashes, w.Sizes = nil, w.Sizes[:4]
+		short, err := msgpack.Marshal(&w)
+		require.NoError(t, err)
+		require.Error(t, unpack(short, new(turnRow)), "a size too few")
+	})
+}
