@@ -450,7 +450,11 @@ func (c *catalogue) countTurn(p *pageCol, cl *class, d int) {
 
 // ownTurn says that a page is what an agent or a tool said in a conversation: it stays there until it has passed the gate.
 func (c *catalogue) ownTurn(p *pageCol) bool {
-	return p.kind == KindMessage && p.prov <= Tool && c.art(p.art).group != 0 && !c.always(p)
+	if p.kind != KindMessage || p.prov > Tool || c.always(p) {
+		return false
+	}
+	g := c.art(p.art).group
+	return g != 0 && !strings.HasPrefix(c.groups[g-1].name, "\x00") // the pages of an artefact alone are no conversation
 }
 
 func (c *catalogue) unlink(num uint64) {
