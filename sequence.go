@@ -549,6 +549,7 @@ func (s *fileStore) analyse(p *pending) {
 				}
 			}
 		}
+		s.idx.Invert() // what commits before this one added
 	})
 }
 
