@@ -7,6 +7,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -53,10 +54,12 @@ type scopeCol struct {
 
 // class is the live pages of one scope and provenance.
 type class struct {
-	recent  order // by current-as-of
-	expiry  order // those that expire
+	n       int   // those that no other artefact supersedes
+	recent  order // of n by current-as-of, without turns (their session has them) and what expired up to swept
+	expiry  order // of n those that expire
+	swept   int64 // see sweep
 	retired int   // live pages of artefacts that another artefact supersedes
-	turns   int   // pages in recent that only their own session may see
+	turns   int   // of n those that only their own session may see
 }
 
 type artCol struct {
@@ -360,7 +363,10 @@ func (c *catalogue) link(num uint64) {
 	if p.retired = c.art(p.art).by != 0; p.retired {
 		cl.retired++
 	} else {
-		cl.recent.insert(p.asOf, num)
+		cl.n++
+		if c.listed(p, cl) {
+			cl.recent.insert(p.asOf, num)
+		}
 		c.countTurn(p, cl, 1)
 		if p.expires != 0 {
 			cl.expiry.insert(p.expires, num)
@@ -374,6 +380,57 @@ func (c *catalogue) link(num uint64) {
 		at, found := slices.BinarySearchFunc(*m, num, c.compareMembers)
 		if !found {
 			*m = slices.Insert(*m, at, num)
+		}
+	}
+}
+
+// listed says whether a page of a class is in its recent.
+func (c *catalogue) listed(p *pageCol, cl *class) bool {
+	return !c.ownTurn(p) && (p.expires == 0 || p.expires > cl.swept)
+}
+
+// What is left in the lists of recent pages although it expired: a while, so that clocks that are a little apart do not
+// move pages to and fro, and a number that is not worth a lock.
+const (
+	sweepAfter = int64(time.Minute / time.Microsecond)
+	sweepMany  = 256
+)
+
+// unswept says whether the chain's lists of recent pages are not as a question of a time needs them: pages are missing
+// that have not expired by then (mustn't), or many are there that have.
+func (c *catalogue) unswept(chain []uint32, now int64) bool {
+	for _, n := range chain {
+		for prov := range c.scopes[n-1].classes {
+			cl := &c.scopes[n-1].classes[prov]
+			if len(cl.expiry.chunks) == 0 {
+				continue
+			}
+			gone := cl.expiry.upTo(cl.swept)
+			if now < cl.swept && gone > cl.expiry.upTo(now) || cl.expiry.upTo(now-sweepAfter)-gone > sweepMany {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// sweep takes pages that expired a while before now out of the lists of recent ones, which every question walks, and
+// puts those back that have not expired by now, when the clock went backwards. A page is moved once in its life.
+func (c *catalogue) sweep(chain []uint32, now int64) {
+	for _, n := range chain {
+		for prov := range c.scopes[n-1].classes {
+			cl := &c.scopes[n-1].classes[prov]
+			from, to := cl.swept, now-sweepAfter
+			cl.swept = to
+			cl.expiry.between(min(from, to), max(from, to), func(num uint64) {
+				switch p := c.page(num); {
+				case c.ownTurn(p):
+				case to > from:
+					cl.recent.remove(p.asOf, num)
+				default:
+					cl.recent.insert(p.asOf, num)
+				}
+			})
 		}
 	}
 }
@@ -393,7 +450,11 @@ func (c *catalogue) countTurn(p *pageCol, cl *class, d int) {
 
 // ownTurn says that a page is what an agent or a tool said in a conversation: it stays there until it has passed the gate.
 func (c *catalogue) ownTurn(p *pageCol) bool {
-	return p.kind == KindMessage && p.prov <= Tool && c.art(p.art).group != 0 && !c.always(p)
+	if p.kind != KindMessage || p.prov > Tool || c.always(p) {
+		return false
+	}
+	g := c.art(p.art).group
+	return g != 0 && !strings.HasPrefix(c.groups[g-1].name, "\x00") // the pages of an artefact alone are no conversation
 }
 
 func (c *catalogue) unlink(num uint64) {
@@ -405,7 +466,10 @@ func (c *catalogue) unlink(num uint64) {
 		p.retired = false
 		cl.retired--
 	} else {
-		cl.recent.remove(p.asOf, num)
+		cl.n--
+		if c.listed(p, cl) {
+			cl.recent.remove(p.asOf, num)
+		}
 		c.countTurn(p, cl, -1)
 		if p.expires != 0 {
 			cl.expiry.remove(p.expires, num)
@@ -474,6 +538,24 @@ func (c *catalogue) excluded(p *pageCol, q *CandidateQuery, session uint64) stri
 	return ""
 }
 
+// ofSession gives, by provenance, the pages of a session that the lists of their classes do not have, or that a question
+// with this floor does not look for there.
+func (c *catalogue) ofSession(session uint64, floor Provenance) (own [int(HumanVerified) + 1]order) {
+	var lists [len(own)][]entry
+	for _, num := range c.groups[session-1].members {
+		if p := c.page(num); !p.retired && (p.prov < floor || c.ownTurn(p)) {
+			lists[p.prov] = append(lists[p.prov], entry{p.asOf, num})
+		}
+	}
+	for prov, l := range lists {
+		if len(l) > 0 {
+			slices.SortFunc(l, compareEntries)
+			own[prov] = order{chunks: [][]entry{l}, n: len(l)}
+		}
+	}
+	return own
+}
+
 // always says whether a page enters every context, whatever floor and kinds a query asks for: only the host writes
 // system pages, and a context without them is another agent.
 func (c *catalogue) always(p *pageCol) bool { return p.kind == KindSystem }
@@ -492,7 +574,7 @@ func (c *catalogue) count(chain []uint32, q *CandidateQuery, session uint64) (e 
 			e.expired += dead
 			e.retired += cl.retired
 			if Provenance(prov) < q.Floor {
-				e.floor += cl.recent.n - dead
+				e.floor += cl.n - dead
 			} else {
 				e.turns += cl.turns
 			}

@@ -638,7 +638,7 @@ func (s *fileStore) Stat(ctx context.Context) (StoreStats, error) {
 	if fi, err := s.file.Stat(); err == nil {
 		st.FileBytes = fi.Size()
 	}
-	held, err := s.scanHeld(ScanQuery{Limit: 1 << 30})
-	st.Held = len(held.Held)
+	var err error
+	st.Held, err = s.undecided()
 	return st, err
 }

@@ -296,6 +296,9 @@ func (s *fileStore) prepare(ctx context.Context, b *Batch) (*prepared, error) {
 	for i := range b.Puts {
 		p := &b.Puts[i]
 		old, err := s.newest(b.Scope, p.Artefact.ID)
+		if err == nil {
+			old, err = s.withoutLost(old, p.Pages)
+		}
 		if err != nil {
 			return nil, err
 		}
