@@ -39,7 +39,7 @@ func prose(r *rand.Rand, words int) string {
 }
 
 var (
-	watchOps  = flag.Int("watch.ops", 400, "how many operations TestWatchRandom does")
+	watchOps  = flag.Int("watch.ops", 300, "how many operations TestWatchRandom does; 10,000 take minutes")
 	watchSeed = flag.Uint64("watch.seed", 6, "its seed")
 )
 
