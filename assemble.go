@@ -194,17 +194,18 @@ func (q Query) withDefaults() (Query, error) {
 
 // assembling is the state that the four stages hand on.
 type assembling struct {
-	s      *Scope
-	q      Query
-	tx     *Txn
-	now    time.Time
-	cands  Candidates
-	ranked []item // best first, excluded ones last
-	frames []*frame
-	turns  []turnIn       // of the session
-	turnOf map[uint64]int // page number → turns
-	placed []*item        // in the order of the context; they point into ranked
-	out    *Assembly
+	s        *Scope
+	q        Query
+	tx       *Txn
+	now      time.Time
+	cands    Candidates
+	ranked   []*item // best first, excluded ones last
+	frames   []*frame
+	turns    []turnIn       // of the session
+	turnOf   map[uint64]int // page number → turns
+	placed   []*item        // in the order of the context; they point into ranked
+	out      *Assembly
+	rendered []byte // what out.text says
 
 	embedder string // model whose vectors took part
 	wordsErr error  // why none did
@@ -212,14 +213,15 @@ type assembling struct {
 
 // item is a page on its way into a context.
 type item struct {
-	cand   Candidate
+	cand   *Candidate
 	cosine *float64 // of its vector and the question's
 	own    *ownPage // a draft of the transaction, which has no number yet
-	scored triage.Scored
+	scored judged
 	reason string // why it is out, "": in
 	frame  *frame // pinned; nil for a draft
 	head   *Head
 	page   int
+	name   string // cand.Ref as text, once the budget was asked
 	text   string
 	fresh  freshness
 	stale  bool
@@ -234,6 +236,12 @@ type item struct {
 	turn   *turnIn       // of the session; nil for other pages and turns that compete
 	fixed  manifest.Form // the form the session shows it in
 	via    uint64        // derived page that stands for it
+}
+
+// judged is what an item keeps of triage's judgement.
+type judged struct {
+	score, recency, trust, semantic float64
+	tag                             triage.Tag
 }
 
 func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, error) {
@@ -280,11 +288,7 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 		return err
 	}
 	turns, hits := a.enter(a.cands.Hits)
-	items := make([]item, 0, len(hits)+8)
-	for _, c := range hits {
-		items = append(items, item{cand: c})
-	}
-	items = append(items, a.drafts(terms)...)
+	items := append(itemsOf(hits), a.drafts(terms)...)
 	preset.Floor = a.q.Floor
 	if a.s.db.opts.Embedder != nil {
 		if err := a.compare(ctx, preset, items); err != nil {
@@ -293,6 +297,14 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 	}
 	a.ranked = append(turns, rankItems(preset, items, a.now, a.q.Session)...)
 	return nil
+}
+
+func itemsOf(hits []Candidate) []item {
+	items := make([]item, len(hits))
+	for i := range hits {
+		items[i].cand = &hits[i]
+	}
+	return items
 }
 
 func presetOf(name string) (triage.Preset, error) {
@@ -325,7 +337,7 @@ func (a *assembling) drafts(terms []string) []item {
 	var out []item
 	for _, o := range a.tx.ownDocs() {
 		w := o.put
-		c := Candidate{
+		c := &Candidate{
 			Kind: w.Artefact.Kind, Provenance: w.Artefact.Provenance, AsOf: micros(w.Artefact.CurrentAsOf), Pinned: w.Artefact.Pinned,
 			Tokens: w.Pages[o.page-1].Tokens, GroupName: w.Artefact.Group, Seq: w.Artefact.Seq,
 			Ref: Ref{Scope: a.s.name, ID: w.Artefact.ID, Page: o.page},
@@ -342,13 +354,15 @@ func (a *assembling) drafts(terms []string) []item {
 	return out
 }
 
-// rankItems lets triage judge.
-func rankItems(preset triage.Preset, items []item, now time.Time, session string) []item {
-	out := make([]item, 0, len(items))
-	for _, sc := range triage.Rank(preset, triageCandidates(items, now, session)) {
-		it := items[sc.ID]
-		it.scored, it.reason = sc, string(sc.Reason)
-		out = append(out, it)
+// rankItems lets triage judge. The items stay where they are; their order is in what it returns.
+func rankItems(preset triage.Preset, items []item, now time.Time, session string) []*item {
+	ranked := triage.Rank(preset, triageCandidates(items, now, session))
+	out := make([]*item, len(ranked))
+	for i := range ranked {
+		sc := &ranked[i]
+		out[i] = &items[sc.ID]
+		out[i].scored = judged{sc.Score, sc.Recency, sc.Trust, sc.Semantic, sc.Tag}
+		out[i].reason = string(sc.Reason)
 	}
 	return out
 }
@@ -358,7 +372,7 @@ func rankItems(preset triage.Preset, items []item, now time.Time, session string
 func triageCandidates(items []item, now time.Time, session string) []triage.Candidate {
 	cs := make([]triage.Candidate, len(items))
 	for i := range items {
-		c := &items[i].cand
+		c := items[i].cand
 		cs[i] = triage.Candidate{
 			ID: uint64(i), Provenance: c.Provenance, Age: now.Sub(fromMicros(c.AsOf)), Lexical: c.Lexical.Score, Cosine: items[i].cosine,
 			Excluded: triage.Reason(c.Excluded), Pinned: c.Pinned, System: c.Kind == KindSystem, Directive: isDirectives(c.Kind, c.Ref.ID),
@@ -377,7 +391,7 @@ func (a *assembling) pageIn(ctx context.Context) error {
 	var keys []PageKey
 	var at, forms []int
 	for i := range a.ranked {
-		it := &a.ranked[i]
+		it := a.ranked[i]
 		if it.reason != "" {
 			continue
 		}
@@ -430,7 +444,7 @@ func (a *assembling) stand() {
 		}
 	}
 	slices.SortFunc(at, func(i, j int) int {
-		x, y := &a.ranked[i].cand.Ref, &a.ranked[j].cand.Ref
+		x, y := a.ranked[i].cand.Ref, a.ranked[j].cand.Ref
 		return cmp.Or(strings.Count(x.Scope, "/")-strings.Count(y.Scope, "/"), cmp.Compare(x.ID, y.ID), cmp.Compare(x.Page, y.Page))
 	})
 	for n, i := range at {
@@ -455,7 +469,7 @@ func (a *assembling) load(ctx context.Context, keys []PageKey, at []int) error {
 	}
 	a.frames = append(a.frames, frames...)
 	for j, i := range at {
-		it := &a.ranked[i]
+		it := a.ranked[i]
 		switch {
 		case frames[j] != nil:
 			it.frame, it.head, it.page, it.text = frames[j], frames[j].head, frames[j].page, frames[j].text
@@ -476,10 +490,13 @@ func (a *assembling) freshen(ctx context.Context, at []int) error {
 	slot := map[*Head]int{}
 	for _, i := range at {
 		h := a.ranked[i].head
-		if _, ok := slot[h]; h != nil && !ok {
+		if _, ok := slot[h]; h != nil && !ok && h.ages() {
 			slot[h] = len(heads)
 			heads = append(heads, h)
 		}
+	}
+	if len(heads) == 0 {
+		return ctx.Err()
 	}
 	found := a.s.freshen(ctx, heads, a.q.Check)
 	if err := ctx.Err(); err != nil {
@@ -488,11 +505,12 @@ func (a *assembling) freshen(ctx context.Context, at []int) error {
 	var keys []PageKey
 	var again []int
 	for _, i := range at {
-		it := &a.ranked[i]
-		if it.head == nil {
+		it := a.ranked[i]
+		n, ok := slot[it.head]
+		if !ok {
 			continue
 		}
-		it.fresh = found[slot[it.head]]
+		it.fresh = found[n]
 		switch f := &it.fresh; {
 		case f.refetched:
 			key, ok := a.renumber(ctx, it)
@@ -546,7 +564,7 @@ func (a *assembling) fit(ctx context.Context) error {
 		res, err := budget.Fit(req)
 		if err == nil && res.Tier != budget.TierFull { // what all fits is not cut: cutting costs more than all the rest
 			for j, i := range at {
-				if err := a.compress(ctx, &a.ranked[i], &req.Items[j]); err != nil {
+				if err := a.compress(ctx, a.ranked[i], &req.Items[j]); err != nil {
 					return err
 				}
 			}
@@ -602,7 +620,7 @@ func (a *assembling) winners() []int {
 // unplace takes back the reasons of a placing that burst.
 func (a *assembling) unplace() {
 	for i := range a.ranked {
-		if it := &a.ranked[i]; it.tokens > 0 || slices.Contains(budgetReasons, it.reason) {
+		if it := a.ranked[i]; it.tokens > 0 || slices.Contains(budgetReasons, it.reason) {
 			it.reason, it.tokens, it.form = "", 0, it.fixed
 		}
 	}
@@ -611,19 +629,20 @@ func (a *assembling) unplace() {
 var budgetReasons = []string{budget.ReasonBudget, budget.ReasonLarge, budget.ReasonGroup, budget.ReasonLow, budget.ReasonTier, budget.ReasonSystem}
 
 func (a *assembling) item(i int) budget.Item {
-	it := &a.ranked[i]
-	c := &it.cand
+	it := a.ranked[i]
+	c := it.cand
 	text := it.text
 	if it.whole && len(it.cuts) > 0 {
 		it.form, text = manifest.FormRange, it.cut()
 	}
+	it.name = c.Ref.String()
 	b := budget.Item{
-		Key: c.Ref.String(), Class: classOf(c.Kind), Position: -i, Tokens: a.cost(it, text),
+		Key: it.name, Class: classOf(c.Kind), Position: -i, Tokens: a.cost(it, text),
 		Pinned: c.Pinned, Core: c.Provenance == HumanVerified, Recent: c.Recent,
 	}
 	// The allocator weighs worth per token. A page is worth its score for each of its tokens, so pages are taken in the
 	// order of their scores: taking short ones first loses evidence (.46 for .80 at 512 tokens on conversations).
-	b.Score = it.scored.Score * float64(b.Tokens)
+	b.Score = it.scored.score * float64(b.Tokens)
 	if c.Kind == KindMessage && a.q.Session != "" && c.GroupName == a.q.Session {
 		b.Class, b.Position = budget.History, a.standsAt(c)
 	}
@@ -702,13 +721,16 @@ func (a *assembling) count(it *item, text string) int {
 // page is a page as the model will see it. It depends on what is stored and on the leaf alone, so that a replay gives
 // the same.
 func (a *assembling) page(it *item, text string) render.Page {
-	return renderPage(it.head, it.page, text, it.form, it.stale, a.q.Session)
+	ref := it.name
+	if r := it.ref(); ref == "" || r != it.cand.Ref {
+		ref = r.String()
+	}
+	return renderPage(it.head, ref, text, it.form, it.stale, a.q.Session)
 }
 
-func renderPage(h *Head, page int, text string, form manifest.Form, stale bool, session string) render.Page {
+func renderPage(h *Head, ref, text string, form manifest.Form, stale bool, session string) render.Page {
 	p := render.Page{
-		Ref:  Ref{Scope: h.Scope, ID: h.ID, Page: page, Version: h.Rows[page-1].Version}.String(),
-		Kind: h.Kind.String(), Provenance: shownProvenance(h, form).String(), Source: h.Artefact.Source, Date: h.CurrentAsOf,
+		Ref: ref, Kind: h.Kind.String(), Provenance: shownProvenance(h, form).String(), Source: h.Artefact.Source, Date: h.CurrentAsOf,
 		Stale: stale, Form: form.String(), Name: h.Name, Text: text,
 	}
 	switch {
@@ -744,7 +766,7 @@ func (a *assembling) place(res budget.Result, at []int) {
 		a.ranked[at[l.Index]].reason = l.Reason
 	}
 	for _, p := range res.Placed {
-		it := &a.ranked[at[p.Index]]
+		it := a.ranked[at[p.Index]]
 		text := it.text
 		switch {
 		case p.Form == budget.Compressed && it.sum != nil:
@@ -761,8 +783,8 @@ func (a *assembling) place(res budget.Result, at []int) {
 	}
 	a.out.pages = merged.pages
 	for i := range a.ranked {
-		if it := &a.ranked[i]; it.reason != "" {
-			a.out.Left = append(a.out.Left, LeftOut{Ref: it.ref(), Reason: it.reason, Score: it.scored.Score})
+		if it := a.ranked[i]; it.reason != "" {
+			a.out.Left = append(a.out.Left, LeftOut{Ref: it.ref(), Reason: it.reason, Score: it.scored.score})
 		}
 	}
 	for _, e := range a.cands.Excluded {
@@ -770,13 +792,14 @@ func (a *assembling) place(res budget.Result, at []int) {
 			a.out.Left = append(a.out.Left, LeftOut{Ref: c.Ref, Reason: e.Reason})
 		}
 	}
-	a.out.text = string(render.Text(a.out.seed, a.out.pages))
+	a.rendered = render.Text(a.out.seed, a.out.pages)
+	a.out.text = string(a.rendered)
 }
 
 func (it *item) block(text string) Block {
 	h := it.head
 	return Block{
-		Ref: it.ref(), Num: it.cand.Key.Num, Form: it.form, Tokens: it.tokens, Score: it.scored.Score, Text: text, Stale: it.stale,
+		Ref: it.ref(), Num: it.cand.Key.Num, Form: it.form, Tokens: it.tokens, Score: it.scored.score, Text: text, Stale: it.stale,
 		Kind: h.Kind, Provenance: h.Provenance, Role: h.Role, Name: h.Name, Source: h.Artefact.Source, AsOf: h.CurrentAsOf, Meta: maps.Clone(h.Meta),
 	}
 }
@@ -796,16 +819,17 @@ func (it *item) ref() Ref {
 func (a *assembling) record(ctx context.Context) error {
 	q := &a.q
 	leaf := &manifest.Record{
-		Type: manifest.TypeAssemble, Trace: q.Trace, LSN: a.cands.LSN, Query: a.s.db.keyed("query", q.Text), Session: q.Session,
+		Type: manifest.TypeAssemble, Trace: q.Trace, LSN: a.cands.LSN, Query: a.s.db.keyed("query", []byte(q.Text)), Session: q.Session,
 		AsOf: int64(q.AsOf), Budget: q.Budget, Reserve: q.Reserve, Tokens: a.out.Tokens, Tier: int(a.out.Tier), Review: a.out.Review,
 		Overflow: q.Overflow.String(), Preset: q.Preset, Counter: a.s.db.opts.Counter.Name(), Renderer: render.Version, Shape: "text",
-		Rendered: a.s.db.keyed("rendered", a.out.text), ServeStale: q.ServeStale,
+		Rendered: a.s.db.keyed("rendered", a.rendered), ServeStale: q.ServeStale,
 		Embedder: a.embedder, Note: a.degraded(),
 	}
 	if a.tx != nil && a.tx.trace != q.Trace {
 		leaf.Parent = a.tx.trace
 	}
 	best := a.bestLexical()
+	leaf.Pages = make([]manifest.Page, 0, len(a.placed))
 	for _, it := range a.placed {
 		leaf.Pages = append(leaf.Pages, it.leafPage(best))
 		if a.tx != nil && it.own == nil {
@@ -832,7 +856,7 @@ func (a *assembling) bestLexical() float64 {
 }
 
 func (it *item) leafPage(best float64) manifest.Page {
-	p := candidatePage(&it.cand, best)
+	p := candidatePage(it.cand, best)
 	p.Form = it.form
 	if it.reason == "" { // else it keeps what its text alone would have taken
 		p.Tokens = it.tokens
@@ -849,11 +873,11 @@ func (it *item) leafPage(best float64) manifest.Page {
 			p.Via = it.sum.num
 		}
 	}
-	p.Score, p.R, p.P, p.S = manifest.Quantise(it.scored.Score), manifest.Quantise(it.scored.Recency), manifest.Quantise(it.scored.Trust), manifest.Quantise(it.scored.Semantic)
+	p.Score, p.R, p.P, p.S = manifest.Quantise(it.scored.score), manifest.Quantise(it.scored.recency), manifest.Quantise(it.scored.trust), manifest.Quantise(it.scored.semantic)
 	if it.cosine != nil {
 		p.Vector = manifest.Quantise(triage.Semantic(*it.cosine))
 	}
-	p.Tag = leafTag(it.scored.Tag)
+	p.Tag = leafTag(it.scored.tag)
 	p.Reason = cmp.Or(it.reason, note)
 	if it.via != 0 {
 		p.Via = it.via
@@ -903,7 +927,7 @@ func (a *assembling) exclusions(best float64) []manifest.Exclusion {
 		}
 	}
 	for i := range a.ranked {
-		it := &a.ranked[i]
+		it := a.ranked[i]
 		if it.reason == "" {
 			continue
 		}
@@ -923,11 +947,11 @@ func (a *assembling) exclusions(best float64) []manifest.Exclusion {
 }
 
 // keyed digests what must not be guessed from the log: questions and rendered contexts.
-func (db *DB) keyed(what, text string) []byte {
+func (db *DB) keyed(what string, text []byte) []byte {
 	m := hmac.New(sha256.New, db.secret)
 	m.Write([]byte(what))
 	m.Write([]byte{0})
-	m.Write([]byte(text))
+	m.Write(text)
 	return m.Sum(nil)
 }
 
@@ -997,28 +1021,24 @@ func (a *assembling) proposeHits(ctx context.Context, limit int) (err error) {
 	if a.cands, err = a.s.db.store.Candidates(ctx, q); err != nil {
 		return err
 	}
-	for _, d := range a.drafts(q.Terms) {
-		if d.cand.Lexical.Score > 0 && d.cand.Excluded == "" {
-			a.ranked = append(a.ranked, d)
+	items := append(a.drafts(q.Terms), itemsOf(a.cands.Hits)...)
+	for i := range items {
+		if it := &items[i]; it.cand.Lexical.Score > 0 && it.cand.Excluded == "" {
+			a.ranked = append(a.ranked, it)
 		}
 	}
-	for _, c := range a.cands.Hits {
-		if c.Lexical.Score > 0 {
-			a.ranked = append(a.ranked, item{cand: c})
-		}
-	}
-	slices.SortFunc(a.ranked, func(x, y item) int {
+	slices.SortFunc(a.ranked, func(x, y *item) int {
 		return cmp.Or(cmp.Compare(y.cand.Lexical.Score, x.cand.Lexical.Score), cmp.Compare(y.cand.Key.Num, x.cand.Key.Num))
 	})
 	return nil
 }
 
 func (a *assembling) hits(ctx context.Context) ([]Hit, error) {
-	leaf := &manifest.Record{Type: manifest.TypeSearch, Trace: a.q.Trace, LSN: a.cands.LSN, Query: a.s.db.keyed("query", a.q.Text), ServeStale: a.q.ServeStale}
+	leaf := &manifest.Record{Type: manifest.TypeSearch, Trace: a.q.Trace, LSN: a.cands.LSN, Query: a.s.db.keyed("query", []byte(a.q.Text)), ServeStale: a.q.ServeStale}
 	best := a.bestLexical()
 	var out []Hit
 	for i := range a.ranked {
-		it := &a.ranked[i]
+		it := a.ranked[i]
 		if it.reason != "" {
 			continue
 		}

@@ -307,6 +307,22 @@ func TestAsOf(t *testing.T) {
 	}
 }
 
+// A page of the past is found although its artefact has left its group since.
+func TestAsOfGroupLeft(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	for i := range 3 {
+		put(t, s, Artefact{ID: fmt.Sprint("turn-", i), Group: "chat", Seq: int64(i), Text: fmt.Sprint("zebra ", i)})
+	}
+	then := assemble(t, s, Query{Text: "zebra"})
+	put(t, s, Artefact{ID: "turn-1", Text: "zebra alone"})
+	past := assemble(t, s, Query{Text: "zebra", AsOf: then.LSN})
+	require.ElementsMatch(t, []string{"turn-0", "turn-1", "turn-2"}, ids(past))
+	require.Contains(t, past.Text(), "zebra 1")
+	now := assemble(t, s, Query{Text: "zebra"})
+	require.Contains(t, now.Text(), "zebra alone")
+}
+
 // The floor keeps out what is not trusted enough, but for a session's own turns and a transaction's own drafts.
 func TestFloor(t *testing.T) {
 	db := open(t, Options{})

@@ -40,6 +40,9 @@ func OpenManifests(ctx context.Context, path string) (*manifest.Log, manifest.Re
 
 // auditThere tells a database from a path where none is. A database whose own file is gone still has its audit.
 func auditThere(path string) error {
+	if swapping(path) {
+		return halfRestored(path)
+	}
 	for _, name := range []string{path, path + "-manifest", path + "-wal"} {
 		if _, err := os.Lstat(name); !errors.Is(err, os.ErrNotExist) {
 			return err

@@ -1,6 +1,7 @@
 package ctxpage
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/binary"
 	"errors"
@@ -19,6 +20,8 @@ const (
 	boltPageHead  = 16 // id u64, flags u16, count u16, overflow u32
 	boltMetaSize  = 64
 	boltMagic     = 0xED0CDAED
+	boltVersion   = 2
+	boltMetaPage  = 0x04
 	boltLeaf      = 0x02
 	boltBranch    = 0x01
 	boltFreelist  = 0x10
@@ -26,6 +29,8 @@ const (
 	boltMinPage   = 1 << 10
 	boltMaxPage   = 16 << 20
 	boltHugeCount = 0xFFFF // of a free list: the true count follows as the first u64
+
+	sparseBytes = 64 << 20 // smaller files may have holes
 )
 
 // boltMeta is what a meta page says.
@@ -72,19 +77,67 @@ func (s *fileStore) inspect() (empty bool, err error) {
 		return true, err
 	}
 	if err := inspectBolt(f, st.Size()); err != nil {
-		if unfinished(f, st.Size()) && !s.leftBehind() {
+		if s.leftBehind() {
+			return false, &CorruptError{File: s.opts.path, Err: err, Hint: hintSalvage}
+		}
+		if unfinished(f, st.Size()) {
 			return true, nil
 		}
-		return false, &CorruptError{File: s.opts.path, Err: err, Hint: "restore a backup"}
+		return false, &CorruptError{File: s.opts.path, Err: err, Hint: hintForeign}
 	}
 	return false, nil
 }
 
-// unfinished tells a file whose maker was killed in bbolt's first write, of four pages: it is shorter, and begins with
-// the first meta page. It is told from any other small file, which is left alone.
+// hintForeign is for a file that is no sound database and has neither log nor archive beside it.
+const hintForeign = "there is no log and no archive beside it, so this is another program's file, or a database that was copied without them: name another path, or move it away to have a new database made here"
+
+// unfinished tells a file whose maker did not come through bbolt's first write, of four pages: it was killed in it, or the
+// power went, and each sector holds what was to be there, or nothing. Any other file is left alone, however small.
 func unfinished(f io.ReaderAt, size int64) bool {
-	m, err := readMeta(f, 0)
-	return err == nil && m.txid == 0 && size < 4*m.pageSize
+	first := firstPages(os.Getpagesize())
+	if size > int64(len(first)) {
+		return false
+	}
+	have := make([]byte, size)
+	if _, err := f.ReadAt(have, 0); err != nil {
+		return false
+	}
+	zero := make([]byte, sectorBytes)
+	for at := 0; at < len(have); at += sectorBytes {
+		sector := have[at:min(at+sectorBytes, len(have))]
+		if !bytes.Equal(sector, first[at:at+len(sector)]) && !bytes.Equal(sector, zero[:len(sector)]) {
+			return false
+		}
+	}
+	return true
+}
+
+const sectorBytes = 512
+
+// firstPages is what bbolt writes first into a new file: two meta pages, an empty free list, an empty root.
+func firstPages(pageSize int) []byte {
+	b := make([]byte, 4*pageSize)
+	u16, u32, u64 := binary.NativeEndian.PutUint16, binary.NativeEndian.PutUint32, binary.NativeEndian.PutUint64
+	for id, flags := range []uint16{boltMetaPage, boltMetaPage, boltFreelist, boltLeaf} {
+		p := b[id*pageSize:]
+		u64(p, uint64(id))
+		u16(p[8:], flags)
+		if flags != boltMetaPage {
+			continue
+		}
+		m := p[boltPageHead:][:boltMetaSize]
+		u32(m, boltMagic)
+		u32(m[4:], boltVersion)
+		u32(m[8:], uint32(pageSize))
+		u64(m[16:], 3) // root
+		u64(m[32:], 2) // free list
+		u64(m[40:], 4) // high-water mark
+		u64(m[48:], uint64(id))
+		h := fnv.New64a()
+		h.Write(m[:boltMetaSize-8])
+		u64(m[boltMetaSize-8:], h.Sum64())
+	}
+	return b
 }
 
 func inspectBolt(f io.ReaderAt, size int64) error {
@@ -94,6 +147,10 @@ func inspectBolt(f io.ReaderAt, size int64) error {
 	}
 	if m.high < 3 || m.high > uint64(size/m.pageSize) {
 		return fmt.Errorf("expected %d pages of %d bytes, the file has %d bytes: its end is missing", m.high, m.pageSize, size)
+	}
+	// bbolt maps all of it, and the tables of a check are as long as it has pages: a file that says it is large must be.
+	if used := int64(m.high) * m.pageSize; used > sparseBytes && dataBytes(f, used) < used/2 {
+		return fmt.Errorf("expected %d pages of %d bytes, most of them are holes in the file", m.high, m.pageSize)
 	}
 	if _, err := m.page(f, m.root, boltLeaf|boltBranch); err != nil {
 		return fmt.Errorf("root page: %w", err)
@@ -179,12 +236,12 @@ func (m *boltMeta) freePages(f io.ReaderAt) error {
 	if room := (pages*uint64(m.pageSize) - uint64(at)) / 8; count > room {
 		return fmt.Errorf("free list: %d entries, there is room for %d", count, room)
 	}
-	b := make([]byte, count*8)
-	if _, err := f.ReadAt(b, int64(m.freelist)*m.pageSize+at); err != nil {
-		return fmt.Errorf("free list: %w", err)
-	}
-	last := uint64(1)
-	for ; len(b) > 0; b = b[8:] {
+	r := bufio.NewReader(io.NewSectionReader(f, int64(m.freelist)*m.pageSize+at, int64(count)*8))
+	last, b := uint64(1), make([]byte, 8)
+	for range count {
+		if _, err := io.ReadFull(r, b); err != nil {
+			return fmt.Errorf("free list: %w", err)
+		}
 		id := binary.NativeEndian.Uint64(b)
 		if id <= last || id >= m.high || id == m.root || id >= m.freelist && id < m.freelist+pages {
 			return fmt.Errorf("free list: page %d after page %d of %d", id, last, m.high)

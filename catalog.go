@@ -7,6 +7,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -18,19 +19,20 @@ import (
 // mu comes after the sequencer and before the page table in the lock order. It is never held during I/O, nor while
 // anything of the host's runs.
 type catalogue struct {
-	mu     sync.RWMutex
-	lsn    uint64
-	scopes []scopeCol // by number-1
-	byName map[string]uint32
-	arts   []artCol  // by number-1
-	pages  []pageCol // by number-1; art 0: gone
-	many   map[uint64][]uint64
-	groups []groupCol // by number-1
-	keys   []byte     // arena of ids
-	table  []uint32   // open addressing: art numbers by hash of (scope, id)
-	used   int
-	named  map[artKey]uint64   // groups by scope and name
-	sums   map[artKey][]uint64 // by what they derive from: artefacts that once were a summary of it
+	mu      sync.RWMutex
+	lsn     uint64
+	scopes  []scopeCol // by number-1
+	byName  map[string]uint32
+	arts    []artCol  // by number-1
+	pages   []pageCol // by number-1; art 0: gone
+	grouped bits      // by number: pages whose artefact has a group
+	many    map[uint64][]uint64
+	groups  []groupCol // by number-1
+	keys    []byte     // arena of ids
+	table   []uint32   // open addressing: art numbers by hash of (scope, id)
+	used    int
+	named   map[artKey]uint64   // groups by scope and name
+	sums    map[artKey][]uint64 // by what they derive from: artefacts that once were a summary of it
 
 	live      int // artefacts
 	livePages int
@@ -52,10 +54,12 @@ type scopeCol struct {
 
 // class is the live pages of one scope and provenance.
 type class struct {
-	recent  order // by current-as-of
-	expiry  order // those that expire
+	n       int   // those that no other artefact supersedes
+	recent  order // of n by current-as-of, without turns (their session has them) and what expired up to swept
+	expiry  order // of n those that expire
+	swept   int64 // see sweep
 	retired int   // live pages of artefacts that another artefact supersedes
-	turns   int   // pages in recent that only their own session may see
+	turns   int   // of n those that only their own session may see
 }
 
 type artCol struct {
@@ -64,6 +68,7 @@ type artCol struct {
 	first   uint64 // number of page 1; the rest in many
 	group   uint64
 	by      uint64 // artefact that supersedes it
+	since   uint64 // LSN from which it does
 	putAt   int64
 	scope   uint32
 	version uint32
@@ -83,7 +88,6 @@ type pageCol struct {
 	prov    Provenance
 	flags   uint8
 	retired bool // current, but another artefact supersedes its own
-	grouped bool // its artefact has a group
 	lsn     uint64
 	next    uint64 // page that answers for it; 0: none
 	asOf    int64
@@ -107,6 +111,23 @@ type groupCol struct {
 func newCatalogue() *catalogue {
 	return &catalogue{byName: map[string]uint32{}, many: map[uint64][]uint64{}, named: map[artKey]uint64{}, sums: map[artKey][]uint64{}, table: make([]uint32, 64)}
 }
+
+// bits is a set of page numbers. A query asks it of every page that it hits: a bit a page stays in the processor's cache
+// where the columns do not.
+type bits []uint64
+
+func (b *bits) set(num uint64, in bool) {
+	for uint64(len(*b)) <= num/64 {
+		*b = append(*b, 0)
+	}
+	if in {
+		(*b)[num/64] |= 1 << (num % 64)
+	} else {
+		(*b)[num/64] &^= 1 << (num % 64)
+	}
+}
+
+func (b bits) has(num uint64) bool { return num/64 < uint64(len(b)) && b[num/64]&(1<<(num%64)) != 0 }
 
 // reserve makes room for so many artefacts and page versions.
 func (c *catalogue) reserve(arts, pages uint64) {
@@ -242,7 +263,7 @@ func (c *catalogue) install(t *hot, rows []PageRow) {
 		c.scopes[t.scope-1].arts += d
 	}
 	// A put after a supersession is newer than it, and stands again.
-	a.version, a.lsn, a.flags, a.group, a.putAt, a.by = t.version, t.lsn, t.flags, t.group, t.putAt, 0
+	a.version, a.lsn, a.flags, a.group, a.putAt, a.by, a.since = t.version, t.lsn, t.flags, t.group, t.putAt, 0, 0
 	c.setNums(t.art, rows)
 	for i := range rows {
 		c.setPage(t, &rows[i], uint32(i+1))
@@ -292,11 +313,11 @@ func (c *catalogue) setPage(t *hot, r *PageRow, page uint32) {
 	*p = pageCol{
 		art: t.art, lsn: r.LSN, asOf: t.asOf, expires: t.expires, seq: t.seq, page: page, version: r.Version, head: t.version,
 		tokens: r.Tokens, scope: t.scope, kind: t.kind, prov: t.provenance, flags: t.flags,
-		grouped: t.group != 0,
 	}
 	if p.asOf == 0 {
 		p.asOf = t.putAt
 	}
+	c.grouped.set(r.Num, t.group != 0)
 }
 
 // end closes the page versions that the new head no longer has and names their successors: the page in the same
@@ -327,7 +348,7 @@ func (c *catalogue) supersede(scope uint32, id string, by, lsn uint64) {
 	for _, n := range c.nums(num) {
 		c.unlink(n)
 	}
-	c.art(num).by = by
+	c.art(num).by, c.art(num).since = by, lsn
 	for _, n := range c.nums(num) {
 		c.link(n)
 	}
@@ -342,7 +363,10 @@ func (c *catalogue) link(num uint64) {
 	if p.retired = c.art(p.art).by != 0; p.retired {
 		cl.retired++
 	} else {
-		cl.recent.insert(p.asOf, num)
+		cl.n++
+		if c.listed(p, cl) {
+			cl.recent.insert(p.asOf, num)
+		}
 		c.countTurn(p, cl, 1)
 		if p.expires != 0 {
 			cl.expiry.insert(p.expires, num)
@@ -356,6 +380,57 @@ func (c *catalogue) link(num uint64) {
 		at, found := slices.BinarySearchFunc(*m, num, c.compareMembers)
 		if !found {
 			*m = slices.Insert(*m, at, num)
+		}
+	}
+}
+
+// listed says whether a page of a class is in its recent.
+func (c *catalogue) listed(p *pageCol, cl *class) bool {
+	return !c.ownTurn(p) && (p.expires == 0 || p.expires > cl.swept)
+}
+
+// What is left in the lists of recent pages although it expired: a while, so that clocks that are a little apart do not
+// move pages to and fro, and a number that is not worth a lock.
+const (
+	sweepAfter = int64(time.Minute / time.Microsecond)
+	sweepMany  = 256
+)
+
+// unswept says whether the chain's lists of recent pages are not as a question of a time needs them: pages are missing
+// that have not expired by then (mustn't), or many are there that have.
+func (c *catalogue) unswept(chain []uint32, now int64) bool {
+	for _, n := range chain {
+		for prov := range c.scopes[n-1].classes {
+			cl := &c.scopes[n-1].classes[prov]
+			if len(cl.expiry.chunks) == 0 {
+				continue
+			}
+			gone := cl.expiry.upTo(cl.swept)
+			if now < cl.swept && gone > cl.expiry.upTo(now) || cl.expiry.upTo(now-sweepAfter)-gone > sweepMany {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// sweep takes pages that expired a while before now out of the lists of recent ones, which every question walks, and
+// puts those back that have not expired by now, when the clock went backwards. A page is moved once in its life.
+func (c *catalogue) sweep(chain []uint32, now int64) {
+	for _, n := range chain {
+		for prov := range c.scopes[n-1].classes {
+			cl := &c.scopes[n-1].classes[prov]
+			from, to := cl.swept, now-sweepAfter
+			cl.swept = to
+			cl.expiry.between(min(from, to), max(from, to), func(num uint64) {
+				switch p := c.page(num); {
+				case c.ownTurn(p):
+				case to > from:
+					cl.recent.remove(p.asOf, num)
+				default:
+					cl.recent.insert(p.asOf, num)
+				}
+			})
 		}
 	}
 }
@@ -391,7 +466,10 @@ func (c *catalogue) unlink(num uint64) {
 		p.retired = false
 		cl.retired--
 	} else {
-		cl.recent.remove(p.asOf, num)
+		cl.n--
+		if c.listed(p, cl) {
+			cl.recent.remove(p.asOf, num)
+		}
 		c.countTurn(p, cl, -1)
 		if p.expires != 0 {
 			cl.expiry.remove(p.expires, num)
@@ -427,12 +505,17 @@ func (c *catalogue) resolve(num, asOf uint64) uint64 {
 		case p.end != 0 && (asOf == 0 || p.end <= asOf):
 			num = p.next
 			continue
-		case !p.retired:
+		case !p.retired || c.stoodUntil(p, asOf):
 			return num
 		}
 		num = c.art(c.art(p.art).by).first
 	}
 	return 0
+}
+
+// stoodUntil says whether a page that is superseded by now was not yet so at an LSN.
+func (c *catalogue) stoodUntil(p *pageCol, asOf uint64) bool {
+	return p.retired && asOf != 0 && c.art(p.art).since > asOf
 }
 
 // excluded gives the rule that keeps a live page out of a context, "" when none does.
@@ -455,6 +538,24 @@ func (c *catalogue) excluded(p *pageCol, q *CandidateQuery, session uint64) stri
 	return ""
 }
 
+// ofSession gives, by provenance, the pages of a session that the lists of their classes do not have, or that a question
+// with this floor does not look for there.
+func (c *catalogue) ofSession(session uint64, floor Provenance) (own [int(HumanVerified) + 1]order) {
+	var lists [len(own)][]entry
+	for _, num := range c.groups[session-1].members {
+		if p := c.page(num); !p.retired && (p.prov < floor || c.ownTurn(p)) {
+			lists[p.prov] = append(lists[p.prov], entry{p.asOf, num})
+		}
+	}
+	for prov, l := range lists {
+		if len(l) > 0 {
+			slices.SortFunc(l, compareEntries)
+			own[prov] = order{chunks: [][]entry{l}, n: len(l)}
+		}
+	}
+	return own
+}
+
 // always says whether a page enters every context, whatever floor and kinds a query asks for: only the host writes
 // system pages, and a context without them is another agent.
 func (c *catalogue) always(p *pageCol) bool { return p.kind == KindSystem }
@@ -473,7 +574,7 @@ func (c *catalogue) count(chain []uint32, q *CandidateQuery, session uint64) (e 
 			e.expired += dead
 			e.retired += cl.retired
 			if Provenance(prov) < q.Floor {
-				e.floor += cl.recent.n - dead
+				e.floor += cl.n - dead
 			} else {
 				e.turns += cl.turns
 			}

@@ -161,7 +161,7 @@ func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err er
 	// Without new rows the file is written only to let go of a log that reads alone have made long.
 	long := covered > s.sys.Seq && s.log.Durable() >= covered && s.log.Size() > cmp.Or(s.opts.rotate, rotateAfterBytes)
 	if o.rows() == 0 && !long {
-		s.release(lexical.Swap{}, nil)
+		s.release(lexical.Swap{}, nil, ulid.ULID{})
 		return rep, s.cutLog(&rep)
 	}
 	if err := s.sameFile(); err != nil {
@@ -178,6 +178,7 @@ func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err er
 		return rep, err
 	}
 	var swap lexical.Swap
+	var filed ulid.ULID
 	err = s.update(func(tx *bbolt.Tx) (err error) {
 		seg := tx.Bucket(bucketSeg)
 		seg.FillPercent = .95
@@ -187,6 +188,7 @@ func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err er
 		if err := applyOverlay(tx, o, &next.Rows); err != nil {
 			return err
 		}
+		filed = newestOutcome(tx)
 		b, err := encodeSys(next)
 		if err != nil {
 			return err
@@ -196,7 +198,7 @@ func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err er
 	if err != nil {
 		return rep, fmt.Errorf("ctxpage: checkpoint: %w", err)
 	}
-	s.release(swap, &next)
+	s.release(swap, &next, filed)
 	s.ckpts.Add(1)
 	if err := s.at("after bbolt"); err != nil {
 		return rep, err
@@ -240,11 +242,11 @@ func (s *fileStore) freeze() *overlay {
 	return s.old
 }
 
-func (s *fileStore) release(swap lexical.Swap, sys *sysRow) {
+func (s *fileStore) release(swap lexical.Swap, sys *sysRow, filed ulid.ULID) {
 	s.cat.mu.Lock()
 	defer s.cat.mu.Unlock()
 	if sys != nil {
-		s.sys = *sys
+		s.sys, s.filed = *sys, filed
 		s.idx.Apply(swap)
 	}
 	s.old = nil
@@ -316,6 +318,7 @@ func (s *fileStore) mark() error {
 
 // applyOverlay writes the rows in key order, which keeps bbolt's pages dense, and counts those that are new.
 func applyOverlay(tx *bbolt.Tx, o *overlay, n *rowCounts) error {
+	var seals sealer
 	meta := tx.Bucket(bucketMeta)
 	for _, n := range o.scopes {
 		if err := putRow(meta, 'm', scopeRowKey(n.num), []byte(n.name)); err != nil {
@@ -334,14 +337,16 @@ func applyOverlay(tx *bbolt.Tx, o *overlay, n *rowCounts) error {
 	}
 	slices.SortFunc(heads, func(a, b headKey) int { return cmp.Or(cmp.Compare(a.art, b.art), cmp.Compare(a.version, b.version)) })
 	for _, k := range heads {
-		if err := putRow(meta, 'm', headRowKey(k), o.heads[k]); err != nil {
+		key := headRowKey(k)
+		if err := meta.Put(key, sealed(&seals, 'm', key, o.heads[k])); err != nil {
 			return err
 		}
 	}
 	content := tx.Bucket(bucketContent)
 	content.FillPercent = .9 // page numbers only grow
 	for _, num := range sortedKeys(o.texts) {
-		if err := putRow(content, 'c', textRowKey(num), []byte(o.texts[num])); err != nil {
+		key := textRowKey(num)
+		if err := content.Put(key, sealed(&seals, 'c', key, o.texts[num])); err != nil {
 			return err
 		}
 	}
@@ -350,10 +355,10 @@ func applyOverlay(tx *bbolt.Tx, o *overlay, n *rowCounts) error {
 	if err := applyVectors(tx, o); err != nil {
 		return err
 	}
-	return applySmall(tx, o, n)
+	return applySmall(tx, &seals, o, n)
 }
 
-func applySmall(tx *bbolt.Tx, o *overlay, n *rowCounts) error {
+func applySmall(tx *bbolt.Tx, seals *sealer, o *overlay, n *rowCounts) error {
 	state := tx.Bucket(bucketState)
 	for _, k := range sortedKeys(o.state) {
 		was := state.Get([]byte(k)) != nil
@@ -389,7 +394,7 @@ func applySmall(tx *bbolt.Tx, o *overlay, n *rowCounts) error {
 			if b.Get(id[:]) == nil {
 				*r.n++
 			}
-			if err := putRow(b, r.tag, id[:], r.rows[id]); err != nil {
+			if err := b.Put(id[:], sealed(seals, r.tag, id[:], r.rows[id])); err != nil {
 				return err
 			}
 		}
@@ -423,6 +428,22 @@ func forgetOutcomes(b *bbolt.Bucket, o *overlay, n *rowCounts) error {
 		n.Txn--
 	}
 	return nil
+}
+
+// sealer is where rows of a transaction lie until it ends: bbolt does not copy values. The zero value is ready.
+type sealer struct{ room []byte }
+
+// sealed is seal for many rows.
+func sealed[V string | []byte](s *sealer, tag byte, key []byte, value V) []byte {
+	const roomSize = 64 << 10
+	size := len(value) + 8
+	if cap(s.room)-len(s.room) < size {
+		s.room = make([]byte, 0, max(size, roomSize))
+	}
+	at := len(s.room)
+	s.room = append(s.room, value...)
+	s.room = binary.BigEndian.AppendUint64(s.room, sum(tag, key, s.room[at:]))
+	return s.room[at:len(s.room):len(s.room)]
 }
 
 func putRow(b *bbolt.Bucket, tag byte, key, value []byte) error {
@@ -617,7 +638,7 @@ func (s *fileStore) Stat(ctx context.Context) (StoreStats, error) {
 	if fi, err := s.file.Stat(); err == nil {
 		st.FileBytes = fi.Size()
 	}
-	held, err := s.scanHeld(ScanQuery{Limit: 1 << 30})
-	st.Held = len(held.Held)
+	var err error
+	st.Held, err = s.undecided()
 	return st, err
 }

@@ -170,6 +170,11 @@ type cold struct {
 
 const pageRowBytes = 8 + 4 + 8 + 4 + 4 + 4 + 8 + digestSaltSize + 32
 
+// headRowSize is at least the size of a head's row, bytes.
+func headRowSize(h *Head, coldBytes []byte) int {
+	return 80 + len(h.ID) + len(h.Rows)*pageRowBytes + len(coldBytes)
+}
+
 // encodeHead appends the row of a head. coldBytes is encodeCold's answer, made before the sequencer is entered.
 func encodeHead(b []byte, h *Head, scope uint32, coldBytes []byte) []byte {
 	e := enc{b}

@@ -130,7 +130,7 @@ func (a *assembling) standsFor(ctx context.Context, h *Head, num uint64) bool {
 func (a *assembling) dropSummaries(ctx context.Context, at []int) error {
 	var nums map[uint64]bool
 	for _, i := range at {
-		it := &a.ranked[i]
+		it := a.ranked[i]
 		if it.reason != "" || it.head == nil || it.head.Kind != KindSummary || len(it.head.DerivedFrom) != 1 || it.protected() {
 			continue
 		}
@@ -163,7 +163,7 @@ func (a *assembling) summarise(ctx context.Context, res budget.Result, at []int)
 	var asked []*item
 	var room []int
 	for _, p := range res.Placed {
-		it := &a.ranked[at[p.Index]]
+		it := a.ranked[at[p.Index]]
 		trusted := min(it.head.Provenance, Validated) >= min(a.q.Floor, it.head.Provenance)
 		if p.Form == budget.Compressed && it.sum == nil && it.own == nil && !it.asked && trusted {
 			asked, room = append(asked, it), append(room, p.Tokens)

@@ -295,6 +295,52 @@ func TestLineage(t *testing.T) {
 	require.ErrorIs(t, err, ErrDirty, "what it was made from is not current")
 }
 
+// A derived page goes with the end of its parent, and when something else supersedes its parent; not when it does so
+// itself.
+func TestLineageEnds(t *testing.T) {
+	clk := newClock()
+	db := open(t, Options{Clock: clk.now})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "offer", Text: "zebra offer", TTL: time.Hour})
+	put(t, s, Artefact{ID: "of the offer", Text: "summary zebra", Kind: KindSummary, DerivedFrom: []Ref{{ID: "offer"}}})
+	put(t, s, Artefact{ID: "limit 1", Text: "zebra limit"})
+	put(t, s, Artefact{ID: "of the limit", Text: "summary limit", Kind: KindSummary, DerivedFrom: []Ref{{ID: "limit 1"}}})
+	put(t, s, Artefact{ID: "chat 1", Text: "zebra chat"})
+	put(t, s, Artefact{ID: "rolled", Text: "summary chat", Kind: KindSummary, DerivedFrom: []Ref{{ID: "chat 1"}}, Supersedes: []string{"chat 1"}})
+	for _, id := range []string{"of the offer", "of the limit", "rolled"} {
+		get(t, s, id)
+	}
+	put(t, s, Artefact{ID: "limit 2", Text: "zebra limit changed", Supersedes: []string{"limit 1"}})
+	clk.add(time.Hour)
+	for id, why := range map[string]string{"of the offer": "expired", "of the limit": "supersedes"} {
+		_, err := s.Get(ctx, id)
+		require.ErrorIs(t, err, ErrDirty, id)
+		require.ErrorContains(t, err, why)
+	}
+	a := assemble(t, s, Query{Text: "summary"})
+	require.Contains(t, ids(a), "rolled")
+	require.NotContains(t, ids(a), "of the offer")
+	require.NotContains(t, ids(a), "of the limit")
+}
+
+// As of a moment before it was superseded an artefact stands as it did then, found by its words or pinned, also after a
+// reopen, and what came later does not.
+func TestAsOfBeforeSupersession(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "limit 1", Text: "zebra limit 500"})
+	put(t, s, Artefact{ID: "rule 1", Text: "yak rule", Pinned: true})
+	then := assemble(t, s, Query{Text: "zebra"}).LSN
+	put(t, s, Artefact{ID: "limit 2", Text: "zebra limit 300", Supersedes: []string{"limit 1"}})
+	put(t, s, Artefact{ID: "rule 2", Text: "yak rule changed", Pinned: true, Supersedes: []string{"rule 1"}})
+	for range 2 {
+		require.ElementsMatch(t, []string{"limit 1", "rule 1"}, ids(assemble(t, s, Query{Text: "zebra", AsOf: then})))
+		require.ElementsMatch(t, []string{"limit 2", "rule 2"}, ids(assemble(t, s, Query{Text: "zebra"})))
+		db = reopen(t, db, Options{})
+		s = db.Scope("acme")
+	}
+}
+
 // What was replaced is found through what replaced it, and does not come back by itself: not by a checkpoint, a reopen,
 // nor by the end of its successor; it does by a put.
 func TestSupersession(t *testing.T) {

@@ -210,6 +210,14 @@ func Open(path string, opts Options) (db *DB, err error) {
 	if d.lock, err = lockProcess(path, opts); err != nil {
 		return nil, err
 	}
+	switch {
+	case opts.ReadOnly && swapping(path):
+		return nil, halfRestored(path)
+	case !opts.ReadOnly:
+		if err := finishSwap(path, func(string) error { return nil }); err != nil {
+			return nil, err
+		}
+	}
 	if err := d.openStore(); err != nil {
 		return nil, err
 	}
@@ -218,6 +226,9 @@ func Open(path string, opts Options) (db *DB, err error) {
 
 // mayOpen tells a missing database from one that may be made.
 func (db *DB) mayOpen() error {
+	if swapping(db.path) {
+		return nil // there will be one
+	}
 	if _, err := os.Lstat(db.path); !errors.Is(err, os.ErrNotExist) {
 		return fileProblem(db.path)
 	}
@@ -246,10 +257,14 @@ func (db *DB) openStore() error {
 		return nil
 	}
 	db.opts.Logger.Warn("recovered after an unclean end", "path", db.path, "cut_bytes", rec.CutBytes)
-	return db.append(context.Background(), &manifest.Record{
+	err = db.append(context.Background(), &manifest.Record{
 		Type: manifest.TypeRecovered, Cut: rec.Last, Lost: uint64(rec.CutBytes),
 		Reason: "reads of the last 100 ms before the end may be missing",
 	})
+	if err != nil {
+		st.fail(err) // else Close would call this end clean, and the next open would not tell what this one could not
+	}
+	return err
 }
 
 func (db *DB) dropped(nums []uint64) {

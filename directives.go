@@ -479,7 +479,7 @@ func (a *assembling) overrule() {
 	prohibited := map[string]bool{}
 	var pages []*item
 	for i := range a.ranked {
-		it := &a.ranked[i]
+		it := a.ranked[i]
 		if it.reason != "" || !isDirectives(it.cand.Kind, it.cand.Ref.ID) {
 			continue
 		}

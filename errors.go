@@ -88,6 +88,8 @@ func (e *LockedError) Error() string {
 // Is makes errors.Is(err, ErrLocked) true.
 func (e *LockedError) Is(target error) bool { return target == ErrLocked }
 
+const hintSalvage = "restore a backup, or copy what can be read to a new database (Salvage; dbctl salvage)"
+
 // CorruptError says where a file is damaged. Content that fails a check is never returned.
 type CorruptError struct {
 	File   string

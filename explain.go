@@ -58,7 +58,7 @@ func (db *DB) Replay(ctx context.Context, trace string) (*Replay, error) {
 	}
 	text := render.Text(db.fence+"/"+leaf.Scope, pages)
 	out.Text = string(text)
-	if out.Same = bytes.Equal(db.keyed("rendered", out.Text), leaf.Rendered); !out.Same {
+	if out.Same = bytes.Equal(db.keyed("rendered", text), leaf.Rendered); !out.Same {
 		return out, fmt.Errorf("%w: the digest of %d bytes is not the recorded one", ErrReplay, len(text))
 	}
 	return out, nil
@@ -105,7 +105,8 @@ func (db *DB) replayPages(ctx context.Context, leaf *manifest.Record, out *Repla
 				continue
 			}
 		}
-		merged.add(l.Head, l.Page, renderPage(l.Head, l.Page, text, p.Form, p.Stale, leaf.Session))
+		ref := Ref{Scope: l.Head.Scope, ID: l.Head.ID, Page: l.Page, Version: l.Head.Rows[l.Page-1].Version}.String()
+		merged.add(l.Head, l.Page, renderPage(l.Head, ref, text, p.Form, p.Stale, leaf.Session))
 	}
 	if len(out.Missing) > 0 {
 		return nil, fmt.Errorf("%w: %s", ErrGone, strings.Join(out.Missing, "; "))

@@ -59,6 +59,7 @@ func newExtraction(text string, an *lexical.Analyzer, question string, sentences
 			x.terms[i] = append(x.terms[i], t.Term)
 			x.df[t.Term]++
 		}
+		slices.Sort(x.terms[i])
 	}
 	for i := range sentences {
 		x.score[i] = x.worth(i)

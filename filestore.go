@@ -110,8 +110,16 @@ type fileStore struct {
 	// the catalogue are as long as the highest number, and a forged one must not take all memory. 0: no limit.
 	pageLimit uint64
 
+	unread []uint64 // pages found damaged at open, rising: the index does not know their words. Fixed from then on
+
 	over *overlay // under cat.mu
 	old  *overlay // being written by a checkpoint; under cat.mu
+	// filed is the greatest batch id with an outcome in the file, or something greater; under cat.mu.
+	filed ulid.ULID
+
+	// Held batches that wait for review, once counted, and how often one was held or decided; under cat.mu.
+	heldOpen, heldChanges int
+	heldKnown             bool
 
 	seq sequencer
 
@@ -142,6 +150,9 @@ type overlay struct {
 	result map[ulid.ULID][]byte
 	vecs   map[vecKey][]byte // derived: not in the log (filestore_vector.go)
 }
+
+// lastID is above every batch id.
+var lastID = ulid.ULID(bytes.Repeat([]byte{0xff}, len(ulid.ULID{})))
 
 type headKey struct {
 	art     uint64
@@ -186,6 +197,9 @@ func openFileStore(ctx context.Context, opts storeOptions) (s *fileStore, rec wa
 		return nil, rec, err
 	}
 	st.pageLimit = 0
+	if err := st.view(func(tx *bbolt.Tx) error { st.filed = newestOutcome(tx); return nil }); err != nil {
+		st.filed = lastID // damage is told by who reads the row
+	}
 	st.seq.start(st)
 	if !opts.readOnly {
 		st.done.Add(1)
@@ -203,7 +217,7 @@ func (s *fileStore) openBolt(context.Context) (err error) {
 		return err
 	}
 	if empty && s.leftBehind() {
-		return &CorruptError{File: s.opts.path, Err: errors.New("the file is missing or empty, its log or archive is there"), Hint: "restore a backup"}
+		return &CorruptError{File: s.opts.path, Err: errors.New("the file is missing or empty, its log or archive is there"), Hint: hintSalvage}
 	}
 	if empty && s.opts.readOnly {
 		return notMade(s.opts.path)
@@ -229,23 +243,28 @@ func (s *fileStore) openBolt(context.Context) (err error) {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return &LockedError{Path: s.opts.path}
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
-		return &CorruptError{File: s.opts.path, Err: err, Hint: "restore a backup"}
+		return &CorruptError{File: s.opts.path, Err: err, Hint: hintSalvage}
 	}
 	return fmt.Errorf("ctxpage: open %s: %w", s.opts.path, err)
 }
 
-// limitPages allows a page for each of the fewest bytes one takes: its number and its length in the log.
+// limitPages allows a page for each of the fewest bytes one takes: its number and its length in the log. Holes hold none.
 func (s *fileStore) limitPages(context.Context) error {
 	st, err := s.file.Stat()
 	if err != nil {
 		return fmt.Errorf("ctxpage: open: %w", err)
 	}
-	bytes := st.Size()
+	bytes := dataBytes(s.file, st.Size())
 	entries, _ := os.ReadDir(s.opts.path + "-wal") // a missing log is told when it is opened
 	for _, e := range entries {
-		if fi, err := e.Info(); err == nil {
-			bytes += fi.Size()
+		f, err := os.OpenFile(filepath.Join(s.opts.path+"-wal", e.Name()), os.O_RDONLY|oNoFollow|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			continue
 		}
+		if fi, err := f.Stat(); err == nil && fi.Mode().IsRegular() {
+			bytes += dataBytes(f, fi.Size())
+		}
+		f.Close()
 	}
 	const fewest = 9
 	s.pageLimit = uint64(bytes) / fewest
@@ -294,7 +313,7 @@ func (s *fileStore) recoverWalk(err *error) {
 }
 
 func (s *fileStore) panicked(r any) error {
-	return &CorruptError{File: s.opts.path, Err: fmt.Errorf("%v", r), Hint: "restore a backup"}
+	return &CorruptError{File: s.opts.path, Err: fmt.Errorf("%v", r), Hint: hintSalvage}
 }
 
 // view runs a bbolt read transaction. A fault in the mapped file (a page beyond its end) becomes an error.
@@ -324,8 +343,10 @@ func (s *fileStore) within(run func(func(*bbolt.Tx) error) error, fn func(tx *bb
 }
 
 func (s *fileStore) loadSys(context.Context) error {
-	found := false
+	found, foreign := false, false
 	err := s.view(func(tx *bbolt.Tx) error {
+		k, _ := tx.Cursor().First()
+		foreign = k != nil // a database is made in one transaction
 		b := tx.Bucket(bucketSys)
 		if b == nil {
 			return nil
@@ -341,7 +362,10 @@ func (s *fileStore) loadSys(context.Context) error {
 		return err
 	}
 	if s.leftBehind() { // a file that was never finished has neither log nor archive
-		return &CorruptError{File: s.opts.path, Err: errors.New("the system row is missing"), Hint: "restore a backup"}
+		return &CorruptError{File: s.opts.path, Err: errors.New("the system row is missing"), Hint: hintSalvage}
+	}
+	if foreign {
+		return &CorruptError{File: s.opts.path, Err: errors.New("a bbolt file without the system row of a database"), Hint: hintForeign}
 	}
 	if s.opts.readOnly {
 		return notMade(s.opts.path)
@@ -358,7 +382,7 @@ func (s *fileStore) decodeSys(v []byte) error {
 	// The format stands before the checksum and the rest, so that a newer file is never taken for a damaged one; and
 	// twice, once inverted, so that a damaged one is never taken for newer.
 	if len(v) < 8 || binary.BigEndian.Uint32(v) != ^binary.BigEndian.Uint32(v[4:]) {
-		return &CorruptError{File: s.opts.path, Err: errRow, Hint: "restore a backup"}
+		return &CorruptError{File: s.opts.path, Err: errRow, Hint: hintSalvage}
 	}
 	if f := binary.BigEndian.Uint32(v); f > FormatVersion {
 		return fmt.Errorf("%w: %s has format %d, this program reads up to %d; use a newer release", ErrNewerFormat, s.opts.path, f, FormatVersion)
@@ -371,7 +395,7 @@ func (s *fileStore) decodeSys(v []byte) error {
 		err = errRow
 	}
 	if err != nil {
-		return &CorruptError{File: s.opts.path, Err: err, Hint: "restore a backup"}
+		return &CorruptError{File: s.opts.path, Err: err, Hint: hintSalvage}
 	}
 	return nil
 }
@@ -418,14 +442,15 @@ func (s *fileStore) putSys(tx *bbolt.Tx) error {
 }
 
 func (s *fileStore) corrupt(where string, err error) error {
-	return &CorruptError{File: s.opts.path, Err: fmt.Errorf("%s: %w", where, err), Hint: "run dbctl check; restore a backup"}
+	return &CorruptError{File: s.opts.path, Err: fmt.Errorf("%s: %w", where, err), Hint: hintSalvage}
 }
 
 // Keys of the bucket meta.
 func scopeRowKey(num uint32) []byte { return binary.BigEndian.AppendUint32([]byte{'s'}, num) }
 func groupRowKey(num uint64) []byte { return binary.BigEndian.AppendUint64([]byte{'g'}, num) }
 func headRowKey(k headKey) []byte {
-	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64([]byte{'h'}, k.art), k.version)
+	b := append(make([]byte, 0, 13), 'h')
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(b, k.art), k.version)
 }
 func textRowKey(num uint64) []byte { return binary.BigEndian.AppendUint64(nil, num) }
 
@@ -473,6 +498,7 @@ func (s *fileStore) loadFile() error {
 // rebuildIndex builds the index anew from the pages when its segments are damaged or were made by another analyzer:
 // nothing in it is not in the pages.
 func (s *fileStore) rebuildIndex() error {
+	s.unread = nil
 	if !s.opts.readOnly {
 		if err := s.update(func(tx *bbolt.Tx) error { return lexical.Reset(boltRows{tx.Bucket(bucketSeg)}) }); err != nil {
 			return fmt.Errorf("ctxpage: rebuild the index: %w", err)
@@ -616,10 +642,17 @@ func (s *fileStore) reserve(meta *bbolt.Bucket) {
 			arts = binary.BigEndian.Uint64(k[1:])
 		}
 	}
-	if k, _ := meta.Tx().Bucket(bucketContent).Cursor().Last(); len(k) == 8 {
-		pages = binary.BigEndian.Uint64(k)
-	}
+	pages = lastNumber(meta.Tx().Bucket(bucketContent))
 	s.cat.reserve(min(arts, most), min(pages, most))
+}
+
+// lastNumber is the greatest page number of the bucket, 0 if it cannot be read: it only saves growing.
+func lastNumber(content *bbolt.Bucket) (num uint64) {
+	defer func() { _ = recover() }()
+	if k, _ := content.Cursor().Last(); len(k) == 8 {
+		num = binary.BigEndian.Uint64(k)
+	}
+	return num
 }
 
 // installRow enters a head row into the catalogue. Supersessions are put off; rows is memory to use again.
@@ -677,14 +710,26 @@ func (s *fileStore) loadTail(tx *bbolt.Tx) error {
 		if err != nil {
 			return err
 		}
-		key := textRowKey(num)
-		text, err := unseal('c', key, content.Get(key))
+		text, err := s.textIn(content, num)
 		if err != nil {
-			return s.corrupt(fmt.Sprintf("content of page %d", num), err)
+			// Only this page is lost: whoever reads it is told, and a question is told that it cannot be asked of it.
+			// Its header is indexed, so that the counts of the index stay those of the pages.
+			s.unread = append(s.unread, num)
 		}
-		s.idx.Add(s.doc(num, p.scope, head, string(text), nil))
+		s.idx.Add(s.doc(num, p.scope, head, text, nil))
 	}
 	return nil
+}
+
+// textIn reads a content row. A damaged page of the tree on the way to it is damage of this row alone.
+func (s *fileStore) textIn(content *bbolt.Bucket, num uint64) (text string, err error) {
+	defer s.recoverWalk(&err)
+	key := textRowKey(num)
+	row, err := unseal('c', key, content.Get(key))
+	if err != nil {
+		return "", s.corrupt(fmt.Sprintf("content of page %d", num), err)
+	}
+	return string(row), nil
 }
 
 func (s *fileStore) headIn(tx *bbolt.Tx, k headKey) (*Head, error) {
@@ -905,6 +950,12 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 	if len(c.held) > 0 {
 		o.held[c.heldID] = c.held
 		o.bytes += len(c.held)
+		s.heldChanges++
+		if c.heldID == c.batch { // held; else one is decided, and only once
+			s.heldOpen++
+		} else {
+			s.heldOpen--
+		}
 	}
 	if len(c.result) > 0 {
 		o.result[c.batch] = c.result

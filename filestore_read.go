@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -237,13 +238,7 @@ func (l *loading) fromFile(tx *bbolt.Tx) error {
 			l.headIn(meta, i)
 		}
 		if l.want == WantText && o.Err == nil && o.Text == "" {
-			key := textRowKey(o.Key.Num)
-			text, err := unseal('c', key, content.Get(key)) // an empty text has a row, too
-			if err != nil {
-				o.Err = l.s.corrupt(fmt.Sprintf("content of page %d", o.Key.Num), err)
-				continue
-			}
-			o.Text = string(text)
+			o.Text, o.Err = l.s.textIn(content, o.Key.Num) // an empty text has a row, too
 		}
 	}
 	return nil
@@ -264,6 +259,36 @@ func (l *loading) headIn(meta *bbolt.Bucket, i int) {
 	if err != nil {
 		o.Err = l.s.corrupt(fmt.Sprintf("head row %x", key), err)
 	}
+}
+
+// withoutLost is a head without what would make a page pass for one of its own whose text can no longer be read: putting
+// the text again must bring it back.
+func (s *fileStore) withoutLost(h *Head, pages []NewPage) (*Head, error) {
+	if h == nil {
+		return nil, nil
+	}
+	var same []int
+	s.cat.mu.RLock()
+	for i := range min(len(h.Rows), len(pages)) {
+		if _, ok := s.overlayText(h.Rows[i].Num); !ok && h.Rows[i].Hash == pages[i].Hash {
+			same = append(same, i)
+		}
+	}
+	s.cat.mu.RUnlock()
+	if len(same) == 0 {
+		return h, nil
+	}
+	out := *h
+	out.Rows = slices.Clone(h.Rows)
+	err := s.view(func(tx *bbolt.Tx) error {
+		for _, i := range same {
+			if _, err := s.textIn(tx.Bucket(bucketContent), h.Rows[i].Num); err != nil {
+				out.Rows[i].Digest = [32]byte{} // of no text
+			}
+		}
+		return nil
+	})
+	return &out, err
 }
 
 func (s *fileStore) scopeName(n uint32) string {
@@ -360,12 +385,16 @@ func (v *corpus) Resolve(num uint64) (uint64, bool) {
 	return live, true
 }
 
+func (v *corpus) Alone(num uint64) bool { return !v.c.grouped.has(num) }
+
 func (v *corpus) Group(live uint64) (uint64, int) {
-	p := v.c.page(live)
-	if !p.grouped {
+	if !v.c.grouped.has(live) {
 		return 0, 0
 	}
-	g := v.c.art(p.art).group
+	g := v.c.art(v.c.page(live).art).group
+	if g == 0 { // a version of the past, whose artefact has left its group since
+		return 0, 0
+	}
 	at, found := slices.BinarySearchFunc(v.c.groups[g-1].members, live, v.c.compareMembers)
 	if !found {
 		return 0, 0
@@ -386,59 +415,102 @@ func (s *fileStore) Candidates(ctx context.Context, q CandidateQuery) (out Candi
 	if err := s.readable(ctx); err != nil {
 		return out, err
 	}
-	s.cat.mu.RLock()
+	s.readSwept(&q)
 	defer s.cat.mu.RUnlock()
 	out.LSN = s.cat.lsn
 	if q.AsOf != 0 {
 		out.LSN = min(q.AsOf, s.cat.lsn)
 	}
-	v := &corpus{c: s.cat, q: &q, chain: s.cat.chain(q.Scopes), masked: map[uint64]bool{}, reasons: map[uint64]string{}}
+	v := &corpus{c: s.cat, q: &q, chain: s.cat.chain(q.Scopes)}
 	if len(v.chain) == 0 {
 		return out, nil
 	}
 	if q.Session != "" {
 		v.session = s.cat.named[artKey{s.cat.byName[q.Scopes[0]], q.Session}]
 	}
+	if len(q.Mask) > 0 {
+		v.masked = map[uint64]bool{}
+	}
 	for _, r := range q.Mask {
 		if art := s.cat.lookup(s.cat.byName[r.Scope], r.ID); art != 0 {
 			v.masked[art] = true
 		}
 	}
-	found := map[uint64]*Candidate{}
+	var hits []lexical.Hit
 	if len(q.Terms) > 0 && q.K > 0 {
-		if err := s.search(v, &q, &out, found); err != nil {
+		if hits, err = s.search(v, &q, &out); err != nil {
 			return out, err
 		}
 	}
-	s.standing(v, &q, found)
-	out.Hits = sortedCandidates(found)
+	found := s.standing(v, &q, proposals(hits, q.Recent))
+	s.nameUnread(v, &q, found, &out)
+	out.Hits = s.cat.candidates(found)
 	s.countExcluded(v, &q, &out)
 	return out, nil
 }
 
 // search proposes by words, and names the nearest misses among what the exclusions keep out.
-func (s *fileStore) search(v *corpus, q *CandidateQuery, out *Candidates, found map[uint64]*Candidate) error {
+func (s *fileStore) search(v *corpus, q *CandidateQuery, out *Candidates) (hits []lexical.Hit, err error) {
 	var weights lexical.Weights
 	if q.Weights != nil {
 		weights = *q.Weights
 	}
-	return s.view(func(tx *bbolt.Tx) error {
+	err = s.view(func(tx *bbolt.Tx) error {
 		rows := boltRows{tx.Bucket(bucketSeg)}
-		hits, err := s.idx.Search(rows, v, lexical.Query{Scopes: v.chain, Terms: q.Terms, K: q.K, Weights: weights})
-		if err != nil {
+		if hits, err = s.idx.Search(rows, v, lexical.Query{Scopes: v.chain, Terms: q.Terms, K: q.K, Weights: weights}); err != nil {
 			return s.corrupt("bucket seg", err)
-		}
-		for _, h := range hits {
-			c := s.cat.candidate(h.Num)
-			c.Lexical = h
-			found[h.Num] = &c
 		}
 		s.nameSuperseded(hits, out)
-		if out.Stats, err = s.idx.Stats(v.chain, rows, q.Terms); err != nil {
-			return s.corrupt("bucket seg", err)
+		if len(q.Mask) > 0 {
+			if out.Stats, err = s.idx.Stats(v.chain, rows, q.Terms); err != nil {
+				return s.corrupt("bucket seg", err)
+			}
 		}
 		return s.searchMisses(v, q, rows, weights, out)
 	})
+	return hits, err
+}
+
+// proposal is a page that was found: by its words, or because it is a candidate whatever it says.
+type proposal struct {
+	num    uint64
+	hit    *lexical.Hit // nil: not by its words
+	recent bool
+}
+
+// proposals begins with what was found by its words, and has room for so many more.
+func proposals(hits []lexical.Hit, more int) []proposal {
+	found := make([]proposal, len(hits), len(hits)+more)
+	for i := range hits {
+		found[i] = proposal{num: hits[i].Num, hit: &hits[i]}
+	}
+	return found
+}
+
+// candidates describes the pages that were found, each once, in the order of their numbers.
+func (c *catalogue) candidates(found []proposal) []Candidate {
+	slices.SortFunc(found, func(a, b proposal) int { return cmp.Compare(a.num, b.num) })
+	out := make([]Candidate, 0, len(found))
+	ids := make([]byte, 0, 16*len(found)) // of all, for one string: hundreds of small ones are what a proposal costs
+	for _, p := range found {
+		if n := len(out); n == 0 || out[n-1].Key.Num != p.num {
+			art := c.page(p.num).art
+			out = out[:n+1]
+			c.describe(&out[n], p.num)
+			ids = append(ids, c.idBytes(uint32(art))...)
+		}
+		last := &out[len(out)-1]
+		if p.hit != nil {
+			last.Lexical = *p.hit
+		}
+		last.Recent = last.Recent || p.recent
+	}
+	all := string(ids)
+	for i := range out {
+		n := c.art(c.page(out[i].Key.Num).art).keyLen
+		out[i].Ref.ID, all = all[:n], all[n:]
+	}
+	return out
 }
 
 // searchMisses names the nearest of what each exclusion keeps out. One search for all of them mostly finds some of each;
@@ -494,6 +566,25 @@ func (s *fileStore) nameSuperseded(hits []lexical.Hit, out *Candidates) {
 	}
 }
 
+// nameUnread says of which pages the question could not be asked: their words cannot be read. One that is a candidate
+// all the same is found damaged when it is loaded.
+func (s *fileStore) nameUnread(v *corpus, q *CandidateQuery, found []proposal, out *Candidates) {
+	n := 0
+	for _, num := range s.unread {
+		if slices.ContainsFunc(found, func(p proposal) bool { return p.num == num }) || s.cat.resolve(num, q.AsOf) != num || !v.shown(num) {
+			continue
+		}
+		n++
+		c := s.cat.candidate(num)
+		c.Excluded = reasonDamaged
+		out.addMiss(c)
+	}
+	if n > 0 {
+		i := slices.IndexFunc(out.Excluded, func(e Excluded) bool { return e.Reason == reasonDamaged })
+		out.Excluded[i].Count = n
+	}
+}
+
 func (o *Candidates) addMiss(c Candidate) {
 	i := slices.IndexFunc(o.Excluded, func(e Excluded) bool { return e.Reason == c.Excluded })
 	if i < 0 {
@@ -506,25 +597,19 @@ func (o *Candidates) addMiss(c Candidate) {
 }
 
 // standing adds what is a candidate whatever it says: pinned pages, human-verified ones, and the newest.
-func (s *fileStore) standing(v *corpus, q *CandidateQuery, found map[uint64]*Candidate) {
+func (s *fileStore) standing(v *corpus, q *CandidateQuery, found []proposal) []proposal {
 	add := func(num uint64, recent bool) bool {
 		live := s.cat.resolve(num, q.AsOf)
 		if live != num || !v.shown(num) {
 			return false
 		}
-		c := found[num]
-		if c == nil {
-			made := s.cat.candidate(num)
-			c = &made
-			found[num] = c
-		}
-		c.Recent = c.Recent || recent
+		found = append(found, proposal{num: num, recent: recent})
 		return true
 	}
 	if q.AsOf != 0 && q.AsOf < s.cat.lsn {
 		s.cat.stood(v.chain, q.AsOf, func(num uint64) { add(num, false) })
 	}
-	var newest []entry
+	lists := make(merge, 0, 8)
 	for _, n := range v.chain {
 		sc := &s.cat.scopes[n-1]
 		for _, num := range sc.standing {
@@ -532,42 +617,62 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found map[uint64]*Can
 		}
 		left := verifiedPages
 		sc.classes[HumanVerified].recent.descend(func(e entry) bool {
-			add(e.num, false)
-			left--
+			if add(e.num, false) {
+				left--
+			}
 			return left > 0
 		})
 		for prov := range sc.classes {
-			if Provenance(prov) < q.Floor && v.session == 0 {
-				continue
+			if Provenance(prov) < q.Floor {
+				continue // but for those of the session
 			}
-			// Within a provenance the younger page is always ahead by recency and trust, so the newest of each hold
-			// the best of all: a first pass over them is one over the whole scope.
-			newer := q.Newest
-			sc.classes[prov].recent.descend(func(e entry) bool {
-				if newer <= 0 {
-					return false
-				}
-				if add(e.num, false) && !s.cat.page(e.num).stands() {
-					newer--
-				}
-				return true
-			})
-			left := q.Recent
-			sc.classes[prov].recent.descend(func(e entry) bool {
-				if left <= 0 {
-					return false
-				}
-				if s.cat.resolve(e.num, q.AsOf) == e.num && v.shown(e.num) {
-					newest = append(newest, e)
-					left--
-				}
-				return true
-			})
+			s.firstOf(&sc.classes[prov].recent, q, add)
+			lists.add(&sc.classes[prov].recent)
 		}
 	}
-	slices.SortFunc(newest, func(a, b entry) int { return compareEntries(b, a) })
-	for _, e := range newest[:min(q.Recent, len(newest))] {
-		add(e.num, true)
+	if v.session != 0 {
+		for _, own := range s.cat.ofSession(v.session, q.Floor) {
+			s.firstOf(&own, q, add)
+			lists.add(&own)
+		}
+	}
+	for left := q.Recent; left > 0; {
+		e, ok := lists.take()
+		if !ok {
+			break
+		}
+		if add(e.num, true) {
+			left--
+		}
+	}
+	return found
+}
+
+// firstOf adds the newest pages of a list that hold the best of it: within a provenance the younger page is always ahead
+// by recency and trust, so that a first pass over them is one over the whole scope.
+func (s *fileStore) firstOf(list *order, q *CandidateQuery, add func(num uint64, recent bool) bool) {
+	left := q.Newest
+	if left <= 0 {
+		return
+	}
+	list.descend(func(e entry) bool {
+		if add(e.num, false) && !s.cat.page(e.num).stands() {
+			left--
+		}
+		return left > 0
+	})
+}
+
+// readSwept takes the catalogue's lock for reading, with the lists of recent pages as a question of this time needs them.
+func (s *fileStore) readSwept(q *CandidateQuery) {
+	now := micros(q.Now)
+	s.cat.mu.RLock()
+	for chain := s.cat.chain(q.Scopes); s.cat.unswept(chain, now); {
+		s.cat.mu.RUnlock()
+		s.cat.mu.Lock()
+		s.cat.sweep(chain, now)
+		s.cat.mu.Unlock()
+		s.cat.mu.RLock()
 	}
 }
 
@@ -575,33 +680,31 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found map[uint64]*Can
 // the catalogue know those of now only. It looks at every column, which a look into the past can afford.
 func (c *catalogue) stood(chain []uint32, asOf uint64, fn func(num uint64)) {
 	for i := range c.pages {
-		if p := &c.pages[i]; p.art != 0 && p.end > asOf && p.lsn <= asOf && p.stands() && slices.Contains(chain, p.scope) {
+		if p := &c.pages[i]; p.art != 0 && (p.end > asOf || c.stoodUntil(p, asOf)) && p.lsn <= asOf && p.stands() && slices.Contains(chain, p.scope) {
 			fn(uint64(i + 1))
 		}
 	}
 }
 
 func (c *catalogue) candidate(num uint64) Candidate {
+	var out Candidate
+	c.describe(&out, num)
+	out.Ref.ID = c.id(c.art(c.page(num).art))
+	return out
+}
+
+// describe fills in all of a candidate but its id.
+func (c *catalogue) describe(out *Candidate, num uint64) {
 	p := c.page(num)
 	a := c.art(p.art)
-	out := Candidate{
+	*out = Candidate{
 		Key: PageKey{num, p.head}, Kind: p.kind, Provenance: p.prov, AsOf: p.asOf, Tokens: int(p.tokens),
 		Pinned: p.flags&flagPinned != 0, Group: a.group, Seq: p.seq,
-		Ref: Ref{Scope: c.scopeName(p.scope), ID: c.id(a), Page: int(p.page), Version: p.version},
+		Ref: Ref{Scope: c.scopeName(p.scope), Page: int(p.page), Version: p.version},
 	}
 	if a.group != 0 {
 		out.GroupName = c.groups[a.group-1].name
 	}
-	return out
-}
-
-func sortedCandidates(found map[uint64]*Candidate) []Candidate {
-	out := make([]Candidate, 0, len(found))
-	for _, c := range found {
-		out = append(out, *c)
-	}
-	slices.SortFunc(out, func(a, b Candidate) int { return cmp.Compare(a.Key.Num, b.Key.Num) })
-	return out
 }
 
 // countExcluded adds the counts, which need no look at the pages, and puts the reasons in a fixed order.
@@ -841,58 +944,125 @@ func (s *fileStore) scanSummaries(q ScanQuery) (out ScanPage, err error) {
 	return out, nil
 }
 
+// scanHeld lists held batches by id, which is by time. Rows are read from the cursor on, up to the limit. Damaged rows
+// are told in the error, beside a list of the others.
 func (s *fileStore) scanHeld(q ScanQuery) (out ScanPage, err error) {
-	all := map[ulid.ULID][]byte{}
-	s.cat.mu.RLock()
-	out.LSN = s.cat.lsn
-	for _, o := range []*overlay{s.old, s.over} {
-		if o != nil {
-			for id, row := range o.held {
-				all[id] = row
-			}
+	var after ulid.ULID
+	if q.Cursor != "" {
+		if after, err = ulid.ParseStrict(q.Cursor); err != nil {
+			return out, invalid("cursor", q.Cursor, "a cursor from the page before")
 		}
 	}
-	s.cat.mu.RUnlock()
-	err = s.view(func(tx *bbolt.Tx) error {
-		return tx.Bucket(bucketHeld).ForEach(func(k, v []byte) error {
-			id := ulid.ULID(k)
-			if all[id] != nil {
-				return nil
-			}
-			row, err := unseal('d', k, v)
-			if err != nil {
-				return s.corrupt("held batch "+id.String(), err)
-			}
-			all[id] = slices.Clone(row)
-			return nil
-		})
-	})
-	if err != nil {
-		return out, err
-	}
-	ids := make([]ulid.ULID, 0, len(all))
-	for id := range all {
-		ids = append(ids, id)
-	}
-	slices.SortFunc(ids, ulid.ULID.Compare)
-	for _, id := range ids {
-		if q.Cursor != "" && id.String() <= q.Cursor {
-			continue
+	var damage error
+	add := func(id ulid.ULID, row []byte, err error) (more bool) {
+		var st heldState
+		if err == nil {
+			err = unpack(row, &st)
 		}
-		var h HeldBatch
-		if err := unpack(all[id], &h); err != nil {
-			return out, s.corrupt("held batch "+id.String(), err)
-		}
-		if h.Decided != "" && !q.All || len(q.Scopes) > 0 && h.Batch.Scope != q.Scopes[0] {
-			continue
+		if err == nil && (st.Decided != "" && !q.All || len(q.Scopes) > 0 && st.Batch.Scope != q.Scopes[0]) {
+			return true
 		}
 		if len(out.Held) == q.Limit {
 			out.Next = out.Held[q.Limit-1].Batch.ID.String()
-			break
+			return false
+		}
+		var h HeldBatch
+		if err == nil {
+			err = unpack(row, &h)
+		}
+		if err != nil {
+			damage = errors.Join(damage, s.corrupt("held batch "+id.String(), err))
+			return true
 		}
 		out.Held = append(out.Held, h)
+		return true
 	}
-	return out, nil
+	if out.LSN, err = s.eachHeld(after, add); err != nil {
+		return out, err
+	}
+	return out, damage
+}
+
+// heldState is what a list needs to know of a held batch that it may not show: reading the drafts takes much longer.
+type heldState struct {
+	Batch   struct{ Scope string }
+	Decided string
+}
+
+// eachHeld gives the rows of held batches above an id, rising, until fn returns false. A row that does not check comes
+// with its error.
+func (s *fileStore) eachHeld(after ulid.ULID, fn func(id ulid.ULID, row []byte, err error) bool) (lsn uint64, err error) {
+	newer := map[ulid.ULID][]byte{}
+	var ids []ulid.ULID
+	s.cat.mu.RLock()
+	lsn = s.cat.lsn
+	for _, o := range []*overlay{s.old, s.over} {
+		if o == nil {
+			continue
+		}
+		for id, row := range o.held {
+			if newer[id] == nil && id.Compare(after) > 0 {
+				ids = append(ids, id)
+			}
+			newer[id] = row
+		}
+	}
+	s.cat.mu.RUnlock()
+	slices.SortFunc(ids, ulid.ULID.Compare)
+	more := true
+	upTo := func(k []byte) { // those of the overlay below k
+		for more && len(ids) > 0 && (k == nil || bytes.Compare(ids[0][:], k) <= 0) {
+			more = fn(ids[0], newer[ids[0]], nil)
+			ids = ids[1:]
+		}
+	}
+	err = s.view(func(tx *bbolt.Tx) error {
+		c := tx.Bucket(bucketHeld).Cursor()
+		for k, v := c.Seek(after[:]); more && k != nil; k, v = c.Next() {
+			upTo(k)
+			id := ulid.ULID(k)
+			if !more || newer[id] != nil || id.Compare(after) <= 0 {
+				continue
+			}
+			row, err := unseal('d', k, v)
+			more = fn(id, row, err)
+		}
+		return nil
+	})
+	upTo(nil)
+	return lsn, err
+}
+
+// undecided counts the held batches that wait for review. They are counted once; install keeps the count.
+func (s *fileStore) undecided() (n int, err error) {
+	s.cat.mu.RLock()
+	n, known, changes := s.heldOpen, s.heldKnown, s.heldChanges
+	s.cat.mu.RUnlock()
+	if known {
+		return n, nil
+	}
+	n = 0
+	var damage error
+	_, err = s.eachHeld(ulid.ULID{}, func(id ulid.ULID, row []byte, err error) bool {
+		var st heldState
+		if err == nil {
+			err = unpack(row, &st)
+		}
+		if err != nil {
+			damage = errors.Join(damage, s.corrupt("held batch "+id.String(), err))
+		} else if st.Decided == "" {
+			n++
+		}
+		return true
+	})
+	if err == nil && damage == nil {
+		s.cat.mu.Lock()
+		if s.heldChanges == changes {
+			s.heldOpen, s.heldKnown = n, true
+		}
+		s.cat.mu.Unlock()
+	}
+	return n, errors.Join(err, damage)
 }
 
 func (s *fileStore) scanScopes(q ScanQuery) (out ScanPage) {

@@ -23,6 +23,8 @@ type RestoreOptions struct {
 	Progress func(what string, done, total uint64)
 	// Clock as in Options.
 	Clock func() time.Time
+
+	hook func(step string) error // tests copy the files at a step, or end there
 }
 
 // Restore copies the database at backup to path and says so in its audit, as a leaf that names the size and root of
@@ -34,8 +36,8 @@ type RestoreOptions struct {
 //	record   the copy is opened, the leaf appended, the copy closed
 //	swap     what is at the path is moved aside, the copy moved in, the old removed
 //
-// A crash before the swap leaves path as it was; a crash within it leaves the old files as path.replaced*, and path
-// absent or refused as damaged: run Restore again.
+// A crash before the swap leaves path as it was, and path.restoring*, which the next Restore removes. A crash within it
+// leaves path.swap: the next open for writing, or Restore, goes on with the swap first; readers are refused until then.
 func Restore(ctx context.Context, backup, path string, opts RestoreOptions) (manifest.Head, error) {
 	if opts.Progress == nil {
 		opts.Progress = func(string, uint64, uint64) {}
@@ -47,6 +49,9 @@ func Restore(ctx context.Context, backup, path string, opts RestoreOptions) (man
 	if err != nil {
 		return manifest.Head{}, fmt.Errorf("ctxpage: restore: %w", err)
 	}
+	if opts.hook == nil {
+		opts.hook = func(string) error { return nil }
+	}
 	if err := mayReplace(path, opts.Replace); err != nil {
 		return manifest.Head{}, err
 	}
@@ -54,20 +59,30 @@ func Restore(ctx context.Context, backup, path string, opts RestoreOptions) (man
 	if err != nil {
 		return manifest.Head{}, err
 	}
-	copied := path + ".restoring"
+	head, err := restoreLocked(ctx, backup, path, opts)
+	return head, errors.Join(err, lock.release())
+}
+
+func restoreLocked(ctx context.Context, backup, path string, opts RestoreOptions) (manifest.Head, error) {
+	if err := finishSwap(path, opts.hook); err != nil { // of a Restore that was killed: what it moved aside goes
+		return manifest.Head{}, err
+	}
+	copied := path + restoringSuffix
 	head, err := copyBackup(ctx, backup, copied, opts)
 	if err == nil {
 		err = recordRestore(ctx, copied, head, opts)
 	}
 	if err == nil {
-		err = swapDatabase(path)
+		err = swapDatabase(path, opts.hook)
 	}
-	removeDatabase(copied)
-	return head, errors.Join(err, lock.release())
+	if err == nil || !swapping(path) {
+		removeDatabase(copied)
+	}
+	return head, err
 }
 
 func mayReplace(path string, replace bool) error {
-	for _, suffix := range databaseFiles {
+	for _, suffix := range append(databaseFiles[:], swapSuffix) {
 		if _, err := os.Lstat(path + suffix); err == nil && !replace {
 			return fmt.Errorf("ctxpage: restore: %s exists; name a path that does not, or ask for it to be replaced", path+suffix)
 		}
@@ -96,25 +111,86 @@ func copyBackup(ctx context.Context, backup, to string, opts RestoreOptions) (he
 
 var databaseFiles = [...]string{"", "-wal", "-manifest"}
 
-// swapDatabase moves path.restoring into the place of path. The log goes last: without it the file is refused, so that
-// a half done swap is never taken for a database.
-func swapDatabase(path string) error {
-	removeDatabase(path + ".replaced")
-	for _, suffix := range []string{"-wal", "", "-manifest"} {
-		if err := os.Rename(path+suffix, path+".replaced"+suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("ctxpage: restore: move the old database aside: %w", err)
-		}
-	}
-	for _, suffix := range []string{"-manifest", "", "-wal"} {
-		if err := os.Rename(path+".restoring"+suffix, path+suffix); err != nil {
-			return fmt.Errorf("ctxpage: restore: the old database is at %s.replaced: %w", path, err)
-		}
-	}
+// swapDatabase puts path.restoring, which is whole and durable, in the place of path. Once the mark of the swap is durable
+// there is no way back: whoever opens path for writing goes on with it first.
+func swapDatabase(path string, at func(step string) error) error {
+	removeDatabase(path + replacedSuffix) // of a swap that was finished and not tidied up
 	if err := syncDirectory(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("ctxpage: restore: %w", err)
+	}
+	if err := at("before the mark"); err != nil {
 		return err
 	}
-	removeDatabase(path + ".replaced")
-	return nil
+	f, err := os.OpenFile(path+swapSuffix, os.O_CREATE|os.O_EXCL|os.O_WRONLY|oNoFollow, 0o600)
+	if err == nil {
+		err = errors.Join(f.Sync(), f.Close(), syncDirectory(filepath.Dir(path)))
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("ctxpage: restore: %w", err), os.Remove(path+swapSuffix))
+	}
+	return finishSwap(path, at)
+}
+
+// Names of a restore, behind the path.
+const (
+	restoringSuffix = ".restoring" // the copy, until it is moved
+	replacedSuffix  = ".replaced"  // what was at the path, until the swap is over
+	swapSuffix      = ".swap"      // the mark
+)
+
+// swapping says whether a restore of path was killed after it had decided to replace what is there.
+func swapping(path string) bool {
+	_, err := os.Lstat(path + swapSuffix)
+	return err == nil
+}
+
+// finishSwap moves the parts of the copy that have not been moved yet, in any state a crash may leave, and then forgets
+// the mark. The caller has the lock of path.
+func finishSwap(path string, at func(step string) error) error {
+	if !swapping(path) {
+		return nil
+	}
+	for _, suffix := range databaseFiles {
+		if err := at("marked, before path" + suffix); err != nil {
+			return err
+		}
+		if _, err := os.Lstat(path + restoringSuffix + suffix); errors.Is(err, os.ErrNotExist) {
+			continue // moved
+		}
+		if err := os.Rename(path+suffix, path+replacedSuffix+suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return swapError(path, err)
+		}
+		if err := at("path" + suffix + " is aside"); err != nil {
+			return err
+		}
+		if err := os.Rename(path+restoringSuffix+suffix, path+suffix); err != nil {
+			return swapError(path, err)
+		}
+	}
+	if err := at("all moved"); err != nil {
+		return err
+	}
+	if err := syncDirectory(filepath.Dir(path)); err != nil {
+		return swapError(path, err)
+	}
+	if err := os.Remove(path + swapSuffix); err != nil {
+		return swapError(path, err)
+	}
+	if err := at("mark removed"); err != nil {
+		return err
+	}
+	removeDatabase(path + replacedSuffix)
+	removeDatabase(path + restoringSuffix) // its lock is left
+	return syncDirectory(filepath.Dir(path))
+}
+
+// halfRestored is for readers, who change nothing.
+func halfRestored(path string) error {
+	return fmt.Errorf("ctxpage: a restore of %s is under way, or was interrupted: then open it once for writing, or restore again; either goes on with it", path)
+}
+
+func swapError(path string, err error) error {
+	return fmt.Errorf("ctxpage: restore: %s is being replaced by %s; opening it for writing goes on with that: %w", path, path+restoringSuffix, err)
 }
 
 func recordRestore(ctx context.Context, path string, head manifest.Head, opts RestoreOptions) (err error) {

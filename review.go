@@ -2,6 +2,7 @@ package ctxpage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -37,21 +38,22 @@ type Held struct {
 }
 
 // List lists held batches, oldest first, without those already decided unless all is set. Scope "" lists all scopes.
-// It gives the cursor of the next page, empty at the end.
+// It gives the cursor of the next page, empty at the end. Batches that are damaged are named in the error, an ErrCorrupt,
+// beside the list of the others.
 func (r *Review) List(ctx context.Context, scope string, all bool, cursor string, limit int) ([]Held, string, error) {
 	q := ScanQuery{What: ScanHeld, All: all, Cursor: cursor, Limit: limit}
 	if scope != "" {
 		q.Scopes = Scopes{scope}
 	}
 	page, err := r.db.store.Scan(ctx, q)
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrCorrupt) {
 		return nil, "", err
 	}
 	out := make([]Held, len(page.Held))
 	for i := range page.Held {
 		out[i] = heldOf(&page.Held[i])
 	}
-	return out, page.Next, nil
+	return out, page.Next, err
 }
 
 func heldOf(h *HeldBatch) Held {

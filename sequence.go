@@ -38,7 +38,8 @@ type sequencer struct {
 	nextGroup uint64
 	scopes    map[string]uint32
 	groups    map[artKey]uint64
-	reserve   int // bytes of leaves in the log's reserve
+	reserve   int    // bytes of leaves in the log's reserve
+	record    []byte // encoded last, to use again
 
 	flight sync.Mutex
 	queue  []*pending // in LSN order, not installed
@@ -58,7 +59,7 @@ type pending struct {
 	// analysed is waited for by the installer; see analyse
 	analysed sync.WaitGroup
 
-	installed bool // set by the installer before Sync returns
+	installed bool // set by the installer before done is closed
 }
 
 func (q *sequencer) init() {
@@ -118,7 +119,7 @@ func (s *fileStore) Commit(ctx context.Context, b Batch) (Outcome, error) {
 			}
 			continue
 		}
-		if err := s.log.Sync(ctx, p.seq); err != nil {
+		if err := s.log.SyncOr(ctx, p.seq, p.done); err != nil {
 			return Outcome{}, s.syncError(ctx, err)
 		}
 		if !p.installed { // the store failed meanwhile: durable, and never visible here
@@ -162,7 +163,9 @@ func (s *fileStore) wait(ctx context.Context, p *pending) error {
 // prepared is what can be done for a batch outside the sequencer.
 type prepared struct {
 	old   []*Head // newest head of each artefact put, nil: none
+	heads []*Head // what each put makes of it, the numbers still open
 	cold  [][]byte
+	keys  []string // writeKeys
 	held  *HeldBatch
 	ckpts uint64
 	known *Outcome
@@ -183,14 +186,15 @@ func (s *fileStore) sequence(ctx context.Context, b *Batch) (*pending, Outcome, 
 	if err := s.writable(); err != nil {
 		return nil, Outcome{}, err
 	}
-	if w := s.seq.blocker(b); w != nil {
+	if w := s.seq.blocker(b, pre.keys); w != nil {
 		return &pending{done: w.done}, Outcome{}, nil
 	}
 	if pre.ckpts != s.ckpts.Load() {
 		return s.again()
 	}
-	if out, ok, err := s.overlayOutcome(b.ID); ok || err != nil {
-		return nil, out, err
+	if row, _ := s.overlayOutcome(b.ID); row != nil {
+		var out Outcome
+		return nil, out, unpack(row, &out)
 	}
 	if decided, err := s.decidedMeanwhile(ctx, b); decided || err != nil {
 		if err != nil {
@@ -226,7 +230,7 @@ func (s *fileStore) again() (*pending, Outcome, error) {
 }
 
 // blocker finds a batch in flight that this one must wait for: the same id, or an artefact it judges or writes.
-func (q *sequencer) blocker(b *Batch) *pending {
+func (q *sequencer) blocker(b *Batch, writes []string) *pending {
 	q.flight.Lock()
 	defer q.flight.Unlock()
 	if p := q.ids[b.ID]; p != nil {
@@ -235,8 +239,18 @@ func (q *sequencer) blocker(b *Batch) *pending {
 	if len(q.arts) == 0 { // not the queue: it is empty while a group is being installed
 		return nil
 	}
-	for _, key := range batchKeys(b) {
+	for _, key := range writes {
 		if p := q.arts[key]; p != nil {
+			return p
+		}
+	}
+	for _, e := range b.Expect {
+		if p := q.arts[flightKey(e.Ref.Scope, e.Ref.ID)]; p != nil {
+			return p
+		}
+	}
+	for _, c := range b.Context {
+		if p := q.arts[flightKey(c.Scope, c.ID)]; p != nil {
 			return p
 		}
 	}
@@ -245,20 +259,9 @@ func (q *sequencer) blocker(b *Batch) *pending {
 
 func flightKey(scope, id string) string { return scope + "\x00" + id }
 
-// batchKeys names the artefacts a batch judges, writes or retires.
-func batchKeys(b *Batch) []string {
-	keys := writeKeys(b)
-	for _, e := range b.Expect {
-		keys = append(keys, flightKey(e.Ref.Scope, e.Ref.ID))
-	}
-	for _, c := range b.Context {
-		keys = append(keys, flightKey(c.Scope, c.ID))
-	}
-	return keys
-}
-
+// writeKeys names the artefacts a batch writes or retires.
 func writeKeys(b *Batch) []string {
-	var keys []string
+	keys := make([]string, 0, len(b.Puts)+len(b.Deletes)+1)
 	for i := range b.Puts {
 		a := &b.Puts[i].Artefact
 		keys = append(keys, flightKey(b.Scope, a.ID))
@@ -281,13 +284,9 @@ func (s *fileStore) prepare(ctx context.Context, b *Batch) (*prepared, error) {
 		return nil, err
 	}
 	pre := &prepared{ckpts: s.ckpts.Load()}
-	out, ok, err := s.outcome(b.ID)
-	if err != nil {
-		return nil, err
-	}
-	if ok {
-		pre.known = &out
-		return pre, nil
+	var err error
+	if pre.known, err = s.outcome(b.ID); err != nil || pre.known != nil {
+		return pre, err
 	}
 	if b.Action == ActApprove || b.Action == ActReject {
 		if err := s.prepareReview(ctx, b, pre); err != nil || pre.known != nil {
@@ -297,6 +296,9 @@ func (s *fileStore) prepare(ctx context.Context, b *Batch) (*prepared, error) {
 	for i := range b.Puts {
 		p := &b.Puts[i]
 		old, err := s.newest(b.Scope, p.Artefact.ID)
+		if err == nil {
+			old, err = s.withoutLost(old, p.Pages)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -305,8 +307,9 @@ func (s *fileStore) prepare(ctx context.Context, b *Batch) (*prepared, error) {
 		if err != nil {
 			return nil, fmt.Errorf("ctxpage: encode %s: %w", p.Artefact.ID, err)
 		}
-		pre.old, pre.cold = append(pre.old, old), append(pre.cold, c)
+		pre.old, pre.heads, pre.cold = append(pre.old, old), append(pre.heads, h), append(pre.cold, c)
 	}
+	pre.keys = writeKeys(b)
 	return pre, nil
 }
 
@@ -445,12 +448,12 @@ func (s *fileStore) refuse(b *Batch, v judgement) error {
 
 // enqueue gives a batch its LSN and numbers and puts its record into the log's buffer.
 func (s *fileStore) enqueue(b *Batch, pre *prepared, v judgement) (*pending, error) {
-	p := &pending{done: make(chan struct{}), keys: writeKeys(b)}
+	p := &pending{done: make(chan struct{}), keys: pre.keys}
 	rec := &p.record
 	rec.lsn, rec.batch, rec.at, rec.leaf = s.seq.lsn+1, b.ID, micros(b.Now), s.man.Size()
-	leaf := b.Leaf
-	leaf.Trace, leaf.Parent, leaf.Scope, leaf.Actor, leaf.Time = b.ID.String(), b.Trace, b.Scope, b.Actor, micros(b.Now)
-	leaf.LSN, leaf.Batch, leaf.Stale = rec.lsn, b.ID.String(), v.stale
+	leaf, id := b.Leaf, b.ID.String()
+	leaf.Trace, leaf.Parent, leaf.Scope, leaf.Actor, leaf.Time = id, b.Trace, b.Scope, b.Actor, rec.at
+	leaf.LSN, leaf.Batch, leaf.Stale = rec.lsn, id, v.stale
 	p.outcome = Outcome{LSN: rec.lsn, Leaf: rec.leaf, Stale: v.refs, Reason: v.hold}
 
 	var err error
@@ -483,6 +486,9 @@ func (s *fileStore) enqueue(b *Batch, pre *prepared, v judgement) (*pending, err
 	return p, nil
 }
 
+// maxKeptRecord bounds the memory kept for the next record, bytes.
+const maxKeptRecord = 1 << 20
+
 // log3 takes the three steps that must not be parted: the record into the log's buffer, its leaf into the audit, the
 // batch into flight. Numbers were taken before; the sequencer's counters move on only here.
 func (s *fileStore) log3(p *pending) error {
@@ -493,7 +499,11 @@ func (s *fileStore) log3(p *pending) error {
 	}
 	q.flight.Lock()
 	defer q.flight.Unlock()
-	seq, err := enqueue(wal.KindCommit, p.record.encode(nil))
+	record := p.record.encode(q.record[:0])
+	if cap(record) <= maxKeptRecord {
+		q.record = record
+	}
+	seq, err := enqueue(wal.KindCommit, record)
 	if err != nil {
 		return enqueueError(err)
 	}
@@ -557,26 +567,26 @@ func enqueueError(err error) error {
 
 // numbering hands out numbers for one batch without moving the sequencer, so that a failure later leaves no gap.
 type numbering struct {
-	q          *sequencer
-	rec        *commitRecord
-	art, num   uint64
-	group      uint64
-	scopeAdded map[string]uint32
+	q        *sequencer
+	rec      *commitRecord
+	art, num uint64
+	group    uint64
 }
 
 func (s *fileStore) numbering(rec *commitRecord) *numbering {
-	return &numbering{q: &s.seq, rec: rec, art: s.seq.nextArt, num: s.seq.nextNum, group: s.seq.nextGroup, scopeAdded: map[string]uint32{}}
+	return &numbering{q: &s.seq, rec: rec, art: s.seq.nextArt, num: s.seq.nextNum, group: s.seq.nextGroup}
 }
 
 func (n *numbering) scope(name string) uint32 {
 	if num := n.q.scopes[name]; num != 0 {
 		return num
 	}
-	if num := n.scopeAdded[name]; num != 0 {
-		return num
+	for _, s := range n.rec.scopes {
+		if s.name == name {
+			return s.num
+		}
 	}
-	num := uint32(len(n.q.scopes) + len(n.scopeAdded) + 1)
-	n.scopeAdded[name] = num
+	num := uint32(len(n.q.scopes) + len(n.rec.scopes) + 1)
 	n.rec.scopes = append(n.rec.scopes, newScope{num, name})
 	return num
 }
@@ -605,7 +615,7 @@ func (s *fileStore) enqueueApply(b *Batch, pre *prepared, p *pending, leaf *mani
 		scope = n.scope(b.Scope)
 	}
 	for i := range b.Puts {
-		s.applyPut(b, &b.Puts[i], pre.old[i], pre.cold[i], n, scope, p, leaf)
+		s.applyPut(b, i, pre, n, scope, p, leaf)
 	}
 	for _, id := range b.Deletes {
 		if err := s.applyDelete(b, id, scope, p, leaf); err != nil {
@@ -616,9 +626,8 @@ func (s *fileStore) enqueueApply(b *Batch, pre *prepared, p *pending, leaf *mani
 	return nil
 }
 
-func (s *fileStore) applyPut(b *Batch, put *Put, old *Head, cold []byte, n *numbering, scope uint32, p *pending, leaf *manifest.Record) {
-	rec := &p.record
-	h := s.headOf(b, put)
+func (s *fileStore) applyPut(b *Batch, i int, pre *prepared, n *numbering, scope uint32, p *pending, leaf *manifest.Record) {
+	rec, put, old, h := &p.record, &b.Puts[i], pre.old[i], pre.heads[i]
 	h.LSN, h.Art, h.Version = rec.lsn, n.art, 1
 	if old != nil {
 		h.Art, h.Version = old.Art, old.Version+1
@@ -667,7 +676,7 @@ func (s *fileStore) applyPut(b *Batch, put *Put, old *Head, cold []byte, n *numb
 	if len(hr.texts) == 0 { // only the head changed: the leaf still says so
 		leaf.Writes = append(leaf.Writes, manifest.Write{Num: h.Rows[0].Num, Ref: ref.String(), Version: h.Version})
 	}
-	hr.row = encodeHead(nil, h, scope, cold)
+	hr.row = encodeHead(make([]byte, 0, headRowSize(h, pre.cold[i])), h, scope, pre.cold[i])
 	rec.heads = append(rec.heads, hr)
 }
 
@@ -779,8 +788,12 @@ func (s *fileStore) prepareReview(ctx context.Context, b *Batch, pre *prepared) 
 	return nil
 }
 
-// installDurable is called by the leader of a batch group after its sync, before anybody of the group is woken: it
-// makes the whole group visible in LSN order, then lets go those who wait for it.
+// installAtOnce is how many batches are made visible under one lock. Those who wait for the first of a large group are
+// at work again while the rest is installed.
+const installAtOnce = 4
+
+// installDurable is called by the leader of a batch group after its sync, before anybody of the group is woken by the
+// log: it makes the group visible in LSN order, and lets go those who wait for a batch as soon as it is.
 func (s *fileStore) installDurable(durable uint64) {
 	q := &s.seq
 	q.flight.Lock()
@@ -791,28 +804,29 @@ func (s *fileStore) installDurable(durable uint64) {
 	group := q.queue[:n:n]
 	q.queue = q.queue[n:]
 	q.flight.Unlock()
-	if n == 0 {
-		return
-	}
-	for _, p := range group {
-		p.analysed.Wait()
-	}
-	var ended []uint64
-	s.cat.mu.Lock()
-	for _, p := range group {
-		e, err := s.install(&p.record, p.seq)
-		if err != nil { // our own rows: a bug, and the memory no longer follows the log
-			s.cat.mu.Unlock()
-			s.fail(err)
+	for len(group) > 0 {
+		some := group[:min(installAtOnce, len(group))]
+		if !s.installSome(some) {
 			for _, p := range group { // they left the queue that fail lets go
 				close(p.done)
 			}
 			return
 		}
-		p.installed = true
-		ended = append(ended, e...)
+		group = group[len(some):]
 	}
-	s.cat.mu.Unlock()
+}
+
+// installSome makes batches visible and wakes those who wait for them.
+func (s *fileStore) installSome(group []*pending) bool {
+	for _, p := range group {
+		p.analysed.Wait()
+	}
+	ended, err := s.installAll(group)
+	if err != nil { // our own rows: a bug, and the memory no longer follows the log
+		s.fail(err)
+		return false
+	}
+	q := &s.seq
 	q.flight.Lock()
 	for _, p := range group {
 		delete(q.ids, p.record.batch)
@@ -823,12 +837,27 @@ func (s *fileStore) installDurable(durable uint64) {
 		}
 	}
 	q.flight.Unlock()
-	for _, p := range group {
-		close(p.done)
-	}
 	if s.opts.dropped != nil && len(ended) > 0 {
 		s.opts.dropped(ended)
 	}
+	for _, p := range group {
+		close(p.done)
+	}
+	return true
+}
+
+func (s *fileStore) installAll(group []*pending) (ended []uint64, err error) {
+	s.cat.mu.Lock()
+	defer s.cat.mu.Unlock()
+	for _, p := range group {
+		e, err := s.install(&p.record, p.seq)
+		if err != nil {
+			return nil, err
+		}
+		p.installed = true
+		ended = append(ended, e...)
+	}
+	return ended, nil
 }
 
 // Append writes audit leaves. They are handed to the operating system before it returns.
@@ -904,35 +933,48 @@ func (s *fileStore) enqueueLeaf(index uint64, body []byte) error {
 	return err
 }
 
-// outcome looks a batch id up in overlay and file.
-func (s *fileStore) outcome(id ulid.ULID) (out Outcome, ok bool, err error) {
-	if out, ok, err = s.overlayOutcome(id); ok || err != nil {
-		return out, ok, err
-	}
-	err = s.view(func(tx *bbolt.Tx) error {
-		v := tx.Bucket(bucketTxn).Get(id[:])
-		if v == nil {
+// outcome looks a batch id up in overlay and file; nil: it is new. Ids sort by time, so that one that was just made is
+// above all those in the file, which need not be read then.
+func (s *fileStore) outcome(id ulid.ULID) (*Outcome, error) {
+	row, above := s.overlayOutcome(id)
+	if row == nil && !above {
+		err := s.view(func(tx *bbolt.Tx) error {
+			v := tx.Bucket(bucketTxn).Get(id[:])
+			if v == nil {
+				return nil
+			}
+			sealed, err := unseal('t', id[:], v)
+			if err != nil {
+				return s.corrupt("outcome of "+id.String(), err)
+			}
+			row = slices.Clone(sealed)
 			return nil
-		}
-		row, err := unseal('t', id[:], v)
+		})
 		if err != nil {
-			return s.corrupt("outcome of "+id.String(), err)
+			return nil, err
 		}
-		ok = true
-		return unpack(row, &out)
-	})
-	return out, ok, err
+	}
+	if row == nil {
+		return nil, nil
+	}
+	out := new(Outcome)
+	return out, unpack(row, out)
 }
 
-func (s *fileStore) overlayOutcome(id ulid.ULID) (out Outcome, ok bool, err error) {
+// overlayOutcome returns the row of an id that is not in the file yet, and whether it is above every id in the file.
+func (s *fileStore) overlayOutcome(id ulid.ULID) (row []byte, above bool) {
 	s.cat.mu.RLock()
-	row := s.over.result[id]
+	defer s.cat.mu.RUnlock()
+	row = s.over.result[id]
 	if row == nil && s.old != nil {
 		row = s.old.result[id]
 	}
-	s.cat.mu.RUnlock()
-	if row == nil {
-		return out, false, nil
-	}
-	return out, true, unpack(row, &out)
+	return row, id.Compare(s.filed) > 0
+}
+
+// newestOutcome returns the greatest id that has an outcome in the file.
+func newestOutcome(tx *bbolt.Tx) (id ulid.ULID) {
+	k, _ := tx.Bucket(bucketTxn).Cursor().Last()
+	copy(id[:], k)
+	return id
 }

@@ -182,7 +182,7 @@ type Excluded struct {
 type Candidates struct {
 	LSN      uint64
 	Hits     []Candidate
-	Stats    lexical.Stats
+	Stats    lexical.Stats // of the terms, when the query has a Mask: drafts are scored with it
 	Excluded []Excluded
 }
 

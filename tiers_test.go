@@ -291,7 +291,8 @@ func TestStoredSummary(t *testing.T) {
 	put(t, s, Artefact{ID: "sum", Kind: KindSummary, Text: "Parcels, told by hand.", DerivedFrom: of})
 	put(t, s, Artefact{ID: "soon", Kind: KindSummary, Text: "Parcels, for a minute.", DerivedFrom: of, TTL: time.Minute})
 	put(t, db.Scope("acme/other"), Artefact{ID: "sum", Kind: KindSummary, Text: "Parcels, told next door.", DerivedFrom: of})
-	put(t, s, Artefact{ID: "both", Kind: KindSummary, Text: "Two things.", DerivedFrom: append(of[:1:1], Ref{ID: "soon"})})
+	put(t, s, Artefact{ID: "else", Text: "Something else."})
+	put(t, s, Artefact{ID: "both", Kind: KindSummary, Text: "Two things.", DerivedFrom: append(of[:1:1], Ref{ID: "else"})})
 
 	q := Query{Text: "parcel rule", Budget: 1_000_000, Overflow: budget.Ladder}
 	q.Budget = assemble(t, s, q).Tokens * 100 / 86

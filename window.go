@@ -123,7 +123,7 @@ func (c *conversation) markNewest(turns []turnIn, limit int) {
 
 // enter makes items of the turns: those that stand in the window and may find room, while the rest is left out with its
 // reason. It gives what it made, and takes their pages out of the hits, which keep their lexical scores.
-func (a *assembling) enter(hits []Candidate) (turns []item, rest []Candidate) {
+func (a *assembling) enter(hits []Candidate) (turns []*item, rest []Candidate) {
 	if len(a.turns) == 0 {
 		return nil, hits
 	}
@@ -223,7 +223,7 @@ func (a *assembling) leave(left map[string]*Excluded, t *turnIn, reason string, 
 	if n := len(e.Nearest); n == namedLeft && e.Nearest[n-1].Lexical.Score >= score {
 		return
 	}
-	c := a.candidate(t, 0, found)
+	c := *a.candidate(t, 0, found)
 	if k := slices.IndexFunc(e.Nearest, func(o Candidate) bool { return o.Lexical.Score < c.Lexical.Score }); k >= 0 {
 		e.Nearest = slices.Insert(e.Nearest, k, c)
 	} else {
@@ -232,28 +232,28 @@ func (a *assembling) leave(left map[string]*Excluded, t *turnIn, reason string, 
 	e.Nearest = e.Nearest[:min(len(e.Nearest), namedLeft)]
 }
 
-func (a *assembling) candidate(t *turnIn, page int, found map[uint64]*Candidate) Candidate {
+func (a *assembling) candidate(t *turnIn, page int, found map[uint64]*Candidate) *Candidate {
 	if c := found[t.nums[page]]; c != nil {
-		return *c
+		return c
 	}
-	return Candidate{
+	return &Candidate{
 		Key: PageKey{t.nums[page], t.version}, Ref: Ref{Scope: a.s.name, ID: t.id, Page: page + 1, Version: t.version}, Kind: t.kind, Provenance: t.prov,
 		AsOf: micros(t.asOf), Tokens: t.stored / len(t.nums), GroupName: a.q.Session, Seq: t.seq,
 	}
 }
 
 // turnItems are the pages of a turn, or the one that stands for it.
-func (a *assembling) turnItems(t *turnIn, found map[uint64]*Candidate) []item {
-	scored := triage.Scored{Score: t.score, Recency: t.recency, Semantic: t.similar, Tag: triage.Red}
+func (a *assembling) turnItems(t *turnIn, found map[uint64]*Candidate) []*item {
+	scored := judged{score: t.score, recency: t.recency, semantic: t.similar, tag: triage.Red}
 	note := cmp.Or(t.why, "in the window of the session")
 	forms := map[session.Level]manifest.Form{session.Trimmed: manifest.FormSummary, session.Summary: manifest.FormSummary, session.Stub: manifest.FormStub}
 	if form := forms[t.level]; form != manifest.FormFull {
-		scored.Tag = triage.Green
-		return []item{{cand: a.candidate(t, 0, found), turn: t, scored: scored, note: note, fixed: form, form: form}}
+		scored.tag = triage.Green
+		return []*item{{cand: a.candidate(t, 0, found), turn: t, scored: scored, note: note, fixed: form, form: form}}
 	}
-	out := make([]item, len(t.nums))
+	out := make([]*item, len(t.nums))
 	for p := range t.nums {
-		out[p] = item{cand: a.candidate(t, p, found), turn: t, scored: scored, note: note}
+		out[p] = &item{cand: a.candidate(t, p, found), turn: t, scored: scored, note: note}
 	}
 	return out
 }
@@ -270,7 +270,7 @@ func (a *assembling) loadForms(ctx context.Context, at []int) (whole []int, err 
 		return nil, err
 	}
 	for j, i := range at {
-		it := &a.ranked[i]
+		it := a.ranked[i]
 		if heads[j].Err != nil {
 			it.reason = reasonGone
 			continue

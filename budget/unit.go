@@ -169,8 +169,11 @@ func (it *Item) worth() float64 {
 
 // compare is a total order over all fields: items it cannot tell apart are interchangeable.
 func (it *Item) compare(o *Item) int {
+	if c := strings.Compare(it.Key, o.Key); c != 0 {
+		return c // the keys of a caller differ as a rule
+	}
 	return cmp.Or(
-		strings.Compare(it.Key, o.Key), strings.Compare(it.Group, o.Group),
+		strings.Compare(it.Group, o.Group),
 		cmp.Compare(it.Class, o.Class), cmp.Compare(it.Place, o.Place), cmp.Compare(it.Position, o.Position),
 		cmp.Compare(it.Score, o.Score), cmp.Compare(it.Tokens, o.Tokens), cmp.Compare(it.Compressed, o.Compressed),
 		cmp.Compare(it.StubTokens, o.StubTokens), cmp.Compare(it.flags(), o.flags()),
@@ -198,7 +201,10 @@ func windowOrder(items []Item) []int {
 	order := indexes(len(items))
 	slices.SortFunc(order, func(a, b int) int {
 		x, y := &items[a], &items[b]
-		if c := cmp.Or(cmp.Compare(x.place(), y.place()), cmp.Compare(x.Position, y.Position)); c != 0 {
+		if c := cmp.Compare(x.place(), y.place()); c != 0 {
+			return c
+		}
+		if c := cmp.Compare(x.Position, y.Position); c != 0 {
 			return c
 		}
 		return x.compare(y)

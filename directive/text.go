@@ -115,7 +115,7 @@ func plain(s string) string {
 	if ascii, ok := plainASCII(s); ok {
 		return ascii
 	}
-	s = norm.NFKC.String(strings.ToValidUTF8(s, "\uFFFD"))
+	s = nfkc(strings.ToValidUTF8(s, "\uFFFD"))
 	return strings.ReplaceAll(strings.ReplaceAll(s, "\u2019", "'"), "`", "'")
 }
 
@@ -312,7 +312,7 @@ const (
 // answer reads a confirmation. Only one run of closing punctuation is dropped:
 // "yes!" confirms, "yes. !" does not.
 func answer(input string) answerKind {
-	s := squeeze(lower(norm.NFKC.String(input)))
+	s := squeeze(lower(nfkc(input)))
 	switch trim(strings.TrimRight(s, ".,!?")) {
 	case "yes", "yes please", "yep", "yeah", "sure", "ok", "okay":
 		return yes

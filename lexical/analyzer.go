@@ -1,10 +1,8 @@
 package lexical
 
 import (
-	"cmp"
-	"encoding/binary"
 	"slices"
-	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -17,7 +15,7 @@ const maxTerm = 64
 
 // Analysis is what the index keeps of a text.
 type Analysis struct {
-	Terms  []TermCount // ascending by term, no term twice
+	Terms  []TermCount // in the order of their first occurrence, no term twice
 	Length int         // number of terms in the text, repetitions counted
 }
 
@@ -29,7 +27,10 @@ type TermCount struct {
 
 // Analyzer turns text into terms. It owns a bounded cache of stems and is safe
 // for concurrent use; the cache never changes a result.
-type Analyzer struct{ stems stemCache }
+type Analyzer struct {
+	stems    stemCache
+	scanners sync.Pool // of *scanner
+}
 
 // NewAnalyzer returns an analyzer with an empty cache.
 func NewAnalyzer() *Analyzer { return &Analyzer{} }
@@ -38,60 +39,46 @@ func NewAnalyzer() *Analyzer { return &Analyzer{} }
 // stems the rest. The parts are indexed as one text: a header (author, date,
 // source name) counts like the words below it.
 func (a *Analyzer) Analyze(parts ...string) Analysis {
-	terms := a.scan(parts...)
-	return Analysis{Terms: count(terms), Length: len(terms)}
+	s := a.scan(parts...)
+	defer a.release(s)
+	return Analysis{Terms: slices.Clone(s.terms), Length: s.length}
 }
 
 // Terms returns the terms of a query, each once, ascending.
 func (a *Analyzer) Terms(query string) []string {
-	terms := a.scan(query)
+	s := a.scan(query)
+	defer a.release(s)
+	var terms []string
+	for _, t := range s.terms {
+		terms = append(terms, t.Term)
+	}
 	slices.Sort(terms)
-	return slices.Compact(terms)
+	return terms
 }
 
-func (a *Analyzer) scan(parts ...string) []string {
-	n := 0
-	for _, p := range parts {
-		n += len(p)
+// scan borrows a scanner and lets it read the parts.
+func (a *Analyzer) scan(parts ...string) *scanner {
+	s, _ := a.scanners.Get().(*scanner)
+	if s == nil {
+		s = &scanner{stems: &a.stems, terms: make([]TermCount, 0, 256), table: make(table, 512)}
 	}
-	s := scanner{stems: &a.stems, terms: make([]string, 0, n/6+1)}
 	for _, p := range parts {
 		s.text(p)
 	}
-	return s.terms
+	return s
 }
 
-// count folds a list of terms into an ascending one. It sorts by the first eight bytes as a number and by position in
-// the list, and looks at the rest of few terms: to compare and to swap strings would be half of an analysis.
-func count(terms []string) []TermCount {
-	order := make([]headAt, len(terms))
-	for i, t := range terms {
-		var b [8]byte
-		copy(b[:], t)
-		order[i] = headAt{binary.BigEndian.Uint64(b[:]), uint32(i)}
-	}
-	slices.SortFunc(order, func(a, b headAt) int {
-		if a.head != b.head {
-			return cmp.Compare(a.head, b.head)
-		}
-		return strings.Compare(terms[a.at], terms[b.at])
-	})
-	out := make([]TermCount, 0, len(terms))
-	for _, o := range order {
-		t := terms[o.at]
-		if n := len(out); n > 0 && out[n-1].Term == t {
-			out[n-1].N++
-			continue
-		}
-		out = append(out, TermCount{Term: t, N: 1})
-	}
-	return out
-}
+// maxScanner is how many terms a scanner may hold that is kept for the next text.
+const maxScanner = 4096
 
-// headAt is the beginning of a term and its place in a list.
-type headAt struct {
-	head uint64
-	at   uint32
+func (a *Analyzer) release(s *scanner) {
+	if len(s.terms) > maxScanner {
+		return
+	}
+	clear(s.terms)
+	clear(s.table)
+	s.terms, s.length = s.terms[:0], 0
+	a.scanners.Put(s)
 }
 
 // scanner collects the terms of one text.
@@ -102,11 +89,32 @@ type headAt struct {
 // letter, a word and a phrase can all be found.
 type scanner struct {
 	stems *stemCache
-	terms []string
+
+	terms  []TermCount
+	table  table // of terms
+	length int
+
 	word  []byte // lower case, waiting for its end
 	plain bool   // word is a–z only, so it can be stemmed
 	quote int    // offset of the last apostrophe in word, -1 for none
 	prev  rune   // last letter of a script without spaces, 0 for none
+}
+
+// count takes a term.
+func (s *scanner) count(term string, hash uint32) {
+	s.length++
+	i := s.table.first(hash)
+	for ; s.table[i] > 0; i = s.table.next(i) {
+		if e := s.table[i]; e.hash() == hash && s.terms[e.at()].Term == term {
+			s.terms[e.at()].N++
+			return
+		}
+	}
+	s.table[i] = newEntry(hash, uint32(len(s.terms)))
+	s.terms = append(s.terms, TermCount{Term: term, N: 1})
+	if len(s.terms) > len(s.table)/2 {
+		s.table = s.table.grown()
+	}
 }
 
 func (s *scanner) text(text string) {
@@ -187,9 +195,9 @@ func (s *scanner) letter(r rune) {
 	if len(s.word) > 0 {
 		s.flush()
 	}
-	s.terms = append(s.terms, string(r))
+	s.other(string(r))
 	if s.prev != 0 {
-		s.terms = append(s.terms, string([]rune{s.prev, r}))
+		s.other(string([]rune{s.prev, r}))
 	}
 	s.prev = r
 }
@@ -207,13 +215,16 @@ func (s *scanner) emit() {
 	}
 	w := cut(s.word)
 	if s.plain {
-		if t := s.stems.stem(w); t != "" {
-			s.terms = append(s.terms, t)
+		if t := s.stems.stem(w); t.term != "" {
+			s.count(t.term, t.hash)
 		}
 		return
 	}
-	s.terms = append(s.terms, string(w))
+	s.other(string(w))
 }
+
+// other takes a term that is not the stem of a word.
+func (s *scanner) other(term string) { s.count(term, hash(term)) }
 
 // contraction drops an ending like 's or 'll and joins what is left over the
 // apostrophes: don't becomes dont, o'brien obrien.

@@ -1,6 +1,7 @@
 package lexical
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"maps"
@@ -19,6 +20,8 @@ const (
 	// rangeDocs pages in a merge are the most that one pass over all terms takes;
 	// above it terms go by their first byte, to bound the memory.
 	rangeDocs = 1 << 16
+	// roomSize bytes hold the values of many lists, which are short.
+	roomSize = 64 << 10
 )
 
 // Swap is what a checkpoint changed. It takes effect with Apply, after the
@@ -81,19 +84,22 @@ func (x *Index) Apply(s Swap) {
 type checkpoint struct {
 	w        Writer
 	manifest manifest
-	docs     []Doc
+	parts    []*part
 	removed  map[uint64]struct{}
 	saved    int
 	pending  map[uint32]uint64
 	dropped  []uint64
 	changed  bool
+
+	key  []byte
+	room []byte // see put
 }
 
 func (x *Index) snapshot(force bool) *checkpoint {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return &checkpoint{
-		manifest: x.manifest.clone(), docs: x.tail.whole(force),
+		manifest: x.manifest.clone(), parts: x.tail.whole(force),
 		removed: maps.Clone(x.removed), pending: maps.Clone(x.pending), saved: x.saved,
 	}
 }
@@ -138,25 +144,32 @@ func deletePrefix(w Writer, prefix []byte) error {
 
 // flush writes what it was given of the tail as a segment.
 func (c *checkpoint) flush() error {
-	if len(c.docs) == 0 {
+	if len(c.parts) == 0 {
 		return nil
 	}
 	c.changed = true
-	c.manifest.through = c.docs[len(c.docs)-1].Num
-	docs := slices.DeleteFunc(slices.Clone(c.docs), func(d Doc) bool { return c.gone(d.Num) })
-	for _, d := range c.docs {
-		if c.gone(d.Num) {
-			c.drop(d.Num)
+	c.manifest.through = c.parts[len(c.parts)-1].last()
+	var docs []docRow
+	var gone []uint64
+	for _, p := range c.parts {
+		for i := range p.docs {
+			if row := p.docs[i].docRow; c.gone(row.num) {
+				gone = append(gone, row.num)
+			} else {
+				docs = append(docs, row)
+			}
 		}
 	}
-	if len(docs) == 0 {
-		return nil
+	if len(docs) > 0 {
+		s := c.newSegment(docs[0].num, docs[len(docs)-1].num, uint64(len(docs)))
+		if err := c.writeTail(s, docs); err != nil {
+			return err
+		}
+		c.manifest.segments = append(c.manifest.segments, s)
 	}
-	s := c.newSegment(docs[0].Num, docs[len(docs)-1].Num, uint64(len(docs)))
-	if err := c.writeTail(s, docs); err != nil {
-		return err
+	for _, num := range gone {
+		c.drop(num)
 	}
-	c.manifest.segments = append(c.manifest.segments, s)
 	return nil
 }
 
@@ -171,31 +184,89 @@ func (c *checkpoint) newSegment(first, last, docs uint64) segment {
 	return s
 }
 
-func (c *checkpoint) writeTail(s segment, docs []Doc) error {
+// writeTail writes the pages of the parts that were not removed. The parts are
+// inverted already: what is left is to bring their terms into order.
+func (c *checkpoint) writeTail(s segment, docs []docRow) error {
 	rows := docRows{s: s, w: c.w}
-	lists := map[termKey]*postings{}
 	for _, d := range docs {
-		row := docRow{num: d.Num, scope: d.Scope, group: d.Group, length: uint32(d.Analysis.Length)}
-		if err := rows.add(row); err != nil {
+		if err := rows.add(d); err != nil {
 			return err
-		}
-		for _, t := range d.Analysis.Terms {
-			addPosting(lists, s, termKey{d.Scope, t.Term}, d.Num, t.N)
 		}
 	}
 	if err := rows.flush(); err != nil {
 		return err
 	}
-	return c.writeLists(s, lists)
+	p := postings{}
+	terms := c.tailTerms()
+	for len(terms) > 0 {
+		n := 1
+		for n < len(terms) && c.compare(terms[0], terms[n]) == 0 {
+			n++
+		}
+		same := terms[:n]
+		terms = terms[n:]
+		p = postings{body: p.body[:0], last: s.first}
+		for _, o := range same {
+			c.appendTail(&p, c.parts[o.part].list(o.term))
+		}
+		if p.df == 0 { // removed pages alone had it
+			continue
+		}
+		t := c.term(same[0])
+		if err := c.put(s, t.scope, c.parts[same[0].part].bytes(t), &p); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func addPosting(lists map[termKey]*postings, s segment, key termKey, num uint64, tf uint32) {
-	p := lists[key]
-	if p == nil {
-		p = &postings{last: s.first}
-		lists[key] = p
+func (c *checkpoint) appendTail(p *postings, l tailList) {
+	var buf [blockSize]posting
+	for block := l.next(&buf); len(block) > 0; block = l.next(&buf) {
+		for _, e := range block {
+			if len(c.removed) == 0 || !c.gone(e.num) {
+				p.add(e.num, e.tf)
+			}
+		}
 	}
-	p.add(num, tf)
+}
+
+// termAt is a term of a part.
+type termAt struct {
+	head       uint64 // its first eight bytes: they tell most terms apart
+	part, term uint32
+}
+
+func (c *checkpoint) term(o termAt) *tailTerm { return &c.parts[o.part].terms[o.term] }
+
+// tailTerms lists the terms of all parts in the order of their keys, those of
+// one term in the order of pages.
+func (c *checkpoint) tailTerms() []termAt {
+	n := 0
+	for _, p := range c.parts {
+		n += len(p.terms)
+	}
+	list := make([]termAt, 0, n)
+	for i, p := range c.parts {
+		for j := range p.terms {
+			var head [8]byte
+			copy(head[:], p.bytes(&p.terms[j]))
+			list = append(list, termAt{binary.BigEndian.Uint64(head[:]), uint32(i), uint32(j)})
+		}
+	}
+	slices.SortFunc(list, func(a, b termAt) int { return cmp.Or(c.compare(a, b), cmp.Compare(a.part, b.part)) })
+	return list
+}
+
+func (c *checkpoint) compare(a, b termAt) int {
+	s, t := c.term(a), c.term(b)
+	switch {
+	case s.scope != t.scope:
+		return cmp.Compare(s.scope, t.scope)
+	case a.head != b.head:
+		return cmp.Compare(a.head, b.head)
+	}
+	return bytes.Compare(c.parts[a.part].bytes(s), c.parts[b.part].bytes(t))
 }
 
 // writeLists puts the lists in the order of their keys, as a B+tree likes it.
@@ -204,12 +275,24 @@ func (c *checkpoint) writeLists(s segment, lists map[termKey]*postings) error {
 		return cmp.Or(cmp.Compare(a.scope, b.scope), cmp.Compare(a.term, b.term))
 	})
 	for _, k := range keys {
-		key := appendTermKey(make([]byte, 0, termPrefix+len(k.term)), s.id, k.scope, k.term)
-		if err := c.w.Put(key, seal(key, lists[k].value())); err != nil {
+		if err := c.put(s, k.scope, []byte(k.term), lists[k]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// put writes the list of a term. The store keeps the value until its transaction
+// ends, so it is cut from a piece of memory that is not used again.
+func (c *checkpoint) put(s segment, scope uint32, term []byte, p *postings) error {
+	c.key = appendTermKey(c.key[:0], s.id, scope, term)
+	if most := binary.MaxVarintLen64 + len(p.body) + sumSize; cap(c.room)-len(c.room) < most {
+		c.room = make([]byte, 0, max(most, roomSize))
+	}
+	at := len(c.room)
+	c.room = append(binary.AppendUvarint(c.room, p.df), p.body...)
+	c.room = binary.BigEndian.AppendUint32(c.room, sum(c.key, c.room[at:]))
+	return c.w.Put(c.key, c.room[at:len(c.room):len(c.room)])
 }
 
 // docRows cuts the pages of a segment into rows.
@@ -370,6 +453,12 @@ func (c *checkpoint) writeMerged(s segment, old []segment, docs []docRow) error 
 		}
 	}
 	return nil
+}
+
+// termKey names a list of a segment.
+type termKey struct {
+	scope uint32
+	term  string
 }
 
 func (c *checkpoint) mergeRanges(s segment, old []segment, scope uint32) error {

@@ -39,7 +39,7 @@ func docsKey(segment uint32, first uint64) []byte {
 }
 
 // appendTermKey appends to dst, so that a query needs one buffer for all keys.
-func appendTermKey(dst []byte, segment, scope uint32, term string) []byte {
+func appendTermKey[T string | []byte](dst []byte, segment, scope uint32, term T) []byte {
 	dst = append(dst, rowTerm)
 	dst = binary.BigEndian.AppendUint32(dst, segment)
 	dst = binary.BigEndian.AppendUint32(dst, scope)
@@ -140,10 +140,6 @@ func (p *postings) add(num uint64, tf uint32) {
 	}
 	p.df++
 	p.last = num
-}
-
-func (p *postings) value() []byte {
-	return append(binary.AppendUvarint(make([]byte, 0, len(p.body)+binary.MaxVarintLen32+sumSize), p.df), p.body...)
 }
 
 // list is a posting list in its encoded form: what a cursor reads.

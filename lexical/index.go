@@ -1,7 +1,6 @@
 package lexical
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"sort"
@@ -195,8 +194,8 @@ func scoreDoc(p plan, r Ranker, st Stats, a Analysis, terms []string) float64 {
 	avg := average(st.Length, st.Pages)
 	part := [2]float64{} // in the order of Search: words that are not common, common words
 	for i, t := range p.order {
-		at, ok := slices.BinarySearchFunc(a.Terms, terms[t], func(c TermCount, t string) int { return cmp.Compare(c.Term, t) })
-		if !ok {
+		at := slices.IndexFunc(a.Terms, func(c TermCount) bool { return c.Term == terms[t] })
+		if at < 0 {
 			continue
 		}
 		v := float64(p.weight[t] * positive(r.Saturation(uint64(a.Terms[at].N), uint64(a.Length), avg)))

@@ -41,6 +41,7 @@ type Rows interface {
 // while it scans.
 type Writer interface {
 	Rows
+	// Put may keep v until the transaction ends, but not k.
 	Put(k, v []byte) error
 	Delete(k []byte) error
 }
@@ -52,6 +53,10 @@ type Corpus interface {
 	// its successor when it was superseded. ok is false when the page may not be
 	// shown: deleted, expired, excluded, of another scope.
 	Resolve(num uint64) (live uint64, ok bool)
+	// Alone reports that a page version stands in no group: it has no neighbours.
+	// It is asked of every page that a word hits, so it must be cheaper than
+	// Resolve; false may be wrong.
+	Alone(num uint64) bool
 	// Group gives the place of a live page among its neighbours; group 0: none.
 	// The number is the one that the page was added with.
 	Group(live uint64) (group uint64, pos int)
@@ -66,5 +71,5 @@ type Doc struct {
 	Num      uint64
 	Scope    uint32   // the owner's number of the scope
 	Group    uint64   // the owner's number of the group, 0 for none
-	Analysis Analysis // its terms ascending, none twice, as Analyze returns them
+	Analysis Analysis // no term twice, as Analyze returns it
 }

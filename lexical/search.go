@@ -51,7 +51,7 @@ func (x *Index) Search(rows Rows, c Corpus, q Query) ([]Hit, error) {
 	if err := w.run(rows, q); err != nil {
 		return nil, err
 	}
-	return w.best.sorted(), nil
+	return append([]Hit(nil), w.best.sorted()...), nil
 }
 
 // plan orders the terms of a query and tells which are common.
@@ -105,6 +105,7 @@ type work struct {
 	ranker  Ranker
 	k       int
 	best    top
+	heaps   [2][]Hit // two at a time are in use
 
 	lists []list    // of all terms; starts tells whose
 	start []int     // lists[start[t]:start[t+1]] belong to term t
@@ -127,8 +128,9 @@ type work struct {
 }
 
 type tailRef struct {
-	term int
-	list *tailList
+	term int // of the query
+	part *part
+	at   uint32 // the term in the part
 }
 
 func (x *Index) borrow() *work {
@@ -151,7 +153,7 @@ func (x *Index) release(w *work) {
 	clear(w.tails)
 	w.lists, w.tails, w.start = w.lists[:0], w.tails[:0], w.start[:0]
 	w.x, w.corpus, w.ranker, w.sat.ranker = nil, nil, nil, nil
-	w.best = top{}
+	w.heaps[0], w.best = w.best.hits, top{}
 	x.work.Put(w)
 }
 
@@ -212,9 +214,9 @@ func (w *work) find(rows Rows, t int, scope uint32, term string) (uint64, error)
 		w.lists = append(w.lists, l)
 	}
 	for _, p := range w.x.tail {
-		if l := p.lists[scope][term]; l != nil && len(*l) > 0 {
-			df += uint64(len(*l))
-			w.tails = append(w.tails, tailRef{t, l})
+		if at, ok := p.find(scope, term); ok && p.terms[at].df > 0 {
+			df += uint64(p.terms[at].df)
+			w.tails = append(w.tails, tailRef{t, p, at})
 		}
 	}
 	return df, nil
@@ -331,8 +333,15 @@ func (w *work) eachBlock(t int, fn func(block []posting)) error {
 		}
 	}
 	for _, ref := range w.tails {
-		if ref.term == t {
-			fn(*ref.list)
+		if ref.term != t {
+			continue
+		}
+		l := ref.part.list(ref.at)
+		for block := l.next(&w.block); len(block) > 0; block = l.next(&w.block) {
+			if ref.part.removed > 0 {
+				block = w.present(block)
+			}
+			fn(block)
 		}
 	}
 	return nil
@@ -375,7 +384,7 @@ func (w *work) extra(p plan) float64 {
 // floor is a score that the K-th best page has at least: that of the K-th best
 // without common words, among those that are best without their neighbours.
 func (w *work) floor() float64 {
-	first := w.top()
+	first := w.top(w.heaps[0])
 	for _, v := range w.touched {
 		if s := w.plain(v); s >= first.floor() {
 			if live, ok := w.resolve(v); ok {
@@ -384,7 +393,7 @@ func (w *work) floor() float64 {
 		}
 	}
 	first.end()
-	better := w.top()
+	better := w.top(w.heaps[1])
 	defer better.end()
 	for _, h := range first.hits {
 		if h.Num == h.Via {
@@ -392,16 +401,24 @@ func (w *work) floor() float64 {
 		}
 		better.offer(h)
 	}
+	w.heaps = [2][]Hit{first.hits, better.hits}
 	return better.floor() / slack
 }
 
 // candidates marks the pages that can reach floor without common words of their
 // own or with them: a page that was hit, and the pages that it lends to. Pages
-// that only common words hit are added by addCommon.
+// that only common words hit are added by addCommon. A page without neighbours
+// lends to none, and is not resolved before its score says that it can win.
 func (w *work) candidates(floor, extra float64) {
 	window := 1 + 2*w.weights.Near1 + 2*w.weights.Near2
 	for _, v := range w.touched {
 		if slack*(w.own[v]*window+w.groupPart(v))+extra < floor {
+			continue
+		}
+		if w.corpus.Alone(w.number(v)) {
+			if slack*w.plain(v)+extra >= floor {
+				w.want(v)
+			}
 			continue
 		}
 		live, ok := w.resolve(v)
@@ -456,16 +473,22 @@ func (w *work) addCommon(t int, weight, least float64) error {
 }
 
 // selectBest scores the candidates in full. What is below floor is not offered:
-// it would only pass through the heap.
+// it would only pass through the heap. Nor is what the heap would refuse; of a
+// page without neighbours that is known before it is resolved, and to resolve is
+// most of the time of a search in a large scope.
 func (w *work) selectBest(floor float64) {
-	w.best = w.top()
+	w.best = w.top(w.heaps[0])
 	defer w.best.end()
 	for _, v := range w.list {
+		h := Hit{Own: w.own[v] + w.common[v], Group: w.groupPart(v)}
+		if s := h.Own + h.Group; s < max(floor, w.best.floor()) && w.corpus.Alone(w.number(v)) {
+			continue
+		}
 		live, ok := w.resolve(v)
 		if !ok {
 			continue
 		}
-		h := Hit{Num: live, Own: w.own[v] + w.common[v], Group: w.groupPart(v)}
+		h.Num = live
 		if live == w.number(v) {
 			h.Near = w.near(live)
 		} else {
@@ -529,9 +552,10 @@ type top struct {
 	slot []uint32 // by page: its place in the heap + 1; 0 when it is not there
 }
 
-// top borrows the slots of the query; end gives them back, all zero.
-func (w *work) top() top {
-	return top{k: w.k, base: w.x.cols.base, slot: w.slot}
+// top borrows the slots of the query; end gives them back, all zero. Its hits
+// take the place of those in buf.
+func (w *work) top(buf []Hit) top {
+	return top{k: w.k, hits: buf[:0], base: w.x.cols.base, slot: w.slot}
 }
 
 func (t *top) end() {

@@ -1,50 +1,60 @@
 package lexical
 
 import (
-	"sync"
+	"hash/maphash"
+	"sync/atomic"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/kljensen/snowball/english"
 )
 
+// maxStems is how many words a cache holds, wayStems how many places a word has
+// in it; powers of two.
 const (
-	stemShards   = 16
-	stemsInShard = 4096 // words; a full shard starts again, 65,536 words in all
+	maxStems = 1 << 16
+	wayStems = 4
 )
 
-// stemCache remembers the stem of lower-case English words: stemming is five
-// sixths of the time of an analysis without it. Stop words are kept as "".
-type stemCache [stemShards]struct {
-	sync.RWMutex
-	stems map[string]string
+// stemCache remembers the stem of lower-case English words: stemming is nine
+// tenths of the time of an analysis without it. A word stands in the first of its
+// places that was free; when none is, it takes the first from whoever is there.
+// There is no lock: what stands in a place never changes.
+type stemCache [maxStems]atomic.Pointer[stemmed]
+
+type stemmed struct {
+	word string
+	term string // its stem, "" for a stop word
+	hash uint32 // of term
 }
 
-// stem returns the stem of a word of a–z, "" for a stop word.
-func (c *stemCache) stem(word []byte) string {
-	shard := &c[xxhash.Sum64(word)%stemShards]
-	shard.RLock()
-	s, ok := shard.stems[string(word)]
-	shard.RUnlock()
-	if ok {
-		return s
+// stem returns the stem of a word of a–z.
+func (c *stemCache) stem(word []byte) *stemmed {
+	first := maphash.Bytes(hashSeed, word) % maxStems
+	place := &c[first]
+	for i := range uint64(wayStems) {
+		p := &c[first^i]
+		s := p.Load()
+		if s == nil {
+			place = p
+			break
+		}
+		if s.word == string(word) {
+			return s
+		}
 	}
-	w := string(word)
-	s = stem(w)
-	if s == w {
-		s = w // one string for both
-	}
-	shard.Lock()
-	defer shard.Unlock()
-	if shard.stems == nil || len(shard.stems) >= stemsInShard {
-		shard.stems = make(map[string]string, 256)
-	}
-	shard.stems[w] = s
+	s := newStemmed(string(word))
+	place.Store(s)
 	return s
 }
 
-func stem(word string) string {
+func newStemmed(word string) *stemmed {
+	s := &stemmed{word: word}
 	if isStopWord(word) {
-		return ""
+		return s
 	}
-	return english.Stem(word, true)
+	s.term = english.Stem(word, true)
+	if n := len(s.term); n <= len(word) && word[:n] == s.term {
+		s.term = word[:n] // one string for both
+	}
+	s.hash = hash(s.term)
+	return s
 }

@@ -152,9 +152,10 @@ func isControlWord(s string) bool {
 	return false
 }
 
+// afterSymbol: U+FFFD is a symbol, too, but not where it stands for no character.
 func afterSymbol(s string) bool {
-	r, _ := utf8.DecodeLastRuneInString(s)
-	return unicode.Is(unicode.So, r)
+	r, size := utf8.DecodeLastRuneInString(s)
+	return unicode.Is(unicode.So, r) && (r != utf8.RuneError || size > 1)
 }
 
 // hidden reports whether r, beyond ASCII, is not shown as itself: controls,

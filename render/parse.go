@@ -3,6 +3,7 @@ package render
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 )
 
 // Parse reads back what Render wrote in that shape. See ParseText and
@@ -109,6 +110,13 @@ type anthropicBlock struct {
 	Input                json.RawMessage
 	UseID                string `json:"tool_use_id"`
 	Content              string
+	own                  bool // it opens with ownTurn
+}
+
+func (b *anthropicBlock) UnmarshalJSON(raw []byte) error {
+	type plain anthropicBlock
+	b.own = strings.HasPrefix(string(raw), ownTurn)
+	return json.Unmarshal(raw, (*plain)(b))
 }
 
 func parseAnthropic(b []byte) ([]Message, error) {
@@ -129,10 +137,8 @@ func parseAnthropic(b []byte) ([]Message, error) {
 	}
 	msgs := []Message{system}
 	for _, m := range doc.Messages {
-		fresh := true
-		for _, block := range m.Content {
-			msgs = block.addTo(msgs, m.Role, fresh, &f)
-			fresh = false
+		for i, block := range m.Content {
+			msgs = block.addTo(msgs, m.Role, i == 0 || block.own, &f)
 		}
 	}
 	return msgs, f.err
@@ -172,6 +178,13 @@ type geminiPart struct {
 		ID, Name string
 		Response struct{ Output string }
 	} `json:"functionResponse"`
+	own bool // it opens with ownTurn
+}
+
+func (p *geminiPart) UnmarshalJSON(raw []byte) error {
+	type plain geminiPart
+	p.own = strings.HasPrefix(string(raw), ownTurn)
+	return json.Unmarshal(raw, (*plain)(p))
 }
 
 func parseGemini(b []byte) ([]Message, error) {
@@ -194,7 +207,7 @@ func parseGemini(b []byte) ([]Message, error) {
 	msgs := []Message{system}
 	for _, c := range doc.Contents {
 		for i := range c.Parts {
-			msgs = c.Parts[i].addTo(msgs, c.Role, i == 0, &f)
+			msgs = c.Parts[i].addTo(msgs, c.Role, i == 0 || c.Parts[i].own, &f)
 		}
 	}
 	return msgs, f.err

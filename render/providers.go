@@ -109,31 +109,42 @@ func anthropicRole(m *Message) string {
 	return m.Role
 }
 
-// anthropicRun gives the end of the run of messages that share one. Calls
-// without a text start anew: behind another text they would read as its own.
+// anthropicRun gives the end of the run of messages that share one: some servers
+// refuse two of one role in a row.
 func anthropicRun(msgs []Message, i int) int {
 	role := anthropicRole(&msgs[i])
 	for i++; i < len(msgs) && anthropicRole(&msgs[i]) == role; i++ {
-		if role == RoleAssistant && len(msgs[i].Parts) == 0 {
-			break
-		}
 	}
 	return i
 }
 
+// ownTurn opens the first call of a turn that has no text, where it stands
+// behind another turn in one message. The blank means nothing to a provider and
+// tells our parser that the call is not of the text before it.
+const ownTurn = "{ "
+
+// callBrace gives how the n-th call of the message is opened. Message i is the
+// i-th of those that stand in one.
+func (m *Message) callBrace(i, n int) string {
+	if i > 0 && n == 0 && len(m.Parts) == 0 {
+		return ownTurn
+	}
+	return "{"
+}
+
 func (w *writer) anthropicBlocks(msgs []Message) {
 	first := true
-	open := func(kind string) {
+	open := func(brace, kind string) {
 		if !first {
 			w.raw(",")
 		}
 		first = false
-		w.raw(`{"type":"` + kind + `"`)
+		w.raw(brace + `"type":"` + kind + `"`)
 	}
 	for i := range msgs {
 		m := &msgs[i]
 		if m.Role == RoleTool {
-			open("tool_result")
+			open("{", "tool_result")
 			w.raw(`,"tool_use_id":`)
 			w.str(callID(m.ToolCallID, ProviderAnthropic))
 			w.raw(`,"content":`)
@@ -142,13 +153,13 @@ func (w *writer) anthropicBlocks(msgs []Message) {
 			continue
 		}
 		for _, part := range m.Parts {
-			open("text")
+			open("{", "text")
 			w.raw(`,"text":`)
 			w.str(part)
 			w.endBlock()
 		}
-		for _, c := range m.ToolCalls {
-			open("tool_use")
+		for n, c := range m.ToolCalls {
+			open(m.callBrace(i, n), "tool_use")
 			w.raw(`,"id":`)
 			w.str(callID(c.ID, ProviderAnthropic))
 			w.raw(`,"name":`)
@@ -257,14 +268,11 @@ func geminiRole(m *Message) string {
 	return RoleUser
 }
 
-// geminiRun gives the end of the run of messages that share a content; calls
-// without a text start anew as in anthropicRun.
+// geminiRun gives the end of the run of messages that share a content: calls
+// must come right behind a content of the user's, not behind one of the model's.
 func geminiRun(msgs []Message, i int) int {
 	role := msgs[i].Role
 	for i++; i < len(msgs) && msgs[i].Role == role; i++ {
-		if role == RoleAssistant && len(msgs[i].Parts) == 0 {
-			break
-		}
 	}
 	return i
 }
@@ -295,9 +303,9 @@ func (w *writer) geminiParts(msgs []Message, names map[string]string) {
 			w.str(part)
 			w.raw("}")
 		}
-		for _, c := range m.ToolCalls {
+		for n, c := range m.ToolCalls {
 			names[c.ID] = c.Name
-			open(`{"functionCall":{"id":`)
+			open(m.callBrace(i, n) + `"functionCall":{"id":`)
 			w.str(callID(c.ID, ProviderGemini))
 			w.raw(`,"name":`)
 			w.str(c.Name)

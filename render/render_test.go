@@ -147,6 +147,8 @@ func TestEscapes(t *testing.T) {
 		"❤\ufe0f":             "❤\ufe0f",
 		"❤\ufe0f\ufe0f":       "❤\ufe0f" + `\u{FE0F}`,
 		"a\ufe0f":             `a\u{FE0F}`,
+		"\ufe0f":              `\u{FE0F}`,
+		"\xff\ufe0f":          `\x{FF}\u{FE0F}`,
 		`C:\users\x \n`:       `C:\users\x \n`,
 		`\u{41}`:              `\u{5C}u{41}`,
 		`\\x{41}`:             `\\u{5C}x{41}`,

@@ -28,7 +28,11 @@ func (estimator) Count(text string) int {
 	}
 	s := scan{text: text, latin: usual{at: latinPrior}, han: usual{at: rarePrior}, hangul: usual{at: rarePrior}}
 	for i := 0; i < len(text); {
-		i = s.piece(i)
+		if class[text[i]] == letter {
+			i = s.latinWord(i)
+		} else {
+			i = s.piece(i)
+		}
 	}
 	return (s.milli + s.milli/margin + 999) / 1000
 }
@@ -67,8 +71,42 @@ const (
 	rareSpan   = 40   // characters
 )
 
+// Bytes are told apart by a table: nearly all text is ASCII, and what stands in the table is not decoded.
+const (
+	symbol = iota
+	letter
+	digit
+	blank
+	wide // the start of a rune outside ASCII, or a broken byte
+	none // of these
+)
+
+var class = func() (of [256]uint8) {
+	for b := range of {
+		switch r := rune(b); {
+		case r >= utf8.RuneSelf:
+			of[b] = wide
+		case isLetter(r):
+			of[b] = letter
+		case isNumber(r):
+			of[b] = digit
+		case isSpace(r):
+			of[b] = blank
+		}
+	}
+	return of
+}()
+
 // piece prices the piece at i and returns where the next one starts.
 func (s *scan) piece(i int) int {
+	switch class[s.text[i]] {
+	case digit:
+		return s.number(i)
+	case blank:
+		return s.space(i)
+	case symbol:
+		return s.symbols(i)
+	}
 	r, n := utf8.DecodeRuneInString(s.text[i:])
 	switch {
 	case r == utf8.RuneError && n == 1:
@@ -106,9 +144,17 @@ func isSpace(r rune) bool {
 	return unicode.IsSpace(r)
 }
 
-// run returns the end of the run of runes at i that satisfy f, and how many they are.
-func (s *scan) run(i int, f func(rune) bool) (end, runes int) {
+// run returns the end of the run of runes at i that are of a class or satisfy f, and how many they are. Both must mean
+// the same.
+func (s *scan) run(i int, of uint8, f func(rune) bool) (end, runes int) {
 	for i < len(s.text) {
+		if c := class[s.text[i]]; c == of {
+			i++
+			runes++
+			continue
+		} else if c != wide {
+			break
+		}
 		r, n := utf8.DecodeRuneInString(s.text[i:])
 		if r == utf8.RuneError && n == 1 || !f(r) {
 			break
@@ -121,7 +167,7 @@ func (s *scan) run(i int, f func(rune) bool) (end, runes int) {
 
 // number: pieces of up to three digits, one token each; digits outside ASCII cost up to two.
 func (s *scan) number(i int) int {
-	end, n := s.run(i, isNumber)
+	end, n := s.run(i, digit, isNumber)
 	s.milli += (n + 2) / 3 * 1000
 	s.milli += (end - i - n) * 700
 	s.lead = leadNone
@@ -130,11 +176,18 @@ func (s *scan) number(i int) int {
 
 // space: everything up to the last line end is a piece, the rest another; the last blank goes to what follows.
 func (s *scan) space(i int) int {
-	if rest := s.text[i:]; len(rest) > 1 && rest[0] == ' ' && rest[1] < utf8.RuneSelf && isLetter(rune(rest[1])) {
-		s.lead = leadSpace // a blank between words, the usual case, told from the rest before anything is scanned
-		return i + 1
+	if rest := s.text[i:]; len(rest) > 1 && rest[0] == ' ' { // the usual case, told from the rest before anything is scanned
+		switch class[rest[1]] {
+		case letter, symbol:
+			s.lead = leadSpace
+			return i + 1
+		case digit:
+			s.lead = leadNone
+			s.milli += 1000
+			return i + 1
+		}
 	}
-	end, _ := s.run(i, isSpace)
+	end, _ := s.run(i, blank, isSpace)
 	ws := s.text[i:end]
 	if nl := strings.LastIndexAny(ws, "\r\n"); nl >= 0 {
 		s.milli += blanks(ws[:nl+1])
@@ -175,7 +228,7 @@ func blanks(ws string) int {
 
 // symbols: a single one before a letter goes to the word, anything else is a piece of its own.
 func (s *scan) symbols(i int) int {
-	end, n := s.run(i, isSymbol)
+	end, n := s.run(i, symbol, isSymbol)
 	if end == i {
 		end, n = i+1, 1
 	}
@@ -198,6 +251,9 @@ func isSymbol(r rune) bool { return !isLetter(r) && !isNumber(r) && !isSpace(r) 
 // punctuation is the cost of a run of symbols. Two or three usual ones are one token, a long run of the same few; each
 // further change of character costs, and symbols outside ASCII cost by their width.
 func punctuation(p string) int {
+	if len(p) == 1 {
+		return 1000
+	}
 	cost, changes, same, prev := 1000, 0, 0, rune(-1)
 	for _, r := range p {
 		switch {
@@ -232,7 +288,7 @@ func (s *scan) word(i int) int {
 	end := i
 	switch sc := scriptOf(r); sc {
 	case latin:
-		end = s.latinWord(i)
+		return s.latinWord(i)
 	case han, hangul, kana:
 		end = s.ideographs(i)
 	default:
@@ -284,15 +340,16 @@ func scriptOf(r rune) script {
 // latinWord prices one piece of Latin letters: capitals and then small ones, as encodings split camel case.
 // Bytes of ASCII, which are nearly all, are not decoded: this loop is most of what counting costs.
 func (s *scan) latinWord(i int) int {
-	end, upper, total, bits, prev := i, 0, 0, 0, boundary
-	lower := false
-	for end < len(s.text) {
-		b, n := s.text[end], 1
-		c, capital := int(b|0x20)-'a', b&0x20 == 0
-		if b >= utf8.RuneSelf {
-			c, n, capital = latinLetter(s.text[end:])
-		} else if c < 0 || c >= boundary {
-			break
+	text := s.text
+	end, upper, odd, bits, prev := i, 0, 0, 0, boundary
+	for lower := false; end < len(text); {
+		c := int(letterOf[text[end]])
+		n, capital := 1, c >= capitals
+		if c >= noLetter {
+			if c == noLetter {
+				break
+			}
+			c, n, capital = latinLetter(text[end:])
 		}
 		if n == 0 || capital && lower {
 			break
@@ -302,29 +359,39 @@ func (s *scan) latinWord(i int) int {
 		} else {
 			lower = true
 		}
+		c &= capitals - 1
 		if c == boundary {
 			bits += oddBits
 		} else {
 			bits += pairBits(prev, c)
 		}
-		prev, end, total = c, end+n, total+1
+		prev, end, odd = c, end+n, odd+n-1
 	}
+	total := end - i - odd
 	bits = share(bits+pairBits(prev, boundary), total+1)
 	if total > 2 {
 		s.latin.see(bits, latinSpan)
 	}
 	s.milli += s.wordCost(total, upper, bits)
+	s.lead = leadNone
 	return end
 }
 
-// share is bits a letter in thousandths. A division of 32 bits takes a third of the time of one of 64, and every word
-// needs one.
+// share is bits a letter in thousandths. Every word needs one division, and multiplying by an inverse takes a third of
+// its time; for words of usual length, whose bits are few, it is exact.
 func share(bits, letters int) int {
-	if letters < 1<<16 {
-		return int(uint32(bits*1000) / uint32(letters))
+	if letters < len(inverse) {
+		return int(uint64(bits*1000) * inverse[letters] >> 40)
 	}
 	return bits * 1000 / letters
 }
+
+var inverse = func() (of [64]uint64) {
+	for n := 1; n < len(of); n++ {
+		of[n] = 1<<40/uint64(n) + 1
+	}
+	return of
+}()
 
 // latinLetter reads the letter outside ASCII at the start of a text; n 0: there is none of Latin script.
 func latinLetter(text string) (c, n int, capital bool) {
@@ -348,13 +415,41 @@ func letterIndex(r rune) int {
 	return boundary
 }
 
-func pairBits(a, b int) int {
-	c := pairs[a*27+b]
-	if c >= 'a' {
-		return int(c-'a') + 10
+// letterOf numbers the letters of ASCII by their bytes, capitals from capitals on.
+var letterOf = func() (of [256]uint8) {
+	for b := range of {
+		switch r := rune(b); {
+		case r >= utf8.RuneSelf:
+			of[b] = noLetter + 1 // to be decoded
+		case !isLetter(r):
+			of[b] = noLetter
+		case r&0x20 == 0:
+			of[b] = capitals + uint8(letterIndex(r))
+		default:
+			of[b] = uint8(letterIndex(r))
+		}
 	}
-	return int(c - '0')
-}
+	return of
+}()
+
+const (
+	capitals = 32
+	noLetter = 64
+)
+
+func pairBits(a, b int) int { return int(bitsOf[(a*capitals+b)%len(bitsOf)]) }
+
+// bitsOf is pairs as numbers, in rows of 32.
+var bitsOf = func() (of [1024]uint8) {
+	for i, c := range []byte(pairs) {
+		n := c - '0'
+		if c >= 'a' {
+			n = c - 'a' + 10
+		}
+		of[i/27*capitals+i%27] = n
+	}
+	return of
+}()
 
 // pairs is how many bits the second letter of a pair is worth after the first, in hex, counted over the words of
 // English prose and source code; rows and columns are a to z and the word's edge.
@@ -477,7 +572,7 @@ const rareFrom = 720
 
 // otherWord prices a word of another alphabet: so much a word, so much a letter beyond the second.
 func (s *scan) otherWord(i int, sc script) int {
-	end, n := s.run(i, func(r rune) bool { return isLetter(r) && scriptOf(r) == sc })
+	end, n := s.run(i, none, func(r rune) bool { return isLetter(r) && scriptOf(r) == sc })
 	c := scriptCosts[sc]
 	s.milli += c.word + max(0, n-2)*c.letter
 	if s.lead != leadSpace {

@@ -91,6 +91,36 @@ func TestEstimateProperties(t *testing.T) {
 	})
 }
 
+// Stored counts are valid while the counter has the same name, so one name never counts otherwise. The figures are those
+// of the first program that counted by it.
+func TestCountsOfOneName(t *testing.T) {
+	require.Equal(t, "est/1", token.Default().Name())
+	r := rand.New(rand.NewSource(3))
+	runes := []rune("aZbQ zé ÉǅΩщ漢字かカ한국 \n\r\t  01239٣.,;:<>/\"'{}=_-()[]…—“” 👩\u200d💻\u0301\u00a0\u2028\ufffdſ")
+	texts := corpora(t)
+	sum := map[string]int{}
+	for range 20_000 {
+		ascii, mixed, broken := make([]byte, r.Intn(60)), make([]rune, r.Intn(25)), make([]byte, r.Intn(12))
+		for i := range ascii {
+			ascii[i] = byte(9 + r.Intn(119))
+		}
+		for i := range mixed {
+			mixed[i] = runes[r.Intn(len(runes))]
+		}
+		r.Read(broken)
+		sum["ascii"] += token.Default().Count(string(ascii))
+		sum["mixed"] += token.Default().Count(string(mixed))
+		sum["broken"] += token.Default().Count(string(broken))
+	}
+	for _, name := range []string{"prose-english.txt", "prose-german.txt", "code-go.txt", "data.json", "cjk-chinese.txt", "cjk-korean.txt", "other-thai.txt", "digits.txt"} {
+		sum[name] = token.Default().Count(texts[name])
+	}
+	require.Equal(t, map[string]int{
+		"ascii": 410994, "mixed": 226632, "broken": 137745, "prose-english.txt": 396, "prose-german.txt": 282, "code-go.txt": 376,
+		"data.json": 453, "cjk-chinese.txt": 242, "cjk-korean.txt": 131, "other-thai.txt": 153, "digits.txt": 265,
+	}, sum)
+}
+
 func FuzzEstimate(f *testing.F) {
 	for _, s := range []string{"", "Hello, world", "a\xffb", "日本語 text 12", " \t\n\r\n x", "ǅǅ'ſ", "👩‍💻🇩🇪", "don't HTTPServer x1y2"} {
 		f.Add(s)

@@ -90,7 +90,7 @@ type ranked struct {
 // ranks orders what stays and has a value, best first, and tells each its rank.
 // Equal values share one: nobody is ahead by accident.
 func ranks(out []Scored, value func(*Scored) (float64, bool), set func(*Scored, int)) []ranked {
-	var all []ranked
+	all := make([]ranked, 0, len(out))
 	for i := range out {
 		if v, ok := value(&out[i]); ok && out[i].Reason == "" {
 			all = append(all, ranked{&out[i], v})

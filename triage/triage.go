@@ -106,8 +106,29 @@ func Rank(p Preset, cs []Candidate) []Scored {
 	for i := range out {
 		out[i].finish()
 	}
-	slices.SortFunc(out, compareScored)
+	arrange(out, order(out))
 	return out
+}
+
+// arrange moves out[at[i]] to i, for all i: each page into the one place where it stays.
+func arrange(out []Scored, at []int32) {
+	for i := range at {
+		from := at[i]
+		for from < int32(i) { // it was moved when that place was filled
+			from = at[from]
+		}
+		out[i], out[from] = out[from], out[i]
+	}
+}
+
+// order gives the places of out, best first. The pages themselves, which are large, are not moved.
+func order(out []Scored) []int32 {
+	at := make([]int32, len(out))
+	for i := range at {
+		at[i] = int32(i)
+	}
+	slices.SortFunc(at, func(i, j int32) int { return compareScored(&out[i], &out[j]) })
+	return at
 }
 
 // Shortlist returns the IDs of the candidates whose vectors the preset needs,
@@ -116,9 +137,8 @@ func Rank(p Preset, cs []Candidate) []Scored {
 func Shortlist(p Preset, cs []Candidate) []uint64 {
 	out := screen(p, cs)
 	keepFirst(p, out)
-	slices.SortFunc(out, compareScored)
 	var ids []uint64
-	for i := range out {
+	for _, i := range order(out) {
 		if out[i].Reason == "" && !out[i].needed() {
 			ids = append(ids, out[i].ID)
 		}
@@ -130,8 +150,9 @@ func Shortlist(p Preset, cs []Candidate) []uint64 {
 // sum until finish.
 func screen(p Preset, cs []Candidate) []Scored {
 	out := make([]Scored, len(cs))
-	for i, c := range cs {
-		s := Scored{Candidate: c, Weights: p.weights(c.Provenance), Reason: c.Excluded}
+	for i := range cs {
+		c, s := &cs[i], &out[i]
+		*s = Scored{Candidate: *c, Weights: p.weights(c.Provenance), Reason: c.Excluded}
 		if s.Reason == "" && c.Provenance < p.Floor && !c.exempt() {
 			s.Reason = BelowFloor
 		}
@@ -141,7 +162,6 @@ func screen(p Preset, cs []Candidate) []Scored {
 			s.Recency, s.Trust = Recency(c.Age, p.HalfLife), c.Provenance.Trust()
 			s.Score = float64(s.Weights.Recency*s.Recency) + float64(s.Weights.Trust*s.Trust)
 		}
-		out[i] = s
 	}
 	return out
 }
@@ -157,7 +177,7 @@ func keepFirst(p Preset, out []Scored) {
 			open = append(open, &out[i])
 		}
 	}
-	slices.SortFunc(open, func(a, b *Scored) int { return compareScored(*a, *b) })
+	slices.SortFunc(open, compareScored)
 	for _, s := range open[min(p.Keep, len(open)):] {
 		s.Reason = NotKept
 	}
@@ -180,13 +200,14 @@ func (s *Scored) finish() {
 	}
 }
 
-func compareScored(a, b Scored) int {
-	return cmp.Or(
-		cmp.Compare(a.place(), b.place()),
-		cmp.Compare(b.Score, a.Score),
-		cmp.Compare(a.Age, b.Age),
-		cmp.Compare(b.ID, a.ID),
-	)
+func compareScored(a, b *Scored) int {
+	if c := cmp.Compare(a.place(), b.place()); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(b.Score, a.Score); c != 0 {
+		return c
+	}
+	return cmp.Or(cmp.Compare(a.Age, b.Age), cmp.Compare(b.ID, a.ID))
 }
 
 func (s *Scored) place() int {

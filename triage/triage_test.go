@@ -184,7 +184,7 @@ func TestRankIsTotal(t *testing.T) {
 			require.Equal(t, s.Tag == Black, s.Excluded != "" || s.Reason == BelowFloor)
 			require.NotZero(t, s.Tag)
 			if i > 0 {
-				require.Equal(t, -1, compareScored(want[i-1], s))
+				require.Equal(t, -1, compareScored(&want[i-1], &s))
 			}
 		}
 		seed := rapid.Uint64().Draw(t, "seed")

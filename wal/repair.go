@@ -206,7 +206,8 @@ func recast(buf []byte, w *window, off int64, oldKey, key uint64) ([]byte, int64
 		return buf, f.size, err
 	}
 	start := len(buf)
-	buf = appendFrame(buf, f.kind, f.flags, f.seq, f.body)
+	// Not as the end of a clean Close: what came behind it was not, and the next Open has to know that, too.
+	buf = appendFrame(buf, f.kind, f.flags&^flagClose, f.seq, f.body)
 	// All of it is synced before it gets its name, so each record may say that those before it are durable.
 	finishFrame(buf[start:], key, f.seq-1)
 	return buf, f.size, nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -77,16 +78,16 @@ func (c *reviewLsCmd) Run(a *app) error {
 		return err
 	}
 	return a.with(c.File, false, func(db *ctxpage.DB) error {
-		held, next, err := db.Review().List(a.ctx, c.Scope, c.All, cursor, c.Limit)
-		if err != nil {
-			return err
+		held, next, damage := db.Review().List(a.ctx, c.Scope, c.All, cursor, c.Limit)
+		if damage != nil && !errors.Is(damage, ctxpage.ErrCorrupt) {
+			return damage
 		}
 		out := heldList{Held: []heldView{}, Next: cursorOut("review", next)}
 		for i := range held {
 			out.Held = append(out.Held, heldOf(&held[i], false))
 		}
-		return a.emit(out, func(w io.Writer) {
-			if len(out.Held) == 0 {
+		err := a.emit(out, func(w io.Writer) {
+			if len(out.Held) == 0 && damage == nil {
 				fmt.Fprintln(w, "nothing is held")
 				return
 			}
@@ -97,6 +98,7 @@ func (c *reviewLsCmd) Run(a *app) error {
 			})
 			more(w, out.Next)
 		})
+		return errors.Join(err, damage)
 	})
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"time"
 
@@ -39,9 +40,9 @@ type statView struct {
 
 func (c *statCmd) Run(a *app) error {
 	return a.with(c.File, false, func(db *ctxpage.DB) error {
-		s, err := db.Stats(a.ctx)
-		if err != nil {
-			return err
+		s, damage := db.Stats(a.ctx) // of what is held: all else is known
+		if damage != nil && !errors.Is(damage, ctxpage.ErrCorrupt) {
+			return damage
 		}
 		roots, err := db.FileRoots(a.ctx)
 		if err != nil {
@@ -51,7 +52,7 @@ func (c *statCmd) Run(a *app) error {
 			s.Path, s.ID, s.Format, s.Created, s.LSN, s.Applied, s.Scopes, s.Artefacts, s.Pages, s.PageVersions, s.Held, s.Leaves, s.Archived,
 			s.FileBytes, s.LogBytes, s.Overlay, nonNil(roots),
 		}
-		return a.emit(v, v.print)
+		return errors.Join(a.emit(v, v.print), damage)
 	})
 }
 

@@ -164,12 +164,12 @@ func diff(r directiveRequest) (reply, error) {
 func transcript(s *directive.Session, r directiveRequest) reply {
 	var messages []directive.Message
 	for _, raw := range r.Messages {
-		var m struct{ Role, Content any }
+		var m map[string]any // a struct would take "ROLE" for "role"
 		if json.Unmarshal(raw, &m) != nil {
 			continue
 		}
-		role, _ := m.Role.(string)
-		if content, ok := m.Content.(string); ok {
+		role, _ := m["role"].(string)
+		if content, ok := m["content"].(string); ok {
 			messages = append(messages, directive.Message{Role: role, Content: content})
 		}
 	}

@@ -80,3 +80,9 @@ func TestDirectivesInitialState(t *testing.T) {
 	r = ask(t, `{"op":"new","state":{"premise":null,"policies":{},"version":3}}`)
 	require.Equal(t, "unsupported_state_version", r[0]["error"].(map[string]any)["code"])
 }
+
+// The keys of a message are exact: one written otherwise says nothing.
+func TestDirectivesTranscriptKeys(t *testing.T) {
+	r := ask(t, `{"op":"transcript","fresh":true,"messages":[{"ROLE":"user","content":"use x"},{"role":"user","Content":"use y"},{"role":"user","content":"use z","Role":"system","x":[1]}]}`)
+	require.Equal(t, map[string]any{"z": "use"}, r[0]["result"].(map[string]any)["state"].(map[string]any)["policies"])
+}

@@ -1,0 +1,202 @@
+package ctxpage
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+)
+
+func fillScope(t testing.TB, s *Scope, n int, a func(i int) Artefact) {
+	t.Helper()
+	ctx := context.Background()
+	for i := 0; i < n; {
+		require.NoError(t, s.Update(ctx, func(tx *Txn) error {
+			for range 500 {
+				if i < n {
+					if err := tx.Put(ctx, a(i)); err != nil {
+						return err
+					}
+					i++
+				}
+			}
+			return nil
+		}))
+	}
+}
+
+// TestRecentTail: whatever expired, was said in other sessions, or has come back with a clock that went backwards: the
+// recent tail of a question is the newest pages that no rule excludes, found by looking at all of them.
+func TestRecentTail(t *testing.T) {
+	ctx := context.Background()
+	rng := rand.New(rand.NewPCG(5, 6))
+	start := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+	now := start
+	db, err := Open(dbtest.MemoryPath(t), Options{Clock: func() time.Time { return now }, noSync: true})
+	require.NoError(t, err)
+	defer db.Close()
+	st := db.store.(*fileStore)
+	swept := 0
+	for round := range 24 {
+		now = start.Add(time.Duration(round) * 5 * time.Minute)
+		fillScope(t, db.Scope([]string{"acme", "acme/a"}[round%2]), 600, func(i int) Artefact {
+			a := Artefact{
+				ID: fmt.Sprint("p-", rng.IntN(20_000)), Text: fmt.Sprint("text ", round, i), CurrentAsOf: now.Add(time.Duration(i) * time.Second),
+				Provenance: Provenance(1 + rng.IntN(4)), Kind: KindFact, Seq: int64(i),
+			}
+			if rng.IntN(3) > 0 {
+				a.ExpiresAt = now.Add(time.Duration(1+rng.IntN(120)) * time.Minute)
+			}
+			if rng.IntN(2) == 0 {
+				a.Group = fmt.Sprint("s-", rng.IntN(3))
+			}
+			if rng.IntN(3) == 0 {
+				a.Kind, a.Role = KindMessage, "assistant"
+			}
+			return a
+		})
+		for range 4 {
+			q := CandidateQuery{
+				Scopes: Scopes{"acme/a", "acme"}, Now: start.Add(time.Duration(rng.IntN(3*3600)) * time.Second), Recent: 1 + rng.IntN(30),
+				Floor: Provenance(1 + rng.IntN(3)), Session: []string{"", "s-0", "s-1", "none"}[rng.IntN(4)],
+			}
+			got, err := st.Candidates(ctx, q)
+			require.NoError(t, err)
+			var tail []uint64
+			for _, c := range got.Hits {
+				if c.Recent {
+					tail = append(tail, c.Key.Num)
+				}
+			}
+			want, expired := recentByHand(st.cat, q)
+			require.Equal(t, want, tail, "%+v", q)
+			for _, e := range got.Excluded {
+				if e.Reason == reasonExpired {
+					require.Equal(t, expired, e.Count)
+				}
+			}
+		}
+		for i := range st.cat.scopes {
+			for j := range st.cat.scopes[i].classes {
+				if st.cat.scopes[i].classes[j].swept != 0 {
+					swept++
+				}
+			}
+		}
+	}
+	require.Greater(t, swept, 20, "nothing was swept: the test shows nothing")
+}
+
+func recentByHand(c *catalogue, q CandidateQuery) (nums []uint64, expired int) {
+	chain := c.chain(q.Scopes)
+	var all []entry
+	session := c.named[artKey{c.byName[q.Scopes[0]], q.Session}]
+	for i := range c.pages {
+		p := &c.pages[i]
+		if p.end != 0 || p.retired || !slices.Contains(chain, p.scope) {
+			continue
+		}
+		switch c.excluded(p, &q, session) {
+		case "":
+			all = append(all, entry{p.asOf, uint64(i + 1)})
+		case reasonExpired:
+			expired++
+		}
+	}
+	slices.SortFunc(all, func(a, b entry) int { return compareEntries(b, a) })
+	for _, e := range all[:min(q.Recent, len(all))] {
+		nums = append(nums, e.num)
+	}
+	slices.Sort(nums)
+	return nums, expired
+}
+
+// BenchmarkExcluded is what an assembly costs in a scope of a hundred live pages and as many excluded ones as named.
+func BenchmarkExcluded(b *testing.B) {
+	ctx := context.Background()
+	for _, what := range []string{"none", "expired", "superseded", "turns", "scratch"} {
+		for _, n := range []int{1000, 100_000} {
+			b.Run(fmt.Sprintf("%s=%d", what, n), func(b *testing.B) {
+				now := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+				db, err := Open(dbtest.MemoryPath(b), Options{Clock: func() time.Time { return now }, noSync: true})
+				require.NoError(b, err)
+				defer db.Close()
+				s := db.Scope("acme")
+				fillScope(b, s, 100, func(i int) Artefact { return Artefact{ID: fmt.Sprint("live-", i), Text: fmt.Sprint("needle ", i)} })
+				now = now.Add(time.Second)
+				switch what {
+				case "expired":
+					fillScope(b, s, n, func(i int) Artefact {
+						return Artefact{ID: fmt.Sprint("x-", i), Text: fmt.Sprint("hay ", i), ExpiresAt: now.Add(time.Minute)}
+					})
+				case "superseded":
+					fillScope(b, s, n, func(i int) Artefact { return Artefact{ID: fmt.Sprint("x-", i), Text: fmt.Sprint("hay ", i)} })
+					fillScope(b, s, n/100, func(i int) Artefact {
+						a := Artefact{ID: fmt.Sprint("new-", i), Text: "needle new"}
+						for j := range 100 {
+							a.Supersedes = append(a.Supersedes, fmt.Sprint("x-", i*100+j))
+						}
+						return a
+					})
+				case "turns":
+					fillScope(b, s, n, func(i int) Artefact {
+						return Artefact{ID: fmt.Sprint("x-", i), Kind: KindMessage, Role: "assistant", Provenance: Tool, Group: fmt.Sprint("s-", i/100), Seq: int64(i), Text: fmt.Sprint("hay ", i)}
+					})
+				case "scratch":
+					fillScope(b, s, n, func(i int) Artefact {
+						return Artefact{ID: fmt.Sprint("x-", i), Kind: KindScratch, Text: fmt.Sprint("hay ", i)}
+					})
+				}
+				now = now.Add(time.Hour)
+				for _, session := range []string{"", "s-0"} {
+					b.Run("session="+session, func(b *testing.B) {
+						for b.Loop() {
+							a, err := s.Assemble(ctx, Query{Text: "needle", Budget: 2000, Session: session})
+							require.NoError(b, err)
+							require.NotEmpty(b, a.Blocks)
+						}
+					})
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkHeld is the review of a database with ten thousand held batches.
+func BenchmarkHeld(b *testing.B) {
+	ctx := context.Background()
+	db, err := Open(dbtest.MemoryPath(b), Options{noSync: true})
+	require.NoError(b, err)
+	defer db.Close()
+	s := db.Scope("acme", WithActor("writer"))
+	for n := range 10_000 {
+		tx, err := s.Begin(ctx)
+		require.NoError(b, err)
+		require.NoError(b, tx.Put(ctx, Artefact{ID: fmt.Sprint("draft-", n), Text: fmt.Sprint("held ", n)}))
+		require.ErrorIs(b, tx.Commit(ctx, Verdict{}), ErrHeld)
+	}
+	_, err = db.Checkpoint(ctx)
+	require.NoError(b, err)
+	b.Run("stat", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			st, err := db.Stats(ctx)
+			require.NoError(b, err)
+			require.Equal(b, 10_000, st.Held)
+		}
+	})
+	b.Run("list=20", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			list, _, err := db.Review().List(ctx, "", false, "", 20)
+			require.NoError(b, err)
+			require.Len(b, list, 20)
+		}
+	})
+}

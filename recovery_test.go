@@ -1,0 +1,294 @@
+package ctxpage
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+// brokenReader is a source of randomness that fails.
+type brokenReader struct{}
+
+func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("no randomness") }
+
+// TestRecoveredIsToldLater: an open that recovered and could not say so is no clean end; the next open says it.
+func TestRecoveredIsToldLater(t *testing.T) {
+	ctx := context.Background()
+	told := func(db *DB) (n int) {
+		require.NoError(t, db.Manifests().Each(ctx, 0, db.Manifests().Size(), false, func(r *manifest.Record) error {
+			if r.Type == manifest.TypeRecovered {
+				n++
+			}
+			return nil
+		}))
+		return n
+	}
+	r := newRig(t, Options{})
+	db, err := r.open()
+	require.NoError(t, err)
+	_, err = db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: "text"})
+	require.NoError(t, err)
+	require.NoError(t, r.restart(db, r.cut(1, 0)))
+
+	r.opts.Rand = brokenReader{}
+	_, err = r.open()
+	require.ErrorContains(t, err, "no randomness")
+	r.opts.Rand = nil
+	db, err = r.open()
+	require.NoError(t, err)
+	require.Equal(t, 1, told(db))
+	require.NoError(t, db.Close())
+	db, err = r.open()
+	require.NoError(t, err)
+	require.Equal(t, 1, told(db), "the end was clean: there is nothing to tell")
+	require.NoError(t, db.Close())
+}
+
+// TestCreationCut: whatever a power cut leaves of bbolt's first write into a new file, the database is made anew; of any
+// other small file not a byte is touched.
+func TestCreationCut(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	raw, err := bbolt.Open(path, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, raw.Close())
+	first, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, first, firstPages(os.Getpagesize()), "what bbolt writes")
+	rng := rand.New(rand.NewPCG(1, 2))
+	for n := range 40 {
+		left := bytes.Clone(first)
+		for at := 0; at < len(left); at += sectorBytes {
+			if n < 2 || rng.IntN(2) == 0 {
+				clear(left[at : at+sectorBytes])
+			}
+		}
+		if n%2 == 1 {
+			left = left[:rng.IntN(len(left))]
+		}
+		require.NoError(t, os.WriteFile(path, left, 0o600))
+		db := openTest(t, path, Options{})
+		require.NoError(t, db.Close())
+		for _, suffix := range databaseFiles {
+			require.NoError(t, os.RemoveAll(path+suffix))
+		}
+	}
+	left := make([]byte, 8192)
+	left[5000] = 1
+	require.NoError(t, os.WriteFile(path, left, 0o600))
+	_, err = Open(path, Options{})
+	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorContains(t, err, "move it away")
+	now, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, left, now)
+}
+
+// TestStrangersFile: a bbolt file of another program is not made a database of ours.
+func TestStrangersFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "theirs.db")
+	raw, err := bbolt.Open(path, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, raw.Update(func(tx *bbolt.Tx) error {
+		_, err := tx.CreateBucket([]byte("theirs"))
+		return err
+	}))
+	require.NoError(t, raw.Close())
+	before, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for _, opts := range []Options{{}, {ReadOnly: true}} {
+		_, err = Open(path, opts)
+		require.ErrorIs(t, err, ErrCorrupt)
+		require.ErrorContains(t, err, "another program's file")
+	}
+	now, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, before, now)
+	require.NoDirExists(t, path+"-wal")
+}
+
+// TestSparseGiant: a file that is large by its name only, with a high-water mark to match, is refused before anything is
+// mapped or made in its size; one that merely grew ahead is not.
+func TestSparseGiant(t *testing.T) {
+	path := closedDatabase(t)
+	good, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NoError(t, os.Truncate(path, 1<<32)) // ahead of its pages
+	require.NoError(t, openTest(t, path, Options{}).Close())
+
+	require.NoError(t, os.WriteFile(path, good, 0o600))
+	require.NoError(t, os.Truncate(path, 1<<40))
+	setHigh(t, path, 1<<28)
+	bytesBefore := allocated()
+	for _, opts := range []Options{{}, {ReadOnly: true}} {
+		_, err = Open(path, opts)
+		require.ErrorIs(t, err, ErrCorrupt)
+		require.ErrorContains(t, err, "holes")
+	}
+	require.Less(t, allocated()-bytesBefore, uint64(32<<20))
+	require.NoError(t, os.WriteFile(path, good, 0o600))
+	require.NoError(t, openTest(t, path, Options{}).Close())
+}
+
+// setHigh forges the high-water mark of both meta pages.
+func setHigh(t *testing.T, path string, high uint64) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer f.Close()
+	for id := range int64(2) {
+		b := make([]byte, boltMetaSize)
+		_, err = f.ReadAt(b, id*int64(os.Getpagesize())+boltPageHead)
+		require.NoError(t, err)
+		binary.NativeEndian.PutUint64(b[40:], high)
+		h := fnv.New64a()
+		h.Write(b[:boltMetaSize-8])
+		binary.NativeEndian.PutUint64(b[boltMetaSize-8:], h.Sum64())
+		_, err = f.WriteAt(b, id*int64(os.Getpagesize())+boltPageHead)
+		require.NoError(t, err)
+	}
+}
+
+// textAt says which text a database answers with. Its files must be of one piece.
+func textAt(path string, opts Options) (string, error) {
+	db, err := Open(path, opts)
+	if err != nil {
+		return "", err
+	}
+	text, err := textOf(db.Scope("acme"), "page")
+	problems, cerr := db.Check(context.Background(), nil)
+	if len(problems) > 0 {
+		cerr = fmt.Errorf("check: %+v", problems)
+	}
+	return text, errors.Join(err, cerr, db.Close())
+}
+
+// copyAll copies a directory with all below it.
+func copyAll(t *testing.T, from string) string {
+	to := filepath.Join(filepath.Dir(dbtest.MemoryPath(t)), "copy")
+	require.NoError(t, os.CopyFS(to, os.DirFS(from)))
+	return to
+}
+
+// restorable makes a database with a backup in a directory of their own: the backup says early, the database late.
+func restorable(t *testing.T) (path, backup string) {
+	path = dbtest.MemoryPath(t)
+	putText(t, path, "page", "early")
+	backup = backupOf(t, path)
+	putText(t, path, "page", "late")
+	return path, backup
+}
+
+// TestRestoreCrash: killed at any step of the swap, or stopped there by an error, a restore leaves a database that opens:
+// the old one before the mark, the new one from then on.
+func TestRestoreCrash(t *testing.T) {
+	ctx := context.Background()
+	path, backup := restorable(t)
+	clean := copyAll(t, filepath.Dir(path))
+	var steps []string
+	left := map[string]string{}
+	_, err := Restore(ctx, backup, path, RestoreOptions{Replace: true, hook: func(step string) error {
+		steps = append(steps, step)
+		left[step] = filepath.Join(copyAll(t, filepath.Dir(path)), "agent.ctx")
+		return nil
+	}})
+	require.NoError(t, err)
+	require.Len(t, steps, 9)
+	for i, step := range steps {
+		want := "early"
+		if i == 0 {
+			want = "late"
+		}
+		marked := swapping(left[step])
+		require.Equal(t, i > 0 && step != "mark removed", marked, step)
+		if marked {
+			_, err := Open(left[step], Options{ReadOnly: true})
+			require.ErrorContains(t, err, "interrupted", step)
+			_, _, err = OpenManifests(ctx, left[step])
+			require.ErrorContains(t, err, "interrupted", step)
+		}
+		text, err := textAt(left[step], Options{MustExist: true})
+		require.NoError(t, err, step)
+		require.Equal(t, want, text, step)
+		if marked {
+			names, err := filepath.Glob(left[step] + ".*")
+			require.NoError(t, err)
+			require.Equal(t, []string{left[step] + ".lock"}, names)
+		}
+
+		failing := filepath.Join(copyAll(t, clean), "agent.ctx")
+		_, err = Restore(ctx, backup, failing, RestoreOptions{Replace: true, hook: func(now string) error {
+			if now == step {
+				return errors.New("stopped here")
+			}
+			return nil
+		}})
+		require.ErrorContains(t, err, "stopped here")
+		if i%2 == 0 { // restoring again comes to the same
+			_, err = Restore(ctx, backup, failing, RestoreOptions{Replace: true})
+			require.NoError(t, err)
+			want = "early"
+		}
+		text, err = textAt(failing, Options{})
+		require.NoError(t, err, step)
+		require.Equal(t, want, text, step)
+	}
+}
+
+// TestRestorePowerCut: of the renames of a swap any part may have survived. With the mark the new database opens.
+// The control is without it: then most of these states are no database.
+func TestRestorePowerCut(t *testing.T) {
+	path, backup := restorable(t)
+	base := ""
+	_, err := Restore(context.Background(), backup, path, RestoreOptions{Replace: true, hook: func(step string) error {
+		if step == "marked, before path" {
+			base = copyAll(t, filepath.Dir(path))
+		}
+		return nil
+	}})
+	require.NoError(t, err)
+	broken := 0
+	for n := range 27 {
+		for _, marked := range []bool{true, false} {
+			p := filepath.Join(copyAll(t, base), "agent.ctx")
+			for i, suffix := range databaseFiles {
+				state := []int{n % 3, n / 3 % 3, n / 9}[i]
+				if state >= 1 {
+					require.NoError(t, os.Rename(p+suffix, p+replacedSuffix+suffix))
+				}
+				if state == 2 {
+					require.NoError(t, os.Rename(p+restoringSuffix+suffix, p+suffix))
+				}
+			}
+			if !marked {
+				require.NoError(t, os.Remove(p+swapSuffix))
+			}
+			text, err := textAt(p, Options{MustExist: true})
+			if marked {
+				require.NoError(t, err, n)
+				require.Equal(t, "early", text, n)
+			} else if err != nil {
+				broken++
+			}
+		}
+	}
+	require.Greater(t, broken, 15)
+}
+
+func allocated() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.TotalAlloc
+}
