@@ -568,8 +568,21 @@ func (w *Watcher) Stats(ctx context.Context) (out WatchStats, err error) {
 	})
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	out.Running = w.stop != nil
+	out.Running = w.running()
 	return out, err
+}
+
+// running says whether the background works; a context that ended has ended it. The caller holds w.mu.
+func (w *Watcher) running() bool {
+	if w.stop == nil {
+		return false
+	}
+	select {
+	case <-w.done:
+		return false
+	default:
+		return true
+	}
 }
 
 // Plan says what a pass would do at that time, and changes nothing.
@@ -721,8 +734,11 @@ func (w *Watcher) undone(ctx context.Context, pass uint64) error {
 func (w *Watcher) Start(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.stop != nil {
+	if w.running() {
 		return invalid("watcher", "running already", "Stop first")
+	}
+	if w.stop != nil {
+		w.stop()
 	}
 	ctx, w.stop = context.WithCancel(ctx)
 	w.done = make(chan struct{})

@@ -221,6 +221,18 @@ func TestWatchConstantLoad(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, st.Counters.Passes)
 		require.True(t, st.Running)
+
+		// A context that ends ends the work, and it can be taken up again.
+		w.Stop()
+		brief, cancel := context.WithCancel(ctx)
+		require.NoError(t, w.Start(brief))
+		cancel()
+		synctest.Wait()
+		st, err = w.Stats(ctx)
+		require.NoError(t, err)
+		require.False(t, st.Running)
+		require.NoError(t, w.Start(ctx))
+		require.ErrorIs(t, w.Start(ctx), ErrInvalid)
 	})
 }
 
