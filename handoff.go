@@ -440,6 +440,6 @@ func (a *appending) receiveOne(ctx context.Context, art Artefact, pinned bool) e
 	b.row.Pinned = pinned
 	a.fresh = append(a.fresh, freshTurn{len(a.fresh), b})
 	a.c.rows[b.id] = b.row
-	a.put(a.c.turnKey(b.id), b.row)
+	a.row(a.c.turnKey(b.id), b.row)
 	return nil
 }
