@@ -259,6 +259,9 @@ type boltWalk struct {
 	m    boltMeta
 	used map[uint64]bool
 	bad  func(format string, args ...any)
+	// row, if not nil, is given every row with the name of its bucket and where its value stands in the file.
+	row    func(bucket string, k, v []byte, at int64)
+	bucket string // the walk is in
 }
 
 func walkBolt(f io.ReaderAt, size int64, bad func(format string, args ...any)) {
@@ -307,12 +310,12 @@ func (w *boltWalk) load(id uint64, flags uint16) []byte {
 // tree walks the pages below id. Its first key must not be less than from.
 func (w *boltWalk) tree(id uint64, from []byte) {
 	if b := w.load(id, boltLeaf|boltBranch); b != nil {
-		w.page(id, b, from)
+		w.page(id, b, int64(id)*w.m.pageSize, from)
 	}
 }
 
-// page walks the elements of a page, or of the small bucket that lies within one.
-func (w *boltWalk) page(id uint64, b, from []byte) {
+// page walks the elements of a page, which begins at off, or of the small bucket that lies within one.
+func (w *boltWalk) page(id uint64, b []byte, off int64, from []byte) {
 	const element = 16 // branch: pos, ksize u32, page u64; leaf: flags, pos, ksize, vsize u32
 	u32 := binary.NativeEndian.Uint32
 	branch, count := binary.NativeEndian.Uint16(b[8:]) == boltBranch, int(binary.NativeEndian.Uint16(b[10:]))
@@ -342,13 +345,17 @@ func (w *boltWalk) page(id uint64, b, from []byte) {
 		case branch:
 			w.tree(binary.NativeEndian.Uint64(e[8:]), key)
 		case u32(e)&1 != 0:
-			w.bucket(id, b[start+ksize:start+ksize+vsize])
+			w.inBucket(id, key, b[start+ksize:start+ksize+vsize], off+int64(start+ksize))
+		case w.row != nil:
+			w.row(w.bucket, key, b[start+ksize:start+ksize+vsize], off+int64(start+ksize))
 		}
 	}
 }
 
-// bucket walks a bucket: its root page and a sequence, and behind them the page itself when it is small.
-func (w *boltWalk) bucket(id uint64, v []byte) {
+// inBucket walks a bucket: its root page and a sequence, and behind them the page itself when it is small.
+func (w *boltWalk) inBucket(id uint64, name, v []byte, off int64) {
+	defer func(outer string) { w.bucket = outer }(w.bucket)
+	w.bucket = string(name)
 	switch {
 	case len(v) < 16:
 		w.bad("page %d: a bucket of %d bytes", id, len(v))
@@ -357,7 +364,7 @@ func (w *boltWalk) bucket(id uint64, v []byte) {
 	case len(v) < 16+boltPageHead:
 		w.bad("page %d: a bucket without a page", id)
 	default:
-		w.page(id, v[16:], nil)
+		w.page(id, v[16:], off+16, nil)
 	}
 }
 

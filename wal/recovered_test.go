@@ -1,10 +1,12 @@
 package wal_test
 
 import (
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/wal"
 )
 
@@ -26,4 +28,72 @@ func TestUncleanStaysUnclean(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, rec.Clean)
 	require.NoError(t, l.Close(wal.KindMark, nil))
+}
+
+// ScanIntact gives all records but those that were damaged, and tells exactly which these are.
+func TestScanIntact(t *testing.T) {
+	s := makeSample(t, 16<<10, false)
+	for i := range s.recs {
+		if i%3 > 0 && i+1 < len(s.recs) {
+			continue
+		}
+		bad := append([]byte{}, s.data...)
+		bad[s.recs[i].Offset+20] ^= 1
+		if i > 3 { // and a second hole
+			bad[s.recs[1].Offset+41] ^= 1
+		}
+		s.fs.WriteFile(s.path, bad)
+		var got []uint64
+		holes, err := wal.ScanIntact(ctx, dir, s.fs, func(r wal.Record) error {
+			require.Equal(t, s.recs[r.Seq-1].Body, r.Body)
+			got = append(got, r.Seq)
+			return nil
+		})
+		require.NoError(t, err)
+		lost := map[uint64]bool{}
+		for _, h := range holes {
+			for n := h.From; n <= max(h.From, h.To); n++ {
+				lost[n] = true
+			}
+			require.Equal(t, h.To == 0, h.Torn)
+			require.Equal(t, int(h.From) == len(s.recs), h.Torn)
+			var damage *wal.CorruptError
+			require.ErrorAs(t, h.Err, &damage)
+		}
+		require.True(t, lost[s.recs[i].Seq], "record %d", i+1)
+		require.Len(t, lost, len(s.recs)-len(got))
+		for _, n := range got {
+			require.False(t, lost[n])
+		}
+	}
+	s.fs.WriteFile(s.path, s.data)
+	n := 0
+	holes, err := wal.ScanIntact(ctx, dir, s.fs, func(wal.Record) error { n++; return nil })
+	require.NoError(t, err)
+	require.Empty(t, holes)
+	require.Equal(t, len(s.recs), n)
+}
+
+// Of several segments one is gone and one has no header: the others are read.
+func TestScanIntactSegments(t *testing.T) {
+	fs := faultfs.New()
+	l, _, _ := mustOpen(t, options(fs))
+	for range 5 {
+		for range 4 {
+			commit(t, l, 100)
+		}
+		require.NoError(t, l.Rotate())
+	}
+	commit(t, l, 100)
+	names, err := fs.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, names, 6)
+	fs.RemoveFile(filepath.Join(dir, names[1]))
+	fs.WriteFile(filepath.Join(dir, names[3]), []byte("nothing of a header"))
+	var got []uint64
+	holes, err := wal.ScanIntact(ctx, dir, fs, func(r wal.Record) error { got = append(got, r.Seq); return nil })
+	require.NoError(t, err)
+	require.Equal(t, []uint64{1, 2, 3, 4, 9, 10, 11, 12, 17, 18, 19, 20, 21}, got)
+	require.Len(t, holes, 2)
+	require.Equal(t, []uint64{5, 8, 13, 16}, []uint64{holes[0].From, holes[0].To, holes[1].From, holes[1].To})
 }
