@@ -68,7 +68,7 @@ type sysRow struct {
 	Seq      uint64 // record of the log that carries Applied
 	PrevSeq  uint64 // the same of the checkpoint before: the log is kept down to it
 	Analyzer string
-	Restored string // set by Restore, cleared by the first open
+	Restored string // not used
 	Rows     rowCounts
 }
 
