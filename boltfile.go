@@ -3,6 +3,7 @@ package ctxpage
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -58,9 +59,21 @@ func fileProblem(path string) error {
 	return nil
 }
 
+// directoryProblem says why a directory of the database may not be used: it is there and none, or a link to one.
+func directoryProblem(path string) error {
+	st, err := os.Lstat(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("ctxpage: open: %w", err)
+	}
+	if err == nil && !st.IsDir() {
+		return invalid("path", fmt.Sprintf("%s, which is %v", path, st.Mode().Type()), "a directory, or nothing; symbolic links are not followed")
+	}
+	return nil
+}
+
 // inspect reads what bbolt will trust. It reports whether there is nothing in the file yet.
 func (s *fileStore) inspect() (empty bool, err error) {
-	if err := fileProblem(s.opts.path); err != nil {
+	if err := cmp.Or(fileProblem(s.opts.path), directoryProblem(s.opts.path+"-wal"), directoryProblem(s.opts.path+"-manifest")); err != nil {
 		return false, err
 	}
 	f, err := s.openFile(s.opts.path, os.O_RDONLY, 0)

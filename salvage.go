@@ -72,7 +72,7 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 	if err := auditThere(path); err != nil {
 		return rep, err
 	}
-	if err := mayReplace(to, false); err != nil {
+	if err := mayReplace("salvage", to, false); err != nil {
 		return rep, err
 	}
 	lock, err := lockProcess(path, Options{ReadOnly: true})
@@ -111,7 +111,9 @@ type wreck struct {
 	applied uint64 // LSN up to which the file has the log's effect; 0: not known, or none
 	seq     uint64 // record that carries it
 	system  bool   // the system row was read
+	id      string // of the database
 	last    uint64 // record of the log
+	lsn     uint64 // commit of the log
 	missed  bool   // rows of heads may be missing without a trace; the audit may know of them
 	cut     bool   // so may commits with all that the audit has of them
 	newest  map[uint64]uint32
@@ -145,6 +147,15 @@ func (w *wreck) gather(ctx context.Context) error {
 	if err := w.readFile(ctx); err != nil {
 		return err
 	}
+	if _, err := wal.ScanIntact(ctx, w.path+"-wal", nil, w.belongs); err != nil {
+		if !errors.Is(err, errForeign) {
+			return fmt.Errorf("ctxpage: salvage: %w", err)
+		}
+		w.cut = true
+		w.lose("log", "%v: what it has is not taken", err)
+		w.count()
+		return nil
+	}
 	holes, err := wal.ScanIntact(ctx, w.path+"-wal", nil, w.record)
 	for _, h := range holes {
 		switch {
@@ -159,12 +170,42 @@ func (w *wreck) gather(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("ctxpage: salvage: %w", err)
 	}
-	if w.last < w.seq {
+	if w.last < w.seq || w.last == 0 && !w.system {
 		w.cut = true
 		w.lose("log", "it ends at record %d, the file at %d: it was removed, replaced or overwritten", w.last, w.seq)
 	}
+	w.count()
+	return nil
+}
+
+func (w *wreck) count() {
 	for k := range w.heads {
 		w.newest[k.art] = max(w.newest[k.art], k.version)
+	}
+}
+
+var errForeign = errors.New("it is the log of another database")
+
+// belongs compares a record with what the file has under the same numbers: the log does not say whose it is.
+func (w *wreck) belongs(r wal.Record) error {
+	if r.Kind != wal.KindCommit {
+		return nil
+	}
+	c, err := decodeCommit(r.Body)
+	if err != nil {
+		return nil // told when it is taken
+	}
+	for _, n := range c.scopes {
+		if name := w.scopes[n.num]; name != "" && name != n.name {
+			return errForeign
+		}
+	}
+	for _, h := range c.heads {
+		d := dec{b: h.row}
+		t := decodeHot(&d)
+		if row := w.heads[headKey{t.art, t.version}]; row != nil && !bytes.Equal(row, h.row) {
+			return errForeign
+		}
 	}
 	return nil
 }
@@ -208,7 +249,7 @@ func (w *wreck) row(bucket string, k, v []byte, at int64) {
 	if bucket == string(bucketSys) {
 		s := &fileStore{}
 		if err := s.decodeSys(v); err == nil {
-			w.applied, w.seq, w.system = s.sys.Applied, s.sys.Seq, true
+			w.applied, w.seq, w.id, w.system = s.sys.Applied, s.sys.Seq, s.sys.ID, true
 		}
 		return
 	}
@@ -301,6 +342,11 @@ func (w *wreck) record(r wal.Record) error {
 		w.lose(fmt.Sprintf("record %d of the log", r.Seq), "%v", err)
 		return nil
 	}
+	if from := max(w.applied, w.lsn) + 1; c.lsn > from && w.system {
+		w.missed = true // the audit knows, if its leaves are all there
+		w.lose("log", "commits %d to %d", from, c.lsn-1)
+	}
+	w.lsn = c.lsn
 	for _, n := range c.scopes {
 		w.scopes[n.num] = n.name
 	}
@@ -357,6 +403,10 @@ func (w *wreck) audited(ctx context.Context) (newest map[string]committed, whole
 		return newest, false
 	}
 	defer l.Close()
+	if w.id != "" && l.DB() != "" && l.DB() != w.id {
+		w.lose("audit", "it is that of another database")
+		return newest, false
+	}
 	nameless := w.nameless()
 	err = l.Each(ctx, 0, l.Size(), false, func(r *manifest.Record) error {
 		for _, x := range r.Writes {
@@ -430,6 +480,7 @@ func (c *copier) choose(ctx context.Context) error {
 	audit, whole := w.audited(ctx)
 	if !whole {
 		w.lose("audit", "not all of it can be read")
+		w.loseUnnamed()
 	}
 	c.taken = map[string]*taken{}
 	known := map[string]bool{}
@@ -461,6 +512,21 @@ func (c *copier) choose(ctx context.Context) error {
 		return cmp.Or(cmp.Compare(x.head.LSN, y.head.LSN), cmp.Compare(x.head.Scope, y.head.Scope), cmp.Compare(x.head.Art, y.head.Art))
 	})
 	return nil
+}
+
+// loseUnnamed tells of artefacts of which no row is left and that no audit names: their numbers are missing among the
+// others, and there may have been higher ones.
+func (w *wreck) loseUnnamed() {
+	next := uint64(1)
+	for _, art := range sortedKeys(w.newest) {
+		if art > next {
+			w.lose(fmt.Sprintf("artefacts number %d to %d", next, art-1), "nothing of them can be read")
+		}
+		next = art + 1
+	}
+	if w.missed || w.cut {
+		w.lose(fmt.Sprintf("artefacts from number %d on", next), "if there were any, nothing of them can be read")
+	}
 }
 
 // chooseOne goes down from the newest version of an artefact to one that can be read whole. sure: there is none above.

@@ -24,6 +24,7 @@ type salvageView struct {
 	File string `json:"file"`
 	Out  string `json:"out"`
 	ctxpage.Salvaged
+	older bool
 }
 
 func (c *salvageCmd) Run(a *app) error {
@@ -32,7 +33,7 @@ func (c *salvageCmd) Run(a *app) error {
 		return err
 	}
 	got.Lost = nonNil(got.Lost)
-	v := salvageView{c.File, c.Out, got}
+	v := salvageView{c.File, c.Out, got, c.Older}
 	if err := a.emit(v, v.print); err != nil {
 		return err
 	}
@@ -54,4 +55,7 @@ func (v salvageView) print(w io.Writer) {
 			row(l.What, l.Why)
 		}
 	})
+	if !v.older {
+		fmt.Fprintln(w, "with --older, artefacts whose newest version is lost, or may be, are copied as they were before")
+	}
 }
