@@ -450,7 +450,11 @@ func (c *catalogue) countTurn(p *pageCol, cl *class, d int) {
 
 // ownTurn says that a page is what an agent or a tool said in a conversation: it stays there until it has passed the gate.
 func (c *catalogue) ownTurn(p *pageCol) bool {
-	return p.kind == KindMessage && p.prov <= Tool && c.art(p.art).group != 0 && !c.always(p)
+	if p.kind != KindMessage || p.prov > Tool || c.always(p) {
+		return false
+	}
+	g := c.art(p.art).group
+	return g != 0 && !strings.HasPrefix(c.groups[g-1].name, "\x00") // the pages of an artefact alone are no conversation
 }
 
 func (c *catalogue) unlink(num uint64) {
@@ -536,24 +540,20 @@ func (c *catalogue) excluded(p *pageCol, q *CandidateQuery, session uint64) stri
 
 // ofSession gives, by provenance, the pages of a session that the lists of their classes do not have, or that a question
 // with this floor does not look for there.
-func (c *catalogue) ofSession(session uint64, floor Provenance) (own [int(HumanVerified) + 1]entries) {
+func (c *catalogue) ofSession(session uint64, floor Provenance) (own [int(HumanVerified) + 1]order) {
+	var lists [len(own)][]entry
 	for _, num := range c.groups[session-1].members {
 		if p := c.page(num); !p.retired && (p.prov < floor || c.ownTurn(p)) {
-			own[p.prov] = append(own[p.prov], entry{p.asOf, num})
+			lists[p.prov] = append(lists[p.prov], entry{p.asOf, num})
 		}
 	}
-	for prov := range own {
-		slices.SortFunc(own[prov], compareEntries)
+	for prov, l := range lists {
+		if len(l) > 0 {
+			slices.SortFunc(l, compareEntries)
+			own[prov] = order{chunks: [][]entry{l}, n: len(l)}
+		}
 	}
 	return own
-}
-
-// entries are a sorted list.
-type entries []entry
-
-func (l entries) descend(fn func(e entry) bool) {
-	for i := len(l) - 1; i >= 0 && fn(l[i]); i-- {
-	}
 }
 
 // always says whether a page enters every context, whatever floor and kinds a query asks for: only the host writes

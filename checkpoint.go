@@ -318,6 +318,7 @@ func (s *fileStore) mark() error {
 
 // applyOverlay writes the rows in key order, which keeps bbolt's pages dense, and counts those that are new.
 func applyOverlay(tx *bbolt.Tx, o *overlay, n *rowCounts) error {
+	var seals sealer
 	meta := tx.Bucket(bucketMeta)
 	for _, n := range o.scopes {
 		if err := putRow(meta, 'm', scopeRowKey(n.num), []byte(n.name)); err != nil {
@@ -336,14 +337,16 @@ func applyOverlay(tx *bbolt.Tx, o *overlay, n *rowCounts) error {
 	}
 	slices.SortFunc(heads, func(a, b headKey) int { return cmp.Or(cmp.Compare(a.art, b.art), cmp.Compare(a.version, b.version)) })
 	for _, k := range heads {
-		if err := putRow(meta, 'm', headRowKey(k), o.heads[k]); err != nil {
+		key := headRowKey(k)
+		if err := meta.Put(key, sealed(&seals, 'm', key, o.heads[k])); err != nil {
 			return err
 		}
 	}
 	content := tx.Bucket(bucketContent)
 	content.FillPercent = .9 // page numbers only grow
 	for _, num := range sortedKeys(o.texts) {
-		if err := putRow(content, 'c', textRowKey(num), []byte(o.texts[num])); err != nil {
+		key := textRowKey(num)
+		if err := content.Put(key, sealed(&seals, 'c', key, o.texts[num])); err != nil {
 			return err
 		}
 	}
@@ -352,10 +355,10 @@ func applyOverlay(tx *bbolt.Tx, o *overlay, n *rowCounts) error {
 	if err := applyVectors(tx, o); err != nil {
 		return err
 	}
-	return applySmall(tx, o, n)
+	return applySmall(tx, &seals, o, n)
 }
 
-func applySmall(tx *bbolt.Tx, o *overlay, n *rowCounts) error {
+func applySmall(tx *bbolt.Tx, seals *sealer, o *overlay, n *rowCounts) error {
 	state := tx.Bucket(bucketState)
 	for _, k := range sortedKeys(o.state) {
 		was := state.Get([]byte(k)) != nil
@@ -391,7 +394,7 @@ func applySmall(tx *bbolt.Tx, o *overlay, n *rowCounts) error {
 			if b.Get(id[:]) == nil {
 				*r.n++
 			}
-			if err := putRow(b, r.tag, id[:], r.rows[id]); err != nil {
+			if err := b.Put(id[:], sealed(seals, r.tag, id[:], r.rows[id])); err != nil {
 				return err
 			}
 		}
@@ -425,6 +428,22 @@ func forgetOutcomes(b *bbolt.Bucket, o *overlay, n *rowCounts) error {
 		n.Txn--
 	}
 	return nil
+}
+
+// sealer is where rows of a transaction lie until it ends: bbolt does not copy values. The zero value is ready.
+type sealer struct{ room []byte }
+
+// sealed is seal for many rows.
+func sealed[V string | []byte](s *sealer, tag byte, key []byte, value V) []byte {
+	const roomSize = 64 << 10
+	size := len(value) + 8
+	if cap(s.room)-len(s.room) < size {
+		s.room = make([]byte, 0, max(size, roomSize))
+	}
+	at := len(s.room)
+	s.room = append(s.room, value...)
+	s.room = binary.BigEndian.AppendUint64(s.room, sum(tag, key, s.room[at:]))
+	return s.room[at:len(s.room):len(s.room)]
 }
 
 func putRow(b *bbolt.Bucket, tag byte, key, value []byte) error {

@@ -107,7 +107,7 @@ type conversation struct {
 	cal     session.Calibration
 	force   passRow          // the pass in force
 	reasons passReasons      // of the pass in force, once one was asked for
-	reads   map[string]int64 // turn at which a turn was last recalled
+	reads   map[string]int64 // turn at which a turn was last recalled; the next commit stores it
 	watch   atomic.Pointer[Watcher]
 	used    atomic.Uint64
 }
@@ -619,6 +619,7 @@ func (c *conversation) loadPass(ctx context.Context, n uint64) (p passRow, err e
 type changes struct {
 	rows []StateRow
 	at   map[string]int
+	sets int // how often a row was set, the same one again included
 	puts []Put
 	err  error // the first that encoding gave
 }
@@ -632,6 +633,7 @@ func (w *changes) put(key string, v any) {
 }
 
 func (w *changes) raw(key string, v []byte) {
+	w.sets++
 	if i, ok := w.at[key]; ok {
 		w.rows[i].Value = v
 		return
@@ -640,9 +642,14 @@ func (w *changes) raw(key string, v []byte) {
 	w.rows = append(w.rows, StateRow{key, v})
 }
 
-// begin collects what is to be stored anyway: rows that were made again.
+// begin collects what is to be stored anyway: rows that were made again, and when turns were last read.
 func (c *conversation) begin() *changes {
 	w := &changes{at: map[string]int{}}
+	for _, id := range sortedKeys(c.reads) {
+		if i := c.find(id); i >= 0 {
+			c.setRow(w, i, func(r *turnRow) { r.Signals.LastRead = max(r.Signals.LastRead, c.reads[id]) })
+		}
+	}
 	for _, id := range sortedKeys(c.unsaved) {
 		w.put(c.turnKey(id), c.rows[id])
 	}
@@ -666,9 +673,15 @@ func (c *conversation) commit(ctx context.Context, s *Scope, w *changes, leaf ma
 		c.loaded = false
 		return err
 	}
-	c.unsaved = map[string]bool{}
+	c.saved()
 	c.gen++
 	return nil
+}
+
+// saved forgets what waited for a commit.
+func (c *conversation) saved() {
+	c.unsaved = map[string]bool{}
+	clear(c.reads)
 }
 
 // setRow replaces the row of a turn, in memory and in the batch.

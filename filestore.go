@@ -449,7 +449,8 @@ func (s *fileStore) corrupt(where string, err error) error {
 func scopeRowKey(num uint32) []byte { return binary.BigEndian.AppendUint32([]byte{'s'}, num) }
 func groupRowKey(num uint64) []byte { return binary.BigEndian.AppendUint64([]byte{'g'}, num) }
 func headRowKey(k headKey) []byte {
-	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64([]byte{'h'}, k.art), k.version)
+	b := append(make([]byte, 0, 13), 'h')
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(b, k.art), k.version)
 }
 func textRowKey(num uint64) []byte { return binary.BigEndian.AppendUint64(nil, num) }
 

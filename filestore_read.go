@@ -421,12 +421,15 @@ func (s *fileStore) Candidates(ctx context.Context, q CandidateQuery) (out Candi
 	if q.AsOf != 0 {
 		out.LSN = min(q.AsOf, s.cat.lsn)
 	}
-	v := &corpus{c: s.cat, q: &q, chain: s.cat.chain(q.Scopes), masked: map[uint64]bool{}, reasons: map[uint64]string{}}
+	v := &corpus{c: s.cat, q: &q, chain: s.cat.chain(q.Scopes)}
 	if len(v.chain) == 0 {
 		return out, nil
 	}
 	if q.Session != "" {
 		v.session = s.cat.named[artKey{s.cat.byName[q.Scopes[0]], q.Session}]
+	}
+	if len(q.Mask) > 0 {
+		v.masked = map[uint64]bool{}
 	}
 	for _, r := range q.Mask {
 		if art := s.cat.lookup(s.cat.byName[r.Scope], r.ID); art != 0 {
@@ -439,7 +442,7 @@ func (s *fileStore) Candidates(ctx context.Context, q CandidateQuery) (out Candi
 			return out, err
 		}
 	}
-	found := s.standing(v, &q, proposals(hits))
+	found := s.standing(v, &q, proposals(hits, q.Recent))
 	s.nameUnread(v, &q, found, &out)
 	out.Hits = s.cat.candidates(found)
 	s.countExcluded(v, &q, &out)
@@ -475,8 +478,9 @@ type proposal struct {
 	recent bool
 }
 
-func proposals(hits []lexical.Hit) []proposal {
-	found := make([]proposal, len(hits), len(hits)+2*recentTail)
+// proposals begins with what was found by its words, and has room for so many more.
+func proposals(hits []lexical.Hit, more int) []proposal {
+	found := make([]proposal, len(hits), len(hits)+more)
 	for i := range hits {
 		found[i] = proposal{num: hits[i].Num, hit: &hits[i]}
 	}
@@ -487,15 +491,24 @@ func proposals(hits []lexical.Hit) []proposal {
 func (c *catalogue) candidates(found []proposal) []Candidate {
 	slices.SortFunc(found, func(a, b proposal) int { return cmp.Compare(a.num, b.num) })
 	out := make([]Candidate, 0, len(found))
+	ids := make([]byte, 0, 16*len(found)) // of all, for one string: hundreds of small ones are what a proposal costs
 	for _, p := range found {
 		if n := len(out); n == 0 || out[n-1].Key.Num != p.num {
-			out = append(out, c.candidate(p.num))
+			art := c.page(p.num).art
+			out = out[:n+1]
+			c.describe(&out[n], p.num)
+			ids = append(ids, c.idBytes(uint32(art))...)
 		}
 		last := &out[len(out)-1]
 		if p.hit != nil {
 			last.Lexical = *p.hit
 		}
 		last.Recent = last.Recent || p.recent
+	}
+	all := string(ids)
+	for i := range out {
+		n := c.art(c.page(out[i].Key.Num).art).keyLen
+		out[i].Ref.ID, all = all[:n], all[n:]
 	}
 	return out
 }
@@ -596,7 +609,7 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found []proposal) []p
 	if q.AsOf != 0 && q.AsOf < s.cat.lsn {
 		s.cat.stood(v.chain, q.AsOf, func(num uint64) { add(num, false) })
 	}
-	var newest []entry
+	lists := make(merge, 0, 8)
 	for _, n := range v.chain {
 		sc := &s.cat.scopes[n-1]
 		for _, num := range sc.standing {
@@ -613,37 +626,41 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found []proposal) []p
 			if Provenance(prov) < q.Floor {
 				continue // but for those of the session
 			}
-			newest = s.newestOf(sc.classes[prov].recent.descend, v, q, add, newest)
+			s.firstOf(&sc.classes[prov].recent, q, add)
+			lists.add(&sc.classes[prov].recent)
 		}
 	}
 	if v.session != 0 {
 		for _, own := range s.cat.ofSession(v.session, q.Floor) {
-			newest = s.newestOf(own.descend, v, q, add, newest)
+			s.firstOf(&own, q, add)
+			lists.add(&own)
 		}
 	}
-	slices.SortFunc(newest, func(a, b entry) int { return compareEntries(b, a) })
-	for _, e := range newest[:min(q.Recent, len(newest))] {
-		add(e.num, true)
+	for left := q.Recent; left > 0; {
+		e, ok := lists.take()
+		if !ok {
+			break
+		}
+		if add(e.num, true) {
+			left--
+		}
 	}
 	return found
 }
 
-// newestOf adds the newest pages of a list that hold the best of it: within a provenance the younger page is always ahead
-// by recency and trust, so that a first pass over them is one over the whole scope. It appends the newest that are
-// candidates by that alone.
-func (s *fileStore) newestOf(descend func(fn func(e entry) bool), v *corpus, q *CandidateQuery, add func(num uint64, recent bool) bool, newest []entry) []entry {
-	newer, left := q.Newest, q.Recent
-	descend(func(e entry) bool {
-		if left > 0 && s.cat.resolve(e.num, q.AsOf) == e.num && v.shown(e.num) {
-			newest = append(newest, e)
+// firstOf adds the newest pages of a list that hold the best of it: within a provenance the younger page is always ahead
+// by recency and trust, so that a first pass over them is one over the whole scope.
+func (s *fileStore) firstOf(list *order, q *CandidateQuery, add func(num uint64, recent bool) bool) {
+	left := q.Newest
+	if left <= 0 {
+		return
+	}
+	list.descend(func(e entry) bool {
+		if add(e.num, false) && !s.cat.page(e.num).stands() {
 			left--
 		}
-		if newer > 0 && add(e.num, false) && !s.cat.page(e.num).stands() {
-			newer--
-		}
-		return newer > 0 || left > 0
+		return left > 0
 	})
-	return newest
 }
 
 // readSwept takes the catalogue's lock for reading, with the lists of recent pages as a question of this time needs them.
@@ -670,17 +687,24 @@ func (c *catalogue) stood(chain []uint32, asOf uint64, fn func(num uint64)) {
 }
 
 func (c *catalogue) candidate(num uint64) Candidate {
+	var out Candidate
+	c.describe(&out, num)
+	out.Ref.ID = c.id(c.art(c.page(num).art))
+	return out
+}
+
+// describe fills in all of a candidate but its id.
+func (c *catalogue) describe(out *Candidate, num uint64) {
 	p := c.page(num)
 	a := c.art(p.art)
-	out := Candidate{
+	*out = Candidate{
 		Key: PageKey{num, p.head}, Kind: p.kind, Provenance: p.prov, AsOf: p.asOf, Tokens: int(p.tokens),
 		Pinned: p.flags&flagPinned != 0, Group: a.group, Seq: p.seq,
-		Ref: Ref{Scope: c.scopeName(p.scope), ID: c.id(a), Page: int(p.page), Version: p.version},
+		Ref: Ref{Scope: c.scopeName(p.scope), Page: int(p.page), Version: p.version},
 	}
 	if a.group != 0 {
 		out.GroupName = c.groups[a.group-1].name
 	}
-	return out
 }
 
 // countExcluded adds the counts, which need no look at the pages, and puts the reasons in a fixed order.

@@ -117,6 +117,70 @@ func (o *order) descend(fn func(e entry) bool) {
 	}
 }
 
+// merge goes down several orders at once: a heap of where it stands in each, the greatest entry on top.
+type merge []descent
+
+// descent is a place in an order, on the way from its greatest entry down.
+type descent struct {
+	entry entry
+	o     *order
+	chunk int
+	at    int
+}
+
+func (d *descent) next() bool {
+	for d.at == 0 {
+		if d.chunk--; d.chunk < 0 {
+			return false
+		}
+		d.at = len(d.o.chunks[d.chunk])
+	}
+	d.at--
+	d.entry = d.o.chunks[d.chunk][d.at]
+	return true
+}
+
+// add takes in an order; nothing was taken yet.
+func (m *merge) add(o *order) {
+	d := descent{o: o, chunk: len(o.chunks)}
+	if !d.next() {
+		return
+	}
+	*m = append(*m, d)
+	for h, i := *m, len(*m)-1; i > 0 && compareEntries(h[i].entry, h[(i-1)/2].entry) > 0; i = (i - 1) / 2 {
+		h[i], h[(i-1)/2] = h[(i-1)/2], h[i]
+	}
+}
+
+// take gives the greatest entry that is left.
+func (m *merge) take() (e entry, ok bool) {
+	h := *m
+	if len(h) == 0 {
+		return entry{}, false
+	}
+	e = h[0].entry
+	if !h[0].next() {
+		last := len(h) - 1
+		h[0] = h[last]
+		h = h[:last]
+		*m = h
+	}
+	for i := 0; ; {
+		c := 2*i + 1
+		if c >= len(h) {
+			return e, true
+		}
+		if c+1 < len(h) && compareEntries(h[c+1].entry, h[c].entry) > 0 {
+			c++
+		}
+		if compareEntries(h[i].entry, h[c].entry) >= 0 {
+			return e, true
+		}
+		h[i], h[c] = h[c], h[i]
+		i = c
+	}
+}
+
 // between calls fn with the pages whose keys are above a and up to b, lowest first. fn may not change the order.
 func (o *order) between(a, b int64, fn func(num uint64)) {
 	if o.n == 0 {

@@ -353,25 +353,28 @@ func (a *Artefact) checkSizes() error {
 
 // checkUTF8 refuses what could not be shown, or not be written as JSON, as it is.
 func (a *Artefact) checkUTF8() error {
-	valid := func(field string, texts ...string) error {
-		for _, t := range texts {
-			if !utf8.ValidString(t) {
-				return invalid(field, "bytes that are not UTF-8", "UTF-8 text")
-			}
+	err := cmp.Or(validUTF8("text", a.Text), validUTF8("source", a.Source))
+	for i := 0; i < len(a.Parts) && err == nil; i++ {
+		p := &a.Parts[i]
+		err = validUTF8("parts", p.Type, p.Text, p.URL, p.Detail)
+	}
+	for i := 0; i < len(a.ToolCalls) && err == nil; i++ {
+		c := &a.ToolCalls[i]
+		err = validUTF8("tool_calls", c.ID, c.Type, c.Name, c.Arguments)
+	}
+	for k, v := range a.Meta {
+		err = cmp.Or(err, validUTF8("meta", k, v))
+	}
+	return err
+}
+
+func validUTF8(field string, texts ...string) error {
+	for _, t := range texts {
+		if !utf8.ValidString(t) {
+			return invalid(field, "bytes that are not UTF-8", "UTF-8 text")
 		}
-		return nil
 	}
-	errs := []error{valid("text", a.Text), valid("source", a.Source)}
-	for _, p := range a.Parts {
-		errs = append(errs, valid("parts", p.Type, p.Text, p.URL, p.Detail))
-	}
-	for _, c := range a.ToolCalls {
-		errs = append(errs, valid("tool_calls", c.ID, c.Type, c.Name, c.Arguments))
-	}
-	for _, k := range sortedKeys(a.Meta) {
-		errs = append(errs, valid("meta", k, a.Meta[k]))
-	}
-	return cmp.Or(errs...)
+	return nil
 }
 
 func checkID(field, s string) error {

@@ -308,13 +308,13 @@ func (c *Session) pin(ctx context.Context, id string, on bool) error {
 func (c *conversation) change(ctx context.Context, s *Scope, leaf manifest.Record, fn func(*changes, *manifest.Record) error) error {
 	err := c.exclusively(ctx, func() (err error) {
 		w := c.begin()
-		before := len(w.rows)
+		before := w.sets
 		defer func() {
 			if err != nil {
 				c.loaded = false
 			}
 		}()
-		if err := fn(w, &leaf); err != nil || len(w.rows) == before {
+		if err := fn(w, &leaf); err != nil || w.sets == before {
 			return err
 		}
 		items, err := c.relieve(ctx, w)

@@ -59,7 +59,7 @@ type pending struct {
 	// analysed is waited for by the installer; see analyse
 	analysed sync.WaitGroup
 
-	installed bool // set by the installer before Sync returns
+	installed bool // set by the installer before done is closed
 }
 
 func (q *sequencer) init() {
@@ -119,7 +119,7 @@ func (s *fileStore) Commit(ctx context.Context, b Batch) (Outcome, error) {
 			}
 			continue
 		}
-		if err := s.log.Sync(ctx, p.seq); err != nil {
+		if err := s.log.SyncOr(ctx, p.seq, p.done); err != nil {
 			return Outcome{}, s.syncError(ctx, err)
 		}
 		if !p.installed { // the store failed meanwhile: durable, and never visible here
@@ -788,8 +788,12 @@ func (s *fileStore) prepareReview(ctx context.Context, b *Batch, pre *prepared) 
 	return nil
 }
 
-// installDurable is called by the leader of a batch group after its sync, before anybody of the group is woken: it
-// makes the whole group visible in LSN order, then lets go those who wait for it.
+// installAtOnce is how many batches are made visible under one lock. Those who wait for the first of a large group are
+// at work again while the rest is installed.
+const installAtOnce = 4
+
+// installDurable is called by the leader of a batch group after its sync, before anybody of the group is woken by the
+// log: it makes the group visible in LSN order, and lets go those who wait for a batch as soon as it is.
 func (s *fileStore) installDurable(durable uint64) {
 	q := &s.seq
 	q.flight.Lock()
@@ -800,28 +804,29 @@ func (s *fileStore) installDurable(durable uint64) {
 	group := q.queue[:n:n]
 	q.queue = q.queue[n:]
 	q.flight.Unlock()
-	if n == 0 {
-		return
-	}
-	for _, p := range group {
-		p.analysed.Wait()
-	}
-	var ended []uint64
-	s.cat.mu.Lock()
-	for _, p := range group {
-		e, err := s.install(&p.record, p.seq)
-		if err != nil { // our own rows: a bug, and the memory no longer follows the log
-			s.cat.mu.Unlock()
-			s.fail(err)
+	for len(group) > 0 {
+		some := group[:min(installAtOnce, len(group))]
+		if !s.installSome(some) {
 			for _, p := range group { // they left the queue that fail lets go
 				close(p.done)
 			}
 			return
 		}
-		p.installed = true
-		ended = append(ended, e...)
+		group = group[len(some):]
 	}
-	s.cat.mu.Unlock()
+}
+
+// installSome makes batches visible and wakes those who wait for them.
+func (s *fileStore) installSome(group []*pending) bool {
+	for _, p := range group {
+		p.analysed.Wait()
+	}
+	ended, err := s.installAll(group)
+	if err != nil { // our own rows: a bug, and the memory no longer follows the log
+		s.fail(err)
+		return false
+	}
+	q := &s.seq
 	q.flight.Lock()
 	for _, p := range group {
 		delete(q.ids, p.record.batch)
@@ -832,12 +837,27 @@ func (s *fileStore) installDurable(durable uint64) {
 		}
 	}
 	q.flight.Unlock()
-	for _, p := range group {
-		close(p.done)
-	}
 	if s.opts.dropped != nil && len(ended) > 0 {
 		s.opts.dropped(ended)
 	}
+	for _, p := range group {
+		close(p.done)
+	}
+	return true
+}
+
+func (s *fileStore) installAll(group []*pending) (ended []uint64, err error) {
+	s.cat.mu.Lock()
+	defer s.cat.mu.Unlock()
+	for _, p := range group {
+		e, err := s.install(&p.record, p.seq)
+		if err != nil {
+			return nil, err
+		}
+		p.installed = true
+		ended = append(ended, e...)
+	}
+	return ended, nil
 }
 
 // Append writes audit leaves. They are handed to the operating system before it returns.

@@ -338,7 +338,7 @@ func (a *appending) commit(ctx context.Context, trace string) error {
 	for i, f := range a.fresh {
 		a.refs[f.at] = a.tx.out.Refs[i]
 	}
-	a.c.unsaved = map[string]bool{}
+	a.c.saved()
 	return nil
 }
 

@@ -3,6 +3,7 @@ package ctxpage
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -355,4 +356,87 @@ func TestSessionsForgotten(t *testing.T) {
 	after, err := chat.Window(ctx)
 	require.NoError(t, err)
 	require.Equal(t, before.Turns, after.Turns)
+}
+
+// What an agent said outside any conversation is nobody's turn, however long it is.
+func TestMessageWithoutSession(t *testing.T) {
+	ctx := context.Background()
+	db, _ := openTalk(t)
+	s := db.Scope("acme/agent")
+	r := rand.New(rand.NewPCG(4, 4))
+	long := prose(r, 4000) + "zebra"
+	for id, text := range map[string]string{"short": "a zebra", "long": long} {
+		_, err := s.Put(ctx, Artefact{ID: id, Role: "assistant", Kind: KindMessage, Text: text})
+		require.NoError(t, err)
+		v, err := s.Get(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, id == "long", len(v.Pages) > 1)
+	}
+	for _, q := range []Query{{}, {Session: "chat"}} {
+		q.Text, q.Budget, q.Floor = "zebra", 32_000, Scratch
+		a, err := s.Assemble(ctx, q)
+		require.NoError(t, err)
+		seen := map[string]bool{}
+		for _, b := range a.Blocks {
+			seen[b.Ref.ID] = true
+		}
+		require.Equal(t, map[string]bool{"short": true, "long": true}, seen)
+		for _, e := range a.Manifest.Excluded {
+			require.NotEqual(t, reasonOther, e.Reason)
+		}
+	}
+}
+
+// That a turn was read is known after a restart, too: the next commit of the session stores it.
+func TestRecallIsRemembered(t *testing.T) {
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db := openTest(t, path, talkOptions())
+	chat := db.Scope("acme/agent").Session("chat")
+	refs, err := chat.Append(ctx, Turn{Role: "user", Text: "one"}, Turn{Role: "assistant", Text: "two"})
+	require.NoError(t, err)
+	_, err = chat.Recall(ctx, refs[1].ID)
+	require.NoError(t, err)
+	lastRead := func() (out []int64) {
+		talk, err := chat.talk()
+		require.NoError(t, err)
+		require.NoError(t, talk.exclusively(ctx, func() error {
+			for _, sec := range talk.window().Sections {
+				out = append(out, sec.Signals.LastRead)
+			}
+			return nil
+		}))
+		return out
+	}
+	require.Equal(t, []int64{0, 2}, lastRead())
+	_, err = chat.Try(ctx, Turn{Role: "user", Text: "three"})
+	require.NoError(t, err)
+	require.Equal(t, []int64{0, 2}, lastRead(), "a trial keeps it")
+	_, err = chat.Append(ctx, Turn{Role: "user", Text: "three"})
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+
+	db = openTest(t, path, talkOptions())
+	defer func() { require.NoError(t, db.Close()) }()
+	chat = db.Scope("acme/agent").Session("chat")
+	require.Equal(t, []int64{0, 2, 0}, lastRead())
+}
+
+// A turn whose row waits to be stored, because a plain put made it, is pinned like any other.
+func TestPinOfPlainPut(t *testing.T) {
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db := openTest(t, path, talkOptions())
+	s := db.Scope("acme/agent")
+	_, err := s.Put(ctx, Artefact{ID: "note", Group: "chat", Seq: 1, Text: "a plain page"})
+	require.NoError(t, err)
+	require.NoError(t, s.Session("chat").Pin(ctx, "note"))
+	require.NoError(t, db.Close())
+
+	db = openTest(t, path, talkOptions())
+	defer func() { require.NoError(t, db.Close()) }()
+	w, err := db.Scope("acme/agent").Session("chat").Window(ctx)
+	require.NoError(t, err)
+	require.Len(t, w.Turns, 1)
+	require.True(t, w.Turns[0].Pinned)
 }

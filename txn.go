@@ -85,7 +85,7 @@ type Txn struct {
 
 	order  []string
 	writes map[string]*Put
-	drop   map[string]bool
+	drop   map[string]bool   // nil until there is something in it, as the two below
 	expect map[string]uint64 // LSN an artefact of the scope had when it was read or first written
 	saw    map[pageSlot]Seen
 	stateW []StateRow
@@ -134,7 +134,7 @@ func (s *Scope) newTxn(opts []TxnOption) (*Txn, error) {
 		return nil, ErrReadOnly
 	}
 	tx := &Txn{s: s, id: o.id, onStale: o.onStale, first: true,
-		writes: map[string]*Put{}, drop: map[string]bool{}, expect: map[string]uint64{}, saw: map[pageSlot]Seen{}}
+		writes: map[string]*Put{}}
 	var err error
 	if tx.id == (ulid.ULID{}) {
 		if tx.id, err = s.db.newID(); err != nil {
@@ -208,9 +208,9 @@ func (tx *Txn) sawLeaf(ctx context.Context, leaf *manifest.Record) error {
 // see records a page version the model saw. The tx's own later read of the same page replaces it. Whoever writes what
 // he saw replaces that version and no newer one: it becomes the precondition of a write.
 func (tx *Txn) see(h *Head, page int, num uint64) {
-	tx.saw[pageSlot{h.Scope, h.ID, page}] = Seen{h.Scope, h.ID, page, num}
+	set(&tx.saw, pageSlot{h.Scope, h.ID, page}, Seen{h.Scope, h.ID, page, num})
 	if h.Scope == tx.s.name {
-		tx.expect[h.ID] = h.LSN
+		set(&tx.expect, h.ID, h.LSN)
 	}
 }
 
@@ -377,7 +377,7 @@ func (tx *Txn) add(ctx context.Context, put Put) error {
 	if tx.writes[id] == nil && !tx.drop[id] && len(tx.writes)+len(tx.drop) >= MaxTxnWrites {
 		return invalid("transaction", fmt.Sprintf("more than %d artefacts", MaxTxnWrites), "fewer; write in several")
 	}
-	if tx.replaces(put.Artefact.Supersedes, id, map[string]bool{}) {
+	if len(put.Artefact.Supersedes) > 0 && tx.replaces(put.Artefact.Supersedes, id, map[string]bool{}) {
 		return invalid("supersedes", fmt.Sprintf("%q and another artefact of this transaction, each in place of the other", id), "one of them to stay")
 	}
 	if err := tx.expecting(ctx, id); err != nil {
@@ -427,10 +427,10 @@ func (tx *Txn) expecting(ctx context.Context, id string) error {
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
-	tx.expect[id] = l.LSN
 	if err != nil {
-		tx.expect[id] = 0
+		l.LSN = 0
 	}
+	set(&tx.expect, id, l.LSN)
 	return nil
 }
 
@@ -463,7 +463,7 @@ func (tx *Txn) Delete(ctx context.Context, id string) error {
 		tx.order = slices.DeleteFunc(tx.order, func(x string) bool { return x == id })
 	}
 	if err == nil {
-		tx.drop[id] = true
+		set(&tx.drop, id, true)
 	}
 	return nil
 }
@@ -490,13 +490,13 @@ func (tx *Txn) Get(ctx context.Context, id string, opts ...ReadOption) (*Version
 	}
 	v, leaf, err := s.read(ctx, Ref{ID: id}, readOpts(opts))
 	if errors.Is(err, ErrNotFound) && !tx.drop[id] {
-		tx.expect[id] = 0
+		set(&tx.expect, id, 0)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if v.Ref.Scope != tx.s.name && !tx.drop[id] {
-		tx.expect[id] = 0
+		set(&tx.expect, id, 0)
 	}
 	for _, p := range v.Pages {
 		tx.see(v.head(), p.Ref.Page, p.Num)
@@ -542,6 +542,9 @@ func (tx *Txn) batch() Batch {
 }
 
 func (tx *Txn) slots() []pageSlot {
+	if len(tx.saw) == 0 {
+		return nil
+	}
 	keys := make([]pageSlot, 0, len(tx.saw))
 	for k := range tx.saw {
 		keys = append(keys, k)

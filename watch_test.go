@@ -3,6 +3,7 @@ package ctxpage
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -37,85 +38,160 @@ func prose(r *rand.Rand, words int) string {
 	return b.String()
 }
 
+var (
+	watchOps  = flag.Int("watch.ops", 400, "how many operations TestWatchRandom does")
+	watchSeed = flag.Uint64("watch.seed", 6, "its seed")
+)
+
 // The invariant of the window, over random appends, recalls and pins, in virtual time: after every commit no more than
 // the usable part is in the window, or the commit was refused because protected content alone is too much; and it is
-// the background that does the work.
+// the background that does the work. With leaps, turns may be larger than the band and than the window, passes are run
+// and undone, and the window is set anew; then commits must often make room themselves, or refuse.
 func TestWatchRandom(t *testing.T) {
 	t.Parallel()
-	const ops = 800 // 10,000 of them were run once: 652 passes of the watcher, 28 of the backstop
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		ctx := t.Context()
-		db := openWatched(t, dir, Options{})
-		defer func() { require.NoError(t, db.Close()) }()
-		chat := db.Scope("acme/agent").Session("chat")
-		require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 24_000, UserCap: 4000}))
-		w, err := chat.Watch(ctx)
-		require.NoError(t, err)
-		require.NoError(t, w.Start(ctx))
-		r := rand.New(rand.NewPCG(6, 12))
-		var ids, pins []string
-		calls, refused := 0, 0
-		for i := range ops {
-			switch op := r.IntN(20); {
-			case op < 14 || len(ids) == 0:
-				turn := []Turn{{Role: "user", Text: prose(r, 5+r.IntN(20))}}
-				switch r.IntN(4) {
-				case 1:
-					turn = []Turn{{Role: "assistant", Text: prose(r, 10+r.IntN(60))}}
-				case 2, 3:
-					calls++
-					id := fmt.Sprint("c", calls)
-					turn = []Turn{
-						{Role: "assistant", ToolCalls: []ToolCall{{ID: id, Name: "grep", Arguments: fmt.Sprintf(`{"n":%d}`, i)}}},
-						{Role: "tool", ToolCallID: id, Text: prose(r, 20+r.IntN(120))},
-					}
-				}
-				refs, err := chat.Append(ctx, turn...)
-				if errors.Is(err, ErrHeadroom) {
-					refused++
-				} else {
-					require.NoError(t, err)
-					for _, ref := range refs {
-						ids = append(ids, ref.ID)
-					}
-				}
-			case op < 17:
-				_, err := chat.Recall(ctx, ids[r.IntN(len(ids))])
-				require.NoError(t, err)
-			case op < 18 && len(pins) < 4:
-				id := ids[r.IntN(len(ids))]
-				if err := chat.Pin(ctx, id); !errors.Is(err, ErrHeadroom) {
-					require.NoError(t, err)
-					pins = append(pins, id)
-				}
-			case len(pins) > 0:
-				require.NoError(t, chat.Unpin(ctx, pins[0]))
-				pins = pins[1:]
-			}
-			win, err := chat.Window(ctx)
-			require.NoError(t, err)
-			require.LessOrEqual(t, win.Tokens, win.Limits.Usable, "operation %d", i)
-			time.Sleep(time.Second)
-			synctest.Wait()
-		}
-		w.Stop()
-		passes, err := chat.Passes(ctx)
-		require.NoError(t, err)
-		byKind := map[string]int{}
-		for _, p := range passes {
-			byKind[p.Kind]++
-		}
-		t.Log(byKind, "refused", refused)
+	for _, leaps := range []bool{false, true} {
+		t.Run(fmt.Sprintf("leaps=%t", leaps), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) { watchRandom(t, dir, leaps) })
+		})
+	}
+}
+
+// randomTalk is a session under random operations.
+type randomTalk struct {
+	t         *testing.T
+	r         *rand.Rand
+	chat      *Session
+	leaps     bool
+	ids, pins []string
+	calls     int
+	refused   int
+}
+
+func watchRandom(t *testing.T, dir string, leaps bool) {
+	ctx := t.Context()
+	db := openWatched(t, dir, Options{})
+	defer func() { require.NoError(t, db.Close()) }()
+	k := &randomTalk{t: t, r: rand.New(rand.NewPCG(*watchSeed, 12)), chat: db.Scope("acme/agent").Session("chat"), leaps: leaps}
+	chat := k.chat
+	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 24_000, UserCap: 4000}))
+	w, err := chat.Watch(ctx)
+	require.NoError(t, err)
+	require.NoError(t, w.Start(ctx))
+	for i := range *watchOps {
+		k.operate(ctx)
 		win, err := chat.Window(ctx)
 		require.NoError(t, err)
-		require.Greater(t, win.Stored, 2*win.Limits.Usable, "the same turns without a watcher would have burst the window")
-		require.NotZero(t, byKind[PassWatcher])
+		require.LessOrEqual(t, win.Tokens, win.Limits.Usable, "operation %d", i)
+		time.Sleep(time.Second)
+		synctest.Wait()
+	}
+	w.Stop()
+	passes, err := chat.Passes(ctx)
+	require.NoError(t, err)
+	byKind := map[string]int{}
+	for _, p := range passes {
+		byKind[p.Kind]++
+	}
+	t.Log(byKind, "refused", k.refused)
+	win, err := chat.Window(ctx)
+	require.NoError(t, err)
+	require.Greater(t, win.Stored, win.Limits.Usable, "the same turns without a watcher would have burst the window")
+	require.NotZero(t, byKind[PassWatcher])
+	if leaps {
+		require.NotZero(t, byKind[PassBackstop])
+		require.NotZero(t, k.refused)
+	} else {
 		require.GreaterOrEqual(t, byKind[PassWatcher]*100, 95*(byKind[PassWatcher]+byKind[PassBackstop]))
-		problems, err := db.Check(ctx, nil)
-		require.NoError(t, err)
-		require.Empty(t, problems)
-	})
+	}
+	problems, err := db.Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+}
+
+func (k *randomTalk) operate(ctx context.Context) {
+	switch op := k.r.IntN(20); {
+	case k.leaps && k.r.IntN(12) == 0:
+		k.upset(ctx)
+	case op < 14 || len(k.ids) == 0:
+		refs, err := k.chat.Append(ctx, k.turns()...)
+		if k.done(err) {
+			for _, ref := range refs {
+				k.ids = append(k.ids, ref.ID)
+			}
+		}
+	case op < 17:
+		_, err := k.chat.Recall(ctx, k.any())
+		require.NoError(k.t, err)
+	case op < 18 && len(k.pins) < 4:
+		if id := k.any(); k.done(k.chat.Pin(ctx, id)) {
+			k.pins = append(k.pins, id)
+		}
+	case len(k.pins) > 0:
+		if k.done(k.chat.Unpin(ctx, k.pins[0])) {
+			k.pins = k.pins[1:]
+		}
+	}
+}
+
+func (k *randomTalk) any() string { return k.ids[k.r.IntN(len(k.ids))] }
+
+// done says whether it went well; a refusal must be for what no pass may touch.
+func (k *randomTalk) done(err error) bool {
+	var short *session.HeadroomError
+	if errors.As(err, &short) {
+		k.refused++
+		require.Greater(k.t, short.Protected, short.Usable, "refused although what is protected would fit")
+		require.Positive(k.t, short.Shortfall)
+		return false
+	}
+	require.NoError(k.t, err)
+	return true
+}
+
+func (k *randomTalk) turns() []Turn {
+	scale := 1
+	if k.leaps && k.r.IntN(4) == 0 {
+		scale = 2 << k.r.IntN(6)
+	}
+	switch k.r.IntN(4) {
+	case 0:
+		if scale > 1 && k.r.IntN(4) == 0 {
+			scale = 400
+		}
+		return []Turn{{Role: "user", Text: prose(k.r, scale*(5+k.r.IntN(20)))}}
+	case 1:
+		return []Turn{{Role: "assistant", Text: prose(k.r, scale*(10+k.r.IntN(60)))}}
+	}
+	k.calls++
+	id := fmt.Sprint("c", k.calls)
+	return []Turn{
+		{Role: "assistant", ToolCalls: []ToolCall{{ID: id, Name: "grep", Arguments: fmt.Sprintf(`{"n":%d}`, k.calls)}}},
+		{Role: "tool", ToolCallID: id, Text: prose(k.r, scale*(20+k.r.IntN(120)))},
+	}
+}
+
+// upset does what changes much of a window at once.
+func (k *randomTalk) upset(ctx context.Context) {
+	switch k.r.IntN(4) {
+	case 0:
+		q := PassQuery{Keywords: []string{fmt.Sprint("w", k.r.IntN(5000)), fmt.Sprint("w", k.r.IntN(5000))}}
+		if k.r.IntN(2) == 0 {
+			q.Params = session.CompatParams()
+		}
+		_, err := k.chat.Pass(ctx, q)
+		k.done(err)
+	case 1:
+		if _, err := k.chat.Undo(ctx, 0); !errors.Is(err, session.ErrUndo) && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrHeadroom) && !errors.Is(err, ErrGone) {
+			require.NoError(k.t, err)
+		}
+	case 2:
+		k.done(k.chat.SetWindow(ctx, session.Config{Total: 20_000 + k.r.IntN(8000), UserCap: 4000}))
+	case 3:
+		estimated := 1000 + k.r.IntN(1000)
+		k.done(k.chat.Observe(ctx, estimated, estimated+k.r.IntN(estimated/4)))
+	}
 }
 
 // A constant load below the trigger never leads to a pass.

@@ -36,6 +36,9 @@ func BenchmarkDirectiveStep(b *testing.B) {
 		{"clarify", "prohibit library 00500", directive.Clarify, false},
 		{"question", "use tokyo instead of kyoto", directive.Clarify, false},
 		{"unicode", "use ＰＤＦ ﬁles from Ａｄｏｂｅ’s site", directive.Update, true},
+		{"accents", "use Crème Brûlée à la Carte", directive.Update, true},
+		{"japanese", "prohibit 日本語の図書館 ライブラリ", directive.Update, true},
+		{"composed", "use ﾗｲﾌﾞﾗﾘ №５ cafe\u0301", directive.Update, true},
 	}
 	for _, n := range []int{1_000, 10_000} {
 		s := directiveState(b, n)

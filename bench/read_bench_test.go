@@ -3,7 +3,11 @@ package bench
 import (
 	"fmt"
 	"math/rand"
+	"os"
+	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -134,6 +138,96 @@ func checkAssemble(b *testing.B, d *database) {
 			b.Fatalf("%d pages were read for a context of 50", read)
 		}
 	}
+}
+
+// BenchmarkSources makes the same contexts twice, of pages that are files whose state is looked at for every context, and
+// of pages without a source, by turns. The difference of the medians is what it costs to look.
+func BenchmarkSources(b *testing.B) {
+	const pages = 1000
+	b.Run("pages=1k/size=130", func(b *testing.B) {
+		once(b, func() figures {
+			files := b.TempDir()
+			texts, old := texts(pages, shortPage), time.Now().Add(-time.Hour)
+			for i, t := range texts {
+				path := filepath.Join(files, pageID(i))
+				must(b, os.WriteFile(path, []byte(t), 0o600))
+				must(b, os.Chtimes(path, old, old)) // else the stamp of one just written would prove nothing
+			}
+			var scopes [2]*ctxpage.Scope
+			for n := range scopes {
+				db := open(b, fresh(b), ctxpage.Options{FileRoots: []string{files}})
+				b.Cleanup(func() { must(b, db.Close()) })
+				scopes[n] = db.Scope("acme/bench")
+				must(b, scopes[n].Update(ctx, func(tx *ctxpage.Txn) error {
+					for i, t := range texts {
+						a := ctxpage.Artefact{ID: pageID(i), Kind: ctxpage.KindChunk, Text: t}
+						if n == 1 {
+							a.Text, a.Source = "", "file:"+filepath.Join(files, pageID(i))
+						}
+						if err := tx.Put(ctx, a); err != nil {
+							return err
+						}
+					}
+					return nil
+				}))
+			}
+			checkSources(b, scopes[0], scopes[1], files)
+			var t [2]times
+			w := newWords(9)
+			for range 2000 {
+				q := assembly(w.question(asked(pages)))
+				for n, s := range scopes {
+					start := time.Now()
+					a, err := s.Assemble(ctx, q)
+					t[n].add([]time.Duration{time.Since(start)})
+					must(b, err)
+					if len(a.Blocks) != 50 {
+						b.Fatalf("%d blocks", len(a.Blocks))
+					}
+				}
+			}
+			slices.Sort(t[0].all)
+			slices.Sort(t[1].all)
+			ms := func(n int, q float64) float64 { return micros(t[n].at(q)) / 1000 }
+			return figures{
+				"more-ms": ms(1, .5) - ms(0, .5), "plain-p50-ms": ms(0, .5), "p50-ms": ms(1, .5), "p99-ms": ms(1, .99),
+			}
+		})
+	})
+}
+
+// checkSources makes sure that both give the same pages, and that a file that changes is seen by the next context.
+func checkSources(b *testing.B, plain, files *ctxpage.Scope, dir string) {
+	q := assembly(newWords(9).question(asked(1000)))
+	for range 100 { // warm
+		_, err := plain.Assemble(ctx, q)
+		must(b, err)
+		_, err = files.Assemble(ctx, q)
+		must(b, err)
+	}
+	want, err := plain.Assemble(ctx, q)
+	must(b, err)
+	got, err := files.Assemble(ctx, q)
+	must(b, err)
+	if len(got.Blocks) != 50 || len(want.Blocks) != 50 {
+		b.Fatalf("%d blocks and %d", len(got.Blocks), len(want.Blocks))
+	}
+	first := got.Blocks[0]
+	if first.Source == "" || !slices.ContainsFunc(want.Blocks, func(w ctxpage.Block) bool { return w.Text == first.Text }) {
+		b.Fatalf("%s of %q is not among the pages without a source", first.Ref, first.Source)
+	}
+	path := filepath.Join(dir, first.Ref.ID)
+	must(b, os.WriteFile(path, []byte(first.Text+" changed"), 0o600))
+	again, err := files.Assemble(ctx, q)
+	must(b, err)
+	if !strings.Contains(again.Text(), first.Text+" changed") {
+		b.Fatal("a changed file was not fetched anew")
+	}
+	must(b, os.WriteFile(path, []byte(first.Text), 0o600))
+	old := time.Now().Add(-time.Hour)
+	must(b, os.Chtimes(path, old, old))
+	_, err = files.Assemble(ctx, q)
+	must(b, err)
 }
 
 // BenchmarkSearch finds ten pages.

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // The rules of this file follow the reference, context-compiler v0.7.1, which
@@ -107,14 +109,43 @@ func caseIgnorable(r rune) bool {
 // plain is compatibility composition with typewriter apostrophes. Bytes that are
 // no UTF-8 become U+FFFD, so that whatever is kept can be exported.
 func plain(s string) string {
-	s = nfkc(strings.ToValidUTF8(s, "\uFFFD"))
-	if strings.ContainsAny(s, "\u2019`") {
-		s = apostrophes.Replace(s)
+	if isASCII(s) {
+		return strings.ReplaceAll(s, "`", "'")
 	}
-	return s
+	if ascii, ok := plainASCII(s); ok {
+		return ascii
+	}
+	s = nfkc(strings.ToValidUTF8(s, "\uFFFD"))
+	return strings.ReplaceAll(strings.ReplaceAll(s, "\u2019", "'"), "`", "'")
 }
 
-var apostrophes = strings.NewReplacer("\u2019", "'", "`", "'")
+// plainASCII is plain for texts of which nothing but ASCII is left: characters
+// that stand for ASCII by themselves, with no mark near that they could take on.
+// The tables of composition cost more than all the rest of a step.
+func plainASCII(s string) (string, bool) {
+	b := make([]byte, 0, 64)
+	for _, r := range s {
+		switch {
+		case r == '`' || r == 0x2019:
+			b = append(b, '\'')
+		case r < utf8.RuneSelf:
+			b = append(b, byte(r))
+		case r >= 0xFF01 && r <= 0xFF5E && r != 0xFF40: // full width; of the grave accent plain makes another
+			b = append(b, byte(r-0xFF01+'!'))
+		case r == 0xA0 || r == 0x3000:
+			b = append(b, ' ')
+		case r == 0x2026:
+			b = append(b, "..."...)
+		case r >= 0xFB00 && r <= 0xFB06:
+			b = append(b, ligatures[r-0xFB00]...)
+		default:
+			return "", false
+		}
+	}
+	return string(b), true
+}
+
+var ligatures = [...]string{"ff", "fi", "fl", "ffi", "ffl", "st", "st"}
 
 // Premise normalises a premise text: compatibility composition, typewriter
 // apostrophes, single blanks. Its case is kept. It is "" for a blank text.
@@ -143,17 +174,12 @@ func Item(text string) string {
 
 // squeezedLower is squeeze(lower(plain(s))), in one go where it is ASCII.
 func squeezedLower(s string) string {
-	if !isASCII(s) {
-		s = plain(s)
-		if !isASCII(s) {
-			return squeeze(lower(s))
-		}
+	if s = plain(s); !isASCII(s) {
+		return squeeze(lower(s))
 	}
 	b := make([]byte, 0, len(s))
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
-		case c == '`':
-			b = append(b, '\'')
 		case 'A' <= c && c <= 'Z':
 			b = append(b, c+'a'-'A')
 		case !isSpace(rune(c)):
@@ -174,21 +200,38 @@ func isASCII(s string) bool {
 	return true
 }
 
-// isKey is the quick test for an ASCII text that Item gives back as it is.
+// isKey tells whether Item gives a text back as it is, without making another:
+// true only for such texts, and for nearly all of them.
 func isKey(s string) bool {
-	gap := true // as if a space came before
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if c < ' ' || c >= utf8.RuneSelf || 'A' <= c && c <= 'Z' || c == '`' || c == ' ' && gap {
+	gap, ascii := true, true // gap: as if a space came before
+	for _, r := range s {
+		switch {
+		case r == ' ' && gap, r < ' ', r == '`', r == 0x2019, r == utf8.RuneError:
+			return false
+		case r >= utf8.RuneSelf:
+			if ascii = false; isSpace(r) || lowers(r) {
+				return false
+			}
+		case 'A' <= r && r <= 'Z':
 			return false
 		}
-		gap = c == ' '
+		gap = r == ' '
 	}
-	if s == "" || gap || strings.Contains(s, "dont") {
+	if s == "" || gap || findWord(s, "dont", 0) >= 0 {
 		return false
 	}
-	_, article := cutArticle(s)
-	return !article
+	if _, article := cutArticle(s); article {
+		return false
+	}
+	return ascii || norm.NFKC.IsNormalString(s)
+}
+
+// lowers tells whether lower changes a rune above ASCII.
+func lowers(r rune) bool {
+	if r > 0x3000 && r < 0xA000 || r >= 0xAC00 && r < 0xD7A4 { // Chinese, Japanese and Korean have no case
+		return false
+	}
+	return unicode.ToLower(r) != r // U+0130 and U+03A3 among them
 }
 
 // apostropheDont writes "don't" for each "dont" that is a word by itself.

@@ -52,17 +52,20 @@ func (t *tail) add(d Doc) {
 	n := len(*t)
 	switch {
 	case n == 0:
-		*t = append(*t, newPart(0))
+		*t = append(*t, newPart(&part{table: make(table, 256)}))
 	case len((*t)[n-1].docs) == flushDocs:
-		*t = append(*t, newPart(len((*t)[n-1].posts)))
+		*t = append(*t, newPart((*t)[n-1]))
 	}
 	(*t)[len(*t)-1].add(d)
 }
 
-// newPart makes room for so much: what the part before took, for the next
-// pages are likely to be like the last.
-func newPart(posts int) *part {
-	return &part{table: make(table, 256), posts: make([]uint64, 0, posts+posts/8)}
+// newPart makes as much room as a part took: the next pages are likely to be like
+// the last.
+func newPart(like *part) *part {
+	return &part{
+		docs: make([]tailDoc, 0, len(like.docs)), used: make([]uint32, 0, len(like.used)), terms: make([]tailTerm, 0, len(like.terms)),
+		text: make([]byte, 0, len(like.text)), table: make(table, len(like.table)), posts: make([]uint64, 0, len(like.posts)),
+	}
 }
 
 func (p *part) add(d Doc) {

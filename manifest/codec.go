@@ -119,6 +119,7 @@ func Encode(r *Record) ([]byte, error) {
 		n--
 	}
 	var buf bytes.Buffer
+	buf.Grow(256) // most are shorter
 	e := msgpack.GetEncoder()
 	defer msgpack.PutEncoder(e)
 	e.Reset(&buf)
@@ -244,13 +245,19 @@ func ident(at func(*wire) *string) field {
 	return field{
 		func(w *wire) bool { return *at(w) == "" },
 		func(e *msgpack.Encoder, w *wire) error {
-			if id, err := ulid.ParseStrict(*at(w)); err == nil && id.String() == *at(w) {
+			if id, err := ulid.ParseStrict(*at(w)); err == nil && prints(id, *at(w)) {
 				return e.EncodeBytes(id[:])
 			}
 			return e.EncodeString(*at(w))
 		},
 		func(d *msgpack.Decoder, w *wire) (err error) { *at(w), err = decIdent(d); return err },
 	}
+}
+
+// prints says whether an id prints as s.
+func prints(id ulid.ULID, s string) bool {
+	var b [ulid.EncodedSize]byte
+	return id.MarshalTextTo(b[:]) == nil && string(b[:]) == s
 }
 
 func decIdent(d *msgpack.Decoder) (string, error) {

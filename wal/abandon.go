@@ -5,6 +5,7 @@ package wal
 func (l *Log) Abandon() error {
 	<-l.lead
 	defer l.giveLead()
+	l.quiesce()
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
 	was, _ := l.shut()

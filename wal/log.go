@@ -85,11 +85,13 @@ type Recovery struct {
 
 // Log is an open log. Its methods are safe for concurrent use.
 //
-// Three things are held, always in this order:
+// Four things are held, always in this order:
 //
-//	lead  the token of the one who may sync, rotate and close; one goroutine at a time
-//	wmu   the end of the active segment; writes happen under it, syncs do not
-//	mu    the fields below it; never held during I/O or a callback
+//	lead    the token of the one who may sync, rotate and close; one goroutine at a time
+//	wmu     the end of the active segment; writes happen under it, syncs do not
+//	report  the report of a synced round to OnDurable. It is taken under lead, which may then be given back: so
+//	        reports come in order while the next round syncs, and at most one round is synced and not reported
+//	mu      the fields below it; never held during I/O or a callback
 //
 // drop is apart: DropBefore holds it around the removal of files, and takes mu inside.
 type Log struct {
@@ -101,13 +103,19 @@ type Log struct {
 	act  *appender // guarded by wmu; nil when read-only. Its file is synced by the leader without wmu.
 	drop sync.Mutex
 
+	report    sync.Mutex
+	reporting atomic.Bool // who takes part in that round cannot be back yet
+
 	mu      sync.Mutex
 	buf     []byte // enqueued, unfinished frames
 	spare   []byte // the other buffer
 	last    uint64 // enqueued
 	written uint64 // handed to the operating system
 	target  uint64 // covered by the running round
-	durable uint64 // synced and given to OnDurable
+	synced  uint64 // synced; written with the lead held, too
+	durable uint64 // synced and given to OnDurable; written with report held, too
+	before  *round // the one before cur: reporting, or over
+	covered uint64 // by before
 	cur     *round // running, or the last one that ran
 	next    *round // changed with the lead held, too
 	expect  int32  // members the next round may have; guarded by the lead
@@ -198,6 +206,7 @@ func newLog(dir string, opts Options) *Log {
 		storage: storage{fs: opts.FS, dir: dir, salt: opts.Salt, noSync: opts.NoSync, step: step},
 		opts:    opts,
 		lead:    make(chan struct{}, 1),
+		before:  &round{over: true},
 		cur:     &round{over: true},
 		next:    &round{},
 	}
@@ -208,7 +217,7 @@ func newLog(dir string, opts Options) *Log {
 // start makes the log that was read ready for use.
 func (l *Log) start(ctx context.Context, ls *listing, tail int, r *reader) (err error) {
 	rec := &r.rec
-	l.last, l.written, l.target, l.durable = rec.Last, rec.Last, rec.Last, rec.Last
+	l.last, l.written, l.target, l.synced, l.durable = rec.Last, rec.Last, rec.Last, rec.Last, rec.Last
 	l.gen = ls.maxGen + 1
 	l.first = rec.First
 	if l.opts.ReadOnly {
@@ -306,16 +315,17 @@ func (l *Log) flush(begin bool) error {
 		defer l.mu.Unlock()
 		return l.err
 	}
-	group, last, durable, full := l.buf, l.last, l.durable, l.full
+	group, last, synced, full := l.buf, l.last, l.synced, l.full
 	l.buf, l.spare = l.spare, nil
 	if begin {
+		l.before, l.covered = l.cur, l.target
 		l.cur, l.next, l.target = l.next, &round{}, last
 	}
 	l.mu.Unlock()
 
 	var err error
 	if len(group) > 0 || full {
-		finishGroup(group, l.act.key, durable)
+		finishGroup(group, l.act.key, synced)
 		err = l.act.append(group)
 		l.actEnd.Store(l.act.end)
 	}

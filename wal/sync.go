@@ -13,11 +13,15 @@ import (
 // Group commit: one of those who wait takes the lead, writes what all of them enqueued, syncs once, reports
 // to OnDurable and wakes them; those who came meanwhile form the next round, and one of them leads it. The
 // log has no goroutine of its own, so a lone writer pays a write and a sync and no switch. The lead is a token
-// in a channel: an idle log holds it, and a waiter of the next round takes it as soon as it is put back.
+// in a channel: an idle log holds it, and a waiter of the next round takes it as soon as it is put back, which is
+// after the sync: OnDurable hears of one round while the disk works for the next.
 //
 // ctx ends the waiting, never a started write: after its error the record may become durable all the same.
 // Errors: ctx's, ErrPoisoned, ErrClosed.
-func (l *Log) Sync(ctx context.Context, seq uint64) error {
+func (l *Log) Sync(ctx context.Context, seq uint64) error { return l.SyncOr(ctx, seq, nil) }
+
+// SyncOr is Sync for who may hear from OnDurable that the record is durable: it returns nil, too, once heard is closed.
+func (l *Log) SyncOr(ctx context.Context, seq uint64, heard <-chan struct{}) error {
 	var joined *round
 	for {
 		l.mu.Lock()
@@ -26,7 +30,10 @@ func (l *Log) Sync(ctx context.Context, seq uint64) error {
 			return err
 		}
 		r, lead := l.next, l.lead
-		if seq <= l.target { // the running round covers it: there is nothing to lead
+		switch { // of a round that runs there is nothing to lead
+		case seq <= l.covered:
+			r, lead = l.before, nil
+		case seq <= l.target:
 			r, lead = l.cur, nil
 		}
 		if r != joined {
@@ -43,6 +50,8 @@ func (l *Log) Sync(ctx context.Context, seq uint64) error {
 		done := r.wait()
 		l.mu.Unlock()
 		select {
+		case <-heard:
+			return nil
 		case <-done:
 		case <-lead:
 			l.round()
@@ -57,7 +66,7 @@ func (l *Log) settled(ctx context.Context, seq uint64) (error, bool) {
 	switch {
 	case seq <= l.durable:
 		return nil, true
-	case l.err != nil:
+	case l.err != nil && seq > l.synced: // else it is about to be reported, whatever happened to those behind it
 		return l.err, true
 	case seq > l.last:
 		return fmt.Errorf("wal: sync: expected a record up to %d, got %d: it was never enqueued", l.last, seq), true
@@ -67,8 +76,8 @@ func (l *Log) settled(ctx context.Context, seq uint64) (error, bool) {
 
 // round leads one round and puts the lead back.
 func (l *Log) round() {
-	defer l.giveLead()
 	if l.idle() {
+		l.giveLead()
 		return
 	}
 	l.gather()
@@ -76,10 +85,17 @@ func (l *Log) round() {
 	err := l.flush(true)
 	f := l.act.file
 	l.wmu.Unlock()
-	if err != nil || l.settle(l.sync(f)) != nil {
+	if err != nil {
+		l.giveLead()
 		return // poisoned; everybody was told
 	}
-	if l.actEnd.Load() >= l.opts.SegmentBytes {
+	err = l.sync(f)
+	if l.actEnd.Load() < l.opts.SegmentBytes {
+		_ = l.settle(err, l.giveLead)
+		return
+	}
+	defer l.giveLead()
+	if l.settle(err, nil) == nil {
 		l.wmu.Lock()
 		defer l.wmu.Unlock()
 		_ = l.rotate() // no space: the old segment grows on. Anything else poisoned the log.
@@ -90,50 +106,78 @@ func (l *Log) round() {
 func (l *Log) idle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.last == l.durable
+	return l.last == l.synced
 }
 
 func (l *Log) giveLead() { l.lead <- struct{}{} }
 
 // gather waits a moment for those who took part in the last round or waited behind it: they are likely to
-// be on their way back, and one sync for all is cheaper than two for halves. A lone writer never waits.
+// be on their way back, and one sync for all is cheaper than two for halves. A lone writer never waits; nor does
+// anybody while that round is still reported, for its members cannot come before, and the disk is free.
 func (l *Log) gather() {
 	if l.expect <= 1 || l.opts.GroupWait < 0 {
 		return
 	}
 	start := time.Now()
-	for l.next.members.Load() < l.expect && time.Since(start) < l.opts.GroupWait {
+	for l.next.members.Load() < l.expect && !l.reporting.Load() && time.Since(start) < l.opts.GroupWait {
 		runtime.Gosched()
 	}
 }
 
 // syncHere ends the running round, syncing if it covers anything; the lead and wmu are held.
 func (l *Log) syncHere() error {
-	if l.target == l.durable {
-		return l.settle(nil)
+	if l.target == l.synced {
+		return l.settle(nil, nil)
 	}
-	return l.settle(l.sync(l.act.file))
+	return l.settle(l.sync(l.act.file), nil)
 }
 
-// settle ends the running round with the outcome of its sync; the lead is held.
-func (l *Log) settle(err error) error {
-	if err != nil {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		err = l.poison(err)
-		l.lost = false
-		l.cur.wake()
+// settle ends the running round with the outcome of its sync; the lead is held. handOver, when it is not nil, gives it
+// back as soon as another round may begin.
+func (l *Log) settle(err error, handOver func()) error {
+	if handOver == nil {
+		handOver = func() {}
+	}
+	r, target := l.cur, l.target // only the lead writes these two
+	l.report.Lock()
+	defer l.report.Unlock()
+	if err = l.outcome(r, target, err); err != nil {
+		handOver()
 		return err
 	}
-	if l.target > l.durable && l.opts.OnDurable != nil { // only the lead writes these two
-		l.opts.OnDurable(l.target)
+	l.expect = r.members.Load() + l.next.members.Load()
+	l.reporting.Store(true)
+	handOver()
+	if target > l.durable && l.opts.OnDurable != nil {
+		l.opts.OnDurable(target)
 	}
+	l.reporting.Store(false)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.durable = l.target
-	l.expect = l.cur.members.Load() + l.next.members.Load()
-	l.cur.wake()
+	l.durable = target
+	r.wake()
 	return nil
+}
+
+// outcome notes what a round's sync said.
+func (l *Log) outcome(r *round, target uint64, err error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err == nil {
+		l.synced = target
+		return nil
+	}
+	err = l.poison(err)
+	l.lost = false
+	r.wake()
+	return err
+}
+
+// quiesce waits until what is synced is reported; the lead is held.
+func (l *Log) quiesce() {
+	l.report.Lock()
+	//lint:ignore SA2001 taking it is the waiting
+	l.report.Unlock()
 }
 
 // poison makes err the answer to everything from now on; mu is held. The running round is left to its
@@ -178,7 +222,7 @@ func (l *Log) rotate() error {
 	if err == nil {
 		err = l.seal(next.first)
 	}
-	if err := l.settle(err); err != nil {
+	if err := l.settle(err, nil); err != nil {
 		if next != nil {
 			next.file.Close()
 		}
@@ -199,7 +243,7 @@ func needReserve(a *appender) error {
 // seal ends the active segment and makes it durable.
 func (l *Log) seal(next uint64) error {
 	b := appendFrame(nil, 0, flagSeal, next)
-	finishFrame(b, l.act.key, l.durable)
+	finishFrame(b, l.act.key, l.synced)
 	err := l.act.append(b)
 	if err == nil {
 		err = l.act.trim()
@@ -276,6 +320,7 @@ func (l *Log) Close(kind Kind, body []byte) error {
 	}
 	<-l.lead
 	defer l.giveLead()
+	l.quiesce()
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
 	was, lost := l.shut()
@@ -338,7 +383,7 @@ func (l *Log) writeClose(kind Kind, body []byte, lost bool) error {
 	if !lost { // else its number is that of a record somebody may still wait for in vain
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.last, l.written, l.durable = l.last+1, l.written+1, l.durable+1
+		l.last, l.written, l.synced, l.durable = l.last+1, l.written+1, l.synced+1, l.durable+1
 		l.actEnd.Store(l.act.end)
 	}
 	return nil

@@ -7,21 +7,31 @@
 // A turn is {"id","session","time","speaker","text","tokens"} and, where facts are kept up to date, "source" and
 // "version": these become id and version of the artefact, so a later turn replaces an earlier one. A question is
 // {"question_id","budget","text","now"}; its answer {"question_id","budget","chosen","tokens"}. A turn costs
-// ceil(bytes of "YYYY-MM-DD HH:MM Speaker: text" / 4) + 1 tokens.
+// ceil(bytes of "YYYY-MM-DD HH:MM Speaker: text" / 4) + 1 tokens, or what its line says.
+//
+// A time that is missing is that of the line before. A turn the database cannot hold is named on standard error and
+// left out; one that is longer than a page is chosen only when all of it is in the context.
 package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/manifest"
 )
 
 type turn struct {
@@ -35,17 +45,17 @@ type turn struct {
 }
 
 type question struct {
-	ID     string `json:"question_id"`
-	Budget int    `json:"budget"`
-	Text   string `json:"text"`
-	Now    string `json:"now"`
+	ID     json.RawMessage `json:"question_id"`
+	Budget int             `json:"budget"`
+	Text   string          `json:"text"`
+	Now    string          `json:"now"`
 }
 
 type answer struct {
-	ID     string   `json:"question_id"`
-	Budget int      `json:"budget"`
-	Chosen []string `json:"chosen"`
-	Tokens int      `json:"tokens"`
+	ID     json.RawMessage `json:"question_id"`
+	Budget int             `json:"budget"`
+	Chosen []string        `json:"chosen"`
+	Tokens int             `json:"tokens"`
 }
 
 // charge counts a turn as the protocol does: the date and time that stand before it are part of its cost.
@@ -77,33 +87,44 @@ func open(dir string, now func() time.Time) (*ctxpage.DB, error) {
 	return ctxpage.Open(filepath.Join(dir, "evidence.ctx"), ctxpage.Options{Counter: charge{}, Clock: now, PageTokens: ctxpage.MaxPageTokens})
 }
 
-// eachLine decodes one JSON object a line.
+// eachLine decodes one JSON object a line, of any length.
 func eachLine[T any](in io.Reader, fn func(T) error) error {
-	sc := bufio.NewScanner(in)
-	sc.Buffer(nil, 16<<20)
-	for n := 1; sc.Scan(); n++ {
-		if strings.TrimSpace(sc.Text()) == "" {
-			continue
+	r := bufio.NewReader(in)
+	for n := 1; ; n++ {
+		line, end := r.ReadBytes('\n')
+		if len(bytes.TrimSpace(line)) > 0 {
+			var v T
+			if err := json.Unmarshal(line, &v); err != nil {
+				return fmt.Errorf("line %d: expected a JSON object: %w", n, err)
+			}
+			if err := fn(v); err != nil {
+				return fmt.Errorf("line %d: %w", n, err)
+			}
 		}
-		var v T
-		if err := json.Unmarshal(sc.Bytes(), &v); err != nil {
-			return fmt.Errorf("line %d: expected a JSON object: %w", n, err)
-		}
-		if err := fn(v); err != nil {
-			return fmt.Errorf("line %d: %w", n, err)
+		if errors.Is(end, io.EOF) {
+			return nil
+		} else if end != nil {
+			return end
 		}
 	}
-	return sc.Err()
 }
 
-// parseTime reads the layouts the data sets use.
-func parseTime(s string) (time.Time, error) {
+// clock reads the layouts the data sets use; "" leaves it where it is.
+type clock struct{ at time.Time }
+
+func (c *clock) now() time.Time { return c.at }
+
+func (c *clock) set(s string) error {
+	if s == "" {
+		return nil
+	}
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"} {
 		if t, err := time.Parse(layout, s); err == nil {
-			return t.UTC(), nil
+			c.at = t.UTC()
+			return nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("time %q: expected something like 2023-05-08 13:56", s)
+	return fmt.Errorf("time %q: expected something like 2023-05-08 13:56", s)
 }
 
 // perCommit keeps versions of one source apart: they are put one after the other, in the order of writing.
@@ -117,6 +138,7 @@ func ingest(ctx context.Context, dir string, in io.Reader, _ io.Writer) error {
 	defer db.Close()
 	s := db.Scope(scope)
 	var batch []ctxpage.Artefact
+	size := 0
 	seen := map[string]bool{}
 	flush := func() error {
 		err := s.Update(ctx, func(tx *ctxpage.Txn) error {
@@ -127,23 +149,27 @@ func ingest(ctx context.Context, dir string, in io.Reader, _ io.Writer) error {
 			}
 			return nil
 		})
-		batch = batch[:0]
+		batch, size = batch[:0], 0
 		clear(seen)
 		return err
 	}
-	seq := int64(0)
+	seq, at := int64(0), clock{}
 	err = eachLine(in, func(t turn) error {
-		a, err := t.artefact(seq)
-		seq++
-		if err != nil {
+		if err := at.set(t.Time); err != nil {
 			return err
 		}
-		if len(batch) == perCommit || seen[a.ID] {
+		if len(t.Text) > maxTurn || len(t.ID) > maxName {
+			fmt.Fprintf(os.Stderr, "evidence: turn %.40q left out: %d bytes\n", t.ID, len(t.Text))
+			return nil
+		}
+		a := t.artefact(seq, at.at)
+		seq++
+		if len(batch) == perCommit || size+len(a.Text) > ctxpage.MaxText || seen[a.ID] {
 			if err := flush(); err != nil {
 				return err
 			}
 		}
-		batch, seen[a.ID] = append(batch, a), true
+		batch, seen[a.ID], size = append(batch, a), true, size+len(a.Text)
 		return nil
 	})
 	if err != nil {
@@ -155,24 +181,50 @@ func ingest(ctx context.Context, dir string, in io.Reader, _ io.Writer) error {
 	return db.Close()
 }
 
-func (t turn) artefact(seq int64) (ctxpage.Artefact, error) {
-	at, err := parseTime(t.Time)
-	if err != nil {
-		return ctxpage.Artefact{}, err
-	}
-	id := t.ID
+// What a turn may hold: its speaker stands before its text, and its id goes into the metadata.
+const (
+	maxTurn = ctxpage.MaxText - 1<<20
+	maxName = 32 << 10
+)
+
+// Keys of the metadata.
+const (
+	metaTurn   = "turn"
+	metaTokens = "tokens"
+	metaBytes  = "bytes"
+)
+
+func (t *turn) artefact(seq int64, at time.Time) ctxpage.Artefact {
+	id := key("", t.ID)
 	if t.Source != "" {
-		id = "source/" + t.Source
+		id = key("source/", t.Source)
+	}
+	text := t.Speaker + ": " + t.Text
+	if t.Tokens <= 0 {
+		t.Tokens = charge{}.Count(text)
 	}
 	return ctxpage.Artefact{
-		ID: id, Kind: ctxpage.KindMessage, Role: "user", CurrentAsOf: at, Group: "session " + strings.Trim(string(t.Session), `"`), Seq: seq,
-		Text: t.Speaker + ": " + t.Text, Meta: map[string]string{"turn": t.ID},
-	}, nil
+		ID: id, Kind: ctxpage.KindMessage, Role: "user", CurrentAsOf: at, Group: key("session ", strings.Trim(string(t.Session), `"`)), Seq: seq,
+		Text: text, Meta: map[string]string{metaTurn: t.ID, metaTokens: strconv.Itoa(t.Tokens), metaBytes: strconv.Itoa(len(text))},
+	}
 }
 
+// key is an id the database takes: what it would refuse, and what could be taken for another, is hashed.
+func key(prefix, id string) string {
+	whole := prefix + id
+	taken := prefix == "" && (id == "" || strings.Contains(id, "/")) || strings.HasPrefix(whole, ctxpage.ReservedPrefix)
+	if !taken && len(whole) <= ctxpage.MaxID && !strings.ContainsFunc(whole, unicode.IsControl) {
+		return whole
+	}
+	return fmt.Sprintf("%shash/%x", prefix, sha256.Sum256([]byte(id)))
+}
+
+// longestQuestion is what the database takes, in bytes.
+const longestQuestion = 64 << 10
+
 func query(ctx context.Context, dir string, in io.Reader, out io.Writer) error {
-	now := time.Now()
-	db, err := open(dir, func() time.Time { return now })
+	at := clock{time.Now()}
+	db, err := open(dir, at.now)
 	if err != nil {
 		return err
 	}
@@ -182,19 +234,65 @@ func query(ctx context.Context, dir string, in io.Reader, out io.Writer) error {
 	defer w.Flush()
 	enc := json.NewEncoder(w)
 	return eachLine(in, func(q question) error {
-		if now, err = parseTime(q.Now); err != nil {
+		if err := at.set(q.Now); err != nil {
 			return err
 		}
-		a, err := s.Assemble(ctx, ctxpage.Query{Text: q.Text, Budget: q.Budget, Charge: ctxpage.ChargeContents})
-		if err != nil {
-			return err
-		}
-		ans := answer{ID: q.ID, Budget: q.Budget, Chosen: []string{}, Tokens: a.Tokens}
-		for _, b := range a.Blocks {
-			if b.Form.String() == "full" {
-				ans.Chosen = append(ans.Chosen, b.Meta["turn"])
+		ans := answer{ID: q.ID, Budget: q.Budget, Chosen: []string{}}
+		if q.Budget > 0 {
+			text := strings.ToValidUTF8(q.Text[:min(len(q.Text), longestQuestion)], "")
+			a, err := s.Assemble(ctx, ctxpage.Query{Text: text, Budget: q.Budget, Charge: ctxpage.ChargeContents})
+			if err != nil {
+				return err
 			}
+			ans.choose(whole(a.Blocks))
 		}
 		return enc.Encode(ans)
 	})
+}
+
+// chosen is a turn that is in a context with all its pages.
+type chosen struct {
+	turn   string
+	tokens int // what its line says it costs
+	bytes  int // not yet found in the context
+	score  float64
+}
+
+// whole gives the turns of which nothing is missing, in the order of the context.
+func whole(blocks []ctxpage.Block) (turns []chosen) {
+	at := map[string]int{}
+	for _, b := range blocks {
+		i, ok := at[b.Ref.ID]
+		if !ok {
+			i = len(turns)
+			at[b.Ref.ID] = i
+			tokens, _ := strconv.Atoi(b.Meta[metaTokens])
+			size, _ := strconv.Atoi(b.Meta[metaBytes])
+			turns = append(turns, chosen{turn: b.Meta[metaTurn], tokens: tokens, bytes: size, score: b.Score})
+		}
+		if b.Form == manifest.FormFull {
+			turns[i].bytes -= len(b.Text)
+		}
+	}
+	return slices.DeleteFunc(turns, func(c chosen) bool { return c.bytes > 0 })
+}
+
+// choose takes the turns; where their lines ask for more than the formula charges, the last in score give way.
+func (a *answer) choose(turns []chosen) {
+	for _, c := range turns {
+		a.Tokens += c.tokens
+	}
+	for a.Tokens > a.Budget && len(turns) > 0 {
+		last := 0
+		for i := range turns {
+			if turns[i].score < turns[last].score {
+				last = i
+			}
+		}
+		a.Tokens -= turns[last].tokens
+		turns = slices.Delete(turns, last, last+1)
+	}
+	for _, c := range turns {
+		a.Chosen = append(a.Chosen, c.turn)
+	}
 }

@@ -10,9 +10,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 )
@@ -28,7 +31,7 @@ func main() {
 }
 
 func play(ctx context.Context, seed uint64, asJSON bool, out io.Writer) error {
-	dir, err := os.MkdirTemp("", "escalation-")
+	dir, err := tempDir()
 	if err != nil {
 		return err
 	}
@@ -47,4 +50,15 @@ func play(ctx context.Context, seed uint64, asJSON bool, out io.Writer) error {
 	}
 	_, err = io.WriteString(out, r.tell())
 	return err
+}
+
+// tempDir makes a directory whose name is always as long, which os.MkdirTemp does not promise: the path stands in the
+// context as the source of an article, and the same seed must come to the same number of tokens.
+func tempDir() (string, error) {
+	for {
+		dir := filepath.Join(os.TempDir(), fmt.Sprintf("escalation-%09d", rand.IntN(1e9)))
+		if err := os.Mkdir(dir, 0o700); !errors.Is(err, fs.ErrExist) {
+			return dir, err
+		}
+	}
 }

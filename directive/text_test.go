@@ -1,0 +1,68 @@
+package directive
+
+import (
+	"flag"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+var allRunes = flag.Bool("runes.all", false, "try every rune in TestItemShortcuts, not those below U+3400 and the compatibility forms")
+
+// longItem is Item as its rules are written down, without a shortcut.
+func longItem(s string) string {
+	for range maxFolds {
+		next := squeeze(lower(longPlain(s)))
+		if next = dropArticles(apostropheDont(next)); next == s {
+			break
+		}
+		s = next
+	}
+	return s
+}
+
+func longPlain(s string) string {
+	s = nfkc(strings.ToValidUTF8(s, "\uFFFD"))
+	return strings.ReplaceAll(strings.ReplaceAll(s, "\u2019", "'"), "`", "'")
+}
+
+func sameItem(t interface{ Fatalf(string, ...any) }, s string) {
+	want := longItem(s)
+	if got := Item(s); got != want {
+		t.Fatalf("Item(%+q) = %+q, by the rules %+q", s, got, want)
+	}
+	if got, want := plain(s), longPlain(s); got != want {
+		t.Fatalf("plain(%+q) = %+q, by the rules %+q", s, got, want)
+	}
+	if isKey(s) && want != s {
+		t.Fatalf("%+q is no key: %+q", s, want)
+	}
+}
+
+func TestItemShortcuts(t *testing.T) {
+	for r := rune(0); r <= 0x10FFFF; r++ {
+		if r == 0x3400 && !*allRunes {
+			r = 0xF900
+		}
+		if r == 0x10000 && !*allRunes {
+			break
+		}
+		for _, s := range []string{string(r), "x" + string(r) + "y", string(r) + "\u0301", "a " + string(r), "J" + string(r)} {
+			sameItem(t, s)
+		}
+	}
+	if !isKey("日本語 café") {
+		t.Fatal("a text that needs nothing takes the long way")
+	}
+}
+
+func TestItemShortcutsRandom(t *testing.T) {
+	alphabet := []string{
+		"a", "an", "the", "dont", "don't", " ", "\t", "\u00a0", "\u3000", "\u2028", "\x1f", "`", "\u2019", "\uff40", "\uff07", "\ufb01", "…", "\ufffd", "\xff",
+		"J", "\u030c", "\u0301", "\u0345", "Σ", "σ", "ς", "İ", "K", "Ａ", "ｚ", "－", "é", "É", "㎏", "①", "日", "ｱ", "ﾞ", "한", "ᄒ", "ᅡ", "ǰ", "ß", "ẞ", "_", "1", "-", ".",
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		sameItem(t, strings.Join(rapid.SliceOfN(rapid.SampledFrom(alphabet), 0, 12).Draw(t, "parts"), ""))
+	})
+}
