@@ -361,3 +361,31 @@ func TestLinks(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "keep", string(b))
 }
+
+// TestLogRemoved: a log that is taken away while it is open is noticed by the next checkpoint, which saves what was
+// committed; no commit is acknowledged after that.
+func TestLogRemoved(t *testing.T) {
+	ctx := context.Background()
+	path := closedDatabase(t)
+	db := openTest(t, path, Options{})
+	s := db.Scope("acme")
+	_, err := s.Put(ctx, Artefact{ID: "new", Text: "new"})
+	require.NoError(t, err)
+	_, err = db.Checkpoint(ctx)
+	require.NoError(t, err)
+	_, err = s.Put(ctx, Artefact{ID: "newer", Text: "newer"})
+	require.NoError(t, err)
+	require.NoError(t, os.Rename(path+"-wal", path+".away"))
+	_, err = db.Checkpoint(ctx)
+	require.ErrorIs(t, err, ErrCorrupt)
+	_, err = s.Put(ctx, Artefact{ID: "lost", Text: "lost"})
+	require.ErrorIs(t, err, ErrOutcomeUnknown)
+	require.ErrorContains(t, err, "removed or moved")
+	require.Error(t, db.Close())
+	require.NoError(t, os.Rename(path+".away", path+"-wal"))
+	db = openTest(t, path, Options{})
+	defer db.Close()
+	v, err := db.Scope("acme").Get(ctx, "newer")
+	require.NoError(t, err)
+	require.Equal(t, "newer", v.Text)
+}

@@ -87,6 +87,7 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 	}
 	db, err := Open(to, Options{Clock: opts.Clock})
 	if err != nil {
+		removeDatabase(to)
 		return rep, err
 	}
 	c := &copier{w: w, db: db, opts: opts}

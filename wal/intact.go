@@ -65,7 +65,7 @@ func (s *intact) scan() error {
 	if err != nil {
 		return err
 	}
-	hole := int64(0) // where reading failed; 0: nowhere
+	hole, end := int64(0), int64(0) // where reading failed, 0: nowhere; and behind what there are zeros only
 	for off := int64(segHead); ; {
 		if err := s.ctx.Err(); err != nil {
 			return err
@@ -89,9 +89,13 @@ func (s *intact) scan() error {
 		case err == nil || errors.Is(err, errTorn) || errors.Is(err, errSenseless):
 			if hole == 0 {
 				hole = off
+				if end, err = w.contentEnd(off); err != nil {
+					return err
+				}
 			}
-			if off += frAlign; off+frameHead > w.size {
-				return s.end(w, hole)
+			if off += frAlign; off >= end {
+				s.end(hole, end)
+				return nil
 			}
 		default:
 			s.holes = append(s.holes, Hole{From: s.next, Err: fmt.Errorf("wal: read %s at %d: %w", s.seg.path, off, err)})
@@ -113,11 +117,8 @@ func (s *intact) frame(w *window, off int64) (frame, error) {
 }
 
 // end judges what no frame follows: zeros in the last segment are the end of the log.
-func (s *intact) end(w *window, hole int64) error {
-	end, err := w.contentEnd(hole)
-	if err != nil || s.last && end == hole {
-		return err
+func (s *intact) end(hole, end int64) {
+	if !s.last || end > hole {
+		s.holes = append(s.holes, Hole{From: s.next, Torn: s.last, Err: s.seg.corrupt(hole, s.next, errTorn)})
 	}
-	s.holes = append(s.holes, Hole{From: s.next, Torn: s.last, Err: s.seg.corrupt(hole, s.next, errTorn)})
-	return nil
 }
