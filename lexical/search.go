@@ -136,6 +136,7 @@ type tailRef struct {
 }
 
 func (x *Index) borrow() *work {
+	x.settle()
 	w, _ := x.work.Get().(*work)
 	if w == nil {
 		w = &work{}

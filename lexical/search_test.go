@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -508,4 +509,61 @@ func TestLn(t *testing.T) {
 		x := rapid.Float64Range(1e-9, 1e12).Draw(t, "x")
 		require.InDelta(t, math.Log(x), ln(x), 1e-15*math.Max(1, math.Abs(math.Log(x)))*4)
 	})
+}
+
+// TestInvertBesideSearch: terms are entered under no lock of the owner while others search, checkpoint and add; every
+// search counts each page that was added before it.
+func TestInvertBesideSearch(t *testing.T) {
+	const pages = flushDocs + 200
+	s := memStore{}
+	x := s.open(t)
+	var owner sync.RWMutex
+	var added atomic.Uint64
+	var others, adding sync.WaitGroup
+	done := make(chan struct{})
+	until := func(do func()) {
+		others.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					do()
+				}
+			}
+		})
+	}
+	for range 2 {
+		until(func() {
+			owner.RLock()
+			defer owner.RUnlock()
+			st, err := x.Stats([]uint32{1}, &memTx{rows: s}, []string{"all", "some"})
+			if n := added.Load(); err != nil || st.Pages != n || st.DF[0] != n || st.DF[1] != n/2 {
+				t.Errorf("%+v after %d pages: %v", st, n, err)
+			}
+		})
+		until(x.Invert)
+	}
+	until(func() {
+		tx := &memTx{rows: memStore{}} // never applied
+		if _, err := x.Checkpoint(tx, true); err != nil {
+			t.Error(err)
+		}
+	})
+	adding.Go(func() {
+		for num := uint64(1); num <= pages; num++ {
+			a := words("all", 1, fmt.Sprint("w", num%500), 2)
+			if num%2 == 0 {
+				a = words("some", 1, "all", 3)
+			}
+			owner.Lock()
+			x.Add(Doc{Num: num, Scope: 1, Analysis: a})
+			added.Store(num)
+			owner.Unlock()
+		}
+	})
+	adding.Wait()
+	close(done)
+	others.Wait()
+	require.Equal(t, uint64(pages), s.stats(t, x, []uint32{1}, []string{"all"}).DF[0])
 }
