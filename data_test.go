@@ -310,7 +310,13 @@ func TestLineageEnds(t *testing.T) {
 	for _, id := range []string{"of the offer", "of the limit", "rolled"} {
 		get(t, s, id)
 	}
+	sub := db.Scope("acme/agent") // its own artefact of that name is another
+	put(t, sub, Artefact{ID: "of theirs", Text: "summary of theirs", Kind: KindSummary, DerivedFrom: []Ref{{Scope: "acme", ID: "limit 1"}}, Supersedes: []string{"limit 1"}})
+	get(t, sub, "of theirs")
 	put(t, s, Artefact{ID: "limit 2", Text: "zebra limit changed", Supersedes: []string{"limit 1"}})
+	_, err := sub.Get(ctx, "of theirs")
+	require.ErrorIs(t, err, ErrDirty)
+	require.ErrorContains(t, err, "supersedes")
 	clk.add(time.Hour)
 	for id, why := range map[string]string{"of the offer": "expired", "of the limit": "supersedes"} {
 		_, err := s.Get(ctx, id)

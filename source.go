@@ -519,7 +519,7 @@ func (s *Scope) lineage(ctx context.Context, h *Head, policy CheckPolicy, seen m
 			return freshness{dirty: true, reason: reasonFetchFailed, err: err}
 		case l.Expires != 0 && l.Expires <= s.db.opts.Clock().UnixMicro():
 			return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("derived from %s, which expired", parent)}
-		case l.By != 0 && !slices.Contains(h.Supersedes, parent.ID):
+		case l.By != 0 && (l.Scope != h.Scope || !slices.Contains(h.Supersedes, parent.ID)): // it supersedes within its scope
 			return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("derived from %s, which another artefact supersedes", parent)}
 		}
 	}
