@@ -3,6 +3,7 @@ package ctxpage
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -58,9 +59,21 @@ func fileProblem(path string) error {
 	return nil
 }
 
+// directoryProblem says why a directory of the database may not be used: it is there and none, or a link to one.
+func directoryProblem(path string) error {
+	st, err := os.Lstat(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("ctxpage: open: %w", err)
+	}
+	if err == nil && !st.IsDir() {
+		return invalid("path", fmt.Sprintf("%s, which is %v", path, st.Mode().Type()), "a directory, or nothing; symbolic links are not followed")
+	}
+	return nil
+}
+
 // inspect reads what bbolt will trust. It reports whether there is nothing in the file yet.
 func (s *fileStore) inspect() (empty bool, err error) {
-	if err := fileProblem(s.opts.path); err != nil {
+	if err := cmp.Or(fileProblem(s.opts.path), directoryProblem(s.opts.path+"-wal"), directoryProblem(s.opts.path+"-manifest")); err != nil {
 		return false, err
 	}
 	f, err := s.openFile(s.opts.path, os.O_RDONLY, 0)
@@ -259,6 +272,9 @@ type boltWalk struct {
 	m    boltMeta
 	used map[uint64]bool
 	bad  func(format string, args ...any)
+	// row, if not nil, is given every row with the name of its bucket and where its value stands in the file.
+	row    func(bucket string, k, v []byte, at int64)
+	bucket string // the walk is in
 }
 
 func walkBolt(f io.ReaderAt, size int64, bad func(format string, args ...any)) {
@@ -307,12 +323,12 @@ func (w *boltWalk) load(id uint64, flags uint16) []byte {
 // tree walks the pages below id. Its first key must not be less than from.
 func (w *boltWalk) tree(id uint64, from []byte) {
 	if b := w.load(id, boltLeaf|boltBranch); b != nil {
-		w.page(id, b, from)
+		w.page(id, b, int64(id)*w.m.pageSize, from)
 	}
 }
 
-// page walks the elements of a page, or of the small bucket that lies within one.
-func (w *boltWalk) page(id uint64, b, from []byte) {
+// page walks the elements of a page, which begins at off, or of the small bucket that lies within one.
+func (w *boltWalk) page(id uint64, b []byte, off int64, from []byte) {
 	const element = 16 // branch: pos, ksize u32, page u64; leaf: flags, pos, ksize, vsize u32
 	u32 := binary.NativeEndian.Uint32
 	branch, count := binary.NativeEndian.Uint16(b[8:]) == boltBranch, int(binary.NativeEndian.Uint16(b[10:]))
@@ -342,13 +358,17 @@ func (w *boltWalk) page(id uint64, b, from []byte) {
 		case branch:
 			w.tree(binary.NativeEndian.Uint64(e[8:]), key)
 		case u32(e)&1 != 0:
-			w.bucket(id, b[start+ksize:start+ksize+vsize])
+			w.inBucket(id, key, b[start+ksize:start+ksize+vsize], off+int64(start+ksize))
+		case w.row != nil:
+			w.row(w.bucket, key, b[start+ksize:start+ksize+vsize], off+int64(start+ksize))
 		}
 	}
 }
 
-// bucket walks a bucket: its root page and a sequence, and behind them the page itself when it is small.
-func (w *boltWalk) bucket(id uint64, v []byte) {
+// inBucket walks a bucket: its root page and a sequence, and behind them the page itself when it is small.
+func (w *boltWalk) inBucket(id uint64, name, v []byte, off int64) {
+	defer func(outer string) { w.bucket = outer }(w.bucket)
+	w.bucket = string(name)
 	switch {
 	case len(v) < 16:
 		w.bad("page %d: a bucket of %d bytes", id, len(v))
@@ -357,7 +377,7 @@ func (w *boltWalk) bucket(id uint64, v []byte) {
 	case len(v) < 16+boltPageHead:
 		w.bad("page %d: a bucket without a page", id)
 	default:
-		w.page(id, v[16:], nil)
+		w.page(id, v[16:], off+16, nil)
 	}
 }
 

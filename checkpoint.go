@@ -281,6 +281,9 @@ func (s *fileStore) sameFile() error {
 // cutLog removes the segments that neither redo nor the archive needs. A mark is written first: it vouches for the
 // synced size, so that a later cut below it is told from a torn end.
 func (s *fileStore) cutLog(rep *JobReport) error {
+	if err := s.log.Present(); errors.Is(err, os.ErrNotExist) { // the file has all up to here; later commits would be lost
+		return s.fail(&CorruptError{File: s.opts.path + "-wal", Err: errors.New("the log was removed or moved while it was open"), Hint: "put it back, and open again"})
+	}
 	if err := s.mark(); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package ctxpage
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/ctxpage/ctxpage/session"
@@ -111,7 +112,7 @@ func (e *CorruptError) Error() string {
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
 	}
-	if e.Hint != "" {
+	if e.Hint != "" && !strings.Contains(s, e.Hint) { // the cause may have said it
 		s += "; " + e.Hint
 	}
 	return s

@@ -68,7 +68,7 @@ type sysRow struct {
 	Seq      uint64 // record of the log that carries Applied
 	PrevSeq  uint64 // the same of the checkpoint before: the log is kept down to it
 	Analyzer string
-	Restored string // set by Restore, cleared by the first open
+	Restored string // not used
 	Rows     rowCounts
 }
 
@@ -781,7 +781,7 @@ func (s *fileStore) recover(ctx context.Context) (wal.Recovery, error) {
 	}, func(r wal.Record) error {
 		if first && r.Seq > s.sys.Seq+1 {
 			return &CorruptError{File: r.Segment, Err: fmt.Errorf("log begins at record %d, the file ends at %d", r.Seq, s.sys.Seq),
-				Hint: "segments of the log are missing; restore a backup"}
+				Hint: "segments of the log are missing: put them back; or " + hintSalvage}
 		}
 		first = false
 		return s.redo(r)
@@ -792,11 +792,11 @@ func (s *fileStore) recover(ctx context.Context) (wal.Recovery, error) {
 	s.log = log
 	if rec.First > s.sys.Seq+1 { // also where what is left of the log has no records to say so
 		return rec, &CorruptError{File: s.opts.path + "-wal", Err: fmt.Errorf("log begins at record %d, the file ends at %d", rec.First, s.sys.Seq),
-			Hint: "segments of the log are missing; restore a backup"}
+			Hint: "segments of the log are missing: put them back; or " + hintSalvage}
 	}
 	if s.sys.Seq > rec.Last {
 		return rec, &CorruptError{File: s.opts.path + "-wal", Err: fmt.Errorf("log ends at record %d, the file at %d", rec.Last, s.sys.Seq),
-			Hint: "the log was removed or replaced; restore a backup"}
+			Hint: "the log was removed or replaced: put it back; or " + hintSalvage}
 	}
 	return rec, nil
 }
@@ -817,10 +817,10 @@ func logError(err error) error {
 	}
 	var me *manifest.CorruptError
 	if errors.As(err, &me) {
-		return &CorruptError{File: me.File, Offset: me.Offset, Err: err, Hint: me.Hint}
+		return &CorruptError{File: cmp.Or(me.File, "the audit"), Offset: me.Offset, Err: err, Hint: me.Hint}
 	}
 	if errors.Is(err, manifest.ErrGap) {
-		return &CorruptError{Err: err, Hint: "leaves are in neither the log nor the archive; restore a backup"}
+		return &CorruptError{File: "the audit", Err: err, Hint: "leaves are in neither the log nor the archive; " + hintSalvage}
 	}
 	return err
 }
@@ -846,6 +846,9 @@ func (s *fileStore) redo(r wal.Record) error {
 	if err := s.man.Add(leaf, body); err != nil {
 		return err
 	}
+	if lsn == s.sys.Applied {
+		return s.sameHistory(r)
+	}
 	if lsn <= s.cat.lsn {
 		return nil // in the file already; the log is kept one checkpoint longer than it is needed
 	}
@@ -857,6 +860,28 @@ func (s *fileStore) redo(r wal.Record) error {
 		return &CorruptError{File: r.Segment, Offset: r.Offset, LSN: c.lsn, Err: fmt.Errorf("expected lsn %d", s.cat.lsn+1)}
 	}
 	return s.redoCommit(r, c)
+}
+
+// sameHistory compares the newest commit that file and log both have: a log does not say whose it is, and its numbers
+// may fit by chance. A head has random salts.
+func (s *fileStore) sameHistory(r wal.Record) error {
+	c, err := decodeCommit(r.Body)
+	if err != nil {
+		return &CorruptError{File: r.Segment, Offset: r.Offset, Err: err}
+	}
+	return s.view(func(tx *bbolt.Tx) error {
+		for i := range c.heads {
+			d := dec{b: c.heads[i].row}
+			t := decodeHot(&d)
+			key := headRowKey(headKey{t.art, t.version})
+			row, err := unseal('m', key, tx.Bucket(bucketMeta).Get(key))
+			if err != nil || !bytes.Equal(row, c.heads[i].row) {
+				return &CorruptError{File: r.Segment, Offset: r.Offset, LSN: c.lsn, Err: errors.Join(errors.New("it is not the log of this file"), err),
+					Hint: "put the right one in its place; or " + hintSalvage}
+			}
+		}
+		return nil
+	})
 }
 
 func (s *fileStore) redoCommit(r wal.Record, c *commitRecord) error {

@@ -29,7 +29,10 @@ func lockProcess(path string, opts Options) (*processLock, error) {
 	if opts.ReadOnly {
 		flag, mode = os.O_RDONLY, syscall.LOCK_SH
 	}
-	f, err := os.OpenFile(name, flag|oNoFollow, 0o600)
+	if err := fileProblem(name); err != nil { // what it leads to would be written to
+		return nil, err
+	}
+	f, err := os.OpenFile(name, flag|oNoFollow|syscall.O_NONBLOCK, 0o600)
 	if opts.ReadOnly && (errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist)) {
 		// A reader makes no file. Without this one, as in a copy, a writer is kept out by bbolt's own lock.
 		return &processLock{}, nil

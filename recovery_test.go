@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -291,4 +293,99 @@ func allocated() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.TotalAlloc
+}
+
+// TestForeignParts: a file beside the log, the archive or both of another database is no database; what can be salvaged
+// is the file's own.
+func TestForeignParts(t *testing.T) {
+	ctx := context.Background()
+	make := func(text string) string {
+		path := dbtest.MemoryPath(t)
+		putText(t, path, "page", text)
+		return path
+	}
+	ours, theirs := make("ours"), make("theirs")
+	for _, parts := range [][]string{{"-wal"}, {"-manifest"}, {"-wal", "-manifest"}, {"-wal", "no -manifest"}} {
+		path := dbtest.MemoryPath(t)
+		require.NoError(t, dbtest.Copy(ours, path))
+		for _, p := range parts {
+			p, none := strings.CutPrefix(p, "no ")
+			require.NoError(t, os.RemoveAll(path+p))
+			if !none {
+				require.NoError(t, os.CopyFS(path+p, os.DirFS(theirs+p)))
+			}
+		}
+		for _, opts := range []Options{{ReadOnly: true}, {}} {
+			_, err := Open(path, opts)
+			require.ErrorIs(t, err, ErrCorrupt, parts)
+		}
+		to := dbtest.MemoryPath(t)
+		rep, err := Salvage(ctx, path, to, SalvageOptions{Older: true})
+		require.NoError(t, err)
+		require.NotEmpty(t, rep.Lost)
+		text, err := textAt(to, Options{})
+		require.NoError(t, err)
+		require.Equal(t, "ours", text, parts)
+	}
+}
+
+// TestLinks: no link is followed in the place of a part of a database, and a lock that is no file is no lock.
+func TestLinks(t *testing.T) {
+	whole := closedDatabase(t)
+	victim := filepath.Join(t.TempDir(), "victim")
+	require.NoError(t, os.WriteFile(victim, []byte("keep"), 0o600))
+	for name, put := range map[string]func(path string) error{
+		"link for the lock":      func(path string) error { return os.Symlink(victim, path+".lock") },
+		"hard link for the lock": func(path string) error { return os.Link(victim, path+".lock") },
+		"pipe for the lock":      func(path string) error { return syscall.Mkfifo(path+".lock", 0o600) },
+		"link for the log": func(path string) error {
+			return errors.Join(os.Rename(path+"-wal", path+".w"), os.Symlink(path+".w", path+"-wal"))
+		},
+		"link for the archive": func(path string) error {
+			return errors.Join(os.Rename(path+"-manifest", path+".m"), os.Symlink(path+".m", path+"-manifest"))
+		},
+		"file for the log": func(path string) error {
+			return errors.Join(os.RemoveAll(path+"-wal"), os.WriteFile(path+"-wal", nil, 0o600))
+		},
+	} {
+		path := dbtest.Path(t)
+		require.NoError(t, dbtest.Copy(whole, path))
+		require.NoError(t, openTest(t, path, Options{ReadOnly: true}).Close())
+		require.NoError(t, put(path))
+		for _, opts := range []Options{{ReadOnly: true}, {}} {
+			_, err := Open(path, opts)
+			require.ErrorIs(t, err, ErrInvalid, name)
+		}
+	}
+	b, err := os.ReadFile(victim)
+	require.NoError(t, err)
+	require.Equal(t, "keep", string(b))
+}
+
+// TestLogRemoved: a log that is taken away while it is open is noticed by the next checkpoint, which saves what was
+// committed; no commit is acknowledged after that.
+func TestLogRemoved(t *testing.T) {
+	ctx := context.Background()
+	path := closedDatabase(t)
+	db := openTest(t, path, Options{})
+	s := db.Scope("acme")
+	_, err := s.Put(ctx, Artefact{ID: "new", Text: "new"})
+	require.NoError(t, err)
+	_, err = db.Checkpoint(ctx)
+	require.NoError(t, err)
+	_, err = s.Put(ctx, Artefact{ID: "newer", Text: "newer"})
+	require.NoError(t, err)
+	require.NoError(t, os.Rename(path+"-wal", path+".away"))
+	_, err = db.Checkpoint(ctx)
+	require.ErrorIs(t, err, ErrCorrupt)
+	_, err = s.Put(ctx, Artefact{ID: "lost", Text: "lost"})
+	require.ErrorIs(t, err, ErrOutcomeUnknown)
+	require.ErrorContains(t, err, "removed or moved")
+	require.Error(t, db.Close())
+	require.NoError(t, os.Rename(path+".away", path+"-wal"))
+	db = openTest(t, path, Options{})
+	defer db.Close()
+	v, err := db.Scope("acme").Get(ctx, "newer")
+	require.NoError(t, err)
+	require.Equal(t, "newer", v.Text)
 }

@@ -52,7 +52,7 @@ func Restore(ctx context.Context, backup, path string, opts RestoreOptions) (man
 	if opts.hook == nil {
 		opts.hook = func(string) error { return nil }
 	}
-	if err := mayReplace(path, opts.Replace); err != nil {
+	if err := mayReplace("restore", path, opts.Replace); err != nil {
 		return manifest.Head{}, err
 	}
 	lock, err := lockProcess(path, Options{Clock: opts.Clock})
@@ -81,10 +81,10 @@ func restoreLocked(ctx context.Context, backup, path string, opts RestoreOptions
 	return head, err
 }
 
-func mayReplace(path string, replace bool) error {
+func mayReplace(job, path string, replace bool) error {
 	for _, suffix := range append(databaseFiles[:], swapSuffix) {
 		if _, err := os.Lstat(path + suffix); err == nil && !replace {
-			return fmt.Errorf("ctxpage: restore: %s exists; name a path that does not, or ask for it to be replaced", path+suffix)
+			return fmt.Errorf("ctxpage: %s: %s exists; name a path that does not", job, path+suffix)
 		}
 	}
 	return nil

@@ -1,10 +1,14 @@
 package ctxpage
 
 import (
+	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/oklog/ulid/v2"
@@ -216,3 +220,254 @@ func TestHeldRows(t *testing.T) {
 	_, _, err = db.Review().List(ctx, "", false, "nonsense", 3)
 	require.ErrorIs(t, err, ErrInvalid)
 }
+
+// makeSalvageBase is makeDamageBase with what else a database may hold: directives, supersessions, derived pages.
+func makeSalvageBase(t *testing.T, path string) {
+	ctx := context.Background()
+	live := dbtest.MemoryPath(t)
+	makeDamageBase(t, live)
+	db := openTest(t, live, Options{})
+	defer db.Close()
+	s := db.Scope("acme", WithActor("writer"))
+	_, err := s.Directives().Step(ctx, "Remember for this conversation: always answer in French.")
+	require.NoError(t, err)
+	put := func(a Artefact) {
+		_, err := s.Put(ctx, a)
+		require.NoError(t, err)
+	}
+	put(Artefact{ID: "old-rule", Text: "the old rule"})
+	put(Artefact{ID: "rule", Text: "the rule", Supersedes: []string{"old-rule"}})
+	put(Artefact{ID: "rule", Text: "the rule, corrected", Pinned: true, Meta: map[string]string{"a": "b"}})
+	put(Artefact{ID: "parent", Text: "the parent"})
+	put(Artefact{ID: "child", Kind: KindSummary, Text: "the child", DerivedFrom: []Ref{{Scope: "acme", ID: "parent", Version: 1}}})
+	put(Artefact{ID: "orphan", Kind: KindSummary, Text: "of an old parent", DerivedFrom: []Ref{{Scope: "acme", ID: "rule", Version: 1}}})
+	_, err = db.Checkpoint(ctx)
+	require.NoError(t, err)
+	put(Artefact{ID: "late", Text: "in the log only"})
+	require.NoError(t, s.Delete(ctx, "page-23"))
+	require.NoError(t, dbtest.Copy(live, path))
+}
+
+// contents is every live artefact with what must come through a salvage, by reference without version.
+func contents(t *testing.T, path string) map[string]string {
+	ctx := context.Background()
+	db := openTest(t, path, Options{ReadOnly: true})
+	defer db.Close()
+	out := map[string]string{}
+	scopes, err := db.store.Scan(ctx, ScanQuery{What: ScanScopes, Limit: 100})
+	require.NoError(t, err)
+	for _, sc := range scopes.Names {
+		page, err := db.store.Scan(ctx, ScanQuery{What: ScanArtefacts, Scopes: Scopes{sc.Name}, Limit: 1 << 20})
+		require.NoError(t, err)
+		for _, h := range page.Heads {
+			l, err := db.store.Resolve(ctx, Scopes{sc.Name}, Ref{ID: h.ID})
+			require.NoError(t, err)
+			loaded, err := db.store.Load(ctx, Scopes{sc.Name}, l.Pages, WantText)
+			require.NoError(t, err)
+			a := h.Artefact
+			a.DerivedFrom, a.Supersedes = nil, nil // what was replaced is said below
+			text := fmt.Sprintf("%+v actor %s at %s, replaced %t:", a, h.Actor, h.PutAt, l.By != 0)
+			for _, p := range loaded {
+				if p.Err != nil {
+					text += p.Err.Error()
+				}
+				text += p.Text
+			}
+			out[Ref{Scope: sc.Name, ID: h.ID}.String()] = text
+		}
+	}
+	return out
+}
+
+// TestSalvageWhole: of a sound database nothing is lost, and the copy is sound.
+func TestSalvageWhole(t *testing.T) {
+	ctx := context.Background()
+	path, to := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
+	makeSalvageBase(t, path)
+	before := fingerprint(t, path)
+	rep, err := Salvage(ctx, path, to, SalvageOptions{By: "ann"})
+	require.NoError(t, err)
+	require.Equal(t, before, fingerprint(t, path))
+	require.Empty(t, rep.Lost)
+	require.Equal(t, contents(t, path), contents(t, to))
+	require.Equal(t, len(contents(t, path)), rep.Artefacts)
+
+	db := openTest(t, to, Options{})
+	defer db.Close()
+	problems, err := db.Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	old := openTest(t, path, Options{ReadOnly: true})
+	defer old.Close()
+	was, _, err := old.Review().List(ctx, "", false, "", 100)
+	require.NoError(t, err)
+	held, _, err := db.Review().List(ctx, "", false, "", 100)
+	require.NoError(t, err)
+	require.Equal(t, was, held)
+	_, err = db.Review().Approve(ctx, held[0].ID, Approval{By: "ann"})
+	require.NoError(t, err)
+	is, err := db.Scope("acme").Directives().State(ctx)
+	require.NoError(t, err)
+	wasDirective, err := old.Scope("acme").Directives().State(ctx)
+	require.NoError(t, err)
+	require.Equal(t, wasDirective, is)
+	shown := func(db *DB) (out []string) {
+		a, err := db.Scope("acme").Assemble(ctx, Query{Text: "rule child orphan", Budget: 4000})
+		require.NoError(t, err)
+		for _, b := range a.Blocks {
+			out = append(out, b.Ref.ID+": "+b.Text)
+		}
+		return out
+	}
+	require.Equal(t, shown(old), shown(db))
+	fresh := func(id string) error { _, err := db.Scope("acme").Get(ctx, id); return err }
+	require.NoError(t, fresh("child"))
+	require.ErrorIs(t, fresh("orphan"), ErrDirty, "its parent is not the one it was made of")
+
+	_, err = Salvage(ctx, path, to, SalvageOptions{})
+	require.ErrorContains(t, err, "exists")
+	_, err = Salvage(ctx, to+"-none", to+"2", SalvageOptions{})
+	require.ErrorIs(t, err, ErrNotExist)
+	_, err = Salvage(ctx, to, path+"2", SalvageOptions{})
+	require.ErrorIs(t, err, ErrLocked)
+}
+
+// judgeSalvage damages a copy of a database and salvages it. What is in the new one is what was in the old, and what is
+// not there is told.
+func judgeSalvage(t *testing.T, base string, damage func(path string) string, opts SalvageOptions, truth map[string]string) (lost int, wrong error) {
+	path, to := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
+	require.NoError(t, dbtest.Copy(base, path))
+	what := damage(path)
+	rep, err := Salvage(context.Background(), path, to, opts)
+	require.NoError(t, err, what)
+	got := contents(t, to)
+	require.Len(t, got, rep.Artefacts)
+	told := fmt.Sprint(rep.Lost)
+	blanket := strings.Contains(told, "none of its") || strings.Contains(told, "{artefacts number") || strings.Contains(told, "end of the log") || strings.Contains(told, "{log ")
+	for name, text := range got {
+		if truth[name] != text {
+			wrong = fmt.Errorf("%s: %s: expected %q, got %q", what, name, truth[name], text)
+		}
+	}
+	for name := range truth {
+		if got[name] != "" {
+			continue
+		}
+		lost++
+		if !strings.Contains(told, name+"@") && !blanket {
+			wrong = fmt.Errorf("%s: %s is missing, and nobody says so: %.500s", what, name, told)
+		}
+	}
+	return lost, wrong
+}
+
+// TestSalvage salvages databases with random damage.
+func TestSalvage(t *testing.T) {
+	base := dbtest.MemoryPath(t)
+	makeSalvageBase(t, base)
+	truth := contents(t, base)
+	lost := 0
+	for seed := range uint64(*salvageTimes) {
+		n, err := judgeSalvage(t, base, func(path string) string {
+			what, err := harm(path, seed)
+			require.NoError(t, err)
+			if seed%3 == 0 {
+				more, err := harm(path, seed+1000)
+				require.NoError(t, err)
+				what += ", " + more
+			}
+			return what
+		}, SalvageOptions{}, truth)
+		require.NoError(t, err, "seed %d", seed)
+		lost += n
+	}
+	require.Positive(t, lost)
+	t.Logf("%d of %d artefacts lost in %d damaged databases", lost, len(truth)**salvageTimes, *salvageTimes)
+}
+
+// TestSalvageControl: an artefact whose newest version is lost is not there, and in its older version only who asks for
+// that; what TestSalvage compares then sees it.
+func TestSalvageControl(t *testing.T) {
+	base := dbtest.MemoryPath(t)
+	makeSalvageBase(t, base)
+	truth := contents(t, base)
+	db := openTest(t, base, Options{})
+	art := db.store.(*fileStore).cat.lookup(db.store.(*fileStore).cat.byName["acme"], "rule")
+	var row []byte
+	require.NoError(t, db.store.(*fileStore).view(func(tx *bbolt.Tx) error {
+		row = slices.Clone(tx.Bucket(bucketMeta).Get(headRowKey(headKey{art, 2})))
+		return nil
+	}))
+	require.NoError(t, db.Close())
+	require.NotEmpty(t, row)
+	damage := func(path string) string { // wherever it stands: in the tree, in free pages, in the log
+		names, err := filepath.Glob(path + "-wal/*")
+		require.NoError(t, err)
+		for _, name := range append(names, path) {
+			b, err := os.ReadFile(name)
+			require.NoError(t, err)
+			bad := slices.Clone(row[:len(row)-8])
+			bad[0] ^= 1
+			require.NoError(t, os.WriteFile(name, bytes.ReplaceAll(b, row[:len(row)-8], bad), 0o600))
+		}
+		return "version 2 of the rule"
+	}
+	n, err := judgeSalvage(t, base, damage, SalvageOptions{}, truth)
+	require.NoError(t, err)
+	require.Equal(t, 2, n, "the rule, and what it had replaced")
+	_, err = judgeSalvage(t, base, damage, SalvageOptions{Older: true}, truth)
+	require.ErrorContains(t, err, "the rule, corrected")
+	require.NotErrorIs(t, err, ErrCorrupt)
+}
+
+// wipeLog overwrites what the log holds beside the file.
+func wipeLog(t *testing.T, path string) {
+	names, err := filepath.Glob(path + "-wal/*.wal")
+	require.NoError(t, err)
+	for _, name := range names {
+		st, err := os.Stat(name)
+		require.NoError(t, err)
+		require.NoError(t, os.Truncate(name, segmentHeader))
+		require.NoError(t, os.Truncate(name, st.Size()))
+	}
+}
+
+// TestSalvageStages: each part of a database lost as a whole.
+func TestSalvageStages(t *testing.T) {
+	base := dbtest.MemoryPath(t)
+	makeSalvageBase(t, base)
+	truth := contents(t, base)
+	zero := func(name string, at, n int64) func(path string) string {
+		return func(path string) string {
+			f, err := os.OpenFile(path+name, os.O_RDWR, 0)
+			require.NoError(t, err)
+			_, err = f.WriteAt(make([]byte, n), at)
+			require.NoError(t, err)
+			require.NoError(t, f.Close())
+			return fmt.Sprint(name, " zeroed at ", at)
+		}
+	}
+	for name, c := range map[string]struct {
+		damage func(path string) string
+		most   int // artefacts lost
+	}{
+		"nothing":          {func(string) string { return "" }, 0},
+		"both meta pages":  {zero("", 0, 8192), 0},
+		"audit":            {func(path string) string { return fmt.Sprint(os.RemoveAll(path + "-manifest")) }, 0},
+		"log":              {func(path string) string { wipeLog(t, path); return "log" }, len(truth)},
+		"half of the file": {func(path string) string { return fmt.Sprint(os.Truncate(path, 600_000)) }, len(truth) - 60},
+		"the file":         {func(path string) string { return fmt.Sprint(os.Remove(path)) }, len(truth)},
+	} {
+		n, err := judgeSalvage(t, base, c.damage, SalvageOptions{}, truth)
+		require.NoError(t, err, name)
+		require.LessOrEqual(t, n, c.most, name)
+		t.Log(name, n)
+		if name == "log" {
+			n, err = judgeSalvage(t, base, c.damage, SalvageOptions{Older: true}, truth)
+			require.ErrorContains(t, err, "page-23", "deleted in the log")
+			require.Equal(t, 1, n, "the one in the log only")
+		}
+	}
+}
+
+var salvageTimes = flag.Int("salvage.times", 12, "how many databases TestSalvage damages")

@@ -3,6 +3,7 @@ package lexical
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -328,6 +329,48 @@ func TestSearchIsTheDefinition(t *testing.T) {
 					require.Equal(t, h.Own, m.layered.ScoreDoc(st, m.world.docs[h.Num].Analysis, q.Terms))
 				}
 			}
+		}
+	})
+}
+
+// In a scope of pages without neighbours most of them are passed over, by a bar that rises with the words already read.
+func TestPassedOver(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &machine{t: t, world: newWorld(), removed: map[uint64]bool{}, store: memStore{}, common: rapid.SampledFrom([]uint64{4, commonPages}).Draw(t, "common")}
+		m.plain, m.layered = memStore{}.open(t), m.store.open(t)
+		m.plain.commonPages, m.layered.commonPages = m.common, m.common
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "pages"), 1))
+		grouped := rapid.SampledFrom([]int{0, 0, 12}).Draw(t, "one in so many stands in a group")
+		for num := uint64(1); num <= 300; num++ {
+			d := Doc{Num: num, Scope: 1}
+			if grouped > 0 && r.IntN(grouped) == 0 {
+				d.Group = uint64(1 + r.IntN(4))
+			}
+			for i, w := range vocabulary { // from one page in 90 to one in two
+				if r.IntN(90) < 1<<i {
+					d.Analysis.Terms = append(d.Analysis.Terms, TermCount{w, uint32(1 + r.IntN(9)/6)})
+					d.Analysis.Length += int(d.Analysis.Terms[len(d.Analysis.Terms)-1].N)
+				}
+			}
+			d.Analysis.Length += r.IntN(3)
+			m.world.add(d)
+			m.plain.Add(d)
+			m.layered.Add(d)
+			if r.IntN(30) == 0 && num > 1 {
+				m.world.next[1+r.Uint64N(num-1)] = num
+			}
+		}
+		m.store.checkpoint(t, m.layered, true)
+		for range 6 {
+			q := m.query()
+			q.Scopes, q.K = []uint32{1}, rapid.SampledFrom([]int{1, 2, 5, 20}).Draw(t, "pages asked for")
+			q.Terms = rapid.SliceOfNDistinct(rapid.SampledFrom(vocabulary), 2, 6, rapid.ID).Draw(t, "words")
+			c := visible{m.world, q.Scopes, m.removed}
+			n := newNaive(m.world, m.removed, q, m.common)
+			n.world = &world{docs: m.world.docs, next: m.world.next, hidden: m.world.hidden, order: m.world.order}
+			want := visibleHits(n, c)
+			require.Equal(t, want, memStore{}.search(t, m.plain, c, q))
+			require.Equal(t, want, m.store.search(t, m.layered, c, q))
 		}
 	})
 }

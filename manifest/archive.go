@@ -338,7 +338,7 @@ func (a *archive) fixedPrefix(limit uint64) (uint64, error) {
 	}
 	n := min(limit, uint64(max(0, rows-headerSize)/rowSize))
 	room := uint64(max(0, hashes-headerSize) / tlog.HashSize)
-	n = min(n, room) // a leaf takes a hash at least
+	n = min(n, (room+64)/2) // n leaves take 2n hashes, less one for each bit set in n
 	for n > 0 && hashCount(n) > room {
 		n--
 	}

@@ -19,3 +19,15 @@ func (l *Log) Abandon() error {
 	l.next.wake()
 	return err
 }
+
+// Present says whether the file that is being written still has its name: what is written to a file that was removed, or
+// whose directory was, is gone with the process.
+func (l *Log) Present() error {
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	if l.act == nil {
+		return nil
+	}
+	_, err := l.fs.Stat(l.act.path)
+	return err
+}

@@ -220,7 +220,15 @@ func (w *window) refresh() { w.buf = w.buf[:0] }
 // contentEnd returns the offset behind the last byte from off on that is not zero; off if there is none.
 func (w *window) contentEnd(off int64) (int64, error) {
 	end := off
+	holes, _ := w.f.(interface{ nextData(off int64) int64 })
 	for off < w.size {
+		if holes != nil { // a segment may be large by its name only
+			next := holes.nextData(off)
+			if next < 0 {
+				break
+			}
+			off = max(off, next)
+		}
 		n := int(min(64<<10, w.size-off))
 		b, err := w.at(off, n)
 		if errors.Is(err, errTorn) { // a live writer gave preallocated space back

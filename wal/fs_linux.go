@@ -6,6 +6,20 @@ import (
 	"syscall"
 )
 
+// nextData is where the next byte at or behind off stands that is no hole of the file, -1 if none does; off where the file
+// system knows of no holes.
+func (f osFile) nextData(off int64) int64 {
+	const seekData = 3 // whence of lseek
+	at, err := f.Seek(off, seekData)
+	switch {
+	case errors.Is(err, syscall.ENXIO):
+		return -1
+	case err != nil:
+		return off
+	}
+	return at
+}
+
 // datasync flushes contents and, when it grew, the size; it leaves timestamps to the kernel.
 func datasync(f *os.File) error {
 	raw, err := f.SyscallConn()

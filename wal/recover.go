@@ -161,7 +161,7 @@ func (r *reader) judge(w *window, seg *segment, isTail bool, cause error) (endin
 	if isTail && end == seg.end {
 		return ended, nil
 	}
-	witness, err := r.witness(w, seg, isTail)
+	witness, err := r.witness(w, seg, isTail, end)
 	if err != nil {
 		return 0, fmt.Errorf("wal: read %s: %w", seg.path, err)
 	}
@@ -175,11 +175,12 @@ func (r *reader) judge(w *window, seg *segment, isTail bool, cause error) (endin
 // witness looks for proof that record r.next, unreadable at seg.end, was durable: a later segment that
 // holds records, or a later whole record whose Durable covers it. Without one a crash before the sync
 // explains everything.
-func (r *reader) witness(w *window, seg *segment, isTail bool) (proof, err error) {
+// Behind end there are zeros only.
+func (r *reader) witness(w *window, seg *segment, isTail bool, end int64) (proof, err error) {
 	if !isTail {
 		return errors.New("a later segment holds records, so this one was complete"), nil
 	}
-	for off := seg.end + frAlign; off+frameHead <= w.size; off += frAlign {
+	for off := seg.end + frAlign; off < end && off+frameHead <= w.size; off += frAlign {
 		head, err := w.at(off, frameHead)
 		if errors.Is(err, errTorn) {
 			return nil, nil // a live writer gave preallocated space back

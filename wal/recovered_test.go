@@ -1,10 +1,14 @@
 package wal_test
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/wal"
 )
 
@@ -26,4 +30,104 @@ func TestUncleanStaysUnclean(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, rec.Clean)
 	require.NoError(t, l.Close(wal.KindMark, nil))
+}
+
+// ScanIntact gives all records but those that were damaged, and tells exactly which these are.
+func TestScanIntact(t *testing.T) {
+	s := makeSample(t, 16<<10, false)
+	for i := range s.recs {
+		if i%3 > 0 && i+1 < len(s.recs) {
+			continue
+		}
+		bad := append([]byte{}, s.data...)
+		bad[s.recs[i].Offset+20] ^= 1
+		if i > 3 { // and a second hole
+			bad[s.recs[1].Offset+41] ^= 1
+		}
+		s.fs.WriteFile(s.path, bad)
+		var got []uint64
+		holes, err := wal.ScanIntact(ctx, dir, s.fs, func(r wal.Record) error {
+			require.Equal(t, s.recs[r.Seq-1].Body, r.Body)
+			got = append(got, r.Seq)
+			return nil
+		})
+		require.NoError(t, err)
+		lost := map[uint64]bool{}
+		for _, h := range holes {
+			for n := h.From; n <= max(h.From, h.To); n++ {
+				lost[n] = true
+			}
+			require.Equal(t, h.To == 0, h.Torn)
+			require.Equal(t, int(h.From) == len(s.recs), h.Torn)
+			var damage *wal.CorruptError
+			require.ErrorAs(t, h.Err, &damage)
+		}
+		require.True(t, lost[s.recs[i].Seq], "record %d", i+1)
+		require.Len(t, lost, len(s.recs)-len(got))
+		for _, n := range got {
+			require.False(t, lost[n])
+		}
+	}
+	s.fs.WriteFile(s.path, s.data)
+	n := 0
+	holes, err := wal.ScanIntact(ctx, dir, s.fs, func(wal.Record) error { n++; return nil })
+	require.NoError(t, err)
+	require.Empty(t, holes)
+	require.Equal(t, len(s.recs), n)
+}
+
+// Of several segments one is gone and one has no header: the others are read.
+func TestScanIntactSegments(t *testing.T) {
+	fs := faultfs.New()
+	l, _, _ := mustOpen(t, options(fs))
+	for range 5 {
+		for range 4 {
+			commit(t, l, 100)
+		}
+		require.NoError(t, l.Rotate())
+	}
+	commit(t, l, 100)
+	names, err := fs.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, names, 6)
+	fs.RemoveFile(filepath.Join(dir, names[1]))
+	fs.WriteFile(filepath.Join(dir, names[3]), []byte("nothing of a header"))
+	var got []uint64
+	holes, err := wal.ScanIntact(ctx, dir, fs, func(r wal.Record) error { got = append(got, r.Seq); return nil })
+	require.NoError(t, err)
+	require.Equal(t, []uint64{1, 2, 3, 4, 9, 10, 11, 12, 17, 18, 19, 20, 21}, got)
+	require.Len(t, holes, 2)
+	require.Equal(t, []uint64{5, 8, 13, 16}, []uint64{holes[0].From, holes[0].To, holes[1].From, holes[1].To})
+}
+
+// A segment that somebody made a terabyte long, all of it a hole, is read like any other.
+func TestSparseSegment(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "log")
+	l, _, err := wal.Open(ctx, dir, wal.Options{}, nil)
+	require.NoError(t, err)
+	seq := commit(t, l, 100)
+	require.NoError(t, l.Abandon())
+	names, err := filepath.Glob(filepath.Join(dir, "*.wal"))
+	require.NoError(t, err)
+	require.NoError(t, os.Truncate(names[0], 1<<40))
+	start := time.Now()
+	f, err := os.OpenFile(names[0], os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = f.WriteAt([]byte("torn"), 64+40+104)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	n := 0
+	holes, err := wal.ScanIntact(ctx, dir, nil, func(wal.Record) error { n++; return nil })
+	require.NoError(t, err)
+	require.Len(t, holes, 1)
+	require.True(t, holes[0].Torn)
+	require.Equal(t, int(seq), n)
+	rec, err := wal.Scan(ctx, dir, nil, 0, nil)
+	require.NoError(t, err)
+	require.Equal(t, seq, rec.Last)
+	l, rec, err = wal.Open(ctx, dir, wal.Options{}, nil)
+	require.NoError(t, err)
+	require.Equal(t, seq, rec.Last)
+	require.NoError(t, l.Close(wal.KindMark, nil))
+	require.Less(t, time.Since(start), 5*time.Second)
 }

@@ -62,7 +62,7 @@ func (v checkView) print(w io.Writer) {
 		fmt.Fprintf(w, "%s: no damage found\n", v.File)
 		return
 	}
-	fmt.Fprintf(w, "%s: %s; restore a backup\n", v.File, plural(len(v.Problems), "problem", "problems"))
+	fmt.Fprintf(w, "%s: %s; restore a backup, or dbctl salvage\n", v.File, plural(len(v.Problems), "problem", "problems"))
 	table(w, "INVARIANT WHERE WHAT", func(row func(...any)) {
 		for _, p := range v.Problems {
 			row(p.Invariant, p.Where, p.What)

@@ -67,6 +67,7 @@ func TestJSONFields(t *testing.T) {
 	pin("check", "", "check", file)
 	pin("backup", "", "backup", file, filepath.Join(tmp, "b.ctx"))
 	pin("restore", "", "restore", filepath.Join(tmp, "b.ctx"), filepath.Join(tmp, "r.ctx"))
+	pin("salvage", "", "salvage", filepath.Join(tmp, "b.ctx"), filepath.Join(tmp, "s.ctx"))
 	pin("rm", "", "rm", file, "acme/support", "p")
 	chat := []string{talk(t), "acme/support", "chat"}
 	in := func(verb string, more ...string) []string {

@@ -61,6 +61,7 @@ type cli struct {
 	Check    checkCmd    `cmd:"" help:"Walk the whole database and report damage."`
 	Backup   backupCmd   `cmd:"" help:"Copy a database to a path where it can be opened."`
 	Restore  restoreCmd  `cmd:"" help:"Verify a backup and put it in place of a database."`
+	Salvage  salvageCmd  `cmd:"" help:"Copy what can be read of a damaged database to a new one."`
 	Budget   budgetCmd   `cmd:"" passthrough:"" help:"Decide what goes into a window: a request in, a report out. No database."`
 	Demo     demoCmd     `cmd:"" help:"Show the main job on a copy of a folder of yours."`
 

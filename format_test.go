@@ -1,0 +1,32 @@
+package ctxpage
+
+import (
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+// TestFormatNames: rows that are msgpack maps are read by the names of their fields for ever: FORMAT.md has them all.
+func TestFormatNames(t *testing.T) {
+	b, err := os.ReadFile("FORMAT.md")
+	require.NoError(t, err)
+	for _, row := range []struct {
+		name string
+		of   any
+	}{{"**Outcome**", Outcome{}}, {"**Held batch**", HeldBatch{}}, {"**Held batch**", Batch{}}, {"**Outcome**", Ref{}}} {
+		_, text, ok := strings.Cut(string(b), row.name)
+		require.True(t, ok, row.name)
+		text, _, _ = strings.Cut(text, "\n")
+		for f := range reflect.TypeOf(row.of).NumField() {
+			require.Contains(t, text, "`"+reflect.TypeOf(row.of).Field(f).Name+"`", row.name)
+		}
+	}
+	for typ := manifest.TypeGet; typ.Known(); typ++ {
+		require.Regexp(t, "[ |]\\d+ "+typ.String()+"[, |]", string(b))
+	}
+}

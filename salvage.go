@@ -1,0 +1,797 @@
+package ctxpage
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/wal"
+)
+
+// SalvageOptions configure Salvage. The zero value is ready to use.
+type SalvageOptions struct {
+	// Older also copies artefacts whose newest version is lost, or may be, as they were in the newest version that can
+	// be read. They may say what was corrected long ago, so it is not the default.
+	Older bool
+	// By names who salvages, in the manifest.
+	By string
+	// Clock as in Options.
+	Clock func() time.Time
+}
+
+// Salvaged says what Salvage did.
+type Salvaged struct {
+	Artefacts int    `json:"artefacts"` // copied, of which
+	Older     int    `json:"older"`     // in an older version
+	Held      int    `json:"held"`      // drafts that wait for review
+	State     int    `json:"state"`     // rows: directives, file roots
+	Lost      []Loss `json:"lost"`
+}
+
+// Loss is something that could not be copied.
+type Loss struct {
+	What string `json:"what"`
+	Why  string `json:"why"`
+}
+
+// Salvage copies what can be read of a damaged database to a new one at another path, and lists what is lost. It reads
+// the files as they are and changes nothing of them. It never guesses: a row is taken when its checksum fits, a text
+// when its digest does, and an artefact when it is known that no newer version of it is lost.
+//
+//	rows    bbolt's tree as far as it can be walked; heads and texts, which never change, also from pages that no
+//	        tree leads to any more; then the log, past damaged records
+//	judge   the newest version of each artefact, by the rows and by the audit, which names every version
+//	copy    in the order of the old commits, so that supersessions come out the same
+//
+// The copy is another database: versions begin at 1, older ones and the audit stay behind, and sessions keep their turns
+// but not what was decided about them. What is derived from a version that is not the copied one counts as changed.
+//
+// Errors are for what cannot be salvaged at all: ErrLocked, ErrNotExist, or what the file system said.
+func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Salvaged, err error) {
+	if opts.Clock == nil {
+		opts.Clock = time.Now
+	}
+	for _, p := range []*string{&path, &to} {
+		if *p, err = filepath.Abs(*p); err != nil {
+			return rep, fmt.Errorf("ctxpage: salvage: %w", err)
+		}
+	}
+	if err := auditThere(path); err != nil {
+		return rep, err
+	}
+	if err := mayReplace("salvage", to, false); err != nil {
+		return rep, err
+	}
+	lock, err := lockProcess(path, Options{ReadOnly: true})
+	if err != nil {
+		return rep, err
+	}
+	defer func() { err = errors.Join(err, lock.release()) }()
+	w := newWreck(path)
+	defer w.close()
+	if err := w.gather(ctx); err != nil {
+		return rep, err
+	}
+	db, err := Open(to, Options{Clock: opts.Clock})
+	if err != nil {
+		removeDatabase(to)
+		return rep, err
+	}
+	c := &copier{w: w, db: db, opts: opts}
+	err = c.copy(ctx)
+	c.rep.Lost = w.lost
+	if err = errors.Join(err, db.Close()); err != nil {
+		removeDatabase(to)
+	}
+	return c.rep, err
+}
+
+// wreck is what is left of a damaged database.
+type wreck struct {
+	path    string
+	file    *os.File // nil: not there
+	scopes  map[uint32]string
+	heads   map[headKey][]byte
+	texts   map[uint64]span
+	logged  map[uint64]string // texts of the log
+	held    map[ulid.ULID][]byte
+	state   map[string][]byte
+	applied uint64 // LSN up to which the file has the log's effect; 0: not known, or none
+	seq     uint64 // record that carries it
+	system  bool   // the system row was read
+	id      string // of the database
+	last    uint64 // record of the log
+	lsn     uint64 // commit of the log
+	missed  bool   // rows of heads may be missing without a trace; the audit may know of them
+	cut     bool   // so may commits with all that the audit has of them
+	newest  map[uint64]uint32
+	lost    []Loss
+}
+
+// span is a sealed value in the file.
+type span struct {
+	at int64
+	n  int
+}
+
+func newWreck(path string) *wreck {
+	return &wreck{
+		path: path, scopes: map[uint32]string{}, heads: map[headKey][]byte{}, texts: map[uint64]span{}, logged: map[uint64]string{},
+		held: map[ulid.ULID][]byte{}, state: map[string][]byte{}, newest: map[uint64]uint32{},
+	}
+}
+
+func (w *wreck) close() {
+	if w.file != nil {
+		w.file.Close()
+	}
+}
+
+func (w *wreck) lose(what, format string, args ...any) {
+	w.lost = append(w.lost, Loss{what, fmt.Sprintf(format, args...)})
+}
+
+func (w *wreck) gather(ctx context.Context) error {
+	if err := w.readFile(ctx); err != nil {
+		return err
+	}
+	if _, err := wal.ScanIntact(ctx, w.path+"-wal", nil, w.belongs); err != nil {
+		if !errors.Is(err, errForeign) {
+			return fmt.Errorf("ctxpage: salvage: %w", err)
+		}
+		w.cut = true
+		w.lose("log", "%v: what it has is not taken", err)
+		w.count()
+		return nil
+	}
+	holes, err := wal.ScanIntact(ctx, w.path+"-wal", nil, w.record)
+	for _, h := range holes {
+		switch {
+		case h.To != 0 && h.To <= w.seq: // the file has what they brought
+		case h.Torn:
+			w.lose("end of the log", "%v: torn by the end of the process or of the power, if it was never acknowledged", h.Err)
+		default:
+			w.cut = true
+			w.lose("log", "records %d to %s: %v", h.From, cmp.Or(strings.TrimPrefix(fmt.Sprint(h.To), "0"), "the end of the segment"), h.Err)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("ctxpage: salvage: %w", err)
+	}
+	if w.last < w.seq || w.last == 0 && !w.system {
+		w.cut = true
+		w.lose("log", "it ends at record %d, the file at %d: it was removed, replaced or overwritten", w.last, w.seq)
+	}
+	w.count()
+	return nil
+}
+
+func (w *wreck) count() {
+	for k := range w.heads {
+		w.newest[k.art] = max(w.newest[k.art], k.version)
+	}
+}
+
+var errForeign = errors.New("it is the log of another database")
+
+// belongs compares a record with what the file has under the same numbers: the log does not say whose it is.
+func (w *wreck) belongs(r wal.Record) error {
+	if r.Kind != wal.KindCommit {
+		return nil
+	}
+	c, err := decodeCommit(r.Body)
+	if err != nil {
+		return nil // told when it is taken
+	}
+	for _, n := range c.scopes {
+		if name := w.scopes[n.num]; name != "" && name != n.name {
+			return errForeign
+		}
+	}
+	for _, h := range c.heads {
+		d := dec{b: h.row}
+		t := decodeHot(&d)
+		if row := w.heads[headKey{t.art, t.version}]; row != nil && !bytes.Equal(row, h.row) {
+			return errForeign
+		}
+	}
+	return nil
+}
+
+// readFile reads the rows of bbolt's file.
+func (w *wreck) readFile(ctx context.Context) (err error) {
+	if w.file, err = os.OpenFile(w.path, os.O_RDONLY|oNoFollow, 0); err != nil {
+		w.file, w.missed = nil, true
+		if errors.Is(err, os.ErrNotExist) {
+			w.lose("file", "it is missing")
+			return nil
+		}
+		return fmt.Errorf("ctxpage: salvage: %w", err)
+	}
+	st, err := w.file.Stat()
+	if err != nil || !st.Mode().IsRegular() {
+		return errors.Join(fmt.Errorf("ctxpage: salvage: %s is no file", w.path), err)
+	}
+	walk := &boltWalk{f: w.file, used: map[uint64]bool{0: true, 1: true}, bad: func(format string, args ...any) {
+		w.missed = true
+		w.lose("file", format, args...)
+	}}
+	walk.m, err = newestMeta(w.file, st.Size())
+	if err != nil {
+		walk.bad("%v", err)
+		walk.m = boltMeta{pageSize: int64(os.Getpagesize())}
+	}
+	walk.m.high = uint64(st.Size() / walk.m.pageSize)
+	if err == nil {
+		walk.row = w.row
+		walk.tree(walk.m.root, nil)
+		if !w.system {
+			w.lose("system row", "missing or damaged")
+		}
+	}
+	return w.strays(ctx, walk)
+}
+
+// row takes a row that the tree leads to.
+func (w *wreck) row(bucket string, k, v []byte, at int64) {
+	if bucket == string(bucketSys) {
+		s := &fileStore{}
+		if err := s.decodeSys(v); err == nil {
+			w.applied, w.seq, w.id, w.system = s.sys.Applied, s.sys.Seq, s.sys.ID, true
+		}
+		return
+	}
+	tag := map[string]byte{"meta": 'm', "content": 'c', "held": 'd', "state": 's'}[bucket]
+	if tag == 0 {
+		return // derived, or of no use in another database
+	}
+	value, err := unseal(tag, k, v)
+	if err != nil {
+		w.damagedRow(bucket, k, err)
+		return
+	}
+	switch {
+	case tag == 'd' && len(k) == 16:
+		w.held[ulid.ULID(k)] = bytes.Clone(value)
+	case tag == 's':
+		w.state[string(k)] = bytes.Clone(value)
+	default:
+		w.fixed(tag, k, value, at)
+	}
+}
+
+// damagedRow notes a row that cannot be read. The version that a head's key names is known to have been all the same.
+func (w *wreck) damagedRow(bucket string, k []byte, err error) {
+	switch {
+	case bucket == "content":
+		return // told with its artefact
+	case bucket == "meta" && len(k) == 13 && k[0] == 'h':
+		art, version := binary.BigEndian.Uint64(k[1:]), binary.BigEndian.Uint32(k[9:])
+		w.newest[art] = max(w.newest[art], version)
+		w.lose(fmt.Sprintf("version %d of artefact number %d", version, art), "its row: %v", err)
+	case bucket == "held" && len(k) == 16:
+		w.lose("held batch "+ulid.ULID(k).String(), "%v", err)
+	case bucket == "state":
+		w.lose(fmt.Sprintf("state %q", k), "%v", err)
+	default:
+		w.missed = true
+		w.lose(fmt.Sprintf("row %x of %s", k, bucket), "%v", err)
+	}
+}
+
+// fixed takes a row that is never written twice.
+func (w *wreck) fixed(tag byte, k, value []byte, at int64) {
+	switch {
+	case tag == 'c' && len(k) == 8:
+		w.texts[binary.BigEndian.Uint64(k)] = span{at, len(value)}
+	case tag == 'm' && len(k) == 5 && k[0] == 's':
+		w.scopes[binary.BigEndian.Uint32(k[1:])] = string(value)
+	case tag == 'm' && len(k) == 13 && k[0] == 'h':
+		w.heads[headKey{binary.BigEndian.Uint64(k[1:]), binary.BigEndian.Uint32(k[9:])}] = bytes.Clone(value)
+	}
+}
+
+// strays looks at the pages that no tree leads to: those of a damaged branch, and free ones. A row carries the checksum
+// of its bucket, key and value, so it is known wherever it stands; only rows that never change are taken.
+func (w *wreck) strays(ctx context.Context, tree *boltWalk) error {
+	walk := &boltWalk{f: w.file, m: tree.m, used: map[uint64]bool{}, bad: func(string, ...any) {}, row: func(_ string, k, v []byte, at int64) {
+		for _, tag := range []byte("cm") {
+			if value, err := unseal(tag, k, v); err == nil {
+				w.fixed(tag, k, value, at)
+			}
+		}
+	}}
+	for id := uint64(2); id < walk.m.high; id++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if tree.used[id] || walk.used[id] {
+			continue
+		}
+		if head, err := walk.m.page(w.file, id, boltLeaf); err != nil || binary.NativeEndian.Uint16(head[10:]) == 0 {
+			continue
+		}
+		if b := walk.load(id, boltLeaf); b != nil {
+			walk.page(id, b, int64(id)*walk.m.pageSize, nil)
+		}
+	}
+	return nil
+}
+
+// record takes what a record of the log brings.
+func (w *wreck) record(r wal.Record) error {
+	w.last = r.Seq
+	if r.Kind != wal.KindCommit {
+		return nil
+	}
+	c, err := decodeCommit(r.Body)
+	if err != nil {
+		w.cut = true
+		w.lose(fmt.Sprintf("record %d of the log", r.Seq), "%v", err)
+		return nil
+	}
+	if from := max(w.applied, w.lsn) + 1; c.lsn > from && w.system {
+		w.missed = true // the audit knows, if its leaves are all there
+		w.lose("log", "commits %d to %d", from, c.lsn-1)
+	}
+	w.lsn = c.lsn
+	for _, n := range c.scopes {
+		w.scopes[n.num] = n.name
+	}
+	for _, h := range c.heads {
+		d := dec{b: h.row}
+		t := decodeHot(&d)
+		w.heads[headKey{t.art, t.version}] = h.row
+		for _, x := range h.texts {
+			w.logged[x.num] = x.text
+		}
+	}
+	if c.lsn <= w.applied {
+		return nil // the file has these rows, or newer ones
+	}
+	for _, s := range c.state {
+		w.state[s.Key] = s.Value
+	}
+	if len(c.held) > 0 {
+		w.held[c.heldID] = c.held
+	}
+	return nil
+}
+
+// text reads the text of a page and holds it against everything its row says.
+func (w *wreck) text(r *PageRow) (string, error) {
+	text, ok := w.logged[r.Num]
+	if s, inFile := w.texts[r.Num]; !ok && inFile {
+		b := make([]byte, s.n)
+		if _, err := io.ReadFull(io.NewSectionReader(w.file, s.at, int64(s.n)), b); err != nil {
+			return "", err
+		}
+		text, ok = string(b), true
+	}
+	switch {
+	case !ok:
+		return "", fmt.Errorf("the text of page %d is missing or damaged", r.Num)
+	case int(r.Bytes) != len(text) || r.Hash != contentHash(text) || r.Digest != saltedDigest(r.Salt[:], text):
+		return "", fmt.Errorf("the text of page %d is not the one that was committed", r.Num)
+	}
+	return text, nil
+}
+
+// committed is the newest version of an artefact that the audit names.
+type committed struct {
+	version uint32
+	deleted bool
+}
+
+// audited reads what was committed, by flightKey, and says whether all of the audit can be read.
+func (w *wreck) audited(ctx context.Context) (newest map[string]committed, whole bool) {
+	newest = map[string]committed{}
+	l, rep, err := OpenManifests(ctx, w.path)
+	if err != nil {
+		return newest, false
+	}
+	defer l.Close()
+	if w.id != "" && l.DB() != "" && l.DB() != w.id {
+		w.lose("audit", "it is that of another database")
+		return newest, false
+	}
+	nameless := w.nameless()
+	err = l.Each(ctx, 0, l.Size(), false, func(r *manifest.Record) error {
+		for _, x := range r.Writes {
+			ref, err := ParseRef(x.Ref)
+			if n := nameless[x.Num]; n != 0 && err == nil {
+				w.scopes[n] = ref.Scope
+			}
+			if name := flightKey(ref.Scope, ref.ID); err == nil && x.Version >= newest[name].version && x.Version > 0 {
+				newest[name] = committed{x.Version, x.Deleted}
+			}
+		}
+		return nil
+	})
+	return newest, err == nil && rep.Damage == nil && rep.Archived >= rep.Marked
+}
+
+// nameless gives pages of scopes whose name is lost, with the number of the scope: the audit has them by name.
+func (w *wreck) nameless() map[uint64]uint32 {
+	out := map[uint64]uint32{}
+	for _, row := range w.heads {
+		d := dec{b: row}
+		t := decodeHot(&d)
+		if w.scopes[t.scope] != "" {
+			continue
+		}
+		for _, r := range decodeRows(&d, nil) {
+			out[r.Num] = t.scope
+		}
+	}
+	return out
+}
+
+// copier writes what was gathered into the new database.
+type copier struct {
+	w     *wreck
+	db    *DB
+	opts  SalvageOptions
+	rep   Salvaged
+	taken map[string]*taken // by flightKey
+	order []*taken          // as they were committed
+}
+
+// taken is an artefact that is copied.
+type taken struct {
+	head  *Head
+	texts []string
+	lsn   uint64 // in the copy
+}
+
+func (t *taken) key() string { return flightKey(t.head.Scope, t.head.ID) }
+
+func (c *copier) copy(ctx context.Context) error {
+	if err := c.choose(ctx); err != nil {
+		return err
+	}
+	c.supersede()
+	for _, step := range []func(context.Context) error{c.artefacts, c.state, c.held} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return c.db.append(ctx, &manifest.Record{
+		Type: manifest.TypeRestored, By: c.opts.By,
+		Reason: fmt.Sprintf("salvaged: %d artefacts and %d held batches of a damaged database; %d losses", c.rep.Artefacts, c.rep.Held, len(c.w.lost)),
+	})
+}
+
+// choose picks the version of each artefact to copy.
+func (c *copier) choose(ctx context.Context) error {
+	w := c.w
+	audit, whole := w.audited(ctx)
+	if !whole {
+		w.lose("audit", "not all of it can be read")
+		w.loseUnnamed()
+	}
+	c.taken = map[string]*taken{}
+	known := map[string]bool{}
+	for _, art := range sortedKeys(w.newest) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		name := ""
+		for v := w.newest[art]; v > 0 && name == ""; v-- {
+			if h := w.head(headKey{art, v}); h != nil {
+				name = flightKey(h.Scope, h.ID)
+			}
+		}
+		if name == "" {
+			w.lose(fmt.Sprintf("artefact number %d", art), "none of its %d versions can be read", w.newest[art])
+			continue
+		}
+		known[name] = true
+		newest := max(w.newest[art], audit[name].version)
+		c.chooseOne(art, newest, !w.cut && (whole || !w.missed))
+	}
+	for _, name := range sortedKeys(audit) {
+		if a := audit[name]; !known[name] && !a.deleted {
+			scope, id, _ := strings.Cut(name, "\x00")
+			w.lose(Ref{Scope: scope, ID: id, Version: a.version}.String(), "the audit names it, nothing of it can be read")
+		}
+	}
+	slices.SortFunc(c.order, func(x, y *taken) int {
+		return cmp.Or(cmp.Compare(x.head.LSN, y.head.LSN), cmp.Compare(x.head.Scope, y.head.Scope), cmp.Compare(x.head.Art, y.head.Art))
+	})
+	return nil
+}
+
+// loseUnnamed tells of artefacts of which no row is left and that no audit names: their numbers are missing among the
+// others, and there may have been higher ones.
+func (w *wreck) loseUnnamed() {
+	next := uint64(1)
+	for _, art := range sortedKeys(w.newest) {
+		if art > next {
+			w.lose(fmt.Sprintf("artefacts number %d to %d", next, art-1), "nothing of them can be read")
+		}
+		next = art + 1
+	}
+	if w.missed || w.cut {
+		w.lose(fmt.Sprintf("artefacts from number %d on", next), "if there were any, nothing of them can be read")
+	}
+}
+
+// chooseOne goes down from the newest version of an artefact to one that can be read whole. sure: there is none above.
+func (c *copier) chooseOne(art uint64, newest uint32, sure bool) {
+	var why error
+	for v := newest; v > 0; v-- {
+		h := c.w.head(headKey{art, v})
+		if h == nil {
+			why = cmp.Or(why, error(errRow))
+			continue
+		}
+		if h.Deleted {
+			return
+		}
+		t := &taken{head: h}
+		var err error
+		for i := range h.Rows {
+			var text string
+			if text, err = c.w.text(&h.Rows[i]); err != nil {
+				break
+			}
+			t.texts = append(t.texts, text)
+		}
+		if err != nil {
+			why = cmp.Or(why, err)
+			continue
+		}
+		name := Ref{Scope: h.Scope, ID: h.ID, Version: newest}.String()
+		old := v < newest || !sure
+		switch {
+		case v < newest:
+			c.w.lose(name, "%v; version %d can be read", why, v)
+		case !sure:
+			c.w.lose(name, "a newer version may be lost")
+		}
+		if !old || c.opts.Older {
+			c.taken[t.key()] = t
+			c.order = append(c.order, t)
+		}
+		if old && c.opts.Older {
+			c.rep.Older++
+		}
+		return
+	}
+	if h := c.w.anyHead(art, newest); h != nil {
+		c.w.lose(Ref{Scope: h.Scope, ID: h.ID, Version: newest}.String(), "%v; no older version can be read", why)
+	}
+}
+
+func (w *wreck) head(k headKey) *Head {
+	h, err := decodeHead(w.heads[k], func(n uint32) string { return w.scopes[n] })
+	if err != nil || h.Scope == "" || h.Art != k.art || h.Version != k.version {
+		return nil
+	}
+	return h
+}
+
+func (w *wreck) anyHead(art uint64, newest uint32) *Head {
+	for v := newest; v > 0; v-- {
+		if h := w.head(headKey{art, v}); h != nil {
+			return h
+		}
+	}
+	return nil
+}
+
+// supersede repeats in the copied heads what any version of an artefact replaced, since the copy has one of them only.
+// What was replaced by something that is not copied would come back by itself: it stays behind.
+func (c *copier) supersede() {
+	keys := make([]headKey, 0, len(c.w.heads))
+	for k := range c.w.heads {
+		keys = append(keys, k)
+	}
+	var later []*Head
+	for _, k := range keys {
+		if h := c.w.head(k); h != nil && len(h.Supersedes) > 0 {
+			later = append(later, h)
+		}
+	}
+	slices.SortFunc(later, func(x, y *Head) int { return cmp.Or(cmp.Compare(x.LSN, y.LSN), cmp.Compare(x.Art, y.Art)) })
+	by := map[string]*Head{}
+	for _, h := range later {
+		for _, id := range h.Supersedes {
+			if t := c.taken[flightKey(h.Scope, id)]; t != nil && t.head.Art != h.Art && t.head.LSN <= h.LSN {
+				by[t.key()] = h
+			}
+		}
+	}
+	for _, name := range sortedKeys(by) {
+		old, h := c.taken[name], by[name]
+		if next := c.taken[flightKey(h.Scope, h.ID)]; next != nil {
+			if !slices.Contains(next.head.Supersedes, old.head.ID) {
+				next.head.Supersedes = append(next.head.Supersedes, old.head.ID)
+			}
+			continue
+		}
+		delete(c.taken, name)
+		c.order = slices.DeleteFunc(c.order, func(t *taken) bool { return t == old })
+		c.w.lose(Ref{Scope: old.head.Scope, ID: old.head.ID, Version: old.head.Version}.String(), "%s replaced it, which is not there any more", h.ID)
+	}
+}
+
+// artefacts commits what was chosen, together what was committed together.
+func (c *copier) artefacts(ctx context.Context) error {
+	for rest := c.order; len(rest) > 0; {
+		first, n := rest[0].head, 1
+		for n < len(rest) && rest[n].head.LSN == first.LSN && rest[n].head.Scope == first.Scope {
+			n++
+		}
+		b := Batch{Scope: first.Scope, Actor: first.Actor, Now: first.PutAt, OnStale: AllowStale, Leaf: manifest.Record{Type: manifest.TypeCommit, By: c.opts.By, Reason: "salvaged"}}
+		for _, t := range rest[:n] {
+			b.Puts = append(b.Puts, c.put(t))
+		}
+		out, err := c.commit(ctx, b)
+		if err != nil {
+			return err
+		}
+		for _, t := range rest[:n] {
+			t.lsn = out.LSN
+		}
+		c.rep.Artefacts += n
+		rest = rest[n:]
+	}
+	return nil
+}
+
+func (c *copier) commit(ctx context.Context, b Batch) (out Outcome, err error) {
+	if b.ID == (ulid.ULID{}) {
+		if b.ID, err = newID(b.Now, c.db.opts.Rand); err != nil {
+			return out, err
+		}
+	}
+	if out, err = c.db.store.Commit(ctx, b); err != nil {
+		return out, fmt.Errorf("ctxpage: salvage: %w", err)
+	}
+	return out, nil
+}
+
+func (c *copier) put(t *taken) Put {
+	h := t.head
+	p := Put{Artefact: h.Artefact, Source: h.Source, AsOfGiven: true, PartBytes: h.PartBytes, Counter: h.Counter}
+	for i := range h.Rows {
+		r := &h.Rows[i]
+		p.Pages = append(p.Pages, NewPage{Text: t.texts[i], Tokens: int(r.Tokens), Hash: r.Hash, Salt: r.Salt, Digest: r.Digest})
+	}
+	if strings.HasPrefix(p.Artefact.Source, "page:") {
+		p.Source = Validator{} // it names a version: fetched anew by the first who reads it
+	}
+	p.Artefact.DerivedFrom = c.derived(p.Artefact.DerivedFrom)
+	return p
+}
+
+// derived names the parents as they are in the copy. A version that is not the copied one is named as one that never was,
+// so that what came from it counts as changed.
+func (c *copier) derived(from []Ref) []Ref {
+	out := slices.Clone(from)
+	for i := range out {
+		r := &out[i]
+		same := false
+		if t := c.taken[flightKey(r.Scope, r.ID)]; t != nil {
+			same = r.Version == t.head.Version || r.Page > 0 && r.Page <= len(t.head.Rows) && t.head.Rows[r.Page-1].Version == r.Version
+		}
+		if r.Version = math.MaxUint32; same {
+			r.Version = 1
+		}
+	}
+	return out
+}
+
+// state copies the directories that may be read, and directives, where all of a scope's are there.
+func (c *copier) state(ctx context.Context) error {
+	var rows []StateRow
+	sessions, lost := 0, map[string]bool{}
+	for _, key := range sortedKeys(c.w.state) {
+		v := c.w.state[key]
+		scope, directive := directiveScope(key)
+		switch {
+		case v == nil:
+		case strings.HasPrefix(key, "session/state/"):
+			sessions++
+		case directive && (c.w.state["directive/state/"+scope] == nil || c.w.directivesLost(scope, c.taken)):
+			lost[scope] = true
+		case directive || key == rootState:
+			rows = append(rows, StateRow{key, v})
+		}
+	}
+	for _, scope := range sortedKeys(lost) {
+		c.w.lose("directives of "+scope, "not all of them can be read")
+	}
+	if sessions > 0 {
+		c.w.lose(fmt.Sprintf("what was decided about the turns of %d sessions", sessions), "it names pages by their old numbers; the turns themselves are artefacts")
+	}
+	c.rep.State = len(rows)
+	for batch := range slices.Chunk(rows, 500) {
+		_, err := c.commit(ctx, Batch{
+			Scope: operatorScope, Actor: "operator", Now: c.opts.Clock(), State: batch,
+			Leaf: manifest.Record{Type: manifest.TypeCommit, By: c.opts.By, Reason: "salvaged"},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// directiveScope is the scope a state row of directives belongs to.
+func directiveScope(key string) (scope string, ok bool) {
+	if scope, ok = strings.CutPrefix(key, "directive/state/"); ok {
+		return scope, true
+	}
+	if scope, ok = strings.CutPrefix(key, "directive/log/"); ok {
+		scope = scope[:max(0, strings.LastIndexByte(scope, '/'))]
+	}
+	return scope, ok
+}
+
+// directivesLost says whether the page that shows a scope's directives was there and is not copied.
+func (w *wreck) directivesLost(scope string, taken map[string]*taken) bool {
+	if taken[flightKey(scope, DirectivesID)] != nil {
+		return false
+	}
+	name := Ref{Scope: scope, ID: DirectivesID}.String() + "@"
+	return slices.ContainsFunc(w.lost, func(l Loss) bool { return strings.HasPrefix(l.What, name) })
+}
+
+// held copies the drafts that wait for review. What they overwrite is judged by the copy's versions; what they were
+// written from cannot be, and they say so.
+func (c *copier) held(ctx context.Context) error {
+	ids := make([]ulid.ULID, 0, len(c.w.held))
+	for id := range c.w.held {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, ulid.ULID.Compare)
+	for _, id := range ids {
+		var h HeldBatch
+		if err := unpack(c.w.held[id], &h); err != nil {
+			c.w.lose("held batch "+id.String(), "%v", err)
+			continue
+		}
+		if h.Decided != "" {
+			continue
+		}
+		b := h.Batch
+		b.Action, b.Reason, b.Now = ActHold, h.Reason, h.At
+		if len(b.Context) > 0 {
+			b.Context, b.Reason = nil, h.Reason+"; salvaged, so what it was written from cannot be compared"
+		}
+		for i := range b.Expect {
+			e := &b.Expect[i]
+			t := c.taken[flightKey(e.Ref.Scope, e.Ref.ID)]
+			switch {
+			case t != nil && t.head.LSN == e.LSN:
+				e.LSN = t.lsn
+			case t != nil || e.LSN != 0:
+				e.LSN = math.MaxUint64 // a conflict, as it was
+			}
+		}
+		for i := range b.Puts {
+			b.Puts[i].Artefact.DerivedFrom = c.derived(b.Puts[i].Artefact.DerivedFrom)
+		}
+		if _, err := c.commit(ctx, b); err != nil {
+			return err
+		}
+		c.rep.Held++
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+package wal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Hole is a part of a log that cannot be read.
+type Hole struct {
+	From, To uint64 // records in it; To 0: nobody knows how many
+	Torn     bool   // no record follows: a crash leaves such an end, and then nothing in it was acknowledged
+	Err      error
+}
+
+// ScanIntact hands out every whole record of the log in dir, in order, damage or not: for salvage, which takes what is
+// left. Where records cannot be read it goes on with the next whole one and tells the hole. It changes nothing; nobody
+// may write meanwhile. An error of fn ends it and is returned; a nil fsys is OS().
+func ScanIntact(ctx context.Context, dir string, fsys FS, fn func(Record) error) (holes []Hole, err error) {
+	if fsys == nil {
+		fsys = OS()
+	}
+	ls, err := list(fsys, dir)
+	if err != nil {
+		return nil, err
+	}
+	next := uint64(0)
+	for i, seg := range ls.segs {
+		one := listing{segs: []*segment{seg}}
+		if err := one.open(fsys, 0); err != nil {
+			one.close()
+			to := uint64(0)
+			if i+1 < len(ls.segs) {
+				to = ls.segs[i+1].first - 1
+			}
+			holes, next = append(holes, Hole{From: max(next, seg.first), To: to, Err: err}), to+1
+			continue
+		}
+		if next != 0 && seg.first > next {
+			holes = append(holes, Hole{From: next, To: seg.first - 1, Err: errors.New("no segment has them")})
+		}
+		s := intact{ctx: ctx, seg: seg, fn: fn, next: max(next, seg.first), last: i == len(ls.segs)-1}
+		err := s.scan()
+		one.close()
+		holes, next = append(holes, s.holes...), s.next
+		if err != nil {
+			return holes, err
+		}
+	}
+	return holes, nil
+}
+
+// intact reads one segment.
+type intact struct {
+	ctx   context.Context
+	seg   *segment
+	fn    func(Record) error
+	next  uint64 // records below it were handed out, or are lost
+	last  bool   // a log may end in its last segment without a seal
+	holes []Hole
+}
+
+func (s *intact) scan() error {
+	w, err := newWindow(s.seg.file)
+	if err != nil {
+		return err
+	}
+	hole, end := int64(0), int64(0) // where reading failed, 0: nowhere; and behind what there are zeros only
+	for off := int64(segHead); ; {
+		if err := s.ctx.Err(); err != nil {
+			return err
+		}
+		f, err := s.frame(w, off)
+		switch {
+		case err == nil && f.seq >= s.next:
+			if f.seq > s.next {
+				s.holes = append(s.holes, Hole{From: s.next, To: f.seq - 1, Err: s.seg.corrupt(max(hole, segHead), s.next, errTorn)})
+			}
+			hole, s.next = 0, f.seq
+			if f.flags == flagSeal {
+				return nil
+			}
+			rec := Record{Seq: f.seq, Kind: f.kind, Durable: f.durable, Close: f.flags == flagClose, Body: f.body, Segment: s.seg.path, Offset: off}
+			if err := s.fn(rec); err != nil {
+				return err
+			}
+			s.next++
+			off += f.size
+		case err == nil || errors.Is(err, errTorn) || errors.Is(err, errSenseless):
+			if hole == 0 {
+				hole = off
+				if end, err = w.contentEnd(off); err != nil {
+					return err
+				}
+			}
+			if off += frAlign; off >= end {
+				s.end(hole, end)
+				return nil
+			}
+		default:
+			s.holes = append(s.holes, Hole{From: s.next, Err: fmt.Errorf("wal: read %s at %d: %w", s.seg.path, off, err)})
+			return nil
+		}
+	}
+}
+
+// frame reads what begins at off. Cheap where no frame does: it is asked at every eighth byte behind damage.
+func (s *intact) frame(w *window, off int64) (frame, error) {
+	head, err := w.at(off, frameHead)
+	if err != nil {
+		return frame{}, err
+	}
+	if !headOK(head, s.seg.key) {
+		return frame{}, errTorn
+	}
+	return readFrame(w, off, s.seg.key)
+}
+
+// end judges what no frame follows: zeros in the last segment are the end of the log.
+func (s *intact) end(hole, end int64) {
+	if !s.last || end > hole {
+		s.holes = append(s.holes, Hole{From: s.next, Torn: s.last, Err: s.seg.corrupt(hole, s.next, errTorn)})
+	}
+}
