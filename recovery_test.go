@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
@@ -295,6 +296,28 @@ func allocated() uint64 {
 	return m.TotalAlloc
 }
 
+// TestRestoreTampered: when somebody takes the copy away in the middle of a swap, what was moved aside stays.
+func TestRestoreTampered(t *testing.T) {
+	path, backup := restorable(t)
+	_, err := Restore(context.Background(), backup, path, RestoreOptions{Replace: true, hook: func(step string) error {
+		if step == "path is aside" {
+			return errors.New("stopped here")
+		}
+		return nil
+	}})
+	require.ErrorContains(t, err, "stopped here")
+	removeDatabase(path + restoringSuffix)
+	for range 2 {
+		_, err = Open(path, Options{})
+		require.ErrorContains(t, err, "move it back")
+	}
+	require.NoError(t, os.Rename(path+replacedSuffix, path))
+	require.NoError(t, os.Remove(path+swapSuffix))
+	text, err := textAt(path, Options{})
+	require.NoError(t, err)
+	require.Equal(t, "late", text)
+}
+
 // TestForeignParts: a file beside the log, the archive or both of another database is no database; what can be salvaged
 // is the file's own.
 func TestForeignParts(t *testing.T) {
@@ -388,4 +411,42 @@ func TestLogRemoved(t *testing.T) {
 	v, err := db.Scope("acme").Get(ctx, "newer")
 	require.NoError(t, err)
 	require.Equal(t, "newer", v.Text)
+}
+
+// TestClockBackwards: a clock that is set back decades, and forth again, loses nothing and resurrects nothing.
+func TestClockBackwards(t *testing.T) {
+	ctx := context.Background()
+	path := dbtest.CheckedPath[Problem](t, openChecked)
+	now := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+	opts := Options{Clock: func() time.Time { return now }}
+	want := map[string]string{}
+	var drafts []string
+	for round, year := range []int{2027, 1960, 1970, 2031, 2026, 1900, 2027} {
+		now = time.Date(year, 6, 1, 0, 0, round, 0, time.UTC)
+		db := openTest(t, path, opts)
+		s := db.Scope("acme", WithActor("writer"))
+		id, text := fmt.Sprint("page-", round), fmt.Sprint("the rule of ", year)
+		_, err := s.Put(ctx, Artefact{ID: id, Text: text})
+		require.NoError(t, err, year)
+		_, err = s.Put(ctx, Artefact{ID: "always", Text: text})
+		require.NoError(t, err, year)
+		want[id], want["always"] = text, text
+		drafts = append(drafts, hold(t, s, "draft", text))
+		for id, text := range want {
+			v, err := s.Get(ctx, id)
+			require.NoError(t, err)
+			require.Equal(t, text, v.Text)
+		}
+		a, err := s.Assemble(ctx, Query{Text: "rule", Budget: 4000})
+		require.NoError(t, err)
+		require.Len(t, a.Blocks, len(want))
+		if round%2 == 0 {
+			_, err = db.Checkpoint(ctx)
+			require.NoError(t, err)
+		}
+		list, _, err := db.Review().List(ctx, "", false, "", 100)
+		require.NoError(t, err)
+		require.Len(t, list, len(drafts))
+		require.NoError(t, db.Close())
+	}
 }

@@ -363,6 +363,7 @@ func judgeSalvage(t *testing.T, base string, damage func(path string) string, op
 
 // TestSalvage salvages databases with random damage.
 func TestSalvage(t *testing.T) {
+	t.Parallel()
 	base := dbtest.MemoryPath(t)
 	makeSalvageBase(t, base)
 	truth := contents(t, base)
@@ -434,6 +435,7 @@ func wipeLog(t *testing.T, path string) {
 
 // TestSalvageStages: each part of a database lost as a whole.
 func TestSalvageStages(t *testing.T) {
+	t.Parallel()
 	base := dbtest.MemoryPath(t)
 	makeSalvageBase(t, base)
 	truth := contents(t, base)
