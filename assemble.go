@@ -205,7 +205,8 @@ type assembling struct {
 	turnOf   map[uint64]int // page number → turns
 	placed   []*item        // in the order of the context; they point into ranked
 	out      *Assembly
-	rendered []byte // what out.text says
+	rendered []byte   // what out.text says
+	asked    []uint64 // for cuts: the terms of the question
 
 	embedder string // model whose vectors took part
 	wordsErr error  // why none did

@@ -71,12 +71,30 @@ func (a *assembling) compress(ctx context.Context, it *item, b *budget.Item) err
 		return nil
 	}
 	if it.cuts == nil {
-		it.cuts = extract(it.text, a.s.db.lexer, a.q.Text)
+		it.cuts = a.parts(it).extract(a.asked)
 	}
 	if len(it.cuts) > 0 {
 		b.Compressed = a.costAs(it, manifest.FormRange, it.cut())
 	}
 	return nil
+}
+
+// parts are made once for a page in memory.
+func (a *assembling) parts(it *item) *parts {
+	if a.asked == nil {
+		a.asked = askedFor(a.s.db.lexer, a.q.Text)
+	}
+	if it.frame == nil || it.frame.text != it.text {
+		return partsOf(it.text, a.s.db.lexer)
+	}
+	x := it.frame.parts.Load()
+	if x == nil {
+		x = partsOf(it.text, a.s.db.lexer)
+		if it.frame.parts.CompareAndSwap(nil, x) {
+			a.s.db.table.grew(it.frame, x.bytes())
+		}
+	}
+	return x
 }
 
 // costAs is what a page takes in a form, which its header names.

@@ -209,7 +209,9 @@ func (c *conversation) exclusively(ctx context.Context, fn func() error) error {
 
 func (c *conversation) key(kind string) string { return kind + c.scope + "\x00" + c.id }
 
-func (c *conversation) turnKey(id string) string { return c.key(turnRowKey) + "\x00" + id }
+func (c *conversation) turnKey(id string) string {
+	return turnRowKey + c.scope + "\x00" + c.id + "\x00" + id
+}
 
 func (c *conversation) passKey(kind string, n uint64) string {
 	return c.key(kind) + "\x00" + fmt.Sprintf("%016x", n)
@@ -632,6 +634,14 @@ func (w *changes) put(key string, v any) {
 	w.raw(key, raw)
 }
 
+func (w *changes) row(key string, r *turnRow) {
+	raw, err := r.encode()
+	if err != nil && w.err == nil {
+		w.err = fmt.Errorf("ctxpage: encode %s: %w", key, err)
+	}
+	w.raw(key, raw)
+}
+
 func (w *changes) raw(key string, v []byte) {
 	w.sets++
 	if i, ok := w.at[key]; ok {
@@ -651,7 +661,7 @@ func (c *conversation) begin() *changes {
 		}
 	}
 	for _, id := range sortedKeys(c.unsaved) {
-		w.put(c.turnKey(id), c.rows[id])
+		w.row(c.turnKey(id), c.rows[id])
 	}
 	return w
 }
@@ -690,5 +700,5 @@ func (c *conversation) setRow(w *changes, i int, change func(*turnRow)) {
 	row := *c.blocks[i].row
 	change(&row)
 	c.blocks[i].row, c.rows[c.blocks[i].id] = &row, &row
-	w.put(c.turnKey(c.blocks[i].id), &row)
+	w.row(c.turnKey(c.blocks[i].id), &row)
 }

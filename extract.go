@@ -7,6 +7,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/ctxpage/ctxpage/lexical"
 )
 
@@ -23,66 +25,106 @@ const (
 // extract cuts a text down to the sentences that answer the question and those the rest of the text turns around.
 // Ranges are half-open and in bytes; nil when the text is too short to be cut.
 func extract(text string, an *lexical.Analyzer, question string) [][2]uint32 {
+	return partsOf(text, an).extract(askedFor(an, question))
+}
+
+// parts are what a cut needs of a text whatever is asked: its sentences, and how much each is what the text turns around.
+// They are made once for a page in memory. Terms are kept as hashes: nothing is asked of them but whether two are one.
+type parts struct {
+	sentences [][2]uint32
+	terms     [][]uint64 // distinct, ascending, of each sentence
+	heading   []bool
+	central   []int // worth without a question
+}
+
+// partsOf gives no sentences for a text that is too short to be cut.
+func partsOf(text string, an *lexical.Analyzer) *parts {
+	x := &parts{}
 	if len(text) < cutShortest {
-		return nil
+		return x
 	}
 	sentences := sentenceRanges(text)
 	if len(sentences) < 2 {
-		return nil
+		return x
 	}
-	x := newExtraction(text, an, question, sentences)
-	take := x.choose(len(text) / cutShare)
-	slices.Sort(take)
-	return joinRanges(sentences, take)
-}
-
-// extraction is the state of one cut: the terms of each sentence, and in how many sentences a term stands.
-type extraction struct {
-	sentences [][2]uint32
-	terms     [][]string // distinct, sorted
-	df        map[string]int
-	asked     map[string]bool
-	heading   []bool
-	score     []int
-}
-
-func newExtraction(text string, an *lexical.Analyzer, question string, sentences [][2]uint32) *extraction {
 	n := len(sentences)
-	x := &extraction{sentences: sentences, terms: make([][]string, n), df: map[string]int{}, asked: map[string]bool{}, heading: make([]bool, n), score: make([]int, n)}
-	for _, t := range an.Terms(question) {
-		x.asked[t] = true
-	}
+	x.sentences, x.terms, x.heading, x.central = sentences, make([][]uint64, n), make([]bool, n), make([]int, n)
+	df := map[uint64]int{} // sentences with a term
 	for i, r := range sentences {
 		s := text[r[0]:r[1]]
 		x.heading[i] = isHeading(s)
-		for _, t := range an.Analyze(s).Terms {
-			x.terms[i] = append(x.terms[i], t.Term)
-			x.df[t.Term]++
+		x.terms[i] = hashes(an.Analyze(s).Terms)
+		for _, t := range x.terms[i] {
+			df[t]++
 		}
-		slices.Sort(x.terms[i])
 	}
 	for i := range sentences {
-		x.score[i] = x.worth(i)
+		shared := 0
+		for _, t := range x.terms[i] {
+			shared += df[t] - 1
+		}
+		// How many other sentences share its words. A short sentence is not central by having few words.
+		x.central[i] = 1000 * shared / ((len(x.terms[i]) + 4) * max(n-1, 1))
+		if i == 0 {
+			x.central[i] += 250 // texts say first what they are about
+		}
 	}
 	return x
 }
 
-// worth of a sentence, in thousandths: how many of the words asked for it has, the rarer in this text the more, and how
-// many other sentences share its words (its centrality). A short sentence is not central by having few words.
-func (x *extraction) worth(i int) int {
-	n, shared, asked := len(x.sentences), 0, 0
-	for _, t := range x.terms[i] {
-		shared += x.df[t] - 1
-		if x.asked[t] {
-			asked += 1000 + 1000*(n-x.df[t])/n
+func hashes(terms []lexical.TermCount) []uint64 {
+	out := make([]uint64, len(terms))
+	for i := range terms {
+		out[i] = xxhash.Sum64String(terms[i].Term)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// askedFor are the terms of a question, as parts keep them.
+func askedFor(an *lexical.Analyzer, question string) []uint64 {
+	return hashes(an.Analyze(question).Terms)
+}
+
+// bytes is about what the parts take in memory.
+func (x *parts) bytes() (n int64) {
+	for i := range x.terms {
+		n += int64(8*len(x.terms[i])) + 48
+	}
+	return n
+}
+
+// extract chooses a third of the bytes for a question.
+func (x *parts) extract(asked []uint64) [][2]uint32 {
+	n := len(x.sentences)
+	if n == 0 {
+		return nil
+	}
+	c := extraction{parts: x, score: make([]int, n)}
+	var with []int
+	for _, t := range asked {
+		with = with[:0]
+		for i := range x.terms {
+			if _, ok := slices.BinarySearch(x.terms[i], t); ok {
+				with = append(with, i)
+			}
+		}
+		for _, i := range with {
+			c.score[i] += 1000 + 1000*(n-len(with))/n // the rarer in this text the more
 		}
 	}
-	w := 1000 * shared / ((len(x.terms[i]) + 4) * max(n-1, 1))
-	w += 2 * asked / max(min(len(x.asked), 6), 1)
-	if i == 0 {
-		w += 250 // texts say first what they are about
+	for i := range c.score {
+		c.score[i] = x.central[i] + 2*c.score[i]/max(min(len(asked), 6), 1)
 	}
-	return w
+	take := c.choose(int(x.sentences[n-1][1]) / cutShare)
+	slices.Sort(take)
+	return joinRanges(x.sentences, take)
+}
+
+// extraction is one cut.
+type extraction struct {
+	*parts
+	score []int // worth of a sentence, in thousandths
 }
 
 // choose takes sentences by worth while they fit into limit bytes, the best one always. One that mostly repeats what was
@@ -98,19 +140,19 @@ func (x *extraction) choose(limit int) []int {
 	var take []int
 	used := 0
 	for _, i := range order {
-		n := x.bytes(i)
+		n := x.size(i)
 		if len(take) > 0 && (used+n > limit || x.repeats(i, take)) {
 			continue
 		}
 		take, used = append(take, i), used+n
-		if i > 0 && x.heading[i-1] && used+x.bytes(i-1) <= limit {
-			take, used = append(take, i-1), used+x.bytes(i-1)
+		if i > 0 && x.heading[i-1] && used+x.size(i-1) <= limit {
+			take, used = append(take, i-1), used+x.size(i-1)
 		}
 	}
 	return take
 }
 
-func (x *extraction) bytes(i int) int { return int(x.sentences[i][1] - x.sentences[i][0]) }
+func (x *extraction) size(i int) int { return int(x.sentences[i][1] - x.sentences[i][0]) }
 
 // repeats says whether at least three quarters of a sentence's words stand in one that was taken.
 func (x *extraction) repeats(i int, take []int) bool {

@@ -1,6 +1,9 @@
 package ctxpage
 
 import (
+	"context"
+	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -8,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/manifest"
 )
 
 func sentencesOf(text string) []string {
@@ -104,4 +108,42 @@ func FuzzSentences(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		require.Equal(t, text, strings.Join(sentencesOf(text), ""))
 	})
+}
+
+// What a cut is made from is worked out once for a page in memory, and counted with it.
+func TestPartsStayWithTheFrame(t *testing.T) {
+	ctx := context.Background()
+	const limit = 40 << 10
+	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{WorkingSet: limit})
+	defer db.Close()
+	s := db.Scope("acme")
+	for i := range 30 {
+		_, err := s.Put(ctx, Artefact{ID: fmt.Sprint("policy-", i), Kind: KindChunk, Text: fmt.Sprint(i, " ", strings.Repeat(policyText, 3))})
+		require.NoError(t, err)
+	}
+	look := func(topK int) *Assembly {
+		a, err := s.Assemble(ctx, Query{Text: "refund limit", Budget: 330, TopK: topK})
+		require.NoError(t, err)
+		return a
+	}
+	first := look(1)
+	require.Equal(t, manifest.FormRange, first.Blocks[0].Form)
+	f := db.table.slot(first.Blocks[0].Num).Load()
+	made := f.parts.Load()
+	require.NotNil(t, made)
+	require.Equal(t, int64(len(f.text))+frameOverhead+made.bytes(), f.bytes)
+	require.Equal(t, f.bytes, db.table.stats().Bytes)
+	again := look(1)
+	require.Equal(t, first.Text(), again.Text())
+	require.Same(t, made, f.parts.Load())
+	for range 3 {
+		look(30) // more than there is room for
+	}
+	require.Greater(t, db.table.stats().Bytes, int64(limit))
+	_, err := s.Put(ctx, Artefact{ID: "other", Text: "a page that is not in memory makes room"})
+	require.NoError(t, err)
+	_, err = s.Get(ctx, "other")
+	require.NoError(t, err)
+	require.LessOrEqual(t, db.table.stats().Bytes, int64(limit))
+	require.Positive(t, db.table.stats().Evictions)
 }

@@ -76,8 +76,8 @@ func (c *Session) Notes(ctx context.Context) (n Notes, err error) {
 }
 
 // Contract gives the bytes to append to a contract file, with one write: the pass in force, and in the strict dialect
-// the session's notes and directives and the extra records of the caller. have is what the file holds now. Nothing new
-// gives no bytes in the strict dialect; the compatible one repeats the pass, as the reference does. ErrNotFound when
+// the session's notes and directives and the extra records of the caller. What notes and directives said before and say
+// no more is removed. have is what the file holds now. Nothing new gives no bytes in the strict dialect; the compatible one repeats the pass, as the reference does. ErrNotFound when
 // the compatible dialect has no pass to write.
 func (c *Session) Contract(ctx context.Context, d Dialect, have []byte, extra session.Records) ([]byte, error) {
 	p, err := c.InForce(ctx)
@@ -126,8 +126,9 @@ func (c *Session) records(ctx context.Context, r *session.Records) error {
 	for _, x := range corrections {
 		r.Corrections = append(r.Corrections, session.Entry{Text: x.Correction, Because: x.MeaningForNextAgent})
 	}
+	noted := "noted in " + Ref{Scope: c.s.name, ID: c.id}.String()
 	for _, q := range n.Questions {
-		r.Questions = append(r.Questions, session.Entry{Text: q.Question, Because: q.WhyItMatters})
+		r.Questions = append(r.Questions, session.Entry{Text: q.Question, Because: strings.TrimPrefix(q.WhyItMatters+"; "+noted, "; ")})
 	}
 	for _, l := range []struct {
 		name  string
@@ -138,12 +139,19 @@ func (c *Session) records(ctx context.Context, r *session.Records) error {
 		}
 		list := session.List{Name: l.name}
 		for _, item := range l.items {
-			list.Items = append(list.Items, session.Entry{Text: item})
+			list.Items = append(list.Items, session.Entry{Text: item, Because: noted})
 		}
 		r.Lists = append(r.Lists, list)
 	}
+	r.Standing = append(r.Standing, noted)
+	for _, scope := range c.s.chain { // as the reasons end, so that no scope stands for one whose name is longer
+		r.Standing = append(r.Standing, directiveOf+scope+")", directiveOf+scope+":")
+	}
 	return nil
 }
+
+// directiveOf begins the reason of what a scope was told.
+const directiveOf = "directive of the user in "
 
 // directives are the locked decisions and the corrections of the user: what the scope and its ancestors were told.
 func (c *Session) directives(ctx context.Context) (decisions []session.BasisItem, corrections []session.CorrectionItem, err error) {
@@ -152,16 +160,16 @@ func (c *Session) directives(ctx context.Context) (decisions []session.BasisItem
 		return nil, nil, err
 	}
 	for _, p := range st.Effective.Premises {
-		decisions = append(decisions, session.BasisItem{Text: "premise: " + p.Premise, Basis: "directive of the user in " + p.Scope})
+		decisions = append(decisions, session.BasisItem{Text: "premise: " + p.Premise, Basis: directiveOf + p.Scope})
 	}
 	for _, p := range st.Effective.Policies {
 		if p.Polarity == directive.Prohibit {
 			corrections = append(corrections, session.CorrectionItem{
-				Correction: "prohibit " + p.Item, MeaningForNextAgent: "directive of the user in " + p.Scope + ": do not use or propose it",
+				Correction: "prohibit " + p.Item, MeaningForNextAgent: directiveOf + p.Scope + ": do not use or propose it",
 			})
 			continue
 		}
-		decisions = append(decisions, session.BasisItem{Text: "use " + p.Item, Basis: "directive of the user in " + p.Scope})
+		decisions = append(decisions, session.BasisItem{Text: "use " + p.Item, Basis: directiveOf + p.Scope})
 	}
 	return decisions, corrections, nil
 }
@@ -432,6 +440,6 @@ func (a *appending) receiveOne(ctx context.Context, art Artefact, pinned bool) e
 	b.row.Pinned = pinned
 	a.fresh = append(a.fresh, freshTurn{len(a.fresh), b})
 	a.c.rows[b.id] = b.row
-	a.put(a.c.turnKey(b.id), b.row)
+	a.row(a.c.turnKey(b.id), b.row)
 	return nil
 }

@@ -47,6 +47,39 @@ func TestContract(t *testing.T) {
 	ledger, err = session.ReadLedger(append(strict, more...))
 	require.NoError(t, err)
 	require.Equal(t, 2, ledger.Passes())
+
+	// What no longer holds is taken back, and what others wrote stays.
+	strict = append(strict, more...)
+	more, err = chat.Contract(ctx, StrictContract, strict, session.Records{
+		Corrections: []session.Entry{{Text: "prohibit slang", Because: "of the host"}},
+		Lists:       []session.List{{Name: "work-completed", Items: []session.Entry{{Text: "greeted Ann"}}}},
+	})
+	require.NoError(t, err)
+	strict = append(strict, more...)
+	for _, input := range []string{"remove policy guesses", "use sources"} {
+		_, err = db.Scope("acme/agent").Directives().Step(ctx, input)
+		require.NoError(t, err)
+	}
+	_, err = db.Scope("acme").Directives().Step(ctx, "prohibit emails")
+	require.NoError(t, err)
+	require.NoError(t, chat.Record(ctx, Notes{Done: []string{"told Ann"}}))
+	for range 2 {
+		more, err = chat.Contract(ctx, StrictContract, strict, session.Records{})
+		require.NoError(t, err)
+		strict = append(strict, more...)
+	}
+	require.Empty(t, more)
+	ledger, err = session.ReadLedger(strict)
+	require.NoError(t, err)
+	require.Equal(t, []string{"prohibit slang", "prohibit emails"}, ledger.List("session-corrections"))
+	require.Equal(t, []string{"greeted Ann", "told Ann"}, ledger.List("work-completed"))
+	require.Empty(t, ledger.List("open-questions"))
+	require.Len(t, ledger.List("tracked-decisions"), 1)
+	_, err = db.Scope("acme").Session("chat").Contract(ctx, StrictContract, strict, session.Records{})
+	require.NoError(t, err)
+	other, err := db.Scope("acme/agent").Session("other").Contract(ctx, StrictContract, strict, session.Records{})
+	require.NoError(t, err)
+	require.Empty(t, other, "the notes of another session are none of its business")
 	_, err = chat.Contract(ctx, "latin", nil, session.Records{})
 	require.ErrorIs(t, err, ErrInvalid)
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// frame is a page in memory: its content and the head it was loaded with. Both are immutable.
+// frame is a page in memory: its content and the head it was loaded with. Both are immutable. What is worked out from
+// them stays with it.
 //
 // state counts pins; evicted is terminal. A hit pins by compare-and-swap and takes no lock; it sets ref only when it is
 // clear, so that the steady state writes nothing another core reads.
@@ -16,12 +17,13 @@ type frame struct {
 	head  *Head
 	page  int
 	text  string
-	bytes int64
+	bytes int64 // changes under the table's lock only
 	state atomic.Int32
 	ref   atomic.Bool
-	cost  atomic.Int32 // tokens of the page in a context, header included; 0: not counted yet
-	off   atomic.Bool  // eviction took it off the list while it was pinned
-	gone  bool         // another frame took its place while it was pinned; under the table's lock
+	parts atomic.Pointer[parts] // for cuts; nil: nobody has asked for one yet
+	cost  atomic.Int32          // tokens of the page in a context, header included; 0: not counted yet
+	off   atomic.Bool           // eviction took it off the list while it was pinned
+	gone  bool                  // another frame took its place while it was pinned; under the table's lock
 }
 
 const evicted = -1

@@ -136,6 +136,16 @@ func (t *pageTable) publish(l *Loaded) *frame {
 	return f
 }
 
+// grew counts what was worked out for a frame, which the caller has pinned. The next fault makes room for it.
+func (t *pageTable) grew(f *frame, bytes int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.frames.limit > 0 && !f.gone {
+		f.bytes += bytes
+		t.frames.bytes += bytes
+	}
+}
+
 // unpin lets frames go; nil ones are skipped.
 func (t *pageTable) unpin(fs []*frame) {
 	for _, f := range fs {

@@ -119,6 +119,7 @@ func (s *fileStore) Commit(ctx context.Context, b Batch) (Outcome, error) {
 			}
 			continue
 		}
+		go s.analyse(p)
 		if err := s.log.SyncOr(ctx, p.seq, p.done); err != nil {
 			return Outcome{}, s.syncError(ctx, err)
 		}
@@ -477,7 +478,7 @@ func (s *fileStore) enqueue(b *Batch, pre *prepared, v judgement) (*pending, err
 	if rec.body, err = manifest.Encode(&leaf); err != nil {
 		return nil, fmt.Errorf("ctxpage: encode leaf: %w", err)
 	}
-	if err := s.log3(p); err != nil {
+	if err := s.log3(p, &leaf); err != nil {
 		if p.seq != 0 { // the log has the record, the audit has not its leaf: memory no longer follows the log
 			err = s.fail(err)
 		}
@@ -491,7 +492,7 @@ const maxKeptRecord = 1 << 20
 
 // log3 takes the three steps that must not be parted: the record into the log's buffer, its leaf into the audit, the
 // batch into flight. Numbers were taken before; the sequencer's counters move on only here.
-func (s *fileStore) log3(p *pending) error {
+func (s *fileStore) log3(p *pending, leaf *manifest.Record) error {
 	q := &s.seq
 	enqueue := s.log.Enqueue
 	if len(p.record.heads) > 0 && !slices.ContainsFunc(p.record.heads, func(h headRecord) bool { return !h.head.Deleted }) {
@@ -508,7 +509,7 @@ func (s *fileStore) log3(p *pending) error {
 		return enqueueError(err)
 	}
 	p.seq = seq
-	if err := s.man.Add(p.record.leaf, p.record.body); err != nil {
+	if err := s.man.AddNew(p.record.leaf, p.record.body, leaf); err != nil {
 		return err
 	}
 	s.appended.Store(true)
@@ -527,7 +528,7 @@ func (s *fileStore) log3(p *pending) error {
 			q.nextNum = max(q.nextNum, t.num+1)
 		}
 	}
-	s.analyse(p)
+	p.analysed.Add(1)
 	q.queue = append(q.queue, p)
 	q.ids[p.record.batch] = p
 	for _, k := range p.keys {
@@ -539,20 +540,17 @@ func (s *fileStore) log3(p *pending) error {
 // analyse makes ready what install gives to the index, while the log syncs: it takes about as long, and no record needs
 // it. The installer waits for it before it takes a lock.
 func (s *fileStore) analyse(p *pending) {
+	defer p.analysed.Done()
 	heads := p.record.heads
-	if !slices.ContainsFunc(heads, func(h headRecord) bool { return len(h.texts) > 0 }) {
-		return
-	}
-	p.analysed.Go(func() {
-		for i := range heads {
-			for j := range heads[i].texts {
-				if t := &heads[i].texts[j]; t.analysis == nil {
-					an := analyse(s.opts.analyzer, &heads[i].head.Artefact, t.text)
-					t.analysis = &an
-				}
+	for i := range heads {
+		for j := range heads[i].texts {
+			if t := &heads[i].texts[j]; t.analysis == nil {
+				an := analyse(s.opts.analyzer, &heads[i].head.Artefact, t.text)
+				t.analysis = &an
 			}
 		}
-	})
+	}
+	s.idx.Invert() // what commits before this one added
 }
 
 func enqueueError(err error) error {
@@ -908,7 +906,7 @@ func (s *fileStore) appendLocked(leaves []*manifest.Record) (uint64, error) {
 		if err := s.enqueueLeaf(index, body); err != nil {
 			return first, enqueueError(err)
 		}
-		if err := s.man.Add(index, body); err != nil {
+		if err := s.man.AddNew(index, body, leaf); err != nil {
 			return first, s.fail(err)
 		}
 	}

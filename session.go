@@ -175,7 +175,7 @@ func (a *appending) turn(ctx context.Context, i int, t *Turn) error {
 	b.row.Signals = signalsOf(&t.Signals)
 	a.fresh = append(a.fresh, freshTurn{i, b})
 	a.c.rows[b.id] = b.row
-	a.put(a.c.turnKey(b.id), b.row)
+	a.row(a.c.turnKey(b.id), b.row)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package ctxpage
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 
@@ -38,6 +39,16 @@ type turnSignals struct {
 }
 
 const turnFields, signalFields = 12, 10
+
+// encode is the row as msgpack, in a buffer of the right size from the start.
+func (r *turnRow) encode() ([]byte, error) {
+	b := bytes.NewBuffer(make([]byte, 0, 128+len(r.Counter)+len(r.Title)+len(r.Signals.Source)+len(r.Signals.Call)+len(r.Because)+8*len(r.Hashes)))
+	e := msgpack.GetEncoder()
+	defer msgpack.PutEncoder(e)
+	e.Reset(b)
+	err := r.EncodeMsgpack(e)
+	return b.Bytes(), err
+}
 
 // EncodeMsgpack writes the row.
 func (r *turnRow) EncodeMsgpack(e *msgpack.Encoder) error {

@@ -64,7 +64,7 @@ func TestTurnRowBytes(t *testing.T) {
 		s.LastRead = r.Signals.LastRead
 		want, err := msgpack.Marshal(&w)
 		require.NoError(t, err)
-		got, err := msgpack.Marshal(&r)
+		got, err := r.encode()
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 		var back turnRow

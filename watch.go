@@ -233,7 +233,7 @@ func (c *conversation) reached(u int, l session.Level) (n int) {
 }
 
 // relieve makes room where the window is above its limit: the backstop. It changes rows in memory and in the batch and
-// says what it compacted. No summariser is asked: a commit does not wait for a model.
+// says what it compacted, with an error as well. No summariser is asked: a commit does not wait for a model.
 func (c *conversation) relieve(ctx context.Context, w *changes) ([]passItem, error) {
 	if c.fits() == nil {
 		return nil, nil
@@ -242,21 +242,21 @@ func (c *conversation) relieve(ctx context.Context, w *changes) ([]passItem, err
 	for range session.Levels { // a form may turn out longer than was thought
 		plan, err := c.window().Backstop(c.db.opts.Clock(), 0)
 		if err != nil {
-			return nil, err
+			return items, err
 		}
 		forms, err := c.makeForms(ctx, c.formsOf(plan), nil)
 		if err != nil {
-			return nil, err
+			return items, err
 		}
 		more, err := c.carryOut(w, plan, forms)
 		if err != nil {
-			return nil, err
+			return items, err
 		}
 		if items = joinItems(items, more); c.fits() == nil {
 			return items, nil
 		}
 	}
-	return nil, c.fits()
+	return items, c.fits()
 }
 
 // joinItems is two passes as one.
@@ -568,8 +568,21 @@ func (w *Watcher) Stats(ctx context.Context) (out WatchStats, err error) {
 	})
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	out.Running = w.stop != nil
+	out.Running = w.running()
 	return out, err
+}
+
+// running says whether the background works; a context that ended has ended it. The caller holds w.mu.
+func (w *Watcher) running() bool {
+	if w.stop == nil {
+		return false
+	}
+	select {
+	case <-w.done:
+		return false
+	default:
+		return true
+	}
 }
 
 // Plan says what a pass would do at that time, and changes nothing.
@@ -721,8 +734,11 @@ func (w *Watcher) undone(ctx context.Context, pass uint64) error {
 func (w *Watcher) Start(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.stop != nil {
+	if w.running() {
 		return invalid("watcher", "running already", "Stop first")
+	}
+	if w.stop != nil {
+		w.stop()
 	}
 	ctx, w.stop = context.WithCancel(ctx)
 	w.done = make(chan struct{})

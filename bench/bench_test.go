@@ -26,7 +26,7 @@ import (
 )
 
 var (
-	big       = flag.Bool("big", false, "also measure databases of 1M short pages; making one takes a minute or two")
+	big       = flag.Bool("big", false, "also measure databases of 1M pages; making one takes minutes")
 	sustained = flag.Duration("sustained", 5*time.Second, "length of the sustained run of 64 writers")
 )
 

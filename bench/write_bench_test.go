@@ -164,7 +164,7 @@ func diskTail(b *testing.B) time.Duration {
 func BenchmarkBulk(b *testing.B) {
 	sizes := []struct{ pages, size int }{{10_000, longPage}, {100_000, shortPage}}
 	if *big {
-		sizes = append(sizes, struct{ pages, size int }{1_000_000, shortPage})
+		sizes = append(sizes, struct{ pages, size int }{1_000_000, shortPage}, struct{ pages, size int }{1_000_000, longPage})
 	}
 	for _, c := range sizes {
 		b.Run(fmt.Sprintf("pages=%s/size=%d", named(c.pages), c.size), func(b *testing.B) {

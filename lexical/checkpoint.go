@@ -98,6 +98,7 @@ type checkpoint struct {
 func (x *Index) snapshot(force bool) *checkpoint {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.invert()
 	return &checkpoint{
 		manifest: x.manifest.clone(), parts: x.tail.whole(force),
 		removed: maps.Clone(x.removed), pending: maps.Clone(x.pending), saved: x.saved,

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"sync/atomic"
 )
 
 // maxSpan bounds the distance between the lowest and the highest page number in
@@ -14,17 +15,24 @@ const maxSpan = 1 << 32
 // Index is the inverted index of one database. See the package comment for the
 // lock that its owner holds.
 type Index struct {
-	// mu orders Add, Remove and Apply against the snapshot that Checkpoint takes
-	// without the owner's lock. Readers do not need it: they hold the owner's.
+	// mu guards the tail against those who change it without the owner's lock:
+	// Checkpoint takes a snapshot of it, and Invert enters what Add left. A reader
+	// needs it for that alone: while it holds the owner's lock nothing is added, so
+	// once nothing is left nobody changes the tail.
 	mu sync.Mutex
 
 	manifest manifest
 	cols     *columns
 	tail     tail
-	removed  map[uint64]struct{} // not in cols, but still in a segment or in the tail
-	pending  map[uint32]uint64   // segment id → removed numbers in it
-	saved    int                 // numbers in the removed row
-	work     sync.Pool           // of *work, the scratch memory of queries
+	last     uint64 // greatest number added
+
+	freshMu sync.Mutex // after mu
+	fresh   []Doc      // added, not in the tail yet
+	behind  atomic.Bool
+	removed map[uint64]struct{} // not in cols, but still in a segment or in the tail
+	pending map[uint32]uint64   // segment id → removed numbers in it
+	saved   int                 // numbers in the removed row
+	work    sync.Pool           // of *work, the scratch memory of queries
 
 	commonPages uint64 // the constant; tests make it small
 }
@@ -100,20 +108,62 @@ func Reset(w Writer) error {
 // pages above it again after Open.
 func (x *Index) Through() uint64 { return x.manifest.through }
 
-// Add puts a page version into the tail. Numbers come in ascending order; one
-// that is not above all before is ignored, so adding again is harmless.
+// mostFresh pages are kept for Invert; more are entered by Add.
+const mostFresh = 256
+
+// Add takes a page version. Numbers come in ascending order; one that is not above
+// all before is ignored, so adding again is harmless. The page's terms are entered
+// by Invert, or by the next call that needs them: they are most of the work, and
+// the owner need not hold its lock for it.
 func (x *Index) Add(d Doc) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if d.Num <= x.highest() {
+	if d.Num <= max(x.last, x.manifest.through) {
 		return
 	}
+	x.last = d.Num
 	x.cols.add(d.Num, d.Scope, d.Group, uint32(d.Analysis.Length))
-	x.tail.add(d)
+	x.freshMu.Lock()
+	x.fresh = append(x.fresh, d)
+	n := len(x.fresh)
+	x.behind.Store(true)
+	x.freshMu.Unlock()
+	if n >= mostFresh {
+		x.settle()
+	}
 }
 
-func (x *Index) highest() uint64 {
-	return max(x.tail.last(), x.manifest.through)
+// Invert enters the terms of pages that were added, unless somebody is at it. It
+// may be called under no lock, at any time.
+func (x *Index) Invert() {
+	if x.behind.Load() && x.mu.TryLock() {
+		defer x.mu.Unlock()
+		x.invert()
+	}
+}
+
+// settle enters what was added before the call.
+func (x *Index) settle() {
+	if x.behind.Load() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.invert()
+	}
+}
+
+// invert is called with mu held.
+func (x *Index) invert() {
+	for {
+		x.freshMu.Lock()
+		docs := x.fresh
+		x.fresh = nil
+		x.behind.Store(len(docs) > 0) // only when they are in the tail is nothing left
+		x.freshMu.Unlock()
+		if len(docs) == 0 {
+			return
+		}
+		for _, d := range docs {
+			x.tail.add(d)
+		}
+	}
 }
 
 // Remove takes page versions out of results and statistics at once. Their
@@ -123,6 +173,7 @@ func (x *Index) highest() uint64 {
 func (x *Index) Remove(nums ...uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.invert()
 	for _, n := range nums {
 		if !x.cols.remove(n) {
 			continue

@@ -10,7 +10,7 @@
 //
 // An Index has one owner with one read-write lock: Add, Remove and Apply run
 // under its write lock, Search, Stats and Check under its read lock. Checkpoint
-// takes a snapshot by itself and may run under no lock at all.
+// takes a snapshot by itself; it and Invert may run under no lock at all.
 package lexical
 
 import "errors"

@@ -104,6 +104,7 @@ type work struct {
 	weights Weights
 	ranker  Ranker
 	k       int
+	groups  bool // some count
 	best    top
 	heaps   [2][]Hit // two at a time are in use
 
@@ -120,6 +121,7 @@ type work struct {
 	wanted  []bool    // candidates
 	list    []uint32  // the candidates
 	slot    []uint32  // for top
+	seen    []uint64  // a bit for each of touched: unlike own it stays in the cache
 
 	tf         []uint64  // by group, for the term at hand
 	hit        []uint32  // groups with the term at hand
@@ -134,6 +136,7 @@ type tailRef struct {
 }
 
 func (x *Index) borrow() *work {
+	x.settle()
 	w, _ := x.work.Get().(*work)
 	if w == nil {
 		w = &work{}
@@ -143,7 +146,9 @@ func (x *Index) borrow() *work {
 }
 
 func (x *Index) release(w *work) {
-	wipe(w.own, w.touched)
+	for _, v := range w.touched {
+		w.own[v], w.seen[v/64] = 0, 0
+	}
 	wipe(w.common, w.list)
 	wipe(w.wanted, w.list)
 	wipe(w.tf, w.hit)
@@ -250,16 +255,22 @@ func (w *work) run(rows Rows, q Query) error {
 	p := newPlan(w.ranker, st, w.x.commonPages)
 	total := w.x.cols.total(scopes)
 	w.prepare(st)
+	extra := w.extra(p)
+	alone := total.groupLength < total.length/2 // else looking for the bar is in vain
+	w.groups = w.weights.Group > 0 && total.groups > 0
 	for i, t := range p.order[:p.strong] {
-		grouped := i < p.group && w.weights.Group > 0 && total.groups > 0
-		if err := w.collect(t, p.weight[t], grouped); err != nil {
+		grouped := i < p.group && w.groups
+		over := math.Inf(-1)
+		if alone && st.DF[t] > uint64(len(w.touched)) {
+			over = w.bar() - w.most(p, p.order[i+1:p.strong]) - extra
+		}
+		if err := w.collect(t, p.weight[t], over, grouped); err != nil {
 			return err
 		}
 		if grouped {
 			w.addGroups(total)
 		}
 	}
-	extra := w.extra(p)
 	floor := w.floor()
 	w.candidates(floor, extra)
 	for _, t := range p.order[p.strong:] {
@@ -274,34 +285,51 @@ func (w *work) run(rows Rows, q Query) error {
 func (w *work) prepare(st Stats) {
 	pages, groups := len(w.x.cols.scope), len(w.x.cols.groups)
 	w.own, w.common, w.wanted = grown(w.own, pages), grown(w.common, pages), grown(w.wanted, pages)
-	w.slot = grown(w.slot, pages)
+	w.slot, w.seen = grown(w.slot, pages), grown(w.seen, pages/64+1)
 	w.tf, w.groupScore = grown(w.tf, groups), grown(w.groupScore, groups)
 	w.sat.reset(w.ranker, average(st.Length, st.Pages))
 }
 
-// collect adds a word to own and, when grouped, counts it in its groups.
-func (w *work) collect(t int, weight float64, grouped bool) error {
+// collect adds a word to own and, when grouped, counts it in its groups. A page
+// that has none of the rarer words, and no neighbours to lend to, is passed over
+// unless it gets more than over from this one: what is still to come would not
+// bring it among the best.
+func (w *work) collect(t int, weight, over float64, grouped bool) error {
 	return w.eachBlock(t, func(block []posting) {
-		w.addOwn(block, weight)
+		w.addOwn(block, weight, over)
 		if grouped {
 			w.addTF(block)
 		}
 	})
 }
 
-func (w *work) addOwn(block []posting, weight float64) {
-	length, own := w.x.cols.length, w.own
+func (w *work) addOwn(block []posting, weight, over float64) {
+	length, own, seen := w.x.cols.length, w.own, w.seen
+	hopeless := weight*w.ranker.Most() <= over
 	for _, p := range block {
 		at := p.num - w.x.cols.base
+		bit := uint64(1) << (at % 64)
+		if hopeless && seen[at/64]&bit == 0 && w.alone(p.num) {
+			continue
+		}
 		v := float64(weight * w.sat.of(p.tf, length[at]))
 		if v <= 0 {
 			continue
 		}
-		if own[at] == 0 {
+		if seen[at/64]&bit == 0 {
+			if v <= over && w.alone(p.num) {
+				continue
+			}
+			seen[at/64] |= bit
 			w.touched = append(w.touched, uint32(at))
 		}
 		own[at] += v
 	}
+}
+
+// alone reports that a page version gets nothing from others and lends nothing.
+func (w *work) alone(num uint64) bool {
+	return w.corpus.Alone(num) && (!w.groups || w.x.cols.group[num-w.x.cols.base] == 0)
 }
 
 func (w *work) addTF(block []posting) {
@@ -374,16 +402,20 @@ const slack = 1 + 1e-9
 
 // extra is the most that the common words can add to a page.
 func (w *work) extra(p plan) float64 {
+	return w.most(p, p.order[p.strong:])
+}
+
+// most is the most that some of the words can add to a page by itself.
+func (w *work) most(p plan, terms []int) float64 {
 	sum := 0.0
-	for _, t := range p.order[p.strong:] {
+	for _, t := range terms {
 		sum += p.weight[t] * w.ranker.Most()
 	}
 	return sum * slack
 }
 
-// floor is a score that the K-th best page has at least: that of the K-th best
-// without common words, among those that are best without their neighbours.
-func (w *work) floor() float64 {
+// leaders are the best pages by what is known of them, without their neighbours.
+func (w *work) leaders() top {
 	first := w.top(w.heaps[0])
 	for _, v := range w.touched {
 		if s := w.plain(v); s >= first.floor() {
@@ -393,6 +425,20 @@ func (w *work) floor() float64 {
 		}
 	}
 	first.end()
+	w.heaps[0] = first.hits
+	return first
+}
+
+// bar is a score that the K-th best page has at least, whatever words follow.
+func (w *work) bar() float64 {
+	first := w.leaders()
+	return first.floor() / slack
+}
+
+// floor is a score that the K-th best page has at least: that of the K-th best
+// without common words, among those that are best without their neighbours.
+func (w *work) floor() float64 {
+	first := w.leaders()
 	better := w.top(w.heaps[1])
 	defer better.end()
 	for _, h := range first.hits {
@@ -401,7 +447,7 @@ func (w *work) floor() float64 {
 		}
 		better.offer(h)
 	}
-	w.heaps = [2][]Hit{first.hits, better.hits}
+	w.heaps[1] = better.hits
 	return better.floor() / slack
 }
 
@@ -507,6 +553,9 @@ func (w *work) number(v uint32) uint64 { return uint64(v) + w.x.cols.base }
 func (w *work) plain(v uint32) float64 { return w.own[v] + w.groupPart(v) }
 
 func (w *work) groupPart(v uint32) float64 {
+	if len(w.groupTouch) == 0 {
+		return 0
+	}
 	return float64(w.weights.Group * w.groupScore[w.x.cols.group[v]])
 }
 

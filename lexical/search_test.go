@@ -3,8 +3,10 @@ package lexical
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -331,6 +333,48 @@ func TestSearchIsTheDefinition(t *testing.T) {
 	})
 }
 
+// In a scope of pages without neighbours most of them are passed over, by a bar that rises with the words already read.
+func TestPassedOver(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &machine{t: t, world: newWorld(), removed: map[uint64]bool{}, store: memStore{}, common: rapid.SampledFrom([]uint64{4, commonPages}).Draw(t, "common")}
+		m.plain, m.layered = memStore{}.open(t), m.store.open(t)
+		m.plain.commonPages, m.layered.commonPages = m.common, m.common
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "pages"), 1))
+		grouped := rapid.SampledFrom([]int{0, 0, 12}).Draw(t, "one in so many stands in a group")
+		for num := uint64(1); num <= 300; num++ {
+			d := Doc{Num: num, Scope: 1}
+			if grouped > 0 && r.IntN(grouped) == 0 {
+				d.Group = uint64(1 + r.IntN(4))
+			}
+			for i, w := range vocabulary { // from one page in 90 to one in two
+				if r.IntN(90) < 1<<i {
+					d.Analysis.Terms = append(d.Analysis.Terms, TermCount{w, uint32(1 + r.IntN(9)/6)})
+					d.Analysis.Length += int(d.Analysis.Terms[len(d.Analysis.Terms)-1].N)
+				}
+			}
+			d.Analysis.Length += r.IntN(3)
+			m.world.add(d)
+			m.plain.Add(d)
+			m.layered.Add(d)
+			if r.IntN(30) == 0 && num > 1 {
+				m.world.next[1+r.Uint64N(num-1)] = num
+			}
+		}
+		m.store.checkpoint(t, m.layered, true)
+		for range 6 {
+			q := m.query()
+			q.Scopes, q.K = []uint32{1}, rapid.SampledFrom([]int{1, 2, 5, 20}).Draw(t, "pages asked for")
+			q.Terms = rapid.SliceOfNDistinct(rapid.SampledFrom(vocabulary), 2, 6, rapid.ID).Draw(t, "words")
+			c := visible{m.world, q.Scopes, m.removed}
+			n := newNaive(m.world, m.removed, q, m.common)
+			n.world = &world{docs: m.world.docs, next: m.world.next, hidden: m.world.hidden, order: m.world.order}
+			want := visibleHits(n, c)
+			require.Equal(t, want, memStore{}.search(t, m.plain, c, q))
+			require.Equal(t, want, m.store.search(t, m.layered, c, q))
+		}
+	})
+}
+
 // visibleHits runs the naive scorer with the catalogue's view of what is shown.
 func visibleHits(n *naive, c visible) []Hit {
 	hidden := map[uint64]bool{}
@@ -465,4 +509,61 @@ func TestLn(t *testing.T) {
 		x := rapid.Float64Range(1e-9, 1e12).Draw(t, "x")
 		require.InDelta(t, math.Log(x), ln(x), 1e-15*math.Max(1, math.Abs(math.Log(x)))*4)
 	})
+}
+
+// TestInvertBesideSearch: terms are entered under no lock of the owner while others search, checkpoint and add; every
+// search counts each page that was added before it.
+func TestInvertBesideSearch(t *testing.T) {
+	const pages = flushDocs + 200
+	s := memStore{}
+	x := s.open(t)
+	var owner sync.RWMutex
+	var added atomic.Uint64
+	var others, adding sync.WaitGroup
+	done := make(chan struct{})
+	until := func(do func()) {
+		others.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					do()
+				}
+			}
+		})
+	}
+	for range 2 {
+		until(func() {
+			owner.RLock()
+			defer owner.RUnlock()
+			st, err := x.Stats([]uint32{1}, &memTx{rows: s}, []string{"all", "some"})
+			if n := added.Load(); err != nil || st.Pages != n || st.DF[0] != n || st.DF[1] != n/2 {
+				t.Errorf("%+v after %d pages: %v", st, n, err)
+			}
+		})
+		until(x.Invert)
+	}
+	until(func() {
+		tx := &memTx{rows: memStore{}} // never applied
+		if _, err := x.Checkpoint(tx, true); err != nil {
+			t.Error(err)
+		}
+	})
+	adding.Go(func() {
+		for num := uint64(1); num <= pages; num++ {
+			a := words("all", 1, fmt.Sprint("w", num%500), 2)
+			if num%2 == 0 {
+				a = words("some", 1, "all", 3)
+			}
+			owner.Lock()
+			x.Add(Doc{Num: num, Scope: 1, Analysis: a})
+			added.Store(num)
+			owner.Unlock()
+		}
+	})
+	adding.Wait()
+	close(done)
+	others.Wait()
+	require.Equal(t, uint64(pages), s.stats(t, x, []uint32{1}, []string{"all"}).DF[0])
 }

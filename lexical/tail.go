@@ -152,14 +152,7 @@ func double[T any](s []T, n int) []T {
 	return slices.Grow(s, max(n, cap(s)))
 }
 
-// last is the greatest number in the tail, 0 when it is empty.
-func (t tail) last() uint64 {
-	if len(t) == 0 {
-		return 0
-	}
-	return t[len(t)-1].last()
-}
-
+// last is the greatest number in a part.
 func (p *part) last() uint64 { return p.docs[len(p.docs)-1].num }
 
 // remove takes the postings of a page out of the counts. They and the document

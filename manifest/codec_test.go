@@ -195,6 +195,18 @@ func TestCodecDeterminism(t *testing.T) {
 	}
 }
 
+// TestRowOfRecord: a record and its bytes give one row.
+func TestRowOfRecord(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := drawRecord().Draw(t, "record")
+		body, err := Encode(r)
+		require.NoError(t, err)
+		want, err := rowOf(body)
+		require.NoError(t, err)
+		require.Equal(t, want, r.row(len(body)))
+	})
+}
+
 // assemblyOf50 is a leaf as an assembly of 50 pages from a database of a
 // million writes it.
 func assemblyOf50(lexical bool) *Record {

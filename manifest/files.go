@@ -130,6 +130,11 @@ func rowOf(body []byte) (row, error) {
 	}, nil
 }
 
+// row is rowOf for the bytes of a record, so many.
+func (r *Record) row(size int) row {
+	return row{typ: r.Type, writes: len(r.Writes) > 0, size: uint32(size), trace: traceHash(r.Trace), parent: traceHash(r.Parent)}
+}
+
 func (r row) append(b []byte, i uint64) []byte {
 	start := len(b)
 	writes := byte(0)

@@ -144,6 +144,15 @@ func (l *Log) Add(index uint64, body []byte) error {
 	if err != nil {
 		return leafError(index, err)
 	}
+	return l.add(index, body, r)
+}
+
+// AddNew is Add of a leaf that is not there yet, for who still has the record whose bytes body is.
+func (l *Log) AddNew(index uint64, body []byte, r *Record) error {
+	return l.add(index, body, r.row(len(body)))
+}
+
+func (l *Log) add(index uint64, body []byte, r row) error {
 	leaf, hash := tailLeaf{row: r, body: bytes.Clone(body)}, LeafHash(body)
 	l.mu.Lock()
 	defer l.mu.Unlock()

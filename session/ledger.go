@@ -23,12 +23,16 @@ type Ledger struct {
 	lists   map[string][]string
 	values  map[string]binding
 	where   map[string]Action // bucket of each block
+	why     map[filed]string  // the reason an item was added with, where there was one
 	started bool
 	torn    bool // the file's last line has no end
 	guarded bool
 	pass    int
 	lastKey string
 }
+
+// filed is an item in its list.
+type filed struct{ list, item string }
 
 // binding is a remembered value: a text, or facts.
 type binding struct {
@@ -71,14 +75,14 @@ func ReadLedger(file []byte) (*Ledger, error) {
 
 func (l *Ledger) prepare() {
 	if l.values == nil {
-		l.lists, l.values, l.where = map[string][]string{}, map[string]binding{}, map[string]Action{}
+		l.lists, l.values, l.where, l.why = map[string][]string{}, map[string]binding{}, map[string]Action{}, map[filed]string{}
 	}
 }
 
 // clone is a copy that shares nothing that exec changes in place.
 func (l *Ledger) clone() *Ledger {
 	c := *l
-	c.lists, c.values, c.where = make(map[string][]string, len(l.lists)), maps.Clone(l.values), maps.Clone(l.where)
+	c.lists, c.values, c.where, c.why = make(map[string][]string, len(l.lists)), maps.Clone(l.values), maps.Clone(l.where), maps.Clone(l.why)
 	for k, v := range l.lists {
 		c.lists[k] = slices.Clip(v)
 	}
@@ -173,7 +177,7 @@ var (
 	stDeclare  = regexp.MustCompile(`^remember a list called ([a-z0-9-]+)$`)
 	stRemember = regexp.MustCompile(`^remember a (string|source|claim) called ([a-z0-9-]+) with "([^"]+)"$`)
 	stFacts    = regexp.MustCompile(`^remember a (source|claim) called ([a-z0-9-]+) with ([a-z0-9-]+ as "[^"]+"(?: and [a-z0-9-]+ as "[^"]+")*)$`)
-	stAdd      = regexp.MustCompile(`^(add|remove) "([^"]+)" (to|from) ([a-z0-9-]+)(?: because "[^"]+")?$`)
+	stAdd      = regexp.MustCompile(`^(add|remove) "([^"]+)" (to|from) ([a-z0-9-]+)(?: because "([^"]+)")?$`)
 	stCite     = regexp.MustCompile(`^cite "([^"]+)" from ([a-z0-9-]+)$`)
 	stVerify   = regexp.MustCompile(`^verify ([a-z0-9-]+) from ([a-z0-9-]+)$`)
 	stAbout    = regexp.MustCompile(`^about "[^"]+"$`)
@@ -224,7 +228,7 @@ func (l *Ledger) statement(line string) error {
 		return l.bind(m[2], binding{sort: m[1], facts: m[3]})
 	}
 	if m := stAdd.FindStringSubmatch(line); m != nil && (m[1] == "add") == (m[3] == "to") {
-		return l.change(m[1] == "add", m[2], m[4])
+		return l.change(m[1] == "add", m[2], m[4], m[5])
 	}
 	if m := stCite.FindStringSubmatch(line); m != nil {
 		return l.cite(m[1], m[2])
@@ -258,7 +262,7 @@ func (l *Ledger) bind(name string, b binding) error {
 	return nil
 }
 
-func (l *Ledger) change(add bool, item, name string) error {
+func (l *Ledger) change(add bool, item, name, why string) error {
 	items, ok := l.lists[name]
 	if !ok {
 		return fmt.Errorf("list %s is not declared", name)
@@ -273,6 +277,9 @@ func (l *Ledger) change(add bool, item, name string) error {
 		items = slices.Concat(items[:at], items[at+1:])
 	}
 	l.lists[name] = items
+	if delete(l.why, filed{name, item}); add && why != "" {
+		l.why[filed{name, item}] = why
+	}
 	l.refile(add, item, name)
 	return nil
 }

@@ -67,7 +67,10 @@ type Records struct {
 	Questions   []Entry
 	Corrections []Entry
 	Lists       []List
-	Guard       bool // warn, when read, of inference from sources that are not verified
+	// Standing are phrases of reasons. An entry of the file whose reason has one of them, and that is not among the
+	// entries given, does not hold any more and is removed.
+	Standing []string
+	Guard    bool // warn, when read, of inference from sources that are not verified
 }
 
 const (
@@ -176,15 +179,43 @@ func (d *draft) factsName(sort, name string) string {
 }
 
 func (d *draft) lists(r Records) {
-	d.list("tracked-decisions", named("decision", r.Decisions))
-	d.list("open-questions", named("question", r.Questions))
-	d.list("session-corrections", r.Corrections)
+	lists := []List{
+		{"tracked-decisions", named("decision", r.Decisions)},
+		{"open-questions", named("question", r.Questions)},
+		{"session-corrections", r.Corrections},
+	}
 	for _, own := range r.Lists {
 		name := own.Name
 		if !contractName.MatchString(name) || slices.Contains(reservedNames, name) || len(name) > longestName {
 			name = slug("list", name)
 		}
-		d.list(name, own.Items)
+		lists = append(lists, List{name, own.Items})
+	}
+	d.withdraw(r.Standing, lists)
+	for _, l := range lists {
+		d.list(l.Name, l.Items)
+	}
+}
+
+// withdraw removes what stood in the file by one of the phrases and is not given any more.
+func (d *draft) withdraw(standing []string, given []List) {
+	if len(standing) == 0 {
+		return
+	}
+	holds := map[filed]bool{}
+	for _, l := range given {
+		for _, e := range l.Items {
+			holds[filed{l.Name, strings.Trim(d.quoted(e.Text), `"`)}] = true
+		}
+	}
+	for _, list := range sortedKeys(d.l.lists) {
+		for _, item := range slices.Clone(d.l.lists[list]) {
+			why := d.l.why[filed{list, item}]
+			stood := slices.ContainsFunc(standing, func(phrase string) bool { return strings.Contains(why, phrase) })
+			if stood && !holds[filed{list, item}] {
+				d.emit(`remove "%s" from %s because "withdrawn"`, item, list)
+			}
+		}
 	}
 }
 

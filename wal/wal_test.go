@@ -378,6 +378,56 @@ func TestOneSyncForAll(t *testing.T) {
 	}
 }
 
+// TestReportBesideSync: the disk works for the next round while OnDurable hears of the one before, which is answered
+// whatever becomes of the next; who heard from OnDurable itself need not wait for its end.
+func TestReportBesideSync(t *testing.T) {
+	for _, fail := range []bool{false, true} {
+		t.Run(fmt.Sprint("fail=", fail), func(t *testing.T) {
+			mem := faultfs.New()
+			g := &gateFS{FS: mem}
+			reports, proceed := make(chan uint64), make(chan struct{})
+			opts := options(g)
+			opts.OnDurable = func(seq uint64) {
+				reports <- seq
+				<-proceed
+			}
+			l, _, _ := mustOpen(t, opts)
+			g.hold()
+			first, second, heard := make(chan error), make(chan error), make(chan error)
+			put(t, l, wal.KindCommit, body(1, 10))
+			go func() { first <- l.Sync(ctx, 1) }()
+			<-g.entered
+			g.release <- struct{}{}
+			require.EqualValues(t, 1, <-reports)
+
+			put(t, l, wal.KindCommit, body(2, 10))
+			go func() { second <- l.Sync(ctx, 2) }()
+			<-g.entered
+			require.Zero(t, l.Durable(), "it is being reported")
+			word := make(chan struct{})
+			go func() { heard <- l.SyncOr(ctx, 1, word) }()
+			close(word)
+			require.NoError(t, <-heard)
+
+			if fail {
+				mem.Inject(faultfs.Fault{N: 1})
+			}
+			g.release <- struct{}{}
+			proceed <- struct{}{}
+			require.NoError(t, <-first)
+			if fail {
+				require.ErrorIs(t, <-second, wal.ErrPoisoned)
+				require.NoError(t, l.Sync(ctx, 1))
+				require.EqualValues(t, 1, l.Durable())
+				return
+			}
+			require.EqualValues(t, 2, <-reports)
+			proceed <- struct{}{}
+			require.NoError(t, <-second)
+		})
+	}
+}
+
 // TestScanBesideAWriter: a scan sees a gapless prefix that holds what was durable when it began, while
 // the writer writes, rotates and drops.
 func TestScanBesideAWriter(t *testing.T) {

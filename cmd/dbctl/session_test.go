@@ -98,6 +98,8 @@ func TestWatchVerb(t *testing.T) {
 	file := talk(t)
 	at := []string{"watch", file, "acme/support", "chat"}
 	require.Equal(t, exitUsage, dbctl("", append(at, "--dry-run")...).code, "no window was set")
+	require.Equal(t, exitUsage, dbctl("", append(at, "--dry-run", "--total", "4000")...).code)
+	require.Equal(t, exitUsage, dbctl("", append(at, "--once", "--total", "-5")...).code)
 	stored := 0
 	var w windowView
 	require.NoError(t, json.Unmarshal([]byte(ok(t, "", "session", "show", file, "acme/support", "chat", "--json")), &w))

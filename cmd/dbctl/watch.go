@@ -31,8 +31,11 @@ func (c *watchCmd) Run(a *app) error {
 	if c.Follow {
 		return c.follow(a)
 	}
+	if c.DryRun && c.Total != 0 {
+		return usage("--total: a dry run shows the window that is set; dbctl watch --total %d --once sets it", c.Total)
+	}
 	return c.with(a, !c.DryRun, func(s *ctxpage.Session) error {
-		if c.Total > 0 && !c.DryRun {
+		if c.Total != 0 {
 			if err := s.SetWindow(a.ctx, session.Config{Total: c.Total}); err != nil {
 				return err
 			}
