@@ -20,6 +20,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
@@ -64,7 +65,7 @@ func TestRecoveredIsToldLater(t *testing.T) {
 // TestCreationCut: whatever a power cut leaves of bbolt's first write into a new file, the database is made anew; of any
 // other small file not a byte is touched.
 func TestCreationCut(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "agent.ctx")
+	path := dbtest.MemoryPath(t)
 	raw, err := bbolt.Open(path, 0o600, nil)
 	require.NoError(t, err)
 	require.NoError(t, raw.Close())
@@ -85,7 +86,7 @@ func TestCreationCut(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, left, 0o600))
 		db := openTest(t, path, Options{})
 		require.NoError(t, db.Close())
-		for _, suffix := range databaseFiles {
+		for _, suffix := range append(databaseFiles[:], ".lock") {
 			require.NoError(t, os.RemoveAll(path+suffix))
 		}
 	}
@@ -98,6 +99,32 @@ func TestCreationCut(t *testing.T) {
 	now, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, left, now)
+}
+
+// TestCreationCrash: the power may go at any operation of the making of log and archive; the next open makes them.
+func TestCreationCrash(t *testing.T) {
+	r := newRig(t, Options{})
+	db, err := r.open()
+	require.NoError(t, err)
+	ops := r.fs.Ops()
+	require.NoError(t, r.restart(db, image{newRig(t, Options{}).fs, boltCopy{}}))
+	require.Greater(t, ops, 10)
+	for n := 1; n <= ops; n++ {
+		for _, keep := range []int{0, 30, 100} {
+			r := newRig(t, Options{})
+			r.fs.Inject(faultfs.Fault{N: n, Err: faultfs.ErrCrashed, Sticky: true, Short: n * 7})
+			db, err := r.open()
+			if err != nil {
+				require.ErrorIs(t, err, faultfs.ErrCrashed)
+			}
+			require.NoError(t, r.restart(db, r.cut(uint64(n), keep)))
+			db, err = r.open()
+			require.NoError(t, err, "operation %d of %d, %d %% kept", n, ops, keep)
+			_, err = db.Scope("acme").Put(context.Background(), Artefact{ID: "page", Text: "text"})
+			require.NoError(t, err)
+			require.NoError(t, db.Close())
+		}
+	}
 }
 
 // TestStrangersFile: a bbolt file of another program is not made a database of ours.
