@@ -395,7 +395,12 @@ func (v *corpus) Group(live uint64) (uint64, int) {
 	if g == 0 { // a version of the past, whose artefact has left its group since
 		return 0, 0
 	}
-	at, found := slices.BinarySearchFunc(v.c.groups[g-1].members, live, v.c.compareMembers)
+	// Mostly the members came in their order, and so are in the order of their numbers, too. Then none is looked at.
+	members := v.c.groups[g-1].members
+	at, found := slices.BinarySearch(members, live)
+	if !found {
+		at, found = slices.BinarySearchFunc(members, live, v.c.compareMembers)
+	}
 	if !found {
 		return 0, 0
 	}
@@ -404,11 +409,13 @@ func (v *corpus) Group(live uint64) (uint64, int) {
 
 func (v *corpus) At(group uint64, pos int) (uint64, bool) {
 	m := v.c.groups[group-1].members
-	if pos < 0 || pos >= len(m) || !v.shown(m[pos]) {
+	if pos < 0 || pos >= len(m) {
 		return 0, false
 	}
 	return m[pos], true
 }
+
+func (v *corpus) Shown(live uint64) bool { return v.shown(live) }
 
 // Candidates: see the Store interface. All of it is read under one read lock, so that it is one snapshot.
 func (s *fileStore) Candidates(ctx context.Context, q CandidateQuery) (out Candidates, err error) {
