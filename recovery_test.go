@@ -406,6 +406,9 @@ func TestLinks(t *testing.T) {
 			_, err := Open(path, opts)
 			require.ErrorIs(t, err, ErrInvalid, name)
 		}
+		if _, _, err := OpenManifests(context.Background(), path); !strings.HasSuffix(name, "lock") {
+			require.ErrorIs(t, err, ErrInvalid, name)
+		}
 	}
 	b, err := os.ReadFile(victim)
 	require.NoError(t, err)
