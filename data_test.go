@@ -347,6 +347,25 @@ func TestAsOfBeforeSupersession(t *testing.T) {
 	}
 }
 
+// A look into the past finds what was replaced through what replaced it as that was then.
+func TestSupersessionAsOf(t *testing.T) {
+	s := open(t, Options{}).Scope("acme")
+	put(t, s, Artefact{ID: "old", Text: "zebra crossing"})
+	put(t, s, Artefact{ID: "new", Text: "horse", Supersedes: []string{"old"}})
+	then := assemble(t, s, Query{Text: "zebra"})
+	require.Equal(t, []string{"new"}, ids(then))
+	for _, change := range []func(){
+		func() { put(t, s, Artefact{ID: "new", Text: "horse shoe"}) },
+		func() { put(t, s, Artefact{ID: "newer", Text: "pony", Supersedes: []string{"new"}}) },
+		func() { require.NoError(t, s.Delete(ctx, "new")) },
+	} {
+		change()
+		past := assemble(t, s, Query{Text: "zebra", AsOf: then.LSN})
+		require.Equal(t, then.Text(), past.Text())
+	}
+	require.NotEqual(t, then.Text(), assemble(t, s, Query{Text: "zebra"}).Text())
+}
+
 // What was replaced is found through what replaced it, and does not come back by itself: not by a checkpoint, a reopen,
 // nor by the end of its successor; it does by a put.
 func TestSupersession(t *testing.T) {
