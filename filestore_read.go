@@ -465,12 +465,12 @@ func (s *fileStore) search(v *corpus, q *CandidateQuery, out *Candidates) (hits 
 	err = s.view(func(tx *bbolt.Tx) error {
 		rows := boltRows{tx.Bucket(bucketSeg)}
 		if hits, err = s.idx.Search(rows, v, lexical.Query{Scopes: v.chain, Terms: q.Terms, K: q.K, Weights: weights}); err != nil {
-			return s.corrupt("bucket seg", err)
+			return s.badIndex(err)
 		}
 		s.nameSuperseded(hits, out)
 		if len(q.Mask) > 0 {
 			if out.Stats, err = s.idx.Stats(v.chain, rows, q.Terms); err != nil {
-				return s.corrupt("bucket seg", err)
+				return s.badIndex(err)
 			}
 		}
 		return s.searchMisses(v, q, rows, weights, out)
@@ -521,6 +521,12 @@ func (c *catalogue) candidates(found []proposal) []Candidate {
 	return out
 }
 
+// badIndex is the error of a question that met damage in the index. It is made again from the pages by the next open.
+func (s *fileStore) badIndex(err error) error {
+	s.reindex.Store(true)
+	return &CorruptError{File: s.opts.path, Err: fmt.Errorf("bucket seg: %w", err), Hint: "close it, and open it for writing: the index is made again from the pages"}
+}
+
 // searchMisses names the nearest of what each exclusion keeps out. One search for all of them mostly finds some of each;
 // a reason that others crowded out is asked for by itself.
 func (s *fileStore) searchMisses(v *corpus, q *CandidateQuery, rows boltRows, weights lexical.Weights, out *Candidates) error {
@@ -533,7 +539,7 @@ func (s *fileStore) searchMisses(v *corpus, q *CandidateQuery, rows boltRows, we
 		miss.misses, miss.only, miss.reasons = true, only, map[uint64]string{}
 		hits, err := s.idx.Search(rows, &miss, lexical.Query{Scopes: v.chain, Terms: q.Terms, K: k, Weights: weights})
 		if err != nil {
-			return 0, s.corrupt("bucket seg", err)
+			return 0, s.badIndex(err)
 		}
 		for _, h := range hits {
 			c := s.cat.candidate(h.Num)
