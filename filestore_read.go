@@ -502,13 +502,14 @@ func proposals(hits []lexical.Hit, more int) []proposal {
 func (c *catalogue) candidates(found []proposal) []Candidate {
 	slices.SortFunc(found, func(a, b proposal) int { return cmp.Compare(a.num, b.num) })
 	out := make([]Candidate, 0, len(found))
-	ids := make([]byte, 0, 16*len(found)) // of all, for one string: hundreds of small ones are what a proposal costs
+	var ids strings.Builder // of all, for one string: hundreds of small ones are what a proposal costs
+	ids.Grow(16 * len(found))
 	for _, p := range found {
 		if n := len(out); n == 0 || out[n-1].Key.Num != p.num {
 			art := c.page(p.num).art
 			out = out[:n+1]
 			c.describe(&out[n], p.num)
-			ids = append(ids, c.idBytes(uint32(art))...)
+			ids.Write(c.idBytes(uint32(art)))
 		}
 		last := &out[len(out)-1]
 		if p.hit != nil {
@@ -516,7 +517,7 @@ func (c *catalogue) candidates(found []proposal) []Candidate {
 		}
 		last.Recent = last.Recent || p.recent
 	}
-	all := string(ids)
+	all := ids.String()
 	for i := range out {
 		n := c.art(c.page(out[i].Key.Num).art).keyLen
 		out[i].Ref.ID, all = all[:n], all[n:]
