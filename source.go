@@ -44,7 +44,7 @@ type Fetched struct {
 // at most every so often; CheckNever not at all.
 type CheckPolicy time.Duration
 
-// CheckNever trusts what is stored.
+// CheckNever trusts what is stored: neither sources nor what a derived page was made from are looked at.
 const CheckNever CheckPolicy = -1
 
 // CheckAlways probes at every read.
@@ -381,6 +381,8 @@ func (c *checks) put(k checkKey, v checked) {
 	c.seen[k] = v
 }
 
+func (h *Head) checkKey() checkKey { return checkKey{h.Scope, h.ID, h.Version} }
+
 // ages says whether an artefact was made from something that may change.
 func (h *Head) ages() bool { return h.Artefact.Source != "" || len(h.DerivedFrom) > 0 }
 
@@ -443,7 +445,7 @@ func (s *Scope) freshenVia(ctx context.Context, h *Head, policy CheckPolicy, see
 	if r := s.freshenBase(ctx, h, policy, seen); r.reason != "" {
 		return r
 	}
-	k := checkKey{h.Scope, h.ID, h.Version}
+	k := h.checkKey()
 	last, known := s.db.checks.get(k)
 	now := s.db.opts.Clock()
 	if age := now.Sub(last.at); known && age >= 0 && age < time.Duration(policy) {
@@ -563,7 +565,7 @@ func (s *Scope) refetch(ctx context.Context, h *Head, found Validator) freshness
 	if s.db.opts.ReadOnly {
 		return freshness{dirty: true, reason: reasonReadOnly, err: ErrReadOnly}
 	}
-	k := checkKey{h.Scope, h.ID, h.Version}
+	k := h.checkKey()
 	c := &s.db.checks
 	c.mu.Lock()
 	if first := c.busy[k]; first != nil {
