@@ -347,6 +347,23 @@ func TestAsOfBeforeSupersession(t *testing.T) {
 	}
 }
 
+// The source of a parent that ended is not asked: the answer is known, and nothing is fetched for it.
+func TestLineageEndsUnasked(t *testing.T) {
+	clk, m := newClock(), newMemo()
+	db := open(t, Options{Clock: clk.now, Sources: map[string]Source{"memo": m}})
+	s := db.Scope("acme")
+	m.set("k", "zebra offer")
+	put(t, s, Artefact{ID: "offer", Source: "memo:k", TTL: time.Hour})
+	put(t, s, Artefact{ID: "of the offer", Text: "summary zebra", Kind: KindSummary, DerivedFrom: []Ref{{ID: "offer"}}})
+	m.set("k", "zebra offer, another")
+	clk.add(time.Hour)
+	probes, fetches := m.probes.Load(), m.fetches.Load()
+	_, err := s.Get(ctx, "of the offer")
+	require.ErrorIs(t, err, ErrDirty)
+	require.ErrorContains(t, err, "expired")
+	require.Equal(t, []int64{probes, fetches}, []int64{m.probes.Load(), m.fetches.Load()})
+}
+
 // A look into the past finds what was replaced through what replaced it as that was then.
 func TestSupersessionAsOf(t *testing.T) {
 	s := open(t, Options{}).Scope("acme")

@@ -507,6 +507,9 @@ func (s *Scope) lineage(ctx context.Context, h *Head, policy CheckPolicy, seen m
 	for _, parent := range h.DerivedFrom {
 		l, err := s.parent(ctx, parent)
 		if err == nil {
+			if why := s.ended(h, parent.ID, &l); why != "" {
+				return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("derived from %s, which %s", parent, why)}
+			}
 			switch r := s.freshenAt(ctx, l, policy, seen); {
 			case r.refetched:
 				_, err = s.parent(ctx, parent)
@@ -519,13 +522,20 @@ func (s *Scope) lineage(ctx context.Context, h *Head, policy CheckPolicy, seen m
 			return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("derived from %s, which changed", parent)}
 		case err != nil:
 			return freshness{dirty: true, reason: reasonFetchFailed, err: err}
-		case l.Expires != 0 && l.Expires <= s.db.opts.Clock().UnixMicro():
-			return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("derived from %s, which expired", parent)}
-		case l.By != 0 && (l.Scope != h.Scope || !slices.Contains(h.Supersedes, parent.ID)): // it supersedes within its scope
-			return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("derived from %s, which another artefact supersedes", parent)}
 		}
 	}
 	return freshness{}
+}
+
+// ended says why what an artefact was made from is not to be used any more, "" when it is. Its source is not asked then.
+func (s *Scope) ended(h *Head, id string, parent *Located) string {
+	switch {
+	case parent.Expires != 0 && parent.Expires <= micros(s.db.opts.Clock()):
+		return "expired"
+	case parent.By != 0 && (parent.Scope != h.Scope || !slices.Contains(h.Supersedes, id)): // it supersedes within its scope
+		return "another artefact supersedes"
+	}
+	return ""
 }
 
 var errParent = errors.New("parent changed")
