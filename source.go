@@ -335,6 +335,7 @@ func callSource[T any](ctx context.Context, call func() (T, error)) (T, error) {
 type freshness struct {
 	dirty     bool   // its source moved on
 	refetched bool   // and was fetched anew: resolve it again
+	pending   bool   // it was fetched anew, or what it was made from, but nothing is written yet
 	reason    string // why it cannot be served, "": it can
 	err       error
 }
@@ -346,11 +347,26 @@ type checks struct {
 	busy map[checkKey]*refetching // the second who wants the same waits for the first
 }
 
-// refetching is a refetch under way. out is set before done is closed.
+// refetching is a fetch under way. The fields are set before done is closed. It stays in checks.busy until who began it
+// has written what came, so that nobody fetches the same again meanwhile.
 type refetching struct {
 	done   chan struct{}
-	out    freshness
+	at     time.Time
+	got    Fetched
+	err    error
 	gaveUp bool // its caller did: that says nothing about the source
+}
+
+// checking is one dirty check of several artefacts, in two rounds. In the first all sources are asked at once and
+// nothing is written. In the second what changed is written, one after the other in the order of the artefacts: page
+// numbers break ties, and must not depend on which source was quickest.
+type checking struct {
+	writes bool // the second round
+
+	mu     sync.Mutex
+	probed map[checkKey]Validator
+	got    map[checkKey]*refetching
+	own    map[checkKey]*refetching // of those, the ones that this check began
 }
 
 type checkKey struct {
@@ -392,18 +408,26 @@ func (s *Scope) freshen(ctx context.Context, heads []*Head, policy CheckPolicy) 
 	if policy < 0 {
 		return out
 	}
+	c := &checking{probed: map[checkKey]Validator{}, got: map[checkKey]*refetching{}, own: map[checkKey]*refetching{}}
+	defer s.db.checks.release(c.own)
 	var wg sync.WaitGroup
 	var next atomic.Int64
 	for range min(len(heads), 16) {
 		wg.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(heads); i = int(next.Add(1)) - 1 {
 				if h := heads[i]; h != nil && h.ages() {
-					out[i] = s.freshenOne(ctx, h, policy)
+					out[i] = s.freshenOne(ctx, h, policy, c)
 				}
 			}
 		})
 	}
 	wg.Wait()
+	c.writes = true
+	for i, h := range heads {
+		if out[i].pending {
+			out[i] = s.freshenOne(ctx, h, policy, c)
+		}
+	}
 	return out
 }
 
@@ -418,31 +442,37 @@ func (s *Scope) owner(h *Head) *Scope {
 	return &o
 }
 
-func (s *Scope) freshenOne(ctx context.Context, h *Head, policy CheckPolicy) freshness {
-	return s.freshenVia(ctx, h, policy, map[origin]bool{})
+func (s *Scope) freshenOne(ctx context.Context, h *Head, policy CheckPolicy, c *checking) freshness {
+	return s.freshenVia(ctx, h, policy, upstream{map[origin]bool{}, c})
 }
 
 // origin names an artefact on the way from a page to what it was made from.
 type origin struct{ scope, id string }
+
+// upstream is the way from one page to all it was made from.
+type upstream struct {
+	seen map[origin]bool
+	*checking
+}
 
 // maxUpstream bounds what one page may be made from, in all generations. A rolling summary has one a turn.
 const maxUpstream = 4096
 
 // freshenVia checks what an artefact was made from before the artefact itself: a copy of a copy, or a summary of a
 // summary, is as stale as its origin. What was looked at on the way is not looked at again, so a circle ends.
-func (s *Scope) freshenVia(ctx context.Context, h *Head, policy CheckPolicy, seen map[origin]bool) freshness {
+func (s *Scope) freshenVia(ctx context.Context, h *Head, policy CheckPolicy, up upstream) freshness {
 	s = s.owner(h)
-	if seen[origin{h.Scope, h.ID}] {
+	if up.seen[origin{h.Scope, h.ID}] {
 		return freshness{}
 	}
-	seen[origin{h.Scope, h.ID}] = true
-	if len(seen) > maxUpstream {
+	up.seen[origin{h.Scope, h.ID}] = true
+	if len(up.seen) > maxUpstream {
 		return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("made from more than %d artefacts, expected fewer", maxUpstream)}
 	}
-	if r := s.lineage(ctx, h, policy, seen); r.reason != "" || h.Artefact.Source == "" {
+	if r := s.lineage(ctx, h, policy, up); r.reason != "" || r.pending || h.Artefact.Source == "" {
 		return r
 	}
-	if r := s.freshenBase(ctx, h, policy, seen); r.reason != "" {
+	if r := s.freshenBase(ctx, h, policy, up); r.reason != "" || r.pending {
 		return r
 	}
 	k := h.checkKey()
@@ -455,7 +485,7 @@ func (s *Scope) freshenVia(ctx context.Context, h *Head, policy CheckPolicy, see
 	if known {
 		have = last.v
 	}
-	got, err := s.probe(ctx, h.Artefact.Source, have)
+	got, err := up.probe(k, func() (Validator, error) { return s.probe(ctx, h.Artefact.Source, have) })
 	switch {
 	case err != nil:
 		return freshness{dirty: true, reason: reasonFetchFailed, err: err}
@@ -463,11 +493,11 @@ func (s *Scope) freshenVia(ctx context.Context, h *Head, policy CheckPolicy, see
 		s.db.checks.put(k, checked{now, got})
 		return freshness{}
 	}
-	return s.refetch(ctx, h, got)
+	return s.refetch(ctx, h, got, up.checking)
 }
 
 // freshenBase brings the artefact that a page: source copies up to date, so that the probe after it sees what is true.
-func (s *Scope) freshenBase(ctx context.Context, h *Head, policy CheckPolicy, seen map[origin]bool) freshness {
+func (s *Scope) freshenBase(ctx context.Context, h *Head, policy CheckPolicy, up upstream) freshness {
 	key, ok := strings.CutPrefix(h.Artefact.Source, "page:")
 	if !ok {
 		return freshness{}
@@ -476,14 +506,14 @@ func (s *Scope) freshenBase(ctx context.Context, h *Head, policy CheckPolicy, se
 	if err != nil || !l.Current {
 		return freshness{} // the probe says what is wrong
 	}
-	r := s.freshenAt(ctx, l, policy, seen)
+	r := s.freshenAt(ctx, l, policy, up)
 	if r.reason != "" {
 		return freshness{dirty: true, reason: reasonFetchFailed, err: r.err}
 	}
-	return freshness{}
+	return freshness{pending: r.pending}
 }
 
-func (s *Scope) freshenAt(ctx context.Context, l Located, policy CheckPolicy, seen map[origin]bool) freshness {
+func (s *Scope) freshenAt(ctx context.Context, l Located, policy CheckPolicy, up upstream) freshness {
 	loaded, err := s.db.store.Load(ctx, s.chain, l.Pages[:1], WantHead)
 	if err == nil {
 		err = loaded[0].Err
@@ -491,7 +521,7 @@ func (s *Scope) freshenAt(ctx context.Context, l Located, policy CheckPolicy, se
 	if err != nil {
 		return freshness{dirty: true, reason: reasonFetchFailed, err: err}
 	}
-	return s.freshenVia(ctx, loaded[0].Head, policy, seen)
+	return s.freshenVia(ctx, loaded[0].Head, policy, up)
 }
 
 // sameContent compares hashes where both are known, else stamps.
@@ -503,16 +533,18 @@ func sameContent(a, b Validator) bool {
 }
 
 // lineage finds a derived artefact whose parents moved on: a summary of a changed page is dirty, and nobody can fetch it.
-func (s *Scope) lineage(ctx context.Context, h *Head, policy CheckPolicy, seen map[origin]bool) freshness {
+func (s *Scope) lineage(ctx context.Context, h *Head, policy CheckPolicy, up upstream) (out freshness) {
 	for _, parent := range h.DerivedFrom {
 		l, err := s.parent(ctx, parent)
 		if err == nil {
 			if why := s.ended(h, parent.ID, &l); why != "" {
 				return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("derived from %s, which %s", parent, why)}
 			}
-			switch r := s.freshenAt(ctx, l, policy, seen); {
+			switch r := s.freshenAt(ctx, l, policy, up); {
 			case r.refetched:
 				_, err = s.parent(ctx, parent)
+			case r.pending: // the other parents are asked meanwhile
+				out.pending = true
 			case r.reason != "":
 				return freshness{dirty: true, reason: r.reason, err: fmt.Errorf("derived from %s: %w", parent, r.err)}
 			}
@@ -524,7 +556,7 @@ func (s *Scope) lineage(ctx context.Context, h *Head, policy CheckPolicy, seen m
 			return freshness{dirty: true, reason: reasonFetchFailed, err: err}
 		}
 	}
-	return freshness{}
+	return out
 }
 
 // ended says why what an artefact was made from is not to be used any more, "" when it is. Its source is not asked then.
@@ -569,12 +601,31 @@ func (s *Scope) samePages(ctx context.Context, parent Ref, now Located) bool {
 }
 
 // refetch loads a dirty artefact anew and commits it as a version written by its source: the source is the author, so
-// there is no gate. Of several refetches in this process one does the work and the others take its result; another
+// there is no gate. Of several fetches in this process one does the work and the others take its result; another
 // process's newer version is adopted. found is what the probe saw.
-func (s *Scope) refetch(ctx context.Context, h *Head, found Validator) freshness {
+func (s *Scope) refetch(ctx context.Context, h *Head, found Validator, up *checking) freshness {
 	if s.db.opts.ReadOnly {
 		return freshness{dirty: true, reason: reasonReadOnly, err: ErrReadOnly}
 	}
+	k := h.checkKey()
+	r := up.fetched(k)
+	if r == nil {
+		if r = s.fetchOnce(ctx, h, found, up); r == nil {
+			return freshness{}
+		}
+	}
+	switch {
+	case r.err != nil:
+		return freshness{dirty: true, reason: reasonFetchFailed, err: r.err}
+	case !up.writes:
+		return freshness{dirty: true, pending: true}
+	}
+	return s.writeRefetched(ctx, h, r)
+}
+
+// fetchOnce fetches what a dirty artefact is now, or takes what somebody else is fetching; nil when that was settled
+// between our probe and now.
+func (s *Scope) fetchOnce(ctx context.Context, h *Head, found Validator, up *checking) *refetching {
 	k := h.checkKey()
 	c := &s.db.checks
 	c.mu.Lock()
@@ -583,42 +634,42 @@ func (s *Scope) refetch(ctx context.Context, h *Head, found Validator) freshness
 		select {
 		case <-first.done:
 			if first.gaveUp {
-				return s.refetch(ctx, h, found)
+				return s.fetchOnce(ctx, h, found, up)
 			}
-			return first.out
+			up.took(k, first)
+			return first
 		case <-ctx.Done():
-			return freshness{dirty: true, reason: reasonFetchFailed, err: ctx.Err()}
+			return &refetching{err: ctx.Err()}
 		}
 	}
-	if last, ok := c.seen[k]; ok && sameContent(last.v, found) { // settled between our probe and now
+	if last, ok := c.seen[k]; ok && sameContent(last.v, found) {
 		c.mu.Unlock()
-		return freshness{}
+		return nil
 	}
-	r := &refetching{done: make(chan struct{})}
+	r := &refetching{done: make(chan struct{}), at: s.db.opts.Clock()}
 	c.busy[k] = r
 	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		delete(c.busy, k)
-		c.mu.Unlock()
-		close(r.done)
-	}()
-	r.out = s.refetchNow(ctx, h, k)
-	r.gaveUp = r.out.reason != "" && ctx.Err() != nil
-	return r.out
+	up.began(k, r)
+	defer close(r.done)
+	if s.replaced(ctx, h) { // it is adopted
+		return r
+	}
+	if r.got, r.err = s.fetch(ctx, h.Artefact.Source); r.err == nil {
+		s.db.table.refetches.Add(1)
+	}
+	if r.gaveUp = r.err != nil && ctx.Err() != nil; r.gaveUp {
+		c.release(map[checkKey]*refetching{k: r})
+	}
+	return r
 }
 
-func (s *Scope) refetchNow(ctx context.Context, h *Head, k checkKey) freshness {
-	if s.replaced(ctx, h) {
-		return freshness{dirty: true, refetched: true}
+// writeRefetched commits what a source gave.
+func (s *Scope) writeRefetched(ctx context.Context, h *Head, r *refetching) freshness {
+	k := h.checkKey()
+	if last, ok := s.db.checks.get(k); s.replaced(ctx, h) || ok && sameContent(last.v, r.got.Validator) {
+		return freshness{dirty: true, refetched: true} // somebody else wrote it, or found that nothing was to be written
 	}
-	at := s.db.opts.Clock()
-	f, err := s.fetch(ctx, h.Artefact.Source)
-	if err != nil {
-		return freshness{dirty: true, reason: reasonFetchFailed, err: err}
-	}
-	s.db.table.refetches.Add(1)
-	err = s.db.writeFetched(ctx, h, f)
+	err := s.db.writeFetched(ctx, h, r.got)
 	if errors.Is(err, ErrConflict) { // somebody wrote a newer version meanwhile: adopt it
 		err = nil
 	}
@@ -626,9 +677,55 @@ func (s *Scope) refetchNow(ctx context.Context, h *Head, k checkKey) freshness {
 		return freshness{dirty: true, reason: reasonFetchFailed, err: err}
 	}
 	if !s.replaced(ctx, h) { // the content is what it was, under a new stamp: no new version carries it
-		s.db.checks.put(k, checked{at, f.Validator})
+		s.db.checks.put(k, checked{r.at, r.got.Validator})
 	}
 	return freshness{dirty: true, refetched: true}
+}
+
+// release lets others fetch again.
+func (c *checks) release(own map[checkKey]*refetching) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k, r := range own {
+		if c.busy[k] == r {
+			delete(c.busy, k)
+		}
+	}
+}
+
+// probe asks a source once in a check.
+func (c *checking) probe(k checkKey, ask func() (Validator, error)) (Validator, error) {
+	c.mu.Lock()
+	v, ok := c.probed[k]
+	c.mu.Unlock()
+	if ok {
+		return v, nil
+	}
+	v, err := ask()
+	if err == nil {
+		c.mu.Lock()
+		c.probed[k] = v
+		c.mu.Unlock()
+	}
+	return v, err
+}
+
+func (c *checking) fetched(k checkKey) *refetching {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.got[k]
+}
+
+func (c *checking) took(k checkKey, r *refetching) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.got[k] = r
+}
+
+func (c *checking) began(k checkKey, r *refetching) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.got[k], c.own[k] = r, r
 }
 
 // replaced says whether an artefact has another version than this one by now.

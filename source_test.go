@@ -628,3 +628,46 @@ func TestSourceCycles(t *testing.T) {
 	}
 	require.Less(t, time.Since(start), 10*time.Second)
 }
+
+// late is a source whose answers come in another order than they are asked for.
+type late struct {
+	text  string
+	delay func(key string) time.Duration
+}
+
+func (l *late) Probe(_ context.Context, _ string, _ Validator) (Validator, error) {
+	return Validator{Stamp: l.text}, nil
+}
+
+func (l *late) Fetch(_ context.Context, key string) (Fetched, error) {
+	<-time.After(l.delay(key))
+	return Fetched{Text: l.text, Validator: Validator{Stamp: l.text}}, nil
+}
+
+// Pages of equal score stand in the same order whichever source was quickest to be fetched anew.
+func TestRefetchesKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	var first string
+	for round := range 4 {
+		src := &late{text: "zebra before", delay: func(string) time.Duration { return 0 }}
+		db := open(t, Options{Clock: newClock().now, Sources: map[string]Source{"late": src}})
+		s := db.Scope("acme")
+		for i := range 8 {
+			put(t, s, Artefact{ID: fmt.Sprint("doc-", i), Source: fmt.Sprint("late:", i), Kind: KindChunk})
+		}
+		assemble(t, s, Query{Text: "zebra"})
+		src.text = "zebra after"
+		src.delay = func(key string) time.Duration {
+			return time.Duration((int(key[0])*(2*round+1)+round)%8) * time.Millisecond
+		}
+		for range 2 {
+			assemble(t, s, Query{Text: "zebra"})
+		}
+		order := fmt.Sprint(ids(assemble(t, s, Query{Text: "zebra"})))
+		require.Equal(t, 8, strings.Count(order, "doc-"))
+		if first == "" {
+			first = order
+		}
+		require.Equal(t, first, order)
+	}
+}
