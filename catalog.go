@@ -68,7 +68,7 @@ type artCol struct {
 	first   uint64 // number of page 1; the rest in many
 	group   uint64
 	by      uint64 // artefact that supersedes it
-	since   uint64 // LSN from which it does
+	since   uint64 // LSN from which an artefact does, which may have been another one first
 	putAt   int64
 	scope   uint32
 	version uint32
@@ -348,7 +348,11 @@ func (c *catalogue) supersede(scope uint32, id string, by, lsn uint64) {
 	for _, n := range c.nums(num) {
 		c.unlink(n)
 	}
-	c.art(num).by, c.art(num).since = by, lsn
+	a := c.art(num)
+	if a.by == 0 {
+		a.since = lsn
+	}
+	a.by = by
 	for _, n := range c.nums(num) {
 		c.link(n)
 	}

@@ -341,6 +341,23 @@ func TestAsOfBeforeSupersession(t *testing.T) {
 	}
 }
 
+// What was superseded twice stood until the first time.
+func TestAsOfSupersededTwice(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "limit 1", Text: "zebra limit 500"})
+	first := assemble(t, s, Query{Text: "zebra"}).LSN
+	put(t, s, Artefact{ID: "limit 2", Text: "zebra limit 300", Supersedes: []string{"limit 1"}})
+	then := assemble(t, s, Query{Text: "zebra"}).LSN
+	put(t, s, Artefact{ID: "limit 3", Text: "zebra limit 100", Supersedes: []string{"limit 1"}})
+	for range 2 {
+		require.Equal(t, []string{"limit 1"}, ids(assemble(t, s, Query{Text: "zebra", AsOf: first})))
+		require.Equal(t, []string{"limit 2"}, ids(assemble(t, s, Query{Text: "zebra", AsOf: then})))
+		db = reopen(t, db, Options{})
+		s = db.Scope("acme")
+	}
+}
+
 // What was replaced is found through what replaced it, and does not come back by itself: not by a checkpoint, a reopen,
 // nor by the end of its successor; it does by a put.
 func TestSupersession(t *testing.T) {

@@ -45,7 +45,7 @@ type sequencer struct {
 	queue  []*pending // in LSN order, not installed
 	arts   map[string]*pending
 	ids    map[ulid.ULID]*pending
-	broken bool
+	broken bool // abandoned: nothing is taken into flight any more
 }
 
 // pending is a batch in the log's buffer that is not yet installed. done is closed by the installer, after which
@@ -500,6 +500,9 @@ func (s *fileStore) log3(p *pending, leaf *manifest.Record) error {
 	}
 	q.flight.Lock()
 	defer q.flight.Unlock()
+	if q.broken { // since the caller looked: nobody would let go of it
+		return s.failure()
+	}
 	record := p.record.encode(q.record[:0])
 	if cap(record) <= maxKeptRecord {
 		q.record = record
