@@ -408,7 +408,7 @@ func (a *assembling) pageIn(ctx context.Context) error {
 			left--
 		}
 		if it.own != nil {
-			it.head, it.page = a.draftHead(it.own), it.own.page
+			it.head, it.page = draftHead(it.own.put, a.s.name, a.s.actor), it.own.page
 			it.text = it.own.put.Pages[it.page-1].Text
 			continue
 		}
@@ -451,14 +451,6 @@ func (a *assembling) stand() {
 	for n, i := range at {
 		a.ranked[i].stand = n
 	}
-}
-
-func (a *assembling) draftHead(o *ownPage) *Head {
-	rows := make([]PageRow, len(o.put.Pages))
-	for i, p := range o.put.Pages {
-		rows[i] = PageRow{Tokens: uint32(p.Tokens), Digest: p.Digest}
-	}
-	return &Head{Artefact: o.put.Artefact, Scope: a.s.name, Actor: a.s.actor, Rows: rows, Counter: o.put.Counter}
 }
 
 // load pages winners in, in one call. What gc took, or what is damaged, is left out and says so; without the directives
@@ -816,6 +808,12 @@ func (it *item) ref() Ref {
 	return r
 }
 
+// What an assembly itself commits: it names the assembly, but nobody has answered yet.
+const (
+	actionSummary = "summary"
+	actionDrafts  = "drafts"
+)
+
 // record writes the manifest, and lets the transaction remember what the model saw.
 func (a *assembling) record(ctx context.Context) error {
 	q := &a.q
@@ -841,6 +839,9 @@ func (a *assembling) record(ctx context.Context) error {
 		}
 	}
 	leaf.Excluded = a.exclusions(best)
+	if err := a.keepDrafts(ctx, leaf); err != nil {
+		return err
+	}
 	if err := a.s.emit(ctx, leaf); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package ctxpage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,6 +43,9 @@ func OpenManifests(ctx context.Context, path string) (*manifest.Log, manifest.Re
 func auditThere(path string) error {
 	if swapping(path) {
 		return halfRestored(path)
+	}
+	if err := cmp.Or(directoryProblem(path+"-wal"), directoryProblem(path+"-manifest")); err != nil {
+		return err
 	}
 	for _, name := range []string{path, path + "-manifest", path + "-wal"} {
 		if _, err := os.Lstat(name); !errors.Is(err, os.ErrNotExist) {

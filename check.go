@@ -332,7 +332,7 @@ func (c *checker) index() error {
 // audit walks I8 and I9.
 func (c *checker) audit() error {
 	v, err := c.s.man.Verify(c.ctx, nil, func(done, total uint64) { c.progress("audit", done, total) })
-	if err != nil {
+	if err != nil && v.Found == 0 {
 		return err
 	}
 	for _, p := range v.Problems {

@@ -182,7 +182,10 @@ func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err er
 	err = s.update(func(tx *bbolt.Tx) (err error) {
 		seg := tx.Bucket(bucketSeg)
 		seg.FillPercent = .95
-		if swap, err = s.idx.Checkpoint(boltRows{seg}, false); err != nil {
+		if swap, err = s.idx.Checkpoint(boltRows{seg}, false); errors.Is(err, lexical.ErrCorrupt) {
+			return s.badIndex(err)
+		}
+		if err != nil {
 			return err
 		}
 		if err := applyOverlay(tx, o, &next.Rows); err != nil {

@@ -241,7 +241,7 @@ func (a *assembling) keepSummaries(ctx context.Context, by Summarizer, asked []*
 	}
 	_, err = a.s.db.store.Commit(ctx, Batch{
 		ID: id, Trace: a.q.Trace, Scope: a.s.name, Actor: "summarizer", Now: a.s.db.opts.Clock(), OnStale: AllowStale, Puts: puts,
-		Leaf: manifest.Record{Type: manifest.TypeCommit, By: by.Name(), Reason: "summary made in an assembly"},
+		Leaf: manifest.Record{Type: manifest.TypeCommit, Action: actionSummary, By: by.Name(), Reason: "made in an assembly"},
 	})
 	if err != nil { // the context is made without them; a store that cannot write fails at the manifest anyway
 		return

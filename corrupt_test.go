@@ -793,3 +793,32 @@ func TestBoltWalk(t *testing.T) {
 		copy(page, was)
 	}
 }
+
+// TestCheckListsTheAudit: a leaf that was changed in the archive is a problem like any other, not the end of the check.
+func TestCheckListsTheAudit(t *testing.T) {
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db := openTest(t, path, Options{})
+	defer db.Close()
+	for n := range 20 {
+		_, err := db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint(n), Text: "text"})
+		require.NoError(t, err)
+	}
+	_, err := db.Checkpoint(ctx)
+	require.NoError(t, err)
+	found, err := db.Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, found)
+
+	names, err := filepath.Glob(path + "-manifest/leaves-*")
+	require.NoError(t, err)
+	require.Len(t, names, 1)
+	f, err := os.OpenFile(names[0], os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = f.WriteAt([]byte("forged"), 400)
+	require.NoError(t, errors.Join(err, f.Close()))
+	found, err = db.Check(ctx, nil)
+	require.NoError(t, err)
+	require.NotEmpty(t, found)
+	require.Equal(t, "I8", found[0].Invariant)
+}

@@ -93,6 +93,50 @@ func TestRecentTail(t *testing.T) {
 	require.Greater(t, swept, 20, "nothing was swept: the test shows nothing")
 }
 
+// TestSweepConcurrent: questions of different times, and writes, at once. Each is answered as of its own time.
+func TestSweepConcurrent(t *testing.T) {
+	ctx := context.Background()
+	start := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+	db, err := Open(dbtest.MemoryPath(t), Options{Clock: func() time.Time { return start }, noSync: true})
+	require.NoError(t, err)
+	defer db.Close()
+	s, st := db.Scope("acme"), db.store.(*fileStore)
+	fillScope(t, s, 2000, func(i int) Artefact { // one expires each second
+		return Artefact{ID: fmt.Sprint("p-", i), Kind: KindFact, Text: "text", CurrentAsOf: start.Add(time.Duration(i) * time.Microsecond), ExpiresAt: start.Add(time.Duration(i+1) * time.Second)}
+	})
+	errs := make(chan error)
+	for g := range 4 {
+		go func() {
+			rng := rand.New(rand.NewPCG(7, uint64(g)))
+			for range 100 {
+				left := rng.IntN(1900)
+				q := CandidateQuery{Scopes: Scopes{"acme"}, Now: start.Add(time.Duration(2000-left) * time.Second), Recent: 10}
+				got, err := st.Candidates(ctx, q)
+				if want := min(left, 10); err == nil && len(got.Hits) != want {
+					err = fmt.Errorf("%d left, %d of the newest 10", left, len(got.Hits))
+				}
+				if err != nil {
+					errs <- err
+					return
+				}
+			}
+			errs <- nil
+		}()
+	}
+	go func() {
+		for n := range 50 {
+			if _, err := s.Put(ctx, Artefact{ID: fmt.Sprint("gone-", n), Text: "text", ExpiresAt: start.Add(time.Millisecond)}); err != nil {
+				errs <- err
+				return
+			}
+		}
+		errs <- nil
+	}()
+	for range 5 {
+		require.NoError(t, <-errs)
+	}
+}
+
 func recentByHand(c *catalogue, q CandidateQuery) (nums []uint64, expired int) {
 	chain := c.chain(q.Scopes)
 	var all []entry

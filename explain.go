@@ -77,12 +77,19 @@ func (db *DB) replayPages(ctx context.Context, leaf *manifest.Record, out *Repla
 	if err != nil {
 		return nil, err
 	}
+	drafts, err := db.shownDrafts(ctx, leaf)
+	if err != nil {
+		return nil, err
+	}
 	merged := turnMerger{pages: make([]render.Page, 0, len(loaded))}
 	for i := range loaded {
 		l, p := &loaded[i], &leaf.Pages[i]
+		if p.Num == 0 && len(drafts) > 0 {
+			l, drafts = &drafts[0], drafts[1:]
+		}
 		switch {
-		case p.Num == 0:
-			out.Missing = append(out.Missing, "a draft of the transaction, which had no version yet")
+		case p.Num == 0 && l.Head == nil:
+			out.Missing = append(out.Missing, "a draft of the transaction, which was not kept")
 			continue
 		case errors.Is(l.Err, ErrGone), errors.Is(l.Err, ErrNotFound):
 			out.Missing = append(out.Missing, fmt.Sprintf("page %d version %d: collected", p.Num, p.Version))

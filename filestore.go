@@ -129,6 +129,7 @@ type fileStore struct {
 	appended  atomic.Bool  // leaves were written since the last mark
 	failed    atomic.Pointer[error]
 	broken    atomic.Pointer[error] // bbolt panicked with its locks held
+	reindex   atomic.Bool           // the index was found damaged
 	stop      chan struct{}
 	done      sync.WaitGroup
 	closed    atomic.Bool
@@ -1005,6 +1006,9 @@ func (s *fileStore) Close() error {
 	err := s.failure()
 	if !s.opts.readOnly && err == nil {
 		err = s.closeClean()
+	}
+	if !s.opts.readOnly && s.reindex.Load() { // also after a checkpoint that met it: else every one would
+		err = errors.Join(err, s.update(func(tx *bbolt.Tx) error { return lexical.Reset(boltRows{tx.Bucket(bucketSeg)}) }))
 	}
 	return errors.Join(err, s.closeFiles())
 }

@@ -395,7 +395,12 @@ func (v *corpus) Group(live uint64) (uint64, int) {
 	if g == 0 { // a version of the past, whose artefact has left its group since
 		return 0, 0
 	}
-	at, found := slices.BinarySearchFunc(v.c.groups[g-1].members, live, v.c.compareMembers)
+	// Mostly the members came in their order, and so are in the order of their numbers, too. Then none is looked at.
+	members := v.c.groups[g-1].members
+	at, found := slices.BinarySearch(members, live)
+	if !found {
+		at, found = slices.BinarySearchFunc(members, live, v.c.compareMembers)
+	}
 	if !found {
 		return 0, 0
 	}
@@ -404,11 +409,13 @@ func (v *corpus) Group(live uint64) (uint64, int) {
 
 func (v *corpus) At(group uint64, pos int) (uint64, bool) {
 	m := v.c.groups[group-1].members
-	if pos < 0 || pos >= len(m) || !v.shown(m[pos]) {
+	if pos < 0 || pos >= len(m) {
 		return 0, false
 	}
 	return m[pos], true
 }
+
+func (v *corpus) Shown(live uint64) bool { return v.shown(live) }
 
 // Candidates: see the Store interface. All of it is read under one read lock, so that it is one snapshot.
 func (s *fileStore) Candidates(ctx context.Context, q CandidateQuery) (out Candidates, err error) {
@@ -458,12 +465,12 @@ func (s *fileStore) search(v *corpus, q *CandidateQuery, out *Candidates) (hits 
 	err = s.view(func(tx *bbolt.Tx) error {
 		rows := boltRows{tx.Bucket(bucketSeg)}
 		if hits, err = s.idx.Search(rows, v, lexical.Query{Scopes: v.chain, Terms: q.Terms, K: q.K, Weights: weights}); err != nil {
-			return s.corrupt("bucket seg", err)
+			return s.badIndex(err)
 		}
 		s.nameSuperseded(hits, out)
 		if len(q.Mask) > 0 {
 			if out.Stats, err = s.idx.Stats(v.chain, rows, q.Terms); err != nil {
-				return s.corrupt("bucket seg", err)
+				return s.badIndex(err)
 			}
 		}
 		return s.searchMisses(v, q, rows, weights, out)
@@ -491,13 +498,14 @@ func proposals(hits []lexical.Hit, more int) []proposal {
 func (c *catalogue) candidates(found []proposal) []Candidate {
 	slices.SortFunc(found, func(a, b proposal) int { return cmp.Compare(a.num, b.num) })
 	out := make([]Candidate, 0, len(found))
-	ids := make([]byte, 0, 16*len(found)) // of all, for one string: hundreds of small ones are what a proposal costs
+	var ids strings.Builder // of all, for one string: hundreds of small ones are what a proposal costs
+	ids.Grow(16 * len(found))
 	for _, p := range found {
 		if n := len(out); n == 0 || out[n-1].Key.Num != p.num {
 			art := c.page(p.num).art
 			out = out[:n+1]
 			c.describe(&out[n], p.num)
-			ids = append(ids, c.idBytes(uint32(art))...)
+			ids.Write(c.idBytes(uint32(art)))
 		}
 		last := &out[len(out)-1]
 		if p.hit != nil {
@@ -505,12 +513,18 @@ func (c *catalogue) candidates(found []proposal) []Candidate {
 		}
 		last.Recent = last.Recent || p.recent
 	}
-	all := string(ids)
+	all := ids.String()
 	for i := range out {
 		n := c.art(c.page(out[i].Key.Num).art).keyLen
 		out[i].Ref.ID, all = all[:n], all[n:]
 	}
 	return out
+}
+
+// badIndex is the error of a question that met damage in the index. It is made again from the pages by the next open.
+func (s *fileStore) badIndex(err error) error {
+	s.reindex.Store(true)
+	return &CorruptError{File: s.opts.path, Err: fmt.Errorf("bucket seg: %w", err), Hint: "close it, and open it for writing: the index is made again from the pages"}
 }
 
 // searchMisses names the nearest of what each exclusion keeps out. One search for all of them mostly finds some of each;
@@ -525,7 +539,7 @@ func (s *fileStore) searchMisses(v *corpus, q *CandidateQuery, rows boltRows, we
 		miss.misses, miss.only, miss.reasons = true, only, map[uint64]string{}
 		hits, err := s.idx.Search(rows, &miss, lexical.Query{Scopes: v.chain, Terms: q.Terms, K: k, Weights: weights})
 		if err != nil {
-			return 0, s.corrupt("bucket seg", err)
+			return 0, s.badIndex(err)
 		}
 		for _, h := range hits {
 			c := s.cat.candidate(h.Num)

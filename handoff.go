@@ -327,7 +327,8 @@ func (c *Session) served(ctx context.Context) ([]servedPage, error) {
 		if r.Scope != c.s.name {
 			return nil
 		}
-		ends := r.Parent != "" && (r.Type == manifest.TypeCommit || r.Type == manifest.TypeApprove)
+		ends := r.Parent != "" && r.Action != actionSummary && r.Action != actionDrafts &&
+			(r.Type == manifest.TypeCommit || r.Type == manifest.TypeApprove)
 		if ends {
 			answered[r.Parent] = true
 		}

@@ -114,8 +114,12 @@ func TestHandoff(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.Put(ctx, Artefact{ID: "unread", Text: "Zebras have stripes."})
 	require.NoError(t, err)
-	_, err = s.Assemble(ctx, Query{Text: "zebras stripes", Budget: 3000, Session: "chat"}) // nobody answered from it
+	tx, err := s.Begin(ctx)
 	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "They do have stripes."}))
+	_, err = tx.Assemble(ctx, Query{Text: "zebras stripes", Budget: 3000, Session: "chat"}) // it keeps the draft; nobody answered from it
+	require.NoError(t, err)
+	tx.Rollback()
 	require.NoError(t, chat.Pin(ctx, "block-chat-1"))
 	_, err = s.Directives().Step(ctx, "use metric units")
 	require.NoError(t, err)

@@ -14,11 +14,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
@@ -63,7 +65,7 @@ func TestRecoveredIsToldLater(t *testing.T) {
 // TestCreationCut: whatever a power cut leaves of bbolt's first write into a new file, the database is made anew; of any
 // other small file not a byte is touched.
 func TestCreationCut(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "agent.ctx")
+	path := dbtest.MemoryPath(t)
 	raw, err := bbolt.Open(path, 0o600, nil)
 	require.NoError(t, err)
 	require.NoError(t, raw.Close())
@@ -84,7 +86,7 @@ func TestCreationCut(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, left, 0o600))
 		db := openTest(t, path, Options{})
 		require.NoError(t, db.Close())
-		for _, suffix := range databaseFiles {
+		for _, suffix := range append(databaseFiles[:], ".lock") {
 			require.NoError(t, os.RemoveAll(path+suffix))
 		}
 	}
@@ -97,6 +99,32 @@ func TestCreationCut(t *testing.T) {
 	now, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, left, now)
+}
+
+// TestCreationCrash: the power may go at any operation of the making of log and archive; the next open makes them.
+func TestCreationCrash(t *testing.T) {
+	r := newRig(t, Options{})
+	db, err := r.open()
+	require.NoError(t, err)
+	ops := r.fs.Ops()
+	require.NoError(t, r.restart(db, image{newRig(t, Options{}).fs, boltCopy{}}))
+	require.Greater(t, ops, 10)
+	for n := 1; n <= ops; n++ {
+		for _, keep := range []int{0, 30, 100} {
+			r := newRig(t, Options{})
+			r.fs.Inject(faultfs.Fault{N: n, Err: faultfs.ErrCrashed, Sticky: true, Short: n * 7})
+			db, err := r.open()
+			if err != nil {
+				require.ErrorIs(t, err, faultfs.ErrCrashed)
+			}
+			require.NoError(t, r.restart(db, r.cut(uint64(n), keep)))
+			db, err = r.open()
+			require.NoError(t, err, "operation %d of %d, %d %% kept", n, ops, keep)
+			_, err = db.Scope("acme").Put(context.Background(), Artefact{ID: "page", Text: "text"})
+			require.NoError(t, err)
+			require.NoError(t, db.Close())
+		}
+	}
 }
 
 // TestStrangersFile: a bbolt file of another program is not made a database of ours.
@@ -295,6 +323,28 @@ func allocated() uint64 {
 	return m.TotalAlloc
 }
 
+// TestRestoreTampered: when somebody takes the copy away in the middle of a swap, what was moved aside stays.
+func TestRestoreTampered(t *testing.T) {
+	path, backup := restorable(t)
+	_, err := Restore(context.Background(), backup, path, RestoreOptions{Replace: true, hook: func(step string) error {
+		if step == "path is aside" {
+			return errors.New("stopped here")
+		}
+		return nil
+	}})
+	require.ErrorContains(t, err, "stopped here")
+	removeDatabase(path + restoringSuffix)
+	for range 2 {
+		_, err = Open(path, Options{})
+		require.ErrorContains(t, err, "move it back")
+	}
+	require.NoError(t, os.Rename(path+replacedSuffix, path))
+	require.NoError(t, os.Remove(path+swapSuffix))
+	text, err := textAt(path, Options{})
+	require.NoError(t, err)
+	require.Equal(t, "late", text)
+}
+
 // TestForeignParts: a file beside the log, the archive or both of another database is no database; what can be salvaged
 // is the file's own.
 func TestForeignParts(t *testing.T) {
@@ -356,6 +406,9 @@ func TestLinks(t *testing.T) {
 			_, err := Open(path, opts)
 			require.ErrorIs(t, err, ErrInvalid, name)
 		}
+		if _, _, err := OpenManifests(context.Background(), path); !strings.HasSuffix(name, "lock") {
+			require.ErrorIs(t, err, ErrInvalid, name)
+		}
 	}
 	b, err := os.ReadFile(victim)
 	require.NoError(t, err)
@@ -388,4 +441,42 @@ func TestLogRemoved(t *testing.T) {
 	v, err := db.Scope("acme").Get(ctx, "newer")
 	require.NoError(t, err)
 	require.Equal(t, "newer", v.Text)
+}
+
+// TestClockBackwards: a clock that is set back decades, and forth again, loses nothing and resurrects nothing.
+func TestClockBackwards(t *testing.T) {
+	ctx := context.Background()
+	path := dbtest.CheckedPath[Problem](t, openChecked)
+	now := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+	opts := Options{Clock: func() time.Time { return now }}
+	want := map[string]string{}
+	var drafts []string
+	for round, year := range []int{2027, 1960, 1970, 2031, 2026, 1900, 2027} {
+		now = time.Date(year, 6, 1, 0, 0, round, 0, time.UTC)
+		db := openTest(t, path, opts)
+		s := db.Scope("acme", WithActor("writer"))
+		id, text := fmt.Sprint("page-", round), fmt.Sprint("the rule of ", year)
+		_, err := s.Put(ctx, Artefact{ID: id, Text: text})
+		require.NoError(t, err, year)
+		_, err = s.Put(ctx, Artefact{ID: "always", Text: text})
+		require.NoError(t, err, year)
+		want[id], want["always"] = text, text
+		drafts = append(drafts, hold(t, s, "draft", text))
+		for id, text := range want {
+			v, err := s.Get(ctx, id)
+			require.NoError(t, err)
+			require.Equal(t, text, v.Text)
+		}
+		a, err := s.Assemble(ctx, Query{Text: "rule", Budget: 4000})
+		require.NoError(t, err)
+		require.Len(t, a.Blocks, len(want))
+		if round%2 == 0 {
+			_, err = db.Checkpoint(ctx)
+			require.NoError(t, err)
+		}
+		list, _, err := db.Review().List(ctx, "", false, "", 100)
+		require.NoError(t, err)
+		require.Len(t, list, len(drafts))
+		require.NoError(t, db.Close())
+	}
 }

@@ -167,6 +167,11 @@ func finishSwap(path string, at func(step string) error) error {
 			return swapError(path, err)
 		}
 	}
+	for _, suffix := range databaseFiles { // else somebody took parts of the copy away: what was moved aside must stay
+		if _, err := os.Lstat(path + suffix); err != nil {
+			return swapError(path, fmt.Errorf("%w: of neither is all there; what was at the path is at %s: move it back, and remove %s", err, path+replacedSuffix, path+swapSuffix))
+		}
+	}
 	if err := at("all moved"); err != nil {
 		return err
 	}

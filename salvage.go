@@ -496,16 +496,12 @@ func (c *copier) choose(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		name := ""
-		for v := w.newest[art]; v > 0 && name == ""; v-- {
-			if h := w.head(headKey{art, v}); h != nil {
-				name = flightKey(h.Scope, h.ID)
-			}
-		}
-		if name == "" {
+		h := w.anyHead(art, w.newest[art])
+		if h == nil {
 			w.lose(fmt.Sprintf("artefact number %d", art), "none of its %d versions can be read", w.newest[art])
 			continue
 		}
+		name := flightKey(h.Scope, h.ID)
 		known[name] = true
 		newest := max(w.newest[art], audit[name].version)
 		c.chooseOne(art, newest, !w.cut && (whole || !w.missed))
@@ -604,12 +600,8 @@ func (w *wreck) anyHead(art uint64, newest uint32) *Head {
 // supersede repeats in the copied heads what any version of an artefact replaced, since the copy has one of them only.
 // What was replaced by something that is not copied would come back by itself: it stays behind.
 func (c *copier) supersede() {
-	keys := make([]headKey, 0, len(c.w.heads))
-	for k := range c.w.heads {
-		keys = append(keys, k)
-	}
 	var later []*Head
-	for _, k := range keys {
+	for k := range c.w.heads {
 		if h := c.w.head(k); h != nil && len(h.Supersedes) > 0 {
 			later = append(later, h)
 		}

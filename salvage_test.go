@@ -134,6 +134,44 @@ func TestDamagedTree(t *testing.T) {
 	require.ErrorIs(t, err, ErrCorrupt)
 }
 
+// TestDamagedPostings: damage of the index that a question meets is told, and mended by closing and opening again.
+func TestDamagedPostings(t *testing.T) {
+	ctx := context.Background()
+	path := dbtest.MemoryPath(t)
+	makeDamageBase(t, path)
+	db := openTest(t, path, Options{})
+	var key []byte
+	require.NoError(t, db.store.(*fileStore).view(func(tx *bbolt.Tx) error {
+		c := tx.Bucket(bucketSeg).Cursor()
+		for k, _ := c.Seek([]byte("T")); k != nil; k, _ = c.Next() {
+			if bytes.HasSuffix(k, []byte("shelf")) {
+				key = slices.Clone(k)
+			}
+		}
+		return nil
+	}))
+	require.NoError(t, db.Close())
+	require.NotEmpty(t, key)
+	editRow(t, path, bucketSeg, key, flipFirst)
+	for _, readOnly := range []bool{true, false} {
+		db = openTest(t, path, Options{ReadOnly: readOnly})
+		_, err := db.Scope("acme/bulk").Search(ctx, "shelf", 5)
+		require.ErrorIs(t, err, ErrCorrupt)
+		require.ErrorContains(t, err, "open it for writing")
+		_, err = db.Scope("acme/bulk").Get(ctx, "bulk-8")
+		require.NoError(t, err)
+		require.NoError(t, db.Close())
+	}
+	db = openTest(t, path, Options{})
+	defer db.Close()
+	hits, err := db.Scope("acme/bulk").Search(ctx, "shelf 77 parcel", 5)
+	require.NoError(t, err)
+	require.Len(t, hits, 5)
+	problems, err := db.Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+}
+
 // hold holds a draft for review and gives the id of its batch.
 func hold(t *testing.T, s *Scope, id, text string) string {
 	t.Helper()
@@ -365,6 +403,7 @@ func judgeSalvage(t *testing.T, base string, damage func(path string) string, op
 
 // TestSalvage salvages databases with random damage.
 func TestSalvage(t *testing.T) {
+	t.Parallel()
 	base := dbtest.MemoryPath(t)
 	makeSalvageBase(t, base)
 	truth := contents(t, base)
@@ -436,6 +475,7 @@ func wipeLog(t *testing.T, path string) {
 
 // TestSalvageStages: each part of a database lost as a whole.
 func TestSalvageStages(t *testing.T) {
+	t.Parallel()
 	base := dbtest.MemoryPath(t)
 	makeSalvageBase(t, base)
 	truth := contents(t, base)

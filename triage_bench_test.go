@@ -27,7 +27,7 @@ func BenchmarkTriage(b *testing.B) {
 			// The pages of a scope, and of a provenance, lie apart in time and in memory.
 			h := hot{
 				kind: KindFact, provenance: []Provenance{Chunk, Validated, Chunk, Tool}[i%4], scope: uint32(i*7919%uint64(scopes)) + 1, art: i + 1, version: 1, lsn: i + 1,
-				asOf: now.Add(-time.Duration(i*104729%pages) * time.Minute).UnixMicro(), id: fmt.Append(nil, "page-", i),
+				asOf: now.Add(-time.Duration(pages-1-i) * time.Minute).UnixMicro(), id: fmt.Append(nil, "page-", i),
 			}
 			s.cat.install(&h, []PageRow{{Num: i + 1, Version: 1, LSN: i + 1, Tokens: 30}})
 		}

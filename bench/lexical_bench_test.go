@@ -66,6 +66,8 @@ func (c lexCorpus) At(group uint64, pos int) (uint64, bool) {
 	return num, pos >= 0 && uint64(pos) < c.perGroup && num <= c.pages
 }
 
+func (c lexCorpus) Shown(num uint64) bool { return num <= c.pages }
+
 // lexicalWords draws words with the frequencies of natural text (Zipf).
 type lexicalWords struct {
 	words []lexical.TermCount

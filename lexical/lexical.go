@@ -61,8 +61,10 @@ type Corpus interface {
 	// The number is the one that the page was added with.
 	Group(live uint64) (group uint64, pos int)
 	// At gives the live page at a position of a group's order; ok is false for
-	// a gap and for a page that Resolve would not show.
+	// a gap.
 	At(group uint64, pos int) (live uint64, ok bool)
+	// Shown reports that a page that At gave may be shown.
+	Shown(live uint64) bool
 }
 
 // Doc is one page version, named by its page number: 1, 2, 3 … in the order of

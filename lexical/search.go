@@ -579,10 +579,11 @@ func (w *work) near(live uint64) float64 {
 }
 
 func (w *work) ownAt(group uint64, pos int) float64 {
-	if v, ok := w.at(group, pos); ok {
-		return w.own[v]
+	v, ok := w.at(group, pos)
+	if !ok || w.own[v] == 0 || !w.corpus.Shown(w.number(v)) { // most neighbours have none of the words
+		return 0
 	}
-	return 0
+	return w.own[v]
 }
 
 func (w *work) at(group uint64, pos int) (uint32, bool) {

@@ -139,7 +139,7 @@ func (n *naive) near(live uint64) float64 {
 		return 0
 	}
 	at := func(p int) float64 {
-		if j, ok := n.At(g, p); ok {
+		if j, ok := n.At(g, p); ok && n.Shown(j) {
 			return n.strong[j]
 		}
 		return 0
@@ -307,7 +307,10 @@ func (v visible) see(num uint64, ok bool) (uint64, bool) {
 	return num, ok && !v.removed[num] && slices.Contains(v.scopes, v.docs[num].Scope)
 }
 func (v visible) Resolve(num uint64) (uint64, bool) { return v.see(v.world.Resolve(num)) }
-func (v visible) At(g uint64, p int) (uint64, bool) { return v.see(v.world.At(g, p)) }
+func (v visible) Shown(num uint64) bool {
+	_, ok := v.see(num, v.world.Shown(num))
+	return ok
+}
 
 func TestSearchIsTheDefinition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

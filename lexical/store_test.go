@@ -163,8 +163,12 @@ func (w *world) At(group uint64, pos int) (uint64, bool) {
 		return 0, false
 	}
 	num := w.order[group][pos]
+	return num, num != 0
+}
+
+func (w *world) Shown(num uint64) bool {
 	live, ok := w.Resolve(num)
-	return num, ok && live == num
+	return ok && live == num
 }
 
 func words(counts ...any) Analysis {

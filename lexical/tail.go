@@ -13,8 +13,8 @@ type tail []*part
 
 // part is the inversion of some pages. It has a handful of arrays without
 // pointers in them, however many terms and postings it holds: a page is entered
-// at every commit, under the owner's lock, and the collector has nothing to follow.
-// A checkpoint reads all of it but what Remove changes: terms[].df and removed.
+// at every commit, and the collector has nothing to follow. A checkpoint reads all
+// of it but what Remove changes: terms[].df and removed.
 type part struct {
 	docs    []tailDoc  // ascending by number, never empty; removed ones stay until the flush
 	used    []uint32   // indexes into terms, page after page
@@ -59,12 +59,14 @@ func (t *tail) add(d Doc) {
 	(*t)[len(*t)-1].add(d)
 }
 
-// newPart makes as much room as a part took: the next pages are likely to be like
-// the last.
+// newPart makes as much room as a part took, within reason: the next pages are
+// likely to be like the last.
 func newPart(like *part) *part {
+	const most = 1 << 17
 	return &part{
-		docs: make([]tailDoc, 0, len(like.docs)), used: make([]uint32, 0, len(like.used)), terms: make([]tailTerm, 0, len(like.terms)),
-		text: make([]byte, 0, len(like.text)), table: make(table, len(like.table)), posts: make([]uint64, 0, len(like.posts)),
+		docs: make([]tailDoc, 0, len(like.docs)), used: make([]uint32, 0, min(len(like.used), most)),
+		terms: make([]tailTerm, 0, min(len(like.terms), most)), text: make([]byte, 0, min(len(like.text), 8*most)),
+		table: make(table, min(len(like.table), most)), posts: make([]uint64, 0, min(len(like.posts), 2*most)),
 	}
 }
 

@@ -32,7 +32,7 @@ const NoHead = "not held against a head kept elsewhere: a log set back to an ear
 // that head. progress, if given, is called now and then with no lock held. The
 // error is nil if nothing was found, else the first problem: a
 // CorruptError or, where the log is intact in itself but not the one of the
-// head, ErrHead.
+// head, ErrHead. ErrClosed when the log was closed meanwhile.
 func (l *Log) Verify(ctx context.Context, against *Head, progress func(done, total uint64)) (Verification, error) {
 	c, err := l.checker(against)
 	if err != nil {
@@ -46,6 +46,9 @@ func (l *Log) Verify(ctx context.Context, against *Head, progress func(done, tot
 		c.out.Note = NoHead
 	}
 	if c.out.Found > 0 {
+		if _, err := l.view(); err != nil { // closed under the walk: what could not be read says nothing
+			return Verification{}, err
+		}
 		return c.out, fmt.Errorf("manifest: verify found %d problems, the first: %w", c.out.Found, c.out.Problems[0])
 	}
 	return c.out, nil

@@ -218,3 +218,16 @@ func TestRollbackOfTheWhole(t *testing.T) {
 	require.ErrorIs(t, err, ErrHead)
 	require.EqualValues(t, 18, v.First)
 }
+
+// TestVerifyClosed: a log that is closed while it is verified is not called damaged.
+func TestVerifyClosed(t *testing.T) {
+	f, _ := builtArchive(t, 3*blockLeaves)
+	l, _ := openLog(t, f, Options{ReadOnly: true})
+	v, err := l.Verify(ctx, nil, func(done, _ uint64) {
+		if done == blockLeaves {
+			require.NoError(t, l.Close())
+		}
+	})
+	require.ErrorIs(t, err, ErrClosed)
+	require.Zero(t, v.Found)
+}

@@ -222,3 +222,25 @@ func TestLedgerStaysValid(t *testing.T) {
 		}
 	})
 }
+
+// A file that somebody else began: comments alone, or other statements. The buckets are declared in it once.
+func TestContractInAnothersFile(t *testing.T) {
+	for begun, first := range map[string]string{
+		"-- of Ann\n\n": `about "ctxpage pager contract"`,
+		"-- of Ann\nabout \"refunds\"\nremember a list called work-completed\nadd \"greeted\" to work-completed\n": "remember a list called retained-blocks",
+	} {
+		l, err := ReadLedger([]byte(begun))
+		require.NoError(t, err)
+		nothing, err := l.Records(Records{})
+		require.NoError(t, err)
+		require.Empty(t, nothing)
+		out, err := l.Pass(verdicts(1, "block-1", Retain), then)
+		require.NoError(t, err)
+		require.True(t, strings.HasPrefix(string(out), first+"\n"), string(out))
+		l, err = ReadLedger([]byte(begun + string(out)))
+		require.NoError(t, err)
+		out, err = l.Pass(verdicts(2, "block-1", Evict), then)
+		require.NoError(t, err)
+		require.NotContains(t, string(out), "a list called")
+	}
+}

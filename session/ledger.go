@@ -24,8 +24,8 @@ type Ledger struct {
 	values  map[string]binding
 	where   map[string]Action // bucket of each block
 	why     map[filed]string  // the reason an item was added with, where there was one
-	started bool
-	torn    bool // the file's last line has no end
+	started bool              // it has a line that is neither blank nor a comment
+	torn    bool              // the file's last line has no end
 	guarded bool
 	pass    int
 	lastKey string
@@ -121,9 +121,7 @@ func (l *Ledger) export(fill func(*draft)) ([]byte, error) {
 	d := &draft{l: l.clone()}
 	if !l.started {
 		d.emit(`about "ctxpage pager contract"`)
-		for _, name := range bucketNames {
-			d.emit("remember a list called %s", name)
-		}
+		d.buckets()
 	}
 	heading := len(d.lines)
 	fill(d)
@@ -148,12 +146,22 @@ func (l *Ledger) Pass(r Result, at time.Time) ([]byte, error) {
 		return nil, err
 	}
 	return l.export(func(d *draft) {
+		d.buckets() // a file that somebody else began has none
 		d.emit("-- pass %d key %s", l.pass+1, r.Key)
 		for i, v := range r.Verdicts {
 			d.file(names[i], v)
 		}
 		d.emit(`remember a string called last-pager-pass with "%s"`, stamp(at))
 	})
+}
+
+// buckets declares what is not declared yet.
+func (d *draft) buckets() {
+	for _, name := range bucketNames {
+		if _, ok := d.l.lists[name]; !ok {
+			d.emit("remember a list called %s", name)
+		}
+	}
 }
 
 // file moves a block into the bucket of its verdict.
@@ -189,11 +197,12 @@ var (
 // indented ones, are passed over.
 func (l *Ledger) exec(line string) error {
 	fresh := !l.started
-	l.started = l.started || strings.TrimSpace(line) != ""
+	text := strings.TrimSpace(line)
+	l.started = l.started || text != "" && !strings.HasPrefix(text, "--")
 	switch {
 	case strings.HasPrefix(line, "\t"):
 		return fmt.Errorf("a line must not start with a tab")
-	case strings.TrimSpace(line) == "", strings.HasPrefix(line, " "):
+	case text == "", strings.HasPrefix(line, " "):
 		return nil
 	case strings.HasPrefix(line, "--"):
 		l.comment(line)

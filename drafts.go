@@ -1,0 +1,106 @@
+package ctxpage
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+// A draft of an open transaction has no version yet, and may never get one. What a context showed of drafts is therefore
+// kept in a state row of its own, which nothing but Replay reads: no search, no listing, no export.
+//
+// It is committed before the manifest of the context. A crash in between leaves a row that no manifest names.
+
+// draftsRow holds the drafts in a context. Fields are written in order; new ones go to the end.
+type draftsRow struct {
+	//lint:ignore U1000 msgpack looks for it
+	_msgpack struct{} `msgpack:",as_array"`
+	Actor    string
+	Puts     []Put
+	Shown    []shownDraft // in the order of their pages in the manifest
+}
+
+type shownDraft struct {
+	//lint:ignore U1000 msgpack looks for it
+	_msgpack struct{} `msgpack:",as_array"`
+	Put      int      // index in Puts
+	Page     int      // counted from 1
+}
+
+const draftsPrefix = "drafts/"
+
+// draftsKey tells contexts with one trace apart by what they showed.
+func draftsKey(trace string, rendered []byte) string {
+	return draftsPrefix + trace + "/" + hex.EncodeToString(rendered)
+}
+
+// keepDrafts stores the drafts that stand in the context.
+func (a *assembling) keepDrafts(ctx context.Context, leaf *manifest.Record) error {
+	row := draftsRow{Actor: a.s.actor}
+	at := map[*Put]int{}
+	for _, it := range a.placed {
+		if it.own == nil {
+			continue
+		}
+		i, ok := at[it.own.put]
+		if !ok {
+			i = len(row.Puts)
+			at[it.own.put] = i
+			row.Puts = append(row.Puts, *it.own.put)
+		}
+		row.Shown = append(row.Shown, shownDraft{Put: i, Page: it.own.page})
+	}
+	if len(row.Shown) == 0 || a.s.db.opts.ReadOnly {
+		return nil
+	}
+	b, err := msgpack.Marshal(&row)
+	if err != nil {
+		return err
+	}
+	id, err := a.s.db.newID()
+	if err != nil {
+		return err
+	}
+	_, err = a.s.db.store.Commit(ctx, Batch{
+		ID: id, Trace: leaf.Trace, Scope: a.s.name, Actor: a.s.actor, Now: a.s.db.opts.Clock(), OnStale: AllowStale,
+		State: []StateRow{{draftsKey(leaf.Trace, leaf.Rendered), b}},
+		Leaf:  manifest.Record{Type: manifest.TypeCommit, Action: actionDrafts, Reason: "shown in an assembly"},
+	})
+	return err
+}
+
+// shownDrafts gives the drafts of a past context as if they were pages, in the order of its manifest; nil when none are
+// kept.
+func (db *DB) shownDrafts(ctx context.Context, leaf *manifest.Record) ([]Loaded, error) {
+	key := draftsKey(leaf.Trace, leaf.Rendered)
+	b, err := db.store.State(ctx, key)
+	if err != nil || b == nil {
+		return nil, err
+	}
+	var row draftsRow
+	if err := unpack(b, &row); err != nil {
+		return nil, &CorruptError{File: db.path, Err: fmt.Errorf("state row %q: %w", key, err)}
+	}
+	out := make([]Loaded, len(row.Shown))
+	for i, d := range row.Shown {
+		if d.Put < 0 || d.Put >= len(row.Puts) || d.Page < 1 || d.Page > len(row.Puts[d.Put].Pages) {
+			return nil, &CorruptError{File: db.path, Err: fmt.Errorf("state row %q: draft %d is page %d of artefact %d", key, i, d.Page, d.Put)}
+		}
+		p := &row.Puts[d.Put]
+		out[i] = Loaded{Head: draftHead(p, leaf.Scope, row.Actor), Page: d.Page, Text: p.Pages[d.Page-1].Text}
+	}
+	return out, nil
+}
+
+// draftHead is the head a draft would have.
+func draftHead(p *Put, scope, actor string) *Head {
+	rows := make([]PageRow, len(p.Pages))
+	for i, page := range p.Pages {
+		rows[i] = PageRow{Tokens: uint32(page.Tokens), Digest: page.Digest}
+	}
+	return &Head{Artefact: p.Artefact, Scope: scope, Actor: actor, Rows: rows, Counter: p.Counter}
+}
