@@ -358,6 +358,30 @@ func TestAsOfSupersededTwice(t *testing.T) {
 	}
 }
 
+// What was superseded and put again, be it word for word, stands again from then on, and as of a moment between it does
+// not, also after a reopen.
+func TestPutAgain(t *testing.T) {
+	for _, text := range []string{"zebra limit 500", "zebra limit 700"} {
+		db := open(t, Options{})
+		s := db.Scope("acme")
+		put(t, s, Artefact{ID: "limit 1", Text: "zebra limit 500"})
+		first := assemble(t, s, Query{Text: "zebra"}).LSN
+		put(t, s, Artefact{ID: "limit 2", Text: "zebra limit 300", Supersedes: []string{"limit 1"}})
+		then := assemble(t, s, Query{Text: "zebra"}).LSN
+		again := put(t, s, Artefact{ID: "limit 1", Text: text})
+		require.EqualValues(t, 2, again.Version)
+		require.Equal(t, again, put(t, s, Artefact{ID: "limit 1", Text: text}), "now it is a repetition")
+		for range 2 {
+			require.ElementsMatch(t, []string{"limit 1", "limit 2"}, ids(assemble(t, s, Query{Text: "zebra"})))
+			require.Equal(t, []string{"limit 2"}, ids(assemble(t, s, Query{Text: "zebra", AsOf: then})))
+			require.Equal(t, []string{"limit 1"}, ids(assemble(t, s, Query{Text: "zebra", AsOf: first})))
+			require.Equal(t, text, get(t, s, "limit 1").Text)
+			db = reopen(t, db, Options{})
+			s = db.Scope("acme")
+		}
+	}
+}
+
 // What was replaced is found through what replaced it, and does not come back by itself: not by a checkpoint, a reopen,
 // nor by the end of its successor; it does by a put.
 func TestSupersession(t *testing.T) {
