@@ -168,3 +168,30 @@ func TestBatchingDoesNotMatter(t *testing.T) {
 		require.Equal(t, leaves, bodies, c)
 	}
 }
+
+// TestReopenAfterNewHead: an artefact that changed its group and author but not its text is found as before, whether its
+// words are in memory, analysed again after a reopen, or in a segment.
+func TestReopenAfterNewHead(t *testing.T) {
+	t.Parallel()
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	for i := range 6 {
+		put(t, s, Artefact{ID: fmt.Sprint("turn-", i), Text: fmt.Sprint("zebra crossing number ", i), Group: "chat", Name: "ann", Seq: int64(i)})
+	}
+	put(t, s, Artefact{ID: "else", Text: "of another matter", Group: "b"})
+	put(t, s, Artefact{ID: "turn-1", Text: "zebra crossing number 1", Group: "b", Name: "zebra"})
+	find := func() []Hit {
+		hits, err := s.Search(ctx, "zebra crossing", 10)
+		require.NoError(t, err)
+		require.NotEmpty(t, hits)
+		return hits
+	}
+	first := find()
+	for _, step := range []func() error{func() error { return nil }, func() error { _, err := db.Checkpoint(ctx); return err }} {
+		require.NoError(t, step())
+		require.Equal(t, first, find())
+		db = reopen(t, db, Options{})
+		s = db.Scope("acme")
+		require.Equal(t, first, find())
+	}
+}

@@ -719,7 +719,8 @@ func (s *fileStore) loadTail(tx *bbolt.Tx) error {
 		if p.art == 0 {
 			continue
 		}
-		head, err := s.headIn(tx, headKey{p.art, p.head})
+		// By the head it came with, as install did it: a later one of the same text may tell another group or author.
+		head, err := s.headIn(tx, headKey{p.art, p.version})
 		if errors.Is(err, ErrGone) { // a scan has just found it: a branch of the tree leads astray
 			err = s.corrupt(fmt.Sprintf("head row of page %d", num), err)
 		}
