@@ -280,7 +280,7 @@ func writeKeys(b *Batch) []string {
 	return keys
 }
 
-// prepare does the slow part outside the sequencer: reads the old heads, analyses texts, packs what is cold.
+// prepare does the slow part outside the sequencer: reads the old heads, packs what is cold.
 func (s *fileStore) prepare(ctx context.Context, b *Batch) (*prepared, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
