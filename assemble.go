@@ -480,11 +480,14 @@ func (a *assembling) load(ctx context.Context, keys []PageKey, at []int) error {
 // freshen checks each artefact once and replaces what was fetched anew by its new pages.
 func (a *assembling) freshen(ctx context.Context, at []int) error {
 	var heads []*Head
-	slot := map[*Head]int{}
+	slot := map[checkKey]int{} // pages that came into memory one by one have a head each
 	for _, i := range at {
 		h := a.ranked[i].head
-		if _, ok := slot[h]; h != nil && !ok && h.ages() {
-			slot[h] = len(heads)
+		if h == nil || !h.ages() {
+			continue
+		}
+		if _, ok := slot[h.checkKey()]; !ok {
+			slot[h.checkKey()] = len(heads)
 			heads = append(heads, h)
 		}
 	}
@@ -499,11 +502,10 @@ func (a *assembling) freshen(ctx context.Context, at []int) error {
 	var again []int
 	for _, i := range at {
 		it := a.ranked[i]
-		n, ok := slot[it.head]
-		if !ok {
+		if it.head == nil || !it.head.ages() {
 			continue
 		}
-		it.fresh = found[n]
+		it.fresh = found[slot[it.head.checkKey()]]
 		switch f := &it.fresh; {
 		case f.refetched:
 			key, ok := a.renumber(ctx, it)

@@ -496,8 +496,9 @@ func (c *catalogue) compareMembers(a, b uint64) int {
 }
 
 // resolve follows a page version to the live page that answers for it as of an LSN (0: now): its successor, or, where
-// the artefact was superseded as a whole, the page of the one that replaced it. 0: nobody answers.
-func (c *catalogue) resolve(num, asOf uint64) uint64 {
+// the artefact was superseded as a whole, the page of the one that replaced it; past has where that one stood then, if
+// not where it stands now. 0: nobody answers.
+func (c *catalogue) resolve(num, asOf uint64, past map[uint64]uint64) uint64 {
 	for hops := 0; hops < 1000; hops++ {
 		if num == 0 || num > uint64(len(c.pages)) {
 			return 0
@@ -512,9 +513,24 @@ func (c *catalogue) resolve(num, asOf uint64) uint64 {
 		case !p.retired || c.stoodUntil(p, asOf):
 			return num
 		}
-		num = c.art(c.art(p.art).by).first
+		by := c.art(p.art).by
+		if num = past[by]; num == 0 {
+			num = c.art(by).first
+		}
 	}
 	return 0
+}
+
+// firstAt gives, by artefact, the first page as of an LSN of those that have had another since, or are deleted. It looks
+// at every column, which a look into the past can afford.
+func (c *catalogue) firstAt(asOf uint64) map[uint64]uint64 {
+	past := map[uint64]uint64{}
+	for i := range c.pages {
+		if p := &c.pages[i]; p.art != 0 && p.page == 1 && p.lsn <= asOf && p.end > asOf {
+			past[p.art] = uint64(i + 1)
+		}
+	}
+	return past
 }
 
 // stoodUntil says whether a page that is superseded by now was not yet so at an LSN.

@@ -312,7 +312,13 @@ func TestLineageEnds(t *testing.T) {
 	for _, id := range []string{"of the offer", "of the limit", "rolled"} {
 		get(t, s, id)
 	}
+	sub := db.Scope("acme/agent") // its own artefact of that name is another
+	put(t, sub, Artefact{ID: "of theirs", Text: "summary of theirs", Kind: KindSummary, DerivedFrom: []Ref{{Scope: "acme", ID: "limit 1"}}, Supersedes: []string{"limit 1"}})
+	get(t, sub, "of theirs")
 	put(t, s, Artefact{ID: "limit 2", Text: "zebra limit changed", Supersedes: []string{"limit 1"}})
+	_, err := sub.Get(ctx, "of theirs")
+	require.ErrorIs(t, err, ErrDirty)
+	require.ErrorContains(t, err, "supersedes")
 	clk.add(time.Hour)
 	for id, why := range map[string]string{"of the offer": "expired", "of the limit": "supersedes"} {
 		_, err := s.Get(ctx, id)
@@ -433,6 +439,42 @@ func TestPastStands(t *testing.T) {
 			db = reopen(t, db, Options{})
 		}
 	}
+}
+
+// The source of a parent that ended is not asked: the answer is known, and nothing is fetched for it.
+func TestLineageEndsUnasked(t *testing.T) {
+	clk, m := newClock(), newMemo()
+	db := open(t, Options{Clock: clk.now, Sources: map[string]Source{"memo": m}})
+	s := db.Scope("acme")
+	m.set("k", "zebra offer")
+	put(t, s, Artefact{ID: "offer", Source: "memo:k", TTL: time.Hour})
+	put(t, s, Artefact{ID: "of the offer", Text: "summary zebra", Kind: KindSummary, DerivedFrom: []Ref{{ID: "offer"}}})
+	m.set("k", "zebra offer, another")
+	clk.add(time.Hour)
+	probes, fetches := m.probes.Load(), m.fetches.Load()
+	_, err := s.Get(ctx, "of the offer")
+	require.ErrorIs(t, err, ErrDirty)
+	require.ErrorContains(t, err, "expired")
+	require.Equal(t, []int64{probes, fetches}, []int64{m.probes.Load(), m.fetches.Load()})
+}
+
+// A look into the past finds what was replaced through what replaced it as that was then.
+func TestSupersessionAsOf(t *testing.T) {
+	s := open(t, Options{}).Scope("acme")
+	put(t, s, Artefact{ID: "old", Text: "zebra crossing"})
+	put(t, s, Artefact{ID: "new", Text: "horse", Supersedes: []string{"old"}})
+	then := assemble(t, s, Query{Text: "zebra"})
+	require.Equal(t, []string{"new"}, ids(then))
+	for _, change := range []func(){
+		func() { put(t, s, Artefact{ID: "new", Text: "horse shoe"}) },
+		func() { put(t, s, Artefact{ID: "newer", Text: "pony", Supersedes: []string{"new"}}) },
+		func() { require.NoError(t, s.Delete(ctx, "new")) },
+	} {
+		change()
+		past := assemble(t, s, Query{Text: "zebra", AsOf: then.LSN})
+		require.Equal(t, then.Text(), past.Text())
+	}
+	require.NotEqual(t, then.Text(), assemble(t, s, Query{Text: "zebra"}).Text())
 }
 
 // What was replaced is found through what replaced it, and does not come back by itself: not by a checkpoint, a reopen,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"slices"
 
 	"github.com/vmihailenco/msgpack/v5"
 
@@ -50,8 +51,9 @@ func (a *assembling) keepDrafts(ctx context.Context, leaf *manifest.Record) erro
 		if !ok {
 			i = len(row.Puts)
 			at[it.own.put] = i
-			row.Puts = append(row.Puts, *it.own.put)
+			row.Puts = append(row.Puts, untold(it.own.put))
 		}
+		row.Puts[i].Pages[it.own.page-1].Text = it.own.put.Pages[it.own.page-1].Text
 		row.Shown = append(row.Shown, shownDraft{Put: i, Page: it.own.page})
 	}
 	if len(row.Shown) == 0 || a.s.db.opts.ReadOnly {
@@ -71,6 +73,16 @@ func (a *assembling) keepDrafts(ctx context.Context, leaf *manifest.Record) erro
 		Leaf:  manifest.Record{Type: manifest.TypeCommit, Action: actionDrafts, Reason: "shown in an assembly"},
 	})
 	return err
+}
+
+// untold is a put without the texts of its pages: a context shows a few pages of a draft, which may have thousands.
+func untold(p *Put) Put {
+	out := *p
+	out.Pages = slices.Clone(p.Pages)
+	for i := range out.Pages {
+		out.Pages[i].Text = ""
+	}
+	return out
 }
 
 // shownDrafts gives the drafts of a past context as if they were pages, in the order of its manifest; nil when none are

@@ -357,8 +357,9 @@ type corpus struct {
 	chain   []uint32
 	session uint64
 	masked  map[uint64]bool
-	misses  bool   // show what is excluded, and only that
-	only    string // of that, what is excluded for this reason; "": for any
+	past    map[uint64]uint64 // see firstAt; nil: the question is of now
+	misses  bool              // show what is excluded, and only that
+	only    string            // of that, what is excluded for this reason; "": for any
 	reasons map[uint64]string
 }
 
@@ -378,7 +379,7 @@ func (v *corpus) shown(live uint64) bool {
 }
 
 func (v *corpus) Resolve(num uint64) (uint64, bool) {
-	live := v.c.resolve(num, v.q.AsOf)
+	live := v.c.resolve(num, v.q.AsOf, v.past)
 	if live == 0 || !v.shown(live) {
 		return 0, false
 	}
@@ -434,6 +435,9 @@ func (s *fileStore) Candidates(ctx context.Context, q CandidateQuery) (out Candi
 	}
 	if q.Session != "" {
 		v.session = s.cat.named[artKey{s.cat.byName[q.Scopes[0]], q.Session}]
+	}
+	if out.LSN < s.cat.lsn {
+		v.past = s.cat.firstAt(q.AsOf)
 	}
 	if len(q.Mask) > 0 {
 		v.masked = map[uint64]bool{}
@@ -585,7 +589,7 @@ func (s *fileStore) nameSuperseded(hits []lexical.Hit, out *Candidates) {
 func (s *fileStore) nameUnread(v *corpus, q *CandidateQuery, found []proposal, out *Candidates) {
 	n := 0
 	for _, num := range s.unread {
-		if slices.ContainsFunc(found, func(p proposal) bool { return p.num == num }) || s.cat.resolve(num, q.AsOf) != num || !v.shown(num) {
+		if slices.ContainsFunc(found, func(p proposal) bool { return p.num == num }) || s.cat.resolve(num, q.AsOf, nil) != num || !v.shown(num) {
 			continue
 		}
 		n++
@@ -613,7 +617,7 @@ func (o *Candidates) addMiss(c Candidate) {
 // standing adds what is a candidate whatever it says: pinned pages, human-verified ones, and the newest.
 func (s *fileStore) standing(v *corpus, q *CandidateQuery, found []proposal) []proposal {
 	add := func(num uint64, recent bool) bool {
-		live := s.cat.resolve(num, q.AsOf)
+		live := s.cat.resolve(num, q.AsOf, nil)
 		if live != num || !v.shown(num) {
 			return false
 		}

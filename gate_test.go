@@ -446,6 +446,24 @@ func TestDraftsAreReplayed(t *testing.T) {
 	}
 }
 
+// Of a large draft a context keeps what it showed, not all of it.
+func TestDraftsKeepWhatWasShown(t *testing.T) {
+	db := open(t, Options{})
+	tx := begin(t, db.Scope("acme"))
+	defer tx.Rollback()
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "book", Text: "zebra crossing. " + doc(1, 30_000)}))
+	size := func() int64 {
+		st, err := db.Stats(ctx)
+		require.NoError(t, err)
+		return st.LogBytes
+	}
+	before := size()
+	a, err := tx.Assemble(ctx, Query{Text: "zebra", Budget: 1000})
+	require.NoError(t, err)
+	require.Contains(t, ids(a), "book")
+	require.Less(t, size()-before, int64(100_000), "of 230,000 bytes of text")
+}
+
 // An assembly that had drafts in it can be resumed: drafts have no version to go stale.
 func TestResumeAfterDrafts(t *testing.T) {
 	db := open(t, Options{})

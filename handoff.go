@@ -77,8 +77,8 @@ func (c *Session) Notes(ctx context.Context) (n Notes, err error) {
 
 // Contract gives the bytes to append to a contract file, with one write: the pass in force, and in the strict dialect
 // the session's notes and directives and the extra records of the caller. What notes and directives said before and say
-// no more is removed. have is what the file holds now. Nothing new gives no bytes in the strict dialect; the compatible one repeats the pass, as the reference does. ErrNotFound when
-// the compatible dialect has no pass to write.
+// no more is removed. have is what the file holds now. Nothing new gives no bytes in the strict dialect; the compatible
+// one repeats the pass, as the reference does. ErrNotFound when the compatible dialect has no pass to write.
 func (c *Session) Contract(ctx context.Context, d Dialect, have []byte, extra session.Records) ([]byte, error) {
 	p, err := c.InForce(ctx)
 	if err != nil && (d == CompatContract || !errors.Is(err, ErrNotFound)) {
@@ -126,7 +126,7 @@ func (c *Session) records(ctx context.Context, r *session.Records) error {
 	for _, x := range corrections {
 		r.Corrections = append(r.Corrections, session.Entry{Text: x.Correction, Because: x.MeaningForNextAgent})
 	}
-	noted := "noted in " + Ref{Scope: c.s.name, ID: c.id}.String()
+	noted := "noted in [" + Ref{Scope: c.s.name, ID: c.id}.String() + "]" // so that no id stands for one that is longer
 	for _, q := range n.Questions {
 		r.Questions = append(r.Questions, session.Entry{Text: q.Question, Because: strings.TrimPrefix(q.WhyItMatters+"; "+noted, "; ")})
 	}

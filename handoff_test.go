@@ -80,6 +80,9 @@ func TestContract(t *testing.T) {
 	other, err := db.Scope("acme/agent").Session("other").Contract(ctx, StrictContract, strict, session.Records{})
 	require.NoError(t, err)
 	require.Empty(t, other, "the notes of another session are none of its business")
+	prefix, err := db.Scope("acme/agent").Session("cha").Contract(ctx, StrictContract, strict, session.Records{})
+	require.NoError(t, err)
+	require.Empty(t, prefix, "nor those of one whose name is longer")
 	_, err = chat.Contract(ctx, "latin", nil, session.Records{})
 	require.ErrorIs(t, err, ErrInvalid)
 }

@@ -717,7 +717,7 @@ func (c *copier) state(ctx context.Context) error {
 		c.w.lose("directives of "+scope, "not all of them can be read")
 	}
 	if sessions > 0 {
-		c.w.lose(fmt.Sprintf("what was decided about the turns of %d sessions", sessions), "it names pages by their old numbers; the turns themselves are artefacts")
+		c.w.lose(fmt.Sprintf("what was decided about the turns of sessions (%d)", sessions), "it names pages by their old numbers; the turns themselves are artefacts")
 	}
 	c.rep.State = len(rows)
 	for batch := range slices.Chunk(rows, 500) {

@@ -398,7 +398,7 @@ func (s *fileStore) judgeContext(b *Batch, v *judgement) {
 		}
 		p := s.cat.page(c.Num)
 		st := manifest.Stale{Num: c.Num, Seen: p.version}
-		switch live := s.cat.resolve(c.Num, 0); {
+		switch live := s.cat.resolve(c.Num, 0, nil); {
 		case live == c.Num && (p.expires == 0 || p.expires > now):
 			continue
 		case live == c.Num:

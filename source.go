@@ -44,7 +44,7 @@ type Fetched struct {
 // at most every so often; CheckNever not at all.
 type CheckPolicy time.Duration
 
-// CheckNever trusts what is stored.
+// CheckNever trusts what is stored: neither sources nor what a derived page was made from are looked at.
 const CheckNever CheckPolicy = -1
 
 // CheckAlways probes at every read.
@@ -381,6 +381,8 @@ func (c *checks) put(k checkKey, v checked) {
 	c.seen[k] = v
 }
 
+func (h *Head) checkKey() checkKey { return checkKey{h.Scope, h.ID, h.Version} }
+
 // ages says whether an artefact was made from something that may change.
 func (h *Head) ages() bool { return h.Artefact.Source != "" || len(h.DerivedFrom) > 0 }
 
@@ -443,7 +445,7 @@ func (s *Scope) freshenVia(ctx context.Context, h *Head, policy CheckPolicy, see
 	if r := s.freshenBase(ctx, h, policy, seen); r.reason != "" {
 		return r
 	}
-	k := checkKey{h.Scope, h.ID, h.Version}
+	k := h.checkKey()
 	last, known := s.db.checks.get(k)
 	now := s.db.opts.Clock()
 	if age := now.Sub(last.at); known && age >= 0 && age < time.Duration(policy) {
@@ -505,6 +507,9 @@ func (s *Scope) lineage(ctx context.Context, h *Head, policy CheckPolicy, seen m
 	for _, parent := range h.DerivedFrom {
 		l, err := s.parent(ctx, parent)
 		if err == nil {
+			if why := s.ended(h, parent.ID, &l); why != "" {
+				return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("derived from %s, which %s", parent, why)}
+			}
 			switch r := s.freshenAt(ctx, l, policy, seen); {
 			case r.refetched:
 				_, err = s.parent(ctx, parent)
@@ -517,13 +522,20 @@ func (s *Scope) lineage(ctx context.Context, h *Head, policy CheckPolicy, seen m
 			return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("derived from %s, which changed", parent)}
 		case err != nil:
 			return freshness{dirty: true, reason: reasonFetchFailed, err: err}
-		case l.Expires != 0 && l.Expires <= s.db.opts.Clock().UnixMicro():
-			return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("derived from %s, which expired", parent)}
-		case l.By != 0 && !slices.Contains(h.Supersedes, parent.ID):
-			return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("derived from %s, which another artefact supersedes", parent)}
 		}
 	}
 	return freshness{}
+}
+
+// ended says why what an artefact was made from is not to be used any more, "" when it is. Its source is not asked then.
+func (s *Scope) ended(h *Head, id string, parent *Located) string {
+	switch {
+	case parent.Expires != 0 && parent.Expires <= micros(s.db.opts.Clock()):
+		return "expired"
+	case parent.By != 0 && (parent.Scope != h.Scope || !slices.Contains(h.Supersedes, id)): // it supersedes within its scope
+		return "another artefact supersedes"
+	}
+	return ""
 }
 
 var errParent = errors.New("parent changed")
@@ -563,7 +575,7 @@ func (s *Scope) refetch(ctx context.Context, h *Head, found Validator) freshness
 	if s.db.opts.ReadOnly {
 		return freshness{dirty: true, reason: reasonReadOnly, err: ErrReadOnly}
 	}
-	k := checkKey{h.Scope, h.ID, h.Version}
+	k := h.checkKey()
 	c := &s.db.checks
 	c.mu.Lock()
 	if first := c.busy[k]; first != nil {

@@ -463,6 +463,21 @@ func TestCheckPolicy(t *testing.T) {
 	require.Contains(t, a.Text(), "two")
 }
 
+// The pages of an artefact share one look at its source, however they came into memory: two looks could give a context
+// half of the old text and half of the new.
+func TestOneProbeForAllPages(t *testing.T) {
+	m := newMemo()
+	db := open(t, Options{PageTokens: 64, Sources: map[string]Source{"memo": m}})
+	s := db.Scope("acme")
+	m.set("k", strings.Repeat("zebra crossing of the road. ", 60))
+	put(t, s, Artefact{ID: "x", Source: "memo:k"})
+	_, err := s.GetRef(ctx, Ref{ID: "x", Page: 1}, WithCheck(CheckNever))
+	require.NoError(t, err)
+	before := m.probes.Load()
+	require.Greater(t, len(assemble(t, s, Query{Text: "zebra"}).Blocks), 2)
+	require.EqualValues(t, 1, m.probes.Load()-before)
+}
+
 // A source that knows stamps only, and gives a new one for the same content, is fetched once for it, not at each read.
 func TestNewStampSameContent(t *testing.T) {
 	m := newMemo()

@@ -537,9 +537,13 @@ func (c *Session) Watch(ctx context.Context) (*Watcher, error) {
 
 func (c *conversation) machine() (session.Machine, error) {
 	if c.state.Config == nil {
-		return session.Machine{}, invalid("window", "none of session "+c.id, "Session.SetWindow with a Total first")
+		return session.Machine{}, c.noWindow()
 	}
 	return session.NewMachine(*c.state.Config)
+}
+
+func (c *conversation) noWindow() error {
+	return invalid("window", "none of session "+c.id, "one that was set (Session.SetWindow; dbctl watch --total N --once)")
 }
 
 // configure starts anew with a changed window.
@@ -596,7 +600,7 @@ func (w *Watcher) Plan(ctx context.Context, now time.Time) (p session.Plan, err 
 
 func (w *Watcher) plan(now time.Time) (session.Plan, error) {
 	if w.c.state.Config == nil {
-		return session.Plan{}, invalid("window", "none of session "+w.c.id, "Session.SetWindow with a Total first")
+		return session.Plan{}, w.c.noWindow()
 	}
 	return w.c.window().Plan(now)
 }

@@ -32,7 +32,8 @@ type Hit struct {
 //
 // where i is its position in its group, own is the BM25 of its words, s the part
 // of own that comes from words that are not common, and the group is scored as
-// one text of all its page versions. A hit on a superseded version gives its
+// one text of all its page versions. A group alone brings nobody in: a page with
+// neither own nor neighbours' words is no hit. A hit on a superseded version gives its
 // successor what that version scores by its own words and its group; the
 // successor keeps the greatest, and nothing is summed over versions.
 //
@@ -539,6 +540,9 @@ func (w *work) selectBest(floor float64) {
 			h.Near = w.near(live)
 		} else {
 			h.Via = w.number(v)
+		}
+		if h.Own == 0 && h.Near == 0 {
+			continue // a group alone brings nobody in
 		}
 		h.Score = h.Own + h.Near + h.Group
 		if h.Score > 0 && h.Score >= floor {

@@ -291,7 +291,7 @@ func (m *machine) query() Query {
 		Terms:  rapid.SliceOfNDistinct(rapid.SampledFrom(append([]string{"none"}, vocabulary...)), 1, 5, rapid.ID).Draw(m.t, "terms"),
 		K:      rapid.SampledFrom([]int{1, 2, 5, 1000}).Draw(m.t, "k"),
 		Weights: rapid.SampledFrom([]Weights{
-			{}, DefaultWeights(), {Near1: 3}, {Group: 2}, {Near1: .1, Near2: 5, Group: .01},
+			{}, DefaultWeights(), {Near1: 3}, {Group: 2}, {Near1: .1, Near2: 5, Group: .01}, {Near1: .5, Group: 1}, {Near2: .4, Group: 1},
 		}).Draw(m.t, "weights"),
 	}
 }
@@ -431,6 +431,34 @@ func TestRedirectTakesTheMaximum(t *testing.T) {
 	st := memStore{}.stats(t, x, q.Scopes, q.Terms)
 	require.Equal(t, uint64(2), st.DF[0], "a superseded version counts until it is removed")
 	require.Equal(t, x.ScoreDoc(st, words("dentist", 1, "gus", 1), q.Terms), hits[0].Score, "one version, not the sum of two")
+}
+
+// A page that has none of the words, and no neighbour that has, is no hit for standing in a group that is one: neither
+// by itself nor through the version that it replaced.
+func TestGroupAloneBringsNobodyIn(t *testing.T) {
+	x, w := memStore{}.open(t), newWorld()
+	for num := uint64(1); num <= 4; num++ {
+		d := Doc{Num: num, Scope: 1, Group: 1, Analysis: words("else", 1)}
+		if num == 1 {
+			d.Analysis = words("word", 1)
+		}
+		if num == 4 {
+			d.Group = 0
+		}
+		w.add(d)
+		x.Add(d)
+	}
+	found := func(weights Weights) (nums []uint64) {
+		for _, h := range (memStore{}).search(t, x, w, Query{Scopes: []uint32{1}, Terms: []string{"word"}, K: 9, Weights: weights}) {
+			nums = append(nums, h.Num)
+		}
+		return nums
+	}
+	require.Equal(t, []uint64{1, 2, 3}, found(DefaultWeights()))
+	require.Equal(t, []uint64{1, 2}, found(Weights{Near1: .5, Group: 1}))
+	require.Equal(t, []uint64{1, 3}, found(Weights{Near2: .5, Group: 1}))
+	w.next[2] = 4
+	require.Equal(t, []uint64{1, 3}, found(DefaultWeights()))
 }
 
 func TestEqualScoresGoToTheLaterPage(t *testing.T) {

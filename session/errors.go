@@ -31,7 +31,7 @@ var (
 	ErrSection    = errors.New("session: section is malformed")
 	ErrGeneration = errors.New("session: the sections changed since the plan was made; plan again")
 	ErrUndo       = errors.New("session: the pass cannot be undone, a section changed after it")
-	ErrHeadroom   = errors.New("session: no headroom: protected content alone exceeds the usable window")
+	ErrHeadroom   = errors.New("session: no headroom")
 )
 
 // BlockError says which block of a history was refused, and for which field.
@@ -52,8 +52,9 @@ func (e *BlockError) Error() string {
 // Unwrap gives the reason.
 func (e *BlockError) Unwrap() error { return e.Err }
 
-// HeadroomError says by how much protected content exceeds what may be used.
-// errors.Is(err, ErrHeadroom) holds.
+// HeadroomError says by how much the window would exceed what may be used: by
+// protected content alone, or, where Protected is no more than Usable, by what
+// is to come back into it. errors.Is(err, ErrHeadroom) holds.
 type HeadroomError struct {
 	Shortfall int // tokens missing
 	Protected int // tokens that no pass may touch, the refused section included where it is protected
@@ -66,7 +67,11 @@ func (e *HeadroomError) Error() string {
 	if e.Section != "" {
 		what = fmt.Sprintf(" admitting %q", e.Section)
 	}
-	return fmt.Sprintf("%v:%s %d protected tokens, %d usable, %d short; unpin something or enlarge the window",
+	if e.Protected <= e.Usable {
+		return fmt.Sprintf("%v: more than the usable window would stand in it:%s %d usable tokens, %d short; enlarge the window",
+			ErrHeadroom, what, e.Usable, e.Shortfall)
+	}
+	return fmt.Sprintf("%v: protected content alone exceeds the usable window:%s %d protected tokens, %d usable, %d short; unpin something or enlarge the window",
 		ErrHeadroom, what, e.Protected, e.Usable, e.Shortfall)
 }
 

@@ -86,6 +86,9 @@ func parseDirectiveFlags(args []string) (f directiveFlags, err error) {
 			f.rest = append(f.rest, args[i:min(i+2, len(args))]...)
 			i++
 		default:
+			if !strings.HasPrefix(args[i], "-") {
+				return f, usage("directive: unexpected argument %q: what the user says is read from standard input, one input a line", args[i])
+			}
 			f.rest = append(f.rest, args[i])
 		}
 	}

@@ -76,6 +76,7 @@ func TestDirectiveFails(t *testing.T) {
 	}{
 		{exitUsage, "expected FILE SCOPE", "", []string{file}},
 		{exitUsage, "expected FILE SCOPE", "", []string{"--json", file, "acme"}},
+		{exitUsage, "is read from standard input", "", []string{file, "acme", "prohibit shell"}},
 		{exitUsage, "--actor: expected a name", "", []string{file, "acme", "--actor"}},
 		{exitUsage, "names joined by single slashes", "", []string{file, "a//b"}},
 		{exitFailed, "dbctl init", "", []string{file + "x", "acme"}},

@@ -676,7 +676,7 @@ type sessionReceiveCmd struct {
 func (sessionReceiveCmd) Help() string {
 	return `Reads a handoff packet as JSON from standard input. Its turns become references, what was pinned is pinned, and nothing counts as verified.
 
-Example: dbctl session receive agent.ctx acme/night chat-2 <packet.json`
+Example: dbctl handoff agent.ctx acme/support chat-1 --format json >packet.json; dbctl session receive agent.ctx acme/night chat-2 <packet.json`
 }
 
 func (c *sessionReceiveCmd) Run(a *app) error {
@@ -686,7 +686,7 @@ func (c *sessionReceiveCmd) Run(a *app) error {
 	}
 	p, err := session.ParsePacket(raw)
 	if err != nil {
-		return usage("%v", err)
+		return usage("%v; expected what dbctl handoff --format json writes", err)
 	}
 	if c.DryRun {
 		v := appendedView{[]string{}}

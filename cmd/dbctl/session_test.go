@@ -78,6 +78,7 @@ func TestSessionVerbs(t *testing.T) {
 	_, err = session.ParsePacket([]byte(packet))
 	require.NoError(t, err)
 	require.Contains(t, ok(t, packet, "session", "receive", file, "acme/night", "chat"), "received")
+	require.Contains(t, dbctl(ok(t, "", verb("handoff")...), "session", "receive", file, "acme/night", "chat").err, "--format json")
 
 	require.Contains(t, ok(t, packet, "session", "receive", file, "acme/day", "chat", "--dry-run"), "dry run")
 	require.Contains(t, ok(t, "", verb("session contract", contract, "--dialect", "compat", "--dry-run")...), "last-pager-pass")
