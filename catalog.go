@@ -68,7 +68,7 @@ type artCol struct {
 	first   uint64 // number of page 1; the rest in many
 	group   uint64
 	by      uint64 // artefact that supersedes it
-	since   uint64 // LSN from which it does
+	since   uint64 // LSN from which an artefact does, which may have been another one first
 	putAt   int64
 	scope   uint32
 	version uint32
@@ -262,13 +262,17 @@ func (c *catalogue) install(t *hot, rows []PageRow) {
 		c.live += d
 		c.scopes[t.scope-1].arts += d
 	}
+	ended := t.lsn
+	if a.by != 0 { // it did not answer any more
+		ended = a.since
+	}
 	// A put after a supersession is newer than it, and stands again.
 	a.version, a.lsn, a.flags, a.group, a.putAt, a.by, a.since = t.version, t.lsn, t.flags, t.group, t.putAt, 0, 0
 	c.setNums(t.art, rows)
 	for i := range rows {
 		c.setPage(t, &rows[i], uint32(i+1))
 	}
-	c.end(t, old, rows)
+	c.end(ended, old, rows)
 	for i := range rows {
 		c.link(rows[i].Num)
 	}
@@ -320,9 +324,9 @@ func (c *catalogue) setPage(t *hot, r *PageRow, page uint32) {
 	c.grouped.set(r.Num, t.group != 0)
 }
 
-// end closes the page versions that the new head no longer has and names their successors: the page in the same
-// place, or the last one when the artefact got shorter.
-func (c *catalogue) end(t *hot, old []uint64, rows []PageRow) {
+// end closes the page versions that the new head no longer has, as of an LSN, and names their successors: the page in the
+// same place, or the last one when the artefact got shorter.
+func (c *catalogue) end(lsn uint64, old []uint64, rows []PageRow) {
 	for i, n := range old {
 		if i < len(rows) && rows[i].Num == n {
 			continue
@@ -331,7 +335,7 @@ func (c *catalogue) end(t *hot, old []uint64, rows []PageRow) {
 			continue
 		}
 		p := c.page(n)
-		p.end = t.lsn
+		p.end = lsn
 		if len(rows) > 0 {
 			p.next = rows[min(i, len(rows)-1)].Num
 		}
@@ -340,15 +344,15 @@ func (c *catalogue) end(t *hot, old []uint64, rows []PageRow) {
 
 // supersede retires another artefact of the scope in favour of one written after it, or with it. It holds until the retired one
 // is put again, and also when its successor is deleted: what was replaced does not come back by itself.
-func (c *catalogue) supersede(scope uint32, id string, by, lsn uint64) {
-	num := c.lookup(scope, id)
-	if num == 0 || num == by || c.art(num).lsn > lsn {
-		return
-	}
+func (c *catalogue) supersede(num, by, lsn uint64) {
 	for _, n := range c.nums(num) {
 		c.unlink(n)
 	}
-	c.art(num).by, c.art(num).since = by, lsn
+	a := c.art(num)
+	if a.by == 0 {
+		a.since = lsn
+	}
+	a.by = by
 	for _, n := range c.nums(num) {
 		c.link(n)
 	}

@@ -1,10 +1,12 @@
 package ctxpage_test
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -344,6 +346,98 @@ func TestAsOfBeforeSupersession(t *testing.T) {
 		require.ElementsMatch(t, []string{"limit 2", "rule 2"}, ids(assemble(t, s, Query{Text: "zebra"})))
 		db = reopen(t, db, Options{})
 		s = db.Scope("acme")
+	}
+}
+
+// What was superseded twice stood until the first time.
+func TestAsOfSupersededTwice(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "limit 1", Text: "zebra limit 500"})
+	first := assemble(t, s, Query{Text: "zebra"}).LSN
+	put(t, s, Artefact{ID: "limit 2", Text: "zebra limit 300", Supersedes: []string{"limit 1"}})
+	then := assemble(t, s, Query{Text: "zebra"}).LSN
+	put(t, s, Artefact{ID: "limit 3", Text: "zebra limit 100", Supersedes: []string{"limit 1"}})
+	for range 2 {
+		require.Equal(t, []string{"limit 1"}, ids(assemble(t, s, Query{Text: "zebra", AsOf: first})))
+		require.Equal(t, []string{"limit 2"}, ids(assemble(t, s, Query{Text: "zebra", AsOf: then})))
+		db = reopen(t, db, Options{})
+		s = db.Scope("acme")
+	}
+}
+
+// What was superseded and put again, be it word for word, stands again from then on, and as of a moment between it does
+// not, also after a reopen.
+func TestPutAgain(t *testing.T) {
+	for _, text := range []string{"zebra limit 500", "zebra limit 700"} {
+		db := open(t, Options{})
+		s := db.Scope("acme")
+		put(t, s, Artefact{ID: "limit 1", Text: "zebra limit 500"})
+		first := assemble(t, s, Query{Text: "zebra"}).LSN
+		put(t, s, Artefact{ID: "limit 2", Text: "zebra limit 300", Supersedes: []string{"limit 1"}})
+		then := assemble(t, s, Query{Text: "zebra"}).LSN
+		again := put(t, s, Artefact{ID: "limit 1", Text: text})
+		require.EqualValues(t, 2, again.Version)
+		require.Equal(t, again, put(t, s, Artefact{ID: "limit 1", Text: text}), "now it is a repetition")
+		for range 2 {
+			require.ElementsMatch(t, []string{"limit 1", "limit 2"}, ids(assemble(t, s, Query{Text: "zebra"})))
+			require.Equal(t, []string{"limit 2"}, ids(assemble(t, s, Query{Text: "zebra", AsOf: then})))
+			require.Equal(t, []string{"limit 1"}, ids(assemble(t, s, Query{Text: "zebra", AsOf: first})))
+			require.Equal(t, text, get(t, s, "limit 1").Text)
+			db = reopen(t, db, Options{})
+			s = db.Scope("acme")
+		}
+	}
+}
+
+// TestPastStands: whatever is put, superseded, put again and deleted, a context as of each moment has what it had then,
+// also after a reopen.
+func TestPastStands(t *testing.T) {
+	ctx := context.Background()
+	for seed := range uint64(25) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		db := open(t, Options{})
+		look := func(asOf uint64) (texts []string) {
+			for _, b := range assemble(t, db.Scope("acme"), Query{Text: "zebra", AsOf: asOf, Budget: 100_000}).Blocks {
+				texts = append(texts, b.Ref.ID+" "+b.Text)
+			}
+			slices.Sort(texts)
+			return texts
+		}
+		put(t, db.Scope("acme"), Artefact{ID: "r0", Text: "zebra 0"})
+		past := map[uint64][]string{}
+		for range 25 {
+			a := Artefact{ID: fmt.Sprint("r", rng.IntN(4)), Text: fmt.Sprint("zebra ", rng.IntN(2)), Pinned: rng.IntN(5) == 0}
+			if rng.IntN(3) == 0 {
+				a.Tags = []string{"t"}
+			}
+			if rng.IntN(3) == 0 {
+				a.Group, a.Seq = fmt.Sprint("g", rng.IntN(2)), int64(rng.IntN(3))
+			}
+			switch kind := rng.IntN(8); kind {
+			case 0:
+				if err := db.Scope("acme").Delete(ctx, a.ID); err != nil {
+					require.ErrorIs(t, err, ErrNotFound)
+				}
+			case 1:
+				_, err := db.Checkpoint(ctx)
+				require.NoError(t, err)
+			default:
+				if old := fmt.Sprint("r", rng.IntN(4)); kind > 4 && old != a.ID {
+					a.Supersedes = []string{old}
+				}
+				put(t, db.Scope("acme"), a)
+			}
+			stats, err := db.Stats(ctx)
+			require.NoError(t, err)
+			past[stats.LSN] = look(0)
+		}
+		for range 2 {
+			for lsn, texts := range past {
+				require.Equal(t, texts, look(lsn), "seed %d, as of %d", seed, lsn)
+			}
+			db = reopen(t, db, Options{})
+		}
 	}
 }
 

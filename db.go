@@ -25,7 +25,8 @@ package ctxpage
 //
 // sequencer.mu makes the order of commits; it is held while the log's buffer takes a record, never during I/O but for
 // the reading of an old row. sequencer.flight is also taken by the installer, which holds no other lock of the store
-// then. catalogue.mu guards what readers see (catalogue, overlay, lexical index) and is read-held during a search.
+// then, but runs while the log waits for its report: nobody waits for the log (Sync, Write, Rotate, Close) who holds a lock from
+// flight on. catalogue.mu guards what readers see (catalogue, overlay, lexical index) and is read-held during a search.
 // bbolt's locks come after catalogue.mu: inside one of its transactions, unless ckptMu is held, no lock of ours but a leaf is
 // taken. pageTable.mu is never held during I/O. No lock of ours is held while a Source, Counter, Evaluator, Embedder, Summarizer
 // or Logger runs, but for Txn.mu, which belongs to the caller's own transaction, and DB.steps and conversation.lock, under which

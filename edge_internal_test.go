@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
+
+	"github.com/ctxpage/ctxpage/manifest"
 )
 
 func openInternal(t *testing.T) (*DB, *fileStore) {
@@ -153,4 +155,20 @@ func TestForgedNumbers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestBrokenTakesNothing: a batch that was judged before the store failed, and comes to the log after it, is not taken: the
+// ones before it will never be installed, and nobody would wake who waits for it.
+func TestBrokenTakesNothing(t *testing.T) {
+	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
+	s := db.store.(*fileStore)
+	_ = s.fail(errors.New("the disk died"))
+	p := &pending{done: make(chan struct{}), record: commitRecord{lsn: 1}}
+	s.seq.mu.Lock()
+	err := s.log3(p, &manifest.Record{})
+	s.seq.mu.Unlock()
+	require.ErrorIs(t, err, ErrOutcomeUnknown)
+	require.Zero(t, p.seq)
+	require.Empty(t, s.seq.queue)
+	require.ErrorContains(t, db.Close(), "the disk died")
 }

@@ -606,9 +606,24 @@ func (s *fileStore) loadHeads(w *rowWalk) error {
 // one answers for it; of two in one commit the one with the greater number, because no row keeps their order.
 func (c *catalogue) retire(later []supersession) {
 	slices.SortFunc(later, func(a, b supersession) int { return cmp.Or(cmp.Compare(a.lsn, b.lsn), cmp.Compare(a.by, b.by)) })
+	again := map[uint64][]uint64{} // artefacts put again since, with the LSNs from which they had been replaced
 	for _, l := range later {
 		for _, id := range l.ids {
-			c.supersede(l.scope, id, l.by, l.lsn)
+			switch art := c.lookup(l.scope, id); {
+			case art == 0 || art == l.by:
+			case c.art(art).lsn > l.lsn:
+				again[art] = append(again[art], l.lsn)
+			default:
+				c.supersede(art, l.by, l.lsn)
+			}
+		}
+	}
+	for i := 0; i < len(c.pages) && len(again) > 0; i++ {
+		p := &c.pages[i]
+		for _, lsn := range again[p.art] {
+			if p.lsn <= lsn && lsn < p.end { // as install had it
+				p.end = lsn
+			}
 		}
 	}
 }

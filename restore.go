@@ -126,7 +126,8 @@ func swapDatabase(path string, at func(step string) error) error {
 		err = errors.Join(f.Sync(), f.Close(), syncDirectory(filepath.Dir(path)))
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("ctxpage: restore: %w", err), os.Remove(path+swapSuffix))
+		// A mark that came back with the power would take what is left of the copy for all of it.
+		return errors.Join(fmt.Errorf("ctxpage: restore: %w", err), os.Remove(path+swapSuffix), syncDirectory(filepath.Dir(path)))
 	}
 	return finishSwap(path, at)
 }

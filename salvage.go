@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -85,9 +86,14 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 	if err := w.gather(ctx); err != nil {
 		return rep, err
 	}
+	if err := mayReplace("salvage", to, false); err != nil { // reading took its time
+		return rep, err
+	}
 	db, err := Open(to, Options{Clock: opts.Clock})
 	if err != nil {
-		removeDatabase(to)
+		if !errors.Is(err, ErrLocked) { // else it is somebody else's by now
+			removeDatabase(to)
+		}
 		return rep, err
 	}
 	c := &copier{w: w, db: db, opts: opts}
@@ -213,7 +219,7 @@ func (w *wreck) belongs(r wal.Record) error {
 
 // readFile reads the rows of bbolt's file.
 func (w *wreck) readFile(ctx context.Context) (err error) {
-	if w.file, err = os.OpenFile(w.path, os.O_RDONLY|oNoFollow, 0); err != nil {
+	if w.file, err = os.OpenFile(w.path, os.O_RDONLY|oNoFollow|syscall.O_NONBLOCK, 0); err != nil {
 		w.file, w.missed = nil, true
 		if errors.Is(err, os.ErrNotExist) {
 			w.lose("file", "it is missing")
@@ -238,7 +244,8 @@ func (w *wreck) readFile(ctx context.Context) (err error) {
 	if err == nil {
 		walk.row = w.row
 		walk.tree(walk.m.root, nil)
-		if !w.system {
+		if !w.system { // then nobody knows which commits the log must have
+			w.missed = true
 			w.lose("system row", "missing or damaged")
 		}
 	}

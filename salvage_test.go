@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
@@ -507,6 +509,107 @@ func TestSalvageStages(t *testing.T) {
 			require.ErrorContains(t, err, "page-23", "deleted in the log")
 			require.Equal(t, 1, n, "the one in the log only")
 		}
+	}
+}
+
+// TestSalvageSegments: parts of the log are gone. What was corrected there is not copied as it was before.
+func TestSalvageSegments(t *testing.T) {
+	ctx := context.Background()
+	live, base := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
+	db := openTest(t, live, Options{})
+	s := db.Scope("acme")
+	put := func(text string) {
+		_, err := s.Put(ctx, Artefact{ID: "rule", Text: text})
+		require.NoError(t, err)
+	}
+	put("the rule")
+	_, err := db.Checkpoint(ctx)
+	require.NoError(t, err)
+	require.NoError(t, db.store.(*fileStore).log.Rotate())
+	put("the rule, corrected")
+	require.NoError(t, db.store.(*fileStore).log.Rotate())
+	_, err = s.Put(ctx, Artefact{ID: "late", Text: "in the last segment"})
+	require.NoError(t, err)
+	require.NoError(t, dbtest.Copy(live, base))
+	require.NoError(t, db.Close())
+	truth := map[string]string{"acme:rule": "", "acme:late": contents(t, base)["acme:late"]}
+	remove := func(t *testing.T, path string, keep func(i, n int) bool) {
+		names, err := filepath.Glob(path + "-wal/*.wal")
+		require.NoError(t, err)
+		require.Len(t, names, 3)
+		for i, name := range names {
+			if !keep(i, len(names)) {
+				require.NoError(t, os.Remove(name))
+			}
+		}
+	}
+	for name, damage := range map[string]func(path string) string{
+		"the last two segments": func(path string) string {
+			remove(t, path, func(i, n int) bool { return i < n-2 })
+			return "segments"
+		},
+		"all but the last, and the row that says where it begins": func(path string) string {
+			editRow(t, path, bucketSys, sysKey, func(v []byte) []byte { v[20] ^= 1; return v })
+			remove(t, path, func(i, n int) bool { return i == n-1 })
+			return "segments and system row"
+		},
+	} {
+		_, err := judgeSalvage(t, base, damage, SalvageOptions{}, truth)
+		require.NoError(t, err, name)
+		_, err = judgeSalvage(t, base, damage, SalvageOptions{Older: true}, truth)
+		require.ErrorContains(t, err, "the rule", "the control: there is an older version to be had")
+	}
+}
+
+// TestSalvageTaken: a database that was made at the path while the damaged one was read is left alone.
+func TestSalvageTaken(t *testing.T) {
+	ctx := context.Background()
+	path, to := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
+	makeSalvageBase(t, path)
+	other := openTest(t, to+".made", Options{})
+	_, err := other.Scope("acme").Put(ctx, Artefact{ID: "mine", Text: "somebody else's"})
+	require.NoError(t, err)
+	require.NoError(t, other.Close())
+	before := contents(t, to+".made")
+	made := false
+	ctx = &askedContext{Context: ctx, asked: func() { // which the first look at the file does
+		if !made {
+			made = true
+			_ = os.Remove(to)
+			require.NoError(t, dbtest.Copy(to+".made", to))
+		}
+	}}
+	_, err = Salvage(ctx, path, to, SalvageOptions{})
+	require.True(t, made)
+	require.Error(t, err)
+	require.Equal(t, before, contents(t, to))
+}
+
+// askedContext tells when it is asked whether it has ended.
+type askedContext struct {
+	context.Context
+	asked func()
+}
+
+func (c *askedContext) Err() error {
+	c.asked()
+	return c.Context.Err()
+}
+
+// TestSalvagePipe: who left a pipe in the file's place does not make us wait.
+func TestSalvagePipe(t *testing.T) {
+	path, to := filepath.Join(t.TempDir(), "a.ctx"), dbtest.MemoryPath(t)
+	require.NoError(t, syscall.Mkfifo(path, 0o600))
+	done := make(chan error, 1)
+	go func() {
+		_, err := Salvage(context.Background(), path, to, SalvageOptions{})
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		require.ErrorContains(t, err, "is no file")
+	case <-time.After(5 * time.Second):
+		t.Fatal("it waits for a writer")
 	}
 }
 

@@ -45,7 +45,7 @@ type sequencer struct {
 	queue  []*pending // in LSN order, not installed
 	arts   map[string]*pending
 	ids    map[ulid.ULID]*pending
-	broken bool
+	broken bool // abandoned: nothing is taken into flight any more
 }
 
 // pending is a batch in the log's buffer that is not yet installed. done is closed by the installer, after which
@@ -164,6 +164,7 @@ func (s *fileStore) wait(ctx context.Context, p *pending) error {
 // prepared is what can be done for a batch outside the sequencer.
 type prepared struct {
 	old   []*Head // newest head of each artefact put, nil: none
+	again []bool  // which of them another artefact superseded by now; filled in by judge
 	heads []*Head // what each put makes of it, the numbers still open
 	cold  [][]byte
 	keys  []string // writeKeys
@@ -279,7 +280,7 @@ func writeKeys(b *Batch) []string {
 	return keys
 }
 
-// prepare does the slow part outside the sequencer: reads the old heads, analyses texts, packs what is cold.
+// prepare does the slow part outside the sequencer: reads the old heads, packs what is cold.
 func (s *fileStore) prepare(ctx context.Context, b *Batch) (*prepared, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -355,14 +356,16 @@ func (s *fileStore) judge(b *Batch, pre *prepared) (v judgement) {
 		if old != nil {
 			have = old.Version
 		}
+		again := false
 		if n := s.cat.byName[b.Scope]; n != 0 {
 			if art := s.cat.lookup(n, b.Puts[i].Artefact.ID); art != 0 {
-				now = s.cat.art(art).version
+				now, again = s.cat.art(art).version, s.cat.art(art).by != 0
 			}
 		}
 		if have != now {
 			return judgement{retry: true}
 		}
+		pre.again = append(pre.again, again)
 	}
 	for _, e := range b.Expect {
 		if now := s.cat.lsnOf(e.Ref); now != e.LSN {
@@ -500,6 +503,9 @@ func (s *fileStore) log3(p *pending, leaf *manifest.Record) error {
 	}
 	q.flight.Lock()
 	defer q.flight.Unlock()
+	if q.broken { // since the caller looked: nobody would let go of it
+		return s.failure()
+	}
 	record := p.record.encode(q.record[:0])
 	if cap(record) <= maxKeptRecord {
 		q.record = record
@@ -638,14 +644,17 @@ func (s *fileStore) applyPut(b *Batch, i int, pre *prepared, n *numbering, scope
 	case len(put.Pages) > 1:
 		h.GroupNum = n.groupOf(scope, "\x00"+h.ID) // no user's group has a control character
 	}
+	same := old // whose pages go on
+	if pre.again[i] && (h.Artefact.Source == "" || !repeats(old, h, put)) {
+		same = nil // it stands again, from now on; a source that says what it said has put nothing
+	}
 	hr := headRecord{head: h}
 	changed := false
 	for i := range put.Pages {
 		np := &put.Pages[i]
-		if row := samePage(old, i, np); row != nil {
-			same := *row
-			same.Tokens = uint32(np.Tokens) // the counter may be another one
-			h.Rows = append(h.Rows, same)
+		if row := samePage(same, i, np); row != nil {
+			h.Rows = append(h.Rows, *row)
+			h.Rows[i].Tokens = uint32(np.Tokens) // the counter may be another one
 			continue
 		}
 		changed = true
@@ -689,6 +698,16 @@ func samePage(old *Head, i int, np *NewPage) *PageRow {
 		return nil
 	}
 	return r
+}
+
+// repeats says whether a put says what its artefact says already.
+func repeats(old, h *Head, put *Put) bool {
+	for i := range put.Pages {
+		if samePage(old, i, &put.Pages[i]) == nil {
+			return false
+		}
+	}
+	return len(old.Rows) == len(put.Pages) && sameHead(old, h, put.AsOfGiven)
 }
 
 // sameHead says whether a put changes nothing but the time of its writing and the stamp of its source.

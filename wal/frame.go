@@ -224,7 +224,7 @@ func (w *window) contentEnd(off int64) (int64, error) {
 	for off < w.size {
 		if holes != nil { // a segment may be large by its name only
 			next := holes.nextData(off)
-			if next < 0 {
+			if next < 0 || next >= w.size { // a live writer may have made it longer
 				break
 			}
 			off = max(off, next)

@@ -78,6 +78,9 @@ func (s *intact) scan() error {
 			}
 			hole, s.next = 0, f.seq
 			if f.flags == flagSeal {
+				if s.seg.end = off + f.size; s.last {
+					s.holes = append(s.holes, Hole{From: s.next, Err: missingNext(s.seg, s.next)})
+				}
 				return nil
 			}
 			rec := Record{Seq: f.seq, Kind: f.kind, Durable: f.durable, Close: f.flags == flagClose, Body: f.body, Segment: s.seg.path, Offset: off}

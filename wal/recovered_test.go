@@ -100,6 +100,28 @@ func TestScanIntactSegments(t *testing.T) {
 	require.Equal(t, []uint64{5, 8, 13, 16}, []uint64{holes[0].From, holes[0].To, holes[1].From, holes[1].To})
 }
 
+// A log that goes on in a segment that is gone has a hole at its end.
+func TestScanIntactNoEnd(t *testing.T) {
+	fs := faultfs.New()
+	l, _, _ := mustOpen(t, options(fs))
+	commit(t, l, 100)
+	require.NoError(t, l.Rotate())
+	names, err := fs.ReadDir(dir)
+	require.NoError(t, err)
+	holes, err := wal.ScanIntact(ctx, dir, fs, nopRecord)
+	require.NoError(t, err)
+	require.Empty(t, holes)
+	fs.RemoveFile(filepath.Join(dir, names[1]))
+	holes, err = wal.ScanIntact(ctx, dir, fs, nopRecord)
+	require.NoError(t, err)
+	require.Len(t, holes, 1)
+	require.Equal(t, uint64(2), holes[0].From)
+	require.Zero(t, holes[0].To)
+	require.False(t, holes[0].Torn)
+}
+
+func nopRecord(wal.Record) error { return nil }
+
 // A segment that somebody made a terabyte long, all of it a hole, is read like any other.
 func TestSparseSegment(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")
