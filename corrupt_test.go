@@ -86,7 +86,7 @@ type logUnderTest struct {
 	file    bytesFS
 	records []loggedRecord
 	all     *overlay          // after the last
-	words   *lexical.Analyzer // shared: making one costs as much as a replay
+	words   *lexical.Analyzer
 	rig     *rig
 	im      image
 }

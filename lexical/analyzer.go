@@ -25,14 +25,13 @@ type TermCount struct {
 	N    uint32
 }
 
-// Analyzer turns text into terms. It owns a bounded cache of stems and is safe
-// for concurrent use; the cache never changes a result.
+// Analyzer turns text into terms. It is safe for concurrent use. Stems are
+// remembered, within bounds; that never changes a result.
 type Analyzer struct {
-	stems    stemCache
 	scanners sync.Pool // of *scanner
 }
 
-// NewAnalyzer returns an analyzer with an empty cache.
+// NewAnalyzer returns an analyzer.
 func NewAnalyzer() *Analyzer { return &Analyzer{} }
 
 // Analyze splits the parts into words, lower-cases them, drops stop words and
@@ -60,7 +59,7 @@ func (a *Analyzer) Terms(query string) []string {
 func (a *Analyzer) scan(parts ...string) *scanner {
 	s, _ := a.scanners.Get().(*scanner)
 	if s == nil {
-		s = &scanner{stems: &a.stems, terms: make([]TermCount, 0, 256), table: make(table, 512)}
+		s = &scanner{terms: make([]TermCount, 0, 256), table: make(table, 512)}
 	}
 	for _, p := range parts {
 		s.text(p)
@@ -88,8 +87,6 @@ func (a *Analyzer) release(s *scanner) {
 // pair of neighbours as a term, in pages and in queries alike, so that one
 // letter, a word and a phrase can all be found.
 type scanner struct {
-	stems *stemCache
-
 	terms  []TermCount
 	table  table // of terms
 	length int
@@ -215,7 +212,7 @@ func (s *scanner) emit() {
 	}
 	w := cut(s.word)
 	if s.plain {
-		if t := s.stems.stem(w); t.term != "" {
+		if t := stems.stem(w); t.term != "" {
 			s.count(t.term, t.hash)
 		}
 		return

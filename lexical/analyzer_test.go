@@ -80,15 +80,15 @@ func TestCacheKeeps(t *testing.T) {
 		a.Analyze(randomText(r))
 	}
 	n := 0
-	for i := range a.stems {
-		if s := a.stems[i].Load(); s != nil {
+	for i := range stems {
+		if s := stems[i].Load(); s != nil {
 			n++
 			require.Equal(t, newStemmed(s.word), s)
 		}
 	}
 	require.Greater(t, n, maxStems*9/10, "240,000 words were seen")
-	first := a.stems.stem([]byte("houses"))
-	require.Same(t, first, a.stems.stem([]byte("houses")))
+	first := stems.stem([]byte("houses"))
+	require.Same(t, first, stems.stem([]byte("houses")))
 }
 
 func randomText(r *rand.Rand) string {

@@ -20,6 +20,10 @@ const (
 // There is no lock: what stands in a place never changes.
 type stemCache [maxStems]atomic.Pointer[stemmed]
 
+// stems serves all analyzers of the process: a word has one stem, and a table of
+// its own would cost each database that is opened half a megabyte.
+var stems stemCache
+
 type stemmed struct {
 	word string
 	term string // its stem, "" for a stop word
