@@ -15,6 +15,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/budget"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/token"
@@ -37,7 +38,7 @@ func (lumps) Count(s string) int {
 // every candidate is in the context or on the list, once, with a reason.
 func TestBudgetIsNeverExceeded(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := filepath.Dir(dbtest.MemoryPath(t))
 	rapid.Check(t, func(rt *rapid.T) {
 		sub, err := os.MkdirTemp(dir, "")
 		require.NoError(rt, err)

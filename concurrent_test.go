@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -157,7 +158,7 @@ func readSums(ctx context.Context, db *DB, stop <-chan struct{}) error {
 			select {
 			case <-stop:
 				return nil
-			default:
+			case <-time.After(100 * time.Microsecond): // the writers are what is tested
 			}
 			if err := readSum(ctx, db); err != nil {
 				return err

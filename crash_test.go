@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,8 +32,13 @@ var (
 const childEnv = "CTXPAGE_TEST_CHILD"
 
 func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // thousands of small databases are opened; collecting them was a tenth of the time
 	if role := os.Getenv(childEnv); role != "" {
 		os.Exit(child(role, os.Args[1:]))
+	}
+	// Each check of a model opens and closes databases. The seeds are new in every run; -rapid.checks asks for more.
+	if err := flag.Set("rapid.checks", "50"); err != nil {
+		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }

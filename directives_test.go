@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ctxpage/ctxpage/directive"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/token"
@@ -694,7 +695,7 @@ func TestDirectivesModel(t *testing.T) {
 		}
 		return "use " + item.Draw(t, "item")
 	})
-	dir, runs := t.TempDir(), 0
+	dir, runs := filepath.Dir(dbtest.MemoryPath(t)), 0
 	rapid.Check(t, func(rt *rapid.T) {
 		runs++
 		path := filepath.Join(dir, fmt.Sprint(runs))

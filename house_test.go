@@ -5,7 +5,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 )
 
 var ctx = context.Background()
@@ -44,7 +44,7 @@ func seeded(n byte) io.Reader { return rand.NewChaCha8([32]byte{n}) }
 // open opens a database of its own for a test. When the test ends it is checked and closed.
 func open(t testing.TB, opts Options) *DB {
 	t.Helper()
-	return openAt(t, filepath.Join(t.TempDir(), "agent.ctx"), opts)
+	return openAt(t, dbtest.MemoryPath(t), opts)
 }
 
 func openAt(t testing.TB, path string, opts Options) *DB {

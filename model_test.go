@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 )
 
 // The database against a model that a reader takes in at one sitting: maps of slices of versions, judged by the rules
@@ -554,7 +556,7 @@ func (m *machine) search(rt *rapid.T) {
 
 func TestModel(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := filepath.Dir(dbtest.MemoryPath(t))
 	rapid.Check(t, func(rt *rapid.T) {
 		sub, err := os.MkdirTemp(dir, "")
 		require.NoError(rt, err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 )
 
 // An artefact is seen from its scope and from below, in the nearest version, and from nowhere else.
@@ -142,7 +144,7 @@ func world(t require.TestingT, db *DB, scope string, questions []string, refs []
 // reader cannot tell the two apart: not by results, scores, counts, errors, or explanations.
 func TestScopesDoNotBleed(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := filepath.Dir(dbtest.MemoryPath(t))
 	rapid.Check(t, func(rt *rapid.T) {
 		names := []string{"a", "b", "a/a", "a/b", "ab", "a/a/a", "a/a/b", "a/ab"}
 		reader := rapid.SampledFrom(names).Draw(rt, "reader")
