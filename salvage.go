@@ -86,6 +86,10 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 	if err := w.gather(ctx); err != nil {
 		return rep, err
 	}
+	if w.nothing() {
+		return rep, &CorruptError{File: path, Err: errors.New("nothing in it, nor in its log, is of a ctxpage database"),
+			Hint: "expected the main file of a database, with its log and audit beside it under the same name"}
+	}
 	if err := mayReplace("salvage", to, false); err != nil { // reading took its time
 		return rep, err
 	}
@@ -103,6 +107,11 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 		removeDatabase(to)
 	}
 	return c.rep, err
+}
+
+// nothing says that not one row was recognised: that is no damaged database but another file.
+func (w *wreck) nothing() bool {
+	return !w.system && len(w.heads)+len(w.texts)+len(w.logged)+len(w.held)+len(w.state) == 0
 }
 
 // wreck is what is left of a damaged database.

@@ -614,3 +614,16 @@ func TestSalvagePipe(t *testing.T) {
 }
 
 var salvageTimes = flag.Int("salvage.times", 12, "how many databases TestSalvage damages")
+
+// TestSalvageOfNoDatabase: a file of something else is not copied to an empty database.
+func TestSalvageOfNoDatabase(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{"empty": "", "text": "this is no database", "large": strings.Repeat("zebra ", 50_000)} {
+		path, to := filepath.Join(dir, name), filepath.Join(dir, name+" new")
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+		_, err := Salvage(context.Background(), path, to, SalvageOptions{})
+		require.ErrorIs(t, err, ErrCorrupt, name)
+		require.ErrorContains(t, err, "expected the main file of a database", name)
+		require.NoFileExists(t, to)
+	}
+}
