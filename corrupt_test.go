@@ -33,7 +33,7 @@ import (
 
 var (
 	corruptAll  = flag.Bool("corrupt.all", false, "flip every byte of the log, not a part of them")
-	damageTimes = flag.Int("damage.times", 180, "how many databases TestDamage damages")
+	damageTimes = flag.Int("damage.times", 240, "how many databases TestDamage damages")
 	damageSeed  = flag.Uint64("damage.seed", 1, "the first seed")
 )
 

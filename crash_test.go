@@ -36,10 +36,6 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(childEnv); role != "" {
 		os.Exit(child(role, os.Args[1:]))
 	}
-	// Each check of a model opens and closes databases. The seeds are new in every run; -rapid.checks asks for more.
-	if err := flag.Set("rapid.checks", "50"); err != nil {
-		panic(err)
-	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -28,11 +28,12 @@ type TermCount struct {
 // Analyzer turns text into terms. It is safe for concurrent use. Stems are
 // remembered, within bounds; that never changes a result.
 type Analyzer struct {
+	stems    *stemCache
 	scanners sync.Pool // of *scanner
 }
 
 // NewAnalyzer returns an analyzer.
-func NewAnalyzer() *Analyzer { return &Analyzer{} }
+func NewAnalyzer() *Analyzer { return &Analyzer{stems: &stems} }
 
 // Analyze splits the parts into words, lower-cases them, drops stop words and
 // stems the rest. The parts are indexed as one text: a header (author, date,
@@ -59,7 +60,7 @@ func (a *Analyzer) Terms(query string) []string {
 func (a *Analyzer) scan(parts ...string) *scanner {
 	s, _ := a.scanners.Get().(*scanner)
 	if s == nil {
-		s = &scanner{terms: make([]TermCount, 0, 256), table: make(table, 512)}
+		s = &scanner{stems: a.stems, terms: make([]TermCount, 0, 256), table: make(table, 512)}
 	}
 	for _, p := range parts {
 		s.text(p)
@@ -87,6 +88,8 @@ func (a *Analyzer) release(s *scanner) {
 // pair of neighbours as a term, in pages and in queries alike, so that one
 // letter, a word and a phrase can all be found.
 type scanner struct {
+	stems *stemCache
+
 	terms  []TermCount
 	table  table // of terms
 	length int
@@ -212,7 +215,7 @@ func (s *scanner) emit() {
 	}
 	w := cut(s.word)
 	if s.plain {
-		if t := stems.stem(w); t.term != "" {
+		if t := s.stems.stem(w); t.term != "" {
 			s.count(t.term, t.hash)
 		}
 		return

@@ -63,7 +63,8 @@ func TestCacheIsInvisible(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(g), 1))
 			for range 200 {
 				text := randomText(r)
-				if want, got := NewAnalyzer().Analyze(text), shared.Analyze(text); !slices.Equal(want.Terms, got.Terms) {
+				alone := &Analyzer{stems: new(stemCache)} // nobody has filled its table
+				if want, got := alone.Analyze(text), shared.Analyze(text); !slices.Equal(want.Terms, got.Terms) {
 					t.Errorf("%q: got %v, want %v", text, got.Terms, want.Terms)
 				}
 			}
