@@ -351,9 +351,9 @@ func TestReadLedgerSeesWhatIsExecuted(t *testing.T) {
 		require.Equal(t, want, l.List("l-a"), "%q", body)
 	}
 	for _, body := range []string{
-		when, when + "show \"y\"\n", strings.TrimSuffix(when, "\n"), when + "-- c\n", when + "  show \"y\"\n    show \"y\"\n",
+		when, when + "show \"y\"\n", strings.TrimSuffix(when, "\n"), when + "-- c\n", when + "show \"y\"\n  show \"z\"\n", when + "  show \"y\"\n    show \"y\"\n",
 		"show l-a and add \"x\" to l-a\n", "choose if s-a is \"x\":add \"x\" to l-a\n", "count l-a then Remove \"x\" from l-a\n",
-		"filter the l-a where each is \"x\"\n", "gather l-a from 1 to 3\n", "  when s-a is \"x\"\n", "add \"a\u2028b\" to l-a\n", "add \"\xff\" to l-a\n",
+		"filter the l-a where each is \"x\"\n", "gather l-a from 1 to 3\n", "  when s-a is \"x\"\n    show \"y\"\n", "add \"a\u2028b\" to l-a\n", "add \"\xff\" to l-a\n",
 	} {
 		_, err := ReadLedger([]byte(head + body))
 		require.ErrorIs(t, err, ErrContract, "%q", body)
