@@ -102,6 +102,8 @@ type conversation struct {
 	rev     uint64             // changes with everything the window depends on that is not committed yet
 	win     *session.State     // the window at winRev
 	winRev  [2]uint64
+	sum     int    // tokens of the window, while sumRev is rev
+	sumRev  uint64 // 0: never counted
 	unsaved map[string]bool // ids whose rows were made again and are not stored yet
 	state   sessionRow
 	cal     session.Calibration
@@ -308,6 +310,7 @@ func (db *DB) scanState(ctx context.Context, prefix string, fn func(StateRow) er
 func (c *conversation) take(ctx context.Context, keys []PageKey, known int) error {
 	old, oldAt := c.blocks, c.at
 	if known == 0 {
+		c.rev++
 		c.blocks, c.units = nil, nil
 		c.at, c.open, c.byID = make(map[uint64]int, len(keys)), map[string]int{}, make(map[string]int, len(keys))
 	}
@@ -348,7 +351,6 @@ func (c *conversation) take(ctx context.Context, keys []PageKey, known int) erro
 
 // add appends a block and finds its unit: a result joins the turn that made the call.
 func (c *conversation) add(b block) {
-	c.rev++
 	i := len(c.blocks)
 	u, ok := c.open[b.answers]
 	if b.answers == "" || !ok {
@@ -356,12 +358,14 @@ func (c *conversation) add(b block) {
 		c.units = append(c.units, unit{})
 	}
 	b.unit = u
-	c.units[u].members = append(slices.Clip(c.units[u].members), i)
+	c.recount(u, func() {
+		c.units[u].members = append(slices.Clip(c.units[u].members), i)
+		c.blocks = append(c.blocks, b)
+	})
 	for _, id := range b.calls {
 		c.open[id] = u
 	}
 	c.at[b.nums[0]], c.byID[b.id] = i, i
-	c.blocks = append(c.blocks, b)
 }
 
 // makeBlocks makes the blocks whose first page is among the keys, in their order. It reads heads, and texts only of
@@ -696,9 +700,9 @@ func (c *conversation) saved() {
 
 // setRow replaces the row of a turn, in memory and in the batch.
 func (c *conversation) setRow(w *changes, i int, change func(*turnRow)) {
-	c.rev++
 	row := *c.blocks[i].row
 	change(&row)
-	c.blocks[i].row, c.rows[c.blocks[i].id] = &row, &row
+	c.recount(c.blocks[i].unit, func() { c.blocks[i].row = &row })
+	c.rows[c.blocks[i].id] = &row
 	w.row(c.turnKey(c.blocks[i].id), &row)
 }

@@ -87,12 +87,36 @@ func (c *Session) Observe(ctx context.Context, estimated, actual int) error {
 	})
 }
 
-// tokens counts the window.
-func (c *conversation) tokens() (n int) {
-	for i := range c.blocks {
+// tokens counts the window. Once counted, the sum follows what changes a single unit; every other change moves rev on, and
+// the next call counts anew.
+func (c *conversation) tokens() int {
+	if c.sumRev != c.rev {
+		c.sum, c.sumRev = 0, c.rev
+		for u := range c.units {
+			c.sum += c.unitTokens(u)
+		}
+	}
+	return c.sum
+}
+
+func (c *conversation) unitTokens(u int) (n int) {
+	for _, i := range c.units[u].members {
 		n += c.size(&c.blocks[i], c.shown(i))
 	}
 	return n
+}
+
+// recount makes a change that concerns one unit and no other.
+func (c *conversation) recount(u int, change func()) {
+	if c.sumRev != c.rev {
+		change()
+		c.rev++
+		return
+	}
+	before := c.unitTokens(u)
+	change()
+	c.rev++
+	c.sum, c.sumRev = c.sum+c.unitTokens(u)-before, c.rev
 }
 
 // fits is nil, or the *session.HeadroomError of a window above its limit.
