@@ -521,8 +521,9 @@ type Watcher struct {
 	machine session.Machine
 
 	dropped atomic.Int64
-	mu      sync.Mutex // guards stop and done
+	mu      sync.Mutex // guards those below
 	stop    context.CancelFunc
+	ending  <-chan struct{} // of the context of the background work
 	done    chan struct{}
 }
 
@@ -763,13 +764,18 @@ func (w *Watcher) Start(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.running() {
-		return invalid("watcher", "running already", "Stop first")
+		select {
+		case <-w.ending:
+			<-w.done // it was told to end, and does
+		default:
+			return invalid("watcher", "running already", "Stop first")
+		}
 	}
 	if w.stop != nil {
 		w.stop()
 	}
 	ctx, w.stop = context.WithCancel(ctx)
-	w.done = make(chan struct{})
+	w.ending, w.done = ctx.Done(), make(chan struct{})
 	go w.run(ctx, w.done)
 	return nil
 }
