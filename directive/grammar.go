@@ -1,6 +1,9 @@
 package directive
 
-import "strings"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 // verb is what a parsed directive asks for.
 type verb uint8
@@ -41,7 +44,9 @@ func parse(in string) (command, bool) {
 		return command{verb: clearState}, true
 	}
 	c, ok := parseOperands(in)
-	c.a, c.b = strings.ToValidUTF8(c.a, "\uFFFD"), strings.ToValidUTF8(c.b, "\uFFFD")
+	if !utf8.ValidString(c.a) || !utf8.ValidString(c.b) {
+		c.a, c.b = strings.ToValidUTF8(c.a, "\uFFFD"), strings.ToValidUTF8(c.b, "\uFFFD")
+	}
 	return c, ok
 }
 

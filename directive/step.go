@@ -129,29 +129,27 @@ type level struct {
 }
 
 // holding is what holds for an item in a scope; scope is named when inherited.
+// own is what the scope's own state says.
 type holding struct {
-	polarity  Polarity
-	inherited bool
-	scope     string
+	polarity, own Polarity
+	inherited     bool
+	scope         string
 }
 
 // holds looks an item up in the effective state: a prohibition of any level
 // wins, and of equals the outermost.
 func (l level) holds(key string) holding {
-	var used holding
+	own := l.own.State.policies.get(key)
+	held := holding{polarity: own, own: own}
 	for _, a := range l.ancestors {
 		switch p := a.State.policies.get(key); {
 		case p == Prohibit:
-			return holding{Prohibit, true, a.Scope}
-		case p == Use && used.polarity == 0:
-			used = holding{Use, true, a.Scope}
+			return holding{Prohibit, own, true, a.Scope}
+		case p == Use && own != Prohibit && !held.inherited:
+			held = holding{Use, own, true, a.Scope}
 		}
 	}
-	own := l.own.State.policies.get(key)
-	if own == Prohibit || used.polarity == 0 {
-		return holding{polarity: own}
-	}
-	return used
+	return held
 }
 
 // carryOut makes the transition of a directive, or says why not. All checks come
@@ -203,20 +201,19 @@ func (l level) item(c command) (Session, Decision) {
 		return l.own, clarify(ItemEmpty, promptEmptyItem(c.verb))
 	}
 	s, held := l.own.State, l.holds(key)
-	own := s.policies.get(key)
 	switch {
 	case c.verb == removeItem && held.inherited:
 		return l.own, clarifyInherited(key, held)
 	case c.verb == removeItem:
-		return l.update(s.without(key), own != 0)
+		return l.update(s.without(key), held.own != 0)
 	case c.verb == useItem && held.polarity == Prohibit:
 		return l.own, clarifyHeld(key, held, useText(key))
 	case c.verb == useItem:
-		return l.update(s.with(key, Use), own != Use)
+		return l.update(s.with(key, Use), held.own != Use)
 	case held.polarity == Use:
 		return l.own, clarifyHeld(key, held, prohibitText(key))
 	}
-	return l.update(s.with(key, Prohibit), own != Prohibit)
+	return l.update(s.with(key, Prohibit), held.own != Prohibit)
 }
 
 // replace carries out "use new instead of old", or opens a question about it.
@@ -234,11 +231,11 @@ func (l level) replace(c command) (Session, Decision) {
 	}
 	switch newHeld, oldHeld := l.holds(newKey).polarity, l.holds(oldKey).polarity; {
 	case oldHeld == 0:
-		return l.ask(ReplaceAbsent, Pending{UseOnly, c.a, "", promptUseInstead(c.a)})
+		return l.ask(ReplaceAbsent, Pending{UseOnly, c.a, "", promptUseInstead(c.a)}, newKey, "")
 	case oldHeld == Prohibit:
-		return l.ask(ReplaceProhibitedOld, Pending{ReplaceUse, c.a, c.b, promptOldProhibited(c.a, c.b)})
+		return l.ask(ReplaceProhibitedOld, Pending{ReplaceUse, c.a, c.b, promptOldProhibited(c.a, c.b)}, newKey, oldKey)
 	case newHeld == Prohibit:
-		return l.ask(ReplaceProhibitedNew, Pending{ReplaceUse, c.a, c.b, promptNewProhibited(c.a, c.b)})
+		return l.ask(ReplaceProhibitedNew, Pending{ReplaceUse, c.a, c.b, promptNewProhibited(c.a, c.b)}, newKey, oldKey)
 	}
 	return l.update(s.without(oldKey).with(newKey, Use), true)
 }
@@ -258,25 +255,26 @@ func (l level) refusesSwap(newKey, oldKey string) (Decision, bool) {
 	return Decision{}, false
 }
 
-// ask opens a question.
-func (l level) ask(code Code, p Pending) (Session, Decision) {
-	s := Session{l.own.State, &p}
-	return s, clarify(code, p.Prompt, s.repair()...)
+// ask opens a question about two keys; oldKey is "" when nothing is dropped.
+func (l level) ask(code Code, p Pending, newKey, oldKey string) (Session, Decision) {
+	s := l.own.State
+	return Session{s, &p}, clarify(code, p.Prompt, s.swap(newKey, oldKey)...)
 }
 
 // answer takes an input for the answer to the open question. The grammar is off:
 // whatever is no answer has the question asked again.
 func (l level) answer(input string) (Session, Decision) {
 	s, p := l.own.State, l.own.Pending
-	switch answer(input) {
-	case noAnswer:
-		return l.own, clarify(AnswerNeeded, p.Prompt, l.own.repair()...)
-	case no:
+	kind := answer(input)
+	if kind == no {
 		return l.update(s, false)
 	}
 	newKey, oldKey := Item(p.New), ""
 	if p.Kind == ReplaceUse {
 		oldKey = Item(p.Old)
+	}
+	if kind == noAnswer {
+		return l.own, clarify(AnswerNeeded, p.Prompt, s.swap(newKey, oldKey)...)
 	}
 	if newKey == oldKey {
 		return l.update(s, false)
@@ -290,17 +288,17 @@ func (l level) answer(input string) (Session, Decision) {
 	return l.update(to, s.policies.get(newKey) != Use || s.policies.get(oldKey) != 0)
 }
 
-func (s Session) repair() []string {
+// swap lists the directives that drop old and put new in use.
+func (s State) swap(newKey, oldKey string) []string {
+	if newKey == oldKey {
+		return nil
+	}
 	var list []string
-	p, newKey := s.Pending, Item(s.Pending.New)
-	if old := Item(p.Old); p.Kind == ReplaceUse && old != newKey && s.State.policies.get(old) != 0 {
-		list = append(list, removeText(old))
+	if s.policies.get(oldKey) != 0 {
+		list = append(list, removeText(oldKey))
 	}
-	if s.State.policies.get(newKey) == Prohibit && (p.Kind == UseOnly || Item(p.Old) != newKey) {
+	if s.policies.get(newKey) == Prohibit {
 		list = append(list, removeText(newKey))
-	}
-	if p.Kind == ReplaceUse && Item(p.Old) == newKey {
-		return list
 	}
 	return append(list, useText(newKey))
 }

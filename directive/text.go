@@ -1,11 +1,10 @@
 package directive
 
 import (
+	"bytes"
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"golang.org/x/text/unicode/norm"
 )
 
 // The rules of this file follow the reference, context-compiler v0.7.1, which
@@ -13,7 +12,7 @@ import (
 
 // isSpace is Unicode White_Space plus the four ASCII separators U+001C..U+001F,
 // which Python's str.isspace counts in and unicode.IsSpace does not.
-func isSpace(r rune) bool { return unicode.IsSpace(r) || r >= 0x1C && r <= 0x1F }
+func isSpace(r rune) bool { return infoOf(r).is(space) }
 
 // isWord tells what may stand inside a word; a combining mark may not.
 func isWord(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsNumber(r) }
@@ -51,23 +50,22 @@ func lower(s string) string {
 	if lowerASCII(s) {
 		return s
 	}
-	var b strings.Builder
-	b.Grow(len(s))
+	b := make([]byte, 0, len(s))
 	for i, r := range s {
-		switch r {
-		case 0x130:
-			b.WriteString("i\u0307")
-		case 0x3A3:
-			if finalSigma(s, i) {
-				b.WriteRune(0x3C2)
-			} else {
-				b.WriteRune(0x3C3)
-			}
-		default:
-			b.WriteRune(unicode.ToLower(r))
-		}
+		b = appendLower(b, s, i, r)
 	}
-	return b.String()
+	return string(b)
+}
+
+// appendLower appends the lower case of r, the rune at s[i:].
+func appendLower(b []byte, s string, i int, r rune) []byte {
+	switch {
+	case r == 0x130:
+		return append(b, "i\u0307"...)
+	case r == 0x3A3 && finalSigma(s, i):
+		return utf8.AppendRune(b, 0x3C2)
+	}
+	return utf8.AppendRune(b, r+infoOf(r).lower)
 }
 
 func lowerASCII(s string) bool {
@@ -106,47 +104,6 @@ func caseIgnorable(r rune) bool {
 		strings.ContainsRune(midWord, r)
 }
 
-// plain is compatibility composition with typewriter apostrophes. Bytes that are
-// no UTF-8 become U+FFFD, so that whatever is kept can be exported.
-func plain(s string) string {
-	if isASCII(s) {
-		return strings.ReplaceAll(s, "`", "'")
-	}
-	if ascii, ok := plainASCII(s); ok {
-		return ascii
-	}
-	s = nfkc(strings.ToValidUTF8(s, "\uFFFD"))
-	return strings.ReplaceAll(strings.ReplaceAll(s, "\u2019", "'"), "`", "'")
-}
-
-// plainASCII is plain for texts of which nothing but ASCII is left: characters
-// that stand for ASCII by themselves, with no mark near that they could take on.
-// The tables of composition cost more than all the rest of a step.
-func plainASCII(s string) (string, bool) {
-	b := make([]byte, 0, 64)
-	for _, r := range s {
-		switch {
-		case r == '`' || r == 0x2019:
-			b = append(b, '\'')
-		case r < utf8.RuneSelf:
-			b = append(b, byte(r))
-		case r >= 0xFF01 && r <= 0xFF5E && r != 0xFF40: // full width; of the grave accent plain makes another
-			b = append(b, byte(r-0xFF01+'!'))
-		case r == 0xA0 || r == 0x3000:
-			b = append(b, ' ')
-		case r == 0x2026:
-			b = append(b, "..."...)
-		case r >= 0xFB00 && r <= 0xFB06:
-			b = append(b, ligatures[r-0xFB00]...)
-		default:
-			return "", false
-		}
-	}
-	return string(b), true
-}
-
-var ligatures = [...]string{"ff", "fi", "fl", "ffi", "ffl", "st", "st"}
-
 // Premise normalises a premise text: compatibility composition, typewriter
 // apostrophes, single blanks. Its case is kept. It is "" for a blank text.
 func Premise(text string) string { return squeeze(plain(text)) }
@@ -159,36 +116,55 @@ const maxFolds = 16
 // lower case, "dont" written "don't", leading articles dropped. It is "" when
 // nothing is left. A key is its own key: Item(Item(x)) == Item(x).
 func Item(text string) string {
-	if isKey(text) {
-		return text
-	}
 	for range maxFolds {
-		folded := dropArticles(apostropheDont(squeezedLower(text)))
-		if folded == text || isKey(folded) {
-			return folded
+		folded, final := fold(plain(text))
+		key := dropArticles(apostropheDont(folded))
+		if final || key == text {
+			return key
 		}
-		text = folded
+		text = key
 	}
 	return text
 }
 
-// squeezedLower is squeeze(lower(plain(s))), in one go where it is ASCII.
-func squeezedLower(s string) string {
-	if s = plain(s); !isASCII(s) {
-		return squeeze(lower(s))
-	}
-	b := make([]byte, 0, len(s))
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case 'A' <= c && c <= 'Z':
-			b = append(b, c+'a'-'A')
-		case !isSpace(rune(c)):
-			b = append(b, c)
-		case len(b) > 0 && b[len(b)-1] != ' ':
-			b = append(b, ' ')
+// fold is squeeze(lower(s)) of a plain s. It is final, which is to say plain, when
+// no letter took on another case before a mark: "J\u030C" has no composite, and
+// "j\u030C" has.
+func fold(s string) (folded string, final bool) {
+	var room [128]byte
+	out, turned := room[:0], false
+	final = true
+	for i, r := range s {
+		if r > ' ' && r < utf8.RuneSelf {
+			if turned = 'A' <= r && r <= 'Z'; turned {
+				r += 'a' - 'A'
+			}
+			out = append(out, byte(r))
+			continue
+		}
+		in := infoOf(r)
+		switch {
+		case in.is(space):
+			if len(out) > 0 && out[len(out)-1] != ' ' {
+				out = append(out, ' ')
+			}
+			turned = false
+			continue
+		case in.is(joined):
+			final = final && !turned
+		default:
+			turned = in.lower != 0
+		}
+		if in.lower != 0 {
+			out = appendLower(out, s, i, r)
+		} else {
+			out = utf8.AppendRune(out, r)
 		}
 	}
-	return strings.TrimSuffix(string(b), " ")
+	if out = bytes.TrimSuffix(out, []byte(" ")); string(out) == s {
+		return s, final
+	}
+	return string(out), final
 }
 
 func isASCII(s string) bool {
@@ -198,40 +174,6 @@ func isASCII(s string) bool {
 		}
 	}
 	return true
-}
-
-// isKey tells whether Item gives a text back as it is, without making another:
-// true only for such texts, and for nearly all of them.
-func isKey(s string) bool {
-	gap, ascii := true, true // gap: as if a space came before
-	for _, r := range s {
-		switch {
-		case r == ' ' && gap, r < ' ', r == '`', r == 0x2019, r == utf8.RuneError:
-			return false
-		case r >= utf8.RuneSelf:
-			if ascii = false; isSpace(r) || lowers(r) {
-				return false
-			}
-		case 'A' <= r && r <= 'Z':
-			return false
-		}
-		gap = r == ' '
-	}
-	if s == "" || gap || findWord(s, "dont", 0) >= 0 {
-		return false
-	}
-	if _, article := cutArticle(s); article {
-		return false
-	}
-	return ascii || norm.NFKC.IsNormalString(s)
-}
-
-// lowers tells whether lower changes a rune above ASCII.
-func lowers(r rune) bool {
-	if r > 0x3000 && r < 0xA000 || r >= 0xAC00 && r < 0xD7A4 { // Chinese, Japanese and Korean have no case
-		return false
-	}
-	return unicode.ToLower(r) != r // U+0130 and U+03A3 among them
 }
 
 // apostropheDont writes "don't" for each "dont" that is a word by itself.
@@ -312,7 +254,7 @@ const (
 // answer reads a confirmation. Only one run of closing punctuation is dropped:
 // "yes!" confirms, "yes. !" does not.
 func answer(input string) answerKind {
-	s := squeeze(lower(nfkc(input)))
+	s, _ := fold(plain(input))
 	switch trim(strings.TrimRight(s, ".,!?")) {
 	case "yes", "yes please", "yep", "yeah", "sure", "ok", "okay":
 		return yes

@@ -22,11 +22,6 @@ func longItem(s string) string {
 	return s
 }
 
-func longPlain(s string) string {
-	s = nfkc(strings.ToValidUTF8(s, "\uFFFD"))
-	return strings.ReplaceAll(strings.ReplaceAll(s, "\u2019", "'"), "`", "'")
-}
-
 func sameItem(t interface{ Fatalf(string, ...any) }, s string) {
 	want := longItem(s)
 	if got := Item(s); got != want {
@@ -35,8 +30,8 @@ func sameItem(t interface{ Fatalf(string, ...any) }, s string) {
 	if got, want := plain(s), longPlain(s); got != want {
 		t.Fatalf("plain(%+q) = %+q, by the rules %+q", s, got, want)
 	}
-	if isKey(s) && want != s {
-		t.Fatalf("%+q is no key: %+q", s, want)
+	if got, want := Premise(s), squeeze(longPlain(s)); got != want {
+		t.Fatalf("Premise(%+q) = %+q, by the rules %+q", s, got, want)
 	}
 }
 
@@ -52,8 +47,10 @@ func TestItemShortcuts(t *testing.T) {
 			sameItem(t, s)
 		}
 	}
-	if !isKey("日本語 café") {
-		t.Fatal("a text that needs nothing takes the long way")
+	for _, key := range []string{"library 00500", "日本語 café", "ελληνικά", "क्षत्रिय"} {
+		if n := testing.AllocsPerRun(10, func() { Item(key) }); n != 0 {
+			t.Fatalf("%q is a key, and is copied", key)
+		}
 	}
 }
 

@@ -1,0 +1,99 @@
+package directive
+
+import (
+	"sync/atomic"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// runeInfo is what normalising asks of a rune. The zero runeInfo is that of a
+// rune which stays as it is, whatever stands before or after it.
+type runeInfo struct {
+	alone rune  // what plain makes of it when no other rune is near, 0 if that is several
+	lower int32 // what to add for lower case
+	class uint8 // canonical combining class
+	flags runeFlags
+}
+
+type runeFlags uint8
+
+const (
+	space     runeFlags = 1 << iota // white space
+	unsettled                       // plain may change it, or join it to the rune before
+	split                           // it has a decomposition
+	joined                          // it begins no segment
+)
+
+func (in runeInfo) is(f runeFlags) bool { return in.flags&f != 0 }
+
+// runePage holds the runes that differ in the last byte. A page is made when one
+// of its runes is first met, for those of all scripts together take a megabyte.
+type runePage [256]runeInfo
+
+var (
+	runePages [0x30000 >> 8]atomic.Pointer[runePage]
+	inertPage runePage // of zeros: Chinese and Hangul
+)
+
+func infoOf(r rune) runeInfo {
+	if i := uint32(r) >> 8; i < uint32(len(runePages)) {
+		if page := runePages[i].Load(); page != nil {
+			return page[uint8(r)]
+		}
+	}
+	return makeInfo(r)
+}
+
+// makeInfo makes the page of a rune. The planes above the second have none: few
+// of their runes are in use.
+func makeInfo(r rune) runeInfo {
+	i := int(r >> 8)
+	if i >= len(runePages) {
+		return newInfo(r)
+	}
+	page := new(runePage)
+	for low := range page {
+		page[low] = newInfo(rune(i<<8 | low))
+	}
+	if *page == inertPage {
+		page = &inertPage
+	}
+	runePages[i].Store(page) // two that make it at once make the same
+	return page[uint8(r)]
+}
+
+func newInfo(r rune) runeInfo {
+	s := string(r)
+	p := norm.NFKC.PropertiesString(s)
+	in := runeInfo{lower: unicode.ToLower(r) - r, class: p.CCC()}
+	if unicode.IsSpace(r) || r >= 0x1C && r <= 0x1F {
+		in.flags |= space
+	}
+	if norm.NFKC.QuickSpanString(s) < len(s) {
+		in.flags |= unsettled
+		if alone := []rune(norm.NFKC.String(s)); len(alone) == 1 {
+			in.alone = straight(alone[0])
+		}
+	}
+	if straight(r) != r {
+		in.flags |= unsettled
+		in.alone = straight(r)
+	}
+	if d := p.Decomposition(); d != nil {
+		in.flags |= split
+		p = norm.NFKC.Properties(d)
+	}
+	if !p.BoundaryBefore() {
+		in.flags |= joined
+	}
+	return in
+}
+
+// straight makes a typewriter apostrophe of those that stand for one.
+func straight(r rune) rune {
+	if r == '`' || r == '\u2019' {
+		return '\''
+	}
+	return r
+}
