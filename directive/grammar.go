@@ -91,7 +91,7 @@ func parseUse(p string) command {
 		}
 		return command{verb: replaceItem, a: left, b: right}
 	}
-	if !blank(p) && sideMissing(p) {
+	if sideMissing(p) {
 		return command{verb: incomplete}
 	}
 	return command{verb: useItem, a: p}

@@ -21,16 +21,16 @@ import (
 // It goes by segments: a rune and those after it that may change places with, or
 // join, one before. Only a segment that may be changed is written anew.
 func plain(s string) string {
-	if isASCII(s) {
-		return strings.ReplaceAll(s, "`", "'")
-	}
-	if !utf8.ValidString(s) {
-		s = strings.ToValidUTF8(s, "\uFFFD")
+	if isPlainASCII(s) {
+		return s
 	}
 	var room [128]byte
 	out, done := room[:0], 0 // out is made of s[:done]
 	start, unsure, class := 0, false, uint8(0)
 	for i, r := range s {
+		if r == utf8.RuneError && !utf8.ValidString(s) {
+			return plain(strings.ToValidUTF8(s, "\uFFFD"))
+		}
 		in := infoOf(r)
 		if !in.is(joined) {
 			if unsure {
@@ -51,6 +51,15 @@ func plain(s string) string {
 		return s
 	}
 	return string(append(out, s[done:]...))
+}
+
+func isPlainASCII(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c >= utf8.RuneSelf || c == '`' {
+			return false
+		}
+	}
+	return true
 }
 
 // mark is a rune with its combining class.
@@ -88,16 +97,25 @@ func decomposed(out []mark, s string) []mark {
 			d = d[n:]
 		}
 	}
-	for i := 0; i < len(out); i++ {
-		start := i
-		for i < len(out) && out[i].class != 0 {
-			i++
-		}
-		if i-start > 1 {
-			slices.SortStableFunc(out[start:i], func(a, b mark) int { return cmp.Compare(a.class, b.class) })
+	sortMarks(out)
+	return out
+}
+
+// sortMarks sorts each run of marks by class; those of one class keep their order.
+func sortMarks(marks []mark) {
+	start := 0
+	for i, m := range marks {
+		switch {
+		case m.class == 0:
+			start = i + 1
+		case i > start && m.class < marks[i-1].class:
+			end := i + 1
+			for end < len(marks) && marks[end].class != 0 {
+				end++
+			}
+			slices.SortStableFunc(marks[start:end], func(a, b mark) int { return cmp.Compare(a.class, b.class) })
 		}
 	}
-	return out
 }
 
 // composed joins each rune, in place, to the last starter before it where the

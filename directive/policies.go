@@ -79,61 +79,81 @@ func (s policySet) get(key string) Polarity {
 	return 0
 }
 
-// with returns the set in which key has the polarity.
-func (s policySet) with(key string, polarity Polarity) policySet {
-	root, more := s.root.with(key, polarity)
-	return policySet{root, s.n + more}
+// add returns the set with key, which had no polarity before; else the set
+// as it is, and the polarity that key has.
+func (s policySet) add(key string, polarity Polarity) (policySet, Polarity) {
+	root, had := s.root.add(key, polarity)
+	if had != 0 {
+		return s, had
+	}
+	return policySet{root, s.n + 1}, 0
 }
 
-// with tells besides whether key is one more.
-func (t *node) with(key string, polarity Polarity) (out *node, more int) {
+// add gives no tree when it tells that key is in this one.
+func (t *node) add(key string, polarity Polarity) (*node, Polarity) {
 	if t == nil {
-		return join(nil, &Policy{key, polarity}, nil), 1
+		return join(nil, &Policy{key, polarity}, nil), 0
 	}
 	switch c := strings.Compare(key, t.Item); {
 	case c < 0:
-		left, more := t.left.with(key, polarity)
-		if left == t.left {
-			return t, 0
+		left, had := t.left.add(key, polarity)
+		if had != 0 {
+			return nil, had
 		}
-		return rebalance(left, t.Policy, t.right), more
+		return rebalance(left, t.Policy, t.right), 0
 	case c > 0:
-		right, more := t.right.with(key, polarity)
-		if right == t.right {
-			return t, 0
+		right, had := t.right.add(key, polarity)
+		if had != 0 {
+			return nil, had
 		}
-		return rebalance(t.left, t.Policy, right), more
-	case polarity == t.Polarity:
-		return t, 0
+		return rebalance(t.left, t.Policy, right), 0
 	}
-	return join(t.left, &Policy{key, polarity}, t.right), 0
+	return nil, t.Polarity
 }
 
-// without returns the set without key.
-func (s policySet) without(key string) policySet {
-	if s.get(key) == 0 {
-		return s
+// remove returns the set without key, and the polarity that key had.
+func (s policySet) remove(key string) (policySet, Polarity) {
+	root, had := s.root.remove(key)
+	if had == 0 {
+		return s, 0
 	}
-	return policySet{s.root.without(key), s.n - 1}
+	return policySet{root, s.n - 1}, had
 }
 
-// without removes a key that is in the tree.
-func (t *node) without(key string) *node {
+// remove gives no tree when it tells that key is not in this one.
+func (t *node) remove(key string) (*node, Polarity) {
+	if t == nil {
+		return nil, 0
+	}
 	switch c := strings.Compare(key, t.Item); {
 	case c < 0:
-		return rebalance(t.left.without(key), t.Policy, t.right)
+		left, had := t.left.remove(key)
+		if had == 0 {
+			return nil, 0
+		}
+		return rebalance(left, t.Policy, t.right), had
 	case c > 0:
-		return rebalance(t.left, t.Policy, t.right.without(key))
+		right, had := t.right.remove(key)
+		if had == 0 {
+			return nil, 0
+		}
+		return rebalance(t.left, t.Policy, right), had
 	case t.left == nil:
-		return t.right
+		return t.right, t.Polarity
 	case t.right == nil:
-		return t.left
+		return t.left, t.Polarity
 	}
-	next := t.right
-	for next.left != nil {
-		next = next.left
+	next, right := t.right.cutFirst()
+	return rebalance(t.left, next, right), t.Polarity
+}
+
+// cutFirst takes the first policy out of a tree.
+func (t *node) cutFirst() (*Policy, *node) {
+	if t.left == nil {
+		return t.Policy, t.right
 	}
-	return rebalance(t.left, next.Policy, t.right.without(next.Item))
+	first, left := t.left.cutFirst()
+	return first, rebalance(left, t.Policy, t.right)
 }
 
 // all yields the policies in code point order, which is byte order in UTF-8.

@@ -25,42 +25,35 @@ const (
 	joined                          // it begins no segment
 )
 
-func (in runeInfo) is(f runeFlags) bool { return in.flags&f != 0 }
+func (in *runeInfo) is(f runeFlags) bool { return in.flags&f != 0 }
 
 // runePage holds the runes that differ in the last byte. A page is made when one
-// of its runes is first met, for those of all scripts together take a megabyte.
+// of its runes is first met, for those of all scripts together take half a megabyte.
 type runePage [256]runeInfo
 
 var (
-	runePages [0x30000 >> 8]atomic.Pointer[runePage]
-	inertPage runePage // of zeros: Chinese and Hangul
+	runePages [(unicode.MaxRune + 1) >> 8]atomic.Pointer[runePage]
+	inertPage runePage // Chinese, Hangul, and all above the second plane
 )
 
-func infoOf(r rune) runeInfo {
-	if i := uint32(r) >> 8; i < uint32(len(runePages)) {
-		if page := runePages[i].Load(); page != nil {
-			return page[uint8(r)]
-		}
+func infoOf(r rune) *runeInfo {
+	page := runePages[r>>8].Load()
+	if page == nil {
+		page = newPage(r)
 	}
-	return makeInfo(r)
+	return &page[uint8(r)]
 }
 
-// makeInfo makes the page of a rune. The planes above the second have none: few
-// of their runes are in use.
-func makeInfo(r rune) runeInfo {
-	i := int(r >> 8)
-	if i >= len(runePages) {
-		return newInfo(r)
-	}
+func newPage(r rune) *runePage {
 	page := new(runePage)
 	for low := range page {
-		page[low] = newInfo(rune(i<<8 | low))
+		page[low] = newInfo(r&^0xFF | rune(low))
 	}
 	if *page == inertPage {
 		page = &inertPage
 	}
-	runePages[i].Store(page) // two that make it at once make the same
-	return page[uint8(r)]
+	runePages[r>>8].Store(page) // two that make it at once make the same
+	return page
 }
 
 func newInfo(r rune) runeInfo {

@@ -129,31 +129,28 @@ type level struct {
 }
 
 // holding is what holds for an item in a scope; scope is named when inherited.
-// own is what the scope's own state says.
 type holding struct {
-	polarity, own Polarity
-	inherited     bool
-	scope         string
+	polarity  Polarity
+	inherited bool
+	scope     string
 }
 
-// holds looks an item up in the effective state: a prohibition of any level
-// wins, and of equals the outermost.
-func (l level) holds(key string) holding {
-	own := l.own.State.policies.get(key)
-	held := holding{polarity: own, own: own}
+// holds tells what holds for an item of which the own state says own: a
+// prohibition of any level wins, and of equals the outermost.
+func (l level) holds(key string, own Polarity) holding {
+	held := holding{polarity: own}
 	for _, a := range l.ancestors {
 		switch p := a.State.policies.get(key); {
 		case p == Prohibit:
-			return holding{Prohibit, own, true, a.Scope}
+			return holding{Prohibit, true, a.Scope}
 		case p == Use && own != Prohibit && !held.inherited:
-			held = holding{Use, own, true, a.Scope}
+			held = holding{Use, true, a.Scope}
 		}
 	}
 	return held
 }
 
-// carryOut makes the transition of a directive, or says why not. All checks come
-// before any change.
+// carryOut makes the transition of a directive, or says why not.
 func (l level) carryOut(c command) (Session, Decision) {
 	s := l.own.State
 	switch c.verb {
@@ -200,20 +197,29 @@ func (l level) item(c command) (Session, Decision) {
 	if key == "" {
 		return l.own, clarify(ItemEmpty, promptEmptyItem(c.verb))
 	}
-	s, held := l.own.State, l.holds(key)
-	switch {
-	case c.verb == removeItem && held.inherited:
-		return l.own, clarifyInherited(key, held)
-	case c.verb == removeItem:
-		return l.update(s.without(key), held.own != 0)
-	case c.verb == useItem && held.polarity == Prohibit:
-		return l.own, clarifyHeld(key, held, useText(key))
-	case c.verb == useItem:
-		return l.update(s.with(key, Use), held.own != Use)
-	case held.polarity == Use:
-		return l.own, clarifyHeld(key, held, prohibitText(key))
+	if c.verb == removeItem {
+		return l.remove(key)
 	}
-	return l.update(s.with(key, Prohibit), held.own != Prohibit)
+	want, text := Use, useText
+	if c.verb == prohibitItem {
+		want, text = Prohibit, prohibitText
+	}
+	to, own := l.own.State.add(key, want)
+	switch held := l.holds(key, own); {
+	case held.polarity != 0 && held.polarity != want:
+		return l.own, clarifyHeld(key, held, text(key))
+	case own != 0 && own != want: // an ancestor has prohibited what is in use here
+		return l.update(to.set(key, want), true)
+	}
+	return l.update(to, own == 0)
+}
+
+func (l level) remove(key string) (Session, Decision) {
+	to, own := l.own.State.remove(key)
+	if held := l.holds(key, own); held.inherited {
+		return l.own, clarifyInherited(key, held)
+	}
+	return l.update(to, own != 0)
 }
 
 // replace carries out "use new instead of old", or opens a question about it.
@@ -229,15 +235,18 @@ func (l level) replace(c command) (Session, Decision) {
 	if d, refused := l.refusesSwap(newKey, oldKey); refused {
 		return l.own, d
 	}
-	switch newHeld, oldHeld := l.holds(newKey).polarity, l.holds(oldKey).polarity; {
-	case oldHeld == 0:
+	to, oldOwn := s.remove(oldKey)
+	if oldOwn == 0 {
 		return l.ask(ReplaceAbsent, Pending{UseOnly, c.a, "", promptUseInstead(c.a)}, newKey, "")
-	case oldHeld == Prohibit:
+	}
+	to, newOwn := to.add(newKey, Use)
+	switch {
+	case oldOwn == Prohibit:
 		return l.ask(ReplaceProhibitedOld, Pending{ReplaceUse, c.a, c.b, promptOldProhibited(c.a, c.b)}, newKey, oldKey)
-	case newHeld == Prohibit:
+	case newOwn == Prohibit:
 		return l.ask(ReplaceProhibitedNew, Pending{ReplaceUse, c.a, c.b, promptNewProhibited(c.a, c.b)}, newKey, oldKey)
 	}
-	return l.update(s.without(oldKey).with(newKey, Use), true)
+	return l.update(to, true)
 }
 
 // refusesSwap tells whether an ancestor stands against dropping old and using new.
@@ -246,10 +255,11 @@ func (l level) refusesSwap(newKey, oldKey string) (Decision, bool) {
 	if len(l.ancestors) == 0 {
 		return Decision{}, false
 	}
-	if held := l.holds(oldKey); oldKey != "" && held.inherited {
+	own := l.own.State.policies
+	if held := l.holds(oldKey, own.get(oldKey)); oldKey != "" && held.inherited {
 		return clarifyInherited(oldKey, held), true
 	}
-	if held := l.holds(newKey); held.inherited && held.polarity == Prohibit {
+	if held := l.holds(newKey, own.get(newKey)); held.inherited && held.polarity == Prohibit {
 		return clarifyInherited(newKey, held), true
 	}
 	return Decision{}, false
@@ -284,8 +294,8 @@ func (l level) answer(input string) (Session, Decision) {
 		// carry it out any more: close it.
 		return Session{State: s}, d
 	}
-	to := s.without(oldKey).with(newKey, Use)
-	return l.update(to, s.policies.get(newKey) != Use || s.policies.get(oldKey) != 0)
+	to, oldOwn := s.remove(oldKey)
+	return l.update(to.set(newKey, Use), s.policies.get(newKey) != Use || oldOwn != 0)
 }
 
 // swap lists the directives that drop old and put new in use.

@@ -52,20 +52,22 @@ func lower(s string) string {
 	}
 	b := make([]byte, 0, len(s))
 	for i, r := range s {
-		b = appendLower(b, s, i, r)
+		b = appendLower(b, s, i, r, infoOf(r))
 	}
 	return string(b)
 }
 
 // appendLower appends the lower case of r, the rune at s[i:].
-func appendLower(b []byte, s string, i int, r rune) []byte {
+func appendLower(b []byte, s string, i int, r rune, in *runeInfo) []byte {
 	switch {
+	case r < utf8.RuneSelf:
+		return append(b, byte(r+in.lower))
 	case r == 0x130:
 		return append(b, "i\u0307"...)
 	case r == 0x3A3 && finalSigma(s, i):
 		return utf8.AppendRune(b, 0x3C2)
 	}
-	return utf8.AppendRune(b, r+infoOf(r).lower)
+	return utf8.AppendRune(b, r+in.lower)
 }
 
 func lowerASCII(s string) bool {
@@ -132,48 +134,40 @@ func Item(text string) string {
 // "j\u030C" has.
 func fold(s string) (folded string, final bool) {
 	var room [128]byte
-	out, turned := room[:0], false
+	out, done := room[:0], 0   // out is made of s[:done]
+	gap, turned := true, false // a space came before; a letter took on another case
 	final = true
 	for i, r := range s {
-		if r > ' ' && r < utf8.RuneSelf {
-			if turned = 'A' <= r && r <= 'Z'; turned {
-				r += 'a' - 'A'
-			}
-			out = append(out, byte(r))
+		if 'a' <= r && r <= 'z' {
+			gap, turned = false, false
 			continue
 		}
 		in := infoOf(r)
-		switch {
-		case in.is(space):
-			if len(out) > 0 && out[len(out)-1] != ' ' {
-				out = append(out, ' ')
+		if in.is(space) {
+			if gap || r != ' ' {
+				out = append(out, s[done:i]...)
+				if !gap {
+					out = append(out, ' ')
+				}
+				done = i + utf8.RuneLen(r)
 			}
-			turned = false
+			gap, turned = true, false
 			continue
-		case in.is(joined):
+		}
+		if in.is(joined) {
 			final = final && !turned
-		default:
+		} else {
 			turned = in.lower != 0
 		}
-		if in.lower != 0 {
-			out = appendLower(out, s, i, r)
-		} else {
-			out = utf8.AppendRune(out, r)
+		if gap = false; in.lower != 0 {
+			out = appendLower(append(out, s[done:i]...), s, i, r, in)
+			done = i + utf8.RuneLen(r)
 		}
 	}
-	if out = bytes.TrimSuffix(out, []byte(" ")); string(out) == s {
-		return s, final
+	if done == 0 {
+		return strings.TrimSuffix(s, " "), final
 	}
-	return string(out), final
-}
-
-func isASCII(s string) bool {
-	for i := 0; i < len(s); i++ {
-		if s[i] >= utf8.RuneSelf {
-			return false
-		}
-	}
-	return true
+	return string(bytes.TrimSuffix(append(out, s[done:]...), []byte(" "))), final
 }
 
 // apostropheDont writes "don't" for each "dont" that is a word by itself.
@@ -206,6 +200,9 @@ func dropArticles(s string) string {
 }
 
 func cutArticle(s string) (rest string, ok bool) {
+	if s == "" || s[0] != 'a' && s[0] != 't' {
+		return s, false
+	}
 	for _, article := range [...]string{"a", "an", "the"} {
 		if rest, ok := strings.CutPrefix(s, article); ok && wordEnds(rest) {
 			return rest, true
