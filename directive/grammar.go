@@ -23,7 +23,8 @@ const (
 	incomplete  // a replacement with a side missing
 )
 
-// command is a parsed directive: its operands are as typed, valid UTF-8.
+// command is a parsed directive. Its operands are as typed; those that are shown
+// so to the user are valid UTF-8.
 type command struct {
 	verb verb
 	a, b string
@@ -44,10 +45,19 @@ func parse(in string) (command, bool) {
 		return command{verb: clearState}, true
 	}
 	c, ok := parseOperands(in)
-	if !utf8.ValidString(c.a) || !utf8.ValidString(c.b) {
-		c.a, c.b = strings.ToValidUTF8(c.a, "\uFFFD"), strings.ToValidUTF8(c.b, "\uFFFD")
+	switch c.verb {
+	case replaceItem, nearSet, nearChange:
+		c.a, c.b = valid(c.a), valid(c.b)
 	}
 	return c, ok
+}
+
+// valid writes U+FFFD for what is no UTF-8.
+func valid(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
 func parseOperands(in string) (command, bool) {

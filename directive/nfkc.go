@@ -3,7 +3,6 @@ package directive
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"sync"
 	"unicode/utf8"
 
@@ -24,12 +23,16 @@ func plain(s string) string {
 	if isPlainASCII(s) {
 		return s
 	}
-	var room [128]byte
+	var room [256]byte
 	out, done := room[:0], 0 // out is made of s[:done]
 	start, unsure, class := 0, false, uint8(0)
 	for i, r := range s {
 		if r == utf8.RuneError && !utf8.ValidString(s) {
-			return plain(strings.ToValidUTF8(s, "\uFFFD"))
+			return plain(valid(s))
+		}
+		if !unsure && r < utf8.RuneSelf && r != '`' {
+			start, class = i, 0
+			continue
 		}
 		in := infoOf(r)
 		if !in.is(joined) {
@@ -121,11 +124,11 @@ func sortMarks(marks []mark) {
 // composed joins each rune, in place, to the last starter before it where the
 // two have a composite and no rune of the same or a higher class is in between.
 func composed(marks []mark) []mark {
-	out := marks[:0]
+	out, pairs := marks[:0], composites()
 	starter, last := -1, uint8(0)
 	for _, m := range marks {
 		if starter >= 0 && (starter == len(out)-1 || last < m.class) {
-			if c := composite(out[starter].r, m.r); c != 0 {
+			if c := pairs.composite(out[starter].r, m.r); c != 0 {
 				out[starter].r = c
 				continue
 			}
@@ -148,14 +151,14 @@ const (
 )
 
 // composite is the rune that two compose to, 0 when there is none.
-func composite(a, b rune) rune {
+func (t *pairTable) composite(a, b rune) rune {
 	switch l, v, s, t := a-hangulL, b-hangulV, a-hangulS, b-hangulT; {
 	case 0 <= l && l < hangulLs && 0 <= v && v < hangulVs:
 		return hangulS + (l*hangulVs+v)*hangulTs
 	case 0 <= s && s < hangulLs*hangulVs*hangulTs && s%hangulTs == 0 && 0 < t && t < hangulTs:
 		return a + t
 	}
-	return composites().get(a, b)
+	return rune(t[t.slot(a, b)] & (1<<21 - 1))
 }
 
 // pairTable is a hash table of pairs with their composites, three times 21 bits;
@@ -171,13 +174,10 @@ func (t *pairTable) slot(a, b rune) int {
 	return i
 }
 
-func (t *pairTable) get(a, b rune) rune { return rune(t[t.slot(a, b)] & (1<<21 - 1)) }
-
-// composites reads all pairs, once. No composite is Chinese or above plane 1, and
-// Hangul is not among them.
+// composites reads all pairs, once, from where they are; Hangul is not among them.
 var composites = sync.OnceValue(func() *pairTable {
 	t := new(pairTable)
-	for _, span := range [...][2]rune{{0xC0, 0x3400}, {0xA000, 0xAC00}, {0x10000, 0x20000}} {
+	for _, span := range [...][2]rune{{0xC0, 0x3400}, {0x10000, 0x12000}, {0x16000, 0x17000}} {
 		var b [utf8.UTFMax]byte
 		for r := span[0]; r < span[1]; r++ {
 			s := utf8.AppendRune(b[:0], r)

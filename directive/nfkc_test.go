@@ -83,6 +83,7 @@ func TestLongRunOfMarks(t *testing.T) {
 // TestComposites holds the table of pairs against package norm: all that it
 // composes, and nothing that it does not.
 func TestComposites(t *testing.T) {
+	composite := composites().composite
 	if got := composite('e', 'x'); got != 0 {
 		t.Fatalf("e and x make %+q", got)
 	}

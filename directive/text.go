@@ -92,7 +92,7 @@ func finalSigma(s string, i int) bool {
 }
 
 func cased(r rune) bool {
-	return unicode.IsOneOf([]*unicode.RangeTable{
+	return infoOf(r).lower != 0 || unicode.IsOneOf([]*unicode.RangeTable{
 		unicode.Ll, unicode.Lu, unicode.Lt, unicode.Other_Lowercase, unicode.Other_Uppercase,
 	}, r)
 }
@@ -102,6 +102,9 @@ func cased(r rune) bool {
 const midWord = ":\u00B7\u0387\u055F\u05F4\u2027\uFE13\uFE55\uFF1A.\u2018\u2019\u2024\uFE52\uFF07\uFF0E'"
 
 func caseIgnorable(r rune) bool {
+	if in := infoOf(r); in.lower != 0 || in.is(space) {
+		return false // the most that stands beside a capital sigma
+	}
 	return unicode.IsOneOf([]*unicode.RangeTable{unicode.Mn, unicode.Me, unicode.Cf, unicode.Lm, unicode.Sk}, r) ||
 		strings.ContainsRune(midWord, r)
 }
@@ -133,7 +136,7 @@ func Item(text string) string {
 // no letter took on another case before a mark: "J\u030C" has no composite, and
 // "j\u030C" has.
 func fold(s string) (folded string, final bool) {
-	var room [128]byte
+	var room [256]byte
 	out, done := room[:0], 0   // out is made of s[:done]
 	gap, turned := true, false // a space came before; a letter took on another case
 	final = true
