@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // The rules of this file follow the reference, context-compiler v0.7.1, which
@@ -133,16 +135,16 @@ func Item(text string) string {
 }
 
 // fold is squeeze(lower(s)) of a plain s. It is final, which is to say plain, when
-// no letter took on another case before a mark: "J\u030C" has no composite, and
-// "j\u030C" has.
-func fold(s string) (folded string, final bool) {
+// no letter took on a case in which it joins a mark behind it: "J\u030C" has no
+// composite, and "j\u030C" has.
+func fold(s string) (string, bool) {
 	var room [256]byte
-	out, done := room[:0], 0   // out is made of s[:done]
-	gap, turned := true, false // a space came before; a letter took on another case
-	final = true
+	out, done := room[:0], 0 // out is made of s[:done]
+	gap, final := true, true // whether a space came before
+	turned := rune(0)        // the last letter that is no mark, if it took on another case
 	for i, r := range s {
 		if 'a' <= r && r <= 'z' {
-			gap, turned = false, false
+			gap, turned = false, 0
 			continue
 		}
 		in := infoOf(r)
@@ -154,15 +156,20 @@ func fold(s string) (folded string, final bool) {
 				}
 				done = i + utf8.RuneLen(r)
 			}
-			gap, turned = true, false
+			gap, turned = true, 0
 			continue
 		}
-		if in.is(joined) {
-			final = final && !turned
-		} else {
-			turned = in.lower != 0
+		gap = false
+		switch {
+		case !in.is(joined) && in.lower == 0:
+			turned = 0
+		case !in.is(joined):
+			turned = r + in.lower
+		case turned != 0 && joins(turned, r):
+			final = false
 		}
-		if gap = false; in.lower != 0 {
+		if in.lower != 0 {
+			final = final && r != 0x130 // which becomes a letter and a mark
 			out = appendLower(append(out, s[done:i]...), s, i, r, in)
 			done = i + utf8.RuneLen(r)
 		}
@@ -171,6 +178,23 @@ func fold(s string) (folded string, final bool) {
 		return strings.TrimSuffix(s, " "), final
 	}
 	return string(bytes.TrimSuffix(append(out, s[done:]...), []byte(" "))), final
+}
+
+// joins tells whether a mark joins a letter, or a part of the letter that ends
+// before one of its own marks.
+func joins(letter, mark rune) bool {
+	pairs, part := composites(), rune(0)
+	for _, r := range norm.NFD.String(string(letter)) {
+		if part == 0 {
+			part = r
+		} else {
+			part = pairs.composite(part, r)
+		}
+		if part == 0 || pairs.composite(part, mark) != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // apostropheDont writes "don't" for each "dont" that is a word by itself.
