@@ -53,7 +53,8 @@ func rebalance(left *node, p *Policy, right *node) *node {
 	return join(left, p, right)
 }
 
-// policySetOf makes a set of sorted, which has no item twice.
+// policySetOf makes a set of sorted, which has no item twice and must not change
+// from now on.
 func policySetOf(sorted []Policy) policySet { return policySet{treeOf(sorted), len(sorted)} }
 
 func treeOf(sorted []Policy) *node {

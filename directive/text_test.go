@@ -63,3 +63,10 @@ func TestItemShortcutsRandom(t *testing.T) {
 		sameItem(t, strings.Join(rapid.SliceOfN(rapid.SampledFrom(alphabet), 0, 12).Draw(t, "parts"), ""))
 	})
 }
+
+func FuzzItem(f *testing.F) {
+	f.Add("The H\u0331\u0307 \u0130\u0321 dont\u2019s")
+	f.Add("\uff8c\uff9e \u1112\u1161\u11ab \u0344`\xff\ufdfa")
+	f.Add("\u039f\u0394\u039f\u03a3\u2028e" + strings.Repeat("\u0301\u0323", 20))
+	f.Fuzz(func(t *testing.T, s string) { sameItem(t, s) })
+}
