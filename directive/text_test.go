@@ -4,6 +4,7 @@ import (
 	"flag"
 	"strings"
 	"testing"
+	"unicode"
 
 	"pgregory.net/rapid"
 )
@@ -13,13 +14,61 @@ var allRunes = flag.Bool("runes.all", false, "try every rune in TestItemShortcut
 // longItem is Item as its rules are written down, without a shortcut.
 func longItem(s string) string {
 	for range maxFolds {
-		next := squeeze(lower(longPlain(s)))
+		next := squeeze(longLower(longPlain(s)))
 		if next = dropArticles(apostropheDont(next)); next == s {
 			break
 		}
 		s = next
 	}
 	return s
+}
+
+func longLower(s string) string {
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case r == 0x130:
+			b.WriteString("i\u0307")
+		case r == 0x3A3 && finalSigma(s, i):
+			b.WriteRune(0x3C2)
+		default:
+			b.WriteRune(unicode.ToLower(r))
+		}
+	}
+	return b.String()
+}
+
+// TestSigmaShortcuts holds the shortcuts of the final sigma against the tables.
+func TestSigmaShortcuts(t *testing.T) {
+	for r := rune(0); r <= unicode.MaxRune; r++ {
+		ignorable := unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf, unicode.Lm, unicode.Sk) || strings.ContainsRune(midWord, r)
+		if caseIgnorable(r) != ignorable {
+			t.Fatalf("%+q is case-ignorable: %v", r, ignorable)
+		}
+		hasCase := unicode.In(r, unicode.Ll, unicode.Lu, unicode.Lt, unicode.Other_Lowercase, unicode.Other_Uppercase)
+		if cased(r) != hasCase {
+			t.Fatalf("%+q is cased: %v", r, hasCase)
+		}
+		if space := unicode.IsSpace(r) || r >= 0x1C && r <= 0x1F; isSpace(r) != space {
+			t.Fatalf("%+q is white space: %v", r, space)
+		}
+	}
+}
+
+// TestItemTwice: letters that meet their marks only in lower case.
+func TestItemTwice(t *testing.T) {
+	for text, key := range map[string]string{
+		"J\u030c":       "\u01f0",
+		"H\u0331\u0307": "\u1e96\u0307",
+		"\u0130\u0321":  "i\u0321\u0307",
+		"\u0130\u0323":  "\u1ecb\u0307",
+		"E\u0323\u0300": "\u1eb9\u0300",
+	} {
+		sameItem(t, text)
+		if got := Item(text); got != key {
+			t.Errorf("%+q: %+q, want %+q", text, got, key)
+		}
+	}
 }
 
 func sameItem(t interface{ Fatalf(string, ...any) }, s string) {
@@ -57,7 +106,7 @@ func TestItemShortcuts(t *testing.T) {
 func TestItemShortcutsRandom(t *testing.T) {
 	alphabet := []string{
 		"a", "an", "the", "dont", "don't", " ", "\t", "\u00a0", "\u3000", "\u2028", "\x1f", "`", "\u2019", "\uff40", "\uff07", "\ufb01", "…", "\ufffd", "\xff",
-		"J", "\u030c", "H", "\u0331", "\u0307", "\u0301", "\u0345", "Σ", "σ", "ς", "İ", "K", "Ａ", "ｚ", "－", "é", "É", "㎏", "①", "日", "ｱ", "ﾞ", "한", "ᄒ", "ᅡ", "ǰ", "ß", "ẞ", "_", "1", "-", ".",
+		"J", "\u030c", "H", "\u0331", "\u0307", "\u0321", "\u0301", "\u0345", "Σ", "σ", "ς", "İ", "K", "Ａ", "ｚ", "－", "é", "É", "㎏", "①", "日", "ｱ", "ﾞ", "한", "ᄒ", "ᅡ", "ǰ", "ß", "ẞ", "_", "1", "-", ".",
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		sameItem(t, strings.Join(rapid.SliceOfN(rapid.SampledFrom(alphabet), 0, 12).Draw(t, "parts"), ""))
