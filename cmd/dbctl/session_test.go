@@ -28,6 +28,30 @@ func talk(t testing.TB) string {
 	return file
 }
 
+// A mistyped name is said to be one: an error for a session, a note for a scope that may be meant to be empty.
+func TestMistyped(t *testing.T) {
+	file := talk(t)
+	for _, verb := range []string{"session show", "session pass", "session explain", "session undo", "session passes", "session contract", "handoff"} {
+		args := append(strings.Fields(verb), file, "acme/support", "chta")
+		switch verb {
+		case "session pass", "session explain":
+			args = append(args, "refund")
+		case "session contract":
+			args = append(args, filepath.Join(t.TempDir(), "c.limn"))
+		}
+		got := dbctl("", args...)
+		require.Equal(t, exitFailed, got.code, verb)
+		require.Contains(t, got.err, `no session "chta"`, verb)
+		require.Contains(t, got.err, "chat", verb)
+	}
+	for _, verb := range []string{"search", "assemble"} {
+		note := "nothing is stored in scope acm/support or above it"
+		require.Contains(t, dbctl("", verb, file, "acm/support", "refund").err, note)
+		require.NotContains(t, dbctl("", verb, file, "acme/elsewhere", "refund").err, "nothing is stored")
+		require.NotContains(t, dbctl("", verb, file, "acm/support", "refund", "--json").err, note)
+	}
+}
+
 func TestSessionVerbs(t *testing.T) {
 	file := talk(t)
 	at := []string{file, "acme/support", "chat"}
@@ -117,4 +141,27 @@ func TestWatchVerb(t *testing.T) {
 	require.Equal(t, stored, w.Tokens)
 	require.Equal(t, exitFailed, dbctl("a large answer", "session", "append", file, "acme/support", "chat", strings.Repeat("much too large ", 20_000)).code)
 	require.Contains(t, dbctl("", "session", "append", file, "acme/support", "chat", strings.Repeat("much too large ", 20_000), "--json").err, `"kind":"headroom"`)
+}
+
+// Several that append to one contract at once write it one after the other: each reads what the one before it wrote, so
+// nothing is declared twice, which would empty the lists and make the file unreadable from then on.
+func TestContractWritersTakeTurns(t *testing.T) {
+	file := talk(t)
+	ok(t, "", "session", "pass", file, "acme/support", "chat", "refund limit")
+	for range 5 {
+		contract := filepath.Join(t.TempDir(), "c.limn")
+		codes := make(chan int)
+		for range 8 {
+			go func() { codes <- dbctl("", "session", "contract", file, "acme/support", "chat", contract).code }()
+		}
+		for range 8 {
+			require.Equal(t, exitOK, <-codes)
+		}
+		raw, err := os.ReadFile(contract)
+		require.NoError(t, err)
+		ledger, err := session.ReadLedger(raw)
+		require.NoError(t, err)
+		require.Equal(t, 1, ledger.Passes())
+		require.Len(t, ledger.Buckets(), 36)
+	}
 }
