@@ -3,6 +3,7 @@ package directive
 import (
 	"flag"
 	"strings"
+	"sync"
 	"testing"
 	"unicode"
 
@@ -118,4 +119,21 @@ func FuzzItem(f *testing.F) {
 	f.Add("\uff8c\uff9e \u1112\u1161\u11ab \u0344`\xff\ufdfa")
 	f.Add("\u039f\u0394\u039f\u03a3\u2028e" + strings.Repeat("\u0301\u0323", 20))
 	f.Fuzz(func(t *testing.T, s string) { sameItem(t, s) })
+}
+
+// TestPagesAreMadeByMany is for the race detector.
+func TestPagesAreMadeByMany(t *testing.T) {
+	want := *infoOf('É')
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 50 {
+				newPage('É')
+				if got := *infoOf('É'); got != want {
+					t.Errorf("%+v, want %+v", got, want)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
