@@ -181,10 +181,13 @@ func fold(s string) (string, bool) {
 }
 
 // joins tells whether a mark joins a letter, or a part of the letter that ends
-// before one of its own marks.
+// before one of its own marks. In doubt it does.
 func joins(letter, mark rune) bool {
 	pairs, part := composites(), rune(0)
-	for _, r := range norm.NFD.String(string(letter)) {
+	if !infoOf(letter).is(split) {
+		return pairs.composite(letter, mark) != 0
+	}
+	for _, r := range string(norm.NFC.PropertiesString(string(letter)).Decomposition()) {
 		if part == 0 {
 			part = r
 		} else {
@@ -194,7 +197,7 @@ func joins(letter, mark rune) bool {
 			return true
 		}
 	}
-	return false
+	return part == 0
 }
 
 // apostropheDont writes "don't" for each "dont" that is a word by itself.
