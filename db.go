@@ -41,6 +41,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -178,6 +179,7 @@ type DB struct {
 	checks  checks
 	talks   conversations
 	embeds  embedded
+	rooms   sync.Pool // of *scratch
 	lexer   *lexical.Analyzer
 	steps   chan struct{} // of one: held by the step of directives under way
 	fence   string        // seed of the fences

@@ -455,7 +455,7 @@ func (s *fileStore) Candidates(ctx context.Context, q CandidateQuery) (out Candi
 	}
 	found := s.standing(v, &q, proposals(hits, q.Recent))
 	s.nameUnread(v, &q, found, &out)
-	out.Hits = s.cat.candidates(found)
+	out.Hits = s.cat.candidates(q.Room[:0], found)
 	s.countExcluded(v, &q, &out)
 	return out, nil
 }
@@ -499,9 +499,9 @@ func proposals(hits []lexical.Hit, more int) []proposal {
 }
 
 // candidates describes the pages that were found, each once, in the order of their numbers.
-func (c *catalogue) candidates(found []proposal) []Candidate {
+func (c *catalogue) candidates(out []Candidate, found []proposal) []Candidate {
 	slices.SortFunc(found, func(a, b proposal) int { return cmp.Compare(a.num, b.num) })
-	out := make([]Candidate, 0, len(found))
+	out = slices.Grow(out, len(found))
 	var ids strings.Builder // of all, for one string: hundreds of small ones are what a proposal costs
 	ids.Grow(16 * len(found))
 	for _, p := range found {

@@ -38,7 +38,12 @@ const (
 // Text renders pages as plain text: the preamble, then a fenced block a page.
 // The pages come in the caller's order; those of the stable prefix first.
 func Text(seed string, pages []Page) []byte {
-	return appendPack(make([]byte, 0, sizeHint(pages)), packFence(seed, pages), pages)
+	return AppendText(make([]byte, 0, sizeHint(pages)), seed, pages)
+}
+
+// AppendText appends what Text renders.
+func AppendText(dst []byte, seed string, pages []Page) []byte {
+	return appendPack(dst, packFence(seed, pages), pages)
 }
 
 func appendPack(b []byte, fence string, pages []Page) []byte {
