@@ -170,17 +170,26 @@ func shownDate(t time.Time) time.Time {
 // appendDate writes a day, a minute or a second, whichever is exact; a year
 // four digits cannot hold is written as seconds since 1970 after an @.
 func appendDate(b []byte, t time.Time) []byte {
-	h, m, s := t.Clock()
-	switch {
-	case t.Year() < 0 || t.Year() > 9999:
+	year, month, day := t.Date()
+	if year < 0 || year > 9999 {
 		return fmt.Appendf(b, "@%d", t.Unix())
-	case h == 0 && m == 0 && s == 0:
-		return t.AppendFormat(b, dateDay)
-	case s == 0:
-		return t.AppendFormat(b, dateMinute)
 	}
-	return t.AppendFormat(b, dateSecond)
+	b = appendTwo(appendTwo(b, year/100), year%100)
+	b = appendTwo(append(b, '-'), int(month))
+	b = appendTwo(append(b, '-'), day)
+	h, m, s := t.Clock()
+	if h == 0 && m == 0 && s == 0 {
+		return b
+	}
+	b = appendTwo(append(b, 'T'), h)
+	b = appendTwo(append(b, ':'), m)
+	if s != 0 {
+		b = appendTwo(append(b, ':'), s)
+	}
+	return append(b, 'Z')
 }
+
+func appendTwo(b []byte, n int) []byte { return append(b, byte('0'+n/10), byte('0'+n%10)) }
 
 const (
 	dateDay    = "2006-01-02"
@@ -355,7 +364,9 @@ func parseDate(s string, t *time.Time) bool {
 
 // PreambleCost is the text whose tokens are the fixed cost of a pack: counted
 // once, whatever pages follow.
-func PreambleCost() string { return string(appendPreamble(nil, fenceNone)) }
+func PreambleCost() string { return preambleCost }
+
+var preambleCost = string(appendPreamble(nil, fenceNone))
 
 // Cost is the text whose tokens are the cost of one page in that shape: header,
 // fences and escaped text; for a turn of the message shapes its text, calls
