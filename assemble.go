@@ -275,7 +275,7 @@ type item struct {
 	frame  *frame // pinned; nil for a draft
 	head   *Head
 	page   int
-	name   string // cand.Ref as text, once the budget was asked
+	name   string // its reference as text, once the budget was asked
 	text   string
 	fresh  freshness
 	stale  bool
@@ -694,7 +694,7 @@ func (a *assembling) offer(i int, b *budget.Item) {
 	if it.whole && len(it.cuts) > 0 {
 		it.form, text = manifest.FormRange, it.cut()
 	}
-	it.name = it.refText(c.Ref)
+	it.name = it.refText()
 	*b = budget.Item{
 		Key: it.name, Class: classOf(c.Kind), Position: -i, Tokens: a.cost(it, text),
 		Pinned: c.Pinned, Core: c.Provenance == HumanVerified, Recent: c.Recent,
@@ -722,12 +722,12 @@ func (a *assembling) offer(i int, b *budget.Item) {
 	}
 }
 
-// refText is a reference to the page as text, which its frame mostly has.
-func (it *item) refText(r Ref) string {
-	if it.frame != nil && it.ref() == r {
+// refText is the reference as text, which a frame has.
+func (it *item) refText() string {
+	if it.frame != nil {
 		return it.frame.name
 	}
-	return r.String()
+	return it.ref().String()
 }
 
 func (it *item) cut() string { return cutShown(it.cand.Kind, it.cand.Ref.ID, it.text, it.cuts) }
@@ -788,11 +788,7 @@ func (a *assembling) count(it *item, text string) int {
 // shownAs is a page as the model will see it. It depends on what is stored and on the leaf alone, so that a replay gives
 // the same.
 func (a *assembling) shownAs(it *item, text string) shownPage {
-	ref := it.name
-	if r := it.ref(); ref == "" || r != it.cand.Ref {
-		ref = it.refText(r)
-	}
-	return shownPage{head: it.head, ref: ref, text: text, page: it.page, form: it.form, stale: it.stale}
+	return shownPage{head: it.head, ref: it.name, text: text, page: it.page, form: it.form, stale: it.stale}
 }
 
 func (p *shownPage) render(session string) render.Page {

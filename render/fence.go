@@ -74,9 +74,6 @@ func fenceString(v uint32) string {
 }
 
 func containsFence(text, fence string) bool {
-	if len(text) < fenceDigits { // kinds, names and the like
-		return false
-	}
 	if isASCII(text) {
 		return strings.Contains(text, fence)
 	}

@@ -65,10 +65,11 @@ func packFence(seed string, pages []Page) string {
 	})
 }
 
-// eachString yields every string of the page that can be shown.
+// eachString yields every string of the page that can be shown and is long
+// enough for a fence.
 func (p *Page) eachString(yield func(string) bool) bool {
 	for _, s := range [...]string{p.Text, p.Ref, p.Kind, p.Provenance, p.Source, p.Form, p.Role, p.Name, p.ToolCallID} {
-		if s != "" && !yield(s) {
+		if len(s) >= fenceDigits && !yield(s) {
 			return false
 		}
 	}
