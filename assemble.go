@@ -278,6 +278,7 @@ type item struct {
 	name   string // its reference as text, once the budget was asked
 	text   string
 	fresh  freshness
+	slot   int // among what freshen checks
 	stale  bool
 	form   manifest.Form
 	tokens int
@@ -543,14 +544,18 @@ func (a *assembling) freshen(ctx context.Context, at []int) error {
 	var heads []*Head
 	slot := map[checkKey]int{} // pages that came into memory one by one have a head each
 	for _, i := range at {
-		h := a.ranked[i].head
-		if h == nil || !h.ages() {
+		it := a.ranked[i]
+		if it.head == nil || !it.head.ages() {
 			continue
 		}
-		if _, ok := slot[h.checkKey()]; !ok {
-			slot[h.checkKey()] = len(heads)
-			heads = append(heads, h)
+		k := it.head.checkKey()
+		n, ok := slot[k]
+		if !ok {
+			n = len(heads)
+			slot[k] = n
+			heads = append(heads, it.head)
 		}
+		it.slot = n
 	}
 	if len(heads) == 0 {
 		return ctx.Err()
@@ -566,7 +571,7 @@ func (a *assembling) freshen(ctx context.Context, at []int) error {
 		if it.head == nil || !it.head.ages() {
 			continue
 		}
-		it.fresh = found[slot[it.head.checkKey()]]
+		it.fresh = found[it.slot]
 		switch f := &it.fresh; {
 		case f.refetched:
 			key, ok := a.renumber(ctx, it)
