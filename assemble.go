@@ -7,6 +7,8 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -608,9 +610,9 @@ func (a *assembling) renumber(ctx context.Context, it *item) (PageKey, bool) {
 // fit decides what goes in.
 func (a *assembling) fit(ctx context.Context) error {
 	count := a.s.db.opts.Counter.Count
-	preamble := count(render.PreambleCost())
-	if a.q.Charge == ChargeContents {
-		preamble = 0
+	preamble := 0
+	if a.q.Charge != ChargeContents {
+		preamble = a.s.db.preamble()
 	}
 	for shrink := 0; ; {
 		req := budget.Request{Budget: a.q.Budget - preamble - shrink, Reserve: a.q.Reserve, Overflow: a.q.Overflow}
@@ -655,6 +657,16 @@ func (a *assembling) fit(ctx context.Context) error {
 		shrink += over
 		a.unplace()
 	}
+}
+
+// preamble is what the beginning of a context costs, which is always the same.
+func (db *DB) preamble() int {
+	n := int(db.begins.Load())
+	if n == 0 {
+		n = db.opts.Counter.Count(render.PreambleCost())
+		db.begins.Store(int64(n))
+	}
+	return n
 }
 
 // withPreamble counts what a context begins with into what its system part needs, so that people see their own budget.
@@ -1048,11 +1060,16 @@ func (a *assembling) exclusions(best float64) []manifest.Exclusion {
 
 // keyed digests what must not be guessed from the log: questions and rendered contexts.
 func (db *DB) keyed(what string, text []byte) []byte {
-	m := hmac.New(sha256.New, db.secret)
-	m.Write([]byte(what))
+	m, _ := db.macs.Get().(hash.Hash)
+	if m == nil {
+		m = hmac.New(sha256.New, db.secret)
+	}
+	defer db.macs.Put(m)
+	m.Reset()
+	io.WriteString(m, what)
 	m.Write([]byte{0})
 	m.Write(text)
-	return m.Sum(nil)
+	return m.Sum(make([]byte, 0, sha256.Size))
 }
 
 // Hit is one result of a search.

@@ -42,6 +42,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -179,7 +180,9 @@ type DB struct {
 	checks  checks
 	talks   conversations
 	embeds  embedded
-	rooms   sync.Pool // of *scratch
+	rooms   sync.Pool    // of *scratch
+	macs    sync.Pool    // of hash.Hash: see keyed
+	begins  atomic.Int64 // see preamble
 	lexer   *lexical.Analyzer
 	steps   chan struct{} // of one: held by the step of directives under way
 	fence   string        // seed of the fences

@@ -143,8 +143,10 @@ func (r *Ranker) order() []place {
 		if x.group != y.group {
 			return int(x.group - y.group)
 		}
-		if x.score != y.score {
-			return cmp.Compare(y.score, x.score)
+		if x.score > y.score { // none is NaN
+			return -1
+		} else if x.score < y.score {
+			return 1
 		}
 		a, b := &r.scored[x.at], &r.scored[y.at]
 		return cmp.Or(cmp.Compare(a.Age, b.Age), cmp.Compare(b.ID, a.ID))
