@@ -123,6 +123,7 @@ type fileStore struct {
 
 	seq sequencer
 
+	findings  sync.Pool  // of *finding
 	ckptMu    sync.Mutex // one checkpoint, backup or check at a time; before the sequencer
 	ckpts     atomic.Uint64
 	unflushed atomic.Int64 // bytes in over and old, for throttle
