@@ -30,9 +30,45 @@ type stemmed struct {
 	hash uint32 // of term
 }
 
-// stem returns the stem of a word of a–z.
-func (c *stemCache) stem(word []byte) *stemmed {
-	first := maphash.Bytes(hashSeed, word) % maxStems
+// waiting are words of a–z whose stems nobody has asked for yet. The table is larger than a cache of the processor: of
+// words looked up one by one each waits for memory, of these all wait at once.
+type waiting struct {
+	text []byte // the words, one behind the other
+	ends [lookups]int
+	n    int
+}
+
+const lookups = 32
+
+func (w *waiting) add(word []byte) {
+	w.text = append(w.text, word...)
+	w.ends[w.n] = len(w.text)
+	w.n++
+}
+
+// stems puts the stems of the words into out, and forgets them.
+func (w *waiting) stems(c *stemCache, out *[lookups]*stemmed) []*stemmed {
+	var first [lookups]uint64
+	at := 0
+	for i, end := range w.ends[:w.n] {
+		first[i] = maphash.Bytes(hashSeed, w.text[at:end]) % maxStems
+		out[i] = c[first[i]].Load()
+		at = end
+	}
+	at = 0
+	for i, end := range w.ends[:w.n] {
+		if word := w.text[at:end]; out[i] == nil || out[i].word != string(word) {
+			out[i] = c.stem(word, first[i])
+		}
+		at = end
+	}
+	found := out[:w.n]
+	w.text, w.n = w.text[:0], 0
+	return found
+}
+
+// stem returns the stem of a word of a–z whose first place is known.
+func (c *stemCache) stem(word []byte, first uint64) *stemmed {
 	place := &c[first]
 	for i := range uint64(wayStems) {
 		p := &c[first^i]
