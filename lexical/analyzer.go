@@ -258,8 +258,8 @@ func (s *scanner) emit() {
 func (s *scanner) stem() {
 	var room [lookups]*stemmed
 	for _, t := range s.words.stems(s.stems, &room) {
-		if t.term != "" {
-			s.count(t.term, t.hash)
+		if t.stem > 0 {
+			s.count(t.term(), t.hash)
 		}
 	}
 }

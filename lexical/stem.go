@@ -2,6 +2,7 @@ package lexical
 
 import (
 	"hash/maphash"
+	"strings"
 	"sync/atomic"
 
 	"github.com/kljensen/snowball/english"
@@ -24,10 +25,19 @@ type stemCache [maxStems]atomic.Pointer[stemmed]
 // its own would cost each database that is opened half a megabyte.
 var stems stemCache
 
+// stemmed is a word and its stem. It is as small as it can be: there are many, and whoever asks for one waits for
+// memory.
 type stemmed struct {
-	word string
-	term string // its stem, "" for a stop word
-	hash uint32 // of term
+	text       string // the word; the stem behind it, when it is not what the word begins with
+	hash       uint32 // of the stem
+	word, stem uint8  // bytes; a stop word has no stem
+}
+
+func (s *stemmed) term() string {
+	if int(s.word) < len(s.text) {
+		return s.text[s.word:]
+	}
+	return s.text[:s.stem]
 }
 
 // waiting are words of a–z whose stems nobody has asked for yet. The table is larger than a cache of the processor: of
@@ -57,7 +67,7 @@ func (w *waiting) stems(c *stemCache, out *[lookups]*stemmed) []*stemmed {
 	}
 	at = 0
 	for i, end := range w.ends[:w.n] {
-		if word := w.text[at:end]; out[i] == nil || out[i].word != string(word) {
+		if word := w.text[at:end]; out[i] == nil || !out[i].of(word) {
 			out[i] = c.stem(word, first[i])
 		}
 		at = end
@@ -77,7 +87,7 @@ func (c *stemCache) stem(word []byte, first uint64) *stemmed {
 			place = p
 			break
 		}
-		if s.word == string(word) {
+		if s.of(word) {
 			return s
 		}
 	}
@@ -86,15 +96,19 @@ func (c *stemCache) stem(word []byte, first uint64) *stemmed {
 	return s
 }
 
+func (s *stemmed) of(word []byte) bool {
+	return int(s.word) == len(word) && s.text[:len(word)] == string(word)
+}
+
 func newStemmed(word string) *stemmed {
-	s := &stemmed{word: word}
+	s := &stemmed{text: word, word: uint8(len(word))}
 	if isStopWord(word) {
 		return s
 	}
-	s.term = english.Stem(word, true)
-	if n := len(s.term); n <= len(word) && word[:n] == s.term {
-		s.term = word[:n] // one string for both
+	stem := english.Stem(word, true)
+	if s.stem = uint8(len(stem)); !strings.HasPrefix(word, stem) {
+		s.text = word + stem
 	}
-	s.hash = hash(s.term)
+	s.hash = hash(stem)
 	return s
 }
