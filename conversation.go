@@ -203,11 +203,19 @@ func (c *conversation) exclusively(ctx context.Context, fn func() error) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { <-c.lock }()
-	if err := c.refresh(ctx); err != nil {
-		return err
+	whole := false
+	defer func() {
+		if !whole { // a counter of the host panicked: what is in memory may be half of something
+			c.loaded = false
+		}
+		<-c.lock
+	}()
+	err := c.refresh(ctx)
+	if err == nil {
+		err = fn()
 	}
-	return fn()
+	whole = true
+	return err
 }
 
 func (c *conversation) key(kind string) string { return kind + c.scope + "\x00" + c.id }

@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -676,4 +678,51 @@ func TestHeadsAreFoundAsTheyStand(t *testing.T) {
 	problems, err := db.Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
+}
+
+// A text that is edited on another day, put or read from its file, keeps the pages that say what they said; words that
+// are put again with another date do not.
+func TestEditedAnotherDay(t *testing.T) {
+	clk := newClock()
+	path := filepath.Join(t.TempDir(), "doc.md")
+	db := open(t, Options{Clock: clk.now, PageTokens: 64, FileRoots: []string{filepath.Dir(path)}})
+	s := db.Scope("acme")
+	text := func(end string) string {
+		var b strings.Builder
+		for i := range 6 {
+			fmt.Fprintf(&b, "# Part %d\n\n%s\n\n", i, strings.Repeat(fmt.Sprintf("some words that fill part %d. ", i), 8))
+		}
+		return b.String() + "# End\n\n" + end + "\n"
+	}
+	nums := func(id string) (nums []uint64) {
+		v, err := s.Get(ctx, id)
+		require.NoError(t, err)
+		for _, p := range v.Pages {
+			nums = append(nums, p.Num)
+		}
+		require.Greater(t, len(nums), 6)
+		return nums
+	}
+	write := func(end string) {
+		writeFile(t, path, text(end))
+		require.NoError(t, os.Chtimes(path, clk.now(), clk.now()))
+		put(t, s, Artefact{ID: "put", Text: text(end)})
+	}
+	write("one")
+	put(t, s, Artefact{ID: "file", Source: "file:" + path})
+	first := map[string][]uint64{"put": nums("put"), "file": nums("file")}
+	clk.add(48 * time.Hour)
+	write("two")
+	for id, was := range first {
+		is := nums(id)
+		require.Len(t, is, len(was))
+		last := len(is) - 1
+		require.Equal(t, was[:last], is[:last], id)
+		require.NotEqual(t, was[last], is[last], id)
+	}
+	was := nums("put")
+	put(t, s, Artefact{ID: "put", Text: text("two"), CurrentAsOf: clk.now().Add(240 * time.Hour)})
+	for i, n := range nums("put") {
+		require.NotEqual(t, was[i], n)
+	}
 }

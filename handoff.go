@@ -396,6 +396,7 @@ func (c *Session) Receive(ctx context.Context, p session.Packet) ([]Ref, error) 
 		}
 		a.tx.managed = true
 		if err := a.receive(ctx, p); err != nil {
+			a.withdraw()
 			return err
 		}
 		a.refs = make([]Ref, len(a.fresh))

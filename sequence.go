@@ -648,7 +648,7 @@ func (s *fileStore) applyPut(b *Batch, i int, pre *prepared, n *numbering, scope
 	if pre.again[i] && (h.Artefact.Source == "" || !repeats(old, h, put)) {
 		same = nil // it stands again, from now on; a source that says what it said has put nothing
 	}
-	if same != nil && foundOtherwise(old, h) && !repeats(old, h, put) {
+	if same != nil && foundOtherwise(old, h, put) && !repeats(old, h, put) {
 		same = nil // the index holds a page by the head it came with
 	}
 	hr := headRecord{head: h}
@@ -704,19 +704,34 @@ func samePage(old *Head, i int, np *NewPage) *PageRow {
 }
 
 // foundOtherwise says whether a question finds a page under another head in another way: by its date, its author or its
-// neighbours.
-func foundOtherwise(old, h *Head) bool {
-	return old.GroupNum != h.GroupNum || indexHeader(&old.Artefact) != indexHeader(&h.Artefact)
+// neighbours. A date counts when a caller gave the same words another one: a text that was edited later keeps what was
+// not edited, as of when it was written.
+func foundOtherwise(old, h *Head, put *Put) bool {
+	if old.GroupNum != h.GroupNum {
+		return true
+	}
+	was, is := old.Artefact, h.Artefact
+	if indexHeader(&was) == indexHeader(&is) {
+		return false
+	}
+	if !put.AsOfGiven || !sameTexts(old, put) {
+		was.CurrentAsOf = is.CurrentAsOf
+	}
+	return indexHeader(&was) != indexHeader(&is)
 }
 
 // repeats says whether a put says what its artefact says already.
 func repeats(old, h *Head, put *Put) bool {
+	return sameTexts(old, put) && sameHead(old, h, put.AsOfGiven)
+}
+
+func sameTexts(old *Head, put *Put) bool {
 	for i := range put.Pages {
 		if samePage(old, i, &put.Pages[i]) == nil {
 			return false
 		}
 	}
-	return len(old.Rows) == len(put.Pages) && sameHead(old, h, put.AsOfGiven)
+	return len(old.Rows) == len(put.Pages)
 }
 
 // sameHead says whether a put changes nothing but the time of its writing and the stamp of its source.

@@ -131,6 +131,7 @@ func (a *appending) run(ctx context.Context, turns []Turn) (refs []Ref, err erro
 	trace := ""
 	for i := range turns {
 		if err := a.turn(ctx, i, &turns[i]); err != nil {
+			a.withdraw()
 			return nil, fmt.Errorf("turn %d: %w", i+1, err)
 		}
 		if trace == "" {
@@ -144,6 +145,14 @@ func (a *appending) run(ctx context.Context, turns []Turn) (refs []Ref, err erro
 		return nil, err
 	}
 	return a.refs, nil
+}
+
+// withdraw has the session read again if rows of turns stand in memory that no commit will bring: one would pass for
+// stored when a page of the same words is put under its id.
+func (a *appending) withdraw() {
+	if len(a.fresh) > 0 {
+		a.c.loaded = false
+	}
 }
 
 // turn checks one turn and prepares its write and its row.

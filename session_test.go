@@ -13,6 +13,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/token"
 )
 
 // talkOptions make tests quick: nothing of them is about a power cut.
@@ -434,6 +435,54 @@ func TestPinOfPlainPut(t *testing.T) {
 	require.NoError(t, db.Close())
 
 	db = openTest(t, path, talkOptions())
+	defer func() { require.NoError(t, db.Close()) }()
+	w, err := db.Scope("acme/agent").Session("chat").Window(ctx)
+	require.NoError(t, err)
+	require.Len(t, w.Turns, 1)
+	require.True(t, w.Turns[0].Pinned)
+}
+
+// A turn that came in with one that was refused, or that a counter panicked at, leaves no row behind that passes for
+// stored: a page of its words, put under its id and pinned, can be read again.
+func TestPinAfterRefusedAppend(t *testing.T) {
+	first := Turn{ID: "x", Role: "user", Text: "keep this"}
+	t.Run("refused", func(t *testing.T) {
+		pinAfter(t, talkOptions(), func(ctx context.Context, chat *Session) {
+			_, err := chat.Append(ctx, first, Turn{ID: "y", Role: "nobody"})
+			require.ErrorIs(t, err, ErrInvalid)
+		})
+	})
+	t.Run("panicked", func(t *testing.T) {
+		opts := talkOptions()
+		opts.Counter = panicking{token.Default()}
+		pinAfter(t, opts, func(ctx context.Context, chat *Session) {
+			require.Panics(t, func() { _, _ = chat.Append(ctx, first, Turn{ID: "y", Role: "user", Text: "panic"}) })
+		})
+	})
+}
+
+// panicking is a counter with a fault.
+type panicking struct{ token.Counter }
+
+func (c panicking) Count(text string) int {
+	if text == "panic" {
+		panic(text)
+	}
+	return c.Counter.Count(text)
+}
+
+func pinAfter(t *testing.T, opts Options, failed func(context.Context, *Session)) {
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db := openTest(t, path, opts)
+	s := db.Scope("acme/agent")
+	failed(ctx, s.Session("chat"))
+	_, err := s.Put(ctx, Artefact{ID: "x", Kind: KindMessage, Role: "user", Group: "chat", Seq: 1, Text: "keep this"})
+	require.NoError(t, err)
+	require.NoError(t, s.Session("chat").Pin(ctx, "x"))
+	require.NoError(t, db.Close())
+
+	db = openTest(t, path, opts)
 	defer func() { require.NoError(t, db.Close()) }()
 	w, err := db.Scope("acme/agent").Session("chat").Window(ctx)
 	require.NoError(t, err)
