@@ -238,8 +238,9 @@ type assembling struct {
 }
 
 // scratch is memory that an assembly works in and that nothing it gives points into; the next one uses it again. What is
-// weighed for a context is several times what is served, and would keep the garbage collector busy. What it points to is
-// let go when the collector empties the pool.
+// weighed for a context is several times what is served, and would keep the garbage collector busy. Pages are let go at
+// its end: under a constant load the collector never empties the pool, and a smaller assembly does not write over all that
+// a larger one left.
 type scratch struct {
 	hits    []Candidate
 	items   []item
@@ -264,6 +265,8 @@ func (s *Scope) begin(q Query, tx *Txn) *assembling {
 
 func (a *assembling) end() {
 	a.s.db.table.unpin(a.frames)
+	clear(a.room.items)
+	clear(a.room.pages)
 	a.s.db.rooms.Put(a.room)
 }
 

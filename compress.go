@@ -193,11 +193,11 @@ func (a *assembling) summarise(ctx context.Context, res budget.Result, at []int)
 	for i, it := range asked {
 		wg.Add(1)
 		gate <- struct{}{}
-		most := room[i] - a.costAs(it, manifest.FormSummary, "")
+		text, most := it.text, room[i]-a.costAs(it, manifest.FormSummary, "") // the item is the next assembly's if that panics
 		go func() {
 			defer wg.Done()
 			defer func() { <-gate }()
-			texts[i] = a.s.db.shorten(ctx, by, it.text, most)
+			texts[i] = a.s.db.shorten(ctx, by, text, most)
 		}()
 	}
 	wg.Wait()

@@ -6,6 +6,8 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -171,4 +173,77 @@ func TestBrokenTakesNothing(t *testing.T) {
 	require.Zero(t, p.seq)
 	require.Empty(t, s.seq.queue)
 	require.ErrorContains(t, db.Close(), "the disk died")
+}
+
+// The memory that assemblies use again holds no page after one, whatever the next one overwrites.
+func TestScratchHoldsNoPage(t *testing.T) {
+	ctx := t.Context()
+	db, _ := openInternal(t)
+	s := db.Scope("acme")
+	for i := range 40 {
+		_, err := s.Put(ctx, Artefact{ID: fmt.Sprint("page", i), Text: fmt.Sprintf("zebra %d", i)})
+		require.NoError(t, err)
+	}
+	large := func() error { _, err := s.Assemble(ctx, Query{Text: "zebra", Budget: 10_000}); return err }
+	for _, call := range []func() error{
+		large,
+		func() error { _, err := s.Search(ctx, "zebra", 40); return err },
+		func() error { _, err := s.Assemble(ctx, Query{Text: "zebra", Budget: 10}); return err },
+	} {
+		var room *scratch
+		for room == nil || cap(room.items) == 0 { // a pool may drop what it is given
+			require.NoError(t, large())
+			if err := call(); err != nil {
+				require.ErrorIs(t, err, ErrBudget)
+			}
+			room, _ = db.rooms.Get().(*scratch)
+		}
+		for _, it := range room.items[:cap(room.items)] {
+			require.Nil(t, it.frame)
+			require.Nil(t, it.head)
+			require.Empty(t, it.text)
+		}
+		for _, p := range room.pages[:cap(room.pages)] {
+			require.Empty(t, p.Text)
+		}
+	}
+}
+
+// A look at a file that began late has not failed when the time of all looks is over: the file is probed by itself. Only
+// the first looks had all that time.
+func TestLateLookIsNoFailure(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "page")
+	require.NoError(t, os.WriteFile(path, []byte("text"), 0o600))
+	old := time.Now().Add(-time.Hour)
+	require.NoError(t, os.Chtimes(path, old, old))
+	const timeout = time.Second
+	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{noSync: true, FileRoots: []string{filepath.Dir(path)}, SourceTimeout: timeout})
+	require.NoError(t, err)
+	t.Cleanup(func() { db.Close() })
+	known, err := db.files.Probe(t.Context(), path, Validator{})
+	require.NoError(t, err)
+	heads := make([]*Head, 10_000)
+	for i := range heads {
+		heads[i] = &Head{Scope: "acme", Artefact: Artefact{ID: fmt.Sprint(i), Source: "file:" + path}, Source: known}
+	}
+	for cut := false; !cut; {
+		var out []freshness
+		var took time.Duration
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			start := time.Now()
+			out = db.Scope("acme").freshen(t.Context(), heads, CheckAlways)
+			took = time.Since(start)
+		}()
+		time.Sleep(3 * time.Millisecond)
+		db.files.mu.Lock() // in the middle of the looks, whoever begins the next one hangs
+		time.Sleep(timeout + 100*time.Millisecond)
+		db.files.mu.Unlock()
+		<-done
+		cut = took > timeout // else all was done before it
+		for i := maxProbes; i < len(heads); i++ {
+			require.Equal(t, freshness{}, out[i], i)
+		}
+	}
 }

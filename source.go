@@ -483,12 +483,14 @@ func (s *Scope) glance(ctx context.Context, heads []*Head, policy CheckPolicy, o
 	select {
 	case <-g.done:
 	case <-ctx.Done():
+		g.next.Store(int64(len(g.looks))) // nobody waits for the rest
 	}
 	for i := range g.looks {
-		switch l := &g.looks[i]; l.state.Load() {
-		case lookSame:
+		l := &g.looks[i]
+		switch state := l.state.Load(); {
+		case state == lookSame:
 			s.db.checks.put(heads[l.at].checkKey(), checked{now, l.have})
-		case lookBegun: // as long as a source may take
+		case g.failed(i, state):
 			out[l.at] = freshness{dirty: true, reason: reasonFetchFailed, err: ctx.Err()}
 		default:
 			open = append(open, l.at)
@@ -497,6 +499,10 @@ func (s *Scope) glance(ctx context.Context, heads []*Head, policy CheckPolicy, o
 	slices.Sort(open)
 	return open
 }
+
+// failed says whether a look took as long as a source may. Those behind the first began later than the time, and are probed
+// by themselves.
+func (g *glances) failed(i int, state int32) bool { return state == lookBegun && i < maxProbes }
 
 // glances are looks at files. Those who look may outlive the deadline of who waits for them, so nobody else writes here.
 type glances struct {

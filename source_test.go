@@ -463,8 +463,6 @@ func TestCheckPolicy(t *testing.T) {
 	require.Contains(t, a.Text(), "two")
 }
 
-// The pages of an artefact share one look at its source, however they came into memory: two looks could give a context
-// half of the old text and half of the new.
 // Files of two roots, looked at together, are told apart one by one: one that is gone, and those of a directory that
 // another took the place of. The others stay as they are. The control is a change with a forged time: that it is
 // hidden shows that a look was all there was.
@@ -515,6 +513,8 @@ func TestLooksTogether(t *testing.T) {
 	require.Equal(t, Ref{Scope: "acme", ID: "x9", Page: 1, Version: 1}, a.Left[0].Ref)
 }
 
+// The pages of an artefact share one look at its source, however they came into memory: two looks could give a context
+// half of the old text and half of the new.
 func TestOneProbeForAllPages(t *testing.T) {
 	m := newMemo()
 	db := open(t, Options{PageTokens: 64, Sources: map[string]Source{"memo": m}})
