@@ -21,7 +21,7 @@ package ctxpage
 
 // THE LOCK ORDER. A lock is taken only while holding locks to its left:
 //
-//	DB.steps → conversation.lock → Txn.mu → fileStore.ckptMu → sequencer.mu → sequencer.flight → catalogue.mu → pageTable.mu → (wal, manifest, lexical: leaves)
+//	DB.steps → conversation.lock → Txn.mu → fileStore.gcMu → fileStore.ckptMu → sequencer.mu → sequencer.flight → catalogue.mu → pageTable.mu → (wal, manifest, lexical: leaves)
 //
 // sequencer.mu makes the order of commits; it is held while the log's buffer takes a record, never during I/O but for
 // the reading of an old row. sequencer.flight is also taken by the installer, which holds no other lock of the store
@@ -178,6 +178,7 @@ type DB struct {
 	checks  checks
 	talks   conversations
 	embeds  embedded
+	readers readers
 	lexer   *lexical.Analyzer
 	steps   chan struct{} // of one: held by the step of directives under way
 	fence   string        // seed of the fences

@@ -103,6 +103,9 @@ func (s *fileStore) resolveOld(scope string, art uint64, ref Ref) (Located, erro
 		return Located{}, fmt.Errorf("%w: %s has versions up to %d", ErrNotFound, ref, a.version)
 	}
 	h, err := s.headLocked(headKey{art, ref.Version})
+	if err == nil && h.Gone {
+		err = goneError(h, ref.Page)
+	}
 	if err != nil {
 		return Located{}, err
 	}
@@ -196,7 +199,7 @@ func (l *loading) look(scopes Scopes, keys []PageKey) {
 			l.out[i] = Loaded{Key: k, Err: err}
 			continue
 		}
-		k.Version = cmp.Or(k.Version, p.head)
+		k.Version = cmp.Or(k.Version, p.head, p.version)
 		l.out[i], l.arts[i], l.names[p.scope] = Loaded{Key: k, Page: int(p.page)}, p.art, c.scopeName(p.scope)
 		l.newest[i] = c.art(p.art).version
 		l.rows[i] = l.s.overlayHead(headKey{p.art, k.Version})
@@ -223,6 +226,9 @@ func (l *loading) head(i int, row []byte) (err error) {
 	}
 	if h := l.heads[k]; o.Page <= len(h.Rows) && h.Rows[o.Page-1].Num == o.Key.Num {
 		o.Head = h
+		if h.Gone {
+			o.Err = goneError(h, o.Page)
+		}
 		return nil
 	}
 	o.Err = fmt.Errorf("%w: version %d has no page %d", ErrGone, o.Key.Version, o.Key.Num)
@@ -455,6 +461,7 @@ func (s *fileStore) Candidates(ctx context.Context, q CandidateQuery) (out Candi
 	}
 	found := s.standing(v, &q, proposals(hits, q.Recent))
 	s.nameUnread(v, &q, found, &out)
+	s.nameGone(v, &q, &out)
 	out.Hits = s.cat.candidates(found)
 	s.countExcluded(v, &q, &out)
 	return out, nil

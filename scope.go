@@ -219,7 +219,7 @@ func (db *DB) tokens(h *Head, page int, text string) int {
 
 // versionOf copies a head into a version the caller may change.
 func versionOf(h *Head) *Version {
-	v := &Version{Artefact: h.Artefact, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt, Actor: h.Actor, Deleted: h.Deleted, SourceHash: h.Source.Hash}
+	v := &Version{Artefact: h.Artefact, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt, Actor: h.Actor, Deleted: h.Deleted, Gone: h.Gone, GoneBy: h.GoneBy, SourceHash: h.Source.Hash}
 	v.Ref = Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}
 	v.Parts = append([]Part(nil), h.Parts...)
 	v.ToolCalls = append([]ToolCall(nil), h.ToolCalls...)

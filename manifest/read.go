@@ -92,7 +92,7 @@ func (l *Log) Written(ctx context.Context, num uint64, version uint32) (*Record,
 			return false, err
 		}
 		for _, w := range r.Writes {
-			if w.Num == num && w.Version == version && !w.Touch {
+			if w.Num == num && w.Version == version && !w.Touch && !w.Gone {
 				leaf, write = r, w
 			}
 		}
