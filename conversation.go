@@ -26,6 +26,7 @@ import (
 const (
 	sessionRowKey = "session/state/"    // SCOPE \0 SESSION
 	turnRowKey    = "session/turn/"     // SCOPE \0 SESSION \0 ID
+	placeRowKey   = "session/place/"    // SCOPE \0 SESSION \0 ID
 	passRowKey    = "session/pass/"     // SCOPE \0 SESSION \0 NUMBER
 	verdictRowKey = "session/verdicts/" // SCOPE \0 SESSION \0 NUMBER
 )
@@ -102,6 +103,8 @@ type conversation struct {
 	rev     uint64             // changes with everything the window depends on that is not committed yet
 	win     *session.State     // the window at winRev
 	winRev  [2]uint64
+	sum     int             // tokens of the window, while sumRev is rev
+	sumRev  uint64          // 0: never counted
 	unsaved map[string]bool // ids whose rows were made again and are not stored yet
 	state   sessionRow
 	cal     session.Calibration
@@ -209,8 +212,8 @@ func (c *conversation) exclusively(ctx context.Context, fn func() error) error {
 
 func (c *conversation) key(kind string) string { return kind + c.scope + "\x00" + c.id }
 
-func (c *conversation) turnKey(id string) string {
-	return turnRowKey + c.scope + "\x00" + c.id + "\x00" + id
+func (c *conversation) turnKey(kind, id string) string {
+	return kind + c.scope + "\x00" + c.id + "\x00" + id
 }
 
 func (c *conversation) passKey(kind string, n uint64) string {
@@ -262,16 +265,7 @@ func (c *conversation) load(ctx context.Context) error {
 		}
 	}
 	c.cal = calibrated(c.state.Ratio)
-	prefix := c.key(turnRowKey) + "\x00"
-	err = c.db.scanState(ctx, prefix, func(r StateRow) error {
-		row := new(turnRow)
-		if err := unpack(r.Value, row); err != nil {
-			return fmt.Errorf("ctxpage: turn %s of session %s: %w", r.Key[len(prefix):], c.id, errors.Join(errRow, err))
-		}
-		c.rows[r.Key[len(prefix):]] = row
-		return nil
-	})
-	if err != nil {
+	if err := c.loadRows(ctx); err != nil {
 		return err
 	}
 	if c.stored, err = c.loadVerdicts(ctx, c.state.InForce); err != nil {
@@ -284,6 +278,34 @@ func (c *conversation) load(ctx context.Context) error {
 	}
 	c.loaded = true
 	return nil
+}
+
+// loadRows reads what is kept of the turns, and over it what has become of them since.
+func (c *conversation) loadRows(ctx context.Context) error {
+	each := func(kind string, take func(id string, raw []byte) error) error {
+		prefix := c.turnKey(kind, "")
+		return c.db.scanState(ctx, prefix, func(r StateRow) error {
+			id := r.Key[len(prefix):]
+			if err := take(id, r.Value); err != nil {
+				return fmt.Errorf("ctxpage: turn %s of session %s: %w", id, c.id, errors.Join(errRow, err))
+			}
+			return nil
+		})
+	}
+	err := each(turnRowKey, func(id string, raw []byte) error {
+		c.rows[id] = new(turnRow)
+		return unpack(raw, c.rows[id])
+	})
+	if err != nil {
+		return err
+	}
+	return each(placeRowKey, func(id string, raw []byte) error {
+		row := c.rows[id]
+		if row == nil {
+			return errors.New("a place of no turn")
+		}
+		return row.decodePlace(raw)
+	})
 }
 
 // scanState walks state rows by prefix.
@@ -308,6 +330,7 @@ func (db *DB) scanState(ctx context.Context, prefix string, fn func(StateRow) er
 func (c *conversation) take(ctx context.Context, keys []PageKey, known int) error {
 	old, oldAt := c.blocks, c.at
 	if known == 0 {
+		c.rev++
 		c.blocks, c.units = nil, nil
 		c.at, c.open, c.byID = make(map[uint64]int, len(keys)), map[string]int{}, make(map[string]int, len(keys))
 	}
@@ -348,7 +371,6 @@ func (c *conversation) take(ctx context.Context, keys []PageKey, known int) erro
 
 // add appends a block and finds its unit: a result joins the turn that made the call.
 func (c *conversation) add(b block) {
-	c.rev++
 	i := len(c.blocks)
 	u, ok := c.open[b.answers]
 	if b.answers == "" || !ok {
@@ -356,12 +378,14 @@ func (c *conversation) add(b block) {
 		c.units = append(c.units, unit{})
 	}
 	b.unit = u
-	c.units[u].members = append(slices.Clip(c.units[u].members), i)
+	c.recount(u, func() {
+		c.units[u].members = append(slices.Clip(c.units[u].members), i)
+		c.blocks = append(c.blocks, b)
+	})
 	for _, id := range b.calls {
 		c.open[id] = u
 	}
 	c.at[b.nums[0]], c.byID[b.id] = i, i
-	c.blocks = append(c.blocks, b)
 }
 
 // makeBlocks makes the blocks whose first page is among the keys, in their order. It reads heads, and texts only of
@@ -466,7 +490,7 @@ func (c *conversation) remakeRow(ctx context.Context, h *Head, old *turnRow) (*t
 	row := c.db.turnRow(&h.Artefact, texts, headHash(h), c.stub(h.ID, digests, sumTokens(h.Rows)))
 	row.Content = contentOf(h.Rows)
 	if old != nil {
-		row.Pinned, row.Level, row.Because, row.Signals = old.Pinned, old.Level, old.Because, old.Signals
+		row.Pinned, row.Level, row.Because, row.Signals, row.moved = old.Pinned, old.Level, old.Because, old.Signals, old.moved
 	}
 	return row, nil
 }
@@ -634,8 +658,8 @@ func (w *changes) put(key string, v any) {
 	w.raw(key, raw)
 }
 
-func (w *changes) row(key string, r *turnRow) {
-	raw, err := r.encode()
+func (w *changes) row(key string, encode func() ([]byte, error)) {
+	raw, err := encode()
 	if err != nil && w.err == nil {
 		w.err = fmt.Errorf("ctxpage: encode %s: %w", key, err)
 	}
@@ -661,9 +685,19 @@ func (c *conversation) begin() *changes {
 		}
 	}
 	for _, id := range sortedKeys(c.unsaved) {
-		w.row(c.turnKey(id), c.rows[id])
+		c.storeRow(w, id, c.rows[id])
 	}
 	return w
+}
+
+// storeRow stores a row that is new or was made again.
+func (c *conversation) storeRow(w *changes, id string, r *turnRow) {
+	w.row(c.turnKey(turnRowKey, id), r.encode)
+	if old := c.rows[id]; r.moved || old != nil && old.moved { // of a turn that was deleted and comes anew
+		r.moved = true
+		w.row(c.turnKey(placeRowKey, id), r.encodePlace)
+	}
+	c.rows[id] = r
 }
 
 // commit writes what was collected. Memory was changed before it: when the commit fails, all of it is read again.
@@ -694,11 +728,12 @@ func (c *conversation) saved() {
 	clear(c.reads)
 }
 
-// setRow replaces the row of a turn, in memory and in the batch.
+// setRow changes the place of a turn, in memory and in the batch: what encodePlace writes, and nothing else of the row.
 func (c *conversation) setRow(w *changes, i int, change func(*turnRow)) {
-	c.rev++
 	row := *c.blocks[i].row
 	change(&row)
-	c.blocks[i].row, c.rows[c.blocks[i].id] = &row, &row
-	w.row(c.turnKey(c.blocks[i].id), &row)
+	row.moved = true
+	c.recount(c.blocks[i].unit, func() { c.blocks[i].row = &row })
+	c.rows[c.blocks[i].id] = &row
+	w.row(c.turnKey(placeRowKey, c.blocks[i].id), row.encodePlace)
 }

@@ -440,7 +440,6 @@ func (a *appending) receiveOne(ctx context.Context, art Artefact, pinned bool) e
 	b := a.c.freshBlock(&put)
 	b.row.Pinned = pinned
 	a.fresh = append(a.fresh, freshTurn{len(a.fresh), b})
-	a.c.rows[b.id] = b.row
-	a.row(a.c.turnKey(b.id), b.row)
+	a.c.storeRow(a.changes, b.id, b.row)
 	return nil
 }

@@ -174,8 +174,7 @@ func (a *appending) turn(ctx context.Context, i int, t *Turn) error {
 	b := a.c.freshBlock(&put)
 	b.row.Signals = signalsOf(&t.Signals)
 	a.fresh = append(a.fresh, freshTurn{i, b})
-	a.c.rows[b.id] = b.row
-	a.row(a.c.turnKey(b.id), b.row)
+	a.c.storeRow(a.changes, b.id, b.row)
 	return nil
 }
 

@@ -71,6 +71,20 @@ func TestTurnRowBytes(t *testing.T) {
 		require.NoError(t, unpack(got, &back))
 		require.Equal(t, r, back)
 
+		place, err := r.encodePlace()
+		require.NoError(t, err)
+		moved := turnRow{
+			Hash: r.Hash, Content: r.Content, Counter: r.Counter, Traits: r.Traits, Title: r.Title, Hashes: r.Hashes,
+			Sizes: session.Sizes{1, 2, 3}, Made: ^r.Made, Signals: r.Signals, Pinned: !r.Pinned, Because: "before",
+		}
+		moved.Signals.LastRead++
+		require.NoError(t, moved.decodePlace(place))
+		r.moved = true
+		require.Equal(t, r, moved, "a place is all that may change of a turn")
+		require.Error(t, new(turnRow).decodePlace(place[:rapid.IntRange(0, len(place)-1).Draw(t, "place cut")]))
+		require.Error(t, new(turnRow).decodePlace(got), "a turn is no place")
+		require.Error(t, unpack(place, new(turnRow)), "nor a place a turn")
+
 		cut := rapid.IntRange(0, len(got)-1).Draw(t, "cut")
 		require.Error(t, unpack(got[:cut], new(turnRow)))
 		w.Level = uint8(session.Cold) + 1

@@ -87,12 +87,36 @@ func (c *Session) Observe(ctx context.Context, estimated, actual int) error {
 	})
 }
 
-// tokens counts the window.
-func (c *conversation) tokens() (n int) {
-	for i := range c.blocks {
+// tokens counts the window. Once counted, the sum follows what changes a single unit; every other change moves rev on, and
+// the next call counts anew.
+func (c *conversation) tokens() int {
+	if c.sumRev != c.rev {
+		c.sum, c.sumRev = 0, c.rev
+		for u := range c.units {
+			c.sum += c.unitTokens(u)
+		}
+	}
+	return c.sum
+}
+
+func (c *conversation) unitTokens(u int) (n int) {
+	for _, i := range c.units[u].members {
 		n += c.size(&c.blocks[i], c.shown(i))
 	}
 	return n
+}
+
+// recount makes a change that concerns one unit and no other.
+func (c *conversation) recount(u int, change func()) {
+	if c.sumRev != c.rev {
+		change()
+		c.rev++
+		return
+	}
+	before := c.unitTokens(u)
+	change()
+	c.rev++
+	c.sum, c.sumRev = c.sum+c.unitTokens(u)-before, c.rev
 }
 
 // fits is nil, or the *session.HeadroomError of a window above its limit.
@@ -497,8 +521,9 @@ type Watcher struct {
 	machine session.Machine
 
 	dropped atomic.Int64
-	mu      sync.Mutex // guards stop and done
+	mu      sync.Mutex // guards those below
 	stop    context.CancelFunc
+	ending  <-chan struct{} // of the context of the background work
 	done    chan struct{}
 }
 
@@ -739,13 +764,18 @@ func (w *Watcher) Start(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.running() {
-		return invalid("watcher", "running already", "Stop first")
+		select {
+		case <-w.ending:
+			<-w.done // it was told to end, and does
+		default:
+			return invalid("watcher", "running already", "Stop first")
+		}
 	}
 	if w.stop != nil {
 		w.stop()
 	}
 	ctx, w.stop = context.WithCancel(ctx)
-	w.done = make(chan struct{})
+	w.ending, w.done = ctx.Done(), make(chan struct{})
 	go w.run(ctx, w.done)
 	return nil
 }

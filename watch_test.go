@@ -70,6 +70,15 @@ type randomTalk struct {
 	burst     bool // the last word on the window was an observation that it is too full
 }
 
+// countedRight holds the sum that follows the changes against the turns themselves.
+func (k *randomTalk) countedRight(ctx context.Context, w *Watcher) {
+	st, err := w.Stats(ctx)
+	require.NoError(k.t, err)
+	win, err := k.chat.Window(ctx)
+	require.NoError(k.t, err)
+	require.Equal(k.t, win.Tokens, st.Actual)
+}
+
 func watchRandom(t *testing.T, dir string, leaps bool) {
 	ctx := t.Context()
 	db := openWatched(t, dir, Options{})
@@ -92,6 +101,7 @@ func watchRandom(t *testing.T, dir string, leaps bool) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
+		k.countedRight(ctx, w)
 	}
 	w.Stop()
 	passes, err := chat.Passes(ctx)

@@ -73,6 +73,9 @@ func (c *assembleCmd) Run(a *app) error {
 		return err
 	}
 	return a.with(c.File, !c.ReadOnly, func(db *ctxpage.DB) error {
+		if err := a.noteEmptyScope(db, c.Scope); err != nil {
+			return err
+		}
 		got, err := c.scope(db, c.Scope).Assemble(a.ctx, q)
 		if err != nil {
 			return err

@@ -18,7 +18,7 @@ Example: dbctl handoff agent.ctx acme/support chat-1 --to 'night shift' >handoff
 }
 
 func (c *handoffCmd) Run(a *app) error {
-	return c.with(a, true, func(s *ctxpage.Session) error {
+	return c.withKnown(a, true, func(s *ctxpage.Session) error {
 		p, err := s.Handoff(a.ctx, c.To)
 		if err != nil {
 			return err

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/ctxpage/ctxpage"
 )
@@ -107,4 +108,28 @@ func (a *app) emitVersions(listing string, vs []*ctxpage.Version, next, head str
 		})
 		more(w, out.Next)
 	})
+}
+
+// noteEmptyScope says on standard error that a scope and its ancestors hold nothing: an empty answer may mean a mistyped
+// name. With --json it is silent, for the answer is there to be counted.
+func (a *app) noteEmptyScope(db *ctxpage.DB, scope string) error {
+	if a.JSON {
+		return nil
+	}
+	for name := scope; ; {
+		found, _, err := db.Scopes(a.ctx, name, "", 1)
+		if err != nil {
+			return err
+		}
+		if len(found) > 0 && found[0].Name == name && found[0].Artefacts > 0 {
+			return nil
+		}
+		i := strings.LastIndexByte(name, '/')
+		if i < 0 {
+			break
+		}
+		name = name[:i]
+	}
+	fmt.Fprintf(a.err, "nothing is stored in scope %s or above it (dbctl ls shows the scopes there are)\n", line(scope))
+	return nil
 }

@@ -42,6 +42,9 @@ func (c *searchCmd) Run(a *app) error {
 		return err
 	}
 	return a.with(c.File, !c.ReadOnly, func(db *ctxpage.DB) error {
+		if err := a.noteEmptyScope(db, c.Scope); err != nil {
+			return err
+		}
 		hits, err := c.scope(db, c.Scope).Search(a.ctx, strings.Join(c.Words, " "), c.Limit, opts...)
 		if err != nil {
 			return err

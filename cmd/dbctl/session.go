@@ -65,6 +65,40 @@ func (t *talkArgs) with(a *app, write bool, fn func(s *ctxpage.Session) error) e
 	return a.with(t.File, write, func(db *ctxpage.DB) error { return fn(db.Scope(t.Scope).Session(t.Session)) })
 }
 
+// withKnown is with for the verbs that need a session which is there: a mistyped name is an error, not an empty answer.
+func (t *talkArgs) withKnown(a *app, write bool, fn func(s *ctxpage.Session) error) error {
+	return a.with(t.File, write, func(db *ctxpage.DB) error {
+		scope := db.Scope(t.Scope)
+		names, err := scope.Sessions(a.ctx)
+		if err != nil {
+			return err
+		}
+		talk := scope.Session(t.Session)
+		if !slices.Contains(names, t.Session) { // one that plain puts alone have written to has no row
+			w, err := talk.Window(a.ctx)
+			if err != nil {
+				return err
+			}
+			if len(w.Turns) == 0 {
+				return fmt.Errorf("%w: scope %s has no session %q; it has %s", ctxpage.ErrNotFound, t.Scope, t.Session, listed(names))
+			}
+		}
+		return fn(talk)
+	})
+}
+
+// listed names the first of many.
+func listed(names []string) string {
+	const most = 8
+	switch n := len(names); {
+	case n == 0:
+		return "none"
+	case n > most:
+		return fmt.Sprintf("%s and %d more (dbctl session ls)", strings.Join(names[:most], ", "), n-most)
+	}
+	return strings.Join(names, ", ")
+}
+
 type sessionLsCmd struct {
 	File  string `arg:"" help:"Database."`
 	Scope string `arg:"" help:"Scope."`
@@ -131,7 +165,7 @@ func (sessionShowCmd) Help() string {
 }
 
 func (c *sessionShowCmd) Run(a *app) error {
-	return c.with(a, c.Text, func(s *ctxpage.Session) error {
+	return c.withKnown(a, c.Text, func(s *ctxpage.Session) error {
 		w, err := s.Window(a.ctx)
 		if err != nil {
 			return err
@@ -369,7 +403,7 @@ func (c *sessionPassCmd) Run(a *app) error {
 	if len(q.Keywords) == 0 && q.IR == nil {
 		return usage("session pass: expected keywords, or --intent: a pass without an intent would judge by age alone")
 	}
-	return c.with(a, !c.DryRun, func(s *ctxpage.Session) error {
+	return c.withKnown(a, !c.DryRun, func(s *ctxpage.Session) error {
 		p, err := s.Pass(a.ctx, q)
 		if err != nil {
 			return err
@@ -459,7 +493,7 @@ func (sessionExplainCmd) Help() string {
 }
 
 func (c *sessionExplainCmd) Run(a *app) error {
-	return c.with(a, false, func(s *ctxpage.Session) error {
+	return c.withKnown(a, false, func(s *ctxpage.Session) error {
 		why, err := s.Explain(a.ctx, c.id())
 		if err != nil {
 			return err
@@ -498,7 +532,7 @@ func (sessionUndoCmd) Help() string {
 }
 
 func (c *sessionUndoCmd) Run(a *app) error {
-	return c.with(a, !c.DryRun, func(s *ctxpage.Session) error {
+	return c.withKnown(a, !c.DryRun, func(s *ctxpage.Session) error {
 		if c.DryRun {
 			return c.name(a, s)
 		}
@@ -556,7 +590,7 @@ func (sessionPassesCmd) Help() string {
 }
 
 func (c *sessionPassesCmd) Run(a *app) error {
-	return c.with(a, false, func(s *ctxpage.Session) error {
+	return c.withKnown(a, false, func(s *ctxpage.Session) error {
 		list, err := s.Passes(a.ctx)
 		if err != nil {
 			return err
@@ -626,7 +660,7 @@ type contractView struct {
 }
 
 func (c *sessionContractCmd) Run(a *app) error {
-	return c.with(a, false, func(s *ctxpage.Session) error {
+	return c.withKnown(a, false, func(s *ctxpage.Session) error {
 		if c.DryRun {
 			return c.preview(a, s)
 		}

@@ -28,6 +28,30 @@ func talk(t testing.TB) string {
 	return file
 }
 
+// A mistyped name is said to be one: an error for a session, a note for a scope that may be meant to be empty.
+func TestMistyped(t *testing.T) {
+	file := talk(t)
+	for _, verb := range []string{"session show", "session pass", "session explain", "session undo", "session passes", "session contract", "handoff"} {
+		args := append(strings.Fields(verb), file, "acme/support", "chta")
+		switch verb {
+		case "session pass", "session explain":
+			args = append(args, "refund")
+		case "session contract":
+			args = append(args, filepath.Join(t.TempDir(), "c.limn"))
+		}
+		got := dbctl("", args...)
+		require.Equal(t, exitFailed, got.code, verb)
+		require.Contains(t, got.err, `no session "chta"`, verb)
+		require.Contains(t, got.err, "chat", verb)
+	}
+	for _, verb := range []string{"search", "assemble"} {
+		note := "nothing is stored in scope acm/support or above it"
+		require.Contains(t, dbctl("", verb, file, "acm/support", "refund").err, note)
+		require.NotContains(t, dbctl("", verb, file, "acme/elsewhere", "refund").err, "nothing is stored")
+		require.NotContains(t, dbctl("", verb, file, "acm/support", "refund", "--json").err, note)
+	}
+}
+
 func TestSessionVerbs(t *testing.T) {
 	file := talk(t)
 	at := []string{file, "acme/support", "chat"}
