@@ -88,8 +88,8 @@ const (
 // had it, is ErrGone with the trace of the run; history lists it, manifests stay, and Why answers from them.
 //
 // The work is done in commits of some hundred versions, each with its leaf in the manifest: an end of ctx, or a crash,
-// leaves whole ones of them, and another run does the rest. Readers and writers go on meanwhile. The file does not
-// shrink: what is free in it is used again by what is written next.
+// leaves whole ones of them, and another run does the rest; the report says how far this one came. Readers and writers
+// go on meanwhile. The file does not shrink: what is free in it is used again by what is written next.
 //
 // Errors: ErrReadOnly (but for a dry run), ErrInvalid, ErrCorrupt where damage hides what is named, and those of a commit.
 func (db *DB) GC(ctx context.Context, o GCOptions) (GCReport, error) {

@@ -90,7 +90,8 @@ func (s *Scope) Put(ctx context.Context, a Artefact) (Ref, error) {
 	return last.Outcome().Refs[0], nil
 }
 
-// Delete writes a tombstone: the artefact is not served any more, older versions stay readable by reference.
+// Delete writes a tombstone: the artefact is not served any more, older versions stay readable by reference,
+// until gc.
 // ErrNotFound when the scope itself has none; an ancestor's artefact cannot be deleted from below.
 func (s *Scope) Delete(ctx context.Context, id string) error {
 	return s.Update(ctx, func(tx *Txn) error { return tx.Delete(ctx, id) })
