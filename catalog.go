@@ -24,7 +24,7 @@ type catalogue struct {
 	scopes  []scopeCol // by number-1
 	byName  map[string]uint32
 	arts    []artCol  // by number-1
-	pages   []pageCol // by number-1; art 0: gone
+	pages   []pageCol // by number-1; art 0: there is none
 	grouped bits      // by number: pages whose artefact has a group
 	many    map[uint64][]uint64
 	groups  []groupCol // by number-1

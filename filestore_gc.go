@@ -730,6 +730,18 @@ func (c *catalogue) drop(t *hot, rows []PageRow) (gone []uint64, err error) {
 	return gone, nil
 }
 
+// locateGone finds a page of a dropped version that newer ones have: a reference to a page names the version in which it
+// appeared. The caller holds cat.mu.
+func (s *fileStore) locateGone(scope string, h *Head, ref Ref) (Located, error) {
+	if ref.Page > 0 && ref.Page <= len(h.Rows) {
+		num := h.Rows[ref.Page-1].Num
+		if p := s.cat.page(num); !p.gone() {
+			return Located{Scope: scope, Version: p.head, LSN: h.LSN, Pages: []PageKey{{num, p.head}}, Expires: p.expires}, nil
+		}
+	}
+	return Located{}, goneError(h, ref.Page)
+}
+
 // goneRow says whether a head row is that of a dropped version.
 func goneRow(row []byte) bool {
 	t := decodeHot(&dec{b: row})

@@ -103,11 +103,11 @@ func (s *fileStore) resolveOld(scope string, art uint64, ref Ref) (Located, erro
 		return Located{}, fmt.Errorf("%w: %s has versions up to %d", ErrNotFound, ref, a.version)
 	}
 	h, err := s.headLocked(headKey{art, ref.Version})
-	if err == nil && h.Gone {
-		err = goneError(h, ref.Page)
-	}
 	if err != nil {
 		return Located{}, err
+	}
+	if h.Gone {
+		return s.locateGone(scope, h, ref)
 	}
 	l := Located{Scope: scope, Version: h.Version, LSN: h.LSN, Deleted: h.Deleted, Expires: micros(h.ExpiresAt)}
 	for i := range h.Rows {

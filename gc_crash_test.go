@@ -490,6 +490,16 @@ func TestGCThenReindex(t *testing.T) {
 		return out
 	}
 	want := search(db)
+	require.NotEmpty(t, want)
+	for _, h := range want {
+		v, err := s.GetRef(ctx, h.Ref)
+		require.NoError(t, err, "a page names the version in which it appeared, whether that is gone or not")
+		require.Len(t, v.Pages, 1)
+		require.Equal(t, h.Ref, v.Pages[0].Ref)
+	}
+	require.Equal(t, Ref{Scope: "acme", ID: "a", Page: 1, Version: 1}, want[0].Ref)
+	_, err = s.GetRef(ctx, Ref{Scope: "acme", ID: "a", Page: 2, Version: 1})
+	require.ErrorIs(t, err, ErrGone)
 	db.store.(*fileStore).reindex.Store(true) // as after damage: the next open makes it again
 	require.NoError(t, db.Close())
 	db = openTest(t, path, Options{PageTokens: 16})
