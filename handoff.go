@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -107,7 +108,10 @@ func (c *Session) strict(ctx context.Context, p *Pass, have []byte, extra sessio
 		return nil, err
 	}
 	more, err := ledger.Records(extra)
-	return append(out, more...), err
+	if err != nil {
+		return nil, err
+	}
+	return append(out, more...), nil
 }
 
 // records adds what notes and directives say.
@@ -128,18 +132,20 @@ func (c *Session) records(ctx context.Context, r *session.Records) error {
 	}
 	noted := "noted in [" + Ref{Scope: c.s.name, ID: c.id}.String() + "]" // so that no id stands for one that is longer
 	for _, q := range n.Questions {
+		if !visible(q.Question) {
+			continue
+		}
 		r.Questions = append(r.Questions, session.Entry{Text: q.Question, Because: strings.TrimPrefix(q.WhyItMatters+"; "+noted, "; ")})
 	}
 	for _, l := range []struct {
 		name  string
 		items []string
 	}{{"work-completed", n.Done}, {"work-remaining", n.Open}} {
-		if len(l.items) == 0 {
-			continue
-		}
 		list := session.List{Name: l.name}
 		for _, item := range l.items {
-			list.Items = append(list.Items, session.Entry{Text: item, Because: noted})
+			if visible(item) {
+				list.Items = append(list.Items, session.Entry{Text: item, Because: noted})
+			}
 		}
 		r.Lists = append(r.Lists, list)
 	}
@@ -148,6 +154,11 @@ func (c *Session) records(ctx context.Context, r *session.Records) error {
 		r.Standing = append(r.Standing, directiveOf+scope+")", directiveOf+scope+":")
 	}
 	return nil
+}
+
+// visible says whether a note shows anything. One that does not is passed over: it would make the whole contract fail.
+func visible(text string) bool {
+	return strings.ContainsFunc(text, func(r rune) bool { return unicode.IsGraphic(r) && !unicode.IsSpace(r) })
 }
 
 // directiveOf begins the reason of what a scope was told.

@@ -87,6 +87,33 @@ func TestContract(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalid)
 }
 
+// A note that shows nothing is passed over: a contract cannot say it. What the caller itself hands in is refused, whole,
+// and no bytes come beside an error: half of an export must not be appended.
+func TestContractOfBlankNotes(t *testing.T) {
+	ctx := context.Background()
+	_, chat := openTalk(t)
+	dialogue(t, chat, 3)
+	_, err := chat.Pass(ctx, PassQuery{Keywords: []string{"refund"}})
+	require.NoError(t, err)
+	blank := []string{"", " \n", "\x00", "\u202e", "\u2028"}
+	n := Notes{Done: append([]string{"looked it up"}, blank...), Open: blank}
+	for _, text := range append([]string{"which year?"}, blank...) {
+		n.Questions = append(n.Questions, session.QuestionItem{Question: text})
+	}
+	require.NoError(t, chat.Record(ctx, n))
+	strict, err := chat.Contract(ctx, StrictContract, nil, session.Records{})
+	require.NoError(t, err)
+	ledger, err := session.ReadLedger(strict)
+	require.NoError(t, err)
+	require.Equal(t, []string{"looked it up"}, ledger.List("work-completed"))
+	require.Empty(t, ledger.List("work-remaining"))
+	require.Len(t, ledger.List("open-questions"), 1)
+
+	out, err := chat.Contract(ctx, StrictContract, nil, session.Records{Corrections: []session.Entry{{Text: " "}}})
+	require.ErrorIs(t, err, session.ErrText)
+	require.Nil(t, out)
+}
+
 func TestHandoff(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()

@@ -124,11 +124,25 @@ var reservedNames = []string{
 
 const longestName = 80
 
+// madeName are the endings that slug itself or a statement's facts give a name.
+var madeName = regexp.MustCompile(`-x[0-9a-f]{16}$|-facts$`)
+
+// listName is the name of a list of the caller's: its own where that is a
+// contract name that neither the contract nor a source or claim may have.
+func listName(own string) string {
+	taken := slices.Contains(reservedNames, own) || strings.HasPrefix(own, "source-") || strings.HasPrefix(own, "claim-")
+	if taken || !contractName.MatchString(own) || len(own) > longestName {
+		return slug("list", own)
+	}
+	return own
+}
+
 // slug makes a contract name with a prefix from any text. A text that is such a
-// name stays; one that loses something on the way gets a hash at its end, so
-// that different texts have different names.
+// name stays; one that loses something on the way, or looks as if it had, gets a
+// hash at its end, so that no text can pose as another.
 func slug(prefix, text string) string {
-	if strings.HasPrefix(text, prefix+"-") && len(text) <= longestName && contractName.MatchString(text) && !slices.Contains(reservedNames, text) {
+	free := func(name string) bool { return !slices.Contains(reservedNames, name) && !madeName.MatchString(name) }
+	if strings.HasPrefix(text, prefix+"-") && len(text) <= longestName && contractName.MatchString(text) && free(text) {
 		return text
 	}
 	var b strings.Builder
@@ -149,7 +163,7 @@ func slug(prefix, text string) string {
 		}
 	}
 	name := b.String()
-	if name == prefix+"-"+text && !slices.Contains(reservedNames, name) {
+	if name == prefix+"-"+text && free(name) {
 		return name
 	}
 	return fmt.Sprintf("%s-x%016x", name, xxhash.Sum64String(text))

@@ -87,7 +87,7 @@ func TestRecordsAreWrittenOnce(t *testing.T) {
 	var l Ledger
 	r := Records{
 		SourceState: Scanned, ClaimBasis: BasisDocument, Guard: true,
-		Sources:     []Statement{{Name: "refund policy", Text: "The limit is \"$400\"\nper case.", Facts: []Fact{{"limit", "400"}}}},
+		Sources:     []Statement{{Name: "refund policy", Text: "The limit is \"$400\"\nper case.", Facts: []Fact{{"per unit", "case"}, {"limit", "400"}}}},
 		Claims:      []Statement{{Name: "limit", Facts: []Fact{{"limit", "400"}, {"per unit", "case"}}}},
 		Cites:       []Cite{{"limit is \"$400\"\nper", "refund policy"}},
 		Checks:      []Check{{"limit", "refund policy"}},
@@ -107,7 +107,7 @@ remember a string called claim-basis with "document"
 when claim-basis is equal to "inference" unless source-state is equal to "verified"
   show "the claim rests on inference and the source is not verified"
 remember a source called source-refund-policy-x2d1d with "The limit is '$400' per case."
-remember a source called source-refund-policy-x2d1d-facts with fact-limit as "400"
+remember a source called source-refund-policy-x2d1d-facts with fact-per-unit-xd as "case" and fact-limit as "400"
 remember a claim called claim-limit with fact-limit as "400" and fact-per-unit-xd as "case"
 cite "limit is '$400' per" from source-refund-policy-x2d1d
 verify claim-limit from source-refund-policy-x2d1d-facts
@@ -242,5 +242,120 @@ func TestContractInAnothersFile(t *testing.T) {
 		out, err = l.Pass(verdicts(2, "block-1", Evict), then)
 		require.NoError(t, err)
 		require.NotContains(t, string(out), "a list called")
+	}
+}
+
+// An item "none" that stands alone is the language's sign for an empty list: the next item takes its place. So a list
+// that is to hold it and others gets it last, and once.
+func TestNoneAloneIsAnEmptyList(t *testing.T) {
+	var l Ledger
+	none, x, y := Entry{"none", "as told"}, Entry{"x", ""}, Entry{"y", ""}
+	write := func(standing []string, items ...Entry) []byte {
+		b, err := l.Records(Records{Lists: []List{{"work-remaining", items}}, Standing: standing})
+		require.NoError(t, err)
+		return b
+	}
+	file := write(nil, none)
+	require.Equal(t, []string{"none"}, l.List("work-remaining"))
+	file = append(file, write(nil, none, x, y)...)
+	require.Equal(t, []string{"x", "y", "none"}, l.List("work-remaining"))
+	require.Empty(t, write(nil, none, x, y))
+	file = append(file, write([]string{"as told"}, x)...)
+	require.Equal(t, []string{"x", "y"}, l.List("work-remaining"), "an item that was displaced and added again can be taken back")
+	read, err := ReadLedger(file)
+	require.NoError(t, err)
+	require.Equal(t, &l, read)
+
+	read, err = ReadLedger([]byte("remember a list called l-a\nadd \"none\" to l-a because \"y\"\nadd \"x\" to l-a\n"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"x"}, read.List("l-a"))
+	_, err = ReadLedger([]byte("remember a list called l-a\nadd \"none\" to l-a\nadd \"x\" to l-a\nremove \"none\" from l-a\n"))
+	require.ErrorIs(t, err, ErrContract, "it is not there any more")
+}
+
+// A check that fails is an error line for the interpreter, as a cite is that is not in its source, and no handler of
+// the file would run after it. Facts are compared by name; of two with one name the last holds.
+func TestCheckMustHold(t *testing.T) {
+	facts := func(pairs ...string) (out []Fact) {
+		for i := 0; i < len(pairs); i += 2 {
+			out = append(out, Fact{pairs[i], pairs[i+1]})
+		}
+		return out
+	}
+	for _, c := range []struct {
+		claim, source []Fact
+		holds         bool
+	}{
+		{facts("a", "1", "b", "x as \"y\" and z"), facts("b", "x as \"y\" and z", "a", "1"), true},
+		{facts("a", "2", "a", "1"), facts("a", "1"), true},
+		{facts("a", "1"), facts("a", "2"), false},
+		{facts("a", "1"), facts("a", "1", "b", "1"), false},
+		{facts("a", "1", "b", "1"), facts("a", "1"), false},
+		{facts("a", "1"), facts("a", "1 "), false},
+	} {
+		var l Ledger
+		b, err := l.Records(Records{Claims: []Statement{{Name: "c", Facts: c.claim}}, Sources: []Statement{{Name: "s", Facts: c.source}}, Checks: []Check{{"c", "s"}}})
+		if c.holds {
+			require.NoError(t, err)
+			require.Contains(t, string(b), "verify claim-c from source-s\n")
+			continue
+		}
+		require.ErrorIs(t, err, ErrCheck)
+		require.Nil(t, b)
+		require.Equal(t, Ledger{}, l)
+	}
+}
+
+// One name is one thing: what is remembered under it, a list or a text. No name the caller chooses, and no claim or
+// source however it is called, takes a name of another kind, or the name that was made for another text.
+func TestNamesStayApart(t *testing.T) {
+	var l Ledger
+	p := Packet{InferredClaims: []BasisItem{{"boundaries", "x"}, {"basis", "x"}}, DoNotClaim: []BoundaryItem{{"more", "y"}}}
+	_, err := p.Limn(&l)
+	require.NoError(t, err)
+	require.Equal(t, []string{"more"}, l.List("do-not-claim"))
+	_, err = l.Records(Records{
+		Sources: []Statement{{Name: "a", Text: "text", Facts: []Fact{{"f", "1"}}}, {Name: "a-facts", Text: "other text"}},
+		Claims:  []Statement{{Name: "a", Facts: []Fact{{"f", "1"}}}},
+		Checks:  []Check{{"a", "a"}},
+		Lists:   []List{{"source-a", []Entry{{"x", ""}}}, {"claim-a", []Entry{{"y", ""}}}},
+	})
+	require.NoError(t, err)
+	text, _ := l.Value("source-a")
+	require.Equal(t, "text", text)
+
+	made := slug("decision", "Use PostgreSQL")
+	require.Equal(t, "decision-use-postgresql", slug("decision", "decision-use-postgresql"))
+	require.NotEqual(t, made, slug("decision", made))
+	require.NotEqual(t, made, slug("decision", strings.TrimPrefix(made, "decision-")))
+}
+
+// The reader sees what the interpreter executes: its line ends, its handlers, indented lines outside of them, and no
+// statement behind another one.
+func TestReadLedgerSeesWhatIsExecuted(t *testing.T) {
+	head := "remember a list called l-a\n"
+	when := "remember a string called s-a with \"x\"\nwhen s-a is equal to \"x\"\n"
+	for body, want := range map[string][]string{
+		"  add \"x\" to l-a\n":        {"x"},
+		"add \"x\" to l-a  \n":        {"x"},
+		when + "  add \"x\" to l-a\n": nil,
+		when + "  show \"y\"\n\n\t-- z\n  show \"y\"\nadd \"x\" to l-a\n": {"x"},
+		when + "  show \"y\"\n add \"x\" to l-a\n":                        {"x"},
+		"-- c\vadd \"x\" to l-a\n":                                        {"x"},
+		"-- c\u2028add \"x\" to l-a\radd \"y\" to l-a\r\n":                {"x", "y"},
+		"\t\n\t-- c\nshow \"add\" because \"add\"\n":                      nil,
+		"choose if s-a is \"x\": show l-add otherwise show \"add\"\n":     nil,
+	} {
+		l, err := ReadLedger([]byte(head + body))
+		require.NoError(t, err, "%q", body)
+		require.Equal(t, want, l.List("l-a"), "%q", body)
+	}
+	for _, body := range []string{
+		when, when + "show \"y\"\n", strings.TrimSuffix(when, "\n"), when + "-- c\n", when + "show \"y\"\n  show \"z\"\n", when + "  show \"y\"\n    show \"y\"\n",
+		"show l-a and add \"x\" to l-a\n", "choose if s-a is \"x\":add \"x\" to l-a\n", "count l-a then Remove \"x\" from l-a\n",
+		"filter the l-a where each is \"x\"\n", "gather l-a from 1 to 3\n", "  when s-a is \"x\"\n    show \"y\"\n", "add \"a\u2028b\" to l-a\n", "add \"\xff\" to l-a\n",
+	} {
+		_, err := ReadLedger([]byte(head + body))
+		require.ErrorIs(t, err, ErrContract, "%q", body)
 	}
 }

@@ -19,6 +19,7 @@ var (
 	ErrText        = errors.New("session: quoted text is blank")
 	ErrName        = errors.New("session: name is not a contract name")
 	ErrCite        = errors.New("session: cited text is not in the source")
+	ErrCheck       = errors.New("session: the facts of a claim are not those of its source")
 	ErrContract    = errors.New("session: contract file breaks the strict dialect")
 )
 

@@ -138,7 +138,7 @@ func (p Packet) Limn(l *Ledger) ([]byte, error) {
 			{"work-remaining", entries(p.WorkNotYetCompleted, plainEntry)},
 			{"verified-sources", entries(p.VerifiedSources, func(s PacketSource) Entry { return Entry{s.Source, s.State + ": " + s.WhatWasVerified} })},
 			{"context-to-preserve", entries(p.Context, func(c ContextItem) Entry { return Entry{c.Context, c.WhyItMatters} })},
-			{"claim-boundaries", entries(p.DoNotClaim, func(b BoundaryItem) Entry { return Entry{b.Boundary, b.Reason} })},
+			{"do-not-claim", entries(p.DoNotClaim, func(b BoundaryItem) Entry { return Entry{b.Boundary, b.Reason} })},
 		},
 	}
 	for _, c := range entries(p.InferredClaims, func(c BasisItem) Entry { return Entry{c.Text, c.Basis} }) {

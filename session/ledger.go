@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Ledger is what a strict contract file says so far: lists with their items,
@@ -27,9 +29,17 @@ type Ledger struct {
 	started bool              // it has a line that is neither blank nor a comment
 	torn    bool              // the file's last line has no end
 	guarded bool
+	block   int // indentation of the handler that is being read; unindented before its first line, 0 outside
 	pass    int
 	lastKey string
 }
+
+// unindented is the block of a handler whose first action is still to come.
+const unindented = -1
+
+// empty is what the language takes for the sign of an empty list: where it is
+// the only item, the next one added takes its place.
+const empty = "none"
 
 // filed is an item in its list.
 type filed struct{ list, item string }
@@ -62,16 +72,30 @@ func (l *Ledger) Value(name string) (string, bool) {
 // ReadLedger executes a strict contract file. ErrContract names the line that
 // breaks a rule; a compatible contract breaks them in its first line.
 func ReadLedger(file []byte) (*Ledger, error) {
+	if !utf8.Valid(file) {
+		return nil, fmt.Errorf("%w: not UTF-8", ErrContract)
+	}
 	l := new(Ledger)
 	l.prepare()
 	l.torn = torn(file)
-	for i, line := range strings.Split(string(file), "\n") {
-		if err := l.exec(strings.TrimSuffix(line, "\r")); err != nil {
+	lines := strings.Split(lineEnds.Replace(string(file)), "\n")
+	for i, line := range lines {
+		if err := l.exec(line); err != nil {
 			return nil, fmt.Errorf("%w: line %d: %w", ErrContract, i+1, err)
 		}
 	}
+	if l.block == unindented {
+		return nil, fmt.Errorf("%w: line %d: %w", ErrContract, len(lines), errHandler)
+	}
 	return l, nil
 }
+
+// lineEnds makes one of all that ends a line for the interpreter, so that no
+// statement hides behind a character that others do not see.
+var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\v", "\n", "\f", "\n", "\x1c", "\n", "\x1d", "\n", "\x1e", "\n",
+	"\u0085", "\n", "\u2028", "\n", "\u2029", "\n")
+
+var errHandler = errors.New("a \"when\" needs an indented line after it")
 
 func (l *Ledger) prepare() {
 	if l.values == nil {
@@ -185,38 +209,74 @@ var (
 	stDeclare  = regexp.MustCompile(`^remember a list called ([a-z0-9-]+)$`)
 	stRemember = regexp.MustCompile(`^remember a (string|source|claim) called ([a-z0-9-]+) with "([^"]+)"$`)
 	stFacts    = regexp.MustCompile(`^remember a (source|claim) called ([a-z0-9-]+) with ([a-z0-9-]+ as "[^"]+"(?: and [a-z0-9-]+ as "[^"]+")*)$`)
+	stFact     = regexp.MustCompile(`([a-z0-9-]+) as "([^"]+)"`)
 	stAdd      = regexp.MustCompile(`^(add|remove) "([^"]+)" (to|from) ([a-z0-9-]+)(?: because "([^"]+)")?$`)
 	stCite     = regexp.MustCompile(`^cite "([^"]+)" from ([a-z0-9-]+)$`)
 	stVerify   = regexp.MustCompile(`^verify ([a-z0-9-]+) from ([a-z0-9-]+)$`)
 	stAbout    = regexp.MustCompile(`^about "[^"]+"$`)
 	stPass     = regexp.MustCompile(`^-- pass (\d+)(?: key ([0-9a-f]{16}))?$`)
-	stOther    = regexp.MustCompile(`^(?:when|show|count|require|permit|forbid|expect|each|filter|keep|choose|gather|combine)(?: |$)`)
+	stOther    = regexp.MustCompile(`^(?:show|count|require|permit|forbid|expect|each|keep|choose)(?: |$)`)
+	inQuotes   = regexp.MustCompile(`"[^"]*"`)
 )
 
-// exec executes one line. Lines of other statements of the language, and
-// indented ones, are passed over.
+// changing are the verbs that change what a ledger keeps, wherever in a line.
+var changing = []string{"add", "remove", "remember", "filter", "gather", "sort", "transform", "assign", "weakens"}
+
+// changes says whether a statement that begins with another verb goes on to
+// one that changes something.
+func changes(text string) bool {
+	words := strings.Fields(strings.ToLower(strings.ReplaceAll(inQuotes.ReplaceAllString(text, " "), ":", " ")))
+	return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(changing, strings.Trim(w, ",.?!")) })
+}
+
+// exec executes one line. Statements that change nothing are passed over, and
+// so are the actions of handlers, which come after the whole file.
 func (l *Ledger) exec(line string) error {
-	fresh := !l.started
 	text := strings.TrimSpace(line)
-	l.started = l.started || text != "" && !strings.HasPrefix(text, "--")
-	switch {
-	case strings.HasPrefix(line, "\t"):
-		return fmt.Errorf("a line must not start with a tab")
-	case text == "", strings.HasPrefix(line, " "):
-		return nil
-	case strings.HasPrefix(line, "--"):
+	if text == "" || strings.HasPrefix(text, "--") {
 		l.comment(line)
 		return nil
-	case stOther.MatchString(line):
-		l.guarded = l.guarded || line == guardLine
+	}
+	fresh := !l.started
+	l.started = true
+	indent := len(line) - len(strings.TrimLeft(line, " "))
+	if strings.HasPrefix(line[indent:], "\t") {
+		return fmt.Errorf("a line must not start with a tab")
+	}
+	if action, err := l.action(indent); action || err != nil {
+		return err
+	}
+	switch {
+	case indent == 0 && strings.HasPrefix(text, "when "):
+		l.block = unindented
+		l.guarded = l.guarded || text == guardLine
 		return nil
-	case stAbout.MatchString(line):
+	case stOther.MatchString(text) && !changes(text):
+		return nil
+	case stAbout.MatchString(text):
 		if !fresh {
 			return fmt.Errorf("\"about\" must be the first line")
 		}
 		return nil
 	}
-	return l.statement(line)
+	return l.statement(text)
+}
+
+// action says whether a line of that indentation is an action of the handler
+// above it. An indented line below no handler is a statement like any other.
+func (l *Ledger) action(indent int) (bool, error) {
+	switch {
+	case l.block == unindented && indent == 0:
+		return false, errHandler
+	case l.block == unindented:
+		l.block = indent
+	case l.block > 0 && indent > l.block:
+		return false, fmt.Errorf("a line is indented deeper than its handler")
+	}
+	if indent == 0 || indent != l.block {
+		l.block = 0
+	}
+	return l.block > 0, nil
 }
 
 func (l *Ledger) comment(line string) {
@@ -277,6 +337,12 @@ func (l *Ledger) change(add bool, item, name, why string) error {
 		return fmt.Errorf("list %s is not declared", name)
 	}
 	if add {
+		if len(items) == 1 && items[0] == empty {
+			if err := l.change(false, empty, name, ""); err != nil {
+				return err
+			}
+			items = l.lists[name]
+		}
 		items = append(items, item)
 	} else {
 		at := slices.Index(items, item)
@@ -317,13 +383,25 @@ func (l *Ledger) cite(text, name string) error {
 	return nil
 }
 
-// verify compares structures, so both sides need facts.
+// verify compares structures, so both sides need facts; their order is free.
 func (l *Ledger) verify(claim, source string) error {
 	c, s := l.values[claim], l.values[source]
 	if c.sort != "claim" || c.facts == "" || s.sort != "source" || s.facts == "" {
 		return fmt.Errorf("verify needs a claim with facts and a source with facts, got %s and %s", claim, source)
 	}
+	if !maps.Equal(factsOf(c.facts), factsOf(s.facts)) {
+		return fmt.Errorf("%w: %s and %s", ErrCheck, claim, source)
+	}
 	return nil
+}
+
+// factsOf are written facts by their names; of two with one name the last holds.
+func factsOf(written string) map[string]string {
+	out := map[string]string{}
+	for _, m := range stFact.FindAllStringSubmatch(written, -1) {
+		out[m[1]] = m[2]
+	}
+	return out
 }
 
 // torn reports whether a file's last line lacks its end.

@@ -79,8 +79,8 @@ const (
 )
 
 // Records gives the lines for what is new in r. An unknown state, a blank text,
-// a cite that is not in its source, a check without facts: the whole export
-// fails and nothing changes.
+// a cite that is not in its source, a check without facts or that fails: the
+// whole export fails and nothing changes.
 func (l *Ledger) Records(r Records) ([]byte, error) {
 	if err := r.check(); err != nil {
 		return nil, err
@@ -185,11 +185,7 @@ func (d *draft) lists(r Records) {
 		{"session-corrections", r.Corrections},
 	}
 	for _, own := range r.Lists {
-		name := own.Name
-		if !contractName.MatchString(name) || slices.Contains(reservedNames, name) || len(name) > longestName {
-			name = slug("list", name)
-		}
-		lists = append(lists, List{name, own.Items})
+		lists = append(lists, List{listName(own.Name), own.Items})
 	}
 	d.withdraw(r.Standing, lists)
 	for _, l := range lists {
@@ -232,9 +228,10 @@ func named(prefix string, entries []Entry) []Entry {
 	return out
 }
 
-// list declares a list once and adds what it does not hold.
+// list declares a list once and adds what it does not hold. Going over the
+// items twice brings back an item "none" whose place the next one took.
 func (d *draft) list(name string, items []Entry) {
-	for _, e := range items {
+	for _, e := range slices.Concat(items, items) {
 		item := d.quoted(e.Text)
 		if d.err != nil || slices.Contains(d.l.lists[name], strings.Trim(item, `"`)) {
 			continue

@@ -690,6 +690,10 @@ func (c *sessionContractCmd) preview(a *app, s *ctxpage.Session) error {
 }
 
 func appendContract(a *app, s *ctxpage.Session, f *os.File, d ctxpage.Dialect) (int, error) {
+	// Until f is closed: two that read the same file would both begin it, and the second declaration empties the lists.
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return 0, failed("contract: lock: %v", err)
+	}
 	have, err := io.ReadAll(f)
 	if err != nil {
 		return 0, failed("contract: %v", err)

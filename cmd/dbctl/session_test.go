@@ -142,3 +142,26 @@ func TestWatchVerb(t *testing.T) {
 	require.Equal(t, exitFailed, dbctl("a large answer", "session", "append", file, "acme/support", "chat", strings.Repeat("much too large ", 20_000)).code)
 	require.Contains(t, dbctl("", "session", "append", file, "acme/support", "chat", strings.Repeat("much too large ", 20_000), "--json").err, `"kind":"headroom"`)
 }
+
+// Several that append to one contract at once write it one after the other: each reads what the one before it wrote, so
+// nothing is declared twice, which would empty the lists and make the file unreadable from then on.
+func TestContractWritersTakeTurns(t *testing.T) {
+	file := talk(t)
+	ok(t, "", "session", "pass", file, "acme/support", "chat", "refund limit")
+	for range 5 {
+		contract := filepath.Join(t.TempDir(), "c.limn")
+		codes := make(chan int)
+		for range 8 {
+			go func() { codes <- dbctl("", "session", "contract", file, "acme/support", "chat", contract).code }()
+		}
+		for range 8 {
+			require.Equal(t, exitOK, <-codes)
+		}
+		raw, err := os.ReadFile(contract)
+		require.NoError(t, err)
+		ledger, err := session.ReadLedger(raw)
+		require.NoError(t, err)
+		require.Equal(t, 1, ledger.Passes())
+		require.Len(t, ledger.Buckets(), 36)
+	}
+}
