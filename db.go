@@ -16,7 +16,8 @@
 //	tx.Put(ctx, ctxpage.Artefact{ID: "answer-1", Text: answer})
 //	err = tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.88, By: "checker"}) // or ErrHeld
 //
-// The DB itself is the operator's: verified facts, review of held batches, manifests, checks, backups.
+// The DB itself is the operator's: verified facts, review of held batches, manifests, checks, backups,
+// gc.
 package ctxpage
 
 // THE LOCK ORDER. A lock is taken only while holding locks to its left:
