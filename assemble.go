@@ -261,7 +261,7 @@ func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, erro
 		q.Trace = id.String()
 	}
 	a := &assembling{s: s, q: q, tx: tx, now: s.db.opts.Clock()}
-	defer s.db.readers.leave(s.db.readers.enter(a.since()))
+	defer s.db.readers.leave(s.db.readers.enter(a.reader()))
 	defer func() { s.db.table.unpin(a.frames) }()
 	for _, stage := range []func(context.Context) error{a.propose, a.pageIn, a.fit, a.record} {
 		if err := stage(ctx); err != nil {

@@ -38,9 +38,9 @@ type GCJob struct {
 	Expired      bool
 	Scope        string // "": all
 	By           string
-	// InUse says whether a reader in flight may read a version that ended at a time, with these pages. It is called
-	// under no lock.
-	InUse func(ended int64, nums []uint64) bool
+	// InUse says whether a reader in flight may read a version, with these pages, that a commit ended, or that expired at
+	// a time (lsn 0). It is called under no lock.
+	InUse func(lsn uint64, expired int64, nums []uint64) bool
 }
 
 // Drop is a version to be dropped. Kept says why it was not, and is set by the store.
@@ -149,6 +149,7 @@ func (n *names) why(h *Head) string {
 type version struct {
 	head   *Head
 	ended  int64
+	by     uint64 // LSN of the commit that ended it; 0: it expired
 	why    string // it goes
 	kept   string // it stays
 	live   bool   // it is the newest, and its artefact is not deleted
@@ -375,7 +376,7 @@ func (c *collector) versions(heads []*Head, expired bool) (vs []*version) {
 			v.ended, v.why, v.expect = micros(h.ExpiresAt), goneExpired, h.LSN
 		case !v.live:
 			next := heads[i+1]
-			v.ended, v.why = micros(next.PutAt), goneSuperseded
+			v.ended, v.by, v.why = micros(next.PutAt), next.LSN, goneSuperseded
 			if next.Deleted {
 				v.why = goneDeleted
 			}
@@ -411,7 +412,7 @@ func (c *collector) keeps(v *version, newer int) string {
 	if why := c.names.why(v.head); why != "" {
 		return why
 	}
-	if c.job.InUse(v.ended, v.nums()) {
+	if c.job.InUse(v.by, v.ended, v.nums()) {
 		return keptInUse
 	}
 	return ""
@@ -541,7 +542,7 @@ func (c *collector) flush() error {
 		return nil
 	}
 	for _, d := range c.part {
-		if c.job.InUse(d.from.ended, d.from.nums()) {
+		if c.job.InUse(d.from.by, d.from.ended, d.from.nums()) {
 			d.Kept = keptInUse
 		}
 	}

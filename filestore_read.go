@@ -750,6 +750,13 @@ func (s *fileStore) countExcluded(v *corpus, q *CandidateQuery, out *Candidates)
 	slices.SortFunc(out.Excluded, func(a, b Excluded) int { return cmp.Compare(a.Reason, b.Reason) })
 }
 
+// LSN: see the Store interface.
+func (s *fileStore) LSN() uint64 {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	return s.cat.lsn
+}
+
 // readable is asked first by what reads.
 func (s *fileStore) readable(ctx context.Context) error {
 	if s.closed.Load() {

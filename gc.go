@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"sync"
 	"time"
@@ -128,10 +127,10 @@ func (o *GCOptions) check() error {
 	return nil
 }
 
-// inUse says whether something in flight may read a version that ended at a time: it began before that, or reads one of
-// its pages just now.
-func (db *DB) inUse(ended int64, nums []uint64) bool {
-	if ended >= db.readers.oldest() {
+// inUse says whether something in flight may read a version that a commit ended, or that expired (lsn 0): it began before
+// that, or reads one of its pages just now.
+func (db *DB) inUse(lsn uint64, expired int64, nums []uint64) bool {
+	if db.readers.before(lsn, expired) {
 		return true
 	}
 	for _, num := range nums {
@@ -152,22 +151,28 @@ func (t *pageTable) inUse(num uint64) bool {
 	return f != nil && f.state.Load() > 0
 }
 
-// readers are the transactions and assemblies in flight, each with the time from which on what was current may be read
-// by it. A transaction that is never ended stays among them.
+// readers are the transactions and assemblies in flight. A transaction that is never ended stays among them.
 type readers struct {
 	mu   sync.Mutex
 	last uint64
-	at   map[uint64]int64
+	in   map[uint64]reader
 }
 
-func (r *readers) enter(at int64) (id uint64) {
+// reader is from when on it reads what was current: the LSN of then, because a commit is made some time before it is
+// seen, and for what expires the time.
+type reader struct {
+	lsn uint64
+	at  int64
+}
+
+func (r *readers) enter(x reader) (id uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.at == nil {
-		r.at = map[uint64]int64{}
+	if r.in == nil {
+		r.in = map[uint64]reader{}
 	}
 	r.last++
-	r.at[r.last] = at
+	r.in[r.last] = x
 	return r.last
 }
 
@@ -175,25 +180,31 @@ func (r *readers) enter(at int64) (id uint64) {
 func (r *readers) leave(id uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.at, id)
+	delete(r.in, id)
 }
 
-func (r *readers) oldest() int64 {
+// before says whether one began before a commit or, without one, by a time.
+func (r *readers) before(lsn uint64, at int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	oldest := int64(math.MaxInt64)
-	for _, at := range r.at {
-		oldest = min(oldest, at)
+	for _, x := range r.in {
+		if x.lsn < lsn || lsn == 0 && x.at <= at {
+			return true
+		}
 	}
-	return oldest
+	return false
 }
 
-// since is the time from which on an assembly reads what was current.
-func (a *assembling) since() int64 {
-	if a.q.AsOf != 0 {
-		return 0
+// reader is one that begins now.
+func (db *DB) reader() reader { return reader{db.store.LSN(), micros(db.opts.Clock())} }
+
+// reader is the assembly, of now or of the past.
+func (a *assembling) reader() reader {
+	r := reader{a.s.db.store.LSN(), micros(a.now)}
+	if a.q.AsOf != 0 && a.q.AsOf < r.lsn {
+		return reader{lsn: a.q.AsOf}
 	}
-	return micros(a.now)
+	return r
 }
 
 // goneError says which version is gone, by which run of gc, and when. page 0: the whole artefact was asked for.

@@ -64,6 +64,7 @@ type mtx struct {
 	saw    map[mkey]string
 	pages  map[mkey]int // of what it saw
 	begun  time.Time
+	serial int // of the newest commit when it began
 }
 
 type model struct {
@@ -220,13 +221,14 @@ func (m *model) mayGo(k mkey, i, newer int, o GCOptions, open []*mtx) bool {
 	v := &vs[i]
 	live := i == len(vs)-1
 	var ended time.Time
+	by := 0
 	switch {
 	case live && !(o.Expired && m.expired(v)), newer < o.KeepVersions:
 		return false
 	case live:
 		ended = v.expires
 	default:
-		ended = vs[i+1].at
+		ended, by = vs[i+1].at, vs[i+1].serial
 		if o.Expired && !v.expires.IsZero() && v.expires.Before(ended) {
 			ended = v.expires
 		}
@@ -235,7 +237,7 @@ func (m *model) mayGo(k mkey, i, newer int, o GCOptions, open []*mtx) bool {
 		return false
 	}
 	for _, x := range open {
-		if !ended.Before(x.begun) {
+		if x.serial < by || by == 0 && !ended.Before(x.begun) {
 			return false
 		}
 	}
@@ -390,7 +392,7 @@ func (m *machine) begin(rt *rapid.T) {
 	tx, err := m.db.Scope(scope, WithActor("agent")).Begin(ctx)
 	require.NoError(rt, err)
 	m.open = append(m.open, tx)
-	m.txs = append(m.txs, &mtx{scope: scope, writes: map[string]string{}, drops: map[string]bool{}, expect: map[string]int{}, saw: map[mkey]string{}, pages: map[mkey]int{}, begun: m.clk.now()})
+	m.txs = append(m.txs, &mtx{scope: scope, writes: map[string]string{}, drops: map[string]bool{}, expect: map[string]int{}, saw: map[mkey]string{}, pages: map[mkey]int{}, begun: m.clk.now(), serial: m.serial})
 }
 
 func (m *machine) pick(rt *rapid.T) (int, *Txn, *mtx) {

@@ -40,6 +40,8 @@ type Store interface {
 	PutVectors(ctx context.Context, model string, nums []uint64, vecs [][]float32) error
 	// State reads a state row (directives, sessions, file roots).
 	State(ctx context.Context, key string) ([]byte, error)
+	// LSN is that of the newest commit readers see.
+	LSN() uint64
 	// Append writes audit leaves in order and gives the index of the first.
 	Append(ctx context.Context, leaves []*manifest.Record, d Durability) (uint64, error)
 	// Manifests is the audit log, for reading, proofs and verification.

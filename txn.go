@@ -153,7 +153,7 @@ func (s *Scope) newTxn(opts []TxnOption) (*Txn, error) {
 func (s *Scope) Begin(_ context.Context, opts ...TxnOption) (*Txn, error) {
 	tx, err := s.newTxn(opts)
 	if err == nil {
-		tx.reader = s.db.readers.enter(micros(s.db.opts.Clock()))
+		tx.reader = s.db.readers.enter(s.db.reader())
 	}
 	return tx, err
 }
@@ -173,7 +173,7 @@ func (s *Scope) Resume(ctx context.Context, trace string, opts ...TxnOption) (*T
 	if len(leaves) == 0 {
 		return nil, fmt.Errorf("%w: no assembly %q of scope %s in the manifest", ErrNotFound, trace, s.name)
 	}
-	tx.reader = s.db.readers.enter(since(leaves))
+	tx.reader = s.db.readers.enter(readerOf(leaves))
 	for _, leaf := range leaves {
 		if err := tx.sawLeaf(ctx, leaf); err != nil {
 			s.db.readers.leave(tx.reader)
@@ -184,15 +184,13 @@ func (s *Scope) Resume(ctx context.Context, trace string, opts ...TxnOption) (*T
 	return tx, nil
 }
 
-// since is the time from which on what these leaves served was current; 0 for all of the past.
-func since(leaves []*manifest.Record) int64 {
-	at := leaves[0].Time
+// readerOf is who reads what these leaves served. A get has the LSN of what it served, which is no later than itself.
+func readerOf(leaves []*manifest.Record) reader {
+	r := reader{leaves[0].LSN, leaves[0].Time}
 	for _, l := range leaves {
-		if at = min(at, l.Time); l.AsOf != 0 {
-			return 0
-		}
+		r.lsn, r.at = min(r.lsn, l.LSN), min(r.at, l.Time)
 	}
-	return at
+	return r
 }
 
 // end makes the transaction a thing of the past: gc need not spare what it saw.
@@ -255,7 +253,7 @@ func (s *Scope) Update(ctx context.Context, fn func(tx *Txn) error, opts ...TxnO
 const updateTries = 10
 
 func (tx *Txn) run(ctx context.Context, fn func(tx *Txn) error) error {
-	tx.reader = tx.s.db.readers.enter(micros(tx.s.db.opts.Clock()))
+	tx.reader = tx.s.db.readers.enter(tx.s.db.reader())
 	defer tx.end() // also when fn panics
 	if err := fn(tx); err != nil {
 		return err
