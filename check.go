@@ -48,7 +48,9 @@ type checker struct {
 const maxProblems = 1000
 
 func (s *fileStore) check(ctx context.Context, job Job) (rep JobReport, err error) {
-	s.ckptMu.Lock()
+	if err := s.startJob(); err != nil {
+		return rep, err
+	}
 	defer s.ckptMu.Unlock()
 	c := &checker{s: s, ctx: ctx, progress: job.Progress, nums: map[uint64]headKey{}, gone: map[uint64]bool{}, digests: map[uint64][32]byte{}, directives: map[string]string{}}
 	if c.progress == nil {

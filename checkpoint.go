@@ -58,6 +58,9 @@ func (s *fileStore) background() {
 		if time.Now().After(again) && s.due() {
 			// A failed checkpoint leaves everything in the log; the next commit or Close reports it.
 			_, err := s.checkpoint(context.Background())
+			if errors.Is(err, ErrClosed) {
+				return
+			}
 			if err != nil && !noSpace(err) {
 				s.fail(err)
 				return
@@ -137,9 +140,22 @@ func (s *fileStore) countUnflushed() {
 // A crash between any two of them is healed by redo: the log still holds everything above the LSN that bbolt names, and
 // one checkpoint more, because bbolt falls back to its older meta page in silence when the newest is damaged.
 func (s *fileStore) checkpoint(ctx context.Context) (JobReport, error) {
-	s.ckptMu.Lock()
+	if err := s.startJob(); err != nil {
+		return JobReport{}, err
+	}
 	defer s.ckptMu.Unlock()
 	return s.checkpointLocked(ctx)
+}
+
+// startJob takes ckptMu for a job on the whole file, or says that it is too late for one: Close makes the last checkpoint,
+// and the log is not there after it.
+func (s *fileStore) startJob() error {
+	s.ckptMu.Lock()
+	if s.closed.Load() {
+		s.ckptMu.Unlock()
+		return ErrClosed
+	}
+	return nil
 }
 
 func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err error) {
@@ -499,7 +515,9 @@ func (s *fileStore) Maintain(ctx context.Context, job Job) (JobReport, error) {
 // backup copies the database into files of the same kind at another path: the copy is a database. Checkpoints wait, so
 // bbolt, archive and the front of the log stand still; commits go on, and the copy ends with some whole prefix of them.
 func (s *fileStore) backup(ctx context.Context, job Job) (rep JobReport, err error) {
-	s.ckptMu.Lock()
+	if err := s.startJob(); err != nil {
+		return rep, err
+	}
 	defer s.ckptMu.Unlock()
 	for _, suffix := range databaseFiles {
 		if _, err := os.Lstat(job.Path + suffix); err == nil { // a failure below removes what stands there

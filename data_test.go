@@ -639,3 +639,41 @@ func TestWorkingSetUnderPressure(t *testing.T) {
 		checkAndClose(t, db)
 	}
 }
+
+// A put that changes author, date or group of the same words is found by what holds now, in memory, from the log and
+// from the file; one that changes nothing of it keeps its pages.
+func TestHeadsAreFoundAsTheyStand(t *testing.T) {
+	ctx := t.Context()
+	db := open(t, Options{})
+	put := func(a Artefact) Ref {
+		a.ID, a.Text = "note", "the refund limit is ten"
+		ref, err := db.Scope("acme").Put(ctx, a)
+		require.NoError(t, err)
+		return ref
+	}
+	day := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+	put(Artefact{Name: "Bob", Group: "one", CurrentAsOf: day})
+	check := func(version uint32, words ...string) {
+		for _, w := range words {
+			hits, err := db.Scope("acme").Search(ctx, w, 5)
+			require.NoError(t, err)
+			require.Len(t, hits, 1, w)
+			require.Equal(t, version, hits[0].Ref.Version, w)
+			require.Zero(t, hits[0].Via, w)
+		}
+	}
+	check(1, "Bob", "March", "refund")
+	put(Artefact{Name: "Carol", Group: "two", CurrentAsOf: day.AddDate(0, 3, 0)})
+	check(2, "Carol", "June", "refund")
+	require.EqualValues(t, 3, put(Artefact{Name: "Carol", Group: "two", CurrentAsOf: day.AddDate(0, 3, 0), Tags: []string{"x"}}).Version)
+	check(2, "Carol") // a tag is not looked for by words: the page goes on
+
+	db = reopen(t, db, Options{})
+	check(2, "Carol", "June")
+	_, err := db.Checkpoint(ctx)
+	require.NoError(t, err)
+	check(2, "Carol", "June")
+	problems, err := db.Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+}

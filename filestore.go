@@ -722,7 +722,7 @@ func (s *fileStore) loadTail(tx *bbolt.Tx) error {
 		if p.art == 0 || p.gone() {
 			continue
 		}
-		// By the head it came with, as install did it: a later one of the same text may tell another group or author.
+		// By the head it came with, as install did it: a later one of the same text may differ in what is not indexed.
 		head, err := s.headIn(tx, headKey{p.art, p.version})
 		if errors.Is(err, ErrGone) { // a scan has just found it: a branch of the tree leads astray
 			err = s.corrupt(fmt.Sprintf("head row of page %d", num), err)
@@ -780,11 +780,15 @@ func (s *fileStore) doc(num uint64, scope uint32, h *Head, text string, a *lexic
 // analyse indexes the header of a page as text: its date, author and source are asked for like any other word. The
 // month stands by name, as people ask for it; the kind is left out, for it is the same word on most pages.
 func analyse(an *lexical.Analyzer, a *Artefact, text string) lexical.Analysis {
+	return an.Analyze(indexHeader(a), text)
+}
+
+func indexHeader(a *Artefact) string {
 	header := a.CurrentAsOf.UTC().Format("2 January 2006 ") + a.Name
 	if a.Source != "" {
 		header += " " + a.ID
 	}
-	return an.Analyze(header, text)
+	return header
 }
 
 func (s *fileStore) openManifest(ctx context.Context) error {
@@ -1045,7 +1049,9 @@ func (s *fileStore) closeClean() error {
 	if err := s.log.Sync(context.Background(), last); err != nil {
 		return err
 	}
-	if _, err := s.checkpoint(context.Background()); err != nil && !noSpace(err) {
+	s.ckptMu.Lock()
+	defer s.ckptMu.Unlock()
+	if _, err := s.checkpointLocked(context.Background()); err != nil && !noSpace(err) {
 		return err // on a full disk all of it stays in the log, which has a reserve for its end
 	}
 	mark, err := s.man.Mark(s.man.Size())

@@ -651,6 +651,9 @@ func (s *fileStore) applyPut(b *Batch, i int, pre *prepared, n *numbering, scope
 	if pre.again[i] && (h.Artefact.Source == "" || !repeats(old, h, put)) {
 		same = nil // it stands again, from now on; a source that says what it said has put nothing
 	}
+	if same != nil && foundOtherwise(old, h) && !repeats(old, h, put) {
+		same = nil // the index holds a page by the head it came with
+	}
 	hr := headRecord{head: h}
 	changed := false
 	for i := range put.Pages {
@@ -701,6 +704,12 @@ func samePage(old *Head, i int, np *NewPage) *PageRow {
 		return nil
 	}
 	return r
+}
+
+// foundOtherwise says whether a question finds a page under another head in another way: by its date, its author or its
+// neighbours.
+func foundOtherwise(old, h *Head) bool {
+	return old.GroupNum != h.GroupNum || indexHeader(&old.Artefact) != indexHeader(&h.Artefact)
 }
 
 // repeats says whether a put says what its artefact says already.
