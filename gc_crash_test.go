@@ -472,7 +472,7 @@ func TestGCThenReindex(t *testing.T) {
 	first := strings.Repeat("zebra ", 5) + "\n\n"
 	for _, a := range []Artefact{
 		{ID: "a", Name: "keeper", Text: first + strings.Repeat("apple ", 5)},
-		{ID: "a", Name: "warden", Text: first + strings.Repeat("violin ", 5)},
+		{ID: "a", Name: "keeper", Text: first + strings.Repeat("violin ", 5)},
 		{ID: "b", Text: "keeper of the zebra"},
 	} {
 		_, err := s.Put(ctx, a)
@@ -482,7 +482,7 @@ func TestGCThenReindex(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, GCTally{Versions: 1, Pages: 1, Bytes: int64(len(strings.Repeat("apple ", 5)))}, rep.Dropped)
 	search := func(db *DB) (out []Hit) {
-		for _, q := range []string{"zebra", "keeper", "warden", "violin", "apple"} {
+		for _, q := range []string{"zebra", "keeper", "violin", "apple"} {
 			hits, err := db.Scope("acme").Search(ctx, q, 10)
 			require.NoError(t, err)
 			out = append(out, hits...)

@@ -117,6 +117,9 @@ func (m *model) get(scope, id string) (*mver, error) {
 	return v, nil
 }
 
+// sameDay: a page is found by its date, too, and is another one when that changes.
+func sameDay(a, b time.Time) bool { return a.Format(time.DateOnly) == b.Format(time.DateOnly) }
+
 // write is one artefact of a commit. A version that repeats the newest is none.
 func (m *model) write(scope, id string, v mver, supersedes ...string) {
 	k := mkey{scope, id}
@@ -128,7 +131,7 @@ func (m *model) write(scope, id string, v mver, supersedes ...string) {
 		return
 	}
 	v.serial, v.at = m.serial, m.clk.now()
-	if m.pages++; a.by == nil && a.live() != nil && a.live().text == v.text {
+	if m.pages++; a.by == nil && a.live() != nil && a.live().text == v.text && sameDay(a.live().at, v.at) {
 		v.page = a.live().page
 	} else {
 		v.page = m.pages
