@@ -7,6 +7,8 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -98,8 +100,19 @@ type Assembly struct {
 	// Manifest is the leaf that was written.
 	Manifest *manifest.Record `json:"manifest"`
 	seed     string
-	pages    []render.Page
+	session  string
+	shown    []shownPage
 	text     string
+}
+
+// shownPage is a page of a context and the form it was given.
+type shownPage struct {
+	head  *Head
+	ref   string
+	text  string
+	page  int
+	form  manifest.Form
+	stale bool
 }
 
 // Block is one page of a context, in the order of the context.
@@ -132,7 +145,9 @@ type LeftOut struct {
 func (a *Assembly) Text() string { return a.text }
 
 // Messages is the context as neutral messages, for render.OpenAI, render.Anthropic and render.Gemini.
-func (a *Assembly) Messages() []render.Message { return render.Messages(a.seed, a.pages) }
+func (a *Assembly) Messages() []render.Message {
+	return render.Messages(a.seed, renderPages(nil, a.shown, a.session))
+}
 
 // Assemble makes a context for a question: a read on its own. The answer to it can be committed later with Resume.
 // ErrBudget when the system part alone does not fit; the error tells the shortfall.
@@ -165,28 +180,37 @@ func (q Query) withDefaults() (Query, error) {
 		q.Preset = "default"
 	}
 	var errs []error
-	for _, c := range []struct {
-		bad             bool
-		field, got, exp string
-	}{
-		{q.Budget <= 0, "budget", strconv.Itoa(q.Budget), "a number of tokens above 0"},
-		{q.Reserve < 0 || q.Budget > 0 && q.Reserve >= q.Budget, "reserve", strconv.Itoa(q.Reserve), "0 or more, below the budget"},
-		{q.TopK < 0 || q.TopK > MaxTopK, "top_k", strconv.Itoa(q.TopK), "1 to " + strconv.Itoa(MaxTopK)},
-		{len(q.Text) > maxQueryText, "text", strconv.Itoa(len(q.Text)) + " bytes", "at most " + strconv.Itoa(maxQueryText)},
-		{len(q.Vector) > maxVector || !finite(q.Vector), "vector", strconv.Itoa(len(q.Vector)) + " numbers", "finite numbers, at most " + strconv.Itoa(maxVector)},
-		{!q.Floor.Valid(), "floor", strconv.Itoa(int(q.Floor)), "a provenance"},
-		{q.Charge > ChargeContents, "charge", strconv.Itoa(int(q.Charge)), "rendered or contents"},
-		{slices.ContainsFunc(q.Kinds, func(k Kind) bool { return k == KindAuto || int(k) >= len(kindNames) }), "kinds", fmt.Sprint(q.Kinds),
-			"kinds such as fact or chunk"},
-		{q.Overflow != budget.Fill && q.Overflow != budget.Ladder, "overflow", strconv.Itoa(int(q.Overflow)), "fill or ladder"},
-	} {
-		if c.bad {
-			errs = append(errs, invalid(c.field, c.got, c.exp))
-		}
+	bad := func(field, got, exp string) { errs = append(errs, invalid(field, got, exp)) }
+	if q.Budget <= 0 {
+		bad("budget", strconv.Itoa(q.Budget), "a number of tokens above 0")
+	}
+	if q.Reserve < 0 || q.Budget > 0 && q.Reserve >= q.Budget {
+		bad("reserve", strconv.Itoa(q.Reserve), "0 or more, below the budget")
+	}
+	if q.TopK < 0 || q.TopK > MaxTopK {
+		bad("top_k", strconv.Itoa(q.TopK), "1 to "+strconv.Itoa(MaxTopK))
+	}
+	if len(q.Text) > maxQueryText {
+		bad("text", strconv.Itoa(len(q.Text))+" bytes", "at most "+strconv.Itoa(maxQueryText))
+	}
+	if len(q.Vector) > maxVector || !finite(q.Vector) {
+		bad("vector", strconv.Itoa(len(q.Vector))+" numbers", "finite numbers, at most "+strconv.Itoa(maxVector))
+	}
+	if !q.Floor.Valid() {
+		bad("floor", strconv.Itoa(int(q.Floor)), "a provenance")
+	}
+	if q.Charge > ChargeContents {
+		bad("charge", strconv.Itoa(int(q.Charge)), "rendered or contents")
+	}
+	if slices.ContainsFunc(q.Kinds, func(k Kind) bool { return k == KindAuto || int(k) >= len(kindNames) }) {
+		bad("kinds", fmt.Sprint(q.Kinds), "kinds such as fact or chunk")
+	}
+	if q.Overflow != budget.Fill && q.Overflow != budget.Ladder {
+		bad("overflow", strconv.Itoa(int(q.Overflow)), "fill or ladder")
 	}
 	if q.Trace != "" {
 		if _, err := parseBatchID(q.Trace); err != nil {
-			errs = append(errs, invalid("trace", strconv.Quote(q.Trace), "a ULID, or nothing"))
+			bad("trace", strconv.Quote(q.Trace), "a ULID, or nothing")
 		}
 	}
 	return q, errors.Join(errs...)
@@ -194,22 +218,53 @@ func (q Query) withDefaults() (Query, error) {
 
 // assembling is the state that the four stages hand on.
 type assembling struct {
-	s        *Scope
-	q        Query
-	tx       *Txn
-	now      time.Time
-	cands    Candidates
-	ranked   []*item // best first, excluded ones last
-	frames   []*frame
-	turns    []turnIn       // of the session
-	turnOf   map[uint64]int // page number → turns
-	placed   []*item        // in the order of the context; they point into ranked
-	out      *Assembly
-	rendered []byte   // what out.text says
-	asked    []uint64 // for cuts: the terms of the question
+	s      *Scope
+	q      Query
+	tx     *Txn
+	now    time.Time
+	cands  Candidates
+	ranked []*item // best first, excluded ones last
+	frames []*frame
+	turns  []turnIn       // of the session
+	turnOf map[uint64]int // page number → turns
+	placed []*item        // in the order of the context; they point into ranked
+	out    *Assembly
+	asked  []uint64 // for cuts: the terms of the question
 
 	embedder string // model whose vectors took part
 	wordsErr error  // why none did
+
+	room *scratch
+}
+
+// scratch is memory that an assembly works in and that nothing it gives points into; the next one uses it again. What is
+// weighed for a context is several times what is served, and would keep the garbage collector busy. What it points to is
+// let go when the collector empties the pool.
+type scratch struct {
+	hits    []Candidate
+	items   []item
+	triaged []triage.Candidate
+	ranker  triage.Ranker
+	order   []*item
+	keys    []PageKey
+	paged   []int
+	offered []budget.Item
+	pages   []render.Page
+	text    []byte
+}
+
+// begin starts an assembly; its end must be called.
+func (s *Scope) begin(q Query, tx *Txn) *assembling {
+	room, _ := s.db.rooms.Get().(*scratch)
+	if room == nil {
+		room = new(scratch)
+	}
+	return &assembling{s: s, q: q, tx: tx, now: s.db.opts.Clock(), room: room}
+}
+
+func (a *assembling) end() {
+	a.s.db.table.unpin(a.frames)
+	a.s.db.rooms.Put(a.room)
 }
 
 // item is a page on its way into a context.
@@ -222,9 +277,10 @@ type item struct {
 	frame  *frame // pinned; nil for a draft
 	head   *Head
 	page   int
-	name   string // cand.Ref as text, once the budget was asked
+	name   string // its reference as text, once the budget was asked
 	text   string
 	fresh  freshness
+	slot   int // among what freshen checks
 	stale  bool
 	form   manifest.Form
 	tokens int
@@ -260,10 +316,10 @@ func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, erro
 		}
 		q.Trace = id.String()
 	}
-	a := &assembling{s: s, q: q, tx: tx, now: s.db.opts.Clock()}
+	a := s.begin(q, tx)
+	defer a.end()
 	defer s.db.readers.leave(s.db.readers.enter(a.reader()))
-	defer func() { s.db.table.unpin(a.frames) }()
-	for _, stage := range []func(context.Context) error{a.propose, a.pageIn, a.fit, a.record} {
+	for _, stage := range [...]func(context.Context) error{a.propose, a.pageIn, a.fit, a.record} {
 		if err := stage(ctx); err != nil {
 			return nil, err
 		}
@@ -281,7 +337,7 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 	weights := lexical.DefaultWeights()
 	cq := CandidateQuery{
 		Scopes: a.s.chain, Terms: terms, Kinds: a.q.Kinds, Floor: a.q.Floor, Session: a.q.Session, Now: a.now, AsOf: a.q.AsOf,
-		K: a.q.TopK + DefaultTopK, Recent: recentTail, Newest: preset.Keep, Weights: &weights,
+		K: a.q.TopK + DefaultTopK, Recent: recentTail, Newest: preset.Keep, Weights: &weights, Room: a.room.hits,
 	}
 	if a.tx != nil {
 		cq.Mask = a.tx.mask()
@@ -289,22 +345,26 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 	if err := a.candidates(ctx, cq); err != nil {
 		return err
 	}
+	a.room.hits = a.cands.Hits
 	turns, hits := a.enter(a.cands.Hits)
-	items := append(itemsOf(hits), a.drafts(terms)...)
+	items := append(appendItems(a.room.items[:0], hits), a.drafts(terms)...)
+	a.room.items = items
 	preset.Floor = a.q.Floor
 	if a.s.db.opts.Embedder != nil {
 		if err := a.compare(ctx, preset, items); err != nil {
 			return err
 		}
 	}
-	a.ranked = append(turns, rankItems(preset, items, a.now, a.q.Session)...)
+	a.room.order = append(a.room.order[:0], turns...)
+	a.rank(preset, items)
+	a.ranked = a.room.order
 	return nil
 }
 
-func itemsOf(hits []Candidate) []item {
-	items := make([]item, len(hits))
+func appendItems(items []item, hits []Candidate) []item {
+	items = slices.Grow(items, len(hits))
 	for i := range hits {
-		items[i].cand = &hits[i]
+		items = append(items, item{cand: &hits[i]})
 	}
 	return items
 }
@@ -356,31 +416,30 @@ func (a *assembling) drafts(terms []string) []item {
 	return out
 }
 
-// rankItems lets triage judge. The items stay where they are; their order is in what it returns.
-func rankItems(preset triage.Preset, items []item, now time.Time, session string) []*item {
-	ranked := triage.Rank(preset, triageCandidates(items, now, session))
-	out := make([]*item, len(ranked))
-	for i := range ranked {
-		sc := &ranked[i]
-		out[i] = &items[sc.ID]
-		out[i].scored = judged{sc.Score, sc.Recency, sc.Trust, sc.Semantic, sc.Tag}
-		out[i].reason = string(sc.Reason)
+// rank lets triage judge. The items stay where they are; their order goes behind what a.room.order has.
+func (a *assembling) rank(preset triage.Preset, items []item) {
+	scored := a.room.ranker.Rank(preset, a.triage(items))
+	for i := range scored {
+		sc := &scored[i]
+		it := &items[sc.ID]
+		it.scored = judged{sc.Score, sc.Recency, sc.Trust, sc.Semantic, sc.Tag}
+		it.reason = string(sc.Reason)
+		a.room.order = append(a.room.order, it)
 	}
-	return out
 }
 
-// triageCandidates are items as triage sees them; the id is the position here, so that drafts without a number have one
-// too.
-func triageCandidates(items []item, now time.Time, session string) []triage.Candidate {
-	cs := make([]triage.Candidate, len(items))
+// triage gives the items as triage sees them; the id is the position here, so that drafts without a number have one too.
+func (a *assembling) triage(items []item) []triage.Candidate {
+	cs := slices.Grow(a.room.triaged[:0], len(items))
 	for i := range items {
 		c := items[i].cand
-		cs[i] = triage.Candidate{
-			ID: uint64(i), Provenance: c.Provenance, Age: now.Sub(fromMicros(c.AsOf)), Lexical: c.Lexical.Score, Cosine: items[i].cosine,
+		cs = append(cs, triage.Candidate{
+			ID: uint64(i), Provenance: c.Provenance, Age: a.now.Sub(fromMicros(c.AsOf)), Lexical: c.Lexical.Score, Cosine: items[i].cosine,
 			Excluded: triage.Reason(c.Excluded), Pinned: c.Pinned, System: c.Kind == KindSystem, Directive: isDirectives(c.Kind, c.Ref.ID),
-			Own: items[i].own != nil || session != "" && c.GroupName == session,
-		}
+			Own: items[i].own != nil || a.q.Session != "" && c.GroupName == a.q.Session,
+		})
 	}
+	a.room.triaged = cs
 	return cs
 }
 
@@ -390,8 +449,8 @@ func (it *item) protected() bool { return it.cand.Pinned || it.cand.Kind == Kind
 // pageIn loads the winners, checks their sources and fetches anew what is dirty.
 func (a *assembling) pageIn(ctx context.Context) error {
 	left := a.q.TopK
-	var keys []PageKey
-	var at, forms []int
+	keys, at := a.room.keys[:0], a.room.paged[:0]
+	var forms []int
 	for i := range a.ranked {
 		it := a.ranked[i]
 		if it.reason != "" {
@@ -422,6 +481,7 @@ func (a *assembling) pageIn(ctx context.Context) error {
 	for _, i := range whole {
 		keys, at = append(keys, a.ranked[i].cand.Key), append(at, i)
 	}
+	a.room.keys, a.room.paged = keys, at
 	if err := a.load(ctx, keys, at); err != nil {
 		return err
 	}
@@ -461,7 +521,11 @@ func (a *assembling) load(ctx context.Context, keys []PageKey, at []int) error {
 	if err != nil {
 		return err
 	}
-	a.frames = append(a.frames, frames...)
+	if len(a.frames) == 0 {
+		a.frames = frames
+	} else {
+		a.frames = append(a.frames, frames...)
+	}
 	for j, i := range at {
 		it := a.ranked[i]
 		switch {
@@ -483,14 +547,18 @@ func (a *assembling) freshen(ctx context.Context, at []int) error {
 	var heads []*Head
 	slot := map[checkKey]int{} // pages that came into memory one by one have a head each
 	for _, i := range at {
-		h := a.ranked[i].head
-		if h == nil || !h.ages() {
+		it := a.ranked[i]
+		if it.head == nil || !it.head.ages() {
 			continue
 		}
-		if _, ok := slot[h.checkKey()]; !ok {
-			slot[h.checkKey()] = len(heads)
-			heads = append(heads, h)
+		k := it.head.checkKey()
+		n, ok := slot[k]
+		if !ok {
+			n = len(heads)
+			slot[k] = n
+			heads = append(heads, it.head)
 		}
+		it.slot = n
 	}
 	if len(heads) == 0 {
 		return ctx.Err()
@@ -506,7 +574,7 @@ func (a *assembling) freshen(ctx context.Context, at []int) error {
 		if it.head == nil || !it.head.ages() {
 			continue
 		}
-		it.fresh = found[slot[it.head.checkKey()]]
+		it.fresh = found[it.slot]
 		switch f := &it.fresh; {
 		case f.refetched:
 			key, ok := a.renumber(ctx, it)
@@ -543,9 +611,9 @@ func (a *assembling) renumber(ctx context.Context, it *item) (PageKey, bool) {
 // fit decides what goes in.
 func (a *assembling) fit(ctx context.Context) error {
 	count := a.s.db.opts.Counter.Count
-	preamble := count(render.PreambleCost())
-	if a.q.Charge == ChargeContents {
-		preamble = 0
+	preamble := 0
+	if a.q.Charge != ChargeContents {
+		preamble = a.s.db.preamble()
 	}
 	for shrink := 0; ; {
 		req := budget.Request{Budget: a.q.Budget - preamble - shrink, Reserve: a.q.Reserve, Overflow: a.q.Overflow}
@@ -553,10 +621,11 @@ func (a *assembling) fit(ctx context.Context) error {
 			req.RecentShare = recentShare
 		}
 		at := a.winners()
-		req.Items = make([]budget.Item, 0, len(at))
-		for _, i := range at {
-			req.Items = append(req.Items, a.item(i))
+		req.Items = slices.Grow(a.room.offered[:0], len(at))[:len(at)]
+		for j, i := range at {
+			a.offer(i, &req.Items[j])
 		}
+		a.room.offered = req.Items
 		res, err := budget.Fit(req)
 		if err == nil && res.Tier != budget.TierFull { // what all fits is not cut: cutting costs more than all the rest
 			for j, i := range at {
@@ -591,6 +660,16 @@ func (a *assembling) fit(ctx context.Context) error {
 	}
 }
 
+// preamble is what the beginning of a context costs, which is always the same.
+func (db *DB) preamble() int {
+	n := int(db.begins.Load())
+	if n == 0 {
+		n = db.opts.Counter.Count(render.PreambleCost())
+		db.begins.Store(int64(n))
+	}
+	return n
+}
+
 // withPreamble counts what a context begins with into what its system part needs, so that people see their own budget.
 func withPreamble(err error, preamble int) error {
 	var short *budget.BudgetError
@@ -604,12 +683,13 @@ func withPreamble(err error, preamble int) error {
 
 // winners are the places in ranked of what may go in.
 func (a *assembling) winners() []int {
-	var at []int
+	at := a.room.paged[:0] // what was paged in has been seen to
 	for i := range a.ranked {
 		if a.ranked[i].reason == "" {
 			at = append(at, i)
 		}
 	}
+	a.room.paged = at
 	return at
 }
 
@@ -624,15 +704,16 @@ func (a *assembling) unplace() {
 
 var budgetReasons = []string{budget.ReasonBudget, budget.ReasonLarge, budget.ReasonGroup, budget.ReasonLow, budget.ReasonTier, budget.ReasonSystem}
 
-func (a *assembling) item(i int) budget.Item {
+// offer tells the allocator of a winner.
+func (a *assembling) offer(i int, b *budget.Item) {
 	it := a.ranked[i]
 	c := it.cand
 	text := it.text
 	if it.whole && len(it.cuts) > 0 {
 		it.form, text = manifest.FormRange, it.cut()
 	}
-	it.name = c.Ref.String()
-	b := budget.Item{
+	it.name = it.refText()
+	*b = budget.Item{
 		Key: it.name, Class: classOf(c.Kind), Position: -i, Tokens: a.cost(it, text),
 		Pinned: c.Pinned, Core: c.Provenance == HumanVerified, Recent: c.Recent,
 	}
@@ -655,9 +736,16 @@ func (a *assembling) item(i int) budget.Item {
 		b.Group = a.turns[i].group
 	}
 	if it.turn != nil {
-		it.fitTurn(&b)
+		it.fitTurn(b)
 	}
-	return b
+}
+
+// refText is the reference as text, which a frame has.
+func (it *item) refText() string {
+	if it.frame != nil {
+		return it.frame.name
+	}
+	return it.ref().String()
 }
 
 func (it *item) cut() string { return cutShown(it.cand.Kind, it.cand.Ref.ID, it.text, it.cuts) }
@@ -706,7 +794,8 @@ func (a *assembling) count(it *item, text string) int {
 		}
 		return count(text)
 	}
-	p := a.page(it, text)
+	shown := a.shownAs(it, text)
+	p := shown.render(a.q.Session)
 	if text == it.text && it.fixed == manifest.FormFull && render.Escape(text) == text {
 		p.Text = ""
 		return count(render.Cost(p, render.ProviderText)) + a.s.db.tokens(it.head, it.page, text) + 1
@@ -714,14 +803,23 @@ func (a *assembling) count(it *item, text string) int {
 	return count(render.Cost(p, render.ProviderText))
 }
 
-// page is a page as the model will see it. It depends on what is stored and on the leaf alone, so that a replay gives
+// shownAs is a page as the model will see it. It depends on what is stored and on the leaf alone, so that a replay gives
 // the same.
-func (a *assembling) page(it *item, text string) render.Page {
-	ref := it.name
-	if r := it.ref(); ref == "" || r != it.cand.Ref {
-		ref = r.String()
+func (a *assembling) shownAs(it *item, text string) shownPage {
+	return shownPage{head: it.head, ref: it.name, text: text, page: it.page, form: it.form, stale: it.stale}
+}
+
+func (p *shownPage) render(session string) render.Page {
+	return renderPage(p.head, p.ref, p.text, p.form, p.stale, session)
+}
+
+// renderPages appends the pages of a context, turns of several pages put together.
+func renderPages(dst []render.Page, shown []shownPage, session string) []render.Page {
+	merged := turnMerger{pages: slices.Grow(dst, len(shown))}
+	for i := range shown {
+		merged.add(shown[i].head, shown[i].page, shown[i].render(session))
 	}
-	return renderPage(it.head, ref, text, it.form, it.stale, a.q.Session)
+	return merged.pages
 }
 
 func renderPage(h *Head, ref, text string, form manifest.Form, stale bool, session string) render.Page {
@@ -750,10 +848,10 @@ func renderPage(h *Head, ref, text string, form manifest.Form, stale bool, sessi
 
 // place takes over the allocator's answer and renders it.
 func (a *assembling) place(res budget.Result, at []int) {
-	a.out = &Assembly{Trace: a.q.Trace, LSN: a.cands.LSN, Tier: res.Tier, Limit: a.q.Budget - a.q.Reserve, Review: res.Review, seed: a.s.db.fence + "/" + a.s.name}
+	a.out = &Assembly{Trace: a.q.Trace, LSN: a.cands.LSN, Tier: res.Tier, Limit: a.q.Budget - a.q.Reserve, Review: res.Review, seed: a.s.db.fence + "/" + a.s.name, session: a.q.Session}
 	a.placed = make([]*item, 0, len(res.Placed))
 	a.out.Blocks = make([]Block, 0, len(res.Placed))
-	merged := turnMerger{pages: make([]render.Page, 0, len(res.Placed))}
+	a.out.shown = make([]shownPage, 0, len(res.Placed))
 	a.out.Left = make([]LeftOut, 0, len(a.ranked)-len(res.Placed))
 	if a.wordsErr != nil {
 		a.out.Degraded = a.wordsErr.Error()
@@ -774,10 +872,9 @@ func (a *assembling) place(res budget.Result, at []int) {
 		}
 		it.tokens = p.Tokens
 		a.placed = append(a.placed, it)
-		merged.add(it.head, it.page, a.page(it, text))
+		a.out.shown = append(a.out.shown, a.shownAs(it, text))
 		a.out.Blocks = append(a.out.Blocks, it.block(text))
 	}
-	a.out.pages = merged.pages
 	for i := range a.ranked {
 		if it := a.ranked[i]; it.reason != "" {
 			a.out.Left = append(a.out.Left, LeftOut{Ref: it.ref(), Reason: it.reason, Score: it.scored.score})
@@ -788,8 +885,9 @@ func (a *assembling) place(res budget.Result, at []int) {
 			a.out.Left = append(a.out.Left, LeftOut{Ref: c.Ref, Reason: e.Reason})
 		}
 	}
-	a.rendered = render.Text(a.out.seed, a.out.pages)
-	a.out.text = string(a.rendered)
+	a.room.pages = renderPages(a.room.pages[:0], a.out.shown, a.q.Session)
+	a.room.text = render.AppendText(a.room.text[:0], a.out.seed, a.room.pages)
+	a.out.text = string(a.room.text)
 }
 
 func (it *item) block(text string) Block {
@@ -804,9 +902,14 @@ func (it *item) ref() Ref {
 	if it.head == nil {
 		return it.cand.Ref
 	}
-	r := Ref{Scope: it.head.Scope, ID: it.head.ID, Page: it.page}
-	if it.page <= len(it.head.Rows) {
-		r.Version = it.head.Rows[it.page-1].Version
+	return it.head.pageRef(it.page)
+}
+
+// pageRef names a page in the version in which it appeared.
+func (h *Head) pageRef(page int) Ref {
+	r := Ref{Scope: h.Scope, ID: h.ID, Page: page}
+	if page <= len(h.Rows) {
+		r.Version = h.Rows[page-1].Version
 	}
 	return r
 }
@@ -824,7 +927,7 @@ func (a *assembling) record(ctx context.Context) error {
 		Type: manifest.TypeAssemble, Trace: q.Trace, LSN: a.cands.LSN, Query: a.s.db.keyed("query", []byte(q.Text)), Session: q.Session,
 		AsOf: int64(q.AsOf), Budget: q.Budget, Reserve: q.Reserve, Tokens: a.out.Tokens, Tier: int(a.out.Tier), Review: a.out.Review,
 		Overflow: q.Overflow.String(), Preset: q.Preset, Counter: a.s.db.opts.Counter.Name(), Renderer: render.Version, Shape: "text",
-		Rendered: a.s.db.keyed("rendered", a.rendered), ServeStale: q.ServeStale,
+		Rendered: a.s.db.keyed("rendered", a.room.text), ServeStale: q.ServeStale,
 		Embedder: a.embedder, Note: a.degraded(),
 	}
 	if a.tx != nil && a.tx.trace != q.Trace {
@@ -915,12 +1018,20 @@ func candidatePage(c *Candidate, best float64) manifest.Page {
 
 // exclusions counts what was left out by reason. Winners that found no place are all named, of the rest the nearest.
 func (a *assembling) exclusions(best float64) []manifest.Exclusion {
-	by := map[string]*manifest.Exclusion{}
+	out := make([]manifest.Exclusion, 0, len(a.cands.Excluded)+4)
 	get := func(reason string) *manifest.Exclusion {
-		if by[reason] == nil {
-			by[reason] = &manifest.Exclusion{Reason: reason}
+		i := slices.IndexFunc(out, func(x manifest.Exclusion) bool { return x.Reason == reason })
+		if i < 0 {
+			i = len(out)
+			out = append(out, manifest.Exclusion{Reason: reason})
 		}
-		return by[reason]
+		return &out[i]
+	}
+	name := func(x *manifest.Exclusion, p manifest.Page) {
+		if x.Nearest == nil {
+			x.Nearest = make([]manifest.Page, 0, namedLeft)
+		}
+		x.Nearest = append(x.Nearest, p)
 	}
 	for _, e := range a.cands.Excluded {
 		x := get(e.Reason)
@@ -928,7 +1039,7 @@ func (a *assembling) exclusions(best float64) []manifest.Exclusion {
 		for i := range e.Nearest {
 			p := candidatePage(&e.Nearest[i], best)
 			p.Tag = manifest.TagBlack
-			x.Nearest = append(x.Nearest, p)
+			name(x, p)
 		}
 	}
 	for i := range a.ranked {
@@ -941,23 +1052,25 @@ func (a *assembling) exclusions(best float64) []manifest.Exclusion {
 		if it.head != nil || len(x.Nearest) < namedLeft {
 			p := it.leafPage(best)
 			p.Reason = ""
-			x.Nearest = append(x.Nearest, p)
+			name(x, p)
 		}
 	}
-	out := make([]manifest.Exclusion, 0, len(by))
-	for _, reason := range sortedKeys(by) {
-		out = append(out, *by[reason])
-	}
+	slices.SortFunc(out, func(x, y manifest.Exclusion) int { return cmp.Compare(x.Reason, y.Reason) })
 	return out
 }
 
 // keyed digests what must not be guessed from the log: questions and rendered contexts.
 func (db *DB) keyed(what string, text []byte) []byte {
-	m := hmac.New(sha256.New, db.secret)
-	m.Write([]byte(what))
+	m, _ := db.macs.Get().(hash.Hash)
+	if m == nil {
+		m = hmac.New(sha256.New, db.secret)
+	}
+	defer db.macs.Put(m)
+	m.Reset()
+	io.WriteString(m, what)
 	m.Write([]byte{0})
 	m.Write(text)
-	return m.Sum(nil)
+	return m.Sum(make([]byte, 0, sha256.Size))
 }
 
 // Hit is one result of a search.
@@ -1005,8 +1118,8 @@ func (s *Scope) search(ctx context.Context, text string, limit int, o readOption
 	if err != nil {
 		return nil, err
 	}
-	a := &assembling{s: s, tx: tx, now: s.db.opts.Clock(), q: Query{Text: text, TopK: limit, Floor: Tool, Preset: "default", Check: o.check, ServeStale: o.stale, Trace: trace.String()}}
-	defer func() { s.db.table.unpin(a.frames) }()
+	a := s.begin(Query{Text: text, TopK: limit, Floor: Tool, Preset: "default", Check: o.check, ServeStale: o.stale, Trace: trace.String()}, tx)
+	defer a.end()
 	if err := a.proposeHits(ctx, limit); err != nil {
 		return nil, err
 	}
@@ -1019,19 +1132,22 @@ func (s *Scope) search(ctx context.Context, text string, limit int, o readOption
 // proposeHits takes what the words find and nothing else.
 func (a *assembling) proposeHits(ctx context.Context, limit int) (err error) {
 	weights := lexical.DefaultWeights()
-	q := CandidateQuery{Scopes: a.s.chain, Terms: a.s.db.lexer.Terms(a.q.Text), Floor: a.q.Floor, Now: a.now, K: limit, Weights: &weights}
+	q := CandidateQuery{Scopes: a.s.chain, Terms: a.s.db.lexer.Terms(a.q.Text), Floor: a.q.Floor, Now: a.now, K: limit, Weights: &weights, Room: a.room.hits}
 	if a.tx != nil {
 		q.Mask = a.tx.mask()
 	}
 	if a.cands, err = a.s.db.store.Candidates(ctx, q); err != nil {
 		return err
 	}
-	items := append(a.drafts(q.Terms), itemsOf(a.cands.Hits)...)
-	for i := range items {
-		if it := &items[i]; it.cand.Lexical.Score > 0 && it.cand.Excluded == "" {
-			a.ranked = append(a.ranked, it)
+	a.room.hits = a.cands.Hits
+	a.room.items = appendItems(append(a.room.items[:0], a.drafts(q.Terms)...), a.cands.Hits)
+	a.room.order = a.room.order[:0]
+	for i := range a.room.items {
+		if it := &a.room.items[i]; it.cand.Lexical.Score > 0 && it.cand.Excluded == "" {
+			a.room.order = append(a.room.order, it)
 		}
 	}
+	a.ranked = a.room.order
 	slices.SortFunc(a.ranked, func(x, y *item) int {
 		return cmp.Or(cmp.Compare(y.cand.Lexical.Score, x.cand.Lexical.Score), cmp.Compare(y.cand.Key.Num, x.cand.Key.Num))
 	})

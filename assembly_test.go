@@ -1,12 +1,14 @@
 package ctxpage_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -367,6 +369,59 @@ func TestFloor(t *testing.T) {
 	a, err := tx.Assemble(ctx, Query{Text: "zebra", Budget: 4000})
 	require.NoError(t, err)
 	require.ElementsMatch(t, append(slices.Clone(all[:4]), "draft"), ids(a))
+}
+
+// What one assembly gave stays as it is while others are made, by turns and at once, in the memory that it used.
+func TestAssembliesStandAlone(t *testing.T) {
+	db := open(t, Options{})
+	for _, name := range []string{"acme", "umbrella"} {
+		s := db.Scope(name)
+		for i := range 80 {
+			put(t, s, Artefact{ID: fmt.Sprint(name, i), Text: fmt.Sprintf("%s keeps zebra %d at gate %d", name, i, i%7), Meta: map[string]string{"of": name}})
+		}
+	}
+	type given struct {
+		a        *Assembly
+		hits     []Hit
+		fields   []byte
+		text     string
+		messages []render.Message
+	}
+	take := func(name string, i int) given {
+		a := assemble(t, db.Scope(name), Query{Text: fmt.Sprint("zebra gate ", i), Budget: 1000 + 100*(i%9), TopK: 20})
+		hits, err := db.Scope(name).Search(ctx, fmt.Sprint("zebra ", i), 5)
+		require.NoError(t, err)
+		b, err := json.Marshal(a)
+		require.NoError(t, err)
+		return given{a, hits, b, strings.Clone(a.Text()), a.Messages()}
+	}
+	check := func(name string, g given) {
+		b, err := json.Marshal(g.a)
+		require.NoError(t, err)
+		require.Equal(t, string(g.fields), string(b))
+		require.Equal(t, g.text, g.a.Text())
+		require.Equal(t, g.messages, g.a.Messages())
+		require.NotEmpty(t, g.a.Left)
+		other := map[string]string{"acme": "umbrella", "umbrella": "acme"}[name]
+		require.NotContains(t, string(b)+g.text, other)
+		for _, h := range g.hits {
+			require.Equal(t, name, h.Ref.Scope)
+			require.Contains(t, h.Text, name)
+		}
+	}
+	var wg sync.WaitGroup
+	for _, name := range []string{"acme", "umbrella", "acme", "umbrella"} {
+		wg.Go(func() {
+			var all []given
+			for i := range 30 {
+				all = append(all, take(name, i))
+			}
+			for _, g := range all {
+				check(name, g)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // A page that was changed behind the database's back, checksums and all, does not pass for what was served.

@@ -168,7 +168,10 @@ func (c *catalogue) scopeName(num uint32) string {
 
 // chain gives the numbers of the scopes that exist, nearest first.
 func (c *catalogue) chain(scopes Scopes) []uint32 {
-	nums := make([]uint32, 0, len(scopes))
+	return c.appendChain(make([]uint32, 0, len(scopes)), scopes)
+}
+
+func (c *catalogue) appendChain(nums []uint32, scopes Scopes) []uint32 {
 	for _, s := range scopes {
 		if n := c.byName[s]; n != 0 {
 			nums = append(nums, n)

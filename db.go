@@ -42,6 +42,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -180,6 +182,9 @@ type DB struct {
 	talks   conversations
 	embeds  embedded
 	readers readers
+	rooms   sync.Pool    // of *scratch
+	macs    sync.Pool    // of hash.Hash: see keyed
+	begins  atomic.Int64 // see preamble
 	lexer   *lexical.Analyzer
 	steps   chan struct{} // of one: held by the step of directives under way
 	fence   string        // seed of the fences

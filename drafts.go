@@ -114,5 +114,7 @@ func draftHead(p *Put, scope, actor string) *Head {
 	for i, page := range p.Pages {
 		rows[i] = PageRow{Tokens: uint32(page.Tokens), Digest: page.Digest}
 	}
-	return &Head{Artefact: p.Artefact, Scope: scope, Actor: actor, Rows: rows, Counter: p.Counter}
+	h := &Head{Artefact: p.Artefact, Scope: scope, Actor: actor, Rows: rows, Counter: p.Counter}
+	h.ToolCalls = slices.Clone(h.ToolCalls) // a context outlives the draft, which its caller may change
+	return h
 }

@@ -124,6 +124,7 @@ type fileStore struct {
 
 	seq sequencer
 
+	findings  sync.Pool  // of *finding
 	gcMu      sync.Mutex // one gc at a time; before ckptMu
 	ckptMu    sync.Mutex // one checkpoint, backup or check at a time; before the sequencer
 	ckpts     atomic.Uint64

@@ -371,7 +371,7 @@ type corpus struct {
 
 func (v *corpus) shown(live uint64) bool {
 	p := v.c.page(live)
-	if !slices.Contains(v.chain, p.scope) || v.masked[p.art] {
+	if !slices.Contains(v.chain, p.scope) || v.masked != nil && v.masked[p.art] {
 		return false
 	}
 	reason := v.c.excluded(p, v.q, v.session)
@@ -429,13 +429,20 @@ func (s *fileStore) Candidates(ctx context.Context, q CandidateQuery) (out Candi
 	if err := s.readable(ctx); err != nil {
 		return out, err
 	}
-	s.readSwept(&q)
+	f, _ := s.findings.Get().(*finding)
+	if f == nil {
+		f = new(finding)
+	}
+	defer s.findings.Put(f)
+	f.q = q
+	f.chain = s.readSwept(f.chain, &f.q)
 	defer s.cat.mu.RUnlock()
 	out.LSN = s.cat.lsn
 	if q.AsOf != 0 {
 		out.LSN = min(q.AsOf, s.cat.lsn)
 	}
-	v := &corpus{c: s.cat, q: &q, chain: s.cat.chain(q.Scopes)}
+	f.corpus = corpus{c: s.cat, q: &f.q, chain: f.chain}
+	v := &f.corpus
 	if len(v.chain) == 0 {
 		return out, nil
 	}
@@ -453,17 +460,21 @@ func (s *fileStore) Candidates(ctx context.Context, q CandidateQuery) (out Candi
 			v.masked[art] = true
 		}
 	}
-	var hits []lexical.Hit
+	f.found = f.found[:0]
 	if len(q.Terms) > 0 && q.K > 0 {
-		if hits, err = s.search(v, &q, &out); err != nil {
+		var hits []lexical.Hit
+		if hits, err = s.search(v, &f.q, &out); err != nil {
 			return out, err
 		}
+		for i := range hits {
+			f.found = append(f.found, proposal{num: hits[i].Num, hit: &hits[i]})
+		}
 	}
-	found := s.standing(v, &q, proposals(hits, q.Recent))
-	s.nameUnread(v, &q, found, &out)
-	s.nameGone(v, &q, &out)
-	out.Hits = s.cat.candidates(found)
-	s.countExcluded(v, &q, &out)
+	s.standing(f)
+	s.nameUnread(v, &f.q, f.found, &out)
+	s.nameGone(v, &f.q, &out)
+	out.Hits = s.cat.candidates(q.Room[:0], f.found)
+	s.countExcluded(v, &f.q, &out)
 	return out, nil
 }
 
@@ -496,27 +507,26 @@ type proposal struct {
 	recent bool
 }
 
-// proposals begins with what was found by its words, and has room for so many more.
-func proposals(hits []lexical.Hit, more int) []proposal {
-	found := make([]proposal, len(hits), len(hits)+more)
-	for i := range hits {
-		found[i] = proposal{num: hits[i].Num, hit: &hits[i]}
-	}
-	return found
+// finding is the memory of one Candidates, which the next one uses again.
+type finding struct {
+	q      CandidateQuery
+	corpus corpus
+	chain  []uint32
+	found  []proposal
+	lists  merge
 }
 
 // candidates describes the pages that were found, each once, in the order of their numbers.
-func (c *catalogue) candidates(found []proposal) []Candidate {
+func (c *catalogue) candidates(out []Candidate, found []proposal) []Candidate {
 	slices.SortFunc(found, func(a, b proposal) int { return cmp.Compare(a.num, b.num) })
-	out := make([]Candidate, 0, len(found))
+	out = slices.Grow(out, len(found))
 	var ids strings.Builder // of all, for one string: hundreds of small ones are what a proposal costs
 	ids.Grow(16 * len(found))
-	for _, p := range found {
+	for i := range found {
+		p := &found[i]
 		if n := len(out); n == 0 || out[n-1].Key.Num != p.num {
-			art := c.page(p.num).art
 			out = out[:n+1]
-			c.describe(&out[n], p.num)
-			ids.Write(c.idBytes(uint32(art)))
+			ids.Write(c.describe(&out[n], p.num))
 		}
 		last := &out[len(out)-1]
 		if p.hit != nil {
@@ -622,19 +632,20 @@ func (o *Candidates) addMiss(c Candidate) {
 }
 
 // standing adds what is a candidate whatever it says: pinned pages, human-verified ones, and the newest.
-func (s *fileStore) standing(v *corpus, q *CandidateQuery, found []proposal) []proposal {
+func (s *fileStore) standing(f *finding) {
+	v, q := &f.corpus, &f.q
 	add := func(num uint64, recent bool) bool {
 		live := s.cat.resolve(num, q.AsOf, nil)
 		if live != num || !v.shown(num) {
 			return false
 		}
-		found = append(found, proposal{num: num, recent: recent})
+		f.found = append(f.found, proposal{num: num, recent: recent})
 		return true
 	}
 	if q.AsOf != 0 && q.AsOf < s.cat.lsn {
 		s.cat.stood(v.chain, q.AsOf, func(num uint64) { add(num, false) })
 	}
-	lists := make(merge, 0, 8)
+	f.lists.reset()
 	for _, n := range v.chain {
 		sc := &s.cat.scopes[n-1]
 		for _, num := range sc.standing {
@@ -652,17 +663,17 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found []proposal) []p
 				continue // but for those of the session
 			}
 			s.firstOf(&sc.classes[prov].recent, q, add)
-			lists.add(&sc.classes[prov].recent)
+			f.lists.add(&sc.classes[prov].recent)
 		}
 	}
 	if v.session != 0 {
 		for _, own := range s.cat.ofSession(v.session, q.Floor) {
 			s.firstOf(&own, q, add)
-			lists.add(&own)
+			f.lists.add(&own)
 		}
 	}
 	for left := q.Recent; left > 0; {
-		e, ok := lists.take()
+		e, ok := f.lists.take()
 		if !ok {
 			break
 		}
@@ -670,7 +681,6 @@ func (s *fileStore) standing(v *corpus, q *CandidateQuery, found []proposal) []p
 			left--
 		}
 	}
-	return found
 }
 
 // firstOf adds the newest pages of a list that hold the best of it: within a provenance the younger page is always ahead
@@ -688,11 +698,15 @@ func (s *fileStore) firstOf(list *order, q *CandidateQuery, add func(num uint64,
 	})
 }
 
-// readSwept takes the catalogue's lock for reading, with the lists of recent pages as a question of this time needs them.
-func (s *fileStore) readSwept(q *CandidateQuery) {
+// readSwept takes the catalogue's lock for reading, with the lists of recent pages as a question of this time needs them,
+// and gives the numbers of its scopes, in the memory of chain.
+func (s *fileStore) readSwept(chain []uint32, q *CandidateQuery) []uint32 {
 	now := micros(q.Now)
 	s.cat.mu.RLock()
-	for chain := s.cat.chain(q.Scopes); s.cat.unswept(chain, now); {
+	for {
+		if chain = s.cat.appendChain(chain[:0], q.Scopes); !s.cat.unswept(chain, now) {
+			return chain
+		}
 		s.cat.mu.RUnlock()
 		s.cat.mu.Lock()
 		s.cat.sweep(chain, now)
@@ -713,23 +727,24 @@ func (c *catalogue) stood(chain []uint32, asOf uint64, fn func(num uint64)) {
 
 func (c *catalogue) candidate(num uint64) Candidate {
 	var out Candidate
-	c.describe(&out, num)
-	out.Ref.ID = c.id(c.art(c.page(num).art))
+	out.Ref.ID = string(c.describe(&out, num))
 	return out
 }
 
-// describe fills in all of a candidate but its id.
-func (c *catalogue) describe(out *Candidate, num uint64) {
+// describe fills in all of a candidate but its id, which it gives. It sets field by field: a candidate is large, and
+// making one to copy it takes as long as choosing the page.
+func (c *catalogue) describe(out *Candidate, num uint64) (id []byte) {
 	p := c.page(num)
 	a := c.art(p.art)
-	*out = Candidate{
-		Key: PageKey{num, p.head}, Kind: p.kind, Provenance: p.prov, AsOf: p.asOf, Tokens: int(p.tokens),
-		Pinned: p.flags&flagPinned != 0, Group: a.group, Seq: p.seq,
-		Ref: Ref{Scope: c.scopeName(p.scope), Page: int(p.page), Version: p.version},
-	}
+	*out = Candidate{}
+	out.Key = PageKey{num, p.head}
+	out.Ref.Scope, out.Ref.Page, out.Ref.Version = c.scopeName(p.scope), int(p.page), p.version
+	out.Kind, out.Provenance, out.AsOf, out.Tokens = p.kind, p.prov, p.asOf, int(p.tokens)
+	out.Pinned, out.Group, out.Seq = p.flags&flagPinned != 0, a.group, p.seq
 	if a.group != 0 {
 		out.GroupName = c.groups[a.group-1].name
 	}
+	return c.keys[a.keyAt : a.keyAt+uint64(a.keyLen)]
 }
 
 // countExcluded adds the counts, which need no look at the pages, and puts the reasons in a fixed order.

@@ -16,6 +16,7 @@ type frame struct {
 	num   uint64
 	head  *Head
 	page  int
+	name  string // reference to this version of the page
 	text  string
 	bytes int64 // changes under the table's lock only
 	state atomic.Int32

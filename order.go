@@ -117,8 +117,19 @@ func (o *order) descend(fn func(e entry) bool) {
 	}
 }
 
-// merge goes down several orders at once: a heap of where it stands in each, the greatest entry on top.
-type merge []descent
+// merge goes down several orders at once: a heap of where it stands in each, the greatest entry on top. The heap is of
+// numbers, since places are large to move.
+type merge struct {
+	lists []descent
+	heap  []int32
+}
+
+func (m *merge) reset() { m.lists, m.heap = m.lists[:0], m.heap[:0] }
+
+// less says that place i of the heap comes after place j.
+func (m *merge) less(i, j int) bool {
+	return compareEntries(m.lists[m.heap[i]].entry, m.lists[m.heap[j]].entry) < 0
+}
 
 // descent is a place in an order, on the way from its greatest entry down.
 type descent struct {
@@ -146,37 +157,36 @@ func (m *merge) add(o *order) {
 	if !d.next() {
 		return
 	}
-	*m = append(*m, d)
-	for h, i := *m, len(*m)-1; i > 0 && compareEntries(h[i].entry, h[(i-1)/2].entry) > 0; i = (i - 1) / 2 {
-		h[i], h[(i-1)/2] = h[(i-1)/2], h[i]
+	m.lists, m.heap = append(m.lists, d), append(m.heap, int32(len(m.lists)))
+	for i := len(m.heap) - 1; i > 0 && m.less((i-1)/2, i); i = (i - 1) / 2 {
+		m.heap[i], m.heap[(i-1)/2] = m.heap[(i-1)/2], m.heap[i]
 	}
 }
 
 // take gives the greatest entry that is left.
 func (m *merge) take() (e entry, ok bool) {
-	h := *m
-	if len(h) == 0 {
+	if len(m.heap) == 0 {
 		return entry{}, false
 	}
-	e = h[0].entry
-	if !h[0].next() {
-		last := len(h) - 1
-		h[0] = h[last]
-		h = h[:last]
-		*m = h
+	top := &m.lists[m.heap[0]]
+	e = top.entry
+	if !top.next() {
+		last := len(m.heap) - 1
+		m.heap[0] = m.heap[last]
+		m.heap = m.heap[:last]
 	}
 	for i := 0; ; {
 		c := 2*i + 1
-		if c >= len(h) {
+		if c >= len(m.heap) {
 			return e, true
 		}
-		if c+1 < len(h) && compareEntries(h[c+1].entry, h[c].entry) > 0 {
+		if c+1 < len(m.heap) && m.less(c, c+1) {
 			c++
 		}
-		if compareEntries(h[i].entry, h[c].entry) >= 0 {
+		if !m.less(i, c) {
 			return e, true
 		}
-		h[i], h[c] = h[c], h[i]
+		m.heap[i], m.heap[c] = m.heap[c], m.heap[i]
 		i = c
 	}
 }

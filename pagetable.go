@@ -76,9 +76,9 @@ func (t *pageTable) hit(key PageKey) *frame {
 }
 
 // load gives the frames of pages, pinned, in order: hits as they are, the rest in one fault. A page that could not be
-// loaded leaves a nil frame and its error. The caller unpins.
+// loaded leaves a nil frame and its error; without one there are no errors at all. The caller unpins.
 func (t *pageTable) load(ctx context.Context, scopes Scopes, keys []PageKey) ([]*frame, []error, error) {
-	out, errs := make([]*frame, len(keys)), make([]error, len(keys))
+	out := make([]*frame, len(keys))
 	var miss []int
 	for i, k := range keys {
 		if out[i] = t.hit(k); out[i] == nil {
@@ -87,8 +87,9 @@ func (t *pageTable) load(ctx context.Context, scopes Scopes, keys []PageKey) ([]
 	}
 	t.hits.Add(int64(len(keys) - len(miss)))
 	if len(miss) == 0 {
-		return out, errs, nil
+		return out, nil, nil
 	}
+	errs := make([]error, len(keys))
 	t.faults.Add(int64(len(miss)))
 	want := make([]PageKey, len(miss))
 	for j, i := range miss {
@@ -111,7 +112,7 @@ func (t *pageTable) load(ctx context.Context, scopes Scopes, keys []PageKey) ([]
 
 // publish makes a loaded page a frame, pinned for the caller. Of two faults for one page the first wins.
 func (t *pageTable) publish(l *Loaded) *frame {
-	f := &frame{num: l.Key.Num, head: l.Head, page: l.Page, text: l.Text, bytes: int64(len(l.Text)) + frameOverhead}
+	f := &frame{num: l.Key.Num, head: l.Head, page: l.Page, name: l.Head.pageRef(l.Page).String(), text: l.Text, bytes: int64(len(l.Text)) + frameOverhead}
 	f.state.Store(1)
 	t.pinned.Add(1)
 	if t.frames.limit == 0 {

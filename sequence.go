@@ -679,8 +679,8 @@ func (s *fileStore) applyPut(b *Batch, i int, pre *prepared, n *numbering, scope
 		return
 	}
 	p.outcome.Refs = append(p.outcome.Refs, ref)
-	for i, r := range h.Rows {
-		if r.LSN == rec.lsn {
+	for i := range h.Rows {
+		if r := &h.Rows[i]; r.LSN == rec.lsn {
 			leaf.Writes = append(leaf.Writes, manifest.Write{
 				Num: r.Num, Ref: Ref{Scope: b.Scope, ID: h.ID, Page: i + 1, Version: h.Version}.String(), Version: h.Version, Digest: r.Digest[:],
 			})

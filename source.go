@@ -84,23 +84,31 @@ func (s *fileSource) addRoot(dir string) error {
 
 // within opens the nearest root that holds the path, and gives the rest of it. The caller closes the root.
 func (s *fileSource) within(key string) (root *os.Root, rel string, err error) {
+	dir, rel, err := s.nearest(key)
+	if err != nil {
+		return nil, "", err
+	}
+	root, err = os.OpenRoot(dir)
+	return root, rel, err
+}
+
+// nearest names the nearest root that holds the path, and the rest of it.
+func (s *fileSource) nearest(key string) (dir, rel string, err error) {
 	if strings.ContainsRune(key, 0) || !filepath.IsAbs(key) {
-		return nil, "", fmt.Errorf("ctxpage: source file:%s: expected an absolute path", key)
+		return "", "", fmt.Errorf("ctxpage: source file:%s: expected an absolute path", key)
 	}
 	s.mu.RLock()
 	roots := s.roots
 	s.mu.RUnlock()
-	best := ""
 	for _, r := range roots {
-		if name, ok := below(r, key); ok && len(r) >= len(best) {
-			best, rel = r, name
+		if name, ok := below(r, key); ok && len(r) >= len(dir) {
+			dir, rel = r, name
 		}
 	}
-	if best == "" {
-		return nil, "", fmt.Errorf("ctxpage: source file:%s lies below no allowed root; name one in Options.FileRoots", key)
+	if dir == "" {
+		return "", "", fmt.Errorf("ctxpage: source file:%s lies below no allowed root; name one in Options.FileRoots", key)
 	}
-	root, err = os.OpenRoot(best)
-	return root, rel, err
+	return dir, rel, nil
 }
 
 func (s *fileSource) open(key string) (*os.File, error) {
@@ -117,8 +125,9 @@ func below(root, path string) (string, bool) {
 	if path == root {
 		return "", false
 	}
-	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(root, "/")+"/")
-	return rest, ok && rest != ""
+	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(root, "/"))
+	rest, slash := strings.CutPrefix(rest, "/")
+	return rest, ok && slash && rest != ""
 }
 
 func (s *fileSource) stat(key string) (*os.File, fs.FileInfo, error) {
@@ -140,29 +149,32 @@ func (s *fileSource) stat(key string) (*os.File, fs.FileInfo, error) {
 	return nil, nil, err
 }
 
-func fileStamp(fi fs.FileInfo) string {
-	return strconv.FormatInt(fi.Size(), 10) + "/" + strconv.FormatInt(fi.ModTime().UnixNano(), 10)
+func fileStamp(fi fs.FileInfo) string { return string(appendStamp(nil, fi)) }
+
+func appendStamp(b []byte, fi fs.FileInfo) []byte {
+	b = append(strconv.AppendInt(b, fi.Size(), 10), '/')
+	return strconv.AppendInt(b, fi.ModTime().UnixNano(), 10)
 }
 
 // unchanged says whether size and mtime alone prove that a file is what it was. It does not open the file: this is all
 // that a context of fifty files does fifty times.
-func (s *fileSource) unchanged(key string, have Validator) bool {
+func (s *fileSource) unchanged(root *os.Root, rel string, have Validator) bool {
 	if have.Hash == 0 {
 		return false
 	}
-	root, rel, err := s.within(key)
-	if err != nil {
-		return false
-	}
-	defer root.Close()
+	var room [48]byte
 	fi, err := root.Stat(rel)
-	return err == nil && fi.Mode().IsRegular() && fi.Size() <= s.limit && fileStamp(fi) == have.Stamp && have.At.Sub(fi.ModTime()) > racy
+	return err == nil && fi.Mode().IsRegular() && fi.Size() <= s.limit && string(appendStamp(room[:0], fi)) == have.Stamp && have.At.Sub(fi.ModTime()) > racy
 }
 
 // Probe compares size and mtime, and hashes only when they differ or were too fresh to prove anything.
 func (s *fileSource) Probe(ctx context.Context, key string, have Validator) (Validator, error) {
-	if s.unchanged(key, have) {
-		return have, nil
+	if root, rel, err := s.within(key); err == nil {
+		same := s.unchanged(root, rel, have)
+		root.Close()
+		if same {
+			return have, nil
+		}
 	}
 	f, fi, err := s.stat(key)
 	if err != nil {
@@ -408,27 +420,150 @@ func (s *Scope) freshen(ctx context.Context, heads []*Head, policy CheckPolicy) 
 	if policy < 0 {
 		return out
 	}
+	open := s.glance(ctx, heads, policy, out)
+	if len(open) == 0 {
+		return out
+	}
 	c := &checking{probed: map[checkKey]Validator{}, got: map[checkKey]*refetching{}, own: map[checkKey]*refetching{}}
 	defer s.db.checks.release(c.own)
 	var wg sync.WaitGroup
 	var next atomic.Int64
-	for range min(len(heads), 16) {
+	for range min(len(open), maxProbes) {
 		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < len(heads); i = int(next.Add(1)) - 1 {
-				if h := heads[i]; h != nil && h.ages() {
-					out[i] = s.freshenOne(ctx, h, policy, c)
-				}
+			for n := int(next.Add(1)) - 1; n < len(open); n = int(next.Add(1)) - 1 {
+				out[open[n]] = s.freshenOne(ctx, heads[open[n]], policy, c)
 			}
 		})
 	}
 	wg.Wait()
 	c.writes = true
-	for i, h := range heads {
+	for _, i := range open {
 		if out[i].pending {
-			out[i] = s.freshenOne(ctx, h, policy, c)
+			out[i] = s.freshenOne(ctx, heads[i], policy, c)
 		}
 	}
 	return out
+}
+
+// maxProbes is how many sources are asked at once.
+const maxProbes = 16
+
+// glance settles the heads for which a look at a file's size and mtime is all there is to do, and gives the places of
+// the others. Fifty looks go together, under one deadline: a goroutine, a timer and a handle of the root for each would
+// take longer than the looks.
+func (s *Scope) glance(ctx context.Context, heads []*Head, policy CheckPolicy, out []freshness) (open []int) {
+	files, now := s.db.files, s.db.opts.Clock()
+	g := &glances{files: files, done: make(chan struct{})}
+	s.db.checks.mu.Lock()
+	for i, h := range heads {
+		if h == nil || !h.ages() {
+			continue
+		}
+		key, ok := strings.CutPrefix(h.Artefact.Source, "file:")
+		if !ok || len(h.DerivedFrom) > 0 || s.db.sources["file"] != Source(files) {
+			open = append(open, i)
+			continue
+		}
+		have := h.Source
+		if last, known := s.db.checks.seen[h.checkKey()]; known {
+			if age := now.Sub(last.at); age >= 0 && age < time.Duration(policy) {
+				continue
+			}
+			have = last.v
+		}
+		g.looks = append(g.looks, look{at: i, key: key, have: have})
+	}
+	s.db.checks.mu.Unlock()
+	if len(g.looks) == 0 {
+		return open
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.db.opts.SourceTimeout)
+	defer cancel()
+	g.run()
+	select {
+	case <-g.done:
+	case <-ctx.Done():
+	}
+	for i := range g.looks {
+		switch l := &g.looks[i]; l.state.Load() {
+		case lookSame:
+			s.db.checks.put(heads[l.at].checkKey(), checked{now, l.have})
+		case lookBegun: // as long as a source may take
+			out[l.at] = freshness{dirty: true, reason: reasonFetchFailed, err: ctx.Err()}
+		default:
+			open = append(open, l.at)
+		}
+	}
+	slices.Sort(open)
+	return open
+}
+
+// glances are looks at files. Those who look may outlive the deadline of who waits for them, so nobody else writes here.
+type glances struct {
+	files *fileSource
+	looks []look
+	next  atomic.Int64
+	left  atomic.Int64  // who still looks; the last closes done
+	done  chan struct{} // all were looked at
+}
+
+// look is one file, and what it was known by.
+type look struct {
+	at    int // in the heads
+	key   string
+	have  Validator
+	state atomic.Int32
+}
+
+// The states of a look. Unless it is the same, a file is probed by itself.
+const (
+	lookOpen = iota
+	lookBegun
+	lookSame
+	lookOther
+)
+
+func (g *glances) run() {
+	n := min(len(g.looks), maxProbes)
+	g.left.Store(int64(n))
+	for range n {
+		go g.work()
+	}
+}
+
+func (g *glances) work() {
+	roots := map[string]*os.Root{}
+	for i := g.next.Add(1) - 1; i < int64(len(g.looks)); i = g.next.Add(1) - 1 {
+		l := &g.looks[i]
+		l.state.Store(lookBegun)
+		if g.same(roots, l) {
+			l.state.Store(lookSame)
+		} else {
+			l.state.Store(lookOther)
+		}
+	}
+	for _, r := range roots {
+		r.Close()
+	}
+	if g.left.Add(-1) == 0 {
+		close(g.done)
+	}
+}
+
+// same opens each root once and does not keep it for the next time: a directory may be replaced by another of its name.
+func (g *glances) same(roots map[string]*os.Root, l *look) bool {
+	dir, rel, err := g.files.nearest(l.key)
+	if err != nil {
+		return false
+	}
+	root := roots[dir]
+	if root == nil {
+		if root, err = os.OpenRoot(dir); err != nil {
+			return false
+		}
+		roots[dir] = root
+	}
+	return g.files.unchanged(root, rel, l.have)
 }
 
 // owner is the handle from which the source of an artefact is found: of the scope it lives in, not of the reader's. Else

@@ -465,6 +465,56 @@ func TestCheckPolicy(t *testing.T) {
 
 // The pages of an artefact share one look at its source, however they came into memory: two looks could give a context
 // half of the old text and half of the new.
+// Files of two roots, looked at together, are told apart one by one: one that is gone, and those of a directory that
+// another took the place of. The others stay as they are. The control is a change with a forged time: that it is
+// hidden shows that a look was all there was.
+func TestLooksTogether(t *testing.T) {
+	clk := newClock()
+	old := clk.now().Add(-time.Hour)
+	roots := []string{t.TempDir(), t.TempDir()}
+	db := open(t, Options{Clock: clk.now, FileRoots: roots})
+	s := db.Scope("acme")
+	path := func(i int) string {
+		return filepath.Join(roots[i%2], fmt.Sprint("dir", i%3), fmt.Sprint("page", i))
+	}
+	write := func(i int, text string) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(path(i)), 0o700))
+		writeFile(t, path(i), text)
+		require.NoError(t, os.Chtimes(path(i), old, old))
+	}
+	for i := range 40 {
+		write(i, fmt.Sprintf("zebra number%d", i))
+		put(t, s, Artefact{ID: fmt.Sprint("x", i), Source: "file:" + path(i)})
+	}
+	query := Query{Text: "zebra", Budget: 10_000, TopK: 50}
+	require.Len(t, assemble(t, s, query).Blocks, 40)
+
+	write(7, "zebra forged7") // as long as it was, with the time it had
+	require.NoError(t, os.Remove(path(9)))
+	require.NoError(t, os.Rename(roots[0], roots[0]+"-away"))
+	for i := 0; i < 40; i += 2 {
+		write(i, fmt.Sprintf("zebra another number%d", i))
+	}
+	a := assemble(t, s, query)
+	require.Len(t, a.Blocks, 39)
+	refetched := 0
+	for i, b := range a.Blocks {
+		var n int
+		_, err := fmt.Sscanf(b.Ref.ID, "x%d", &n)
+		require.NoError(t, err)
+		want := fmt.Sprintf("zebra number%d", n)
+		if n%2 == 0 {
+			want = fmt.Sprintf("zebra another number%d", n)
+		}
+		require.Equal(t, want, b.Text)
+		require.Equal(t, n%2 == 0, a.Manifest.Pages[i].Refetched)
+		refetched += (n + 1) % 2
+	}
+	require.Equal(t, 20, refetched)
+	require.Len(t, a.Left, 1)
+	require.Equal(t, Ref{Scope: "acme", ID: "x9", Page: 1, Version: 1}, a.Left[0].Ref)
+}
+
 func TestOneProbeForAllPages(t *testing.T) {
 	m := newMemo()
 	db := open(t, Options{PageTokens: 64, Sources: map[string]Source{"memo": m}})

@@ -157,6 +157,7 @@ type CandidateQuery struct {
 	Newest  int    // newest pages of each provenance and scope, likewise: what two passes by recency and provenance need
 	Mask    []Ref  // artefacts of the nearest scope that a transaction overwrites or deletes
 	Weights *lexical.Weights
+	Room    []Candidate // memory that the hits may be written into; what stands there is lost
 }
 
 // Candidate is a page that may enter a context, with what triage needs to judge it.

@@ -68,7 +68,7 @@ func (a *assembling) compare(ctx context.Context, preset triage.Preset, items []
 // whose words are nearest. In two passes those that recency and provenance keep, and only so many that all of them, and
 // the question, may be embedded: which pages are compared must not depend on which vectors are stored.
 func (a *assembling) comparable(preset triage.Preset, items []item) []int {
-	ids := triage.Shortlist(preset, triageCandidates(items, a.now, a.q.Session))
+	ids := triage.Shortlist(preset, a.triage(items))
 	limit := comparedPages * a.q.TopK
 	if preset.Keep > 0 {
 		limit = twoPassTexts

@@ -39,6 +39,19 @@ func BenchmarkDirectiveStep(b *testing.B) {
 		{"accents", "use Crème Brûlée à la Carte", directive.Update, true},
 		{"japanese", "prohibit 日本語の図書館 ライブラリ", directive.Update, true},
 		{"composed", "use ﾗｲﾌﾞﾗﾘ №５ cafe\u0301", directive.Update, true},
+		{"premise", "change premise to the reader is a doctor, and in a hurry", directive.Update, true},
+		{"vietnamese", "prohibit Thu\u031b vie\u0323\u0302n chi\u0301nh thu\u031b\u0301c Vie\u0323\u0302t Nam", directive.Update, true},
+		{"jamo", "use \u1112\u1161\u11ab\u1100\u116e\u11a8\u110b\u1165 \u1103\u1169\u1109\u1165\u1100\u116a\u11ab", directive.Update, true},
+		{"devanagari", "prohibit देवनागरी पुस्तकालय क\u093cलम", directive.Update, true},
+		{"arabic", "use ﻣﻜﺘﺒﺔ ﺍﻟﻜﺘﺐ ﻻ", directive.Update, true},
+		{"cyrillic", "use Библиотека Имени Ленина в Москве", directive.Update, true},
+		{"greek", "use ΒΙΒΛΙΟΘΗΚΗ ΤΗΣ ΕΛΛΑΔΟΣ", directive.Update, true},
+		{"emoji", "prohibit 👩🏽‍💻 and 👍🏿 in ❤️ mails", directive.Update, true},
+		{"marks", "use Z\u0351\u0300\u0323a\u0301\u0328\u0304\u0316l\u0325\u0302\u0301g\u0327\u0334\u030ao", directive.Update, true},
+		{"folded", "use J\u030cubilee H\u0331ouse", directive.Update, true}, // which compose in lower case only
+		{"replaceunicode", "use ＰｏｓｔｇｒｅＳＱＬ instead of library 00500", directive.Update, true},
+		{"long", "prohibit Thư viện chính thức của nước Cộng hòa Xã hội Chủ nghĩa Việt Nam, nơi lưu giữ sách báo và tài liệu", directive.Update, true},
+		{"longascii", "prohibit The library of the whole of the republic, where books and papers and other documents of interest are kept", directive.Update, true},
 	}
 	for _, n := range []int{1_000, 10_000} {
 		s := directiveState(b, n)
@@ -53,6 +66,32 @@ func BenchmarkDirectiveStep(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// BenchmarkDirectiveAnswer steps a session with an open question.
+func BenchmarkDirectiveAnswer(b *testing.B) {
+	open, d := directive.Step(directiveState(b, 1000), "use tokyo instead of kyoto")
+	if d.Code != directive.ReplaceAbsent {
+		b.Fatalf("%+v", d)
+	}
+	for _, in := range []struct {
+		name, input string
+		kind        directive.Kind
+	}{
+		{"yes", "Yes!", directive.Update},
+		{"no", "no thanks", directive.Update},
+		{"neither", "How do I sort a list? It has a few thousand entries, and use of memory matters.", directive.Clarify},
+	} {
+		b.Run("items=1000/answer="+in.name, func(b *testing.B) {
+			if _, d := directive.Step(open, in.input); d.Kind != in.kind {
+				b.Fatalf("%+v", d)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				directive.Step(open, in.input)
+			}
+		})
 	}
 }
 

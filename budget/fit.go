@@ -137,7 +137,7 @@ const (
 
 func newFitting(req Request) *fitting {
 	f := &fitting{req: req, units: makeUnits(req.Items), limit: room(req.Budget, req.Reserve)}
-	f.picks = make([]pick, len(f.units))
+	f.picks, f.scored = make([]pick, len(f.units)), make([]int, 0, len(f.units))
 	for i := range f.units {
 		u := &f.units[i]
 		switch u.rank {
@@ -328,6 +328,9 @@ func (f *fitting) stubs() bool {
 
 func (f *fitting) result(t Tier) Result {
 	r := Result{Tier: t, Used: f.used, Limit: f.limit, Demand: f.demand, Review: t == TierMinimal}
+	if t == TierFull {
+		r.Placed = make([]Placed, 0, len(f.req.Items))
+	}
 	unitOf := f.unitOf()
 	for _, i := range windowOrder(f.req.Items) {
 		it, u := &f.req.Items[i], unitOf[i]

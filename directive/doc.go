@@ -59,11 +59,12 @@
 //
 // # What is where
 //
-// state.go and policies.go are the state, text.go normalises, grammar.go parses,
-// step.go and prompts.go decide, scope.go joins, wire.go and json.go are the wire
-// forms, preprocess.go and compound.go read what people and models write around
-// a directive. The rules come from context-compiler v0.7.1; where that does what
-// nobody would want, quirks_test.go says what is done here instead.
+// state.go and policies.go are the state, text.go normalises, by nfkc.go and the
+// table of runes.go, grammar.go parses, step.go and prompts.go decide, scope.go
+// joins, wire.go and json.go are the wire forms, preprocess.go and compound.go
+// read what people and models write around a directive. The rules come from
+// context-compiler v0.7.1; where that does what nobody would want, quirks_test.go
+// says what is done here instead.
 //
 // All functions are pure: no clock, no file, no lock. All values may be used by
 // any number of goroutines.

@@ -1,6 +1,9 @@
 package directive
 
-import "strings"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 // verb is what a parsed directive asks for.
 type verb uint8
@@ -20,7 +23,8 @@ const (
 	incomplete  // a replacement with a side missing
 )
 
-// command is a parsed directive: its operands are as typed, valid UTF-8.
+// command is a parsed directive. Its operands are as typed; those that are shown
+// so to the user are valid UTF-8.
 type command struct {
 	verb verb
 	a, b string
@@ -41,8 +45,19 @@ func parse(in string) (command, bool) {
 		return command{verb: clearState}, true
 	}
 	c, ok := parseOperands(in)
-	c.a, c.b = strings.ToValidUTF8(c.a, "\uFFFD"), strings.ToValidUTF8(c.b, "\uFFFD")
+	switch c.verb {
+	case replaceItem, nearSet, nearChange:
+		c.a, c.b = valid(c.a), valid(c.b)
+	}
 	return c, ok
+}
+
+// valid writes U+FFFD for what is no UTF-8.
+func valid(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
 func parseOperands(in string) (command, bool) {
@@ -86,7 +101,7 @@ func parseUse(p string) command {
 		}
 		return command{verb: replaceItem, a: left, b: right}
 	}
-	if !blank(p) && sideMissing(p) {
+	if sideMissing(p) {
 		return command{verb: incomplete}
 	}
 	return command{verb: useItem, a: p}

@@ -54,11 +54,10 @@ func NewState(premise string, policies ...Policy) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	var s policySet
-	for _, p := range list {
-		s = s.with(p.Item, p.Polarity)
-	}
-	return State{Premise(premise), s}, nil
+	slices.Reverse(list)
+	slices.SortStableFunc(list, byItem)
+	list = slices.CompactFunc(list, func(a, b Policy) bool { return a.Item == b.Item })
+	return State{Premise(premise), policySetOf(list)}, nil
 }
 
 // normalised returns the list with keys for items.
@@ -124,12 +123,21 @@ func (s State) Equal(o State) bool { return Diff(s, o).Empty() }
 
 func (s State) withPremise(premise string) State { s.premise = premise; return s }
 
-func (s State) with(key string, p Polarity) State {
-	s.policies = s.policies.with(key, p)
-	return s
+func (s State) add(key string, p Polarity) (State, Polarity) {
+	set, had := s.policies.add(key, p)
+	s.policies = set
+	return s, had
 }
 
-func (s State) without(key string) State {
-	s.policies = s.policies.without(key)
+func (s State) remove(key string) (State, Polarity) {
+	set, had := s.policies.remove(key)
+	s.policies = set
+	return s, had
+}
+
+// set is add for a key that may have another polarity.
+func (s State) set(key string, p Polarity) State {
+	s, _ = s.remove(key)
+	s, _ = s.add(key, p)
 	return s
 }

@@ -100,8 +100,10 @@ func Step(s Session, input string, opts ...Option) (Session, Decision) {
 // What an ancestor prohibits cannot be used, what it has set cannot be removed
 // or turned round from below: such a step clarifies and names the ancestor.
 func StepIn(ancestors []Scoped, s Session, input string, opts ...Option) (Session, Decision) {
+	l := level{ancestors, s}
 	if s.Pending != nil {
-		return level{ancestors, s}.answer(input)
+		d := l.answer(input)
+		return l.own, d
 	}
 	var on Option
 	for _, o := range opts {
@@ -119,10 +121,12 @@ func StepIn(ancestors []Scoped, s Session, input string, opts ...Option) (Sessio
 	if !ok {
 		return s, Decision{}
 	}
-	return level{ancestors, s}.carryOut(c)
+	d := l.carryOut(c)
+	return l.own, d
 }
 
-// level is a session at its place below its ancestors.
+// level is a session at its place below its ancestors. A step leaves there the
+// session after it.
 type level struct {
 	ancestors []Scoped
 	own       Session
@@ -135,28 +139,23 @@ type holding struct {
 	scope     string
 }
 
-// holds looks an item up in the effective state: a prohibition of any level
-// wins, and of equals the outermost.
-func (l level) holds(key string) holding {
-	var used holding
+// holds tells what holds for an item of which the own state says own: a
+// prohibition of any level wins, and of equals the outermost.
+func (l *level) holds(key string, own Polarity) holding {
+	held := holding{polarity: own}
 	for _, a := range l.ancestors {
 		switch p := a.State.policies.get(key); {
 		case p == Prohibit:
 			return holding{Prohibit, true, a.Scope}
-		case p == Use && used.polarity == 0:
-			used = holding{Use, true, a.Scope}
+		case p == Use && own != Prohibit && !held.inherited:
+			held = holding{Use, true, a.Scope}
 		}
 	}
-	own := l.own.State.policies.get(key)
-	if own == Prohibit || used.polarity == 0 {
-		return holding{polarity: own}
-	}
-	return used
+	return held
 }
 
-// carryOut makes the transition of a directive, or says why not. All checks come
-// before any change.
-func (l level) carryOut(c command) (Session, Decision) {
+// carryOut makes the transition of a directive, or says why not.
+func (l *level) carryOut(c command) Decision {
 	s := l.own.State
 	switch c.verb {
 	case clearPremise:
@@ -166,117 +165,132 @@ func (l level) carryOut(c command) (Session, Decision) {
 	case clearState:
 		return l.update(State{}, s.premise != "" || s.Len() > 0)
 	case nearSet, nearChange:
-		return l.own, clarifyNearMiss(c, s)
+		return clarifyNearMiss(c, s)
 	case setPremise, changePremise:
 		return l.premise(c)
 	case incomplete:
-		return l.own, clarify(ReplacementIncomplete, promptIncomplete)
+		return clarify(ReplacementIncomplete, promptIncomplete)
 	case replaceItem:
 		return l.replace(c)
 	}
 	return l.item(c)
 }
 
-func (l level) update(to State, changed bool) (Session, Decision) {
-	return Session{State: to}, Decision{Kind: Update, State: to, Changed: changed}
+func (l *level) update(to State, changed bool) Decision {
+	l.own = Session{State: to}
+	return Decision{Kind: Update, State: to, Changed: changed}
 }
 
-func (l level) premise(c command) (Session, Decision) {
+func (l *level) premise(c command) Decision {
 	value, before := Premise(c.a), l.own.State.premise
 	switch {
 	case value == "" && c.verb == setPremise:
-		return l.own, clarify(PremiseEmpty, promptEmptySet)
+		return clarify(PremiseEmpty, promptEmptySet)
 	case value == "":
-		return l.own, clarify(PremiseEmpty, promptEmptyChange)
+		return clarify(PremiseEmpty, promptEmptyChange)
 	case c.verb == setPremise && before != "":
-		return l.own, clarify(PremiseExists, promptPremiseExists, changeText(value))
+		return clarify(PremiseExists, promptPremiseExists, changeText(value))
 	case c.verb == changePremise && before == "":
-		return l.own, clarify(PremiseMissing, promptPremiseMissing, setText(value))
+		return clarify(PremiseMissing, promptPremiseMissing, setText(value))
 	}
 	return l.update(l.own.State.withPremise(value), value != before)
 }
 
 // item carries out use, prohibit and remove policy.
-func (l level) item(c command) (Session, Decision) {
+func (l *level) item(c command) Decision {
 	key := Item(c.a)
 	if key == "" {
-		return l.own, clarify(ItemEmpty, promptEmptyItem(c.verb))
+		return clarify(ItemEmpty, promptEmptyItem(c.verb))
 	}
-	s, held := l.own.State, l.holds(key)
-	own := s.policies.get(key)
-	switch {
-	case c.verb == removeItem && held.inherited:
-		return l.own, clarifyInherited(key, held)
-	case c.verb == removeItem:
-		return l.update(s.without(key), own != 0)
-	case c.verb == useItem && held.polarity == Prohibit:
-		return l.own, clarifyHeld(key, held, useText(key))
-	case c.verb == useItem:
-		return l.update(s.with(key, Use), own != Use)
-	case held.polarity == Use:
-		return l.own, clarifyHeld(key, held, prohibitText(key))
+	if c.verb == removeItem {
+		return l.remove(key)
 	}
-	return l.update(s.with(key, Prohibit), own != Prohibit)
+	want, text := Use, useText
+	if c.verb == prohibitItem {
+		want, text = Prohibit, prohibitText
+	}
+	to, own := l.own.State.add(key, want)
+	switch held := l.holds(key, own); {
+	case held.polarity != 0 && held.polarity != want:
+		return clarifyHeld(key, held, text(key))
+	case own != 0 && own != want: // an ancestor has prohibited what is in use here
+		return l.update(to.set(key, want), true)
+	}
+	return l.update(to, own == 0)
+}
+
+func (l *level) remove(key string) Decision {
+	to, own := l.own.State.remove(key)
+	if held := l.holds(key, own); held.inherited {
+		return clarifyInherited(key, held)
+	}
+	return l.update(to, own != 0)
 }
 
 // replace carries out "use new instead of old", or opens a question about it.
-func (l level) replace(c command) (Session, Decision) {
+func (l *level) replace(c command) Decision {
 	newKey, oldKey := Item(c.a), Item(c.b)
 	if newKey == "" || oldKey == "" {
-		return l.own, clarify(ReplacementIncomplete, promptIncomplete)
+		return clarify(ReplacementIncomplete, promptIncomplete)
 	}
 	s := l.own.State
 	if newKey == oldKey {
 		return l.update(s, false)
 	}
 	if d, refused := l.refusesSwap(newKey, oldKey); refused {
-		return l.own, d
+		return d
 	}
-	switch newHeld, oldHeld := l.holds(newKey).polarity, l.holds(oldKey).polarity; {
-	case oldHeld == 0:
-		return l.ask(ReplaceAbsent, Pending{UseOnly, c.a, "", promptUseInstead(c.a)})
-	case oldHeld == Prohibit:
-		return l.ask(ReplaceProhibitedOld, Pending{ReplaceUse, c.a, c.b, promptOldProhibited(c.a, c.b)})
-	case newHeld == Prohibit:
-		return l.ask(ReplaceProhibitedNew, Pending{ReplaceUse, c.a, c.b, promptNewProhibited(c.a, c.b)})
+	to, oldOwn := s.remove(oldKey)
+	if oldOwn == 0 {
+		return l.ask(ReplaceAbsent, Pending{UseOnly, c.a, "", promptUseInstead(c.a)}, newKey, "")
 	}
-	return l.update(s.without(oldKey).with(newKey, Use), true)
+	to, newOwn := to.add(newKey, Use)
+	switch {
+	case oldOwn == Prohibit:
+		return l.ask(ReplaceProhibitedOld, Pending{ReplaceUse, c.a, c.b, promptOldProhibited(c.a, c.b)}, newKey, oldKey)
+	case newOwn == Prohibit:
+		return l.ask(ReplaceProhibitedNew, Pending{ReplaceUse, c.a, c.b, promptNewProhibited(c.a, c.b)}, newKey, oldKey)
+	}
+	return l.update(to, true)
 }
 
 // refusesSwap tells whether an ancestor stands against dropping old and using new.
 // oldKey is "" when nothing is dropped.
-func (l level) refusesSwap(newKey, oldKey string) (Decision, bool) {
+func (l *level) refusesSwap(newKey, oldKey string) (Decision, bool) {
 	if len(l.ancestors) == 0 {
 		return Decision{}, false
 	}
-	if held := l.holds(oldKey); oldKey != "" && held.inherited {
+	own := l.own.State.policies
+	if held := l.holds(oldKey, own.get(oldKey)); oldKey != "" && held.inherited {
 		return clarifyInherited(oldKey, held), true
 	}
-	if held := l.holds(newKey); held.inherited && held.polarity == Prohibit {
+	if held := l.holds(newKey, own.get(newKey)); held.inherited && held.polarity == Prohibit {
 		return clarifyInherited(newKey, held), true
 	}
 	return Decision{}, false
 }
 
-// ask opens a question.
-func (l level) ask(code Code, p Pending) (Session, Decision) {
-	s := Session{l.own.State, &p}
-	return s, clarify(code, p.Prompt, s.repair()...)
+// ask opens a question about two keys; oldKey is "" when nothing is dropped.
+func (l *level) ask(code Code, p Pending, newKey, oldKey string) Decision {
+	s := l.own.State
+	l.own.Pending = &p
+	return clarify(code, p.Prompt, s.swap(newKey, oldKey)...)
 }
 
 // answer takes an input for the answer to the open question. The grammar is off:
 // whatever is no answer has the question asked again.
-func (l level) answer(input string) (Session, Decision) {
+func (l *level) answer(input string) Decision {
 	s, p := l.own.State, l.own.Pending
-	switch answer(input) {
-	case noAnswer:
-		return l.own, clarify(AnswerNeeded, p.Prompt, l.own.repair()...)
-	case no:
+	kind := answer(input)
+	if kind == no {
 		return l.update(s, false)
 	}
 	newKey, oldKey := Item(p.New), ""
 	if p.Kind == ReplaceUse {
 		oldKey = Item(p.Old)
+	}
+	if kind == noAnswer {
+		return clarify(AnswerNeeded, p.Prompt, s.swap(newKey, oldKey)...)
 	}
 	if newKey == oldKey {
 		return l.update(s, false)
@@ -284,23 +298,24 @@ func (l level) answer(input string) (Session, Decision) {
 	if d, refused := l.refusesSwap(newKey, oldKey); refused {
 		// An ancestor has ruled since the question was put, so no answer can
 		// carry it out any more: close it.
-		return Session{State: s}, d
+		l.own.Pending = nil
+		return d
 	}
-	to := s.without(oldKey).with(newKey, Use)
-	return l.update(to, s.policies.get(newKey) != Use || s.policies.get(oldKey) != 0)
+	to, oldOwn := s.remove(oldKey)
+	return l.update(to.set(newKey, Use), s.policies.get(newKey) != Use || oldOwn != 0)
 }
 
-func (s Session) repair() []string {
+// swap lists the directives that drop old and put new in use.
+func (s State) swap(newKey, oldKey string) []string {
+	if newKey == oldKey {
+		return nil
+	}
 	var list []string
-	p, newKey := s.Pending, Item(s.Pending.New)
-	if old := Item(p.Old); p.Kind == ReplaceUse && old != newKey && s.State.policies.get(old) != 0 {
-		list = append(list, removeText(old))
+	if s.policies.get(oldKey) != 0 {
+		list = append(list, removeText(oldKey))
 	}
-	if s.State.policies.get(newKey) == Prohibit && (p.Kind == UseOnly || Item(p.Old) != newKey) {
+	if s.policies.get(newKey) == Prohibit {
 		list = append(list, removeText(newKey))
-	}
-	if p.Kind == ReplaceUse && Item(p.Old) == newKey {
-		return list
 	}
 	return append(list, useText(newKey))
 }

@@ -1,6 +1,7 @@
 package directive
 
 import (
+	"bytes"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -13,7 +14,7 @@ import (
 
 // isSpace is Unicode White_Space plus the four ASCII separators U+001C..U+001F,
 // which Python's str.isspace counts in and unicode.IsSpace does not.
-func isSpace(r rune) bool { return unicode.IsSpace(r) || r >= 0x1C && r <= 0x1F }
+func isSpace(r rune) bool { return infoOf(r).is(space) }
 
 // isWord tells what may stand inside a word; a combining mark may not.
 func isWord(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsNumber(r) }
@@ -51,23 +52,24 @@ func lower(s string) string {
 	if lowerASCII(s) {
 		return s
 	}
-	var b strings.Builder
-	b.Grow(len(s))
+	b := make([]byte, 0, len(s))
 	for i, r := range s {
-		switch r {
-		case 0x130:
-			b.WriteString("i\u0307")
-		case 0x3A3:
-			if finalSigma(s, i) {
-				b.WriteRune(0x3C2)
-			} else {
-				b.WriteRune(0x3C3)
-			}
-		default:
-			b.WriteRune(unicode.ToLower(r))
-		}
+		b = appendLower(b, s, i, r, infoOf(r))
 	}
-	return b.String()
+	return string(b)
+}
+
+// appendLower appends the lower case of r, the rune at s[i:].
+func appendLower(b []byte, s string, i int, r rune, in *runeInfo) []byte {
+	switch {
+	case r < utf8.RuneSelf:
+		return append(b, byte(r+in.lower))
+	case r == 0x130:
+		return append(b, "i\u0307"...)
+	case r == 0x3A3 && finalSigma(s, i):
+		return utf8.AppendRune(b, 0x3C2)
+	}
+	return utf8.AppendRune(b, r+in.lower)
 }
 
 func lowerASCII(s string) bool {
@@ -92,7 +94,7 @@ func finalSigma(s string, i int) bool {
 }
 
 func cased(r rune) bool {
-	return unicode.IsOneOf([]*unicode.RangeTable{
+	return infoOf(r).lower != 0 || unicode.IsOneOf([]*unicode.RangeTable{
 		unicode.Ll, unicode.Lu, unicode.Lt, unicode.Other_Lowercase, unicode.Other_Uppercase,
 	}, r)
 }
@@ -102,50 +104,12 @@ func cased(r rune) bool {
 const midWord = ":\u00B7\u0387\u055F\u05F4\u2027\uFE13\uFE55\uFF1A.\u2018\u2019\u2024\uFE52\uFF07\uFF0E'"
 
 func caseIgnorable(r rune) bool {
+	if in := infoOf(r); in.lower != 0 || in.is(space) {
+		return false // the most that stands beside a capital sigma
+	}
 	return unicode.IsOneOf([]*unicode.RangeTable{unicode.Mn, unicode.Me, unicode.Cf, unicode.Lm, unicode.Sk}, r) ||
 		strings.ContainsRune(midWord, r)
 }
-
-// plain is compatibility composition with typewriter apostrophes. Bytes that are
-// no UTF-8 become U+FFFD, so that whatever is kept can be exported.
-func plain(s string) string {
-	if isASCII(s) {
-		return strings.ReplaceAll(s, "`", "'")
-	}
-	if ascii, ok := plainASCII(s); ok {
-		return ascii
-	}
-	s = nfkc(strings.ToValidUTF8(s, "\uFFFD"))
-	return strings.ReplaceAll(strings.ReplaceAll(s, "\u2019", "'"), "`", "'")
-}
-
-// plainASCII is plain for texts of which nothing but ASCII is left: characters
-// that stand for ASCII by themselves, with no mark near that they could take on.
-// The tables of composition cost more than all the rest of a step.
-func plainASCII(s string) (string, bool) {
-	b := make([]byte, 0, 64)
-	for _, r := range s {
-		switch {
-		case r == '`' || r == 0x2019:
-			b = append(b, '\'')
-		case r < utf8.RuneSelf:
-			b = append(b, byte(r))
-		case r >= 0xFF01 && r <= 0xFF5E && r != 0xFF40: // full width; of the grave accent plain makes another
-			b = append(b, byte(r-0xFF01+'!'))
-		case r == 0xA0 || r == 0x3000:
-			b = append(b, ' ')
-		case r == 0x2026:
-			b = append(b, "..."...)
-		case r >= 0xFB00 && r <= 0xFB06:
-			b = append(b, ligatures[r-0xFB00]...)
-		default:
-			return "", false
-		}
-	}
-	return string(b), true
-}
-
-var ligatures = [...]string{"ff", "fi", "fl", "ffi", "ffl", "st", "st"}
 
 // Premise normalises a premise text: compatibility composition, typewriter
 // apostrophes, single blanks. Its case is kept. It is "" for a blank text.
@@ -159,79 +123,81 @@ const maxFolds = 16
 // lower case, "dont" written "don't", leading articles dropped. It is "" when
 // nothing is left. A key is its own key: Item(Item(x)) == Item(x).
 func Item(text string) string {
-	if isKey(text) {
-		return text
-	}
 	for range maxFolds {
-		folded := dropArticles(apostropheDont(squeezedLower(text)))
-		if folded == text || isKey(folded) {
-			return folded
+		folded, final := fold(plain(text))
+		key := dropArticles(apostropheDont(folded))
+		if final || key == text {
+			return key
 		}
-		text = folded
+		text = key
 	}
 	return text
 }
 
-// squeezedLower is squeeze(lower(plain(s))), in one go where it is ASCII.
-func squeezedLower(s string) string {
-	if s = plain(s); !isASCII(s) {
-		return squeeze(lower(s))
-	}
-	b := make([]byte, 0, len(s))
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case 'A' <= c && c <= 'Z':
-			b = append(b, c+'a'-'A')
-		case !isSpace(rune(c)):
-			b = append(b, c)
-		case len(b) > 0 && b[len(b)-1] != ' ':
-			b = append(b, ' ')
+// fold is squeeze(lower(s)) of a plain s. It is final, which is to say plain, when
+// no letter took on a case in which it joins a mark behind it: "J\u030C" has no
+// composite, and "j\u030C" has.
+func fold(s string) (string, bool) {
+	var room [256]byte
+	out, done := room[:0], 0 // out is made of s[:done]
+	gap, final := true, true // whether a space came before
+	turned := rune(0)        // the last letter that is no mark, if it took on another case
+	for i, r := range s {
+		if 'a' <= r && r <= 'z' {
+			gap, turned = false, 0
+			continue
 		}
-	}
-	return strings.TrimSuffix(string(b), " ")
-}
-
-func isASCII(s string) bool {
-	for i := 0; i < len(s); i++ {
-		if s[i] >= utf8.RuneSelf {
-			return false
-		}
-	}
-	return true
-}
-
-// isKey tells whether Item gives a text back as it is, without making another:
-// true only for such texts, and for nearly all of them.
-func isKey(s string) bool {
-	gap, ascii := true, true // gap: as if a space came before
-	for _, r := range s {
-		switch {
-		case r == ' ' && gap, r < ' ', r == '`', r == 0x2019, r == utf8.RuneError:
-			return false
-		case r >= utf8.RuneSelf:
-			if ascii = false; isSpace(r) || lowers(r) {
-				return false
+		in := infoOf(r)
+		if in.is(space) {
+			if gap || r != ' ' {
+				out = append(out, s[done:i]...)
+				if !gap {
+					out = append(out, ' ')
+				}
+				done = i + utf8.RuneLen(r)
 			}
-		case 'A' <= r && r <= 'Z':
-			return false
+			gap, turned = true, 0
+			continue
 		}
-		gap = r == ' '
+		gap = false
+		switch {
+		case !in.is(joined) && in.lower == 0:
+			turned = 0
+		case !in.is(joined):
+			turned = r + in.lower
+		case turned != 0 && joins(turned, r):
+			final = false
+		}
+		if in.lower != 0 {
+			final = final && r != 0x130 // which becomes a letter and a mark
+			out = appendLower(append(out, s[done:i]...), s, i, r, in)
+			done = i + utf8.RuneLen(r)
+		}
 	}
-	if s == "" || gap || findWord(s, "dont", 0) >= 0 {
-		return false
+	if done == 0 {
+		return strings.TrimSuffix(s, " "), final
 	}
-	if _, article := cutArticle(s); article {
-		return false
-	}
-	return ascii || norm.NFKC.IsNormalString(s)
+	return string(bytes.TrimSuffix(append(out, s[done:]...), []byte(" "))), final
 }
 
-// lowers tells whether lower changes a rune above ASCII.
-func lowers(r rune) bool {
-	if r > 0x3000 && r < 0xA000 || r >= 0xAC00 && r < 0xD7A4 { // Chinese, Japanese and Korean have no case
-		return false
+// joins tells whether a mark joins a letter, or a part of the letter that ends
+// before one of its own marks. In doubt it does.
+func joins(letter, mark rune) bool {
+	pairs, part := composites(), rune(0)
+	if !infoOf(letter).is(split) {
+		return pairs.composite(letter, mark) != 0
 	}
-	return unicode.ToLower(r) != r // U+0130 and U+03A3 among them
+	for _, r := range string(norm.NFC.PropertiesString(string(letter)).Decomposition()) {
+		if part == 0 {
+			part = r
+		} else {
+			part = pairs.composite(part, r)
+		}
+		if part == 0 || pairs.composite(part, mark) != 0 {
+			return true
+		}
+	}
+	return part == 0
 }
 
 // apostropheDont writes "don't" for each "dont" that is a word by itself.
@@ -264,6 +230,9 @@ func dropArticles(s string) string {
 }
 
 func cutArticle(s string) (rest string, ok bool) {
+	if s == "" || s[0] != 'a' && s[0] != 't' {
+		return s, false
+	}
 	for _, article := range [...]string{"a", "an", "the"} {
 		if rest, ok := strings.CutPrefix(s, article); ok && wordEnds(rest) {
 			return rest, true
@@ -312,7 +281,7 @@ const (
 // answer reads a confirmation. Only one run of closing punctuation is dropped:
 // "yes!" confirms, "yes. !" does not.
 func answer(input string) answerKind {
-	s := squeeze(lower(nfkc(input)))
+	s, _ := fold(plain(input))
 	switch trim(strings.TrimRight(s, ".,!?")) {
 	case "yes", "yes please", "yep", "yeah", "sure", "ok", "okay":
 		return yes

@@ -23,6 +23,15 @@ type Analysis struct {
 type TermCount struct {
 	Term string
 	N    uint32
+	hash uint32 // of Term; 0: not known
+}
+
+// hashed is the hash of the term.
+func (c *TermCount) hashed() uint32 {
+	if c.hash != 0 {
+		return c.hash
+	}
+	return hash(c.Term)
 }
 
 // Analyzer turns text into terms. It is safe for concurrent use. Stems are
@@ -94,6 +103,7 @@ type scanner struct {
 	table  table // of terms
 	length int
 
+	words waiting
 	word  []byte // lower case, waiting for its end
 	plain bool   // word is a–z only, so it can be stemmed
 	quote int    // offset of the last apostrophe in word, -1 for none
@@ -111,7 +121,7 @@ func (s *scanner) count(term string, hash uint32) {
 		}
 	}
 	s.table[i] = newEntry(hash, uint32(len(s.terms)))
-	s.terms = append(s.terms, TermCount{Term: term, N: 1})
+	s.terms = append(s.terms, TermCount{Term: term, N: 1, hash: hash})
 	if len(s.terms) > len(s.table)/2 {
 		s.table = s.table.grown()
 	}
@@ -123,6 +133,11 @@ func (s *scanner) text(text string) {
 	}
 	s.reset()
 	for i := 0; i < len(text); {
+		if n := lower(text[i:]); n > 0 { // most of a text
+			s.letters(text[i : i+n])
+			i += n
+			continue
+		}
 		if c := text[i]; c < utf8.RuneSelf {
 			s.ascii(c, text[i+1:])
 			i++
@@ -133,14 +148,13 @@ func (s *scanner) text(text string) {
 		s.rune(r, text[i:])
 	}
 	s.flush()
+	s.stem()
 }
 
 func (s *scanner) reset() { s.word, s.plain, s.quote, s.prev = s.word[:0], true, -1, 0 }
 
 func (s *scanner) ascii(c byte, rest string) {
 	switch {
-	case 'a' <= c && c <= 'z':
-		s.byte(c)
 	case 'A' <= c && c <= 'Z':
 		s.byte(c + 'a' - 'A')
 	case '0' <= c && c <= '9':
@@ -170,6 +184,23 @@ func (s *scanner) rune(r rune, rest string) {
 	default:
 		s.flush()
 	}
+}
+
+// lower is how many letters a–z a text begins with.
+func lower(text string) int {
+	n := 0
+	for n < len(text) && 'a' <= text[n] && text[n] <= 'z' {
+		n++
+	}
+	return n
+}
+
+// letters takes letters a–z.
+func (s *scanner) letters(run string) {
+	if s.prev != 0 {
+		s.flush()
+	}
+	s.word = append(s.word, run...)
 }
 
 func (s *scanner) byte(c byte) {
@@ -214,17 +245,30 @@ func (s *scanner) emit() {
 		s.contraction()
 	}
 	w := cut(s.word)
-	if s.plain {
-		if t := s.stems.stem(w); t.term != "" {
-			s.count(t.term, t.hash)
-		}
+	if !s.plain {
+		s.other(string(w))
 		return
 	}
-	s.other(string(w))
+	if s.words.add(w); s.words.n == lookups {
+		s.stem()
+	}
+}
+
+// stem takes the stems of the words that wait.
+func (s *scanner) stem() {
+	var room [lookups]*stemmed
+	for _, t := range s.words.stems(s.stems, &room) {
+		if t.stem > 0 {
+			s.count(t.term(), t.hash)
+		}
+	}
 }
 
 // other takes a term that is not the stem of a word.
-func (s *scanner) other(term string) { s.count(term, hash(term)) }
+func (s *scanner) other(term string) {
+	s.stem() // those before it in the text
+	s.count(term, hash(term))
+}
 
 // contraction drops an ending like 's or 'll and joins what is left over the
 // apostrophes: don't becomes dont, o'brien obrien.

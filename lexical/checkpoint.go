@@ -1,9 +1,9 @@
 package lexical
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/binary"
+	"iter"
 	"maps"
 	"math/bits"
 	"slices"
@@ -91,6 +91,10 @@ type checkpoint struct {
 	dropped  []uint64
 	changed  bool
 
+	atOnce uint32
+	all    dictionary // of the parts; see joinTerms
+	to     [][]uint32 // number in all by part and number there
+
 	key  []byte
 	room []byte // see put
 }
@@ -101,7 +105,7 @@ func (x *Index) snapshot(force bool) *checkpoint {
 	x.invert()
 	return &checkpoint{
 		manifest: x.manifest.clone(), parts: x.tail.whole(force),
-		removed: maps.Clone(x.removed), pending: maps.Clone(x.pending), saved: x.saved,
+		atOnce: x.invertAtOnce, removed: maps.Clone(x.removed), pending: maps.Clone(x.pending), saved: x.saved,
 	}
 }
 
@@ -185,8 +189,7 @@ func (c *checkpoint) newSegment(first, last, docs uint64) segment {
 	return s
 }
 
-// writeTail writes the pages of the parts that were not removed. The parts are
-// inverted already: what is left is to bring their terms into order.
+// writeTail writes the pages of the parts that were not removed.
 func (c *checkpoint) writeTail(s segment, docs []docRow) error {
 	rows := docRows{s: s, w: c.w}
 	for _, d := range docs {
@@ -197,77 +200,99 @@ func (c *checkpoint) writeTail(s segment, docs []docRow) error {
 	if err := rows.flush(); err != nil {
 		return err
 	}
-	p := postings{}
-	terms := c.tailTerms()
-	for len(terms) > 0 {
-		n := 1
-		for n < len(terms) && c.compare(terms[0], terms[n]) == 0 {
-			n++
+	c.joinTerms()
+	for terms := c.all.sorted(); len(terms) > 0; {
+		n, size := 0, uint32(0)
+		for ; n < len(terms) && size < c.atOnce; n++ {
+			size += c.all.terms[terms[n]].df
 		}
-		same := terms[:n]
-		terms = terms[n:]
-		p = postings{body: p.body[:0], last: s.first}
-		for _, o := range same {
-			c.appendTail(&p, c.parts[o.part].list(o.term))
-		}
-		if p.df == 0 { // removed pages alone had it
-			continue
-		}
-		t := c.term(same[0])
-		if err := c.put(s, t.scope, c.parts[same[0].part].bytes(t), &p); err != nil {
+		if err := c.writeTerms(s, docs, terms[:n], c.invert(terms[:n], size)); err != nil {
 			return err
 		}
+		terms = terms[n:]
 	}
 	return nil
 }
 
-func (c *checkpoint) appendTail(p *postings, l tailList) {
-	var buf [blockSize]posting
-	for block := l.next(&buf); len(block) > 0; block = l.next(&buf) {
-		for _, e := range block {
-			if len(c.removed) == 0 || !c.gone(e.num) {
-				p.add(e.num, e.tf)
+// invertAtOnce bounds the memory of writeTail, in postings of 8 bytes.
+const invertAtOnce = 4 << 20
+
+// joinTerms makes one dictionary of those of the parts, and counts the pages that have a term.
+func (c *checkpoint) joinTerms() {
+	c.all, c.to = newDictionary(), make([][]uint32, len(c.parts))
+	for i, p := range c.parts {
+		text := string(p.text)
+		c.all.room(len(p.terms))
+		c.to[i] = make([]uint32, len(p.terms))
+		for j := range p.terms {
+			t := &p.terms[j]
+			term := text[t.at : t.at+t.size]
+			c.to[i][j], _ = c.all.enter(inScope(hash(term), t.scope), t.scope, term)
+		}
+	}
+	for _, u := range c.uses() {
+		c.all.terms[u.term].df++
+	}
+}
+
+// uses gives the terms of the pages that were not removed, by the page's index among them. Terms are those of all parts.
+func (c *checkpoint) uses() iter.Seq2[uint32, use] {
+	return func(yield func(uint32, use) bool) {
+		doc := uint32(0)
+		for i, p := range c.parts {
+			to := c.to[i]
+			for j := range p.docs {
+				if c.gone(p.docs[j].num) {
+					continue
+				}
+				for _, u := range p.of(j) {
+					if !yield(doc, use{to[u.term], u.n}) {
+						return
+					}
+				}
+				doc++
 			}
 		}
 	}
 }
 
-// termAt is a term of a part.
-type termAt struct {
-	head       uint64 // its first eight bytes: they tell most terms apart
-	part, term uint32
-}
-
-func (c *checkpoint) term(o termAt) *tailTerm { return &c.parts[o.part].terms[o.term] }
-
-// tailTerms lists the terms of all parts in the order of their keys, those of
-// one term in the order of pages.
-func (c *checkpoint) tailTerms() []termAt {
-	n := 0
-	for _, p := range c.parts {
-		n += len(p.terms)
+// invert brings what stands page after page in the parts into the order of some terms: the postings of one behind those
+// of the other. A posting is the page's index above the count.
+func (c *checkpoint) invert(terms []uint32, size uint32) []uint64 {
+	next := make([]uint32, len(c.all.terms)) // where the next posting of a term goes, plus one; 0: it is none of them
+	at := uint32(1)
+	for _, t := range terms {
+		next[t] = at
+		at += c.all.terms[t].df
 	}
-	list := make([]termAt, 0, n)
-	for i, p := range c.parts {
-		for j := range p.terms {
-			var head [8]byte
-			copy(head[:], p.bytes(&p.terms[j]))
-			list = append(list, termAt{binary.BigEndian.Uint64(head[:]), uint32(i), uint32(j)})
+	posts := make([]uint64, size)
+	for doc, u := range c.uses() {
+		if to := next[u.term]; to > 0 {
+			posts[to-1] = uint64(doc)<<32 | uint64(u.n)
+			next[u.term]++
 		}
 	}
-	slices.SortFunc(list, func(a, b termAt) int { return cmp.Or(c.compare(a, b), cmp.Compare(a.part, b.part)) })
-	return list
+	return posts
 }
 
-func (c *checkpoint) compare(a, b termAt) int {
-	s, t := c.term(a), c.term(b)
-	switch {
-	case s.scope != t.scope:
-		return cmp.Compare(s.scope, t.scope)
-	case a.head != b.head:
-		return cmp.Compare(a.head, b.head)
+// writeTerms writes the lists of some terms, in their order.
+func (c *checkpoint) writeTerms(s segment, docs []docRow, terms []uint32, posts []uint64) error {
+	var p postings
+	for _, at := range terms {
+		t := &c.all.terms[at]
+		if t.df == 0 { // removed pages alone had it
+			continue
+		}
+		p = postings{body: p.body[:0], last: s.first}
+		for _, w := range posts[:t.df] {
+			p.add(docs[w>>32].num, uint32(w))
+		}
+		posts = posts[t.df:]
+		if err := c.put(s, t.scope, c.all.bytes(t), &p); err != nil {
+			return err
+		}
 	}
-	return bytes.Compare(c.parts[a.part].bytes(s), c.parts[b.part].bytes(t))
+	return nil
 }
 
 // writeLists puts the lists in the order of their keys, as a B+tree likes it.

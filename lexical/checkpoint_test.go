@@ -270,6 +270,26 @@ func TestSoundSumUnsoundList(t *testing.T) {
 	require.Equal(t, want, s.search(t, x, w, q))
 }
 
+// TestInvertInPieces: whether all lists of a segment are made at once or one by one, its rows are the same.
+func TestInvertInPieces(t *testing.T) {
+	rows := func(atOnce uint32) memStore {
+		s := memStore{}
+		x := s.open(t)
+		x.invertAtOnce = atOnce
+		for num := uint64(1); num <= flushDocs+100; num++ {
+			x.Add(Doc{Num: num, Scope: uint32(num%3 + 1), Analysis: words("all", 1, fmt.Sprintf("m%d", num%17), int(num%4+1), fmt.Sprintf("alone%d", num), 2)})
+		}
+		x.Remove(5, 17, flushDocs+1)
+		s.checkpoint(t, x, true)
+		s.view(func(r Rows) { require.NoError(t, x.Check(r)) })
+		return s
+	}
+	all := rows(invertAtOnce)
+	require.Greater(t, all.count("T"), 1000)
+	require.Equal(t, all, rows(1))
+	require.Equal(t, all, rows(100))
+}
+
 // TestBytesWritten bounds what a page costs in rows at a flush of 1,024.
 func TestBytesWritten(t *testing.T) {
 	const pages = 4 * flushDocs
@@ -278,7 +298,7 @@ func TestBytesWritten(t *testing.T) {
 	for num := uint64(1); num <= pages; num++ {
 		a := Analysis{Length: 12}
 		for i := range uint64(12) {
-			a.Terms = append(a.Terms, TermCount{fmt.Sprintf("word%02d%03d", i, num*(i+7)%(7<<i%900+1)), 1})
+			a.Terms = append(a.Terms, TermCount{Term: fmt.Sprintf("word%02d%03d", i, num*(i+7)%(7<<i%900+1)), N: 1})
 		}
 		x.Add(Doc{Num: num, Scope: 1, Group: num / 20, Analysis: a})
 		if num%flushDocs == 0 {

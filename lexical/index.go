@@ -34,13 +34,14 @@ type Index struct {
 	saved   int                 // numbers in the removed row
 	work    sync.Pool           // of *work, the scratch memory of queries
 
-	commonPages uint64 // the constant; tests make it small
+	commonPages  uint64 // the constants; tests make them small
+	invertAtOnce uint32
 }
 
 // Open reads the list of segments and the columns of their pages. The owner then
 // adds the pages above Through again. Errors wrap ErrCorrupt or ErrAnalyzer.
 func Open(rows Rows) (*Index, error) {
-	x := &Index{cols: newColumns(), removed: map[uint64]struct{}{}, pending: map[uint32]uint64{}, commonPages: commonPages}
+	x := &Index{cols: newColumns(), removed: map[uint64]struct{}{}, pending: map[uint32]uint64{}, commonPages: commonPages, invertAtOnce: invertAtOnce}
 	key := []byte{rowList}
 	row := rows.Get(key)
 	if row == nil {

@@ -228,7 +228,7 @@ func (m *machine) add() {
 		}
 		for _, w := range vocabulary {
 			if n := rapid.SampledFrom([]uint32{0, 0, 0, 1, 1, 2, 300}).Draw(m.t, w); n > 0 {
-				d.Analysis.Terms = append(d.Analysis.Terms, TermCount{w, n})
+				d.Analysis.Terms = append(d.Analysis.Terms, TermCount{Term: w, N: n})
 				d.Analysis.Length += int(n)
 			}
 		}
@@ -351,7 +351,7 @@ func TestPassedOver(t *testing.T) {
 			}
 			for i, w := range vocabulary { // from one page in 90 to one in two
 				if r.IntN(90) < 1<<i {
-					d.Analysis.Terms = append(d.Analysis.Terms, TermCount{w, uint32(1 + r.IntN(9)/6)})
+					d.Analysis.Terms = append(d.Analysis.Terms, TermCount{Term: w, N: uint32(1 + r.IntN(9)/6)})
 					d.Analysis.Length += int(d.Analysis.Terms[len(d.Analysis.Terms)-1].N)
 				}
 			}

@@ -2,6 +2,7 @@ package lexical
 
 import (
 	"hash/maphash"
+	"strings"
 	"sync/atomic"
 
 	"github.com/kljensen/snowball/english"
@@ -24,15 +25,60 @@ type stemCache [maxStems]atomic.Pointer[stemmed]
 // its own would cost each database that is opened half a megabyte.
 var stems stemCache
 
+// stemmed is a word and its stem. It is as small as it can be: there are many, and whoever asks for one waits for
+// memory.
 type stemmed struct {
-	word string
-	term string // its stem, "" for a stop word
-	hash uint32 // of term
+	text       string // the word; the stem behind it, when it is not what the word begins with
+	hash       uint32 // of the stem
+	word, stem uint8  // bytes; a stop word has no stem
 }
 
-// stem returns the stem of a word of a–z.
-func (c *stemCache) stem(word []byte) *stemmed {
-	first := maphash.Bytes(hashSeed, word) % maxStems
+func (s *stemmed) term() string {
+	if int(s.word) < len(s.text) {
+		return s.text[s.word:]
+	}
+	return s.text[:s.stem]
+}
+
+// waiting are words of a–z whose stems nobody has asked for yet. The table is larger than a cache of the processor: of
+// words looked up one by one each waits for memory, of these all wait at once.
+type waiting struct {
+	text []byte // the words, one behind the other
+	ends [lookups]int
+	n    int
+}
+
+const lookups = 32
+
+func (w *waiting) add(word []byte) {
+	w.text = append(w.text, word...)
+	w.ends[w.n] = len(w.text)
+	w.n++
+}
+
+// stems puts the stems of the words into out, and forgets them.
+func (w *waiting) stems(c *stemCache, out *[lookups]*stemmed) []*stemmed {
+	var first [lookups]uint64
+	at := 0
+	for i, end := range w.ends[:w.n] {
+		first[i] = maphash.Bytes(hashSeed, w.text[at:end]) % maxStems
+		out[i] = c[first[i]].Load()
+		at = end
+	}
+	at = 0
+	for i, end := range w.ends[:w.n] {
+		if word := w.text[at:end]; out[i] == nil || !out[i].of(word) {
+			out[i] = c.stem(word, first[i])
+		}
+		at = end
+	}
+	found := out[:w.n]
+	w.text, w.n = w.text[:0], 0
+	return found
+}
+
+// stem returns the stem of a word of a–z whose first place is known.
+func (c *stemCache) stem(word []byte, first uint64) *stemmed {
 	place := &c[first]
 	for i := range uint64(wayStems) {
 		p := &c[first^i]
@@ -41,7 +87,7 @@ func (c *stemCache) stem(word []byte) *stemmed {
 			place = p
 			break
 		}
-		if s.word == string(word) {
+		if s.of(word) {
 			return s
 		}
 	}
@@ -50,15 +96,19 @@ func (c *stemCache) stem(word []byte) *stemmed {
 	return s
 }
 
+func (s *stemmed) of(word []byte) bool {
+	return int(s.word) == len(word) && s.text[:len(word)] == string(word)
+}
+
 func newStemmed(word string) *stemmed {
-	s := &stemmed{word: word}
+	s := &stemmed{text: word, word: uint8(len(word))}
 	if isStopWord(word) {
 		return s
 	}
-	s.term = english.Stem(word, true)
-	if n := len(s.term); n <= len(word) && word[:n] == s.term {
-		s.term = word[:n] // one string for both
+	stem := english.Stem(word, true)
+	if s.stem = uint8(len(stem)); !strings.HasPrefix(word, stem) {
+		s.text = word + stem
 	}
-	s.hash = hash(s.term)
+	s.hash = hash(stem)
 	return s
 }

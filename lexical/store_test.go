@@ -174,7 +174,7 @@ func (w *world) Shown(num uint64) bool {
 func words(counts ...any) Analysis {
 	var a Analysis
 	for i := 0; i < len(counts); i += 2 {
-		a.Terms = append(a.Terms, TermCount{counts[i].(string), uint32(counts[i+1].(int))})
+		a.Terms = append(a.Terms, TermCount{Term: counts[i].(string), N: uint32(counts[i+1].(int))})
 		a.Length += counts[i+1].(int)
 	}
 	return a

@@ -13,30 +13,25 @@ type tail []*part
 
 // part is the inversion of some pages. It has a handful of arrays without
 // pointers in them, however many terms and postings it holds: a page is entered
-// at every commit, and the collector has nothing to follow. A checkpoint reads all
-// of it but what Remove changes: terms[].df and removed.
+// at every commit, and the collector has nothing to follow. A checkpoint, which runs
+// beside those who change it, reads docs, uses and of terms what never changes.
 type part struct {
-	docs    []tailDoc  // ascending by number, never empty; removed ones stay until the flush
-	used    []uint32   // indexes into terms, page after page
-	terms   []tailTerm // in the order of their first page
-	text    []byte     // of the terms, one behind the other
-	table   table      // of terms
-	posts   []uint64   // pieces of lists; see post
-	removed int        // pages, which readers of lists must leave out
+	docs []tailDoc // ascending by number, never empty; removed ones stay until the flush
+	uses []use     // page after page
+	dictionary
+	posts   []uint64 // pieces of lists; see post
+	removed int      // pages, which readers of lists must leave out
 }
 
 type tailDoc struct {
 	docRow
-	first uint32 // its first term in used; the next page's is the end
+	first uint32 // its first term in uses; the next page's is the end
 }
 
-type tailTerm struct {
-	scope uint32
-	at    uint32 // text[at:at+size]
-	size  uint32
-	df    uint32 // pages that were not removed
-	first uint32 // its list in posts
-	end   uint32 // where the next posting goes
+// use is a term of a page.
+type use struct {
+	term uint32 // index into terms
+	n    uint32 // how often it occurs
 }
 
 // A list lies in posts in pieces, each twice as long as the one before up to
@@ -52,7 +47,7 @@ func (t *tail) add(d Doc) {
 	n := len(*t)
 	switch {
 	case n == 0:
-		*t = append(*t, newPart(&part{table: make(table, 256)}))
+		*t = append(*t, newPart(&part{dictionary: newDictionary()}))
 	case len((*t)[n-1].docs) == flushDocs:
 		*t = append(*t, newPart((*t)[n-1]))
 	}
@@ -64,35 +59,66 @@ func (t *tail) add(d Doc) {
 func newPart(like *part) *part {
 	const most = 1 << 17
 	return &part{
-		docs: make([]tailDoc, 0, len(like.docs)), used: make([]uint32, 0, min(len(like.used), most)),
-		terms: make([]tailTerm, 0, min(len(like.terms), most)), text: make([]byte, 0, min(len(like.text), 8*most)),
-		table: make(table, min(len(like.table), most)), posts: make([]uint64, 0, min(len(like.posts), 2*most)),
+		docs: make([]tailDoc, 0, len(like.docs)), uses: make([]use, 0, min(len(like.uses), most)),
+		dictionary: dictionary{
+			terms: make([]tailTerm, 0, min(len(like.terms), most)), text: make([]byte, 0, min(len(like.text), 8*most)),
+			table: make(table, min(len(like.table), most)),
+		},
+		posts: make([]uint64, 0, min(len(like.posts), 2*most)),
 	}
 }
 
 func (p *part) add(d Doc) {
-	doc := uint64(len(p.docs)) << 32
 	row := docRow{num: d.Num, scope: d.Scope, group: d.Group, length: uint32(d.Analysis.Length)}
-	p.docs = append(p.docs, tailDoc{row, uint32(len(p.used))})
-	p.used = double(p.used, len(d.Analysis.Terms))
-	for _, c := range d.Analysis.Terms {
-		term := p.enter(d.Scope, c.Term)
-		p.used = append(p.used, term)
-		t := &p.terms[term]
-		p.post(t, doc|uint64(c.N))
-		t.df++
+	p.docs = append(p.docs, tailDoc{row, uint32(len(p.uses))})
+	terms := d.Analysis.Terms
+	p.uses = double(p.uses, len(terms))
+	p.room(len(terms))
+	for some := range slices.Chunk(terms, together) {
+		p.addTerms(d.Scope, some)
 	}
 }
 
-// post appends a posting to the list of a term.
-func (p *part) post(t *tailTerm, posting uint64) {
-	if w := p.posts[t.end]; w&link != 0 {
-		next := p.piece(min(int(w&^link)+1, lastPiece))
-		p.posts[t.end] = link | uint64(next)
-		t.end = next
+// together is how many terms are looked up at once. A part is larger than a cache of the processor: of terms that are
+// looked up one by one each waits for memory, of these all wait at once.
+const together = 32
+
+// addTerms enters terms of the last page; each occurs once.
+func (p *part) addTerms(scope uint32, terms []TermCount) {
+	var hashes [together]uint32
+	var found [together]entry
+	var next [together]uint64
+	for i := range terms {
+		hashes[i] = inScope(terms[i].hashed(), scope)
+		found[i] = p.candidate(hashes[i])
+	}
+	for i := range terms {
+		if e := found[i]; e > 0 {
+			next[i] = p.posts[p.terms[e.at()].end]
+		}
+	}
+	doc := uint64(len(p.docs)-1) << 32
+	for i := range terms {
+		c, at := &terms[i], found[i].at()
+		if found[i] == 0 || !p.is(at, scope, c.Term) {
+			at = p.enter(hashes[i], scope, c.Term)
+			next[i] = p.posts[p.terms[at].end]
+		}
+		p.uses = append(p.uses, use{at, c.N})
+		p.post(&p.terms[at], next[i], doc|uint64(c.N))
+	}
+}
+
+// post appends a posting to the list of a term; next is the word where it goes.
+func (p *part) post(t *tailTerm, next, posting uint64) {
+	if next&link != 0 {
+		piece := p.piece(min(int(next&^link)+1, lastPiece))
+		p.posts[t.end] = link | uint64(piece)
+		t.end = piece
 	}
 	p.posts[t.end] = posting
 	t.end++
+	t.df++
 }
 
 // piece returns where a new piece of 1<<power words begins.
@@ -103,47 +129,15 @@ func (p *part) piece(power int) uint32 {
 	return uint32(at)
 }
 
-// enter returns the index of a term.
-func (p *part) enter(scope uint32, text string) uint32 {
-	if len(p.terms) >= len(p.table)/4*3 {
-		p.table = p.table.grown()
+// enter returns the index of a term; the table has room for it.
+func (p *part) enter(hash, scope uint32, text string) uint32 {
+	at, known := p.dictionary.enter(hash, scope, text)
+	if !known {
+		first := p.piece(firstPiece)
+		p.terms[at].first, p.terms[at].end = first, first
 	}
-	h := hash(text) ^ scope*scopeMix
-	slot := p.slot(h, scope, text)
-	if e := p.table[slot]; e > 0 {
-		return e.at()
-	}
-	at := uint32(len(p.terms))
-	first := p.piece(firstPiece)
-	p.terms = append(double(p.terms, 1), tailTerm{scope: scope, at: uint32(len(p.text)), size: uint32(len(text)), first: first, end: first})
-	p.text = append(double(p.text, len(text)), text...)
-	p.table[slot] = newEntry(h, at)
 	return at
 }
-
-// find returns the index of a term, if a page of the part has it.
-func (p *part) find(scope uint32, text string) (uint32, bool) {
-	e := p.table[p.slot(hash(text)^scope*scopeMix, scope, text)]
-	return e.at(), e > 0
-}
-
-// slot returns where a term is in the table, or the free slot where it belongs.
-func (p *part) slot(hash, scope uint32, text string) uint32 {
-	i := p.table.first(hash)
-	for ; p.table[i] > 0; i = p.table.next(i) {
-		if e := p.table[i]; e.hash() == hash {
-			if t := &p.terms[e.at()]; t.scope == scope && string(p.bytes(t)) == text {
-				return i
-			}
-		}
-	}
-	return i
-}
-
-func (p *part) bytes(t *tailTerm) []byte { return p.text[t.at : t.at+t.size] }
-
-// scopeMix spreads the numbers of scopes over a hash.
-const scopeMix = 0x9e3779b1
 
 // double makes room for n more elements. A large slice grows by append in steps
 // of a quarter, and is copied five times over; here once.
@@ -170,8 +164,8 @@ func (t tail) remove(num uint64) {
 		return
 	}
 	p.removed++
-	for _, term := range p.of(i) {
-		p.terms[term].df--
+	for _, u := range p.of(i) {
+		p.terms[u.term].df--
 	}
 }
 
@@ -181,15 +175,16 @@ func (p *part) from(num uint64) int {
 }
 
 // of returns the terms of a document.
-func (p *part) of(doc int) []uint32 {
+func (p *part) of(doc int) []use {
 	if doc+1 < len(p.docs) {
-		return p.used[p.docs[doc].first:p.docs[doc+1].first]
+		return p.uses[p.docs[doc].first:p.docs[doc+1].first]
 	}
-	return p.used[p.docs[doc].first:]
+	return p.uses[p.docs[doc].first:]
 }
 
 // whole returns the parts, without an unfinished one unless all are asked for;
-// of that one a copy, because pages may come to it.
+// of that one a view of what is there now, because pages may come to it. It has no
+// lists: of them a checkpoint reads nothing.
 func (t tail) whole(all bool) []*part {
 	n := len(t)
 	if n == 0 || len(t[n-1].docs) == flushDocs {
@@ -197,7 +192,7 @@ func (t tail) whole(all bool) []*part {
 	}
 	parts := slices.Clone(t[:n-1])
 	if p := t[n-1]; all {
-		parts = append(parts, &part{docs: p.docs, text: p.text, terms: slices.Clone(p.terms), posts: slices.Clone(p.posts)})
+		parts = append(parts, &part{docs: p.docs, uses: p.uses, dictionary: dictionary{terms: p.terms, text: p.text}})
 	}
 	return parts
 }
@@ -223,26 +218,17 @@ func (t tail) after(through uint64, gone func(num uint64) bool) tail {
 	return rest
 }
 
-// above gives the documents above a number back as they were added, but for the
-// order of their terms.
+// above gives the documents above a number back as they were added.
 func (p *part) above(through uint64) []Doc {
 	from := p.from(through + 1)
-	docs := make([]Doc, len(p.docs)-from)
-	for i := range docs {
-		row := &p.docs[from+i]
-		docs[i] = Doc{Num: row.num, Scope: row.scope, Group: row.group, Analysis: Analysis{Length: int(row.length)}}
-	}
-	var buf [blockSize]posting
-	for i := range p.terms {
-		text, l := string(p.bytes(&p.terms[i])), p.list(uint32(i))
-		for block := l.next(&buf); len(block) > 0; block = l.next(&buf) {
-			for _, e := range block {
-				if e.num > through {
-					a := &docs[p.from(e.num)-from].Analysis
-					a.Terms = append(a.Terms, TermCount{text, e.tf})
-				}
-			}
+	docs := make([]Doc, 0, len(p.docs)-from)
+	for i := from; i < len(p.docs); i++ {
+		row := &p.docs[i]
+		a := Analysis{Length: int(row.length)}
+		for _, u := range p.of(i) {
+			a.Terms = append(a.Terms, TermCount{Term: string(p.bytes(&p.terms[u.term])), N: u.n})
 		}
+		docs = append(docs, Doc{Num: row.num, Scope: row.scope, Group: row.group, Analysis: a})
 	}
 	return docs
 }

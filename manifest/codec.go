@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/oklog/ulid/v2"
 	"github.com/vmihailenco/msgpack/v5"
@@ -31,8 +32,18 @@ type wire struct {
 	Record
 	version uint64
 	flags   uint64
-	reasons []string // distinct page and exclusion reasons; rows name them by place + 1
-	pages   int      // rows read so far, against MaxPages
+	reasons []string                   // distinct page and exclusion reasons; rows name them by place + 1
+	pages   int                        // rows read so far, against MaxPages
+	buf     struct{ rows, row []byte } // what rows are made in on their way into the leaf
+}
+
+// rows is how many pages are named.
+func (w *wire) rows() int {
+	n := len(w.Pages)
+	for i := range w.Excluded {
+		n += len(w.Excluded[i].Nearest)
+	}
+	return n
 }
 
 // Bits of the flags element.
@@ -119,7 +130,7 @@ func Encode(r *Record) ([]byte, error) {
 		n--
 	}
 	var buf bytes.Buffer
-	buf.Grow(256) // most are shorter
+	buf.Grow(192 + rowRoom*w.rows()) // most are shorter
 	e := msgpack.GetEncoder()
 	defer msgpack.PutEncoder(e)
 	e.Reset(&buf)
@@ -208,12 +219,10 @@ func flagsOf(r *Record) (f uint64) {
 	return f
 }
 
-// reasonsOf lists the distinct reasons in order of first appearance.
+// reasonsOf lists the distinct reasons, which are few, in order of first appearance. It stops where they are too many.
 func reasonsOf(r *Record) (out []string) {
-	seen := map[string]bool{"": true}
 	note := func(s string) {
-		if !seen[s] {
-			seen[s] = true
+		if s != "" && len(out) <= maxReasons && !slices.Contains(out, s) {
 			out = append(out, s)
 		}
 	}
@@ -442,7 +451,7 @@ func encExclusion(e *msgpack.Encoder, w *wire, x *Exclusion) error {
 	if x.Count < 0 {
 		return fmt.Errorf("count %d is negative", x.Count)
 	}
-	rows, err := appendPages(nil, w, x.Nearest)
+	rows, err := w.appendPages(x.Nearest)
 	if err != nil {
 		return err
 	}
@@ -470,7 +479,7 @@ func decExclusion(d *msgpack.Decoder, w *wire, x *Exclusion) error {
 func emptyPages(w *wire) bool { return len(w.Pages) == 0 }
 
 func encPages(e *msgpack.Encoder, w *wire) error {
-	rows, err := appendPages(nil, w, w.Pages)
+	rows, err := w.appendPages(w.Pages)
 	if err != nil {
 		return err
 	}

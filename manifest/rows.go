@@ -27,6 +27,9 @@ const (
 	rowStale     = 1 << 7
 )
 
+// rowRoom is the memory that is set aside for a row: most take less.
+const rowRoom = 28
+
 var errRow = errors.New("a page row ends within a field")
 
 // reasonPlace is the number a row uses for a reason: 0 for none.
@@ -44,11 +47,12 @@ func (w *wire) reason(place uint64) (string, error) {
 	return w.reasons[place-1], nil
 }
 
-func appendPages(b []byte, w *wire, pages []Page) ([]byte, error) {
+// appendPages gives the rows of pages; they are good until the next call.
+func (w *wire) appendPages(pages []Page) ([]byte, error) {
 	if w.pages += len(pages); w.pages > MaxPages {
 		return nil, fmt.Errorf("more than %d pages; split the call", MaxPages)
 	}
-	var row []byte
+	b, row := slices.Grow(w.buf.rows[:0], len(pages)*rowRoom), w.buf.row
 	for i := range pages {
 		if err := checkPage(&pages[i]); err != nil {
 			return nil, fmt.Errorf("page %d: %w", pages[i].Num, err)
@@ -57,6 +61,7 @@ func appendPages(b []byte, w *wire, pages []Page) ([]byte, error) {
 		b = binary.AppendUvarint(b, uint64(len(row)))
 		b = append(b, row...)
 	}
+	w.buf.rows, w.buf.row = b, row
 	return b, nil
 }
 

@@ -38,7 +38,12 @@ const (
 // Text renders pages as plain text: the preamble, then a fenced block a page.
 // The pages come in the caller's order; those of the stable prefix first.
 func Text(seed string, pages []Page) []byte {
-	return appendPack(make([]byte, 0, sizeHint(pages)), packFence(seed, pages), pages)
+	return AppendText(make([]byte, 0, sizeHint(pages)), seed, pages)
+}
+
+// AppendText appends what Text renders.
+func AppendText(dst []byte, seed string, pages []Page) []byte {
+	return appendPack(dst, packFence(seed, pages), pages)
 }
 
 func appendPack(b []byte, fence string, pages []Page) []byte {
@@ -60,10 +65,11 @@ func packFence(seed string, pages []Page) string {
 	})
 }
 
-// eachString yields every string of the page that can be shown.
+// eachString yields every string of the page that can be shown and is long
+// enough for a fence.
 func (p *Page) eachString(yield func(string) bool) bool {
 	for _, s := range [...]string{p.Text, p.Ref, p.Kind, p.Provenance, p.Source, p.Form, p.Role, p.Name, p.ToolCallID} {
-		if s != "" && !yield(s) {
+		if len(s) >= fenceDigits && !yield(s) {
 			return false
 		}
 	}
@@ -165,17 +171,26 @@ func shownDate(t time.Time) time.Time {
 // appendDate writes a day, a minute or a second, whichever is exact; a year
 // four digits cannot hold is written as seconds since 1970 after an @.
 func appendDate(b []byte, t time.Time) []byte {
-	h, m, s := t.Clock()
-	switch {
-	case t.Year() < 0 || t.Year() > 9999:
+	year, month, day := t.Date()
+	if year < 0 || year > 9999 {
 		return fmt.Appendf(b, "@%d", t.Unix())
-	case h == 0 && m == 0 && s == 0:
-		return t.AppendFormat(b, dateDay)
-	case s == 0:
-		return t.AppendFormat(b, dateMinute)
 	}
-	return t.AppendFormat(b, dateSecond)
+	b = appendTwo(appendTwo(b, year/100), year%100)
+	b = appendTwo(append(b, '-'), int(month))
+	b = appendTwo(append(b, '-'), day)
+	h, m, s := t.Clock()
+	if h == 0 && m == 0 && s == 0 {
+		return b
+	}
+	b = appendTwo(append(b, 'T'), h)
+	b = appendTwo(append(b, ':'), m)
+	if s != 0 {
+		b = appendTwo(append(b, ':'), s)
+	}
+	return append(b, 'Z')
 }
+
+func appendTwo(b []byte, n int) []byte { return append(b, byte('0'+n/10), byte('0'+n%10)) }
 
 const (
 	dateDay    = "2006-01-02"
@@ -350,7 +365,9 @@ func parseDate(s string, t *time.Time) bool {
 
 // PreambleCost is the text whose tokens are the fixed cost of a pack: counted
 // once, whatever pages follow.
-func PreambleCost() string { return string(appendPreamble(nil, fenceNone)) }
+func PreambleCost() string { return preambleCost }
+
+var preambleCost = string(appendPreamble(nil, fenceNone))
 
 // Cost is the text whose tokens are the cost of one page in that shape: header,
 // fences and escaped text; for a turn of the message shapes its text, calls

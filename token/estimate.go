@@ -28,9 +28,13 @@ func (estimator) Count(text string) int {
 	}
 	s := scan{text: text, latin: usual{at: latinPrior}, han: usual{at: rarePrior}, hangul: usual{at: rarePrior}}
 	for i := 0; i < len(text); {
-		if class[text[i]] == letter {
+		switch {
+		case class[text[i]] == letter:
 			i = s.latinWord(i)
-		} else {
+		case text[i] == ' ' && i+1 < len(text) && class[text[i+1]] == letter: // most of a text is this
+			s.lead = leadSpace
+			i = s.latinWord(i + 1)
+		default:
 			i = s.piece(i)
 		}
 	}
@@ -148,11 +152,9 @@ func isSpace(r rune) bool {
 // the same.
 func (s *scan) run(i int, of uint8, f func(rune) bool) (end, runes int) {
 	for i < len(s.text) {
-		if c := class[s.text[i]]; c == of {
-			i++
-			runes++
-			continue
-		} else if c != wide {
+		plain := s.plain(i, of)
+		runes += plain - i
+		if i = plain; i == len(s.text) || class[s.text[i]] != wide {
 			break
 		}
 		r, n := utf8.DecodeRuneInString(s.text[i:])
@@ -163,6 +165,14 @@ func (s *scan) run(i int, of uint8, f func(rune) bool) (end, runes int) {
 		runes++
 	}
 	return i, runes
+}
+
+// plain is run for bytes of ASCII.
+func (s *scan) plain(i int, of uint8) int {
+	for i < len(s.text) && class[s.text[i]] == of {
+		i++
+	}
+	return i
 }
 
 // number: pieces of up to three digits, one token each; digits outside ASCII cost up to two.
@@ -228,7 +238,11 @@ func blanks(ws string) int {
 
 // symbols: a single one before a letter goes to the word, anything else is a piece of its own.
 func (s *scan) symbols(i int) int {
-	end, n := s.run(i, symbol, isSymbol)
+	end := s.plain(i, symbol)
+	n := end - i
+	if n == 0 || end < len(s.text) && class[s.text[end]] == wide {
+		end, n = s.run(i, symbol, isSymbol)
+	}
 	if end == i {
 		end, n = i+1, 1
 	}
@@ -251,7 +265,7 @@ func isSymbol(r rune) bool { return !isLetter(r) && !isNumber(r) && !isSpace(r) 
 // punctuation is the cost of a run of symbols. Two or three usual ones are one token, a long run of the same few; each
 // further change of character costs, and symbols outside ASCII cost by their width.
 func punctuation(p string) int {
-	if len(p) == 1 {
+	if len(p) == 1 || len(p) == 2 && p[0] < utf8.RuneSelf && p[1] < utf8.RuneSelf {
 		return 1000
 	}
 	cost, changes, same, prev := 1000, 0, 0, rune(-1)
@@ -338,8 +352,32 @@ func scriptOf(r rune) script {
 }
 
 // latinWord prices one piece of Latin letters: capitals and then small ones, as encodings split camel case.
-// Bytes of ASCII, which are nearly all, are not decoded: this loop is most of what counting costs.
+// Bytes of ASCII, which are nearly all, are not decoded: these loops are most of what counting costs.
 func (s *scan) latinWord(i int) int {
+	text := s.text
+	end, bits, prev := i, 0, boundary
+	for end < len(text) && letterOf[text[end]]&^(capitals-1) == capitals {
+		c := int(letterOf[text[end]]) - capitals
+		bits += pairBits(prev, c)
+		prev = c
+		end++
+	}
+	upper := end - i
+	for end < len(text) && letterOf[text[end]] < capitals {
+		c := int(letterOf[text[end]])
+		bits += pairBits(prev, c)
+		prev = c
+		end++
+	}
+	if end < len(text) && letterOf[text[end]] > noLetter {
+		return s.accented(i)
+	}
+	s.latinPiece(end-i, upper, bits+pairBits(prev, boundary))
+	return end
+}
+
+// accented is latinWord where a letter may be none of ASCII.
+func (s *scan) accented(i int) int {
 	text := s.text
 	end, upper, odd, bits, prev := i, 0, 0, 0, boundary
 	for lower := false; end < len(text); {
@@ -367,14 +405,18 @@ func (s *scan) latinWord(i int) int {
 		}
 		prev, end, odd = c, end+n, odd+n-1
 	}
-	total := end - i - odd
-	bits = share(bits+pairBits(prev, boundary), total+1)
-	if total > 2 {
+	s.latinPiece(end-i-odd, upper, bits+pairBits(prev, boundary))
+	return end
+}
+
+// latinPiece prices a word of so many letters, whose pairs are worth so many bits.
+func (s *scan) latinPiece(letters, upper, bits int) {
+	bits = share(bits, letters+1)
+	if letters > 2 {
 		s.latin.see(bits, latinSpan)
 	}
-	s.milli += s.wordCost(total, upper, bits)
+	s.milli += s.wordCost(letters, upper, bits)
 	s.lead = leadNone
-	return end
 }
 
 // share is bits a letter in thousandths. Every word needs one division, and multiplying by an inverse takes a third of

@@ -14,7 +14,7 @@ type Preset struct {
 	Weights  [Verified + 1]Weights
 }
 
-func (p Preset) weights(of Provenance) Weights {
+func (p *Preset) weights(of Provenance) Weights {
 	if !of.Valid() {
 		of = Scratch
 	}

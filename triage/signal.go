@@ -25,11 +25,19 @@ func Recency(age, halfLife time.Duration) float64 {
 func power(x float64) float64 {
 	y := float64(-x * math.Ln2)
 	sum := 1.0
-	for k := 18; k > 0; k-- {
-		sum = 1 + float64(sum*y)/float64(k)
+	for k := len(inverse) - 1; k > 0; k-- {
+		sum = 1 + float64(float64(sum*y)*inverse[k])
 	}
 	return sum
 }
+
+// inverse is 1/k: dividing takes three times as long.
+var inverse = func() (of [19]float64) {
+	for k := 1; k < len(of); k++ {
+		of[k] = 1 / float64(k)
+	}
+	return of
+}()
 
 // Semantic maps a cosine to 0..1. A cosine that is no number counts as opposite.
 func Semantic(cosine float64) float64 {
@@ -47,18 +55,46 @@ const rankOffset = 60
 // the cosine, or both joined by their ranks, for their scales have nothing in
 // common.
 func semantic(out []Scored) {
-	words := ranks(out, (*Scored).lexical, func(s *Scored, r int) { s.LexicalRank = r })
-	vectors := ranks(out, (*Scored).cosine, func(s *Scored, r int) { s.VectorRank = r })
+	best, vectors := signals(out)
+	if best > 0 && vectors {
+		join(out)
+		return
+	}
 	for i := range out {
 		s := &out[i]
-		switch {
-		case s.Reason != "":
-		case len(words) > 0 && len(vectors) > 0:
+		if s.Reason != "" {
+			continue
+		}
+		if words, ok := s.lexical(); ok {
+			s.Semantic = words / best
+		} else if angle, ok := s.cosine(); ok {
+			s.Semantic = angle
+		}
+	}
+}
+
+// signals gives the best lexical score of what stays, 0 for none, and whether
+// there are vectors.
+func signals(out []Scored) (best float64, vectors bool) {
+	for i := range out {
+		s := &out[i]
+		if s.Reason != "" {
+			continue
+		}
+		if words, ok := s.lexical(); ok {
+			best = max(best, words)
+		}
+		vectors = vectors || s.Cosine != nil
+	}
+	return best, vectors
+}
+
+func join(out []Scored) {
+	rank(out, (*Scored).lexical, func(s *Scored, r int) { s.LexicalRank = r })
+	rank(out, (*Scored).cosine, func(s *Scored, r int) { s.VectorRank = r })
+	for i := range out {
+		if s := &out[i]; s.Reason == "" {
 			s.Semantic = (reciprocal(s.LexicalRank) + reciprocal(s.VectorRank)) / 2
-		case s.LexicalRank > 0:
-			s.Semantic = s.Lexical / words[0].value
-		case s.VectorRank > 0:
-			s.Semantic = Semantic(*s.Cosine)
 		}
 	}
 }
@@ -87,9 +123,9 @@ type ranked struct {
 	value float64
 }
 
-// ranks orders what stays and has a value, best first, and tells each its rank.
-// Equal values share one: nobody is ahead by accident.
-func ranks(out []Scored, value func(*Scored) (float64, bool), set func(*Scored, int)) []ranked {
+// rank tells what stays and has a value its rank, the best first. Equal values
+// share one: nobody is ahead by accident.
+func rank(out []Scored, value func(*Scored) (float64, bool), set func(*Scored, int)) {
 	all := make([]ranked, 0, len(out))
 	for i := range out {
 		if v, ok := value(&out[i]); ok && out[i].Reason == "" {
@@ -97,12 +133,11 @@ func ranks(out []Scored, value func(*Scored) (float64, bool), set func(*Scored, 
 		}
 	}
 	slices.SortFunc(all, func(a, b ranked) int { return cmp.Compare(b.value, a.value) })
-	rank := 0
+	at := 0
 	for i, r := range all {
 		if i == 0 || all[i-1].value != r.value {
-			rank = i + 1
+			at = i + 1
 		}
-		set(r.page, rank)
+		set(r.page, at)
 	}
-	return all
 }

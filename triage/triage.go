@@ -87,11 +87,11 @@ func (c *Candidate) exempt() bool { return c.System || c.Directive || c.NewestTu
 
 // Scored is a candidate with every part of its score.
 type Scored struct {
-	Candidate
+	*Candidate                       // of the input, which must stay as it is
 	Recency, Trust, Semantic float64 // R, P and S, each 0 to 1
-	LexicalRank, VectorRank  int     // from 1, equal scores share one; 0: no score
 	Weights                  Weights // what the parts were weighed with
 	Score                    float64 // 0 to 1
+	LexicalRank, VectorRank  int     // from 1, equal scores share one; 0: no score, or only one of the two signals is there
 	Tag                      Tag
 	Reason                   Reason // why it was left out; empty for what stays
 }
@@ -99,48 +99,72 @@ type Scored struct {
 // Rank scores and orders the candidates. First come the pages that are red by
 // nature, then the others, then those with a Reason; within each the greater
 // score, the younger page, the greater ID. The input is not changed.
-func Rank(p Preset, cs []Candidate) []Scored {
-	out := screen(p, cs)
-	keepFirst(p, out)
-	semantic(out)
-	for i := range out {
-		out[i].finish()
-	}
-	arrange(out, order(out))
-	return out
+func Rank(p Preset, cs []Candidate) []Scored { return new(Ranker).Rank(p, cs) }
+
+// Ranker ranks again and again without new memory. It is not safe for
+// concurrent use.
+type Ranker struct {
+	scored []Scored
+	sorted []Scored
+	places []place
 }
 
-// arrange moves out[at[i]] to i, for all i: each page into the one place where it stays.
-func arrange(out []Scored, at []int32) {
-	for i := range at {
-		from := at[i]
-		for from < int32(i) { // it was moved when that place was filled
-			from = at[from]
+// Rank is as the function Rank. What it gives is the Ranker's, until the next call.
+func (r *Ranker) Rank(p Preset, cs []Candidate) []Scored {
+	r.screen(p, cs)
+	keepFirst(p, r.scored)
+	semantic(r.scored)
+	for i := range r.scored {
+		r.scored[i].finish()
+	}
+	r.sorted = r.sorted[:0]
+	for _, x := range r.order() {
+		r.sorted = append(r.sorted, r.scored[x.at])
+	}
+	return r.sorted
+}
+
+// place is what mostly decides where a candidate stands. The candidates
+// themselves, which are large, are moved once only.
+type place struct {
+	score float64
+	at    int32
+	group int8
+}
+
+// order gives the places of the candidates, best first.
+func (r *Ranker) order() []place {
+	r.places = r.places[:0]
+	for i := range r.scored {
+		s := &r.scored[i]
+		r.places = append(r.places, place{s.Score, int32(i), s.group()})
+	}
+	slices.SortFunc(r.places, func(x, y place) int {
+		if x.group != y.group {
+			return int(x.group - y.group)
 		}
-		out[i], out[from] = out[from], out[i]
-	}
-}
-
-// order gives the places of out, best first. The pages themselves, which are large, are not moved.
-func order(out []Scored) []int32 {
-	at := make([]int32, len(out))
-	for i := range at {
-		at[i] = int32(i)
-	}
-	slices.SortFunc(at, func(i, j int32) int { return compareScored(&out[i], &out[j]) })
-	return at
+		if x.score > y.score { // none is NaN
+			return -1
+		} else if x.score < y.score {
+			return 1
+		}
+		a, b := &r.scored[x.at], &r.scored[y.at]
+		return cmp.Or(cmp.Compare(a.Age, b.Age), cmp.Compare(b.ID, a.ID))
+	})
+	return r.places
 }
 
 // Shortlist returns the IDs of the candidates whose vectors the preset needs,
 // best first: under START at most Keep, else all that are not excluded. Pages
 // that are red by nature need none.
 func Shortlist(p Preset, cs []Candidate) []uint64 {
-	out := screen(p, cs)
-	keepFirst(p, out)
+	var r Ranker
+	r.screen(p, cs)
+	keepFirst(p, r.scored)
 	var ids []uint64
-	for _, i := range order(out) {
-		if out[i].Reason == "" && !out[i].needed() {
-			ids = append(ids, out[i].ID)
+	for _, x := range r.order() {
+		if s := &r.scored[x.at]; s.Reason == "" && !s.needed() {
+			ids = append(ids, s.ID)
 		}
 	}
 	return ids
@@ -148,11 +172,11 @@ func Shortlist(p Preset, cs []Candidate) []uint64 {
 
 // screen computes what costs nothing, R and P, and excludes. Score holds their
 // sum until finish.
-func screen(p Preset, cs []Candidate) []Scored {
-	out := make([]Scored, len(cs))
+func (r *Ranker) screen(p Preset, cs []Candidate) {
+	r.scored = slices.Grow(r.scored[:0], len(cs))[:len(cs)]
 	for i := range cs {
-		c, s := &cs[i], &out[i]
-		*s = Scored{Candidate: *c, Weights: p.weights(c.Provenance), Reason: c.Excluded}
+		c, s := &cs[i], &r.scored[i]
+		*s = Scored{Candidate: c, Weights: p.weights(c.Provenance), Reason: c.Excluded}
 		if s.Reason == "" && c.Provenance < p.Floor && !c.exempt() {
 			s.Reason = BelowFloor
 		}
@@ -163,7 +187,6 @@ func screen(p Preset, cs []Candidate) []Scored {
 			s.Score = float64(s.Weights.Recency*s.Recency) + float64(s.Weights.Trust*s.Trust)
 		}
 	}
-	return out
 }
 
 // keepFirst is the first pass of a preset with two: the best by R and P stay.
@@ -201,7 +224,7 @@ func (s *Scored) finish() {
 }
 
 func compareScored(a, b *Scored) int {
-	if c := cmp.Compare(a.place(), b.place()); c != 0 {
+	if c := cmp.Compare(a.group(), b.group()); c != 0 {
 		return c
 	}
 	if c := cmp.Compare(b.Score, a.Score); c != 0 {
@@ -210,7 +233,8 @@ func compareScored(a, b *Scored) int {
 	return cmp.Or(cmp.Compare(a.Age, b.Age), cmp.Compare(b.ID, a.ID))
 }
 
-func (s *Scored) place() int {
+// group is 0 for what comes first, 3 for what comes last.
+func (s *Scored) group() int8 {
 	switch {
 	case s.Tag == Black:
 		return 3

@@ -152,6 +152,10 @@ func TestRanksJoin(t *testing.T) {
 	require.InDelta(t, (61./62+1)/2, got[2].Semantic, 1e-12)
 	require.InDelta(t, .5, got[4].Semantic, 1e-12)
 	require.Zero(t, got[5].Semantic)
+	for _, s := range Rank(Preset{}, []Candidate{{ID: 1, Lexical: 4}, {ID: 2, Lexical: 2}}) { // nothing to join
+		require.Zero(t, s.LexicalRank)
+		require.Equal(t, s.Lexical/4, s.Semantic)
+	}
 }
 
 func drawCandidates(t *rapid.T) []Candidate {
@@ -171,6 +175,18 @@ func drawCandidates(t *rapid.T) []Candidate {
 	return cs
 }
 
+// TestRankerAgain: what a Ranker ranked before does not show.
+func TestRankerAgain(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var r Ranker
+		for range 3 {
+			cs := drawCandidates(t)
+			p := rapid.SampledFrom([]Preset{{}, Default(), START(), {Keep: 3}}).Draw(t, "preset")
+			require.Equal(t, ids(Rank(p, cs)), ids(r.Rank(p, cs)))
+		}
+	})
+}
+
 // TestRankIsTotal shuffles: the order of the input never shows.
 func TestRankIsTotal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -188,6 +204,7 @@ func TestRankIsTotal(t *testing.T) {
 			}
 		}
 		seed := rapid.Uint64().Draw(t, "seed")
+		cs = slices.Clone(cs)
 		rand.New(rand.NewPCG(seed, 1)).Shuffle(len(cs), func(i, j int) { cs[i], cs[j] = cs[j], cs[i] })
 		require.Equal(t, fmt.Sprint(ids(want)), fmt.Sprint(ids(Rank(p, cs))))
 		require.Equal(t, short, Shortlist(p, cs))
