@@ -216,6 +216,16 @@ func TestGCKeeps(t *testing.T) {
 			history(t, clk, s, "a", "two")
 			return func() { require.NoError(t, tx.Rollback()) }
 		}, GCOptions{}},
+		{"seen by a transaction, replaced by a commit made before it began", "in use by a transaction or a read", GCOptions{}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
+			history(t, clk, s, "a", "one")
+			clk.add(time.Hour)
+			tx := begin(t, s)
+			_, err := tx.Get(ctx, "a")
+			require.NoError(t, err)
+			clk.add(-time.Minute)
+			put(t, s, Artefact{ID: "a", Text: "two"})
+			return func() { require.NoError(t, tx.Rollback()) }
+		}, GCOptions{}},
 		{"seen by a resumed transaction", "in use by a transaction or a read", GCOptions{}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
 			history(t, clk, s, "a", "one")
 			a := assemble(t, s, Query{Text: "one"})
