@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -550,4 +552,34 @@ func TestOnTheOperatingSystem(t *testing.T) {
 	_, _, err = wal.Open(ctx, root, wal.Options{}, none)
 	require.ErrorContains(t, err, "2 names")
 	require.NoError(t, l.Close(wal.KindMark, nil))
+}
+
+// Where the clock stands still while anybody runs, as in a synctest bubble, a group is not waited for without end.
+func TestGroupWaitOnAStandingClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &gateFS{FS: faultfs.New()}
+		opts := options(g)
+		opts.GroupWait = time.Second
+		l, _, _ := mustOpen(t, opts)
+		g.hold()
+		answers := make(chan error, 3)
+		write := func() {
+			seq := put(t, l, wal.KindCommit, nil)
+			go func() { answers <- l.Sync(ctx, seq) }()
+		}
+		for range 200 { // the second round waits only when it begins behind the report of the first
+			write()
+			<-g.entered
+			write()
+			write()
+			synctest.Wait()
+			g.release <- struct{}{}
+			<-g.entered // its leader has seen three, and only two come
+			g.release <- struct{}{}
+			for range 3 {
+				require.NoError(t, <-answers)
+			}
+		}
+		require.NoError(t, l.Abandon())
+	})
 }
