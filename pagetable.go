@@ -130,11 +130,15 @@ func (t *pageTable) publish(l *Loaded) *frame {
 		}
 	}
 	s.Store(f)
-	for _, gone := range t.frames.add(f) {
+	t.evict(t.frames.add(f))
+	return f
+}
+
+func (t *pageTable) evict(out []*frame) {
+	for _, gone := range out {
 		t.slot(gone.num).CompareAndSwap(gone, nil)
 		t.evictions.Add(1)
 	}
-	return f
 }
 
 // grew counts what was worked out for a frame, which the caller has pinned. The next fault makes room for it.
@@ -156,7 +160,7 @@ func (t *pageTable) unpin(fs []*frame) {
 		t.pinned.Add(-1)
 		if f.state.Add(-1) == 0 && f.off.Load() {
 			t.mu.Lock()
-			t.frames.back(f)
+			t.evict(t.frames.back(f))
 			t.mu.Unlock()
 		}
 	}

@@ -904,10 +904,11 @@ func (s *fileStore) Append(ctx context.Context, leaves []*manifest.Record, d Dur
 	if err != nil {
 		return 0, err
 	}
-	if d == Synced {
-		err = s.log.Sync(ctx, last)
-	} else {
+	if d != Synced {
 		err = s.log.Write()
+	}
+	if d == Synced || errors.Is(err, wal.ErrClosed) { // Close syncs what is in the log before it closes it
+		err = s.log.Sync(ctx, last)
 	}
 	if err != nil {
 		return first, s.syncError(ctx, err)
