@@ -141,13 +141,14 @@ func (t *pageTable) evict(out []*frame) {
 	}
 }
 
-// grew counts what was worked out for a frame, which the caller has pinned. The next fault makes room for it.
+// grew counts what was worked out for a frame, which the caller has pinned, and makes room for it.
 func (t *pageTable) grew(f *frame, bytes int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.frames.limit > 0 && !f.gone {
 		f.bytes += bytes
 		t.frames.bytes += bytes
+		t.evict(t.frames.trim(nil))
 	}
 }
 
