@@ -3,6 +3,7 @@ package directive
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"sync"
 	"unicode/utf8"
 
@@ -27,7 +28,7 @@ func plain(s string) string {
 	out, done := room[:0], 0 // out is made of s[:done]
 	start, unsure, class := 0, false, uint8(0)
 	for i, r := range s {
-		if r == utf8.RuneError && !utf8.ValidString(s) {
+		if r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD") {
 			return plain(valid(s))
 		}
 		if !unsure && r < utf8.RuneSelf && r != '`' {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/text/unicode/norm"
 )
@@ -76,6 +77,20 @@ func TestLongRunOfMarks(t *testing.T) {
 		}
 		if got := Item(c.key); got != c.key {
 			t.Errorf("%s: the key %+q is not its own key: %+q", c.name, c.key, got)
+		}
+	}
+}
+
+// TestLongInputs: whoever types a megabyte keeps nobody waiting for long. What looks at the whole text for each rune takes
+// minutes for one of these.
+func TestLongInputs(t *testing.T) {
+	for _, s := range []string{"\uFFFD", "\xff", "\u0327\u0301", "e\u0301", ".\u03a3'", "\u0130", "J\u030c", "the ", "dont ", "`"} {
+		in := "use a" + strings.Repeat(s, 1<<20/len(s))
+		start := time.Now()
+		Step(Session{}, in)
+		IsAnswer(in)
+		if took := time.Since(start); took > 20*time.Second {
+			t.Errorf("%+q: %v", s, took)
 		}
 	}
 }
