@@ -269,6 +269,9 @@ type Batch struct {
 	Raise   bool            // approve as human-verified
 	Force   bool            // approve although the context went stale
 	Leaf    manifest.Record // Type, Confidence, By, Note, Evaluator; the store fills what it decides
+
+	// carried: the batch was held in another database, with what it expects: a conflict it has by now waits for review too.
+	carried bool
 }
 
 // Status is how a batch ended.
