@@ -318,6 +318,7 @@ func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, erro
 	}
 	a := s.begin(q, tx)
 	defer a.end()
+	defer s.db.readers.leave(s.db.readers.enter(a.reader()))
 	for _, stage := range [...]func(context.Context) error{a.propose, a.pageIn, a.fit, a.record} {
 		if err := stage(ctx); err != nil {
 			return nil, err

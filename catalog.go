@@ -24,7 +24,7 @@ type catalogue struct {
 	scopes  []scopeCol // by number-1
 	byName  map[string]uint32
 	arts    []artCol  // by number-1
-	pages   []pageCol // by number-1; art 0: gone
+	pages   []pageCol // by number-1; art 0: there is none
 	grouped bits      // by number: pages whose artefact has a group
 	many    map[uint64][]uint64
 	groups  []groupCol // by number-1
@@ -37,6 +37,7 @@ type catalogue struct {
 	live      int // artefacts
 	livePages int
 	versions  int
+	dropped   int // page versions that are gone
 }
 
 type artKey struct {
@@ -97,6 +98,10 @@ type pageCol struct {
 	head    uint32 // newest version of the artefact that has it
 	tokens  uint32
 }
+
+// gone says that gc dropped every version that had the page. The column keeps its place: what it was followed by, from
+// when to when it stood, and of what it was a page.
+func (p *pageCol) gone() bool { return p.flags&flagGone != 0 }
 
 func (p *pageCol) stands() bool { return p.flags&flagPinned != 0 || p.kind == KindSystem }
 
@@ -314,7 +319,17 @@ func (c *catalogue) setPage(t *hot, r *PageRow, page uint32) {
 		c.pages = append(c.pages, pageCol{})
 	}
 	p := c.page(r.Num)
-	if p.art == 0 {
+	if t.flags&flagGone != 0 {
+		if p.art == 0 { // else an older version has it, which stays or is gone as well
+			*p = goneCol(t.art, t.scope, r, page)
+			c.dropped++
+		}
+		return
+	}
+	if p.gone() {
+		c.dropped--
+	}
+	if p.art == 0 || p.gone() {
 		c.versions++
 	}
 	*p = pageCol{
@@ -513,6 +528,8 @@ func (c *catalogue) resolve(num, asOf uint64, past map[uint64]uint64) uint64 {
 		case p.end != 0 && (asOf == 0 || p.end <= asOf):
 			num = p.next
 			continue
+		case p.gone():
+			return 0
 		case !p.retired || c.stoodUntil(p, asOf):
 			return num
 		}

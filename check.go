@@ -29,6 +29,8 @@ import (
 //	I13 every bucket has as many rows as the system row counts
 //	I14 the directives of a scope: page, state row and the newest journal row say the same
 //	I15 every vector decodes, is finite, and belongs to a page that is there
+//	I16 of a page that no version has any more nothing is there: no content, no vector (I15), nothing in the index, which
+//	    has as many pages as the catalogue
 //
 // Rows of the overlay are checked after a checkpoint has brought them into the file.
 type checker struct {
@@ -37,6 +39,7 @@ type checker struct {
 	progress func(what string, done, total uint64)
 	problems []Problem
 	nums     map[uint64]headKey
+	gone     map[uint64]bool // pages of versions that gc dropped, and of no others
 	digests  map[uint64][32]byte
 
 	directives map[string]string // the page each scope should have, by its state row
@@ -49,7 +52,7 @@ func (s *fileStore) check(ctx context.Context, job Job) (rep JobReport, err erro
 		return rep, err
 	}
 	defer s.ckptMu.Unlock()
-	c := &checker{s: s, ctx: ctx, progress: job.Progress, nums: map[uint64]headKey{}, digests: map[uint64][32]byte{}, directives: map[string]string{}}
+	c := &checker{s: s, ctx: ctx, progress: job.Progress, nums: map[uint64]headKey{}, gone: map[uint64]bool{}, digests: map[uint64][32]byte{}, directives: map[string]string{}}
 	if c.progress == nil {
 		c.progress = func(string, uint64, uint64) {}
 	}
@@ -148,7 +151,12 @@ func (c *checker) head(k, row []byte, last *Head) *Head {
 		if d, ok := c.digests[r.Num]; ok && d != r.Digest {
 			c.bad("I5", where, "page number %d changed its digest", r.Num)
 		}
-		c.nums[r.Num], c.digests[r.Num] = headKey{h.Art, h.Version}, r.Digest
+		c.digests[r.Num] = r.Digest
+		if _, stays := c.nums[r.Num]; h.Gone {
+			c.gone[r.Num] = !stays
+			continue
+		}
+		c.nums[r.Num], c.gone[r.Num] = headKey{h.Art, h.Version}, false
 	}
 	if g := h.GroupNum; g != 0 {
 		c.s.cat.mu.RLock()
@@ -184,6 +192,11 @@ func (c *checker) contents() error {
 				continue
 			}
 			c.content(num, h, string(text))
+		}
+		for _, num := range sortedKeys(c.gone) {
+			if c.gone[num] && content.Get(textRowKey(num)) != nil {
+				c.bad("I16", fmt.Sprintf("content %d", num), "no version has this page any more")
+			}
 		}
 		c.progress("contents", total, total)
 		return nil
@@ -326,9 +339,23 @@ func (c *checker) index() error {
 		defer c.s.cat.mu.RUnlock()
 		if err := c.s.idx.Check(boltRows{tx.Bucket(bucketSeg)}); err != nil {
 			c.bad("I12", "index", "%v", err)
+			return nil
 		}
-		return nil
+		return c.indexed(boltRows{tx.Bucket(bucketSeg)})
 	})
+}
+
+// indexed walks I16 over the index. The caller holds cat.mu.
+func (c *checker) indexed(rows boltRows) error {
+	scopes := make([]uint32, len(c.s.cat.scopes))
+	for i := range scopes {
+		scopes[i] = uint32(i + 1)
+	}
+	st, err := c.s.idx.Stats(scopes, rows, nil)
+	if err == nil && st.Pages != uint64(c.s.cat.versions) {
+		c.bad("I16", "index", "has %d pages, the catalogue %d", st.Pages, c.s.cat.versions)
+	}
+	return err
 }
 
 // audit walks I8 and I9.

@@ -358,6 +358,7 @@ func applyOverlay(tx *bbolt.Tx, o *overlay, n *rowCounts) error {
 		heads = append(heads, k)
 	}
 	slices.SortFunc(heads, func(a, b headKey) int { return cmp.Or(cmp.Compare(a.art, b.art), cmp.Compare(a.version, b.version)) })
+	n.Meta -= goneInFile(meta, o)
 	for _, k := range heads {
 		key := headRowKey(k)
 		if err := meta.Put(key, sealed(&seals, 'm', key, o.heads[k])); err != nil {
@@ -375,6 +376,9 @@ func applyOverlay(tx *bbolt.Tx, o *overlay, n *rowCounts) error {
 	n.Meta += len(o.scopes) + len(o.groups) + len(o.heads) // their numbers are never used twice
 	n.Content += len(o.texts)
 	if err := applyVectors(tx, o); err != nil {
+		return err
+	}
+	if err := applyGone(tx, o, n); err != nil {
 		return err
 	}
 	return applySmall(tx, &seals, o, n)
@@ -502,8 +506,10 @@ func (s *fileStore) Maintain(ctx context.Context, job Job) (JobReport, error) {
 		return s.backup(ctx, job)
 	case JobCheck:
 		return s.check(ctx, job)
+	case JobGCPlan, JobGC:
+		return s.collect(ctx, job)
 	}
-	return JobReport{}, invalid("job", fmt.Sprint(job.Kind), "checkpoint, backup or check")
+	return JobReport{}, invalid("job", fmt.Sprint(job.Kind), "checkpoint, backup, check or gc")
 }
 
 // backup copies the database into files of the same kind at another path: the copy is a database. Checkpoints wait, so

@@ -1,6 +1,7 @@
 package ctxpage
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -123,6 +124,7 @@ const (
 	flagDeleted
 	flagSourced
 	flagSupersedes // its cold part names artefacts that it replaces
+	flagGone       // gc dropped the version; of a page column: no version has it any more
 )
 
 // hot is the part of a head row that the catalogue keeps.
@@ -194,6 +196,9 @@ func encodeHead(b []byte, h *Head, scope uint32, coldBytes []byte) []byte {
 	}
 	if len(h.Supersedes) > 0 {
 		flags |= flagSupersedes
+	}
+	if h.Gone {
+		flags |= flagGone
 	}
 	e.u8(flags)
 	e.u32(scope)
@@ -285,7 +290,7 @@ func decodeHead(b []byte, scopeName func(uint32) string) (*Head, error) {
 	}
 	h := &Head{
 		Scope: scopeName(t.scope), Art: t.art, Version: t.version, LSN: t.lsn, PutAt: fromMicros(t.putAt),
-		Actor: c.Actor, Deleted: t.flags&flagDeleted != 0, GroupNum: t.group, Rows: rows, PartBytes: c.PartBytes, Counter: c.Counter,
+		Actor: c.Actor, Deleted: t.flags&flagDeleted != 0, Gone: t.flags&flagGone != 0, GroupNum: t.group, Rows: rows, PartBytes: c.PartBytes, Counter: c.Counter,
 		Source: Validator{Stamp: c.Stamp, Hash: c.SourceHash, At: fromMicros(c.SourceAt)},
 		Artefact: Artefact{
 			ID: string(t.id), Kind: t.kind, Provenance: t.provenance, Parts: c.Parts, Role: c.Role, Name: c.Name,
@@ -301,6 +306,9 @@ func decodeHead(b []byte, scopeName func(uint32) string) (*Head, error) {
 			h.Meta[c.Meta[i]] = c.Meta[i+1]
 		}
 	}
+	if h.Gone { // the row says who made it as it is
+		h.Actor, h.GoneBy = "", c.Actor
+	}
 	return h, nil
 }
 
@@ -309,7 +317,7 @@ func encodeCold(h *Head) ([]byte, error) {
 		Role: h.Role, Name: h.Name, ToolCalls: h.ToolCalls, ToolCallID: h.ToolCallID, Parts: h.Parts, PartBytes: h.PartBytes,
 		Source: h.Artefact.Source, Stamp: h.Source.Stamp, SourceHash: h.Source.Hash, SourceAt: micros(h.Source.At),
 		GroupName: h.Group, Subject: h.Subject, DerivedFrom: h.DerivedFrom, Supersedes: h.Supersedes, Tags: h.Tags,
-		Meta: sortedPairs(h.Meta), Relevance: h.Relevance, Actor: h.Actor, Counter: h.Counter,
+		Meta: sortedPairs(h.Meta), Relevance: h.Relevance, Actor: cmp.Or(h.GoneBy, h.Actor), Counter: h.Counter,
 	})
 }
 

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 }
 
 func child(role string, args []string) int {
-	run, ok := map[string]func([]string) error{"writer": writerChild, "holder": holderChild, "damaged": damagedChild, "reader": readerChild}[role]
+	run, ok := map[string]func([]string) error{"writer": writerChild, "holder": holderChild, "damaged": damagedChild, "reader": readerChild, "gc": gcChild}[role]
 	if !ok {
 		fmt.Fprintf(os.Stderr, "unknown role %q\n", role)
 		return 2

@@ -16,12 +16,13 @@
 //	tx.Put(ctx, ctxpage.Artefact{ID: "answer-1", Text: answer})
 //	err = tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.88, By: "checker"}) // or ErrHeld
 //
-// The DB itself is the operator's: verified facts, review of held batches, manifests, checks, backups.
+// The DB itself is the operator's: verified facts, review of held batches, manifests, checks, backups,
+// gc.
 package ctxpage
 
 // THE LOCK ORDER. A lock is taken only while holding locks to its left:
 //
-//	DB.steps → conversation.lock → Txn.mu → fileStore.ckptMu → sequencer.mu → sequencer.flight → catalogue.mu → pageTable.mu → (wal, manifest, lexical: leaves)
+//	DB.steps → conversation.lock → Txn.mu → fileStore.gcMu → fileStore.ckptMu → sequencer.mu → sequencer.flight → catalogue.mu → pageTable.mu → (wal, manifest, lexical: leaves)
 //
 // sequencer.mu makes the order of commits; it is held while the log's buffer takes a record, never during I/O but for
 // the reading of an old row. sequencer.flight is also taken by the installer, which holds no other lock of the store
@@ -180,6 +181,7 @@ type DB struct {
 	checks  checks
 	talks   conversations
 	embeds  embedded
+	readers readers
 	rooms   sync.Pool    // of *scratch
 	macs    sync.Pool    // of hash.Hash: see keyed
 	begins  atomic.Int64 // see preamble

@@ -35,7 +35,8 @@ var (
 	// ErrNotFound means that no live artefact of that name is visible from the scope. A page of another scope
 	// gives the same error, so that existence does not leak.
 	ErrNotFound = errors.New("ctxpage: not found")
-	// ErrGone means that the version existed and was collected by gc, or that its artefact was deleted.
+	// ErrGone means that the version existed and was dropped by gc; the error names it and the run. Of verdicts of a session:
+	// that they are not kept any more.
 	ErrGone = errors.New("ctxpage: version is gone")
 	// ErrExpired means that the artefact's expiry has passed.
 	ErrExpired = errors.New("ctxpage: expired")

@@ -91,8 +91,11 @@ func (db *DB) replayPages(ctx context.Context, leaf *manifest.Record, out *Repla
 		case p.Num == 0 && l.Head == nil:
 			out.Missing = append(out.Missing, "a draft of the transaction, which was not kept")
 			continue
-		case errors.Is(l.Err, ErrGone), errors.Is(l.Err, ErrNotFound):
-			out.Missing = append(out.Missing, fmt.Sprintf("page %d version %d: collected", p.Num, p.Version))
+		case errors.Is(l.Err, ErrGone):
+			out.Missing = append(out.Missing, goneText(l.Err))
+			continue
+		case errors.Is(l.Err, ErrNotFound):
+			out.Missing = append(out.Missing, fmt.Sprintf("page %d version %d: not found", p.Num, p.Version))
 			continue
 		case l.Err != nil:
 			return nil, l.Err
@@ -108,7 +111,7 @@ func (db *DB) replayPages(ctx context.Context, leaf *manifest.Record, out *Repla
 			text = stubOf(l.Head, session.Title(text))
 		case manifest.FormSummary:
 			if text, err = forms[p.Via].Text, forms[p.Via].Err; err != nil {
-				out.Missing = append(out.Missing, fmt.Sprintf("page %d, which stood for page %d: collected", p.Via, p.Num))
+				out.Missing = append(out.Missing, fmt.Sprintf("%s, which stood for page %d", goneText(err), p.Num))
 				continue
 			}
 		}
@@ -370,10 +373,10 @@ func (db *DB) Diff(ctx context.Context, a, b string) (manifest.Difference, error
 	return manifest.Diff(la, lb), nil
 }
 
-// RefOf names a page number for people: its reference, or the bare number where gc took it.
+// RefOf names a page number for people: its reference, also where gc took it, or the bare number.
 func (db *DB) RefOf(ctx context.Context, num uint64) string {
 	loaded, err := db.store.Load(ctx, nil, []PageKey{{Num: num}}, WantHead)
-	if err != nil || loaded[0].Err != nil {
+	if err != nil || loaded[0].Head == nil {
 		return fmt.Sprintf("page %d", num)
 	}
 	l := &loaded[0]

@@ -33,6 +33,7 @@ import (
 //	commit      sequence.go    preconditions, LSN, group buffer; one sync for the group; install in LSN order
 //	reads       filestore_read.go    catalogue and overlay under one read lock, then bbolt
 //	checkpoint  checkpoint.go  leaves to the archive, overlay into bbolt, front of the log cut
+//	gc          filestore_gc.go    which versions nobody names; dropped by commits of their own
 //	recovery    here           head rows of bbolt, then redo of the log above the applied LSN
 //
 // What may be trusted when: a row in bbolt is as old as the applied LSN; a row in the overlay is durable in the log;
@@ -124,6 +125,7 @@ type fileStore struct {
 	seq sequencer
 
 	findings  sync.Pool  // of *finding
+	gcMu      sync.Mutex // one gc at a time; before ckptMu
 	ckptMu    sync.Mutex // one checkpoint, backup or check at a time; before the sequencer
 	ckpts     atomic.Uint64
 	unflushed atomic.Int64 // bytes in over and old, for throttle
@@ -151,6 +153,7 @@ type overlay struct {
 	held   map[ulid.ULID][]byte
 	result map[ulid.ULID][]byte
 	vecs   map[vecKey][]byte // derived: not in the log (filestore_vector.go)
+	gone   []dropped         // by gc (filestore_gc.go)
 }
 
 // lastID is above every batch id.
@@ -717,7 +720,7 @@ func (s *fileStore) loadTail(tx *bbolt.Tx) error {
 	content := tx.Bucket(bucketContent)
 	for num := s.idx.Through() + 1; num <= uint64(len(s.cat.pages)); num++ {
 		p := s.cat.page(num)
-		if p.art == 0 {
+		if p.art == 0 || p.gone() {
 			continue
 		}
 		// By the head it came with, as install did it: a later one of the same text may differ in what is not indexed.
@@ -753,7 +756,7 @@ func (s *fileStore) textIn(content *bbolt.Bucket, num uint64) (text string, err 
 func (s *fileStore) headIn(tx *bbolt.Tx, k headKey) (*Head, error) {
 	key := headRowKey(k)
 	v := tx.Bucket(bucketMeta).Get(key)
-	if v == nil { // nothing is collected yet: what the catalogue knows of has a row
+	if v == nil { // what the catalogue knows of has a row, also where gc dropped the version
 		return nil, s.corrupt(fmt.Sprintf("head row %x", key), errors.New("missing"))
 	}
 	row, err := unseal('m', key, v)
@@ -969,6 +972,12 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 		}
 		if err := s.checkHot(&t, rows); err != nil {
 			return nil, err
+		}
+		if t.flags&flagGone != 0 {
+			if err := s.installGone(&t, rows, h.row, &ended); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		if t.art <= uint64(len(s.cat.arts)) {
 			ended = append(ended, s.cat.nums(t.art)...)

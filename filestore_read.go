@@ -106,6 +106,9 @@ func (s *fileStore) resolveOld(scope string, art uint64, ref Ref) (Located, erro
 	if err != nil {
 		return Located{}, err
 	}
+	if h.Gone {
+		return s.locateGone(scope, h, ref)
+	}
 	l := Located{Scope: scope, Version: h.Version, LSN: h.LSN, Deleted: h.Deleted, Expires: micros(h.ExpiresAt)}
 	for i := range h.Rows {
 		if ref.Page == 0 || ref.Page == i+1 {
@@ -196,7 +199,7 @@ func (l *loading) look(scopes Scopes, keys []PageKey) {
 			l.out[i] = Loaded{Key: k, Err: err}
 			continue
 		}
-		k.Version = cmp.Or(k.Version, p.head)
+		k.Version = cmp.Or(k.Version, p.head, p.version)
 		l.out[i], l.arts[i], l.names[p.scope] = Loaded{Key: k, Page: int(p.page)}, p.art, c.scopeName(p.scope)
 		l.newest[i] = c.art(p.art).version
 		l.rows[i] = l.s.overlayHead(headKey{p.art, k.Version})
@@ -223,6 +226,9 @@ func (l *loading) head(i int, row []byte) (err error) {
 	}
 	if h := l.heads[k]; o.Page <= len(h.Rows) && h.Rows[o.Page-1].Num == o.Key.Num {
 		o.Head = h
+		if h.Gone {
+			o.Err = goneError(h, o.Page)
+		}
 		return nil
 	}
 	o.Err = fmt.Errorf("%w: version %d has no page %d", ErrGone, o.Key.Version, o.Key.Num)
@@ -466,6 +472,7 @@ func (s *fileStore) Candidates(ctx context.Context, q CandidateQuery) (out Candi
 	}
 	s.standing(f)
 	s.nameUnread(v, &f.q, f.found, &out)
+	s.nameGone(v, &f.q, &out)
 	out.Hits = s.cat.candidates(q.Room[:0], f.found)
 	s.countExcluded(v, &f.q, &out)
 	return out, nil
@@ -756,6 +763,13 @@ func (s *fileStore) countExcluded(v *corpus, q *CandidateQuery, out *Candidates)
 		}
 	}
 	slices.SortFunc(out.Excluded, func(a, b Excluded) int { return cmp.Compare(a.Reason, b.Reason) })
+}
+
+// LSN: see the Store interface.
+func (s *fileStore) LSN() uint64 {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	return s.cat.lsn
 }
 
 // readable is asked first by what reads.

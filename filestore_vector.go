@@ -75,9 +75,9 @@ func vectorOf(model string, row []byte) []float32 {
 	return v
 }
 
-// has says whether a page version is known.
+// has says whether a page version is there.
 func (c *catalogue) has(num uint64) bool {
-	return num > 0 && num <= uint64(len(c.pages)) && c.page(num).art != 0
+	return num > 0 && num <= uint64(len(c.pages)) && c.page(num).art != 0 && !c.page(num).gone()
 }
 
 // Vectors: see the Store interface. Overlay first, then bbolt, as with heads.
@@ -92,7 +92,7 @@ func (s *fileStore) Vectors(ctx context.Context, scopes Scopes, model string, nu
 	s.cat.mu.RLock()
 	chain := s.cat.chain(scopes)
 	for i, num := range nums {
-		if _, err := s.cat.visible(num, chain); err != nil {
+		if _, err := s.cat.visible(num, chain); err != nil || !s.cat.has(num) {
 			continue
 		}
 		if rows[i] = s.overlayVector(vecKey{num, hash}); rows[i] == nil {

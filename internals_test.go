@@ -59,3 +59,14 @@ func (db *DB) Forge(num uint64, text string) error {
 		return putRow(tx.Bucket(bucketContent), 'c', textRowKey(num), []byte(text))
 	})
 }
+
+// VectorRows counts the vectors in the file.
+func (db *DB) VectorRows() (n int) {
+	_ = db.store.(*fileStore).view(func(tx *bbolt.Tx) error {
+		if b := tx.Bucket(bucketVec); b != nil {
+			n = b.Stats().KeyN
+		}
+		return nil
+	})
+	return n
+}

@@ -28,6 +28,9 @@ type mver struct {
 	deleted bool
 	prov    Provenance
 	serial  int // of the commit, in the place of an LSN
+	at      time.Time
+	page    int // of a single page: its number
+	gone    bool
 }
 
 type mkey struct{ scope, id string }
@@ -59,12 +62,16 @@ type mtx struct {
 	drops  map[string]bool
 	expect map[string]int // id → serial
 	saw    map[mkey]string
+	pages  map[mkey]int // of what it saw
+	begun  time.Time
+	serial int // of the newest commit when it began
 }
 
 type model struct {
 	clk    *clock
 	arts   map[mkey]*mart
 	serial int
+	pages  int
 	held   map[string]*mtx
 }
 
@@ -110,6 +117,9 @@ func (m *model) get(scope, id string) (*mver, error) {
 	return v, nil
 }
 
+// sameDay: a page is found by its date, too, and is another one when that changes.
+func sameDay(a, b time.Time) bool { return a.Format(time.DateOnly) == b.Format(time.DateOnly) }
+
 // write is one artefact of a commit. A version that repeats the newest is none.
 func (m *model) write(scope, id string, v mver, supersedes ...string) {
 	k := mkey{scope, id}
@@ -120,7 +130,12 @@ func (m *model) write(scope, id string, v mver, supersedes ...string) {
 	if old := a.live(); old != nil && !v.deleted && old.text == v.text && old.expires.Equal(v.expires) && old.prov == v.prov && len(supersedes) == 0 {
 		return
 	}
-	v.serial = m.serial
+	v.serial, v.at = m.serial, m.clk.now()
+	if m.pages++; a.by == nil && a.live() != nil && a.live().text == v.text && sameDay(a.live().at, v.at) {
+		v.page = a.live().page
+	} else {
+		v.page = m.pages
+	}
 	a.versions = append(a.versions, v)
 	if !v.deleted {
 		a.by = nil
@@ -141,7 +156,7 @@ func (m *model) finds(k mkey, word string, seen map[mkey]bool) bool {
 	seen[k] = true
 	a := m.arts[k]
 	for i := len(a.versions) - 1; i >= 0 && !a.versions[i].deleted; i-- {
-		if strings.Contains(a.versions[i].text, word) {
+		if !a.versions[i].gone && strings.Contains(a.versions[i].text, word) {
 			return true
 		}
 	}
@@ -203,6 +218,62 @@ func (m *model) apply(tx *mtx, prov Provenance) {
 	}
 }
 
+// mayGo says whether gc may drop a version, its neighbours and pages aside. newer is how many versions with content are.
+func (m *model) mayGo(k mkey, i, newer int, o GCOptions, open []*mtx) bool {
+	vs := m.arts[k].versions
+	v := &vs[i]
+	live := i == len(vs)-1
+	var ended time.Time
+	by := 0
+	switch {
+	case live && !(o.Expired && m.expired(v)), newer < o.KeepVersions:
+		return false
+	case live:
+		ended = v.expires
+	default:
+		ended, by = vs[i+1].at, vs[i+1].serial
+		if o.Expired && !v.expires.IsZero() && v.expires.Before(ended) {
+			ended = v.expires
+		}
+	}
+	if ended.After(m.clk.now().Add(-max(o.KeepFor, 0))) {
+		return false
+	}
+	for _, x := range open {
+		if x.serial < by || by == 0 && !ended.Before(x.begun) {
+			return false
+		}
+	}
+	for _, x := range m.held {
+		writes := k.scope == x.scope && (x.drops[k.id] || x.writes[k.id] != "")
+		if writes && x.expect[k.id] == v.serial || !writes && x.saw[k] != "" && x.pages[k] == v.page {
+			return false
+		}
+	}
+	return true
+}
+
+// gc gives the versions of an artefact of single pages that go: those that may, unless one stays that has the same page.
+func (m *model) gc(k mkey, o GCOptions, open []*mtx) map[int]bool {
+	may, stay := map[int]bool{}, map[int]bool{}
+	newer := 0
+	for i := len(m.arts[k].versions) - 1; i >= 0; i-- {
+		v := &m.arts[k].versions[i]
+		if v.gone || v.deleted {
+			continue
+		}
+		may[i] = m.mayGo(k, i, newer, o, open)
+		stay[v.page] = stay[v.page] || !may[i]
+		newer++
+	}
+	for i := range may {
+		if !may[i] || stay[m.arts[k].versions[i].page] {
+			delete(may, i)
+		}
+	}
+	return may
+}
+
 // machine runs the two side by side.
 type machine struct {
 	*model
@@ -233,11 +304,12 @@ func (m *machine) reopen(rt *rapid.T) {
 }
 
 func (m *machine) text(rt *rapid.T, id string) string {
-	n := 3
-	if id == "long" { // several pages
-		n = rapid.IntRange(1, 40).Draw(rt, "length")
+	n, same := 3, ""
+	if id == "long" { // several pages, of which the first are often those of another version
+		n = rapid.IntRange(1, 20).Draw(rt, "length")
+		same = strings.Repeat("zebra apple ", rapid.IntRange(0, 20).Draw(rt, "same"))
 	}
-	return strings.Join(rapid.SliceOfN(rapid.SampledFrom(modelWords), n, n).Draw(rt, "text"), " ")
+	return same + strings.Join(rapid.SliceOfN(rapid.SampledFrom(modelWords), n, n).Draw(rt, "text"), " ")
 }
 
 func (m *machine) draft(rt *rapid.T) string {
@@ -323,7 +395,7 @@ func (m *machine) begin(rt *rapid.T) {
 	tx, err := m.db.Scope(scope, WithActor("agent")).Begin(ctx)
 	require.NoError(rt, err)
 	m.open = append(m.open, tx)
-	m.txs = append(m.txs, &mtx{scope: scope, writes: map[string]string{}, drops: map[string]bool{}, expect: map[string]int{}, saw: map[mkey]string{}})
+	m.txs = append(m.txs, &mtx{scope: scope, writes: map[string]string{}, drops: map[string]bool{}, expect: map[string]int{}, saw: map[mkey]string{}, pages: map[mkey]int{}, begun: m.clk.now(), serial: m.serial})
 }
 
 func (m *machine) pick(rt *rapid.T) (int, *Txn, *mtx) {
@@ -367,7 +439,7 @@ func (m *machine) txGet(rt *rapid.T) {
 	case !x.drops[id]:
 		x.expect[id] = 0
 	}
-	x.saw[k] = want.text
+	x.saw[k], x.pages[k] = want.text, want.page
 }
 
 func (m *machine) txWrite(rt *rapid.T) {
@@ -469,6 +541,56 @@ func (m *machine) review(rt *rapid.T) {
 	m.apply(x, map[bool]Provenance{true: HumanVerified, false: Validated}[a.HumanVerified])
 }
 
+// gc runs gc and takes over what it dropped. What goes of the artefact of several pages, which versions may share, it is
+// told, and sees to it that it may.
+func (m *machine) gc(rt *rapid.T) {
+	o := GCOptions{
+		KeepFor: time.Duration(rapid.SampledFrom([]int{-1, 1, 2}).Draw(rt, "keep for")) * time.Hour, KeepVersions: rapid.IntRange(0, 2).Draw(rt, "keep versions"),
+		Expired: rapid.Bool().Draw(rt, "expired"), DryRun: rapid.IntRange(0, 3).Draw(rt, "dry") == 0,
+	}
+	rep, err := m.db.GC(ctx, o)
+	require.NoError(rt, err)
+	got, want := map[Ref]bool{}, map[Ref]bool{}
+	for _, r := range rep.Refs {
+		got[r] = true
+	}
+	require.Len(rt, got, rep.Dropped.Versions)
+	for k := range m.arts {
+		goes := m.model.gc(k, o, m.txs)
+		if k.id == "long" {
+			goes = map[int]bool{}
+			for r := range got {
+				if i := int(r.Version) - 1; r.ID == k.id && r.Scope == k.scope {
+					goes[i] = true
+					require.False(rt, m.arts[k].versions[i].gone || m.arts[k].versions[i].deleted)
+				}
+			}
+			newer := 0
+			for i := len(m.arts[k].versions) - 1; i >= 0; i-- {
+				if v := &m.arts[k].versions[i]; !v.gone && !v.deleted {
+					require.True(rt, !goes[i] || m.mayGo(k, i, newer, o, m.txs))
+					newer++
+				}
+			}
+		}
+		for i := range goes {
+			want[Ref{Scope: k.scope, ID: k.id, Version: uint32(i + 1)}] = true
+		}
+	}
+	require.Equal(rt, want, got)
+	if o.DryRun {
+		return
+	}
+	for r := range want {
+		k := mkey{r.Scope, r.ID}
+		m.arts[k].versions[r.Version-1].gone = true
+		if int(r.Version) == len(m.arts[k].versions) { // expired
+			m.serial++
+			m.write(r.Scope, r.ID, mver{deleted: true})
+		}
+	}
+}
+
 // compare reads everything there is to read from some scopes.
 func (m *machine) compare(rt *rapid.T, scopes ...string) {
 	for _, scope := range scopes {
@@ -523,11 +645,13 @@ func (m *machine) compareArtefact(rt *rapid.T, s *Scope, id string) {
 		require.Len(rt, history, len(a.versions))
 		for i, h := range history {
 			want := a.versions[len(a.versions)-1-i]
-			require.Equal(rt, []any{want.deleted, uint32(len(a.versions) - i)}, []any{h.Deleted, h.Version})
+			require.Equal(rt, []any{want.deleted, want.gone, uint32(len(a.versions) - i)}, []any{h.Deleted, h.Gone, h.Version})
 			old, err := s.GetRef(ctx, Ref{Scope: scope, ID: id, Version: h.Version})
 			switch {
 			case want.deleted:
 				require.ErrorIs(rt, err, ErrNotFound)
+			case want.gone:
+				require.ErrorIs(rt, err, ErrGone)
 			case i == 0 && m.expired(&want):
 				require.ErrorIs(rt, err, ErrExpired)
 			default:
@@ -577,6 +701,7 @@ func TestModel(t *testing.T) {
 			"write2": m.txWrite,
 			"commit": m.commit,
 			"review": m.review,
+			"gc":     m.gc,
 			"search": m.search,
 			"clock":  func(rt *rapid.T) { m.clk.add(time.Duration(rapid.IntRange(-1, 3).Draw(rt, "hours")) * time.Hour) },
 			"checkpoint": func(rt *rapid.T) {

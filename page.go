@@ -174,6 +174,9 @@ type Version struct {
 	PutAt   time.Time `json:"put_at"`
 	Actor   string    `json:"actor,omitempty"`
 	Deleted bool      `json:"deleted,omitempty"`
+	// Gone: gc dropped the version, in the run of the trace GoneBy. Its text cannot be read any more; a list names it.
+	Gone   bool   `json:"gone,omitempty"`
+	GoneBy string `json:"gone_by,omitempty"`
 	// Stale: the source moved on, and the reader asked for the page all the same.
 	Stale  bool `json:"stale,omitempty"`
 	Tokens int  `json:"tokens"` // of all pages, by Counter

@@ -219,7 +219,7 @@ func (w *wreck) belongs(r wal.Record) error {
 	for _, h := range c.heads {
 		d := dec{b: h.row}
 		t := decodeHot(&d)
-		if row := w.heads[headKey{t.art, t.version}]; row != nil && !bytes.Equal(row, h.row) {
+		if row := w.heads[headKey{t.art, t.version}]; row != nil && !bytes.Equal(row, h.row) && !goneRow(row) && t.flags&flagGone == 0 {
 			return errForeign
 		}
 	}
@@ -553,6 +553,9 @@ func (c *copier) chooseOne(art uint64, newest uint32, sure bool) {
 		}
 		if h.Deleted {
 			return
+		}
+		if h.Gone {
+			continue
 		}
 		t := &taken{head: h}
 		var err error

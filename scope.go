@@ -90,7 +90,8 @@ func (s *Scope) Put(ctx context.Context, a Artefact) (Ref, error) {
 	return last.Outcome().Refs[0], nil
 }
 
-// Delete writes a tombstone: the artefact is not served any more, older versions stay readable by reference.
+// Delete writes a tombstone: the artefact is not served any more, older versions stay readable by reference,
+// until gc.
 // ErrNotFound when the scope itself has none; an ancestor's artefact cannot be deleted from below.
 func (s *Scope) Delete(ctx context.Context, id string) error {
 	return s.Update(ctx, func(tx *Txn) error { return tx.Delete(ctx, id) })
@@ -219,7 +220,7 @@ func (db *DB) tokens(h *Head, page int, text string) int {
 
 // versionOf copies a head into a version the caller may change.
 func versionOf(h *Head) *Version {
-	v := &Version{Artefact: h.Artefact, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt, Actor: h.Actor, Deleted: h.Deleted, SourceHash: h.Source.Hash}
+	v := &Version{Artefact: h.Artefact, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt, Actor: h.Actor, Deleted: h.Deleted, Gone: h.Gone, GoneBy: h.GoneBy, SourceHash: h.Source.Hash}
 	v.Ref = Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}
 	v.Parts = append([]Part(nil), h.Parts...)
 	v.ToolCalls = append([]ToolCall(nil), h.ToolCalls...)

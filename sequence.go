@@ -46,6 +46,8 @@ type sequencer struct {
 	arts   map[string]*pending
 	ids    map[ulid.ULID]*pending
 	broken bool // abandoned: nothing is taken into flight any more
+
+	watch *names // while gc runs: what it must know of commits that come meanwhile; under mu
 }
 
 // pending is a batch in the log's buffer that is not yet installed. done is closed by the installer, after which
@@ -454,6 +456,7 @@ func (s *fileStore) refuse(b *Batch, v judgement) error {
 func (s *fileStore) enqueue(b *Batch, pre *prepared, v judgement) (*pending, error) {
 	p := &pending{done: make(chan struct{}), keys: pre.keys}
 	rec := &p.record
+	s.seq.watch.commit(b, v.hold != "")
 	rec.lsn, rec.batch, rec.at, rec.leaf = s.seq.lsn+1, b.ID, micros(b.Now), s.man.Size()
 	leaf, id := b.Leaf, b.ID.String()
 	leaf.Trace, leaf.Parent, leaf.Scope, leaf.Actor, leaf.Time = id, b.Trace, b.Scope, b.Actor, rec.at
@@ -627,7 +630,7 @@ func (s *fileStore) enqueueApply(b *Batch, pre *prepared, p *pending, leaf *mani
 		}
 	}
 	rec.state = b.State
-	return nil
+	return s.enqueueDrops(b, p, leaf)
 }
 
 func (s *fileStore) applyPut(b *Batch, i int, pre *prepared, n *numbering, scope uint32, p *pending, leaf *manifest.Record) {
@@ -901,10 +904,11 @@ func (s *fileStore) Append(ctx context.Context, leaves []*manifest.Record, d Dur
 	if err != nil {
 		return 0, err
 	}
-	if d == Synced {
-		err = s.log.Sync(ctx, last)
-	} else {
+	if d != Synced {
 		err = s.log.Write()
+	}
+	if d == Synced || errors.Is(err, wal.ErrClosed) { // Close syncs what is in the log before it closes it
+		err = s.log.Sync(ctx, last)
 	}
 	if err != nil {
 		return first, s.syncError(ctx, err)

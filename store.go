@@ -40,13 +40,15 @@ type Store interface {
 	PutVectors(ctx context.Context, model string, nums []uint64, vecs [][]float32) error
 	// State reads a state row (directives, sessions, file roots).
 	State(ctx context.Context, key string) ([]byte, error)
+	// LSN is that of the newest commit readers see.
+	LSN() uint64
 	// Append writes audit leaves in order and gives the index of the first.
 	Append(ctx context.Context, leaves []*manifest.Record, d Durability) (uint64, error)
 	// Manifests is the audit log, for reading, proofs and verification.
 	Manifests() *manifest.Log
 	// Head syncs the log and gives the head of what is durable.
 	Head(ctx context.Context) (manifest.Head, error)
-	// Maintain runs a job: checkpoint, backup, check.
+	// Maintain runs a job: checkpoint, backup, check, gc and its plan.
 	Maintain(ctx context.Context, job Job) (JobReport, error)
 	Stat(ctx context.Context) (StoreStats, error)
 	Close() error
@@ -120,6 +122,8 @@ type Head struct {
 	PutAt    time.Time
 	Actor    string
 	Deleted  bool
+	Gone     bool   // gc dropped the version: what is left names it and what it replaced, and proves its text
+	GoneBy   string // trace of the run of gc that did
 	GroupNum uint64
 	Source   Validator
 	Rows     []PageRow
@@ -129,7 +133,8 @@ type Head struct {
 	Counter string
 }
 
-// Loaded is one page version. Err is ErrGone (matched) where gc took it, or a *CorruptError.
+// Loaded is one page version. Err is ErrGone (matched) where gc took it, or a *CorruptError. With ErrGone there is a Head
+// still, when the version is known.
 type Loaded struct {
 	Key  PageKey
 	Head *Head
@@ -268,6 +273,7 @@ type Batch struct {
 	State   []StateRow
 	Raise   bool            // approve as human-verified
 	Force   bool            // approve although the context went stale
+	Drop    []*Drop         `msgpack:"-"` // versions that gc takes away; what is named by now stays, and says so
 	Leaf    manifest.Record // Type, Confidence, By, Note, Evaluator; the store fills what it decides
 
 	// carried: the batch was held in another database, with what it expects: a conflict it has by now waits for review too.
@@ -370,6 +376,8 @@ const (
 	JobCheckpoint JobKind = iota
 	JobBackup
 	JobCheck
+	JobGCPlan
+	JobGC
 )
 
 // Job is a request for maintenance. Progress is called from the calling goroutine.
@@ -377,6 +385,7 @@ type Job struct {
 	Kind     JobKind
 	Path     string // backup
 	Progress func(what string, done, total uint64)
+	GC       *GCJob // gc plan, gc
 }
 
 // JobReport says what a job did.
@@ -386,6 +395,7 @@ type JobReport struct {
 	Bytes    int64
 	Segments int // log segments removed
 	Problems []Problem
+	GC       GCReport
 }
 
 // Problem is a broken invariant that a check found.

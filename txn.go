@@ -92,7 +92,8 @@ type Txn struct {
 	echoes []Ref // served pages that drafts merely repeat
 	bytes  int
 	out    Outcome
-	maybe  bool // a Commit ended without an answer: it may have happened
+	reader uint64 // of db.readers
+	maybe  bool   // a Commit ended without an answer: it may have happened
 }
 
 type pageSlot struct {
@@ -147,10 +148,14 @@ func (s *Scope) newTxn(opts []TxnOption) (*Txn, error) {
 }
 
 // Begin starts a speculative transaction: what it writes is invisible to everybody else until Commit passes the gate.
-// It reads committed pages and its own writes. Finish it with Commit or Rollback; a deferred Rollback after Commit is
-// harmless.
+// It reads committed pages and its own writes. Finish it with Commit or Rollback, for until then gc drops no version that
+// was current when it began; a deferred Rollback after Commit is harmless.
 func (s *Scope) Begin(_ context.Context, opts ...TxnOption) (*Txn, error) {
-	return s.newTxn(opts)
+	tx, err := s.newTxn(opts)
+	if err == nil {
+		tx.reader = s.db.readers.enter(s.db.reader())
+	}
+	return tx, err
 }
 
 // Resume starts a speculative transaction whose read set is a recorded assembly of this scope, so that an answer can be
@@ -164,21 +169,34 @@ func (s *Scope) Resume(ctx context.Context, trace string, opts ...TxnOption) (*T
 	if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
 		return nil, logError(err)
 	}
-	found := false
+	leaves = slices.DeleteFunc(leaves, func(l *manifest.Record) bool { return l.Scope != s.name || !l.Type.Reads() })
+	if len(leaves) == 0 {
+		return nil, fmt.Errorf("%w: no assembly %q of scope %s in the manifest", ErrNotFound, trace, s.name)
+	}
+	tx.reader = s.db.readers.enter(readerOf(leaves))
 	for _, leaf := range leaves {
-		if leaf.Scope != s.name || !leaf.Type.Reads() {
-			continue
-		}
-		found = true
 		if err := tx.sawLeaf(ctx, leaf); err != nil {
+			s.db.readers.leave(tx.reader)
 			return nil, err
 		}
 	}
-	if !found {
-		return nil, fmt.Errorf("%w: no assembly %q of scope %s in the manifest", ErrNotFound, trace, s.name)
-	}
 	tx.trace, tx.first = trace, false
 	return tx, nil
+}
+
+// readerOf is who reads what these leaves served. A get has the LSN of what it served, which is no later than itself.
+func readerOf(leaves []*manifest.Record) reader {
+	r := reader{leaves[0].LSN, leaves[0].Time}
+	for _, l := range leaves {
+		r.lsn, r.at = min(r.lsn, l.LSN), min(r.at, l.Time)
+	}
+	return r
+}
+
+// end makes the transaction a thing of the past: gc need not spare what it saw.
+func (tx *Txn) end() {
+	tx.state = txnDone
+	tx.s.db.readers.leave(tx.reader)
 }
 
 func (tx *Txn) sawLeaf(ctx context.Context, leaf *manifest.Record) error {
@@ -196,7 +214,7 @@ func (tx *Txn) sawLeaf(ctx context.Context, leaf *manifest.Record) error {
 		return err
 	}
 	for i := range loaded {
-		if l := &loaded[i]; l.Err == nil {
+		if l := &loaded[i]; l.Err == nil || errors.Is(l.Err, ErrGone) && l.Head != nil { // what was replaced and dropped since is stale all the same
 			tx.see(l.Head, l.Page, l.Key.Num)
 		} else if !errors.Is(l.Err, ErrGone) {
 			return l.Err
@@ -235,7 +253,8 @@ func (s *Scope) Update(ctx context.Context, fn func(tx *Txn) error, opts ...TxnO
 const updateTries = 10
 
 func (tx *Txn) run(ctx context.Context, fn func(tx *Txn) error) error {
-	defer func() { tx.state = txnDone }() // also when fn panics
+	tx.reader = tx.s.db.readers.enter(tx.s.db.reader())
+	defer tx.end() // also when fn panics
 	if err := fn(tx); err != nil {
 		return err
 	}
@@ -704,12 +723,13 @@ func (tx *Txn) finish(ctx context.Context, b Batch) error {
 	if err != nil {
 		tx.maybe = tx.maybe || errors.Is(err, ErrOutcomeUnknown)
 		if !errors.Is(err, ErrOutcomeUnknown) && ctx.Err() == nil {
-			tx.state = txnDone
+			tx.end()
 		}
 		return err
 	}
 	out.Repeats = append(out.Repeats, tx.echoes...)
-	tx.state, tx.out = txnDone, out
+	tx.out = out
+	tx.end()
 	if out.Status == StatusHeld {
 		return &HeldError{Batch: tx.id.String(), Trace: tx.trace, Reason: out.Reason, Stale: out.Stale}
 	}
@@ -725,7 +745,7 @@ func (tx *Txn) Rollback() error {
 	if tx.state == txnDone || tx.managed {
 		return ErrTxnDone
 	}
-	tx.state = txnDone
+	tx.end()
 	if tx.maybe {
 		return fmt.Errorf("%w: batch %s may be committed", ErrOutcomeUnknown, tx.id)
 	}

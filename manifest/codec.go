@@ -418,13 +418,16 @@ func encWrite(e *msgpack.Encoder, _ *wire, x *Write) error {
 	if x.Touch {
 		flags |= 2
 	}
+	if x.Gone {
+		flags |= 4
+	}
 	return encTuple(e, x.Num, x.Ref, uint64(x.Version), flags, []byte(x.Digest))
 }
 
 func decWrite(d *msgpack.Decoder, _ *wire, x *Write) error {
 	var flags uint64
 	err := decTuple(d, 4, &x.Num, &x.Ref, &x.Version, &flags, &x.Digest)
-	x.Deleted, x.Touch = flags&1 != 0, flags&2 != 0
+	x.Deleted, x.Touch, x.Gone = flags&1 != 0, flags&2 != 0, flags&4 != 0
 	return err
 }
 

@@ -155,7 +155,7 @@ func drawRecord() *rapid.Generator[*Record] {
 		}
 		for range rapid.IntRange(0, 3).Draw(t, "more") {
 			r.Excluded = append(r.Excluded, Exclusion{Reason: text("xreason"), Count: count("xcount"), Nearest: drawPages().Draw(t, "nearest")})
-			r.Writes = append(r.Writes, Write{Num: num("wnum"), Ref: text("wref"), Version: rapid.Uint32().Draw(t, "wver"), Digest: drawDigest().Draw(t, "wdig"), Deleted: rapid.Bool().Draw(t, "wdel"), Touch: rapid.Bool().Draw(t, "wtouch")})
+			r.Writes = append(r.Writes, Write{Num: num("wnum"), Ref: text("wref"), Version: rapid.Uint32().Draw(t, "wver"), Digest: drawDigest().Draw(t, "wdig"), Deleted: rapid.Bool().Draw(t, "wdel"), Touch: rapid.Bool().Draw(t, "wtouch"), Gone: rapid.Bool().Draw(t, "wgone")})
 			r.Stale = append(r.Stale, Stale{Num: num("snum"), Seen: rapid.Uint32().Draw(t, "seen"), Now: rapid.Uint32().Draw(t, "now"), Reason: text("sreason")})
 			r.Conflicts = append(r.Conflicts, Conflict{Ref: text("cref"), Expect: num("expect"), Found: num("found")})
 		}

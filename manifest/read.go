@@ -92,7 +92,7 @@ func (l *Log) Written(ctx context.Context, num uint64, version uint32) (*Record,
 			return false, err
 		}
 		for _, w := range r.Writes {
-			if w.Num == num && w.Version == version && !w.Touch {
+			if w.Num == num && w.Version == version && !w.Touch && !w.Gone {
 				leaf, write = r, w
 			}
 		}
@@ -111,7 +111,9 @@ type Names map[uint64]string
 // Note takes over what a leaf wrote; leaves are noted in log order.
 func (n Names) Note(r *Record) {
 	for _, w := range r.Writes {
-		n[w.Num] = w.Ref
+		if !w.Gone { // it names a version, not a page
+			n[w.Num] = w.Ref
+		}
 	}
 }
 
@@ -129,7 +131,7 @@ func (l *Log) Names(ctx context.Context) (Names, error) {
 			return false, err
 		}
 		for _, w := range r.Writes {
-			if _, ok := out[w.Num]; !ok { // newest first
+			if _, ok := out[w.Num]; !ok && !w.Gone { // newest first
 				out[w.Num] = w.Ref
 			}
 		}

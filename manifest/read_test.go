@@ -108,6 +108,7 @@ func TestWrittenAndNames(t *testing.T) {
 		require.NoError(t, l.Add(l.Size(), b))
 	}
 	add(&Record{Type: TypeCommit, Trace: "x", Writes: []Write{{Num: 5, Ref: "acme:page-5@2", Version: 2, Digest: Digest{9}}, {Num: 8, Ref: "acme:page-8@1", Version: 1, Touch: true}}})
+	add(&Record{Type: TypeGC, Trace: "y", Writes: []Write{{Num: 5, Ref: "acme:page-5@1", Version: 1, Gone: true}, {Num: 5, Ref: "acme:page-5@2", Version: 2, Gone: true}}})
 	r, w, err := l.Written(ctx, 5, 2)
 	require.NoError(t, err)
 	require.EqualValues(t, 62, r.Index)
@@ -125,9 +126,9 @@ func TestWrittenAndNames(t *testing.T) {
 	names, err := l.Names(ctx)
 	require.NoError(t, err)
 	require.Len(t, names, 20)
-	require.Equal(t, "acme:page-5@2", names[5])
+	require.Equal(t, "acme:page-5@2", names[5], "a drop names no page")
 	noted := Names{}
-	require.NoError(t, l.Each(ctx, 0, 63, false, func(r *Record) error { noted.Note(r); return nil }))
+	require.NoError(t, l.Each(ctx, 0, 64, false, func(r *Record) error { noted.Note(r); return nil }))
 	require.Equal(t, noted, names)
 }
 

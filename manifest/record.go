@@ -290,8 +290,8 @@ type Exclusion struct {
 	Nearest []Page `json:"nearest,omitempty"`
 }
 
-// Write is one page version a commit wrote, deleted or touched. It is the only
-// place where a version's digest stands.
+// Write is one page version a commit wrote, deleted or touched, or one version of
+// an artefact that gc dropped. It is the only place where a version's digest stands.
 type Write struct {
 	Num     uint64 `json:"num"`
 	Ref     string `json:"ref"`
@@ -299,6 +299,7 @@ type Write struct {
 	Digest  Digest `json:"digest,omitempty"`
 	Deleted bool   `json:"deleted,omitempty"`
 	Touch   bool   `json:"touch,omitempty"` // repeated a live page word for word; no new version
+	Gone    bool   `json:"gone,omitempty"`  // dropped by gc; Num is its first page
 }
 
 // Stale is a page version a transaction saw that was no longer the current one

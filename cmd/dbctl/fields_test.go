@@ -69,6 +69,8 @@ func TestJSONFields(t *testing.T) {
 	pin("restore", "", "restore", filepath.Join(tmp, "b.ctx"), filepath.Join(tmp, "r.ctx"))
 	pin("salvage", "", "salvage", filepath.Join(tmp, "b.ctx"), filepath.Join(tmp, "s.ctx"))
 	pin("rm", "", "rm", file, "acme/support", "p")
+	pin("gc", "", "gc", file, "--keep-for", "0s")
+	pin("history after gc", "", "history", file, "acme/support", "gone")
 	chat := []string{talk(t), "acme/support", "chat"}
 	in := func(verb string, more ...string) []string {
 		return append(append(strings.Fields(verb), chat...), more...)

@@ -10,7 +10,7 @@ type historyCmd struct {
 }
 
 func (historyCmd) Help() string {
-	return `Lists the versions of an artefact, newest first, without contents; dbctl get --version prints one. It opens the file read-only and leaves no manifest.
+	return `Lists the versions of an artefact, newest first, without contents; dbctl get --version prints one, but for those that gc dropped. It opens the file read-only and leaves no manifest.
 
 Example: dbctl history agent.ctx acme/support refund-policy`
 }
@@ -29,6 +29,9 @@ func (c *historyCmd) Run(a *app) error {
 			state := "-"
 			if v.Deleted {
 				state = "deleted"
+			}
+			if v.Gone {
+				state = "gone"
 			}
 			return []any{v.Ref, v.LSN, v.Kind, v.Provenance, v.Tokens, when(v.PutAt), or(v.Actor, "-"), state}
 		})

@@ -316,6 +316,8 @@ func (v *leafView) print(w io.Writer, names manifest.Names) {
 					what = "deleted"
 				} else if x.Touch {
 					what = "unchanged"
+				} else if x.Gone {
+					what += ", dropped"
 				}
 				row(x.Ref, what, or(x.Digest.String(), "-"))
 			}

@@ -20,7 +20,7 @@ type rmCmd struct {
 }
 
 func (rmCmd) Help() string {
-	return `Writes a tombstone for each artefact, all in one transaction: they are not served any more, older versions stay readable by reference. Name what to delete, by ids or by --prefix.
+	return `Writes a tombstone for each artefact, all in one transaction: they are not served any more, older versions stay readable by reference, until gc. Name what to delete, by ids or by --prefix.
 
 Example: dbctl rm agent.ctx acme/support --prefix drafts/ --dry-run`
 }

@@ -46,7 +46,7 @@ type cli struct {
 	Put      putCmd      `cmd:"" help:"Write an artefact, as its host: there is no gate."`
 	Get      getCmd      `cmd:"" help:"Print an artefact, a page of it, or an older version."`
 	Ls       lsCmd       `cmd:"" help:"List scopes, or the artefacts of one."`
-	Rm       rmCmd       `cmd:"" help:"Delete artefacts; older versions stay readable by reference."`
+	Rm       rmCmd       `cmd:"" help:"Delete artefacts; older versions stay readable by reference, until gc."`
 	History  historyCmd  `cmd:"" help:"List the versions of an artefact."`
 	Search   searchCmd   `cmd:"" help:"Find pages by their words."`
 	Import   importCmd   `cmd:"" help:"Import the text files of a directory, and what changed in them since."`
@@ -60,6 +60,7 @@ type cli struct {
 	Diff     diffCmd     `cmd:"" help:"Compare two past contexts."`
 	Stat     statCmd     `cmd:"" help:"Show sizes and counters."`
 	Check    checkCmd    `cmd:"" help:"Walk the whole database and report damage."`
+	GC       gcCmd       `cmd:"" name:"gc" help:"Drop versions that nobody can name any more."`
 	Backup   backupCmd   `cmd:"" help:"Copy a database to a path where it can be opened."`
 	Restore  restoreCmd  `cmd:"" help:"Verify a backup and put it in place of a database."`
 	Salvage  salvageCmd  `cmd:"" help:"Copy what can be read of a damaged database to a new one."`

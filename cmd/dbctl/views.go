@@ -35,6 +35,8 @@ type versionView struct {
 	Tags        []string          `json:"tags,omitempty"`
 	Meta        map[string]string `json:"meta,omitempty"`
 	Deleted     bool              `json:"deleted,omitempty"`
+	Gone        bool              `json:"gone,omitempty"`
+	GoneBy      string            `json:"gone_by,omitempty"`
 	Stale       bool              `json:"stale,omitempty"`
 	Text        string            `json:"text,omitempty"`
 }
@@ -51,7 +53,7 @@ func viewOf(v *ctxpage.Version) versionView {
 		Ref: v.Ref.String(), Scope: v.Ref.Scope, ID: v.ID, Version: v.Version, LSN: v.LSN, Kind: v.Kind.String(), Provenance: v.Provenance.String(),
 		Tokens: v.Tokens, Pages: []pageView{}, PutAt: v.PutAt, CurrentAsOf: v.CurrentAsOf, ExpiresAt: v.ExpiresAt, Actor: v.Actor, Source: v.Source,
 		Group: v.Group, Seq: v.Seq, Subject: v.Subject, Role: v.Role, DerivedFrom: refStrings(v.DerivedFrom), Supersedes: v.Supersedes,
-		Pinned: v.Pinned, Tags: v.Tags, Meta: v.Meta, Deleted: v.Deleted, Stale: v.Stale, Text: textOf(v),
+		Pinned: v.Pinned, Tags: v.Tags, Meta: v.Meta, Deleted: v.Deleted, Gone: v.Gone, GoneBy: v.GoneBy, Stale: v.Stale, Text: textOf(v),
 	}
 	for _, p := range v.Pages {
 		out.Pages = append(out.Pages, pageView{p.Ref.String(), p.Num, p.Tokens, p.Digest[:]})

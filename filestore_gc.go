@@ -1,0 +1,809 @@
+package ctxpage
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"go.etcd.io/bbolt"
+
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+// How gc goes:
+//
+//	names     held batches, lineage and sources of what is live, verdicts of sessions; then every commit adds its own
+//	plan      artefact by artefact, in the order of their numbers: which versions ended long ago and nobody names
+//	drop      some hundred at a time, as a commit: in the place of each head row one that only says what it was
+//	apply     a checkpoint writes those rows and deletes texts and vectors, in the transaction that moves the applied LSN
+//
+// A drop has an LSN, so the log orders it among commits, redo repeats it, and a crash leaves it done or not. The rows of
+// what is gone stay because the past needs them: when each version stood, what answers for it, what it replaced.
+//
+// What is named is decided in the sequencer: whatever names a version in a record before that of its drop keeps it.
+
+// GCJob is what gc needs to know. Times are in microseconds.
+type GCJob struct {
+	KeepVersions int
+	KeepFor      time.Duration
+	Expired      bool
+	Scope        string // "": all
+	By           string
+	// InUse says whether a reader in flight may read a version, with these pages, that a commit ended, or that expired at
+	// a time (lsn 0). It is called under no lock.
+	InUse func(lsn uint64, expired int64, nums []uint64) bool
+}
+
+// Drop is a version to be dropped. Kept says why it was not, and is set by the store.
+type Drop struct {
+	Head *Head // what stays of it
+	Kept string
+
+	cold []byte
+	from *version
+}
+
+// How much one commit drops, and after how many of them a checkpoint frees what they dropped.
+const (
+	dropVersions = 256
+	dropPages    = 4096
+	dropCommits  = 32
+	gcRefs       = 100 // of a report
+)
+
+// names is what names versions, and so keeps them: a reference, the LSN of a commit, or the number of a page.
+type names struct {
+	mu   sync.Mutex // a leaf
+	refs map[Ref]string
+	lsns map[writtenAt]string
+	nums map[uint64]string
+}
+
+type writtenAt struct {
+	scope, id string
+	lsn       uint64
+}
+
+func newNames() *names {
+	return &names{refs: map[Ref]string{}, lsns: map[writtenAt]string{}, nums: map[uint64]string{}}
+}
+
+// commit adds what a batch names, held or applied. The sequencer calls it for each while gc runs; nil: it does not.
+func (n *names) commit(b *Batch, held bool) {
+	if n == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if held {
+		n.held(b)
+	}
+	for i := range b.Puts {
+		n.lineage(b.Scope, &b.Puts[i].Artefact, held)
+	}
+	for _, r := range b.State {
+		if strings.HasPrefix(r.Key, verdictRowKey) && r.Value != nil {
+			_ = n.verdicts(r.Value) // our own bytes of just now
+		}
+	}
+}
+
+func (n *names) held(b *Batch) {
+	for _, c := range b.Context {
+		n.nums[c.Num] = keptHeld
+	}
+	for _, e := range b.Expect {
+		n.lsns[writtenAt{e.Ref.Scope, e.Ref.ID, e.LSN}] = keptHeld
+	}
+}
+
+// lineage adds the versions that an artefact was made from.
+func (n *names) lineage(scope string, a *Artefact, held bool) {
+	why := map[bool]string{false: keptParent, true: keptHeld}[held]
+	for _, r := range a.DerivedFrom {
+		n.refs[Ref{Scope: r.Scope, ID: r.ID, Version: r.Version}] = why
+	}
+	key, ok := strings.CutPrefix(a.Source, "page:")
+	if ref, err := sourceRef(key); ok && err == nil && ref.Version != 0 {
+		if !held {
+			why = keptSource
+		}
+		for _, s := range scopeChain(scope) {
+			n.refs[Ref{Scope: cmp.Or(ref.Scope, s), ID: ref.ID, Version: ref.Version}] = why
+		}
+	}
+}
+
+func (n *names) verdicts(row []byte) error {
+	of, err := decodeVerdicts(row)
+	for num := range of {
+		n.nums[num] = keptSession
+	}
+	return err
+}
+
+// why says what names a version; "": nothing does.
+func (n *names) why(h *Head) string {
+	if n == nil {
+		return keptChanged // nobody looked: gc alone drops
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	why := cmp.Or(n.refs[Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}], n.lsns[writtenAt{h.Scope, h.ID, h.LSN}])
+	for i := 0; i < len(h.Rows) && why == ""; i++ {
+		why = n.nums[h.Rows[i].Num]
+	}
+	return why
+}
+
+// version is one version of an artefact that gc looks at.
+type version struct {
+	head   *Head
+	ended  int64
+	by     uint64 // LSN of the commit that ended it; 0: it expired
+	why    string // it goes
+	kept   string // it stays
+	live   bool   // it is the newest, and its artefact is not deleted
+	pages  int    // that go with it: those that no newer version has
+	bytes  int64
+	expect uint64 // LSN its artefact must have when it is deleted first; 0: it need not be
+}
+
+// collector is one run.
+type collector struct {
+	s        *fileStore
+	ctx      context.Context
+	job      *GCJob
+	dry      bool
+	progress func(what string, done, total uint64)
+	names    *names
+	run      ulid.ULID
+	now      int64
+	part     []*Drop
+	size     int  // pages in part
+	commits  int  // of drops
+	wrote    bool // anything
+	rep      GCReport
+	gone     map[string]*GCTally
+	kept     map[string]*GCTally
+}
+
+// collect runs gc, or its plan.
+func (s *fileStore) collect(ctx context.Context, job Job) (JobReport, error) {
+	s.gcMu.Lock()
+	defer s.gcMu.Unlock()
+	c := &collector{s: s, ctx: ctx, job: job.GC, dry: job.Kind == JobGCPlan, progress: job.Progress, names: newNames(),
+		now: micros(s.opts.now()), gone: map[string]*GCTally{}, kept: map[string]*GCTally{}}
+	if c.progress == nil {
+		c.progress = func(string, uint64, uint64) {}
+	}
+	err := s.readable(ctx)
+	if err == nil && !c.dry {
+		err = s.writable()
+	}
+	if err == nil {
+		c.run, err = newID(s.opts.now(), s.opts.rand)
+	}
+	if err == nil {
+		err = c.walk()
+	}
+	if c.wrote && !s.closed.Load() { // also of what an error ended
+		_, cerr := s.checkpoint(context.WithoutCancel(ctx))
+		err = errors.Join(err, cerr)
+	}
+	return JobReport{GC: c.report()}, err
+}
+
+func (c *collector) walk() error {
+	if !c.dry {
+		defer c.s.unwatch()
+		if err := c.s.watch(c.ctx, c.names); err != nil {
+			return err
+		}
+	}
+	if err := c.stored(); err != nil {
+		return err
+	}
+	if err := c.each("what names versions", c.parents); err != nil {
+		return err
+	}
+	if err := c.each("versions", c.artefact); err != nil {
+		return err
+	}
+	return c.flush()
+}
+
+// watch lets the sequencer tell what commits name from now on, and waits for those that were in it already.
+func (s *fileStore) watch(ctx context.Context, n *names) error {
+	s.seq.mu.Lock()
+	s.seq.watch = n
+	s.seq.flight.Lock()
+	under := slices.Collect(maps.Values(s.seq.ids))
+	s.seq.flight.Unlock()
+	s.seq.mu.Unlock()
+	for _, p := range under {
+		if err := s.wait(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *fileStore) unwatch() {
+	s.seq.mu.Lock()
+	defer s.seq.mu.Unlock()
+	s.seq.watch = nil
+}
+
+// stored finds what held batches and sessions name.
+func (c *collector) stored() error {
+	var damage error
+	_, err := c.s.eachHeld(ulid.ULID{}, func(id ulid.ULID, row []byte, err error) bool {
+		var h HeldBatch
+		if err == nil {
+			err = unpack(row, &h)
+		}
+		if err != nil {
+			damage = c.s.corrupt("held batch "+id.String(), err)
+			return false
+		}
+		if h.Decided == "" {
+			c.names.commit(&h.Batch, true)
+		}
+		return true
+	})
+	if err = errors.Join(err, damage); err != nil {
+		return err
+	}
+	for q := (ScanQuery{What: ScanState, Prefix: verdictRowKey, Limit: 100}); ; {
+		page, err := c.s.Scan(c.ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, r := range page.State {
+			c.names.mu.Lock()
+			err := c.names.verdicts(r.Value)
+			c.names.mu.Unlock()
+			if err != nil {
+				return c.s.corrupt(fmt.Sprintf("state row %q", r.Key), err)
+			}
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return nil
+		}
+	}
+}
+
+// each calls fn for the artefacts there are, in the order of their numbers.
+func (c *collector) each(what string, fn func(art uint64) error) error {
+	c.s.cat.mu.RLock()
+	total := uint64(len(c.s.cat.arts))
+	c.s.cat.mu.RUnlock()
+	for art := uint64(1); art <= total; art++ {
+		if art%1024 == 0 {
+			c.progress(what, art, total)
+		}
+		if err := c.ctx.Err(); err != nil {
+			return err
+		}
+		if err := fn(art); err != nil {
+			return err
+		}
+	}
+	c.progress(what, total, total)
+	return nil
+}
+
+// state is what the catalogue says of an artefact.
+func (c *collector) state(art uint64) (scope string, newest uint32, live bool, expires int64) {
+	cat := c.s.cat
+	cat.mu.RLock()
+	defer cat.mu.RUnlock()
+	a := cat.art(art)
+	if live = a.pages > 0; live {
+		expires = cat.page(cat.nums(art)[0]).expires
+	}
+	return cat.scopeName(a.scope), a.version, live, expires
+}
+
+// parents adds what a live artefact was made from.
+func (c *collector) parents(art uint64) error {
+	_, newest, live, _ := c.state(art)
+	if !live {
+		return nil
+	}
+	h, err := c.s.head(headKey{art, newest})
+	if err != nil {
+		return err
+	}
+	c.names.mu.Lock()
+	defer c.names.mu.Unlock()
+	c.names.lineage(h.Scope, &h.Artefact, false)
+	return nil
+}
+
+// artefact plans what goes of one artefact.
+func (c *collector) artefact(art uint64) error {
+	scope, newest, live, expires := c.state(art)
+	expired := live && expires != 0 && expires <= c.now
+	if newest == 1 && !expired || c.job.Scope != "" && c.job.Scope != scope {
+		return nil
+	}
+	heads := make([]*Head, newest)
+	for v := range heads {
+		var err error
+		if heads[v], err = c.s.head(headKey{art, uint32(v + 1)}); err != nil {
+			return err
+		}
+	}
+	vs := c.versions(heads, expired)
+	for i := range vs {
+		vs[i].kept = c.keeps(vs[i], len(vs)-1-i)
+	}
+	share(vs)
+	for _, v := range vs {
+		switch {
+		case v.kept != "":
+			c.stays(v)
+		default:
+			if err := c.goes(v); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// versions gives those that have content, oldest first.
+func (c *collector) versions(heads []*Head, expired bool) (vs []*version) {
+	last := len(heads) - 1
+	for i, h := range heads {
+		if h.Gone || len(h.Rows) == 0 {
+			continue
+		}
+		v := &version{head: h, live: i == last}
+		switch {
+		case v.live && expired:
+			v.ended, v.why, v.expect = micros(h.ExpiresAt), goneExpired, h.LSN
+		case !v.live:
+			next := heads[i+1]
+			v.ended, v.by, v.why = micros(next.PutAt), next.LSN, goneSuperseded
+			if next.Deleted {
+				v.why = goneDeleted
+			}
+			if at := micros(h.ExpiresAt); c.job.Expired && at != 0 && at < v.ended {
+				v.ended = at
+			}
+		}
+		vs = append(vs, v)
+	}
+	for i, v := range vs {
+		for _, r := range v.head.Rows {
+			if i == len(vs)-1 || !slices.ContainsFunc(vs[i+1].head.Rows, func(n PageRow) bool { return n.Num == r.Num }) {
+				v.pages++
+				v.bytes += int64(r.Bytes)
+			}
+		}
+	}
+	return vs
+}
+
+// keeps says why a version stays, "" when it goes. newer is how many versions of its artefact are.
+func (c *collector) keeps(v *version, newer int) string {
+	switch {
+	case v.why == "":
+		return keptNewest
+	case newer < c.job.KeepVersions:
+		return keptNewest
+	case v.why == goneExpired && !c.job.Expired:
+		return keptExpired
+	case v.ended > c.now-c.job.KeepFor.Microseconds():
+		return keptYoung
+	}
+	if why := c.names.why(v.head); why != "" {
+		return why
+	}
+	if c.job.InUse(v.by, v.ended, v.nums()) {
+		return keptInUse
+	}
+	return ""
+}
+
+func (v *version) nums() []uint64 {
+	out := make([]uint64, len(v.head.Rows))
+	for i := range out {
+		out[i] = v.head.Rows[i].Num
+	}
+	return out
+}
+
+// share keeps versions whose pages versions that stay have, too. A page of versions lo to hi of an artefact is known by
+// the newest of them: where an older one stays, so does one that is newer or, if none is, this one. And a version all of
+// whose pages stay would free nothing.
+func share(vs []*version) {
+	lo, hi := map[uint64]int{}, map[uint64]int{}
+	for i, v := range vs {
+		for _, r := range v.head.Rows {
+			if _, known := lo[r.Num]; !known {
+				lo[r.Num] = i
+			}
+			hi[r.Num] = i
+		}
+	}
+	before, after := make([]int, len(vs)), make([]int, len(vs)) // the nearest that stays
+	for changed := true; changed; {
+		changed = false
+		last := -1
+		for i, v := range vs {
+			if before[i] = last; v.kept != "" {
+				last = i
+			}
+		}
+		next := math.MaxInt
+		for i, v := range slices.Backward(vs) {
+			after[i] = next
+			if v.kept == "" && slices.ContainsFunc(v.head.Rows, func(r PageRow) bool { return before[i] >= lo[r.Num] && next > hi[r.Num] }) {
+				v.kept, changed = keptShared, true
+			}
+			if v.kept != "" {
+				next = i
+			}
+		}
+	}
+	for i, v := range vs {
+		if v.kept == "" && !slices.ContainsFunc(v.head.Rows, func(r PageRow) bool { return before[i] < lo[r.Num] && after[i] > hi[r.Num] }) {
+			v.kept = keptShared
+		}
+	}
+}
+
+// stays counts a version that ended and is kept.
+func (c *collector) stays(v *version) {
+	if v.live && v.why == "" {
+		return // it has not ended
+	}
+	t := count(c.kept, v.kept, v)
+	at, _ := slices.BinarySearch(t.ended, v.ended+1)
+	if at < nearestMisses {
+		t.ended, t.Nearest = slices.Insert(t.ended, at, v.ended), slices.Insert(t.Nearest, at, v.ref())
+		n := min(len(t.ended), nearestMisses)
+		t.ended, t.Nearest = t.ended[:n], t.Nearest[:n]
+	}
+}
+
+func (v *version) ref() Ref { return Ref{Scope: v.head.Scope, ID: v.head.ID, Version: v.head.Version} }
+
+func count(by map[string]*GCTally, reason string, v *version) *GCTally {
+	t := by[reason]
+	if t == nil {
+		t = &GCTally{Reason: reason}
+		by[reason] = t
+	}
+	t.add(v)
+	return t
+}
+
+func (t *GCTally) add(v *version) {
+	t.Versions++
+	t.Pages += v.pages
+	t.Bytes += v.bytes
+}
+
+// goes puts a version on the list of the next commit.
+func (c *collector) goes(v *version) error {
+	if c.dry {
+		c.went(v)
+		return nil
+	}
+	d := &Drop{Head: tombstone(v.head, c.run.String()), from: v}
+	var err error
+	if d.cold, err = encodeCold(d.Head); err != nil {
+		return fmt.Errorf("ctxpage: encode %s: %w", v.ref(), err)
+	}
+	c.part = append(c.part, d)
+	if c.size += v.pages; len(c.part) >= dropVersions || c.size >= dropPages {
+		return c.flush()
+	}
+	return nil
+}
+
+func (c *collector) went(v *version) {
+	count(c.gone, v.why, v)
+	c.rep.Dropped.add(v)
+	if len(c.rep.Refs) < gcRefs {
+		c.rep.Refs = append(c.rep.Refs, v.ref())
+	}
+}
+
+// tombstone is what stays of a dropped version: what names it and its pages, and what it replaced, which holds on; and
+// what the index knows its pages by (analyse), for newer versions may have them.
+func tombstone(h *Head, by string) *Head {
+	return &Head{
+		Artefact: Artefact{
+			ID: h.ID, Kind: h.Kind, Provenance: h.Provenance, Priority: h.Priority, CurrentAsOf: h.CurrentAsOf, ExpiresAt: h.ExpiresAt,
+			Seq: h.Seq, Name: h.Name, Source: h.Artefact.Source, Supersedes: h.Supersedes,
+		},
+		Scope: h.Scope, Art: h.Art, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt, GroupNum: h.GroupNum, Rows: h.Rows, Gone: true, GoneBy: by,
+	}
+}
+
+// flush commits what is on the list.
+func (c *collector) flush() error {
+	if len(c.part) == 0 {
+		return nil
+	}
+	for _, d := range c.part {
+		if c.job.InUse(d.from.by, d.from.ended, d.from.nums()) {
+			d.Kept = keptInUse
+		}
+	}
+	if err := c.deleteExpired(); err != nil {
+		return err
+	}
+	err := c.commit(Batch{Scope: cmp.Or(c.job.Scope, operatorScope), Drop: c.part, Leaf: manifest.Record{Action: "drop"}})
+	if err != nil && !errors.Is(err, errNoneLeft) {
+		return err
+	}
+	for _, d := range c.part {
+		if d.from.kept = d.Kept; d.Kept != "" {
+			c.stays(d.from)
+			continue
+		}
+		c.went(d.from)
+	}
+	c.part, c.size = nil, 0
+	if err == nil {
+		c.commits++
+		if err := c.s.at("gc commit"); err != nil {
+			return err
+		}
+		if c.commits%dropCommits == 0 {
+			_, err := c.s.checkpoint(c.ctx)
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteExpired deletes the artefacts whose newest version is on the list. Who writes to one meanwhile keeps it.
+func (c *collector) deleteExpired() error {
+	byScope := map[string][]*Drop{}
+	for _, d := range c.part {
+		if d.from.expect != 0 && d.Kept == "" {
+			byScope[d.Head.Scope] = append(byScope[d.Head.Scope], d)
+		}
+	}
+	for _, scope := range sortedKeys(byScope) {
+		for {
+			b := Batch{Scope: scope, Leaf: manifest.Record{Action: "delete expired"}}
+			for _, d := range byScope[scope] {
+				if d.Kept == "" {
+					b.Deletes = append(b.Deletes, d.Head.ID)
+					b.Expect = append(b.Expect, Precondition{Ref{Scope: scope, ID: d.Head.ID}, d.from.expect})
+				}
+			}
+			if len(b.Deletes) == 0 {
+				break
+			}
+			var conflict *ConflictError
+			err := c.commit(b)
+			if err == nil {
+				break
+			}
+			if !errors.As(err, &conflict) {
+				return err
+			}
+			for _, d := range byScope[scope] {
+				if d.Head.ID == conflict.Ref.ID {
+					d.Kept = keptChanged
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// commit is one of the run.
+func (c *collector) commit(b Batch) error {
+	id, err := newID(c.s.opts.now(), c.s.opts.rand)
+	if err != nil {
+		return err
+	}
+	b.ID, b.Trace, b.Actor, b.Now = id, c.run.String(), "operator", c.s.opts.now()
+	b.Leaf.Type, b.Leaf.By = manifest.TypeGC, c.job.By
+	b.Leaf.Note = fmt.Sprintf("kept for %s, and %d of an artefact", c.job.KeepFor, c.job.KeepVersions)
+	_, err = c.s.Commit(c.ctx, b)
+	c.wrote = c.wrote || err == nil
+	return err
+}
+
+func (c *collector) report() GCReport {
+	rep := c.rep
+	rep.DryRun = c.dry
+	if c.wrote {
+		rep.Trace = c.run.String()
+	}
+	for _, l := range []struct {
+		from map[string]*GCTally
+		to   *[]GCTally
+	}{{c.gone, &rep.Reasons}, {c.kept, &rep.Kept}} {
+		for _, reason := range sortedKeys(l.from) {
+			*l.to = append(*l.to, *l.from[reason])
+		}
+	}
+	return rep
+}
+
+// errNoneLeft means that all that was to be dropped is named by now.
+var errNoneLeft = errors.New("ctxpage: nothing is left to drop")
+
+// enqueueDrops makes head records of what gc drops, but for what has been named since it was planned: what keeps one
+// version keeps the others of its artefact this time, because pages may be shared among them.
+func (s *fileStore) enqueueDrops(b *Batch, p *pending, leaf *manifest.Record) error {
+	if len(b.Drop) == 0 {
+		return nil
+	}
+	stays := map[uint64]string{}
+	for _, d := range b.Drop {
+		if why := cmp.Or(d.Kept, s.seq.watch.why(d.Head)); why != "" {
+			stays[d.Head.Art] = why
+		}
+	}
+	for _, d := range b.Drop {
+		if d.Kept = stays[d.Head.Art]; d.Kept != "" {
+			continue
+		}
+		h := d.Head
+		p.record.heads = append(p.record.heads, headRecord{head: h, row: encodeHead(nil, h, s.seq.scopes[h.Scope], d.cold)})
+		ref := Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}
+		leaf.Writes = append(leaf.Writes, manifest.Write{Num: h.Rows[0].Num, Ref: ref.String(), Version: h.Version, Gone: true})
+	}
+	if len(p.record.heads) == 0 {
+		return errNoneLeft
+	}
+	return nil
+}
+
+// dropped is a version that gc took, in an overlay, with the pages that no version has any more.
+type dropped struct {
+	key  headKey
+	nums []uint64
+}
+
+// installGone makes the drop of a version visible. The caller holds cat.mu, or is recovery.
+func (s *fileStore) installGone(t *hot, rows []PageRow, row []byte, ended *[]uint64) error {
+	gone, err := s.cat.drop(t, rows)
+	if err != nil {
+		return err
+	}
+	o := s.over
+	d := dropped{headKey{t.art, t.version}, gone}
+	o.heads[d.key] = row
+	o.bytes += len(row)
+	o.gone = append(o.gone, d)
+	for _, num := range gone {
+		o.bytes -= len(o.texts[num])
+		delete(o.texts, num)
+	}
+	s.idx.Remove(gone...)
+	*ended = append(*ended, gone...)
+	return nil
+}
+
+// goneCol is the column of a page that no version has any more. It is the same whatever the page was, because nothing
+// else is known of it after a reopen.
+func goneCol(art uint64, scope uint32, r *PageRow, page uint32) pageCol {
+	return pageCol{art: art, lsn: r.LSN, page: page, version: r.Version, scope: scope, flags: flagGone}
+}
+
+// drop takes a version that is not the newest out of the catalogue, and gives its pages that no version has any more:
+// those for which it was the newest that had them (share).
+func (c *catalogue) drop(t *hot, rows []PageRow) (gone []uint64, err error) {
+	if t.art > uint64(len(c.arts)) || t.version >= c.art(t.art).version {
+		return nil, errRow
+	}
+	for i := range rows {
+		num := rows[i].Num
+		if num > uint64(len(c.pages)) || c.page(num).art != t.art {
+			return nil, errRow
+		}
+		p := c.page(num)
+		if p.head != t.version || p.gone() {
+			continue
+		}
+		col := goneCol(t.art, t.scope, &rows[i], uint32(i+1))
+		col.end, col.next = p.end, p.next
+		*p = col
+		c.grouped.set(num, false)
+		c.versions--
+		c.dropped++
+		gone = append(gone, num)
+	}
+	return gone, nil
+}
+
+// locateGone finds a page of a dropped version that newer ones have: a reference to a page names the version in which it
+// appeared. The caller holds cat.mu.
+func (s *fileStore) locateGone(scope string, h *Head, ref Ref) (Located, error) {
+	if ref.Page > 0 && ref.Page <= len(h.Rows) {
+		num := h.Rows[ref.Page-1].Num
+		if p := s.cat.page(num); !p.gone() {
+			return Located{Scope: scope, Version: p.head, LSN: h.LSN, Pages: []PageKey{{num, p.head}}, Expires: p.expires}, nil
+		}
+	}
+	return Located{}, goneError(h, ref.Page)
+}
+
+// goneRow says whether a head row is that of a dropped version.
+func goneRow(row []byte) bool {
+	t := decodeHot(&dec{b: row})
+	return t.flags&flagGone != 0
+}
+
+// goneInFile counts the head rows in the file in whose place come those that say that the version is gone.
+func goneInFile(meta *bbolt.Bucket, o *overlay) (n int) {
+	for _, d := range o.gone {
+		if meta.Get(headRowKey(d.key)) != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// applyGone deletes the texts of the pages that no version has any more, and their vectors, also those that came late.
+func applyGone(tx *bbolt.Tx, o *overlay, n *rowCounts) error {
+	content, vec := tx.Bucket(bucketContent), tx.Bucket(bucketVec)
+	for _, d := range o.gone {
+		for _, num := range d.nums {
+			key := textRowKey(num)
+			if content.Get(key) != nil {
+				n.Content--
+			}
+			if err := content.Delete(key); err != nil {
+				return err
+			}
+			if vec == nil {
+				continue
+			}
+			for k, _ := vec.Cursor().Seek(key); bytes.HasPrefix(k, key); k, _ = vec.Cursor().Seek(key) {
+				if err := vec.Delete(k); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// nameGone says how many pages that stood at the moment of the past that is asked of were dropped since. The caller
+// holds cat.mu.
+func (s *fileStore) nameGone(v *corpus, q *CandidateQuery, out *Candidates) {
+	if v.past == nil || s.cat.dropped == 0 {
+		return
+	}
+	n := 0
+	for i := range s.cat.pages {
+		p := &s.cat.pages[i]
+		if !p.gone() || p.lsn > q.AsOf || p.end <= q.AsOf || v.masked[p.art] || !slices.Contains(v.chain, p.scope) {
+			continue
+		}
+		if n++; n <= nearestMisses {
+			c := s.cat.candidate(uint64(i + 1))
+			c.Excluded = reasonGone
+			out.addMiss(c)
+		}
+	}
+	if n > 0 {
+		i := slices.IndexFunc(out.Excluded, func(e Excluded) bool { return e.Reason == reasonGone })
+		out.Excluded[i].Count = n
+	}
+}

@@ -1,0 +1,226 @@
+package ctxpage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+)
+
+// DefaultKeepFor is how long a version stays after it was replaced or deleted, unless GCOptions say otherwise.
+const DefaultKeepFor = 30 * 24 * time.Hour
+
+// GCOptions say what gc may drop. The zero value drops what was replaced or deleted 30 days ago and nobody names.
+type GCOptions struct {
+	// KeepVersions is how many of the newest versions of an artefact stay whatever their age, also of one that was deleted.
+	// The newest of a live artefact stays in any case.
+	KeepVersions int
+	// KeepFor is how long a version stays after it was replaced, deleted or, with Expired, expired; 0: DefaultKeepFor,
+	// negative: not at all.
+	KeepFor time.Duration
+	// Expired also takes artefacts whose expiry has passed for as long: they are deleted, then dropped. Without it they stay.
+	Expired bool
+	// Scope is the one scope that is looked at; "": all.
+	Scope string
+	// DryRun makes the same report and changes nothing.
+	DryRun bool
+	// By says in the manifest who asked; "": operator.
+	By string
+	// Progress, if not nil, is called from the calling goroutine.
+	Progress func(what string, done, total uint64)
+}
+
+// GCReport says what gc dropped, or would drop, and what kept the rest. When gc ended early it says how far it came.
+type GCReport struct {
+	DryRun  bool      `json:"dry_run,omitempty"`
+	Trace   string    `json:"trace,omitempty"` // of the run: its leaves and every ErrGone name it; empty when nothing was dropped
+	Dropped GCTally   `json:"dropped"`
+	Reasons []GCTally `json:"reasons"` // the same by reason: superseded, deleted, expired
+	Kept    []GCTally `json:"kept"`    // versions that have ended and stay, by what keeps them
+	Refs    []Ref     `json:"refs"`    // of what was dropped, the first 100
+}
+
+// GCTally counts versions.
+type GCTally struct {
+	Reason   string `json:"reason,omitempty"`
+	Versions int    `json:"versions"`
+	Pages    int    `json:"pages"`
+	Bytes    int64  `json:"bytes"` // of their texts
+	// Nearest are those of what stays that ended first.
+	Nearest []Ref `json:"nearest,omitempty"`
+
+	ended []int64 // of Nearest
+}
+
+// Why versions go.
+const (
+	goneSuperseded = "superseded"
+	goneDeleted    = "deleted"
+	goneExpired    = "expired"
+)
+
+// Why versions that have ended stay.
+const (
+	keptNewest  = "among the newest versions"
+	keptYoung   = "ended too lately"
+	keptExpired = "expired, which was not asked for"
+	keptHeld    = "named by a held batch"
+	keptParent  = "a live artefact is derived from it"
+	keptSource  = "the source of a live artefact"
+	keptSession = "named by a session"
+	keptInUse   = "in use by a transaction or a read"
+	keptShared  = "its pages are needed for a version that stays"
+	keptChanged = "its artefact was written to meanwhile"
+)
+
+// GC drops versions that nobody can name any more. It is the operator's: no scope can do it.
+//
+// What goes was replaced or deleted (or expired, when asked for) longer ago than KeepFor, is not among the KeepVersions
+// newest, and is not named: by a held batch, as the parent or the source of a live artefact, by the verdicts of a
+// session. What a transaction or an assembly in flight may read stays as well. Its texts and vectors go, and its words
+// find nothing any more, not even what came after. What is left is its name and number, when it stood, and the salted
+// digest that proves a copy of its text against the manifest: gc is not erase. Reading it, and replaying a context that
+// had it, is ErrGone with the trace of the run; history lists it, manifests stay, and Why answers from them.
+//
+// The work is done in commits of some hundred versions, each with its leaf in the manifest: an end of ctx, or a crash,
+// leaves whole ones of them, and another run does the rest; the report says how far this one came. Readers and writers
+// go on meanwhile. The file does not shrink: what is free in it is used again by what is written next.
+//
+// Errors: ErrReadOnly (but for a dry run), ErrInvalid, ErrCorrupt where damage hides what is named, and those of a commit.
+func (db *DB) GC(ctx context.Context, o GCOptions) (GCReport, error) {
+	if err := o.check(); err != nil {
+		return GCReport{}, err
+	}
+	keep := o.KeepFor
+	if keep == 0 {
+		keep = DefaultKeepFor
+	}
+	if o.By == "" {
+		o.By = "operator"
+	}
+	job := Job{Kind: JobGC, Progress: o.Progress, GC: &GCJob{
+		KeepVersions: o.KeepVersions, KeepFor: max(keep, 0), Expired: o.Expired, Scope: o.Scope, By: o.By, InUse: db.inUse,
+	}}
+	if o.DryRun {
+		job.Kind = JobGCPlan
+	}
+	rep, err := db.store.Maintain(ctx, job)
+	return rep.GC, err
+}
+
+func (o *GCOptions) check() error {
+	if o.KeepVersions < 0 {
+		return invalid("GCOptions.KeepVersions", fmt.Sprint(o.KeepVersions), "zero or more")
+	}
+	if o.By != "" {
+		if err := checkID("by", o.By); err != nil {
+			return err
+		}
+	}
+	if o.Scope != "" {
+		return checkScope(o.Scope)
+	}
+	return nil
+}
+
+// inUse says whether something in flight may read a version that a commit ended, or that expired (lsn 0): it began before
+// that, or reads one of its pages just now.
+func (db *DB) inUse(lsn uint64, expired int64, nums []uint64) bool {
+	if db.readers.before(lsn, expired) {
+		return true
+	}
+	for _, num := range nums {
+		if db.table.inUse(num) {
+			return true
+		}
+	}
+	return false
+}
+
+// inUse says whether the frame of a page is pinned.
+func (t *pageTable) inUse(num uint64) bool {
+	s := t.slot(num)
+	if s == nil {
+		return false
+	}
+	f := s.Load()
+	return f != nil && f.state.Load() > 0
+}
+
+// readers are the transactions and assemblies in flight. A transaction that is never ended stays among them.
+type readers struct {
+	mu   sync.Mutex
+	last uint64
+	in   map[uint64]reader
+}
+
+// reader is from when on it reads what was current: the LSN of then, because a commit is made some time before it is
+// seen, and for what expires the time.
+type reader struct {
+	lsn uint64
+	at  int64
+}
+
+func (r *readers) enter(x reader) (id uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.in == nil {
+		r.in = map[uint64]reader{}
+	}
+	r.last++
+	r.in[r.last] = x
+	return r.last
+}
+
+// leave may be called more than once.
+func (r *readers) leave(id uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.in, id)
+}
+
+// before says whether one began before a commit or, without one, by a time.
+func (r *readers) before(lsn uint64, at int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, x := range r.in {
+		if x.lsn < lsn || lsn == 0 && x.at <= at {
+			return true
+		}
+	}
+	return false
+}
+
+// reader is one that begins now.
+func (db *DB) reader() reader { return reader{db.store.LSN(), micros(db.opts.Clock())} }
+
+// reader is the assembly, of now or of the past.
+func (a *assembling) reader() reader {
+	r := reader{a.s.db.store.LSN(), micros(a.now)}
+	if a.q.AsOf != 0 && a.q.AsOf < r.lsn {
+		return reader{lsn: a.q.AsOf}
+	}
+	return r
+}
+
+// goneError says which version is gone, by which run of gc, and when. page 0: the whole artefact was asked for.
+func goneError(h *Head, page int) error {
+	ref := Ref{Scope: h.Scope, ID: h.ID, Page: page, Version: h.Version}
+	when := ""
+	if id, err := ulid.ParseStrict(h.GoneBy); err == nil {
+		when = " at " + ulid.Time(id.Time()).UTC().Format(time.RFC3339)
+	}
+	return fmt.Errorf("%w: %s, dropped by gc %s%s", ErrGone, ref, h.GoneBy, when)
+}
+
+// goneText is what an ErrGone says beside that.
+func goneText(err error) string {
+	if !errors.Is(err, ErrGone) {
+		return err.Error()
+	}
+	return strings.TrimPrefix(err.Error(), ErrGone.Error()+": ")
+}

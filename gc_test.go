@@ -1,0 +1,573 @@
+package ctxpage_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+
+	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+// openGC opens a database whose clock the test moves.
+func openGC(t *testing.T) (*DB, *clock, Options) {
+	t.Helper()
+	clk := newClock()
+	opts := WithoutSync(Options{Clock: clk.now})
+	return open(t, opts), clk, opts
+}
+
+// history puts texts of an artefact one after the other, an hour apart.
+func history(t *testing.T, clk *clock, s *Scope, id string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		put(t, s, Artefact{ID: id, Text: text})
+		clk.add(time.Hour)
+	}
+}
+
+// gc plans a run and makes it. KeepFor 0 is none here.
+func gc(t *testing.T, db *DB, o GCOptions) GCReport {
+	t.Helper()
+	if o.KeepFor == 0 {
+		o.KeepFor = -1
+	}
+	dry := o
+	dry.DryRun = true
+	plan, err := db.GC(ctx, dry)
+	require.NoError(t, err)
+	st, err := db.Stats(ctx)
+	require.NoError(t, err)
+	rep, err := db.GC(ctx, o)
+	require.NoError(t, err)
+	after, err := db.Stats(ctx)
+	require.NoError(t, err)
+	require.True(t, plan.DryRun)
+	require.Equal(t, st.PageVersions-plan.Dropped.Pages, after.PageVersions)
+	plan.DryRun, plan.Trace = false, rep.Trace
+	require.Equal(t, plan, rep, "a dry run says what the run will do")
+	return rep
+}
+
+// because gives what a report says stays, by reason.
+func because(rep GCReport) map[string][]string {
+	out := map[string][]string{}
+	for _, k := range rep.Kept {
+		out[k.Reason] = refStrings(k.Nearest)
+	}
+	return out
+}
+
+func refStrings(refs []Ref) []string {
+	out := []string{}
+	for _, r := range refs {
+		out = append(out, r.String())
+	}
+	return out
+}
+
+func TestGCDrops(t *testing.T) {
+	db, clk, opts := openGC(t)
+	s := db.Scope("acme")
+	history(t, clk, s, "a", "zebra one", "zebra two", "violin three")
+	history(t, clk, s, "b", "harbour")
+	require.NoError(t, s.Delete(ctx, "b"))
+
+	rep := gc(t, db, GCOptions{})
+	require.Equal(t, []string{"acme:a@1", "acme:a@2", "acme:b@1"}, refStrings(rep.Refs))
+	require.Equal(t, GCTally{Versions: 3, Pages: 3, Bytes: int64(len("zebra one" + "zebra two" + "harbour"))}, rep.Dropped)
+	require.Equal(t, []string{"deleted", "superseded"}, []string{rep.Reasons[0].Reason, rep.Reasons[1].Reason})
+	require.Empty(t, rep.Kept)
+
+	look := func(db *DB) {
+		s := db.Scope("acme")
+		require.Equal(t, "violin three", get(t, s, "a").Text)
+		for _, r := range []Ref{{Scope: "acme", ID: "a", Version: 1}, {Scope: "acme", ID: "a", Version: 2, Page: 1}, {Scope: "acme", ID: "b", Version: 1}} {
+			_, err := s.GetRef(ctx, r)
+			require.ErrorIs(t, err, ErrGone)
+			require.NotErrorIs(t, err, ErrNotFound)
+			require.ErrorContains(t, err, r.String())
+			require.ErrorContains(t, err, rep.Trace)
+		}
+		for _, r := range []Ref{{Scope: "acme", ID: "a", Version: 4}, {Scope: "acme", ID: "c", Version: 1}} {
+			_, err := s.GetRef(ctx, r)
+			require.ErrorIs(t, err, ErrNotFound)
+			require.NotErrorIs(t, err, ErrGone)
+		}
+		hits, err := s.Search(ctx, "zebra", 10)
+		require.NoError(t, err)
+		require.Empty(t, hits, "the words of what is gone find nothing, not what came after either")
+		hs, _, err := s.History(ctx, "a", "", 0)
+		require.NoError(t, err)
+		require.Equal(t, []bool{false, true, true}, []bool{hs[0].Gone, hs[1].Gone, hs[2].Gone})
+		require.Equal(t, []string{"", rep.Trace, rep.Trace}, []string{hs[0].GoneBy, hs[1].GoneBy, hs[2].GoneBy})
+		require.Empty(t, hs[1].Actor)
+		st, err := db.Stats(ctx)
+		require.NoError(t, err)
+		require.Equal(t, []int{1, 1, 1}, []int{st.Artefacts, st.Pages, st.PageVersions})
+	}
+	look(db)
+	require.Empty(t, gc(t, db, GCOptions{}).Refs, "again there is nothing to do")
+	db = reopen(t, db, opts)
+	look(db)
+	require.Empty(t, gc(t, db, GCOptions{}).Refs)
+	require.Equal(t, Ref{Scope: "acme", ID: "b", Version: 3}, put(t, db.Scope("acme"), Artefact{ID: "b", Text: "harbour"}), "versions go on where they were")
+
+	leaves, err := db.Manifests().ByTrace(ctx, rep.Trace)
+	require.NoError(t, err)
+	require.Len(t, leaves, 1)
+	require.Equal(t, manifest.TypeGC, leaves[0].Type)
+	require.Len(t, leaves[0].Writes, 3)
+	require.Equal(t, manifest.Write{Num: 1, Ref: "acme:a@1", Version: 1, Gone: true}, leaves[0].Writes[0])
+	_, written, err := db.Manifests().Written(ctx, 1, 1)
+	require.NoError(t, err)
+	require.NotEmpty(t, written.Digest, "of the put, not of the drop")
+}
+
+// Each reason for which a version stays, and that it goes without it.
+func TestGCKeeps(t *testing.T) {
+	for _, c := range []struct {
+		name, reason string
+		opts         GCOptions
+		// keep makes acme:a@1 a version that ended, and something that keeps it; loosen takes that away.
+		keep   func(t *testing.T, db *DB, clk *clock, s *Scope) (loosen func())
+		loosen GCOptions
+	}{
+		{"one of the newest", "among the newest versions", GCOptions{KeepVersions: 2}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
+			history(t, clk, s, "a", "one", "two")
+			return func() {}
+		}, GCOptions{KeepVersions: 1}},
+		{"one of the newest of a deleted artefact", "among the newest versions", GCOptions{KeepVersions: 1}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
+			history(t, clk, s, "a", "one")
+			require.NoError(t, s.Delete(ctx, "a"))
+			return func() {}
+		}, GCOptions{}},
+		{"young", "ended too lately", GCOptions{KeepFor: time.Hour + time.Microsecond}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
+			history(t, clk, s, "a", "one", "two")
+			return func() {}
+		}, GCOptions{KeepFor: time.Hour}},
+		{"expired", "expired, which was not asked for", GCOptions{}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
+			put(t, s, Artefact{ID: "a", Text: "one", TTL: time.Minute})
+			clk.add(time.Hour)
+			return func() {}
+		}, GCOptions{Expired: true}},
+		{"seen by a held draft", "named by a held batch", GCOptions{}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
+			history(t, clk, s, "a", "one")
+			tx := begin(t, s)
+			_, err := tx.Get(ctx, "a")
+			require.NoError(t, err)
+			require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "so it is"}))
+			var held *HeldError
+			require.ErrorAs(t, tx.Commit(ctx, Verdict{}), &held)
+			history(t, clk, s, "a", "two")
+			return func() {
+				_, err := db.Review().Reject(ctx, held.Batch, "anna", "")
+				require.NoError(t, err)
+			}
+		}, GCOptions{}},
+		{"to be replaced by a held draft", "named by a held batch", GCOptions{}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
+			history(t, clk, s, "a", "one")
+			tx := begin(t, s)
+			require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "mine"}))
+			var held *HeldError
+			require.ErrorAs(t, tx.Commit(ctx, Verdict{}), &held)
+			history(t, clk, s, "a", "two")
+			return func() {
+				_, err := db.Review().Reject(ctx, held.Batch, "anna", "")
+				require.NoError(t, err)
+			}
+		}, GCOptions{}},
+		{"the parent of a held draft", "named by a held batch", GCOptions{}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
+			history(t, clk, s, "a", "one", "two")
+			tx := begin(t, s)
+			require.NoError(t, tx.Put(ctx, Artefact{ID: "b", Text: "mine", DerivedFrom: []Ref{{Scope: "acme", ID: "a", Version: 1}}}))
+			var held *HeldError
+			require.ErrorAs(t, tx.Commit(ctx, Verdict{}), &held)
+			return func() {
+				_, err := db.Review().Reject(ctx, held.Batch, "anna", "")
+				require.NoError(t, err)
+			}
+		}, GCOptions{}},
+		{"a parent", "a live artefact is derived from it", GCOptions{}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
+			history(t, clk, s, "a", "one")
+			put(t, s, Artefact{ID: "sum", Kind: KindSummary, Text: "in short", DerivedFrom: []Ref{{ID: "a"}}})
+			history(t, clk, s, "a", "two")
+			return func() { require.NoError(t, s.Delete(ctx, "sum")) }
+		}, GCOptions{KeepVersions: 0}},
+		{"a source", "the source of a live artefact", GCOptions{}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
+			history(t, clk, s, "a", "one")
+			put(t, s, Artefact{ID: "copy", Source: "page:acme:a@1"})
+			history(t, clk, s, "a", "two")
+			return func() { require.NoError(t, s.Delete(ctx, "copy")) }
+		}, GCOptions{}},
+		{"seen by a transaction", "in use by a transaction or a read", GCOptions{}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
+			history(t, clk, s, "a", "one")
+			tx := begin(t, s)
+			_, err := tx.Get(ctx, "a")
+			require.NoError(t, err)
+			history(t, clk, s, "a", "two")
+			return func() { require.NoError(t, tx.Rollback()) }
+		}, GCOptions{}},
+		{"seen by a transaction, replaced by a commit made before it began", "in use by a transaction or a read", GCOptions{}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
+			history(t, clk, s, "a", "one")
+			clk.add(time.Hour)
+			tx := begin(t, s)
+			_, err := tx.Get(ctx, "a")
+			require.NoError(t, err)
+			clk.add(-time.Minute)
+			put(t, s, Artefact{ID: "a", Text: "two"})
+			return func() { require.NoError(t, tx.Rollback()) }
+		}, GCOptions{}},
+		{"seen by a resumed transaction", "in use by a transaction or a read", GCOptions{}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
+			history(t, clk, s, "a", "one")
+			a := assemble(t, s, Query{Text: "one"})
+			history(t, clk, s, "a", "two")
+			tx, err := s.Resume(ctx, a.Trace)
+			require.NoError(t, err)
+			return func() { require.NoError(t, tx.Rollback()) }
+		}, GCOptions{}},
+		{"in an update", "in use by a transaction or a read", GCOptions{}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
+			history(t, clk, s, "a", "one")
+			in, out, done := make(chan struct{}), make(chan struct{}), make(chan error)
+			go func() {
+				done <- s.Update(ctx, func(tx *Txn) error { close(in); <-out; return nil })
+			}()
+			<-in
+			history(t, clk, s, "a", "two")
+			return func() { close(out); require.NoError(t, <-done) }
+		}, GCOptions{}},
+		{"judged by a session", "named by a session", GCOptions{}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
+			chat := s.Session("chat")
+			_, err := chat.Append(ctx, Turn{ID: "a", Role: "user", Text: "one"}, Turn{ID: "b", Role: "user", Text: "the last"})
+			require.NoError(t, err)
+			_, err = chat.Pass(ctx, PassQuery{Keywords: []string{"one"}})
+			require.NoError(t, err)
+			clk.add(time.Hour)
+			put(t, s, Artefact{ID: "a", Kind: KindMessage, Role: "user", Group: "chat", Seq: 1, Text: "two"})
+			clk.add(time.Hour)
+			return func() {
+				for i := range 40 { // verdicts are kept for 32 passes
+					_, err = chat.Pass(ctx, PassQuery{Keywords: []string{fmt.Sprint("other", i)}})
+					require.NoError(t, err)
+				}
+			}
+		}, GCOptions{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			db, clk, _ := openGC(t)
+			s := db.Scope("acme", WithActor("agent"))
+			loosen := c.keep(t, db, clk, s)
+			rep := gc(t, db, c.opts)
+			require.Equal(t, []string{"acme:a@1"}, because(rep)[c.reason], "%+v", rep)
+			require.Empty(t, rep.Refs)
+			_, err := s.GetRef(ctx, Ref{Scope: "acme", ID: "a", Version: 1})
+			if c.name != "expired" {
+				require.NoError(t, err)
+			}
+			loosen()
+			require.Contains(t, refStrings(gc(t, db, c.loosen).Refs), "acme:a@1")
+			_, err = s.GetRef(ctx, Ref{Scope: "acme", ID: "a", Version: 1})
+			require.ErrorIs(t, err, ErrGone)
+		})
+	}
+}
+
+// The newest version of an artefact stays, also of one that another replaced: put again, it stands again.
+func TestGCKeepsTheNewest(t *testing.T) {
+	db, clk, opts := openGC(t)
+	s := db.Scope("acme")
+	history(t, clk, s, "old", "zebra")
+	put(t, s, Artefact{ID: "new", Text: "horse", Supersedes: []string{"old"}})
+	history(t, clk, s, "new", "pony") // does not say again what it replaced
+	rep := gc(t, db, GCOptions{})
+	require.Equal(t, []string{"acme:new@1"}, refStrings(rep.Refs))
+	for range 2 {
+		s = db.Scope("acme")
+		require.Equal(t, "zebra", get(t, s, "old").Text)
+		hits, err := s.Search(ctx, "zebra", 10)
+		require.NoError(t, err)
+		require.Equal(t, []string{"new"}, hitIDs(hits), "what the dropped version replaced stays replaced")
+		db = reopen(t, db, opts)
+	}
+}
+
+// A version between two that stay: what came before it is followed by what came after it.
+func TestGCInTheMiddle(t *testing.T) {
+	db, clk, opts := openGC(t)
+	s := db.Scope("acme")
+	history(t, clk, s, "a", "zebra one")
+	put(t, s, Artefact{ID: "sum", Kind: KindSummary, Text: "in short", DerivedFrom: []Ref{{ID: "a"}}})
+	then := assemble(t, s, Query{Text: "zebra"})
+	history(t, clk, s, "a", "violin two")
+	between := assemble(t, s, Query{Text: "violin"})
+	history(t, clk, s, "a", "copper three", "harbour four")
+	rep := gc(t, db, GCOptions{})
+	require.Equal(t, []string{"acme:a@2", "acme:a@3"}, refStrings(rep.Refs))
+	for range 2 {
+		s = db.Scope("acme")
+		hits, err := s.Search(ctx, "zebra", 10)
+		require.NoError(t, err)
+		require.Equal(t, []string{"a"}, hitIDs(hits))
+		require.Equal(t, uint32(4), hits[0].Ref.Version)
+		require.Contains(t, assemble(t, s, Query{Text: "zebra", AsOf: then.LSN}).Text(), "zebra one")
+		past := assemble(t, s, Query{Text: "zebra violin", AsOf: between.LSN})
+		require.NotContains(t, past.Text(), "zebra one", "it had ended by then")
+		i := slices.IndexFunc(past.Manifest.Excluded, func(e manifest.Exclusion) bool { return e.Reason == "gone" })
+		require.GreaterOrEqual(t, i, 0)
+		require.Equal(t, 1, int(past.Manifest.Excluded[i].Count))
+		require.Equal(t, []string{"gone"}, left(past, "a"))
+		db = reopen(t, db, opts)
+	}
+}
+
+// Pages that versions share: what a version that stays needs is not taken, also where the versions between go.
+func TestGCSharedPages(t *testing.T) {
+	clk := newClock()
+	opts := WithoutSync(Options{Clock: clk.now, PageTokens: 16})
+	db := open(t, opts)
+	s := db.Scope("acme")
+	part := func(word string) string { return strings.Repeat(word+" ", 5) + "\n\n" }
+	text := func(words ...string) string {
+		var b strings.Builder
+		for _, w := range words {
+			b.WriteString(part(w))
+		}
+		return b.String()
+	}
+	history(t, clk, s, "a", text("zebra", "apple")) // version 1, pages zebra and apple
+	require.Len(t, get(t, s, "a").Pages, 2)
+	put(t, s, Artefact{ID: "sum", Kind: KindSummary, Text: "in short", DerivedFrom: []Ref{{ID: "a"}}})
+	history(t, clk, s, "a", text("zebra", "violin"), text("zebra", "harbour"), text("copper", "harbour"), text("copper", "piano"))
+	put(t, s, Artefact{ID: "a", Text: text("copper", "piano"), Tags: []string{"new head"}})
+	clk.add(time.Hour)
+
+	rep := gc(t, db, GCOptions{})
+	// zebra is a page of version 1, which stays; its newest is version 3, so that one stays, with harbour; version 4 has
+	// that, too, and copper, which goes on.
+	require.Equal(t, []string{"acme:a@2"}, refStrings(rep.Refs))
+	require.Equal(t, GCTally{Versions: 1, Pages: 1, Bytes: int64(len(part("violin")))}, rep.Dropped)
+	require.Equal(t, []string{"acme:a@3", "acme:a@4", "acme:a@5"}, because(rep)["its pages are needed for a version that stays"])
+	for range 2 {
+		s = db.Scope("acme")
+		for v, want := range map[uint32]string{1: text("zebra", "apple"), 3: text("zebra", "harbour"), 4: text("copper", "harbour"), 6: text("copper", "piano")} {
+			old, err := s.GetRef(ctx, Ref{Scope: "acme", ID: "a", Version: v})
+			require.NoError(t, err)
+			require.Equal(t, want, old.Text)
+		}
+		db = reopen(t, db, opts)
+	}
+	require.NoError(t, db.Scope("acme").Delete(ctx, "sum"))
+	rep = gc(t, db, GCOptions{})
+	require.Equal(t, []string{"acme:a@1", "acme:a@3", "acme:a@4", "acme:sum@1"}, refStrings(rep.Refs))
+	reopen(t, db, opts)
+}
+
+func TestGCExpired(t *testing.T) {
+	db, clk, opts := openGC(t)
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "a", Text: "zebra", TTL: time.Hour})
+	put(t, s, Artefact{ID: "b", Text: "violin", TTL: 10 * time.Hour})
+	clk.add(2 * time.Hour)
+	rep := gc(t, db, GCOptions{Expired: true, KeepFor: 90 * time.Minute})
+	require.Empty(t, rep.Refs)
+	require.Equal(t, []string{"acme:a@1"}, because(rep)["ended too lately"], "since the expiry, not since the put")
+	rep = gc(t, db, GCOptions{Expired: true, KeepFor: time.Hour})
+	require.Equal(t, []string{"acme:a@1"}, refStrings(rep.Refs))
+	require.Equal(t, "expired", rep.Reasons[0].Reason)
+	for range 2 {
+		s = db.Scope("acme")
+		_, err := s.Get(ctx, "a")
+		require.ErrorIs(t, err, ErrNotFound, "it is deleted")
+		_, err = s.GetRef(ctx, Ref{Scope: "acme", ID: "a", Version: 1})
+		require.ErrorIs(t, err, ErrGone)
+		require.Equal(t, "violin", get(t, s, "b").Text)
+		db = reopen(t, db, opts)
+	}
+	leaves, err := db.Manifests().ByTrace(ctx, rep.Trace)
+	require.NoError(t, err)
+	require.Len(t, leaves, 2, "a delete and a drop")
+}
+
+// What is told of a context of which a version is gone.
+func TestGCReplay(t *testing.T) {
+	db, clk, opts := openGC(t)
+	s := db.Scope("acme", WithActor("agent"))
+	history(t, clk, s, "a", "zebra one")
+	history(t, clk, s, "b", "zebra too")
+	past := assemble(t, s, Query{Text: "zebra"})
+	history(t, clk, s, "a", "violin two")
+	now := assemble(t, s, Query{Text: "zebra"})
+	before, err := db.Why(ctx, past.Trace, Ref{ID: "a"})
+	require.NoError(t, err)
+	rep := gc(t, db, GCOptions{})
+	for range 2 {
+		s = db.Scope("acme", WithActor("agent"))
+		_, err = db.Replay(ctx, past.Trace)
+		require.ErrorIs(t, err, ErrGone)
+		require.ErrorContains(t, err, "acme:a#1@1, dropped by gc "+rep.Trace+" at 2026-03-01T12:00:00Z")
+		r, err := db.Replay(ctx, now.Trace)
+		require.NoError(t, err)
+		require.True(t, r.Same)
+		why, err := db.Why(ctx, past.Trace, Ref{ID: "a"})
+		require.NoError(t, err)
+		require.Equal(t, before, why)
+		require.Equal(t, "acme:a#1@1", db.RefOf(ctx, 1))
+
+		// An answer to the old context is still one to a context that has changed.
+		tx, err := s.Resume(ctx, past.Trace)
+		require.NoError(t, err)
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "so it is " + fmt.Sprint(clk.now())}))
+		var held *HeldError
+		require.ErrorAs(t, tx.Commit(ctx, good), &held)
+		require.Equal(t, ReasonStaleContext, held.Reason)
+		require.Equal(t, []string{"acme:a#1@1"}, refStrings(held.Stale))
+		_, err = db.Review().Approve(ctx, held.Batch, Approval{By: "anna", Stale: true})
+		require.NoError(t, err)
+		clk.add(time.Hour)
+		db = reopen(t, db, opts)
+	}
+}
+
+// A scope is one scope, not those below; and another scope's gone version is no more there than any other.
+func TestGCScope(t *testing.T) {
+	db, clk, _ := openGC(t)
+	for _, scope := range []string{"acme", "acme/a", "other"} {
+		history(t, clk, db.Scope(scope), "a", "one", "two")
+	}
+	require.Equal(t, []string{"acme:a@1"}, refStrings(gc(t, db, GCOptions{Scope: "acme"}).Refs))
+	require.Empty(t, gc(t, db, GCOptions{Scope: "nowhere"}).Refs)
+	_, err := db.Scope("other").GetRef(ctx, Ref{Scope: "acme", ID: "a", Version: 1})
+	require.ErrorIs(t, err, ErrNotFound)
+	require.NotErrorIs(t, err, ErrGone)
+	for _, bad := range []GCOptions{{Scope: "/"}, {KeepVersions: -1}, {By: "\x00"}} {
+		_, err := db.GC(ctx, bad)
+		require.ErrorIs(t, err, ErrInvalid)
+	}
+}
+
+func TestGCDefaults(t *testing.T) {
+	db, clk, opts := openGC(t)
+	history(t, clk, db.Scope("acme"), "a", "one", "two")
+	rep, err := db.GC(ctx, GCOptions{})
+	require.NoError(t, err)
+	require.Zero(t, rep.Dropped.Versions)
+	clk.add(DefaultKeepFor)
+	require.NoError(t, db.Close())
+	opts.ReadOnly = true
+	ro := openAt(t, db.Path(), opts)
+	_, err = ro.GC(ctx, GCOptions{})
+	require.ErrorIs(t, err, ErrReadOnly)
+	rep, err = ro.GC(ctx, GCOptions{DryRun: true})
+	require.NoError(t, err)
+	require.Equal(t, 1, rep.Dropped.Versions)
+	require.NoError(t, ro.Close())
+	opts.ReadOnly = false
+	rep, err = openAt(t, db.Path(), opts).GC(ctx, GCOptions{})
+	require.NoError(t, err)
+	require.Equal(t, 1, rep.Dropped.Versions)
+}
+
+// Many versions go in many commits; an end of ctx leaves whole ones of them, and the next run does the rest.
+func TestGCManyAndCancelled(t *testing.T) {
+	db, clk, opts := openGC(t)
+	s := db.Scope("acme")
+	const arts, versions = 10, 101
+	for v := range versions {
+		require.NoError(t, s.Update(ctx, func(tx *Txn) error {
+			for a := range arts {
+				if err := tx.Put(ctx, Artefact{ID: fmt.Sprint("a", a), Text: fmt.Sprint("zebra ", a, " ", v)}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+		clk.add(time.Hour)
+	}
+	_, err := db.Checkpoint(ctx)
+	require.NoError(t, err)
+	ended, cancel := context.WithCancel(ctx)
+	seen := map[string]bool{}
+	rep, err := db.GC(ended, GCOptions{KeepFor: -1, Progress: func(what string, _, _ uint64) {
+		seen[what] = true
+		if what == "versions" {
+			cancel()
+		}
+	}})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, map[string]bool{"what names versions": true, "versions": true}, seen)
+	require.Equal(t, 768, rep.Dropped.Versions, "three commits of 256; the rest was on the list")
+	require.Len(t, rep.Refs, 100)
+	rep = gc(t, db, GCOptions{})
+	require.Equal(t, arts*(versions-1)-768, rep.Dropped.Versions)
+	db = reopen(t, db, opts)
+	hits, err := db.Scope("acme").Search(ctx, "zebra", 100)
+	require.NoError(t, err)
+	require.Len(t, hits, arts)
+}
+
+// What is free in the file is used again.
+func TestGCFreesSpace(t *testing.T) {
+	db, clk, opts := openGC(t)
+	s := db.Scope("acme")
+	size := func() int64 {
+		_, err := db.Checkpoint(ctx)
+		require.NoError(t, err)
+		st, err := db.Stats(ctx)
+		require.NoError(t, err)
+		return st.FileBytes
+	}
+	fill := func(from int) {
+		for i := range 30 {
+			history(t, clk, s, "a", strings.Repeat(fmt.Sprint(" zebra", from+i), 20000))
+		}
+	}
+	fill(0)
+	first := size()
+	for i := range 5 {
+		gc(t, db, GCOptions{})
+		require.GreaterOrEqual(t, size(), first, "a file of bbolt does not shrink")
+		fill(100 * (i + 1))
+	}
+	require.Less(t, size(), 2*first, "six times as much was written")
+
+	// As the README says: closed, and copied by bbolt, it is smaller, and the database it was.
+	gc(t, db, GCOptions{})
+	require.NoError(t, db.Close())
+	from, err := bbolt.Open(db.Path(), 0o600, nil)
+	require.NoError(t, err)
+	to, err := bbolt.Open(db.Path()+".small", 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, bbolt.Compact(to, from, 1<<20))
+	require.NoError(t, errors.Join(from.Close(), to.Close()))
+	require.NoError(t, os.Rename(db.Path()+".small", db.Path()))
+	small := openAt(t, db.Path(), opts)
+	st, err := small.Stats(ctx)
+	require.NoError(t, err)
+	require.Less(t, st.FileBytes, first)
+	require.Equal(t, uint32(180), get(t, small.Scope("acme"), "a").Version)
+}
+
+// Vectors go with their pages, also those that are put after the drop.
+func TestGCVectors(t *testing.T) {
+	clk := newClock()
+	m := &meanings{}
+	db := open(t, WithoutSync(Options{Clock: clk.now, Embedder: m}))
+	s := db.Scope("acme")
+	history(t, clk, s, "a", "zebra one")
+	assemble(t, s, Query{Text: "zebra"})
+	_, err := db.Checkpoint(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 1, db.VectorRows())
+	history(t, clk, s, "a", "zebra two")
+	assemble(t, s, Query{Text: "zebra"})
+	gc(t, db, GCOptions{})
+	require.Equal(t, 1, db.VectorRows())
+}
