@@ -370,7 +370,7 @@ func (s *fileStore) judge(b *Batch, pre *prepared) (v judgement) {
 		pre.again = append(pre.again, again)
 	}
 	for _, e := range b.Expect {
-		if now := s.cat.lsnOf(e.Ref); now != e.LSN {
+		if now := s.cat.lsnOf(e.Ref); now != e.LSN && !b.carried {
 			v.conflict = &ConflictError{Ref: e.Ref, Have: e.LSN, Now: now}
 			return v
 		}
