@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -55,7 +54,7 @@ type Drop struct {
 // How much one commit drops, and after how many of them a checkpoint frees what they dropped.
 const (
 	dropVersions = 256
-	dropPages    = 4096
+	dropPages    = 4096 // in their rows, shared ones too: they are what its record is made of
 	dropCommits  = 32
 	gcRefs       = 100 // of a report
 )
@@ -169,12 +168,16 @@ type collector struct {
 	run      ulid.ULID
 	now      int64
 	part     []*Drop
-	size     int  // pages in part
-	commits  int  // of drops
-	wrote    bool // anything
-	rep      GCReport
-	gone     map[string]*GCTally
-	kept     map[string]*GCTally
+	size     int // page rows in part
+	stuck    struct {
+		art uint64 // of its versions in an earlier part some stayed after all, and they may share pages with the rest
+		why string
+	}
+	commits int  // of drops
+	wrote   bool // anything
+	rep     GCReport
+	gone    map[string]*GCTally
+	kept    map[string]*GCTally
 }
 
 // collect runs gc, or its plan.
@@ -387,8 +390,8 @@ func (c *collector) versions(heads []*Head, expired bool) (vs []*version) {
 		vs = append(vs, v)
 	}
 	for i, v := range vs {
-		for _, r := range v.head.Rows {
-			if i == len(vs)-1 || !slices.ContainsFunc(vs[i+1].head.Rows, func(n PageRow) bool { return n.Num == r.Num }) {
+		for j, r := range v.head.Rows { // a page keeps its place (samePage)
+			if i == len(vs)-1 || j >= len(vs[i+1].head.Rows) || vs[i+1].head.Rows[j].Num != r.Num {
 				v.pages++
 				v.bytes += int64(r.Bytes)
 			}
@@ -426,41 +429,24 @@ func (v *version) nums() []uint64 {
 	return out
 }
 
-// share keeps versions whose pages versions that stay have, too. A page of versions lo to hi of an artefact is known by
-// the newest of them: where an older one stays, so does one that is newer or, if none is, this one. And a version all of
-// whose pages stay would free nothing.
+// share keeps versions whose pages versions that stay have, too: a page is known by the newest version that has it, so that
+// one stays where any of them does. And a version all of whose pages stay would free nothing.
 func share(vs []*version) {
-	lo, hi := map[uint64]int{}, map[uint64]int{}
-	for i, v := range vs {
+	newest := map[uint64]*version{} // by page
+	for _, v := range vs {
 		for _, r := range v.head.Rows {
-			if _, known := lo[r.Num]; !known {
-				lo[r.Num] = i
-			}
-			hi[r.Num] = i
+			newest[r.Num] = v
 		}
 	}
-	before, after := make([]int, len(vs)), make([]int, len(vs)) // the nearest that stays
-	for changed := true; changed; {
-		changed = false
-		last := -1
-		for i, v := range vs {
-			if before[i] = last; v.kept != "" {
-				last = i
-			}
-		}
-		next := math.MaxInt
-		for i, v := range slices.Backward(vs) {
-			after[i] = next
-			if v.kept == "" && slices.ContainsFunc(v.head.Rows, func(r PageRow) bool { return before[i] >= lo[r.Num] && next > hi[r.Num] }) {
-				v.kept, changed = keptShared, true
-			}
-			if v.kept != "" {
-				next = i
+	for _, v := range vs { // oldest first: what one makes stay is not older
+		for i := 0; i < len(v.head.Rows) && v.kept != ""; i++ {
+			if n := newest[v.head.Rows[i].Num]; n.kept == "" {
+				n.kept = keptShared
 			}
 		}
 	}
-	for i, v := range vs {
-		if v.kept == "" && !slices.ContainsFunc(v.head.Rows, func(r PageRow) bool { return before[i] < lo[r.Num] && after[i] > hi[r.Num] }) {
+	for _, v := range vs {
+		if v.kept == "" && !slices.ContainsFunc(v.head.Rows, func(r PageRow) bool { return newest[r.Num].kept == "" }) {
 			v.kept = keptShared
 		}
 	}
@@ -504,13 +490,18 @@ func (c *collector) goes(v *version) error {
 		c.went(v)
 		return nil
 	}
+	if v.head.Art == c.stuck.art {
+		v.kept = c.stuck.why
+		c.stays(v)
+		return nil
+	}
 	d := &Drop{Head: tombstone(v.head, c.run.String()), from: v}
 	var err error
 	if d.cold, err = encodeCold(d.Head); err != nil {
 		return fmt.Errorf("ctxpage: encode %s: %w", v.ref(), err)
 	}
 	c.part = append(c.part, d)
-	if c.size += v.pages; len(c.part) >= dropVersions || c.size >= dropPages {
+	if c.size += len(v.head.Rows); len(c.part) >= dropVersions || c.size >= dropPages {
 		return c.flush()
 	}
 	return nil
@@ -555,6 +546,7 @@ func (c *collector) flush() error {
 	}
 	for _, d := range c.part {
 		if d.from.kept = d.Kept; d.Kept != "" {
+			c.stuck.art, c.stuck.why = d.Head.Art, d.Kept
 			c.stays(d.from)
 			continue
 		}
