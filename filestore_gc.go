@@ -65,6 +65,9 @@ type names struct {
 	refs map[Ref]string
 	lsns map[writtenAt]string
 	nums map[uint64]string
+	// passed are the pages of dropped versions that later ones have: a reference to such a page leads on to those
+	// (locateGone). gc adds what it comes by.
+	passed map[Ref][]uint64
 }
 
 type writtenAt struct {
@@ -73,7 +76,7 @@ type writtenAt struct {
 }
 
 func newNames() *names {
-	return &names{refs: map[Ref]string{}, lsns: map[writtenAt]string{}, nums: map[uint64]string{}}
+	return &names{refs: map[Ref]string{}, lsns: map[writtenAt]string{}, nums: map[uint64]string{}, passed: map[Ref][]uint64{}}
 }
 
 // commit adds what a batch names, held or applied. The sequencer calls it for each while gc runs; nil: it does not.
@@ -109,7 +112,7 @@ func (n *names) held(b *Batch) {
 func (n *names) lineage(scope string, a *Artefact, held bool) {
 	why := map[bool]string{false: keptParent, true: keptHeld}[held]
 	for _, r := range a.DerivedFrom {
-		n.refs[Ref{Scope: r.Scope, ID: r.ID, Version: r.Version}] = why
+		n.ref(Ref{Scope: r.Scope, ID: r.ID, Version: r.Version}, why)
 	}
 	key, ok := strings.CutPrefix(a.Source, "page:")
 	if ref, err := sourceRef(key); ok && err == nil && ref.Version != 0 {
@@ -117,8 +120,26 @@ func (n *names) lineage(scope string, a *Artefact, held bool) {
 			why = keptSource
 		}
 		for _, s := range scopeChain(scope) {
-			n.refs[Ref{Scope: cmp.Or(ref.Scope, s), ID: ref.ID, Version: ref.Version}] = why
+			n.ref(Ref{Scope: cmp.Or(ref.Scope, s), ID: ref.ID, Version: ref.Version}, why)
 		}
+	}
+}
+
+func (n *names) ref(r Ref, why string) {
+	n.refs[r] = why
+	for _, num := range n.passed[r] {
+		n.nums[num] = why
+	}
+}
+
+// pass adds a dropped version.
+func (n *names) pass(h *Head, nums []uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	r := Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}
+	n.passed[r] = nums
+	if why := n.refs[r]; why != "" {
+		n.ref(r, why)
 	}
 }
 
@@ -349,6 +370,7 @@ func (c *collector) artefact(art uint64) error {
 		}
 	}
 	vs := c.versions(heads, expired)
+	c.passed(heads, vs)
 	for i := range vs {
 		vs[i].kept = c.keeps(vs[i], len(vs)-1-i)
 	}
@@ -398,6 +420,33 @@ func (c *collector) versions(heads []*Head, expired bool) (vs []*version) {
 		}
 	}
 	return vs
+}
+
+// passed tells names of the pages that dropped versions had, and others have still.
+func (c *collector) passed(heads []*Head, vs []*version) {
+	if len(vs) == len(heads) {
+		return
+	}
+	still := map[uint64]bool{}
+	for _, v := range vs {
+		for _, r := range v.head.Rows {
+			still[r.Num] = true
+		}
+	}
+	for _, h := range heads {
+		if !h.Gone {
+			continue
+		}
+		var nums []uint64
+		for _, r := range h.Rows {
+			if still[r.Num] {
+				nums = append(nums, r.Num)
+			}
+		}
+		if nums != nil {
+			c.names.pass(h, nums)
+		}
+	}
 }
 
 // keeps says why a version stays, "" when it goes. newer is how many versions of its artefact are.
