@@ -636,6 +636,9 @@ func TestWorkingSetUnderPressure(t *testing.T) {
 		for range 6 {
 			require.NoError(t, <-done)
 		}
+		st, err := db.Stats(ctx)
+		require.NoError(t, err)
+		require.LessOrEqual(t, st.Table.Bytes, max(size, 0), "what was pinned together is let go together")
 		checkAndClose(t, db)
 	}
 }

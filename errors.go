@@ -3,6 +3,7 @@ package ctxpage
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -162,7 +163,13 @@ type ConflictError struct {
 	Now  uint64 // LSN it has now; 0 means it is absent
 }
 
+// lsnElsewhere is expected by what was written from a version that this database never had: a salvage does not copy it.
+const lsnElsewhere = math.MaxUint64
+
 func (e *ConflictError) Error() string {
+	if e.Have == lsnElsewhere {
+		return fmt.Sprintf("ctxpage: conflict on %s: seen in a version that was not salvaged, now at lsn %d; read it again and retry", e.Ref, e.Now)
+	}
 	return fmt.Sprintf("ctxpage: conflict on %s: seen at lsn %d, now at lsn %d; read it again and retry", e.Ref, e.Have, e.Now)
 }
 

@@ -296,13 +296,19 @@ func (w *Why) explainOut(leaf *manifest.Record, reason string) {
 		w.say("page in: left out: %s", reason)
 		return
 	}
-	w.say("fit: left out: %s; it would have taken about %d tokens, the context took %d of %d (tier %d)",
+	w.say("fit: left out: %s; its text alone takes %d tokens, the context took %d of %d (tier %d)",
 		reason, w.Page.Tokens, leaf.Tokens, leaf.Budget-leaf.Reserve, leaf.Tier)
 }
 
 // explainAbsent is for pages that the leaf does not name.
 func (db *DB) explainAbsent(ctx context.Context, w *Why, leaf *manifest.Record, nums map[uint64]bool) error {
 	if len(nums) == 0 {
+		if w.Ref.Page != 0 || w.Ref.Version != 0 {
+			if l, err := db.store.Resolve(ctx, scopesOf(scopeChain(leaf.Scope), w.Ref), Ref{ID: w.Ref.ID}); err == nil {
+				w.say("%s has no such page or version; its newest is version %d, of %d pages", Ref{Scope: l.Scope, ID: w.Ref.ID}, l.Version, len(l.Pages))
+				return nil
+			}
+		}
 		w.say("scope: %s had no such artefact in sight: it is not in %s or its ancestors, or did not exist", leaf.Scope, leaf.Scope)
 		return nil
 	}
@@ -316,7 +322,7 @@ func (db *DB) explainAbsent(ctx context.Context, w *Why, leaf *manifest.Record, 
 	case l.LSN > leaf.LSN:
 		w.say("its newest version has lsn %d, the assembly read as of lsn %d", l.LSN, leaf.LSN)
 	case l.By != 0:
-		w.say("triage: it is superseded by page %d, which answers for it", l.By)
+		w.say("triage: it is superseded by %s, which answers for it", db.RefOf(ctx, l.By))
 	case l.Expires != 0 && l.Expires <= leaf.Time:
 		w.say("triage: excluded before scoring: it expired at %s", fromMicros(l.Expires).Format("2006-01-02 15:04:05Z"))
 	default:

@@ -41,3 +41,31 @@ func TestLeftOutPagesKeepTheirTokens(t *testing.T) {
 		}
 	}
 }
+
+// What is superseded is told with the name of what answers for it, and a page that an artefact does not have is told apart
+// from an artefact that is not there.
+func TestWhyNamesWhatItMeans(t *testing.T) {
+	ctx := context.Background()
+	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	s := db.Scope("acme")
+	for _, a := range []Artefact{{ID: "old", Text: "refunds take ten days"}, {ID: "new", Text: "nothing alike", Supersedes: []string{"old"}}} {
+		_, err := s.Put(ctx, a)
+		require.NoError(t, err)
+	}
+	a, err := s.Assemble(ctx, Query{Text: "shipping", Budget: 500})
+	require.NoError(t, err)
+	told := func(ref Ref) string {
+		w, err := db.Why(ctx, a.Trace, ref)
+		require.NoError(t, err)
+		return strings.Join(w.Steps, "\n")
+	}
+	require.Contains(t, told(Ref{ID: "old"}), "superseded by acme:new#1@1")
+	for _, ref := range []Ref{{ID: "new", Page: 9}, {Scope: "acme", ID: "new", Version: 7}} {
+		require.Contains(t, told(ref), "acme:new has no such page or version; its newest is version 1, of 1 pages")
+	}
+	for _, ref := range []Ref{{ID: "none", Page: 1}, {Scope: "globex", ID: "new", Page: 9}} {
+		require.Contains(t, told(ref), "had no such artefact in sight")
+	}
+}

@@ -138,12 +138,7 @@ func TestPartsStayWithTheFrame(t *testing.T) {
 	require.Same(t, made, f.parts.Load())
 	for range 3 {
 		look(30) // more than there is room for
+		require.LessOrEqual(t, db.table.stats().Bytes, int64(limit))
 	}
-	require.Greater(t, db.table.stats().Bytes, int64(limit))
-	_, err := s.Put(ctx, Artefact{ID: "other", Text: "a page that is not in memory makes room"})
-	require.NoError(t, err)
-	_, err = s.Get(ctx, "other")
-	require.NoError(t, err)
-	require.LessOrEqual(t, db.table.stats().Bytes, int64(limit))
 	require.Positive(t, db.table.stats().Evictions)
 }

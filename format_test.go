@@ -23,7 +23,7 @@ func TestFormatNames(t *testing.T) {
 		require.True(t, ok, row.name)
 		text, _, _ = strings.Cut(text, "\n")
 		for f := range reflect.TypeOf(row.of).NumField() {
-			if f := reflect.TypeOf(row.of).Field(f); f.Tag.Get("msgpack") != "-" {
+			if f := reflect.TypeOf(row.of).Field(f); f.IsExported() && f.Tag.Get("msgpack") != "-" {
 				require.Contains(t, text, "`"+f.Name+"`", row.name)
 			}
 		}

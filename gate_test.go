@@ -835,3 +835,17 @@ func TestBlindPutsAtOnce(t *testing.T) {
 	}
 	require.Equal(t, uint32(writers*each), get(t, db.Scope("acme"), "x").Version)
 }
+
+// TestConfidenceOfAnotherScale: five of a hundred is no five. The transaction stays open for a verdict that is one.
+func TestConfidenceOfAnotherScale(t *testing.T) {
+	for _, c := range []float64{1.01, 5, math.Inf(1)} {
+		s := open(t, Options{Evaluator: &evaluator{name: "rules", confidence: c}}).Scope("acme", WithActor("agent"))
+		for _, v := range []Verdict{{}, {Confidence: c, By: "checker"}} {
+			tx := begin(t, s)
+			require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: fmt.Sprint("zebra", c, v)}))
+			require.ErrorIs(t, tx.Commit(ctx, v), ErrInvalid)
+			invisible(t, s, "a", "zebra")
+			heldAs(t, tx.Commit(ctx, Verdict{Confidence: .05, By: "checker"}), ReasonLowConfidence)
+		}
+	}
+}

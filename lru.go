@@ -70,12 +70,17 @@ func newFrames(limit int64) *frames {
 func (l *frames) add(f *frame) (out []*frame) {
 	l.list.Add(f.num, f)
 	l.bytes += f.bytes
+	return l.trim(f)
+}
+
+// trim takes out the oldest while there are too many bytes. newest has no second chance: nobody can have hit it yet.
+func (l *frames) trim(newest *frame) (out []*frame) {
 	for l.bytes > l.limit {
 		num, old, ok := l.list.RemoveOldest()
 		if !ok {
 			break // all that is left is pinned
 		}
-		if old.ref.Swap(false) && old != f {
+		if old.ref.Swap(false) && old != newest {
 			l.list.Add(num, old)
 			continue
 		}
@@ -89,11 +94,13 @@ func (l *frames) add(f *frame) (out []*frame) {
 	return out
 }
 
-// back puts an unpinned frame into the list again.
-func (l *frames) back(f *frame) {
+// back puts an unpinned frame into the list again and returns those that had to go: what was pinned together may have been
+// more than there is room for.
+func (l *frames) back(f *frame) (out []*frame) {
 	if f.off.Swap(false) && !f.gone && f.state.Load() != evicted {
 		l.list.Add(f.num, f)
 	}
+	return l.trim(nil)
 }
 
 // drop forgets a frame at once: its version is not current any more.

@@ -130,20 +130,25 @@ func (t *pageTable) publish(l *Loaded) *frame {
 		}
 	}
 	s.Store(f)
-	for _, gone := range t.frames.add(f) {
-		t.slot(gone.num).CompareAndSwap(gone, nil)
-		t.evictions.Add(1)
-	}
+	t.evict(t.frames.add(f))
 	return f
 }
 
-// grew counts what was worked out for a frame, which the caller has pinned. The next fault makes room for it.
+func (t *pageTable) evict(out []*frame) {
+	for _, gone := range out {
+		t.slot(gone.num).CompareAndSwap(gone, nil)
+		t.evictions.Add(1)
+	}
+}
+
+// grew counts what was worked out for a frame, which the caller has pinned, and makes room for it.
 func (t *pageTable) grew(f *frame, bytes int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.frames.limit > 0 && !f.gone {
 		f.bytes += bytes
 		t.frames.bytes += bytes
+		t.evict(t.frames.trim(nil))
 	}
 }
 
@@ -156,7 +161,7 @@ func (t *pageTable) unpin(fs []*frame) {
 		t.pinned.Add(-1)
 		if f.state.Add(-1) == 0 && f.off.Load() {
 			t.mu.Lock()
-			t.frames.back(f)
+			t.evict(t.frames.back(f))
 			t.mu.Unlock()
 		}
 	}

@@ -782,7 +782,7 @@ func (c *copier) held(ctx context.Context) error {
 			continue
 		}
 		b := h.Batch
-		b.Action, b.Reason, b.Now = ActHold, h.Reason, h.At
+		b.Action, b.Reason, b.Now, b.carried = ActHold, h.Reason, h.At, true
 		if len(b.Context) > 0 {
 			b.Context, b.Reason = nil, h.Reason+"; salvaged, so what it was written from cannot be compared"
 		}
@@ -793,7 +793,7 @@ func (c *copier) held(ctx context.Context) error {
 			case t != nil && t.head.LSN == e.LSN:
 				e.LSN = t.lsn
 			case t != nil || e.LSN != 0:
-				e.LSN = math.MaxUint64 // a conflict, as it was
+				e.LSN = lsnElsewhere // a conflict, as it was
 			}
 		}
 		for i := range b.Puts {

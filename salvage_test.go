@@ -627,3 +627,47 @@ func TestSalvageOfNoDatabase(t *testing.T) {
 		require.NoFileExists(t, to)
 	}
 }
+
+// TestSalvageHeldConflict: a draft whose artefact was written, or deleted, since it was held is salvaged as what it is:
+// a draft with a conflict, which its review names.
+func TestSalvageHeldConflict(t *testing.T) {
+	ctx := context.Background()
+	path, to := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
+	db := openTest(t, path, Options{})
+	s := db.Scope("acme", WithActor("writer"))
+	for _, id := range []string{"changed", "deleted", "same"} {
+		_, err := s.Put(ctx, Artefact{ID: id, Text: "what stood there"})
+		require.NoError(t, err)
+	}
+	for _, id := range []string{"changed", "deleted", "same", "new"} {
+		hold(t, s, id, "a draft of "+id)
+	}
+	for _, id := range []string{"changed", "new"} {
+		_, err := s.Put(ctx, Artefact{ID: id, Text: "somebody was faster"})
+		require.NoError(t, err)
+	}
+	require.NoError(t, s.Delete(ctx, "deleted"))
+	require.NoError(t, db.Close())
+
+	rep, err := Salvage(ctx, path, to, SalvageOptions{})
+	require.NoError(t, err)
+	require.Equal(t, 4, rep.Held)
+	db = openTest(t, to, Options{})
+	defer db.Close()
+	list, _, err := db.Review().List(ctx, "", false, "", 10)
+	require.NoError(t, err)
+	require.Len(t, list, 4)
+	for _, h := range list {
+		shown, err := db.Review().Show(ctx, h.ID)
+		require.NoError(t, err)
+		_, err = db.Review().Approve(ctx, h.ID, Approval{By: "ann"})
+		if h.Writes[0].ID == "same" {
+			require.Empty(t, shown.Conflicts)
+			require.NoError(t, err)
+			continue
+		}
+		require.Len(t, shown.Conflicts, 1, h.Writes[0].ID)
+		require.ErrorIs(t, err, ErrConflict, h.Writes[0].ID)
+		require.NotContains(t, err.Error(), "18446744073709551615")
+	}
+}

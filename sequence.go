@@ -370,7 +370,7 @@ func (s *fileStore) judge(b *Batch, pre *prepared) (v judgement) {
 		pre.again = append(pre.again, again)
 	}
 	for _, e := range b.Expect {
-		if now := s.cat.lsnOf(e.Ref); now != e.LSN {
+		if now := s.cat.lsnOf(e.Ref); now != e.LSN && !b.carried {
 			v.conflict = &ConflictError{Ref: e.Ref, Have: e.LSN, Now: now}
 			return v
 		}
@@ -904,10 +904,11 @@ func (s *fileStore) Append(ctx context.Context, leaves []*manifest.Record, d Dur
 	if err != nil {
 		return 0, err
 	}
-	if d == Synced {
-		err = s.log.Sync(ctx, last)
-	} else {
+	if d != Synced {
 		err = s.log.Write()
+	}
+	if d == Synced || errors.Is(err, wal.ErrClosed) { // Close syncs what is in the log before it closes it
+		err = s.log.Sync(ctx, last)
 	}
 	if err != nil {
 		return first, s.syncError(ctx, err)

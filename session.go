@@ -196,6 +196,13 @@ func (a *appending) artefact(t *Turn) (Artefact, error) {
 		return Artefact{}, invalid("tool_calls", "calls of a "+t.Role+" turn", "calls of an assistant turn")
 	case (t.ToolCallID != "") != (t.Role == "tool"):
 		return Artefact{}, invalid("tool_call_id", strconv.Quote(t.ToolCallID)+" of a "+t.Role+" turn", "the id of a call, of tool turns and of no others")
+	case t.Text == "" && len(t.Parts)+len(t.ToolCalls) == 0 && t.Role != "tool":
+		return Artefact{}, invalid("text", "nothing in a "+t.Role+" turn", "words, parts or calls: providers refuse a conversation with an empty turn")
+	}
+	for i, call := range t.ToolCalls {
+		if call.ID == "" || slices.ContainsFunc(t.ToolCalls[:i], func(c ToolCall) bool { return c.ID == call.ID }) {
+			return Artefact{}, invalid("tool_calls", strconv.Quote(call.ID)+" as the id of call "+strconv.Itoa(i+1), "an id of its own, by which its result names it")
+		}
 	}
 	if t.Priority != PriorityAuto {
 		priority = t.Priority

@@ -440,3 +440,26 @@ func TestPinOfPlainPut(t *testing.T) {
 	require.Len(t, w.Turns, 1)
 	require.True(t, w.Turns[0].Pinned)
 }
+
+// TestTurnsThatCannotBeShown: a turn that no provider takes would spoil every context of its session.
+func TestTurnsThatCannotBeShown(t *testing.T) {
+	ctx := context.Background()
+	_, chat := openTalk(t)
+	call := func(ids ...string) Turn {
+		turn := Turn{Role: "assistant"}
+		for _, id := range ids {
+			turn.ToolCalls = append(turn.ToolCalls, ToolCall{ID: id, Name: "look"})
+		}
+		return turn
+	}
+	for _, bad := range []Turn{{Role: "user"}, {Role: "assistant"}, call(""), call("a", ""), call("a", "a")} {
+		_, err := chat.Append(ctx, bad)
+		require.ErrorIs(t, err, ErrInvalid, "%+v", bad)
+	}
+	image := Turn{Role: "user", Parts: []Part{{Type: "image_url", URL: "https://example.org/a.png"}}}
+	_, err := chat.Append(ctx, image, call("a", "b"), Turn{Role: "tool", ToolCallID: "a"}, Turn{Role: "tool", ToolCallID: "b"})
+	require.NoError(t, err)
+	w, err := chat.Window(ctx)
+	require.NoError(t, err)
+	require.Len(t, w.Turns, 4)
+}

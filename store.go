@@ -275,6 +275,9 @@ type Batch struct {
 	Force   bool            // approve although the context went stale
 	Drop    []*Drop         `msgpack:"-"` // versions that gc takes away; what is named by now stays, and says so
 	Leaf    manifest.Record // Type, Confidence, By, Note, Evaluator; the store fills what it decides
+
+	// carried: the batch was held in another database, with what it expects: a conflict it has by now waits for review too.
+	carried bool
 }
 
 // Status is how a batch ended.

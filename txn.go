@@ -36,7 +36,7 @@ import (
 // Verdict is what somebody other than the writer says of a draft. The library computes no confidence: a model that
 // judges itself is badly calibrated.
 type Verdict struct {
-	Confidence float64 // 0 to 1
+	Confidence float64 // 0 to 1; above is ErrInvalid
 	By         string  // who judged: an evaluator, a rule, a person; never the actor
 	Note       string
 }
@@ -607,6 +607,9 @@ func (tx *Txn) Commit(ctx context.Context, v Verdict) error {
 		if err := checkVerdict(v.By, v.Note); err != nil {
 			return fmt.Errorf("ctxpage: evaluator: %w", err)
 		}
+	}
+	if v.Confidence > 1 { // on another scale, say percent, a bad draft would pass; below 0 and NaN pass no gate
+		return invalid("confidence", fmt.Sprintf("%v by %s", v.Confidence, v.By), "a number from 0 to 1; the transaction is still open")
 	}
 	b := tx.batch()
 	b.Leaf = manifest.Record{Type: manifest.TypeCommit, Confidence: clampUnit(v.Confidence), By: v.By, Note: v.Note, Evaluator: evaluator, Gate: max(tx.s.gate, 0)}

@@ -246,7 +246,12 @@ func anyTurns(text *rapid.Generator[string]) *rapid.Generator[[]Page] {
 		for range rapid.IntRange(0, 3).Draw(t, "systems") {
 			pages = append(pages, words(RoleSystem))
 		}
-		pages = append(pages, words(rapid.SampledFrom([]string{"", RoleUser}).Draw(t, "first")))
+		// The assistant's: what the user said first left the window. "call" leaves the first turn to the loop.
+		if first := rapid.SampledFrom([]string{"", RoleUser, RoleAssistant, "call"}).Draw(t, "first"); first != "call" {
+			pages = append(pages, words(first))
+		} else {
+			pages = append(pages, anyCalls(t, some, name, text, 7)...)
+		}
 		for turn := range rapid.IntRange(0, 6).Draw(t, "turns") {
 			switch rapid.IntRange(0, 4).Draw(t, "turn") {
 			case 0:
@@ -362,3 +367,24 @@ type refusal struct{ refused bool }
 
 func (r *refusal) Errorf(string, ...any) { r.refused = true }
 func (r *refusal) FailNow()              { panic("refused") }
+
+// Where the user's first turn left the window, a turn of the user stands before the assistant's for those who want one; it
+// is no page, and not taken for a user's who wrote the same.
+func TestConversationBeginsEarlier(t *testing.T) {
+	same := Page{Role: RoleUser, Text: earlier}
+	for _, list := range [][]Page{
+		{{Role: RoleSystem, Text: "be kind"}, {Role: RoleAssistant, Text: "As I said."}, {Role: RoleUser, Text: "q"}},
+		{{Role: RoleAssistant, Text: "As I said."}, same},
+		{same, {Role: RoleAssistant, Text: "As I said."}},
+	} {
+		for shape, check := range legal {
+			b, err := Render(seed, list, shape)
+			require.NoError(t, err)
+			check(t, b)
+			requireRoundTrip(t, list, shape, shape.String())
+			if list[0].Role != RoleUser {
+				require.Equal(t, shape != ProviderOpenAI, strings.Contains(string(b), ownTurn), "only where it is wanted")
+			}
+		}
+	}
+}

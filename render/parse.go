@@ -148,6 +148,9 @@ func parseAnthropic(b []byte) ([]Message, error) {
 func (b *anthropicBlock) addTo(msgs []Message, role string, fresh bool, f *firstError) []Message {
 	switch b.Type {
 	case "text":
+		if b.own {
+			return msgs // earlier
+		}
 		return append(msgs, Message{Role: role, Parts: []string{b.Text}})
 	case "tool_result":
 		return append(msgs, Message{Role: RoleTool, ToolCallID: f.id(b.UseID, ProviderAnthropic), Parts: []string{b.Content}})
@@ -224,6 +227,9 @@ func (p *geminiPart) addTo(msgs []Message, role string, fresh bool, f *firstErro
 	case p.Response != nil:
 		return append(msgs, Message{Role: RoleTool, ToolCallID: f.id(p.Response.ID, ProviderGemini),
 			Parts: []string{p.Response.Response.Output}})
+	}
+	if p.own {
+		return msgs // earlier
 	}
 	return append(msgs, Message{Role: role, Parts: []string{p.Text}})
 }

@@ -68,6 +68,15 @@ func (w *writer) openAIContent(m *Message) {
 	}
 }
 
+// earlier stands as the user's where the first turn shown is the assistant's,
+// because what came before it left the window: two providers take no
+// conversation that the user does not begin. Its block opens like ownTurn, so
+// that our parser tells it from a user who wrote the same.
+const earlier = "(The conversation began before what is shown here.)"
+
+// beginsInside says whether the user's turn that providers want first is missing.
+func beginsInside(msgs []Message) bool { return len(msgs) > 0 && msgs[0].Role == RoleAssistant }
+
 // Anthropic writes "system" and "messages" of a Messages request as one JSON
 // object. Neighbours of one role share a message, results come first in theirs.
 // At most four blocks carry a cache mark, all on the stable prefix: the last
@@ -88,6 +97,9 @@ func Anthropic(msgs []Message) ([]byte, error) {
 	w.raw(`{"system":[`)
 	w.anthropicBlocks(msgs[:turns])
 	w.raw(`],"messages":[`)
+	if beginsInside(msgs[turns:]) {
+		w.raw(`{"role":"user","content":[` + ownTurn + `"type":"text","text":"` + earlier + `"}]},`)
+	}
 	for i := turns; i < len(msgs); {
 		end := anthropicRun(msgs, i)
 		w.comma(i - turns)
@@ -248,6 +260,9 @@ func Gemini(msgs []Message) ([]byte, error) {
 		w.raw("]},")
 	}
 	w.raw(`"contents":[`)
+	if beginsInside(msgs[turns:]) {
+		w.raw(`{"role":"user","parts":[` + ownTurn + `"text":"` + earlier + `"}]},`)
+	}
 	names := map[string]string{} // function name of each call id so far
 	for i := turns; i < len(msgs); {
 		end := geminiRun(msgs, i)

@@ -52,8 +52,9 @@ func (e *SequenceError) Unwrap() error { return ErrSequence }
 // unknown role; a result without its call or a call without its result right
 // behind it; empty content (a tool result may be empty); names and ids outside
 // the provider's rules; for Anthropic and Gemini also a system message after
-// the first turn, a first turn that is not the user's, and for Anthropic a call
-// id used twice. For ProviderText everything but the roles is legal.
+// the first turn, and for Anthropic a call id used twice. That these two want
+// the user's turn first is their writers' business. For ProviderText everything
+// but the roles is legal.
 func Validate(msgs []Message, p Provider) error {
 	v := validator{provider: p, used: map[string]bool{}}
 	if len(msgs) == 0 {
@@ -115,9 +116,6 @@ func (v *validator) order(i int, m *Message) error {
 			return v.fail(i, "system messages before all others", "one after a turn")
 		}
 		return nil
-	}
-	if strict && !v.turns && m.Role != RoleUser {
-		return v.fail(i, "a user message first", "a message of role "+m.Role)
 	}
 	v.turns = true
 	return nil

@@ -77,8 +77,7 @@ func TestValidateRefuses(t *testing.T) {
 		{"function name with a digit first", named("1f"), all[2:], 1, "starts with a letter"},
 		{"long participant name", []Message{long}, all[:1], 0, "at most 64"},
 		{"system in the middle", []Message{user("q"), system("now obey")}, strict, 1, "before all others"},
-		{"assistant first", []Message{system("s"), assistant("hi"), user("q")}, strict, 1, "a user message first"},
-		{"call first", []Message{calls("a"), result("a")}, strict, 0, "a user message first"},
+		{"result first", []Message{result("a"), user("q")}, all, 0, "a call before its result"},
 	} {
 		for _, p := range all {
 			refuses := false
@@ -111,6 +110,8 @@ func TestValidateAccepts(t *testing.T) {
 		"results in other order": {user("q"), calls("a", "b"), empty, result("a"), user("x")},
 		"text, then a call":      {user("q"), assistant("let me see"), calls("a"), result("a"), assistant("done")},
 		"users in a row":         {user("data"), user("q")},
+		"assistant first":        {system("s"), assistant("hi"), user("q")},
+		"call first":             {calls("a"), result("a")},
 	} {
 		for _, p := range shapes {
 			require.NoError(t, Validate(msgs, p), "%s, %v", name, p)

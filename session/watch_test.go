@@ -613,7 +613,7 @@ func TestNamesAndMessages(t *testing.T) {
 	}
 	require.Equal(t, []string{"retain", "page", "evict", "too young to evict", "high", "cold", "halflife", "deferred", "blocked", "mark", "as a stub", "user turn", "resolved error"}, names)
 	require.EqualError(t, &HeadroomError{Shortfall: 5, Protected: 105, Usable: 100, Section: "m-1"},
-		`session: no headroom: protected content alone exceeds the usable window: admitting "m-1" 105 protected tokens, 100 usable, 5 short; unpin something or enlarge the window`)
+		`session: no headroom: protected content alone exceeds the usable window: admitting "m-1" 105 protected tokens, 100 usable, 5 short; unpin something, protect fewer user turns (Config.UserCap), or enlarge the window`)
 	require.EqualError(t, &HeadroomError{Shortfall: 63, Protected: 202, Usable: 255},
 		`session: no headroom: more than the usable window would stand in it: 255 usable tokens, 63 short; enlarge the window`)
 	require.EqualError(t, &BlockError{Index: 2, ID: "m", Field: "turn", Err: ErrTurn}, `session: block 2 ("m"), field "turn": session: turn is negative`)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 	"golang.org/x/term"
@@ -135,6 +136,11 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 		kong.Exit(func(code int) { panic(parsed(code)) }), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}))
 	if len(args) == 0 {
 		args = []string{"--help"}
+	}
+	// The parser would write U+FFFD for such bytes: another id, another file.
+	if i := slices.IndexFunc(args, func(s string) bool { return !utf8.ValidString(s) }); i >= 0 {
+		a.JSON = slices.Contains(args, "--json")
+		return a.report(usage("argument %d: got %q, expected UTF-8", i+1, args[i]))
 	}
 	kctx, err := k.Parse(args)
 	a.globals = c.globals

@@ -297,3 +297,15 @@ func TestHelp(t *testing.T) {
 	}
 	require.Contains(t, ok(t, ""), "without a lock", "help says what it can get wrong beside an agent")
 }
+
+// TestArgumentsAreUTF8: the parser would replace other bytes, and name another artefact.
+func TestArgumentsAreUTF8(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "agent.ctx")
+	require.Equal(t, exitOK, dbctl("", "init", file).code)
+	for _, args := range [][]string{{"put", file, "acme", "\xff", "text"}, {"put", file, "acme", "id", "te\xfext"}, {"get", file, "acme", "\xfe", "--json"}} {
+		r := dbctl("", args...)
+		require.Equal(t, exitUsage, r.code, args)
+		require.Contains(t, r.err, "expected UTF-8")
+	}
+	require.Contains(t, dbctl("", "ls", file).out, "nothing was written yet")
+}

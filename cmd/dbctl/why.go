@@ -11,7 +11,7 @@ import (
 type whyCmd struct {
 	File  string `arg:"" help:"Database."`
 	Trace string `arg:"" help:"Trace of an assembly."`
-	Ref   string `arg:"" help:"Id, or a reference like acme:policy#2."`
+	Ref   string `arg:"" help:"Id, or a reference with its scope, like acme:policy#2."`
 }
 
 func (whyCmd) Help() string {
