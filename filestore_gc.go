@@ -256,7 +256,7 @@ func (s *fileStore) watch(ctx context.Context, n *names) error {
 	s.seq.mu.Unlock()
 	for _, p := range under {
 		if err := s.wait(ctx, p); err != nil {
-			return err
+			return cmp.Or(ctx.Err(), err) // whose outcome is unknown then is not ours
 		}
 	}
 	return nil
@@ -653,8 +653,11 @@ func (c *collector) deleteExpired() error {
 	return nil
 }
 
-// commit is one of the run.
+// commit is one of the run. An end of ctx comes before it or after it, so that the report has all that was dropped.
 func (c *collector) commit(b Batch) error {
+	if err := c.ctx.Err(); err != nil {
+		return err
+	}
 	id, err := newID(c.s.opts.now(), c.s.opts.rand)
 	if err != nil {
 		return err
@@ -662,7 +665,7 @@ func (c *collector) commit(b Batch) error {
 	b.ID, b.Trace, b.Actor, b.Now = id, c.run.String(), "operator", c.s.opts.now()
 	b.Leaf.Type, b.Leaf.By = manifest.TypeGC, c.job.By
 	b.Leaf.Note = fmt.Sprintf("kept for %s, and %d of an artefact", c.job.KeepFor, c.job.KeepVersions)
-	_, err = c.s.Commit(c.ctx, b)
+	_, err = c.s.Commit(context.WithoutCancel(c.ctx), b)
 	c.wrote = c.wrote || err == nil
 	return err
 }

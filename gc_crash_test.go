@@ -687,3 +687,65 @@ func TestGCWithinGet(t *testing.T) {
 	_, err = s.GetRef(ctx, ref)
 	require.ErrorIs(t, err, ErrGone, "of the very version that was asked for")
 }
+
+// An end of ctx leaves no commit of gc in the dark: what the reports say was dropped is what was.
+func TestGCEndedBesideWriters(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	db := openTest(t, dbtest.CheckedPath[Problem](t, openChecked), Options{})
+	defer db.Close()
+	s := db.Scope("acme")
+	const writers = 4
+	for w := range writers {
+		_, err := s.Put(ctx, Artefact{ID: gcID(w), Text: "first"})
+		require.NoError(t, err)
+		_, err = s.Put(ctx, Artefact{ID: gcID(w), Text: "second"})
+		require.NoError(t, err)
+	}
+	stop := make(chan struct{})
+	written := make(chan error, 1)
+	go func() {
+		written <- together(writers, func(w int) error {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return nil
+				default:
+				}
+				if _, err := s.Put(ctx, Artefact{ID: gcID(w), Text: gcText(w, n)}); err != nil {
+					return err
+				}
+			}
+		})
+	}()
+	dropped, ended := 0, 0
+	var unsure error
+	for i := range 300 {
+		run, cancel := context.WithTimeout(ctx, time.Duration(i%30)*100*time.Microsecond)
+		rep, err := db.GC(run, GCOptions{KeepFor: -1})
+		cancel()
+		dropped += rep.Dropped.Versions
+		if err != nil {
+			ended++
+		}
+		if errors.Is(err, ErrOutcomeUnknown) {
+			unsure = err
+		}
+	}
+	close(stop)
+	require.NoError(t, <-written)
+	require.NoError(t, unsure)
+	require.Positive(t, ended)
+	gone := 0
+	for w := range writers {
+		hist, _, err := s.History(ctx, gcID(w), "", 1<<20)
+		require.NoError(t, err)
+		for _, v := range hist {
+			if v.Gone {
+				gone++
+			}
+		}
+	}
+	require.Positive(t, gone)
+	require.Equal(t, gone, dropped)
+}
