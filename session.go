@@ -185,6 +185,11 @@ func signalsOf(s *session.Signals) turnSignals {
 	}
 }
 
+// speaks says whether there are words in a turn.
+func (t *Turn) speaks() bool {
+	return t.Text != "" || slices.ContainsFunc(t.Parts, func(p Part) bool { return p.Type == "text" && p.Text != "" })
+}
+
 // artefact is the page a turn becomes.
 func (a *appending) artefact(t *Turn) (Artefact, error) {
 	defaults := map[string]Priority{"user": PriorityHigh, "assistant": PriorityMedium, "tool": PriorityLow}
@@ -196,8 +201,9 @@ func (a *appending) artefact(t *Turn) (Artefact, error) {
 		return Artefact{}, invalid("tool_calls", "calls of a "+t.Role+" turn", "calls of an assistant turn")
 	case (t.ToolCallID != "") != (t.Role == "tool"):
 		return Artefact{}, invalid("tool_call_id", strconv.Quote(t.ToolCallID)+" of a "+t.Role+" turn", "the id of a call, of tool turns and of no others")
-	case t.Text == "" && len(t.Parts)+len(t.ToolCalls) == 0 && t.Role != "tool":
-		return Artefact{}, invalid("text", "nothing in a "+t.Role+" turn", "words, parts or calls: providers refuse a conversation with an empty turn")
+	case !t.speaks() && len(t.ToolCalls) == 0 && t.Role != "tool":
+		return Artefact{}, invalid("text", "no words in a "+t.Role+" turn",
+			"words or calls, also beside an image: a context is text, and providers refuse a conversation with an empty turn")
 	}
 	for i, call := range t.ToolCalls {
 		if call.ID == "" || slices.ContainsFunc(t.ToolCalls[:i], func(c ToolCall) bool { return c.ID == call.ID }) {

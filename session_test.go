@@ -452,11 +452,12 @@ func TestTurnsThatCannotBeShown(t *testing.T) {
 		}
 		return turn
 	}
-	for _, bad := range []Turn{{Role: "user"}, {Role: "assistant"}, call(""), call("a", ""), call("a", "a")} {
+	image := Turn{Role: "user", Parts: []Part{{Type: "image_url", URL: "https://example.org/a.png"}}}
+	for _, bad := range []Turn{{Role: "user"}, {Role: "assistant"}, call(""), call("a", ""), call("a", "a"), image} {
 		_, err := chat.Append(ctx, bad)
 		require.ErrorIs(t, err, ErrInvalid, "%+v", bad)
 	}
-	image := Turn{Role: "user", Parts: []Part{{Type: "image_url", URL: "https://example.org/a.png"}}}
+	image.Parts = append(image.Parts, Part{Type: "text", Text: "What is that?"})
 	_, err := chat.Append(ctx, image, call("a", "b"), Turn{Role: "tool", ToolCallID: "a"}, Turn{Role: "tool", ToolCallID: "b"})
 	require.NoError(t, err)
 	w, err := chat.Window(ctx)

@@ -27,7 +27,7 @@ const watchEvents = 256
 // formWorkers is how many summaries are asked for at once.
 const formWorkers = 8
 
-// planTries is how often a pass is planned anew when the session changed under it.
+// planTries is how often a pass is planned when the session changes under it; the last time nobody can change it.
 const planTries = 3
 
 // SetWindow sets the window of the session in tokens and how it is kept, for every handle and process from now on: no
@@ -702,23 +702,44 @@ func (w *Watcher) Step(ctx context.Context, now time.Time) ([]session.Event, err
 	return events, errors.Join(err, doneErr, w.publish(ctx, events))
 }
 
-// act carries a move out. A session that changes under its plan is planned anew.
+// act carries a move out. A session that changes under its plan is planned anew, and at last while nobody can change it:
+// else one that is written to without a pause would leave all the work to its commits.
 func (w *Watcher) act(ctx context.Context, now time.Time, move session.Move) (out session.Outcome, err error) {
-	for range planTries {
-		if out.Plan, err = w.Plan(ctx, now); err != nil || move != session.Compact || out.Plan.Blocked != "" {
-			return out, err
-		}
-		info, err := w.Apply(ctx, out.Plan)
-		switch {
-		case err == nil:
-			out.Applied, out.Conflict, out.Freed, out.Plan.Pass = true, false, info.Freed, info.Number
-			return out, nil
-		case !errors.Is(err, session.ErrGeneration):
-			return out, err
-		}
-		out.Conflict = true
+	if move != session.Compact {
+		out.Plan, err = w.Plan(ctx, now)
+		return out, err
 	}
-	return out, nil
+	for try := 1; ; try++ {
+		var info PassInfo
+		if try == planTries {
+			out.Plan, info, err = w.actAtOnce(ctx, now)
+		} else if out.Plan, err = w.Plan(ctx, now); err == nil && out.Plan.Blocked == "" {
+			info, err = w.Apply(ctx, out.Plan)
+		}
+		if errors.Is(err, session.ErrGeneration) {
+			continue
+		}
+		if err == nil && out.Plan.Blocked == "" {
+			out.Applied, out.Freed, out.Plan.Pass = true, info.Freed, info.Number
+		}
+		return out, err
+	}
+}
+
+// actAtOnce plans and applies in one go. No summariser is asked: turns that come in wait for it.
+func (w *Watcher) actAtOnce(ctx context.Context, now time.Time) (p session.Plan, info PassInfo, err error) {
+	err = w.c.exclusively(ctx, func() (err error) {
+		if p, err = w.plan(now); err != nil || p.Blocked != "" {
+			return err
+		}
+		forms, err := w.c.makeForms(ctx, w.c.formsOf(p), nil)
+		if err != nil {
+			return err
+		}
+		info, err = w.apply(ctx, p, forms)
+		return err
+	})
+	return p, info, err
 }
 
 // publish hands events on and writes those to the manifest that are not the end of a transaction, which has its own

@@ -615,3 +615,47 @@ func copyCut(t *testing.T, from, to string, cut int) {
 	clear(b[min(cut, len(b)):])
 	require.NoError(t, os.WriteFile(log, b, 0o600))
 }
+
+// busybody is a summariser during whose work another turn always comes in.
+type busybody struct {
+	shorter
+	chat *Session
+}
+
+func (b *busybody) Summarize(ctx context.Context, text string, tokens int) (string, error) {
+	if _, err := b.chat.Append(ctx, Turn{Role: "user", Text: "And then?"}); err != nil {
+		return "", err
+	}
+	return b.shorter.Summarize(ctx, text, tokens)
+}
+
+// A session that is written to without a pause is compacted by its watcher all the same, not by the commits.
+func TestWatchUnderConstantWrites(t *testing.T) {
+	ctx := context.Background()
+	by := &busybody{}
+	opts := talkOptions()
+	opts.Summarizer = by
+	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), opts)
+	defer func() { require.NoError(t, db.Close()) }()
+	chat := db.Scope("acme/agent").Session("chat")
+	by.chat = chat
+	require.NoError(t, chat.SetWindow(ctx, busy))
+	w, err := chat.Watch(ctx)
+	require.NoError(t, err)
+	r := rand.New(rand.NewPCG(3, 3))
+	var st WatchStats
+	for st.Actual <= st.Limits.Trigger {
+		_, err := chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 200)})
+		require.NoError(t, err)
+		st, err = w.Stats(ctx)
+		require.NoError(t, err)
+	}
+	events, err := w.Step(ctx, db.opts.Clock())
+	require.NoError(t, err)
+	require.NotZero(t, by.calls)
+	require.Equal(t, session.EventApplied, events[len(events)-2].Kind)
+	st, err = w.Stats(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, st.Counters.Passes)
+	require.LessOrEqual(t, st.Actual, st.Limits.Target)
+}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"runtime/debug"
 	"slices"
@@ -57,6 +58,9 @@ func (c *directiveCmd) Run(a *app) error {
 			return err // a scope that is none, or damage: said once, before the first line is read
 		}
 		e := &scopeEngine{ctx: a.ctx, s: s}
+		if !a.JSON && !slices.Contains(f.rest, "--json") {
+			e.note = a.err
+		}
 		err := a.directives(f.rest, directivecli.Options{Engine: e, Program: "dbctl directive FILE SCOPE"})
 		if e.failed != nil {
 			return ended(codeOf(e.failed))
@@ -148,6 +152,7 @@ func (r interruptible) Read(b []byte) (int, error) {
 type scopeEngine struct {
 	ctx    context.Context
 	s      *ctxpage.Scope
+	note   io.Writer // nil: for programs, which are told by the journal
 	failed error
 }
 
@@ -170,8 +175,21 @@ func (e *scopeEngine) Preview(input string) (directive.Trial, error) {
 	return t, e.failing(err)
 }
 
+// Load puts a state in place of the scope's own, and says so: what was prohibited there may not be any more.
 func (e *scopeEngine) Load(s directive.Session) error {
-	return e.failing(e.s.Directives().Import(e.ctx, s))
+	d := e.s.Directives()
+	old, err := d.State(e.ctx)
+	if err == nil {
+		err = d.Import(e.ctx, s)
+	}
+	if err != nil || old.Version == 0 || e.note == nil {
+		return e.failing(err)
+	}
+	is, err := d.State(e.ctx)
+	if err == nil && is.Version != old.Version {
+		fmt.Fprintf(e.note, "dbctl directive: the state given is now that of %s, in place of version %d (history shows it)\n", line(e.s.Name()), old.Version)
+	}
+	return e.failing(err)
 }
 
 // Inherited is what holds in the scope and was set above it.

@@ -58,8 +58,11 @@ inherited:
 `, ok(t, "state\nhistory\n", "directive", file, "acme/support", "--json"))
 
 	state := `{"policies":{"docker":"use"},"premise":"x, y","version":2}`
-	for range 2 { // loading the same again is no version
-		require.Equal(t, "1 acme/support update: \"set premise brief\"\n2 acme/support import\n", ok(t, "history\n", "directive", file, "acme/support", "--initial-state-json", state))
+	for _, note := range []string{"in place of version 1 ", ""} { // loading the same again is no version
+		got := dbctl("history\n", "directive", file, "acme/support", "--initial-state-json", state)
+		require.Equal(t, "1 acme/support update: \"set premise brief\"\n2 acme/support import\n", got.out)
+		require.Contains(t, got.err, note, "a state that is given is not joined to what was decided")
+		require.Equal(t, note == "", got.err == "")
 	}
 	require.Contains(t, ok(t, "history\n", "--json", "directive", file, "acme/support"), `{"action":"import","actor":"acme/support","changed":true,"input":"","kind":"update","version":2}`)
 	require.Contains(t, ok(t, "", "assemble", file, "acme/support", "refund", "--budget", "1000"), "premise: x, y\npolicies:\n- use docker\n")
