@@ -491,7 +491,7 @@ func (s *fileStore) Head(ctx context.Context) (manifest.Head, error) {
 	}
 	size := s.man.Size()
 	root, err := s.man.Root(size)
-	return manifest.Head{DB: s.man.DB(), Size: size, Root: root, Time: micros(s.opts.now())}, err
+	return manifest.Head{DB: s.man.DB(), Size: size, Root: root, Time: micros(s.opts.now())}, logError(err)
 }
 
 // Maintain: see the Store interface.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -55,7 +54,7 @@ type Drop struct {
 // How much one commit drops, and after how many of them a checkpoint frees what they dropped.
 const (
 	dropVersions = 256
-	dropPages    = 4096
+	dropPages    = 4096 // in their rows, shared ones too: they are what its record is made of
 	dropCommits  = 32
 	gcRefs       = 100 // of a report
 )
@@ -66,6 +65,9 @@ type names struct {
 	refs map[Ref]string
 	lsns map[writtenAt]string
 	nums map[uint64]string
+	// passed are the pages of dropped versions that later ones have: a reference to such a page leads on to those
+	// (locateGone). gc adds what it comes by.
+	passed map[Ref][]uint64
 }
 
 type writtenAt struct {
@@ -74,7 +76,7 @@ type writtenAt struct {
 }
 
 func newNames() *names {
-	return &names{refs: map[Ref]string{}, lsns: map[writtenAt]string{}, nums: map[uint64]string{}}
+	return &names{refs: map[Ref]string{}, lsns: map[writtenAt]string{}, nums: map[uint64]string{}, passed: map[Ref][]uint64{}}
 }
 
 // commit adds what a batch names, held or applied. The sequencer calls it for each while gc runs; nil: it does not.
@@ -110,7 +112,7 @@ func (n *names) held(b *Batch) {
 func (n *names) lineage(scope string, a *Artefact, held bool) {
 	why := map[bool]string{false: keptParent, true: keptHeld}[held]
 	for _, r := range a.DerivedFrom {
-		n.refs[Ref{Scope: r.Scope, ID: r.ID, Version: r.Version}] = why
+		n.ref(Ref{Scope: r.Scope, ID: r.ID, Version: r.Version}, why)
 	}
 	key, ok := strings.CutPrefix(a.Source, "page:")
 	if ref, err := sourceRef(key); ok && err == nil && ref.Version != 0 {
@@ -118,8 +120,26 @@ func (n *names) lineage(scope string, a *Artefact, held bool) {
 			why = keptSource
 		}
 		for _, s := range scopeChain(scope) {
-			n.refs[Ref{Scope: cmp.Or(ref.Scope, s), ID: ref.ID, Version: ref.Version}] = why
+			n.ref(Ref{Scope: cmp.Or(ref.Scope, s), ID: ref.ID, Version: ref.Version}, why)
 		}
+	}
+}
+
+func (n *names) ref(r Ref, why string) {
+	n.refs[r] = why
+	for _, num := range n.passed[r] {
+		n.nums[num] = why
+	}
+}
+
+// pass adds a dropped version.
+func (n *names) pass(h *Head, nums []uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	r := Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}
+	n.passed[r] = nums
+	if why := n.refs[r]; why != "" {
+		n.ref(r, why)
 	}
 }
 
@@ -169,12 +189,16 @@ type collector struct {
 	run      ulid.ULID
 	now      int64
 	part     []*Drop
-	size     int  // pages in part
-	commits  int  // of drops
-	wrote    bool // anything
-	rep      GCReport
-	gone     map[string]*GCTally
-	kept     map[string]*GCTally
+	size     int // page rows in part
+	stuck    struct {
+		art uint64 // of its versions in an earlier part some stayed after all, and they may share pages with the rest
+		why string
+	}
+	commits int  // of drops
+	wrote   bool // anything
+	rep     GCReport
+	gone    map[string]*GCTally
+	kept    map[string]*GCTally
 }
 
 // collect runs gc, or its plan.
@@ -232,7 +256,7 @@ func (s *fileStore) watch(ctx context.Context, n *names) error {
 	s.seq.mu.Unlock()
 	for _, p := range under {
 		if err := s.wait(ctx, p); err != nil {
-			return err
+			return cmp.Or(ctx.Err(), err) // whose outcome is unknown then is not ours
 		}
 	}
 	return nil
@@ -346,6 +370,7 @@ func (c *collector) artefact(art uint64) error {
 		}
 	}
 	vs := c.versions(heads, expired)
+	c.passed(heads, vs)
 	for i := range vs {
 		vs[i].kept = c.keeps(vs[i], len(vs)-1-i)
 	}
@@ -387,14 +412,41 @@ func (c *collector) versions(heads []*Head, expired bool) (vs []*version) {
 		vs = append(vs, v)
 	}
 	for i, v := range vs {
-		for _, r := range v.head.Rows {
-			if i == len(vs)-1 || !slices.ContainsFunc(vs[i+1].head.Rows, func(n PageRow) bool { return n.Num == r.Num }) {
+		for j, r := range v.head.Rows { // a page keeps its place (samePage)
+			if i == len(vs)-1 || j >= len(vs[i+1].head.Rows) || vs[i+1].head.Rows[j].Num != r.Num {
 				v.pages++
 				v.bytes += int64(r.Bytes)
 			}
 		}
 	}
 	return vs
+}
+
+// passed tells names of the pages that dropped versions had, and others have still.
+func (c *collector) passed(heads []*Head, vs []*version) {
+	if len(vs) == len(heads) {
+		return
+	}
+	still := map[uint64]bool{}
+	for _, v := range vs {
+		for _, r := range v.head.Rows {
+			still[r.Num] = true
+		}
+	}
+	for _, h := range heads {
+		if !h.Gone {
+			continue
+		}
+		var nums []uint64
+		for _, r := range h.Rows {
+			if still[r.Num] {
+				nums = append(nums, r.Num)
+			}
+		}
+		if nums != nil {
+			c.names.pass(h, nums)
+		}
+	}
 }
 
 // keeps says why a version stays, "" when it goes. newer is how many versions of its artefact are.
@@ -426,41 +478,24 @@ func (v *version) nums() []uint64 {
 	return out
 }
 
-// share keeps versions whose pages versions that stay have, too. A page of versions lo to hi of an artefact is known by
-// the newest of them: where an older one stays, so does one that is newer or, if none is, this one. And a version all of
-// whose pages stay would free nothing.
+// share keeps versions whose pages versions that stay have, too: a page is known by the newest version that has it, so that
+// one stays where any of them does. And a version all of whose pages stay would free nothing.
 func share(vs []*version) {
-	lo, hi := map[uint64]int{}, map[uint64]int{}
-	for i, v := range vs {
+	newest := map[uint64]*version{} // by page
+	for _, v := range vs {
 		for _, r := range v.head.Rows {
-			if _, known := lo[r.Num]; !known {
-				lo[r.Num] = i
-			}
-			hi[r.Num] = i
+			newest[r.Num] = v
 		}
 	}
-	before, after := make([]int, len(vs)), make([]int, len(vs)) // the nearest that stays
-	for changed := true; changed; {
-		changed = false
-		last := -1
-		for i, v := range vs {
-			if before[i] = last; v.kept != "" {
-				last = i
-			}
-		}
-		next := math.MaxInt
-		for i, v := range slices.Backward(vs) {
-			after[i] = next
-			if v.kept == "" && slices.ContainsFunc(v.head.Rows, func(r PageRow) bool { return before[i] >= lo[r.Num] && next > hi[r.Num] }) {
-				v.kept, changed = keptShared, true
-			}
-			if v.kept != "" {
-				next = i
+	for _, v := range vs { // oldest first: what one makes stay is not older
+		for i := 0; i < len(v.head.Rows) && v.kept != ""; i++ {
+			if n := newest[v.head.Rows[i].Num]; n.kept == "" {
+				n.kept = keptShared
 			}
 		}
 	}
-	for i, v := range vs {
-		if v.kept == "" && !slices.ContainsFunc(v.head.Rows, func(r PageRow) bool { return before[i] < lo[r.Num] && after[i] > hi[r.Num] }) {
+	for _, v := range vs {
+		if v.kept == "" && !slices.ContainsFunc(v.head.Rows, func(r PageRow) bool { return newest[r.Num].kept == "" }) {
 			v.kept = keptShared
 		}
 	}
@@ -504,13 +539,18 @@ func (c *collector) goes(v *version) error {
 		c.went(v)
 		return nil
 	}
+	if v.head.Art == c.stuck.art {
+		v.kept = c.stuck.why
+		c.stays(v)
+		return nil
+	}
 	d := &Drop{Head: tombstone(v.head, c.run.String()), from: v}
 	var err error
 	if d.cold, err = encodeCold(d.Head); err != nil {
 		return fmt.Errorf("ctxpage: encode %s: %w", v.ref(), err)
 	}
 	c.part = append(c.part, d)
-	if c.size += v.pages; len(c.part) >= dropVersions || c.size >= dropPages {
+	if c.size += len(v.head.Rows); len(c.part) >= dropVersions || c.size >= dropPages {
 		return c.flush()
 	}
 	return nil
@@ -555,6 +595,7 @@ func (c *collector) flush() error {
 	}
 	for _, d := range c.part {
 		if d.from.kept = d.Kept; d.Kept != "" {
+			c.stuck.art, c.stuck.why = d.Head.Art, d.Kept
 			c.stays(d.from)
 			continue
 		}
@@ -612,8 +653,11 @@ func (c *collector) deleteExpired() error {
 	return nil
 }
 
-// commit is one of the run.
+// commit is one of the run. An end of ctx comes before it or after it, so that the report has all that was dropped.
 func (c *collector) commit(b Batch) error {
+	if err := c.ctx.Err(); err != nil {
+		return err
+	}
 	id, err := newID(c.s.opts.now(), c.s.opts.rand)
 	if err != nil {
 		return err
@@ -621,7 +665,7 @@ func (c *collector) commit(b Batch) error {
 	b.ID, b.Trace, b.Actor, b.Now = id, c.run.String(), "operator", c.s.opts.now()
 	b.Leaf.Type, b.Leaf.By = manifest.TypeGC, c.job.By
 	b.Leaf.Note = fmt.Sprintf("kept for %s, and %d of an artefact", c.job.KeepFor, c.job.KeepVersions)
-	_, err = c.s.Commit(c.ctx, b)
+	_, err = c.s.Commit(context.WithoutCancel(c.ctx), b)
 	c.wrote = c.wrote || err == nil
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -557,4 +558,194 @@ func TestGCThenSalvageWithLog(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, rep.Artefacts)
 	require.Empty(t, rep.Lost)
+}
+
+// What stays of an artefact after all, when one commit drops some of its versions, keeps the rest of them from the commits
+// after it: the page that they share is known by the newest of them.
+func TestGCPartsOfAnArtefact(t *testing.T) {
+	ctx := context.Background()
+	db := openTest(t, dbtest.CheckedPath[Problem](t, openChecked), Options{noSync: true, PageTokens: 16})
+	defer db.Close()
+	s := db.Scope("acme")
+	part := func(word string) string { return strings.Repeat(word+" ", 8) + "\n\n" }
+	const n, shared = dropVersions + 20, dropVersions - 5 // versions; the first of ten that share a page
+	text := func(v int) string {
+		first := fmt.Sprint("apple", v)
+		if v >= shared && v < shared+10 {
+			first = "zebra"
+		}
+		return part(first) + part(fmt.Sprint("harbour", v))
+	}
+	for v := 1; v <= n; v++ {
+		_, err := s.Put(ctx, Artefact{ID: "a", Text: text(v)})
+		require.NoError(t, err)
+	}
+	run := func(from, to int) GCReport { // some are in use while the commits are made, and were not at the plan
+		asked := 0
+		rep, err := db.store.Maintain(ctx, Job{Kind: JobGC, GC: &GCJob{By: "ann", InUse: func(uint64, int64, []uint64) bool {
+			asked++
+			return asked >= from && asked < to
+		}}})
+		require.NoError(t, err)
+		return rep.GC
+	}
+	// All of a part are planned, then asked for again when it is committed.
+	rep := run(n-1+1, n-1+dropVersions+1)
+	require.Zero(t, rep.Dropped.Versions)
+	require.Equal(t, n-1, rep.Kept[0].Versions)
+	for v := 1; v <= n; v++ {
+		old, err := s.GetRef(ctx, Ref{Scope: "acme", ID: "a", Version: uint32(v)})
+		require.NoError(t, err)
+		require.Equal(t, text(v), old.Text)
+	}
+	require.Equal(t, n-1, run(0, 0).Dropped.Versions, "nothing keeps them now")
+}
+
+// Each of these versions shares a page with the next. The time of it grows as they do: in a square this takes minutes.
+func TestGCShareMany(t *testing.T) {
+	vs := make([]*version, 200_000)
+	for i := range vs {
+		vs[i] = &version{head: &Head{Rows: []PageRow{{Num: uint64(i | 1)}, {Num: uint64((i+1)&^1 + 2)}}}}
+	}
+	last := len(vs) - 1
+	vs[last/2].kept = keptHeld
+	share(vs)
+	kept := func(v *version) bool { return v.kept != "" }
+	require.Equal(t, last/2, slices.IndexFunc(vs, kept))
+	require.False(t, slices.ContainsFunc(vs[last/2:], func(v *version) bool { return v.kept == "" }))
+}
+
+// A commit of gc is as large as the page rows of its versions, not as what goes with them.
+func TestGCLargeArtefact(t *testing.T) {
+	ctx := context.Background()
+	db := openTest(t, dbtest.CheckedPath[Problem](t, openChecked), Options{noSync: true, PageTokens: 16})
+	defer db.Close()
+	s := db.Scope("acme")
+	parts := make([]string, dropPages/4)
+	for i := range parts {
+		parts[i] = strings.Repeat("zebra ", 9) + "\n\n"
+	}
+	for v := range 10 {
+		parts[0] = fmt.Sprint("harbour ", v, "\n\n", parts[1])
+		_, err := s.Put(ctx, Artefact{ID: "a", Text: strings.Join(parts, "")})
+		require.NoError(t, err)
+	}
+	v, err := s.Get(ctx, "a")
+	require.NoError(t, err)
+	require.Greater(t, len(v.Pages), dropPages/4)
+	inOne := (dropPages + len(v.Pages) - 1) / len(v.Pages)
+	rep, err := db.GC(ctx, GCOptions{KeepFor: -1})
+	require.NoError(t, err)
+	require.Equal(t, 9, rep.Dropped.Versions)
+	require.Less(t, rep.Dropped.Pages, 20, "of each a page or two")
+	leaves, err := db.Manifests().ByTrace(ctx, rep.Trace)
+	require.NoError(t, err)
+	require.Len(t, leaves, (9+inOne-1)/inOne)
+}
+
+// lateStore does something before the next Load.
+type lateStore struct {
+	Store
+	before func()
+}
+
+func (l *lateStore) Load(ctx context.Context, scopes Scopes, keys []PageKey, want Want) ([]Loaded, error) {
+	if f := l.before; f != nil {
+		l.before = nil
+		f()
+	}
+	return l.Store.Load(ctx, scopes, keys, want)
+}
+
+// Who asks for what is current gets it, also where the version that was so a moment ago is replaced and dropped since.
+func TestGCWithinGet(t *testing.T) {
+	ctx := context.Background()
+	db := openTest(t, dbtest.CheckedPath[Problem](t, openChecked), Options{noSync: true})
+	defer db.Close()
+	s := db.Scope("acme")
+	ref, err := s.Put(ctx, Artefact{ID: "a", Text: "one"})
+	require.NoError(t, err)
+	late := &lateStore{Store: db.store}
+	db.store, db.table.store = late, late
+	text := "one"
+	replace := func() {
+		text += ", and more"
+		_, err := s.Put(ctx, Artefact{ID: "a", Text: text})
+		require.NoError(t, err)
+		rep, err := db.GC(ctx, GCOptions{KeepFor: -1})
+		require.NoError(t, err)
+		require.Equal(t, 1, rep.Dropped.Versions)
+	}
+	late.before = replace
+	v, err := s.Get(ctx, "a")
+	require.NoError(t, err)
+	require.Equal(t, text, v.Text)
+
+	ref.Version = v.Version
+	db.table.dropped([]uint64{v.Pages[0].Num})
+	late.before = replace
+	_, err = s.GetRef(ctx, ref)
+	require.ErrorIs(t, err, ErrGone, "of the very version that was asked for")
+}
+
+// An end of ctx leaves no commit of gc in the dark: what the reports say was dropped is what was.
+func TestGCEndedBesideWriters(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	db := openTest(t, dbtest.CheckedPath[Problem](t, openChecked), Options{})
+	defer db.Close()
+	s := db.Scope("acme")
+	const writers = 4
+	for w := range writers {
+		_, err := s.Put(ctx, Artefact{ID: gcID(w), Text: "first"})
+		require.NoError(t, err)
+		_, err = s.Put(ctx, Artefact{ID: gcID(w), Text: "second"})
+		require.NoError(t, err)
+	}
+	stop := make(chan struct{})
+	written := make(chan error, 1)
+	go func() {
+		written <- together(writers, func(w int) error {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return nil
+				default:
+				}
+				if _, err := s.Put(ctx, Artefact{ID: gcID(w), Text: gcText(w, n)}); err != nil {
+					return err
+				}
+			}
+		})
+	}()
+	dropped, ended := 0, 0
+	var unsure error
+	for i := range 300 {
+		run, cancel := context.WithTimeout(ctx, time.Duration(i%30)*100*time.Microsecond)
+		rep, err := db.GC(run, GCOptions{KeepFor: -1})
+		cancel()
+		dropped += rep.Dropped.Versions
+		if err != nil {
+			ended++
+		}
+		if errors.Is(err, ErrOutcomeUnknown) {
+			unsure = err
+		}
+	}
+	close(stop)
+	require.NoError(t, <-written)
+	require.NoError(t, unsure)
+	require.Positive(t, ended)
+	gone := 0
+	for w := range writers {
+		hist, _, err := s.History(ctx, gcID(w), "", 1<<20)
+		require.NoError(t, err)
+		for _, v := range hist {
+			if v.Gone {
+				gone++
+			}
+		}
+	}
+	require.Positive(t, gone)
+	require.Equal(t, gone, dropped)
 }

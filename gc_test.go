@@ -370,6 +370,42 @@ func TestGCSharedPages(t *testing.T) {
 	reopen(t, db, opts)
 }
 
+// A page of a dropped version that later ones have can be named by it still, and is kept by that: also where a commit
+// names it between the plan and the drop.
+func TestGCPageOfADroppedVersion(t *testing.T) {
+	for _, when := range []string{"", "what names versions", "versions"} {
+		clk := newClock()
+		opts := WithoutSync(Options{Clock: clk.now, PageTokens: 16})
+		db := open(t, opts)
+		s := db.Scope("acme")
+		text := func(words ...string) (out string) {
+			for _, w := range words {
+				out += strings.Repeat(w+" ", 8) + "\n\n"
+			}
+			return out
+		}
+		history(t, clk, s, "a", text("zebra", "apple"), text("violin", "apple"))
+		require.Equal(t, []string{"acme:a@1"}, refStrings(gc(t, db, GCOptions{}).Refs))
+		history(t, clk, s, "a", text("violin", "copper"))
+		name := func() { put(t, s, Artefact{ID: "b", Source: "page:acme:a#2@1"}) }
+		if when == "" {
+			name()
+		}
+		rep, err := db.GC(ctx, GCOptions{KeepFor: -1, Progress: func(what string, done, total uint64) {
+			if what == when && done == total {
+				name()
+			}
+		}})
+		require.NoError(t, err)
+		require.Empty(t, rep.Refs, when)
+		require.Equal(t, []string{"acme:a@2"}, because(rep)["the source of a live artefact"])
+		require.Equal(t, text("apple"), get(t, s, "b").Text)
+		require.NoError(t, s.Delete(ctx, "b"))
+		require.Equal(t, []string{"acme:a@2", "acme:b@1"}, refStrings(gc(t, db, GCOptions{}).Refs), "it was b that kept it")
+		reopen(t, db, opts)
+	}
+}
+
 func TestGCExpired(t *testing.T) {
 	db, clk, opts := openGC(t)
 	s := db.Scope("acme")

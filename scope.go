@@ -137,6 +137,9 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *ma
 		return nil, nil, fmt.Errorf("%w: %s at %s", ErrExpired, ref.ID, fromMicros(l.Expires).Format(time.RFC3339))
 	}
 	v, err := s.db.version(ctx, s.chain, l)
+	if l.Current && ref.Version == 0 && errors.Is(err, ErrGone) { // replaced since, and dropped
+		v, l, err = s.reread(ctx, ref)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
