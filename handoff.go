@@ -187,8 +187,9 @@ func (c *Session) directives(ctx context.Context) (decisions []session.BasisItem
 
 // Handoff packages the session for another agent. Nothing in it is asked of a model: what counts as verified follows
 // from the manifests, which say what answers of this session really read, and from hashes computed now; decisions and
-// corrections are the directives in force; the context is the window, evicted turns named with how to recall them; the
-// rest is as recorded by Record.
+// corrections are the directives in force; the context is the window, pinned and the newest turns one by one and the others,
+// such as evicted ones, as ranges by which to recall them; the rest is as recorded by Record. What grows with the session is
+// bounded by session.MaxHandoff.
 func (c *Session) Handoff(ctx context.Context, to string) (session.Packet, error) {
 	talk, err := c.talk()
 	if err != nil {
@@ -206,12 +207,13 @@ func (c *Session) Handoff(ctx context.Context, to string) (session.Packet, error
 		return session.Packet{}, err
 	}
 	leaf := &manifest.Record{Type: manifest.TypeHandoff, Session: c.id, Note: to}
+	var turns []manifest.Page
 	err = talk.exclusively(ctx, func() error {
 		in.Intent, err = talk.intent()
 		for i := range talk.blocks {
 			b := &talk.blocks[i]
 			in.Window = append(in.Window, talk.windowItem(i))
-			leaf.Pages = append(leaf.Pages, manifest.Page{Num: b.nums[0], Version: b.version, Form: manifest.FormStub})
+			turns = append(turns, manifest.Page{Num: b.nums[0], Version: b.version, Form: manifest.FormStub})
 		}
 		leaf.LSN = talk.lsn
 		return err
@@ -222,7 +224,19 @@ func (c *Session) Handoff(ctx context.Context, to string) (session.Packet, error
 	if in.Sources, err = c.sources(ctx, leaf); err != nil {
 		return session.Packet{}, err
 	}
-	return session.Handoff(in), c.s.emit(ctx, leaf)
+	p := session.Handoff(in)
+	named := map[string]bool{}
+	for _, r := range p.References() {
+		named[r.Ref] = true
+	}
+	var served []manifest.Page // a range serves nothing of its turns
+	for i, w := range in.Window {
+		if named[w.Ref] {
+			served = append(served, turns[i])
+		}
+	}
+	leaf.Pages = append(served, leaf.Pages...)
+	return p, c.s.emit(ctx, leaf)
 }
 
 // intent is what the pass in force was about.
@@ -377,9 +391,12 @@ func (c *Session) served(ctx context.Context) ([]servedPage, error) {
 	return out, err
 }
 
-// Receive takes over a session that another agent handed on: the packet itself, and a reference for each turn that
-// stood in its window, become pages of this session; those that were pinned there are pinned here. All of it is
-// scratch and marked as unverified, visible in this session only: nothing the sender verified is verified here.
+// Receive takes over a session that another agent handed on: the packet itself, and a reference for each turn that it
+// names one by one and that stood in its window, become pages of this session. A packet of up to session.MaxBrief bytes
+// is pinned; of a longer one its brief is, and the packet stands beside it as a stub, to recall or to pin, so that no
+// context is crowded out. What was pinned there is pinned here, the newest first, up to as many bytes; the others stand
+// unpinned. All of it is scratch and marked as unverified, visible in this session only: nothing the sender verified is
+// verified here.
 func (c *Session) Receive(ctx context.Context, p session.Packet) ([]Ref, error) {
 	talk, err := c.talk()
 	if err != nil {
@@ -413,34 +430,61 @@ func (c *Session) Receive(ctx context.Context, p session.Packet) ([]Ref, error) 
 }
 
 func (a *appending) receive(ctx context.Context, p session.Packet) error {
-	got := string(p.Received().Markdown())
-	name := fmt.Sprintf("handoff-%s-%016x", a.c.id, xxhash.Sum64String(got))
+	got := p.Received()
+	whole := string(got.Markdown())
+	name := fmt.Sprintf("handoff-%s-%016x", a.c.id, xxhash.Sum64String(whole))
 	if a.c.find(name) >= 0 {
 		return invalid("packet", "one that was received before", "another packet")
 	}
-	if err := a.receiveOne(ctx, Artefact{ID: name, Text: got, Meta: map[string]string{"handoff": "packet"}}, true); err != nil {
+	packet := Artefact{ID: name, Text: whole, Meta: map[string]string{"handoff": "packet"}}
+	if len(whole) <= session.MaxBrief {
+		if err := a.receiveOne(ctx, packet, turnRow{Pinned: true}); err != nil {
+			return err
+		}
+		return a.receiveReferences(ctx, p, name)
+	}
+	if err := a.receiveOne(ctx, packet, turnRow{Level: uint8(session.Stub), Because: "its brief stands for it"}); err != nil {
 		return err
 	}
-	for i, r := range p.References() {
+	// After the packet: what stands last is the newest, which every context has whole.
+	brief := Artefact{ID: name + "-brief", Text: string(got.Brief(name)), Meta: map[string]string{"handoff": "brief"}}
+	if err := a.receiveOne(ctx, brief, turnRow{Pinned: true}); err != nil {
+		return err
+	}
+	return a.receiveReferences(ctx, p, name)
+}
+
+func (a *appending) receiveReferences(ctx context.Context, p session.Packet, name string) error {
+	items := map[string]string{} // the context of a reference, by its form and name
+	for _, item := range p.Context {
+		if key, _, ok := strings.Cut(item.Context, " ("); ok && items[key] == "" {
+			items[key] = item.Context
+		}
+	}
+	refs := p.References()
+	texts, pinned := make([]string, len(refs)), make([]bool, len(refs))
+	room := session.MaxBrief
+	for i, r := range slices.Backward(refs) {
+		texts[i] = "handed over by " + p.CreatedBy + ", unverified: " + items[r.Form+" "+r.Ref]
+		if r.Form == "pinned" {
+			room -= len(texts[i])
+			pinned[i] = room >= 0
+		}
+	}
+	for i, r := range refs {
 		if r.Form == "evicted" {
 			continue // named in the packet
 		}
-		text := "handed over by " + p.CreatedBy + ", unverified: "
-		for _, item := range p.Context {
-			if strings.HasPrefix(item.Context, r.Form+" "+r.Ref+" (") {
-				text += item.Context
-				break
-			}
-		}
-		art := Artefact{ID: fmt.Sprintf("%s-%d", name, i+1), Text: text, Meta: map[string]string{"handoff": r.Form, "ref": r.Ref, "digest": r.Digest}}
-		if err := a.receiveOne(ctx, art, r.Form == "pinned"); err != nil {
+		art := Artefact{ID: fmt.Sprintf("%s-%d", name, i+1), Text: texts[i], Meta: map[string]string{"handoff": r.Form, "ref": r.Ref, "digest": r.Digest}}
+		if err := a.receiveOne(ctx, art, turnRow{Pinned: pinned[i]}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (a *appending) receiveOne(ctx context.Context, art Artefact, pinned bool) error {
+// receiveOne makes a page of the session; of the row only its place in the window is taken.
+func (a *appending) receiveOne(ctx context.Context, art Artefact, row turnRow) error {
 	art.Kind, art.Provenance, art.Group, art.Seq, art.Priority = KindScratch, Scratch, a.c.id, a.next(), PriorityMedium
 	put, err := a.tx.makePut(ctx, art)
 	if err != nil {
@@ -450,7 +494,7 @@ func (a *appending) receiveOne(ctx context.Context, art Artefact, pinned bool) e
 		return err
 	}
 	b := a.c.freshBlock(&put)
-	b.row.Pinned = pinned
+	b.row.Pinned, b.row.Level, b.row.Because = row.Pinned, row.Level, row.Because
 	a.fresh = append(a.fresh, freshTurn{len(a.fresh), b})
 	a.c.storeRow(a.changes, b.id, b.row)
 	return nil

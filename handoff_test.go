@@ -2,13 +2,16 @@ package ctxpage
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/budget"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -206,4 +209,95 @@ func TestHandoff(t *testing.T) {
 	for _, src := range packet.VerifiedSources {
 		require.NotEqual(t, "verified", src.State)
 	}
+}
+
+// A session of any length is handed over in a packet that can be read, and one that receives it still has its contexts.
+func TestHandoffOfALongSession(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for name, exchanges := range map[string]int{"60 turns": 30, "5,000 turns": 2500} {
+		for form, prepare := range map[string]func(chat *Session) error{
+			"whole": func(*Session) error { return nil },
+			"evicted": func(chat *Session) error {
+				_, err := chat.Pass(ctx, PassQuery{Keywords: []string{"weather"}, Params: session.Params{Alpha: .6, Beta: .4, RetainCut: .9, EvictCut: .8}})
+				return err
+			},
+			"pinned": func(chat *Session) error {
+				for i := range 40 {
+					if err := chat.Pin(ctx, fmt.Sprintf("block-chat-%d", i+1)); err != nil {
+						return err
+					}
+				}
+				return nil
+			},
+		} {
+			t.Run(name+" "+form, func(t *testing.T) {
+				_, chat := openTalk(t)
+				var turns []Turn
+				for i := range exchanges {
+					turns = append(turns, Turn{Role: "user", Text: fmt.Sprintf("Question %d about the refund limit.", i)}, Turn{Role: "assistant", Text: fmt.Sprintf("Answer %d: it is 400 dollars.", i)})
+				}
+				_, err := chat.Append(ctx, turns...)
+				require.NoError(t, err)
+				_, err = chat.s.Directives().Step(ctx, "prohibit guesses")
+				require.NoError(t, err)
+				require.NoError(t, chat.Record(ctx, Notes{Goal: "answer Ann", Done: strings.Split(strings.Repeat("looked up one more tariff\n", 300), "\n")}))
+				require.NoError(t, prepare(chat))
+				p, err := chat.Handoff(ctx, "night shift")
+				require.NoError(t, err)
+				raw, err := p.JSON()
+				require.NoError(t, err)
+				require.Less(t, len(raw), session.MaxHandoff)
+
+				other := openTest(t, filepath.Join(t.TempDir(), "other.ctx"), talkOptions())
+				defer other.Close()
+				night := other.Scope("night").Session("shift")
+				got, err := night.Receive(ctx, p)
+				require.NoError(t, err)
+				w, err := night.Window(ctx)
+				require.NoError(t, err)
+				require.Equal(t, session.Stub, w.Turns[0].Level, "the packet")
+				require.True(t, w.Turns[1].Pinned, "its brief")
+				require.Equal(t, form == "pinned", slices.ContainsFunc(w.Turns[2:], func(t WindowTurn) bool { return t.Pinned }))
+				for turn := range 3 {
+					a, err := other.Scope("night").Assemble(ctx, Query{Text: "What is the refund limit?", Budget: 4000, Session: "shift"})
+					require.NoError(t, err)
+					require.False(t, a.Review)
+					require.LessOrEqual(t, a.Tier, budget.TierSummarised)
+					require.Contains(t, a.Text(), "answer Ann")
+					require.Contains(t, a.Text(), "prohibit guesses")
+					_, err = night.Append(ctx, Turn{Role: "user", Text: fmt.Sprintf("And %d?", turn)})
+					require.NoError(t, err)
+				}
+				whole, err := night.Recall(ctx, got[0].ID)
+				require.NoError(t, err)
+				require.Equal(t, string(p.Received().Markdown()), whole.Text)
+				problems, err := other.Check(ctx, nil)
+				require.NoError(t, err)
+				require.Empty(t, problems)
+			})
+		}
+	}
+}
+
+// A packet that another program wrote may pin more than a context holds.
+func TestReceiveOfManyPins(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	p := session.Handoff(session.HandoffInput{Goal: "answer Ann"})
+	for i := range 300 {
+		p.Context = append(p.Context, session.ContextItem{Context: fmt.Sprintf("pinned acme:block-%d@1 (100 tokens, digest 0123456789ab): a first line", i), WhyItMatters: "pinned"})
+	}
+	db, chat := openTalk(t)
+	refs, err := chat.Receive(ctx, p)
+	require.NoError(t, err)
+	require.Len(t, refs, 302)
+	w, err := chat.Window(ctx)
+	require.NoError(t, err)
+	require.True(t, w.Turns[301].Pinned, "the newest")
+	require.False(t, w.Turns[2].Pinned)
+	a, err := db.Scope("acme/agent").Assemble(ctx, Query{Text: "refund", Budget: 4000, Session: "chat"})
+	require.NoError(t, err)
+	require.False(t, a.Review)
+	require.Contains(t, a.Text(), "answer Ann")
 }

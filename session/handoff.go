@@ -1,12 +1,33 @@
 package session
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+)
+
+// MaxHandoff bounds, in bytes of JSON, what Handoff makes of the window, the
+// sources and the directives, however long the session was: about 12,000
+// tokens, as much as an agent can well read before it begins. It holds for
+// references of up to 512 bytes. What the host recorded stands beside it, as it
+// was recorded.
+const MaxHandoff = 48 << 10
+
+// How MaxHandoff is shared out. Beside these the ranges of the oldest turns
+// take 1/12, and 1/6 is for what is said of the rest. Turns named one by one are
+// up to twenty: each becomes a page of some 100 tokens where the packet is
+// received, and together they take no more than half of a context of 4,000.
+const (
+	turnsShare      = MaxHandoff / 12 // turns named one by one
+	rangesShare     = MaxHandoff / 12 // ranges of turns
+	sourcesShare    = MaxHandoff / 4  // sources and what must not be claimed of them
+	directivesShare = MaxHandoff / 6  // decisions, and as much for corrections
+	maxItem         = 1 << 10         // bytes of one text that was not recorded for the packet
 )
 
 // Packet is a handoff packet: what a following agent needs to go on. Its JSON
@@ -145,26 +166,128 @@ type HandoffInput struct {
 }
 
 // Handoff makes the packet; the same input gives the same packet. Sources that
-// changed, are gone or were never read also become boundaries.
+// changed, are gone or were never read also become boundaries. What grows with
+// the session is bounded by MaxHandoff: turns that are not named one by one
+// stand as ranges with their number and tokens, sources and directives that find
+// no room are counted.
 func Handoff(in HandoffInput) Packet {
 	p := Packet{
 		CreatedFor: orNone(in.For), CreatedBy: orNone(in.By), Date: in.At.UTC().Format(time.RFC3339), SessionOrProject: orNone(in.Session),
 		CurrentGoal: orNone(in.Goal), CurrentState: orNone(in.State), ActiveIntent: activeIntent(in),
-		InferredClaims: list(in.Claims), LockedDecisions: list(in.Decisions), OpenQuestions: list(in.Questions), Corrections: list(in.Corrections),
-		VerifiedSources: []PacketSource{}, Context: []ContextItem{},
+		InferredClaims: list(in.Claims), LockedDecisions: decisions(in.Decisions), OpenQuestions: list(in.Questions), Corrections: corrections(in.Corrections),
+		VerifiedSources: []PacketSource{}, Context: contextOf(in.Window),
 		WorkCompleted: list(in.Done), WorkNotYetCompleted: list(in.Open), DoNotClaim: list(in.Boundaries), NextAction: orNone(in.Next), Notes: orNone(in.Notes),
 	}
-	for _, s := range in.Sources {
-		state, what := s.state()
-		p.VerifiedSources = append(p.VerifiedSources, PacketSource{s.Source, orNone(s.Type), state, what})
-		if state == "referenced" || state == "unavailable" {
-			p.DoNotClaim = append(p.DoNotClaim, BoundaryItem{"what " + s.Source + " says now", strings.TrimPrefix(what, "nothing: ")})
+	p.judge(in.Sources)
+	return p
+}
+
+// judge lists sources, in their order, and the boundaries that follow from
+// them. Where there is no room for all, those that an answer read come before
+// the others and the newest before the older; a boundary covers the rest.
+func (p *Packet) judge(facts []SourceFact) {
+	order := make([]int, len(facts))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		if facts[a].Read != facts[b].Read {
+			return map[bool]int{true: -1, false: 1}[facts[a].Read]
+		}
+		return cmp.Compare(b, a)
+	})
+	n := within(len(order), sourcesShare, func(i int) int {
+		source, boundary := facts[order[i]].judged()
+		return cost(source) + cost(boundary)
+	})
+	slices.Sort(order[:n])
+	for _, i := range order[:n] {
+		source, boundary := facts[i].judged()
+		p.VerifiedSources = append(p.VerifiedSources, source)
+		if boundary.Boundary != "" {
+			p.DoNotClaim = append(p.DoNotClaim, boundary)
 		}
 	}
-	for _, w := range in.Window {
-		p.Context = append(p.Context, w.item())
+	if left := len(facts) - n; left > 0 {
+		p.VerifiedSources = append(p.VerifiedSources, PacketSource{more(left, "source"), "not listed", "referenced", "nothing: " + leftOut})
+		p.DoNotClaim = append(p.DoNotClaim, BoundaryItem{"what sources that this packet does not list say", more(left, "source") + " " + leftOut})
 	}
-	return p
+}
+
+func (s SourceFact) judged() (source PacketSource, boundary BoundaryItem) {
+	state, what := s.state()
+	if state == "referenced" || state == "unavailable" {
+		boundary = BoundaryItem{"what " + s.Source + " says now", strings.TrimPrefix(what, "nothing: ")}
+	}
+	return PacketSource{s.Source, orNone(s.Type), state, what}, boundary
+}
+
+const leftOut = "left out to keep the packet short"
+
+func more(n int, what string) string {
+	if n == 1 {
+		return "1 more " + what
+	}
+	return fmt.Sprintf("%d more %ss", n, what)
+}
+
+func decisions(items []BasisItem) []BasisItem {
+	return bounded(items, func(i BasisItem) BasisItem { return BasisItem{clip(i.Text, maxItem), clip(i.Basis, maxItem)} },
+		func(left int) BasisItem {
+			return BasisItem{more(left, "decision"), leftOut + "; the directives in force name all"}
+		})
+}
+
+func corrections(items []CorrectionItem) []CorrectionItem {
+	return bounded(items, func(i CorrectionItem) CorrectionItem {
+		return CorrectionItem{clip(i.Correction, maxItem), clip(i.MeaningForNextAgent, maxItem)}
+	}, func(left int) CorrectionItem {
+		return CorrectionItem{more(left, "correction"), leftOut + "; ask for the directives in force before acting"}
+	})
+}
+
+// bounded shortens items and keeps the first that directivesShare holds, and
+// says how many it left out. Directives come in the order in which they are
+// applied, so none is newer than another.
+func bounded[T any](items []T, shorten func(T) T, rest func(left int) T) []T {
+	out := list(items)
+	for i := range out {
+		out[i] = shorten(out[i])
+	}
+	n := within(len(out), directivesShare, func(i int) int { return cost(out[i]) })
+	if left := len(out) - n; left > 0 {
+		out = append(out[:n], rest(left))
+	}
+	return out
+}
+
+// within counts how many of n items, from the first on, take at most limit.
+func within(n, limit int, cost func(int) int) int {
+	for i := range n {
+		if limit -= cost(i); limit < 0 {
+			return i
+		}
+	}
+	return n
+}
+
+// cost is what an item takes in the JSON of a packet, in bytes, line ends and
+// indents included.
+func cost(item any) int {
+	const layout = 64
+	raw, err := json.Marshal(item)
+	if err != nil {
+		return MaxHandoff // cannot be: items are made of strings
+	}
+	return len(raw) + layout
+}
+
+// clip cuts a text to limit bytes and says so.
+func clip(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return fmt.Sprintf("%s ... (cut, %d bytes in all)", strings.ToValidUTF8(s[:limit], ""), len(s))
 }
 
 func activeIntent(in HandoffInput) ActiveIntent {
@@ -209,27 +332,117 @@ var contextForm = regexp.MustCompile(`^(pinned|retained|paged|evicted) (\S+) \((
 // item writes a block so that References can read it back. References have no
 // white space in them: they are percent-encoded.
 func (w WindowItem) item() ContextItem {
-	form := map[Action]string{Retain: "retained", Page: "paged", Evict: "evicted"}[w.Action]
-	why := map[Action]string{
-		Retain: "whole in the window of the session",
-		Page:   "a stub in the window; recall it by its reference before relying on it",
-		Evict:  "left the window; recall it by its reference if it is needed",
-	}[w.Action]
-	if w.Pinned {
-		form, why = "pinned", "pinned: must not be evicted"
-	}
+	why := map[string]string{
+		"pinned":   "pinned: must not be evicted",
+		"retained": "whole in the window of the session",
+		"paged":    "a stub in the window; recall it by its reference before relying on it",
+		"evicted":  "left the window; recall it by its reference if it is needed",
+	}[w.form()]
 	if w.Why != "" {
-		why += "; " + w.Why
+		why += "; " + clip(w.Why, maxItem)
 	}
-	text := fmt.Sprintf("%s %s (%d tokens, digest %s)", form, w.Ref, w.Tokens, strings.ReplaceAll(orNone(w.Digest), " ", "-"))
+	text := fmt.Sprintf("%s %s (%d tokens, digest %s)", w.form(), w.Ref, w.Tokens, strings.ReplaceAll(orNone(w.Digest), " ", "-"))
 	if title := strings.TrimSpace(oneLine(w.Title)); title != "" {
-		text += ": " + title
+		text += ": " + clip(title, maxItem)
 	}
 	return ContextItem{text, why}
 }
 
+// forms are the forms of blocks, those first that are named one by one before
+// the others; evicted ones are notices, alone or as a range.
+var forms = []string{"pinned", "retained", "paged", "evicted"}
+
+func (w WindowItem) form() string {
+	if w.Pinned {
+		return "pinned"
+	}
+	return map[Action]string{Retain: "retained", Page: "paged", Evict: "evicted"}[w.Action]
+}
+
+// run is a number of blocks of one form, all those from the first to the last
+// or, among the oldest, some of them.
+type run struct{ first, last, turns, tokens int }
+
+// contextOf names the blocks of the window in its order: see listed for those
+// that stand alone. Blocks of one form that follow one another are a range. The
+// newest ranges find room; of the older ones each form has one, which stands
+// before all others.
+func contextOf(window []WindowItem) []ContextItem {
+	alone := listed(window)
+	var runs []run
+	for i, w := range window {
+		k := len(runs) - 1
+		if k < 0 || alone[i] || alone[i-1] || window[i-1].form() != w.form() {
+			runs = append(runs, run{first: i})
+			k++
+		}
+		runs[k].last = i
+		runs[k].turns++
+		runs[k].tokens += w.Tokens
+	}
+	out, left, oldest := []ContextItem{}, rangesShare, map[string]run{}
+	for _, r := range slices.Backward(runs) {
+		item := r.item(window)
+		if !alone[r.first] && left >= 0 {
+			left -= cost(item)
+		}
+		if alone[r.first] || left >= 0 {
+			out = append(out, item)
+			continue
+		}
+		form := window[r.first].form()
+		if o, ok := oldest[form]; ok {
+			r = run{r.first, o.last, r.turns + o.turns, r.tokens + o.tokens}
+		}
+		oldest[form] = r
+	}
+	for _, form := range slices.Backward(forms) {
+		if r, ok := oldest[form]; ok {
+			out = append(out, r.item(window))
+		}
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// listed says which blocks stand alone: pinned ones before whole ones before
+// stubs, the newest first, while there is room.
+func listed(window []WindowItem) []bool {
+	out, left := make([]bool, len(window)), turnsShare
+	for _, form := range forms[:3] {
+		for i, w := range slices.Backward(window) {
+			if w.form() != form {
+				continue
+			}
+			if left -= cost(w.item()); left < 0 {
+				return out
+			}
+			out[i] = true
+		}
+	}
+	return out
+}
+
+func (r run) item(window []WindowItem) ContextItem {
+	first, last := window[r.first], window[r.last]
+	if r.turns == 1 {
+		return first.item()
+	}
+	of := ""
+	if all := r.last - r.first + 1; all > r.turns {
+		of = fmt.Sprintf(" of the %d", all)
+	}
+	return ContextItem{
+		fmt.Sprintf("%s %d%s turns from %s to %s (%d tokens)", first.form(), r.turns, of, first.Ref, last.Ref, r.tokens),
+		map[string]string{
+			"pinned": "pinned: must not be evicted", "retained": "whole in the window of the session",
+			"paged": "stubs in the window", "evicted": "left the window",
+		}[first.form()] + "; a range to keep the packet short: the window of the session lists those between, and each is recalled by its reference",
+	}
+}
+
 // References gives the blocks that the packet's context names, in order, each
-// once. Items in other words than Handoff's are passed over.
+// once. Ranges, and items in other words than Handoff's, are passed over.
 func (p Packet) References() []Reference {
 	var out []Reference
 	for _, c := range p.Context {

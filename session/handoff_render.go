@@ -41,6 +41,48 @@ func (p Packet) Markdown() []byte {
 	return b.Bytes()
 }
 
+// MaxBrief bounds Brief, in bytes: about 1,000 tokens, a quarter of a context of
+// 4,000.
+const MaxBrief = 4 << 10
+
+// Brief is what a following agent needs before it at all times: goal, next
+// action, and of corrections, boundaries, decisions, open work and questions as
+// many as there is room for, the others counted. It is Markdown of at most
+// MaxBrief bytes; whole, an id of up to 256 bytes, says where the packet is.
+func (p Packet) Brief(whole string) []byte {
+	short := func(s string, limit int) string { return line(clip(s, limit)) }
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# Handoff in brief\n\n**Created by:** %s, unverified\n**Whole packet:** %s\n\n## Goal\n\n%s\n\n## Next\n\n%s\n",
+		short(p.CreatedBy, 64), line(whole), short(p.CurrentGoal, 256), short(p.NextAction, 128))
+	few := func(title string, n int, text func(int) (string, string)) {
+		const room, item = 400, 160
+		if n == 0 {
+			return
+		}
+		fmt.Fprintf(&b, "\n## %s\n\n", title)
+		entry := func(i int) string {
+			x, y := text(i)
+			if y != "" {
+				y = " (" + short(y, item/4) + ")"
+			}
+			return "- " + short(x, item) + y + "\n"
+		}
+		fit := within(n, room, func(i int) int { return len(entry(i)) })
+		for i := range fit {
+			b.WriteString(entry(i))
+		}
+		if fit < n {
+			fmt.Fprintf(&b, "- %d of %d are in the whole packet only\n", n-fit, n)
+		}
+	}
+	few("Corrections", len(p.Corrections), func(i int) (string, string) { return p.Corrections[i].Correction, p.Corrections[i].MeaningForNextAgent })
+	few("Do not claim", len(p.DoNotClaim), func(i int) (string, string) { return p.DoNotClaim[i].Boundary, p.DoNotClaim[i].Reason })
+	few("Decisions", len(p.LockedDecisions), func(i int) (string, string) { return p.LockedDecisions[i].Text, p.LockedDecisions[i].Basis })
+	few("Open work", len(p.WorkNotYetCompleted), func(i int) (string, string) { return p.WorkNotYetCompleted[i], "" })
+	few("Open questions", len(p.OpenQuestions), func(i int) (string, string) { return p.OpenQuestions[i].Question, p.OpenQuestions[i].WhyItMatters })
+	return b.Bytes()
+}
+
 type section struct{ title, body string }
 
 func (p Packet) sections() []section {

@@ -164,6 +164,119 @@ func TestReceivedPacketVerifiesNothing(t *testing.T) {
 	require.Len(t, p.References(), 4)
 }
 
+// longInput is a session of n turns whose pass judged each by its number.
+func longInput(n int, judge func(i int, w *WindowItem)) HandoffInput {
+	in := handoffInput()
+	in.Window = nil
+	for i := range n {
+		w := WindowItem{
+			Ref: fmt.Sprintf("acme%%2Fsupport:block-chat-%d#0@1", i+1), Digest: "0123456789ab", Tokens: 100,
+			Title: strings.Repeat("t", 80), Why: "evicted by pass 3",
+		}
+		judge(i, &w)
+		in.Window = append(in.Window, w)
+		in.Sources = append(in.Sources, SourceFact{Source: fmt.Sprintf("file:/data/%d.md", i), Type: "file", Digest: "ab", Checked: true, Same: true, Read: i%3 == 0})
+		in.Decisions = append(in.Decisions, BasisItem{fmt.Sprintf("use item %d", i), "directive of the user in acme"})
+		in.Corrections = append(in.Corrections, CorrectionItem{fmt.Sprintf("prohibit item %d", i), "do not use it"})
+	}
+	in.Decisions[0].Text = strings.Repeat("long ", 10_000)
+	return in
+}
+
+var longSessions = map[string]func(i int, w *WindowItem){
+	"all whole":   func(i int, w *WindowItem) { w.Action = Retain },
+	"all pinned":  func(i int, w *WindowItem) { w.Pinned = true },
+	"all evicted": func(i int, w *WindowItem) { w.Action = Evict },
+	"a window":    func(i int, w *WindowItem) { w.Action = map[bool]Action{true: Evict, false: Retain}[i < 4900] },
+	"mixed":       func(i int, w *WindowItem) { w.Action, w.Pinned = Action(i%3), i%50 == 7 },
+}
+
+// However long the session was, the packet is bounded in each of its forms, and every turn is in it: by name or in a
+// range with its number and tokens.
+func TestHandoffOfALongSessionIsBounded(t *testing.T) {
+	for name, judge := range longSessions {
+		t.Run(name, func(t *testing.T) {
+			const turns = 5000
+			p := Handoff(longInput(turns, judge))
+			raw, err := p.JSON()
+			require.NoError(t, err)
+			require.Less(t, len(raw), MaxHandoff+4<<10, "and what the host recorded")
+			back, err := ParsePacket(raw)
+			require.NoError(t, err)
+			require.Equal(t, p, back)
+			require.Less(t, len(p.Markdown()), MaxHandoff+4<<10)
+			limn, err := p.Limn(new(Ledger))
+			require.NoError(t, err)
+			require.Less(t, len(limn), 2*MaxHandoff)
+
+			seen, tokens := len(p.References()), 0
+			for _, r := range p.References() {
+				tokens += r.Tokens
+			}
+			for _, c := range p.Context {
+				if contextForm.MatchString(c.Context) {
+					continue
+				}
+				var form, of string
+				var n, size int
+				_, err := fmt.Sscanf(c.Context, "%s %d", &form, &n)
+				require.NoError(t, err, c.Context)
+				of = c.Context[strings.LastIndex(c.Context, "(")+1:]
+				_, err = fmt.Sscanf(of, "%d tokens)", &size)
+				require.NoError(t, err, c.Context)
+				seen, tokens = seen+n, tokens+size
+			}
+			require.Equal(t, turns, seen)
+			require.Equal(t, turns*100, tokens)
+			require.Equal(t, p, Handoff(longInput(turns, judge)))
+		})
+	}
+}
+
+func TestHandoffNamesWhatItLeavesOut(t *testing.T) {
+	p := Handoff(longInput(5000, longSessions["a window"]))
+	require.Equal(t, "evicted 4900 turns from acme%2Fsupport:block-chat-1#0@1 to acme%2Fsupport:block-chat-4900#0@1 (490000 tokens)", p.Context[0].Context)
+	refs := p.References()
+	require.Equal(t, "acme%2Fsupport:block-chat-5000#0@1", refs[len(refs)-1].Ref, "the newest stand alone")
+	last := p.VerifiedSources[len(p.VerifiedSources)-1]
+	require.Regexp(t, `^\d+ more sources$`, last.Source)
+	require.Equal(t, "referenced", last.State)
+	require.Contains(t, p.DoNotClaim[len(p.DoNotClaim)-1].Reason, last.Source)
+	require.Equal(t, "file:/data/4998.md", p.VerifiedSources[len(p.VerifiedSources)-2].Source, "the newest that was read")
+	require.Regexp(t, `^\d+ more decisions$`, p.LockedDecisions[len(p.LockedDecisions)-1].Text)
+	require.Regexp(t, `^\d+ more corrections$`, p.Corrections[len(p.Corrections)-1].Correction)
+	require.Contains(t, p.LockedDecisions[0].Text, " ... (cut, 50000 bytes in all)")
+
+	mixed := Handoff(longInput(5000, longSessions["mixed"]))
+	require.Regexp(t, `^pinned|^retained \d+ of the \d+ turns from`, mixed.Context[0].Context)
+	pins := 0
+	for _, r := range mixed.References() {
+		if r.Form == "pinned" {
+			pins++
+		}
+	}
+	require.Greater(t, pins, 10, "pinned ones have the room first")
+}
+
+func TestBriefIsBounded(t *testing.T) {
+	in := longInput(3000, longSessions["mixed"])
+	for i := range in.Corrections {
+		in.Corrections[i].Correction = strings.Repeat("[", i)
+	}
+	in.Open = []string{strings.Repeat("|", 9999)}
+	in.Questions = []QuestionItem{{in.Open[0], in.Open[0]}, {in.Open[0], in.Open[0]}}
+	in.Goal, in.Next, in.By = strings.Repeat("[", 9999), strings.Repeat("|", 9999), strings.Repeat("`", 9999)
+	b := string(Handoff(in).Brief(strings.Repeat("x", 256)))
+	require.Less(t, len(b), MaxBrief)
+	require.Regexp(t, `\n- \d+ of \d+ are in the whole packet only\n`, b)
+
+	b = string(Handoff(handoffInput()).Received().Brief("handoff-1"))
+	for _, want := range []string{"**Whole packet:** handoff-1\n", "Answer the escalation", "- not Gus, Wendell (address Wendell)\n", "- legal advice (not asked)\n", "- refund $400 (handed over by agent-7, unverified"} {
+		require.Contains(t, b, want)
+	}
+	require.NotContains(t, b, "in the whole packet only")
+}
+
 // No text can add a section, a bullet or a statement.
 func TestPacketTextsStayInTheirPlace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

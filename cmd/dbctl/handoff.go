@@ -12,7 +12,7 @@ type handoffCmd struct {
 }
 
 func (handoffCmd) Help() string {
-	return `Packages a session for another agent, without asking a model. Sources are verified when their hash, computed now, is the one they were read with, and the manifests show that an answer of this session read them. The packet names first lines of turns, so it leaves a manifest and opens the file for writing.
+	return `Packages a session for another agent, without asking a model. Sources are verified when their hash, computed now, is the one they were read with, and the manifests show that an answer of this session read them. The packet stays short however long the session was: the newest turns are named one by one, the others as ranges, and what is left out is counted. It names first lines of turns, so it leaves a manifest and opens the file for writing.
 
 Example: dbctl handoff agent.ctx acme/support chat-1 --to 'night shift' >handoff-packet.md`
 }
