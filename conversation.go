@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -656,6 +657,16 @@ type changes struct {
 	sets int // how often a row was set, the same one again included
 	puts []Put
 	err  error // the first that encoding gave
+}
+
+// expect makes room for so many more rows.
+func (w *changes) expect(n int) {
+	w.rows = slices.Grow(w.rows, n)
+	if len(w.at) < n {
+		at := make(map[string]int, len(w.at)+n)
+		maps.Copy(at, w.at)
+		w.at = at
+	}
 }
 
 func (w *changes) put(key string, v any) {

@@ -401,7 +401,8 @@ func (c *conversation) formID(b *block, l session.Level) string {
 func (c *conversation) carryOut(w *changes, plan session.Plan, forms []form) ([]passItem, error) {
 	state := c.window()
 	state.Generation = plan.Generation // the caller holds the lock and has compared it
-	made := map[string]int{}
+	made := make(map[string]int, len(plan.Items))
+	w.expect(len(plan.Items))
 	for _, f := range forms {
 		c.setRow(w, f.at, func(r *turnRow) {
 			if r.Sizes[f.level] = f.size; f.put == nil {
