@@ -90,7 +90,7 @@ func BenchmarkSession(b *testing.B) {
 	})
 }
 
-// From the commit that crosses the trigger to the commit of the pass.
+// From the commit that crosses the trigger to the commit of the pass, at ten thousand sections.
 func BenchmarkWatchCrossing(b *testing.B) {
 	ctx := context.Background()
 	disk := &timedFS{FS: wal.OS()}
@@ -98,7 +98,7 @@ func BenchmarkWatchCrossing(b *testing.B) {
 	require.NoError(b, err)
 	defer db.Close()
 	chat := db.Scope("acme/agent").Session("chat")
-	require.NoError(b, chat.SetWindow(ctx, session.Config{Total: 1_000_000}))
+	require.NoError(b, chat.SetWindow(ctx, session.Config{Total: 725_000}))
 	w, err := chat.Watch(ctx)
 	require.NoError(b, err)
 	r := rand.New(rand.NewPCG(1, 2))
