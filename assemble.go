@@ -652,6 +652,9 @@ func (a *assembling) fit(ctx context.Context) error {
 		}
 		a.out.Tokens = count(a.out.text)
 		over := a.out.Tokens - (a.q.Budget - a.q.Reserve)
+		if opening := render.OpeningCost(a.room.pages); opening != "" {
+			over += count(opening)
+		}
 		if over <= 0 {
 			return nil
 		}

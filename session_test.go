@@ -513,3 +513,26 @@ func TestTurnsThatCannotBeShown(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, w.Turns, 4)
 }
+
+// A context that begins with the assistant holds the turn that two providers need before it, whatever the budget.
+func TestOpeningIsPaidFor(t *testing.T) {
+	ctx := context.Background()
+	db, chat := openTalk(t)
+	count := db.opts.Counter.Count
+	for i := range 12 {
+		_, err := chat.Append(ctx, Turn{Role: "assistant", Text: fmt.Sprint("I looked at file ", i, " and found a thing or two.")})
+		require.NoError(t, err)
+	}
+	tight := 0
+	for budget := 150; budget < 500; budget++ {
+		a, err := db.Scope("acme/agent").Assemble(ctx, Query{Text: "file", Budget: budget, Session: "chat"})
+		require.NoError(t, err)
+		opening := render.OpeningCost(renderPages(nil, a.shown, "chat"))
+		require.NotEmpty(t, opening)
+		require.LessOrEqual(t, count(a.Text())+count(opening), budget)
+		if count(a.Text())+2*count(opening) > budget {
+			tight++
+		}
+	}
+	require.NotZero(t, tight, "the budget was never felt")
+}

@@ -382,6 +382,8 @@ func TestConversationBeginsEarlier(t *testing.T) {
 			require.NoError(t, err)
 			check(t, b)
 			requireRoundTrip(t, list, shape, shape.String())
+			paid := list[0].Role != RoleUser && shape != ProviderOpenAI
+			require.Equal(t, paid, OpeningCost(list) != "" && strings.Contains(string(b), ownTurn))
 			if list[0].Role != RoleUser {
 				require.Equal(t, shape != ProviderOpenAI, strings.Contains(string(b), ownTurn), "only where it is wanted")
 			}

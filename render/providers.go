@@ -74,6 +74,22 @@ func (w *writer) openAIContent(m *Message) {
 // that our parser tells it from a user who wrote the same.
 const earlier = "(The conversation began before what is shown here.)"
 
+// OpeningCost is the text of the turn that Anthropic and Gemini put before
+// pages whose first turn is the assistant's; "" for others. It is no page, and
+// is to be paid for beside them.
+func OpeningCost(pages []Page) string {
+	for i := range pages {
+		switch pages[i].Role {
+		case RoleSystem:
+		case RoleAssistant:
+			return earlier
+		default:
+			return ""
+		}
+	}
+	return ""
+}
+
 // beginsInside says whether the user's turn that providers want first is missing.
 func beginsInside(msgs []Message) bool { return len(msgs) > 0 && msgs[0].Role == RoleAssistant }
 
