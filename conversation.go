@@ -90,30 +90,32 @@ type conversation struct {
 	scope, id string
 	lock      chan struct{} // of one place; a channel, so that a context can end the wait
 
-	loaded  bool
-	lsn     uint64
-	gen     uint64 // changes with everything a plan depends on
-	keys    []PageKey
-	rows    map[string]*turnRow
-	blocks  []block
-	units   []unit
-	at      map[uint64]int     // first page number → block
-	open    map[string]int     // call id → unit that made it last
-	byID    map[string]int     // place of a turn; may name places that are gone
-	stored  map[uint64]verdict // of the pass in force, by first page number; nil: the blocks have them
-	rev     uint64             // changes with everything the window depends on that is not committed yet
-	win     *session.State     // the window at winRev
-	winRev  [2]uint64
-	sum     int             // tokens of the window, while sumRev is rev
-	sumRev  uint64          // 0: never counted
-	unsaved map[string]bool // ids whose rows were made again and are not stored yet
-	state   sessionRow
-	cal     session.Calibration
-	force   passRow          // the pass in force
-	reasons passReasons      // of the pass in force, once one was asked for
-	reads   map[string]int64 // turn at which a turn was last recalled; the next commit stores it
-	watch   atomic.Pointer[Watcher]
-	used    atomic.Uint64
+	loaded    bool
+	lsn       uint64
+	gen       uint64 // changes with everything a plan depends on
+	keys      []PageKey
+	rows      map[string]*turnRow
+	blocks    []block
+	units     []unit
+	at        map[uint64]int     // first page number → block
+	open      map[string]int     // call id → unit that made it last
+	byID      map[string]int     // place of a turn; may name places that are gone
+	stored    map[uint64]verdict // of the pass in force, by first page number; nil: the blocks have them
+	rev       uint64             // changes with everything the window depends on that is not committed yet
+	win       *session.State     // the window at winRev
+	winRev    [2]uint64
+	sum       int             // tokens of the window, while sumRev is rev
+	sumRev    uint64          // 0: never counted
+	inside    []int           // units that may have a section in the window, ascending, while insideRev is rev
+	insideRev uint64          // 0: never listed
+	unsaved   map[string]bool // ids whose rows were made again and are not stored yet
+	state     sessionRow
+	cal       session.Calibration
+	force     passRow          // the pass in force
+	reasons   passReasons      // of the pass in force, once one was asked for
+	reads     map[string]int64 // turn at which a turn was last recalled; the next commit stores it
+	watch     atomic.Pointer[Watcher]
+	used      atomic.Uint64
 }
 
 // block is a turn, or another artefact of the group.
@@ -190,7 +192,7 @@ func (t *conversations) forget() {
 		}
 		select {
 		case c.lock <- struct{}{}:
-			c.loaded, c.rows, c.blocks, c.units, c.keys, c.at, c.byID, c.open, c.win, c.stored = false, nil, nil, nil, nil, nil, nil, nil, nil, nil
+			c.loaded, c.rows, c.blocks, c.units, c.keys, c.at, c.byID, c.open, c.win, c.stored, c.inside = false, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil
 			<-c.lock
 		default: // in use
 		}

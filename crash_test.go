@@ -32,7 +32,10 @@ var (
 const childEnv = "CTXPAGE_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400) // thousands of small databases are opened; collecting them was a tenth of the time
+	flag.Parse()
+	if flag.Lookup("test.bench").Value.String() == "" { // what users have is measured
+		debug.SetGCPercent(400) // thousands of small databases are opened; collecting them was a tenth of the time
+	}
 	if role := os.Getenv(childEnv); role != "" {
 		os.Exit(child(role, os.Args[1:]))
 	}

@@ -108,6 +108,12 @@ func (c *conversation) unitTokens(u int) (n int) {
 
 // recount makes a change that concerns one unit and no other.
 func (c *conversation) recount(u int, change func()) {
+	if c.insideRev == c.rev {
+		c.insideRev++
+		if at, listed := slices.BinarySearch(c.inside, u); !listed {
+			c.inside = slices.Insert(c.inside, at, u)
+		}
+	}
 	if c.sumRev != c.rev {
 		change()
 		c.rev++
@@ -144,17 +150,32 @@ func (c *conversation) window() session.State {
 	return *c.win
 }
 
+// makeWindow looks at what was in the window the last time and at what changed since: of a long session most turns are
+// out of it for good.
 func (c *conversation) makeWindow() session.State {
-	st := session.State{Generation: c.gen, Turn: c.turn(), Pass: c.state.Pass, Sections: make([]session.Section, 0, len(c.units))}
+	st := session.State{Generation: c.gen, Turn: c.turn(), Pass: c.state.Pass, Sections: make([]session.Section, 0, len(c.inside))}
 	if c.state.Config != nil {
 		st.Config = *c.state.Config
 	}
-	for u := range c.units {
-		if sec, ok := c.section(u); ok {
+	if c.insideRev != c.rev {
+		c.inside, c.insideRev = everyIndex(c.inside[:0], len(c.units)), c.rev
+	}
+	c.inside = slices.DeleteFunc(c.inside, func(u int) bool {
+		sec, ok := c.section(u)
+		if ok {
 			st.Sections = append(st.Sections, sec)
 		}
-	}
+		return !ok
+	})
 	return st
+}
+
+func everyIndex(into []int, n int) []int {
+	into = slices.Grow(into, n)
+	for i := range n {
+		into = append(into, i)
+	}
+	return into
 }
 
 // section describes one unit; false: nothing of it is in the window.
