@@ -239,7 +239,7 @@ func (c *conversation) refresh(ctx context.Context) error {
 		}
 	}
 	page, err := c.db.store.Scan(ctx, ScanQuery{What: ScanMembers, Scopes: Scopes{c.scope}, Group: c.id, Known: c.lsn})
-	if err != nil || page.LSN == c.lsn || slices.Equal(page.Keys, c.keys) {
+	if err != nil || page.Same || slices.Equal(page.Keys, c.keys) {
 		c.lsn = max(c.lsn, page.LSN)
 		return err
 	}

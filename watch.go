@@ -421,6 +421,7 @@ func (c *conversation) formID(b *block, l session.Level) string {
 // changed, unit by unit.
 func (c *conversation) carryOut(w *changes, plan session.Plan, forms []form) ([]passItem, error) {
 	state := c.window()
+	c.win = nil                        // it is changed in place
 	state.Generation = plan.Generation // the caller holds the lock and has compared it
 	made := make(map[string]int, len(plan.Items))
 	w.expect(len(plan.Items))
@@ -441,20 +442,22 @@ func (c *conversation) carryOut(w *changes, plan session.Plan, forms []form) ([]
 			made[it.ID] = c.reached(c.blocks[i].unit, it.To)
 		}
 	}
-	next, _, err := state.Apply(plan, made)
-	if err != nil {
+	if _, err := state.CarryOut(plan, made); err != nil {
 		return nil, err
 	}
-	var items []passItem
-	for k, sec := range next.Sections {
-		if was := &state.Sections[k]; sec.Level != was.Level {
-			i := c.find(sec.ID)
-			row := c.blocks[i].row
-			items = append(items, passItem{
-				ID: sec.ID, From: row.Level, To: uint8(sec.Level), FromBecause: row.Because, Because: sec.Because, Before: was.Tokens(), After: sec.Tokens(),
-			})
-			c.setRow(w, i, func(r *turnRow) { r.Level, r.Because = uint8(sec.Level), sec.Because })
+	planned := slices.SortedFunc(slices.Values(plan.Items), func(a, b session.PlanItem) int { return a.Index - b.Index })
+	items := make([]passItem, 0, len(planned))
+	for _, it := range planned {
+		sec := &state.Sections[it.Index]
+		if sec.Level == it.From {
+			continue
 		}
+		i := c.find(sec.ID)
+		row := c.blocks[i].row
+		items = append(items, passItem{
+			ID: sec.ID, From: row.Level, To: uint8(sec.Level), FromBecause: row.Because, Because: sec.Because, Before: sec.Sizes[it.From], After: sec.Tokens(),
+		})
+		c.setRow(w, i, func(r *turnRow) { r.Level, r.Because = uint8(sec.Level), sec.Because })
 	}
 	return items, nil
 }
