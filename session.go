@@ -299,9 +299,9 @@ func (a *appending) pair(t *Turn) error {
 	}
 	open := false
 	look := func(b *block) {
-		if slices.Contains(b.calls, t.ToolCallID) {
+		if slices.Contains(b.calls(), t.ToolCallID) {
 			open = true
-		} else if b.answers == t.ToolCallID {
+		} else if b.answers() == t.ToolCallID {
 			open = false
 		}
 	}
@@ -327,7 +327,7 @@ func (c *conversation) freshBlock(p *Put) block {
 		h.Rows = append(h.Rows, PageRow{Tokens: uint32(np.Tokens), Digest: np.Digest, Hash: np.Hash})
 		texts[i] = np.Text
 	}
-	b := blockOf(h)
+	b := c.blockOf(h)
 	b.row = c.db.turnRow(&p.Artefact, texts, headHash(h), c.stub(b.id, b.digest, b.stored))
 	b.row.Content = contentOf(h.Rows)
 	return b
@@ -552,7 +552,7 @@ func (c *Session) Read(ctx context.Context, from int64, limit int) ([]*Version, 
 	err = talk.exclusively(ctx, func() error {
 		for i := range talk.blocks {
 			b := &talk.blocks[i]
-			if b.seq < from || len(list) == limit || !b.expires.IsZero() && !b.expires.After(now) {
+			if b.seq < from || len(list) == limit || b.expires != 0 && b.expires <= micros(now) {
 				continue
 			}
 			l := Located{Scope: c.s.name, Version: b.version}

@@ -183,7 +183,7 @@ func (c *conversation) section(u int) (session.Section, bool) {
 	members := c.units[u].members
 	lead, main := &c.blocks[members[0]], &c.blocks[members[len(members)-1]]
 	sec := session.Section{
-		ID: lead.id, Kind: main.kind.String(), Priority: priorityOf(main.priority), At: main.asOf, Turn: max(main.seq, 0),
+		ID: lead.id, Kind: main.kind.String(), Priority: priorityOf(main.priority), At: fromMicros(main.asOf), Turn: max(main.seq, 0),
 		Level: session.Level(lead.row.Level), Pinned: c.pinned(&c.units[u]), Because: lead.row.Because,
 	}
 	if main.kind == KindMessage {
@@ -235,14 +235,14 @@ func (c *conversation) signals(u int, sec *session.Section) {
 	out := &sec.Signals
 	out.Source, out.Version, out.Stale, out.Finding, out.Closed, out.Refetchable = s.Source, s.Version, s.Stale, s.Finding, s.Closed, s.Refetchable
 	out.Failed = s.Failed || b.role == "tool" && session.Traits(b.row.Traits)&session.TraitError != 0
-	out.ExpiresAt, out.Call = b.expires, s.Call
+	out.ExpiresAt, out.Call = fromMicros(b.expires), s.Call
 	if len(members) > 2 {
 		return // of a unit with several results none speaks for all
 	}
 	out.Digest = b.row.Content
 	lead := &c.blocks[members[0]]
-	if k := slices.Index(lead.calls, b.answers); k >= 0 && b.answers != "" && out.Call == "" {
-		out.Call = lead.callKeys[k]
+	if k := slices.Index(lead.calls(), b.answers()); k >= 0 && b.answers() != "" && out.Call == "" {
+		out.Call = lead.tool.callKeys[k]
 	}
 }
 
@@ -391,7 +391,7 @@ func (c *conversation) makeForm(ctx context.Context, f *form, by Summarizer) err
 		return nil
 	}
 	put, err := c.db.makePut(Artefact{
-		ID: c.formID(b, f.level), Kind: KindSummary, Provenance: Scratch, Priority: PriorityLow, Text: text, CurrentAsOf: b.asOf, Name: author,
+		ID: c.formID(b, f.level), Kind: KindSummary, Provenance: Scratch, Priority: PriorityLow, Text: text, CurrentAsOf: fromMicros(b.asOf), Name: author,
 		DerivedFrom: []Ref{{Scope: c.scope, ID: b.id, Version: b.version}},
 	}, Validator{})
 	f.put, f.size = &put, size
@@ -445,7 +445,8 @@ func (c *conversation) carryOut(w *changes, plan session.Plan, forms []form) ([]
 	if _, err := state.CarryOut(plan, made); err != nil {
 		return nil, err
 	}
-	planned := slices.SortedFunc(slices.Values(plan.Items), func(a, b session.PlanItem) int { return a.Index - b.Index })
+	planned := slices.Clone(plan.Items)
+	slices.SortFunc(planned, func(a, b session.PlanItem) int { return a.Index - b.Index })
 	items := make([]passItem, 0, len(planned))
 	for _, it := range planned {
 		sec := &state.Sections[it.Index]

@@ -44,7 +44,7 @@ func (s *State) CarryOut(p Plan, made map[string]int) (Undo, error) {
 	if p.Generation != s.Generation {
 		return Undo{}, fmt.Errorf("%w (plan %d, state %d)", ErrGeneration, p.Generation, s.Generation)
 	}
-	u := Undo{Pass: p.Pass, At: p.At}
+	u := Undo{Pass: p.Pass, At: p.At, Items: make([]UndoItem, 0, len(p.Items))}
 	for _, it := range p.Items {
 		if it.Index < 0 || it.Index >= len(s.Sections) || s.Sections[it.Index].ID != it.ID || s.Sections[it.Index].Level != it.From {
 			return Undo{}, fmt.Errorf("%w (section %q)", ErrGeneration, it.ID)
