@@ -81,11 +81,30 @@ func restoreLocked(ctx context.Context, backup, path string, opts RestoreOptions
 	return head, err
 }
 
+// mayReplace refuses to make a database where something is, unless it may be replaced, and where there is no directory:
+// one made for a mistyped path would hide that the database is not where it is looked for.
 func mayReplace(job, path string, replace bool) error {
+	if err := directoryThere(job, path); err != nil {
+		return err
+	}
 	for _, suffix := range append(databaseFiles[:], swapSuffix) {
 		if _, err := os.Lstat(path + suffix); err == nil && !replace {
 			return fmt.Errorf("ctxpage: %s: %s exists; name a path that does not", job, path+suffix)
 		}
+	}
+	return nil
+}
+
+func directoryThere(job, path string) error {
+	dir := filepath.Dir(path)
+	st, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("ctxpage: %s: %s cannot be made: there is no directory %s, make it first: %w", job, path, dir, err)
+	case err != nil:
+		return fmt.Errorf("ctxpage: %s: %w", job, err)
+	case !st.IsDir():
+		return fmt.Errorf("ctxpage: %s: %s cannot be made: %s is not a directory", job, path, dir)
 	}
 	return nil
 }

@@ -236,6 +236,28 @@ func TestBackupAndRestore(t *testing.T) {
 	ok(t, "", "check", file)
 }
 
+// A verb that makes a database makes no directory for it: a mistyped path would become a database that nobody finds.
+func TestNoDirectoryIsMade(t *testing.T) {
+	file := newDB(t)
+	missing := filepath.Join(t.TempDir(), "typo")
+	to := filepath.Join(missing, "deep", "new.ctx")
+	for _, args := range [][]string{
+		{"init", to}, {"init", to, "--dry-run"}, {"backup", file, to}, {"restore", file, to}, {"restore", file, to, "--dry-run"},
+		{"restore", file, to, "--force"}, {"restore", file, to, "--force", "--dry-run"}, {"salvage", file, to},
+	} {
+		r := dbctl("", args...)
+		require.Equal(t, exitFailed, r.code, args)
+		require.Contains(t, r.err, "no directory "+filepath.Dir(to), args)
+		require.Contains(t, r.err, "make it first", args)
+		require.NoDirExists(t, missing, args)
+	}
+	require.NoError(t, os.MkdirAll(filepath.Dir(to), 0o700))
+	ok(t, "", "backup", file, to)
+	r := dbctl("", "backup", file, filepath.Join(to, "below-a-file.ctx"))
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.err, to+" is not a directory")
+}
+
 func TestProofs(t *testing.T) {
 	file := newDB(t)
 	old := strings.TrimSpace(ok(t, "", "manifest", "head", file))
