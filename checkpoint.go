@@ -530,9 +530,11 @@ func (s *fileStore) backup(ctx context.Context, job Job) (rep JobReport, err err
 			return rep, s.syncError(ctx, err)
 		}
 	}
+	room := roomFor(s.opts.path, job.Path)
 	defer func() {
 		if err != nil {
 			removeDatabase(job.Path)
+			err = room.explain("backup", err)
 		}
 	}()
 	progress := job.Progress

@@ -362,7 +362,7 @@ func (db *DB) Checkpoint(ctx context.Context) (JobReport, error) {
 }
 
 // Backup copies the database to another path, where it can be opened as it is; its directory must be there, nothing of
-// a database may. Writers are not stopped; the copy is
+// a database may. A full disk is told with what the copy takes and what was free; nothing of it is left. Writers are not stopped; the copy is
 // some whole prefix of their commits. Progress, if not nil, is called from this goroutine.
 func (db *DB) Backup(ctx context.Context, path string, progress func(what string, done, total uint64)) (JobReport, error) {
 	abs, err := filepath.Abs(path)
