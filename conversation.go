@@ -216,6 +216,7 @@ func (t *conversations) forget() {
 		select {
 		case c.lock <- struct{}{}:
 			c.loaded, c.rows, c.blocks, c.units, c.keys, c.at, c.byID, c.open, c.win, c.stored, c.inside = false, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil
+			c.numbers, c.alone = slab[uint64]{}, slab[int]{}
 			<-c.lock
 		default: // in use
 		}

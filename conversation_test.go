@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -292,6 +293,7 @@ func (f *talker) forget(context.Context) error {
 		f.db.conversation("acme/agent", fmt.Sprint("passing by ", f.did["forget"], i))
 	}
 	require.False(f.t, talk.loaded)
+	require.Zero(f.t, cap(talk.numbers.free)+cap(talk.alone.free), "memory that a session which is not used keeps")
 	talk.watch.Store(w)
 	return nil
 }
@@ -350,4 +352,43 @@ func TestSessionUnknownOutcome(t *testing.T) {
 		}
 	}
 	require.Positive(t, unknown)
+}
+
+// Members are listed once after they changed, also by who has opened the database since and writes nothing.
+func TestMembersAreListedOnce(t *testing.T) {
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db := openTest(t, path, talkOptions())
+	chat := db.Scope("acme/agent").Session("chat")
+	_, err := chat.Append(ctx, Turn{Role: "user", Text: "Hello."})
+	require.NoError(t, err)
+	members := func(known uint64) ScanPage {
+		page, err := db.store.Scan(ctx, ScanQuery{What: ScanMembers, Scopes: Scopes{"acme/agent"}, Group: "chat", Known: known})
+		require.NoError(t, err)
+		return page
+	}
+	check := func(what string) {
+		first := members(0)
+		require.False(t, first.Same, what)
+		require.Len(t, first.Keys, 1, what)
+		require.True(t, members(first.LSN).Same, what)
+	}
+	check("as it was written")
+	require.NoError(t, dbtest.Copy(path, path+".killed"))
+	require.NoError(t, db.Close())
+	for what, opts := range map[string]Options{"read only": {ReadOnly: true}, "opened": {}} {
+		db = openTest(t, path, opts)
+		check(what)
+		require.NoError(t, db.Close())
+	}
+	db = openTest(t, path+".killed", Options{})
+	check("recovered from the log")
+	known := db.store.LSN()
+	_, err = db.Scope("acme/agent").Put(ctx, Artefact{ID: "elsewhere", Text: "No turn."})
+	require.NoError(t, err)
+	require.True(t, members(known).Same, "another page")
+	_, err = db.Scope("acme/agent").Session("chat").Append(ctx, Turn{Role: "user", Text: "And?"})
+	require.NoError(t, err)
+	require.Len(t, members(known).Keys, 2)
+	require.NoError(t, db.Close())
 }

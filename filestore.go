@@ -482,7 +482,6 @@ func (s *fileStore) loadCatalogue(context.Context) error {
 }
 
 func (s *fileStore) loadFile() error {
-	s.cat.lsn = s.sys.Applied
 	return s.view(func(tx *bbolt.Tx) error {
 		meta := tx.Bucket(bucketMeta)
 		if meta == nil {
@@ -491,6 +490,7 @@ func (s *fileStore) loadFile() error {
 		if err := s.loadMeta(meta); err != nil {
 			return err
 		}
+		s.cat.lsn = s.sys.Applied // not before: what stands in the file has not changed since
 		for _, b := range []struct {
 			name []byte
 			want int
