@@ -250,7 +250,7 @@ func TestBackupDiskFullAtThePages(t *testing.T) {
 func TestRestoreFullAtTheSwap(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	for step, untouched := range map[string]bool{"before the mark": true, "marked, before path": false, "path is aside": false} {
+	for step, untouched := range map[string]bool{"before the mark": true, "marked, before path": false, "path is aside": false, "mark removed": false} {
 		path, backup := restorable(t)
 		before := everyFile(t, filepath.Dir(path))
 		_, err := Restore(ctx, backup, path, RestoreOptions{Replace: true, hook: func(now string) error {
