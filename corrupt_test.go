@@ -544,7 +544,7 @@ func makeDamageBase(t *testing.T, path string) {
 			for n := round; n < damagePages; n += 2 {
 				_, err := s.Put(ctx, Artefact{
 					ID: fmt.Sprint("page-", n), Kind: KindFact, Group: fmt.Sprint("group-", n%3), Seq: int64(n),
-					Text: strings.Repeat(fmt.Sprintf("The refund number %d of round %d is %d dollars.\n", n, round, n*i), 1+n%3*60),
+					Text: strings.Repeat(fmt.Sprintf("The refund number %d of round %d is %d dollars.\n", n, round, n*i), 1+n%3*25),
 				})
 				require.NoError(t, err)
 			}
