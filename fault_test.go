@@ -44,6 +44,7 @@ func newRig(t *testing.T, opts Options) *rig {
 func (r *rig) open() (*DB, error) {
 	opts := r.opts
 	opts.fs, opts.WorkingSet = r.fs, -1
+	opts.segment = 8 << 20 // preallocated in steps of 64 KiB: a crash clones them
 	return Open(r.path, opts)
 }
 

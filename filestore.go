@@ -92,6 +92,7 @@ type storeOptions struct {
 	analyzer *lexical.Analyzer
 	noSync   bool
 	group    time.Duration
+	segment  int64                   // wal.Options.SegmentBytes
 	rotate   int64                   // size of the log from which a checkpoint starts a new segment; 0: rotateAfterBytes
 	hook     func(step string) error // tests copy the files at a step, or let it fail
 	// dropped is told which page versions stopped being current, so that frames can go. Called under no lock.
@@ -803,6 +804,7 @@ func (s *fileStore) recover(ctx context.Context) (wal.Recovery, error) {
 	first := true
 	log, rec, err := wal.Open(ctx, s.opts.path+"-wal", wal.Options{
 		FS: s.opts.fs, ReadOnly: s.opts.readOnly, OnDurable: s.installDurable, NoSync: s.opts.noSync, GroupWait: s.opts.group,
+		SegmentBytes: s.opts.segment,
 	}, func(r wal.Record) error {
 		if first && r.Seq > s.sys.Seq+1 {
 			return &CorruptError{File: r.Segment, Err: fmt.Errorf("log begins at record %d, the file ends at %d", r.Seq, s.sys.Seq),
