@@ -53,7 +53,16 @@ func kept(t testing.TB, dir string) string {
 // fails the test if a check finds anything.
 func CheckedPath[P any, D Checked[P]](t testing.TB, open func(path string) (D, error)) string {
 	t.Helper()
-	path := Path(t)
+	return checked[P](t, Path(t), open)
+}
+
+// CheckedMemoryPath is MemoryPath, checked likewise.
+func CheckedMemoryPath[P any, D Checked[P]](t testing.TB, open func(path string) (D, error)) string {
+	t.Helper()
+	return checked[P](t, MemoryPath(t), open)
+}
+
+func checked[P any, D Checked[P]](t testing.TB, path string, open func(path string) (D, error)) string {
 	t.Cleanup(func() {
 		if err := check[P](path, open); err != nil {
 			t.Errorf("%s: %v", path, err)
