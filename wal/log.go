@@ -33,7 +33,7 @@ type Record struct {
 type Options struct {
 	FS           FS               // nil: OS()
 	SegmentBytes int64            // a segment is followed by the next from this size on; 0: 64 MiB
-	GroupWait    time.Duration    // longest a group waits for recently seen committers; 0: 40µs, < 0: never
+	GroupWait    time.Duration    // longest a group waits for recently seen committers; 0: 100µs, < 0: never
 	Salt         func() uint64    // salt of a new segment; nil: crypto/rand
 	OnDurable    func(seq uint64) // called in order, one at a time, before a Sync that waits for seq returns; it must not call the log
 	MaxRecord    int              // longest body, bytes; 0: 64 MiB, the format ends at 1 GiB
@@ -43,7 +43,7 @@ type Options struct {
 
 const (
 	defaultSegmentBytes = 64 << 20
-	defaultGroupWait    = 40 * time.Microsecond
+	defaultGroupWait    = 100 * time.Microsecond // more than half a sync costs
 	defaultMaxRecord    = 64 << 20
 	minStep, maxStep    = 4 << 10, 512 << 10 // of preallocation; see appender for the measurement
 )
@@ -103,8 +103,7 @@ type Log struct {
 	act  *appender // guarded by wmu; nil when read-only. Its file is synced by the leader without wmu.
 	drop sync.Mutex
 
-	report    sync.Mutex
-	reporting atomic.Bool // who takes part in that round cannot be back yet
+	report sync.Mutex
 
 	mu      sync.Mutex
 	buf     []byte // enqueued, unfinished frames

@@ -121,16 +121,19 @@ func (l *Log) passLead() {
 	}
 }
 
-// gather waits a moment for those who took part in the last round or waited behind it: they are likely to
-// be on their way back, and one sync for all is cheaper than two for halves. A lone writer never waits; nor does
-// anybody while that round is still reported, for its members cannot come before, and the disk is free.
+// gather waits a moment for those who took part in the last round or waited behind it: they are likely to be on their way
+// back, and one sync for all is cheaper than two for halves, which besides keep each other waiting. It lets others run
+// and does not sleep: to wake a processor takes longer than most of these waits. A lone writer never waits.
+//
+// Measured with eight writers on two processors and syncs of 135 µs: 40 µs are too short, from 70 to 150 µs a fifth
+// to a third more goes through; asleep on a timer, or 200 µs, and most of it is lost again.
 func (l *Log) gather() {
 	if l.expect <= 1 || l.opts.GroupWait < 0 {
 		return
 	}
 	start := time.Now()
 	for range gatherTries { // the clock of a synctest bubble stands still while anybody runs
-		if l.next.members.Load() >= l.expect || l.reporting.Load() || time.Since(start) >= l.opts.GroupWait {
+		if l.next.members.Load() >= l.expect || time.Since(start) >= l.opts.GroupWait {
 			return
 		}
 		runtime.Gosched()
@@ -162,12 +165,10 @@ func (l *Log) settle(err error, handOver func()) error {
 		return err
 	}
 	l.expect = r.members.Load() + l.next.members.Load()
-	l.reporting.Store(true)
 	handOver()
 	if target > l.durable && l.opts.OnDurable != nil {
 		l.opts.OnDurable(target)
 	}
-	l.reporting.Store(false)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.durable = target
