@@ -66,7 +66,8 @@ type Query struct {
 	// Check says when sources are probed; ServeStale serves what is dirty and cannot be fetched, marked as stale.
 	Check      CheckPolicy
 	ServeStale bool
-	// AsOf assembles from the past, as of an LSN; sources are then not probed. 0: now.
+	// AsOf assembles from the past, as of an LSN; sources are then not probed. 0: now. One beyond the newest commit is an
+	// *InvalidError that names it: what will stand there is not known yet, so the context could not be made again.
 	AsOf uint64
 	// Charge says what a page costs: what it takes as rendered text, header and fence included (default), or its
 	// contents alone, for hosts that render the blocks themselves.
@@ -311,6 +312,9 @@ func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, erro
 	q, err := q.withDefaults()
 	if err != nil {
 		return nil, err
+	}
+	if newest := s.db.store.LSN(); q.AsOf > newest {
+		return nil, invalid("as_of", fmt.Sprintf("LSN %d", q.AsOf), fmt.Sprintf("0 for now, or an LSN up to %d, the newest of this database", newest))
 	}
 	if q.Trace == "" {
 		id, err := s.db.newID()

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -311,6 +312,31 @@ func TestAsOf(t *testing.T) {
 }
 
 // A page of the past is found although its artefact has left its group since.
+// What will stand at a later LSN is not known: a context made of what stands now would not come out again.
+func TestAsOfTheFuture(t *testing.T) {
+	t.Parallel()
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "a", Text: "zebra"})
+	lsn := assemble(t, s, Query{Text: "zebra"}).LSN
+	require.Len(t, assemble(t, s, Query{Text: "zebra", AsOf: lsn}).Blocks, 1, "the newest is no future")
+	leaves := db.Manifests().Size()
+	for _, asOf := range []uint64{lsn + 1, math.MaxUint64} {
+		_, err := s.Assemble(ctx, Query{Text: "zebra", Budget: 1000, AsOf: asOf})
+		var e *InvalidError
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, "as_of", e.Field)
+		require.Contains(t, e.Expected, fmt.Sprintf("up to %d, the newest", lsn))
+	}
+	require.Equal(t, leaves, db.Manifests().Size(), "nothing was served")
+	put(t, s, Artefact{ID: "b", Text: "zebra too"})
+	require.Len(t, assemble(t, s, Query{Text: "zebra", AsOf: lsn + 1}).Blocks, 2, "it is there by now")
+
+	empty := open(t, Options{})
+	_, err := empty.Scope("acme").Assemble(ctx, Query{Text: "zebra", Budget: 1000, AsOf: 1})
+	require.ErrorIs(t, err, ErrInvalid)
+}
+
 func TestAsOfGroupLeft(t *testing.T) {
 	db := open(t, Options{})
 	s := db.Scope("acme")

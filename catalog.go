@@ -109,6 +109,7 @@ type groupCol struct {
 	scope   uint32
 	name    string
 	members []uint64 // live pages by (seq, artefact, page)
+	changed uint64   // LSN of the last commit that touched them
 	// By provenance: those of members that no other artefact supersedes, and of these the turns.
 	live, turns [int(HumanVerified) + 1]int
 }
@@ -398,9 +399,7 @@ func (c *catalogue) link(num uint64) {
 		}
 	}
 	if g := c.art(p.art).group; g != 0 {
-		m := &c.groups[g-1].members
-		at, found := slices.BinarySearchFunc(*m, num, c.compareMembers)
-		if !found {
+		if m, at, found := c.member(g, num); !found {
 			*m = slices.Insert(*m, at, num)
 		}
 	}
@@ -501,11 +500,18 @@ func (c *catalogue) unlink(num uint64) {
 		}
 	}
 	if g := c.art(p.art).group; g != 0 {
-		m := &c.groups[g-1].members
-		if at, found := slices.BinarySearchFunc(*m, num, c.compareMembers); found {
+		if m, at, found := c.member(g, num); found {
 			*m = slices.Delete(*m, at, at+1)
 		}
 	}
+}
+
+// member finds the place of a page in a group that is about to change.
+func (c *catalogue) member(group, num uint64) (members *[]uint64, at int, found bool) {
+	g := &c.groups[group-1]
+	g.changed = c.lsn + 1 // of the commit that is installed
+	at, found = slices.BinarySearchFunc(g.members, num, c.compareMembers)
+	return &g.members, at, found
 }
 
 func (c *catalogue) compareMembers(a, b uint64) int {

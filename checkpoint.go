@@ -519,10 +519,8 @@ func (s *fileStore) backup(ctx context.Context, job Job) (rep JobReport, err err
 		return rep, err
 	}
 	defer s.ckptMu.Unlock()
-	for _, suffix := range databaseFiles {
-		if _, err := os.Lstat(job.Path + suffix); err == nil { // a failure below removes what stands there
-			return rep, fmt.Errorf("ctxpage: backup: %s exists; name a path that does not", job.Path+suffix)
-		}
+	if err := mayReplace("backup", job.Path, false); err != nil { // a failure below removes what stands there
+		return rep, err
 	}
 	if !s.opts.readOnly {
 		if rep, err = s.checkpointLocked(ctx); err != nil {
@@ -532,9 +530,11 @@ func (s *fileStore) backup(ctx context.Context, job Job) (rep JobReport, err err
 			return rep, s.syncError(ctx, err)
 		}
 	}
+	room := roomFor(s.opts.path, job.Path)
 	defer func() {
 		if err != nil {
 			removeDatabase(job.Path)
+			err = room.explain("backup", err)
 		}
 	}()
 	progress := job.Progress

@@ -9,9 +9,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/vmihailenco/msgpack/v5"
@@ -90,33 +90,38 @@ type conversation struct {
 	scope, id string
 	lock      chan struct{} // of one place; a channel, so that a context can end the wait
 
-	loaded  bool
-	lsn     uint64
-	gen     uint64 // changes with everything a plan depends on
-	keys    []PageKey
-	rows    map[string]*turnRow
-	blocks  []block
-	units   []unit
-	at      map[uint64]int     // first page number → block
-	open    map[string]int     // call id → unit that made it last
-	byID    map[string]int     // place of a turn; may name places that are gone
-	stored  map[uint64]verdict // of the pass in force, by first page number; nil: the blocks have them
-	rev     uint64             // changes with everything the window depends on that is not committed yet
-	win     *session.State     // the window at winRev
-	winRev  [2]uint64
-	sum     int             // tokens of the window, while sumRev is rev
-	sumRev  uint64          // 0: never counted
-	unsaved map[string]bool // ids whose rows were made again and are not stored yet
-	state   sessionRow
-	cal     session.Calibration
-	force   passRow          // the pass in force
-	reasons passReasons      // of the pass in force, once one was asked for
-	reads   map[string]int64 // turn at which a turn was last recalled; the next commit stores it
-	watch   atomic.Pointer[Watcher]
-	used    atomic.Uint64
+	loaded    bool
+	lsn       uint64
+	gen       uint64 // changes with everything a plan depends on
+	keys      []PageKey
+	rows      map[string]*turnRow
+	blocks    []block
+	units     []unit
+	numbers   slab[uint64]       // of blocks of one page
+	alone     slab[int]          // members of units of one block
+	at        map[uint64]int     // first page number → block
+	open      map[string]int     // call id → unit that made it last
+	byID      map[string]int     // place of a turn; may name places that are gone
+	stored    map[uint64]verdict // of the pass in force, by first page number; nil: the blocks have them
+	rev       uint64             // changes with everything the window depends on that is not committed yet
+	win       *session.State     // the window at winRev
+	winRev    [2]uint64
+	sum       int             // tokens of the window, while sumRev is rev
+	sumRev    uint64          // 0: never counted
+	inside    []int           // units that may have a section in the window, ascending, while insideRev is rev
+	insideRev uint64          // 0: never listed
+	unsaved   map[string]bool // ids whose rows were made again and are not stored yet
+	state     sessionRow
+	cal       session.Calibration
+	force     passRow          // the pass in force
+	reasons   passReasons      // of the pass in force, once one was asked for
+	reads     map[string]int64 // turn at which a turn was last recalled; the next commit stores it
+	watch     atomic.Pointer[Watcher]
+	used      atomic.Uint64
 }
 
-// block is a turn, or another artefact of the group.
+// block is a turn, or another artefact of the group. A long session has hundreds of thousands, and the collector looks
+// through all of them: what few have stands apart.
 type block struct {
 	id       string
 	nums     []uint64
@@ -124,20 +129,39 @@ type block struct {
 	seq      int64
 	kind     Kind
 	prov     Provenance
-	asOf     time.Time
-	expires  time.Time
 	priority Priority
+	asOf     int64 // microseconds
+	expires  int64 // 0: never
 	rated    *float64
 	role     string
-	answers  string   // id of the call this is the result of
-	calls    []string // ids of the calls it makes
-	callKeys []string
+	tool     *toolUse // nil: it has none
 	digest   [32]byte
 	stored   int // tokens of its pages as stored
 	row      *turnRow
 	unit     int
 	judged   bool // by the pass in force, as it is now
 	verdict  verdict
+}
+
+// toolUse is what ties a turn to others.
+type toolUse struct {
+	answers  string   // id of the call it is the result of
+	calls    []string // ids of the calls it makes
+	callKeys []string
+}
+
+func (b *block) answers() string {
+	if b.tool == nil {
+		return ""
+	}
+	return b.tool.answers
+}
+
+func (b *block) calls() []string {
+	if b.tool == nil {
+		return nil
+	}
+	return b.tool.calls
 }
 
 // unit is what goes together: an assistant turn with its calls and their results, or a turn alone.
@@ -190,7 +214,7 @@ func (t *conversations) forget() {
 		}
 		select {
 		case c.lock <- struct{}{}:
-			c.loaded, c.rows, c.blocks, c.units, c.keys, c.at, c.byID, c.open, c.win, c.stored = false, nil, nil, nil, nil, nil, nil, nil, nil, nil
+			c.loaded, c.rows, c.blocks, c.units, c.keys, c.at, c.byID, c.open, c.win, c.stored, c.inside = false, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil
 			<-c.lock
 		default: // in use
 		}
@@ -237,7 +261,7 @@ func (c *conversation) refresh(ctx context.Context) error {
 		}
 	}
 	page, err := c.db.store.Scan(ctx, ScanQuery{What: ScanMembers, Scopes: Scopes{c.scope}, Group: c.id, Known: c.lsn})
-	if err != nil || page.LSN == c.lsn || slices.Equal(page.Keys, c.keys) {
+	if err != nil || page.Same || slices.Equal(page.Keys, c.keys) {
 		c.lsn = max(c.lsn, page.LSN)
 		return err
 	}
@@ -381,20 +405,37 @@ func (c *conversation) take(ctx context.Context, keys []PageKey, known int) erro
 // add appends a block and finds its unit: a result joins the turn that made the call.
 func (c *conversation) add(b block) {
 	i := len(c.blocks)
-	u, ok := c.open[b.answers]
-	if b.answers == "" || !ok {
+	u, ok := c.open[b.answers()]
+	if b.answers() == "" || !ok {
 		u = len(c.units)
 		c.units = append(c.units, unit{})
 	}
 	b.unit = u
 	c.recount(u, func() {
-		c.units[u].members = append(slices.Clip(c.units[u].members), i)
+		if m := &c.units[u].members; *m == nil {
+			*m = c.alone.one(i)
+		} else {
+			*m = append(slices.Clip(*m), i)
+		}
 		c.blocks = append(c.blocks, b)
 	})
-	for _, id := range b.calls {
+	for _, id := range b.calls() {
 		c.open[id] = u
 	}
 	c.at[b.nums[0]], c.byID[b.id] = i, i
+}
+
+// slab gives slices of one element out of a few large arrays: as many small ones are as much work for the collector.
+type slab[T any] struct{ free []T }
+
+func (s *slab[T]) one(v T) []T {
+	if len(s.free) == 0 {
+		s.free = make([]T, 512)
+	}
+	out := s.free[:1:1]
+	s.free = s.free[1:]
+	out[0] = v
+	return out
 }
 
 // makeBlocks makes the blocks whose first page is among the keys, in their order. It reads heads, and texts only of
@@ -413,7 +454,7 @@ func (c *conversation) makeBlocks(ctx context.Context, keys []PageKey) ([]block,
 		if l.Page != 1 {
 			continue
 		}
-		b := blockOf(l.Head)
+		b := c.blockOf(l.Head)
 		if b.row = c.rows[b.id]; b.row == nil || b.row.Hash != headHash(l.Head) || b.row.Counter != c.db.opts.Counter.Name() {
 			if b.row, err = c.remakeRow(ctx, l.Head, b.row); err != nil {
 				return nil, err
@@ -425,20 +466,39 @@ func (c *conversation) makeBlocks(ctx context.Context, keys []PageKey) ([]block,
 	return made, nil
 }
 
-func blockOf(h *Head) block {
+func (c *conversation) blockOf(h *Head) block {
 	b := block{
-		id: h.ID, version: h.Version, seq: h.Seq, kind: h.Kind, prov: h.Provenance, asOf: h.CurrentAsOf, expires: h.ExpiresAt,
-		priority: h.Priority, rated: h.Relevance, role: h.Role, answers: h.ToolCallID, digest: h.Rows[0].Digest,
+		id: h.ID, version: h.Version, seq: h.Seq, kind: h.Kind, prov: h.Provenance, asOf: micros(h.CurrentAsOf), expires: micros(h.ExpiresAt),
+		priority: h.Priority, rated: h.Relevance, role: commonRole(h.Role), digest: h.Rows[0].Digest,
+	}
+	if len(h.Rows) == 1 {
+		b.nums = c.numbers.one(h.Rows[0].Num)
 	}
 	for _, r := range h.Rows {
-		b.nums = append(b.nums, r.Num)
+		if len(h.Rows) > 1 {
+			b.nums = append(b.nums, r.Num)
+		}
 		b.stored += int(r.Tokens)
 	}
+	if h.ToolCallID == "" && len(h.ToolCalls) == 0 {
+		return b
+	}
+	b.tool = &toolUse{answers: h.ToolCallID}
 	for _, t := range h.ToolCalls {
-		b.calls = append(b.calls, t.ID)
-		b.callKeys = append(b.callKeys, callKey(t))
+		b.tool.calls = append(b.tool.calls, t.ID)
+		b.tool.callKeys = append(b.tool.callKeys, callKey(t))
 	}
 	return b
+}
+
+// commonRole lets go of the string that was read.
+func commonRole(role string) string {
+	for _, r := range []string{"user", "assistant", "tool", "system"} {
+		if role == r {
+			return r
+		}
+	}
+	return role
 }
 
 // callKey names what was asked, so that asking again is recognised.
@@ -568,7 +628,8 @@ func (db *DB) turnRow(a *Artefact, texts []string, hash uint64, stub func(title 
 		}
 	}
 	return &turnRow{
-		Hash: hash, Counter: db.opts.Counter.Name(), Sizes: sizes, Traits: uint16(session.Inspect(text)), Title: title,
+		Hash: hash, Counter: db.opts.Counter.Name(), Sizes: sizes, Traits: uint16(session.Inspect(text)), Title: strings.Clone(title), // which may be part of the text
+
 		Hashes: session.TokenSet(words...),
 	}
 }

@@ -200,7 +200,7 @@ func (l *logUnderTest) recovered() (int, error) {
 
 // scanned is recovered without the replay: which records a replay would be given, by the bytes alone.
 func (l *logUnderTest) scanned() (n int, err error) {
-	_, _, err = wal.Open(context.Background(), l.file.dir, wal.Options{FS: &l.file, ReadOnly: true}, func(r wal.Record) error {
+	_, _, err = wal.Open(context.Background(), l.file.dir, wal.Options{FS: &l.file, ReadOnly: true, MustExist: true}, func(r wal.Record) error {
 		if n++; r.Seq != uint64(n) || !bytes.Equal(r.Body, l.records[n-1].body) {
 			return fmt.Errorf("%w: record %d", errWrong, r.Seq)
 		}

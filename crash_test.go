@@ -32,9 +32,13 @@ var (
 const childEnv = "CTXPAGE_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400) // thousands of small databases are opened; collecting them was a tenth of the time
+	const gc = 400 // thousands of small databases are opened; collecting them was a tenth of the time
 	if role := os.Getenv(childEnv); role != "" {
+		debug.SetGCPercent(gc)
 		os.Exit(child(role, os.Args[1:]))
+	}
+	if flag.Parse(); flag.Lookup("test.bench").Value.String() == "" { // what users have is measured
+		debug.SetGCPercent(gc)
 	}
 	goleak.VerifyTestMain(m)
 }

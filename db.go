@@ -244,10 +244,7 @@ func (db *DB) mayOpen() error {
 	if db.opts.ReadOnly || db.opts.MustExist {
 		return fmt.Errorf("%w: %s", ErrNotExist, db.path)
 	}
-	if _, err := os.Stat(filepath.Dir(db.path)); err != nil {
-		return fmt.Errorf("ctxpage: create %s: %w", db.path, err)
-	}
-	return nil
+	return directoryThere("open", db.path)
 }
 
 func (db *DB) openStore() error {
@@ -365,7 +362,8 @@ func (db *DB) Checkpoint(ctx context.Context) (JobReport, error) {
 	return db.store.Maintain(ctx, Job{Kind: JobCheckpoint})
 }
 
-// Backup copies the database to another path, where it can be opened as it is. Writers are not stopped; the copy is
+// Backup copies the database to another path, where it can be opened as it is; its directory must be there, nothing of
+// a database may. A full disk is told with what the copy takes and what was free; nothing of it is left. Writers are not stopped; the copy is
 // some whole prefix of their commits. Progress, if not nil, is called from this goroutine.
 func (db *DB) Backup(ctx context.Context, path string, progress func(what string, done, total uint64)) (JobReport, error) {
 	abs, err := filepath.Abs(path)

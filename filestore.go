@@ -105,6 +105,7 @@ type fileStore struct {
 	bolt *bbolt.DB
 	file *os.File // bbolt's, to drop its lock after a panic
 	log  *wal.Log
+	made wal.Recovery // of the log of a file that was just made
 	man  *manifest.Log
 	idx  *lexical.Index // under cat.mu
 	cat  *catalogue
@@ -292,14 +293,15 @@ func (s *fileStore) openFile(name string, flag int, perm os.FileMode) (*os.File,
 }
 
 // leftBehind tells whether a log or an archive says that there was a database here: then an empty file in its place is
-// damage, and making a new one would hide it.
+// damage, and making a new one would hide it. A log without records is what a maker who was killed leaves: nothing is
+// written before the system row is.
 func (s *fileStore) leftBehind() bool {
-	for _, dir := range []string{"-manifest", "-wal"} {
-		if names, err := s.opts.fs.ReadDir(s.opts.path + dir); err == nil && len(names) > 0 {
-			return true
-		}
+	if names, err := s.opts.fs.ReadDir(s.opts.path + "-manifest"); err == nil && len(names) > 0 {
+		return true
 	}
-	return false
+	errFirst := errors.New("a record")
+	rec, err := wal.Scan(context.Background(), s.opts.path+"-wal", s.opts.fs, 0, func(wal.Record) error { return errFirst })
+	return err != nil || !rec.Fresh
 }
 
 // recoverBolt turns a panic inside bbolt into an error. Its locks may be held for ever then: nobody may enter it again,
@@ -348,7 +350,7 @@ func (s *fileStore) within(run func(func(*bbolt.Tx) error) error, fn func(tx *bb
 	return err
 }
 
-func (s *fileStore) loadSys(context.Context) error {
+func (s *fileStore) loadSys(ctx context.Context) error {
 	found, foreign := false, false
 	err := s.view(func(tx *bbolt.Tx) error {
 		k, _ := tx.Cursor().First()
@@ -376,7 +378,7 @@ func (s *fileStore) loadSys(context.Context) error {
 	if s.opts.readOnly {
 		return notMade(s.opts.path)
 	}
-	return s.create()
+	return s.create(ctx)
 }
 
 // notMade is for a file whose maker was killed before there was anything in it.
@@ -416,7 +418,9 @@ func encodeSys(row sysRow) ([]byte, error) {
 	return append(head, seal('y', sysKey, b)...), nil
 }
 
-func (s *fileStore) create() error {
+// create makes the system row, and the log before it: so a file that has its row had a log, and one that is missing was
+// lost, also where no checkpoint says how far it went.
+func (s *fileStore) create(ctx context.Context) error {
 	id, err := newID(s.opts.now(), s.opts.rand)
 	if err != nil {
 		return err
@@ -424,6 +428,9 @@ func (s *fileStore) create() error {
 	s.sys = sysRow{Format: FormatVersion, ID: id.String(), Secret: make([]byte, 32), Created: micros(s.opts.now()), Analyzer: lexical.AnalyzerVersion}
 	if _, err := io.ReadFull(s.opts.rand, s.sys.Secret); err != nil {
 		return fmt.Errorf("ctxpage: randomness: %w", err)
+	}
+	if s.log, s.made, err = s.openLog(ctx, false, s.redo); err != nil {
+		return err
 	}
 	err = s.update(func(tx *bbolt.Tx) error {
 		for _, name := range allBuckets {
@@ -799,13 +806,26 @@ func (s *fileStore) openManifest(ctx context.Context) error {
 	return logError(err)
 }
 
+// openLog opens the log and hands its records to replay.
+func (s *fileStore) openLog(ctx context.Context, mustExist bool, replay func(wal.Record) error) (*wal.Log, wal.Recovery, error) {
+	log, rec, err := wal.Open(ctx, s.opts.path+"-wal", wal.Options{
+		FS: s.opts.fs, ReadOnly: s.opts.readOnly, MustExist: mustExist, OnDurable: s.installDurable, NoSync: s.opts.noSync, GroupWait: s.opts.group,
+		SegmentBytes: s.opts.segment,
+	}, replay)
+	if errors.Is(err, wal.ErrMissing) {
+		return nil, rec, &CorruptError{File: s.opts.path + "-wal", Err: errors.New("the log is missing: what was committed since the last checkpoint is only in it"),
+			Hint: "it was removed, or not copied with the file: put it back; or " + hintSalvage}
+	}
+	return log, rec, logError(err)
+}
+
 // recover replays the log: leaves into the audit, commits above the applied LSN into catalogue and overlay.
 func (s *fileStore) recover(ctx context.Context) (wal.Recovery, error) {
+	if s.log != nil { // made with the file
+		return s.made, nil
+	}
 	first := true
-	log, rec, err := wal.Open(ctx, s.opts.path+"-wal", wal.Options{
-		FS: s.opts.fs, ReadOnly: s.opts.readOnly, OnDurable: s.installDurable, NoSync: s.opts.noSync, GroupWait: s.opts.group,
-		SegmentBytes: s.opts.segment,
-	}, func(r wal.Record) error {
+	log, rec, err := s.openLog(ctx, true, func(r wal.Record) error {
 		if first && r.Seq > s.sys.Seq+1 {
 			return &CorruptError{File: r.Segment, Err: fmt.Errorf("log begins at record %d, the file ends at %d", r.Seq, s.sys.Seq),
 				Hint: "segments of the log are missing: put them back; or " + hintSalvage}
@@ -814,7 +834,7 @@ func (s *fileStore) recover(ctx context.Context) (wal.Recovery, error) {
 		return s.redo(r)
 	})
 	if err != nil {
-		return rec, logError(err)
+		return rec, err
 	}
 	s.log = log
 	if rec.First > s.sys.Seq+1 { // also where what is left of the log has no records to say so

@@ -901,13 +901,17 @@ func (s *fileStore) scanGroup(q ScanQuery) (out ScanPage, err error) {
 	return out, nil
 }
 
-// scanMembers reads the catalogue only, so that a session of ten thousand turns is listed in less than a millisecond.
+// scanMembers reads the catalogue only, so that a session of ten thousand turns is listed in less than a millisecond, and
+// one that did not change in none.
 func (s *fileStore) scanMembers(q ScanQuery) (out ScanPage) {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
 	out.LSN = s.cat.lsn
 	g := s.cat.named[artKey{s.cat.byName[q.Scopes[0]], q.Group}]
-	if g == 0 || q.Known == out.LSN {
+	if g == 0 {
+		return out
+	}
+	if out.Same = s.cat.groups[g-1].changed <= q.Known; out.Same {
 		return out
 	}
 	members := s.cat.groups[g-1].members

@@ -1,6 +1,7 @@
 package ctxpage
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -396,13 +397,13 @@ func (c *Session) served(ctx context.Context) ([]servedPage, error) {
 // is pinned; of a longer one its brief is, and the packet stands beside it as a stub, to recall or to pin, so that no
 // context is crowded out. What was pinned there is pinned here, the newest first, up to as many bytes; the others stand
 // unpinned. All of it is scratch and marked as unverified, visible in this session only: nothing the sender verified is
-// verified here.
+// verified here. A packet that names more than session.MaxReferences such turns is refused: ErrInvalid, session.ErrPacket.
 func (c *Session) Receive(ctx context.Context, p session.Packet) ([]Ref, error) {
 	talk, err := c.talk()
 	if err != nil {
 		return nil, err
 	}
-	if err := p.Validate(); err != nil {
+	if err := cmp.Or(p.Validate(), p.Receivable()); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	var refs []Ref

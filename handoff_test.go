@@ -301,3 +301,32 @@ func TestReceiveOfManyPins(t *testing.T) {
 	require.False(t, a.Review)
 	require.Contains(t, a.Text(), "answer Ann")
 }
+
+// A packet that another program wrote may name more turns than a session should get pages for.
+func TestReceiveIsBounded(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	_, chat := openTalk(t)
+	name := func(p *session.Packet, form string, from, to int) {
+		for i := range to - from {
+			p.Context = append(p.Context, session.ContextItem{Context: fmt.Sprintf("%s acme:block-%d@1 (100 tokens, digest 0123456789ab): a first line", form, from+i), WhyItMatters: form})
+		}
+	}
+	p := session.Handoff(session.HandoffInput{Goal: "answer Ann"})
+	name(&p, "retained", 0, 300)
+	name(&p, "paged", 300, session.MaxReferences+1)
+	_, err := chat.Receive(ctx, p)
+	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, err, session.ErrPacket)
+	require.ErrorContains(t, err, "names 513 turns one by one, expected at most 512")
+	w, err := chat.Window(ctx)
+	require.NoError(t, err)
+	require.Empty(t, w.Turns)
+
+	p.Context = p.Context[:session.MaxReferences]
+	name(&p, "evicted", 5000, 9000) // named in the packet, no pages
+	p.Context = append(p.Context, p.Context[0])
+	refs, err := chat.Receive(ctx, p)
+	require.NoError(t, err)
+	require.Len(t, refs, session.MaxReferences+2, "the turns, the packet and its brief")
+}

@@ -169,7 +169,6 @@ func TestQueryLimits(t *testing.T) {
 		"largest":     {Budget: math.MaxInt, Reserve: math.MaxInt - 4000, TopK: MaxTopK, Text: strings.Repeat("x", 64<<10), Floor: HumanVerified, Overflow: budget.Ladder},
 		"huge budget": {Budget: math.MaxInt, Text: "words"},
 		"all kinds":   {Budget: 1000, Kinds: []Kind{KindSystem, KindFact, KindChunk, KindMessage, KindTool, KindScratch, KindSummary}},
-		"future":      {Budget: 1000, AsOf: math.MaxUint64},
 	} {
 		_, err := s.Assemble(ctx, q)
 		require.NoError(t, err, name)

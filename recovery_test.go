@@ -345,6 +345,55 @@ func TestRestoreTampered(t *testing.T) {
 	require.Equal(t, "late", text)
 }
 
+// TestLogLost: a file whose log is gone is never taken for an empty database, also before its first checkpoint, when all
+// that was ever committed is in the log.
+func TestLogLost(t *testing.T) {
+	ctx := context.Background()
+	base := dbtest.MemoryPath(t)
+	db := openTest(t, dbtest.MemoryPath(t), Options{})
+	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: "the only copy"})
+	require.NoError(t, err)
+	require.NoError(t, dbtest.Copy(db.Path(), base))
+	st, err := db.Stats(ctx)
+	require.NoError(t, errors.Join(err, db.Close()))
+	require.Zero(t, st.Applied, "a checkpoint ran")
+	killed := func() string {
+		path := dbtest.MemoryPath(t)
+		require.NoError(t, dbtest.Copy(base, path))
+		return path
+	}
+	text, err := textAt(killed(), Options{})
+	require.NoError(t, err, "with its log it opens")
+	require.Equal(t, "the only copy", text)
+
+	for name, lose := range map[string]func(path string) error{
+		"directory": func(path string) error { return os.RemoveAll(path + "-wal") },
+		"segment":   func(path string) error { return os.Remove(logFile(t, path)) },
+		"all but the file": func(path string) error {
+			return errors.Join(os.RemoveAll(path+"-wal"), os.RemoveAll(path+"-manifest"))
+		},
+	} {
+		path := killed()
+		require.NoError(t, lose(path))
+		before, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for _, opts := range []Options{{ReadOnly: true}, {}, {}} {
+			_, err := Open(path, opts)
+			var damage *CorruptError
+			require.ErrorAs(t, err, &damage, name)
+			require.Equal(t, path+"-wal", damage.File)
+			require.ErrorContains(t, err, "the log is missing")
+			require.ErrorContains(t, err, "put it back; or restore a backup")
+		}
+		now, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, before, now)
+		segments, err := filepath.Glob(path + "-wal/*.wal")
+		require.NoError(t, err)
+		require.Empty(t, segments, "a log was made")
+	}
+}
+
 // TestForeignParts: a file beside the log, the archive or both of another database is no database; what can be salvaged
 // is the file's own.
 func TestForeignParts(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -38,6 +39,8 @@ type RestoreOptions struct {
 //
 // A crash before the swap leaves path as it was, and path.restoring*, which the next Restore removes. A crash within it
 // leaves path.swap: the next open for writing, or Restore, goes on with the swap first; readers are refused until then.
+// The disk must have room for the copy beside what is at the path; where it has not, the error says how much the copy
+// takes, what was free, and that path is as it was.
 func Restore(ctx context.Context, backup, path string, opts RestoreOptions) (manifest.Head, error) {
 	if opts.Progress == nil {
 		opts.Progress = func(string, uint64, uint64) {}
@@ -68,24 +71,81 @@ func restoreLocked(ctx context.Context, backup, path string, opts RestoreOptions
 		return manifest.Head{}, err
 	}
 	copied := path + restoringSuffix
+	room := roomFor(backup, copied)
 	head, err := copyBackup(ctx, backup, copied, opts)
 	if err == nil {
-		err = recordRestore(ctx, copied, head, opts)
+		err = room.explain("restore", recordRestore(ctx, copied, head, opts))
 	}
 	if err == nil {
 		err = swapDatabase(path, opts.hook)
 	}
-	if err == nil || !swapping(path) {
+	marked := swapping(path)
+	if err == nil || !marked {
 		removeDatabase(copied)
+	}
+	if noSpace(err) && !marked {
+		err = fmt.Errorf("ctxpage: restore: nothing was written to %s, which is as it was: %w", path, err)
 	}
 	return head, err
 }
 
+// room is what a copy of a database takes, about, and what its disk has when it begins.
+type room struct {
+	dir          string
+	needed, free int64 // bytes; free -1: not known
+}
+
+func roomFor(from, to string) room {
+	r := room{dir: filepath.Dir(to), free: freeBytes(filepath.Dir(to))}
+	for _, suffix := range databaseFiles {
+		_ = filepath.WalkDir(from+suffix, func(_ string, e fs.DirEntry, err error) error { // what cannot be read fails the copy
+			if err == nil && e.Type().IsRegular() {
+				if st, err := e.Info(); err == nil {
+					r.needed += st.Size()
+				}
+			}
+			return nil
+		})
+	}
+	return r
+}
+
+// explain says of an error of the copy, where the disk was full, what would have been needed.
+func (r room) explain(job string, err error) error {
+	if !noSpace(err) {
+		return err
+	}
+	free := "how many were free is not known"
+	if r.free >= 0 {
+		free = fmt.Sprintf("%d were free when it began", r.free)
+	}
+	return fmt.Errorf("ctxpage: %s: the disk of %s is full: the copy takes about %d bytes, %s; what was copied is removed: %w", job, r.dir, r.needed, free, err)
+}
+
+// mayReplace refuses to make a database where something is, unless it may be replaced, and where there is no directory:
+// one made for a mistyped path would hide that the database is not where it is looked for.
 func mayReplace(job, path string, replace bool) error {
+	if err := directoryThere(job, path); err != nil {
+		return err
+	}
 	for _, suffix := range append(databaseFiles[:], swapSuffix) {
 		if _, err := os.Lstat(path + suffix); err == nil && !replace {
 			return fmt.Errorf("ctxpage: %s: %s exists; name a path that does not", job, path+suffix)
 		}
+	}
+	return nil
+}
+
+func directoryThere(job, path string) error {
+	dir := filepath.Dir(path)
+	st, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("ctxpage: %s: %s cannot be made: there is no directory %s, make it first: %w", job, path, dir, err)
+	case err != nil:
+		return fmt.Errorf("ctxpage: %s: %w", job, err)
+	case !st.IsDir():
+		return fmt.Errorf("ctxpage: %s: %s cannot be made: %s is not a directory", job, path, dir)
 	}
 	return nil
 }

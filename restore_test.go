@@ -2,12 +2,17 @@ package ctxpage
 
 import (
 	"context"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
@@ -106,4 +111,138 @@ func TestRestoreRefuses(t *testing.T) {
 	db, err := Open(path, Options{})
 	require.NoError(t, err, "what is at the path is untouched")
 	require.NoError(t, db.Close())
+}
+
+// smallDisk mounts one of its own; resize changes how many bytes it has.
+func smallDisk(t *testing.T) (dir string, resize func(bytes int64)) {
+	t.Helper()
+	dir = t.TempDir()
+	mount := func(flags uintptr, bytes int64) error {
+		return syscall.Mount("tmpfs", dir, "tmpfs", flags, fmt.Sprint("size=", bytes))
+	}
+	if err := mount(0, 64<<20); err != nil {
+		t.Skipf("no small disk to be had: mounting a tmpfs: %v", err)
+	}
+	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, syscall.MNT_DETACH)) })
+	return dir, func(bytes int64) { require.NoError(t, mount(syscall.MS_REMOUNT, bytes)) }
+}
+
+// everyFile is what stands below a directory, by path.
+func everyFile(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	require.NoError(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		files[path] = string(b)
+		return err
+	}))
+	return files
+}
+
+// TestRestoreDiskFull: wherever the disk ends, the old database stands byte for byte, nothing lies beside it, and the
+// error says what was needed. The control is the last round, on a disk that is large enough: then it is another.
+func TestRestoreDiskFull(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	dir, resize := smallDisk(t)
+	path := filepath.Join(dir, "agent.ctx")
+	backed := dbtest.MemoryPath(t)
+	putText(t, backed, "page", "early")
+	putText(t, backed, "large", strings.Repeat("words of a long text ", 20_000))
+	backup := backupOf(t, backed)
+	putText(t, path, "page", "late")
+	before := everyFile(t, dir)
+	var used, copied int64
+	for name, b := range before {
+		used += int64(len(b)) + 4096
+		require.True(t, strings.HasPrefix(name, path))
+	}
+	for name, b := range everyFile(t, filepath.Dir(backup)) {
+		copied += int64(len(b))
+		require.True(t, strings.HasPrefix(name, backup))
+	}
+	failed := 0
+	for size := used; ; size += 64 << 10 {
+		resize(size)
+		_, err := Restore(ctx, backup, path, RestoreOptions{Replace: true})
+		if err == nil {
+			break
+		}
+		failed++
+		require.ErrorIs(t, err, syscall.ENOSPC)
+		require.ErrorContains(t, err, path+", which is as it was")
+		require.ErrorContains(t, err, fmt.Sprintf("the copy takes about %d bytes, ", copied))
+		require.Regexp(t, `[0-9]+ were free when it began`, err.Error())
+		require.Equal(t, before, everyFile(t, dir), "on a disk of %d bytes", size)
+		require.Less(t, size, used+4*copied, "it never fits")
+	}
+	require.Greater(t, failed, 3)
+	resize(64 << 20)
+	require.NotEqual(t, before, everyFile(t, dir))
+	text, err := textAt(path, Options{})
+	require.NoError(t, err)
+	require.Equal(t, "early", text)
+}
+
+// TestBackupDiskFull: likewise for a backup, of which nothing is left.
+func TestBackupDiskFull(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	dir, resize := smallDisk(t)
+	db := openTest(t, dbtest.MemoryPath(t), Options{})
+	defer db.Close()
+	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: strings.Repeat("words of a long text ", 20_000)})
+	require.NoError(t, err)
+	failed := 0
+	to := filepath.Join(dir, "backup.ctx")
+	for size := int64(4096); ; size += 256 << 10 {
+		resize(size)
+		_, err := db.Backup(ctx, to, nil)
+		if err == nil {
+			break
+		}
+		failed++
+		require.ErrorIs(t, err, syscall.ENOSPC)
+		require.NotErrorIs(t, err, ErrOutcomeUnknown)
+		require.Regexp(t, `the disk of .* is full: the copy takes about [0-9]{6,} bytes, [0-9]+ were free when it began; what was copied is removed`, err.Error())
+		require.Empty(t, everyFile(t, dir), "on a disk of %d bytes", size)
+		require.Less(t, size, int64(32<<20), "it never fits")
+	}
+	require.Greater(t, failed, 3)
+	resize(64 << 20)
+	text, err := textAt(to, Options{})
+	require.NoError(t, err)
+	require.NotEmpty(t, text)
+}
+
+// TestRestoreFullAtTheSwap: up to the mark a full disk leaves what is at the path, and the error says so. Behind it, the
+// control, there is no way back, and it does not.
+func TestRestoreFullAtTheSwap(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for step, untouched := range map[string]bool{"before the mark": true, "marked, before path": false, "path is aside": false} {
+		path, backup := restorable(t)
+		before := everyFile(t, filepath.Dir(path))
+		_, err := Restore(ctx, backup, path, RestoreOptions{Replace: true, hook: func(now string) error {
+			if now == step {
+				return &fs.PathError{Op: "write", Path: path, Err: syscall.ENOSPC}
+			}
+			return nil
+		}})
+		require.ErrorIs(t, err, syscall.ENOSPC, step)
+		want := "early"
+		if untouched {
+			want = "late"
+			require.ErrorContains(t, err, "which is as it was")
+			require.Equal(t, before, everyFile(t, filepath.Dir(path)))
+		} else {
+			require.NotContains(t, err.Error(), "as it was", step)
+		}
+		text, err := textAt(path, Options{})
+		require.NoError(t, err, step)
+		require.Equal(t, want, text, step)
+	}
 }

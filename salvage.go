@@ -175,6 +175,11 @@ func (w *wreck) gather(ctx context.Context) error {
 	holes, err := wal.ScanIntact(ctx, w.path+"-wal", nil, w.record)
 	for _, h := range holes {
 		switch {
+		case h.From == 0: // if records are missing for it, the others tell
+			w.lose("a file in the log's directory", "%v", h.Err)
+		case errors.Is(h.Err, wal.ErrMissing): // a database has a log from its first moment
+			w.cut = true
+			w.lose("log", "%v: it was removed, or not copied with the file", h.Err)
 		case h.To != 0 && h.To <= w.seq: // the file has what they brought
 		case h.Torn:
 			w.lose("end of the log", "%v: torn by the end of the process or of the power, if it was never acknowledged", h.Err)

@@ -561,6 +561,55 @@ func TestSalvageSegments(t *testing.T) {
 	}
 }
 
+// TestSalvageReadsWhatOpenReads: a crash inside a rotation leaves a segment without a seal before an empty one, of which
+// nothing is lost. A file with a strange name beside the segments is named, and what they hold is copied.
+func TestSalvageReadsWhatOpenReads(t *testing.T) {
+	ctx := context.Background()
+	live, base := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
+	db := openTest(t, live, Options{})
+	for n := range 5 {
+		_, err := db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint("page-", n), Text: fmt.Sprint("text ", n)})
+		require.NoError(t, err)
+	}
+	name := logFile(t, live)
+	unsealed, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.NoError(t, db.store.(*fileStore).log.Rotate())
+	require.NoError(t, dbtest.Copy(live, base))
+	require.NoError(t, db.Close())
+	name = filepath.Join(base+"-wal", filepath.Base(name))
+	require.NotEqual(t, name, logFile(t, base), "the control: there is a second segment")
+	require.NoError(t, os.WriteFile(name, unsealed, 0o600))
+	opened := dbtest.MemoryPath(t)
+	require.NoError(t, dbtest.Copy(base, opened))
+	truth := contents(t, opened)
+	require.Len(t, truth, 5)
+
+	salvaged := func() []Loss {
+		to := dbtest.MemoryPath(t)
+		rep, err := Salvage(ctx, base, to, SalvageOptions{})
+		require.NoError(t, err)
+		require.Equal(t, 5, rep.Artefacts, "%+v", rep.Lost)
+		require.Equal(t, truth, contents(t, to))
+		return rep.Lost
+	}
+	require.Empty(t, salvaged())
+	strange := filepath.Join(base+"-wal", "copy of 1.wal")
+	require.NoError(t, os.WriteFile(strange, unsealed, 0o600))
+	_, err = Open(base, Options{ReadOnly: true})
+	require.ErrorIs(t, err, ErrCorrupt)
+	lost := salvaged()
+	require.Len(t, lost, 2, "%+v", lost) // and the audit, which is read as every reader reads it
+	require.Contains(t, lost[0].Why, strange)
+	require.Contains(t, lost[0].Why, "not the name of a segment")
+
+	require.NoError(t, os.RemoveAll(base+"-wal"))
+	rep, err := Salvage(ctx, base, dbtest.MemoryPath(t), SalvageOptions{})
+	require.NoError(t, err)
+	require.Zero(t, rep.Artefacts)
+	require.Contains(t, fmt.Sprint(rep.Lost), "the log has no segment")
+}
+
 // TestSalvageTaken: a database that was made at the path while the damaged one was read is left alone.
 func TestSalvageTaken(t *testing.T) {
 	ctx := context.Background()

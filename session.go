@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -56,7 +57,11 @@ type Turn struct {
 }
 
 // Append adds turns at the end, in one transaction vouched for by the host, and gives their references. A tool turn
-// must answer a call that an earlier turn made and nothing has answered. Where SetWindow was called the window is held
+// must answer a call that an earlier turn made and nothing has answered. A call that no provider takes is an
+// *InvalidError: its function name is empty, or longer than 128 bytes, or not of letters, digits and _-.: for one. What one
+// of them takes is kept, and refused when a request is written for another: only Anthropic takes a name longer than 64
+// bytes, only Gemini one with . or :, which takes none that begins with a digit or -; OpenAI takes no id longer than 64
+// bytes, Anthropic none that was used before. Where SetWindow was called the window is held
 // below its limit: older turns are compacted in the same transaction, and if that cannot make room a *HeadroomError of
 // package session, matching ErrHeadroom, tells the shortfall and nothing is added.
 func (c *Session) Append(ctx context.Context, turns ...Turn) ([]Ref, error) {
@@ -214,10 +219,8 @@ func (a *appending) artefact(t *Turn) (Artefact, error) {
 		return Artefact{}, invalid("text", "no words in a "+t.Role+" turn",
 			"words or calls, also beside an image: a context is text, and providers refuse a conversation with an empty turn")
 	}
-	for i, call := range t.ToolCalls {
-		if call.ID == "" || slices.ContainsFunc(t.ToolCalls[:i], func(c ToolCall) bool { return c.ID == call.ID }) {
-			return Artefact{}, invalid("tool_calls", strconv.Quote(call.ID)+" as the id of call "+strconv.Itoa(i+1), "an id of its own, by which its result names it")
-		}
+	if err := checkCalls(t.ToolCalls); err != nil {
+		return Artefact{}, err
 	}
 	if t.Priority != PriorityAuto {
 		priority = t.Priority
@@ -231,6 +234,22 @@ func (a *appending) artefact(t *Turn) (Artefact, error) {
 		ID: id, Kind: KindMessage, Text: t.Text, Parts: t.Parts, Role: t.Role, Name: t.Name, ToolCalls: t.ToolCalls, ToolCallID: t.ToolCallID,
 		ExpiresAt: t.ExpiresAt, CurrentAsOf: t.At, Priority: priority, Relevance: t.Relevance, Group: a.c.id, Seq: seq, Tags: t.Tags, Meta: t.Meta,
 	}, nil
+}
+
+// checkCalls refuses calls that no result could name, and those that no provider takes.
+func checkCalls(calls []ToolCall) error {
+	for i, c := range calls {
+		if c.ID == "" || slices.ContainsFunc(calls[:i], func(o ToolCall) bool { return o.ID == c.ID }) {
+			return invalid("tool_calls", strconv.Quote(c.ID)+" as the id of call "+strconv.Itoa(i+1), "an id of its own, by which its result names it")
+		}
+		if err := checkID("tool_calls", c.ID); err != nil {
+			return err
+		}
+		if wants := render.CallRefused(render.ToolCall{ID: c.ID, Type: c.Type, Name: c.Name}); wants != "" {
+			return invalid("tool_calls", fmt.Sprintf("call %d of %.80q", i+1, c.Name), wants)
+		}
+	}
+	return nil
 }
 
 // next is the number of the turn: one more than the highest there is.
@@ -299,9 +318,9 @@ func (a *appending) pair(t *Turn) error {
 	}
 	open := false
 	look := func(b *block) {
-		if slices.Contains(b.calls, t.ToolCallID) {
+		if slices.Contains(b.calls(), t.ToolCallID) {
 			open = true
-		} else if b.answers == t.ToolCallID {
+		} else if b.answers() == t.ToolCallID {
 			open = false
 		}
 	}
@@ -327,7 +346,7 @@ func (c *conversation) freshBlock(p *Put) block {
 		h.Rows = append(h.Rows, PageRow{Tokens: uint32(np.Tokens), Digest: np.Digest, Hash: np.Hash})
 		texts[i] = np.Text
 	}
-	b := blockOf(h)
+	b := c.blockOf(h)
 	b.row = c.db.turnRow(&p.Artefact, texts, headHash(h), c.stub(b.id, b.digest, b.stored))
 	b.row.Content = contentOf(h.Rows)
 	return b
@@ -552,7 +571,7 @@ func (c *Session) Read(ctx context.Context, from int64, limit int) ([]*Version, 
 	err = talk.exclusively(ctx, func() error {
 		for i := range talk.blocks {
 			b := &talk.blocks[i]
-			if b.seq < from || len(list) == limit || !b.expires.IsZero() && !b.expires.After(now) {
+			if b.seq < from || len(list) == limit || b.expires != 0 && b.expires <= micros(now) {
 				continue
 			}
 			l := Located{Scope: c.s.name, Version: b.version}

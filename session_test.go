@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -512,6 +513,52 @@ func TestTurnsThatCannotBeShown(t *testing.T) {
 	w, err := chat.Window(ctx)
 	require.NoError(t, err)
 	require.Len(t, w.Turns, 4)
+}
+
+// TestCallsThatNoProviderTakes: they are refused before they stand in a session for good. What one provider takes is kept.
+func TestCallsThatNoProviderTakes(t *testing.T) {
+	ctx := context.Background()
+	db, _ := openTalk(t)
+	call := func(id, name, typ string) Turn {
+		return Turn{Role: "assistant", ToolCalls: []ToolCall{{ID: id, Name: name, Type: typ, Arguments: "{}"}}}
+	}
+	long := strings.Repeat("f", 100)
+	for says, bad := range map[string]Turn{
+		"of 1 to 128 bytes (Anthropic)": call("a", "", ""), "letters, digits and _- (OpenAI)": call("a", "look up", ""), "of 1 to 64 bytes (Gemini)": call("a", long+long, ""),
+		"starts with a letter or _ (Gemini)": call("a", "1.b", ""), "type function": call("a", "look", "custom"),
+		"at most 512": call(strings.Repeat("i", 513), "look", ""), "no control characters": call("a\n", "look", ""),
+	} {
+		chat := db.Scope("acme").Session("bad")
+		_, err := chat.Append(ctx, Turn{Role: "user", Text: "never stored"}, bad)
+		var e *InvalidError
+		require.ErrorAs(t, err, &e, says)
+		require.Equal(t, "tool_calls", e.Field)
+		require.Contains(t, e.Expected, says)
+		_, err = chat.Try(ctx, bad)
+		require.ErrorIs(t, err, ErrInvalid)
+	}
+	names, err := db.Scope("acme").Sessions(ctx)
+	require.NoError(t, err)
+	require.Empty(t, names)
+
+	writers := []func([]render.Message) ([]byte, error){render.OpenAI, render.Anthropic, render.Gemini}
+	for i, good := range []Turn{call("a", "a.b", ""), call("a", long, ""), call("a", "1f", "function"), call(long, "look", "")} {
+		chat := db.Scope("acme").Session(fmt.Sprint("good-", i))
+		_, err := chat.Append(ctx, Turn{Role: "user", Text: "Look."}, good, Turn{Role: "tool", ToolCallID: good.ToolCalls[0].ID, Text: "seen"})
+		require.NoError(t, err)
+		a, err := db.Scope("acme").Assemble(ctx, Query{Text: "look", Budget: 2000, Session: chat.ID()})
+		require.NoError(t, err)
+		taken := 0
+		for _, write := range writers {
+			if _, err := write(a.Messages()); err == nil {
+				taken++
+			} else {
+				require.ErrorIs(t, err, render.ErrSequence)
+			}
+		}
+		require.Positive(t, taken, "case %d: no provider takes it", i)
+		require.Less(t, taken, len(writers), "case %d: the control: one refuses it", i)
+	}
 }
 
 // A context that begins with the assistant holds the turn that two providers need before it, whatever the budget.

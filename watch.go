@@ -108,6 +108,12 @@ func (c *conversation) unitTokens(u int) (n int) {
 
 // recount makes a change that concerns one unit and no other.
 func (c *conversation) recount(u int, change func()) {
+	if c.insideRev == c.rev {
+		c.insideRev++
+		if at, listed := slices.BinarySearch(c.inside, u); !listed {
+			c.inside = slices.Insert(c.inside, at, u)
+		}
+	}
 	if c.sumRev != c.rev {
 		change()
 		c.rev++
@@ -144,17 +150,32 @@ func (c *conversation) window() session.State {
 	return *c.win
 }
 
+// makeWindow looks at what was in the window the last time and at what changed since: of a long session most turns are
+// out of it for good.
 func (c *conversation) makeWindow() session.State {
-	st := session.State{Generation: c.gen, Turn: c.turn(), Pass: c.state.Pass, Sections: make([]session.Section, 0, len(c.units))}
+	st := session.State{Generation: c.gen, Turn: c.turn(), Pass: c.state.Pass, Sections: make([]session.Section, 0, len(c.inside))}
 	if c.state.Config != nil {
 		st.Config = *c.state.Config
 	}
-	for u := range c.units {
-		if sec, ok := c.section(u); ok {
+	if c.insideRev != c.rev {
+		c.inside, c.insideRev = everyIndex(c.inside[:0], len(c.units)), c.rev
+	}
+	c.inside = slices.DeleteFunc(c.inside, func(u int) bool {
+		sec, ok := c.section(u)
+		if ok {
 			st.Sections = append(st.Sections, sec)
 		}
-	}
+		return !ok
+	})
 	return st
+}
+
+func everyIndex(into []int, n int) []int {
+	into = slices.Grow(into, n)
+	for i := range n {
+		into = append(into, i)
+	}
+	return into
 }
 
 // section describes one unit; false: nothing of it is in the window.
@@ -162,7 +183,7 @@ func (c *conversation) section(u int) (session.Section, bool) {
 	members := c.units[u].members
 	lead, main := &c.blocks[members[0]], &c.blocks[members[len(members)-1]]
 	sec := session.Section{
-		ID: lead.id, Kind: main.kind.String(), Priority: priorityOf(main.priority), At: main.asOf, Turn: max(main.seq, 0),
+		ID: lead.id, Kind: main.kind.String(), Priority: priorityOf(main.priority), At: fromMicros(main.asOf), Turn: max(main.seq, 0),
 		Level: session.Level(lead.row.Level), Pinned: c.pinned(&c.units[u]), Because: lead.row.Because,
 	}
 	if main.kind == KindMessage {
@@ -214,14 +235,14 @@ func (c *conversation) signals(u int, sec *session.Section) {
 	out := &sec.Signals
 	out.Source, out.Version, out.Stale, out.Finding, out.Closed, out.Refetchable = s.Source, s.Version, s.Stale, s.Finding, s.Closed, s.Refetchable
 	out.Failed = s.Failed || b.role == "tool" && session.Traits(b.row.Traits)&session.TraitError != 0
-	out.ExpiresAt, out.Call = b.expires, s.Call
+	out.ExpiresAt, out.Call = fromMicros(b.expires), s.Call
 	if len(members) > 2 {
 		return // of a unit with several results none speaks for all
 	}
 	out.Digest = b.row.Content
 	lead := &c.blocks[members[0]]
-	if k := slices.Index(lead.calls, b.answers); k >= 0 && b.answers != "" && out.Call == "" {
-		out.Call = lead.callKeys[k]
+	if k := slices.Index(lead.calls(), b.answers()); k >= 0 && b.answers() != "" && out.Call == "" {
+		out.Call = lead.tool.callKeys[k]
 	}
 }
 
@@ -370,7 +391,7 @@ func (c *conversation) makeForm(ctx context.Context, f *form, by Summarizer) err
 		return nil
 	}
 	put, err := c.db.makePut(Artefact{
-		ID: c.formID(b, f.level), Kind: KindSummary, Provenance: Scratch, Priority: PriorityLow, Text: text, CurrentAsOf: b.asOf, Name: author,
+		ID: c.formID(b, f.level), Kind: KindSummary, Provenance: Scratch, Priority: PriorityLow, Text: text, CurrentAsOf: fromMicros(b.asOf), Name: author,
 		DerivedFrom: []Ref{{Scope: c.scope, ID: b.id, Version: b.version}},
 	}, Validator{})
 	f.put, f.size = &put, size
@@ -400,6 +421,7 @@ func (c *conversation) formID(b *block, l session.Level) string {
 // changed, unit by unit.
 func (c *conversation) carryOut(w *changes, plan session.Plan, forms []form) ([]passItem, error) {
 	state := c.window()
+	c.win = nil                        // it is changed in place
 	state.Generation = plan.Generation // the caller holds the lock and has compared it
 	made := make(map[string]int, len(plan.Items))
 	w.expect(len(plan.Items))
@@ -420,20 +442,23 @@ func (c *conversation) carryOut(w *changes, plan session.Plan, forms []form) ([]
 			made[it.ID] = c.reached(c.blocks[i].unit, it.To)
 		}
 	}
-	next, _, err := state.Apply(plan, made)
-	if err != nil {
+	if _, err := state.CarryOut(plan, made); err != nil {
 		return nil, err
 	}
-	var items []passItem
-	for k, sec := range next.Sections {
-		if was := &state.Sections[k]; sec.Level != was.Level {
-			i := c.find(sec.ID)
-			row := c.blocks[i].row
-			items = append(items, passItem{
-				ID: sec.ID, From: row.Level, To: uint8(sec.Level), FromBecause: row.Because, Because: sec.Because, Before: was.Tokens(), After: sec.Tokens(),
-			})
-			c.setRow(w, i, func(r *turnRow) { r.Level, r.Because = uint8(sec.Level), sec.Because })
+	planned := slices.Clone(plan.Items)
+	slices.SortFunc(planned, func(a, b session.PlanItem) int { return a.Index - b.Index })
+	items := make([]passItem, 0, len(planned))
+	for _, it := range planned {
+		sec := &state.Sections[it.Index]
+		if sec.Level == it.From {
+			continue
 		}
+		i := c.find(sec.ID)
+		row := c.blocks[i].row
+		items = append(items, passItem{
+			ID: sec.ID, From: row.Level, To: uint8(sec.Level), FromBecause: row.Because, Because: sec.Because, Before: sec.Sizes[it.From], After: sec.Tokens(),
+		})
+		c.setRow(w, i, func(r *turnRow) { r.Level, r.Because = uint8(sec.Level), sec.Because })
 	}
 	return items, nil
 }

@@ -70,13 +70,25 @@ type randomTalk struct {
 	burst     bool // the last word on the window was an observation that it is too full
 }
 
-// countedRight holds the sum that follows the changes against the turns themselves.
+// countedRight holds what follows the changes, the sum and the list of what is in the window, against the turns themselves.
 func (k *randomTalk) countedRight(ctx context.Context, w *Watcher) {
 	st, err := w.Stats(ctx)
 	require.NoError(k.t, err)
 	win, err := k.chat.Window(ctx)
 	require.NoError(k.t, err)
 	require.Equal(k.t, win.Tokens, st.Actual)
+	talk, err := k.chat.talk()
+	require.NoError(k.t, err)
+	require.NoError(k.t, talk.exclusively(ctx, func() error {
+		followed := talk.makeWindow().Sections
+		talk.insideRev = 0
+		require.Equal(k.t, talk.makeWindow().Sections, followed)
+		talk.insideRev = 0 // and now and then from the whole list
+		if k.r.IntN(4) > 0 {
+			talk.makeWindow()
+		}
+		return nil
+	}))
 }
 
 func watchRandom(t *testing.T, dir string, leaps bool) {

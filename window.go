@@ -196,7 +196,7 @@ func (a *assembling) order() []int {
 // refuse is the rule that keeps a turn out, "" when none does.
 func (a *assembling) refuse(t *turnIn) string {
 	switch {
-	case !t.expires.IsZero() && !t.expires.After(a.now):
+	case t.expires != 0 && t.expires <= micros(a.now):
 		return reasonExpired
 	case len(a.q.Kinds) > 0 && !slices.Contains(a.q.Kinds, t.kind):
 		return reasonKind
@@ -238,7 +238,7 @@ func (a *assembling) candidate(t *turnIn, page int, found map[uint64]*Candidate)
 	}
 	return &Candidate{
 		Key: PageKey{t.nums[page], t.version}, Ref: Ref{Scope: a.s.name, ID: t.id, Page: page + 1, Version: t.version}, Kind: t.kind, Provenance: t.prov,
-		AsOf: micros(t.asOf), Tokens: t.stored / len(t.nums), GroupName: a.q.Session, Seq: t.seq,
+		AsOf: t.asOf, Tokens: t.stored / len(t.nums), GroupName: a.q.Session, Seq: t.seq,
 	}
 }
 

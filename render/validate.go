@@ -169,6 +169,21 @@ func (v *validator) calls(i int, m *Message) error {
 	return nil
 }
 
+// CallRefused says what every provider wants otherwise of a call, "" when at least one takes it: such a call makes the
+// conversation it stands in useless everywhere. What one provider alone refuses is told where its request is written.
+func CallRefused(c ToolCall) string {
+	var wants []string
+	for _, p := range [...]Provider{ProviderOpenAI, ProviderAnthropic, ProviderGemini} {
+		v := validator{provider: p, used: map[string]bool{}}
+		var e *SequenceError
+		if !errors.As(v.calls(0, &Message{ToolCalls: []ToolCall{c}}), &e) {
+			return ""
+		}
+		wants = append(wants, fmt.Sprintf("%s (%v)", e.Expected, p))
+	}
+	return strings.Join(wants, ", ")
+}
+
 func (v *validator) callID(i int, id string) error {
 	switch {
 	case id == "":

@@ -101,6 +101,32 @@ func TestValidateRefuses(t *testing.T) {
 	}
 }
 
+// CallRefused is what Validate says of a call at every provider, and nothing that one of them takes.
+func TestCallRefused(t *testing.T) {
+	long := strings.Repeat("f", 100)
+	refused := 0
+	for _, c := range []ToolCall{
+		{ID: "a", Name: "lookup"}, {ID: "a", Name: ""}, {ID: "", Name: "lookup"}, {ID: "a", Name: "look up"}, {ID: "a", Name: "1f"}, {ID: "a", Name: "a.b"},
+		{ID: "a", Name: "1.b"}, {ID: "a", Name: long}, {ID: "a", Name: long + long}, {ID: "a", Name: long + ".b"}, {ID: long, Name: "lookup"},
+		{ID: long, Name: "a.b"}, {ID: "a", Name: "lookup", Type: "custom"}, {ID: "a", Name: "größe"}, {ID: long, Name: long},
+	} {
+		taken := false
+		for _, p := range []Provider{ProviderOpenAI, ProviderAnthropic, ProviderGemini} {
+			msgs := []Message{user("q"), {Role: RoleAssistant, ToolCalls: []ToolCall{c}}, result(c.ID)}
+			taken = taken || Validate(msgs, p) == nil
+		}
+		wants := CallRefused(c)
+		require.Equal(t, taken, wants == "", "%+v: %s", c, wants)
+		if !taken {
+			refused++
+			for _, p := range []string{"OpenAI", "Anthropic", "Gemini"} {
+				require.Contains(t, wants, p)
+			}
+		}
+	}
+	require.Equal(t, 8, refused)
+}
+
 func TestValidateAccepts(t *testing.T) {
 	empty := result("b")
 	empty.Parts = nil

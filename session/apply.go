@@ -29,23 +29,33 @@ type UndoItem struct {
 // one stays as it was. It returns the new state, with the next generation and
 // pass number, and the record that takes it back.
 func (s State) Apply(p Plan, made map[string]int) (State, Undo, error) {
-	if p.Generation != s.Generation {
-		return s, Undo{}, fmt.Errorf("%w (plan %d, state %d)", ErrGeneration, p.Generation, s.Generation)
+	next := s
+	next.Sections = slices.Clone(s.Sections)
+	u, err := next.CarryOut(p, made)
+	if err != nil {
+		return s, Undo{}, err
 	}
-	u := Undo{Pass: p.Pass, At: p.At}
-	sections := slices.Clone(s.Sections)
+	return next, u, nil
+}
+
+// CarryOut is Apply for who needs the old state no more: it changes s and its
+// sections. After an error they may be half changed.
+func (s *State) CarryOut(p Plan, made map[string]int) (Undo, error) {
+	if p.Generation != s.Generation {
+		return Undo{}, fmt.Errorf("%w (plan %d, state %d)", ErrGeneration, p.Generation, s.Generation)
+	}
+	u := Undo{Pass: p.Pass, At: p.At, Items: make([]UndoItem, 0, len(p.Items))}
 	for _, it := range p.Items {
-		if it.Index < 0 || it.Index >= len(sections) || sections[it.Index].ID != it.ID || sections[it.Index].Level != it.From {
-			return s, Undo{}, fmt.Errorf("%w (section %q)", ErrGeneration, it.ID)
+		if it.Index < 0 || it.Index >= len(s.Sections) || s.Sections[it.Index].ID != it.ID || s.Sections[it.Index].Level != it.From {
+			return Undo{}, fmt.Errorf("%w (section %q)", ErrGeneration, it.ID)
 		}
-		if undo, ok := sections[it.Index].compact(it, made); ok {
+		if undo, ok := s.Sections[it.Index].compact(it, made); ok {
 			u.Items = append(u.Items, undo)
 		}
 	}
-	s.Sections = sections
 	s.Generation++
 	s.Pass = p.Pass
-	return s, u, nil
+	return u, nil
 }
 
 // compact takes one step of a plan unless it would not shrink the section.

@@ -445,18 +445,40 @@ func (r run) item(window []WindowItem) ContextItem {
 // once. Ranges, and items in other words than Handoff's, are passed over.
 func (p Packet) References() []Reference {
 	var out []Reference
+	seen := map[string]bool{}
 	for _, c := range p.Context {
 		m := contextForm.FindStringSubmatch(c.Context)
-		if m == nil || slices.ContainsFunc(out, func(r Reference) bool { return r.Ref == m[2] }) {
+		if m == nil || seen[m[2]] {
 			continue
 		}
 		tokens, err := strconv.Atoi(m[3])
 		if err != nil {
 			continue
 		}
+		seen[m[2]] = true
 		out = append(out, Reference{Ref: m[2], Form: m[1], Digest: m[4], Tokens: tokens})
 	}
 	return out
+}
+
+// MaxReferences bounds how many turns that stood in the window a packet may name
+// one by one to be received, for each becomes a page there. Handoff names some
+// twenty, and the others as ranges; a packet of another program may name more.
+const MaxReferences = 512
+
+// Receivable refuses a packet that names more turns one by one than are
+// received. It matches ErrPacket.
+func (p Packet) Receivable() error {
+	n := 0
+	for _, r := range p.References() {
+		if r.Form != "evicted" {
+			n++
+		}
+	}
+	if n > MaxReferences {
+		return fmt.Errorf("%w: context_to_preserve names %d turns one by one, expected at most %d: name the older as ranges", ErrPacket, n, MaxReferences)
+	}
+	return nil
 }
 
 // Received is the packet as the receiving side may hold it: nothing that the

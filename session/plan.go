@@ -243,6 +243,9 @@ func (p *planner) take(c *candidate, sec *Section, to Level, gain int) {
 		if why == "" {
 			why = priorityReasons[sec.Priority-Low]
 		}
+		if cap(p.plan.Items) == 0 {
+			p.plan.Items = make([]PlanItem, 0, len(p.s.Sections)/4+1)
+		}
 		p.plan.Items = append(p.plan.Items, PlanItem{
 			Index: int(c.index), ID: sec.ID, Kind: sec.Kind, Priority: sec.Priority, Score: p.scores[c.index], Reason: why,
 			From: sec.Level, Before: sec.Tokens(),

@@ -16,6 +16,8 @@ var (
 	// ErrFull: the disk is full and only the reserve is left, which EnqueueReserve and Close may use.
 	// Nothing was enqueued and the log is not poisoned.
 	ErrFull = errors.New("wal: disk is full; free some space, only the reserve is left")
+	// ErrMissing: there is no segment, and Options.MustExist says that there was one. Nothing was made.
+	ErrMissing = errors.New("wal: the log has no segment")
 	// ErrTooLarge: the record is larger than Options.MaxRecord.
 	ErrTooLarge = errors.New("wal: record is too large")
 	// ErrNewerFormat: a segment was written by a newer version of the format. The text names both. It is

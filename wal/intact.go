@@ -8,24 +8,32 @@ import (
 
 // Hole is a part of a log that cannot be read.
 type Hole struct {
-	From, To uint64 // records in it; To 0: nobody knows how many
+	From, To uint64 // records in it; To 0: nobody knows how many; From 0: nor which, or whether any
 	Torn     bool   // no record follows: a crash leaves such an end, and then nothing in it was acknowledged
 	Err      error
 }
 
 // ScanIntact hands out every whole record of the log in dir, in order, damage or not: for salvage, which takes what is
-// left. Where records cannot be read it goes on with the next whole one and tells the hole. It changes nothing; nobody
-// may write meanwhile. An error of fn ends it and is returned; a nil fsys is OS().
+// left. Where records cannot be read it goes on with the next whole one and tells the hole. A log that Open reads whole
+// has no hole but a torn end. A log without a segment is one hole, of ErrMissing; a file that could be a segment and has
+// another name is one with From 0. It changes nothing; nobody may write meanwhile. An error of fn ends it and is
+// returned; a nil fsys is OS().
 func ScanIntact(ctx context.Context, dir string, fsys FS, fn func(Record) error) (holes []Hole, err error) {
 	if fsys == nil {
 		fsys = OS()
 	}
-	ls, err := list(fsys, dir)
+	ls, err := listAll(fsys, dir)
 	if err != nil {
 		return nil, err
 	}
-	next := uint64(0)
-	for i, seg := range ls.segs {
+	for _, err := range ls.odd {
+		holes = append(holes, Hole{Err: err})
+	}
+	if len(ls.segs) == 0 {
+		return append(holes, Hole{From: 1, Err: fmt.Errorf("%w: %s", ErrMissing, dir)}), nil
+	}
+	next, tail := uint64(0), intactTail(fsys, ls.segs)
+	for i, seg := range ls.segs[:tail+1] {
 		one := listing{segs: []*segment{seg}}
 		if err := one.open(fsys, 0); err != nil {
 			one.close()
@@ -39,7 +47,7 @@ func ScanIntact(ctx context.Context, dir string, fsys FS, fn func(Record) error)
 		if next != 0 && seg.first > next {
 			holes = append(holes, Hole{From: next, To: seg.first - 1, Err: errors.New("no segment has them")})
 		}
-		s := intact{ctx: ctx, seg: seg, fn: fn, next: max(next, seg.first), last: i == len(ls.segs)-1}
+		s := intact{ctx: ctx, seg: seg, fn: fn, next: max(next, seg.first), last: i == tail, alone: i == len(ls.segs)-1}
 		err := s.scan()
 		one.close()
 		holes, next = append(holes, s.holes...), s.next
@@ -50,13 +58,30 @@ func ScanIntact(ctx context.Context, dir string, fsys FS, fn func(Record) error)
 	return holes, nil
 }
 
+// intactTail is findTail where a segment may be damaged: of one that cannot be read nobody knows that it is empty.
+func intactTail(fsys FS, segs []*segment) int {
+	for i := len(segs) - 1; i > 0; i-- {
+		one := listing{segs: segs[i : i+1]}
+		empty, err := false, one.open(fsys, 0)
+		if err == nil {
+			empty, err = segs[i].empty()
+		}
+		one.close()
+		if err != nil || !empty {
+			return i
+		}
+	}
+	return 0
+}
+
 // intact reads one segment.
 type intact struct {
 	ctx   context.Context
 	seg   *segment
 	fn    func(Record) error
 	next  uint64 // records below it were handed out, or are lost
-	last  bool   // a log may end in its last segment without a seal
+	last  bool   // the log ends in it, and needs no seal: behind it there are empty segments only
+	alone bool   // nor are there any: a seal would promise one
 	holes []Hole
 }
 
@@ -78,7 +103,7 @@ func (s *intact) scan() error {
 			}
 			hole, s.next = 0, f.seq
 			if f.flags == flagSeal {
-				if s.seg.end = off + f.size; s.last {
+				if s.seg.end = off + f.size; s.alone {
 					s.holes = append(s.holes, Hole{From: s.next, Err: missingNext(s.seg, s.next)})
 				}
 				return nil
@@ -119,7 +144,7 @@ func (s *intact) frame(w *window, off int64) (frame, error) {
 	return readFrame(w, off, s.seg.key)
 }
 
-// end judges what no frame follows: zeros in the last segment are the end of the log.
+// end judges what no frame follows: zeros where the log ends are its end.
 func (s *intact) end(hole, end int64) {
 	if !s.last || end > hole {
 		s.holes = append(s.holes, Hole{From: s.next, Torn: s.last, Err: s.seg.corrupt(hole, s.next, errTorn)})

@@ -38,6 +38,7 @@ type Options struct {
 	OnDurable    func(seq uint64) // called in order, one at a time, before a Sync that waits for seq returns; it must not call the log
 	MaxRecord    int              // longest body, bytes; 0: 64 MiB, the format ends at 1 GiB
 	ReadOnly     bool             // replay only; nothing on disk changes
+	MustExist    bool             // a log without a segment is ErrMissing, and not made anew
 	NoSync       bool             // syncs nothing: the negative control of tests, nothing else
 }
 
@@ -168,7 +169,7 @@ const maxSpare = 4 << 20
 // or a check fails the error is returned and nothing was changed: CorruptError for damage, ErrNewerFormat for
 // a newer program's log. Only then is a torn end cut and the tail made durable; see Recovery. The caller sees
 // to it that one process at a time has a log open for writing. With ReadOnly nothing is changed at all, and
-// a missing directory is an empty log.
+// a missing directory is an empty log, but for MustExist.
 func Open(ctx context.Context, dir string, opts Options, replay func(Record) error) (*Log, Recovery, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -183,6 +184,9 @@ func Open(ctx context.Context, dir string, opts Options, replay func(Record) err
 	r := &reader{ctx: ctx, fn: replay}
 	tail := 0
 	if len(ls.segs) == 0 {
+		if opts.MustExist {
+			return nil, Recovery{}, fmt.Errorf("%w: %s", ErrMissing, dir)
+		}
 		r.rec = Recovery{Fresh: true, First: 1}
 	} else {
 		var out outcome

@@ -55,19 +55,24 @@ func (r *reader) walk(segs []*segment) (tail int, out outcome, err error) {
 
 func findTail(segs []*segment) (int, error) {
 	for i := len(segs) - 1; i > 0; i-- {
-		w, err := newWindow(segs[i].file)
-		if err != nil {
-			return 0, fmt.Errorf("wal: read segment: %w", err)
-		}
-		end, err := w.contentEnd(segHead)
-		if err != nil {
-			return 0, fmt.Errorf("wal: read segment: %w", err)
-		}
-		if end > segHead {
-			return i, nil
+		if empty, err := segs[i].empty(); err != nil || !empty {
+			return i, err
 		}
 	}
 	return 0, nil
+}
+
+// empty says whether there is nothing behind the header of an open segment.
+func (s *segment) empty() (bool, error) {
+	w, err := newWindow(s.file)
+	if err != nil {
+		return false, fmt.Errorf("wal: read segment: %w", err)
+	}
+	end, err := w.contentEnd(segHead)
+	if err != nil {
+		return false, fmt.Errorf("wal: read segment: %w", err)
+	}
+	return end == segHead, nil
 }
 
 // follows checks that seg continues the log after prev, whose successor must begin with record next.

@@ -122,6 +122,123 @@ func TestScanIntactNoEnd(t *testing.T) {
 
 func nopRecord(wal.Record) error { return nil }
 
+// A crash inside a rotation leaves a segment without a seal before an empty one. What Open reads then is read, and
+// nothing but a torn end is told.
+func TestScanIntactRotation(t *testing.T) {
+	build := func(n int) (*faultfs.FS, int, error) {
+		fs := faultfs.New()
+		l, _, _ := mustOpen(t, options(fs))
+		commit(t, l, 100)
+		put(t, l, wal.KindAudit, body(2, 500)) // not synced by anybody but the rotation
+		before := fs.Ops()
+		if n > 0 {
+			fs.Inject(faultfs.Fault{N: n, Err: faultfs.ErrCrashed, Sticky: true, Short: n * 9})
+		}
+		err := l.Rotate()
+		ops := fs.Ops() - before
+		_ = l.Abandon()
+		return fs, ops, err
+	}
+	_, ops, err := build(0)
+	require.NoError(t, err)
+	require.Greater(t, ops, 5)
+	unsealed := 0
+	for n := 1; n <= ops; n++ {
+		for _, keep := range []int{0, 50, 100} {
+			fs, _, err := build(n)
+			require.Error(t, err)
+			fs = fs.CrashClone(uint64(n), keep)
+			var got, want []uint64
+			holes, err := wal.ScanIntact(ctx, dir, fs, func(r wal.Record) error { got = append(got, r.Seq); return nil })
+			require.NoError(t, err)
+			for _, h := range holes {
+				require.True(t, h.Torn, "operation %d, %d %% kept: %v", n, keep, h.Err)
+			}
+			names, err := fs.ReadDir(dir)
+			require.NoError(t, err)
+			if len(names) > 1 && filepath.Ext(names[1]) == ".wal" {
+				unsealed++
+			}
+			l, _, recs, err := open(options(fs))
+			require.NoError(t, err)
+			for _, r := range recs {
+				want = append(want, r.Seq)
+			}
+			require.Equal(t, want, got, "operation %d, %d %% kept", n, keep)
+			require.NoError(t, l.Abandon())
+		}
+	}
+	require.Positive(t, unsealed, "no crash left a second segment behind")
+}
+
+// The control: an unsealed segment before one that holds records, or may, has lost its end.
+func TestScanIntactUnsealed(t *testing.T) {
+	for _, last := range []string{"a record", "no header"} {
+		fs := faultfs.New()
+		l, _, _ := mustOpen(t, options(fs))
+		commit(t, l, 100)
+		names, err := fs.ReadDir(dir)
+		require.NoError(t, err)
+		first, err := fs.ReadFile(filepath.Join(dir, names[0]))
+		require.NoError(t, err)
+		require.NoError(t, l.Rotate())
+		if last == "a record" {
+			commit(t, l, 100)
+		}
+		require.NoError(t, l.Abandon())
+		fs.WriteFile(filepath.Join(dir, names[0]), first) // without its seal
+		names, err = fs.ReadDir(dir)
+		require.NoError(t, err)
+		require.Len(t, names, 2)
+		if last != "a record" {
+			fs.WriteFile(filepath.Join(dir, names[1]), []byte("nothing of a header"))
+		}
+		_, err = wal.Scan(ctx, dir, fs, 0, nil)
+		require.Error(t, err)
+		holes, err := wal.ScanIntact(ctx, dir, fs, nopRecord)
+		require.NoError(t, err)
+		require.NotEmpty(t, holes, last)
+		require.False(t, holes[0].Torn, last)
+	}
+}
+
+// A file with a strange name is told, and the segments beside it are read.
+func TestScanIntactStrangeNames(t *testing.T) {
+	fs := faultfs.New()
+	l, _, _ := mustOpen(t, options(fs))
+	commit(t, l, 100)
+	names, err := fs.ReadDir(dir)
+	require.NoError(t, err)
+	first, err := fs.ReadFile(filepath.Join(dir, names[0]))
+	require.NoError(t, err)
+	strange := []string{"00000000000000000000-00000001.wal", "copy of " + names[0], "x.wal"}
+	for _, name := range strange {
+		fs.WriteFile(filepath.Join(dir, name), first)
+	}
+	fs.WriteFile(filepath.Join(dir, names[0]+".bak"), first) // no name of ours
+	_, err = wal.Scan(ctx, dir, fs, 0, nil)
+	var damage *wal.CorruptError
+	require.ErrorAs(t, err, &damage, "who opens it is told, too")
+	n := 0
+	holes, err := wal.ScanIntact(ctx, dir, fs, func(wal.Record) error { n++; return nil })
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Len(t, holes, len(strange))
+	for i, h := range holes {
+		require.Zero(t, h.From)
+		require.ErrorAs(t, h.Err, &damage)
+		require.Equal(t, filepath.Join(dir, strange[i]), damage.File)
+	}
+	fs.RemoveFile(filepath.Join(dir, names[0]))
+	for _, name := range strange {
+		fs.RemoveFile(filepath.Join(dir, name))
+	}
+	holes, err = wal.ScanIntact(ctx, dir, fs, nopRecord)
+	require.NoError(t, err)
+	require.Len(t, holes, 1)
+	require.ErrorIs(t, holes[0].Err, wal.ErrMissing)
+}
+
 // A segment that somebody made a terabyte long, all of it a hole, is read like any other.
 func TestSparseSegment(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")

@@ -137,12 +137,22 @@ type listing struct {
 	segs   []*segment // by first record, newest generation of each
 	stale  []string   // paths: replaced generations and unfinished files
 	maxGen uint64
-	first  uint64 // oldest record of all segments, opened or not
-	count  int    // of all segments
+	first  uint64  // oldest record of all segments, opened or not
+	count  int     // of all segments
+	odd    []error // names that are none of a segment; see list
 }
 
-// list reads the names in dir. A missing directory is an empty one.
+// list reads the names in dir. A missing directory is an empty one, a name that could be a segment's and is not is damage.
 func list(fsys FS, dir string) (listing, error) {
+	ls, err := listAll(fsys, dir)
+	if err == nil && len(ls.odd) > 0 {
+		return listing{}, ls.odd[0]
+	}
+	return ls, err
+}
+
+// listAll is list for who goes on past damage.
+func listAll(fsys FS, dir string) (listing, error) {
 	names, err := fsys.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return listing{}, fmt.Errorf("wal: list segments: %w", err)
@@ -155,9 +165,7 @@ func list(fsys FS, dir string) (listing, error) {
 		case strings.HasSuffix(name, segSuffix+tmpSuffix):
 			ls.stale = append(ls.stale, path)
 		case strings.HasSuffix(name, segSuffix):
-			if err := ls.add(path, name); err != nil {
-				return listing{}, err
-			}
+			ls.add(path, name)
 		}
 	}
 	if ls.count = len(ls.segs); ls.count > 0 {
@@ -166,21 +174,21 @@ func list(fsys FS, dir string) (listing, error) {
 	return ls, nil
 }
 
-func (ls *listing) add(path, name string) error {
+func (ls *listing) add(path, name string) {
 	first, gen, ok := parseSegName(name)
 	if !ok || first == 0 {
-		return &CorruptError{File: path, Err: errors.New("not the name of a segment"),
-			Hint: "move the file out of the log's directory, or give it its name back"}
+		ls.odd = append(ls.odd, &CorruptError{File: path, Err: errors.New("not the name of a segment"),
+			Hint: "move the file out of the log's directory, or give it its name back"})
+		return
 	}
 	seg := &segment{path: path, first: first, gen: gen}
 	ls.maxGen = max(ls.maxGen, gen)
 	if n := len(ls.segs); n > 0 && ls.segs[n-1].first == first { // sorted: the newer generation comes later
 		ls.stale = append(ls.stale, ls.segs[n-1].path)
 		ls.segs[n-1] = seg
-		return nil
+		return
 	}
 	ls.segs = append(ls.segs, seg)
-	return nil
 }
 
 // open opens the segments from the one that holds record from on and reads their headers. All are opened

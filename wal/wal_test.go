@@ -155,6 +155,12 @@ func TestReadOnlyChangesNothing(t *testing.T) {
 	_, rec, _ := mustOpen(t, opts)
 	require.True(t, rec.Fresh, "a missing directory is an empty log")
 	require.Empty(t, fsys.Trace())
+	opts.MustExist = true
+	for _, opts.ReadOnly = range []bool{false, true} {
+		_, _, err := wal.Open(ctx, dir, opts, nil)
+		require.ErrorIs(t, err, wal.ErrMissing)
+	}
+	require.Empty(t, fsys.Trace(), "none is made where one must be")
 
 	w, _, _ := mustOpen(t, options(fsys))
 	commit(t, w, 10)

@@ -25,7 +25,7 @@ type assembleCmd struct {
 	Session  string   `help:"Group whose own turns enter as turns."`
 	Preset   string   `help:"default, or START, the published two-pass form." default:"default"`
 	Overflow string   `help:"When not all fits: fill as much as fits, or give up whole rungs of the ladder." enum:"fill,ladder" default:"fill"`
-	AsOf     uint64   `help:"Assemble from the past, as of this LSN." placeholder:"LSN"`
+	AsOf     uint64   `help:"Assemble from the past, as of this LSN; one that is not there yet is refused, and the newest named." placeholder:"LSN"`
 	Trace    string   `help:"Name the assembly in the manifest, a ULID. Default: a new one."`
 	Format   string   `help:"text, or the request of a provider: openai, anthropic, gemini." enum:"text,openai,anthropic,gemini" default:"text"`
 	readFlags

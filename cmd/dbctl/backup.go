@@ -9,7 +9,7 @@ import (
 
 type backupCmd struct {
 	File string `arg:"" help:"Database."`
-	Out  string `arg:"" help:"Path of the copy; nothing may be there."`
+	Out  string `arg:"" help:"Path of the copy; its directory must be there, nothing else may."`
 }
 
 func (backupCmd) Help() string {

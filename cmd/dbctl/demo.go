@@ -151,15 +151,15 @@ func (d *demo) copy(c *demoCmd) (base string, err error) {
 			skip = skipEmpty
 		}
 		if skip != "" {
-			w.skipped[skip]++
+			w.skip(f.rel, skip)
 			continue
 		}
 		texts[f.rel] = text
 		d.files = append(d.files, f)
 	}
-	d.out.Skipped = w.skipped
+	d.out.Skipped = w.skips()
 	if len(d.files) == 0 {
-		return "", failed("demo: %s has no text files%s; name a folder with some: dbctl demo DIR", d.out.Dir, skips(w.skipped))
+		return "", failed("demo: %s has no text files%s; name a folder with some: dbctl demo DIR", d.out.Dir, skips(d.out.Skipped))
 	}
 	if base, err = demoBase(c.Into); err != nil {
 		return "", err
@@ -172,7 +172,7 @@ func (d *demo) copy(c *demoCmd) (base string, err error) {
 		}
 		d.files[i].path = to
 	}
-	d.say("copied     %s of %s to %s%s", plural(len(d.files), "text file", "text files"), d.out.Dir, d.out.Copy, skips(w.skipped))
+	d.say("copied     %s of %s to %s%s", plural(len(d.files), "text file", "text files"), d.out.Dir, d.out.Copy, skips(d.out.Skipped))
 	return base, nil
 }
 
@@ -232,7 +232,7 @@ func (d *demo) load() error {
 	}
 	im := &importer{
 		scope: d.db.Scope(demoScope), progress: d.a.progress(),
-		walker: &walker{dir: d.out.Copy, files: d.files, skipped: map[string]int{}},
+		walker: &walker{dir: d.out.Copy, files: d.files},
 	}
 	if err := im.run(d.a.ctx); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -22,10 +23,11 @@ type importCmd struct {
 	MaxSize int64  `help:"Larger files are skipped, bytes." default:"1048576"`
 	Delete  bool   `help:"Delete the artefacts of files that are no longer there, or no longer taken."`
 	DryRun  bool   `help:"Only say what would be written."`
+	Verbose bool   `short:"v" help:"Name every file that was skipped, not the first 20 of each reason; --json always does."`
 }
 
 func (importCmd) Help() string {
-	return `Imports every text file below DIR as an artefact of kind chunk with a file: source, and records DIR as a directory this database may read, so that a later read notices a change and fetches the file anew. .gitignore is honoured; links are not followed; binary, empty and too large files are skipped and counted. Files that are hidden but not ignored are taken: look at --dry-run first. Two directories in one scope need a --prefix each, or files of one name replace each other.
+	return `Imports every text file below DIR as an artefact of kind chunk with a file: source, and records DIR as a directory this database may read, so that a later read notices a change and fetches the file anew. .gitignore is honoured; links are not followed; binary, empty and too large files are skipped, and named with the reason; a directory that is ignored is named as one. Files that are hidden but not ignored are taken: look at --dry-run first. Two directories in one scope need a --prefix each, or files of one name replace each other.
 
 A second run writes only what changed since. Ctrl-C stops between two transactions of some hundred files; run it again to go on. A file that changes while it is read is fetched anew by the read that notices.
 
@@ -41,10 +43,13 @@ type importView struct {
 	Unchanged int            `json:"unchanged"`
 	Replaced  int            `json:"replaced"` // of those written: they had come from somewhere else
 	Bytes     int64          `json:"bytes"`
-	Skipped   map[string]int `json:"skipped"`
-	Removed   []string       `json:"removed"`
-	Deleted   int            `json:"deleted"`
-	DryRun    bool           `json:"dry_run,omitempty"`
+	Skipped   map[string]int `json:"skipped"` // by reason
+	// SkippedFiles are all of them, by reason and path.
+	SkippedFiles []skippedFile `json:"skipped_files"`
+	Removed      []string      `json:"removed"`
+	Deleted      int           `json:"deleted"`
+	DryRun       bool          `json:"dry_run,omitempty"`
+	verbose      bool
 }
 
 // What one transaction of an import takes.
@@ -52,6 +57,9 @@ const (
 	importFiles = 300
 	importBytes = 8 << 20
 )
+
+// importNames is how many skipped files of one reason are named without --verbose.
+const importNames = 20
 
 func (c *importCmd) Run(a *app) error {
 	dir, err := filepath.Abs(c.Dir)
@@ -71,14 +79,13 @@ func (c *importCmd) Run(a *app) error {
 	}
 	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
 		im := &importer{scope: db.Scope(c.Scope), walker: w, prefix: c.Prefix, dry: c.DryRun, remove: c.Delete, progress: a.progress()}
-		im.out = importView{Scope: c.Scope, Dir: dir, DryRun: c.DryRun}
+		im.out = importView{Scope: c.Scope, Dir: dir, DryRun: c.DryRun, verbose: c.Verbose}
 		if !c.DryRun && len(w.files) > 0 {
 			if err := db.AddFileRoot(a.ctx, dir); err != nil {
 				return err
 			}
 		}
-		err := im.run(a.ctx)
-		if err != nil {
+		if err := im.run(a.ctx); err != nil {
 			return fmt.Errorf("import stopped after %s: %w", plural(im.out.Written, "file", "files"), err)
 		}
 		return a.emit(im.out, im.out.print)
@@ -107,7 +114,7 @@ type stored struct {
 
 func (im *importer) run(ctx context.Context) error {
 	w := im.walker
-	im.out.Files, im.out.Skipped, im.out.Removed = len(w.files), w.skipped, []string{}
+	im.out.Files, im.out.Removed = len(w.files), []string{}
 	im.have = map[string]stored{}
 	err := eachArtefact(ctx, im.scope, im.prefix, func(v *ctxpage.Version) {
 		im.have[v.ID] = stored{v.Source, v.SourceHash}
@@ -124,23 +131,23 @@ func (im *importer) run(ctx context.Context) error {
 	if err := im.flush(ctx); err != nil {
 		return err
 	}
+	im.out.Skipped, im.out.SkippedFiles = w.skips(), nonNil(w.skipped)
+	slices.SortFunc(im.out.SkippedFiles, func(a, b skippedFile) int {
+		return cmp.Or(cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Path, b.Path))
+	})
 	return im.gone(ctx)
 }
 
 // file compares a file with what is stored, by hash, and takes it if it differs.
 func (im *importer) file(ctx context.Context, f found) error {
 	id, source := im.prefix+f.rel, "file:"+f.path
-	if !usableID(id) {
-		im.out.Skipped[skipName]++
-		return nil
-	}
-	if len(source) > ctxpage.MaxSource {
-		im.out.Skipped[skipName]++
+	if !usableID(id) || len(source) > ctxpage.MaxSource {
+		im.walker.skip(f.rel, skipName)
 		return nil
 	}
 	text, skip := readText(f.path)
 	if skip != "" {
-		im.out.Skipped[skip]++
+		im.walker.skip(f.rel, skip)
 		if skip == skipUnread {
 			im.walker.unread = append(im.walker.unread, f.rel)
 		}
@@ -179,15 +186,15 @@ func (im *importer) flush(ctx context.Context) error {
 		im.out.Bytes += bytes
 		return nil
 	}
-	failed := 0
+	var failed []string
 	err := im.scope.Update(ctx, func(tx *ctxpage.Txn) error {
-		failed = 0
+		failed = nil
 		for _, art := range batch {
 			if err := tx.Put(ctx, art); err != nil {
 				if ctx.Err() != nil || !strings.HasPrefix(err.Error(), "fetch ") {
 					return err
 				}
-				failed++
+				failed = append(failed, strings.TrimPrefix(art.ID, im.prefix))
 			}
 		}
 		return nil
@@ -195,10 +202,10 @@ func (im *importer) flush(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if failed > 0 {
-		im.out.Skipped[skipUnread] += failed
+	for _, rel := range failed {
+		im.walker.skip(rel, skipUnread)
 	}
-	im.out.Written += len(batch) - failed
+	im.out.Written += len(batch) - len(failed)
 	im.out.Bytes += bytes
 	return nil
 }
@@ -246,14 +253,29 @@ func (v *importView) print(w io.Writer) {
 	if v.Replaced > 0 {
 		fmt.Fprintf(w, "%s had come from somewhere else: give each directory its own --prefix\n", plural(v.Replaced, "artefact", "artefacts"))
 	}
-	for _, reason := range slices.Sorted(maps.Keys(v.Skipped)) {
-		fmt.Fprintf(w, "skipped %d: %s\n", v.Skipped[reason], reason)
-	}
+	v.printSkipped(w)
 	for _, id := range v.Removed {
 		if v.Deleted > 0 {
 			fmt.Fprintf(w, "%s %s: its file is gone\n", deleted, line(id))
 		} else {
 			fmt.Fprintf(w, "its file is gone, --delete would delete it: %s\n", line(id))
+		}
+	}
+}
+
+func (v *importView) printSkipped(w io.Writer) {
+	named, reason := 0, ""
+	for _, f := range v.SkippedFiles {
+		if f.Reason != reason {
+			named, reason = 0, f.Reason
+			fmt.Fprintf(w, "skipped %d: %s\n", v.Skipped[reason], reason)
+		}
+		named++
+		switch {
+		case v.verbose || named <= importNames:
+			fmt.Fprintf(w, "  %s\n", line(f.Path))
+		case named == importNames+1:
+			fmt.Fprintf(w, "  and %d more; --verbose names them all\n", v.Skipped[reason]-importNames)
 		}
 	}
 }

@@ -103,6 +103,44 @@ func TestImport(t *testing.T) {
 	ok(t, "", "check", file)
 }
 
+// A file that is not in the database although it is in the directory can be found by its name and the reason.
+func TestImportNamesWhatItSkips(t *testing.T) {
+	dir, file := folder(t), newDB(t)
+	const many = importNames + 3
+	for i := range many {
+		write(t, dir, fmt.Sprintf("images/%02d.png", i), "\x00")
+	}
+	args := []string{"import", file, "acme/docs", dir, "--max-size", "4000", "--dry-run"}
+
+	v := asJSON(t, "", args...)
+	reasons := map[string]string{}
+	counts := map[string]any{}
+	for _, f := range v["skipped_files"].([]any) {
+		path, reason := f.(map[string]any)["path"].(string), f.(map[string]any)["reason"].(string)
+		reasons[path] = reason
+		n, _ := counts[reason].(float64)
+		counts[reason] = n + 1
+	}
+	require.Equal(t, v["skipped"], counts, "each file that is counted is named")
+	for path, reason := range map[string]string{
+		"bin.dat": skipBinary, "latin.txt": skipBinary, "empty.txt": skipEmpty, "large.txt": skipLarge, "new\nline.txt": skipName, "link.md": skipKind,
+		"docs/draft.tmp": skipIgnored, "build": skipIgnored, "src/build": skipIgnored, "only-here.txt": skipIgnored, "images/22.png": skipBinary,
+	} {
+		require.Equal(t, reason, reasons[path], path)
+	}
+	require.NotContains(t, reasons, "README.md")
+
+	plain := ok(t, "", args...)
+	require.Contains(t, plain, "skipped 1: "+skipLarge+"\n  large.txt\n")
+	require.Contains(t, plain, "  new line.txt\n", "a name must not steer the terminal")
+	require.Contains(t, plain, fmt.Sprintf("skipped %d: %s\n  bin.dat\n", many+2, skipBinary))
+	require.Contains(t, plain, "  images/18.png\n  and 5 more; --verbose names them all\n")
+	require.NotContains(t, plain, "latin.txt")
+	all := ok(t, "", append(args, "-v")...)
+	require.Contains(t, all, "  images/22.png\n  latin.txt\n")
+	require.NotContains(t, all, "more;")
+}
+
 func TestImportRefuses(t *testing.T) {
 	file := newDB(t)
 	dir := t.TempDir()
@@ -189,5 +227,5 @@ func TestWalkHonoursTheRepositoryAbove(t *testing.T) {
 	w = &walker{dir: root, maxSize: 4000, maxFile: 2}
 	require.NoError(t, w.walk(context.Background()))
 	require.Len(t, w.files, 2)
-	require.Positive(t, w.skipped[skipLimit])
+	require.Positive(t, w.skips()[skipLimit])
 }

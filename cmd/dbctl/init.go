@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/ctxpage/ctxpage"
 )
@@ -15,7 +16,7 @@ type initCmd struct {
 }
 
 func (initCmd) Help() string {
-	return `Makes FILE, FILE-wal/, FILE-manifest/ and FILE.lock, readable by you alone. A path where something is is refused.
+	return `Makes FILE, FILE-wal/, FILE-manifest/ and FILE.lock, readable by you alone. A path where something is is refused, and one whose directory is not there: make that first.
 
 Example: dbctl init agent.ctx`
 }
@@ -28,10 +29,8 @@ type initView struct {
 }
 
 func (c *initCmd) Run(a *app) error {
-	for _, suffix := range []string{"", "-wal", "-manifest"} {
-		if _, err := os.Lstat(c.File + suffix); err == nil {
-			return failed("init: %s exists; name a path that does not", c.File+suffix)
-		}
+	if err := mayMake("init", c.File, "name a path that does not"); err != nil {
+		return err
 	}
 	v := initView{File: c.File, Format: ctxpage.FormatVersion, DryRun: c.DryRun}
 	if !c.DryRun {
@@ -52,4 +51,19 @@ func (c *initCmd) Run(a *app) error {
 		}
 		fmt.Fprintf(w, "made %s, database %s, format %d\n", v.File, v.ID, v.Format)
 	})
+}
+
+// mayMake says before a verb begins, and to a dry run, what the library would refuse, and what to do instead; "": what is
+// there may be replaced.
+func mayMake(verb, file, instead string) error {
+	dir := filepath.Dir(file)
+	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+		return failed("%s: there is no directory %s; make it first", verb, dir)
+	}
+	for _, suffix := range []string{"", "-wal", "-manifest"} {
+		if _, err := os.Lstat(file + suffix); err == nil && instead != "" {
+			return failed("%s: %s exists; %s", verb, file+suffix, instead)
+		}
+	}
+	return nil
 }

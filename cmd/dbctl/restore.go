@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -36,10 +35,12 @@ func (c *restoreCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	for _, suffix := range []string{"", "-wal", "-manifest"} {
-		if _, err := os.Lstat(c.File + suffix); err == nil && !c.Force {
-			return failed("restore: %s exists; name a path that does not, or replace it with --force", c.File+suffix)
-		}
+	instead := "name a path that does not, or replace it with --force"
+	if c.Force {
+		instead = ""
+	}
+	if err := mayMake("restore", c.File, instead); err != nil {
+		return err
 	}
 	problems, err := a.checked(c.Backup)
 	if err != nil {

@@ -712,7 +712,7 @@ type sessionReceiveCmd struct {
 }
 
 func (sessionReceiveCmd) Help() string {
-	return `Reads a handoff packet as JSON from standard input. The turns that it names one by one become references, what was pinned is pinned while there is room, and nothing counts as verified. Of a long packet a brief is pinned and the packet itself is a stub; session recall gives it whole.
+	return `Reads a handoff packet as JSON from standard input. The turns that it names one by one, up to 512, become references, what was pinned is pinned while there is room, and nothing counts as verified. Of a long packet a brief is pinned and the packet itself is a stub; session recall gives it whole.
 
 Example: dbctl handoff agent.ctx acme/support chat-1 --format json >packet.json; dbctl session receive agent.ctx acme/night chat-2 <packet.json`
 }
@@ -725,6 +725,9 @@ func (c *sessionReceiveCmd) Run(a *app) error {
 	p, err := session.ParsePacket(raw)
 	if err != nil {
 		return usage("%v; expected what dbctl handoff --format json writes", err)
+	}
+	if err := p.Receivable(); err != nil {
+		return usage("%v", err)
 	}
 	if c.DryRun {
 		v := appendedView{[]string{}}

@@ -99,8 +99,18 @@ func TestSessionVerbs(t *testing.T) {
 	require.Contains(t, ok(t, "", verb("handoff", "--to", "night")...), "help Ann")
 	require.Contains(t, ok(t, "", verb("handoff", "--format", "limn")...), "handoff-state")
 	packet := ok(t, "", verb("handoff", "--format", "json")...)
-	_, err = session.ParsePacket([]byte(packet))
+	parsed, err := session.ParsePacket([]byte(packet))
 	require.NoError(t, err)
+	for i := range session.MaxReferences + 1 {
+		parsed.Context = append(parsed.Context, session.ContextItem{Context: fmt.Sprintf("paged acme:x-%d@1 (1 tokens, digest 0123456789ab): x", i), WhyItMatters: "x"})
+	}
+	large, err := parsed.JSON()
+	require.NoError(t, err)
+	for _, more := range [][]string{{}, {"--dry-run"}} {
+		r := dbctl(string(large), append([]string{"session", "receive", file, "acme/night", "large"}, more...)...)
+		require.Equal(t, exitUsage, r.code, r.err)
+		require.Contains(t, r.err, "expected at most 512")
+	}
 	require.Contains(t, ok(t, packet, "session", "receive", file, "acme/night", "chat"), "received")
 	require.Contains(t, dbctl(ok(t, "", verb("handoff")...), "session", "receive", file, "acme/night", "chat").err, "--format json")
 

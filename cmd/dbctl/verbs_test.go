@@ -50,6 +50,8 @@ func TestVerbs(t *testing.T) {
 		{"search F acme/support zebra", "", exitOK, "nothing found"},
 		{"search F acme/support refunds --check nonsense", "", exitUsage, "expected always, never"},
 		{"assemble F acme/support refunds --budget 400", "", exitOK, "Refunds up to $500."},
+		{"assemble F acme/support refunds --as-of 1", "", exitOK, "$400"},
+		{"assemble F acme/support refunds --as-of 9999", "", exitUsage, "the newest of this database"},
 		{"assemble F acme/support refunds --budget 400 --format anthropic", "", exitOK, `"messages"`},
 		{"assemble F acme/support refunds --budget 0", "", exitUsage, "above 0"},
 		{"assemble F acme/support refunds --budget 400 --read-only", "", exitOK, "no manifest was written"},
@@ -234,6 +236,28 @@ func TestBackupAndRestore(t *testing.T) {
 	require.Equal(t, exitDamaged, r.code, r.err)
 	require.Contains(t, r.err, "nothing was written")
 	ok(t, "", "check", file)
+}
+
+// A verb that makes a database makes no directory for it: a mistyped path would become a database that nobody finds.
+func TestNoDirectoryIsMade(t *testing.T) {
+	file := newDB(t)
+	missing := filepath.Join(t.TempDir(), "typo")
+	to := filepath.Join(missing, "deep", "new.ctx")
+	for _, args := range [][]string{
+		{"init", to}, {"init", to, "--dry-run"}, {"backup", file, to}, {"restore", file, to}, {"restore", file, to, "--dry-run"},
+		{"restore", file, to, "--force"}, {"restore", file, to, "--force", "--dry-run"}, {"salvage", file, to},
+	} {
+		r := dbctl("", args...)
+		require.Equal(t, exitFailed, r.code, args)
+		require.Contains(t, r.err, "no directory "+filepath.Dir(to), args)
+		require.Contains(t, r.err, "make it first", args)
+		require.NoDirExists(t, missing, args)
+	}
+	require.NoError(t, os.MkdirAll(filepath.Dir(to), 0o700))
+	ok(t, "", "backup", file, to)
+	r := dbctl("", "backup", file, filepath.Join(to, "below-a-file.ctx"))
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.err, to+" is not a directory")
 }
 
 func TestProofs(t *testing.T) {

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -38,6 +39,12 @@ type found struct {
 	size int64
 }
 
+// skippedFile is a file that is not taken, or a directory of which nothing is.
+type skippedFile struct {
+	Path   string `json:"path"` // below the directory, with slashes; "." is the directory itself
+	Reason string `json:"reason"`
+}
+
 // walker lists the text files of a directory. Git's own rules decide what is ignored, up to the root of the repository
 // the directory lies in; .git is never entered, links are never followed.
 type walker struct {
@@ -48,13 +55,12 @@ type walker struct {
 	except  []string // databases: paths whose files are left out
 	files   []found
 	bytes   int64 // of files
-	skipped map[string]int
+	skipped []skippedFile
 	unread  []string // relative paths that could not be read: nothing is known of what is below
 	prefix  []string // of dir below the root of the repository
 }
 
 func (w *walker) walk(ctx context.Context) error {
-	w.skipped = map[string]int{}
 	st, err := os.Stat(w.dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -133,9 +139,9 @@ func (w *walker) enter(ctx context.Context, dir, rel string, patterns []gitignor
 		}
 		switch {
 		case match.Match(append(slices.Clip(domain), name), e.IsDir()):
-			w.skipped[skipIgnored]++
+			w.skip(below, skipIgnored)
 		case e.IsDir() && w.database(filepath.Join(dir, name)):
-			w.skipped[skipDatabase]++
+			w.skip(below, skipDatabase)
 		case e.IsDir():
 			if err := w.enter(ctx, filepath.Join(dir, name), below, patterns); err != nil {
 				return err
@@ -155,8 +161,21 @@ func (w *walker) names(rel string) []string {
 	return append(slices.Clip(w.prefix), strings.Split(rel, "/")...)
 }
 
+func (w *walker) skip(rel, reason string) {
+	w.skipped = append(w.skipped, skippedFile{cmp.Or(rel, "."), reason})
+}
+
+// skips counts what was skipped by reason.
+func (w *walker) skips() map[string]int {
+	counts := map[string]int{}
+	for _, f := range w.skipped {
+		counts[f.Reason]++
+	}
+	return counts
+}
+
 func (w *walker) cannot(rel string) {
-	w.skipped[skipUnread]++
+	w.skip(rel, skipUnread)
 	w.unread = append(w.unread, rel)
 }
 
@@ -166,17 +185,17 @@ func (w *walker) file(path, rel string, e fs.DirEntry) {
 	case err != nil:
 		w.cannot(rel)
 	case !st.Mode().IsRegular():
-		w.skipped[skipKind]++
+		w.skip(rel, skipKind)
 	case w.database(path):
-		w.skipped[skipDatabase]++
+		w.skip(rel, skipDatabase)
 	case st.Size() == 0:
-		w.skipped[skipEmpty]++
+		w.skip(rel, skipEmpty)
 	case st.Size() > w.maxSize:
-		w.skipped[skipLarge]++
+		w.skip(rel, skipLarge)
 	case !usableID(rel):
-		w.skipped[skipName]++
+		w.skip(rel, skipName)
 	case w.maxFile > 0 && len(w.files) >= w.maxFile || w.maxAll > 0 && w.bytes+st.Size() > w.maxAll:
-		w.skipped[skipLimit]++
+		w.skip(rel, skipLimit)
 	default:
 		w.files, w.bytes = append(w.files, found{path, rel, st.Size()}), w.bytes+st.Size()
 	}
