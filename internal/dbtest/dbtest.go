@@ -39,6 +39,17 @@ func MemoryPath(t testing.TB) string {
 	return kept(t, dir)
 }
 
+// InMemory runs the tests of a package with all their temporary files in such a file system, likewise.
+func InMemory(run func() int) int {
+	dir, err := os.MkdirTemp("/dev/shm", "ctxpage-test-")
+	if err != nil {
+		return run()
+	}
+	defer os.RemoveAll(dir)
+	os.Setenv("TMPDIR", dir)
+	return run()
+}
+
 func kept(t testing.TB, dir string) string {
 	path := filepath.Join(dir, "agent.ctx")
 	t.Cleanup(func() {
