@@ -31,9 +31,12 @@ func Path(t testing.TB) string {
 // mean nothing, because they only cost time there.
 func MemoryPath(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "ctxpage-test-")
-	if err != nil {
+	if memory() == "" {
 		return Path(t)
+	}
+	dir, err := os.MkdirTemp(memory(), "ctxpage-test-")
+	if err != nil {
+		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return kept(t, dir)
@@ -41,7 +44,10 @@ func MemoryPath(t testing.TB) string {
 
 // InMemory runs the tests of a package with all their temporary files in such a file system, likewise.
 func InMemory(run func() int) int {
-	dir, err := os.MkdirTemp("/dev/shm", "ctxpage-test-")
+	if memory() == "" {
+		return run()
+	}
+	dir, err := os.MkdirTemp(memory(), "ctxpage-test-")
 	if err != nil {
 		return run()
 	}
