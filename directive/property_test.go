@@ -2,6 +2,8 @@ package directive_test
 
 import (
 	"encoding/json"
+	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +13,11 @@ import (
 
 	"github.com/ctxpage/ctxpage/directive"
 )
+
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // long inputs come and go: collecting them was a sixth of the time
+	os.Exit(m.Run())
+}
 
 // words are few, so that directives meet each other's items; among them are the
 // spellings that normalising joins.

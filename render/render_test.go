@@ -4,12 +4,19 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
+
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // many small documents: collecting them was a fifth of the time
+	os.Exit(m.Run())
+}
 
 const seed = "01J8Z0DB/acme/support"
 

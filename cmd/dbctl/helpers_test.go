@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 )
 
 // The test program stands in for dbctl where dbctl runs itself, and for an agent that is writing.
@@ -24,6 +26,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // many small databases are opened; collecting them was a quarter of the time
 	switch {
 	case os.Getenv(writerEnv) != "":
 		writeForever(os.Getenv(writerEnv))
@@ -33,7 +36,7 @@ func TestMain(m *testing.M) {
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // of children: the race detector lets each wait a second
-	os.Exit(m.Run())
+	os.Exit(dbtest.InMemory(m.Run))
 }
 
 // writeForever is an agent: it writes and reads until its input ends.

@@ -5,12 +5,21 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 )
+
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // each run makes a database anew: collecting them was a fifth of the time
+	os.Exit(dbtest.InMemory(m.Run))
+}
 
 // The six failures by name. Each has plain retrieval over the same store as its control: there it must happen.
 func TestEscalation(t *testing.T) {
