@@ -131,6 +131,10 @@ func (f *talker) operate() {
 		{"watch", 8, f.watch},
 		{"put", 15, f.put},
 		{"delete", 3, func(ctx context.Context) error { return f.s.Delete(ctx, f.any()) }},
+		{"gc", 1, func(ctx context.Context) error {
+			_, err := f.db.GC(ctx, GCOptions{KeepFor: -1, Expired: f.r.IntN(2) == 0})
+			return err
+		}},
 		{"handoff", 1, f.handoff},
 		{"forget", 1, f.forget},
 	}
