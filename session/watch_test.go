@@ -7,18 +7,18 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400) // the pages are few and change often: collecting them was half of the time
+	dbtest.CollectLess()
 	os.Exit(m.Run())
 }
 
