@@ -12,9 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 )
 
 func TestMain(m *testing.M) {
