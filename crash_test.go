@@ -32,14 +32,11 @@ var (
 const childEnv = "CTXPAGE_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	const gc = 400 // thousands of small databases are opened; collecting them was a tenth of the time
 	if role := os.Getenv(childEnv); role != "" {
-		debug.SetGCPercent(gc)
+		debug.SetGCPercent(400)
 		os.Exit(child(role, os.Args[1:]))
 	}
-	if flag.Parse(); flag.Lookup("test.bench").Value.String() == "" { // what users have is measured
-		debug.SetGCPercent(gc)
-	}
+	dbtest.CollectLess()
 	goleak.VerifyTestMain(m)
 }
 

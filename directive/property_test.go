@@ -3,7 +3,6 @@ package directive_test
 import (
 	"encoding/json"
 	"os"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -12,10 +11,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ctxpage/ctxpage/directive"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 )
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400) // long inputs come and go: collecting them was a sixth of the time
+	dbtest.CollectLess()
 	os.Exit(m.Run())
 }
 

@@ -4,15 +4,16 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/faultfs"
 )
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400) // many small archives are opened; collecting them was a fifth of the time
+	dbtest.CollectLess()
 	os.Exit(m.Run())
 }
 

@@ -5,16 +5,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 )
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400) // many small documents: collecting them was a fifth of the time
+	dbtest.CollectLess()
 	os.Exit(m.Run())
 }
 

@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -15,10 +14,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 )
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400) // the pages are few and change often: collecting them was half of the time
+	dbtest.CollectLess()
 	os.Exit(m.Run())
 }
 

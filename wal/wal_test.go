@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,12 +16,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/wal"
 )
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400) // thousands of small logs are opened; collecting them was a fifth of the time
+	dbtest.CollectLess()
 	goleak.VerifyTestMain(m)
 }
 

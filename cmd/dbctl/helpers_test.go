@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -26,7 +25,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400) // many small databases are opened; collecting them was a quarter of the time
+	dbtest.CollectLess()
 	switch {
 	case os.Getenv(writerEnv) != "":
 		writeForever(os.Getenv(writerEnv))

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400) // each run makes a database anew: collecting them was a fifth of the time
+	dbtest.CollectLess()
 	os.Exit(dbtest.InMemory(m.Run))
 }
 
