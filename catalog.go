@@ -109,7 +109,7 @@ type groupCol struct {
 	scope   uint32
 	name    string
 	members []uint64 // live pages by (seq, artefact, page)
-	changed uint64   // LSN of the last commit that touched them
+	moved   uint64   // LSN of the last commit that did more to them than add some at the end
 	// By provenance: those of members that no other artefact supersedes, and of these the turns.
 	live, turns [int(HumanVerified) + 1]int
 }
@@ -509,8 +509,9 @@ func (c *catalogue) unlink(num uint64) {
 // member finds the place of a page in a group that is about to change.
 func (c *catalogue) member(group, num uint64) (members *[]uint64, at int, found bool) {
 	g := &c.groups[group-1]
-	g.changed = c.lsn + 1 // of the commit that is installed
-	at, found = slices.BinarySearchFunc(g.members, num, c.compareMembers)
+	if at, found = slices.BinarySearchFunc(g.members, num, c.compareMembers); at < len(g.members) {
+		g.moved = c.lsn + 1 // of the commit that is installed
+	}
 	return &g.members, at, found
 }
 

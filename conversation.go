@@ -261,19 +261,23 @@ func (c *conversation) refresh(ctx context.Context) error {
 		}
 	}
 	page, err := c.db.store.Scan(ctx, ScanQuery{What: ScanMembers, Scopes: Scopes{c.scope}, Group: c.id, Known: c.lsn})
-	if err != nil || page.Same || slices.Equal(page.Keys, c.keys) {
-		c.lsn = max(c.lsn, page.LSN)
+	if err != nil {
 		return err
 	}
-	known := len(c.keys)
-	if known > len(page.Keys) || !slices.Equal(page.Keys[:known], c.keys) {
+	keys, known := page.Keys, len(c.keys)
+	if page.Same {
+		keys = append(c.keys, keys...)
+	} else if known > len(keys) || !slices.Equal(keys[:known], c.keys) {
 		known = 0
 	}
-	if err := c.take(ctx, page.Keys, known); err != nil {
+	if c.lsn = max(c.lsn, page.LSN); known == len(keys) && known == len(c.keys) {
+		return nil
+	}
+	if err := c.take(ctx, keys, known); err != nil {
 		c.loaded = false // half taken over: read all of it again
 		return err
 	}
-	c.keys, c.lsn = page.Keys, page.LSN
+	c.keys = keys
 	c.gen++
 	return nil
 }
