@@ -108,7 +108,8 @@ type conversation struct {
 	winRev    [2]uint64
 	sum       int             // tokens of the window, while sumRev is rev
 	sumRev    uint64          // 0: never counted
-	inside    []int           // units that may have a section in the window, ascending, while insideRev is rev
+	inside    []int           // units that are in the window, or may be, ascending, while insideRev is rev
+	outside   outside         // the others
 	insideRev uint64          // 0: never listed
 	unsaved   map[string]bool // ids whose rows were made again and are not stored yet
 	state     sessionRow
@@ -814,10 +815,15 @@ func (c *conversation) saved() {
 
 // setRow changes the place of a turn, in memory and in the batch: what encodePlace writes, and nothing else of the row.
 func (c *conversation) setRow(w *changes, i int, change func(*turnRow)) {
-	row := *c.blocks[i].row
+	old := c.blocks[i].row
+	row := *old
 	change(&row)
 	row.moved = true
-	c.recount(c.blocks[i].unit, func() { c.blocks[i].row = &row })
+	if c.shown(i) == session.Cold && row.Level == old.Level && row.Because == old.Because && row.Pinned == old.Pinned {
+		c.blocks[i].row = &row // it was read, and stays out of the window
+	} else {
+		c.recount(c.blocks[i].unit, func() { c.blocks[i].row = &row })
+	}
 	c.rows[c.blocks[i].id] = &row
 	w.row(c.turnKey(placeRowKey, c.blocks[i].id), row.encodePlace)
 }
