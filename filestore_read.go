@@ -668,8 +668,8 @@ func (s *fileStore) standing(f *finding) {
 	}
 	if v.session != 0 {
 		for _, own := range s.cat.ofSession(v.session, q.Floor) {
-			s.firstOf(&own, q, add)
-			f.lists.add(&own)
+			s.firstOf(own, q, add)
+			f.lists.add(own)
 		}
 	}
 	for left := q.Recent; left > 0; {
