@@ -234,8 +234,9 @@ func (a *assembling) order() []int {
 	order := make([]place, len(a.turns))
 	for i := range a.turns {
 		t := &a.turns[i]
-		if order[i] = (place{at: i, score: t.score}); t.level == session.Stub && t.group == "" {
-			order[i].stub = 1
+		p := &order[len(order)-1-i] // of equal ones the newest is first: then there is little to sort
+		if *p = (place{at: i, score: t.score}); t.level == session.Stub && t.group == "" {
+			p.stub = 1
 		}
 	}
 	slices.SortFunc(order, func(x, y place) int {
