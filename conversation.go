@@ -215,6 +215,7 @@ func (t *conversations) forget() {
 		}
 		select {
 		case c.lock <- struct{}{}:
+			c.outside = outside{}
 			c.loaded, c.rows, c.blocks, c.units, c.keys, c.at, c.byID, c.open, c.win, c.stored, c.inside = false, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil
 			<-c.lock
 		default: // in use
