@@ -599,10 +599,7 @@ func (c *conversation) stub(id string, digest [32]byte, tokens int) func(title s
 // turnRow measures a turn. The title is taken from its first page, as a replay will.
 func (db *DB) turnRow(a *Artefact, texts []string, hash uint64, stub func(title string) string) *turnRow {
 	count := db.opts.Counter.Count
-	text := texts[0]
-	for _, t := range texts[1:] {
-		text += t
-	}
+	text := strings.Join(texts, "")
 	words := []string{a.Name, text}
 	extra := 0
 	for _, t := range a.ToolCalls {

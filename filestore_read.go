@@ -252,7 +252,12 @@ func (l *loading) fromFile(tx *bbolt.Tx) error {
 
 func (l *loading) headIn(meta *bbolt.Bucket, i int) {
 	o := &l.out[i]
-	key := headRowKey(headKey{l.arts[i], o.Key.Version})
+	k := headKey{l.arts[i], o.Key.Version}
+	key := headRowKey(k)
+	if l.heads[k] != nil { // its checksum was looked at with the first of its pages
+		o.Err = l.head(i, nil)
+		return
+	}
 	v := meta.Get(key)
 	if v == nil && o.Key.Version > l.newest[i] {
 		o.Err = fmt.Errorf("%w: version %d of page %d", ErrGone, o.Key.Version, o.Key.Num)
