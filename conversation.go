@@ -614,14 +614,13 @@ func (db *DB) turnRow(a *Artefact, texts []string, hash uint64, stub func(title 
 			sizes[session.Trimmed] = n
 		}
 	}
-	sizes[session.Stub] = count(stub(title))
-	below := raw
-	for l := session.Trimmed; l < session.Cold; l++ {
+	below := cmp.Or(sizes[session.Trimmed], raw)
+	for _, l := range []session.Level{session.Summary, session.Stub} {
+		if l == session.Stub { // exact; not held against a summary that is a guess and may never be made
+			sizes[l] = count(stub(title))
+		}
 		if sizes[l] >= below {
 			sizes[l] = 0
-		}
-		if sizes[l] > 0 {
-			below = sizes[l]
 		}
 	}
 	return &turnRow{
