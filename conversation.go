@@ -714,6 +714,8 @@ type changes struct {
 	sets int // how often a row was set, the same one again included
 	puts []Put
 	err  error // the first that encoding gave
+
+	texts map[uint64][]string // of turns on their way in, by the numbers that stand for those of their pages
 }
 
 // expect makes room for so many more rows.

@@ -246,7 +246,9 @@ func TestPassPagesTurnsOfMiddleLength(t *testing.T) {
 	require.NoError(t, err)
 	w, err := chat.Window(ctx)
 	require.NoError(t, err)
-	at := func(id string) int { return slices.IndexFunc(w.Turns, func(t WindowTurn) bool { return t.Ref.ID == id }) }
+	at := func(id string) int {
+		return slices.IndexFunc(w.Turns, func(t WindowTurn) bool { return t.Ref.ID == id })
+	}
 	require.Equal(t, session.Page, p.Verdicts[at("middle")].Action)
 	turn := w.Turns[at("middle")]
 	require.LessOrEqual(t, turn.Stored/4, turn.Tokens, "control: the guess of its summary, a quarter, is not above the stub")
