@@ -582,9 +582,10 @@ func (s *fileStore) copyBolt(path string, progress func(string, uint64, uint64))
 		return 0, fmt.Errorf("ctxpage: backup: %w", err)
 	}
 	err = s.view(func(tx *bbolt.Tx) (err error) {
-		n, err = tx.WriteTo(f)
+		to := &failing{to: f}
+		n, err = tx.WriteTo(to)
 		progress("copy pages", uint64(n), uint64(tx.Size()))
-		return err
+		return cmp.Or(to.err, err)
 	})
 	if err == nil {
 		err = f.Sync()
@@ -593,6 +594,23 @@ func (s *fileStore) copyBolt(path string, progress func(string, uint64, uint64))
 		err = cerr
 	}
 	return n, err
+}
+
+// failing keeps the error of a write: of the first two pages bbolt gives its text only, and a full disk would not be known.
+type failing struct {
+	to  *os.File
+	err error
+}
+
+// ReadFrom leaves the rest to the operating system, as the file alone does.
+func (w *failing) ReadFrom(r io.Reader) (n int64, err error) {
+	n, w.err = w.to.ReadFrom(r)
+	return n, w.err
+}
+
+func (w *failing) Write(b []byte) (n int, err error) {
+	n, w.err = w.to.Write(b)
+	return n, w.err
 }
 
 // copyDir copies the regular files of a directory as long as they are now, synced.

@@ -294,7 +294,7 @@ func TestCloseBeside(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	for round := range 4 {
-		path := dbtest.CheckedPath[Problem](t, openChecked)
+		path := dbtest.CheckedMemoryPath[Problem](t, openChecked)
 		db := openTest(t, path, Options{WorkingSet: int64(round%2) - 1})
 		s := db.Scope("acme")
 		_, err := s.Put(ctx, Artefact{ID: "page", Text: "a text to be found"})

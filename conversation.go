@@ -91,6 +91,7 @@ type conversation struct {
 	lock      chan struct{} // of one place; a channel, so that a context can end the wait
 
 	loaded    bool
+	unsure    bool // a commit that failed may still happen
 	lsn       uint64
 	gen       uint64 // changes with everything a plan depends on
 	keys      []PageKey
@@ -215,6 +216,7 @@ func (t *conversations) forget() {
 		select {
 		case c.lock <- struct{}{}:
 			c.loaded, c.rows, c.blocks, c.units, c.keys, c.at, c.byID, c.open, c.win, c.stored, c.inside = false, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil
+			c.numbers, c.alone = slab[uint64]{}, slab[int]{}
 			<-c.lock
 		default: // in use
 		}
@@ -280,6 +282,12 @@ func (c *conversation) refresh(ctx context.Context) error {
 
 // load reads the rows. A session without a row is one that only plain puts have written to.
 func (c *conversation) load(ctx context.Context) error {
+	if c.unsure { // what is read before the commit becomes visible would stay: nothing tells of rows that change
+		if _, err := c.db.store.Head(ctx); err != nil && ctx.Err() != nil {
+			return err
+		}
+		c.unsure = false
+	}
 	c.keys, c.blocks, c.units, c.lsn = nil, nil, nil, 0
 	c.rows, c.at, c.open, c.byID = map[string]*turnRow{}, map[uint64]int{}, map[string]int{}, map[string]int{}
 	c.unsaved = map[string]bool{}
@@ -792,12 +800,17 @@ func (c *conversation) commit(ctx context.Context, s *Scope, w *changes, leaf ma
 		})
 	}
 	if err != nil {
-		c.loaded = false
+		c.failed(err)
 		return err
 	}
 	c.saved()
 	c.gen++
 	return nil
+}
+
+// failed has all of it read again after a commit: whether it happened is found by that.
+func (c *conversation) failed(err error) {
+	c.loaded, c.unsure = false, c.unsure || errors.Is(err, ErrOutcomeUnknown)
 }
 
 // saved forgets what waited for a commit.

@@ -32,14 +32,11 @@ var (
 const childEnv = "CTXPAGE_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	const gc = 400 // thousands of small databases are opened; collecting them was a tenth of the time
 	if role := os.Getenv(childEnv); role != "" {
-		debug.SetGCPercent(gc)
+		debug.SetGCPercent(400)
 		os.Exit(child(role, os.Args[1:]))
 	}
-	if flag.Parse(); flag.Lookup("test.bench").Value.String() == "" { // what users have is measured
-		debug.SetGCPercent(gc)
-	}
+	dbtest.CollectLess()
 	goleak.VerifyTestMain(m)
 }
 
@@ -79,6 +76,8 @@ func openChecked(path string) (*DB, error) { return Open(path, Options{}) }
 //	       every 5th deletes d, the next puts it back; every 7th is held instead, and writes only h
 const lanes = 3
 
+const lanePageTokens = 128 // small: a text is analysed at each of the many opens
+
 // stepIDTime is how many characters of a batch id are time.
 const stepIDTime = 10
 
@@ -103,7 +102,7 @@ func applied(n int) int {
 func laneText(lane, n int, part string) string {
 	line := fmt.Sprintf("lane %d step %d of %s\n", lane, n, part)
 	if part == "b" {
-		return strings.Repeat(line, 1+n%4*40) // up to two pages
+		return strings.Repeat(line, 1+n%4*10) // up to two pages of lanePageTokens
 	}
 	return line
 }
@@ -161,7 +160,7 @@ func writeStep(ctx context.Context, s *Scope, lane, n int) error {
 
 // writerChild: path, then for each lane the last step that is done.
 func writerChild(args []string) error {
-	db, err := Open(args[0], Options{WorkingSet: 1 << 16, Audit: AuditSync})
+	db, err := Open(args[0], Options{WorkingSet: 1 << 16, Audit: AuditSync, PageTokens: lanePageTokens})
 	if err != nil {
 		return err
 	}

@@ -110,10 +110,11 @@ type Options struct {
 	// LockTimeout is how long Open waits for another process to let go; 0: not at all.
 	LockTimeout time.Duration
 
-	noSync bool // the negative control of crash tests
-	fs     wal.FS
-	rotate int64
-	hook   func(step string) error
+	noSync  bool // the negative control of crash tests
+	fs      wal.FS
+	segment int64
+	rotate  int64
+	hook    func(step string) error
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -249,7 +250,7 @@ func (db *DB) mayOpen() error {
 func (db *DB) openStore() error {
 	st, rec, err := openFileStore(context.Background(), storeOptions{
 		path: db.path, readOnly: db.opts.ReadOnly, fs: db.opts.fs, now: db.opts.Clock, rand: db.opts.Rand,
-		analyzer: db.lexer, noSync: db.opts.noSync, rotate: db.opts.rotate, hook: db.opts.hook, dropped: db.dropped,
+		analyzer: db.lexer, noSync: db.opts.noSync, segment: db.opts.segment, rotate: db.opts.rotate, hook: db.opts.hook, dropped: db.dropped,
 	})
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 
 func openTest(t *testing.T, path string, opts Options) *DB {
 	t.Helper()
-	db, err := Open(path, opts)
+	db, err := Open(path, ShortLog(opts))
 	require.NoError(t, err)
 	return db
 }

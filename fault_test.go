@@ -2,6 +2,7 @@ package ctxpage
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +45,7 @@ func newRig(t *testing.T, opts Options) *rig {
 func (r *rig) open() (*DB, error) {
 	opts := r.opts
 	opts.fs, opts.WorkingSet = r.fs, -1
+	opts.segment = cmp.Or(opts.segment, testSegment)
 	return Open(r.path, opts)
 }
 
@@ -451,7 +453,7 @@ func TestBackgroundSyncFails(t *testing.T) {
 // reads fail only when there is no room left for their manifests, and with free space all goes on.
 func TestDiskFull(t *testing.T) {
 	ctx := context.Background()
-	r := newRig(t, Options{})
+	r := newRig(t, Options{segment: 64 << 20}) // as it is outside tests: the reserve is a share of what is preallocated
 	db, err := r.open()
 	require.NoError(t, err)
 	s := db.Scope("acme")

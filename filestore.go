@@ -92,6 +92,7 @@ type storeOptions struct {
 	analyzer *lexical.Analyzer
 	noSync   bool
 	group    time.Duration
+	segment  int64                   // wal.Options.SegmentBytes
 	rotate   int64                   // size of the log from which a checkpoint starts a new segment; 0: rotateAfterBytes
 	hook     func(step string) error // tests copy the files at a step, or let it fail
 	// dropped is told which page versions stopped being current, so that frames can go. Called under no lock.
@@ -482,7 +483,6 @@ func (s *fileStore) loadCatalogue(context.Context) error {
 }
 
 func (s *fileStore) loadFile() error {
-	s.cat.lsn = s.sys.Applied
 	return s.view(func(tx *bbolt.Tx) error {
 		meta := tx.Bucket(bucketMeta)
 		if meta == nil {
@@ -491,6 +491,7 @@ func (s *fileStore) loadFile() error {
 		if err := s.loadMeta(meta); err != nil {
 			return err
 		}
+		s.cat.lsn = s.sys.Applied // not before: what stands in the file has not changed since
 		for _, b := range []struct {
 			name []byte
 			want int
@@ -809,6 +810,7 @@ func (s *fileStore) openManifest(ctx context.Context) error {
 func (s *fileStore) openLog(ctx context.Context, mustExist bool, replay func(wal.Record) error) (*wal.Log, wal.Recovery, error) {
 	log, rec, err := wal.Open(ctx, s.opts.path+"-wal", wal.Options{
 		FS: s.opts.fs, ReadOnly: s.opts.readOnly, MustExist: mustExist, OnDurable: s.installDurable, NoSync: s.opts.noSync, GroupWait: s.opts.group,
+		SegmentBytes: s.opts.segment,
 	}, replay)
 	if errors.Is(err, wal.ErrMissing) {
 		return nil, rec, &CorruptError{File: s.opts.path + "-wal", Err: errors.New("the log is missing: what was committed since the last checkpoint is only in it"),

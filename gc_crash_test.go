@@ -298,7 +298,7 @@ func TestVerifyGCControl(t *testing.T) {
 func TestGCBeside(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	db := openTest(t, dbtest.CheckedPath[Problem](t, openChecked), Options{noSync: true, WorkingSet: 1 << 12})
+	db := openTest(t, dbtest.CheckedMemoryPath[Problem](t, openChecked), Options{noSync: true, WorkingSet: 1 << 12})
 	var ended, dropped, seen atomic.Int64
 	const workers, steps = 8, 60
 	var run sync.WaitGroup
@@ -412,7 +412,7 @@ func heldBeside(ctx context.Context, db *DB, s *Scope, id string, approve bool) 
 func TestGCKeepsWhatIsPinned(t *testing.T) {
 	ctx := context.Background()
 	at := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
-	db := openTest(t, dbtest.CheckedPath[Problem](t, openChecked), Options{noSync: true, Clock: func() time.Time { at = at.Add(time.Second); return at }})
+	db := openTest(t, dbtest.CheckedMemoryPath[Problem](t, openChecked), Options{noSync: true, Clock: func() time.Time { at = at.Add(time.Second); return at }})
 	defer db.Close()
 	s := db.Scope("acme")
 	_, err := s.Put(ctx, Artefact{ID: "a", Text: "one"})
@@ -438,7 +438,7 @@ func TestGCKeepsWhatIsPinned(t *testing.T) {
 // What commits name between the plan and the drop keeps it, and the rest of its artefact for this time.
 func TestGCSeesWhatIsNamedMeanwhile(t *testing.T) {
 	ctx := context.Background()
-	db := openTest(t, dbtest.CheckedPath[Problem](t, openChecked), Options{noSync: true})
+	db := openTest(t, dbtest.CheckedMemoryPath[Problem](t, openChecked), Options{noSync: true})
 	defer db.Close()
 	s := db.Scope("acme")
 	for _, id := range []string{"a", "b"} {
@@ -467,7 +467,7 @@ func TestGCSeesWhatIsNamedMeanwhile(t *testing.T) {
 // The index made anew after a gc is the one there was: of pages whose first version is gone, too.
 func TestGCThenReindex(t *testing.T) {
 	ctx := context.Background()
-	path := dbtest.CheckedPath[Problem](t, openChecked)
+	path := dbtest.CheckedMemoryPath[Problem](t, openChecked)
 	db := openTest(t, path, Options{noSync: true, PageTokens: 16})
 	s := db.Scope("acme")
 	first := strings.Repeat("zebra ", 5) + "\n\n"
@@ -527,7 +527,7 @@ func TestGCThenSalvage(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, bytes.ReplaceAll(b, []byte("two of a"), []byte("too of a")), 0o600)) // every copy
 	require.NoError(t, os.RemoveAll(path+"-wal"))
-	to := dbtest.CheckedPath[Problem](t, openChecked)
+	to := dbtest.CheckedMemoryPath[Problem](t, openChecked)
 	rep, err := Salvage(ctx, path, to, SalvageOptions{Older: true})
 	require.NoError(t, err)
 	require.Equal(t, 1, rep.Artefacts)
@@ -553,7 +553,7 @@ func TestGCThenSalvageWithLog(t *testing.T) {
 	_, err := db.GC(ctx, GCOptions{KeepFor: -1})
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
-	to := dbtest.CheckedPath[Problem](t, openChecked)
+	to := dbtest.CheckedMemoryPath[Problem](t, openChecked)
 	rep, err := Salvage(ctx, path, to, SalvageOptions{})
 	require.NoError(t, err)
 	require.Equal(t, 1, rep.Artefacts)
@@ -564,7 +564,7 @@ func TestGCThenSalvageWithLog(t *testing.T) {
 // after it: the page that they share is known by the newest of them.
 func TestGCPartsOfAnArtefact(t *testing.T) {
 	ctx := context.Background()
-	db := openTest(t, dbtest.CheckedPath[Problem](t, openChecked), Options{noSync: true, PageTokens: 16})
+	db := openTest(t, dbtest.CheckedMemoryPath[Problem](t, openChecked), Options{noSync: true, PageTokens: 16})
 	defer db.Close()
 	s := db.Scope("acme")
 	part := func(word string) string { return strings.Repeat(word+" ", 8) + "\n\n" }
@@ -618,7 +618,7 @@ func TestGCShareMany(t *testing.T) {
 // A commit of gc is as large as the page rows of its versions, not as what goes with them.
 func TestGCLargeArtefact(t *testing.T) {
 	ctx := context.Background()
-	db := openTest(t, dbtest.CheckedPath[Problem](t, openChecked), Options{noSync: true, PageTokens: 16})
+	db := openTest(t, dbtest.CheckedMemoryPath[Problem](t, openChecked), Options{noSync: true, PageTokens: 16})
 	defer db.Close()
 	s := db.Scope("acme")
 	parts := make([]string, dropPages/4)
@@ -660,7 +660,7 @@ func (l *lateStore) Load(ctx context.Context, scopes Scopes, keys []PageKey, wan
 // Who asks for what is current gets it, also where the version that was so a moment ago is replaced and dropped since.
 func TestGCWithinGet(t *testing.T) {
 	ctx := context.Background()
-	db := openTest(t, dbtest.CheckedPath[Problem](t, openChecked), Options{noSync: true})
+	db := openTest(t, dbtest.CheckedMemoryPath[Problem](t, openChecked), Options{noSync: true})
 	defer db.Close()
 	s := db.Scope("acme")
 	ref, err := s.Put(ctx, Artefact{ID: "a", Text: "one"})
@@ -692,7 +692,7 @@ func TestGCWithinGet(t *testing.T) {
 func TestGCEndedBesideWriters(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	db := openTest(t, dbtest.CheckedPath[Problem](t, openChecked), Options{})
+	db := openTest(t, dbtest.CheckedPath[Problem](t, openChecked), Options{}) // on a disk: what the writers add between two runs is bounded by its syncs
 	defer db.Close()
 	s := db.Scope("acme")
 	const writers = 4

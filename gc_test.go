@@ -562,7 +562,7 @@ func TestGCFreesSpace(t *testing.T) {
 	}
 	fill := func(from int) {
 		for i := range 30 {
-			history(t, clk, s, "a", strings.Repeat(fmt.Sprint(" zebra", from+i), 20000))
+			history(t, clk, s, "a", strings.Repeat(fmt.Sprint(" zebra", from+i), 4000))
 		}
 	}
 	fill(0)

@@ -1,6 +1,7 @@
 package ctxpage
 
 import (
+	"cmp"
 	"context"
 
 	"go.etcd.io/bbolt"
@@ -11,6 +12,15 @@ import (
 // WithoutSync is Options without syncs: for tests that do many commits and are about answers, not about durability.
 func WithoutSync(o Options) Options {
 	o.noSync = true
+	return o
+}
+
+// testSegment is a size of segments of the log that are preallocated in steps of 64 KiB: tests make, copy and read many.
+const testSegment = 8 << 20
+
+// ShortLog is Options with segments of that size.
+func ShortLog(o Options) Options {
+	o.segment = cmp.Or(o.segment, testSegment)
 	return o
 }
 

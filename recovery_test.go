@@ -495,7 +495,7 @@ func TestLogRemoved(t *testing.T) {
 // TestClockBackwards: a clock that is set back decades, and forth again, loses nothing and resurrects nothing.
 func TestClockBackwards(t *testing.T) {
 	ctx := context.Background()
-	path := dbtest.CheckedPath[Problem](t, openChecked)
+	path := dbtest.CheckedMemoryPath[Problem](t, openChecked)
 	now := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 	opts := Options{Clock: func() time.Time { return now }}
 	want := map[string]string{}

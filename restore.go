@@ -76,14 +76,16 @@ func restoreLocked(ctx context.Context, backup, path string, opts RestoreOptions
 	if err == nil {
 		err = room.explain("restore", recordRestore(ctx, copied, head, opts))
 	}
+	asItWas := true
 	if err == nil {
 		err = swapDatabase(path, opts.hook)
+		_, gone := os.Lstat(copied) // moved in
+		asItWas = gone == nil && !swapping(path)
 	}
-	marked := swapping(path)
-	if err == nil || !marked {
+	if err == nil || !swapping(path) {
 		removeDatabase(copied)
 	}
-	if noSpace(err) && !marked {
+	if noSpace(err) && asItWas {
 		err = fmt.Errorf("ctxpage: restore: nothing was written to %s, which is as it was: %w", path, err)
 	}
 	return head, err

@@ -218,12 +218,39 @@ func TestBackupDiskFull(t *testing.T) {
 	require.NotEmpty(t, text)
 }
 
+// TestBackupDiskFullAtThePages: also where the disk ends at the first of bbolt's pages.
+func TestBackupDiskFullAtThePages(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	dir, resize := smallDisk(t)
+	db := openTest(t, dbtest.MemoryPath(t), Options{})
+	defer db.Close()
+	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: "a few words"})
+	require.NoError(t, err)
+	_, err = db.Backup(ctx, filepath.Join(dir, "first.ctx"), nil)
+	require.NoError(t, err)
+	before := int64(0) // pages of what is copied before
+	for name, b := range everyFile(t, dir) {
+		if name != filepath.Join(dir, "first.ctx") {
+			before += (int64(len(b)) + 4095) / 4096
+		}
+	}
+	removeDatabase(filepath.Join(dir, "first.ctx"))
+	for more := range int64(5) {
+		resize((before + more) * 4096)
+		_, err := db.Backup(ctx, filepath.Join(dir, "backup.ctx"), nil)
+		require.ErrorIs(t, err, syscall.ENOSPC, "%d pages", more)
+		require.ErrorContains(t, err, "the copy takes about", "%d pages", more)
+		require.Empty(t, everyFile(t, dir))
+	}
+}
+
 // TestRestoreFullAtTheSwap: up to the mark a full disk leaves what is at the path, and the error says so. Behind it, the
 // control, there is no way back, and it does not.
 func TestRestoreFullAtTheSwap(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	for step, untouched := range map[string]bool{"before the mark": true, "marked, before path": false, "path is aside": false} {
+	for step, untouched := range map[string]bool{"before the mark": true, "marked, before path": false, "path is aside": false, "mark removed": false} {
 		path, backup := restorable(t)
 		before := everyFile(t, filepath.Dir(path))
 		_, err := Restore(ctx, backup, path, RestoreOptions{Replace: true, hook: func(now string) error {

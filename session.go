@@ -372,7 +372,7 @@ func (a *appending) commit(ctx context.Context, trace string) error {
 		err = a.tx.finish(ctx, b)
 	}
 	if err != nil {
-		a.c.loaded = false // whether it happened is found by reading again
+		a.c.failed(err)
 		return err
 	}
 	for i, f := range a.fresh {

@@ -2,6 +2,7 @@ package directive_test
 
 import (
 	"encoding/json"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -10,7 +11,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ctxpage/ctxpage/directive"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 )
+
+func TestMain(m *testing.M) {
+	dbtest.CollectLess()
+	os.Exit(m.Run())
+}
 
 // words are few, so that directives meet each other's items; among them are the
 // spellings that normalising joins.

@@ -3,11 +3,19 @@ package manifest
 import (
 	"context"
 	"fmt"
+	"os"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/faultfs"
 )
+
+func TestMain(m *testing.M) {
+	dbtest.CollectLess()
+	os.Exit(m.Run())
+}
 
 const testDir = "/db/agent.ctx-manifest"
 

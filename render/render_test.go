@@ -4,12 +4,20 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 )
+
+func TestMain(m *testing.M) {
+	dbtest.CollectLess()
+	os.Exit(m.Run())
+}
 
 const seed = "01J8Z0DB/acme/support"
 

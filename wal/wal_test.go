@@ -16,11 +16,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/wal"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	dbtest.CollectLess()
+	goleak.VerifyTestMain(m)
+}
 
 const dir = "db/log"
 
@@ -588,4 +592,38 @@ func TestGroupWaitOnAStandingClock(t *testing.T) {
 		}
 		require.NoError(t, l.Abandon())
 	})
+}
+
+// endingContext ends when it was asked so many times.
+type endingContext struct {
+	context.Context
+	left int
+}
+
+func (c *endingContext) Err() error {
+	if c.left--; c.left <= 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// Whenever the context ends, also between two looks at it, a Sync that gives no error has made its record durable.
+func TestSyncContextEndsWhile(t *testing.T) {
+	canceled := 0
+	for n := 1; ; n++ {
+		l, _, _ := mustOpen(t, options(faultfs.New()))
+		seq := put(t, l, wal.KindCommit, body(1, 100))
+		err := l.Sync(&endingContext{ctx, n}, seq)
+		if err == nil {
+			require.Equal(t, seq, l.Durable(), "asked %d times", n)
+		} else {
+			require.ErrorIs(t, err, context.Canceled)
+			canceled++
+		}
+		require.NoError(t, l.Abandon())
+		if err == nil {
+			break
+		}
+	}
+	require.Positive(t, canceled)
 }

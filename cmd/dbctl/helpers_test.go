@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 )
 
 // The test program stands in for dbctl where dbctl runs itself, and for an agent that is writing.
@@ -24,6 +25,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	dbtest.CollectLess()
 	switch {
 	case os.Getenv(writerEnv) != "":
 		writeForever(os.Getenv(writerEnv))
@@ -33,7 +35,7 @@ func TestMain(m *testing.M) {
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // of children: the race detector lets each wait a second
-	os.Exit(m.Run())
+	os.Exit(dbtest.InMemory(m.Run))
 }
 
 // writeForever is an agent: it writes and reads until its input ends.

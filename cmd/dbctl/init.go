@@ -57,8 +57,13 @@ func (c *initCmd) Run(a *app) error {
 // there may be replaced.
 func mayMake(verb, file, instead string) error {
 	dir := filepath.Dir(file)
-	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+	switch st, err := os.Stat(dir); {
+	case errors.Is(err, os.ErrNotExist):
 		return failed("%s: there is no directory %s; make it first", verb, dir)
+	case err != nil:
+		return failed("%s: %v", verb, err)
+	case !st.IsDir():
+		return failed("%s: %s is not a directory", verb, dir)
 	}
 	for _, suffix := range []string{"", "-wal", "-manifest"} {
 		if _, err := os.Lstat(file + suffix); err == nil && instead != "" {

@@ -255,9 +255,11 @@ func TestNoDirectoryIsMade(t *testing.T) {
 	}
 	require.NoError(t, os.MkdirAll(filepath.Dir(to), 0o700))
 	ok(t, "", "backup", file, to)
-	r := dbctl("", "backup", file, filepath.Join(to, "below-a-file.ctx"))
-	require.Equal(t, exitFailed, r.code)
-	require.Contains(t, r.err, to+" is not a directory")
+	for _, args := range [][]string{{"backup", file}, {"restore", file}, {"init"}} {
+		r := dbctl("", append(args, filepath.Join(to, "below-a-file.ctx"))...)
+		require.Equal(t, exitFailed, r.code, args)
+		require.Contains(t, r.err, to+" is not a directory", args)
+	}
 }
 
 func TestProofs(t *testing.T) {

@@ -5,12 +5,20 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 )
+
+func TestMain(m *testing.M) {
+	dbtest.CollectLess()
+	os.Exit(dbtest.InMemory(m.Run))
+}
 
 // The six failures by name. Each has plain retrieval over the same store as its control: there it must happen.
 func TestEscalation(t *testing.T) {

@@ -19,6 +19,7 @@ type plainDoc struct {
 	expires         time.Time
 	tokens          int
 	vector          []float32
+	near            float64 // to the question
 }
 
 func (p *plainIndex) add(d plainDoc) {
@@ -42,7 +43,10 @@ type plainPack struct {
 func (p *plainIndex) top(question string, budget int, count func(string) int) plainPack {
 	q := embed(question)
 	docs := slices.Clone(p.docs)
-	slices.SortStableFunc(docs, func(a, b plainDoc) int { return cmp.Compare(cosine(q, b.vector), cosine(q, a.vector)) })
+	for i := range docs {
+		docs[i].near = cosine(q, docs[i].vector)
+	}
+	slices.SortStableFunc(docs, func(a, b plainDoc) int { return cmp.Compare(b.near, a.near) })
 	var out plainPack
 	var text strings.Builder
 	for _, d := range docs[:min(plainK, len(docs))] {
