@@ -226,11 +226,15 @@ type assembling struct {
 	cands  Candidates
 	ranked []*item // best first, excluded ones last
 	frames []*frame
-	turns  []turnIn       // of the session
-	turnOf map[uint64]int // page number → turns
-	placed []*item        // in the order of the context; they point into ranked
+	turns  []turnIn          // of the session: those that may be in the context, or are named
+	turnOf map[uint64]int    // page number → turns, of those that were found
+	more   map[outReason]int // turns out of the window that are not among them
+	placed []*item           // in the order of the context; they point into ranked
 	out    *Assembly
 	asked  []uint64 // for cuts: the terms of the question
+
+	talkLen int   // how many turns the session has
+	talkSeq int64 // number of the newest
 
 	embedder string // model whose vectors took part
 	wordsErr error  // why none did

@@ -109,9 +109,10 @@ type groupCol struct {
 	scope   uint32
 	name    string
 	members []uint64 // live pages by (seq, artefact, page)
-	changed uint64   // LSN of the last commit that touched them
+	moved   uint64   // LSN of the last commit that did more to them than add some at the end
 	// By provenance: those of members that no other artefact supersedes, and of these the turns.
 	live, turns [int(HumanVerified) + 1]int
+	recent      [int(HumanVerified) + 1]order // of the turns by current-as-of
 }
 
 func newCatalogue() *catalogue {
@@ -390,7 +391,7 @@ func (c *catalogue) link(num uint64) {
 		if c.listed(p, cl) {
 			cl.recent.insert(p.asOf, num)
 		}
-		c.countTurn(p, cl, 1)
+		c.countTurn(num, p, cl, 1)
 		if p.expires != 0 {
 			cl.expiry.insert(p.expires, num)
 		}
@@ -456,16 +457,21 @@ func (c *catalogue) sweep(chain []uint32, now int64) {
 	}
 }
 
-// countTurn keeps the counts of what only its own session may see.
-func (c *catalogue) countTurn(p *pageCol, cl *class, d int) {
-	g := c.art(p.art).group
-	if g == 0 {
+// countTurn keeps the counts and the lists of what only its own session may see.
+func (c *catalogue) countTurn(num uint64, p *pageCol, cl *class, d int) {
+	if c.art(p.art).group == 0 {
 		return
 	}
-	c.groups[g-1].live[p.prov] += d
-	if c.ownTurn(p) {
-		cl.turns += d
-		c.groups[g-1].turns[p.prov] += d
+	g := &c.groups[c.art(p.art).group-1]
+	g.live[p.prov] += d
+	if !c.ownTurn(p) {
+		return
+	}
+	cl.turns += d
+	if g.turns[p.prov] += d; d > 0 {
+		g.recent[p.prov].insert(p.asOf, num)
+	} else {
+		g.recent[p.prov].remove(p.asOf, num)
 	}
 }
 
@@ -491,7 +497,7 @@ func (c *catalogue) unlink(num uint64) {
 		if c.listed(p, cl) {
 			cl.recent.remove(p.asOf, num)
 		}
-		c.countTurn(p, cl, -1)
+		c.countTurn(num, p, cl, -1)
 		if p.expires != 0 {
 			cl.expiry.remove(p.expires, num)
 		}
@@ -509,8 +515,9 @@ func (c *catalogue) unlink(num uint64) {
 // member finds the place of a page in a group that is about to change.
 func (c *catalogue) member(group, num uint64) (members *[]uint64, at int, found bool) {
 	g := &c.groups[group-1]
-	g.changed = c.lsn + 1 // of the commit that is installed
-	at, found = slices.BinarySearchFunc(g.members, num, c.compareMembers)
+	if at, found = slices.BinarySearchFunc(g.members, num, c.compareMembers); at < len(g.members) {
+		g.moved = c.lsn + 1 // of the commit that is installed
+	}
 	return &g.members, at, found
 }
 
@@ -586,18 +593,21 @@ func (c *catalogue) excluded(p *pageCol, q *CandidateQuery, session uint64) stri
 
 // ofSession gives, by provenance, the pages of a session that the lists of their classes do not have, or that a question
 // with this floor does not look for there.
-func (c *catalogue) ofSession(session uint64, floor Provenance) (own [int(HumanVerified) + 1]order) {
-	var lists [len(own)][]entry
-	for _, num := range c.groups[session-1].members {
-		if p := c.page(num); !p.retired && (p.prov < floor || c.ownTurn(p)) {
-			lists[p.prov] = append(lists[p.prov], entry{p.asOf, num})
+func (c *catalogue) ofSession(session uint64, floor Provenance) (own [int(HumanVerified) + 1]*order) {
+	g := &c.groups[session-1]
+	for prov := range own {
+		own[prov] = &g.recent[prov]
+		if Provenance(prov) >= floor || g.live[prov] == g.turns[prov] {
+			continue
 		}
-	}
-	for prov, l := range lists {
-		if len(l) > 0 {
-			slices.SortFunc(l, compareEntries)
-			own[prov] = order{chunks: [][]entry{l}, n: len(l)}
+		var all []entry // few ask for a floor above what the user says
+		for _, num := range g.members {
+			if p := c.page(num); !p.retired && int(p.prov) == prov {
+				all = append(all, entry{p.asOf, num})
+			}
 		}
+		slices.SortFunc(all, compareEntries)
+		own[prov] = &order{chunks: [][]entry{all}, n: len(all)}
 	}
 	return own
 }

@@ -109,7 +109,8 @@ type conversation struct {
 	winRev    [2]uint64
 	sum       int             // tokens of the window, while sumRev is rev
 	sumRev    uint64          // 0: never counted
-	inside    []int           // units that may have a section in the window, ascending, while insideRev is rev
+	inside    []int           // units that are in the window, or may be, ascending, while insideRev is rev
+	outside   outside         // the others
 	insideRev uint64          // 0: never listed
 	unsaved   map[string]bool // ids whose rows were made again and are not stored yet
 	state     sessionRow
@@ -215,6 +216,7 @@ func (t *conversations) forget() {
 		}
 		select {
 		case c.lock <- struct{}{}:
+			c.outside = outside{}
 			c.loaded, c.rows, c.blocks, c.units, c.keys, c.at, c.byID, c.open, c.win, c.stored, c.inside = false, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil
 			c.numbers, c.alone = slab[uint64]{}, slab[int]{}
 			<-c.lock
@@ -263,19 +265,23 @@ func (c *conversation) refresh(ctx context.Context) error {
 		}
 	}
 	page, err := c.db.store.Scan(ctx, ScanQuery{What: ScanMembers, Scopes: Scopes{c.scope}, Group: c.id, Known: c.lsn})
-	if err != nil || page.Same || slices.Equal(page.Keys, c.keys) {
-		c.lsn = max(c.lsn, page.LSN)
+	if err != nil {
 		return err
 	}
-	known := len(c.keys)
-	if known > len(page.Keys) || !slices.Equal(page.Keys[:known], c.keys) {
+	keys, known := page.Keys, len(c.keys)
+	if page.Same {
+		keys = append(c.keys, keys...)
+	} else if known > len(keys) || !slices.Equal(keys[:known], c.keys) {
 		known = 0
 	}
-	if err := c.take(ctx, page.Keys, known); err != nil {
+	if c.lsn = max(c.lsn, page.LSN); known == len(keys) && known == len(c.keys) {
+		return nil
+	}
+	if err := c.take(ctx, keys, known); err != nil {
 		c.loaded = false // half taken over: read all of it again
 		return err
 	}
-	c.keys, c.lsn = page.Keys, page.LSN
+	c.keys = keys
 	c.gen++
 	return nil
 }
@@ -821,10 +827,15 @@ func (c *conversation) saved() {
 
 // setRow changes the place of a turn, in memory and in the batch: what encodePlace writes, and nothing else of the row.
 func (c *conversation) setRow(w *changes, i int, change func(*turnRow)) {
-	row := *c.blocks[i].row
+	old := c.blocks[i].row
+	row := *old
 	change(&row)
 	row.moved = true
-	c.recount(c.blocks[i].unit, func() { c.blocks[i].row = &row })
+	if c.shown(i) == session.Cold && row.Level == old.Level && row.Because == old.Because && row.Pinned == old.Pinned {
+		c.blocks[i].row = &row // it was read, and stays out of the window
+	} else {
+		c.recount(c.blocks[i].unit, func() { c.blocks[i].row = &row })
+	}
 	c.rows[c.blocks[i].id] = &row
 	w.row(c.turnKey(placeRowKey, c.blocks[i].id), row.encodePlace)
 }

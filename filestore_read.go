@@ -677,8 +677,8 @@ func (s *fileStore) standing(f *finding) {
 	}
 	if v.session != 0 {
 		for _, own := range s.cat.ofSession(v.session, q.Floor) {
-			s.firstOf(&own, q, add)
-			f.lists.add(&own)
+			s.firstOf(own, q, add)
+			f.lists.add(own)
 		}
 	}
 	for left := q.Recent; left > 0; {
@@ -911,7 +911,7 @@ func (s *fileStore) scanGroup(q ScanQuery) (out ScanPage, err error) {
 }
 
 // scanMembers reads the catalogue only, so that a session of ten thousand turns is listed in less than a millisecond, and
-// one that did not change in none.
+// of one that only got longer what came.
 func (s *fileStore) scanMembers(q ScanQuery) (out ScanPage) {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
@@ -920,10 +920,14 @@ func (s *fileStore) scanMembers(q ScanQuery) (out ScanPage) {
 	if g == 0 {
 		return out
 	}
-	if out.Same = s.cat.groups[g-1].changed <= q.Known; out.Same {
-		return out
-	}
 	members := s.cat.groups[g-1].members
+	if out.Same = s.cat.groups[g-1].moved <= q.Known; out.Same {
+		from := len(members)
+		for from > 0 && s.cat.art(s.cat.page(members[from-1]).art).lsn > q.Known {
+			from--
+		}
+		members = members[from:]
+	}
 	out.Keys = make([]PageKey, 0, len(members))
 	for _, num := range members {
 		if p := s.cat.page(num); s.cat.art(p.art).by == 0 {

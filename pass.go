@@ -123,6 +123,7 @@ func (c *conversation) storePass(ctx context.Context, s *Scope, r session.Result
 	}
 	n := c.state.Pass + 1
 	c.stored, c.state.InForce, c.state.Key = nil, n, row.Key
+	c.force = *row // which scores are computed with
 	c.rev++
 	c.state.Kept = append(c.state.Kept, n)
 	for len(c.state.Kept) > keptVerdicts {
@@ -260,9 +261,11 @@ func (c *Session) Recall(ctx context.Context, id string) (*Version, error) {
 		if err != nil {
 			return err
 		}
-		compacted = talk.shown(i) != session.Raw
-		talk.reads[id] = talk.turn()
-		talk.rev++
+		l := talk.shown(i)
+		compacted = l != session.Raw
+		if talk.reads[id] = talk.turn(); l != session.Cold {
+			talk.recount(talk.blocks[i].unit, func() {}) // when it was read is part of its section
+		}
 		return nil
 	})
 	if err != nil {

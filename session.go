@@ -440,6 +440,7 @@ func (c *Session) Window(ctx context.Context) (*Window, error) {
 			}
 			w.Limits = &t
 		}
+		w.Turns = make([]WindowTurn, 0, len(talk.blocks))
 		for i := range talk.blocks {
 			t := talk.windowTurn(i)
 			w.Turns = append(w.Turns, t)

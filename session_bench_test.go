@@ -6,14 +6,17 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/wal"
 )
@@ -88,6 +91,88 @@ func BenchmarkSession(b *testing.B) {
 			require.NoError(b, err)
 		}
 	})
+}
+
+// BenchmarkLongSession: what is done with a session must cost what its window costs, some ten thousand turns, and not what
+// its history costs, ten times as many.
+func BenchmarkLongSession(b *testing.B) {
+	ctx := context.Background()
+	db, err := Open(dbtest.MemoryPath(b), Options{noSync: true})
+	require.NoError(b, err)
+	defer db.Close()
+	chat := db.Scope("acme/agent").Session("chat")
+	require.NoError(b, chat.SetWindow(ctx, session.Config{Total: 725_000}))
+	w, err := chat.Watch(ctx)
+	require.NoError(b, err)
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 250 {
+		turns := make([]Turn, 400)
+		for i := range turns {
+			turns[i] = Turn{Role: "assistant", Text: prose(r, 25)}
+			if i%100 == 0 { // what the user says is not compacted
+				turns[i].Role = "user"
+			}
+		}
+		_, err := chat.Append(ctx, turns...)
+		require.NoError(b, err)
+		_, err = w.Step(ctx, time.Now())
+		require.NoError(b, err)
+	}
+	st, err := w.Stats(ctx)
+	require.NoError(b, err)
+	b.Logf("%d sections in the window of 100,000 turns", st.Analysis.Items)
+	run := func(name string, op func(i int) error) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			runtime.GC()
+			cpu := cpuTime(b)
+			for i := 0; b.Loop(); i++ {
+				require.NoError(b, op(i))
+			}
+			b.ReportMetric(float64((cpuTime(b)-cpu).Microseconds())/float64(b.N), "cpu-µs/op")
+		})
+	}
+	run("assemble/budget=8k", func(int) error {
+		_, err := db.Scope("acme/agent").Assemble(ctx, Query{Text: "w17 w100", Budget: 8000, Session: "chat"})
+		return err
+	})
+	run("window", func(int) error {
+		_, err := chat.Window(ctx)
+		return err
+	})
+	run("stats", func(int) error {
+		_, err := w.Stats(ctx)
+		return err
+	})
+	run("recall+stats", func(i int) error { // a turn out of the window
+		if _, err := chat.Recall(ctx, fmt.Sprint("block-chat-", 1+i%1000)); err != nil {
+			return err
+		}
+		_, err := w.Stats(ctx)
+		return err
+	})
+	run("pin+unpin", func(i int) error {
+		id := fmt.Sprint("block-chat-", 100_000-i%1000)
+		if err := chat.Pin(ctx, id); err != nil {
+			return err
+		}
+		return chat.Unpin(ctx, id)
+	})
+	texts := make([]string, 64)
+	for i := range texts {
+		texts[i] = prose(r, 25)
+	}
+	run("append", func(i int) error { // last: it makes the session longer
+		_, err := chat.Append(ctx, Turn{Role: "assistant", Text: texts[i%len(texts)]})
+		return err
+	})
+}
+
+// cpuTime is what this process has used of the processors.
+func cpuTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // From the commit that crosses the trigger to the commit of the pass, at ten thousand sections.

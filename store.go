@@ -343,7 +343,7 @@ type ScanQuery struct {
 	ID      string
 	Of      Ref // summaries: scope and id of the artefact they derive from
 	Group   string
-	Known   uint64 // members: the LSN at which they are known; nothing is listed while nothing changed since
+	Known   uint64 // members: the LSN at which they are known; what is known is not listed again while it stands
 	Prefix  string
 	Deleted bool
 	All     bool // held: decided ones too
@@ -358,7 +358,7 @@ type ScanPage struct {
 	Held  []HeldBatch
 	Names []ScopeInfo
 	Keys  []PageKey  // ScanMembers
-	Same  bool       // ScanMembers: they are those of Known, and not listed
+	Same  bool       // ScanMembers: all of Known stand as they did, and Keys are those that came after them
 	State []StateRow // ScanState
 	Next  string
 }

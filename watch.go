@@ -1,6 +1,7 @@
 package ctxpage
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -108,11 +109,8 @@ func (c *conversation) unitTokens(u int) (n int) {
 
 // recount makes a change that concerns one unit and no other.
 func (c *conversation) recount(u int, change func()) {
-	if c.insideRev == c.rev {
+	if c.insideRev == c.rev && c.inWindow(u) {
 		c.insideRev++
-		if at, listed := slices.BinarySearch(c.inside, u); !listed {
-			c.inside = slices.Insert(c.inside, at, u)
-		}
 	}
 	if c.sumRev != c.rev {
 		change()
@@ -123,6 +121,15 @@ func (c *conversation) recount(u int, change func()) {
 	change()
 	c.rev++
 	c.sum, c.sumRev = c.sum+c.unitTokens(u)-before, c.rev
+}
+
+// inWindow says whether a unit is listed as in the window, where a new one comes first.
+func (c *conversation) inWindow(u int) bool {
+	at, listed := slices.BinarySearch(c.inside, u)
+	if !listed && len(c.units[u].members) == 0 {
+		c.inside, listed = slices.Insert(c.inside, at, u), true
+	}
+	return listed
 }
 
 // fits is nil, or the *session.HeadroomError of a window above its limit.
@@ -157,17 +164,84 @@ func (c *conversation) makeWindow() session.State {
 	if c.state.Config != nil {
 		st.Config = *c.state.Config
 	}
-	if c.insideRev != c.rev {
-		c.inside, c.insideRev = everyIndex(c.inside[:0], len(c.units)), c.rev
-	}
-	c.inside = slices.DeleteFunc(c.inside, func(u int) bool {
-		sec, ok := c.section(u)
-		if ok {
+	c.list()
+	for _, u := range c.inside {
+		if sec, ok := c.section(u); ok {
 			st.Sections = append(st.Sections, sec)
 		}
-		return !ok
-	})
+	}
 	return st
+}
+
+// list brings up to date which units are in the window. What went out of it is summed up, and looked at again only when it
+// changes.
+func (c *conversation) list() {
+	if c.insideRev != c.rev {
+		c.inside, c.outside, c.insideRev = everyIndex(c.inside[:0], len(c.units)), outside{}, c.rev
+	}
+	c.inside = slices.DeleteFunc(c.inside, func(u int) bool {
+		out := c.shown(c.units[u].members[0]) == session.Cold // then all of it is
+		if out {
+			for _, i := range c.units[u].members {
+				c.outside.add(c, i)
+			}
+		}
+		return out
+	})
+}
+
+// outside is what is out of the window: how many turns for which reason, and those of each that are named first.
+type outside struct {
+	sums     map[outReason]*outSum
+	expiring []int // turns that have an expiry, which may be another reason
+}
+
+// outReason is why a turn is out, and its kind, which may be another reason.
+type outReason struct {
+	kind Kind
+	why  string
+}
+
+type outSum struct {
+	count int
+	first []outTurn // up to namedLeft, the better before the worse, the newer before the older
+}
+
+type outTurn struct {
+	at    int
+	score float64
+}
+
+func (o *outside) add(c *conversation, i int) {
+	b := &c.blocks[i]
+	if b.expires != 0 {
+		o.expiring = append(o.expiring, i)
+		return
+	}
+	if o.sums == nil {
+		o.sums = map[outReason]*outSum{}
+	}
+	of := outReason{b.kind, c.why(i)}
+	s := o.sums[of]
+	if s == nil {
+		s = &outSum{}
+		o.sums[of] = s
+	}
+	s.count++
+	t := outTurn{i, c.score(i)}
+	at, _ := slices.BinarySearchFunc(s.first, t, func(x, y outTurn) int { return cmp.Or(cmp.Compare(y.score, x.score), y.at-x.at) })
+	if at < namedLeft {
+		s.first = slices.Insert(s.first, at, t)
+		s.first = s.first[:min(len(s.first), namedLeft)]
+	}
+}
+
+func (o *outside) counts() map[outReason]int {
+	n := make(map[outReason]int, len(o.sums))
+	for of, s := range o.sums {
+		n[of] = s.count
+	}
+	return n
 }
 
 func everyIndex(into []int, n int) []int {

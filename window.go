@@ -58,67 +58,122 @@ func (a *assembling) candidates(ctx context.Context, q CandidateQuery) (err erro
 	talk := a.s.db.conversation(a.s.name, a.q.Session)
 	return talk.exclusively(ctx, func() error {
 		if a.cands, err = a.s.db.store.Candidates(ctx, q); err == nil {
-			a.turns = talk.turnsIn(a.q.Budget)
+			a.turnsIn(talk)
 		}
 		return err
 	})
 }
 
-// turnsIn describes all turns for one context.
-func (c *conversation) turnsIn(limit int) []turnIn {
-	out := make([]turnIn, len(c.blocks))
-	managed := c.managed()
-	force := Pass{Result: session.Result{Params: c.force.Params, Keywords: c.force.Tokens}}
-	for i := range c.blocks {
-		b := &c.blocks[i]
-		u := &c.units[b.unit]
-		t := turnIn{block: *b, index: i, level: c.shown(i), pinned: c.pinned(u), managed: managed, score: 4}
-		t.size, t.why = c.size(b, t.level), c.why(i)
-		if len(u.members) > 1 || len(b.nums) > 1 && t.level == session.Raw {
-			t.group = c.id + "\x00" + c.blocks[u.members[0]].id
-		}
-		if b.judged && !t.pinned {
-			s := force.verdict(b.id, i, b.verdict)
-			t.recency, t.similar = s.Recency, s.Similarity
-			t.score = min(max(s.R, 0), 1)
-			if b.verdict.action == session.Retain {
-				t.score += 2
-			}
-		}
-		if t.level == session.Trimmed || t.level == session.Summary {
-			t.form = c.formID(b, t.level)
-		}
-		out[i] = t
+// turnsIn takes in what a context needs of the session: in their order the turns that it may take, and of those that are
+// out of the window the ones that were found or are named. The others are counted.
+func (a *assembling) turnsIn(c *conversation) {
+	if len(c.blocks) == 0 {
+		return
 	}
-	c.markNewest(out, limit)
-	return out
+	managed, from := c.managed(), c.newestFrom(a.q.Budget)
+	last := c.blocks[len(c.blocks)-1]
+	a.talkLen, a.talkSeq = len(c.blocks), last.seq
+	at, found := slices.Clone(c.units[last.unit].members), make(map[uint64]int)
+	for _, h := range a.cands.Hits {
+		if i := c.find(h.Ref.ID); i >= 0 && h.Ref.Scope == c.scope && slices.Contains(c.blocks[i].nums, h.Key.Num) {
+			at, found[h.Key.Num] = append(at, i), i
+		}
+	}
+	for i := from; i < len(c.blocks); i++ {
+		at = append(at, i)
+	}
+	if managed {
+		at = c.standing(at)
+		a.more = c.outside.counts()
+	}
+	slices.Sort(at)
+	at = slices.Compact(at)
+	a.turns = make([]turnIn, len(at))
+	for k, i := range at {
+		t := &a.turns[k]
+		c.describe(t, i)
+		t.managed = managed
+		t.newest = t.level != session.Cold && (t.unit == last.unit || c.units[t.unit].members[0] >= from)
+		if t.level == session.Cold && t.expires == 0 {
+			a.more[outReason{t.kind, t.why}]--
+		}
+	}
+	a.turnOf = make(map[uint64]int, len(found))
+	for num, i := range found {
+		a.turnOf[num], _ = slices.BinarySearch(at, i)
+	}
+}
+
+// standing adds the turns that are in the window, and of the others those that may have to be named.
+func (c *conversation) standing(at []int) []int {
+	c.list()
+	for _, u := range c.inside {
+		at = append(at, c.units[u].members...)
+	}
+	at = append(at, c.outside.expiring...)
+	for _, o := range c.outside.sums { // they are sorted before anybody sees them
+		for _, f := range o.first {
+			at = append(at, f.at)
+		}
+	}
+	return at
+}
+
+func (c *conversation) describe(t *turnIn, i int) {
+	b := &c.blocks[i]
+	u := &c.units[b.unit]
+	*t = turnIn{block: *b, index: i, level: c.shown(i), pinned: c.pinned(u), why: c.why(i)}
+	t.size = c.size(b, t.level)
+	if len(u.members) > 1 || len(b.nums) > 1 && t.level == session.Raw {
+		t.group = c.id + "\x00" + c.blocks[u.members[0]].id
+	}
+	if t.score = c.score(i); b.judged && !t.pinned {
+		s := c.judgement(i)
+		t.recency, t.similar = s.Recency, s.Similarity
+	}
+	if t.level == session.Trimmed || t.level == session.Summary {
+		t.form = c.formID(b, t.level)
+	}
+}
+
+// score orders the turns that want room in a context.
+func (c *conversation) score(i int) float64 {
+	b := &c.blocks[i]
+	if !b.judged || c.pinned(&c.units[b.unit]) {
+		return 4
+	}
+	score := min(max(c.judgement(i).R, 0), 1)
+	if b.verdict.action == session.Retain {
+		score += 2
+	}
+	return score
+}
+
+// judgement is the verdict of the pass in force on a turn that it judged.
+func (c *conversation) judgement(i int) session.Verdict {
+	force := Pass{Result: session.Result{Params: c.force.Params, Keywords: c.force.Tokens}}
+	return force.verdict(c.blocks[i].id, i, c.blocks[i].verdict)
+}
+
+// newestFrom gives where what answers to the newest words of the user begins: everything from them on, or nothing where
+// that is too large to be set aside.
+func (c *conversation) newestFrom(limit int) int {
+	size := 0
+	for i := len(c.blocks) - 1; i >= 0; i-- {
+		b := &c.blocks[i]
+		if size += c.size(b, c.shown(i)) + turnHeader; size > limit/newestShare {
+			break
+		}
+		if b.role == "user" {
+			return i
+		}
+	}
+	return len(c.blocks)
 }
 
 // managed says whether anything has decided about the turns of the session.
 func (c *conversation) managed() bool {
 	return c.state.InForce != 0 || c.state.Config != nil || slices.ContainsFunc(c.units, func(u unit) bool { return c.pinned(&u) || c.blocks[u.members[0]].row.Level > 0 })
-}
-
-// markNewest finds what answers to the newest words of the user: everything from them on, or, where that is too large
-// to be set aside, the last unit.
-func (c *conversation) markNewest(turns []turnIn, limit int) {
-	if len(turns) == 0 {
-		return
-	}
-	from := len(turns) - 1
-	for from > 0 && turns[from].role != "user" {
-		from--
-	}
-	size := 0
-	for i := from; i < len(turns); i++ {
-		size += turns[i].size + turnHeader
-	}
-	last := turns[len(turns)-1].unit
-	for i := range turns {
-		t := &turns[i]
-		tail := c.units[t.unit].members[0] >= from && turns[from].role == "user" && size <= limit/newestShare
-		t.newest = (tail || t.unit == last) && t.level != session.Cold
-	}
 }
 
 // enter makes items of the turns: those that stand in the window and may find room, while the rest is left out with its
@@ -127,15 +182,9 @@ func (a *assembling) enter(hits []Candidate) (turns []*item, rest []Candidate) {
 	if len(a.turns) == 0 {
 		return nil, hits
 	}
-	byNum := make(map[uint64]int, len(a.turns))
-	for i := range a.turns {
-		for _, n := range a.turns[i].nums {
-			byNum[n] = i
-		}
-	}
 	found := map[uint64]*Candidate{}
 	for i, c := range hits {
-		t, ok := byNum[c.Key.Num]
+		t, ok := a.turnOf[c.Key.Num]
 		if !ok {
 			rest = append(rest, c)
 			continue
@@ -145,7 +194,6 @@ func (a *assembling) enter(hits []Candidate) (turns []*item, rest []Candidate) {
 			rest = append(rest, c)
 		}
 	}
-	a.turnOf = byNum
 	room, left := a.q.Budget, map[string]*Excluded{}
 	for _, i := range a.order() {
 		t := &a.turns[i]
@@ -163,6 +211,13 @@ func (a *assembling) enter(hits []Candidate) (turns []*item, rest []Candidate) {
 		room -= t.size + turnHeader
 		turns = append(turns, a.turnItems(t, found)...)
 	}
+	for of, n := range a.more { // some of each were named
+		if n > 0 && len(a.q.Kinds) > 0 && !slices.Contains(a.q.Kinds, of.kind) {
+			left[reasonKind].Count += n
+		} else if n > 0 {
+			left[of.why].Count += n
+		}
+	}
 	for _, reason := range sortedKeys(left) {
 		a.cands.Excluded = append(a.cands.Excluded, *left[reason])
 	}
@@ -179,8 +234,9 @@ func (a *assembling) order() []int {
 	order := make([]place, len(a.turns))
 	for i := range a.turns {
 		t := &a.turns[i]
-		if order[i] = (place{at: i, score: t.score}); t.level == session.Stub && t.group == "" {
-			order[i].stub = 1
+		p := &order[len(order)-1-i] // of equal ones the newest is first: then there is little to sort
+		if *p = (place{at: i, score: t.score}); t.level == session.Stub && t.group == "" {
+			p.stub = 1
 		}
 	}
 	slices.SortFunc(order, func(x, y place) int {
@@ -327,14 +383,13 @@ func position(turn, page int) int { return (turn+1)<<12 + page }
 
 // standsAt orders a page of the session that competes; drafts come after all turns.
 func (a *assembling) standsAt(c *Candidate) int {
-	n := len(a.turns)
 	if i, ok := a.turnOf[c.Key.Num]; ok {
-		return position(i, c.Ref.Page)
+		return position(a.turns[i].index, c.Ref.Page)
 	}
-	if n == 0 {
+	if a.talkLen == 0 {
 		return position(int(c.Seq), c.Ref.Page)
 	}
-	return position(n+int(max(c.Seq-a.turns[n-1].seq, 0)), c.Ref.Page)
+	return position(a.talkLen+int(max(c.Seq-a.talkSeq, 0)), c.Ref.Page)
 }
 
 // turnMerger puts the pages of one turn together again: a provider takes one message for a call or a result.

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // Traits are what a section's text looks like. Inspect finds them once, when
@@ -31,29 +32,127 @@ var (
 // Inspect finds the traits of a text.
 func Inspect(text string) Traits {
 	var t Traits
-	lines := strings.Split(strings.TrimSpace(text), "\n")
+	bare := strings.TrimSpace(text)
+	lines := strings.Split(bare, "\n")
 	logs := 0
 	for _, l := range lines {
-		if logLine.MatchString(l) {
+		if isLog(l) {
 			logs++
 		}
-		if errorLine.MatchString(l) {
+		if t&TraitError == 0 && failed(l) {
 			t |= TraitError
 		}
 	}
 	if len(lines) >= 3 && logs*10 >= len(lines)*6 {
 		t |= TraitLog
 	}
-	if diffLine.MatchString(text) {
+	if isDiff(text) {
 		t |= TraitDiff
 	}
-	if encoded.MatchString(text) {
+	if isEncoded(text) {
 		t |= TraitBinary
 	}
-	if ack.MatchString(strings.TrimSpace(text)) {
+	if isAck(bare) {
 		t |= TraitAck
 	}
 	return t
+}
+
+// Every text that comes in is inspected, and hardly any has a trait: before each
+// expression stands what a match cannot be without and a look can tell.
+
+func isLog(line string) bool { return startsAs(line, logStarts) && logLine.MatchString(line) }
+
+func failed(line string) bool { return namesFailure(line) && errorLine.MatchString(line) }
+
+func isDiff(text string) bool {
+	return (strings.Contains(text, "@@ -") || strings.Contains(text, "--- a/") || strings.Contains(text, "diff --git ")) && diffLine.MatchString(text)
+}
+
+func isEncoded(text string) bool {
+	return (longRun(text) || strings.Contains(text, "data:image/")) && encoded.MatchString(text)
+}
+
+func isAck(text string) bool { return startsAs(text, ackStarts) && ack.MatchString(text) }
+
+// How the words of logLine and ack begin.
+const (
+	logStarts = "tr de in no wa er fa"
+	ackStarts = "ok ye su th gr go do un pe ni co al so wi yo"
+)
+
+// startsAs says whether a text may begin with a word of which these are the
+// first two letters, in either case, or with a digit or a bracket. Letters that
+// are not ASCII and fold to one that is are let through.
+func startsAs(text, starts string) bool {
+	if len(text) < 2 {
+		return false
+	}
+	a, b := text[0], text[1]
+	switch {
+	case a == '[' || '0' <= a && a <= '9' || a >= utf8.RuneSelf || b >= utf8.RuneSelf:
+		return true
+	case a|0x20 < 'a' || a|0x20 > 'z' || b|0x20 < 'a' || b|0x20 > 'z':
+		return false
+	}
+	for i := 0; i < len(starts); i += 3 {
+		if starts[i] == a|0x20 && starts[i+1] == b|0x20 {
+			return true
+		}
+	}
+	return false
+}
+
+// failures begin the words without which errorLine matches nothing, as far as
+// no other letter folds to one of theirs.
+var failures = [...]string{"error", "exception", "exit ", "fatal", "fail", "panic", "traceb"}
+
+func namesFailure(line string) bool {
+	for i := 0; i+4 <= len(line); i++ {
+		switch line[i] | 0x20 {
+		case 'e', 'f', 'p', 't':
+			for _, w := range failures {
+				if hasFold(line[i:], w) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// hasFold says whether s begins with an ASCII word in lower case, in either.
+func hasFold(s, word string) bool {
+	if len(s) < len(word) {
+		return false
+	}
+	for i := range len(word) {
+		if s[i] != word[i] && (s[i]|0x20 != word[i] || word[i] == ' ') {
+			return false
+		}
+	}
+	return true
+}
+
+// longRun says whether 256 characters of base64 stand in a row. It looks at the
+// last of them first, and so at few.
+func longRun(text string) bool {
+	const run = 256
+	for end := run; end <= len(text); {
+		at := end - 1
+		for at >= end-run && base64Char(text[at]) {
+			at--
+		}
+		if at < end-run {
+			return true
+		}
+		end = at + 1 + run
+	}
+	return false
+}
+
+func base64Char(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '+' || c == '/'
 }
 
 // Trim drops what a reader does not miss: lines that repeat the one before,
@@ -74,7 +173,7 @@ func Trim(text string) string {
 		if bare == "" && last == "" {
 			continue
 		}
-		if bare == last || logLine.MatchString(l) && !errorLine.MatchString(l) {
+		if bare == last || isLog(l) && !failed(l) {
 			dropped++
 			continue
 		}
@@ -108,7 +207,7 @@ func Extract(text string, limit int, count func(string) int) string {
 		return cut(lines[0], limit, count)
 	}
 	for i, l := range lines {
-		if errorLine.MatchString(l) {
+		if failed(l) {
 			take(i)
 		}
 	}
@@ -156,8 +255,14 @@ func Title(text string) string {
 		if strings.IndexFunc(l, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }) < 0 {
 			continue
 		}
-		if r := []rune(l); len(r) > 80 {
-			return string(r[:79]) + "…"
+		n, cut := 0, 0
+		for i := range l {
+			if n == 79 {
+				cut = i
+			}
+			if n++; n > 80 {
+				return l[:cut] + "…"
+			}
 		}
 		return l
 	}

@@ -1,0 +1,97 @@
+package session
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The looks that stand before the expressions never change what these say.
+func looksAgree(t *testing.T, text string) {
+	t.Helper()
+	for _, l := range append(strings.Split(text, "\n"), text, strings.TrimSpace(text)) {
+		require.Equal(t, logLine.MatchString(l), isLog(l), "%q", l)
+		require.Equal(t, errorLine.MatchString(l), failed(l), "%q", l)
+		require.Equal(t, diffLine.MatchString(l), isDiff(l), "%q", l)
+		require.Equal(t, encoded.MatchString(l), isEncoded(l), "%q", l)
+		require.Equal(t, ack.MatchString(l), isAck(l), "%q", l)
+	}
+}
+
+// pieces are what the expressions look for, whole and spoiled, in both cases,
+// and with the letters beyond ASCII that fold to s and k.
+var pieces = strings.Split("trace|debug|info|notice|warn|warning|error|fatal|[|]| |:|\n|\r\n|2026-11-20T12:00|12:00:01|1|٣|"+
+	"panic|exception|traceback|TraceBac\u212A|fail|failed|failure|Error:|xException:|exit code 1|exit \u017Ftatus 2|exit  code|EXIT CODE 9|er|ror|_|é|\u00A0|"+
+	"diff --git |diff --git|@@ -1 +1|@@ -12,3 +4|@@ -|--- a/|--- b/|data:image/|data:image|+|/|=|-|"+
+	"ok|o\u212A|okay|yes|sure|\u017Fure|thanks|thank|thank you|great|got it|done|understood|perfect|nice|cool|alright|sounds good|\u017Founds good|"+
+	"will do|you're welcome|,|.|!|\t|the|a|I|\xff|\u017F|\u212A|word", "|")
+
+func TestLooksBeforeExpressions(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	matched := map[bool]int{}
+	for range 20_000 {
+		var b strings.Builder
+		for range 1 + r.IntN(6) {
+			p := pieces[r.IntN(len(pieces))]
+			switch r.IntN(12) {
+			case 0:
+				p = strings.ToUpper(p)
+			case 1:
+				p = strings.Repeat("a+/Z9", 49+r.IntN(6)) + p
+			}
+			b.WriteString(p)
+		}
+		looksAgree(t, b.String())
+		matched[Inspect(b.String()) != 0]++
+	}
+	require.Greater(t, matched[true], 2000)
+	require.Greater(t, matched[false], 2000)
+	for _, n := range []int{255, 256, 257, 511, 512, 1000} {
+		for _, before := range []string{"", "-", "a-", strings.Repeat("b", 200) + " "} {
+			looksAgree(t, before+strings.Repeat("x", n))
+			looksAgree(t, before+strings.Repeat("x", n)+"-"+before)
+		}
+	}
+}
+
+func FuzzInspect(f *testing.F) {
+	for _, p := range pieces {
+		f.Add(p)
+		f.Add("x " + p + " y")
+		f.Add(strings.ToUpper(p) + "\n" + p)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		looksAgree(t, text)
+		require.LessOrEqual(t, len([]rune(Title(text))), 80)
+	})
+}
+
+// A title is the first 79 characters and a mark where there are more than 80.
+func TestTitleIsCut(t *testing.T) {
+	for n := 75; n < 90; n++ {
+		for _, letter := range []string{"a", "ä", "語"} {
+			text := strings.Repeat(letter, n)
+			want := text
+			if r := []rune(text); n > 80 {
+				want = string(r[:79]) + "…"
+			}
+			require.Equal(t, want, Title("--\n"+text+"\nmore"))
+		}
+	}
+}
+
+func BenchmarkInspect(b *testing.B) {
+	r := rand.New(rand.NewPCG(1, 2))
+	words := strings.Fields(`the session fetches each file again when it was changed and then tells what became of them for the others to
+		see so that nobody waits in vain while another worker is still writing into it`)
+	var text strings.Builder
+	for i := range 200 {
+		text.WriteString(words[r.IntN(len(words))])
+		text.WriteByte(" \n"[min(i%12/11, 1)])
+	}
+	for b.Loop() {
+		Inspect(text.String())
+	}
+}
