@@ -173,25 +173,32 @@ func (c *checker) contents() error {
 	return c.s.view(func(tx *bbolt.Tx) error {
 		content := tx.Bucket(bucketContent)
 		done, total := uint64(0), uint64(len(c.nums))
-		for _, num := range sortedKeys(c.nums) {
-			if done++; done%4096 == 0 {
-				c.progress("contents", done, total)
-				if err := c.ctx.Err(); err != nil {
-					return err
-				}
-			}
-			k := c.nums[num]
-			h, err := c.s.headIn(tx, k)
+		for _, pages := range c.byHead() { // a head of many pages is decoded once, not once for each of them
+			h, err := c.s.headIn(tx, c.nums[pages[0]])
 			if err != nil {
 				continue // told already
 			}
-			key := textRowKey(num)
-			text, err := unseal('c', key, content.Get(key))
-			if err != nil {
-				c.bad("I1", fmt.Sprintf("content %d", num), "%v", err)
-				continue
+			rows := make(map[uint64]*PageRow, len(h.Rows))
+			for i := range h.Rows {
+				rows[h.Rows[i].Num] = &h.Rows[i]
 			}
-			c.content(num, h, string(text))
+			for _, num := range pages {
+				if done++; done%4096 == 0 {
+					c.progress("contents", done, total)
+					if err := c.ctx.Err(); err != nil {
+						return err
+					}
+				}
+				key := textRowKey(num)
+				text, err := unseal('c', key, content.Get(key))
+				if err != nil {
+					c.bad("I1", fmt.Sprintf("content %d", num), "%v", err)
+					continue
+				}
+				if r := rows[num]; r != nil { // a row that stands under another key was told as I2
+					c.content(r, h, string(text))
+				}
+			}
 		}
 		for _, num := range sortedKeys(c.gone) {
 			if c.gone[num] && content.Get(textRowKey(num)) != nil {
@@ -203,15 +210,24 @@ func (c *checker) contents() error {
 	})
 }
 
-func (c *checker) content(num uint64, h *Head, text string) {
-	for i := range h.Rows {
-		r := &h.Rows[i]
-		if r.Num != num {
-			continue
+// byHead lists the pages by the newest head that names them, in the order of their first pages.
+func (c *checker) byHead() [][]uint64 {
+	var out [][]uint64
+	at := map[headKey]int{}
+	for _, num := range sortedKeys(c.nums) {
+		i, ok := at[c.nums[num]]
+		if !ok {
+			i = len(out)
+			at[c.nums[num]], out = i, append(out, nil)
 		}
-		if int(r.Bytes) != len(text) || r.Hash != contentHash(text) || r.Digest != saltedDigest(r.Salt[:], text) {
-			c.bad("I4", fmt.Sprintf("content %d", num), "differs from the length, hash or digest in %s", Ref{Scope: h.Scope, ID: h.ID, Version: h.Version})
-		}
+		out[i] = append(out[i], num)
+	}
+	return out
+}
+
+func (c *checker) content(r *PageRow, h *Head, text string) {
+	if int(r.Bytes) != len(text) || r.Hash != contentHash(text) || r.Digest != saltedDigest(r.Salt[:], text) {
+		c.bad("I4", fmt.Sprintf("content %d", r.Num), "differs from the length, hash or digest in %s", Ref{Scope: h.Scope, ID: h.ID, Version: h.Version})
 	}
 }
 

@@ -613,10 +613,7 @@ func (c *conversation) stub(id string, digest [32]byte, tokens int) func(title s
 // turnRow measures a turn. The title is taken from its first page, as a replay will.
 func (db *DB) turnRow(a *Artefact, texts []string, hash uint64, stub func(title string) string) *turnRow {
 	count := db.opts.Counter.Count
-	text := texts[0]
-	for _, t := range texts[1:] {
-		text += t
-	}
+	text := strings.Join(texts, "")
 	words := []string{a.Name, text}
 	extra := 0
 	for _, t := range a.ToolCalls {
@@ -631,14 +628,13 @@ func (db *DB) turnRow(a *Artefact, texts []string, hash uint64, stub func(title 
 			sizes[session.Trimmed] = n
 		}
 	}
-	sizes[session.Stub] = count(stub(title))
-	below := raw
-	for l := session.Trimmed; l < session.Cold; l++ {
+	below := cmp.Or(sizes[session.Trimmed], raw)
+	for _, l := range []session.Level{session.Summary, session.Stub} {
+		if l == session.Stub { // exact; not held against a summary that is a guess and may never be made
+			sizes[l] = count(stub(title))
+		}
 		if sizes[l] >= below {
 			sizes[l] = 0
-		}
-		if sizes[l] > 0 {
-			below = sizes[l]
 		}
 	}
 	return &turnRow{
@@ -732,6 +728,8 @@ type changes struct {
 	sets int // how often a row was set, the same one again included
 	puts []Put
 	err  error // the first that encoding gave
+
+	texts map[uint64][]string // of turns on their way in, by the numbers that stand for those of their pages
 }
 
 // expect makes room for so many more rows.

@@ -224,15 +224,19 @@ func (l *loading) head(i int, row []byte) (err error) {
 			return err
 		}
 	}
-	if h := l.heads[k]; o.Page <= len(h.Rows) && h.Rows[o.Page-1].Num == o.Key.Num {
-		o.Head = h
-		if h.Gone {
-			o.Err = goneError(h, o.Page)
-		}
-		return nil
-	}
-	o.Err = fmt.Errorf("%w: version %d has no page %d", ErrGone, o.Key.Version, o.Key.Num)
+	l.take(o, l.heads[k])
 	return nil
+}
+
+// take says what a decoded head has of a page.
+func (*loading) take(o *Loaded, h *Head) {
+	if o.Page > len(h.Rows) || h.Rows[o.Page-1].Num != o.Key.Num {
+		o.Err = fmt.Errorf("%w: version %d has no page %d", ErrGone, o.Key.Version, o.Key.Num)
+		return
+	}
+	if o.Head = h; h.Gone {
+		o.Err = goneError(h, o.Page)
+	}
 }
 
 // fromFile reads from bbolt what the overlay did not have.
@@ -252,7 +256,12 @@ func (l *loading) fromFile(tx *bbolt.Tx) error {
 
 func (l *loading) headIn(meta *bbolt.Bucket, i int) {
 	o := &l.out[i]
-	key := headRowKey(headKey{l.arts[i], o.Key.Version})
+	k := headKey{l.arts[i], o.Key.Version}
+	if h := l.heads[k]; h != nil { // its checksum was looked at with the first of its pages
+		l.take(o, h)
+		return
+	}
+	key := headRowKey(k)
 	v := meta.Get(key)
 	if v == nil && o.Key.Version > l.newest[i] {
 		o.Err = fmt.Errorf("%w: version %d of page %d", ErrGone, o.Key.Version, o.Key.Num)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -258,4 +259,45 @@ func TestClosed(t *testing.T) {
 			require.True(t, errors.Is(err, ErrClosed) || ro && errors.Is(err, ErrReadOnly), "%s: %v", what, err)
 		}
 	}
+}
+
+// A text of the largest size is read in its own transaction, and a database that holds it is checked, in memory and time
+// that grow with the text, not with its square: each page once meant all rows, or all text, once more.
+func TestManyPagesOfOneArtefact(t *testing.T) {
+	const size = 2 << 20 // the square of it is a thousand times this
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	grown := func(what string, factor uint64, fn func()) {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		before := m.TotalAlloc
+		fn()
+		runtime.ReadMemStats(&m)
+		require.Less(t, m.TotalAlloc-before, factor*size, what)
+	}
+	tx, err := s.Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: strings.Repeat("x", size)}))
+	grown("read in its own transaction", 20, func() {
+		v, err := tx.Get(ctx, "a")
+		require.NoError(t, err)
+		require.Len(t, v.Text, size)
+		require.Greater(t, len(v.Pages), 1500)
+	})
+	err = tx.Commit(ctx, Verdict{Confidence: .1, By: "checker"})
+	require.ErrorIs(t, err, ErrHeld)
+	var held *HeldError
+	require.ErrorAs(t, err, &held)
+	grown("shown as held", 100, func() {
+		h, err := db.Review().Show(ctx, held.Batch)
+		require.NoError(t, err)
+		require.Len(t, h.Writes[0].Text, size)
+	})
+	_, err = db.Review().Approve(ctx, held.Batch, Approval{By: "ann"})
+	require.NoError(t, err)
+	grown("checked", 100, func() {
+		problems, err := db.Check(ctx, nil)
+		require.NoError(t, err)
+		require.Empty(t, problems)
+	})
 }

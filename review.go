@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/ctxpage/ctxpage/manifest"
@@ -65,11 +66,13 @@ func heldOf(h *HeldBatch) Held {
 	for i := range h.Batch.Puts {
 		p := &h.Batch.Puts[i]
 		v := versionOf(&Head{Artefact: p.Artefact, Scope: h.Batch.Scope, Actor: h.Batch.Actor, PartBytes: p.PartBytes})
+		var text strings.Builder
 		for j, np := range p.Pages {
-			v.Text += np.Text
+			text.WriteString(np.Text)
 			v.Tokens += np.Tokens
 			v.Pages = append(v.Pages, Page{Ref: Ref{Scope: h.Batch.Scope, ID: v.ID, Page: j + 1}, Tokens: np.Tokens, Digest: np.Digest, Text: np.Text})
 		}
+		v.Text = text.String()
 		out.Writes = append(out.Writes, *v)
 	}
 	return out

@@ -549,8 +549,14 @@ func (c *conversation) passed() *passReasons {
 
 // settle is the level that exists: a form that was never made, or would not be shorter, gives way to the one before.
 func (r *turnRow) settle(l session.Level) session.Level {
+	if l == session.Stub {
+		if n := r.Sizes[session.Summary]; r.Sizes[l] > 0 && (n == 0 || n > r.Sizes[l] || r.Made&(1<<session.Summary) == 0) {
+			return l
+		}
+		l--
+	}
 	for ; l > session.Raw && l < session.Cold; l-- {
-		if r.Sizes[l] > 0 && (l == session.Stub || r.Made&(1<<l) != 0) {
+		if r.Sizes[l] > 0 && r.Made&(1<<l) != 0 {
 			return l
 		}
 	}

@@ -233,6 +233,31 @@ func TestSessionPass(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
+// A turn that a pass pages is a stub also where the guess of its summary is shorter than the stub: nobody made one.
+func TestPassPagesTurnsOfMiddleLength(t *testing.T) {
+	ctx := context.Background()
+	_, chat := openTalk(t)
+	dialogue(t, chat, 2)
+	_, err := chat.Append(ctx, Turn{ID: "short", Role: "user", Text: "yes"},
+		Turn{ID: "middle", Role: "user", Text: strings.Repeat("talk about the weather of tomorrow ", 20)})
+	require.NoError(t, err)
+	dialogue(t, chat, 20)
+	p, err := chat.Pass(ctx, PassQuery{Keywords: []string{"refund limit"}})
+	require.NoError(t, err)
+	w, err := chat.Window(ctx)
+	require.NoError(t, err)
+	at := func(id string) int {
+		return slices.IndexFunc(w.Turns, func(t WindowTurn) bool { return t.Ref.ID == id })
+	}
+	require.Equal(t, session.Page, p.Verdicts[at("middle")].Action)
+	turn := w.Turns[at("middle")]
+	require.LessOrEqual(t, turn.Stored/4, turn.Tokens, "control: the guess of its summary, a quarter, is not above the stub")
+	require.Equal(t, session.Stub, turn.Level)
+	require.Less(t, 2*turn.Tokens, turn.Stored)
+	require.Equal(t, session.Page, p.Verdicts[at("short")].Action)
+	require.Equal(t, session.Raw, w.Turns[at("short")].Level, "a stub of it would be longer")
+}
+
 // A result stays with its call, whatever the verdicts say.
 func TestSessionUnits(t *testing.T) {
 	ctx := context.Background()

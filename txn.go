@@ -528,11 +528,13 @@ func (tx *Txn) Get(ctx context.Context, id string, opts ...ReadOption) (*Version
 func (tx *Txn) own(w *Put) *Version {
 	h := &Head{Artefact: w.Artefact, Scope: tx.s.name, Actor: tx.s.actor, PartBytes: w.PartBytes}
 	v := versionOf(h)
+	var text strings.Builder
 	for i, p := range w.Pages {
-		v.Text += p.Text
+		text.WriteString(p.Text)
 		v.Tokens += p.Tokens
 		v.Pages = append(v.Pages, Page{Ref: Ref{Scope: tx.s.name, ID: v.ID, Page: i + 1}, Tokens: p.Tokens, Digest: p.Digest, Text: p.Text})
 	}
+	v.Text = text.String()
 	v.fillParts(h, true)
 	return v
 }

@@ -363,8 +363,11 @@ func (c *conversation) relieve(ctx context.Context, w *changes) ([]passItem, err
 		if err != nil {
 			return items, err
 		}
-		forms, err := c.makeForms(ctx, c.formsOf(plan), nil)
-		if err != nil {
+		forms := c.formsOf(plan)
+		for i := range forms {
+			forms[i].texts = w.texts[forms[i].block.nums[0]]
+		}
+		if forms, err = c.makeForms(ctx, forms, nil); err != nil {
 			return items, err
 		}
 		more, err := c.carryOut(w, plan, forms)
@@ -397,6 +400,7 @@ func joinItems(items, more []passItem) []passItem {
 type form struct {
 	at    int
 	block block
+	texts []string // of a turn on its way in; nil: they are stored
 	level session.Level
 	put   *Put // nil: it would not be shorter
 	size  int
@@ -447,7 +451,13 @@ func (c *conversation) makeForm(ctx context.Context, f *form, by Summarizer) err
 	for i, n := range b.nums {
 		keys[i] = PageKey{n, b.version}
 	}
-	texts, err := c.db.texts(ctx, Scopes{c.scope}, keys)
+	texts, version := f.texts, b.version
+	var err error
+	if texts == nil {
+		texts, err = c.db.texts(ctx, Scopes{c.scope}, keys)
+	} else {
+		version, err = c.nextVersion(ctx, b.id)
+	}
 	if err != nil {
 		return err
 	}
@@ -466,10 +476,19 @@ func (c *conversation) makeForm(ctx context.Context, f *form, by Summarizer) err
 	}
 	put, err := c.db.makePut(Artefact{
 		ID: c.formID(b, f.level), Kind: KindSummary, Provenance: Scratch, Priority: PriorityLow, Text: text, CurrentAsOf: fromMicros(b.asOf), Name: author,
-		DerivedFrom: []Ref{{Scope: c.scope, ID: b.id, Version: b.version}},
+		DerivedFrom: []Ref{{Scope: c.scope, ID: b.id, Version: version}},
 	}, Validator{})
 	f.put, f.size = &put, size
 	return err
+}
+
+// nextVersion is the version that a turn on its way in will be: its id may have been deleted before.
+func (c *conversation) nextVersion(ctx context.Context, id string) (uint32, error) {
+	l, err := c.db.store.Resolve(ctx, Scopes{c.scope}, Ref{ID: id})
+	if errors.Is(err, ErrNotFound) {
+		return 1, nil
+	}
+	return l.Version + 1, err
 }
 
 func (c *conversation) summary(ctx context.Context, text string, tokens int, by Summarizer) (summary, author string) {
@@ -594,6 +613,12 @@ func (a *appending) admitOne(ctx context.Context, i int) ([]passItem, error) {
 	f := &a.fresh[i]
 	rest := c.window()
 	f.block.nums = []uint64{^uint64(i)} // a number no page has
+	if a.texts == nil {
+		a.texts = map[uint64][]string{}
+	}
+	for _, p := range a.tx.writes[f.block.id].Pages {
+		a.texts[^uint64(i)] = append(a.texts[^uint64(i)], p.Text)
+	}
 	c.add(f.block)
 	u := c.blocks[len(c.blocks)-1].unit
 	sec, _ := c.section(u)

@@ -472,6 +472,50 @@ func drained(w *Watcher, n int) <-chan session.Event {
 	return w.Events()
 }
 
+// One append of more turns than the window has room for: some that are on their way in make room for the next, by forms
+// of texts that are not stored yet.
+func TestAppendOfMoreThanTheWindow(t *testing.T) {
+	ctx := context.Background()
+	db, chat := openTalk(t)
+	r := rand.New(rand.NewPCG(9, 10))
+	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 3000, KeepLast: 2}))
+	_, err := chat.Append(ctx, Turn{ID: "t3", Role: "assistant", Text: "an early one"})
+	require.NoError(t, err)
+	require.NoError(t, db.Scope("acme/agent").Delete(ctx, "t3")) // its second version comes
+	var turns []Turn
+	for i := range 30 {
+		turns = append(turns, Turn{ID: fmt.Sprint("t", i), Role: "assistant", Text: prose(r, 40+20*(i%10))})
+	}
+	refs, err := chat.Append(ctx, turns...)
+	require.NoError(t, err)
+	require.Len(t, refs, 30)
+	w, err := chat.Window(ctx)
+	require.NoError(t, err)
+	require.LessOrEqual(t, w.Tokens, w.Limits.Usable)
+	require.Greater(t, w.Stored, w.Limits.Usable, "control: they had to make room")
+	levels := map[session.Level]int{}
+	for i, turn := range w.Turns {
+		levels[turn.Level]++
+		v, err := chat.Recall(ctx, turn.Ref.ID)
+		require.NoError(t, err)
+		require.Equal(t, turns[i].Text, v.Text)
+	}
+	require.Positive(t, levels[session.Summary], levels)
+	a, err := db.Scope("acme/agent").Assemble(ctx, Query{Text: "anything", Session: chat.ID(), Budget: 6000})
+	require.NoError(t, err)
+	replayed(t, db, a)
+	forms := 0
+	for _, b := range a.Blocks {
+		if b.Form.String() == "summary" {
+			forms++
+		}
+	}
+	require.Equal(t, levels[session.Summary]+levels[session.Trimmed], forms, "what was made is served")
+	problems, err := db.Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+}
+
 func TestBackstop(t *testing.T) {
 	ctx := context.Background()
 	db, chat := openTalk(t)

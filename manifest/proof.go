@@ -48,7 +48,8 @@ type Consistency struct {
 func (p Consistency) Verify(old, head Head) error {
 	switch {
 	case p.Old != old.Size || p.OldRoot != old.Root || p.Size != head.Size || p.Root != head.Root:
-		return fmt.Errorf("%w: it is from %d to %d leaves; the heads are of %d and %d", ErrProof, p.Old, p.Size, old.Size, head.Size)
+		return fmt.Errorf("%w: it is from %d leaves of root %v to %d of root %v; the heads say %d, %v and %d, %v",
+			ErrProof, p.Old, p.OldRoot, p.Size, p.Root, old.Size, old.Root, head.Size, head.Root)
 	case p.Old > p.Size || p.Size > maxLeaves:
 		return fmt.Errorf("%w: from %d to %d leaves", ErrProof, p.Old, p.Size)
 	case p.Old == 0: // every log begins with nothing

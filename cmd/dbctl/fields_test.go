@@ -80,6 +80,8 @@ func TestJSONFields(t *testing.T) {
 	pin("session pass", "", in("session pass", "refund")...)
 	pin("session show", "", in("session show", "--text")...)
 	pin("session explain", "", in("session explain", "block-chat-1")...)
+	pin("session pin", "", in("session pin", "block-chat-1")...)
+	pin("session notes", `{"goal":"help Ann"}`, in("session notes")...)
 	pin("session recall", "", in("session recall", "block-chat-1")...)
 	pin("session contract", "", in("session contract", filepath.Join(tmp, "c.limn"))...)
 	pin("session undo", "", in("session undo")...)

@@ -430,8 +430,8 @@ func syncLog(dir string) error {
 	return nil
 }
 
-// readHead takes a head line, or a file whose last line is one.
-func readHead(s string) (*manifest.Head, error) {
+// readHead takes a head line, or a file whose last line is one, as the value of a flag.
+func readHead(flag, s string) (*manifest.Head, error) {
 	if s == "" {
 		return nil, nil
 	}
@@ -441,11 +441,11 @@ func readHead(s string) (*manifest.Head, error) {
 	}
 	b, ferr := os.ReadFile(s)
 	if ferr != nil {
-		return nil, usage("--head: neither a head line (%v) nor a readable file (%v)", err, ferr)
+		return nil, usage("%s: neither a head line (%v) nor a readable file (%v)", flag, err, ferr)
 	}
 	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
 	if h, err = manifest.ParseHead(lines[len(lines)-1]); err != nil {
-		return nil, usage("--head: the last line of %s: %v", s, err)
+		return nil, usage("%s: the last line of %s: %v", flag, s, err)
 	}
 	return &h, nil
 }
@@ -475,7 +475,7 @@ type verifyView struct {
 }
 
 func (c *manifestVerifyCmd) Run(a *app) error {
-	head, err := readHead(c.Head)
+	head, err := readHead("--head", c.Head)
 	if err != nil {
 		return err
 	}

@@ -43,10 +43,15 @@ func table(w io.Writer, head string, rows func(row func(cells ...any))) {
 	tw.Flush()
 }
 
+// steers says whether a terminal may act on a rune instead of showing it, or turn round the order of those beside it.
+func steers(r rune) bool {
+	return unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp)
+}
+
 // line makes text fit for a cell: what is stored must not steer the terminal.
 func line(s string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
+		if steers(r) {
 			return ' '
 		}
 		return r
@@ -59,7 +64,7 @@ func printable(w io.Writer, s string) string {
 		return s
 	}
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+		if steers(r) && r != '\n' && r != '\t' {
 			return '�'
 		}
 		return r

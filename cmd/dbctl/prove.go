@@ -38,11 +38,11 @@ func (c *manifestProveCmd) Run(a *app) error {
 	if (c.Leaf == "") == (c.From == "") {
 		return usage("prove: name a leaf, or an earlier head with --from")
 	}
-	head, err := readHead(c.Head)
+	head, err := readHead("--head", c.Head)
 	if err != nil {
 		return err
 	}
-	from, err := readHead(c.From)
+	from, err := readHead("--from", c.From)
 	if err != nil {
 		return err
 	}

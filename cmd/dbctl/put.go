@@ -144,6 +144,9 @@ func (c *putCmd) artefact(a *app) (art ctxpage.Artefact, err error) {
 		if art.Provenance, err = triage.ParseProvenance(c.Provenance); err != nil {
 			return art, usage("put: --provenance: %v", err)
 		}
+		if art.Provenance == triage.Verified {
+			return art, usage("put: --provenance human-verified: expected --verified --by WHO: a person answers for it")
+		}
 	}
 	if art.ExpiresAt, err = parseTime("--expires", c.Expires); err != nil {
 		return art, err

@@ -31,7 +31,7 @@ type restoreView struct {
 }
 
 func (c *restoreCmd) Run(a *app) error {
-	head, err := readHead(c.Head)
+	head, err := readHead("--head", c.Head)
 	if err != nil {
 		return err
 	}

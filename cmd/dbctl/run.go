@@ -255,7 +255,7 @@ func kindOf(err error, code int) string {
 func hint(err error) string {
 	msg := strings.TrimPrefix(err.Error(), "ctxpage: ")
 	switch {
-	case errors.Is(err, ctxpage.ErrNotExist):
+	case errors.Is(err, ctxpage.ErrNotExist) && !strings.Contains(msg, "is empty"): // init refuses a path where something is
 		return msg + "; make one with: dbctl init FILE"
 	case errors.Is(err, ctxpage.ErrLocked):
 		return msg + "; the manifest verbs read beside it, --wait waits for it"

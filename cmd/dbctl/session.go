@@ -512,12 +512,21 @@ func (sessionPinCmd) Help() string {
 	return "Example: dbctl session pin agent.ctx acme/support chat-1 block-chat-1-3"
 }
 
+type pinView struct {
+	ID     string `json:"id"`
+	Pinned bool   `json:"pinned"`
+}
+
 func (c *sessionPinCmd) Run(a *app) error {
 	return c.with(a, true, func(s *ctxpage.Session) error {
+		set, said := s.Pin, "pinned"
 		if c.Off {
-			return s.Unpin(a.ctx, c.id())
+			set, said = s.Unpin, "no longer pinned"
 		}
-		return s.Pin(a.ctx, c.id())
+		if err := set(a.ctx, c.id()); err != nil {
+			return err
+		}
+		return a.emit(pinView{c.id(), !c.Off}, func(w io.Writer) { fmt.Fprintf(w, "%s: %s\n", c.id(), said) })
 	})
 }
 
@@ -638,7 +647,12 @@ func (c *sessionNotesCmd) Run(a *app) error {
 	if err := d.Decode(&n); err != nil {
 		return usage("notes on standard input: %v", err)
 	}
-	return c.with(a, true, func(s *ctxpage.Session) error { return s.Record(a.ctx, n) })
+	return c.with(a, true, func(s *ctxpage.Session) error {
+		if err := s.Record(a.ctx, n); err != nil {
+			return err
+		}
+		return a.emit(n, func(w io.Writer) { fmt.Fprintf(w, "notes of %s recorded\n", c.Session) })
+	})
 }
 
 type sessionContractCmd struct {

@@ -35,7 +35,7 @@ func TestVerbs(t *testing.T) {
 		{"get F acme//x policy", "", exitUsage, "single slashes"},
 		{"put F acme empty", "  ", exitUsage, "expected the text on standard input"},
 		{"put F acme x y --kind nonsense", "", exitUsage, "expected one of system"},
-		{"put F acme x y --provenance human-verified", "", exitFailed, "human-verified comes from"},
+		{"put F acme x y --provenance human-verified", "", exitUsage, "--verified --by"},
 		{"put F acme x y --verified", "", exitUsage, "--by"},
 		{"put F acme x y --expires tomorrow", "", exitUsage, "2027-01-31"},
 		{"put F acme x y --source file:/nowhere/at/all", "", exitOK, "acme:x@1"},
@@ -334,4 +334,36 @@ func TestArgumentsAreUTF8(t *testing.T) {
 		require.Contains(t, r.err, "expected UTF-8")
 	}
 	require.Contains(t, dbctl("", "ls", file).out, "nothing was written yet")
+}
+
+// What is stored does not turn round the order of what a terminal shows, nor end its line.
+func TestTablesShowNoBidi(t *testing.T) {
+	file := newDB(t)
+	ok(t, "", "put", file, "acme/support", "invoice\u202efdp.exe", "one\u2066two\u2028three")
+	for _, verb := range [][]string{{"ls", file, "acme/support"}, {"search", file, "acme/support", "three"}} {
+		out := ok(t, "", verb...)
+		require.Contains(t, out, "invoice", verb)
+		require.NotContains(t, out, "\u202e", verb)
+		require.NotContains(t, out, "\u2066", verb)
+		require.NotContains(t, out, "\u2028", verb)
+	}
+	require.Contains(t, dbctl("", "get", file, "acme/support", "invoice\u202efdp.exe").out, "\u2066", "a file gets every byte")
+}
+
+// An error names the flag it is about, and what it tells to do can be done.
+func TestErrorsThatHelp(t *testing.T) {
+	file := newDB(t)
+	r := dbctl("", "manifest", "prove", file, "--from", "nonsense")
+	require.Equal(t, exitUsage, r.code)
+	require.Contains(t, r.err, "--from")
+	require.NotContains(t, r.err, "--head")
+	r = dbctl("", "put", file, "acme", "k", "x", "--provenance", "human-verified")
+	require.Equal(t, exitUsage, r.code)
+	require.Contains(t, r.err, "--verified --by")
+	empty := filepath.Join(t.TempDir(), "empty")
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
+	r = dbctl("", "stat", empty)
+	require.Equal(t, exitFailed, r.code)
+	require.NotContains(t, r.err, "dbctl init", "which refuses a path where something is")
+	require.Contains(t, dbctl("", "stat", empty+"2").err, "dbctl init", "control")
 }
