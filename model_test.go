@@ -678,8 +678,15 @@ func (m *machine) search(rt *rapid.T) {
 	require.Equal(rt, append([]string{}, m.model.search(scope, word)...), got, "%s in %s", word, scope)
 }
 
+// TestModel compares with the model after each step, of a database that is opened anew after each, and of one that runs on
+// between the reopens that are steps themselves.
 func TestModel(t *testing.T) {
 	t.Parallel()
+	t.Run("reopened", func(t *testing.T) { t.Parallel(); checkModel(t, true) })
+	t.Run("running", func(t *testing.T) { t.Parallel(); checkModel(t, false) })
+}
+
+func checkModel(t *testing.T, reopen bool) {
 	dir := filepath.Dir(dbtest.MemoryPath(t))
 	rapid.Check(t, func(rt *rapid.T) {
 		sub, err := os.MkdirTemp(dir, "")
@@ -689,7 +696,6 @@ func TestModel(t *testing.T) {
 		m.db, err = Open(m.path, m.options(rt))
 		require.NoError(rt, err)
 		defer func() { m.db.Close() }()
-		always := rapid.IntRange(0, 3).Draw(rt, "reopen after each step") == 0
 		rt.Repeat(map[string]func(*rapid.T){
 			"put":    m.put,
 			"put2":   m.put,
@@ -710,7 +716,7 @@ func TestModel(t *testing.T) {
 			},
 			"reopen": m.reopen,
 			"": func(rt *rapid.T) {
-				if always {
+				if reopen {
 					m.reopen(rt)
 				}
 				m.compare(rt, rapid.SampledFrom(modelScopes).Draw(rt, "look"))
