@@ -219,6 +219,21 @@ func TestRollbackOfTheWhole(t *testing.T) {
 	require.EqualValues(t, 18, v.First)
 }
 
+// TestReadClosed: who began to read before the log was closed hears that it was.
+func TestReadClosed(t *testing.T) {
+	f, _ := builtArchive(t, 40)
+	l, _ := openLog(t, f, Options{ReadOnly: true})
+	v, err := l.view()
+	require.NoError(t, err)
+	_, err = v.root(40)
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	_, err = v.root(40)
+	require.ErrorIs(t, err, ErrClosed)
+	_, err = v.leaf(3)
+	require.ErrorIs(t, err, ErrClosed)
+}
+
 // TestVerifyClosed: a log that is closed while it is verified is not called damaged.
 func TestVerifyClosed(t *testing.T) {
 	f, _ := builtArchive(t, 3*blockLeaves)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sort"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -49,10 +50,13 @@ func (v *view) ReadHashes(at []int64) ([]Hash, error) {
 }
 
 // readError tells a file that ends too early, which is damage, from one that
-// could not be read.
+// could not be read and from one that was closed beside a view of it.
 func readError(name string, off, leaf int64, err error) error {
-	if errors.Is(err, io.EOF) {
+	switch {
+	case errors.Is(err, io.EOF):
 		return corrupt(name, off, leaf, io.ErrUnexpectedEOF)
+	case errors.Is(err, os.ErrClosed):
+		return fmt.Errorf("%w: read %s: %w", ErrClosed, name, err)
 	}
 	return fmt.Errorf("manifest: read %s at byte %d: %w", name, off, err)
 }
