@@ -86,7 +86,7 @@ func TestJSONFields(t *testing.T) {
 	pin("session contract", "", in("session contract", filepath.Join(tmp, "c.limn"))...)
 	pin("session undo", "", in("session undo")...)
 	pin("session passes", "", in("session passes")...)
-	ok(t, "", in("watch", "--total", "4000", "--once")...)
+	pin("watch", "", in("watch", "--total", "4000", "--once")...)
 	pin("watch dry run", "", in("watch", "--dry-run")...)
 	pin("handoff", "", in("handoff")...)
 	pin("demo", "", "demo", dir, "--into", filepath.Join(tmp, "demo"))

@@ -100,15 +100,26 @@ func printStats(w io.Writer, st *ctxpage.WatchStats) {
 	})
 }
 
+// headroomView is the first line of a watch; its events are the others.
+type headroomView struct {
+	Kind      string             `json:"kind"`
+	At        time.Time          `json:"time"`
+	Phase     string             `json:"phase"`
+	Actual    int                `json:"actual"`
+	Protected int                `json:"protected"`
+	Limits    session.Thresholds `json:"thresholds"`
+}
+
 func (c *watchCmd) head(a *app, w *ctxpage.Watcher) error {
-	if a.JSON {
-		return nil
-	}
 	st, err := w.Stats(a.ctx)
-	if err == nil {
-		printStats(a.out, &st)
+	if err != nil {
+		return err
 	}
-	return err
+	if a.JSON {
+		return json.NewEncoder(a.out).Encode(headroomView{"headroom", a.now().UTC(), st.Phase.String(), st.Actual, st.Analysis.Protected, st.Limits})
+	}
+	printStats(a.out, &st)
+	return nil
 }
 
 func (c *watchCmd) once(a *app, w *ctxpage.Watcher) error {
