@@ -496,7 +496,6 @@ func (a *appending) receiveOne(ctx context.Context, art Artefact, row turnRow) e
 	}
 	b := a.c.freshBlock(&put)
 	b.row.Pinned, b.row.Level, b.row.Because = row.Pinned, row.Level, row.Because
-	a.fresh = append(a.fresh, freshTurn{len(a.fresh), b})
-	a.c.storeRow(a.changes, b.id, b.row)
+	a.bring(len(a.fresh), b)
 	return nil
 }

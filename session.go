@@ -90,10 +90,15 @@ func (c *Session) Try(ctx context.Context, turns ...Turn) (PassInfo, error) {
 	}
 	info := PassInfo{Kind: PassBackstop}
 	err = talk.exclusively(ctx, func() error {
-		defer func() { talk.loaded = false }() // the plan was made in memory
 		a := &appending{c: talk, s: c.s, changes: talk.begin(), try: &info}
+		rev := talk.rev
 		_, err := a.run(ctx, turns)
-		return err
+		if err != nil || talk.rev != rev {
+			talk.loaded = false // a plan was made in memory
+			return err
+		}
+		a.takeBack()
+		return nil
 	})
 	return info, err
 }
@@ -125,6 +130,7 @@ type appending struct {
 type freshTurn struct {
 	at    int
 	block block
+	was   *turnRow // what stood under its id: of a turn that was deleted
 }
 
 func (a *appending) run(ctx context.Context, turns []Turn) (refs []Ref, err error) {
@@ -160,6 +166,15 @@ func (a *appending) withdraw() {
 	}
 }
 
+// takeBack takes the rows of turns that were only tried out of memory.
+func (a *appending) takeBack() {
+	for _, f := range a.fresh {
+		if delete(a.c.rows, f.block.id); f.was != nil {
+			a.c.rows[f.block.id] = f.was
+		}
+	}
+}
+
 // turn checks one turn and prepares its write and its row.
 func (a *appending) turn(ctx context.Context, i int, t *Turn) error {
 	if t.Trace != "" {
@@ -187,9 +202,14 @@ func (a *appending) turn(ctx context.Context, i int, t *Turn) error {
 	}
 	b := a.c.freshBlock(&put)
 	b.row.Signals = signalsOf(&t.Signals)
-	a.fresh = append(a.fresh, freshTurn{i, b})
-	a.c.storeRow(a.changes, b.id, b.row)
+	a.bring(i, b)
 	return nil
+}
+
+// bring notes a turn on its way in, whose reference will be that at a place.
+func (a *appending) bring(at int, b block) {
+	a.fresh = append(a.fresh, freshTurn{at, b, a.c.rows[b.id]})
+	a.c.storeRow(a.changes, b.id, b.row)
 }
 
 func signalsOf(s *session.Signals) turnSignals {

@@ -608,3 +608,32 @@ func TestOpeningIsPaidFor(t *testing.T) {
 	}
 	require.NotZero(t, tight, "the budget was never felt")
 }
+
+// A turn that is tried and fits costs no second reading of the session, and leaves nothing in memory: the same words put
+// under its id by others get a row of their own, which is stored.
+func TestTryLeavesNothing(t *testing.T) {
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db := openTest(t, path, talkOptions())
+	s := db.Scope("acme/agent")
+	chat := s.Session("chat")
+	_, err := chat.Append(ctx, Turn{Role: "user", Text: "Hello."})
+	require.NoError(t, err)
+	talk, err := chat.talk()
+	require.NoError(t, err)
+	rows := len(talk.rows)
+	_, err = chat.Try(ctx, Turn{ID: "tried", Role: "user", Text: "And?"}, Turn{Role: "assistant", Text: "Nothing."})
+	require.NoError(t, err)
+	require.True(t, talk.loaded)
+	require.Len(t, talk.rows, rows)
+	_, err = s.Put(ctx, Artefact{ID: "tried", Kind: KindMessage, Role: "user", Text: "And?", Group: "chat", Seq: 2})
+	require.NoError(t, err)
+	_, err = chat.Append(ctx, Turn{Role: "assistant", Text: "So."}) // stores the row that was made of it
+	require.NoError(t, err)
+	raw, err := db.store.State(ctx, talk.turnKey(turnRowKey, "tried"))
+	require.NoError(t, err)
+	require.NotNil(t, raw)
+	_, err = chat.Try(ctx, Turn{Role: "user"})
+	require.Error(t, err)
+	require.NoError(t, db.Close())
+}
