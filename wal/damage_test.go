@@ -73,29 +73,17 @@ func (s sample) covered(i int) bool {
 	return false
 }
 
-// wholeEvery: at every so many bytes a damaged log is read from its beginning. What comes before the damage is the same
-// at all of them, so between them the reading is taken up two records before it.
-const wholeEvery = 64
-
-// check reads the log, damaged at byte off, and compares with the first n records, or expects damage to be found in
+// check reads the damaged log and compares with the first n records, or expects damage to be found in
 // record n.
-func (s sample) check(fsys wal.FS, off, n int, corrupt bool) error {
+func (s sample) check(fsys wal.FS, n int, corrupt bool) error {
 	i := 0
-	each := func(r wal.Record) error {
+	rec, err := wal.Scan(ctx, dir, fsys, 0, func(r wal.Record) error {
 		if i >= n || r.Seq != s.recs[i].Seq || string(r.Body) != string(s.recs[i].Body) || r.Kind != s.recs[i].Kind {
 			return fmt.Errorf("record %d is wrong", r.Seq)
 		}
 		i++
 		return nil
-	}
-	var rec wal.Recovery
-	var err error
-	if off%wholeEvery == 0 || n < 2 {
-		rec, err = wal.Scan(ctx, dir, fsys, 0, each)
-	} else {
-		i = n - 2
-		rec, err = wal.Resume(dir, fsys, s.recs[i].Seq, s.recs[i].Offset, each)
-	}
+	})
 	var ce *wal.CorruptError
 	switch {
 	case corrupt && !errors.As(err, &ce):
@@ -161,9 +149,9 @@ func TestCutAtEveryByte(t *testing.T) {
 	s.everyByte(t, func(fsys *flatFS, off int) error {
 		fsys.data = fsys.data[:off]
 		if off < 64 {
-			return s.check(fsys, off, -1, true)
+			return s.check(fsys, -1, true)
 		}
-		return s.check(fsys, off, s.at(off), false)
+		return s.check(fsys, s.at(off), false)
 	})
 }
 
@@ -194,15 +182,15 @@ func (s sample) flips(t *testing.T) (cut, damage int32) {
 		fsys.data[off] ^= 1 << (off % 8)
 		defer func() { fsys.data[off] ^= 1 << (off % 8) }()
 		if off < 64 {
-			return s.check(fsys, off, -1, true)
+			return s.check(fsys, -1, true)
 		}
 		i := s.at(off)
 		if s.covered(i) {
 			damages.Add(1)
-			return s.check(fsys, off, i, true)
+			return s.check(fsys, i, true)
 		}
 		cuts.Add(1)
-		return s.check(fsys, off, i, false)
+		return s.check(fsys, i, false)
 	})
 	t.Logf("%d bytes: %d flips found as damage, %d cut", len(s.data), damages.Load(), cuts.Load())
 	for _, k := range kinds {

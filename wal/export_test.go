@@ -1,22 +1,5 @@
 package wal
 
-import "context"
-
-// Resume is Scan of a log of one segment, taken up at record seq, which begins at offset off, as if the records before
-// it had just been read.
-func Resume(dir string, fsys FS, seq uint64, off int64, fn func(Record) error) (Recovery, error) {
-	ls, err := openListing(fsys, dir, 0)
-	if err != nil {
-		return Recovery{}, err
-	}
-	defer ls.close()
-	r := &reader{ctx: context.Background(), fn: fn, next: seq}
-	ls.segs[0].end = off
-	_, err = r.segment(ls.segs[0], true)
-	r.rec.Last = r.next - 1
-	return r.rec, err
-}
-
 // ReadFrames decodes the frames of data as the records of a segment with the given key and returns how
 // many there are and how it ended; for the fuzzer.
 func ReadFrames(f File, key uint64) (n int, err error) {

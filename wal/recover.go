@@ -86,12 +86,13 @@ func follows(seg, prev *segment, next uint64) error {
 	return nil
 }
 
-// segment hands out the records of seg from seg.end on. In any but the tail every record must be there, and the seal.
+// segment hands out the records of seg. In any but the tail every record must be there, and the seal.
 func (r *reader) segment(seg *segment, isTail bool) (out outcome, err error) {
 	w, err := newWindow(seg.file)
 	if err != nil {
 		return out, fmt.Errorf("wal: read segment: %w", err)
 	}
+	seg.end = segHead
 	for !out.sealed {
 		f, err := r.frame(w, seg)
 		if err != nil {

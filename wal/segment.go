@@ -96,7 +96,7 @@ func (s *segment) readHeader() error {
 	s.salt = binary.LittleEndian.Uint64(b[shSalt:])
 	s.first = binary.LittleEndian.Uint64(b[shFirst:])
 	s.prevSalt = binary.LittleEndian.Uint64(b[shPrevSalt:])
-	s.key, s.end = s.frameKey(), segHead
+	s.key = s.frameKey()
 	if s.first != first || s.gen != gen {
 		return s.corrupt(0, 0, fmt.Errorf("the header says first record %d, generation %d: the file was renamed or copied", s.first, s.gen))
 	}
