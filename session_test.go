@@ -239,7 +239,7 @@ func TestPassPagesTurnsOfMiddleLength(t *testing.T) {
 	_, chat := openTalk(t)
 	dialogue(t, chat, 2)
 	_, err := chat.Append(ctx, Turn{ID: "short", Role: "user", Text: "yes"},
-		Turn{ID: "middle", Role: "user", Text: strings.Repeat("talk about the weather of tomorrow ", 20)})
+		Turn{ID: "middle", Role: "user", Text: strings.Repeat("talk about the weather of tomorrow ", 16)})
 	require.NoError(t, err)
 	dialogue(t, chat, 20)
 	p, err := chat.Pass(ctx, PassQuery{Keywords: []string{"refund limit"}})
