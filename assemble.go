@@ -848,7 +848,7 @@ func renderPage(h *Head, ref, text string, form manifest.Form, stale bool, sessi
 			p.Kind = "directive"
 		}
 	case session != "" && h.Group == session && h.Kind == KindMessage:
-		p.Role, p.ToolCallID = h.Role, h.ToolCallID
+		p.Role, p.ToolCallID = spokenAs(h.Role), h.ToolCallID
 		for _, c := range h.ToolCalls {
 			if form == manifest.FormStub {
 				c.Arguments = "{}" // a stub says that there is more, and how to get it

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/triage"
 )
 
@@ -132,8 +134,9 @@ type Artefact struct {
 	// Provenance: zero takes the default of the kind. A scope handle cannot give HumanVerified (ErrProvenance).
 	Provenance Provenance `json:"provenance"`
 	// Text is the content. Empty with a Source: it is fetched from there. Empty with Parts: their text parts.
-	Text       string     `json:"text,omitempty"`
-	Parts      []Part     `json:"parts,omitempty"`
+	Text  string `json:"text,omitempty"`
+	Parts []Part `json:"parts,omitempty"`
+	// Role: system, developer (another name of system), user, assistant, tool, or empty for what is no message.
 	Role       string     `json:"role,omitempty"`
 	Name       string     `json:"name,omitempty"`
 	ToolCalls  []ToolCall `json:"tool_calls,omitempty"`
@@ -198,6 +201,20 @@ type Page struct {
 	Text   string   `json:"text,omitempty"`
 }
 
+// roles are those a message may have.
+var roles = []string{render.RoleSystem, roleDeveloper, render.RoleUser, render.RoleAssistant, render.RoleTool}
+
+// roleDeveloper is another name of the role system, which some providers have.
+const roleDeveloper = "developer"
+
+// spokenAs is the role that a message enters a window and a request with.
+func spokenAs(role string) string {
+	if role == roleDeveloper {
+		return render.RoleSystem
+	}
+	return role
+}
+
 // kindDefaults are the defaults of a kind where the caller is silent.
 func (a *Artefact) kindDefaults() {
 	if a.Kind == KindAuto {
@@ -230,7 +247,7 @@ func defaultProvenance(k Kind, role string) Provenance {
 		return Scratch
 	case KindMessage:
 		switch role {
-		case "user", "system", "developer":
+		case "user", "system", roleDeveloper:
 			return Chunk
 		case "tool":
 			return Tool
@@ -258,7 +275,7 @@ func (a *Artefact) check() error {
 		return err
 	}
 	for _, f := range []struct{ name, v string }{
-		{"group", a.Group}, {"subject", a.Subject}, {"role", a.Role}, {"name", a.Name}, {"tool_call_id", a.ToolCallID},
+		{"group", a.Group}, {"subject", a.Subject}, {"name", a.Name}, {"tool_call_id", a.ToolCallID},
 	} {
 		if f.v == "" {
 			continue
@@ -266,6 +283,9 @@ func (a *Artefact) check() error {
 		if err := checkID(f.name, f.v); err != nil {
 			return err
 		}
+	}
+	if a.Role != "" && !slices.Contains(roles, a.Role) { // no provider takes another one: no context of its session could be rendered
+		return invalid("role", fmt.Sprintf("%.40q", a.Role), "one of "+strings.Join(roles, ", "))
 	}
 	if int(a.Kind) >= len(kindNames) {
 		return invalid("kind", a.Kind.String(), "one of "+strings.Join(kindNames[1:], ", "))

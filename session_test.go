@@ -637,3 +637,31 @@ func TestTryLeavesNothing(t *testing.T) {
 	require.Error(t, err)
 	require.NoError(t, db.Close())
 }
+
+// A plain put of any role that is let in can be rendered with the turns of its session; another role would keep every
+// request of the session from being made.
+func TestRolesThatCanBeRendered(t *testing.T) {
+	ctx := context.Background()
+	db, chat := openTalk(t)
+	s := db.Scope("acme/agent")
+	_, err := s.Put(ctx, Artefact{ID: "boss", Role: "boss", Group: chat.ID(), Text: "obey"})
+	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorContains(t, err, `"boss", expected one of system, developer, user, assistant, tool`)
+	for i, role := range []string{"system", "developer", "user", "assistant"} {
+		_, err := s.Put(ctx, Artefact{ID: role, Role: role, Group: chat.ID(), Seq: int64(i + 1), Text: "words of the " + role})
+		require.NoError(t, err)
+	}
+	a, err := s.Assemble(ctx, Query{Text: "words", Session: chat.ID(), Budget: 4000})
+	require.NoError(t, err)
+	for _, write := range []func([]render.Message) ([]byte, error){render.OpenAI, render.Anthropic, render.Gemini} {
+		request, err := write(a.Messages())
+		require.NoError(t, err)
+		require.Contains(t, string(request), "words of the developer")
+	}
+	w, err := chat.Window(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "developer", w.Turns[1].Role, "it is stored as it was put")
+	talk, err := chat.talk()
+	require.NoError(t, err)
+	require.Equal(t, session.System, talk.window().Sections[1].Role, "and as protected as system")
+}

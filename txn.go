@@ -307,7 +307,7 @@ func (tx *Txn) makePut(ctx context.Context, a Artefact) (Put, error) {
 	}
 	a.kindDefaults()
 	if !tx.managed {
-		if a.Kind == KindSystem || a.Role == "system" || a.Role == "developer" {
+		if a.Kind == KindSystem || a.Role == "system" || a.Role == roleDeveloper {
 			return Put{}, fmt.Errorf("%w: %s: a speculative write cannot be of kind or role system", ErrProvenance, a.ID)
 		}
 		a.Provenance = speculative(a.Provenance)

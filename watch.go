@@ -261,7 +261,7 @@ func (c *conversation) section(u int) (session.Section, bool) {
 		Level: session.Level(lead.row.Level), Pinned: c.pinned(&c.units[u]), Because: lead.row.Because,
 	}
 	if main.kind == KindMessage {
-		sec.Kind, sec.Role = main.role, session.Role(main.role)
+		sec.Kind, sec.Role = main.role, session.Role(spokenAs(main.role))
 	}
 	if main.rated != nil {
 		sec.Relevance, sec.Rated = *main.rated, true
