@@ -54,6 +54,8 @@ type putView struct {
 	Tokens int    `json:"tokens"`
 	Pages  int    `json:"pages"`
 	DryRun bool   `json:"dry_run,omitempty"`
+	// Unchanged: that version stood there already and says the same, so no new one was made.
+	Unchanged bool `json:"unchanged"`
 }
 
 // errDry ends an Update that must not be committed.
@@ -82,6 +84,10 @@ func (c *putCmd) Run(a *app) error {
 			if c.DryRun {
 				verb = "would write"
 			}
+			if v.Unchanged {
+				fmt.Fprintf(w, "unchanged: %s says the same, no new version was made\n", v.Ref)
+				return
+			}
 			fmt.Fprintf(w, "%s %s: %s, %s\n", verb, v.Ref, plural(v.Tokens, "token", "tokens"), plural(v.Pages, "page", "pages"))
 		})
 	})
@@ -94,6 +100,14 @@ func (c *putCmd) put(ctx context.Context, db *ctxpage.DB, art ctxpage.Artefact) 
 	}
 	s := db.Scope(c.Scope, opts...)
 	out := putView{DryRun: c.DryRun}
+	before, _, err := s.List(ctx, art.ID, "", 1) // nobody else writes meanwhile
+	if err != nil {
+		return out, err
+	}
+	done := func(ref ctxpage.Ref) {
+		out.Ref = ref.String()
+		out.Unchanged = len(before) > 0 && before[0].Ref == ref
+	}
 	measure := func(tx *ctxpage.Txn) error {
 		if err := tx.Put(ctx, art); err != nil {
 			return err
@@ -109,18 +123,20 @@ func (c *putCmd) put(ctx context.Context, db *ctxpage.DB, art ctxpage.Artefact) 
 		return nil
 	}
 	var last *ctxpage.Txn
-	err := s.Update(ctx, func(tx *ctxpage.Txn) error { last = tx; return measure(tx) })
+	err = s.Update(ctx, func(tx *ctxpage.Txn) error { last = tx; return measure(tx) })
 	switch {
 	case errors.Is(err, errDry) && c.DryRun:
 		return out, nil
 	case errors.Is(err, errDry):
 		ref, err := db.PutVerified(ctx, c.Scope, c.By, art)
-		out.Ref = ref.String()
+		if err == nil {
+			done(ref)
+		}
 		return out, err
 	case err != nil:
 		return out, err
 	}
-	out.Ref = last.Outcome().Refs[0].String()
+	done(last.Outcome().Refs[0])
 	return out, nil
 }
 
