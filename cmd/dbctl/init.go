@@ -16,7 +16,7 @@ type initCmd struct {
 }
 
 func (initCmd) Help() string {
-	return `Makes FILE, FILE-wal/, FILE-manifest/ and FILE.lock, readable by you alone. A path where something is is refused, and one whose directory is not there: make that first.
+	return `Makes FILE, FILE-wal/, FILE-manifest/ and FILE.lock, readable by you alone. A path where something is is refused, and one whose directory is not there: make that first. What an init left that was ended half-way holds nothing yet: the next one makes it whole.
 
 Example: dbctl init agent.ctx`
 }
@@ -29,8 +29,10 @@ type initView struct {
 }
 
 func (c *initCmd) Run(a *app) error {
-	if err := mayMake("init", c.File, "name a path that does not"); err != nil {
-		return err
+	if begun, instead := c.there(a); !begun {
+		if err := mayMake("init", c.File, instead); err != nil {
+			return err
+		}
 	}
 	v := initView{File: c.File, Format: ctxpage.FormatVersion, DryRun: c.DryRun}
 	if !c.DryRun {
@@ -51,6 +53,21 @@ func (c *initCmd) Run(a *app) error {
 		}
 		fmt.Fprintf(w, "made %s, database %s, format %d\n", v.File, v.ID, v.Format)
 	})
+}
+
+// there looks at what is at the path. begun: an init that was ended half-way left it, a file that the library calls no
+// database yet, and opening it for writing makes it whole. Else instead says what to do about it.
+func (c *initCmd) there(a *app) (begun bool, instead string) {
+	instead = "name a path that does not"
+	if _, err := os.Lstat(c.File); err != nil {
+		return false, instead
+	}
+	db, err := ctxpage.Open(c.File, ctxpage.Options{ReadOnly: true, LockTimeout: a.Wait})
+	if err != nil {
+		return errors.Is(err, ctxpage.ErrNotExist), instead
+	}
+	_ = db.Close() // it was only looked at
+	return false, instead + ", or use the database that is there"
 }
 
 // mayMake says before a verb begins, and to a dry run, what the library would refuse, and what to do instead; "": what is

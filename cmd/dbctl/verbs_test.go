@@ -22,7 +22,7 @@ func TestVerbs(t *testing.T) {
 		{"get F acme x", "", exitFailed, "dbctl init FILE"},
 		{"init F --dry-run", "", exitOK, "would make"},
 		{"init F", "", exitOK, "made"},
-		{"init F", "", exitFailed, "exists; name a path that does not"},
+		{"init F", "", exitFailed, "exists; name a path that does not, or use the database that is there"},
 		{"ls F", "", exitOK, "no scopes"},
 		{"put F acme/support policy", "Refunds up to $400.", exitOK, "acme/support:policy@1: "},
 		{"put F acme/support policy --dry-run", "Refunds up to $500.", exitOK, "would write acme/support:policy"},
@@ -87,6 +87,41 @@ func TestVerbs(t *testing.T) {
 		require.Equal(t, c.code, r.code, "dbctl %s\n%s%s", c.args, r.out, r.err)
 		require.Contains(t, r.out+r.err, c.says, "dbctl %s", c.args)
 	}
+}
+
+// An init that was killed leaves a file that holds nothing yet, with or without an empty log: the next one makes it whole.
+// What holds something is left as it is.
+func TestInitGoesOn(t *testing.T) {
+	at := func(text string) string {
+		file := filepath.Join(t.TempDir(), "agent.ctx")
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		return file
+	}
+	for name, text := range map[string]string{"empty": "", "before bbolt's first write": strings.Repeat("\x00", 4096)} {
+		for _, log := range []bool{false, true} {
+			file := at(text)
+			if log {
+				require.NoError(t, os.Mkdir(file+"-wal", 0o700))
+			}
+			require.Contains(t, ok(t, "", "init", file, "--dry-run"), "would make", name)
+			require.Contains(t, ok(t, "", "init", file), "made", name)
+			ok(t, "", "put", file, "acme", "note", "kept")
+			r := dbctl("", "init", file)
+			require.Equal(t, exitFailed, r.code)
+			require.Contains(t, r.err, "use the database that is there")
+			require.Equal(t, "kept", ok(t, "", "get", file, "acme", "note"))
+		}
+	}
+	foreign := at("buy milk\n")
+	require.Equal(t, exitFailed, dbctl("", "init", foreign).code)
+	b, err := os.ReadFile(foreign)
+	require.NoError(t, err)
+	require.Equal(t, "buy milk\n", string(b))
+	lost := newDB(t)
+	require.NoError(t, os.Truncate(lost, 0))
+	r := dbctl("", "init", lost)
+	require.Equal(t, exitFailed, r.code, "its log holds what it held")
+	require.Contains(t, r.err, "exists; name a path that does not\n")
 }
 
 // The job of the command line from question to memory.
