@@ -531,7 +531,7 @@ func (c *conversation) carryOut(w *changes, plan session.Plan, forms []form) ([]
 		}
 	}
 	for _, it := range plan.Items {
-		if i := c.find(it.ID); i >= 0 && it.To != session.Cold {
+		if i := c.find(it.ID); i >= 0 && it.To < session.Cold {
 			made[it.ID] = c.reached(c.blocks[i].unit, it.To)
 		}
 	}
@@ -755,8 +755,8 @@ func (w *Watcher) plan(now time.Time) (session.Plan, error) {
 	return w.c.window().Plan(now)
 }
 
-// Apply does exactly what a plan says, in one transaction, or fails with session.ErrGeneration when the session has
-// changed since it was made. Summaries are made first, under no lock.
+// Apply does exactly what a plan says, in one transaction, or fails: with session.ErrGeneration when the session has
+// changed since it was made, with session.ErrPlan when it names a turn twice or a level that is no further. Summaries are made first, under no lock.
 func (w *Watcher) Apply(ctx context.Context, p session.Plan) (info PassInfo, err error) {
 	var forms []form
 	same := func() error {

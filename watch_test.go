@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -462,6 +463,39 @@ func TestWatchModes(t *testing.T) {
 		require.NotZero(t, st.Dropped)
 		require.NoError(t, db.Close())
 	}
+}
+
+// What a plan made by hand could do that its undo could not take back is refused, and the session is as it was.
+func TestApplyPlanMadeByHand(t *testing.T) {
+	ctx := context.Background()
+	db, chat, w := watched(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{}, busy)
+	defer func() { require.NoError(t, db.Close()) }()
+	before, err := chat.Window(ctx)
+	require.NoError(t, err)
+	planned, err := w.Plan(ctx, db.opts.Clock())
+	require.NoError(t, err)
+	twice, beyond := planned, planned
+	again := planned.Items[0]
+	again.From, again.To = again.To, session.Cold
+	twice.Items = append(slices.Clone(planned.Items), again)
+	beyond.Items = slices.Clone(planned.Items)
+	beyond.Items[0].To = 200
+	for name, p := range map[string]session.Plan{"twice": twice, "beyond": beyond} {
+		now, err := w.Plan(ctx, db.opts.Clock()) // a refused plan has the session read again, which is another generation
+		require.NoError(t, err)
+		p.Generation = now.Generation
+		_, err = w.Apply(ctx, p)
+		require.ErrorIs(t, err, session.ErrPlan, name)
+		after, err := chat.Window(ctx)
+		require.NoError(t, err)
+		require.Equal(t, before.Turns, after.Turns, name)
+	}
+	planned, err = w.Plan(ctx, db.opts.Clock())
+	require.NoError(t, err)
+	info, err := w.Apply(ctx, planned)
+	require.NoError(t, err)
+	_, err = chat.Undo(ctx, info.Number)
+	require.NoError(t, err)
 }
 
 // drained takes n events away.

@@ -23,8 +23,9 @@ type UndoItem struct {
 	Because string `json:"because,omitempty"`
 }
 
-// Apply does exactly what a plan says, or fails with ErrGeneration and leaves
-// everything as it is. made gives true sizes of levels that were produced for
+// Apply does exactly what a plan says, or fails and leaves everything as it
+// is: with ErrGeneration, or with ErrPlan for what no planner plans, such as a
+// section that is named twice, which no undo could take back. made gives true sizes of levels that were produced for
 // the plan, by id; a section whose new form turned out no smaller than the old
 // one stays as it was. It returns the new state, with the next generation and
 // pass number, and the record that takes it back.
@@ -45,10 +46,19 @@ func (s *State) CarryOut(p Plan, made map[string]int) (Undo, error) {
 		return Undo{}, fmt.Errorf("%w (plan %d, state %d)", ErrGeneration, p.Generation, s.Generation)
 	}
 	u := Undo{Pass: p.Pass, At: p.At, Items: make([]UndoItem, 0, len(p.Items))}
+	named := make([]bool, len(s.Sections))
 	for _, it := range p.Items {
-		if it.Index < 0 || it.Index >= len(s.Sections) || s.Sections[it.Index].ID != it.ID || s.Sections[it.Index].Level != it.From {
+		switch i := it.Index; {
+		case i < 0 || i >= len(s.Sections) || s.Sections[i].ID != it.ID:
 			return Undo{}, fmt.Errorf("%w (section %q)", ErrGeneration, it.ID)
+		case named[i]:
+			return Undo{}, fmt.Errorf("%w: section %q is named twice", ErrPlan, it.ID)
+		case s.Sections[i].Level != it.From:
+			return Undo{}, fmt.Errorf("%w (section %q)", ErrGeneration, it.ID)
+		case it.To <= it.From || it.To > Cold:
+			return Undo{}, fmt.Errorf("%w: section %q goes from level %d to %d, expected a further one, up to %d", ErrPlan, it.ID, it.From, it.To, Cold)
 		}
+		named[it.Index] = true
 		if undo, ok := s.Sections[it.Index].compact(it, made); ok {
 			u.Items = append(u.Items, undo)
 		}

@@ -31,6 +31,7 @@ var (
 	ErrConfig     = errors.New("session: watcher configuration out of range")
 	ErrSection    = errors.New("session: section is malformed")
 	ErrGeneration = errors.New("session: the sections changed since the plan was made; plan again")
+	ErrPlan       = errors.New("session: plan is malformed")
 	ErrUndo       = errors.New("session: the pass cannot be undone, a section changed after it")
 	ErrHeadroom   = errors.New("session: no headroom")
 )

@@ -252,6 +252,33 @@ func TestR5PlanIsOrderedExactAndGuarded(t *testing.T) {
 	require.ErrorIs(t, err, ErrConfig)
 }
 
+// A plan made by hand that no planner makes is refused whole: of a section that it names twice the undo would find
+// another level than it left there, and a level beyond the last has no size.
+func TestPlanMadeByHand(t *testing.T) {
+	s := State{Config: Config{Total: 4000}, Sections: []Section{
+		{ID: "a", Sizes: Sizes{Raw: 1000, Summary: 200, Stub: 20}}, {ID: "b", Sizes: Sizes{Raw: 500, Stub: 20}},
+	}}
+	step := func(i int, id string, from, to Level) PlanItem {
+		return PlanItem{Index: i, ID: id, From: from, To: to, After: s.Sections[i].Sizes[min(to, Cold)]}
+	}
+	for name, items := range map[string][]PlanItem{
+		"twice, one after the other": {step(0, "a", Raw, Summary), step(0, "a", Summary, Stub)},
+		"twice the same":             {step(0, "a", Raw, Stub), step(1, "b", Raw, Stub), step(0, "a", Raw, Stub)},
+		"beyond the last level":      {step(0, "a", Raw, Cold+1)},
+		"no further":                 {step(0, "a", Raw, Raw)},
+	} {
+		same, _, err := s.Apply(Plan{Items: items}, nil)
+		require.ErrorIs(t, err, ErrPlan, name)
+		require.Equal(t, s, same, name)
+	}
+	next, undo, err := s.Apply(Plan{Items: []PlanItem{step(0, "a", Raw, Stub), step(1, "b", Raw, Stub)}}, nil)
+	require.NoError(t, err)
+	require.Equal(t, 40, next.Tokens())
+	back, err := next.Undo(undo)
+	require.NoError(t, err)
+	require.Equal(t, s.Sections, back.Sections)
+}
+
 func TestR6RecommendWritesNothing(t *testing.T) {
 	m, err := NewMachine(Config{Total: 10_000, Mode: ModeRecommend})
 	require.NoError(t, err)
