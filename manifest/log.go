@@ -40,6 +40,7 @@ type Log struct {
 	marked stamp        // what the archive's mark said at open: the tree must pass through it
 	failed error        // the first failed write of the archive
 	closed bool
+	unlike map[uint64]error // of a reader: leaves that log and archive hold different bytes of
 }
 
 // Open opens the archive in dir, which it creates unless read-only. A nil fs is the operating system's. An
@@ -81,14 +82,26 @@ func open(ctx context.Context, a *archive, db string) (*Log, Report, error) {
 // OpenReader opens the archive read-only beside a process that may be writing
 // it, and takes the leaves behind it from tail, which calls add for every leaf
 // it finds in the log, in order. If between the two looks a checkpoint moved
-// leaves from the log into the archive, both are looked at again.
+// leaves from the log into the archive, both are looked at again. Archived
+// leaves that are damaged, or not those of the log, are in Report.Damage and no
+// error: Verify names all of them.
 func OpenReader(ctx context.Context, dir string, fs FS, tail func(add func(index uint64, body []byte) error) error) (*Log, Report, error) {
 	for try := 0; ; try++ {
 		l, rep, err := Open(ctx, dir, fs, Options{ReadOnly: true})
 		if err != nil {
 			return nil, rep, err
 		}
-		if err = tail(l.Add); err == nil {
+		err = tail(func(index uint64, body []byte) error {
+			err := l.Add(index, body)
+			var damaged *CorruptError
+			if !errors.As(err, &damaged) || index >= l.Archived() {
+				return err
+			}
+			rep.damage(err)
+			l.note(index, err)
+			return nil
+		})
+		if err == nil {
 			return l, rep, nil
 		}
 		l.Close()
@@ -186,9 +199,24 @@ func (l *Log) compare(index uint64, body []byte) error {
 		return err
 	}
 	if !bytes.Equal(have, body) {
-		return &CorruptError{Leaf: int64(index), Err: errors.New("the log and the archive hold different bytes"), Hint: hintRestore}
+		return &CorruptError{Leaf: int64(index), Err: errUnlike, Hint: hintRestore}
 	}
 	return nil
+}
+
+var errUnlike = errors.New("the log and the archive hold different bytes")
+
+// note keeps what Verify cannot see in the archive alone.
+func (l *Log) note(index uint64, err error) {
+	if !errors.Is(err, errUnlike) {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.unlike == nil {
+		l.unlike = map[uint64]error{}
+	}
+	l.unlike[index] = err
 }
 
 // Archive copies the leaves [Archived, upTo) into the archive and syncs it; they

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"golang.org/x/mod/sumdb/tlog"
 )
@@ -62,6 +63,8 @@ type checker struct {
 	want  []wantRoot
 	loose bool                 // something may rightly lie behind the archived leaves
 	segs  map[uint64]*segState // by first leaf
+
+	unlike map[uint64]error // of the log
 }
 
 // segState is how far the walk is in a segment, and how long its file was when
@@ -79,8 +82,9 @@ func (l *Log) checker(against *Head) (*checker, error) {
 	}
 	l.mu.RLock()
 	loose := l.failed != nil || v.arch.readOnly || v.arch.uncut
+	unlike := maps.Clone(l.unlike)
 	l.mu.RUnlock()
-	c := &checker{v: v, loose: loose, segs: map[uint64]*segState{}}
+	c := &checker{v: v, loose: loose, segs: map[uint64]*segState{}, unlike: unlike}
 	c.out = Verification{Size: v.size(), Archived: v.archived, Against: against, First: -1}
 	c.wantRoots(l.DB(), against)
 	c.lengths()
@@ -237,12 +241,16 @@ func (c *checker) leaf(s slot, stored []Hash) int {
 	hash := Hash{}
 	if s.err != nil {
 		c.problem(i, s.err)
+		c.pass(s)
 		if len(stored) > 0 {
 			hash = stored[0]
 		}
 	} else {
 		hash = LeafHash(s.body)
 		c.place(s)
+		if err := c.unlike[s.index]; err != nil {
+			c.problem(i, err)
+		}
 	}
 	fixed := c.tree.Add(hash)
 	for k, h := range fixed {
@@ -274,10 +282,25 @@ func (c *checker) place(s slot) {
 		return // the slot would have said so
 	}
 	state := c.segs[seg.first]
-	if int64(s.row.off) != state.end {
+	if state.end != unknown && int64(s.row.off) != state.end {
 		c.problem(i, corrupt(segmentName(seg.first), state.end, i, errors.New("the leaf does not follow the one before it")))
 	}
 	state.end = s.row.end()
+}
+
+// unknown is the end of a leaf whose row cannot be read.
+const unknown = -1
+
+// pass goes past a leaf that cannot be read, so that the one behind it is not called wrong as well.
+func (c *checker) pass(s slot) {
+	seg, err := c.v.segment(s.index)
+	if s.index >= c.v.archived || err != nil {
+		return
+	}
+	state := c.segs[seg.first]
+	if state.end = unknown; s.row.off != 0 {
+		state.end = s.row.end()
+	}
 }
 
 // roots compares the new tree with the roots wanted at its size.
@@ -295,7 +318,7 @@ func (c *checker) segmentEnds() {
 		if s.file == nil || c.loose && k == len(c.v.segs)-1 {
 			continue
 		}
-		if x := c.segs[s.first]; x.size != x.end {
+		if x := c.segs[s.first]; x.end != unknown && x.size != x.end {
 			c.problem(-1, corrupt(segmentName(s.first), x.end, -1, fmt.Errorf("%d bytes, expected %d", x.size, x.end)))
 		}
 	}

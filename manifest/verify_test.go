@@ -174,6 +174,87 @@ func TestVerifySaysWhere(t *testing.T) {
 	}
 }
 
+// TestVerifyNamesAll: each damaged leaf is named, and nothing else, also where the log holds the leaves of the archive once
+// more and says otherwise; what is not listed is counted.
+func TestVerifyNamesAll(t *testing.T) {
+	const n = 60
+	f, _ := builtArchive(t, n)
+	l, _ := openLog(t, f, Options{ReadOnly: true})
+	v, err := l.view()
+	require.NoError(t, err)
+	damage := func(name string, at int64) {
+		b := files(t, f)[name]
+		b[at] ^= 0x40
+		f.WriteFile(filepath.Join(testDir, name), b)
+	}
+	verify := func() ([]int64, Verification) {
+		l, rep, err := OpenReader(ctx, testDir, f, func(add func(uint64, []byte) error) error {
+			for i := range uint64(n) {
+				body := sampleBody(t, i)
+				if i == 50 {
+					body = sampleBody(t, i+1)
+				}
+				if err := add(i, body); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		require.Error(t, rep.Damage)
+		defer l.Close()
+		got, err := l.Verify(ctx, nil, nil)
+		require.Error(t, err)
+		var leaves []int64
+		for _, p := range got.Problems {
+			var c *CorruptError
+			require.ErrorAs(t, p, &c)
+			leaves = append(leaves, c.Leaf)
+		}
+		return leaves, got
+	}
+	leaves, got := verify()
+	require.Equal(t, []int64{50}, leaves)
+	require.ErrorIs(t, got.Problems[0], errUnlike)
+	inner := func(i uint64) bool { // not the last of its segment, which says how many leaves are held
+		a, err := v.segment(i)
+		require.NoError(t, err)
+		b, err := v.segment(i + 1)
+		require.NoError(t, err)
+		return a.first == b.first
+	}
+	want := []int64{50}
+	for i := uint64(1); i < 49; i += 7 {
+		if !inner(i) {
+			continue
+		}
+		want = append(want, int64(i))
+		r, err := v.row(i)
+		require.NoError(t, err)
+		seg, err := v.segment(i)
+		require.NoError(t, err)
+		if i%2 == 0 {
+			damage(indexName, rowOffset(i)+5)
+		} else {
+			damage(segmentName(seg.first), int64(r.off)+frameSize)
+		}
+	}
+	slices.Sort(want)
+	leaves, got = verify()
+	require.Greater(t, len(want), 4)
+	require.Equal(t, want, leaves)
+	require.Equal(t, want[0], got.First)
+	found := len(want)
+	for i := uint64(2); i < 49; i++ {
+		if i%7 != 1 && inner(i) {
+			damage(indexName, rowOffset(i)+5)
+			found++
+		}
+	}
+	_, got = verify()
+	require.Equal(t, []int{maxProblems, found}, []int{len(got.Problems), got.Found})
+}
+
 // TestVerifyHead: which heads a log agrees with.
 func TestVerifyHead(t *testing.T) {
 	f, head := builtArchive(t, 24)

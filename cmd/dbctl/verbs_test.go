@@ -124,6 +124,30 @@ func TestInitGoesOn(t *testing.T) {
 	require.Contains(t, r.err, "exists; name a path that does not\n")
 }
 
+// Verify names every damaged leaf, also those that the log holds once more.
+func TestVerifyGoesOn(t *testing.T) {
+	file := newDB(t)
+	ok(t, "", "put", file, "acme", "second", "word")
+	ok(t, "", "put", file, "acme", "third", "word")
+	at, err := filepath.Glob(file + "-manifest/leaves-*")
+	require.NoError(t, err)
+	require.Len(t, at, 1)
+	b, err := os.ReadFile(at[0])
+	require.NoError(t, err)
+	for _, id := range []string{"refund-policy", "second"} {
+		b[strings.Index(string(b), id)] ^= 1
+	}
+	require.NoError(t, os.WriteFile(at[0], b, 0o600))
+	r := dbctl("", "manifest", "verify", file)
+	require.Equal(t, exitDamaged, r.code)
+	require.Contains(t, r.out, "NOT VERIFIED: 2 problems in 5 leaves")
+	require.Contains(t, r.out, "(leaf 0)")
+	require.Contains(t, r.out, "(leaf 3)")
+	v := asJSON(t, "", "manifest", "verify", file)
+	require.Equal(t, []any{false, 2.0, 2}, []any{v["ok"], v["found"], len(v["problems"].([]any))})
+	require.Equal(t, exitDamaged, dbctl("", "ls", file).code, "the database itself still refuses")
+}
+
 // The job of the command line from question to memory.
 func TestCommitThroughTheGate(t *testing.T) {
 	file := newDB(t)
