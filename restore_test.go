@@ -218,6 +218,34 @@ func TestBackupDiskFull(t *testing.T) {
 	require.NotEmpty(t, text)
 }
 
+// TestSalvageDiskFull: likewise for a salvage, wherever the disk ends.
+func TestSalvageDiskFull(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	dir, resize := smallDisk(t)
+	path := dbtest.MemoryPath(t)
+	putText(t, path, "page", strings.Repeat("words of a long text ", 20_000))
+	to := filepath.Join(dir, "saved.ctx")
+	failed := 0
+	for size := int64(4096); ; size += 128 << 10 {
+		resize(size)
+		_, err := Salvage(ctx, path, to, SalvageOptions{})
+		if err == nil {
+			break
+		}
+		failed++
+		require.ErrorIs(t, err, syscall.ENOSPC)
+		require.Regexp(t, `salvage: the disk of .* is full: the copy takes about [0-9]{6,} bytes, [0-9]+ were free when it began; what was copied is removed`, err.Error())
+		require.Empty(t, everyFile(t, dir), "on a disk of %d bytes", size)
+		require.Less(t, size, int64(32<<20), "it never fits")
+	}
+	require.Greater(t, failed, 3)
+	resize(64 << 20)
+	text, err := textAt(to, Options{})
+	require.NoError(t, err)
+	require.NotEmpty(t, text)
+}
+
 // TestBackupDiskFullAtThePages: also where the disk ends at the first of bbolt's pages.
 func TestBackupDiskFullAtThePages(t *testing.T) {
 	t.Parallel()

@@ -60,7 +60,8 @@ type Loss struct {
 // The copy is another database: versions begin at 1, older ones and the audit stay behind, and sessions keep their turns
 // but not what was decided about them. What is derived from a version that is not the copied one counts as changed.
 //
-// Errors are for what cannot be salvaged at all: ErrLocked, ErrNotExist, or what the file system said.
+// Errors are for what cannot be salvaged at all: ErrLocked, ErrNotExist, or what the file system said; a full disk is told
+// with what the copy takes and what was free, and nothing of the copy is left.
 func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Salvaged, err error) {
 	if opts.Clock == nil {
 		opts.Clock = time.Now
@@ -93,12 +94,13 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 	if err := mayReplace("salvage", to, false); err != nil { // reading took its time
 		return rep, err
 	}
+	room := roomFor(path, to)
 	db, err := Open(to, Options{Clock: opts.Clock})
 	if err != nil {
 		if !errors.Is(err, ErrLocked) { // else it is somebody else's by now
 			removeDatabase(to)
 		}
-		return rep, err
+		return rep, room.explain("salvage", err)
 	}
 	c := &copier{w: w, db: db, opts: opts}
 	err = c.copy(ctx)
@@ -106,7 +108,7 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 	if err = errors.Join(err, db.Close()); err != nil {
 		removeDatabase(to)
 	}
-	return c.rep, err
+	return c.rep, room.explain("salvage", err)
 }
 
 // nothing says that not one row was recognised: that is no damaged database but another file.
