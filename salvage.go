@@ -422,7 +422,9 @@ type committed struct {
 // audited reads what was committed, by flightKey, and says whether all of the audit can be read.
 func (w *wreck) audited(ctx context.Context) (newest map[string]committed, whole bool) {
 	newest = map[string]committed{}
-	l, rep, err := OpenManifests(ctx, w.path)
+	l, rep, err := manifest.OpenReader(ctx, w.path+"-manifest", nil, func(add func(uint64, []byte) error) error {
+		return w.leaves(ctx, add)
+	})
 	if err != nil {
 		return newest, false
 	}
@@ -445,6 +447,24 @@ func (w *wreck) audited(ctx context.Context) (newest map[string]committed, whole
 		return nil
 	})
 	return newest, err == nil && rep.Damage == nil && rep.Archived >= rep.Marked
+}
+
+// leaves hands out the leaves of the log, and fails where records of it are missing. A file with a strange name beside its
+// segments does not matter here, though every other reader refuses it: what is in the segments is all there.
+func (w *wreck) leaves(ctx context.Context, add func(uint64, []byte) error) error {
+	holes, err := wal.ScanIntact(ctx, w.path+"-wal", nil, func(r wal.Record) error {
+		index, leaf, err := leafOf(r)
+		if err == nil && leaf != nil {
+			err = add(index, leaf)
+		}
+		return err
+	})
+	for _, h := range holes {
+		if err == nil && h.From != 0 && !h.Torn {
+			err = h.Err
+		}
+	}
+	return err
 }
 
 // nameless gives pages of scopes whose name is lost, with the number of the scope: the audit has them by name.
