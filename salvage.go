@@ -193,6 +193,14 @@ func (w *wreck) gather(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("ctxpage: salvage: %w", err)
 	}
+	first, err := wal.First(w.path+"-wal", nil)
+	if err != nil {
+		return fmt.Errorf("ctxpage: salvage: %w", err)
+	}
+	if w.system && first > w.seq+1 { // the file tells, also where no record is left to show a gap
+		w.cut = true
+		w.lose("log", "it begins at record %d, the file ends at %d: its first segments are missing", first, w.seq)
+	}
 	if w.last < w.seq || w.last == 0 && !w.system {
 		w.cut = true
 		w.lose("log", "it ends at record %d, the file at %d: it was removed, replaced or overwritten", w.last, w.seq)

@@ -606,7 +606,12 @@ func TestSalvageReadsWhatOpenReads(t *testing.T) {
 	require.NoError(t, os.Rename(name, strange))
 	rep, err := Salvage(ctx, base, dbtest.MemoryPath(t), SalvageOptions{})
 	require.NoError(t, err)
-	require.Contains(t, fmt.Sprint(rep.Lost), "{audit not all of it can be read}", "the control: a segment that got another name is missing")
+	require.Contains(t, fmt.Sprint(rep.Lost), "its first segments are missing", "the control: a segment that got another name is missed")
+	require.NoError(t, os.Remove(strange))
+	rep, err = Salvage(ctx, base, dbtest.MemoryPath(t), SalvageOptions{})
+	require.NoError(t, err)
+	require.Zero(t, rep.Artefacts)
+	require.Contains(t, fmt.Sprint(rep.Lost), "{log it begins at record 6, the file ends at 0: its first segments are missing}")
 
 	require.NoError(t, os.RemoveAll(base+"-wal"))
 	rep, err = Salvage(ctx, base, dbtest.MemoryPath(t), SalvageOptions{})

@@ -58,6 +58,19 @@ func ScanIntact(ctx context.Context, dir string, fsys FS, fn func(Record) error)
 	return holes, nil
 }
 
+// First is the first record that the segments in dir hold, or would hold: what came before was cut off, or is lost. 0: there
+// is no segment. Names that are none of a segment are passed over; a nil fsys is OS().
+func First(dir string, fsys FS) (uint64, error) {
+	if fsys == nil {
+		fsys = OS()
+	}
+	ls, err := listAll(fsys, dir)
+	if err != nil || len(ls.segs) == 0 {
+		return 0, err
+	}
+	return ls.segs[0].first, nil
+}
+
 // intactTail is findTail where a segment may be damaged: of one that cannot be read nobody knows that it is empty.
 func intactTail(fsys FS, segs []*segment) int {
 	for i := len(segs) - 1; i > 0; i-- {
