@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -166,9 +167,11 @@ func paragraph(s string) string {
 }
 
 // Limn gives the packet as lines to append to a strict contract: decisions,
-// questions, corrections, work and boundaries as lists, and the mark that a
-// handoff is ready. The sources' state is verified only if every one is. Blank
-// texts are passed over.
+// questions, corrections, work and boundaries as lists, sources as a list for
+// each state, and the mark that a handoff is ready. A reason means nothing to the
+// interpreter, so the list says how far a source may be relied on; one that the
+// file has in another list is removed there. The sources' state is verified only
+// if every one is. Blank texts are passed over.
 func (p Packet) Limn(l *Ledger) ([]byte, error) {
 	r := Records{
 		SourceState: p.sourceState(), ClaimBasis: BasisDocument,
@@ -178,7 +181,6 @@ func (p Packet) Limn(l *Ledger) ([]byte, error) {
 		Lists: []List{
 			{"work-completed", entries(p.WorkCompleted, plainEntry)},
 			{"work-remaining", entries(p.WorkNotYetCompleted, plainEntry)},
-			{"verified-sources", entries(p.VerifiedSources, func(s PacketSource) Entry { return Entry{s.Source, s.State + ": " + s.WhatWasVerified} })},
 			{"context-to-preserve", entries(p.Context, func(c ContextItem) Entry { return Entry{c.Context, c.WhyItMatters} })},
 			{"do-not-claim", entries(p.DoNotClaim, func(b BoundaryItem) Entry { return Entry{b.Boundary, b.Reason} })},
 		},
@@ -187,11 +189,45 @@ func (p Packet) Limn(l *Ledger) ([]byte, error) {
 		r.ClaimBasis = BasisInference
 		r.Claims = append(r.Claims, Statement{Name: c.Text, Text: c.Text})
 	}
+	for _, state := range sourceStates {
+		if of := p.sourcesOf(state); len(of) > 0 {
+			r.Lists = append(r.Lists, List{state + "-sources", of})
+		}
+	}
 	return l.export(func(d *draft) {
+		d.moveSources(p)
 		d.records(r)
 		d.list("tracked-decisions", []Entry{{"handoff-packet-created", p.CreatedBy + " for " + p.CreatedFor + ", " + p.Date}})
 		d.state("handoff-state", "ready")
 	})
+}
+
+// sourcesOf are the sources of one state.
+func (p Packet) sourcesOf(state string) []Entry {
+	return entries(p.VerifiedSources, func(s PacketSource) Entry {
+		if s.State != state {
+			return Entry{}
+		}
+		return Entry{s.Source, s.WhatWasVerified}
+	})
+}
+
+// moveSources takes sources out of the lists of the states that they had.
+func (d *draft) moveSources(p Packet) {
+	states := map[string][]string{} // by the source as it stands in a list
+	for _, state := range sourceStates {
+		for _, e := range p.sourcesOf(state) {
+			item := strings.Trim(d.quoted(e.Text), `"`)
+			states[item] = append(states[item], state)
+		}
+	}
+	for _, state := range sourceStates {
+		for _, item := range slices.Clone(d.l.lists[state+"-sources"]) {
+			if is := states[item]; len(is) > 0 && !slices.Contains(is, state) {
+				d.emit(`remove "%s" from %s-sources because "%s now"`, item, state, is[0])
+			}
+		}
+	}
 }
 
 func plainEntry(s string) Entry { return Entry{Text: s} }

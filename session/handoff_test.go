@@ -3,6 +3,7 @@ package session
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -144,6 +145,36 @@ func TestPacketLimnIsStrict(t *testing.T) {
 	again, err := Handoff(handoffInput()).Limn(l)
 	require.NoError(t, err)
 	require.Nil(t, again)
+}
+
+// A list of the contract holds the sources of its own state only, also where a file says otherwise from before.
+func TestPacketLimnSourcesByState(t *testing.T) {
+	packet := func(states ...string) Packet {
+		p := Handoff(handoffInput())
+		p.VerifiedSources = nil
+		for i, state := range states {
+			p.VerifiedSources = append(p.VerifiedSources, PacketSource{fmt.Sprint("file:", i), "file", state, "hash"})
+		}
+		return p
+	}
+	l := new(Ledger)
+	file := []byte{}
+	for _, states := range [][]string{
+		{"verified", "scanned", "referenced", "unavailable", "verified"}, {"referenced", "verified", "referenced", "verified", "verified"}, {"verified"},
+	} {
+		b, err := packet(states...).Limn(l)
+		require.NoError(t, err)
+		file = append(file, b...)
+		for i, state := range states {
+			for _, of := range sourceStates {
+				require.Equal(t, of == state, slices.Contains(l.List(of+"-sources"), fmt.Sprint("file:", i)), "file:%d, %s", i, of)
+			}
+		}
+		read, err := ReadLedger(file)
+		require.NoError(t, err)
+		require.Equal(t, l.lists, read.lists)
+	}
+	require.ElementsMatch(t, []string{"file:0", "file:1", "file:3", "file:4"}, l.List("verified-sources"))
 }
 
 func TestReceivedPacketVerifiesNothing(t *testing.T) {
