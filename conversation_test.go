@@ -185,7 +185,11 @@ func (f *talker) turns() (out []Turn) {
 }
 
 func (f *talker) append(ctx context.Context) error {
-	refs, err := f.chat.Append(ctx, f.turns()...)
+	turns := f.turns()
+	if f.r.IntN(10) == 0 {
+		turns = append(turns, Turn{Role: "nobody"}) // refused when the others are on their way
+	}
+	refs, err := f.chat.Append(ctx, turns...)
 	for _, ref := range refs {
 		f.ids = append(f.ids, ref.ID)
 	}
@@ -322,6 +326,11 @@ func (f *talker) compare() {
 		require.NoError(t, anew.refresh(ctx))
 		require.True(t, slices.Equal(anew.keys, talk.keys), f.last)
 		require.Equal(t, anew.tokens(), sum, f.last)
+		for id := range talk.rows {
+			if anew.rows[id] == nil && !talk.unsaved[id] {
+				require.Fail(t, "a row that is not stored and that no commit will bring", "%s, %s", id, f.last)
+			}
+		}
 		require.Equal(t, anew.makeWindow().Sections, followed, f.last)
 		return nil
 	}))

@@ -414,7 +414,7 @@ func (c *Session) Receive(ctx context.Context, p session.Packet) ([]Ref, error) 
 		}
 		a.tx.managed = true
 		if err := a.receive(ctx, p); err != nil {
-			a.withdraw()
+			a.takeBack()
 			return err
 		}
 		a.refs = make([]Ref, len(a.fresh))

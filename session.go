@@ -93,12 +93,12 @@ func (c *Session) Try(ctx context.Context, turns ...Turn) (PassInfo, error) {
 		a := &appending{c: talk, s: c.s, changes: talk.begin(), try: &info}
 		rev := talk.rev
 		_, err := a.run(ctx, turns)
-		if err != nil || talk.rev != rev {
+		if err == nil && talk.rev != rev {
 			talk.loaded = false // a plan was made in memory
-			return err
+		} else if err == nil {
+			a.takeBack()
 		}
-		a.takeBack()
-		return nil
+		return err
 	})
 	return info, err
 }
@@ -142,7 +142,7 @@ func (a *appending) run(ctx context.Context, turns []Turn) (refs []Ref, err erro
 	trace := ""
 	for i := range turns {
 		if err := a.turn(ctx, i, &turns[i]); err != nil {
-			a.withdraw()
+			a.takeBack()
 			return nil, fmt.Errorf("turn %d: %w", i+1, err)
 		}
 		if trace == "" {
@@ -158,15 +158,8 @@ func (a *appending) run(ctx context.Context, turns []Turn) (refs []Ref, err erro
 	return a.refs, nil
 }
 
-// withdraw has the session read again if rows of turns stand in memory that no commit will bring: one would pass for
-// stored when a page of the same words is put under its id.
-func (a *appending) withdraw() {
-	if len(a.fresh) > 0 {
-		a.c.loaded = false
-	}
-}
-
-// takeBack takes the rows of turns that were only tried out of memory.
+// takeBack takes the rows of turns out of memory that no commit will bring: one would pass for stored when a page of the
+// same words is put under its id.
 func (a *appending) takeBack() {
 	for _, f := range a.fresh {
 		if delete(a.c.rows, f.block.id); f.was != nil {

@@ -638,6 +638,40 @@ func TestTryLeavesNothing(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
+// A refused append costs no second reading of the session, unless something was compacted before it was refused, and
+// leaves nothing in memory.
+func TestRefusedAppendLeavesNothing(t *testing.T) {
+	ctx := context.Background()
+	_, chat := openTalk(t)
+	for range 3 {
+		_, err := chat.Append(ctx, Turn{Role: "user", Text: "Hello."}, Turn{Role: "assistant", Text: strings.Repeat("Many words. ", 80)})
+		require.NoError(t, err)
+	}
+	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 2000, KeepLast: 1}))
+	talk, err := chat.talk()
+	require.NoError(t, err)
+	rows, tokens, turn := len(talk.rows), talk.tokens(), talk.turn()
+	refused := func(kept bool, want error, turns ...Turn) {
+		for _, call := range []func() error{
+			func() error { _, err := chat.Append(ctx, turns...); return err }, func() error { _, err := chat.Try(ctx, turns...); return err },
+		} {
+			require.ErrorIs(t, call(), want)
+			require.Equal(t, kept, talk.loaded)
+			_, err := chat.Window(ctx)
+			require.NoError(t, err)
+			require.Equal(t, []any{rows, tokens, turn, 6}, []any{len(talk.rows), talk.tokens(), talk.turn(), len(talk.blocks)})
+		}
+	}
+	large := Turn{Role: "user", Text: strings.Repeat("More words than there is room for. ", 300)}
+	refused(true, ErrInvalid, Turn{Role: "user", Text: "One."}, Turn{Role: "nobody"})
+	refused(true, ErrHeadroom, large)
+	refused(true, ErrHeadroom, Turn{Role: "user", Text: "One."}, large)
+	refused(false, ErrHeadroom, Turn{Role: "user", Text: strings.Repeat("One more. ", 300)}, large) // the first makes the others pay
+	_, err = chat.Append(ctx, Turn{Role: "user", Text: strings.Repeat("One more. ", 300)})
+	require.NoError(t, err)
+	require.NotEqual(t, rows, len(talk.rows))
+}
+
 // A plain put of any role that is let in can be rendered with the turns of its session; another role would keep every
 // request of the session from being made.
 func TestRolesThatCanBeRendered(t *testing.T) {

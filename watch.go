@@ -576,7 +576,7 @@ func (a *appending) admit(ctx context.Context, leaf *manifest.Record) error {
 	if sum <= limits.Usable && largest <= limits.Usable {
 		return nil
 	}
-	units, at, open, n := slices.Clone(c.units), maps.Clone(c.at), maps.Clone(c.open), len(c.blocks)
+	units, at, open, n, sets := slices.Clone(c.units), maps.Clone(c.at), maps.Clone(c.open), len(c.blocks), a.sets
 	defer func() {
 		c.blocks, c.units, c.at, c.open = c.blocks[:n], units, at, open
 		c.rev++
@@ -584,6 +584,10 @@ func (a *appending) admit(ctx context.Context, leaf *manifest.Record) error {
 	var items []passItem
 	for i := range a.fresh {
 		more, err := a.admitOne(ctx, i)
+		if err != nil && a.sets == sets {
+			a.takeBack() // nothing was compacted yet: what was loaded still is what is stored
+			return err
+		}
 		if err != nil {
 			c.loaded = false
 			return err
