@@ -122,6 +122,8 @@ type appending struct {
 	refs  []Ref
 	fresh []freshTurn
 
+	opened map[string]int // units of the calls that the turns on their way make again; see takeOut
+
 	action string    // for the audit
 	try    *PassInfo // instead of committing
 }

@@ -672,6 +672,31 @@ func TestRefusedAppendLeavesNothing(t *testing.T) {
 	require.NotEqual(t, rows, len(talk.rows))
 }
 
+// An append that has to make room leaves what was counted and listed of the session in force: it looks at the window, not
+// at every turn there ever was.
+func TestAdmissionFollowsTheWindow(t *testing.T) {
+	ctx := context.Background()
+	_, chat := openTalk(t)
+	for range 20 {
+		_, err := chat.Append(ctx, Turn{Role: "user", Text: "Hello."}, Turn{Role: "assistant", Text: strings.Repeat("Many words. ", 80)})
+		require.NoError(t, err)
+	}
+	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 2000, UserCap: 100}))
+	talk, err := chat.talk()
+	require.NoError(t, err)
+	_, err = chat.Window(ctx)
+	require.NoError(t, err)
+	require.NoError(t, talk.exclusively(ctx, func() error { talk.window(); talk.tokens(); return nil }))
+	for range 10 {
+		_, err = chat.Append(ctx, Turn{Role: "assistant", Text: "Look.", ToolCalls: []ToolCall{{ID: "c", Name: "grep"}}}, Turn{Role: "tool", ToolCallID: "c", Text: strings.Repeat("A line. ", 150)})
+		require.NoError(t, err)
+		require.Equal(t, []uint64{talk.rev, talk.rev}, []uint64{talk.sumRev, talk.insideRev})
+	}
+	passes, err := chat.Passes(ctx)
+	require.NoError(t, err)
+	require.Greater(t, len(passes), 3)
+}
+
 // A plain put of any role that is let in can be rendered with the turns of its session; another role would keep every
 // request of the session from being made.
 func TestRolesThatCanBeRendered(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -576,11 +575,9 @@ func (a *appending) admit(ctx context.Context, leaf *manifest.Record) error {
 	if sum <= limits.Usable && largest <= limits.Usable {
 		return nil
 	}
-	units, at, open, n, sets := slices.Clone(c.units), maps.Clone(c.at), maps.Clone(c.open), len(c.blocks), a.sets
-	defer func() {
-		c.blocks, c.units, c.at, c.open = c.blocks[:n], units, at, open
-		c.rev++
-	}()
+	blocks, units, sets := len(c.blocks), len(c.units), a.sets
+	a.opened = map[string]int{}
+	defer func() { c.takeOut(blocks, units, a.opened) }()
 	var items []passItem
 	for i := range a.fresh {
 		more, err := a.admitOne(ctx, i)
@@ -605,6 +602,28 @@ func (a *appending) admit(ctx context.Context, leaf *manifest.Record) error {
 	return nil
 }
 
+// takeOut takes the newest blocks out again, down to so many blocks and units; opened is which unit had made a call before,
+// -1: none had. What is known of the others stays, so that it costs what the new ones cost and not what the session does.
+func (c *conversation) takeOut(blocks, units int, opened map[string]int) {
+	for i := len(c.blocks) - 1; i >= blocks; i-- {
+		b := &c.blocks[i]
+		delete(c.at, b.nums[0])
+		c.recount(b.unit, func() {
+			m := &c.units[b.unit].members
+			*m = (*m)[:len(*m)-1]
+			c.blocks = c.blocks[:i]
+		})
+	}
+	c.units = c.units[:units]
+	at, _ := slices.BinarySearch(c.inside, units)
+	c.inside = c.inside[:at]
+	for id, u := range opened {
+		if c.open[id] = u; u < 0 {
+			delete(c.open, id)
+		}
+	}
+}
+
 func (p *passRow) freed() (n int) {
 	for _, it := range p.Items {
 		n += it.Before - it.After
@@ -622,6 +641,14 @@ func (a *appending) admitOne(ctx context.Context, i int) ([]passItem, error) {
 	}
 	for _, p := range a.tx.writes[f.block.id].Pages {
 		a.texts[^uint64(i)] = append(a.texts[^uint64(i)], p.Text)
+	}
+	for _, id := range f.block.calls() {
+		if _, twice := a.opened[id]; !twice {
+			a.opened[id] = -1
+			if u, ok := c.open[id]; ok {
+				a.opened[id] = u
+			}
+		}
 	}
 	c.add(f.block)
 	u := c.blocks[len(c.blocks)-1].unit
