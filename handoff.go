@@ -486,7 +486,11 @@ func (a *appending) receiveReferences(ctx context.Context, p session.Packet, nam
 
 // receiveOne makes a page of the session; of the row only its place in the window is taken.
 func (a *appending) receiveOne(ctx context.Context, art Artefact, row turnRow) error {
-	art.Kind, art.Provenance, art.Group, art.Seq, art.Priority = KindScratch, Scratch, a.c.id, a.next(), PriorityMedium
+	seq, err := a.next()
+	if err != nil {
+		return err
+	}
+	art.Kind, art.Provenance, art.Group, art.Seq, art.Priority = KindScratch, Scratch, a.c.id, seq, PriorityMedium
 	put, err := a.tx.makePut(ctx, art)
 	if err != nil {
 		return err

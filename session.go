@@ -3,6 +3,7 @@ package ctxpage
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,7 +34,7 @@ func (c *Session) ID() string { return c.id }
 
 // Turn is one message of a conversation.
 type Turn struct {
-	// ID is unique in the scope; "": block-SESSION-NUMBER. Appending the same turn again under its ID repeats it.
+	// ID is unique in the scope; "": block-SESSION-NUMBER, and a count behind it where that is taken. Appending the same turn again under its ID repeats it.
 	ID         string
 	Role       string // user, assistant or tool
 	Name       string
@@ -240,15 +241,40 @@ func (a *appending) artefact(t *Turn) (Artefact, error) {
 	if t.Priority != PriorityAuto {
 		priority = t.Priority
 	}
-	seq := a.next()
+	seq, err := a.next()
+	if err != nil {
+		return Artefact{}, err
+	}
 	id := t.ID
 	if id == "" {
-		id = "block-" + a.c.id + "-" + strconv.FormatInt(seq, 10)
+		id = a.freeID(seq)
 	}
 	return Artefact{
 		ID: id, Kind: KindMessage, Text: t.Text, Parts: t.Parts, Role: t.Role, Name: t.Name, ToolCalls: t.ToolCalls, ToolCallID: t.ToolCallID,
 		ExpiresAt: t.ExpiresAt, CurrentAsOf: t.At, Priority: priority, Relevance: t.Relevance, Group: a.c.id, Seq: seq, Tags: t.Tags, Meta: t.Meta,
 	}, nil
+}
+
+// freeID names a turn by its number. Where a host gave that name to something else a count follows it: what is there would
+// be rewritten.
+func (a *appending) freeID(seq int64) string {
+	name := "block-" + a.c.id + "-" + strconv.FormatInt(seq, 10)
+	id := name
+	for n := 2; a.c.find(id) >= 0 || a.brings(id) || a.elsewhere(id); n++ {
+		id = name + "-" + strconv.Itoa(n)
+	}
+	return id
+}
+
+// brings says whether a turn on its way in has the id.
+func (a *appending) brings(id string) bool {
+	return slices.ContainsFunc(a.fresh, func(f freshTurn) bool { return f.block.id == id })
+}
+
+// elsewhere says whether an artefact of the scope that is not in the session has the id.
+func (a *appending) elsewhere(id string) bool {
+	l, err := a.s.db.store.Resolve(context.Background(), a.s.chain[:1], Ref{ID: id})
+	return err == nil && !l.Deleted
 }
 
 // checkCalls refuses calls that no result could name, and those that no provider takes.
@@ -268,11 +294,15 @@ func checkCalls(calls []ToolCall) error {
 }
 
 // next is the number of the turn: one more than the highest there is.
-func (a *appending) next() int64 {
+func (a *appending) next() (int64, error) {
+	last := a.c.turn()
 	if n := len(a.fresh); n > 0 {
-		return a.fresh[n-1].block.seq + 1
+		last = a.fresh[n-1].block.seq
 	}
-	return a.c.turn() + 1
+	if last == math.MaxInt64 { // of a plain put
+		return 0, invalid("seq", fmt.Sprintf("a turn behind number %d", last), "a session without a page of the highest number, behind which nothing can stand")
+	}
+	return last + 1, nil
 }
 
 // turn is the number of the newest turn.
@@ -288,13 +318,12 @@ func (a *appending) repeats(art *Artefact, t *Turn) (Ref, bool, error) {
 	if t.ID == "" {
 		return Ref{}, false, nil
 	}
-	if slices.ContainsFunc(a.fresh, func(f freshTurn) bool { return f.block.id == t.ID }) {
+	if a.brings(t.ID) {
 		return Ref{}, false, invalid("id", strconv.Quote(t.ID), "an id for each turn of its own")
 	}
 	i := a.c.find(t.ID)
 	if i < 0 {
-		l, err := a.s.db.store.Resolve(context.Background(), a.s.chain[:1], Ref{ID: t.ID})
-		if err == nil && !l.Deleted {
+		if a.elsewhere(t.ID) {
 			return Ref{}, false, invalid("id", strconv.Quote(t.ID), "an id that no other artefact of the scope has")
 		}
 		return Ref{}, false, nil

@@ -3,6 +3,7 @@ package ctxpage
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -695,6 +696,57 @@ func TestAdmissionFollowsTheWindow(t *testing.T) {
 	passes, err := chat.Passes(ctx)
 	require.NoError(t, err)
 	require.Greater(t, len(passes), 3)
+}
+
+// A turn without an id takes a name that nothing else has: an earlier turn, one on its way, or an artefact of the host
+// would be rewritten.
+func TestTurnsTakeFreeNames(t *testing.T) {
+	ctx := context.Background()
+	db, chat := openTalk(t)
+	s := db.Scope("acme/agent")
+	_, err := s.Put(ctx, Artefact{ID: "block-chat-5", Text: "a fact of the host"})
+	require.NoError(t, err)
+	say := func(id, text string) Turn { return Turn{ID: id, Role: "user", Text: text} }
+	_, err = chat.Append(ctx, say("block-chat-2", "first"))
+	require.NoError(t, err)
+	_, err = chat.Append(ctx, say("", "second"))
+	require.NoError(t, err)
+	_, err = chat.Append(ctx, say("block-chat-4", "third"), say("", "fourth"), say("", "fifth"))
+	require.NoError(t, err)
+	var got []string
+	turns, err := chat.Read(ctx, 0, 0)
+	require.NoError(t, err)
+	for _, v := range turns {
+		got = append(got, v.Ref.String()+" "+v.Text)
+	}
+	require.Equal(t, []string{
+		"acme/agent:block-chat-2@1 first", "acme/agent:block-chat-2-2@1 second", "acme/agent:block-chat-4@1 third", "acme/agent:block-chat-4-2@1 fourth",
+		"acme/agent:block-chat-5-2@1 fifth",
+	}, got)
+	fact, err := s.Get(ctx, "block-chat-5")
+	require.NoError(t, err)
+	require.Equal(t, "a fact of the host", fact.Text)
+}
+
+// Behind a page of the highest number there is no next one: it would stand before all others, and the one after it would
+// have its name.
+func TestAppendBehindTheHighestNumber(t *testing.T) {
+	ctx := context.Background()
+	db, chat := openTalk(t)
+	put := func(id string, seq int64) {
+		_, err := db.Scope("acme/agent").Put(ctx, Artefact{ID: id, Role: "user", Text: id, Group: chat.ID(), Seq: seq})
+		require.NoError(t, err)
+	}
+	put("high", math.MaxInt64-1)
+	_, err := chat.Append(ctx, Turn{Role: "user", Text: "last"})
+	require.NoError(t, err)
+	for range 2 {
+		_, err = chat.Append(ctx, Turn{Role: "user", Text: "more"})
+		require.ErrorIs(t, err, ErrInvalid)
+	}
+	w, err := chat.Window(ctx)
+	require.NoError(t, err)
+	require.Len(t, w.Turns, 2)
 }
 
 // A plain put of any role that is let in can be rendered with the turns of its session; another role would keep every
