@@ -209,7 +209,10 @@ func (b *Block) check() (field string, err error) {
 // score decides one block by its score alone; its hits are counted already.
 func (in *Input) score(i int, head int64, v *Verdict) {
 	b := &in.Blocks[i]
-	v.Index, v.ID, v.Delta = i, b.ID, max(head-b.Turn, 0)
+	v.Index, v.ID = i, b.ID
+	if head > b.Turn { // a negative head is before all turns
+		v.Delta = head - b.Turn
+	}
 	if k := in.Intent.Len(); k > 0 {
 		v.Similarity = float64(v.Hits) / float64(k)
 	}

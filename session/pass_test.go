@@ -111,6 +111,18 @@ func TestPassRefusesWholeHistories(t *testing.T) {
 	require.Zero(t, r.Verdicts[1].Delta)
 }
 
+// A head before all turns has none behind it, however far before.
+func TestPassHeadBeforeAllTurns(t *testing.T) {
+	p := CompatParams()
+	p.ClampFuture = true
+	for _, head := range []int64{-1, math.MinInt64} {
+		r, err := Pass(Input{Blocks: []Block{{ID: "a", Turn: 7}}, Intent: NewIntent("x"), Params: p, Head: head})
+		require.NoError(t, err)
+		require.Zero(t, r.Verdicts[0].Delta, head)
+		require.Equal(t, 1.0, r.Verdicts[0].Recency)
+	}
+}
+
 func TestPassKeyChangesWithEverythingThatMatters(t *testing.T) {
 	base := func() Input {
 		return Input{Blocks: talk([2]string{"user", "apple"}, [2]string{"tool", "b"}), Intent: NewIntent("apple"), Params: RecommendedParams()}
