@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -415,6 +416,8 @@ func (c *conversation) undo(ctx context.Context, s *Scope, n uint64) (info PassI
 		if err := c.reinstate(ctx, p.Previous); err != nil {
 			return info, err
 		}
+		w.raw(c.passKey(verdictRowKey, p.Number), nil) // nobody comes back to them: they must not push out those of others
+		c.state.Kept = slices.DeleteFunc(slices.Clone(c.state.Kept), func(n uint64) bool { return n == p.Number })
 	}
 	for _, it := range p.Items {
 		i := c.find(it.ID)

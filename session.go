@@ -267,9 +267,7 @@ func (a *appending) freeID(seq int64) string {
 }
 
 // brings says whether a turn on its way in has the id.
-func (a *appending) brings(id string) bool {
-	return slices.ContainsFunc(a.fresh, func(f freshTurn) bool { return f.block.id == id })
-}
+func (a *appending) brings(id string) bool { return a.tx.writes[id] != nil }
 
 // elsewhere says whether an artefact of the scope that is not in the session has the id.
 func (a *appending) elsewhere(id string) bool {

@@ -749,6 +749,37 @@ func TestAppendBehindTheHighestNumber(t *testing.T) {
 	require.Len(t, w.Turns, 2)
 }
 
+// What was undone takes no place among the passes whose verdicts are kept: however often a host tries one and takes it back,
+// the next can be taken back as well.
+func TestUndoAfterManyUndone(t *testing.T) {
+	ctx := context.Background()
+	db, chat := openTalk(t)
+	_, err := chat.Append(ctx, Turn{Role: "user", Text: "first"}, Turn{Role: "assistant", Text: "second"})
+	require.NoError(t, err)
+	pass := func(word string) {
+		_, err := chat.Pass(ctx, PassQuery{Keywords: []string{word}})
+		require.NoError(t, err)
+	}
+	pass("first")
+	for i := range keptVerdicts + 1 {
+		pass(fmt.Sprint("word", i))
+		_, err = chat.Undo(ctx, 0)
+		require.NoError(t, err, i)
+	}
+	rows := 0
+	require.NoError(t, db.scanState(ctx, verdictRowKey, func(StateRow) error { rows++; return nil }))
+	require.Equal(t, 1, rows)
+	for i := range keptVerdicts {
+		pass(fmt.Sprint("word", i))
+	}
+	for range keptVerdicts - 1 {
+		_, err = chat.Undo(ctx, 0)
+		require.NoError(t, err)
+	}
+	_, err = chat.Undo(ctx, 0)
+	require.ErrorIs(t, err, ErrGone, "the control: those of the first are not kept any more")
+}
+
 // A plain put of any role that is let in can be rendered with the turns of its session; another role would keep every
 // request of the session from being made.
 func TestRolesThatCanBeRendered(t *testing.T) {
