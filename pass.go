@@ -396,7 +396,7 @@ func (c *Session) Undo(ctx context.Context, pass uint64) (PassInfo, error) {
 		return err
 	})
 	if w := talk.watch.Load(); w != nil && err == nil {
-		err = w.undone(ctx, info.Number)
+		err = w.undone(context.WithoutCancel(ctx), info.Number) // it is undone, also when the context has ended
 	}
 	return info, err
 }

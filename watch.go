@@ -55,8 +55,9 @@ func (c *Session) SetWindow(ctx context.Context, cfg session.Config) error {
 		w.put(talk.key(sessionRowKey), &talk.state)
 		return nil
 	})
-	if w := talk.watch.Load(); w != nil && err == nil {
-		err = w.configure(ctx)
+	if w := talk.watch.Load(); w != nil && (err == nil || errors.Is(err, ErrOutcomeUnknown)) {
+		// The watcher must keep what is stored, also when the context has ended.
+		err = errors.Join(err, w.configure(context.WithoutCancel(ctx)))
 	}
 	return err
 }

@@ -498,6 +498,49 @@ func TestApplyPlanMadeByHand(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// Wherever a context ends, the watcher goes by the window that is stored, and an undo that is refused has undone nothing.
+func TestWatchWhenContextsEnd(t *testing.T) {
+	ctx := context.Background()
+	db, chat, w := watched(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{}, busy)
+	defer func() { require.NoError(t, db.Close()) }()
+	set, refused := 0, 0
+	for n := range 60 {
+		cfg := busy
+		cfg.Total += 100 * (1 + n%2)
+		err := chat.SetWindow(endAfter(n), cfg)
+		_, headErr := db.store.Head(ctx) // nothing is on its way
+		require.NoError(t, headErr)
+		require.NoError(t, w.c.exclusively(ctx, func() error {
+			require.Equal(t, w.c.state.Config.Total, w.machine.Thresholds().Total, "%d: %v", n, err)
+			return nil
+		}))
+		if err == nil {
+			set++
+		} else {
+			refused++
+		}
+	}
+	require.Greater(t, min(set, refused), 3)
+	undone, refused := 0, 0
+	for n := range 60 {
+		p, err := chat.Pass(ctx, PassQuery{Keywords: []string{fmt.Sprint("word", n)}})
+		require.NoError(t, err)
+		_, err = chat.Undo(endAfter(n), p.Number)
+		if errors.Is(err, ErrOutcomeUnknown) {
+			continue
+		}
+		passes, passErr := chat.Passes(ctx)
+		require.NoError(t, passErr)
+		require.Equal(t, err == nil, passes[len(passes)-1].Undone, "%d: %v", n, err)
+		if err == nil {
+			undone++
+		} else {
+			refused++
+		}
+	}
+	require.Greater(t, min(undone, refused), 3)
+}
+
 // drained takes n events away.
 func drained(w *Watcher, n int) <-chan session.Event {
 	for range n {
