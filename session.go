@@ -1,6 +1,7 @@
 package ctxpage
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -50,7 +51,7 @@ type Turn struct {
 	Tags      []string
 	Meta      map[string]string
 	// Trace names the assembly that an assistant turn was written from. It makes what the assembly served count as
-	// read when the session is handed over.
+	// read when the session is handed over. The turns of one Append name one assembly at most.
 	Trace string
 	// Signals are facts the host knows of the turn; they tell the watcher what is of little value. Digest and
 	// ExpiresAt are the database's own.
@@ -144,13 +145,15 @@ func (a *appending) run(ctx context.Context, turns []Turn) (refs []Ref, err erro
 	a.refs = make([]Ref, len(turns))
 	trace := ""
 	for i := range turns {
-		if err := a.turn(ctx, i, &turns[i]); err != nil {
+		err := a.turn(ctx, i, &turns[i])
+		if t := turns[i].Trace; err == nil && t != "" && trace != "" && t != trace {
+			err = invalid("trace", strconv.Quote(t)+" beside "+strconv.Quote(trace), "one assembly in an append: a transaction has one")
+		}
+		if err != nil {
 			a.takeBack()
 			return nil, fmt.Errorf("turn %d: %w", i+1, err)
 		}
-		if trace == "" {
-			trace = turns[i].Trace
-		}
+		trace = cmp.Or(trace, turns[i].Trace)
 	}
 	if len(a.fresh) == 0 {
 		return a.refs, nil

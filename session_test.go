@@ -780,6 +780,31 @@ func TestUndoAfterManyUndone(t *testing.T) {
 	require.ErrorIs(t, err, ErrGone, "the control: those of the first are not kept any more")
 }
 
+// A second trace in one append is refused: the transaction has room for one, and of the other nobody would know that it was
+// answered.
+func TestAppendOfTwoTraces(t *testing.T) {
+	ctx := context.Background()
+	db, chat := openTalk(t)
+	var traces []string
+	for range 2 {
+		a, err := db.Scope("acme/agent").Assemble(ctx, Query{Text: "words", Budget: 1000})
+		require.NoError(t, err)
+		traces = append(traces, a.Trace)
+	}
+	turn := func(trace string) Turn { return Turn{Role: "assistant", Text: "words", Trace: trace} }
+	_, err := chat.Append(ctx, turn(traces[0]), turn(traces[1]))
+	require.ErrorIs(t, err, ErrInvalid)
+	_, err = chat.Append(ctx, turn(traces[0]), turn(""), turn(traces[0]))
+	require.NoError(t, err)
+	_, err = chat.Append(ctx, turn(traces[1]))
+	require.NoError(t, err)
+	for _, trace := range traces {
+		leaves, err := db.Manifests().ByTrace(ctx, trace)
+		require.NoError(t, err)
+		require.Len(t, leaves, 2, "the assembly, and what was answered to it")
+	}
+}
+
 // A plain put of any role that is let in can be rendered with the turns of its session; another role would keep every
 // request of the session from being made.
 func TestRolesThatCanBeRendered(t *testing.T) {

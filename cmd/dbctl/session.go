@@ -232,7 +232,7 @@ type sessionAppendCmd struct {
 	Name   string `help:"Name of who speaks."`
 	Call   string `help:"Of a tool turn: the id of the call it is the result of."`
 	Trace  string `help:"Of an answer: the trace of the assembly it was written from."`
-	JSONL  bool   `name:"jsonl" help:"Standard input has one turn a line, as JSON: id, role, name, text, tool_calls, tool_call_id, at, trace."`
+	JSONL  bool   `name:"jsonl" help:"Standard input has one turn a line, as JSON: id, role, name, text, tool_calls, tool_call_id, at, trace; the turns of one call name one trace at most."`
 	DryRun bool   `help:"Say whether the turns would come in, and what would have to make room; write nothing."`
 }
 
