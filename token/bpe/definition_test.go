@@ -1,4 +1,4 @@
-package bpe_test
+package bpe
 
 import (
 	"encoding/base64"
@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage/token"
-	"github.com/ctxpage/ctxpage/token/bpe"
 )
 
 // definition counts by what is published of an encoding and by nothing else: its expressions, its vocabulary, and that
@@ -58,15 +57,22 @@ func define(name string) definition {
 
 // count does by hand what package regexp cannot: \s+(?!\S) gives the last space back to what follows.
 func (d definition) count(text string) (n int) {
+	for _, piece := range d.pieces(text) {
+		n += d.merged(piece)
+	}
+	return n
+}
+
+func (d definition) pieces(text string) (out []string) {
 	for len(text) > 0 {
 		piece := d.split.FindString(text)
 		if _, last := utf8.DecodeLastRuneInString(piece); strings.TrimSpace(piece) == "" && !strings.ContainsAny(piece, "\r\n") && last < len(piece) && len(piece) < len(text) {
 			piece = piece[:len(piece)-last]
 		}
-		n += d.merged(piece)
+		out = append(out, piece)
 		text = text[len(piece):]
 	}
-	return n
+	return out
 }
 
 func (d definition) merged(piece string) int {
@@ -94,9 +100,18 @@ func (d definition) merged(piece string) int {
 
 func requireDefined(t *testing.T, text string) {
 	t.Helper()
-	for _, c := range []token.Counter{bpe.O200k(), bpe.CL100k()} {
-		if got, want := c.Count(text), definitions[c.Name()]().count(text); got != want {
-			t.Fatalf("%s counts %d in %q, want %d", c.Name(), got, text, want)
+	for _, c := range []counter{O200k().(counter), CL100k().(counter)} {
+		d := definitions[c.name]()
+		rest := text
+		for _, want := range d.pieces(text) {
+			n := c.next(rest)
+			if rest[:n] != want {
+				t.Fatalf("%s: the piece at byte %d of %q is %q, want %q", c.name, len(text)-len(rest), text, rest[:n], want)
+			}
+			rest = rest[n:]
+		}
+		if got, want := c.Count(text), d.count(text); got != want {
+			t.Fatalf("%s counts %d in %q, want %d", c.name, got, text, want)
 		}
 	}
 }
@@ -138,7 +153,7 @@ func TestKindsAreTheDefinition(t *testing.T) {
 }
 
 func FuzzCount(f *testing.F) {
-	for _, s := range []string{"Hello, World's END", "a\n  \n\tb  c", "日本語 text 12345", "x'LLy'S 'ſ", "</div>\n//\n", "e\u0301\u0302A\u0301", "👩‍💻🇩🇪"} {
+	for _, s := range []string{"Hello, World's END", "a\n  \n\tb  c", "日本語 text 12345", "x'LLy'S 'ſ", "</div>\n//\n", "e\u0301\u0302A\u0301", "👩‍💻🇩🇪", "\x7f", "a\n    \nb", "\u0301AB \u0301\u0302AB's"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) { requireDefined(t, strings.ToValidUTF8(s, "")) })

@@ -94,24 +94,27 @@ func nextCL100k(text string) int {
 	if n := contraction(text); n > 0 {
 		return n
 	}
-	return next(text, func(text string) int { return run(text, letter, false) }, "\r\n")
+	return next(text, func(text string) (int, bool) { return run(text, letter, false), true }, "\r\n")
 }
 
 func nextO200k(text string) int { return next(text, word, "\r\n/") }
 
 // next is a word with at most one sign before it, three digits, signs with a space before and ends behind them, or
 // white space.
-func next(text string, word func(string) int, ends string) int {
+//
+// A mark is a sign and a small letter: before capitals alone it is a word of its own, since the expression of words that
+// end in small letters comes first.
+func next(text string, word func(string) (n int, ends bool), signEnds string) int {
 	k, n := first(text)
 	switch {
 	case k&number != 0:
 		return n + digits(text[n:], 2)
 	case k&(letter|newline) == 0:
-		if w := word(text[n:]); w > 0 {
+		if w, ends := word(text[n:]); w > 0 && (ends || k&small == 0) {
 			return n + w
 		}
 	}
-	if w := word(text); w > 0 {
+	if w, _ := word(text); w > 0 {
 		return w
 	}
 	blank := 0
@@ -120,15 +123,15 @@ func next(text string, word func(string) int, ends string) int {
 	}
 	if n := run(text[blank:], letter|number|space, true); n > 0 {
 		after := text[blank+n:]
-		return blank + n + len(after) - len(strings.TrimLeft(after, ends))
+		return blank + n + len(after) - len(strings.TrimLeft(after, signEnds))
 	}
 	return white(text)
 }
 
 // word is capitals and then small letters. A letter without case, or a mark, is both; the last of them stands in for
-// small letters where there are none.
-func word(text string) int {
-	i, both := 0, 0
+// small letters where there are none; ends says whether it ends in either.
+func word(text string) (i int, ends bool) {
+	both := 0
 	for i < len(text) {
 		k, n := first(text[i:])
 		if k&capital == 0 {
@@ -139,16 +142,17 @@ func word(text string) int {
 			both = i
 		}
 	}
-	switch n := run(text[i:], small, false); {
+	n := run(text[i:], small, false)
+	switch {
 	case n > 0:
 		i += n
 	case both > 0:
 		i = both
 	}
-	if i > 0 {
+	if ends = n > 0 || both > 0; i > 0 {
 		i += contraction(text[i:])
 	}
-	return i
+	return i, ends
 }
 
 func digits(text string, most int) int {
