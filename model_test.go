@@ -291,9 +291,9 @@ var (
 )
 
 func (m *machine) options(rt *rapid.T) Options {
-	return WithoutSync(Options{
+	return ShortLog(WithoutSync(Options{
 		Clock: m.clk.now, PageTokens: 16, WorkingSet: rapid.SampledFrom([]int64{-1, 1500, 6000, 0}).Draw(rt, "working set"),
-	})
+	}))
 }
 
 func (m *machine) reopen(rt *rapid.T) {
