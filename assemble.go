@@ -626,6 +626,7 @@ func (a *assembling) fit(ctx context.Context) error {
 	if a.q.Charge != ChargeContents {
 		preamble = a.s.db.preamble()
 	}
+	a.leaveUnpaired()
 	for shrink := 0; ; {
 		req := budget.Request{Budget: a.q.Budget - preamble - shrink, Reserve: a.q.Reserve, Overflow: a.q.Overflow}
 		if a.q.Session != "" { // recency has a claim of its own in a conversation; elsewhere it only costs recall

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/token"
@@ -802,6 +803,71 @@ func TestAppendOfTwoTraces(t *testing.T) {
 		leaves, err := db.Manifests().ByTrace(ctx, trace)
 		require.NoError(t, err)
 		require.Len(t, leaves, 2, "the assembly, and what was answered to it")
+	}
+}
+
+// A call and its results are in a context together or not at all, whichever of them expired, was deleted, or was not found:
+// no provider takes one alone, and the session could not be rendered any more.
+func TestUnpairedTurnsAreLeftOut(t *testing.T) {
+	ctx := context.Background()
+	now := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+	soon := now.Add(time.Minute)
+	for _, c := range []struct {
+		name    string
+		call    time.Time // expiries
+		result  time.Time
+		deleted string
+		later   int // turns
+		want    int // left out as unpaired
+	}{
+		{name: "whole"}, {name: "call expired", call: soon, want: 6}, {name: "result expired", result: soon, want: 6}, {name: "call deleted", deleted: "call", want: 6},
+		{name: "result deleted", deleted: "result-5", want: 6}, {name: "found in part", later: 60, want: -1},
+	} {
+		for _, managed := range []bool{false, true} {
+			db := openTest(t, dbtest.MemoryPath(t), Options{noSync: true, Clock: func() time.Time { return now }})
+			s := db.Scope("acme")
+			chat := s.Session("chat")
+			call := Turn{ID: "call", Role: "assistant", Text: "look", ExpiresAt: c.call}
+			turns := []Turn{{Role: "user", Text: "x"}, {}}
+			for i := range 6 {
+				call.ToolCalls = append(call.ToolCalls, ToolCall{ID: fmt.Sprint("c", i), Name: "grep"})
+				turns = append(turns, Turn{ID: fmt.Sprint("result-", i), Role: "tool", ToolCallID: fmt.Sprint("c", i), Text: []string{"nothing", "zebra"}[i/5]})
+			}
+			turns[1], turns[7].ExpiresAt = call, c.result
+			turns = append(turns, Turn{Role: "assistant", Text: "so"}, Turn{Role: "user", Text: "and?"})
+			for i := range c.later {
+				turns = append(turns, Turn{Role: []string{"user", "assistant"}[i%2], Text: fmt.Sprint("another word ", i)})
+			}
+			_, err := chat.Append(ctx, turns...)
+			require.NoError(t, err)
+			if managed {
+				require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 8000}))
+			}
+			if c.deleted != "" {
+				require.NoError(t, s.Delete(ctx, c.deleted))
+			}
+			was := now
+			now = now.Add(time.Hour)
+			a, err := s.Assemble(ctx, Query{Text: "zebra", Session: "chat", Budget: 4000, TopK: 12})
+			require.NoError(t, err)
+			for _, write := range []func([]render.Message) ([]byte, error){render.OpenAI, render.Anthropic, render.Gemini} {
+				_, err := write(a.Messages())
+				require.NoError(t, err, "%s, managed %v", c.name, managed)
+			}
+			left := 0
+			for _, l := range a.Left {
+				if l.Reason == reasonUnpaired {
+					left++
+				}
+			}
+			if c.want < 0 {
+				require.Equal(t, !managed, left > 0, "the control: the window has all of them")
+			} else {
+				require.Equal(t, c.want, left, "%s, managed %v", c.name, managed)
+			}
+			now = was
+			require.NoError(t, db.Close())
+		}
 	}
 }
 

@@ -365,6 +365,63 @@ func (db *DB) formText(ctx context.Context, scopes Scopes, id string) (num uint6
 	return l.Pages[0].Num, texts[0], nil
 }
 
+// reasonUnpaired is of a call or a result that no context can have alone.
+const reasonUnpaired = "its call, or a result of it, is not in the context"
+
+// leaveUnpaired leaves out, of the session's turns that have won a place, results whose call has not, and calls of which a
+// result has not: one of them may have expired, been deleted, or not been found. No provider takes such a request. A call
+// behind which nothing else was said waits for its results, and stays.
+func (a *assembling) leaveUnpaired() {
+	if a.q.Session == "" {
+		return
+	}
+	var turns []*item
+	tools := false
+	for _, i := range a.winners() {
+		it := a.ranked[i]
+		if h := it.head; h != nil && h.Group == a.q.Session && h.Kind == KindMessage {
+			turns = append(turns, it)
+			tools = tools || len(h.ToolCalls) > 0 || isResult(h)
+		}
+	}
+	if !tools {
+		return
+	}
+	at := map[string][]*item{} // of one turn, which may have several pages
+	var heads []*Head
+	for _, it := range turns {
+		if at[it.head.ID] == nil {
+			heads = append(heads, it.head)
+		}
+		at[it.head.ID] = append(at[it.head.ID], it)
+	}
+	slices.SortFunc(heads, func(x, y *Head) int { return cmp.Or(cmp.Compare(x.Seq, y.Seq), cmp.Compare(x.ID, y.ID)) })
+	type call struct{ missing int } // results
+	open, by, last := map[string]*call{}, map[*Head]*call{}, (*call)(nil)
+	for _, h := range heads {
+		if last = open[h.ToolCallID]; h.ToolCallID == "" || last == nil {
+			last = &call{}
+		}
+		if by[h] = last; isResult(h) {
+			last.missing--
+			delete(open, h.ToolCallID)
+		}
+		for _, c := range h.ToolCalls {
+			last.missing++
+			open[c.ID] = last
+		}
+	}
+	for _, h := range heads {
+		if c := by[h]; c.missing < 0 || c.missing > 0 && c != last {
+			for _, it := range at[h.ID] {
+				it.reason = reasonUnpaired
+			}
+		}
+	}
+}
+
+func isResult(h *Head) bool { return h.ToolCallID != "" || h.Role == render.RoleTool }
+
 // fitTurn tells the allocator about a turn. It keeps its place in the conversation whatever holds it.
 func (it *item) fitTurn(b *budget.Item) {
 	t := it.turn
