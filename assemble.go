@@ -358,7 +358,7 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 	}
 	a.room.hits = a.cands.Hits
 	turns, hits := a.enter(a.cands.Hits)
-	items := append(appendItems(a.room.items[:0], hits), a.drafts(terms)...)
+	items := append(appendItems(a.room.items[:0], a.complete(hits)), a.drafts(terms)...)
 	a.room.items = items
 	preset.Floor = a.q.Floor
 	if a.s.db.opts.Embedder != nil {

@@ -76,7 +76,7 @@ func (a *assembling) turnsIn(c *conversation) {
 	at, found := slices.Clone(c.units[last.unit].members), make(map[uint64]int)
 	for _, h := range a.cands.Hits {
 		if i := c.find(h.Ref.ID); i >= 0 && h.Ref.Scope == c.scope && slices.Contains(c.blocks[i].nums, h.Key.Num) {
-			at, found[h.Key.Num] = append(at, i), i
+			at, found[h.Key.Num] = append(at, c.units[c.blocks[i].unit].members...), i
 		}
 	}
 	for i := from; i < len(c.blocks); i++ {
@@ -222,6 +222,42 @@ func (a *assembling) enter(hits []Candidate) (turns []*item, rest []Candidate) {
 		a.cands.Excluded = append(a.cands.Excluded, *left[reason])
 	}
 	return turns, rest
+}
+
+// complete adds to hits that compete the calls and results they go with, which the question may not have found: they are
+// worth what the one is worth that was.
+func (a *assembling) complete(hits []Candidate) []Candidate {
+	units := map[int]*Candidate{} // the best of each
+	there := map[uint64]bool{}
+	for i := range hits {
+		c := &hits[i]
+		there[c.Key.Num] = true
+		if t, ok := a.turnOf[c.Key.Num]; ok && a.turns[t].tool != nil {
+			if best := units[a.turns[t].unit]; best == nil || best.Lexical.Score < c.Lexical.Score {
+				units[a.turns[t].unit] = c
+			}
+		}
+	}
+	if len(units) == 0 {
+		return hits
+	}
+	out := slices.Clip(hits)
+	for i := range a.turns {
+		t := &a.turns[i]
+		best := units[t.unit]
+		if best == nil || a.refuse(t) != "" {
+			continue
+		}
+		for p, num := range t.nums {
+			if !there[num] {
+				c := *a.candidate(t, p, nil)
+				c.Lexical.Score, c.Lexical.Near = best.Lexical.Score, best.Lexical.Score
+				out = append(out, c)
+				a.turnOf[num] = i
+			}
+		}
+	}
+	return out
 }
 
 // order is the order in which turns are given room: whole ones before stubs, the better before the worse, the newer
