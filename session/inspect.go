@@ -25,7 +25,6 @@ var (
 	logLine   = regexp.MustCompile(`^(?:\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\[?\d\d:\d\d:\d\d|(?i:\[?(?:trace|debug|info|notice|warn|warning|error|fatal)\]?[ :]))`)
 	errorLine = regexp.MustCompile(`(?i)^\W*(?:\S+ )?(?:error|fatal|panic|exception|traceback|fail(?:ed|ure)?)\b|\w(?:Error|Exception):|(?i:\bexit (?:code|status) [1-9])`)
 	diffLine  = regexp.MustCompile(`(?m)^(?:diff --git |@@ -\d+(?:,\d+)? \+\d+|--- a/)`)
-	encoded   = regexp.MustCompile(`[A-Za-z0-9+/]{256,}={0,2}|data:image/`)
 	ack       = regexp.MustCompile(`^(?i:(?:ok(?:ay)?|yes|sure|thanks?|thank you|great|got it|done|understood|perfect|nice|cool|alright|sounds good|will do|you're welcome)[\s.,!]*)+$`)
 )
 
@@ -70,7 +69,7 @@ func isDiff(text string) bool {
 }
 
 func isEncoded(text string) bool {
-	return (longRun(text) || strings.Contains(text, "data:image/")) && encoded.MatchString(text)
+	return longRun(text) || strings.Contains(text, "data:image/")
 }
 
 func isAck(text string) bool { return startsAs(text, ackStarts) && ack.MatchString(text) }
