@@ -178,7 +178,7 @@ func (st *storage) rewrite(ctx context.Context, old *segment, gen uint64) (*appe
 			return err
 		}
 		defer w.release()
-		var buf []byte
+		buf := make([]byte, 0, min(old.end, windowBytes))
 		for off := int64(segHead); off < old.end; {
 			var n int64
 			if buf, n, err = recast(buf, w, off, old.key, seg.key); err != nil {
