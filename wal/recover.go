@@ -95,7 +95,8 @@ func (r *reader) segment(seg *segment, isTail bool) (out outcome, err error) {
 	}
 	defer w.release()
 	seg.end = segHead
-	for f := (frame{}); !out.sealed; {
+	var f frame
+	for !out.sealed {
 		if err := r.frame(&f, w, seg); err != nil {
 			end, err := r.judge(w, seg, isTail, err)
 			if err != nil || end != retry {
