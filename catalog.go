@@ -378,6 +378,12 @@ func (c *catalogue) supersede(num, by, lsn uint64) {
 	}
 }
 
+// stands says whether there is such an artefact and no other one supersedes it.
+func (c *catalogue) stands(scope uint32, id string) bool {
+	num := c.lookup(scope, id)
+	return num != 0 && c.art(num).by == 0 && c.art(num).flags&flagDeleted == 0
+}
+
 // link enters a live page into the lists of its class and group, unlink takes it out.
 func (c *catalogue) link(num uint64) {
 	p := c.page(num)

@@ -729,3 +729,39 @@ func TestEditedAnotherDay(t *testing.T) {
 		require.NotEqual(t, was[i], n)
 	}
 }
+
+// An artefact that is put again as it was replaces anew what was put again since, and writes nothing where nothing is to
+// be replaced.
+func TestSupersedesAnew(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	write := func(version uint32, a Artefact) {
+		a.Text = "the refund limit is " + a.ID
+		require.Equal(t, version, put(t, s, a).Version)
+	}
+	found := func(ids ...string) {
+		hits, err := s.Search(t.Context(), "refund limit", 5)
+		require.NoError(t, err)
+		var got []string
+		for _, h := range hits {
+			got = append(got, h.Ref.ID)
+		}
+		require.ElementsMatch(t, ids, got)
+	}
+	ten, twenty := Artefact{ID: "ten"}, Artefact{ID: "twenty", Supersedes: []string{"ten", "never"}}
+	write(1, ten)
+	write(1, twenty)
+	write(1, twenty)
+	found("twenty")
+	write(2, ten)
+	found("ten", "twenty")
+	write(2, twenty)
+	write(2, twenty)
+	found("twenty")
+	require.NoError(t, s.Delete(t.Context(), "ten"))
+	write(2, twenty)
+	db = reopen(t, db, Options{})
+	s = db.Scope("acme")
+	write(2, twenty)
+	found("twenty")
+}

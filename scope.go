@@ -77,7 +77,8 @@ func readOpts(opts []ReadOption) (o readOptions) {
 }
 
 // Put writes one artefact, vouched for by the host: there is no gate. Putting an ID again makes its next version;
-// putting the same content again is a touch, which writes nothing. The reference names the version that is current now.
+// putting the same content again is a touch, which writes nothing, unless it supersedes an artefact that stands: one that
+// was put again since is replaced anew. The reference names the version that is current now.
 func (s *Scope) Put(ctx context.Context, a Artefact) (Ref, error) {
 	var last *Txn
 	err := s.Update(ctx, func(tx *Txn) error {

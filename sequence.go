@@ -168,6 +168,7 @@ func (s *fileStore) wait(ctx context.Context, p *pending) error {
 type prepared struct {
 	old   []*Head // newest head of each artefact put, nil: none
 	again []bool  // which of them another artefact superseded by now; filled in by judge
+	beats []bool  // which of them supersede an artefact that stands; filled in by judge
 	heads []*Head // what each put makes of it, the numbers still open
 	cold  [][]byte
 	keys  []string // writeKeys
@@ -359,16 +360,18 @@ func (s *fileStore) judge(b *Batch, pre *prepared) (v judgement) {
 		if old != nil {
 			have = old.Version
 		}
-		again := false
+		again, beats := false, false
 		if n := s.cat.byName[b.Scope]; n != 0 {
-			if art := s.cat.lookup(n, b.Puts[i].Artefact.ID); art != 0 {
+			a := &b.Puts[i].Artefact
+			if art := s.cat.lookup(n, a.ID); art != 0 {
 				now, again = s.cat.art(art).version, s.cat.art(art).by != 0
 			}
+			beats = slices.ContainsFunc(a.Supersedes, func(id string) bool { return s.cat.stands(n, id) })
 		}
 		if have != now {
 			return judgement{retry: true}
 		}
-		pre.again = append(pre.again, again)
+		pre.again, pre.beats = append(pre.again, again), append(pre.beats, beats)
 	}
 	for _, e := range b.Expect {
 		if now := s.cat.lsnOf(e.Ref); now != e.LSN && !b.carried {
@@ -680,7 +683,7 @@ func (s *fileStore) applyPut(b *Batch, i int, pre *prepared, n *numbering, scope
 		n.num++
 	}
 	ref := Ref{Scope: b.Scope, ID: h.ID, Version: h.Version}
-	if !changed && old != nil && len(old.Rows) == len(h.Rows) && sameHead(old, h, put.AsOfGiven) {
+	if !changed && old != nil && len(old.Rows) == len(h.Rows) && sameHead(old, h, put.AsOfGiven) && !pre.beats[i] {
 		ref.Version = old.Version
 		p.outcome.Refs, p.outcome.Repeats = append(p.outcome.Refs, ref), append(p.outcome.Repeats, ref)
 		leaf.Writes = append(leaf.Writes, manifest.Write{Num: old.Rows[0].Num, Ref: ref.String(), Version: old.Version, Touch: true})

@@ -154,30 +154,6 @@ func (r *turnRow) DecodeMsgpack(d *msgpack.Decoder) error {
 	return x.err
 }
 
-// rowDecoder keeps the first error; after it all values are zero.
-type rowDecoder struct {
-	d   *msgpack.Decoder
-	err error
-}
-
-func rowValue[T any](x *rowDecoder, read func(*msgpack.Decoder) (T, error)) (v T) {
-	if x.err == nil {
-		v, x.err = read(x.d)
-	}
-	return v
-}
-
-func (x *rowDecoder) uint() uint64 { return rowValue(x, (*msgpack.Decoder).DecodeUint64) }
-func (x *rowDecoder) int() int64   { return rowValue(x, (*msgpack.Decoder).DecodeInt64) }
-func (x *rowDecoder) text() string { return rowValue(x, (*msgpack.Decoder).DecodeString) }
-func (x *rowDecoder) bool() bool   { return rowValue(x, (*msgpack.Decoder).DecodeBool) }
-
-func (x *rowDecoder) array(want int) {
-	if n := rowValue(x, (*msgpack.Decoder).DecodeArrayLen); x.err == nil && n != want {
-		x.err = fmt.Errorf("%d fields, expected %d", n, want)
-	}
-}
-
 func (x *rowDecoder) sizes(sizes *session.Sizes) {
 	x.array(len(sizes))
 	for i := range sizes {

@@ -70,18 +70,42 @@ func TestReopen(t *testing.T) {
 	require.ErrorIs(t, l.Archive(ctx, 75), ErrClosed)
 }
 
-// TestAddOverlap: where log and archive overlap, bytes must match.
+// TestAddOverlap: where log and archive overlap, bytes must match, in whatever order they are compared, and a leaf that
+// is damaged in the archive says so itself.
 func TestAddOverlap(t *testing.T) {
-	f, _ := builtArchive(t, 12)
+	const archived = 2*compareLeaves + 6
+	f, _ := builtArchive(t, archived)
 	l, _ := openLog(t, f, Options{})
-	fill(t, l, 15)
-	for i := range uint64(15) {
+	fill(t, l, archived+3)
+	order := func(yield func(uint64) bool) {
+		for i := range l.Size() {
+			if !yield(i) || !yield(l.Size()-1-i) || !yield(i*29%l.Size()) {
+				return
+			}
+		}
+	}
+	for i := range order {
 		require.NoError(t, l.Add(i, sampleBody(t, i)))
 		damaged := &CorruptError{}
 		require.ErrorAs(t, l.Add(i, sampleBody(t, i+1)), &damaged)
 		require.EqualValues(t, i, damaged.Leaf)
 	}
-	require.EqualValues(t, 15, l.Size())
+	require.EqualValues(t, archived+3, l.Size())
+	for i := range l.Size() {
+		require.NoError(t, l.Add(i, sampleBody(t, i)))
+	}
+	require.Nil(t, l.ahead, "nothing is kept when all is compared")
+
+	b := files(t, f)[segmentName(0)]
+	b[bytes.Index(b, []byte("page-5@1"))] ^= 1
+	f.WriteFile(filepath.Join(testDir, segmentName(0)), b)
+	require.NoError(t, l.Close())
+	l, _ = openLog(t, f, Options{})
+	for i := range l.Size() {
+		err := l.Add(i, sampleBody(t, i))
+		damaged := &CorruptError{}
+		require.Equal(t, i == 5, errors.As(err, &damaged), "leaf %d: %v", i, err)
+	}
 }
 
 // TestArchiveTrace pins the file operations of one archiving: what is written

@@ -40,6 +40,9 @@ type Log struct {
 	marked stamp        // what the archive's mark said at open: the tree must pass through it
 	failed error        // the first failed write of the archive
 	closed bool
+
+	comparing sync.Mutex // taken before mu
+	ahead     []slot     // archived leaves that the next comparisons ask for; guarded by comparing
 }
 
 // Open opens the archive in dir, which it creates unless read-only. A nil fs is the operating system's. An
@@ -176,12 +179,12 @@ func (l *Log) push(leaf tailLeaf, hash Hash) error {
 	return nil
 }
 
+// compareLeaves are read in one go: recovery asks for one leaf after the other, and two reads for each were half of
+// opening a file whose log is still there.
+const compareLeaves = 32
+
 func (l *Log) compare(index uint64, body []byte) error {
-	v, err := l.view()
-	if err != nil {
-		return err
-	}
-	have, err := v.body(index)
+	have, err := l.stored(index)
 	if err != nil {
 		return err
 	}
@@ -189,6 +192,27 @@ func (l *Log) compare(index uint64, body []byte) error {
 		return &CorruptError{Leaf: int64(index), Err: errors.New("the log and the archive hold different bytes"), Hint: hintRestore}
 	}
 	return nil
+}
+
+// stored is a leaf that the log has.
+func (l *Log) stored(index uint64) ([]byte, error) {
+	v, err := l.view()
+	if err != nil {
+		return nil, err
+	}
+	if index >= v.archived {
+		return v.body(index)
+	}
+	l.comparing.Lock()
+	defer l.comparing.Unlock()
+	if len(l.ahead) == 0 || index < l.ahead[0].index || index > l.ahead[len(l.ahead)-1].index {
+		l.ahead = v.block(index, min(index+compareLeaves, v.archived))
+	}
+	s := l.ahead[index-l.ahead[0].index]
+	if index == l.ahead[len(l.ahead)-1].index {
+		l.ahead = nil
+	}
+	return s.body, s.err
 }
 
 // Archive copies the leaves [Archived, upTo) into the archive and syncs it; they

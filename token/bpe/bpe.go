@@ -4,16 +4,15 @@ package bpe
 
 import (
 	"sync"
-
-	"github.com/tiktoken-go/tokenizer"
+	"unicode/utf8"
 
 	"github.com/ctxpage/ctxpage/token"
 )
 
 // Each encoding is built on first use, which takes tens of milliseconds, and never changes after.
 var (
-	o200k  = sync.OnceValue(func() token.Counter { return load(tokenizer.O200kBase) })
-	cl100k = sync.OnceValue(func() token.Counter { return load(tokenizer.Cl100kBase) })
+	o200k  = sync.OnceValue(func() token.Counter { return counter{token.O200k, nextO200k, load(token.O200k)} })
+	cl100k = sync.OnceValue(func() token.Counter { return counter{token.CL100k, nextCL100k, load(token.CL100k)} })
 )
 
 // O200k counts as GPT-4o and later models do. Its name is "o200k_base".
@@ -33,35 +32,30 @@ func Find(encoding string) (token.Counter, bool) {
 	return nil, false
 }
 
-// load builds a counter. Both encodings are part of the tokenizer, so the error cannot occur; a counter without a codec
-// still errs high.
-func load(e tokenizer.Encoding) token.Counter {
-	codec, err := tokenizer.Get(e)
-	if err != nil {
-		return counter{name: string(e)}
-	}
-	return counter{string(e), codec}
-}
-
-// counter wraps a codec. Counting only reads the codec, so one serves any number of goroutines.
+// counter splits a text into pieces and counts the tokens of each: no token reaches beyond the end of a piece. It is
+// only read, so one serves any number of goroutines.
 type counter struct {
-	name  string
-	codec tokenizer.Codec
+	name string
+	next func(text string) int // the length of the first piece of a text that is not empty
+	vocabulary
 }
 
 func (c counter) Name() string { return c.name }
 
 func (c counter) Label() token.Label { return token.Exact }
 
-// Count takes text as it is: markers of special tokens in it are ordinary text. Should the tokenizer fail, the number
-// of bytes is an upper bound, since no token is shorter than one.
+// Count takes text as it is: markers of special tokens in it are ordinary text. A byte that is not UTF-8 counts as the
+// replacement character, which is what JSON makes of it on its way to the model.
 func (c counter) Count(text string) int {
-	if c.codec == nil {
-		return len(text)
+	if !utf8.ValidString(text) {
+		text = string([]rune(text))
 	}
-	n, err := c.codec.Count(text)
-	if err != nil {
-		return len(text)
+	var m merger
+	n := 0
+	for len(text) > 0 {
+		end := c.next(text)
+		n += m.count(c.vocabulary, text[:end])
+		text = text[end:]
 	}
 	return n
 }

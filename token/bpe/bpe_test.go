@@ -1,10 +1,14 @@
 package bpe_test
 
 import (
+	"crypto/sha256"
+	"fmt"
+	"math/rand"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/pkoukk/tiktoken-go-loader/assets"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage/token"
@@ -18,9 +22,40 @@ func TestCounts(t *testing.T) {
 	}{
 		{"", 0, 0}, {"hello world", 2, 2}, {"tiktoken is great!", 6, 6}, {"1234567", 3, 3},
 		{"<|endoftext|>", 7, 7}, {"antidisestablishmentarianism", 6, 6}, {"a\xffb", 3, 3},
+		{"\x7f", 1, 1}, {"a\n    \nb", 3, 3},
 	} {
 		require.Equal(t, c.o200k, bpe.O200k().Count(c.text), "o200k %q", c.text)
 		require.Equal(t, c.cl100k, bpe.CL100k().Count(c.text), "cl100k %q", c.text)
+	}
+}
+
+// A byte that is not UTF-8 counts as the replacement character.
+func TestCountOfBrokenText(t *testing.T) {
+	r := rand.New(rand.NewSource(5))
+	for range 2000 {
+		b := make([]byte, r.Intn(12))
+		r.Read(b)
+		require.Equal(t, bpe.O200k().Count(string([]rune(string(b)))), bpe.O200k().Count(string(b)), "%q", b)
+	}
+}
+
+// A text made to be slow is counted like others: a step for each pair of its bytes would take half a minute.
+func TestHostileTextIsCounted(t *testing.T) {
+	const n = 1 << 17
+	for s, want := range map[string]int{"a": n / 8, "-": n / 64, " ": n / 128, "\n": n / 16} {
+		require.Equal(t, want, bpe.O200k().Count(strings.Repeat(s, n)), "%q", s)
+	}
+}
+
+// The vocabularies are those that OpenAI publishes, by the sums in the source of its tiktoken.
+func TestVocabulariesAreThePublished(t *testing.T) {
+	for name, want := range map[string]string{
+		token.O200k:  "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+		token.CL100k: "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+	} {
+		file, err := assets.Assets.ReadFile(name + ".tiktoken")
+		require.NoError(t, err)
+		require.Equal(t, want, fmt.Sprintf("%x", sha256.Sum256(file)))
 	}
 }
 
