@@ -31,11 +31,11 @@ func looksAgree(t *testing.T, text string) {
 				t.Fatalf("expected %t, got %t: %q", want, got, l)
 			}
 		}
-		same(logLine.MatchString(l), isLog(l))
-		same(errorLine.MatchString(l), failed(l))
-		same(diffLine.MatchString(l), isDiff(l))
+		same(logLine().MatchString(l), isLog(l))
+		same(errorLine().MatchString(l), failed(l))
+		same(diffLine().MatchString(l), isDiff(l))
 		same(encoded(l), isEncoded(l))
-		same(ack.MatchString(l), isAck(l))
+		same(ack().MatchString(l), isAck(l))
 	}
 }
 
