@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -252,7 +253,8 @@ func (w *window) contentEnd(off int64) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		for i := n - 1; i >= 0; i-- {
+		zero := bytes.Equal(b, zeros[:n]) // as most are: byte by byte, a step of preallocation took a fifth of a ms of each open
+		for i := n - 1; i >= 0 && !zero; i-- {
 			if b[i] != 0 {
 				end = off + int64(i) + 1
 				break
