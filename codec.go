@@ -112,6 +112,9 @@ func (d *dec) count(min int) int {
 func (d *dec) bytes() []byte { return d.take(d.count(1)) }
 func (d *dec) str() string   { return string(d.bytes()) }
 
+// own gives bytes of the caller's own, empty and not nil where there are none.
+func (d *dec) own() []byte { return append([]byte{}, d.bytes()...) }
+
 func (d *dec) done() error {
 	if d.err == nil && len(d.b) > 0 {
 		d.err = errRow
@@ -566,11 +569,11 @@ func commitHead(b []byte) (leaf uint64, body []byte, lsn uint64, err error) {
 
 // decodeCommit reads a C record. Slices are copied: the log's buffer is borrowed.
 func decodeCommit(b []byte) (*commitRecord, error) {
-	d := dec{b: append([]byte(nil), b...)}
+	d := dec{b: b}
 	if v := d.u8(); v != commitVersion {
 		return nil, fmt.Errorf("%w: commit record of version %d, expected %d", errRow, v, commitVersion)
 	}
-	c := &commitRecord{leaf: d.u64(), body: d.bytes(), lsn: d.u64()}
+	c := &commitRecord{leaf: d.u64(), body: d.own(), lsn: d.u64()}
 	copy(c.batch[:], d.take(16))
 	c.at = d.i64()
 	for range d.count(5) {
@@ -580,7 +583,7 @@ func decodeCommit(b []byte) (*commitRecord, error) {
 		c.groups = append(c.groups, newGroup{d.u64(), d.u32(), d.str()})
 	}
 	for range d.count(2) {
-		h := headRecord{row: d.bytes()}
+		h := headRecord{row: d.own()}
 		for range d.count(9) {
 			h.texts = append(h.texts, pageText{num: d.u64(), text: d.str()})
 		}
@@ -589,12 +592,12 @@ func decodeCommit(b []byte) (*commitRecord, error) {
 	for range d.count(2) {
 		s := StateRow{Key: d.str()}
 		if d.u8() == 1 {
-			s.Value = append([]byte{}, d.bytes()...)
+			s.Value = d.own()
 		}
 		c.state = append(c.state, s)
 	}
 	copy(c.heldID[:], d.take(16))
-	c.held, c.result = d.bytes(), d.bytes()
+	c.held, c.result = d.own(), d.own()
 	return c, d.done()
 }
 

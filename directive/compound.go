@@ -64,6 +64,9 @@ func (j joints) at(s string, i int) int {
 		return 1
 	}
 	for _, word := range j.words {
+		if s[i] != word[0] { // asked at each byte of the text
+			continue
+		}
 		if rest, ok := strings.CutPrefix(s[i:], word); ok && wordEnds(rest) && wordStarts(s[:i]) {
 			return len(word)
 		}

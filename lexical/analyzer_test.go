@@ -65,9 +65,10 @@ func TestCacheIsInvisible(t *testing.T) {
 	for g := range 4 {
 		wg.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(g), 1))
+			alone := &Analyzer{stems: new(stemCache)}
 			for range 200 {
 				text := randomText(r)
-				alone := &Analyzer{stems: new(stemCache)} // nobody has filled its table
+				clear(alone.stems[:]) // nobody has filled its table
 				if want, got := alone.Analyze(text), shared.Analyze(text); !slices.Equal(want.Terms, got.Terms) {
 					t.Errorf("%q: got %v, want %v", text, got.Terms, want.Terms)
 				}
@@ -88,7 +89,9 @@ func TestCacheKeeps(t *testing.T) {
 	for i := range stems {
 		if s := stems[i].Load(); s != nil {
 			n++
-			require.Equal(t, newStemmed(s.text[:s.word]), s)
+			if want := newStemmed(s.text[:s.word]); *s != *want {
+				require.Equal(t, want, s)
+			}
 		}
 	}
 	require.Greater(t, n, maxStems*9/10, "240,000 words were seen")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -560,6 +561,7 @@ func TestInvertBesideSearch(t *testing.T) {
 					return
 				default:
 					do()
+					runtime.Gosched() // all have their turn at each page, and nobody spins while another waits
 				}
 			}
 		})
@@ -591,6 +593,7 @@ func TestInvertBesideSearch(t *testing.T) {
 			x.Add(Doc{Num: num, Scope: 1, Analysis: a})
 			added.Store(num)
 			owner.Unlock()
+			runtime.Gosched()
 		}
 	})
 	adding.Wait()

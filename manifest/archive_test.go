@@ -138,9 +138,10 @@ func checkPrefix(t *testing.T, l *Log, low, high uint64) {
 	n := l.Size()
 	require.True(t, low <= n && n <= high, "%d leaves, expected %d..%d", n, low, high)
 	for i := range n {
-		b, err := l.Body(i)
-		require.NoError(t, err)
-		require.Equal(t, sampleBody(t, i), b)
+		if b, err := l.Body(i); err != nil || !bytes.Equal(sampleBody(t, i), b) {
+			require.NoError(t, err)
+			require.Equal(t, sampleBody(t, i), b)
+		}
 	}
 	root, err := l.Root(n)
 	require.NoError(t, err)

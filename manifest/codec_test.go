@@ -429,12 +429,14 @@ func TestQuantise(t *testing.T) {
 	require.Zero(t, Quantise(math.NaN()))
 	for i := range 65536 {
 		s := Score(i)
-		require.Equal(t, s, Quantise(s.Float()))
 		b, err := s.MarshalJSON()
-		require.NoError(t, err)
+		if q := Quantise(s.Float()); err != nil || q != s {
+			t.Fatalf("%d: %d, %v", s, q, err)
+		}
 		var back Score
-		require.NoError(t, back.UnmarshalJSON(b))
-		require.Equal(t, s, back)
+		if err := back.UnmarshalJSON(b); err != nil || back != s {
+			t.Fatalf("%d: %d, %v", s, back, err)
+		}
 	}
 	require.Error(t, new(Score).UnmarshalJSON([]byte("1.5")))
 }

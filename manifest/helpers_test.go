@@ -1,9 +1,11 @@
 package manifest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,11 +43,17 @@ func sampleRecord(i uint64) *Record {
 	return r
 }
 
+var sampleBodies sync.Map // uint64 to []byte
+
 func sampleBody(t testing.TB, i uint64) []byte {
-	t.Helper()
-	b, err := Encode(sampleRecord(i))
-	require.NoError(t, err)
-	return b
+	b, ok := sampleBodies.Load(i)
+	if !ok {
+		t.Helper()
+		body, err := Encode(sampleRecord(i))
+		require.NoError(t, err)
+		b, _ = sampleBodies.LoadOrStore(i, body)
+	}
+	return bytes.Clone(b.([]byte))
 }
 
 // newFS is a file system in memory with the parent of testDir.

@@ -154,14 +154,13 @@ func TestProofs(t *testing.T) {
 }
 
 func mustFail(t *testing.T, err error, what string, a, b uint64) {
-	t.Helper()
 	if err == nil {
+		t.Helper()
 		t.Fatalf("a proof with %s passed (%d, %d)", what, a, b)
 	}
 }
 
 func wrongInclusion(t *testing.T, p Inclusion, bodies [][]byte, heads []Head) {
-	t.Helper()
 	body, head := bodies[p.Index], heads[p.Size]
 	mustFail(t, p.Verify(bodies[(p.Index+1)%uint64(len(bodies))], head), "another leaf", p.Index, p.Size)
 	mustFail(t, p.Verify(body, heads[(p.Size+1)%uint64(len(heads))]), "another head", p.Index, p.Size)
@@ -184,7 +183,6 @@ func wrongInclusion(t *testing.T, p Inclusion, bodies [][]byte, heads []Head) {
 }
 
 func wrongConsistency(t *testing.T, p Consistency, heads []Head) {
-	t.Helper()
 	old, head := heads[p.Old], heads[p.Size]
 	bad := old
 	bad.Root[0] ^= 1

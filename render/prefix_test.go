@@ -3,7 +3,7 @@ package render
 import (
 	"fmt"
 	"math/rand/v2"
-	"strings"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,11 +28,12 @@ const (
 )
 
 func (a *agent) words(n int) string {
-	var b strings.Builder
-	for b.Len() < n {
-		fmt.Fprintf(&b, "w%d ", a.rng.IntN(5000))
+	b := make([]byte, 0, n+len("w4999 "))
+	for len(b) < n {
+		b = strconv.AppendInt(append(b, 'w'), int64(a.rng.IntN(5000)), 10)
+		b = append(b, ' ')
 	}
-	return b.String()[:n]
+	return string(b[:n])
 }
 
 func newAgent(chunks int) *agent {

@@ -182,8 +182,11 @@ func (s State) Admit(sec Section, now time.Time) (Admission, error) {
 
 // fit finds the plan that makes room for an admission, if there is one.
 func (s State) fit(a *Admission, now time.Time) error {
-	next := s.With(a.Section)
-	plan, err := next.planIfNeeded(now)
+	if s.Tokens()+a.Section.Tokens() <= s.Config.thresholds().Usable {
+		a.Plan = Plan{Generation: s.Generation + 1, Pass: s.Pass + 1, At: now, FirstChanged: -1} // of With
+		return nil
+	}
+	plan, err := s.With(a.Section).Backstop(now, 0)
 	if err != nil {
 		return err
 	}
@@ -192,13 +195,6 @@ func (s State) fit(a *Admission, now time.Time) error {
 		a.How = AdmitCompact
 	}
 	return nil
-}
-
-func (s State) planIfNeeded(now time.Time) (Plan, error) {
-	if s.Tokens() <= s.Config.thresholds().Usable {
-		return Plan{Generation: s.Generation, Pass: s.Pass + 1, At: now, FirstChanged: -1}, nil
-	}
-	return s.Backstop(now, 0)
 }
 
 // stub is the section at its stub, or cold where it has none.

@@ -2,7 +2,6 @@ package session
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -18,8 +17,8 @@ import (
 // The strict one runs there; a Ledger writes it.
 
 var (
-	safeID = regexp.MustCompile(`^block-[A-Za-z0-9._:-]{1,120}$`)
-	madeID = regexp.MustCompile(`^block-x[0-9a-f]{16}$`)
+	safeID = expression(`^block-[A-Za-z0-9._:-]{1,120}$`)
+	madeID = expression(`^block-x[0-9a-f]{16}$`)
 )
 
 // ContractName is the name of a block in a contract: its id where that is
@@ -27,7 +26,7 @@ var (
 // statement in. An id that looks like a made name is hashed too, so that no
 // block can pose as another.
 func ContractName(id string) string {
-	if safeID.MatchString(id) && !madeID.MatchString(id) {
+	if safeID().MatchString(id) && !madeID().MatchString(id) {
 		return id
 	}
 	return fmt.Sprintf("block-x%016x", xxhash.Sum64String(id))
@@ -112,7 +111,7 @@ func unbroken(r rune) rune {
 	return r
 }
 
-var contractName = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)+$`)
+var contractName = expression(`^[a-z][a-z0-9]*(-[a-z0-9]+)+$`)
 
 // reservedNames are those the contract itself or the interpreter's session pack
 // gives a meaning. Reserved words proper have no hyphen, and every name has one.
@@ -125,13 +124,13 @@ var reservedNames = []string{
 const longestName = 80
 
 // madeName are the endings that slug itself or a statement's facts give a name.
-var madeName = regexp.MustCompile(`-x[0-9a-f]{16}$|-facts$`)
+var madeName = expression(`-x[0-9a-f]{16}$|-facts$`)
 
 // listName is the name of a list of the caller's: its own where that is a
 // contract name that neither the contract nor a source or claim may have.
 func listName(own string) string {
 	taken := slices.Contains(reservedNames, own) || strings.HasPrefix(own, "source-") || strings.HasPrefix(own, "claim-")
-	if taken || !contractName.MatchString(own) || len(own) > longestName {
+	if taken || !contractName().MatchString(own) || len(own) > longestName {
 		return slug("list", own)
 	}
 	return own
@@ -141,8 +140,8 @@ func listName(own string) string {
 // name stays; one that loses something on the way, or looks as if it had, gets a
 // hash at its end, so that no text can pose as another.
 func slug(prefix, text string) string {
-	free := func(name string) bool { return !slices.Contains(reservedNames, name) && !madeName.MatchString(name) }
-	if strings.HasPrefix(text, prefix+"-") && len(text) <= longestName && contractName.MatchString(text) && free(text) {
+	free := func(name string) bool { return !slices.Contains(reservedNames, name) && !madeName().MatchString(name) }
+	if strings.HasPrefix(text, prefix+"-") && len(text) <= longestName && contractName().MatchString(text) && free(text) {
 		return text
 	}
 	var b strings.Builder

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -327,7 +326,7 @@ type Reference struct {
 	Tokens int
 }
 
-var contextForm = regexp.MustCompile(`^(pinned|retained|paged|evicted) (\S+) \((\d+) tokens, digest (\S+)\)`)
+var contextForm = expression(`^(pinned|retained|paged|evicted) (\S+) \((\d+) tokens, digest (\S+)\)`)
 
 // item writes a block so that References can read it back. References have no
 // white space in them: they are percent-encoded.
@@ -447,7 +446,7 @@ func (p Packet) References() []Reference {
 	var out []Reference
 	seen := map[string]bool{}
 	for _, c := range p.Context {
-		m := contextForm.FindStringSubmatch(c.Context)
+		m := contextForm().FindStringSubmatch(c.Context)
 		if m == nil || seen[m[2]] {
 			continue
 		}

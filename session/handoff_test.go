@@ -245,7 +245,7 @@ func TestHandoffOfALongSessionIsBounded(t *testing.T) {
 				tokens += r.Tokens
 			}
 			for _, c := range p.Context {
-				if contextForm.MatchString(c.Context) {
+				if contextForm().MatchString(c.Context) {
 					continue
 				}
 				var form, of string

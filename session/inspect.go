@@ -2,7 +2,6 @@ package session
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -22,11 +21,10 @@ const (
 )
 
 var (
-	logLine   = regexp.MustCompile(`^(?:\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\[?\d\d:\d\d:\d\d|(?i:\[?(?:trace|debug|info|notice|warn|warning|error|fatal)\]?[ :]))`)
-	errorLine = regexp.MustCompile(`(?i)^\W*(?:\S+ )?(?:error|fatal|panic|exception|traceback|fail(?:ed|ure)?)\b|\w(?:Error|Exception):|(?i:\bexit (?:code|status) [1-9])`)
-	diffLine  = regexp.MustCompile(`(?m)^(?:diff --git |@@ -\d+(?:,\d+)? \+\d+|--- a/)`)
-	encoded   = regexp.MustCompile(`[A-Za-z0-9+/]{256,}={0,2}|data:image/`)
-	ack       = regexp.MustCompile(`^(?i:(?:ok(?:ay)?|yes|sure|thanks?|thank you|great|got it|done|understood|perfect|nice|cool|alright|sounds good|will do|you're welcome)[\s.,!]*)+$`)
+	logLine   = expression(`^(?:\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\[?\d\d:\d\d:\d\d|(?i:\[?(?:trace|debug|info|notice|warn|warning|error|fatal)\]?[ :]))`)
+	errorLine = expression(`(?i)^\W*(?:\S+ )?(?:error|fatal|panic|exception|traceback|fail(?:ed|ure)?)\b|\w(?:Error|Exception):|(?i:\bexit (?:code|status) [1-9])`)
+	diffLine  = expression(`(?m)^(?:diff --git |@@ -\d+(?:,\d+)? \+\d+|--- a/)`)
+	ack       = expression(`^(?i:(?:ok(?:ay)?|yes|sure|thanks?|thank you|great|got it|done|understood|perfect|nice|cool|alright|sounds good|will do|you're welcome)[\s.,!]*)+$`)
 )
 
 // Inspect finds the traits of a text.
@@ -61,19 +59,19 @@ func Inspect(text string) Traits {
 // Every text that comes in is inspected, and hardly any has a trait: before each
 // expression stands what a match cannot be without and a look can tell.
 
-func isLog(line string) bool { return startsAs(line, logStarts) && logLine.MatchString(line) }
+func isLog(line string) bool { return startsAs(line, logStarts) && logLine().MatchString(line) }
 
-func failed(line string) bool { return namesFailure(line) && errorLine.MatchString(line) }
+func failed(line string) bool { return namesFailure(line) && errorLine().MatchString(line) }
 
 func isDiff(text string) bool {
-	return (strings.Contains(text, "@@ -") || strings.Contains(text, "--- a/") || strings.Contains(text, "diff --git ")) && diffLine.MatchString(text)
+	return (strings.Contains(text, "@@ -") || strings.Contains(text, "--- a/") || strings.Contains(text, "diff --git ")) && diffLine().MatchString(text)
 }
 
 func isEncoded(text string) bool {
-	return (longRun(text) || strings.Contains(text, "data:image/")) && encoded.MatchString(text)
+	return longRun(text) || strings.Contains(text, "data:image/")
 }
 
-func isAck(text string) bool { return startsAs(text, ackStarts) && ack.MatchString(text) }
+func isAck(text string) bool { return startsAs(text, ackStarts) && ack().MatchString(text) }
 
 // How the words of logLine and ack begin.
 const (

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -206,17 +205,17 @@ func (d *draft) file(name string, v Verdict) {
 
 // The statements a ledger understands. Words outside quotes are lower case.
 var (
-	stDeclare  = regexp.MustCompile(`^remember a list called ([a-z0-9-]+)$`)
-	stRemember = regexp.MustCompile(`^remember a (string|source|claim) called ([a-z0-9-]+) with "([^"]+)"$`)
-	stFacts    = regexp.MustCompile(`^remember a (source|claim) called ([a-z0-9-]+) with ([a-z0-9-]+ as "[^"]+"(?: and [a-z0-9-]+ as "[^"]+")*)$`)
-	stFact     = regexp.MustCompile(`([a-z0-9-]+) as "([^"]+)"`)
-	stAdd      = regexp.MustCompile(`^(add|remove) "([^"]+)" (to|from) ([a-z0-9-]+)(?: because "([^"]+)")?$`)
-	stCite     = regexp.MustCompile(`^cite "([^"]+)" from ([a-z0-9-]+)$`)
-	stVerify   = regexp.MustCompile(`^verify ([a-z0-9-]+) from ([a-z0-9-]+)$`)
-	stAbout    = regexp.MustCompile(`^about "[^"]+"$`)
-	stPass     = regexp.MustCompile(`^-- pass (\d+)(?: key ([0-9a-f]{16}))?$`)
-	stOther    = regexp.MustCompile(`^(?:show|count|require|permit|forbid|expect|each|keep|choose)(?: |$)`)
-	inQuotes   = regexp.MustCompile(`"[^"]*"`)
+	stDeclare  = expression(`^remember a list called ([a-z0-9-]+)$`)
+	stRemember = expression(`^remember a (string|source|claim) called ([a-z0-9-]+) with "([^"]+)"$`)
+	stFacts    = expression(`^remember a (source|claim) called ([a-z0-9-]+) with ([a-z0-9-]+ as "[^"]+"(?: and [a-z0-9-]+ as "[^"]+")*)$`)
+	stFact     = expression(`([a-z0-9-]+) as "([^"]+)"`)
+	stAdd      = expression(`^(add|remove) "([^"]+)" (to|from) ([a-z0-9-]+)(?: because "([^"]+)")?$`)
+	stCite     = expression(`^cite "([^"]+)" from ([a-z0-9-]+)$`)
+	stVerify   = expression(`^verify ([a-z0-9-]+) from ([a-z0-9-]+)$`)
+	stAbout    = expression(`^about "[^"]+"$`)
+	stPass     = expression(`^-- pass (\d+)(?: key ([0-9a-f]{16}))?$`)
+	stOther    = expression(`^(?:show|count|require|permit|forbid|expect|each|keep|choose)(?: |$)`)
+	inQuotes   = expression(`"[^"]*"`)
 )
 
 // changing are the verbs that change what a ledger keeps, wherever in a line.
@@ -225,7 +224,7 @@ var changing = []string{"add", "remove", "remember", "filter", "gather", "sort",
 // changes says whether a statement that begins with another verb goes on to
 // one that changes something.
 func changes(text string) bool {
-	words := strings.Fields(strings.ToLower(strings.ReplaceAll(inQuotes.ReplaceAllString(text, " "), ":", " ")))
+	words := strings.Fields(strings.ToLower(strings.ReplaceAll(inQuotes().ReplaceAllString(text, " "), ":", " ")))
 	return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(changing, strings.Trim(w, ",.?!")) })
 }
 
@@ -251,9 +250,9 @@ func (l *Ledger) exec(line string) error {
 		l.block = unindented
 		l.guarded = l.guarded || text == guardLine
 		return nil
-	case stOther.MatchString(text) && !changes(text):
+	case stOther().MatchString(text) && !changes(text):
 		return nil
-	case stAbout.MatchString(text):
+	case stAbout().MatchString(text):
 		if !fresh {
 			return fmt.Errorf("\"about\" must be the first line")
 		}
@@ -280,29 +279,29 @@ func (l *Ledger) action(indent int) (bool, error) {
 }
 
 func (l *Ledger) comment(line string) {
-	if m := stPass.FindStringSubmatch(line); m != nil {
+	if m := stPass().FindStringSubmatch(line); m != nil {
 		l.pass, _ = strconv.Atoi(m[1])
 		l.lastKey = m[2]
 	}
 }
 
 func (l *Ledger) statement(line string) error {
-	if m := stDeclare.FindStringSubmatch(line); m != nil {
+	if m := stDeclare().FindStringSubmatch(line); m != nil {
 		return l.declare(m[1])
 	}
-	if m := stRemember.FindStringSubmatch(line); m != nil {
+	if m := stRemember().FindStringSubmatch(line); m != nil {
 		return l.bind(m[2], binding{sort: m[1], text: m[3]})
 	}
-	if m := stFacts.FindStringSubmatch(line); m != nil {
+	if m := stFacts().FindStringSubmatch(line); m != nil {
 		return l.bind(m[2], binding{sort: m[1], facts: m[3]})
 	}
-	if m := stAdd.FindStringSubmatch(line); m != nil && (m[1] == "add") == (m[3] == "to") {
+	if m := stAdd().FindStringSubmatch(line); m != nil && (m[1] == "add") == (m[3] == "to") {
 		return l.change(m[1] == "add", m[2], m[4], m[5])
 	}
-	if m := stCite.FindStringSubmatch(line); m != nil {
+	if m := stCite().FindStringSubmatch(line); m != nil {
 		return l.cite(m[1], m[2])
 	}
-	if m := stVerify.FindStringSubmatch(line); m != nil {
+	if m := stVerify().FindStringSubmatch(line); m != nil {
 		return l.verify(m[1], m[2])
 	}
 	return fmt.Errorf("not a statement of the strict dialect: %q", line)
@@ -398,7 +397,7 @@ func (l *Ledger) verify(claim, source string) error {
 // factsOf are written facts by their names; of two with one name the last holds.
 func factsOf(written string) map[string]string {
 	out := map[string]string{}
-	for _, m := range stFact.FindAllStringSubmatch(written, -1) {
+	for _, m := range stFact().FindAllStringSubmatch(written, -1) {
 		out[m[1]] = m[2]
 	}
 	return out

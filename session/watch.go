@@ -109,7 +109,7 @@ func (s State) Tokens() int {
 
 // With is the state with one section appended.
 func (s State) With(sec Section) State {
-	s.Sections = append(slices.Clone(s.Sections), sec)
+	s.Sections = slices.Concat(s.Sections, []Section{sec})
 	s.Turn = max(s.Turn, sec.Turn)
 	s.Generation++
 	return s

@@ -1,6 +1,7 @@
 package wal_test
 
 import (
+	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
@@ -90,8 +91,10 @@ func (l *life) check(rec wal.Recovery, recs []wal.Record) error {
 
 func (l *life) enqueue(log *wal.Log) error {
 	b := make([]byte, l.rng.IntN(1400))
-	for i := range b {
-		b[i] = byte(l.rng.Uint32())
+	for i := 0; i < len(b); i += 8 {
+		var eight [8]byte
+		binary.LittleEndian.PutUint64(eight[:], l.rng.Uint64())
+		copy(b[i:], eight[:])
 	}
 	kind := kinds[l.rng.IntN(3)]
 	seq, err := log.Enqueue(kind, b)

@@ -8,7 +8,8 @@ func ReadFrames(f File, key uint64) (n int, err error) {
 		return 0, err
 	}
 	for off := int64(0); ; n++ {
-		fr, err := readFrame(w, off, key)
+		var fr frame
+		err := fr.read(w, off, key)
 		if err != nil {
 			return n, err
 		}

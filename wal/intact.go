@@ -103,6 +103,7 @@ func (s *intact) scan() error {
 	if err != nil {
 		return err
 	}
+	defer w.release()
 	hole, end := int64(0), int64(0) // where reading failed, 0: nowhere; and behind what there are zeros only
 	for off := int64(segHead); ; {
 		if err := s.ctx.Err(); err != nil {
@@ -154,7 +155,9 @@ func (s *intact) frame(w *window, off int64) (frame, error) {
 	if !headOK(head, s.seg.key) {
 		return frame{}, errTorn
 	}
-	return readFrame(w, off, s.seg.key)
+	var f frame
+	err = f.read(w, off, s.seg.key)
+	return f, err
 }
 
 // end judges what no frame follows: zeros where the log ends are its end.

@@ -68,6 +68,7 @@ func (s *segment) empty() (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("wal: read segment: %w", err)
 	}
+	defer w.release()
 	end, err := w.contentEnd(segHead)
 	if err != nil {
 		return false, fmt.Errorf("wal: read segment: %w", err)
@@ -92,10 +93,11 @@ func (r *reader) segment(seg *segment, isTail bool) (out outcome, err error) {
 	if err != nil {
 		return out, fmt.Errorf("wal: read segment: %w", err)
 	}
+	defer w.release()
 	seg.end = segHead
+	var f frame
 	for !out.sealed {
-		f, err := r.frame(w, seg)
-		if err != nil {
+		if err := r.frame(&f, w, seg); err != nil {
 			end, err := r.judge(w, seg, isTail, err)
 			if err != nil || end != retry {
 				return outcome{cut: end == torn}, err
@@ -103,7 +105,7 @@ func (r *reader) segment(seg *segment, isTail bool) (out outcome, err error) {
 			continue
 		}
 		if out.sealed = f.flags == flagSeal; !out.sealed {
-			if err := r.hand(seg, f); err != nil {
+			if err := r.hand(seg, &f); err != nil {
 				return out, err
 			}
 		}
@@ -116,19 +118,19 @@ func (r *reader) segment(seg *segment, isTail bool) (out outcome, err error) {
 	return out, err
 }
 
-// frame reads the frame at seg.end, which must be record r.next or a seal.
-func (r *reader) frame(w *window, seg *segment) (frame, error) {
+// frame reads the frame at seg.end, which must be record r.next or a seal, into f.
+func (r *reader) frame(f *frame, w *window, seg *segment) error {
 	if err := r.ctx.Err(); err != nil {
-		return frame{}, err
+		return err
 	}
-	f, err := readFrame(w, seg.end, seg.key)
+	err := f.read(w, seg.end, seg.key)
 	if err == nil && f.seq != r.next {
 		err = fmt.Errorf("%w it is record %d: a record is missing, repeated or exchanged", errSenseless, f.seq)
 	}
-	return f, err
+	return err
 }
 
-func (r *reader) hand(seg *segment, f frame) error {
+func (r *reader) hand(seg *segment, f *frame) error {
 	if r.next >= r.from && r.fn != nil {
 		rec := Record{Seq: f.seq, Kind: f.kind, Durable: f.durable, Close: f.flags == flagClose,
 			Body: f.body, Segment: seg.path, Offset: seg.end}
@@ -198,8 +200,8 @@ func (r *reader) witness(w *window, seg *segment, isTail bool, end int64) (proof
 		}
 		// A body may hold a copy of a piece of log; what was copied is older than this record and
 		// claims less.
-		f, err := readFrame(w, off, seg.key)
-		if err == nil && f.durable >= r.next {
+		var f frame
+		if err = f.read(w, off, seg.key); err == nil && f.durable >= r.next {
 			return fmt.Errorf("record %d behind it says that record %d was durable", f.seq, f.durable), nil
 		}
 		if err != nil && !errors.Is(err, errTorn) && !errors.Is(err, errSenseless) {
@@ -218,7 +220,7 @@ func (r *reader) lookAgain(w *window, seg *segment, cause error) error {
 		return fmt.Errorf("wal: read %s: %w", seg.path, err)
 	}
 	w.size = size
-	if _, err := r.frame(w, seg); err != nil {
+	if err := r.frame(&frame{}, w, seg); err != nil {
 		if errors.Is(err, errTorn) || errors.Is(err, errSenseless) {
 			return seg.corrupt(seg.end, r.next, cause)
 		}

@@ -177,7 +177,8 @@ func (st *storage) rewrite(ctx context.Context, old *segment, gen uint64) (*appe
 		if err != nil {
 			return err
 		}
-		var buf []byte
+		defer w.release()
+		buf := make([]byte, 0, min(old.end, windowBytes))
 		for off := int64(segHead); off < old.end; {
 			var n int64
 			if buf, n, err = recast(buf, w, off, old.key, seg.key); err != nil {
@@ -201,7 +202,8 @@ func (st *storage) rewrite(ctx context.Context, old *segment, gen uint64) (*appe
 // recast appends the record at off to buf under a new key, and nothing for a seal. It returns the size of
 // the frame it read. The old checksum is verified again: what gets a fresh one must be what was read before.
 func recast(buf []byte, w *window, off int64, oldKey, key uint64) ([]byte, int64, error) {
-	f, err := readFrame(w, off, oldKey)
+	var f frame
+	err := f.read(w, off, oldKey)
 	if err != nil || f.flags == flagSeal {
 		return buf, f.size, err
 	}

@@ -133,16 +133,18 @@ func (l *Log) gather() {
 		return
 	}
 	start := time.Now()
-	for range gatherTries { // the clock of a synctest bubble stands still while anybody runs
-		if l.next.members.Load() >= l.expect || time.Since(start) >= l.opts.GroupWait {
+	for tries := 0; l.next.members.Load() < l.expect; tries++ {
+		waited := time.Since(start)
+		if waited >= l.opts.GroupWait || waited == 0 && tries >= gatherTries {
 			return
 		}
 		runtime.Gosched()
 	}
 }
 
-// gatherTries bounds gather where the clock does not; on one that runs GroupWait is over long before.
-const gatherTries = 1 << 14
+// gatherTries bounds gather where no clock does: that of a synctest bubble stands still while anybody runs. One that
+// runs has moved long before.
+const gatherTries = 1 << 10
 
 // syncHere ends the running round, syncing if it covers anything; the lead and wmu are held.
 func (l *Log) syncHere() error {

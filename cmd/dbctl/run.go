@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -131,12 +133,12 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 			panic(p)
 		}
 	}()
-	var c cli
-	k := kong.Must(&c, kong.Name("dbctl"), kong.Description(description), kong.Writers(out, errw),
-		kong.Exit(func(code int) { panic(parsed(code)) }), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}))
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
+	var c cli
+	k := kong.Must(&c, only(args[0]), kong.Name("dbctl"), kong.Description(description), kong.Writers(out, errw),
+		kong.Exit(func(code int) { panic(parsed(code)) }), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}))
 	// The parser would write U+FFFD for such bytes: another id, another file.
 	if i := slices.IndexFunc(args, func(s string) bool { return !utf8.ValidString(s) }); i >= 0 {
 		a.JSON = slices.Contains(args, "--json")
@@ -149,6 +151,25 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 		return a.report(usage("%s; dbctl %s--help says more", err, verbOf(err)))
 	}
 	return a.report(kctx.Run(a))
+}
+
+// only leaves out of the grammar every verb but the one that is named first: to read all their tags takes longer than
+// most verbs run. Where no verb comes first nothing is left out: help, and what is said of a mistake, are about all.
+func only(verb string) kong.Option {
+	known, others := false, []string{}
+	for f := range reflect.TypeFor[cli]().Fields() {
+		name := cmp.Or(f.Tag.Get("name"), strings.ToLower(f.Name))
+		switch _, isVerb := f.Tag.Lookup("cmd"); {
+		case isVerb && name == verb:
+			known = true
+		case isVerb:
+			others = append(others, f.Name)
+		}
+	}
+	if !known {
+		return kong.IgnoreFields()
+	}
+	return kong.IgnoreFields(`^cli\.(?:` + strings.Join(others, "|") + `)$`)
 }
 
 // verbOf names the verb that a command line which does not parse was about.

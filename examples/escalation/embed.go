@@ -31,7 +31,7 @@ func (e *bagOfWords) Embed(_ context.Context, texts []string) ([][]float32, erro
 
 func embed(text string) []float32 {
 	v := make([]float32, dimensions)
-	for _, w := range strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+	for w := range strings.FieldsFuncSeq(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
 		if len(w) < 4 {
 			continue
 		}
@@ -46,8 +46,9 @@ func embed(text string) []float32 {
 			sum += float64(v[i]) * float64(v[i])
 		}
 	}
+	length := float32(math.Sqrt(max(sum, 1)))
 	for i := range v {
-		v[i] /= float32(math.Sqrt(max(sum, 1)))
+		v[i] /= length
 	}
 	return v
 }

@@ -103,14 +103,22 @@ func (s *story) add(e entry) {
 
 // fill replaces the slots of a sentence.
 func (s *story) fill(text string) string {
-	return strings.NewReplacer("{customer}", s.customer, "{invoice}", s.invoice, "{amount}", s.amount, "{card}", s.card,
-		"{product}", products[int(s.card[0]-'0')%len(products)]).Replace(text)
+	return inSlots(text, "{customer}", s.customer, "{invoice}", s.invoice, "{amount}", s.amount, "{card}", s.card,
+		"{product}", products[int(s.card[0]-'0')%len(products)])
+}
+
+// inSlots puts each value into its slots; no value holds one. A strings.Replacer is for many texts, and these are for one.
+func inSlots(text string, slotsAndValues ...string) string {
+	for i := 0; i < len(slotsAndValues); i += 2 {
+		text = strings.ReplaceAll(text, slotsAndValues[i], slotsAndValues[i+1])
+	}
+	return text
 }
 
 // fillOther replaces the slots with somebody else's data.
 func (s *story) fillOther(text string) string {
-	return strings.NewReplacer("{customer}", s.pick(firstNames)+" "+s.pick(lastNames), "{invoice}", fmt.Sprintf("INV-%d", 10000+s.rng.IntN(9999)),
-		"{amount}", fmt.Sprintf("$%d.%02d", 20+s.rng.IntN(400), s.rng.IntN(100)), "{product}", s.pick(products)).Replace(text)
+	return inSlots(text, "{customer}", s.pick(firstNames)+" "+s.pick(lastNames), "{invoice}", fmt.Sprintf("INV-%d", 10000+s.rng.IntN(9999)),
+		"{amount}", fmt.Sprintf("$%d.%02d", 20+s.rng.IntN(400), s.rng.IntN(100)), "{product}", s.pick(products))
 }
 
 // policies: the old limit, which ran out when the new one came; the new one; and policies close to it that say nothing

@@ -67,7 +67,7 @@ type FS struct {
 	stable tree
 	dirOps []dirOp // since the last SyncDir of their directory, in order
 	faults []*Fault
-	trace  []string
+	trace  []traced
 	ops    int
 	limit  int64 // bytes of all files; 0: none
 }
@@ -88,10 +88,32 @@ type dirOp struct {
 
 // inode is a file's contents. Guarded by FS.mu.
 type inode struct {
-	now     []byte
-	stable  []byte
-	shared  bool // the two are one array still: copy before the first change
+	now     image
+	stable  image
 	pending []change
+}
+
+// image is what a file holds.
+type image struct {
+	b      []byte
+	shared bool // others have the array too: copied before the first change
+}
+
+// share gives the image to one more.
+func (im *image) share() image {
+	im.shared = true
+	return *im
+}
+
+func (im *image) apply(ch change) {
+	if im.shared {
+		*im = image{b: append([]byte(nil), im.b...)}
+	}
+	if ch.data == nil {
+		im.b = resize(im.b, ch.off)
+	} else {
+		im.b = overwrite(im.b, ch)
+	}
 }
 
 // change is an unsynced write, or with data == nil a truncate to off.
@@ -147,7 +169,7 @@ func (f *FS) Used() int64 {
 
 func (f *FS) used() (n int64) {
 	for _, ino := range f.now.files {
-		n += int64(len(ino.now))
+		n += int64(len(ino.now.b))
 	}
 	return n
 }
@@ -163,7 +185,36 @@ func (f *FS) Ops() int {
 func (f *FS) Trace() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return strings.Join(f.trace, "\n")
+	lines := make([]string, len(f.trace))
+	for i, op := range f.trace {
+		lines[i] = op.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// traced is an operation of the trace. It is put into words when it is asked for, which hardly any is.
+type traced struct {
+	Op
+	name string
+	to   string   // of a rename
+	at   [2]int64 // of a write, where and how many bytes; of a truncate, the size
+	err  error
+}
+
+func (op traced) String() string {
+	line := string(op.Op) + " " + op.name
+	switch op.Op {
+	case OpRename:
+		line += " " + op.to
+	case OpWrite:
+		line += fmt.Sprintf(" %d+%d", op.at[0], op.at[1])
+	case OpTruncate:
+		line += fmt.Sprintf(" %d", op.at[0])
+	}
+	if op.err != nil {
+		line += ": " + op.err.Error()
+	}
+	return line
 }
 
 // ResetTrace empties the trace.
@@ -174,12 +225,11 @@ func (f *FS) ResetTrace() {
 }
 
 // begin counts and traces an operation and returns the fault it meets, if any; mu is held.
-func (f *FS) begin(op Op, name, detail string) *Fault {
+func (f *FS) begin(op traced) *Fault {
 	f.ops++
-	line := string(op) + " " + name + detail
 	var hit *Fault
 	for _, fault := range f.faults {
-		if (fault.Op == "" || fault.Op == op) && strings.Contains(name, fault.Name) {
+		if (fault.Op == "" || fault.Op == op.Op) && strings.Contains(op.name, fault.Name) {
 			fault.seen++
 			if hit == nil && (fault.seen == fault.N || fault.Sticky && fault.seen > fault.N) {
 				hit = fault
@@ -187,9 +237,9 @@ func (f *FS) begin(op Op, name, detail string) *Fault {
 		}
 	}
 	if hit != nil {
-		line += ": " + hit.Err.Error()
+		op.err = hit.Err
 	}
-	f.trace = append(f.trace, line)
+	f.trace = append(f.trace, op)
 	return hit
 }
 
@@ -214,13 +264,13 @@ func (f *FS) OpenFile(name string, flag int, perm os.FileMode) (wal.File, error)
 	case !ok && (flag&os.O_CREATE == 0 || !f.now.dirs[filepath.Dir(name)]):
 		return nil, pathErr("open", name, os.ErrNotExist)
 	case !ok:
-		if fault := f.begin(OpCreate, name, ""); fault != nil {
+		if fault := f.begin(traced{Op: OpCreate, name: name}); fault != nil {
 			return nil, pathErr(OpCreate, name, fault.Err)
 		}
 		ino = &inode{}
 		f.changeDir(filepath.Dir(name), func(t tree) { t.files[name] = ino })
-	case flag&os.O_TRUNC != 0 && len(ino.now) > 0:
-		if fault := f.begin(OpTruncate, name, " 0"); fault != nil {
+	case flag&os.O_TRUNC != 0 && len(ino.now.b) > 0:
+		if fault := f.begin(traced{Op: OpTruncate, name: name}); fault != nil {
 			return nil, pathErr(OpTruncate, name, fault.Err)
 		}
 		ino.do(change{off: 0})
@@ -259,7 +309,7 @@ func (f *FS) Remove(name string) error {
 	if f.now.files[name] == nil {
 		return pathErr(OpRemove, name, os.ErrNotExist)
 	}
-	if fault := f.begin(OpRemove, name, ""); fault != nil {
+	if fault := f.begin(traced{Op: OpRemove, name: name}); fault != nil {
 		return pathErr(OpRemove, name, fault.Err)
 	}
 	f.changeDir(filepath.Dir(name), func(t tree) { delete(t.files, name) })
@@ -278,7 +328,7 @@ func (f *FS) Rename(oldname, newname string) error {
 	if filepath.Dir(oldname) != filepath.Dir(newname) {
 		return pathErr(OpRename, oldname, errors.New("faultfs: expected both names in one directory"))
 	}
-	if fault := f.begin(OpRename, oldname, " "+newname); fault != nil {
+	if fault := f.begin(traced{Op: OpRename, name: oldname, to: newname}); fault != nil {
 		return pathErr(OpRename, oldname, fault.Err)
 	}
 	f.changeDir(filepath.Dir(newname), func(t tree) {
@@ -305,7 +355,7 @@ func (f *FS) mkdir(dir string) error {
 	if err := f.mkdir(parent); err != nil {
 		return err
 	}
-	if fault := f.begin(OpMkdir, dir, ""); fault != nil {
+	if fault := f.begin(traced{Op: OpMkdir, name: dir}); fault != nil {
 		return pathErr(OpMkdir, dir, fault.Err)
 	}
 	f.changeDir(parent, func(t tree) { t.dirs[dir] = true })
@@ -320,7 +370,7 @@ func (f *FS) SyncDir(dir string) error {
 	if !f.now.dirs[dir] {
 		return pathErr(OpSyncDir, dir, os.ErrNotExist)
 	}
-	if fault := f.begin(OpSyncDir, dir, ""); fault != nil {
+	if fault := f.begin(traced{Op: OpSyncDir, name: dir}); fault != nil {
 		return pathErr(OpSyncDir, dir, fault.Err)
 	}
 	rest := f.dirOps[:0]
@@ -341,7 +391,7 @@ func (f *FS) Stat(name string) (fs.FileInfo, error) {
 	defer f.mu.Unlock()
 	name = filepath.Clean(name)
 	if ino := f.now.files[name]; ino != nil {
-		return info{name: filepath.Base(name), size: int64(len(ino.now)), mode: 0o600}, nil
+		return info{name: filepath.Base(name), size: int64(len(ino.now.b)), mode: 0o600}, nil
 	}
 	if f.now.dirs[name] {
 		return info{name: filepath.Base(name), mode: fs.ModeDir | 0o700}, nil
@@ -370,7 +420,7 @@ func (f *FS) ReadFile(name string) ([]byte, error) {
 	if ino == nil {
 		return nil, pathErr("read", name, os.ErrNotExist)
 	}
-	return append([]byte(nil), ino.now...), nil
+	return append([]byte(nil), ino.now.b...), nil
 }
 
 // WriteFile makes name hold data, durably, in a directory that exists: how a test damages a file. It is
@@ -379,7 +429,7 @@ func (f *FS) WriteFile(name string, data []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	name = filepath.Clean(name)
-	f.put(name, append([]byte(nil), data...))
+	f.put(name, image{b: append([]byte(nil), data...)})
 }
 
 // RemoveFile unlinks name durably, likewise.
@@ -401,13 +451,13 @@ func (f *FS) Clone() *FS {
 		c.now.dirs[dir], c.stable.dirs[dir] = true, true
 	}
 	for name, ino := range f.now.files {
-		c.put(name, append([]byte(nil), ino.now...))
+		c.put(name, ino.now.share())
 	}
 	return c
 }
 
-func (f *FS) put(name string, data []byte) {
-	ino := &inode{now: data, stable: data, shared: true}
+func (f *FS) put(name string, data image) {
+	ino := &inode{now: data.share(), stable: data.share()}
 	f.now.files[name], f.stable.files[name] = ino, ino
 }
 
@@ -457,19 +507,19 @@ func (t tree) reachable(dir string) bool {
 }
 
 // crash returns the stable image with the kept sectors of pending changes applied in order.
-func (ino *inode) crash(keep func() bool) []byte {
-	data := append([]byte(nil), ino.stable...)
+func (ino *inode) crash(keep func() bool) image {
+	data := ino.stable.share()
 	for _, ch := range ino.pending {
 		if ch.data == nil {
 			if keep() {
-				data = resize(data, ch.off)
+				data.apply(ch)
 			}
 			continue
 		}
 		for len(ch.data) > 0 {
 			n := min(int64(len(ch.data)), sector-ch.off%sector)
 			if keep() {
-				data = overwrite(data, change{off: ch.off, data: ch.data[:n]})
+				data.apply(change{off: ch.off, data: ch.data[:n]})
 			}
 			ch = change{off: ch.off + n, data: ch.data[n:]}
 		}
@@ -485,6 +535,9 @@ func resize(b []byte, n int64) []byte {
 }
 
 func overwrite(b []byte, ch change) []byte {
+	if ch.off == int64(len(b)) {
+		return append(b, ch.data...)
+	}
 	if end := ch.off + int64(len(ch.data)); end > int64(len(b)) {
 		b = resize(b, end)
 	}
@@ -494,24 +547,13 @@ func overwrite(b []byte, ch change) []byte {
 
 // do applies a change to the visible image; it becomes durable with the next sync.
 func (ino *inode) do(ch change) {
-	if ino.shared {
-		ino.now, ino.shared = append([]byte(nil), ino.now...), false
-	}
 	ino.pending = append(ino.pending, ch)
-	if ch.data == nil {
-		ino.now = resize(ino.now, ch.off)
-		return
-	}
-	ino.now = overwrite(ino.now, ch)
+	ino.now.apply(ch)
 }
 
 func (ino *inode) sync() {
 	for _, ch := range ino.pending {
-		if ch.data == nil {
-			ino.stable = resize(ino.stable, ch.off)
-		} else {
-			ino.stable = overwrite(ino.stable, ch)
-		}
+		ino.stable.apply(ch)
 	}
 	ino.pending = nil
 }
@@ -530,10 +572,10 @@ func (h *file) ReadAt(p []byte, off int64) (int, error) {
 	if h.closed {
 		return 0, pathErr("read", h.name, os.ErrClosed)
 	}
-	if off >= int64(len(h.ino.now)) {
+	if off >= int64(len(h.ino.now.b)) {
 		return 0, io.EOF
 	}
-	n := copy(p, h.ino.now[off:])
+	n := copy(p, h.ino.now.b[off:])
 	if n < len(p) {
 		return n, io.EOF
 	}
@@ -557,7 +599,7 @@ func (h *file) WriteAt(p []byte, off int64) (int, error) {
 		return 0, err
 	}
 	n, err := len(p), error(nil)
-	if fault := h.fs.begin(OpWrite, h.name, fmt.Sprintf(" %d+%d", off, len(p))); fault != nil {
+	if fault := h.fs.begin(traced{Op: OpWrite, name: h.name, at: [2]int64{off, int64(len(p))}}); fault != nil {
 		n, err = min(fault.Short, n), fault.Err
 	}
 	if fit := h.fs.room(h.ino, off); int64(n) > fit {
@@ -577,7 +619,7 @@ func (f *FS) room(ino *inode, off int64) int64 {
 	if f.limit == 0 {
 		return 1 << 62
 	}
-	return max(0, int64(len(ino.now))-off+max(0, f.limit-f.used()))
+	return max(0, int64(len(ino.now.b))-off+max(0, f.limit-f.used()))
 }
 
 func (h *file) Sync() error {
@@ -586,7 +628,7 @@ func (h *file) Sync() error {
 	if h.closed {
 		return pathErr(OpSync, h.name, os.ErrClosed)
 	}
-	if fault := h.fs.begin(OpSync, h.name, ""); fault != nil {
+	if fault := h.fs.begin(traced{Op: OpSync, name: h.name}); fault != nil {
 		h.ino.pending = nil // taken for clean from now on, and lost with the power
 		return pathErr(OpSync, h.name, fault.Err)
 	}
@@ -600,7 +642,7 @@ func (h *file) Truncate(size int64) error {
 	if err := h.usable(OpTruncate); err != nil {
 		return err
 	}
-	if fault := h.fs.begin(OpTruncate, h.name, fmt.Sprintf(" %d", size)); fault != nil {
+	if fault := h.fs.begin(traced{Op: OpTruncate, name: h.name, at: [2]int64{size}}); fault != nil {
 		return pathErr(OpTruncate, h.name, fault.Err)
 	}
 	h.ino.do(change{off: size})
@@ -613,7 +655,7 @@ func (h *file) Size() (int64, error) {
 	if h.closed {
 		return 0, pathErr("stat", h.name, os.ErrClosed)
 	}
-	return int64(len(h.ino.now)), nil
+	return int64(len(h.ino.now.b)), nil
 }
 
 func (h *file) Close() error {
