@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -136,7 +135,8 @@ type Artefact struct {
 	// Text is the content. Empty with a Source: it is fetched from there. Empty with Parts: their text parts.
 	Text  string `json:"text,omitempty"`
 	Parts []Part `json:"parts,omitempty"`
-	// Role: system, developer (another name of system), user, assistant, tool, or empty for what is no message.
+	// Role of a message: system, developer (another name of system), user, assistant or tool. No provider takes another
+	// one, so a page with another word, or none, stands among the data of a context and not among its messages.
 	Role       string     `json:"role,omitempty"`
 	Name       string     `json:"name,omitempty"`
 	ToolCalls  []ToolCall `json:"tool_calls,omitempty"`
@@ -201,7 +201,7 @@ type Page struct {
 	Text   string   `json:"text,omitempty"`
 }
 
-// roles are those a message may have.
+// roles are those that providers take.
 var roles = []string{render.RoleSystem, roleDeveloper, render.RoleUser, render.RoleAssistant, render.RoleTool}
 
 // roleDeveloper is another name of the role system, which some providers have.
@@ -275,7 +275,7 @@ func (a *Artefact) check() error {
 		return err
 	}
 	for _, f := range []struct{ name, v string }{
-		{"group", a.Group}, {"subject", a.Subject}, {"name", a.Name}, {"tool_call_id", a.ToolCallID},
+		{"group", a.Group}, {"subject", a.Subject}, {"role", a.Role}, {"name", a.Name}, {"tool_call_id", a.ToolCallID},
 	} {
 		if f.v == "" {
 			continue
@@ -283,9 +283,6 @@ func (a *Artefact) check() error {
 		if err := checkID(f.name, f.v); err != nil {
 			return err
 		}
-	}
-	if a.Role != "" && !slices.Contains(roles, a.Role) { // no provider takes another one: no context of its session could be rendered
-		return invalid("role", fmt.Sprintf("%.40q", a.Role), "one of "+strings.Join(roles, ", "))
 	}
 	if int(a.Kind) >= len(kindNames) {
 		return invalid("kind", a.Kind.String(), "one of "+strings.Join(kindNames[1:], ", "))

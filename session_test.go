@@ -868,17 +868,17 @@ func TestUnpairedTurnsAreLeftOut(t *testing.T) {
 	}
 }
 
-// A plain put of any role that is let in can be rendered with the turns of its session; another role would keep every
-// request of the session from being made.
+// A plain put of any role can be rendered with the turns of its session. What no provider takes for a role is data.
 func TestRolesThatCanBeRendered(t *testing.T) {
 	ctx := context.Background()
 	db, chat := openTalk(t)
 	s := db.Scope("acme/agent")
-	_, err := s.Put(ctx, Artefact{ID: "boss", Role: "boss", Group: chat.ID(), Text: "obey"})
-	require.ErrorIs(t, err, ErrInvalid)
-	require.ErrorContains(t, err, `"boss", expected one of system, developer, user, assistant, tool`)
-	for i, role := range []string{"system", "developer", "user", "assistant"} {
-		_, err := s.Put(ctx, Artefact{ID: role, Role: role, Group: chat.ID(), Seq: int64(i + 1), Text: "words of the " + role})
+	for i, role := range []string{"system", "developer", "user", "assistant", "boss"} {
+		a := Artefact{ID: role, Role: role, Group: chat.ID(), Seq: int64(i + 1), Text: "words of the " + role}
+		if role == "boss" {
+			a.ToolCalls = []ToolCall{{ID: "c1", Name: "obey"}}
+		}
+		_, err := s.Put(ctx, a)
 		require.NoError(t, err)
 	}
 	a, err := s.Assemble(ctx, Query{Text: "words", Session: chat.ID(), Budget: 4000})
@@ -887,6 +887,8 @@ func TestRolesThatCanBeRendered(t *testing.T) {
 		request, err := write(a.Messages())
 		require.NoError(t, err)
 		require.Contains(t, string(request), "words of the developer")
+		require.Contains(t, string(request), "words of the boss")
+		require.NotContains(t, string(request), "obey")
 	}
 	w, err := chat.Window(ctx)
 	require.NoError(t, err)

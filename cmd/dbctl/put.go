@@ -31,7 +31,7 @@ type putCmd struct {
 	Meta       map[string]string `mapsep:"none" help:"KEY=VALUE; may be repeated."`
 	Group      string            `help:"Conversation, file or thread it belongs to."`
 	Seq        int64             `help:"Place within the group."`
-	Role       string            `help:"Role of a message: user, assistant, tool, system, or developer, which is system by another name."`
+	Role       string            `help:"Role of a message: user, assistant, tool, system or developer (system by another name). With another word it stands among the data of a context."`
 	Subject    string            `help:"Whom it is about."`
 	Supersedes []string          `sep:"none" help:"Id of an artefact of the scope that this one replaces; may be repeated."`
 	From       []string          `sep:"none" help:"Reference it was derived from; may be repeated. It is dirty when that changes."`

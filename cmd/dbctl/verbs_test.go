@@ -37,7 +37,6 @@ func TestVerbs(t *testing.T) {
 		{"get F acme//x policy", "", exitUsage, "single slashes"},
 		{"put F acme empty", "  ", exitUsage, "expected the text on standard input"},
 		{"put F acme x y --kind nonsense", "", exitUsage, "expected one of system"},
-		{"put F acme x y --role boss", "", exitUsage, "expected one of system, developer, user, assistant, tool"},
 		{"put F acme x y --provenance human-verified", "", exitUsage, "--verified --by"},
 		{"put F acme x y --verified", "", exitUsage, "--by"},
 		{"put F acme x y --expires tomorrow", "", exitUsage, "2027-01-31"},
