@@ -750,6 +750,9 @@ func (w *Watcher) Stats(ctx context.Context) (out WatchStats, err error) {
 			Limits: w.machine.Thresholds(), Phase: w.machine.Phase(), Counters: w.machine.Counters(), Actual: w.c.tokens(),
 			Analysis: w.c.window().Analyse(), Dropped: w.dropped.Load(),
 		}
+		if w.c.state.Config == nil { // the window was taken away
+			out.Limits = session.Thresholds{}
+		}
 		return nil
 	})
 	w.mu.Lock()
@@ -981,7 +984,11 @@ func (w *Watcher) run(ctx context.Context, done chan struct{}) {
 		case <-w.signal:
 		case <-tick.C:
 		}
-		if _, err := w.Step(ctx, w.c.db.opts.Clock()); err != nil && ctx.Err() == nil {
+		_, err := w.Step(ctx, w.c.db.opts.Clock())
+		if errors.Is(err, ErrClosed) {
+			return // Start after Close: nobody would stop it
+		}
+		if err != nil && ctx.Err() == nil {
 			w.c.db.opts.Logger.Warn("watcher", "session", w.c.id, "error", err)
 		}
 		if w.armed(ctx) {

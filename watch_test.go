@@ -541,6 +541,24 @@ func TestWatchWhenContextsEnd(t *testing.T) {
 	require.Greater(t, min(undone, refused), 3)
 }
 
+// A watcher has no limits when its window was taken away, and one that is started when the database is closed ends by
+// itself.
+func TestWatchWithoutWindowOrDatabase(t *testing.T) {
+	ctx := context.Background()
+	db, chat, w := watched(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{}, busy)
+	st, err := w.Stats(ctx)
+	require.NoError(t, err)
+	require.Equal(t, busy.Total, st.Limits.Total)
+	require.NoError(t, chat.SetWindow(ctx, session.Config{}))
+	st, err = w.Stats(ctx)
+	require.NoError(t, err)
+	require.Zero(t, st.Limits)
+
+	require.NoError(t, db.Close())
+	require.NoError(t, w.Start(ctx))
+	<-w.done // or the test hangs
+}
+
 // drained takes n events away.
 func drained(w *Watcher, n int) <-chan session.Event {
 	for range n {
