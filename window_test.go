@@ -138,7 +138,7 @@ func (e *entered) count(all *everyTurn, a *assembling, turns int, rest []Candida
 type everyTurn struct{ *assembling }
 
 func (a *everyTurn) turnsIn(c *conversation) {
-	a.turnOf = map[uint64]int{}
+	a.turnOf, a.turns = make(map[uint64]int, len(c.blocks)), make([]turnIn, 0, len(c.blocks))
 	for i := range c.blocks {
 		b := &c.blocks[i]
 		u := &c.units[b.unit]

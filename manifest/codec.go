@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/oklog/ulid/v2"
 	"github.com/vmihailenco/msgpack/v5"
@@ -173,11 +174,19 @@ func leafError(index uint64, err error) error {
 	return &CorruptError{Leaf: int64(index), Err: err, Hint: "run verify to see what else differs"}
 }
 
-// peek reads the elements an index row is made from, and no further.
-func peek(body []byte) (wire, error) {
-	w := wire{}
-	err := decode(&w, body, peekFields)
-	return w, err
+// wires are those that nobody uses: recovery peeks into every leaf of the log.
+var wires = sync.Pool{New: func() any { return new(wire) }}
+
+// peek calls fn with the elements an index row is made from, read no further. They are fn's until it returns.
+func peek(body []byte, fn func(w *wire)) error {
+	w := wires.Get().(*wire)
+	defer wires.Put(w)
+	*w = wire{}
+	err := decode(w, body, peekFields)
+	if err == nil {
+		fn(w)
+	}
+	return err
 }
 
 // decode reads up to limit elements: size, lengths and depth first, then the

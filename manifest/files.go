@@ -120,14 +120,11 @@ func traceHash(s string) uint32 { return uint32(xxhash.Sum64String(s)) }
 
 // rowOf makes the row of a leaf; the place is filled in by the archive.
 func rowOf(body []byte) (row, error) {
-	w, err := peek(body)
-	if err != nil {
-		return row{}, err
-	}
-	return row{
-		typ: w.Type, writes: w.flags&flagWrites != 0, size: uint32(len(body)),
-		trace: traceHash(w.Trace), parent: traceHash(w.Parent),
-	}, nil
+	r := row{size: uint32(len(body))}
+	err := peek(body, func(w *wire) {
+		r.typ, r.writes, r.trace, r.parent = w.Type, w.flags&flagWrites != 0, traceHash(w.Trace), traceHash(w.Parent)
+	})
+	return r, err
 }
 
 // row is rowOf for the bytes of a record, so many.
