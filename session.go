@@ -3,6 +3,7 @@ package ctxpage
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -72,11 +73,16 @@ func (c *Session) Append(ctx context.Context, turns ...Turn) ([]Ref, error) {
 		return nil, err
 	}
 	var refs []Ref
-	err = talk.exclusively(ctx, func() error {
-		a := &appending{c: talk, s: c.s, changes: talk.begin(), action: "append"}
-		refs, err = a.run(ctx, turns)
-		return err
-	})
+	for try := 1; ; try++ {
+		err = talk.exclusively(ctx, func() error {
+			a := &appending{c: talk, s: c.s, changes: talk.begin(), action: "append"}
+			refs, err = a.run(ctx, turns)
+			return err
+		})
+		if !errors.Is(err, ErrConflict) || try == updateTries { // else somebody put a page under the id of a turn meanwhile
+			break
+		}
+	}
 	if err == nil {
 		talk.wake()
 	}
@@ -199,6 +205,7 @@ func (a *appending) turn(ctx context.Context, i int, t *Turn) error {
 	if err := a.tx.add(ctx, put); err != nil {
 		return err
 	}
+	set(&a.tx.expect, put.Artefact.ID, 0) // a page that is put under this id before the commit is not rewritten
 	b := a.c.freshBlock(&put)
 	b.row.Signals = signalsOf(&t.Signals)
 	a.bring(i, b)

@@ -897,3 +897,45 @@ func TestRolesThatCanBeRendered(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, session.System, talk.window().Sections[1].Role, "and as protected as system")
 }
+
+// putting puts a page when a token counter is asked for the first time: in the midst of an append.
+type putting struct {
+	token.Counter
+	put func()
+}
+
+func (c *putting) Count(text string) int {
+	if put := c.put; put != nil {
+		c.put = nil
+		put()
+	}
+	return c.Counter.Count(text)
+}
+
+// A page that somebody puts under the id of a turn that is on its way in stands as it was put: an id of the database's own
+// is made anew, one of the host's is refused.
+func TestAppendBesideAPut(t *testing.T) {
+	ctx := context.Background()
+	for name, turn := range map[string]Turn{"block-chat-1": {Role: "user", Text: "hello"}, "mine": {ID: "mine", Role: "user", Text: "hello"}} {
+		c := &putting{Counter: token.Default()}
+		db := openTest(t, dbtest.MemoryPath(t), Options{Counter: c})
+		s := db.Scope("acme/agent")
+		c.put = func() {
+			_, err := s.Put(ctx, Artefact{ID: name, Text: "of the host"})
+			require.NoError(t, err)
+		}
+		refs, err := s.Session("chat").Append(ctx, turn)
+		if turn.ID == "" {
+			require.NoError(t, err)
+			require.Equal(t, "block-chat-1-2", refs[0].ID)
+		} else {
+			require.ErrorIs(t, err, ErrInvalid)
+			require.ErrorContains(t, err, "an id that no other artefact of the scope has")
+		}
+		v, err := s.Get(ctx, name)
+		require.NoError(t, err)
+		require.Equal(t, "of the host", v.Text)
+		require.EqualValues(t, 1, v.Version)
+		require.NoError(t, db.Close())
+	}
+}
