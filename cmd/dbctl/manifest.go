@@ -519,6 +519,11 @@ func verifyOf(got manifest.Verification) verifyView {
 		v.Against = got.Against.String()
 	}
 	for _, p := range got.Problems {
+		var damaged *manifest.CorruptError
+		if errors.As(p, &damaged) { // what to do is the same for all
+			bare := *damaged
+			bare.Hint, p = "", &bare
+		}
 		v.Problems = append(v.Problems, p.Error())
 	}
 	return v
