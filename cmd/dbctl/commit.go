@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/ctxpage/ctxpage"
 )
 
@@ -44,6 +46,9 @@ type commitView struct {
 func (c *commitCmd) Run(a *app) error {
 	verdict, opts, err := c.verdict()
 	if err != nil {
+		return err
+	}
+	if err := checkTrace(c.Trace); err != nil {
 		return err
 	}
 	art := ctxpage.Artefact{ID: c.ID}
@@ -89,6 +94,14 @@ func (c *commitCmd) verdict() (v ctxpage.Verdict, opts []ctxpage.TxnOption, err 
 	}
 	stale := map[string]ctxpage.OnStale{"hold": ctxpage.HoldStale, "fail": ctxpage.FailStale, "allow": ctxpage.AllowStale}[c.OnStale]
 	return v, append(opts, ctxpage.WithOnStale(stale)), nil
+}
+
+// checkTrace refuses what no assembly can be named.
+func checkTrace(s string) error {
+	if _, err := ulid.ParseStrict(s); err != nil {
+		return usage("--trace %q: expected the trace of an assembly, a ULID of 26 characters", s)
+	}
+	return nil
 }
 
 // dry tells what the default gate says. The transaction is dropped without a trace.

@@ -88,6 +88,9 @@ func (c *getCmd) get(a *app, s *ctxpage.Scope, opts []ctxpage.ReadOption) (*ctxp
 		if err != nil {
 			ref = ctxpage.Ref{ID: c.ID}
 		}
+		if ref.Version != 0 && ref.Version != c.Version {
+			return nil, usage("--version %d: the reference %s names version %d", c.Version, ref, ref.Version)
+		}
 		ref.Version = c.Version
 		return s.GetRef(a.ctx, ref, opts...)
 	}
