@@ -73,7 +73,11 @@ func (c *commitCmd) Run(a *app) error {
 		if c.DryRun {
 			return c.dry(a, tx, art.ID)
 		}
-		return a.committed(tx, tx.Commit(a.ctx, verdict))
+		err = tx.Commit(a.ctx, verdict)
+		if errors.Is(err, ctxpage.ErrStaleContext) {
+			return fmt.Errorf("%w; nothing was written or held: commit with --on-stale hold or allow, or assemble anew", err)
+		}
+		return a.committed(tx, err)
 	})
 }
 

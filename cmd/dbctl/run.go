@@ -280,8 +280,6 @@ func hint(err error) string {
 		return msg + "; make one with: dbctl init FILE"
 	case errors.Is(err, ctxpage.ErrLocked):
 		return msg + "; the manifest verbs read beside it, --wait waits for it"
-	case errors.Is(err, ctxpage.ErrStaleContext):
-		return msg + "; dbctl review show names them, --stale approves all the same"
 	case errors.Is(err, context.Canceled):
 		return "interrupted: " + msg + "; the database is as after its last transaction"
 	}

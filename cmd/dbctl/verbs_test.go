@@ -197,6 +197,11 @@ func TestCommitThroughTheGate(t *testing.T) {
 	second := asJSON(t, "", "review", "ls", file)["held"].([]any)[0].(map[string]any)["id"].(string)
 	ok(t, "", "review", "reject", file, second, "--by", "ann", "--note", "wrong")
 	require.Contains(t, ok(t, "", "review", "ls", file, "--all"), "rejected")
+	require.Regexp(t, `decision note +wrong`, ok(t, "", "review", "show", file, second))
+	late := ok(t, "", "review", "reject", file, second, "--by", "bob")
+	require.Contains(t, late, "rejected by ann")
+	require.Contains(t, late, "nothing was recorded for bob")
+	require.NotContains(t, ok(t, "", "review", "reject", file, second, "--by", "ann"), "nothing was recorded", "control")
 
 	ok(t, "", "rollback", file, "acme/support", "--trace", trace)
 	ends := ok(t, "", "manifest", "ls", file, "--trace", trace)
@@ -215,8 +220,42 @@ func TestStaleContextIsHeld(t *testing.T) {
 	batch := asJSON(t, "", "review", "ls", file)["held"].([]any)[0].(map[string]any)["id"].(string)
 	r = dbctl("", "review", "approve", file, batch, "--by", "ann")
 	require.Equal(t, exitFailed, r.code)
-	require.Contains(t, r.err, "--stale")
+	require.Contains(t, r.err, "--stale approves all the same")
 	ok(t, "", "review", "approve", file, batch, "--by", "ann", "--stale")
+
+	r = dbctl("Up to $300.", "commit", file, "acme/support", "--trace", trace, "--id", "other", "--confidence", "0.9", "--by", "checker", "--on-stale", "fail")
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.err, "commit with --on-stale hold or allow, or assemble anew")
+	require.NotContains(t, r.err, "dbctl review", "nothing is held")
+}
+
+// What a held batch would overwrite was written since: no retry helps.
+func TestConflictOfAHeldBatch(t *testing.T) {
+	file := newDB(t)
+	trace := asJSON(t, "", "assemble", file, "acme/support", "what may I refund?")["trace"].(string)
+	require.Equal(t, exitHeld, dbctl("Up to $400.", "commit", file, "acme/support", "--trace", trace, "--id", "answer").code)
+	ok(t, "", "put", file, "acme/support", "answer", "Ask a person.")
+	batch := asJSON(t, "", "review", "ls", file)["held"].([]any)[0].(map[string]any)["id"].(string)
+	r := dbctl("", "review", "approve", file, batch, "--by", "ann", "--json")
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.err, `"kind":"conflict"`)
+	require.Contains(t, r.err, "reject it, and write anew from a new assembly")
+	require.NotContains(t, r.err, "retry")
+	ok(t, "", "review", "reject", file, batch, "--by", "ann")
+}
+
+// A directory is recorded with what was put from below it, not with a put that failed.
+func TestRootOfAPut(t *testing.T) {
+	file, dir := newDB(t), t.TempDir()
+	write(t, dir, "a.txt", "text")
+	r := dbctl("", "put", file, "acme", "x", "--source", "file:"+dir+"/nope", "--root", dir)
+	require.Equal(t, exitFailed, r.code)
+	require.NotContains(t, ok(t, "", "stat", file), dir)
+	r = dbctl("", "put", file, "acme", "x", "text", "--root", dir+"/nodir")
+	require.Equal(t, exitUsage, r.code)
+	require.Contains(t, r.err, "expected a directory that is there")
+	ok(t, "", "put", file, "acme", "x", "--source", "file:"+dir+"/a.txt", "--root", dir)
+	require.Contains(t, ok(t, "", "stat", file), dir)
 }
 
 func TestExplainReplayDiff(t *testing.T) {
