@@ -68,6 +68,9 @@ func (c *getCmd) Run(a *app) error {
 	}
 	return a.with(c.File, !c.ReadOnly, func(db *ctxpage.DB) error {
 		v, err := c.get(a, c.scope(db, c.Scope), opts)
+		if errors.Is(err, ctxpage.ErrNotFound) {
+			return fmt.Errorf("%w; looked from scope %s upwards", err, c.Scope)
+		}
 		if err != nil {
 			return err
 		}

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/alecthomas/kong"
@@ -35,7 +38,10 @@ func TestVerbs(t *testing.T) {
 		{"get F acme/support acme/support:policy@1 --version 1", "", exitOK, "$400"},
 		{"get F acme/support acme/support:policy@1 --version 2", "", exitUsage, "names version 1"},
 		{"get F acme/support policy --read-only", "", exitOK, "$500"},
-		{"get F other policy", "", exitFailed, "not found"},
+		{"get F other policy", "", exitFailed, `not found: "policy"; looked from scope other upwards`},
+		{"get F acme/support policy --version 9", "", exitFailed, "acme/support:policy@9 has versions up to 2"},
+		{"get F acme/support acme/support:policy#7", "", exitFailed, "acme/support:policy#7 has 1 pages"},
+		{"session append F acme/support chat text --role nobody", "", exitUsage, "dbctl: turn 1: role: "},
 		{"get F acme//x policy", "", exitUsage, "single slashes"},
 		{"put F acme empty", "  ", exitUsage, "expected the text on standard input"},
 		{"put F acme x y --kind nonsense", "", exitUsage, "expected one of system"},
@@ -43,7 +49,8 @@ func TestVerbs(t *testing.T) {
 		{"put F acme x y --verified", "", exitUsage, "--by"},
 		{"put F acme x y --expires tomorrow", "", exitUsage, "2027-01-31"},
 		{"put F acme x y --source file:/nowhere/at/all", "", exitOK, "acme:x@1"},
-		{"get F acme x", "", exitFailed, "dirty"},
+		{"get F acme x", "", exitFailed, "dirty: x: fetch failed: source file:/nowhere/at/all lies below no allowed root; put --root DIR allows one; get --serve-stale"},
+		{"put F acme z --source gopher:x", "", exitUsage, "a scheme this database knows: file or page"},
 		{"get F acme x --serve-stale", "", exitOK, "y"},
 		{"put F acme boss hello --verified --by ann", "", exitOK, "wrote acme:boss@1"},
 		{"put F acme boss hello --verified --by ann", "", exitOK, "unchanged: acme:boss@1"},
@@ -478,4 +485,13 @@ func TestErrorsThatHelp(t *testing.T) {
 	require.Equal(t, exitFailed, r.code)
 	require.NotContains(t, r.err, "dbctl init", "which refuses a path where something is")
 	require.Contains(t, dbctl("", "stat", empty+"2").err, "dbctl init", "control")
+}
+
+// What the library says of a file that may not be written leads to the flag that needs no right to.
+func TestHintOfReadOnly(t *testing.T) {
+	for _, cause := range []error{syscall.EACCES, syscall.EROFS} {
+		require.Contains(t, hint(fmt.Errorf("ctxpage: lock: %w", &fs.PathError{Op: "open", Path: "x.lock", Err: cause})), "--read-only")
+	}
+	require.NotContains(t, hint(fmt.Errorf("ctxpage: lock: %w", syscall.EIO)), "--read-only", "control")
+	require.NotContains(t, hint(fmt.Errorf("ctxpage: backup: %w", syscall.EACCES)), "--read-only", "control")
 }
