@@ -174,7 +174,7 @@ func (e *ConflictError) Error() string {
 		seen = "in a version that was not salvaged"
 	}
 	if e.held {
-		advice = "this batch can not be approved any more: reject it, and write anew from a new assembly"
+		advice = "this batch cannot be approved any more: reject it, and write anew from a new assembly"
 	}
 	return fmt.Sprintf("ctxpage: conflict on %s: seen %s, now at lsn %d; %s", e.Ref, seen, e.Now, advice)
 }

@@ -876,7 +876,7 @@ func (s *fileStore) scanHistory(q ScanQuery) (out ScanPage, err error) {
 		}
 		return out, nil
 	}
-	return out, fmt.Errorf("%w: %q", ErrNotFound, q.ID)
+	return out, fmt.Errorf("%w: %q in %s", ErrNotFound, q.ID, strings.Join(q.Scopes, ", "))
 }
 
 func (s *fileStore) scanGroup(q ScanQuery) (out ScanPage, err error) {

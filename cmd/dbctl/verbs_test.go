@@ -56,6 +56,7 @@ func TestVerbs(t *testing.T) {
 		{"put F acme boss hello --verified --by ann", "", exitOK, "unchanged: acme:boss@1"},
 		{"put F acme boss hello --verified --by bob", "", exitOK, "acme:boss@"},
 		{"history F acme/support policy", "", exitOK, "acme/support:policy@2"},
+		{"history F acme/support nope", "", exitFailed, `not found: "nope" in acme/support, acme`},
 		{"ls F", "", exitOK, "acme/support"},
 		{"ls F acme", "", exitOK, "human-verified"},
 		{"ls F acme/nowhere", "", exitOK, "none"},
