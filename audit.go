@@ -47,10 +47,16 @@ func auditThere(path string) error {
 	if err := cmp.Or(directoryProblem(path+"-wal"), directoryProblem(path+"-manifest")); err != nil {
 		return err
 	}
-	for _, name := range []string{path, path + "-manifest", path + "-wal"} {
+	for _, name := range []string{path + "-manifest", path + "-wal"} {
 		if _, err := os.Lstat(name); !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		return cmp.Or(err, error(&CorruptError{
+			File: path + "-manifest", Err: errors.New("neither it nor the log is there, so nothing of the audit is"),
+			Hint: "put " + filepath.Base(path) + "-manifest and " + filepath.Base(path) + "-wal in their place, or restore a backup",
+		}))
 	}
 	return fmt.Errorf("%w: %s", ErrNotExist, path)
 }

@@ -384,6 +384,14 @@ func (c *catalogue) stands(scope uint32, id string) bool {
 	return num != 0 && c.art(num).by == 0 && c.art(num).flags&flagDeleted == 0
 }
 
+// supersededBy is the id of the artefact that supersedes another one; "": none does.
+func (c *catalogue) supersededBy(a *artCol) string {
+	if a.by == 0 {
+		return ""
+	}
+	return c.id(c.art(a.by))
+}
+
 // link enters a live page into the lists of its class and group, unlink takes it out.
 func (c *catalogue) link(num uint64) {
 	p := c.page(num)

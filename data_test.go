@@ -753,15 +753,45 @@ func TestSupersedesAnew(t *testing.T) {
 	write(1, twenty)
 	write(1, twenty)
 	found("twenty")
+	by := func(want string) {
+		t.Helper()
+		v, err := s.Get(t.Context(), "ten")
+		require.NoError(t, err)
+		require.Equal(t, want, v.SupersededBy)
+		for _, list := range []func() ([]*Version, string, error){
+			func() ([]*Version, string, error) { return s.List(t.Context(), "ten", "", 1) },
+			func() ([]*Version, string, error) { return s.History(t.Context(), "ten", "", 0) },
+		} {
+			vs, _, err := list()
+			require.NoError(t, err)
+			require.Equal(t, want, vs[0].SupersededBy)
+			for _, old := range vs[1:] {
+				require.Empty(t, old.SupersededBy)
+			}
+		}
+	}
+	by("twenty")
 	write(2, ten)
+	by("")
 	found("ten", "twenty")
 	write(2, twenty)
 	write(2, twenty)
 	found("twenty")
+	by("twenty")
+	require.NoError(t, s.Delete(t.Context(), "twenty"))
+	found()
+	by("twenty")
+	a, err := s.Assemble(t.Context(), Query{Text: "refund limit", Budget: 500})
+	require.NoError(t, err)
+	why, err := db.Why(t.Context(), a.Trace, Ref{Scope: "acme", ID: "ten"})
+	require.NoError(t, err)
+	require.Contains(t, strings.Join(why.Steps, "\n"), "it is superseded by acme:twenty, which is deleted: nothing answers for it until it is put again")
+	write(4, twenty)
+	found("twenty")
 	require.NoError(t, s.Delete(t.Context(), "ten"))
-	write(2, twenty)
+	write(4, twenty)
 	db = reopen(t, db, Options{})
 	s = db.Scope("acme")
-	write(2, twenty)
+	write(4, twenty)
 	found("twenty")
 }

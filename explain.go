@@ -323,6 +323,8 @@ func (db *DB) explainAbsent(ctx context.Context, w *Why, leaf *manifest.Record, 
 		w.say("its newest version has lsn %d, the assembly read as of lsn %d", l.LSN, leaf.LSN)
 	case l.By != 0:
 		w.say("triage: it is superseded by %s, which answers for it", db.RefOf(ctx, l.By))
+	case l.ByID != "":
+		w.say("triage: it is superseded by %s, which is deleted: nothing answers for it until it is put again", Ref{Scope: l.Scope, ID: l.ByID})
 	case l.Expires != 0 && l.Expires <= leaf.Time:
 		w.say("triage: excluded before scoring: it expired at %s", fromMicros(l.Expires).Format("2006-01-02 15:04:05Z"))
 	default:

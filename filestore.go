@@ -429,6 +429,9 @@ func (s *fileStore) create(ctx context.Context) error {
 	if _, err := io.ReadFull(s.opts.rand, s.sys.Secret); err != nil {
 		return fmt.Errorf("ctxpage: randomness: %w", err)
 	}
+	if err := os.Chmod(s.opts.path, 0o600); err != nil { // somebody else may have made the empty file
+		return fmt.Errorf("ctxpage: create: %w", err)
+	}
 	if s.log, s.made, err = s.openLog(ctx, false, s.redo); err != nil {
 		return err
 	}

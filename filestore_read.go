@@ -89,7 +89,7 @@ func (s *fileStore) locate(scope string, art uint64, ref Ref) (Located, error) {
 	}
 	l := Located{Scope: scope, Version: a.version, LSN: a.lsn, Current: true, Expires: s.cat.page(nums[0]).expires}
 	if a.by != 0 {
-		l.By = s.cat.art(a.by).first
+		l.By, l.ByID = s.cat.art(a.by).first, s.cat.supersededBy(a)
 	}
 	l.Pages = make([]PageKey, len(nums))
 	for i, n := range nums {
@@ -838,6 +838,7 @@ func (s *fileStore) scanArtefacts(q ScanQuery) (out ScanPage, err error) {
 		if err != nil {
 			return out, err
 		}
+		h.superseded = s.cat.supersededBy(s.cat.art(art))
 		out.Heads = append(out.Heads, h)
 	}
 	return out, nil
@@ -871,6 +872,9 @@ func (s *fileStore) scanHistory(q ScanQuery) (out ScanPage, err error) {
 			h, err := s.headLocked(headKey{art, from})
 			if err != nil {
 				return out, err
+			}
+			if from == s.cat.art(art).version {
+				h.superseded = s.cat.supersededBy(s.cat.art(art))
 			}
 			out.Heads = append(out.Heads, h)
 		}

@@ -636,6 +636,11 @@ func (m *machine) compareArtefact(rt *rapid.T, s *Scope, id string) {
 			joined += p.Text
 		}
 		require.Equal(rt, v.Text, joined)
+		by := ""
+		if k := m.art(v.Ref.Scope, id).by; k != nil {
+			by = k.id
+		}
+		require.Equal(rt, by, v.SupersededBy)
 	}
 	// History is of the nearest scope that ever had the name.
 	history, _, err := s.History(ctx, id, "", 0)

@@ -411,10 +411,14 @@ func TestHalfMade(t *testing.T) {
 	require.NoError(t, err)
 	for _, n := range []int{0, 4096, 8192, 12288, len(first)} {
 		require.NoError(t, os.WriteFile(fresh, first[:n], 0o600))
+		require.NoError(t, os.Chmod(fresh, 0o644))
 		_, err := Open(fresh, Options{ReadOnly: true})
 		require.ErrorIs(t, err, ErrNotExist, n)
 		db := openTest(t, fresh, Options{})
 		require.NoError(t, db.Close())
+		st, err := os.Stat(fresh)
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o600), st.Mode(), "whoever made it")
 		require.NoError(t, os.RemoveAll(fresh+"-wal"))
 		require.NoError(t, os.RemoveAll(fresh+"-manifest"))
 	}

@@ -180,6 +180,9 @@ type Version struct {
 	// Gone: gc dropped the version, in the run of the trace GoneBy. Its text cannot be read any more; a list names it.
 	Gone   bool   `json:"gone,omitempty"`
 	GoneBy string `json:"gone_by,omitempty"`
+	// SupersededBy is the id of the artefact of the scope that answers for this one; of the newest version, "" for none.
+	// That artefact may be deleted by now: then nothing answers, until this one is put again.
+	SupersededBy string `json:"superseded_by,omitempty"`
 	// Stale: the source moved on, and the reader asked for the page all the same.
 	Stale  bool `json:"stale,omitempty"`
 	Tokens int  `json:"tokens"` // of all pages, by Counter

@@ -198,7 +198,7 @@ func (db *DB) version(ctx context.Context, scopes Scopes, l Located) (*Version, 
 		return nil, err
 	}
 	v := versionOf(frames[0].head)
-	v.Ref.Scope = l.Scope
+	v.Ref.Scope, v.SupersededBy = l.Scope, l.ByID
 	v.Pages = make([]Page, 0, len(frames))
 	texts := make([]string, len(frames))
 	for i, f := range frames {
@@ -224,7 +224,7 @@ func (db *DB) tokens(h *Head, page int, text string) int {
 
 // versionOf copies a head into a version the caller may change.
 func versionOf(h *Head) *Version {
-	v := &Version{Artefact: h.Artefact, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt, Actor: h.Actor, Deleted: h.Deleted, Gone: h.Gone, GoneBy: h.GoneBy, SourceHash: h.Source.Hash}
+	v := &Version{Artefact: h.Artefact, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt, Actor: h.Actor, Deleted: h.Deleted, Gone: h.Gone, GoneBy: h.GoneBy, SourceHash: h.Source.Hash, SupersededBy: h.superseded}
 	v.Ref = Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}
 	v.Parts = append([]Part(nil), h.Parts...)
 	v.ToolCalls = append([]ToolCall(nil), h.ToolCalls...)

@@ -90,7 +90,8 @@ type Located struct {
 	Deleted bool
 	Current bool
 	Expires int64  // unix µs, 0 never
-	By      uint64 // number of the page that superseded it, 0 none
+	By      uint64 // number of the page that superseded it, 0 none, or deleted since
+	ByID    string // id of the artefact that superseded it, "": none
 }
 
 // Validator is what a source's state is recognised by.
@@ -131,6 +132,8 @@ type Head struct {
 	PartBytes []int
 	// Counter is the name of the token counter that counted Rows.
 	Counter string
+
+	superseded string // id of the artefact that supersedes it; in listings only
 }
 
 // Loaded is one page version. Err is ErrGone (matched) where gc took it, or a *CorruptError. With ErrGone there is a Head

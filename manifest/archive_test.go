@@ -89,6 +89,9 @@ func TestAddOverlap(t *testing.T) {
 		damaged := &CorruptError{}
 		require.ErrorAs(t, l.Add(i, sampleBody(t, i+1)), &damaged)
 		require.EqualValues(t, i, damaged.Leaf)
+		other := bytes.Clone(sampleBody(t, i))
+		other[len(other)-1] ^= 1
+		require.ErrorAs(t, l.Add(i, other), &damaged, "of the same length")
 	}
 	require.EqualValues(t, archived+3, l.Size())
 	for i := range l.Size() {

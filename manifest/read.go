@@ -3,6 +3,7 @@ package manifest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -118,7 +119,7 @@ func (n Names) Note(r *Record) {
 }
 
 // Names reads the leaves that wrote something. Its memory grows with the number
-// of pages ever written.
+// of pages ever written. What only damaged leaves name has no name.
 func (l *Log) Names(ctx context.Context) (Names, error) {
 	v, err := l.view()
 	if err != nil {
@@ -127,6 +128,10 @@ func (l *Log) Names(ctx context.Context) (Names, error) {
 	out := Names{}
 	err = v.find(ctx, func(r row) bool { return r.writes }, func(i uint64) (bool, error) {
 		r, err := v.leaf(i)
+		var damaged *CorruptError
+		if errors.As(err, &damaged) {
+			return true, nil // another leaf can be shown all the same
+		}
 		if err != nil {
 			return false, err
 		}

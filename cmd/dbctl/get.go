@@ -74,6 +74,9 @@ func (c *getCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
+		if v.SupersededBy != "" && !a.JSON {
+			a.warn(fmt.Sprintf("%s is superseded by %s", v.Ref, v.SupersededBy))
+		}
 		return a.emit(viewOf(v), func(w io.Writer) {
 			text := printable(w, textOf(v))
 			fmt.Fprint(w, text)

@@ -26,14 +26,7 @@ func (c *historyCmd) Run(a *app) error {
 			return err
 		}
 		return a.emitVersions("history", vs, next, "REF LSN KIND PROVENANCE TOKENS PUT BY STATE", func(v *versionView) []any {
-			state := "-"
-			if v.Deleted {
-				state = "deleted"
-			}
-			if v.Gone {
-				state = "gone"
-			}
-			return []any{v.Ref, v.LSN, v.Kind, v.Provenance, v.Tokens, when(v.PutAt), or(v.Actor, "-"), state}
+			return []any{v.Ref, v.LSN, v.Kind, v.Provenance, v.Tokens, when(v.PutAt), or(v.Actor, "-"), v.state()}
 		})
 	})
 }

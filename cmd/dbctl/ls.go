@@ -58,8 +58,8 @@ func (c *lsCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		return a.emitVersions("ls", vs, next, "ID VERSION KIND PROVENANCE TOKENS PAGES PUT EXPIRES SOURCE", func(v *versionView) []any {
-			return []any{v.ID, v.Version, v.Kind, v.Provenance, v.Tokens, len(v.Pages), when(v.PutAt), when(v.ExpiresAt), or(v.Source, "-")}
+		return a.emitVersions("ls", vs, next, "ID VERSION KIND PROVENANCE TOKENS PAGES PUT EXPIRES SOURCE STATE", func(v *versionView) []any {
+			return []any{v.ID, v.Version, v.Kind, v.Provenance, v.Tokens, len(v.Pages), when(v.PutAt), when(v.ExpiresAt), or(v.Source, "-"), v.state()}
 		})
 	})
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -38,9 +39,19 @@ func (a *app) audit(path string, fn func(l *manifest.Log) error) error {
 		return err
 	}
 	if rep.Damage != nil {
-		fmt.Fprintf(a.err, "dbctl: the audit is damaged, what can be read is shown: %v\n", rep.Damage)
+		a.warn("the audit is damaged, what can be read is shown: " + rep.Damage.Error())
 	}
 	return errors.Join(fn(l), l.Close())
+}
+
+// warn says what is no error, on the error stream: a line, or a line of JSON.
+func (a *app) warn(what string) {
+	if !a.JSON {
+		fmt.Fprintln(a.err, "dbctl: "+what)
+		return
+	}
+	b, _ := json.Marshal(map[string]string{"warning": what})
+	fmt.Fprintf(a.err, "%s\n", b)
 }
 
 // leafRow is a leaf in a listing.

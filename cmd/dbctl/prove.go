@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -130,16 +131,62 @@ func verifyProof(a *app, path string, head *manifest.Head) error {
 	if err := json.Unmarshal(b, &v); err != nil || v.Inclusion == nil && v.Consistency == nil {
 		return usage("verify: %s is no proof that dbctl manifest prove --json made", path)
 	}
+	held := provedView{OK: true, Head: head.String()}
 	if v.Inclusion != nil {
-		err = v.Inclusion.Verify(v.Body, *head)
+		held.Leaf, err = v.provedLeaf(*head)
 	} else {
 		var from manifest.Head
 		if from, err = manifest.ParseHead(v.From); err == nil {
-			err = v.Consistency.Verify(from, *head)
+			held.From, err = from.String(), v.Consistency.Verify(from, *head)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	return a.emit(map[string]any{"ok": true, "head": head.String()}, func(w io.Writer) { fmt.Fprintln(w, "the proof holds") })
+	return a.emit(held, held.print)
+}
+
+// provedLeaf is what the proved bytes say; what the proof says of them beside must be that.
+func (v *proofView) provedLeaf(head manifest.Head) (*leafRow, error) {
+	if err := v.Inclusion.Verify(v.Body, head); err != nil {
+		return nil, err
+	}
+	r, err := manifest.Decode(v.Inclusion.Index, v.Body)
+	if err != nil {
+		return nil, err
+	}
+	row := rowOf(r)
+	is, err := json.Marshal(row)
+	if err != nil {
+		return nil, err
+	}
+	said, err := json.Marshal(v.Leaf)
+	if err == nil && v.Leaf != nil && !bytes.Equal(is, said) {
+		err = fmt.Errorf("%w: the leaf that it shows is not the one that it proves; proved is: %s", manifest.ErrProof, is)
+	}
+	return &row, err
+}
+
+// provedView is what a proof proves.
+type provedView struct {
+	OK   bool     `json:"ok"`
+	Head string   `json:"head"`
+	Leaf *leafRow `json:"leaf,omitempty"`
+	From string   `json:"from,omitempty"`
+}
+
+func (v provedView) print(w io.Writer) {
+	fmt.Fprintf(w, "the proof holds under %s\n", v.Head)
+	if v.Leaf == nil {
+		fmt.Fprintf(w, "which contains all that this head vouches for: %s\n", v.From)
+		return
+	}
+	l := v.Leaf
+	fmt.Fprintf(w, "leaf %d, %s at %s, trace %s, scope %s, actor %s, lsn %d\n", l.Index, l.Type, when(l.At), l.Trace, or(l.Scope, "-"), or(l.Actor, "-"), l.LSN)
+	if l.Status+l.Reason != "" {
+		fmt.Fprintf(w, "status %s, reason %s\n", line(or(l.Status, "-")), line(or(l.Reason, "-")))
+	}
+	if l.By != "" {
+		fmt.Fprintf(w, "confidence %.2f by %s\n", l.Confidence, line(l.By))
+	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -161,6 +162,55 @@ func TestVerifyGoesOn(t *testing.T) {
 	v := asJSON(t, "", "manifest", "verify", file)
 	require.Equal(t, []any{false, 2.0, 2}, []any{v["ok"], v["found"], len(v["problems"].([]any))})
 	require.Equal(t, exitDamaged, dbctl("", "ls", file).code, "the database itself still refuses")
+	require.Contains(t, ok(t, "", "manifest", "show", file, "4"), "acme:third", "another leaf can be shown")
+	r = dbctl("", "manifest", "show", file, "4", "--json")
+	require.Regexp(t, `^{"warning":".*"}\n$`, r.err)
+	r = dbctl("", "manifest", "show", file, "3")
+	require.Equal(t, exitDamaged, r.code)
+	require.Contains(t, r.err, "leaf 3")
+
+	copied := filepath.Join(t.TempDir(), "agent.ctx")
+	b, err = os.ReadFile(file)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(copied, b, 0o600))
+	for _, verb := range []string{"verify", "head", "ls"} {
+		r := dbctl("", "manifest", verb, copied)
+		require.Equal(t, exitDamaged, r.code, "no audit is not an audit without a fault")
+		require.Contains(t, r.err, "put agent.ctx-manifest and agent.ctx-wal in their place")
+	}
+}
+
+// A proof says what it proves, and does not hold when it shows something else.
+func TestProofOfWhatItShows(t *testing.T) {
+	file := newDB(t)
+	dir := t.TempDir()
+	head := asJSON(t, "", "manifest", "head", file)["head"].(string)
+	verify := func(proof map[string]any, more ...string) result {
+		b, err := json.Marshal(proof)
+		require.NoError(t, err)
+		path := filepath.Join(dir, "proof.json")
+		require.NoError(t, os.WriteFile(path, b, 0o600))
+		return dbctl("", append([]string{"manifest", "verify", "--proof", path, "--head", head}, more...)...)
+	}
+	proof := asJSON(t, "", "manifest", "prove", file, "0")
+	require.Contains(t, verify(proof).out, "leaf 0, commit at ")
+	require.Contains(t, verify(proof, "--json").out, `"type": "commit"`)
+	leaf := proof["leaf"].(map[string]any)
+	for field, other := range map[string]any{"actor": "mallory", "type": "get", "index": 1.0, "lsn": 9.0, "reason": "because", "by": "bob"} {
+		was, had := leaf[field]
+		leaf[field] = other
+		r := verify(proof)
+		require.Equal(t, exitDamaged, r.code, field)
+		require.Contains(t, r.err, "the leaf that it shows is not the one that it proves", field)
+		if leaf[field] = was; !had {
+			delete(leaf, field)
+		}
+	}
+	require.Equal(t, exitOK, verify(proof).code)
+	ok(t, "", "put", file, "acme", "another", "word")
+	early := head
+	head = asJSON(t, "", "manifest", "head", file)["head"].(string)
+	require.Contains(t, verify(asJSON(t, "", "manifest", "prove", file, "--from", early)).out, "which contains all that this head vouches for: "+early)
 }
 
 // The job of the command line from question to memory.

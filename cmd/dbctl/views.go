@@ -37,8 +37,10 @@ type versionView struct {
 	Deleted     bool              `json:"deleted,omitempty"`
 	Gone        bool              `json:"gone,omitempty"`
 	GoneBy      string            `json:"gone_by,omitempty"`
-	Stale       bool              `json:"stale,omitempty"`
-	Text        string            `json:"text,omitempty"`
+	// SupersededBy is the id of the artefact that answers for it.
+	SupersededBy string `json:"superseded_by,omitempty"`
+	Stale        bool   `json:"stale,omitempty"`
+	Text         string `json:"text,omitempty"`
 }
 
 type pageView struct {
@@ -53,12 +55,25 @@ func viewOf(v *ctxpage.Version) versionView {
 		Ref: v.Ref.String(), Scope: v.Ref.Scope, ID: v.ID, Version: v.Version, LSN: v.LSN, Kind: v.Kind.String(), Provenance: v.Provenance.String(),
 		Tokens: v.Tokens, Pages: []pageView{}, PutAt: v.PutAt, CurrentAsOf: v.CurrentAsOf, ExpiresAt: v.ExpiresAt, Actor: v.Actor, Source: v.Source,
 		Group: v.Group, Seq: v.Seq, Subject: v.Subject, Role: v.Role, DerivedFrom: refStrings(v.DerivedFrom), Supersedes: v.Supersedes,
-		Pinned: v.Pinned, Tags: v.Tags, Meta: v.Meta, Deleted: v.Deleted, Gone: v.Gone, GoneBy: v.GoneBy, Stale: v.Stale, Text: textOf(v),
+		Pinned: v.Pinned, Tags: v.Tags, Meta: v.Meta, Deleted: v.Deleted, Gone: v.Gone, GoneBy: v.GoneBy, SupersededBy: v.SupersededBy, Stale: v.Stale, Text: textOf(v),
 	}
 	for _, p := range v.Pages {
 		out.Pages = append(out.Pages, pageView{p.Ref.String(), p.Num, p.Tokens, p.Digest[:]})
 	}
 	return out
+}
+
+// state is what is particular of a version, for a listing.
+func (v *versionView) state() string {
+	switch {
+	case v.Gone:
+		return "gone"
+	case v.Deleted:
+		return "deleted"
+	case v.SupersededBy != "":
+		return "superseded by " + v.SupersededBy
+	}
+	return "-"
 }
 
 // textOf is the text of a version, also of a message whose text stands in its parts.
