@@ -161,16 +161,22 @@ type ConflictError struct {
 	Ref  Ref
 	Have uint64 // LSN the transaction saw; 0 means it saw none
 	Now  uint64 // LSN it has now; 0 means it is absent
+
+	held bool // of a held batch: what it was written from does not change any more
 }
 
 // lsnElsewhere is expected by what was written from a version that this database never had: a salvage does not copy it.
 const lsnElsewhere = math.MaxUint64
 
 func (e *ConflictError) Error() string {
+	seen, advice := fmt.Sprintf("at lsn %d", e.Have), "read it again and retry"
 	if e.Have == lsnElsewhere {
-		return fmt.Sprintf("ctxpage: conflict on %s: seen in a version that was not salvaged, now at lsn %d; read it again and retry", e.Ref, e.Now)
+		seen = "in a version that was not salvaged"
 	}
-	return fmt.Sprintf("ctxpage: conflict on %s: seen at lsn %d, now at lsn %d; read it again and retry", e.Ref, e.Have, e.Now)
+	if e.held {
+		advice = "this batch cannot be approved any more: reject it, and write anew from a new assembly"
+	}
+	return fmt.Sprintf("ctxpage: conflict on %s: seen %s, now at lsn %d; %s", e.Ref, seen, e.Now, advice)
 }
 
 // Is makes errors.Is(err, ErrConflict) true.

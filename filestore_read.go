@@ -69,6 +69,7 @@ func (s *fileStore) Resolve(_ context.Context, scopes Scopes, ref Ref) (Located,
 			if ref.Version == 0 && ref.Scope == "" {
 				continue // deleted here: an ancestor's may stand
 			}
+			ref.Scope = name // for the error
 			return Located{Scope: name, Version: a.version, LSN: a.lsn, Deleted: true}, fmt.Errorf("%w: %s was deleted", ErrNotFound, ref)
 		}
 		return s.locate(name, art, ref)
@@ -80,6 +81,7 @@ func (s *fileStore) locate(scope string, art uint64, ref Ref) (Located, error) {
 	a := s.cat.art(art)
 	nums := s.cat.nums(art)
 	if ref.Page > len(nums) {
+		ref.Scope = scope // for the error
 		return Located{}, fmt.Errorf("%w: %s has %d pages", ErrNotFound, ref, len(nums))
 	}
 	if ref.Page > 0 {
@@ -99,6 +101,7 @@ func (s *fileStore) locate(scope string, art uint64, ref Ref) (Located, error) {
 // resolveOld finds an older version. The caller holds cat.mu; head rows are read under it, which history can afford.
 func (s *fileStore) resolveOld(scope string, art uint64, ref Ref) (Located, error) {
 	a := s.cat.art(art)
+	ref.Scope = scope // for the errors
 	if ref.Version > a.version {
 		return Located{}, fmt.Errorf("%w: %s has versions up to %d", ErrNotFound, ref, a.version)
 	}
@@ -877,7 +880,7 @@ func (s *fileStore) scanHistory(q ScanQuery) (out ScanPage, err error) {
 		}
 		return out, nil
 	}
-	return out, fmt.Errorf("%w: %q", ErrNotFound, q.ID)
+	return out, fmt.Errorf("%w: %q in %s", ErrNotFound, q.ID, strings.Join(q.Scopes, ", "))
 }
 
 func (s *fileStore) scanGroup(q ScanQuery) (out ScanPage, err error) {

@@ -18,19 +18,20 @@ func (db *DB) Review() *Review { return &Review{db} }
 
 // Held is a batch that waits for review, or was reviewed.
 type Held struct {
-	ID         string    `json:"id"`
-	Scope      string    `json:"scope"`
-	Actor      string    `json:"actor"`
-	Trace      string    `json:"trace,omitempty"` // of the assembly it came from
-	Reason     string    `json:"reason"`
-	Confidence float64   `json:"confidence"`
-	By         string    `json:"by,omitempty"` // who gave the verdict
-	Note       string    `json:"note,omitempty"`
-	At         time.Time `json:"at"`
-	Decided    string    `json:"decided,omitempty"` // approved or rejected
-	DecidedBy  string    `json:"decided_by,omitempty"`
-	Writes     []Version `json:"writes"`
-	Deletes    []string  `json:"deletes,omitempty"`
+	ID          string    `json:"id"`
+	Scope       string    `json:"scope"`
+	Actor       string    `json:"actor"`
+	Trace       string    `json:"trace,omitempty"` // of the assembly it came from
+	Reason      string    `json:"reason"`
+	Confidence  float64   `json:"confidence"`
+	By          string    `json:"by,omitempty"` // who gave the verdict
+	Note        string    `json:"note,omitempty"`
+	At          time.Time `json:"at"`
+	Decided     string    `json:"decided,omitempty"` // approved or rejected
+	DecidedBy   string    `json:"decided_by,omitempty"`
+	DecidedNote string    `json:"decided_note,omitempty"` // of who decided
+	Writes      []Version `json:"writes"`
+	Deletes     []string  `json:"deletes,omitempty"`
 	// Stale names the pages the draft was written from that had changed when it was held; StaleNow those that have
 	// changed by now, and Conflicts the artefacts it would overwrite that have. Show fills the last two.
 	Stale     []Ref `json:"stale,omitempty"`
@@ -61,7 +62,7 @@ func heldOf(h *HeldBatch) Held {
 	out := Held{
 		ID: h.Batch.ID.String(), Scope: h.Batch.Scope, Actor: h.Batch.Actor, Trace: h.Batch.Trace, Reason: h.Reason,
 		Confidence: h.Batch.Leaf.Confidence, By: h.Batch.Leaf.By, Note: h.Batch.Leaf.Note, At: h.At.UTC(), Decided: h.Decided,
-		DecidedBy: h.By, Deletes: h.Batch.Deletes, Stale: h.Stale,
+		DecidedBy: h.By, DecidedNote: h.Note, Deletes: h.Batch.Deletes, Stale: h.Stale,
 	}
 	for i := range h.Batch.Puts {
 		p := &h.Batch.Puts[i]
@@ -163,8 +164,13 @@ func (r *Review) decide(ctx context.Context, id string, action Action, a Approva
 	if err != nil {
 		return Outcome{}, err
 	}
-	return r.db.store.Commit(ctx, Batch{
+	out, err := r.db.store.Commit(ctx, Batch{
 		ID: bid, From: h.Batch.ID, Scope: h.Batch.Scope, Action: action, Now: r.db.opts.Clock(), OnStale: FailStale, Raise: a.HumanVerified,
 		Force: a.Stale, Leaf: manifest.Record{By: a.By, Note: a.Note},
 	})
+	var c *ConflictError
+	if errors.As(err, &c) {
+		return out, &ConflictError{Ref: c.Ref, Have: c.Have, Now: c.Now, held: true}
+	}
+	return out, err
 }

@@ -155,7 +155,7 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *ma
 				return nil, nil, err
 			}
 		} else if f.reason != "" && !o.stale {
-			return nil, nil, fmt.Errorf("%w: %s: %s: %w", ErrDirty, ref.ID, f.reason, f.err)
+			return nil, nil, fmt.Errorf("%w: %s: %s: %w", ErrDirty, ref.ID, strings.TrimPrefix(f.reason, "dirty: "), f.err)
 		}
 		v.Stale = f.reason != ""
 	}

@@ -66,7 +66,7 @@ func Validate(msgs []Message, p Provider) error {
 		}
 	}
 	if len(v.pending) > 0 {
-		return v.fail(len(msgs), "the result of call "+quoteAll(v.pending), "the end")
+		return v.fail(len(msgs), "the result of call "+quoteAll(v.pending)+", which waits for it: a tool message must answer it first", "the end")
 	}
 	return nil
 }

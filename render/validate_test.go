@@ -55,7 +55,7 @@ func TestValidateRefuses(t *testing.T) {
 		{"result of another call", []Message{user("q"), calls("a"), result("b")}, all, 2, "a call before its result"},
 		{"result twice", []Message{user("q"), calls("a"), result("a"), result("a")}, all, 3, "a call before its result"},
 		{"result after a turn", []Message{user("q"), calls("a"), user("?"), result("a")}, all, 2, `the result of call "a"`},
-		{"call without a result", []Message{user("q"), calls("a", "b"), result("b")}, all, 3, `the result of call "a"`},
+		{"call without a result", []Message{user("q"), calls("a", "b"), result("b")}, all, 3, `the result of call "a", which waits for it: a tool message must answer it first`},
 		{"call id twice", []Message{user("q"), calls("a", "a"), result("a"), result("a")}, all, 1, "used once"},
 		{"call id again", []Message{user("q"), calls("a"), result("a"), calls("a"), result("a")}, strict[:1], 3, "used once"},
 		{"call without an id", []Message{user("q"), calls("")}, all, 1, "with an id"},

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/ctxpage/ctxpage"
 )
 
@@ -46,6 +48,9 @@ func (c *commitCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	if err := checkTrace(c.Trace); err != nil {
+		return err
+	}
 	art := ctxpage.Artefact{ID: c.ID}
 	if c.ID == "" {
 		art.ID = "answer-" + c.Trace
@@ -68,7 +73,11 @@ func (c *commitCmd) Run(a *app) error {
 		if c.DryRun {
 			return c.dry(a, tx, art.ID)
 		}
-		return a.committed(tx, tx.Commit(a.ctx, verdict))
+		err = tx.Commit(a.ctx, verdict)
+		if errors.Is(err, ctxpage.ErrStaleContext) {
+			return fmt.Errorf("%w; nothing was written or held: commit with --on-stale hold or allow, or assemble anew", err)
+		}
+		return a.committed(tx, err)
 	})
 }
 
@@ -89,6 +98,14 @@ func (c *commitCmd) verdict() (v ctxpage.Verdict, opts []ctxpage.TxnOption, err 
 	}
 	stale := map[string]ctxpage.OnStale{"hold": ctxpage.HoldStale, "fail": ctxpage.FailStale, "allow": ctxpage.AllowStale}[c.OnStale]
 	return v, append(opts, ctxpage.WithOnStale(stale)), nil
+}
+
+// checkTrace refuses what no assembly can be named.
+func checkTrace(s string) error {
+	if _, err := ulid.ParseStrict(s); err != nil {
+		return usage("--trace %q: expected the trace of an assembly, a ULID of 26 characters", s)
+	}
+	return nil
 }
 
 // dry tells what the default gate says. The transaction is dropped without a trace.

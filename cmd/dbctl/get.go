@@ -68,6 +68,9 @@ func (c *getCmd) Run(a *app) error {
 	}
 	return a.with(c.File, !c.ReadOnly, func(db *ctxpage.DB) error {
 		v, err := c.get(a, c.scope(db, c.Scope), opts)
+		if errors.Is(err, ctxpage.ErrNotFound) {
+			return fmt.Errorf("%w; looked from scope %s upwards", err, c.Scope)
+		}
 		if err != nil {
 			return err
 		}
@@ -90,6 +93,9 @@ func (c *getCmd) get(a *app, s *ctxpage.Scope, opts []ctxpage.ReadOption) (*ctxp
 		ref, err := parseRefOr(c.ID, "")
 		if err != nil {
 			ref = ctxpage.Ref{ID: c.ID}
+		}
+		if ref.Version != 0 && ref.Version != c.Version {
+			return nil, usage("--version %d: the reference %s names version %d", c.Version, ref, ref.Version)
 		}
 		ref.Version = c.Version
 		return s.GetRef(a.ctx, ref, opts...)

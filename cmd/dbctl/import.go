@@ -69,6 +69,9 @@ func (c *importCmd) Run(a *app) error {
 	if c.MaxSize < 1 || c.MaxSize > ctxpage.MaxText {
 		return usage("--max-size %d: expected 1 to %d", c.MaxSize, ctxpage.MaxText)
 	}
+	if !usableID(c.Prefix) {
+		return usage("--prefix %q: expected at most %d bytes without control characters: it begins each id", c.Prefix, ctxpage.MaxID)
+	}
 	file, err := filepath.Abs(c.File)
 	if err != nil {
 		return failed("import: %v", err)

@@ -149,6 +149,7 @@ func TestImportRefuses(t *testing.T) {
 		"does not exist":  {"import", file, "acme", filepath.Join(dir, "nowhere")},
 		"is a file":       {"import", file, "acme", filepath.Join(dir, "a.txt")},
 		"--max-size":      {"import", file, "acme", dir, "--max-size", "0"},
+		"--prefix":        {"import", file, "acme", dir, "--prefix", "\n"},
 		"single slashes":  {"import", file, "acme//x", dir},
 		"dbctl init FILE": {"import", filepath.Join(dir, "no.ctx"), "acme", dir},
 		"<scope> <dir>":   {"import", file},

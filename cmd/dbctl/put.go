@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -67,17 +68,20 @@ func (c *putCmd) Run(a *app) error {
 		return err
 	}
 	if c.Root != "" {
+		if fi, err := os.Stat(c.Root); err != nil || !fi.IsDir() {
+			return usage("--root %q: expected a directory that is there", c.Root)
+		}
 		a.roots = append(a.roots, c.Root)
 	}
 	return a.with(c.File, true, func(db *ctxpage.DB) error {
-		if c.Root != "" && !c.DryRun {
-			if err := db.AddFileRoot(a.ctx, c.Root); err != nil {
-				return err
-			}
-		}
 		v, err := c.put(a.ctx, db, art)
 		if err != nil {
 			return err
+		}
+		if c.Root != "" && !c.DryRun { // after the put: one that failed has allowed nothing
+			if err := db.AddFileRoot(a.ctx, c.Root); err != nil {
+				return fmt.Errorf("wrote %s, but --root was not recorded: %w", v.Ref, err)
+			}
 		}
 		return a.emit(v, func(w io.Writer) {
 			verb := "wrote"

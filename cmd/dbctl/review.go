@@ -33,28 +33,29 @@ func (reviewLsCmd) Help() string { return "Example: dbctl review ls agent.ctx --
 
 // heldView is a held batch; Writes have their text in review show only.
 type heldView struct {
-	ID         string        `json:"id"`
-	Scope      string        `json:"scope"`
-	Actor      string        `json:"actor"`
-	Trace      string        `json:"trace,omitempty"`
-	Reason     string        `json:"reason"`
-	Confidence float64       `json:"confidence"`
-	By         string        `json:"by,omitempty"`
-	Note       string        `json:"note,omitempty"`
-	At         time.Time     `json:"at"`
-	Decided    string        `json:"decided,omitempty"`
-	DecidedBy  string        `json:"decided_by,omitempty"`
-	Writes     []versionView `json:"writes"`
-	Deletes    []string      `json:"deletes"`
-	Stale      []string      `json:"stale"`
-	StaleNow   []string      `json:"stale_now"`
-	Conflicts  []string      `json:"conflicts"`
+	ID          string        `json:"id"`
+	Scope       string        `json:"scope"`
+	Actor       string        `json:"actor"`
+	Trace       string        `json:"trace,omitempty"`
+	Reason      string        `json:"reason"`
+	Confidence  float64       `json:"confidence"`
+	By          string        `json:"by,omitempty"`
+	Note        string        `json:"note,omitempty"`
+	At          time.Time     `json:"at"`
+	Decided     string        `json:"decided,omitempty"`
+	DecidedBy   string        `json:"decided_by,omitempty"`
+	DecidedNote string        `json:"decided_note,omitempty"`
+	Writes      []versionView `json:"writes"`
+	Deletes     []string      `json:"deletes"`
+	Stale       []string      `json:"stale"`
+	StaleNow    []string      `json:"stale_now"`
+	Conflicts   []string      `json:"conflicts"`
 }
 
 func heldOf(h *ctxpage.Held, text bool) heldView {
 	v := heldView{
 		ID: h.ID, Scope: h.Scope, Actor: h.Actor, Trace: h.Trace, Reason: h.Reason, Confidence: h.Confidence, By: h.By, Note: h.Note, At: h.At,
-		Decided: h.Decided, DecidedBy: h.DecidedBy, Writes: []versionView{}, Deletes: nonNil(h.Deletes), Stale: nonNil(refStrings(h.Stale)),
+		Decided: h.Decided, DecidedBy: h.DecidedBy, DecidedNote: h.DecidedNote, Writes: []versionView{}, Deletes: nonNil(h.Deletes), Stale: nonNil(refStrings(h.Stale)),
 		StaleNow: nonNil(refStrings(h.StaleNow)), Conflicts: nonNil(refStrings(h.Conflicts)),
 	}
 	for i := range h.Writes {
@@ -137,6 +138,9 @@ func (v *heldView) print(w io.Writer) {
 		if v.Decided != "" {
 			row("decided", v.Decided+" by "+v.DecidedBy)
 		}
+		if v.DecidedNote != "" {
+			row("decision note", v.DecidedNote)
+		}
 		for _, l := range []struct {
 			what string
 			refs []string
@@ -173,7 +177,13 @@ func (c *reviewApproveCmd) Run(a *app) error {
 	}
 	return a.with(c.File, true, func(db *ctxpage.DB) error {
 		out, err := db.Review().Approve(a.ctx, c.Batch, ctxpage.Approval{By: c.By, Note: c.Note, HumanVerified: c.HumanVerified, Stale: c.Stale})
-		return a.reviewed(c.Batch, out, err)
+		if errors.Is(err, ctxpage.ErrStaleContext) {
+			return fmt.Errorf("%w; dbctl review show names them, --stale approves all the same", err)
+		}
+		if err != nil {
+			return err
+		}
+		return a.reviewed(db, c.Batch, c.By, out)
 	})
 }
 
@@ -197,24 +207,33 @@ func (c *reviewRejectCmd) Run(a *app) error {
 	}
 	return a.with(c.File, true, func(db *ctxpage.DB) error {
 		out, err := db.Review().Reject(a.ctx, c.Batch, c.By, c.Note)
-		return a.reviewed(c.Batch, out, err)
+		if err != nil {
+			return err
+		}
+		return a.reviewed(db, c.Batch, c.By, out)
 	})
 }
 
 type reviewedView struct {
-	Batch  string   `json:"batch"`
-	Status string   `json:"status"`
-	LSN    uint64   `json:"lsn"`
-	Refs   []string `json:"refs"`
+	Batch     string   `json:"batch"`
+	Status    string   `json:"status"`
+	DecidedBy string   `json:"decided_by"` // who decided first: a later call gives that outcome again
+	LSN       uint64   `json:"lsn"`
+	Refs      []string `json:"refs"`
 }
 
-func (a *app) reviewed(batch string, out ctxpage.Outcome, err error) error {
+// reviewed prints the outcome of a batch that by has decided, or somebody before.
+func (a *app) reviewed(db *ctxpage.DB, batch, by string, out ctxpage.Outcome) error {
+	h, err := db.Review().Show(a.ctx, batch)
 	if err != nil {
 		return err
 	}
-	v := reviewedView{batch, out.Status.String(), out.LSN, nonNil(refStrings(out.Refs))}
+	v := reviewedView{batch, out.Status.String(), h.DecidedBy, out.LSN, nonNil(refStrings(out.Refs))}
 	return a.emit(v, func(w io.Writer) {
-		fmt.Fprintf(w, "%s: %s, lsn %d\n", v.Batch, v.Status, v.LSN)
+		fmt.Fprintf(w, "%s: %s by %s, lsn %d\n", v.Batch, v.Status, line(v.DecidedBy), v.LSN)
+		if by != v.DecidedBy {
+			fmt.Fprintf(w, "  it was decided before; nothing was recorded for %s\n", line(by))
+		}
 		for _, r := range v.Refs {
 			fmt.Fprintf(w, "  %s\n", r)
 		}

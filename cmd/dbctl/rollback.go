@@ -28,6 +28,9 @@ type rollbackView struct {
 }
 
 func (c *rollbackCmd) Run(a *app) error {
+	if err := checkTrace(c.Trace); err != nil {
+		return err
+	}
 	return a.with(c.File, true, func(db *ctxpage.DB) error {
 		tx, err := (&readFlags{Actor: c.Actor}).scope(db, c.Scope).Resume(a.ctx, c.Trace)
 		if err != nil {

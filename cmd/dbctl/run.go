@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"reflect"
@@ -272,16 +273,24 @@ func kindOf(err error, code int) string {
 	return "failed"
 }
 
+// said turns the words of the library into those of a command line: it names options where dbctl has flags, and itself
+// in every error that another one wraps.
+var said = strings.NewReplacer(": ctxpage: ", ": ", "\nctxpage: ", "\n",
+	"name one in Options.FileRoots", "put --root DIR allows one",
+	"file, page or one of Options.Sources", "file or page")
+
 // hint adds what to do where the library, which knows no command line, cannot say it.
 func hint(err error) string {
-	msg := strings.TrimPrefix(err.Error(), "ctxpage: ")
+	msg := said.Replace(strings.TrimPrefix(err.Error(), "ctxpage: "))
 	switch {
+	case errors.Is(err, ctxpage.ErrDirty):
+		return msg + "; get --serve-stale prints what is stored"
+	case strings.HasPrefix(msg, "lock: ") && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)):
+		return msg + "; --read-only of get, search and assemble needs no right to write"
 	case errors.Is(err, ctxpage.ErrNotExist) && !strings.Contains(msg, "is empty"): // init refuses a path where something is
 		return msg + "; make one with: dbctl init FILE"
 	case errors.Is(err, ctxpage.ErrLocked):
 		return msg + "; the manifest verbs read beside it, --wait waits for it"
-	case errors.Is(err, ctxpage.ErrStaleContext):
-		return msg + "; dbctl review show names them, --stale approves all the same"
 	case errors.Is(err, context.Canceled):
 		return "interrupted: " + msg + "; the database is as after its last transaction"
 	}

@@ -37,6 +37,9 @@ type searchView struct {
 }
 
 func (c *searchCmd) Run(a *app) error {
+	if c.Limit < 1 || c.Limit > ctxpage.MaxTopK { // 0 is the library's word for its default
+		return usage("--limit %d: expected 1 to %d", c.Limit, ctxpage.MaxTopK)
+	}
 	opts, err := c.options()
 	if err != nil {
 		return err

@@ -271,8 +271,11 @@ func (c *sessionAppendCmd) turns(a *app) ([]ctxpage.Turn, error) {
 	for n := 1; ; n++ {
 		var l turnLine
 		err := d.Decode(&l)
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) && n > 1 {
 			return out, nil
+		}
+		if errors.Is(err, io.EOF) {
+			return nil, usage(`expected turns on standard input, one JSON object a line like {"role":"user","text":"…"}, found nothing`)
 		}
 		if err != nil {
 			return nil, usage("turn %d on standard input: %v", n, err)

@@ -2,9 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/alecthomas/kong"
@@ -33,8 +36,13 @@ func TestVerbs(t *testing.T) {
 		{"put F acme/support policy --json", "Refunds up to $500.", exitOK, `"unchanged": true`},
 		{"get F acme/support policy --version 1", "", exitOK, "$400"},
 		{"get F acme/support acme/support:policy@1", "", exitOK, "$400"},
+		{"get F acme/support acme/support:policy@1 --version 1", "", exitOK, "$400"},
+		{"get F acme/support acme/support:policy@1 --version 2", "", exitUsage, "names version 1"},
 		{"get F acme/support policy --read-only", "", exitOK, "$500"},
-		{"get F other policy", "", exitFailed, "not found"},
+		{"get F other policy", "", exitFailed, `not found: "policy"; looked from scope other upwards`},
+		{"get F acme/support policy --version 9", "", exitFailed, "acme/support:policy@9 has versions up to 2"},
+		{"get F acme/support acme/support:policy#7", "", exitFailed, "acme/support:policy#7 has 1 pages"},
+		{"session append F acme/support chat text --role nobody", "", exitUsage, "dbctl: turn 1: role: "},
 		{"get F acme//x policy", "", exitUsage, "single slashes"},
 		{"put F acme empty", "  ", exitUsage, "expected the text on standard input"},
 		{"put F acme x y --kind nonsense", "", exitUsage, "expected one of system"},
@@ -42,17 +50,21 @@ func TestVerbs(t *testing.T) {
 		{"put F acme x y --verified", "", exitUsage, "--by"},
 		{"put F acme x y --expires tomorrow", "", exitUsage, "2027-01-31"},
 		{"put F acme x y --source file:/nowhere/at/all", "", exitOK, "acme:x@1"},
-		{"get F acme x", "", exitFailed, "dirty"},
+		{"get F acme x", "", exitFailed, "dirty: x: fetch failed: source file:/nowhere/at/all lies below no allowed root; put --root DIR allows one; get --serve-stale"},
+		{"put F acme z --source gopher:x", "", exitUsage, "a scheme this database knows: file or page"},
 		{"get F acme x --serve-stale", "", exitOK, "y"},
 		{"put F acme boss hello --verified --by ann", "", exitOK, "wrote acme:boss@1"},
 		{"put F acme boss hello --verified --by ann", "", exitOK, "unchanged: acme:boss@1"},
 		{"put F acme boss hello --verified --by bob", "", exitOK, "acme:boss@"},
 		{"history F acme/support policy", "", exitOK, "acme/support:policy@2"},
+		{"history F acme/support nope", "", exitFailed, `not found: "nope" in acme/support, acme`},
 		{"ls F", "", exitOK, "acme/support"},
 		{"ls F acme", "", exitOK, "human-verified"},
 		{"ls F acme/nowhere", "", exitOK, "none"},
 		{"search F acme/support refunds", "", exitOK, "policy#1@2"},
 		{"search F acme/support zebra", "", exitOK, "nothing found"},
+		{"search F acme/support refunds --limit 0", "", exitUsage, "--limit 0: expected 1 to 2000"},
+		{"search F acme/support refunds --limit 2000", "", exitOK, "policy#1@2"},
 		{"search F acme/support refunds --check nonsense", "", exitUsage, "expected always, never"},
 		{"assemble F acme/support refunds --budget 400", "", exitOK, "Refunds up to $500."},
 		{"assemble F acme/support refunds --as-of 1", "", exitOK, "$400"},
@@ -60,9 +72,13 @@ func TestVerbs(t *testing.T) {
 		{"assemble F acme/support refunds --budget 400 --format anthropic", "", exitOK, `"messages"`},
 		{"assemble F acme/support refunds --budget 0", "", exitUsage, "above 0"},
 		{"assemble F acme/support refunds --budget 400 --read-only", "", exitOK, "no manifest was written"},
-		{"commit F acme/support --trace 01ARZ3NDEKTSV4RRFFQ69G5FAV", "answer", exitFailed, "no assembly"},
+		{"commit F acme/support --trace 01ARZ3NDEKTSV4RRGGQ69G5GAV", "answer", exitFailed, "no assembly"},
 		{"commit F acme/support", "answer", exitUsage, "--trace"},
-		{"rollback F acme/support --trace 01ARZ3NDEKTSV4RRFFQ69G5FAV", "", exitFailed, "no assembly"},
+		{"commit F acme/support --trace BAD", "answer", exitUsage, `--trace "BAD": expected the trace`},
+		{"rollback F acme/support --trace BAD", "", exitUsage, `--trace "BAD": expected the trace`},
+		{"assemble F acme/support refunds --trace BAD", "", exitUsage, "trace"},
+		{"session append F acme/support chat --jsonl", "", exitUsage, "one JSON object a line"},
+		{"rollback F acme/support --trace 01ARZ3NDEKTSV4RRGGQ69G5GAV", "", exitFailed, "no assembly"},
 		{"rm F acme", "", exitUsage, "name what to delete"},
 		{"rm F acme --prefix bo --dry-run", "", exitOK, "would delete boss"},
 		{"rm F acme nowhere", "", exitFailed, "nothing was deleted"},
@@ -76,7 +92,7 @@ func TestVerbs(t *testing.T) {
 		{"manifest verify F --head nonsense", "", exitUsage, "neither a head line"},
 		{"manifest show F 0", "", exitOK, "vouched by the host"},
 		{"manifest show F 9999", "", exitFailed, "no such leaf"},
-		{"why F 01ARZ3NDEKTSV4RRFFQ69G5FAV policy", "", exitFailed, "no assembly"},
+		{"why F 01ARZ3NDEKTSV4RRGGQ69G5GAV policy", "", exitFailed, "no assembly"},
 		{"stat F", "", exitOK, "artefacts"},
 		{"check F", "", exitOK, "no damage found"},
 		{"nonsense", "", exitUsage, "--help"},
@@ -239,6 +255,11 @@ func TestCommitThroughTheGate(t *testing.T) {
 	second := asJSON(t, "", "review", "ls", file)["held"].([]any)[0].(map[string]any)["id"].(string)
 	ok(t, "", "review", "reject", file, second, "--by", "ann", "--note", "wrong")
 	require.Contains(t, ok(t, "", "review", "ls", file, "--all"), "rejected")
+	require.Regexp(t, `decision note +wrong`, ok(t, "", "review", "show", file, second))
+	late := ok(t, "", "review", "reject", file, second, "--by", "bob")
+	require.Contains(t, late, "rejected by ann")
+	require.Contains(t, late, "nothing was recorded for bob")
+	require.NotContains(t, ok(t, "", "review", "reject", file, second, "--by", "ann"), "nothing was recorded", "control")
 
 	ok(t, "", "rollback", file, "acme/support", "--trace", trace)
 	ends := ok(t, "", "manifest", "ls", file, "--trace", trace)
@@ -257,8 +278,42 @@ func TestStaleContextIsHeld(t *testing.T) {
 	batch := asJSON(t, "", "review", "ls", file)["held"].([]any)[0].(map[string]any)["id"].(string)
 	r = dbctl("", "review", "approve", file, batch, "--by", "ann")
 	require.Equal(t, exitFailed, r.code)
-	require.Contains(t, r.err, "--stale")
+	require.Contains(t, r.err, "--stale approves all the same")
 	ok(t, "", "review", "approve", file, batch, "--by", "ann", "--stale")
+
+	r = dbctl("Up to $300.", "commit", file, "acme/support", "--trace", trace, "--id", "other", "--confidence", "0.9", "--by", "checker", "--on-stale", "fail")
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.err, "commit with --on-stale hold or allow, or assemble anew")
+	require.NotContains(t, r.err, "dbctl review", "nothing is held")
+}
+
+// What a held batch would overwrite was written since: no retry helps.
+func TestConflictOfAHeldBatch(t *testing.T) {
+	file := newDB(t)
+	trace := asJSON(t, "", "assemble", file, "acme/support", "what may I refund?")["trace"].(string)
+	require.Equal(t, exitHeld, dbctl("Up to $400.", "commit", file, "acme/support", "--trace", trace, "--id", "answer").code)
+	ok(t, "", "put", file, "acme/support", "answer", "Ask a person.")
+	batch := asJSON(t, "", "review", "ls", file)["held"].([]any)[0].(map[string]any)["id"].(string)
+	r := dbctl("", "review", "approve", file, batch, "--by", "ann", "--json")
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.err, `"kind":"conflict"`)
+	require.Contains(t, r.err, "reject it, and write anew from a new assembly")
+	require.NotContains(t, r.err, "retry")
+	ok(t, "", "review", "reject", file, batch, "--by", "ann")
+}
+
+// A directory is recorded with what was put from below it, not with a put that failed.
+func TestRootOfAPut(t *testing.T) {
+	file, dir := newDB(t), t.TempDir()
+	write(t, dir, "a.txt", "text")
+	r := dbctl("", "put", file, "acme", "x", "--source", "file:"+dir+"/nope", "--root", dir)
+	require.Equal(t, exitFailed, r.code)
+	require.NotContains(t, ok(t, "", "stat", file), dir)
+	r = dbctl("", "put", file, "acme", "x", "text", "--root", dir+"/nodir")
+	require.Equal(t, exitUsage, r.code)
+	require.Contains(t, r.err, "expected a directory that is there")
+	ok(t, "", "put", file, "acme", "x", "--source", "file:"+dir+"/a.txt", "--root", dir)
+	require.Contains(t, ok(t, "", "stat", file), dir)
 }
 
 func TestExplainReplayDiff(t *testing.T) {
@@ -481,4 +536,13 @@ func TestErrorsThatHelp(t *testing.T) {
 	require.Equal(t, exitFailed, r.code)
 	require.NotContains(t, r.err, "dbctl init", "which refuses a path where something is")
 	require.Contains(t, dbctl("", "stat", empty+"2").err, "dbctl init", "control")
+}
+
+// What the library says of a file that may not be written leads to the flag that needs no right to.
+func TestHintOfReadOnly(t *testing.T) {
+	for _, cause := range []error{syscall.EACCES, syscall.EROFS} {
+		require.Contains(t, hint(fmt.Errorf("ctxpage: lock: %w", &fs.PathError{Op: "open", Path: "x.lock", Err: cause})), "--read-only")
+	}
+	require.NotContains(t, hint(fmt.Errorf("ctxpage: lock: %w", syscall.EIO)), "--read-only", "control")
+	require.NotContains(t, hint(fmt.Errorf("ctxpage: backup: %w", syscall.EACCES)), "--read-only", "control")
 }
