@@ -27,7 +27,7 @@ func OpenManifests(ctx context.Context, path string) (*manifest.Log, manifest.Re
 	if err != nil {
 		return nil, manifest.Report{}, fmt.Errorf("ctxpage: open manifests: %w", err)
 	}
-	if err := auditThere(path); err != nil {
+	if err := cmp.Or(auditThere(path), auditLost(path)); err != nil {
 		return nil, manifest.Report{}, err
 	}
 	l, rep, err := manifest.OpenReader(ctx, path+"-manifest", nil, func(add func(uint64, []byte) error) error {
@@ -47,18 +47,25 @@ func auditThere(path string) error {
 	if err := cmp.Or(directoryProblem(path+"-wal"), directoryProblem(path+"-manifest")); err != nil {
 		return err
 	}
+	for _, name := range []string{path, path + "-manifest", path + "-wal"} {
+		if _, err := os.Lstat(name); !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %s", ErrNotExist, path)
+}
+
+// auditLost tells an audit without a leaf from none at all.
+func auditLost(path string) error {
 	for _, name := range []string{path + "-manifest", path + "-wal"} {
 		if _, err := os.Lstat(name); !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}
-	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
-		return cmp.Or(err, error(&CorruptError{
-			File: path + "-manifest", Err: errors.New("neither it nor the log is there, so nothing of the audit is"),
-			Hint: "put " + filepath.Base(path) + "-manifest and " + filepath.Base(path) + "-wal in their place, or restore a backup",
-		}))
+	return &CorruptError{
+		File: path + "-manifest", Err: errors.New("neither it nor the log is there, so nothing of the audit is"),
+		Hint: "put " + filepath.Base(path) + "-manifest and " + filepath.Base(path) + "-wal in their place, or restore a backup",
 	}
-	return fmt.Errorf("%w: %s", ErrNotExist, path)
 }
 
 // scanLeaves hands out the leaves that the log holds, in order. A log that was cut while it was read is read again:
