@@ -28,9 +28,10 @@ type Report struct {
 }
 
 // Log is all audit leaves of a database: the archive and, in memory, the tail
-// of leaves that are in the log only. It is safe for concurrent use. Its lock is
-// a leaf in the order of locks: nothing outside this package is called with it
-// held, and no file is touched.
+// of leaves that are in the log only. It is safe for concurrent use. Its lock mu
+// is a leaf in the order of locks: nothing outside this package is called with it
+// held, and no file is touched. Files are read under comparing, and written under
+// archiving.
 type Log struct {
 	archiving sync.Mutex // one Archive or Close at a time; taken before mu
 
