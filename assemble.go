@@ -848,7 +848,7 @@ func renderPage(h *Head, ref, text string, form manifest.Form, stale bool, sessi
 		if isDirectives(h.Kind, h.ID) {
 			p.Kind = "directive"
 		}
-	case session != "" && h.Group == session && h.Kind == KindMessage && (h.Role == "" || slices.Contains(roles, h.Role)):
+	case isTurn(h, session):
 		p.Role, p.ToolCallID = spokenAs(h.Role), h.ToolCallID
 		for _, c := range h.ToolCalls {
 			if form == manifest.FormStub {

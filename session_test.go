@@ -873,7 +873,7 @@ func TestRolesThatCanBeRendered(t *testing.T) {
 	ctx := context.Background()
 	db, chat := openTalk(t)
 	s := db.Scope("acme/agent")
-	for i, role := range []string{"system", "developer", "user", "assistant", "boss"} {
+	for i, role := range []string{"system", "developer", "boss", "user", "assistant"} {
 		a := Artefact{ID: role, Role: role, Group: chat.ID(), Seq: int64(i + 1), Text: "words of the " + role}
 		if role == "boss" {
 			a.ToolCalls = []ToolCall{{ID: "c1", Name: "obey"}}

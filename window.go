@@ -415,7 +415,7 @@ func (a *assembling) leaveUnpaired() {
 	tools := false
 	for _, i := range a.winners() {
 		it := a.ranked[i]
-		if h := it.head; h != nil && h.Group == a.q.Session && h.Kind == KindMessage {
+		if h := it.head; h != nil && isTurn(h, a.q.Session) {
 			turns = append(turns, it)
 			tools = tools || len(h.ToolCalls) > 0 || isResult(h)
 		}
@@ -423,13 +423,14 @@ func (a *assembling) leaveUnpaired() {
 	if !tools {
 		return
 	}
-	at := map[string][]*item{} // of one turn, which may have several pages
+	at := map[Ref][]*item{} // of one turn, which may have several pages
 	var heads []*Head
 	for _, it := range turns {
-		if at[it.head.ID] == nil {
+		ref := Ref{Scope: it.head.Scope, ID: it.head.ID}
+		if at[ref] == nil {
 			heads = append(heads, it.head)
 		}
-		at[it.head.ID] = append(at[it.head.ID], it)
+		at[ref] = append(at[ref], it)
 	}
 	slices.SortFunc(heads, func(x, y *Head) int { return cmp.Or(cmp.Compare(x.Seq, y.Seq), cmp.Compare(x.ID, y.ID)) })
 	type call struct{ missing int } // results
@@ -449,11 +450,17 @@ func (a *assembling) leaveUnpaired() {
 	}
 	for _, h := range heads {
 		if c := by[h]; c.missing < 0 || c.missing > 0 && c != last {
-			for _, it := range at[h.ID] {
+			for _, it := range at[Ref{Scope: h.Scope, ID: h.ID}] {
 				it.reason = reasonUnpaired
 			}
 		}
 	}
+}
+
+// isTurn says whether a page is a message of a session's requests. One with a role that no provider takes is data, whatever
+// calls it has.
+func isTurn(h *Head, session string) bool {
+	return session != "" && h.Group == session && h.Kind == KindMessage && (h.Role == "" || slices.Contains(roles, h.Role))
 }
 
 func isResult(h *Head) bool { return h.ToolCallID != "" || h.Role == render.RoleTool }
