@@ -196,18 +196,27 @@ func TestBackupDiskFull(t *testing.T) {
 	defer db.Close()
 	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: strings.Repeat("words of a long text ", 20_000)})
 	require.NoError(t, err)
-	failed := 0
 	to := filepath.Join(dir, "backup.ctx")
-	for size := int64(4096); ; size += 256 << 10 {
-		resize(size)
+	onSmallDisks(t, dir, to, "backup", 256<<10, resize, func() error {
 		_, err := db.Backup(ctx, to, nil)
+		return err
+	})
+}
+
+// onSmallDisks has a copy made on larger and larger disks until it fits. Where it does not, the error says so, by the verb,
+// and nothing is left.
+func onSmallDisks(t *testing.T, dir, to, verb string, step int64, resize func(int64), copied func() error) {
+	failed := 0
+	for size := int64(4096); ; size += step {
+		resize(size)
+		err := copied()
 		if err == nil {
 			break
 		}
 		failed++
 		require.ErrorIs(t, err, syscall.ENOSPC)
 		require.NotErrorIs(t, err, ErrOutcomeUnknown)
-		require.Regexp(t, `the disk of .* is full: the copy takes about [0-9]{6,} bytes, [0-9]+ were free when it began; what was copied is removed`, err.Error())
+		require.Regexp(t, verb+`: the disk of .* is full: the copy takes about [0-9]{6,} bytes, [0-9]+ were free when it began; what was copied is removed`, err.Error())
 		require.Empty(t, everyFile(t, dir), "on a disk of %d bytes", size)
 		require.Less(t, size, int64(32<<20), "it never fits")
 	}
@@ -226,24 +235,10 @@ func TestSalvageDiskFull(t *testing.T) {
 	path := dbtest.MemoryPath(t)
 	putText(t, path, "page", strings.Repeat("words of a long text ", 20_000))
 	to := filepath.Join(dir, "saved.ctx")
-	failed := 0
-	for size := int64(4096); ; size += 128 << 10 {
-		resize(size)
+	onSmallDisks(t, dir, to, "salvage", 128<<10, resize, func() error {
 		_, err := Salvage(ctx, path, to, SalvageOptions{})
-		if err == nil {
-			break
-		}
-		failed++
-		require.ErrorIs(t, err, syscall.ENOSPC)
-		require.Regexp(t, `salvage: the disk of .* is full: the copy takes about [0-9]{6,} bytes, [0-9]+ were free when it began; what was copied is removed`, err.Error())
-		require.Empty(t, everyFile(t, dir), "on a disk of %d bytes", size)
-		require.Less(t, size, int64(32<<20), "it never fits")
-	}
-	require.Greater(t, failed, 3)
-	resize(64 << 20)
-	text, err := textAt(to, Options{})
-	require.NoError(t, err)
-	require.NotEmpty(t, text)
+		return err
+	})
 }
 
 // TestBackupDiskFullAtThePages: also where the disk ends at the first of bbolt's pages.
