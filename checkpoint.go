@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -274,13 +275,42 @@ func (s *fileStore) release(swap lexical.Swap, sys *sysRow, filed ulid.ULID) {
 
 // durableLeaves counts the leaves whose records are synced.
 func (s *fileStore) durableLeaves() uint64 {
-	s.seq.mu.Lock()
-	size, last := s.man.Size(), s.log.Last()
-	s.seq.mu.Unlock()
-	if err := s.log.Sync(context.Background(), last); err != nil {
+	size, err := s.syncLeaves(context.Background())
+	if err != nil {
 		return s.man.Archived()
 	}
 	return size
+}
+
+// syncLeaves counts the leaves and syncs the log up to the record of the last of them. Count and record are read
+// together, before the sync: leaves that other writers append meanwhile are not counted.
+func (s *fileStore) syncLeaves(ctx context.Context) (uint64, error) {
+	s.seq.mu.Lock()
+	size, last := s.man.Size(), s.log.Last()
+	s.seq.mu.Unlock()
+	return size, s.log.Sync(ctx, last)
+}
+
+// syncRead brings to the disk what a reader found in the log: the process that wrote it may have been killed before it
+// synced. A disk that takes no writes has nothing to sync.
+func (s *fileStore) syncRead() error {
+	dir := s.opts.path + "-wal"
+	names, err := s.opts.fs.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("ctxpage: head: %w", err)
+	}
+	for _, name := range names {
+		f, err := s.opts.fs.OpenFile(filepath.Join(dir, name), os.O_RDONLY, 0)
+		if err != nil {
+			return fmt.Errorf("ctxpage: head: %w", err)
+		}
+		err = f.Sync()
+		f.Close()
+		if err != nil && !errors.Is(err, syscall.EROFS) && !errors.Is(err, syscall.EINVAL) {
+			return fmt.Errorf("ctxpage: head: sync %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // sameFile refuses to write when the path no longer leads to the file that is open: a second writer may have it.
@@ -476,22 +506,31 @@ func putRow(b *bbolt.Bucket, tag byte, key, value []byte) error {
 	return b.Put(key, seal(tag, key, value))
 }
 
-// Head syncs the log and gives the head over every leaf in it.
+// Head gives the head over the leaves that are on the disk when it returns.
 func (s *fileStore) Head(ctx context.Context) (manifest.Head, error) {
-	if s.closed.Load() {
-		return manifest.Head{}, ErrClosed
+	size, err := s.headSize(ctx)
+	if err != nil {
+		return manifest.Head{}, err
 	}
-	if !s.opts.readOnly {
-		if err := s.writable(); err != nil {
-			return manifest.Head{}, err
-		}
-		if err := s.log.Sync(ctx, s.log.Last()); err != nil {
-			return manifest.Head{}, s.syncError(ctx, err)
-		}
-	}
-	size := s.man.Size()
 	root, err := s.man.Root(size)
 	return manifest.Head{DB: s.man.DB(), Size: size, Root: root, Time: micros(s.opts.now())}, logError(err)
+}
+
+func (s *fileStore) headSize(ctx context.Context) (uint64, error) {
+	if s.closed.Load() {
+		return 0, ErrClosed
+	}
+	if s.opts.readOnly {
+		return s.man.Size(), s.syncRead()
+	}
+	if err := s.writable(); err != nil {
+		return 0, err
+	}
+	size, err := s.syncLeaves(ctx)
+	if err != nil {
+		return 0, s.syncError(ctx, err)
+	}
+	return size, nil
 }
 
 // Maintain: see the Store interface.

@@ -383,6 +383,6 @@ func (db *DB) Check(ctx context.Context, progress func(what string, done, total 
 // Manifests is the audit log: leaves by index or trace, heads, proofs, verification.
 func (db *DB) Manifests() *manifest.Log { return db.store.Manifests() }
 
-// Head syncs the log and gives its size and root: keep it elsewhere, and Verify will find any later edit, and a log
-// that was set back as a whole.
+// Head syncs the log and gives the size and root of what is on the disk then, also beside other writers: keep it
+// elsewhere, and Verify will find any later edit, and a log that was set back as a whole.
 func (db *DB) Head(ctx context.Context) (manifest.Head, error) { return db.store.Head(ctx) }

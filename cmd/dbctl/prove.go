@@ -49,7 +49,11 @@ func (c *manifestProveCmd) Run(a *app) error {
 	}
 	return a.audit(c.File, func(l *manifest.Log) error {
 		if head == nil {
-			now, err := l.Head(l.Size(), a.now().UnixMicro())
+			size := l.Size()
+			if err := syncLog(c.File + "-wal"); err != nil { // the proof shows this head, and somebody may keep it
+				return err
+			}
+			now, err := l.Head(size, a.now().UnixMicro())
 			if err != nil {
 				return err
 			}

@@ -456,6 +456,19 @@ func (f *FS) Clone() *FS {
 	return c
 }
 
+// Killed returns what another process finds after this one was killed: what is visible now, and of it on the disk only
+// what was synced. Directory entries that were not synced count as durable. No faults, no limit, empty trace.
+func (f *FS) Killed() *FS {
+	c := f.Clone()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, ino := range f.now.files {
+		k := c.now.files[name]
+		k.stable, k.pending = ino.stable.share(), append([]change(nil), ino.pending...)
+	}
+	return c
+}
+
 func (f *FS) put(name string, data image) {
 	ino := &inode{now: data.share(), stable: data.share()}
 	f.now.files[name], f.stable.files[name] = ino, ino
