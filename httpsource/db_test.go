@@ -95,3 +95,27 @@ func TestDatabase(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, problems)
 }
+
+// TestSpeculativePut: what a model puts as a source is fetched before any verdict, so it must not reach the network inside.
+func TestSpeculativePut(t *testing.T) {
+	inner := newSite(t, Options{}, plain("secret of the inner network"))
+	put := func(o Options) error {
+		c, err := New(o)
+		require.NoError(t, err)
+		defer c.CloseIdle()
+		sources := map[string]ctxpage.Source{}
+		c.Register(sources)
+		db, err := ctxpage.Open(filepath.Join(t.TempDir(), "agent.ctx"), ctxpage.Options{Sources: sources})
+		require.NoError(t, err)
+		defer db.Close()
+		tx, err := db.Scope("acme").Begin(t.Context())
+		require.NoError(t, err)
+		defer tx.Rollback()
+		return tx.Put(t.Context(), ctxpage.Artefact{ID: "x", Source: inner.URL + "/admin"})
+	}
+	err := put(Options{})
+	require.ErrorIs(t, err, ErrAddress)
+	require.Zero(t, inner.asked.Load())
+	require.NoError(t, put(Options{PrivateHosts: []string{"127.0.0.1"}}), "the negative control")
+	require.NotZero(t, inner.asked.Load())
+}

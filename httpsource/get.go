@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"syscall"
@@ -19,9 +20,8 @@ import (
 
 // hop is one request of an exchange: where it goes, and what the source itself was.
 type hop struct {
-	url   *url.URL
-	own   *url.URL // the source
-	named bool     // the source is written with a special address
+	url *url.URL
+	own *url.URL // the source
 }
 
 // answer is what a hop gave: a place to go on to, a body, or, with neither, that nothing changed.
@@ -92,7 +92,7 @@ func (h *hop) follow(location string) (*hop, error) {
 	if u, err = parseURL(u.String()); err != nil {
 		return nil, err
 	}
-	return &hop{url: u, own: h.own, named: h.named}, nil
+	return &hop{url: u, own: h.own}, nil
 }
 
 // exchange is one request and its answer. It holds a place with its host from the request to the end of the body.
@@ -146,6 +146,9 @@ func (c *Client) header(req *http.Request, h *hop, have stamp) {
 
 // transient marks a failed connection as one that may pass, unless we ended it ourselves.
 func (c *Client) transient(ctx context.Context, err error) error {
+	if op := (*net.OpError)(nil); errors.Is(err, ErrAddress) && errors.As(err, &op) {
+		return op.Err // what a name resolves to inside is nobody's business
+	}
 	var cert *tls.CertificateVerificationError
 	if ctx.Err() != nil || errors.Is(err, ErrAddress) || errors.As(err, &cert) {
 		return err

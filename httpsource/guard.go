@@ -6,73 +6,127 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 )
 
-// special are the networks that are not the public internet, beside those netip knows by name.
-var special = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
-	netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("198.51.100.0/24"),
-	netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("fec0::/10"),
-	netip.MustParsePrefix("100::/64"), netip.MustParsePrefix("2001:db8::/32"), netip.MustParsePrefix("2001::/32"),
-	netip.MustParsePrefix("64:ff9b:1::/48"),
-}
+// special are the networks that are not the public internet, beside those netip knows by name: the special-purpose
+// registries of IANA, and the addresses at which clouds answer for a machine (see metadata).
+var special = prefixes(
+	"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24",
+	"192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
+	"2001::/23", // Teredo, benchmarking (2001:2::/48), ORCHID (2001:10::/28, 2001:20::/28), remote identification
+	"2001:db8::/32", "2620:4f:8000::/48", "3fff::/20", "168.63.129.16/32",
+)
+
+// metadata are the addresses at which a machine finds what it must not tell: its own credentials, above all. No name and
+// no "*" opens them, only the address itself.
+var metadata = prefixes(
+	"169.254.0.0/16", "fe80::/10", // link-local: 169.254.169.254, 169.254.170.2 and their like
+	"fd00:ec2::/32", "fd20:ce::/32", "fd00:42::42/128", "100.100.100.200/32", "192.0.0.192/32", "168.63.129.16/32",
+)
+
+// public is the part of IPv6 that is handed out for the internet. What lies outside is special, whatever it will be called.
+var public = netip.MustParsePrefix("2000::/3")
 
 // Networks whose addresses carry an IPv4 address.
 var (
 	nat64  = netip.MustParsePrefix("64:ff9b::/96")
-	compat = netip.MustParsePrefix("::/96")
 	sixTo4 = netip.MustParsePrefix("2002::/16")
+	siit   = netip.MustParsePrefix("::ffff:0:0:0/96")
+	compat = netip.MustParsePrefix("::/96")
+	local  = netip.MustParsePrefix("64:ff9b:1::/48") // NAT64 of one's own network
 )
 
-// isSpecial tells addresses inside from those of the public internet. Addresses that carry an IPv4 address (mapped,
-// NAT64, 6to4) are judged by it.
-func isSpecial(a netip.Addr) bool {
-	a = a.Unmap().WithZone("")
+func prefixes(cidrs ...string) (out []netip.Prefix) {
+	for _, c := range cidrs {
+		out = append(out, netip.MustParsePrefix(c))
+	}
+	return out
+}
+
+func within(a netip.Addr, in []netip.Prefix) bool {
+	return slices.ContainsFunc(in, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// unzoned is an address as it is compared: mapped IPv4 as IPv4, without a zone.
+func unzoned(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+
+// carried is the IPv4 address in an IPv6 address that carries one; the zero Addr: none.
+func carried(a netip.Addr) netip.Addr {
+	if !a.Is6() {
+		return netip.Addr{}
+	}
 	b := a.As16()
+	isatap := b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe
 	switch {
-	case !a.Is6():
-	case nat64.Contains(a), compat.Contains(a):
-		return isSpecial(netip.AddrFrom4([4]byte(b[12:])))
+	case nat64.Contains(a), siit.Contains(a), compat.Contains(a), local.Contains(a), isatap:
+		return netip.AddrFrom4([4]byte(b[12:]))
 	case sixTo4.Contains(a):
-		return isSpecial(netip.AddrFrom4([4]byte(b[2:6])))
+		return netip.AddrFrom4([4]byte(b[2:6]))
 	}
-	return !a.IsValid() || a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified() ||
-		slices.ContainsFunc(special, func(p netip.Prefix) bool { return p.Contains(a) })
+	return netip.Addr{}
 }
 
-// hostName is a host as it is compared: lower case, without a final dot and without brackets.
+// isSpecial tells addresses inside from those of the public internet. An address that carries an IPv4 address is no more
+// public than that.
+func isSpecial(a netip.Addr) bool {
+	if a = unzoned(a); !a.IsValid() {
+		return true
+	}
+	if v4 := carried(a); v4.IsValid() && isSpecial(v4) {
+		return true
+	}
+	return a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified() || within(a, special) ||
+		a.Is6() && !public.Contains(a) && !nat64.Contains(a)
+}
+
+// isMetadata says whether an address, or the IPv4 address it carries, is one that only its own name opens.
+func isMetadata(a netip.Addr) bool {
+	a = unzoned(a)
+	v4 := carried(a)
+	return within(a, metadata) || v4.IsValid() && within(v4, metadata)
+}
+
+// hostName is a host as it is compared: lower case, without a final dot and without brackets, an address in its one form.
 func hostName(host string) string {
-	return strings.TrimSuffix(strings.ToLower(strings.Trim(host, "[]")), ".")
-}
-
-// namesSpecial says whether a host, as it is written, can only mean an address inside.
-func namesSpecial(host string) bool {
-	host = hostName(host)
+	host = strings.TrimSuffix(strings.ToLower(strings.Trim(host, "[]")), ".")
 	if a, err := netip.ParseAddr(host); err == nil {
-		return isSpecial(a)
+		return unzoned(a).String()
 	}
-	return host == "localhost" || strings.HasSuffix(host, ".localhost")
+	return host
 }
 
-// refuseSpecial is asked with the address a connection is about to be made to, after the name was resolved: a name that
-// resolves to one address when it is checked and to another when it is used gains nothing.
+// control is asked with the address a connection is about to be made to.
+type control func(ctx context.Context, network, address string, _ syscall.RawConn) error
+
+// refuseSpecial is asked after the name was resolved: a name that resolves to one address when it is checked and to
+// another when it is used gains nothing. The error does not tell which address a name has inside.
 func refuseSpecial(_ context.Context, _, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil || isSpecial(ap.Addr()) {
-		return expected(ErrAddress, "%s is not on the public internet; write the address into the source itself, or name the host in Options.PrivateHosts", address)
+		return expected(ErrAddress, "the host is not on the public internet; the operator can allow it in Options.PrivateHosts")
 	}
 	return nil
 }
 
+// refuseMetadata lets a listed host be anywhere but where only an address that is itself listed may be.
+func refuseMetadata(listed []string) control {
+	return func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		ap, err := netip.ParseAddrPort(address)
+		if err != nil || isMetadata(ap.Addr()) && !slices.Contains(listed, unzoned(ap.Addr()).String()) {
+			return expected(ErrAddress, "the host has a link-local or metadata address; the operator can allow it by writing that very address in Options.PrivateHosts")
+		}
+		return nil
+	}
+}
+
 // transport makes a pool of connections. The two pools of a client are never mixed, so a connection that was allowed
-// for one source cannot be taken over by a redirect of another.
-func transport(o Options, control func(context.Context, string, string, syscall.RawConn) error) *http.Transport {
-	d := net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second, ControlContext: control}
+// for a listed host cannot be taken over by a redirect or a source of another.
+func transport(o Options, ask control) *http.Transport {
+	d := net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second, ControlContext: ask}
 	t := &http.Transport{
 		DialContext: d.DialContext, TLSHandshakeTimeout: 5 * time.Second, ForceAttemptHTTP2: true,
 		DisableCompression: true, // unpacked here, where both sizes can be limited
@@ -86,25 +140,11 @@ func transport(o Options, control func(context.Context, string, string, syscall.
 	return t
 }
 
-// pool chooses the connections a hop may use.
+// pool chooses the connections a hop may use. Who wrote the source plays no part: it may have been a model.
 func (c *Client) pool(h *hop) *http.Transport {
-	listed := slices.ContainsFunc(c.opts.PrivateHosts, func(p string) bool { return p == "*" || p == hostName(h.url.Hostname()) })
-	if listed || h.named && sameOrigin(h.url, h.own) {
+	host := hostName(h.url.Hostname())
+	if slices.ContainsFunc(c.opts.PrivateHosts, func(p string) bool { return p == "*" || p == host }) {
 		return c.open
 	}
 	return c.guarded
-}
-
-func sameOrigin(a, b *url.URL) bool {
-	return hostName(a.Hostname()) == hostName(b.Hostname()) && portOf(a) == portOf(b)
-}
-
-func portOf(u *url.URL) string {
-	switch {
-	case u.Port() != "":
-		return u.Port()
-	case u.Scheme == "https":
-		return "443"
-	}
-	return "80"
 }

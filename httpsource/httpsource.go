@@ -26,10 +26,11 @@
 //
 // A source string may come from a model, and a server may send redirects, so the network inside is protected: a
 // connection to a loopback, private, link-local or otherwise special address is refused when it is made, after the name
-// was resolved. It is allowed when the source itself is written with such an address, or with localhost, and for names in
-// Options.PrivateHosts. A redirect never gets more: it may lead back to the host and port of the source, not to any
-// other special address, and never from https to http. Proxies of the environment are not used, since they would resolve
-// names out of sight.
+// was resolved, whoever wrote the source and however it names the address. Hosts that the operator lists in
+// Options.PrivateHosts are allowed, for sources and redirects alike. Link-local addresses and those at which clouds hand
+// out a machine's credentials (169.254.169.254, fd00:ec2::254 and others) are refused even then, and with "*", unless
+// that very address is listed. A redirect never leads from https to http. Proxies of the environment are not used, since
+// they would resolve names out of sight.
 package httpsource
 
 import (
@@ -37,6 +38,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -61,8 +63,9 @@ type Options struct {
 	MaxWait time.Duration
 	// PerHost bounds the exchanges with one host at a time; 0: 4.
 	PerHost int
-	// PrivateHosts are names, or addresses, that may resolve to loopback and private addresses, also by redirect;
-	// "*" stands for every one, which switches the protection off.
+	// PrivateHosts are the hosts that may be at loopback, private or otherwise special addresses, also by redirect: names
+	// or addresses as they stand in a URL, without a port. "*" stands for every host. Neither a name nor "*" allows a
+	// link-local or metadata address: such an address must itself be listed ("169.254.169.254").
 	PrivateHosts []string
 	// Header gives the headers for a host, like Authorization; nil: none. It is asked anew for the host of each hop, so
 	// that a redirect cannot carry a secret elsewhere. Host has a port when the URL has one. Called concurrently.
@@ -84,6 +87,9 @@ func (o Options) withDefaults() (Options, error) {
 	o.PrivateHosts = slices.Clone(o.PrivateHosts)
 	for i, h := range o.PrivateHosts {
 		o.PrivateHosts[i] = hostName(h)
+		if _, err := netip.ParseAddr(o.PrivateHosts[i]); err != nil && (h == "" || strings.ContainsAny(h, ":/")) {
+			return o, fmt.Errorf("httpsource: private host %q in Options; expected a name or an address without a port, or *", h)
+		}
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now
@@ -102,7 +108,7 @@ func or[T int | int64 | time.Duration](v, def T) T {
 type Client struct {
 	opts    Options
 	guarded *http.Transport // refuses special addresses
-	open    *http.Transport // goes where the caller's own URL says
+	open    *http.Transport // for listed hosts; refuses metadata addresses
 	hosts   hosts
 	wait    func(context.Context, time.Duration) bool
 }
@@ -114,7 +120,7 @@ func New(o Options) (*Client, error) {
 		return nil, err
 	}
 	return &Client{
-		opts: o, guarded: transport(o, refuseSpecial), open: transport(o, nil),
+		opts: o, guarded: transport(o, refuseSpecial), open: transport(o, refuseMetadata(o.PrivateHosts)),
 		hosts: hosts{limit: o.PerHost, slots: map[string]*slot{}}, wait: retry.Wait,
 	}, nil
 }
@@ -164,7 +170,7 @@ func (s source) Fetch(ctx context.Context, key string) (ctxpage.Fetched, error) 
 	}
 }
 
-// target is the URL of a key and whether the caller's own words name a special address.
+// target is the first hop of a key.
 func target(scheme, key string) (*hop, error) {
 	raw := scheme + ":" + key
 	if scheme != "http" && scheme != "https" || !strings.HasPrefix(key, "//") {
@@ -174,5 +180,5 @@ func target(scheme, key string) (*hop, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &hop{url: u, own: u, named: namesSpecial(u.Hostname())}, nil
+	return &hop{url: u, own: u}, nil
 }

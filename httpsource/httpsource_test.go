@@ -41,6 +41,9 @@ func newSite(t *testing.T, o Options, h http.HandlerFunc) *site {
 	s := &site{}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.asked.Add(1); h(w, r) }))
 	var err error
+	if o.PrivateHosts == nil {
+		o.PrivateHosts = []string{"127.0.0.1"}
+	}
 	s.c, err = New(o)
 	require.NoError(t, err)
 	var mu sync.Mutex
@@ -460,7 +463,7 @@ func TestNeverFromHTTPSToHTTP(t *testing.T) {
 	require.ErrorIs(t, err, ErrRedirect)
 	require.Zero(t, there.Load())
 
-	distrustful, err := New(Options{})
+	distrustful, err := New(Options{PrivateHosts: []string{"*"}})
 	require.NoError(t, err)
 	defer distrustful.CloseIdle()
 	_, err = distrustful.Source("https").Fetch(t.Context(), key)
@@ -468,51 +471,93 @@ func TestNeverFromHTTPSToHTTP(t *testing.T) {
 	require.ErrorAs(t, err, &cert)
 }
 
+// TestInside: nobody reaches a service inside by writing its address, by a name that resolves to it, or by a redirect.
 func TestInside(t *testing.T) {
 	inner := newSite(t, Options{}, plain("secret of the inner network"))
 	outer := newSite(t, Options{}, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, inner.URL, http.StatusFound) })
-	fetch := func(o Options, source string) error {
-		c, err := New(o)
+	_, port, _ := strings.Cut(strings.TrimPrefix(inner.URL, "http://"), ":")
+	away := newSite(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://localhost:"+port, http.StatusFound)
+	})
+	fetch := func(source string, private ...string) error {
+		c, err := New(Options{PrivateHosts: private, Retries: -1})
 		require.NoError(t, err)
 		defer c.CloseIdle()
 		scheme, key, _ := strings.Cut(source, ":")
 		_, err = c.Source(scheme).Fetch(t.Context(), key)
 		return err
 	}
-	_, port, _ := strings.Cut(strings.TrimPrefix(inner.URL, "http://"), ":")
-
-	require.NoError(t, fetch(Options{}, inner.URL), "the source itself is written with the address")
-	require.NoError(t, fetch(Options{}, "http://localhost:"+port))
-	before := inner.asked.Load()
-	require.ErrorIs(t, fetch(Options{}, outer.URL), ErrAddress, "a redirect to another service inside")
-	require.Equal(t, before, inner.asked.Load())
-	// A connection another source opened may not be taken over.
-	require.NoError(t, fetch(Options{}, inner.URL))
-	_, err := inner.fetch(t)
+	for _, url := range []string{inner.URL, "http://localhost:" + port, "http://[::ffff:127.0.0.1]:" + port, "http://[::ffff:7f00:1]:" + port, outer.URL} {
+		err := fetch(url)
+		require.ErrorIs(t, err, ErrAddress, url)
+		require.Contains(t, err.Error(), "Options.PrivateHosts", "it says who can allow it")
+	}
+	err := fetch("http://localhost:" + port)
+	require.NotContains(t, err.Error(), "127.0.0.1", "what a name resolves to inside is not told")
+	require.ErrorIs(t, fetch(away.URL, "127.0.0.1"), ErrAddress, "a redirect to a host that is not listed")
+	require.ErrorIs(t, fetch(inner.URL, "example.com"), ErrAddress)
+	require.Zero(t, inner.asked.Load())
+	// Connections of a listed host are not taken over by one that is not.
+	c, err := New(Options{PrivateHosts: []string{"127.0.0.1"}})
 	require.NoError(t, err)
-	_, err = inner.c.Source("http").Fetch(t.Context(), outer.key("/"))
+	defer c.CloseIdle()
+	_, err = c.Source("http").Fetch(t.Context(), inner.key("/"))
+	require.NoError(t, err)
+	_, err = c.Source("http").Fetch(t.Context(), away.key("/"))
 	require.ErrorIs(t, err, ErrAddress)
-	// The negative control: without the protection it is led there.
-	require.NoError(t, fetch(Options{PrivateHosts: []string{"*"}}, outer.URL))
-	require.NoError(t, fetch(Options{PrivateHosts: []string{"127.0.0.1"}}, outer.URL))
+	require.EqualValues(t, 1, inner.asked.Load())
+	// The negative controls: whoever is listed is reached.
+	for _, ok := range [][2]string{
+		{inner.URL, "127.0.0.1"}, {outer.URL, "127.0.0.1"}, {inner.URL, "*"}, {away.URL, "*"}, {"http://localhost:" + port, "Localhost"},
+		{"http://[::ffff:127.0.0.1]:" + port, "127.0.0.1"}, {inner.URL, "::ffff:7f00:1"},
+	} {
+		require.NoError(t, fetch(ok[0], ok[1]), ok)
+	}
+}
+
+// TestMetadata: what tells a machine's credentials is reached by nobody who did not list that very address. The dialler
+// refuses before it sends anything.
+func TestMetadata(t *testing.T) {
+	for _, host := range []string{"169.254.169.254", "169.254.170.2", "[fd00:ec2::254]", "[fe80::1]", "100.100.100.200", "168.63.129.16", "[::ffff:169.254.169.254]", "[64:ff9b::a9fe:a9fe]", "[fd20:ce::254]"} {
+		for _, private := range [][]string{nil, {"*"}, {"metadata.google.internal", "169.254.0.0"}} {
+			c, err := New(Options{PrivateHosts: private, Retries: -1})
+			require.NoError(t, err)
+			_, err = c.Source("http").Fetch(t.Context(), "//"+host+"/latest/meta-data/")
+			require.ErrorIs(t, err, ErrAddress, "%s %v", host, private)
+		}
+	}
+	ask := refuseMetadata([]string{"*", "169.254.169.254"})
+	require.NoError(t, ask(t.Context(), "tcp", "169.254.169.254:80", nil))
+	require.NoError(t, ask(t.Context(), "tcp", "10.0.0.1:80", nil))
+	require.ErrorIs(t, ask(t.Context(), "tcp", "169.254.170.2:80", nil), ErrAddress)
+	require.ErrorIs(t, ask(t.Context(), "tcp", "what?", nil), ErrAddress)
 }
 
 func TestSpecialAddresses(t *testing.T) {
 	for _, a := range []string{
 		"127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "0.0.0.0", "100.64.0.1", "224.0.0.1", "255.255.255.255",
-		"198.18.0.1", "::1", "::", "fe80::1%eth0", "fc00::1", "fec0::1", "ff02::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "::127.0.0.1", "2001::1",
+		"198.18.0.1", "192.88.99.1", "168.63.129.16", "192.0.0.192", "::1", "::", "fe80::1%eth0", "fc00::1", "fec0::1", "ff02::1",
+		"::ffff:127.0.0.1", "::ffff:0:127.0.0.1", "::ffff:0:8.8.8.8", "64:ff9b::7f00:1", "64:ff9b:1::1", "2002:7f00:1::", "::127.0.0.1",
+		"2001::1", "2001:2::1", "2001:10::1", "2001:20::1", "2001:30::1", "2001:db8::1", "3fff::1", "5f00::1", "100::1", "100:0:0:1::1",
+		"2606:4700::5efe:7f00:1", "2606:4700::200:5efe:10.0.0.1", "4000::1", "fd00:ec2::254",
 	} {
 		require.True(t, isSpecial(netip.MustParseAddr(a)), a)
 	}
-	for _, a := range []string{"1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "64:ff9b::101:101", "2002:101:101::"} {
+	for _, a := range []string{"1.1.1.1", "172.32.0.1", "100.128.0.1", "192.88.98.1", "2606:4700::1111", "2001:4860:4860::8888", "64:ff9b::101:101", "2002:101:101::", "3ffe::1"} {
 		require.False(t, isSpecial(netip.MustParseAddr(a)), a)
-	}
-	for host, want := range map[string]bool{"localhost": true, "LOCALHOST.": true, "a.localhost": true, "127.0.0.1": true, "::1": true, "example.com": false, "1.1.1.1": false, "2130706433": false, "0x7f.1": false} {
-		require.Equal(t, want, namesSpecial(host), host)
+		require.False(t, isMetadata(netip.MustParseAddr(a)), a)
 	}
 	require.ErrorIs(t, refuseSpecial(t.Context(), "tcp", "10.0.0.1:80", nil), ErrAddress)
 	require.NoError(t, refuseSpecial(t.Context(), "tcp", "1.1.1.1:80", nil))
 	require.ErrorIs(t, refuseSpecial(t.Context(), "tcp", "what?", nil), ErrAddress)
+	for _, h := range []string{"127.0.0.1:80", "http://localhost", "localhost:80", "10.0.0.0/8", "", "[::1]:80"} {
+		_, err := New(Options{PrivateHosts: []string{h}})
+		require.ErrorContains(t, err, "without a port", h)
+	}
+	for _, h := range []string{"[::1]", "::1", "fe80::1%eth0", "a.example", "*"} {
+		_, err := New(Options{PrivateHosts: []string{h}})
+		require.NoError(t, err, h)
+	}
 }
 
 func TestURL(t *testing.T) {
