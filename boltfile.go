@@ -89,8 +89,14 @@ func (s *fileStore) inspect() (empty bool, err error) {
 	if err != nil || st.Size() == 0 {
 		return true, err
 	}
-	if err := inspectBolt(f, st.Size()); err != nil {
-		if s.leftBehind() {
+	if err := inspectBolt(f, st.Size()); ioFailed(err) {
+		return false, fmt.Errorf("ctxpage: open %s: %w", s.opts.path, err)
+	} else if err != nil {
+		left, lerr := s.leftBehind()
+		if lerr != nil {
+			return false, lerr
+		}
+		if left {
 			return false, &CorruptError{File: s.opts.path, Err: err, Hint: hintSalvage}
 		}
 		if unfinished(f, st.Size()) {
@@ -192,6 +198,8 @@ func newestMeta(f io.ReaderAt, size int64) (m boltMeta, err error) {
 		}
 	}
 	switch {
+	case ioFailed(errA), ioFailed(errB): // the other one may be the older
+		return m, fmt.Errorf("meta pages: %w", errors.Join(errA, errB))
 	case errA != nil && errB != nil:
 		return m, fmt.Errorf("both meta pages: %w", errA)
 	case errA != nil, errB == nil && b.txid > a.txid:

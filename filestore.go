@@ -223,8 +223,14 @@ func (s *fileStore) openBolt(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if empty && s.leftBehind() {
-		return &CorruptError{File: s.opts.path, Err: errors.New("the file is missing or empty, its log or archive is there"), Hint: hintSalvage}
+	if empty {
+		left, err := s.leftBehind()
+		if err != nil {
+			return err
+		}
+		if left {
+			return &CorruptError{File: s.opts.path, Err: errors.New("the file is missing or empty, its log or archive is there"), Hint: hintSalvage}
+		}
 	}
 	if empty && s.opts.readOnly {
 		return notMade(s.opts.path)
@@ -295,13 +301,24 @@ func (s *fileStore) openFile(name string, flag int, perm os.FileMode) (*os.File,
 // leftBehind tells whether a log or an archive says that there was a database here: then an empty file in its place is
 // damage, and making a new one would hide it. A log without records is what a maker who was killed leaves: nothing is
 // written before the system row is.
-func (s *fileStore) leftBehind() bool {
-	if names, err := s.opts.fs.ReadDir(s.opts.path + "-manifest"); err == nil && len(names) > 0 {
-		return true
+func (s *fileStore) leftBehind() (bool, error) {
+	names, err := s.opts.fs.ReadDir(s.opts.path + "-manifest")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, fmt.Errorf("ctxpage: open: %w", err)
+	}
+	if len(names) > 0 {
+		return true, nil
 	}
 	errFirst := errors.New("a record")
 	rec, err := wal.Scan(context.Background(), s.opts.path+"-wal", s.opts.fs, 0, func(wal.Record) error { return errFirst })
-	return err != nil || !rec.Fresh
+	var damaged *wal.CorruptError
+	switch {
+	case err == nil:
+		return !rec.Fresh, nil
+	case errors.Is(err, errFirst), errors.As(err, &damaged), errors.Is(err, wal.ErrNewerFormat):
+		return true, nil
+	}
+	return false, fmt.Errorf("ctxpage: open: %w", err)
 }
 
 // recoverBolt turns a panic inside bbolt into an error. Its locks may be held for ever then: nobody may enter it again,
@@ -369,7 +386,11 @@ func (s *fileStore) loadSys(ctx context.Context) error {
 	if err != nil || found {
 		return err
 	}
-	if s.leftBehind() { // a file that was never finished has neither log nor archive
+	left, err := s.leftBehind()
+	if err != nil {
+		return err
+	}
+	if left { // a file that was never finished has neither log nor archive
 		return &CorruptError{File: s.opts.path, Err: errors.New("the system row is missing"), Hint: hintSalvage}
 	}
 	if foreign {
@@ -878,7 +899,10 @@ func logError(err error) error {
 func (s *fileStore) redo(r wal.Record) error {
 	switch r.Kind {
 	case wal.KindMark:
-		if err := s.man.CheckMark(r.Body); err != nil {
+		var wrong *manifest.CorruptError
+		if err := s.man.CheckMark(r.Body); err != nil && !errors.As(err, &wrong) {
+			return logError(err) // the archive could not be read, which says nothing of what is in it
+		} else if err != nil {
 			return &CorruptError{File: r.Segment, Offset: r.Offset, Err: err, Hint: "the audit log differs from its mark; restore a backup"}
 		}
 		return nil

@@ -47,6 +47,16 @@ func noSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, wal.ErrFull)
 }
 
+// ioFailed tells a read that the system could not do now from bytes that are wrong: tried again it may give them.
+func ioFailed(err error) bool {
+	var e syscall.Errno
+	return errors.As(err, &e) && slices.Contains(passing, e)
+}
+
+var passing = []syscall.Errno{
+	syscall.EIO, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.EINTR, syscall.EAGAIN, syscall.ETIMEDOUT, syscall.ESTALE,
+}
+
 // newID makes an id that sorts by time. The randomness is the caller's, so that a test can repeat it.
 func newID(now time.Time, rand io.Reader) (ulid.ULID, error) {
 	ms := now.UnixMilli()

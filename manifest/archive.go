@@ -113,10 +113,14 @@ func (a *archive) openMark(rep *Report, db string) (known bool, err error) {
 		return false, corrupt(markName, headerSize, -1, fmt.Errorf("the archive belongs to database %q, not to %q", a.mark.db, db))
 	case err == nil:
 		return true, nil
-	case errors.Is(err, ErrNewerFormat):
+	case errors.Is(err, ErrNewerFormat), ioFailed(err):
 		return false, err
 	case errors.Is(err, fs.ErrNotExist):
-		if !a.holdsSomething() {
+		something, herr := a.holdsSomething()
+		if herr != nil {
+			return false, herr
+		}
+		if !something {
 			a.mark = stamp{db: db, root: new(Frontier).Root()}
 			return true, a.create()
 		}
@@ -145,19 +149,27 @@ func (a *archive) readMark() (stamp, error) {
 
 // holdsSomething reports whether there is more than a crash in create leaves
 // behind.
-func (a *archive) holdsSomething() bool {
+func (a *archive) holdsSomething() (bool, error) {
 	names, err := a.fs.ReadDir(a.dir)
-	if err != nil {
-		return false
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("manifest: open the archive: %w", err)
 	}
 	for _, name := range names {
+		if _, leaves := parseSegmentName(name); leaves {
+			return true, nil
+		}
+		if name != indexName && name != hashesName {
+			continue
+		}
 		st, err := a.fs.Stat(a.path(name))
-		_, leaves := parseSegmentName(name)
-		if leaves || err == nil && (name == indexName || name == hashesName) && st.Size() > headerSize {
-			return true
+		if err != nil {
+			return false, fmt.Errorf("manifest: open the archive: %w", err)
+		}
+		if st.Size() > headerSize {
+			return true, nil
 		}
 	}
-	return false
+	return false, nil
 }
 
 // create makes an empty archive. Until its mark is there it does not exist.
@@ -227,7 +239,7 @@ func (a *archive) openFixed(rep *Report) error {
 		x := fixedFiles[i]
 		f, err := a.openFile(x.name, x.kind, 0, true)
 		switch {
-		case errors.Is(err, ErrNewerFormat):
+		case errors.Is(err, ErrNewerFormat), ioFailed(err):
 			return err
 		case errors.Is(err, errTornHeader), errors.Is(err, fs.ErrNotExist) && a.readOnly:
 		case err != nil && !a.readOnly:
@@ -281,7 +293,7 @@ func (a *archive) openSegments(rep *Report) error {
 			continue
 		}
 		f, err := a.openFile(name, kindLeaves, first, false)
-		if errors.Is(err, ErrNewerFormat) {
+		if errors.Is(err, ErrNewerFormat) || ioFailed(err) {
 			return err
 		}
 		if err != nil {
@@ -357,7 +369,7 @@ func (a *archive) wholeUntil(ctx context.Context, first, end uint64, rep *Report
 		if err == nil {
 			return end, nil
 		}
-		if errors.Is(err, ErrNewerFormat) {
+		if errors.Is(err, ErrNewerFormat) || ioFailed(err) {
 			return 0, err
 		}
 		rep.damage(err)
@@ -379,7 +391,7 @@ func (a *archive) checkRoot(known bool, rep *Report) error {
 	if err == nil && root != a.mark.root {
 		err = corrupt(hashesName, headerSize, -1, errors.New("the stored hashes do not give the root of the mark"))
 	}
-	if err != nil && !a.readOnly {
+	if err != nil && (!a.readOnly || ioFailed(err)) {
 		return err
 	}
 	if err != nil {

@@ -3,6 +3,8 @@ package manifest
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"syscall"
 )
 
 var (
@@ -61,3 +63,13 @@ func (e *CorruptError) Error() string {
 
 // Unwrap gives the cause.
 func (e *CorruptError) Unwrap() error { return e.Err }
+
+// ioFailed tells a read that the system could not do now from bytes that are wrong: tried again it may give them.
+func ioFailed(err error) bool {
+	var e syscall.Errno
+	return errors.As(err, &e) && slices.Contains(passing, e)
+}
+
+var passing = []syscall.Errno{
+	syscall.EIO, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.EINTR, syscall.EAGAIN, syscall.ETIMEDOUT, syscall.ESTALE,
+}

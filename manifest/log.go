@@ -51,8 +51,9 @@ type Log struct {
 // archive whose last archiving did not finish is cut back to its mark; what was
 // cut is still in the log and comes back through Add.
 //
-// Errors: ErrNewerFormat; CorruptError when the mark is gone or does not agree
-// with the tree. Read-only, those two are in Report.Damage instead and the whole
+// Errors: ErrNewerFormat; what the system said where bytes could not be read, which
+// says nothing of the bytes; CorruptError when the mark is gone or does not agree
+// with the tree. Read-only, such damage is in Report.Damage instead and the whole
 // prefix can be read.
 func Open(ctx context.Context, dir string, fs FS, opts Options) (*Log, Report, error) {
 	if fs == nil {

@@ -127,7 +127,8 @@ func (c *checker) wantRoots(db string, against *Head) {
 
 func (c *checker) mark() {
 	a := c.v.arch
-	if a.readOnly && c.v.archived == 0 && !a.holdsSomething() {
+	something, err := a.holdsSomething()
+	if a.readOnly && c.v.archived == 0 && err == nil && !something {
 		return // nothing was ever archived
 	}
 	s, err := a.readMark()
