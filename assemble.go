@@ -140,6 +140,8 @@ type LeftOut struct {
 	Ref    Ref     `json:"ref"`
 	Reason string  `json:"reason"`
 	Score  float64 `json:"score"`
+	// Err is what went wrong when its source was checked or fetched, such as a *FileRootError; nil for other reasons.
+	Err error `json:"-"`
 }
 
 // Text is the context as plain text: a header and a fence for each page. The same assembly always gives the same bytes.
@@ -867,7 +869,6 @@ func (a *assembling) place(res budget.Result, at []int) {
 	a.placed = make([]*item, 0, len(res.Placed))
 	a.out.Blocks = make([]Block, 0, len(res.Placed))
 	a.out.shown = make([]shownPage, 0, len(res.Placed))
-	a.out.Left = make([]LeftOut, 0, len(a.ranked)-len(res.Placed))
 	if a.wordsErr != nil {
 		a.out.Degraded = a.wordsErr.Error()
 	}
@@ -890,16 +891,7 @@ func (a *assembling) place(res budget.Result, at []int) {
 		a.out.shown = append(a.out.shown, a.shownAs(it, text))
 		a.out.Blocks = append(a.out.Blocks, it.block(text))
 	}
-	for i := range a.ranked {
-		if it := a.ranked[i]; it.reason != "" {
-			a.out.Left = append(a.out.Left, LeftOut{Ref: it.ref(), Reason: it.reason, Score: it.scored.score})
-		}
-	}
-	for _, e := range a.cands.Excluded {
-		for _, c := range e.Nearest {
-			a.out.Left = append(a.out.Left, LeftOut{Ref: c.Ref, Reason: e.Reason})
-		}
-	}
+	a.out.Left = a.left()
 	a.room.pages = renderPages(a.room.pages[:0], a.out.shown, a.q.Session)
 	a.room.text = render.AppendText(a.room.text[:0], a.out.seed, a.room.pages)
 	a.out.text = string(a.room.text)
@@ -1086,109 +1078,4 @@ func (db *DB) keyed(what string, text []byte) []byte {
 	m.Write([]byte{0})
 	m.Write(text)
 	return m.Sum(make([]byte, 0, sha256.Size))
-}
-
-// Hit is one result of a search.
-type Hit struct {
-	Ref    Ref     `json:"ref"`
-	Num    uint64  `json:"num"`
-	Score  float64 `json:"score"`
-	Tokens int     `json:"tokens"`
-	Text   string  `json:"text"`
-	Stale  bool    `json:"stale,omitempty"`
-	// Via is the superseded version whose words were found, when the page answers for one.
-	Via uint64 `json:"via,omitempty"`
-}
-
-// Search finds the pages of the visible scopes that answer a question by their words, best first, up to limit
-// (0: 10). Expired pages and those below Tool are not found; dirty ones are fetched anew or left out.
-func (s *Scope) Search(ctx context.Context, text string, limit int, opts ...ReadOption) ([]Hit, error) {
-	return s.search(ctx, text, limit, readOpts(opts), nil)
-}
-
-// Search finds pages as Scope.Search does, the transaction's own drafts among them. What it finds joins the read set.
-func (tx *Txn) Search(ctx context.Context, text string, limit int, opts ...ReadOption) ([]Hit, error) {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if tx.state == txnDone {
-		return nil, ErrTxnDone
-	}
-	return tx.s.search(ctx, text, limit, readOpts(opts), tx)
-}
-
-func (s *Scope) search(ctx context.Context, text string, limit int, o readOptions, tx *Txn) ([]Hit, error) {
-	if s.err != nil {
-		return nil, s.err
-	}
-	if limit == 0 {
-		limit = 10
-	}
-	if limit < 0 || limit > MaxTopK {
-		return nil, invalid("limit", strconv.Itoa(limit), "1 to "+strconv.Itoa(MaxTopK))
-	}
-	if len(text) > maxQueryText {
-		return nil, invalid("text", strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(maxQueryText))
-	}
-	trace, err := s.db.newID()
-	if err != nil {
-		return nil, err
-	}
-	a := s.begin(Query{Text: text, TopK: limit, Floor: Tool, Preset: "default", Check: o.check, ServeStale: o.stale, Trace: trace.String()}, tx)
-	defer a.end()
-	if err := a.proposeHits(ctx, limit); err != nil {
-		return nil, err
-	}
-	if err := a.pageIn(ctx); err != nil {
-		return nil, err
-	}
-	return a.hits(ctx)
-}
-
-// proposeHits takes what the words find and nothing else.
-func (a *assembling) proposeHits(ctx context.Context, limit int) (err error) {
-	weights := lexical.DefaultWeights()
-	q := CandidateQuery{Scopes: a.s.chain, Terms: a.s.db.lexer.Terms(a.q.Text), Floor: a.q.Floor, Now: a.now, K: limit, Weights: &weights, Room: a.room.hits}
-	if a.tx != nil {
-		q.Mask = a.tx.mask()
-	}
-	if a.cands, err = a.s.db.store.Candidates(ctx, q); err != nil {
-		return err
-	}
-	a.room.hits = a.cands.Hits
-	a.room.items = appendItems(append(a.room.items[:0], a.drafts(q.Terms)...), a.cands.Hits)
-	a.room.order = a.room.order[:0]
-	for i := range a.room.items {
-		if it := &a.room.items[i]; it.cand.Lexical.Score > 0 && it.cand.Excluded == "" {
-			a.room.order = append(a.room.order, it)
-		}
-	}
-	a.ranked = a.room.order
-	slices.SortFunc(a.ranked, func(x, y *item) int {
-		return cmp.Or(cmp.Compare(y.cand.Lexical.Score, x.cand.Lexical.Score), cmp.Compare(y.cand.Key.Num, x.cand.Key.Num))
-	})
-	return nil
-}
-
-func (a *assembling) hits(ctx context.Context) ([]Hit, error) {
-	leaf := &manifest.Record{Type: manifest.TypeSearch, Trace: a.q.Trace, LSN: a.cands.LSN, Query: a.s.db.keyed("query", []byte(a.q.Text)), ServeStale: a.q.ServeStale}
-	best := a.bestLexical()
-	var out []Hit
-	for i := range a.ranked {
-		it := a.ranked[i]
-		if it.reason != "" {
-			continue
-		}
-		it.tokens = it.cand.Tokens
-		leaf.Tokens += it.tokens
-		leaf.Pages = append(leaf.Pages, it.leafPage(best))
-		if a.tx != nil && it.own == nil {
-			a.tx.see(it.head, it.page, it.cand.Key.Num)
-		}
-		out = append(out, Hit{Ref: it.ref(), Num: it.cand.Key.Num, Score: it.cand.Lexical.Score, Tokens: it.tokens, Text: it.text, Stale: it.stale, Via: it.cand.Lexical.Via})
-	}
-	leaf.Excluded = a.exclusions(best)
-	if a.tx != nil {
-		leaf.Parent = a.tx.trace
-	}
-	return out, a.s.emit(ctx, leaf)
 }

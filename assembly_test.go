@@ -415,7 +415,7 @@ func TestAssembliesStandAlone(t *testing.T) {
 	}
 	take := func(name string, i int) given {
 		a := assemble(t, db.Scope(name), Query{Text: fmt.Sprint("zebra gate ", i), Budget: 1000 + 100*(i%9), TopK: 20})
-		hits, err := db.Scope(name).Search(ctx, fmt.Sprint("zebra ", i), 5)
+		hits, err := hitsOf(db.Scope(name).Search(ctx, fmt.Sprint("zebra ", i), 5))
 		require.NoError(t, err)
 		b, err := json.Marshal(a)
 		require.NoError(t, err)

@@ -414,7 +414,7 @@ func ask(db *DB) (ans everything, damaged int, err error) {
 		}
 		list, _, err := s.List(ctx, "", "", 1000)
 		put("list "+scope, heads(list), err)
-		hits, err := s.Search(ctx, "refund number 7", 5)
+		hits, err := hitsOf(s.Search(ctx, "refund number 7", 5))
 		put("search "+scope, hitTexts(hits), err)
 		for _, h := range hits { // a hit is a page of what Get gives
 			v, err := s.GetRef(ctx, Ref{Scope: h.Ref.Scope, ID: h.Ref.ID})
@@ -428,7 +428,7 @@ func ask(db *DB) (ans everything, damaged int, err error) {
 		v, err := bulk.Get(ctx, fmt.Sprint("bulk-", n*8))
 		put(fmt.Sprint("bulk ", n), versionText(v), err)
 	}
-	hits, err := bulk.Search(ctx, "shelf 77 parcel", 20)
+	hits, err := hitsOf(bulk.Search(ctx, "shelf 77 parcel", 20))
 	put("search bulk", hitTexts(hits), err)
 	for _, h := range hits {
 		var n int

@@ -173,7 +173,7 @@ func TestExpiry(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, get(t, s, "by ttl").ExpiresAt.Equal(at))
 	look := func() (int, int) {
-		hits, err := s.Search(ctx, "zebra", 0)
+		hits, err := hitsOf(s.Search(ctx, "zebra", 0))
 		require.NoError(t, err)
 		return len(hits), len(assemble(t, s, Query{Text: "zebra"}).Blocks)
 	}
@@ -487,7 +487,7 @@ func TestSupersession(t *testing.T) {
 	db := open(t, opts)
 	scope := func() *Scope { return db.Scope("acme") }
 	found := func(word string) []string {
-		hits, err := scope().Search(ctx, word, 0)
+		hits, err := hitsOf(scope().Search(ctx, word, 0))
 		require.NoError(t, err)
 		a := assemble(t, scope(), Query{Text: word})
 		require.Subset(t, ids(a), hitIDs(hits))
@@ -579,7 +579,7 @@ func TestGroups(t *testing.T) {
 		put(t, s, Artefact{ID: fmt.Sprint("filler-", i), Kind: KindChunk, Text: words(i, 12)})
 	}
 	near := func() []string {
-		hits, err := s.Search(ctx, "zebra", 3)
+		hits, err := hitsOf(s.Search(ctx, "zebra", 3))
 		require.NoError(t, err)
 		return hitIDs(hits)
 	}
@@ -660,7 +660,7 @@ func TestHeadsAreFoundAsTheyStand(t *testing.T) {
 	put(Artefact{Name: "Bob", Group: "one", CurrentAsOf: day})
 	check := func(version uint32, words ...string) {
 		for _, w := range words {
-			hits, err := db.Scope("acme").Search(ctx, w, 5)
+			hits, err := hitsOf(db.Scope("acme").Search(ctx, w, 5))
 			require.NoError(t, err)
 			require.Len(t, hits, 1, w)
 			require.Equal(t, version, hits[0].Ref.Version, w)
@@ -740,7 +740,7 @@ func TestSupersedesAnew(t *testing.T) {
 		require.Equal(t, version, put(t, s, a).Version)
 	}
 	found := func(ids ...string) {
-		hits, err := s.Search(t.Context(), "refund limit", 5)
+		hits, err := hitsOf(s.Search(t.Context(), "refund limit", 5))
 		require.NoError(t, err)
 		var got []string
 		for _, h := range hits {

@@ -185,7 +185,7 @@ func TestReopenAfterNewHead(t *testing.T) {
 	put(t, s, Artefact{ID: "else", Text: "of another matter", Group: "b"})
 	put(t, s, Artefact{ID: "turn-1", Text: "zebra crossing number 1", Group: "b", Name: "zebra"})
 	find := func() []Hit {
-		hits, err := s.Search(ctx, "zebra crossing", 10)
+		hits, err := hitsOf(s.Search(ctx, "zebra crossing", 10))
 		require.NoError(t, err)
 		require.NotEmpty(t, hits)
 		return hits

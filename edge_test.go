@@ -16,7 +16,7 @@ import (
 
 func found(t *testing.T, s *Scope, text string) []string {
 	t.Helper()
-	hits, err := s.Search(ctx, text, 10)
+	hits, err := hitsOf(s.Search(ctx, text, 10))
 	require.NoError(t, err)
 	return hitIDs(hits)
 }

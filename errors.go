@@ -42,6 +42,8 @@ var (
 	ErrExpired = errors.New("ctxpage: expired")
 	// ErrDirty means that the source of the artefact changed and could not be fetched anew.
 	ErrDirty = errors.New("ctxpage: dirty")
+	// ErrFileRoot is matched by the *FileRootError of a file: source that this process may not read.
+	ErrFileRoot = errors.New("ctxpage: no file root allows the source")
 	// ErrInvalid is matched by every *InvalidError: an input broke a rule or a limit.
 	ErrInvalid = errors.New("ctxpage: invalid input")
 	// ErrProvenance means that a scope handle asked for a trust only the operator can give.
@@ -139,6 +141,19 @@ func (e *InvalidError) Error() string {
 
 // Is makes errors.Is(err, ErrInvalid) true.
 func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
+
+// FileRootError names a file that a source wants to read and that lies below none of the allowed directories: those of
+// Options.FileRoots and, with Options.RecordedRoots, of DB.AddFileRoot.
+type FileRootError struct {
+	Path string
+}
+
+func (e *FileRootError) Error() string {
+	return fmt.Sprintf("ctxpage: source file:%s lies below no allowed root; name one in Options.FileRoots", e.Path)
+}
+
+// Is makes errors.Is(err, ErrFileRoot) true.
+func (e *FileRootError) Is(target error) bool { return target == ErrFileRoot }
 
 // HeldError is what a commit below the gate returns. The drafts are durable and can be reviewed under Batch.
 // It is an error on purpose: a caller who ignored a mere status would believe that the answer was kept.

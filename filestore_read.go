@@ -31,6 +31,8 @@ const (
 const (
 	reasonFetchFailed = string(triage.FetchFailed)
 	reasonReadOnly    = string(triage.ReadOnly)
+	reasonNoRoot      = string(triage.NoRoot)
+	reasonNoScheme    = string(triage.NoScheme)
 	reasonDerived     = "dirty: derived from a page that changed"
 	reasonGone        = "gone"
 	reasonDamaged     = "damaged: checksum"
@@ -638,6 +640,7 @@ func (o *Candidates) addMiss(c Candidate) {
 		i = len(o.Excluded)
 		o.Excluded = append(o.Excluded, Excluded{Reason: c.Excluded})
 	}
+	o.Excluded[i].Matched++
 	if len(o.Excluded[i].Nearest) < nearestMisses {
 		o.Excluded[i].Nearest = append(o.Excluded[i].Nearest, c)
 	}

@@ -40,7 +40,7 @@ func invisible(t testing.TB, s *Scope, id, word string) {
 	require.ErrorIs(t, err, ErrNotFound, "recall")
 	_, _, err = s.History(ctx, id, "", 0)
 	require.ErrorIs(t, err, ErrNotFound, "history")
-	hits, err := s.Search(ctx, word, 0)
+	hits, err := hitsOf(s.Search(ctx, word, 0))
 	require.NoError(t, err)
 	require.NotContains(t, hitIDs(hits), id, "search")
 	a := assemble(t, s, Query{Text: word, Floor: Scratch})
@@ -437,7 +437,7 @@ func TestDraftsAreReplayed(t *testing.T) {
 		for _, a := range seen {
 			replays(t, db, a)
 		}
-		hits, err := s().Search(ctx, "parcel", 0)
+		hits, err := hitsOf(s().Search(ctx, "parcel", 0))
 		require.NoError(t, err)
 		require.Empty(t, hits, "the drafts that spoke of it were never committed")
 		_, err = db.Checkpoint(ctx)

@@ -91,7 +91,7 @@ func verifyGC(db *DB, acked int) (gone int, err error) {
 			}
 		}
 	}
-	hits, err := s.Search(ctx, "zebra", 100)
+	hits, err := hitsOf(s.Search(ctx, "zebra", 100))
 	if err != nil || len(hits) != gcArts {
 		return 0, errors.Join(err, fmt.Errorf("a search found %d", len(hits)))
 	}
@@ -484,7 +484,7 @@ func TestGCThenReindex(t *testing.T) {
 	require.Equal(t, GCTally{Versions: 1, Pages: 1, Bytes: int64(len(strings.Repeat("apple ", 5)))}, rep.Dropped)
 	search := func(db *DB) (out []Hit) {
 		for _, q := range []string{"zebra", "keeper", "violin", "apple"} {
-			hits, err := db.Scope("acme").Search(ctx, q, 10)
+			hits, err := hitsOf(db.Scope("acme").Search(ctx, q, 10))
 			require.NoError(t, err)
 			out = append(out, hits...)
 		}

@@ -102,7 +102,7 @@ func TestGCDrops(t *testing.T) {
 			require.ErrorIs(t, err, ErrNotFound)
 			require.NotErrorIs(t, err, ErrGone)
 		}
-		hits, err := s.Search(ctx, "zebra", 10)
+		hits, err := hitsOf(s.Search(ctx, "zebra", 10))
 		require.NoError(t, err)
 		require.Empty(t, hits, "the words of what is gone find nothing, not what came after either")
 		hs, _, err := s.History(ctx, "a", "", 0)
@@ -292,7 +292,7 @@ func TestGCKeepsTheNewest(t *testing.T) {
 	for range 2 {
 		s = db.Scope("acme")
 		require.Equal(t, "zebra", get(t, s, "old").Text)
-		hits, err := s.Search(ctx, "zebra", 10)
+		hits, err := hitsOf(s.Search(ctx, "zebra", 10))
 		require.NoError(t, err)
 		require.Equal(t, []string{"new"}, hitIDs(hits), "what the dropped version replaced stays replaced")
 		db = reopen(t, db, opts)
@@ -313,7 +313,7 @@ func TestGCInTheMiddle(t *testing.T) {
 	require.Equal(t, []string{"acme:a@2", "acme:a@3"}, refStrings(rep.Refs))
 	for range 2 {
 		s = db.Scope("acme")
-		hits, err := s.Search(ctx, "zebra", 10)
+		hits, err := hitsOf(s.Search(ctx, "zebra", 10))
 		require.NoError(t, err)
 		require.Equal(t, []string{"a"}, hitIDs(hits))
 		require.Equal(t, uint32(4), hits[0].Ref.Version)
@@ -544,7 +544,7 @@ func TestGCManyAndCancelled(t *testing.T) {
 	rep = gc(t, db, GCOptions{})
 	require.Equal(t, arts*(versions-1)-768, rep.Dropped.Versions)
 	db = reopen(t, db, opts)
-	hits, err := db.Scope("acme").Search(ctx, "zebra", 100)
+	hits, err := hitsOf(db.Scope("acme").Search(ctx, "zebra", 100))
 	require.NoError(t, err)
 	require.Len(t, hits, arts)
 }

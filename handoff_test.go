@@ -201,7 +201,7 @@ func TestHandoff(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, next.Text(), "unverified")
 	require.NotContains(t, next.Text(), `role="user"`, "what was handed over is data")
-	hits, err := other.Scope("night").Search(ctx, "refund ocean", 10)
+	hits, err := hitsOf(other.Scope("night").Search(ctx, "refund ocean", 10))
 	require.NoError(t, err)
 	require.Empty(t, hits, "and no memory")
 	packet, err := night.Handoff(ctx, "")

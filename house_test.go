@@ -130,6 +130,9 @@ func left(a *Assembly, id string) []string {
 	return out
 }
 
+// hitsOf are the hits of a search, for tests that ask nothing else of it.
+func hitsOf(f Found, err error) ([]Hit, error) { return f.Hits, err }
+
 func hitIDs(hits []Hit) []string {
 	out := []string{}
 	for _, h := range hits {

@@ -15,6 +15,9 @@ func WithoutSync(o Options) Options {
 	return o
 }
 
+// hitsOf are the hits of a search, for tests that ask nothing else of it.
+func hitsOf(f Found, err error) ([]Hit, error) { return f.Hits, err }
+
 // testSegment is a size of segments of the log that are preallocated in steps of 64 KiB: tests make, copy and read many.
 const testSegment = 8 << 20
 

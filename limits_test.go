@@ -180,7 +180,7 @@ func TestQueryLimits(t *testing.T) {
 	}
 	_, err := s.Search(ctx, strings.Repeat("x", 64<<10+1), 1)
 	require.ErrorIs(t, err, ErrInvalid)
-	hits, err := s.Search(ctx, "words", MaxTopK)
+	hits, err := hitsOf(s.Search(ctx, "words", MaxTopK))
 	require.NoError(t, err)
 	require.Len(t, hits, 1)
 	for _, text := range []string{"", "   ", "!?", "the of and", "\x00", "\xff\xfe", strings.Repeat("words ", 5000)} {

@@ -674,7 +674,7 @@ func (m *machine) compareArtefact(rt *rapid.T, s *Scope, id string) {
 
 func (m *machine) search(rt *rapid.T) {
 	scope, word := rapid.SampledFrom(modelScopes).Draw(rt, "scope"), rapid.SampledFrom(modelWords).Draw(rt, "word")
-	hits, err := m.db.Scope(scope).Search(ctx, word, 200)
+	hits, err := hitsOf(m.db.Scope(scope).Search(ctx, word, 200))
 	require.NoError(rt, err)
 	got := []string{}
 	for _, h := range hits {

@@ -56,7 +56,7 @@ func TestDamagedContent(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, fmt.Sprint("text ", n), v.Text)
 		}
-		hits, err := s.Search(ctx, "text 4", 10)
+		hits, err := hitsOf(s.Search(ctx, "text 4", 10))
 		require.NoError(t, err)
 		require.Len(t, hits, 4)
 		a, err := s.Assemble(ctx, Query{Text: "text 4", Budget: 2000})
@@ -164,7 +164,7 @@ func TestDamagedPostings(t *testing.T) {
 	}
 	db = openTest(t, path, Options{})
 	defer db.Close()
-	hits, err := db.Scope("acme/bulk").Search(ctx, "shelf 77 parcel", 5)
+	hits, err := hitsOf(db.Scope("acme/bulk").Search(ctx, "shelf 77 parcel", 5))
 	require.NoError(t, err)
 	require.Len(t, hits, 5)
 	problems, err := db.Check(ctx, nil)

@@ -155,7 +155,7 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *ma
 				return nil, nil, err
 			}
 		} else if f.reason != "" && !o.stale {
-			return nil, nil, fmt.Errorf("%w: %s: %s: %w", ErrDirty, ref.ID, strings.TrimPrefix(f.reason, "dirty: "), f.err)
+			return nil, nil, dirtyError(ref.ID, f)
 		}
 		v.Stale = f.reason != ""
 	}
@@ -166,6 +166,14 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *ma
 		})
 	}
 	return v, leaf, nil
+}
+
+// dirtyError says why an artefact cannot be served; what this process may not ask needs no more words than its error has.
+func dirtyError(id string, f freshness) error {
+	if f.reason == reasonNoRoot || f.reason == reasonNoScheme {
+		return fmt.Errorf("%w: %s: %w", ErrDirty, id, f.err)
+	}
+	return fmt.Errorf("%w: %s: %s: %w", ErrDirty, id, strings.TrimPrefix(f.reason, "dirty: "), f.err)
 }
 
 func (s *Scope) reread(ctx context.Context, ref Ref) (*Version, Located, error) {

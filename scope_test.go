@@ -112,11 +112,12 @@ func world(t require.TestingT, db *DB, scope string, questions []string, refs []
 	n, err := s.Export(ctx, &export)
 	say("export", n, err)
 	for _, q := range questions {
-		hits, err := s.Search(ctx, q, 5)
-		for _, h := range hits {
+		found, err := s.Search(ctx, q, 5)
+		for _, h := range found.Hits {
 			say("hit", []any{h.Ref, h.Score, h.Tokens, h.Text}, nil)
 		}
-		say("hits", len(hits), err)
+		say("hits", len(found.Hits), err)
+		say("not served", []any{found.Left, found.Counts}, nil)
 		a, err := s.Assemble(ctx, Query{Text: q, Budget: 900, TopK: 6, Session: "g1"})
 		if errors.Is(err, ErrBudget) { // long system pages alone
 			say("assemble", nil, err)

@@ -74,7 +74,7 @@ func TestSessionAppend(t *testing.T) {
 	require.Len(t, w.Turns, 5)
 	require.Equal(t, w.Stored, w.Tokens)
 
-	hits, err := s.Search(ctx, "ocean tariff limit", 10)
+	hits, err := hitsOf(s.Search(ctx, "ocean tariff limit", 10))
 	require.NoError(t, err)
 	require.Len(t, hits, 1, "what assistant and tools said is no memory")
 	require.Equal(t, "block-chat-1", hits[0].Ref.ID)

@@ -106,7 +106,7 @@ func (s *fileSource) nearest(key string) (dir, rel string, err error) {
 		}
 	}
 	if dir == "" {
-		return "", "", fmt.Errorf("ctxpage: source file:%s lies below no allowed root; name one in Options.FileRoots", key)
+		return "", "", &FileRootError{Path: key}
 	}
 	return dir, rel, nil
 }
@@ -282,7 +282,25 @@ func (s *Scope) source(src string) (Source, string, error) {
 	if found := s.db.sources[scheme]; found != nil {
 		return found, key, nil
 	}
-	return nil, "", invalid("source", strconv.Quote(src), "a scheme this database knows: file, page or one of Options.Sources")
+	return nil, "", &schemeError{&InvalidError{"source", strconv.Quote(src), "a scheme this database knows: file, page or one of Options.Sources"}}
+}
+
+// schemeError means that nobody here answers for the scheme of a source.
+type schemeError struct{ *InvalidError }
+
+func (e *schemeError) Unwrap() error { return e.InvalidError }
+
+// unreadable is the reason a page is left out for whose source could not be asked. What this process may not read is
+// told apart from what could not be read: the one is for who opened the database to mend.
+func unreadable(err error) string {
+	var scheme *schemeError
+	switch {
+	case errors.Is(err, ErrFileRoot):
+		return reasonNoRoot
+	case errors.As(err, &scheme):
+		return reasonNoScheme
+	}
+	return reasonFetchFailed
 }
 
 // fetch loads from a source under the deadline and checks what comes.
@@ -629,7 +647,7 @@ func (s *Scope) freshenVia(ctx context.Context, h *Head, policy CheckPolicy, up 
 	got, err := up.probe(k, func() (Validator, error) { return s.probe(ctx, h.Artefact.Source, have) })
 	switch {
 	case err != nil:
-		return freshness{dirty: true, reason: reasonFetchFailed, err: err}
+		return freshness{dirty: true, reason: unreadable(err), err: err}
 	case sameContent(have, got):
 		s.db.checks.put(k, checked{now, got})
 		return freshness{}
@@ -649,7 +667,7 @@ func (s *Scope) freshenBase(ctx context.Context, h *Head, policy CheckPolicy, up
 	}
 	r := s.freshenAt(ctx, l, policy, up)
 	if r.reason != "" {
-		return freshness{dirty: true, reason: reasonFetchFailed, err: r.err}
+		return freshness{dirty: true, reason: unreadable(r.err), err: r.err}
 	}
 	return freshness{pending: r.pending}
 }
@@ -660,7 +678,7 @@ func (s *Scope) freshenAt(ctx context.Context, l Located, policy CheckPolicy, up
 		err = loaded[0].Err
 	}
 	if err != nil {
-		return freshness{dirty: true, reason: reasonFetchFailed, err: err}
+		return freshness{dirty: true, reason: unreadable(err), err: err}
 	}
 	return s.freshenVia(ctx, loaded[0].Head, policy, up)
 }
@@ -694,7 +712,7 @@ func (s *Scope) lineage(ctx context.Context, h *Head, policy CheckPolicy, up ups
 		case errors.Is(err, errParent):
 			return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("derived from %s, which changed", parent)}
 		case err != nil:
-			return freshness{dirty: true, reason: reasonFetchFailed, err: err}
+			return freshness{dirty: true, reason: unreadable(err), err: err}
 		}
 	}
 	return out
@@ -757,7 +775,7 @@ func (s *Scope) refetch(ctx context.Context, h *Head, found Validator, up *check
 	}
 	switch {
 	case r.err != nil:
-		return freshness{dirty: true, reason: reasonFetchFailed, err: r.err}
+		return freshness{dirty: true, reason: unreadable(r.err), err: r.err}
 	case !up.writes:
 		return freshness{dirty: true, pending: true}
 	}
@@ -815,7 +833,7 @@ func (s *Scope) writeRefetched(ctx context.Context, h *Head, r *refetching) fres
 		err = nil
 	}
 	if err != nil {
-		return freshness{dirty: true, reason: reasonFetchFailed, err: err}
+		return freshness{dirty: true, reason: unreadable(err), err: err}
 	}
 	if !s.replaced(ctx, h) { // the content is what it was, under a new stamp: no new version carries it
 		s.db.checks.put(k, checked{r.at, r.got.Validator})

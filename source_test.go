@@ -115,7 +115,7 @@ func TestFileSource(t *testing.T) {
 	require.Contains(t, a.Text(), "500")
 	require.True(t, a.Manifest.Pages[0].Refetched)
 	writeFile(t, path, "refunds up to 600")
-	hits, err := s.Search(ctx, "refunds", 1)
+	hits, err := hitsOf(s.Search(ctx, "refunds", 1))
 	require.NoError(t, err)
 	require.Equal(t, "refunds up to 600", hits[0].Text)
 	writes := 0
@@ -154,7 +154,7 @@ func TestFetchFails(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, w.In)
 	require.Contains(t, strings.Join(w.Steps, "\n"), "dirty: fetch failed")
-	hits, err := s.Search(ctx, "refunds policy", 0)
+	hits, err := hitsOf(s.Search(ctx, "refunds policy", 0))
 	require.NoError(t, err)
 	require.Equal(t, []string{"other"}, hitIDs(hits))
 

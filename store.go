@@ -181,9 +181,11 @@ type Candidate struct {
 }
 
 // Excluded counts the pages that one rule keeps out, and names the nearest misses: those the text asked for.
+// Matched counts those that the text asked for, as far as was looked.
 type Excluded struct {
 	Reason  string
 	Count   int
+	Matched int
 	Nearest []Candidate
 }
 

@@ -22,14 +22,14 @@ func TestTxnSearch(t *testing.T) {
 	tx, err := s.Begin(ctx)
 	require.NoError(t, err)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "policy", Text: "the refund limit is 400"}))
-	hits, err := tx.Search(ctx, "refund limit", 10)
+	hits, err := hitsOf(tx.Search(ctx, "refund limit", 10))
 	require.NoError(t, err)
 	texts := map[string]bool{}
 	for _, h := range hits {
 		texts[h.Text] = true
 	}
 	require.Equal(t, map[string]bool{"the refund limit is 400": true, "the refund desk opens at noon": true}, texts)
-	hits, err = s.Search(ctx, "refund limit", 10)
+	hits, err = hitsOf(s.Search(ctx, "refund limit", 10))
 	require.NoError(t, err)
 	require.Equal(t, "the refund limit is 200", hits[0].Text)
 

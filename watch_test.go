@@ -389,7 +389,7 @@ func TestWatchSummarisesAndUndoes(t *testing.T) {
 	require.Equal(t, win.Turns, got.Turns, "a restart keeps all of it")
 	require.Equal(t, made, by.calls)
 	replayed(t, db, after)
-	hits, err := db.Scope("acme/agent").Search(ctx, "nothing happened", 10)
+	hits, err := hitsOf(db.Scope("acme/agent").Search(ctx, "nothing happened", 10))
 	require.NoError(t, err)
 	require.Empty(t, hits, "a form is no memory")
 	problems, err := db.Check(ctx, nil)

@@ -237,10 +237,10 @@ func BenchmarkSearch(b *testing.B) {
 		b.Run(fmt.Sprintf("pages=%s/size=%d", named(pages), shortPage), func(b *testing.B) {
 			d := filled(b, pages, shortPage)
 			s, w := d.scope(), newWords(11)
-			hits, err := s.Search(ctx, w.question(asked(pages)), 10)
+			found, err := s.Search(ctx, w.question(asked(pages)), 10)
 			must(b, err)
-			if len(hits) != 10 {
-				b.Fatalf("%d hits", len(hits))
+			if len(found.Hits) != 10 {
+				b.Fatalf("%d hits", len(found.Hits))
 			}
 			measure(b, 1, func(int, uint64) error {
 				_, err := s.Search(ctx, w.question(asked(pages)), 10)

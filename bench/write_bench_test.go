@@ -99,9 +99,9 @@ func checkPut(s *ctxpage.Scope, o *plain, text string) error {
 	if err != nil || v.Text != text {
 		return fmt.Errorf("got %d bytes back, put %d: %w", len(v.Text), len(text), err)
 	}
-	hits, err := s.Search(ctx, text[:40], 1)
-	if err != nil || len(hits) != 1 {
-		return fmt.Errorf("%d hits for the page just put: %w", len(hits), err)
+	found, err := s.Search(ctx, text[:40], 1)
+	if err != nil || len(found.Hits) != 1 {
+		return fmt.Errorf("%d hits for the page just put: %w", len(found.Hits), err)
 	}
 	if err := o.put(0, []byte(text)); err != nil {
 		return err

@@ -27,6 +27,8 @@ const (
 	Masked      Reason = "replaced by this transaction"
 	FetchFailed Reason = "dirty: fetch failed"
 	ReadOnly    Reason = "dirty: a read-only database does not refetch"
+	NoRoot      Reason = "unchecked: no file root allows its source"             // Options.FileRoots, dbctl --root
+	NoScheme    Reason = "unchecked: the scheme of its source is not registered" // Options.Sources
 )
 
 // Reasons that leave out a page which was looked at.

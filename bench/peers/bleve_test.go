@@ -97,7 +97,7 @@ func openCtxpage(tb testing.TB, text []string) *searcher {
 		},
 		search: func(q string) (ids []string, err error) {
 			found, err := s.Search(ctx, q, hits)
-			for _, h := range found {
+			for _, h := range found.Hits {
 				ids = append(ids, h.Ref.ID)
 			}
 			return ids, err

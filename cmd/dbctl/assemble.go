@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -46,12 +47,6 @@ type blockView struct {
 	Stale  bool    `json:"stale,omitempty"`
 }
 
-type leftView struct {
-	Ref    string  `json:"ref"`
-	Reason string  `json:"reason"`
-	Score  float64 `json:"score"`
-}
-
 type assemblyView struct {
 	Trace    string          `json:"trace"`
 	LSN      uint64          `json:"lsn"`
@@ -63,13 +58,14 @@ type assemblyView struct {
 	Digest   manifest.Digest `json:"digest"`
 	Blocks   []blockView     `json:"blocks"`
 	Left     []leftView      `json:"left"`
+	Counts   []countView     `json:"left_counts"` // as in the manifest: of all pages the scope sees
 	Text     string          `json:"text,omitempty"`
 	Request  json.RawMessage `json:"request,omitempty"`
 }
 
 func (c *assembleCmd) Run(a *app) error {
 	q, err := c.query()
-	if err != nil {
+	if err := errors.Join(err, c.allow(a)); err != nil {
 		return err
 	}
 	return a.with(c.File, !c.ReadOnly, func(db *ctxpage.DB) error {
@@ -94,14 +90,14 @@ func (c *assembleCmd) Run(a *app) error {
 		})
 		if err == nil && !a.JSON {
 			c.summary(a, &v)
+			a.noteLeft(v.Counts, got.Left)
 		}
 		return err
 	})
 }
 
 func (c *assembleCmd) summary(a *app, v *assemblyView) {
-	fmt.Fprintf(a.err, "trace %s: %s, %d of %d tokens, tier %s, %d left out\n", v.Trace, plural(len(v.Blocks), "page", "pages"), v.Tokens, v.Limit,
-		budget.Tier(v.Tier), len(v.Left))
+	fmt.Fprintf(a.err, "trace %s: %s, %d of %d tokens, tier %s\n", v.Trace, plural(len(v.Blocks), "page", "pages"), v.Tokens, v.Limit, budget.Tier(v.Tier))
 	if v.Review {
 		fmt.Fprintln(a.err, "not even what is protected fitted: a person should look at this")
 	}
@@ -135,13 +131,10 @@ func (c *assembleCmd) query() (q ctxpage.Query, err error) {
 func assemblyOf(got *ctxpage.Assembly) assemblyView {
 	v := assemblyView{
 		Trace: got.Trace, LSN: got.LSN, Tier: int(got.Tier), Tokens: got.Tokens, Limit: got.Limit, Review: got.Review,
-		Digest: got.Manifest.Rendered, Blocks: []blockView{}, Left: []leftView{},
+		Digest: got.Manifest.Rendered, Blocks: []blockView{}, Left: leftOf(got.Left), Counts: countsOf(countsInManifest(got.Manifest), got.Left),
 	}
 	for _, b := range got.Blocks {
 		v.Blocks = append(v.Blocks, blockView{b.Ref.String(), b.Num, b.Form.String(), b.Tokens, b.Score, b.Stale})
-	}
-	for _, l := range got.Left {
-		v.Left = append(v.Left, leftView{l.Ref.String(), l.Reason, l.Score})
 	}
 	return v
 }

@@ -15,6 +15,7 @@ type readFlags struct {
 	Check      string `help:"When to look at sources: always, never, or a duration for at most every so often." default:"always"`
 	ServeStale bool   `help:"Serve a page whose source changed and cannot be fetched, marked as stale."`
 	Actor      string `help:"Who reads, in the manifest. Default: the scope."`
+	rootFlags
 }
 
 func (f *readFlags) policy() (ctxpage.CheckPolicy, error) {
@@ -63,7 +64,7 @@ Example: dbctl get agent.ctx acme/support refund-policy`
 
 func (c *getCmd) Run(a *app) error {
 	opts, err := c.options()
-	if err != nil {
+	if err := errors.Join(err, c.allow(a)); err != nil {
 		return err
 	}
 	return a.with(c.File, !c.ReadOnly, func(db *ctxpage.DB) error {

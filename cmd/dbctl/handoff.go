@@ -9,6 +9,7 @@ type handoffCmd struct {
 	talkArgs
 	Format string `help:"md, a document; json, by the schema; limn, statements for a strict contract." enum:"md,json,limn" default:"md"`
 	To     string `help:"For whom."`
+	rootFlags
 }
 
 func (handoffCmd) Help() string {
@@ -18,6 +19,9 @@ Example: dbctl handoff agent.ctx acme/support chat-1 --to 'night shift' >handoff
 }
 
 func (c *handoffCmd) Run(a *app) error {
+	if err := c.allow(a); err != nil {
+		return err
+	}
 	return c.withKnown(a, true, func(s *ctxpage.Session) error {
 		p, err := s.Handoff(a.ctx, c.To)
 		if err != nil {

@@ -35,7 +35,11 @@ func TestMain(m *testing.M) {
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // of children: the race detector lets each wait a second
-	os.Exit(dbtest.InMemory(m.Run))
+	code := dbtest.InMemory(m.Run)
+	if builtIn != "" {
+		os.RemoveAll(builtIn)
+	}
+	os.Exit(code)
 }
 
 // writeForever is an agent: it writes and reads until its input ends.

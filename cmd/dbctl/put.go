@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -68,10 +67,9 @@ func (c *putCmd) Run(a *app) error {
 		return err
 	}
 	if c.Root != "" {
-		if fi, err := os.Stat(c.Root); err != nil || !fi.IsDir() {
-			return usage("--root %q: expected a directory that is there", c.Root)
+		if err := a.allowRoot(c.Root); err != nil {
+			return err
 		}
-		a.roots = append(a.roots, c.Root)
 	}
 	return a.with(c.File, true, func(db *ctxpage.DB) error {
 		v, err := c.put(a.ctx, db, art)

@@ -276,7 +276,7 @@ func kindOf(err error, code int) string {
 // said turns the words of the library into those of a command line: it names options where dbctl has flags, and itself
 // in every error that another one wraps.
 var said = strings.NewReplacer(": ctxpage: ", ": ", "\nctxpage: ", "\n",
-	"name one in Options.FileRoots", "put --root DIR allows one",
+	"name one in Options.FileRoots", "--root DIR allows one",
 	"file, page or one of Options.Sources", "file or page")
 
 // hint adds what to do where the library, which knows no command line, cannot say it.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -17,7 +18,7 @@ type searchCmd struct {
 }
 
 func (searchCmd) Help() string {
-	return `Finds pages by their words, best first. Expired pages and drafts are not found; pages whose source changed are fetched anew. The search leaves a manifest, so the file is opened for writing, unless --read-only.
+	return `Finds pages by their words, best first. Pages whose source changed are fetched anew. What matches and is not shown is counted on standard error with the reason and what to do: expired pages, drafts, pages whose source cannot be checked here. The search leaves a manifest, so the file is opened for writing, unless --read-only.
 
 Example: dbctl search agent.ctx acme/support refund limit`
 }
@@ -33,7 +34,10 @@ type hitView struct {
 }
 
 type searchView struct {
-	Hits []hitView `json:"hits"`
+	Trace  string      `json:"trace"`
+	Hits   []hitView   `json:"hits"`
+	Left   []leftView  `json:"left"`
+	Counts []countView `json:"left_counts"`
 }
 
 func (c *searchCmd) Run(a *app) error {
@@ -41,23 +45,28 @@ func (c *searchCmd) Run(a *app) error {
 		return usage("--limit %d: expected 1 to %d", c.Limit, ctxpage.MaxTopK)
 	}
 	opts, err := c.options()
-	if err != nil {
+	if err := errors.Join(err, c.allow(a)); err != nil {
 		return err
 	}
 	return a.with(c.File, !c.ReadOnly, func(db *ctxpage.DB) error {
 		if err := a.noteEmptyScope(db, c.Scope); err != nil {
 			return err
 		}
-		hits, err := c.scope(db, c.Scope).Search(a.ctx, strings.Join(c.Words, " "), c.Limit, opts...)
+		found, err := c.scope(db, c.Scope).Search(a.ctx, strings.Join(c.Words, " "), c.Limit, opts...)
 		if err != nil {
 			return err
 		}
-		v := searchView{Hits: []hitView{}}
-		for _, h := range hits {
+		v := searchView{Trace: found.Trace, Hits: []hitView{}, Left: leftOf(found.Left), Counts: countsOf(found.Counts, found.Left)}
+		for _, h := range found.Hits {
 			v.Hits = append(v.Hits, hitView{h.Ref.String(), h.Num, h.Score, h.Tokens, h.Stale, h.Via, h.Text})
 		}
+		a.noteLeft(v.Counts, found.Left)
 		return a.emit(v, func(w io.Writer) {
-			if len(v.Hits) == 0 {
+			switch {
+			case len(v.Hits) == 0 && len(v.Counts) > 0:
+				fmt.Fprintln(w, "nothing to show: what matches was left out")
+				return
+			case len(v.Hits) == 0:
 				fmt.Fprintln(w, "nothing found")
 				return
 			}

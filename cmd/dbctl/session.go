@@ -459,13 +459,19 @@ func (t *turnArgs) id() string {
 	return t.Turn
 }
 
-type sessionRecallCmd struct{ turnArgs }
+type sessionRecallCmd struct {
+	turnArgs
+	rootFlags
+}
 
 func (sessionRecallCmd) Help() string {
 	return "Example: dbctl session recall agent.ctx acme/support chat-1 block-chat-1-3"
 }
 
 func (c *sessionRecallCmd) Run(a *app) error {
+	if err := c.allow(a); err != nil {
+		return err
+	}
 	return c.with(a, true, func(s *ctxpage.Session) error {
 		got, err := s.Recall(a.ctx, c.id())
 		if err != nil {

@@ -270,11 +270,11 @@ func (d *desktop) seen(ctx context.Context, s *ctxpage.Scope, id, words string) 
 	for _, l := range later.Left {
 		n += strings.Count(l.Ref.ID, id)
 	}
-	hits, err := s.Search(ctx, q.Text, 50)
+	found, err := s.Search(ctx, q.Text, 50)
 	if err != nil {
 		return 0, err
 	}
-	for _, h := range hits {
+	for _, h := range found.Hits {
 		n += strings.Count(h.Ref.ID+h.Text, words)
 	}
 	if _, err := s.Get(ctx, id); !errors.Is(err, ctxpage.ErrNotFound) {
@@ -323,11 +323,11 @@ func (d *desktop) bleed(ctx context.Context, s *ctxpage.Scope, a *ctxpage.Assemb
 	for _, x := range []*ctxpage.Assembly{a, prying} {
 		r.Leaked += d.secretsIn(ctx, x)
 	}
-	hits, err := s.Search(ctx, q.Text, 100)
+	found, err := s.Search(ctx, q.Text, 100)
 	if err != nil {
 		return err
 	}
-	for _, h := range hits {
+	for _, h := range found.Hits {
 		r.Leaked += d.secrets(h.Ref.String() + h.Text)
 	}
 	own, err := d.db.Scope(sibling).Assemble(ctx, q)

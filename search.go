@@ -1,0 +1,184 @@
+package ctxpage
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+
+	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+// Hit is one result of a search.
+type Hit struct {
+	Ref    Ref     `json:"ref"`
+	Num    uint64  `json:"num"`
+	Score  float64 `json:"score"`
+	Tokens int     `json:"tokens"`
+	Text   string  `json:"text"`
+	Stale  bool    `json:"stale,omitempty"`
+	// Via is the superseded version whose words were found, when the page answers for one.
+	Via uint64 `json:"via,omitempty"`
+}
+
+// Found is what a search found, and what it left out.
+type Found struct {
+	// Trace names the search in the manifest.
+	Trace string `json:"trace"`
+	Hits  []Hit  `json:"hits"`
+	// Left names pages that the words match and that were not served: all of those among the best matches, and the
+	// nearest of those that a rule keeps out, such as expired ones and drafts.
+	Left []LeftOut `json:"left,omitempty"`
+	// Counts counts them by reason, in the order of the reasons. Of those that a rule keeps out it counts the nearest.
+	Counts []LeftCount `json:"counts,omitempty"`
+}
+
+// LeftCount counts pages that were left out for one reason.
+type LeftCount struct {
+	Reason string `json:"reason"`
+	Count  int    `json:"count"`
+}
+
+// Search finds the pages of the visible scopes that answer a question by their words, best first. It looks at the best
+// matches up to limit (0: 10): those whose source changed are fetched anew, those that cannot be checked or served are
+// named in Left, with the reason. Expired pages and those below Tool are not served. An empty Found.Hits beside a Left
+// that is not empty does not mean that nothing is known.
+func (s *Scope) Search(ctx context.Context, text string, limit int, opts ...ReadOption) (Found, error) {
+	return s.search(ctx, text, limit, readOpts(opts), nil)
+}
+
+// Search finds pages as Scope.Search does, the transaction's own drafts among them. What it finds joins the read set.
+func (tx *Txn) Search(ctx context.Context, text string, limit int, opts ...ReadOption) (Found, error) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.state == txnDone {
+		return Found{}, ErrTxnDone
+	}
+	return tx.s.search(ctx, text, limit, readOpts(opts), tx)
+}
+
+func (s *Scope) search(ctx context.Context, text string, limit int, o readOptions, tx *Txn) (Found, error) {
+	if s.err != nil {
+		return Found{}, s.err
+	}
+	if limit == 0 {
+		limit = 10
+	}
+	if limit < 0 || limit > MaxTopK {
+		return Found{}, invalid("limit", strconv.Itoa(limit), "1 to "+strconv.Itoa(MaxTopK))
+	}
+	if len(text) > maxQueryText {
+		return Found{}, invalid("text", strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(maxQueryText))
+	}
+	trace, err := s.db.newID()
+	if err != nil {
+		return Found{}, err
+	}
+	a := s.begin(Query{Text: text, TopK: limit, Floor: Tool, Preset: "default", Check: o.check, ServeStale: o.stale, Trace: trace.String()}, tx)
+	defer a.end()
+	if err := a.proposeHits(ctx, limit); err != nil {
+		return Found{}, err
+	}
+	if err := a.pageIn(ctx); err != nil {
+		return Found{}, err
+	}
+	return a.hits(ctx)
+}
+
+// proposeHits takes what the words find and nothing else.
+func (a *assembling) proposeHits(ctx context.Context, limit int) (err error) {
+	weights := lexical.DefaultWeights()
+	q := CandidateQuery{Scopes: a.s.chain, Terms: a.s.db.lexer.Terms(a.q.Text), Floor: a.q.Floor, Now: a.now, K: limit, Weights: &weights, Room: a.room.hits}
+	if a.tx != nil {
+		q.Mask = a.tx.mask()
+	}
+	if a.cands, err = a.s.db.store.Candidates(ctx, q); err != nil {
+		return err
+	}
+	a.room.hits = a.cands.Hits
+	a.room.items = appendItems(append(a.room.items[:0], a.drafts(q.Terms)...), a.cands.Hits)
+	a.room.order = a.room.order[:0]
+	for i := range a.room.items {
+		if it := &a.room.items[i]; it.cand.Lexical.Score > 0 && it.cand.Excluded == "" {
+			a.room.order = append(a.room.order, it)
+		}
+	}
+	a.ranked = a.room.order
+	slices.SortFunc(a.ranked, func(x, y *item) int {
+		return cmp.Or(cmp.Compare(y.cand.Lexical.Score, x.cand.Lexical.Score), cmp.Compare(y.cand.Key.Num, x.cand.Key.Num))
+	})
+	return nil
+}
+
+func (a *assembling) hits(ctx context.Context) (Found, error) {
+	leaf := &manifest.Record{Type: manifest.TypeSearch, Trace: a.q.Trace, LSN: a.cands.LSN, Query: a.s.db.keyed("query", []byte(a.q.Text)), ServeStale: a.q.ServeStale}
+	best := a.bestLexical()
+	out := Found{Trace: a.q.Trace}
+	for i := range a.ranked {
+		it := a.ranked[i]
+		if it.reason != "" {
+			continue
+		}
+		it.tokens = it.cand.Tokens
+		leaf.Tokens += it.tokens
+		leaf.Pages = append(leaf.Pages, it.leafPage(best))
+		if a.tx != nil && it.own == nil {
+			a.tx.see(it.head, it.page, it.cand.Key.Num)
+		}
+		out.Hits = append(out.Hits, Hit{Ref: it.ref(), Num: it.cand.Key.Num, Score: it.cand.Lexical.Score, Tokens: it.tokens, Text: it.text, Stale: it.stale, Via: it.cand.Lexical.Via})
+	}
+	leaf.Excluded = a.exclusions(best)
+	if out.Counts = a.leftCounts(); len(out.Counts) > 0 {
+		out.Left = a.left()
+	}
+	if a.tx != nil {
+		leaf.Parent = a.tx.trace
+	}
+	return out, a.s.emit(ctx, leaf)
+}
+
+// left names what was considered and is not served: winners that found no place, and the nearest misses of the rules.
+func (a *assembling) left() []LeftOut {
+	out := make([]LeftOut, 0, len(a.ranked)-len(a.placed))
+	for i := range a.ranked {
+		it := a.ranked[i]
+		if it.reason == "" {
+			continue
+		}
+		l := LeftOut{Ref: it.ref(), Reason: it.reason, Score: it.scored.score}
+		if it.reason == it.fresh.reason {
+			l.Err = it.fresh.err
+		}
+		out = append(out, l)
+	}
+	for _, e := range a.cands.Excluded {
+		for _, c := range e.Nearest {
+			out = append(out, LeftOut{Ref: c.Ref, Reason: e.Reason})
+		}
+	}
+	return out
+}
+
+// leftCounts counts the matches of a search that are not served.
+func (a *assembling) leftCounts() (out []LeftCount) {
+	add := func(reason string, n int) {
+		i := slices.IndexFunc(out, func(c LeftCount) bool { return c.Reason == reason })
+		if i < 0 {
+			i, out = len(out), append(out, LeftCount{Reason: reason})
+		}
+		out[i].Count += n
+	}
+	for i := range a.ranked {
+		if r := a.ranked[i].reason; r != "" {
+			add(r, 1)
+		}
+	}
+	for _, e := range a.cands.Excluded {
+		if e.Matched > 0 {
+			add(e.Reason, e.Matched)
+		}
+	}
+	slices.SortFunc(out, func(x, y LeftCount) int { return cmp.Compare(x.Reason, y.Reason) })
+	return out
+}
