@@ -72,7 +72,7 @@ type Query struct {
 	// Charge says what a page costs: what it takes as rendered text, header and fence included (default), or its
 	// contents alone, for hosts that render the blocks themselves.
 	Charge Charge
-	// Trace names the assembly in the manifest; "": a new ULID.
+	// Trace names the assembly in the manifest: a ULID that names nothing there yet. "": a new one.
 	Trace string
 }
 
@@ -155,6 +155,11 @@ func (a *Assembly) Messages() []render.Message {
 // Assemble makes a context for a question: a read on its own. The answer to it can be committed later with Resume.
 // ErrBudget when the system part alone does not fit; the error tells the shortfall.
 func (s *Scope) Assemble(ctx context.Context, q Query) (*Assembly, error) {
+	release, err := s.takeTrace(ctx, q.Trace)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	return s.assemble(ctx, q, nil)
 }
 
@@ -165,10 +170,41 @@ func (tx *Txn) Assemble(ctx context.Context, q Query) (*Assembly, error) {
 	if tx.state == txnDone {
 		return nil, ErrTxnDone
 	}
+	release, err := tx.s.takeTrace(ctx, q.Trace)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	if q.Trace == "" && tx.first {
 		q.Trace, tx.first = tx.trace, false
 	}
 	return tx.s.assemble(ctx, q, tx)
+}
+
+// takeTrace makes sure that a trace the caller gives names nothing yet: two assemblies under one trace would answer for
+// each other, in replays, in reviews, and as the read set of a commit. release lets go of it; from then on the audit has it.
+// Whose the trace is, or of what, is not told.
+func (s *Scope) takeTrace(ctx context.Context, trace string) (release func(), err error) {
+	release = func() {}
+	if id, err := parseBatchID(trace); s.err != nil || err != nil {
+		return release, nil // told where the query is checked
+	} else {
+		trace = id.String()
+	}
+	_, taken := s.db.traces.LoadOrStore(trace, true)
+	if !taken {
+		release = func() { s.db.traces.Delete(trace) }
+		if taken, err = s.db.store.Manifests().Named(ctx, trace); err != nil {
+			err = logError(err)
+		}
+	}
+	if taken && err == nil {
+		err = invalid("trace", strconv.Quote(trace), "a ULID that names nothing yet, or nothing: then a new one is made")
+	}
+	if err != nil {
+		release()
+	}
+	return release, err
 }
 
 func (q Query) withDefaults() (Query, error) {
@@ -212,9 +248,11 @@ func (q Query) withDefaults() (Query, error) {
 		bad("overflow", strconv.Itoa(int(q.Overflow)), "fill or ladder")
 	}
 	if q.Trace != "" {
-		if _, err := parseBatchID(q.Trace); err != nil {
+		id, err := parseBatchID(q.Trace)
+		if err != nil {
 			bad("trace", strconv.Quote(q.Trace), "a ULID, or nothing")
 		}
+		q.Trace = id.String() // in one spelling
 	}
 	return q, errors.Join(errs...)
 }

@@ -247,7 +247,7 @@ func (c *checker) small() error {
 			name []byte
 			tag  byte
 			into func() any
-		}{{bucketTxn, 't', func() any { return new(Outcome) }}, {bucketHeld, 'd', func() any { return new(HeldBatch) }}, {bucketState, 's', nil}} {
+		}{{bucketTxn, 't', func() any { return new(outcomeRow) }}, {bucketHeld, 'd', func() any { return new(HeldBatch) }}, {bucketState, 's', nil}} {
 			err := tx.Bucket(b.name).ForEach(func(k, v []byte) error {
 				row, err := unseal(b.tag, k, v)
 				if err != nil {

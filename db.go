@@ -185,6 +185,7 @@ type DB struct {
 	readers readers
 	rooms   sync.Pool    // of *scratch
 	macs    sync.Pool    // of hash.Hash: see keyed
+	traces  sync.Map     // that assemblies under way were given: see takeTrace
 	begins  atomic.Int64 // see preamble
 	lexer   *lexical.Analyzer
 	steps   chan struct{} // of one: held by the step of directives under way

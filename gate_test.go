@@ -658,7 +658,7 @@ func TestIdempotentIDs(t *testing.T) {
 	}
 	first, err := commit(s, id, "one", good)
 	require.NoError(t, err)
-	second, err := commit(s, id, "two", good)
+	second, err := commit(s, id, "one", good)
 	require.NoError(t, err)
 	require.Equal(t, first, second)
 	require.Equal(t, "one", get(t, s, "a").Text)
@@ -668,10 +668,12 @@ func TestIdempotentIDs(t *testing.T) {
 	heldAs(t, err, ReasonNoVerdict)
 	_, err = commit(s, held, "three", good)
 	heldAs(t, err, ReasonNoVerdict)
+	_, err = commit(s, held, "other", good)
+	require.ErrorIs(t, err, ErrInvalid)
 
 	db = reopen(t, db, opts)
 	s = db.Scope("acme")
-	third, err := commit(s, id, "four", good)
+	third, err := commit(s, id, "one", good)
 	require.NoError(t, err)
 	require.Equal(t, first, third)
 
@@ -680,9 +682,9 @@ func TestIdempotentIDs(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range outcomes {
 		wg.Go(func() {
-			_ = s.Update(ctx, func(tx *Txn) error { return tx.Put(ctx, Artefact{ID: "b", Text: words(i, 5)}) }, WithID(at))
+			_ = s.Update(ctx, func(tx *Txn) error { return tx.Put(ctx, Artefact{ID: "b", Text: words(1, 5)}) }, WithID(at))
 			tx, err := s.Begin(ctx, WithID(at))
-			if err == nil && tx.Put(ctx, Artefact{ID: "b", Text: words(i, 6)}) == nil && tx.Commit(ctx, good) == nil {
+			if err == nil && tx.Put(ctx, Artefact{ID: "b", Text: words(1, 5)}) == nil && tx.Commit(ctx, good) == nil {
 				outcomes[i] = tx.Outcome()
 			}
 		})

@@ -104,6 +104,11 @@ func (s *fileStore) Commit(ctx context.Context, b Batch) (Outcome, error) {
 	if now := max(b.Now.UnixMilli(), 0); b.ID.Time() > uint64(now+idAhead.Milliseconds()) { // it would look like the present to what forgets old outcomes
 		return Outcome{}, invalid("batch id", b.ID.String()+", of "+ulid.Time(b.ID.Time()).UTC().Format(time.DateOnly), "a ULID of about now")
 	}
+	if b.Bound == nil {
+		if err := b.bind(); err != nil {
+			return Outcome{}, err
+		}
+	}
 	if err := s.throttle(ctx, &b); err != nil {
 		return Outcome{}, err
 	}
@@ -199,8 +204,11 @@ func (s *fileStore) sequence(ctx context.Context, b *Batch) (*pending, Outcome, 
 		return s.again()
 	}
 	if row, _ := s.overlayOutcome(b.ID); row != nil {
-		var out Outcome
-		return nil, out, unpack(row, &out)
+		out, err := s.answer(row, b)
+		if err != nil {
+			return nil, Outcome{}, err
+		}
+		return nil, *out, nil
 	}
 	if decided, err := s.decidedMeanwhile(ctx, b); decided || err != nil {
 		if err != nil {
@@ -291,7 +299,7 @@ func (s *fileStore) prepare(ctx context.Context, b *Batch) (*prepared, error) {
 	}
 	pre := &prepared{ckpts: s.ckpts.Load()}
 	var err error
-	if pre.known, err = s.outcome(b.ID); err != nil || pre.known != nil {
+	if pre.known, err = s.outcome(b); err != nil || pre.known != nil {
 		return pre, err
 	}
 	if b.Action == ActApprove || b.Action == ActReject {
@@ -482,7 +490,7 @@ func (s *fileStore) enqueue(b *Batch, pre *prepared, v judgement) (*pending, err
 		return nil, err
 	}
 	leaf.Status = p.outcome.Status.String()
-	if rec.result, err = msgpack.Marshal(&p.outcome); err != nil {
+	if rec.result, err = msgpack.Marshal(&outcomeRow{p.outcome, b.Bound}); err != nil {
 		return nil, fmt.Errorf("ctxpage: encode outcome: %w", err)
 	}
 	if rec.body, err = manifest.Encode(&leaf); err != nil {
@@ -989,9 +997,10 @@ func (s *fileStore) enqueueLeaf(index uint64, body []byte) error {
 	return err
 }
 
-// outcome looks a batch id up in overlay and file; nil: it is new. Ids sort by time, so that one that was just made is
+// outcome looks the id of a batch up in overlay and file; nil: it is new. Ids sort by time, so that one that was just made is
 // above all those in the file, which need not be read then.
-func (s *fileStore) outcome(id ulid.ULID) (*Outcome, error) {
+func (s *fileStore) outcome(b *Batch) (*Outcome, error) {
+	id := b.ID
 	row, above := s.overlayOutcome(id)
 	if row == nil && !above {
 		err := s.view(func(tx *bbolt.Tx) error {
@@ -1013,8 +1022,7 @@ func (s *fileStore) outcome(id ulid.ULID) (*Outcome, error) {
 	if row == nil {
 		return nil, nil
 	}
-	out := new(Outcome)
-	return out, unpack(row, out)
+	return s.answer(row, b)
 }
 
 // overlayOutcome returns the row of an id that is not in the file yet, and whether it is above every id in the file.

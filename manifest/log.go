@@ -44,7 +44,8 @@ type Log struct {
 	unlike map[uint64]error // of a reader: leaves that log and archive hold different bytes of
 
 	comparing sync.Mutex // taken before mu
-	ahead     []slot     // archived leaves that the next comparisons ask for; guarded by comparing
+	traces    traces
+	ahead     []slot // archived leaves that the next comparisons ask for; guarded by comparing
 }
 
 // Open opens the archive in dir, which it creates unless read-only. A nil fs is the operating system's. An

@@ -1,0 +1,81 @@
+package manifest
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// traces are the hashes of the traces of the first upTo leaves, sorted: 4 bytes a leaf, made when somebody first asks
+// for one. A look through the index, which ByTrace takes, costs milliseconds once there are a million leaves.
+type traces struct {
+	mu     sync.Mutex // taken before Log.mu
+	upTo   uint64
+	hashes []uint32
+	fresh  []uint32 // of leaves that came since hashes was sorted, in their order
+}
+
+// freshTraces is how many hashes are looked through before they are sorted in.
+const freshTraces = 4096
+
+// Named reports whether a leaf has this trace.
+func (l *Log) Named(ctx context.Context, trace string) (bool, error) {
+	v, err := l.view()
+	if err != nil {
+		return false, err
+	}
+	known, err := l.traces.has(ctx, v, traceHash(trace))
+	if err != nil || !known {
+		return false, err
+	}
+	found := false
+	h := traceHash(trace)
+	err = v.find(ctx, func(r row) bool { return r.trace == h }, func(i uint64) (bool, error) {
+		r, err := v.leaf(i)
+		found = err == nil && r.Trace == trace
+		return !found, err
+	})
+	return found, err
+}
+
+func (t *traces) has(ctx context.Context, v *view, hash uint32) (bool, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.follow(ctx, v); err != nil {
+		return false, err
+	}
+	if len(t.fresh) > freshTraces {
+		t.hashes = append(t.hashes, t.fresh...)
+		slices.Sort(t.hashes)
+		t.fresh = t.fresh[:0]
+	}
+	_, found := slices.BinarySearch(t.hashes, hash)
+	return found || slices.Contains(t.fresh, hash), nil
+}
+
+// follow takes over what came since. Bodies are not read.
+func (t *traces) follow(ctx context.Context, v *view) error {
+	for t.upTo < v.size() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if t.upTo >= v.archived {
+			t.fresh = append(t.fresh, v.tail[t.upTo-v.archived].row.trace)
+			t.upTo++
+			continue
+		}
+		rows := make([]slot, min(rowBlock, v.archived-t.upTo))
+		for k := range rows {
+			rows[k].index = t.upTo + uint64(k)
+		}
+		v.blockRows(rows)
+		for k := range rows {
+			if rows[k].err != nil {
+				return rows[k].err
+			}
+			t.fresh = append(t.fresh, rows[k].row.trace)
+			t.upTo++
+		}
+	}
+	return nil
+}
