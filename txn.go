@@ -159,17 +159,18 @@ func (s *Scope) Begin(_ context.Context, opts ...TxnOption) (*Txn, error) {
 }
 
 // Resume starts a speculative transaction whose read set is a recorded assembly of this scope, so that an answer can be
-// committed by another process, or another tool, than the one that assembled its context.
+// committed by another process, or another tool, than the one that assembled its context. Only what the assembly itself
+// served counts, in the version it served. Reads that followed under its trace neither join the read set nor bring it
+// up to date: after a change, assemble anew.
 func (s *Scope) Resume(ctx context.Context, trace string, opts ...TxnOption) (*Txn, error) {
 	tx, err := s.newTxn(opts)
 	if err != nil {
 		return nil, err
 	}
-	leaves, err := s.db.Manifests().ByTrace(ctx, trace)
-	if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
-		return nil, logError(err)
+	leaves, err := s.readSet(ctx, trace)
+	if err != nil {
+		return nil, err
 	}
-	leaves = slices.DeleteFunc(leaves, func(l *manifest.Record) bool { return l.Scope != s.name || !l.Type.Reads() })
 	if len(leaves) == 0 {
 		return nil, fmt.Errorf("%w: no assembly %q of scope %s in the manifest", ErrNotFound, trace, s.name)
 	}
@@ -182,6 +183,32 @@ func (s *Scope) Resume(ctx context.Context, trace string, opts ...TxnOption) (*T
 	}
 	tx.trace, tx.first = trace, false
 	return tx, nil
+}
+
+// readSet gives the leaves whose pages the context of a trace was made of: those of the trace itself, and, where drafts
+// stood in it, those of the context that the drafts were written from. A transaction that read without an assembly has
+// its reads alone.
+func (s *Scope) readSet(ctx context.Context, trace string) (out []*manifest.Record, err error) {
+	seen := map[string]bool{}
+	for trace != "" && !seen[trace] {
+		seen[trace] = true
+		leaves, err := s.db.Manifests().ByTrace(ctx, trace)
+		if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
+			return nil, logError(err)
+		}
+		leaves = slices.DeleteFunc(leaves, func(l *manifest.Record) bool { return l.Scope != s.name || !l.Type.Reads() })
+		own := slices.DeleteFunc(slices.Clone(leaves), func(l *manifest.Record) bool { return l.Trace != trace })
+		if len(own) > 0 {
+			leaves = own
+		}
+		out, trace = append(out, leaves...), ""
+		for _, l := range own {
+			if slices.ContainsFunc(l.Pages, func(p manifest.Page) bool { return p.Num == 0 }) {
+				trace = l.Parent
+			}
+		}
+	}
+	return out, nil
 }
 
 // readerOf is who reads what these leaves served. A get has the LSN of what it served, which is no later than itself.
@@ -223,12 +250,26 @@ func (tx *Txn) sawLeaf(ctx context.Context, leaf *manifest.Record) error {
 	return nil
 }
 
-// see records a page version the model saw. The tx's own later read of the same page replaces it. Whoever writes what
-// he saw replaces that version and no newer one: it becomes the precondition of a write.
+// see records a page version the model saw. The oldest stands: a text written from it does not become one written from a
+// later version because somebody reads that, too. Whoever writes what he saw replaces that version and no newer one: it
+// becomes the precondition of a write.
 func (tx *Txn) see(h *Head, page int, num uint64) {
-	set(&tx.saw, pageSlot{h.Scope, h.ID, page}, Seen{h.Scope, h.ID, page, num})
-	if h.Scope == tx.s.name {
+	slot := pageSlot{h.Scope, h.ID, page}
+	if was, ok := tx.saw[slot]; !ok || num < was.Num { // numbers rise with every version of a page
+		set(&tx.saw, slot, Seen{h.Scope, h.ID, page, num})
+	}
+	if h.Scope != tx.s.name {
+		return
+	}
+	if was, ok := tx.expect[h.ID]; !ok || h.LSN < was {
 		set(&tx.expect, h.ID, h.LSN)
+	}
+}
+
+// sawNone records that the scope itself had no artefact of that name when it was looked for.
+func (tx *Txn) sawNone(id string) {
+	if _, ok := tx.expect[id]; !ok {
+		set(&tx.expect, id, 0)
 	}
 }
 
@@ -509,13 +550,13 @@ func (tx *Txn) Get(ctx context.Context, id string, opts ...ReadOption) (*Version
 	}
 	v, leaf, err := s.read(ctx, Ref{ID: id}, readOpts(opts))
 	if errors.Is(err, ErrNotFound) && !tx.drop[id] {
-		set(&tx.expect, id, 0)
+		tx.sawNone(id)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if v.Ref.Scope != tx.s.name && !tx.drop[id] {
-		set(&tx.expect, id, 0)
+		tx.sawNone(id)
 	}
 	for _, p := range v.Pages {
 		tx.see(v.head(), p.Ref.Page, p.Num)
