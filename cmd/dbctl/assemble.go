@@ -83,7 +83,11 @@ func (c *assembleCmd) Run(a *app) error {
 			return err
 		}
 		err = a.emit(v, func(w io.Writer) {
-			fmt.Fprint(w, printable(w, v.Text), string(v.Request))
+			request := string(v.Request)
+			if isTerminal(w) {
+				request = escaped(request)
+			}
+			fmt.Fprint(w, printable(w, v.Text), request)
 			if v.Request != nil {
 				fmt.Fprintln(w)
 			}

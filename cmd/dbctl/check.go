@@ -118,7 +118,7 @@ func (a *app) child(path string) (out []byte, end *os.ProcessState, said string,
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if progress {
-		cmd.Stderr = io.MultiWriter(&stderr, a.err)
+		cmd.Stderr = io.MultiWriter(&stderr, unguarded(a.err))
 	}
 	err = cmd.Run()
 	if cmd.ProcessState == nil {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 
 	"github.com/schollz/progressbar/v3"
 )
@@ -41,34 +40,6 @@ func table(w io.Writer, head string, rows func(row func(cells ...any))) {
 		fmt.Fprintln(tw)
 	})
 	tw.Flush()
-}
-
-// steers says whether a terminal may act on a rune instead of showing it, or turn round the order of those beside it.
-func steers(r rune) bool {
-	return unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp)
-}
-
-// line makes text fit for a cell: what is stored must not steer the terminal.
-func line(s string) string {
-	return strings.Map(func(r rune) rune {
-		if steers(r) {
-			return ' '
-		}
-		return r
-	}, s)
-}
-
-// printable is text for a terminal without what would steer it, and byte for byte elsewhere.
-func printable(w io.Writer, s string) string {
-	if !isTerminal(w) {
-		return s
-	}
-	return strings.Map(func(r rune) rune {
-		if steers(r) && r != '\n' && r != '\t' {
-			return '�'
-		}
-		return r
-	}, s)
 }
 
 func when(t time.Time) string {
@@ -138,7 +109,7 @@ func (a *app) progress() func(what string, done, total uint64) {
 	return func(what string, done, total uint64) {
 		if what != now {
 			now = what
-			bar = progressbar.NewOptions64(int64(max(total, 1)), progressbar.OptionSetWriter(a.err), progressbar.OptionSetDescription(what),
+			bar = progressbar.NewOptions64(int64(max(total, 1)), progressbar.OptionSetWriter(unguarded(a.err)), progressbar.OptionSetDescription(what),
 				progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(65*time.Millisecond), progressbar.OptionSetWidth(30))
 		}
 		_ = bar.Set64(int64(min(done, max(total, 1))))

@@ -18,7 +18,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
-	"golang.org/x/term"
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -124,7 +123,8 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // the second Ctrl-C ends the process
-	a := &app{ctx: ctx, in: in, out: out, err: errw, now: time.Now}
+	a := &app{ctx: ctx, in: in, now: time.Now}
+	a.out, a.err = guarded(out, &a.JSON), guarded(errw, &a.JSON)
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
@@ -138,7 +138,7 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 		args = []string{"--help"}
 	}
 	var c cli
-	k := kong.Must(&c, only(args[0]), kong.Name("dbctl"), kong.Description(description), kong.Writers(out, errw),
+	k := kong.Must(&c, only(args[0]), kong.Name("dbctl"), kong.Description(description), kong.Writers(a.out, a.err),
 		kong.Exit(func(code int) { panic(parsed(code)) }), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}))
 	// The parser would write U+FFFD for such bytes: another id, another file.
 	if i := slices.IndexFunc(args, func(s string) bool { return !utf8.ValidString(s) }); i >= 0 {
@@ -317,9 +317,4 @@ func (a *app) with(path string, write bool, fn func(db *ctxpage.DB) error) error
 		return cerr // what the verb printed is not the end of it
 	}
 	return errors.Join(err, cerr)
-}
-
-func isTerminal(w any) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
 }
