@@ -512,8 +512,12 @@ func (s *fileStore) Head(ctx context.Context) (manifest.Head, error) {
 	if err != nil {
 		return manifest.Head{}, err
 	}
+	now := s.opts.now()
+	if err := checkClock(now); err != nil { // its line would not be read again
+		return manifest.Head{}, err
+	}
 	root, err := s.man.Root(size)
-	return manifest.Head{DB: s.man.DB(), Size: size, Root: root, Time: micros(s.opts.now())}, logError(err)
+	return manifest.Head{DB: s.man.DB(), Size: size, Root: root, Time: micros(now)}, logError(err)
 }
 
 func (s *fileStore) headSize(ctx context.Context) (uint64, error) {

@@ -99,7 +99,8 @@ type Options struct {
 	Summarizer       Summarizer
 	SummarizeTimeout time.Duration
 	Audit            AuditMode
-	// Clock and Rand are the only time and randomness the database uses for what it stores; nil: the system's.
+	// Clock and Rand are the only time and randomness the database uses for what it stores; nil: the system's. A Clock
+	// outside the years 1 to 9999 gives an InvalidError.
 	Clock func() time.Time
 	Rand  io.Reader
 	// Logger hears of recoveries and failed background work; nil: nobody. Errors are returned, not logged.
@@ -201,6 +202,9 @@ type DB struct {
 func Open(path string, opts Options) (db *DB, err error) {
 	opts, err = opts.withDefaults()
 	if err != nil {
+		return nil, err
+	}
+	if err := checkClock(opts.Clock()); err != nil {
 		return nil, err
 	}
 	if path, err = filepath.Abs(path); err != nil {
@@ -333,7 +337,11 @@ func (db *DB) append(ctx context.Context, leaf *manifest.Record) error {
 		}
 		leaf.Trace = id.String()
 	}
-	leaf.Time = micros(db.opts.Clock())
+	now := db.opts.Clock()
+	if err := checkClock(now); err != nil {
+		return err
+	}
+	leaf.Time = micros(now)
 	d := Written
 	if db.opts.Audit == AuditSync {
 		d = Synced

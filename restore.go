@@ -48,6 +48,9 @@ func Restore(ctx context.Context, backup, path string, opts RestoreOptions) (man
 	if opts.Clock == nil {
 		opts.Clock = time.Now
 	}
+	if err := checkClock(opts.Clock()); err != nil {
+		return manifest.Head{}, err
+	}
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return manifest.Head{}, fmt.Errorf("ctxpage: restore: %w", err)

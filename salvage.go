@@ -66,6 +66,9 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 	if opts.Clock == nil {
 		opts.Clock = time.Now
 	}
+	if err := checkClock(opts.Clock()); err != nil {
+		return rep, err
+	}
 	for _, p := range []*string{&path, &to} {
 		if *p, err = filepath.Abs(*p); err != nil {
 			return rep, fmt.Errorf("ctxpage: salvage: %w", err)

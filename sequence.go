@@ -98,6 +98,9 @@ func (s *fileStore) Commit(ctx context.Context, b Batch) (Outcome, error) {
 	if err := s.writable(); err != nil {
 		return Outcome{}, err
 	}
+	if err := checkClock(b.Now); err != nil {
+		return Outcome{}, err
+	}
 	if age := b.Now.Sub(ulid.Time(b.ID.Time())); age > outcomeDays {
 		return Outcome{}, fmt.Errorf("%w: %s is %s old; use a new id", ErrTxnExpired, b.ID, age.Round(time.Hour))
 	}

@@ -355,6 +355,9 @@ func (tx *Txn) makePut(ctx context.Context, a Artefact) (Put, error) {
 	}
 	if a.TTL > 0 {
 		a.ExpiresAt, a.TTL = tx.s.db.opts.Clock().Add(a.TTL), 0
+		if y := a.ExpiresAt.UTC().Year(); y < 1 || y > 9999 {
+			return Put{}, invalid("ttl", fmt.Sprintf("an expiry in the year %d", y), "one up to the year 9999")
+		}
 	}
 	if err := tx.derive(ctx, &a); err != nil {
 		return Put{}, err
