@@ -391,12 +391,9 @@ type refetching struct {
 // nothing is written. In the second what changed is written, one after the other in the order of the artefacts: page
 // numbers break ties, and must not depend on which source was quickest.
 type checking struct {
-	writes bool // the second round
-
-	mu     sync.Mutex
-	probed map[checkKey]Validator
-	got    map[checkKey]*refetching
-	own    map[checkKey]*refetching // of those, the ones that this check began
+	mu  sync.Mutex
+	got map[checkKey]*refetching
+	own map[checkKey]*refetching // of those, the ones that this check began
 }
 
 type checkKey struct {
@@ -442,22 +439,20 @@ func (s *Scope) freshen(ctx context.Context, heads []*Head, policy CheckPolicy) 
 	if len(open) == 0 {
 		return out
 	}
-	c := &checking{probed: map[checkKey]Validator{}, got: map[checkKey]*refetching{}, own: map[checkKey]*refetching{}}
+	c := &checking{got: map[checkKey]*refetching{}, own: map[checkKey]*refetching{}}
 	defer s.db.checks.release(c.own)
-	var wg sync.WaitGroup
-	var next atomic.Int64
-	for range min(len(open), maxProbes) {
-		wg.Go(func() {
-			for n := int(next.Add(1)) - 1; n < len(open); n = int(next.Add(1)) - 1 {
-				out[open[n]] = s.freshenOne(ctx, heads[open[n]], policy, c)
-			}
-		})
+	g := newAncestry(s, policy, c)
+	for _, i := range open {
+		g.survey(ctx, heads[i])
 	}
-	wg.Wait()
-	c.writes = true
+	g.ask(ctx, heads, open)
+	for _, i := range open {
+		out[i] = g.verdict(ctx, heads[i])
+	}
+	g.write()
 	for _, i := range open {
 		if out[i].pending {
-			out[i] = s.freshenOne(ctx, heads[i], policy, c)
+			out[i] = g.verdict(ctx, heads[i])
 		}
 	}
 	return out
@@ -601,39 +596,8 @@ func (s *Scope) owner(h *Head) *Scope {
 	return &o
 }
 
-func (s *Scope) freshenOne(ctx context.Context, h *Head, policy CheckPolicy, c *checking) freshness {
-	return s.freshenVia(ctx, h, policy, upstream{map[origin]bool{}, c})
-}
-
-// origin names an artefact on the way from a page to what it was made from.
-type origin struct{ scope, id string }
-
-// upstream is the way from one page to all it was made from.
-type upstream struct {
-	seen map[origin]bool
-	*checking
-}
-
-// maxUpstream bounds what one page may be made from, in all generations. A rolling summary has one a turn.
-const maxUpstream = 4096
-
-// freshenVia checks what an artefact was made from before the artefact itself: a copy of a copy, or a summary of a
-// summary, is as stale as its origin. What was looked at on the way is not looked at again, so a circle ends.
-func (s *Scope) freshenVia(ctx context.Context, h *Head, policy CheckPolicy, up upstream) freshness {
-	s = s.owner(h)
-	if up.seen[origin{h.Scope, h.ID}] {
-		return freshness{}
-	}
-	up.seen[origin{h.Scope, h.ID}] = true
-	if len(up.seen) > maxUpstream {
-		return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("made from more than %d artefacts, expected fewer", maxUpstream)}
-	}
-	if r := s.lineage(ctx, h, policy, up); r.reason != "" || r.pending || h.Artefact.Source == "" {
-		return r
-	}
-	if r := s.freshenBase(ctx, h, policy, up); r.reason != "" || r.pending {
-		return r
-	}
+// ask probes the source of an artefact and fetches it when it changed. Nothing is written yet.
+func (s *Scope) ask(ctx context.Context, h *Head, policy CheckPolicy, c *checking) freshness {
 	k := h.checkKey()
 	last, known := s.db.checks.get(k)
 	now := s.db.opts.Clock()
@@ -644,7 +608,7 @@ func (s *Scope) freshenVia(ctx context.Context, h *Head, policy CheckPolicy, up 
 	if known {
 		have = last.v
 	}
-	got, err := up.probe(k, func() (Validator, error) { return s.probe(ctx, h.Artefact.Source, have) })
+	got, err := s.probe(ctx, h.Artefact.Source, have)
 	switch {
 	case err != nil:
 		return freshness{dirty: true, reason: unreadable(err), err: err}
@@ -652,35 +616,7 @@ func (s *Scope) freshenVia(ctx context.Context, h *Head, policy CheckPolicy, up 
 		s.db.checks.put(k, checked{now, got})
 		return freshness{}
 	}
-	return s.refetch(ctx, h, got, up.checking)
-}
-
-// freshenBase brings the artefact that a page: source copies up to date, so that the probe after it sees what is true.
-func (s *Scope) freshenBase(ctx context.Context, h *Head, policy CheckPolicy, up upstream) freshness {
-	key, ok := strings.CutPrefix(h.Artefact.Source, "page:")
-	if !ok {
-		return freshness{}
-	}
-	l, err := pageSource{s.db, s.chain}.locate(ctx, key)
-	if err != nil || !l.Current {
-		return freshness{} // the probe says what is wrong
-	}
-	r := s.freshenAt(ctx, l, policy, up)
-	if r.reason != "" {
-		return freshness{dirty: true, reason: unreadable(r.err), err: r.err}
-	}
-	return freshness{pending: r.pending}
-}
-
-func (s *Scope) freshenAt(ctx context.Context, l Located, policy CheckPolicy, up upstream) freshness {
-	loaded, err := s.db.store.Load(ctx, s.chain, l.Pages[:1], WantHead)
-	if err == nil {
-		err = loaded[0].Err
-	}
-	if err != nil {
-		return freshness{dirty: true, reason: unreadable(err), err: err}
-	}
-	return s.freshenVia(ctx, loaded[0].Head, policy, up)
+	return s.refetch(ctx, h, got, c)
 }
 
 // sameContent compares hashes where both are known, else stamps.
@@ -689,33 +625,6 @@ func sameContent(a, b Validator) bool {
 		return a.Hash == b.Hash
 	}
 	return a.Stamp == b.Stamp
-}
-
-// lineage finds a derived artefact whose parents moved on: a summary of a changed page is dirty, and nobody can fetch it.
-func (s *Scope) lineage(ctx context.Context, h *Head, policy CheckPolicy, up upstream) (out freshness) {
-	for _, parent := range h.DerivedFrom {
-		l, err := s.parent(ctx, parent)
-		if err == nil {
-			if why := s.ended(h, parent.ID, &l); why != "" {
-				return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("derived from %s, which %s", parent, why)}
-			}
-			switch r := s.freshenAt(ctx, l, policy, up); {
-			case r.refetched:
-				_, err = s.parent(ctx, parent)
-			case r.pending: // the other parents are asked meanwhile
-				out.pending = true
-			case r.reason != "":
-				return freshness{dirty: true, reason: r.reason, err: fmt.Errorf("derived from %s: %w", parent, r.err)}
-			}
-		}
-		switch {
-		case errors.Is(err, errParent):
-			return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("derived from %s, which changed", parent)}
-		case err != nil:
-			return freshness{dirty: true, reason: unreadable(err), err: err}
-		}
-	}
-	return out
 }
 
 // ended says why what an artefact was made from is not to be used any more, "" when it is. Its source is not asked then.
@@ -727,18 +636,6 @@ func (s *Scope) ended(h *Head, id string, parent *Located) string {
 		return "another artefact supersedes"
 	}
 	return ""
-}
-
-var errParent = errors.New("parent changed")
-
-// parent finds what a page was derived from, if it is still what it was.
-func (s *Scope) parent(ctx context.Context, ref Ref) (Located, error) {
-	l, err := s.db.store.Resolve(ctx, s.chain, Ref{Scope: ref.Scope, ID: ref.ID})
-	switch {
-	case errors.Is(err, ErrNotFound), err == nil && l.Version != ref.Version && !s.samePages(ctx, ref, l):
-		return l, errParent
-	}
-	return l, err
 }
 
 // samePages says whether the pages a parent reference names are still the same content under a newer head.
@@ -759,27 +656,20 @@ func (s *Scope) samePages(ctx context.Context, parent Ref, now Located) bool {
 	return true
 }
 
-// refetch loads a dirty artefact anew and commits it as a version written by its source: the source is the author, so
-// there is no gate. Of several fetches in this process one does the work and the others take its result; another
-// process's newer version is adopted. found is what the probe saw.
-func (s *Scope) refetch(ctx context.Context, h *Head, found Validator, up *checking) freshness {
+// refetch loads a dirty artefact anew; writeRefetched commits it as a version written by its source: the source is the
+// author, so there is no gate. Of several fetches in this process one does the work and the others take its result;
+// another process's newer version is adopted. found is what the probe saw.
+func (s *Scope) refetch(ctx context.Context, h *Head, found Validator, c *checking) freshness {
 	if s.db.opts.ReadOnly {
 		return freshness{dirty: true, reason: reasonReadOnly, err: ErrReadOnly}
 	}
-	k := h.checkKey()
-	r := up.fetched(k)
-	if r == nil {
-		if r = s.fetchOnce(ctx, h, found, up); r == nil {
-			return freshness{}
-		}
-	}
-	switch {
+	switch r := s.fetchOnce(ctx, h, found, c); {
+	case r == nil:
+		return freshness{}
 	case r.err != nil:
 		return freshness{dirty: true, reason: unreadable(r.err), err: r.err}
-	case !up.writes:
-		return freshness{dirty: true, pending: true}
 	}
-	return s.writeRefetched(ctx, h, r)
+	return freshness{dirty: true, pending: true}
 }
 
 // fetchOnce fetches what a dirty artefact is now, or takes what somebody else is fetching; nil when that was settled
@@ -850,23 +740,6 @@ func (c *checks) release(own map[checkKey]*refetching) {
 			delete(c.busy, k)
 		}
 	}
-}
-
-// probe asks a source once in a check.
-func (c *checking) probe(k checkKey, ask func() (Validator, error)) (Validator, error) {
-	c.mu.Lock()
-	v, ok := c.probed[k]
-	c.mu.Unlock()
-	if ok {
-		return v, nil
-	}
-	v, err := ask()
-	if err == nil {
-		c.mu.Lock()
-		c.probed[k] = v
-		c.mu.Unlock()
-	}
-	return v, err
 }
 
 func (c *checking) fetched(k checkKey) *refetching {
