@@ -599,10 +599,10 @@ func (a *assembling) freshen(ctx context.Context, at []int) error {
 	slot := map[checkKey]int{} // pages that came into memory one by one have a head each
 	for _, i := range at {
 		it := a.ranked[i]
-		if it.head == nil || !it.head.ages() {
+		if it.head == nil || !ages(it.head) {
 			continue
 		}
-		k := it.head.checkKey()
+		k := checkKeyOf(it.head)
 		n, ok := slot[k]
 		if !ok {
 			n = len(heads)
@@ -622,7 +622,7 @@ func (a *assembling) freshen(ctx context.Context, at []int) error {
 	var again []int
 	for _, i := range at {
 		it := a.ranked[i]
-		if it.head == nil || !it.head.ages() {
+		if it.head == nil || !ages(it.head) {
 			continue
 		}
 		it.fresh = found[it.slot]

@@ -42,10 +42,10 @@ type GCJob struct {
 	InUse func(lsn uint64, expired int64, nums []uint64) bool
 }
 
-// Drop is a version to be dropped. Kept says why it was not, and is set by the store.
-type Drop struct {
-	Head *Head // what stays of it
-	Kept string
+// drop is a version to be dropped. kept says why it was not; the sequencer sets it.
+type drop struct {
+	head *Head // what stays of it
+	kept string
 
 	cold []byte
 	from *version
@@ -188,7 +188,7 @@ type collector struct {
 	names    *names
 	run      ulid.ULID
 	now      int64
-	part     []*Drop
+	part     []*drop
 	size     int // page rows in part
 	stuck    struct {
 		art uint64 // of its versions in an earlier part some stayed after all, and they may share pages with the rest
@@ -197,8 +197,8 @@ type collector struct {
 	commits int  // of drops
 	wrote   bool // anything
 	rep     GCReport
-	gone    map[string]*GCTally
-	kept    map[string]*GCTally
+	gone    map[string]*tally
+	kept    map[string]*tally
 }
 
 // collect runs gc, or its plan.
@@ -206,7 +206,7 @@ func (s *fileStore) collect(ctx context.Context, job Job) (JobReport, error) {
 	s.gcMu.Lock()
 	defer s.gcMu.Unlock()
 	c := &collector{s: s, ctx: ctx, job: job.GC, dry: job.Kind == JobGCPlan, progress: job.Progress, names: newNames(),
-		now: micros(s.opts.now()), gone: map[string]*GCTally{}, kept: map[string]*GCTally{}}
+		now: micros(s.opts.now()), gone: map[string]*tally{}, kept: map[string]*tally{}}
 	if c.progress == nil {
 		c.progress = func(string, uint64, uint64) {}
 	}
@@ -517,17 +517,23 @@ func (c *collector) stays(v *version) {
 
 func (v *version) ref() Ref { return Ref{Scope: v.head.Scope, ID: v.head.ID, Version: v.head.Version} }
 
-func count(by map[string]*GCTally, reason string, v *version) *GCTally {
+// tally is a line of the report while it is made.
+type tally struct {
+	GCTally
+	ended []int64 // of Nearest: when each ended, rising
+}
+
+func count(by map[string]*tally, reason string, v *version) *tally {
 	t := by[reason]
 	if t == nil {
-		t = &GCTally{Reason: reason}
+		t = &tally{GCTally: GCTally{Reason: reason}}
 		by[reason] = t
 	}
-	t.add(v)
+	addVersion(&t.GCTally, v)
 	return t
 }
 
-func (t *GCTally) add(v *version) {
+func addVersion(t *GCTally, v *version) {
 	t.Versions++
 	t.Pages += v.pages
 	t.Bytes += v.bytes
@@ -544,9 +550,9 @@ func (c *collector) goes(v *version) error {
 		c.stays(v)
 		return nil
 	}
-	d := &Drop{Head: tombstone(v.head, c.run.String()), from: v}
+	d := &drop{head: tombstone(v.head, c.run.String()), from: v}
 	var err error
-	if d.cold, err = encodeCold(d.Head); err != nil {
+	if d.cold, err = encodeCold(d.head); err != nil {
 		return fmt.Errorf("ctxpage: encode %s: %w", v.ref(), err)
 	}
 	c.part = append(c.part, d)
@@ -558,7 +564,7 @@ func (c *collector) goes(v *version) error {
 
 func (c *collector) went(v *version) {
 	count(c.gone, v.why, v)
-	c.rep.Dropped.add(v)
+	addVersion(&c.rep.Dropped, v)
 	if len(c.rep.Refs) < gcRefs {
 		c.rep.Refs = append(c.rep.Refs, v.ref())
 	}
@@ -583,19 +589,19 @@ func (c *collector) flush() error {
 	}
 	for _, d := range c.part {
 		if c.job.InUse(d.from.by, d.from.ended, d.from.nums()) {
-			d.Kept = keptInUse
+			d.kept = keptInUse
 		}
 	}
 	if err := c.deleteExpired(); err != nil {
 		return err
 	}
-	err := c.commit(Batch{Scope: cmp.Or(c.job.Scope, operatorScope), Drop: c.part, Leaf: manifest.Record{Action: "drop"}})
+	err := c.commit(request{Batch: Batch{Scope: cmp.Or(c.job.Scope, operatorScope), Leaf: manifest.Record{Action: "drop"}}, drops: c.part})
 	if err != nil && !errors.Is(err, errNoneLeft) {
 		return err
 	}
 	for _, d := range c.part {
-		if d.from.kept = d.Kept; d.Kept != "" {
-			c.stuck.art, c.stuck.why = d.Head.Art, d.Kept
+		if d.from.kept = d.kept; d.kept != "" {
+			c.stuck.art, c.stuck.why = d.head.Art, d.kept
 			c.stays(d.from)
 			continue
 		}
@@ -617,19 +623,19 @@ func (c *collector) flush() error {
 
 // deleteExpired deletes the artefacts whose newest version is on the list. Who writes to one meanwhile keeps it.
 func (c *collector) deleteExpired() error {
-	byScope := map[string][]*Drop{}
+	byScope := map[string][]*drop{}
 	for _, d := range c.part {
-		if d.from.expect != 0 && d.Kept == "" {
-			byScope[d.Head.Scope] = append(byScope[d.Head.Scope], d)
+		if d.from.expect != 0 && d.kept == "" {
+			byScope[d.head.Scope] = append(byScope[d.head.Scope], d)
 		}
 	}
 	for _, scope := range sortedKeys(byScope) {
 		for {
-			b := Batch{Scope: scope, Leaf: manifest.Record{Action: "delete expired"}}
+			b := request{Batch: Batch{Scope: scope, Leaf: manifest.Record{Action: "delete expired"}}}
 			for _, d := range byScope[scope] {
-				if d.Kept == "" {
-					b.Deletes = append(b.Deletes, d.Head.ID)
-					b.Expect = append(b.Expect, Precondition{Ref{Scope: scope, ID: d.Head.ID}, d.from.expect})
+				if d.kept == "" {
+					b.Deletes = append(b.Deletes, d.head.ID)
+					b.Expect = append(b.Expect, Precondition{Ref{Scope: scope, ID: d.head.ID}, d.from.expect})
 				}
 			}
 			if len(b.Deletes) == 0 {
@@ -644,8 +650,8 @@ func (c *collector) deleteExpired() error {
 				return err
 			}
 			for _, d := range byScope[scope] {
-				if d.Head.ID == conflict.Ref.ID {
-					d.Kept = keptChanged
+				if d.head.ID == conflict.Ref.ID {
+					d.kept = keptChanged
 				}
 			}
 		}
@@ -654,7 +660,7 @@ func (c *collector) deleteExpired() error {
 }
 
 // commit is one of the run. An end of ctx comes before it or after it, so that the report has all that was dropped.
-func (c *collector) commit(b Batch) error {
+func (c *collector) commit(b request) error {
 	if err := c.ctx.Err(); err != nil {
 		return err
 	}
@@ -665,7 +671,7 @@ func (c *collector) commit(b Batch) error {
 	b.ID, b.Trace, b.Actor, b.Now = id, c.run.String(), "operator", c.s.opts.now()
 	b.Leaf.Type, b.Leaf.By = manifest.TypeGC, c.job.By
 	b.Leaf.Note = fmt.Sprintf("kept for %s, and %d of an artefact", c.job.KeepFor, c.job.KeepVersions)
-	_, err = c.s.Commit(context.WithoutCancel(c.ctx), b)
+	_, err = c.s.commit(context.WithoutCancel(c.ctx), b)
 	c.wrote = c.wrote || err == nil
 	return err
 }
@@ -677,11 +683,11 @@ func (c *collector) report() GCReport {
 		rep.Trace = c.run.String()
 	}
 	for _, l := range []struct {
-		from map[string]*GCTally
+		from map[string]*tally
 		to   *[]GCTally
 	}{{c.gone, &rep.Reasons}, {c.kept, &rep.Kept}} {
 		for _, reason := range sortedKeys(l.from) {
-			*l.to = append(*l.to, *l.from[reason])
+			*l.to = append(*l.to, l.from[reason].GCTally)
 		}
 	}
 	return rep
@@ -692,21 +698,21 @@ var errNoneLeft = errors.New("ctxpage: nothing is left to drop")
 
 // enqueueDrops makes head records of what gc drops, but for what has been named since it was planned: what keeps one
 // version keeps the others of its artefact this time, because pages may be shared among them.
-func (s *fileStore) enqueueDrops(b *Batch, p *pending, leaf *manifest.Record) error {
-	if len(b.Drop) == 0 {
+func (s *fileStore) enqueueDrops(b *request, p *pending, leaf *manifest.Record) error {
+	if len(b.drops) == 0 {
 		return nil
 	}
 	stays := map[uint64]string{}
-	for _, d := range b.Drop {
-		if why := cmp.Or(d.Kept, s.seq.watch.why(d.Head)); why != "" {
-			stays[d.Head.Art] = why
+	for _, d := range b.drops {
+		if why := cmp.Or(d.kept, s.seq.watch.why(d.head)); why != "" {
+			stays[d.head.Art] = why
 		}
 	}
-	for _, d := range b.Drop {
-		if d.Kept = stays[d.Head.Art]; d.Kept != "" {
+	for _, d := range b.drops {
+		if d.kept = stays[d.head.Art]; d.kept != "" {
 			continue
 		}
-		h := d.Head
+		h := d.head
 		p.record.heads = append(p.record.heads, headRecord{head: h, row: encodeHead(nil, h, s.seq.scopes[h.Scope], d.cold)})
 		ref := Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}
 		leaf.Writes = append(leaf.Writes, manifest.Write{Num: h.Rows[0].Num, Ref: ref.String(), Version: h.Version, Gone: true})
@@ -843,7 +849,7 @@ func (s *fileStore) nameGone(v *corpus, q *CandidateQuery, out *Candidates) {
 		if n++; n <= nearestMisses {
 			c := s.cat.candidate(uint64(i + 1))
 			c.Excluded = reasonGone
-			out.addMiss(c)
+			addMiss(out, c)
 		}
 	}
 	if n > 0 {

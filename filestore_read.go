@@ -579,7 +579,7 @@ func (s *fileStore) searchMisses(v *corpus, q *CandidateQuery, rows boltRows, we
 		for _, h := range hits {
 			c := s.cat.candidate(h.Num)
 			c.Lexical, c.Excluded = h, miss.reasons[h.Num]
-			out.addMiss(c)
+			addMiss(out, c)
 		}
 		return len(hits), nil
 	}
@@ -611,7 +611,7 @@ func (s *fileStore) nameSuperseded(hits []lexical.Hit, out *Candidates) {
 		c := s.cat.candidate(h.Via)
 		c.Excluded = reasonSuperseded
 		c.Lexical.Own = h.Own
-		out.addMiss(c)
+		addMiss(out, c)
 	}
 }
 
@@ -626,7 +626,7 @@ func (s *fileStore) nameUnread(v *corpus, q *CandidateQuery, found []proposal, o
 		n++
 		c := s.cat.candidate(num)
 		c.Excluded = reasonDamaged
-		out.addMiss(c)
+		addMiss(out, c)
 	}
 	if n > 0 {
 		i := slices.IndexFunc(out.Excluded, func(e Excluded) bool { return e.Reason == reasonDamaged })
@@ -634,7 +634,7 @@ func (s *fileStore) nameUnread(v *corpus, q *CandidateQuery, found []proposal, o
 	}
 }
 
-func (o *Candidates) addMiss(c Candidate) {
+func addMiss(o *Candidates, c Candidate) {
 	i := slices.IndexFunc(o.Excluded, func(e Excluded) bool { return e.Reason == c.Excluded })
 	if i < 0 {
 		i = len(o.Excluded)

@@ -52,8 +52,6 @@ type GCTally struct {
 	Bytes    int64  `json:"bytes"` // of their texts
 	// Nearest are those of what stays that ended first.
 	Nearest []Ref `json:"nearest,omitempty"`
-
-	ended []int64 // of Nearest
 }
 
 // Why versions go.

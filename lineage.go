@@ -86,7 +86,7 @@ func newAncestry(s *Scope, policy CheckPolicy, c *checking) *ancestry {
 
 // survey finds all that an artefact was made from. It asks no source.
 func (g *ancestry) survey(ctx context.Context, h *Head) {
-	n := g.nodes[h.checkKey()]
+	n := checkKeyOf(g.nodes[h)]
 	if n == nil {
 		n = g.add(h)
 	}
@@ -100,7 +100,7 @@ func (g *ancestry) survey(ctx context.Context, h *Head) {
 
 func (g *ancestry) add(h *Head) *ancestor {
 	n := &ancestor{head: h, owner: g.s.owner(h)}
-	g.nodes[h.checkKey()] = n
+	checkKeyOf(g.nodes[h)] = n
 	return n
 }
 
@@ -253,7 +253,7 @@ func (g *ancestry) write() {
 
 // verdict says whether an artefact may be served.
 func (g *ancestry) verdict(ctx context.Context, h *Head) freshness {
-	if n := g.nodes[h.checkKey()]; n.state == walkDone {
+	if n := checkKeyOf(g.nodes[h)]; n.state == walkDone {
 		return n.verdict
 	} else {
 		return g.judge(ctx, n)
@@ -357,7 +357,7 @@ func (g *ancestry) own(ctx context.Context, n *ancestor) freshness {
 		n.asked, n.answers = n.owner.ask(ctx, n.head, g.policy, g.checking), true
 	}
 	if g.writes && n.asked.pending {
-		n.asked = n.owner.writeRefetched(ctx, n.head, g.checking.fetched(n.head.checkKey()))
+		n.asked = n.owner.writeRefetched(ctx, n.head, g.checking.fetched(checkKeyOf(n.head)))
 		g.resolved, g.same = map[locator]resolution{}, map[pastRef]bool{}
 	}
 	return n.asked

@@ -703,7 +703,7 @@ func (c *copier) artefacts(ctx context.Context) error {
 	return nil
 }
 
-func (c *copier) commit(ctx context.Context, b Batch) (out Outcome, err error) {
+func (c *copier) commit(ctx context.Context, b request) (out Outcome, err error) {
 	if b.ID == (ulid.ULID{}) {
 		if b.ID, err = newID(b.Now, c.db.opts.Rand); err != nil {
 			return out, err
@@ -819,8 +819,8 @@ func (c *copier) held(ctx context.Context) error {
 		if h.Decided != "" {
 			continue
 		}
-		b := h.Batch
-		b.Action, b.Reason, b.Now, b.carried = ActHold, h.Reason, h.At, true
+		b := request{Batch: h.Batch, carried: true}
+		b.Action, b.Reason, b.Now = ActHold, h.Reason, h.At
 		if len(b.Context) > 0 {
 			b.Context, b.Reason = nil, h.Reason+"; salvaged, so what it was written from cannot be compared"
 		}

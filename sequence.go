@@ -95,6 +95,19 @@ func (q *sequencer) abandon() {
 
 // Commit: durable, then visible, then answered. See the Store interface.
 func (s *fileStore) Commit(ctx context.Context, b Batch) (Outcome, error) {
+	return s.commit(ctx, request{Batch: b})
+}
+
+// request is a batch with what only this package asks of one.
+type request struct {
+	Batch
+	// drops are the versions that gc takes away. One that is named by now stays, and says so.
+	drops []*drop
+	// carried: the batch was held in another database. A conflict that it has by now waits for review with it.
+	carried bool
+}
+
+func (s *fileStore) commit(ctx context.Context, b request) (Outcome, error) {
 	if err := s.writable(); err != nil {
 		return Outcome{}, err
 	}
@@ -112,7 +125,7 @@ func (s *fileStore) Commit(ctx context.Context, b Batch) (Outcome, error) {
 			return Outcome{}, err
 		}
 	}
-	if err := s.throttle(ctx, &b); err != nil {
+	if err := s.throttle(ctx, &b.Batch); err != nil {
 		return Outcome{}, err
 	}
 	for full := false; ; {
@@ -187,7 +200,7 @@ type prepared struct {
 
 // sequence judges a batch and puts it into the log's buffer. It returns the pending batch; or, with seq 0, one to wait
 // for before trying again; or nil and the outcome, when the id is known.
-func (s *fileStore) sequence(ctx context.Context, b *Batch) (*pending, Outcome, error) {
+func (s *fileStore) sequence(ctx context.Context, b *request) (*pending, Outcome, error) {
 	pre, err := s.prepare(ctx, b)
 	if err != nil {
 		return nil, Outcome{}, err
@@ -231,7 +244,7 @@ func (s *fileStore) sequence(ctx context.Context, b *Batch) (*pending, Outcome, 
 }
 
 // decidedMeanwhile says whether a held batch was decided after it was prepared for review: then prepare must see that.
-func (s *fileStore) decidedMeanwhile(ctx context.Context, b *Batch) (bool, error) {
+func (s *fileStore) decidedMeanwhile(ctx context.Context, b *request) (bool, error) {
 	if b.From == (ulid.ULID{}) {
 		return false, nil
 	}
@@ -247,7 +260,7 @@ func (s *fileStore) again() (*pending, Outcome, error) {
 }
 
 // blocker finds a batch in flight that this one must wait for: the same id, or an artefact it judges or writes.
-func (q *sequencer) blocker(b *Batch, writes []string) *pending {
+func (q *sequencer) blocker(b *request, writes []string) *pending {
 	q.flight.Lock()
 	defer q.flight.Unlock()
 	if p := q.ids[b.ID]; p != nil {
@@ -277,7 +290,7 @@ func (q *sequencer) blocker(b *Batch, writes []string) *pending {
 func flightKey(scope, id string) string { return scope + "\x00" + id }
 
 // writeKeys names the artefacts a batch writes or retires.
-func writeKeys(b *Batch) []string {
+func writeKeys(b *request) []string {
 	keys := make([]string, 0, len(b.Puts)+len(b.Deletes)+1)
 	for i := range b.Puts {
 		a := &b.Puts[i].Artefact
@@ -296,7 +309,7 @@ func writeKeys(b *Batch) []string {
 }
 
 // prepare does the slow part outside the sequencer: reads the old heads, packs what is cold.
-func (s *fileStore) prepare(ctx context.Context, b *Batch) (*prepared, error) {
+func (s *fileStore) prepare(ctx context.Context, b *request) (*prepared, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -331,7 +344,7 @@ func (s *fileStore) prepare(ctx context.Context, b *Batch) (*prepared, error) {
 }
 
 // headOf is the head a put makes, its numbers still open.
-func (s *fileStore) headOf(b *Batch, p *Put) *Head {
+func (s *fileStore) headOf(b *request, p *Put) *Head {
 	return &Head{Artefact: p.Artefact, Scope: b.Scope, PutAt: b.Now, Actor: b.Actor, Source: p.Source, PartBytes: p.PartBytes, Counter: p.Counter}
 }
 
@@ -363,7 +376,7 @@ type judgement struct {
 
 // judge checks preconditions, in the order of the gate: conflict, stale context, then what the caller asked for.
 // Called under the sequencer, with nothing in flight on the same artefacts.
-func (s *fileStore) judge(b *Batch, pre *prepared) (v judgement) {
+func (s *fileStore) judge(b *request, pre *prepared) (v judgement) {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
 	for i, old := range pre.old {
@@ -407,7 +420,7 @@ func (s *fileStore) judge(b *Batch, pre *prepared) (v judgement) {
 }
 
 // judgeContext lists the page versions seen that were replaced, expired or deleted since.
-func (s *fileStore) judgeContext(b *Batch, v *judgement) {
+func (s *fileStore) judgeContext(b *request, v *judgement) {
 	now := micros(b.Now)
 	for _, c := range b.Context {
 		if c.Num == 0 || c.Num > uint64(len(s.cat.pages)) {
@@ -445,7 +458,7 @@ func (c *catalogue) lsnOf(r Ref) uint64 {
 
 // refuse records a conflict, or a stale context that was told to fail. Nothing of the batch is applied; the id stays
 // free, so that the caller may retry with it.
-func (s *fileStore) refuse(b *Batch, v judgement) error {
+func (s *fileStore) refuse(b *request, v judgement) error {
 	leaf := b.Leaf
 	leaf.Type, leaf.Status, leaf.Batch = manifest.TypeConflict, "conflict", b.ID.String()
 	leaf.Writes, leaf.Stale = nil, v.stale
@@ -468,10 +481,10 @@ func (s *fileStore) refuse(b *Batch, v judgement) error {
 }
 
 // enqueue gives a batch its LSN and numbers and puts its record into the log's buffer.
-func (s *fileStore) enqueue(b *Batch, pre *prepared, v judgement) (*pending, error) {
+func (s *fileStore) enqueue(b *request, pre *prepared, v judgement) (*pending, error) {
 	p := &pending{done: make(chan struct{}), keys: pre.keys}
 	rec := &p.record
-	s.seq.watch.commit(b, v.hold != "")
+	s.seq.watch.commit(&b.Batch, v.hold != "")
 	rec.lsn, rec.batch, rec.at, rec.leaf = s.seq.lsn+1, b.ID, micros(b.Now), s.man.Size()
 	leaf, id := b.Leaf, b.ID.String()
 	leaf.Trace, leaf.Parent, leaf.Scope, leaf.Actor, leaf.Time = id, b.Trace, b.Scope, b.Actor, rec.at
@@ -636,7 +649,7 @@ func (n *numbering) groupOf(scope uint32, name string) uint64 {
 }
 
 // enqueueApply turns puts and deletes into head records.
-func (s *fileStore) enqueueApply(b *Batch, pre *prepared, p *pending, leaf *manifest.Record) error {
+func (s *fileStore) enqueueApply(b *request, pre *prepared, p *pending, leaf *manifest.Record) error {
 	rec := &p.record
 	n := s.numbering(rec)
 	var scope uint32
@@ -655,7 +668,7 @@ func (s *fileStore) enqueueApply(b *Batch, pre *prepared, p *pending, leaf *mani
 	return s.enqueueDrops(b, p, leaf)
 }
 
-func (s *fileStore) applyPut(b *Batch, i int, pre *prepared, n *numbering, scope uint32, p *pending, leaf *manifest.Record) {
+func (s *fileStore) applyPut(b *request, i int, pre *prepared, n *numbering, scope uint32, p *pending, leaf *manifest.Record) {
 	rec, put, old, h := &p.record, &b.Puts[i], pre.old[i], pre.heads[i]
 	h.LSN, h.Art, h.Version = rec.lsn, n.art, 1
 	if old != nil {
@@ -774,7 +787,7 @@ func sameHead(old, h *Head, asOf bool) bool {
 		(!asOf || micros(old.CurrentAsOf) == micros(h.CurrentAsOf))
 }
 
-func (s *fileStore) applyDelete(b *Batch, id string, scope uint32, p *pending, leaf *manifest.Record) error {
+func (s *fileStore) applyDelete(b *request, id string, scope uint32, p *pending, leaf *manifest.Record) error {
 	old, err := s.newest(b.Scope, id)
 	if err != nil {
 		return err
@@ -798,10 +811,10 @@ func (s *fileStore) applyDelete(b *Batch, id string, scope uint32, p *pending, l
 	return nil
 }
 
-func (s *fileStore) enqueueHold(b *Batch, v judgement, p *pending, leaf *manifest.Record) error {
+func (s *fileStore) enqueueHold(b *request, v judgement, p *pending, leaf *manifest.Record) error {
 	p.outcome.Status = StatusHeld
 	leaf.Type, leaf.Reason = manifest.TypeHeld, v.hold
-	held := HeldBatch{Batch: *b, Reason: v.hold, Stale: v.refs, At: b.Now, LSN: p.record.lsn}
+	held := HeldBatch{Batch: b.Batch, Reason: v.hold, Stale: v.refs, At: b.Now, LSN: p.record.lsn}
 	return p.record.setHeld(b.ID, held)
 }
 
@@ -814,7 +827,7 @@ func (c *commitRecord) setHeld(id ulid.ULID, h HeldBatch) (err error) {
 }
 
 // enqueueReview marks a held batch as decided.
-func (s *fileStore) enqueueReview(b *Batch, pre *prepared, p *pending, leaf *manifest.Record, decided string) error {
+func (s *fileStore) enqueueReview(b *request, pre *prepared, p *pending, leaf *manifest.Record, decided string) error {
 	leaf.From = b.From.String()
 	leaf.Type = manifest.TypeApprove
 	if decided == "rejected" {
@@ -827,7 +840,7 @@ func (s *fileStore) enqueueReview(b *Batch, pre *prepared, p *pending, leaf *man
 
 // prepareReview loads the held batch that is approved or rejected and takes over what it wanted to write. A batch that
 // was decided the same way before gives its first outcome again.
-func (s *fileStore) prepareReview(ctx context.Context, b *Batch, pre *prepared) error {
+func (s *fileStore) prepareReview(ctx context.Context, b *request, pre *prepared) error {
 	h, err := s.Held(ctx, b.From)
 	if err != nil {
 		return err

@@ -424,10 +424,10 @@ func (c *checks) put(k checkKey, v checked) {
 	c.seen[k] = v
 }
 
-func (h *Head) checkKey() checkKey { return checkKey{h.Scope, h.ID, h.Version} }
+func checkKeyOf(h *Head) checkKey { return checkKey{h.Scope, h.ID, h.Version} }
 
 // ages says whether an artefact was made from something that may change.
-func (h *Head) ages() bool { return h.Artefact.Source != "" || len(h.DerivedFrom) > 0 }
+func ages(h *Head) bool { return h.Artefact.Source != "" || len(h.DerivedFrom) > 0 }
 
 // freshen checks the sources and the lineage of heads, concurrently, and fetches anew what is dirty.
 func (s *Scope) freshen(ctx context.Context, heads []*Head, policy CheckPolicy) []freshness {
@@ -469,7 +469,7 @@ func (s *Scope) glance(ctx context.Context, heads []*Head, policy CheckPolicy, o
 	g := &glances{files: files, done: make(chan struct{})}
 	s.db.checks.mu.Lock()
 	for i, h := range heads {
-		if h == nil || !h.ages() {
+		if h == nil || !ages(h) {
 			continue
 		}
 		key, ok := strings.CutPrefix(h.Artefact.Source, "file:")
@@ -478,7 +478,7 @@ func (s *Scope) glance(ctx context.Context, heads []*Head, policy CheckPolicy, o
 			continue
 		}
 		have := h.Source
-		if last, known := s.db.checks.seen[h.checkKey()]; known {
+		if last, known := checkKeyOf(s.db.checks.seen[h)]; known {
 			if age := now.Sub(last.at); age >= 0 && age < time.Duration(policy) {
 				continue
 			}
@@ -502,7 +502,7 @@ func (s *Scope) glance(ctx context.Context, heads []*Head, policy CheckPolicy, o
 		l := &g.looks[i]
 		switch state := l.state.Load(); {
 		case state == lookSame:
-			s.db.checks.put(heads[l.at].checkKey(), checked{now, l.have})
+			s.db.checks.put(checkKeyOf(heads[l.at]), checked{now, l.have})
 		case g.failed(i, state):
 			out[l.at] = freshness{dirty: true, reason: reasonFetchFailed, err: ctx.Err()}
 		default:
@@ -598,7 +598,7 @@ func (s *Scope) owner(h *Head) *Scope {
 
 // ask probes the source of an artefact and fetches it when it changed. Nothing is written yet.
 func (s *Scope) ask(ctx context.Context, h *Head, policy CheckPolicy, c *checking) freshness {
-	k := h.checkKey()
+	k := checkKeyOf(h)
 	last, known := s.db.checks.get(k)
 	now := s.db.opts.Clock()
 	if age := now.Sub(last.at); known && age >= 0 && age < time.Duration(policy) {
@@ -675,7 +675,7 @@ func (s *Scope) refetch(ctx context.Context, h *Head, found Validator, c *checki
 // fetchOnce fetches what a dirty artefact is now, or takes what somebody else is fetching; nil when that was settled
 // between our probe and now.
 func (s *Scope) fetchOnce(ctx context.Context, h *Head, found Validator, up *checking) *refetching {
-	k := h.checkKey()
+	k := checkKeyOf(h)
 	c := &s.db.checks
 	c.mu.Lock()
 	if first := c.busy[k]; first != nil {
@@ -714,7 +714,7 @@ func (s *Scope) fetchOnce(ctx context.Context, h *Head, found Validator, up *che
 
 // writeRefetched commits what a source gave.
 func (s *Scope) writeRefetched(ctx context.Context, h *Head, r *refetching) freshness {
-	k := h.checkKey()
+	k := checkKeyOf(h)
 	if last, ok := s.db.checks.get(k); s.replaced(ctx, h) || ok && sameContent(last.v, r.got.Validator) {
 		return freshness{dirty: true, refetched: true} // somebody else wrote it, or found that nothing was to be written
 	}

@@ -278,14 +278,10 @@ type Batch struct {
 	State   []StateRow
 	Raise   bool            // approve as human-verified
 	Force   bool            // approve although the context went stale
-	Drop    []*Drop         `msgpack:"-"` // versions that gc takes away; what is named by now stays, and says so
 	Leaf    manifest.Record // Type, Confidence, By, Note, Evaluator; the store fills what it decides
 	// Bound is what the id stands for: a digest of scope and content as the caller asked for them. The outcome answers to
 	// a batch with the same one. nil: the store makes it of the batch as it is.
 	Bound []byte `msgpack:"-"`
-
-	// carried: the batch was held in another database, with what it expects: a conflict it has by now waits for review too.
-	carried bool
 }
 
 // Status is how a batch ended.

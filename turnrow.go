@@ -77,9 +77,9 @@ type turnPlace struct{ *turnRow }
 func (p *turnPlace) DecodeMsgpack(d *msgpack.Decoder) error {
 	x := rowDecoder{d: d}
 	x.array(placeFields)
-	x.sizes(&p.Sizes)
+	decodeSizes(&x, &p.Sizes)
 	p.Made, p.Signals.LastRead = uint8(x.uint()), x.int()
-	x.level(p.turnRow)
+	decodeLevel(&x, p.turnRow)
 	return x.err
 }
 
@@ -140,9 +140,9 @@ func (r *turnRow) DecodeMsgpack(d *msgpack.Decoder) error {
 	x := rowDecoder{d: d}
 	x.array(turnFields)
 	r.Hash, r.Content, r.Counter = x.uint(), x.uint(), x.text()
-	x.sizes(&r.Sizes)
+	decodeSizes(&x, &r.Sizes)
 	r.Made, r.Traits, r.Title = uint8(x.uint()), uint16(x.uint()), x.text()
-	r.Hashes = x.hashes()
+	r.Hashes = decodeHashes(&x)
 	s := &r.Signals
 	x.array(signalFields)
 	s.Source, s.Version, s.Call = x.text(), x.uint(), x.text()
@@ -150,25 +150,25 @@ func (r *turnRow) DecodeMsgpack(d *msgpack.Decoder) error {
 		*yes = x.bool()
 	}
 	s.LastRead = x.int()
-	x.level(r)
+	decodeLevel(&x, r)
 	return x.err
 }
 
-func (x *rowDecoder) sizes(sizes *session.Sizes) {
+func decodeSizes(x *rowDecoder, sizes *session.Sizes) {
 	x.array(len(sizes))
 	for i := range sizes {
 		sizes[i] = int(x.int())
 	}
 }
 
-func (x *rowDecoder) level(r *turnRow) {
+func decodeLevel(x *rowDecoder, r *turnRow) {
 	r.Level, r.Because, r.Pinned = uint8(x.uint()), x.text(), x.bool()
 	if x.err == nil && r.Level > uint8(session.Cold) {
 		x.err = fmt.Errorf("level %d", r.Level)
 	}
 }
 
-func (x *rowDecoder) hashes() []uint64 {
+func decodeHashes(x *rowDecoder) []uint64 {
 	b := rowValue(x, (*msgpack.Decoder).DecodeBytes)
 	if x.err == nil && len(b)%8 != 0 {
 		x.err = fmt.Errorf("%d bytes of token hashes", len(b))
