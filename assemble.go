@@ -436,7 +436,7 @@ func (tx *Txn) mask() []Ref {
 	for _, id := range tx.order {
 		refs = append(refs, Ref{Scope: tx.s.name, ID: id})
 	}
-	for _, id := range sortedKeys(tx.drop) {
+	for _, id := range slices.Sorted(maps.Keys(tx.drop)) {
 		refs = append(refs, Ref{Scope: tx.s.name, ID: id})
 	}
 	return refs

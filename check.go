@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"go.etcd.io/bbolt"
 
@@ -27,7 +29,7 @@ import (
 //	I11 bbolt's own pages are sound
 //	I12 the index decodes, and its lists agree with its statistics
 //	I13 every bucket has as many rows as the system row counts
-//	I14 the directives of a scope: page, state row and the newest journal row say the same
+//	I14 the directives of a scope: page, state row and the newest journal row say the same (directivecheck.go)
 //	I15 every vector decodes, is finite, and belongs to a page that is there
 //	I16 of a page that no version has any more nothing is there: no content, no vector (I15), nothing in the index, which
 //	    has as many pages as the catalogue
@@ -41,8 +43,6 @@ type checker struct {
 	nums     map[uint64]headKey
 	gone     map[uint64]bool // pages of versions that gc dropped, and of no others
 	digests  map[uint64][32]byte
-
-	directives map[string]string // the page each scope should have, by its state row
 }
 
 const maxProblems = 1000
@@ -52,7 +52,7 @@ func (s *fileStore) check(ctx context.Context, job Job) (rep JobReport, err erro
 		return rep, err
 	}
 	defer s.ckptMu.Unlock()
-	c := &checker{s: s, ctx: ctx, progress: job.Progress, nums: map[uint64]headKey{}, gone: map[uint64]bool{}, digests: map[uint64][32]byte{}, directives: map[string]string{}}
+	c := &checker{s: s, ctx: ctx, progress: job.Progress, nums: map[uint64]headKey{}, gone: map[uint64]bool{}, digests: map[uint64][32]byte{}}
 	if c.progress == nil {
 		c.progress = func(string, uint64, uint64) {}
 	}
@@ -200,7 +200,7 @@ func (c *checker) contents() error {
 				}
 			}
 		}
-		for _, num := range sortedKeys(c.gone) {
+		for _, num := range slices.Sorted(maps.Keys(c.gone)) {
 			if c.gone[num] && content.Get(textRowKey(num)) != nil {
 				c.bad("I16", fmt.Sprintf("content %d", num), "no version has this page any more")
 			}
@@ -214,7 +214,7 @@ func (c *checker) contents() error {
 func (c *checker) byHead() [][]uint64 {
 	var out [][]uint64
 	at := map[headKey]int{}
-	for _, num := range sortedKeys(c.nums) {
+	for _, num := range slices.Sorted(maps.Keys(c.nums)) {
 		i, ok := at[c.nums[num]]
 		if !ok {
 			i = len(out)
@@ -254,8 +254,7 @@ func (c *checker) small() error {
 					c.bad("I1", fmt.Sprintf("%s %x", b.name, k), "%v", err)
 					return nil
 				}
-				if b.into == nil {
-					c.checkDirectives(string(k), row, stateRow(tx))
+				if b.into == nil { // what is in it is the pipeline's
 					return nil
 				}
 				if err := unpack(row, b.into()); err != nil {
@@ -271,15 +270,7 @@ func (c *checker) small() error {
 	})
 }
 
-// stateRow reads other rows of the bucket; nil for one that is not there or damaged.
-func stateRow(tx *bbolt.Tx) func(key string) []byte {
-	return func(key string) []byte {
-		row, _ := unseal('s', []byte(key), tx.Bucket(bucketState).Get([]byte(key)))
-		return row
-	}
-}
-
-// catalogue walks I7 and I14: it builds a second catalogue from the file and compares. Commits that came meanwhile are in the
+// catalogue walks I7: it builds a second catalogue from the file and compares. Commits that came meanwhile are in the
 // overlay, so a database that is being written to is compared up to the applied LSN only.
 func (c *checker) catalogue() error {
 	other := &fileStore{opts: c.s.opts, cat: newCatalogue(), sys: c.s.sys}
@@ -315,7 +306,7 @@ func (c *checker) catalogue() error {
 			c.bad("I7", "catalogue", "page %d differs from the file: %+v, %+v", i+1, a.pages[i], b.pages[i])
 		}
 	}
-	return c.directivePages()
+	return nil
 }
 
 // vectors walks I15, and I1 for their rows.
@@ -398,7 +389,7 @@ func (c *checker) audit() error {
 	if err != nil {
 		return err
 	}
-	for _, num := range sortedKeys(c.digests) {
+	for _, num := range slices.Sorted(maps.Keys(c.digests)) {
 		if d := c.digests[num]; !bytes.Equal(written[num], d[:]) {
 			c.bad("I9", fmt.Sprintf("page %d", num), "the audit says digest %x, the file %x", shortDigest(written[num]), d[:4])
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -397,7 +398,7 @@ func applyOverlay(tx *bbolt.Tx, o *overlay, n *rowCounts) error {
 	}
 	content := tx.Bucket(bucketContent)
 	content.FillPercent = .9 // page numbers only grow
-	for _, num := range sortedKeys(o.texts) {
+	for _, num := range slices.Sorted(maps.Keys(o.texts)) {
 		key := textRowKey(num)
 		if err := content.Put(key, sealed(&seals, 'c', key, o.texts[num])); err != nil {
 			return err
@@ -416,7 +417,7 @@ func applyOverlay(tx *bbolt.Tx, o *overlay, n *rowCounts) error {
 
 func applySmall(tx *bbolt.Tx, seals *sealer, o *overlay, n *rowCounts) error {
 	state := tx.Bucket(bucketState)
-	for _, k := range sortedKeys(o.state) {
+	for _, k := range slices.Sorted(maps.Keys(o.state)) {
 		was := state.Get([]byte(k)) != nil
 		if o.state[k] == nil {
 			if err := state.Delete([]byte(k)); err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -354,7 +355,7 @@ func sortedPairs(m map[string]string) []string {
 		return nil
 	}
 	out := make([]string, 0, 2*len(m))
-	for _, k := range sortedKeys(m) {
+	for _, k := range slices.Sorted(maps.Keys(m)) {
 		out = append(out, k, m[k])
 	}
 	return out

@@ -771,12 +771,12 @@ func (w *changes) raw(key string, v []byte) {
 // begin collects what is to be stored anyway: rows that were made again, and when turns were last read.
 func (c *conversation) begin() *changes {
 	w := &changes{at: map[string]int{}}
-	for _, id := range sortedKeys(c.reads) {
+	for _, id := range slices.Sorted(maps.Keys(c.reads)) {
 		if i := c.find(id); i >= 0 {
 			c.setRow(w, i, func(r *turnRow) { r.Signals.LastRead = max(r.Signals.LastRead, c.reads[id]) })
 		}
 	}
-	for _, id := range sortedKeys(c.unsaved) {
+	for _, id := range slices.Sorted(maps.Keys(c.unsaved)) {
 		c.storeRow(w, id, c.rows[id])
 	}
 	return w

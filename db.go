@@ -40,7 +40,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -218,44 +217,21 @@ func Open(path string, opts Options) (db *DB, err error) {
 			d.closeAll()
 		}
 	}()
-	if err := d.mayOpen(); err != nil {
-		return nil, err
-	}
-	if d.lock, err = lockProcess(path, opts); err != nil {
-		return nil, err
-	}
-	switch {
-	case opts.ReadOnly && swapping(path):
-		return nil, halfRestored(path)
-	case !opts.ReadOnly:
-		if err := finishSwap(path, func(string) error { return nil }); err != nil {
-			return nil, err
-		}
-	}
 	if err := d.openStore(); err != nil {
 		return nil, err
 	}
 	return d, d.openSources()
 }
 
-// mayOpen tells a missing database from one that may be made.
-func (db *DB) mayOpen() error {
-	if swapping(db.path) {
-		return nil // there will be one
-	}
-	if _, err := os.Lstat(db.path); !errors.Is(err, os.ErrNotExist) {
-		return fileProblem(db.path)
-	}
-	if db.opts.ReadOnly || db.opts.MustExist {
-		return fmt.Errorf("%w: %s", ErrNotExist, db.path)
-	}
-	return directoryThere("open", db.path)
-}
-
 func (db *DB) openStore() error {
-	st, rec, err := openFileStore(context.Background(), storeOptions{
-		path: db.path, readOnly: db.opts.ReadOnly, fs: db.opts.fs, now: db.opts.Clock, rand: db.opts.Rand,
-		analyzer: db.lexer, noSync: db.opts.noSync, segment: db.opts.segment, rotate: db.opts.rotate, hook: db.opts.hook, dropped: db.dropped,
+	audit := Written
+	if db.opts.Audit == AuditSync {
+		audit = Synced
+	}
+	st, err := openDatabase(storeOptions{
+		path: db.path, readOnly: db.opts.ReadOnly, mustExist: db.opts.MustExist, lockWait: db.opts.LockTimeout, audit: audit,
+		fs: db.opts.fs, now: db.opts.Clock, rand: db.opts.Rand, logger: db.opts.Logger, analyzer: db.lexer,
+		noSync: db.opts.noSync, segment: db.opts.segment, rotate: db.opts.rotate, hook: db.opts.hook, state: stateKinds(), dropped: db.dropped,
 	})
 	if err != nil {
 		return err
@@ -264,18 +240,7 @@ func (db *DB) openStore() error {
 	db.table = newPageTable(st, db.opts.WorkingSet)
 	db.secret = st.sys.Secret
 	db.fence = st.sys.ID
-	if rec.Fresh || rec.Clean || db.opts.ReadOnly {
-		return nil
-	}
-	db.opts.Logger.Warn("recovered after an unclean end", "path", db.path, "cut_bytes", rec.CutBytes)
-	err = db.append(context.Background(), &manifest.Record{
-		Type: manifest.TypeRecovered, Cut: rec.Last, Lost: uint64(rec.CutBytes),
-		Reason: "reads of the last 100 ms before the end may be missing",
-	})
-	if err != nil {
-		st.fail(err) // else Close would call this end clean, and the next open would not tell what this one could not
-	}
-	return err
+	return nil
 }
 
 func (db *DB) dropped(nums []uint64) {
@@ -318,9 +283,6 @@ func (db *DB) closeAll() error {
 	db.stopWatchers()
 	if db.store != nil {
 		errs = append(errs, db.store.Close())
-	}
-	if db.lock != nil {
-		errs = append(errs, db.lock.release())
 	}
 	return errors.Join(errs...)
 }
@@ -386,7 +348,11 @@ func (db *DB) Backup(ctx context.Context, path string, progress func(what string
 // not in the error; the error is for a walk that could not be finished.
 func (db *DB) Check(ctx context.Context, progress func(what string, done, total uint64)) ([]Problem, error) {
 	rep, err := db.store.Maintain(ctx, Job{Kind: JobCheck, Progress: progress})
-	return rep.Problems, err
+	if err != nil {
+		return rep.Problems, err
+	}
+	problems, err := db.checkDirectives(ctx)
+	return append(rep.Problems, problems...), err
 }
 
 // Manifests is the audit log: leaves by index or trace, heads, proofs, verification.

@@ -3,7 +3,6 @@ package ctxpage
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -369,8 +368,9 @@ func (db *DB) directivePage(b *Batch, before, after directive.State) error {
 
 // Keys of state rows. A log key ends in a version, which has no slash, so no two scopes share one.
 const (
-	directiveStatePrefix = "directive/state/"
-	directiveLogPrefix   = "directive/log/"
+	directivePrefix      = "directive/"
+	directiveStatePrefix = directivePrefix + "state/"
+	directiveLogPrefix   = directivePrefix + "log/"
 )
 
 func directiveStateKey(scope string) string { return directiveStatePrefix + scope }
@@ -538,65 +538,4 @@ func cutShown(k Kind, id, text string, cuts [][2]uint32) string {
 		b.WriteString(text[r[0]:r[1]])
 	}
 	return b.String()
-}
-
-// checkDirectives walks I14 over the state rows, as of the file.
-func (c *checker) checkDirectives(key string, row []byte, get func(key string) []byte) {
-	rest, isLog := strings.CutPrefix(key, directiveLogPrefix)
-	scope, isState := strings.CutPrefix(key, directiveStatePrefix)
-	if !isLog && !isState {
-		return
-	}
-	r, err := unpackDirective(row)
-	switch {
-	case err != nil:
-		c.bad("I10", "state "+key, "%v", err)
-	case isLog && !strings.HasSuffix(rest, "/"+strconv.FormatUint(r.Version, 10)):
-		c.bad("I14", "state "+key, "holds version %d", r.Version)
-	case isState && !bytes.Equal(row, get(directiveLogKey(scope, r.Version))):
-		c.bad("I14", "state "+key, "is not what the journal says of version %d", r.Version)
-	case isState:
-		c.directives[scope] = r.After.State.Text()
-	}
-}
-
-// directivePages walks the rest of I14: the page of each scope says what its state row says. The caller holds cat.mu and
-// has seen that the overlay is empty.
-func (c *checker) directivePages() error {
-	for i := range c.s.cat.scopes {
-		if scope := c.s.cat.scopes[i].name; c.directives[scope] == "" {
-			c.directives[scope] = "" // then there must be no page
-		}
-	}
-	for _, scope := range sortedKeys(c.directives) {
-		text, err := c.directiveText(scope)
-		switch {
-		case errors.Is(err, ErrCorrupt): // told already
-		case err != nil:
-			return err
-		case text != c.directives[scope]:
-			c.bad("I14", Ref{Scope: scope, ID: DirectivesID}.String(), "the page differs from the state row of the scope")
-		}
-		delete(c.directives, scope)
-	}
-	for _, scope := range sortedKeys(c.directives) { // scopes that hold nothing
-		if c.directives[scope] != "" {
-			c.bad("I14", Ref{Scope: scope, ID: DirectivesID}.String(), "the page is missing")
-		}
-	}
-	return nil
-}
-
-func (c *checker) directiveText(scope string) (string, error) {
-	cat := c.s.cat
-	n := cat.byName[scope]
-	if n == 0 {
-		return "", nil
-	}
-	art := cat.lookup(n, DirectivesID)
-	if art == 0 || cat.art(art).pages == 0 {
-		return "", nil
-	}
-	row, err := c.s.row(bucketContent, 'c', textRowKey(cat.art(art).first))
-	return string(row), err
 }

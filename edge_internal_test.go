@@ -78,7 +78,7 @@ func TestLoadOfAVersionWithoutThePage(t *testing.T) {
 // A batch that retires an artefact is waited for by those who saw it.
 func TestRetiredArtefactsAreInFlight(t *testing.T) {
 	b := &Batch{Scope: "acme", Puts: []Put{{Artefact: Artefact{ID: "new", Supersedes: []string{"old"}}}}}
-	require.ElementsMatch(t, []string{flightKey("acme", "new"), flightKey("acme", "old")}, writeKeys(b))
+	require.ElementsMatch(t, []string{flightKey("acme", "new"), flightKey("acme", "old")}, writeKeys(&request{Batch: *b}))
 }
 
 // A salt is random to its last byte also when the randomness comes a byte at a time.

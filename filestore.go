@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -86,21 +88,28 @@ type rowCounts struct {
 type storeOptions struct {
 	path     string
 	readOnly bool
-	fs       wal.FS
-	now      func() time.Time
-	rand     io.Reader
-	analyzer *lexical.Analyzer
-	noSync   bool
-	group    time.Duration
-	segment  int64                   // wal.Options.SegmentBytes
-	rotate   int64                   // size of the log from which a checkpoint starts a new segment; 0: rotateAfterBytes
-	hook     func(step string) error // tests copy the files at a step, or let it fail
+	// mustExist refuses to make a database; lockWait is how long to wait for another process to let go.
+	mustExist bool
+	lockWait  time.Duration
+	audit     Durability   // of the leaf that tells of a recovery
+	logger    *slog.Logger // hears of a recovery
+	fs        wal.FS
+	now       func() time.Time
+	rand      io.Reader
+	analyzer  *lexical.Analyzer
+	noSync    bool
+	group     time.Duration
+	segment   int64                   // wal.Options.SegmentBytes
+	rotate    int64                   // size of the log from which a checkpoint starts a new segment; 0: rotateAfterBytes
+	hook      func(step string) error // tests copy the files at a step, or let it fail
+	state     []StateKind             // what the pipeline says of its state rows
 	// dropped is told which page versions stopped being current, so that frames can go. Called under no lock.
 	dropped func(nums []uint64)
 }
 
 type fileStore struct {
 	opts storeOptions
+	lock *processLock // nil: the caller has it
 	sys  sysRow
 	bolt *bbolt.DB
 	file *os.File // bbolt's, to drop its lock after a panic
@@ -175,6 +184,104 @@ func newOverlay() *overlay {
 
 func (o *overlay) rows() int {
 	return len(o.heads) + len(o.texts) + len(o.state) + len(o.held) + len(o.result) + len(o.vecs)
+}
+
+func (o storeOptions) withDefaults() storeOptions {
+	if o.now == nil {
+		o.now = time.Now
+	}
+	if o.rand == nil {
+		o.rand = &lockedReader{r: rand.Reader}
+	}
+	if o.fs == nil {
+		o.fs = wal.OS()
+	}
+	if o.logger == nil {
+		o.logger = slog.New(slog.DiscardHandler)
+	}
+	if o.analyzer == nil {
+		o.analyzer = lexical.NewAnalyzer()
+	}
+	return o
+}
+
+// openDatabase takes the process lock of path, finishes what a killed restore left, and opens or makes the database
+// there. After an unclean end a leaf says so. Close releases the lock.
+func openDatabase(opts storeOptions) (st *fileStore, err error) {
+	opts = opts.withDefaults()
+	if opts.path, err = filepath.Abs(opts.path); err != nil {
+		return nil, fmt.Errorf("ctxpage: open: %w", err)
+	}
+	if err := opts.mayOpen(); err != nil {
+		return nil, err
+	}
+	lock, err := lockProcess(opts.path, opts.readOnly, opts.lockWait, opts.now)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			st, err = nil, errors.Join(err, lock.release())
+		}
+	}()
+	switch {
+	case opts.readOnly && swapping(opts.path):
+		return nil, halfRestored(opts.path)
+	case !opts.readOnly:
+		if err := finishSwap(opts.path, func(string) error { return nil }); err != nil {
+			return nil, err
+		}
+	}
+	st, rec, err := openFileStore(context.Background(), opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := st.tellRecovery(rec); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	st.lock = lock
+	return st, nil
+}
+
+// mayOpen tells a missing database from one that may be made.
+func (o *storeOptions) mayOpen() error {
+	if swapping(o.path) {
+		return nil // there will be one
+	}
+	if _, err := os.Lstat(o.path); !errors.Is(err, os.ErrNotExist) {
+		return fileProblem(o.path)
+	}
+	if o.readOnly || o.mustExist {
+		return fmt.Errorf("%w: %s", ErrNotExist, o.path)
+	}
+	return directoryThere("open", o.path)
+}
+
+// tellRecovery writes the leaf of an open after an unclean end.
+func (s *fileStore) tellRecovery(rec wal.Recovery) error {
+	if rec.Fresh || rec.Clean || s.opts.readOnly {
+		return nil
+	}
+	s.opts.logger.Warn("recovered after an unclean end", "path", s.opts.path, "cut_bytes", rec.CutBytes)
+	err := s.note(context.Background(), s.opts.audit, &manifest.Record{
+		Type: manifest.TypeRecovered, Cut: rec.Last, Lost: uint64(rec.CutBytes),
+		Reason: "reads of the last 100 ms before the end may be missing",
+	})
+	if err != nil {
+		s.fail(err) // else Close would call this end clean, and the next open would not tell what this one could not
+	}
+	return err
+}
+
+// note writes one leaf of the database's own.
+func (s *fileStore) note(ctx context.Context, d Durability, leaf *manifest.Record) error {
+	id, err := newID(s.opts.now(), s.opts.rand)
+	if err != nil {
+		return err
+	}
+	leaf.Trace, leaf.Time = id.String(), micros(s.opts.now())
+	_, err = s.Append(ctx, []*manifest.Record{leaf}, d)
+	return err
 }
 
 // openFileStore opens or creates the files and recovers. It takes no process lock: Open holds that already.
@@ -1089,7 +1196,11 @@ func (s *fileStore) Close() error {
 	if !s.opts.readOnly && s.reindex.Load() { // also after a checkpoint that met it: else every one would
 		err = errors.Join(err, s.update(func(tx *bbolt.Tx) error { return lexical.Reset(boltRows{tx.Bucket(bucketSeg)}) }))
 	}
-	return errors.Join(err, s.closeFiles())
+	err = errors.Join(err, s.closeFiles())
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.release())
+	}
+	return err
 }
 
 func (s *fileStore) closeClean() error {

@@ -61,10 +61,11 @@ const (
 
 // names is what names versions, and so keeps them: a reference, the LSN of a commit, or the number of a page.
 type names struct {
-	mu   sync.Mutex // a leaf
-	refs map[Ref]string
-	lsns map[writtenAt]string
-	nums map[uint64]string
+	kinds []StateKind
+	mu    sync.Mutex // a leaf
+	refs  map[Ref]string
+	lsns  map[writtenAt]string
+	nums  map[uint64]string
 	// passed are the pages of dropped versions that later ones have: a reference to such a page leads on to those
 	// (locateGone). gc adds what it comes by.
 	passed map[Ref][]uint64
@@ -75,8 +76,8 @@ type writtenAt struct {
 	lsn       uint64
 }
 
-func newNames() *names {
-	return &names{refs: map[Ref]string{}, lsns: map[writtenAt]string{}, nums: map[uint64]string{}, passed: map[Ref][]uint64{}}
+func newNames(kinds []StateKind) *names {
+	return &names{kinds: kinds, refs: map[Ref]string{}, lsns: map[writtenAt]string{}, nums: map[uint64]string{}, passed: map[Ref][]uint64{}}
 }
 
 // commit adds what a batch names, held or applied. The sequencer calls it for each while gc runs; nil: it does not.
@@ -93,8 +94,8 @@ func (n *names) commit(b *Batch, held bool) {
 		n.lineage(b.Scope, &b.Puts[i].Artefact, held)
 	}
 	for _, r := range b.State {
-		if strings.HasPrefix(r.Key, verdictRowKey) && r.Value != nil {
-			_ = n.verdicts(r.Value) // our own bytes of just now
+		if k := kindOf(n.kinds, r.Key); k != nil && k.Names != nil && r.Value != nil {
+			_ = n.state(k, r.Value) // bytes of just now
 		}
 	}
 }
@@ -143,9 +144,10 @@ func (n *names) pass(h *Head, nums []uint64) {
 	}
 }
 
-func (n *names) verdicts(row []byte) error {
-	of, err := decodeVerdicts(row)
-	for num := range of {
+// state adds what a state row names.
+func (n *names) state(k *StateKind, row []byte) error {
+	nums, err := k.Names(row)
+	for _, num := range nums {
 		n.nums[num] = keptSession
 	}
 	return err
@@ -205,7 +207,7 @@ type collector struct {
 func (s *fileStore) collect(ctx context.Context, job Job) (JobReport, error) {
 	s.gcMu.Lock()
 	defer s.gcMu.Unlock()
-	c := &collector{s: s, ctx: ctx, job: job.GC, dry: job.Kind == JobGCPlan, progress: job.Progress, names: newNames(),
+	c := &collector{s: s, ctx: ctx, job: job.GC, dry: job.Kind == JobGCPlan, progress: job.Progress, names: newNames(s.opts.state),
 		now: micros(s.opts.now()), gone: map[string]*tally{}, kept: map[string]*tally{}}
 	if c.progress == nil {
 		c.progress = func(string, uint64, uint64) {}
@@ -288,14 +290,26 @@ func (c *collector) stored() error {
 	if err = errors.Join(err, damage); err != nil {
 		return err
 	}
-	for q := (ScanQuery{What: ScanState, Prefix: verdictRowKey, Limit: 100}); ; {
+	for i := range c.s.opts.state {
+		if k := &c.s.opts.state[i]; k.Names != nil {
+			if err := c.stateRows(k); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// stateRows adds what the stored rows of a kind name.
+func (c *collector) stateRows(k *StateKind) error {
+	for q := (ScanQuery{What: ScanState, Prefix: k.Prefix, Limit: 100}); ; {
 		page, err := c.s.Scan(c.ctx, q)
 		if err != nil {
 			return err
 		}
 		for _, r := range page.State {
 			c.names.mu.Lock()
-			err := c.names.verdicts(r.Value)
+			err := c.names.state(k, r.Value)
 			c.names.mu.Unlock()
 			if err != nil {
 				return c.s.corrupt(fmt.Sprintf("state row %q", r.Key), err)
@@ -629,7 +643,7 @@ func (c *collector) deleteExpired() error {
 			byScope[d.head.Scope] = append(byScope[d.head.Scope], d)
 		}
 	}
-	for _, scope := range sortedKeys(byScope) {
+	for _, scope := range slices.Sorted(maps.Keys(byScope)) {
 		for {
 			b := request{Batch: Batch{Scope: scope, Leaf: manifest.Record{Action: "delete expired"}}}
 			for _, d := range byScope[scope] {
@@ -686,7 +700,7 @@ func (c *collector) report() GCReport {
 		from map[string]*tally
 		to   *[]GCTally
 	}{{c.gone, &rep.Reasons}, {c.kept, &rep.Kept}} {
-		for _, reason := range sortedKeys(l.from) {
+		for _, reason := range slices.Sorted(maps.Keys(l.from)) {
 			*l.to = append(*l.to, l.from[reason].GCTally)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -979,7 +980,7 @@ func (s *fileStore) scanState(q ScanQuery) (out ScanPage, err error) {
 		}
 		return nil
 	})
-	for _, key := range sortedKeys(rows) {
+	for _, key := range slices.Sorted(maps.Keys(rows)) {
 		if rows[key] == nil {
 			continue // deleted
 		}
@@ -1143,7 +1144,7 @@ func (s *fileStore) scanScopes(q ScanQuery) (out ScanPage) {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
 	out.LSN = s.cat.lsn
-	for _, name := range sortedKeys(s.cat.byName) {
+	for _, name := range slices.Sorted(maps.Keys(s.cat.byName)) {
 		info := ScopeInfo{name, s.cat.scopes[s.cat.byName[name]-1].arts}
 		if name <= q.Cursor || !strings.HasPrefix(name, q.Prefix) || name == operatorScope && info.Artefacts == 0 {
 			continue

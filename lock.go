@@ -23,17 +23,17 @@ type lockHolder struct {
 	Since   time.Time `json:"since"`
 }
 
-func lockProcess(path string, opts Options) (*processLock, error) {
+func lockProcess(path string, readOnly bool, wait time.Duration, now func() time.Time) (*processLock, error) {
 	name := path + ".lock"
 	flag, mode := os.O_RDWR|os.O_CREATE, syscall.LOCK_EX
-	if opts.ReadOnly {
+	if readOnly {
 		flag, mode = os.O_RDONLY, syscall.LOCK_SH
 	}
 	if err := fileProblem(name); err != nil { // what it leads to would be written to
 		return nil, err
 	}
 	f, err := os.OpenFile(name, flag|oNoFollow|syscall.O_NONBLOCK, 0o600)
-	if opts.ReadOnly && (errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist)) {
+	if readOnly && (errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist)) {
 		// A reader makes no file. Without this one, as in a copy, a writer is kept out by bbolt's own lock.
 		return &processLock{}, nil
 	}
@@ -41,7 +41,7 @@ func lockProcess(path string, opts Options) (*processLock, error) {
 		return nil, fmt.Errorf("ctxpage: lock: %w", err)
 	}
 	// A wait for another process is in real time, whatever the database's clock says.
-	for deadline := time.Now().Add(opts.LockTimeout); ; {
+	for deadline := time.Now().Add(wait); ; {
 		err = syscall.Flock(int(f.Fd()), mode|syscall.LOCK_NB)
 		if err == nil {
 			break
@@ -56,8 +56,8 @@ func lockProcess(path string, opts Options) (*processLock, error) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	l := &processLock{f: f}
-	if !opts.ReadOnly {
-		if err := l.sign(opts); err != nil {
+	if !readOnly {
+		if err := l.sign(now()); err != nil {
 			l.release()
 			return nil, err
 		}
@@ -65,12 +65,12 @@ func lockProcess(path string, opts Options) (*processLock, error) {
 	return l, nil
 }
 
-func (l *processLock) sign(opts Options) error {
+func (l *processLock) sign(since time.Time) error {
 	program, err := os.Executable()
 	if err != nil {
 		program = os.Args[0]
 	}
-	b, err := json.Marshal(lockHolder{os.Getpid(), filepath.Base(program), opts.Clock().UTC()})
+	b, err := json.Marshal(lockHolder{os.Getpid(), filepath.Base(program), since.UTC()})
 	if err != nil {
 		return fmt.Errorf("ctxpage: lock: %w", err)
 	}

@@ -61,7 +61,7 @@ func Restore(ctx context.Context, backup, path string, opts RestoreOptions) (man
 	if err := mayReplace("restore", path, opts.Replace); err != nil {
 		return manifest.Head{}, err
 	}
-	lock, err := lockProcess(path, Options{Clock: opts.Clock})
+	lock, err := lockProcess(path, false, 0, opts.Clock)
 	if err != nil {
 		return manifest.Head{}, err
 	}
@@ -157,20 +157,20 @@ func directoryThere(job, path string) error {
 
 // copyBackup opens the backup for reading, verifies it and copies it.
 func copyBackup(ctx context.Context, backup, to string, opts RestoreOptions) (head manifest.Head, err error) {
-	db, err := Open(backup, Options{ReadOnly: true, Clock: opts.Clock})
+	st, err := openDatabase(storeOptions{path: backup, readOnly: true, now: opts.Clock})
 	if err != nil {
 		return head, err
 	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	if head, err = db.Head(ctx); err != nil {
+	defer func() { err = errors.Join(err, st.Close()) }()
+	if head, err = st.Head(ctx); err != nil {
 		return head, err
 	}
-	_, err = db.Manifests().Verify(ctx, opts.Head, func(done, total uint64) { opts.Progress("verify the audit", done, total) })
+	_, err = st.man.Verify(ctx, opts.Head, func(done, total uint64) { opts.Progress("verify the audit", done, total) })
 	if err != nil {
 		return head, fmt.Errorf("ctxpage: restore: the audit of %s: %w", backup, err)
 	}
 	removeDatabase(to) // of a Restore that was killed
-	_, err = db.Backup(ctx, to, opts.Progress)
+	_, err = st.Maintain(ctx, Job{Kind: JobBackup, Path: to, Progress: opts.Progress})
 	return head, err
 }
 
@@ -265,12 +265,12 @@ func swapError(path string, err error) error {
 }
 
 func recordRestore(ctx context.Context, path string, head manifest.Head, opts RestoreOptions) (err error) {
-	db, err := Open(path, Options{MustExist: true, Audit: AuditSync, Clock: opts.Clock})
+	st, err := openDatabase(storeOptions{path: path, mustExist: true, now: opts.Clock})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	return db.append(ctx, &manifest.Record{
+	defer func() { err = errors.Join(err, st.Close()) }()
+	return st.note(ctx, Synced, &manifest.Record{
 		Type: manifest.TypeRestored, By: opts.By, Size: head.Size, Root: head.Root[:],
 		Reason: "what was written after the backup is not here",
 	})

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -31,6 +32,8 @@ type SalvageOptions struct {
 	By string
 	// Clock as in Options.
 	Clock func() time.Time
+
+	state []StateKind
 }
 
 // Salvaged says what Salvage did.
@@ -48,7 +51,7 @@ type Loss struct {
 	Why  string `json:"why"`
 }
 
-// Salvage copies what can be read of a damaged database to a new one at another path, and lists what is lost. It reads
+// salvage copies what can be read of a damaged database to a new one at another path, and lists what is lost. It reads
 // the files as they are and changes nothing of them. It never guesses: a row is taken when its checksum fits, a text
 // when its digest does, and an artefact when it is known that no newer version of it is lost.
 //
@@ -62,7 +65,7 @@ type Loss struct {
 //
 // Errors are for what cannot be salvaged at all: ErrLocked, ErrNotExist, or what the file system said; a full disk is told
 // with what the copy takes and what was free, and nothing of the copy is left.
-func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Salvaged, err error) {
+func salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Salvaged, err error) {
 	if opts.Clock == nil {
 		opts.Clock = time.Now
 	}
@@ -80,7 +83,7 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 	if err := mayReplace("salvage", to, false); err != nil {
 		return rep, err
 	}
-	lock, err := lockProcess(path, Options{ReadOnly: true})
+	lock, err := lockProcess(path, true, 0, opts.Clock)
 	if err != nil {
 		return rep, err
 	}
@@ -98,17 +101,17 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 		return rep, err
 	}
 	room := roomFor(path, to)
-	db, err := Open(to, Options{Clock: opts.Clock})
+	st, err := openDatabase(storeOptions{path: to, now: opts.Clock, state: opts.state})
 	if err != nil {
 		if !errors.Is(err, ErrLocked) { // else it is somebody else's by now
 			removeDatabase(to)
 		}
 		return rep, room.explain("salvage", err)
 	}
-	c := &copier{w: w, db: db, opts: opts}
+	c := &copier{w: w, st: st, opts: opts}
 	err = c.copy(ctx)
 	c.rep.Lost = w.lost
-	if err = errors.Join(err, db.Close()); err != nil {
+	if err = errors.Join(err, st.Close()); err != nil {
 		removeDatabase(to)
 	}
 	return c.rep, room.explain("salvage", err)
@@ -497,7 +500,7 @@ func (w *wreck) nameless() map[uint64]uint32 {
 // copier writes what was gathered into the new database.
 type copier struct {
 	w     *wreck
-	db    *DB
+	st    *fileStore // the copy
 	opts  SalvageOptions
 	rep   Salvaged
 	taken map[string]*taken // by flightKey
@@ -523,7 +526,7 @@ func (c *copier) copy(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.db.append(ctx, &manifest.Record{
+	return c.st.note(ctx, Written, &manifest.Record{
 		Type: manifest.TypeRestored, By: c.opts.By,
 		Reason: fmt.Sprintf("salvaged: %d artefacts and %d held batches of a damaged database; %d losses", c.rep.Artefacts, c.rep.Held, len(c.w.lost)),
 	})
@@ -539,7 +542,7 @@ func (c *copier) choose(ctx context.Context) error {
 	}
 	c.taken = map[string]*taken{}
 	known := map[string]bool{}
-	for _, art := range sortedKeys(w.newest) {
+	for _, art := range slices.Sorted(maps.Keys(w.newest)) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -553,7 +556,7 @@ func (c *copier) choose(ctx context.Context) error {
 		newest := max(w.newest[art], audit[name].version)
 		c.chooseOne(art, newest, !w.cut && (whole || !w.missed))
 	}
-	for _, name := range sortedKeys(audit) {
+	for _, name := range slices.Sorted(maps.Keys(audit)) {
 		if a := audit[name]; !known[name] && !a.deleted {
 			scope, id, _ := strings.Cut(name, "\x00")
 			w.lose(Ref{Scope: scope, ID: id, Version: a.version}.String(), "the audit names it, nothing of it can be read")
@@ -569,7 +572,7 @@ func (c *copier) choose(ctx context.Context) error {
 // others, and there may have been higher ones.
 func (w *wreck) loseUnnamed() {
 	next := uint64(1)
-	for _, art := range sortedKeys(w.newest) {
+	for _, art := range slices.Sorted(maps.Keys(w.newest)) {
 		if art > next {
 			w.lose(fmt.Sprintf("artefacts number %d to %d", next, art-1), "nothing of them can be read")
 		}
@@ -665,7 +668,7 @@ func (c *copier) supersede() {
 			}
 		}
 	}
-	for _, name := range sortedKeys(by) {
+	for _, name := range slices.Sorted(maps.Keys(by)) {
 		old, h := c.taken[name], by[name]
 		if next := c.taken[flightKey(h.Scope, h.ID)]; next != nil {
 			if !slices.Contains(next.head.Supersedes, old.head.ID) {
@@ -686,7 +689,7 @@ func (c *copier) artefacts(ctx context.Context) error {
 		for n < len(rest) && rest[n].head.LSN == first.LSN && rest[n].head.Scope == first.Scope {
 			n++
 		}
-		b := Batch{Scope: first.Scope, Actor: first.Actor, Now: first.PutAt, OnStale: AllowStale, Leaf: manifest.Record{Type: manifest.TypeCommit, By: c.opts.By, Reason: "salvaged"}}
+		b := request{Batch: Batch{Scope: first.Scope, Actor: first.Actor, Now: first.PutAt, OnStale: AllowStale, Leaf: manifest.Record{Type: manifest.TypeCommit, By: c.opts.By, Reason: "salvaged"}}}
 		for _, t := range rest[:n] {
 			b.Puts = append(b.Puts, c.put(t))
 		}
@@ -705,11 +708,11 @@ func (c *copier) artefacts(ctx context.Context) error {
 
 func (c *copier) commit(ctx context.Context, b request) (out Outcome, err error) {
 	if b.ID == (ulid.ULID{}) {
-		if b.ID, err = newID(b.Now, c.db.opts.Rand); err != nil {
+		if b.ID, err = newID(b.Now, c.st.opts.rand); err != nil {
 			return out, err
 		}
 	}
-	if out, err = c.db.store.Commit(ctx, b); err != nil {
+	if out, err = c.st.commit(ctx, b); err != nil {
 		return out, fmt.Errorf("ctxpage: salvage: %w", err)
 	}
 	return out, nil
@@ -746,35 +749,36 @@ func (c *copier) derived(from []Ref) []Ref {
 	return out
 }
 
-// state copies the directories that may be read, and directives, where all of a scope's are there.
+// state copies the state rows that may be copied, units of them only where all is there.
 func (c *copier) state(ctx context.Context) error {
 	var rows []StateRow
-	sessions, lost := 0, map[string]bool{}
-	for _, key := range sortedKeys(c.w.state) {
-		v := c.w.state[key]
-		scope, directive := directiveScope(key)
+	left, lost := map[string]int{}, map[string]bool{}
+	for _, key := range slices.Sorted(maps.Keys(c.w.state)) {
+		k := kindOf(c.st.opts.state, key)
 		switch {
-		case v == nil:
-		case strings.HasPrefix(key, "session/state/"):
-			sessions++
-		case directive && (c.w.state["directive/state/"+scope] == nil || c.w.directivesLost(scope, c.taken)):
-			lost[scope] = true
-		case directive || key == rootState:
-			rows = append(rows, StateRow{key, v})
+		case k == nil || c.w.state[key] == nil:
+		case !k.Copy:
+			left[k.Prefix]++
+		case k.Unit != nil && c.unitLost(k.Unit(key)):
+			lost[k.Unit(key).Name] = true
+		default:
+			rows = append(rows, StateRow{key, c.w.state[key]})
 		}
 	}
-	for _, scope := range sortedKeys(lost) {
-		c.w.lose("directives of "+scope, "not all of them can be read")
+	for _, name := range slices.Sorted(maps.Keys(lost)) {
+		c.w.lose(name, "not all of them can be read")
 	}
-	if sessions > 0 {
-		c.w.lose(fmt.Sprintf("what was decided about the turns of sessions (%d)", sessions), "it names pages by their old numbers; the turns themselves are artefacts")
+	for _, prefix := range slices.Sorted(maps.Keys(left)) {
+		if k := kindOf(c.st.opts.state, prefix); k.Lost != "" {
+			c.w.lose(fmt.Sprintf("%s (%d)", k.Lost, left[prefix]), "%s", k.Why)
+		}
 	}
 	c.rep.State = len(rows)
 	for batch := range slices.Chunk(rows, 500) {
-		_, err := c.commit(ctx, Batch{
+		_, err := c.commit(ctx, request{Batch: Batch{
 			Scope: operatorScope, Actor: "operator", Now: c.opts.Clock(), State: batch,
 			Leaf: manifest.Record{Type: manifest.TypeCommit, By: c.opts.By, Reason: "salvaged"},
-		})
+		}})
 		if err != nil {
 			return err
 		}
@@ -782,24 +786,26 @@ func (c *copier) state(ctx context.Context) error {
 	return nil
 }
 
-// directiveScope is the scope a state row of directives belongs to.
-func directiveScope(key string) (scope string, ok bool) {
-	if scope, ok = strings.CutPrefix(key, "directive/state/"); ok {
-		return scope, true
+// kindOf is the registered kind of a state row, nil when there is none.
+func kindOf(kinds []StateKind, key string) *StateKind {
+	for i := range kinds {
+		if strings.HasPrefix(key, kinds[i].Prefix) {
+			return &kinds[i]
+		}
 	}
-	if scope, ok = strings.CutPrefix(key, "directive/log/"); ok {
-		scope = scope[:max(0, strings.LastIndexByte(scope, '/'))]
-	}
-	return scope, ok
+	return nil
 }
 
-// directivesLost says whether the page that shows a scope's directives was there and is not copied.
-func (w *wreck) directivesLost(scope string, taken map[string]*taken) bool {
-	if taken[flightKey(scope, DirectivesID)] != nil {
+// unitLost says whether the main row of a unit is missing, or the artefact that shows it was there and is not copied.
+func (c *copier) unitLost(u StateUnit) bool {
+	if c.w.state[u.Key] == nil {
+		return true
+	}
+	if c.taken[flightKey(u.Page.Scope, u.Page.ID)] != nil {
 		return false
 	}
-	name := Ref{Scope: scope, ID: DirectivesID}.String() + "@"
-	return slices.ContainsFunc(w.lost, func(l Loss) bool { return strings.HasPrefix(l.What, name) })
+	name := Ref{Scope: u.Page.Scope, ID: u.Page.ID}.String() + "@"
+	return slices.ContainsFunc(c.w.lost, func(l Loss) bool { return strings.HasPrefix(l.What, name) })
 }
 
 // held copies the drafts that wait for review. What they overwrite is judged by the copy's versions; what they were

@@ -260,6 +260,28 @@ type StateRow struct {
 	Value []byte
 }
 
+// StateKind is what a store must know of the state rows under a prefix. The pipeline writes those rows and registers
+// their kinds when it opens a store; the store does not know their formats.
+type StateKind struct {
+	Prefix string
+	// Names gives the numbers of the page versions that a row names; gc keeps those. Nil: rows name none. It must not
+	// call the store.
+	Names func(value []byte) ([]uint64, error)
+	// Copy lets Salvage copy the rows to another database. Rows that name pages by number cannot be copied.
+	Copy bool
+	// Unit says what a row is part of, nil: each row stands alone. Salvage copies a unit whole or not at all.
+	Unit func(key string) StateUnit
+	// Lost and Why are the entry in the list of losses for rows that Salvage does not copy; "": it says nothing of them.
+	Lost, Why string
+}
+
+// StateUnit is a set of state rows that belong together.
+type StateUnit struct {
+	Name string // in the list of losses
+	Key  string // of the row without which the others say nothing
+	Page Ref    // the artefact that shows what the rows say
+}
+
 // Batch is the unit of commit.
 type Batch struct {
 	ID      ulid.ULID

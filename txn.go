@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -591,8 +592,8 @@ func (tx *Txn) batch() Batch {
 	for _, id := range tx.order {
 		b.Puts = append(b.Puts, *tx.writes[id])
 	}
-	b.Deletes = sortedKeys(tx.drop)
-	for _, id := range sortedKeys(tx.expect) {
+	b.Deletes = slices.Sorted(maps.Keys(tx.drop))
+	for _, id := range slices.Sorted(maps.Keys(tx.expect)) {
 		if tx.writes[id] != nil || tx.drop[id] {
 			b.Expect = append(b.Expect, Precondition{Ref{Scope: tx.s.name, ID: id}, tx.expect[id]})
 		}
@@ -673,7 +674,7 @@ func (tx *Txn) Commit(ctx context.Context, v Verdict) error {
 
 func (tx *Txn) evaluate(ctx context.Context) (Verdict, error) {
 	e := tx.s.db.opts.Evaluator
-	d := Draft{Scope: tx.s.name, Actor: tx.s.actor, Trace: tx.trace, Deletes: sortedKeys(tx.drop)}
+	d := Draft{Scope: tx.s.name, Actor: tx.s.actor, Trace: tx.trace, Deletes: slices.Sorted(maps.Keys(tx.drop))}
 	for _, id := range tx.order {
 		d.Writes = append(d.Writes, tx.own(tx.writes[id]).Artefact)
 	}

@@ -1,13 +1,10 @@
 package ctxpage
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -19,15 +16,6 @@ import (
 
 // oNoFollow keeps a symbolic link in a file's place from being followed.
 const oNoFollow = syscall.O_NOFOLLOW
-
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
-	if len(m) == 0 {
-		return nil
-	}
-	keys := slices.AppendSeq(make([]K, 0, len(m)), maps.Keys(m))
-	slices.Sort(keys)
-	return keys
-}
 
 // set enters a value into a map that may not be made yet.
 func set[K comparable, V any](m *map[K]V, k K, v V) {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/ctxpage/ctxpage/budget"
@@ -218,7 +219,7 @@ func (a *assembling) enter(hits []Candidate) (turns []*item, rest []Candidate) {
 			left[of.why].Count += n
 		}
 	}
-	for _, reason := range sortedKeys(left) {
+	for _, reason := range slices.Sorted(maps.Keys(left)) {
 		a.cands.Excluded = append(a.cands.Excluded, *left[reason])
 	}
 	return turns, rest

@@ -3,6 +3,7 @@ package ctxpage
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -210,7 +211,7 @@ func (a *everyTurn) enter(hits []Candidate) (turns []*item, rest []Candidate) {
 		room -= t.size + turnHeader
 		turns = append(turns, a.turnItems(t, found)...)
 	}
-	for _, reason := range sortedKeys(left) {
+	for _, reason := range slices.Sorted(maps.Keys(left)) {
 		a.cands.Excluded = append(a.cands.Excluded, *left[reason])
 	}
 	return turns, rest

@@ -1,0 +1,48 @@
+package ctxpage
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// stateKinds says what a store must know of the rows that directives, sessions and file roots keep in it.
+func stateKinds() []StateKind {
+	return []StateKind{
+		{Prefix: rootState, Copy: true},
+		{Prefix: directivePrefix, Copy: true, Unit: directiveUnit},
+		{Prefix: verdictRowKey, Names: verdictNums},
+		{Prefix: sessionRowKey, Lost: "what was decided about the turns of sessions", Why: "it names pages by their old numbers; the turns themselves are artefacts"},
+	}
+}
+
+// directiveUnit is the rows of one scope, without whose state row the journal says nothing.
+func directiveUnit(key string) StateUnit {
+	scope, ok := strings.CutPrefix(key, directiveStatePrefix)
+	if !ok {
+		scope = strings.TrimPrefix(key, directiveLogPrefix)
+		scope = scope[:max(0, strings.LastIndexByte(scope, '/'))]
+	}
+	return StateUnit{Name: "directives of " + scope, Key: directiveStateKey(scope), Page: Ref{Scope: scope, ID: DirectivesID}}
+}
+
+// verdictNums are the pages that the verdicts of a session are about.
+func verdictNums(row []byte) ([]uint64, error) {
+	of, err := decodeVerdicts(row)
+	return slices.Sorted(maps.Keys(of)), err
+}
+
+// Salvage copies what can be read of a damaged database to a new one at another path, and lists what is lost. It reads
+// the damaged files and never changes them. It takes a row only when its checksum fits, a text only when its digest
+// fits, and an artefact only when no newer version of it is lost.
+//
+// The copy is another database: versions begin at 1, older versions and the audit stay behind, and sessions keep their
+// turns without what was decided about them. What is derived from a version other than the copied one counts as changed.
+//
+// An error means that nothing can be salvaged: ErrLocked, ErrNotExist, or what the file system said. On a full disk the
+// error says how much space the copy needs and how much was free, and nothing of the copy is left.
+func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (Salvaged, error) {
+	opts.state = stateKinds()
+	return salvage(ctx, path, to, opts)
+}
