@@ -220,7 +220,7 @@ func (s *fileStore) sequence(ctx context.Context, b *request) (*pending, Outcome
 		return s.again()
 	}
 	if row, _ := s.overlayOutcome(b.ID); row != nil {
-		out, err := s.answer(row, b)
+		out, err := s.answer(row, &b.Batch)
 		if err != nil {
 			return nil, Outcome{}, err
 		}
@@ -315,7 +315,7 @@ func (s *fileStore) prepare(ctx context.Context, b *request) (*prepared, error) 
 	}
 	pre := &prepared{ckpts: s.ckpts.Load()}
 	var err error
-	if pre.known, err = s.outcome(b); err != nil || pre.known != nil {
+	if pre.known, err = s.outcome(&b.Batch); err != nil || pre.known != nil {
 		return pre, err
 	}
 	if b.Action == ActApprove || b.Action == ActReject {
