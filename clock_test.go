@@ -3,7 +3,9 @@ package ctxpage
 import (
 	"bytes"
 	"context"
+	"maps"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -108,7 +110,7 @@ func TestClockOutOfRange(t *testing.T) {
 
 	now.Store(&good)
 	calls := clockCalls(db, a.Trace, held)
-	for _, name := range sortedKeys(calls) {
+	for _, name := range slices.Sorted(maps.Keys(calls)) {
 		if name != "Reject" && name != "Delete" { // the control; what is approved cannot be rejected
 			require.NoError(t, calls[name](ctx), name)
 		}

@@ -86,7 +86,7 @@ func newAncestry(s *Scope, policy CheckPolicy, c *checking) *ancestry {
 
 // survey finds all that an artefact was made from. It asks no source.
 func (g *ancestry) survey(ctx context.Context, h *Head) {
-	n := checkKeyOf(g.nodes[h)]
+	n := g.nodes[checkKeyOf(h)]
 	if n == nil {
 		n = g.add(h)
 	}
@@ -100,7 +100,7 @@ func (g *ancestry) survey(ctx context.Context, h *Head) {
 
 func (g *ancestry) add(h *Head) *ancestor {
 	n := &ancestor{head: h, owner: g.s.owner(h)}
-	checkKeyOf(g.nodes[h)] = n
+	g.nodes[checkKeyOf(h)] = n
 	return n
 }
 
@@ -253,7 +253,7 @@ func (g *ancestry) write() {
 
 // verdict says whether an artefact may be served.
 func (g *ancestry) verdict(ctx context.Context, h *Head) freshness {
-	if n := checkKeyOf(g.nodes[h)]; n.state == walkDone {
+	if n := g.nodes[checkKeyOf(h)]; n.state == walkDone {
 		return n.verdict
 	} else {
 		return g.judge(ctx, n)

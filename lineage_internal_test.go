@@ -73,7 +73,7 @@ func (p *plainLineage) at(s *Scope, l Located, seen plainWalk) freshness {
 }
 
 func (p *plainLineage) own(s *Scope, h *Head) freshness {
-	ctx, k := context.Background(), h.checkKey()
+	ctx, k := context.Background(), checkKeyOf(h)
 	have := h.Source
 	if last, ok := s.db.checks.get(k); ok {
 		have = last.v

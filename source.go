@@ -478,7 +478,7 @@ func (s *Scope) glance(ctx context.Context, heads []*Head, policy CheckPolicy, o
 			continue
 		}
 		have := h.Source
-		if last, known := checkKeyOf(s.db.checks.seen[h)]; known {
+		if last, known := s.db.checks.seen[checkKeyOf(h)]; known {
 			if age := now.Sub(last.at); age >= 0 && age < time.Duration(policy) {
 				continue
 			}
