@@ -22,10 +22,11 @@ import (
 	"github.com/ctxpage/ctxpage/triage"
 )
 
-// An assembly goes through four stages, one call each, data flowing one way:
+// An assembly goes through five stages, one call each, data flowing one way:
 //
+//	ahead     files of the visible scopes that changed are fetched anew (ahead.go)
 //	propose   the store's candidates at one LSN, and the transaction's own drafts; triage orders them
-//	page in   winners are loaded, their sources checked, dirty ones fetched anew
+//	page in   winners are loaded, their sources checked, dirty ones fetched anew; then once more from propose
 //	fit       the budget decides what goes in, in which form
 //	record    rendering, its digest, and the manifest leaf, written before the answer
 
@@ -276,6 +277,13 @@ type assembling struct {
 	talkLen int   // how many turns the session has
 	talkSeq int64 // number of the newest
 
+	sweep    uint64               // of the look ahead; 0: there was none
+	fresh    map[origin]freshness // what a check found, by artefact; clean files that were looked at ahead are not in it
+	lost     int                  // pages of those that cannot be served
+	moved    bool                 // the check of the winners changed what there is to find
+	unprobed int                  // sources that were not looked at ahead
+	full     bool                 // a search found as many as it asked for
+
 	embedder string // model whose vectors took part
 	wordsErr error  // why none did
 
@@ -370,7 +378,8 @@ func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, erro
 	a := s.begin(q, tx)
 	defer a.end()
 	defer s.db.readers.leave(s.db.readers.enter(a.reader()))
-	for _, stage := range [...]func(context.Context) error{a.propose, a.pageIn, a.fit, a.record} {
+	again := func(ctx context.Context) error { return a.rescore(ctx, a.propose) }
+	for _, stage := range [...]func(context.Context) error{a.ahead, a.propose, a.pageIn, again, a.fit, a.record} {
 		if err := stage(ctx); err != nil {
 			return nil, err
 		}
@@ -388,7 +397,7 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 	weights := lexical.DefaultWeights()
 	cq := CandidateQuery{
 		Scopes: a.s.chain, Terms: terms, Kinds: a.q.Kinds, Floor: a.q.Floor, Session: a.q.Session, Now: a.now, AsOf: a.q.AsOf,
-		K: a.q.TopK + DefaultTopK, Recent: recentTail, Newest: preset.Keep, Weights: &weights, Room: a.room.hits,
+		K: a.widen(a.q.TopK + DefaultTopK), Recent: recentTail, Newest: preset.Keep, Weights: &weights, Room: a.room.hits,
 	}
 	if a.tx != nil {
 		cq.Mask = a.tx.mask()
@@ -409,6 +418,7 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 	a.room.order = append(a.room.order[:0], turns...)
 	a.rank(preset, items)
 	a.ranked = a.room.order
+	a.leaveLost(a.ranked)
 	return nil
 }
 
@@ -593,13 +603,51 @@ func (a *assembling) load(ctx context.Context, keys []PageKey, at []int) error {
 	return nil
 }
 
-// freshen checks each artefact once and replaces what was fetched anew by its new pages.
+// freshen checks each artefact once and replaces what was fetched anew by its new pages. What is known already in this
+// assembly is not asked again, and its candidates are from after it.
 func (a *assembling) freshen(ctx context.Context, at []int) error {
-	var heads []*Head
+	heads, open := a.unsettled(at)
+	if len(heads) == 0 {
+		return ctx.Err()
+	}
+	found, wrote := a.s.bringUpToDate(ctx, heads, a.q.Check)
+	if err := ctx.Err(); err != nil {
+		return err // the caller gave up: that his sources did not answer says nothing about them
+	}
+	var keys []PageKey
+	var again []int
+	refused := false
+	for _, i := range open {
+		it := a.ranked[i]
+		if it.fresh = found[it.slot]; it.fresh.refetched {
+			if key, ok := a.renumber(ctx, it); ok {
+				keys, again = append(keys, key), append(again, i)
+			}
+		}
+		refused = a.refuseDirty(it) || refused
+	}
+	for i, h := range heads {
+		a.settle(checkKeyOf(h).origin(), found[i], len(h.Rows))
+	}
+	a.moved = a.moved || wrote || refused && a.crowded()
+	if len(keys) == 0 {
+		return nil
+	}
+	return a.load(ctx, keys, again)
+}
+
+// unsettled gives the heads that are still to be checked, each once, and the places of their items; of the others it
+// takes over what is known.
+func (a *assembling) unsettled(at []int) (heads []*Head, open []int) {
 	slot := map[checkKey]int{} // pages that came into memory one by one have a head each
 	for _, i := range at {
 		it := a.ranked[i]
 		if it.head == nil || !ages(it.head) {
+			continue
+		}
+		if f, ok := a.settled(it.head); ok {
+			it.fresh = f
+			a.refuseDirty(it)
 			continue
 		}
 		k := checkKeyOf(it.head)
@@ -609,39 +657,22 @@ func (a *assembling) freshen(ctx context.Context, at []int) error {
 			slot[k] = n
 			heads = append(heads, it.head)
 		}
-		it.slot = n
+		it.slot, open = n, append(open, i)
 	}
-	if len(heads) == 0 {
-		return ctx.Err()
+	return heads, open
+}
+
+// refuseDirty leaves out an item that is dirty and could not be fetched anew, or marks it where that is wanted.
+func (a *assembling) refuseDirty(it *item) bool {
+	switch {
+	case it.fresh.reason == "" || it.fresh.refetched:
+		return false
+	case a.q.ServeStale:
+		it.stale = true
+		return false
 	}
-	found := a.s.freshen(ctx, heads, a.q.Check)
-	if err := ctx.Err(); err != nil {
-		return err // the caller gave up: that his sources did not answer says nothing about them
-	}
-	var keys []PageKey
-	var again []int
-	for _, i := range at {
-		it := a.ranked[i]
-		if it.head == nil || !ages(it.head) {
-			continue
-		}
-		it.fresh = found[it.slot]
-		switch f := &it.fresh; {
-		case f.refetched:
-			key, ok := a.renumber(ctx, it)
-			if ok {
-				keys, again = append(keys, key), append(again, i)
-			}
-		case f.reason != "" && a.q.ServeStale:
-			it.stale = true
-		case f.reason != "":
-			it.reason = f.reason
-		}
-	}
-	if len(keys) == 0 {
-		return nil
-	}
-	return a.load(ctx, keys, again)
+	it.reason = it.fresh.reason
+	return true
 }
 
 // renumber finds the page that took the place of one whose artefact was fetched anew.
@@ -973,7 +1004,7 @@ func (a *assembling) record(ctx context.Context) error {
 		AsOf: int64(q.AsOf), Budget: q.Budget, Reserve: q.Reserve, Tokens: a.out.Tokens, Tier: int(a.out.Tier), Review: a.out.Review,
 		Overflow: q.Overflow.String(), Preset: q.Preset, Counter: a.s.db.opts.Counter.Name(), Renderer: render.Version, Shape: "text",
 		Rendered: a.s.db.keyed("rendered", a.room.text), ServeStale: q.ServeStale,
-		Embedder: a.embedder, Note: a.degraded(),
+		Embedder: a.embedder, Note: a.note(),
 	}
 	if a.tx != nil && a.tx.trace != q.Trace {
 		leaf.Parent = a.tx.trace
@@ -1094,7 +1125,7 @@ func (a *assembling) exclusions(best float64) []manifest.Exclusion {
 		}
 		x := get(it.reason)
 		x.Count++
-		if it.head != nil || len(x.Nearest) < namedLeft {
+		if it.head != nil || len(x.Nearest) < namedLeft || it.fresh.reason != "" && len(x.Nearest) < a.q.TopK {
 			p := it.leafPage(best)
 			p.Reason = ""
 			name(x, p)

@@ -50,6 +50,7 @@ type scopeCol struct {
 	classes  [int(HumanVerified) + 1]class
 	standing []uint64 // pinned and system pages: candidates whatever the question
 	arts     int
+	sourced  uint64 // LSN of the last change of an artefact that has, or had, a source
 	byID     *listing
 }
 
@@ -272,6 +273,9 @@ func (c *catalogue) install(t *hot, rows []PageRow) {
 		c.live += d
 		c.scopes[t.scope-1].arts += d
 	}
+	if (a.flags|t.flags)&flagSourced != 0 {
+		c.scopes[t.scope-1].sourced = max(c.scopes[t.scope-1].sourced, t.lsn)
+	}
 	ended := t.lsn
 	if a.by != 0 { // it did not answer any more
 		ended = a.since
@@ -373,6 +377,9 @@ func (c *catalogue) supersede(num, by, lsn uint64) {
 		a.since = lsn
 	}
 	a.by = by
+	if a.flags&flagSourced != 0 {
+		c.scopes[a.scope-1].sourced = max(c.scopes[a.scope-1].sourced, lsn)
+	}
 	for _, n := range c.nums(num) {
 		c.link(n)
 	}

@@ -180,6 +180,7 @@ type DB struct {
 	files   *fileSource
 	sources map[string]Source
 	checks  checks
+	sourced sourcedPages
 	talks   conversations
 	embeds  embedded
 	readers readers

@@ -44,6 +44,9 @@ var (
 	ErrDirty = errors.New("ctxpage: dirty")
 	// ErrFileRoot is matched by the *FileRootError of a file: source that this process may not read.
 	ErrFileRoot = errors.New("ctxpage: no file root allows the source")
+	// ErrVanished means that a source is not there any more. A Source returns an error that matches it to tell that from
+	// a failure to reach it; a file: source does when its root is there and the file is not. ErrDirty matches as well.
+	ErrVanished = errors.New("ctxpage: source vanished")
 	// ErrInvalid is matched by every *InvalidError: an input broke a rule or a limit.
 	ErrInvalid = errors.New("ctxpage: invalid input")
 	// ErrProvenance means that a scope handle asked for a trust only the operator can give.

@@ -31,12 +31,14 @@ const (
 // Reasons found when a page's source or lineage is checked.
 const (
 	reasonFetchFailed = string(triage.FetchFailed)
+	reasonVanished    = string(triage.Vanished)
 	reasonReadOnly    = string(triage.ReadOnly)
 	reasonNoRoot      = string(triage.NoRoot)
 	reasonNoScheme    = string(triage.NoScheme)
 	reasonDerived     = "dirty: derived from a page that changed"
 	reasonGone        = "gone"
 	reasonDamaged     = "damaged: checksum"
+	reasonBeyond      = string(triage.BeyondTopK)
 )
 
 // Counts by which a proposal is bounded.
@@ -818,6 +820,8 @@ func (s *fileStore) Scan(ctx context.Context, q ScanQuery) (ScanPage, error) {
 		return s.scanMembers(q), nil
 	case ScanState:
 		return s.scanState(q)
+	case ScanSourced:
+		return s.scanSourced(q), nil
 	case ScanScopes:
 		return s.scanScopes(q), nil
 	}
@@ -943,6 +947,24 @@ func (s *fileStore) scanMembers(q ScanQuery) (out ScanPage) {
 	for _, num := range members {
 		if p := s.cat.page(num); s.cat.art(p.art).by == 0 {
 			out.Keys = append(out.Keys, PageKey{num, p.head})
+		}
+	}
+	return out
+}
+
+// scanSourced reads the catalogue only: nothing, while no artefact with a source changed.
+func (s *fileStore) scanSourced(q ScanQuery) (out ScanPage) {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN, out.Same = s.cat.lsn, true
+	n := s.cat.byName[q.Scopes[0]]
+	if n == 0 || s.cat.scopes[n-1].sourced <= q.Known {
+		return out
+	}
+	out.Same = false
+	for _, art := range s.cat.scopes[n-1].byID.sorted(s.cat) {
+		if a := s.cat.art(uint64(art)); a.flags&flagSourced != 0 && a.pages > 0 && a.by == 0 {
+			out.Keys = append(out.Keys, PageKey{a.first, a.version})
 		}
 	}
 	return out

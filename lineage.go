@@ -358,6 +358,7 @@ func (g *ancestry) own(ctx context.Context, n *ancestor) freshness {
 	}
 	if g.writes && n.asked.pending {
 		n.asked = n.owner.writeRefetched(ctx, n.head, g.checking.fetched(checkKeyOf(n.head)))
+		g.checking.wrote = g.checking.wrote || n.asked.refetched
 		g.resolved, g.same = map[locator]resolution{}, map[pastRef]bool{}
 	}
 	return n.asked

@@ -170,7 +170,7 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *ma
 
 // dirtyError says why an artefact cannot be served; what this process may not ask needs no more words than its error has.
 func dirtyError(id string, f freshness) error {
-	if f.reason == reasonNoRoot || f.reason == reasonNoScheme {
+	if f.reason == reasonNoRoot || f.reason == reasonNoScheme || f.reason == reasonVanished {
 		return fmt.Errorf("%w: %s: %w", ErrDirty, id, f.err)
 	}
 	return fmt.Errorf("%w: %s: %s: %w", ErrDirty, id, strings.TrimPrefix(f.reason, "dirty: "), f.err)
@@ -296,13 +296,30 @@ func (s *Scope) scan(ctx context.Context, q ScanQuery) ([]*Version, string, erro
 	return out, page.Next, nil
 }
 
-// writeFetched commits what a source gave as the next version of its artefact.
-func (db *DB) writeFetched(ctx context.Context, h *Head, f Fetched) error {
+// writeFetched commits what sources gave as the next versions of artefacts of one scope: all, or none.
+func (db *DB) writeFetched(ctx context.Context, heads []*Head, got []Fetched) error {
 	id, err := db.newID()
 	if err != nil {
 		return err
 	}
-	now := db.opts.Clock()
+	b := Batch{
+		ID: id, Scope: heads[0].Scope, Actor: "source", Now: db.opts.Clock(),
+		Leaf: manifest.Record{Type: manifest.TypeRefetch, Reason: "source changed"},
+	}
+	for i, h := range heads {
+		put, err := db.makeFetched(h, &got[i])
+		if err != nil {
+			return err
+		}
+		b.Puts = append(b.Puts, put)
+		b.Expect = append(b.Expect, Precondition{Ref{Scope: h.Scope, ID: h.ID}, h.LSN})
+	}
+	_, err = db.store.Commit(ctx, b)
+	return err
+}
+
+// makeFetched is the next version of an artefact from what its source gave.
+func (db *DB) makeFetched(h *Head, f *Fetched) (Put, error) {
 	a := h.Artefact
 	a.Text, a.CurrentAsOf = f.Text, f.AsOf
 	a.Parts = nil
@@ -313,16 +330,7 @@ func (db *DB) writeFetched(ctx context.Context, h *Head, f Fetched) error {
 	if f.trust != 0 {
 		a.Provenance = min(a.Provenance, f.trust)
 	}
-	put, err := db.makePut(a, f.Validator)
-	if err != nil {
-		return err
-	}
-	_, err = db.store.Commit(ctx, Batch{
-		ID: id, Scope: h.Scope, Actor: "source", Now: now, Puts: []Put{put},
-		Expect: []Precondition{{Ref{Scope: h.Scope, ID: h.ID}, h.LSN}},
-		Leaf:   manifest.Record{Type: manifest.TypeRefetch, Reason: "source changed"},
-	})
-	return err
+	return db.makePut(a, f.Validator)
 }
 
 // makePut splits the text of a checked artefact into pages and digests them.

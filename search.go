@@ -77,19 +77,19 @@ func (s *Scope) search(ctx context.Context, text string, limit int, o readOption
 	}
 	a := s.begin(Query{Text: text, TopK: limit, Floor: Tool, Preset: "default", Check: o.check, ServeStale: o.stale, Trace: trace.String()}, tx)
 	defer a.end()
-	if err := a.proposeHits(ctx, limit); err != nil {
-		return Found{}, err
-	}
-	if err := a.pageIn(ctx); err != nil {
-		return Found{}, err
+	again := func(ctx context.Context) error { return a.rescore(ctx, a.proposeHits) }
+	for _, stage := range [...]func(context.Context) error{a.ahead, a.proposeHits, a.pageIn, again} {
+		if err := stage(ctx); err != nil {
+			return Found{}, err
+		}
 	}
 	return a.hits(ctx)
 }
 
 // proposeHits takes what the words find and nothing else.
-func (a *assembling) proposeHits(ctx context.Context, limit int) (err error) {
+func (a *assembling) proposeHits(ctx context.Context) (err error) {
 	weights := lexical.DefaultWeights()
-	q := CandidateQuery{Scopes: a.s.chain, Terms: a.s.db.lexer.Terms(a.q.Text), Floor: a.q.Floor, Now: a.now, K: limit, Weights: &weights, Room: a.room.hits}
+	q := CandidateQuery{Scopes: a.s.chain, Terms: a.s.db.lexer.Terms(a.q.Text), Floor: a.q.Floor, Now: a.now, K: a.widen(a.q.TopK), Weights: &weights, Room: a.room.hits}
 	if a.tx != nil {
 		q.Mask = a.tx.mask()
 	}
@@ -97,6 +97,7 @@ func (a *assembling) proposeHits(ctx context.Context, limit int) (err error) {
 		return err
 	}
 	a.room.hits = a.cands.Hits
+	a.full = len(a.cands.Hits) >= q.K
 	a.room.items = appendItems(append(a.room.items[:0], a.drafts(q.Terms)...), a.cands.Hits)
 	a.room.order = a.room.order[:0]
 	for i := range a.room.items {
@@ -108,11 +109,26 @@ func (a *assembling) proposeHits(ctx context.Context, limit int) (err error) {
 	slices.SortFunc(a.ranked, func(x, y *item) int {
 		return cmp.Or(cmp.Compare(y.cand.Lexical.Score, x.cand.Lexical.Score), cmp.Compare(y.cand.Key.Num, x.cand.Key.Num))
 	})
+	a.leaveLost(a.ranked)
+	a.ranked = upTo(a.ranked, a.q.TopK)
 	return nil
 }
 
+// upTo cuts the matches behind the first so many that may be served.
+func upTo(ranked []*item, limit int) []*item {
+	for i, it := range ranked {
+		if it.reason != "" {
+			continue
+		}
+		if limit--; limit < 0 {
+			return ranked[:i]
+		}
+	}
+	return ranked
+}
+
 func (a *assembling) hits(ctx context.Context) (Found, error) {
-	leaf := &manifest.Record{Type: manifest.TypeSearch, Trace: a.q.Trace, LSN: a.cands.LSN, Query: a.s.db.keyed("query", []byte(a.q.Text)), ServeStale: a.q.ServeStale}
+	leaf := &manifest.Record{Type: manifest.TypeSearch, Trace: a.q.Trace, LSN: a.cands.LSN, Query: a.s.db.keyed("query", []byte(a.q.Text)), ServeStale: a.q.ServeStale, Note: a.note()}
 	best := a.bestLexical()
 	out := Found{Trace: a.q.Trace}
 	for i := range a.ranked {

@@ -117,7 +117,11 @@ func (s *fileSource) open(key string) (*os.File, error) {
 		return nil, err
 	}
 	defer root.Close()
-	return root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe must not keep the reader waiting
+	f, err := root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe must not keep the reader waiting
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		err = fmt.Errorf("%w: %w", ErrVanished, err) // the root is there, so it is the file that went
+	}
+	return f, err
 }
 
 // below gives the path relative to a root, when it is lexically below it; os.Root guards the rest.
@@ -299,6 +303,8 @@ func unreadable(err error) string {
 		return reasonNoRoot
 	case errors.As(err, &scheme):
 		return reasonNoScheme
+	case errors.Is(err, ErrVanished):
+		return reasonVanished
 	}
 	return reasonFetchFailed
 }
@@ -372,6 +378,8 @@ type freshness struct {
 
 // checks remembers when a source was probed and what it was, so that an unchanged stamp costs no hash next time.
 type checks struct {
+	sweeps atomic.Uint64 // looks ahead so far
+
 	mu   sync.Mutex
 	seen map[checkKey]checked
 	busy map[checkKey]*refetching // the second who wants the same waits for the first
@@ -391,6 +399,8 @@ type refetching struct {
 // nothing is written. In the second what changed is written, one after the other in the order of the artefacts: page
 // numbers break ties, and must not depend on which source was quickest.
 type checking struct {
+	wrote bool // something was fetched anew and written
+
 	mu  sync.Mutex
 	got map[checkKey]*refetching
 	own map[checkKey]*refetching // of those, the ones that this check began
@@ -402,8 +412,9 @@ type checkKey struct {
 }
 
 type checked struct {
-	at time.Time
-	v  Validator
+	at    time.Time
+	v     Validator
+	sweep uint64 // the last look ahead that found it clean
 }
 
 const maxChecks = 1 << 16
@@ -418,6 +429,11 @@ func (c *checks) get(k checkKey) (checked, bool) {
 func (c *checks) put(k checkKey, v checked) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.keep(k, v)
+}
+
+// keep is put under the lock.
+func (c *checks) keep(k checkKey, v checked) {
 	if len(c.seen) >= maxChecks {
 		clear(c.seen) // forgetting costs a probe each, nothing else
 	}
@@ -431,13 +447,19 @@ func ages(h *Head) bool { return h.Artefact.Source != "" || len(h.DerivedFrom) >
 
 // freshen checks the sources and the lineage of heads, concurrently, and fetches anew what is dirty.
 func (s *Scope) freshen(ctx context.Context, heads []*Head, policy CheckPolicy) []freshness {
-	out := make([]freshness, len(heads))
+	out, _ := s.bringUpToDate(ctx, heads, policy)
+	return out
+}
+
+// bringUpToDate is freshen, and says whether anything was written, be it of what a head was made from.
+func (s *Scope) bringUpToDate(ctx context.Context, heads []*Head, policy CheckPolicy) (out []freshness, wrote bool) {
+	out = make([]freshness, len(heads))
 	if policy < 0 {
-		return out
+		return out, false
 	}
 	open := s.glance(ctx, heads, policy, out)
 	if len(open) == 0 {
-		return out
+		return out, false
 	}
 	c := &checking{got: map[checkKey]*refetching{}, own: map[checkKey]*refetching{}}
 	defer s.db.checks.release(c.own)
@@ -449,13 +471,14 @@ func (s *Scope) freshen(ctx context.Context, heads []*Head, policy CheckPolicy) 
 	for _, i := range open {
 		out[i] = g.verdict(ctx, heads[i])
 	}
+	s.writeTogether(ctx, heads, open, out, c)
 	g.write()
 	for _, i := range open {
 		if out[i].pending {
 			out[i] = g.verdict(ctx, heads[i])
 		}
 	}
-	return out
+	return out, c.wrote
 }
 
 // maxProbes is how many sources are asked at once.
@@ -502,7 +525,7 @@ func (s *Scope) glance(ctx context.Context, heads []*Head, policy CheckPolicy, o
 		l := &g.looks[i]
 		switch state := l.state.Load(); {
 		case state == lookSame:
-			s.db.checks.put(checkKeyOf(heads[l.at]), checked{now, l.have})
+			s.db.checks.put(checkKeyOf(heads[l.at]), checked{at: now, v: l.have})
 		case g.failed(i, state):
 			out[l.at] = freshness{dirty: true, reason: reasonFetchFailed, err: ctx.Err()}
 		default:
@@ -521,6 +544,7 @@ func (g *glances) failed(i int, state int32) bool { return state == lookBegun &&
 type glances struct {
 	files *fileSource
 	looks []look
+	step  int64 // how many looks one takes at a time; 0: one
 	next  atomic.Int64
 	left  atomic.Int64  // who still looks; the last closes done
 	done  chan struct{} // all were looked at
@@ -551,38 +575,65 @@ func (g *glances) run() {
 }
 
 func (g *glances) work() {
-	roots := map[string]*os.Root{}
-	for i := g.next.Add(1) - 1; i < int64(len(g.looks)); i = g.next.Add(1) - 1 {
-		l := &g.looks[i]
-		l.state.Store(lookBegun)
-		if g.same(roots, l) {
-			l.state.Store(lookSame)
-		} else {
-			l.state.Store(lookOther)
+	step := max(g.step, 1)
+	o := opened{files: g.files}
+	for i := g.next.Add(step) - step; i < int64(len(g.looks)); i = g.next.Add(step) - step {
+		for n := i; n < min(i+step, int64(len(g.looks))); n++ {
+			l := &g.looks[n]
+			l.state.Store(lookBegun)
+			if o.same(l) {
+				l.state.Store(lookSame)
+			} else {
+				l.state.Store(lookOther)
+			}
 		}
 	}
-	for _, r := range roots {
-		r.Close()
-	}
+	o.close()
 	if g.left.Add(-1) == 0 {
 		close(g.done)
 	}
 }
 
-// same opens each root once and does not keep it for the next time: a directory may be replaced by another of its name.
-func (g *glances) same(roots map[string]*os.Root, l *look) bool {
-	dir, rel, err := g.files.nearest(l.key)
+// opened is the directory that one who looks at files has open: files mostly come in the order of their paths, and to
+// walk down from the root for each takes longer than the look. Directories are not kept for the next time: one may be
+// replaced by another of its name.
+type opened struct {
+	files *fileSource
+	name  string
+	root  *os.Root
+}
+
+func (o *opened) close() {
+	if o.root != nil {
+		o.root.Close()
+	}
+	o.root = nil
+}
+
+// same says whether a file looks as it did. A link that leads out of its directory is looked at from the root, by a probe.
+func (o *opened) same(l *look) bool {
+	dir, rel, err := o.files.nearest(l.key)
 	if err != nil {
 		return false
 	}
-	root := roots[dir]
-	if root == nil {
-		if root, err = os.OpenRoot(dir); err != nil {
+	below, name := filepath.Split(rel)
+	if at := dir + "\x00" + below; o.root == nil || o.name != at {
+		o.close()
+		root, err := os.OpenRoot(dir)
+		if err != nil {
 			return false
 		}
-		roots[dir] = root
+		if below != "" {
+			top := root
+			root, err = top.OpenRoot(below)
+			top.Close()
+			if err != nil {
+				return false
+			}
+		}
+		o.name, o.root = at, root
 	}
-	return g.files.unchanged(root, rel, l.have)
+	return o.files.unchanged(o.root, name, l.have)
 }
 
 // owner is the handle from which the source of an artefact is found: of the scope it lives in, not of the reader's. Else
@@ -611,9 +662,9 @@ func (s *Scope) ask(ctx context.Context, h *Head, policy CheckPolicy, c *checkin
 	got, err := s.probe(ctx, h.Artefact.Source, have)
 	switch {
 	case err != nil:
-		return freshness{dirty: true, reason: unreadable(err), err: err}
+		return unfetched(err)
 	case sameContent(have, got):
-		s.db.checks.put(k, checked{now, got})
+		s.db.checks.put(k, checked{at: now, v: got})
 		return freshness{}
 	}
 	return s.refetch(ctx, h, got, c)
@@ -667,7 +718,7 @@ func (s *Scope) refetch(ctx context.Context, h *Head, found Validator, c *checki
 	case r == nil:
 		return freshness{}
 	case r.err != nil:
-		return freshness{dirty: true, reason: unreadable(r.err), err: r.err}
+		return unfetched(r.err)
 	}
 	return freshness{dirty: true, pending: true}
 }
@@ -718,7 +769,7 @@ func (s *Scope) writeRefetched(ctx context.Context, h *Head, r *refetching) fres
 	if last, ok := s.db.checks.get(k); s.replaced(ctx, h) || ok && sameContent(last.v, r.got.Validator) {
 		return freshness{dirty: true, refetched: true} // somebody else wrote it, or found that nothing was to be written
 	}
-	err := s.db.writeFetched(ctx, h, r.got)
+	err := s.db.writeFetched(ctx, []*Head{h}, []Fetched{r.got})
 	if errors.Is(err, ErrConflict) { // somebody wrote a newer version meanwhile: adopt it
 		err = nil
 	}
@@ -726,7 +777,7 @@ func (s *Scope) writeRefetched(ctx context.Context, h *Head, r *refetching) fres
 		return freshness{dirty: true, reason: unreadable(err), err: err}
 	}
 	if !s.replaced(ctx, h) { // the content is what it was, under a new stamp: no new version carries it
-		s.db.checks.put(k, checked{r.at, r.got.Validator})
+		s.db.checks.put(k, checked{at: r.at, v: r.got.Validator})
 	}
 	return freshness{dirty: true, refetched: true}
 }

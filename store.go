@@ -360,6 +360,7 @@ const (
 	ScanScopes                    // all scopes, by name
 	ScanMembers                   // keys of the live pages of a group, in order, all at once
 	ScanState                     // state rows whose keys have Prefix, by key
+	ScanSourced                   // first page of each live artefact of a scope that has a source, by id, all at once
 )
 
 // ScanQuery lists a page of rows after Cursor, which is opaque and comes from the page before.
@@ -369,7 +370,7 @@ type ScanQuery struct {
 	ID      string
 	Of      Ref // summaries: scope and id of the artefact they derive from
 	Group   string
-	Known   uint64 // members: the LSN at which they are known; what is known is not listed again while it stands
+	Known   uint64 // members, sourced: the LSN at which they are known; what is known is not listed again while it stands
 	Prefix  string
 	Deleted bool
 	All     bool // held: decided ones too
@@ -383,8 +384,8 @@ type ScanPage struct {
 	Heads []*Head
 	Held  []HeldBatch
 	Names []ScopeInfo
-	Keys  []PageKey  // ScanMembers
-	Same  bool       // ScanMembers: all of Known stand as they did, and Keys are those that came after them
+	Keys  []PageKey  // ScanMembers, ScanSourced
+	Same  bool       // all of Known stand as they did. ScanMembers: Keys are those that came after them; ScanSourced: there are none
 	State []StateRow // ScanState
 	Next  string
 }

@@ -26,6 +26,7 @@ const (
 	OtherKind   Reason = "kind not asked for"
 	Masked      Reason = "replaced by this transaction"
 	FetchFailed Reason = "dirty: fetch failed"
+	Vanished    Reason = "dirty: source vanished"
 	ReadOnly    Reason = "dirty: a read-only database does not refetch"
 	NoRoot      Reason = "unchecked: no file root allows its source"             // Options.FileRoots, dbctl --root
 	NoScheme    Reason = "unchecked: the scheme of its source is not registered" // Options.Sources
