@@ -448,6 +448,19 @@ func (db *DB) directiveRow(ctx context.Context, key string) (out DirectiveEntry,
 // isDirectives tells a directive page from others of kind system.
 func isDirectives(k Kind, id string) bool { return k == KindSystem && id == DirectivesID }
 
+// checkPut refuses an artefact that breaks a rule or a limit, or that would replace what directives are shown by.
+func checkPut(a *Artefact) error {
+	if err := a.check(); err != nil {
+		return err
+	}
+	for _, id := range a.Supersedes {
+		if err := checkReserved("supersedes", id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func checkReserved(field, id string) error {
 	if !strings.HasPrefix(id, ReservedPrefix) {
 		return nil

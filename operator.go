@@ -17,7 +17,7 @@ func (db *DB) PutVerified(ctx context.Context, scope, by string, a Artefact) (Re
 		return Ref{}, err
 	}
 	tx.managed = true
-	if err := a.check(); err != nil {
+	if err := checkPut(&a); err != nil {
 		return Ref{}, err
 	}
 	a.Provenance = 0

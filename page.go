@@ -364,9 +364,6 @@ func (a *Artefact) checkSizes() error {
 		if err := checkID("supersedes", id); err != nil {
 			return err
 		}
-		if err := checkReserved("supersedes", id); err != nil {
-			return err
-		}
 		if id == a.ID {
 			return invalid("supersedes", "the artefact itself", "ids of other artefacts of the scope")
 		}

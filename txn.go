@@ -338,7 +338,7 @@ func (tx *Txn) Put(ctx context.Context, a Artefact) error {
 }
 
 func (tx *Txn) makePut(ctx context.Context, a Artefact) (Put, error) {
-	if err := a.check(); err != nil {
+	if err := checkPut(&a); err != nil {
 		return Put{}, err
 	}
 	if err := checkReserved("id", a.ID); err != nil {
