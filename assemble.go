@@ -295,7 +295,6 @@ type assembling struct {
 // its end: under a constant load the collector never empties the pool, and a smaller assembly does not write over all that
 // a larger one left.
 type scratch struct {
-	hits    []Candidate
 	items   []item
 	triaged []triage.Candidate
 	ranker  triage.Ranker
@@ -397,7 +396,7 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 	weights := lexical.DefaultWeights()
 	cq := CandidateQuery{
 		Scopes: a.s.chain, Terms: terms, Kinds: a.q.Kinds, Floor: a.q.Floor, Session: a.q.Session, Now: a.now, AsOf: a.q.AsOf,
-		K: a.widen(a.q.TopK + DefaultTopK), Recent: recentTail, Newest: preset.Keep, Weights: &weights, Room: a.room.hits,
+		K: a.widen(a.q.TopK + DefaultTopK), Recent: recentTail, Newest: preset.Keep, Weights: &weights,
 	}
 	if a.tx != nil {
 		cq.Mask = a.tx.mask()
@@ -405,7 +404,6 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 	if err := a.candidates(ctx, cq); err != nil {
 		return err
 	}
-	a.room.hits = a.cands.Hits
 	turns, hits := a.enter(a.cands.Hits)
 	items := append(appendItems(a.room.items[:0], a.complete(hits)), a.drafts(terms)...)
 	a.room.items = items

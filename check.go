@@ -38,7 +38,7 @@ import (
 type checker struct {
 	s        *fileStore
 	ctx      context.Context
-	progress func(what string, done, total uint64)
+	progress Progress
 	problems []Problem
 	nums     map[uint64]headKey
 	gone     map[uint64]bool // pages of versions that gc dropped, and of no others
@@ -47,15 +47,12 @@ type checker struct {
 
 const maxProblems = 1000
 
-func (s *fileStore) check(ctx context.Context, job Job) (rep JobReport, err error) {
+func (s *fileStore) check(ctx context.Context, progress Progress) (rep JobReport, err error) {
 	if err := s.startJob(); err != nil {
 		return rep, err
 	}
 	defer s.ckptMu.Unlock()
-	c := &checker{s: s, ctx: ctx, progress: job.Progress, nums: map[uint64]headKey{}, gone: map[uint64]bool{}, digests: map[uint64][32]byte{}}
-	if c.progress == nil {
-		c.progress = func(string, uint64, uint64) {}
-	}
+	c := &checker{s: s, ctx: ctx, progress: progress, nums: map[uint64]headKey{}, gone: map[uint64]bool{}, digests: map[uint64][32]byte{}}
 	apply := func() (err error) {
 		if !s.opts.readOnly {
 			rep, err = s.checkpointLocked(ctx)

@@ -539,31 +539,34 @@ func (s *fileStore) headSize(ctx context.Context) (uint64, error) {
 }
 
 // Maintain: see the Store interface.
-func (s *fileStore) Maintain(ctx context.Context, job Job) (JobReport, error) {
+func (s *fileStore) Maintain(ctx context.Context, job Job, progress Progress) (JobReport, error) {
 	if s.closed.Load() {
 		return JobReport{}, ErrClosed
+	}
+	if progress == nil {
+		progress = func(string, uint64, uint64) {}
 	}
 	switch job.Kind {
 	case JobCheckpoint:
 		return s.checkpoint(ctx)
 	case JobBackup:
-		return s.backup(ctx, job)
+		return s.backup(ctx, job.Path, progress)
 	case JobCheck:
-		return s.check(ctx, job)
+		return s.check(ctx, progress)
 	case JobGCPlan, JobGC:
-		return s.collect(ctx, job)
+		return s.collect(ctx, job, progress)
 	}
 	return JobReport{}, invalid("job", fmt.Sprint(job.Kind), "checkpoint, backup, check or gc")
 }
 
 // backup copies the database into files of the same kind at another path: the copy is a database. Checkpoints wait, so
 // bbolt, archive and the front of the log stand still; commits go on, and the copy ends with some whole prefix of them.
-func (s *fileStore) backup(ctx context.Context, job Job) (rep JobReport, err error) {
+func (s *fileStore) backup(ctx context.Context, to string, progress Progress) (rep JobReport, err error) {
 	if err := s.startJob(); err != nil {
 		return rep, err
 	}
 	defer s.ckptMu.Unlock()
-	if err := mayReplace("backup", job.Path, false); err != nil { // a failure below removes what stands there
+	if err := mayReplace("backup", to, false); err != nil { // a failure below removes what stands there
 		return rep, err
 	}
 	if !s.opts.readOnly {
@@ -574,33 +577,29 @@ func (s *fileStore) backup(ctx context.Context, job Job) (rep JobReport, err err
 			return rep, s.syncError(ctx, err)
 		}
 	}
-	room := roomFor(s.opts.path, job.Path)
+	room := roomFor(s.opts.path, to)
 	defer func() {
 		if err != nil {
-			removeDatabase(job.Path)
+			removeDatabase(to)
 			err = room.explain("backup", err)
 		}
 	}()
-	progress := job.Progress
-	if progress == nil {
-		progress = func(string, uint64, uint64) {}
-	}
-	n, err := copyDir(ctx, s.opts.path+"-manifest", job.Path+"-manifest", func(done, total uint64) { progress("copy manifest", done, total) })
+	n, err := copyDir(ctx, s.opts.path+"-manifest", to+"-manifest", func(done, total uint64) { progress("copy manifest", done, total) })
 	rep.Bytes += n
 	if err != nil {
 		return rep, err
 	}
-	n, err = s.copyLog(ctx, job.Path+"-wal", progress)
+	n, err = s.copyLog(ctx, to+"-wal", progress)
 	rep.Bytes += n
 	if err != nil {
 		return rep, err
 	}
-	n, err = s.copyBolt(job.Path, progress)
+	n, err = s.copyBolt(to, progress)
 	rep.Bytes += n
 	if err != nil {
 		return rep, err
 	}
-	return rep, s.opts.fs.SyncDir(filepath.Dir(job.Path))
+	return rep, s.opts.fs.SyncDir(filepath.Dir(to))
 }
 
 // copyLog copies the log while it grows. A segment that is sealed between the listing and its copying leaves a copy

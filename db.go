@@ -239,9 +239,9 @@ func (db *DB) openStore() error {
 	}
 	db.store = st
 	db.table = newPageTable(st, db.opts.WorkingSet)
-	db.secret = st.sys.Secret
-	db.fence = st.sys.ID
-	return nil
+	info, err := st.Info(context.Background())
+	db.secret, db.fence = info.Secret, info.ID
+	return err
 }
 
 func (db *DB) dropped(nums []uint64) {
@@ -309,8 +309,7 @@ func (db *DB) append(ctx context.Context, leaf *manifest.Record) error {
 	if db.opts.Audit == AuditSync {
 		d = Synced
 	}
-	_, err := db.store.Append(ctx, []*manifest.Record{leaf}, d)
-	return err
+	return db.store.Append(ctx, []*manifest.Record{leaf}, d)
 }
 
 func (db *DB) newID() (ulid.ULID, error) { return newID(db.opts.Clock(), db.opts.Rand) }
@@ -331,7 +330,7 @@ func (db *DB) Stats(ctx context.Context) (Stats, error) {
 // Checkpoint applies the log to the file and cuts what is no longer needed of it. It runs by itself in the background;
 // calling it changes no answer.
 func (db *DB) Checkpoint(ctx context.Context) (JobReport, error) {
-	return db.store.Maintain(ctx, Job{Kind: JobCheckpoint})
+	return db.store.Maintain(ctx, Job{Kind: JobCheckpoint}, nil)
 }
 
 // Backup copies the database to another path, where it can be opened as it is; its directory must be there, nothing of
@@ -342,13 +341,13 @@ func (db *DB) Backup(ctx context.Context, path string, progress func(what string
 	if err != nil {
 		return JobReport{}, fmt.Errorf("ctxpage: backup: %w", err)
 	}
-	return db.store.Maintain(ctx, Job{Kind: JobBackup, Path: abs, Progress: progress})
+	return db.store.Maintain(ctx, Job{Kind: JobBackup, Path: abs}, progress)
 }
 
 // Check walks the whole database and reports every broken invariant (check.go numbers them). Damage is in the report,
 // not in the error; the error is for a walk that could not be finished.
 func (db *DB) Check(ctx context.Context, progress func(what string, done, total uint64)) ([]Problem, error) {
-	rep, err := db.store.Maintain(ctx, Job{Kind: JobCheck, Progress: progress})
+	rep, err := db.store.Maintain(ctx, Job{Kind: JobCheck}, progress)
 	if err != nil {
 		return rep.Problems, err
 	}

@@ -280,8 +280,7 @@ func (s *fileStore) note(ctx context.Context, d Durability, leaf *manifest.Recor
 		return err
 	}
 	leaf.Trace, leaf.Time = id.String(), micros(s.opts.now())
-	_, err = s.Append(ctx, []*manifest.Record{leaf}, d)
-	return err
+	return s.Append(ctx, []*manifest.Record{leaf}, d)
 }
 
 // openFileStore opens or creates the files and recovers. It takes no process lock: Open holds that already.

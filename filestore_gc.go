@@ -186,7 +186,7 @@ type collector struct {
 	ctx      context.Context
 	job      *GCJob
 	dry      bool
-	progress func(what string, done, total uint64)
+	progress Progress
 	names    *names
 	run      ulid.ULID
 	now      int64
@@ -204,14 +204,11 @@ type collector struct {
 }
 
 // collect runs gc, or its plan.
-func (s *fileStore) collect(ctx context.Context, job Job) (JobReport, error) {
+func (s *fileStore) collect(ctx context.Context, job Job, progress Progress) (JobReport, error) {
 	s.gcMu.Lock()
 	defer s.gcMu.Unlock()
-	c := &collector{s: s, ctx: ctx, job: job.GC, dry: job.Kind == JobGCPlan, progress: job.Progress, names: newNames(s.opts.state),
+	c := &collector{s: s, ctx: ctx, job: job.GC, dry: job.Kind == JobGCPlan, progress: progress, names: newNames(s.opts.state),
 		now: micros(s.opts.now()), gone: map[string]*tally{}, kept: map[string]*tally{}}
-	if c.progress == nil {
-		c.progress = func(string, uint64, uint64) {}
-	}
 	err := s.readable(ctx)
 	if err == nil && !c.dry {
 		err = s.writable()

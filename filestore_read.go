@@ -490,7 +490,7 @@ func (s *fileStore) Candidates(ctx context.Context, q CandidateQuery) (out Candi
 	s.standing(f)
 	s.nameUnread(v, &f.q, f.found, &out)
 	s.nameGone(v, &f.q, &out)
-	out.Hits = s.cat.candidates(q.Room[:0], f.found)
+	out.Hits = s.cat.candidates(f.found)
 	s.countExcluded(v, &f.q, &out)
 	return out, nil
 }
@@ -534,7 +534,8 @@ type finding struct {
 }
 
 // candidates describes the pages that were found, each once, in the order of their numbers.
-func (c *catalogue) candidates(out []Candidate, found []proposal) []Candidate {
+func (c *catalogue) candidates(found []proposal) []Candidate {
+	var out []Candidate
 	slices.SortFunc(found, func(a, b proposal) int { return cmp.Compare(a.num, b.num) })
 	out = slices.Grow(out, len(found))
 	var ids strings.Builder // of all, for one string: hundreds of small ones are what a proposal costs
@@ -1243,6 +1244,11 @@ func (s *fileStore) row(bucket []byte, tag byte, key []byte) (out []byte, err er
 		return nil
 	})
 	return out, err
+}
+
+// Info: see the Store interface.
+func (s *fileStore) Info(context.Context) (Info, error) {
+	return Info{ID: s.sys.ID, Secret: slices.Clone(s.sys.Secret)}, nil
 }
 
 // Manifests is the audit log.

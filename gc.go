@@ -100,13 +100,13 @@ func (db *DB) GC(ctx context.Context, o GCOptions) (GCReport, error) {
 	if o.By == "" {
 		o.By = "operator"
 	}
-	job := Job{Kind: JobGC, Progress: o.Progress, GC: &GCJob{
+	job := Job{Kind: JobGC, GC: &GCJob{
 		KeepVersions: o.KeepVersions, KeepFor: max(keep, 0), Expired: o.Expired, Scope: o.Scope, By: o.By, InUse: db.inUse,
 	}}
 	if o.DryRun {
 		job.Kind = JobGCPlan
 	}
-	rep, err := db.store.Maintain(ctx, job)
+	rep, err := db.store.Maintain(ctx, job, o.Progress)
 	return rep.GC, err
 }
 

@@ -585,7 +585,7 @@ func TestGCPartsOfAnArtefact(t *testing.T) {
 		rep, err := db.store.Maintain(ctx, Job{Kind: JobGC, GC: &GCJob{By: "ann", InUse: func(uint64, int64, []uint64) bool {
 			asked++
 			return asked >= from && asked < to
-		}}})
+		}}}, nil)
 		require.NoError(t, err)
 		return rep.GC
 	}

@@ -132,7 +132,7 @@ func TestHeadOfReader(t *testing.T) {
 	require.NoError(t, err)
 	s.seq.mu.Lock() // keeps the background from counting, and so from syncing more than there is
 	leaf := &manifest.Record{Type: manifest.TypeGet, Trace: "01ARZ3NDEKTSV4RRFFQ69G5FAV", Scope: "acme"}
-	_, err = s.appendLocked([]*manifest.Record{leaf})
+	err = s.appendLocked([]*manifest.Record{leaf})
 	s.seq.mu.Unlock()
 	require.NoError(t, err)
 	require.NoError(t, s.log.Write())

@@ -170,7 +170,7 @@ func copyBackup(ctx context.Context, backup, to string, opts RestoreOptions) (he
 		return head, fmt.Errorf("ctxpage: restore: the audit of %s: %w", backup, err)
 	}
 	removeDatabase(to) // of a Restore that was killed
-	_, err = st.Maintain(ctx, Job{Kind: JobBackup, Path: to, Progress: opts.Progress})
+	_, err = st.Maintain(ctx, Job{Kind: JobBackup, Path: to}, opts.Progress)
 	return head, err
 }
 

@@ -89,14 +89,13 @@ func (s *Scope) search(ctx context.Context, text string, limit int, o readOption
 // proposeHits takes what the words find and nothing else.
 func (a *assembling) proposeHits(ctx context.Context) (err error) {
 	weights := lexical.DefaultWeights()
-	q := CandidateQuery{Scopes: a.s.chain, Terms: a.s.db.lexer.Terms(a.q.Text), Floor: a.q.Floor, Now: a.now, K: a.widen(a.q.TopK), Weights: &weights, Room: a.room.hits}
+	q := CandidateQuery{Scopes: a.s.chain, Terms: a.s.db.lexer.Terms(a.q.Text), Floor: a.q.Floor, Now: a.now, K: a.widen(a.q.TopK), Weights: &weights}
 	if a.tx != nil {
 		q.Mask = a.tx.mask()
 	}
 	if a.cands, err = a.s.db.store.Candidates(ctx, q); err != nil {
 		return err
 	}
-	a.room.hits = a.cands.Hits
 	a.full = len(a.cands.Hits) >= q.K
 	a.room.items = appendItems(append(a.room.items[:0], a.drafts(q.Terms)...), a.cands.Hits)
 	a.room.order = a.room.order[:0]

@@ -474,7 +474,7 @@ func (s *fileStore) refuse(b *request, v judgement) error {
 	if b.From != (ulid.ULID{}) {
 		leaf.From = b.From.String()
 	}
-	if _, err := s.appendLocked([]*manifest.Record{&leaf}); err != nil {
+	if err := s.appendLocked([]*manifest.Record{&leaf}); err != nil {
 		return errors.Join(why, err)
 	}
 	return why
@@ -940,19 +940,19 @@ func (s *fileStore) installAll(group []*pending) (ended []uint64, err error) {
 }
 
 // Append writes audit leaves. They are handed to the operating system before it returns.
-func (s *fileStore) Append(ctx context.Context, leaves []*manifest.Record, d Durability) (uint64, error) {
+func (s *fileStore) Append(ctx context.Context, leaves []*manifest.Record, d Durability) error {
 	if s.opts.readOnly && !s.closed.Load() {
-		return 0, nil // a read-only database logs nothing, and its answers say so
+		return nil // a read-only database logs nothing, and its answers say so
 	}
 	if err := s.writable(); err != nil {
-		return 0, err
+		return err
 	}
-	first, last, err := s.appendLeaves(leaves)
+	last, err := s.appendLeaves(leaves)
 	if errors.Is(err, wal.ErrFull) && len(leaves) == 1 && s.log.Write() == nil { // which looks whether there is space by now
-		first, last, err = s.appendLeaves(leaves)
+		last, err = s.appendLeaves(leaves)
 	}
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if d != Synced {
 		err = s.log.Write()
@@ -961,39 +961,39 @@ func (s *fileStore) Append(ctx context.Context, leaves []*manifest.Record, d Dur
 		err = s.log.Sync(ctx, last)
 	}
 	if err != nil {
-		return first, s.syncError(ctx, err)
+		return s.syncError(ctx, err)
 	}
-	return first, nil
+	return nil
 }
 
-func (s *fileStore) appendLeaves(leaves []*manifest.Record) (first, last uint64, err error) {
+func (s *fileStore) appendLeaves(leaves []*manifest.Record) (last uint64, err error) {
 	s.seq.mu.Lock()
 	defer s.seq.mu.Unlock()
 	if err := s.writable(); err != nil { // again: Close waits for those who are in here, and for nobody else
-		return 0, 0, err
+		return 0, err
 	}
-	first, err = s.appendLocked(leaves)
-	return first, s.log.Last(), err
+	err = s.appendLocked(leaves)
+	return s.log.Last(), err
 }
 
 // appendLocked puts leaves into the log's buffer. The caller holds the sequencer.
-func (s *fileStore) appendLocked(leaves []*manifest.Record) (uint64, error) {
+func (s *fileStore) appendLocked(leaves []*manifest.Record) error {
 	first := s.man.Size()
 	for i, leaf := range leaves {
 		body, err := manifest.Encode(leaf)
 		if err != nil {
-			return first, fmt.Errorf("ctxpage: encode leaf: %w", err)
+			return fmt.Errorf("ctxpage: encode leaf: %w", err)
 		}
 		index := first + uint64(i)
 		if err := s.enqueueLeaf(index, body); err != nil {
-			return first, enqueueError(err)
+			return enqueueError(err)
 		}
 		if err := s.man.AddNew(index, body, leaf); err != nil {
-			return first, s.fail(err)
+			return s.fail(err)
 		}
 	}
 	s.appended.Store(true)
-	return first, nil
+	return nil
 }
 
 // readReserve is how many bytes of leaves may go into the log's reserve on a full disk: a quarter of it, so that reads go

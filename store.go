@@ -17,6 +17,8 @@ import (
 //
 // Every method may be called concurrently. A context ends waiting, never a started commit.
 type Store interface {
+	// Info says which database this is.
+	Info(ctx context.Context) (Info, error)
 	// Resolve finds the version of an artefact that a reference names in the first scope of the chain that has it.
 	// It reads the catalogue only. ErrNotFound, ErrGone.
 	Resolve(ctx context.Context, scopes Scopes, ref Ref) (Located, error)
@@ -42,17 +44,26 @@ type Store interface {
 	State(ctx context.Context, key string) ([]byte, error)
 	// LSN is that of the newest commit readers see.
 	LSN() uint64
-	// Append writes audit leaves in order and gives the index of the first.
-	Append(ctx context.Context, leaves []*manifest.Record, d Durability) (uint64, error)
+	// Append writes audit leaves in order.
+	Append(ctx context.Context, leaves []*manifest.Record, d Durability) error
 	// Manifests is the audit log, for reading, proofs and verification.
 	Manifests() *manifest.Log
 	// Head syncs the log and gives the head of what is durable.
 	Head(ctx context.Context) (manifest.Head, error)
-	// Maintain runs a job: checkpoint, backup, check, gc and its plan.
-	Maintain(ctx context.Context, job Job) (JobReport, error)
+	// Maintain runs a job: checkpoint, backup, check, gc and its plan. A nil progress is allowed.
+	Maintain(ctx context.Context, job Job, progress Progress) (JobReport, error)
 	Stat(ctx context.Context) (StoreStats, error)
 	Close() error
 }
+
+// Info names a database.
+type Info struct {
+	ID     string // never changes, unique
+	Secret []byte // keys the fences of contexts and the digests of questions; stays with the database
+}
+
+// Progress hears how far long work has come. It is called from the goroutine of the call and must not call the store.
+type Progress func(what string, done, total uint64)
 
 // Scopes is a visible chain: a scope and its ancestors, nearest first.
 type Scopes []string
@@ -160,7 +171,6 @@ type CandidateQuery struct {
 	Newest  int    // newest pages of each provenance and scope, likewise: what two passes by recency and provenance need
 	Mask    []Ref  // artefacts of the nearest scope that a transaction overwrites or deletes
 	Weights *lexical.Weights
-	Room    []Candidate // memory that the hits may be written into; what stands there is lost
 }
 
 // Candidate is a page that may enter a context, with what triage needs to judge it.
@@ -408,12 +418,11 @@ const (
 	JobGC
 )
 
-// Job is a request for maintenance. Progress is called from the calling goroutine.
+// Job is a request for maintenance.
 type Job struct {
-	Kind     JobKind
-	Path     string // backup
-	Progress func(what string, done, total uint64)
-	GC       *GCJob // gc plan, gc
+	Kind JobKind
+	Path string // backup
+	GC   *GCJob // gc plan, gc
 }
 
 // JobReport says what a job did.
