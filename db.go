@@ -6,13 +6,14 @@
 // provable manifest of every read.
 //
 // A process opens the file with Open and hands each agent a Scope. A Scope sees its own pages and those of its
-// ancestors, nothing else:
+// ancestors, nothing else. The host writes with a plain one; what acts for a model gets one that is Gated:
 //
 //	db, err := ctxpage.Open("agent.ctx", ctxpage.Options{})
 //	s := db.Scope("acme/support/agent-7")
 //	s.Put(ctx, ctxpage.Artefact{ID: "refund-policy", Text: "Refunds up to $400 …"})
-//	a, err := s.Assemble(ctx, ctxpage.Query{Text: "what may I refund?", Budget: 4000})
-//	tx, err := s.Resume(ctx, a.Trace)                   // what the model saw is the read set
+//	agent := db.Scope("acme/support/agent-7", ctxpage.Gated())
+//	a, err := agent.Assemble(ctx, ctxpage.Query{Text: "what may I refund?", Budget: 4000})
+//	tx, err := agent.Resume(ctx, a.Trace)               // what the model saw is the read set
 //	tx.Put(ctx, ctxpage.Artefact{ID: "answer-1", Text: answer})
 //	err = tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.88, By: "checker"}) // or ErrHeld
 //

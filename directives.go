@@ -99,6 +99,9 @@ func (d *Directives) State(ctx context.Context) (out DirectiveState, err error) 
 // Errors: ErrInvalid when an input that changes something is not UTF-8 or above MaxDirective, ErrReadOnly, and those of
 // a commit. The context ends waiting for other steps, not a commit that has started.
 func (d *Directives) Step(ctx context.Context, input string, opts ...directive.Option) (out directive.Decision, err error) {
+	if err := d.s.hostOnly("Directives.Step"); err != nil {
+		return directive.Decision{}, err
+	}
 	err = d.exclusively(ctx, func(c *directiveChain) error {
 		if err := c.step(input, opts); err != nil {
 			return err
@@ -127,6 +130,9 @@ func (d *Directives) Preview(ctx context.Context, input string, opts ...directiv
 // Apply steps the user's messages of a transcript. The first clarify of any sort ends it: changes made before it stay,
 // a question it opened stays open. All of it is one commit, with a version for each message that changed something.
 func (d *Directives) Apply(ctx context.Context, messages []directive.Message, opts ...directive.Option) (out directive.Outcome, err error) {
+	if err := d.s.hostOnly("Directives.Apply"); err != nil {
+		return directive.Outcome{}, err
+	}
 	err = d.exclusively(ctx, func(c *directiveChain) error {
 		out = directive.Outcome{Read: len(messages)}
 		for i, m := range messages {
@@ -154,6 +160,9 @@ func (d *Directives) Apply(ctx context.Context, messages []directive.Message, op
 // not judged: where an ancestor prohibits by now what the old version uses, the prohibition holds. ErrNotFound when the
 // scope has no such version.
 func (d *Directives) Restore(ctx context.Context, version uint64) error {
+	if err := d.s.hostOnly("Directives.Restore"); err != nil {
+		return err
+	}
 	return d.exclusively(ctx, func(c *directiveChain) error {
 		var old DirectiveEntry
 		if version > 0 {
@@ -172,6 +181,9 @@ func (d *Directives) Restore(ctx context.Context, version uint64) error {
 // Import replaces the session of the scope by one from elsewhere, as directive.ImportJSON or ImportCheckpoint gives it.
 // Like Restore it is not judged. ErrInvalid for a session no directive checkpoint can carry.
 func (d *Directives) Import(ctx context.Context, session directive.Session) error {
+	if err := d.s.hostOnly("Directives.Import"); err != nil {
+		return err
+	}
 	clean, err := directive.ImportCheckpoint(directive.ExportCheckpoint(session))
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)

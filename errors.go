@@ -49,6 +49,8 @@ var (
 	ErrVanished = errors.New("ctxpage: source vanished")
 	// ErrInvalid is matched by every *InvalidError: an input broke a rule or a limit.
 	ErrInvalid = errors.New("ctxpage: invalid input")
+	// ErrGated means that a gated handle asked for what only its host may do; the error says what and how to do it.
+	ErrGated = errors.New("ctxpage: not for a gated handle")
 	// ErrProvenance means that a scope handle asked for a trust only the operator can give.
 	ErrProvenance = errors.New("ctxpage: provenance not allowed")
 	// ErrHeadroom is matched by the *session.HeadroomError of a commit that would leave more in a session's window than

@@ -219,21 +219,32 @@ func TestStaleByVersionNotByText(t *testing.T) {
 	heldAs(t, tx.Commit(ctx, good), ReasonStaleContext)
 }
 
-// What the transaction read again itself replaces what it saw before.
-func TestOwnLaterReadReplaces(t *testing.T) {
+// Reading a page again does not make what was written from its first version new.
+func TestOwnLaterReadDoesNotReplace(t *testing.T) {
 	db := open(t, Options{})
 	s := db.Scope("acme")
 	put(t, s, Artefact{ID: "policy", Text: "limit 200"})
-	tx := begin(t, s)
-	for i := range 2 {
-		_, err := tx.Get(ctx, "policy")
-		require.NoError(t, err)
-		if i == 0 {
-			put(t, s, Artefact{ID: "policy", Text: "limit 400"})
+	twice := func(write ...Artefact) error {
+		tx := begin(t, s)
+		for i := range 2 {
+			_, err := tx.Get(ctx, "policy")
+			require.NoError(t, err)
+			if i == 0 {
+				put(t, s, Artefact{ID: "policy", Text: "limit 400"})
+				put(t, s, Artefact{ID: "policy", Text: "limit 200"})
+			}
 		}
+		for _, a := range write {
+			require.NoError(t, tx.Put(ctx, a))
+		}
+		return tx.Commit(ctx, good)
 	}
-	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "up to 400"}))
-	require.NoError(t, tx.Put(ctx, Artefact{ID: "policy", Text: "limit 400, asked once"}))
+	heldAs(t, twice(Artefact{ID: "answer", Text: "up to 200"}), ReasonStaleContext)
+	require.ErrorIs(t, twice(Artefact{ID: "policy", Text: "limit 200, asked once"}), ErrConflict)
+	tx := begin(t, s)
+	_, err := tx.Get(ctx, "policy")
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "policy", Text: "limit 200, asked once"}))
 	require.NoError(t, tx.Commit(ctx, good))
 }
 

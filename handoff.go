@@ -46,7 +46,7 @@ type Notes struct {
 
 // Record replaces the notes of the session.
 func (c *Session) Record(ctx context.Context, n Notes) error {
-	talk, err := c.talk()
+	talk, err := c.hostTalk("Record")
 	if err != nil {
 		return err
 	}
@@ -399,7 +399,7 @@ func (c *Session) served(ctx context.Context) ([]servedPage, error) {
 // unpinned. All of it is scratch and marked as unverified, visible in this session only: nothing the sender verified is
 // verified here. A packet that names more than session.MaxReferences such turns is refused: ErrInvalid, session.ErrPacket.
 func (c *Session) Receive(ctx context.Context, p session.Packet) ([]Ref, error) {
-	talk, err := c.talk()
+	talk, err := c.hostTalk("Receive")
 	if err != nil {
 		return nil, err
 	}

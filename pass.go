@@ -52,6 +52,11 @@ type Pass struct {
 // nothing. Where SetWindow was called and the verdicts would overfill the window, the same transaction compacts it;
 // ErrHeadroom when that is not enough, and then nothing changes.
 func (c *Session) Pass(ctx context.Context, q PassQuery) (*Pass, error) {
+	if !q.DryRun {
+		if err := c.s.hostOnly("Session.Pass"); err != nil {
+			return nil, err
+		}
+	}
 	talk, err := c.talk()
 	if err != nil {
 		return nil, err
@@ -291,7 +296,7 @@ func (c *Session) Pin(ctx context.Context, id string) error { return c.pin(ctx, 
 func (c *Session) Unpin(ctx context.Context, id string) error { return c.pin(ctx, id, false) }
 
 func (c *Session) pin(ctx context.Context, id string, on bool) error {
-	talk, err := c.talk()
+	talk, err := c.hostTalk("Pin")
 	if err != nil {
 		return err
 	}
@@ -386,7 +391,7 @@ func (c *Session) Passes(ctx context.Context) ([]PassInfo, error) {
 // are then; a watcher's while nothing changed what it compacted: else session.ErrUndo. ErrGone when the verdicts of
 // the pass before are not kept any more, ErrHeadroom when the window has no room for what would come back.
 func (c *Session) Undo(ctx context.Context, pass uint64) (PassInfo, error) {
-	talk, err := c.talk()
+	talk, err := c.hostTalk("Undo")
 	if err != nil {
 		return PassInfo{}, err
 	}

@@ -37,6 +37,8 @@ type Held struct {
 	Stale     []Ref `json:"stale,omitempty"`
 	StaleNow  []Ref `json:"stale_now,omitempty"`
 	Conflicts []Ref `json:"conflicts,omitempty"`
+	// LookAlikes says which of the names above (scope, actor, by, decided by) are written differently and look the same.
+	LookAlikes []string `json:"look_alikes,omitempty"`
 }
 
 // List lists held batches, oldest first, without those already decided unless all is set. Scope "" lists all scopes.
@@ -64,6 +66,7 @@ func heldOf(h *HeldBatch) Held {
 		Confidence: h.Batch.Leaf.Confidence, By: h.Batch.Leaf.By, Note: h.Batch.Leaf.Note, At: h.At.UTC(), Decided: h.Decided,
 		DecidedBy: h.By, DecidedNote: h.Note, Deletes: h.Batch.Deletes, Stale: h.Stale,
 	}
+	out.LookAlikes = lookAlikes([2]string{"scope", out.Scope}, [2]string{"actor", out.Actor}, [2]string{"judge", out.By}, [2]string{"reviewer", out.DecidedBy})
 	for i := range h.Batch.Puts {
 		p := &h.Batch.Puts[i]
 		v := versionOf(&Head{Artefact: p.Artefact, Scope: h.Batch.Scope, Actor: h.Batch.Actor, PartBytes: p.PartBytes})
@@ -127,7 +130,7 @@ func (r *Review) load(ctx context.Context, id string) (*HeldBatch, error) {
 
 // Approval is a person's decision for a held batch.
 type Approval struct {
-	By   string // who approves; never the actor who wrote it
+	By   string // who approves; never the actor who wrote it, nor its scope, however spelt
 	Note string
 	// HumanVerified raises what is written to the highest trust.
 	HumanVerified bool
@@ -147,7 +150,7 @@ func (r *Review) Reject(ctx context.Context, id, by, note string) (Outcome, erro
 }
 
 func (r *Review) decide(ctx context.Context, id string, action Action, a Approval) (Outcome, error) {
-	if err := checkID("by", a.By); err != nil {
+	if err := checkName("by", a.By); err != nil {
 		return Outcome{}, err
 	}
 	if err := checkVerdict(a.By, a.Note); err != nil {
@@ -157,7 +160,7 @@ func (r *Review) decide(ctx context.Context, id string, action Action, a Approva
 	if err != nil {
 		return Outcome{}, err
 	}
-	if action == ActApprove && a.By == h.Batch.Actor {
+	if action == ActApprove && isWriter(a.By, h.Batch.Actor, h.Batch.Scope) {
 		return Outcome{}, fmt.Errorf("%w: %s wrote %s", ErrSelfCertified, a.By, id)
 	}
 	bid, err := r.db.newID()

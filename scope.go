@@ -14,39 +14,55 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
-// Scope is what an agent holds. It reads its own pages and those of its ancestors, and writes its own; no method takes
-// a scope or an actor, so an agent cannot reach further by asking. It is safe for concurrent use and needs no closing.
+// Scope is the handle of a scope. It reads its own pages and those of its ancestors, and writes its own; no method takes
+// a scope or an actor, so its holder cannot reach further by asking. Put, Delete, Update, sessions and directives are
+// the host's, who vouches for what he writes. What acts for a model gets a handle made with Gated, which writes through the
+// commit gate only. It is safe for concurrent use and needs no closing.
 type Scope struct {
 	db    *DB
 	name  string
 	chain Scopes
 	actor string
 	gate  float64
-	err   error // of the name or an option: every method returns it
+	gated bool
+	judge Evaluator // of this handle, nil: the database's
+	err   error     // of the name or an option: every method returns it
 }
 
-// ScopeOption configures a handle.
-type ScopeOption func(*Scope)
+// ScopeOption configures a handle when it is made.
+type ScopeOption func(*scopeOptions)
+
+// scopeOptions are apart from the handle, so that whoever holds one cannot change it.
+type scopeOptions struct {
+	actor string
+	gate  float64
+	gated bool
+	judge Evaluator
+}
 
 // WithActor names who acts through the handle, in manifests and for the rule that nobody certifies himself. Default:
 // the name of the scope.
-func WithActor(actor string) ScopeOption { return func(s *Scope) { s.actor = actor } }
+func WithActor(actor string) ScopeOption { return func(o *scopeOptions) { o.actor = actor } }
 
 // WithGate sets the confidence below which commits of this handle are held, or GateOff.
-func WithGate(gate float64) ScopeOption { return func(s *Scope) { s.gate = gate } }
+func WithGate(gate float64) ScopeOption { return func(o *scopeOptions) { o.gate = gate } }
 
 // Scope gives the handle of a scope, a path like acme/support/agent-7. A scope needs no creating. A wrong name is
 // reported by the first method that is called.
 func (db *DB) Scope(name string, opts ...ScopeOption) *Scope {
-	s := &Scope{db: db, name: name, actor: name, gate: db.opts.Gate}
-	for _, o := range opts {
-		o(s)
+	o := scopeOptions{actor: name, gate: db.opts.Gate}
+	for _, f := range opts {
+		f(&o)
 	}
+	s := &Scope{db: db, name: name, actor: o.actor, gate: o.gate, gated: o.gated, judge: o.judge}
 	if s.err = checkScope(name); s.err == nil {
-		s.err = checkID("actor", s.actor)
+		s.err = checkName("actor", s.actor)
 	}
 	if s.err == nil && s.gate != GateOff && !(s.gate > 0 && s.gate <= 1) {
 		s.err = invalid("gate", fmt.Sprint(s.gate), "a confidence above 0 up to 1, or GateOff")
+	}
+	if s.err == nil {
+		s.err = s.checkGated()
 	}
 	s.chain = scopeChain(name)
 	return s
@@ -76,7 +92,8 @@ func readOpts(opts []ReadOption) (o readOptions) {
 	return o
 }
 
-// Put writes one artefact, vouched for by the host: there is no gate. Putting an ID again makes its next version;
+// Put writes one artefact. It is the host's: he vouches for it, and there is no gate. What a model says goes through
+// Begin or Resume and Commit; a gated handle returns ErrGated here. Putting an ID again makes its next version;
 // putting the same content again is a touch, which writes nothing, unless it supersedes an artefact that stands: one that
 // was put again since is replaced anew. The reference names the version that is current now.
 func (s *Scope) Put(ctx context.Context, a Artefact) (Ref, error) {
@@ -91,7 +108,7 @@ func (s *Scope) Put(ctx context.Context, a Artefact) (Ref, error) {
 	return last.Outcome().Refs[0], nil
 }
 
-// Delete writes a tombstone: the artefact is not served any more, older versions stay readable by reference,
+// Delete is the host's, as Put is. It writes a tombstone: the artefact is not served any more, older versions stay readable by reference,
 // until gc.
 // ErrNotFound when the scope itself has none; an ancestor's artefact cannot be deleted from below.
 func (s *Scope) Delete(ctx context.Context, id string) error {

@@ -68,7 +68,7 @@ type Turn struct {
 // below its limit: older turns are compacted in the same transaction, and if that cannot make room a *HeadroomError of
 // package session, matching ErrHeadroom, tells the shortfall and nothing is added.
 func (c *Session) Append(ctx context.Context, turns ...Turn) ([]Ref, error) {
-	talk, err := c.talk()
+	talk, err := c.hostTalk("Append")
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (c *Session) Append(ctx context.Context, turns ...Turn) ([]Ref, error) {
 // Try says what Append would do and writes nothing: its errors, and the pass it would make room with, Items 0 when there
 // is room.
 func (c *Session) Try(ctx context.Context, turns ...Turn) (PassInfo, error) {
-	talk, err := c.talk()
+	talk, err := c.hostTalk("Try")
 	if err != nil {
 		return PassInfo{}, err
 	}

@@ -38,7 +38,7 @@ import (
 // judges itself is badly calibrated.
 type Verdict struct {
 	Confidence float64 // 0 to 1; above is ErrInvalid
-	By         string  // who judged: an evaluator, a rule, a person; never the actor
+	By         string  // who judged: an evaluator, a rule, a person; never the actor or the scope, however spelt
 	Note       string
 }
 
@@ -86,8 +86,9 @@ type Txn struct {
 
 	order  []string
 	writes map[string]*Put
-	drop   map[string]bool   // nil until there is something in it, as the two below
-	expect map[string]uint64 // LSN an artefact of the scope had when it was read or first written
+	worth  map[string]Provenance // of drafts of a gated handle, beyond the gate; nil without
+	drop   map[string]bool       // nil until there is something in it, as the two below
+	expect map[string]uint64     // LSN an artefact of the scope had when it was read or first written
 	saw    map[pageSlot]Seen
 	stateW []StateRow
 	echoes []Ref // served pages that drafts merely repeat
@@ -132,6 +133,9 @@ func (s *Scope) newTxn(opts []TxnOption) (*Txn, error) {
 			return nil, o.err
 		}
 	}
+	if s.gated && o.onStale == AllowStale {
+		return nil, gatedError("AllowStale", "a draft from a stale context is held; use HoldStale or FailStale")
+	}
 	if s.db.opts.ReadOnly {
 		return nil, ErrReadOnly
 	}
@@ -174,6 +178,9 @@ func (s *Scope) Resume(ctx context.Context, trace string, opts ...TxnOption) (*T
 	}
 	if len(leaves) == 0 {
 		return nil, fmt.Errorf("%w: no assembly %q of scope %s in the manifest", ErrNotFound, trace, s.name)
+	}
+	if err := s.mayResume(trace, leaves); err != nil {
+		return nil, err
 	}
 	tx.reader = s.db.readers.enter(readerOf(leaves))
 	for _, leaf := range leaves {
@@ -278,6 +285,9 @@ func (tx *Txn) sawNone(id string) {
 // and wrote has changed meanwhile, fn runs again on the new state, up to 10 times: it must have no effects elsewhere. An
 // error of fn, or a panic, rolls back.
 func (s *Scope) Update(ctx context.Context, fn func(tx *Txn) error, opts ...TxnOption) error {
+	if err := s.hostOnly("a write without a verdict"); err != nil {
+		return err
+	}
 	for try := 1; ; try++ {
 		tx, err := s.newTxn(opts)
 		if err != nil {
@@ -334,6 +344,7 @@ func (tx *Txn) Put(ctx context.Context, a Artefact) error {
 	if err != nil {
 		return err
 	}
+	tx.asDraft(&put)
 	return tx.add(ctx, put)
 }
 
@@ -344,11 +355,15 @@ func (tx *Txn) makePut(ctx context.Context, a Artefact) (Put, error) {
 	if err := checkReserved("id", a.ID); err != nil {
 		return Put{}, err
 	}
-	if a.Provenance == HumanVerified {
+	if a.Provenance == HumanVerified && !tx.s.gated { // of a gated handle mayClaim refuses it
 		return Put{}, fmt.Errorf("%w: %s: human-verified comes from DB.PutVerified or an approval, not from a scope", ErrProvenance, a.ID)
 	}
+	claimed := a.Provenance
 	a.kindDefaults()
 	if !tx.managed {
+		if err := tx.s.mayDraft(ctx, &a, claimed); err != nil {
+			return Put{}, err
+		}
 		if a.Kind == KindSystem || a.Role == "system" || a.Role == roleDeveloper {
 			return Put{}, fmt.Errorf("%w: %s: a speculative write cannot be of kind or role system", ErrProvenance, a.ID)
 		}
@@ -515,6 +530,9 @@ func (tx *Txn) Delete(ctx context.Context, id string) error {
 	if err != nil && (tx.writes[id] == nil || !errors.Is(err, ErrNotFound)) {
 		return err
 	}
+	if err := tx.s.mayReplace(ctx, id); err != nil {
+		return err
+	}
 	if err := tx.expecting(ctx, id); err != nil {
 		return err
 	}
@@ -589,9 +607,7 @@ func (tx *Txn) batch() Batch {
 	if !tx.managed || !tx.first {
 		b.Trace = tx.trace
 	}
-	for _, id := range tx.order {
-		b.Puts = append(b.Puts, *tx.writes[id])
-	}
+	b.Puts = tx.beyondGate()
 	b.Deletes = slices.Sorted(maps.Keys(tx.drop))
 	for _, id := range slices.Sorted(maps.Keys(tx.expect)) {
 		if tx.writes[id] != nil || tx.drop[id] {
@@ -644,8 +660,11 @@ func (tx *Txn) Commit(ctx context.Context, v Verdict) error {
 	if err := checkVerdict(v.By, v.Note); err != nil {
 		return err
 	}
+	if err := tx.mayCommit(ctx, v); err != nil {
+		return err
+	}
 	evaluator := ""
-	if v == (Verdict{}) && tx.s.db.opts.Evaluator != nil {
+	if v == (Verdict{}) && tx.s.evaluator() != nil {
 		var err error
 		if v, err = tx.evaluate(ctx); err != nil {
 			return err
@@ -672,8 +691,12 @@ func (tx *Txn) Commit(ctx context.Context, v Verdict) error {
 	return tx.finish(ctx, b)
 }
 
+// Judge tells what the gate of the handle says of a verdict, without committing: the reason for which a commit is held, ""
+// where it lets it pass. Conflicts and a stale context are found by Commit alone.
+func (tx *Txn) Judge(v Verdict) string { return tx.s.gateReason(v) }
+
 func (tx *Txn) evaluate(ctx context.Context) (Verdict, error) {
-	e := tx.s.db.opts.Evaluator
+	e := tx.s.evaluator()
 	d := Draft{Scope: tx.s.name, Actor: tx.s.actor, Trace: tx.trace, Deletes: slices.Sorted(maps.Keys(tx.drop))}
 	for _, id := range tx.order {
 		d.Writes = append(d.Writes, tx.own(tx.writes[id]).Artefact)
@@ -698,12 +721,13 @@ func checkVerdict(by, note string) error {
 	return nil
 }
 
-// gateReason is the gate: the reason for holding, "" to let pass.
+// gateReason is the gate: the reason for holding, "" to let pass. Nobody certifies himself under another spelling, or a
+// name made to look like his own.
 func (s *Scope) gateReason(v Verdict) string {
 	switch {
-	case strings.TrimSpace(v.By) == "":
+	case foldName(v.By) == "":
 		return ReasonNoVerdict
-	case v.By == s.actor:
+	case isWriter(v.By, s.actor, s.name):
 		return ReasonSelfCertified
 	case s.gate != GateOff && !(v.Confidence >= s.gate): // NaN is below every gate
 		return ReasonLowConfidence

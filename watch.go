@@ -34,7 +34,7 @@ const planTries = 3
 // commit leaves more than its usable part in the window. A zero Total takes the limit away. Where the window is above
 // the limit now it is compacted in the same transaction; ErrHeadroom when that cannot be done, and then nothing changes.
 func (c *Session) SetWindow(ctx context.Context, cfg session.Config) error {
-	talk, err := c.talk()
+	talk, err := c.hostTalk("SetWindow")
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (c *Session) SetWindow(ctx context.Context, cfg session.Config) error {
 // Observe tells what a provider counted where the database had estimated: from then on turns are budgeted by it, never
 // below the estimate. ErrHeadroom tells that the window is too full by the truth; the observation is kept.
 func (c *Session) Observe(ctx context.Context, estimated, actual int) error {
-	talk, err := c.talk()
+	talk, err := c.hostTalk("Observe")
 	if err != nil {
 		return err
 	}
@@ -697,7 +697,7 @@ type WatchStats struct {
 
 // Watch gives the watcher of the session. ErrInvalid without a window: SetWindow comes first.
 func (c *Session) Watch(ctx context.Context) (*Watcher, error) {
-	talk, err := c.talk()
+	talk, err := c.hostTalk("Watch")
 	if err != nil {
 		return nil, err
 	}

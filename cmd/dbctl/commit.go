@@ -111,14 +111,12 @@ func checkTrace(s string) error {
 // dry tells what the default gate says. The transaction is dropped without a trace.
 func (c *commitCmd) dry(a *app, tx *ctxpage.Txn, id string) error {
 	v := commitView{Status: "applied", Batch: tx.ID(), Trace: tx.Trace(), Refs: []string{ctxpage.Ref{Scope: c.Scope, ID: id}.String()}, DryRun: true}
-	actor := or(c.Actor, c.Scope)
-	switch {
-	case c.By == "":
-		v.Status, v.Reason = "held", ctxpage.ReasonNoVerdict
-	case c.By == actor:
-		v.Status, v.Reason = "held", ctxpage.ReasonSelfCertified
-	case *c.Confidence < ctxpage.DefaultGate:
-		v.Status, v.Reason = "held", ctxpage.ReasonLowConfidence
+	verdict := ctxpage.Verdict{By: c.By}
+	if c.Confidence != nil {
+		verdict.Confidence = *c.Confidence
+	}
+	if v.Reason = tx.Judge(verdict); v.Reason != "" {
+		v.Status = "held"
 	}
 	return a.emit(v, func(w io.Writer) {
 		fmt.Fprintf(w, "would be %s", v.Status)

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/ctxpage/ctxpage"
 )
@@ -17,7 +20,7 @@ type reviewCmd struct {
 }
 
 func (reviewCmd) Help() string {
-	return `What the gate held is durable and invisible until somebody decides. Nobody approves what he wrote himself.
+	return `What the gate held is durable and invisible until somebody decides. Nobody approves what he wrote himself, under any spelling of his name. A name with characters beyond ASCII is followed by their codes, and names that look like another one of the batch are pointed out.
 
 Example: dbctl review ls agent.ctx`
 }
@@ -50,13 +53,14 @@ type heldView struct {
 	Stale       []string      `json:"stale"`
 	StaleNow    []string      `json:"stale_now"`
 	Conflicts   []string      `json:"conflicts"`
+	LookAlikes  []string      `json:"look_alikes,omitempty"`
 }
 
 func heldOf(h *ctxpage.Held, text bool) heldView {
 	v := heldView{
 		ID: h.ID, Scope: h.Scope, Actor: h.Actor, Trace: h.Trace, Reason: h.Reason, Confidence: h.Confidence, By: h.By, Note: h.Note, At: h.At,
 		Decided: h.Decided, DecidedBy: h.DecidedBy, DecidedNote: h.DecidedNote, Writes: []versionView{}, Deletes: nonNil(h.Deletes), Stale: nonNil(refStrings(h.Stale)),
-		StaleNow: nonNil(refStrings(h.StaleNow)), Conflicts: nonNil(refStrings(h.Conflicts)),
+		StaleNow: nonNil(refStrings(h.StaleNow)), Conflicts: nonNil(refStrings(h.Conflicts)), LookAlikes: h.LookAlikes,
 	}
 	for i := range h.Writes {
 		w := viewOf(&h.Writes[i])
@@ -66,6 +70,15 @@ func heldOf(h *ctxpage.Held, text bool) heldView {
 		v.Writes = append(v.Writes, w)
 	}
 	return v
+}
+
+// name is a name for people who decide by it: one with characters beyond ASCII is followed by their codes, so that it is
+// not taken for another that looks the same.
+func name(s string) string {
+	if strings.IndexFunc(s, func(r rune) bool { return r > unicode.MaxASCII }) < 0 {
+		return s
+	}
+	return s + " (" + strings.Trim(strconv.QuoteToASCII(s), `"`) + ")"
 }
 
 type heldList struct {
@@ -94,9 +107,14 @@ func (c *reviewLsCmd) Run(a *app) error {
 			}
 			table(w, "BATCH HELD SCOPE ACTOR REASON CONFIDENCE BY WRITES DECIDED", func(row func(...any)) {
 				for _, h := range out.Held {
-					row(h.ID, when(h.At), h.Scope, h.Actor, h.Reason, h.Confidence, or(h.By, "-"), len(h.Writes)+len(h.Deletes), or(h.Decided, "-"))
+					row(h.ID, when(h.At), name(h.Scope), name(h.Actor), h.Reason, h.Confidence, or(name(h.By), "-"), len(h.Writes)+len(h.Deletes), or(h.Decided, "-"))
 				}
 			})
+			for _, h := range out.Held {
+				for _, l := range h.LookAlikes {
+					fmt.Fprintf(w, "%s: %s\n", h.ID, line(l))
+				}
+			}
 			more(w, out.Next)
 		})
 		return errors.Join(err, damage)
@@ -125,18 +143,18 @@ func (v *heldView) print(w io.Writer) {
 	table(w, "", func(row func(...any)) {
 		row("batch", v.ID)
 		row("held", when(v.At))
-		row("scope", v.Scope)
-		row("written by", v.Actor)
+		row("scope", name(v.Scope))
+		row("written by", name(v.Actor))
 		row("context", or(v.Trace, "-"))
 		row("reason", v.Reason)
 		if v.By != "" {
-			row("verdict", fmt.Sprintf("%v by %s", v.Confidence, v.By))
+			row("verdict", fmt.Sprintf("%v by %s", v.Confidence, name(v.By)))
 		}
 		if v.Note != "" {
 			row("note", v.Note)
 		}
 		if v.Decided != "" {
-			row("decided", v.Decided+" by "+v.DecidedBy)
+			row("decided", v.Decided+" by "+name(v.DecidedBy))
 		}
 		if v.DecidedNote != "" {
 			row("decision note", v.DecidedNote)
@@ -144,7 +162,7 @@ func (v *heldView) print(w io.Writer) {
 		for _, l := range []struct {
 			what string
 			refs []string
-		}{{"conflict: written since", v.Conflicts}, {"had changed when held", v.Stale}, {"has changed since read", v.StaleNow}, {"deletes", v.Deletes}} {
+		}{{"conflict: written since", v.Conflicts}, {"had changed when held", v.Stale}, {"has changed since read", v.StaleNow}, {"deletes", v.Deletes}, {"look-alike", v.LookAlikes}} {
 			for _, r := range l.refs {
 				row(l.what, r)
 			}

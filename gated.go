@@ -1,0 +1,187 @@
+package ctxpage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/render"
+)
+
+// A gated handle is what a host gives to code that acts for a model. It reads what every handle of the scope reads. It
+// writes in one way: a transaction of Begin or Resume, whose drafts are scratch until Commit passes the gate. Whatever
+// else writes returns ErrGated, and so does a draft that claims what a model must not decide.
+//
+//	refused                                              because
+//	Put, Delete, Update                                  no verdict
+//	Session: Append, Try, Receive, Record, Pass, Undo,   the conversation and its window are the host's; a pass as a
+//	Pin, Unpin, SetWindow, Observe, Watch                dry run is a read
+//	Directives: Step, Apply, Restore, Import             only the user decides
+//	WithOnStale(AllowStale), another actor's assembly    a draft answers for the context it was written from
+//	kind system; a role other than assistant             instructions, the user's words, results of tools
+//	provenance above validated; pins; a priority above   trust and protection are given, not claimed
+//	that of the kind
+//	a source other than page:                            what it says later passes no gate
+//	replacing what is pinned or trusted above validated  a verdict on a draft is none on what it replaces
+
+// Gated makes a handle that cannot bypass the commit gate. Give it to code that acts for a model, and keep a handle
+// without it for the host. Of the verdict: where there is an evaluator (JudgedBy, Options.Evaluator) it alone judges, and
+// a Commit that brings a verdict of its own is refused. Without one Commit takes the verdict it is given, so the host must
+// call it. GateOff with Gated is an *InvalidError of the first method that is called.
+func Gated() ScopeOption { return func(o *scopeOptions) { o.gated = true } }
+
+// JudgedBy sets the evaluator of this handle's commits, in place of Options.Evaluator.
+func JudgedBy(e Evaluator) ScopeOption { return func(o *scopeOptions) { o.judge = e } }
+
+func gatedError(what, instead string) error {
+	return fmt.Errorf("%w: %s; %s", ErrGated, what, instead)
+}
+
+// hostOnly refuses a gated handle, and one that was made wrongly.
+func (s *Scope) hostOnly(what string) error {
+	if s.err == nil && s.gated {
+		return gatedError(what, "use Begin or Resume and Commit, or a handle of the host, without Gated")
+	}
+	return s.err
+}
+
+// hostTalk is talk for what a gated handle must not do to a conversation.
+func (c *Session) hostTalk(what string) (*conversation, error) {
+	if err := c.s.hostOnly("Session." + what); err != nil {
+		return nil, err
+	}
+	return c.talk()
+}
+
+// evaluator judges the commits of the handle that come without a verdict; nil: nobody does.
+func (s *Scope) evaluator() Evaluator {
+	if s.judge != nil {
+		return s.judge
+	}
+	return s.db.opts.Evaluator
+}
+
+// maxGatedSeq leaves room for turns behind whatever an agent puts into a conversation.
+const maxGatedSeq = 1 << 53
+
+// mayDraft refuses what a gated handle must not put.
+func (s *Scope) mayDraft(ctx context.Context, a *Artefact, claimed Provenance) error {
+	if err := s.mayClaim(a, claimed); err != nil {
+		return err
+	}
+	return s.mayReplace(ctx, append([]string{a.ID}, a.Supersedes...)...)
+}
+
+// mayClaim refuses drafts of a gated handle that claim what a model must not decide. The defaults of the kind are set.
+func (s *Scope) mayClaim(a *Artefact, claimed Provenance) error {
+	scheme, _, _ := strings.Cut(a.Source, ":")
+	switch {
+	case !s.gated:
+		return nil
+	case a.Kind == KindSystem || spokenAs(a.Role) == render.RoleSystem:
+		return fmt.Errorf("%w, %w: %s: a draft cannot be of kind or role system", ErrGated, ErrProvenance, a.ID)
+	case a.Role != "" && a.Role != render.RoleAssistant:
+		return gatedError(fmt.Sprintf("%s: role %q", a.ID, a.Role), "a draft has the role assistant, or none; the host appends what users and tools say")
+	case claimed > Validated:
+		return fmt.Errorf("%w, %w: %s: a draft is worth validated at most, once the gate lets it pass", ErrGated, ErrProvenance, a.ID)
+	case a.Pinned:
+		return gatedError(a.ID+": pinned", "the host pins")
+	case a.Priority > defaultPriority(a.Kind):
+		return gatedError(a.ID+": a priority above that of kind "+a.Kind.String(), "leave it out, or let the host put it")
+	case a.Source != "" && scheme != "page":
+		return gatedError(a.ID+": source "+scheme+":", "what a source says later passes no gate: let the host put it, or give its text")
+	case a.Seq > maxGatedSeq:
+		return invalid("seq", fmt.Sprint(a.Seq), fmt.Sprintf("at most %d of a gated handle: turns must find room behind it", int64(maxGatedSeq)))
+	}
+	return nil
+}
+
+// mayReplace refuses drafts of a gated handle that would overwrite, delete or supersede what is trusted more than a draft
+// ever is, or what the host pinned.
+func (s *Scope) mayReplace(ctx context.Context, ids ...string) error {
+	if !s.gated {
+		return nil
+	}
+	for _, id := range ids {
+		l, err := s.db.store.Resolve(ctx, s.chain[:1], Ref{ID: id})
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		loaded, err := s.db.store.Load(ctx, s.chain[:1], l.Pages[:min(1, len(l.Pages))], WantHead)
+		if err != nil {
+			return err
+		}
+		for i := range loaded {
+			h := loaded[i].Head
+			switch {
+			case loaded[i].Err != nil:
+				return loaded[i].Err
+			case h.Provenance > Validated:
+				return fmt.Errorf("%w, %w: %q is %s, which a draft cannot replace; put the draft under another id", ErrGated, ErrProvenance, id, h.Provenance)
+			case h.Pinned:
+				return gatedError(fmt.Sprintf("%q is pinned", id), "put the draft under another id, or let the host replace it")
+			}
+		}
+	}
+	return nil
+}
+
+// asDraft makes a write of a gated handle scratch, and remembers what it is worth once the gate let it pass.
+func (tx *Txn) asDraft(p *Put) {
+	if tx.s.gated {
+		set(&tx.worth, p.Artefact.ID, p.Artefact.Provenance)
+		p.Artefact.Provenance = Scratch
+	}
+}
+
+// beyondGate are the writes as they are stored when the gate let them pass; of a held batch, when somebody approves it.
+func (tx *Txn) beyondGate() []Put {
+	puts := make([]Put, 0, len(tx.order))
+	for _, id := range tx.order {
+		p := *tx.writes[id]
+		if worth, ok := tx.worth[id]; ok {
+			p.Artefact.Provenance = worth
+		}
+		puts = append(puts, p)
+	}
+	return puts
+}
+
+// mayCommit refuses a verdict that a gated handle brings although somebody else judges, and drafts that have come to
+// replace what they must not.
+func (tx *Txn) mayCommit(ctx context.Context, v Verdict) error {
+	if !tx.s.gated {
+		return nil
+	}
+	if e := tx.s.evaluator(); e != nil && v != (Verdict{}) {
+		return gatedError("Commit with a verdict by "+v.By, "evaluator "+e.Name()+" judges: commit with Verdict{}")
+	}
+	for _, id := range tx.order {
+		if err := tx.s.mayReplace(ctx, tx.writes[id].Artefact.Supersedes...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkGated is what of a handle's options cannot go together.
+func (s *Scope) checkGated() error {
+	if s.gated && s.gate == GateOff {
+		return invalid("gate", "GateOff on a gated handle", "a confidence above 0 up to 1 (WithGate)")
+	}
+	return nil
+}
+
+// mayResume refuses assemblies that another actor made.
+func (s *Scope) mayResume(trace string, leaves []*manifest.Record) error {
+	if s.gated && slices.ContainsFunc(leaves, func(l *manifest.Record) bool { return l.Actor != s.actor }) {
+		return gatedError("assembly "+trace+" was made by another actor", "resume one of this handle")
+	}
+	return nil
+}
