@@ -25,8 +25,8 @@ import (
 
 // SalvageOptions configure Salvage. The zero value is ready to use.
 type SalvageOptions struct {
-	// Older also copies artefacts whose newest version is lost, or may be, as they were in the newest version that can
-	// be read. They may say what was corrected long ago, so it is not the default.
+	// Older also copies artefacts whose newest version is known to be lost, as they were in the newest version that can
+	// be read. They say what was corrected or replaced since, so it is not the default.
 	Older bool
 	// By names who salvages, in the manifest.
 	By string
@@ -39,13 +39,14 @@ type SalvageOptions struct {
 // Salvaged says what Salvage did.
 type Salvaged struct {
 	Artefacts int    `json:"artefacts"` // copied, of which
-	Older     int    `json:"older"`     // in an older version
+	Older     int    `json:"older"`     // in a version that is known not to be the newest
+	Unproved  int    `json:"unproved"`  // in the newest version that can be read, of which nothing proves that it was the newest
 	Held      int    `json:"held"`      // drafts that wait for review
 	State     int    `json:"state"`     // rows: directives, file roots
 	Lost      []Loss `json:"lost"`
 }
 
-// Loss is something that could not be copied.
+// Loss is something that could not be copied, or not as what it surely was in the end.
 type Loss struct {
 	What string `json:"what"`
 	Why  string `json:"why"`
@@ -53,7 +54,9 @@ type Loss struct {
 
 // salvage copies what can be read of a damaged database to a new one at another path, and lists what is lost. It reads
 // the files as they are and changes nothing of them. It never guesses: a row is taken when its checksum fits, a text
-// when its digest does, and an artefact when it is known that no newer version of it is lost.
+// when its digest does, and an artefact in its newest version. Where commits are lost and nothing says which artefacts they
+// wrote, the copy is the newest state that can be proved: what was written after the gap is as it was in the end, the rest
+// as it was before the gap, and each artefact of the rest is listed, for it may have been changed or deleted since.
 //
 //	rows    bbolt's tree as far as it can be walked; heads and texts, which never change, also from pages that no
 //	        tree leads to any more; then the log, past damaged records
@@ -138,11 +141,16 @@ type wreck struct {
 	id      string // of the database
 	last    uint64 // record of the log
 	lsn     uint64 // commit of the log
+	commits []logged
+	gapTo   uint64 // LSN up to which commits are lost, with no trace of what they wrote; what is newer is proved
 	missed  bool   // rows of heads may be missing without a trace; the audit may know of them
 	cut     bool   // so may commits with all that the audit has of them
 	newest  map[uint64]uint32
 	lost    []Loss
 }
+
+// logged is a commit that the log has.
+type logged struct{ seq, lsn uint64 }
 
 // span is a sealed value in the file.
 type span struct {
@@ -175,7 +183,7 @@ func (w *wreck) gather(ctx context.Context) error {
 		if !errors.Is(err, errForeign) {
 			return fmt.Errorf("ctxpage: salvage: %w", err)
 		}
-		w.cut = true
+		w.cutAll()
 		w.lose("log", "%v: what it has is not taken", err)
 		w.count()
 		return nil
@@ -186,13 +194,15 @@ func (w *wreck) gather(ctx context.Context) error {
 		case h.From == 0: // if records are missing for it, the others tell
 			w.lose("a file in the log's directory", "%v", h.Err)
 		case errors.Is(h.Err, wal.ErrMissing): // a database has a log from its first moment
-			w.cut = true
+			w.cutAll()
 			w.lose("log", "%v: it was removed, or not copied with the file", h.Err)
 		case h.To != 0 && h.To <= w.seq: // the file has what they brought
+		case w.noCommit(h):
+			w.lose("log", "records %d to %d, which were of reads: %v", h.From, h.To, h.Err)
 		case h.Torn:
 			w.lose("end of the log", "%v: torn by the end of the process or of the power, if it was never acknowledged", h.Err)
 		default:
-			w.cut = true
+			w.cutAt(h)
 			w.lose("log", "records %d to %s: %v", h.From, cmp.Or(strings.TrimPrefix(fmt.Sprint(h.To), "0"), "the end of the segment"), h.Err)
 		}
 	}
@@ -204,15 +214,58 @@ func (w *wreck) gather(ctx context.Context) error {
 		return fmt.Errorf("ctxpage: salvage: %w", err)
 	}
 	if w.system && first > w.seq+1 { // the file tells, also where no record is left to show a gap
-		w.cut = true
+		w.cutAt(wal.Hole{From: 1, To: first - 1})
 		w.lose("log", "it begins at record %d, the file ends at %d: its first segments are missing", first, w.seq)
 	}
 	if w.last < w.seq || w.last == 0 && !w.system {
-		w.cut = true
+		w.cutAll()
 		w.lose("log", "it ends at record %d, the file at %d: it was removed, replaced or overwritten", w.last, w.seq)
 	}
 	w.count()
 	return nil
+}
+
+// around gives the LSNs of the commits before and after a hole; after 0: there is none.
+func (w *wreck) around(h wal.Hole) (before, after uint64) {
+	i, _ := slices.BinarySearchFunc(w.commits, h.From, func(c logged, seq uint64) int { return cmp.Compare(c.seq, seq) })
+	before = w.applied
+	if i > 0 {
+		before = max(before, w.commits[i-1].lsn)
+	}
+	if h.To != 0 && i < len(w.commits) {
+		after = w.commits[i].lsn
+	}
+	return before, after
+}
+
+// noCommit says whether the commits around a hole follow each other, so that there is none in it.
+func (w *wreck) noCommit(h wal.Hole) bool {
+	before, after := w.around(h)
+	return (w.system || before != 0) && after != 0 && after <= before+1
+}
+
+// cutAt notes a hole with commits in it. What a later commit of the log wrote is newer than they are.
+func (w *wreck) cutAt(h wal.Hole) {
+	w.cut = true
+	if _, after := w.around(h); after != 0 {
+		w.gapTo = max(w.gapTo, after-1)
+		return
+	}
+	w.cutAll()
+}
+
+// cutAll is for commits that are lost, nobody knows which.
+func (w *wreck) cutAll() { w.cut, w.gapTo = true, math.MaxUint64 }
+
+// proved is the LSN above which all commits are there. Below it rows of heads may be missing whose commits no audit names.
+func (w *wreck) proved(whole bool) uint64 {
+	switch {
+	case whole || !w.missed:
+		return w.gapTo
+	case w.system:
+		return max(w.gapTo, w.applied)
+	}
+	return math.MaxUint64
 }
 
 func (w *wreck) count() {
@@ -376,7 +429,7 @@ func (w *wreck) record(r wal.Record) error {
 	}
 	c, err := decodeCommit(r.Body)
 	if err != nil {
-		w.cut = true
+		w.cutAll()
 		w.lose(fmt.Sprintf("record %d of the log", r.Seq), "%v", err)
 		return nil
 	}
@@ -384,7 +437,7 @@ func (w *wreck) record(r wal.Record) error {
 		w.missed = true // the audit knows, if its leaves are all there
 		w.lose("log", "commits %d to %d", from, c.lsn-1)
 	}
-	w.lsn = c.lsn
+	w.lsn, w.commits = c.lsn, append(w.commits, logged{r.Seq, c.lsn})
 	for _, n := range c.scopes {
 		w.scopes[n.num] = n.name
 	}
@@ -541,7 +594,7 @@ func (c *copier) choose(ctx context.Context) error {
 		w.loseUnnamed()
 	}
 	c.taken = map[string]*taken{}
-	known := map[string]bool{}
+	proved, known := w.proved(whole), map[string]bool{}
 	for _, art := range slices.Sorted(maps.Keys(w.newest)) {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -554,7 +607,7 @@ func (c *copier) choose(ctx context.Context) error {
 		name := flightKey(h.Scope, h.ID)
 		known[name] = true
 		newest := max(w.newest[art], audit[name].version)
-		c.chooseOne(art, newest, !w.cut && (whole || !w.missed))
+		c.chooseOne(art, newest, proved)
 	}
 	for _, name := range slices.Sorted(maps.Keys(audit)) {
 		if a := audit[name]; !known[name] && !a.deleted {
@@ -583,8 +636,9 @@ func (w *wreck) loseUnnamed() {
 	}
 }
 
-// chooseOne goes down from the newest version of an artefact to one that can be read whole. sure: there is none above.
-func (c *copier) chooseOne(art uint64, newest uint32, sure bool) {
+// chooseOne goes down from the newest version of an artefact to one that can be read whole. One that was written above the
+// LSN proved is the newest there was.
+func (c *copier) chooseOne(art uint64, newest uint32, proved uint64) {
 	var why error
 	for v := newest; v > 0; v-- {
 		h := c.w.head(headKey{art, v})
@@ -592,7 +646,11 @@ func (c *copier) chooseOne(art uint64, newest uint32, sure bool) {
 			why = cmp.Or(why, error(errRow))
 			continue
 		}
+		name, sure := Ref{Scope: h.Scope, ID: h.ID, Version: newest}.String(), h.LSN > proved
 		if h.Deleted {
+			if !sure {
+				c.w.lose(name, "it was deleted at lsn %d; later commits are lost, which may have put it again", h.LSN)
+			}
 			return
 		}
 		if h.Gone {
@@ -611,21 +669,19 @@ func (c *copier) chooseOne(art uint64, newest uint32, sure bool) {
 			why = cmp.Or(why, err)
 			continue
 		}
-		name := Ref{Scope: h.Scope, ID: h.ID, Version: newest}.String()
-		old := v < newest || !sure
 		switch {
+		case v < newest && !c.opts.Older:
+			c.w.lose(name, "%v; version %d can be read, and is copied when older versions are asked for", why, v)
+			return
 		case v < newest:
-			c.w.lose(name, "%v; version %d can be read", why, v)
-		case !sure:
-			c.w.lose(name, "a newer version may be lost")
-		}
-		if !old || c.opts.Older {
-			c.taken[t.key()] = t
-			c.order = append(c.order, t)
-		}
-		if old && c.opts.Older {
+			c.w.lose(name, "%v; copied as it was in version %d", why, v)
 			c.rep.Older++
+		case !sure:
+			c.w.lose(name, "copied as it was at lsn %d; later commits are lost, which may have changed or deleted it", h.LSN)
+			c.rep.Unproved++
 		}
+		c.taken[t.key()] = t
+		c.order = append(c.order, t)
 		return
 	}
 	if h := c.w.anyHead(art, newest); h != nil {

@@ -48,6 +48,9 @@ func ScanIntact(ctx context.Context, dir string, fsys FS, fn func(Record) error)
 			holes = append(holes, Hole{From: next, To: seg.first - 1, Err: errors.New("no segment has them")})
 		}
 		s := intact{ctx: ctx, seg: seg, fn: fn, next: max(next, seg.first), last: i == tail, alone: i == len(ls.segs)-1}
+		if i < tail {
+			s.until = ls.segs[i+1].first
+		}
 		err := s.scan()
 		one.close()
 		holes, next = append(holes, s.holes...), s.next
@@ -95,6 +98,7 @@ type intact struct {
 	next  uint64 // records below it were handed out, or are lost
 	last  bool   // the log ends in it, and needs no seal: behind it there are empty segments only
 	alone bool   // nor are there any: a seal would promise one
+	until uint64 // the record that the next segment begins with; 0: nobody knows where this one ends
 	holes []Hole
 }
 
@@ -140,7 +144,7 @@ func (s *intact) scan() error {
 				return nil
 			}
 		default:
-			s.holes = append(s.holes, Hole{From: s.next, Err: fmt.Errorf("wal: read %s at %d: %w", s.seg.path, off, err)})
+			s.rest(Hole{Err: fmt.Errorf("wal: read %s at %d: %w", s.seg.path, off, err)})
 			return nil
 		}
 	}
@@ -163,6 +167,18 @@ func (s *intact) frame(w *window, off int64) (frame, error) {
 // end judges what no frame follows: zeros where the log ends are its end.
 func (s *intact) end(hole, end int64) {
 	if !s.last || end > hole {
-		s.holes = append(s.holes, Hole{From: s.next, Torn: s.last, Err: s.seg.corrupt(hole, s.next, errTorn)})
+		s.rest(Hole{Torn: s.last, Err: s.seg.corrupt(hole, s.next, errTorn)})
 	}
+}
+
+// rest adds the hole from here to the end of the segment. The next segment says which record that is; a segment that lost
+// its seal alone lost no record.
+func (s *intact) rest(h Hole) {
+	switch {
+	case s.until == 0:
+		h.From = s.next
+	case s.next < s.until:
+		h.From, h.To, s.next = s.next, s.until-1, s.until
+	}
+	s.holes = append(s.holes, h)
 }
