@@ -62,6 +62,9 @@ func auditLost(path string) error {
 			return err
 		}
 	}
+	if err := foreign(path); err != nil {
+		return err
+	}
 	return &CorruptError{
 		File: path + "-manifest", Err: errors.New("neither it nor the log is there, so nothing of the audit is"),
 		Hint: "put " + filepath.Base(path) + "-manifest and " + filepath.Base(path) + "-wal in their place, or restore a backup",

@@ -110,6 +110,36 @@ func (s *fileStore) inspect() (empty bool, err error) {
 // hintForeign is for a file that is no sound database and has neither log nor archive beside it.
 const hintForeign = "there is no log and no archive beside it, so this is another program's file, or a database that was copied without them: name another path, or move it away to have a new database made here"
 
+// foreign says that a file is something else: it has no page that begins as the first two of a database do, and neither
+// log nor audit beside it. What cannot be read here is told by who reads it.
+func foreign(path string) error {
+	for _, dir := range []string{path + "-wal", path + "-manifest"} {
+		if names, _ := os.ReadDir(dir); len(names) > 0 {
+			return nil
+		}
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|oNoFollow|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() || st.Size() == 0 || unfinished(f, st.Size()) {
+		return nil
+	}
+	b := make([]byte, 4)
+	for off := int64(0); off <= boltMaxPage && off < st.Size(); off = max(boltMinPage, 2*off) {
+		if _, err := f.ReadAt(b, off+boltPageHead); ioFailed(err) || err == nil && binary.NativeEndian.Uint32(b) == boltMagic {
+			return nil
+		}
+	}
+	return notDatabase(path)
+}
+
+func notDatabase(path string) error {
+	return fmt.Errorf("%w: %s; name another path; if it was one, copied without its log and audit, copy them too, or see what Salvage finds in it", ErrNotDatabase, path)
+}
+
 // unfinished tells a file whose maker did not come through bbolt's first write, of four pages: it was killed in it, or the
 // power went, and each sector holds what was to be there, or nothing. Any other file is left alone, however small.
 func unfinished(f io.ReaderAt, size int64) bool {

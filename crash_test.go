@@ -414,7 +414,7 @@ func TestKillControl(t *testing.T) {
 }
 
 func holderChild(args []string) error {
-	db, err := Open(args[0], Options{})
+	db, err := Open(args[0], Options{ReadOnly: len(args) > 1}) // a second word: a reader
 	if err != nil {
 		return err
 	}

@@ -185,6 +185,7 @@ type DB struct {
 	talks   conversations
 	embeds  embedded
 	readers readers
+	closing sync.Once
 	rooms   sync.Pool    // of *scratch
 	macs    sync.Pool    // of hash.Hash: see keyed
 	traces  sync.Map     // that assemblies under way were given: see takeTrace
@@ -199,7 +200,7 @@ type DB struct {
 // and path.lock. One process has a database open for writing at a time; a second gets a *LockedError. After an
 // unclean end the log is replayed: every acknowledged commit is there, nothing half done is.
 //
-// Errors: ErrLocked, ErrNewerFormat, ErrCorrupt, ErrNotExist, ErrInvalid, or what the file system said.
+// Errors: ErrLocked, ErrNewerFormat, ErrCorrupt, ErrNotExist, ErrNotDatabase, ErrInvalid, or what the file system said.
 func Open(path string, opts Options) (db *DB, err error) {
 	opts, err = opts.withDefaults()
 	if err != nil {
@@ -277,8 +278,12 @@ func (db *DB) openSources() error {
 }
 
 // Close ends the database: the log is applied and closed with a mark that says the end was clean. Transactions that
-// are still open are lost, as after a Rollback.
-func (db *DB) Close() error { return db.closeAll() }
+// are still open are lost, as after a Rollback. The first call tells what failed; a later one, or one beside it, waits
+// until the database is closed and gives nil.
+func (db *DB) Close() (err error) {
+	db.closing.Do(func() { err = db.closeAll() })
+	return err
+}
 
 func (db *DB) closeAll() error {
 	var errs []error

@@ -18,11 +18,14 @@ var (
 	ErrNewerFormat = errors.New("ctxpage: file has a newer format")
 	// ErrCorrupt is matched by every *CorruptError.
 	ErrCorrupt = errors.New("ctxpage: database is damaged")
+	// ErrNotDatabase means that the file at the path is something else: it does not begin as a database does, and there is
+	// no log and no audit beside it. Nothing in it was changed.
+	ErrNotDatabase = errors.New("ctxpage: not a ctxpage database")
 	// ErrReadOnly is returned by every write on a database opened with Options.ReadOnly.
 	ErrReadOnly = errors.New("ctxpage: database is open read-only")
 	// ErrNotExist means that Open was told to create nothing and there is no database at the path.
 	ErrNotExist = errors.New("ctxpage: no database at this path")
-	// ErrClosed is returned after Close.
+	// ErrClosed is returned after Close, by every method but Close itself.
 	ErrClosed = errors.New("ctxpage: database is closed")
 	// ErrOutcomeUnknown means that a write or a sync failed while a commit was under way, or that the caller's
 	// context ended while it waited. The commit may or may not have happened: open the database again (after a
@@ -79,17 +82,25 @@ var (
 	ErrReviewed = errors.New("ctxpage: batch was already reviewed")
 )
 
-// LockedError says who has the file.
+// LockedError says who has the file: one writer, or, when Reading is set, readers, of whom one is named. PID is 0 when the
+// process is not known.
 type LockedError struct {
 	Path    string
 	PID     int
 	Program string
 	Since   time.Time
+	Reading bool
 }
 
 func (e *LockedError) Error() string {
-	if e.PID == 0 {
+	switch {
+	case e.PID == 0 && e.Reading:
+		return fmt.Sprintf("ctxpage: %s is being read by another process; a writer waits until it closes", e.Path)
+	case e.PID == 0:
 		return fmt.Sprintf("ctxpage: %s is open in another process", e.Path)
+	case e.Reading:
+		return fmt.Sprintf("ctxpage: %s is being read by pid %d (%s, since %s); a writer waits until it closes",
+			e.Path, e.PID, e.Program, e.Since.UTC().Format(time.RFC3339))
 	}
 	return fmt.Sprintf("ctxpage: %s is held by pid %d (%s, since %s); close it there, or open read-only after it ends",
 		e.Path, e.PID, e.Program, e.Since.UTC().Format(time.RFC3339))

@@ -249,7 +249,7 @@ func (o *storeOptions) mayOpen() error {
 		return nil // there will be one
 	}
 	if _, err := os.Lstat(o.path); !errors.Is(err, os.ErrNotExist) {
-		return fileProblem(o.path)
+		return cmp.Or(fileProblem(o.path), foreign(o.path))
 	}
 	if o.readOnly || o.mustExist {
 		return fmt.Errorf("%w: %s", ErrNotExist, o.path)
@@ -500,7 +500,7 @@ func (s *fileStore) loadSys(ctx context.Context) error {
 		return &CorruptError{File: s.opts.path, Err: errors.New("the system row is missing"), Hint: hintSalvage}
 	}
 	if foreign {
-		return &CorruptError{File: s.opts.path, Err: errors.New("a bbolt file without the system row of a database"), Hint: hintForeign}
+		return notDatabase(s.opts.path)
 	}
 	if s.opts.readOnly {
 		return notMade(s.opts.path)

@@ -237,7 +237,6 @@ func TestClosed(t *testing.T) {
 		}
 		checkAndClose(t, db)
 		for what, call := range map[string]func() error{
-			"close":      db.Close,
 			"put":        func() error { _, err := s.Put(ctx, Artefact{ID: "b", Text: "t"}); return err },
 			"get":        func() error { _, err := s.Get(ctx, "a"); return err },
 			"recall":     func() error { _, err := s.Recall(ctx, Ref{ID: "a"}); return err },

@@ -1,9 +1,11 @@
 package ctxpage
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -12,27 +14,40 @@ import (
 
 // processLock is path.lock: flocked while a process has the database open, and saying who it is. Readers share it;
 // bbolt's own lock alone would keep a second process out too, but could not say whom to ask.
+//
+// A writer begins the file anew with its line. Each reader that may write the file appends a line, and blanks it when it
+// ends: it cannot cut the file, which other readers have lines in. Who asks for the holder tries a shared lock, and so
+// learns which lines count: a line that a killed process left behind names nobody.
 type processLock struct {
 	f      *os.File
 	signed bool
+	line   int64 // of a reader: where its line begins
+	size   int   // of that line; 0: none
 }
 
 type lockHolder struct {
 	PID     int       `json:"pid"`
 	Program string    `json:"program"`
 	Since   time.Time `json:"since"`
+	Reading bool      `json:"reading,omitempty"`
 }
+
+// maxLockFile bounds the lines of readers: beyond it a reader holds the lock unnamed.
+const maxLockFile = 64 << 10
 
 func lockProcess(path string, readOnly bool, wait time.Duration, now func() time.Time) (*processLock, error) {
 	name := path + ".lock"
 	flag, mode := os.O_RDWR|os.O_CREATE, syscall.LOCK_EX
 	if readOnly {
-		flag, mode = os.O_RDONLY, syscall.LOCK_SH
+		flag, mode = os.O_RDWR, syscall.LOCK_SH
 	}
 	if err := fileProblem(name); err != nil { // what it leads to would be written to
 		return nil, err
 	}
 	f, err := os.OpenFile(name, flag|oNoFollow|syscall.O_NONBLOCK, 0o600)
+	if readOnly && (errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.EROFS)) { // it cannot sign
+		f, err = os.OpenFile(name, os.O_RDONLY|oNoFollow|syscall.O_NONBLOCK, 0)
+	}
 	if readOnly && (errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist)) {
 		// A reader makes no file. Without this one, as in a copy, a writer is kept out by bbolt's own lock.
 		return &processLock{}, nil
@@ -49,14 +64,16 @@ func lockProcess(path string, readOnly bool, wait time.Duration, now func() time
 		if !errors.Is(err, syscall.EWOULDBLOCK) || !time.Now().Before(deadline) {
 			defer f.Close()
 			if errors.Is(err, syscall.EWOULDBLOCK) {
-				return nil, holderOf(path, f)
+				return nil, holderOf(path, f, readOnly)
 			}
 			return nil, fmt.Errorf("ctxpage: lock %s: %w", name, err)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 	l := &processLock{f: f}
-	if !readOnly {
+	if readOnly {
+		l.signReader(name, now())
+	} else {
 		if err := l.sign(now()); err != nil {
 			l.release()
 			return nil, err
@@ -65,38 +82,79 @@ func lockProcess(path string, readOnly bool, wait time.Duration, now func() time
 	return l, nil
 }
 
-func (l *processLock) sign(since time.Time) error {
+// holderLine says who this process is.
+func holderLine(since time.Time, reading bool) ([]byte, error) {
 	program, err := os.Executable()
 	if err != nil {
 		program = os.Args[0]
 	}
-	b, err := json.Marshal(lockHolder{os.Getpid(), filepath.Base(program), since.UTC()})
+	b, err := json.Marshal(lockHolder{os.Getpid(), filepath.Base(program), since.UTC(), reading})
 	if err != nil {
-		return fmt.Errorf("ctxpage: lock: %w", err)
+		return nil, fmt.Errorf("ctxpage: lock: %w", err)
+	}
+	return append(b, '\n'), nil
+}
+
+// signReader appends a line, if it can: a reader needs no leave to write, and no room on the disk.
+func (l *processLock) signReader(name string, since time.Time) {
+	b, err := holderLine(since, true)
+	if err != nil {
+		return
+	}
+	st, err := l.f.Stat()
+	if err != nil || st.Size() > maxLockFile {
+		return
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND|oNoFollow|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if same, err := f.Stat(); err != nil || !os.SameFile(st, same) {
+		return
+	}
+	n, _ := f.Write(b)
+	if end, err := f.Seek(0, io.SeekCurrent); err == nil {
+		l.line, l.size = end-int64(n), n
+	}
+}
+
+func (l *processLock) sign(since time.Time) error {
+	b, err := holderLine(since, false)
+	if err != nil {
+		return err
 	}
 	if err := l.f.Truncate(0); err != nil {
 		return fmt.Errorf("ctxpage: lock: %w", err)
 	}
 	l.signed = true
-	_, err = l.f.WriteAt(append(b, '\n'), 0)
+	_, err = l.f.WriteAt(b, 0)
 	if err != nil {
 		return fmt.Errorf("ctxpage: lock: %w", err)
 	}
 	return nil
 }
 
-func holderOf(path string, f *os.File) error {
+// holderOf names who has the file. A reader is kept out by a writer alone. A writer is kept out by a writer, or by
+// readers: then the file can be shared.
+func holderOf(path string, f *os.File, reader bool) error {
 	e := &LockedError{Path: path}
-	b := make([]byte, 4096)
+	if !reader && syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil {
+		e.Reading = true // closing f lets go again
+	}
+	b := make([]byte, maxLockFile+1<<10)
 	n, _ := f.ReadAt(b, 0)
-	var h lockHolder
-	if json.Unmarshal(b[:n], &h) == nil && alive(h.PID) {
-		e.PID, e.Program, e.Since = h.PID, h.Program, h.Since
+	for line := range bytes.Lines(b[:n]) {
+		var h lockHolder
+		if json.Unmarshal(line, &h) == nil && h.Reading == e.Reading && alive(h.PID) {
+			e.PID, e.Program, e.Since = h.PID, h.Program, h.Since
+			break
+		}
 	}
 	return e
 }
 
-// alive keeps a writer that was killed from being named when it is a reader who holds the file now.
+// alive keeps a process that was killed from being named.
 func alive(pid int) bool {
 	return pid > 0 && !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
@@ -109,6 +167,9 @@ func (l *processLock) release() error {
 	}
 	if l.signed {
 		_ = l.f.Truncate(0)
+	}
+	if l.size > 0 {
+		_, _ = l.f.WriteAt(append(bytes.Repeat([]byte{' '}, l.size-1), '\n'), l.line)
 	}
 	_ = syscall.Flock(int(l.f.Fd()), syscall.LOCK_UN)
 	return l.f.Close()

@@ -97,8 +97,7 @@ func salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 		return rep, err
 	}
 	if w.nothing() {
-		return rep, &CorruptError{File: path, Err: errors.New("nothing in it, nor in its log, is of a ctxpage database"),
-			Hint: "expected the main file of a database, with its log and audit beside it under the same name"}
+		return rep, fmt.Errorf("%w: %s: nothing in it, nor in its log, is of one; expected the main file of a database, with its log and audit beside it under the same name", ErrNotDatabase, path)
 	}
 	if err := mayReplace("salvage", to, false); err != nil { // reading took its time
 		return rep, err

@@ -683,7 +683,7 @@ func TestSalvageOfNoDatabase(t *testing.T) {
 		path, to := filepath.Join(dir, name), filepath.Join(dir, name+" new")
 		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 		_, err := Salvage(context.Background(), path, to, SalvageOptions{})
-		require.ErrorIs(t, err, ErrCorrupt, name)
+		require.ErrorIs(t, err, ErrNotDatabase, name)
 		require.ErrorContains(t, err, "expected the main file of a database", name)
 		require.NoFileExists(t, to)
 	}

@@ -8,8 +8,5 @@ type budgetCmd struct {
 }
 
 func (c *budgetCmd) Run(a *app) error {
-	if code := budgetcli.Run(c.Args, a.in, a.out, a.err); code != exitOK {
-		return ended(code)
-	}
-	return nil
+	return a.passedOn(budgetcli.Run(c.Args, interruptible{a.ctx, a.in}, a.out, a.err))
 }

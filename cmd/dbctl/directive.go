@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -109,10 +108,7 @@ func (a *app) directives(args []string, opt directivecli.Options) error {
 		out = plainWriter{a}
 	}
 	opt.Version = "dbctl " + version()
-	if code := directivecli.Run(args, interruptible{a.ctx, a.in}, out, a.err, opt); code != exitOK {
-		return ended(code)
-	}
-	return nil
+	return a.passedOn(directivecli.Run(args, interruptible{a.ctx, a.in}, out, a.err, opt))
 }
 
 // plainWriter keeps what is stored from steering the terminal.
@@ -144,7 +140,7 @@ func (r interruptible) Read(b []byte) (int, error) {
 	case got := <-done:
 		return copy(b, got.b), got.err
 	case <-r.ctx.Done():
-		return 0, errors.New("interrupted; what was answered is kept")
+		return 0, fmt.Errorf("interrupted while reading: %w", r.ctx.Err())
 	}
 }
 
@@ -233,12 +229,4 @@ func (e *scopeEngine) failing(err error) error {
 	}
 	e.failed = err
 	return errors.New(hint(err))
-}
-
-// version is that of the module, as it was built.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
 }

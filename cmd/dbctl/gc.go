@@ -11,7 +11,7 @@ import (
 type gcCmd struct {
 	File         string        `arg:"" help:"Database."`
 	KeepVersions int           `help:"So many of the newest versions of an artefact stay whatever their age, also of a deleted one. The newest of a live artefact always does." placeholder:"N"`
-	KeepFor      time.Duration `help:"How long a version stays after it was replaced or deleted; 0s: not at all." default:"720h" placeholder:"D"`
+	KeepFor      time.Duration `help:"How long a version stays after it was replaced or deleted; 0s: not at all." default:"30d" placeholder:"D"`
 	Expired      bool          `help:"Also delete and drop artefacts that expired so long ago."`
 	Scope        string        `help:"Look at this one scope only, not at those below it."`
 	By           string        `help:"Who asks, in the manifest." default:"operator"`
@@ -25,7 +25,7 @@ It is no erasure: copies stay in backups and in the log until it is cut, and the
 
 It works in commits of some hundred versions. Ctrl-C leaves whole ones of them, and the next run does the rest. Expired artefacts stay unless --expired says otherwise.
 
-Example: dbctl gc agent.ctx --keep-versions 3 --keep-for 2160h --dry-run`
+Example: dbctl gc agent.ctx --keep-versions 3 --keep-for 90d --dry-run`
 }
 
 // gcView is a report. Refs are the first 100.

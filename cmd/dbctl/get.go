@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/ctxpage/ctxpage"
 )
@@ -12,7 +11,7 @@ import (
 // readFlags are the flags of verbs that serve contents.
 type readFlags struct {
 	ReadOnly   bool   `help:"Leave no manifest, fetch nothing anew: pages whose source changed are left out."`
-	Check      string `help:"When to look at sources: always, never, or a duration for at most every so often." default:"always"`
+	Check      string `help:"When to look at sources: always, never, or a duration like 10m or 1d for at most every so often." default:"always"`
 	ServeStale bool   `help:"Serve a page whose source changed and cannot be fetched, marked as stale."`
 	Actor      string `help:"Who reads, in the manifest. Default: the scope."`
 	rootFlags
@@ -25,7 +24,7 @@ func (f *readFlags) policy() (ctxpage.CheckPolicy, error) {
 	case "never":
 		return ctxpage.CheckNever, nil
 	}
-	d, err := time.ParseDuration(f.Check)
+	d, err := parseDuration(f.Check)
 	if err != nil || d <= 0 {
 		return 0, usage("--check %q: expected always, never or a duration like 10m", f.Check)
 	}

@@ -192,7 +192,7 @@ func TestImportCancelled(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, importFiles, im.out.Written)
 	require.NoError(t, db.Close())
-	require.Equal(t, exitFailed, (&app{out: io.Discard, err: io.Discard}).report(err))
+	require.Equal(t, exitInterrupted, (&app{out: io.Discard, err: io.Discard}).report(err))
 	ok(t, "", "check", file)
 
 	v := asJSON(t, "", "import", file, "acme/docs", dir)

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -63,7 +64,7 @@ func TestTheHolderIsNamed(t *testing.T) {
 	p := liveWriter(t, file)
 	for _, args := range [][]string{{"get", file, "acme/live", "note-1"}, {"ls", file}, {"put", file, "acme", "x", "y"}, {"stat", file}, {"check", file}, {"restore", file, file, "--force"}} {
 		r := dbctl("", append(args, "--wait", "0s")...)
-		require.Equal(t, exitFailed, r.code, args)
+		require.Equal(t, exitBusy, r.code, args)
 		require.Contains(t, r.err, "pid", args)
 		require.Contains(t, r.err, filepath.Base(os.Args[0]), args)
 	}
@@ -76,17 +77,20 @@ func TestTheHolderIsNamed(t *testing.T) {
 	require.Empty(t, r.out)
 }
 
-// A reader leaves no name, and the writer before it is not blamed.
-func TestReadersAreNotNamed(t *testing.T) {
+// A reader is named as one, and the writer before it is not blamed.
+func TestReadersAreNamed(t *testing.T) {
 	file := newDB(t)
 	db, err := ctxpage.Open(file, ctxpage.Options{ReadOnly: true})
 	require.NoError(t, err)
 	defer db.Close()
 	ok(t, "", "ls", file)
 	r := dbctl("", "put", file, "acme", "x", "y", "--wait", "0s")
-	require.Equal(t, exitFailed, r.code)
-	require.Contains(t, r.err, "open in another process")
-	require.NotContains(t, r.err, "pid")
+	require.Equal(t, exitBusy, r.code)
+	require.Contains(t, r.err, fmt.Sprintf("is being read by pid %d (", os.Getpid()))
+	var e errorJSON
+	require.NoError(t, json.Unmarshal([]byte(dbctl("", "put", file, "acme", "x", "y", "--wait", "0s", "--json").err), &e))
+	require.True(t, e.Error.Reading)
+	require.Equal(t, exitBusy, e.Error.Exit)
 }
 
 func TestCheckReportsHowTheWalkDied(t *testing.T) {

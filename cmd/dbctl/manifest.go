@@ -87,7 +87,7 @@ type manifestLsCmd struct {
 	Type  string `help:"Only this type: get, search, assemble, commit, held, approve, reject, rollback, conflict, refetch and so on."`
 	Scope string `help:"Only this scope."`
 	Trace string `help:"Only this trace, and what came of it."`
-	Since string `help:"Only from this time on: a time, or a duration like 1h." placeholder:"TIME"`
+	Since string `help:"Only from this time on: a time, or a duration like 1h or 7d." placeholder:"TIME"`
 	pageFlags
 }
 
@@ -136,7 +136,7 @@ func (c *manifestLsCmd) filter(now time.Time) (func(r *manifest.Record) bool, er
 			return nil, usage("--type: %v", err)
 		}
 	}
-	if d, derr := time.ParseDuration(c.Since); derr == nil {
+	if d, derr := parseDuration(c.Since); derr == nil {
 		since = now.Add(-d)
 	} else if since, err = parseTime("--since", c.Since); err != nil {
 		return nil, err

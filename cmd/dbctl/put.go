@@ -23,7 +23,7 @@ type putCmd struct {
 	Provenance string            `help:"chunk, validated, tool or scratch. Default: that of the kind."`
 	Source     string            `help:"Where the text comes from: file:PATH or page:REF. It is checked before each use and fetched anew when it changed."`
 	Root       string            `help:"Let file: sources read below this directory, and record it in the database." placeholder:"DIR"`
-	TTL        time.Duration     `name:"ttl" help:"Expire after this time."`
+	TTL        time.Duration     `name:"ttl" help:"Expire after this time, like 12h or 7d."`
 	Expires    string            `help:"Expire at this time, like 2027-01-31 or 2027-01-31T12:00:00Z."`
 	AsOf       string            `help:"When the text was true; recency counts from here." placeholder:"TIME"`
 	Pin        bool              `help:"Always a candidate, placed before what is scored."`
@@ -197,8 +197,10 @@ func (a *app) readText(what string) (string, error) {
 	if isTerminal(a.in) {
 		fmt.Fprintf(a.err, "reading %s from the terminal; end it with Ctrl-D on an empty line\n", what)
 	}
-	b, err := io.ReadAll(io.LimitReader(a.in, ctxpage.MaxText+1))
+	b, err := io.ReadAll(io.LimitReader(interruptible{a.ctx, a.in}, ctxpage.MaxText+1))
 	switch {
+	case a.ctx.Err() != nil:
+		return "", err
 	case err != nil:
 		return "", failed("read %s from standard input: %v", what, err)
 	case len(b) > ctxpage.MaxText:

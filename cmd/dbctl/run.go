@@ -30,6 +30,10 @@ const (
 	exitUsage   = 2
 	exitDamaged = 3
 	exitHeld    = 4
+	exitBusy    = 5
+
+	exitInterrupted = 130 // 128 and the signal, as shells have it
+	exitTerminated  = 143
 )
 
 // globals are the flags of every verb.
@@ -74,11 +78,15 @@ type cli struct {
 	Handoff handoffCmd `cmd:"" help:"Package a session for another agent."`
 
 	Directive directiveCmd `cmd:"" passthrough:"" help:"Keep what a user decides for a scope: premise and policies."`
+
+	Help       helpCmd       `cmd:"" help:"Say what a verb does, as VERB --help does."`
+	Version    versionCmd    `cmd:"" help:"Print the version of the module and its commit, as --version does."`
+	Completion completionCmd `cmd:"" help:"Print a script that completes the command line in bash, zsh or fish."`
 }
 
 const description = `dbctl looks after ctxpage databases: a file with its log (FILE-wal) and its audit (FILE-manifest) beside it.
 
-Exit codes: 0 ok, 1 failed, 2 usage, 3 damage was found, 4 held for review.
+Exit codes: 0 ok, 1 failed, 2 usage, 3 damage was found, 4 held for review, 5 busy (another process has the database), 130 interrupted by Ctrl-C, also where that is how a verb ends, 143 by SIGTERM.
 
 One process has a database open for writing at a time. While an agent has it, every verb but manifest is refused, with the agent's pid, program and time. The manifest verbs read the files without a lock: they show what was written when they looked, the last 100 ms may still be on their way to the disk, and a count taken twice may differ.
 
@@ -114,6 +122,17 @@ func failed(format string, args ...any) error {
 // ended reports a code whose reason was printed already.
 func ended(code int) error { return &exitError{code: code, quiet: true} }
 
+// passedOn gives the exit code of a command line of its own, which does not know that it was interrupted.
+func (a *app) passedOn(code int) error {
+	switch {
+	case code == exitOK:
+		return nil
+	case a.ctx.Err() != nil:
+		return ended(exitInterrupted)
+	}
+	return ended(code)
+}
+
 // parsed stops kong where it would end the process.
 type parsed int
 
@@ -137,8 +156,12 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
+	args, err := helpArgs(versionArgs(args))
+	if err != nil {
+		return a.report(err)
+	}
 	var c cli
-	k := kong.Must(&c, only(args[0]), kong.Name("dbctl"), kong.Description(description), kong.Writers(a.out, a.err),
+	k := kong.Must(&c, only(args[0]), durations, kong.Name("dbctl"), kong.Description(description), kong.Writers(a.out, a.err),
 		kong.Exit(func(code int) { panic(parsed(code)) }), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}))
 	// The parser would write U+FFFD for such bytes: another id, another file.
 	if i := slices.IndexFunc(args, func(s string) bool { return !utf8.ValidString(s) }); i >= 0 {
@@ -151,7 +174,15 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 		a.JSON = slices.Contains(args, "--json") // a line that does not parse may not have got that far
 		return a.report(usage("%s; dbctl %s--help says more", err, verbOf(err)))
 	}
-	return a.report(kctx.Run(a))
+	return a.ends(a.report(kctx.Run(a)))
+}
+
+// ends tells SIGTERM from Ctrl-C.
+func (a *app) ends(code int) int {
+	if cause := context.Cause(a.ctx); code == exitInterrupted && cause != nil && strings.Contains(cause.Error(), syscall.SIGTERM.String()) {
+		return exitTerminated
+	}
+	return code
 }
 
 // only leaves out of the grammar every verb but the one that is named first: to read all their tags takes longer than
@@ -212,6 +243,10 @@ func codeOf(err error) int {
 	switch {
 	case errors.As(err, &e):
 		return e.code
+	case errors.Is(err, context.Canceled):
+		return exitInterrupted
+	case errors.Is(err, ctxpage.ErrLocked):
+		return exitBusy
 	case errors.Is(err, ctxpage.ErrHeld):
 		return exitHeld
 	case errors.Is(err, ctxpage.ErrCorrupt), errors.As(err, &damage), errors.Is(err, manifest.ErrHead), errors.Is(err, manifest.ErrProof):
@@ -228,7 +263,7 @@ var errorKinds = []struct {
 	kind string
 }{
 	{ctxpage.ErrLocked, "locked"}, {ctxpage.ErrNewerFormat, "newer format"}, {manifest.ErrNewerFormat, "newer format"},
-	{ctxpage.ErrCorrupt, "damaged"}, {ctxpage.ErrNotExist, "no database"}, {ctxpage.ErrGone, "gone"}, {ctxpage.ErrExpired, "expired"},
+	{ctxpage.ErrCorrupt, "damaged"}, {ctxpage.ErrNotDatabase, "not a database"}, {ctxpage.ErrNotExist, "no database"}, {ctxpage.ErrGone, "gone"}, {ctxpage.ErrExpired, "expired"},
 	{ctxpage.ErrDirty, "dirty"}, {ctxpage.ErrHeadroom, "headroom"}, {ctxpage.ErrBudget, "budget"}, {ctxpage.ErrConflict, "conflict"}, {ctxpage.ErrStaleContext, "stale context"},
 	{ctxpage.ErrHeld, "held"}, {ctxpage.ErrSelfCertified, "self-certified"}, {ctxpage.ErrReviewed, "reviewed"}, {ctxpage.ErrReplay, "replay differs"},
 	{ctxpage.ErrOutcomeUnknown, "outcome unknown"}, {ctxpage.ErrProvenance, "provenance"}, {ctxpage.ErrInvalid, "invalid"},
@@ -244,6 +279,7 @@ type errorJSON struct {
 		PID     int       `json:"pid,omitempty"`
 		Program string    `json:"program,omitempty"`
 		Since   time.Time `json:"since,omitzero"`
+		Reading bool      `json:"reading,omitempty"` // it reads: a writer waits for it
 	} `json:"error"`
 }
 
@@ -252,7 +288,7 @@ func (a *app) reportJSON(err error, code int) {
 	j.Error.Kind, j.Error.Message, j.Error.Exit = kindOf(err, code), hint(err), code
 	var locked *ctxpage.LockedError
 	if errors.As(err, &locked) {
-		j.Error.PID, j.Error.Program, j.Error.Since = locked.PID, locked.Program, locked.Since
+		j.Error.PID, j.Error.Program, j.Error.Since, j.Error.Reading = locked.PID, locked.Program, locked.Since, locked.Reading
 	}
 	b, _ := json.Marshal(&j)
 	fmt.Fprintln(a.err, string(b))
@@ -277,7 +313,8 @@ func kindOf(err error, code int) string {
 // in every error that another one wraps.
 var said = strings.NewReplacer(": ctxpage: ", ": ", "\nctxpage: ", "\n",
 	"name one in Options.FileRoots", "--root DIR allows one",
-	"file, page or one of Options.Sources", "file or page")
+	"file, page or one of Options.Sources", "file or page",
+	"see what Salvage finds", "see what dbctl salvage finds")
 
 // hint adds what to do where the library, which knows no command line, cannot say it.
 func hint(err error) string {
@@ -292,16 +329,26 @@ func hint(err error) string {
 	case errors.Is(err, ctxpage.ErrLocked):
 		return msg + "; the manifest verbs read beside it, --wait waits for it"
 	case errors.Is(err, context.Canceled):
-		return "interrupted: " + msg + "; the database is as after its last transaction"
+		return "interrupted: " + strings.TrimPrefix(msg, "interrupted while ") + "; the database is as after its last transaction"
 	}
 	return msg
 }
 
-// open opens for reading, or for writing.
+// open opens for reading, or for writing. It waits in steps, so that Ctrl-C ends the wait.
 func (a *app) open(path string, write bool) (*ctxpage.DB, error) {
-	return ctxpage.Open(path, ctxpage.Options{
-		MustExist: true, ReadOnly: !write, RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, Clock: a.now, FileRoots: a.roots,
-	})
+	const step = 200 * time.Millisecond
+	for until := time.Now().Add(a.Wait); ; {
+		left := time.Until(until)
+		db, err := ctxpage.Open(path, ctxpage.Options{
+			MustExist: true, ReadOnly: !write, RecordedRoots: !a.NoRoots, LockTimeout: max(0, min(step, left)), Clock: a.now, FileRoots: a.roots,
+		})
+		switch {
+		case !errors.Is(err, ctxpage.ErrLocked) || left <= step:
+			return db, err
+		case a.ctx.Err() != nil:
+			return nil, fmt.Errorf("waiting for %s: %w", path, a.ctx.Err())
+		}
+	}
 }
 
 // with opens a database, runs fn and closes it; a failed close is an error like any other.

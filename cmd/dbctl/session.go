@@ -48,10 +48,7 @@ func (sessionPageCmd) Help() string {
 }
 
 func (c *sessionPageCmd) Run(a *app) error {
-	if code := pagercli.Run(c.Args, a.in, a.out, a.err, a.now); code != exitOK {
-		return ended(code)
-	}
-	return nil
+	return a.passedOn(pagercli.Run(c.Args, interruptible{a.ctx, a.in}, a.out, a.err, a.now))
 }
 
 // talkArgs name a session.
@@ -266,7 +263,7 @@ func (c *sessionAppendCmd) turns(a *app) ([]ctxpage.Turn, error) {
 		return []ctxpage.Turn{{ID: c.ID, Role: c.Role, Name: c.Name, Text: text, ToolCallID: c.Call, Trace: c.Trace}}, nil
 	}
 	var out []ctxpage.Turn
-	d := json.NewDecoder(a.in)
+	d := json.NewDecoder(interruptible{a.ctx, a.in})
 	d.DisallowUnknownFields()
 	for n := 1; ; n++ {
 		var l turnLine
@@ -651,7 +648,7 @@ func (c *sessionNotesCmd) Run(a *app) error {
 		})
 	}
 	var n ctxpage.Notes
-	d := json.NewDecoder(a.in)
+	d := json.NewDecoder(interruptible{a.ctx, a.in})
 	d.DisallowUnknownFields()
 	if err := d.Decode(&n); err != nil {
 		return usage("notes on standard input: %v", err)

@@ -38,7 +38,7 @@ func (c *manifestTailCmd) Run(a *app) error {
 	}
 	err = ctxpage.FollowManifests(a.ctx, c.File, from, 0, a.tailLine)
 	if errors.Is(err, context.Canceled) { // the way it is meant to end
-		return nil
+		return ended(exitInterrupted)
 	}
 	return err
 }

@@ -141,7 +141,7 @@ func (c *watchCmd) live(a *app, w *ctxpage.Watcher) error {
 	for {
 		select {
 		case <-a.ctx.Done():
-			return nil
+			return ended(exitInterrupted)
 		case e := <-w.Events():
 			if err := a.event(e); err != nil {
 				return err
@@ -186,7 +186,7 @@ func (c *watchCmd) follow(a *app) error {
 		return err
 	})
 	if errors.Is(err, context.Canceled) {
-		return nil
+		return ended(exitInterrupted)
 	}
 	return err
 }
