@@ -186,6 +186,8 @@ func (s *fileStore) checkpointLocked(ctx context.Context) (rep JobReport, err er
 		return rep, err
 	}
 	next := s.sys
+	s.high.add(o.high)
+	next.High = s.high.String()
 	switch { // vectors alone change neither: no record of the log carries them
 	case o.lsn > s.sys.Applied:
 		next.PrevSeq, next.Applied, next.Seq = s.sys.Seq, o.lsn, o.seq
@@ -258,7 +260,7 @@ func (s *fileStore) freeze() *overlay {
 	defer s.cat.mu.Unlock()
 	if s.old == nil { // a checkpoint that failed left one behind: it is tried again first
 		s.old, s.over = s.over, newOverlay()
-		s.over.lsn, s.over.seq, s.over.leaves = s.old.lsn, s.old.seq, s.old.leaves
+		s.over.lsn, s.over.seq, s.over.leaves, s.over.high = s.old.lsn, s.old.seq, s.old.leaves, s.old.high
 	}
 	return s.old
 }
@@ -384,15 +386,19 @@ func applyOverlay(tx *bbolt.Tx, o *overlay, n *rowCounts) error {
 			return err
 		}
 	}
-	heads := make([]headKey, 0, len(o.heads))
-	for k := range o.heads {
+	rows, err := applyForgotten(meta, o, n)
+	if err != nil {
+		return err
+	}
+	heads := make([]headKey, 0, len(rows))
+	for k := range rows {
 		heads = append(heads, k)
 	}
 	slices.SortFunc(heads, func(a, b headKey) int { return cmp.Or(cmp.Compare(a.art, b.art), cmp.Compare(a.version, b.version)) })
-	n.Meta -= goneInFile(meta, o)
+	n.Meta -= replacedInFile(meta, o, rows)
 	for _, k := range heads {
 		key := headRowKey(k)
-		if err := meta.Put(key, sealed(&seals, 'm', key, o.heads[k])); err != nil {
+		if err := meta.Put(key, sealed(&seals, 'm', key, rows[k])); err != nil {
 			return err
 		}
 	}
@@ -404,7 +410,7 @@ func applyOverlay(tx *bbolt.Tx, o *overlay, n *rowCounts) error {
 			return err
 		}
 	}
-	n.Meta += len(o.scopes) + len(o.groups) + len(o.heads) // their numbers are never used twice
+	n.Meta += len(o.scopes) + len(o.groups) + len(rows) // their numbers are never used twice
 	n.Content += len(o.texts)
 	if err := applyVectors(tx, o); err != nil {
 		return err
@@ -448,7 +454,17 @@ func applySmall(tx *bbolt.Tx, seals *sealer, o *overlay, n *rowCounts) error {
 		}
 		slices.SortFunc(ids, ulid.ULID.Compare)
 		for _, id := range ids {
-			if b.Get(id[:]) == nil {
+			was := b.Get(id[:]) != nil
+			if len(r.rows[id]) == 0 { // gc took it
+				if err := b.Delete(id[:]); err != nil {
+					return err
+				}
+				if was {
+					*r.n--
+				}
+				continue
+			}
+			if !was {
 				*r.n++
 			}
 			if err := b.Put(id[:], sealed(seals, r.tag, id[:], r.rows[id])); err != nil {
@@ -484,7 +500,7 @@ func forgetOutcomes(b *bbolt.Bucket, o *overlay, n *rowCounts) error {
 		}
 		n.Txn--
 	}
-	return nil
+	return forgetOldest(b, n)
 }
 
 // sealer is where rows of a transaction lie until it ends: bbolt does not copy values. The zero value is ready.

@@ -130,6 +130,8 @@ const (
 	flagSourced
 	flagSupersedes // its cold part names artefacts that it replaces
 	flagGone       // gc dropped the version; of a page column: no version has it any more
+	flagFloor      // there are no rows of the versions before it any more
+	flagForgotten  // in the log only: all rows of the artefact go
 )
 
 // hot is the part of a head row that the catalogue keeps.
@@ -226,8 +228,10 @@ func encodeHead(b []byte, h *Head, scope uint32, coldBytes []byte) []byte {
 	if len(h.Supersedes) > 0 {
 		flags |= flagSupersedes
 	}
-	if h.Gone {
-		flags |= flagGone
+	for flag, set := range map[uint8]bool{flagGone: h.Gone, flagFloor: h.Floor, flagForgotten: h.Forgotten} {
+		if set {
+			flags |= flag
+		}
 	}
 	e.u8(flags)
 	e.u32(scope)
@@ -319,7 +323,7 @@ func decodeHead(b []byte, scopeName func(uint32) string) (*Head, error) {
 	}
 	h := &Head{
 		Scope: scopeName(t.scope), Art: t.art, Version: t.version, LSN: t.lsn, PutAt: fromMicros(t.putAt),
-		Actor: c.Actor, Deleted: t.flags&flagDeleted != 0, Gone: t.flags&flagGone != 0, GroupNum: t.group, Rows: rows, PartBytes: c.PartBytes, Counter: c.Counter,
+		Actor: c.Actor, Deleted: t.flags&flagDeleted != 0, Gone: t.flags&flagGone != 0, Floor: t.flags&flagFloor != 0, GroupNum: t.group, Rows: rows, PartBytes: c.PartBytes, Counter: c.Counter,
 		Source: Validator{Stamp: c.Stamp, Hash: c.SourceHash, At: fromMicros(c.SourceAt)},
 		Artefact: Artefact{
 			ID: string(t.id), Kind: t.kind, Provenance: t.provenance, Parts: c.Parts, Role: c.Role, Name: c.Name,

@@ -92,6 +92,7 @@ type conversation struct {
 
 	loaded    bool
 	unsure    bool // a commit that failed may still happen
+	gcs       uint64
 	lsn       uint64
 	gen       uint64 // changes with everything a plan depends on
 	keys      []PageKey
@@ -182,6 +183,8 @@ type conversations struct {
 	mu   sync.Mutex
 	open map[[2]string]*conversation
 	used uint64 // grows with every use
+
+	gcs atomic.Uint64 // runs of gc that dropped rows of deleted turns
 }
 
 // keptTalks is how many sessions keep their turns in memory; the others are read again when they are used.
@@ -259,6 +262,9 @@ func (c *conversation) passKey(kind string, n uint64) string {
 
 // refresh brings the memory up to the store: nothing, the new turns, or everything that changed.
 func (c *conversation) refresh(ctx context.Context) error {
+	if gcs := c.db.talks.gcs.Load(); gcs != c.gcs { // rows of turns that were deleted are gone
+		c.gcs, c.loaded = gcs, false
+	}
 	if !c.loaded {
 		if err := c.load(ctx); err != nil {
 			return err
@@ -348,8 +354,8 @@ func (c *conversation) loadRows(ctx context.Context) error {
 	}
 	return each(placeRowKey, func(id string, raw []byte) error {
 		row := c.rows[id]
-		if row == nil {
-			return errors.New("a place of no turn")
+		if row == nil { // gc took the turn's row while a place was written
+			return nil
 		}
 		return row.decodePlace(raw)
 	})

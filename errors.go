@@ -74,7 +74,8 @@ var (
 	ErrHeld = errors.New("ctxpage: held for review")
 	// ErrTxnDone means that the transaction has already been committed or rolled back.
 	ErrTxnDone = errors.New("ctxpage: transaction is done")
-	// ErrTxnExpired means that the id of the batch is older than the time outcomes are remembered (7 days).
+	// ErrTxnExpired means that the id of the batch is older than the time outcomes are remembered (7 days), or was
+	// used before the newest 10,000 commits: the manifest has its outcome.
 	ErrTxnExpired = errors.New("ctxpage: transaction id has expired")
 	// ErrSelfCertified means that the actor who wrote a held batch tried to approve it.
 	ErrSelfCertified = errors.New("ctxpage: writer cannot approve its own batch")

@@ -89,7 +89,7 @@ func (db *DB) replayPages(ctx context.Context, leaf *manifest.Record, out *Repla
 		}
 		switch {
 		case p.Num == 0 && l.Head == nil:
-			out.Missing = append(out.Missing, "a draft of the transaction, which was not kept")
+			out.Missing = append(out.Missing, "a draft of the transaction, which was not kept, or was dropped by gc")
 			continue
 		case errors.Is(l.Err, ErrGone):
 			out.Missing = append(out.Missing, goneText(l.Err))
@@ -382,5 +382,8 @@ func (db *DB) RefOf(ctx context.Context, num uint64) string {
 		return fmt.Sprintf("page %d", num)
 	}
 	l := &loaded[0]
+	if l.Page > len(l.Head.Rows) { // of a version of which gc left nothing but the number
+		return Ref{Scope: l.Head.Scope, ID: l.Head.ID, Page: l.Page, Version: l.Head.Version}.String()
+	}
 	return Ref{Scope: l.Head.Scope, ID: l.Head.ID, Page: l.Page, Version: l.Head.Rows[l.Page-1].Version}.String()
 }

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -71,7 +72,7 @@ type sysRow struct {
 	Seq      uint64 // record of the log that carries Applied
 	PrevSeq  uint64 // the same of the checkpoint before: the log is kept down to it
 	Analyzer string
-	Restored string // not used
+	High     string // highest numbers of artefacts, pages and groups, by spaces; "": those there are
 	Rows     rowCounts
 }
 
@@ -126,6 +127,7 @@ type fileStore struct {
 
 	over *overlay // under cat.mu
 	old  *overlay // being written by a checkpoint; under cat.mu
+	high highest  // as of the file; a checkpoint's
 	// filed is the greatest batch id with an outcome in the file, or something greater; under cat.mu.
 	filed ulid.ULID
 
@@ -165,6 +167,8 @@ type overlay struct {
 	result map[ulid.ULID][]byte
 	vecs   map[vecKey][]byte // derived: not in the log (filestore_vector.go)
 	gone   []dropped         // by gc (filestore_gc.go)
+	forgot []forgotten       // by gc (forget.go)
+	high   highest
 }
 
 // lastID is above every batch id.
@@ -183,7 +187,7 @@ func newOverlay() *overlay {
 }
 
 func (o *overlay) rows() int {
-	return len(o.heads) + len(o.texts) + len(o.state) + len(o.held) + len(o.result) + len(o.vecs)
+	return len(o.heads) + len(o.texts) + len(o.state) + len(o.held) + len(o.result) + len(o.vecs) + len(o.forgot)
 }
 
 func (o storeOptions) withDefaults() storeOptions {
@@ -368,22 +372,25 @@ func (s *fileStore) openBolt(context.Context) (err error) {
 }
 
 // limitPages allows a page for each of the fewest bytes one takes: its number and its length in the log. Holes hold none.
+// What gc has forgotten still has its bytes in the audit.
 func (s *fileStore) limitPages(context.Context) error {
 	st, err := s.file.Stat()
 	if err != nil {
 		return fmt.Errorf("ctxpage: open: %w", err)
 	}
 	bytes := dataBytes(s.file, st.Size())
-	entries, _ := os.ReadDir(s.opts.path + "-wal") // a missing log is told when it is opened
-	for _, e := range entries {
-		f, err := os.OpenFile(filepath.Join(s.opts.path+"-wal", e.Name()), os.O_RDONLY|oNoFollow|syscall.O_NONBLOCK, 0)
-		if err != nil {
-			continue
+	for _, dir := range []string{"-wal", "-manifest"} { // what is missing is told when it is opened
+		entries, _ := os.ReadDir(s.opts.path + dir)
+		for _, e := range entries {
+			f, err := os.OpenFile(filepath.Join(s.opts.path+dir, e.Name()), os.O_RDONLY|oNoFollow|syscall.O_NONBLOCK, 0)
+			if err != nil {
+				continue
+			}
+			if fi, err := f.Stat(); err == nil && fi.Mode().IsRegular() {
+				bytes += dataBytes(f, fi.Size())
+			}
+			f.Close()
 		}
-		if fi, err := f.Stat(); err == nil && fi.Mode().IsRegular() {
-			bytes += dataBytes(f, fi.Size())
-		}
-		f.Close()
 	}
 	const fewest = 9
 	s.pageLimit = uint64(bytes) / fewest
@@ -704,14 +711,14 @@ func (w *rowWalk) rows(letter byte) iter.Seq2[[]byte, []byte] {
 	}
 }
 
-func (s *fileStore) loadNames(w *rowWalk) error {
+func (s *fileStore) loadNames(w *rowWalk, high highest) error {
 	for k, v := range w.rows('g') {
 		v, err := unseal('m', k, v)
 		if err != nil || len(v) < 4 || len(k) != 9 {
 			return s.corrupt("group row", errors.Join(err, errRow))
 		}
-		if num := binary.BigEndian.Uint64(k[1:]); num != uint64(len(s.cat.groups))+1 {
-			return s.corrupt("group row", fmt.Errorf("number %d after %d", num, len(s.cat.groups)))
+		if num, n := binary.BigEndian.Uint64(k[1:]), uint64(len(s.cat.groups)); num <= n || num > max(n+1, high.group) { // gc leaves gaps
+			return s.corrupt("group row", fmt.Errorf("number %d after %d", num, n))
 		}
 		s.cat.addGroup(binary.BigEndian.Uint64(k[1:]), binary.BigEndian.Uint32(v), string(v[4:]))
 	}
@@ -773,9 +780,16 @@ func (c *catalogue) retire(later []supersession) {
 // loadMeta reads names and heads, and sees to it that these are all rows there are.
 func (s *fileStore) loadMeta(meta *bbolt.Bucket) error {
 	s.reserve(meta)
+	high, err := parseHighest(s.sys.High)
+	if err != nil {
+		return s.corrupt("system row", err)
+	}
 	w := &rowWalk{c: meta.Cursor()}
-	if err := s.loadNames(w); err != nil {
+	if err := s.loadNames(w, high); err != nil {
 		return err
+	}
+	if err := s.pad(high); err != nil {
+		return s.corrupt("system row", err)
 	}
 	if err := s.loadHeads(w); err != nil {
 		return err
@@ -786,6 +800,7 @@ func (s *fileStore) loadMeta(meta *bbolt.Bucket) error {
 	if w.err != nil {
 		return s.corrupt("bucket meta", w.err)
 	}
+	s.high = s.cat.highest()
 	return nil
 }
 
@@ -894,7 +909,12 @@ func (s *fileStore) textIn(content *bbolt.Bucket, num uint64) (text string, err 
 func (s *fileStore) headIn(tx *bbolt.Tx, k headKey) (*Head, error) {
 	key := headRowKey(k)
 	v := tx.Bucket(bucketMeta).Get(key)
-	if v == nil { // what the catalogue knows of has a row, also where gc dropped the version
+	if v == nil { // what the catalogue knows of has a row, also where gc dropped the version, or one that stands for it
+		if row, err := floorOf(tx.Bucket(bucketMeta), k); row != nil && err == nil {
+			if h, err := decodeHead(row, s.cat.scopeName); err == nil {
+				return h.below(k.version), nil
+			}
+		}
 		return nil, s.corrupt(fmt.Sprintf("head row %x", key), errors.New("missing"))
 	}
 	row, err := unseal('m', key, v)
@@ -1053,6 +1073,9 @@ func (s *fileStore) sameHistory(r wal.Record) error {
 		for i := range c.heads {
 			d := dec{b: c.heads[i].row}
 			t := decodeHot(&d)
+			if t.flags&flagForgotten != 0 {
+				continue
+			}
 			key := headRowKey(headKey{t.art, t.version})
 			row, err := unseal('m', key, tx.Bucket(bucketMeta).Get(key))
 			if err != nil || !bytes.Equal(row, c.heads[i].row) {
@@ -1128,6 +1151,12 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 		if err := s.checkHot(&t, rows); err != nil {
 			return nil, err
 		}
+		if t.flags&(flagFloor|flagForgotten) != 0 {
+			if err := s.installForget(&t, rows, h.row); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		if t.flags&flagGone != 0 {
 			if err := s.installGone(&t, rows, h.row, &ended); err != nil {
 				return nil, err
@@ -1155,6 +1184,10 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 	}
 	s.cat.retire(later)
 	for _, r := range c.state {
+		if id, ok := strings.CutPrefix(r.Key, reviewGonePrefix); ok && len(id) == len(ulid.ULID{}) {
+			o.held[ulid.ULID([]byte(id))] = []byte{}
+			continue
+		}
 		o.state[r.Key] = r.Value
 		o.bytes += len(r.Key) + len(r.Value)
 	}
@@ -1174,7 +1207,7 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 	}
 	o.scopes = append(o.scopes, c.scopes...)
 	o.groups = append(o.groups, c.groups...)
-	o.lsn, o.seq, o.leaves = c.lsn, seq, c.leaf+1
+	o.lsn, o.seq, o.leaves, o.high = c.lsn, seq, c.leaf+1, s.cat.highest()
 	s.cat.lsn = c.lsn
 	s.countUnflushed()
 	return ended, nil

@@ -34,6 +34,8 @@ import (
 type GCJob struct {
 	KeepVersions int
 	KeepFor      time.Duration
+	KeepRecords  int
+	KeepNames    int
 	Expired      bool
 	Scope        string // "": all
 	By           string
@@ -196,8 +198,10 @@ type collector struct {
 		art uint64 // of its versions in an earlier part some stayed after all, and they may share pages with the rest
 		why string
 	}
-	commits int  // of drops
-	wrote   bool // anything
+	commits int     // of drops
+	wrote   bool    // anything
+	forget  []*Head // rows that go, planned by trim
+	deleted []*Head // artefacts that are deleted and dropped
 	rep     GCReport
 	gone    map[string]*tally
 	kept    map[string]*tally
@@ -242,7 +246,13 @@ func (c *collector) walk() error {
 	if err := c.each("versions", c.artefact); err != nil {
 		return err
 	}
-	return c.flush()
+	if err := c.flush(); err != nil {
+		return err
+	}
+	if err := c.forgetRows(); err != nil {
+		return err
+	}
+	return c.forgetState()
 }
 
 // watch lets the sequencer tell what commits name from now on, and waits for those that were in it already.
@@ -373,12 +383,12 @@ func (c *collector) artefact(art uint64) error {
 	if newest == 1 && !expired || c.job.Scope != "" && c.job.Scope != scope {
 		return nil
 	}
-	heads := make([]*Head, newest)
-	for v := range heads {
-		var err error
-		if heads[v], err = c.s.head(headKey{art, uint32(v + 1)}); err != nil {
-			return err
-		}
+	heads, err := c.heads(art, newest)
+	if err != nil || newest == 0 {
+		return err
+	}
+	if c.job.Scope == "" || c.job.Scope == scope {
+		c.trim(heads)
 	}
 	vs := c.versions(heads, expired)
 	c.passed(heads, vs)
@@ -397,6 +407,22 @@ func (c *collector) artefact(art uint64) error {
 		}
 	}
 	return nil
+}
+
+// heads gives the rows of an artefact, oldest first.
+func (c *collector) heads(art uint64, newest uint32) (heads []*Head, err error) {
+	for v := newest; v > 0; v-- {
+		h, err := c.s.head(headKey{art, v})
+		if err != nil {
+			return nil, err
+		}
+		heads = append(heads, h)
+		if h.Floor {
+			break
+		}
+	}
+	slices.Reverse(heads)
+	return heads, nil
 }
 
 // versions gives those that have content, oldest first.
@@ -810,10 +836,17 @@ func goneRow(row []byte) bool {
 	return t.flags&flagGone != 0
 }
 
-// goneInFile counts the head rows in the file in whose place come those that say that the version is gone.
-func goneInFile(meta *bbolt.Bucket, o *overlay) (n int) {
+// replacedInFile counts the head rows in the file in whose place come those that say that the version is gone.
+func replacedInFile(meta *bbolt.Bucket, o *overlay, rows map[headKey][]byte) (n int) {
+	keys := map[headKey]bool{}
 	for _, d := range o.gone {
-		if meta.Get(headRowKey(d.key)) != nil {
+		keys[d.key] = true
+	}
+	for _, f := range o.forgot {
+		keys[headKey{f.art, f.below}] = true
+	}
+	for k := range keys {
+		if rows[k] != nil && meta.Get(headRowKey(k)) != nil {
 			n++
 		}
 	}

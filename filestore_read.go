@@ -275,6 +275,15 @@ func (l *loading) headIn(meta *bbolt.Bucket, i int) {
 		o.Err = fmt.Errorf("%w: version %d of page %d", ErrGone, o.Key.Version, o.Key.Num)
 		return
 	}
+	if v == nil {
+		if row, err := floorOf(meta, k); row != nil && err == nil {
+			if h, err := decodeHead(row, func(n uint32) string { return l.names[n] }); err == nil {
+				o.Head = h.below(k.version)
+				o.Err = goneError(o.Head, o.Page)
+				return
+			}
+		}
+	}
 	row, err := unseal('m', key, v)
 	if err == nil {
 		err = l.head(i, row)
@@ -886,6 +895,9 @@ func (s *fileStore) scanHistory(q ScanQuery) (out ScanPage, err error) {
 				h.superseded = s.cat.supersededBy(s.cat.art(art))
 			}
 			out.Heads = append(out.Heads, h)
+			if h.Floor {
+				break
+			}
 		}
 		return out, nil
 	}
@@ -1110,7 +1122,9 @@ func (s *fileStore) eachHeld(after ulid.ULID, fn func(id ulid.ULID, row []byte, 
 	more := true
 	upTo := func(k []byte) { // those of the overlay below k
 		for more && len(ids) > 0 && (k == nil || bytes.Compare(ids[0][:], k) <= 0) {
-			more = fn(ids[0], newer[ids[0]], nil)
+			if row := newer[ids[0]]; len(row) > 0 { // else gc took it
+				more = fn(ids[0], row, nil)
+			}
 			ids = ids[1:]
 		}
 	}
@@ -1192,7 +1206,7 @@ func (s *fileStore) Held(ctx context.Context, id ulid.ULID) (h HeldBatch, err er
 			return h, err
 		}
 	}
-	if row == nil {
+	if len(row) == 0 {
 		return h, fmt.Errorf("%w: no held batch %s", ErrNotFound, id)
 	}
 	if err := unpack(row, &h); err != nil {

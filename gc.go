@@ -1,6 +1,7 @@
 package ctxpage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,13 @@ type GCOptions struct {
 	// KeepFor is how long a version stays after it was replaced, deleted or, with Expired, expired; 0: DefaultKeepFor,
 	// negative: not at all.
 	KeepFor time.Duration
+	// KeepRecords is how many dropped versions of an artefact stay known one by one: listed by history, each with its digest.
+	// Of older ones only the number is known: reading one is ErrGone as well. 0: DefaultKeepRecords, negative: one.
+	KeepRecords int
+	// KeepNames is how many artefacts stay known after they were deleted and all their versions dropped, the newest of them.
+	// The others are forgotten: reading one is ErrNotFound, and an artefact put under its id begins with version 1. The
+	// manifest still names it. 0: DefaultKeepNames, negative: none.
+	KeepNames int
 	// Expired also takes artefacts whose expiry has passed for as long: they are deleted, then dropped. Without it they stay.
 	Expired bool
 	// Scope is the one scope that is looked at; "": all.
@@ -42,6 +50,12 @@ type GCReport struct {
 	Reasons []GCTally `json:"reasons"` // the same by reason: superseded, deleted, expired
 	Kept    []GCTally `json:"kept"`    // versions that have ended and stay, by what keeps them
 	Refs    []Ref     `json:"refs"`    // of what was dropped, the first 100
+
+	Records int `json:"records"` // rows of versions dropped before that went, see GCOptions.KeepRecords
+	Names   int `json:"names"`   // artefacts that were forgotten, see GCOptions.KeepNames
+	Drafts  int `json:"drafts"`  // contexts whose drafts were dropped: replaying one is ErrGone
+	Reviews int `json:"reviews"` // held batches that were decided, and dropped
+	Turns   int `json:"turns"`   // deleted turns of which a session kept signals and verdicts
 }
 
 // GCTally counts versions.
@@ -84,6 +98,10 @@ const (
 // digest that proves a copy of its text against the manifest: gc is not erase. Reading it, and replaying a context that
 // had it, is ErrGone with the trace of the run; history lists it, manifests stay, and Why answers from them.
 //
+// A run over all scopes also drops what contexts older than KeepFor showed of drafts, batches that were held before
+// that and approved or rejected, and what sessions kept of turns deleted before that. What earlier runs left of dropped versions and deleted artefacts is bounded by KeepRecords
+// and KeepNames. So the file stays as large as what is live and what KeepFor spares; the manifest alone grows.
+//
 // The work is done in commits of some hundred versions, each with its leaf in the manifest: an end of ctx, or a crash,
 // leaves whole ones of them, and another run does the rest; the report says how far this one came. Readers and writers
 // go on meanwhile. The file does not shrink: what is free in it is used again by what is written next.
@@ -101,12 +119,16 @@ func (db *DB) GC(ctx context.Context, o GCOptions) (GCReport, error) {
 		o.By = "operator"
 	}
 	job := Job{Kind: JobGC, GC: &GCJob{
-		KeepVersions: o.KeepVersions, KeepFor: max(keep, 0), Expired: o.Expired, Scope: o.Scope, By: o.By, InUse: db.inUse,
+		KeepVersions: o.KeepVersions, KeepFor: max(keep, 0), KeepRecords: cmp.Or(o.KeepRecords, DefaultKeepRecords),
+		KeepNames: max(0, cmp.Or(o.KeepNames, DefaultKeepNames)), Expired: o.Expired, Scope: o.Scope, By: o.By, InUse: db.inUse,
 	}}
 	if o.DryRun {
 		job.Kind = JobGCPlan
 	}
 	rep, err := db.store.Maintain(ctx, job, o.Progress)
+	if rep.GC.Turns > 0 && !o.DryRun {
+		db.talks.gcs.Add(1)
+	}
 	return rep.GC, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -125,6 +126,12 @@ func (r *Review) load(ctx context.Context, id string) (*HeldBatch, error) {
 		return nil, err
 	}
 	h, err := r.db.store.Held(ctx, bid)
+	if errors.Is(err, ErrNotFound) {
+		leaves, _ := r.db.Manifests().ByTrace(ctx, bid.String())
+		if slices.ContainsFunc(leaves, func(l *manifest.Record) bool { return l.Type == manifest.TypeHeld && l.Trace == bid.String() }) {
+			err = fmt.Errorf("%w: held batch %s was approved or rejected, and dropped by gc; the manifest has its trace", ErrGone, bid)
+		}
+	}
 	return &h, err
 }
 

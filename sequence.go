@@ -2,6 +2,7 @@ package ctxpage
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,6 +104,8 @@ type request struct {
 	Batch
 	// drops are the versions that gc takes away. One that is named by now stays, and says so.
 	drops []*drop
+	// forget are head rows by which gc takes rows of dropped versions away.
+	forget []*Head
 	// carried: the batch was held in another database. A conflict that it has by now waits for review with it.
 	carried bool
 }
@@ -301,6 +304,9 @@ func writeKeys(b *request) []string {
 	}
 	for _, id := range b.Deletes {
 		keys = append(keys, flightKey(b.Scope, id))
+	}
+	for _, h := range b.forget {
+		keys = append(keys, flightKey(h.Scope, h.ID))
 	}
 	if b.From != (ulid.ULID{}) {
 		keys = append(keys, "\x00held"+b.From.String())
@@ -665,6 +671,9 @@ func (s *fileStore) enqueueApply(b *request, pre *prepared, p *pending, leaf *ma
 		}
 	}
 	rec.state = b.State
+	if err := s.enqueueForget(b, p); err != nil {
+		return err
+	}
 	return s.enqueueDrops(b, p, leaf)
 }
 
@@ -1019,9 +1028,13 @@ func (s *fileStore) outcome(b *Batch) (*Outcome, error) {
 	id := b.ID
 	row, above := s.overlayOutcome(id)
 	if row == nil && !above {
+		older := false // than all that are kept
 		err := s.view(func(tx *bbolt.Tx) error {
-			v := tx.Bucket(bucketTxn).Get(id[:])
+			b := tx.Bucket(bucketTxn)
+			v := b.Get(id[:])
 			if v == nil {
+				k, _ := b.Cursor().First()
+				older = k != nil && bytes.Compare(id[:], k) < 0
 				return nil
 			}
 			sealed, err := unseal('t', id[:], v)
@@ -1031,6 +1044,11 @@ func (s *fileStore) outcome(b *Batch) (*Outcome, error) {
 			row = slices.Clone(sealed)
 			return nil
 		})
+		if err == nil && older {
+			if used, uerr := s.usedBefore(id); used || uerr != nil {
+				err = cmp.Or(uerr, fmt.Errorf("%w: %s was used, and its outcome is no longer kept; the manifest has it under that trace", ErrTxnExpired, id))
+			}
+		}
 		if err != nil {
 			return nil, err
 		}

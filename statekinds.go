@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/oklog/ulid/v2"
 )
 
 // stateKinds says what a store must know of the rows that directives, sessions and file roots keep in it.
@@ -13,6 +15,9 @@ func stateKinds() []StateKind {
 		{Prefix: rootState, Copy: true},
 		{Prefix: directivePrefix, Copy: true, Unit: directiveUnit},
 		{Prefix: verdictRowKey, Names: verdictNums},
+		{Prefix: draftsPrefix, Past: draftsPast},
+		{Prefix: turnRowKey, Past: turnPast(turnRowKey)},
+		{Prefix: placeRowKey, Past: turnPast(placeRowKey)},
 		{Prefix: sessionRowKey, Lost: "what was decided about the turns of sessions", Why: "it names pages by their old numbers; the turns themselves are artefacts"},
 	}
 }
@@ -25,6 +30,25 @@ func directiveUnit(key string) StateUnit {
 		scope = scope[:max(0, strings.LastIndexByte(scope, '/'))]
 	}
 	return StateUnit{Name: "directives of " + scope, Key: directiveStateKey(scope), Page: Ref{Scope: scope, ID: DirectivesID}}
+}
+
+// draftsPast: only a replay of its context reads the row.
+func draftsPast(key string) (at int64, of Ref) {
+	trace, _, _ := strings.Cut(strings.TrimPrefix(key, draftsPrefix), "/")
+	if id, err := ulid.ParseStrict(trace); err == nil {
+		at = int64(id.Time()) * 1000
+	}
+	return at, Ref{}
+}
+
+// turnPast: a turn that is deleted is in no window any more.
+func turnPast(prefix string) func(key string) (int64, Ref) {
+	return func(key string) (int64, Ref) {
+		if part := strings.SplitN(strings.TrimPrefix(key, prefix), "\x00", 3); len(part) == 3 {
+			return 0, Ref{Scope: part[0], ID: part[2]}
+		}
+		return 0, Ref{}
+	}
 }
 
 // verdictNums are the pages that the verdicts of a session are about.

@@ -136,6 +136,7 @@ type Head struct {
 	Deleted  bool
 	Gone     bool   // gc dropped the version: what is left names it and what it replaced, and proves its text
 	GoneBy   string // trace of the run of gc that did
+	Floor    bool   // of the versions before it nothing is kept
 	GroupNum uint64
 	Source   Validator
 	Rows     []PageRow
@@ -143,6 +144,9 @@ type Head struct {
 	PartBytes []int
 	// Counter is the name of the token counter that counted Rows.
 	Counter string
+
+	// Forgotten: all rows of the artefact go; in a batch of gc only.
+	Forgotten bool
 
 	superseded string // id of the artefact that supersedes it; in listings only
 }
@@ -277,6 +281,9 @@ type StateKind struct {
 	// Names gives the numbers of the page versions that a row names; gc keeps those. Nil: rows name none. It must not
 	// call the store.
 	Names func(value []byte) ([]uint64, error)
+	// Past says from when on a row serves only the past, in microseconds, or the artefact with whose deletion it does. GC
+	// drops it when that is long enough ago. Nil, 0 and no artefact: never.
+	Past func(key string) (at int64, of Ref)
 	// Copy lets Salvage copy the rows to another database. Rows that name pages by number cannot be copied.
 	Copy bool
 	// Unit says what a row is part of, nil: each row stands alone. Salvage copies a unit whole or not at all.
@@ -333,7 +340,7 @@ func (s Status) String() string {
 	return fmt.Sprintf("status(%d)", uint8(s))
 }
 
-// Outcome is remembered for 7 days under the id of the batch.
+// Outcome is remembered under the id of the batch: the newest 10,000 for 7 days.
 type Outcome struct {
 	Status  Status
 	LSN     uint64

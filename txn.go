@@ -113,7 +113,7 @@ type txnOptions struct {
 }
 
 // WithID makes a transaction idempotent: committed twice under one id, a ULID, it is applied once, and the second
-// answer repeats the first. Ids are remembered for 7 days.
+// answer repeats the first. The newest 10,000 ids are remembered for 7 days; a used id that is older gives ErrTxnExpired.
 func WithID(id string) TxnOption {
 	return func(o *txnOptions) { o.id, o.err = parseBatchID(id) }
 }
@@ -253,9 +253,22 @@ func (tx *Txn) sawLeaf(ctx context.Context, leaf *manifest.Record) error {
 			tx.see(l.Head, l.Page, l.Key.Num)
 		} else if !errors.Is(l.Err, ErrGone) {
 			return l.Err
+		} else { // gc has forgotten it: stale, too
+			tx.sawForgotten(ctx, leaf.Scope, l.Key)
 		}
 	}
 	return nil
+}
+
+// sawForgotten records a page of which the store knows only that there was one. The manifest may know its name.
+func (tx *Txn) sawForgotten(ctx context.Context, scope string, k PageKey) {
+	ref := Ref{Scope: scope, ID: fmt.Sprintf("page-%d", k.Num)}
+	if _, w, err := tx.s.db.store.Manifests().Written(ctx, k.Num, k.Version); err == nil {
+		if named, err := ParseRef(w.Ref); err == nil {
+			ref = named
+		}
+	}
+	tx.see(&Head{Artefact: Artefact{ID: ref.ID}, Scope: ref.Scope}, ref.Page, k.Num)
 }
 
 // see records a page version the model saw. The oldest stands: a text written from it does not become one written from a

@@ -1,0 +1,464 @@
+package ctxpage
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/oklog/ulid/v2"
+	"go.etcd.io/bbolt"
+
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+// What gc leaves behind is bounded, too:
+//
+//	records   of the dropped versions of an artefact the newest few keep their rows; the oldest of these is its floor
+//	names     of the artefacts that are deleted and dropped the newest keep their rows; the others are forgotten
+//	drafts    what past contexts showed of drafts, which only Replay reads
+//	reviews   held batches that were approved or rejected
+//
+// The first two travel as head rows with a flag of their own, the others as state rows, so that the log orders and
+// repeats them like any commit. Numbers are never used again: the system row keeps the highest.
+
+// How many rows of dropped versions stay, unless GCOptions say otherwise.
+const (
+	// DefaultKeepRecords is for each artefact.
+	DefaultKeepRecords = 4
+	// DefaultKeepNames is for the whole database.
+	DefaultKeepNames = 1024
+)
+
+// outcomesKept is how many outcomes of batch ids the file holds. What is older is looked up in the audit.
+const outcomesKept = 10_000
+
+// reviewGonePrefix begins the keys of state rows, always without a value, that delete a held batch.
+const reviewGonePrefix = "\x00held/"
+
+// forgotten is an artefact whose rows below a version go, or all of its rows.
+type forgotten struct {
+	art   uint64
+	below uint32
+	group uint64 // of its pages alone, which goes with it; 0: none
+	whole bool
+}
+
+// highest are the highest numbers given, as of a checkpoint: what is forgotten must not give its number away.
+type highest struct{ art, num, group uint64 }
+
+func (h *highest) add(o highest) {
+	h.art, h.num, h.group = max(h.art, o.art), max(h.num, o.num), max(h.group, o.group)
+}
+
+func (h highest) String() string { return fmt.Sprintf("%d %d %d", h.art, h.num, h.group) }
+
+func parseHighest(s string) (h highest, err error) {
+	if s != "" {
+		_, err = fmt.Sscanf(s, "%d %d %d", &h.art, &h.num, &h.group)
+	}
+	return h, err
+}
+
+// pad gives the tables of the catalogue the length they had when the file was written.
+func (s *fileStore) pad(h highest) error {
+	if h.art > 1<<32-1 || s.pageLimit != 0 && max(h.art, h.num, h.group) > s.pageLimit {
+		return fmt.Errorf("highest numbers %v are not possible in files of this size", h)
+	}
+	c := s.cat
+	c.arts = append(c.arts, make([]artCol, max(0, int(h.art)-len(c.arts)))...)
+	c.pages = append(c.pages, make([]pageCol, max(0, int(h.num)-len(c.pages)))...)
+	c.groups = append(c.groups, make([]groupCol, max(0, int(h.group)-len(c.groups)))...)
+	return nil
+}
+
+func (c *catalogue) highest() highest {
+	return highest{uint64(len(c.arts)), uint64(len(c.pages)), uint64(len(c.groups))}
+}
+
+// installForget makes it visible that rows go. The caller holds cat.mu, or is recovery.
+func (s *fileStore) installForget(t *hot, rows []PageRow, row []byte) error {
+	c, o := s.cat, s.over
+	if t.art == 0 || t.art > uint64(len(c.arts)) || c.art(t.art).version < t.version {
+		return errRow
+	}
+	f := forgotten{art: t.art, below: t.version, whole: t.flags&flagForgotten != 0}
+	if !f.whole {
+		k := headKey{t.art, t.version}
+		o.heads[k] = row
+		o.bytes += len(row)
+		o.forgot = append(o.forgot, f)
+		c.clear(map[uint64]uint32{t.art: t.version}, rows)
+		return nil
+	}
+	if a := c.art(t.art); a.pages > 0 || a.version != t.version {
+		return errRow
+	}
+	own := artKey{t.scope, "\x00" + string(t.id)}
+	if f.group = c.named[own]; f.group != 0 {
+		delete(c.named, own)
+		c.groups[f.group-1] = groupCol{}
+	}
+	o.forgot = append(o.forgot, f)
+	c.clear(map[uint64]uint32{t.art: t.version}, nil)
+	c.forget(t.art)
+	return nil
+}
+
+// clear empties the columns of pages that no row names any more: of artefacts up to a version, but for some.
+func (c *catalogue) clear(arts map[uint64]uint32, but []PageRow) {
+	for i := range c.pages {
+		p := &c.pages[i]
+		if upTo := arts[p.art]; p.art == 0 || !p.gone() || p.version > upTo {
+			continue
+		}
+		if !slices.ContainsFunc(but, func(r PageRow) bool { return r.Num == uint64(i+1) }) {
+			*p = pageCol{}
+			c.dropped--
+		}
+	}
+}
+
+// forget takes a deleted artefact out of the tables.
+func (c *catalogue) forget(num uint64) {
+	a := c.art(num)
+	mask := uint64(len(c.table) - 1)
+	i := keyHash(a.scope, c.id(a)) & mask
+	for uint64(c.table[i]) != num {
+		i = (i + 1) & mask
+	}
+	for j := (i + 1) & mask; c.table[j] != 0; j = (j + 1) & mask { // close the gap: a search ends at the first empty place
+		b := c.art(uint64(c.table[j]))
+		if home := keyHash(b.scope, c.id(b)) & mask; (j-home)&mask >= (j-i)&mask {
+			c.table[i], i = c.table[j], j
+		}
+	}
+	c.table[i] = 0
+	c.used--
+	c.scopes[a.scope-1].byID.remove(num)
+	*a = artCol{}
+}
+
+// remove makes a new slice: readers may hold the old one.
+func (l *listing) remove(art uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := slices.Index(l.arts, uint32(art))
+	if at < 0 {
+		return
+	}
+	l.arts = slices.Concat(l.arts[:at], l.arts[at+1:])
+	if at < l.done {
+		l.done--
+	}
+}
+
+// applyForgotten deletes the rows of what is forgotten and gives the head rows of the overlay that are still to be written.
+func applyForgotten(meta *bbolt.Bucket, o *overlay, n *rowCounts) (heads map[headKey][]byte, err error) {
+	if len(o.forgot) == 0 {
+		return o.heads, nil
+	}
+	heads = make(map[headKey][]byte, len(o.heads))
+	below := map[uint64]uint32{}
+	for _, f := range o.forgot {
+		if f.whole {
+			f.below = 1<<32 - 1
+		}
+		below[f.art] = max(below[f.art], f.below)
+		if err := deleteHeads(meta, f, n); err != nil {
+			return nil, err
+		}
+		if key := groupRowKey(f.group); f.group != 0 && meta.Get(key) != nil {
+			n.Meta--
+			if err := meta.Delete(key); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for k, row := range o.heads {
+		if k.version >= below[k.art] {
+			heads[k] = row
+		}
+	}
+	return heads, nil
+}
+
+func deleteHeads(meta *bbolt.Bucket, f forgotten, n *rowCounts) error {
+	var keys [][]byte
+	c := meta.Cursor()
+	prefix := headRowKey(headKey{f.art, 0})[:9]
+	for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix) && binary.BigEndian.Uint32(k[9:]) < f.below; k, _ = c.Next() {
+		keys = append(keys, slices.Clone(k))
+	}
+	for _, k := range keys {
+		if err := meta.Delete(k); err != nil {
+			return err
+		}
+		n.Meta--
+	}
+	return nil
+}
+
+// floorOf reads the row that stands for a version and all before it; nil: there is none.
+func floorOf(meta *bbolt.Bucket, k headKey) ([]byte, error) {
+	prefix := headRowKey(headKey{k.art, 0})[:9]
+	key, v := meta.Cursor().Seek(prefix)
+	if !bytes.HasPrefix(key, prefix) || binary.BigEndian.Uint32(key[9:]) <= k.version {
+		return nil, nil
+	}
+	row, err := unseal('m', key, v)
+	if err != nil {
+		return nil, err
+	}
+	d := dec{b: row}
+	if t := decodeHot(&d); t.flags&flagFloor == 0 {
+		return nil, nil
+	}
+	return row, nil
+}
+
+// below is what is known of a version below a floor.
+func (h *Head) below(version uint32) *Head {
+	return &Head{Artefact: Artefact{ID: h.ID, Kind: h.Kind}, Scope: h.Scope, Art: h.Art, Version: version, Gone: true, GoneBy: h.GoneBy}
+}
+
+// forgetOldest keeps the newest outcomes only. The audit answers for the others (usedBefore).
+func forgetOldest(b *bbolt.Bucket, n *rowCounts) error {
+	var drop [][]byte
+	c := b.Cursor()
+	for k, _ := c.First(); k != nil && n.Txn-len(drop) > outcomesKept; k, _ = c.Next() {
+		drop = append(drop, slices.Clone(k))
+	}
+	for _, k := range drop {
+		if err := b.Delete(k); err != nil {
+			return err
+		}
+		n.Txn--
+	}
+	return nil
+}
+
+// usedBefore says whether a batch was committed, held or rejected under an id whose outcome the file no longer has.
+func (s *fileStore) usedBefore(id ulid.ULID) (bool, error) {
+	leaves, err := s.man.ByTrace(context.Background(), id.String())
+	if errors.Is(err, manifest.ErrNoLeaf) {
+		return false, nil
+	}
+	for _, l := range leaves {
+		if l.Batch == id.String() && (l.Status == StatusApplied.String() || l.Status == StatusHeld.String() || l.Status == StatusRejected.String()) {
+			return true, nil
+		}
+	}
+	return false, logError(err)
+}
+
+// enqueueForget makes head records of what is forgotten, but for artefacts that were put again since it was planned.
+func (s *fileStore) enqueueForget(b *request, p *pending) error {
+	if len(b.forget) == 0 {
+		return nil
+	}
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	for _, h := range b.forget {
+		if a := s.cat.art(h.Art); h.Forgotten && (a.version != h.Version || a.pages > 0) {
+			continue
+		}
+		cold, err := encodeCold(h)
+		if err != nil {
+			return fmt.Errorf("ctxpage: encode %s: %w", h.ID, err)
+		}
+		scope := s.seq.scopes[h.Scope]
+		p.record.heads = append(p.record.heads, headRecord{head: h, row: encodeHead(nil, h, scope, cold)})
+		if h.Forgotten {
+			delete(s.seq.groups, artKey{scope, "\x00" + h.ID})
+		}
+	}
+	if len(p.record.heads) == 0 {
+		return errNoneLeft
+	}
+	return nil
+}
+
+// trim plans which rows of dropped versions of an artefact go. heads are all of its rows, oldest first.
+func (c *collector) trim(heads []*Head) {
+	last := len(heads) - 1
+	old := 0 // so many from the first on are dropped, and nothing needs their rows
+	for old < last && c.forgettable(heads[old]) {
+		old++
+	}
+	if h := heads[last]; old == last && h.Deleted && c.forgettable(h) && micros(h.PutAt) <= c.now-c.job.KeepFor.Microseconds() && !c.job.InUse(h.LSN, 0, nil) {
+		f := *h
+		f.Forgotten = true
+		c.deleted = append(c.deleted, &f)
+	}
+	floor := old - max(1, c.job.KeepRecords)
+	for floor > 0 && !heads[floor].Gone {
+		floor--
+	}
+	if floor < 1 {
+		return
+	}
+	f := *heads[floor]
+	f.Floor = true
+	c.rep.Records += floor
+	c.forget = append(c.forget, &f)
+}
+
+// forgettable says whether the row of a version that has no content is of no use but to name it.
+func (c *collector) forgettable(h *Head) bool {
+	if !h.Gone && !h.Deleted {
+		return false
+	}
+	c.names.mu.Lock()
+	named := c.names.refs[Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}] != ""
+	c.names.mu.Unlock()
+	if named {
+		return false
+	}
+	cat := c.s.cat
+	cat.mu.RLock()
+	defer cat.mu.RUnlock()
+	for _, id := range h.Supersedes { // what it replaced must not come back
+		if art := cat.lookup(cat.byName[h.Scope], id); art != 0 && cat.art(art).by == h.Art {
+			return false
+		}
+	}
+	for i := range h.Rows { // a reference to a page names the version in which it appeared
+		if r := &h.Rows[i]; r.Version == h.Version && !cat.page(r.Num).gone() {
+			return false
+		}
+	}
+	return true
+}
+
+// forgetRows commits what trim planned. Of the artefacts that are deleted and dropped the newest keep their rows.
+func (c *collector) forgetRows() error {
+	slices.SortFunc(c.deleted, func(a, b *Head) int { return cmp.Compare(a.LSN, b.LSN) })
+	for _, h := range c.deleted[:max(0, len(c.deleted)-c.job.KeepNames)] {
+		c.rep.Names++
+		c.forget = append(c.forget, h)
+	}
+	if c.dry {
+		return nil
+	}
+	for part := range slices.Chunk(c.forget, dropVersions) {
+		err := c.commit(request{Batch: Batch{Scope: operatorScope, Leaf: manifest.Record{Action: "forget rows"}}, forget: part})
+		if err != nil && !errors.Is(err, errNoneLeft) {
+			return err
+		}
+	}
+	return nil
+}
+
+// forgetState drops what only the past needs of state, and held batches that were decided.
+func (c *collector) forgetState() error {
+	if c.job.Scope != "" {
+		return nil
+	}
+	limit := c.now - c.job.KeepFor.Microseconds()
+	rows, err := c.oldReviews(limit)
+	if err != nil {
+		return err
+	}
+	deleted := map[Ref][]StateRow{} // by the artefact whose rows they are
+	for i := range c.s.opts.state {
+		if k := &c.s.opts.state[i]; k.Past != nil {
+			if rows, err = c.past(k, limit, rows, deleted); err != nil {
+				return err
+			}
+		}
+	}
+	c.rep.Turns = len(deleted)
+	for part := range slices.Chunk(rows, dropPages) {
+		if c.dry {
+			break
+		}
+		if err := c.commit(request{Batch: Batch{Scope: operatorScope, State: part, Leaf: manifest.Record{Action: "drop drafts and reviews"}}}); err != nil {
+			return err
+		}
+	}
+	return c.deletedRows(deleted)
+}
+
+// oldReviews lists the batches that were held before a time, and decided.
+func (c *collector) oldReviews(limit int64) (rows []StateRow, err error) {
+	var damage error
+	_, err = c.s.eachHeld(ulid.ULID{}, func(id ulid.ULID, row []byte, err error) bool {
+		var h HeldBatch
+		if err == nil {
+			err = unpack(row, &h)
+		}
+		if err != nil {
+			damage = c.s.corrupt("held batch "+id.String(), err)
+			return false
+		}
+		if h.Decided != "" && micros(h.At) <= limit {
+			c.rep.Reviews++
+			rows = append(rows, StateRow{Key: reviewGonePrefix + string(id[:])})
+		}
+		return true
+	})
+	return rows, cmp.Or(err, damage)
+}
+
+// past adds the rows of a kind that are of the past since before a time, and those of artefacts that were deleted then.
+func (c *collector) past(k *StateKind, limit int64, rows []StateRow, deleted map[Ref][]StateRow) ([]StateRow, error) {
+	for q := (ScanQuery{What: ScanState, Prefix: k.Prefix, Limit: 1000}); ; {
+		page, err := c.s.Scan(c.ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range page.State {
+			switch at, of := k.Past(r.Key); {
+			case of.ID != "" && c.deletedBy(of, limit):
+				deleted[of] = append(deleted[of], StateRow{Key: r.Key})
+			case of.ID == "" && at != 0 && at <= limit:
+				c.rep.Drafts++
+				rows = append(rows, StateRow{Key: r.Key})
+			}
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return rows, nil
+		}
+	}
+}
+
+// deletedRows drops the rows of artefacts that were deleted. One that is put again meanwhile keeps them.
+func (c *collector) deletedRows(rows map[Ref][]StateRow) error {
+	if c.dry {
+		return nil
+	}
+	refs := slices.SortedFunc(maps.Keys(rows), func(a, b Ref) int { return cmp.Compare(a.String(), b.String()) })
+	for part := range slices.Chunk(refs, dropVersions) {
+		for len(part) > 0 {
+			b := request{Batch: Batch{Scope: operatorScope, Leaf: manifest.Record{Action: "drop rows of deleted turns"}}}
+			for _, ref := range part {
+				b.Expect, b.State = append(b.Expect, Precondition{Ref: ref}), append(b.State, rows[ref]...)
+			}
+			var conflict *ConflictError
+			err := c.commit(b)
+			if err == nil {
+				break
+			}
+			if !errors.As(err, &conflict) {
+				return err
+			}
+			c.rep.Turns--
+			part = slices.DeleteFunc(slices.Clone(part), func(r Ref) bool { return r == conflict.Ref })
+		}
+	}
+	return nil
+}
+
+// deletedBy says whether there is no such artefact, and was none at a time.
+func (c *collector) deletedBy(ref Ref, limit int64) bool {
+	cat := c.s.cat
+	cat.mu.RLock()
+	defer cat.mu.RUnlock()
+	art := cat.lookup(cat.byName[ref.Scope], ref.ID)
+	return art == 0 || cat.art(art).pages == 0 && cat.art(art).putAt <= limit
+}
