@@ -80,6 +80,7 @@ type passItem struct {
 	Because     string
 	Before      int
 	After       int
+	Unpinned    bool // a pin of it gave way
 }
 
 // conversation is a session in the memory of this process. Its lock comes before all others (db.go): one change of a
@@ -104,6 +105,7 @@ type conversation struct {
 	at        map[uint64]int     // first page number → block
 	open      map[string]int     // call id → unit that made it last
 	byID      map[string]int     // place of a turn; may name places that are gone
+	yielded   map[string]bool    // turns whose pin gave way; may name some whose pin is back
 	stored    map[uint64]verdict // of the pass in force, by first page number; nil: the blocks have them
 	rev       uint64             // changes with everything the window depends on that is not committed yet
 	win       *session.State     // the window at winRev
@@ -302,7 +304,7 @@ func (c *conversation) load(ctx context.Context) error {
 	}
 	c.keys, c.blocks, c.units, c.lsn = nil, nil, nil, 0
 	c.rows, c.at, c.open, c.byID = map[string]*turnRow{}, map[uint64]int{}, map[string]int{}, map[string]int{}
-	c.unsaved = map[string]bool{}
+	c.unsaved, c.yielded = map[string]bool{}, map[string]bool{}
 	c.rev++
 	if c.reads == nil {
 		c.reads = map[string]int64{}
@@ -442,7 +444,9 @@ func (c *conversation) add(b block) {
 	for _, id := range b.calls() {
 		c.open[id] = u
 	}
-	c.at[b.nums[0]], c.byID[b.id] = i, i
+	if c.at[b.nums[0]], c.byID[b.id] = i, i; b.row.Yielded {
+		c.yielded[b.id] = true
+	}
 }
 
 // slab gives slices of one element out of a few large arrays: as many small ones are as much work for the collector.
@@ -579,7 +583,7 @@ func (c *conversation) remakeRow(ctx context.Context, h *Head, old *turnRow) (*t
 	row := c.db.turnRow(&h.Artefact, texts, headHash(h), c.stub(h.ID, digests, sumTokens(h.Rows)))
 	row.Content = contentOf(h.Rows)
 	if old != nil {
-		row.Pinned, row.Level, row.Because, row.Signals, row.moved = old.Pinned, old.Level, old.Because, old.Signals, old.moved
+		row.Pinned, row.Yielded, row.Level, row.Because, row.Signals, row.moved = old.Pinned, old.Yielded, old.Level, old.Because, old.Signals, old.moved
 	}
 	return row, nil
 }
@@ -837,7 +841,7 @@ func (c *conversation) setRow(w *changes, i int, change func(*turnRow)) {
 	row := *old
 	change(&row)
 	row.moved = true
-	if c.shown(i) == session.Cold && row.Level == old.Level && row.Because == old.Because && row.Pinned == old.Pinned {
+	if c.shown(i) == session.Cold && row.Level == old.Level && row.Because == old.Because && row.Pinned == old.Pinned && row.Yielded == old.Yielded {
 		c.blocks[i].row = &row // it was read, and stays out of the window
 	} else {
 		c.recount(c.blocks[i].unit, func() { c.blocks[i].row = &row })

@@ -42,6 +42,7 @@ var importMap = map[string]string{
 	"bench/evidence":      ". lexical manifest session token triage",
 	"bench/pager":         ". session",
 	"examples/escalation": ". manifest render token triage",
+	"examples/chat":       ". session",
 
 	"internal/retry":        "",
 	"internal/faultfs":      "wal",

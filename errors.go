@@ -57,7 +57,7 @@ var (
 	// ErrProvenance means that a scope handle asked for a trust only the operator can give.
 	ErrProvenance = errors.New("ctxpage: provenance not allowed")
 	// ErrHeadroom is matched by the *session.HeadroomError of a commit that would leave more in a session's window than
-	// its usable part, although everything that may be compacted was: what is protected alone is too much.
+	// its usable part, although everything that may be compacted was: one turn alone, or what is protected, is too much.
 	ErrHeadroom = session.ErrHeadroom
 	// ErrBudget is matched by the *budget.BudgetError of an assembly whose system part alone does not fit.
 	ErrBudget = errors.New("ctxpage: budget too small")

@@ -3,7 +3,9 @@ package ctxpage
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -247,6 +249,8 @@ func (c *conversation) explain(i int) []string {
 	}
 	if c.pinned(u) {
 		out = append(out, "pinned: shown whole whatever pass and watcher say")
+	} else if b.row.Pinned {
+		out = append(out, "pinned, but the window has no room for it beside the newest turn: it is shown whole again by the first append that leaves room for it")
 	}
 	if asked, _ := c.asked(i); asked == session.Cold && l == session.Stub {
 		out = append(out, "kept as a stub: a call and its results are in the window together or not at all")
@@ -289,7 +293,8 @@ func (c *Session) Recall(ctx context.Context, id string) (*Version, error) {
 }
 
 // Pin shows a turn whole, with the calls and results it goes with, whatever a pass or the watcher says, until it is
-// unpinned. ErrHeadroom when the window cannot take it.
+// unpinned. ErrHeadroom when the window cannot take it. A pin gives way to a newest turn that has no room beside it, and
+// comes back (Append); WindowTurn.Why says so meanwhile.
 func (c *Session) Pin(ctx context.Context, id string) error { return c.pin(ctx, id, true) }
 
 // Unpin takes a pin back.
@@ -303,11 +308,14 @@ func (c *Session) pin(ctx context.Context, id string, on bool) error {
 	action := map[bool]string{true: "pin", false: "unpin"}[on]
 	return talk.change(ctx, c.s, manifest.Record{Type: manifest.TypeCommit, Action: action, Reason: "vouched by the host"}, func(w *changes, leaf *manifest.Record) error {
 		i, err := talk.place(id)
-		if err != nil || talk.blocks[i].row.Pinned == on {
+		if err != nil {
 			return err
 		}
+		if row := talk.blocks[i].row; row.Pinned == on && !row.Yielded {
+			return nil
+		}
 		leaf.Note = Ref{Scope: talk.scope, ID: id}.String()
-		talk.setRow(w, i, func(r *turnRow) { r.Pinned = on })
+		talk.setRow(w, i, func(r *turnRow) { r.Pinned, r.Yielded = on, false })
 		return nil
 	})
 }
@@ -411,12 +419,22 @@ func (c *conversation) undo(ctx context.Context, s *Scope, n uint64) (info PassI
 	if err != nil {
 		return info, err
 	}
+	for _, it := range p.Items { // before anything is changed: a refusal costs nothing
+		if i := c.find(it.ID); i < 0 || c.blocks[i].row.Level != it.To || c.blocks[i].row.Because != it.Because {
+			return info, fmt.Errorf("%w: pass %d, turn %q", session.ErrUndo, p.Number, it.ID)
+		}
+	}
+	w := c.begin()
+	was := c.rowsOf(p.Items)
 	defer func() {
-		if err != nil {
+		switch {
+		case err == nil:
+		case errors.Is(err, ErrHeadroom) && p.Kind != PassPager:
+			c.putBack(was) // what is in memory is what is stored: nothing has to be read again
+		default:
 			c.loaded = false
 		}
 	}()
-	w := c.begin()
 	if p.Kind == PassPager {
 		if err := c.reinstate(ctx, p.Previous); err != nil {
 			return info, err
@@ -426,10 +444,10 @@ func (c *conversation) undo(ctx context.Context, s *Scope, n uint64) (info PassI
 	}
 	for _, it := range p.Items {
 		i := c.find(it.ID)
-		if i < 0 || c.blocks[i].row.Level != it.To || c.blocks[i].row.Because != it.Because {
-			return info, fmt.Errorf("%w: pass %d, turn %q", session.ErrUndo, p.Number, it.ID)
-		}
 		c.setRow(w, i, func(r *turnRow) { r.Level, r.Because = it.From, it.FromBecause })
+		if it.Unpinned {
+			c.yield(w, c.blocks[i].unit, false)
+		}
 	}
 	if err := c.fits(); err != nil {
 		return info, err
@@ -439,6 +457,26 @@ func (c *conversation) undo(ctx context.Context, s *Scope, n uint64) (info PassI
 	w.put(c.key(sessionRowKey), &c.state)
 	leaf := manifest.Record{Type: manifest.TypePass, Action: fmt.Sprintf("undo pass %d", p.Number), Reason: "vouched by the host"}
 	return p.info(), c.commit(ctx, s, w, leaf)
+}
+
+// rowsOf gives the rows of all turns of the units that a pass compacted, by place.
+func (c *conversation) rowsOf(items []passItem) map[int]*turnRow {
+	out := map[int]*turnRow{}
+	for _, it := range items {
+		for _, i := range c.units[c.blocks[c.find(it.ID)].unit].members {
+			out[i] = c.blocks[i].row
+		}
+	}
+	return out
+}
+
+// putBack takes changes of rows back that are in no batch.
+func (c *conversation) putBack(rows map[int]*turnRow) {
+	for _, i := range slices.Sorted(maps.Keys(rows)) {
+		b := &c.blocks[i]
+		c.recount(b.unit, func() { b.row = rows[i] })
+		c.rows[b.id] = b.row
+	}
 }
 
 // undoable finds the pass to undo.

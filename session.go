@@ -65,8 +65,11 @@ type Turn struct {
 // of them takes is kept, and refused when a request is written for another: only Anthropic takes a name longer than 64
 // bytes, only Gemini one with . or :, which takes none that begins with a digit or -; OpenAI takes no id longer than 64
 // bytes, Anthropic none that was used before. Where SetWindow was called the window is held
-// below its limit: older turns are compacted in the same transaction, and if that cannot make room a *HeadroomError of
-// package session, matching ErrHeadroom, tells the shortfall and nothing is added.
+// below its limit: older turns are compacted in the same transaction. The newest turn goes in; pins and other protections give way
+// to it where they leave no room, the oldest first, and pins come back with the first append that leaves room for them. A
+// user turn that alone is larger than the usable window gives a *HeadroomError of package session, matching ErrHeadroom,
+// which names it, and nothing is added; of an assistant or a tool turn as large a stub goes in. With Config.UserCap
+// protections do not give way, and the error also tells that they alone are too much.
 func (c *Session) Append(ctx context.Context, turns ...Turn) ([]Ref, error) {
 	talk, err := c.hostTalk("Append")
 	if err != nil {
@@ -529,7 +532,7 @@ func calibrated(ratio int64) session.Calibration {
 }
 
 // shown is the level at which a turn stands in the window: the further of what the pass in force and the watcher say.
-// A pin shows it whole. A result is never without its call in the window, nor a call without its result, or a provider
+// A pin shows it whole, unless it gave way to the newest turn. A result is never without its call in the window, nor a call without its result, or a provider
 // would refuse the sequence: what would leave alone stays as a stub.
 func (c *conversation) shown(i int) session.Level {
 	b := &c.blocks[i]
@@ -551,7 +554,7 @@ func (c *conversation) shown(i int) session.Level {
 
 func (c *conversation) pinned(u *unit) bool {
 	for _, i := range u.members {
-		if c.blocks[i].row.Pinned {
+		if r := c.blocks[i].row; r.Pinned && !r.Yielded {
 			return true
 		}
 	}

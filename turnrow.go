@@ -26,6 +26,7 @@ type turnRow struct {
 	Level   uint8 // how far the watcher compacted its unit; on the first turn of the unit
 	Because string
 	Pinned  bool
+	Yielded bool // the pin gave way to the newest turn, until there is room; in the row of the place alone
 
 	moved bool // a row of its place is stored, and holds instead of what the row above says of it
 }
@@ -40,7 +41,7 @@ type turnSignals struct {
 	LastRead                            int64
 }
 
-const turnFields, signalFields, placeFields = 12, 10, 6
+const turnFields, signalFields, placeFields = 12, 10, 6 // a place has one more when the pin gave way
 
 // encodePlace is what changes of a turn while its text does not: a pass writes thousands of these, and token set and title
 // were two thirds of what it wrote.
@@ -50,13 +51,20 @@ func (r *turnRow) encodePlace() ([]byte, error) {
 	defer msgpack.PutEncoder(e)
 	e.Reset(b)
 	var w firstError
-	w.do(e.EncodeArrayLen(placeFields))
+	fields := placeFields
+	if r.Yielded {
+		fields++
+	}
+	w.do(e.EncodeArrayLen(fields))
 	w.sizes(e, &r.Sizes)
 	w.do(e.EncodeUint(uint64(r.Made)))
 	w.do(e.EncodeInt(r.Signals.LastRead))
 	w.do(e.EncodeUint(uint64(r.Level)))
 	w.do(e.EncodeString(r.Because))
 	w.do(e.EncodeBool(r.Pinned))
+	if r.Yielded {
+		w.do(e.EncodeBool(true))
+	}
 	return b.Bytes(), w.err
 }
 
@@ -76,10 +84,14 @@ type turnPlace struct{ *turnRow }
 // DecodeMsgpack reads a row that unpack has scanned, so lengths can be believed.
 func (p *turnPlace) DecodeMsgpack(d *msgpack.Decoder) error {
 	x := rowDecoder{d: d}
-	x.array(placeFields)
+	fields := rowValue(&x, (*msgpack.Decoder).DecodeArrayLen)
+	if x.err == nil && fields != placeFields && fields != placeFields+1 {
+		return fmt.Errorf("%d fields of a place, expected %d or %d", fields, placeFields, placeFields+1)
+	}
 	decodeSizes(&x, &p.Sizes)
 	p.Made, p.Signals.LastRead = uint8(x.uint()), x.int()
 	decodeLevel(&x, p.turnRow)
+	p.Yielded = fields > placeFields && x.bool()
 	return x.err
 }
 

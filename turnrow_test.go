@@ -71,6 +71,7 @@ func TestTurnRowBytes(t *testing.T) {
 		require.NoError(t, unpack(got, &back))
 		require.Equal(t, r, back)
 
+		r.Yielded = flag.Draw(t, "yielded")
 		place, err := r.encodePlace()
 		require.NoError(t, err)
 		moved := turnRow{

@@ -354,12 +354,20 @@ func (c *conversation) reached(u int, l session.Level) (n int) {
 // relieve makes room where the window is above its limit: the backstop. It changes rows in memory and in the batch and
 // says what it compacted, with an error as well. No summariser is asked: a commit does not wait for a model.
 func (c *conversation) relieve(ctx context.Context, w *changes) ([]passItem, error) {
+	return c.makeRoom(ctx, w, func(s session.State) (session.Plan, error) { return s.Backstop(c.db.opts.Clock(), 0) })
+}
+
+// reliefTries is how often room is made for one commit: a form may turn out longer than was thought, and then the next plan
+// knows its size.
+const reliefTries = 16
+
+func (c *conversation) makeRoom(ctx context.Context, w *changes, planned func(session.State) (session.Plan, error)) ([]passItem, error) {
 	if c.fits() == nil {
 		return nil, nil
 	}
 	var items []passItem
-	for range session.Levels { // a form may turn out longer than was thought
-		plan, err := c.window().Backstop(c.db.opts.Clock(), 0)
+	for range reliefTries {
+		plan, err := planned(c.window())
 		if err != nil {
 			return items, err
 		}
@@ -388,7 +396,7 @@ func joinItems(items, more []passItem) []passItem {
 	}
 	for _, it := range more {
 		if k := slices.IndexFunc(items, func(x passItem) bool { return x.ID == it.ID }); k >= 0 {
-			items[k].To, items[k].Because, items[k].After = it.To, it.Because, it.After
+			items[k].To, items[k].Because, items[k].After, items[k].Unpinned = it.To, it.Because, it.After, items[k].Unpinned || it.Unpinned
 		} else {
 			items = append(items, it)
 		}
@@ -550,8 +558,12 @@ func (c *conversation) carryOut(w *changes, plan session.Plan, forms []form) ([]
 		row := c.blocks[i].row
 		items = append(items, passItem{
 			ID: sec.ID, From: row.Level, To: uint8(sec.Level), FromBecause: row.Because, Because: sec.Because, Before: sec.Sizes[it.From], After: sec.Tokens(),
+			Unpinned: sec.Pinned,
 		})
 		c.setRow(w, i, func(r *turnRow) { r.Level, r.Because = uint8(sec.Level), sec.Because })
+		if sec.Pinned {
+			c.yield(w, c.blocks[i].unit, true)
+		}
 	}
 	return items, nil
 }
@@ -568,26 +580,29 @@ func (a *appending) admit(ctx context.Context, leaf *manifest.Record) error {
 	if err != nil {
 		return err
 	}
-	sum, largest := c.tokens(), 0
+	sets := a.sets
+	sum, largest := 0, 0
 	for i := range a.fresh {
 		n := c.size(&a.fresh[i].block, session.Raw)
 		sum, largest = sum+n, max(largest, n)
+		a.reopen(&a.fresh[i].block)
 	}
-	if sum <= limits.Usable && largest <= limits.Usable {
+	c.repin(a.changes, limits.Warn-sum)
+	if sum += c.tokens(); sum <= limits.Usable && largest <= limits.Usable {
 		return nil
 	}
-	blocks, units, sets := len(c.blocks), len(c.units), a.sets
+	blocks, units := len(c.blocks), len(c.units)
 	a.opened = map[string]int{}
 	defer func() { c.takeOut(blocks, units, a.opened) }()
 	var items []passItem
 	for i := range a.fresh {
 		more, err := a.admitOne(ctx, i)
-		if err != nil && a.sets == sets {
-			a.takeBack() // nothing was compacted yet: what was loaded still is what is stored
-			return err
-		}
 		if err != nil {
-			c.loaded = false
+			if err = fmt.Errorf("turn %d: %w", a.fresh[i].at+1, err); a.sets == sets {
+				a.takeBack() // nothing was compacted yet: what was loaded still is what is stored
+			} else {
+				c.loaded = false
+			}
 			return err
 		}
 		items = joinItems(items, more)
@@ -662,7 +677,60 @@ func (a *appending) admitOne(ctx context.Context, i int) ([]passItem, error) {
 	if adm.How == session.AdmitStub {
 		c.setRow(a.changes, c.units[u].members[0], func(r *turnRow) { r.Level, r.Because = uint8(adm.Section.Level), adm.Section.Because })
 	}
+	if adm.Yield {
+		return c.makeRoom(ctx, a.changes, func(s session.State) (session.Plan, error) { return s.MakeRoom(c.db.opts.Clock()) })
+	}
 	return c.relieve(ctx, a.changes)
+}
+
+// reopen shows a call whole again that left the window before its result came: a result goes where its call is, and the
+// newest turn goes in.
+func (a *appending) reopen(b *block) {
+	u, ok := a.c.open[b.answers()]
+	if b.answers() == "" || !ok {
+		return
+	}
+	if lead := a.c.units[u].members[0]; a.c.blocks[lead].row.Level > 0 {
+		a.c.setRow(a.changes, lead, func(r *turnRow) { r.Level, r.Because = 0, "" })
+	}
+}
+
+// yield lets the pins of a unit give way, or takes that back.
+func (c *conversation) yield(w *changes, u int, gives bool) {
+	for _, i := range c.units[u].members {
+		if r := c.blocks[i].row; r.Pinned && r.Yielded != gives {
+			c.setRow(w, i, func(r *turnRow) { r.Yielded = gives })
+		}
+		if gives {
+			c.yielded[c.blocks[i].id] = true
+		}
+	}
+}
+
+// repin shows turns whole again whose pin gave way, newest first, while the window stays below a limit.
+func (c *conversation) repin(w *changes, limit int) {
+	if len(c.yielded) == 0 {
+		return
+	}
+	var at []int
+	for id := range c.yielded {
+		if i := c.find(id); i >= 0 && c.blocks[i].row.Yielded {
+			at = append(at, i)
+		} else {
+			delete(c.yielded, id)
+		}
+	}
+	slices.Sort(at)
+	for _, i := range slices.Backward(at) {
+		u, whole := c.blocks[i].unit, 0
+		for _, m := range c.units[u].members {
+			whole += c.size(&c.blocks[m], session.Raw)
+		}
+		if c.tokens()-c.unitTokens(u)+whole > limit {
+			return
+		}
+		c.yield(w, u, false)
+	}
 }
 
 // Watcher keeps the headroom of one session ahead of need, so that commits rarely have to make room themselves. There

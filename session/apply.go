@@ -146,14 +146,17 @@ type Admission struct {
 	How     How
 	Section Section // as it is to be appended, with State.With
 	Plan    Plan    // for the state after the append; without items where there was room
+	Yield   bool    // the plan is one of MakeRoom: protected sections give way
 }
 
 // Admit decides about one new section before it is committed. The window is
-// never above the usable limit afterwards. What is larger than the usable
-// window by itself, or does not fit beside what is protected, comes in as a
-// stub; if it is protected itself, or even the stub does not fit, it is refused
-// with a *HeadroomError. A section that is too large never makes others pay:
-// nothing is compacted for it beyond the room its stub needs.
+// never above the usable limit afterwards. What does not fit beside what is
+// protected makes critical, pinned and kept sections give way where UserCap is 0
+// (Admission.Yield). What is larger than the usable window by itself, or does
+// not fit all the same, comes in as a stub, or cold where not even the stub
+// fits; if it is protected itself it is refused with a *HeadroomError that names
+// it. A section that is too large never makes others pay: nothing is compacted
+// for it beyond the room its stub needs.
 func (s State) Admit(sec Section, now time.Time) (Admission, error) {
 	t, err := s.Config.Thresholds()
 	if err != nil {
@@ -164,18 +167,23 @@ func (s State) Admit(sec Section, now time.Time) (Admission, error) {
 		if err = s.fit(&whole, now); err == nil {
 			return whole, nil
 		}
+		if whole.Yield = s.Config.UserCap == 0; whole.Yield && s.fit(&whole, now) == nil {
+			return whole, nil
+		}
 	} else {
 		err = &HeadroomError{Shortfall: sec.Tokens() - t.Usable, Protected: sec.Tokens(), Usable: t.Usable}
 	}
 	if sec.own() == Unprotected && sec.Role != User {
-		stub := Admission{Section: sec.stub(), How: AdmitStub}
-		if stub.Section.Tokens() < sec.Tokens() && s.fit(&stub, now) == nil {
-			return stub, nil
+		for _, l := range [...]Level{Stub, Cold} {
+			stub := Admission{Section: sec.stub(l), How: AdmitStub}
+			if stub.Section.Tokens() < sec.Tokens() && s.fit(&stub, now) == nil {
+				return stub, nil
+			}
 		}
 	}
 	var short *HeadroomError
 	if errors.As(err, &short) {
-		short.Section = sec.ID
+		short.Section, short.Tokens = sec.ID, sec.Tokens()
 	}
 	return Admission{}, err
 }
@@ -186,7 +194,7 @@ func (s State) fit(a *Admission, now time.Time) error {
 		a.Plan = Plan{Generation: s.Generation + 1, Pass: s.Pass + 1, At: now, FirstChanged: -1} // of With
 		return nil
 	}
-	plan, err := s.With(a.Section).Backstop(now, 0)
+	plan, err := s.With(a.Section).makePlan(now, planning{backstop: true, yield: a.Yield})
 	if err != nil {
 		return err
 	}
@@ -198,11 +206,11 @@ func (s State) fit(a *Admission, now time.Time) error {
 }
 
 // stub is the section at its stub, or cold where it has none.
-func (s Section) stub() Section {
-	s.Level = Cold
-	if s.Sizes[Stub] > 0 && s.Sizes[Stub] < s.Sizes[Raw] {
-		s.Level = Stub
+func (s Section) stub(l Level) Section {
+	if l == Stub && (s.Sizes[Stub] == 0 || s.Sizes[Stub] >= s.Sizes[Raw]) {
+		l = Cold
 	}
+	s.Level = l
 	s.Because = "larger than the room there is"
 	return s
 }

@@ -64,7 +64,9 @@ type Config struct {
 	UsableCap     int           // absolute limit of Usable; 0: none
 	KeepLast      int           // 6: newest messages never touched; -1: only the newest user turn
 	KeepShare     PPM           // 50 % of Usable: ... while they are no more than this
-	UserCap       int           // user turns are protected newest first up to so many tokens; 0: all
+	UserCap       int           // user turns are protected newest first up to so many tokens; 0: up to UserShare, see State.Protections
+	UserShare     PPM           // 25 % of Usable: ... where UserCap is 0
+	StubShare     PPM           // 20 % of Usable: a pass takes the stubs above it out of the window before it compacts anything else
 	AllowHigh     bool          // the background may compact High too; the backstop always may
 	Recency       RecencyModel  // Exp24
 	HalfLife      time.Duration // 24 h, for HalfLife
@@ -98,6 +100,14 @@ type Thresholds struct {
 	MinGain   int `json:"min_gain"`   // a pass frees at least this
 }
 
+// landing is where a backstop lands that has to leave so many tokens: at Target,
+// or, where they would leave little of it to everything else, half way between
+// them and Usable. So a large newest turn does not push all others out, and the
+// next commit has room.
+func (t Thresholds) landing(protected int) int {
+	return max(t.Target, t.Usable-(t.Usable-protected)/2)
+}
+
 func or[T comparable](v *T, otherwise T) {
 	var zero T
 	if *v == zero {
@@ -118,6 +128,8 @@ func (c Config) filled() Config {
 	or(&c.OutputReserve, min(4096, c.Total-part(c.Total, million-c.Reserve)))
 	or(&c.KeepLast, 6)
 	or(&c.KeepShare, 500_000)
+	or(&c.UserShare, 250_000)
+	or(&c.StubShare, 200_000)
 	or(&c.HalfLife, 24*time.Hour)
 	or(&c.Weights, [4]float64{1, 2, 4, 8})
 	or(&c.BackOffMin, time.Second)
@@ -172,7 +184,8 @@ func (c Config) Validate() error {
 		name string
 		v    PPM
 	}{{"Reserve", c.Reserve}, {"Band", c.Band}, {"WarnBand", c.WarnBand}, {"Target", c.Target}, {"MinRefill", c.MinRefill},
-		{"MinGainPass", c.MinGainPass}, {"MinGainShare", c.MinGainShare}, {"KeepShare", c.KeepShare}} {
+		{"MinGainPass", c.MinGainPass}, {"MinGainShare", c.MinGainShare}, {"KeepShare", c.KeepShare},
+		{"UserShare", c.UserShare}, {"StubShare", c.StubShare}} {
 		require(s.v >= 0 && s.v < million, "%s %d must be a share of 0 to 999,999 ppm", s.name, s.v)
 	}
 	require(c.OutputReserve >= 0 && c.OutputReserve < max(c.Total, 1), "OutputReserve %d must be below Total", c.OutputReserve)

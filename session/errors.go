@@ -55,13 +55,15 @@ func (e *BlockError) Error() string {
 func (e *BlockError) Unwrap() error { return e.Err }
 
 // HeadroomError says by how much the window would exceed what may be used: by
-// protected content alone, or, where Protected is no more than Usable, by what
-// is to come back into it. errors.Is(err, ErrHeadroom) holds.
+// one section alone (Tokens is above Usable), by protected content alone, or,
+// where Protected is no more than Usable, by what is to come back into it.
+// errors.Is(err, ErrHeadroom) holds.
 type HeadroomError struct {
 	Shortfall int // tokens missing
 	Protected int // tokens that no pass may touch, the refused section included where it is protected
 	Usable    int
-	Section   string // the section that was refused; empty when none was being admitted
+	Section   string // the section that was refused, or is larger than the usable window; empty when it is none alone
+	Tokens    int    // of Section; 0: not known
 }
 
 func (e *HeadroomError) Error() string {
@@ -69,7 +71,11 @@ func (e *HeadroomError) Error() string {
 	if e.Section != "" {
 		what = fmt.Sprintf(" admitting %q", e.Section)
 	}
-	if e.Protected <= e.Usable {
+	switch {
+	case e.Tokens > e.Usable:
+		return fmt.Sprintf("%v: turn %q alone takes %d tokens, %d more than the usable window of %d; split or shorten it, or enlarge the window",
+			ErrHeadroom, e.Section, e.Tokens, e.Tokens-e.Usable, e.Usable)
+	case e.Protected <= e.Usable:
 		return fmt.Sprintf("%v: more than the usable window would stand in it:%s %d usable tokens, %d short; enlarge the window",
 			ErrHeadroom, what, e.Usable, e.Shortfall)
 	}

@@ -69,37 +69,55 @@ type planner struct {
 
 // Plan plans a background pass: each section goes one step further at most, or
 // straight to the level that fits its kind of low value; low before medium
-// before high (only with AllowHigh), within a priority what is of little value
-// first, then by score; until the target is met. A section leaves at least its
-// stub in the window unless that is not enough. It reads metadata only and takes
-// O(n log n).
-func (s State) Plan(now time.Time) (Plan, error) { return s.makePlan(now, false, 0) }
+// before high (only with AllowHigh; user turns above UserShare always), within a
+// priority what is of little value first, then by score; until the target is
+// met. A section leaves at least its stub in the window unless that is not
+// enough; stubs above StubShare leave it first. It reads metadata only and
+// takes O(n log n).
+func (s State) Plan(now time.Time) (Plan, error) { return s.makePlan(now, planning{}) }
 
 // Backstop plans for a commit that would leave less room than need tokens below
 // the usable limit: first gently down to the target, then every unprotected
 // section, high ones too, as far as it takes. If that is not enough, the
 // protected content alone is too much: a *HeadroomError comes with the plan.
-func (s State) Backstop(now time.Time, need int) (Plan, error) { return s.makePlan(now, true, need) }
+func (s State) Backstop(now time.Time, need int) (Plan, error) {
+	return s.makePlan(now, planning{backstop: true, need: need})
+}
 
-func (s State) makePlan(now time.Time, backstop bool, need int) (Plan, error) {
+// MakeRoom is Backstop for a window whose newest message goes in whatever else
+// is protected: where UserCap is 0, sections that are critical, pinned or kept
+// give way to it, oldest first. A *HeadroomError says that it is larger than
+// the usable window by itself.
+func (s State) MakeRoom(now time.Time) (Plan, error) {
+	return s.makePlan(now, planning{backstop: true, yield: true})
+}
+
+// planning is what kind of plan to make.
+type planning struct {
+	backstop bool
+	yield    bool // protected sections give way to the newest message
+	need     int  // tokens to leave free below the usable limit
+}
+
+func (s State) makePlan(now time.Time, how planning) (Plan, error) {
 	t, err := s.Config.Thresholds()
 	if err != nil {
 		return Plan{}, err
 	}
-	protected := s.Protections()
+	protected := s.protections(how.yield)
 	p := &planner{s: &s, c: s.Config.filled()}
 	p.plan = Plan{
-		Generation: s.Generation, Pass: s.Pass + 1, At: now, Recency: s.Config.Recency, Backstop: backstop,
+		Generation: s.Generation, Pass: s.Pass + 1, At: now, Recency: s.Config.Recency, Backstop: how.backstop,
 		Thresholds: t, FirstChanged: -1, Items: []PlanItem{}, Analysis: s.analyse(protected),
 	}
 	p.plan.Actual = p.plan.Analysis.Tokens
 	p.plan.Predicted = p.plan.Actual
-	p.collect(now, backstop, protected)
+	p.collect(now, how.backstop, protected)
 	p.overCaps()
-	p.rounds(t, backstop, need)
+	p.rounds(t, how)
 	p.finish()
-	if short := p.plan.Predicted + need - t.Usable; backstop && short > 0 {
-		return p.plan, &HeadroomError{Shortfall: short, Protected: p.plan.Analysis.Protected, Usable: t.Usable}
+	if short := p.plan.Predicted + how.need - t.Usable; how.backstop && short > 0 {
+		return p.plan, s.headroom(short, p.plan.Analysis.Protected)
 	}
 	return p.plan, nil
 }
@@ -113,18 +131,62 @@ type round struct {
 	again  bool // items that were taken already may go further
 }
 
-// rounds plans gently first: everything leaves its stub behind. Only if that is
-// not enough do sections go cold, and only a backstop takes several steps.
-func (p *planner) rounds(t Thresholds, backstop bool, need int) {
-	r := round{goal: t.Target - need, tokens: p.c.MinGainTokens, share: p.c.MinGainShare}
+// rounds plans gently first: stubs above their share go, and everything else
+// leaves its stub behind. Only if that is not enough do sections go cold, and
+// only a backstop takes several steps.
+func (p *planner) rounds(t Thresholds, how planning) {
+	goal := t.Target
+	if how.backstop && p.c.UserCap == 0 {
+		goal = t.landing(p.plan.Analysis.Protected)
+	}
+	r := round{goal: goal - how.need, tokens: p.c.MinGainTokens, share: p.c.MinGainShare}
+	p.dropStubs(r, part(t.Usable, p.c.StubShare))
 	p.walk(r)
 	r.cold = true
 	p.walk(r)
 	for range Levels {
-		if !backstop || p.plan.Predicted+need <= t.Usable {
+		if !how.backstop || p.plan.Predicted+how.need <= t.Usable {
 			return
 		}
-		p.walk(round{goal: t.Usable - need, tokens: 1, cold: true, again: true})
+		p.walk(round{goal: t.Usable - how.need, tokens: 1, cold: true, again: true})
+	}
+}
+
+// dropStubs takes stubs out of the window, those of least worth first, where
+// they fill more than their share, until they fill half of it: each pass leaves
+// new ones, and in a long session they would crowd out the turns themselves. As
+// a stub counts what was compacted and has no shorter form worth a step.
+func (p *planner) dropStubs(r round, share int) {
+	isStub := func(c *candidate) bool {
+		if c.level == Raw {
+			return false
+		}
+		to, _ := r.step(c, &p.s.Sections[c.index])
+		return to == Cold
+	}
+	stubs := 0
+	for n := range p.bins {
+		for i := range p.bins[n] {
+			if c := &p.bins[n][i]; isStub(c) {
+				stubs += p.s.Sections[c.index].Tokens()
+			}
+		}
+	}
+	if stubs <= share {
+		return
+	}
+	for n := range p.bins {
+		bin := p.bin(n)
+		for i := range bin {
+			if stubs <= share/2 || p.plan.Predicted <= r.goal {
+				return
+			}
+			if c := &bin[i]; isStub(c) {
+				sec := &p.s.Sections[c.index]
+				stubs -= sec.Tokens()
+				p.take(c, sec, Cold, sec.Tokens())
+			}
+		}
 	}
 }
 
@@ -134,11 +196,16 @@ func (p *planner) collect(now time.Time, backstop bool, protected []Protection) 
 	p.scores = make([]float64, len(p.s.Sections))
 	for i := range p.s.Sections {
 		sec := &p.s.Sections[i]
-		if protected[i] != Unprotected || sec.Level == Cold || sec.Priority == High && !backstop && !p.c.AllowHigh {
+		high := sec.Priority == High && !backstop && !p.c.AllowHigh && (sec.Role != User || p.c.UserCap > 0)
+		if protected[i] != Unprotected || sec.Level == Cold || high {
 			continue
 		}
 		p.scores[i] = p.c.score(sec, now)
-		c := candidate{key: order(sec.Priority, low[i], p.scores[i]), index: int32(i), item: -1, low: low[i], level: sec.Level}
+		priority := sec.Priority
+		if sec.own() != Unprotected {
+			priority = Critical // it goes last
+		}
+		c := candidate{key: order(priority, low[i], p.scores[i]), index: int32(i), item: -1, low: low[i], level: sec.Level}
 		g := &p.bins[c.key>>61]
 		if *g == nil {
 			*g = make([]candidate, 0, len(p.s.Sections)/4)
@@ -207,15 +274,20 @@ func (p *planner) walk(r round) {
 			if p.plan.Predicted <= r.goal && p.over[sec.Kind] <= 0 || c.item >= 0 && !r.again {
 				continue
 			}
-			to, gain := sec.next(c.level, c.low.goal())
-			for to < Cold && !r.allows(c, to, gain, sec.Sizes[c.level]) { // too small a step gives way to a larger one
-				to, gain = sec.next(c.level, to+1)
-			}
-			if r.allows(c, to, gain, sec.Sizes[c.level]) {
+			if to, gain := r.step(c, sec); r.allows(c, to, gain, sec.Sizes[c.level]) {
 				p.take(c, sec, to, gain)
 			}
 		}
 	}
+}
+
+// step is how far a section goes next: too small a step gives way to a larger one.
+func (r *round) step(c *candidate, sec *Section) (to Level, gain int) {
+	to, gain = sec.next(c.level, c.low.goal())
+	for to < Cold && !r.allows(c, to, gain, sec.Sizes[c.level]) {
+		to, gain = sec.next(c.level, to+1)
+	}
+	return to, gain
 }
 
 func (r *round) allows(c *candidate, to Level, gain, size int) bool {
@@ -239,15 +311,11 @@ func (s *Section) next(from, goal Level) (to Level, gain int) {
 func (p *planner) take(c *candidate, sec *Section, to Level, gain int) {
 	if c.item < 0 {
 		c.item = int32(len(p.plan.Items))
-		why := c.low.String()
-		if why == "" {
-			why = priorityReasons[sec.Priority-Low]
-		}
 		if cap(p.plan.Items) == 0 {
 			p.plan.Items = make([]PlanItem, 0, len(p.s.Sections)/4+1)
 		}
 		p.plan.Items = append(p.plan.Items, PlanItem{
-			Index: int(c.index), ID: sec.ID, Kind: sec.Kind, Priority: sec.Priority, Score: p.scores[c.index], Reason: why,
+			Index: int(c.index), ID: sec.ID, Kind: sec.Kind, Priority: sec.Priority, Score: p.scores[c.index], Reason: p.reason(c, sec),
 			From: sec.Level, Before: sec.Tokens(),
 		})
 	}
@@ -258,6 +326,34 @@ func (p *planner) take(c *candidate, sec *Section, to Level, gain int) {
 	if p.over != nil {
 		p.over[sec.Kind] -= gain
 	}
+}
+
+// reason is why a section goes.
+func (p *planner) reason(c *candidate, sec *Section) string {
+	switch {
+	case sec.own() != Unprotected:
+		return ReasonYielded
+	case c.low != Worth:
+		return c.low.String()
+	case sec.Role == User && p.c.UserCap == 0:
+		return "user turn above the protected share"
+	}
+	return priorityReasons[sec.Priority-Low]
+}
+
+// ReasonYielded is why a section goes that is critical, pinned or kept.
+const ReasonYielded = "gave way to the newest turn"
+
+// headroom is the refusal of a window that is short of so many tokens. It names
+// the section that is larger than the usable window by itself, if there is one.
+func (s *State) headroom(short, protected int) *HeadroomError {
+	e := &HeadroomError{Shortfall: short, Protected: protected, Usable: s.Config.thresholds().Usable}
+	for i := range s.Sections {
+		if sec := &s.Sections[i]; sec.Tokens() > max(e.Usable, e.Tokens) {
+			e.Section, e.Tokens = sec.ID, sec.Tokens()
+		}
+	}
+	return e
 }
 
 // finish adds up and judges whether the plan is worth a changed prefix.

@@ -206,9 +206,129 @@ var protectionNames = [...]string{"", "critical", "pinned", "correction or decis
 func (p Protection) String() string { return protectionNames[p] }
 
 // Protections gives the protection of each section. User turns are protected
-// newest first up to UserCap tokens; the newest messages up to KeepLast of them
-// and KeepShare of the usable tokens, the very newest whatever its size.
-func (s State) Protections() []Protection {
+// newest first up to UserCap tokens, or to UserShare of the usable tokens where
+// UserCap is 0; the newest messages up to KeepLast of them and KeepShare of the
+// usable tokens, the very newest whatever its size.
+//
+// Where UserCap is 0 protection never fills the window: what is protected only
+// for being recent or the user's fits below Target, beside the newest message
+// and what is critical, pinned or kept, or is not protected. The newest user
+// turn may take what is left of the usable window.
+func (s State) Protections() []Protection { return s.protections(false) }
+
+// protections may let critical, pinned and kept sections give way to the newest
+// message too, oldest first, kept ones before pinned before critical ones.
+func (s *State) protections(yield bool) []Protection {
+	if s.Config.UserCap > 0 {
+		return s.cappedProtections()
+	}
+	g := s.newGuard()
+	g.own(yield)
+	g.newestUser()
+	g.newest()
+	g.users()
+	return g.out
+}
+
+// guard shares the usable window out among what is protected.
+type guard struct {
+	s     *State
+	c     Config
+	out   []Protection
+	order []int // newest first
+	limit Thresholds
+	room  int // tokens that are left
+}
+
+func (s *State) newGuard() *guard {
+	g := &guard{s: s, c: s.Config.filled(), out: make([]Protection, len(s.Sections)), order: s.newestFirst(), limit: s.Config.thresholds()}
+	newest := 0
+	goesIn := func(i int) bool { r := s.Sections[i].Role; return r == User || r != "" && g.c.KeepLast > 0 }
+	if k := slices.IndexFunc(g.order, goesIn); k >= 0 {
+		i := g.order[k]
+		g.out[i] = first(s.Sections[i].own(), IsNewest)
+		newest = s.Sections[i].Tokens()
+	}
+	g.room = g.limit.landing(newest) - newest
+	return g
+}
+
+// give protects a section if it fits; false: it does not.
+func (g *guard) give(i int, p Protection) bool {
+	if g.out[i] != Unprotected {
+		return true
+	}
+	if t := g.s.Sections[i].Tokens(); t <= g.room {
+		g.room -= t
+		g.out[i] = p
+	}
+	return g.out[i] != Unprotected
+}
+
+// own protects what is protected by itself: all of it, or what fits.
+func (g *guard) own(yield bool) {
+	for _, p := range [...]Protection{IsCritical, IsPinned, IsKept} {
+		fits := true
+		for _, i := range g.order {
+			switch sec := &g.s.Sections[i]; {
+			case sec.own() != p || g.out[i] != Unprotected:
+			case !yield:
+				g.out[i] = p
+				g.room -= sec.Tokens()
+			case fits:
+				fits = g.give(i, p) // no gaps: what is older goes first
+			}
+		}
+	}
+}
+
+func (g *guard) newestUser() {
+	for _, i := range g.order {
+		if g.s.Sections[i].Role == User {
+			slack := g.limit.Usable - g.limit.Target
+			g.room += slack
+			g.give(i, IsUserTurn)
+			g.room -= slack
+			return
+		}
+	}
+}
+
+// newest protects the newest messages in a row, without gaps.
+func (g *guard) newest() {
+	left, last := part(g.limit.Usable, g.c.KeepShare), 0
+	for _, i := range g.order {
+		sec := &g.s.Sections[i]
+		if sec.Role == "" {
+			continue
+		}
+		t := sec.Tokens()
+		if last >= g.c.KeepLast || last > 0 && left < t || !g.give(i, IsNewest) {
+			return
+		}
+		left -= t
+		last++
+	}
+}
+
+// users protects user turns up to their share.
+func (g *guard) users() {
+	left := part(g.limit.Usable, g.c.UserShare)
+	for _, i := range g.order {
+		sec := &g.s.Sections[i]
+		if sec.Role != User {
+			continue
+		}
+		t := sec.Tokens()
+		if g.out[i] == Unprotected && (left < t || !g.give(i, IsUserTurn)) {
+			return
+		}
+		left -= t
+	}
+}
+
+// cappedProtections are those where UserCap is set.
+func (s *State) cappedProtections() []Protection {
 	c := s.Config.filled()
 	out := make([]Protection, len(s.Sections))
 	userLeft, lastLeft := c.UserCap, part(s.Config.thresholds().Usable, c.KeepShare)
@@ -228,7 +348,7 @@ func (s State) Protections() []Protection {
 			last = c.KeepLast // the newest in a row, no gaps
 		}
 		if sec.Role == User {
-			if c.UserCap == 0 || users == 0 || userLeft >= t {
+			if users == 0 || userLeft >= t {
 				out[i] = first(out[i], IsUserTurn)
 			}
 			userLeft -= t

@@ -376,7 +376,7 @@ func TestBlockedBacksOffAndListens(t *testing.T) {
 
 func TestR8ProtectedStaysByteIdentical(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := State{Config: Config{Total: 4000, AllowHigh: rapid.Bool().Draw(t, "high")}}
+		s := State{Config: Config{Total: 4000, AllowHigh: rapid.Bool().Draw(t, "high"), UserCap: rapid.SampledFrom([]int{0, 4000}).Draw(t, "cap")}}
 		n := rapid.IntRange(20, 60).Draw(t, "n")
 		for i := range n {
 			s.Sections = append(s.Sections, Section{
@@ -403,7 +403,7 @@ func TestR8ProtectedStaysByteIdentical(t *testing.T) {
 			if protected[i] != Unprotected {
 				require.Equal(t, before[i], sec)
 			}
-			if sec.Role == User || sec.Role == System || sec.Pinned || sec.Priority == Critical || sec.Signals.Keep {
+			if sec.Role == User && s.Config.UserCap > 0 || sec.Role == System || sec.Pinned || sec.Priority == Critical || sec.Signals.Keep {
 				require.NotEqual(t, Unprotected, protected[i])
 			}
 		}
@@ -470,9 +470,14 @@ func TestR11AdmissionOfTheTooLarge(t *testing.T) {
 // 10,000 random appends, pins and unpins: after each, the window is within its
 // limit, or the refusal says that the protected content is too much.
 func TestWindowIsNeverAboveTheLimit(t *testing.T) {
+	t.Run("capped", func(t *testing.T) { require.Positive(t, neverAboveTheLimit(t, Config{Total: 20_000, UserCap: 20_000})) })
+	t.Run("default", func(t *testing.T) { require.Zero(t, neverAboveTheLimit(t, Config{Total: 20_000})) })
+}
+
+func neverAboveTheLimit(t *testing.T, c Config) (refused int) {
 	r := rand.New(rand.NewPCG(1, 2))
-	s := State{Config: Config{Total: 20_000}}
-	refused, stubs, compacted := 0, 0, 0
+	s := State{Config: c}
+	stubs, compacted := 0, 0
 	for i := range 10_000 {
 		now := noon.Add(time.Duration(i) * time.Minute)
 		if n := len(s.Sections); n > 0 && r.IntN(4) == 0 {
@@ -507,8 +512,81 @@ func TestWindowIsNeverAboveTheLimit(t *testing.T) {
 		}
 	}
 	require.Positive(t, compacted)
-	require.Positive(t, refused)
 	t.Logf("refused %d, stubs %d, compacted %d", refused, stubs, compacted)
+	return refused
+}
+
+// Without UserCap what is protected never fills the window: only a section that is larger than all of it is refused.
+func TestProtectionLeavesRoom(t *testing.T) {
+	user := func(i, tokens int) Section {
+		return Section{ID: fmt.Sprint("u", i), Kind: "user", Role: User, Priority: High, Turn: int64(i), At: noon, Sizes: EstimateSizes(tokens)}
+	}
+	s := State{Config: Config{Total: 10_000, KeepLast: 1}}
+	for i := range 85 {
+		s.Sections = append(s.Sections, user(i, 100))
+	}
+	p := s.Protections()
+	require.Equal(t, 21, 85-slices.Index(p, IsUserTurn), "a quarter of 8,500, newest first")
+	require.NotContains(t, p[85-21:], Unprotected)
+	plan, err := s.Plan(noon)
+	require.NoError(t, err)
+	require.Empty(t, plan.Blocked, "the background pages them as it does others")
+	require.Equal(t, "user turn above the protected share", plan.Items[0].Reason)
+	capped := s
+	capped.Config.UserCap = 10_000
+	plan, err = capped.Plan(noon)
+	require.NoError(t, err)
+	require.NotEmpty(t, plan.Blocked, "control: all protected")
+
+	for _, tokens := range []int{100, 6000, 8500} {
+		a, err := s.Admit(user(99, tokens), noon)
+		require.NoError(t, err)
+		require.Equal(t, AdmitCompact, a.How)
+		require.False(t, a.Yield)
+		next, _, err := s.With(a.Section).Apply(a.Plan, nil)
+		require.NoError(t, err)
+		require.LessOrEqual(t, next.Tokens(), 8500)
+		require.Equal(t, Raw, next.Sections[85].Level)
+		_, err = capped.Admit(user(99, tokens), noon)
+		require.ErrorIs(t, err, ErrHeadroom, "control")
+	}
+	_, err = s.Admit(user(99, 8501), noon)
+	require.EqualError(t, err, `session: no headroom: turn "u99" alone takes 8501 tokens, 1 more than the usable window of 8500; split or shorten it, or enlarge the window`)
+
+	for i := range s.Sections { // what the host protects gives way only to the newest, oldest first
+		s.Sections[i].Pinned = true
+	}
+	_, err = s.Backstop(noon, 100)
+	require.ErrorIs(t, err, ErrHeadroom)
+	a, err := s.Admit(user(99, 1000), noon)
+	require.NoError(t, err)
+	require.True(t, a.Yield)
+	next, _, err := s.With(a.Section).Apply(a.Plan, nil)
+	require.NoError(t, err)
+	require.LessOrEqual(t, next.Tokens(), 8500)
+	require.NotEqual(t, Raw, next.Sections[0].Level)
+	require.Equal(t, ReasonYielded, next.Sections[0].Because)
+	require.Equal(t, Raw, next.Sections[84].Level)
+}
+
+// Stubs do not crowd out the turns: what fills more than their share of the window goes before anything else is compacted.
+func TestStubsAreBounded(t *testing.T) {
+	s := State{Config: Config{Total: 10_000}, Sections: sections(300, 100)}
+	for i := range 200 {
+		s.Sections[i].Level = Stub
+	}
+	p, err := s.Backstop(noon, 0)
+	require.NoError(t, err)
+	next, _, err := s.Apply(p, nil)
+	require.NoError(t, err)
+	stubs := 0
+	for i, sec := range next.Sections {
+		if i < 200 && sec.Level == Stub {
+			stubs += sec.Tokens()
+		}
+	}
+	require.InDelta(t, 8500/10, stubs, 30)
+	require.LessOrEqual(t, next.Tokens(), 8500)
 }
 
 // With a step after each append, the backstop at the commit is hardly needed.

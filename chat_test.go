@@ -1,0 +1,409 @@
+package ctxpage
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/session"
+)
+
+var chatTurns = flag.Int("chat.turns", 2400, "how many turns TestOrdinaryChat appends; 100,000 take minutes")
+
+// chatting is a conversation as people have them: short turns, pasted logs, calls with results, system turns, pins.
+type chatting struct {
+	t       *testing.T
+	r       *rand.Rand
+	db      *DB
+	chat    *Session
+	path    string
+	window  int
+	usable  int
+	turns   int
+	seq     int64
+	calls   int
+	ids     []string
+	pins    []string
+	watched bool
+	served  int
+	spent   map[string]time.Duration
+	did     map[string]int
+}
+
+const chatScope = "acme/agent"
+
+func (k *chatting) open() {
+	k.db = openTest(k.t, k.path, Options{noSync: true})
+	k.chat = k.db.Scope(chatScope).Session("chat")
+	if k.watched {
+		w, err := k.chat.Watch(k.t.Context())
+		require.NoError(k.t, err)
+		require.NoError(k.t, w.Start(k.t.Context()))
+	}
+}
+
+func (k *chatting) timed(what string, fn func()) {
+	start := time.Now()
+	fn()
+	k.spent[what] += time.Since(start)
+	k.did[what]++
+}
+
+// pasted is a log of about so many tokens.
+func (k *chatting) pasted(tokens int) string {
+	var b strings.Builder
+	for n := 0; n < tokens; n += 16 {
+		fmt.Fprintf(&b, "2026-11-20T12:%02d:%02d INFO worker %d took job w%d\n", n/60%60, n%60, k.r.IntN(99), k.r.IntN(9999))
+	}
+	return b.String()
+}
+
+func (k *chatting) next() []Turn {
+	switch n := k.r.IntN(100); {
+	case n < 40:
+		return []Turn{{Role: "user", Text: prose(k.r, 3+k.r.IntN(25))}}
+	case n < 70:
+		return []Turn{{Role: "assistant", Text: prose(k.r, 5+k.r.IntN(120))}}
+	case n < 73:
+		return []Turn{{Role: "user", Text: k.pasted(100 + k.r.IntN(k.usable/12))}}
+	case n == 75 && k.r.IntN(10) == 0:
+		return []Turn{{Role: "user", Text: prose(k.r, k.usable/5+k.r.IntN(k.usable/20))}} // most of the window
+	case n == 76 && k.r.IntN(10) == 0:
+		return []Turn{{Role: "assistant", Text: prose(k.r, k.usable/5)}}
+	}
+	turns := []Turn{{Role: "assistant", Text: "Let me look."}}
+	for range 1 + k.r.IntN(3) {
+		k.calls++
+		id := fmt.Sprint("c", k.calls)
+		turns[0].ToolCalls = append(turns[0].ToolCalls, ToolCall{ID: id, Name: "grep", Arguments: fmt.Sprintf(`{"n":%d}`, k.calls)})
+		size := 10 + k.r.IntN(200)
+		if k.r.IntN(100) == 0 {
+			size = k.r.IntN(k.usable / 4) // may be larger than the window
+		}
+		turns = append(turns, Turn{Role: "tool", ToolCallID: id, Text: prose(k.r, size)})
+	}
+	return turns
+}
+
+func (k *chatting) append(turns ...Turn) {
+	if talk, err := k.chat.talk(); err == nil && !talk.loaded {
+		k.did["load"]++
+	}
+	k.timed("append", func() {
+		refs, err := k.chat.Append(k.t.Context(), turns...)
+		require.NoError(k.t, err, "turn %d", k.turns)
+		for _, r := range refs {
+			k.ids = append(k.ids, r.ID)
+		}
+	})
+	k.turns += len(turns)
+	k.seq += int64(len(turns))
+}
+
+// step is one exchange, and now and then what else is done with a session.
+func (k *chatting) step() {
+	ctx, t := k.t.Context(), k.t
+	turns := k.next()
+	if k.r.IntN(2) == 0 {
+		k.append(turns...)
+	} else {
+		for _, turn := range turns {
+			k.append(turn)
+		}
+	}
+	last := turns[len(turns)-1]
+	if k.r.IntN(20) == 0 && last.Role == "user" {
+		k.newestIsWhole(k.ids[len(k.ids)-1])
+	}
+	switch k.r.IntN(150) {
+	case 0:
+		_, err := k.db.Scope(chatScope).Put(ctx, Artefact{ID: fmt.Sprint("system-", k.turns), Role: "system", Text: "Be brief. " + prose(k.r, 30+k.r.IntN(60)), Group: "chat", Seq: k.seq + 1})
+		require.NoError(t, err)
+		k.seq++
+	case 1, 2:
+		k.pin()
+	case 3, 4:
+		id := k.ids[k.r.IntN(len(k.ids))]
+		v, err := k.chat.Recall(ctx, id)
+		require.NoError(t, err)
+		require.NotEmpty(t, v.Text+v.Role)
+	case 5:
+		_, err := k.chat.Undo(ctx, 0)
+		if !errors.Is(err, session.ErrUndo) && !errors.Is(err, ErrHeadroom) && !errors.Is(err, ErrNotFound) {
+			require.NoError(t, err)
+			k.did["undo"]++
+		}
+	case 6, 7, 8, 9, 10:
+		k.assemble()
+	}
+}
+
+func (k *chatting) pin() {
+	id := k.ids[max(len(k.ids)-1-k.r.IntN(30), 0)]
+	err := k.chat.Pin(k.t.Context(), id)
+	k.did["pin"]++
+	if errors.Is(err, ErrHeadroom) {
+		k.did["pin refused"]++
+		for _, id := range k.pins[:len(k.pins)/2] {
+			require.NoError(k.t, k.chat.Unpin(k.t.Context(), id))
+		}
+		k.pins = k.pins[len(k.pins)/2:]
+		return
+	}
+	require.NoError(k.t, err)
+	if k.pins = append(k.pins, id); len(k.pins) > 12 {
+		require.NoError(k.t, k.chat.Unpin(k.t.Context(), k.pins[0]))
+		k.pins = k.pins[1:]
+	}
+}
+
+func (k *chatting) newestIsWhole(id string) {
+	w, err := k.chat.Window(k.t.Context())
+	require.NoError(k.t, err)
+	require.LessOrEqual(k.t, w.Tokens, w.Limits.Usable)
+	i := slices.IndexFunc(w.Turns, func(t WindowTurn) bool { return t.Ref.ID == id })
+	require.Equal(k.t, session.Raw, w.Turns[i].Level, "the newest turn goes in")
+}
+
+func (k *chatting) assemble() {
+	k.timed("assemble", func() {
+		a, err := k.db.Scope(chatScope).Assemble(k.t.Context(), Query{Text: prose(k.r, 4), Session: "chat", Budget: 8000})
+		require.NoError(k.t, err)
+		require.LessOrEqual(k.t, a.Tokens, 8000)
+		k.served += len(a.Blocks)
+	})
+}
+
+func TestOrdinaryChat(t *testing.T) {
+	t.Parallel()
+	for _, window := range []int{128_000, 32_000} {
+		for _, watched := range []bool{false, true} {
+			t.Run(fmt.Sprintf("window=%d/watched=%t", window, watched), func(t *testing.T) {
+				t.Parallel()
+				ordinaryChat(t, window, watched)
+			})
+		}
+	}
+}
+
+func ordinaryChat(t *testing.T, window int, watched bool) {
+	ctx := context.Background()
+	k := &chatting{t: t, r: rand.New(rand.NewPCG(uint64(window), 7)), path: dbtest.MemoryPath(t), window: window, usable: window * 85 / 100,
+		spent: map[string]time.Duration{}, did: map[string]int{}}
+	k.open()
+	require.NoError(t, k.chat.SetWindow(ctx, session.Config{Total: window}))
+	k.watched = watched
+	require.NoError(t, k.db.Close())
+	k.open()
+	for part := range 4 {
+		before, did := k.spent["append"], k.did["append"]
+		for k.turns < *chatTurns*(part+1)/4 {
+			k.step()
+		}
+		t.Logf("%d turns: %v an append", k.turns, (k.spent["append"]-before)/time.Duration(k.did["append"]-did))
+		require.NoError(t, k.db.Close())
+		k.open()
+	}
+	w, err := k.chat.Window(ctx)
+	require.NoError(t, err)
+	levels := map[string]int{}
+	for _, turn := range w.Turns {
+		levels[turn.Role+" "+turn.Level.String()]++
+	}
+	t.Log(k.did, k.spent, levels, w.Tokens, w.Stored)
+	require.Greater(t, w.Stored, 2*w.Limits.Usable, "control: they had to make room")
+	require.NoError(t, k.db.Close())
+}
+
+func levelOf(t *testing.T, chat *Session, id string) WindowTurn {
+	t.Helper()
+	w, err := chat.Window(context.Background())
+	require.NoError(t, err)
+	require.LessOrEqual(t, w.Tokens, w.Limits.Usable)
+	i := slices.IndexFunc(w.Turns, func(t WindowTurn) bool { return t.Ref.ID == id })
+	require.GreaterOrEqual(t, i, 0)
+	return w.Turns[i]
+}
+
+// What leaves the window is counted in every context, and can be read.
+func TestLeftTurnsAreCounted(t *testing.T) {
+	ctx := context.Background()
+	db, chat := openTalk(t)
+	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 8000}))
+	r := rand.New(rand.NewPCG(2, 3))
+	texts := map[string]string{}
+	const turns = 600
+	for i := range turns {
+		turn := Turn{Role: []string{"user", "assistant"}[i%2], Text: prose(r, 5+r.IntN(60))}
+		refs, err := chat.Append(ctx, turn)
+		require.NoError(t, err)
+		texts[refs[0].ID] = turn.Text
+	}
+	w, err := chat.Window(ctx)
+	require.NoError(t, err)
+	levels, stubs := map[session.Level]int{}, 0
+	for _, turn := range w.Turns {
+		if levels[turn.Level]++; turn.Level == session.Stub {
+			stubs += turn.Tokens
+		}
+		v, err := chat.Recall(ctx, turn.Ref.ID)
+		require.NoError(t, err)
+		require.Equal(t, texts[turn.Ref.ID], v.Text)
+	}
+	require.Positive(t, levels[session.Summary]+levels[session.Stub], levels)
+	require.Less(t, stubs, w.Limits.Usable/2, "stubs do not fill the window")
+	a, err := db.Scope(chatScope).Assemble(ctx, Query{Text: "w17", Session: "chat", Budget: 8000})
+	require.NoError(t, err)
+	replayed(t, db, a)
+	in, left, cold := map[string]bool{}, 0, 0
+	for _, b := range a.Blocks {
+		in[b.Ref.ID] = true
+	}
+	for _, x := range a.Manifest.Excluded {
+		switch x.Reason {
+		case "below the provenance floor": // what was derived of the turns
+		case "over budget":
+			left += x.Count
+		default:
+			cold += x.Count
+		}
+	}
+	require.Equal(t, turns, len(in)+left+cold, "%v", a.Manifest.Excluded)
+	require.Equal(t, levels[session.Cold], cold)
+}
+
+// A turn that alone exceeds the window is refused by name, and nothing else is.
+func TestTurnLargerThanTheWindow(t *testing.T) {
+	ctx := context.Background()
+	_, chat := openTalk(t)
+	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000}))
+	r := rand.New(rand.NewPCG(2, 3))
+	for i := range 40 {
+		refs, err := chat.Append(ctx, Turn{Role: "user", Text: prose(r, 20+20*i)}) // up to nearly all of it
+		require.NoError(t, err)
+		require.Equal(t, session.Raw, levelOf(t, chat, refs[0].ID).Level)
+	}
+	before, err := chat.Window(ctx)
+	require.NoError(t, err)
+	_, err = chat.Append(ctx, Turn{Role: "user", Text: "Look at this."}, Turn{ID: "log", Role: "user", Text: prose(r, 2000)})
+	var short *session.HeadroomError
+	require.ErrorAs(t, err, &short)
+	require.ErrorIs(t, err, ErrHeadroom)
+	require.Equal(t, "log", short.Section)
+	require.Equal(t, 3400, short.Usable)
+	require.Equal(t, short.Tokens-3400, short.Shortfall)
+	require.ErrorContains(t, err, fmt.Sprintf(`turn 2: session: no headroom: turn "log" alone takes %d tokens`, short.Tokens))
+	after, err := chat.Window(ctx)
+	require.NoError(t, err)
+	require.Equal(t, before.Turns, after.Turns)
+	_, err = chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 2000)}) // nobody waits for it: a stub stands for it
+	require.NoError(t, err)
+}
+
+// Pins hold while the newest turn fits beside them. Where it does not, the oldest give way, say so, and come back.
+func TestPinsGiveWay(t *testing.T) {
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db := openTest(t, path, talkOptions())
+	chat := db.Scope(chatScope).Session("chat")
+	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000}))
+	r := rand.New(rand.NewPCG(2, 3))
+	var pins []string
+	add := func(role string, words int) string {
+		refs, err := chat.Append(ctx, Turn{Role: role, Text: prose(r, words)})
+		require.NoError(t, err)
+		for range 2 { // and as another process sees it
+			require.Equal(t, session.Raw, levelOf(t, chat, refs[0].ID).Level)
+			require.NoError(t, db.Close())
+			db = openTest(t, path, talkOptions())
+			chat = db.Scope(chatScope).Session("chat")
+		}
+		return refs[0].ID
+	}
+	for range 3 {
+		pins = append(pins, add("assistant", 130))
+		require.NoError(t, chat.Pin(ctx, pins[len(pins)-1]))
+	}
+	for range 30 {
+		add("user", 30)
+		for _, id := range pins {
+			require.Equal(t, session.Raw, levelOf(t, chat, id).Level, "an ordinary turn fits beside them")
+		}
+	}
+	add("user", 820)
+	oldest := levelOf(t, chat, pins[0])
+	require.True(t, oldest.Pinned)
+	require.NotEqual(t, session.Raw, oldest.Level)
+	require.Equal(t, session.ReasonYielded, oldest.Why)
+	why, err := chat.Explain(ctx, pins[0])
+	require.NoError(t, err)
+	require.Contains(t, why, "pinned, but the window has no room")
+	require.NoError(t, chat.Pin(ctx, pins[0]), "there is room for one more")
+	require.ErrorIs(t, chat.Pin(ctx, pins[1]), ErrHeadroom, "a pin that cannot be kept is refused")
+
+	_, err = chat.Undo(ctx, 0)
+	require.ErrorIs(t, err, ErrHeadroom)
+	for range 8 {
+		add("user", 30)
+	}
+	for _, id := range pins {
+		require.Equal(t, session.Raw, levelOf(t, chat, id).Level, "the large turn was paged, and there is room")
+	}
+	problems, err := db.Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	require.NoError(t, db.Close())
+}
+
+// A pass that made pins give way is undone with them.
+func TestUndoOfYieldedPin(t *testing.T) {
+	ctx := context.Background()
+	_, chat := openTalk(t)
+	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000}))
+	r := rand.New(rand.NewPCG(2, 3))
+	refs, err := chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 300)})
+	require.NoError(t, err)
+	id := refs[0].ID
+	require.NoError(t, chat.Pin(ctx, id))
+	_, err = chat.Append(ctx, Turn{Role: "user", Text: prose(r, 820)})
+	require.NoError(t, err)
+	require.NotEqual(t, session.Raw, levelOf(t, chat, id).Level)
+	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 12_000}))
+	_, err = chat.Undo(ctx, 0)
+	require.NoError(t, err)
+	require.Equal(t, session.Raw, levelOf(t, chat, id).Level)
+	require.NoError(t, chat.Unpin(ctx, id))
+	require.Equal(t, session.Raw, levelOf(t, chat, id).Level, "and its level is what it was")
+}
+
+// A result that comes late is in the window although its call had left it.
+func TestResultOfACallThatLeft(t *testing.T) {
+	ctx := context.Background()
+	db, chat := openTalk(t)
+	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000}))
+	r := rand.New(rand.NewPCG(2, 3))
+	call, err := chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 60), ToolCalls: []ToolCall{{ID: "slow", Name: "build"}}})
+	require.NoError(t, err)
+	for n := 0; levelOf(t, chat, call[0].ID).Level != session.Cold; n++ {
+		require.Less(t, n, 2000, "it leaves some time")
+		_, err := chat.Append(ctx, Turn{Role: "user", Text: prose(r, 25)})
+		require.NoError(t, err)
+	}
+	refs, err := chat.Append(ctx, Turn{Role: "tool", ToolCallID: "slow", Text: "The build passed."})
+	require.NoError(t, err)
+	require.Equal(t, session.Raw, levelOf(t, chat, refs[0].ID).Level)
+	require.Equal(t, session.Raw, levelOf(t, chat, call[0].ID).Level)
+	a, err := db.Scope(chatScope).Assemble(ctx, Query{Text: "build", Session: "chat", Budget: 8000})
+	require.NoError(t, err)
+	require.Contains(t, a.Text(), "The build passed.")
+}
