@@ -88,6 +88,9 @@ type Options struct {
 	FileRoots     []string
 	RecordedRoots bool
 	SourceTimeout time.Duration // of one probe or fetch; 0: 10 s
+	// RefreshEvery refreshes the file: sources and recorded directories of all scopes in the background, at Open and then
+	// at this interval; 0: never. Close waits for it. A read-only database does not.
+	RefreshEvery time.Duration
 	// Embedder lets relevance be judged by vectors beside words; nil: by words alone. EmbedTimeout is for what
 	// one assembly asks of it; 0: 10 s. When it fails, the assembly is made by words alone, and says so.
 	Embedder     Embedder
@@ -165,7 +168,7 @@ func (o Options) withDefaults() (Options, error) {
 			errs = append(errs, invalid("Options.Sources", scheme, "schemes other than page"))
 		}
 	}
-	if o.SourceTimeout < 0 || o.LockTimeout < 0 || o.EmbedTimeout < 0 || o.SummarizeTimeout < 0 {
+	if o.SourceTimeout < 0 || o.RefreshEvery < 0 || o.LockTimeout < 0 || o.EmbedTimeout < 0 || o.SummarizeTimeout < 0 {
 		errs = append(errs, invalid("Options", "a negative timeout", "zero or more"))
 	}
 	return o, errors.Join(errs...)
@@ -182,18 +185,20 @@ type DB struct {
 	sources map[string]Source
 	checks  checks
 	sourced sourcedPages
-	talks   conversations
-	embeds  embedded
-	readers readers
-	closing sync.Once
-	rooms   sync.Pool    // of *scratch
-	macs    sync.Pool    // of hash.Hash: see keyed
-	traces  sync.Map     // that assemblies under way were given: see takeTrace
-	begins  atomic.Int64 // see preamble
-	lexer   *lexical.Analyzer
-	steps   chan struct{} // of one: held by the step of directives under way
-	fence   string        // seed of the fences
-	secret  []byte
+
+	refresher *refresher // nil: none runs
+	talks     conversations
+	embeds    embedded
+	readers   readers
+	closing   sync.Once
+	rooms     sync.Pool    // of *scratch
+	macs      sync.Pool    // of hash.Hash: see keyed
+	traces    sync.Map     // that assemblies under way were given: see takeTrace
+	begins    atomic.Int64 // see preamble
+	lexer     *lexical.Analyzer
+	steps     chan struct{} // of one: held by the step of directives under way
+	fence     string        // seed of the fences
+	secret    []byte
 }
 
 // Open opens the database at path, creating it unless Options say otherwise: path itself, path-wal/, path-manifest/
@@ -223,7 +228,11 @@ func Open(path string, opts Options) (db *DB, err error) {
 	if err := d.openStore(); err != nil {
 		return nil, err
 	}
-	return d, d.openSources()
+	if err := d.openSources(); err != nil {
+		return nil, err
+	}
+	d.startRefresh()
+	return d, nil
 }
 
 func (db *DB) openStore() error {
@@ -287,6 +296,7 @@ func (db *DB) Close() (err error) {
 
 func (db *DB) closeAll() error {
 	var errs []error
+	db.stopRefresh()
 	db.stopWatchers()
 	if db.store != nil {
 		errs = append(errs, db.store.Close())

@@ -33,11 +33,11 @@ var importMap = map[string]string{
 	"triage":          "",
 	"session":         "budget token",
 	"directive":       "",
-	".":               "budget directive lexical manifest render session token triage wal",
+	".":               "budget directive internal/folder lexical manifest render session token triage wal",
 
 	"embed":               "internal/retry triage",
 	"httpsource":          ". internal/retry",
-	"cmd/dbctl":           ". budget directive embed httpsource internal/budgetcli internal/directivecli internal/pagercli manifest render session token triage",
+	"cmd/dbctl":           ". budget directive embed httpsource internal/budgetcli internal/directivecli internal/folder internal/pagercli manifest render session token triage",
 	"bench":               ". budget directive lexical manifest render session token triage wal",
 	"bench/evidence":      ". lexical manifest session token triage",
 	"bench/pager":         ". session",
@@ -45,6 +45,7 @@ var importMap = map[string]string{
 	"examples/chat":       ". session",
 
 	"internal/retry":        "",
+	"internal/folder":       "",
 	"internal/faultfs":      "wal",
 	"internal/dbtest":       "",
 	"internal/budgetcli":    "budget token token/bpe",

@@ -64,6 +64,9 @@ func TestGatedHandleWritesNothing(t *testing.T) {
 		},
 		"restore":     func() error { return rules.Restore(ctx, 0) },
 		"import":      func() error { return rules.Import(ctx, directive.Session{}) },
+		"directory":   func() error { return agent.AddDirectory(ctx, Directory{Dir: t.TempDir()}) },
+		"forget":      func() error { return agent.RemoveDirectory(ctx, Directory{Dir: t.TempDir()}) },
+		"refresh":     func() error { _, err := agent.Refresh(ctx, RefreshOptions{}); return err },
 		"allow stale": func() error { _, err := agent.Begin(ctx, WithOnStale(AllowStale)); return err },
 	}
 	for name, try := range attempts {
@@ -90,7 +93,7 @@ func TestGatedHandleWritesNothing(t *testing.T) {
 // would before it is added.
 func TestGatedSurface(t *testing.T) {
 	known := map[any]string{
-		(*Scope)(nil):      "Assemble Begin Delete Directives Export Get GetRef History List Name Put Recall Resume Search Session Sessions Update",
+		(*Scope)(nil):      "AddDirectory Assemble Begin Delete Directives Directories Export Get GetRef History List Name Put Recall Refresh RemoveDirectory Resume Search Session Sessions Update",
 		(*Session)(nil):    "Append Contract Explain Handoff ID InForce Notes Observe Pass Passes Pin Read Recall Receive Record SetWindow Try Undo Unpin Watch Window",
 		(*Directives)(nil): "Apply History Import Preview Restore State Step",
 		(*Txn)(nil):        "Assemble Commit Delete Get ID Judge Outcome Put Rollback Search Trace",

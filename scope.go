@@ -25,6 +25,7 @@ type Scope struct {
 	actor string
 	gate  float64
 	gated bool
+	dry   bool      // a refresh that only looks: what is dirty is not fetched
 	judge Evaluator // of this handle, nil: the database's
 	err   error     // of the name or an option: every method returns it
 }

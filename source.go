@@ -711,7 +711,7 @@ func (s *Scope) samePages(ctx context.Context, parent Ref, now Located) bool {
 // author, so there is no gate. Of several fetches in this process one does the work and the others take its result;
 // another process's newer version is adopted. found is what the probe saw.
 func (s *Scope) refetch(ctx context.Context, h *Head, found Validator, c *checking) freshness {
-	if s.db.opts.ReadOnly {
+	if s.db.opts.ReadOnly || s.dry {
 		return freshness{dirty: true, reason: reasonReadOnly, err: ErrReadOnly}
 	}
 	switch r := s.fetchOnce(ctx, h, found, c); {

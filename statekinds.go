@@ -13,6 +13,7 @@ import (
 func stateKinds() []StateKind {
 	return []StateKind{
 		{Prefix: rootState, Copy: true},
+		{Prefix: directoryState, Copy: true},
 		{Prefix: directivePrefix, Copy: true, Unit: directiveUnit},
 		{Prefix: verdictRowKey, Names: verdictNums},
 		{Prefix: draftsPrefix, Past: draftsPast},

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/folder"
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
@@ -99,7 +100,7 @@ type demo struct {
 	a      *app
 	db     *ctxpage.DB
 	scope  *ctxpage.Scope
-	files  []found // of the copy
+	files  []folder.Found // of the copy
 	first  *ctxpage.Assembly
 	second *ctxpage.Assembly
 	line   string // the edit
@@ -140,24 +141,24 @@ func (d *demo) copy(c *demoCmd) (base string, err error) {
 	if d.out.Dir, err = filepath.Abs(cmp.Or(c.Dir, ".")); err != nil {
 		return "", failed("demo: %v", err)
 	}
-	w := &walker{dir: d.out.Dir, maxSize: demoSize, maxFile: demoFiles, maxAll: demoBytes}
-	if err := w.walk(d.a.ctx); err != nil {
+	w := &folder.Walker{Dir: d.out.Dir, MaxSize: demoSize, MaxFiles: demoFiles, MaxBytes: demoBytes, Usable: usableID}
+	if err := w.Walk(d.a.ctx); err != nil {
 		return "", err
 	}
 	texts := map[string][]byte{}
-	for _, f := range w.files {
-		text, skip := readText(f.path)
+	for _, f := range w.Files {
+		text, skip := folder.ReadText(f.Path)
 		if skip == "" && strings.TrimSpace(string(text)) == "" {
-			skip = skipEmpty
+			skip = folder.Empty
 		}
 		if skip != "" {
-			w.skip(f.rel, skip)
+			w.Skip(f.Rel, skip)
 			continue
 		}
-		texts[f.rel] = text
+		texts[f.Rel] = text
 		d.files = append(d.files, f)
 	}
-	d.out.Skipped = w.skips()
+	d.out.Skipped = w.Counts()
 	if len(d.files) == 0 {
 		return "", failed("demo: %s has no text files%s; name a folder with some: dbctl demo DIR", d.out.Dir, skips(d.out.Skipped))
 	}
@@ -166,11 +167,11 @@ func (d *demo) copy(c *demoCmd) (base string, err error) {
 	}
 	d.out.Copy, d.out.Files = filepath.Join(base, "files"), len(d.files)
 	for i, f := range d.files {
-		to := filepath.Join(d.out.Copy, filepath.FromSlash(f.rel))
-		if err := copyText(f.path, to, texts[f.rel]); err != nil {
+		to := filepath.Join(d.out.Copy, filepath.FromSlash(f.Rel))
+		if err := copyText(f.Path, to, texts[f.Rel]); err != nil {
 			return "", err
 		}
-		d.files[i].path = to
+		d.files[i].Path = to
 	}
 	d.say("copied     %s of %s to %s%s", plural(len(d.files), "text file", "text files"), d.out.Dir, d.out.Copy, skips(d.out.Skipped))
 	return base, nil
@@ -232,7 +233,7 @@ func (d *demo) load() error {
 	}
 	im := &importer{
 		scope: d.db.Scope(demoScope), progress: d.a.progress(),
-		walker: &walker{dir: d.out.Copy, files: d.files},
+		walker: &folder.Walker{Dir: d.out.Copy, Files: d.files},
 	}
 	if err := im.run(d.a.ctx); err != nil {
 		return err

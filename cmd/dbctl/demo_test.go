@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/internal/folder"
 )
 
 func facts(t *testing.T, dir string, more ...string) demoView {
@@ -48,7 +50,7 @@ func checkFacts(t *testing.T, v demoView) {
 }
 
 func TestDemoOnAFolder(t *testing.T) {
-	dir := folder(t)
+	dir := aFolder(t)
 	v := facts(t, dir, "--into", filepath.Join(t.TempDir(), "x"))
 	checkFacts(t, v)
 	require.Equal(t, `What does it say about "How refunds are made"?`, v.Question)
@@ -71,7 +73,7 @@ func TestDemoOnThisRepository(t *testing.T) {
 
 func TestDemoForAPerson(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	dir := folder(t)
+	dir := aFolder(t)
 	v := facts(t, dir)
 	r := dbctl("", "demo", dir)
 	require.Equal(t, exitOK, r.code, r.err)
@@ -120,12 +122,12 @@ func TestDemoOnSmallFolders(t *testing.T) {
 
 func TestQuestion(t *testing.T) {
 	dir := t.TempDir()
-	files := func(texts map[string]string) (out []found) {
+	files := func(texts map[string]string) (out []folder.Found) {
 		for name, text := range texts {
 			write(t, dir, name, text)
 		}
 		for name := range texts {
-			out = append(out, found{path: filepath.Join(dir, name), rel: name})
+			out = append(out, folder.Found{Path: filepath.Join(dir, name), Rel: name})
 		}
 		return out
 	}

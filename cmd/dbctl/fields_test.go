@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write testdata/fields.txt anew; read th
 // The fields of every verb's JSON. A field may be added; one that goes or changes its name breaks scripts.
 func TestJSONFields(t *testing.T) {
 	file := newDB(t)
-	dir := folder(t)
+	dir := aFolder(t)
 	ok(t, "", "put", file, "acme/support", "everything", "x", "--ttl", "1h", "--group", "g", "--seq", "2", "--subject", "lee", "--role", "user",
 		"--tag", "a", "--meta", "k=v", "--pin", "--from", "acme/support:note", "--supersedes", "old", "--as-of", "2026-01-01", "--source", "page:note")
 	ok(t, "", "put", file, "acme/support", "expired", "refund refund", "--expires", "2020-01-01")
@@ -45,6 +45,7 @@ func TestJSONFields(t *testing.T) {
 	pin("history", "", "history", file, "acme/support", "gone")
 	pin("search", "", "search", file, "acme/support", "refunds")
 	pin("import", "", "import", file, "acme/docs", dir)
+	pin("refresh", "", "refresh", file, "acme/docs", "--dry-run")
 	first := pin("assemble", "", "assemble", file, "acme/support", "refunds")["trace"].(string)
 	pin("assemble request", "", "assemble", file, "acme/support", "refunds", "--format", "openai")
 	second := asJSON(t, "", "assemble", file, "acme/docs", "how are refunds made", "--budget", "600")["trace"].(string)

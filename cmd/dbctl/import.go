@@ -9,10 +9,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/folder"
 )
 
 type importCmd struct {
@@ -27,7 +30,7 @@ type importCmd struct {
 }
 
 func (importCmd) Help() string {
-	return `Imports every text file below DIR as an artefact of kind chunk with a file: source, and records DIR as a directory this database may read, so that a later read notices a change and fetches the file anew. .gitignore is honoured; links are not followed; binary, empty and too large files are skipped, and named with the reason; a directory that is ignored is named as one. Files that are hidden but not ignored are taken: look at --dry-run first. Two directories in one scope need a --prefix each, or files of one name replace each other.
+	return `Imports every text file below DIR as an artefact of kind chunk with a file: source, and records DIR as a directory this database may read, so that a later read notices a change and fetches the file anew, and dbctl refresh finds new files. .gitignore is honoured; links are not followed; binary, empty and too large files are skipped, and named with the reason; a directory that is ignored is named as one. Files that are hidden but not ignored are taken: look at --dry-run first. Two directories in one scope need a --prefix each, or files of one name replace each other.
 
 A second run writes only what changed since. Ctrl-C stops between two transactions of some hundred files; run it again to go on. A file that changes while it is read is fetched anew by the read that notices.
 
@@ -45,10 +48,10 @@ type importView struct {
 	Bytes     int64          `json:"bytes"`
 	Skipped   map[string]int `json:"skipped"` // by reason
 	// SkippedFiles are all of them, by reason and path.
-	SkippedFiles []skippedFile `json:"skipped_files"`
-	Removed      []string      `json:"removed"`
-	Deleted      int           `json:"deleted"`
-	DryRun       bool          `json:"dry_run,omitempty"`
+	SkippedFiles []folder.Skipped `json:"skipped_files"`
+	Removed      []string         `json:"removed"`
+	Deleted      int              `json:"deleted"`
+	DryRun       bool             `json:"dry_run,omitempty"`
 	verbose      bool
 }
 
@@ -76,20 +79,25 @@ func (c *importCmd) Run(a *app) error {
 	if err != nil {
 		return failed("import: %v", err)
 	}
-	w := &walker{dir: dir, maxSize: c.MaxSize, except: []string{file}}
-	if err := w.walk(a.ctx); err != nil {
+	w := &folder.Walker{Dir: dir, MaxSize: c.MaxSize, Except: []string{file}, Usable: usableID}
+	if err := w.Walk(a.ctx); err != nil {
 		return err
 	}
 	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
 		im := &importer{scope: db.Scope(c.Scope), walker: w, prefix: c.Prefix, dry: c.DryRun, remove: c.Delete, progress: a.progress()}
 		im.out = importView{Scope: c.Scope, Dir: dir, DryRun: c.DryRun, verbose: c.Verbose}
-		if !c.DryRun && len(w.files) > 0 {
+		if !c.DryRun && len(w.Files) > 0 {
 			if err := db.AddFileRoot(a.ctx, dir); err != nil {
 				return err
 			}
 		}
 		if err := im.run(a.ctx); err != nil {
 			return fmt.Errorf("import stopped after %s: %w", plural(im.out.Written, "file", "files"), err)
+		}
+		if !c.DryRun && len(w.Files) > 0 {
+			if err := im.scope.AddDirectory(a.ctx, ctxpage.Directory{Dir: dir, Prefix: c.Prefix, MaxSize: c.MaxSize}); err != nil {
+				return err
+			}
 		}
 		return a.emit(im.out, im.out.print)
 	})
@@ -98,7 +106,7 @@ func (c *importCmd) Run(a *app) error {
 // importer brings a scope up to date with the files a walker found.
 type importer struct {
 	scope    *ctxpage.Scope
-	walker   *walker
+	walker   *folder.Walker
 	prefix   string
 	dry      bool
 	remove   bool
@@ -117,7 +125,7 @@ type stored struct {
 
 func (im *importer) run(ctx context.Context) error {
 	w := im.walker
-	im.out.Files, im.out.Removed = len(w.files), []string{}
+	im.out.Files, im.out.Removed = len(w.Files), []string{}
 	im.have = map[string]stored{}
 	err := eachArtefact(ctx, im.scope, im.prefix, func(v *ctxpage.Version) {
 		im.have[v.ID] = stored{v.Source, v.SourceHash}
@@ -125,34 +133,34 @@ func (im *importer) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for i, f := range w.files {
+	for i, f := range w.Files {
 		if err := im.file(ctx, f); err != nil {
 			return err
 		}
-		im.progress("import", uint64(i+1), uint64(len(w.files)))
+		im.progress("import", uint64(i+1), uint64(len(w.Files)))
 	}
 	if err := im.flush(ctx); err != nil {
 		return err
 	}
-	im.out.Skipped, im.out.SkippedFiles = w.skips(), nonNil(w.skipped)
-	slices.SortFunc(im.out.SkippedFiles, func(a, b skippedFile) int {
+	im.out.Skipped, im.out.SkippedFiles = w.Counts(), nonNil(w.Skipped)
+	slices.SortFunc(im.out.SkippedFiles, func(a, b folder.Skipped) int {
 		return cmp.Or(cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Path, b.Path))
 	})
 	return im.gone(ctx)
 }
 
 // file compares a file with what is stored, by hash, and takes it if it differs.
-func (im *importer) file(ctx context.Context, f found) error {
-	id, source := im.prefix+f.rel, "file:"+f.path
+func (im *importer) file(ctx context.Context, f folder.Found) error {
+	id, source := im.prefix+f.Rel, "file:"+f.Path
 	if !usableID(id) || len(source) > ctxpage.MaxSource {
-		im.walker.skip(f.rel, skipName)
+		im.walker.Skip(f.Rel, folder.Name)
 		return nil
 	}
-	text, skip := readText(f.path)
+	text, skip := folder.ReadText(f.Path)
 	if skip != "" {
-		im.walker.skip(f.rel, skip)
-		if skip == skipUnread {
-			im.walker.unread = append(im.walker.unread, f.rel)
+		im.walker.Skip(f.Rel, skip)
+		if skip == folder.Unreadable {
+			im.walker.Unread = append(im.walker.Unread, f.Rel)
 		}
 		im.out.Files--
 		return nil
@@ -206,7 +214,7 @@ func (im *importer) flush(ctx context.Context) error {
 		return err
 	}
 	for _, rel := range failed {
-		im.walker.skip(rel, skipUnread)
+		im.walker.Skip(rel, folder.Unreadable)
 	}
 	im.out.Written += len(batch) - len(failed)
 	im.out.Bytes += bytes
@@ -216,10 +224,10 @@ func (im *importer) flush(ctx context.Context) error {
 // gone finds artefacts imported from below the directory whose file is no longer taken. Of what could not be read
 // nothing is known, so it stays.
 func (im *importer) gone(ctx context.Context) error {
-	below := "file:" + strings.TrimSuffix(im.walker.dir, "/") + "/"
+	below := "file:" + strings.TrimSuffix(im.walker.Dir, "/") + "/"
 	for _, id := range slices.Sorted(maps.Keys(im.have)) {
 		rel, ok := strings.CutPrefix(im.have[id].source, below)
-		if ok && id == im.prefix+rel && !im.unknown(rel) {
+		if ok && id == im.prefix+rel && !im.walker.Unknown(rel) {
 			im.out.Removed = append(im.out.Removed, id)
 		}
 	}
@@ -238,13 +246,8 @@ func (im *importer) gone(ctx context.Context) error {
 	return nil
 }
 
-func (im *importer) unknown(rel string) bool {
-	for _, u := range im.walker.unread {
-		if u == "" || rel == u || strings.HasPrefix(rel, u+"/") {
-			return true
-		}
-	}
-	return false
+func usableID(s string) bool {
+	return len(s) <= ctxpage.MaxID && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
 func (v *importView) print(w io.Writer) {

@@ -13,10 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/folder"
 )
 
-// folder is a small repository with what an import has to leave out.
-func folder(t *testing.T) string {
+// aFolder is a small repository with what an import has to leave out.
+func aFolder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -54,7 +55,7 @@ func imported(t *testing.T, file string) []string {
 }
 
 func TestImport(t *testing.T) {
-	dir := folder(t)
+	dir := aFolder(t)
 	file := filepath.Join(dir, "agent.ctx") // in the directory it imports
 	ok(t, "", "init", file)
 	args := []string{"import", file, "acme/docs", dir, "--max-size", "4000"}
@@ -65,7 +66,7 @@ func TestImport(t *testing.T) {
 	require.Equal(t, dry["written"], first["written"])
 	require.Equal(t, dry["skipped"], first["skipped"])
 	require.Equal(t, map[string]any{
-		skipIgnored: 4.0, skipBinary: 2.0, skipEmpty: 1.0, skipLarge: 1.0, skipKind: 1.0, skipName: 1.0, skipDatabase: 4.0,
+		folder.Ignored: 4.0, folder.Binary: 2.0, folder.Empty: 1.0, folder.Large: 1.0, folder.Kind: 1.0, folder.Name: 1.0, folder.Database: 4.0,
 	}, first["skipped"])
 	want := []string{".gitignore", "README.md", "docs/.gitignore", "docs/keep.tmp", "docs/policy.md", "src/main.txt", "src/only-here.txt"}
 	require.Equal(t, want, imported(t, file))
@@ -105,7 +106,7 @@ func TestImport(t *testing.T) {
 
 // A file that is not in the database although it is in the directory can be found by its name and the reason.
 func TestImportNamesWhatItSkips(t *testing.T) {
-	dir, file := folder(t), newDB(t)
+	dir, file := aFolder(t), newDB(t)
 	const many = importNames + 3
 	for i := range many {
 		write(t, dir, fmt.Sprintf("images/%02d.png", i), "\x00")
@@ -123,17 +124,17 @@ func TestImportNamesWhatItSkips(t *testing.T) {
 	}
 	require.Equal(t, v["skipped"], counts, "each file that is counted is named")
 	for path, reason := range map[string]string{
-		"bin.dat": skipBinary, "latin.txt": skipBinary, "empty.txt": skipEmpty, "large.txt": skipLarge, "new\nline.txt": skipName, "link.md": skipKind,
-		"docs/draft.tmp": skipIgnored, "build": skipIgnored, "src/build": skipIgnored, "only-here.txt": skipIgnored, "images/22.png": skipBinary,
+		"bin.dat": folder.Binary, "latin.txt": folder.Binary, "empty.txt": folder.Empty, "large.txt": folder.Large, "new\nline.txt": folder.Name, "link.md": folder.Kind,
+		"docs/draft.tmp": folder.Ignored, "build": folder.Ignored, "src/build": folder.Ignored, "only-here.txt": folder.Ignored, "images/22.png": folder.Binary,
 	} {
 		require.Equal(t, reason, reasons[path], path)
 	}
 	require.NotContains(t, reasons, "README.md")
 
 	plain := ok(t, "", args...)
-	require.Contains(t, plain, "skipped 1: "+skipLarge+"\n  large.txt\n")
+	require.Contains(t, plain, "skipped 1: "+folder.Large+"\n  large.txt\n")
 	require.Contains(t, plain, "  new line.txt\n", "a name must not steer the terminal")
-	require.Contains(t, plain, fmt.Sprintf("skipped %d: %s\n  bin.dat\n", many+2, skipBinary))
+	require.Contains(t, plain, fmt.Sprintf("skipped %d: %s\n  bin.dat\n", many+2, folder.Binary))
 	require.Contains(t, plain, "  images/18.png\n  and 5 more; --verbose names them all\n")
 	require.NotContains(t, plain, "latin.txt")
 	all := ok(t, "", append(args, "-v")...)
@@ -162,7 +163,7 @@ func TestImportRefuses(t *testing.T) {
 
 // What could not be read is not gone.
 func TestImportKeepsWhatItCannotRead(t *testing.T) {
-	im := &importer{prefix: "p/", walker: &walker{dir: "/d", unread: []string{"secret"}}, have: map[string]stored{
+	im := &importer{prefix: "p/", walker: &folder.Walker{Dir: "/d", Unread: []string{"secret"}}, have: map[string]stored{
 		"p/secret/a": {source: "file:/d/secret/a"}, "p/secrets": {source: "file:/d/secrets"}, "p/other": {source: "file:/elsewhere/other"}, "p/own": {},
 	}}
 	require.NoError(t, im.gone(context.Background()))
@@ -181,8 +182,8 @@ func TestImportCancelled(t *testing.T) {
 	db, err := ctxpage.Open(file, ctxpage.Options{FileRoots: []string{dir}})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &walker{dir: dir, maxSize: 1000}
-	require.NoError(t, w.walk(ctx))
+	w := &folder.Walker{Dir: dir, MaxSize: 1000}
+	require.NoError(t, w.Walk(ctx))
 	im := &importer{scope: db.Scope("acme/docs"), walker: w, progress: func(_ string, done, _ uint64) {
 		if done == importFiles+10 {
 			cancel()
@@ -201,7 +202,7 @@ func TestImportCancelled(t *testing.T) {
 }
 
 func TestProgressIsOnStandardErrorOnly(t *testing.T) {
-	dir := folder(t)
+	dir := aFolder(t)
 	file := newDB(t)
 	quiet := dbctl("", "import", file, "acme/a", dir)
 	require.Equal(t, exitOK, quiet.code)
@@ -214,19 +215,19 @@ func TestProgressIsOnStandardErrorOnly(t *testing.T) {
 
 // Patterns from the root of the repository down to the directory count when a part of it is imported.
 func TestWalkHonoursTheRepositoryAbove(t *testing.T) {
-	root := folder(t)
+	root := aFolder(t)
 	write(t, root, ".git/info/exclude", "policy.md\n")
-	w := &walker{dir: filepath.Join(root, "docs"), maxSize: 4000}
-	require.NoError(t, w.walk(context.Background()))
+	w := &folder.Walker{Dir: filepath.Join(root, "docs"), MaxSize: 4000}
+	require.NoError(t, w.Walk(context.Background()))
 	var got []string
-	for _, f := range w.files {
-		got = append(got, f.rel)
+	for _, f := range w.Files {
+		got = append(got, f.Rel)
 	}
 	slices.Sort(got)
 	require.Equal(t, []string{".gitignore", "keep.tmp"}, got)
 
-	w = &walker{dir: root, maxSize: 4000, maxFile: 2}
-	require.NoError(t, w.walk(context.Background()))
-	require.Len(t, w.files, 2)
-	require.Positive(t, w.skips()[skipLimit])
+	w = &folder.Walker{Dir: root, MaxSize: 4000, MaxFiles: 2}
+	require.NoError(t, w.Walk(context.Background()))
+	require.Len(t, w.Files, 2)
+	require.Positive(t, w.Counts()[folder.Limit])
 }

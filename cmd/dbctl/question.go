@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/ctxpage/ctxpage/internal/folder"
 )
 
 // A demo on a folder nobody has seen needs a question that the folder can answer. It is taken from the folder's own
@@ -18,14 +20,14 @@ import (
 // wordy file from the others.
 
 // question finds one; the same files give the same question.
-func question(files []found) string {
+func question(files []folder.Found) string {
 	if h := longestSection(files); h != "" {
 		return fmt.Sprintf("What does it say about %q?", h)
 	}
 	if words := tellingWords(files); len(words) > 0 {
 		return "What is said about " + list(words) + "?"
 	}
-	return fmt.Sprintf("What is in %s?", files[0].rel)
+	return fmt.Sprintf("What is in %s?", files[0].Rel)
 }
 
 func list(words []string) string {
@@ -38,15 +40,15 @@ func list(words []string) string {
 // sectionBytes is what a section is worth at most: above it longer is not better.
 const sectionBytes = 3000
 
-func longestSection(files []found) (best string) {
+func longestSection(files []folder.Found) (best string) {
 	most := 0
 	for _, f := range files {
-		switch strings.ToLower(filepath.Ext(f.rel)) {
+		switch strings.ToLower(filepath.Ext(f.Rel)) {
 		case ".md", ".markdown", ".txt":
 		default:
 			continue
 		}
-		text, err := os.ReadFile(f.path)
+		text, err := os.ReadFile(f.Path)
 		if err != nil {
 			continue
 		}
@@ -103,11 +105,11 @@ func letters(w string) string {
 }
 
 // tellingWords picks up to three words of the file with the most different ones: often here, seldom elsewhere.
-func tellingWords(files []found) []string {
+func tellingWords(files []folder.Found) []string {
 	docs := map[string]int{}
 	var richest map[string]int
 	for _, f := range files {
-		text, err := os.ReadFile(f.path)
+		text, err := os.ReadFile(f.Path)
 		if err != nil {
 			continue
 		}

@@ -56,6 +56,7 @@ type cli struct {
 	History  historyCmd  `cmd:"" help:"List the versions of an artefact."`
 	Search   searchCmd   `cmd:"" help:"Find pages by their words."`
 	Import   importCmd   `cmd:"" help:"Import the text files of a directory, and what changed in them since."`
+	Refresh  refreshCmd  `cmd:"" help:"Probe all sources, fetch what changed, and find new files of imported directories."`
 	Assemble assembleCmd `cmd:"" help:"Make a context for a question, within a budget of tokens."`
 	Commit   commitCmd   `cmd:"" help:"Commit an answer that was written from an assembled context, through the gate."`
 	Rollback rollbackCmd `cmd:"" help:"Record that the answer to an assembled context was dropped."`

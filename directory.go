@@ -1,0 +1,161 @@
+package ctxpage
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+// Directory is a directory whose text files a scope has as artefacts. Once recorded, Scope.Refresh sees its new, changed
+// and vanished files.
+type Directory struct {
+	Dir    string `json:"dir"`    // absolute; a relative path is taken from the working directory
+	Prefix string `json:"prefix"` // stands before each id; the rest is the path below Dir, with slashes
+	// MaxSize is the size of the largest file that is taken, bytes; 0: DefaultMaxFile.
+	MaxSize int64 `json:"max_size"`
+}
+
+// DefaultMaxFile is the size above which a file of a recorded directory is not taken, bytes.
+const DefaultMaxFile = 1 << 20
+
+// directoryState begins the key of the row of a recorded directory: scope, 0, prefix, 0, path.
+const directoryState = "directory/"
+
+func directoryKey(scope string, d Directory) string {
+	return directoryState + scope + "\x00" + d.Prefix + "\x00" + d.Dir
+}
+
+// AddDirectory records a directory for the scope. It imports nothing: the next Refresh does. The directory must also be
+// allowed to be read (Options.FileRoots, DB.AddFileRoot). Recording it again changes MaxSize.
+func (s *Scope) AddDirectory(ctx context.Context, d Directory) error {
+	if err := s.hostOnly("AddDirectory"); err != nil {
+		return err
+	}
+	d, err := d.checked()
+	if err != nil {
+		return err
+	}
+	row, err := msgpack.Marshal([]any{d.Dir, d.Prefix, d.MaxSize})
+	if err != nil {
+		return err
+	}
+	return s.setDirectory(ctx, d, row, "directory recorded")
+}
+
+// RemoveDirectory forgets a recorded directory. What was imported from it stays.
+func (s *Scope) RemoveDirectory(ctx context.Context, d Directory) error {
+	if err := s.hostOnly("RemoveDirectory"); err != nil {
+		return err
+	}
+	d, err := d.checked()
+	if err != nil {
+		return err
+	}
+	known, err := s.Directories(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(known, func(k Directory) bool { return k.Dir == d.Dir && k.Prefix == d.Prefix }) {
+		return fmt.Errorf("%w: no directory %s with prefix %q is recorded for %s", ErrNotFound, d.Dir, d.Prefix, s.name)
+	}
+	return s.setDirectory(ctx, d, nil, "directory forgotten")
+}
+
+func (s *Scope) setDirectory(ctx context.Context, d Directory, row []byte, action string) error {
+	if s.db.opts.ReadOnly {
+		return ErrReadOnly
+	}
+	old, err := s.db.store.State(ctx, directoryKey(s.name, d))
+	if err != nil || row != nil && string(old) == string(row) {
+		return err
+	}
+	id, err := s.db.newID()
+	if err != nil {
+		return err
+	}
+	_, err = s.db.store.Commit(ctx, Batch{
+		ID: id, Scope: s.name, Actor: s.actor, Now: s.db.opts.Clock(), State: []StateRow{{directoryKey(s.name, d), row}},
+		Leaf: manifest.Record{Type: manifest.TypeCommit, Action: action, Reason: "vouched by the host"},
+	})
+	return err
+}
+
+func (d Directory) checked() (Directory, error) {
+	abs, err := filepath.Abs(d.Dir)
+	if err != nil {
+		return d, fmt.Errorf("ctxpage: directory %q: %w", d.Dir, err)
+	}
+	d.Dir = abs
+	if d.MaxSize == 0 {
+		d.MaxSize = DefaultMaxFile
+	}
+	if d.MaxSize < 0 || d.MaxSize > MaxText {
+		return d, invalid("max_size", strconv.FormatInt(d.MaxSize, 10), "1 to "+strconv.Itoa(MaxText))
+	}
+	if d.Prefix == "" {
+		return d, nil
+	}
+	if err := checkID("prefix", d.Prefix); err != nil {
+		return d, err
+	}
+	return d, checkReserved("prefix", d.Prefix)
+}
+
+// Directories lists the directories recorded for the scope, by prefix and path.
+func (s *Scope) Directories(ctx context.Context) (out []Directory, err error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	q := ScanQuery{What: ScanState, Prefix: directoryState + s.name + "\x00", Limit: 1000}
+	for {
+		page, err := s.db.store.Scan(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range page.State {
+			d, err := unpackDirectory(row.Value)
+			if err != nil {
+				return nil, fmt.Errorf("ctxpage: recorded directory of %s: %w", s.name, err)
+			}
+			out = append(out, d)
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return out, nil
+		}
+	}
+}
+
+// directoryRow is the row of a recorded directory.
+type directoryRow struct {
+	//lint:ignore U1000 msgpack looks for it
+	_msgpack struct{} `msgpack:",as_array"`
+	Dir      string
+	Prefix   string
+	MaxSize  int64
+}
+
+func unpackDirectory(row []byte) (Directory, error) {
+	var r directoryRow
+	err := unpack(row, &r)
+	return Directory{r.Dir, r.Prefix, r.MaxSize}, err
+}
+
+// id is that of a file by its path below the directory.
+func (d Directory) id(rel string) string { return d.Prefix + rel }
+
+// rel is the path below the directory of an artefact that was taken from it.
+func (d Directory) rel(id, source string) (string, bool) {
+	path, ok := strings.CutPrefix(source, "file:")
+	if !ok {
+		return "", false
+	}
+	rel, ok := below(d.Dir, path)
+	return rel, ok && id == d.id(rel)
+}

@@ -1,0 +1,434 @@
+package ctxpage
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ctxpage/ctxpage/internal/folder"
+)
+
+// RefreshOptions say what a refresh does. The zero value probes every source of the scope and fetches what changed.
+type RefreshOptions struct {
+	// DryRun probes and reports; it fetches and writes nothing.
+	DryRun bool
+	// Delete deletes artefacts of recorded directories whose file vanished or is no longer taken. Without it they stay in
+	// the store: those whose file vanished are left out of every context, with that reason. Nothing of a directory that
+	// cannot be read is deleted.
+	Delete bool
+	// FilesOnly leaves out sources other than file:, which may be a network.
+	FilesOnly bool
+	// Check skips sources whose last probe is younger: CheckEvery. CheckNever is not allowed.
+	Check CheckPolicy
+	// Progress, if not nil, is called from the calling goroutine. It may call nothing of the database.
+	Progress func(what string, done, total uint64)
+}
+
+// RefreshReport says what a refresh found. Ids are in order.
+type RefreshReport struct {
+	Scope     string           `json:"scope"`
+	Sources   int              `json:"sources"` // artefacts whose source was looked at
+	Unchanged int              `json:"unchanged"`
+	Changed   []string         `json:"changed"`   // fetched anew
+	New       []string         `json:"new"`       // files of recorded directories that were not known
+	Vanished  []string         `json:"vanished"`  // the source is not there any more
+	NotTaken  []string         `json:"not_taken"` // the file is there, but its directory's rules no longer take it
+	Deleted   []string         `json:"deleted"`
+	Failed    []RefreshFailure `json:"failed"`
+	DryRun    bool             `json:"dry_run,omitempty"`
+}
+
+// RefreshFailure is a source, or a recorded directory, that could not be read.
+type RefreshFailure struct {
+	ID  string `json:"id,omitempty"`  // artefact; "": a directory
+	Dir string `json:"dir,omitempty"` // recorded directory
+	Err string `json:"error"`
+}
+
+// refreshChunk is how many artefacts are probed between two looks at the context.
+const refreshChunk = 256
+
+// refreshing is a Refresh under way.
+type refreshing struct {
+	s     *Scope
+	o     RefreshOptions
+	out   RefreshReport
+	have  map[string]string // sources by id, of the scope's live artefacts
+	gone  map[string]bool   // ids of those whose source vanished
+	known map[string]bool   // new ids of this run
+}
+
+// Refresh probes the sources of all artefacts of the scope itself, many at once, and fetches what changed; then it looks
+// for new files in its recorded directories. What changed is written in transactions of some hundred files: if the
+// context ends, completed ones stay, the report says what was done, and the next run continues. A probe of a file that
+// did not change costs a stat. Ancestors have a Refresh of their own.
+//
+// The error is for a refresh that could not be finished; sources that fail are in the report.
+func (s *Scope) Refresh(ctx context.Context, o RefreshOptions) (RefreshReport, error) {
+	r := &refreshing{s: s, o: o, have: map[string]string{}, gone: map[string]bool{}, known: map[string]bool{}}
+	r.out = RefreshReport{Scope: s.name, DryRun: o.DryRun, Changed: []string{}, New: []string{}, Vanished: []string{}, NotTaken: []string{}, Deleted: []string{}, Failed: []RefreshFailure{}}
+	if err := s.hostOnly("Refresh"); err != nil {
+		return r.out, err
+	}
+	switch {
+	case s.db.opts.ReadOnly && !o.DryRun:
+		return r.out, fmt.Errorf("ctxpage: refresh of %s: %w", s.name, ErrReadOnly)
+	case o.Check < 0:
+		return r.out, invalid("check", "CheckNever", "CheckAlways or CheckEvery")
+	}
+	if o.DryRun {
+		dry := *s
+		dry.dry, r.s = true, &dry
+	}
+	err := r.sources(ctx)
+	if err == nil {
+		err = r.directories(ctx)
+	}
+	return r.out, err
+}
+
+func (r *refreshing) progress(what string, done, total int) {
+	if r.o.Progress != nil {
+		r.o.Progress(what, uint64(done), uint64(total))
+	}
+}
+
+// sources probes what the scope has.
+func (r *refreshing) sources(ctx context.Context) error {
+	found, err := r.s.db.store.Scan(ctx, ScanQuery{What: ScanSourced, Scopes: Scopes{r.s.name}})
+	if err != nil {
+		return err
+	}
+	done := 0
+	for part := range slices.Chunk(found.Keys, refreshChunk) {
+		if err := r.probe(ctx, part); err != nil {
+			return err
+		}
+		done += len(part)
+		r.progress("refresh", done, len(found.Keys))
+	}
+	return nil
+}
+
+func (r *refreshing) probe(ctx context.Context, keys []PageKey) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	loaded, err := r.s.db.store.Load(ctx, Scopes{r.s.name}, keys, WantHead)
+	if err != nil {
+		return err
+	}
+	now := micros(r.s.db.opts.Clock())
+	heads := make([]*Head, 0, len(loaded))
+	for i := range loaded {
+		h := loaded[i].Head
+		if loaded[i].Err != nil || h == nil {
+			continue // replaced meanwhile, or damaged: reading it says so
+		}
+		r.have[h.ID] = h.Artefact.Source
+		expired := !h.ExpiresAt.IsZero() && micros(h.ExpiresAt) <= now
+		if !expired && (!r.o.FilesOnly || strings.HasPrefix(h.Artefact.Source, "file:")) {
+			heads = append(heads, h)
+		}
+	}
+	states := r.s.freshen(ctx, heads, r.o.Check)
+	if err := ctx.Err(); err != nil {
+		return err // what did not answer in time says nothing about the sources
+	}
+	for i, h := range heads {
+		r.note(h.ID, &states[i])
+	}
+	return nil
+}
+
+// note files what the check of an artefact found.
+func (r *refreshing) note(id string, f *freshness) {
+	r.out.Sources++
+	switch {
+	case f.refetched, f.reason == reasonReadOnly:
+		r.out.Changed = append(r.out.Changed, id)
+	case f.reason == "":
+		r.out.Unchanged++
+	case f.reason == reasonVanished:
+		r.out.Vanished = append(r.out.Vanished, id)
+		r.gone[id] = true
+	default:
+		r.out.Failed = append(r.out.Failed, RefreshFailure{ID: id, Err: f.err.Error()})
+	}
+}
+
+func (r *refreshing) directories(ctx context.Context) error {
+	dirs, err := r.s.Directories(ctx)
+	if err != nil {
+		return err
+	}
+	for _, d := range dirs {
+		if err := r.directory(ctx, d); err != nil {
+			return err
+		}
+	}
+	slices.Sort(r.out.New)
+	slices.Sort(r.out.NotTaken)
+	slices.Sort(r.out.Deleted)
+	return nil
+}
+
+// directory looks for the new files of a directory, and for those that it no longer has.
+func (r *refreshing) directory(ctx context.Context, d Directory) error {
+	db := r.s.db
+	w := &folder.Walker{Dir: d.Dir, MaxSize: d.MaxSize, Except: []string{db.path}}
+	_, _, err := db.files.nearest(d.Dir + "/x")
+	if err == nil {
+		err = w.Walk(ctx)
+	}
+	if err == nil && slices.Contains(w.Unread, "") {
+		err = errors.New("the directory could not be read")
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		r.out.Failed = append(r.out.Failed, RefreshFailure{Dir: d.Dir, Err: err.Error()})
+		return nil
+	}
+	taken := make(map[string]bool, len(w.Files))
+	var fresh []Artefact
+	for i, f := range w.Files {
+		taken[f.Rel] = true
+		if a, ok := r.unknown(ctx, d, f); ok {
+			fresh = append(fresh, a)
+		}
+		if len(fresh) == batchFiles || i == len(w.Files)-1 {
+			if err := r.take(ctx, fresh); err != nil {
+				return err
+			}
+			fresh = nil
+			r.progress("directory "+d.Dir, i+1, len(w.Files))
+		}
+	}
+	return r.lost(ctx, d, w, taken)
+}
+
+// unknown makes an artefact of a file that the scope does not have.
+func (r *refreshing) unknown(ctx context.Context, d Directory, f folder.Found) (Artefact, bool) {
+	id, source := d.id(f.Rel), "file:"+f.Path
+	if r.have[id] == source || r.known[id] || checkID("id", id) != nil || len(source) > MaxSource || !r.s.db.files.looksLikeText(f.Path) {
+		return Artefact{}, false
+	}
+	if l, err := r.s.db.store.Resolve(ctx, Scopes{r.s.name}, Ref{ID: id}); err == nil && l.Current {
+		r.out.Failed = append(r.out.Failed, RefreshFailure{ID: id, Dir: d.Dir, Err: "the id is taken by an artefact that does not come from " + f.Path + "; give the directory a prefix"})
+		return Artefact{}, false
+	}
+	r.known[id] = true
+	return Artefact{ID: id, Kind: KindChunk, Source: source, Group: id}, true
+}
+
+// take writes new files. One that can no longer be read, or turns out not to be text, is reported.
+func (r *refreshing) take(ctx context.Context, fresh []Artefact) error {
+	if err := ctx.Err(); err != nil || len(fresh) == 0 {
+		return err
+	}
+	if r.o.DryRun {
+		for i := range fresh {
+			r.out.New = append(r.out.New, fresh[i].ID)
+		}
+		return nil
+	}
+	var taken []string
+	var failed []RefreshFailure
+	err := r.s.Update(ctx, func(tx *Txn) error {
+		taken, failed = nil, nil
+		for _, a := range fresh {
+			switch err := tx.Put(ctx, a); {
+			case err == nil:
+				taken = append(taken, a.ID)
+			case ctx.Err() != nil:
+				return ctx.Err()
+			default:
+				failed = append(failed, RefreshFailure{ID: a.ID, Err: err.Error()})
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	r.out.New, r.out.Failed = append(r.out.New, taken...), append(r.out.Failed, failed...)
+	return nil
+}
+
+// lost finds artefacts of a directory that it no longer has, and deletes them if that is wanted.
+func (r *refreshing) lost(ctx context.Context, d Directory, w *folder.Walker, taken map[string]bool) error {
+	var drop []string
+	for _, id := range slices.Sorted(maps.Keys(r.have)) {
+		rel, ok := d.rel(id, r.have[id])
+		switch {
+		case !ok || taken[rel] || w.Unknown(rel):
+			continue
+		case !r.gone[id]:
+			r.out.NotTaken = append(r.out.NotTaken, id)
+		}
+		drop = append(drop, id)
+	}
+	if !r.o.Delete {
+		return nil
+	}
+	for part := range slices.Chunk(drop, batchFiles) {
+		if err := r.remove(ctx, part); err != nil {
+			return err
+		}
+		r.out.Deleted = append(r.out.Deleted, part...)
+	}
+	return nil
+}
+
+func (r *refreshing) remove(ctx context.Context, ids []string) error {
+	if r.o.DryRun {
+		return nil
+	}
+	return r.s.Update(ctx, func(tx *Txn) error {
+		for _, id := range ids {
+			if err := tx.Delete(ctx, id); err != nil && !errors.Is(err, ErrNotFound) {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// looksLikeText reads the beginning of a file: what is refused here is not read whole at every refresh.
+func (s *fileSource) looksLikeText(path string) bool {
+	f, err := s.open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	b := make([]byte, 8<<10)
+	n, err := io.ReadFull(f, b)
+	if b = b[:n]; n == 0 || err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return false
+	}
+	if n == cap(b) {
+		for range utf8.UTFMax - 1 { // a character may be cut
+			if r, size := utf8.DecodeLastRune(b); r == utf8.RuneError && size == 1 {
+				b = b[:len(b)-1]
+			}
+		}
+	}
+	return bytes.IndexByte(b, 0) < 0 && utf8.Valid(b)
+}
+
+// Refresh refreshes every scope that has sources or recorded directories, by name. The first error ends it.
+func (db *DB) Refresh(ctx context.Context, o RefreshOptions) ([]RefreshReport, error) {
+	names, err := db.refreshable(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []RefreshReport
+	for _, name := range names {
+		r, err := db.Scope(name, WithActor("refresh")).Refresh(ctx, o)
+		if out = append(out, r); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// refreshable lists the scopes that a refresh has something to do in.
+func (db *DB) refreshable(ctx context.Context) ([]string, error) {
+	names := map[string]bool{}
+	for cursor := ""; ; {
+		scopes, next, err := db.Scopes(ctx, "", cursor, 1000)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range scopes {
+			found, err := db.store.Scan(ctx, ScanQuery{What: ScanSourced, Scopes: Scopes{s.Name}})
+			if err != nil {
+				return nil, err
+			}
+			if len(found.Keys) > 0 {
+				names[s.Name] = true
+			}
+		}
+		if cursor = next; cursor == "" {
+			break
+		}
+	}
+	for q := (ScanQuery{What: ScanState, Prefix: directoryState, Limit: 1000}); ; {
+		page, err := db.store.Scan(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range page.State {
+			scope, _, _ := strings.Cut(strings.TrimPrefix(row.Key, directoryState), "\x00")
+			names[scope] = true
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return slices.Sorted(maps.Keys(names)), nil
+		}
+	}
+}
+
+// refresher runs Refresh over the files of all scopes now and then.
+type refresher struct {
+	stop context.CancelFunc
+	done chan struct{}
+	runs atomic.Uint64
+	once sync.Once
+}
+
+// startRefresh begins the background refresh that Options.RefreshEvery asks for.
+func (db *DB) startRefresh() {
+	if db.opts.RefreshEvery <= 0 || db.opts.ReadOnly {
+		return
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	r := &refresher{stop: stop, done: make(chan struct{})}
+	db.refresher = r
+	go func() {
+		defer close(r.done)
+		tick := time.NewTicker(db.opts.RefreshEvery)
+		defer tick.Stop()
+		for {
+			db.refreshOnce(ctx)
+			r.runs.Add(1)
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+}
+
+// refreshOnce is one run in the background. What goes wrong is logged; the next run tries again.
+func (db *DB) refreshOnce(ctx context.Context) {
+	reports, err := db.Refresh(ctx, RefreshOptions{FilesOnly: true})
+	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
+		db.opts.Logger.Warn("background refresh failed", "error", err)
+	}
+	for i := range reports {
+		if r := &reports[i]; len(r.Failed) > 0 {
+			db.opts.Logger.Warn("background refresh could not read sources", "scope", r.Scope, "failed", len(r.Failed), "first", cmp.Or(r.Failed[0].ID, r.Failed[0].Dir), "error", r.Failed[0].Err)
+		}
+	}
+}
+
+// stopRefresh ends the background refresh and waits for it.
+func (db *DB) stopRefresh() {
+	if r := db.refresher; r != nil {
+		r.once.Do(r.stop)
+		<-r.done
+	}
+}

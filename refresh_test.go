@@ -1,0 +1,244 @@
+package ctxpage_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	. "github.com/ctxpage/ctxpage"
+)
+
+func refresh(t testing.TB, s *Scope, o RefreshOptions) RefreshReport {
+	t.Helper()
+	r, err := s.Refresh(ctx, o)
+	require.NoError(t, err)
+	require.Empty(t, r.Failed)
+	return r
+}
+
+// docs is a directory with what an import takes and what it leaves out.
+func docs(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"a.md": "alpha", "b.md": "beta", "sub/c.md": "gamma", "x.tmp": "ignored", ".gitignore": "*.tmp\n", "image.bin": "a\x00b", "large.md": strings.Repeat("large ", 1000),
+	} {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		writeFile(t, path, text)
+	}
+	return dir
+}
+
+// A refresh of a scope sees new, changed and vanished files of a recorded directory; what it does not write in a dry run
+// it reports all the same.
+func TestRefreshDirectory(t *testing.T) {
+	dir := docs(t)
+	opts := WithoutSync(Options{FileRoots: []string{dir}})
+	db := open(t, opts)
+	s := db.Scope("acme/docs")
+	require.NoError(t, s.AddDirectory(ctx, Directory{Dir: dir, Prefix: "d/", MaxSize: 4000}))
+	put(t, s, Artefact{ID: "own", Text: "nobody's file"})
+	first := []string{"d/.gitignore", "d/a.md", "d/b.md", "d/sub/c.md"}
+	require.Equal(t, first, refresh(t, s, RefreshOptions{DryRun: true}).New)
+	require.Equal(t, first, refresh(t, s, RefreshOptions{}).New)
+	require.Equal(t, "gamma", get(t, s, "d/sub/c.md").Text)
+	r := refresh(t, s, RefreshOptions{})
+	require.Equal(t, []any{4, 4, 0, 0, 0}, []any{r.Sources, r.Unchanged, len(r.New), len(r.Changed), len(r.Vanished)})
+
+	db = reopen(t, db, opts)
+	s = db.Scope("acme/docs")
+	dirs, err := s.Directories(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []Directory{{Dir: dir, Prefix: "d/", MaxSize: 4000}}, dirs)
+	writeFile(t, filepath.Join(dir, "a.md"), "alpha heliotrope")
+	writeFile(t, filepath.Join(dir, "new.md"), "delta")
+	require.NoError(t, os.Remove(filepath.Join(dir, "b.md")))
+	writeFile(t, filepath.Join(dir, ".gitignore"), "*.tmp\nsub/\n")
+	lsn := assemble(t, db.Scope("other"), Query{Text: "x"}).LSN
+	want := func(r RefreshReport) {
+		t.Helper()
+		require.Equal(t, []string{"d/.gitignore", "d/a.md"}, r.Changed)
+		require.Equal(t, []string{"d/new.md"}, r.New)
+		require.Equal(t, []string{"d/b.md"}, r.Vanished)
+		require.Equal(t, []string{"d/sub/c.md"}, r.NotTaken)
+		require.Empty(t, r.Deleted)
+	}
+	want(refresh(t, s, RefreshOptions{DryRun: true}))
+	require.Equal(t, lsn, assemble(t, db.Scope("other"), Query{Text: "x"}).LSN, "a dry run writes nothing")
+	want(refresh(t, s, RefreshOptions{}))
+	require.Equal(t, "alpha heliotrope", get(t, s, "d/a.md", WithCheck(CheckNever)).Text)
+	require.Equal(t, []string{"dirty: source vanished"}, left(assemble(t, s, Query{Text: "beta"}), "d/b.md"))
+	require.Equal(t, "gamma", get(t, s, "d/sub/c.md").Text, "only Delete deletes")
+
+	require.NoError(t, os.Rename(dir, dir+"-away"))
+	r, err = s.Refresh(ctx, RefreshOptions{Delete: true})
+	require.NoError(t, err)
+	require.Empty(t, r.Deleted, "a directory that is away is no reason to delete")
+	require.Len(t, r.Failed, 6)
+	require.NoError(t, os.Rename(dir+"-away", dir))
+
+	require.Empty(t, refresh(t, s, RefreshOptions{Delete: true, DryRun: true}).Deleted[2:])
+	require.Equal(t, []string{"d/b.md", "d/sub/c.md"}, refresh(t, s, RefreshOptions{Delete: true}).Deleted)
+	_, err = s.Get(ctx, "d/b.md")
+	require.ErrorIs(t, err, ErrNotFound)
+	require.Equal(t, "nobody's file", get(t, s, "own").Text)
+
+	require.NoError(t, s.RemoveDirectory(ctx, Directory{Dir: dir, Prefix: "d/"}))
+	require.ErrorIs(t, s.RemoveDirectory(ctx, Directory{Dir: dir, Prefix: "d/"}), ErrNotFound)
+	writeFile(t, filepath.Join(dir, "newer.md"), "epsilon")
+	require.Empty(t, refresh(t, s, RefreshOptions{}).New, "it is forgotten")
+}
+
+// A new file does not replace what the host put under its id, and a directory that no root allows is not read.
+func TestRefreshKeepsToItsRoots(t *testing.T) {
+	dir := docs(t)
+	db := open(t, WithoutSync(Options{FileRoots: []string{dir}}))
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "a.md", Text: "my own words"})
+	require.NoError(t, s.AddDirectory(ctx, Directory{Dir: dir}))
+	r, err := s.Refresh(ctx, RefreshOptions{})
+	require.NoError(t, err)
+	require.Len(t, r.Failed, 1)
+	require.Equal(t, "a.md", r.Failed[0].ID)
+	require.Equal(t, "my own words", get(t, s, "a.md").Text)
+	require.Contains(t, r.New, "b.md")
+	require.NotContains(t, r.New, "image.bin")
+
+	db = reopen(t, db, WithoutSync(Options{}))
+	writeFile(t, filepath.Join(dir, "new.md"), "delta")
+	r, err = db.Scope("acme").Refresh(ctx, RefreshOptions{})
+	require.NoError(t, err)
+	require.Empty(t, r.New)
+	require.Contains(t, r.Failed[len(r.Failed)-1].Err, "root")
+	require.Equal(t, dir, r.Failed[len(r.Failed)-1].Dir)
+	_, err = db.Scope("acme").Refresh(ctx, RefreshOptions{Check: CheckNever})
+	require.ErrorIs(t, err, ErrInvalid)
+	db = reopen(t, db, WithoutSync(Options{ReadOnly: true, FileRoots: []string{dir}}))
+	_, err = db.Scope("acme").Refresh(ctx, RefreshOptions{})
+	require.ErrorIs(t, err, ErrReadOnly)
+	require.Contains(t, refresh2(t, db.Scope("acme")).New, "new.md")
+}
+
+func refresh2(t testing.TB, s *Scope) RefreshReport {
+	t.Helper()
+	r, err := s.Refresh(ctx, RefreshOptions{DryRun: true})
+	require.NoError(t, err)
+	return r
+}
+
+// Sources of hosts are probed too, each once and many at once; those that fail are named. A cancelled refresh keeps what
+// it has done.
+func TestRefreshSources(t *testing.T) {
+	m := newMemo()
+	db := open(t, WithoutSync(Options{Sources: map[string]Source{"memo": m}}))
+	s := db.Scope("acme")
+	const n = 600
+	for i := range n {
+		m.set(fmt.Sprint(i), fmt.Sprint("text ", i))
+	}
+	require.NoError(t, s.Update(ctx, func(tx *Txn) error {
+		for i := range n {
+			if err := tx.Put(ctx, Artefact{ID: fmt.Sprintf("m-%03d", i), Source: "memo:" + fmt.Sprint(i)}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	m.set("7", "text seven")
+	m.set("599", "the last")
+	m.do(func(m *memo) { delete(m.texts, "9") })
+	cctx, cancel := context.WithCancel(ctx)
+	var seen []uint64
+	r, err := s.Refresh(cctx, RefreshOptions{Progress: func(_ string, done, total uint64) {
+		seen = append(seen, done)
+		require.Equal(t, uint64(n), total)
+		cancel()
+	}})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, []string{"m-007"}, r.Changed)
+	require.Equal(t, []uint64{256}, seen)
+	probes := m.probes.Load()
+	r, err = s.Refresh(ctx, RefreshOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"m-599"}, r.Changed)
+	require.Equal(t, n-2, r.Unchanged)
+	require.Len(t, r.Failed, 1)
+	require.Equal(t, "m-009", r.Failed[0].ID)
+	require.Equal(t, int64(n), m.probes.Load()-probes)
+	probes = m.probes.Load()
+	r, err = s.Refresh(ctx, RefreshOptions{Check: CheckEvery(time.Hour)})
+	require.NoError(t, err)
+	require.LessOrEqual(t, m.probes.Load()-probes, int64(2), "what was probed just now is not probed again")
+	require.Len(t, r.Failed, 1)
+	require.Zero(t, refresh(t, s, RefreshOptions{FilesOnly: true}).Sources)
+	m.do(func(m *memo) { m.fail = ErrVanished })
+	r = refresh(t, s, RefreshOptions{})
+	require.Len(t, r.Vanished, n, "a host's source can say so, too")
+	all, err := db.Refresh(ctx, RefreshOptions{DryRun: true})
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+}
+
+// The background sees an edit and a new file without anybody asking, and ends with Close.
+func TestRefreshInTheBackground(t *testing.T) {
+	dir := docs(t)
+	db := open(t, WithoutSync(Options{FileRoots: []string{dir}, RefreshEvery: 5 * time.Millisecond}))
+	s := db.Scope("acme")
+	require.NoError(t, s.AddDirectory(ctx, Directory{Dir: dir}))
+	becomes := func(id, text string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			v, err := s.Get(ctx, id, WithCheck(CheckNever))
+			return err == nil && v.Text == text
+		}, 20*time.Second, time.Millisecond)
+	}
+	becomes("a.md", "alpha")
+	writeFile(t, filepath.Join(dir, "a.md"), "alpha, later")
+	becomes("a.md", "alpha, later")
+	writeFile(t, filepath.Join(dir, "z.md"), "zeta")
+	becomes("z.md", "zeta")
+	checkAndClose(t, db)
+	_, err := s.Get(ctx, "a.md")
+	require.ErrorIs(t, err, ErrClosed)
+}
+
+// Close does not wait for a source that hangs, and nothing is written after it.
+func TestCloseEndsTheBackgroundRefresh(t *testing.T) {
+	m := newMemo()
+	var asked atomic.Bool
+	m.set("x", "one")
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x")
+	writeFile(t, path, "one")
+	block := &slowFile{ctx: make(chan struct{}), asked: &asked}
+	db := open(t, WithoutSync(Options{Sources: map[string]Source{"file": block}, RefreshEvery: time.Millisecond, SourceTimeout: time.Hour}))
+	put(t, db.Scope("acme"), Artefact{ID: "x", Source: "file:" + path})
+	require.Eventually(t, asked.Load, 20*time.Second, time.Millisecond)
+	start := time.Now()
+	require.NoError(t, db.Close())
+	require.Less(t, time.Since(start), 10*time.Second)
+	close(block.ctx)
+}
+
+// slowFile answers no probe until it is let go.
+type slowFile struct {
+	ctx   chan struct{}
+	asked *atomic.Bool
+}
+
+func (f *slowFile) Probe(context.Context, string, Validator) (Validator, error) {
+	f.asked.Store(true)
+	<-f.ctx
+	return Validator{}, errors.New("too late")
+}
+
+func (f *slowFile) Fetch(context.Context, string) (Fetched, error) { return Fetched{Text: "one"}, nil }
