@@ -3,6 +3,7 @@ package ctxpage
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -117,4 +118,40 @@ func draftHead(p *Put, scope, actor string) *Head {
 	h := &Head{Artefact: p.Artefact, Scope: scope, Actor: actor, Rows: rows, Counter: p.Counter}
 	h.ToolCalls = slices.Clone(h.ToolCalls) // a context outlives the draft, which its caller may change
 	return h
+}
+
+// Unchanged says whether the draft of an artefact says what its current version says already, so that committing it now
+// would make no version. trust is the provenance it would get, as an operator may give another; 0: the draft's own. It
+// writes nothing and leaves no manifest.
+func (tx *Txn) Unchanged(ctx context.Context, id string, trust Provenance) (bool, error) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.state == txnDone {
+		return false, ErrTxnDone
+	}
+	w := tx.writes[id]
+	if w == nil {
+		return false, fmt.Errorf("%w: the transaction has no draft of %q", ErrNotFound, id)
+	}
+	scopes := Scopes{tx.s.name}
+	l, err := tx.s.db.store.Resolve(ctx, scopes, Ref{Scope: tx.s.name, ID: id})
+	if errors.Is(err, ErrNotFound) || err == nil && l.By != 0 {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	loaded, err := tx.s.db.store.Load(ctx, scopes, l.Pages[:1], WantHead)
+	if err == nil {
+		err = loaded[0].Err
+	}
+	if err != nil {
+		return false, err
+	}
+	h := draftHead(w, tx.s.name, tx.s.actor)
+	h.Source = w.Source
+	if trust != 0 {
+		h.Provenance = trust
+	}
+	return repeats(loaded[0].Head, h, w), nil
 }

@@ -141,6 +141,24 @@ func strictly(in string) string {
 	return in
 }
 
+// maxHint bounds the inputs that are looked at for a hint: nobody types a directive of a page.
+const maxHint = 512
+
+// hint gives the strict form of an input that is a directive but for case and blanks.
+func hint(input string) string {
+	if len(input) > maxHint || strings.ContainsAny(input, "\r\n") {
+		return ""
+	}
+	strict := strictly(input)
+	if strict == input {
+		return ""
+	}
+	if c, ok := parse(strict); !ok || c.verb == incomplete {
+		return ""
+	}
+	return strict
+}
+
 // cutWords cuts words in any ASCII case, separated and followed by blanks or
 // tabs, or by the end.
 func cutWords(in string, words []string) (rest string, ok bool) {

@@ -39,6 +39,12 @@ type Decision struct {
 	// Scope is the ancestor that set the item, for the codes
 	// InheritedProhibition and InheritedUse.
 	Scope string
+
+	// Hint is the strict form of an input that passed through and that [AnyCase]
+	// would read as a directive, such as "use zerolog" for "Use zerolog"; ""
+	// otherwise. It is for the user's eyes: nothing was changed, and prose may
+	// look like a directive, too. It is no part of the JSON form.
+	Hint string
 }
 
 // PendingKind is what a "yes" to an open question will do.
@@ -119,7 +125,7 @@ func StepIn(ancestors []Scoped, s Session, input string, opts ...Option) (Sessio
 		}
 	}
 	if !ok {
-		return s, Decision{}
+		return s, Decision{Hint: hint(input)}
 	}
 	d := l.carryOut(c)
 	return l.own, d

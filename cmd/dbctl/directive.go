@@ -108,6 +108,11 @@ func (a *app) directives(args []string, opt directivecli.Options) error {
 		out = plainWriter{a}
 	}
 	opt.Version = "dbctl " + version()
+	if !slices.Contains(args, "--json") {
+		opt.Hint = func(strict string) {
+			fmt.Fprintf(a.err, "dbctl directive: that passed through; as a directive it is written: %s\n", line(strict))
+		}
+	}
 	return a.passedOn(directivecli.Run(args, interruptible{a.ctx, a.in}, out, a.err, opt))
 }
 

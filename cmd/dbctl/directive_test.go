@@ -101,6 +101,18 @@ func TestDirectiveFails(t *testing.T) {
 	require.Equal(t, "nothing matches\n", ok(t, "", "rm", file, "acme", "--prefix", "ctxpage:"))
 }
 
+// A capitalised directive passes as before, and standard error says how it is written.
+func TestDirectiveHint(t *testing.T) {
+	file := newDB(t)
+	for _, args := range [][]string{{file, "acme"}, {"--memory"}} {
+		r := dbctl("Use zerolog\nhello\n", append([]string{"directive"}, args...)...)
+		require.Equal(t, exitOK, r.code, r.err)
+		require.Equal(t, "passthrough\npassthrough\n", r.out)
+		require.Equal(t, "dbctl directive: that passed through; as a directive it is written: use zerolog\n", r.err)
+	}
+	require.Empty(t, dbctl("Use zerolog\n", "directive", file, "acme", "--json").err)
+}
+
 // Somebody who ends the tool while it waits for a line has the database closed.
 func TestInterruptible(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())

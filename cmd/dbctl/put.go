@@ -86,6 +86,10 @@ func (c *putCmd) Run(a *app) error {
 			if c.DryRun {
 				verb = "would write"
 			}
+			if v.Unchanged && c.DryRun {
+				fmt.Fprintf(w, "unchanged: %s says the same, no new version would be made\n", v.Ref)
+				return
+			}
 			if v.Unchanged {
 				fmt.Fprintf(w, "unchanged: %s says the same, no new version was made\n", v.Ref)
 				return
@@ -119,7 +123,10 @@ func (c *putCmd) put(ctx context.Context, db *ctxpage.DB, art ctxpage.Artefact) 
 			return err
 		}
 		out.Ref, out.Tokens, out.Pages = v.Ref.String(), v.Tokens, len(v.Pages)
-		if c.DryRun || c.Verified {
+		if c.DryRun {
+			return c.unchanged(ctx, tx, before, art.ID, &out)
+		}
+		if c.Verified {
 			return errDry // a verified one is written below, by the operator
 		}
 		return nil
@@ -140,6 +147,22 @@ func (c *putCmd) put(ctx context.Context, db *ctxpage.DB, art ctxpage.Artefact) 
 	}
 	done(last.Outcome().Refs[0])
 	return out, nil
+}
+
+// unchanged ends a dry run, and says whether a version would be made at all.
+func (c *putCmd) unchanged(ctx context.Context, tx *ctxpage.Txn, before []*ctxpage.Version, id string, out *putView) error {
+	var trust ctxpage.Provenance
+	if c.Verified {
+		trust = ctxpage.HumanVerified
+	}
+	same, err := tx.Unchanged(ctx, id, trust)
+	if err != nil {
+		return err
+	}
+	if out.Unchanged = same; same {
+		out.Ref = before[0].Ref.String()
+	}
+	return errDry
 }
 
 func (c *putCmd) artefact(a *app) (art ctxpage.Artefact, err error) {

@@ -81,6 +81,7 @@ type Options struct {
 	Program  string                            // named in the help; "dbctl directive" when empty
 	Version  string                            // printed by --version
 	ReadFile func(path string) ([]byte, error) // os.ReadFile when nil
+	Hint     func(strict string)               // hears of inputs that passed through and look like a directive; nil: nobody
 }
 
 // Run runs the command line and returns the exit code: 0, or 1 after an error,
@@ -104,7 +105,7 @@ func Run(args []string, in io.Reader, out, errw io.Writer, opt Options) int {
 		return 1
 	}
 	buffered := bufio.NewWriter(out)
-	l := loop{engine: opt.Engine, in: &lineReader{r: bufio.NewReader(in)}, out: buffered, flags: f, terminal: opt.Terminal}
+	l := loop{engine: opt.Engine, in: &lineReader{r: bufio.NewReader(in)}, out: buffered, flags: f, terminal: opt.Terminal, hint: opt.Hint}
 	l.show = text{buffered, opt.Terminal}
 	if f.json {
 		l.show = ndjson{buffered}

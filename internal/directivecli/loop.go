@@ -36,6 +36,7 @@ type loop struct {
 	show     shower
 	flags    flags
 	terminal bool
+	hint     func(strict string)
 }
 
 var errLeave = errors.New("leave")
@@ -155,6 +156,9 @@ func (l loop) step(command, input string) error {
 		return err
 	}
 	s, d, err := l.engine.Step(input)
+	if err == nil && d.Hint != "" && l.hint != nil {
+		l.hint(d.Hint)
+	}
 	if err == nil {
 		l.show.step(command, s, d)
 	}
