@@ -1,5 +1,5 @@
 # `make` prints its targets.
-.PHONY: help test race check fuzz crash golden bench bench-compare walk demo
+.PHONY: help test race check fuzz crash torture golden bench bench-compare walk demo
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 test: ## all tests, in shuffled order (≤ 60 s on 2 cores)
@@ -16,6 +16,8 @@ fuzz: ## every fuzz target for 30 s
 		echo "== $$p $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime 30s $$p || exit 1; done; done
 crash: ## the kill and crash tests alone, verbose
 	go test -count=1 -v -run 'Kill|Crash|Cut' . ./wal ./manifest
+torture: ## linearizability, power cuts (root, Linux) and a short soak, in a module of their own
+	cd internal/torture && go test -count=1 -v . && go run ./cmd/soak -ops 2000 -runs 20 -rate 0 -keep -1s -flat 1.5
 golden: ## rewrite golden files; then read the diff
 	go test ./wal ./manifest ./render -update
 bench: ## all benchmarks, short

@@ -113,7 +113,15 @@ func (s *Scope) Put(ctx context.Context, a Artefact) (Ref, error) {
 // until gc.
 // ErrNotFound when the scope itself has none; an ancestor's artefact cannot be deleted from below.
 func (s *Scope) Delete(ctx context.Context, id string) error {
-	return s.Update(ctx, func(tx *Txn) error { return tx.Delete(ctx, id) })
+	var last *Txn
+	err := s.Update(ctx, func(tx *Txn) error {
+		last = tx
+		return tx.Delete(ctx, id)
+	})
+	if err == nil && len(last.Outcome().Refs) == 0 { // of two who delete at once, one did
+		return fmt.Errorf("%w: %s was deleted meanwhile", ErrNotFound, Ref{Scope: s.name, ID: id})
+	}
+	return err
 }
 
 // Get reads the current version of an artefact: the scope's own, or the nearest ancestor's. If its source moved on it

@@ -5,8 +5,10 @@ go 1.26.0
 replace github.com/ctxpage/ctxpage => ../..
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/ctxpage/ctxpage v0.0.0-00010101000000-000000000000
 	go.etcd.io/bbolt v1.5.0
+	golang.org/x/sys v0.49.0
 )
 
 require (
@@ -17,6 +19,5 @@ require (
 	github.com/vmihailenco/msgpack/v5 v5.4.1 // indirect
 	github.com/vmihailenco/tagparser/v2 v2.0.0 // indirect
 	golang.org/x/mod v0.42.0 // indirect
-	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 )

@@ -33,6 +33,8 @@ var (
 	every  = flag.Duration("gc", time.Minute, "time between two runs of gc")
 	keep   = flag.Duration("keep", time.Second, "GCOptions.KeepFor")
 	rate   = flag.Int("rate", 60, "operations a second; 0: as many as possible")
+	ops    = flag.Int("ops", 0, "operations between two runs of gc, instead of a time")
+	runs   = flag.Int("runs", 0, "end after so many runs of gc, instead of a time")
 	pages  = flag.Int("live", 400, "artefacts that are put again and again")
 	dir    = flag.String("dir", "", "directory of the database; \"\": a temporary one, removed in the end")
 	seed   = flag.Uint64("seed", 1, "of the workload")
@@ -107,7 +109,8 @@ func (w *work) run(ctx context.Context) (sizes []int64, err error) {
 	next := begin.Add(*every)
 	header()
 	for n := 0; ; n++ {
-		if now := time.Now(); now.After(next) {
+		now := time.Now()
+		if *ops == 0 && now.After(next) || *ops > 0 && n > 0 && n%*ops == 0 {
 			next = next.Add(*every)
 			rep, err := w.db.GC(ctx, ctxpage.GCOptions{KeepFor: *keep})
 			if err != nil {
@@ -117,12 +120,12 @@ func (w *work) run(ctx context.Context) (sizes []int64, err error) {
 			if err != nil {
 				return sizes, err
 			}
-			if sizes = append(sizes, size); now.Sub(begin) >= *total {
+			if sizes = append(sizes, size); len(sizes) == *runs || *runs == 0 && now.Sub(begin) >= *total {
 				return sizes, nil
 			}
 		}
-		if *rate > 0 {
-			time.Sleep(time.Until(begin.Add(time.Duration(n) * time.Second / time.Duration(*rate))))
+		if *rate > 0 { // what a busy machine held up is not made up for: the work between two runs of gc stays the same
+			time.Sleep(time.Second / time.Duration(*rate))
 		}
 		if err := w.step(ctx); err != nil {
 			return sizes, err
