@@ -68,7 +68,7 @@ type Query struct {
 	Check      CheckPolicy
 	ServeStale bool
 	// AsOf assembles from the past, as of an LSN; sources are then not probed. 0: now. One beyond the newest commit is an
-	// *InvalidError that names it: what will stand there is not known yet, so the context could not be made again.
+	// *InvalidError: what will stand there is not known yet, so the context could not be made again.
 	AsOf uint64
 	// Charge says what a page costs: what it takes as rendered text, header and fence included (default), or its
 	// contents alone, for hosts that render the blocks themselves.
@@ -365,7 +365,7 @@ func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, erro
 		return nil, err
 	}
 	if newest := s.db.store.LSN(); q.AsOf > newest {
-		return nil, invalid("as_of", fmt.Sprintf("LSN %d", q.AsOf), fmt.Sprintf("0 for now, or an LSN up to %d, the newest of this database", newest))
+		return nil, invalid("as_of", fmt.Sprintf("LSN %d", q.AsOf), "0 for now, or the LSN of an assembly or a version that was read here; nothing has been committed at this one yet")
 	}
 	if q.Trace == "" {
 		id, err := s.db.newID()

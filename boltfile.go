@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
@@ -71,9 +73,60 @@ func directoryProblem(path string) error {
 	return nil
 }
 
+// ownWrites keeps others from writing a part of the database: a writer takes the permission away; a reader, who changes
+// nothing, refuses what everybody may write. What is not there is no problem.
+func ownWrites(path string, readOnly bool) error {
+	shared := fs.FileMode(0o022)
+	if readOnly {
+		shared = 0o002
+	}
+	st, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("ctxpage: open: %w", err)
+	case st.Mode()&fs.ModeSymlink != 0 || st.Mode()&shared == 0:
+		return nil // a link is refused elsewhere
+	}
+	if !readOnly && os.Chmod(path, st.Mode().Perm()&^shared) == nil {
+		if st, err = os.Lstat(path); err == nil && st.Mode()&shared == 0 {
+			return nil
+		}
+	}
+	return invalid("path", fmt.Sprintf("%s, which others may write (%v)", path, st.Mode().Perm()), "a part of a database that only its owner may write; use chmod go-w, on a file system that keeps permissions")
+}
+
+// ownParts keeps others from writing any part of the database. Directories come first: then nobody puts anything into
+// them meanwhile.
+func (o *storeOptions) ownParts() error {
+	paths := []string{o.path}
+	for _, dir := range []string{o.path + "-wal", o.path + "-manifest"} {
+		if err := ownWrites(dir, o.readOnly); err != nil {
+			return err
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+			return fmt.Errorf("ctxpage: open: %w", err)
+		}
+		for _, e := range entries {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	for _, path := range paths {
+		if err := ownWrites(path, o.readOnly); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // inspect reads what bbolt will trust. It reports whether there is nothing in the file yet.
 func (s *fileStore) inspect() (empty bool, err error) {
 	if err := cmp.Or(fileProblem(s.opts.path), directoryProblem(s.opts.path+"-wal"), directoryProblem(s.opts.path+"-manifest")); err != nil {
+		return false, err
+	}
+	if err := s.opts.ownParts(); err != nil {
 		return false, err
 	}
 	f, err := s.openFile(s.opts.path, os.O_RDONLY, 0)

@@ -118,8 +118,14 @@ func (d *Directives) Step(ctx context.Context, input string, opts ...directive.O
 // Preview tells what Step would answer. It changes nothing, the open question included.
 func (d *Directives) Preview(ctx context.Context, input string, opts ...directive.Option) (out directive.Trial, err error) {
 	err = d.exclusively(ctx, func(c *directiveChain) error {
+		if err := c.step(input, opts); err != nil {
+			return err
+		}
+		if len(input) > MaxDirective {
+			input = headOf(input)
+		}
 		out = directive.PreviewIn(c.above, c.own.After, input, opts...)
-		return c.step(input, opts)
+		return nil
 	})
 	if err != nil {
 		return directive.Trial{}, err
@@ -289,16 +295,25 @@ func (c *directiveChain) now() directive.Session {
 	return c.own.After
 }
 
+// headOf is the beginning of an input that is too long for a directive, by which it can be told from prose. It does not
+// end in white space, which a directive may.
+func headOf(input string) string { return input[:MaxDirective-1] + "x" }
+
 func (c *directiveChain) step(input string, opts []directive.Option) error {
+	if len(input) > MaxDirective { // it is not normalised before its length is looked at
+		next, decided := directive.StepIn(c.above, c.now(), headOf(input), opts...)
+		c.decided = decided
+		if !sameSession(c.now(), next) || c.now().Pending == nil && decided.Kind != directive.Passthrough {
+			return invalid("directive", fmt.Sprintf("%d bytes", len(input)), fmt.Sprintf("at most %d", MaxDirective))
+		}
+		return nil
+	}
 	next, decided := directive.StepIn(c.above, c.now(), input, opts...)
 	c.decided = decided
 	if !c.become(next, DirectiveEntry{Action: actionStep, Input: input, Decision: decided}) {
 		return nil
 	}
-	switch {
-	case len(input) > MaxDirective:
-		return invalid("directive", fmt.Sprintf("%d bytes", len(input)), fmt.Sprintf("at most %d", MaxDirective))
-	case !utf8.ValidString(input):
+	if !utf8.ValidString(input) {
 		return invalid("directive", "bytes that are not UTF-8", "UTF-8 text")
 	}
 	return nil

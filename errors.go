@@ -201,14 +201,19 @@ type ConflictError struct {
 const lsnElsewhere = math.MaxUint64
 
 func (e *ConflictError) Error() string {
-	seen, advice := fmt.Sprintf("at lsn %d", e.Have), "read it again and retry"
-	if e.Have == lsnElsewhere {
-		seen = "in a version that was not salvaged"
+	what, advice := "it changed since it was read", "read it again and retry"
+	switch {
+	case e.Have == lsnElsewhere:
+		what = "it was read in a version that was not salvaged"
+	case e.Now == 0:
+		what = "it was deleted since it was read"
+	case e.Have == 0:
+		what = "somebody wrote it meanwhile"
 	}
 	if e.held {
 		advice = "this batch cannot be approved any more: reject it, and write anew from a new assembly"
 	}
-	return fmt.Sprintf("ctxpage: conflict on %s: seen %s, now at lsn %d; %s", e.Ref, seen, e.Now, advice)
+	return fmt.Sprintf("ctxpage: conflict on %s: %s; %s", e.Ref, what, advice)
 }
 
 // Is makes errors.Is(err, ErrConflict) true.

@@ -48,15 +48,18 @@ func (db *DB) Replay(ctx context.Context, trace string) (*Replay, error) {
 	if err != nil {
 		return nil, err
 	}
-	if leaf.Renderer != render.Version {
-		return nil, fmt.Errorf("%w: rendered by renderer %d, this program has %d", ErrReplay, leaf.Renderer, render.Version)
+	if leaf.Renderer < 1 || leaf.Renderer > render.Version {
+		return nil, fmt.Errorf("%w: rendered by renderer %d, this program has 1 to %d", ErrReplay, leaf.Renderer, render.Version)
 	}
 	out := &Replay{Trace: trace}
 	pages, err := db.replayPages(ctx, leaf, out)
 	if err != nil {
 		return out, err
 	}
-	text := render.Text(db.fence+"/"+leaf.Scope, pages)
+	text, err := render.TextOf(leaf.Renderer, db.fence+"/"+leaf.Scope, pages)
+	if err != nil {
+		return out, err
+	}
 	out.Text = string(text)
 	if out.Same = bytes.Equal(db.keyed("rendered", text), leaf.Rendered); !out.Same {
 		return out, fmt.Errorf("%w: the digest of %d bytes is not the recorded one", ErrReplay, len(text))

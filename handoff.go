@@ -292,10 +292,7 @@ func (c *Session) sources(ctx context.Context, leaf *manifest.Record) ([]session
 		if l.Err != nil || l.Head.Group == c.id && l.Head.Scope == c.s.name || l.Head.Kind == KindSystem || strings.HasPrefix(l.Head.ID, ReservedPrefix) {
 			continue
 		}
-		name := l.Head.Artefact.Source
-		if name == "" {
-			name = Ref{Scope: l.Head.Scope, ID: l.Head.ID}.String()
-		}
+		name := c.sourceName(ctx, l.Head)
 		f := facts[name]
 		if f == nil {
 			f = &fact{}
@@ -317,6 +314,29 @@ func (c *Session) sources(ctx context.Context, leaf *manifest.Record) ([]session
 	return out, nil
 }
 
+// sourceName names the source of a page, or the page itself when it has none. What a page: source of an ancestor copies is
+// named with its scope: the session's own scope may call something else by that id.
+func (c *Session) sourceName(ctx context.Context, h *Head) string {
+	key, copies := strings.CutPrefix(h.Artefact.Source, "page:")
+	switch {
+	case h.Artefact.Source == "":
+		return Ref{Scope: h.Scope, ID: h.ID}.String()
+	case !copies || h.Scope == c.s.name:
+		return h.Artefact.Source
+	}
+	ref, err := sourceRef(key)
+	if err != nil {
+		return h.Artefact.Source
+	}
+	if ref.Scope == "" {
+		ref.Scope = h.Scope
+		if l, err := (pageSource{c.s.db, c.s.owner(h).chain}).locate(ctx, key); err == nil {
+			ref.Scope = l.Scope
+		}
+	}
+	return "page:" + ref.String()
+}
+
 // fact looks at a source now: its hash, or, for a page without one, whether the version that was read still stands.
 func (c *Session) fact(ctx context.Context, name string, h *Head, page int) session.SourceFact {
 	if h.Artefact.Source == "" {
@@ -330,8 +350,8 @@ func (c *Session) fact(ctx context.Context, name string, h *Head, page int) sess
 	}
 	scheme, _, _ := strings.Cut(h.Artefact.Source, ":")
 	f := session.SourceFact{Source: name, Type: scheme, Digest: fmt.Sprintf("xxhash64:%016x", h.Source.Hash)}
-	// Without a stamp to go by the source has to look at its content.
-	v, err := c.s.probe(ctx, h.Artefact.Source, Validator{Hash: h.Source.Hash})
+	// Without a stamp to go by the source has to look at its content. The page's own scope says what the source names.
+	v, err := c.s.owner(h).probe(ctx, h.Artefact.Source, Validator{Hash: h.Source.Hash})
 	if f.Gone = err != nil; !f.Gone {
 		f.Checked, f.Same = true, v.Hash == h.Source.Hash
 	}

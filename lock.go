@@ -44,6 +44,9 @@ func lockProcess(path string, readOnly bool, wait time.Duration, now func() time
 	if err := fileProblem(name); err != nil { // what it leads to would be written to
 		return nil, err
 	}
+	if err := ownWrites(name, readOnly); err != nil { // others could keep it, or write who has it
+		return nil, err
+	}
 	f, err := os.OpenFile(name, flag|oNoFollow|syscall.O_NONBLOCK, 0o600)
 	if readOnly && (errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.EROFS)) { // it cannot sign
 		f, err = os.OpenFile(name, os.O_RDONLY|oNoFollow|syscall.O_NONBLOCK, 0)

@@ -153,25 +153,47 @@ func (s *fileSource) stat(key string) (*os.File, fs.FileInfo, error) {
 	return nil, nil, err
 }
 
-func fileStamp(fi fs.FileInfo) string { return string(appendStamp(nil, fi)) }
-
-func appendStamp(b []byte, fi fs.FileInfo) []byte {
-	b = append(strconv.AppendInt(b, fi.Size(), 10), '/')
-	return strconv.AppendInt(b, fi.ModTime().UnixNano(), 10)
+// fileStamp is what a file is recognised by without reading it: size, mtime, ctime and inode. Whoever writes a file can
+// set its mtime back, but not its ctime, and a file that another one was moved over has another inode. A stamp taken
+// before the clock of the file system has moved on since the last change proves nothing, and is made so that no later one
+// equals it.
+func fileStamp(fi fs.FileInfo) string {
+	b := appendStamp(nil, fi)
+	if ctime, _ := changeOf(fi); time.Since(ctime) <= settles(ctime) {
+		b = append(b, "/unsettled"...)
+	}
+	return string(b)
 }
 
-// unchanged says whether size and mtime alone prove that a file is what it was. It does not open the file: this is all
+// settles is how long after its ctime a file may still be changed without the ctime changing: a tick of the kernel, or
+// the unit of file systems that count whole seconds.
+func settles(ctime time.Time) time.Duration {
+	if ctime.Nanosecond() == 0 {
+		return racy
+	}
+	return 20 * time.Millisecond
+}
+
+func appendStamp(b []byte, fi fs.FileInfo) []byte {
+	ctime, inode := changeOf(fi)
+	b = append(strconv.AppendInt(b, fi.Size(), 10), '/')
+	b = append(strconv.AppendInt(b, fi.ModTime().UnixNano(), 10), '/')
+	b = append(strconv.AppendInt(b, ctime.UnixNano(), 10), '/')
+	return strconv.AppendUint(b, inode, 10)
+}
+
+// unchanged says whether the stamp alone proves that a file is what it was. It does not open the file: this is all
 // that a context of fifty files does fifty times.
 func (s *fileSource) unchanged(root *os.Root, rel string, have Validator) bool {
 	if have.Hash == 0 {
 		return false
 	}
-	var room [48]byte
+	var room [96]byte
 	fi, err := root.Stat(rel)
 	return err == nil && fi.Mode().IsRegular() && fi.Size() <= s.limit && string(appendStamp(room[:0], fi)) == have.Stamp && have.At.Sub(fi.ModTime()) > racy
 }
 
-// Probe compares size and mtime, and hashes only when they differ or were too fresh to prove anything.
+// Probe compares stamps, and hashes only when they differ or were too fresh to prove anything.
 func (s *fileSource) Probe(ctx context.Context, key string, have Validator) (Validator, error) {
 	if root, rel, err := s.within(key); err == nil {
 		same := s.unchanged(root, rel, have)
@@ -484,7 +506,7 @@ func (s *Scope) bringUpToDate(ctx context.Context, heads []*Head, policy CheckPo
 // maxProbes is how many sources are asked at once.
 const maxProbes = 16
 
-// glance settles the heads for which a look at a file's size and mtime is all there is to do, and gives the places of
+// glance settles the heads for which a look at a file's stamp is all there is to do, and gives the places of
 // the others. Fifty looks go together, under one deadline: a goroutine, a timer and a handle of the root for each would
 // take longer than the looks.
 func (s *Scope) glance(ctx context.Context, heads []*Head, policy CheckPolicy, out []freshness) (open []int) {

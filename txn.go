@@ -84,18 +84,19 @@ type Txn struct {
 	first   bool // the trace has not been given to an assembly yet
 	onStale OnStale
 
-	order  []string
-	writes map[string]*Put
-	worth  map[string]Provenance // of drafts of a gated handle, beyond the gate; nil without
-	drop   map[string]bool       // nil until there is something in it, as the two below
-	expect map[string]uint64     // LSN an artefact of the scope had when it was read or first written
-	saw    map[pageSlot]Seen
-	stateW []StateRow
-	echoes []Ref // served pages that drafts merely repeat
-	bytes  int
-	out    Outcome
-	reader uint64 // of db.readers
-	maybe  bool   // a Commit ended without an answer: it may have happened
+	order    []string
+	writes   map[string]*Put
+	replaced supersedes            // by the writes
+	worth    map[string]Provenance // of drafts of a gated handle, beyond the gate; nil without
+	drop     map[string]bool       // nil until there is something in it, as the two below
+	expect   map[string]uint64     // LSN an artefact of the scope had when it was read or first written
+	saw      map[pageSlot]Seen
+	stateW   []StateRow
+	echoes   []Ref // served pages that drafts merely repeat
+	bytes    int
+	out      Outcome
+	reader   uint64 // of db.readers
+	maybe    bool   // a Commit ended without an answer: it may have happened
 }
 
 type pageSlot struct {
@@ -469,7 +470,7 @@ func (tx *Txn) add(ctx context.Context, put Put) error {
 	if tx.writes[id] == nil && !tx.drop[id] && len(tx.writes)+len(tx.drop) >= MaxTxnWrites {
 		return invalid("transaction", fmt.Sprintf("more than %d artefacts", MaxTxnWrites), "fewer; write in several")
 	}
-	if len(put.Artefact.Supersedes) > 0 && tx.replaces(put.Artefact.Supersedes, id, map[string]bool{}) {
+	if tx.replaced.leads(put.Artefact.Supersedes, id, tx.writes) {
 		return invalid("supersedes", fmt.Sprintf("%q and another artefact of this transaction, each in place of the other", id), "one of them to stay")
 	}
 	if err := tx.expecting(ctx, id); err != nil {
@@ -479,24 +480,10 @@ func (tx *Txn) add(ctx context.Context, put Put) error {
 		tx.order = append(tx.order, id)
 	}
 	delete(tx.drop, id)
+	tx.replaced.forget(tx.writes[id])
+	tx.replaced.note(&put)
 	tx.writes[id], tx.bytes = &put, bytes
 	return nil
-}
-
-// replaces says whether the artefacts named, as this transaction writes them, lead to one that supersedes id.
-func (tx *Txn) replaces(ids []string, id string, seen map[string]bool) bool {
-	for _, x := range ids {
-		if x == id {
-			return true
-		}
-		if w := tx.writes[x]; w != nil && !seen[x] {
-			seen[x] = true
-			if tx.replaces(w.Artefact.Supersedes, id, seen) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // putBytes are the bytes of text of a put; none for nil.
@@ -554,6 +541,7 @@ func (tx *Txn) Delete(ctx context.Context, id string) error {
 	}
 	if tx.writes[id] != nil {
 		tx.bytes -= putBytes(tx.writes[id])
+		tx.replaced.forget(tx.writes[id])
 		delete(tx.writes, id)
 		tx.order = slices.DeleteFunc(tx.order, func(x string) bool { return x == id })
 	}

@@ -23,7 +23,7 @@ const idMark = "id_"
 // others escaped like a header value.
 func callID(id string, p Provider) string {
 	if p != ProviderAnthropic {
-		return string(appendAttr(nil, id))
+		return string(current.appendAttr(nil, id))
 	}
 	legal := id != "" && !strings.HasPrefix(id, idMark)
 	for i := 0; i < len(id) && legal; i++ {
@@ -90,7 +90,7 @@ func callArguments(args string) string {
 	if args == "" {
 		return "{ }"
 	}
-	if args != "{ }" && isObject(args) && clean(args, textTable) && cleanStrings(args) {
+	if args != "{ }" && isObject(args) && clean(args, &current.text) && cleanStrings(args) {
 		if _, ok := unwrapArguments(args); !ok {
 			return args
 		}
@@ -162,9 +162,9 @@ func unquoteRune(s string) (r rune, size int) {
 var jsonTable = func() *table {
 	var t table
 	for i := range ' ' {
-		t[i] = 1
+		t.marks[i] = 1
 	}
-	t['"'], t['\\'] = 1, 1
+	t.marks['"'], t.marks['\\'] = 1, 1
 	return &t
 }()
 

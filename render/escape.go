@@ -12,47 +12,61 @@ import (
 // ErrEscape says that a text holds an escape Escape would not have written.
 var ErrEscape = errors.New("render: bad escape")
 
-// Two places a string can stand in; a table a place, so the common byte costs
-// one look-up. A marked byte needs a closer look, not necessarily an escape.
+// style is how one Version escapes. A string can stand in two places; a table a place, so the common byte costs one
+// look-up. A marked byte needs a closer look, not necessarily an escape.
+type style struct {
+	text, attr table
+	word       func(s string, i int) bool // whether a control word begins at s[i]
+}
+
 var (
-	textTable = lookTable("\\<[")        // the body of a page; newline and tab stay
-	attrTable = lookTable("\\<>[\"\n\t") // between quotes in a header: one line, no quote, no bracket
+	first   = newStyle("\\<[", func(s string, i int) bool { return isControlWord(s[i:]) })
+	current = newStyle("\\<[~", controlWordAt)
+	styles  = [Version]*style{&first, &current}
 )
 
-// table marks bytes with 1.
-type table [256]uint8
+func newStyle(marked string, word func(s string, i int) bool) (st style) {
+	st.text = lookTable(marked, word)           // the body of a page; newline and tab stay
+	st.attr = lookTable(marked+">\"\n\t", word) // between quotes in a header: one line, no quote, no bracket
+	st.attr.header = true
+	st.word = word
+	return st
+}
 
-func lookTable(marked string) *table {
-	var t table
-	for i := range t {
+// table marks bytes with 1.
+type table struct {
+	marks  [256]uint8
+	header bool
+	word   func(s string, i int) bool
+}
+
+func lookTable(marked string, word func(s string, i int) bool) (t table) {
+	for i := range t.marks {
 		if i < ' ' && i != '\n' && i != '\t' || i >= 0x7f || strings.IndexByte(marked, byte(i)) >= 0 {
-			t[i] = 1
+			t.marks[i] = 1
 		}
 	}
-	return &t
+	t.word = word
+	return t
 }
 
 // next gives the first marked byte of s at or behind i, or len(s). Eight bytes
 // are judged at once: most text has no marked byte for long stretches.
 func (t *table) next(s string, i int) int {
+	m := &t.marks
 	for ; i+8 <= len(s); i += 8 {
 		w := s[i : i+8]
-		if t[w[0]]|t[w[1]]|t[w[2]]|t[w[3]]|t[w[4]]|t[w[5]]|t[w[6]]|t[w[7]] != 0 {
+		if m[w[0]]|m[w[1]]|m[w[2]]|m[w[3]]|m[w[4]]|m[w[5]]|m[w[6]]|m[w[7]] != 0 {
 			break
 		}
 	}
-	for i < len(s) && t[s[i]] == 0 {
+	for i < len(s) && m[s[i]] == 0 {
 		i++
 	}
 	return i
 }
 
-// controlWords must not stand in a text: their first character is escaped.
-// Some are what chat templates of model servers turn into control tokens even
-// when they come in as text (ChatML, Llama 2 and 3, Gemma, Mistral, DeepSeek's
-// full-width bar), so a page could speak as another role on a server that does
-// not keep the two apart. The others open our own lines: the fence alone keeps
-// a parser from taking them for real, this keeps a model from it.
+// controlWords are those of version 1, which knew exact words only.
 var controlWords = []string{
 	"<|", "<｜", "<start_of_turn>", "<end_of_turn>", "<bos>", "<eos>", "<s>", "</s>", "[INST]", "[/INST]",
 	openPage, "</page", openCall, "</call", openStale,
@@ -63,21 +77,21 @@ var controlWords = []string{
 // Escaped are controls but newline and tab (so every carriage return), DEL,
 // C1, U+2028 and U+2029, bidi, zero-width and other default-ignorable
 // characters, tag characters, variation selectors, noncharacters, the control
-// words of chat templates, what looks like a line of ours ("<page ", "</page"),
-// and a backslash that would read as an escape.
+// words of chat templates (see controlWordAt), what looks like a line of ours
+// ("<page ", "</page"), and a backslash that would read as an escape.
 // U+FE0F directly after a symbol stays, it is how emoji are written.
 //
 // The result is valid UTF-8 and Unescape(Escape(s)) == s for every s.
 func Escape(s string) string {
-	if clean(s, textTable) {
+	if clean(s, &current.text) {
 		return s
 	}
-	return string(appendEscaped(nil, s, textTable))
+	return string(appendEscaped(nil, s, &current.text))
 }
 
-func appendText(dst []byte, s string) []byte { return appendEscaped(dst, s, textTable) }
+func (st *style) appendText(dst []byte, s string) []byte { return appendEscaped(dst, s, &st.text) }
 
-func appendAttr(dst []byte, s string) []byte { return appendEscaped(dst, s, attrTable) }
+func (st *style) appendAttr(dst []byte, s string) []byte { return appendEscaped(dst, s, &st.attr) }
 
 // clean reports whether s needs no escape.
 func clean(s string, t *table) bool {
@@ -118,11 +132,13 @@ func look(s string, i int, t *table) (size int, esc bool) {
 		if r == utf8.RuneError && size == 1 {
 			return 1, true
 		}
-		return size, hidden(r) && !(r == 0xFE0F && afterSymbol(s[:i]))
+		return size, hidden(r) && !(r == 0xFE0F && afterSymbol(s[:i])) || (r == 0xFF1C || r == 0xFE64 || r == 0xFF3B) && t.word(s, i)
 	case c == '\\':
 		return 1, i+2 < len(s) && s[i+2] == '{' && (s[i+1] == 'u' || s[i+1] == 'x')
-	case c == '<' && t == textTable || c == '[':
-		return 1, isControlWord(s[i:])
+	case c == '<' && !t.header || c == '[' || c == '~' && i > 0:
+		return 1, t.word(s, i)
+	case c == '~':
+		return 1, false
 	}
 	return 1, true
 }

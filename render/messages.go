@@ -73,7 +73,7 @@ func (l *layout) add(p *Page) {
 	switch {
 	case p.Role == "":
 		l.join(RoleUser, partFenced)
-		l.text = appendPage(l.text, l.fence, p)
+		l.text = appendPage(&current, l.text, l.fence, p)
 	case p.Role == RoleSystem && len(p.ToolCalls) == 0 && p.ToolCallID == "": // else Validate refuses it
 		// A line of its own: servers that join the parts of a system message
 		// do so without a separator.
@@ -134,10 +134,10 @@ func (l *layout) done() []Message {
 func appendNative(b []byte, fence string, p *Page) []byte {
 	if p.Stale {
 		b = append(append(b, openStale...), fence...)
-		b = append(appendOrigin(b, p), ">\n"...)
+		b = append(appendOrigin(&current, b, p), ">\n"...)
 	}
 	if p.Text == "" || strings.TrimSpace(p.Text) != "" {
-		return appendText(b, p.Text)
+		return current.appendText(b, p.Text)
 	}
 	text := Escape(p.Text)
 	if strings.TrimSpace(text) == "" {

@@ -183,7 +183,7 @@ func TestEscapeIsReversible(t *testing.T) {
 	text := anyText(hostile(Fence(seed)))
 	rapid.Check(t, func(t *rapid.T) {
 		s := text.Draw(t, "s")
-		for _, tab := range []*table{textTable, attrTable} {
+		for _, tab := range []*table{&current.text, &current.attr} {
 			e := string(appendEscaped(nil, s, tab))
 			require.True(t, utf8.ValidString(e))
 			back, err := Unescape(e)
@@ -191,7 +191,7 @@ func TestEscapeIsReversible(t *testing.T) {
 			require.Equal(t, s, back)
 			require.Equal(t, clean(s, tab), e == s)
 		}
-		require.NotContains(t, string(appendAttr(nil, s)), "\n")
+		require.NotContains(t, string(current.appendAttr(nil, s)), "\n")
 	})
 }
 
@@ -215,7 +215,7 @@ func FuzzParseText(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if pack, err := ParseText(b); err == nil {
-			require.Equal(t, string(b), string(appendPack(nil, pack.Fence, pack.Pages)))
+			require.Equal(t, string(b), string(appendPack(&current, nil, pack.Fence, pack.Pages)))
 		}
 		for _, shape := range shapes[1:] {
 			_, _ = Parse(b, shape) // any bytes: an error at most

@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
 
-// ErrParse says that bytes are no pack of this Version.
+// ErrParse says that bytes are no pack of this Version or one before it.
 var ErrParse = errors.New("render: not a rendered pack")
+
+// ErrVersion says that a rendering is of a Version that this package does not know.
+var ErrVersion = errors.New("render: unknown version")
 
 // The preamble comes once, before all pages, in plain text as in the system
 // slot of the message shapes. It names the fence, so it is also what a parser
@@ -43,13 +47,22 @@ func Text(seed string, pages []Page) []byte {
 
 // AppendText appends what Text renders.
 func AppendText(dst []byte, seed string, pages []Page) []byte {
-	return appendPack(dst, packFence(seed, pages), pages)
+	return appendPack(&current, dst, packFence(seed, pages), pages)
 }
 
-func appendPack(b []byte, fence string, pages []Page) []byte {
+// TextOf renders as that Version did or does, so that what was rendered long ago can be shown again byte for byte.
+// ErrVersion for one that this package does not know.
+func TextOf(version int, seed string, pages []Page) ([]byte, error) {
+	if version < 1 || version > Version {
+		return nil, fmt.Errorf("%w: version %d; expected 1 to %d", ErrVersion, version, Version)
+	}
+	return appendPack(styles[version-1], make([]byte, 0, sizeHint(pages)), packFence(seed, pages), pages), nil
+}
+
+func appendPack(st *style, b []byte, fence string, pages []Page) []byte {
 	b = appendPreamble(b, fence)
 	for i := range pages {
-		b = appendPage(b, fence, &pages[i])
+		b = appendPage(st, b, fence, &pages[i])
 	}
 	return b
 }
@@ -98,37 +111,37 @@ func appendPreamble(b []byte, fence string) []byte {
 	return append(b, preambleC...)
 }
 
-func appendPage(b []byte, fence string, p *Page) []byte {
+func appendPage(st *style, b []byte, fence string, p *Page) []byte {
 	b = append(append(b, openPage...), fence...)
-	b = appendHeader(b, p)
+	b = appendHeader(st, b, p)
 	b = append(b, ">\n"...)
 	for i := range p.ToolCalls {
-		b = appendCall(b, fence, &p.ToolCalls[i])
+		b = appendCall(st, b, fence, &p.ToolCalls[i])
 	}
-	b = appendText(b, p.Text)
+	b = st.appendText(b, p.Text)
 	b = append(append(b, '\n'), closePage...)
 	b = append(b, fence...)
 	return append(b, ">\n"...)
 }
 
 // appendHeader writes the attributes that hold something, in a fixed order.
-func appendHeader(b []byte, p *Page) []byte {
-	b = appendAttribute(b, "ref", p.Ref)
-	b = appendAttribute(b, "kind", p.Kind)
-	b = appendAttribute(b, "provenance", p.Provenance)
-	b = appendOrigin(b, p)
+func appendHeader(st *style, b []byte, p *Page) []byte {
+	b = appendAttribute(st, b, "ref", p.Ref)
+	b = appendAttribute(st, b, "kind", p.Kind)
+	b = appendAttribute(st, b, "provenance", p.Provenance)
+	b = appendOrigin(st, b, p)
 	if p.Form != "full" {
-		b = appendAttribute(b, "form", p.Form)
+		b = appendAttribute(st, b, "form", p.Form)
 	}
-	b = appendAttribute(b, "role", p.Role)
-	b = appendAttribute(b, "name", p.Name)
-	return appendAttribute(b, "answers", p.ToolCallID)
+	b = appendAttribute(st, b, "role", p.Role)
+	b = appendAttribute(st, b, "name", p.Name)
+	return appendAttribute(st, b, "answers", p.ToolCallID)
 }
 
 // appendOrigin writes where the page comes from, of when, and whether that
 // has changed since.
-func appendOrigin(b []byte, p *Page) []byte {
-	b = appendAttribute(b, "source", p.Source)
+func appendOrigin(st *style, b []byte, p *Page) []byte {
+	b = appendAttribute(st, b, "source", p.Source)
 	if date := shownDate(p.Date); !date.IsZero() {
 		b = append(b, ` date="`...)
 		b = append(appendDate(b, date), '"')
@@ -139,23 +152,23 @@ func appendOrigin(b []byte, p *Page) []byte {
 	return b
 }
 
-func appendAttribute(b []byte, name, value string) []byte {
+func appendAttribute(st *style, b []byte, name, value string) []byte {
 	if value == "" {
 		return b
 	}
 	b = append(append(b, ' '), name...)
 	b = append(b, '=', '"')
-	return append(appendAttr(b, value), '"')
+	return append(st.appendAttr(b, value), '"')
 }
 
-func appendCall(b []byte, fence string, c *ToolCall) []byte {
+func appendCall(st *style, b []byte, fence string, c *ToolCall) []byte {
 	b = append(append(b, openCall...), fence...)
-	b = appendAttribute(b, "id", c.ID)
+	b = appendAttribute(st, b, "id", c.ID)
 	if c.Type != "function" {
-		b = appendAttribute(b, "type", c.Type)
+		b = appendAttribute(st, b, "type", c.Type)
 	}
-	b = appendAttribute(b, "name", c.Name)
-	b = appendText(append(b, '>'), c.Arguments)
+	b = appendAttribute(st, b, "name", c.Name)
+	b = st.appendText(append(b, '>'), c.Arguments)
 	b = append(append(b, closeCall...), fence...)
 	return append(b, ">\n"...)
 }
@@ -200,7 +213,7 @@ const (
 
 // ParseText reads back what Text wrote: the same pages but for what is not
 // shown (Stable; parts of a second; form "full" and type "function", which
-// come back empty). It accepts nothing Text would not have written: any change
+// come back empty). It accepts nothing Text, of this Version or one before, would not have written: any change
 // of the bytes is either an error or another pack.
 func ParseText(b []byte) (Pack, error) {
 	fence, rest, err := parsePreamble(string(b))
@@ -227,10 +240,12 @@ func checkCanonical(pack Pack, b []byte) error {
 			return fmt.Errorf("%w: page %d holds the fence %s", ErrParse, i, pack.Fence)
 		}
 	}
-	if !bytes.Equal(appendPack(make([]byte, 0, len(b)), pack.Fence, pack.Pages), b) {
-		return fmt.Errorf("%w: it is not written the way version %d writes it", ErrParse, Version)
+	for _, st := range slices.Backward(styles[:]) {
+		if bytes.Equal(appendPack(st, make([]byte, 0, len(b)), pack.Fence, pack.Pages), b) {
+			return nil
+		}
 	}
-	return nil
+	return fmt.Errorf("%w: it is not written the way versions 1 to %d write it", ErrParse, Version)
 }
 
 func parsePreamble(s string) (fence, rest string, err error) {
@@ -377,7 +392,7 @@ var preambleCost = string(appendPreamble(nil, fenceNone))
 // few tokens a provider adds a message are not in it.
 func Cost(p Page, shape Provider) string {
 	if shape == ProviderText || p.Role == "" {
-		return string(appendPage(make([]byte, 0, len(p.Text)+256), fenceNone, &p))
+		return string(appendPage(&current, make([]byte, 0, len(p.Text)+256), fenceNone, &p))
 	}
 	b := appendNative(nil, fenceNone, &p)
 	for _, c := range p.ToolCalls {

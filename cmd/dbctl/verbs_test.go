@@ -74,7 +74,7 @@ func TestVerbs(t *testing.T) {
 		{"search F acme/support refunds --check nonsense", "", exitUsage, "expected always, never"},
 		{"assemble F acme/support refunds --budget 400", "", exitOK, "Refunds up to $500."},
 		{"assemble F acme/support refunds --as-of 1", "", exitOK, "$400"},
-		{"assemble F acme/support refunds --as-of 9999", "", exitUsage, "the newest of this database"},
+		{"assemble F acme/support refunds --as-of 9999", "", exitUsage, "nothing has been committed at this one yet"},
 		{"assemble F acme/support refunds --budget 400 --format anthropic", "", exitOK, `"messages"`},
 		{"assemble F acme/support refunds --budget 0", "", exitUsage, "above 0"},
 		{"assemble F acme/support refunds --budget 400 --read-only", "", exitOK, "no manifest was written"},
