@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
@@ -122,7 +121,6 @@ type conversation struct {
 	reasons   passReasons      // of the pass in force, once one was asked for
 	reads     map[string]int64 // turn at which a turn was last recalled; the next commit stores it
 	watch     atomic.Pointer[Watcher]
-	used      atomic.Uint64
 }
 
 // block is a turn, or another artefact of the group. A long session has hundreds of thousands, and the collector looks
@@ -178,56 +176,6 @@ type verdict struct {
 	reason session.Reason
 	hits   int
 	delta  int64
-}
-
-// conversations are those this process has touched.
-type conversations struct {
-	mu   sync.Mutex
-	open map[[2]string]*conversation
-	used uint64 // grows with every use
-
-	gcs atomic.Uint64 // runs of gc that dropped rows of deleted turns
-}
-
-// keptTalks is how many sessions keep their turns in memory; the others are read again when they are used.
-const keptTalks = 64
-
-func (db *DB) conversation(scope, id string) *conversation {
-	db.talks.mu.Lock()
-	defer db.talks.mu.Unlock()
-	key := [2]string{scope, id}
-	c := db.talks.open[key]
-	if c == nil {
-		c = &conversation{db: db, scope: scope, id: id, lock: make(chan struct{}, 1)}
-		if db.talks.open == nil {
-			db.talks.open = map[[2]string]*conversation{}
-		}
-		db.talks.open[key] = c
-	}
-	db.talks.used++
-	c.used.Store(db.talks.used)
-	if len(db.talks.open)%keptTalks == 0 {
-		db.talks.forget()
-	}
-	return c
-}
-
-// forget drops the turns of the sessions that were not used for long. The sessions themselves stay: their locks must
-// be one for all who hold a handle.
-func (t *conversations) forget() {
-	for _, c := range t.open {
-		if c.used.Load()+keptTalks >= t.used || c.watch.Load() != nil {
-			continue
-		}
-		select {
-		case c.lock <- struct{}{}:
-			c.outside = outside{}
-			c.loaded, c.rows, c.blocks, c.units, c.keys, c.at, c.byID, c.open, c.win, c.stored, c.inside = false, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil
-			c.numbers, c.alone = slab[uint64]{}, slab[int]{}
-			<-c.lock
-		default: // in use
-		}
-	}
 }
 
 // exclusively runs fn on the session as it is now.
@@ -826,7 +774,10 @@ func (c *conversation) commit(ctx context.Context, s *Scope, w *changes, leaf ma
 
 // failed has all of it read again after a commit: whether it happened is found by that.
 func (c *conversation) failed(err error) {
-	c.loaded, c.unsure = false, c.unsure || errors.Is(err, ErrOutcomeUnknown)
+	if c.loaded = false; errors.Is(err, ErrOutcomeUnknown) {
+		c.unsure = true
+		c.db.talks.unsure.Store(true) // also for who opens it after it was collected
+	}
 }
 
 // saved forgets what waited for a commit.

@@ -763,7 +763,7 @@ type WatchStats struct {
 	Running  bool               `json:"running"`
 }
 
-// Watch gives the watcher of the session. ErrInvalid without a window: SetWindow comes first.
+// Watch gives the watcher of the session, which stays in memory with it until Close. ErrInvalid without a window: SetWindow comes first.
 func (c *Session) Watch(ctx context.Context) (*Watcher, error) {
 	talk, err := c.hostTalk("Watch")
 	if err != nil {
@@ -780,6 +780,7 @@ func (c *Session) Watch(ctx context.Context) (*Watcher, error) {
 		}
 		w = &Watcher{s: c.s, c: talk, machine: machine, events: make(chan session.Event, watchEvents), signal: make(chan struct{}, 1)}
 		talk.watch.Store(w)
+		talk.db.talks.watch(talk)
 		return nil
 	})
 	return w, err
@@ -1086,15 +1087,7 @@ func (c *conversation) wake() {
 
 // stopWatchers ends all background work.
 func (db *DB) stopWatchers() {
-	db.talks.mu.Lock()
-	talks := make([]*conversation, 0, len(db.talks.open))
-	for _, c := range db.talks.open {
-		talks = append(talks, c)
-	}
-	db.talks.mu.Unlock()
-	for _, c := range talks {
-		if w := c.watch.Load(); w != nil {
-			w.Stop()
-		}
+	for _, w := range db.talks.watchers() {
+		w.Stop()
 	}
 }
