@@ -600,7 +600,7 @@ func (s *fileStore) backup(ctx context.Context, to string, progress Progress) (r
 			err = room.explain("backup", err)
 		}
 	}()
-	n, err := copyDir(ctx, s.opts.path+"-manifest", to+"-manifest", func(done, total uint64) { progress("copy manifest", done, total) })
+	n, err := copyDir(ctx, s.opts.fs, s.opts.path+"-manifest", to+"-manifest", func(done, total uint64) { progress("copy manifest", done, total) })
 	rep.Bytes += n
 	if err != nil {
 		return rep, err
@@ -622,7 +622,7 @@ func (s *fileStore) backup(ctx context.Context, to string, progress Progress) (r
 // that promises a successor it does not have; then it is copied once more.
 func (s *fileStore) copyLog(ctx context.Context, to string, progress func(string, uint64, uint64)) (n int64, err error) {
 	for range 3 {
-		if n, err = copyDir(ctx, s.opts.path+"-wal", to, func(done, total uint64) { progress("copy log", done, total) }); err != nil {
+		if n, err = copyDir(ctx, s.opts.fs, s.opts.path+"-wal", to, func(done, total uint64) { progress("copy log", done, total) }); err != nil {
 			return n, err
 		}
 		if _, err = wal.Scan(ctx, to, wal.OS(), 0, nil); err == nil {
@@ -636,17 +636,23 @@ func (s *fileStore) copyLog(ctx context.Context, to string, progress func(string
 }
 
 func (s *fileStore) copyBolt(path string, progress func(string, uint64, uint64)) (n int64, err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|oNoFollow, 0o600)
-	if err != nil {
-		return 0, fmt.Errorf("ctxpage: backup: %w", err)
-	}
-	err = s.view(func(tx *bbolt.Tx) (err error) {
-		to := &failing{to: f}
-		n, err = tx.WriteTo(to)
-		progress("copy pages", uint64(n), uint64(tx.Size()))
-		return cmp.Or(to.err, err)
+	return newFile(s.opts.fs, path, func(to *fileWriter) (n int64, err error) {
+		err = s.view(func(tx *bbolt.Tx) (err error) {
+			n, err = tx.WriteTo(to)
+			progress("copy pages", uint64(n), uint64(tx.Size()))
+			return cmp.Or(to.err, err)
+		})
+		return n, err
 	})
-	if err == nil {
+}
+
+// newFile makes a file that is synced when it returns.
+func newFile(fsys wal.FS, path string, fill func(to *fileWriter) (int64, error)) (n int64, err error) {
+	f, err := fsys.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return 0, fmt.Errorf("ctxpage: copy: %w", err)
+	}
+	if n, err = fill(&fileWriter{to: f}); err == nil {
 		err = f.Sync()
 	}
 	if cerr := f.Close(); err == nil {
@@ -655,25 +661,22 @@ func (s *fileStore) copyBolt(path string, progress func(string, uint64, uint64))
 	return n, err
 }
 
-// failing keeps the error of a write: of the first two pages bbolt gives its text only, and a full disk would not be known.
-type failing struct {
-	to  *os.File
+// fileWriter writes a file from its beginning. It keeps the error of a write: of the first two pages bbolt gives its text
+// only, and a full disk would not be known.
+type fileWriter struct {
+	to  wal.File
+	off int64
 	err error
 }
 
-// ReadFrom leaves the rest to the operating system, as the file alone does.
-func (w *failing) ReadFrom(r io.Reader) (n int64, err error) {
-	n, w.err = w.to.ReadFrom(r)
-	return n, w.err
-}
-
-func (w *failing) Write(b []byte) (n int, err error) {
-	n, w.err = w.to.Write(b)
+func (w *fileWriter) Write(b []byte) (n int, err error) {
+	n, w.err = w.to.WriteAt(b, w.off)
+	w.off += int64(n)
 	return n, w.err
 }
 
 // copyDir copies the regular files of a directory as long as they are now, synced.
-func copyDir(ctx context.Context, from, to string, progress func(done, total uint64)) (int64, error) {
+func copyDir(ctx context.Context, fsys wal.FS, from, to string, progress func(done, total uint64)) (int64, error) {
 	if err := os.MkdirAll(to, 0o700); err != nil {
 		return 0, fmt.Errorf("ctxpage: copy: %w", err)
 	}
@@ -689,34 +692,25 @@ func copyDir(ctx context.Context, from, to string, progress func(done, total uin
 		if !e.Type().IsRegular() {
 			continue
 		}
-		n, err := copyFile(filepath.Join(from, e.Name()), filepath.Join(to, e.Name()))
+		n, err := copyFile(fsys, filepath.Join(from, e.Name()), filepath.Join(to, e.Name()))
 		if err != nil {
 			return total, err
 		}
 		total += n
 		progress(uint64(i+1), uint64(len(entries)))
 	}
-	return total, syncDirectory(to)
+	return total, fsys.SyncDir(to)
 }
 
-func copyFile(from, to string) (n int64, err error) {
+func copyFile(fsys wal.FS, from, to string) (n int64, err error) {
 	src, err := os.OpenFile(from, os.O_RDONLY|oNoFollow, 0)
 	if err != nil {
 		return 0, fmt.Errorf("ctxpage: copy: %w", err)
 	}
 	defer src.Close()
-	dst, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY|oNoFollow, 0o600)
-	if err != nil {
-		return 0, fmt.Errorf("ctxpage: copy: %w", err)
-	}
-	n, err = io.Copy(dst, src)
-	if err == nil {
-		err = dst.Sync()
-	}
-	if cerr := dst.Close(); err == nil {
-		err = cerr
-	}
-	return n, err
+	return newFile(fsys, to, func(w *fileWriter) (int64, error) {
+		return io.CopyBuffer(w, struct{ io.Reader }{src}, make([]byte, 1<<18))
+	})
 }
 
 func syncDirectory(dir string) error { return wal.OS().SyncDir(dir) }

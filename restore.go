@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/wal"
 )
 
 // RestoreOptions configure Restore. The zero value is ready to use.
@@ -26,6 +27,7 @@ type RestoreOptions struct {
 	Clock func() time.Time
 
 	hook func(step string) error // tests copy the files at a step, or end there
+	fs   wal.FS                  // of the mark; nil: the operating system's
 }
 
 // Restore copies the database at backup to path and says so in its audit, as a leaf that names the size and root of
@@ -55,6 +57,9 @@ func Restore(ctx context.Context, backup, path string, opts RestoreOptions) (man
 	if err != nil {
 		return manifest.Head{}, fmt.Errorf("ctxpage: restore: %w", err)
 	}
+	if opts.fs == nil {
+		opts.fs = wal.OS()
+	}
 	if opts.hook == nil {
 		opts.hook = func(string) error { return nil }
 	}
@@ -81,7 +86,7 @@ func restoreLocked(ctx context.Context, backup, path string, opts RestoreOptions
 	}
 	asItWas := true
 	if err == nil {
-		err = swapDatabase(path, opts.hook)
+		err = swapDatabase(opts.fs, path, opts.hook)
 		_, gone := os.Lstat(copied) // moved in
 		asItWas = gone == nil && !swapping(path)
 	}
@@ -178,7 +183,7 @@ var databaseFiles = [...]string{"", "-wal", "-manifest"}
 
 // swapDatabase puts path.restoring, which is whole and durable, in the place of path. Once the mark of the swap is durable
 // there is no way back: whoever opens path for writing goes on with it first.
-func swapDatabase(path string, at func(step string) error) error {
+func swapDatabase(fsys wal.FS, path string, at func(step string) error) error {
 	removeDatabase(path + replacedSuffix) // of a swap that was finished and not tidied up
 	if err := syncDirectory(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("ctxpage: restore: %w", err)
@@ -186,9 +191,9 @@ func swapDatabase(path string, at func(step string) error) error {
 	if err := at("before the mark"); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path+swapSuffix, os.O_CREATE|os.O_EXCL|os.O_WRONLY|oNoFollow, 0o600)
+	_, err := newFile(fsys, path+swapSuffix, func(*fileWriter) (int64, error) { return 0, nil })
 	if err == nil {
-		err = errors.Join(f.Sync(), f.Close(), syncDirectory(filepath.Dir(path)))
+		err = fsys.SyncDir(filepath.Dir(path))
 	}
 	if err != nil {
 		// A mark that came back with the power would take what is left of the copy for all of it.

@@ -59,8 +59,10 @@ func verdictNums(row []byte) ([]uint64, error) {
 }
 
 // Salvage copies what can be read of a damaged database to a new one at another path, and lists what is lost. It reads
-// the damaged files and never changes them. It takes a row only when its checksum fits, a text only when its digest
-// fits, and an artefact only when no newer version of it is lost.
+// the damaged files and never changes them. It takes a row only when its checksum fits, and a text only when its digest
+// fits. Where commits are lost and nothing says what they wrote, it copies the newest state that can be proved, and lists
+// each artefact that may have changed since; of an artefact whose newest version is known to be lost it copies an older one
+// only with SalvageOptions.Older.
 //
 // The copy is another database: versions begin at 1, older versions and the audit stay behind, and sessions keep their
 // turns without what was decided about them. What is derived from a version other than the copied one counts as changed.
