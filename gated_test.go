@@ -96,7 +96,7 @@ func TestGatedSurface(t *testing.T) {
 		(*Scope)(nil):      "AddDirectory Assemble Begin Delete Directives Directories Export Get GetRef History List Name Put Recall Refresh RemoveDirectory Resume Search Session Sessions Update",
 		(*Session)(nil):    "Append Contract Explain Handoff ID InForce Notes Observe Pass Passes Pin Read Recall Receive Record SetWindow Try Undo Unpin Watch Window",
 		(*Directives)(nil): "Apply History Import Preview Restore State Step",
-		(*Txn)(nil):        "Assemble Commit Delete Get ID Judge Outcome Put Rollback Search Trace",
+		(*Txn)(nil):        "Assemble Commit Delete Get ID Judge Outcome Put Rollback Search Trace Unchanged",
 	}
 	for v, names := range known {
 		typ := reflect.TypeOf(v)
