@@ -188,6 +188,10 @@ func (db *DB) Why(ctx context.Context, trace string, ref Ref) (*Why, error) {
 			if standsIn {
 				w.say("it stands in for page %d, which was chosen and had no room in full:", p.Num)
 			}
+			if turn, err := db.explainTurn(ctx, w, leaf, p.Reason); turn || err != nil {
+				w.explainPlace(leaf, i)
+				return w, err
+			}
 			w.explainIn(leaf, i)
 			return w, nil
 		}
@@ -197,6 +201,9 @@ func (db *DB) Why(ctx context.Context, trace string, ref Ref) (*Why, error) {
 		for j := range e.Nearest {
 			if nums[e.Nearest[j].Num] {
 				w.Page = &e.Nearest[j]
+				if turn, err := db.explainTurn(ctx, w, leaf, e.Reason); turn || err != nil {
+					return w, err
+				}
 				w.explainOut(leaf, e.Reason)
 				return w, nil
 			}
@@ -285,8 +292,45 @@ func (w *Why) explainIn(leaf *manifest.Record, at int) {
 	if w.Page.Form == manifest.FormSummary {
 		w.say("fit: no room in full; its summary, page %d, stands in for it", w.Page.Via)
 	}
+	w.explainPlace(leaf, at)
+}
+
+func (w *Why) explainPlace(leaf *manifest.Record, at int) {
 	w.say("fit: in, as %s, with %d of %d tokens (tier %d), place %d of %d",
 		w.Page.Form, w.Page.Tokens, leaf.Budget-leaf.Reserve, leaf.Tier, at+1, len(leaf.Pages))
+}
+
+// explainTurn tells how the session that asked showed a turn of it, and why: a turn is not ranked with other pages, so
+// triage has nothing to say of it. It reports whether the page is such a turn. What a pass saw is told as it stands now:
+// verdicts are not kept for the past.
+func (db *DB) explainTurn(ctx context.Context, w *Why, leaf *manifest.Record, reason string) (bool, error) {
+	if leaf.Session == "" || reason == "" || !w.In && w.Page.Tag != manifest.TagBlack {
+		return false, nil
+	}
+	loaded, err := db.store.Load(ctx, scopeChain(leaf.Scope), []PageKey{{w.Page.Num, w.Page.Version}}, WantHead)
+	if err != nil || loaded[0].Head == nil {
+		return false, err
+	}
+	h := loaded[0].Head
+	if h.Scope != leaf.Scope || !isTurn(h, leaf.Session) {
+		return false, nil
+	}
+	switch {
+	case !w.In:
+		w.say("session: a turn of %s, left out: %s", leaf.Session, reason)
+	case w.Page.Form == manifest.FormFull:
+		w.say("session: a turn of %s, shown whole: %s", leaf.Session, reason)
+	default:
+		w.say("session: a turn of %s, shown as %s: %s", leaf.Session, w.Page.Form, reason)
+	}
+	now, err := db.Scope(leaf.Scope).Session(leaf.Session).Explain(ctx, h.ID)
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrReadOnly) {
+		return true, nil
+	}
+	for line := range strings.Lines(now) {
+		w.say("session, as it stands now: %s", strings.TrimSuffix(line, "\n"))
+	}
+	return true, err
 }
 
 func (w *Why) explainOut(leaf *manifest.Record, reason string) {

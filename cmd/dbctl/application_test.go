@@ -242,3 +242,26 @@ func TestApplicationDatabaseDoesNotLookEmpty(t *testing.T) {
 		require.Empty(t, r.err)
 	})
 }
+
+// A trace is named by its beginning; why tells of a turn what the session did with it.
+func TestTracePrefixAndTurns(t *testing.T) {
+	file, _, trace := applied(t)
+	short := trace[:22]
+	for _, args := range [][]string{
+		{"why", file, short, "block-chat-1-2"}, {"replay", file, strings.ToLower(short)}, {"diff", file, short, trace}, {"manifest", "show", file, short},
+		{"manifest", "ls", file, "--trace", short}, {"rollback", file, "acme/support", "--trace", short, "--dry-run"},
+	} {
+		r := tool(t, args...)
+		require.Zero(t, r.code, "%v: %s", args, r.err)
+	}
+	r := tool(t, "manifest", "show", file, "0")
+	require.Zero(t, r.code)
+	r = tool(t, "replay", file, trace[:2])
+	require.Equal(t, exitUsage, r.code)
+	require.Contains(t, r.err, "expected more of it")
+	require.Contains(t, r.err, trace[:2])
+	r = tool(t, "why", file, trace, "block-chat-1-2")
+	require.Contains(t, r.out, "session: a turn of chat-1, left out: evicted by pass 1")
+	require.Contains(t, r.out, "pass 1: evict: ")
+	require.NotContains(t, r.out, "score 0.000")
+}

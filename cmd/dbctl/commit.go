@@ -48,13 +48,7 @@ func (c *commitCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := checkTrace(c.Trace); err != nil {
-		return err
-	}
 	art := ctxpage.Artefact{ID: c.ID}
-	if c.ID == "" {
-		art.ID = "answer-" + c.Trace
-	}
 	if art.Kind, err = ctxpage.ParseKind(c.Kind); err != nil {
 		return err
 	}
@@ -63,7 +57,17 @@ func (c *commitCmd) Run(a *app) error {
 	}
 	return a.with(c.File, true, func(db *ctxpage.DB) error {
 		scope := (&readFlags{Actor: c.Actor}).scope(db, c.Scope)
-		tx, err := scope.Resume(a.ctx, c.Trace, opts...)
+		trace, err := fullTrace(a.ctx, db.Manifests(), c.Trace)
+		if err != nil {
+			return err
+		}
+		if err := checkTrace(trace); err != nil {
+			return err
+		}
+		if c.ID == "" {
+			art.ID = "answer-" + trace
+		}
+		tx, err := scope.Resume(a.ctx, trace, opts...)
 		if err != nil {
 			return err
 		}

@@ -42,6 +42,12 @@ type diffOnly struct {
 
 func (c *diffCmd) Run(a *app) error {
 	return a.with(c.File, false, func(db *ctxpage.DB) error {
+		for _, t := range []*string{&c.A, &c.B} {
+			var err error
+			if *t, err = fullTrace(a.ctx, db.Manifests(), *t); err != nil {
+				return err
+			}
+		}
 		d, err := db.Diff(a.ctx, c.A, c.B)
 		if err != nil {
 			return err

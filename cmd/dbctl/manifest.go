@@ -118,7 +118,11 @@ func (c *manifestLsCmd) Run(a *app) error {
 				return usage("--cursor: expected a cursor that this listing printed")
 			}
 		}
-		if err := out.fill(a.ctx, l, before, c.Trace, c.Limit, keep); err != nil {
+		trace, err := fullTrace(a.ctx, l, c.Trace)
+		if err != nil {
+			return err
+		}
+		if err := out.fill(a.ctx, l, before, trace, c.Limit, keep); err != nil {
 			return err
 		}
 		return a.emit(out, out.print)
@@ -264,7 +268,11 @@ func (c *manifestShowCmd) leaves(ctx context.Context, l *manifest.Log) ([]*manif
 		r, err := l.Leaf(i)
 		return []*manifest.Record{r}, err
 	}
-	return l.ByTrace(ctx, c.Leaf)
+	trace, err := fullTrace(ctx, l, c.Leaf)
+	if err != nil {
+		return nil, err
+	}
+	return l.ByTrace(ctx, trace)
 }
 
 func refOf(names manifest.Names, num uint64) string {

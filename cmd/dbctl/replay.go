@@ -29,7 +29,11 @@ type replayView struct {
 
 func (c *replayCmd) Run(a *app) error {
 	return a.with(c.File, false, func(db *ctxpage.DB) error {
-		r, err := db.Replay(a.ctx, c.Trace)
+		trace, err := fullTrace(a.ctx, db.Manifests(), c.Trace)
+		if err != nil {
+			return err
+		}
+		r, err := db.Replay(a.ctx, trace)
 		if r == nil {
 			return err
 		}

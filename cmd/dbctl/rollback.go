@@ -28,11 +28,15 @@ type rollbackView struct {
 }
 
 func (c *rollbackCmd) Run(a *app) error {
-	if err := checkTrace(c.Trace); err != nil {
-		return err
-	}
 	return a.with(c.File, true, func(db *ctxpage.DB) error {
-		tx, err := (&readFlags{Actor: c.Actor}).scope(db, c.Scope).Resume(a.ctx, c.Trace)
+		trace, err := fullTrace(a.ctx, db.Manifests(), c.Trace)
+		if err != nil {
+			return err
+		}
+		if err := checkTrace(trace); err != nil {
+			return err
+		}
+		tx, err := (&readFlags{Actor: c.Actor}).scope(db, c.Scope).Resume(a.ctx, trace)
 		if err != nil {
 			return err
 		}

@@ -57,7 +57,11 @@ func argRef(s string) ctxpage.Ref {
 
 func (c *whyCmd) Run(a *app) error {
 	return a.with(c.File, false, func(db *ctxpage.DB) error {
-		w, err := db.Why(a.ctx, c.Trace, argRef(c.Ref))
+		trace, err := fullTrace(a.ctx, db.Manifests(), c.Trace)
+		if err != nil {
+			return err
+		}
+		w, err := db.Why(a.ctx, trace, argRef(c.Ref))
 		if err != nil {
 			return err
 		}
