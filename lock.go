@@ -131,8 +131,12 @@ func (l *processLock) sign(since time.Time) error {
 		return fmt.Errorf("ctxpage: lock: %w", err)
 	}
 	l.signed = true
-	_, err = l.f.WriteAt(b, 0)
-	if err != nil {
+	return l.name(b)
+}
+
+// name writes who holds the lock. That is for people: on a full disk the lock holds without it.
+func (l *processLock) name(b []byte) error {
+	if _, err := l.f.WriteAt(b, 0); err != nil && !noSpace(err) {
 		return fmt.Errorf("ctxpage: lock: %w", err)
 	}
 	return nil
