@@ -38,6 +38,7 @@ type catalogue struct {
 	livePages int
 	versions  int
 	dropped   int // page versions that are gone
+	unproved  int // versions of artefacts in the file whose rows have no digest in the audit
 }
 
 type artKey struct {
@@ -167,6 +168,20 @@ func (c *catalogue) scopeName(num uint32) string {
 		return ""
 	}
 	return c.scopes[num-1].name
+}
+
+// names are what the numbers in a row stand for.
+func (c *catalogue) names(t *hot) (scope, group string) {
+	if t.group != 0 && t.group <= uint64(len(c.groups)) {
+		group = c.groups[t.group-1].name
+	}
+	return c.scopeName(t.scope), group
+}
+
+func (s *fileStore) namesOf(t *hot) (scope, group string) {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	return s.cat.names(t)
 }
 
 // chain gives the numbers of the scopes that exist, nearest first.

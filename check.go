@@ -2,6 +2,7 @@ package ctxpage
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -33,6 +34,8 @@ import (
 //	I15 every vector decodes, is finite, and belongs to a page that is there
 //	I16 of a page that no version has any more nothing is there: no content, no vector (I15), nothing in the index, which
 //	    has as many pages as the catalogue
+//	I17 every head row and every held batch has the digest that its leaf says, but those from before the audit had any; and
+//	    each newest version that the audit names has its row
 //
 // Rows of the overlay are checked after a checkpoint has brought them into the file.
 type checker struct {
@@ -43,6 +46,9 @@ type checker struct {
 	nums     map[uint64]headKey
 	gone     map[uint64]bool // pages of versions that gc dropped, and of no others
 	digests  map[uint64][32]byte
+	old      int            // rows that nothing in the audit can be held against
+	proved   map[Ref]bool   // versions of artefacts in the file: whether their rows have a digest
+	newest   map[Ref]uint32 // newest version of each artefact in the file
 }
 
 const maxProblems = 1000
@@ -52,7 +58,7 @@ func (s *fileStore) check(ctx context.Context, progress Progress) (rep JobReport
 		return rep, err
 	}
 	defer s.ckptMu.Unlock()
-	c := &checker{s: s, ctx: ctx, progress: progress, nums: map[uint64]headKey{}, gone: map[uint64]bool{}, digests: map[uint64][32]byte{}}
+	c := &checker{s: s, ctx: ctx, progress: progress, nums: map[uint64]headKey{}, gone: map[uint64]bool{}, digests: map[uint64][32]byte{}, proved: map[Ref]bool{}, newest: map[Ref]uint32{}}
 	apply := func() (err error) {
 		if !s.opts.readOnly {
 			rep, err = s.checkpointLocked(ctx)
@@ -70,7 +76,7 @@ func (s *fileStore) check(ctx context.Context, progress Progress) (rep JobReport
 			return rep, err
 		}
 	}
-	rep.Problems = c.problems
+	rep.Problems, rep.Unverified = c.problems, c.old
 	return rep, nil
 }
 
@@ -131,6 +137,13 @@ func (c *checker) head(k, row []byte, last *Head) *Head {
 	if !bytes.Equal(k, headRowKey(headKey{h.Art, h.Version})) {
 		c.bad("I2", where, "stands under key %x", k)
 	}
+	if err := c.s.provedHead(headKey{h.Art, h.Version}, row, c.s.namesOf); err != nil {
+		c.bad("I17", where, "%v", err)
+	} else if row[0] == rowVersionOld {
+		c.old++
+	}
+	c.proved[Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}] = row[0] != rowVersionOld
+	c.newest[Ref{Scope: h.Scope, ID: h.ID}] = h.Version
 	if last != nil && last.Art == h.Art && (h.Version != last.Version+1 || h.LSN <= last.LSN) {
 		c.bad("I3", where, "follows version %d of lsn %d with lsn %d", last.Version, last.LSN, h.LSN)
 	}
@@ -254,8 +267,10 @@ func (c *checker) small() error {
 				if b.into == nil { // what is in it is the pipeline's
 					return nil
 				}
-				if err := unpack(row, b.into()); err != nil {
+				if err := unpackHeld(row, b.into()); err != nil { // an outcome has no proof
 					c.bad("I10", fmt.Sprintf("%s %x", b.name, k), "%v", err)
+				} else if b.tag == 'd' {
+					c.held(k, row)
 				}
 				return nil
 			})
@@ -265,6 +280,15 @@ func (c *checker) small() error {
 		}
 		return nil
 	})
+}
+
+// held walks I17 over a held batch.
+func (c *checker) held(id, row []byte) {
+	if err := c.s.provedHeld(id, row); err != nil {
+		c.bad("I17", fmt.Sprintf("held %x", id), "%v", err)
+	} else if row[0] != heldMark {
+		c.old++
+	}
 }
 
 // catalogue walks I7: it builds a second catalogue from the file and compares. Commits that came meanwhile are in the
@@ -375,10 +399,14 @@ func (c *checker) audit() error {
 		return nil
 	}
 	written := map[uint64][]byte{}
+	last := map[Ref]named{}
 	err = c.s.man.Each(c.ctx, 0, c.s.man.Size(), false, func(r *manifest.Record) error {
 		for _, w := range r.Writes {
 			if len(w.Digest) > 0 {
 				written[w.Num] = w.Digest
+			}
+			if ref, err := ParseRef(w.Ref); err == nil && len(r.Rows) > 0 && !w.Touch && !w.Gone && r.LSN <= c.s.sys.Applied {
+				last[Ref{Scope: ref.Scope, ID: ref.ID}] = named{w.Version, w.Deleted}
 			}
 		}
 		return nil
@@ -386,12 +414,36 @@ func (c *checker) audit() error {
 	if err != nil {
 		return err
 	}
+	c.rowsOf(last)
 	for _, num := range slices.Sorted(maps.Keys(c.digests)) {
 		if d := c.digests[num]; !bytes.Equal(written[num], d[:]) {
 			c.bad("I9", fmt.Sprintf("page %d", num), "the audit says digest %x, the file %x", shortDigest(written[num]), d[:4])
 		}
 	}
 	return nil
+}
+
+// named is the newest version of an artefact that a leaf with digests names.
+type named struct {
+	version uint32
+	deleted bool
+}
+
+// rowsOf walks the rest of I17: what the audit names last has its row, and that has its digest. What was deleted and
+// forgotten since has none.
+func (c *checker) rowsOf(last map[Ref]named) {
+	refs := slices.SortedFunc(maps.Keys(last), func(a, b Ref) int { return cmp.Or(cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.ID, b.ID)) })
+	for _, r := range refs {
+		is, was := c.newest[r], last[r]
+		r.Version = was.version
+		switch {
+		case is == 0 && was.deleted:
+		case is < was.version:
+			c.bad("I17", r.String(), "the audit says it was written, the file has versions up to %d", is)
+		case is == was.version && !c.proved[r]:
+			c.bad("I17", r.String(), "%v", errUnproved)
+		}
+	}
 }
 
 func shortDigest(d []byte) []byte {

@@ -731,7 +731,7 @@ func (s *fileStore) Stat(ctx context.Context) (StoreStats, error) {
 	s.cat.mu.RLock()
 	st := StoreStats{
 		ID: s.sys.ID, Format: s.sys.Format, Created: fromMicros(s.sys.Created), LSN: s.cat.lsn, Applied: s.sys.Applied,
-		Artefacts: s.cat.live, Pages: s.cat.livePages, PageVersions: s.cat.versions, Scopes: len(s.cat.scopes),
+		Artefacts: s.cat.live, Pages: s.cat.livePages, PageVersions: s.cat.versions, Scopes: len(s.cat.scopes), Unverified: s.cat.unproved,
 		Overlay: s.over.rows(), Checkpoints: s.ckpts.Load(),
 	}
 	s.cat.mu.RUnlock()

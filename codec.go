@@ -22,7 +22,11 @@ import (
 // at then (engine note in FORMAT.md). Everything cold in them, and all other rows, is msgpack, decoded only after a
 // scan of its lengths: five bytes can drive a msgpack decoder out of memory.
 
-const rowVersion = 1
+// Versions of a head row. Those of the old one end with their cold part, and the audit has no digest of them.
+const (
+	rowVersionOld = 1
+	rowVersion    = 2
+)
 
 var errRow = errors.New("row is malformed")
 
@@ -205,10 +209,11 @@ const pageRowBytes = 8 + 4 + 8 + 4 + 4 + 4 + 8 + digestSaltSize + 32
 
 // headRowSize is at least the size of a head's row, bytes.
 func headRowSize(h *Head, coldBytes []byte) int {
-	return 80 + len(h.ID) + len(h.Rows)*pageRowBytes + len(coldBytes)
+	return 90 + len(h.ID) + len(h.Rows)*pageRowBytes + len(coldBytes) + rowProofSize
 }
 
-// encodeHead appends the row of a head. coldBytes is encodeCold's answer, made before the sequencer is entered.
+// encodeHead appends the row of a head without its proof. coldBytes is encodeCold's answer, made before the sequencer is
+// entered.
 func encodeHead(b []byte, h *Head, scope uint32, coldBytes []byte) []byte {
 	e := enc{b}
 	e.u8(rowVersion)
@@ -248,7 +253,7 @@ func encodeHead(b []byte, h *Head, scope uint32, coldBytes []byte) []byte {
 	for i := range h.Rows {
 		encodePageRow(&e, &h.Rows[i])
 	}
-	e.raw(coldBytes)
+	e.bytes(coldBytes)
 	return e.b
 }
 
@@ -279,7 +284,7 @@ func decodePageRow(d *dec) (r PageRow) {
 
 // decodeHot reads the part that the catalogue keeps and leaves the decoder before the page rows.
 func decodeHot(d *dec) (h hot) {
-	if v := d.u8(); v != rowVersion {
+	if v := d.u8(); v != rowVersion && v != rowVersionOld {
 		d.fail()
 		return h
 	}
@@ -317,8 +322,8 @@ func decodeHead(b []byte, scopeName func(uint32) string) (*Head, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
-	var c cold
-	if err := unpack(d.b, &c); err != nil {
+	c, err := decodeCold(b, &d)
+	if err != nil {
 		return nil, err
 	}
 	h := &Head{
@@ -343,6 +348,17 @@ func decodeHead(b []byte, scopeName func(uint32) string) (*Head, error) {
 		h.Actor, h.GoneBy = "", c.Actor
 	}
 	return h, nil
+}
+
+// decodeCold reads the cold part of a row, where the decoder stands behind its page rows.
+func decodeCold(row []byte, d *dec) (c cold, err error) {
+	b := d.b
+	if row[0] != rowVersionOld { // fields that come later stand between it and the proof
+		if b = d.bytes(); d.err != nil || len(d.b) < rowProofSize {
+			return c, errRow
+		}
+	}
+	return c, unpack(b, &c)
 }
 
 func encodeCold(h *Head) ([]byte, error) {

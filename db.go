@@ -115,6 +115,7 @@ type Options struct {
 	LockTimeout time.Duration
 
 	noSync  bool // the negative control of crash tests
+	trust   bool // tests: what was edited in the file is served
 	fs      wal.FS
 	segment int64
 	rotate  int64
@@ -243,7 +244,7 @@ func (db *DB) openStore() error {
 	st, err := openDatabase(storeOptions{
 		path: db.path, readOnly: db.opts.ReadOnly, mustExist: db.opts.MustExist, lockWait: db.opts.LockTimeout, audit: audit,
 		fs: db.opts.fs, now: db.opts.Clock, rand: db.opts.Rand, logger: db.opts.Logger, analyzer: db.lexer,
-		noSync: db.opts.noSync, segment: db.opts.segment, rotate: db.opts.rotate, hook: db.opts.hook, state: stateKinds(), dropped: db.dropped,
+		noSync: db.opts.noSync, trust: db.opts.trust, segment: db.opts.segment, rotate: db.opts.rotate, hook: db.opts.hook, state: stateKinds(), dropped: db.dropped,
 	})
 	if err != nil {
 		return err

@@ -49,8 +49,9 @@ type drop struct {
 	head *Head // what stays of it
 	kept string
 
-	cold []byte
-	from *version
+	cold  []byte
+	group string // what the catalogue calls the group that Head.GroupNum stands for
+	from  *version
 }
 
 // How much one commit drops, and after how many of them a checkpoint frees what they dropped.
@@ -283,7 +284,10 @@ func (c *collector) stored() error {
 	_, err := c.s.eachHeld(ulid.ULID{}, func(id ulid.ULID, row []byte, err error) bool {
 		var h HeldBatch
 		if err == nil {
-			err = unpack(row, &h)
+			err = unpackHeld(row, &h)
+		}
+		if err == nil {
+			err = c.s.provedHeld(id[:], row)
 		}
 		if err != nil {
 			damage = c.s.corrupt("held batch "+id.String(), err)
@@ -587,7 +591,7 @@ func (c *collector) goes(v *version) error {
 		c.stays(v)
 		return nil
 	}
-	d := &drop{head: tombstone(v.head, c.run.String()), from: v}
+	d := &drop{head: tombstone(v.head, c.run.String()), from: v, group: groupName(v.head)}
 	var err error
 	if d.cold, err = encodeCold(d.head); err != nil {
 		return fmt.Errorf("ctxpage: encode %s: %w", v.ref(), err)
@@ -750,7 +754,9 @@ func (s *fileStore) enqueueDrops(b *request, p *pending, leaf *manifest.Record) 
 			continue
 		}
 		h := d.head
-		p.record.heads = append(p.record.heads, headRecord{head: h, row: encodeHead(nil, h, s.seq.scopes[h.Scope], d.cold)})
+		if err := s.addHead(&p.record, leaf, headRecord{head: h}, s.seq.scopes[h.Scope], d.group, d.cold); err != nil {
+			return err
+		}
 		ref := Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}
 		leaf.Writes = append(leaf.Writes, manifest.Write{Num: h.Rows[0].Num, Ref: ref.String(), Version: h.Version, Gone: true})
 	}

@@ -71,6 +71,9 @@ func (s *fileStore) Resolve(_ context.Context, scopes Scopes, ref Ref) (Located,
 			return s.resolveOld(name, art, ref)
 		}
 		if a.pages == 0 {
+			if _, err := s.headLocked(headKey{art, a.version}); err != nil { // a row that was edited may say so, too
+				return Located{}, err
+			}
 			if ref.Version == 0 && ref.Scope == "" {
 				continue // deleted here: an ancestor's may stand
 			}
@@ -163,7 +166,9 @@ type loading struct {
 	rows    [][]byte // of heads, from the overlay
 	missing []int    // what the overlay did not have, in whole or in part
 	names   map[uint32]string
+	groups  map[uint64]string
 	heads   map[headKey]*Head
+	later   []unnamed
 }
 
 // Load: see the Store interface. Pages outside the chain give ErrNotFound, as if they did not exist.
@@ -173,7 +178,7 @@ func (s *fileStore) Load(ctx context.Context, scopes Scopes, keys []PageKey, wan
 	}
 	l := &loading{
 		s: s, want: want, out: make([]Loaded, len(keys)), arts: make([]uint64, len(keys)), newest: make([]uint32, len(keys)), rows: make([][]byte, len(keys)),
-		names: map[uint32]string{}, heads: map[headKey]*Head{},
+		names: map[uint32]string{}, groups: map[uint64]string{}, heads: map[headKey]*Head{},
 	}
 	l.look(scopes, keys)
 	for i := range keys {
@@ -189,7 +194,25 @@ func (s *fileStore) Load(ctx context.Context, scopes Scopes, keys []PageKey, wan
 			return nil, err
 		}
 	}
+	l.proveLater()
+	l.texts()
 	return l.out, nil
+}
+
+// texts holds what was read against the digests of the heads.
+func (l *loading) texts() {
+	if l.want != WantText {
+		return
+	}
+	for i := range l.out {
+		o := &l.out[i]
+		if o.Err != nil || o.Head == nil {
+			continue
+		}
+		if o.Err = l.s.provedText(o.Key.Num, &o.Head.Rows[o.Page-1], o.Text); o.Err != nil {
+			o.Text = ""
+		}
+	}
 }
 
 // look finds the pages in the catalogue and takes what the overlay has of them, under one read lock.
@@ -210,6 +233,7 @@ func (l *loading) look(scopes Scopes, keys []PageKey) {
 		k.Version = cmp.Or(k.Version, p.head, p.version)
 		l.out[i], l.arts[i], l.names[p.scope] = Loaded{Key: k, Page: int(p.page)}, p.art, c.scopeName(p.scope)
 		l.newest[i] = c.art(p.art).version
+		l.nameGroup(p)
 		l.rows[i] = l.s.overlayHead(headKey{p.art, k.Version})
 		whole := l.rows[i] != nil
 		if l.want == WantText {
@@ -277,7 +301,11 @@ func (l *loading) headIn(meta *bbolt.Bucket, i int) {
 	}
 	if v == nil {
 		if row, err := floorOf(meta, k); row != nil && err == nil {
-			if h, err := decodeHead(row, func(n uint32) string { return l.names[n] }); err == nil {
+			h, err := decodeHead(row, func(n uint32) string { return l.names[n] })
+			if err == nil {
+				err = l.prove(headKey{k.art, h.Version}, row)
+			}
+			if err == nil {
 				o.Head = h.below(k.version)
 				o.Err = goneError(o.Head, o.Page)
 				return
@@ -286,10 +314,50 @@ func (l *loading) headIn(meta *bbolt.Bucket, i int) {
 	}
 	row, err := unseal('m', key, v)
 	if err == nil {
+		err = l.prove(k, row)
+	}
+	if err == nil {
 		err = l.head(i, row)
 	}
 	if err != nil {
 		o.Err = l.s.corrupt(fmt.Sprintf("head row %x", key), err)
+	}
+}
+
+// prove compares a row with its digest. An older version may have been in another group than its artefact is now: its
+// name is asked for when the transaction of bbolt is over.
+func (l *loading) prove(k headKey, row []byte) error {
+	t := decodeHot(&dec{b: row})
+	if _, known := l.groups[t.group]; t.group != 0 && !known {
+		l.later = append(l.later, unnamed{k, slices.Clone(row)})
+		return nil
+	}
+	return l.s.provedHead(k, row, func(t *hot) (scope, group string) { return l.names[t.scope], l.groups[t.group] })
+}
+
+// unnamed is a row of a group whose name is not known yet.
+type unnamed struct {
+	k   headKey
+	row []byte
+}
+
+// proveLater compares the rows that prove put off.
+func (l *loading) proveLater() {
+	if len(l.later) == 0 {
+		return
+	}
+	l.s.cat.mu.RLock()
+	defer l.s.cat.mu.RUnlock()
+	for _, u := range l.later {
+		err := l.s.provedHead(u.k, u.row, l.s.cat.names)
+		if err == nil {
+			continue
+		}
+		for i := range l.out {
+			if l.arts[i] == u.k.art && l.out[i].Key.Version == u.k.version {
+				l.out[i] = Loaded{Key: l.out[i].Key, Page: l.out[i].Page, Err: l.s.corrupt(fmt.Sprintf("head row %x", headRowKey(u.k)), err)}
+			}
+		}
 	}
 }
 
@@ -314,13 +382,24 @@ func (s *fileStore) withoutLost(h *Head, pages []NewPage) (*Head, error) {
 	out.Rows = slices.Clone(h.Rows)
 	err := s.view(func(tx *bbolt.Tx) error {
 		for _, i := range same {
-			if _, err := s.textIn(tx.Bucket(bucketContent), h.Rows[i].Num); err != nil {
+			text, err := s.textIn(tx.Bucket(bucketContent), h.Rows[i].Num)
+			if err == nil {
+				err = s.provedText(h.Rows[i].Num, &h.Rows[i], text)
+			}
+			if err != nil {
 				out.Rows[i].Digest = [32]byte{} // of no text
 			}
 		}
 		return nil
 	})
 	return &out, err
+}
+
+// nameGroup notes what the group of a page is called. The caller holds cat.mu.
+func (l *loading) nameGroup(p *pageCol) {
+	if g := l.s.cat.art(p.art).group; g != 0 {
+		l.groups[g] = l.s.cat.groups[g-1].name
+	}
 }
 
 func (s *fileStore) scopeName(n uint32) string {
@@ -1067,7 +1146,10 @@ func (s *fileStore) scanHeld(q ScanQuery) (out ScanPage, err error) {
 	add := func(id ulid.ULID, row []byte, err error) (more bool) {
 		var st heldState
 		if err == nil {
-			err = unpack(row, &st)
+			err = unpackHeld(row, &st)
+		}
+		if err == nil {
+			err = s.provedHeld(id[:], row)
 		}
 		if err == nil && (st.Decided != "" && !q.All || len(q.Scopes) > 0 && st.Batch.Scope != q.Scopes[0]) {
 			return true
@@ -1078,7 +1160,7 @@ func (s *fileStore) scanHeld(q ScanQuery) (out ScanPage, err error) {
 		}
 		var h HeldBatch
 		if err == nil {
-			err = unpack(row, &h)
+			err = unpackHeld(row, &h)
 		}
 		if err != nil {
 			damage = errors.Join(damage, s.corrupt("held batch "+id.String(), err))
@@ -1158,7 +1240,7 @@ func (s *fileStore) undecided() (n int, err error) {
 	_, err = s.eachHeld(ulid.ULID{}, func(id ulid.ULID, row []byte, err error) bool {
 		var st heldState
 		if err == nil {
-			err = unpack(row, &st)
+			err = unpackHeld(row, &st)
 		}
 		if err != nil {
 			damage = errors.Join(damage, s.corrupt("held batch "+id.String(), err))
@@ -1209,8 +1291,14 @@ func (s *fileStore) Held(ctx context.Context, id ulid.ULID) (h HeldBatch, err er
 	if len(row) == 0 {
 		return h, fmt.Errorf("%w: no held batch %s", ErrNotFound, id)
 	}
-	if err := unpack(row, &h); err != nil {
-		return h, s.corrupt("held batch "+id.String(), err)
+	if err = unpackHeld(row, &h); err == nil {
+		err = s.provedHeld(id[:], row)
+	}
+	if err == nil && row[0] != heldMark {
+		err = s.heldBy(ctx, id, &h)
+	}
+	if err != nil {
+		return HeldBatch{}, s.corrupt("held batch "+id.String(), err)
 	}
 	return h, nil
 }

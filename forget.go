@@ -257,7 +257,7 @@ func (s *fileStore) usedBefore(id ulid.ULID) (bool, error) {
 }
 
 // enqueueForget makes head records of what is forgotten, but for artefacts that were put again since it was planned.
-func (s *fileStore) enqueueForget(b *request, p *pending) error {
+func (s *fileStore) enqueueForget(b *request, p *pending, leaf *manifest.Record) error {
 	if len(b.forget) == 0 {
 		return nil
 	}
@@ -272,7 +272,10 @@ func (s *fileStore) enqueueForget(b *request, p *pending) error {
 			return fmt.Errorf("ctxpage: encode %s: %w", h.ID, err)
 		}
 		scope := s.seq.scopes[h.Scope]
-		p.record.heads = append(p.record.heads, headRecord{head: h, row: encodeHead(nil, h, scope, cold)})
+		_, group := s.cat.names(&hot{group: h.GroupNum})
+		if err := s.addHead(&p.record, leaf, headRecord{head: h}, scope, group, cold); err != nil {
+			return err
+		}
 		if h.Forgotten {
 			delete(s.seq.groups, artKey{scope, "\x00" + h.ID})
 		}
@@ -390,7 +393,10 @@ func (c *collector) oldReviews(limit int64) (rows []StateRow, err error) {
 	_, err = c.s.eachHeld(ulid.ULID{}, func(id ulid.ULID, row []byte, err error) bool {
 		var h HeldBatch
 		if err == nil {
-			err = unpack(row, &h)
+			err = unpackHeld(row, &h)
+		}
+		if err == nil {
+			err = c.s.provedHeld(id[:], row)
 		}
 		if err != nil {
 			damage = c.s.corrupt("held batch "+id.String(), err)

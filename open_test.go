@@ -328,11 +328,11 @@ func TestNewerFormat(t *testing.T) {
 		}
 		require.Equal(t, before, fingerprint(t, path))
 	}
-	setFormat(func(v []byte) { v[3], v[7] = 2, ^byte(2) })
-	refuses(ErrNewerFormat, "format 2", "up to 1")
-	setFormat(func(v []byte) { v[7] = ^byte(1) })
-	refuses(ErrCorrupt) // version 2, not 2's complement
-	setFormat(func(v []byte) { v[3] = 1 })
+	setFormat(func(v []byte) { v[3], v[7] = 3, ^byte(3) })
+	refuses(ErrNewerFormat, "format 3", "up to 2")
+	setFormat(func(v []byte) { v[7] = ^byte(2) })
+	refuses(ErrCorrupt) // version 3, not 3's complement
+	setFormat(func(v []byte) { v[3] = 2 })
 	db := openTest(t, path, Options{})
 	require.NoError(t, db.Close())
 

@@ -2,8 +2,6 @@ package ctxpage
 
 import (
 	"cmp"
-	"crypto/hmac"
-	"crypto/sha256"
 	"fmt"
 	"math"
 	"strconv"
@@ -448,11 +446,8 @@ func scopeChain(s string) []string {
 // enters the audit: without a salt it would let an erased text be guessed.
 func contentHash(text string) uint64 { return xxhash.Sum64String(text) }
 
-func saltedDigest(salt []byte, text string) (d [32]byte) {
-	m := hmac.New(sha256.New, salt)
-	m.Write([]byte(text))
-	m.Sum(d[:0])
-	return d
+func saltedDigest(salt []byte, text string) [32]byte {
+	return saltedMAC(salt, func(b []byte) []byte { return append(b, text...) })
 }
 
 // clampUnit forces a confidence into 0..1; NaN is no confidence.

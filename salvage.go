@@ -873,7 +873,7 @@ func (c *copier) held(ctx context.Context) error {
 	slices.SortFunc(ids, ulid.ULID.Compare)
 	for _, id := range ids {
 		var h HeldBatch
-		if err := unpack(c.w.held[id], &h); err != nil {
+		if err := unpackHeld(c.w.held[id], &h); err != nil {
 			c.w.lose("held batch "+id.String(), "%v", err)
 			continue
 		}

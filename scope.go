@@ -161,6 +161,9 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *ma
 	}
 	now := s.db.opts.Clock()
 	if l.Current && l.Expires != 0 && l.Expires <= micros(now) {
+		if err := s.db.headsRead(ctx, s.chain, l); err != nil {
+			return nil, nil, err
+		}
 		return nil, nil, fmt.Errorf("%w: %s at %s", ErrExpired, ref.ID, fromMicros(l.Expires).Format(time.RFC3339))
 	}
 	v, err := s.db.version(ctx, s.chain, l)
@@ -192,6 +195,15 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *ma
 		})
 	}
 	return v, leaf, nil
+}
+
+// headsRead makes sure of what the catalogue says of an artefact that is not served because of it.
+func (db *DB) headsRead(ctx context.Context, scopes Scopes, l Located) error {
+	loaded, err := db.store.Load(ctx, scopes, l.Pages[:1], WantHead)
+	if err == nil && !errors.Is(loaded[0].Err, ErrGone) {
+		err = loaded[0].Err
+	}
+	return err
 }
 
 // dirtyError says why an artefact cannot be served; what this process may not ask needs no more words than its error has.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"slices"
 	"sync"
@@ -663,7 +664,9 @@ func (s *fileStore) enqueueApply(b *request, pre *prepared, p *pending, leaf *ma
 		scope = n.scope(b.Scope)
 	}
 	for i := range b.Puts {
-		s.applyPut(b, i, pre, n, scope, p, leaf)
+		if err := s.applyPut(b, i, pre, n, scope, p, leaf); err != nil {
+			return err
+		}
 	}
 	for _, id := range b.Deletes {
 		if err := s.applyDelete(b, id, scope, p, leaf); err != nil {
@@ -671,13 +674,13 @@ func (s *fileStore) enqueueApply(b *request, pre *prepared, p *pending, leaf *ma
 		}
 	}
 	rec.state = b.State
-	if err := s.enqueueForget(b, p); err != nil {
+	if err := s.enqueueForget(b, p, leaf); err != nil {
 		return err
 	}
 	return s.enqueueDrops(b, p, leaf)
 }
 
-func (s *fileStore) applyPut(b *request, i int, pre *prepared, n *numbering, scope uint32, p *pending, leaf *manifest.Record) {
+func (s *fileStore) applyPut(b *request, i int, pre *prepared, n *numbering, scope uint32, p *pending, leaf *manifest.Record) error {
 	rec, put, old, h := &p.record, &b.Puts[i], pre.old[i], pre.heads[i]
 	h.LSN, h.Art, h.Version = rec.lsn, n.art, 1
 	if old != nil {
@@ -720,7 +723,7 @@ func (s *fileStore) applyPut(b *request, i int, pre *prepared, n *numbering, sco
 		ref.Version = old.Version
 		p.outcome.Refs, p.outcome.Repeats = append(p.outcome.Refs, ref), append(p.outcome.Repeats, ref)
 		leaf.Writes = append(leaf.Writes, manifest.Write{Num: old.Rows[0].Num, Ref: ref.String(), Version: old.Version, Touch: true})
-		return
+		return nil
 	}
 	p.outcome.Refs = append(p.outcome.Refs, ref)
 	for i := range h.Rows {
@@ -733,8 +736,7 @@ func (s *fileStore) applyPut(b *request, i int, pre *prepared, n *numbering, sco
 	if len(hr.texts) == 0 { // only the head changed: the leaf still says so
 		leaf.Writes = append(leaf.Writes, manifest.Write{Num: h.Rows[0].Num, Ref: ref.String(), Version: h.Version})
 	}
-	hr.row = encodeHead(make([]byte, 0, headRowSize(h, pre.cold[i])), h, scope, pre.cold[i])
-	rec.heads = append(rec.heads, hr)
+	return s.addHead(rec, leaf, hr, scope, groupName(h), pre.cold[i])
 }
 
 // samePage finds the page of the old version that a new page repeats word for word. The fast hash only proposes: a
@@ -816,22 +818,30 @@ func (s *fileStore) applyDelete(b *request, id string, scope uint32, p *pending,
 	for i, r := range old.Rows {
 		leaf.Writes = append(leaf.Writes, manifest.Write{Num: r.Num, Ref: Ref{Scope: b.Scope, ID: id, Page: i + 1, Version: h.Version}.String(), Version: h.Version, Deleted: true})
 	}
-	p.record.heads = append(p.record.heads, headRecord{head: &h, row: encodeHead(nil, &h, scope, cold)})
-	return nil
+	return s.addHead(&p.record, leaf, headRecord{head: &h}, scope, groupName(&h), cold)
 }
 
 func (s *fileStore) enqueueHold(b *request, v judgement, p *pending, leaf *manifest.Record) error {
 	p.outcome.Status = StatusHeld
 	leaf.Type, leaf.Reason = manifest.TypeHeld, v.hold
 	held := HeldBatch{Batch: b.Batch, Reason: v.hold, Stale: v.refs, At: b.Now, LSN: p.record.lsn}
-	return p.record.setHeld(b.ID, held)
+	return s.setHeld(&p.record, leaf, b.ID, held)
 }
 
-func (c *commitRecord) setHeld(id ulid.ULID, h HeldBatch) (err error) {
+// setHeld adds the row of a held batch to a commit, and its digest to the leaf.
+func (s *fileStore) setHeld(c *commitRecord, leaf *manifest.Record, id ulid.ULID, h HeldBatch) error {
 	c.heldID = id
-	if c.held, err = msgpack.Marshal(&h); err != nil {
+	row, err := msgpack.Marshal(&h)
+	if err != nil {
 		return fmt.Errorf("ctxpage: encode held batch: %w", err)
 	}
+	p := rowProof{leaf: c.leaf, place: uint32(len(leaf.Rows))}
+	if _, err := io.ReadFull(s.opts.rand, p.salt[:]); err != nil {
+		return fmt.Errorf("ctxpage: randomness: %w", err)
+	}
+	d := heldDigest(p.salt[:], id[:], row)
+	leaf.Rows = append(leaf.Rows, d[:])
+	c.held = p.append(append([]byte{heldMark}, row...))
 	return nil
 }
 
@@ -844,12 +854,13 @@ func (s *fileStore) enqueueReview(b *request, pre *prepared, p *pending, leaf *m
 	}
 	h := *pre.held
 	h.Decided, h.By, h.Note, h.Outcome = decided, leaf.By, leaf.Note, p.outcome
-	return p.record.setHeld(b.From, h)
+	return s.setHeld(&p.record, leaf, b.From, h)
 }
 
 // prepareReview loads the held batch that is approved or rejected and takes over what it wanted to write. A batch that
 // was decided the same way before gives its first outcome again.
 func (s *fileStore) prepareReview(ctx context.Context, b *request, pre *prepared) error {
+	lsn := s.LSN() // before the row is read: a decision up to here is in it
 	h, err := s.Held(ctx, b.From)
 	if err != nil {
 		return err
@@ -861,6 +872,11 @@ func (s *fileStore) prepareReview(ctx context.Context, b *request, pre *prepared
 	}
 	if h.Decided != "" {
 		return fmt.Errorf("%w: %s was %s by %s", ErrReviewed, b.From, h.Decided, h.By)
+	}
+	if decided, err := s.man.Decided(ctx, b.From.String(), lsn); decided && !s.opts.trust {
+		return s.corrupt("held batch "+b.From.String(), errors.New("the audit says that it was decided, the row that it was not"))
+	} else if err != nil {
+		return logError(err)
 	}
 	pre.held = &h
 	b.Scope, b.Actor, b.Trace = h.Batch.Scope, h.Batch.Actor, h.Batch.Trace

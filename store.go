@@ -439,7 +439,9 @@ type JobReport struct {
 	Bytes    int64
 	Segments int // log segments removed
 	Problems []Problem
-	GC       GCReport
+	// Unverified counts rows, found in a check, that programs wrote which kept no digests of them in the audit.
+	Unverified int
+	GC         GCReport
 }
 
 // Problem is a broken invariant that a check found.
@@ -461,6 +463,7 @@ type StoreStats struct {
 	PageVersions int       `json:"page_versions"`
 	Scopes       int       `json:"scopes"`
 	Held         int       `json:"held"`
+	Unverified   int       `json:"unverified_versions,omitempty"` // in the file at open: their heads have no digest in the audit
 	Leaves       uint64    `json:"leaves"`
 	Archived     uint64    `json:"leaves_archived"`
 	FileBytes    int64     `json:"file_bytes"`

@@ -52,7 +52,9 @@ const (
 	flagReadOnly = 1 << iota
 	flagServeStale
 	flagReview
-	flagWrites // Writes is not empty: lets the index name such leaves without a full decoding
+	flagWrites   // Writes is not empty: lets the index name such leaves without a full decoding
+	flagRows     // the leaf ends in digests of rows, likewise
+	flagQuestion // Query is the salted digest of a text that was kept beside the leaf
 )
 
 // field is one element of a leaf: how it is told that it is empty, written and
@@ -109,6 +111,7 @@ var fields = [...]field{
 	40: unsigned(func(w *wire) *uint64 { return &w.Size }),
 	41: digest(func(w *wire) *Digest { return &w.Root }),
 	42: text(func(w *wire) *string { return &w.Embedder }),
+	43: {emptyRows, encRows, decRows}, // the end of every leaf that has it: see endOf
 }
 
 // peekFields is how many elements the index row is made from.
@@ -163,6 +166,7 @@ func Decode(index uint64, body []byte) (*Record, error) {
 	r.ReadOnly = w.flags&flagReadOnly != 0
 	r.ServeStale = w.flags&flagServeStale != 0
 	r.Review = w.flags&flagReview != 0
+	r.QuestionKept = w.flags&flagQuestion != 0
 	return &r, nil
 }
 
@@ -220,7 +224,7 @@ func decode(w *wire, body []byte, limit int) error {
 }
 
 func flagsOf(r *Record) (f uint64) {
-	for i, on := range [...]bool{r.ReadOnly, r.ServeStale, r.Review, len(r.Writes) > 0} {
+	for i, on := range [...]bool{r.ReadOnly, r.ServeStale, r.Review, len(r.Writes) > 0, len(r.Rows) > 0, r.QuestionKept} {
 		if on {
 			f |= 1 << i
 		}

@@ -107,6 +107,7 @@ func checkHeader(name string, b []byte, kind byte, first uint64) error {
 type row struct {
 	typ           Type
 	writes        bool   // the leaf has Writes
+	rows          bool   // the leaf ends in Rows
 	size          uint32 // of the body
 	off           uint32 // of the frame in its segment
 	trace, parent uint32 // traceHash of both
@@ -122,23 +123,26 @@ func traceHash(s string) uint32 { return uint32(xxhash.Sum64String(s)) }
 func rowOf(body []byte) (row, error) {
 	r := row{size: uint32(len(body))}
 	err := peek(body, func(w *wire) {
-		r.typ, r.writes, r.trace, r.parent = w.Type, w.flags&flagWrites != 0, traceHash(w.Trace), traceHash(w.Parent)
+		r.typ, r.writes, r.rows, r.trace, r.parent = w.Type, w.flags&flagWrites != 0, w.flags&flagRows != 0, traceHash(w.Trace), traceHash(w.Parent)
 	})
 	return r, err
 }
 
 // row is rowOf for the bytes of a record, so many.
 func (r *Record) row(size int) row {
-	return row{typ: r.Type, writes: len(r.Writes) > 0, size: uint32(size), trace: traceHash(r.Trace), parent: traceHash(r.Parent)}
+	return row{typ: r.Type, writes: len(r.Writes) > 0, rows: len(r.Rows) > 0, size: uint32(size), trace: traceHash(r.Trace), parent: traceHash(r.Parent)}
 }
 
 func (r row) append(b []byte, i uint64) []byte {
 	start := len(b)
-	writes := byte(0)
+	bits := byte(0)
 	if r.writes {
-		writes = 1
+		bits |= 1
 	}
-	b = append(b, rowWhole, byte(r.typ), writes, 0)
+	if r.rows {
+		bits |= 2
+	}
+	b = append(b, rowWhole, byte(r.typ), bits, 0)
 	for _, v := range [...]uint32{r.size, r.off, r.trace, r.parent, 0} {
 		b = binary.LittleEndian.AppendUint32(b, v)
 	}
@@ -154,7 +158,7 @@ func parseRow(b []byte, i uint64) (row, error) {
 		return row{}, fmt.Errorf("leaf %d is in state %d: %w", i, b[0], ErrNewerFormat)
 	}
 	u := binary.LittleEndian.Uint32
-	r := row{typ: Type(b[1]), writes: b[2]&1 != 0, size: u(b[4:]), off: u(b[8:]), trace: u(b[12:]), parent: u(b[16:])}
+	r := row{typ: Type(b[1]), writes: b[2]&1 != 0, rows: b[2]&2 != 0, size: u(b[4:]), off: u(b[8:]), trace: u(b[12:]), parent: u(b[16:])}
 	if r.size > MaxBody || r.off < headerSize {
 		return row{}, corrupt(indexName, rowOffset(i), int64(i), fmt.Errorf("a leaf of %d bytes at %d", r.size, r.off))
 	}

@@ -144,3 +144,25 @@ func (l *Log) Names(ctx context.Context) (Names, error) {
 	})
 	return out, err
 }
+
+// Decided reports whether a commit up to an LSN approved or rejected a held batch. It reads the leaves of decisions that
+// came after it was held.
+func (l *Log) Decided(ctx context.Context, batch string, lsn uint64) (decided bool, err error) {
+	v, err := l.view()
+	if err != nil {
+		return false, err
+	}
+	h := traceHash(batch)
+	match := func(r row) bool {
+		return r.typ == TypeApprove || r.typ == TypeReject || r.typ == TypeHeld && r.trace == h
+	}
+	err = v.find(ctx, match, func(i uint64) (bool, error) {
+		r, err := v.leaf(i)
+		if err != nil {
+			return false, err
+		}
+		decided = decided || r.From == batch && r.LSN <= lsn
+		return !decided && !(r.Type == TypeHeld && r.Trace == batch), nil
+	})
+	return decided, err
+}

@@ -217,7 +217,12 @@ type Record struct {
 	Review     bool `json:"review,omitempty"`      // tier 4: a person should look
 
 	// What a read was asked and what it served.
-	Query    Digest      `json:"query,omitempty"` // keyed digest of the question
+	Query Digest `json:"query,omitempty"` // digest of the question: salted where its text is kept, else keyed
+	// QuestionKept: the text of the question was kept in a row beside the leaf, which can be erased. Question is that
+	// text where the reader has it; it is no part of the bytes.
+	QuestionKept bool   `json:"question_kept,omitempty"`
+	Question     string `json:"question,omitempty"`
+
 	Session  string      `json:"session,omitempty"`
 	AsOf     int64       `json:"as_of,omitempty"` // unix µs
 	Budget   int         `json:"budget,omitempty"`
@@ -247,6 +252,7 @@ type Record struct {
 	Writes     []Write    `json:"writes,omitempty"`
 	Stale      []Stale    `json:"stale,omitempty"`
 	Conflicts  []Conflict `json:"conflicts,omitempty"`
+	Rows       []Digest   `json:"rows,omitempty"` // salted digests of the rows the batch wrote: heads, then the held batch
 
 	// Events of the database.
 	Action string `json:"action,omitempty"` // what a directive, pass or gc did

@@ -59,23 +59,14 @@ func (t *traces) follow(ctx context.Context, v *view) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if t.upTo >= v.archived {
-			t.fresh = append(t.fresh, v.tail[t.upTo-v.archived].row.trace)
-			t.upTo++
-			continue
+		rows, err := v.rowsFrom(t.upTo)
+		if err != nil {
+			return err
 		}
-		rows := make([]slot, min(rowBlock, v.archived-t.upTo))
-		for k := range rows {
-			rows[k].index = t.upTo + uint64(k)
+		for _, r := range rows {
+			t.fresh = append(t.fresh, r.trace)
 		}
-		v.blockRows(rows)
-		for k := range rows {
-			if rows[k].err != nil {
-				return rows[k].err
-			}
-			t.fresh = append(t.fresh, rows[k].row.trace)
-			t.upTo++
-		}
+		t.upTo += uint64(len(rows))
 	}
 	return nil
 }

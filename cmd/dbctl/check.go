@@ -30,24 +30,27 @@ type checkView struct {
 	OK       bool              `json:"ok"`
 	File     string            `json:"file"`
 	Problems []ctxpage.Problem `json:"problems"`
+	// Unverified counts versions written by programs that kept no digest of their rows in the audit.
+	Unverified int `json:"unverified,omitempty"`
 }
 
 // childAnswer is what the process that walks writes: a report, or why it could not walk. Nothing means that it died.
 type childAnswer struct {
-	Problems []ctxpage.Problem `json:"problems"`
-	Error    string            `json:"error,omitempty"`
-	Exit     int               `json:"exit,omitempty"`
+	Problems   []ctxpage.Problem `json:"problems"`
+	Unverified int               `json:"unverified,omitempty"`
+	Error      string            `json:"error,omitempty"`
+	Exit       int               `json:"exit,omitempty"`
 }
 
 func (c *checkCmd) Run(a *app) error {
 	if c.Child {
 		return c.walk(a)
 	}
-	problems, err := a.checked(c.File)
+	ans, err := a.checked(c.File)
 	if err != nil {
 		return err
 	}
-	v := checkView{len(problems) == 0, c.File, nonNil(problems)}
+	v := checkView{len(ans.Problems) == 0, c.File, nonNil(ans.Problems), ans.Unverified}
 	if err := a.emit(v, v.print); err != nil {
 		return err
 	}
@@ -58,6 +61,10 @@ func (c *checkCmd) Run(a *app) error {
 }
 
 func (v checkView) print(w io.Writer) {
+	if v.Unverified > 0 {
+		fmt.Fprintf(w, "%s: of %s only the texts can be verified: an older program wrote them, which kept no digest of their rows in the audit\n", v.File,
+			plural(v.Unverified, "version", "versions"))
+	}
 	if v.OK {
 		fmt.Fprintf(w, "%s: no damage found\n", v.File)
 		return
@@ -74,7 +81,11 @@ func (v checkView) print(w io.Writer) {
 func (c *checkCmd) walk(a *app) error {
 	var out childAnswer
 	err := a.with(c.File, false, func(db *ctxpage.DB) (err error) {
-		out.Problems, err = db.Check(a.ctx, a.progress())
+		if out.Problems, err = db.Check(a.ctx, a.progress()); err != nil {
+			return err
+		}
+		st, err := db.Stats(a.ctx)
+		out.Unverified = st.Unverified
 		return err
 	})
 	if err != nil {
@@ -84,22 +95,22 @@ func (c *checkCmd) walk(a *app) error {
 }
 
 // checked walks in a child. What the child cannot open for damage is a problem like any other.
-func (a *app) checked(path string) ([]ctxpage.Problem, error) {
+func (a *app) checked(path string) (ans childAnswer, err error) {
 	out, end, said, err := a.child(path)
 	if err != nil {
-		return nil, err
+		return ans, err
 	}
-	var ans childAnswer
 	if jerr := json.Unmarshal(out, &ans); jerr != nil {
-		return died(path, end, said)
+		ans.Problems, err = died(path, end, said)
+		return ans, err
 	}
 	switch {
 	case ans.Exit == exitDamaged:
-		return append(ans.Problems, ctxpage.Problem{Invariant: "open", Where: path, What: ans.Error}), nil
+		ans.Problems = append(ans.Problems, ctxpage.Problem{Invariant: "open", Where: path, What: ans.Error})
 	case ans.Exit != 0:
-		return nil, &exitError{code: ans.Exit, msg: ans.Error}
+		return ans, &exitError{code: ans.Exit, msg: ans.Error}
 	}
-	return ans.Problems, nil
+	return ans, nil
 }
 
 // child runs the walk in a process of its own and gives what it wrote, how it ended, and the last it said.

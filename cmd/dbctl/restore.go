@@ -42,14 +42,14 @@ func (c *restoreCmd) Run(a *app) error {
 	if err := mayMake("restore", c.File, instead); err != nil {
 		return err
 	}
-	problems, err := a.checked(c.Backup)
+	ans, err := a.checked(c.Backup)
 	if err != nil {
 		return err
 	}
-	if len(problems) > 0 {
-		p := problems[0]
+	if len(ans.Problems) > 0 {
+		p := ans.Problems[0]
 		return &exitError{code: exitDamaged, msg: fmt.Sprintf("restore: the backup is damaged, nothing was written: %s, the first: %s %s: %s",
-			plural(len(problems), "problem", "problems"), p.Invariant, p.Where, p.What)}
+			plural(len(ans.Problems), "problem", "problems"), p.Invariant, p.Where, p.What)}
 	}
 	v := restoreView{Backup: c.Backup, File: c.File, DryRun: c.DryRun}
 	if c.DryRun {

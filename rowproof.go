@@ -1,0 +1,258 @@
+package ctxpage
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"sync"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+// A checksum finds what a disk did. It does not find who opened the file with another program and made the checksums
+// right again. So the leaf of the commit that wrote a head row, or the row of a held batch, has a salted digest of it,
+// and the leaves stand under a tree whose head is kept elsewhere. A row says in which leaf its digest stands; who changes
+// that points at a leaf that does not have the digest of the changed row.
+//
+//	written    sequencer: rows get their place in the leaf, the leaf their digests                    addHead, setHeld
+//	compared   when a row is read from the file, and for each row of the log when it is redone         proved
+//	old rows   those from before the first leaf with digests have none; a check counts them            unproved
+//
+// The text of a page is under the digest in its head row, and so under the leaf.
+
+// rowProof is the end of a row.
+type rowProof struct {
+	salt  [digestSaltSize]byte
+	leaf  uint64 // index of the leaf that has the digest
+	place uint32 // among those of the leaf
+}
+
+const rowProofSize = digestSaltSize + 8 + 4
+
+func (p *rowProof) append(b []byte) []byte {
+	b = append(b, p.salt[:]...)
+	b = binary.BigEndian.AppendUint64(b, p.leaf)
+	return binary.BigEndian.AppendUint32(b, p.place)
+}
+
+// cutProof parts a row from its proof.
+func cutProof(row []byte) (rest []byte, p rowProof, err error) {
+	n := len(row) - rowProofSize
+	if n < 1 {
+		return nil, p, errRow
+	}
+	d := dec{b: row[n:]}
+	copy(p.salt[:], d.take(digestSaltSize))
+	p.leaf, p.place = d.u64(), d.u32()
+	return row[:n:n], p, d.err
+}
+
+// macs are HMAC-SHA256 states that nobody uses. A fault makes two digests; hmac.New makes four objects for each.
+var macs = sync.Pool{New: func() any { return &mac{h: sha256.New()} }}
+
+type mac struct {
+	h   hash.Hash
+	buf []byte
+}
+
+// saltedMAC is HMAC-SHA256 under a salt, of all that write puts into the state.
+func saltedMAC(salt []byte, write func(b []byte) []byte) (d [32]byte) {
+	m := macs.Get().(*mac)
+	defer macs.Put(m)
+	var pad [sha256.BlockSize]byte
+	copy(pad[:], salt) // a salt is shorter than a block
+	for i := range pad {
+		pad[i] ^= 0x36
+	}
+	m.buf = write(append(m.buf[:0], pad[:]...))
+	m.h.Reset()
+	m.h.Write(m.buf)
+	for i := range pad {
+		pad[i] ^= 0x36 ^ 0x5c
+	}
+	inner := m.h.Sum(m.buf[:0])
+	m.h.Reset()
+	m.h.Write(pad[:])
+	m.h.Write(inner)
+	m.h.Sum(d[:0])
+	if m.buf = inner[:0]; cap(m.buf) > maxKeptRecord {
+		m.buf = nil
+	}
+	return d
+}
+
+// headDigest covers a head row and what its numbers stand for: a scope or a group that got another name is another row.
+func headDigest(salt []byte, scope, group string, row []byte) [32]byte {
+	return saltedMAC(salt, func(b []byte) []byte {
+		e := enc{b}
+		e.str("head")
+		e.str(scope)
+		e.str(group)
+		e.raw(row)
+		return e.b
+	})
+}
+
+func heldDigest(salt, id, row []byte) [32]byte {
+	return saltedMAC(salt, func(b []byte) []byte {
+		e := enc{b}
+		e.str("held")
+		e.bytes(id)
+		e.raw(row)
+		return e.b
+	})
+}
+
+// groupName is what the group of a head is called in the catalogue; "": it has none.
+func groupName(h *Head) string {
+	switch {
+	case h.GroupNum == 0:
+		return ""
+	case h.Group != "":
+		return h.Group
+	}
+	return "\x00" + h.ID // of its own pages
+}
+
+// addHead adds a head to a commit, and its digest to the leaf.
+func (s *fileStore) addHead(rec *commitRecord, leaf *manifest.Record, hr headRecord, scope uint32, group string, cold []byte) error {
+	h := hr.head
+	p := rowProof{leaf: rec.leaf, place: uint32(len(leaf.Rows))}
+	if len(h.Rows) > 0 {
+		p.salt = h.Rows[0].Salt
+	} else if _, err := io.ReadFull(s.opts.rand, p.salt[:]); err != nil {
+		return fmt.Errorf("ctxpage: randomness: %w", err)
+	}
+	row := encodeHead(make([]byte, 0, headRowSize(h, cold)), h, scope, cold)
+	d := headDigest(p.salt[:], h.Scope, group, row)
+	leaf.Rows = append(leaf.Rows, d[:])
+	hr.row = p.append(row)
+	rec.heads = append(rec.heads, hr)
+	return nil
+}
+
+// errUnproved is what an edited row is told by.
+var errUnproved = errors.New("it is not the row that was committed: the audit has another digest of it")
+
+// provedHead compares a head row with the digest in its leaf. The names are those of its scope and its group.
+func (s *fileStore) provedHead(k headKey, row []byte, name func(*hot) (scope, group string)) error {
+	if s.man == nil || s.opts.trust { // the index alone is made before the audit is open
+		return nil
+	}
+	t := decodeHot(&dec{b: row})
+	if t.art != k.art || t.version != k.version {
+		return errRow
+	}
+	if len(row) > 0 && row[0] == rowVersionOld {
+		return s.unproved(t.lsn)
+	}
+	rest, p, err := cutProof(row)
+	if err != nil {
+		return err
+	}
+	scope, group := name(&t)
+	return s.proved(p, headDigest(p.salt[:], scope, group, rest))
+}
+
+func (s *fileStore) proved(p rowProof, is [32]byte) error {
+	was, err := s.man.RowDigest(p.leaf, int(p.place))
+	switch {
+	case errors.Is(err, manifest.ErrNoLeaf):
+		return fmt.Errorf("%w (%w)", errUnproved, err)
+	case err != nil:
+		return logError(err)
+	case was != is:
+		return errUnproved
+	}
+	return nil
+}
+
+// unproved refuses a row without a digest, but those from before the audit had any.
+func (s *fileStore) unproved(lsn uint64) error {
+	s.provedFrom.once.Do(func() {
+		leaf, found, err := s.man.FirstRows(context.Background())
+		if s.provedFrom.err = logError(err); found {
+			s.provedFrom.lsn = leaf.LSN
+		}
+	})
+	if s.provedFrom.err != nil {
+		return s.provedFrom.err
+	}
+	if from := s.provedFrom.lsn; from != 0 && lsn >= from {
+		return fmt.Errorf("%w: it has no place in the audit, and all rows from lsn %d on have one", errUnproved, from)
+	}
+	return nil
+}
+
+// provedText compares a text with the digest in the head row of its page.
+func (s *fileStore) provedText(num uint64, r *PageRow, text string) error {
+	if s.opts.trust || int(r.Bytes) == len(text) && saltedDigest(r.Salt[:], text) == r.Digest {
+		return nil
+	}
+	return s.corrupt(fmt.Sprintf("content of page %d", num), errors.New("it is not the text that was committed: its digest is another"))
+}
+
+// heldMark begins the row of a held batch that has a digest; no msgpack begins with it.
+const heldMark = 0xc1
+
+// cutHeld parts the row of a held batch from its proof; ok is false for one that has none.
+func cutHeld(row []byte) (rest []byte, p rowProof, ok bool, err error) {
+	if len(row) == 0 || row[0] != heldMark {
+		return row, p, false, nil
+	}
+	rest, p, err = cutProof(row[1:])
+	return rest, p, true, err
+}
+
+// unpackHeld decodes the row of a held batch, or what v wants of it, without comparing it with the audit.
+func unpackHeld(row []byte, v any) error {
+	rest, _, _, err := cutHeld(row)
+	if err != nil {
+		return err
+	}
+	return unpack(rest, v)
+}
+
+// provedHeld compares the row of a held batch with the digest in its leaf.
+func (s *fileStore) provedHeld(id []byte, row []byte) error {
+	if s.opts.trust {
+		return nil
+	}
+	rest, p, ok, err := cutHeld(row)
+	if err != nil {
+		return err
+	}
+	if ok {
+		return s.proved(p, heldDigest(p.salt[:], id, rest))
+	}
+	var st struct {
+		LSN     uint64
+		Outcome struct{ LSN uint64 }
+	}
+	if err := unpack(rest, &st); err != nil {
+		return err
+	}
+	return s.unproved(max(st.LSN, st.Outcome.LSN))
+}
+
+// heldBy takes who wrote a batch, and where, from the leaf that says it was held: of a row without a digest nothing else
+// can be compared.
+func (s *fileStore) heldBy(ctx context.Context, id ulid.ULID, h *HeldBatch) error {
+	leaves, err := s.man.ByTrace(ctx, id.String())
+	if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
+		return logError(err)
+	}
+	for _, l := range leaves {
+		if l.Type == manifest.TypeHeld && l.Trace == id.String() {
+			h.Batch.Actor, h.Batch.Scope, h.Batch.Trace = l.Actor, l.Scope, l.Parent
+			return nil
+		}
+	}
+	return errUnproved
+}

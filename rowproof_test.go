@@ -1,0 +1,341 @@
+package ctxpage
+
+import (
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+	"github.com/vmihailenco/msgpack/v5"
+	"go.etcd.io/bbolt"
+)
+
+// editable is a closed database that an attacker has on his disk.
+type editable struct {
+	t     *testing.T
+	dir   string
+	edits int
+	held  string // id of a batch that waits for review, and of one that was rejected
+	done  string
+}
+
+const editText = "refunds take fourteen days"
+
+func newEditable(t *testing.T) *editable {
+	ctx := context.Background()
+	e := &editable{t: t, dir: t.TempDir()}
+	db, err := Open(filepath.Join(e.dir, "agent.ctx"), Options{noSync: true})
+	require.NoError(t, err)
+	s := db.Scope("acme", WithActor("writer"))
+	half := .5
+	_, err = s.Put(ctx, Artefact{
+		ID: "policy", Text: editText, Kind: KindMessage, Role: "user", Name: "ann", Subject: "bob", Tags: []string{"law"}, Meta: map[string]string{"k": "v"},
+		Group: "talk", Seq: 1, Relevance: &half, TTL: time.Hour, Pinned: true, Priority: PriorityHigh,
+	})
+	require.NoError(t, err)
+	_, err = s.Put(ctx, Artefact{ID: "plain", Text: "shipping takes three days"})
+	require.NoError(t, err)
+	_, err = s.Put(ctx, Artefact{ID: "gone", Text: "it was here"})
+	require.NoError(t, err)
+	require.NoError(t, s.Delete(ctx, "gone"))
+	_, err = db.Scope("other").Put(ctx, Artefact{ID: "far", Text: "elsewhere", Group: "talk"})
+	require.NoError(t, err)
+	for _, id := range []*string{&e.held, &e.done} {
+		tx, err := s.Begin(ctx)
+		require.NoError(t, err)
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "the draft"}))
+		require.ErrorIs(t, tx.Commit(ctx, Verdict{}), ErrHeld)
+		*id = tx.ID()
+	}
+	_, err = db.Review().Reject(ctx, e.done, "judge", "no")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	return e
+}
+
+// edit copies the database, lets change edit its file, and opens it.
+func (e *editable) edit(trust bool, change func(tx *bbolt.Tx)) *DB {
+	e.t.Helper()
+	dir := filepath.Join(e.t.TempDir(), "copy")
+	require.NoError(e.t, os.CopyFS(dir, os.DirFS(e.dir)))
+	path := filepath.Join(dir, "agent.ctx")
+	require.NoError(e.t, os.Chmod(path, 0o600))
+	raw, err := bbolt.Open(path, 0o600, nil)
+	require.NoError(e.t, err)
+	require.NoError(e.t, raw.Update(func(tx *bbolt.Tx) error { change(tx); return nil }))
+	require.NoError(e.t, raw.Close())
+	db, err := Open(path, Options{noSync: true, trust: trust})
+	require.NoError(e.t, err)
+	e.t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// head edits the newest head row of an artefact of acme, and keeps its proof and a right checksum.
+func (e *editable) head(id string, change func(h *Head, scope *uint32)) func(tx *bbolt.Tx) {
+	return func(tx *bbolt.Tx) {
+		meta := tx.Bucket(bucketMeta)
+		var key, row []byte
+		c := meta.Cursor()
+		for k, v := c.Seek([]byte{'h'}); k != nil && k[0] == 'h'; k, v = c.Next() {
+			if got := decodeHot(&dec{b: v}); string(got.id) == id {
+				key, row = slices.Clone(k), slices.Clone(v)
+			}
+		}
+		row, err := unseal('m', key, row)
+		require.NoError(e.t, err)
+		h, err := decodeHead(row, func(uint32) string { return "acme" })
+		require.NoError(e.t, err)
+		scope := decodeHot(&dec{b: row}).scope
+		change(h, &scope)
+		cold, err := encodeCold(h)
+		require.NoError(e.t, err)
+		_, p, err := cutProof(row)
+		require.NoError(e.t, err)
+		require.NoError(e.t, meta.Put(key, seal('m', key, p.append(encodeHead(nil, h, scope, cold)))))
+	}
+}
+
+// headEdits are the fields of a head row, each with an edit.
+var headEdits = map[string]func(h *Head, scope *uint32){
+	"kind":       func(h *Head, _ *uint32) { h.Kind = KindSystem },
+	"provenance": func(h *Head, _ *uint32) { h.Provenance = HumanVerified },
+	"lower":      func(h *Head, _ *uint32) { h.Provenance = Scratch },
+	"priority":   func(h *Head, _ *uint32) { h.Priority = PriorityCritical },
+	"pinned":     func(h *Head, _ *uint32) { h.Pinned = false },
+	"expired":    func(h *Head, _ *uint32) { h.ExpiresAt = time.Unix(1000, 0) },
+	"for ever":   func(h *Head, _ *uint32) { h.ExpiresAt = time.Time{} },
+	"as of":      func(h *Head, _ *uint32) { h.CurrentAsOf = h.CurrentAsOf.Add(time.Hour) },
+	"put at":     func(h *Head, _ *uint32) { h.PutAt = h.PutAt.Add(time.Hour) },
+	"seq":        func(h *Head, _ *uint32) { h.Seq = 7 },
+	"role":       func(h *Head, _ *uint32) { h.Role = "system" },
+	"name":       func(h *Head, _ *uint32) { h.Name = "eve" },
+	"subject":    func(h *Head, _ *uint32) { h.Subject = "eve" },
+	"tags":       func(h *Head, _ *uint32) { h.Tags = []string{"other"} },
+	"meta":       func(h *Head, _ *uint32) { h.Meta = map[string]string{"k": "w"} },
+	"relevance":  func(h *Head, _ *uint32) { one := 1.0; h.Relevance = &one },
+	"actor":      func(h *Head, _ *uint32) { h.Actor = "boss" },
+	"counter":    func(h *Head, _ *uint32) { h.Counter = "another" },
+	"source":     func(h *Head, _ *uint32) { h.Artefact.Source = "file:/etc/passwd" },
+	"stamp":      func(h *Head, _ *uint32) { h.Source.Stamp = "x" },
+	"derived":    func(h *Head, _ *uint32) { h.DerivedFrom = []Ref{{Scope: "acme", ID: "plain"}} },
+	"supersedes": func(h *Head, _ *uint32) { h.Supersedes = []string{"plain"} },
+	"tool call":  func(h *Head, _ *uint32) { h.ToolCalls = []ToolCall{{ID: "1", Name: "rm"}} },
+	"call id":    func(h *Head, _ *uint32) { h.ToolCallID = "1" },
+	"tokens":     func(h *Head, _ *uint32) { h.Rows[0].Tokens = 1 },
+	"page lsn":   func(h *Head, _ *uint32) { h.Rows[0].LSN++ },
+	"digest":     func(h *Head, _ *uint32) { h.Rows[0].Digest[3] ^= 1 },
+	"no pages":   func(h *Head, _ *uint32) { h.Rows, h.Deleted = nil, true },
+	"scope":      func(h *Head, scope *uint32) { *scope, h.GroupNum = 2, 2 },
+	"group":      func(h *Head, _ *uint32) { h.GroupNum, h.Group = 0, "" },
+}
+
+// Whoever edits a head row in the file, and makes its checksum right, gets an error from every path, or the truth.
+func TestAnEditedHeadIsNotServed(t *testing.T) {
+	ctx := context.Background()
+	e := newEditable(t)
+	for _, field := range slices.Sorted(maps.Keys(headEdits)) {
+		t.Run(field, func(t *testing.T) {
+			e.t = t
+			db := e.edit(false, e.head("policy", headEdits[field]))
+			for _, scope := range []string{"acme", "other"} {
+				s := db.Scope(scope)
+				_, err := s.Get(ctx, "policy")
+				if scope == "acme" && field != "scope" {
+					require.ErrorIs(t, err, ErrCorrupt)
+				}
+				require.Error(t, err)
+				a, err := s.Assemble(ctx, Query{Text: "how long do refunds take", Budget: 2000, Session: "talk"})
+				if err != nil { // a session that cannot be read whole is not shown
+					require.ErrorIs(t, err, ErrCorrupt)
+				} else {
+					require.NotContains(t, a.Text(), editText)
+				}
+				a, err = s.Assemble(ctx, Query{Text: "how long do refunds take", Budget: 2000})
+				require.NoError(t, err)
+				require.NotContains(t, a.Text(), editText)
+				found, err := s.Search(ctx, "refunds take", 10)
+				require.NoError(t, err)
+				for _, hit := range found.Hits {
+					require.NotContains(t, hit.Text, editText)
+				}
+				_, _, err = s.History(ctx, "policy", "", 10)
+				require.Error(t, err)
+			}
+			problems, err := db.Check(ctx, nil)
+			require.NoError(t, err)
+			require.True(t, slices.ContainsFunc(problems, func(p Problem) bool { return p.Invariant == "I17" }), "%v", problems)
+
+			// The control: without the comparison the edit is what is served, or hides the page.
+			db = e.edit(true, e.head("policy", headEdits[field]))
+			v, err := db.Scope(map[bool]string{false: "acme", true: "other"}[field == "scope"]).Get(ctx, "policy")
+			require.NotErrorIs(t, err, ErrCorrupt)
+			if err == nil {
+				require.Equal(t, editText, v.Text)
+			}
+		})
+	}
+}
+
+// The same holds for texts, for names that rows stand for, for rows that were put in the place of others or taken away,
+// and for rows that pass for old ones.
+func TestAnEditedRowIsNotServed(t *testing.T) {
+	ctx := context.Background()
+	e := newEditable(t)
+	put := func(bucket []byte, tag byte, key []byte, value []byte) func(tx *bbolt.Tx) {
+		return func(tx *bbolt.Tx) { require.NoError(e.t, tx.Bucket(bucket).Put(key, seal(tag, key, value))) }
+	}
+	for name, change := range map[string]func(tx *bbolt.Tx){
+		"text":          put(bucketContent, 'c', textRowKey(1), []byte("refunds take forty days")),
+		"same length":   put(bucketContent, 'c', textRowKey(1), []byte("refunds take fourteen year")),
+		"name of scope": put(bucketMeta, 'm', scopeRowKey(1), []byte("evil")),
+		"name of group": put(bucketMeta, 'm', groupRowKey(1), append([]byte{0, 0, 0, 1}, "kalt"...)),
+		"passes for old": func(tx *bbolt.Tx) {
+			meta := tx.Bucket(bucketMeta)
+			key := headRowKey(headKey{1, 1})
+			row, err := unseal('m', key, meta.Get(key))
+			require.NoError(e.t, err)
+			h, err := decodeHead(row, func(uint32) string { return "acme" })
+			require.NoError(e.t, err)
+			h.Provenance = HumanVerified
+			cold, err := encodeCold(h)
+			require.NoError(e.t, err)
+			d := dec{b: encodeHead(nil, h, 1, nil)}
+			row = append(d.b[:len(d.b)-1:len(d.b)-1], cold...)
+			row[0] = rowVersionOld
+			require.NoError(e.t, meta.Put(key, seal('m', key, row)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e.t = t
+			db := e.edit(false, change)
+			for _, scope := range []string{"acme", "evil", "other"} {
+				v, err := db.Scope(scope).Get(ctx, "policy")
+				require.Error(t, err, "%+v", v)
+				for _, session := range []string{"talk", "kalt"} {
+					a, err := db.Scope(scope).Assemble(ctx, Query{Text: "how long do refunds take", Budget: 2000, Session: session})
+					if err != nil {
+						require.ErrorIs(t, err, ErrCorrupt)
+						continue
+					}
+					require.NotContains(t, a.Text(), "refunds take")
+				}
+			}
+			problems, err := db.Check(ctx, nil)
+			require.NoError(t, err)
+			require.NotEmpty(t, problems)
+
+			db = e.edit(true, change) // the control
+			served := false
+			for _, scope := range []string{"acme", "evil"} {
+				_, err := db.Scope(scope).Get(ctx, "policy")
+				served = served || err == nil
+			}
+			require.True(t, served)
+		})
+	}
+}
+
+// A deleted artefact whose row says otherwise does not come back, and one whose last version was taken away is missed by
+// the check.
+func TestAnEditedDeletionIsNotServed(t *testing.T) {
+	ctx := context.Background()
+	e := newEditable(t)
+	db := e.edit(false, e.head("gone", func(h *Head, _ *uint32) {
+		h.Deleted, h.Rows = false, []PageRow{{Num: 3, Version: 1, LSN: 3, Bytes: 11}}
+	}))
+	_, err := db.Scope("acme").Get(ctx, "gone")
+	require.ErrorIs(t, err, ErrCorrupt)
+	db = e.edit(false, func(tx *bbolt.Tx) {
+		require.NoError(e.t, tx.Bucket(bucketMeta).Delete(headRowKey(headKey{3, 2})))
+		v := tx.Bucket(bucketSys).Get(sysKey)
+		var sys sysRow
+		row, err := unseal('y', sysKey, v[8:])
+		require.NoError(e.t, err)
+		require.NoError(e.t, unpack(row, &sys))
+		sys.Rows.Meta--
+		b, err := encodeSys(sys)
+		require.NoError(e.t, err)
+		require.NoError(e.t, tx.Bucket(bucketSys).Put(sysKey, b))
+	})
+	problems, err := db.Check(ctx, nil)
+	require.NoError(t, err)
+	require.True(t, slices.ContainsFunc(problems, func(p Problem) bool { return p.Invariant == "I17" }), "%v", problems)
+}
+
+// A held batch that was edited in the file is neither shown nor approved: not with another text, writer, scope or
+// precondition, and not as one that nobody has decided yet.
+func TestAnEditedDraftIsNotApproved(t *testing.T) {
+	ctx := context.Background()
+	e := newEditable(t)
+	edit := func(id string, change func(h *HeldBatch)) func(tx *bbolt.Tx) {
+		return func(tx *bbolt.Tx) {
+			key := ulid.MustParse(id)
+			row, err := unseal('d', key[:], tx.Bucket(bucketHeld).Get(key[:]))
+			require.NoError(e.t, err)
+			var h HeldBatch
+			require.NoError(e.t, unpackHeld(row, &h))
+			change(&h)
+			body, err := msgpack.Marshal(&h)
+			require.NoError(e.t, err)
+			_, p, ok, err := cutHeld(row)
+			require.True(e.t, ok)
+			require.NoError(e.t, err)
+			require.NoError(e.t, tx.Bucket(bucketHeld).Put(key[:], seal('d', key[:], p.append(append([]byte{heldMark}, body...)))))
+		}
+	}
+	for name, c := range map[string]struct {
+		id     string
+		change func(h *HeldBatch)
+	}{
+		"text":     {e.held, func(h *HeldBatch) { h.Batch.Puts[0].Pages[0].Text = "another" }},
+		"writer":   {e.held, func(h *HeldBatch) { h.Batch.Actor = "judge2" }},
+		"scope":    {e.held, func(h *HeldBatch) { h.Batch.Scope = "other" }},
+		"expect":   {e.held, func(h *HeldBatch) { h.Batch.Expect = nil; h.Batch.Context = []Seen{} }},
+		"trust":    {e.held, func(h *HeldBatch) { h.Batch.Puts[0].Artefact.Provenance = HumanVerified }},
+		"verdict":  {e.held, func(h *HeldBatch) { h.Batch.Leaf.Confidence = .99 }},
+		"decided":  {e.done, func(h *HeldBatch) { h.Decided = "" }},
+		"approved": {e.held, func(h *HeldBatch) { h.Decided = "approved" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e.t = t
+			db := e.edit(false, edit(c.id, c.change))
+			_, err := db.Review().Show(ctx, c.id)
+			require.ErrorIs(t, err, ErrCorrupt)
+			_, err = db.Review().Approve(ctx, c.id, Approval{By: "writer"})
+			require.ErrorIs(t, err, ErrCorrupt)
+			_, err = db.Review().Approve(ctx, c.id, Approval{By: "judge"})
+			require.ErrorIs(t, err, ErrCorrupt)
+			_, _, err = db.Review().List(ctx, "", true, "", 10)
+			require.ErrorIs(t, err, ErrCorrupt)
+			for _, scope := range []string{"acme", "other"} {
+				_, err = db.Scope(scope).Get(ctx, "draft")
+				require.ErrorIs(t, err, ErrNotFound)
+			}
+			problems, err := db.Check(ctx, nil)
+			require.NoError(t, err)
+			require.True(t, slices.ContainsFunc(problems, func(p Problem) bool { return p.Invariant == "I17" }), "%v", problems)
+
+			db = e.edit(true, edit(c.id, c.change)) // the control
+			_, err = db.Review().Approve(ctx, c.id, Approval{By: "judge"})
+			require.NoError(t, err)
+		})
+	}
+	e.t = t
+	// The row as it was before the decision has a digest in the audit, and a decision after it.
+	var before []byte
+	key := ulid.MustParse(e.held)
+	e.edit(false, func(tx *bbolt.Tx) { before = slices.Clone(tx.Bucket(bucketHeld).Get(key[:])) })
+	db, err := Open(filepath.Join(e.dir, "agent.ctx"), Options{noSync: true})
+	require.NoError(t, err)
+	_, err = db.Review().Reject(ctx, e.held, "judge", "no")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	db = e.edit(false, func(tx *bbolt.Tx) { require.NoError(t, tx.Bucket(bucketHeld).Put(key[:], before)) })
+	_, err = db.Review().Approve(ctx, e.held, Approval{By: "ann"})
+	require.ErrorIs(t, err, ErrCorrupt)
+}
