@@ -3,6 +3,7 @@ package ctxpage
 import (
 	"context"
 	"errors"
+	"os"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -96,5 +97,6 @@ func TestLockNamesOnlyWhoHoldsIt(t *testing.T) {
 	defer db.Close()
 	_, err = Open(path, Options{})
 	require.True(t, errors.As(err, &locked))
-	require.Zero(t, locked.PID)
+	require.True(t, locked.Reading, "readers keep a writer out, and are named as such")
+	require.Equal(t, os.Getpid(), locked.PID)
 }
