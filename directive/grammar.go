@@ -30,7 +30,10 @@ type command struct {
 	a, b string
 }
 
-const insteadOf = " instead of "
+const (
+	insteadOf     = " instead of "
+	bareInsteadOf = "instead of"
+)
 
 // parse reads an input by the strict grammar: lower-case keywords with exactly
 // one space between and after them, nothing trimmed. The order of the tests is
@@ -107,10 +110,10 @@ func parseUse(p string) command {
 	return command{verb: useItem, a: p}
 }
 
-// sideMissing tells of "instead of" with nothing on a side. Where the reference
-// takes the bare words for an item, this asks: nobody means them.
+// sideMissing tells of "instead of" with nothing on one side. The two words alone
+// are an item, as they are for the reference: a transcript means the same in both.
 func sideMissing(p string) bool {
-	return p == "instead of" || strings.HasPrefix(p, "instead of ") || strings.HasSuffix(p, " instead of")
+	return strings.HasPrefix(p, "instead of ") || strings.HasSuffix(p, " instead of")
 }
 
 // phrases are the keywords of the grammar; a longer one stands before its prefix.
@@ -153,8 +156,8 @@ func hint(input string) string {
 	if strict == input {
 		return ""
 	}
-	if c, ok := parse(strict); !ok || c.verb == incomplete {
-		return ""
+	if c, ok := parse(strict); !ok || c.verb == incomplete || c.a == bareInsteadOf {
+		return "" // a hint is not for what says nothing
 	}
 	return strict
 }
@@ -183,6 +186,9 @@ func strictReplacement(p string) string {
 			continue
 		}
 		if rest, ok := cutWords(p[i:], []string{"instead", "of"}); ok {
+			if i == 0 && rest == "" {
+				return bareInsteadOf
+			}
 			return strings.TrimPrefix(strings.TrimRight(p[:i], " \t")+insteadOf+rest, " ")
 		}
 	}

@@ -130,9 +130,29 @@ func TestImportRefusesWhatTheReferenceLetsPass(t *testing.T) {
 	}
 }
 
-func TestInsteadOfAloneIsNoItem(t *testing.T) {
-	s, d := replay("use instead of")
-	require.Equal(t, directive.ReplacementIncomplete, d.Code)
-	require.Equal(t, sidesMissing, d.Prompt)
-	require.Zero(t, s.State.Len())
+// The two words alone are an item; with a blank at either end of them a side of a replacement is missing.
+func TestInsteadOfAloneIsAnItem(t *testing.T) {
+	for _, in := range []string{"use instead of", "use instead of\n", "use instead of\u00a0", "use \tinstead of"} {
+		s, d := replay(in)
+		require.Equal(t, directive.Update, d.Kind, "%q: %s", in, d.Prompt)
+		require.Equal(t, directive.Use, s.State.Policy("instead of"), "%q", in)
+		require.True(t, directive.Preview(directive.Session{}, in).WouldMutate(), "%q", in)
+	}
+	for _, in := range []string{
+		"use  instead of", "use instead of ", "use  instead of ", "use x instead of", "use instead of x", "use the instead of",
+		"use \u00a0 instead of x", "use x instead of \n",
+	} {
+		s, d := replay(in)
+		require.Equal(t, directive.ReplacementIncomplete, d.Code, "%q", in)
+		require.Equal(t, sidesMissing, d.Prompt, "%q", in)
+		require.Zero(t, s.State.Len(), "%q", in)
+	}
+	s, d := replay("prohibit instead of", "use instead of")
+	require.Equal(t, directive.ItemProhibited, d.Code)
+	require.Equal(t, 1, s.State.Len())
+	s, d = directive.Step(directive.Session{}, "Use  Instead Of ", directive.AnyCase)
+	require.Equal(t, directive.Update, d.Kind)
+	require.Equal(t, directive.Use, s.State.Policy("instead of"), "in any case it means the same")
+	_, d = directive.Step(directive.Session{}, "Use instead of")
+	require.Empty(t, d.Hint, "nothing to propose")
 }
