@@ -90,15 +90,38 @@ func TestCreationCut(t *testing.T) {
 			require.NoError(t, os.RemoveAll(path+suffix))
 		}
 	}
-	left := make([]byte, 8192)
-	left[5000] = 1
-	require.NoError(t, os.WriteFile(path, left, 0o600))
-	_, err = Open(path, Options{})
-	require.ErrorIs(t, err, ErrCorrupt)
-	require.ErrorContains(t, err, "move it away")
-	now, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, left, now)
+	// What creation never leaves: begun as a database, it is one that is damaged; else a log or an audit tells, for they
+	// are made when the first write is on the disk.
+	begun, other := bytes.Clone(first), make([]byte, 8192)
+	begun[5000], other[5000] = 1, 1
+	clear(begun[os.Getpagesize():][:boltPageHead+boltMetaSize])
+	clear(begun[boltPageHead+8:][:8]) // both meta pages: neither is one that can be read
+	for _, c := range []struct {
+		name, beside string
+		left         []byte
+		want         error
+		says         string
+	}{
+		{"begun as a database", "", begun, ErrCorrupt, "move it away"},
+		{"another file", "", other, ErrNotDatabase, "name another path"},
+		{"another file beside a log", "-wal", other, ErrCorrupt, "Salvage"},
+		{"another file beside an audit", "-manifest", other, ErrCorrupt, "Salvage"},
+		{"a cut first write beside a log", "-wal", first[:5000], ErrCorrupt, "Salvage"},
+	} {
+		require.NoError(t, os.WriteFile(path, c.left, 0o600))
+		if c.beside != "" {
+			require.NoError(t, os.CopyFS(path+c.beside, os.DirFS(closedDatabase(t)+c.beside)))
+		}
+		_, err = Open(path, Options{})
+		require.ErrorIs(t, err, c.want, c.name)
+		require.ErrorContains(t, err, c.says, c.name)
+		now, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, c.left, now, c.name)
+		for _, suffix := range append(databaseFiles[:], ".lock") {
+			require.NoError(t, os.RemoveAll(path+suffix))
+		}
+	}
 }
 
 // TestCreationCrash: the power may go at any operation of the making of log and archive; the next open makes them.

@@ -2,7 +2,6 @@ package ctxpage
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -200,6 +199,7 @@ type prepared struct {
 	held  *HeldBatch
 	ckpts uint64
 	known *Outcome
+	spent bool // the audit has its id; sequence tells one in flight from one whose outcome is no longer kept
 }
 
 // sequence judges a batch and puts it into the log's buffer. It returns the pending batch; or, with seq 0, one to wait
@@ -229,6 +229,9 @@ func (s *fileStore) sequence(ctx context.Context, b *request) (*pending, Outcome
 			return nil, Outcome{}, err
 		}
 		return nil, *out, nil
+	}
+	if pre.spent {
+		return nil, Outcome{}, fmt.Errorf("%w: %s was used, and its outcome is no longer kept; the manifest has it under that trace", ErrTxnExpired, b.ID)
 	}
 	if decided, err := s.decidedMeanwhile(ctx, b); decided || err != nil {
 		if err != nil {
@@ -322,7 +325,7 @@ func (s *fileStore) prepare(ctx context.Context, b *request) (*prepared, error) 
 	}
 	pre := &prepared{ckpts: s.ckpts.Load()}
 	var err error
-	if pre.known, err = s.outcome(&b.Batch); err != nil || pre.known != nil {
+	if pre.known, pre.spent, err = s.outcome(&b.Batch); err != nil || pre.known != nil || pre.spent {
 		return pre, err
 	}
 	if b.Action == ActApprove || b.Action == ActReject {
@@ -1038,9 +1041,11 @@ func (s *fileStore) enqueueLeaf(index uint64, body []byte) error {
 	return err
 }
 
-// outcome looks the id of a batch up in overlay and file; nil: it is new. Ids sort by time, so that one that was just made is
-// above all those in the file, which need not be read then.
-func (s *fileStore) outcome(b *Batch) (*Outcome, error) {
+// outcome looks the id of a batch up in overlay and file; nil: it is new, or spent. Spent: the audit has the id and
+// neither of them has its outcome, which is so of an old one, and of one that is in flight or was until a moment ago: only
+// under the sequencer the two can be told apart. Ids sort by time, so that one that was just made is above all those in
+// the file, which need not be read then.
+func (s *fileStore) outcome(b *Batch) (out *Outcome, spent bool, err error) {
 	id := b.ID
 	row, above := s.overlayOutcome(id)
 	if row == nil && !above {
@@ -1061,18 +1066,17 @@ func (s *fileStore) outcome(b *Batch) (*Outcome, error) {
 			return nil
 		})
 		if err == nil && older {
-			if used, uerr := s.usedBefore(id); used || uerr != nil {
-				err = cmp.Or(uerr, fmt.Errorf("%w: %s was used, and its outcome is no longer kept; the manifest has it under that trace", ErrTxnExpired, id))
-			}
+			spent, err = s.usedBefore(id)
 		}
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
 	if row == nil {
-		return nil, nil
+		return nil, spent, nil
 	}
-	return s.answer(row, b)
+	out, err = s.answer(row, b)
+	return out, false, err
 }
 
 // overlayOutcome returns the row of an id that is not in the file yet, and whether it is above every id in the file.
