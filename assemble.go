@@ -55,7 +55,7 @@ type Query struct {
 	Floor Provenance
 	// Session is the conversation that asks: its turns enter whatever their provenance, as its window shows them. What
 	// a pass retained is whole, what it paged is a stub, what it evicted is left out and counted; the newest turn comes
-	// last. Before a session has had a pass, a window or a pin, and with AsOf, its turns compete as other pages do.
+	// last. ErrNotFound where the scope itself has no such session: append the turn first. Before a session has had a pass, a window or a pin, and with AsOf, its turns compete as other pages do.
 	Session string
 	// Vector is the vector of the question, by the model of Options.Embedder, for hosts that have it already; nil: the
 	// embedder is asked, if there is one and Text is not empty.

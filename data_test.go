@@ -116,6 +116,7 @@ func TestFieldsSurvive(t *testing.T) {
 	}
 	opts := Options{}
 	db := open(t, opts)
+	put(t, db.Scope("acme"), Artefact{ID: "other", Text: "before"})
 	ref := put(t, db.Scope("acme"), a)
 	for range 2 {
 		v := get(t, db.Scope("acme"), "turn")
@@ -315,6 +316,7 @@ func TestLineageEnds(t *testing.T) {
 		get(t, s, id)
 	}
 	sub := db.Scope("acme/agent") // its own artefact of that name is another
+	put(t, sub, Artefact{ID: "limit 1", Text: "theirs"})
 	put(t, sub, Artefact{ID: "of theirs", Text: "summary of theirs", Kind: KindSummary, DerivedFrom: []Ref{{Scope: "acme", ID: "limit 1"}}, Supersedes: []string{"limit 1"}})
 	get(t, sub, "of theirs")
 	put(t, s, Artefact{ID: "limit 2", Text: "zebra limit changed", Supersedes: []string{"limit 1"}})
@@ -425,7 +427,8 @@ func TestPastStands(t *testing.T) {
 				_, err := db.Checkpoint(ctx)
 				require.NoError(t, err)
 			default:
-				if old := fmt.Sprint("r", rng.IntN(4)); kind > 4 && old != a.ID {
+				old := fmt.Sprint("r", rng.IntN(4))
+				if _, _, err := db.Scope("acme").History(ctx, old, "", 1); err == nil && kind > 4 && old != a.ID {
 					a.Supersedes = []string{old}
 				}
 				put(t, db.Scope("acme"), a)
@@ -496,7 +499,9 @@ func TestSupersession(t *testing.T) {
 	steps := []func(){func() {}, func() { _, err := db.Checkpoint(ctx); require.NoError(t, err) }, func() { db = reopen(t, db, opts) }}
 	put(t, scope(), Artefact{ID: "third", Kind: KindChunk, Text: "violin"})
 	put(t, scope(), Artefact{ID: "old", Text: "zebra limit"})
-	put(t, scope(), Artefact{ID: "new", Text: "apple amount", Supersedes: []string{"old", "never was"}})
+	put(t, scope(), Artefact{ID: "gone", Text: "nothing alike"})
+	require.NoError(t, scope().Delete(ctx, "gone"))
+	put(t, scope(), Artefact{ID: "new", Text: "apple amount", Supersedes: []string{"old", "gone"}})
 	for _, step := range steps {
 		step()
 		require.Equal(t, []string{"new"}, found("zebra"), "the old words find the new page")
@@ -549,16 +554,23 @@ func TestSupersession(t *testing.T) {
 	require.NoError(t, scope().Update(ctx, func(tx *Txn) error { // both in one commit, in the unusual order
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "b", Text: "giraffe two", Supersedes: []string{"a"}}))
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "giraffe one"}))
-		require.ErrorIs(t, tx.Put(ctx, Artefact{ID: "a", Text: "giraffe one", Supersedes: []string{"b"}}), ErrInvalid, "not each in place of the other")
-		require.NoError(t, tx.Put(ctx, Artefact{ID: "c", Text: "other", Supersedes: []string{"b"}}))
-		require.ErrorIs(t, tx.Put(ctx, Artefact{ID: "a", Text: "giraffe one", Supersedes: []string{"c"}}), ErrInvalid)
-		return tx.Delete(ctx, "c")
+		return nil
 	}))
+	for _, by := range []string{"b", "c"} { // not each in place of the other
+		tx := begin(t, scope())
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "b", Text: "giraffe two", Supersedes: []string{"a"}}))
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "c", Text: "other", Supersedes: []string{"b"}}))
+		require.ErrorIs(t, tx.Put(ctx, Artefact{ID: "a", Text: "giraffe one", Supersedes: []string{by}}), ErrInvalid)
+		require.NoError(t, tx.Rollback())
+	}
 	for _, step := range steps {
 		step()
 		require.Equal(t, []string{"b"}, found("giraffe"))
 	}
-	put(t, db.Scope("acme/agent"), Artefact{ID: "child", Text: "of the child", Supersedes: []string{"old", "x"}})
+	_, err = db.Scope("acme/agent").Put(ctx, Artefact{ID: "child", Text: "of the child", Supersedes: []string{"old"}})
+	require.ErrorIs(t, err, ErrNotFound)
+	put(t, db.Scope("acme/agent"), Artefact{ID: "old", Text: "of the child itself"})
+	put(t, db.Scope("acme/agent"), Artefact{ID: "child", Text: "of the child", Supersedes: []string{"old"}})
 	require.Equal(t, one, found("zebra"), "from below nothing is replaced")
 }
 
@@ -749,6 +761,8 @@ func TestSupersedesAnew(t *testing.T) {
 		require.ElementsMatch(t, ids, got)
 	}
 	ten, twenty := Artefact{ID: "ten"}, Artefact{ID: "twenty", Supersedes: []string{"ten", "never"}}
+	put(t, s, Artefact{ID: "never", Text: "nothing alike"})
+	require.NoError(t, s.Delete(t.Context(), "never"))
 	write(1, ten)
 	write(1, twenty)
 	write(1, twenty)

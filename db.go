@@ -265,6 +265,9 @@ func (db *DB) dropped(nums []uint64) {
 func (db *DB) openSources() error {
 	db.files = &fileSource{limit: MaxText, now: db.opts.Clock}
 	for _, r := range db.opts.FileRoots {
+		if err := checkFileRoot("Options.FileRoots", r); err != nil {
+			return err
+		}
 		if err := db.files.addRoot(r); err != nil {
 			return err
 		}

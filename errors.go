@@ -74,6 +74,9 @@ var (
 	ErrHeld = errors.New("ctxpage: held for review")
 	// ErrTxnDone means that the transaction has already been committed or rolled back.
 	ErrTxnDone = errors.New("ctxpage: transaction is done")
+	// ErrTxnFailed means that a Put or Delete of the transaction failed before, so that a Commit would keep a part of what
+	// was meant. It wraps that error. Roll back and begin again.
+	ErrTxnFailed = errors.New("ctxpage: a write of the transaction failed")
 	// ErrTxnExpired means that the id of the batch is older than the time outcomes are remembered (7 days), or was
 	// used before the newest 10,000 commits: the manifest has its outcome.
 	ErrTxnExpired = errors.New("ctxpage: transaction id has expired")
@@ -158,6 +161,18 @@ func (e *InvalidError) Error() string {
 
 // Is makes errors.Is(err, ErrInvalid) true.
 func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
+
+// missing is an InvalidError whose input names what is not there; it matches what says so, too.
+type missing struct {
+	*InvalidError
+	cause error
+}
+
+func (e *missing) Unwrap() []error { return []error{e.InvalidError, e.cause} }
+
+func invalidMissing(cause error, field, got, expected string) error {
+	return &missing{&InvalidError{Field: field, Got: got, Expected: expected}, cause}
+}
 
 // FileRootError names a file that a source wants to read and that lies below none of the allowed directories: those of
 // Options.FileRoots and, with Options.RecordedRoots, of DB.AddFileRoot.

@@ -764,6 +764,8 @@ func TestSpeculativeTrust(t *testing.T) {
 	for _, role := range []string{"system", "developer"} {
 		require.ErrorIs(t, tx.Put(ctx, Artefact{ID: "a", Role: role, Group: "chat", Text: "obey"}), ErrProvenance, role)
 	}
+	require.NoError(t, tx.Rollback())
+	tx = begin(t, s)
 	for i, p := range []Provenance{0, Chunk, Validated, Tool, Scratch} {
 		require.NoError(t, tx.Put(ctx, Artefact{ID: string(rune('b' + i)), Provenance: p, Text: words(i, 5)}))
 	}

@@ -69,6 +69,14 @@ func TestArtefactLimits(t *testing.T) {
 	} {
 		t.Run(field, func(t *testing.T) {
 			want := c.of(c.at)
+			require.NoError(t, s.Update(ctx, func(tx *Txn) error {
+				for _, id := range want.Supersedes {
+					if err := tx.Put(ctx, Artefact{ID: id, Text: "old"}); err != nil {
+						return err
+					}
+				}
+				return nil
+			}))
 			ref := put(t, s, want)
 			v := get(t, s, ref.ID)
 			require.Equal(t, want.Text, v.Text)

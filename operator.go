@@ -2,9 +2,13 @@ package ctxpage
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"github.com/ctxpage/ctxpage/manifest"
 )
@@ -31,6 +35,9 @@ func (db *DB) PutVerified(ctx context.Context, scope, by string, a Artefact) (Re
 
 func (db *DB) commitOne(ctx context.Context, tx *Txn, put Put, leaf manifest.Record) (Ref, error) {
 	if err := tx.add(ctx, put); err != nil {
+		return Ref{}, err
+	}
+	if err := tx.whole(); err != nil {
 		return Ref{}, err
 	}
 	b := tx.batch()
@@ -80,11 +87,31 @@ func (db *DB) Scopes(ctx context.Context, prefix, cursor string, limit int) ([]S
 	return page.Names, page.Next, err
 }
 
+// checkFileRoot refuses a directory that is not there: every source below it would fail, and nobody would know why. One that
+// was recorded earlier may be missing, on this computer or today; its pages are then left out, and say so.
+func checkFileRoot(field, dir string) error {
+	info, err := os.Stat(dir)
+	switch {
+	case dir == "":
+		return invalid(field, "an empty name", "a directory")
+	case errors.Is(err, fs.ErrNotExist):
+		return invalidMissing(err, field, strconv.Quote(dir)+", which is not there", "a directory; create it first, or leave it out")
+	case err != nil:
+		return fmt.Errorf("ctxpage: %s %q: %w", field, dir, err)
+	case !info.IsDir():
+		return invalid(field, strconv.Quote(dir)+", which is no directory", "a directory")
+	}
+	return nil
+}
+
 const rootState = "root/"
 
 // AddFileRoot records a directory that file: sources of this database may read, and allows it now. It is only used
 // again by those who open with Options.RecordedRoots.
 func (db *DB) AddFileRoot(ctx context.Context, dir string) error {
+	if err := checkFileRoot("file root", dir); err != nil {
+		return err
+	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return fmt.Errorf("ctxpage: file root %q: %w", dir, err)

@@ -246,22 +246,37 @@ func (r *refreshing) take(ctx context.Context, fresh []Artefact) error {
 	}
 	var taken []string
 	var failed []RefreshFailure
-	err := r.s.Update(ctx, func(tx *Txn) error {
-		taken, failed = nil, nil
-		for _, a := range fresh {
-			switch err := tx.Put(ctx, a); {
-			case err == nil:
-				taken = append(taken, a.ID)
-			case ctx.Err() != nil:
-				return ctx.Err()
-			default:
-				failed = append(failed, RefreshFailure{ID: a.ID, Err: err.Error()})
+	unread := map[string]bool{} // a transaction does not outlive a write that failed: it is made again without those
+	errUnread := errors.New("files that cannot be read")
+	for {
+		err := r.s.Update(ctx, func(tx *Txn) error {
+			taken = nil
+			before := len(failed)
+			for _, a := range fresh {
+				if unread[a.ID] {
+					continue
+				}
+				switch err := tx.Put(ctx, a); {
+				case err == nil:
+					taken = append(taken, a.ID)
+				case ctx.Err() != nil:
+					return ctx.Err()
+				default:
+					unread[a.ID] = true
+					failed = append(failed, RefreshFailure{ID: a.ID, Err: err.Error()})
+				}
 			}
+			if len(failed) > before {
+				return errUnread
+			}
+			return nil
+		})
+		if err == nil {
+			break
 		}
-		return nil
-	})
-	if err != nil {
-		return err
+		if !errors.Is(err, errUnread) {
+			return err
+		}
 	}
 	r.out.New, r.out.Failed = append(r.out.New, taken...), append(r.out.Failed, failed...)
 	return nil

@@ -78,6 +78,7 @@ func TestSessionAppend(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, hits, 1, "what assistant and tools said is no memory")
 	require.Equal(t, "block-chat-1", hits[0].Ref.ID)
+	require.NoError(t, s.Session("other").SetWindow(ctx, session.Config{Total: 128_000}))
 	a, err := s.Assemble(ctx, Query{Text: "ocean tariff limit", Budget: 2000, Session: "other"})
 	require.NoError(t, err)
 	require.Len(t, a.Blocks, 1)
@@ -96,7 +97,7 @@ func TestSessionAppend(t *testing.T) {
 	require.Equal(t, "lookup", turns[0].ToolCalls[0].Name)
 	names, err := db.Scope("acme/agent").Sessions(ctx)
 	require.NoError(t, err)
-	require.Equal(t, []string{"chat"}, names)
+	require.Equal(t, []string{"chat", "other"}, names)
 	names, err = db.Scope("acme").Sessions(ctx)
 	require.NoError(t, err)
 	require.Empty(t, names)
@@ -401,6 +402,7 @@ func TestMessageWithoutSession(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, id == "long", len(v.Pages) > 1)
 	}
+	require.NoError(t, s.Session("chat").SetWindow(ctx, session.Config{Total: 128_000}))
 	for _, q := range []Query{{}, {Session: "chat"}} {
 		q.Text, q.Budget, q.Floor = "zebra", 32_000, Scratch
 		a, err := s.Assemble(ctx, q)

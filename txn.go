@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -95,8 +96,10 @@ type Txn struct {
 	echoes   []Ref // served pages that drafts merely repeat
 	bytes    int
 	out      Outcome
-	reader   uint64 // of db.readers
-	maybe    bool   // a Commit ended without an answer: it may have happened
+	reader   uint64          // of db.readers
+	maybe    bool            // a Commit ended without an answer: it may have happened
+	unknown  map[string]bool // what is superseded and is not there; nil: nothing
+	failed   error           // the first write that failed: nothing of the transaction is committed any more
 }
 
 type pageSlot struct {
@@ -326,6 +329,9 @@ func (tx *Txn) run(ctx context.Context, fn func(tx *Txn) error) error {
 	}
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
+	if err := tx.whole(); err != nil {
+		return err
+	}
 	b := tx.batch()
 	b.OnStale = AllowStale
 	b.Leaf = manifest.Record{Type: manifest.TypeCommit, Reason: "vouched by the host"}
@@ -345,7 +351,25 @@ func (tx *Txn) Outcome() Outcome {
 	return tx.out
 }
 
-// Put writes an artefact; only this transaction sees it until Commit. With a Source and no text it is fetched now.
+// whole refuses to commit a part of what was meant.
+func (tx *Txn) whole() error {
+	if tx.failed != nil {
+		return fmt.Errorf("%w: %w; roll back, and begin again without it or with what it needs", ErrTxnFailed, tx.failed)
+	}
+	return tx.supersedesNothing()
+}
+
+// fails remembers that a write failed, and gives the error on.
+func (tx *Txn) fails(err error) error {
+	if tx.failed == nil {
+		tx.failed = err
+	}
+	return err
+}
+
+// Put writes an artefact; only this transaction sees it until Commit. With a Source the text is fetched now; a text that
+// is given beside it must be the one that is fetched. An error of Put, or of Delete but ErrNotFound, ends what the
+// transaction is good for: its Commit is then refused with ErrTxnFailed.
 // In a speculative transaction the provenance is at most Validated, whatever the artefact asks for, and a system
 // artefact is refused: what the model reads as instructions comes from the host.
 func (tx *Txn) Put(ctx context.Context, a Artefact) error {
@@ -356,10 +380,10 @@ func (tx *Txn) Put(ctx context.Context, a Artefact) error {
 	}
 	put, err := tx.makePut(ctx, a)
 	if err != nil {
-		return err
+		return tx.fails(err)
 	}
 	tx.asDraft(&put)
-	return tx.add(ctx, put)
+	return tx.fails(tx.add(ctx, put))
 }
 
 func (tx *Txn) makePut(ctx context.Context, a Artefact) (Put, error) {
@@ -383,6 +407,9 @@ func (tx *Txn) makePut(ctx context.Context, a Artefact) (Put, error) {
 		}
 		a.Provenance = speculative(a.Provenance)
 	}
+	if err := tx.supersedable(ctx, &a); err != nil {
+		return Put{}, err
+	}
 	if a.TTL > 0 {
 		a.ExpiresAt, a.TTL = tx.s.db.opts.Clock().Add(a.TTL), 0
 		if y := a.ExpiresAt.UTC().Year(); y < 1 || y > 9999 {
@@ -397,6 +424,46 @@ func (tx *Txn) makePut(ctx context.Context, a Artefact) (Put, error) {
 		return Put{}, err
 	}
 	return tx.s.db.makePut(a, v)
+}
+
+// supersedable notes which of the artefacts that a write supersedes the scope has never had: what was deleted counts, and so
+// does what the artefact said before. They may be put later in the transaction.
+func (tx *Txn) supersedable(ctx context.Context, a *Artefact) error {
+	for _, id := range a.Supersedes {
+		_, err := tx.s.db.store.Resolve(ctx, tx.s.chain[:1], Ref{ID: id})
+		if errors.Is(err, ErrNotFound) {
+			_, err = tx.s.db.store.Scan(ctx, ScanQuery{What: ScanHistory, Scopes: tx.s.chain[:1], ID: id, Limit: 1})
+		}
+		if errors.Is(err, ErrNotFound) && !tx.s.supersededBefore(ctx, a.ID, id) {
+			set(&tx.unknown, id, true)
+		} else if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrGone) {
+			return err
+		}
+	}
+	return nil
+}
+
+// supersedesNothing refuses to supersede what the scope has never had and the transaction does not put: a wrong name would
+// leave the old text where it is, beside the new one.
+func (tx *Txn) supersedesNothing() error {
+	if len(tx.unknown) == 0 {
+		return nil
+	}
+	for _, by := range tx.order {
+		for _, id := range tx.writes[by].Artefact.Supersedes {
+			if tx.unknown[id] && tx.writes[id] == nil {
+				return invalidMissing(ErrNotFound, "supersedes", strconv.Quote(id)+", which scope "+tx.s.name+" has never had",
+					"ids of artefacts of the scope itself; put them first, or leave them out of "+strconv.Quote(by))
+			}
+		}
+	}
+	return nil
+}
+
+// supersededBefore says whether the current version of an artefact names another one already: it may be put again.
+func (s *Scope) supersededBefore(ctx context.Context, id, other string) bool {
+	page, err := s.db.store.Scan(ctx, ScanQuery{What: ScanHistory, Scopes: s.chain[:1], ID: id, Limit: 1})
+	return err == nil && len(page.Heads) > 0 && slices.Contains(page.Heads[0].Supersedes, other)
 }
 
 // speculative is what a write of an agent is worth once the gate let it pass.
@@ -430,7 +497,8 @@ func (tx *Txn) derive(ctx context.Context, a *Artefact) error {
 	return nil
 }
 
-// content fetches what has a source and no text, and says what the source is recognised by.
+// content fetches what has a source, and says what the source is recognised by. A text that is given beside it must be
+// what the source holds, as one that was read back is: the first read would replace another.
 func (s *Scope) content(ctx context.Context, a *Artefact) (Validator, error) {
 	if a.Source == "" {
 		return Validator{}, nil
@@ -439,11 +507,10 @@ func (s *Scope) content(ctx context.Context, a *Artefact) (Validator, error) {
 		return Validator{}, err
 	}
 	given := a.Text != "" || len(a.Parts) > 0
-	if given && !strings.HasPrefix(a.Source, "page:") {
-		text, _ := joinParts(a.Parts)
-		return Validator{Hash: contentHash(a.Text + text)}, nil
-	}
 	f, err := s.fetch(ctx, a.Source)
+	if err != nil && given {
+		return Validator{}, fmt.Errorf("%s: text beside a source must be what the source holds; leave one of them out: %w", a.ID, err)
+	}
 	if err != nil {
 		return Validator{}, err
 	}
@@ -452,9 +519,12 @@ func (s *Scope) content(ctx context.Context, a *Artefact) (Validator, error) {
 	}
 	if given {
 		text, _ := joinParts(a.Parts)
-		return Validator{Hash: contentHash(a.Text + text)}, nil
+		if a.Text+text != f.Text {
+			return Validator{}, invalid("text", fmt.Sprintf("one beside source %s, which holds another", strconv.Quote(a.Source)), "text or source: with a source the text is fetched from there")
+		}
+	} else {
+		a.Text = f.Text
 	}
-	a.Text = f.Text
 	if a.CurrentAsOf.IsZero() {
 		a.CurrentAsOf = f.AsOf
 	}
@@ -513,13 +583,22 @@ func (tx *Txn) expecting(ctx context.Context, id string) error {
 	return nil
 }
 
-// Delete writes a tombstone for an artefact of the scope.
+// Delete writes a tombstone for an artefact of the scope. ErrNotFound when there is none: then what was asked for holds
+// already, and the transaction is as good as before.
 func (tx *Txn) Delete(ctx context.Context, id string) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if tx.state == txnDone {
 		return ErrTxnDone
 	}
+	err := tx.remove(ctx, id)
+	if errors.Is(err, ErrNotFound) {
+		return err
+	}
+	return tx.fails(err)
+}
+
+func (tx *Txn) remove(ctx context.Context, id string) error {
 	if err := checkID("id", id); err != nil {
 		return err
 	}
@@ -657,6 +736,9 @@ func (tx *Txn) Commit(ctx context.Context, v Verdict) error {
 	defer tx.mu.Unlock()
 	if tx.state == txnDone || tx.managed {
 		return ErrTxnDone
+	}
+	if err := tx.whole(); err != nil {
+		return err
 	}
 	if err := checkVerdict(v.By, v.Note); err != nil {
 		return err

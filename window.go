@@ -49,7 +49,7 @@ func stubOf(h *Head, title string) string {
 
 // candidates asks the store while nothing of the session can change.
 func (a *assembling) candidates(ctx context.Context, q CandidateQuery) (err error) {
-	if a.q.Session == "" || a.q.AsOf != 0 {
+	if a.q.Session == "" {
 		a.cands, err = a.s.db.store.Candidates(ctx, q)
 		return err
 	}
@@ -58,11 +58,22 @@ func (a *assembling) candidates(ctx context.Context, q CandidateQuery) (err erro
 	}
 	talk := a.s.db.conversation(a.s.name, a.q.Session)
 	return talk.exclusively(ctx, func() error {
-		if a.cands, err = a.s.db.store.Candidates(ctx, q); err == nil {
+		if err := talk.there(); err != nil {
+			return err
+		}
+		if a.cands, err = a.s.db.store.Candidates(ctx, q); err == nil && a.q.AsOf == 0 {
 			a.turnsIn(talk)
 		}
 		return err
 	})
+}
+
+// there refuses a session that nobody has begun: a context without the conversation it was asked for misleads.
+func (c *conversation) there() error {
+	if len(c.blocks) > 0 || c.state.Created != 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: scope %s has no session %q; append its first turn or set its window first", ErrNotFound, c.scope, c.id)
 }
 
 // turnsIn takes in what a context needs of the session: in their order the turns that it may take, and of those that are

@@ -18,7 +18,8 @@ var update = flag.Bool("update", false, "write testdata/fields.txt anew; read th
 func TestJSONFields(t *testing.T) {
 	file := newDB(t)
 	dir := aFolder(t)
-	ok(t, "", "put", file, "acme/support", "everything", "x", "--ttl", "1h", "--group", "g", "--seq", "2", "--subject", "lee", "--role", "user",
+	ok(t, "", "put", file, "acme/support", "old", "before")
+	ok(t, "", "put", file, "acme/support", "everything", "--ttl", "1h", "--group", "g", "--seq", "2", "--subject", "lee", "--role", "user",
 		"--tag", "a", "--meta", "k=v", "--pin", "--from", "acme/support:note", "--supersedes", "old", "--as-of", "2026-01-01", "--source", "page:note")
 	ok(t, "", "put", file, "acme/support", "expired", "refund refund", "--expires", "2020-01-01")
 	ok(t, "", "put", file, "acme/support", "gone", "x")

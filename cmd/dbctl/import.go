@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -181,6 +182,8 @@ func (im *importer) file(ctx context.Context, f folder.Found) error {
 	return nil
 }
 
+var errUnread = errors.New("files that can no longer be read")
+
 // flush writes a batch. The text is read again by the source, which notes what the file is recognised by; a file that
 // can no longer be read by then is skipped.
 func (im *importer) flush(ctx context.Context) error {
@@ -197,26 +200,36 @@ func (im *importer) flush(ctx context.Context) error {
 		im.out.Bytes += bytes
 		return nil
 	}
-	var failed []string
-	err := im.scope.Update(ctx, func(tx *ctxpage.Txn) error {
-		failed = nil
-		for _, art := range batch {
-			if err := tx.Put(ctx, art); err != nil {
-				if ctx.Err() != nil || !strings.HasPrefix(err.Error(), "fetch ") {
+	for len(batch) > 0 {
+		unread := map[string]bool{} // a transaction does not outlive a write that failed: it is made again without those
+		err := im.scope.Update(ctx, func(tx *ctxpage.Txn) error {
+			clear(unread)
+			for _, art := range batch {
+				err := tx.Put(ctx, art)
+				if err != nil && (ctx.Err() != nil || !strings.HasPrefix(err.Error(), "fetch ")) {
 					return err
 				}
-				failed = append(failed, strings.TrimPrefix(art.ID, im.prefix))
+				if err != nil {
+					unread[art.ID] = true
+				}
 			}
+			if len(unread) > 0 {
+				return errUnread
+			}
+			return nil
+		})
+		if err == nil {
+			break
 		}
-		return nil
-	})
-	if err != nil {
-		return err
+		if !errors.Is(err, errUnread) {
+			return err
+		}
+		batch = slices.DeleteFunc(batch, func(art ctxpage.Artefact) bool { return unread[art.ID] })
+		for _, id := range slices.Sorted(maps.Keys(unread)) {
+			im.walker.Skip(strings.TrimPrefix(id, im.prefix), folder.Unreadable)
+		}
 	}
-	for _, rel := range failed {
-		im.walker.Skip(rel, folder.Unreadable)
-	}
-	im.out.Written += len(batch) - len(failed)
+	im.out.Written += len(batch)
 	im.out.Bytes += bytes
 	return nil
 }
