@@ -27,8 +27,8 @@ type Found struct {
 	// Trace names the search in the manifest.
 	Trace string `json:"trace"`
 	Hits  []Hit  `json:"hits"`
-	// Left names pages that the words match and that were not served: all of those among the best matches, and the
-	// nearest of those that a rule keeps out, such as expired ones and drafts.
+	// Left names pages that the words match and that were not served: all of those among the matches that were looked at,
+	// and the nearest of those that a rule keeps out, such as expired ones and drafts.
 	Left []LeftOut `json:"left,omitempty"`
 	// Counts counts them by reason, in the order of the reasons. Of those that a rule keeps out it counts the nearest.
 	Counts []LeftCount `json:"counts,omitempty"`
@@ -40,9 +40,9 @@ type LeftCount struct {
 	Count  int    `json:"count"`
 }
 
-// Search finds the pages of the visible scopes that answer a question by their words, best first. It looks at the best
-// matches up to limit (0: 10): those whose source changed are fetched anew, those that cannot be checked or served are
-// named in Left, with the reason. Expired pages and those below Tool are not served. An empty Found.Hits beside a Left
+// Search finds the pages of the visible scopes that answer a question by their words, best first, up to limit (0: 10).
+// Those whose source changed are fetched anew. Those that cannot be checked or served are named in Left, with the reason,
+// and the next matches take their places, up to MaxTopK of them. Expired pages and those below Tool are not served. An empty Found.Hits beside a Left
 // that is not empty does not mean that nothing is known.
 func (s *Scope) Search(ctx context.Context, text string, limit int, opts ...ReadOption) (Found, error) {
 	return s.search(ctx, text, limit, readOpts(opts), nil)
@@ -78,12 +78,38 @@ func (s *Scope) search(ctx context.Context, text string, limit int, o readOption
 	a := s.begin(Query{Text: text, TopK: limit, Floor: Tool, Preset: "default", Check: o.check, ServeStale: o.stale, Trace: trace.String()}, tx)
 	defer a.end()
 	again := func(ctx context.Context) error { return a.rescore(ctx, a.proposeHits) }
-	for _, stage := range [...]func(context.Context) error{a.ahead, a.proposeHits, a.pageIn, again} {
+	for _, stage := range [...]func(context.Context) error{a.ahead, a.proposeHits, a.pageIn, again, a.lookFurther} {
 		if err := stage(ctx); err != nil {
 			return Found{}, err
 		}
 	}
+	a.ranked = upTo(a.ranked, limit)
 	return a.hits(ctx)
+}
+
+// lookFurther looks at twice as many matches each time, until as many can be served as were asked for, no match is left,
+// or MaxTopK of them were looked at. Each source is asked once.
+func (a *assembling) lookFurther(ctx context.Context) error {
+	for limit := a.q.TopK; a.full && a.q.TopK < MaxTopK && served(a.ranked) < limit; {
+		a.q.TopK = min(2*a.q.TopK, MaxTopK)
+		if err := a.proposeHits(ctx); err != nil {
+			return err
+		}
+		if err := a.pageIn(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// served counts the matches that nothing keeps out.
+func served(ranked []*item) (n int) {
+	for _, it := range ranked {
+		if it.reason == "" {
+			n++
+		}
+	}
+	return n
 }
 
 // proposeHits takes what the words find and nothing else.
