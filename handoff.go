@@ -115,6 +115,29 @@ func (c *Session) strict(ctx context.Context, p *Pass, have []byte, extra sessio
 	return append(out, more...), nil
 }
 
+// HandoffContract gives the bytes to append to a strict contract file, with one write, so that it says what a packet of
+// this session says: see session.Packet.Limn. have is what the file holds now; what packets and Contract wrote there of
+// this session and its directives, and the packet has no more, is removed. The packet that the file ends with gives no
+// bytes. The error is session.ErrContract for a file that breaks the dialect.
+func (c *Session) HandoffContract(p session.Packet, have []byte) ([]byte, error) {
+	ledger, err := session.ReadLedger(have)
+	if err != nil {
+		return nil, err
+	}
+	return p.Limn(ledger, c.told()...)
+}
+
+// told are the phrases that end the reasons of what the scope and its ancestors were told: as the reasons end, so that no
+// scope stands for one whose name is longer.
+func (c *Session) told() (phrases []string) {
+	for _, scope := range c.s.chain {
+		for _, end := range []string{")", ":", ";"} {
+			phrases = append(phrases, directiveOf+scope+end)
+		}
+	}
+	return phrases
+}
+
 // records adds what notes and directives say.
 func (c *Session) records(ctx context.Context, r *session.Records) error {
 	n, err := c.Notes(ctx)
@@ -150,10 +173,7 @@ func (c *Session) records(ctx context.Context, r *session.Records) error {
 		}
 		r.Lists = append(r.Lists, list)
 	}
-	r.Standing = append(r.Standing, noted)
-	for _, scope := range c.s.chain { // as the reasons end, so that no scope stands for one whose name is longer
-		r.Standing = append(r.Standing, directiveOf+scope+")", directiveOf+scope+":")
-	}
+	r.Standing = append(append(r.Standing, noted), c.told()...)
 	return nil
 }
 

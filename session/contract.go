@@ -88,7 +88,7 @@ func joinLines(torn bool, lines []string) []byte {
 // text become spaces. Each character is replaced by one character: what is
 // contained in a text is still contained in it afterwards, which cite needs.
 func quote(text string) (string, error) {
-	safe := strings.Map(quotable, strings.ToValidUTF8(text, "\uFFFD"))
+	safe := strings.Map(quotable, text) // what is no UTF-8 comes as U+FFFD, one for each byte
 	if strings.TrimSpace(safe) == "" {
 		return "", ErrText
 	}

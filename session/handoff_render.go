@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 )
 
 // JSON is the packet as the schema has it, indented, with a newline at its end.
+// What is no UTF-8 is U+FFFD there, one for each byte, as in the other forms.
 func (p Packet) JSON() ([]byte, error) {
 	p = p.filled()
 	var b bytes.Buffer
@@ -29,10 +29,20 @@ func (p Packet) filled() Packet {
 	return p
 }
 
+// valid has U+FFFD for each byte that is no UTF-8: every form of a packet says the same.
+func (p Packet) valid() Packet {
+	var out Packet
+	if raw, err := json.Marshal(p); err != nil || json.Unmarshal(raw, &out) != nil {
+		return p // cannot be: a packet is made of strings
+	}
+	return out
+}
+
 // Markdown is the packet as a document of 14 sections in their fixed order.
 // Texts cannot break out of their place: line ends in items become spaces, and
 // what would be a heading or a table cell is escaped.
 func (p Packet) Markdown() []byte {
+	p = p.valid()
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Handoff Packet\n\n**Created for:** %s\n**Created by:** %s\n**Date:** %s\n**Session / project:** %s\n",
 		line(p.CreatedFor), line(p.CreatedBy), line(p.Date), line(p.SessionOrProject))
@@ -51,6 +61,7 @@ const MaxBrief = 4 << 10
 // many as there is room for, the others counted. It is Markdown of at most
 // MaxBrief bytes; whole, an id of up to 256 bytes, says where the packet is.
 func (p Packet) Brief(whole string) []byte {
+	p = p.valid()
 	short := func(s string, limit int) string { return line(clip(s, limit)) }
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Handoff in brief\n\n**Created by:** %s, unverified\n**Whole packet:** %s\n\n## Goal\n\n%s\n\n## Next\n\n%s\n",
@@ -164,93 +175,4 @@ func paragraph(s string) string {
 		lines[i] = l
 	}
 	return strings.Join(lines, "\n")
-}
-
-// Limn gives the packet as lines to append to a strict contract: decisions,
-// questions, corrections, work and boundaries as lists, sources as a list for
-// each state, and the mark that a handoff is ready. A reason means nothing to the
-// interpreter, so the list says how far a source may be relied on; one that the
-// file has in another list is removed there. The sources' state is verified only
-// if every one is. Blank texts are passed over.
-func (p Packet) Limn(l *Ledger) ([]byte, error) {
-	r := Records{
-		SourceState: p.sourceState(), ClaimBasis: BasisDocument,
-		Decisions:   entries(p.LockedDecisions, func(d BasisItem) Entry { return Entry{d.Text, d.Basis} }),
-		Questions:   entries(p.OpenQuestions, func(q QuestionItem) Entry { return Entry{q.Question, q.WhyItMatters} }),
-		Corrections: entries(p.Corrections, func(c CorrectionItem) Entry { return Entry{c.Correction, c.MeaningForNextAgent} }),
-		Lists: []List{
-			{"work-completed", entries(p.WorkCompleted, plainEntry)},
-			{"work-remaining", entries(p.WorkNotYetCompleted, plainEntry)},
-			{"context-to-preserve", entries(p.Context, func(c ContextItem) Entry { return Entry{c.Context, c.WhyItMatters} })},
-			{"do-not-claim", entries(p.DoNotClaim, func(b BoundaryItem) Entry { return Entry{b.Boundary, b.Reason} })},
-		},
-	}
-	for _, c := range entries(p.InferredClaims, func(c BasisItem) Entry { return Entry{c.Text, c.Basis} }) {
-		r.ClaimBasis = BasisInference
-		r.Claims = append(r.Claims, Statement{Name: c.Text, Text: c.Text})
-	}
-	for _, state := range sourceStates {
-		if of := p.sourcesOf(state); len(of) > 0 {
-			r.Lists = append(r.Lists, List{state + "-sources", of})
-		}
-	}
-	return l.export(func(d *draft) {
-		d.moveSources(p)
-		d.records(r)
-		d.list("tracked-decisions", []Entry{{"handoff-packet-created", p.CreatedBy + " for " + p.CreatedFor + ", " + p.Date}})
-		d.state("handoff-state", "ready")
-	})
-}
-
-// sourcesOf are the sources of one state.
-func (p Packet) sourcesOf(state string) []Entry {
-	return entries(p.VerifiedSources, func(s PacketSource) Entry {
-		if s.State != state {
-			return Entry{}
-		}
-		return Entry{s.Source, s.WhatWasVerified}
-	})
-}
-
-// moveSources takes sources out of the lists of the states that they had.
-func (d *draft) moveSources(p Packet) {
-	states := map[string][]string{} // by the source as it stands in a list
-	for _, state := range sourceStates {
-		for _, e := range p.sourcesOf(state) {
-			item := strings.Trim(d.quoted(e.Text), `"`)
-			states[item] = append(states[item], state)
-		}
-	}
-	for _, state := range sourceStates {
-		for _, item := range slices.Clone(d.l.lists[state+"-sources"]) {
-			if is := states[item]; len(is) > 0 && !slices.Contains(is, state) {
-				d.emit(`remove "%s" from %s-sources because "%s now"`, item, state, is[0])
-			}
-		}
-	}
-}
-
-func plainEntry(s string) Entry { return Entry{Text: s} }
-
-// entries turns items into entries, blank ones left out.
-func entries[T any](items []T, of func(T) Entry) (out []Entry) {
-	for _, i := range items {
-		if e := of(i); !blank(e.Text) {
-			out = append(out, e)
-		}
-	}
-	return out
-}
-
-func blank(s string) bool { return strings.TrimSpace(oneLine(s)) == "" }
-
-func (p Packet) sourceState() SourceState {
-	state := Unscanned
-	for _, s := range p.VerifiedSources {
-		if s.State != "verified" {
-			return Scanned
-		}
-		state = Verified
-	}
-	return state
 }

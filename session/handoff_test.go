@@ -147,6 +147,90 @@ func TestPacketLimnIsStrict(t *testing.T) {
 	require.Nil(t, again)
 }
 
+// A later packet of the session says what holds now: what it has no more is taken back, what others wrote stays, and each
+// packet records that it was made.
+func TestPacketLimnIsADelta(t *testing.T) {
+	others := "about \"refunds\"\nremember a list called work-completed\nadd \"greeted\" to work-completed\nadd \"called Ann\" to work-completed because \"noted in [other:chat]\"\n"
+	l, err := ReadLedger([]byte(others))
+	require.NoError(t, err)
+	in := handoffInput()
+	in.Session = "acme%2Fsupport:chat-1"
+	file := []byte(others)
+	export := func() string {
+		b, err := Handoff(in).Limn(l)
+		require.NoError(t, err)
+		file = append(file, b...)
+		read, err := ReadLedger(file)
+		require.NoError(t, err)
+		require.Equal(t, l, read)
+		return string(b)
+	}
+	first := export()
+	require.NotContains(t, first, "about")
+	require.NotContains(t, first, "called work-completed")
+	require.Contains(t, l.List("work-completed"), "read the policy")
+	require.Contains(t, l.List("inferred-claims"), in.Claims[0].Text)
+	require.Empty(t, export(), "the same packet says nothing new")
+
+	in.At = in.At.Add(time.Hour)
+	in.Done, in.Open, in.Questions, in.Decisions, in.Corrections, in.Claims, in.Boundaries = []string{"reply"}, nil, nil, nil, nil, nil, nil
+	in.Window = in.Window[:1]
+	second := export()
+	require.NotContains(t, second, "a list called", "nothing is declared again")
+	require.Equal(t, []string{"greeted", "called Ann", "reply"}, l.List("work-completed"))
+	for _, list := range []string{"work-remaining", "open-questions", "session-corrections", "inferred-claims"} {
+		require.Empty(t, l.List(list), list)
+	}
+	require.Len(t, l.List("context-to-preserve"), 1)
+	require.Equal(t, []string{"handoff-packet-created", "handoff-packet-created"}, l.List("tracked-decisions"))
+
+	in.Done = append(in.Done, "closed")
+	export()
+	require.Len(t, l.List("tracked-decisions"), 3, "another packet of the same second")
+}
+
+// What a packet has no room for still holds: nothing is taken back by a list that is cut.
+func TestPacketLimnTakesBackNothingItLeftOut(t *testing.T) {
+	l := new(Ledger)
+	in := handoffInput()
+	for i := range 900 {
+		in.Decisions = append(in.Decisions, BasisItem{fmt.Sprintf("use item %d of many", i), "directive of the user in acme"})
+		in.Sources = append(in.Sources, SourceFact{Source: fmt.Sprintf("file:/data/%d.md", i), Read: true})
+	}
+	_, err := Handoff(in).Limn(l)
+	require.NoError(t, err)
+	had, sources := len(l.List("tracked-decisions")), len(l.List("scanned-sources"))
+	in.Decisions = append([]BasisItem{{"use a longer name before the others", "directive of the user in acme"}}, in.Decisions...)
+	in.Sources = append(in.Sources, SourceFact{Source: "file:/data/new.md", Read: true})
+	_, err = Handoff(in).Limn(l)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(l.List("tracked-decisions")), had+2)
+	require.Greater(t, len(l.List("scanned-sources")), sources)
+}
+
+// Bytes that are no UTF-8 are replaced one by one, in every form and whichever form came first.
+func TestPacketFormsReplaceAlike(t *testing.T) {
+	p := Handoff(handoffInput())
+	const bad, good = "caf\xff\xfe", "caf\uFFFD\uFFFD"
+	p.CurrentGoal, p.WorkCompleted = bad, []string{bad}
+	p.LockedDecisions, p.SessionOrProject = []BasisItem{{bad, bad}}, bad
+	p.VerifiedSources = []PacketSource{{bad, "file", "scanned", bad}}
+	raw, err := p.JSON()
+	require.NoError(t, err)
+	back, err := ParsePacket(raw)
+	require.NoError(t, err)
+	require.Equal(t, good, back.WorkCompleted[0])
+	made, parsed := new(Ledger), new(Ledger)
+	byHand, err := p.Limn(made)
+	require.NoError(t, err)
+	byJSON, err := back.Limn(parsed)
+	require.NoError(t, err)
+	require.Equal(t, string(byJSON), string(byHand))
+	require.Equal(t, []string{good}, made.List("work-completed"))
+	require.Equal(t, string(back.Markdown()), string(p.Markdown()))
+	require.Equal(t, string(back.Brief("x")), string(p.Brief("x")))
+}
+
 // A list of the contract holds the sources of its own state only, also where a file says otherwise from before.
 func TestPacketLimnSourcesByState(t *testing.T) {
 	packet := func(states ...string) Packet {
@@ -174,7 +258,7 @@ func TestPacketLimnSourcesByState(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, l.lists, read.lists)
 	}
-	require.ElementsMatch(t, []string{"file:0", "file:1", "file:3", "file:4"}, l.List("verified-sources"))
+	require.Equal(t, []string{"file:0"}, l.List("verified-sources"), "the last packet has one source only")
 }
 
 func TestReceivedPacketVerifiesNothing(t *testing.T) {

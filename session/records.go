@@ -70,7 +70,8 @@ type Records struct {
 	// Standing are phrases of reasons. An entry of the file whose reason has one of them, and that is not among the
 	// entries given, does not hold any more and is removed.
 	Standing []string
-	Guard    bool // warn, when read, of inference from sources that are not verified
+	keep     []string // lists that nothing is withdrawn from
+	Guard    bool     // warn, when read, of inference from sources that are not verified
 }
 
 const (
@@ -187,15 +188,15 @@ func (d *draft) lists(r Records) {
 	for _, own := range r.Lists {
 		lists = append(lists, List{listName(own.Name), own.Items})
 	}
-	d.withdraw(r.Standing, lists)
+	d.withdraw(r, lists)
 	for _, l := range lists {
 		d.list(l.Name, l.Items)
 	}
 }
 
 // withdraw removes what stood in the file by one of the phrases and is not given any more.
-func (d *draft) withdraw(standing []string, given []List) {
-	if len(standing) == 0 {
+func (d *draft) withdraw(r Records, given []List) {
+	if len(r.Standing) == 0 {
 		return
 	}
 	holds := map[filed]bool{}
@@ -205,9 +206,12 @@ func (d *draft) withdraw(standing []string, given []List) {
 		}
 	}
 	for _, list := range sortedKeys(d.l.lists) {
+		if slices.Contains(r.keep, list) {
+			continue
+		}
 		for _, item := range slices.Clone(d.l.lists[list]) {
 			why := d.l.why[filed{list, item}]
-			stood := slices.ContainsFunc(standing, func(phrase string) bool { return strings.Contains(why, phrase) })
+			stood := slices.ContainsFunc(r.Standing, func(phrase string) bool { return strings.Contains(why, phrase) })
 			if stood && !holds[filed{list, item}] {
 				d.emit(`remove "%s" from %s because "withdrawn"`, item, list)
 			}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/ctxpage/ctxpage"
@@ -674,56 +673,16 @@ func (sessionContractCmd) Help() string {
 Example: dbctl session contract agent.ctx acme/support chat-1 session.limn`
 }
 
-type contractView struct {
-	Path  string `json:"path"`
-	Bytes int    `json:"bytes"`
-}
-
 func (c *sessionContractCmd) Run(a *app) error {
 	return c.withKnown(a, false, func(s *ctxpage.Session) error {
+		delta := func(have []byte) ([]byte, error) {
+			return s.Contract(a.ctx, ctxpage.Dialect(c.Dialect), have, session.Records{})
+		}
 		if c.DryRun {
-			return c.preview(a, s)
+			return previewContract(a, c.Path, delta)
 		}
-		f, err := os.OpenFile(c.Path, os.O_RDWR|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
-		if err != nil {
-			return failed("contract: %v", err)
-		}
-		v := contractView{Path: c.Path}
-		v.Bytes, err = appendContract(a, s, f, ctxpage.Dialect(c.Dialect))
-		if err := errors.Join(err, f.Close()); err != nil {
-			return err
-		}
-		return a.emit(v, func(w io.Writer) { fmt.Fprintf(w, "%s: %d bytes appended\n", line(v.Path), v.Bytes) })
+		return growContract(a, c.Path, delta)
 	})
-}
-
-func (c *sessionContractCmd) preview(a *app, s *ctxpage.Session) error {
-	have, err := os.ReadFile(c.Path)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return failed("contract: %v", err)
-	}
-	more, err := s.Contract(a.ctx, ctxpage.Dialect(c.Dialect), have, session.Records{})
-	if err != nil {
-		return err
-	}
-	return a.emit(contractView{c.Path, len(more)}, func(w io.Writer) { fmt.Fprint(w, printable(w, string(more))) })
-}
-
-func appendContract(a *app, s *ctxpage.Session, f *os.File, d ctxpage.Dialect) (int, error) {
-	// Until f is closed: two that read the same file would both begin it, and the second declaration empties the lists.
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
-		return 0, failed("contract: lock: %v", err)
-	}
-	have, err := io.ReadAll(f)
-	if err != nil {
-		return 0, failed("contract: %v", err)
-	}
-	more, err := s.Contract(a.ctx, d, have, session.Records{})
-	if err != nil || len(more) == 0 {
-		return 0, err
-	}
-	n, err := f.Write(more)
-	return n, errors.Join(err, f.Sync())
 }
 
 type sessionReceiveCmd struct {
