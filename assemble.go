@@ -36,6 +36,8 @@ const (
 	MaxTopK     = 2000
 	recentTail  = 10  // newest pages that are always candidates
 	recentShare = .10 // of the budget, tried for them first
+	newestTurns = .50 // the same for the turns of a window that no pass has judged, less what the newest one takes
+	foundShare  = .25 // of the budget, tried next for what the question found beside the window of a session
 	namedLeft   = 8   // left-out pages named per reason, beside the winners, which all are
 )
 
@@ -55,7 +57,9 @@ type Query struct {
 	Floor Provenance
 	// Session is the conversation that asks: its turns enter whatever their provenance, as its window shows them. What
 	// a pass retained is whole, what it paged is a stub, what it evicted is left out and counted; the newest turn comes
-	// last. ErrNotFound where the scope itself has no such session: append the turn first. Before a session has had a pass, a window or a pin, and with AsOf, its turns compete as other pages do.
+	// last. Where the window is larger than the budget, half of that goes to its newest turns first, and a quarter is tried
+	// for what the question found. ErrNotFound where the scope itself has no such session: append the turn first. Before a
+	// session has had a pass, a window or a pin, and with AsOf, its turns compete as other pages do.
 	Session string
 	// Vector is the vector of the question, by the model of Options.Embedder, for hosts that have it already; nil: the
 	// embedder is asked, if there is one and Text is not empty.
@@ -706,6 +710,9 @@ func (a *assembling) fit(ctx context.Context) error {
 		for j, i := range at {
 			a.offer(i, &req.Items[j])
 		}
+		if len(a.turns) > 0 && a.turns[0].managed { // else they compete as pages do
+			a.shareOut(&req, at)
+		}
 		a.room.offered = req.Items
 		res, err := budget.Fit(req)
 		if err == nil && res.Tier != budget.TierFull { // what all fits is not cut: cutting costs more than all the rest
@@ -742,6 +749,25 @@ func (a *assembling) fit(ctx context.Context) error {
 		shrink += over
 		a.unplace()
 	}
+}
+
+// shareOut divides a budget between the turns of a window and what the question found beside them. A window is often
+// larger than the budget of one context, and its turns are worth more than any page: without shares they would keep every
+// page out, and a large old turn the newest ones.
+func (a *assembling) shareOut(req *budget.Request, at []int) {
+	limit := req.Budget - req.Reserve
+	turns, found := int(newestTurns*float64(limit)), int(foundShare*float64(limit))
+	for j, i := range at {
+		it, b := a.ranked[i], &req.Items[j]
+		switch {
+		case it.turn != nil && it.turn.newest:
+			turns -= b.Tokens
+		case it.turn == nil && it.scored.semantic > 0 && b.Tokens <= found:
+			found -= b.Tokens
+			b.Score += maxTurnScore * float64(b.Tokens)
+		}
+	}
+	req.RecentShare = max(recentShare, float64(turns)/float64(max(limit, 1)))
 }
 
 // preamble is what the beginning of a context costs, which is always the same.

@@ -407,3 +407,38 @@ func TestResultOfACallThatLeft(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, a.Text(), "The build passed.")
 }
+
+// The window of a session is often larger than the budget of one context. Its newest turns are in the context without a
+// gap, a large older one does not take their place, and what the question found has room.
+func TestContextSmallerThanTheWindow(t *testing.T) {
+	ctx := t.Context()
+	db := openTest(t, dbtest.MemoryPath(t), Options{})
+	defer db.Close()
+	s := db.Scope("acme/agent")
+	_, err := s.Put(ctx, Artefact{ID: "policy", Kind: KindChunk, Text: "Vouchers come back as store credit within nine days."})
+	require.NoError(t, err)
+	chat := s.Session("chat")
+	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 128_000}))
+	for i := range 300 {
+		text := fmt.Sprintf("Turn %d: we went over the rules of case %d once more, and nothing about it is open.", i, i%7)
+		if i == 280 {
+			text = strings.Repeat("12:00:00 INFO job done\n", 900)
+		}
+		_, err := chat.Append(ctx, Turn{Role: "user", Text: text})
+		require.NoError(t, err)
+	}
+	for _, question := range []string{"How do vouchers become store credit?", "What is the weather?"} {
+		a, err := s.Assemble(ctx, Query{Text: question, Budget: 8000, Session: "chat"})
+		require.NoError(t, err)
+		in := map[string]bool{}
+		for _, b := range a.Blocks {
+			in[b.Ref.ID] = true
+		}
+		require.LessOrEqual(t, a.Tokens, 8000)
+		require.Equal(t, strings.Contains(question, "vouchers"), in["policy"])
+		for i := 300; i > 250; i-- {
+			require.Equal(t, i != 281, in[fmt.Sprintf("block-chat-%d", i)], "%d", i)
+		}
+		replayed(t, db, a)
+	}
+}

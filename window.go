@@ -23,6 +23,10 @@ import (
 const (
 	newestShare = 2  // the newest turn is set aside up to a half of the budget
 	turnHeader  = 24 // tokens a header takes at least; bounds how many turns are looked at
+
+	offeredShare = 8 // a turn counts as at most an eighth of the budget when it is decided how many are offered
+
+	maxTurnScore = 4 // of a turn that no pass has judged, or that is pinned; no page is worth more than 1
 )
 
 // turnIn is a turn on its way into a context.
@@ -37,6 +41,7 @@ type turnIn struct {
 	newest  bool
 	managed bool // pass, window or pin decide; else it competes
 	score   float64
+	late    float64 // 0 to 1: how much of the budget those before it in order may take
 	recency float64
 	similar float64
 	form    string // id of the derived page that stands for it
@@ -152,7 +157,7 @@ func (c *conversation) describe(t *turnIn, i int) {
 func (c *conversation) score(i int) float64 {
 	b := &c.blocks[i]
 	if !b.judged || c.pinned(&c.units[b.unit]) {
-		return 4
+		return maxTurnScore
 	}
 	score := min(max(c.judgement(i).R, 0), 1)
 	if b.verdict.action == session.Retain {
@@ -220,7 +225,8 @@ func (a *assembling) enter(hits []Candidate) (turns []*item, rest []Candidate) {
 			a.leave(left, t, reason, found)
 			continue
 		}
-		room -= t.size + turnHeader
+		t.late = 1 - max(float64(room), 0)/float64(a.q.Budget)
+		room -= min(t.size, a.q.Budget/offeredShare) + turnHeader // a large turn may find no place: older ones are offered, too
 		turns = append(turns, a.turnItems(t, found)...)
 	}
 	for of, n := range a.more { // some of each were named
@@ -481,7 +487,8 @@ func isResult(h *Head) bool { return h.ToolCallID != "" || h.Role == render.Role
 func (it *item) fitTurn(b *budget.Item) {
 	t := it.turn
 	b.Class, b.Place, b.Position, b.Group = budget.History, budget.PlaceHistory, position(t.index, it.page), t.group
-	b.Pinned = t.pinned
+	b.Pinned, b.Recent = t.pinned, b.Recent || t.score == maxTurnScore
+	b.Score *= 1 - t.late/2 // of equal ones the newer, not the longer
 	if t.newest {
 		b.Place = budget.PlaceNewest
 	}

@@ -208,7 +208,8 @@ func (a *everyTurn) enter(hits []Candidate) (turns []*item, rest []Candidate) {
 			a.leave(left, t, reason, found)
 			continue
 		}
-		room -= t.size + turnHeader
+		t.late = 1 - max(float64(room), 0)/float64(a.q.Budget)
+		room -= min(t.size, a.q.Budget/offeredShare) + turnHeader
 		turns = append(turns, a.turnItems(t, found)...)
 	}
 	for _, reason := range slices.Sorted(maps.Keys(left)) {
