@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"golang.org/x/mod/sumdb/tlog"
 )
@@ -224,13 +225,18 @@ func (a *archive) writeMark(s stamp) error {
 		err = a.fs.Rename(a.path(markTemp), a.path(markName))
 	}
 	if err == nil {
-		err = a.fs.SyncDir(a.dir)
+		if err = a.fs.SyncDir(a.dir); err != nil {
+			err = fmt.Errorf("%w: %w", errRenamed, err)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("manifest: write the mark: %w", err)
 	}
 	return nil
 }
+
+// errRenamed: the new mark is there, and may or may not survive a power cut. What it covers must not be cut.
+var errRenamed = errors.New("its name is not synced")
 
 // openFixed opens index and hashes. A file that is short is a matter of
 // prefix; one with a wrong header stops a writer.
@@ -534,9 +540,18 @@ func (a *archive) write(ctx context.Context, x added) ([]segment, stamp, error) 
 	}
 	if err != nil {
 		w.abandon()
+		if noSpace(err) { // gives back what it took
+			_, cerr := a.cut(x.from)
+			err = errors.Join(err, cerr)
+		}
 		return nil, stamp{}, err
 	}
 	return w.segs, s, nil
+}
+
+// noSpace says that the disk was full, and that nothing the mark covers is in doubt.
+func noSpace(err error) bool {
+	return (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) && !errors.Is(err, errRenamed)
 }
 
 func writeSync(f File, b []byte, off int64) error {

@@ -251,7 +251,8 @@ func (l *Log) stored(index uint64) ([]byte, error) {
 // crash or error at any point leaves an archive that opens as before the call,
 // or after it. After a failed write or sync every further call is ErrFailed
 // until the log is opened again; reading and Add go on. Cancelling ctx stops
-// between two writes, without that consequence.
+// between two writes, without that consequence; so does a full disk: what was
+// written is cut off, and a later call writes it again.
 func (l *Log) Archive(ctx context.Context, upTo uint64) error {
 	l.archiving.Lock()
 	defer l.archiving.Unlock()
@@ -268,7 +269,8 @@ func (l *Log) Archive(ctx context.Context, upTo uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
-		if ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
+		a.uncut = true
+		if !noSpace(err) && (ctx.Err() == nil || !errors.Is(err, ctx.Err())) {
 			l.failed = err
 		}
 		return err

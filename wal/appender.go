@@ -44,11 +44,11 @@ func (a *appender) reserve(n int64) error {
 	if need := a.end + n + a.step/2; need > a.alloc {
 		target := (need + a.step - 1) / a.step * a.step
 		err := a.extend(target)
-		a.full = err != nil && noSpace(err)
-		if err != nil && !a.full {
+		if err != nil && !noSpace(err) {
 			return fmt.Errorf("preallocate %s: %w", a.path, err)
 		}
-		if err != nil && a.end+n > a.alloc {
+		a.full = a.alloc < need
+		if a.end+n > a.alloc {
 			return fmt.Errorf("%w: %w", errNothingWritten, err)
 		}
 	}
@@ -73,11 +73,14 @@ func noSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// trim gives preallocated space back.
-func (a *appender) trim() error {
-	if err := a.file.Truncate(a.end); err != nil {
+// trim gives preallocated space back, but for keep bytes of it.
+func (a *appender) trim(keep int64) error {
+	if a.alloc <= a.end+keep {
+		return nil
+	}
+	if err := a.file.Truncate(a.end + keep); err != nil {
 		return fmt.Errorf("truncate %s: %w", a.path, err)
 	}
-	a.alloc = a.end
+	a.alloc = a.end + keep
 	return nil
 }

@@ -2,6 +2,7 @@ package wal
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -121,6 +122,7 @@ type Log struct {
 	expect  int32  // members the next round may have; guarded by the lead
 	closing bool   // Close has begun
 	full    bool   // only the reserve is left
+	room    int64  // bytes of it, as of the last write
 	err     error  // poisoned, closed or read-only
 	lost    bool   // poisoned because there was no space, and nothing of the group reached the file
 	sealed  []span // segments before the active one
@@ -246,6 +248,13 @@ func (l *Log) start(ctx context.Context, ls *listing, tail int, r *reader) (err 
 	}
 	l.first = l.act.first
 	l.actEnd.Store(l.act.end)
+	if l.act.alloc > segHead || len(ls.segs) > 0 { // else the first write finds out whether there is a reserve
+		err := l.act.reserve(0)
+		if err != nil && !errors.Is(err, errNothingWritten) {
+			return fmt.Errorf("wal: open: %w", err)
+		}
+		l.note()
+	}
 	return nil
 }
 
@@ -262,7 +271,8 @@ func (l *Log) keep(segs []*segment) {
 func (l *Log) Enqueue(kind Kind, body ...[]byte) (uint64, error) { return l.enqueue(kind, false, body) }
 
 // EnqueueReserve is Enqueue for what must get through on a full disk because it frees space: deletes, the
-// marks of a checkpoint. The reserve is small (256 KiB by default): when it is used up the log is poisoned.
+// marks of a checkpoint. The reserve is small (256 KiB by default): ErrFull when it has no room left for the record and
+// for the final one of Close.
 func (l *Log) EnqueueReserve(kind Kind, body ...[]byte) (uint64, error) {
 	return l.enqueue(kind, true, body)
 }
@@ -279,12 +289,85 @@ func (l *Log) enqueue(kind Kind, reserve bool, body [][]byte) (uint64, error) {
 	if l.closing {
 		return 0, ErrClosed
 	}
-	if l.full && !reserve {
+	if l.full && (!reserve || !l.fits(body)) {
 		return 0, ErrFull
 	}
 	l.last++
 	l.buf = appendFrame(l.buf, kind, 0, l.last, body...)
 	return l.last, nil
+}
+
+// closeReserve is what EnqueueReserve leaves for the final record, bytes: a mark of some 60 hashes.
+const closeReserve = 2 << 10
+
+// fits says whether the reserve has room for a record behind what is buffered; mu is held.
+func (l *Log) fits(body [][]byte) bool {
+	n := int64(frameHead+frAlign+len(l.buf)) + min(closeReserve, l.step/8)
+	for _, p := range body {
+		n += int64(len(p))
+	}
+	return n <= l.room
+}
+
+// Grow preallocates for n bytes more than what is buffered, so that a large group does not find the disk full when it is
+// written, which would poison the log. ErrFull: there is no space for them, and nothing happened.
+func (l *Log) Grow(n int64) error {
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	l.mu.Lock()
+	if l.err != nil {
+		defer l.mu.Unlock()
+		return l.err
+	}
+	n += int64(len(l.buf))
+	l.mu.Unlock()
+	err := l.act.reserve(n)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	full := l.act.full
+	l.note()
+	switch {
+	case errors.Is(err, errNothingWritten), err == nil && full:
+		return ErrFull
+	case err != nil:
+		return l.poison(err)
+	}
+	return nil
+}
+
+// Full says whether only the reserve is left, as of the last write.
+func (l *Log) Full() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.full
+}
+
+// Shrink gives back what is preallocated but for keep bytes, for who needs the space to free more. The log asks for it
+// again with the next write.
+func (l *Log) Shrink(keep int64) error {
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	l.mu.Lock()
+	if l.err != nil {
+		defer l.mu.Unlock()
+		return l.err
+	}
+	keep += int64(len(l.buf))
+	l.mu.Unlock()
+	err := l.act.trim(keep)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.note()
+	if err != nil {
+		return l.poison(err)
+	}
+	return nil
+}
+
+// note takes over what the appender knows of its space; wmu and mu are held.
+func (l *Log) note() {
+	l.room = l.act.alloc - l.act.end
+	l.full = l.room < l.act.step/2
 }
 
 func (l *Log) checkRecord(kind Kind, body [][]byte) error {
@@ -338,7 +421,7 @@ func (l *Log) flush(begin bool) error {
 	if cap(group) <= maxSpare {
 		l.spare = group[:0]
 	}
-	l.full = l.act.full
+	l.note()
 	if err != nil {
 		err = l.poison(err)
 		if begin {

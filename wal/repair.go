@@ -121,6 +121,9 @@ func (st *storage) repair(ctx context.Context, ls *listing, tail int, r *reader)
 		return st.reopen(ls.segs[tail], r.lastAt)
 	}
 	a, err := st.rewrite(ctx, ls.segs[tail], ls.maxGen+1)
+	if noSpace(err) {
+		return st.inPlace(ctx, ls, tail)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -169,6 +172,75 @@ func (a *appender) again(off int64, sync func(File) error) (err error) {
 	return sync(a.file)
 }
 
+// inPlace is the repair for a full disk, which has no room for a second copy of the tail. Writing the same bytes over
+// themselves makes their pages dirty, so that the sync is an honest one, and no crash can tear what does not change.
+// What lies behind the last record, a seal too, becomes zeros and is synced before anything is written there. Only then
+// do the empty segments behind the tail go: until then a seal may still promise one.
+func (st *storage) inPlace(ctx context.Context, ls *listing, tail int) (*appender, error) {
+	if err := st.remove(ls.stale...); err != nil {
+		return nil, err
+	}
+	old := ls.segs[tail]
+	f, err := st.fs.OpenFile(old.path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	own := *old
+	own.file = f
+	a := &appender{segment: &own, step: st.step}
+	if err = a.renew(ctx); err == nil {
+		err = st.sync(f)
+	}
+	for i := len(ls.segs) - 1; i > tail && err == nil; i-- {
+		err = st.remove(ls.segs[i].path)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// renew writes the records once more where they are, and zeros behind the last. Where there is no room for the zeros, for
+// the file has a hole there, it is cut.
+func (a *appender) renew(ctx context.Context) error {
+	w, err := newWindow(a.file)
+	if err != nil {
+		return err
+	}
+	defer w.release()
+	for off := int64(segHead); off < a.end; {
+		var f frame
+		if err := f.read(w, off, a.key); err != nil {
+			return fmt.Errorf("%s at %d: record was readable a moment ago: %w", a.path, off, err)
+		}
+		if f.flags == flagSeal {
+			a.end = off
+			break
+		}
+		b, err := w.at(off, int(f.size))
+		if err == nil {
+			_, err = a.file.WriteAt(b, off)
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		off += f.size
+	}
+	size, err := a.file.Size()
+	if err != nil {
+		return err
+	}
+	a.alloc = a.end
+	if err = a.extend(size); noSpace(err) {
+		err = a.file.Truncate(a.alloc)
+	}
+	return err
+}
+
 // rewrite copies the valid records of old, in large writes, into a segment of generation gen.
 func (st *storage) rewrite(ctx context.Context, old *segment, gen uint64) (*appender, error) {
 	seg := &segment{gen: gen, first: old.first, prevSalt: old.prevSalt}
@@ -195,7 +267,7 @@ func (st *storage) rewrite(ctx context.Context, old *segment, gen uint64) (*appe
 				return err
 			}
 		}
-		return nil
+		return needReserve(a)
 	})
 }
 

@@ -266,7 +266,7 @@ func (l *Log) seal(next uint64) error {
 	finishFrame(b, l.act.key, l.synced)
 	err := l.act.append(b)
 	if err == nil {
-		err = l.act.trim()
+		err = l.act.trim(0)
 	}
 	if err == nil {
 		err = l.sync(l.act.file)
@@ -280,7 +280,8 @@ func (l *Log) swap(next *appender) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.keep([]*segment{old.segment})
-	l.gen, l.first, l.full = next.gen, next.first, next.full
+	l.gen, l.first = next.gen, next.first
+	l.note()
 	l.actEnd.Store(next.end)
 	old.file.Close() // synced: nothing is left that closing could lose
 }
@@ -391,8 +392,8 @@ func (l *Log) writeClose(kind Kind, body []byte, lost bool) error {
 	b := appendFrame(nil, kind, flagClose, l.written+1, body)
 	finishFrame(b, l.act.key, l.written)
 	err := l.act.append(b)
-	if err == nil && !l.act.full {
-		err = l.act.trim()
+	if err == nil { // the reserve stays: the next Open may find the disk full
+		err = l.act.trim(l.step / 2)
 	}
 	if err == nil {
 		err = l.sync(l.act.file)

@@ -1,0 +1,131 @@
+package wal_test
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/wal"
+)
+
+// TestOpenOnFullDisk: a log opens on a disk without a byte left, after a clean end with its reserve, after a kill
+// repaired in its place. The control is the log without a tail to repair: a new one does not fit.
+func TestOpenOnFullDisk(t *testing.T) {
+	big := func(fsys *faultfs.FS) wal.Options {
+		o := options(fsys)
+		o.SegmentBytes = 4 << 20 // preallocated in steps of 32 KiB
+		return o
+	}
+	for _, clean := range []bool{true, false} {
+		fsys := faultfs.New()
+		l, _, _ := mustOpen(t, big(fsys))
+		for range 20 {
+			commit(t, l, 1000)
+		}
+		if clean {
+			require.NoError(t, l.Close(wal.KindMark, nil))
+		} else {
+			put(t, l, wal.KindCommit, body(l.Last()+1, 3000))
+			require.NoError(t, l.Write())
+			fsys = fsys.CrashClone(7, 50)
+		}
+		fsys.Limit(fsys.Used())
+		l, rec, recs := mustOpen(t, big(fsys))
+		require.Equal(t, clean, rec.Clean)
+		require.GreaterOrEqual(t, len(recs), 20)
+		seq, err := l.EnqueueReserve(wal.KindCommit, body(l.Last()+1, 1000))
+		require.NoError(t, err)
+		require.NoError(t, l.Sync(ctx, seq))
+		require.ErrorIs(t, l.Grow(64<<10), wal.ErrFull)
+		require.NoError(t, l.Close(wal.KindMark, nil))
+		l, rec, recs = mustOpen(t, big(fsys))
+		require.True(t, rec.Clean)
+		require.EqualValues(t, seq, recs[len(recs)-2].Seq)
+		fsys.Heal()
+		require.NoError(t, l.Grow(64<<10))
+		commit(t, l, 50<<10)
+		require.NoError(t, l.Close(wal.KindMark, nil))
+	}
+	fsys := faultfs.New()
+	fsys.Limit(1)
+	_, _, _, err := open(big(fsys))
+	require.ErrorIs(t, err, syscall.ENOSPC, "the control")
+}
+
+// TestReserveEnds: records that use the reserve are refused when it is used up; the log is not poisoned and closes.
+func TestReserveEnds(t *testing.T) {
+	fsys := faultfs.New()
+	l, _, _ := mustOpen(t, options(fsys))
+	commit(t, l, 10)
+	fsys.Limit(fsys.Used())
+	var err error
+	n := 0
+	for ; err == nil; n++ {
+		var seq uint64
+		if seq, err = l.EnqueueReserve(wal.KindCommit, body(l.Last()+1, 100)); err == nil {
+			require.NoError(t, l.Sync(ctx, seq))
+		}
+	}
+	require.ErrorIs(t, err, wal.ErrFull)
+	require.Greater(t, n, 5)
+	require.NoError(t, l.Close(wal.KindMark, nil))
+}
+
+// TestShrink: what is preallocated is given back, and comes again with the next write.
+func TestShrink(t *testing.T) {
+	fsys := faultfs.New()
+	l, _, _ := mustOpen(t, options(fsys))
+	commit(t, l, 10)
+	before := fsys.Used()
+	require.NoError(t, l.Shrink(256))
+	require.Less(t, fsys.Used(), before)
+	require.True(t, l.Full())
+	require.NoError(t, l.Write())
+	require.False(t, l.Full())
+	commit(t, l, 10)
+	require.NoError(t, l.Close(wal.KindMark, nil))
+}
+
+// TestCrashInPlace: a crash at every operation of a repair in place, on a disk that stays full, loses nothing that was
+// acknowledged; the next open repairs it. With the seal of a rotation behind which nothing was written, too.
+func TestCrashInPlace(t *testing.T) {
+	for _, sealed := range []bool{false, true} {
+		fsys := faultfs.New()
+		l, _, _ := mustOpen(t, options(fsys))
+		for range 10 {
+			commit(t, l, 100)
+		}
+		if sealed {
+			require.NoError(t, l.Rotate())
+		} else {
+			put(t, l, wal.KindCommit, body(11, 300))
+			require.NoError(t, l.Write())
+		}
+		hurt := fsys.CrashClone(3, 60)
+		repaired := 0
+		for n := 1; ; n++ {
+			c := hurt.Clone()
+			c.Inject(faultfs.Fault{Op: faultfs.OpCreate, Err: syscall.ENOSPC, Sticky: true})
+			c.Inject(faultfs.Fault{N: n, Sticky: true, Err: errors.New("the power is gone")})
+			_, rec, recs, err := open(options(c))
+			if err == nil {
+				require.False(t, rec.Rewritten, "it was to be repaired in place")
+				require.GreaterOrEqual(t, len(recs), 10)
+				break
+			}
+			repaired++
+			for seed := range uint64(5) {
+				again := c.CrashClone(seed, 50)
+				again.Inject(faultfs.Fault{Op: faultfs.OpCreate, Err: syscall.ENOSPC, Sticky: true})
+				l, _, recs, err := open(options(again))
+				require.NoError(t, err, "operation %d, seed %d, sealed %v", n, seed, sealed)
+				require.GreaterOrEqual(t, len(recs), 10)
+				commit(t, l, 10)
+			}
+		}
+		require.Greater(t, repaired, 5)
+	}
+}
