@@ -7,6 +7,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // A page proposes itself by the words it was stored with. If its file has been rewritten since, a question in the new
@@ -118,7 +121,7 @@ func listSourced(ctx context.Context, store Store, scope string, known []sourced
 			path = ""
 		}
 		have[missing[i]] = &sourcedRef{
-			page: missing[i], key: checkKeyOf(h), path: path, have: h.Source, expires: micros(h.ExpiresAt), pages: len(h.Rows), lone: len(h.DerivedFrom) == 0,
+			page: missing[i], key: checkKeyOf(h), path: path, have: h.Source, expires: codec.Micros(h.ExpiresAt), pages: len(h.Rows), lone: len(h.DerivedFrom) == 0,
 		}
 	}
 	list := make([]sourcedRef, 0, len(keys))
@@ -268,7 +271,7 @@ func (a *assembling) crowded() bool {
 		return true
 	}
 	for _, it := range a.ranked {
-		if it.reason == reasonBeyond {
+		if it.reason == store.ReasonBeyond {
 			return true
 		}
 	}
@@ -295,7 +298,7 @@ func (s *Scope) lookAt(ctx context.Context, files []sourcedRef, policy CheckPoli
 	checks.mu.Lock()
 	for i := range files {
 		f := &files[i]
-		if f.expires != 0 && f.expires <= micros(now) {
+		if f.expires != 0 && f.expires <= codec.Micros(now) {
 			continue
 		}
 		have := f.have

@@ -16,9 +16,11 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/budget"
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/triage"
 )
 
@@ -204,7 +206,7 @@ func (s *Scope) takeTrace(ctx context.Context, trace string) (release func(), er
 		}
 	}
 	if taken && err == nil {
-		err = invalid("trace", strconv.Quote(trace), "a ULID that names nothing yet, or nothing: then a new one is made")
+		err = store.Invalid("trace", strconv.Quote(trace), "a ULID that names nothing yet, or nothing: then a new one is made")
 	}
 	if err != nil {
 		release()
@@ -224,7 +226,7 @@ func (q Query) withDefaults() (Query, error) {
 		q.Preset = "default"
 	}
 	var errs []error
-	bad := func(field, got, exp string) { errs = append(errs, invalid(field, got, exp)) }
+	bad := func(field, got, exp string) { errs = append(errs, store.Invalid(field, got, exp)) }
 	if q.Budget <= 0 {
 		bad("budget", strconv.Itoa(q.Budget), "a number of tokens above 0")
 	}
@@ -234,10 +236,10 @@ func (q Query) withDefaults() (Query, error) {
 	if q.TopK < 0 || q.TopK > MaxTopK {
 		bad("top_k", strconv.Itoa(q.TopK), "1 to "+strconv.Itoa(MaxTopK))
 	}
-	if len(q.Text) > maxQueryText {
-		bad("text", strconv.Itoa(len(q.Text))+" bytes", "at most "+strconv.Itoa(maxQueryText))
+	if len(q.Text) > store.MaxQueryText {
+		bad("text", strconv.Itoa(len(q.Text))+" bytes", "at most "+strconv.Itoa(store.MaxQueryText))
 	}
-	if len(q.Vector) > maxVector || !finite(q.Vector) {
+	if len(q.Vector) > maxVector || !store.Finite(q.Vector) {
 		bad("vector", strconv.Itoa(len(q.Vector))+" numbers", "finite numbers, at most "+strconv.Itoa(maxVector))
 	}
 	if !q.Floor.Valid() {
@@ -246,7 +248,7 @@ func (q Query) withDefaults() (Query, error) {
 	if q.Charge > ChargeContents {
 		bad("charge", strconv.Itoa(int(q.Charge)), "rendered or contents")
 	}
-	if slices.ContainsFunc(q.Kinds, func(k Kind) bool { return k == KindAuto || int(k) >= len(kindNames) }) {
+	if slices.ContainsFunc(q.Kinds, func(k Kind) bool { return k == KindAuto || int(k) >= len(store.KindNames) }) {
 		bad("kinds", fmt.Sprint(q.Kinds), "kinds such as fact or chunk")
 	}
 	if q.Overflow != budget.Fill && q.Overflow != budget.Ladder {
@@ -369,7 +371,7 @@ func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, erro
 		return nil, err
 	}
 	if newest := s.db.store.LSN(); q.AsOf > newest {
-		return nil, invalid("as_of", fmt.Sprintf("LSN %d", q.AsOf), "0 for now, or the LSN of an assembly or a version that was read here; nothing has been committed at this one yet")
+		return nil, store.Invalid("as_of", fmt.Sprintf("LSN %d", q.AsOf), "0 for now, or the LSN of an assembly or a version that was read here; nothing has been committed at this one yet")
 	}
 	if q.Trace == "" {
 		id, err := s.db.newID()
@@ -439,7 +441,7 @@ func presetOf(name string) (triage.Preset, error) {
 	case "START":
 		return triage.START(), nil
 	}
-	return triage.Preset{}, invalid("preset", strconv.Quote(name), "default or START")
+	return triage.Preset{}, store.Invalid("preset", strconv.Quote(name), "default or START")
 }
 
 // mask names the artefacts whose committed pages the transaction's drafts replace.
@@ -463,7 +465,7 @@ func (a *assembling) drafts(terms []string) []item {
 	for _, o := range a.tx.ownDocs() {
 		w := o.put
 		c := &Candidate{
-			Kind: w.Artefact.Kind, Provenance: w.Artefact.Provenance, AsOf: micros(w.Artefact.CurrentAsOf), Pinned: w.Artefact.Pinned,
+			Kind: w.Artefact.Kind, Provenance: w.Artefact.Provenance, AsOf: codec.Micros(w.Artefact.CurrentAsOf), Pinned: w.Artefact.Pinned,
 			Tokens: w.Pages[o.page-1].Tokens, GroupName: w.Artefact.Group, Seq: w.Artefact.Seq,
 			Ref: Ref{Scope: a.s.name, ID: w.Artefact.ID, Page: o.page},
 		}
@@ -472,7 +474,7 @@ func (a *assembling) drafts(terms []string) []item {
 			c.Lexical.Score = c.Lexical.Own
 		}
 		if e := w.Artefact.ExpiresAt; !e.IsZero() && !e.After(a.now) {
-			c.Excluded = reasonExpired
+			c.Excluded = store.ReasonExpired
 		}
 		out = append(out, item{cand: c, own: &o})
 	}
@@ -497,7 +499,7 @@ func (a *assembling) triage(items []item) []triage.Candidate {
 	for i := range items {
 		c := items[i].cand
 		cs = append(cs, triage.Candidate{
-			ID: uint64(i), Provenance: c.Provenance, Age: a.now.Sub(fromMicros(c.AsOf)), Lexical: c.Lexical.Score, Cosine: items[i].cosine,
+			ID: uint64(i), Provenance: c.Provenance, Age: a.now.Sub(codec.FromMicros(c.AsOf)), Lexical: c.Lexical.Score, Cosine: items[i].cosine,
 			Excluded: triage.Reason(c.Excluded), Pinned: c.Pinned, System: c.Kind == KindSystem, Directive: isDirectives(c.Kind, c.Ref.ID),
 			Own: items[i].own != nil || a.q.Session != "" && c.GroupName == a.q.Session,
 		})
@@ -597,9 +599,9 @@ func (a *assembling) load(ctx context.Context, keys []PageKey, at []int) error {
 		case isDirectives(it.cand.Kind, it.cand.Ref.ID):
 			return fmt.Errorf("ctxpage: directives of %s: %w", it.cand.Ref.Scope, errs[j])
 		case errors.Is(errs[j], ErrCorrupt):
-			it.reason = reasonDamaged
+			it.reason = store.ReasonDamaged
 		default:
-			it.reason = reasonGone
+			it.reason = store.ReasonGone
 		}
 	}
 	return nil
@@ -681,7 +683,7 @@ func (a *assembling) refuseDirty(it *item) bool {
 func (a *assembling) renumber(ctx context.Context, it *item) (PageKey, bool) {
 	l, err := a.s.db.store.Resolve(ctx, Scopes{it.head.Scope}, Ref{ID: it.head.ID})
 	if err != nil || len(l.Pages) == 0 {
-		it.reason = reasonGone
+		it.reason = store.ReasonGone
 		return PageKey{}, false
 	}
 	if it.page > len(l.Pages) {
@@ -944,7 +946,7 @@ func renderPage(h *Head, ref, text string, form manifest.Form, stale bool, sessi
 			p.Kind = "directive"
 		}
 	case isTurn(h, session):
-		p.Role, p.ToolCallID = spokenAs(h.Role), h.ToolCallID
+		p.Role, p.ToolCallID = store.SpokenAs(h.Role), h.ToolCallID
 		for _, c := range h.ToolCalls {
 			if form == manifest.FormStub {
 				c.Arguments = "{}" // a stub says that there is more, and how to get it
@@ -1002,16 +1004,7 @@ func (it *item) ref() Ref {
 	if it.head == nil {
 		return it.cand.Ref
 	}
-	return it.head.pageRef(it.page)
-}
-
-// pageRef names a page in the version in which it appeared.
-func (h *Head) pageRef(page int) Ref {
-	r := Ref{Scope: h.Scope, ID: h.ID, Page: page}
-	if page <= len(h.Rows) {
-		r.Version = h.Rows[page-1].Version
-	}
-	return r
+	return it.head.PageRef(it.page)
 }
 
 // What an assembly itself commits: it names the assembly, but nobody has answered yet.

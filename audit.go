@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/wal"
 )
@@ -93,19 +94,19 @@ func scanLeaves(ctx context.Context, dir string, add func(uint64, []byte) error)
 
 // leafOf is the audit leaf in a record of the log; nil: it carries none.
 func leafOf(r wal.Record) (uint64, []byte, error) {
-	var d dec
+	var d codec.Decoder
 	switch r.Kind {
 	case wal.KindAudit:
-		d.b = r.Body
-		index := d.u64()
-		return index, d.b, d.err
+		d.B = r.Body
+		index := d.U64()
+		return index, d.B, d.Err
 	case wal.KindCommit:
-		d.b = r.Body
-		if v := d.u8(); v != commitVersion {
-			return 0, nil, fmt.Errorf("%w: commit record of version %d, expected %d", errRow, v, commitVersion)
+		d.B = r.Body
+		if v := d.U8(); v != commitVersion {
+			return 0, nil, fmt.Errorf("%w: commit record of version %d, expected %d", codec.ErrMalformed, v, commitVersion)
 		}
-		index, leaf := d.u64(), d.bytes()
-		return index, leaf, d.err
+		index, leaf := d.U64(), d.Bytes()
+		return index, leaf, d.Err
 	}
 	return 0, nil, nil
 }

@@ -3,8 +3,8 @@ package ctxpage
 import (
 	"context"
 	"errors"
-	"os"
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -71,13 +71,13 @@ func TestScopes(t *testing.T) {
 	all, next, err := db.Scopes(ctx, "", "", 0)
 	require.NoError(t, err)
 	require.Empty(t, next)
-	require.Equal(t, []ScopeInfo{{"a", 1}, {"a/c", 1}, {"b", 0}}, all)
+	require.Equal(t, []ScopeInfo{{Name: "a", Artefacts: 1}, {Name: "a/c", Artefacts: 1}, {Name: "b", Artefacts: 0}}, all)
 	first, next, err := db.Scopes(ctx, "a", "", 1)
 	require.NoError(t, err)
-	require.Equal(t, []ScopeInfo{{"a", 1}}, first)
+	require.Equal(t, []ScopeInfo{{Name: "a", Artefacts: 1}}, first)
 	rest, next, err := db.Scopes(ctx, "a", next, 1)
 	require.NoError(t, err)
-	require.Equal(t, []ScopeInfo{{"a/c", 1}}, rest)
+	require.Equal(t, []ScopeInfo{{Name: "a/c", Artefacts: 1}}, rest)
 	require.Empty(t, next)
 }
 

@@ -13,6 +13,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // What bbolt's file must be like before bbolt may map it. bbolt trusts its pages: with a high-water mark beyond the end
@@ -53,10 +55,10 @@ func fileProblem(path string) error {
 		return fmt.Errorf("ctxpage: open: %w", err)
 	}
 	if !st.Mode().IsRegular() {
-		return invalid("path", fmt.Sprintf("%s, which is %v", path, st.Mode().Type()), "a regular file, or nothing; symbolic links are not followed")
+		return store.Invalid("path", fmt.Sprintf("%s, which is %v", path, st.Mode().Type()), "a regular file, or nothing; symbolic links are not followed")
 	}
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok && sys.Nlink > 1 {
-		return invalid("path", fmt.Sprintf("%s, which has %d names (hard links)", path, sys.Nlink), "a file with one name; copy it instead")
+		return store.Invalid("path", fmt.Sprintf("%s, which has %d names (hard links)", path, sys.Nlink), "a file with one name; copy it instead")
 	}
 	return nil
 }
@@ -68,7 +70,7 @@ func directoryProblem(path string) error {
 		return fmt.Errorf("ctxpage: open: %w", err)
 	}
 	if err == nil && !st.IsDir() {
-		return invalid("path", fmt.Sprintf("%s, which is %v", path, st.Mode().Type()), "a directory, or nothing; symbolic links are not followed")
+		return store.Invalid("path", fmt.Sprintf("%s, which is %v", path, st.Mode().Type()), "a directory, or nothing; symbolic links are not followed")
 	}
 	return nil
 }
@@ -94,7 +96,7 @@ func ownWrites(path string, readOnly bool) error {
 			return nil
 		}
 	}
-	return invalid("path", fmt.Sprintf("%s, which others may write (%v)", path, st.Mode().Perm()), "a part of a database that only its owner may write; use chmod go-w, on a file system that keeps permissions")
+	return store.Invalid("path", fmt.Sprintf("%s, which others may write (%v)", path, st.Mode().Perm()), "a part of a database that only its owner may write; use chmod go-w, on a file system that keeps permissions")
 }
 
 // ownParts keeps others from writing any part of the database. Directories come first: then nobody puts anything into
@@ -150,7 +152,7 @@ func (s *fileStore) inspect() (empty bool, err error) {
 			return false, lerr
 		}
 		if left {
-			return false, &CorruptError{File: s.opts.path, Err: err, Hint: hintSalvage}
+			return false, &CorruptError{File: s.opts.path, Err: err, Hint: store.HintSalvage}
 		}
 		if unfinished(f, st.Size()) {
 			return true, nil

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // catalogue knows every page of the database: a column of plain numbers for each, no pointers, so that a million
@@ -609,20 +611,20 @@ func (c *catalogue) stoodUntil(p *pageCol, asOf uint64) bool {
 
 // excluded gives the rule that keeps a live page out of a context, "" when none does.
 func (c *catalogue) excluded(p *pageCol, q *CandidateQuery, session uint64) string {
-	if p.expires != 0 && p.expires <= micros(q.Now) {
-		return reasonExpired
+	if p.expires != 0 && p.expires <= codec.Micros(q.Now) {
+		return store.ReasonExpired
 	}
 	if c.always(p) {
 		return ""
 	}
 	if p.prov < q.Floor && (session == 0 || c.art(p.art).group != session) {
-		return reasonFloor
+		return store.ReasonFloor
 	}
 	if c.ownTurn(p) && c.art(p.art).group != session {
-		return reasonOther
+		return store.ReasonOther
 	}
 	if len(q.Kinds) > 0 && !slices.Contains(q.Kinds, p.kind) {
-		return reasonKind
+		return store.ReasonKind
 	}
 	return ""
 }
@@ -658,7 +660,7 @@ type exclusions struct{ expired, floor, retired, turns int }
 // count says how many live pages of the chain each exclusion keeps out, without looking at the pages. A turn that is
 // also expired counts as both.
 func (c *catalogue) count(chain []uint32, q *CandidateQuery, session uint64) (e exclusions) {
-	now := micros(q.Now)
+	now := codec.Micros(q.Now)
 	for _, n := range chain {
 		for prov := range c.scopes[n-1].classes {
 			cl := &c.scopes[n-1].classes[prov]

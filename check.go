@@ -10,9 +10,10 @@ import (
 	"maps"
 	"slices"
 
-	"go.etcd.io/bbolt"
-
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"go.etcd.io/bbolt"
 )
 
 // The invariants of a whole database. Tests and `dbctl check` walk them; each problem names its number.
@@ -82,7 +83,7 @@ func (s *fileStore) check(ctx context.Context, progress Progress) (rep JobReport
 
 func (c *checker) bad(invariant, where, format string, args ...any) {
 	if len(c.problems) < maxProblems {
-		c.problems = append(c.problems, Problem{invariant, where, fmt.Sprintf(format, args...)})
+		c.problems = append(c.problems, Problem{Invariant: invariant, Where: where, What: fmt.Sprintf(format, args...)})
 	}
 }
 
@@ -112,7 +113,7 @@ func (c *checker) heads() error {
 					return err
 				}
 			}
-			row, err := unseal('m', k, v)
+			row, err := codec.Unseal('m', k, v)
 			if err != nil {
 				c.bad("I1", fmt.Sprintf("meta %x", k), "%v", err)
 				continue
@@ -200,7 +201,7 @@ func (c *checker) contents() error {
 					}
 				}
 				key := textRowKey(num)
-				text, err := unseal('c', key, content.Get(key))
+				text, err := codec.Unseal('c', key, content.Get(key))
 				if err != nil {
 					c.bad("I1", fmt.Sprintf("content %d", num), "%v", err)
 					continue
@@ -236,7 +237,7 @@ func (c *checker) byHead() [][]uint64 {
 }
 
 func (c *checker) content(r *PageRow, h *Head, text string) {
-	if int(r.Bytes) != len(text) || r.Hash != contentHash(text) || r.Digest != saltedDigest(r.Salt[:], text) {
+	if int(r.Bytes) != len(text) || r.Hash != store.ContentHash(text) || r.Digest != store.SaltedDigest(r.Salt[:], text) {
 		c.bad("I4", fmt.Sprintf("content %d", r.Num), "differs from the length, hash or digest in %s", Ref{Scope: h.Scope, ID: h.ID, Version: h.Version})
 	}
 }
@@ -259,7 +260,7 @@ func (c *checker) small() error {
 			into func() any
 		}{{bucketTxn, 't', func() any { return new(outcomeRow) }}, {bucketHeld, 'd', func() any { return new(HeldBatch) }}, {bucketState, 's', nil}} {
 			err := tx.Bucket(b.name).ForEach(func(k, v []byte) error {
-				row, err := unseal(b.tag, k, v)
+				row, err := codec.Unseal(b.tag, k, v)
 				if err != nil {
 					c.bad("I1", fmt.Sprintf("%s %x", b.name, k), "%v", err)
 					return nil
@@ -341,7 +342,7 @@ func (c *checker) vectors() error {
 		defer c.s.cat.mu.RUnlock()
 		return b.ForEach(func(k, v []byte) error {
 			where := fmt.Sprintf("vec %x", k)
-			row, err := unseal('v', k, v)
+			row, err := codec.Unseal('v', k, v)
 			if err != nil {
 				c.bad("I1", where, "%v", err)
 				return nil
@@ -349,7 +350,7 @@ func (c *checker) vectors() error {
 			model, _, err := decodeVector(row)
 			switch {
 			case err != nil || len(k) != 16:
-				c.bad("I15", where, "%v", errors.Join(err, errRow))
+				c.bad("I15", where, "%v", errors.Join(err, codec.ErrMalformed))
 			case binary.BigEndian.Uint64(k[8:]) != modelHash(model):
 				c.bad("I15", where, "the key is not of model %q", model)
 			case !c.s.cat.has(binary.BigEndian.Uint64(k)):

@@ -14,12 +14,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-	"go.etcd.io/bbolt"
-
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
+	"github.com/oklog/ulid/v2"
+	"go.etcd.io/bbolt"
 )
 
 // When the background work acts.
@@ -87,7 +88,7 @@ func (s *fileStore) due() bool {
 // commit adds to it, so that all writers feel it a little and none meets a wall. A prototype that stopped them at a
 // limit stalled for .3 s while its p99 showed 3.5 ms. No lock is held; an end of ctx means that nothing happened.
 func (s *fileStore) throttle(ctx context.Context, b *Batch) error {
-	d := throttled(s.unflushed.Load(), b.bytes())
+	d := throttled(s.unflushed.Load(), b.Bytes())
 	if d == 0 {
 		return nil
 	}
@@ -111,15 +112,6 @@ func throttled(unflushed, bytes int64) time.Duration {
 	}
 	units := max(1, float64(bytes)/throttleUnit)
 	return time.Duration(min(float64(throttleMost), excess*units*float64(throttleDelay)))
-}
-
-func (b *Batch) bytes() (n int64) {
-	for i := range b.Puts {
-		for j := range b.Puts[i].Pages {
-			n += int64(len(b.Puts[i].Pages[j].Text))
-		}
-	}
-	return n
 }
 
 // countUnflushed lets throttle know what is not in bbolt yet. The caller holds cat.mu.
@@ -515,12 +507,12 @@ func sealed[V string | []byte](s *sealer, tag byte, key []byte, value V) []byte 
 	}
 	at := len(s.room)
 	s.room = append(s.room, value...)
-	s.room = binary.BigEndian.AppendUint64(s.room, sum(tag, key, s.room[at:]))
+	s.room = binary.BigEndian.AppendUint64(s.room, codec.Sum(tag, key, s.room[at:]))
 	return s.room[at:len(s.room):len(s.room)]
 }
 
 func putRow(b *bbolt.Bucket, tag byte, key, value []byte) error {
-	return b.Put(key, seal(tag, key, value))
+	return b.Put(key, codec.Seal(tag, key, value))
 }
 
 // Head gives the head over the leaves that are on the disk when it returns.
@@ -530,11 +522,11 @@ func (s *fileStore) Head(ctx context.Context) (manifest.Head, error) {
 		return manifest.Head{}, err
 	}
 	now := s.opts.now()
-	if err := checkClock(now); err != nil { // its line would not be read again
+	if err := store.CheckClock(now); err != nil { // its line would not be read again
 		return manifest.Head{}, err
 	}
 	root, err := s.man.Root(size)
-	return manifest.Head{DB: s.man.DB(), Size: size, Root: root, Time: micros(now)}, logError(err)
+	return manifest.Head{DB: s.man.DB(), Size: size, Root: root, Time: codec.Micros(now)}, logError(err)
 }
 
 func (s *fileStore) headSize(ctx context.Context) (uint64, error) {
@@ -572,7 +564,7 @@ func (s *fileStore) Maintain(ctx context.Context, job Job, progress Progress) (J
 	case JobGCPlan, JobGC:
 		return s.collect(ctx, job, progress)
 	}
-	return JobReport{}, invalid("job", fmt.Sprint(job.Kind), "checkpoint, backup, check or gc")
+	return JobReport{}, store.Invalid("job", fmt.Sprint(job.Kind), "checkpoint, backup, check or gc")
 }
 
 // backup copies the database into files of the same kind at another path: the copy is a database. Checkpoints wait, so
@@ -730,7 +722,7 @@ func (s *fileStore) Stat(ctx context.Context) (StoreStats, error) {
 	}
 	s.cat.mu.RLock()
 	st := StoreStats{
-		ID: s.sys.ID, Format: s.sys.Format, Created: fromMicros(s.sys.Created), LSN: s.cat.lsn, Applied: s.sys.Applied,
+		ID: s.sys.ID, Format: s.sys.Format, Created: codec.FromMicros(s.sys.Created), LSN: s.cat.lsn, Applied: s.sys.Applied,
 		Artefacts: s.cat.live, Pages: s.cat.livePages, PageVersions: s.cat.versions, Scopes: len(s.cat.scopes), Unverified: s.cat.unproved,
 		Overlay: s.over.rows(), Checkpoints: s.ckpts.Load(),
 	}

@@ -3,19 +3,15 @@ package ctxpage
 import (
 	"cmp"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
-	"github.com/cespare/xxhash/v2"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 	"github.com/vmihailenco/msgpack/v5"
-	"github.com/vmihailenco/msgpack/v5/msgpcode"
-
-	"github.com/ctxpage/ctxpage/lexical"
-	"github.com/ctxpage/ctxpage/manifest"
 )
 
 // Rows of the catalogue are hand-coded: a million of them are read at every open, and only their fixed part is looked
@@ -27,105 +23,6 @@ const (
 	rowVersionOld = 1
 	rowVersion    = 2
 )
-
-var errRow = errors.New("row is malformed")
-
-// enc appends; it cannot fail.
-type enc struct{ b []byte }
-
-func (e *enc) u8(v uint8)   { e.b = append(e.b, v) }
-func (e *enc) u32(v uint32) { e.b = binary.BigEndian.AppendUint32(e.b, v) }
-func (e *enc) u64(v uint64) { e.b = binary.BigEndian.AppendUint64(e.b, v) }
-func (e *enc) i64(v int64)  { e.u64(uint64(v)) }
-func (e *enc) raw(v []byte) { e.b = append(e.b, v...) }
-func (e *enc) bytes(v []byte) {
-	e.b = binary.AppendUvarint(e.b, uint64(len(v)))
-	e.b = append(e.b, v...)
-}
-func (e *enc) str(v string) {
-	e.b = binary.AppendUvarint(e.b, uint64(len(v)))
-	e.b = append(e.b, v...)
-}
-func (e *enc) count(n int) { e.b = binary.AppendUvarint(e.b, uint64(n)) }
-
-// dec reads what enc wrote. The first short read sets err, after which every read gives zero: check err once.
-// Lengths are compared with the bytes that are left before anything is made, so that a damaged row costs no memory.
-type dec struct {
-	b   []byte
-	err error
-}
-
-func (d *dec) take(n int) []byte {
-	if d.err != nil || n < 0 || n > len(d.b) {
-		d.fail()
-		return nil
-	}
-	v := d.b[:n:n]
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *dec) fail() {
-	if d.err == nil {
-		d.err = errRow
-	}
-}
-
-func (d *dec) u8() uint8 {
-	if v := d.take(1); v != nil {
-		return v[0]
-	}
-	return 0
-}
-
-func (d *dec) u32() uint32 {
-	if v := d.take(4); v != nil {
-		return binary.BigEndian.Uint32(v)
-	}
-	return 0
-}
-
-func (d *dec) u64() uint64 {
-	if v := d.take(8); v != nil {
-		return binary.BigEndian.Uint64(v)
-	}
-	return 0
-}
-
-func (d *dec) i64() int64 { return int64(d.u64()) }
-
-func (d *dec) uvarint() uint64 {
-	v, n := binary.Uvarint(d.b)
-	if n <= 0 {
-		d.fail()
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-// count reads a number of things that take at least min bytes each.
-func (d *dec) count(min int) int {
-	n := d.uvarint()
-	if n > uint64(len(d.b)/min) {
-		d.fail()
-		return 0
-	}
-	return int(n)
-}
-
-func (d *dec) bytes() []byte { return d.take(d.count(1)) }
-func (d *dec) str() string   { return string(d.bytes()) }
-
-// own gives bytes of the caller's own, empty and not nil where there are none.
-func (d *dec) own() []byte { return append([]byte{}, d.bytes()...) }
-
-func (d *dec) done() error {
-	if d.err == nil && len(d.b) > 0 {
-		d.err = errRow
-	}
-	return d.err
-}
 
 // Flags of a head row.
 const (
@@ -186,26 +83,26 @@ const coldFields = 19
 // DecodeMsgpack reads a row that unpack has scanned, so lengths can be believed. The fields are named one by one, as in
 // turnRow: reflection was two thirds of reading a head, which redo, a fault, check and gc do for each one.
 func (c *cold) DecodeMsgpack(d *msgpack.Decoder) error {
-	x := rowDecoder{d: d}
-	x.array(coldFields)
-	c.Role, c.Name = x.text(), x.text()
-	rowSlice(&x, &c.ToolCalls)
-	c.ToolCallID = x.text()
-	rowSlice(&x, &c.Parts)
-	rowSlice(&x, &c.PartBytes)
-	c.Source, c.Stamp, c.SourceHash, c.SourceAt = x.text(), x.text(), x.uint(), x.int()
-	c.GroupName, c.Subject = x.text(), x.text()
-	rowSlice(&x, &c.DerivedFrom)
-	c.Supersedes, c.Tags, c.Meta = x.texts(), x.texts(), x.texts()
-	if !x.null() {
-		v := rowValue(&x, (*msgpack.Decoder).DecodeFloat64)
+	x := codec.Fields{D: d}
+	x.Array(coldFields)
+	c.Role, c.Name = x.Text(), x.Text()
+	codec.Slice(&x, &c.ToolCalls)
+	c.ToolCallID = x.Text()
+	codec.Slice(&x, &c.Parts)
+	codec.Slice(&x, &c.PartBytes)
+	c.Source, c.Stamp, c.SourceHash, c.SourceAt = x.Text(), x.Text(), x.Uint(), x.Int()
+	c.GroupName, c.Subject = x.Text(), x.Text()
+	codec.Slice(&x, &c.DerivedFrom)
+	c.Supersedes, c.Tags, c.Meta = x.Texts(), x.Texts(), x.Texts()
+	if !x.Null() {
+		v := codec.Value(&x, (*msgpack.Decoder).DecodeFloat64)
 		c.Relevance = &v
 	}
-	c.Actor, c.Counter = x.text(), x.text()
-	return x.err
+	c.Actor, c.Counter = x.Text(), x.Text()
+	return x.Err
 }
 
-const pageRowBytes = 8 + 4 + 8 + 4 + 4 + 4 + 8 + digestSaltSize + 32
+const pageRowBytes = 8 + 4 + 8 + 4 + 4 + 4 + 8 + store.DigestSaltSize + 32
 
 // headRowSize is at least the size of a head's row, bytes.
 func headRowSize(h *Head, coldBytes []byte) int {
@@ -215,11 +112,11 @@ func headRowSize(h *Head, coldBytes []byte) int {
 // encodeHead appends the row of a head without its proof. coldBytes is encodeCold's answer, made before the sequencer is
 // entered.
 func encodeHead(b []byte, h *Head, scope uint32, coldBytes []byte) []byte {
-	e := enc{b}
-	e.u8(rowVersion)
-	e.u8(uint8(h.Kind))
-	e.u8(uint8(h.Provenance))
-	e.u8(uint8(h.Priority))
+	e := codec.Encoder{B: b}
+	e.U8(rowVersion)
+	e.U8(uint8(h.Kind))
+	e.U8(uint8(h.Provenance))
+	e.U8(uint8(h.Priority))
 	var flags uint8
 	if h.Pinned {
 		flags |= flagPinned
@@ -238,75 +135,75 @@ func encodeHead(b []byte, h *Head, scope uint32, coldBytes []byte) []byte {
 			flags |= flag
 		}
 	}
-	e.u8(flags)
-	e.u32(scope)
-	e.u64(h.Art)
-	e.u32(h.Version)
-	e.u64(h.LSN)
-	e.i64(micros(h.PutAt))
-	e.i64(micros(h.CurrentAsOf))
-	e.i64(micros(h.ExpiresAt))
-	e.u64(h.GroupNum)
-	e.i64(h.Seq)
-	e.str(h.ID)
-	e.count(len(h.Rows))
+	e.U8(flags)
+	e.U32(scope)
+	e.U64(h.Art)
+	e.U32(h.Version)
+	e.U64(h.LSN)
+	e.I64(codec.Micros(h.PutAt))
+	e.I64(codec.Micros(h.CurrentAsOf))
+	e.I64(codec.Micros(h.ExpiresAt))
+	e.U64(h.GroupNum)
+	e.I64(h.Seq)
+	e.Str(h.ID)
+	e.Count(len(h.Rows))
 	for i := range h.Rows {
 		encodePageRow(&e, &h.Rows[i])
 	}
-	e.bytes(coldBytes)
-	return e.b
+	e.Bytes(coldBytes)
+	return e.B
 }
 
-func encodePageRow(e *enc, r *PageRow) {
-	e.u64(r.Num)
-	e.u32(r.Version)
-	e.u64(r.LSN)
-	e.u32(r.Tokens)
-	e.u32(r.Bytes)
-	e.u32(0) // was the number of terms; nobody reads it
-	e.u64(r.Hash)
-	e.raw(r.Salt[:])
-	e.raw(r.Digest[:])
+func encodePageRow(e *codec.Encoder, r *PageRow) {
+	e.U64(r.Num)
+	e.U32(r.Version)
+	e.U64(r.LSN)
+	e.U32(r.Tokens)
+	e.U32(r.Bytes)
+	e.U32(0) // was the number of terms; nobody reads it
+	e.U64(r.Hash)
+	e.Raw(r.Salt[:])
+	e.Raw(r.Digest[:])
 }
 
-func decodePageRow(d *dec) (r PageRow) {
-	r.Num = d.u64()
-	r.Version = d.u32()
-	r.LSN = d.u64()
-	r.Tokens = d.u32()
-	r.Bytes = d.u32()
-	d.u32() // see encodePageRow
-	r.Hash = d.u64()
-	copy(r.Salt[:], d.take(digestSaltSize))
-	copy(r.Digest[:], d.take(32))
+func decodePageRow(d *codec.Decoder) (r PageRow) {
+	r.Num = d.U64()
+	r.Version = d.U32()
+	r.LSN = d.U64()
+	r.Tokens = d.U32()
+	r.Bytes = d.U32()
+	d.U32() // see encodePageRow
+	r.Hash = d.U64()
+	copy(r.Salt[:], d.Take(store.DigestSaltSize))
+	copy(r.Digest[:], d.Take(32))
 	return r
 }
 
 // decodeHot reads the part that the catalogue keeps and leaves the decoder before the page rows.
-func decodeHot(d *dec) (h hot) {
-	if v := d.u8(); v != rowVersion && v != rowVersionOld {
-		d.fail()
+func decodeHot(d *codec.Decoder) (h hot) {
+	if v := d.U8(); v != rowVersion && v != rowVersionOld {
+		d.Fail()
 		return h
 	}
-	h.kind = Kind(d.u8())
-	h.provenance = Provenance(d.u8())
-	h.priority = Priority(d.u8())
-	h.flags = d.u8()
-	h.scope = d.u32()
-	h.art = d.u64()
-	h.version = d.u32()
-	h.lsn = d.u64()
-	h.putAt = d.i64()
-	h.asOf = d.i64()
-	h.expires = d.i64()
-	h.group = d.u64()
-	h.seq = d.i64()
-	h.id = d.bytes()
+	h.kind = Kind(d.U8())
+	h.provenance = Provenance(d.U8())
+	h.priority = Priority(d.U8())
+	h.flags = d.U8()
+	h.scope = d.U32()
+	h.art = d.U64()
+	h.version = d.U32()
+	h.lsn = d.U64()
+	h.putAt = d.I64()
+	h.asOf = d.I64()
+	h.expires = d.I64()
+	h.group = d.U64()
+	h.seq = d.I64()
+	h.id = d.Bytes()
 	return h
 }
 
-func decodeRows(d *dec, rows []PageRow) []PageRow {
-	n := d.count(pageRowBytes)
+func decodeRows(d *codec.Decoder, rows []PageRow) []PageRow {
+	n := d.Count(pageRowBytes)
 	rows = slices.Grow(rows[:0], n)
 	for range n {
 		rows = append(rows, decodePageRow(d))
@@ -316,24 +213,24 @@ func decodeRows(d *dec, rows []PageRow) []PageRow {
 
 // decodeHead reads a whole row. scopeName resolves the number of a scope.
 func decodeHead(b []byte, scopeName func(uint32) string) (*Head, error) {
-	d := dec{b: b}
+	d := codec.Decoder{B: b}
 	t := decodeHot(&d)
 	rows := decodeRows(&d, nil)
-	if d.err != nil {
-		return nil, d.err
+	if d.Err != nil {
+		return nil, d.Err
 	}
 	c, err := decodeCold(b, &d)
 	if err != nil {
 		return nil, err
 	}
 	h := &Head{
-		Scope: scopeName(t.scope), Art: t.art, Version: t.version, LSN: t.lsn, PutAt: fromMicros(t.putAt),
+		Scope: scopeName(t.scope), Art: t.art, Version: t.version, LSN: t.lsn, PutAt: codec.FromMicros(t.putAt),
 		Actor: c.Actor, Deleted: t.flags&flagDeleted != 0, Gone: t.flags&flagGone != 0, Floor: t.flags&flagFloor != 0, GroupNum: t.group, Rows: rows, PartBytes: c.PartBytes, Counter: c.Counter,
-		Source: Validator{Stamp: c.Stamp, Hash: c.SourceHash, At: fromMicros(c.SourceAt)},
+		Source: Validator{Stamp: c.Stamp, Hash: c.SourceHash, At: codec.FromMicros(c.SourceAt)},
 		Artefact: Artefact{
 			ID: string(t.id), Kind: t.kind, Provenance: t.provenance, Parts: c.Parts, Role: c.Role, Name: c.Name,
-			ToolCalls: c.ToolCalls, ToolCallID: c.ToolCallID, Source: c.Source, ExpiresAt: fromMicros(t.expires),
-			CurrentAsOf: fromMicros(t.asOf), Priority: t.priority, Relevance: c.Relevance, Group: c.GroupName, Seq: t.seq,
+			ToolCalls: c.ToolCalls, ToolCallID: c.ToolCallID, Source: c.Source, ExpiresAt: codec.FromMicros(t.expires),
+			CurrentAsOf: codec.FromMicros(t.asOf), Priority: t.priority, Relevance: c.Relevance, Group: c.GroupName, Seq: t.seq,
 			Subject: c.Subject, DerivedFrom: c.DerivedFrom, Supersedes: c.Supersedes, Pinned: t.flags&flagPinned != 0,
 			Tags: c.Tags,
 		},
@@ -351,20 +248,20 @@ func decodeHead(b []byte, scopeName func(uint32) string) (*Head, error) {
 }
 
 // decodeCold reads the cold part of a row, where the decoder stands behind its page rows.
-func decodeCold(row []byte, d *dec) (c cold, err error) {
-	b := d.b
+func decodeCold(row []byte, d *codec.Decoder) (c cold, err error) {
+	b := d.B
 	if row[0] != rowVersionOld { // fields that come later stand between it and the proof
-		if b = d.bytes(); d.err != nil || len(d.b) < rowProofSize {
-			return c, errRow
+		if b = d.Bytes(); d.Err != nil || len(d.B) < rowProofSize {
+			return c, codec.ErrMalformed
 		}
 	}
-	return c, unpack(b, &c)
+	return c, codec.Unpack(b, &c)
 }
 
 func encodeCold(h *Head) ([]byte, error) {
 	return msgpack.Marshal(&cold{
 		Role: h.Role, Name: h.Name, ToolCalls: h.ToolCalls, ToolCallID: h.ToolCallID, Parts: h.Parts, PartBytes: h.PartBytes,
-		Source: h.Artefact.Source, Stamp: h.Source.Stamp, SourceHash: h.Source.Hash, SourceAt: micros(h.Source.At),
+		Source: h.Artefact.Source, Stamp: h.Source.Stamp, SourceHash: h.Source.Hash, SourceAt: codec.Micros(h.Source.At),
 		GroupName: h.Group, Subject: h.Subject, DerivedFrom: h.DerivedFrom, Supersedes: h.Supersedes, Tags: h.Tags,
 		Meta: sortedPairs(h.Meta), Relevance: h.Relevance, Actor: cmp.Or(h.GoneBy, h.Actor), Counter: h.Counter,
 	})
@@ -379,110 +276,6 @@ func sortedPairs(m map[string]string) []string {
 		out = append(out, k, m[k])
 	}
 	return out
-}
-
-// unpack decodes msgpack that came from a file: checksum (the caller's), then lengths and depth, then decode.
-func unpack(b []byte, v any) error {
-	if err := manifest.Scan(b); err != nil {
-		return err
-	}
-	return msgpack.Unmarshal(b, v)
-}
-
-// rowDecoder keeps the first error; after it all values are zero.
-type rowDecoder struct {
-	d   *msgpack.Decoder
-	err error
-}
-
-func rowValue[T any](x *rowDecoder, read func(*msgpack.Decoder) (T, error)) (v T) {
-	if x.err == nil {
-		v, x.err = read(x.d)
-	}
-	return v
-}
-
-func (x *rowDecoder) uint() uint64 { return rowValue(x, (*msgpack.Decoder).DecodeUint64) }
-func (x *rowDecoder) int() int64   { return rowValue(x, (*msgpack.Decoder).DecodeInt64) }
-func (x *rowDecoder) text() string { return rowValue(x, (*msgpack.Decoder).DecodeString) }
-func (x *rowDecoder) bool() bool   { return rowValue(x, (*msgpack.Decoder).DecodeBool) }
-
-func (x *rowDecoder) array(want int) {
-	if n := rowValue(x, (*msgpack.Decoder).DecodeArrayLen); x.err == nil && n != want {
-		x.err = fmt.Errorf("%d fields, expected %d", n, want)
-	}
-}
-
-// null takes a nil, if one is next.
-func (x *rowDecoder) null() bool {
-	next := rowValue(x, (*msgpack.Decoder).PeekCode)
-	if x.err == nil && next == msgpcode.Nil {
-		x.err = x.d.DecodeNil()
-		return true
-	}
-	return x.err != nil
-}
-
-func (x *rowDecoder) texts() (out []string) {
-	if x.null() {
-		return nil
-	}
-	out = make([]string, max(0, rowValue(x, (*msgpack.Decoder).DecodeArrayLen)))
-	for i := range out {
-		out[i] = x.text()
-	}
-	return out
-}
-
-// rowSlice reads what few rows have.
-func rowSlice[T any](x *rowDecoder, v *[]T) {
-	if !x.null() {
-		x.err = x.d.Decode(v)
-	}
-}
-
-// sum is the checksum of a row in bbolt: it covers the key, so that a value can never answer for another key.
-func sum(bucket byte, key, value []byte) uint64 {
-	var h xxhash.Digest
-	h.Reset()
-	h.Write([]byte{bucket})
-	h.Write(key)
-	h.Write(value)
-	return h.Sum64()
-}
-
-func seal(bucket byte, key, value []byte) []byte {
-	return binary.BigEndian.AppendUint64(append(make([]byte, 0, len(value)+8), value...), sum(bucket, key, value))
-}
-
-// unseal checks and strips the checksum; the result is borrowed from v.
-func unseal(bucket byte, key, v []byte) ([]byte, error) {
-	if len(v) < 8 {
-		return nil, fmt.Errorf("%w: value of %d bytes, expected a checksum of 8", errRow, len(v))
-	}
-	value := v[: len(v)-8 : len(v)-8]
-	if got := sum(bucket, key, value); got != binary.BigEndian.Uint64(v[len(v)-8:]) {
-		return nil, fmt.Errorf("%w: checksum differs", errRow)
-	}
-	return value, nil
-}
-
-// Times are kept in microseconds; the zero time is 0.
-func micros(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	if us := t.UnixMicro(); us != 0 {
-		return us
-	}
-	return 1 // the epoch itself is a time like any other
-}
-
-func fromMicros(us int64) time.Time {
-	if us == 0 {
-		return time.Time{}
-	}
-	return time.UnixMicro(us).UTC()
 }
 
 // commitRecord is the body of a C record: what a redo needs, and the audit leaf in the same frame, so that a crash
@@ -529,106 +322,104 @@ type pageText struct {
 const commitVersion = 1
 
 func (c *commitRecord) encode(b []byte) []byte {
-	e := enc{b}
-	e.u8(commitVersion)
-	e.u64(c.leaf)
-	e.bytes(c.body)
-	e.u64(c.lsn)
-	e.raw(c.batch[:])
-	e.i64(c.at)
-	e.count(len(c.scopes))
+	e := codec.Encoder{B: b}
+	e.U8(commitVersion)
+	e.U64(c.leaf)
+	e.Bytes(c.body)
+	e.U64(c.lsn)
+	e.Raw(c.batch[:])
+	e.I64(c.at)
+	e.Count(len(c.scopes))
 	for _, s := range c.scopes {
-		e.u32(s.num)
-		e.str(s.name)
+		e.U32(s.num)
+		e.Str(s.name)
 	}
-	e.count(len(c.groups))
+	e.Count(len(c.groups))
 	for _, g := range c.groups {
-		e.u64(g.num)
-		e.u32(g.scope)
-		e.str(g.name)
+		e.U64(g.num)
+		e.U32(g.scope)
+		e.Str(g.name)
 	}
-	e.count(len(c.heads))
+	e.Count(len(c.heads))
 	for i := range c.heads {
 		h := &c.heads[i]
-		e.bytes(h.row)
-		e.count(len(h.texts))
+		e.Bytes(h.row)
+		e.Count(len(h.texts))
 		for _, t := range h.texts {
-			e.u64(t.num)
-			e.str(t.text)
+			e.U64(t.num)
+			e.Str(t.text)
 		}
 	}
 	size := 0 // a pass over a session may bring thousands of rows
 	for _, s := range c.state {
 		size += len(s.Key) + len(s.Value) + 16
 	}
-	e.b = slices.Grow(e.b, size)
-	e.count(len(c.state))
+	e.B = slices.Grow(e.B, size)
+	e.Count(len(c.state))
 	for _, s := range c.state {
-		e.str(s.Key)
+		e.Str(s.Key)
 		if s.Value == nil {
-			e.u8(0)
+			e.U8(0)
 		} else {
-			e.u8(1)
-			e.bytes(s.Value)
+			e.U8(1)
+			e.Bytes(s.Value)
 		}
 	}
-	e.raw(c.heldID[:])
-	e.bytes(c.held)
-	e.bytes(c.result)
-	return e.b
+	e.Raw(c.heldID[:])
+	e.Bytes(c.held)
+	e.Bytes(c.result)
+	return e.B
 }
 
 // commitHead reads the beginning of a C record: its leaf and its LSN. The body is borrowed.
 func commitHead(b []byte) (leaf uint64, body []byte, lsn uint64, err error) {
-	d := dec{b: b}
-	if v := d.u8(); v != commitVersion {
-		return 0, nil, 0, fmt.Errorf("%w: commit record of version %d, expected %d", errRow, v, commitVersion)
+	d := codec.Decoder{B: b}
+	if v := d.U8(); v != commitVersion {
+		return 0, nil, 0, fmt.Errorf("%w: commit record of version %d, expected %d", codec.ErrMalformed, v, commitVersion)
 	}
-	leaf, body, lsn = d.u64(), d.bytes(), d.u64()
-	return leaf, body, lsn, d.err
+	leaf, body, lsn = d.U64(), d.Bytes(), d.U64()
+	return leaf, body, lsn, d.Err
 }
 
 // decodeCommit reads a C record. Slices are copied: the log's buffer is borrowed.
 func decodeCommit(b []byte) (*commitRecord, error) {
-	d := dec{b: b}
-	if v := d.u8(); v != commitVersion {
-		return nil, fmt.Errorf("%w: commit record of version %d, expected %d", errRow, v, commitVersion)
+	d := codec.Decoder{B: b}
+	if v := d.U8(); v != commitVersion {
+		return nil, fmt.Errorf("%w: commit record of version %d, expected %d", codec.ErrMalformed, v, commitVersion)
 	}
-	c := &commitRecord{leaf: d.u64(), body: d.own(), lsn: d.u64()}
-	copy(c.batch[:], d.take(16))
-	c.at = d.i64()
-	for range d.count(5) {
-		c.scopes = append(c.scopes, newScope{d.u32(), d.str()})
+	c := &commitRecord{leaf: d.U64(), body: d.Own(), lsn: d.U64()}
+	copy(c.batch[:], d.Take(16))
+	c.at = d.I64()
+	for range d.Count(5) {
+		c.scopes = append(c.scopes, newScope{d.U32(), d.Str()})
 	}
-	for range d.count(13) {
-		c.groups = append(c.groups, newGroup{d.u64(), d.u32(), d.str()})
+	for range d.Count(13) {
+		c.groups = append(c.groups, newGroup{d.U64(), d.U32(), d.Str()})
 	}
-	for range d.count(2) {
-		h := headRecord{row: d.own()}
-		for range d.count(9) {
-			h.texts = append(h.texts, pageText{num: d.u64(), text: d.str()})
+	for range d.Count(2) {
+		h := headRecord{row: d.Own()}
+		for range d.Count(9) {
+			h.texts = append(h.texts, pageText{num: d.U64(), text: d.Str()})
 		}
 		c.heads = append(c.heads, h)
 	}
-	for range d.count(2) {
-		s := StateRow{Key: d.str()}
-		if d.u8() == 1 {
-			s.Value = d.own()
+	for range d.Count(2) {
+		s := StateRow{Key: d.Str()}
+		if d.U8() == 1 {
+			s.Value = d.Own()
 		}
 		c.state = append(c.state, s)
 	}
-	copy(c.heldID[:], d.take(16))
-	c.held, c.result = d.own(), d.own()
-	return c, d.done()
+	copy(c.heldID[:], d.Take(16))
+	c.held, c.result = d.Own(), d.Own()
+	return c, d.Done()
 }
 
 // auditBody is the body of an A record: the index of the leaf, then the leaf.
 func auditBody(index uint64) []byte { return binary.BigEndian.AppendUint64(nil, index) }
 
 func decodeAudit(b []byte) (index uint64, leaf []byte, err error) {
-	d := dec{b: b}
-	index = d.u64()
-	return index, d.b, d.err
+	d := codec.Decoder{B: b}
+	index = d.U64()
+	return index, d.B, d.Err
 }
-
-func packStrings(v []string) ([]byte, error) { return msgpack.Marshal(v) }

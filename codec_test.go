@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/stretchr/testify/require"
 	"github.com/vmihailenco/msgpack/v5"
 	"pgregory.net/rapid"
@@ -41,15 +42,15 @@ func TestColdBytes(t *testing.T) {
 		require.NoError(t, msgpack.Unmarshal(row, &want))
 		require.Equal(t, cold(want), c, "control: the row says all")
 		var got cold
-		require.NoError(t, unpack(row, &got))
+		require.NoError(t, codec.Unpack(row, &got))
 		require.Equal(t, c, got)
 
 		at := rapid.IntRange(0, len(row)-1).Draw(t, "cut")
-		require.Error(t, unpack(row[:at], new(cold)))
+		require.Error(t, codec.Unpack(row[:at], new(cold)))
 		require.Error(t, (&cold{}).DecodeMsgpack(msgpack.NewDecoder(bytes.NewReader(row[:at]))), "unscanned")
 	})
 	for _, fields := range []byte{coldFields - 1, coldFields + 1} {
 		row := append([]byte{0xdc, 0, fields}, make([]byte, fields)...)
-		require.ErrorContains(t, unpack(row, new(cold)), "fields, expected 19")
+		require.ErrorContains(t, codec.Unpack(row, new(cold)), "fields, expected 19")
 	}
 }

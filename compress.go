@@ -116,7 +116,7 @@ func (a *assembling) storedSummary(ctx context.Context, it *item) (*summary, err
 		if !a.usable(it, h) || !a.standsFor(ctx, h, it.cand.Key.Num) {
 			continue
 		}
-		loaded, err := a.s.db.store.Load(ctx, a.s.chain, []PageKey{{h.Rows[0].Num, h.Version}}, WantText)
+		loaded, err := a.s.db.store.Load(ctx, a.s.chain, []PageKey{{Num: h.Rows[0].Num, Version: h.Version}}, WantText)
 		if err != nil {
 			return nil, err
 		}

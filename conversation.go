@@ -13,10 +13,10 @@ import (
 	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/vmihailenco/msgpack/v5"
-
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/vmihailenco/msgpack/v5"
 )
 
 // What the database keeps of a session beside its pages, as state rows (FORMAT.md names their keys). A row of a turn
@@ -263,7 +263,7 @@ func (c *conversation) load(ctx context.Context) error {
 	}
 	c.state = sessionRow{}
 	if raw != nil {
-		if err := unpack(raw, &c.state); err != nil {
+		if err := codec.Unpack(raw, &c.state); err != nil {
 			return fmt.Errorf("ctxpage: state of session %s: %w", c.id, err)
 		}
 	}
@@ -290,14 +290,14 @@ func (c *conversation) loadRows(ctx context.Context) error {
 		return c.db.scanState(ctx, prefix, func(r StateRow) error {
 			id := r.Key[len(prefix):]
 			if err := take(id, r.Value); err != nil {
-				return fmt.Errorf("ctxpage: turn %s of session %s: %w", id, c.id, errors.Join(errRow, err))
+				return fmt.Errorf("ctxpage: turn %s of session %s: %w", id, c.id, errors.Join(codec.ErrMalformed, err))
 			}
 			return nil
 		})
 	}
 	err := each(turnRowKey, func(id string, raw []byte) error {
 		c.rows[id] = new(turnRow)
-		return unpack(raw, c.rows[id])
+		return codec.Unpack(raw, c.rows[id])
 	})
 	if err != nil {
 		return err
@@ -440,7 +440,7 @@ func (c *conversation) makeBlocks(ctx context.Context, keys []PageKey) ([]block,
 
 func (c *conversation) blockOf(h *Head) block {
 	b := block{
-		id: h.ID, version: h.Version, seq: h.Seq, kind: h.Kind, prov: h.Provenance, asOf: micros(h.CurrentAsOf), expires: micros(h.ExpiresAt),
+		id: h.ID, version: h.Version, seq: h.Seq, kind: h.Kind, prov: h.Provenance, asOf: codec.Micros(h.CurrentAsOf), expires: codec.Micros(h.ExpiresAt),
 		priority: h.Priority, rated: h.Relevance, role: commonRole(h.Role), digest: h.Rows[0].Digest,
 	}
 	if len(h.Rows) == 1 {
@@ -521,7 +521,7 @@ func turnHash(a *Artefact, pages []uint64) uint64 {
 func (c *conversation) remakeRow(ctx context.Context, h *Head, old *turnRow) (*turnRow, error) {
 	keys := make([]PageKey, len(h.Rows))
 	for i, r := range h.Rows {
-		keys[i] = PageKey{r.Num, h.Version}
+		keys[i] = PageKey{Num: r.Num, Version: h.Version}
 	}
 	texts, err := c.db.texts(ctx, Scopes{c.scope}, keys)
 	if err != nil {
@@ -617,37 +617,37 @@ func encodeVerdicts(blocks []block) []byte {
 	if !slices.IsSortedFunc(at, byNum) {
 		slices.SortFunc(at, byNum)
 	}
-	e := enc{b: make([]byte, 0, 8*len(at)+8)}
-	e.u8(verdictVersion)
-	e.count(len(at))
+	e := codec.Encoder{B: make([]byte, 0, 8*len(at)+8)}
+	e.U8(verdictVersion)
+	e.Count(len(at))
 	last := uint64(0)
 	for _, b := range at {
-		e.count(int(b.nums[0] - last))
-		e.u8(uint8(b.verdict.action) | uint8(b.verdict.reason)<<2)
-		e.count(b.verdict.hits)
-		e.count(int(b.verdict.delta))
+		e.Count(int(b.nums[0] - last))
+		e.U8(uint8(b.verdict.action) | uint8(b.verdict.reason)<<2)
+		e.Count(b.verdict.hits)
+		e.Count(int(b.verdict.delta))
 		last = b.nums[0]
 	}
-	return e.b
+	return e.B
 }
 
 func decodeVerdicts(b []byte) (map[uint64]verdict, error) {
-	d := dec{b: b}
-	if v := d.u8(); v != verdictVersion {
-		return nil, fmt.Errorf("%w: verdicts of version %d, expected %d", errRow, v, verdictVersion)
+	d := codec.Decoder{B: b}
+	if v := d.U8(); v != verdictVersion {
+		return nil, fmt.Errorf("%w: verdicts of version %d, expected %d", codec.ErrMalformed, v, verdictVersion)
 	}
-	n := d.count(4)
+	n := d.Count(4)
 	out := make(map[uint64]verdict, n)
 	num := uint64(0)
 	for range n {
-		num += d.uvarint()
-		kind := d.u8()
-		out[num] = verdict{session.Action(kind & 3), session.Reason(kind >> 2), int(d.uvarint()), int64(d.uvarint())}
+		num += d.Uvarint()
+		kind := d.U8()
+		out[num] = verdict{session.Action(kind & 3), session.Reason(kind >> 2), int(d.Uvarint()), int64(d.Uvarint())}
 		if kind&3 == 3 {
-			d.fail()
+			d.Fail()
 		}
 	}
-	return out, d.done()
+	return out, d.Done()
 }
 
 func (c *conversation) loadVerdicts(ctx context.Context, pass uint64) (map[uint64]verdict, error) {
@@ -676,7 +676,7 @@ func (c *conversation) loadPass(ctx context.Context, n uint64) (p passRow, err e
 	if raw == nil {
 		return p, fmt.Errorf("%w: session %s has no pass %d", ErrNotFound, c.id, n)
 	}
-	return p, unpack(raw, &p)
+	return p, codec.Unpack(raw, &p)
 }
 
 // changes collects the writes of one batch: state rows, and pages the database derives.
@@ -723,7 +723,7 @@ func (w *changes) raw(key string, v []byte) {
 		return
 	}
 	w.at[key] = len(w.rows)
-	w.rows = append(w.rows, StateRow{key, v})
+	w.rows = append(w.rows, StateRow{Key: key, Value: v})
 }
 
 // begin collects what is to be stored anyway: rows that were made again, and when turns were last read.

@@ -21,14 +21,14 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/oklog/ulid/v2"
-	"github.com/stretchr/testify/require"
-	"go.etcd.io/bbolt"
-
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/wal"
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
 )
 
 var (
@@ -744,7 +744,7 @@ func TestDamageControl(t *testing.T) {
 	}
 	edit(func(v []byte) []byte { v[0] ^= 1; return v })
 	require.Equal(t, "told", judgeDamaged(path, truth, true))
-	edit(func(v []byte) []byte { v[0] ^= 1; return seal('c', textRowKey(9), v[:len(v)-8]) })
+	edit(func(v []byte) []byte { v[0] ^= 1; return codec.Seal('c', textRowKey(9), v[:len(v)-8]) })
 	require.Contains(t, judgeDamaged(path, truth, true), "WRONG")
 }
 

@@ -16,11 +16,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
-
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 )
 
 var (
@@ -111,7 +111,7 @@ func laneID(lane int, part string) string { return fmt.Sprintf("lane-%d-%s", lan
 
 // batchIDOf is fixed by lane and step but for the time it begins with.
 func batchIDOf(lane, n int) string {
-	id, err := newID(time.Now(), strings.NewReader(fmt.Sprintf("%02d%08d", lane, n)))
+	id, err := store.NewID(time.Now(), strings.NewReader(fmt.Sprintf("%02d%08d", lane, n)))
 	if err != nil {
 		panic(err)
 	}

@@ -21,19 +21,6 @@
 // gc.
 package ctxpage
 
-// THE LOCK ORDER. A lock is taken only while holding locks to its left:
-//
-//	DB.steps → conversation.lock → Txn.mu → fileStore.gcMu → fileStore.ckptMu → sequencer.mu → sequencer.flight → catalogue.mu → pageTable.mu → (wal, manifest, lexical: leaves)
-//
-// sequencer.mu makes the order of commits; it is held while the log's buffer takes a record, never during I/O but for
-// the reading of an old row. sequencer.flight is also taken by the installer, which holds no other lock of the store
-// then, but runs while the log waits for its report: nobody waits for the log (Sync, Write, Rotate, Close) who holds a lock from
-// flight on. catalogue.mu guards what readers see (catalogue, overlay, lexical index) and is read-held during a search.
-// bbolt's locks come after catalogue.mu: inside one of its transactions, unless ckptMu is held, no lock of ours but a leaf is
-// taken. pageTable.mu is never held during I/O. No lock of ours is held while a Source, Counter, Evaluator, Embedder, Summarizer
-// or Logger runs, but for Txn.mu, which belongs to the caller's own transaction, and DB.steps and conversation.lock, under which
-// directives and turns are counted.
-
 import (
 	"context"
 	"crypto/rand"
@@ -46,13 +33,27 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
 	"github.com/ctxpage/ctxpage/wal"
+	"github.com/oklog/ulid/v2"
 )
+
+// THE LOCK ORDER. A lock is taken only while holding locks to its left:
+//
+//	DB.steps → conversation.lock → Txn.mu → fileStore.gcMu → fileStore.ckptMu → sequencer.mu → sequencer.flight → catalogue.mu → pageTable.mu → (wal, manifest, lexical: leaves)
+//
+// sequencer.mu makes the order of commits; it is held while the log's buffer takes a record, never during I/O but for
+// the reading of an old row. sequencer.flight is also taken by the installer, which holds no other lock of the store
+// then, but runs while the log waits for its report: nobody waits for the log (Sync, Write, Rotate, Close) who holds a lock from
+// flight on. catalogue.mu guards what readers see (catalogue, overlay, lexical index) and is read-held during a search.
+// bbolt's locks come after catalogue.mu: inside one of its transactions, unless ckptMu is held, no lock of ours but a leaf is
+// taken. pageTable.mu is never held during I/O. No lock of ours is held while a Source, Counter, Evaluator, Embedder, Summarizer
+// or Logger runs, but for Txn.mu, which belongs to the caller's own transaction, and DB.steps and conversation.lock, under which
+// directives and turns are counted.
 
 // DefaultGate is the confidence below which a speculative commit is held, after the published pattern (README).
 const DefaultGate = 0.7
@@ -159,18 +160,18 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	var errs []error
 	if o.Gate != GateOff && !(o.Gate > 0 && o.Gate <= 1) {
-		errs = append(errs, invalid("Options.Gate", fmt.Sprint(o.Gate), "a confidence above 0 up to 1, or GateOff"))
+		errs = append(errs, store.Invalid("Options.Gate", fmt.Sprint(o.Gate), "a confidence above 0 up to 1, or GateOff"))
 	}
-	if o.PageTokens < minPageTokens || o.PageTokens > MaxPageTokens {
-		errs = append(errs, invalid("Options.PageTokens", fmt.Sprint(o.PageTokens), fmt.Sprintf("%d to %d", minPageTokens, MaxPageTokens)))
+	if o.PageTokens < store.MinPageTokens || o.PageTokens > MaxPageTokens {
+		errs = append(errs, store.Invalid("Options.PageTokens", fmt.Sprint(o.PageTokens), fmt.Sprintf("%d to %d", store.MinPageTokens, MaxPageTokens)))
 	}
 	for scheme := range o.Sources {
 		if scheme == "page" || scheme == "" {
-			errs = append(errs, invalid("Options.Sources", scheme, "schemes other than page"))
+			errs = append(errs, store.Invalid("Options.Sources", scheme, "schemes other than page"))
 		}
 	}
 	if o.SourceTimeout < 0 || o.RefreshEvery < 0 || o.LockTimeout < 0 || o.EmbedTimeout < 0 || o.SummarizeTimeout < 0 {
-		errs = append(errs, invalid("Options", "a negative timeout", "zero or more"))
+		errs = append(errs, store.Invalid("Options", "a negative timeout", "zero or more"))
 	}
 	return o, errors.Join(errs...)
 }
@@ -212,7 +213,7 @@ func Open(path string, opts Options) (db *DB, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkClock(opts.Clock()); err != nil {
+	if err := store.CheckClock(opts.Clock()); err != nil {
 		return nil, err
 	}
 	if path, err = filepath.Abs(path); err != nil {
@@ -321,10 +322,10 @@ func (db *DB) append(ctx context.Context, leaf *manifest.Record) error {
 		leaf.Trace = id.String()
 	}
 	now := db.opts.Clock()
-	if err := checkClock(now); err != nil {
+	if err := store.CheckClock(now); err != nil {
 		return err
 	}
-	leaf.Time = micros(now)
+	leaf.Time = codec.Micros(now)
 	d := Written
 	if db.opts.Audit == AuditSync {
 		d = Synced
@@ -332,7 +333,7 @@ func (db *DB) append(ctx context.Context, leaf *manifest.Record) error {
 	return db.store.Append(ctx, []*manifest.Record{leaf}, d)
 }
 
-func (db *DB) newID() (ulid.ULID, error) { return newID(db.opts.Clock(), db.opts.Rand) }
+func (db *DB) newID() (ulid.ULID, error) { return store.NewID(db.opts.Clock(), db.opts.Rand) }
 
 // Stats are sizes and counters of the database and of this process's working set.
 type Stats struct {

@@ -33,7 +33,9 @@ var importMap = map[string]string{
 	"triage":          "",
 	"session":         "budget token",
 	"directive":       "",
-	".":               "budget directive internal/folder lexical manifest render session token triage wal",
+	"store":           "lexical manifest render triage",
+	"internal/codec":  "manifest",
+	".":               "internal/codec store budget directive internal/folder lexical manifest render session token triage wal",
 
 	"embed":               "internal/retry triage",
 	"httpsource":          ". internal/retry",

@@ -37,7 +37,7 @@ type directiveCheck struct {
 }
 
 func (c *directiveCheck) bad(invariant, where, format string, args ...any) {
-	c.problems = append(c.problems, Problem{invariant, where, fmt.Sprintf(format, args...)})
+	c.problems = append(c.problems, Problem{Invariant: invariant, Where: where, What: fmt.Sprintf(format, args...)})
 }
 
 func (c *directiveCheck) run(ctx context.Context) error {

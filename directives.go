@@ -10,10 +10,11 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/vmihailenco/msgpack/v5"
-
 	"github.com/ctxpage/ctxpage/directive"
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/vmihailenco/msgpack/v5"
 )
 
 // What a scope was told is kept in three forms, all written by the one batch of a step, so that a crash leaves all of
@@ -219,7 +220,7 @@ func (d *Directives) History(ctx context.Context, cursor string, limit int) (lis
 	if cursor != "" {
 		v, err := strconv.ParseUint(cursor, 10, 64)
 		if err != nil || v > from {
-			return nil, "", invalid("cursor", strconv.Quote(cursor), "a cursor from the page before")
+			return nil, "", store.Invalid("cursor", strconv.Quote(cursor), "a cursor from the page before")
 		}
 		from = v
 	}
@@ -304,7 +305,7 @@ func (c *directiveChain) step(input string, opts []directive.Option) error {
 		next, decided := directive.StepIn(c.above, c.now(), headOf(input), opts...)
 		c.decided = decided
 		if !sameSession(c.now(), next) || c.now().Pending == nil && decided.Kind != directive.Passthrough {
-			return invalid("directive", fmt.Sprintf("%d bytes", len(input)), fmt.Sprintf("at most %d", MaxDirective))
+			return store.Invalid("directive", fmt.Sprintf("%d bytes", len(input)), fmt.Sprintf("at most %d", MaxDirective))
 		}
 		return nil
 	}
@@ -314,7 +315,7 @@ func (c *directiveChain) step(input string, opts []directive.Option) error {
 		return nil
 	}
 	if !utf8.ValidString(input) {
-		return invalid("directive", "bytes that are not UTF-8", "UTF-8 text")
+		return store.Invalid("directive", "bytes that are not UTF-8", "UTF-8 text")
 	}
 	return nil
 }
@@ -358,9 +359,9 @@ func (d *Directives) commit(ctx context.Context, c *directiveChain) error {
 		if err != nil {
 			return err
 		}
-		b.State = append(b.State, StateRow{directiveLogKey(s.name, version), row})
+		b.State = append(b.State, StateRow{Key: directiveLogKey(s.name, version), Value: row})
 	}
-	b.State = append(b.State, StateRow{directiveStateKey(s.name), b.State[len(b.State)-1].Value})
+	b.State = append(b.State, StateRow{Key: directiveStateKey(s.name), Value: b.State[len(b.State)-1].Value})
 	if err := s.db.directivePage(&b, c.own.After.State, c.now().State); err != nil {
 		return err
 	}
@@ -384,10 +385,10 @@ func (db *DB) directivePage(b *Batch, before, after directive.State) error {
 		b.Deletes = []string{DirectivesID}
 		return nil
 	case len(text) > MaxText:
-		return invalid("directives", fmt.Sprintf("%d bytes of premise and policies", len(text)), fmt.Sprintf("at most %d; remove policies first", MaxText))
+		return store.Invalid("directives", fmt.Sprintf("%d bytes of premise and policies", len(text)), fmt.Sprintf("at most %d; remove policies first", MaxText))
 	}
 	a := Artefact{ID: DirectivesID, Kind: KindSystem, Text: text}
-	a.kindDefaults()
+	a.KindDefaults()
 	put, err := db.makeUnsplit(a)
 	b.Puts = []Put{put}
 	return err
@@ -426,7 +427,7 @@ type directiveWire struct {
 
 func packDirective(e *DirectiveEntry) ([]byte, error) {
 	b, err := msgpack.Marshal(&directiveWire{
-		Version: e.Version, At: micros(e.At), Actor: e.Actor, Action: e.Action, Input: e.Input, Kind: uint8(e.Decision.Kind),
+		Version: e.Version, At: codec.Micros(e.At), Actor: e.Actor, Action: e.Action, Input: e.Input, Kind: uint8(e.Decision.Kind),
 		Changed: e.Decision.Changed, Prompt: e.Decision.Prompt, Code: string(e.Decision.Code), Repair: e.Decision.Repair,
 		Scope: e.Decision.Scope, Checkpoint: directive.ExportCheckpoint(e.After),
 	})
@@ -438,18 +439,18 @@ func packDirective(e *DirectiveEntry) ([]byte, error) {
 
 func unpackDirective(row []byte) (out DirectiveEntry, err error) {
 	var w directiveWire
-	if err := unpack(row, &w); err != nil {
+	if err := codec.Unpack(row, &w); err != nil {
 		return out, err
 	}
 	if w.Version == 0 {
-		return out, fmt.Errorf("%w: directives of version 0", errRow)
+		return out, fmt.Errorf("%w: directives of version 0", codec.ErrMalformed)
 	}
 	after, err := directive.ImportCheckpoint(w.Checkpoint)
 	if err != nil {
 		return out, err
 	}
 	out = DirectiveEntry{
-		Version: w.Version, At: fromMicros(w.At), Actor: w.Actor, Action: w.Action, Input: w.Input, After: after,
+		Version: w.Version, At: codec.FromMicros(w.At), Actor: w.Actor, Action: w.Action, Input: w.Input, After: after,
 		Decision: directive.Decision{
 			Kind: directive.Kind(w.Kind), Changed: w.Changed, Prompt: w.Prompt, Code: directive.Code(w.Code), Repair: w.Repair, Scope: w.Scope,
 		},
@@ -477,7 +478,7 @@ func isDirectives(k Kind, id string) bool { return k == KindSystem && id == Dire
 
 // checkPut refuses an artefact that breaks a rule or a limit, or that would replace what directives are shown by.
 func checkPut(a *Artefact) error {
-	if err := a.check(); err != nil {
+	if err := a.Check(); err != nil {
 		return err
 	}
 	for _, id := range a.Supersedes {
@@ -496,7 +497,7 @@ func checkReserved(field, id string) error {
 	if id == DirectivesID {
 		expected += "; directives change through Scope.Directives"
 	}
-	return invalid(field, strconv.Quote(id), expected)
+	return store.Invalid(field, strconv.Quote(id), expected)
 }
 
 // Reasons that a manifest gives for directive pages.

@@ -11,15 +11,15 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-	"go.etcd.io/bbolt"
-	"pgregory.net/rapid"
-
 	"github.com/ctxpage/ctxpage/directive"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+	"pgregory.net/rapid"
 )
 
 func tell(t *testing.T, s *Scope, input string) directive.Decision {
@@ -126,7 +126,7 @@ func TestDirectivesEnterAlways(t *testing.T) {
 	}
 	a, err := s.Assemble(ctx, Query{Floor: HumanVerified, Budget: 4000})
 	require.NoError(t, err)
-	require.Equal(t, []manifest.Exclusion{{Reason: reasonFloor, Count: 1}}, a.Manifest.Excluded, "the fact alone is below the floor")
+	require.Equal(t, []manifest.Exclusion{{Reason: store.ReasonFloor, Count: 1}}, a.Manifest.Excluded, "the fact alone is below the floor")
 	_, err = s.Assemble(ctx, Query{Text: "docker", Budget: 500})
 	require.ErrorIs(t, err, ErrBudget)
 }
@@ -576,13 +576,13 @@ func TestCheckFindsDirectivesThatDiffer(t *testing.T) {
 	}
 	log := directiveLogKey
 	for name, state := range map[string][]StateRow{
-		"page":      {{log("acme", 2), row(2, "other")}, {directiveStateKey("acme"), row(2, "other")}},
-		"no page":   {{log("b", 1), row(1, "other")}, {directiveStateKey("b"), row(1, "other")}},
-		"no state":  {{directiveStateKey("acme"), nil}},
-		"journal":   {{log("acme", 1), row(1, "other")}},
-		"no entry":  {{directiveStateKey("acme"), row(2, "old")}},
-		"wrong key": {{log("b", 3), row(2, "x")}},
-		"damaged":   {{log("acme", 1), []byte{0xc1}}},
+		"page":      {{Key: log("acme", 2), Value: row(2, "other")}, {Key: directiveStateKey("acme"), Value: row(2, "other")}},
+		"no page":   {{Key: log("b", 1), Value: row(1, "other")}, {Key: directiveStateKey("b"), Value: row(1, "other")}},
+		"no state":  {{Key: directiveStateKey("acme"), Value: nil}},
+		"journal":   {{Key: log("acme", 1), Value: row(1, "other")}},
+		"no entry":  {{Key: directiveStateKey("acme"), Value: row(2, "old")}},
+		"wrong key": {{Key: log("b", 3), Value: row(2, "x")}},
+		"damaged":   {{Key: log("acme", 1), Value: []byte{0xc1}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
@@ -623,7 +623,7 @@ func TestNoContextWithoutItsDirectives(t *testing.T) {
 		if damaged == "a fact" {
 			require.NoError(t, err)
 			require.Len(t, a.Blocks, 1)
-			require.Equal(t, reasonDamaged, a.Left[0].Reason)
+			require.Equal(t, store.ReasonDamaged, a.Left[0].Reason)
 		} else {
 			require.ErrorIs(t, err, ErrCorrupt)
 		}

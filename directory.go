@@ -8,9 +8,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/vmihailenco/msgpack/v5"
-
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/vmihailenco/msgpack/v5"
 )
 
 // Directory is a directory whose text files a scope has as artefacts. Once recorded, Scope.Refresh sees its new, changed
@@ -81,7 +82,7 @@ func (s *Scope) setDirectory(ctx context.Context, d Directory, row []byte, actio
 		return err
 	}
 	_, err = s.db.store.Commit(ctx, Batch{
-		ID: id, Scope: s.name, Actor: s.actor, Now: s.db.opts.Clock(), State: []StateRow{{directoryKey(s.name, d), row}},
+		ID: id, Scope: s.name, Actor: s.actor, Now: s.db.opts.Clock(), State: []StateRow{{Key: directoryKey(s.name, d), Value: row}},
 		Leaf: manifest.Record{Type: manifest.TypeCommit, Action: action, Reason: "vouched by the host"},
 	})
 	return err
@@ -97,12 +98,12 @@ func (d Directory) checked() (Directory, error) {
 		d.MaxSize = DefaultMaxFile
 	}
 	if d.MaxSize < 0 || d.MaxSize > MaxText {
-		return d, invalid("max_size", strconv.FormatInt(d.MaxSize, 10), "1 to "+strconv.Itoa(MaxText))
+		return d, store.Invalid("max_size", strconv.FormatInt(d.MaxSize, 10), "1 to "+strconv.Itoa(MaxText))
 	}
 	if d.Prefix == "" {
 		return d, nil
 	}
-	if err := checkID("prefix", d.Prefix); err != nil {
+	if err := store.CheckID("prefix", d.Prefix); err != nil {
 		return d, err
 	}
 	return d, checkReserved("prefix", d.Prefix)
@@ -143,7 +144,7 @@ type directoryRow struct {
 
 func unpackDirectory(row []byte) (Directory, error) {
 	var r directoryRow
-	err := unpack(row, &r)
+	err := codec.Unpack(row, &r)
 	return Directory{r.Dir, r.Prefix, r.MaxSize}, err
 }
 

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/vmihailenco/msgpack/v5"
-
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/vmihailenco/msgpack/v5"
 )
 
 // A draft of an open transaction has no version yet, and may never get one. What a context showed of drafts is therefore
@@ -70,7 +70,7 @@ func (a *assembling) keepDrafts(ctx context.Context, leaf *manifest.Record) erro
 	}
 	_, err = a.s.db.store.Commit(ctx, Batch{
 		ID: id, Trace: leaf.Trace, Scope: a.s.name, Actor: a.s.actor, Now: a.s.db.opts.Clock(), OnStale: AllowStale,
-		State: []StateRow{{draftsKey(leaf.Trace, leaf.Rendered), b}},
+		State: []StateRow{{Key: draftsKey(leaf.Trace, leaf.Rendered), Value: b}},
 		Leaf:  manifest.Record{Type: manifest.TypeCommit, Action: actionDrafts, Reason: "shown in an assembly"},
 	})
 	return err
@@ -95,7 +95,7 @@ func (db *DB) shownDrafts(ctx context.Context, leaf *manifest.Record) ([]Loaded,
 		return nil, err
 	}
 	var row draftsRow
-	if err := unpack(b, &row); err != nil {
+	if err := codec.Unpack(b, &row); err != nil {
 		return nil, &CorruptError{File: db.path, Err: fmt.Errorf("state row %q: %w", key, err)}
 	}
 	out := make([]Loaded, len(row.Shown))

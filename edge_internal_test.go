@@ -14,10 +14,11 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
-
-	"github.com/ctxpage/ctxpage/manifest"
 )
 
 func openInternal(t *testing.T) (*DB, *fileStore) {
@@ -63,7 +64,7 @@ func TestLoadOfAVersionWithoutThePage(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for range 2 { // from the overlay, then from the file
-		out, err := s.Load(ctx, nil, []PageKey{{1, 1}, {1, 2}, {2, 1}, {2, 2}, {2, 9}}, WantHead)
+		out, err := s.Load(ctx, nil, []PageKey{{Num: 1, Version: 1}, {Num: 1, Version: 2}, {Num: 2, Version: 1}, {Num: 2, Version: 2}, {Num: 2, Version: 9}}, WantHead)
 		require.NoError(t, err)
 		require.NoError(t, out[0].Err)
 		require.NoError(t, out[3].Err)
@@ -88,7 +89,7 @@ func TestSaltsAreWhole(t *testing.T) {
 	defer db.Close()
 	put, err := db.makePut(Artefact{ID: "a", Text: "t"}, Validator{})
 	require.NoError(t, err)
-	require.NotEqual(t, make([]byte, digestSaltSize-1), put.Pages[0].Salt[1:])
+	require.NotEqual(t, make([]byte, store.DigestSaltSize-1), put.Pages[0].Salt[1:])
 }
 
 // After a Commit nobody knows the end of, Rollback does not claim one.
@@ -112,7 +113,7 @@ func TestForgedNumbers(t *testing.T) {
 	for name, forge := range map[string]func(meta *bbolt.Bucket) error{
 		"page": func(meta *bbolt.Bucket) error {
 			key := headRowKey(headKey{1, 1})
-			row, err := unseal('m', key, slices.Clone(meta.Get(key)))
+			row, err := codec.Unseal('m', key, slices.Clone(meta.Get(key)))
 			if err != nil {
 				return err
 			}
@@ -122,7 +123,7 @@ func TestForgedNumbers(t *testing.T) {
 		},
 		"artefact": func(meta *bbolt.Bucket) error {
 			key := headRowKey(headKey{1, 1})
-			row, err := unseal('m', key, slices.Clone(meta.Get(key)))
+			row, err := codec.Unseal('m', key, slices.Clone(meta.Get(key)))
 			if err != nil {
 				return err
 			}

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
 )
 
 func fillScope(t testing.TB, s *Scope, n int, a func(i int) Artefact) {
@@ -77,7 +77,7 @@ func TestRecentTail(t *testing.T) {
 			want, expired := recentByHand(st.cat, q)
 			require.Equal(t, want, tail, "%+v", q)
 			for _, e := range got.Excluded {
-				if e.Reason == reasonExpired {
+				if e.Reason == store.ReasonExpired {
 					require.Equal(t, expired, e.Count)
 				}
 			}
@@ -149,7 +149,7 @@ func recentByHand(c *catalogue, q CandidateQuery) (nums []uint64, expired int) {
 		switch c.excluded(p, &q, session) {
 		case "":
 			all = append(all, entry{p.asOf, uint64(i + 1)})
-		case reasonExpired:
+		case store.ReasonExpired:
 			expired++
 		}
 	}

@@ -8,9 +8,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/triage"
 )
 
@@ -70,9 +72,9 @@ func (db *DB) Replay(ctx context.Context, trace string) (*Replay, error) {
 func (db *DB) replayPages(ctx context.Context, leaf *manifest.Record, out *Replay) ([]render.Page, error) {
 	keys := make([]PageKey, len(leaf.Pages))
 	for i, p := range leaf.Pages {
-		keys[i] = PageKey{p.Num, p.Version}
+		keys[i] = PageKey{Num: p.Num, Version: p.Version}
 	}
-	loaded, err := db.store.Load(ctx, scopeChain(leaf.Scope), keys, WantText)
+	loaded, err := db.store.Load(ctx, store.ScopeChain(leaf.Scope), keys, WantText)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +137,7 @@ func (db *DB) replayForms(ctx context.Context, leaf *manifest.Record) (map[uint6
 			keys = append(keys, PageKey{Num: p.Via})
 		}
 	}
-	loaded, err := db.store.Load(ctx, scopeChain(leaf.Scope), keys, WantText)
+	loaded, err := db.store.Load(ctx, store.ScopeChain(leaf.Scope), keys, WantText)
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +216,7 @@ func (db *DB) Why(ctx context.Context, trace string, ref Ref) (*Why, error) {
 
 // numbers are all page numbers a reference may have had in a leaf: any version, if it names none.
 func (db *DB) numbers(ctx context.Context, leaf *manifest.Record, ref Ref) (map[uint64]bool, error) {
-	chain := scopeChain(leaf.Scope)
+	chain := store.ScopeChain(leaf.Scope)
 	nums := map[uint64]bool{}
 	cursor := ""
 	for {
@@ -307,7 +309,7 @@ func (db *DB) explainTurn(ctx context.Context, w *Why, leaf *manifest.Record, re
 	if leaf.Session == "" || reason == "" || !w.In && w.Page.Tag != manifest.TagBlack {
 		return false, nil
 	}
-	loaded, err := db.store.Load(ctx, scopeChain(leaf.Scope), []PageKey{{w.Page.Num, w.Page.Version}}, WantHead)
+	loaded, err := db.store.Load(ctx, store.ScopeChain(leaf.Scope), []PageKey{{Num: w.Page.Num, Version: w.Page.Version}}, WantHead)
 	if err != nil || loaded[0].Head == nil {
 		return false, err
 	}
@@ -351,7 +353,7 @@ func (w *Why) explainOut(leaf *manifest.Record, reason string) {
 func (db *DB) explainAbsent(ctx context.Context, w *Why, leaf *manifest.Record, nums map[uint64]bool) error {
 	if len(nums) == 0 {
 		if w.Ref.Page != 0 || w.Ref.Version != 0 {
-			if l, err := db.store.Resolve(ctx, scopesOf(scopeChain(leaf.Scope), w.Ref), Ref{ID: w.Ref.ID}); err == nil {
+			if l, err := db.store.Resolve(ctx, scopesOf(store.ScopeChain(leaf.Scope), w.Ref), Ref{ID: w.Ref.ID}); err == nil {
 				w.say("%s has no such page or version; its newest is version %d, of %d pages", Ref{Scope: l.Scope, ID: w.Ref.ID}, l.Version, len(l.Pages))
 				return nil
 			}
@@ -359,7 +361,7 @@ func (db *DB) explainAbsent(ctx context.Context, w *Why, leaf *manifest.Record, 
 		w.say("scope: %s had no such artefact in sight: it is not in %s or its ancestors, or did not exist", leaf.Scope, leaf.Scope)
 		return nil
 	}
-	l, err := db.store.Resolve(ctx, scopesOf(scopeChain(leaf.Scope), w.Ref), Ref{ID: w.Ref.ID})
+	l, err := db.store.Resolve(ctx, scopesOf(store.ScopeChain(leaf.Scope), w.Ref), Ref{ID: w.Ref.ID})
 	switch {
 	case errors.Is(err, ErrNotFound):
 		w.say("it is deleted now; in the assembly it was not among the candidates")
@@ -373,7 +375,7 @@ func (db *DB) explainAbsent(ctx context.Context, w *Why, leaf *manifest.Record, 
 	case l.ByID != "":
 		w.say("triage: it is superseded by %s, which is deleted: nothing answers for it until it is put again", Ref{Scope: l.Scope, ID: l.ByID})
 	case l.Expires != 0 && l.Expires <= leaf.Time:
-		w.say("triage: excluded before scoring: it expired at %s", fromMicros(l.Expires).Format("2006-01-02 15:04:05Z"))
+		w.say("triage: excluded before scoring: it expired at %s", codec.FromMicros(l.Expires).Format("2006-01-02 15:04:05Z"))
 	default:
 		return db.explainUnnamed(ctx, w, leaf, l)
 	}
@@ -383,7 +385,7 @@ func (db *DB) explainAbsent(ctx context.Context, w *Why, leaf *manifest.Record, 
 
 // explainUnnamed is for a live page that the leaf neither served nor named: it says which of the counted reasons fits.
 func (db *DB) explainUnnamed(ctx context.Context, w *Why, leaf *manifest.Record, l Located) error {
-	loaded, err := db.store.Load(ctx, scopeChain(leaf.Scope), l.Pages[:1], WantHead)
+	loaded, err := db.store.Load(ctx, store.ScopeChain(leaf.Scope), l.Pages[:1], WantHead)
 	if err != nil {
 		return err
 	}
@@ -391,7 +393,7 @@ func (db *DB) explainUnnamed(ctx context.Context, w *Why, leaf *manifest.Record,
 		return slices.ContainsFunc(leaf.Excluded, func(e manifest.Exclusion) bool { return e.Reason == reason })
 	}
 	switch h := loaded[0].Head; {
-	case h != nil && h.Provenance == Scratch && counted(reasonFloor):
+	case h != nil && h.Provenance == Scratch && counted(store.ReasonFloor):
 		w.say("triage: excluded before scoring: its provenance, %s, is below the floor", h.Provenance)
 	case counted(string(triage.NotKept)):
 		w.say("triage: not scored: recency and provenance kept others (preset %s)", leaf.Preset)

@@ -75,7 +75,7 @@ func (s *Scope) exportBatch(ctx context.Context, list []*Version) ([]*Version, *
 		}
 		l := Located{Scope: s.name, Version: h.Version, LSN: h.LSN}
 		for _, p := range h.Pages {
-			l.Pages = append(l.Pages, PageKey{p.Num, h.Version})
+			l.Pages = append(l.Pages, PageKey{Num: p.Num, Version: h.Version})
 		}
 		v, err := s.db.version(ctx, s.chain, l)
 		if err != nil {

@@ -21,14 +21,16 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 	"github.com/vmihailenco/msgpack/v5"
 	"go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/wal"
+	bolterrors "go.etcd.io/bbolt/errors"
 )
 
 // The embedded store: one log, bbolt behind it, and a catalogue in memory.
@@ -287,11 +289,11 @@ func (s *fileStore) tellRecovery(rec wal.Recovery) error {
 
 // note writes one leaf of the database's own.
 func (s *fileStore) note(ctx context.Context, d Durability, leaf *manifest.Record) error {
-	id, err := newID(s.opts.now(), s.opts.rand)
+	id, err := store.NewID(s.opts.now(), s.opts.rand)
 	if err != nil {
 		return err
 	}
-	leaf.Trace, leaf.Time = id.String(), micros(s.opts.now())
+	leaf.Trace, leaf.Time = id.String(), codec.Micros(s.opts.now())
 	return s.Append(ctx, []*manifest.Record{leaf}, d)
 }
 
@@ -353,7 +355,7 @@ func (s *fileStore) openBolt(context.Context) (err error) {
 			return err
 		}
 		if left {
-			return &CorruptError{File: s.opts.path, Err: errors.New("the file is missing or empty, its log or archive is there"), Hint: hintSalvage}
+			return &CorruptError{File: s.opts.path, Err: errors.New("the file is missing or empty, its log or archive is there"), Hint: store.HintSalvage}
 		}
 	}
 	if empty && s.opts.readOnly {
@@ -380,7 +382,7 @@ func (s *fileStore) openBolt(context.Context) (err error) {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return &LockedError{Path: s.opts.path}
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
-		return &CorruptError{File: s.opts.path, Err: err, Hint: hintSalvage}
+		return &CorruptError{File: s.opts.path, Err: err, Hint: store.HintSalvage}
 	}
 	return fmt.Errorf("ctxpage: open %s: %w", s.opts.path, err)
 }
@@ -465,7 +467,7 @@ func (s *fileStore) recoverWalk(err *error) {
 }
 
 func (s *fileStore) panicked(r any) error {
-	return &CorruptError{File: s.opts.path, Err: fmt.Errorf("%v", r), Hint: hintSalvage}
+	return &CorruptError{File: s.opts.path, Err: fmt.Errorf("%v", r), Hint: store.HintSalvage}
 }
 
 // view runs a bbolt read transaction. A fault in the mapped file (a page beyond its end) becomes an error.
@@ -518,7 +520,7 @@ func (s *fileStore) loadSys(ctx context.Context) error {
 		return err
 	}
 	if left { // a file that was never finished has neither log nor archive
-		return &CorruptError{File: s.opts.path, Err: errors.New("the system row is missing"), Hint: hintSalvage}
+		return &CorruptError{File: s.opts.path, Err: errors.New("the system row is missing"), Hint: store.HintSalvage}
 	}
 	if foreign {
 		return notDatabase(s.opts.path)
@@ -538,20 +540,20 @@ func (s *fileStore) decodeSys(v []byte) error {
 	// The format stands before the checksum and the rest, so that a newer file is never taken for a damaged one; and
 	// twice, once inverted, so that a damaged one is never taken for newer.
 	if len(v) < 8 || binary.BigEndian.Uint32(v) != ^binary.BigEndian.Uint32(v[4:]) {
-		return &CorruptError{File: s.opts.path, Err: errRow, Hint: hintSalvage}
+		return &CorruptError{File: s.opts.path, Err: codec.ErrMalformed, Hint: store.HintSalvage}
 	}
 	if f := binary.BigEndian.Uint32(v); f > FormatVersion {
 		return fmt.Errorf("%w: %s has format %d, this program reads up to %d; use a newer release", ErrNewerFormat, s.opts.path, f, FormatVersion)
 	}
-	row, err := unseal('y', sysKey, v[8:])
+	row, err := codec.Unseal('y', sysKey, v[8:])
 	if err == nil {
-		err = unpack(row, &s.sys)
+		err = codec.Unpack(row, &s.sys)
 	}
 	if err == nil && uint32(s.sys.Format) != binary.BigEndian.Uint32(v) {
-		err = errRow
+		err = codec.ErrMalformed
 	}
 	if err != nil {
-		return &CorruptError{File: s.opts.path, Err: err, Hint: hintSalvage}
+		return &CorruptError{File: s.opts.path, Err: err, Hint: store.HintSalvage}
 	}
 	return nil
 }
@@ -563,17 +565,17 @@ func encodeSys(row sysRow) ([]byte, error) {
 	}
 	f := uint32(row.Format)
 	head := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, f), ^f)
-	return append(head, seal('y', sysKey, b)...), nil
+	return append(head, codec.Seal('y', sysKey, b)...), nil
 }
 
 // create makes the system row, and the log before it: so a file that has its row had a log, and one that is missing was
 // lost, also where no checkpoint says how far it went.
 func (s *fileStore) create(ctx context.Context) error {
-	id, err := newID(s.opts.now(), s.opts.rand)
+	id, err := store.NewID(s.opts.now(), s.opts.rand)
 	if err != nil {
 		return err
 	}
-	s.sys = sysRow{Format: FormatVersion, ID: id.String(), Secret: make([]byte, 32), Created: micros(s.opts.now()), Analyzer: lexical.AnalyzerVersion}
+	s.sys = sysRow{Format: FormatVersion, ID: id.String(), Secret: make([]byte, 32), Created: codec.Micros(s.opts.now()), Analyzer: lexical.AnalyzerVersion}
 	if _, err := io.ReadFull(s.opts.rand, s.sys.Secret); err != nil {
 		return fmt.Errorf("ctxpage: randomness: %w", err)
 	}
@@ -606,7 +608,7 @@ func (s *fileStore) putSys(tx *bbolt.Tx) error {
 }
 
 func (s *fileStore) corrupt(where string, err error) error {
-	return &CorruptError{File: s.opts.path, Err: fmt.Errorf("%s: %w", where, err), Hint: hintSalvage}
+	return &CorruptError{File: s.opts.path, Err: fmt.Errorf("%s: %w", where, err), Hint: store.HintSalvage}
 }
 
 // Keys of the bucket meta.
@@ -727,9 +729,9 @@ func (w *rowWalk) rows(letter byte) iter.Seq2[[]byte, []byte] {
 
 func (s *fileStore) loadNames(w *rowWalk, high highest) error {
 	for k, v := range w.rows('g') {
-		v, err := unseal('m', k, v)
+		v, err := codec.Unseal('m', k, v)
 		if err != nil || len(v) < 4 || len(k) != 9 {
-			return s.corrupt("group row", errors.Join(err, errRow))
+			return s.corrupt("group row", errors.Join(err, codec.ErrMalformed))
 		}
 		if num, n := binary.BigEndian.Uint64(k[1:]), uint64(len(s.cat.groups)); num <= n || num > max(n+1, high.group) { // gc leaves gaps
 			return s.corrupt("group row", fmt.Errorf("number %d after %d", num, n))
@@ -737,9 +739,9 @@ func (s *fileStore) loadNames(w *rowWalk, high highest) error {
 		s.cat.addGroup(binary.BigEndian.Uint64(k[1:]), binary.BigEndian.Uint32(v), string(v[4:]))
 	}
 	for k, v := range w.rows('s') {
-		v, err := unseal('m', k, v)
+		v, err := codec.Unseal('m', k, v)
 		if err != nil || len(k) != 5 {
-			return s.corrupt("scope row", errors.Join(err, errRow))
+			return s.corrupt("scope row", errors.Join(err, codec.ErrMalformed))
 		}
 		if num := binary.BigEndian.Uint32(k[1:]); int(num) != len(s.cat.scopes)+1 {
 			return s.corrupt("scope row", fmt.Errorf("number %d after %d", num, len(s.cat.scopes)))
@@ -753,7 +755,7 @@ func (s *fileStore) loadHeads(w *rowWalk) error {
 	var later []supersession
 	var rows []PageRow
 	for k, v := range w.rows('h') {
-		row, err := unseal('m', k, v)
+		row, err := codec.Unseal('m', k, v)
 		if err != nil {
 			return s.corrupt(fmt.Sprintf("head row %x", k), err)
 		}
@@ -844,11 +846,11 @@ func lastNumber(content *bbolt.Bucket) (num uint64) {
 
 // installRow enters a head row into the catalogue. Supersessions are put off; rows is memory to use again.
 func (s *fileStore) installRow(row []byte, rows []PageRow, later []supersession) ([]PageRow, []supersession, error) {
-	d := dec{b: row}
+	d := codec.Decoder{B: row}
 	t := decodeHot(&d)
 	rows = decodeRows(&d, rows)
-	if d.err != nil {
-		return rows, later, d.err
+	if d.Err != nil {
+		return rows, later, d.Err
 	}
 	if err := s.checkHot(&t, rows); err != nil {
 		return rows, later, err
@@ -875,11 +877,11 @@ func (s *fileStore) installRow(row []byte, rows []PageRow, later []supersession)
 func (s *fileStore) checkHot(t *hot, rows []PageRow) error {
 	if t.scope == 0 || int(t.scope) > len(s.cat.scopes) || t.group > uint64(len(s.cat.groups)) ||
 		t.art == 0 || t.art > min(1<<32-1, uint64(len(s.cat.arts))+1) || !t.provenance.Valid() || len(t.id) == 0 || len(t.id) > MaxID {
-		return errRow
+		return codec.ErrMalformed
 	}
 	for i := range rows {
 		if rows[i].Num == 0 || s.pageLimit != 0 && rows[i].Num > s.pageLimit {
-			return errRow
+			return codec.ErrMalformed
 		}
 	}
 	return nil
@@ -919,7 +921,7 @@ func (s *fileStore) loadTail(tx *bbolt.Tx) error {
 func (s *fileStore) textIn(content *bbolt.Bucket, num uint64) (text string, err error) {
 	defer s.recoverWalk(&err)
 	key := textRowKey(num)
-	row, err := unseal('c', key, content.Get(key))
+	row, err := codec.Unseal('c', key, content.Get(key))
 	if err != nil {
 		return "", s.corrupt(fmt.Sprintf("content of page %d", num), err)
 	}
@@ -938,11 +940,11 @@ func (s *fileStore) headIn(tx *bbolt.Tx, k headKey) (*Head, error) {
 			if err != nil {
 				return nil, s.corrupt(fmt.Sprintf("head row %x", key), err)
 			}
-			return h.below(k.version), nil
+			return h.Below(k.version), nil
 		}
 		return nil, s.corrupt(fmt.Sprintf("head row %x", key), errors.New("missing"))
 	}
-	row, err := unseal('m', key, v)
+	row, err := codec.Unseal('m', key, v)
 	if err != nil {
 		return nil, s.corrupt(fmt.Sprintf("head row %x", key), err)
 	}
@@ -958,24 +960,10 @@ func (s *fileStore) headIn(tx *bbolt.Tx, k headKey) (*Head, error) {
 
 func (s *fileStore) doc(num uint64, scope uint32, h *Head, text string, a *lexical.Analysis) lexical.Doc {
 	if a == nil {
-		an := analyse(s.opts.analyzer, &h.Artefact, text)
+		an := store.Analyse(s.opts.analyzer, &h.Artefact, text)
 		a = &an
 	}
 	return lexical.Doc{Num: num, Scope: scope, Group: h.GroupNum, Analysis: *a}
-}
-
-// analyse indexes the header of a page as text: its date, author and source are asked for like any other word. The
-// month stands by name, as people ask for it; the kind is left out, for it is the same word on most pages.
-func analyse(an *lexical.Analyzer, a *Artefact, text string) lexical.Analysis {
-	return an.Analyze(indexHeader(a), text)
-}
-
-func indexHeader(a *Artefact) string {
-	header := a.CurrentAsOf.UTC().Format("2 January 2006 ") + a.Name
-	if a.Source != "" {
-		header += " " + a.ID
-	}
-	return header
 }
 
 func (s *fileStore) openManifest(ctx context.Context) error {
@@ -992,7 +980,7 @@ func (s *fileStore) openLog(ctx context.Context, mustExist bool, replay func(wal
 	}, replay)
 	if errors.Is(err, wal.ErrMissing) {
 		return nil, rec, &CorruptError{File: s.opts.path + "-wal", Err: errors.New("the log is missing: what was committed since the last checkpoint is only in it"),
-			Hint: "it was removed, or not copied with the file: put it back; or " + hintSalvage}
+			Hint: "it was removed, or not copied with the file: put it back; or " + store.HintSalvage}
 	}
 	return log, rec, logError(err)
 }
@@ -1006,7 +994,7 @@ func (s *fileStore) recover(ctx context.Context) (wal.Recovery, error) {
 	log, rec, err := s.openLog(ctx, true, func(r wal.Record) error {
 		if first && r.Seq > s.sys.Seq+1 {
 			return &CorruptError{File: r.Segment, Err: fmt.Errorf("log begins at record %d, the file ends at %d", r.Seq, s.sys.Seq),
-				Hint: "segments of the log are missing: put them back; or " + hintSalvage}
+				Hint: "segments of the log are missing: put them back; or " + store.HintSalvage}
 		}
 		first = false
 		return s.redo(r)
@@ -1017,11 +1005,11 @@ func (s *fileStore) recover(ctx context.Context) (wal.Recovery, error) {
 	s.log = log
 	if rec.First > s.sys.Seq+1 { // also where what is left of the log has no records to say so
 		return rec, &CorruptError{File: s.opts.path + "-wal", Err: fmt.Errorf("log begins at record %d, the file ends at %d", rec.First, s.sys.Seq),
-			Hint: "segments of the log are missing: put them back; or " + hintSalvage}
+			Hint: "segments of the log are missing: put them back; or " + store.HintSalvage}
 	}
 	if s.sys.Seq > rec.Last {
 		return rec, &CorruptError{File: s.opts.path + "-wal", Err: fmt.Errorf("log ends at record %d, the file at %d", rec.Last, s.sys.Seq),
-			Hint: "the log was removed or replaced: put it back; or " + hintSalvage}
+			Hint: "the log was removed or replaced: put it back; or " + store.HintSalvage}
 	}
 	return rec, nil
 }
@@ -1045,7 +1033,7 @@ func logError(err error) error {
 		return &CorruptError{File: cmp.Or(me.File, "the audit"), Offset: me.Offset, Err: err, Hint: me.Hint}
 	}
 	if errors.Is(err, manifest.ErrGap) {
-		return &CorruptError{File: "the audit", Err: err, Hint: "leaves are in neither the log nor the archive; " + hintSalvage}
+		return &CorruptError{File: "the audit", Err: err, Hint: "leaves are in neither the log nor the archive; " + store.HintSalvage}
 	}
 	return err
 }
@@ -1099,16 +1087,16 @@ func (s *fileStore) sameHistory(r wal.Record) error {
 	}
 	return s.view(func(tx *bbolt.Tx) error {
 		for i := range c.heads {
-			d := dec{b: c.heads[i].row}
+			d := codec.Decoder{B: c.heads[i].row}
 			t := decodeHot(&d)
 			if t.flags&flagForgotten != 0 {
 				continue
 			}
 			key := headRowKey(headKey{t.art, t.version})
-			row, err := unseal('m', key, tx.Bucket(bucketMeta).Get(key))
+			row, err := codec.Unseal('m', key, tx.Bucket(bucketMeta).Get(key))
 			if err != nil || !bytes.Equal(row, c.heads[i].row) {
 				return &CorruptError{File: r.Segment, Offset: r.Offset, LSN: c.lsn, Err: errors.Join(errors.New("it is not the log of this file"), err),
-					Hint: "put the right one in its place; or " + hintSalvage}
+					Hint: "put the right one in its place; or " + store.HintSalvage}
 			}
 		}
 		return nil
@@ -1117,7 +1105,7 @@ func (s *fileStore) sameHistory(r wal.Record) error {
 
 func (s *fileStore) redoCommit(r wal.Record, c *commitRecord) error {
 	if !s.cat.namesFollow(c) {
-		return &CorruptError{File: r.Segment, Offset: r.Offset, LSN: c.lsn, Err: errRow}
+		return &CorruptError{File: r.Segment, Offset: r.Offset, LSN: c.lsn, Err: codec.ErrMalformed}
 	}
 	s.cat.addNames(c)
 	for i := range c.heads {
@@ -1174,11 +1162,11 @@ func (s *fileStore) install(c *commitRecord, seq uint64) (ended []uint64, err er
 	var later []supersession
 	for i := range c.heads {
 		h := &c.heads[i]
-		d := dec{b: h.row}
+		d := codec.Decoder{B: h.row}
 		t := decodeHot(&d)
 		rows := decodeRows(&d, nil)
-		if d.err != nil {
-			return nil, d.err
+		if d.Err != nil {
+			return nil, d.Err
 		}
 		if err := s.checkHot(&t, rows); err != nil {
 			return nil, err

@@ -10,12 +10,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 	"go.etcd.io/bbolt"
-
-	"github.com/ctxpage/ctxpage/manifest"
 )
 
 // How gc goes:
@@ -29,20 +29,6 @@ import (
 // what is gone stay because the past needs them: when each version stood, what answers for it, what it replaced.
 //
 // What is named is decided in the sequencer: whatever names a version in a record before that of its drop keeps it.
-
-// GCJob is what gc needs to know. Times are in microseconds.
-type GCJob struct {
-	KeepVersions int
-	KeepFor      time.Duration
-	KeepRecords  int
-	KeepNames    int
-	Expired      bool
-	Scope        string // "": all
-	By           string
-	// InUse says whether a reader in flight may read a version, with these pages, that a commit ended, or that expired at
-	// a time (lsn 0). It is called under no lock.
-	InUse func(lsn uint64, expired int64, nums []uint64) bool
-}
 
 // drop is a version to be dropped. kept says why it was not; the sequencer sets it.
 type drop struct {
@@ -105,25 +91,25 @@ func (n *names) commit(b *Batch, held bool) {
 
 func (n *names) held(b *Batch) {
 	for _, c := range b.Context {
-		n.nums[c.Num] = keptHeld
+		n.nums[c.Num] = store.KeptHeld
 	}
 	for _, e := range b.Expect {
-		n.lsns[writtenAt{e.Ref.Scope, e.Ref.ID, e.LSN}] = keptHeld
+		n.lsns[writtenAt{e.Ref.Scope, e.Ref.ID, e.LSN}] = store.KeptHeld
 	}
 }
 
 // lineage adds the versions that an artefact was made from.
 func (n *names) lineage(scope string, a *Artefact, held bool) {
-	why := map[bool]string{false: keptParent, true: keptHeld}[held]
+	why := map[bool]string{false: store.KeptParent, true: store.KeptHeld}[held]
 	for _, r := range a.DerivedFrom {
 		n.ref(Ref{Scope: r.Scope, ID: r.ID, Version: r.Version}, why)
 	}
 	key, ok := strings.CutPrefix(a.Source, "page:")
-	if ref, err := sourceRef(key); ok && err == nil && ref.Version != 0 {
+	if ref, err := store.SourceRef(key); ok && err == nil && ref.Version != 0 {
 		if !held {
-			why = keptSource
+			why = store.KeptSource
 		}
-		for _, s := range scopeChain(scope) {
+		for _, s := range store.ScopeChain(scope) {
 			n.ref(Ref{Scope: cmp.Or(ref.Scope, s), ID: ref.ID, Version: ref.Version}, why)
 		}
 	}
@@ -151,7 +137,7 @@ func (n *names) pass(h *Head, nums []uint64) {
 func (n *names) state(k *StateKind, row []byte) error {
 	nums, err := k.Names(row)
 	for _, num := range nums {
-		n.nums[num] = keptSession
+		n.nums[num] = store.KeptSession
 	}
 	return err
 }
@@ -159,7 +145,7 @@ func (n *names) state(k *StateKind, row []byte) error {
 // why says what names a version; "": nothing does.
 func (n *names) why(h *Head) string {
 	if n == nil {
-		return keptChanged // nobody looked: gc alone drops
+		return store.KeptChanged // nobody looked: gc alone drops
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -213,13 +199,13 @@ func (s *fileStore) collect(ctx context.Context, job Job, progress Progress) (Jo
 	s.gcMu.Lock()
 	defer s.gcMu.Unlock()
 	c := &collector{s: s, ctx: ctx, job: job.GC, dry: job.Kind == JobGCPlan, progress: progress, names: newNames(s.opts.state),
-		now: micros(s.opts.now()), gone: map[string]*tally{}, kept: map[string]*tally{}}
+		now: codec.Micros(s.opts.now()), gone: map[string]*tally{}, kept: map[string]*tally{}}
 	err := s.readable(ctx)
 	if err == nil && !c.dry {
 		err = s.writable()
 	}
 	if err == nil {
-		c.run, err = newID(s.opts.now(), s.opts.rand)
+		c.run, err = store.NewID(s.opts.now(), s.opts.rand)
 	}
 	if err == nil {
 		err = c.walk()
@@ -439,14 +425,14 @@ func (c *collector) versions(heads []*Head, expired bool) (vs []*version) {
 		v := &version{head: h, live: i == last}
 		switch {
 		case v.live && expired:
-			v.ended, v.why, v.expect = micros(h.ExpiresAt), goneExpired, h.LSN
+			v.ended, v.why, v.expect = codec.Micros(h.ExpiresAt), store.GoneExpired, h.LSN
 		case !v.live:
 			next := heads[i+1]
-			v.ended, v.by, v.why = micros(next.PutAt), next.LSN, goneSuperseded
+			v.ended, v.by, v.why = codec.Micros(next.PutAt), next.LSN, store.GoneSuperseded
 			if next.Deleted {
-				v.why = goneDeleted
+				v.why = store.GoneDeleted
 			}
-			if at := micros(h.ExpiresAt); c.job.Expired && at != 0 && at < v.ended {
+			if at := codec.Micros(h.ExpiresAt); c.job.Expired && at != 0 && at < v.ended {
 				v.ended = at
 			}
 		}
@@ -494,19 +480,19 @@ func (c *collector) passed(heads []*Head, vs []*version) {
 func (c *collector) keeps(v *version, newer int) string {
 	switch {
 	case v.why == "":
-		return keptNewest
+		return store.KeptNewest
 	case newer < c.job.KeepVersions:
-		return keptNewest
-	case v.why == goneExpired && !c.job.Expired:
-		return keptExpired
+		return store.KeptNewest
+	case v.why == store.GoneExpired && !c.job.Expired:
+		return store.KeptExpired
 	case v.ended > c.now-c.job.KeepFor.Microseconds():
-		return keptYoung
+		return store.KeptYoung
 	}
 	if why := c.names.why(v.head); why != "" {
 		return why
 	}
 	if c.job.InUse(v.by, v.ended, v.nums()) {
-		return keptInUse
+		return store.KeptInUse
 	}
 	return ""
 }
@@ -531,13 +517,13 @@ func share(vs []*version) {
 	for _, v := range vs { // oldest first: what one makes stay is not older
 		for i := 0; i < len(v.head.Rows) && v.kept != ""; i++ {
 			if n := newest[v.head.Rows[i].Num]; n.kept == "" {
-				n.kept = keptShared
+				n.kept = store.KeptShared
 			}
 		}
 	}
 	for _, v := range vs {
 		if v.kept == "" && !slices.ContainsFunc(v.head.Rows, func(r PageRow) bool { return newest[r.Num].kept == "" }) {
-			v.kept = keptShared
+			v.kept = store.KeptShared
 		}
 	}
 }
@@ -630,13 +616,13 @@ func (c *collector) flush() error {
 	}
 	for _, d := range c.part {
 		if c.job.InUse(d.from.by, d.from.ended, d.from.nums()) {
-			d.kept = keptInUse
+			d.kept = store.KeptInUse
 		}
 	}
 	if err := c.deleteExpired(); err != nil {
 		return err
 	}
-	err := c.commit(request{Batch: Batch{Scope: cmp.Or(c.job.Scope, operatorScope), Leaf: manifest.Record{Action: "drop"}}, drops: c.part})
+	err := c.commit(request{Batch: Batch{Scope: cmp.Or(c.job.Scope, store.OperatorScope), Leaf: manifest.Record{Action: "drop"}}, drops: c.part})
 	if err != nil && !errors.Is(err, errNoneLeft) {
 		return err
 	}
@@ -676,7 +662,7 @@ func (c *collector) deleteExpired() error {
 			for _, d := range byScope[scope] {
 				if d.kept == "" {
 					b.Deletes = append(b.Deletes, d.head.ID)
-					b.Expect = append(b.Expect, Precondition{Ref{Scope: scope, ID: d.head.ID}, d.from.expect})
+					b.Expect = append(b.Expect, Precondition{Ref: Ref{Scope: scope, ID: d.head.ID}, LSN: d.from.expect})
 				}
 			}
 			if len(b.Deletes) == 0 {
@@ -692,7 +678,7 @@ func (c *collector) deleteExpired() error {
 			}
 			for _, d := range byScope[scope] {
 				if d.head.ID == conflict.Ref.ID {
-					d.kept = keptChanged
+					d.kept = store.KeptChanged
 				}
 			}
 		}
@@ -705,7 +691,7 @@ func (c *collector) commit(b request) error {
 	if err := c.ctx.Err(); err != nil {
 		return err
 	}
-	id, err := newID(c.s.opts.now(), c.s.opts.rand)
+	id, err := store.NewID(c.s.opts.now(), c.s.opts.rand)
 	if err != nil {
 		return err
 	}
@@ -802,12 +788,12 @@ func goneCol(art uint64, scope uint32, r *PageRow, page uint32) pageCol {
 // those for which it was the newest that had them (share).
 func (c *catalogue) drop(t *hot, rows []PageRow) (gone []uint64, err error) {
 	if t.art > uint64(len(c.arts)) || t.version >= c.art(t.art).version {
-		return nil, errRow
+		return nil, codec.ErrMalformed
 	}
 	for i := range rows {
 		num := rows[i].Num
 		if num > uint64(len(c.pages)) || c.page(num).art != t.art {
-			return nil, errRow
+			return nil, codec.ErrMalformed
 		}
 		p := c.page(num)
 		if p.head != t.version || p.gone() {
@@ -830,15 +816,15 @@ func (s *fileStore) locateGone(scope string, h *Head, ref Ref) (Located, error) 
 	if ref.Page > 0 && ref.Page <= len(h.Rows) {
 		num := h.Rows[ref.Page-1].Num
 		if p := s.cat.page(num); !p.gone() {
-			return Located{Scope: scope, Version: p.head, LSN: h.LSN, Pages: []PageKey{{num, p.head}}, Expires: p.expires}, nil
+			return Located{Scope: scope, Version: p.head, LSN: h.LSN, Pages: []PageKey{{Num: num, Version: p.head}}, Expires: p.expires}, nil
 		}
 	}
-	return Located{}, goneError(h, ref.Page)
+	return Located{}, store.GoneError(h, ref.Page)
 }
 
 // goneRow says whether a head row is that of a dropped version.
 func goneRow(row []byte) bool {
-	t := decodeHot(&dec{b: row})
+	t := decodeHot(&codec.Decoder{B: row})
 	return t.flags&flagGone != 0
 }
 
@@ -898,12 +884,12 @@ func (s *fileStore) nameGone(v *corpus, q *CandidateQuery, out *Candidates) {
 		}
 		if n++; n <= nearestMisses {
 			c := s.cat.candidate(uint64(i + 1))
-			c.Excluded = reasonGone
+			c.Excluded = store.ReasonGone
 			addMiss(out, c)
 		}
 	}
 	if n > 0 {
-		i := slices.IndexFunc(out.Excluded, func(e Excluded) bool { return e.Reason == reasonGone })
+		i := slices.IndexFunc(out.Excluded, func(e Excluded) bool { return e.Reason == store.ReasonGone })
 		out.Excluded[i].Count = n
 	}
 }

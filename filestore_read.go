@@ -11,35 +11,19 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/oklog/ulid/v2"
-	"go.etcd.io/bbolt"
-
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
-	"github.com/ctxpage/ctxpage/triage"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
+	"go.etcd.io/bbolt"
 )
 
 // Reasons for which a page is kept out of a context before it is scored.
-const (
-	reasonExpired    = string(triage.Expired)
-	reasonFloor      = string(triage.BelowFloor)
-	reasonKind       = string(triage.OtherKind)
-	reasonSuperseded = string(triage.Superseded)
-	reasonOther      = "turn of another session"
-)
+const ()
 
 // Reasons found when a page's source or lineage is checked.
-const (
-	reasonFetchFailed = string(triage.FetchFailed)
-	reasonVanished    = string(triage.Vanished)
-	reasonReadOnly    = string(triage.ReadOnly)
-	reasonNoRoot      = string(triage.NoRoot)
-	reasonNoScheme    = string(triage.NoScheme)
-	reasonDerived     = "dirty: derived from a page that changed"
-	reasonGone        = "gone"
-	reasonDamaged     = "damaged: checksum"
-	reasonBeyond      = string(triage.BeyondTopK)
-)
+const ()
 
 // Counts by which a proposal is bounded.
 const (
@@ -101,7 +85,7 @@ func (s *fileStore) locate(scope string, art uint64, ref Ref) (Located, error) {
 	}
 	l.Pages = make([]PageKey, len(nums))
 	for i, n := range nums {
-		l.Pages[i] = PageKey{n, a.version}
+		l.Pages[i] = PageKey{Num: n, Version: a.version}
 	}
 	return l, nil
 }
@@ -120,10 +104,10 @@ func (s *fileStore) resolveOld(scope string, art uint64, ref Ref) (Located, erro
 	if h.Gone {
 		return s.locateGone(scope, h, ref)
 	}
-	l := Located{Scope: scope, Version: h.Version, LSN: h.LSN, Deleted: h.Deleted, Expires: micros(h.ExpiresAt)}
+	l := Located{Scope: scope, Version: h.Version, LSN: h.LSN, Deleted: h.Deleted, Expires: codec.Micros(h.ExpiresAt)}
 	for i := range h.Rows {
 		if ref.Page == 0 || ref.Page == i+1 {
-			l.Pages = append(l.Pages, PageKey{h.Rows[i].Num, h.Version})
+			l.Pages = append(l.Pages, PageKey{Num: h.Rows[i].Num, Version: h.Version})
 		}
 	}
 	if len(l.Pages) == 0 {
@@ -267,7 +251,7 @@ func (*loading) take(o *Loaded, h *Head) {
 		return
 	}
 	if o.Head = h; h.Gone {
-		o.Err = goneError(h, o.Page)
+		o.Err = store.GoneError(h, o.Page)
 	}
 }
 
@@ -306,13 +290,13 @@ func (l *loading) headIn(meta *bbolt.Bucket, i int) {
 				err = l.prove(headKey{k.art, h.Version}, row)
 			}
 			if err == nil {
-				o.Head = h.below(k.version)
-				o.Err = goneError(o.Head, o.Page)
+				o.Head = h.Below(k.version)
+				o.Err = store.GoneError(o.Head, o.Page)
 				return
 			}
 		}
 	}
-	row, err := unseal('m', key, v)
+	row, err := codec.Unseal('m', key, v)
 	if err == nil {
 		err = l.prove(k, row)
 	}
@@ -327,7 +311,7 @@ func (l *loading) headIn(meta *bbolt.Bucket, i int) {
 // prove compares a row with its digest. An older version may have been in another group than its artefact is now: its
 // name is asked for when the transaction of bbolt is over.
 func (l *loading) prove(k headKey, row []byte) error {
-	t := decodeHot(&dec{b: row})
+	t := decodeHot(&codec.Decoder{B: row})
 	if _, known := l.groups[t.group]; t.group != 0 && !known {
 		l.later = append(l.later, unnamed{k, slices.Clone(row)})
 		return nil
@@ -682,7 +666,7 @@ func (s *fileStore) searchMisses(v *corpus, q *CandidateQuery, rows boltRows, we
 	for _, r := range []struct {
 		reason string
 		n      int
-	}{{reasonExpired, e.expired}, {reasonFloor, e.floor}, {reasonOther, e.turns}, {reasonKind, len(q.Kinds)}} {
+	}{{store.ReasonExpired, e.expired}, {store.ReasonFloor, e.floor}, {store.ReasonOther, e.turns}, {store.ReasonKind, len(q.Kinds)}} {
 		if r.n > 0 && !slices.ContainsFunc(out.Excluded, func(e Excluded) bool { return e.Reason == r.reason }) {
 			if _, err := look(r.reason, nearestMisses); err != nil {
 				return err
@@ -701,7 +685,7 @@ func (s *fileStore) nameSuperseded(hits []lexical.Hit, out *Candidates) {
 		}
 		left--
 		c := s.cat.candidate(h.Via)
-		c.Excluded = reasonSuperseded
+		c.Excluded = store.ReasonSuperseded
 		c.Lexical.Own = h.Own
 		addMiss(out, c)
 	}
@@ -717,11 +701,11 @@ func (s *fileStore) nameUnread(v *corpus, q *CandidateQuery, found []proposal, o
 		}
 		n++
 		c := s.cat.candidate(num)
-		c.Excluded = reasonDamaged
+		c.Excluded = store.ReasonDamaged
 		addMiss(out, c)
 	}
 	if n > 0 {
-		i := slices.IndexFunc(out.Excluded, func(e Excluded) bool { return e.Reason == reasonDamaged })
+		i := slices.IndexFunc(out.Excluded, func(e Excluded) bool { return e.Reason == store.ReasonDamaged })
 		out.Excluded[i].Count = n
 	}
 }
@@ -808,7 +792,7 @@ func (s *fileStore) firstOf(list *order, q *CandidateQuery, add func(num uint64,
 // readSwept takes the catalogue's lock for reading, with the lists of recent pages as a question of this time needs them,
 // and gives the numbers of its scopes, in the memory of chain.
 func (s *fileStore) readSwept(chain []uint32, q *CandidateQuery) []uint32 {
-	now := micros(q.Now)
+	now := codec.Micros(q.Now)
 	s.cat.mu.RLock()
 	for {
 		if chain = s.cat.appendChain(chain[:0], q.Scopes); !s.cat.unswept(chain, now) {
@@ -844,7 +828,7 @@ func (c *catalogue) describe(out *Candidate, num uint64) (id []byte) {
 	p := c.page(num)
 	a := c.art(p.art)
 	*out = Candidate{}
-	out.Key = PageKey{num, p.head}
+	out.Key = PageKey{Num: num, Version: p.head}
 	out.Ref.Scope, out.Ref.Page, out.Ref.Version = c.scopeName(p.scope), int(p.page), p.version
 	out.Kind, out.Provenance, out.AsOf, out.Tokens = p.kind, p.prov, p.asOf, int(p.tokens)
 	out.Pinned, out.Group, out.Seq = p.flags&flagPinned != 0, a.group, p.seq
@@ -860,7 +844,7 @@ func (s *fileStore) countExcluded(v *corpus, q *CandidateQuery, out *Candidates)
 	for _, r := range []struct {
 		reason string
 		n      int
-	}{{reasonExpired, e.expired}, {reasonFloor, e.floor}, {reasonSuperseded, e.retired}, {reasonOther, e.turns}, {reasonKind, 0}} {
+	}{{store.ReasonExpired, e.expired}, {store.ReasonFloor, e.floor}, {store.ReasonSuperseded, e.retired}, {store.ReasonOther, e.turns}, {store.ReasonKind, 0}} {
 		i := slices.IndexFunc(out.Excluded, func(e Excluded) bool { return e.Reason == r.reason })
 		switch {
 		case i >= 0:
@@ -935,7 +919,7 @@ func (s *fileStore) scanArtefacts(q ScanQuery) (out ScanPage, err error) {
 		if err != nil {
 			return out, err
 		}
-		h.superseded = s.cat.supersededBy(s.cat.art(art))
+		h.Superseded = s.cat.supersededBy(s.cat.art(art))
 		out.Heads = append(out.Heads, h)
 	}
 	return out, nil
@@ -957,7 +941,7 @@ func (s *fileStore) scanHistory(q ScanQuery) (out ScanPage, err error) {
 		if q.Cursor != "" {
 			v, err := strconv.ParseUint(q.Cursor, 10, 32)
 			if err != nil {
-				return out, invalid("cursor", q.Cursor, "a cursor from the page before")
+				return out, store.Invalid("cursor", q.Cursor, "a cursor from the page before")
 			}
 			from = min(from, uint32(v))
 		}
@@ -971,7 +955,7 @@ func (s *fileStore) scanHistory(q ScanQuery) (out ScanPage, err error) {
 				return out, err
 			}
 			if from == s.cat.art(art).version {
-				h.superseded = s.cat.supersededBy(s.cat.art(art))
+				h.Superseded = s.cat.supersededBy(s.cat.art(art))
 			}
 			out.Heads = append(out.Heads, h)
 			if h.Floor {
@@ -994,7 +978,7 @@ func (s *fileStore) scanGroup(q ScanQuery) (out ScanPage, err error) {
 	at := 0
 	if q.Cursor != "" {
 		if at, err = strconv.Atoi(q.Cursor); err != nil || at < 0 {
-			return out, invalid("cursor", q.Cursor, "a cursor from the page before")
+			return out, store.Invalid("cursor", q.Cursor, "a cursor from the page before")
 		}
 	}
 	last := uint64(0)
@@ -1038,7 +1022,7 @@ func (s *fileStore) scanMembers(q ScanQuery) (out ScanPage) {
 	out.Keys = make([]PageKey, 0, len(members))
 	for _, num := range members {
 		if p := s.cat.page(num); s.cat.art(p.art).by == 0 {
-			out.Keys = append(out.Keys, PageKey{num, p.head})
+			out.Keys = append(out.Keys, PageKey{Num: num, Version: p.head})
 		}
 	}
 	return out
@@ -1056,7 +1040,7 @@ func (s *fileStore) scanSourced(q ScanQuery) (out ScanPage) {
 	out.Same = false
 	for _, art := range s.cat.scopes[n-1].byID.sorted(s.cat) {
 		if a := s.cat.art(uint64(art)); a.flags&flagSourced != 0 && a.pages > 0 && a.by == 0 {
-			out.Keys = append(out.Keys, PageKey{a.first, a.version})
+			out.Keys = append(out.Keys, PageKey{Num: a.first, Version: a.version})
 		}
 	}
 	return out
@@ -1085,7 +1069,7 @@ func (s *fileStore) scanState(q ScanQuery) (out ScanPage, err error) {
 			if _, known := rows[string(k)]; known || string(k) <= q.Cursor {
 				continue
 			}
-			row, err := unseal('s', k, v)
+			row, err := codec.Unseal('s', k, v)
 			if err != nil {
 				return s.corrupt(fmt.Sprintf("state row %q", k), err)
 			}
@@ -1102,7 +1086,7 @@ func (s *fileStore) scanState(q ScanQuery) (out ScanPage, err error) {
 			out.Next = out.State[q.Limit-1].Key
 			break
 		}
-		out.State = append(out.State, StateRow{key, rows[key]})
+		out.State = append(out.State, StateRow{Key: key, Value: rows[key]})
 	}
 	return out, err
 }
@@ -1139,7 +1123,7 @@ func (s *fileStore) scanHeld(q ScanQuery) (out ScanPage, err error) {
 	var after ulid.ULID
 	if q.Cursor != "" {
 		if after, err = ulid.ParseStrict(q.Cursor); err != nil {
-			return out, invalid("cursor", q.Cursor, "a cursor from the page before")
+			return out, store.Invalid("cursor", q.Cursor, "a cursor from the page before")
 		}
 	}
 	var damage error
@@ -1218,7 +1202,7 @@ func (s *fileStore) eachHeld(after ulid.ULID, fn func(id ulid.ULID, row []byte, 
 			if !more || newer[id] != nil || id.Compare(after) <= 0 {
 				continue
 			}
-			row, err := unseal('d', k, v)
+			row, err := codec.Unseal('d', k, v)
 			more = fn(id, row, err)
 		}
 		return nil
@@ -1264,8 +1248,8 @@ func (s *fileStore) scanScopes(q ScanQuery) (out ScanPage) {
 	defer s.cat.mu.RUnlock()
 	out.LSN = s.cat.lsn
 	for _, name := range slices.Sorted(maps.Keys(s.cat.byName)) {
-		info := ScopeInfo{name, s.cat.scopes[s.cat.byName[name]-1].arts}
-		if name <= q.Cursor || !strings.HasPrefix(name, q.Prefix) || name == operatorScope && info.Artefacts == 0 {
+		info := ScopeInfo{Name: name, Artefacts: s.cat.scopes[s.cat.byName[name]-1].arts}
+		if name <= q.Cursor || !strings.HasPrefix(name, q.Prefix) || name == store.OperatorScope && info.Artefacts == 0 {
 			continue
 		}
 		if len(out.Names) == q.Limit {
@@ -1338,7 +1322,7 @@ func (s *fileStore) row(bucket []byte, tag byte, key []byte) (out []byte, err er
 		if v == nil {
 			return nil
 		}
-		row, err := unseal(tag, key, v)
+		row, err := codec.Unseal(tag, key, v)
 		if err != nil {
 			return s.corrupt(fmt.Sprintf("row %x of bucket %s", key, bucket), err)
 		}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/store"
 	"go.etcd.io/bbolt"
 )
 
@@ -33,34 +35,30 @@ const vectorVersion = 1
 
 // encodeVector makes a row. The name stands in it, because a hash may collide.
 func encodeVector(model string, v []float32) []byte {
-	e := enc{make([]byte, 0, 4+len(model)+4*len(v))}
-	e.u8(vectorVersion)
-	e.str(model)
+	e := codec.Encoder{B: make([]byte, 0, 4+len(model)+4*len(v))}
+	e.U8(vectorVersion)
+	e.Str(model)
 	for _, f := range v {
-		e.b = binary.LittleEndian.AppendUint32(e.b, math.Float32bits(f))
+		e.B = binary.LittleEndian.AppendUint32(e.B, math.Float32bits(f))
 	}
-	return e.b
+	return e.B
 }
 
 func decodeVector(row []byte) (model string, v []float32, err error) {
-	d := dec{b: row}
-	version := d.u8()
-	model = d.str()
-	if d.err != nil || version != vectorVersion || len(d.b) == 0 || len(d.b)%4 != 0 {
-		return "", nil, fmt.Errorf("%w: vector", errRow)
+	d := codec.Decoder{B: row}
+	version := d.U8()
+	model = d.Str()
+	if d.Err != nil || version != vectorVersion || len(d.B) == 0 || len(d.B)%4 != 0 {
+		return "", nil, fmt.Errorf("%w: vector", codec.ErrMalformed)
 	}
-	v = make([]float32, len(d.b)/4)
+	v = make([]float32, len(d.B)/4)
 	for i := range v {
-		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(d.b[4*i:]))
+		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(d.B[4*i:]))
 	}
-	if !finite(v) {
-		return "", nil, fmt.Errorf("%w: vector is not finite", errRow)
+	if !store.Finite(v) {
+		return "", nil, fmt.Errorf("%w: vector is not finite", codec.ErrMalformed)
 	}
 	return model, v, nil
-}
-
-func finite(v []float32) bool {
-	return !slices.ContainsFunc(v, func(f float32) bool { return f-f != 0 })
 }
 
 // vectorOf is a row's vector, nil for none of this model. A damaged row counts as none: it is made again and replaced.
@@ -113,7 +111,7 @@ func (s *fileStore) Vectors(ctx context.Context, scopes Scopes, model string, nu
 		}
 		for _, i := range missing {
 			key := vecKey{nums[i], hash}.row()
-			if row, err := unseal('v', key, b.Get(key)); err == nil {
+			if row, err := codec.Unseal('v', key, b.Get(key)); err == nil {
 				out[i] = vectorOf(model, row)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 )
@@ -55,15 +56,15 @@ func TestDamagedVectorIsNone(t *testing.T) {
 	inf := binary.LittleEndian.AppendUint32(encodeVector("m", nil), math.Float32bits(float32(math.Inf(1))))
 	gone := vecKey{77, modelHash("m")}.row()
 	for name, c := range map[string]struct{ key, row []byte }{
-		"flipped bit":       {key, func() []byte { b := seal('v', key, encodeVector("m", []float32{1, 2})); b[5] ^= 1; return b }()},
+		"flipped bit":       {key, func() []byte { b := codec.Seal('v', key, encodeVector("m", []float32{1, 2})); b[5] ^= 1; return b }()},
 		"short":             {key, []byte{1, 2}},
-		"not finite":        {key, seal('v', key, inf)},
-		"no numbers":        {key, seal('v', key, encodeVector("m", nil))},
-		"other version":     {key, seal('v', key, append([]byte{9}, encodeVector("m", []float32{1})[1:]...))},
-		"half a number":     {key, seal('v', key, append(encodeVector("m", []float32{1}), 0))},
-		"other model":       {key, seal('v', key, encodeVector("collides", []float32{1}))},
-		"of another key":    {key, seal('v', gone, encodeVector("m", []float32{1}))},
-		"page is not there": {gone, seal('v', gone, encodeVector("m", []float32{1}))},
+		"not finite":        {key, codec.Seal('v', key, inf)},
+		"no numbers":        {key, codec.Seal('v', key, encodeVector("m", nil))},
+		"other version":     {key, codec.Seal('v', key, append([]byte{9}, encodeVector("m", []float32{1})[1:]...))},
+		"half a number":     {key, codec.Seal('v', key, append(encodeVector("m", []float32{1}), 0))},
+		"other model":       {key, codec.Seal('v', key, encodeVector("collides", []float32{1}))},
+		"of another key":    {key, codec.Seal('v', gone, encodeVector("m", []float32{1}))},
+		"page is not there": {gone, codec.Seal('v', gone, encodeVector("m", []float32{1}))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
@@ -106,7 +107,7 @@ func FuzzVectorRow(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		model, v, err := decodeVector(b)
 		if err != nil {
-			require.ErrorIs(t, err, errRow)
+			require.ErrorIs(t, err, codec.ErrMalformed)
 			return
 		}
 		require.Equal(t, v, func() []float32 {

@@ -10,10 +10,11 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 	"go.etcd.io/bbolt"
-
-	"github.com/ctxpage/ctxpage/manifest"
 )
 
 // What gc leaves behind is bounded, too:
@@ -27,12 +28,7 @@ import (
 // repeats them like any commit. Numbers are never used again: the system row keeps the highest.
 
 // How many rows of dropped versions stay, unless GCOptions say otherwise.
-const (
-	// DefaultKeepRecords is for each artefact.
-	DefaultKeepRecords = 4
-	// DefaultKeepNames is for the whole database.
-	DefaultKeepNames = 1024
-)
+const ()
 
 // outcomesKept is how many outcomes of batch ids the file holds. What is older is looked up in the audit.
 const outcomesKept = 10_000
@@ -84,7 +80,7 @@ func (c *catalogue) highest() highest {
 func (s *fileStore) installForget(t *hot, rows []PageRow, row []byte) error {
 	c, o := s.cat, s.over
 	if t.art == 0 || t.art > uint64(len(c.arts)) || c.art(t.art).version < t.version {
-		return errRow
+		return codec.ErrMalformed
 	}
 	f := forgotten{art: t.art, below: t.version, whole: t.flags&flagForgotten != 0}
 	if !f.whole {
@@ -96,7 +92,7 @@ func (s *fileStore) installForget(t *hot, rows []PageRow, row []byte) error {
 		return nil
 	}
 	if a := c.art(t.art); a.pages > 0 || a.version != t.version {
-		return errRow
+		return codec.ErrMalformed
 	}
 	own := artKey{t.scope, "\x00" + string(t.id)}
 	if f.group = c.named[own]; f.group != 0 {
@@ -210,20 +206,15 @@ func floorOf(meta *bbolt.Bucket, k headKey) ([]byte, error) {
 	if !bytes.HasPrefix(key, prefix) || binary.BigEndian.Uint32(key[9:]) <= k.version {
 		return nil, nil
 	}
-	row, err := unseal('m', key, v)
+	row, err := codec.Unseal('m', key, v)
 	if err != nil {
 		return nil, err
 	}
-	d := dec{b: row}
+	d := codec.Decoder{B: row}
 	if t := decodeHot(&d); t.flags&flagFloor == 0 {
 		return nil, nil
 	}
 	return row, nil
-}
-
-// below is what is known of a version below a floor.
-func (h *Head) below(version uint32) *Head {
-	return &Head{Artefact: Artefact{ID: h.ID, Kind: h.Kind}, Scope: h.Scope, Art: h.Art, Version: version, Gone: true, GoneBy: h.GoneBy}
 }
 
 // forgetOldest keeps the newest outcomes only. The audit answers for the others (usedBefore).
@@ -293,7 +284,7 @@ func (c *collector) trim(heads []*Head) {
 	for old < last && c.forgettable(heads[old]) {
 		old++
 	}
-	if h := heads[last]; old == last && h.Deleted && c.forgettable(h) && micros(h.PutAt) <= c.now-c.job.KeepFor.Microseconds() && !c.job.InUse(h.LSN, 0, nil) {
+	if h := heads[last]; old == last && h.Deleted && c.forgettable(h) && codec.Micros(h.PutAt) <= c.now-c.job.KeepFor.Microseconds() && !c.job.InUse(h.LSN, 0, nil) {
 		f := *h
 		f.Forgotten = true
 		c.deleted = append(c.deleted, &f)
@@ -349,7 +340,7 @@ func (c *collector) forgetRows() error {
 		return nil
 	}
 	for part := range slices.Chunk(c.forget, dropVersions) {
-		err := c.commit(request{Batch: Batch{Scope: operatorScope, Leaf: manifest.Record{Action: "forget rows"}}, forget: part})
+		err := c.commit(request{Batch: Batch{Scope: store.OperatorScope, Leaf: manifest.Record{Action: "forget rows"}}, forget: part})
 		if err != nil && !errors.Is(err, errNoneLeft) {
 			return err
 		}
@@ -380,7 +371,7 @@ func (c *collector) forgetState() error {
 		if c.dry {
 			break
 		}
-		if err := c.commit(request{Batch: Batch{Scope: operatorScope, State: part, Leaf: manifest.Record{Action: "drop drafts and reviews"}}}); err != nil {
+		if err := c.commit(request{Batch: Batch{Scope: store.OperatorScope, State: part, Leaf: manifest.Record{Action: "drop drafts and reviews"}}}); err != nil {
 			return err
 		}
 	}
@@ -402,7 +393,7 @@ func (c *collector) oldReviews(limit int64) (rows []StateRow, err error) {
 			damage = c.s.corrupt("held batch "+id.String(), err)
 			return false
 		}
-		if h.Decided != "" && micros(h.At) <= limit {
+		if h.Decided != "" && codec.Micros(h.At) <= limit {
 			c.rep.Reviews++
 			rows = append(rows, StateRow{Key: reviewGonePrefix + string(id[:])})
 		}
@@ -441,7 +432,7 @@ func (c *collector) deletedRows(rows map[Ref][]StateRow) error {
 	refs := slices.SortedFunc(maps.Keys(rows), func(a, b Ref) int { return cmp.Compare(a.String(), b.String()) })
 	for part := range slices.Chunk(refs, dropVersions) {
 		for len(part) > 0 {
-			b := request{Batch: Batch{Scope: operatorScope, Leaf: manifest.Record{Action: "drop rows of deleted turns"}}}
+			b := request{Batch: Batch{Scope: store.OperatorScope, Leaf: manifest.Record{Action: "drop rows of deleted turns"}}}
 			for _, ref := range part {
 				b.Expect, b.State = append(b.Expect, Precondition{Ref: ref}), append(b.State, rows[ref]...)
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // A gated handle is what a host gives to code that acts for a model. It reads what every handle of the scope reads. It
@@ -81,7 +82,7 @@ func (s *Scope) mayClaim(a *Artefact, claimed Provenance) error {
 	switch {
 	case !s.gated:
 		return nil
-	case a.Kind == KindSystem || spokenAs(a.Role) == render.RoleSystem:
+	case a.Kind == KindSystem || store.SpokenAs(a.Role) == render.RoleSystem:
 		return fmt.Errorf("%w, %w: %s: a draft cannot be of kind or role system", ErrGated, ErrProvenance, a.ID)
 	case a.Role != "" && a.Role != render.RoleAssistant:
 		return gatedError(fmt.Sprintf("%s: role %q", a.ID, a.Role), "a draft has the role assistant, or none; the host appends what users and tools say")
@@ -89,12 +90,12 @@ func (s *Scope) mayClaim(a *Artefact, claimed Provenance) error {
 		return fmt.Errorf("%w, %w: %s: a draft is worth validated at most, once the gate lets it pass", ErrGated, ErrProvenance, a.ID)
 	case a.Pinned:
 		return gatedError(a.ID+": pinned", "the host pins")
-	case a.Priority > defaultPriority(a.Kind):
+	case a.Priority > store.DefaultPriority(a.Kind):
 		return gatedError(a.ID+": a priority above that of kind "+a.Kind.String(), "leave it out, or let the host put it")
 	case a.Source != "" && scheme != "page":
 		return gatedError(a.ID+": source "+scheme+":", "what a source says later passes no gate: let the host put it, or give its text")
 	case a.Seq > maxGatedSeq:
-		return invalid("seq", fmt.Sprint(a.Seq), fmt.Sprintf("at most %d of a gated handle: turns must find room behind it", int64(maxGatedSeq)))
+		return store.Invalid("seq", fmt.Sprint(a.Seq), fmt.Sprintf("at most %d of a gated handle: turns must find room behind it", int64(maxGatedSeq)))
 	}
 	return nil
 }
@@ -173,7 +174,7 @@ func (tx *Txn) mayCommit(ctx context.Context, v Verdict) error {
 // checkGated is what of a handle's options cannot go together.
 func (s *Scope) checkGated() error {
 	if s.gated && s.gate == GateOff {
-		return invalid("gate", "GateOff on a gated handle", "a confidence above 0 up to 1 (WithGate)")
+		return store.Invalid("gate", "GateOff on a gated handle", "a confidence above 0 up to 1 (WithGate)")
 	}
 	return nil
 }

@@ -9,7 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/oklog/ulid/v2"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // DefaultKeepFor is how long a version stays after it was replaced or deleted, unless GCOptions say otherwise.
@@ -42,52 +43,11 @@ type GCOptions struct {
 	Progress func(what string, done, total uint64)
 }
 
-// GCReport says what gc dropped, or would drop, and what kept the rest. When gc ended early it says how far it came.
-type GCReport struct {
-	DryRun  bool      `json:"dry_run,omitempty"`
-	Trace   string    `json:"trace,omitempty"` // of the run: its leaves and every ErrGone name it; empty when nothing was dropped
-	Dropped GCTally   `json:"dropped"`
-	Reasons []GCTally `json:"reasons"` // the same by reason: superseded, deleted, expired
-	Kept    []GCTally `json:"kept"`    // versions that have ended and stay, by what keeps them
-	Refs    []Ref     `json:"refs"`    // of what was dropped, the first 100
-
-	Records int `json:"records"` // rows of versions dropped before that went, see GCOptions.KeepRecords
-	Names   int `json:"names"`   // artefacts that were forgotten, see GCOptions.KeepNames
-	Drafts  int `json:"drafts"`  // contexts whose drafts were dropped: replaying one is ErrGone
-	Reviews int `json:"reviews"` // held batches that were decided, and dropped
-	Turns   int `json:"turns"`   // deleted turns of which a session kept signals and verdicts
-}
-
-// GCTally counts versions.
-type GCTally struct {
-	Reason   string `json:"reason,omitempty"`
-	Versions int    `json:"versions"`
-	Pages    int    `json:"pages"`
-	Bytes    int64  `json:"bytes"` // of their texts
-	// Nearest are those of what stays that ended first.
-	Nearest []Ref `json:"nearest,omitempty"`
-}
-
 // Why versions go.
-const (
-	goneSuperseded = "superseded"
-	goneDeleted    = "deleted"
-	goneExpired    = "expired"
-)
+const ()
 
 // Why versions that have ended stay.
-const (
-	keptNewest  = "among the newest versions"
-	keptYoung   = "ended too lately"
-	keptExpired = "expired, which was not asked for"
-	keptHeld    = "named by a held batch"
-	keptParent  = "a live artefact is derived from it"
-	keptSource  = "the source of a live artefact"
-	keptSession = "named by a session"
-	keptInUse   = "in use by a transaction or a read"
-	keptShared  = "its pages are needed for a version that stays"
-	keptChanged = "its artefact was written to meanwhile"
-)
+const ()
 
 // GC drops versions that nobody can name any more. It is the operator's: no scope can do it.
 //
@@ -134,15 +94,15 @@ func (db *DB) GC(ctx context.Context, o GCOptions) (GCReport, error) {
 
 func (o *GCOptions) check() error {
 	if o.KeepVersions < 0 {
-		return invalid("GCOptions.KeepVersions", fmt.Sprint(o.KeepVersions), "zero or more")
+		return store.Invalid("GCOptions.KeepVersions", fmt.Sprint(o.KeepVersions), "zero or more")
 	}
 	if o.By != "" {
-		if err := checkID("by", o.By); err != nil {
+		if err := store.CheckID("by", o.By); err != nil {
 			return err
 		}
 	}
 	if o.Scope != "" {
-		return checkScope(o.Scope)
+		return store.CheckScope(o.Scope)
 	}
 	return nil
 }
@@ -216,25 +176,15 @@ func (r *readers) before(lsn uint64, at int64) bool {
 }
 
 // reader is one that begins now.
-func (db *DB) reader() reader { return reader{db.store.LSN(), micros(db.opts.Clock())} }
+func (db *DB) reader() reader { return reader{db.store.LSN(), codec.Micros(db.opts.Clock())} }
 
 // reader is the assembly, of now or of the past.
 func (a *assembling) reader() reader {
-	r := reader{a.s.db.store.LSN(), micros(a.now)}
+	r := reader{a.s.db.store.LSN(), codec.Micros(a.now)}
 	if a.q.AsOf != 0 && a.q.AsOf < r.lsn {
 		return reader{lsn: a.q.AsOf}
 	}
 	return r
-}
-
-// goneError says which version is gone, by which run of gc, and when. page 0: the whole artefact was asked for.
-func goneError(h *Head, page int) error {
-	ref := Ref{Scope: h.Scope, ID: h.ID, Page: page, Version: h.Version}
-	when := ""
-	if id, err := ulid.ParseStrict(h.GoneBy); err == nil {
-		when = " at " + ulid.Time(id.Time()).UTC().Format(time.RFC3339)
-	}
-	return fmt.Errorf("%w: %s, dropped by gc %s%s", ErrGone, ref, h.GoneBy, when)
 }
 
 // goneText is what an ErrGone says beside that.

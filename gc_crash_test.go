@@ -15,11 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
 )
 
 // What gc tests with crashes drop: versions enough for three commits.
@@ -417,19 +417,19 @@ func TestGCKeepsWhatIsPinned(t *testing.T) {
 	s := db.Scope("acme")
 	_, err := s.Put(ctx, Artefact{ID: "a", Text: "one"})
 	require.NoError(t, err)
-	frames, _, err := db.table.load(ctx, Scopes{"acme"}, []PageKey{{1, 1}})
+	frames, _, err := db.table.load(ctx, Scopes{"acme"}, []PageKey{{Num: 1, Version: 1}})
 	require.NoError(t, err)
 	_, err = s.Put(ctx, Artefact{ID: "a", Text: "two"})
 	require.NoError(t, err)
 	rep, err := db.GC(ctx, GCOptions{KeepFor: -1})
 	require.NoError(t, err)
-	require.Equal(t, keptInUse, rep.Kept[0].Reason)
+	require.Equal(t, store.KeptInUse, rep.Kept[0].Reason)
 	require.Equal(t, "one", frames[0].text)
 	db.table.unpin(frames)
 	rep, err = db.GC(ctx, GCOptions{KeepFor: -1})
 	require.NoError(t, err)
 	require.Equal(t, 1, rep.Dropped.Versions)
-	_, errs, err := db.table.load(ctx, Scopes{"acme"}, []PageKey{{1, 1}})
+	_, errs, err := db.table.load(ctx, Scopes{"acme"}, []PageKey{{Num: 1, Version: 1}})
 	require.NoError(t, err)
 	require.ErrorIs(t, errs[0], ErrGone, "the frame went with the page")
 	require.Equal(t, "acme:a#1@1", db.RefOf(ctx, 1))
@@ -458,7 +458,7 @@ func TestGCSeesWhatIsNamedMeanwhile(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, planned)
 	require.Equal(t, []Ref{{Scope: "acme", ID: "b", Version: 1}, {Scope: "acme", ID: "b", Version: 2}}, rep.Refs)
-	require.Equal(t, []GCTally{{Reason: keptParent, Versions: 2, Pages: 2, Bytes: 6, Nearest: rep.Kept[0].Nearest}}, rep.Kept)
+	require.Equal(t, []GCTally{{Reason: store.KeptParent, Versions: 2, Pages: 2, Bytes: 6, Nearest: rep.Kept[0].Nearest}}, rep.Kept)
 	rep, err = db.GC(ctx, GCOptions{KeepFor: -1})
 	require.NoError(t, err)
 	require.Equal(t, []Ref{{Scope: "acme", ID: "a", Version: 1}}, rep.Refs)
@@ -608,7 +608,7 @@ func TestGCShareMany(t *testing.T) {
 		vs[i] = &version{head: &Head{Rows: []PageRow{{Num: uint64(i | 1)}, {Num: uint64((i+1)&^1 + 2)}}}}
 	}
 	last := len(vs) - 1
-	vs[last/2].kept = keptHeld
+	vs[last/2].kept = store.KeptHeld
 	share(vs)
 	kept := func(v *version) bool { return v.kept != "" }
 	require.Equal(t, last/2, slices.IndexFunc(vs, kept))

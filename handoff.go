@@ -13,10 +13,10 @@ import (
 	"unicode"
 
 	"github.com/cespare/xxhash/v2"
-
 	"github.com/ctxpage/ctxpage/directive"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 const noteRowKey = "session/note/" // SCOPE \0 SESSION
@@ -55,7 +55,7 @@ func (c *Session) Record(ctx context.Context, n Notes) error {
 		return fmt.Errorf("%w: notes: %w", ErrInvalid, err)
 	}
 	if len(raw) > MaxMeta {
-		return invalid("notes", fmt.Sprintf("%d bytes", len(raw)), fmt.Sprintf("at most %d", MaxMeta))
+		return store.Invalid("notes", fmt.Sprintf("%d bytes", len(raw)), fmt.Sprintf("at most %d", MaxMeta))
 	}
 	return talk.exclusively(ctx, func() error {
 		w := talk.begin()
@@ -92,7 +92,7 @@ func (c *Session) Contract(ctx context.Context, d Dialect, have []byte, extra se
 	case StrictContract:
 		return c.strict(ctx, p, have, extra)
 	}
-	return nil, invalid("dialect", strconv.Quote(string(d)), "compat or strict")
+	return nil, store.Invalid("dialect", strconv.Quote(string(d)), "compat or strict")
 }
 
 func (c *Session) strict(ctx context.Context, p *Pass, have []byte, extra session.Records) (out []byte, err error) {
@@ -344,7 +344,7 @@ func (c *Session) sourceName(ctx context.Context, h *Head) string {
 	case !copies || h.Scope == c.s.name:
 		return h.Artefact.Source
 	}
-	ref, err := sourceRef(key)
+	ref, err := store.SourceRef(key)
 	if err != nil {
 		return h.Artefact.Source
 	}
@@ -418,7 +418,7 @@ func (c *Session) served(ctx context.Context) ([]servedPage, error) {
 		}
 		read := answered[r.Trace] || answered[r.Parent]
 		for _, p := range r.Pages {
-			k := PageKey{p.Num, p.Version}
+			k := PageKey{Num: p.Num, Version: p.Version}
 			i, ok := at[k]
 			if !ok {
 				i = len(out)
@@ -475,7 +475,7 @@ func (a *appending) receive(ctx context.Context, p session.Packet) error {
 	whole := string(got.Markdown())
 	name := fmt.Sprintf("handoff-%s-%016x", a.c.id, xxhash.Sum64String(whole))
 	if a.c.find(name) >= 0 {
-		return invalid("packet", "one that was received before", "another packet")
+		return store.Invalid("packet", "one that was received before", "another packet")
 	}
 	packet := Artefact{ID: name, Text: whole, Meta: map[string]string{"handoff": "packet"}}
 	if len(whole) <= session.MaxBrief {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 
+	"github.com/ctxpage/ctxpage/store"
 	"go.etcd.io/bbolt"
 )
 
@@ -47,7 +48,7 @@ func (db *DB) ProvesText(num uint64, text string) bool {
 	}
 	for _, r := range loaded[0].Head.Rows {
 		if r.Num == num {
-			return saltedDigest(r.Salt[:], text) == r.Digest
+			return store.SaltedDigest(r.Salt[:], text) == r.Digest
 		}
 	}
 	h, err := db.store.(*fileStore).head(headKey{loaded[0].Head.Art, loaded[0].Key.Version})
@@ -56,7 +57,7 @@ func (db *DB) ProvesText(num uint64, text string) bool {
 	}
 	for _, r := range h.Rows {
 		if r.Num == num {
-			return saltedDigest(r.Salt[:], text) == r.Digest
+			return store.SaltedDigest(r.Salt[:], text) == r.Digest
 		}
 	}
 	return false

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // What one check of several pages looks at, in all generations of what they were made from. A page whose lineage goes
@@ -159,7 +161,7 @@ func (n *ancestor) copies() bool { return strings.HasPrefix(n.head.Artefact.Sour
 func (g *ancestry) copied(ctx context.Context, n *ancestor, reach func(Located, string) (*ancestor, error)) {
 	if key, ok := strings.CutPrefix(n.head.Artefact.Source, "page:"); ok {
 		if l, err := (pageSource{g.s.db, n.owner.chain}).locate(ctx, key); err == nil && l.Current {
-			ref, _ := sourceRef(key)
+			ref, _ := store.SourceRef(key)
 			n.base, err = reach(l, ref.ID)
 			if err != nil {
 				n.lines = append(n.lines, line{broken: freshness{dirty: true, reason: unreadable(err), err: err}})
@@ -190,12 +192,12 @@ func (g *ancestry) parent(ctx context.Context, n *ancestor, ref Ref) (Located, f
 	}
 	switch {
 	case errors.Is(r.err, ErrNotFound), r.err == nil && r.Version != ref.Version && !g.unchanged(ctx, n, ref, r.Located):
-		return r.Located, freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("derived from %s, which changed", ref)}
+		return r.Located, freshness{dirty: true, reason: store.ReasonDerived, err: fmt.Errorf("derived from %s, which changed", ref)}
 	case r.err != nil:
 		return r.Located, freshness{dirty: true, reason: unreadable(r.err), err: r.err}
 	}
 	if why := n.owner.ended(n.head, ref.ID, &r.Located); why != "" {
-		return r.Located, freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("derived from %s, which %s", ref, why)}
+		return r.Located, freshness{dirty: true, reason: store.ReasonDerived, err: fmt.Errorf("derived from %s, which %s", ref, why)}
 	}
 	return r.Located, freshness{}
 }
@@ -313,7 +315,7 @@ func (g *ancestry) visit(ctx context.Context, n, to *ancestor) freshness {
 
 func (g *ancestry) lineage(ctx context.Context, n *ancestor) (out freshness) {
 	if n.over {
-		return freshness{dirty: true, reason: reasonDerived, err: fmt.Errorf("the pages of this read were made from more than %d artefacts or by more than %d references; expected fewer", maxAncestors, maxLines)}
+		return freshness{dirty: true, reason: store.ReasonDerived, err: fmt.Errorf("the pages of this read were made from more than %d artefacts or by more than %d references; expected fewer", maxAncestors, maxLines)}
 	}
 	for i := range n.lines {
 		ln := &n.lines[i]

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
 
@@ -112,12 +113,12 @@ func (p *plainLineage) lineage(s *Scope, h *Head, seen plainWalk) (out freshness
 		}
 		l, moved := changed()
 		if moved || s.ended(h, ref.ID, &l) != "" {
-			return freshness{dirty: true, reason: reasonDerived}
+			return freshness{dirty: true, reason: store.ReasonDerived}
 		}
 		switch r := p.at(s, l, seen); {
 		case r.refetched:
 			if _, moved := changed(); moved {
-				return freshness{dirty: true, reason: reasonDerived}
+				return freshness{dirty: true, reason: store.ReasonDerived}
 			}
 		case r.pending:
 			out.pending = true
@@ -340,6 +341,6 @@ func TestTooMuchLineage(t *testing.T) {
 	g.ask(t.Context(), heads, []int{0, 1})
 	require.Equal(t, freshness{}, g.verdict(t.Context(), heads[0]))
 	r := g.verdict(t.Context(), heads[1])
-	require.Equal(t, reasonDerived, r.reason)
+	require.Equal(t, store.ReasonDerived, r.reason)
 	require.ErrorContains(t, r.err, "expected fewer")
 }

@@ -6,6 +6,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/ctxpage/ctxpage/store"
 	"golang.org/x/text/cases"
 	"golang.org/x/text/unicode/norm"
 )
@@ -100,11 +101,11 @@ func isASCII(s string) bool {
 
 // checkName is checkID for the name of a person or a program: it must show something.
 func checkName(field, s string) error {
-	if err := checkID(field, s); err != nil {
+	if err := store.CheckID(field, s); err != nil {
 		return err
 	}
 	if foldName(s) == "" {
-		return invalid(field, strconv.QuoteToASCII(s)+", which shows nothing", "a name")
+		return store.Invalid(field, strconv.QuoteToASCII(s)+", which shows nothing", "a name")
 	}
 	return nil
 }

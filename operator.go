@@ -10,7 +10,9 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // PutVerified writes a fact that a person answers for: the highest provenance, which no scope handle can give.
@@ -51,9 +53,9 @@ func (db *DB) commitOne(ctx context.Context, tx *Txn, put Put, leaf manifest.Rec
 // Promote copies an artefact to an ancestor of its scope, where siblings can see it. Its trust stays what it was. The
 // copy stands by itself: its lineage names artefacts that the ancestor does not see, so it is not carried over.
 func (db *DB) Promote(ctx context.Context, ref Ref, to, by string) (Ref, error) {
-	chain := scopeChain(ref.Scope)
+	chain := store.ScopeChain(ref.Scope)
 	if !slices.Contains(chain[1:], to) {
-		return Ref{}, invalid("scope", to, "an ancestor of "+ref.Scope)
+		return Ref{}, store.Invalid("scope", to, "an ancestor of "+ref.Scope)
 	}
 	if err := checkReserved("id", ref.ID); err != nil {
 		return Ref{}, err
@@ -93,13 +95,13 @@ func checkFileRoot(field, dir string) error {
 	info, err := os.Stat(dir)
 	switch {
 	case dir == "":
-		return invalid(field, "an empty name", "a directory")
+		return store.Invalid(field, "an empty name", "a directory")
 	case errors.Is(err, fs.ErrNotExist):
-		return invalidMissing(err, field, strconv.Quote(dir)+", which is not there", "a directory; create it first, or leave it out")
+		return store.InvalidMissing(err, field, strconv.Quote(dir)+", which is not there", "a directory; create it first, or leave it out")
 	case err != nil:
 		return fmt.Errorf("ctxpage: %s %q: %w", field, dir, err)
 	case !info.IsDir():
-		return invalid(field, strconv.Quote(dir)+", which is no directory", "a directory")
+		return store.Invalid(field, strconv.Quote(dir)+", which is no directory", "a directory")
 	}
 	return nil
 }
@@ -129,19 +131,16 @@ func (db *DB) AddFileRoot(ctx context.Context, dir string) error {
 	}
 	roots = append(roots, abs)
 	slices.Sort(roots)
-	row, err := packStrings(roots)
+	row, err := codec.PackStrings(roots)
 	if err != nil {
 		return err
 	}
 	_, err = db.store.Commit(ctx, Batch{
-		ID: id, Scope: operatorScope, Actor: "operator", Now: db.opts.Clock(), State: []StateRow{{rootState, row}},
+		ID: id, Scope: store.OperatorScope, Actor: "operator", Now: db.opts.Clock(), State: []StateRow{{Key: rootState, Value: row}},
 		Leaf: manifest.Record{Type: manifest.TypeCommit, Action: "file root", Reason: "vouched by the host"},
 	})
 	return err
 }
-
-// operatorScope names the operator's own writes in the manifest. It holds no artefacts.
-const operatorScope = "operator"
 
 // FileRoots are the directories recorded by AddFileRoot.
 func (db *DB) FileRoots(ctx context.Context) ([]string, error) {
@@ -150,5 +149,5 @@ func (db *DB) FileRoots(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	var roots []string
-	return roots, unpack(row, &roots)
+	return roots, codec.Unpack(row, &roots)
 }

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/token"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/ctxpage/ctxpage/token"
 )
 
 func countWords(s string) int { return len(strings.Fields(s)) }
@@ -43,7 +43,7 @@ func TestSplitJoinsBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 60).Draw(t, "pieces"), "")
-				limit := rapid.IntRange(minPageTokens, 60).Draw(t, "max")
+				limit := rapid.IntRange(store.MinPageTokens, 60).Draw(t, "max")
 				pages := splitTexts(t, text, limit, count)
 				require.Equal(t, text, strings.Join(pages, ""))
 				for _, p := range pages {
@@ -109,7 +109,7 @@ func TestKindDefaults(t *testing.T) {
 		{Artefact{Kind: KindFact, Provenance: Tool, Priority: PriorityLow}, KindFact, Tool, PriorityLow},
 	} {
 		a := c.a
-		a.kindDefaults()
+		a.KindDefaults()
 		require.Equal(t, fmt.Sprint(c.kind, c.provenance, c.priority), fmt.Sprint(a.Kind, a.Provenance, a.Priority), "%+v", c.a)
 	}
 	for k := KindAuto; k <= KindSummary; k++ {

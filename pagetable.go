@@ -112,7 +112,7 @@ func (t *pageTable) load(ctx context.Context, scopes Scopes, keys []PageKey) ([]
 
 // publish makes a loaded page a frame, pinned for the caller. Of two faults for one page the first wins.
 func (t *pageTable) publish(l *Loaded) *frame {
-	f := &frame{num: l.Key.Num, head: l.Head, page: l.Page, name: l.Head.pageRef(l.Page).String(), text: l.Text, bytes: int64(len(l.Text)) + frameOverhead}
+	f := &frame{num: l.Key.Num, head: l.Head, page: l.Page, name: l.Head.PageRef(l.Page).String(), text: l.Text, bytes: int64(len(l.Text)) + frameOverhead}
 	f.state.Store(1)
 	t.pinned.Add(1)
 	if t.frames.limit == 0 {

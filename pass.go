@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 )
@@ -87,7 +88,7 @@ func (c *conversation) pass(ctx context.Context, s *Scope, q PassQuery) (*Pass, 
 		return &Pass{Result: r, At: c.db.opts.Clock()}, nil
 	}
 	if r.Repeated {
-		return &Pass{Result: r, Number: c.force.Number, At: fromMicros(c.force.At)}, nil
+		return &Pass{Result: r, Number: c.force.Number, At: codec.FromMicros(c.force.At)}, nil
 	}
 	row := passRow{
 		Kind: PassPager, Key: uint64(r.Key), History: r.History, Intent: r.Intent, Keywords: q.Keywords, Tokens: r.Keywords, Params: r.Params,
@@ -101,7 +102,7 @@ func (c *conversation) pass(ctx context.Context, s *Scope, q PassQuery) (*Pass, 
 	if err := c.storePass(ctx, s, r, &row); err != nil {
 		return nil, err
 	}
-	return &Pass{Result: r, Number: row.Number, At: fromMicros(row.At)}, nil
+	return &Pass{Result: r, Number: row.Number, At: codec.FromMicros(row.At)}, nil
 }
 
 // history is what a pass needs of the turns.
@@ -153,7 +154,7 @@ func (c *conversation) storePass(ctx context.Context, s *Scope, r session.Result
 // number gives a pass its number and stores its record with the state.
 func (c *conversation) number(s *Scope, w *changes, row *passRow) {
 	c.state.Pass++
-	row.Number, row.At, row.Actor = c.state.Pass, micros(s.db.opts.Clock()), s.actor
+	row.Number, row.At, row.Actor = c.state.Pass, codec.Micros(s.db.opts.Clock()), s.actor
 	if c.state.Created == 0 {
 		c.state.Created = row.At
 	}
@@ -167,7 +168,7 @@ func (c *conversation) result() (*Pass, error) {
 	if p.Number == 0 {
 		return nil, fmt.Errorf("%w: session %s has had no pass, or all were undone", ErrNotFound, c.id)
 	}
-	out := &Pass{Number: p.Number, At: fromMicros(p.At), Result: session.Result{
+	out := &Pass{Number: p.Number, At: codec.FromMicros(p.At), Result: session.Result{
 		Key: session.PassKey(p.Key), History: p.History, Intent: p.Intent, Keywords: p.Tokens, Params: p.Params,
 	}}
 	for i := range c.blocks {
@@ -367,7 +368,7 @@ type PassInfo struct {
 
 func (p *passRow) info() PassInfo {
 	out := PassInfo{
-		Number: p.Number, Kind: p.Kind, At: fromMicros(p.At), Actor: p.Actor, Keywords: p.Keywords, Undone: p.Undone, Items: len(p.Items),
+		Number: p.Number, Kind: p.Kind, At: codec.FromMicros(p.At), Actor: p.Actor, Keywords: p.Keywords, Undone: p.Undone, Items: len(p.Items),
 		Retained: p.Count[session.Retain], Paged: p.Count[session.Page], Evicted: p.Count[session.Evict],
 	}
 	for _, it := range p.Items {
@@ -385,7 +386,7 @@ func (c *Session) Passes(ctx context.Context) ([]PassInfo, error) {
 	out := []PassInfo{}
 	err = c.s.db.scanState(ctx, talk.key(passRowKey)+"\x00", func(r StateRow) error {
 		var p passRow
-		if err := unpack(r.Value, &p); err != nil {
+		if err := codec.Unpack(r.Value, &p); err != nil {
 			return fmt.Errorf("ctxpage: pass of session %s: %w", c.id, err)
 		}
 		out = append(out, p.info())

@@ -15,7 +15,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/folder"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // RefreshOptions say what a refresh does. The zero value probes every source of the scope and fetches what changed.
@@ -84,7 +86,7 @@ func (s *Scope) Refresh(ctx context.Context, o RefreshOptions) (RefreshReport, e
 	case s.db.opts.ReadOnly && !o.DryRun:
 		return r.out, fmt.Errorf("ctxpage: refresh of %s: %w", s.name, ErrReadOnly)
 	case o.Check < 0:
-		return r.out, invalid("check", "CheckNever", "CheckAlways or CheckEvery")
+		return r.out, store.Invalid("check", "CheckNever", "CheckAlways or CheckEvery")
 	}
 	if o.DryRun {
 		dry := *s
@@ -128,7 +130,7 @@ func (r *refreshing) probe(ctx context.Context, keys []PageKey) error {
 	if err != nil {
 		return err
 	}
-	now := micros(r.s.db.opts.Clock())
+	now := codec.Micros(r.s.db.opts.Clock())
 	heads := make([]*Head, 0, len(loaded))
 	for i := range loaded {
 		h := loaded[i].Head
@@ -136,7 +138,7 @@ func (r *refreshing) probe(ctx context.Context, keys []PageKey) error {
 			continue // replaced meanwhile, or damaged: reading it says so
 		}
 		r.have[h.ID] = h.Artefact.Source
-		expired := !h.ExpiresAt.IsZero() && micros(h.ExpiresAt) <= now
+		expired := !h.ExpiresAt.IsZero() && codec.Micros(h.ExpiresAt) <= now
 		if !expired && (!r.o.FilesOnly || strings.HasPrefix(h.Artefact.Source, "file:")) {
 			heads = append(heads, h)
 		}
@@ -155,11 +157,11 @@ func (r *refreshing) probe(ctx context.Context, keys []PageKey) error {
 func (r *refreshing) note(id string, f *freshness) {
 	r.out.Sources++
 	switch {
-	case f.refetched, f.reason == reasonReadOnly:
+	case f.refetched, f.reason == store.ReasonReadOnly:
 		r.out.Changed = append(r.out.Changed, id)
 	case f.reason == "":
 		r.out.Unchanged++
-	case f.reason == reasonVanished:
+	case f.reason == store.ReasonVanished:
 		r.out.Vanished = append(r.out.Vanished, id)
 		r.gone[id] = true
 	default:
@@ -222,7 +224,7 @@ func (r *refreshing) directory(ctx context.Context, d Directory) error {
 // unknown makes an artefact of a file that the scope does not have.
 func (r *refreshing) unknown(ctx context.Context, d Directory, f folder.Found) (Artefact, bool) {
 	id, source := d.id(f.Rel), "file:"+f.Path
-	if r.have[id] == source || r.known[id] || checkID("id", id) != nil || len(source) > MaxSource || !r.s.db.files.looksLikeText(f.Path) {
+	if r.have[id] == source || r.known[id] || store.CheckID("id", id) != nil || len(source) > MaxSource || !r.s.db.files.looksLikeText(f.Path) {
 		return Artefact{}, false
 	}
 	if l, err := r.s.db.store.Resolve(ctx, Scopes{r.s.name}, Ref{ID: id}); err == nil && l.Current {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
 )
 
@@ -50,7 +51,7 @@ func Restore(ctx context.Context, backup, path string, opts RestoreOptions) (man
 	if opts.Clock == nil {
 		opts.Clock = time.Now
 	}
-	if err := checkClock(opts.Clock()); err != nil {
+	if err := store.CheckClock(opts.Clock()); err != nil {
 		return manifest.Head{}, err
 	}
 	path, err := filepath.Abs(path)

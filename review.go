@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
@@ -109,7 +110,7 @@ func (r *Review) Show(ctx context.Context, id string) (*Held, error) {
 
 func (r *Review) current(ctx context.Context, c Seen) bool {
 	l, err := r.db.store.Resolve(ctx, Scopes{c.Scope}, Ref{ID: c.ID})
-	if err != nil || l.By != 0 || l.Expires != 0 && l.Expires <= micros(r.db.opts.Clock()) {
+	if err != nil || l.By != 0 || l.Expires != 0 && l.Expires <= codec.Micros(r.db.opts.Clock()) {
 		return false
 	}
 	for _, k := range l.Pages {
@@ -180,7 +181,7 @@ func (r *Review) decide(ctx context.Context, id string, action Action, a Approva
 	})
 	var c *ConflictError
 	if errors.As(err, &c) {
-		return out, &ConflictError{Ref: c.Ref, Have: c.Have, Now: c.Now, held: true}
+		return out, &ConflictError{Ref: c.Ref, Have: c.Have, Now: c.Now, Held: true}
 	}
 	return out, err
 }

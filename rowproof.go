@@ -2,17 +2,15 @@ package ctxpage
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
-	"sync"
 
-	"github.com/oklog/ulid/v2"
-
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
 )
 
 // A checksum finds what a disk did. It does not find who opened the file with another program and made the checksums
@@ -28,12 +26,12 @@ import (
 
 // rowProof is the end of a row.
 type rowProof struct {
-	salt  [digestSaltSize]byte
+	salt  [store.DigestSaltSize]byte
 	leaf  uint64 // index of the leaf that has the digest
 	place uint32 // among those of the leaf
 }
 
-const rowProofSize = digestSaltSize + 8 + 4
+const rowProofSize = store.DigestSaltSize + 8 + 4
 
 func (p *rowProof) append(b []byte) []byte {
 	b = append(b, p.salt[:]...)
@@ -45,67 +43,33 @@ func (p *rowProof) append(b []byte) []byte {
 func cutProof(row []byte) (rest []byte, p rowProof, err error) {
 	n := len(row) - rowProofSize
 	if n < 1 {
-		return nil, p, errRow
+		return nil, p, codec.ErrMalformed
 	}
-	d := dec{b: row[n:]}
-	copy(p.salt[:], d.take(digestSaltSize))
-	p.leaf, p.place = d.u64(), d.u32()
-	return row[:n:n], p, d.err
-}
-
-// macs are HMAC-SHA256 states that nobody uses. A fault makes two digests; hmac.New makes four objects for each.
-var macs = sync.Pool{New: func() any { return &mac{h: sha256.New()} }}
-
-type mac struct {
-	h   hash.Hash
-	buf []byte
-}
-
-// saltedMAC is HMAC-SHA256 under a salt, of all that write puts into the state.
-func saltedMAC(salt []byte, write func(b []byte) []byte) (d [32]byte) {
-	m := macs.Get().(*mac)
-	defer macs.Put(m)
-	var pad [sha256.BlockSize]byte
-	copy(pad[:], salt) // a salt is shorter than a block
-	for i := range pad {
-		pad[i] ^= 0x36
-	}
-	m.buf = write(append(m.buf[:0], pad[:]...))
-	m.h.Reset()
-	m.h.Write(m.buf)
-	for i := range pad {
-		pad[i] ^= 0x36 ^ 0x5c
-	}
-	inner := m.h.Sum(m.buf[:0])
-	m.h.Reset()
-	m.h.Write(pad[:])
-	m.h.Write(inner)
-	m.h.Sum(d[:0])
-	if m.buf = inner[:0]; cap(m.buf) > maxKeptRecord {
-		m.buf = nil
-	}
-	return d
+	d := codec.Decoder{B: row[n:]}
+	copy(p.salt[:], d.Take(store.DigestSaltSize))
+	p.leaf, p.place = d.U64(), d.U32()
+	return row[:n:n], p, d.Err
 }
 
 // headDigest covers a head row and what its numbers stand for: a scope or a group that got another name is another row.
 func headDigest(salt []byte, scope, group string, row []byte) [32]byte {
-	return saltedMAC(salt, func(b []byte) []byte {
-		e := enc{b}
-		e.str("head")
-		e.str(scope)
-		e.str(group)
-		e.raw(row)
-		return e.b
+	return store.SaltedMAC(salt, func(b []byte) []byte {
+		e := codec.Encoder{B: b}
+		e.Str("head")
+		e.Str(scope)
+		e.Str(group)
+		e.Raw(row)
+		return e.B
 	})
 }
 
 func heldDigest(salt, id, row []byte) [32]byte {
-	return saltedMAC(salt, func(b []byte) []byte {
-		e := enc{b}
-		e.str("held")
-		e.bytes(id)
-		e.raw(row)
-		return e.b
+	return store.SaltedMAC(salt, func(b []byte) []byte {
+		e := codec.Encoder{B: b}
+		e.Str("held")
+		e.Bytes(id)
+		e.Raw(row)
+		return e.B
 	})
 }
 
@@ -145,9 +109,9 @@ func (s *fileStore) provedHead(k headKey, row []byte, name func(*hot) (scope, gr
 	if s.man == nil || s.opts.trust { // the index alone is made before the audit is open
 		return nil
 	}
-	t := decodeHot(&dec{b: row})
+	t := decodeHot(&codec.Decoder{B: row})
 	if t.art != k.art || t.version != k.version {
-		return errRow
+		return codec.ErrMalformed
 	}
 	if len(row) > 0 && row[0] == rowVersionOld {
 		return s.unproved(t.lsn)
@@ -192,7 +156,7 @@ func (s *fileStore) unproved(lsn uint64) error {
 
 // provedText compares a text with the digest in the head row of its page.
 func (s *fileStore) provedText(num uint64, r *PageRow, text string) error {
-	if s.opts.trust || int(r.Bytes) == len(text) && saltedDigest(r.Salt[:], text) == r.Digest {
+	if s.opts.trust || int(r.Bytes) == len(text) && store.SaltedDigest(r.Salt[:], text) == r.Digest {
 		return nil
 	}
 	return s.corrupt(fmt.Sprintf("content of page %d", num), errors.New("it is not the text that was committed: its digest is another"))
@@ -216,7 +180,7 @@ func unpackHeld(row []byte, v any) error {
 	if err != nil {
 		return err
 	}
-	return unpack(rest, v)
+	return codec.Unpack(rest, v)
 }
 
 // provedHeld compares the row of a held batch with the digest in its leaf.
@@ -235,7 +199,7 @@ func (s *fileStore) provedHeld(id []byte, row []byte) error {
 		LSN     uint64
 		Outcome struct{ LSN uint64 }
 	}
-	if err := unpack(rest, &st); err != nil {
+	if err := codec.Unpack(rest, &st); err != nil {
 		return err
 	}
 	return s.unproved(max(st.LSN, st.Outcome.LSN))

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 	"github.com/vmihailenco/msgpack/v5"
@@ -82,21 +83,21 @@ func (e *editable) head(id string, change func(h *Head, scope *uint32)) func(tx 
 		var key, row []byte
 		c := meta.Cursor()
 		for k, v := c.Seek([]byte{'h'}); k != nil && k[0] == 'h'; k, v = c.Next() {
-			if got := decodeHot(&dec{b: v}); string(got.id) == id {
+			if got := decodeHot(&codec.Decoder{B: v}); string(got.id) == id {
 				key, row = slices.Clone(k), slices.Clone(v)
 			}
 		}
-		row, err := unseal('m', key, row)
+		row, err := codec.Unseal('m', key, row)
 		require.NoError(e.t, err)
 		h, err := decodeHead(row, func(uint32) string { return "acme" })
 		require.NoError(e.t, err)
-		scope := decodeHot(&dec{b: row}).scope
+		scope := decodeHot(&codec.Decoder{B: row}).scope
 		change(h, &scope)
 		cold, err := encodeCold(h)
 		require.NoError(e.t, err)
 		_, p, err := cutProof(row)
 		require.NoError(e.t, err)
-		require.NoError(e.t, meta.Put(key, seal('m', key, p.append(encodeHead(nil, h, scope, cold)))))
+		require.NoError(e.t, meta.Put(key, codec.Seal('m', key, p.append(encodeHead(nil, h, scope, cold)))))
 	}
 }
 
@@ -187,7 +188,7 @@ func TestAnEditedRowIsNotServed(t *testing.T) {
 	ctx := context.Background()
 	e := newEditable(t)
 	put := func(bucket []byte, tag byte, key []byte, value []byte) func(tx *bbolt.Tx) {
-		return func(tx *bbolt.Tx) { require.NoError(e.t, tx.Bucket(bucket).Put(key, seal(tag, key, value))) }
+		return func(tx *bbolt.Tx) { require.NoError(e.t, tx.Bucket(bucket).Put(key, codec.Seal(tag, key, value))) }
 	}
 	for name, change := range map[string]func(tx *bbolt.Tx){
 		"text":          put(bucketContent, 'c', textRowKey(1), []byte("refunds take forty days")),
@@ -197,17 +198,17 @@ func TestAnEditedRowIsNotServed(t *testing.T) {
 		"passes for old": func(tx *bbolt.Tx) {
 			meta := tx.Bucket(bucketMeta)
 			key := headRowKey(headKey{1, 1})
-			row, err := unseal('m', key, meta.Get(key))
+			row, err := codec.Unseal('m', key, meta.Get(key))
 			require.NoError(e.t, err)
 			h, err := decodeHead(row, func(uint32) string { return "acme" })
 			require.NoError(e.t, err)
 			h.Provenance = HumanVerified
 			cold, err := encodeCold(h)
 			require.NoError(e.t, err)
-			d := dec{b: encodeHead(nil, h, 1, nil)}
-			row = append(d.b[:len(d.b)-1:len(d.b)-1], cold...)
+			d := codec.Decoder{B: encodeHead(nil, h, 1, nil)}
+			row = append(d.B[:len(d.B)-1:len(d.B)-1], cold...)
 			row[0] = rowVersionOld
-			require.NoError(e.t, meta.Put(key, seal('m', key, row)))
+			require.NoError(e.t, meta.Put(key, codec.Seal('m', key, row)))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -254,9 +255,9 @@ func TestAnEditedDeletionIsNotServed(t *testing.T) {
 		require.NoError(e.t, tx.Bucket(bucketMeta).Delete(headRowKey(headKey{3, 2})))
 		v := tx.Bucket(bucketSys).Get(sysKey)
 		var sys sysRow
-		row, err := unseal('y', sysKey, v[8:])
+		row, err := codec.Unseal('y', sysKey, v[8:])
 		require.NoError(e.t, err)
-		require.NoError(e.t, unpack(row, &sys))
+		require.NoError(e.t, codec.Unpack(row, &sys))
 		sys.Rows.Meta--
 		b, err := encodeSys(sys)
 		require.NoError(e.t, err)
@@ -275,7 +276,7 @@ func TestAnEditedDraftIsNotApproved(t *testing.T) {
 	edit := func(id string, change func(h *HeldBatch)) func(tx *bbolt.Tx) {
 		return func(tx *bbolt.Tx) {
 			key := ulid.MustParse(id)
-			row, err := unseal('d', key[:], tx.Bucket(bucketHeld).Get(key[:]))
+			row, err := codec.Unseal('d', key[:], tx.Bucket(bucketHeld).Get(key[:]))
 			require.NoError(e.t, err)
 			var h HeldBatch
 			require.NoError(e.t, unpackHeld(row, &h))
@@ -285,7 +286,7 @@ func TestAnEditedDraftIsNotApproved(t *testing.T) {
 			_, p, ok, err := cutHeld(row)
 			require.True(e.t, ok)
 			require.NoError(e.t, err)
-			require.NoError(e.t, tx.Bucket(bucketHeld).Put(key[:], seal('d', key[:], p.append(append([]byte{heldMark}, body...)))))
+			require.NoError(e.t, tx.Bucket(bucketHeld).Put(key[:], codec.Seal('d', key[:], p.append(append([]byte{heldMark}, body...)))))
 		}
 	}
 	for name, c := range map[string]struct {

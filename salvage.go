@@ -17,10 +17,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
+	"github.com/oklog/ulid/v2"
 )
 
 // SalvageOptions configure Salvage. The zero value is ready to use.
@@ -72,7 +73,7 @@ func salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 	if opts.Clock == nil {
 		opts.Clock = time.Now
 	}
-	if err := checkClock(opts.Clock()); err != nil {
+	if err := store.CheckClock(opts.Clock()); err != nil {
 		return rep, err
 	}
 	for _, p := range []*string{&path, &to} {
@@ -290,7 +291,7 @@ func (w *wreck) belongs(r wal.Record) error {
 		}
 	}
 	for _, h := range c.heads {
-		d := dec{b: h.row}
+		d := codec.Decoder{B: h.row}
 		t := decodeHot(&d)
 		if row := w.heads[headKey{t.art, t.version}]; row != nil && !bytes.Equal(row, h.row) && !goneRow(row) && t.flags&flagGone == 0 {
 			return errForeign
@@ -347,7 +348,7 @@ func (w *wreck) row(bucket string, k, v []byte, at int64) {
 	if tag == 0 {
 		return // derived, or of no use in another database
 	}
-	value, err := unseal(tag, k, v)
+	value, err := codec.Unseal(tag, k, v)
 	if err != nil {
 		w.damagedRow(bucket, k, err)
 		return
@@ -398,7 +399,7 @@ func (w *wreck) fixed(tag byte, k, value []byte, at int64) {
 func (w *wreck) strays(ctx context.Context, tree *boltWalk) error {
 	walk := &boltWalk{f: w.file, m: tree.m, used: map[uint64]bool{}, bad: func(string, ...any) {}, row: func(_ string, k, v []byte, at int64) {
 		for _, tag := range []byte("cm") {
-			if value, err := unseal(tag, k, v); err == nil {
+			if value, err := codec.Unseal(tag, k, v); err == nil {
 				w.fixed(tag, k, value, at)
 			}
 		}
@@ -441,7 +442,7 @@ func (w *wreck) record(r wal.Record) error {
 		w.scopes[n.num] = n.name
 	}
 	for _, h := range c.heads {
-		d := dec{b: h.row}
+		d := codec.Decoder{B: h.row}
 		t := decodeHot(&d)
 		w.heads[headKey{t.art, t.version}] = h.row
 		for _, x := range h.texts {
@@ -473,7 +474,7 @@ func (w *wreck) text(r *PageRow) (string, error) {
 	switch {
 	case !ok:
 		return "", fmt.Errorf("the text of page %d is missing or damaged", r.Num)
-	case int(r.Bytes) != len(text) || r.Hash != contentHash(text) || r.Digest != saltedDigest(r.Salt[:], text):
+	case int(r.Bytes) != len(text) || r.Hash != store.ContentHash(text) || r.Digest != store.SaltedDigest(r.Salt[:], text):
 		return "", fmt.Errorf("the text of page %d is not the one that was committed", r.Num)
 	}
 	return text, nil
@@ -537,7 +538,7 @@ func (w *wreck) leaves(ctx context.Context, add func(uint64, []byte) error) erro
 func (w *wreck) nameless() map[uint64]uint32 {
 	out := map[uint64]uint32{}
 	for _, row := range w.heads {
-		d := dec{b: row}
+		d := codec.Decoder{B: row}
 		t := decodeHot(&d)
 		if w.scopes[t.scope] != "" {
 			continue
@@ -642,7 +643,7 @@ func (c *copier) chooseOne(art uint64, newest uint32, proved uint64) {
 	for v := newest; v > 0; v-- {
 		h := c.w.head(headKey{art, v})
 		if h == nil {
-			why = cmp.Or(why, error(errRow))
+			why = cmp.Or(why, error(codec.ErrMalformed))
 			continue
 		}
 		name, sure := Ref{Scope: h.Scope, ID: h.ID, Version: newest}.String(), h.LSN > proved
@@ -763,7 +764,7 @@ func (c *copier) artefacts(ctx context.Context) error {
 
 func (c *copier) commit(ctx context.Context, b request) (out Outcome, err error) {
 	if b.ID == (ulid.ULID{}) {
-		if b.ID, err = newID(b.Now, c.st.opts.rand); err != nil {
+		if b.ID, err = store.NewID(b.Now, c.st.opts.rand); err != nil {
 			return out, err
 		}
 	}
@@ -817,7 +818,7 @@ func (c *copier) state(ctx context.Context) error {
 		case k.Unit != nil && c.unitLost(k.Unit(key)):
 			lost[k.Unit(key).Name] = true
 		default:
-			rows = append(rows, StateRow{key, c.w.state[key]})
+			rows = append(rows, StateRow{Key: key, Value: c.w.state[key]})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(lost)) {
@@ -831,7 +832,7 @@ func (c *copier) state(ctx context.Context) error {
 	c.rep.State = len(rows)
 	for batch := range slices.Chunk(rows, 500) {
 		_, err := c.commit(ctx, request{Batch: Batch{
-			Scope: operatorScope, Actor: "operator", Now: c.opts.Clock(), State: batch,
+			Scope: store.OperatorScope, Actor: "operator", Now: c.opts.Clock(), State: batch,
 			Leaf: manifest.Record{Type: manifest.TypeCommit, By: c.opts.By, Reason: "salvaged"},
 		}})
 		if err != nil {
@@ -892,7 +893,7 @@ func (c *copier) held(ctx context.Context) error {
 			case t != nil && t.head.LSN == e.LSN:
 				e.LSN = t.lsn
 			case t != nil || e.LSN != 0:
-				e.LSN = lsnElsewhere // a conflict, as it was
+				e.LSN = store.LsnElsewhere // a conflict, as it was
 			}
 		}
 		for i := range b.Puts {

@@ -14,10 +14,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/wal"
+	"github.com/stretchr/testify/require"
 )
 
 var salvageRuns = flag.Int("salvage.runs", 30, "how many databases TestSalvageIntact damages")
@@ -85,7 +85,7 @@ func commitsOf(t *testing.T, path string) (ids []string, recs []wal.Record, seq 
 			c, err := decodeCommit(r.Body)
 			require.NoError(t, err)
 			for _, h := range c.heads {
-				d := dec{b: h.row}
+				d := codec.Decoder{B: h.row}
 				hot := decodeHot(&d)
 				id = string(hot.id)
 			}
@@ -167,9 +167,9 @@ func zeroPage(t *testing.T, path string, rng *rand.Rand) damageDone {
 		hit := at < to && at+int64(len(v)) > from || at-int64(len(k)) < to && at > from
 		switch {
 		case bucket == "meta" && k[0] == 'h':
-			row, err := unseal('m', k, v)
+			row, err := codec.Unseal('m', k, v)
 			require.NoError(t, err)
-			d := dec{b: row}
+			d := codec.Decoder{B: row}
 			hot := decodeHot(&d)
 			names[hot.art] = string(hot.id)
 			for _, r := range decodeRows(&d, nil) {

@@ -9,9 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
 )
 
 // Scope is the handle of a scope. It reads its own pages and those of its ancestors, and writes its own; no method takes
@@ -56,16 +57,16 @@ func (db *DB) Scope(name string, opts ...ScopeOption) *Scope {
 		f(&o)
 	}
 	s := &Scope{db: db, name: name, actor: o.actor, gate: o.gate, gated: o.gated, judge: o.judge}
-	if s.err = checkScope(name); s.err == nil {
+	if s.err = store.CheckScope(name); s.err == nil {
 		s.err = checkName("actor", s.actor)
 	}
 	if s.err == nil && s.gate != GateOff && !(s.gate > 0 && s.gate <= 1) {
-		s.err = invalid("gate", fmt.Sprint(s.gate), "a confidence above 0 up to 1, or GateOff")
+		s.err = store.Invalid("gate", fmt.Sprint(s.gate), "a confidence above 0 up to 1, or GateOff")
 	}
 	if s.err == nil {
 		s.err = s.checkGated()
 	}
-	s.chain = scopeChain(name)
+	s.chain = store.ScopeChain(name)
 	return s
 }
 
@@ -130,7 +131,7 @@ func (s *Scope) Get(ctx context.Context, id string, opts ...ReadOption) (*Versio
 	if s.err != nil {
 		return nil, s.err
 	}
-	if err := checkID("id", id); err != nil {
+	if err := store.CheckID("id", id); err != nil {
 		return nil, err
 	}
 	v, leaf, err := s.read(ctx, Ref{ID: id}, readOpts(opts))
@@ -160,11 +161,11 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *ma
 		return nil, nil, err
 	}
 	now := s.db.opts.Clock()
-	if l.Current && l.Expires != 0 && l.Expires <= micros(now) {
+	if l.Current && l.Expires != 0 && l.Expires <= codec.Micros(now) {
 		if err := s.db.headsRead(ctx, s.chain, l); err != nil {
 			return nil, nil, err
 		}
-		return nil, nil, fmt.Errorf("%w: %s at %s", ErrExpired, ref.ID, fromMicros(l.Expires).Format(time.RFC3339))
+		return nil, nil, fmt.Errorf("%w: %s at %s", ErrExpired, ref.ID, codec.FromMicros(l.Expires).Format(time.RFC3339))
 	}
 	v, err := s.db.version(ctx, s.chain, l)
 	if l.Current && ref.Version == 0 && errors.Is(err, ErrGone) { // replaced since, and dropped
@@ -208,7 +209,7 @@ func (db *DB) headsRead(ctx context.Context, scopes Scopes, l Located) error {
 
 // dirtyError says why an artefact cannot be served; what this process may not ask needs no more words than its error has.
 func dirtyError(id string, f freshness) error {
-	if f.reason == reasonNoRoot || f.reason == reasonNoScheme || f.reason == reasonVanished {
+	if f.reason == store.ReasonNoRoot || f.reason == store.ReasonNoScheme || f.reason == store.ReasonVanished {
 		return fmt.Errorf("%w: %s: %w", ErrDirty, id, f.err)
 	}
 	return fmt.Errorf("%w: %s: %s: %w", ErrDirty, id, strings.TrimPrefix(f.reason, "dirty: "), f.err)
@@ -270,7 +271,7 @@ func (db *DB) tokens(h *Head, page int, text string) int {
 
 // versionOf copies a head into a version the caller may change.
 func versionOf(h *Head) *Version {
-	v := &Version{Artefact: h.Artefact, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt, Actor: h.Actor, Deleted: h.Deleted, Gone: h.Gone, GoneBy: h.GoneBy, SourceHash: h.Source.Hash, SupersededBy: h.superseded}
+	v := &Version{Artefact: h.Artefact, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt, Actor: h.Actor, Deleted: h.Deleted, Gone: h.Gone, GoneBy: h.GoneBy, SourceHash: h.Source.Hash, SupersededBy: h.Superseded}
 	v.Ref = Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}
 	v.Parts = append([]Part(nil), h.Parts...)
 	v.ToolCalls = append([]ToolCall(nil), h.ToolCalls...)
@@ -350,7 +351,7 @@ func (db *DB) writeFetched(ctx context.Context, heads []*Head, got []Fetched) er
 			return err
 		}
 		b.Puts = append(b.Puts, put)
-		b.Expect = append(b.Expect, Precondition{Ref{Scope: h.Scope, ID: h.ID}, h.LSN})
+		b.Expect = append(b.Expect, Precondition{Ref: Ref{Scope: h.Scope, ID: h.ID}, LSN: h.LSN})
 	}
 	_, err = db.store.Commit(ctx, b)
 	return err
@@ -396,11 +397,11 @@ func (db *DB) makePages(a Artefact, v Validator, size int) (Put, error) {
 	}
 	for _, c := range split(text, size, db.opts.Counter.Count) {
 		t := c.text
-		np := NewPage{Text: t, Tokens: c.tokens, Hash: contentHash(t)}
+		np := NewPage{Text: t, Tokens: c.tokens, Hash: store.ContentHash(t)}
 		if _, err := io.ReadFull(db.opts.Rand, np.Salt[:]); err != nil {
 			return p, fmt.Errorf("ctxpage: randomness: %w", err)
 		}
-		np.Digest = saltedDigest(np.Salt[:], t)
+		np.Digest = store.SaltedDigest(np.Salt[:], t)
 		p.Pages = append(p.Pages, np)
 	}
 	return p, nil
@@ -432,7 +433,7 @@ func stripParts(parts []Part) []Part {
 func parseBatchID(s string) (ulid.ULID, error) {
 	id, err := ulid.ParseStrict(s)
 	if err != nil {
-		return id, invalid("batch id", fmt.Sprintf("%q", s), "a ULID of 26 characters")
+		return id, store.Invalid("batch id", fmt.Sprintf("%q", s), "a ULID of 26 characters")
 	}
 	return id, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Hit is one result of a search.
@@ -66,10 +67,10 @@ func (s *Scope) search(ctx context.Context, text string, limit int, o readOption
 		limit = 10
 	}
 	if limit < 0 || limit > MaxTopK {
-		return Found{}, invalid("limit", strconv.Itoa(limit), "1 to "+strconv.Itoa(MaxTopK))
+		return Found{}, store.Invalid("limit", strconv.Itoa(limit), "1 to "+strconv.Itoa(MaxTopK))
 	}
-	if len(text) > maxQueryText {
-		return Found{}, invalid("text", strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(maxQueryText))
+	if len(text) > store.MaxQueryText {
+		return Found{}, store.Invalid("text", strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(store.MaxQueryText))
 	}
 	trace, err := s.db.newID()
 	if err != nil {

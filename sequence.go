@@ -11,12 +11,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/wal"
 	"github.com/oklog/ulid/v2"
 	"github.com/vmihailenco/msgpack/v5"
 	"go.etcd.io/bbolt"
-
-	"github.com/ctxpage/ctxpage/manifest"
-	"github.com/ctxpage/ctxpage/wal"
 )
 
 // outcomeDays is how long the outcome of a batch id is remembered. An older id is refused and never applied again.
@@ -114,17 +115,17 @@ func (s *fileStore) commit(ctx context.Context, b request) (Outcome, error) {
 	if err := s.writable(); err != nil {
 		return Outcome{}, err
 	}
-	if err := checkClock(b.Now); err != nil {
+	if err := store.CheckClock(b.Now); err != nil {
 		return Outcome{}, err
 	}
 	if age := b.Now.Sub(ulid.Time(b.ID.Time())); age > outcomeDays {
 		return Outcome{}, fmt.Errorf("%w: %s is %s old; use a new id", ErrTxnExpired, b.ID, age.Round(time.Hour))
 	}
 	if now := max(b.Now.UnixMilli(), 0); b.ID.Time() > uint64(now+idAhead.Milliseconds()) { // it would look like the present to what forgets old outcomes
-		return Outcome{}, invalid("batch id", b.ID.String()+", of "+ulid.Time(b.ID.Time()).UTC().Format(time.DateOnly), "a ULID of about now")
+		return Outcome{}, store.Invalid("batch id", b.ID.String()+", of "+ulid.Time(b.ID.Time()).UTC().Format(time.DateOnly), "a ULID of about now")
 	}
 	if b.Bound == nil {
-		if err := b.bind(); err != nil {
+		if err := b.Bind(); err != nil {
 			return Outcome{}, err
 		}
 	}
@@ -431,7 +432,7 @@ func (s *fileStore) judge(b *request, pre *prepared) (v judgement) {
 
 // judgeContext lists the page versions seen that were replaced, expired or deleted since.
 func (s *fileStore) judgeContext(b *request, v *judgement) {
-	now := micros(b.Now)
+	now := codec.Micros(b.Now)
 	for _, c := range b.Context {
 		if c.Num == 0 || c.Num > uint64(len(s.cat.pages)) {
 			continue
@@ -472,7 +473,7 @@ func (s *fileStore) refuse(b *request, v judgement) error {
 	leaf := b.Leaf
 	leaf.Type, leaf.Status, leaf.Batch = manifest.TypeConflict, "conflict", b.ID.String()
 	leaf.Writes, leaf.Stale = nil, v.stale
-	leaf.Trace, leaf.Parent, leaf.Scope, leaf.Actor, leaf.Time = b.ID.String(), b.Trace, b.Scope, b.Actor, micros(b.Now)
+	leaf.Trace, leaf.Parent, leaf.Scope, leaf.Actor, leaf.Time = b.ID.String(), b.Trace, b.Scope, b.Actor, codec.Micros(b.Now)
 	leaf.LSN = s.seq.lsn
 	why := v.err
 	if v.conflict != nil {
@@ -495,7 +496,7 @@ func (s *fileStore) enqueue(b *request, pre *prepared, v judgement) (*pending, e
 	p := &pending{done: make(chan struct{}), keys: pre.keys}
 	rec := &p.record
 	s.seq.watch.commit(&b.Batch, v.hold != "")
-	rec.lsn, rec.batch, rec.at, rec.leaf = s.seq.lsn+1, b.ID, micros(b.Now), s.man.Size()
+	rec.lsn, rec.batch, rec.at, rec.leaf = s.seq.lsn+1, b.ID, codec.Micros(b.Now), s.man.Size()
 	leaf, id := b.Leaf, b.ID.String()
 	leaf.Trace, leaf.Parent, leaf.Scope, leaf.Actor, leaf.Time = id, b.Trace, b.Scope, b.Actor, rec.at
 	leaf.LSN, leaf.Batch, leaf.Stale = rec.lsn, id, v.stale
@@ -599,7 +600,7 @@ func (s *fileStore) analyse(p *pending) {
 	for i := range heads {
 		for j := range heads[i].texts {
 			if t := &heads[i].texts[j]; t.analysis == nil {
-				an := analyse(s.opts.analyzer, &heads[i].head.Artefact, t.text)
+				an := store.Analyse(s.opts.analyzer, &heads[i].head.Artefact, t.text)
 				t.analysis = &an
 			}
 		}
@@ -612,7 +613,7 @@ func enqueueError(err error) error {
 		return fmt.Errorf("%w: %w; reopen the database and repeat with the same id", ErrOutcomeUnknown, err)
 	}
 	if errors.Is(err, wal.ErrTooLarge) {
-		return invalid("transaction", "a log record above the limit", "at most 64 MiB; write it in several transactions")
+		return store.Invalid("transaction", "a log record above the limit", "at most 64 MiB; write it in several transactions")
 	}
 	return fmt.Errorf("ctxpage: log: %w", err)
 }
@@ -749,7 +750,7 @@ func samePage(old *Head, i int, np *NewPage) *PageRow {
 		return nil
 	}
 	r := &old.Rows[i]
-	if r.Hash != np.Hash || int(r.Bytes) != len(np.Text) || saltedDigest(r.Salt[:], np.Text) != r.Digest {
+	if r.Hash != np.Hash || int(r.Bytes) != len(np.Text) || store.SaltedDigest(r.Salt[:], np.Text) != r.Digest {
 		return nil
 	}
 	return r
@@ -763,13 +764,13 @@ func foundOtherwise(old, h *Head, put *Put) bool {
 		return true
 	}
 	was, is := old.Artefact, h.Artefact
-	if indexHeader(&was) == indexHeader(&is) {
+	if store.IndexHeader(&was) == store.IndexHeader(&is) {
 		return false
 	}
 	if !put.AsOfGiven || !sameTexts(old, put) {
 		was.CurrentAsOf = is.CurrentAsOf
 	}
-	return indexHeader(&was) != indexHeader(&is)
+	return store.IndexHeader(&was) != store.IndexHeader(&is)
 }
 
 // repeats says whether a put says what its artefact says already.
@@ -797,8 +798,8 @@ func sameHead(old, h *Head, asOf bool) bool {
 	a, errA := encodeCold(plain(old))
 	b, errB := encodeCold(plain(h))
 	return errA == nil && errB == nil && bytes.Equal(a, b) && old.Kind == h.Kind && old.Provenance == h.Provenance &&
-		old.Priority == h.Priority && old.Seq == h.Seq && old.Pinned == h.Pinned && micros(old.ExpiresAt) == micros(h.ExpiresAt) &&
-		(!asOf || micros(old.CurrentAsOf) == micros(h.CurrentAsOf))
+		old.Priority == h.Priority && old.Seq == h.Seq && old.Pinned == h.Pinned && codec.Micros(old.ExpiresAt) == codec.Micros(h.ExpiresAt) &&
+		(!asOf || codec.Micros(old.CurrentAsOf) == codec.Micros(h.CurrentAsOf))
 }
 
 func (s *fileStore) applyDelete(b *request, id string, scope uint32, p *pending, leaf *manifest.Record) error {
@@ -1058,7 +1059,7 @@ func (s *fileStore) outcome(b *Batch) (out *Outcome, spent bool, err error) {
 				older = k != nil && bytes.Compare(id[:], k) < 0
 				return nil
 			}
-			sealed, err := unseal('t', id[:], v)
+			sealed, err := codec.Unseal('t', id[:], v)
 			if err != nil {
 				return s.corrupt("outcome of "+id.String(), err)
 			}

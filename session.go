@@ -11,9 +11,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Session is one conversation of a scope: a group of message pages in their order, and a window on them. What a pass
@@ -118,7 +120,7 @@ func (c *Session) talk() (*conversation, error) {
 	if c.s.err != nil {
 		return nil, c.s.err
 	}
-	if err := checkID("session", c.id); err != nil {
+	if err := store.CheckID("session", c.id); err != nil {
 		return nil, err
 	}
 	return c.s.db.conversation(c.s.name, c.id), nil
@@ -156,7 +158,7 @@ func (a *appending) run(ctx context.Context, turns []Turn) (refs []Ref, err erro
 	for i := range turns {
 		err := a.turn(ctx, i, &turns[i])
 		if t := turns[i].Trace; err == nil && t != "" && trace != "" && t != trace {
-			err = invalid("trace", strconv.Quote(t)+" beside "+strconv.Quote(trace), "one assembly in an append: a transaction has one")
+			err = store.Invalid("trace", strconv.Quote(t)+" beside "+strconv.Quote(trace), "one assembly in an append: a transaction has one")
 		}
 		if err != nil {
 			a.takeBack()
@@ -187,7 +189,7 @@ func (a *appending) takeBack() {
 func (a *appending) turn(ctx context.Context, i int, t *Turn) error {
 	if t.Trace != "" {
 		if _, err := parseBatchID(t.Trace); err != nil {
-			return invalid("trace", strconv.Quote(t.Trace), "the trace of an assembly, a ULID")
+			return store.Invalid("trace", strconv.Quote(t.Trace), "the trace of an assembly, a ULID")
 		}
 	}
 	art, err := a.artefact(t)
@@ -239,13 +241,13 @@ func (a *appending) artefact(t *Turn) (Artefact, error) {
 	priority, known := defaults[t.Role]
 	switch {
 	case !known:
-		return Artefact{}, invalid("role", strconv.Quote(t.Role), "user, assistant or tool")
+		return Artefact{}, store.Invalid("role", strconv.Quote(t.Role), "user, assistant or tool")
 	case len(t.ToolCalls) > 0 && t.Role != "assistant":
-		return Artefact{}, invalid("tool_calls", "calls of a "+t.Role+" turn", "calls of an assistant turn")
+		return Artefact{}, store.Invalid("tool_calls", "calls of a "+t.Role+" turn", "calls of an assistant turn")
 	case (t.ToolCallID != "") != (t.Role == "tool"):
-		return Artefact{}, invalid("tool_call_id", strconv.Quote(t.ToolCallID)+" of a "+t.Role+" turn", "the id of a call, of tool turns and of no others")
+		return Artefact{}, store.Invalid("tool_call_id", strconv.Quote(t.ToolCallID)+" of a "+t.Role+" turn", "the id of a call, of tool turns and of no others")
 	case !t.speaks() && len(t.ToolCalls) == 0 && t.Role != "tool":
-		return Artefact{}, invalid("text", "no words in a "+t.Role+" turn",
+		return Artefact{}, store.Invalid("text", "no words in a "+t.Role+" turn",
 			"words or calls, also beside an image: a context is text, and providers refuse a conversation with an empty turn")
 	}
 	if err := checkCalls(t.ToolCalls); err != nil {
@@ -292,13 +294,13 @@ func (a *appending) elsewhere(id string) bool {
 func checkCalls(calls []ToolCall) error {
 	for i, c := range calls {
 		if c.ID == "" || slices.ContainsFunc(calls[:i], func(o ToolCall) bool { return o.ID == c.ID }) {
-			return invalid("tool_calls", strconv.Quote(c.ID)+" as the id of call "+strconv.Itoa(i+1), "an id of its own, by which its result names it")
+			return store.Invalid("tool_calls", strconv.Quote(c.ID)+" as the id of call "+strconv.Itoa(i+1), "an id of its own, by which its result names it")
 		}
-		if err := checkID("tool_calls", c.ID); err != nil {
+		if err := store.CheckID("tool_calls", c.ID); err != nil {
 			return err
 		}
 		if wants := render.CallRefused(render.ToolCall{ID: c.ID, Type: c.Type, Name: c.Name}); wants != "" {
-			return invalid("tool_calls", fmt.Sprintf("call %d of %.80q", i+1, c.Name), wants)
+			return store.Invalid("tool_calls", fmt.Sprintf("call %d of %.80q", i+1, c.Name), wants)
 		}
 	}
 	return nil
@@ -311,7 +313,7 @@ func (a *appending) next() (int64, error) {
 		last = a.fresh[n-1].block.seq
 	}
 	if last == math.MaxInt64 { // of a plain put
-		return 0, invalid("seq", fmt.Sprintf("a turn behind number %d", last), "a session without a page of the highest number, behind which nothing can stand")
+		return 0, store.Invalid("seq", fmt.Sprintf("a turn behind number %d", last), "a session without a page of the highest number, behind which nothing can stand")
 	}
 	return last + 1, nil
 }
@@ -330,12 +332,12 @@ func (a *appending) repeats(art *Artefact, t *Turn) (Ref, bool, error) {
 		return Ref{}, false, nil
 	}
 	if a.brings(t.ID) {
-		return Ref{}, false, invalid("id", strconv.Quote(t.ID), "an id for each turn of its own")
+		return Ref{}, false, store.Invalid("id", strconv.Quote(t.ID), "an id for each turn of its own")
 	}
 	i := a.c.find(t.ID)
 	if i < 0 {
 		if a.elsewhere(t.ID) {
-			return Ref{}, false, invalid("id", strconv.Quote(t.ID), "an id that no other artefact of the scope has")
+			return Ref{}, false, store.Invalid("id", strconv.Quote(t.ID), "an id that no other artefact of the scope has")
 		}
 		return Ref{}, false, nil
 	}
@@ -345,7 +347,7 @@ func (a *appending) repeats(art *Artefact, t *Turn) (Ref, bool, error) {
 		return Ref{}, false, err
 	}
 	if putHash(&probe) != b.row.Hash {
-		return Ref{}, false, invalid("id", strconv.Quote(t.ID), "a new id: the turn that has it says something else, and a turn is not rewritten")
+		return Ref{}, false, store.Invalid("id", strconv.Quote(t.ID), "a new id: the turn that has it says something else, and a turn is not rewritten")
 	}
 	return Ref{Scope: a.s.name, ID: b.id, Version: b.version}, true, nil
 }
@@ -388,7 +390,7 @@ func (a *appending) pair(t *Turn) error {
 		look(&a.fresh[i].block)
 	}
 	if !open {
-		return invalid("tool_call_id", strconv.Quote(t.ToolCallID), "a call that an earlier turn of the session made and nothing has answered")
+		return store.Invalid("tool_call_id", strconv.Quote(t.ToolCallID), "a call that an earlier turn of the session made and nothing has answered")
 	}
 	return nil
 }
@@ -416,7 +418,7 @@ func (a *appending) commit(ctx context.Context, trace string) error {
 		return nil
 	}
 	if a.c.state.Created == 0 {
-		a.c.state.Created = micros(a.s.db.opts.Clock())
+		a.c.state.Created = codec.Micros(a.s.db.opts.Clock())
 		a.put(a.c.key(sessionRowKey), &a.c.state)
 	}
 	b := a.tx.batch()
@@ -633,12 +635,12 @@ func (c *Session) Read(ctx context.Context, from int64, limit int) ([]*Version, 
 	err = talk.exclusively(ctx, func() error {
 		for i := range talk.blocks {
 			b := &talk.blocks[i]
-			if b.seq < from || len(list) == limit || b.expires != 0 && b.expires <= micros(now) {
+			if b.seq < from || len(list) == limit || b.expires != 0 && b.expires <= codec.Micros(now) {
 				continue
 			}
 			l := Located{Scope: c.s.name, Version: b.version}
 			for _, n := range b.nums {
-				l.Pages = append(l.Pages, PageKey{n, b.version})
+				l.Pages = append(l.Pages, PageKey{Num: n, Version: b.version})
 			}
 			list = append(list, l)
 		}

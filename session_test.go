@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
+	"github.com/stretchr/testify/require"
 )
 
 // talkOptions make tests quick: nothing of them is about a power cut.
@@ -413,7 +413,7 @@ func TestMessageWithoutSession(t *testing.T) {
 		}
 		require.Equal(t, map[string]bool{"short": true, "long": true}, seen)
 		for _, e := range a.Manifest.Excluded {
-			require.NotEqual(t, reasonOther, e.Reason)
+			require.NotEqual(t, store.ReasonOther, e.Reason)
 		}
 	}
 }

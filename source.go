@@ -18,6 +18,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Source loads content of one scheme. Both methods run concurrently, under a deadline and under no lock of the
@@ -244,22 +246,15 @@ type pageSource struct {
 }
 
 func (p pageSource) locate(ctx context.Context, key string) (Located, error) {
-	ref, err := sourceRef(key)
+	ref, err := store.SourceRef(key)
 	if err != nil {
 		return Located{}, err
 	}
 	l, err := p.db.store.Resolve(ctx, p.scopes, ref)
-	if err == nil && l.Current && l.Expires != 0 && l.Expires <= micros(p.db.opts.Clock()) {
+	if err == nil && l.Current && l.Expires != 0 && l.Expires <= codec.Micros(p.db.opts.Clock()) {
 		err = fmt.Errorf("%w: source page:%s", ErrExpired, key)
 	}
 	return l, err
-}
-
-func sourceRef(key string) (Ref, error) {
-	if strings.Contains(key, ":") {
-		return ParseRef(key)
-	}
-	return Ref{ID: key}, checkID("source", key)
 }
 
 // Probe compares versions; it loads nothing.
@@ -292,7 +287,7 @@ func (p pageSource) Fetch(ctx context.Context, key string) (Fetched, error) {
 	}
 	return Fetched{
 		Text: text, AsOf: v.CurrentAsOf, trust: v.Provenance,
-		Validator: Validator{Stamp: strconv.FormatUint(l.LSN, 10), Hash: contentHash(text), At: p.db.opts.Clock()},
+		Validator: Validator{Stamp: strconv.FormatUint(l.LSN, 10), Hash: store.ContentHash(text), At: p.db.opts.Clock()},
 	}, nil
 }
 
@@ -300,7 +295,7 @@ func (p pageSource) Fetch(ctx context.Context, key string) (Fetched, error) {
 func (s *Scope) source(src string) (Source, string, error) {
 	scheme, key, ok := strings.Cut(src, ":")
 	if !ok || scheme == "" || key == "" {
-		return nil, "", invalid("source", strconv.Quote(src), "scheme:key, like file:/path/to/it")
+		return nil, "", store.Invalid("source", strconv.Quote(src), "scheme:key, like file:/path/to/it")
 	}
 	if scheme == "page" {
 		return pageSource{s.db, s.chain}, key, nil
@@ -308,7 +303,7 @@ func (s *Scope) source(src string) (Source, string, error) {
 	if found := s.db.sources[scheme]; found != nil {
 		return found, key, nil
 	}
-	return nil, "", &schemeError{&InvalidError{"source", strconv.Quote(src), "a scheme this database knows: file, page or one of Options.Sources"}}
+	return nil, "", &schemeError{&InvalidError{Field: "source", Got: strconv.Quote(src), Expected: "a scheme this database knows: file, page or one of Options.Sources"}}
 }
 
 // schemeError means that nobody here answers for the scheme of a source.
@@ -322,13 +317,13 @@ func unreadable(err error) string {
 	var scheme *schemeError
 	switch {
 	case errors.Is(err, ErrFileRoot):
-		return reasonNoRoot
+		return store.ReasonNoRoot
 	case errors.As(err, &scheme):
-		return reasonNoScheme
+		return store.ReasonNoScheme
 	case errors.Is(err, ErrVanished):
-		return reasonVanished
+		return store.ReasonVanished
 	}
-	return reasonFetchFailed
+	return store.ReasonFetchFailed
 }
 
 // fetch loads from a source under the deadline and checks what comes.
@@ -349,7 +344,7 @@ func (s *Scope) fetch(ctx context.Context, src string) (Fetched, error) {
 		return f, fmt.Errorf("fetch %s: the content is not UTF-8 text", src)
 	}
 	if f.Validator.Hash == 0 {
-		f.Validator.Hash = contentHash(f.Text)
+		f.Validator.Hash = store.ContentHash(f.Text)
 	}
 	return f, nil
 }
@@ -549,7 +544,7 @@ func (s *Scope) glance(ctx context.Context, heads []*Head, policy CheckPolicy, o
 		case state == lookSame:
 			s.db.checks.put(checkKeyOf(heads[l.at]), checked{at: now, v: l.have})
 		case g.failed(i, state):
-			out[l.at] = freshness{dirty: true, reason: reasonFetchFailed, err: ctx.Err()}
+			out[l.at] = freshness{dirty: true, reason: store.ReasonFetchFailed, err: ctx.Err()}
 		default:
 			open = append(open, l.at)
 		}
@@ -665,7 +660,7 @@ func (s *Scope) owner(h *Head) *Scope {
 		return s
 	}
 	o := *s
-	o.name, o.chain = h.Scope, scopeChain(h.Scope)
+	o.name, o.chain = h.Scope, store.ScopeChain(h.Scope)
 	return &o
 }
 
@@ -703,7 +698,7 @@ func sameContent(a, b Validator) bool {
 // ended says why what an artefact was made from is not to be used any more, "" when it is. Its source is not asked then.
 func (s *Scope) ended(h *Head, id string, parent *Located) string {
 	switch {
-	case parent.Expires != 0 && parent.Expires <= micros(s.db.opts.Clock()):
+	case parent.Expires != 0 && parent.Expires <= codec.Micros(s.db.opts.Clock()):
 		return "expired"
 	case parent.By != 0 && (parent.Scope != h.Scope || !slices.Contains(h.Supersedes, id)): // it supersedes within its scope
 		return "another artefact supersedes"
@@ -734,7 +729,7 @@ func (s *Scope) samePages(ctx context.Context, parent Ref, now Located) bool {
 // another process's newer version is adopted. found is what the probe saw.
 func (s *Scope) refetch(ctx context.Context, h *Head, found Validator, c *checking) freshness {
 	if s.db.opts.ReadOnly || s.dry {
-		return freshness{dirty: true, reason: reasonReadOnly, err: ErrReadOnly}
+		return freshness{dirty: true, reason: store.ReasonReadOnly, err: ErrReadOnly}
 	}
 	switch r := s.fetchOnce(ctx, h, found, c); {
 	case r == nil:

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/stretchr/testify/require"
 )
 
@@ -36,7 +37,7 @@ func BenchmarkTriage(b *testing.B) {
 		require.NoError(b, err)
 		require.Len(b, out.Hits, 50)
 		for _, c := range out.Hits { // the ages are 0, 1, 2 … minutes
-			require.Less(b, now.Sub(fromMicros(c.AsOf)), 50*time.Minute)
+			require.Less(b, now.Sub(codec.FromMicros(c.AsOf)), 50*time.Minute)
 		}
 		b.Run(fmt.Sprintf("pages=1M/scopes=%d", scopes), func(b *testing.B) {
 			b.ReportAllocs()

@@ -5,9 +5,9 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"github.com/vmihailenco/msgpack/v5"
-
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/vmihailenco/msgpack/v5"
 )
 
 // turnRow is what is kept of one turn. Its fields are the row, in this order. A session of ten thousand turns decodes as
@@ -71,7 +71,7 @@ func (r *turnRow) encodePlace() ([]byte, error) {
 // decodePlace takes over what encodePlace wrote.
 func (r *turnRow) decodePlace(raw []byte) error {
 	place := turnPlace{r}
-	if err := unpack(raw, &place); err != nil {
+	if err := codec.Unpack(raw, &place); err != nil {
 		return err
 	}
 	r.moved = true
@@ -83,16 +83,16 @@ type turnPlace struct{ *turnRow }
 
 // DecodeMsgpack reads a row that unpack has scanned, so lengths can be believed.
 func (p *turnPlace) DecodeMsgpack(d *msgpack.Decoder) error {
-	x := rowDecoder{d: d}
-	fields := rowValue(&x, (*msgpack.Decoder).DecodeArrayLen)
-	if x.err == nil && fields != placeFields && fields != placeFields+1 {
+	x := codec.Fields{D: d}
+	fields := codec.Value(&x, (*msgpack.Decoder).DecodeArrayLen)
+	if x.Err == nil && fields != placeFields && fields != placeFields+1 {
 		return fmt.Errorf("%d fields of a place, expected %d or %d", fields, placeFields, placeFields+1)
 	}
 	decodeSizes(&x, &p.Sizes)
-	p.Made, p.Signals.LastRead = uint8(x.uint()), x.int()
+	p.Made, p.Signals.LastRead = uint8(x.Uint()), x.Int()
 	decodeLevel(&x, p.turnRow)
-	p.Yielded = fields > placeFields && x.bool()
-	return x.err
+	p.Yielded = fields > placeFields && x.Bool()
+	return x.Err
 }
 
 // encode is the row as msgpack, in a buffer of the right size from the start.
@@ -149,41 +149,41 @@ func (w *firstError) sizes(e *msgpack.Encoder, sizes *session.Sizes) {
 
 // DecodeMsgpack reads a row that unpack has scanned, so lengths can be believed.
 func (r *turnRow) DecodeMsgpack(d *msgpack.Decoder) error {
-	x := rowDecoder{d: d}
-	x.array(turnFields)
-	r.Hash, r.Content, r.Counter = x.uint(), x.uint(), x.text()
+	x := codec.Fields{D: d}
+	x.Array(turnFields)
+	r.Hash, r.Content, r.Counter = x.Uint(), x.Uint(), x.Text()
 	decodeSizes(&x, &r.Sizes)
-	r.Made, r.Traits, r.Title = uint8(x.uint()), uint16(x.uint()), x.text()
+	r.Made, r.Traits, r.Title = uint8(x.Uint()), uint16(x.Uint()), x.Text()
 	r.Hashes = decodeHashes(&x)
 	s := &r.Signals
-	x.array(signalFields)
-	s.Source, s.Version, s.Call = x.text(), x.uint(), x.text()
+	x.Array(signalFields)
+	s.Source, s.Version, s.Call = x.Text(), x.Uint(), x.Text()
 	for _, yes := range [...]*bool{&s.Stale, &s.Failed, &s.Refetchable, &s.Finding, &s.Closed, &s.Keep} {
-		*yes = x.bool()
+		*yes = x.Bool()
 	}
-	s.LastRead = x.int()
+	s.LastRead = x.Int()
 	decodeLevel(&x, r)
-	return x.err
+	return x.Err
 }
 
-func decodeSizes(x *rowDecoder, sizes *session.Sizes) {
-	x.array(len(sizes))
+func decodeSizes(x *codec.Fields, sizes *session.Sizes) {
+	x.Array(len(sizes))
 	for i := range sizes {
-		sizes[i] = int(x.int())
+		sizes[i] = int(x.Int())
 	}
 }
 
-func decodeLevel(x *rowDecoder, r *turnRow) {
-	r.Level, r.Because, r.Pinned = uint8(x.uint()), x.text(), x.bool()
-	if x.err == nil && r.Level > uint8(session.Cold) {
-		x.err = fmt.Errorf("level %d", r.Level)
+func decodeLevel(x *codec.Fields, r *turnRow) {
+	r.Level, r.Because, r.Pinned = uint8(x.Uint()), x.Text(), x.Bool()
+	if x.Err == nil && r.Level > uint8(session.Cold) {
+		x.Err = fmt.Errorf("level %d", r.Level)
 	}
 }
 
-func decodeHashes(x *rowDecoder) []uint64 {
-	b := rowValue(x, (*msgpack.Decoder).DecodeBytes)
-	if x.err == nil && len(b)%8 != 0 {
-		x.err = fmt.Errorf("%d bytes of token hashes", len(b))
+func decodeHashes(x *codec.Fields) []uint64 {
+	b := codec.Value(x, (*msgpack.Decoder).DecodeBytes)
+	if x.Err == nil && len(b)%8 != 0 {
+		x.Err = fmt.Errorf("%d bytes of token hashes", len(b))
 	}
 	out := make([]uint64, len(b)/8)
 	for i := range out {

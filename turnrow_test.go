@@ -3,11 +3,11 @@ package ctxpage
 import (
 	"testing"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/session"
 	"github.com/stretchr/testify/require"
 	"github.com/vmihailenco/msgpack/v5"
 	"pgregory.net/rapid"
-
-	"github.com/ctxpage/ctxpage/session"
 )
 
 // reflected is a turnRow as the general encoding writes it.
@@ -68,7 +68,7 @@ func TestTurnRowBytes(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 		var back turnRow
-		require.NoError(t, unpack(got, &back))
+		require.NoError(t, codec.Unpack(got, &back))
 		require.Equal(t, r, back)
 
 		r.Yielded = flag.Draw(t, "yielded")
@@ -84,21 +84,21 @@ func TestTurnRowBytes(t *testing.T) {
 		require.Equal(t, r, moved, "a place is all that may change of a turn")
 		require.Error(t, new(turnRow).decodePlace(place[:rapid.IntRange(0, len(place)-1).Draw(t, "place cut")]))
 		require.Error(t, new(turnRow).decodePlace(got), "a turn is no place")
-		require.Error(t, unpack(place, new(turnRow)), "nor a place a turn")
+		require.Error(t, codec.Unpack(place, new(turnRow)), "nor a place a turn")
 
 		cut := rapid.IntRange(0, len(got)-1).Draw(t, "cut")
-		require.Error(t, unpack(got[:cut], new(turnRow)))
+		require.Error(t, codec.Unpack(got[:cut], new(turnRow)))
 		w.Level = uint8(session.Cold) + 1
 		far, err := msgpack.Marshal(&w)
 		require.NoError(t, err)
-		require.Error(t, unpack(far, new(turnRow)), "a level there is not")
+		require.Error(t, codec.Unpack(far, new(turnRow)), "a level there is not")
 		w.Level, w.Hashes = 0, append(w.Hashes, 1)
 		odd, err := msgpack.Marshal(&w)
 		require.NoError(t, err)
-		require.Error(t, unpack(odd, new(turnRow)), "half a token")
+		require.Error(t, codec.Unpack(odd, new(turnRow)), "half a token")
 		w.Hashes, w.Sizes = nil, w.Sizes[:4]
 		short, err := msgpack.Marshal(&w)
 		require.NoError(t, err)
-		require.Error(t, unpack(short, new(turnRow)), "a size too few")
+		require.Error(t, codec.Unpack(short, new(turnRow)), "a size too few")
 	})
 }

@@ -11,10 +11,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
 )
 
 // A transaction is speculative: it lives as long as an inference and holds no lock and no snapshot of the store.
@@ -59,7 +60,6 @@ type Evaluator interface {
 
 // Reasons for which a commit is held.
 const (
-	ReasonStaleContext  = "stale context"
 	ReasonNoVerdict     = "no verdict"
 	ReasonSelfCertified = "self-certified"
 	ReasonLowConfidence = "confidence below the gate"
@@ -242,7 +242,7 @@ func (tx *Txn) sawLeaf(ctx context.Context, leaf *manifest.Record) error {
 	keys := make([]PageKey, 0, len(leaf.Pages))
 	for _, p := range leaf.Pages {
 		if p.Num != 0 { // a draft had no version that could have changed
-			keys = append(keys, PageKey{p.Num, p.Version})
+			keys = append(keys, PageKey{Num: p.Num, Version: p.Version})
 		}
 		if p.Form == manifest.FormSummary {
 			keys = append(keys, PageKey{Num: p.Via})
@@ -281,7 +281,7 @@ func (tx *Txn) sawForgotten(ctx context.Context, scope string, k PageKey) {
 func (tx *Txn) see(h *Head, page int, num uint64) {
 	slot := pageSlot{h.Scope, h.ID, page}
 	if was, ok := tx.saw[slot]; !ok || num < was.Num { // numbers rise with every version of a page
-		set(&tx.saw, slot, Seen{h.Scope, h.ID, page, num})
+		set(&tx.saw, slot, Seen{Scope: h.Scope, ID: h.ID, Page: page, Num: num})
 	}
 	if h.Scope != tx.s.name {
 		return
@@ -397,12 +397,12 @@ func (tx *Txn) makePut(ctx context.Context, a Artefact) (Put, error) {
 		return Put{}, fmt.Errorf("%w: %s: human-verified comes from DB.PutVerified or an approval, not from a scope", ErrProvenance, a.ID)
 	}
 	claimed := a.Provenance
-	a.kindDefaults()
+	a.KindDefaults()
 	if !tx.managed {
 		if err := tx.s.mayDraft(ctx, &a, claimed); err != nil {
 			return Put{}, err
 		}
-		if a.Kind == KindSystem || a.Role == "system" || a.Role == roleDeveloper {
+		if a.Kind == KindSystem || a.Role == "system" || a.Role == store.RoleDeveloper {
 			return Put{}, fmt.Errorf("%w: %s: a speculative write cannot be of kind or role system", ErrProvenance, a.ID)
 		}
 		a.Provenance = speculative(a.Provenance)
@@ -413,7 +413,7 @@ func (tx *Txn) makePut(ctx context.Context, a Artefact) (Put, error) {
 	if a.TTL > 0 {
 		a.ExpiresAt, a.TTL = tx.s.db.opts.Clock().Add(a.TTL), 0
 		if y := a.ExpiresAt.UTC().Year(); y < 1 || y > 9999 {
-			return Put{}, invalid("ttl", fmt.Sprintf("an expiry in the year %d", y), "one up to the year 9999")
+			return Put{}, store.Invalid("ttl", fmt.Sprintf("an expiry in the year %d", y), "one up to the year 9999")
 		}
 	}
 	if err := tx.derive(ctx, &a); err != nil {
@@ -452,7 +452,7 @@ func (tx *Txn) supersedesNothing() error {
 	for _, by := range tx.order {
 		for _, id := range tx.writes[by].Artefact.Supersedes {
 			if tx.unknown[id] && tx.writes[id] == nil {
-				return invalidMissing(ErrNotFound, "supersedes", strconv.Quote(id)+", which scope "+tx.s.name+" has never had",
+				return store.InvalidMissing(ErrNotFound, "supersedes", strconv.Quote(id)+", which scope "+tx.s.name+" has never had",
 					"ids of artefacts of the scope itself; put them first, or leave them out of "+strconv.Quote(by))
 			}
 		}
@@ -520,7 +520,7 @@ func (s *Scope) content(ctx context.Context, a *Artefact) (Validator, error) {
 	if given {
 		text, _ := joinParts(a.Parts)
 		if a.Text+text != f.Text {
-			return Validator{}, invalid("text", fmt.Sprintf("one beside source %s, which holds another", strconv.Quote(a.Source)), "text or source: with a source the text is fetched from there")
+			return Validator{}, store.Invalid("text", fmt.Sprintf("one beside source %s, which holds another", strconv.Quote(a.Source)), "text or source: with a source the text is fetched from there")
 		}
 	} else {
 		a.Text = f.Text
@@ -535,13 +535,13 @@ func (tx *Txn) add(ctx context.Context, put Put) error {
 	id := put.Artefact.ID
 	bytes := tx.bytes + putBytes(&put) - putBytes(tx.writes[id])
 	if bytes > MaxTxnBytes {
-		return invalid("transaction", fmt.Sprintf("%d bytes", bytes), fmt.Sprintf("at most %d; write in several", MaxTxnBytes))
+		return store.Invalid("transaction", fmt.Sprintf("%d bytes", bytes), fmt.Sprintf("at most %d; write in several", MaxTxnBytes))
 	}
 	if tx.writes[id] == nil && !tx.drop[id] && len(tx.writes)+len(tx.drop) >= MaxTxnWrites {
-		return invalid("transaction", fmt.Sprintf("more than %d artefacts", MaxTxnWrites), "fewer; write in several")
+		return store.Invalid("transaction", fmt.Sprintf("more than %d artefacts", MaxTxnWrites), "fewer; write in several")
 	}
 	if tx.replaced.leads(put.Artefact.Supersedes, id, tx.writes) {
-		return invalid("supersedes", fmt.Sprintf("%q and another artefact of this transaction, each in place of the other", id), "one of them to stay")
+		return store.Invalid("supersedes", fmt.Sprintf("%q and another artefact of this transaction, each in place of the other", id), "one of them to stay")
 	}
 	if err := tx.expecting(ctx, id); err != nil {
 		return err
@@ -599,7 +599,7 @@ func (tx *Txn) Delete(ctx context.Context, id string) error {
 }
 
 func (tx *Txn) remove(ctx context.Context, id string) error {
-	if err := checkID("id", id); err != nil {
+	if err := store.CheckID("id", id); err != nil {
 		return err
 	}
 	if err := checkReserved("id", id); err != nil {
@@ -616,7 +616,7 @@ func (tx *Txn) remove(ctx context.Context, id string) error {
 		return err
 	}
 	if tx.writes[id] == nil && !tx.drop[id] && len(tx.writes)+len(tx.drop) >= MaxTxnWrites {
-		return invalid("transaction", fmt.Sprintf("more than %d artefacts", MaxTxnWrites), "fewer; write in several")
+		return store.Invalid("transaction", fmt.Sprintf("more than %d artefacts", MaxTxnWrites), "fewer; write in several")
 	}
 	if tx.writes[id] != nil {
 		tx.bytes -= putBytes(tx.writes[id])
@@ -638,7 +638,7 @@ func (tx *Txn) Get(ctx context.Context, id string, opts ...ReadOption) (*Version
 	if tx.state == txnDone {
 		return nil, ErrTxnDone
 	}
-	if err := checkID("id", id); err != nil {
+	if err := store.CheckID("id", id); err != nil {
 		return nil, err
 	}
 	if w := tx.writes[id]; w != nil {
@@ -691,7 +691,7 @@ func (tx *Txn) batch() Batch {
 	b.Deletes = slices.Sorted(maps.Keys(tx.drop))
 	for _, id := range slices.Sorted(maps.Keys(tx.expect)) {
 		if tx.writes[id] != nil || tx.drop[id] {
-			b.Expect = append(b.Expect, Precondition{Ref{Scope: tx.s.name, ID: id}, tx.expect[id]})
+			b.Expect = append(b.Expect, Precondition{Ref: Ref{Scope: tx.s.name, ID: id}, LSN: tx.expect[id]})
 		}
 	}
 	for _, k := range tx.slots() {
@@ -758,14 +758,14 @@ func (tx *Txn) Commit(ctx context.Context, v Verdict) error {
 		}
 	}
 	if v.Confidence > 1 { // on another scale, say percent, a bad draft would pass; below 0 and NaN pass no gate
-		return invalid("confidence", fmt.Sprintf("%v by %s", v.Confidence, v.By), "a number from 0 to 1; the transaction is still open")
+		return store.Invalid("confidence", fmt.Sprintf("%v by %s", v.Confidence, v.By), "a number from 0 to 1; the transaction is still open")
 	}
 	b := tx.batch()
-	b.Leaf = manifest.Record{Type: manifest.TypeCommit, Confidence: clampUnit(v.Confidence), By: v.By, Note: v.Note, Evaluator: evaluator, Gate: max(tx.s.gate, 0)}
+	b.Leaf = manifest.Record{Type: manifest.TypeCommit, Confidence: store.ClampUnit(v.Confidence), By: v.By, Note: v.Note, Evaluator: evaluator, Gate: max(tx.s.gate, 0)}
 	if b.Reason = tx.s.gateReason(v); b.Reason != "" {
 		b.Action = ActHold
 	}
-	if err := b.bind(); err != nil { // before what was served takes drafts out of it
+	if err := b.Bind(); err != nil { // before what was served takes drafts out of it
 		return err
 	}
 	if err := tx.touches(ctx, &b); err != nil {
@@ -794,12 +794,12 @@ func (tx *Txn) evaluate(ctx context.Context) (Verdict, error) {
 // checkVerdict keeps what goes into the manifest small. Nobody in By is a reason to hold, not an error.
 func checkVerdict(by, note string) error {
 	if by != "" {
-		if err := checkID("by", by); err != nil {
+		if err := store.CheckID("by", by); err != nil {
 			return err
 		}
 	}
 	if len(note) > MaxNote {
-		return invalid("note", fmt.Sprintf("%d bytes", len(note)), fmt.Sprintf("at most %d", MaxNote))
+		return store.Invalid("note", fmt.Sprintf("%d bytes", len(note)), fmt.Sprintf("at most %d", MaxNote))
 	}
 	return nil
 }
@@ -857,7 +857,7 @@ func (tx *Txn) repeats(ctx context.Context, p *Put, loaded []Loaded) *Loaded {
 			continue
 		}
 		r := &l.Head.Rows[l.Page-1]
-		if r.Hash == p.Pages[0].Hash && saltedDigest(r.Salt[:], p.Pages[0].Text) == r.Digest && tx.live(ctx, l) {
+		if r.Hash == p.Pages[0].Hash && store.SaltedDigest(r.Salt[:], p.Pages[0].Text) == r.Digest && tx.live(ctx, l) {
 			return l
 		}
 	}
@@ -872,7 +872,7 @@ func plainNote(a *Artefact) bool {
 // live says whether a loaded page is still what its artefact says.
 func (tx *Txn) live(ctx context.Context, l *Loaded) bool {
 	now, err := tx.s.db.store.Resolve(ctx, tx.s.chain, Ref{Scope: l.Head.Scope, ID: l.Head.ID})
-	return err == nil && now.By == 0 && (now.Expires == 0 || now.Expires > micros(tx.s.db.opts.Clock())) &&
+	return err == nil && now.By == 0 && (now.Expires == 0 || now.Expires > codec.Micros(tx.s.db.opts.Clock())) &&
 		slices.ContainsFunc(now.Pages, func(k PageKey) bool { return k.Num == l.Key.Num })
 }
 
@@ -923,7 +923,7 @@ func (tx *Txn) ownDocs() []ownPage {
 		for i := range w.Pages {
 			p := &w.Pages[i]
 			if p.Analysis == nil {
-				an := analyse(tx.s.db.lexer, &w.Artefact, p.Text)
+				an := store.Analyse(tx.s.db.lexer, &w.Artefact, p.Text)
 				p.Analysis = &an
 			}
 			out = append(out, ownPage{put: w, page: i + 1, analysis: p.Analysis})

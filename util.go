@@ -2,15 +2,11 @@ package ctxpage
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"slices"
 	"sync"
 	"syscall"
-	"time"
-
-	"github.com/oklog/ulid/v2"
 
 	"github.com/ctxpage/ctxpage/wal"
 )
@@ -44,31 +40,6 @@ func ioFailed(err error) bool {
 
 var passing = []syscall.Errno{
 	syscall.EIO, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.EINTR, syscall.EAGAIN, syscall.ETIMEDOUT, syscall.ESTALE,
-}
-
-// checkClock refuses a time that cannot be stored or shown: rows hold the zero time for "never", and dates in JSON and
-// in head lines have four digits. Whoever takes a time from Options.Clock to keep it asks here, or makes an id of it.
-func checkClock(now time.Time) error {
-	if y, utc := now.Year(), now.UTC().Year(); now.IsZero() || min(y, utc) < 1 || max(y, utc) > 9999 {
-		return invalid("Options.Clock", fmt.Sprintf("a time in the year %d", y), "a time from the year 1, which is not the zero time, to the year 9999")
-	}
-	return nil
-}
-
-// newID makes an id that sorts by time. The randomness is the caller's, so that a test can repeat it.
-func newID(now time.Time, rand io.Reader) (ulid.ULID, error) {
-	if err := checkClock(now); err != nil {
-		return ulid.ULID{}, err
-	}
-	ms := now.UnixMilli()
-	if ms < 0 {
-		ms = 0
-	}
-	id, err := ulid.New(uint64(ms), rand)
-	if err != nil {
-		return id, fmt.Errorf("ctxpage: id: %w", err)
-	}
-	return id, nil
 }
 
 // lockedReader makes a source of randomness safe for concurrent use.

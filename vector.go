@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/triage"
 )
 
@@ -265,7 +266,7 @@ func (db *DB) embed(ctx context.Context, texts []string) ([][]float32, error) {
 		return nil, fmt.Errorf("%w: %d vectors for %d texts", errVectors, len(vecs), len(texts))
 	}
 	for i, v := range vecs {
-		if len(v) == 0 || len(v) > maxVector || len(v) != len(vecs[0]) || !finite(v) {
+		if len(v) == 0 || len(v) > maxVector || len(v) != len(vecs[0]) || !store.Finite(v) {
 			return nil, fmt.Errorf("%w: vector %d has %d numbers, expected as many as the first, 1 to %d, all finite", errVectors, i, len(v), maxVector)
 		}
 	}

@@ -13,9 +13,10 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
-
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // watchTick is how often the background looks again while it is not at rest.
@@ -50,7 +51,7 @@ func (c *Session) SetWindow(ctx context.Context, cfg session.Config) error {
 		}
 		talk.rev++
 		if talk.state.Created == 0 {
-			talk.state.Created = micros(c.s.db.opts.Clock())
+			talk.state.Created = codec.Micros(c.s.db.opts.Clock())
 		}
 		w.put(talk.key(sessionRowKey), &talk.state)
 		return nil
@@ -257,11 +258,11 @@ func (c *conversation) section(u int) (session.Section, bool) {
 	members := c.units[u].members
 	lead, main := &c.blocks[members[0]], &c.blocks[members[len(members)-1]]
 	sec := session.Section{
-		ID: lead.id, Kind: main.kind.String(), Priority: priorityOf(main.priority), At: fromMicros(main.asOf), Turn: max(main.seq, 0),
+		ID: lead.id, Kind: main.kind.String(), Priority: priorityOf(main.priority), At: codec.FromMicros(main.asOf), Turn: max(main.seq, 0),
 		Level: session.Level(lead.row.Level), Pinned: c.pinned(&c.units[u]), Because: lead.row.Because,
 	}
 	if main.kind == KindMessage {
-		sec.Kind, sec.Role = main.role, session.Role(spokenAs(main.role))
+		sec.Kind, sec.Role = main.role, session.Role(store.SpokenAs(main.role))
 	}
 	if main.rated != nil {
 		sec.Relevance, sec.Rated = *main.rated, true
@@ -309,7 +310,7 @@ func (c *conversation) signals(u int, sec *session.Section) {
 	out := &sec.Signals
 	out.Source, out.Version, out.Stale, out.Finding, out.Closed, out.Refetchable = s.Source, s.Version, s.Stale, s.Finding, s.Closed, s.Refetchable
 	out.Failed = s.Failed || b.role == "tool" && session.Traits(b.row.Traits)&session.TraitError != 0
-	out.ExpiresAt, out.Call = fromMicros(b.expires), s.Call
+	out.ExpiresAt, out.Call = codec.FromMicros(b.expires), s.Call
 	if len(members) > 2 {
 		return // of a unit with several results none speaks for all
 	}
@@ -457,7 +458,7 @@ func (c *conversation) makeForm(ctx context.Context, f *form, by Summarizer) err
 	b := &f.block
 	keys := make([]PageKey, len(b.nums))
 	for i, n := range b.nums {
-		keys[i] = PageKey{n, b.version}
+		keys[i] = PageKey{Num: n, Version: b.version}
 	}
 	texts, version := f.texts, b.version
 	var err error
@@ -483,7 +484,7 @@ func (c *conversation) makeForm(ctx context.Context, f *form, by Summarizer) err
 		return nil
 	}
 	put, err := c.db.makePut(Artefact{
-		ID: c.formID(b, f.level), Kind: KindSummary, Provenance: Scratch, Priority: PriorityLow, Text: text, CurrentAsOf: fromMicros(b.asOf), Name: author,
+		ID: c.formID(b, f.level), Kind: KindSummary, Provenance: Scratch, Priority: PriorityLow, Text: text, CurrentAsOf: codec.FromMicros(b.asOf), Name: author,
 		DerivedFrom: []Ref{{Scope: c.scope, ID: b.id, Version: version}},
 	}, Validator{})
 	f.put, f.size = &put, size
@@ -794,7 +795,7 @@ func (c *conversation) machine() (session.Machine, error) {
 }
 
 func (c *conversation) noWindow() error {
-	return invalid("window", "none of session "+c.id, "one that was set (Session.SetWindow; dbctl watch --total N --once)")
+	return store.Invalid("window", "none of session "+c.id, "one that was set (Session.SetWindow; dbctl watch --total N --once)")
 }
 
 // configure starts anew with a changed window.
@@ -1018,7 +1019,7 @@ func (w *Watcher) Start(ctx context.Context) error {
 		case <-w.ending:
 			<-w.done // it was told to end, and does
 		default:
-			return invalid("watcher", "running already", "Stop first")
+			return store.Invalid("watcher", "running already", "Stop first")
 		}
 	}
 	if w.stop != nil {

@@ -10,9 +10,11 @@ import (
 	"slices"
 
 	"github.com/ctxpage/ctxpage/budget"
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/triage"
 )
 
@@ -58,7 +60,7 @@ func (a *assembling) candidates(ctx context.Context, q CandidateQuery) (err erro
 		a.cands, err = a.s.db.store.Candidates(ctx, q)
 		return err
 	}
-	if err := checkID("session", a.q.Session); err != nil {
+	if err := store.CheckID("session", a.q.Session); err != nil {
 		return err
 	}
 	talk := a.s.db.conversation(a.s.name, a.q.Session)
@@ -231,7 +233,7 @@ func (a *assembling) enter(hits []Candidate) (turns []*item, rest []Candidate) {
 	}
 	for of, n := range a.more { // some of each were named
 		if n > 0 && len(a.q.Kinds) > 0 && !slices.Contains(a.q.Kinds, of.kind) {
-			left[reasonKind].Count += n
+			left[store.ReasonKind].Count += n
 		} else if n > 0 {
 			left[of.why].Count += n
 		}
@@ -306,10 +308,10 @@ func (a *assembling) order() []int {
 // refuse is the rule that keeps a turn out, "" when none does.
 func (a *assembling) refuse(t *turnIn) string {
 	switch {
-	case t.expires != 0 && t.expires <= micros(a.now):
-		return reasonExpired
+	case t.expires != 0 && t.expires <= codec.Micros(a.now):
+		return store.ReasonExpired
 	case len(a.q.Kinds) > 0 && !slices.Contains(a.q.Kinds, t.kind):
-		return reasonKind
+		return store.ReasonKind
 	case t.level == session.Cold:
 		return t.why
 	case a.tx != nil && (a.tx.writes[t.id] != nil || a.tx.drop[t.id]):
@@ -347,7 +349,7 @@ func (a *assembling) candidate(t *turnIn, page int, found map[uint64]*Candidate)
 		return c
 	}
 	return &Candidate{
-		Key: PageKey{t.nums[page], t.version}, Ref: Ref{Scope: a.s.name, ID: t.id, Page: page + 1, Version: t.version}, Kind: t.kind, Provenance: t.prov,
+		Key: PageKey{Num: t.nums[page], Version: t.version}, Ref: Ref{Scope: a.s.name, ID: t.id, Page: page + 1, Version: t.version}, Kind: t.kind, Provenance: t.prov,
 		AsOf: t.asOf, Tokens: t.stored / len(t.nums), GroupName: a.q.Session, Seq: t.seq,
 	}
 }
@@ -382,7 +384,7 @@ func (a *assembling) loadForms(ctx context.Context, at []int) (whole []int, err 
 	for j, i := range at {
 		it := a.ranked[i]
 		if heads[j].Err != nil {
-			it.reason = reasonGone
+			it.reason = store.ReasonGone
 			continue
 		}
 		it.head, it.page = heads[j].Head, 1
@@ -478,7 +480,7 @@ func (a *assembling) leaveUnpaired() {
 // isTurn says whether a page is a message of a session's requests. One with a role that no provider takes is data, whatever
 // calls it has.
 func isTurn(h *Head, session string) bool {
-	return session != "" && h.Group == session && h.Kind == KindMessage && (h.Role == "" || slices.Contains(roles, h.Role))
+	return session != "" && h.Group == session && h.Kind == KindMessage && (h.Role == "" || slices.Contains(store.Roles, h.Role))
 }
 
 func isResult(h *Head) bool { return h.ToolCallID != "" || h.Role == render.RoleTool }

@@ -1,4 +1,4 @@
-package ctxpage
+package store
 
 import (
 	"fmt"
@@ -41,7 +41,7 @@ func (r Ref) String() string {
 // ParseRef reads the text form of a reference. The error matches ErrInvalid and says which part is wrong.
 func ParseRef(s string) (Ref, error) {
 	bad := func(why string) (Ref, error) {
-		return Ref{}, invalid("reference", strconv.Quote(s), "scope:id, scope:id#page or scope:id#page@version ("+why+")")
+		return Ref{}, Invalid("reference", strconv.Quote(s), "scope:id, scope:id#page or scope:id#page@version ("+why+")")
 	}
 	scope, rest, ok := strings.Cut(s, ":")
 	if !ok {
@@ -69,10 +69,10 @@ func ParseRef(s string) (Ref, error) {
 		}
 		r.Version = uint32(v)
 	}
-	if err := checkScope(r.Scope); err != nil {
+	if err := CheckScope(r.Scope); err != nil {
 		return Ref{}, err
 	}
-	if err := checkID("id", r.ID); err != nil {
+	if err := CheckID("id", r.ID); err != nil {
 		return Ref{}, err
 	}
 	return r, nil
@@ -111,4 +111,11 @@ func escapeName(s string, slash bool) string {
 		}
 	}
 	return string(b)
+}
+
+func SourceRef(key string) (Ref, error) {
+	if strings.Contains(key, ":") {
+		return ParseRef(key)
+	}
+	return Ref{ID: key}, CheckID("source", key)
 }

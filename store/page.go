@@ -1,4 +1,4 @@
-package ctxpage
+package store
 
 import (
 	"cmp"
@@ -34,10 +34,10 @@ const (
 	MaxNote        = 64 << 10 // bytes of the note of a verdict or a review
 	MaxPageTokens  = 8192     // upper bound of Options.PageTokens
 	PageTokens     = 512      // default of Options.PageTokens
-	maxQueryText   = 64 << 10
+	MaxQueryText   = 64 << 10
 	maxConfidence  = 1.0
-	minPageTokens  = 16
-	digestSaltSize = 16
+	MinPageTokens  = 16
+	DigestSaltSize = 16
 )
 
 // Kind says what an artefact is. It gives the defaults of class, provenance and priority.
@@ -55,11 +55,11 @@ const (
 	KindSummary
 )
 
-var kindNames = [...]string{"auto", "system", "fact", "chunk", "message", "tool", "scratch", "summary"}
+var KindNames = [...]string{"auto", "system", "fact", "chunk", "message", "tool", "scratch", "summary"}
 
 func (k Kind) String() string {
-	if int(k) < len(kindNames) {
-		return kindNames[k]
+	if int(k) < len(KindNames) {
+		return KindNames[k]
 	}
 	return "kind(" + strconv.Itoa(int(k)) + ")"
 }
@@ -75,12 +75,12 @@ func (k *Kind) UnmarshalText(b []byte) (err error) {
 
 // ParseKind reads the name of a kind.
 func ParseKind(s string) (Kind, error) {
-	for i, n := range kindNames {
+	for i, n := range KindNames {
 		if s == n {
 			return Kind(i), nil
 		}
 	}
-	return 0, invalid("kind", strconv.Quote(s), "one of "+strings.Join(kindNames[1:], ", "))
+	return 0, Invalid("kind", strconv.Quote(s), "one of "+strings.Join(KindNames[1:], ", "))
 }
 
 // Provenance is an order of trust: who wrote an artefact. Zero on an Artefact means the default of its kind.
@@ -165,59 +165,22 @@ type Artefact struct {
 	Meta map[string]string `json:"meta,omitempty"`
 }
 
-// Version is one version of an artefact as it is stored: what the caller put, and what the database keeps of it.
-// The caller owns it; nothing in it is shared with the database.
-type Version struct {
-	Artefact
-	Ref     Ref       `json:"ref"`
-	Version uint32    `json:"version"`
-	LSN     uint64    `json:"lsn"` // log sequence number of the commit that wrote it
-	PutAt   time.Time `json:"put_at"`
-	Actor   string    `json:"actor,omitempty"`
-	Deleted bool      `json:"deleted,omitempty"`
-	// Gone: gc dropped the version, in the run of the trace GoneBy. Its text cannot be read any more; a list names it.
-	Gone   bool   `json:"gone,omitempty"`
-	GoneBy string `json:"gone_by,omitempty"`
-	// SupersededBy is the id of the artefact of the scope that answers for this one; of the newest version, "" for none.
-	// That artefact may be deleted by now: then nothing answers, until this one is put again.
-	SupersededBy string `json:"superseded_by,omitempty"`
-	// Stale: the source moved on, and the reader asked for the page all the same.
-	Stale  bool `json:"stale,omitempty"`
-	Tokens int  `json:"tokens"` // of all pages, by Counter
-	// SourceHash is xxhash64 of what the source held when it was loaded; 0: no source. It is not salted, so it is kept
-	// out of JSON: an erased text could be guessed from it.
-	SourceHash uint64 `json:"-"`
-	Pages      []Page `json:"pages"`
-	src        *Head
-}
+// Roles are those that providers take.
+var Roles = []string{render.RoleSystem, RoleDeveloper, render.RoleUser, render.RoleAssistant, render.RoleTool}
 
-// Page is the unit of paging, ranking, budgeting and dirty checking.
-type Page struct {
-	Ref    Ref    `json:"ref"`
-	Num    uint64 `json:"num"` // number of this page version in the database; manifests name pages by it
-	Tokens int    `json:"tokens"`
-	// Digest is HMAC-SHA256 of the text under a random salt of this version, so that an erased text cannot be
-	// guessed from the log.
-	Digest [32]byte `json:"-"`
-	Text   string   `json:"text,omitempty"`
-}
+// RoleDeveloper is another name of the role system, which some providers have.
+const RoleDeveloper = "developer"
 
-// roles are those that providers take.
-var roles = []string{render.RoleSystem, roleDeveloper, render.RoleUser, render.RoleAssistant, render.RoleTool}
-
-// roleDeveloper is another name of the role system, which some providers have.
-const roleDeveloper = "developer"
-
-// spokenAs is the role that a message enters a window and a request with.
-func spokenAs(role string) string {
-	if role == roleDeveloper {
+// SpokenAs is the role that a message enters a window and a request with.
+func SpokenAs(role string) string {
+	if role == RoleDeveloper {
 		return render.RoleSystem
 	}
 	return role
 }
 
-// kindDefaults are the defaults of a kind where the caller is silent.
-func (a *Artefact) kindDefaults() {
+// KindDefaults are the defaults of a kind where the caller is silent.
+func (a *Artefact) KindDefaults() {
 	if a.Kind == KindAuto {
 		switch {
 		case a.Role != "":
@@ -232,7 +195,7 @@ func (a *Artefact) kindDefaults() {
 		a.Provenance = defaultProvenance(a.Kind, a.Role)
 	}
 	if a.Priority == PriorityAuto {
-		a.Priority = defaultPriority(a.Kind)
+		a.Priority = DefaultPriority(a.Kind)
 	}
 }
 
@@ -248,7 +211,7 @@ func defaultProvenance(k Kind, role string) Provenance {
 		return Scratch
 	case KindMessage:
 		switch role {
-		case "user", "system", roleDeveloper:
+		case "user", "system", RoleDeveloper:
 			return Chunk
 		case "tool":
 			return Tool
@@ -258,7 +221,7 @@ func defaultProvenance(k Kind, role string) Provenance {
 	return Validated
 }
 
-func defaultPriority(k Kind) Priority {
+func DefaultPriority(k Kind) Priority {
 	switch k {
 	case KindSystem:
 		return PriorityCritical
@@ -270,9 +233,9 @@ func defaultPriority(k Kind) Priority {
 	return PriorityMedium
 }
 
-// check refuses what breaks a rule or a limit; every message says what was expected.
-func (a *Artefact) check() error {
-	if err := checkID("id", a.ID); err != nil {
+// Check refuses what breaks a rule or a limit; every message says what was expected.
+func (a *Artefact) Check() error {
+	if err := CheckID("id", a.ID); err != nil {
 		return err
 	}
 	for _, f := range []struct{ name, v string }{
@@ -281,18 +244,18 @@ func (a *Artefact) check() error {
 		if f.v == "" {
 			continue
 		}
-		if err := checkID(f.name, f.v); err != nil {
+		if err := CheckID(f.name, f.v); err != nil {
 			return err
 		}
 	}
-	if int(a.Kind) >= len(kindNames) {
-		return invalid("kind", a.Kind.String(), "one of "+strings.Join(kindNames[1:], ", "))
+	if int(a.Kind) >= len(KindNames) {
+		return Invalid("kind", a.Kind.String(), "one of "+strings.Join(KindNames[1:], ", "))
 	}
 	if a.Provenance != 0 && !a.Provenance.Valid() {
-		return invalid("provenance", strconv.Itoa(int(a.Provenance)), "one of human-verified, chunk, validated, tool, scratch")
+		return Invalid("provenance", strconv.Itoa(int(a.Provenance)), "one of human-verified, chunk, validated, tool, scratch")
 	}
 	if a.Priority > PriorityCritical {
-		return invalid("priority", strconv.Itoa(int(a.Priority)), "low, medium, high or critical")
+		return Invalid("priority", strconv.Itoa(int(a.Priority)), "low, medium, high or critical")
 	}
 	if err := a.checkTimes(); err != nil {
 		return err
@@ -302,21 +265,21 @@ func (a *Artefact) check() error {
 
 func (a *Artefact) checkTimes() error {
 	if a.TTL < 0 {
-		return invalid("ttl", a.TTL.String(), "zero (never) or a positive duration")
+		return Invalid("ttl", a.TTL.String(), "zero (never) or a positive duration")
 	}
 	if a.TTL > 0 && !a.ExpiresAt.IsZero() {
-		return invalid("ttl", "both ttl and expires_at", "one of them")
+		return Invalid("ttl", "both ttl and expires_at", "one of them")
 	}
 	for _, t := range []struct {
 		name string
 		t    time.Time
 	}{{"expires_at", a.ExpiresAt}, {"current_as_of", a.CurrentAsOf}} {
 		if y := t.t.Year(); !t.t.IsZero() && (y < 1 || y > 9999) {
-			return invalid(t.name, fmt.Sprint("year ", y), "a year from 1 to 9999")
+			return Invalid(t.name, fmt.Sprint("year ", y), "a year from 1 to 9999")
 		}
 	}
 	if r := a.Relevance; r != nil && !(*r >= 0 && *r <= 1) {
-		return invalid("relevance", fmt.Sprint(*r), "a number from 0 to 1")
+		return Invalid("relevance", fmt.Sprint(*r), "a number from 0 to 1")
 	}
 	return nil
 }
@@ -330,7 +293,7 @@ func (a *Artefact) checkSizes() error {
 		meta += len(k) + len(v)
 	}
 	for _, t := range a.Tags {
-		if err := checkID("tag", t); err != nil {
+		if err := CheckID("tag", t); err != nil {
 			return err
 		}
 	}
@@ -349,21 +312,21 @@ func (a *Artefact) checkSizes() error {
 		{"derived_from", len(a.DerivedFrom), MaxLineage, "references"}, {"supersedes", len(a.Supersedes), MaxLineage, "ids"},
 	} {
 		if f.got > f.max {
-			return invalid(f.name, fmt.Sprintf("%d %s", f.got, f.unit), fmt.Sprintf("at most %d", f.max))
+			return Invalid(f.name, fmt.Sprintf("%d %s", f.got, f.unit), fmt.Sprintf("at most %d", f.max))
 		}
 	}
 	if a.Text != "" && len(a.Parts) > 0 {
-		return invalid("parts", "both text and parts", "one of them")
+		return Invalid("parts", "both text and parts", "one of them")
 	}
 	if err := a.checkUTF8(); err != nil {
 		return err
 	}
 	for _, id := range a.Supersedes {
-		if err := checkID("supersedes", id); err != nil {
+		if err := CheckID("supersedes", id); err != nil {
 			return err
 		}
 		if id == a.ID {
-			return invalid("supersedes", "the artefact itself", "ids of other artefacts of the scope")
+			return Invalid("supersedes", "the artefact itself", "ids of other artefacts of the scope")
 		}
 	}
 	return nil
@@ -389,51 +352,51 @@ func (a *Artefact) checkUTF8() error {
 func validUTF8(field string, texts ...string) error {
 	for _, t := range texts {
 		if !utf8.ValidString(t) {
-			return invalid(field, "bytes that are not UTF-8", "UTF-8 text")
+			return Invalid(field, "bytes that are not UTF-8", "UTF-8 text")
 		}
 	}
 	return nil
 }
 
-func checkID(field, s string) error {
+func CheckID(field, s string) error {
 	switch {
 	case s == "":
-		return invalid(field, "nothing", "1 to 512 bytes of UTF-8")
+		return Invalid(field, "nothing", "1 to 512 bytes of UTF-8")
 	case len(s) > MaxID:
-		return invalid(field, fmt.Sprintf("%d bytes", len(s)), fmt.Sprintf("at most %d", MaxID))
+		return Invalid(field, fmt.Sprintf("%d bytes", len(s)), fmt.Sprintf("at most %d", MaxID))
 	case !utf8.ValidString(s):
-		return invalid(field, strconv.QuoteToASCII(s), "UTF-8")
+		return Invalid(field, strconv.QuoteToASCII(s), "UTF-8")
 	}
 	for _, r := range s {
 		if unicode.IsControl(r) {
-			return invalid(field, strconv.QuoteToASCII(s), "no control characters")
+			return Invalid(field, strconv.QuoteToASCII(s), "no control characters")
 		}
 	}
 	return nil
 }
 
-// checkScope accepts paths like acme/support/agent-7: names joined by single slashes.
-func checkScope(s string) error {
+// CheckScope accepts paths like acme/support/agent-7: names joined by single slashes.
+func CheckScope(s string) error {
 	if s == "" || len(s) > MaxScope {
-		return invalid("scope", fmt.Sprintf("%d bytes", len(s)), fmt.Sprintf("a path like acme/support/agent-7 of 1 to %d bytes", MaxScope))
+		return Invalid("scope", fmt.Sprintf("%d bytes", len(s)), fmt.Sprintf("a path like acme/support/agent-7 of 1 to %d bytes", MaxScope))
 	}
 	names := strings.Split(s, "/")
 	if len(names) > MaxScopeDepth {
-		return invalid("scope", fmt.Sprintf("%d names", len(names)), fmt.Sprintf("at most %d", MaxScopeDepth))
+		return Invalid("scope", fmt.Sprintf("%d names", len(names)), fmt.Sprintf("at most %d", MaxScopeDepth))
 	}
 	for _, n := range names {
 		if n == "" || n == "." || n == ".." {
-			return invalid("scope", strconv.QuoteToASCII(s), "names joined by single slashes, none empty, '.' or '..'")
+			return Invalid("scope", strconv.QuoteToASCII(s), "names joined by single slashes, none empty, '.' or '..'")
 		}
-		if err := checkID("scope", n); err != nil {
+		if err := CheckID("scope", n); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// scopeChain is the scope and its ancestors, nearest first.
-func scopeChain(s string) []string {
+// ScopeChain is the scope and its ancestors, nearest first.
+func ScopeChain(s string) []string {
 	chain := []string{s}
 	for i := strings.LastIndexByte(s, '/'); i >= 0; i = strings.LastIndexByte(s, '/') {
 		s = s[:i]
@@ -442,16 +405,16 @@ func scopeChain(s string) []string {
 	return chain
 }
 
-// contentHash is the fast hash that tells changed pages from unchanged ones. It never leaves the file and never
+// ContentHash is the fast hash that tells changed pages from unchanged ones. It never leaves the file and never
 // enters the audit: without a salt it would let an erased text be guessed.
-func contentHash(text string) uint64 { return xxhash.Sum64String(text) }
+func ContentHash(text string) uint64 { return xxhash.Sum64String(text) }
 
-func saltedDigest(salt []byte, text string) [32]byte {
-	return saltedMAC(salt, func(b []byte) []byte { return append(b, text...) })
+func SaltedDigest(salt []byte, text string) [32]byte {
+	return SaltedMAC(salt, func(b []byte) []byte { return append(b, text...) })
 }
 
-// clampUnit forces a confidence into 0..1; NaN is no confidence.
-func clampUnit(x float64) float64 {
+// ClampUnit forces a confidence into 0..1; NaN is no confidence.
+func ClampUnit(x float64) float64 {
 	if math.IsNaN(x) || x < 0 {
 		return 0
 	}

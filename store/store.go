@@ -1,4 +1,4 @@
-package ctxpage
+package store
 
 import (
 	"context"
@@ -120,7 +120,7 @@ type PageRow struct {
 	Tokens  uint32
 	Bytes   uint32
 	Hash    uint64
-	Salt    [digestSaltSize]byte
+	Salt    [DigestSaltSize]byte
 	Digest  [32]byte
 }
 
@@ -148,7 +148,7 @@ type Head struct {
 	// Forgotten: all rows of the artefact go; in a batch of gc only.
 	Forgotten bool
 
-	superseded string // id of the artefact that supersedes it; in listings only
+	Superseded string // id of the artefact that supersedes it; in listings only
 }
 
 // Loaded is one page version. Err is ErrGone (matched) where gc took it, or a *CorruptError. With ErrGone there is a Head
@@ -263,7 +263,7 @@ type NewPage struct {
 	Text     string
 	Tokens   int
 	Hash     uint64
-	Salt     [digestSaltSize]byte
+	Salt     [DigestSaltSize]byte
 	Digest   [32]byte
 	Analysis *lexical.Analysis `msgpack:"-"` // nil: made when it is needed
 }
@@ -471,3 +471,8 @@ type StoreStats struct {
 	Overlay      int       `json:"unflushed_rows"`
 	Checkpoints  uint64    `json:"checkpoints"`
 }
+
+// OperatorScope names the operator's own writes in the manifest. It holds no artefacts.
+const OperatorScope = "operator"
+
+const ReasonStaleContext = "stale context"

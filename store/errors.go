@@ -1,0 +1,235 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+// Opening a database.
+var (
+	// ErrLocked is matched by the *LockedError that Open returns when another process has the file.
+	ErrLocked = errors.New("ctxpage: database is open in another process")
+	// ErrNewerFormat means that a later release wrote the file; nothing in it was changed.
+	ErrNewerFormat = errors.New("ctxpage: file has a newer format")
+	// ErrCorrupt is matched by every *CorruptError.
+	ErrCorrupt = errors.New("ctxpage: database is damaged")
+	// ErrNotDatabase means that the file at the path is something else: it does not begin as a database does, and there is
+	// no log and no audit beside it. Nothing in it was changed.
+	ErrNotDatabase = errors.New("ctxpage: not a ctxpage database")
+	// ErrReadOnly is returned by every write on a database opened with Options.ReadOnly.
+	ErrReadOnly = errors.New("ctxpage: database is open read-only")
+	// ErrNotExist means that Open was told to create nothing and there is no database at the path.
+	ErrNotExist = errors.New("ctxpage: no database at this path")
+	// ErrClosed is returned after Close, by every method but Close itself.
+	ErrClosed = errors.New("ctxpage: database is closed")
+	// ErrOutcomeUnknown means that a write or a sync failed while a commit was under way, or that the caller's
+	// context ended while it waited. The commit may or may not have happened: open the database again (after a
+	// failed write the handle stays unusable) and repeat with the same id, which never applies twice.
+	ErrOutcomeUnknown = errors.New("ctxpage: outcome unknown")
+)
+
+// Putting and reading.
+var (
+	// ErrNotFound means that no live artefact of that name is visible from the scope. A page of another scope
+	// gives the same error, so that existence does not leak.
+	ErrNotFound = errors.New("ctxpage: not found")
+	// ErrGone means that the version existed and was dropped by gc; the error names it and the run. Of verdicts of a session:
+	// that they are not kept any more.
+	ErrGone = errors.New("ctxpage: version is gone")
+	// ErrExpired means that the artefact's expiry has passed.
+	ErrExpired = errors.New("ctxpage: expired")
+	// ErrDirty means that the source of the artefact changed and could not be fetched anew.
+	ErrDirty = errors.New("ctxpage: dirty")
+	// ErrFileRoot is matched by the *FileRootError of a file: source that this process may not read.
+	ErrFileRoot = errors.New("ctxpage: no file root allows the source")
+	// ErrVanished means that a source is not there any more. A Source returns an error that matches it to tell that from
+	// a failure to reach it; a file: source does when its root is there and the file is not. ErrDirty matches as well.
+	ErrVanished = errors.New("ctxpage: source vanished")
+	// ErrInvalid is matched by every *InvalidError: an input broke a rule or a limit.
+	ErrInvalid = errors.New("ctxpage: invalid input")
+	// ErrGated means that a gated handle asked for what only its host may do; the error says what and how to do it.
+	ErrGated = errors.New("ctxpage: not for a gated handle")
+	// ErrProvenance means that a scope handle asked for a trust only the operator can give.
+	ErrProvenance = errors.New("ctxpage: provenance not allowed")
+
+	// ErrBudget is matched by the *budget.BudgetError of an assembly whose system part alone does not fit.
+	ErrBudget = errors.New("ctxpage: budget too small")
+)
+
+// Ending a transaction.
+var (
+	// ErrConflict means that an artefact the transaction overwrites has a newer version. Nothing was applied.
+	ErrConflict = errors.New("ctxpage: conflict")
+	// ErrStaleContext means that a page version the transaction saw was replaced, expired or deleted, and the
+	// transaction was told to fail on it.
+	ErrStaleContext = errors.New("ctxpage: stale context")
+	// ErrHeld is matched by the *HeldError of a commit that the gate held for review: durable, invisible, listed.
+	ErrHeld = errors.New("ctxpage: held for review")
+	// ErrTxnDone means that the transaction has already been committed or rolled back.
+	ErrTxnDone = errors.New("ctxpage: transaction is done")
+	// ErrTxnFailed means that a Put or Delete of the transaction failed before, so that a Commit would keep a part of what
+	// was meant. It wraps that error. Roll back and begin again.
+	ErrTxnFailed = errors.New("ctxpage: a write of the transaction failed")
+	// ErrTxnExpired means that the id of the batch is older than the time outcomes are remembered (7 days), or was
+	// used before the newest 10,000 commits: the manifest has its outcome.
+	ErrTxnExpired = errors.New("ctxpage: transaction id has expired")
+	// ErrSelfCertified means that the actor who wrote a held batch tried to approve it.
+	ErrSelfCertified = errors.New("ctxpage: writer cannot approve its own batch")
+	// ErrReviewed means that a held batch has already been decided the other way.
+	ErrReviewed = errors.New("ctxpage: batch was already reviewed")
+)
+
+// LockedError says who has the file: one writer, or, when Reading is set, readers, of whom one is named. PID is 0 when the
+// process is not known.
+type LockedError struct {
+	Path    string
+	PID     int
+	Program string
+	Since   time.Time
+	Reading bool
+}
+
+func (e *LockedError) Error() string {
+	switch {
+	case e.PID == 0 && e.Reading:
+		return fmt.Sprintf("ctxpage: %s is being read by another process; a writer waits until it closes", e.Path)
+	case e.PID == 0:
+		return fmt.Sprintf("ctxpage: %s is open in another process", e.Path)
+	case e.Reading:
+		return fmt.Sprintf("ctxpage: %s is being read by pid %d (%s, since %s); a writer waits until it closes",
+			e.Path, e.PID, e.Program, e.Since.UTC().Format(time.RFC3339))
+	}
+	return fmt.Sprintf("ctxpage: %s is held by pid %d (%s, since %s); close it there, or open read-only after it ends",
+		e.Path, e.PID, e.Program, e.Since.UTC().Format(time.RFC3339))
+}
+
+// Is makes errors.Is(err, ErrLocked) true.
+func (e *LockedError) Is(target error) bool { return target == ErrLocked }
+
+const HintSalvage = "restore a backup, or copy what can be read to a new database (Salvage; dbctl salvage)"
+
+// CorruptError says where a file is damaged. Content that fails a check is never returned.
+type CorruptError struct {
+	File   string
+	Offset int64
+	LSN    uint64
+	Err    error
+	Hint   string
+}
+
+func (e *CorruptError) Error() string {
+	s := "ctxpage: " + e.File
+	if e.Offset > 0 {
+		s += fmt.Sprintf(" at offset %d", e.Offset)
+	}
+	if e.LSN > 0 {
+		s += fmt.Sprintf(" (lsn %d)", e.LSN)
+	}
+	s += " is damaged"
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	if e.Hint != "" && !strings.Contains(s, e.Hint) { // the cause may have said it
+		s += "; " + e.Hint
+	}
+	return s
+}
+
+// Is makes errors.Is(err, ErrCorrupt) true.
+func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
+
+// Unwrap returns the cause.
+func (e *CorruptError) Unwrap() error { return e.Err }
+
+// InvalidError names the field that broke a rule, what it was and what was expected.
+type InvalidError struct {
+	Field    string
+	Got      string
+	Expected string
+}
+
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("ctxpage: %s: got %s, expected %s", e.Field, e.Got, e.Expected)
+}
+
+// Is makes errors.Is(err, ErrInvalid) true.
+func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
+
+// missing is an InvalidError whose input names what is not there; it matches what says so, too.
+type missing struct {
+	*InvalidError
+	cause error
+}
+
+func (e *missing) Unwrap() []error { return []error{e.InvalidError, e.cause} }
+
+func InvalidMissing(cause error, field, got, expected string) error {
+	return &missing{&InvalidError{Field: field, Got: got, Expected: expected}, cause}
+}
+
+// FileRootError names a file that a source wants to read and that lies below none of the allowed directories: those of
+// Options.FileRoots and, with Options.RecordedRoots, of DB.AddFileRoot.
+type FileRootError struct {
+	Path string
+}
+
+func (e *FileRootError) Error() string {
+	return fmt.Sprintf("ctxpage: source file:%s lies below no allowed root; name one in Options.FileRoots", e.Path)
+}
+
+// Is makes errors.Is(err, ErrFileRoot) true.
+func (e *FileRootError) Is(target error) bool { return target == ErrFileRoot }
+
+// HeldError is what a commit below the gate returns. The drafts are durable and can be reviewed under Batch.
+// It is an error on purpose: a caller who ignored a mere status would believe that the answer was kept.
+type HeldError struct {
+	Batch  string
+	Trace  string
+	Reason string
+	Stale  []Ref
+}
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("ctxpage: held for review as %s: %s", e.Batch, e.Reason)
+}
+
+// Is makes errors.Is(err, ErrHeld) true.
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// ConflictError names the artefact that has a newer version.
+type ConflictError struct {
+	Ref  Ref
+	Have uint64 // LSN the transaction saw; 0 means it saw none
+	Now  uint64 // LSN it has now; 0 means it is absent
+
+	Held bool // of a held batch: what it was written from does not change any more
+}
+
+// LsnElsewhere is expected by what was written from a version that this database never had: a salvage does not copy it.
+const LsnElsewhere = math.MaxUint64
+
+func (e *ConflictError) Error() string {
+	what, advice := "it changed since it was read", "read it again and retry"
+	switch {
+	case e.Have == LsnElsewhere:
+		what = "it was read in a version that was not salvaged"
+	case e.Now == 0:
+		what = "it was deleted since it was read"
+	case e.Have == 0:
+		what = "somebody wrote it meanwhile"
+	}
+	if e.Held {
+		advice = "this batch cannot be approved any more: reject it, and write anew from a new assembly"
+	}
+	return fmt.Sprintf("ctxpage: conflict on %s: %s; %s", e.Ref, what, advice)
+}
+
+// Is makes errors.Is(err, ErrConflict) true.
+func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
+
+func Invalid(field, got, expected string) error {
+	return &InvalidError{Field: field, Got: got, Expected: expected}
+}

@@ -1,0 +1,42 @@
+package ctxpage
+
+import (
+	"time"
+)
+
+// Version is one version of an artefact as it is stored: what the caller put, and what the database keeps of it.
+// The caller owns it; nothing in it is shared with the database.
+type Version struct {
+	Artefact
+	Ref     Ref       `json:"ref"`
+	Version uint32    `json:"version"`
+	LSN     uint64    `json:"lsn"` // log sequence number of the commit that wrote it
+	PutAt   time.Time `json:"put_at"`
+	Actor   string    `json:"actor,omitempty"`
+	Deleted bool      `json:"deleted,omitempty"`
+	// Gone: gc dropped the version, in the run of the trace GoneBy. Its text cannot be read any more; a list names it.
+	Gone   bool   `json:"gone,omitempty"`
+	GoneBy string `json:"gone_by,omitempty"`
+	// SupersededBy is the id of the artefact of the scope that answers for this one; of the newest version, "" for none.
+	// That artefact may be deleted by now: then nothing answers, until this one is put again.
+	SupersededBy string `json:"superseded_by,omitempty"`
+	// Stale: the source moved on, and the reader asked for the page all the same.
+	Stale  bool `json:"stale,omitempty"`
+	Tokens int  `json:"tokens"` // of all pages, by Counter
+	// SourceHash is xxhash64 of what the source held when it was loaded; 0: no source. It is not salted, so it is kept
+	// out of JSON: an erased text could be guessed from it.
+	SourceHash uint64 `json:"-"`
+	Pages      []Page `json:"pages"`
+	src        *Head
+}
+
+// Page is the unit of paging, ranking, budgeting and dirty checking.
+type Page struct {
+	Ref    Ref    `json:"ref"`
+	Num    uint64 `json:"num"` // number of this page version in the database; manifests name pages by it
+	Tokens int    `json:"tokens"`
+	// Digest is HMAC-SHA256 of the text under a random salt of this version, so that an erased text cannot be
+	// guessed from the log.
+	Digest [32]byte `json:"-"`
+	Text   string   `json:"text,omitempty"`
+}
