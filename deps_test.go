@@ -44,6 +44,7 @@ var importMap = map[string]string{
 	"bench/evidence":      ". lexical manifest session token triage",
 	"bench/pager":         ". session",
 	"examples/escalation": ". manifest render token triage",
+	"examples/agent":      ". manifest session",
 	"examples/chat":       ". session",
 
 	"internal/retry":        "",
