@@ -83,11 +83,7 @@ func (c *assembleCmd) Run(a *app) error {
 			return err
 		}
 		err = a.emit(v, func(w io.Writer) {
-			request := string(v.Request)
-			if isTerminal(w) {
-				request = escaped(request)
-			}
-			fmt.Fprint(w, printable(w, v.Text), request)
+			fmt.Fprint(w, printable(w, v.Text), escapedFor(w, string(v.Request)))
 			if v.Request != nil {
 				fmt.Fprintln(w)
 			}

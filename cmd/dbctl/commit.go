@@ -66,6 +66,8 @@ func (c *commitCmd) Run(a *app) error {
 		}
 		if c.ID == "" {
 			art.ID = "answer-" + trace
+		} else if err := (&namer{a: a, db: db, scope: c.Scope}).fresh(a.ctx, c.ID); err != nil {
+			return err
 		}
 		tx, err := scope.Resume(a.ctx, trace, opts...)
 		if err != nil {

@@ -50,7 +50,7 @@ func (f *readFlags) scope(db *ctxpage.DB, name string) *ctxpage.Scope {
 type getCmd struct {
 	File    string `arg:"" help:"Database."`
 	Scope   string `arg:"" help:"Scope that reads; it sees itself and its ancestors."`
-	ID      string `arg:"" name:"id" help:"Id, or a reference like acme:policy#2@3."`
+	ID      string `arg:"" name:"id" help:"Id, or a reference like policy#2@3 or acme:policy#2@3."`
 	Version uint32 `help:"An older version. Its source is not looked at, and its expiry does not matter."`
 	readFlags
 }
@@ -67,7 +67,7 @@ func (c *getCmd) Run(a *app) error {
 		return err
 	}
 	return a.with(c.File, !c.ReadOnly, func(db *ctxpage.DB) error {
-		v, err := c.get(a, c.scope(db, c.Scope), opts)
+		v, err := c.get(a, db, opts)
 		if errors.Is(err, ctxpage.ErrNotFound) {
 			return fmt.Errorf("%w; looked from scope %s upwards", err, c.Scope)
 		}
@@ -87,26 +87,24 @@ func (c *getCmd) Run(a *app) error {
 	})
 }
 
-// get takes the argument for an id first: an id may look like a reference.
-func (c *getCmd) get(a *app, s *ctxpage.Scope, opts []ctxpage.ReadOption) (*ctxpage.Version, error) {
+func (c *getCmd) get(a *app, db *ctxpage.DB, opts []ctxpage.ReadOption) (*ctxpage.Version, error) {
+	n := &namer{a: a, db: db, scope: c.Scope}
+	ref, err := n.find(a.ctx, c.ID)
+	if err != nil {
+		return nil, err
+	}
 	if c.Version > 0 {
-		ref, err := parseRefOr(c.ID, "")
-		if err != nil {
-			ref = ctxpage.Ref{ID: c.ID}
-		}
 		if ref.Version != 0 && ref.Version != c.Version {
 			return nil, usage("--version %d: the reference %s names version %d", c.Version, ref, ref.Version)
 		}
 		ref.Version = c.Version
-		return s.GetRef(a.ctx, ref, opts...)
 	}
-	v, err := s.Get(a.ctx, c.ID, opts...)
-	if !errors.Is(err, ctxpage.ErrNotFound) {
-		return v, err
+	s := c.scope(db, c.Scope)
+	var v *ctxpage.Version
+	if ref.ID == c.ID && ref.Version == 0 {
+		v, err = s.Get(a.ctx, c.ID, opts...)
+	} else {
+		v, err = s.GetRef(a.ctx, ref, opts...)
 	}
-	ref, perr := ctxpage.ParseRef(c.ID)
-	if perr != nil {
-		return nil, err
-	}
-	return s.GetRef(a.ctx, ref, opts...)
+	return v, n.hinted(err, c.ID)
 }

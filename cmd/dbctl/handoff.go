@@ -45,6 +45,9 @@ func (c *handoffCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
+		if c.Format == "json" { // without --json the guard of a terminal takes it for text
+			out = []byte(escapedFor(a.out, string(out)))
+		}
 		_, err = a.out.Write(out)
 		return err
 	})

@@ -5,7 +5,7 @@ import "github.com/ctxpage/ctxpage"
 type historyCmd struct {
 	File  string `arg:"" help:"Database."`
 	Scope string `arg:"" help:"Scope that looks; it sees itself and its ancestors."`
-	ID    string `arg:"" name:"id" help:"Id of the artefact."`
+	ID    string `arg:"" name:"id" help:"Id, or a reference like acme:policy."`
 	pageFlags
 }
 
@@ -21,9 +21,14 @@ func (c *historyCmd) Run(a *app) error {
 		return err
 	}
 	return a.with(c.File, false, func(db *ctxpage.DB) error {
-		vs, next, err := db.Scope(c.Scope).History(a.ctx, c.ID, cursor, c.Limit)
+		n := &namer{a: a, db: db, scope: c.Scope}
+		ref, err := n.whole(a.ctx, c.ID)
 		if err != nil {
 			return err
+		}
+		vs, next, err := db.Scope(or(ref.Scope, c.Scope)).History(a.ctx, ref.ID, cursor, c.Limit)
+		if err != nil {
+			return n.hinted(err, c.ID)
 		}
 		return a.emitVersions("history", vs, next, "REF LSN KIND PROVENANCE TOKENS PUT BY STATE", func(v *versionView) []any {
 			return []any{v.Ref, v.LSN, v.Kind, v.Provenance, v.Tokens, when(v.PutAt), or(v.Actor, "-"), v.state()}

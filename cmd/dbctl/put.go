@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,8 +34,8 @@ type putCmd struct {
 	Seq        int64             `help:"Place within the group."`
 	Role       string            `help:"Role of a message: user, assistant, tool, system or developer (system by another name). With another word it stands among the data of a context."`
 	Subject    string            `help:"Whom it is about."`
-	Supersedes []string          `sep:"none" help:"Id of an artefact of the scope that this one replaces; may be repeated."`
-	From       []string          `sep:"none" help:"Reference it was derived from; may be repeated. It is dirty when that changes."`
+	Supersedes []string          `sep:"none" help:"Id of an artefact of the scope that this one replaces, or a reference to it; may be repeated."`
+	From       []string          `sep:"none" help:"Id or reference it was derived from; may be repeated. It is dirty when that changes."`
 	Verified   bool              `help:"A person answers for it: the highest trust. Needs --by."`
 	By         string            `help:"Who writes it, in the manifest."`
 	DryRun     bool              `help:"Check it and say what would be written; write nothing."`
@@ -72,6 +73,9 @@ func (c *putCmd) Run(a *app) error {
 		}
 	}
 	return a.with(c.File, true, func(db *ctxpage.DB) error {
+		if err := c.named(a, db, &art); err != nil {
+			return err
+		}
 		v, err := c.put(a.ctx, db, art)
 		if err != nil {
 			return err
@@ -165,10 +169,40 @@ func (c *putCmd) unchanged(ctx context.Context, tx *ctxpage.Txn, before []*ctxpa
 	return errDry
 }
 
+// named finds the artefacts that the new one comes from, and replaces.
+func (c *putCmd) named(a *app, db *ctxpage.DB, art *ctxpage.Artefact) error {
+	n := &namer{a: a, db: db, scope: c.Scope, writes: true}
+	for _, f := range c.From {
+		ref, err := n.find(a.ctx, f)
+		if err != nil {
+			return fmt.Errorf("put: --from: %w", err)
+		}
+		ref.Scope = or(ref.Scope, c.Scope)
+		art.DerivedFrom = append(art.DerivedFrom, ref)
+	}
+	for i, s := range c.Supersedes {
+		id, err := n.own(a.ctx, s)
+		if err != nil {
+			return fmt.Errorf("put: --supersedes: %w", err)
+		}
+		art.Supersedes[i] = id
+	}
+	if key, ok := strings.CutPrefix(c.Source, "page:"); ok && strings.ContainsAny(key, ":#@") {
+		ref, err := n.find(a.ctx, key)
+		if err != nil {
+			return fmt.Errorf("put: --source: %w", err)
+		}
+		if ref.Scope != "" { // else the library says what is wrong with it
+			art.Source = "page:" + ref.String()
+		}
+	}
+	return n.fresh(a.ctx, c.ID)
+}
+
 func (c *putCmd) artefact(a *app) (art ctxpage.Artefact, err error) {
 	art = ctxpage.Artefact{
 		ID: c.ID, Text: c.Text, Role: c.Role, Source: c.Source, TTL: c.TTL, Group: c.Group, Seq: c.Seq, Subject: c.Subject,
-		Supersedes: c.Supersedes, Pinned: c.Pin, Tags: c.Tag, Meta: c.Meta,
+		Supersedes: slices.Clone(c.Supersedes), Pinned: c.Pin, Tags: c.Tag, Meta: c.Meta,
 	}
 	if c.Verified && c.By == "" {
 		return art, usage("put: --verified needs --by: who answers for it")
@@ -194,13 +228,6 @@ func (c *putCmd) artefact(a *app) (art ctxpage.Artefact, err error) {
 	}
 	if art.CurrentAsOf, err = parseTime("--as-of", c.AsOf); err != nil {
 		return art, err
-	}
-	for _, f := range c.From {
-		ref, err := parseRefOr(f, c.Scope)
-		if err != nil {
-			return art, err
-		}
-		art.DerivedFrom = append(art.DerivedFrom, ref)
 	}
 	if path, ok := strings.CutPrefix(c.Source, "file:"); ok && path != "" {
 		abs, err := filepath.Abs(path)
@@ -244,12 +271,4 @@ func parseTime(flag, s string) (time.Time, error) {
 		}
 	}
 	return time.Time{}, usage("%s %q: expected a time like 2027-01-31 or 2027-01-31T12:00:00Z", flag, s)
-}
-
-// parseRefOr reads a reference, or an id of the scope given.
-func parseRefOr(s, scope string) (ctxpage.Ref, error) {
-	if !strings.Contains(s, ":") {
-		return ctxpage.Ref{Scope: scope, ID: s}, nil
-	}
-	return ctxpage.ParseRef(s)
 }

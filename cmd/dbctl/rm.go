@@ -13,7 +13,7 @@ import (
 type rmCmd struct {
 	File   string   `arg:"" help:"Database."`
 	Scope  string   `arg:"" help:"Scope; an ancestor's artefacts cannot be deleted from below."`
-	IDs    []string `arg:"" optional:"" name:"id" help:"Ids to delete."`
+	IDs    []string `arg:"" optional:"" name:"id" help:"Ids to delete, or references to artefacts of the scope."`
 	Prefix string   `help:"Delete every artefact whose id begins with this."`
 	By     string   `help:"Who deletes, in the manifest. Default: the scope."`
 	DryRun bool     `help:"Only say what would be deleted."`
@@ -40,7 +40,7 @@ func (c *rmCmd) Run(a *app) error {
 			opts = append(opts, ctxpage.WithActor(c.By))
 		}
 		s := db.Scope(c.Scope, opts...)
-		ids, err := c.chosen(a.ctx, s)
+		ids, err := c.chosen(a, db, s)
 		if err != nil {
 			return err
 		}
@@ -65,20 +65,26 @@ func (c *rmCmd) Run(a *app) error {
 }
 
 // chosen finds what to delete: every id named must be there.
-func (c *rmCmd) chosen(ctx context.Context, s *ctxpage.Scope) ([]string, error) {
+func (c *rmCmd) chosen(a *app, db *ctxpage.DB, s *ctxpage.Scope) (ids []string, err error) {
 	if c.Prefix != "" {
-		return idsOf(ctx, s, c.Prefix)
+		return idsOf(a.ctx, s, c.Prefix)
 	}
-	for _, id := range c.IDs {
-		vs, _, err := s.List(ctx, id, "", 1)
+	n := &namer{a: a, db: db, scope: c.Scope, writes: true}
+	for _, given := range c.IDs {
+		id, err := n.own(a.ctx, given)
+		if err != nil {
+			return nil, err
+		}
+		vs, _, err := s.List(a.ctx, id, "", 1)
 		if err != nil {
 			return nil, err
 		}
 		if len(vs) == 0 || vs[0].ID != id {
-			return nil, fmt.Errorf("%w: scope %s has no artefact %q; nothing was deleted", ctxpage.ErrNotFound, c.Scope, id)
+			return nil, n.hinted(fmt.Errorf("%w: scope %s has no artefact %q; nothing was deleted", ctxpage.ErrNotFound, c.Scope, id), given)
 		}
+		ids = append(ids, id)
 	}
-	return c.IDs, nil
+	return ids, nil
 }
 
 func idsOf(ctx context.Context, s *ctxpage.Scope, prefix string) (ids []string, err error) {

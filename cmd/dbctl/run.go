@@ -91,6 +91,8 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 damage was found, 4 held for review, 5 bu
 
 One process has a database open for writing at a time. While an agent has it, every verb but manifest is refused, with the agent's pid, program and time. The manifest verbs read the files without a lock: they show what was written when they looked, the last 100 ms may still be on their way to the disk, and a count taken twice may differ.
 
+` + namesHelp + `
+
 get, search and assemble open for writing although they only read, because each read of content leaves a manifest; --read-only looks without leaving one, and then fetches nothing anew.`
 
 // app is what a verb works with.

@@ -64,23 +64,24 @@ func (t *talkArgs) with(a *app, write bool, fn func(s *ctxpage.Session) error) e
 // withKnown is with for the verbs that need a session which is there: a mistyped name is an error, not an empty answer.
 func (t *talkArgs) withKnown(a *app, write bool, fn func(s *ctxpage.Session) error) error {
 	return a.with(t.File, write, func(db *ctxpage.DB) error {
-		scope := db.Scope(t.Scope)
-		names, err := scope.Sessions(a.ctx)
-		if err != nil {
+		if err := t.known(a, db); err != nil {
 			return err
 		}
-		talk := scope.Session(t.Session)
-		if !slices.Contains(names, t.Session) { // one that plain puts alone have written to has no row
-			w, err := talk.Window(a.ctx)
-			if err != nil {
-				return err
-			}
-			if len(w.Turns) == 0 {
-				return fmt.Errorf("%w: scope %s has no session %q; it has %s", ctxpage.ErrNotFound, t.Scope, t.Session, listed(names))
-			}
-		}
-		return fn(talk)
+		return fn(db.Scope(t.Scope).Session(t.Session))
 	})
+}
+
+func (t *talkArgs) known(a *app, db *ctxpage.DB) error {
+	scope := db.Scope(t.Scope)
+	names, err := scope.Sessions(a.ctx)
+	if err != nil || slices.Contains(names, t.Session) {
+		return err
+	}
+	w, err := scope.Session(t.Session).Window(a.ctx) // one that plain puts alone have written to has no row
+	if err == nil && len(w.Turns) == 0 {
+		err = fmt.Errorf("%w: scope %s has no session %q; it has %s", ctxpage.ErrNotFound, t.Scope, t.Session, listed(names))
+	}
+	return err
 }
 
 // listed names the first of many.
@@ -227,7 +228,7 @@ type sessionAppendCmd struct {
 	ID     string `name:"id" help:"Id of the turn; appending it again repeats it. Default: a new one."`
 	Name   string `help:"Name of who speaks."`
 	Call   string `help:"Of a tool turn: the id of the call it is the result of."`
-	Trace  string `help:"Of an answer: the trace of the assembly it was written from."`
+	Trace  string `help:"Of an answer: the trace of the assembly it was written from, or its beginning."`
 	JSONL  bool   `name:"jsonl" help:"Standard input has one turn a line, as JSON: id, role, name, text, tool_calls, tool_call_id, at, trace; the turns of one call name one trace at most."`
 	DryRun bool   `help:"Say whether the turns would come in, and what would have to make room; write nothing."`
 }
@@ -297,7 +298,11 @@ func (c *sessionAppendCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return c.with(a, true, func(s *ctxpage.Session) error {
+	return a.with(c.File, true, func(db *ctxpage.DB) error {
+		if err := c.complete(a, db, turns); err != nil {
+			return err
+		}
+		s := db.Scope(c.Scope).Session(c.Session)
 		if c.DryRun {
 			return c.try(a, s, turns)
 		}
@@ -312,6 +317,25 @@ func (c *sessionAppendCmd) Run(a *app) error {
 			}
 		})
 	})
+}
+
+// complete makes whole traces of their beginnings, and tells which ids read as something else, too.
+func (c *sessionAppendCmd) complete(a *app, db *ctxpage.DB, turns []ctxpage.Turn) (err error) {
+	n := &namer{a: a, db: db, scope: c.Scope, writes: true}
+	whole := map[string]string{}
+	for i := range turns {
+		given := turns[i].Trace
+		if _, done := whole[given]; !done {
+			if whole[given], err = fullTrace(a.ctx, db.Manifests(), given); err != nil {
+				return err
+			}
+		}
+		turns[i].Trace = whole[given]
+		if err := n.fresh(a.ctx, turns[i].ID); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *sessionAppendCmd) try(a *app, s *ctxpage.Session, turns []ctxpage.Turn) error {
@@ -444,15 +468,22 @@ func (v *passView) print(w io.Writer, verdicts bool) {
 
 type turnArgs struct {
 	talkArgs
-	Turn string `arg:"" help:"Id of the turn, or its reference."`
+	Turn string `arg:"" help:"Id of the turn, or a reference to it."`
 }
 
-// id takes a reference for the id in it.
-func (t *turnArgs) id() string {
-	if ref, err := ctxpage.ParseRef(t.Turn); err == nil && ref.Scope == t.Scope {
-		return ref.ID
-	}
-	return t.Turn
+// withTurn is with for the verbs about one turn, which a text names as it names any artefact of the scope.
+func (t *turnArgs) withTurn(a *app, write bool, fn func(s *ctxpage.Session, id string) error) error {
+	return a.with(t.File, write, func(db *ctxpage.DB) error {
+		if err := t.known(a, db); err != nil {
+			return err
+		}
+		n := &namer{a: a, db: db, scope: t.Scope, writes: write}
+		id, err := n.turn(a.ctx, t.Turn)
+		if err != nil {
+			return err
+		}
+		return n.hinted(fn(db.Scope(t.Scope).Session(t.Session), id), t.Turn)
+	})
 }
 
 type sessionRecallCmd struct {
@@ -468,8 +499,8 @@ func (c *sessionRecallCmd) Run(a *app) error {
 	if err := c.allow(a); err != nil {
 		return err
 	}
-	return c.with(a, true, func(s *ctxpage.Session) error {
-		got, err := s.Recall(a.ctx, c.id())
+	return c.withTurn(a, true, func(s *ctxpage.Session, id string) error {
+		got, err := s.Recall(a.ctx, id)
 		if err != nil {
 			return err
 		}
@@ -498,12 +529,12 @@ func (sessionExplainCmd) Help() string {
 }
 
 func (c *sessionExplainCmd) Run(a *app) error {
-	return c.withKnown(a, false, func(s *ctxpage.Session) error {
-		why, err := s.Explain(a.ctx, c.id())
+	return c.withTurn(a, false, func(s *ctxpage.Session, id string) error {
+		why, err := s.Explain(a.ctx, id)
 		if err != nil {
 			return err
 		}
-		v := explainView{c.id(), strings.Split(why, "\n")}
+		v := explainView{id, strings.Split(why, "\n")}
 		return a.emit(v, func(w io.Writer) { fmt.Fprintln(w, printable(w, why)) })
 	})
 }
@@ -523,15 +554,15 @@ type pinView struct {
 }
 
 func (c *sessionPinCmd) Run(a *app) error {
-	return c.with(a, true, func(s *ctxpage.Session) error {
+	return c.withTurn(a, true, func(s *ctxpage.Session, id string) error {
 		set, said := s.Pin, "pinned"
 		if c.Off {
 			set, said = s.Unpin, "no longer pinned"
 		}
-		if err := set(a.ctx, c.id()); err != nil {
+		if err := set(a.ctx, id); err != nil {
 			return err
 		}
-		return a.emit(pinView{c.id(), !c.Off}, func(w io.Writer) { fmt.Fprintf(w, "%s: %s\n", c.id(), said) })
+		return a.emit(pinView{id, !c.Off}, func(w io.Writer) { fmt.Fprintf(w, "%s: %s\n", line(id), said) })
 	})
 }
 
@@ -641,9 +672,12 @@ func (c *sessionNotesCmd) Run(a *app) error {
 			if err != nil {
 				return err
 			}
-			enc := json.NewEncoder(a.out)
-			enc.SetIndent("", "  ")
-			return enc.Encode(n)
+			b, err := json.MarshalIndent(n, "", "  ")
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(a.out, escapedFor(a.out, string(b)))
+			return err
 		})
 	}
 	var n ctxpage.Notes

@@ -86,6 +86,14 @@ func escaped(s string) string {
 	return b.String()
 }
 
+// escapedFor is escaped for a terminal, and JSON byte for byte elsewhere.
+func escapedFor(w io.Writer, s string) string {
+	if !isTerminal(w) {
+		return s
+	}
+	return escaped(s)
+}
+
 // guard is a terminal that shows what is written to it and is steered by none of it.
 type guard struct {
 	w    io.Writer // the terminal

@@ -66,5 +66,12 @@ func TestNothingStoredSteersATerminal(t *testing.T) {
 	var v versionView
 	require.NoError(t, json.Unmarshal([]byte(onTerminal(t, "get", file, "acme/support", "nasty", "--json")), &v))
 	require.Equal(t, nasty, v.Text, "the JSON says the same")
+	for _, args := range [][]string{{"handoff", file, "acme/support", "chat\u200b", "--format", "json"}, {"session", "notes", file, "acme/support", "chat\u200b", "--show"}} {
+		ok(t, `{"goal":"g\u200bo\u202eal"}`, "session", "notes", file, "acme/support", "chat\u200b")
+		out := onTerminal(t, args...)
+		require.NotContains(t, out, "\ufffd", "JSON is escaped")
+		require.Contains(t, out, `g\u200bo\u202eal`, args)
+		require.True(t, json.Valid([]byte(out)), out)
+	}
 	require.Equal(t, nasty, ok(t, "", "get", file, "acme/support", "nasty"), "and what is no terminal gets every byte")
 }

@@ -11,7 +11,7 @@ import (
 type whyCmd struct {
 	File  string `arg:"" help:"Database."`
 	Trace string `arg:"" help:"Trace of an assembly."`
-	Ref   string `arg:"" help:"Id, or a reference with its scope, like acme:policy#2."`
+	Ref   string `arg:"" help:"Id, or a reference like policy#2 or acme:policy#2@3."`
 }
 
 func (whyCmd) Help() string {
@@ -47,12 +47,24 @@ func (v whyView) print(w io.Writer) {
 	}
 }
 
-// argRef reads a reference or a plain id; an id that looks like a reference is written as one.
-func argRef(s string) ctxpage.Ref {
-	if ref, err := ctxpage.ParseRef(s); err == nil {
-		return ref
+// named finds what is asked about, as the scope of the assembly sees it. What is not there may have been, or may be out
+// of its sight: a reference is one then.
+func (c *whyCmd) named(a *app, db *ctxpage.DB, trace string) (ctxpage.Ref, error) {
+	leaves, err := db.Manifests().ByTrace(a.ctx, trace)
+	if err != nil || len(leaves) == 0 {
+		return ctxpage.Ref{ID: c.Ref}, nil // Why says so
 	}
-	return ctxpage.Ref{ID: s}
+	n := &namer{a: a, db: db, scope: leaves[0].Scope}
+	ref, err := n.find(a.ctx, c.Ref)
+	if err == nil && ref.Scope == "" {
+		if parsed, perr := ctxpage.ParseRef(c.Ref); perr == nil {
+			return parsed, nil
+		}
+	}
+	if ref.ID == c.Ref {
+		ref.Scope = "" // whichever of the scopes had it then
+	}
+	return ref, err
 }
 
 func (c *whyCmd) Run(a *app) error {
@@ -61,7 +73,11 @@ func (c *whyCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		w, err := db.Why(a.ctx, trace, argRef(c.Ref))
+		ref, err := c.named(a, db, trace)
+		if err != nil {
+			return err
+		}
+		w, err := db.Why(a.ctx, trace, ref)
 		if err != nil {
 			return err
 		}
