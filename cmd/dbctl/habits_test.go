@@ -160,3 +160,23 @@ func TestInterrupted(t *testing.T) {
 	}
 	ok(t, "", "check", file)
 }
+
+// The table of the exit codes, the help and the program say the same.
+func TestExitCodesAreListed(t *testing.T) {
+	codes := []int{exitOK, exitFailed, exitUsage, exitDamaged, exitHeld, exitBusy, exitInterrupted, exitTerminated}
+	docs, err := filepath.Glob("../../docs/*.md")
+	require.NoError(t, err)
+	var tables string
+	for _, path := range append(docs, "../../README.md") {
+		b, err := os.ReadFile(path)
+		require.NoError(t, err)
+		tables += string(b)
+	}
+	_, help, _ := strings.Cut(ok(t, "", "--help"), "Exit codes:")
+	help, _, found := strings.Cut(strings.Join(strings.Fields(help), " "), ".")
+	require.True(t, found)
+	for _, c := range codes {
+		require.Contains(t, tables, fmt.Sprintf("\n| %d |", c))
+		require.Regexp(t, fmt.Sprintf(`(^|[ ,])%d\b`, c), help)
+	}
+}

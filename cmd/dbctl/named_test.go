@@ -20,18 +20,22 @@ var oddIDs = []string{
 func namingVerbs(file, trace string) map[string]func(arg string) []string {
 	const scope = "acme"
 	return map[string]func(string) []string{
-		"get":       func(s string) []string { return []string{"get", file, scope, "--", s} },
-		"get old":   func(s string) []string { return []string{"get", file, scope, "--version", "1", "--", s} },
-		"get ro":    func(s string) []string { return []string{"get", file, scope, "--read-only", "--", s} },
-		"history":   func(s string) []string { return []string{"history", file, scope, "--", s} },
-		"rm":        func(s string) []string { return []string{"rm", file, scope, "--dry-run", "--", s} },
-		"why":       func(s string) []string { return []string{"why", file, trace, "--", s} },
-		"from":      func(s string) []string { return []string{"put", file, scope, "new", "text", "--dry-run", "--from=" + s} },
-		"supersede": func(s string) []string { return []string{"put", file, scope, "new", "text", "--dry-run", "--supersedes=" + s} },
-		"source":    func(s string) []string { return []string{"put", file, scope, "new", "--dry-run", "--source=page:" + s} },
-		"recall":    func(s string) []string { return []string{"session", "recall", file, scope, "chat", "--", s} },
-		"explain":   func(s string) []string { return []string{"session", "explain", file, scope, "chat", "--", s} },
-		"pin":       func(s string) []string { return []string{"session", "pin", file, scope, "chat", "--", s} },
+		"get":     func(s string) []string { return []string{"get", file, scope, "--", s} },
+		"get old": func(s string) []string { return []string{"get", file, scope, "--version", "1", "--", s} },
+		"get ro":  func(s string) []string { return []string{"get", file, scope, "--read-only", "--", s} },
+		"history": func(s string) []string { return []string{"history", file, scope, "--", s} },
+		"rm":      func(s string) []string { return []string{"rm", file, scope, "--dry-run", "--", s} },
+		"why":     func(s string) []string { return []string{"why", file, trace, "--", s} },
+		"from": func(s string) []string {
+			return []string{"put", file, scope, "new", "text", "--dry-run", "--from=" + s}
+		},
+		"supersede": func(s string) []string {
+			return []string{"put", file, scope, "new", "text", "--dry-run", "--supersedes=" + s}
+		},
+		"source":  func(s string) []string { return []string{"put", file, scope, "new", "--dry-run", "--source=page:" + s} },
+		"recall":  func(s string) []string { return []string{"session", "recall", file, scope, "chat", "--", s} },
+		"explain": func(s string) []string { return []string{"session", "explain", file, scope, "chat", "--", s} },
+		"pin":     func(s string) []string { return []string{"session", "pin", file, scope, "chat", "--", s} },
 	}
 }
 
