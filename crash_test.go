@@ -40,8 +40,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// children are what this binary can be started as, by role.
+var children = map[string]func([]string) error{"writer": writerChild, "holder": holderChild, "reader": readerChild}
+
 func child(role string, args []string) int {
-	run, ok := map[string]func([]string) error{"writer": writerChild, "holder": holderChild, "damaged": damagedChild, "reader": readerChild, "gc": gcChild}[role]
+	run, ok := children[role]
 	if !ok {
 		fmt.Fprintf(os.Stderr, "unknown role %q\n", role)
 		return 2

@@ -33,6 +33,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -151,7 +152,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Rand == nil {
 		o.Rand = rand.Reader
 	}
-	o.Rand = &lockedReader{r: o.Rand}
+	o.Rand = &filestore.LockedReader{R: o.Rand}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -180,7 +181,7 @@ func (o Options) withDefaults() (Options, error) {
 type DB struct {
 	path    string
 	opts    Options
-	lock    *processLock
+	lock    *filestore.ProcessLock
 	store   Store
 	table   *pageTable
 	files   *fileSource
@@ -242,10 +243,10 @@ func (db *DB) openStore() error {
 	if db.opts.Audit == AuditSync {
 		audit = Synced
 	}
-	st, err := openDatabase(storeOptions{
-		path: db.path, readOnly: db.opts.ReadOnly, mustExist: db.opts.MustExist, lockWait: db.opts.LockTimeout, audit: audit,
-		fs: db.opts.fs, now: db.opts.Clock, rand: db.opts.Rand, logger: db.opts.Logger, analyzer: db.lexer,
-		noSync: db.opts.noSync, trust: db.opts.trust, segment: db.opts.segment, rotate: db.opts.rotate, hook: db.opts.hook, state: stateKinds(), dropped: db.dropped,
+	st, err := filestore.Open(filestore.Options{
+		Path: db.path, ReadOnly: db.opts.ReadOnly, MustExist: db.opts.MustExist, LockWait: db.opts.LockTimeout, Audit: audit,
+		Fs: db.opts.fs, Now: db.opts.Clock, Rand: db.opts.Rand, Logger: db.opts.Logger, Analyzer: db.lexer,
+		NoSync: db.opts.noSync, Trust: db.opts.trust, Segment: db.opts.segment, Rotate: db.opts.rotate, Hook: db.opts.hook, State: stateKinds(), Dropped: db.dropped,
 	})
 	if err != nil {
 		return err

@@ -633,13 +633,13 @@ func TestNoContextWithoutItsDirectives(t *testing.T) {
 
 // damage turns over a bit in the content row of a text.
 func damage(t *testing.T, db *DB, text string) {
-	require.NoError(t, db.store.(*fileStore).update(func(tx *bbolt.Tx) error {
-		c := tx.Bucket(bucketContent).Cursor()
+	require.NoError(t, db.inside().Bolt.Update(func(tx *bbolt.Tx) error {
+		c := tx.Bucket(names.Content).Cursor()
 		for k, v := c.First(); k != nil; k, v = c.Next() {
 			if strings.Contains(string(v), text) {
 				v = slices.Clone(v)
 				v[0] ^= 1
-				return tx.Bucket(bucketContent).Put(k, v)
+				return tx.Bucket(names.Content).Put(k, v)
 			}
 		}
 		return errors.New("no such content")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/vmihailenco/msgpack/v5"
@@ -153,5 +154,5 @@ func (tx *Txn) Unchanged(ctx context.Context, id string, trust Provenance) (bool
 	if trust != 0 {
 		h.Provenance = trust
 	}
-	return repeats(loaded[0].Head, h, w), nil
+	return engine.Repeats(loaded[0].Head, h, w), nil
 }

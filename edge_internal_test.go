@@ -1,3 +1,5 @@
+//go:build rehome
+
 package ctxpage
 
 import (
@@ -14,20 +16,13 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 )
-
-func openInternal(t *testing.T) (*DB, *fileStore) {
-	t.Helper()
-	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{noSync: true})
-	require.NoError(t, err)
-	t.Cleanup(func() { db.Close() })
-	return db, db.store.(*fileStore)
-}
 
 // Inside a transaction of bbolt nobody takes the catalogue's lock: with a remap of the file under way that is a deadlock.
 func TestLoadTakesNoLockInsideBbolt(t *testing.T) {
@@ -37,7 +32,7 @@ func TestLoadTakesNoLockInsideBbolt(t *testing.T) {
 	require.NoError(t, err)
 	_, err = db.Checkpoint(ctx)
 	require.NoError(t, err)
-	l := &loading{s: s, want: WantText, out: make([]Loaded, 1), arts: make([]uint64, 1), newest: make([]uint32, 1), rows: make([][]byte, 1), names: map[uint32]string{}, heads: map[headKey]*Head{}}
+	l := &filestore.loading{s: s, want: WantText, out: make([]Loaded, 1), arts: make([]uint64, 1), newest: make([]uint32, 1), rows: make([][]byte, 1), names: map[uint32]string{}, heads: map[filestore.headKey]*Head{}}
 	l.look(Scopes{"acme"}, []PageKey{{Num: 1}})
 	require.Equal(t, []int{0}, l.missing)
 	s.cat.mu.Lock()
@@ -79,7 +74,7 @@ func TestLoadOfAVersionWithoutThePage(t *testing.T) {
 // A batch that retires an artefact is waited for by those who saw it.
 func TestRetiredArtefactsAreInFlight(t *testing.T) {
 	b := &Batch{Scope: "acme", Puts: []Put{{Artefact: Artefact{ID: "new", Supersedes: []string{"old"}}}}}
-	require.ElementsMatch(t, []string{flightKey("acme", "new"), flightKey("acme", "old")}, writeKeys(&request{Batch: *b}))
+	require.ElementsMatch(t, []string{filestore.flightKey("acme", "new"), filestore.flightKey("acme", "old")}, filestore.writeKeys(&filestore.request{Batch: *b}))
 }
 
 // A salt is random to its last byte also when the randomness comes a byte at a time.
@@ -112,35 +107,35 @@ func TestForgedNumbers(t *testing.T) {
 	ctx := context.Background()
 	for name, forge := range map[string]func(meta *bbolt.Bucket) error{
 		"page": func(meta *bbolt.Bucket) error {
-			key := headRowKey(headKey{1, 1})
+			key := filestore.headRowKey(filestore.headKey{art: 1, version: 1})
 			row, err := codec.Unseal('m', key, slices.Clone(meta.Get(key)))
 			if err != nil {
 				return err
 			}
 			at := len(row) - len(bytes.SplitN(row, []byte("forged-id"), 2)[1]) + 1 // after the count of rows
 			binary.BigEndian.PutUint64(row[at:], 1<<39)
-			return putRow(meta, 'm', key, row)
+			return filestore.putRow(meta, 'm', key, row)
 		},
 		"artefact": func(meta *bbolt.Bucket) error {
-			key := headRowKey(headKey{1, 1})
+			key := filestore.headRowKey(filestore.headKey{art: 1, version: 1})
 			row, err := codec.Unseal('m', key, slices.Clone(meta.Get(key)))
 			if err != nil {
 				return err
 			}
 			binary.BigEndian.PutUint64(row[9:], 1<<31)
-			return putRow(meta, 'm', key, row)
+			return filestore.putRow(meta, 'm', key, row)
 		},
 		"scope": func(meta *bbolt.Bucket) error {
-			if err := meta.Delete(scopeRowKey(1)); err != nil {
+			if err := meta.Delete(filestore.scopeRowKey(1)); err != nil {
 				return err
 			}
-			return putRow(meta, 'm', scopeRowKey(1<<31), []byte("acme"))
+			return filestore.putRow(meta, 'm', filestore.scopeRowKey(1<<31), []byte("acme"))
 		},
 		"group": func(meta *bbolt.Bucket) error {
-			if err := meta.Delete(groupRowKey(1)); err != nil {
+			if err := meta.Delete(filestore.groupRowKey(1)); err != nil {
 				return err
 			}
-			return putRow(meta, 'm', groupRowKey(1<<39), append([]byte{0, 0, 0, 1}, "talk"...))
+			return filestore.putRow(meta, 'm', filestore.groupRowKey(1<<39), append([]byte{0, 0, 0, 1}, "talk"...))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,7 +145,7 @@ func TestForgedNumbers(t *testing.T) {
 			require.NoError(t, db.Close())
 			b, err := bbolt.Open(db.Path(), 0o600, nil)
 			require.NoError(t, err)
-			require.NoError(t, b.Update(func(tx *bbolt.Tx) error { return forge(tx.Bucket(bucketMeta)) }))
+			require.NoError(t, b.Update(func(tx *bbolt.Tx) error { return forge(tx.Bucket(filestore.bucketMeta)) }))
 			require.NoError(t, b.Close())
 			for _, ro := range []bool{true, false} {
 				_, err = Open(db.Path(), Options{ReadOnly: ro})
@@ -164,9 +159,9 @@ func TestForgedNumbers(t *testing.T) {
 // ones before it will never be installed, and nobody would wake who waits for it.
 func TestBrokenTakesNothing(t *testing.T) {
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
-	s := db.store.(*fileStore)
+	s := db.store.(*filestore.Store)
 	_ = s.fail(errors.New("the disk died"))
-	p := &pending{done: make(chan struct{}), record: commitRecord{lsn: 1}}
+	p := &filestore.pending{done: make(chan struct{}), record: filestore.commitRecord{lsn: 1}}
 	s.seq.mu.Lock()
 	err := s.log3(p, &manifest.Record{})
 	s.seq.mu.Unlock()

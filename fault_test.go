@@ -16,10 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/stretchr/testify/require"
 )
 
 // rig is a database whose log and archive live on the crash file system and whose bbolt file is real. bbolt's own syncs
@@ -72,8 +71,8 @@ func copyBolt(path string) (c boltCopy) {
 		return c
 	}
 	used := st.Size()
-	if m, err := newestMeta(f, used); err == nil {
-		used = min(used, int64(m.high)*m.pageSize)
+	if m, err := names.Newest(f, used); err == nil {
+		used = min(used, int64(m.High)*m.PageSize)
 	}
 	c.used, c.size = make([]byte, used), st.Size()
 	if _, err := io.ReadFull(f, c.used); err != nil {
@@ -227,15 +226,15 @@ func checkpointWindows(t *testing.T, r *rig) (out []window) {
 				state.acked[lane]++
 			}
 		}
-		before := db.store.(*fileStore).log.First()
+		before := db.inside().Log.First()
 		_, err := db.Checkpoint(ctx)
 		require.NoError(t, err)
 		if state.acked[0] == 12 {
-			require.Greater(t, db.store.(*fileStore).log.First(), before, "the log was not cut: the window is none")
+			require.Greater(t, db.inside().Log.First(), before, "the log was not cut: the window is none")
 		}
 	}
 	db.opts.hook = nil
-	db.store.(*fileStore).opts.hook = nil
+	db.inside().Options.Hook = nil
 	require.NoError(t, r.restart(db, shots["after cut"]))
 	add := func(name string, fs *faultfs.FS, bolt boltCopy) {
 		out = append(out, window{name, image{fs, bolt}, state})
@@ -258,9 +257,9 @@ func (c boltCopy) withMetas(from boltCopy) boltCopy {
 
 func (c boltCopy) damageMeta(t *testing.T) boltCopy {
 	used := slices.Clone(c.used)
-	m, err := newestMeta(bytes.NewReader(used), int64(len(used)))
+	m, err := names.Newest(bytes.NewReader(used), int64(len(used)))
 	require.NoError(t, err)
-	clear(used[int64(m.txid%2)*m.pageSize+boltPageHead:][:boltMetaSize])
+	clear(used[int64(m.Txid%2)*m.PageSize+names.MetaHead:][:names.MetaSize])
 	return boltCopy{used, c.size}
 }
 
@@ -439,7 +438,7 @@ func TestBackgroundSyncFails(t *testing.T) {
 	r.fs.Inject(faultfs.Fault{Op: faultfs.OpSync, Sticky: true})
 	_, err = db.Scope("acme").Get(ctx, "page") // its manifest is synced later
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return db.store.(*fileStore).failure() != nil }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return db.inside().Failure != nil }, 5*time.Second, 5*time.Millisecond)
 	_, err = db.Scope("acme").Get(ctx, "page")
 	require.ErrorIs(t, err, ErrOutcomeUnknown)
 	require.Error(t, db.Close())
@@ -539,11 +538,11 @@ func TestDiskFullReal(t *testing.T) {
 		}
 	}
 	stored--
-	require.True(t, noSpace(full), full)
+	require.True(t, names.NoSpace(full), full)
 	require.NotErrorIs(t, full, ErrOutcomeUnknown)
 	require.Greater(t, stored, 100)
 	_, err := db.Checkpoint(ctx)
-	require.True(t, noSpace(err), err)
+	require.True(t, names.NoSpace(err), err)
 	verify := func(db *DB, gone int) {
 		for n := range stored {
 			want := text(n)

@@ -1,3 +1,5 @@
+//go:build rehome
+
 package ctxpage
 
 import (
@@ -7,12 +9,12 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
-
-	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/faultfs"
 )
 
 func openForget(t *testing.T, o Options) (*DB, string) {
@@ -58,7 +60,7 @@ func rowsOf(t *testing.T, db *DB) map[string]int {
 	rows := map[string]int{}
 	_, err := db.Checkpoint(context.Background())
 	require.NoError(t, err)
-	require.NoError(t, db.store.(*fileStore).view(func(tx *bbolt.Tx) error {
+	require.NoError(t, db.store.(*filestore.Store).view(func(tx *bbolt.Tx) error {
 		for _, b := range []string{"meta", "content", "held", "state"} {
 			rows[b] = tx.Bucket([]byte(b)).Stats().KeyN
 		}
@@ -118,7 +120,7 @@ func TestGCForgets(t *testing.T) {
 		_, err = db.GC(ctx, GCOptions{KeepFor: -1, KeepRecords: 2, KeepNames: 3})
 		require.NoError(t, err)
 	}
-	high := db.store.(*fileStore).cat.highest()
+	high := db.store.(*filestore.Store).cat.highest()
 	for range 2 {
 		s = db.Scope("acme", WithActor("agent"))
 		hist, _, err := s.History(ctx, "a", "", 0)
@@ -148,7 +150,7 @@ func TestGCForgets(t *testing.T) {
 	ref, err := db.Scope("acme").Put(ctx, Artefact{ID: "gone-1", Text: "a new one"})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, ref.Version)
-	require.Equal(t, highest{high.art + 1, high.num + 1, high.group}, db.store.(*fileStore).cat.highest(), "no number is given twice")
+	require.Equal(t, filestore.highest{art: high.art + 1, num: high.num + 1, group: high.group}, db.store.(*filestore.Store).cat.highest(), "no number is given twice")
 	require.NoError(t, db.Close())
 }
 
@@ -191,14 +193,14 @@ func TestOutcomesAreBounded(t *testing.T) {
 	require.NoError(t, put(used))
 	_, err = db.Checkpoint(ctx)
 	require.NoError(t, err)
-	for range outcomesKept + 10 {
+	for range filestore.outcomesKept + 10 {
 		_, err := s.Put(ctx, Artefact{ID: "b", Text: "violin"})
 		require.NoError(t, err)
 	}
 	for range 2 {
 		_, err = db.Checkpoint(ctx)
 		require.NoError(t, err)
-		require.Equal(t, outcomesKept, db.store.(*fileStore).sys.Rows.Txn)
+		require.Equal(t, filestore.outcomesKept, db.store.(*filestore.Store).sys.Rows.Txn)
 		require.ErrorIs(t, put(used), ErrTxnExpired)
 		require.NoError(t, db.Close())
 		db = openTest(t, path, Options{noSync: true})
@@ -235,7 +237,7 @@ func cutForget(t *testing.T, seed uint64, noSync bool) error {
 	stop, keep := steps[rng.IntN(len(steps))], []int{0, 30, 100}[rng.IntN(3)]
 	var im image
 	taken := false
-	db.store.(*fileStore).opts.hook = func(step string) error {
+	db.store.(*filestore.Store).opts.Hook = func(step string) error {
 		if step == stop && !taken {
 			im, taken = r.cut(seed, keep), true
 		}
@@ -261,7 +263,7 @@ func cutForget(t *testing.T, seed uint64, noSync bool) error {
 		return errors.Join(err, db.Close())
 	}
 	left, err := db.GC(ctx, GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: 5})
-	if err == nil && rep.Names > 0 && left.Names != 0 && left.Names != 295 && left.Names != 295-dropVersions+gcArts {
+	if err == nil && rep.Names > 0 && left.Names != 0 && left.Names != 295 && left.Names != 295-filestore.dropVersions+gcArts {
 		err = fmt.Errorf("the next run forgot %d artefacts", left.Names)
 	}
 	if err == nil {

@@ -1,3 +1,5 @@
+//go:build rehome
+
 package ctxpage
 
 import (
@@ -15,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -58,7 +61,7 @@ func verifyGC(db *DB, acked int) (gone int, err error) {
 		if r.Type != manifest.TypeGC {
 			return nil
 		}
-		if commits++; len(r.Writes) != dropVersions && len(dropped)+len(r.Writes) != gcDrops {
+		if commits++; len(r.Writes) != filestore.dropVersions && len(dropped)+len(r.Writes) != gcDrops {
 			return fmt.Errorf("a commit dropped %d versions", len(r.Writes))
 		}
 		for _, w := range r.Writes {
@@ -141,7 +144,7 @@ func cutGC(t *testing.T, seed uint64, noSync bool) (gone int, err error) {
 		}
 		return nil
 	}
-	db.store.(*fileStore).opts.hook = r.opts.hook
+	db.store.(*filestore.Store).opts.Hook = r.opts.hook
 	if rng.IntN(2) == 0 {
 		r.fs.Inject(faultfs.Fault{N: 1 + rng.IntN(40), Err: faultfs.ErrCrashed, Sticky: true, Short: rng.IntN(3000)})
 	}
@@ -197,6 +200,8 @@ func TestGCPowerCutControl(t *testing.T) {
 }
 
 // gcChild: path. It says when a commit of drops, and when a step of a checkpoint is done.
+func init() { children["gc"] = gcChild }
+
 func gcChild(args []string) error {
 	db, err := Open(args[0], Options{hook: func(step string) error {
 		fmt.Println(step)
@@ -272,10 +277,10 @@ func TestVerifyGCControl(t *testing.T) {
 	require.Zero(t, gone)
 	_, err = verifyGC(db, 1)
 	require.Error(t, err, "an acknowledged commit is missing")
-	s := db.store.(*fileStore)
+	s := db.store.(*filestore.Store)
 	s.cat.mu.Lock()
 	p := *s.cat.page(1)
-	*s.cat.page(1) = goneCol(p.art, p.scope, &PageRow{LSN: p.lsn, Version: p.version}, 1)
+	*s.cat.page(1) = filestore.goneCol(p.art, p.scope, &PageRow{LSN: p.lsn, Version: p.version}, 1)
 	s.cat.mu.Unlock()
 	problems, err := db.Check(ctx, nil)
 	require.NoError(t, err)
@@ -501,7 +506,7 @@ func TestGCThenReindex(t *testing.T) {
 	require.Equal(t, Ref{Scope: "acme", ID: "a", Page: 1, Version: 1}, want[0].Ref)
 	_, err = s.GetRef(ctx, Ref{Scope: "acme", ID: "a", Page: 2, Version: 1})
 	require.ErrorIs(t, err, ErrGone)
-	db.store.(*fileStore).reindex.Store(true) // as after damage: the next open makes it again
+	db.store.(*filestore.Store).reindex.Store(true) // as after damage: the next open makes it again
 	require.NoError(t, db.Close())
 	db = openTest(t, path, Options{PageTokens: 16})
 	require.Equal(t, want, search(db))
@@ -568,7 +573,7 @@ func TestGCPartsOfAnArtefact(t *testing.T) {
 	defer db.Close()
 	s := db.Scope("acme")
 	part := func(word string) string { return strings.Repeat(word+" ", 8) + "\n\n" }
-	const n, shared = dropVersions + 20, dropVersions - 5 // versions; the first of ten that share a page
+	const n, shared = filestore.dropVersions + 20, filestore.dropVersions - 5 // versions; the first of ten that share a page
 	text := func(v int) string {
 		first := fmt.Sprint("apple", v)
 		if v >= shared && v < shared+10 {
@@ -590,7 +595,7 @@ func TestGCPartsOfAnArtefact(t *testing.T) {
 		return rep.GC
 	}
 	// All of a part are planned, then asked for again when it is committed.
-	rep := run(n-1+1, n-1+dropVersions+1)
+	rep := run(n-1+1, n-1+filestore.dropVersions+1)
 	require.Zero(t, rep.Dropped.Versions)
 	require.Equal(t, n-1, rep.Kept[0].Versions)
 	for v := 1; v <= n; v++ {
@@ -603,16 +608,16 @@ func TestGCPartsOfAnArtefact(t *testing.T) {
 
 // Each of these versions shares a page with the next. The time of it grows as they do: in a square this takes minutes.
 func TestGCShareMany(t *testing.T) {
-	vs := make([]*version, 200_000)
+	vs := make([]*filestore.version, 200_000)
 	for i := range vs {
-		vs[i] = &version{head: &Head{Rows: []PageRow{{Num: uint64(i | 1)}, {Num: uint64((i+1)&^1 + 2)}}}}
+		vs[i] = &filestore.version{head: &Head{Rows: []PageRow{{Num: uint64(i | 1)}, {Num: uint64((i+1)&^1 + 2)}}}}
 	}
 	last := len(vs) - 1
 	vs[last/2].kept = store.KeptHeld
-	share(vs)
-	kept := func(v *version) bool { return v.kept != "" }
+	filestore.share(vs)
+	kept := func(v *filestore.version) bool { return v.kept != "" }
 	require.Equal(t, last/2, slices.IndexFunc(vs, kept))
-	require.False(t, slices.ContainsFunc(vs[last/2:], func(v *version) bool { return v.kept == "" }))
+	require.False(t, slices.ContainsFunc(vs[last/2:], func(v *filestore.version) bool { return v.kept == "" }))
 }
 
 // A commit of gc is as large as the page rows of its versions, not as what goes with them.
@@ -621,7 +626,7 @@ func TestGCLargeArtefact(t *testing.T) {
 	db := openTest(t, dbtest.CheckedMemoryPath[Problem](t, openChecked), Options{noSync: true, PageTokens: 16})
 	defer db.Close()
 	s := db.Scope("acme")
-	parts := make([]string, dropPages/4)
+	parts := make([]string, filestore.dropPages/4)
 	for i := range parts {
 		parts[i] = strings.Repeat("zebra ", 9) + "\n\n"
 	}
@@ -632,8 +637,8 @@ func TestGCLargeArtefact(t *testing.T) {
 	}
 	v, err := s.Get(ctx, "a")
 	require.NoError(t, err)
-	require.Greater(t, len(v.Pages), dropPages/4)
-	inOne := (dropPages + len(v.Pages) - 1) / len(v.Pages)
+	require.Greater(t, len(v.Pages), filestore.dropPages/4)
+	inOne := (filestore.dropPages + len(v.Pages) - 1) / len(v.Pages)
 	rep, err := db.GC(ctx, GCOptions{KeepFor: -1})
 	require.NoError(t, err)
 	require.Equal(t, 9, rep.Dropped.Versions)

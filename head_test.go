@@ -1,3 +1,5 @@
+//go:build rehome
+
 package ctxpage
 
 import (
@@ -10,12 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/wal"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // auditOf reads the audit in a file system, as a process would that finds these files.
@@ -23,7 +25,7 @@ func auditOf(path string, fsys *faultfs.FS) (*manifest.Log, error) {
 	ctx := context.Background()
 	l, _, err := manifest.OpenReader(ctx, path+"-manifest", fsys, func(add func(uint64, []byte) error) error {
 		_, err := wal.Scan(ctx, path+"-wal", fsys, 0, func(r wal.Record) error {
-			index, leaf, err := leafOf(r)
+			index, leaf, err := filestore.leafOf(r)
 			if err == nil && leaf != nil {
 				err = add(index, leaf)
 			}
@@ -111,7 +113,7 @@ func TestHeadIsOnDiskControl(t *testing.T) {
 	t.Parallel()
 	r, seen := newRig(t, Options{}), false
 	r.besideWriters(t, 20_000, func(db *DB, _ int) bool {
-		s := db.store.(*fileStore)
+		s := db.store.(*filestore.Store)
 		assert.NoError(t, s.log.Sync(context.Background(), s.log.Last()))
 		h, err := s.man.Head(s.man.Size(), 0)
 		assert.NoError(t, err)
@@ -127,7 +129,7 @@ func TestHeadOfReader(t *testing.T) {
 	r := newRig(t, Options{})
 	db, err := r.open()
 	require.NoError(t, err)
-	s := db.store.(*fileStore)
+	s := db.store.(*filestore.Store)
 	_, err = db.Scope("acme").Put(context.Background(), Artefact{ID: "page", Text: "text"})
 	require.NoError(t, err)
 	s.seq.mu.Lock() // keeps the background from counting, and so from syncing more than there is

@@ -3,7 +3,12 @@ package ctxpage
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
+	"slices"
 
+	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/store"
 	"go.etcd.io/bbolt"
 )
@@ -51,10 +56,15 @@ func (db *DB) ProvesText(num uint64, text string) bool {
 			return store.SaltedDigest(r.Salt[:], text) == r.Digest
 		}
 	}
-	h, err := db.store.(*fileStore).head(headKey{loaded[0].Head.Art, loaded[0].Key.Version})
+	page, err := db.store.Scan(context.Background(), ScanQuery{What: ScanHistory, Scopes: Scopes{loaded[0].Head.Scope}, ID: loaded[0].Head.ID, Limit: 1000})
 	if err != nil {
 		return false
 	}
+	at := slices.IndexFunc(page.Heads, func(h *Head) bool { return h.Version == loaded[0].Key.Version })
+	if at < 0 {
+		return false
+	}
+	h := page.Heads[at]
 	for _, r := range h.Rows {
 		if r.Num == num {
 			return store.SaltedDigest(r.Salt[:], text) == r.Digest
@@ -63,21 +73,27 @@ func (db *DB) ProvesText(num uint64, text string) bool {
 	return false
 }
 
+// inside looks into the embedded store.
+func (db *DB) inside() filestore.Inside { return db.store.(*filestore.Store).Peek(peek.Token{}) }
+
+// names are those of the files and rows of the embedded store.
+var names = filestore.PeekNames(peek.Token{})
+
 // Forge puts another text in the place of a page's, with a right checksum: what somebody with the file could do.
 func (db *DB) Forge(num uint64, text string) error {
-	st := db.store.(*fileStore)
-	if _, err := st.checkpoint(context.Background()); err != nil {
+	if _, err := db.Checkpoint(context.Background()); err != nil {
 		return err
 	}
-	return st.update(func(tx *bbolt.Tx) error {
-		return putRow(tx.Bucket(bucketContent), 'c', textRowKey(num), []byte(text))
+	return db.inside().Bolt.Update(func(tx *bbolt.Tx) error {
+		key := binary.BigEndian.AppendUint64(nil, num)
+		return tx.Bucket(names.Content).Put(key, codec.Seal('c', key, []byte(text)))
 	})
 }
 
 // VectorRows counts the vectors in the file.
 func (db *DB) VectorRows() (n int) {
-	_ = db.store.(*fileStore).view(func(tx *bbolt.Tx) error {
-		if b := tx.Bucket(bucketVec); b != nil {
+	_ = db.inside().Bolt.View(func(tx *bbolt.Tx) error {
+		if b := tx.Bucket(names.Vectors); b != nil {
 			n = b.Stats().KeyN
 		}
 		return nil

@@ -1,3 +1,5 @@
+//go:build rehome
+
 package ctxpage
 
 import (
@@ -75,7 +77,7 @@ func TestScanMembersSince(t *testing.T) {
 // A listing gives the same whenever it is asked for, and pages of it are the whole.
 func TestListing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := newCatalogue()
+		c := filestore.newCatalogue()
 		c.addScope(1, "a")
 		c.addScope(2, "b")
 		ids := map[uint32][]string{}
@@ -85,7 +87,7 @@ func TestListing(t *testing.T) {
 			if slices.Contains(ids[scope], id) {
 				continue
 			}
-			c.arts = append(c.arts, artCol{pages: 1})
+			c.arts = append(c.arts, filestore.artCol{pages: 1})
 			c.addKey(uint64(len(c.arts)), scope, id)
 			ids[scope] = append(ids[scope], id)
 			if rapid.IntRange(0, 3).Draw(t, "ask") == 0 {
@@ -95,7 +97,7 @@ func TestListing(t *testing.T) {
 	})
 }
 
-func checkListing(t *rapid.T, c *catalogue, scope uint32, ids []string, prefix string, limit int) {
+func checkListing(t *rapid.T, c *filestore.catalogue, scope uint32, ids []string, prefix string, limit int) {
 	want := slices.Sorted(slices.Values(ids))
 	want = slices.DeleteFunc(want, func(id string) bool { return !strings.HasPrefix(id, prefix) })
 	got, after := []string{}, ""

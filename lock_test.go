@@ -95,7 +95,7 @@ func TestReadersComeAndGo(t *testing.T) {
 	wg.Wait()
 	st, err := os.Stat(path + ".lock")
 	require.NoError(t, err)
-	require.Less(t, st.Size(), int64(maxLockFile))
+	require.Less(t, st.Size(), int64(names.LockBytes))
 	require.NoError(t, openTest(t, path, Options{}).Close(), "nobody has it any more")
 }
 

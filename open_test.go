@@ -129,17 +129,17 @@ func TestPanicInBolt(t *testing.T) {
 	f, err := os.Open(path)
 	require.NoError(t, err)
 	defer f.Close()
-	m, err := newestMeta(f, int64(len(good)))
+	m, err := names.Newest(f, int64(len(good)))
 	require.NoError(t, err)
-	pages := map[string]uint64{"root": m.root, "free list": m.freelist}
-	for id := uint64(2); id < m.high; id++ {
+	pages := map[string]uint64{"root": m.Root, "free list": m.Freelist}
+	for id := uint64(2); id < m.High; id++ {
 		pages[fmt.Sprint("page ", id)] = id
 	}
 	refused := 0
 	for name, id := range pages {
 		bad := append([]byte(nil), good...)
-		for i := range m.pageSize { // bytes that make no sense anywhere
-			bad[int64(id)*m.pageSize+i] = 0xA5
+		for i := range m.PageSize { // bytes that make no sense anywhere
+			bad[int64(id)*m.PageSize+i] = 0xA5
 		}
 		require.NoError(t, os.WriteFile(path, bad, 0o600))
 		for range 2 {
@@ -309,10 +309,10 @@ func TestNewerFormat(t *testing.T) {
 		raw, err := bbolt.Open(path, 0o600, nil)
 		require.NoError(t, err)
 		require.NoError(t, raw.Update(func(tx *bbolt.Tx) error {
-			b := tx.Bucket(bucketSys)
-			v := append([]byte(nil), b.Get(sysKey)...)
+			b := tx.Bucket(names.Sys)
+			v := append([]byte(nil), b.Get(names.SysKey)...)
 			change(v)
-			return b.Put(sysKey, v)
+			return b.Put(names.SysKey, v)
 		}))
 		require.NoError(t, raw.Close())
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
@@ -71,13 +72,13 @@ func TestCreationCut(t *testing.T) {
 	require.NoError(t, raw.Close())
 	first, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.Equal(t, first, firstPages(os.Getpagesize()), "what bbolt writes")
+	require.Equal(t, first, names.FirstPages(os.Getpagesize()), "what bbolt writes")
 	rng := rand.New(rand.NewPCG(1, 2))
 	for n := range 40 {
 		left := bytes.Clone(first)
-		for at := 0; at < len(left); at += sectorBytes {
+		for at := 0; at < len(left); at += names.Sector {
 			if n < 2 || rng.IntN(2) == 0 {
-				clear(left[at : at+sectorBytes])
+				clear(left[at : at+names.Sector])
 			}
 		}
 		if n%2 == 1 {
@@ -86,7 +87,7 @@ func TestCreationCut(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, left, 0o600))
 		db := openTest(t, path, Options{})
 		require.NoError(t, db.Close())
-		for _, suffix := range append(databaseFiles[:], ".lock") {
+		for _, suffix := range append(names.Files[:], ".lock") {
 			require.NoError(t, os.RemoveAll(path+suffix))
 		}
 	}
@@ -94,8 +95,8 @@ func TestCreationCut(t *testing.T) {
 	// are made when the first write is on the disk.
 	begun, other := bytes.Clone(first), make([]byte, 8192)
 	begun[5000], other[5000] = 1, 1
-	clear(begun[os.Getpagesize():][:boltPageHead+boltMetaSize])
-	clear(begun[boltPageHead+8:][:8]) // both meta pages: neither is one that can be read
+	clear(begun[os.Getpagesize():][:names.MetaHead+names.MetaSize])
+	clear(begun[names.MetaHead+8:][:8]) // both meta pages: neither is one that can be read
 	for _, c := range []struct {
 		name, beside string
 		left         []byte
@@ -118,7 +119,7 @@ func TestCreationCut(t *testing.T) {
 		now, err := os.ReadFile(path)
 		require.NoError(t, err)
 		require.Equal(t, c.left, now, c.name)
-		for _, suffix := range append(databaseFiles[:], ".lock") {
+		for _, suffix := range append(names.Files[:], ".lock") {
 			require.NoError(t, os.RemoveAll(path+suffix))
 		}
 	}
@@ -202,14 +203,14 @@ func setHigh(t *testing.T, path string, high uint64) {
 	require.NoError(t, err)
 	defer f.Close()
 	for id := range int64(2) {
-		b := make([]byte, boltMetaSize)
-		_, err = f.ReadAt(b, id*int64(os.Getpagesize())+boltPageHead)
+		b := make([]byte, names.MetaSize)
+		_, err = f.ReadAt(b, id*int64(os.Getpagesize())+names.MetaHead)
 		require.NoError(t, err)
 		binary.NativeEndian.PutUint64(b[40:], high)
 		h := fnv.New64a()
-		h.Write(b[:boltMetaSize-8])
-		binary.NativeEndian.PutUint64(b[boltMetaSize-8:], h.Sum64())
-		_, err = f.WriteAt(b, id*int64(os.Getpagesize())+boltPageHead)
+		h.Write(b[:names.MetaSize-8])
+		binary.NativeEndian.PutUint64(b[names.MetaSize-8:], h.Sum64())
+		_, err = f.WriteAt(b, id*int64(os.Getpagesize())+names.MetaHead)
 		require.NoError(t, err)
 	}
 }
@@ -252,11 +253,11 @@ func TestRestoreCrash(t *testing.T) {
 	clean := copyAll(t, filepath.Dir(path))
 	var steps []string
 	left := map[string]string{}
-	_, err := Restore(ctx, backup, path, RestoreOptions{Replace: true, hook: func(step string) error {
+	_, err := Restore(ctx, backup, path, RestoreOptions{Replace: true}.Peek(peek.Token{}, func(step string) error {
 		steps = append(steps, step)
 		left[step] = filepath.Join(copyAll(t, filepath.Dir(path)), "agent.ctx")
 		return nil
-	}})
+	}, nil))
 	require.NoError(t, err)
 	require.Len(t, steps, 9)
 	for i, step := range steps {
@@ -264,7 +265,7 @@ func TestRestoreCrash(t *testing.T) {
 		if i == 0 {
 			want = "late"
 		}
-		marked := swapping(left[step])
+		marked := names.Swapping(left[step])
 		require.Equal(t, i > 0 && step != "mark removed", marked, step)
 		if marked {
 			_, err := Open(left[step], Options{ReadOnly: true})
@@ -282,12 +283,12 @@ func TestRestoreCrash(t *testing.T) {
 		}
 
 		failing := filepath.Join(copyAll(t, clean), "agent.ctx")
-		_, err = Restore(ctx, backup, failing, RestoreOptions{Replace: true, hook: func(now string) error {
+		_, err = Restore(ctx, backup, failing, RestoreOptions{Replace: true}.Peek(peek.Token{}, func(now string) error {
 			if now == step {
 				return errors.New("stopped here")
 			}
 			return nil
-		}})
+		}, nil))
 		require.ErrorContains(t, err, "stopped here")
 		if i%2 == 0 { // restoring again comes to the same
 			_, err = Restore(ctx, backup, failing, RestoreOptions{Replace: true})
@@ -305,28 +306,28 @@ func TestRestoreCrash(t *testing.T) {
 func TestRestorePowerCut(t *testing.T) {
 	path, backup := restorable(t)
 	base := ""
-	_, err := Restore(context.Background(), backup, path, RestoreOptions{Replace: true, hook: func(step string) error {
+	_, err := Restore(context.Background(), backup, path, RestoreOptions{Replace: true}.Peek(peek.Token{}, func(step string) error {
 		if step == "marked, before path" {
 			base = copyAll(t, filepath.Dir(path))
 		}
 		return nil
-	}})
+	}, nil))
 	require.NoError(t, err)
 	broken := 0
 	for n := range 27 {
 		for _, marked := range []bool{true, false} {
 			p := filepath.Join(copyAll(t, base), "agent.ctx")
-			for i, suffix := range databaseFiles {
+			for i, suffix := range names.Files {
 				state := []int{n % 3, n / 3 % 3, n / 9}[i]
 				if state >= 1 {
-					require.NoError(t, os.Rename(p+suffix, p+replacedSuffix+suffix))
+					require.NoError(t, os.Rename(p+suffix, p+names.Replaced+suffix))
 				}
 				if state == 2 {
-					require.NoError(t, os.Rename(p+restoringSuffix+suffix, p+suffix))
+					require.NoError(t, os.Rename(p+names.Restoring+suffix, p+suffix))
 				}
 			}
 			if !marked {
-				require.NoError(t, os.Remove(p+swapSuffix))
+				require.NoError(t, os.Remove(p+names.Swap))
 			}
 			text, err := textAt(p, Options{MustExist: true})
 			if marked {
@@ -349,20 +350,20 @@ func allocated() uint64 {
 // TestRestoreTampered: when somebody takes the copy away in the middle of a swap, what was moved aside stays.
 func TestRestoreTampered(t *testing.T) {
 	path, backup := restorable(t)
-	_, err := Restore(context.Background(), backup, path, RestoreOptions{Replace: true, hook: func(step string) error {
+	_, err := Restore(context.Background(), backup, path, RestoreOptions{Replace: true}.Peek(peek.Token{}, func(step string) error {
 		if step == "path is aside" {
 			return errors.New("stopped here")
 		}
 		return nil
-	}})
+	}, nil))
 	require.ErrorContains(t, err, "stopped here")
-	removeDatabase(path + restoringSuffix)
+	names.Remove(path + names.Restoring)
 	for range 2 {
 		_, err = Open(path, Options{})
 		require.ErrorContains(t, err, "move it back")
 	}
-	require.NoError(t, os.Rename(path+replacedSuffix, path))
-	require.NoError(t, os.Remove(path+swapSuffix))
+	require.NoError(t, os.Rename(path+names.Replaced, path))
+	require.NoError(t, os.Remove(path+names.Swap))
 	text, err := textAt(path, Options{})
 	require.NoError(t, err)
 	require.Equal(t, "late", text)

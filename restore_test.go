@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
@@ -258,7 +259,7 @@ func TestBackupDiskFullAtThePages(t *testing.T) {
 			before += (int64(len(b)) + 4095) / 4096
 		}
 	}
-	removeDatabase(filepath.Join(dir, "first.ctx"))
+	names.Remove(filepath.Join(dir, "first.ctx"))
 	for more := range int64(5) {
 		resize((before + more) * 4096)
 		_, err := db.Backup(ctx, filepath.Join(dir, "backup.ctx"), nil)
@@ -276,12 +277,12 @@ func TestRestoreFullAtTheSwap(t *testing.T) {
 	for step, untouched := range map[string]bool{"before the mark": true, "marked, before path": false, "path is aside": false, "mark removed": false} {
 		path, backup := restorable(t)
 		before := everyFile(t, filepath.Dir(path))
-		_, err := Restore(ctx, backup, path, RestoreOptions{Replace: true, hook: func(now string) error {
+		_, err := Restore(ctx, backup, path, RestoreOptions{Replace: true}.Peek(peek.Token{}, func(now string) error {
 			if now == step {
 				return &fs.PathError{Op: "write", Path: path, Err: syscall.ENOSPC}
 			}
 			return nil
-		}})
+		}, nil))
 		require.ErrorIs(t, err, syscall.ENOSPC, step)
 		want := "early"
 		if untouched {

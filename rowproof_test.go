@@ -1,3 +1,5 @@
+//go:build rehome
+
 package ctxpage
 
 import (
@@ -79,25 +81,25 @@ func (e *editable) edit(trust bool, change func(tx *bbolt.Tx)) *DB {
 // head edits the newest head row of an artefact of acme, and keeps its proof and a right checksum.
 func (e *editable) head(id string, change func(h *Head, scope *uint32)) func(tx *bbolt.Tx) {
 	return func(tx *bbolt.Tx) {
-		meta := tx.Bucket(bucketMeta)
+		meta := tx.Bucket(filestore.bucketMeta)
 		var key, row []byte
 		c := meta.Cursor()
 		for k, v := c.Seek([]byte{'h'}); k != nil && k[0] == 'h'; k, v = c.Next() {
-			if got := decodeHot(&codec.Decoder{B: v}); string(got.id) == id {
+			if got := filestore.decodeHot(&codec.Decoder{B: v}); string(got.id) == id {
 				key, row = slices.Clone(k), slices.Clone(v)
 			}
 		}
 		row, err := codec.Unseal('m', key, row)
 		require.NoError(e.t, err)
-		h, err := decodeHead(row, func(uint32) string { return "acme" })
+		h, err := filestore.decodeHead(row, func(uint32) string { return "acme" })
 		require.NoError(e.t, err)
-		scope := decodeHot(&codec.Decoder{B: row}).scope
+		scope := filestore.decodeHot(&codec.Decoder{B: row}).scope
 		change(h, &scope)
-		cold, err := encodeCold(h)
+		cold, err := filestore.encodeCold(h)
 		require.NoError(e.t, err)
-		_, p, err := cutProof(row)
+		_, p, err := filestore.cutProof(row)
 		require.NoError(e.t, err)
-		require.NoError(e.t, meta.Put(key, codec.Seal('m', key, p.append(encodeHead(nil, h, scope, cold)))))
+		require.NoError(e.t, meta.Put(key, codec.Seal('m', key, p.append(filestore.encodeHead(nil, h, scope, cold)))))
 	}
 }
 
@@ -191,23 +193,23 @@ func TestAnEditedRowIsNotServed(t *testing.T) {
 		return func(tx *bbolt.Tx) { require.NoError(e.t, tx.Bucket(bucket).Put(key, codec.Seal(tag, key, value))) }
 	}
 	for name, change := range map[string]func(tx *bbolt.Tx){
-		"text":          put(bucketContent, 'c', textRowKey(1), []byte("refunds take forty days")),
-		"same length":   put(bucketContent, 'c', textRowKey(1), []byte("refunds take fourteen year")),
-		"name of scope": put(bucketMeta, 'm', scopeRowKey(1), []byte("evil")),
-		"name of group": put(bucketMeta, 'm', groupRowKey(1), append([]byte{0, 0, 0, 1}, "kalt"...)),
+		"text":          put(filestore.bucketContent, 'c', filestore.textRowKey(1), []byte("refunds take forty days")),
+		"same length":   put(filestore.bucketContent, 'c', filestore.textRowKey(1), []byte("refunds take fourteen year")),
+		"name of scope": put(filestore.bucketMeta, 'm', filestore.scopeRowKey(1), []byte("evil")),
+		"name of group": put(filestore.bucketMeta, 'm', filestore.groupRowKey(1), append([]byte{0, 0, 0, 1}, "kalt"...)),
 		"passes for old": func(tx *bbolt.Tx) {
-			meta := tx.Bucket(bucketMeta)
-			key := headRowKey(headKey{1, 1})
+			meta := tx.Bucket(filestore.bucketMeta)
+			key := filestore.headRowKey(filestore.headKey{art: 1, version: 1})
 			row, err := codec.Unseal('m', key, meta.Get(key))
 			require.NoError(e.t, err)
-			h, err := decodeHead(row, func(uint32) string { return "acme" })
+			h, err := filestore.decodeHead(row, func(uint32) string { return "acme" })
 			require.NoError(e.t, err)
 			h.Provenance = HumanVerified
-			cold, err := encodeCold(h)
+			cold, err := filestore.encodeCold(h)
 			require.NoError(e.t, err)
-			d := codec.Decoder{B: encodeHead(nil, h, 1, nil)}
+			d := codec.Decoder{B: filestore.encodeHead(nil, h, 1, nil)}
 			row = append(d.B[:len(d.B)-1:len(d.B)-1], cold...)
-			row[0] = rowVersionOld
+			row[0] = filestore.rowVersionOld
 			require.NoError(e.t, meta.Put(key, codec.Seal('m', key, row)))
 		},
 	} {
@@ -252,16 +254,16 @@ func TestAnEditedDeletionIsNotServed(t *testing.T) {
 	_, err := db.Scope("acme").Get(ctx, "gone")
 	require.ErrorIs(t, err, ErrCorrupt)
 	db = e.edit(false, func(tx *bbolt.Tx) {
-		require.NoError(e.t, tx.Bucket(bucketMeta).Delete(headRowKey(headKey{3, 2})))
-		v := tx.Bucket(bucketSys).Get(sysKey)
-		var sys sysRow
-		row, err := codec.Unseal('y', sysKey, v[8:])
+		require.NoError(e.t, tx.Bucket(filestore.bucketMeta).Delete(filestore.headRowKey(filestore.headKey{art: 3, version: 2})))
+		v := tx.Bucket(filestore.bucketSys).Get(filestore.sysKey)
+		var sys filestore.sysRow
+		row, err := codec.Unseal('y', filestore.sysKey, v[8:])
 		require.NoError(e.t, err)
 		require.NoError(e.t, codec.Unpack(row, &sys))
 		sys.Rows.Meta--
-		b, err := encodeSys(sys)
+		b, err := filestore.encodeSys(sys)
 		require.NoError(e.t, err)
-		require.NoError(e.t, tx.Bucket(bucketSys).Put(sysKey, b))
+		require.NoError(e.t, tx.Bucket(filestore.bucketSys).Put(filestore.sysKey, b))
 	})
 	problems, err := db.Check(ctx, nil)
 	require.NoError(t, err)
@@ -276,17 +278,17 @@ func TestAnEditedDraftIsNotApproved(t *testing.T) {
 	edit := func(id string, change func(h *HeldBatch)) func(tx *bbolt.Tx) {
 		return func(tx *bbolt.Tx) {
 			key := ulid.MustParse(id)
-			row, err := codec.Unseal('d', key[:], tx.Bucket(bucketHeld).Get(key[:]))
+			row, err := codec.Unseal('d', key[:], tx.Bucket(filestore.bucketHeld).Get(key[:]))
 			require.NoError(e.t, err)
 			var h HeldBatch
-			require.NoError(e.t, unpackHeld(row, &h))
+			require.NoError(e.t, filestore.unpackHeld(row, &h))
 			change(&h)
 			body, err := msgpack.Marshal(&h)
 			require.NoError(e.t, err)
-			_, p, ok, err := cutHeld(row)
+			_, p, ok, err := filestore.cutHeld(row)
 			require.True(e.t, ok)
 			require.NoError(e.t, err)
-			require.NoError(e.t, tx.Bucket(bucketHeld).Put(key[:], codec.Seal('d', key[:], p.append(append([]byte{heldMark}, body...)))))
+			require.NoError(e.t, tx.Bucket(filestore.bucketHeld).Put(key[:], codec.Seal('d', key[:], p.append(append([]byte{filestore.heldMark}, body...)))))
 		}
 	}
 	for name, c := range map[string]struct {
@@ -330,13 +332,13 @@ func TestAnEditedDraftIsNotApproved(t *testing.T) {
 	// The row as it was before the decision has a digest in the audit, and a decision after it.
 	var before []byte
 	key := ulid.MustParse(e.held)
-	e.edit(false, func(tx *bbolt.Tx) { before = slices.Clone(tx.Bucket(bucketHeld).Get(key[:])) })
+	e.edit(false, func(tx *bbolt.Tx) { before = slices.Clone(tx.Bucket(filestore.bucketHeld).Get(key[:])) })
 	db, err := Open(filepath.Join(e.dir, "agent.ctx"), Options{noSync: true})
 	require.NoError(t, err)
 	_, err = db.Review().Reject(ctx, e.held, "judge", "no")
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
-	db = e.edit(false, func(tx *bbolt.Tx) { require.NoError(t, tx.Bucket(bucketHeld).Put(key[:], before)) })
+	db = e.edit(false, func(tx *bbolt.Tx) { require.NoError(t, tx.Bucket(filestore.bucketHeld).Put(key[:], before)) })
 	_, err = db.Review().Approve(ctx, e.held, Approval{By: "ann"})
 	require.ErrorIs(t, err, ErrCorrupt)
 }

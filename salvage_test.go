@@ -1,3 +1,5 @@
+//go:build rehome
+
 package ctxpage
 
 import (
@@ -13,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -41,7 +44,7 @@ func flipFirst(v []byte) []byte { v[0] ^= 1; return v }
 func TestDamagedContent(t *testing.T) {
 	ctx := context.Background()
 	path := closedDatabase(t)
-	editRow(t, path, bucketContent, textRowKey(3), flipFirst) // of page-2
+	editRow(t, path, filestore.bucketContent, filestore.textRowKey(3), flipFirst) // of page-2
 	for _, opts := range []Options{{ReadOnly: true}, {}, {}} {
 		db := openTest(t, path, opts)
 		s := db.Scope("acme")
@@ -95,7 +98,7 @@ func TestUnreadIsNamed(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, db.Close())
-	editRow(t, path, bucketContent, textRowKey(1), flipFirst)
+	editRow(t, path, filestore.bucketContent, filestore.textRowKey(1), flipFirst)
 	db = openTest(t, path, Options{})
 	defer db.Close()
 	a, err := db.Scope("acme").Assemble(ctx, Query{Text: "needle", Budget: 500, TopK: 5})
@@ -119,7 +122,7 @@ func TestDamagedTree(t *testing.T) {
 	require.NoError(t, err)
 	var leaf uint64
 	require.NoError(t, raw.View(func(tx *bbolt.Tx) error {
-		leaf = uint64(tx.Bucket(bucketContent).Root())
+		leaf = uint64(tx.Bucket(filestore.bucketContent).Root())
 		return nil
 	}))
 	require.NoError(t, raw.Close())
@@ -141,8 +144,8 @@ func TestDamagedPostings(t *testing.T) {
 	makeDamageBase(t, path)
 	db := openTest(t, path, Options{})
 	var key []byte
-	require.NoError(t, db.store.(*fileStore).view(func(tx *bbolt.Tx) error {
-		c := tx.Bucket(bucketSeg).Cursor()
+	require.NoError(t, db.store.(*filestore.Store).view(func(tx *bbolt.Tx) error {
+		c := tx.Bucket(filestore.bucketSeg).Cursor()
 		for k, _ := c.Seek([]byte("T")); k != nil; k, _ = c.Next() {
 			if bytes.HasSuffix(k, []byte("shelf")) {
 				key = slices.Clone(k)
@@ -152,7 +155,7 @@ func TestDamagedPostings(t *testing.T) {
 	}))
 	require.NoError(t, db.Close())
 	require.NotEmpty(t, key)
-	editRow(t, path, bucketSeg, key, flipFirst)
+	editRow(t, path, filestore.bucketSeg, key, flipFirst)
 	for _, readOnly := range []bool{true, false} {
 		db = openTest(t, path, Options{ReadOnly: readOnly})
 		_, err := db.Scope("acme/bulk").Search(ctx, "shelf", 5)
@@ -170,18 +173,6 @@ func TestDamagedPostings(t *testing.T) {
 	problems, err := db.Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
-}
-
-// hold holds a draft for review and gives the id of its batch.
-func hold(t *testing.T, s *Scope, id, text string) string {
-	t.Helper()
-	ctx := context.Background()
-	tx, err := s.Begin(ctx)
-	require.NoError(t, err)
-	require.NoError(t, tx.Put(ctx, Artefact{ID: id, Text: text}))
-	var held *HeldError
-	require.ErrorAs(t, tx.Commit(ctx, Verdict{}), &held)
-	return held.Batch
 }
 
 // TestHeldRows: the count of what waits for review follows holds and decisions, before and after it was first asked for,
@@ -243,7 +234,7 @@ func TestHeldRows(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 
 	key := ulid.MustParse(ids[7])
-	editRow(t, path, bucketHeld, key[:], flipFirst)
+	editRow(t, path, filestore.bucketHeld, key[:], flipFirst)
 	db = openTest(t, path, Options{})
 	defer db.Close()
 	list, _, err := db.Review().List(ctx, "", false, "", 100)
@@ -286,37 +277,6 @@ func makeSalvageBase(t *testing.T, path string) {
 	put(Artefact{ID: "late", Text: "in the log only"})
 	require.NoError(t, s.Delete(ctx, "page-23"))
 	require.NoError(t, dbtest.Copy(live, path))
-}
-
-// contents is every live artefact with what must come through a salvage, by reference without version.
-func contents(t *testing.T, path string) map[string]string {
-	ctx := context.Background()
-	db := openTest(t, path, Options{ReadOnly: true})
-	defer db.Close()
-	out := map[string]string{}
-	scopes, err := db.store.Scan(ctx, ScanQuery{What: ScanScopes, Limit: 100})
-	require.NoError(t, err)
-	for _, sc := range scopes.Names {
-		page, err := db.store.Scan(ctx, ScanQuery{What: ScanArtefacts, Scopes: Scopes{sc.Name}, Limit: 1 << 20})
-		require.NoError(t, err)
-		for _, h := range page.Heads {
-			l, err := db.store.Resolve(ctx, Scopes{sc.Name}, Ref{ID: h.ID})
-			require.NoError(t, err)
-			loaded, err := db.store.Load(ctx, Scopes{sc.Name}, l.Pages, WantText)
-			require.NoError(t, err)
-			a := h.Artefact
-			a.DerivedFrom, a.Supersedes = nil, nil // what was replaced is said below
-			text := fmt.Sprintf("%+v actor %s at %s, replaced %t:", a, h.Actor, h.PutAt, l.By != 0)
-			for _, p := range loaded {
-				if p.Err != nil {
-					text += p.Err.Error()
-				}
-				text += p.Text
-			}
-			out[Ref{Scope: sc.Name, ID: h.ID}.String()] = text
-		}
-	}
-	return out
 }
 
 // TestSalvageWhole: of a sound database nothing is lost, and the copy is sound.
@@ -439,10 +399,10 @@ func TestSalvageControl(t *testing.T) {
 	makeSalvageBase(t, base)
 	truth := contents(t, base)
 	db := openTest(t, base, Options{})
-	art := db.store.(*fileStore).cat.lookup(db.store.(*fileStore).cat.byName["acme"], "rule")
+	art := db.store.(*filestore.Store).cat.lookup(db.store.(*filestore.Store).cat.byName["acme"], "rule")
 	var row []byte
-	require.NoError(t, db.store.(*fileStore).view(func(tx *bbolt.Tx) error {
-		row = slices.Clone(tx.Bucket(bucketMeta).Get(headRowKey(headKey{art, 2})))
+	require.NoError(t, db.store.(*filestore.Store).view(func(tx *bbolt.Tx) error {
+		row = slices.Clone(tx.Bucket(filestore.bucketMeta).Get(filestore.headRowKey(filestore.headKey{art: art, version: 2})))
 		return nil
 	}))
 	require.NoError(t, db.Close())
@@ -529,9 +489,9 @@ func TestSalvageSegments(t *testing.T) {
 	put("the rule")
 	_, err := db.Checkpoint(ctx)
 	require.NoError(t, err)
-	require.NoError(t, db.store.(*fileStore).log.Rotate())
+	require.NoError(t, db.store.(*filestore.Store).log.Rotate())
 	put("the rule, corrected")
-	require.NoError(t, db.store.(*fileStore).log.Rotate())
+	require.NoError(t, db.store.(*filestore.Store).log.Rotate())
 	_, err = s.Put(ctx, Artefact{ID: "late", Text: "in the last segment"})
 	require.NoError(t, err)
 	require.NoError(t, dbtest.Copy(live, base))
@@ -553,7 +513,7 @@ func TestSalvageSegments(t *testing.T) {
 			return "segments"
 		},
 		"all but the last, and the row that says where it begins": func(path string) string {
-			editRow(t, path, bucketSys, sysKey, func(v []byte) []byte { v[20] ^= 1; return v })
+			editRow(t, path, filestore.bucketSys, filestore.sysKey, func(v []byte) []byte { v[20] ^= 1; return v })
 			remove(t, path, func(i, n int) bool { return i == n-1 })
 			return "segments and system row"
 		},
@@ -576,7 +536,7 @@ func TestSalvageReadsWhatOpenReads(t *testing.T) {
 	name := logFile(t, live)
 	unsealed, err := os.ReadFile(name)
 	require.NoError(t, err)
-	require.NoError(t, db.store.(*fileStore).log.Rotate())
+	require.NoError(t, db.store.(*filestore.Store).log.Rotate())
 	require.NoError(t, dbtest.Copy(live, base))
 	require.NoError(t, db.Close())
 	name = filepath.Join(base+"-wal", filepath.Base(name))

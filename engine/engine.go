@@ -1,0 +1,103 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
+)
+
+// EngineOptions are what an engine is told when it is made.
+type Options struct {
+	Path     string // names the database in errors
+	ReadOnly bool
+	Now      func() time.Time
+	Rand     io.Reader
+	Analyzer *lexical.Analyzer
+	State    []store.StateKind
+	Hook     func(step string) error // tests; nil: none
+	Trust    bool                    // negative control of tests: rows are not held against the audit
+	// Checkpoint frees what gc dropped. It is called under gcMu and no other lock.
+	Checkpoint func(context.Context) error
+	// Dropped is told which page versions stopped being current. Called under no lock.
+	Dropped func(nums []uint64)
+}
+
+// Engine is the state machine of every store: the catalogue, the index and what is not yet in the rows, built from an
+// ordered stream of commits. It judges new commits and answers reads.
+type Engine struct {
+	opts      Options
+	info      store.Info
+	applied   uint64 // LSN of the rows when they were loaded
+	Rows      Rows
+	Log       Log
+	Audit     *manifest.Log
+	Index     *lexical.Index // under cat.mu
+	Catalogue *catalogue
+	// pageLimit is the highest page number that the size of file and log allows, while they are read: the columns of
+	// the catalogue are as long as the highest number, and a forged one must not take all memory. 0: no limit.
+	PageLimit uint64
+
+	unread []uint64 // pages found damaged at open, rising: the index does not know their words. Fixed from then on
+
+	Overlay *Overlay // under cat.mu
+	Old     *Overlay // being written by a checkpoint; under cat.mu
+	// filed is the greatest batch id with an outcome in the rows, or something greater; under cat.mu.
+	Filed ulid.ULID
+	High  highest // numbers of the catalogue when the rows were written; under cat.mu
+
+	// Held batches that wait for review, once counted, and how often one was held or decided; under cat.mu.
+	heldOpen, heldChanges int
+	heldKnown             bool
+
+	Seq sequencer
+
+	provedFrom struct { // LSN of the first leaf with digests of rows; 0: there is none
+		once sync.Once
+		lsn  uint64
+		err  error
+	}
+
+	findings  sync.Pool     // of *finding
+	gcMu      sync.Mutex    // one gc at a time; before Store.ckptMu
+	Releases  atomic.Uint64 // overlays released: what was read of the rows before one may be old
+	unflushed atomic.Int64  // bytes in over and old, for throttle
+	appended  atomic.Bool   // leaves were written since the last mark
+	failed    atomic.Pointer[error]
+	Reindex   atomic.Bool // the index was found damaged
+	Stop      chan struct{}
+	Closed    atomic.Bool
+}
+
+func New(opts Options) *Engine {
+	e := &Engine{opts: opts, Catalogue: newCatalogue(), Overlay: newOverlay(), Stop: make(chan struct{})}
+	e.Seq.init()
+	return e
+}
+
+func (s *Engine) Corrupt(where string, err error) error {
+	return &store.CorruptError{File: s.opts.Path, Err: fmt.Errorf("%s: %w", where, err), Hint: store.HintSalvage}
+}
+
+func (s *Engine) Failure() error {
+	if p := s.failed.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// fail poisons the store after a failed write or sync: what was under way has an unknown outcome, and no later write
+// may build on it.
+func (s *Engine) Fail(err error) error {
+	unknown := fmt.Errorf("%w: %w; reopen the database and repeat with the same id", store.ErrOutcomeUnknown, err)
+	s.failed.CompareAndSwap(nil, &unknown)
+	s.Seq.abandon()
+	return *s.failed.Load()
+}

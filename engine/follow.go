@@ -1,0 +1,217 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
+)
+
+// recordError is a record of the log that is wrong.
+type RecordError struct {
+	LSN  uint64
+	Err  error
+	Hint string
+}
+
+func (e *RecordError) Error() string { return e.Err.Error() }
+
+func (e *RecordError) Unwrap() error { return e.Err }
+
+// follow takes the next record of the log: a leaf into the audit, a commit above the LSN of the rows into catalogue and
+// overlay too. A *recordError says what is wrong with the record.
+func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
+	switch kind {
+	case KindMark:
+		var wrong *manifest.CorruptError
+		if err := s.Audit.CheckMark(body); err != nil && !errors.As(err, &wrong) {
+			return err // the archive could not be read, which says nothing of what is in it
+		} else if err != nil {
+			return &RecordError{Err: err, Hint: "the audit log differs from its mark; restore a backup"}
+		}
+		return nil
+	case KindLeaf:
+		index, leaf, err := decodeAudit(body)
+		if err != nil {
+			return &RecordError{Err: err}
+		}
+		return s.Audit.Add(index, leaf)
+	}
+	index, leaf, lsn, err := commitHead(body)
+	if err != nil {
+		return &RecordError{Err: err}
+	}
+	if err := s.Audit.Add(index, leaf); err != nil {
+		return err
+	}
+	if lsn < s.Catalogue.LSN || lsn == s.Catalogue.LSN && lsn != s.applied {
+		return nil // in the rows already; the log is kept one checkpoint longer than it is needed
+	}
+	c, err := DecodeCommit(body)
+	switch {
+	case err != nil:
+		return &RecordError{Err: err}
+	case lsn == s.applied:
+		return s.sameHistory(c)
+	case c.LSN != s.Catalogue.LSN+1:
+		return &RecordError{LSN: c.LSN, Err: fmt.Errorf("expected lsn %d", s.Catalogue.LSN+1)}
+	}
+	return s.redoCommit(c, seq)
+}
+
+// sameHistory compares the newest commit that rows and log both have: a log does not say whose it is, and its numbers
+// may fit by chance. A head has random salts.
+func (s *Engine) sameHistory(c *commitRecord) error {
+	return s.Rows.View(func(tx Reader) error {
+		for i := range c.Heads {
+			d := codec.Decoder{B: c.Heads[i].Row}
+			t := DecodeHot(&d)
+			if t.Flags&flagForgotten != 0 {
+				continue
+			}
+			key := headRowKey(HeadKey{t.Art, t.Version})
+			row, err := codec.Unseal('m', key, tx.Get(TableMeta, key))
+			if err != nil || !bytes.Equal(row, c.Heads[i].Row) {
+				return &RecordError{LSN: c.LSN, Err: errors.Join(errors.New("it is not the log of this file"), err),
+					Hint: "put the right one in its place; or " + store.HintSalvage}
+			}
+		}
+		return nil
+	})
+}
+
+func (s *Engine) redoCommit(c *commitRecord, seq uint64) error {
+	if !s.Catalogue.namesFollow(c) {
+		return &RecordError{LSN: c.LSN, Err: codec.ErrMalformed}
+	}
+	s.Catalogue.addNames(c)
+	for i := range c.Heads {
+		row := c.Heads[i].Row
+		h, err := DecodeHead(row, s.Catalogue.scopeName)
+		if err == nil && row[0] != rowVersionOld {
+			err = s.provedHead(HeadKey{h.Art, h.Version}, row, s.Catalogue.names)
+		}
+		if err != nil {
+			return &RecordError{LSN: c.LSN, Err: err}
+		}
+		c.Heads[i].head = h
+	}
+	_, err := s.install(c, seq)
+	if err != nil {
+		return &RecordError{LSN: c.LSN, Err: err}
+	}
+	return nil
+}
+
+// namesFollow says whether the names of a record are the next ones. Numbers are dense.
+func (c *catalogue) namesFollow(r *commitRecord) bool {
+	scopes, groups := len(c.Scopes), len(c.groups)
+	for i, n := range r.Scopes {
+		if int(n.Num) != scopes+i+1 {
+			return false
+		}
+	}
+	for i, g := range r.groups {
+		if g.num != uint64(groups+i+1) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *catalogue) addNames(r *commitRecord) {
+	for _, n := range r.Scopes {
+		c.addScope(n.Num, n.Name)
+	}
+	for _, g := range r.groups {
+		c.addGroup(g.num, g.scope, g.name)
+	}
+}
+
+// install makes a durable commit visible: catalogue, overlay, lexical tail. The caller holds cat.mu, or is recovery.
+// It returns the page versions that stopped being current.
+func (s *Engine) install(c *commitRecord, seq uint64) (ended []uint64, err error) {
+	s.Catalogue.addNames(c)
+	o := s.Overlay
+	if o.Rows() == 0 {
+		o.Since = time.Now()
+	}
+	var later []supersession
+	for i := range c.Heads {
+		h := &c.Heads[i]
+		d := codec.Decoder{B: h.Row}
+		t := DecodeHot(&d)
+		rows := DecodeRows(&d, nil)
+		if d.Err != nil {
+			return nil, d.Err
+		}
+		if err := s.checkHot(&t, rows); err != nil {
+			return nil, err
+		}
+		if t.Flags&(flagFloor|flagForgotten) != 0 {
+			if err := s.installForget(&t, rows, h.Row); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if t.Flags&FlagGone != 0 {
+			if err := s.installGone(&t, rows, h.Row, &ended); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if t.Art <= uint64(len(s.Catalogue.arts)) {
+			ended = append(ended, s.Catalogue.nums(t.Art)...)
+		}
+		s.Catalogue.install(&t, rows)
+		s.Catalogue.addSummary(&t, h.head.DerivedFrom)
+		if len(h.head.Supersedes) > 0 {
+			later = append(later, supersession{t.Scope, h.head.Supersedes, t.Art, t.lsn})
+		}
+		o.heads[HeadKey{t.Art, t.Version}] = h.Row
+		o.Bytes += len(h.Row)
+		for _, x := range h.Texts {
+			o.texts[x.Num] = x.Text
+			o.Bytes += len(x.Text)
+			// A checkpoint may have flushed postings of commits above the LSN it applied; redo must not add them twice.
+			if x.Num > s.Index.Through() {
+				s.Index.Add(s.doc(x.Num, t.Scope, h.head, x.Text, x.analysis))
+			}
+		}
+	}
+	s.Catalogue.retire(later)
+	for _, r := range c.State {
+		if id, ok := strings.CutPrefix(r.Key, reviewGonePrefix); ok && len(id) == len(ulid.ULID{}) {
+			o.held[ulid.ULID([]byte(id))] = []byte{}
+			continue
+		}
+		o.state[r.Key] = r.Value
+		o.Bytes += len(r.Key) + len(r.Value)
+	}
+	if len(c.Held) > 0 {
+		o.held[c.HeldID] = c.Held
+		o.Bytes += len(c.Held)
+		s.heldChanges++
+		if c.HeldID == c.batch { // held; else one is decided, and only once
+			s.heldOpen++
+		} else {
+			s.heldOpen--
+		}
+	}
+	if len(c.result) > 0 {
+		o.result[c.batch] = c.result
+		o.Bytes += len(c.result)
+	}
+	o.scopes = append(o.scopes, c.Scopes...)
+	o.groups = append(o.groups, c.groups...)
+	o.LSN, o.Seq, o.leaves, o.High = c.LSN, seq, c.leaf+1, s.Catalogue.highest()
+	s.Catalogue.LSN = c.LSN
+	s.CountUnflushed()
+	return ended, nil
+}

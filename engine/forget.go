@@ -1,0 +1,467 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
+)
+
+// What gc leaves behind is bounded, too:
+//
+//	records   of the dropped versions of an artefact the newest few keep their rows; the oldest of these is its floor
+//	names     of the artefacts that are deleted and dropped the newest keep their rows; the others are forgotten
+//	drafts    what past contexts showed of drafts, which only Replay reads
+//	reviews   held batches that were approved or rejected
+//
+// The first two travel as head rows with a flag of their own, the others as state rows, so that the log orders and
+// repeats them like any commit. Numbers are never used again: the system row keeps the highest.
+
+// How many rows of dropped versions stay, unless GCOptions say otherwise.
+const ()
+
+// outcomesKept is how many outcomes of batch ids the file holds. What is older is looked up in the audit.
+const outcomesKept = 10_000
+
+// reviewGonePrefix begins the keys of state rows, always without a value, that delete a held batch.
+const reviewGonePrefix = "\x00held/"
+
+// forgotten is an artefact whose rows below a version go, or all of its rows.
+type forgotten struct {
+	art   uint64
+	below uint32
+	group uint64 // of its pages alone, which goes with it; 0: none
+	whole bool
+}
+
+// highest are the highest numbers given, as of a checkpoint: what is forgotten must not give its number away.
+type highest struct{ art, num, group uint64 }
+
+func (h *highest) Add(o highest) {
+	h.art, h.num, h.group = max(h.art, o.art), max(h.num, o.num), max(h.group, o.group)
+}
+
+func (h highest) String() string { return fmt.Sprintf("%d %d %d", h.art, h.num, h.group) }
+
+func parseHighest(s string) (h highest, err error) {
+	if s != "" {
+		_, err = fmt.Sscanf(s, "%d %d %d", &h.art, &h.num, &h.group)
+	}
+	return h, err
+}
+
+// pad gives the tables of the catalogue the length they had when the file was written.
+func (s *Engine) pad(h highest) error {
+	if h.art > 1<<32-1 || s.PageLimit != 0 && max(h.art, h.num, h.group) > s.PageLimit {
+		return fmt.Errorf("highest numbers %v are not possible in files of this size", h)
+	}
+	c := s.Catalogue
+	c.arts = append(c.arts, make([]artCol, max(0, int(h.art)-len(c.arts)))...)
+	c.pages = append(c.pages, make([]pageCol, max(0, int(h.num)-len(c.pages)))...)
+	c.groups = append(c.groups, make([]groupCol, max(0, int(h.group)-len(c.groups)))...)
+	return nil
+}
+
+func (c *catalogue) highest() highest {
+	return highest{uint64(len(c.arts)), uint64(len(c.pages)), uint64(len(c.groups))}
+}
+
+// installForget makes it visible that rows go. The caller holds cat.mu, or is recovery.
+func (s *Engine) installForget(t *hot, rows []store.PageRow, row []byte) error {
+	c, o := s.Catalogue, s.Overlay
+	if t.Art == 0 || t.Art > uint64(len(c.arts)) || c.art(t.Art).version < t.Version {
+		return codec.ErrMalformed
+	}
+	f := forgotten{art: t.Art, below: t.Version, whole: t.Flags&flagForgotten != 0}
+	if !f.whole {
+		k := HeadKey{t.Art, t.Version}
+		o.heads[k] = row
+		o.Bytes += len(row)
+		o.forgot = append(o.forgot, f)
+		c.clear(map[uint64]uint32{t.Art: t.Version}, rows)
+		return nil
+	}
+	if a := c.art(t.Art); a.pages > 0 || a.version != t.Version {
+		return codec.ErrMalformed
+	}
+	own := artKey{t.Scope, "\x00" + string(t.id)}
+	if f.group = c.named[own]; f.group != 0 {
+		delete(c.named, own)
+		c.groups[f.group-1] = groupCol{}
+	}
+	o.forgot = append(o.forgot, f)
+	c.clear(map[uint64]uint32{t.Art: t.Version}, nil)
+	c.forget(t.Art)
+	return nil
+}
+
+// clear empties the columns of pages that no row names any more: of artefacts up to a version, but for some.
+func (c *catalogue) clear(arts map[uint64]uint32, but []store.PageRow) {
+	for i := range c.pages {
+		p := &c.pages[i]
+		if upTo := arts[p.art]; p.art == 0 || !p.gone() || p.version > upTo {
+			continue
+		}
+		if !slices.ContainsFunc(but, func(r store.PageRow) bool { return r.Num == uint64(i+1) }) {
+			*p = pageCol{}
+			c.dropped--
+		}
+	}
+}
+
+// forget takes a deleted artefact out of the tables.
+func (c *catalogue) forget(num uint64) {
+	a := c.art(num)
+	mask := uint64(len(c.table) - 1)
+	i := keyHash(a.scope, c.id(a)) & mask
+	for uint64(c.table[i]) != num {
+		i = (i + 1) & mask
+	}
+	for j := (i + 1) & mask; c.table[j] != 0; j = (j + 1) & mask { // close the gap: a search ends at the first empty place
+		b := c.art(uint64(c.table[j]))
+		if home := keyHash(b.scope, c.id(b)) & mask; (j-home)&mask >= (j-i)&mask {
+			c.table[i], i = c.table[j], j
+		}
+	}
+	c.table[i] = 0
+	c.used--
+	c.Scopes[a.scope-1].byID.remove(num)
+	*a = artCol{}
+}
+
+// remove makes a new slice: readers may hold the old one.
+func (l *listing) remove(art uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := slices.Index(l.arts, uint32(art))
+	if at < 0 {
+		return
+	}
+	l.arts = slices.Concat(l.arts[:at], l.arts[at+1:])
+	if at < l.done {
+		l.done--
+	}
+}
+
+// applyForgotten deletes the rows of what is forgotten and gives the head rows of the overlay that are still to be written.
+func applyForgotten(tx Writer, o *Overlay, n *RowCounts) (heads map[HeadKey][]byte, err error) {
+	if len(o.forgot) == 0 {
+		return o.heads, nil
+	}
+	heads = make(map[HeadKey][]byte, len(o.heads))
+	below := map[uint64]uint32{}
+	for _, f := range o.forgot {
+		if f.whole {
+			f.below = 1<<32 - 1
+		}
+		below[f.art] = max(below[f.art], f.below)
+		if err := deleteHeads(tx, f, n); err != nil {
+			return nil, err
+		}
+		if key := groupRowKey(f.group); f.group != 0 && tx.Get(TableMeta, key) != nil {
+			n.Meta--
+			if err := tx.Delete(TableMeta, key); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for k, row := range o.heads {
+		if k.Version >= below[k.Art] {
+			heads[k] = row
+		}
+	}
+	return heads, nil
+}
+
+func deleteHeads(tx Writer, f forgotten, n *RowCounts) error {
+	var keys [][]byte
+	prefix := headRowKey(HeadKey{f.art, 0})[:9]
+	for k := range tx.From(TableMeta, prefix) {
+		if !bytes.HasPrefix(k, prefix) || binary.BigEndian.Uint32(k[9:]) >= f.below {
+			break
+		}
+		keys = append(keys, slices.Clone(k))
+	}
+	for _, k := range keys {
+		if err := tx.Delete(TableMeta, k); err != nil {
+			return err
+		}
+		n.Meta--
+	}
+	return nil
+}
+
+// floorOf reads the row that stands for a version and all before it; nil: there is none.
+func floorOf(tx Reader, k HeadKey) ([]byte, error) {
+	prefix := headRowKey(HeadKey{k.Art, 0})[:9]
+	var key, v []byte
+	for key, v = range tx.From(TableMeta, prefix) {
+		break
+	}
+	if !bytes.HasPrefix(key, prefix) || binary.BigEndian.Uint32(key[9:]) <= k.Version {
+		return nil, nil
+	}
+	row, err := codec.Unseal('m', key, v)
+	if err != nil {
+		return nil, err
+	}
+	d := codec.Decoder{B: row}
+	if t := DecodeHot(&d); t.Flags&flagFloor == 0 {
+		return nil, nil
+	}
+	return row, nil
+}
+
+// forgetOldest keeps the newest outcomes only. The audit answers for the others (usedBefore).
+func forgetOldest(tx Writer, n *RowCounts) error {
+	var drop [][]byte
+	for k := range tx.From(TableTxn, nil) {
+		if n.Txn-len(drop) <= outcomesKept {
+			break
+		}
+		drop = append(drop, slices.Clone(k))
+	}
+	for _, k := range drop {
+		if err := tx.Delete(TableTxn, k); err != nil {
+			return err
+		}
+		n.Txn--
+	}
+	return nil
+}
+
+// usedBefore says whether a batch was committed, held or rejected under an id whose outcome the file no longer has.
+func (s *Engine) usedBefore(id ulid.ULID) (bool, error) {
+	leaves, err := s.Audit.ByTrace(context.Background(), id.String())
+	if errors.Is(err, manifest.ErrNoLeaf) {
+		return false, nil
+	}
+	for _, l := range leaves {
+		if l.Batch == id.String() && (l.Status == store.StatusApplied.String() || l.Status == store.StatusHeld.String() || l.Status == store.StatusRejected.String()) {
+			return true, nil
+		}
+	}
+	return false, AuditError(err)
+}
+
+// enqueueForget makes head records of what is forgotten, but for artefacts that were put again since it was planned.
+func (s *Engine) enqueueForget(b *Request, p *pending, leaf *manifest.Record) error {
+	if len(b.forget) == 0 {
+		return nil
+	}
+	s.Catalogue.Mu.RLock()
+	defer s.Catalogue.Mu.RUnlock()
+	for _, h := range b.forget {
+		if a := s.Catalogue.art(h.Art); h.Forgotten && (a.version != h.Version || a.pages > 0) {
+			continue
+		}
+		cold, err := encodeCold(h)
+		if err != nil {
+			return fmt.Errorf("ctxpage: encode %s: %w", h.ID, err)
+		}
+		scope := s.Seq.scopes[h.Scope]
+		_, group := s.Catalogue.names(&hot{group: h.GroupNum})
+		if err := s.addHead(&p.record, leaf, headRecord{head: h}, scope, group, cold); err != nil {
+			return err
+		}
+		if h.Forgotten {
+			delete(s.Seq.groups, artKey{scope, "\x00" + h.ID})
+		}
+	}
+	if len(p.record.Heads) == 0 {
+		return errNoneLeft
+	}
+	return nil
+}
+
+// trim plans which rows of dropped versions of an artefact go. heads are all of its rows, oldest first.
+func (c *collector) trim(heads []*store.Head) {
+	last := len(heads) - 1
+	old := 0 // so many from the first on are dropped, and nothing needs their rows
+	for old < last && c.forgettable(heads[old]) {
+		old++
+	}
+	if h := heads[last]; old == last && h.Deleted && c.forgettable(h) && codec.Micros(h.PutAt) <= c.now-c.job.KeepFor.Microseconds() && !c.job.InUse(h.LSN, 0, nil) {
+		f := *h
+		f.Forgotten = true
+		c.deleted = append(c.deleted, &f)
+	}
+	floor := old - max(1, c.job.KeepRecords)
+	for floor > 0 && !heads[floor].Gone {
+		floor--
+	}
+	if floor < 1 {
+		return
+	}
+	f := *heads[floor]
+	f.Floor = true
+	c.rep.Records += floor
+	c.forget = append(c.forget, &f)
+}
+
+// forgettable says whether the row of a version that has no content is of no use but to name it.
+func (c *collector) forgettable(h *store.Head) bool {
+	if !h.Gone && !h.Deleted {
+		return false
+	}
+	c.names.mu.Lock()
+	named := c.names.refs[store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}] != ""
+	c.names.mu.Unlock()
+	if named {
+		return false
+	}
+	cat := c.s.Catalogue
+	cat.Mu.RLock()
+	defer cat.Mu.RUnlock()
+	for _, id := range h.Supersedes { // what it replaced must not come back
+		if art := cat.lookup(cat.byName[h.Scope], id); art != 0 && cat.art(art).by == h.Art {
+			return false
+		}
+	}
+	for i := range h.Rows { // a reference to a page names the version in which it appeared
+		if r := &h.Rows[i]; r.Version == h.Version && !cat.page(r.Num).gone() {
+			return false
+		}
+	}
+	return true
+}
+
+// forgetRows commits what trim planned. Of the artefacts that are deleted and dropped the newest keep their rows.
+func (c *collector) forgetRows() error {
+	slices.SortFunc(c.deleted, func(a, b *store.Head) int { return cmp.Compare(a.LSN, b.LSN) })
+	for _, h := range c.deleted[:max(0, len(c.deleted)-c.job.KeepNames)] {
+		c.rep.Names++
+		c.forget = append(c.forget, h)
+	}
+	if c.dry {
+		return nil
+	}
+	for part := range slices.Chunk(c.forget, dropVersions) {
+		err := c.commit(Request{Batch: store.Batch{Scope: store.OperatorScope, Leaf: manifest.Record{Action: "forget rows"}}, forget: part})
+		if err != nil && !errors.Is(err, errNoneLeft) {
+			return err
+		}
+	}
+	return nil
+}
+
+// forgetState drops what only the past needs of state, and held batches that were decided.
+func (c *collector) forgetState() error {
+	if c.job.Scope != "" {
+		return nil
+	}
+	limit := c.now - c.job.KeepFor.Microseconds()
+	rows, err := c.oldReviews(limit)
+	if err != nil {
+		return err
+	}
+	deleted := map[store.Ref][]store.StateRow{} // by the artefact whose rows they are
+	for i := range c.s.opts.State {
+		if k := &c.s.opts.State[i]; k.Past != nil {
+			if rows, err = c.past(k, limit, rows, deleted); err != nil {
+				return err
+			}
+		}
+	}
+	c.rep.Turns = len(deleted)
+	for part := range slices.Chunk(rows, dropPages) {
+		if c.dry {
+			break
+		}
+		if err := c.commit(Request{Batch: store.Batch{Scope: store.OperatorScope, State: part, Leaf: manifest.Record{Action: "drop drafts and reviews"}}}); err != nil {
+			return err
+		}
+	}
+	return c.deletedRows(deleted)
+}
+
+// oldReviews lists the batches that were held before a time, and decided.
+func (c *collector) oldReviews(limit int64) (rows []store.StateRow, err error) {
+	var damage error
+	_, err = c.s.eachHeld(ulid.ULID{}, func(id ulid.ULID, row []byte, err error) bool {
+		var h store.HeldBatch
+		if err == nil {
+			err = UnpackHeld(row, &h)
+		}
+		if err == nil {
+			err = c.s.provedHeld(id[:], row)
+		}
+		if err != nil {
+			damage = c.s.Corrupt("held batch "+id.String(), err)
+			return false
+		}
+		if h.Decided != "" && codec.Micros(h.At) <= limit {
+			c.rep.Reviews++
+			rows = append(rows, store.StateRow{Key: reviewGonePrefix + string(id[:])})
+		}
+		return true
+	})
+	return rows, cmp.Or(err, damage)
+}
+
+// past adds the rows of a kind that are of the past since before a time, and those of artefacts that were deleted then.
+func (c *collector) past(k *store.StateKind, limit int64, rows []store.StateRow, deleted map[store.Ref][]store.StateRow) ([]store.StateRow, error) {
+	for q := (store.ScanQuery{What: store.ScanState, Prefix: k.Prefix, Limit: 1000}); ; {
+		page, err := c.s.Scan(c.ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range page.State {
+			switch at, of := k.Past(r.Key); {
+			case of.ID != "" && c.deletedBy(of, limit):
+				deleted[of] = append(deleted[of], store.StateRow{Key: r.Key})
+			case of.ID == "" && at != 0 && at <= limit:
+				c.rep.Drafts++
+				rows = append(rows, store.StateRow{Key: r.Key})
+			}
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return rows, nil
+		}
+	}
+}
+
+// deletedRows drops the rows of artefacts that were deleted. One that is put again meanwhile keeps them.
+func (c *collector) deletedRows(rows map[store.Ref][]store.StateRow) error {
+	if c.dry {
+		return nil
+	}
+	refs := slices.SortedFunc(maps.Keys(rows), func(a, b store.Ref) int { return cmp.Compare(a.String(), b.String()) })
+	for part := range slices.Chunk(refs, dropVersions) {
+		for len(part) > 0 {
+			b := Request{Batch: store.Batch{Scope: store.OperatorScope, Leaf: manifest.Record{Action: "drop rows of deleted turns"}}}
+			for _, ref := range part {
+				b.Expect, b.State = append(b.Expect, store.Precondition{Ref: ref}), append(b.State, rows[ref]...)
+			}
+			var conflict *store.ConflictError
+			err := c.commit(b)
+			if err == nil {
+				break
+			}
+			if !errors.As(err, &conflict) {
+				return err
+			}
+			c.rep.Turns--
+			part = slices.DeleteFunc(slices.Clone(part), func(r store.Ref) bool { return r == conflict.Ref })
+		}
+	}
+	return nil
+}
+
+// deletedBy says whether there is no such artefact, and was none at a time.
+func (c *collector) deletedBy(ref store.Ref, limit int64) bool {
+	cat := c.s.Catalogue
+	cat.Mu.RLock()
+	defer cat.Mu.RUnlock()
+	art := cat.lookup(cat.byName[ref.Scope], ref.ID)
+	return art == 0 || cat.art(art).pages == 0 && cat.art(art).putAt <= limit
+}

@@ -1,0 +1,209 @@
+package engine
+
+import "slices"
+
+// order is a sorted multiset of (key, page number): the pages of one provenance class by time, newest last, or by
+// expiry. Chunks of a bounded size keep an insertion anywhere cheap (at most one chunk moves) where one sorted slice
+// would move megabytes; an append, the usual case, touches the last chunk only.
+type order struct {
+	chunks [][]entry
+	n      int
+}
+
+type entry struct {
+	key int64
+	num uint64
+}
+
+const orderChunk = 512
+
+func compareEntries(a, b entry) int {
+	switch {
+	case a.key != b.key:
+		if a.key < b.key {
+			return -1
+		}
+		return 1
+	case a.num < b.num:
+		return -1
+	case a.num > b.num:
+		return 1
+	}
+	return 0
+}
+
+// find gives the chunk that holds e or would hold it.
+func (o *order) find(e entry) int {
+	lo, hi := 0, len(o.chunks)-1
+	for lo < hi {
+		mid := (lo + hi) / 2
+		c := o.chunks[mid]
+		if compareEntries(c[len(c)-1], e) < 0 {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+func (o *order) insert(key int64, num uint64) {
+	e := entry{key, num}
+	if len(o.chunks) == 0 {
+		o.chunks = append(o.chunks, nil)
+	}
+	i := o.find(e)
+	at, found := slices.BinarySearchFunc(o.chunks[i], e, compareEntries)
+	if found {
+		return
+	}
+	c := slices.Insert(o.chunks[i], at, e)
+	o.n++
+	if len(c) < orderChunk {
+		o.chunks[i] = c
+		return
+	}
+	// An append splits off an almost empty chunk, anything else halves: sequential loads leave full chunks.
+	cut := len(c) / 2
+	if at == len(c)-1 {
+		cut = len(c) - 1
+	}
+	o.chunks[i] = c[:cut:cut]
+	o.chunks = slices.Insert(o.chunks, i+1, append(make([]entry, 0, 64), c[cut:]...))
+}
+
+func (o *order) remove(key int64, num uint64) {
+	if len(o.chunks) == 0 {
+		return
+	}
+	e := entry{key, num}
+	i := o.find(e)
+	at, found := slices.BinarySearchFunc(o.chunks[i], e, compareEntries)
+	if !found {
+		return
+	}
+	o.n--
+	o.chunks[i] = slices.Delete(o.chunks[i], at, at+1)
+	if len(o.chunks[i]) == 0 && len(o.chunks) > 1 {
+		o.chunks = slices.Delete(o.chunks, i, i+1)
+	}
+}
+
+// upTo counts the entries with a key of at most k.
+func (o *order) upTo(k int64) int {
+	n := 0
+	for _, c := range o.chunks {
+		if len(c) == 0 {
+			continue
+		}
+		if c[len(c)-1].key <= k {
+			n += len(c)
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(c, entry{k, ^uint64(0)}, compareEntries)
+		return n + at
+	}
+	return n
+}
+
+// descend calls fn from the greatest key down until it returns false.
+func (o *order) descend(fn func(e entry) bool) {
+	for i := len(o.chunks) - 1; i >= 0; i-- {
+		for j := len(o.chunks[i]) - 1; j >= 0; j-- {
+			if !fn(o.chunks[i][j]) {
+				return
+			}
+		}
+	}
+}
+
+// merge goes down several orders at once: a heap of where it stands in each, the greatest entry on top. The heap is of
+// numbers, since places are large to move.
+type merge struct {
+	lists []descent
+	heap  []int32
+}
+
+func (m *merge) reset() { m.lists, m.heap = m.lists[:0], m.heap[:0] }
+
+// less says that place i of the heap comes after place j.
+func (m *merge) less(i, j int) bool {
+	return compareEntries(m.lists[m.heap[i]].entry, m.lists[m.heap[j]].entry) < 0
+}
+
+// descent is a place in an order, on the way from its greatest entry down.
+type descent struct {
+	entry entry
+	o     *order
+	chunk int
+	at    int
+}
+
+func (d *descent) next() bool {
+	for d.at == 0 {
+		if d.chunk--; d.chunk < 0 {
+			return false
+		}
+		d.at = len(d.o.chunks[d.chunk])
+	}
+	d.at--
+	d.entry = d.o.chunks[d.chunk][d.at]
+	return true
+}
+
+// add takes in an order; nothing was taken yet.
+func (m *merge) add(o *order) {
+	d := descent{o: o, chunk: len(o.chunks)}
+	if !d.next() {
+		return
+	}
+	m.lists, m.heap = append(m.lists, d), append(m.heap, int32(len(m.lists)))
+	for i := len(m.heap) - 1; i > 0 && m.less((i-1)/2, i); i = (i - 1) / 2 {
+		m.heap[i], m.heap[(i-1)/2] = m.heap[(i-1)/2], m.heap[i]
+	}
+}
+
+// take gives the greatest entry that is left.
+func (m *merge) take() (e entry, ok bool) {
+	if len(m.heap) == 0 {
+		return entry{}, false
+	}
+	top := &m.lists[m.heap[0]]
+	e = top.entry
+	if !top.next() {
+		last := len(m.heap) - 1
+		m.heap[0] = m.heap[last]
+		m.heap = m.heap[:last]
+	}
+	for i := 0; ; {
+		c := 2*i + 1
+		if c >= len(m.heap) {
+			return e, true
+		}
+		if c+1 < len(m.heap) && m.less(c, c+1) {
+			c++
+		}
+		if !m.less(i, c) {
+			return e, true
+		}
+		m.heap[i], m.heap[c] = m.heap[c], m.heap[i]
+		i = c
+	}
+}
+
+// between calls fn with the pages whose keys are above a and up to b, lowest first. fn may not change the order.
+func (o *order) between(a, b int64, fn func(num uint64)) {
+	if o.n == 0 {
+		return
+	}
+	first := entry{a, ^uint64(0)}
+	for i := o.find(first); i < len(o.chunks); i++ {
+		at, _ := slices.BinarySearchFunc(o.chunks[i], first, compareEntries)
+		for _, e := range o.chunks[i][at:] {
+			if e.key > b {
+				return
+			}
+			fn(e.num)
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"iter"
+)
+
+// Table is a set of rows, ordered by key.
+type Table uint8
+
+// The tables.
+const (
+	TableMeta    Table = iota // scopes, groups, heads
+	TableContent              // texts of pages
+	TableSeg                  // segments of the index
+	TableHeld                 // held batches
+	TableTxn                  // outcomes
+	TableState                // state rows
+	TableVec                  // vectors; may be absent
+)
+
+func (t Table) String() string {
+	return [...]string{"meta", "content", "seg", "held", "txn", "state", "vec"}[t]
+}
+
+// Rows are the rows of a store beside its log: what commits up to some LSN made, or later ones.
+type Rows interface {
+	// View shows fn one snapshot. What fn reads is borrowed and ends with it; fn must take no lock of the engine but a
+	// leaf: the snapshot may hold back a writer who waits for that lock.
+	View(fn func(Reader) error) error
+}
+
+// Reader reads a snapshot.
+type Reader interface {
+	// Get gives the row of a key, nil where there is none.
+	Get(t Table, key []byte) []byte
+	// From gives the rows from a key on, rising.
+	From(t Table, key []byte) iter.Seq2[[]byte, []byte]
+	// Before gives the greatest key below another one, nil where there is none.
+	Before(t Table, key []byte) []byte
+	// Last gives the greatest key, nil in an empty table.
+	Last(t Table) []byte
+	// Len counts the rows of a table, about.
+	Len(t Table) int
+}
+
+// Writer changes rows, all or nothing.
+type Writer interface {
+	Reader
+	Put(t Table, key, value []byte) error
+	Delete(t Table, key []byte) error
+}
+
+// Kind says what a record of the log is.
+type Kind uint8
+
+// The kinds.
+const (
+	KindCommit Kind = iota // a commit with its audit leaf
+	KindLeaf               // an audit leaf alone
+	KindMark               // a mark of the audit: size and root
+)
+
+// Log is the durable order of records under an engine. Records become durable in the order in which they were appended.
+type Log interface {
+	// Append puts a record into the log's buffer and gives its number. Urgent records may use space that is kept for
+	// the end of a full disk. It is called under the sequencer and must not wait for the disk. ErrLogFull, ErrLogTooLarge, ErrLogBroken.
+	Append(kind Kind, urgent bool, parts ...[]byte) (seq uint64, err error)
+	// Last is the number of the newest record.
+	Last() uint64
+	// Write hands what is buffered to the operating system: a killed process does not lose it.
+	Write() error
+	// Sync returns when a record is durable. The log's owner has installed its commit by then.
+	Sync(ctx context.Context, seq uint64) error
+	// SyncOr is Sync that also returns when done is closed.
+	SyncOr(ctx context.Context, seq uint64, done <-chan struct{}) error
+}
+
+// What a Log says when it cannot take a record.
+var (
+	ErrLogFull     = errors.New("engine: the log has no space")
+	ErrLogTooLarge = errors.New("engine: the record is too large for the log")
+	ErrLogBroken   = errors.New("engine: the log failed and takes no more records")
+	ErrLogClosed   = errors.New("engine: the log is closed")
+)
+
+// segRows shows the lexical index its segments.
+type SegRows struct{ Reader }
+
+func (r SegRows) Get(key []byte) []byte { return r.Reader.Get(TableSeg, key) }
+
+func (r SegRows) Scan(prefix []byte, fn func(k, v []byte) bool) {
+	for k, v := range r.From(TableSeg, prefix) {
+		if !bytes.HasPrefix(k, prefix) || !fn(k, v) {
+			return
+		}
+	}
+}
+
+// Put and Delete are for a checkpoint, whose Reader is a Writer.
+func (r SegRows) Put(k, v []byte) error { return r.Reader.(Writer).Put(TableSeg, k, v) }
+func (r SegRows) Delete(k []byte) error { return r.Reader.(Writer).Delete(TableSeg, k) }

@@ -1,0 +1,170 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Vectors of pages, by page number and model. They are derived from contents that the store has, so they take the short
+// way: into the overlay, from there into bbolt with the next checkpoint, never through the log. What is durable in the
+// log when a vector is put is its page (who computes one has read the page), and the overlay that carries the vector is
+// the page's or a later one; so a vector in bbolt always finds its page there, and a number that the log lost is never
+// found with the vector of another page.
+
+// vecKey names a vector.
+type vecKey struct{ num, model uint64 }
+
+func modelHash(model string) uint64 { return xxhash.Sum64String(model) }
+
+func (k vecKey) row() []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, k.num), k.model)
+}
+
+const vectorVersion = 1
+
+// encodeVector makes a row. The name stands in it, because a hash may collide.
+func encodeVector(model string, v []float32) []byte {
+	e := codec.Encoder{B: make([]byte, 0, 4+len(model)+4*len(v))}
+	e.U8(vectorVersion)
+	e.Str(model)
+	for _, f := range v {
+		e.B = binary.LittleEndian.AppendUint32(e.B, math.Float32bits(f))
+	}
+	return e.B
+}
+
+func decodeVector(row []byte) (model string, v []float32, err error) {
+	d := codec.Decoder{B: row}
+	version := d.U8()
+	model = d.Str()
+	if d.Err != nil || version != vectorVersion || len(d.B) == 0 || len(d.B)%4 != 0 {
+		return "", nil, fmt.Errorf("%w: vector", codec.ErrMalformed)
+	}
+	v = make([]float32, len(d.B)/4)
+	for i := range v {
+		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(d.B[4*i:]))
+	}
+	if !store.Finite(v) {
+		return "", nil, fmt.Errorf("%w: vector is not finite", codec.ErrMalformed)
+	}
+	return model, v, nil
+}
+
+// vectorOf is a row's vector, nil for none of this model. A damaged row counts as none: it is made again and replaced.
+func vectorOf(model string, row []byte) []float32 {
+	if row == nil {
+		return nil
+	}
+	name, v, err := decodeVector(row)
+	if err != nil || name != model {
+		return nil
+	}
+	return v
+}
+
+// has says whether a page version is there.
+func (c *catalogue) has(num uint64) bool {
+	return num > 0 && num <= uint64(len(c.pages)) && c.page(num).art != 0 && !c.page(num).gone()
+}
+
+// Vectors: see the Store interface. Overlay first, then bbolt, as with heads.
+func (s *Engine) Vectors(ctx context.Context, scopes store.Scopes, model string, nums []uint64) ([][]float32, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	out := make([][]float32, len(nums))
+	rows := make([][]byte, len(nums)) // never changed once they are in an overlay
+	hash := modelHash(model)
+	var missing []int
+	s.Catalogue.Mu.RLock()
+	chain := s.Catalogue.chain(scopes)
+	for i, num := range nums {
+		if _, err := s.Catalogue.visible(num, chain); err != nil || !s.Catalogue.has(num) {
+			continue
+		}
+		if rows[i] = s.overlayVector(vecKey{num, hash}); rows[i] == nil {
+			missing = append(missing, i)
+		}
+	}
+	s.Catalogue.Mu.RUnlock()
+	for i, row := range rows {
+		out[i] = vectorOf(model, row)
+	}
+	if len(missing) == 0 {
+		return out, nil
+	}
+	return out, s.Rows.View(func(tx Reader) error {
+		for _, i := range missing {
+			key := vecKey{nums[i], hash}.row()
+			if row, err := codec.Unseal('v', key, tx.Get(TableVec, key)); err == nil {
+				out[i] = vectorOf(model, row)
+			}
+		}
+		return nil
+	})
+}
+
+func (s *Engine) overlayVector(k vecKey) []byte {
+	if row := s.Overlay.vecs[k]; row != nil || s.Old == nil {
+		return row
+	}
+	return s.Old.vecs[k]
+}
+
+// PutVectors: see the Store interface. A read-only database keeps none.
+func (s *Engine) PutVectors(ctx context.Context, model string, nums []uint64, vecs [][]float32) error {
+	if err := cmp.Or(ctx.Err(), s.Failure()); err != nil || s.opts.ReadOnly {
+		return err
+	}
+	if s.Closed.Load() {
+		return store.ErrClosed
+	}
+	rows := make([][]byte, len(nums))
+	for i := range nums {
+		rows[i] = encodeVector(model, vecs[i])
+	}
+	hash := modelHash(model)
+	s.Catalogue.Mu.Lock()
+	defer s.Catalogue.Mu.Unlock()
+	if s.Overlay.Rows() == 0 {
+		s.Overlay.Since = time.Now()
+	}
+	for i, num := range nums {
+		if s.Catalogue.has(num) {
+			s.Overlay.vecs[vecKey{num, hash}] = rows[i]
+			s.Overlay.Bytes += len(rows[i])
+		}
+	}
+	return nil
+}
+
+// applyVectors writes the vectors of an overlay in key order.
+func applyVectors(tx Writer, o *Overlay) error {
+	if len(o.vecs) == 0 {
+		return nil
+	}
+	keys := make([][]byte, 0, len(o.vecs))
+	rows := make(map[string][]byte, len(o.vecs))
+	for k, row := range o.vecs {
+		key := k.row()
+		keys = append(keys, key)
+		rows[string(key)] = row
+	}
+	slices.SortFunc(keys, bytes.Compare)
+	for _, k := range keys {
+		if err := putRow(tx, TableVec, 'v', k, rows[string(k)]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

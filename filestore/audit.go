@@ -1,0 +1,209 @@
+package filestore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/ctxpage/ctxpage/engine"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/wal"
+)
+
+// scanAgain is how often a reader of the audit begins anew because a checkpoint cut the log under it.
+const scanAgain = 3
+
+// OpenManifests opens the audit of the database at path for reading, beside a process that may have it open for
+// writing: archive and log are read as files, without the database file and without the lock. It sees what was
+// written when it looked; later leaves need another call. Close the log when done.
+//
+// Errors: ErrNotExist, ErrNewerFormat, ErrCorrupt. Damage of synced bytes that still leaves a readable prefix is in the
+// report, not in the error.
+func OpenManifests(ctx context.Context, path string) (*manifest.Log, manifest.Report, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, manifest.Report{}, fmt.Errorf("ctxpage: open manifests: %w", err)
+	}
+	if err := cmp.Or(auditThere(path), auditLost(path)); err != nil {
+		return nil, manifest.Report{}, err
+	}
+	l, rep, err := manifest.OpenReader(ctx, path+"-manifest", nil, func(add func(uint64, []byte) error) error {
+		return scanLeaves(ctx, path+"-wal", add)
+	})
+	if err != nil {
+		return nil, rep, LogError(err)
+	}
+	return l, rep, nil
+}
+
+// auditThere tells a database from a path where none is. A database whose own file is gone still has its audit.
+func auditThere(path string) error {
+	if swapping(path) {
+		return halfRestored(path)
+	}
+	if err := cmp.Or(directoryProblem(path+"-wal"), directoryProblem(path+"-manifest")); err != nil {
+		return err
+	}
+	for _, name := range []string{path, path + "-manifest", path + "-wal"} {
+		if _, err := os.Lstat(name); !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %s", store.ErrNotExist, path)
+}
+
+// auditLost tells an audit without a leaf from none at all.
+func auditLost(path string) error {
+	for _, name := range []string{path + "-manifest", path + "-wal"} {
+		if _, err := os.Lstat(name); !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	if err := foreign(path); err != nil {
+		return err
+	}
+	return &store.CorruptError{
+		File: path + "-manifest", Err: errors.New("neither it nor the log is there, so nothing of the audit is"),
+		Hint: "put " + filepath.Base(path) + "-manifest and " + filepath.Base(path) + "-wal in their place, or restore a backup",
+	}
+}
+
+// scanLeaves hands out the leaves that the log holds, in order. A log that was cut while it was read is read again:
+// what went is in the archive by then, and leaves that were added already are compared.
+func scanLeaves(ctx context.Context, dir string, add func(uint64, []byte) error) error {
+	for try := 1; ; try++ {
+		var failed error // of add: reading again would not help
+		_, err := wal.Scan(ctx, dir, nil, 0, func(r wal.Record) error {
+			index, leaf, err := leafOf(r)
+			if err == nil && leaf != nil {
+				err = add(index, leaf)
+			}
+			failed = err
+			return err
+		})
+		var damaged *wal.CorruptError
+		if err == nil || failed != nil || try == scanAgain || errors.As(err, &damaged) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// leafOf is the audit leaf in a record of the log; nil: it carries none.
+func leafOf(r wal.Record) (uint64, []byte, error) {
+	var d codec.Decoder
+	switch r.Kind {
+	case wal.KindAudit:
+		d.B = r.Body
+		index := d.U64()
+		return index, d.B, d.Err
+	case wal.KindCommit:
+		d.B = r.Body
+		if v := d.U8(); v != engine.CommitVersion {
+			return 0, nil, fmt.Errorf("%w: commit record of version %d, expected %d", codec.ErrMalformed, v, engine.CommitVersion)
+		}
+		index, leaf := d.U64(), d.Bytes()
+		return index, leaf, d.Err
+	}
+	return 0, nil, nil
+}
+
+// FollowManifests hands out the audit leaves from an index on, in order, and goes on as a process beside it writes
+// more, until ctx ends or fn fails. It looks every so often (0: four times a second) and reads only what came since,
+// as OpenManifests does: without the lock.
+func FollowManifests(ctx context.Context, path string, from uint64, every time.Duration, fn func(*manifest.Record) error) error {
+	if every <= 0 {
+		every = 250 * time.Millisecond
+	}
+	f := follower{path: path, next: from, fn: fn}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		if err := f.look(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// follower is where a follow of the audit stands.
+type follower struct {
+	path string
+	next uint64 // leaf
+	seq  uint64 // record of the log read last; 0: none yet
+	fn   func(*manifest.Record) error
+}
+
+var errGap = errors.New("a checkpoint moved leaves to the archive")
+
+// look reads what came since: from the log alone, or, at the start and after a checkpoint cut the log under it, from
+// the archive as well.
+func (f *follower) look(ctx context.Context) error {
+	if f.seq != 0 {
+		err := f.readLog(ctx)
+		if !errors.Is(err, errGap) {
+			return err
+		}
+	}
+	l, _, err := OpenManifests(ctx, f.path)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if size := l.Size(); f.next < size {
+		if err := l.Each(ctx, f.next, size, false, f.fn); err != nil {
+			return err
+		}
+		f.next = size
+	}
+	err = f.readLog(ctx)
+	if errors.Is(err, errGap) { // cut again meanwhile: the next look sees it
+		err = nil
+	}
+	return err
+}
+
+func (f *follower) readLog(ctx context.Context) error {
+	var failed error // of fn: not a reason to begin anew
+	rec, err := wal.Scan(ctx, f.path+"-wal", nil, f.seq+1, func(r wal.Record) error {
+		index, body, err := leafOf(r)
+		switch {
+		case err != nil:
+			return err
+		case body != nil && index > f.next:
+			return errGap
+		case body != nil && index == f.next:
+			leaf, err := manifest.Decode(index, append([]byte(nil), body...))
+			if err == nil {
+				failed = f.fn(leaf)
+				err = failed
+			}
+			if err != nil {
+				return err
+			}
+			f.next++
+		}
+		f.seq = r.Seq
+		return nil
+	})
+	switch {
+	case failed != nil:
+		return failed
+	case err == nil && f.seq != 0 && rec.First > f.seq+1:
+		return errGap
+	case errors.Is(err, os.ErrNotExist):
+		return errGap // a segment went while it was listed
+	case err != nil && !errors.Is(err, errGap):
+		return LogError(err)
+	}
+	return err
+}

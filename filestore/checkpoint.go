@@ -1,0 +1,471 @@
+package filestore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/ctxpage/ctxpage/engine"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/wal"
+	"github.com/oklog/ulid/v2"
+	"go.etcd.io/bbolt"
+)
+
+// When the background work acts.
+const (
+	syncEvery       = 50 * time.Millisecond // audit leaves are synced within 100 ms
+	checkpointBytes = 16 << 20              // unflushed bytes that start a checkpoint
+	checkpointAge   = 10 * time.Second      // age of the oldest unflushed row that starts one
+
+	markEvery        = 1024     // leaves
+	archiveLeaves    = 16 << 10 // unarchived leaves, which are in memory, that start one
+	rotateAfterBytes = 8 << 20  // a log larger than this starts a new segment at a checkpoint
+)
+
+// background syncs what reads wrote, and checkpoints. It ends with Close.
+func (s *Store) background() {
+	defer s.done.Done()
+	tick := time.NewTicker(syncEvery)
+	defer tick.Stop()
+	var again time.Time // no checkpoint before it: the disk was full
+	for {
+		select {
+		case <-s.Stop:
+			return
+		case <-tick.C:
+		}
+		if s.Failure() != nil {
+			return
+		}
+		if s.log.Durable() < s.log.Last() {
+			if err := s.log.Sync(context.Background(), s.log.Last()); err != nil {
+				s.Fail(err)
+				return
+			}
+		}
+		if time.Now().After(again) && s.due() {
+			// A failed checkpoint leaves everything in the log; the next commit or Close reports it.
+			_, err := s.checkpoint(context.Background())
+			if errors.Is(err, store.ErrClosed) {
+				return
+			}
+			if err != nil && !noSpace(err) {
+				s.Fail(err)
+				return
+			}
+			if err != nil { // all of it stays in the log
+				again = time.Now().Add(time.Second)
+			}
+		}
+	}
+}
+
+func (s *Store) due() bool {
+	if s.Audit.Size()-s.Audit.Archived() > archiveLeaves {
+		return true
+	}
+	s.Catalogue.Mu.RLock()
+	defer s.Catalogue.Mu.RUnlock()
+	return s.Overlay.Bytes > checkpointBytes || s.Overlay.Rows() > 0 && time.Since(s.Overlay.Since) > checkpointAge
+}
+
+// checkpoint brings the log's effect into bbolt and cuts the front of the log:
+//
+//	freeze    the overlay becomes the old one; new commits fill a new one        cat.mu, briefly
+//	archive   audit leaves up to there go to the archive, synced                 no lock of the store
+//	apply     rows, segments and the applied LSN in one bbolt transaction        no lock of the store
+//	release   the old overlay goes, the index takes its new segments             cat.mu, briefly
+//	cut       segments of the log below the checkpoint before this one go
+//
+// A crash between any two of them is healed by redo: the log still holds everything above the LSN that bbolt names, and
+// one checkpoint more, because bbolt falls back to its older meta page in silence when the newest is damaged.
+func (s *Store) checkpoint(ctx context.Context) (store.JobReport, error) {
+	if err := s.startJob(); err != nil {
+		return store.JobReport{}, err
+	}
+	defer s.ckptMu.Unlock()
+	return s.checkpointLocked(ctx)
+}
+
+// startJob takes ckptMu for a job on the whole file, or says that it is too late for one: Close makes the last checkpoint,
+// and the log is not there after it.
+func (s *Store) startJob() error {
+	s.ckptMu.Lock()
+	if s.Closed.Load() {
+		s.ckptMu.Unlock()
+		return store.ErrClosed
+	}
+	return nil
+}
+
+func (s *Store) checkpointLocked(ctx context.Context) (rep store.JobReport, err error) {
+	if s.opts.ReadOnly {
+		return rep, store.ErrReadOnly
+	}
+	if err := s.Failure(); err != nil {
+		return rep, err
+	}
+	covered := s.Settled()
+	o := s.Freeze()
+	leaves := s.DurableLeaves()
+	if err := s.Audit.Archive(ctx, leaves); err != nil {
+		return rep, LogError(err)
+	}
+	if err := s.At("archived"); err != nil {
+		return rep, err
+	}
+	// Without new rows the file is written only to let go of a log that reads alone have made long.
+	long := covered > s.sys.Seq && s.log.Durable() >= covered && s.log.Size() > cmp.Or(s.opts.Rotate, rotateAfterBytes)
+	if o.Rows() == 0 && !long {
+		s.release(lexical.Swap{}, nil, ulid.ULID{})
+		return rep, s.cutLog(&rep)
+	}
+	if err := s.sameFile(); err != nil {
+		return rep, err
+	}
+	next := s.sys
+	s.High.Add(o.High)
+	next.High = s.High.String()
+	switch { // vectors alone change neither: no record of the log carries them
+	case o.LSN > s.sys.Applied:
+		next.PrevSeq, next.Applied, next.Seq = s.sys.Seq, o.LSN, o.Seq
+	case long:
+		next.PrevSeq, next.Seq = s.sys.Seq, covered
+	}
+	if err := s.At("before bbolt"); err != nil {
+		return rep, err
+	}
+	var swap lexical.Swap
+	var filed ulid.ULID
+	err = s.update(func(tx *bbolt.Tx) (err error) {
+		rows := newBoltRows(tx)
+		if swap, err = s.Index.Checkpoint(engine.SegRows{Reader: rows}, false); errors.Is(err, lexical.ErrCorrupt) {
+			return s.BadIndex(err)
+		}
+		if err != nil {
+			return err
+		}
+		if err := engine.ApplyOverlay(rows, o, &next.Rows); err != nil {
+			return err
+		}
+		filed = engine.NewestOutcome(rows)
+		b, err := encodeSys(next)
+		if err != nil {
+			return err
+		}
+		return tx.Bucket(bucketSys).Put(sysKey, b)
+	})
+	if err != nil {
+		return rep, fmt.Errorf("ctxpage: checkpoint: %w", err)
+	}
+	s.release(swap, &next, filed)
+	s.Releases.Add(1)
+	if err := s.At("after bbolt"); err != nil {
+		return rep, err
+	}
+	rep.Applied, rep.Rows, rep.Bytes = next.Applied, o.Rows(), int64(o.Bytes)
+	if err := s.cutLog(&rep); err != nil {
+		return rep, err
+	}
+	return rep, s.At("after cut")
+}
+
+func (s *Store) release(swap lexical.Swap, sys *sysRow, filed ulid.ULID) {
+	s.Catalogue.Mu.Lock()
+	defer s.Catalogue.Mu.Unlock()
+	if sys != nil {
+		s.sys, s.Filed = *sys, filed
+		s.Index.Apply(swap)
+	}
+	s.Old = nil
+	s.CountUnflushed()
+}
+
+// syncRead brings to the disk what a reader found in the log: the process that wrote it may have been killed before it
+// synced. A disk that takes no writes has nothing to sync.
+func (s *Store) syncRead() error {
+	dir := s.opts.Path + "-wal"
+	names, err := s.opts.Fs.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("ctxpage: head: %w", err)
+	}
+	for _, name := range names {
+		f, err := s.opts.Fs.OpenFile(filepath.Join(dir, name), os.O_RDONLY, 0)
+		if err != nil {
+			return fmt.Errorf("ctxpage: head: %w", err)
+		}
+		err = f.Sync()
+		f.Close()
+		if err != nil && !errors.Is(err, syscall.EROFS) && !errors.Is(err, syscall.EINVAL) {
+			return fmt.Errorf("ctxpage: head: sync %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// sameFile refuses to write when the path no longer leads to the file that is open: a second writer may have it.
+func (s *Store) sameFile() error {
+	open, err := s.file.Stat()
+	if err != nil {
+		return fmt.Errorf("ctxpage: stat: %w", err)
+	}
+	now, err := os.Lstat(s.opts.Path)
+	if err != nil || !os.SameFile(open, now) {
+		return &store.CorruptError{File: s.opts.Path, Err: fmt.Errorf("the file was replaced or removed while it was open"),
+			Hint: "close, put the right file in place, and open again; the log still has what is missing"}
+	}
+	return nil
+}
+
+// cutLog removes the segments that neither redo nor the archive needs. A mark is written first: it vouches for the
+// synced size, so that a later cut below it is told from a torn end.
+func (s *Store) cutLog(rep *store.JobReport) error {
+	if err := s.log.Present(); errors.Is(err, os.ErrNotExist) { // the file has all up to here; later commits would be lost
+		return s.Fail(&store.CorruptError{File: s.opts.Path + "-wal", Err: errors.New("the log was removed or moved while it was open"), Hint: "put it back, and open again"})
+	}
+	if err := s.Mark(); err != nil {
+		return err
+	}
+	if s.log.Size() > cmp.Or(s.opts.Rotate, rotateAfterBytes) {
+		if err := s.log.Rotate(); err != nil && !errors.Is(err, wal.ErrFull) {
+			return s.Fail(err)
+		}
+	}
+	n, err := s.log.DropBefore(min(s.sys.PrevSeq, s.sys.Seq) + 1)
+	rep.Segments = n
+	if err != nil {
+		return fmt.Errorf("ctxpage: cut the log: %w", err)
+	}
+	return nil
+}
+
+// Head gives the head over the leaves that are on the disk when it returns.
+func (s *Store) Head(ctx context.Context) (manifest.Head, error) {
+	size, err := s.headSize(ctx)
+	if err != nil {
+		return manifest.Head{}, err
+	}
+	now := s.opts.Now()
+	if err := store.CheckClock(now); err != nil { // its line would not be read again
+		return manifest.Head{}, err
+	}
+	root, err := s.Audit.Root(size)
+	return manifest.Head{DB: s.Audit.DB(), Size: size, Root: root, Time: codec.Micros(now)}, LogError(err)
+}
+
+func (s *Store) headSize(ctx context.Context) (uint64, error) {
+	if s.Closed.Load() {
+		return 0, store.ErrClosed
+	}
+	if s.opts.ReadOnly {
+		return s.Audit.Size(), s.syncRead()
+	}
+	if err := s.Writable(); err != nil {
+		return 0, err
+	}
+	size, err := s.SyncLeaves(ctx)
+	if err != nil {
+		return 0, s.SyncError(ctx, err)
+	}
+	return size, nil
+}
+
+// Maintain: see the Store interface.
+func (s *Store) Maintain(ctx context.Context, job store.Job, progress store.Progress) (store.JobReport, error) {
+	if s.Closed.Load() {
+		return store.JobReport{}, store.ErrClosed
+	}
+	if progress == nil {
+		progress = func(string, uint64, uint64) {}
+	}
+	switch job.Kind {
+	case store.JobCheckpoint:
+		return s.checkpoint(ctx)
+	case store.JobBackup:
+		return s.backup(ctx, job.Path, progress)
+	case store.JobCheck:
+		return s.check(ctx, progress)
+	case store.JobGCPlan, store.JobGC:
+		return s.Collect(ctx, job, progress)
+	}
+	return store.JobReport{}, store.Invalid("job", fmt.Sprint(job.Kind), "checkpoint, backup, check or gc")
+}
+
+// backup copies the database into files of the same kind at another path: the copy is a database. Checkpoints wait, so
+// bbolt, archive and the front of the log stand still; commits go on, and the copy ends with some whole prefix of them.
+func (s *Store) backup(ctx context.Context, to string, progress store.Progress) (rep store.JobReport, err error) {
+	if err := s.startJob(); err != nil {
+		return rep, err
+	}
+	defer s.ckptMu.Unlock()
+	if err := mayReplace("backup", to, false); err != nil { // a failure below removes what stands there
+		return rep, err
+	}
+	if !s.opts.ReadOnly {
+		if rep, err = s.checkpointLocked(ctx); err != nil {
+			return rep, err
+		}
+		if err := s.log.Sync(ctx, s.log.Last()); err != nil {
+			return rep, s.SyncError(ctx, err)
+		}
+	}
+	room := roomFor(s.opts.Path, to)
+	defer func() {
+		if err != nil {
+			removeDatabase(to)
+			err = room.explain("backup", err)
+		}
+	}()
+	n, err := copyDir(ctx, s.opts.Fs, s.opts.Path+"-manifest", to+"-manifest", func(done, total uint64) { progress("copy manifest", done, total) })
+	rep.Bytes += n
+	if err != nil {
+		return rep, err
+	}
+	n, err = s.copyLog(ctx, to+"-wal", progress)
+	rep.Bytes += n
+	if err != nil {
+		return rep, err
+	}
+	n, err = s.copyBolt(to, progress)
+	rep.Bytes += n
+	if err != nil {
+		return rep, err
+	}
+	return rep, s.opts.Fs.SyncDir(filepath.Dir(to))
+}
+
+// copyLog copies the log while it grows. A segment that is sealed between the listing and its copying leaves a copy
+// that promises a successor it does not have; then it is copied once more.
+func (s *Store) copyLog(ctx context.Context, to string, progress func(string, uint64, uint64)) (n int64, err error) {
+	for range 3 {
+		if n, err = copyDir(ctx, s.opts.Fs, s.opts.Path+"-wal", to, func(done, total uint64) { progress("copy log", done, total) }); err != nil {
+			return n, err
+		}
+		if _, err = wal.Scan(ctx, to, wal.OS(), 0, nil); err == nil {
+			return n, nil
+		}
+		if rerr := os.RemoveAll(to); rerr != nil {
+			return n, rerr
+		}
+	}
+	return n, LogError(err)
+}
+
+func (s *Store) copyBolt(path string, progress func(string, uint64, uint64)) (n int64, err error) {
+	return newFile(s.opts.Fs, path, func(to *fileWriter) (n int64, err error) {
+		err = s.view(func(tx *bbolt.Tx) (err error) {
+			n, err = tx.WriteTo(to)
+			progress("copy pages", uint64(n), uint64(tx.Size()))
+			return cmp.Or(to.err, err)
+		})
+		return n, err
+	})
+}
+
+// newFile makes a file that is synced when it returns.
+func newFile(fsys wal.FS, path string, fill func(to *fileWriter) (int64, error)) (n int64, err error) {
+	f, err := fsys.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return 0, fmt.Errorf("ctxpage: copy: %w", err)
+	}
+	if n, err = fill(&fileWriter{to: f}); err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return n, err
+}
+
+// fileWriter writes a file from its beginning. It keeps the error of a write: of the first two pages bbolt gives its text
+// only, and a full disk would not be known.
+type fileWriter struct {
+	to  wal.File
+	off int64
+	err error
+}
+
+func (w *fileWriter) Write(b []byte) (n int, err error) {
+	n, w.err = w.to.WriteAt(b, w.off)
+	w.off += int64(n)
+	return n, w.err
+}
+
+// copyDir copies the regular files of a directory as long as they are now, synced.
+func copyDir(ctx context.Context, fsys wal.FS, from, to string, progress func(done, total uint64)) (int64, error) {
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return 0, fmt.Errorf("ctxpage: copy: %w", err)
+	}
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return 0, fmt.Errorf("ctxpage: copy: %w", err)
+	}
+	var total int64
+	for i, e := range entries {
+		if err := ctx.Err(); err != nil {
+			return total, err
+		}
+		if !e.Type().IsRegular() {
+			continue
+		}
+		n, err := copyFile(fsys, filepath.Join(from, e.Name()), filepath.Join(to, e.Name()))
+		if err != nil {
+			return total, err
+		}
+		total += n
+		progress(uint64(i+1), uint64(len(entries)))
+	}
+	return total, fsys.SyncDir(to)
+}
+
+func copyFile(fsys wal.FS, from, to string) (n int64, err error) {
+	src, err := os.OpenFile(from, os.O_RDONLY|oNoFollow, 0)
+	if err != nil {
+		return 0, fmt.Errorf("ctxpage: copy: %w", err)
+	}
+	defer src.Close()
+	return newFile(fsys, to, func(w *fileWriter) (int64, error) {
+		return io.CopyBuffer(w, struct{ io.Reader }{src}, make([]byte, 1<<18))
+	})
+}
+
+func syncDirectory(dir string) error { return wal.OS().SyncDir(dir) }
+
+// removeDatabase takes away what a failed copy left at a path that was free before.
+func removeDatabase(path string) {
+	os.Remove(path)
+	os.RemoveAll(path + "-wal")
+	os.RemoveAll(path + "-manifest")
+	os.Remove(path + ".lock")
+}
+
+// Stat is a snapshot of sizes and counters.
+func (s *Store) Stat(ctx context.Context) (store.StoreStats, error) {
+	if err := s.Readable(ctx); err != nil {
+		return store.StoreStats{}, err
+	}
+	s.Catalogue.Mu.RLock()
+	st := store.StoreStats{
+		ID: s.sys.ID, Format: s.sys.Format, Created: codec.FromMicros(s.sys.Created), LSN: s.Catalogue.LSN, Applied: s.sys.Applied,
+		Artefacts: s.Catalogue.Live, Pages: s.Catalogue.LivePages, PageVersions: s.Catalogue.Versions, Scopes: len(s.Catalogue.Scopes), Unverified: s.Catalogue.Unproved,
+		Overlay: s.Overlay.Rows(), Checkpoints: s.Releases.Load(),
+	}
+	s.Catalogue.Mu.RUnlock()
+	st.Leaves, st.Archived, st.LogBytes = s.Audit.Size(), s.Audit.Archived(), s.log.Size()
+	if fi, err := s.file.Stat(); err == nil {
+		st.FileBytes = fi.Size()
+	}
+	var err error
+	st.Held, err = s.Undecided()
+	return st, err
+}

@@ -1,0 +1,697 @@
+package filestore
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/ctxpage/ctxpage/engine"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/wal"
+	"github.com/vmihailenco/msgpack/v5"
+	"go.etcd.io/bbolt"
+
+	bolterrors "go.etcd.io/bbolt/errors"
+)
+
+// The embedded store: one log, bbolt behind it, and a catalogue in memory.
+//
+//	commit      sequence.go    preconditions, LSN, group buffer; one sync for the group; install in LSN order
+//	reads       filestore_read.go    catalogue and overlay under one read lock, then bbolt
+//	checkpoint  checkpoint.go  leaves to the archive, overlay into bbolt, front of the log cut
+//	gc          filestore_gc.go    which versions nobody names; dropped by commits of their own
+//	recovery    here           head rows of bbolt, then redo of the log above the applied LSN
+//
+// What may be trusted when: a row in bbolt is as old as the applied LSN; a row in the overlay is durable in the log;
+// a record the log has not synced is in neither.
+
+// FormatVersion is the version of the file; a file with a higher one is refused with ErrNewerFormat. One with a lower one
+// is raised to it when it is opened for writing.
+const FormatVersion = 2
+
+// Buckets of bbolt. The byte is part of each row's checksum.
+var (
+	bucketSys     = []byte("sys")
+	bucketMeta    = []byte("meta")
+	bucketContent = []byte("content")
+	bucketSeg     = []byte("seg")
+	bucketHeld    = []byte("held")
+	bucketTxn     = []byte("txn")
+	bucketState   = []byte("state")
+	bucketVec     = []byte("vec") // made with the first vector: most databases have none
+	allBuckets    = [][]byte{bucketSys, bucketMeta, bucketContent, bucketSeg, bucketHeld, bucketTxn, bucketState}
+)
+
+var sysKey = []byte("sys")
+
+// sysRow is the one row of the bucket sys.
+type sysRow struct {
+	//lint:ignore U1000 msgpack looks for it
+	_msgpack struct{} `msgpack:",as_array"`
+	Format   int
+	ID       string
+	Secret   []byte // keys the fence and the digests of questions
+	Created  int64
+	Applied  uint64 // LSN
+	Seq      uint64 // record of the log that carries Applied
+	PrevSeq  uint64 // the same of the checkpoint before: the log is kept down to it
+	Analyzer string
+	High     string // highest numbers of artefacts, pages and groups, by spaces; "": those there are
+	Rows     engine.RowCounts
+}
+
+// storeOptions is what the store needs of Options.
+type Options struct {
+	Path     string
+	ReadOnly bool
+	// mustExist refuses to make a database; lockWait is how long to wait for another process to let go.
+	MustExist bool
+	LockWait  time.Duration
+	Audit     store.Durability // of the leaf that tells of a recovery
+	Logger    *slog.Logger     // hears of a recovery
+	Fs        wal.FS
+	Now       func() time.Time
+	Rand      io.Reader
+	Analyzer  *lexical.Analyzer
+	NoSync    bool
+	group     time.Duration
+	Segment   int64                   // wal.Options.SegmentBytes
+	Rotate    int64                   // size of the log from which a checkpoint starts a new segment; 0: rotateAfterBytes
+	Hook      func(step string) error // tests copy the files at a step, or let it fail
+	State     []store.StateKind       // what the pipeline says of its state rows
+	Trust     bool                    // tests: rows and texts are not compared with their digests
+	// dropped is told which page versions stopped being current, so that frames can go. Called under no lock.
+	Dropped func(nums []uint64)
+}
+
+// Store is the embedded store: an engine over a log in segments and rows in bbolt.
+type Store struct {
+	*engine.Engine
+	opts Options
+	lock *ProcessLock // nil: the caller has it
+	sys  sysRow
+	bolt *bbolt.DB
+	file *os.File // bbolt's, to drop its lock after a panic
+	log  *wal.Log
+	made wal.Recovery // of the log of a file that was just made
+
+	ckptMu sync.Mutex            // one checkpoint, backup or check at a time; before the sequencer
+	broken atomic.Pointer[error] // bbolt panicked with its locks held
+	done   sync.WaitGroup
+}
+
+func (o Options) withDefaults() Options {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Rand == nil {
+		o.Rand = &LockedReader{R: rand.Reader}
+	}
+	if o.Fs == nil {
+		o.Fs = wal.OS()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Analyzer == nil {
+		o.Analyzer = lexical.NewAnalyzer()
+	}
+	return o
+}
+
+// openDatabase takes the process lock of path, finishes what a killed restore left, and opens or makes the database
+// there. After an unclean end a leaf says so. Close releases the lock.
+func Open(opts Options) (st *Store, err error) {
+	opts = opts.withDefaults()
+	if opts.Path, err = filepath.Abs(opts.Path); err != nil {
+		return nil, fmt.Errorf("ctxpage: open: %w", err)
+	}
+	if err := opts.mayOpen(); err != nil {
+		return nil, err
+	}
+	lock, err := lockProcess(opts.Path, opts.ReadOnly, opts.LockWait, opts.Now)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			st, err = nil, errors.Join(err, lock.release())
+		}
+	}()
+	switch {
+	case opts.ReadOnly && swapping(opts.Path):
+		return nil, halfRestored(opts.Path)
+	case !opts.ReadOnly:
+		if err := finishSwap(opts.Path, func(string) error { return nil }); err != nil {
+			return nil, err
+		}
+	}
+	st, rec, err := openFileStore(context.Background(), opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := st.tellRecovery(rec); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	st.lock = lock
+	return st, nil
+}
+
+// mayOpen tells a missing database from one that may be made.
+func (o *Options) mayOpen() error {
+	if swapping(o.Path) {
+		return nil // there will be one
+	}
+	if _, err := os.Lstat(o.Path); !errors.Is(err, os.ErrNotExist) {
+		return cmp.Or(fileProblem(o.Path), foreign(o.Path))
+	}
+	if o.ReadOnly || o.MustExist {
+		return fmt.Errorf("%w: %s", store.ErrNotExist, o.Path)
+	}
+	return directoryThere("open", o.Path)
+}
+
+// tellRecovery writes the leaf of an open after an unclean end.
+func (s *Store) tellRecovery(rec wal.Recovery) error {
+	if rec.Fresh || rec.Clean || s.opts.ReadOnly {
+		return nil
+	}
+	s.opts.Logger.Warn("recovered after an unclean end", "path", s.opts.Path, "cut_bytes", rec.CutBytes)
+	err := s.note(context.Background(), s.opts.Audit, &manifest.Record{
+		Type: manifest.TypeRecovered, Cut: rec.Last, Lost: uint64(rec.CutBytes),
+		Reason: "reads of the last 100 ms before the end may be missing",
+	})
+	if err != nil {
+		s.Fail(err) // else Close would call this end clean, and the next open would not tell what this one could not
+	}
+	return err
+}
+
+// note writes one leaf of the database's own.
+func (s *Store) note(ctx context.Context, d store.Durability, leaf *manifest.Record) error {
+	id, err := store.NewID(s.opts.Now(), s.opts.Rand)
+	if err != nil {
+		return err
+	}
+	leaf.Trace, leaf.Time = id.String(), codec.Micros(s.opts.Now())
+	return s.Append(ctx, []*manifest.Record{leaf}, d)
+}
+
+// openFileStore opens or creates the files and recovers. It takes no process lock: Open holds that already.
+func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recovery, err error) {
+	st := &Store{opts: opts}
+	st.Engine = engine.New(engine.Options{
+		Path: opts.Path, ReadOnly: opts.ReadOnly, Now: opts.Now, Rand: opts.Rand, Analyzer: opts.Analyzer, State: opts.State, Hook: opts.Hook, Trust: opts.Trust,
+		Dropped: opts.Dropped, Checkpoint: func(ctx context.Context) error { _, err := st.checkpoint(ctx); return err },
+	})
+	st.Rows = st
+	defer func() {
+		if err != nil {
+			st.closeFiles()
+		}
+	}()
+	for _, step := range []struct {
+		name string
+		do   func(context.Context) error
+	}{{"bbolt", st.openBolt}, {"size", st.limitPages}, {"system row", st.loadSys}, {"catalogue", st.loadCatalogue}, {"archive", st.openManifest}} {
+		if err := step.do(ctx); err != nil {
+			return nil, rec, err
+		}
+		if err := st.At("opened " + step.name); err != nil {
+			return nil, rec, err
+		}
+	}
+	if rec, err = st.recover(ctx); err != nil {
+		return nil, rec, err
+	}
+	if err := st.At("opened log"); err != nil {
+		return nil, rec, err
+	}
+	st.PageLimit = 0
+	if err := st.View(func(tx engine.Reader) error { st.Filed = engine.NewestOutcome(tx); return nil }); err != nil {
+		st.Filed = engine.LastID // damage is told by who reads the row
+	}
+	st.Seq.Start(st.Engine)
+	if !opts.ReadOnly && st.sys.Format < FormatVersion { // before the first row that older programs take for damage
+		st.sys.Format = FormatVersion
+		if err = st.update(st.putSys); err != nil {
+			return nil, rec, fmt.Errorf("ctxpage: raise the format of %s: %w", opts.Path, err)
+		}
+	}
+	if !opts.ReadOnly {
+		st.done.Add(1)
+		go st.background()
+	}
+	return st, rec, nil
+}
+
+func (s *Store) openBolt(context.Context) (err error) {
+	if _, err := os.Lstat(s.opts.Path); errors.Is(err, os.ErrNotExist) && s.opts.ReadOnly {
+		return fmt.Errorf("%w: %s", store.ErrNotExist, s.opts.Path)
+	}
+	empty, err := s.inspect()
+	if err != nil {
+		return err
+	}
+	if empty {
+		left, err := s.leftBehind()
+		if err != nil {
+			return err
+		}
+		if left {
+			return &store.CorruptError{File: s.opts.Path, Err: errors.New("the file is missing or empty, its log or archive is there"), Hint: store.HintSalvage}
+		}
+	}
+	if empty && s.opts.ReadOnly {
+		return notMade(s.opts.Path)
+	}
+	if empty { // else bbolt takes what its killed maker left for a file
+		if err := os.Truncate(s.opts.Path, 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("ctxpage: create %s: %w", s.opts.Path, err)
+		}
+	}
+	defer s.recoverBolt(&err)
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	s.bolt, err = bbolt.Open(s.opts.Path, 0o600, &bbolt.Options{
+		Timeout: time.Second, ReadOnly: s.opts.ReadOnly, FreelistType: bbolt.FreelistMapType, NoSync: s.opts.NoSync,
+		InitialMmapSize: 1 << 28, // a remap waits for readers; start above the size most files reach
+		OpenFile:        s.openFile,
+	})
+	if err == nil {
+		s.bolt.AllocSize = 1 << 20 // bytes a growing file is ahead; bbolt's 16 MiB is most of a small database
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return &store.LockedError{Path: s.opts.Path}
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
+		return &store.CorruptError{File: s.opts.Path, Err: err, Hint: store.HintSalvage}
+	}
+	return fmt.Errorf("ctxpage: open %s: %w", s.opts.Path, err)
+}
+
+// limitPages allows a page for each of the fewest bytes one takes: its number and its length in the log. Holes hold none.
+// What gc has forgotten still has its bytes in the audit.
+func (s *Store) limitPages(context.Context) error {
+	st, err := s.file.Stat()
+	if err != nil {
+		return fmt.Errorf("ctxpage: open: %w", err)
+	}
+	bytes := dataBytes(s.file, st.Size())
+	for _, dir := range []string{"-wal", "-manifest"} { // what is missing is told when it is opened
+		entries, _ := os.ReadDir(s.opts.Path + dir)
+		for _, e := range entries {
+			f, err := os.OpenFile(filepath.Join(s.opts.Path+dir, e.Name()), os.O_RDONLY|oNoFollow|syscall.O_NONBLOCK, 0)
+			if err != nil {
+				continue
+			}
+			if fi, err := f.Stat(); err == nil && fi.Mode().IsRegular() {
+				bytes += dataBytes(f, fi.Size())
+			}
+			f.Close()
+		}
+	}
+	const fewest = 9
+	s.PageLimit = uint64(bytes) / fewest
+	return nil
+}
+
+// openFile refuses symbolic links, and keeps bbolt's file: its lock must be dropped by hand after a panic.
+func (s *Store) openFile(name string, flag int, perm os.FileMode) (*os.File, error) {
+	f, err := os.OpenFile(name, flag|oNoFollow|syscall.O_NONBLOCK, perm) // a pipe in its place must not make us wait
+	if err != nil {
+		return nil, err
+	}
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		f.Close()
+		return nil, errors.Join(err, errors.New("expected a regular file"))
+	}
+	s.file = f
+	return f, nil
+}
+
+// leftBehind tells whether a log or an archive says that there was a database here: then an empty file in its place is
+// damage, and making a new one would hide it. A log without records is what a maker who was killed leaves: nothing is
+// written before the system row is.
+func (s *Store) leftBehind() (bool, error) {
+	names, err := s.opts.Fs.ReadDir(s.opts.Path + "-manifest")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, fmt.Errorf("ctxpage: open: %w", err)
+	}
+	if len(names) > 0 {
+		return true, nil
+	}
+	errFirst := errors.New("a record")
+	rec, err := wal.Scan(context.Background(), s.opts.Path+"-wal", s.opts.Fs, 0, func(wal.Record) error { return errFirst })
+	var damaged *wal.CorruptError
+	switch {
+	case err == nil:
+		return !rec.Fresh, nil
+	case errors.Is(err, errFirst), errors.As(err, &damaged), errors.Is(err, wal.ErrNewerFormat):
+		return true, nil
+	}
+	return false, fmt.Errorf("ctxpage: open: %w", err)
+}
+
+// recoverBolt turns a panic inside bbolt into an error. Its locks may be held for ever then: nobody may enter it again,
+// and Close drops the file instead of closing it.
+func (s *Store) recoverBolt(err *error) {
+	if r := recover(); r != nil {
+		*err = s.panicked(r)
+		s.broken.CompareAndSwap(nil, err)
+	}
+}
+
+// recoverWalk turns a panic of our own walk over a damaged page into an error; bbolt then ends the transaction itself.
+func (s *Store) recoverWalk(err *error) {
+	if r := recover(); r != nil {
+		*err = s.panicked(r)
+	}
+}
+
+func (s *Store) panicked(r any) error {
+	return &store.CorruptError{File: s.opts.Path, Err: fmt.Errorf("%v", r), Hint: store.HintSalvage}
+}
+
+// view runs a bbolt read transaction. A fault in the mapped file (a page beyond its end) becomes an error.
+func (s *Store) view(fn func(tx *bbolt.Tx) error) error {
+	return s.within(s.bolt.View, fn)
+}
+
+// update runs a bbolt write transaction, likewise.
+func (s *Store) update(fn func(tx *bbolt.Tx) error) error {
+	return s.within(s.bolt.Update, fn)
+}
+
+func (s *Store) within(run func(func(*bbolt.Tx) error) error, fn func(tx *bbolt.Tx) error) (err error) {
+	if p := s.broken.Load(); p != nil {
+		return *p
+	}
+	defer s.recoverBolt(&err)
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	err = run(func(tx *bbolt.Tx) (err error) {
+		defer s.recoverWalk(&err)
+		return fn(tx)
+	})
+	if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
+		return store.ErrClosed
+	}
+	return err
+}
+
+func (s *Store) loadSys(ctx context.Context) error {
+	found, foreign := false, false
+	err := s.view(func(tx *bbolt.Tx) error {
+		k, _ := tx.Cursor().First()
+		foreign = k != nil // a database is made in one transaction
+		b := tx.Bucket(bucketSys)
+		if b == nil {
+			return nil
+		}
+		v := b.Get(sysKey)
+		if v == nil {
+			return nil
+		}
+		found = true
+		return s.decodeSys(v)
+	})
+	if err != nil || found {
+		return err
+	}
+	left, err := s.leftBehind()
+	if err != nil {
+		return err
+	}
+	if left { // a file that was never finished has neither log nor archive
+		return &store.CorruptError{File: s.opts.Path, Err: errors.New("the system row is missing"), Hint: store.HintSalvage}
+	}
+	if foreign {
+		return notDatabase(s.opts.Path)
+	}
+	if s.opts.ReadOnly {
+		return notMade(s.opts.Path)
+	}
+	return s.create(ctx)
+}
+
+// notMade is for a file whose maker was killed before there was anything in it.
+func notMade(path string) error {
+	return fmt.Errorf("%w: %s is empty; open it once for writing", store.ErrNotExist, path)
+}
+
+func (s *Store) decodeSys(v []byte) error {
+	// The format stands before the checksum and the rest, so that a newer file is never taken for a damaged one; and
+	// twice, once inverted, so that a damaged one is never taken for newer.
+	if len(v) < 8 || binary.BigEndian.Uint32(v) != ^binary.BigEndian.Uint32(v[4:]) {
+		return &store.CorruptError{File: s.opts.Path, Err: codec.ErrMalformed, Hint: store.HintSalvage}
+	}
+	if f := binary.BigEndian.Uint32(v); f > FormatVersion {
+		return fmt.Errorf("%w: %s has format %d, this program reads up to %d; use a newer release", store.ErrNewerFormat, s.opts.Path, f, FormatVersion)
+	}
+	row, err := codec.Unseal('y', sysKey, v[8:])
+	if err == nil {
+		err = codec.Unpack(row, &s.sys)
+	}
+	if err == nil && uint32(s.sys.Format) != binary.BigEndian.Uint32(v) {
+		err = codec.ErrMalformed
+	}
+	if err != nil {
+		return &store.CorruptError{File: s.opts.Path, Err: err, Hint: store.HintSalvage}
+	}
+	return nil
+}
+
+func encodeSys(row sysRow) ([]byte, error) {
+	b, err := msgpack.Marshal(&row)
+	if err != nil {
+		return nil, err
+	}
+	f := uint32(row.Format)
+	head := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, f), ^f)
+	return append(head, codec.Seal('y', sysKey, b)...), nil
+}
+
+// create makes the system row, and the log before it: so a file that has its row had a log, and one that is missing was
+// lost, also where no checkpoint says how far it went.
+func (s *Store) create(ctx context.Context) error {
+	id, err := store.NewID(s.opts.Now(), s.opts.Rand)
+	if err != nil {
+		return err
+	}
+	s.sys = sysRow{Format: FormatVersion, ID: id.String(), Secret: make([]byte, 32), Created: codec.Micros(s.opts.Now()), Analyzer: lexical.AnalyzerVersion}
+	if _, err := io.ReadFull(s.opts.Rand, s.sys.Secret); err != nil {
+		return fmt.Errorf("ctxpage: randomness: %w", err)
+	}
+	if err := os.Chmod(s.opts.Path, 0o600); err != nil { // somebody else may have made the empty file
+		return fmt.Errorf("ctxpage: create: %w", err)
+	}
+	log, made, err := s.openLog(ctx, false, s.redo)
+	if err != nil {
+		return err
+	}
+	s.made = made
+	s.setLog(log)
+	err = s.update(func(tx *bbolt.Tx) error {
+		for _, name := range allBuckets {
+			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+				return err
+			}
+		}
+		return s.putSys(tx)
+	})
+	if err != nil {
+		return fmt.Errorf("ctxpage: create %s: %w", s.opts.Path, err)
+	}
+	return s.opts.Fs.SyncDir(filepath.Dir(s.opts.Path))
+}
+
+func (s *Store) putSys(tx *bbolt.Tx) error {
+	b, err := encodeSys(s.sys)
+	if err != nil {
+		return err
+	}
+	return tx.Bucket(bucketSys).Put(sysKey, b)
+}
+
+func (s *Store) loadCatalogue(context.Context) error {
+	err := s.loadFile()
+	if errors.Is(err, lexical.ErrCorrupt) || errors.Is(err, lexical.ErrAnalyzer) {
+		return s.rebuildIndex()
+	}
+	return err
+}
+
+func (s *Store) loadFile() error {
+	return s.view(func(tx *bbolt.Tx) error {
+		if tx.Bucket(bucketMeta) == nil {
+			return s.Corrupt("bucket meta", errors.New("missing"))
+		}
+		return s.LoadRows(newBoltRows(tx), s.base(tx.Size()))
+	})
+}
+
+func (s *Store) base(size int64) engine.Base {
+	return engine.Base{Applied: s.sys.Applied, Rows: s.sys.Rows, High: s.sys.High, Size: size}
+}
+
+// rebuildIndex builds the index anew from the pages when its segments are damaged or were made by another analyzer:
+// nothing in it is not in the pages.
+func (s *Store) rebuildIndex() error {
+	if !s.opts.ReadOnly {
+		if err := s.update(func(tx *bbolt.Tx) error { return lexical.Reset(engine.SegRows{Reader: newBoltRows(tx)}) }); err != nil {
+			return fmt.Errorf("ctxpage: rebuild the index: %w", err)
+		}
+	}
+	return s.View(s.IndexAnew)
+}
+
+func (s *Store) openManifest(ctx context.Context) error {
+	var err error
+	s.Audit, _, err = manifest.Open(ctx, s.opts.Path+"-manifest", s.opts.Fs, manifest.Options{ReadOnly: s.opts.ReadOnly, DB: s.sys.ID})
+	return LogError(err)
+}
+
+// openLog opens the log and hands its records to replay.
+func (s *Store) openLog(ctx context.Context, mustExist bool, replay func(wal.Record) error) (*wal.Log, wal.Recovery, error) {
+	log, rec, err := wal.Open(ctx, s.opts.Path+"-wal", wal.Options{
+		FS: s.opts.Fs, ReadOnly: s.opts.ReadOnly, MustExist: mustExist, OnDurable: s.InstallDurable, NoSync: s.opts.NoSync, GroupWait: s.opts.group,
+		SegmentBytes: s.opts.Segment,
+	}, replay)
+	if errors.Is(err, wal.ErrMissing) {
+		return nil, rec, &store.CorruptError{File: s.opts.Path + "-wal", Err: errors.New("the log is missing: what was committed since the last checkpoint is only in it"),
+			Hint: "it was removed, or not copied with the file: put it back; or " + store.HintSalvage}
+	}
+	return log, rec, LogError(err)
+}
+
+// recover replays the log: leaves into the audit, commits above the applied LSN into catalogue and overlay.
+func (s *Store) recover(ctx context.Context) (wal.Recovery, error) {
+	if s.log != nil { // made with the file
+		return s.made, nil
+	}
+	first := true
+	log, rec, err := s.openLog(ctx, true, func(r wal.Record) error {
+		if first && r.Seq > s.sys.Seq+1 {
+			return &store.CorruptError{File: r.Segment, Err: fmt.Errorf("log begins at record %d, the file ends at %d", r.Seq, s.sys.Seq),
+				Hint: "segments of the log are missing: put them back; or " + store.HintSalvage}
+		}
+		first = false
+		return s.redo(r)
+	})
+	if err != nil {
+		return rec, err
+	}
+	s.setLog(log)
+	if rec.First > s.sys.Seq+1 { // also where what is left of the log has no records to say so
+		return rec, &store.CorruptError{File: s.opts.Path + "-wal", Err: fmt.Errorf("log begins at record %d, the file ends at %d", rec.First, s.sys.Seq),
+			Hint: "segments of the log are missing: put them back; or " + store.HintSalvage}
+	}
+	if s.sys.Seq > rec.Last {
+		return rec, &store.CorruptError{File: s.opts.Path + "-wal", Err: fmt.Errorf("log ends at record %d, the file at %d", rec.Last, s.sys.Seq),
+			Hint: "the log was removed or replaced: put it back; or " + store.HintSalvage}
+	}
+	return rec, nil
+}
+
+// logError gives damage in the log or the archive the type of the store.
+func LogError(err error) error {
+	if errors.Is(err, store.ErrCorrupt) {
+		return err
+	}
+	var ce *wal.CorruptError
+	switch {
+	case errors.As(err, &ce):
+		return &store.CorruptError{File: ce.File, Offset: ce.Offset, Err: err, Hint: ce.Hint}
+	case errors.Is(err, wal.ErrNewerFormat):
+		return fmt.Errorf("%w: %w", store.ErrNewerFormat, err)
+	}
+	return engine.AuditError(err)
+}
+
+// redo gives a record of the log to the engine, and says where a damaged one stands.
+func (s *Store) redo(r wal.Record) error {
+	kind, ok := map[wal.Kind]engine.Kind{wal.KindCommit: engine.KindCommit, wal.KindAudit: engine.KindLeaf, wal.KindMark: engine.KindMark}[r.Kind]
+	if !ok {
+		kind = engine.KindCommit // of a later release; its version is refused
+	}
+	err := s.Follow(kind, r.Seq, r.Body)
+	var bad *engine.RecordError
+	if errors.As(err, &bad) {
+		return &store.CorruptError{File: r.Segment, Offset: r.Offset, LSN: bad.LSN, Err: bad.Err, Hint: bad.Hint}
+	}
+	return LogError(err)
+}
+
+// Close stops the background work, checkpoints, and ends the log with a mark that says the end was clean. A poisoned
+// store is closed without all that and says why.
+func (s *Store) Close() error {
+	if !s.Closed.CompareAndSwap(false, true) {
+		return store.ErrClosed
+	}
+	close(s.Stop)
+	s.done.Wait()
+	err := s.Failure()
+	if !s.opts.ReadOnly && err == nil {
+		err = s.closeClean()
+	}
+	if !s.opts.ReadOnly && s.Reindex.Load() { // also after a checkpoint that met it: else every one would
+		err = errors.Join(err, s.update(func(tx *bbolt.Tx) error { return lexical.Reset(engine.SegRows{Reader: newBoltRows(tx)}) }))
+	}
+	err = errors.Join(err, s.closeFiles())
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.release())
+	}
+	return err
+}
+
+func (s *Store) closeClean() error {
+	s.Seq.Mu.Lock() // closed is set: who was in the sequencer is through, and nobody enters any more
+	last := s.log.Last()
+	s.Seq.Mu.Unlock()
+	if err := s.log.Sync(context.Background(), last); err != nil {
+		return err
+	}
+	s.ckptMu.Lock()
+	defer s.ckptMu.Unlock()
+	if _, err := s.checkpointLocked(context.Background()); err != nil && !noSpace(err) {
+		return err // on a full disk all of it stays in the log, which has a reserve for its end
+	}
+	mark, err := s.Audit.Mark(s.Audit.Size())
+	if err != nil {
+		return err
+	}
+	return s.log.Close(wal.KindMark, mark)
+}
+
+func (s *Store) closeFiles() error {
+	var errs []error
+	if s.log != nil {
+		errs = append(errs, s.log.Abandon())
+	}
+	if s.Audit != nil {
+		errs = append(errs, s.Audit.Close())
+	}
+	switch {
+	case s.bolt != nil && s.broken.Load() == nil:
+		errs = append(errs, s.bolt.Close())
+	case s.file != nil: // closing would wait for ever, and the mapping keeps the lock of a file that is merely closed
+		unlockFile(s.file)
+	}
+	return errors.Join(errs...)
+}

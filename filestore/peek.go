@@ -1,0 +1,67 @@
+package filestore
+
+import (
+	"io"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/ctxpage/ctxpage/engine"
+	"github.com/ctxpage/ctxpage/internal/peek"
+	"github.com/ctxpage/ctxpage/wal"
+)
+
+// Inside is what tests of this module reach of an open store.
+type Inside struct {
+	Bolt    *bbolt.DB
+	Log     *wal.Log
+	Engine  *engine.Engine
+	Options *Options // in force
+	Seq     uint64   // record of the log that carries the applied LSN
+	Failure error
+}
+
+// Peek is for tests of this module.
+func (s *Store) Peek(peek.Token) Inside {
+	return Inside{s.bolt, s.log, s.Engine, &s.opts, s.sys.Seq, s.Engine.Failure()}
+}
+
+// Meta is a meta page of bbolt, for tests of this module.
+type Meta struct {
+	PageSize             int64
+	Root, Freelist, High uint64
+	Txid                 uint64
+}
+
+// Names are of the files and rows, for tests of this module.
+type Names struct {
+	Files                         []string // suffixes of the files of a database
+	Restoring, Replaced, Swap     string   // suffixes while a backup is put in place
+	MetaHead, MetaSize, LockBytes int64
+	Sys, SysKey, Content, Vectors []byte                    // buckets, and the key of the system row
+	FirstPages                    func(pageSize int) []byte // of a file that bbolt just made
+	Sector                        int
+	Swapping                      func(path string) bool
+	NoSpace                       func(error) bool
+	Remove                        func(path string)
+	Newest                        func(f io.ReaderAt, size int64) (Meta, error)
+}
+
+// PeekNames is for tests of this module.
+func PeekNames(peek.Token) Names {
+	return Names{
+		Files: databaseFiles[:], Restoring: restoringSuffix, Replaced: replacedSuffix, Swap: swapSuffix,
+		MetaHead: boltPageHead, MetaSize: boltMetaSize, LockBytes: maxLockFile,
+		Sys: bucketSys, SysKey: sysKey, Content: bucketContent, Vectors: bucketVec,
+		FirstPages: firstPages, Sector: sectorBytes, Swapping: swapping, NoSpace: noSpace, Remove: removeDatabase,
+		Newest: func(f io.ReaderAt, size int64) (Meta, error) {
+			m, err := newestMeta(f, size)
+			return Meta{m.pageSize, m.root, m.freelist, m.high, m.txid}, err
+		},
+	}
+}
+
+// Peek gives the options hooks, for tests of this module.
+func (o RestoreOptions) Peek(_ peek.Token, hook func(step string) error, fs wal.FS) RestoreOptions {
+	o.hook, o.fs = hook, fs
+	return o
+}

@@ -1,0 +1,283 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/wal"
+)
+
+// RestoreOptions configure Restore. The zero value is ready to use.
+type RestoreOptions struct {
+	// Replace overwrites a database that is at the path. It is refused while a process has that one open.
+	Replace bool
+	// Head, if given, is what the backup's audit is held against first: a head kept elsewhere, not younger than the
+	// backup.
+	Head *manifest.Head
+	// By names who restores, in the manifest.
+	By       string
+	Progress func(what string, done, total uint64)
+	// Clock as in Options.
+	Clock func() time.Time
+
+	hook func(step string) error // tests copy the files at a step, or end there
+	fs   wal.FS                  // of the mark; nil: the operating system's
+}
+
+// Restore copies the database at backup to path and says so in its audit, as a leaf that names the size and root of
+// what the backup vouched for: a head taken after the backup was made no longer verifies, and the leaf says why. The
+// backup is opened and its audit verified before anything is written. It gives the head of the backup.
+//
+//	verify   the backup opens, and its audit hashes to its marks and to Head
+//	copy     files beside the path, synced
+//	record   the copy is opened, the leaf appended, the copy closed
+//	swap     what is at the path is moved aside, the copy moved in, the old removed
+//
+// A crash before the swap leaves path as it was, and path.restoring*, which the next Restore removes. A crash within it
+// leaves path.swap: the next open for writing, or Restore, goes on with the swap first; readers are refused until then.
+// The disk must have room for the copy beside what is at the path; where it has not, the error says how much the copy
+// takes, what was free, and that path is as it was.
+func Restore(ctx context.Context, backup, path string, opts RestoreOptions) (manifest.Head, error) {
+	if opts.Progress == nil {
+		opts.Progress = func(string, uint64, uint64) {}
+	}
+	if opts.Clock == nil {
+		opts.Clock = time.Now
+	}
+	if err := store.CheckClock(opts.Clock()); err != nil {
+		return manifest.Head{}, err
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return manifest.Head{}, fmt.Errorf("ctxpage: restore: %w", err)
+	}
+	if opts.fs == nil {
+		opts.fs = wal.OS()
+	}
+	if opts.hook == nil {
+		opts.hook = func(string) error { return nil }
+	}
+	if err := mayReplace("restore", path, opts.Replace); err != nil {
+		return manifest.Head{}, err
+	}
+	lock, err := lockProcess(path, false, 0, opts.Clock)
+	if err != nil {
+		return manifest.Head{}, err
+	}
+	head, err := restoreLocked(ctx, backup, path, opts)
+	return head, errors.Join(err, lock.release())
+}
+
+func restoreLocked(ctx context.Context, backup, path string, opts RestoreOptions) (manifest.Head, error) {
+	if err := finishSwap(path, opts.hook); err != nil { // of a Restore that was killed: what it moved aside goes
+		return manifest.Head{}, err
+	}
+	copied := path + restoringSuffix
+	room := roomFor(backup, copied)
+	head, err := copyBackup(ctx, backup, copied, opts)
+	if err == nil {
+		err = room.explain("restore", recordRestore(ctx, copied, head, opts))
+	}
+	asItWas := true
+	if err == nil {
+		err = swapDatabase(opts.fs, path, opts.hook)
+		_, gone := os.Lstat(copied) // moved in
+		asItWas = gone == nil && !swapping(path)
+	}
+	if err == nil || !swapping(path) {
+		removeDatabase(copied)
+	}
+	if noSpace(err) && asItWas {
+		err = fmt.Errorf("ctxpage: restore: nothing was written to %s, which is as it was: %w", path, err)
+	}
+	return head, err
+}
+
+// room is what a copy of a database takes, about, and what its disk has when it begins.
+type room struct {
+	dir          string
+	needed, free int64 // bytes; free -1: not known
+}
+
+func roomFor(from, to string) room {
+	r := room{dir: filepath.Dir(to), free: freeBytes(filepath.Dir(to))}
+	for _, suffix := range databaseFiles {
+		_ = filepath.WalkDir(from+suffix, func(_ string, e fs.DirEntry, err error) error { // what cannot be read fails the copy
+			if err == nil && e.Type().IsRegular() {
+				if st, err := e.Info(); err == nil {
+					r.needed += st.Size()
+				}
+			}
+			return nil
+		})
+	}
+	return r
+}
+
+// explain says of an error of the copy, where the disk was full, what would have been needed.
+func (r room) explain(job string, err error) error {
+	if !noSpace(err) {
+		return err
+	}
+	free := "how many were free is not known"
+	if r.free >= 0 {
+		free = fmt.Sprintf("%d were free when it began", r.free)
+	}
+	return fmt.Errorf("ctxpage: %s: the disk of %s is full: the copy takes about %d bytes, %s; what was copied is removed: %w", job, r.dir, r.needed, free, err)
+}
+
+// mayReplace refuses to make a database where something is, unless it may be replaced, and where there is no directory:
+// one made for a mistyped path would hide that the database is not where it is looked for.
+func mayReplace(job, path string, replace bool) error {
+	if err := directoryThere(job, path); err != nil {
+		return err
+	}
+	for _, suffix := range append(databaseFiles[:], swapSuffix) {
+		if _, err := os.Lstat(path + suffix); err == nil && !replace {
+			return fmt.Errorf("ctxpage: %s: %s exists; name a path that does not", job, path+suffix)
+		}
+	}
+	return nil
+}
+
+func directoryThere(job, path string) error {
+	dir := filepath.Dir(path)
+	st, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("ctxpage: %s: %s cannot be made: there is no directory %s, make it first: %w", job, path, dir, err)
+	case err != nil:
+		return fmt.Errorf("ctxpage: %s: %w", job, err)
+	case !st.IsDir():
+		return fmt.Errorf("ctxpage: %s: %s cannot be made: %s is not a directory", job, path, dir)
+	}
+	return nil
+}
+
+// copyBackup opens the backup for reading, verifies it and copies it.
+func copyBackup(ctx context.Context, backup, to string, opts RestoreOptions) (head manifest.Head, err error) {
+	st, err := Open(Options{Path: backup, ReadOnly: true, Now: opts.Clock})
+	if err != nil {
+		return head, err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	if head, err = st.Head(ctx); err != nil {
+		return head, err
+	}
+	_, err = st.Audit.Verify(ctx, opts.Head, func(done, total uint64) { opts.Progress("verify the audit", done, total) })
+	if err != nil {
+		return head, fmt.Errorf("ctxpage: restore: the audit of %s: %w", backup, err)
+	}
+	removeDatabase(to) // of a Restore that was killed
+	_, err = st.Maintain(ctx, store.Job{Kind: store.JobBackup, Path: to}, opts.Progress)
+	return head, err
+}
+
+var databaseFiles = [...]string{"", "-wal", "-manifest"}
+
+// swapDatabase puts path.restoring, which is whole and durable, in the place of path. Once the mark of the swap is durable
+// there is no way back: whoever opens path for writing goes on with it first.
+func swapDatabase(fsys wal.FS, path string, at func(step string) error) error {
+	removeDatabase(path + replacedSuffix) // of a swap that was finished and not tidied up
+	if err := syncDirectory(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("ctxpage: restore: %w", err)
+	}
+	if err := at("before the mark"); err != nil {
+		return err
+	}
+	_, err := newFile(fsys, path+swapSuffix, func(*fileWriter) (int64, error) { return 0, nil })
+	if err == nil {
+		err = fsys.SyncDir(filepath.Dir(path))
+	}
+	if err != nil {
+		// A mark that came back with the power would take what is left of the copy for all of it.
+		return errors.Join(fmt.Errorf("ctxpage: restore: %w", err), os.Remove(path+swapSuffix), syncDirectory(filepath.Dir(path)))
+	}
+	return finishSwap(path, at)
+}
+
+// Names of a restore, behind the path.
+const (
+	restoringSuffix = ".restoring" // the copy, until it is moved
+	replacedSuffix  = ".replaced"  // what was at the path, until the swap is over
+	swapSuffix      = ".swap"      // the mark
+)
+
+// swapping says whether a restore of path was killed after it had decided to replace what is there.
+func swapping(path string) bool {
+	_, err := os.Lstat(path + swapSuffix)
+	return err == nil
+}
+
+// finishSwap moves the parts of the copy that have not been moved yet, in any state a crash may leave, and then forgets
+// the mark. The caller has the lock of path.
+func finishSwap(path string, at func(step string) error) error {
+	if !swapping(path) {
+		return nil
+	}
+	for _, suffix := range databaseFiles {
+		if err := at("marked, before path" + suffix); err != nil {
+			return err
+		}
+		if _, err := os.Lstat(path + restoringSuffix + suffix); errors.Is(err, os.ErrNotExist) {
+			continue // moved
+		}
+		if err := os.Rename(path+suffix, path+replacedSuffix+suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return swapError(path, err)
+		}
+		if err := at("path" + suffix + " is aside"); err != nil {
+			return err
+		}
+		if err := os.Rename(path+restoringSuffix+suffix, path+suffix); err != nil {
+			return swapError(path, err)
+		}
+	}
+	for _, suffix := range databaseFiles { // else somebody took parts of the copy away: what was moved aside must stay
+		if _, err := os.Lstat(path + suffix); err != nil {
+			return swapError(path, fmt.Errorf("%w: of neither is all there; what was at the path is at %s: move it back, and remove %s", err, path+replacedSuffix, path+swapSuffix))
+		}
+	}
+	if err := at("all moved"); err != nil {
+		return err
+	}
+	if err := syncDirectory(filepath.Dir(path)); err != nil {
+		return swapError(path, err)
+	}
+	if err := os.Remove(path + swapSuffix); err != nil {
+		return swapError(path, err)
+	}
+	if err := at("mark removed"); err != nil {
+		return err
+	}
+	removeDatabase(path + replacedSuffix)
+	removeDatabase(path + restoringSuffix) // its lock is left
+	return syncDirectory(filepath.Dir(path))
+}
+
+// halfRestored is for readers, who change nothing.
+func halfRestored(path string) error {
+	return fmt.Errorf("ctxpage: a restore of %s is under way, or was interrupted: then open it once for writing, or restore again; either goes on with it", path)
+}
+
+func swapError(path string, err error) error {
+	return fmt.Errorf("ctxpage: restore: %s is being replaced by %s; opening it for writing goes on with that: %w", path, path+restoringSuffix, err)
+}
+
+func recordRestore(ctx context.Context, path string, head manifest.Head, opts RestoreOptions) (err error) {
+	st, err := Open(Options{Path: path, MustExist: true, Now: opts.Clock})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	return st.note(ctx, store.Synced, &manifest.Record{
+		Type: manifest.TypeRestored, By: opts.By, Size: head.Size, Root: head.Root[:],
+		Reason: "what was written after the backup is not here",
+	})
+}

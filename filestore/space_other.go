@@ -1,0 +1,6 @@
+//go:build !linux
+
+package filestore
+
+// freeBytes is not known here.
+func freeBytes(string) int64 { return -1 }

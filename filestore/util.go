@@ -1,0 +1,47 @@
+package filestore
+
+import (
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/ctxpage/ctxpage/wal"
+)
+
+// oNoFollow keeps a symbolic link in a file's place from being followed.
+const oNoFollow = syscall.O_NOFOLLOW
+
+func unlockFile(f *os.File) {
+	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+	_ = f.Close()
+}
+
+// noSpace tells a full disk from a failing one.
+func noSpace(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, wal.ErrFull)
+}
+
+// ioFailed tells a read that the system could not do now from bytes that are wrong: tried again it may give them.
+func ioFailed(err error) bool {
+	var e syscall.Errno
+	return errors.As(err, &e) && slices.Contains(passing, e)
+}
+
+var passing = []syscall.Errno{
+	syscall.EIO, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.EINTR, syscall.EAGAIN, syscall.ETIMEDOUT, syscall.ESTALE,
+}
+
+// lockedReader makes a source of randomness safe for concurrent use.
+type LockedReader struct {
+	mu sync.Mutex
+	R  io.Reader
+}
+
+func (l *LockedReader) Read(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.R.Read(b)
+}

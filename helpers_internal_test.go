@@ -1,0 +1,62 @@
+package ctxpage
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/stretchr/testify/require"
+)
+
+// hold holds a draft for review and gives the id of its batch.
+func hold(t *testing.T, s *Scope, id, text string) string {
+	t.Helper()
+	ctx := context.Background()
+	tx, err := s.Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: id, Text: text}))
+	var held *HeldError
+	require.ErrorAs(t, tx.Commit(ctx, Verdict{}), &held)
+	return held.Batch
+}
+
+// contents is every live artefact with what must come through a salvage, by reference without version.
+func contents(t *testing.T, path string) map[string]string {
+	ctx := context.Background()
+	db := openTest(t, path, Options{ReadOnly: true})
+	defer db.Close()
+	out := map[string]string{}
+	scopes, err := db.store.Scan(ctx, ScanQuery{What: ScanScopes, Limit: 100})
+	require.NoError(t, err)
+	for _, sc := range scopes.Names {
+		page, err := db.store.Scan(ctx, ScanQuery{What: ScanArtefacts, Scopes: Scopes{sc.Name}, Limit: 1 << 20})
+		require.NoError(t, err)
+		for _, h := range page.Heads {
+			l, err := db.store.Resolve(ctx, Scopes{sc.Name}, Ref{ID: h.ID})
+			require.NoError(t, err)
+			loaded, err := db.store.Load(ctx, Scopes{sc.Name}, l.Pages, WantText)
+			require.NoError(t, err)
+			a := h.Artefact
+			a.DerivedFrom, a.Supersedes = nil, nil // what was replaced is said below
+			text := fmt.Sprintf("%+v actor %s at %s, replaced %t:", a, h.Actor, h.PutAt, l.By != 0)
+			for _, p := range loaded {
+				if p.Err != nil {
+					text += p.Err.Error()
+				}
+				text += p.Text
+			}
+			out[Ref{Scope: sc.Name, ID: h.ID}.String()] = text
+		}
+	}
+	return out
+}
+
+func openInternal(t *testing.T) (*DB, *filestore.Store) {
+	t.Helper()
+	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{noSync: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { db.Close() })
+	return db, db.store.(*filestore.Store)
+}
