@@ -106,5 +106,5 @@ func (c *getCmd) get(a *app, db *ctxpage.DB, opts []ctxpage.ReadOption) (*ctxpag
 	} else {
 		v, err = s.GetRef(a.ctx, ref, opts...)
 	}
-	return v, n.hinted(err, c.ID)
+	return v, n.hinted(err, ref, c.ID)
 }

@@ -28,7 +28,7 @@ func (c *historyCmd) Run(a *app) error {
 		}
 		vs, next, err := db.Scope(or(ref.Scope, c.Scope)).History(a.ctx, ref.ID, cursor, c.Limit)
 		if err != nil {
-			return n.hinted(err, c.ID)
+			return n.hinted(err, ref, c.ID)
 		}
 		return a.emitVersions("history", vs, next, "REF LSN KIND PROVENANCE TOKENS PUT BY STATE", func(v *versionView) []any {
 			return []any{v.Ref, v.LSN, v.Kind, v.Provenance, v.Tokens, when(v.PutAt), or(v.Actor, "-"), v.state()}

@@ -73,9 +73,12 @@ func (n *namer) look(ctx context.Context, r ctxpage.Ref) (ctxpage.Ref, stand, er
 			return r, nothing, nil // not seen from here
 		}
 	}
-	state := nothing
+	state, limit := nothing, 1000
+	if r.Version == 0 {
+		limit = 1 // the newest
+	}
 	for cursor := ""; ; {
-		vs, next, err := n.db.Scope(from).History(ctx, r.ID, cursor, 1000)
+		vs, next, err := n.db.Scope(from).History(ctx, r.ID, cursor, limit)
 		if errors.Is(err, ctxpage.ErrNotFound) || errors.Is(err, ctxpage.ErrInvalid) {
 			return r, nothing, nil
 		}
@@ -142,12 +145,12 @@ func (n *namer) ambiguous(ctx context.Context, s string, found []ctxpage.Ref) er
 		if err != nil {
 			return err
 		}
-		ways = append(ways, fmt.Sprintf("%s is written %s", reads(r, i == 0), way))
+		ways = append(ways, fmt.Sprintf("%s for %s", way, reads(r, i == 0)))
 	}
 	if n.writes {
-		return usage("%q may mean more than one thing: %s", s, strings.Join(ways, "; "))
+		return usage("%q may mean more than one thing: write %s", s, strings.Join(ways, ", "))
 	}
-	n.a.warn(fmt.Sprintf("%q is taken for %s; %s", s, reads(found[0], true), strings.Join(ways, "; ")))
+	n.a.warn(fmt.Sprintf("%q is taken for the first of these: %s", s, strings.Join(ways, ", ")))
 	return nil
 }
 
@@ -217,37 +220,38 @@ func (n *namer) whole(ctx context.Context, s string) (ctxpage.Ref, error) {
 	return r, usage("%q names %s, and a whole artefact is expected here: write %s, or %s for an artefact with the id %q", s, named, way, id, s)
 }
 
-// own is whole for verbs that reach into the scope alone. It gives the id.
-func (n *namer) own(ctx context.Context, s string) (string, error) {
+// own is whole for verbs that reach into the scope alone.
+func (n *namer) own(ctx context.Context, s string) (ctxpage.Ref, error) {
 	r, err := n.whole(ctx, s)
 	if err != nil {
-		return "", err
+		return r, err
 	}
-	return n.inScope(r, s)
+	return r, n.inScope(r, s)
 }
 
 // turn is own for turns. A turn is shown with its version, so that may be given.
-func (n *namer) turn(ctx context.Context, s string) (string, error) {
+func (n *namer) turn(ctx context.Context, s string) (ctxpage.Ref, error) {
 	r, err := n.find(ctx, s)
 	if err != nil {
-		return "", err
+		return r, err
 	}
 	if r.Page > 0 {
 		return n.own(ctx, s)
 	}
-	return n.inScope(r, s)
+	return r, n.inScope(r, s)
 }
 
-func (n *namer) inScope(r ctxpage.Ref, s string) (string, error) {
+func (n *namer) inScope(r ctxpage.Ref, s string) error {
 	if r.Scope != "" && r.Scope != n.scope && r.ID != s {
-		return "", usage("%q names an artefact of scope %s, expected one of %s", s, r.Scope, n.scope)
+		return usage("%q names an artefact of scope %s, expected one of %s", s, r.Scope, n.scope)
 	}
-	return r.ID, nil
+	return nil
 }
 
-// hinted adds to a not-found how the text is written as an id, where it could be read as something else.
-func (n *namer) hinted(err error, s string) error {
-	if !errors.Is(err, ctxpage.ErrNotFound) || !strings.ContainsAny(s, ":#@%") {
+// hinted adds to a not-found how the text is written as an id, where it could be read as something else and nothing was
+// found.
+func (n *namer) hinted(err error, found ctxpage.Ref, s string) error {
+	if found.Scope != "" || !errors.Is(err, ctxpage.ErrNotFound) || !strings.ContainsAny(s, ":#@%") {
 		return err
 	}
 	return fmt.Errorf("%w; a reference is written scope:id#page@version, percent-encoded: %s for the id %q", err, ctxpage.Ref{Scope: n.scope, ID: s}, s)
@@ -265,7 +269,7 @@ func (n *namer) fresh(ctx context.Context, id string) error {
 			if err != nil {
 				return err
 			}
-			n.a.warn(fmt.Sprintf("%q is taken for the id of an artefact, which is written %s where a verb looks for it; it also names %s", id, way, reads(found, false)))
+			n.a.warn(fmt.Sprintf("%q is taken for an id; it also names %s, so verbs find the artefact as %s", id, reads(found, false), way))
 		}
 	}
 	return nil

@@ -181,11 +181,13 @@ func (c *putCmd) named(a *app, db *ctxpage.DB, art *ctxpage.Artefact) error {
 		art.DerivedFrom = append(art.DerivedFrom, ref)
 	}
 	for i, s := range c.Supersedes {
-		id, err := n.own(a.ctx, s)
+		ref, err := n.own(a.ctx, s)
 		if err != nil {
 			return fmt.Errorf("put: --supersedes: %w", err)
 		}
-		art.Supersedes[i] = id
+		if art.Supersedes[i] = ref.ID; c.DryRun && ref.Scope != c.Scope { // else the commit says so
+			return usage("put: --supersedes %q: scope %s has never had it", s, c.Scope)
+		}
 	}
 	if key, ok := strings.CutPrefix(c.Source, "page:"); ok && strings.ContainsAny(key, ":#@") {
 		ref, err := n.find(a.ctx, key)

@@ -71,16 +71,17 @@ func (c *rmCmd) chosen(a *app, db *ctxpage.DB, s *ctxpage.Scope) (ids []string, 
 	}
 	n := &namer{a: a, db: db, scope: c.Scope, writes: true}
 	for _, given := range c.IDs {
-		id, err := n.own(a.ctx, given)
+		ref, err := n.own(a.ctx, given)
 		if err != nil {
 			return nil, err
 		}
+		id := ref.ID
 		vs, _, err := s.List(a.ctx, id, "", 1)
 		if err != nil {
 			return nil, err
 		}
 		if len(vs) == 0 || vs[0].ID != id {
-			return nil, n.hinted(fmt.Errorf("%w: scope %s has no artefact %q; nothing was deleted", ctxpage.ErrNotFound, c.Scope, id), given)
+			return nil, n.hinted(fmt.Errorf("%w: scope %s has no artefact %q; nothing was deleted", ctxpage.ErrNotFound, c.Scope, id), ref, given)
 		}
 		ids = append(ids, id)
 	}

@@ -478,11 +478,11 @@ func (t *turnArgs) withTurn(a *app, write bool, fn func(s *ctxpage.Session, id s
 			return err
 		}
 		n := &namer{a: a, db: db, scope: t.Scope, writes: write}
-		id, err := n.turn(a.ctx, t.Turn)
+		ref, err := n.turn(a.ctx, t.Turn)
 		if err != nil {
 			return err
 		}
-		return n.hinted(fn(db.Scope(t.Scope).Session(t.Session), id), t.Turn)
+		return n.hinted(fn(db.Scope(t.Scope).Session(t.Session), ref.ID), ref, t.Turn)
 	})
 }
 
