@@ -264,4 +264,15 @@ func TestTracePrefixAndTurns(t *testing.T) {
 	require.Contains(t, r.out, "session: a turn of chat-1, left out: evicted by pass 1")
 	require.Contains(t, r.out, "pass 1: evict: ")
 	require.NotContains(t, r.out, "score 0.000")
+
+	for _, turn := range [][]string{
+		{`an answer`, "--role", "assistant", "--trace", strings.ToLower(short)}, {`{"role":"assistant","text":"another","trace":"` + short + `"}`, "--jsonl"},
+	} {
+		before := len(asJSON(t, "", "manifest", "ls", file, "--trace", trace, "--type", "commit")["leaves"].([]any))
+		ok(t, turn[0], append([]string{"session", "append", file, "acme/support", "chat-1"}, turn[1:]...)...)
+		require.Len(t, asJSON(t, "", "manifest", "ls", file, "--trace", trace, "--type", "commit")["leaves"], before+1, "it stands under the whole trace")
+	}
+	r = dbctl("an answer", "session", "append", file, "acme/support", "chat-1", "--role", "assistant", "--trace", trace[:2])
+	require.Equal(t, exitUsage, r.code)
+	require.Contains(t, r.err, "expected more of it")
 }
