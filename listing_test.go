@@ -1,17 +1,13 @@
-//go:build rehome
-
 package ctxpage
 
 import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 )
@@ -72,44 +68,4 @@ func TestScanMembersSince(t *testing.T) {
 	}
 	require.Greater(t, short, 40)
 	require.Less(t, short, 360)
-}
-
-// A listing gives the same whenever it is asked for, and pages of it are the whole.
-func TestListing(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		c := filestore.newCatalogue()
-		c.addScope(1, "a")
-		c.addScope(2, "b")
-		ids := map[uint32][]string{}
-		for num := uint64(1); num < 60; num++ {
-			scope := uint32(rapid.IntRange(1, 2).Draw(t, "scope"))
-			id := rapid.StringMatching(`[ab]{1,5}`).Draw(t, "id")
-			if slices.Contains(ids[scope], id) {
-				continue
-			}
-			c.arts = append(c.arts, filestore.artCol{pages: 1})
-			c.addKey(uint64(len(c.arts)), scope, id)
-			ids[scope] = append(ids[scope], id)
-			if rapid.IntRange(0, 3).Draw(t, "ask") == 0 {
-				checkListing(t, c, scope, ids[scope], rapid.StringMatching(`[ab]{0,2}`).Draw(t, "prefix"), rapid.IntRange(1, 5).Draw(t, "limit"))
-			}
-		}
-	})
-}
-
-func checkListing(t *rapid.T, c *filestore.catalogue, scope uint32, ids []string, prefix string, limit int) {
-	want := slices.Sorted(slices.Values(ids))
-	want = slices.DeleteFunc(want, func(id string) bool { return !strings.HasPrefix(id, prefix) })
-	got, after := []string{}, ""
-	for {
-		page := c.list(scope, prefix, after, false, limit)
-		for _, num := range page {
-			got = append(got, c.id(c.art(num)))
-		}
-		if len(page) < limit {
-			break
-		}
-		after = got[len(got)-1]
-	}
-	require.Equal(t, want, got)
 }

@@ -1,35 +1,34 @@
-//go:build rehome
-
-package ctxpage
+package engine
 
 import (
 	"bytes"
 	"testing"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 	"github.com/vmihailenco/msgpack/v5"
 	"pgregory.net/rapid"
 )
 
 // reflectedCold is a cold without its own way of reading.
-type reflectedCold filestore.cold
+type reflectedCold cold
 
 // What is read of the cold part of a head is what msgpack reads of it by itself, nil and empty told apart. A row with a
 // field more or less is refused.
 func TestColdBytes(t *testing.T) {
 	text, texts := rapid.String(), rapid.OneOf(rapid.Just[[]string](nil), rapid.SliceOfN(rapid.String(), 0, 5))
-	part := rapid.Custom(func(t *rapid.T) Part {
-		return Part{Type: text.Draw(t, "type"), Text: text.Draw(t, "text"), URL: text.Draw(t, "url")}
+	part := rapid.Custom(func(t *rapid.T) store.Part {
+		return store.Part{Type: text.Draw(t, "type"), Text: text.Draw(t, "text"), URL: text.Draw(t, "url")}
 	})
-	call := rapid.Custom(func(t *rapid.T) ToolCall {
-		return ToolCall{ID: text.Draw(t, "id"), Arguments: text.Draw(t, "arguments")}
+	call := rapid.Custom(func(t *rapid.T) store.ToolCall {
+		return store.ToolCall{ID: text.Draw(t, "id"), Arguments: text.Draw(t, "arguments")}
 	})
-	ref := rapid.Custom(func(t *rapid.T) Ref {
-		return Ref{Scope: text.Draw(t, "scope"), ID: text.Draw(t, "id"), Version: rapid.Uint32().Draw(t, "version")}
+	ref := rapid.Custom(func(t *rapid.T) store.Ref {
+		return store.Ref{Scope: text.Draw(t, "scope"), ID: text.Draw(t, "id"), Version: rapid.Uint32().Draw(t, "version")}
 	})
 	rapid.Check(t, func(t *rapid.T) {
-		c := filestore.cold{
+		c := cold{
 			Role: text.Draw(t, "role"), Name: text.Draw(t, "name"), ToolCalls: rapid.SliceOfN(call, 0, 2).Draw(t, "calls"),
 			ToolCallID: text.Draw(t, "call"), Parts: rapid.SliceOfN(part, 0, 3).Draw(t, "parts"),
 			PartBytes: rapid.SliceOfN(rapid.IntRange(0, 1<<30), 0, 3).Draw(t, "bytes"), Source: text.Draw(t, "source"),
@@ -42,17 +41,17 @@ func TestColdBytes(t *testing.T) {
 		require.NoError(t, err)
 		var want reflectedCold
 		require.NoError(t, msgpack.Unmarshal(row, &want))
-		require.Equal(t, filestore.cold(want), c, "control: the row says all")
-		var got filestore.cold
+		require.Equal(t, cold(want), c, "control: the row says all")
+		var got cold
 		require.NoError(t, codec.Unpack(row, &got))
 		require.Equal(t, c, got)
 
 		at := rapid.IntRange(0, len(row)-1).Draw(t, "cut")
-		require.Error(t, codec.Unpack(row[:at], new(filestore.cold)))
-		require.Error(t, (&filestore.cold{}).DecodeMsgpack(msgpack.NewDecoder(bytes.NewReader(row[:at]))), "unscanned")
+		require.Error(t, codec.Unpack(row[:at], new(cold)))
+		require.Error(t, (&cold{}).DecodeMsgpack(msgpack.NewDecoder(bytes.NewReader(row[:at]))), "unscanned")
 	})
-	for _, fields := range []byte{filestore.coldFields - 1, filestore.coldFields + 1} {
+	for _, fields := range []byte{coldFields - 1, coldFields + 1} {
 		row := append([]byte{0xdc, 0, fields}, make([]byte, fields)...)
-		require.ErrorContains(t, codec.Unpack(row, new(filestore.cold)), "fields, expected 19")
+		require.ErrorContains(t, codec.Unpack(row, new(cold)), "fields, expected 19")
 	}
 }
