@@ -56,7 +56,7 @@ import (
 // or Logger runs, but for Txn.mu, which belongs to the caller's own transaction, and DB.steps and conversation.lock, under which
 // directives and turns are counted.
 
-// DefaultGate is the confidence below which a speculative commit is held, after the published pattern (README).
+// DefaultGate is the confidence below which a speculative commit is held.
 const DefaultGate = 0.7
 
 // GateOff lets every verdict from outside pass. A missing or self-certified verdict is still held.

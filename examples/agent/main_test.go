@@ -96,17 +96,22 @@ func TestSameStory(t *testing.T) {
 	require.Equal(t, first.String(), second.String())
 }
 
-// The README shows this program: each block of Go under "Use it" stands in its code, line for line. A line "// …" stands
+// README and guide show this program: each of their blocks of Go stands in its code, line for line. A line "// …" stands
 // for what is left out; indentation is that of the block.
 func TestReadme(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
-	require.NoError(t, err)
+	for _, name := range []string{"../../README.md", "../../docs/guide.md"} {
+		page, err := os.ReadFile(name)
+		require.NoError(t, err)
+		showsTheProgram(t, string(page))
+	}
+}
+
+func showsTheProgram(t *testing.T, page string) {
+	t.Helper()
 	code, err := os.ReadFile("main.go")
 	require.NoError(t, err)
-	_, section, found := strings.Cut(string(readme), "\n## Use it\n")
-	require.True(t, found)
-	section, _, _ = strings.Cut(section, "\n## ")
-	blocks := strings.Split(section, "```go\n")[1:]
+	blocks := strings.Split(page, "```go\n")[1:]
+	found := true
 	require.GreaterOrEqual(t, len(blocks), 3)
 	lines := 0
 	for _, block := range blocks {
