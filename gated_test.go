@@ -94,7 +94,7 @@ func TestGatedHandleWritesNothing(t *testing.T) {
 func TestGatedSurface(t *testing.T) {
 	known := map[any]string{
 		(*Scope)(nil):      "AddDirectory Assemble Begin Delete Directives Directories Export Get GetRef History List Name Put Recall Refresh RemoveDirectory Resume Search Session Sessions Update",
-		(*Session)(nil):    "Append Contract Explain Handoff ID InForce Notes Observe Pass Passes Pin Read Recall Receive Record SetWindow Try Undo Unpin Watch Window",
+		(*Session)(nil):    "Append Contract Explain Handoff HandoffContract ID InForce Notes Observe Pass Passes Pin Read Recall Receive Record SetWindow Try Undo Unpin Watch Window",
 		(*Directives)(nil): "Apply History Import Preview Restore State Step",
 		(*Txn)(nil):        "Assemble Commit Delete Get ID Judge Outcome Put Rollback Search Trace Unchanged",
 	}

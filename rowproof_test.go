@@ -4,6 +4,7 @@ package ctxpage
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -153,8 +154,8 @@ func TestAnEditedHeadIsNotServed(t *testing.T) {
 				}
 				require.Error(t, err)
 				a, err := s.Assemble(ctx, Query{Text: "how long do refunds take", Budget: 2000, Session: "talk"})
-				if err != nil { // a session that cannot be read whole is not shown
-					require.ErrorIs(t, err, ErrCorrupt)
+				if err != nil { // a session that cannot be read whole is not shown, or not there
+					require.True(t, errors.Is(err, ErrCorrupt) || errors.Is(err, ErrNotFound), "%v", err)
 				} else {
 					require.NotContains(t, a.Text(), editText)
 				}
@@ -222,7 +223,7 @@ func TestAnEditedRowIsNotServed(t *testing.T) {
 				for _, session := range []string{"talk", "kalt"} {
 					a, err := db.Scope(scope).Assemble(ctx, Query{Text: "how long do refunds take", Budget: 2000, Session: session})
 					if err != nil {
-						require.ErrorIs(t, err, ErrCorrupt)
+						require.True(t, errors.Is(err, ErrCorrupt) || errors.Is(err, ErrNotFound), "%v", err)
 						continue
 					}
 					require.NotContains(t, a.Text(), "refunds take")
