@@ -1,6 +1,7 @@
 package session
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +52,7 @@ remember a string called last-pager-pass with "2026-11-20T09:27:33+00:00"
 	require.NoError(t, err)
 	require.Equal(t, &l, read)
 	require.Equal(t, 2, read.Passes())
+	interpreted(t, append(first, second...))
 	require.Equal(t, map[string]Action{"block-0x01": Retain, "block-0x02": Retain, ContractName("m 3"): Page}, read.Buckets())
 }
 
@@ -129,6 +131,7 @@ add "x" to list-last-pager-pass-x
 	read, err := ReadLedger(append(b, again...))
 	require.NoError(t, err)
 	require.Equal(t, &l, read)
+	interpreted(t, append(b, again...))
 }
 
 // unhash drops the hashes at the end of made names.
@@ -220,6 +223,7 @@ func TestLedgerStaysValid(t *testing.T) {
 		if len(file) > 0 {
 			require.Equal(t, &l, read)
 		}
+		interpreted(t, file)
 	})
 }
 
@@ -262,6 +266,7 @@ func TestNoneAloneIsAnEmptyList(t *testing.T) {
 	require.Empty(t, write(nil, none, x, y))
 	file = append(file, write([]string{"as told"}, x)...)
 	require.Equal(t, []string{"x", "y"}, l.List("work-remaining"), "an item that was displaced and added again can be taken back")
+	interpreted(t, file)
 	read, err := ReadLedger(file)
 	require.NoError(t, err)
 	require.Equal(t, &l, read)
@@ -297,6 +302,7 @@ func TestCheckMustHold(t *testing.T) {
 		b, err := l.Records(Records{Claims: []Statement{{Name: "c", Facts: c.claim}}, Sources: []Statement{{Name: "s", Facts: c.source}}, Checks: []Check{{"c", "s"}}})
 		if c.holds {
 			require.NoError(t, err)
+			interpreted(t, b)
 			require.Contains(t, string(b), "verify claim-c from source-s\n")
 			continue
 		}
@@ -330,6 +336,31 @@ func TestNamesStayApart(t *testing.T) {
 	require.NotEqual(t, made, slug("decision", strings.TrimPrefix(made, "decision-")))
 }
 
+// A few lines can ask for more work than there is time; the reader says so. What is deep but not that is read.
+func TestReadLedgerIsBounded(t *testing.T) {
+	calls := func(n int, format string) []byte {
+		b := new(strings.Builder)
+		b.WriteString("remember a list called l-a\nremember how to c-0: add \"x\" to l-a\n")
+		for i := range n {
+			fmt.Fprintf(b, format, i+1, i)
+		}
+		fmt.Fprintf(b, "c-%d\n", n)
+		return []byte(b.String())
+	}
+	_, err := ReadLedger(calls(40, "remember how to c-%d: inherited c-%[2]d and inherited c-%[2]d\n"))
+	require.ErrorIs(t, err, ErrContract)
+	require.ErrorContains(t, err, "too much")
+	for _, format := range []string{
+		"remember how to c-%d: inherited c-%d and add \"y\" to l-a\n",
+		"remember how to c-%d: choose if l-a includes \"q\": show l-a otherwise c-%d\n",
+	} {
+		file := calls(20, format)
+		_, err := ReadLedger(file)
+		require.NoError(t, err)
+		interpreted(t, file)
+	}
+}
+
 // The reader sees what the interpreter executes: its line ends, its handlers, indented lines outside of them, and no
 // statement behind another one.
 func TestReadLedgerSeesWhatIsExecuted(t *testing.T) {
@@ -339,20 +370,24 @@ func TestReadLedgerSeesWhatIsExecuted(t *testing.T) {
 		"  add \"x\" to l-a\n":        {"x"},
 		"add \"x\" to l-a  \n":        {"x"},
 		when + "  add \"x\" to l-a\n": nil,
-		when + "  show \"y\"\n\n\t-- z\n  show \"y\"\nadd \"x\" to l-a\n": {"x"},
-		when + "  show \"y\"\n add \"x\" to l-a\n":                        {"x"},
-		"-- c\vadd \"x\" to l-a\n":                                        {"x"},
-		"-- c\u2028add \"x\" to l-a\radd \"y\" to l-a\r\n":                {"x", "y"},
-		"\t\n\t-- c\nshow \"add\" because \"add\"\n":                      nil,
-		"choose if s-a is \"x\": show l-add otherwise show \"add\"\n":     nil,
+		when + "  show \"y\"\n\n\t-- z\n  show \"y\"\nadd \"x\" to l-a\n":                         {"x"},
+		when + "  show \"y\"\n add \"x\" to l-a\n":                                                {"x"},
+		"-- c\vadd \"x\" to l-a\n":                                                                {"x"},
+		"-- c\u2028add \"x\" to l-a\radd \"y\" to l-a\r\n":                                        {"x", "y"},
+		"\t\n\t-- c\nshow \"add\" because \"add\"\n":                                              nil,
+		when + "  show \"y\"\nchoose if s-a is \"x\": show l-a otherwise remove \"x\" from l-a\n": nil,
+		when + "  show \"y\"\nchoose if s-a is \"x\": add s-a to l-a\n":                           {"x"},
+		"show l-a and add \"x\" to l-a\n":                                                         {"x"},
 	} {
 		l, err := ReadLedger([]byte(head + body))
 		require.NoError(t, err, "%q", body)
 		require.Equal(t, want, l.List("l-a"), "%q", body)
+		interpreted(t, []byte(head+body))
 	}
 	for _, body := range []string{
 		when, when + "show \"y\"\n", strings.TrimSuffix(when, "\n"), when + "-- c\n", when + "show \"y\"\n  show \"z\"\n", when + "  show \"y\"\n    show \"y\"\n",
-		"show l-a and add \"x\" to l-a\n", "choose if s-a is \"x\":add \"x\" to l-a\n", "count l-a then Remove \"x\" from l-a\n",
+		"choose if s-a is \"x\":add \"x\" to l-a\n", "count l-a then Remove \"x\" from l-a\n",
+		"choose if 1 is 1: show l-a\n", when + "  show \"y\"\nchoose if s-a is \"x\": show l-a otherwise show l-add\n",
 		"filter the l-a where each is \"x\"\n", "gather l-a from 1 to 3\n", "  when s-a is \"x\"\n    show \"y\"\n", "add \"a\u2028b\" to l-a\n", "add \"\xff\" to l-a\n",
 	} {
 		_, err := ReadLedger([]byte(head + body))

@@ -8,6 +8,7 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -15,21 +16,22 @@ import (
 // fields, no others at any depth, no null, the two enumerations. Every fault is
 // reported; errors.Is(err, ErrPacket) holds.
 func ParsePacket(raw []byte) (Packet, error) {
-	var p Packet
+	var tree any
 	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&p); err != nil {
+	if err := d.Decode(&tree); err != nil {
 		return Packet{}, fmt.Errorf("%w: %w", ErrPacket, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return Packet{}, fmt.Errorf("%w: more text after the packet", ErrPacket)
 	}
-	var tree any
-	if err := json.Unmarshal(raw, &tree); err != nil {
-		return Packet{}, fmt.Errorf("%w: %w", ErrPacket, err)
-	}
 	faults := strayed("packet", tree, reflect.TypeFor[Packet]())
-	if err := errors.Join(append(faults, p.Validate())...); err != nil {
+	var p Packet
+	if err := json.Unmarshal(raw, &p); err == nil {
+		faults = append(faults, p.Validate())
+	} else if len(faults) == 0 {
+		faults = append(faults, fmt.Errorf("%w: %w", ErrPacket, err))
+	}
+	if err := errors.Join(faults...); err != nil {
 		return Packet{}, err
 	}
 	return p, nil
@@ -41,26 +43,32 @@ func ParsePacket(raw []byte) (Packet, error) {
 func strayed(path string, v any, t reflect.Type) (faults []error) {
 	switch t.Kind() {
 	case reflect.Struct:
-		members, _ := v.(map[string]any)
+		members, ok := v.(map[string]any)
+		if !ok {
+			return []error{fmt.Errorf("%w: %s must be an object", ErrPacket, path)}
+		}
 		known := map[string]bool{}
 		for i := range t.NumField() {
 			name, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-			got, ok := members[name]
+			got, given := members[name]
 			known[name] = true
 			switch {
 			case got != nil:
 				faults = append(faults, strayed(path+"."+name, got, t.Field(i).Type)...)
-			case ok || options == "":
+			case given || options == "":
 				faults = append(faults, fmt.Errorf("%w: %s.%s is missing or null", ErrPacket, path, name))
 			}
 		}
 		for _, k := range sortedKeys(members) {
 			if !known[k] {
-				faults = append(faults, fmt.Errorf("%w: %s.%s is not in the schema", ErrPacket, path, k))
+				faults = append(faults, fmt.Errorf("%w: %s is not in the schema", ErrPacket, member(path, k)))
 			}
 		}
 	case reflect.Slice:
-		items, _ := v.([]any)
+		items, ok := v.([]any)
+		if !ok {
+			return []error{fmt.Errorf("%w: %s must be an array", ErrPacket, path)}
+		}
 		for i, item := range items {
 			at := fmt.Sprintf("%s[%d]", path, i)
 			if item == nil {
@@ -69,8 +77,22 @@ func strayed(path string, v any, t reflect.Type) (faults []error) {
 			}
 			faults = append(faults, strayed(at, item, t.Elem())...)
 		}
+	case reflect.String:
+		if _, ok := v.(string); !ok {
+			return []error{fmt.Errorf("%w: %s must be a text", ErrPacket, path)}
+		}
 	}
 	return faults
+}
+
+var plainMember = expression(`^[A-Za-z0-9_-]+$`)
+
+// member is the path of a member, its name quoted where that is not a plain one.
+func member(path, name string) string {
+	if plainMember().MatchString(name) {
+		return path + "." + name
+	}
+	return path + "[" + strconv.QuoteToASCII(name) + "]"
 }
 
 // Validate checks the enumerations.

@@ -102,6 +102,38 @@ func TestParsePacketHoldsTheSchema(t *testing.T) {
 	require.ErrorIs(t, err, ErrPacket)
 }
 
+// Every field that is not in the schema is named with its path, however deep, and beside other faults.
+func TestParsePacketNamesEveryStray(t *testing.T) {
+	good, err := Handoff(handoffInput()).JSON()
+	require.NoError(t, err)
+	var tree map[string]any
+	require.NoError(t, json.Unmarshal(good, &tree))
+	tree["extra"], tree["we ird\n"] = 1, map[string]any{"x": 1}
+	tree["active_intent"].(map[string]any)["mood"] = "calm"
+	tree["verified_sources"].([]any)[2].(map[string]any)["url"] = nil
+	tree["open_questions"].([]any)[0].(map[string]any)["Question"] = "?"
+	tree["active_intent"].(map[string]any)["primary_intent"] = "dance"
+	tree["work_completed"].([]any)[0] = 7.5
+	raw, err := json.Marshal(tree)
+	require.NoError(t, err)
+	_, err = ParsePacket(raw)
+	require.ErrorIs(t, err, ErrPacket)
+	for _, want := range []string{
+		"packet.extra is not in the schema", `packet["we ird\n"] is not in the schema`, "packet.active_intent.mood is not in the schema",
+		"packet.verified_sources[2].url is not in the schema", "packet.open_questions[0].Question is not in the schema", "packet.work_completed[0] must be a text",
+	} {
+		require.ErrorContains(t, err, want)
+	}
+	tree["work_completed"].([]any)[0] = "x"
+	raw, err = json.Marshal(tree)
+	require.NoError(t, err)
+	_, err = ParsePacket(raw)
+	require.ErrorContains(t, err, `primary_intent "dance"`)
+	require.ErrorContains(t, err, "packet.extra is not in the schema")
+	_, err = ParsePacket([]byte(`[]`))
+	require.ErrorContains(t, err, "packet must be an object")
+}
+
 func TestPacketMarkdown(t *testing.T) {
 	md := string(Handoff(handoffInput()).Markdown())
 	var titles []string
@@ -142,6 +174,7 @@ func TestPacketLimnIsStrict(t *testing.T) {
 	require.Contains(t, string(b), `remember a string called handoff-state with "ready"`)
 	state, _ := read.Value("source-state")
 	require.Equal(t, "scanned", state, "one source is not verified")
+	interpreted(t, b)
 	again, err := Handoff(handoffInput()).Limn(l)
 	require.NoError(t, err)
 	require.Nil(t, again)
@@ -163,6 +196,7 @@ func TestPacketLimnIsADelta(t *testing.T) {
 		read, err := ReadLedger(file)
 		require.NoError(t, err)
 		require.Equal(t, l, read)
+		interpreted(t, file)
 		return string(b)
 	}
 	first := export()
@@ -257,6 +291,7 @@ func TestPacketLimnSourcesByState(t *testing.T) {
 		read, err := ReadLedger(file)
 		require.NoError(t, err)
 		require.Equal(t, l.lists, read.lists)
+		interpreted(t, file)
 	}
 	require.Equal(t, []string{"file:0"}, l.List("verified-sources"), "the last packet has one source only")
 }
@@ -323,6 +358,7 @@ func TestHandoffOfALongSessionIsBounded(t *testing.T) {
 			limn, err := p.Limn(new(Ledger))
 			require.NoError(t, err)
 			require.Less(t, len(limn), 2*MaxHandoff)
+			interpreted(t, limn)
 
 			seen, tokens := len(p.References()), 0
 			for _, r := range p.References() {
@@ -410,6 +446,7 @@ func TestPacketTextsStayInTheirPlace(t *testing.T) {
 		require.NoError(t, err)
 		_, err = ReadLedger(b)
 		require.NoError(t, err)
+		interpreted(t, b)
 		raw, err := p.JSON()
 		require.NoError(t, err)
 		_, err = ParsePacket(raw)

@@ -22,6 +22,7 @@ import (
 // The zero Ledger is an empty file. Not safe for concurrent use.
 type Ledger struct {
 	lists   map[string][]string
+	items   map[string]string // of each list that has items: their kind
 	values  map[string]binding
 	where   map[string]Action // bucket of each block
 	why     map[filed]string  // the reason an item was added with, where there was one
@@ -31,7 +32,12 @@ type Ledger struct {
 	block   int // indentation of the handler that is being read; unindented before its first line, 0 outside
 	pass    int
 	lastKey string
+	trial   bool // it is a copy on which a part of a line is tried
+	work    *int // what is left to do for a file, of maxWork; nil without a file
 }
+
+// maxWork bounds what a file may have done: compositions call one another.
+const maxWork = 10_000_000
 
 // unindented is the block of a handler whose first action is still to come.
 const unindented = -1
@@ -43,12 +49,30 @@ const empty = "none"
 // filed is an item in its list.
 type filed struct{ list, item string }
 
-// binding is a remembered value: a text, or facts.
+// binding is a remembered value. Only the members of its kind are set.
 type binding struct {
-	sort  string // string, source, claim
-	text  string
-	facts string // the facts as they are written; empty for a text
+	kind   string    // one of the kinds below
+	sort   string    // as it was written: string, source, claim
+	text   string    // of a text, a number, a date
+	facts  string    // of a record, as they are written
+	fields []binding // of a record, the sort being the name
+	list   []string  // of a list, on its way
+	of     string    // the kind of its items
+	body   *sentence // of a composition
+	param  string    // of a composition
+	cond   *condition
 }
+
+// The kinds of values.
+const (
+	aText       = "string"
+	number      = "number"
+	date        = "date"
+	record      = "record"
+	aList       = "list"
+	composition = "composition"
+	predicate   = "predicate"
+)
 
 // Buckets gives the bucket of each contract name; the map is the caller's.
 func (l *Ledger) Buckets() map[string]Action { return maps.Clone(l.where) }
@@ -62,14 +86,20 @@ func (l *Ledger) Holds(k PassKey) bool { return l.lastKey == k.String() }
 // List gives the items of a list in order.
 func (l *Ledger) List(name string) []string { return slices.Clone(l.lists[name]) }
 
-// Value gives a remembered text.
+// Value gives a remembered text, number or date as it is written; of a record,
+// which has none, only that it is there.
 func (l *Ledger) Value(name string) (string, bool) {
 	v, ok := l.values[name]
-	return v.text, ok
+	return v.text, ok && v.kind != composition && v.kind != predicate
 }
 
-// ReadLedger executes a strict contract file. ErrContract names the line that
-// breaks a rule; a compatible contract breaks them in its first line.
+// ReadLedger executes a strict contract file as the interpreter does: what is
+// remembered, added, removed and called, checks and conditions. ErrContract names
+// the line that breaks a rule; a compatible contract breaks them in its first
+// line. Beyond what the interpreter refuses, it refuses a list that is declared
+// again, which would empty it, a list in a list, a name that was a list and is a value later or the
+// reverse, conditions that the interpreter would ask about, and the verbs that
+// compute lists (filter, gather, sort, transform, ...).
 func ReadLedger(file []byte) (*Ledger, error) {
 	if !utf8.Valid(file) {
 		return nil, fmt.Errorf("%w: not UTF-8", ErrContract)
@@ -77,12 +107,15 @@ func ReadLedger(file []byte) (*Ledger, error) {
 	l := new(Ledger)
 	l.prepare()
 	l.torn = torn(file)
+	left := maxWork
+	l.work = &left
 	lines := strings.Split(lineEnds.Replace(string(file)), "\n")
 	for i, line := range lines {
 		if err := l.exec(line); err != nil {
 			return nil, fmt.Errorf("%w: line %d: %w", ErrContract, i+1, err)
 		}
 	}
+	l.work = nil
 	if l.block == unindented {
 		return nil, fmt.Errorf("%w: line %d: %w", ErrContract, len(lines), errHandler)
 	}
@@ -98,14 +131,16 @@ var errHandler = errors.New("a \"when\" needs an indented line after it")
 
 func (l *Ledger) prepare() {
 	if l.values == nil {
-		l.lists, l.values, l.where, l.why = map[string][]string{}, map[string]binding{}, map[string]Action{}, map[filed]string{}
+		l.lists, l.items, l.values = map[string][]string{}, map[string]string{}, map[string]binding{}
+		l.where, l.why = map[string]Action{}, map[filed]string{}
 	}
 }
 
 // clone is a copy that shares nothing that exec changes in place.
 func (l *Ledger) clone() *Ledger {
 	c := *l
-	c.lists, c.values, c.where, c.why = make(map[string][]string, len(l.lists)), maps.Clone(l.values), maps.Clone(l.where), maps.Clone(l.why)
+	c.lists, c.items, c.values = make(map[string][]string, len(l.lists)), maps.Clone(l.items), maps.Clone(l.values)
+	c.where, c.why = maps.Clone(l.where), maps.Clone(l.why)
 	for k, v := range l.lists {
 		c.lists[k] = slices.Clip(v)
 	}
@@ -203,35 +238,12 @@ func (d *draft) file(name string, v Verdict) {
 	d.emit(`add "%s" to %s because "R=%s similarity=%s delta_t=%d%s"`, name, v.Action.Bucket(), short(v.R), short(v.Similarity), v.Delta, why)
 }
 
-// The statements a ledger understands. Words outside quotes are lower case.
-var (
-	stDeclare  = expression(`^remember a list called ([a-z0-9-]+)$`)
-	stRemember = expression(`^remember a (string|source|claim) called ([a-z0-9-]+) with "([^"]+)"$`)
-	stFacts    = expression(`^remember a (source|claim) called ([a-z0-9-]+) with ([a-z0-9-]+ as "[^"]+"(?: and [a-z0-9-]+ as "[^"]+")*)$`)
-	stFact     = expression(`([a-z0-9-]+) as "([^"]+)"`)
-	stAdd      = expression(`^(add|remove) "([^"]+)" (to|from) ([a-z0-9-]+)(?: because "([^"]+)")?$`)
-	stCite     = expression(`^cite "([^"]+)" from ([a-z0-9-]+)$`)
-	stVerify   = expression(`^verify ([a-z0-9-]+) from ([a-z0-9-]+)$`)
-	stAbout    = expression(`^about "[^"]+"$`)
-	stPass     = expression(`^-- pass (\d+)(?: key ([0-9a-f]{16}))?$`)
-	stOther    = expression(`^(?:show|count|require|permit|forbid|expect|each|keep|choose)(?: |$)`)
-	inQuotes   = expression(`"[^"]*"`)
-)
+var stPass = expression(`^-- pass (\d+)(?: key ([0-9a-f]{16}))?$`)
 
-// changing are the verbs that change what a ledger keeps, wherever in a line.
-var changing = []string{"add", "remove", "remember", "filter", "gather", "sort", "transform", "assign", "weakens"}
-
-// changes says whether a statement that begins with another verb goes on to
-// one that changes something.
-func changes(text string) bool {
-	words := strings.Fields(strings.ToLower(strings.ReplaceAll(inQuotes().ReplaceAllString(text, " "), ":", " ")))
-	return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(changing, strings.Trim(w, ",.?!")) })
-}
-
-// exec executes one line. Statements that change nothing are passed over, and
-// so are the actions of handlers, which come after the whole file.
+// exec executes one line. The actions of handlers are parsed and not executed:
+// they come after the whole file.
 func (l *Ledger) exec(line string) error {
-	text := strings.TrimSpace(line)
+	text := strings.TrimFunc(line, spaced)
 	if text == "" || strings.HasPrefix(text, "--") {
 		l.comment(line)
 		return nil
@@ -240,25 +252,46 @@ func (l *Ledger) exec(line string) error {
 	l.started = true
 	indent := len(line) - len(strings.TrimLeft(line, " "))
 	if strings.HasPrefix(line[indent:], "\t") {
-		return fmt.Errorf("a line must not start with a tab")
+		return errors.New("a line must not start with a tab")
 	}
-	if action, err := l.action(indent); action || err != nil {
+	action, err := l.action(indent)
+	if err != nil {
 		return err
 	}
+	words, err := wordsOf(line)
 	switch {
-	case indent == 0 && strings.HasPrefix(text, "when "):
+	case err != nil || len(words) == 0:
+		return err
+	case action:
+		_, err = l.parse(words)
+		return err
+	case words[0].is(aDeclaration, "about"):
+		return about(words[1:], fresh)
+	case indent == 0 && (words[0].is(aLink, "when") || words[0].is(anOperator, "inherited") && len(words) > 1 && words[1].is(aLink, "when")):
 		l.block = unindented
 		l.guarded = l.guarded || text == guardLine
-		return nil
-	case stOther().MatchString(text) && !changes(text):
-		return nil
-	case stAbout().MatchString(text):
-		if !fresh {
-			return fmt.Errorf("\"about\" must be the first line")
-		}
-		return nil
+		return l.handler(words)
 	}
-	return l.statement(text)
+	s, err := l.parse(words)
+	if err != nil {
+		return err
+	}
+	if err := l.run(s); !errors.Is(err, errStopped) {
+		return err
+	}
+	return nil // a duty that is not kept ends its line and changes nothing of the file
+}
+
+func about(topic []word, fresh bool) error {
+	switch {
+	case !fresh:
+		return errors.New("\"about\" must be the first line")
+	case len(topic) == 0:
+		return errors.New("\"about\" needs a topic")
+	case topic[0].sort == aQuote && len(topic) > 1:
+		return errors.New("nothing can follow the quoted topic of \"about\"")
+	}
+	return nil
 }
 
 // action says whether a line of that indentation is an action of the handler
@@ -283,124 +316,6 @@ func (l *Ledger) comment(line string) {
 		l.pass, _ = strconv.Atoi(m[1])
 		l.lastKey = m[2]
 	}
-}
-
-func (l *Ledger) statement(line string) error {
-	if m := stDeclare().FindStringSubmatch(line); m != nil {
-		return l.declare(m[1])
-	}
-	if m := stRemember().FindStringSubmatch(line); m != nil {
-		return l.bind(m[2], binding{sort: m[1], text: m[3]})
-	}
-	if m := stFacts().FindStringSubmatch(line); m != nil {
-		return l.bind(m[2], binding{sort: m[1], facts: m[3]})
-	}
-	if m := stAdd().FindStringSubmatch(line); m != nil && (m[1] == "add") == (m[3] == "to") {
-		return l.change(m[1] == "add", m[2], m[4], m[5])
-	}
-	if m := stCite().FindStringSubmatch(line); m != nil {
-		return l.cite(m[1], m[2])
-	}
-	if m := stVerify().FindStringSubmatch(line); m != nil {
-		return l.verify(m[1], m[2])
-	}
-	return fmt.Errorf("not a statement of the strict dialect: %q", line)
-}
-
-// declare refuses a second declaration: it would empty the list.
-func (l *Ledger) declare(name string) error {
-	if _, ok := l.lists[name]; ok {
-		return fmt.Errorf("list %s is declared twice, which empties it", name)
-	}
-	if _, ok := l.values[name]; ok {
-		return fmt.Errorf("%s is a value already", name)
-	}
-	l.lists[name] = nil
-	return nil
-}
-
-func (l *Ledger) bind(name string, b binding) error {
-	if _, ok := l.lists[name]; ok {
-		return fmt.Errorf("%s is a list already", name)
-	}
-	if old, ok := l.values[name]; ok && old.sort != b.sort {
-		return fmt.Errorf("%s is a %s already", name, old.sort)
-	}
-	l.values[name] = b
-	return nil
-}
-
-func (l *Ledger) change(add bool, item, name, why string) error {
-	items, ok := l.lists[name]
-	if !ok {
-		return fmt.Errorf("list %s is not declared", name)
-	}
-	if add {
-		if len(items) == 1 && items[0] == empty {
-			if err := l.change(false, empty, name, ""); err != nil {
-				return err
-			}
-			items = l.lists[name]
-		}
-		items = append(items, item)
-	} else {
-		at := slices.Index(items, item)
-		if at < 0 {
-			return fmt.Errorf("%q is not in %s", item, name)
-		}
-		items = slices.Concat(items[:at], items[at+1:])
-	}
-	l.lists[name] = items
-	if delete(l.why, filed{name, item}); add && why != "" {
-		l.why[filed{name, item}] = why
-	}
-	l.refile(add, item, name)
-	return nil
-}
-
-// refile keeps the bucket of a block in step with the lists.
-func (l *Ledger) refile(add bool, item, name string) {
-	at := slices.Index(bucketNames[:], name)
-	if at < 0 {
-		return
-	}
-	if add {
-		l.where[item] = Action(at)
-	} else if l.where[item] == Action(at) {
-		delete(l.where, item)
-	}
-}
-
-func (l *Ledger) cite(text, name string) error {
-	src, ok := l.values[name]
-	if !ok || src.sort != "source" || src.facts != "" {
-		return fmt.Errorf("%w: %s is not a source with a text", ErrCite, name)
-	}
-	if !strings.Contains(src.text, text) {
-		return fmt.Errorf("%w: %q in %s", ErrCite, text, name)
-	}
-	return nil
-}
-
-// verify compares structures, so both sides need facts; their order is free.
-func (l *Ledger) verify(claim, source string) error {
-	c, s := l.values[claim], l.values[source]
-	if c.sort != "claim" || c.facts == "" || s.sort != "source" || s.facts == "" {
-		return fmt.Errorf("verify needs a claim with facts and a source with facts, got %s and %s", claim, source)
-	}
-	if !maps.Equal(factsOf(c.facts), factsOf(s.facts)) {
-		return fmt.Errorf("%w: %s and %s", ErrCheck, claim, source)
-	}
-	return nil
-}
-
-// factsOf are written facts by their names; of two with one name the last holds.
-func factsOf(written string) map[string]string {
-	out := map[string]string{}
-	for _, m := range stFact().FindAllStringSubmatch(written, -1) {
-		out[m[1]] = m[2]
-	}
-	return out
 }
 
 // torn reports whether a file's last line lacks its end.
