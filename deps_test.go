@@ -35,7 +35,7 @@ var importMap = map[string]string{
 	"directive":       "",
 	"store":           "lexical manifest render triage",
 	"internal/codec":  "manifest",
-	"engine":          "internal/codec lexical manifest store",
+	"engine":          "internal/codec internal/peek lexical manifest store",
 	"filestore":       "engine internal/codec internal/peek lexical manifest store wal",
 	"internal/peek":   "",
 	".":               "engine filestore internal/codec store budget directive internal/folder lexical manifest render session token triage wal",

@@ -1,5 +1,3 @@
-//go:build rehome
-
 package ctxpage
 
 import (
@@ -9,7 +7,6 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/oklog/ulid/v2"
@@ -60,7 +57,7 @@ func rowsOf(t *testing.T, db *DB) map[string]int {
 	rows := map[string]int{}
 	_, err := db.Checkpoint(context.Background())
 	require.NoError(t, err)
-	require.NoError(t, db.store.(*filestore.Store).view(func(tx *bbolt.Tx) error {
+	require.NoError(t, db.inside().Bolt.View(func(tx *bbolt.Tx) error {
 		for _, b := range []string{"meta", "content", "held", "state"} {
 			rows[b] = tx.Bucket([]byte(b)).Stats().KeyN
 		}
@@ -120,7 +117,7 @@ func TestGCForgets(t *testing.T) {
 		_, err = db.GC(ctx, GCOptions{KeepFor: -1, KeepRecords: 2, KeepNames: 3})
 		require.NoError(t, err)
 	}
-	high := db.store.(*filestore.Store).cat.highest()
+	high := db.highest()
 	for range 2 {
 		s = db.Scope("acme", WithActor("agent"))
 		hist, _, err := s.History(ctx, "a", "", 0)
@@ -150,7 +147,7 @@ func TestGCForgets(t *testing.T) {
 	ref, err := db.Scope("acme").Put(ctx, Artefact{ID: "gone-1", Text: "a new one"})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, ref.Version)
-	require.Equal(t, filestore.highest{art: high.art + 1, num: high.num + 1, group: high.group}, db.store.(*filestore.Store).cat.highest(), "no number is given twice")
+	require.Equal(t, [3]uint64{high[0] + 1, high[1] + 1, high[2]}, db.highest(), "no number is given twice")
 	require.NoError(t, db.Close())
 }
 
@@ -193,14 +190,14 @@ func TestOutcomesAreBounded(t *testing.T) {
 	require.NoError(t, put(used))
 	_, err = db.Checkpoint(ctx)
 	require.NoError(t, err)
-	for range filestore.outcomesKept + 10 {
+	for range bounds.Outcomes + 10 {
 		_, err := s.Put(ctx, Artefact{ID: "b", Text: "violin"})
 		require.NoError(t, err)
 	}
 	for range 2 {
 		_, err = db.Checkpoint(ctx)
 		require.NoError(t, err)
-		require.Equal(t, filestore.outcomesKept, db.store.(*filestore.Store).sys.Rows.Txn)
+		require.Equal(t, bounds.Outcomes, db.inside().Rows.Txn)
 		require.ErrorIs(t, put(used), ErrTxnExpired)
 		require.NoError(t, db.Close())
 		db = openTest(t, path, Options{noSync: true})
@@ -214,6 +211,7 @@ func TestOutcomesAreBounded(t *testing.T) {
 func cutForget(t *testing.T, seed uint64, noSync bool) error {
 	ctx, rng := context.Background(), rand.New(rand.NewPCG(seed, 9))
 	r := newRig(t, Options{noSync: noSync, rotate: 4096})
+	setHook := r.lateHook()
 	db, err := r.open()
 	if err != nil {
 		return err
@@ -237,12 +235,12 @@ func cutForget(t *testing.T, seed uint64, noSync bool) error {
 	stop, keep := steps[rng.IntN(len(steps))], []int{0, 30, 100}[rng.IntN(3)]
 	var im image
 	taken := false
-	db.store.(*filestore.Store).opts.Hook = func(step string) error {
+	setHook(func(step string) error {
 		if step == stop && !taken {
 			im, taken = r.cut(seed, keep), true
 		}
 		return nil
-	}
+	})
 	if rng.IntN(2) == 0 {
 		r.fs.Inject(faultfs.Fault{N: 1 + rng.IntN(12), Err: faultfs.ErrCrashed, Sticky: true, Short: rng.IntN(3000)})
 	}
@@ -256,6 +254,7 @@ func cutForget(t *testing.T, seed uint64, noSync bool) error {
 	if err := r.restart(db, im); err != nil {
 		return err
 	}
+	r.opts.hook = nil
 	if db, err = r.open(); err != nil {
 		return err
 	}
@@ -263,7 +262,7 @@ func cutForget(t *testing.T, seed uint64, noSync bool) error {
 		return errors.Join(err, db.Close())
 	}
 	left, err := db.GC(ctx, GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: 5})
-	if err == nil && rep.Names > 0 && left.Names != 0 && left.Names != 295 && left.Names != 295-filestore.dropVersions+gcArts {
+	if err == nil && rep.Names > 0 && left.Names != 0 && left.Names != 295 && left.Names != 295-bounds.DropVersions+gcArts {
 		err = fmt.Errorf("the next run forgot %d artefacts", left.Names)
 	}
 	if err == nil {

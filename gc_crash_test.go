@@ -1,5 +1,3 @@
-//go:build rehome
-
 package ctxpage
 
 import (
@@ -10,16 +8,15 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -61,7 +58,7 @@ func verifyGC(db *DB, acked int) (gone int, err error) {
 		if r.Type != manifest.TypeGC {
 			return nil
 		}
-		if commits++; len(r.Writes) != filestore.dropVersions && len(dropped)+len(r.Writes) != gcDrops {
+		if commits++; len(r.Writes) != bounds.DropVersions && len(dropped)+len(r.Writes) != gcDrops {
 			return fmt.Errorf("a commit dropped %d versions", len(r.Writes))
 		}
 		for _, w := range r.Writes {
@@ -109,10 +106,23 @@ func verifyGC(db *DB, acked int) (gone int, err error) {
 	return len(dropped), err
 }
 
+// lateHook gives the rig a hook that does nothing until set says what: the engine takes its hook when it is opened.
+func (r *rig) lateHook() (set func(func(step string) error)) {
+	var hook atomic.Pointer[func(string) error]
+	r.opts.hook = func(step string) error {
+		if do := hook.Load(); do != nil {
+			return (*do)(step)
+		}
+		return nil
+	}
+	return func(do func(string) error) { hook.Store(&do) }
+}
+
 // cutGC runs gc, cuts the power somewhere in it, and looks. It returns the first broken promise.
 func cutGC(t *testing.T, seed uint64, noSync bool) (gone int, err error) {
 	ctx, rng := context.Background(), rand.New(rand.NewPCG(seed, 5))
 	r := newRig(t, Options{noSync: noSync, rotate: 4096})
+	setHook := r.lateHook()
 	db, err := r.open()
 	if err != nil {
 		return 0, err
@@ -130,7 +140,7 @@ func cutGC(t *testing.T, seed uint64, noSync bool) (gone int, err error) {
 	stop, skip, keep := steps[rng.IntN(len(steps))], rng.IntN(3), []int{0, 30, 100}[rng.IntN(3)]
 	var im image
 	taken := false
-	r.opts.hook = func(step string) error {
+	setHook(func(step string) error {
 		if taken {
 			return nil
 		}
@@ -143,8 +153,7 @@ func cutGC(t *testing.T, seed uint64, noSync bool) (gone int, err error) {
 			}
 		}
 		return nil
-	}
-	db.store.(*filestore.Store).opts.Hook = r.opts.hook
+	})
 	if rng.IntN(2) == 0 {
 		r.fs.Inject(faultfs.Fault{N: 1 + rng.IntN(40), Err: faultfs.ErrCrashed, Sticky: true, Short: rng.IntN(3000)})
 	}
@@ -277,17 +286,11 @@ func TestVerifyGCControl(t *testing.T) {
 	require.Zero(t, gone)
 	_, err = verifyGC(db, 1)
 	require.Error(t, err, "an acknowledged commit is missing")
-	s := db.store.(*filestore.Store)
-	s.cat.mu.Lock()
-	p := *s.cat.page(1)
-	*s.cat.page(1) = filestore.goneCol(p.art, p.scope, &PageRow{LSN: p.lsn, Version: p.version}, 1)
-	s.cat.mu.Unlock()
+	undo := db.inside().Engine.PeekGone(peek.Token{}, 1)
 	problems, err := db.Check(ctx, nil)
 	require.NoError(t, err)
 	require.NotEmpty(t, problems, "the catalogue says that a page is gone, the file does not")
-	s.cat.mu.Lock()
-	*s.cat.page(1) = p
-	s.cat.mu.Unlock()
+	undo()
 	_, err = verifyGC(db, 0)
 	require.NoError(t, err)
 	_, err = db.GC(ctx, GCOptions{KeepFor: -1})
@@ -506,7 +509,7 @@ func TestGCThenReindex(t *testing.T) {
 	require.Equal(t, Ref{Scope: "acme", ID: "a", Page: 1, Version: 1}, want[0].Ref)
 	_, err = s.GetRef(ctx, Ref{Scope: "acme", ID: "a", Page: 2, Version: 1})
 	require.ErrorIs(t, err, ErrGone)
-	db.store.(*filestore.Store).reindex.Store(true) // as after damage: the next open makes it again
+	db.inside().Engine.Reindex.Store(true) // as after damage: the next open makes it again
 	require.NoError(t, db.Close())
 	db = openTest(t, path, Options{PageTokens: 16})
 	require.Equal(t, want, search(db))
@@ -573,7 +576,7 @@ func TestGCPartsOfAnArtefact(t *testing.T) {
 	defer db.Close()
 	s := db.Scope("acme")
 	part := func(word string) string { return strings.Repeat(word+" ", 8) + "\n\n" }
-	const n, shared = filestore.dropVersions + 20, filestore.dropVersions - 5 // versions; the first of ten that share a page
+	n, shared := bounds.DropVersions+20, bounds.DropVersions-5 // versions; the first of ten that share a page
 	text := func(v int) string {
 		first := fmt.Sprint("apple", v)
 		if v >= shared && v < shared+10 {
@@ -595,7 +598,7 @@ func TestGCPartsOfAnArtefact(t *testing.T) {
 		return rep.GC
 	}
 	// All of a part are planned, then asked for again when it is committed.
-	rep := run(n-1+1, n-1+filestore.dropVersions+1)
+	rep := run(n-1+1, n-1+bounds.DropVersions+1)
 	require.Zero(t, rep.Dropped.Versions)
 	require.Equal(t, n-1, rep.Kept[0].Versions)
 	for v := 1; v <= n; v++ {
@@ -606,27 +609,13 @@ func TestGCPartsOfAnArtefact(t *testing.T) {
 	require.Equal(t, n-1, run(0, 0).Dropped.Versions, "nothing keeps them now")
 }
 
-// Each of these versions shares a page with the next. The time of it grows as they do: in a square this takes minutes.
-func TestGCShareMany(t *testing.T) {
-	vs := make([]*filestore.version, 200_000)
-	for i := range vs {
-		vs[i] = &filestore.version{head: &Head{Rows: []PageRow{{Num: uint64(i | 1)}, {Num: uint64((i+1)&^1 + 2)}}}}
-	}
-	last := len(vs) - 1
-	vs[last/2].kept = store.KeptHeld
-	filestore.share(vs)
-	kept := func(v *filestore.version) bool { return v.kept != "" }
-	require.Equal(t, last/2, slices.IndexFunc(vs, kept))
-	require.False(t, slices.ContainsFunc(vs[last/2:], func(v *filestore.version) bool { return v.kept == "" }))
-}
-
 // A commit of gc is as large as the page rows of its versions, not as what goes with them.
 func TestGCLargeArtefact(t *testing.T) {
 	ctx := context.Background()
 	db := openTest(t, dbtest.CheckedMemoryPath[Problem](t, openChecked), Options{noSync: true, PageTokens: 16})
 	defer db.Close()
 	s := db.Scope("acme")
-	parts := make([]string, filestore.dropPages/4)
+	parts := make([]string, bounds.DropPages/4)
 	for i := range parts {
 		parts[i] = strings.Repeat("zebra ", 9) + "\n\n"
 	}
@@ -637,8 +626,8 @@ func TestGCLargeArtefact(t *testing.T) {
 	}
 	v, err := s.Get(ctx, "a")
 	require.NoError(t, err)
-	require.Greater(t, len(v.Pages), filestore.dropPages/4)
-	inOne := (filestore.dropPages + len(v.Pages) - 1) / len(v.Pages)
+	require.Greater(t, len(v.Pages), bounds.DropPages/4)
+	inOne := (bounds.DropPages + len(v.Pages) - 1) / len(v.Pages)
 	rep, err := db.GC(ctx, GCOptions{KeepFor: -1})
 	require.NoError(t, err)
 	require.Equal(t, 9, rep.Dropped.Versions)

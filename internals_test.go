@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"slices"
 
+	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/peek"
@@ -76,6 +77,18 @@ func (db *DB) ProvesText(num uint64, text string) bool {
 // inside looks into the embedded store.
 func (db *DB) inside() filestore.Inside { return db.store.(*filestore.Store).Peek(peek.Token{}) }
 
+// bounds are those of the engine.
+var bounds = engine.PeekBounds(peek.Token{})
+
+// highest are the highest numbers of artefacts, pages and groups that were given.
+func (db *DB) highest() (n [3]uint64) {
+	n[0], n[1], n[2] = db.inside().Engine.PeekNumbers(peek.Token{})
+	return n
+}
+
+// textKey is the key of a page's text.
+func textKey(num uint64) []byte { return binary.BigEndian.AppendUint64(nil, num) }
+
 // names are those of the files and rows of the embedded store.
 var names = filestore.PeekNames(peek.Token{})
 
@@ -85,7 +98,7 @@ func (db *DB) Forge(num uint64, text string) error {
 		return err
 	}
 	return db.inside().Bolt.Update(func(tx *bbolt.Tx) error {
-		key := binary.BigEndian.AppendUint64(nil, num)
+		key := textKey(num)
 		return tx.Bucket(names.Content).Put(key, codec.Seal('c', key, []byte(text)))
 	})
 }

@@ -370,7 +370,8 @@ type boltWalk struct {
 	bucket string // the walk is in
 }
 
-func walkBolt(f io.ReaderAt, size int64, bad func(format string, args ...any)) {
+// walkBolt walks a whole file. row may be nil.
+func walkBolt(f io.ReaderAt, size int64, row func(bucket string, k, v []byte, at int64), bad func(format string, args ...any)) {
 	if err := inspectBolt(f, size); err != nil {
 		bad("%v", err)
 		return
@@ -380,7 +381,7 @@ func walkBolt(f io.ReaderAt, size int64, bad func(format string, args ...any)) {
 		bad("%v", err)
 		return
 	}
-	w := &boltWalk{f: f, m: m, used: map[uint64]bool{0: true, 1: true}, bad: bad}
+	w := &boltWalk{f: f, m: m, used: map[uint64]bool{0: true, 1: true}, bad: bad, row: row}
 	w.tree(m.root, nil)
 	w.free()
 	for id := uint64(2); id < m.high; id++ {

@@ -15,14 +15,15 @@ type Inside struct {
 	Bolt    *bbolt.DB
 	Log     *wal.Log
 	Engine  *engine.Engine
-	Options *Options // in force
-	Seq     uint64   // record of the log that carries the applied LSN
+	Options *Options         // in force
+	Seq     uint64           // record of the log that carries the applied LSN
+	Rows    engine.RowCounts // of the file
 	Failure error
 }
 
 // Peek is for tests of this module.
 func (s *Store) Peek(peek.Token) Inside {
-	return Inside{s.bolt, s.log, s.Engine, &s.opts, s.sys.Seq, s.Engine.Failure()}
+	return Inside{s.bolt, s.log, s.Engine, &s.opts, s.sys.Seq, s.sys.Rows, s.Engine.Failure()}
 }
 
 // Meta is a meta page of bbolt, for tests of this module.
@@ -38,12 +39,16 @@ type Names struct {
 	Restoring, Replaced, Swap     string   // suffixes while a backup is put in place
 	MetaHead, MetaSize, LockBytes int64
 	Sys, SysKey, Content, Vectors []byte                    // buckets, and the key of the system row
+	Meta, Seg, Held               []byte                    // buckets
 	FirstPages                    func(pageSize int) []byte // of a file that bbolt just made
 	Sector                        int
 	Swapping                      func(path string) bool
 	NoSpace                       func(error) bool
 	Remove                        func(path string)
 	Newest                        func(f io.ReaderAt, size int64) (Meta, error)
+	// Walk checks the structure of a whole file of bbolt. bad hears what is wrong; row, if not nil, is given every row with
+	// the name of its bucket and where its value stands in the file.
+	Walk func(f io.ReaderAt, size int64, row func(bucket string, k, v []byte, at int64), bad func(format string, args ...any))
 }
 
 // PeekNames is for tests of this module.
@@ -52,11 +57,13 @@ func PeekNames(peek.Token) Names {
 		Files: databaseFiles[:], Restoring: restoringSuffix, Replaced: replacedSuffix, Swap: swapSuffix,
 		MetaHead: boltPageHead, MetaSize: boltMetaSize, LockBytes: maxLockFile,
 		Sys: bucketSys, SysKey: sysKey, Content: bucketContent, Vectors: bucketVec,
+		Meta: bucketMeta, Seg: bucketSeg, Held: bucketHeld,
 		FirstPages: firstPages, Sector: sectorBytes, Swapping: swapping, NoSpace: noSpace, Remove: removeDatabase,
 		Newest: func(f io.ReaderAt, size int64) (Meta, error) {
 			m, err := newestMeta(f, size)
 			return Meta{m.pageSize, m.root, m.freelist, m.high, m.txid}, err
 		},
+		Walk: walkBolt,
 	}
 }
 
