@@ -409,6 +409,13 @@ func (m *machine) pick(rt *rapid.T) (int, *Txn, *mtx) {
 	return i, m.open[i], m.txs[i]
 }
 
+// sawAt remembers what a write of an artefact replaces: the oldest version that was seen, 0 for none.
+func (x *mtx) sawAt(id string, serial int) {
+	if was, ok := x.expect[id]; !ok || serial != 0 && serial < was {
+		x.expect[id] = serial
+	}
+}
+
 func (m *machine) txGet(rt *rapid.T) {
 	_, tx, x := m.pick(rt)
 	id := rapid.SampledFrom(modelIDs[:3]).Draw(rt, "id")
@@ -427,7 +434,7 @@ func (m *machine) txGet(rt *rapid.T) {
 	case want == nil:
 		require.ErrorIs(rt, err, ErrNotFound)
 		if !x.drops[id] {
-			x.expect[id] = 0
+			x.sawAt(id, 0)
 		}
 		return
 	case m.expired(want):
@@ -438,11 +445,13 @@ func (m *machine) txGet(rt *rapid.T) {
 	require.Equal(rt, want.text, v.Text)
 	switch {
 	case k.scope == x.scope:
-		x.expect[id] = want.serial
+		x.sawAt(id, want.serial)
 	case !x.drops[id]:
-		x.expect[id] = 0
+		x.sawAt(id, 0)
 	}
-	x.saw[k], x.pages[k] = want.text, want.page
+	if _, before := x.saw[k]; !before { // the oldest version that was seen stands
+		x.saw[k], x.pages[k] = want.text, want.page
+	}
 }
 
 func (m *machine) txWrite(rt *rapid.T) {
