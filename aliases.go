@@ -9,6 +9,7 @@ import (
 type (
 	Action         = store.Action
 	Artefact       = store.Artefact
+	Audit          = store.Audit
 	Batch          = store.Batch
 	Candidate      = store.Candidate
 	CandidateQuery = store.CandidateQuery

@@ -202,7 +202,7 @@ func (s *Scope) takeTrace(ctx context.Context, trace string) (release func(), er
 	_, taken := s.db.traces.LoadOrStore(trace, true)
 	if !taken {
 		release = func() { s.db.traces.Delete(trace) }
-		if taken, err = s.db.store.Manifests().Named(ctx, trace); err != nil {
+		if taken, err = s.db.store.Audit().Named(ctx, trace); err != nil {
 			err = filestore.LogError(err)
 		}
 	}

@@ -377,8 +377,8 @@ func (db *DB) Check(ctx context.Context, progress func(what string, done, total 
 	return append(rep.Problems, problems...), err
 }
 
-// Manifests is the audit log: leaves by index or trace, heads, proofs, verification.
-func (db *DB) Manifests() *manifest.Log { return db.store.Manifests() }
+// Manifests reads the audit log: leaves by index or trace, heads, proofs, verification. Nothing of it can write.
+func (db *DB) Manifests() Audit { return db.store.Audit() }
 
 // Head syncs the log and gives the size and root of what is on the disk then, also beside other writers: keep it
 // elsewhere, and Verify will find any later edit, and a log that was set back as a whole.

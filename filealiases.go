@@ -27,7 +27,7 @@ func Restore(ctx context.Context, backup, path string, opts RestoreOptions) (man
 }
 
 // OpenManifests opens the audit of the database at path beside a living agent; see filestore.OpenManifests.
-func OpenManifests(ctx context.Context, path string) (*manifest.Log, manifest.Report, error) {
+func OpenManifests(ctx context.Context, path string) (*manifest.Reader, manifest.Report, error) {
 	return filestore.OpenManifests(ctx, path)
 }
 

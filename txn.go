@@ -268,7 +268,7 @@ func (tx *Txn) sawLeaf(ctx context.Context, leaf *manifest.Record) error {
 // sawForgotten records a page of which the store knows only that there was one. The manifest may know its name.
 func (tx *Txn) sawForgotten(ctx context.Context, scope string, k PageKey) {
 	ref := Ref{Scope: scope, ID: fmt.Sprintf("page-%d", k.Num)}
-	if _, w, err := tx.s.db.store.Manifests().Written(ctx, k.Num, k.Version); err == nil {
+	if _, w, err := tx.s.db.store.Audit().Written(ctx, k.Num, k.Version); err == nil {
 		if named, err := ParseRef(w.Ref); err == nil {
 			ref = named
 		}

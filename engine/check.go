@@ -360,7 +360,7 @@ func (c *checker) indexed(rows SegRows) error {
 
 // audit walks I8 and I9.
 func (c *checker) audit() error {
-	v, err := c.s.Audit.Verify(c.ctx, nil, func(done, total uint64) { c.progress("audit", done, total) })
+	v, err := c.s.Leaves.Verify(c.ctx, nil, func(done, total uint64) { c.progress("audit", done, total) })
 	if err != nil && v.Found == 0 {
 		return err
 	}
@@ -372,7 +372,7 @@ func (c *checker) audit() error {
 	}
 	written := map[uint64][]byte{}
 	last := map[store.Ref]named{}
-	err = c.s.Audit.Each(c.ctx, 0, c.s.Audit.Size(), false, func(r *manifest.Record) error {
+	err = c.s.Leaves.Each(c.ctx, 0, c.s.Leaves.Size(), false, func(r *manifest.Record) error {
 		for _, w := range r.Writes {
 			if len(w.Digest) > 0 {
 				written[w.Num] = w.Digest

@@ -38,7 +38,7 @@ type Engine struct {
 	applied   uint64 // LSN of the rows when they were loaded
 	Rows      Rows
 	Log       Log
-	Audit     *manifest.Log
+	Leaves    *manifest.Log  // the audit; whoever is handed it may write. Hosts get Audit
 	Index     *lexical.Index // under cat.mu
 	Catalogue *catalogue
 	// pageLimit is the highest page number that the size of file and log allows, while they are read: the columns of

@@ -30,7 +30,7 @@ func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 	switch kind {
 	case KindMark:
 		var wrong *manifest.CorruptError
-		if err := s.Audit.CheckMark(body); err != nil && !errors.As(err, &wrong) {
+		if err := s.Leaves.CheckMark(body); err != nil && !errors.As(err, &wrong) {
 			return err // the archive could not be read, which says nothing of what is in it
 		} else if err != nil {
 			return &RecordError{Err: err, Hint: "the audit log differs from its mark; restore a backup"}
@@ -41,13 +41,13 @@ func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 		if err != nil {
 			return &RecordError{Err: err}
 		}
-		return s.Audit.Add(index, leaf)
+		return s.Leaves.Add(index, leaf)
 	}
 	index, leaf, lsn, err := commitHead(body)
 	if err != nil {
 		return &RecordError{Err: err}
 	}
-	if err := s.Audit.Add(index, leaf); err != nil {
+	if err := s.Leaves.Add(index, leaf); err != nil {
 		return err
 	}
 	if lsn < s.Catalogue.LSN || lsn == s.Catalogue.LSN && lsn != s.applied {

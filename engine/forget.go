@@ -241,7 +241,7 @@ func forgetOldest(tx Writer, n *RowCounts) error {
 
 // usedBefore says whether a batch was committed, held or rejected under an id whose outcome the file no longer has.
 func (s *Engine) usedBefore(id ulid.ULID) (bool, error) {
-	leaves, err := s.Audit.ByTrace(context.Background(), id.String())
+	leaves, err := s.Leaves.ByTrace(context.Background(), id.String())
 	if errors.Is(err, manifest.ErrNoLeaf) {
 		return false, nil
 	}

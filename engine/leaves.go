@@ -29,7 +29,7 @@ func (s *Engine) At(step string) error {
 func (s *Engine) DurableLeaves() uint64 {
 	size, err := s.SyncLeaves(context.Background())
 	if err != nil {
-		return s.Audit.Archived()
+		return s.Leaves.Archived()
 	}
 	return size
 }
@@ -38,7 +38,7 @@ func (s *Engine) DurableLeaves() uint64 {
 // together, before the sync: leaves that other writers append meanwhile are not counted.
 func (s *Engine) SyncLeaves(ctx context.Context) (uint64, error) {
 	s.Seq.Mu.Lock()
-	size, last := s.Audit.Size(), s.Log.Last()
+	size, last := s.Leaves.Size(), s.Log.Last()
 	s.Seq.Mu.Unlock()
 	return size, s.Log.Sync(ctx, last)
 }
@@ -49,7 +49,7 @@ func (s *Engine) Mark() error {
 		return nil
 	}
 	size := s.DurableLeaves()
-	body, err := s.Audit.Mark(size)
+	body, err := s.Leaves.Mark(size)
 	if err != nil {
 		return err
 	}

@@ -30,6 +30,6 @@ func (s *Engine) answer(row []byte, b *store.Batch) (*store.Outcome, error) {
 // endedIn says whether an outcome is that of a batch of the same id and scope. Programs of old kept no digest with it; the
 // audit knows the scope.
 func (s *Engine) endedIn(out *store.Outcome, b *store.Batch) bool {
-	leaf, err := s.Audit.Leaf(out.Leaf)
+	leaf, err := s.Leaves.Leaf(out.Leaf)
 	return err == nil && leaf.Batch == b.ID.String() && leaf.Scope == b.Scope
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/lexical"
-	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 )
@@ -1322,5 +1321,5 @@ func (s *Engine) Info(context.Context) (store.Info, error) {
 	return store.Info{ID: s.info.ID, Secret: slices.Clone(s.info.Secret)}, nil
 }
 
-// Manifests is the audit log.
-func (s *Engine) Manifests() *manifest.Log { return s.Audit }
+// Audit reads the audit log.
+func (s *Engine) Audit() store.Audit { return s.Leaves.Reader() }

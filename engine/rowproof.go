@@ -106,7 +106,7 @@ var errUnproved = errors.New("it is not the row that was committed: the audit ha
 
 // provedHead compares a head row with the digest in its leaf. The names are those of its scope and its group.
 func (s *Engine) provedHead(k HeadKey, row []byte, name func(*hot) (scope, group string)) error {
-	if s.Audit == nil || s.opts.Trust { // the index alone is made before the audit is open
+	if s.Leaves == nil || s.opts.Trust { // the index alone is made before the audit is open
 		return nil
 	}
 	t := DecodeHot(&codec.Decoder{B: row})
@@ -125,7 +125,7 @@ func (s *Engine) provedHead(k HeadKey, row []byte, name func(*hot) (scope, group
 }
 
 func (s *Engine) proved(p rowProof, is [32]byte) error {
-	was, err := s.Audit.RowDigest(p.leaf, int(p.place))
+	was, err := s.Leaves.RowDigest(p.leaf, int(p.place))
 	switch {
 	case errors.Is(err, manifest.ErrNoLeaf):
 		return fmt.Errorf("%w (%w)", errUnproved, err)
@@ -140,7 +140,7 @@ func (s *Engine) proved(p rowProof, is [32]byte) error {
 // unproved refuses a row without a digest, but those from before the audit had any.
 func (s *Engine) unproved(lsn uint64) error {
 	s.provedFrom.once.Do(func() {
-		leaf, found, err := s.Audit.FirstRows(context.Background())
+		leaf, found, err := s.Leaves.FirstRows(context.Background())
 		if s.provedFrom.err = AuditError(err); found {
 			s.provedFrom.lsn = leaf.LSN
 		}
@@ -208,7 +208,7 @@ func (s *Engine) provedHeld(id []byte, row []byte) error {
 // heldBy takes who wrote a batch, and where, from the leaf that says it was held: of a row without a digest nothing else
 // can be compared.
 func (s *Engine) heldBy(ctx context.Context, id ulid.ULID, h *store.HeldBatch) error {
-	leaves, err := s.Audit.ByTrace(ctx, id.String())
+	leaves, err := s.Leaves.ByTrace(ctx, id.String())
 	if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
 		return AuditError(err)
 	}

@@ -494,7 +494,7 @@ func (s *Engine) enqueue(b *Request, pre *prepared, v judgement) (*pending, erro
 	p := &pending{done: make(chan struct{}), keys: pre.keys}
 	rec := &p.record
 	s.Seq.watch.commit(&b.Batch, v.hold != "")
-	rec.LSN, rec.batch, rec.at, rec.leaf = s.Seq.lsn+1, b.ID, codec.Micros(b.Now), s.Audit.Size()
+	rec.LSN, rec.batch, rec.at, rec.leaf = s.Seq.lsn+1, b.ID, codec.Micros(b.Now), s.Leaves.Size()
 	leaf, id := b.Leaf, b.ID.String()
 	leaf.Trace, leaf.Parent, leaf.Scope, leaf.Actor, leaf.Time = id, b.Trace, b.Scope, b.Actor, rec.at
 	leaf.LSN, leaf.Batch, leaf.Stale = rec.LSN, id, v.stale
@@ -555,7 +555,7 @@ func (s *Engine) log3(p *pending, leaf *manifest.Record) error {
 		return enqueueError(err)
 	}
 	p.seq = seq
-	if err := s.Audit.AddNew(p.record.leaf, p.record.body, leaf); err != nil {
+	if err := s.Leaves.AddNew(p.record.leaf, p.record.body, leaf); err != nil {
 		return err
 	}
 	s.appended.Store(true)
@@ -875,7 +875,7 @@ func (s *Engine) prepareReview(ctx context.Context, b *Request, pre *prepared) e
 	if h.Decided != "" {
 		return fmt.Errorf("%w: %s was %s by %s", store.ErrReviewed, b.From, h.Decided, h.By)
 	}
-	if decided, err := s.Audit.Decided(ctx, b.From.String(), lsn); decided && !s.opts.Trust {
+	if decided, err := s.Leaves.Decided(ctx, b.From.String(), lsn); decided && !s.opts.Trust {
 		return s.Corrupt("held batch "+b.From.String(), errors.New("the audit says that it was decided, the row that it was not"))
 	} else if err != nil {
 		return AuditError(err)
@@ -1005,7 +1005,7 @@ func (s *Engine) appendLeaves(leaves []*manifest.Record) (last uint64, err error
 
 // appendLocked puts leaves into the log's buffer. The caller holds the sequencer.
 func (s *Engine) appendLocked(leaves []*manifest.Record) error {
-	first := s.Audit.Size()
+	first := s.Leaves.Size()
 	for i, leaf := range leaves {
 		body, err := manifest.Encode(leaf)
 		if err != nil {
@@ -1015,7 +1015,7 @@ func (s *Engine) appendLocked(leaves []*manifest.Record) error {
 		if err := s.enqueueLeaf(index, body); err != nil {
 			return enqueueError(err)
 		}
-		if err := s.Audit.AddNew(index, body, leaf); err != nil {
+		if err := s.Leaves.AddNew(index, body, leaf); err != nil {
 			return s.Fail(err)
 		}
 	}

@@ -25,7 +25,7 @@ const scanAgain = 3
 //
 // Errors: ErrNotExist, ErrNewerFormat, ErrCorrupt. Damage of synced bytes that still leaves a readable prefix is in the
 // report, not in the error.
-func OpenManifests(ctx context.Context, path string) (*manifest.Log, manifest.Report, error) {
+func OpenManifests(ctx context.Context, path string) (*manifest.Reader, manifest.Report, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, manifest.Report{}, fmt.Errorf("ctxpage: open manifests: %w", err)
@@ -39,7 +39,7 @@ func OpenManifests(ctx context.Context, path string) (*manifest.Log, manifest.Re
 	if err != nil {
 		return nil, rep, LogError(err)
 	}
-	return l, rep, nil
+	return l.Owner(), rep, nil
 }
 
 // auditThere tells a database from a path where none is. A database whose own file is gone still has its audit.

@@ -71,7 +71,7 @@ func (s *Store) background() {
 }
 
 func (s *Store) due() bool {
-	if s.Audit.Size()-s.Audit.Archived() > archiveLeaves {
+	if s.Leaves.Size()-s.Leaves.Archived() > archiveLeaves {
 		return true
 	}
 	s.Catalogue.Mu.RLock()
@@ -118,7 +118,7 @@ func (s *Store) checkpointLocked(ctx context.Context) (rep store.JobReport, err 
 	covered := s.Settled()
 	o := s.Freeze()
 	leaves := s.DurableLeaves()
-	if err := s.Audit.Archive(ctx, leaves); err != nil {
+	if err := s.Leaves.Archive(ctx, leaves); err != nil {
 		return rep, LogError(err)
 	}
 	if err := s.At("archived"); err != nil {
@@ -259,8 +259,8 @@ func (s *Store) Head(ctx context.Context) (manifest.Head, error) {
 	if err := store.CheckClock(now); err != nil { // its line would not be read again
 		return manifest.Head{}, err
 	}
-	root, err := s.Audit.Root(size)
-	return manifest.Head{DB: s.Audit.DB(), Size: size, Root: root, Time: codec.Micros(now)}, LogError(err)
+	root, err := s.Leaves.Root(size)
+	return manifest.Head{DB: s.Leaves.DB(), Size: size, Root: root, Time: codec.Micros(now)}, LogError(err)
 }
 
 func (s *Store) headSize(ctx context.Context) (uint64, error) {
@@ -268,7 +268,7 @@ func (s *Store) headSize(ctx context.Context) (uint64, error) {
 		return 0, store.ErrClosed
 	}
 	if s.opts.ReadOnly {
-		return s.Audit.Size(), s.syncRead()
+		return s.Leaves.Size(), s.syncRead()
 	}
 	if err := s.Writable(); err != nil {
 		return 0, err
@@ -461,7 +461,7 @@ func (s *Store) Stat(ctx context.Context) (store.StoreStats, error) {
 		Overlay: s.Overlay.Rows(), Checkpoints: s.Releases.Load(),
 	}
 	s.Catalogue.Mu.RUnlock()
-	st.Leaves, st.Archived, st.LogBytes = s.Audit.Size(), s.Audit.Archived(), s.log.Size()
+	st.Leaves, st.Archived, st.LogBytes = s.Leaves.Size(), s.Leaves.Archived(), s.log.Size()
 	if fi, err := s.file.Stat(); err == nil {
 		st.FileBytes = fi.Size()
 	}

@@ -563,7 +563,7 @@ func (s *Store) rebuildIndex() error {
 
 func (s *Store) openManifest(ctx context.Context) error {
 	var err error
-	s.Audit, _, err = manifest.Open(ctx, s.opts.Path+"-manifest", s.opts.Fs, manifest.Options{ReadOnly: s.opts.ReadOnly, DB: s.sys.ID})
+	s.Leaves, _, err = manifest.Open(ctx, s.opts.Path+"-manifest", s.opts.Fs, manifest.Options{ReadOnly: s.opts.ReadOnly, DB: s.sys.ID})
 	return LogError(err)
 }
 
@@ -672,7 +672,7 @@ func (s *Store) closeClean() error {
 	if _, err := s.checkpointLocked(context.Background()); err != nil && !noSpace(err) {
 		return err // on a full disk all of it stays in the log, which has a reserve for its end
 	}
-	mark, err := s.Audit.Mark(s.Audit.Size())
+	mark, err := s.Leaves.Mark(s.Leaves.Size())
 	if err != nil {
 		return err
 	}
@@ -684,8 +684,8 @@ func (s *Store) closeFiles() error {
 	if s.log != nil {
 		errs = append(errs, s.log.Abandon())
 	}
-	if s.Audit != nil {
-		errs = append(errs, s.Audit.Close())
+	if s.Leaves != nil {
+		errs = append(errs, s.Leaves.Close())
 	}
 	switch {
 	case s.bolt != nil && s.broken.Load() == nil:

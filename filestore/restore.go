@@ -171,7 +171,7 @@ func copyBackup(ctx context.Context, backup, to string, opts RestoreOptions) (he
 	if head, err = st.Head(ctx); err != nil {
 		return head, err
 	}
-	_, err = st.Audit.Verify(ctx, opts.Head, func(done, total uint64) { opts.Progress("verify the audit", done, total) })
+	_, err = st.Leaves.Verify(ctx, opts.Head, func(done, total uint64) { opts.Progress("verify the audit", done, total) })
 	if err != nil {
 		return head, fmt.Errorf("ctxpage: restore: the audit of %s: %w", backup, err)
 	}

@@ -46,8 +46,8 @@ type Store interface {
 	LSN() uint64
 	// Append writes audit leaves in order.
 	Append(ctx context.Context, leaves []*manifest.Record, d Durability) error
-	// Manifests is the audit log, for reading, proofs and verification.
-	Manifests() *manifest.Log
+	// Audit reads the audit log.
+	Audit() Audit
 	// Head syncs the log and gives the head of what is durable.
 	Head(ctx context.Context) (manifest.Head, error)
 	// Maintain runs a job: checkpoint, backup, check, gc and its plan. A nil progress is allowed.

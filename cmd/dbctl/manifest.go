@@ -33,7 +33,7 @@ Example: dbctl manifest head agent.ctx >head.txt`
 }
 
 // audit opens the audit of a database without its lock.
-func (a *app) audit(path string, fn func(l *manifest.Log) error) error {
+func (a *app) audit(path string, fn func(l *manifest.Reader) error) error {
 	l, rep, err := ctxpage.OpenManifests(a.ctx, path)
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (c *manifestLsCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.audit(c.File, func(l *manifest.Log) error {
+	return a.audit(c.File, func(l *manifest.Reader) error {
 		out := leafList{Leaves: []leafRow{}, Size: l.Size()}
 		before := l.Size()
 		if cursor != "" {
@@ -152,7 +152,7 @@ func (c *manifestLsCmd) filter(now time.Time) (func(r *manifest.Record) bool, er
 
 var errFull = errors.New("listing is full")
 
-func (v *leafList) fill(ctx context.Context, l *manifest.Log, before uint64, trace string, limit int, keep func(*manifest.Record) bool) error {
+func (v *leafList) fill(ctx context.Context, l *manifest.Reader, before uint64, trace string, limit int, keep func(*manifest.Record) bool) error {
 	add := func(r *manifest.Record) error {
 		if r.Index >= before || !keep(r) {
 			return nil
@@ -239,7 +239,7 @@ type leavesView struct {
 }
 
 func (c *manifestShowCmd) Run(a *app) error {
-	return a.audit(c.File, func(l *manifest.Log) error {
+	return a.audit(c.File, func(l *manifest.Reader) error {
 		leaves, err := c.leaves(a.ctx, l)
 		if err != nil {
 			return err
@@ -263,7 +263,7 @@ func (c *manifestShowCmd) Run(a *app) error {
 	})
 }
 
-func (c *manifestShowCmd) leaves(ctx context.Context, l *manifest.Log) ([]*manifest.Record, error) {
+func (c *manifestShowCmd) leaves(ctx context.Context, l *manifest.Reader) ([]*manifest.Record, error) {
 	if i, err := strconv.ParseUint(c.Leaf, 10, 64); err == nil {
 		r, err := l.Leaf(i)
 		return []*manifest.Record{r}, err
@@ -404,7 +404,7 @@ type headView struct {
 }
 
 func (c *manifestHeadCmd) Run(a *app) error {
-	return a.audit(c.File, func(l *manifest.Log) error {
+	return a.audit(c.File, func(l *manifest.Reader) error {
 		size := l.Size()
 		if err := syncLog(c.File + "-wal"); err != nil {
 			return err
@@ -504,7 +504,7 @@ func (c *manifestVerifyCmd) Run(a *app) error {
 	if c.Proof != "" {
 		return verifyProof(a, c.Proof, head)
 	}
-	return a.audit(c.File, func(l *manifest.Log) error {
+	return a.audit(c.File, func(l *manifest.Reader) error {
 		progress := a.progress()
 		got, err := l.Verify(a.ctx, head, func(done, total uint64) { progress("verify", done, total) })
 		if err != nil && got.Found == 0 {

@@ -47,7 +47,7 @@ func (c *manifestProveCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.audit(c.File, func(l *manifest.Log) error {
+	return a.audit(c.File, func(l *manifest.Reader) error {
 		if head == nil {
 			size := l.Size()
 			if err := syncLog(c.File + "-wal"); err != nil { // the proof shows this head, and somebody may keep it
@@ -72,7 +72,7 @@ func (c *manifestProveCmd) Run(a *app) error {
 	})
 }
 
-func (v *proofView) proveLeaf(a *app, l *manifest.Log, which string, head manifest.Head) error {
+func (v *proofView) proveLeaf(a *app, l *manifest.Reader, which string, head manifest.Head) error {
 	i, err := strconv.ParseUint(which, 10, 64)
 	if err != nil {
 		leaves, err := l.ByTrace(a.ctx, which)
@@ -100,7 +100,7 @@ func (v *proofView) proveLeaf(a *app, l *manifest.Log, which string, head manife
 	return p.Verify(v.Body, head)
 }
 
-func (v *proofView) proveFrom(l *manifest.Log, from, head manifest.Head) error {
+func (v *proofView) proveFrom(l *manifest.Reader, from, head manifest.Head) error {
 	if from.Size > l.Size() || head.Size > l.Size() {
 		return fmt.Errorf("%w: it vouches for %d leaves, the log has %d", manifest.ErrHead, max(from.Size, head.Size), l.Size())
 	}

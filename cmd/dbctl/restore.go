@@ -53,7 +53,7 @@ func (c *restoreCmd) Run(a *app) error {
 	}
 	v := restoreView{Backup: c.Backup, File: c.File, DryRun: c.DryRun}
 	if c.DryRun {
-		err = a.audit(c.Backup, func(l *manifest.Log) error { _, err := l.Verify(a.ctx, head, nil); return err })
+		err = a.audit(c.Backup, func(l *manifest.Reader) error { _, err := l.Verify(a.ctx, head, nil); return err })
 	} else {
 		got, rerr := ctxpage.Restore(a.ctx, c.Backup, c.File, ctxpage.RestoreOptions{Replace: c.Force, Head: head, By: c.By, Progress: a.progress(), Clock: a.now})
 		v.Head, err = got.String(), rerr

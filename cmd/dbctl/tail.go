@@ -25,7 +25,7 @@ Example: dbctl manifest tail -f agent.ctx`
 
 func (c *manifestTailCmd) Run(a *app) error {
 	var from uint64
-	err := a.audit(c.File, func(l *manifest.Log) error {
+	err := a.audit(c.File, func(l *manifest.Reader) error {
 		size := l.Size()
 		from = size - min(c.Lines, size)
 		if c.Follow {

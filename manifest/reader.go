@@ -1,0 +1,83 @@
+package manifest
+
+import "context"
+
+// Reader reads a Log and cannot write to it. It is what a database hands to its host: one leaf that a host appends would
+// part the archive from the log, and the file would not open again. It is safe for concurrent use.
+type Reader struct {
+	log   *Log
+	close func() error // nil: the log belongs to somebody else
+}
+
+// Reader gives a reader of the log, whose Close leaves the log open.
+func (l *Log) Reader() *Reader { return &Reader{log: l} }
+
+// Owner gives a reader of the log, whose Close closes the log.
+func (l *Log) Owner() *Reader { return &Reader{log: l, close: l.Close} }
+
+// Close closes what OpenManifests opened. Of an open database it does nothing.
+func (r *Reader) Close() error {
+	if r.close == nil {
+		return nil
+	}
+	return r.close()
+}
+
+// DB is the database id; see Log.DB.
+func (r *Reader) DB() string { return r.log.DB() }
+
+// Size is the number of leaves.
+func (r *Reader) Size() uint64 { return r.log.Size() }
+
+// Archived is the number of leaves in the archive.
+func (r *Reader) Archived() uint64 { return r.log.Archived() }
+
+// Body is the bytes of leaf i; the caller may keep and change them.
+func (r *Reader) Body(i uint64) ([]byte, error) { return r.log.Body(i) }
+
+// Leaf is leaf i.
+func (r *Reader) Leaf(i uint64) (*Record, error) { return r.log.Leaf(i) }
+
+// Each calls fn for the leaves [from, min(to, Size)); see Log.Each.
+func (r *Reader) Each(ctx context.Context, from, to uint64, reverse bool, fn func(*Record) error) error {
+	return r.log.Each(ctx, from, to, reverse, fn)
+}
+
+// ByTrace is every leaf whose Trace or Parent is trace; see Log.ByTrace.
+func (r *Reader) ByTrace(ctx context.Context, trace string) ([]*Record, error) {
+	return r.log.ByTrace(ctx, trace)
+}
+
+// Named reports whether a leaf has this trace.
+func (r *Reader) Named(ctx context.Context, trace string) (bool, error) {
+	return r.log.Named(ctx, trace)
+}
+
+// Written finds the newest leaf that wrote this version of a page; see Log.Written.
+func (r *Reader) Written(ctx context.Context, num uint64, version uint32) (*Record, Write, error) {
+	return r.log.Written(ctx, num, version)
+}
+
+// Names maps page numbers to references; see Log.Names.
+func (r *Reader) Names(ctx context.Context) (Names, error) { return r.log.Names(ctx) }
+
+// Root is the root over the first size leaves.
+func (r *Reader) Root(size uint64) (Hash, error) { return r.log.Root(size) }
+
+// Head is Root as a line to be kept elsewhere; see Log.Head.
+func (r *Reader) Head(size uint64, now int64) (Head, error) { return r.log.Head(size, now) }
+
+// ProveInclusion proves leaf i among the first size leaves.
+func (r *Reader) ProveInclusion(i, size uint64) (Inclusion, error) {
+	return r.log.ProveInclusion(i, size)
+}
+
+// ProveConsistency proves that the first size leaves begin with the first old.
+func (r *Reader) ProveConsistency(old, size uint64) (Consistency, error) {
+	return r.log.ProveConsistency(old, size)
+}
+
+// Verify reads all bytes again; see Log.Verify.
+func (r *Reader) Verify(ctx context.Context, against *Head, progress func(done, total uint64)) (Verification, error) {
+	return r.log.Verify(ctx, against, progress)
+}
