@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/big"
 	"slices"
 	"strconv"
@@ -130,13 +131,15 @@ func plainNumber(text string) (string, error) {
 	return floating(f), nil
 }
 
+// floating writes a whole number in all its digits, another as short as it can be read back.
 func floating(f float64) string {
-	if f == float64(int64(f)) || f >= 1e-4 || f <= -1e-4 {
-		text := strconv.FormatFloat(f, 'f', -1, 64)
-		if text == "-0" {
-			return "0"
-		}
-		return text
+	switch {
+	case f == 0:
+		return "0"
+	case f == math.Trunc(f):
+		return strconv.FormatFloat(f, 'f', 0, 64)
+	case math.Abs(f) >= 1e-4:
+		return strconv.FormatFloat(f, 'f', -1, 64)
 	}
 	return strconv.FormatFloat(f, 'g', -1, 64)
 }

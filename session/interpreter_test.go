@@ -195,7 +195,32 @@ func made(r *rand.Rand) []byte {
 	if r.IntN(2) == 0 {
 		b.WriteString("remember a record called r-a with limit as 400 and unit as \"case\"\nremember how to add-one: add \"one\" to l-a\ndefine big: each is above 2\n")
 	}
+	sound := func() string {
+		text := pick(`"x"`, `"y z"`, `"none"`, "x", "none", "s-a", `"ünï: \\ 'q' -- # 1"`)
+		num := pick("n-a", "2", "0.5", "-7", "n-a plus 1", "2 multiplied by n-a minus 1", "limit of r-b", "7 divided by 2 plus n-a", "12345678901234567890 plus 1")
+		holds := pick(`s-a is "x"`, "n-a is above 1", "n-a is not below "+num, "l-s includes "+text, "l-s not includes \"x\"", "s-a is not equal to "+text, "n-a is within 2 of 3", "n-a is within 1 of "+num, "n-a is large", "n-a is not large", `s-a is "x" and n-a is 3`, `n-a is 3 or n-a is 0`, "limit of r-b is 400", "d-b is above 2026-01-01")
+		return pick(
+			"add "+text+" to l-s", "add "+text+" to l-s because \"r\"", "inherited add \"i\" to l-s because \"r\" from agent-7", "add "+num+" to l-n", "remember a string called s-a with "+text,
+			"remember a number called n-a with "+num, "remember a number called n-a from "+pick("count l-s", "sum l-n", "count l-n", num, "total", "twice from 2", "twice from n-a"), "put-x", "put-it from "+text, "put-it from s-a",
+			"choose if "+holds+": add \"c\" to l-s otherwise if "+holds+": add \"d\" to l-s and put-x otherwise show s-a", "require "+holds+" and add \"kept\" to l-s", "forbid "+holds+" unless "+holds+" then add \"free\" to l-s",
+			"permit "+holds, "expect "+holds, "when "+holds+"\n  add \"later\" to l-s\n  show l-s", "inherited when "+holds+" unless "+holds+" from agent-7:\n   show \"w\"", "keep l-n where each is above "+num, "keep l-s where each is "+text,
+			"require each v in l-n is above -100 and add \"all\" to l-s", "require each v in l-n v is large then add \"large\" to l-s", "each l-s show", "show limit of r-b", "l-n sum", "count the l-s", "show highest", "define large: is above 2", "define large: each is not below n-a",
+			"remember a date called d-b with 2026-02-28 plus "+pick("1", "2", "n-a", "400"), "remember a number called n-a from d-b minus 2026-01-01", "remember a record called r-b with limit as "+num+" and unit as "+text, "remember a list called l-x"+fmt.Sprint(r.IntN(9))+" with "+num+" and 3",
+			"remember a list called l-y"+fmt.Sprint(r.IntN(9))+" from l-s", "remember a thing called l-z"+fmt.Sprint(r.IntN(9))+" with l-n", "remove "+text+" from l-s", "remove 2 from l-n", "Show \"Hi\" and Add \"Up\" to L-S!", "remember how to put-x: add \"v2\" to l-s then count l-s", "verify r-b from r-b",
+			"remember a list called l-w"+fmt.Sprint(r.IntN(9))+" with "+text, "until \"2027-01-01\" inherited add "+text+" to l-s", "remember a list called l-r"+fmt.Sprint(r.IntN(9))+" with r-b", "starting 2026-01-01 until 2026-12-31 put-x", "cite \"x\" from s-a",
+		)
+	}
+	friendly := r.IntN(3) > 0
+	if friendly {
+		b.WriteString("remember a list called l-s with \"none\"\nremember a list called l-n with 1 and 2\nremember a record called r-b with limit as 400 and unit as \"case\"\n" +
+			"remember how to put-x: add \"x\" to l-s\nremember how to put-it from it: add it to l-s and count l-s\nremember how to total: sum l-n\n" +
+			"remember how to twice from v: put-it from \"t\" and remember a number called t-v from v multiplied by 2 and count l-s\ndefine large: is above 2\nremember a date called d-b with 2026-11-20\n")
+	}
 	for range 1 + r.IntN(4) {
+		if friendly {
+			b.WriteString(sound() + "\n")
+			continue
+		}
 		line := pick(
 			"add "+value()+" to "+name(), "add "+value()+" to "+name()+" because "+value(), "remove "+value()+" from "+name(), "add "+value()+" to the l-a",
 			"remember a "+pick("list", "string", "number", "source", "verified claim", "")+" called "+name()+" with "+value(),
