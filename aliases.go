@@ -34,6 +34,7 @@ type (
 	Loaded         = store.Loaded
 	Located        = store.Located
 	LockedError    = store.LockedError
+	NoSpaceError   = store.NoSpaceError
 	NewPage        = store.NewPage
 	OnStale        = store.OnStale
 	Outcome        = store.Outcome
@@ -146,6 +147,7 @@ var (
 	ErrInvalid        = store.ErrInvalid
 	ErrLocked         = store.ErrLocked
 	ErrNewerFormat    = store.ErrNewerFormat
+	ErrNoSpace        = store.ErrNoSpace
 	ErrNotDatabase    = store.ErrNotDatabase
 	ErrNotExist       = store.ErrNotExist
 	ErrNotFound       = store.ErrNotFound

@@ -26,9 +26,32 @@ type Options struct {
 	Trust    bool                    // negative control of tests: rows are not held against the audit
 	// Checkpoint frees what gc dropped. It is called under gcMu and no other lock.
 	Checkpoint func(context.Context) error
+	// Space is asked when the disk may be full; nil: it never is.
+	Space Space
 	// Dropped is told which page versions stopped being current. Called under no lock.
 	Dropped func(nums []uint64)
 }
+
+// Space is what a store knows of the space on its disk.
+type Space interface {
+	// Admit waits until a batch of n bytes may be sequenced, or says that there is no space. done is called after it.
+	// What puts nothing is admitted always.
+	Admit(ctx context.Context, n int64, puts bool) (done func(), err error)
+	// Relieve frees what can be freed for a log that is full: nil when it is worth another try.
+	Relieve(ctx context.Context) error
+	// Tight says that the disk is full or about to be.
+	Tight() bool
+	// NoRoom gives the error of a batch of n bytes that found the disk full the type that says what would help.
+	NoRoom(err error, n int64) error
+}
+
+// endless is the space of a store that does not know.
+type endless struct{}
+
+func (endless) Admit(context.Context, int64, bool) (func(), error) { return func() {}, nil }
+func (endless) Relieve(context.Context) error                      { return ErrLogFull }
+func (endless) Tight() bool                                        { return false }
+func (endless) NoRoom(err error, _ int64) error                    { return err }
 
 // Engine is the state machine of every store: the catalogue, the index and what is not yet in the rows, built from an
 // ordered stream of commits. It judges new commits and answers reads.
@@ -77,10 +100,16 @@ type Engine struct {
 }
 
 func New(opts Options) *Engine {
+	if opts.Space == nil {
+		opts.Space = endless{}
+	}
 	e := &Engine{opts: opts, Catalogue: newCatalogue(), Overlay: newOverlay(), Stop: make(chan struct{})}
 	e.Seq.init()
 	return e
 }
+
+// Unflushed is the bytes that are not in the rows yet.
+func (s *Engine) Unflushed() int64 { return s.unflushed.Load() }
 
 func (s *Engine) Corrupt(where string, err error) error {
 	return &store.CorruptError{File: s.opts.Path, Err: fmt.Errorf("%s: %w", where, err), Hint: store.HintSalvage}

@@ -206,6 +206,9 @@ func (s *Engine) Collect(ctx context.Context, job store.Job, progress store.Prog
 	if err == nil {
 		c.run, err = store.NewID(s.opts.Now(), s.opts.Rand)
 	}
+	if err == nil && !c.dry && s.opts.Space.Tight() {
+		_ = s.opts.Space.Relieve(ctx) // what is in the log twice takes the space that gc needs
+	}
 	if err == nil {
 		err = c.walk()
 	}
@@ -584,10 +587,20 @@ func (c *collector) goes(v *version) error {
 		return fmt.Errorf("ctxpage: encode %s: %w", v.ref(), err)
 	}
 	c.part = append(c.part, d)
-	if c.size += len(v.head.Rows); len(c.part) >= dropVersions || c.size >= dropPages {
+	c.size += len(v.head.Rows)
+	if most := c.most(); len(c.part) >= dropVersions/most || c.size >= dropPages/most {
 		return c.flush()
 	}
 	return nil
+}
+
+// most is by how much a commit is smaller than it may be: on a full disk it must fit into the reserve of the log, and its
+// checkpoint into the little space there is, since a page that loses rows is written anew.
+func (c *collector) most() int {
+	if !c.dry && c.s.opts.Space.Tight() {
+		return 16
+	}
+	return 1
 }
 
 func (c *collector) went(v *version) {
@@ -640,6 +653,9 @@ func (c *collector) flush() error {
 		c.commits++
 		if err := c.s.At("gc commit"); err != nil {
 			return err
+		}
+		if c.s.opts.Space.Tight() {
+			return c.s.opts.Space.Relieve(c.ctx)
 		}
 		if c.commits%dropCommits == 0 {
 			return c.s.opts.Checkpoint(c.ctx)

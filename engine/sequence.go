@@ -130,14 +130,19 @@ func (s *Engine) Submit(ctx context.Context, b Request) (store.Outcome, error) {
 	if err := s.throttle(ctx, &b.Batch); err != nil {
 		return store.Outcome{}, err
 	}
+	done, err := s.opts.Space.Admit(ctx, b.Bytes(), len(b.Puts) > 0)
+	if err != nil {
+		return store.Outcome{}, err
+	}
+	defer done()
 	for full := false; ; {
 		p, out, err := s.sequence(ctx, &b)
-		if errors.Is(err, ErrLogFull) && !full && s.Log.Write() == nil { // which looks whether there is space by now
+		if errors.Is(err, ErrLogFull) && !full && s.opts.Space.Relieve(ctx) == nil {
 			full = true
 			continue
 		}
 		if err != nil || p == nil {
-			return out, err
+			return out, s.opts.Space.NoRoom(err, b.Bytes())
 		}
 		if p.seq == 0 { // somebody else's, in flight under the same id or artefact
 			if err := s.wait(ctx, p); err != nil {
@@ -537,10 +542,7 @@ const maxKeptRecord = 1 << 20
 // batch into flight. Numbers were taken before; the sequencer's counters move on only here.
 func (s *Engine) log3(p *pending, leaf *manifest.Record) error {
 	q := &s.Seq
-	urgent := false
-	if len(p.record.Heads) > 0 && !slices.ContainsFunc(p.record.Heads, func(h headRecord) bool { return !h.head.Deleted }) {
-		urgent = true // deletes must get through on a full disk
-	}
+	urgent := p.record.frees()
 	q.flight.Lock()
 	defer q.flight.Unlock()
 	if q.broken { // since the caller looked: nobody would let go of it
@@ -581,6 +583,13 @@ func (s *Engine) log3(p *pending, leaf *manifest.Record) error {
 		q.arts[k] = p
 	}
 	return nil
+}
+
+// frees says that a record only takes away: deletes and what gc drops must get through on a full disk.
+func (c *commitRecord) frees() bool {
+	keeps := func(h headRecord) bool { return !h.head.Deleted && !h.head.Gone && !h.head.Forgotten && !h.head.Floor }
+	sets := func(r store.StateRow) bool { return r.Value != nil }
+	return len(c.Heads)+len(c.State) > 0 && len(c.Held) == 0 && !slices.ContainsFunc(c.Heads, keeps) && !slices.ContainsFunc(c.State, sets)
 }
 
 // analyseBehind lets those go first who are on their way to the log: their group is complete sooner, and the analyses are
@@ -975,7 +984,7 @@ func (s *Engine) Append(ctx context.Context, leaves []*manifest.Record, d store.
 		return err
 	}
 	last, err := s.appendLeaves(leaves)
-	if errors.Is(err, ErrLogFull) && len(leaves) == 1 && s.Log.Write() == nil { // which looks whether there is space by now
+	if errors.Is(err, ErrLogFull) && len(leaves) == 1 && s.opts.Space.Relieve(ctx) == nil {
 		last, err = s.appendLeaves(leaves)
 	}
 	if err != nil {

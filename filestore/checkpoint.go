@@ -53,9 +53,16 @@ func (s *Store) background() {
 				return
 			}
 		}
-		if time.Now().After(again) && s.due() {
+		full := s.log.Full()
+		if time.Now().After(again) && (full || s.due()) {
 			// A failed checkpoint leaves everything in the log; the next commit or Close reports it.
-			_, err := s.checkpoint(context.Background())
+			var err error
+			if full {
+				err = s.relieve(context.Background())
+				again = time.Now().Add(relieveEvery)
+			} else {
+				_, err = s.checkpoint(context.Background())
+			}
 			if errors.Is(err, store.ErrClosed) {
 				return
 			}
@@ -64,7 +71,9 @@ func (s *Store) background() {
 				return
 			}
 			if err != nil { // all of it stays in the log
-				again = time.Now().Add(time.Second)
+				again = time.Now().Add(relieveEvery)
+			} else {
+				s.tellLater()
 			}
 		}
 	}
@@ -108,7 +117,7 @@ func (s *Store) startJob() error {
 	return nil
 }
 
-func (s *Store) checkpointLocked(ctx context.Context) (rep store.JobReport, err error) {
+func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err error) {
 	if s.opts.ReadOnly {
 		return rep, store.ErrReadOnly
 	}
@@ -125,7 +134,8 @@ func (s *Store) checkpointLocked(ctx context.Context) (rep store.JobReport, err 
 		return rep, err
 	}
 	// Without new rows the file is written only to let go of a log that reads alone have made long.
-	long := covered > s.sys.Seq && s.log.Durable() >= covered && s.log.Size() > cmp.Or(s.opts.Rotate, rotateAfterBytes)
+	long := (covered > s.sys.Seq && s.log.Size() > cmp.Or(s.opts.Rotate, rotateAfterBytes) || s.squeeze > squeezeAnew && covered > s.sys.PrevSeq) &&
+		s.log.Durable() >= covered
 	if o.Rows() == 0 && !long {
 		s.release(lexical.Swap{}, nil, ulid.ULID{})
 		return rep, s.cutLog(&rep)
@@ -236,8 +246,13 @@ func (s *Store) cutLog(rep *store.JobReport) error {
 	if err := s.Mark(); err != nil {
 		return err
 	}
-	if s.log.Size() > cmp.Or(s.opts.Rotate, rotateAfterBytes) {
-		if err := s.log.Rotate(); err != nil && !errors.Is(err, wal.ErrFull) {
+	rotate := s.log.Rotate
+	anew := s.squeeze == squeezeAnew && s.log.Size() > squeezeBytes
+	if anew {
+		rotate = s.rotateFull
+	}
+	if anew || s.log.Size() > cmp.Or(s.opts.Rotate, rotateAfterBytes) {
+		if err := rotate(); err != nil && !errors.Is(err, wal.ErrFull) {
 			return s.Fail(err)
 		}
 	}

@@ -110,7 +110,12 @@ type Store struct {
 	log  *wal.Log
 	made wal.Recovery // of the log of a file that was just made
 
-	ckptMu sync.Mutex            // one checkpoint, backup or check at a time; before the sequencer
+	ckptMu  sync.Mutex   // one checkpoint, backup or check at a time; before the sequencer
+	bulk    atomic.Int64 // bytes of batches under way
+	squeeze int          // what a checkpoint does to free the log whatever its size; under ckptMu
+	relief  relief
+	untold  atomic.Pointer[manifest.Record] // leaf of a recovery that the disk had no room for
+
 	broken atomic.Pointer[error] // bbolt panicked with its locks held
 	done   sync.WaitGroup
 }
@@ -163,7 +168,7 @@ func Open(opts Options) (st *Store, err error) {
 	}
 	st, rec, err := openFileStore(context.Background(), opts)
 	if err != nil {
-		return nil, err
+		return nil, noRoom(opts.Path, err, openSpace)
 	}
 	if err := st.tellRecovery(rec); err != nil {
 		return nil, errors.Join(err, st.Close())
@@ -192,10 +197,15 @@ func (s *Store) tellRecovery(rec wal.Recovery) error {
 		return nil
 	}
 	s.opts.Logger.Warn("recovered after an unclean end", "path", s.opts.Path, "cut_bytes", rec.CutBytes)
-	err := s.note(context.Background(), s.opts.Audit, &manifest.Record{
+	leaf := &manifest.Record{
 		Type: manifest.TypeRecovered, Cut: rec.Last, Lost: uint64(rec.CutBytes),
 		Reason: "reads of the last 100 ms before the end may be missing",
-	})
+	}
+	err := s.note(context.Background(), s.opts.Audit, leaf)
+	if noSpace(err) && s.Failure() == nil { // told once there is room; until then no end is clean
+		s.untold.Store(leaf)
+		return nil
+	}
 	if err != nil {
 		s.Fail(err) // else Close would call this end clean, and the next open would not tell what this one could not
 	}
@@ -217,7 +227,7 @@ func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recover
 	st := &Store{opts: opts}
 	st.Engine = engine.New(engine.Options{
 		Path: opts.Path, ReadOnly: opts.ReadOnly, Now: opts.Now, Rand: opts.Rand, Analyzer: opts.Analyzer, State: opts.State, Hook: opts.Hook, Trust: opts.Trust,
-		Dropped: opts.Dropped, Checkpoint: func(ctx context.Context) error { _, err := st.checkpoint(ctx); return err },
+		Dropped: opts.Dropped, Space: st, Checkpoint: func(ctx context.Context) error { _, err := st.checkpoint(ctx); return err },
 	})
 	st.Rows = st
 	defer func() {
@@ -249,7 +259,10 @@ func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recover
 	st.Seq.Start(st.Engine)
 	if !opts.ReadOnly && st.sys.Format < FormatVersion { // before the first row that older programs take for damage
 		st.sys.Format = FormatVersion
-		if err = st.update(st.putSys); err != nil {
+		if err = st.update(st.putSys); noSpace(err) && st.log.Shrink(checkpointKeep) == nil {
+			err = st.update(st.putSys)
+		}
+		if err != nil {
 			return nil, rec, fmt.Errorf("ctxpage: raise the format of %s: %w", opts.Path, err)
 		}
 	}
@@ -554,7 +567,10 @@ func (s *Store) base(size int64) engine.Base {
 // nothing in it is not in the pages.
 func (s *Store) rebuildIndex() error {
 	if !s.opts.ReadOnly {
-		if err := s.update(func(tx *bbolt.Tx) error { return lexical.Reset(engine.SegRows{Reader: newBoltRows(tx)}) }); err != nil {
+		err := s.update(func(tx *bbolt.Tx) error { return lexical.Reset(engine.SegRows{Reader: newBoltRows(tx)}) })
+		if noSpace(err) { // the end does it, or the next open
+			s.Reindex.Store(true)
+		} else if err != nil {
 			return fmt.Errorf("ctxpage: rebuild the index: %w", err)
 		}
 	}
@@ -641,6 +657,9 @@ func (s *Store) redo(r wal.Record) error {
 // Close stops the background work, checkpoints, and ends the log with a mark that says the end was clean. A poisoned
 // store is closed without all that and says why.
 func (s *Store) Close() error {
+	if !s.Closed.Load() {
+		s.tellLater()
+	}
 	if !s.Closed.CompareAndSwap(false, true) {
 		return store.ErrClosed
 	}
@@ -671,6 +690,9 @@ func (s *Store) closeClean() error {
 	defer s.ckptMu.Unlock()
 	if _, err := s.checkpointLocked(context.Background()); err != nil && !noSpace(err) {
 		return err // on a full disk all of it stays in the log, which has a reserve for its end
+	}
+	if s.untold.Load() != nil {
+		return nil // the next open finds an unclean end once more, and tells
 	}
 	mark, err := s.Leaves.Mark(s.Leaves.Size())
 	if err != nil {

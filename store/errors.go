@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -81,6 +82,33 @@ var (
 	// ErrReviewed means that a held batch has already been decided the other way.
 	ErrReviewed = errors.New("ctxpage: batch was already reviewed")
 )
+
+// ErrNoSpace is matched by the *NoSpaceError of what found the disk full. Nothing was written, and the handle goes on:
+// reads, deletes and gc work, and writes resume once there is space.
+var ErrNoSpace = errors.New("ctxpage: disk is full")
+
+// NoSpaceError says how much space is missing on the disk of a database.
+type NoSpaceError struct {
+	Path   string // of the database
+	Needed int64  // bytes that must be free, about
+	Free   int64  // bytes that are free there; -1: not known
+	Err    error
+}
+
+func (e *NoSpaceError) Error() string {
+	free := ""
+	if e.Free >= 0 {
+		free = fmt.Sprintf(", %d are free", e.Free)
+	}
+	return fmt.Sprintf("ctxpage: the disk of %s is full: about %d bytes are needed%s; delete what is not needed and run gc, or free space on the disk: %v",
+		e.Path, e.Needed, free, e.Err)
+}
+
+// Is makes errors.Is(err, ErrNoSpace) true, and errors.Is(err, syscall.ENOSPC).
+func (e *NoSpaceError) Is(target error) bool { return target == ErrNoSpace || target == syscall.ENOSPC }
+
+// Unwrap returns the cause.
+func (e *NoSpaceError) Unwrap() error { return e.Err }
 
 // LockedError says who has the file: one writer, or, when Reading is set, readers, of whom one is named. PID is 0 when the
 // process is not known.

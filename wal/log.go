@@ -342,6 +342,13 @@ func (l *Log) Full() bool {
 	return l.full
 }
 
+// Room returns the bytes that are preallocated, without what is buffered: on a full disk what is left of the reserve.
+func (l *Log) Room() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.room - int64(len(l.buf))
+}
+
 // Shrink gives back what is preallocated but for keep bytes, for who needs the space to free more. The log asks for it
 // again with the next write.
 func (l *Log) Shrink(keep int64) error {

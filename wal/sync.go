@@ -252,9 +252,10 @@ func (l *Log) rotate() error {
 	return nil
 }
 
-// needReserve refuses a new segment that begins without the reserve.
+// needReserve refuses a new segment that begins without at least half of the reserve. It gets the rest once the old
+// segment is gone.
 func needReserve(a *appender) error {
-	if a.full {
+	if a.alloc-a.end < a.step/4 {
 		return fmt.Errorf("preallocate %s: %w", a.path, errNoSpace)
 	}
 	return nil

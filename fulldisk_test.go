@@ -1,0 +1,96 @@
+package ctxpage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/stretchr/testify/require"
+)
+
+// TestFullDiskLevels: at many sizes of disk a database fills it up alone. Whatever it acknowledged can be read, before
+// and after an unclean and a clean end; deletes and gc go through, and then puts do again, on the same disk.
+func TestFullDiskLevels(t *testing.T) {
+	ctx := context.Background()
+	dir, resize := smallDisk(t)
+	step := int64(1536 << 10)
+	for size := int64(1536 << 10); size <= 8<<20; size += step {
+		t.Run(fmt.Sprint(size>>10, " KiB"), func(t *testing.T) {
+			resize(size)
+			path := filepath.Join(dir, fmt.Sprint("agent-", size, ".ctx"))
+			t.Cleanup(func() {
+				for _, name := range []string{"", "-wal", "-manifest", ".lock"} {
+					require.NoError(t, os.RemoveAll(path+name))
+				}
+			})
+			db := openTest(t, path, Options{segment: 64 << 20})
+			t.Cleanup(func() { _ = db.Close() })
+			text := func(n int) string { return fmt.Sprint(n, strings.Repeat(" words of a longer text", 150)) }
+			stored := map[int]bool{}
+			var full error
+			for n := 0; full == nil; n++ {
+				if _, full = db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint("page-", n), Text: text(n)}); full == nil {
+					stored[n] = true
+				}
+			}
+			require.ErrorIs(t, full, ErrNoSpace)
+			require.NotErrorIs(t, full, ErrOutcomeUnknown)
+			readable := func() {
+				for n := range 200 {
+					if !stored[n] {
+						continue
+					}
+					got, err := textOf(db.Scope("acme"), fmt.Sprint("page-", n))
+					require.NoError(t, err)
+					require.Equal(t, text(n), got)
+				}
+			}
+			n := len(stored)
+			readable()
+			_ = db.store.(*filestore.Store).Fail(errors.New("killed")) // the end is not a clean one
+			require.Error(t, db.Close())
+			for _, end := range []string{"killed", "closed"} {
+				db = openTest(t, path, Options{segment: 64 << 20})
+				readable()
+				if end == "closed" {
+					break
+				}
+				require.NoError(t, db.Close())
+			}
+			for i := range n {
+				if i%2 == 0 && stored[i] {
+					require.NoError(t, db.Scope("acme").Delete(ctx, fmt.Sprint("page-", i)), "delete %d of %d", i, n)
+					delete(stored, i)
+				}
+			}
+			rep, err := db.GC(ctx, GCOptions{KeepFor: -1})
+			require.NoError(t, err)
+			require.Positive(t, rep.Dropped.Versions)
+			readable()
+			again := 0
+			for i := range max(1, n/8) {
+				if _, err := db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint("again-", i), Text: text(i)}); err != nil {
+					t.Logf("put %d of %d again: %v", i, n/8, err)
+					break
+				}
+				again++
+			}
+			t.Logf("%d stored, %d again", n, again)
+			if size >= 3<<20 { // of a smaller disk the log's reserve and the audit are most
+				require.Positive(t, again, "writes resume")
+			}
+			problems, err := db.Check(ctx, nil)
+			require.NoError(t, err)
+			require.Empty(t, problems)
+			require.NoError(t, db.Close())
+			for _, name := range []string{"", "-wal", "-manifest", ".lock"} {
+				require.NoError(t, os.RemoveAll(path+name))
+			}
+		})
+	}
+}
