@@ -1,6 +1,7 @@
 package ctxpage
 
 import (
+	"context"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -21,8 +22,43 @@ type conversations struct {
 	watched map[[2]string]*conversation // a watcher keeps its session
 	alive   map[[2]string]weak.Pointer[conversation]
 
+	sound *simplelru.LRU[string, struct{}] // scopes in which every row was compared with the audit once
+
 	gcs    atomic.Uint64 // runs of gc that dropped rows of deleted turns
 	unsure atomic.Bool   // a commit of some session failed that may still happen
+}
+
+// keptSound is how many scopes are remembered as readable.
+const keptSound = 1024
+
+// readable reads the newest row of every artefact of a scope, and so compares it with the audit. The catalogue is made of
+// rows that nobody has compared yet: one that was edited or damaged may name another group, or none, and then its session
+// looks as if nobody had begun it. A scope is read once in a process. A row that was moved to another scope is an error
+// there and is not found here, as by Get; Check finds both.
+func (db *DB) readable(ctx context.Context, scope string) error {
+	t := &db.talks
+	t.mu.Lock()
+	if t.sound == nil {
+		t.sound, _ = simplelru.NewLRU[string, struct{}](keptSound, nil)
+	}
+	known := t.sound.Contains(scope)
+	t.mu.Unlock()
+	if known {
+		return nil
+	}
+	for cursor := ""; ; {
+		page, err := db.store.Scan(ctx, ScanQuery{What: ScanArtefacts, Scopes: Scopes{scope}, Deleted: true, Cursor: cursor, Limit: 256})
+		if err != nil {
+			return err
+		}
+		if cursor = page.Next; cursor == "" {
+			break
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sound.Add(scope, struct{}{})
+	return nil
 }
 
 func (db *DB) conversation(scope, id string) *conversation {

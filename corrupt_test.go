@@ -648,7 +648,11 @@ func copyAnew(base, path string) error {
 
 // judgeDamaged opens a damaged database and asks it everything: "refused", "told n", "whole", or "WRONG …".
 func judgeDamaged(path string, truth map[uint64]everything, readOnly bool) string {
-	db, err := Open(path, Options{ReadOnly: readOnly, WorkingSet: -1})
+	return judgeOpened(path, truth, Options{ReadOnly: readOnly, WorkingSet: -1})
+}
+
+func judgeOpened(path string, truth map[uint64]everything, o Options) string {
+	db, err := Open(path, o)
 	if errors.Is(err, ErrCorrupt) {
 		return "refused"
 	}
@@ -656,7 +660,7 @@ func judgeDamaged(path string, truth map[uint64]everything, readOnly bool) strin
 		return "WRONG error of Open: " + err.Error()
 	}
 	verdict := judgeOpen(db, truth)
-	if !readOnly && !strings.HasPrefix(verdict, "WRONG") { // writing to what is damaged must not make it answer wrongly
+	if !o.ReadOnly && !strings.HasPrefix(verdict, "WRONG") { // writing to what is damaged must not make it answer wrongly
 		_, perr := db.Scope("acme/new").Put(context.Background(), Artefact{ID: "new", Text: "written on damage"})
 		_, cerr := db.Checkpoint(context.Background())
 		_, kerr := db.Check(context.Background(), nil)
@@ -727,8 +731,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestDamageControl: a content with its checksum made right again, as if nobody compared it, is a wrong answer that the
-// questions of TestDamage see.
+// TestDamageControl: a content with its checksum made right again, and not compared with its digest, is a wrong answer that
+// the questions of TestDamage see.
 func TestDamageControl(t *testing.T) {
 	t.Parallel()
 	base, path := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
@@ -750,7 +754,8 @@ func TestDamageControl(t *testing.T) {
 	edit(func(v []byte) []byte { v[0] ^= 1; return v })
 	require.Equal(t, "told", judgeDamaged(path, truth, true))
 	edit(func(v []byte) []byte { v[0] ^= 1; return codec.Seal('c', filestore.textRowKey(9), v[:len(v)-8]) })
-	require.Contains(t, judgeDamaged(path, truth, true), "WRONG")
+	require.Equal(t, "told", judgeDamaged(path, truth, true), "its digest is in the head row")
+	require.Contains(t, judgeOpened(path, truth, Options{ReadOnly: true, WorkingSet: -1, trust: true}), "WRONG")
 }
 
 // TestBoltWalk: the walk finds nothing in a file that bbolt's own check finds sound, and finds each page that is zeroed,

@@ -123,12 +123,16 @@ func draftHead(p *Put, scope, actor string) *Head {
 
 // Unchanged says whether the draft of an artefact says what its current version says already, so that committing it now
 // would make no version. trust is the provenance it would get, as an operator may give another; 0: the draft's own. It
-// writes nothing and leaves no manifest.
+// writes nothing and leaves no manifest. What a commit now would be refused for before anything is looked at is the error
+// here too: a write that failed, a supersession of nothing.
 func (tx *Txn) Unchanged(ctx context.Context, id string, trust Provenance) (bool, error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if tx.state == txnDone {
 		return false, ErrTxnDone
+	}
+	if err := tx.whole(); err != nil {
+		return false, err
 	}
 	w := tx.writes[id]
 	if w == nil {

@@ -120,12 +120,22 @@ func TestGatedReads(t *testing.T) {
 	q := Query{Text: "refunds", Session: "chat"}
 	require.Equal(t, assemble(t, host, q).Text(), assemble(t, agent, q).Text())
 	for name, read := range map[string]func() error{
-		"getref":    func() error { _, err := agent.GetRef(ctx, Ref{ID: "policy"}); return err },
-		"recall":    func() error { _, err := agent.Recall(ctx, Ref{ID: "policy"}); return err },
-		"list":      func() error { _, _, err := agent.List(ctx, "", "", 0); return err },
-		"history":   func() error { _, _, err := agent.History(ctx, "policy", "", 0); return err },
-		"search":    func() error { _, err := agent.Search(ctx, "refunds", 0); return err },
-		"export":    func() error { _, err := agent.Export(ctx, &strings.Builder{}); return err },
+		"getref":  func() error { _, err := agent.GetRef(ctx, Ref{ID: "policy"}); return err },
+		"recall":  func() error { _, err := agent.Recall(ctx, Ref{ID: "policy"}); return err },
+		"list":    func() error { _, _, err := agent.List(ctx, "", "", 0); return err },
+		"history": func() error { _, _, err := agent.History(ctx, "policy", "", 0); return err },
+		"search":  func() error { _, err := agent.Search(ctx, "refunds", 0); return err },
+		"export":  func() error { _, err := agent.Export(ctx, &strings.Builder{}); return err },
+		"contract": func() error {
+			p, err := agent.Session("chat").Handoff(ctx, "next")
+			require.NoError(t, err)
+			theirs, err := agent.Session("chat").HandoffContract(p, nil)
+			require.NoError(t, err)
+			require.NotEmpty(t, theirs)
+			mine, err := host.Session("chat").HandoffContract(p, nil)
+			require.Equal(t, string(mine), string(theirs), "it reads what it is given, and nothing else")
+			return err
+		},
 		"window":    func() error { _, err := agent.Session("chat").Window(ctx); return err },
 		"turns":     func() error { _, err := agent.Session("chat").Read(ctx, 0, 0); return err },
 		"turn":      func() error { _, err := agent.Session("chat").Recall(ctx, "block-chat-1"); return err },

@@ -120,6 +120,9 @@ func (c *Session) strict(ctx context.Context, p *Pass, have []byte, extra sessio
 // this session and its directives, and the packet has no more, is removed. The packet that the file ends with gives no
 // bytes. The error is session.ErrContract for a file that breaks the dialect.
 func (c *Session) HandoffContract(p session.Packet, have []byte) ([]byte, error) {
+	if c.s.err != nil {
+		return nil, c.s.err
+	}
 	ledger, err := session.ReadLedger(have)
 	if err != nil {
 		return nil, err

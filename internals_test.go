@@ -22,6 +22,12 @@ func WithoutSync(o Options) Options {
 	return o
 }
 
+// Trusting is Options that serve what was edited in the file: for controls.
+func Trusting(o Options) Options {
+	o.trust = true
+	return o
+}
+
 // hitsOf are the hits of a search, for tests that ask nothing else of it.
 func hitsOf(f Found, err error) ([]Hit, error) { return f.Hits, err }
 

@@ -329,7 +329,7 @@ func (m *machine) put(rt *rapid.T) {
 		a.ExpiresAt = v.expires
 	}
 	if rapid.IntRange(0, 5).Draw(rt, "supersedes") == 0 {
-		if old := rapid.SampledFrom(modelIDs).Draw(rt, "old"); old != id && m.art(scope, old) != nil { // of nothing is refused
+		if old := rapid.SampledFrom(modelIDs).Draw(rt, "old"); old != id && m.art(scope, old).last() != nil { // of nothing is refused
 			a.Supersedes = []string{old}
 		}
 	}

@@ -54,7 +54,8 @@ type Turn struct {
 	Tags      []string
 	Meta      map[string]string
 	// Trace names the assembly that an assistant turn was written from. It makes what the assembly served count as
-	// read when the session is handed over. The turns of one Append name one assembly at most.
+	// read when the session is handed over. The turns of one Append name one assembly at most. An *InvalidError that
+	// matches ErrNotFound where the session's own scope has recorded no assembly, and no other read, under it.
 	Trace string
 	// Signals are facts the host knows of the turn; they tell the watcher what is of little value. Digest and
 	// ExpiresAt are the database's own.
@@ -156,23 +157,56 @@ func (a *appending) run(ctx context.Context, turns []Turn) (refs []Ref, err erro
 	a.refs = make([]Ref, len(turns))
 	trace := ""
 	for i := range turns {
-		err := a.turn(ctx, i, &turns[i])
-		if t := turns[i].Trace; err == nil && t != "" && trace != "" && t != trace {
+		t, err := turns[i].trace()
+		if err == nil {
+			err = a.turn(ctx, i, &turns[i])
+		}
+		if err == nil && t != "" && trace != "" && t != trace {
 			err = store.Invalid("trace", strconv.Quote(t)+" beside "+strconv.Quote(trace), "one assembly in an append: a transaction has one")
 		}
 		if err != nil {
 			a.takeBack()
 			return nil, fmt.Errorf("turn %d: %w", i+1, err)
 		}
-		trace = cmp.Or(trace, turns[i].Trace)
+		trace = cmp.Or(trace, t)
 	}
 	if len(a.fresh) == 0 {
 		return a.refs, nil
+	}
+	if err := a.s.recorded(ctx, trace); err != nil {
+		a.takeBack()
+		return nil, err
 	}
 	if err := a.commit(ctx, trace); err != nil {
 		return nil, err
 	}
 	return a.refs, nil
+}
+
+// trace is the trace of a turn in the spelling of the manifest.
+func (t *Turn) trace() (string, error) {
+	if t.Trace == "" {
+		return "", nil
+	}
+	id, err := parseBatchID(t.Trace)
+	if err != nil {
+		return "", store.Invalid("trace", strconv.Quote(t.Trace), "the trace of an assembly, a ULID")
+	}
+	return id.String(), nil
+}
+
+// recorded refuses a trace under which the scope has read nothing: the audit would name a context that nobody was given.
+// What other scopes have recorded is not told.
+func (s *Scope) recorded(ctx context.Context, trace string) error {
+	if trace == "" {
+		return nil
+	}
+	leaves, err := s.readSet(ctx, trace)
+	if err == nil && len(leaves) == 0 {
+		err = store.InvalidMissing(ErrNotFound, "trace", strconv.Quote(trace)+", under which scope "+s.name+" has recorded no assembly",
+			"the Trace of an Assembly of this scope, or nothing")
+	}
+	return err
 }
 
 // takeBack takes the rows of turns out of memory that no commit will bring: one would pass for stored when a page of the
@@ -187,11 +221,6 @@ func (a *appending) takeBack() {
 
 // turn checks one turn and prepares its write and its row.
 func (a *appending) turn(ctx context.Context, i int, t *Turn) error {
-	if t.Trace != "" {
-		if _, err := parseBatchID(t.Trace); err != nil {
-			return store.Invalid("trace", strconv.Quote(t.Trace), "the trace of an assembly, a ULID")
-		}
-	}
 	art, err := a.artefact(t)
 	if err != nil {
 		return err

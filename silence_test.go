@@ -2,6 +2,7 @@ package ctxpage_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -166,4 +167,68 @@ func TestCommitAfterAFailedWrite(t *testing.T) {
 	require.ErrorIs(t, tx.Delete(ctx, "none"), ErrNotFound, "nor is one that deletes what is not there")
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "whole", Text: "all of it"}))
 	require.NoError(t, tx.Commit(ctx, good))
+}
+
+// A turn says which context it was written from: one that nobody was given is refused, also where another scope made it.
+func TestTraceOfATurnThatNamesNoAssembly(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	chat := s.Session("chat")
+	put(t, s, Artefact{ID: "policy", Text: "refunds up to 400"})
+	theirs := assemble(t, db.Scope("umbrella"), Query{Text: "refunds"})
+	below := assemble(t, db.Scope("acme/agent"), Query{Text: "refunds"})
+	committed := begin(t, s)
+	require.NoError(t, committed.Put(ctx, Artefact{ID: "x", Text: "a draft"}))
+	require.NoError(t, committed.Commit(ctx, good))
+	before := db.Manifests().Size()
+	for name, trace := range map[string]string{
+		"never": "01ARZ3NDEKTSV4RRFFQ69G5FAV", "other scope": theirs.Trace, "child": below.Trace, "a commit": committed.ID(), "no ulid": "yesterday",
+	} {
+		turn := Turn{ID: "answer", Role: "assistant", Text: "at most 400", Trace: trace}
+		_, err := chat.Append(ctx, Turn{Role: "user", Text: "how much?"}, turn)
+		require.ErrorIs(t, err, ErrInvalid, name)
+		require.ErrorContains(t, err, "trace", name)
+		_, err = chat.Try(ctx, turn)
+		require.ErrorIs(t, err, ErrInvalid, name)
+		if name != "no ulid" {
+			require.ErrorIs(t, err, ErrNotFound, name)
+			require.ErrorContains(t, err, "scope acme has recorded no assembly", name)
+		}
+	}
+	require.Equal(t, before, db.Manifests().Size())
+	turns, err := chat.Read(ctx, 0, 0)
+	require.NoError(t, err)
+	require.Empty(t, turns)
+	invisible(t, s, "answer", "at most 400")
+
+	a := assemble(t, s, Query{Text: "refunds"}) // the negative control; its trace in another spelling is the same
+	for i, trace := range []string{a.Trace, strings.ToLower(a.Trace)} {
+		turn := Turn{ID: fmt.Sprint("answer", i), Role: "assistant", Text: "at most 400", Trace: trace}
+		for range 2 { // appending it again is no new turn
+			_, err = chat.Append(ctx, turn)
+			require.NoError(t, err)
+			require.Equal(t, trace, turn.Trace, "the caller's turn stays as it is")
+		}
+	}
+	leaves, err := db.Manifests().ByTrace(ctx, a.Trace)
+	require.NoError(t, err)
+	require.Len(t, leaves, 3)
+}
+
+// Whether a draft is unchanged is no question where it could not be committed.
+func TestUnchangedOfWhatCannotBeCommitted(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "new", Text: "same"})
+	tx := begin(t, s)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "new", Text: "same", Supersedes: []string{"never"}}))
+	_, err := tx.Unchanged(ctx, "new", 0)
+	require.ErrorIs(t, err, ErrInvalid)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "never", Text: "now it is"}))
+	_, err = tx.Unchanged(ctx, "new", 0)
+	require.NoError(t, err)
+	require.Error(t, tx.Put(ctx, Artefact{Text: "no id"}))
+	_, err = tx.Unchanged(ctx, "new", 0)
+	require.ErrorIs(t, err, ErrTxnFailed)
+	require.NoError(t, tx.Rollback())
 }

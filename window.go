@@ -65,7 +65,7 @@ func (a *assembling) candidates(ctx context.Context, q CandidateQuery) (err erro
 	}
 	talk := a.s.db.conversation(a.s.name, a.q.Session)
 	return talk.exclusively(ctx, func() error {
-		if err := talk.there(); err != nil {
+		if err := talk.there(ctx); err != nil {
 			return err
 		}
 		if a.cands, err = a.s.db.store.Candidates(ctx, q); err == nil && a.q.AsOf == 0 {
@@ -76,9 +76,12 @@ func (a *assembling) candidates(ctx context.Context, q CandidateQuery) (err erro
 }
 
 // there refuses a session that nobody has begun: a context without the conversation it was asked for misleads.
-func (c *conversation) there() error {
+func (c *conversation) there(ctx context.Context) error {
 	if len(c.blocks) > 0 || c.state.Created != 0 {
 		return nil
+	}
+	if err := c.db.readable(ctx, c.scope); err != nil { // a damaged row may hide the turns
+		return err
 	}
 	return fmt.Errorf("%w: scope %s has no session %q; append its first turn or set its window first", ErrNotFound, c.scope, c.id)
 }

@@ -56,6 +56,8 @@ func TestVerbs(t *testing.T) {
 		{"put F acme x y --expires tomorrow", "", exitUsage, "2027-01-31"},
 		{"put F acme x y --source file:/nowhere/at/all", "", exitFailed, "leave one of them out"},
 		{"put F acme x y --supersedes nowhere", "", exitUsage, "put them first"},
+		{"put F acme x y --supersedes nowhere --dry-run", "", exitUsage, "put them first"},
+		{"put F acme x y --supersedes nowhere --dry-run --verified --by ann", "", exitUsage, "put them first"},
 		{"put F acme z --source gopher:x", "", exitUsage, "a scheme this database knows: file or page"},
 		{"put F acme boss hello --verified --by ann", "", exitOK, "wrote acme:boss@1"},
 		{"put F acme boss hello --verified --by ann", "", exitOK, "unchanged: acme:boss@1"},
