@@ -185,9 +185,7 @@ func (c *putCmd) named(a *app, db *ctxpage.DB, art *ctxpage.Artefact) error {
 		if err != nil {
 			return fmt.Errorf("put: --supersedes: %w", err)
 		}
-		if art.Supersedes[i] = ref.ID; c.DryRun && ref.Scope != c.Scope { // else the commit says so
-			return usage("put: --supersedes %q: scope %s has never had it", s, c.Scope)
-		}
+		art.Supersedes[i] = ref.ID
 	}
 	if key, ok := strings.CutPrefix(c.Source, "page:"); ok && strings.ContainsAny(key, ":#@") {
 		ref, err := n.find(a.ctx, key)
