@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage/budget"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -49,6 +50,7 @@ func TestContract(t *testing.T) {
 	require.NoError(t, err)
 	ledger, err = session.ReadLedger(append(strict, more...))
 	require.NoError(t, err)
+	dbtest.Interpreted(t, append(strict, more...), ledger)
 	require.Equal(t, 2, ledger.Passes())
 
 	// What no longer holds is taken back, and what others wrote stays.
@@ -74,6 +76,7 @@ func TestContract(t *testing.T) {
 	require.Empty(t, more)
 	ledger, err = session.ReadLedger(strict)
 	require.NoError(t, err)
+	dbtest.Interpreted(t, strict, ledger)
 	require.Equal(t, []string{"prohibit slang", "prohibit emails"}, ledger.List("session-corrections"))
 	require.Equal(t, []string{"greeted Ann", "told Ann"}, ledger.List("work-completed"))
 	require.Empty(t, ledger.List("open-questions"))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -29,6 +30,7 @@ func TestHandoffGrowsAContract(t *testing.T) {
 		require.NoError(t, err)
 		l, err := session.ReadLedger(raw)
 		require.NoError(t, err, "%s", raw)
+		dbtest.Interpreted(t, raw, l)
 		return l
 	}
 	ok(t, "", "session", "contract", file, "acme", "chat", contract)
