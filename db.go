@@ -246,7 +246,7 @@ func (db *DB) openStore() error {
 	st, err := filestore.Open(filestore.Options{
 		Path: db.path, ReadOnly: db.opts.ReadOnly, MustExist: db.opts.MustExist, LockWait: db.opts.LockTimeout, Audit: audit,
 		Fs: db.opts.fs, Now: db.opts.Clock, Rand: db.opts.Rand, Logger: db.opts.Logger, Analyzer: db.lexer,
-		NoSync: db.opts.noSync, Trust: db.opts.trust, Segment: db.opts.segment, Rotate: db.opts.rotate, Hook: db.opts.hook, State: stateKinds(), Dropped: db.dropped,
+		NoSync: db.opts.noSync, Trust: db.opts.trust, Segment: db.opts.segment, Rotate: db.opts.rotate, Hook: db.opts.hook, State: stateKinds(),
 	})
 	if err != nil {
 		return err
@@ -256,12 +256,6 @@ func (db *DB) openStore() error {
 	info, err := st.Info(context.Background())
 	db.secret, db.fence = info.Secret, info.ID
 	return err
-}
-
-func (db *DB) dropped(nums []uint64) {
-	if db.table != nil {
-		db.table.dropped(nums)
-	}
 }
 
 func (db *DB) openSources() error {

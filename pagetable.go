@@ -17,6 +17,8 @@ type pageTable struct {
 	mu     sync.Mutex
 	frames *frames
 
+	seen atomic.Uint64 // LSN up to which frames of versions that ended are gone
+
 	hits, faults, evictions, refetches, pinned atomic.Int64
 }
 
@@ -37,6 +39,7 @@ type TableStats struct {
 func newPageTable(store Store, limit int64) *pageTable {
 	t := &pageTable{store: store, frames: newFrames(max(limit, 0))}
 	t.slots.Store(&[]*slotChunk{})
+	t.seen.Store(store.LSN())
 	return t
 }
 
@@ -95,6 +98,7 @@ func (t *pageTable) load(ctx context.Context, scopes Scopes, keys []PageKey) ([]
 	for j, i := range miss {
 		want[j] = keys[i]
 	}
+	t.dropEnded(ctx)
 	loaded, err := t.store.Load(ctx, scopes, want, WantText)
 	if err != nil {
 		t.unpin(out)
@@ -167,11 +171,20 @@ func (t *pageTable) unpin(fs []*frame) {
 	}
 }
 
-// dropped is told of page versions that ended.
-func (t *pageTable) dropped(nums []uint64) {
+// dropEnded lets the frames go whose versions ended since it was last called: on a fault, which needs their room. A frame
+// that is pinned stays until its place is needed.
+func (t *pageTable) dropEnded(ctx context.Context) {
+	seen := t.seen.Load()
+	ch, err := t.store.Changes(ctx, seen, 0)
+	if err != nil || ch.LSN <= seen || !t.seen.CompareAndSwap(seen, ch.LSN) {
+		return // the fault meets the error, too; or another fault drops the same ones
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, n := range nums {
+	if ch.All {
+		ch.Ended = t.frames.list.Keys()
+	}
+	for _, n := range ch.Ended {
 		s := t.slot(n)
 		if s == nil {
 			continue
@@ -183,6 +196,7 @@ func (t *pageTable) dropped(nums []uint64) {
 }
 
 func (t *pageTable) stats() TableStats {
+	t.dropEnded(context.Background())
 	t.mu.Lock()
 	frames, bytes := t.frames.list.Len(), t.frames.bytes
 	t.mu.Unlock()

@@ -28,8 +28,6 @@ type Options struct {
 	Checkpoint func(context.Context) error
 	// Space is asked when the disk may be full; nil: it never is.
 	Space Space
-	// Dropped is told which page versions stopped being current. Called under no lock.
-	Dropped func(nums []uint64)
 }
 
 // Space is what a store knows of the space on its disk.
@@ -88,6 +86,8 @@ type Engine struct {
 		err  error
 	}
 
+	changes changes
+
 	findings  sync.Pool     // of *finding
 	gcMu      sync.Mutex    // one gc at a time; before Store.ckptMu
 	Releases  atomic.Uint64 // overlays released: what was read of the rows before one may be old
@@ -129,4 +129,10 @@ func (s *Engine) Fail(err error) error {
 	s.failed.CompareAndSwap(nil, &unknown)
 	s.Seq.abandon()
 	return *s.failed.Load()
+}
+
+// Start takes the next numbers from what was loaded and followed: commits may come.
+func (s *Engine) Start() {
+	s.Seq.start(s)
+	s.changes.start(s.Catalogue.LSN)
 }

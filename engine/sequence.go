@@ -71,7 +71,7 @@ func (q *sequencer) init() {
 }
 
 // start takes the next numbers from the recovered catalogue.
-func (q *sequencer) Start(s *Engine) {
+func (q *sequencer) start(s *Engine) {
 	q.lsn = s.Catalogue.LSN
 	q.nextArt, q.nextNum, q.nextGroup = uint64(len(s.Catalogue.arts))+1, uint64(len(s.Catalogue.pages))+1, uint64(len(s.Catalogue.groups))+1
 	for name, n := range s.Catalogue.byName {
@@ -952,9 +952,7 @@ func (s *Engine) installSome(group []*pending) bool {
 		}
 	}
 	q.flight.Unlock()
-	if s.opts.Dropped != nil && len(ended) > 0 {
-		s.opts.Dropped(ended)
-	}
+	s.changes.add(group[len(group)-1].record.LSN, ended)
 	for _, p := range group {
 		close(p.done)
 	}

@@ -95,8 +95,6 @@ type Options struct {
 	Hook      func(step string) error // tests copy the files at a step, or let it fail
 	State     []store.StateKind       // what the pipeline says of its state rows
 	Trust     bool                    // tests: rows and texts are not compared with their digests
-	// dropped is told which page versions stopped being current, so that frames can go. Called under no lock.
-	Dropped func(nums []uint64)
 }
 
 // Store is the embedded store: an engine over a log in segments and rows in bbolt.
@@ -227,7 +225,7 @@ func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recover
 	st := &Store{opts: opts}
 	st.Engine = engine.New(engine.Options{
 		Path: opts.Path, ReadOnly: opts.ReadOnly, Now: opts.Now, Rand: opts.Rand, Analyzer: opts.Analyzer, State: opts.State, Hook: opts.Hook, Trust: opts.Trust,
-		Dropped: opts.Dropped, Space: st, Checkpoint: func(ctx context.Context) error { _, err := st.checkpoint(ctx); return err },
+		Space: st, Checkpoint: func(ctx context.Context) error { _, err := st.checkpoint(ctx); return err },
 	})
 	st.Rows = st
 	defer func() {
@@ -256,7 +254,7 @@ func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recover
 	if err := st.View(func(tx engine.Reader) error { st.Filed = engine.NewestOutcome(tx); return nil }); err != nil {
 		st.Filed = engine.LastID // damage is told by who reads the row
 	}
-	st.Seq.Start(st.Engine)
+	st.Engine.Start()
 	if !opts.ReadOnly && st.sys.Format < FormatVersion { // before the first row that older programs take for damage
 		st.sys.Format = FormatVersion
 		if err = st.update(st.putSys); noSpace(err) && st.log.Shrink(checkpointKeep) == nil {

@@ -44,6 +44,9 @@ type Store interface {
 	State(ctx context.Context, key string) ([]byte, error)
 	// LSN is that of the newest commit readers see.
 	LSN() uint64
+	// Changes gives the page versions that stopped being current by commits after an LSN. Without a newer commit it waits
+	// for one, at most so long; it may give nothing then. It may be asked at any time: nothing depends on it but memory.
+	Changes(ctx context.Context, after uint64, wait time.Duration) (Changes, error)
 	// Append writes audit leaves in order.
 	Append(ctx context.Context, leaves []*manifest.Record, d Durability) error
 	// Audit reads the audit log.
@@ -103,6 +106,13 @@ type Located struct {
 	Expires int64  // unix µs, 0 never
 	By      uint64 // number of the page that superseded it, 0 none, or deleted since
 	ByID    string // id of the artefact that superseded it, "": none
+}
+
+// Changes are the page versions that stopped being current.
+type Changes struct {
+	LSN   uint64   // to ask from next time
+	Ended []uint64 // numbers, in no order
+	All   bool     // the store does not remember so far back: forget every page
 }
 
 // Validator is what a source's state is recognised by.
