@@ -676,7 +676,7 @@ func TestGCWithinGet(t *testing.T) {
 	require.Equal(t, text, v.Text)
 
 	ref.Version = v.Version
-	db.table.dropped([]uint64{v.Pages[0].Num})
+	db.table.drop([]uint64{v.Pages[0].Num})
 	late.before = replace
 	_, err = s.GetRef(ctx, ref)
 	require.ErrorIs(t, err, ErrGone, "of the very version that was asked for")

@@ -179,12 +179,19 @@ func (t *pageTable) dropEnded(ctx context.Context) {
 	if err != nil || ch.LSN <= seen || !t.seen.CompareAndSwap(seen, ch.LSN) {
 		return // the fault meets the error, too; or another fault drops the same ones
 	}
+	if ch.All {
+		t.mu.Lock()
+		ch.Ended = t.frames.list.Keys()
+		t.mu.Unlock()
+	}
+	t.drop(ch.Ended)
+}
+
+// drop lets frames go that nobody has pinned.
+func (t *pageTable) drop(nums []uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if ch.All {
-		ch.Ended = t.frames.list.Keys()
-	}
-	for _, n := range ch.Ended {
+	for _, n := range nums {
 		s := t.slot(n)
 		if s == nil {
 			continue
