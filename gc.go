@@ -86,6 +86,7 @@ func (db *DB) GC(ctx context.Context, o GCOptions) (GCReport, error) {
 		job.Kind = JobGCPlan
 	}
 	rep, err := db.store.Maintain(ctx, job, o.Progress)
+	db.table.dropEnded(ctx) // what was dropped is in no memory either
 	if rep.GC.Turns > 0 && !o.DryRun {
 		db.talks.gcs.Add(1)
 	}
