@@ -131,8 +131,9 @@ func (s *Engine) Fail(err error) error {
 	return *s.failed.Load()
 }
 
-// Start takes the next numbers from what was loaded and followed: commits may come.
-func (s *Engine) Start() {
+// Start names the database and takes the next numbers from what was loaded and followed: commits may come.
+func (s *Engine) Start(info store.Info) {
+	s.info = info
 	s.Seq.start(s)
 	s.changes.start(s.Catalogue.LSN)
 }

@@ -254,7 +254,7 @@ func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recover
 	if err := st.View(func(tx engine.Reader) error { st.Filed = engine.NewestOutcome(tx); return nil }); err != nil {
 		st.Filed = engine.LastID // damage is told by who reads the row
 	}
-	st.Engine.Start()
+	st.Engine.Start(store.Info{ID: st.sys.ID, Secret: st.sys.Secret})
 	if !opts.ReadOnly && st.sys.Format < FormatVersion { // before the first row that older programs take for damage
 		st.sys.Format = FormatVersion
 		if err = st.update(st.putSys); noSpace(err) && st.log.Shrink(checkpointKeep) == nil {
