@@ -147,6 +147,7 @@ var (
 	ErrInvalid        = store.ErrInvalid
 	ErrLocked         = store.ErrLocked
 	ErrNewerFormat    = store.ErrNewerFormat
+	ErrMisfit         = store.ErrMisfit
 	ErrNoSpace        = store.ErrNoSpace
 	ErrNotDatabase    = store.ErrNotDatabase
 	ErrNotExist       = store.ErrNotExist

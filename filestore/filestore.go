@@ -594,6 +594,9 @@ func (s *Store) openLog(ctx context.Context, mustExist bool, replay func(wal.Rec
 	return log, rec, LogError(err)
 }
 
+// hintCopy follows what to do about files that do not fit together.
+const hintCopy = "; a copy made while the database was written does not fit together: copy with Backup (dbctl backup) instead; or " + store.HintSalvage
+
 // recover replays the log: leaves into the audit, commits above the applied LSN into catalogue and overlay.
 func (s *Store) recover(ctx context.Context) (wal.Recovery, error) {
 	if s.log != nil { // made with the file
@@ -602,8 +605,8 @@ func (s *Store) recover(ctx context.Context) (wal.Recovery, error) {
 	first := true
 	log, rec, err := s.openLog(ctx, true, func(r wal.Record) error {
 		if first && r.Seq > s.sys.Seq+1 {
-			return &store.CorruptError{File: r.Segment, Err: fmt.Errorf("log begins at record %d, the file ends at %d", r.Seq, s.sys.Seq),
-				Hint: "segments of the log are missing: put them back; or " + store.HintSalvage}
+			return &store.CorruptError{File: r.Segment, Err: fmt.Errorf("%w: log begins at record %d, the file ends at %d", store.ErrMisfit, r.Seq, s.sys.Seq),
+				Hint: "segments of the log are missing: put them back" + hintCopy}
 		}
 		first = false
 		return s.redo(r)
@@ -613,12 +616,12 @@ func (s *Store) recover(ctx context.Context) (wal.Recovery, error) {
 	}
 	s.setLog(log)
 	if rec.First > s.sys.Seq+1 { // also where what is left of the log has no records to say so
-		return rec, &store.CorruptError{File: s.opts.Path + "-wal", Err: fmt.Errorf("log begins at record %d, the file ends at %d", rec.First, s.sys.Seq),
-			Hint: "segments of the log are missing: put them back; or " + store.HintSalvage}
+		return rec, &store.CorruptError{File: s.opts.Path + "-wal", Err: fmt.Errorf("%w: log begins at record %d, the file ends at %d", store.ErrMisfit, rec.First, s.sys.Seq),
+			Hint: "segments of the log are missing: put them back" + hintCopy}
 	}
 	if s.sys.Seq > rec.Last {
-		return rec, &store.CorruptError{File: s.opts.Path + "-wal", Err: fmt.Errorf("log ends at record %d, the file at %d", rec.Last, s.sys.Seq),
-			Hint: "the log was removed or replaced: put it back; or " + store.HintSalvage}
+		return rec, &store.CorruptError{File: s.opts.Path + "-wal", Err: fmt.Errorf("%w: log ends at record %d, the file at %d", store.ErrMisfit, rec.Last, s.sys.Seq),
+			Hint: "the log was removed or replaced: put it back" + hintCopy}
 	}
 	return rec, nil
 }

@@ -83,6 +83,10 @@ var (
 	ErrReviewed = errors.New("ctxpage: batch was already reviewed")
 )
 
+// ErrMisfit is matched by the *CorruptError of a database whose log and file are not of one moment: a part is missing, or it
+// is a copy that was made while the database was written. Copy with Backup, or see what Salvage finds.
+var ErrMisfit = errors.New("the file and its log do not fit together")
+
 // ErrNoSpace is matched by the *NoSpaceError of what found the disk full. Nothing was written, and the handle goes on:
 // reads, deletes and gc work, and writes resume once there is space.
 var ErrNoSpace = errors.New("ctxpage: disk is full")
