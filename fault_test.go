@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -46,6 +47,18 @@ func (r *rig) open() (*DB, error) {
 	opts.fs, opts.WorkingSet = r.fs, -1
 	opts.segment = cmp.Or(opts.segment, testSegment)
 	return Open(r.path, opts)
+}
+
+// lateHook gives the rig a hook that does nothing until set says what: the engine takes its hook when it is opened.
+func (r *rig) lateHook() (set func(func(step string) error)) {
+	var hook atomic.Pointer[func(string) error]
+	r.opts.hook = func(step string) error {
+		if do := hook.Load(); do != nil {
+			return (*do)(step)
+		}
+		return nil
+	}
+	return func(do func(string) error) { hook.Store(&do) }
 }
 
 // image is what a crash leaves: a clone of the file system, and a copy of bbolt's file.
@@ -213,10 +226,11 @@ type window struct {
 func checkpointWindows(t *testing.T, r *rig) (out []window) {
 	ctx, state := context.Background(), laneState{}
 	shots := map[string]image{}
-	r.opts.hook = func(step string) error {
+	setHook := r.lateHook()
+	setHook(func(step string) error {
 		shots[step] = r.cut(1, 0)
 		return nil
-	}
+	})
 	db, err := r.open()
 	require.NoError(t, err)
 	for range 3 {
@@ -233,8 +247,7 @@ func checkpointWindows(t *testing.T, r *rig) (out []window) {
 			require.Greater(t, db.inside().Log.First(), before, "the log was not cut: the window is none")
 		}
 	}
-	db.opts.hook = nil
-	db.inside().Options.Hook = nil
+	setHook(func(string) error { return nil }) // the shots are taken
 	require.NoError(t, r.restart(db, shots["after cut"]))
 	add := func(name string, fs *faultfs.FS, bolt boltCopy) {
 		out = append(out, window{name, image{fs, bolt}, state})

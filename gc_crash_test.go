@@ -106,18 +106,6 @@ func verifyGC(db *DB, acked int) (gone int, err error) {
 	return len(dropped), err
 }
 
-// lateHook gives the rig a hook that does nothing until set says what: the engine takes its hook when it is opened.
-func (r *rig) lateHook() (set func(func(step string) error)) {
-	var hook atomic.Pointer[func(string) error]
-	r.opts.hook = func(step string) error {
-		if do := hook.Load(); do != nil {
-			return (*do)(step)
-		}
-		return nil
-	}
-	return func(do func(string) error) { hook.Store(&do) }
-}
-
 // cutGC runs gc, cuts the power somewhere in it, and looks. It returns the first broken promise.
 func cutGC(t *testing.T, seed uint64, noSync bool) (gone int, err error) {
 	ctx, rng := context.Background(), rand.New(rand.NewPCG(seed, 5))

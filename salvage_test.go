@@ -1,10 +1,9 @@
-//go:build rehome
-
 package ctxpage
 
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"flag"
 	"fmt"
 	"os"
@@ -15,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -37,6 +35,11 @@ func editRow(t *testing.T, path string, bucket, key []byte, change func(v []byte
 	require.NoError(t, raw.Close())
 }
 
+// headKey is the key of the row of a version.
+func headKey(art uint64, version uint32) []byte {
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64([]byte{'h'}, art), version)
+}
+
 func flipFirst(v []byte) []byte { v[0] ^= 1; return v }
 
 // TestDamagedContent: of a database whose index is all tail, a damaged text costs that page and nothing else. Who reads
@@ -44,7 +47,7 @@ func flipFirst(v []byte) []byte { v[0] ^= 1; return v }
 func TestDamagedContent(t *testing.T) {
 	ctx := context.Background()
 	path := closedDatabase(t)
-	editRow(t, path, filestore.bucketContent, filestore.textRowKey(3), flipFirst) // of page-2
+	editRow(t, path, names.Content, textKey(3), flipFirst) // of page-2
 	for _, opts := range []Options{{ReadOnly: true}, {}, {}} {
 		db := openTest(t, path, opts)
 		s := db.Scope("acme")
@@ -98,7 +101,7 @@ func TestUnreadIsNamed(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, db.Close())
-	editRow(t, path, filestore.bucketContent, filestore.textRowKey(1), flipFirst)
+	editRow(t, path, names.Content, textKey(1), flipFirst)
 	db = openTest(t, path, Options{})
 	defer db.Close()
 	a, err := db.Scope("acme").Assemble(ctx, Query{Text: "needle", Budget: 500, TopK: 5})
@@ -122,7 +125,7 @@ func TestDamagedTree(t *testing.T) {
 	require.NoError(t, err)
 	var leaf uint64
 	require.NoError(t, raw.View(func(tx *bbolt.Tx) error {
-		leaf = uint64(tx.Bucket(filestore.bucketContent).Root())
+		leaf = uint64(tx.Bucket(names.Content).Root())
 		return nil
 	}))
 	require.NoError(t, raw.Close())
@@ -144,8 +147,8 @@ func TestDamagedPostings(t *testing.T) {
 	makeDamageBase(t, path)
 	db := openTest(t, path, Options{})
 	var key []byte
-	require.NoError(t, db.store.(*filestore.Store).view(func(tx *bbolt.Tx) error {
-		c := tx.Bucket(filestore.bucketSeg).Cursor()
+	require.NoError(t, db.inside().Bolt.View(func(tx *bbolt.Tx) error {
+		c := tx.Bucket(names.Seg).Cursor()
 		for k, _ := c.Seek([]byte("T")); k != nil; k, _ = c.Next() {
 			if bytes.HasSuffix(k, []byte("shelf")) {
 				key = slices.Clone(k)
@@ -155,7 +158,7 @@ func TestDamagedPostings(t *testing.T) {
 	}))
 	require.NoError(t, db.Close())
 	require.NotEmpty(t, key)
-	editRow(t, path, filestore.bucketSeg, key, flipFirst)
+	editRow(t, path, names.Seg, key, flipFirst)
 	for _, readOnly := range []bool{true, false} {
 		db = openTest(t, path, Options{ReadOnly: readOnly})
 		_, err := db.Scope("acme/bulk").Search(ctx, "shelf", 5)
@@ -234,7 +237,7 @@ func TestHeldRows(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 
 	key := ulid.MustParse(ids[7])
-	editRow(t, path, filestore.bucketHeld, key[:], flipFirst)
+	editRow(t, path, names.Held, key[:], flipFirst)
 	db = openTest(t, path, Options{})
 	defer db.Close()
 	list, _, err := db.Review().List(ctx, "", false, "", 100)
@@ -399,10 +402,14 @@ func TestSalvageControl(t *testing.T) {
 	makeSalvageBase(t, base)
 	truth := contents(t, base)
 	db := openTest(t, base, Options{})
-	art := db.store.(*filestore.Store).cat.lookup(db.store.(*filestore.Store).cat.byName["acme"], "rule")
+	located, err := db.store.Resolve(context.Background(), Scopes{"acme"}, Ref{ID: "rule"})
+	require.NoError(t, err)
+	loaded, err := db.store.Load(context.Background(), Scopes{"acme"}, located.Pages, WantHead)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, loaded[0].Head.Version)
 	var row []byte
-	require.NoError(t, db.store.(*filestore.Store).view(func(tx *bbolt.Tx) error {
-		row = slices.Clone(tx.Bucket(filestore.bucketMeta).Get(filestore.headRowKey(filestore.headKey{art: art, version: 2})))
+	require.NoError(t, db.inside().Bolt.View(func(tx *bbolt.Tx) error {
+		row = slices.Clone(tx.Bucket(names.Meta).Get(headKey(loaded[0].Head.Art, 2)))
 		return nil
 	}))
 	require.NoError(t, db.Close())
@@ -489,9 +496,9 @@ func TestSalvageSegments(t *testing.T) {
 	put("the rule")
 	_, err := db.Checkpoint(ctx)
 	require.NoError(t, err)
-	require.NoError(t, db.store.(*filestore.Store).log.Rotate())
+	require.NoError(t, db.inside().Log.Rotate())
 	put("the rule, corrected")
-	require.NoError(t, db.store.(*filestore.Store).log.Rotate())
+	require.NoError(t, db.inside().Log.Rotate())
 	_, err = s.Put(ctx, Artefact{ID: "late", Text: "in the last segment"})
 	require.NoError(t, err)
 	require.NoError(t, dbtest.Copy(live, base))
@@ -513,7 +520,7 @@ func TestSalvageSegments(t *testing.T) {
 			return "segments"
 		},
 		"all but the last, and the row that says where it begins": func(path string) string {
-			editRow(t, path, filestore.bucketSys, filestore.sysKey, func(v []byte) []byte { v[20] ^= 1; return v })
+			editRow(t, path, names.Sys, names.SysKey, func(v []byte) []byte { v[20] ^= 1; return v })
 			remove(t, path, func(i, n int) bool { return i == n-1 })
 			return "segments and system row"
 		},
@@ -536,7 +543,7 @@ func TestSalvageReadsWhatOpenReads(t *testing.T) {
 	name := logFile(t, live)
 	unsealed, err := os.ReadFile(name)
 	require.NoError(t, err)
-	require.NoError(t, db.store.(*filestore.Store).log.Rotate())
+	require.NoError(t, db.inside().Log.Rotate())
 	require.NoError(t, dbtest.Copy(live, base))
 	require.NoError(t, db.Close())
 	name = filepath.Join(base+"-wal", filepath.Base(name))

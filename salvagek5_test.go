@@ -1,5 +1,3 @@
-//go:build rehome
-
 package ctxpage
 
 import (
@@ -16,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/wal"
@@ -37,7 +35,7 @@ func countedBase(t *testing.T) (path string, newest map[string]int) {
 	ctx := context.Background()
 	live, path := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
 	db := openTest(t, live, Options{})
-	log := db.store.(*filestore.Store).log
+	log := db.inside().Log
 	newest = map[string]int{}
 	put := func(n int) {
 		id := fmt.Sprint("art-", n)
@@ -85,12 +83,10 @@ func commitsOf(t *testing.T, path string) (ids []string, recs []wal.Record, seq 
 	_, err := wal.Scan(context.Background(), path+"-wal", nil, 0, func(r wal.Record) error {
 		id := ""
 		if r.Kind == wal.KindCommit {
-			c, err := filestore.decodeCommit(r.Body)
+			c, err := engine.DecodeCommit(r.Body)
 			require.NoError(t, err)
-			for _, h := range c.heads {
-				d := codec.Decoder{B: h.row}
-				hot := filestore.decodeHot(&d)
-				id = string(hot.id)
+			for _, h := range c.Heads {
+				id = headRow(t, h.Row).ID
 			}
 		}
 		size := len(r.Body)
@@ -100,18 +96,16 @@ func commitsOf(t *testing.T, path string) (ids []string, recs []wal.Record, seq 
 		return nil
 	})
 	require.NoError(t, err)
-	s := &filestore.Store{}
-	file, size := openFileOf(t, path)
-	defer file.Close()
-	m, err := filestore.newestMeta(file, size)
+	db := openTest(t, path, Options{ReadOnly: true})
+	seq = db.inside().Seq
+	require.NoError(t, db.Close())
+	return ids, recs, seq
+}
+
+func headRow(t *testing.T, row []byte) *Head {
+	h, err := engine.DecodeHead(row, func(uint32) string { return "" })
 	require.NoError(t, err)
-	walk := &filestore.boltWalk{f: file, m: m, used: map[uint64]bool{}, bad: func(string, ...any) {}, row: func(bucket string, _, v []byte, _ int64) {
-		if bucket == "sys" {
-			require.NoError(t, s.decodeSys(v))
-		}
-	}}
-	walk.tree(m.root, nil)
-	return ids, recs, s.sys.Seq
+	return h
 }
 
 func openFileOf(t *testing.T, path string) (*os.File, int64) {
@@ -159,41 +153,39 @@ func zeroPage(t *testing.T, path string, rng *rand.Rand) damageDone {
 	ids, recs, _ := commitsOf(t, path)
 	file, size := openFileOf(t, path)
 	defer file.Close()
-	m, err := filestore.newestMeta(file, size)
+	m, err := names.Newest(file, size)
 	require.NoError(t, err)
-	page := 2 + rng.Int64N(int64(m.high)-2)
-	from, to := page*m.pageSize, (page+1)*m.pageSize
+	page := 2 + rng.Int64N(int64(m.High)-2)
+	from, to := page*m.PageSize, (page+1)*m.PageSize
 	lost, arts, nums := map[string]bool{}, map[uint64]bool{}, map[uint64]bool{}
-	names := map[uint64]string{}
+	idOf := map[uint64]string{}
 	pages := map[uint64]uint64{}
-	walk := &filestore.boltWalk{f: file, m: m, used: map[uint64]bool{}, bad: func(string, ...any) {}, row: func(bucket string, k, v []byte, at int64) {
+	names.Walk(file, size, func(bucket string, k, v []byte, at int64) {
 		hit := at < to && at+int64(len(v)) > from || at-int64(len(k)) < to && at > from
 		switch {
 		case bucket == "meta" && k[0] == 'h':
 			row, err := codec.Unseal('m', k, v)
 			require.NoError(t, err)
-			d := codec.Decoder{B: row}
-			hot := filestore.decodeHot(&d)
-			names[hot.art] = string(hot.id)
-			for _, r := range filestore.decodeRows(&d, nil) {
-				pages[r.Num] = hot.art
+			head := headRow(t, row)
+			idOf[head.Art] = head.ID
+			for _, r := range head.Rows {
+				pages[r.Num] = head.Art
 			}
-			arts[hot.art] = arts[hot.art] || hit
+			arts[head.Art] = arts[head.Art] || hit
 		case bucket == "content" && hit:
 			nums[binary.BigEndian.Uint64(k)] = true
 		}
-	}}
-	walk.tree(m.root, nil)
+	}, func(format string, args ...any) { t.Errorf(format, args...) })
 	for num := range nums {
 		arts[pages[num]] = true
 	}
 	for art, hit := range arts {
-		lost[names[art]] = hit
+		lost[idOf[art]] = hit
 	}
 	for i := range recs {
 		delete(lost, ids[i])
 	}
-	require.NoError(t, writeZeros(path, from, m.pageSize))
+	require.NoError(t, writeZeros(path, from, m.PageSize))
 	return damageDone{fmt.Sprint("page ", page), lost}
 }
 

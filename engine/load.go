@@ -209,7 +209,14 @@ func (s *Engine) loadMeta(tx Reader, b Base) error {
 // heads); a damaged one is held to what the file has space for.
 func (s *Engine) reserve(tx Reader, size int64) {
 	most := uint64(size / pageRowBytes)
-	s.Catalogue.reserve(min(lastNumber(tx.Before(TableMeta, []byte{'s'}), 'h'), most), min(lastNumber(tx.Last(TableContent), 0), most))
+	s.Catalogue.reserve(min(lastNumber(tx.Before(TableMeta, []byte{'s'}), 'h'), most), min(lastText(tx), most))
+}
+
+// lastText is the number of the last text; 0 where it cannot be read: a damaged page on the way to it costs the texts
+// below it, not the database.
+func lastText(tx Reader) (num uint64) {
+	defer func() { _ = recover() }()
+	return lastNumber(tx.Last(TableContent), 0)
 }
 
 // lastNumber is the number at the beginning of a key, after its letter if it has one; 0 where there is none: it only
