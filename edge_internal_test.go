@@ -1,5 +1,3 @@
-//go:build rehome
-
 package ctxpage
 
 import (
@@ -16,50 +14,23 @@ import (
 	"testing/iotest"
 	"time"
 
-	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 )
 
-// Inside a transaction of bbolt nobody takes the catalogue's lock: with a remap of the file under way that is a deadlock.
-func TestLoadTakesNoLockInsideBbolt(t *testing.T) {
-	ctx := context.Background()
-	db, s := openInternal(t)
-	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "some words"})
-	require.NoError(t, err)
-	_, err = db.Checkpoint(ctx)
-	require.NoError(t, err)
-	l := &filestore.loading{s: s, want: WantText, out: make([]Loaded, 1), arts: make([]uint64, 1), newest: make([]uint32, 1), rows: make([][]byte, 1), names: map[uint32]string{}, heads: map[filestore.headKey]*Head{}}
-	l.look(Scopes{"acme"}, []PageKey{{Num: 1}})
-	require.Equal(t, []int{0}, l.missing)
-	s.cat.mu.Lock()
-	defer s.cat.mu.Unlock()
-	done := make(chan error, 1)
-	go func() { done <- s.view(l.fromFile) }()
-	select {
-	case err := <-done:
-		require.NoError(t, err)
-	case <-time.After(10 * time.Second):
-		t.Fatal("a read of the file waits for the catalogue")
-	}
-	require.Equal(t, "some words", l.out[0].Text)
-	require.Equal(t, "acme", l.out[0].Head.Scope)
-}
-
 // A page that a version does not have is gone, whatever a manifest says.
 func TestLoadOfAVersionWithoutThePage(t *testing.T) {
 	ctx := context.Background()
-	db, s := openInternal(t)
+	db, _ := openInternal(t)
 	scope := db.Scope("acme")
 	for _, text := range []string{"one", "two"} {
 		_, err := scope.Put(ctx, Artefact{ID: "a", Text: text})
 		require.NoError(t, err)
 	}
 	for range 2 { // from the overlay, then from the file
-		out, err := s.Load(ctx, nil, []PageKey{{Num: 1, Version: 1}, {Num: 1, Version: 2}, {Num: 2, Version: 1}, {Num: 2, Version: 2}, {Num: 2, Version: 9}}, WantHead)
+		out, err := db.store.Load(ctx, nil, []PageKey{{Num: 1, Version: 1}, {Num: 1, Version: 2}, {Num: 2, Version: 1}, {Num: 2, Version: 2}, {Num: 2, Version: 9}}, WantHead)
 		require.NoError(t, err)
 		require.NoError(t, out[0].Err)
 		require.NoError(t, out[3].Err)
@@ -69,12 +40,6 @@ func TestLoadOfAVersionWithoutThePage(t *testing.T) {
 		_, err = db.Checkpoint(ctx)
 		require.NoError(t, err)
 	}
-}
-
-// A batch that retires an artefact is waited for by those who saw it.
-func TestRetiredArtefactsAreInFlight(t *testing.T) {
-	b := &Batch{Scope: "acme", Puts: []Put{{Artefact: Artefact{ID: "new", Supersedes: []string{"old"}}}}}
-	require.ElementsMatch(t, []string{filestore.flightKey("acme", "new"), filestore.flightKey("acme", "old")}, filestore.writeKeys(&filestore.request{Batch: *b}))
 }
 
 // A salt is random to its last byte also when the randomness comes a byte at a time.
@@ -90,16 +55,18 @@ func TestSaltsAreWhole(t *testing.T) {
 // After a Commit nobody knows the end of, Rollback does not claim one.
 func TestRollbackOfAnUnknownOutcome(t *testing.T) {
 	ctx := context.Background()
-	db, s := openInternal(t)
+	db, _ := openInternal(t)
+	s := db.inside().Engine
 	tx, err := db.Scope("acme").Begin(ctx)
 	require.NoError(t, err)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "t"}))
-	_ = s.fail(errors.New("the disk died"))
+	_ = s.Fail(errors.New("the disk died"))
 	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: 1, By: "checker"}), ErrOutcomeUnknown)
-	leaves := s.man.Size()
+	leaves := db.store.Manifests().Size()
 	require.ErrorIs(t, tx.Rollback(), ErrOutcomeUnknown)
-	require.Equal(t, leaves, s.man.Size())
+	require.Equal(t, leaves, db.store.Manifests().Size())
 	require.ErrorIs(t, tx.Rollback(), ErrTxnDone)
+	require.ErrorContains(t, db.Close(), "the disk died")
 }
 
 // Numbers in a forged file, with right checksums, are refused before anything as long as them is made.
@@ -107,35 +74,35 @@ func TestForgedNumbers(t *testing.T) {
 	ctx := context.Background()
 	for name, forge := range map[string]func(meta *bbolt.Bucket) error{
 		"page": func(meta *bbolt.Bucket) error {
-			key := filestore.headRowKey(filestore.headKey{art: 1, version: 1})
+			key := headKey(1, 1)
 			row, err := codec.Unseal('m', key, slices.Clone(meta.Get(key)))
 			if err != nil {
 				return err
 			}
 			at := len(row) - len(bytes.SplitN(row, []byte("forged-id"), 2)[1]) + 1 // after the count of rows
 			binary.BigEndian.PutUint64(row[at:], 1<<39)
-			return filestore.putRow(meta, 'm', key, row)
+			return meta.Put(key, codec.Seal('m', key, row))
 		},
 		"artefact": func(meta *bbolt.Bucket) error {
-			key := filestore.headRowKey(filestore.headKey{art: 1, version: 1})
+			key := headKey(1, 1)
 			row, err := codec.Unseal('m', key, slices.Clone(meta.Get(key)))
 			if err != nil {
 				return err
 			}
 			binary.BigEndian.PutUint64(row[9:], 1<<31)
-			return filestore.putRow(meta, 'm', key, row)
+			return meta.Put(key, codec.Seal('m', key, row))
 		},
 		"scope": func(meta *bbolt.Bucket) error {
-			if err := meta.Delete(filestore.scopeRowKey(1)); err != nil {
+			if err := meta.Delete(scopeKey(1)); err != nil {
 				return err
 			}
-			return filestore.putRow(meta, 'm', filestore.scopeRowKey(1<<31), []byte("acme"))
+			return meta.Put(scopeKey(1<<31), codec.Seal('m', scopeKey(1<<31), []byte("acme")))
 		},
 		"group": func(meta *bbolt.Bucket) error {
-			if err := meta.Delete(filestore.groupRowKey(1)); err != nil {
+			if err := meta.Delete(groupKey(1)); err != nil {
 				return err
 			}
-			return filestore.putRow(meta, 'm', filestore.groupRowKey(1<<39), append([]byte{0, 0, 0, 1}, "talk"...))
+			return meta.Put(groupKey(1<<39), codec.Seal('m', groupKey(1<<39), append([]byte{0, 0, 0, 1}, "talk"...)))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -145,7 +112,7 @@ func TestForgedNumbers(t *testing.T) {
 			require.NoError(t, db.Close())
 			b, err := bbolt.Open(db.Path(), 0o600, nil)
 			require.NoError(t, err)
-			require.NoError(t, b.Update(func(tx *bbolt.Tx) error { return forge(tx.Bucket(filestore.bucketMeta)) }))
+			require.NoError(t, b.Update(func(tx *bbolt.Tx) error { return forge(tx.Bucket(names.Meta)) }))
 			require.NoError(t, b.Close())
 			for _, ro := range []bool{true, false} {
 				_, err = Open(db.Path(), Options{ReadOnly: ro})
@@ -153,22 +120,6 @@ func TestForgedNumbers(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestBrokenTakesNothing: a batch that was judged before the store failed, and comes to the log after it, is not taken: the
-// ones before it will never be installed, and nobody would wake who waits for it.
-func TestBrokenTakesNothing(t *testing.T) {
-	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
-	s := db.store.(*filestore.Store)
-	_ = s.fail(errors.New("the disk died"))
-	p := &filestore.pending{done: make(chan struct{}), record: filestore.commitRecord{lsn: 1}}
-	s.seq.mu.Lock()
-	err := s.log3(p, &manifest.Record{})
-	s.seq.mu.Unlock()
-	require.ErrorIs(t, err, ErrOutcomeUnknown)
-	require.Zero(t, p.seq)
-	require.Empty(t, s.seq.queue)
-	require.ErrorContains(t, db.Close(), "the disk died")
 }
 
 // The memory that assemblies use again holds no page after one, whatever the next one overwrites.

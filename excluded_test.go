@@ -1,18 +1,13 @@
-//go:build rehome
-
 package ctxpage
 
 import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
-	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
 
@@ -34,68 +29,6 @@ func fillScope(t testing.TB, s *Scope, n int, a func(i int) Artefact) {
 	}
 }
 
-// TestRecentTail: whatever expired, was said in other sessions, or has come back with a clock that went backwards: the
-// recent tail of a question is the newest pages that no rule excludes, found by looking at all of them.
-func TestRecentTail(t *testing.T) {
-	ctx := context.Background()
-	rng := rand.New(rand.NewPCG(5, 6))
-	start := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
-	now := start
-	db, err := Open(dbtest.MemoryPath(t), Options{Clock: func() time.Time { return now }, noSync: true})
-	require.NoError(t, err)
-	defer db.Close()
-	st := db.store.(*filestore.Store)
-	swept := 0
-	for round := range 24 {
-		now = start.Add(time.Duration(round) * 5 * time.Minute)
-		fillScope(t, db.Scope([]string{"acme", "acme/a"}[round%2]), 600, func(i int) Artefact {
-			a := Artefact{
-				ID: fmt.Sprint("p-", rng.IntN(20_000)), Text: fmt.Sprint("text ", round, i), CurrentAsOf: now.Add(time.Duration(i) * time.Second),
-				Provenance: Provenance(1 + rng.IntN(4)), Kind: KindFact, Seq: int64(i),
-			}
-			if rng.IntN(3) > 0 {
-				a.ExpiresAt = now.Add(time.Duration(1+rng.IntN(120)) * time.Minute)
-			}
-			if rng.IntN(2) == 0 {
-				a.Group = fmt.Sprint("s-", rng.IntN(3))
-			}
-			if rng.IntN(3) == 0 {
-				a.Kind, a.Role = KindMessage, "assistant"
-			}
-			return a
-		})
-		for range 4 {
-			q := CandidateQuery{
-				Scopes: Scopes{"acme/a", "acme"}, Now: start.Add(time.Duration(rng.IntN(3*3600)) * time.Second), Recent: 1 + rng.IntN(30),
-				Floor: Provenance(1 + rng.IntN(3)), Session: []string{"", "s-0", "s-1", "none"}[rng.IntN(4)],
-			}
-			got, err := st.Candidates(ctx, q)
-			require.NoError(t, err)
-			var tail []uint64
-			for _, c := range got.Hits {
-				if c.Recent {
-					tail = append(tail, c.Key.Num)
-				}
-			}
-			want, expired := recentByHand(st.cat, q)
-			require.Equal(t, want, tail, "%+v", q)
-			for _, e := range got.Excluded {
-				if e.Reason == store.ReasonExpired {
-					require.Equal(t, expired, e.Count)
-				}
-			}
-		}
-		for i := range st.cat.scopes {
-			for j := range st.cat.scopes[i].classes {
-				if st.cat.scopes[i].classes[j].swept != 0 {
-					swept++
-				}
-			}
-		}
-	}
-	require.Greater(t, swept, 20, "nothing was swept: the test shows nothing")
-}
-
 // TestSweepConcurrent: questions of different times, and writes, at once. Each is answered as of its own time.
 func TestSweepConcurrent(t *testing.T) {
 	ctx := context.Background()
@@ -103,7 +36,7 @@ func TestSweepConcurrent(t *testing.T) {
 	db, err := Open(dbtest.MemoryPath(t), Options{Clock: func() time.Time { return start }, noSync: true})
 	require.NoError(t, err)
 	defer db.Close()
-	s, st := db.Scope("acme"), db.store.(*filestore.Store)
+	s, st := db.Scope("acme"), db.store
 	fillScope(t, s, 2000, func(i int) Artefact { // one expires each second
 		return Artefact{ID: fmt.Sprint("p-", i), Kind: KindFact, Text: "text", CurrentAsOf: start.Add(time.Duration(i) * time.Microsecond), ExpiresAt: start.Add(time.Duration(i+1) * time.Second)}
 	})
@@ -140,30 +73,6 @@ func TestSweepConcurrent(t *testing.T) {
 	}
 }
 
-func recentByHand(c *filestore.catalogue, q CandidateQuery) (nums []uint64, expired int) {
-	chain := c.chain(q.Scopes)
-	var all []filestore.entry
-	session := c.named[filestore.artKey{scope: c.byName[q.Scopes[0]], id: q.Session}]
-	for i := range c.pages {
-		p := &c.pages[i]
-		if p.end != 0 || p.retired || !slices.Contains(chain, p.scope) {
-			continue
-		}
-		switch c.excluded(p, &q, session) {
-		case "":
-			all = append(all, filestore.entry{key: p.asOf, num: uint64(i + 1)})
-		case store.ReasonExpired:
-			expired++
-		}
-	}
-	slices.SortFunc(all, func(a, b filestore.entry) int { return filestore.compareEntries(b, a) })
-	for _, e := range all[:min(q.Recent, len(all))] {
-		nums = append(nums, e.num)
-	}
-	slices.Sort(nums)
-	return nums, expired
-}
-
 // BenchmarkExcluded is what an assembly costs in a scope of a hundred live pages and as many excluded ones as named.
 func BenchmarkExcluded(b *testing.B) {
 	ctx := context.Background()
@@ -176,6 +85,8 @@ func BenchmarkExcluded(b *testing.B) {
 				defer db.Close()
 				s := db.Scope("acme")
 				fillScope(b, s, 100, func(i int) Artefact { return Artefact{ID: fmt.Sprint("live-", i), Text: fmt.Sprint("needle ", i)} })
+				_, err = s.Put(ctx, Artefact{ID: "turn", Kind: KindMessage, Role: "user", Group: "s-0", Seq: -1, Text: "a turn"}) // the session is there
+				require.NoError(b, err)
 				now = now.Add(time.Second)
 				switch what {
 				case "expired":

@@ -2,6 +2,7 @@ package ctxpage
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -60,3 +61,12 @@ func openInternal(t *testing.T) (*DB, *filestore.Store) {
 	t.Cleanup(func() { db.Close() })
 	return db, db.store.(*filestore.Store)
 }
+
+// headKey, scopeKey and groupKey are the keys of rows in the bucket meta.
+func headKey(art uint64, version uint32) []byte {
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64([]byte{'h'}, art), version)
+}
+
+func scopeKey(num uint32) []byte { return binary.BigEndian.AppendUint32([]byte{'s'}, num) }
+
+func groupKey(num uint64) []byte { return binary.BigEndian.AppendUint64([]byte{'g'}, num) }

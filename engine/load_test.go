@@ -1,0 +1,32 @@
+package engine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
+)
+
+// Inside a snapshot of the rows nobody takes the catalogue's lock: with a remap of bbolt's file under way that is a
+// deadlock.
+func TestLoadTakesNoLockInsideASnapshot(t *testing.T) {
+	m := newMemory(t, time.Now)
+	m.put("acme", store.Artefact{ID: "a", Text: "some words"})
+	require.NoError(t, m.checkpoint())
+	l := &loading{s: m.Engine, want: store.WantText, out: make([]store.Loaded, 1), arts: make([]uint64, 1), newest: make([]uint32, 1), rows: make([][]byte, 1), names: map[uint32]string{}, heads: map[HeadKey]*store.Head{}}
+	l.look(store.Scopes{"acme"}, []store.PageKey{{Num: 1}})
+	require.Equal(t, []int{0}, l.missing)
+	m.Catalogue.Mu.Lock()
+	defer m.Catalogue.Mu.Unlock()
+	done := make(chan error, 1)
+	go func() { done <- m.View(l.fromFile) }()
+	select {
+	case err := <-done:
+		require.NoError(t, err)
+	case <-time.After(10 * time.Second):
+		t.Fatal("a read of the rows waits for the catalogue")
+	}
+	require.Equal(t, "some words", l.out[0].Text)
+	require.Equal(t, "acme", l.out[0].Head.Scope)
+}

@@ -1,0 +1,33 @@
+package engine
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
+)
+
+// A batch that retires an artefact is waited for by those who saw it.
+func TestRetiredArtefactsAreInFlight(t *testing.T) {
+	b := store.Batch{Scope: "acme", Puts: []store.Put{{Artefact: store.Artefact{ID: "new", Supersedes: []string{"old"}}}}}
+	require.ElementsMatch(t, []string{FlightKey("acme", "new"), FlightKey("acme", "old")}, writeKeys(&Request{Batch: b}))
+}
+
+// TestBrokenTakesNothing: a batch that was judged before the store failed, and comes to the log after it, is not taken: the
+// ones before it will never be installed, and nobody would wake who waits for it.
+func TestBrokenTakesNothing(t *testing.T) {
+	m := newMemory(t, time.Now)
+	_ = m.Fail(errors.New("the disk died"))
+	p := &pending{done: make(chan struct{}), record: commitRecord{LSN: 1}}
+	m.Seq.Mu.Lock()
+	err := m.log3(p, &manifest.Record{})
+	m.Seq.Mu.Unlock()
+	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
+	require.Zero(t, p.seq)
+	require.Zero(t, m.Last())
+	require.Empty(t, m.Seq.queue)
+	require.ErrorContains(t, m.Failure(), "the disk died")
+}
