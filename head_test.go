@@ -1,5 +1,3 @@
-//go:build rehome
-
 package ctxpage
 
 import (
@@ -12,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -25,7 +23,7 @@ func auditOf(path string, fsys *faultfs.FS) (*manifest.Log, error) {
 	ctx := context.Background()
 	l, _, err := manifest.OpenReader(ctx, path+"-manifest", fsys, func(add func(uint64, []byte) error) error {
 		_, err := wal.Scan(ctx, path+"-wal", fsys, 0, func(r wal.Record) error {
-			index, leaf, err := filestore.leafOf(r)
+			index, leaf, err := names.Leaf(r)
 			if err == nil && leaf != nil {
 				err = add(index, leaf)
 			}
@@ -113,9 +111,9 @@ func TestHeadIsOnDiskControl(t *testing.T) {
 	t.Parallel()
 	r, seen := newRig(t, Options{}), false
 	r.besideWriters(t, 20_000, func(db *DB, _ int) bool {
-		s := db.store.(*filestore.Store)
-		assert.NoError(t, s.log.Sync(context.Background(), s.log.Last()))
-		h, err := s.man.Head(s.man.Size(), 0)
+		log, audit := db.inside().Log, db.store.Audit()
+		assert.NoError(t, log.Sync(context.Background(), log.Last()))
+		h, err := audit.Head(audit.Size(), 0)
 		assert.NoError(t, err)
 		seen = r.holds(h) != nil
 		return seen
@@ -129,16 +127,12 @@ func TestHeadOfReader(t *testing.T) {
 	r := newRig(t, Options{})
 	db, err := r.open()
 	require.NoError(t, err)
-	s := db.store.(*filestore.Store)
 	_, err = db.Scope("acme").Put(context.Background(), Artefact{ID: "page", Text: "text"})
 	require.NoError(t, err)
-	s.seq.mu.Lock() // keeps the background from counting, and so from syncing more than there is
 	leaf := &manifest.Record{Type: manifest.TypeGet, Trace: "01ARZ3NDEKTSV4RRFFQ69G5FAV", Scope: "acme"}
-	err = s.appendLocked([]*manifest.Record{leaf})
-	s.seq.mu.Unlock()
-	require.NoError(t, err)
-	require.NoError(t, s.log.Write())
-	unsynced, err := s.man.Head(s.man.Size(), 0)
+	require.NoError(t, db.store.Append(context.Background(), []*manifest.Record{leaf}, store.Written))
+	audit := db.store.Audit()
+	unsynced, err := audit.Head(audit.Size(), 0)
 	require.NoError(t, err)
 	im := image{r.fs.Killed(), copyBolt(r.path)}
 	require.NoError(t, r.restart(db, im))

@@ -40,9 +40,9 @@ func newMemory(t testing.TB, now func() time.Time) *memory {
 	m.Engine = New(Options{Path: "memory", Now: now, Rand: rand.Reader, Analyzer: lexical.NewAnalyzer(), Checkpoint: func(context.Context) error { return m.checkpoint() }})
 	m.Engine.Rows, m.Engine.Log = m, m
 	require.NoError(t, m.View(func(r Reader) error { return m.LoadRows(r, m.base) }))
-	m.Audit, _, err = manifest.Open(t.Context(), "/audit", faultfs.New(), manifest.Options{DB: "memory"})
+	m.Leaves, _, err = manifest.Open(t.Context(), "/audit", faultfs.New(), manifest.Options{DB: "memory"})
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = m.Audit.Close() })
+	t.Cleanup(func() { _ = m.Leaves.Close() })
 	m.Seq.Start(m.Engine)
 	return m
 }

@@ -45,6 +45,7 @@ type Names struct {
 	Swapping                      func(path string) bool
 	NoSpace                       func(error) bool
 	Remove                        func(path string)
+	Leaf                          func(wal.Record) (index uint64, leaf []byte, err error) // of a record; nil: it has none
 	Newest                        func(f io.ReaderAt, size int64) (Meta, error)
 	// Walk checks the structure of a whole file of bbolt. bad hears what is wrong; row, if not nil, is given every row with
 	// the name of its bucket and where its value stands in the file.
@@ -58,7 +59,7 @@ func PeekNames(peek.Token) Names {
 		MetaHead: boltPageHead, MetaSize: boltMetaSize, LockBytes: maxLockFile,
 		Sys: bucketSys, SysKey: sysKey, Content: bucketContent, Vectors: bucketVec,
 		Meta: bucketMeta, Seg: bucketSeg, Held: bucketHeld,
-		FirstPages: firstPages, Sector: sectorBytes, Swapping: swapping, NoSpace: noSpace, Remove: removeDatabase,
+		FirstPages: firstPages, Sector: sectorBytes, Swapping: swapping, NoSpace: noSpace, Remove: removeDatabase, Leaf: leafOf,
 		Newest: func(f io.ReaderAt, size int64) (Meta, error) {
 			m, err := newestMeta(f, size)
 			return Meta{m.pageSize, m.root, m.freelist, m.high, m.txid}, err
