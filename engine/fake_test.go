@@ -14,6 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
 
@@ -43,7 +44,7 @@ func newMemory(t testing.TB, now func() time.Time) *memory {
 	m.Leaves, _, err = manifest.Open(t.Context(), "/audit", faultfs.New(), manifest.Options{DB: "memory"})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = m.Leaves.Close() })
-	m.Seq.Start(m.Engine)
+	m.Start(store.Info{ID: "memory"})
 	return m
 }
 
