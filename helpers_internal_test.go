@@ -62,11 +62,7 @@ func openInternal(t *testing.T) (*DB, *filestore.Store) {
 	return db, db.store.(*filestore.Store)
 }
 
-// headKey, scopeKey and groupKey are the keys of rows in the bucket meta.
-func headKey(art uint64, version uint32) []byte {
-	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64([]byte{'h'}, art), version)
-}
-
+// scopeKey and groupKey are the keys of rows in the bucket meta.
 func scopeKey(num uint32) []byte { return binary.BigEndian.AppendUint32([]byte{'s'}, num) }
 
 func groupKey(num uint64) []byte { return binary.BigEndian.AppendUint64([]byte{'g'}, num) }
