@@ -1,6 +1,39 @@
-//go:build rehome
-
 package filestore
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/ctxpage/ctxpage/engine"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/wal"
+	"github.com/stretchr/testify/require"
+)
+
+var corruptAll = flag.Bool("corrupt.all", false, "flip every byte of the log, not a part of them")
 
 // bytesFS shows one file of bytes as the only segment of a log, so that a test may cut and flip it ten thousand times a
 // second. It is for reading.
@@ -47,13 +80,14 @@ func (f *bytesFile) Close() error         { return nil }
 
 // logUnderTest is the log of a real database, about 64 KiB of it, and what it holds record by record.
 type logUnderTest struct {
-	sys     filestore.sysRow
+	sys     sysRow
 	file    bytesFS
 	records []loggedRecord
-	all     *filestore.overlay // after the last
+	all     tables // after the last
 	words   *lexical.Analyzer
-	rig     *rig
-	im      image
+	path    string
+	bolt    []byte      // bbolt's file, as a crash leaves it
+	files   *faultfs.FS // log and archive, likewise
 }
 
 type loggedRecord struct {
@@ -68,38 +102,74 @@ type loggedRecord struct {
 
 const logBytes = 64 << 10
 
-// makeLog writes commits, reads, marks and held drafts until the log is long enough; no checkpoint comes between. The
-// bulk is in the drafts, which a replay does not analyse: it is replayed some hundred thousand times.
+// openOn opens the database at path with its log and its archive on a file system.
+func openOn(path string, files wal.FS) (*Store, error) {
+	return Open(Options{Path: path, Fs: files, Segment: 8 << 20}) // preallocated in steps of 64 KiB
+}
+
+// put writes an artefact, or holds it.
+func put(st *Store, action store.Action, a store.Artefact, text string) (store.Outcome, error) {
+	now := time.Now()
+	id, err := store.NewID(now, st.opts.Rand)
+	if err != nil {
+		return store.Outcome{}, err
+	}
+	a.KindDefaults()
+	a.CurrentAsOf = now
+	p := store.Put{Artefact: a, Counter: "bytes"}
+	for piece := range slices.Chunk([]byte(text), 4<<10) {
+		np := store.NewPage{Text: string(piece), Tokens: len(piece), Hash: store.ContentHash(string(piece)), Salt: [store.DigestSaltSize]byte(id[:])}
+		np.Digest = store.SaltedDigest(np.Salt[:], np.Text)
+		p.Pages = append(p.Pages, np)
+	}
+	b := store.Batch{ID: id, Scope: "acme", Actor: "writer", Now: now, Action: action, Puts: []store.Put{p}, Leaf: manifest.Record{Type: manifest.TypeCommit}}
+	if action == store.ActHold {
+		b.Reason = "no verdict"
+	}
+	return st.Commit(context.Background(), b)
+}
+
+// makeLog writes commits, leaves of reads, marks and held drafts until the log is long enough; no checkpoint comes between.
+// The bulk is in the drafts, which a replay does not analyse: it is replayed some hundred thousand times.
 func makeLog(t *testing.T) *logUnderTest {
 	ctx := context.Background()
-	r := newRig(t, Options{})
-	db, err := r.open()
+	l := &logUnderTest{path: dbtest.MemoryPath(t), words: lexical.NewAnalyzer()}
+	files := faultfs.New()
+	dir := filepath.Dir(l.path)
+	require.NoError(t, files.MkdirAll(dir, 0o700))
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		require.NoError(t, files.SyncDir(dir))
+	}
+	require.NoError(t, files.SyncDir("/"))
+	st, err := openOn(l.path, files)
 	require.NoError(t, err)
-	s, st := db.Scope("acme", WithActor("writer")), db.store.(*filestore.Store)
 	for n := 1; st.log.Size() < logBytes; n++ {
-		_, err := s.Put(ctx, Artefact{ID: fmt.Sprint("page-", n%3), Text: fmt.Sprint("number ", n)})
+		id := fmt.Sprint("page-", n%3)
+		_, err := put(st, store.ActApply, store.Artefact{ID: id}, fmt.Sprint("number ", n))
 		require.NoError(t, err)
-		_, err = s.Get(ctx, fmt.Sprint("page-", n%3))
+		leaf := &manifest.Record{Type: manifest.TypeGet, Scope: "acme", Actor: "writer", Reason: "get " + id}
+		require.NoError(t, st.note(ctx, store.Written, leaf))
+		out, err := put(st, store.ActHold, store.Artefact{ID: "draft", Kind: store.KindFact}, fmt.Sprintf("held %d%s", n, strings.Repeat(".", 9000)))
 		require.NoError(t, err)
-		tx, err := s.Begin(ctx)
-		require.NoError(t, err)
-		require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Kind: KindFact, Text: fmt.Sprintf("held %d%s", n, strings.Repeat(".", 9000))}))
-		require.ErrorIs(t, tx.Commit(ctx, Verdict{}), ErrHeld)
+		require.Equal(t, store.StatusHeld, out.Status)
 		if n%3 == 0 {
-			require.NoError(t, st.mark())
+			require.NoError(t, st.Mark())
 		}
 	}
 	require.NoError(t, st.log.Sync(ctx, st.log.Last()))
-	l := &logUnderTest{sys: st.sys, file: bytesFS{dir: r.path + "-wal"}, words: lexical.NewAnalyzer(), rig: r}
-	names, err := r.fs.ReadDir(l.file.dir)
+	l.sys, l.file = st.sys, bytesFS{dir: l.path + "-wal"}
+	names, err := files.ReadDir(l.file.dir)
 	require.NoError(t, err)
 	require.Len(t, names, 1)
 	l.file.name = names[0]
-	l.file.data, err = r.fs.ReadFile(filepath.Join(l.file.dir, names[0]))
+	l.file.data, err = files.ReadFile(filepath.Join(l.file.dir, names[0]))
 	require.NoError(t, err)
 	l.file.data = l.file.data[:st.log.Size()]
-	l.im = r.cut(1, 0)
-	require.NoError(t, r.restart(db, l.im))
+	l.files = files.CrashClone(1, 0)
+	l.bolt, err = os.ReadFile(l.path)
+	require.NoError(t, err)
+	files.Inject(faultfs.Fault{Err: faultfs.ErrCrashed, Sticky: true})
+	_ = st.Close() // it says what it met: the crash
 	l.index(t)
 	return l
 }
@@ -115,27 +185,76 @@ func (l *logUnderTest) index(t *testing.T) {
 		if err := s.redo(r); err != nil {
 			return err
 		}
-		root, err := s.man.Root(s.man.Size())
+		root, err := s.Leaves.Root(s.Leaves.Size())
 		l.records = append(l.records, loggedRecord{
-			seq: r.Seq, durable: r.Durable, lsn: s.cat.lsn, rows: s.over.rows(), leaves: s.man.Size(), root: root,
+			seq: r.Seq, durable: r.Durable, lsn: s.Catalogue.LSN, rows: s.Overlay.Rows(), leaves: s.Leaves.Size(), root: root,
 		})
 		return err
 	})
 	require.NoError(t, err)
 	l.records[len(l.records)-1].end = int64(len(l.file.data))
-	l.all = s.over
+	l.all, err = tablesOf(s.Overlay)
+	require.NoError(t, err)
 }
 
 // store is a store of an empty file, before recovery.
-func (l *logUnderTest) store() (*filestore.Store, error) {
-	s := &filestore.Store{cat: filestore.newCatalogue(), over: filestore.newOverlay(), sys: l.sys}
-	s.opts = filestore.Options{Path: strings.TrimSuffix(l.file.dir, "-wal"), ReadOnly: true, Analyzer: l.words, Fs: &l.file}
-	s.seq.init()
-	var err error
-	if s.idx, err = lexical.Open(filestore.noRows{}); err != nil {
+func (l *logUnderTest) store() (*Store, error) {
+	s := &Store{sys: l.sys, opts: Options{Path: l.path, ReadOnly: true, Analyzer: l.words, Fs: &l.file}.withDefaults()}
+	s.Engine = engine.New(engine.Options{Path: l.path, ReadOnly: true, Now: s.opts.Now, Rand: s.opts.Rand, Analyzer: l.words})
+	s.Rows = tables{}
+	if err := s.IndexAnew(tables{}); err != nil {
 		return nil, err
 	}
 	return s, s.openManifest(context.Background())
+}
+
+// tables are rows in memory.
+type tables [engine.TableVec + 1]map[string][]byte
+
+// tablesOf are the rows that a checkpoint would write.
+func tablesOf(o *engine.Overlay) (t tables, err error) {
+	for i := range t {
+		t[i] = map[string][]byte{}
+	}
+	return t, engine.ApplyOverlay(t, o, &engine.RowCounts{})
+}
+
+func (t tables) View(fn func(engine.Reader) error) error { return fn(t) }
+
+func (t tables) Get(of engine.Table, key []byte) []byte { return t[of][string(key)] }
+
+func (t tables) From(of engine.Table, key []byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(k, v []byte) bool) {
+		for _, k := range slices.Sorted(maps.Keys(t[of])) {
+			if k >= string(key) && !yield([]byte(k), t[of][k]) {
+				return
+			}
+		}
+	}
+}
+
+func (t tables) Before(of engine.Table, key []byte) (last []byte) {
+	for k := range t.From(of, nil) {
+		if bytes.Compare(k, key) >= 0 {
+			break
+		}
+		last = k
+	}
+	return last
+}
+
+func (t tables) Last(of engine.Table) []byte { return t.Before(of, bytes.Repeat([]byte{0xff}, 64)) }
+
+func (t tables) Len(of engine.Table) int { return len(t[of]) }
+
+func (t tables) Put(of engine.Table, key, value []byte) error {
+	t[of][string(key)] = value
+	return nil
+}
+
+func (t tables) Delete(of engine.Table, key []byte) error {
+	delete(t[of], string(key))
+	return nil
 }
 
 var errWrong = errors.New("something was recovered that was never written")
@@ -155,29 +274,21 @@ func (l *logUnderTest) recovered() (int, error) {
 	if rec.Last > 0 {
 		want = l.records[rec.Last-1]
 	}
-	root, err := s.man.Root(s.man.Size())
-	if err != nil || s.cat.lsn != want.lsn || s.man.Size() != want.leaves || want.leaves > 0 && root != want.root || s.over.rows() != want.rows {
-		return 0, fmt.Errorf("%w: lsn %d, %d leaves, %d rows; expected %+v; %w", errWrong, s.cat.lsn, s.man.Size(), s.over.rows(), want, err)
+	root, err := s.Leaves.Root(s.Leaves.Size())
+	lsn, leaves, rows := s.Catalogue.LSN, s.Leaves.Size(), s.Overlay.Rows()
+	if err != nil || lsn != want.lsn || leaves != want.leaves || leaves > 0 && root != want.root || rows != want.rows {
+		return 0, fmt.Errorf("%w: lsn %d, %d leaves, %d rows; expected %+v; %w", errWrong, lsn, leaves, rows, want, err)
 	}
-	return int(rec.Last), sameRows(s.over, l.all)
+	have, err := tablesOf(s.Overlay)
+	return int(rec.Last), cmp.Or(err, have.within(l.all))
 }
 
-// sameRows compares rows with those of the whole log: names are never used twice, so each must be the same there.
-func sameRows(o, all *filestore.overlay) error {
-	for k, v := range o.heads {
-		if !bytes.Equal(v, all.heads[k]) {
-			return fmt.Errorf("%w: head %v", errWrong, k)
-		}
-	}
-	for k, v := range o.texts {
-		if v != all.texts[k] {
-			return fmt.Errorf("%w: text %d", errWrong, k)
-		}
-	}
-	for _, m := range [][2]map[ulid.ULID][]byte{{o.held, all.held}, {o.result, all.result}} {
-		for k, v := range m[0] {
-			if !bytes.Equal(v, m[1][k]) {
-				return fmt.Errorf("%w: row %s", errWrong, k)
+// within compares rows with those of the whole log: names are never used twice, so each must be the same there.
+func (t tables) within(all tables) error {
+	for of := range t {
+		for k, v := range t[of] {
+			if !bytes.Equal(v, all[of][k]) {
+				return fmt.Errorf("%w: row %x of %s", errWrong, k, engine.Table(of))
 			}
 		}
 	}
@@ -227,7 +338,7 @@ func TestLogCut(t *testing.T) {
 		l.file.data = whole[:at]
 		n, err := l.recovered()
 		switch {
-		case at < segmentHeader && errors.Is(err, ErrCorrupt):
+		case at < segmentHeader && errors.Is(err, store.ErrCorrupt):
 			return nil
 		case at < segmentHeader || err != nil || n != l.before(at):
 			return fmt.Errorf("cut at %d: expected %d records, got %d, %w", at, l.before(at), n, err)
@@ -249,7 +360,7 @@ func TestLogFlip(t *testing.T) {
 		before := l.before(at)
 		n, err := l.recovered()
 		switch {
-		case errors.Is(err, ErrNewerFormat) || err != nil && !errors.Is(err, ErrCorrupt):
+		case errors.Is(err, store.ErrNewerFormat) || err != nil && !errors.Is(err, store.ErrCorrupt):
 			return fmt.Errorf("flip at %d: %w", at, err)
 		case at < segmentHeader || l.vouched(before):
 			if err == nil {
@@ -320,30 +431,33 @@ func TestLogCutOpen(t *testing.T) {
 		if i%2 == 1 {
 			at = segmentHeader + rng.Int64N(int64(len(l.file.data))-segmentHeader)
 		}
-		require.NoError(t, l.rig.restart(nil, image{l.im.fs.Clone(), l.im.bolt}))
-		l.rig.fs.WriteFile(filepath.Join(l.file.dir, l.file.name), l.file.data[:at])
-		db, err := l.rig.open()
+		require.NoError(t, os.WriteFile(l.path, l.bolt, 0o600))
+		files := l.files.Clone()
+		files.WriteFile(filepath.Join(l.file.dir, l.file.name), l.file.data[:at])
+		st, err := openOn(l.path, files)
 		require.NoError(t, err, "cut at %d", at)
-		problems, err := db.Check(ctx, nil)
+		rep, err := st.Maintain(ctx, store.Job{Kind: store.JobCheck}, nil)
 		require.NoError(t, err)
-		require.Empty(t, problems, "cut at %d", at)
-		st, err := db.Stats(ctx)
-		require.NoError(t, err)
+		require.Empty(t, rep.Problems, "cut at %d", at)
 		var want loggedRecord
 		if n := l.before(int(at)); n > 0 {
 			want = l.records[n-1]
 		}
-		require.Equal(t, want.lsn, st.LSN, "cut at %d", at)
-		_, err = db.Scope("acme").Put(ctx, Artefact{ID: "later", Text: "after the cut"})
+		stat, err := st.Stat(ctx)
 		require.NoError(t, err)
-		require.NoError(t, db.Close())
-		db, err = l.rig.open()
+		require.Equal(t, want.lsn, stat.LSN, "cut at %d", at)
+		_, err = put(st, store.ActApply, store.Artefact{ID: "later"}, "after the cut")
 		require.NoError(t, err)
-		v, err := db.Scope("acme").Get(ctx, "later")
+		require.NoError(t, st.Close())
+		st, err = openOn(l.path, files)
 		require.NoError(t, err)
-		require.Equal(t, "after the cut", v.Text)
-		require.Equal(t, want.lsn+1, v.LSN)
-		require.NoError(t, db.Close())
+		found, err := st.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: "later"})
+		require.NoError(t, err)
+		loaded, err := st.Load(ctx, store.Scopes{"acme"}, found.Pages, store.WantText)
+		require.NoError(t, err)
+		require.NoError(t, loaded[0].Err)
+		require.Equal(t, "after the cut", loaded[0].Text)
+		require.Equal(t, want.lsn+1, loaded[0].Head.LSN)
+		require.NoError(t, st.Close())
 	}
 }
-
