@@ -1,5 +1,3 @@
-//go:build rehome
-
 package ctxpage
 
 import (
@@ -11,10 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
-	"github.com/vmihailenco/msgpack/v5"
 	"go.etcd.io/bbolt"
 )
 
@@ -81,25 +80,21 @@ func (e *editable) edit(trust bool, change func(tx *bbolt.Tx)) *DB {
 // head edits the newest head row of an artefact of acme, and keeps its proof and a right checksum.
 func (e *editable) head(id string, change func(h *Head, scope *uint32)) func(tx *bbolt.Tx) {
 	return func(tx *bbolt.Tx) {
-		meta := tx.Bucket(filestore.bucketMeta)
-		var key, row []byte
+		meta := tx.Bucket(names.Meta)
+		var key, found []byte
 		c := meta.Cursor()
 		for k, v := c.Seek([]byte{'h'}); k != nil && k[0] == 'h'; k, v = c.Next() {
-			if got := filestore.decodeHot(&codec.Decoder{B: v}); string(got.id) == id {
-				key, row = slices.Clone(k), slices.Clone(v)
+			row, err := codec.Unseal('m', k, slices.Clone(v))
+			require.NoError(e.t, err)
+			h, err := engine.DecodeHead(row, func(uint32) string { return "" })
+			require.NoError(e.t, err)
+			if h.ID == id {
+				key, found = slices.Clone(k), row
 			}
 		}
-		row, err := codec.Unseal('m', key, row)
+		row, err := engine.EditHead(peek.Token{}, found, change)
 		require.NoError(e.t, err)
-		h, err := filestore.decodeHead(row, func(uint32) string { return "acme" })
-		require.NoError(e.t, err)
-		scope := filestore.decodeHot(&codec.Decoder{B: row}).scope
-		change(h, &scope)
-		cold, err := filestore.encodeCold(h)
-		require.NoError(e.t, err)
-		_, p, err := filestore.cutProof(row)
-		require.NoError(e.t, err)
-		require.NoError(e.t, meta.Put(key, codec.Seal('m', key, p.append(filestore.encodeHead(nil, h, scope, cold)))))
+		require.NoError(e.t, meta.Put(key, codec.Seal('m', key, row)))
 	}
 }
 
@@ -197,23 +192,17 @@ func TestAnEditedRowIsNotServed(t *testing.T) {
 	}
 	edited := map[string]string{"name of scope": "evil", "name of group": "acme", "passes for old": "acme"} // scopes with an edited row
 	for name, change := range map[string]func(tx *bbolt.Tx){
-		"text":          put(filestore.bucketContent, 'c', filestore.textRowKey(1), []byte("refunds take forty days")),
-		"same length":   put(filestore.bucketContent, 'c', filestore.textRowKey(1), []byte("refunds take fourteen year")),
-		"name of scope": put(filestore.bucketMeta, 'm', filestore.scopeRowKey(1), []byte("evil")),
-		"name of group": put(filestore.bucketMeta, 'm', filestore.groupRowKey(1), append([]byte{0, 0, 0, 1}, "kalt"...)),
+		"text":          put(names.Content, 'c', textKey(1), []byte("refunds take forty days")),
+		"same length":   put(names.Content, 'c', textKey(1), []byte("refunds take fourteen year")),
+		"name of scope": put(names.Meta, 'm', scopeKey(1), []byte("evil")),
+		"name of group": put(names.Meta, 'm', groupKey(1), append([]byte{0, 0, 0, 1}, "kalt"...)),
 		"passes for old": func(tx *bbolt.Tx) {
-			meta := tx.Bucket(filestore.bucketMeta)
-			key := filestore.headRowKey(filestore.headKey{art: 1, version: 1})
+			meta := tx.Bucket(names.Meta)
+			key := headKey(1, 1)
 			row, err := codec.Unseal('m', key, meta.Get(key))
 			require.NoError(e.t, err)
-			h, err := filestore.decodeHead(row, func(uint32) string { return "acme" })
+			row, err = engine.EditAsOld(peek.Token{}, row, func(h *Head, _ *uint32) { h.Provenance = HumanVerified })
 			require.NoError(e.t, err)
-			h.Provenance = HumanVerified
-			cold, err := filestore.encodeCold(h)
-			require.NoError(e.t, err)
-			d := codec.Decoder{B: filestore.encodeHead(nil, h, 1, nil)}
-			row = append(d.B[:len(d.B)-1:len(d.B)-1], cold...)
-			row[0] = filestore.rowVersionOld
 			require.NoError(e.t, meta.Put(key, codec.Seal('m', key, row)))
 		},
 	} {
@@ -261,16 +250,10 @@ func TestAnEditedDeletionIsNotServed(t *testing.T) {
 	_, err := db.Scope("acme").Get(ctx, "gone")
 	require.ErrorIs(t, err, ErrCorrupt)
 	db = e.edit(false, func(tx *bbolt.Tx) {
-		require.NoError(e.t, tx.Bucket(filestore.bucketMeta).Delete(filestore.headRowKey(filestore.headKey{art: 3, version: 2})))
-		v := tx.Bucket(filestore.bucketSys).Get(filestore.sysKey)
-		var sys filestore.sysRow
-		row, err := codec.Unseal('y', filestore.sysKey, v[8:])
+		require.NoError(e.t, tx.Bucket(names.Meta).Delete(headKey(3, 2)))
+		b, err := names.Recount(tx.Bucket(names.Sys).Get(names.SysKey), func(n *engine.RowCounts) { n.Meta-- })
 		require.NoError(e.t, err)
-		require.NoError(e.t, codec.Unpack(row, &sys))
-		sys.Rows.Meta--
-		b, err := filestore.encodeSys(sys)
-		require.NoError(e.t, err)
-		require.NoError(e.t, tx.Bucket(filestore.bucketSys).Put(filestore.sysKey, b))
+		require.NoError(e.t, tx.Bucket(names.Sys).Put(names.SysKey, b))
 	})
 	problems, err := db.Check(ctx, nil)
 	require.NoError(t, err)
@@ -285,17 +268,11 @@ func TestAnEditedDraftIsNotApproved(t *testing.T) {
 	edit := func(id string, change func(h *HeldBatch)) func(tx *bbolt.Tx) {
 		return func(tx *bbolt.Tx) {
 			key := ulid.MustParse(id)
-			row, err := codec.Unseal('d', key[:], tx.Bucket(filestore.bucketHeld).Get(key[:]))
+			row, err := codec.Unseal('d', key[:], tx.Bucket(names.Held).Get(key[:]))
 			require.NoError(e.t, err)
-			var h HeldBatch
-			require.NoError(e.t, filestore.unpackHeld(row, &h))
-			change(&h)
-			body, err := msgpack.Marshal(&h)
+			row, err = engine.EditHeld(peek.Token{}, row, change)
 			require.NoError(e.t, err)
-			_, p, ok, err := filestore.cutHeld(row)
-			require.True(e.t, ok)
-			require.NoError(e.t, err)
-			require.NoError(e.t, tx.Bucket(filestore.bucketHeld).Put(key[:], codec.Seal('d', key[:], p.append(append([]byte{filestore.heldMark}, body...)))))
+			require.NoError(e.t, tx.Bucket(names.Held).Put(key[:], codec.Seal('d', key[:], row)))
 		}
 	}
 	for name, c := range map[string]struct {
@@ -339,13 +316,13 @@ func TestAnEditedDraftIsNotApproved(t *testing.T) {
 	// The row as it was before the decision has a digest in the audit, and a decision after it.
 	var before []byte
 	key := ulid.MustParse(e.held)
-	e.edit(false, func(tx *bbolt.Tx) { before = slices.Clone(tx.Bucket(filestore.bucketHeld).Get(key[:])) })
+	e.edit(false, func(tx *bbolt.Tx) { before = slices.Clone(tx.Bucket(names.Held).Get(key[:])) })
 	db, err := Open(filepath.Join(e.dir, "agent.ctx"), Options{noSync: true})
 	require.NoError(t, err)
 	_, err = db.Review().Reject(ctx, e.held, "judge", "no")
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
-	db = e.edit(false, func(tx *bbolt.Tx) { require.NoError(t, tx.Bucket(filestore.bucketHeld).Put(key[:], before)) })
+	db = e.edit(false, func(tx *bbolt.Tx) { require.NoError(t, tx.Bucket(names.Held).Put(key[:], before)) })
 	_, err = db.Review().Approve(ctx, e.held, Approval{By: "ann"})
 	require.ErrorIs(t, err, ErrCorrupt)
 }

@@ -46,7 +46,9 @@ type Names struct {
 	NoSpace                       func(error) bool
 	Remove                        func(path string)
 	Leaf                          func(wal.Record) (index uint64, leaf []byte, err error) // of a record; nil: it has none
-	Newest                        func(f io.ReaderAt, size int64) (Meta, error)
+	// Recount gives a system row with other counts of rows.
+	Recount func(v []byte, change func(*engine.RowCounts)) ([]byte, error)
+	Newest  func(f io.ReaderAt, size int64) (Meta, error)
 	// Walk checks the structure of a whole file of bbolt. bad hears what is wrong; row, if not nil, is given every row with
 	// the name of its bucket and where its value stands in the file.
 	Walk func(f io.ReaderAt, size int64, row func(bucket string, k, v []byte, at int64), bad func(format string, args ...any))
@@ -59,13 +61,22 @@ func PeekNames(peek.Token) Names {
 		MetaHead: boltPageHead, MetaSize: boltMetaSize, LockBytes: maxLockFile,
 		Sys: bucketSys, SysKey: sysKey, Content: bucketContent, Vectors: bucketVec,
 		Meta: bucketMeta, Seg: bucketSeg, Held: bucketHeld,
-		FirstPages: firstPages, Sector: sectorBytes, Swapping: swapping, NoSpace: noSpace, Remove: removeDatabase, Leaf: leafOf,
+		FirstPages: firstPages, Sector: sectorBytes, Swapping: swapping, NoSpace: noSpace, Remove: removeDatabase, Leaf: leafOf, Recount: recount,
 		Newest: func(f io.ReaderAt, size int64) (Meta, error) {
 			m, err := newestMeta(f, size)
 			return Meta{m.pageSize, m.root, m.freelist, m.high, m.txid}, err
 		},
 		Walk: walkBolt,
 	}
+}
+
+func recount(v []byte, change func(*engine.RowCounts)) ([]byte, error) {
+	var s Store
+	if err := s.decodeSys(v); err != nil {
+		return nil, err
+	}
+	change(&s.sys.Rows)
+	return encodeSys(s.sys)
 }
 
 // Peek gives the options hooks, for tests of this module.
