@@ -115,6 +115,10 @@ type Options struct {
 	MustExist bool
 	// LockTimeout is how long Open waits for another process to let go; 0: not at all.
 	LockTimeout time.Duration
+	// Store holds the database instead of files at the path; the path is then a name in errors and Stats. Open it with
+	// StateKinds. A successful Open takes it over, and Close closes it; after a failed Open it is still the caller's.
+	// ReadOnly, MustExist and LockTimeout describe how files are opened: with a Store they give an InvalidError.
+	Store Store
 
 	noSync  bool // the negative control of crash tests
 	trust   bool // tests: what was edited in the file is served
@@ -174,7 +178,24 @@ func (o Options) withDefaults() (Options, error) {
 	if o.SourceTimeout < 0 || o.RefreshEvery < 0 || o.LockTimeout < 0 || o.EmbedTimeout < 0 || o.SummarizeTimeout < 0 {
 		errs = append(errs, store.Invalid("Options", "a negative timeout", "zero or more"))
 	}
-	return o, errors.Join(errs...)
+	return o, errors.Join(append(errs, o.checkStore())...)
+}
+
+// checkStore refuses options that only a store of files can follow, where the caller brings another store.
+func (o Options) checkStore() error {
+	if o.Store == nil {
+		return nil
+	}
+	var errs []error
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{{"ReadOnly", o.ReadOnly}, {"MustExist", o.MustExist}, {"LockTimeout", o.LockTimeout != 0}} {
+		if f.set {
+			errs = append(errs, store.Invalid("Options."+f.name, "a value beside Options.Store", "nothing: tell the store when you open it"))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // DB is an open database. All methods may be used concurrently.
@@ -206,7 +227,8 @@ type DB struct {
 
 // Open opens the database at path, creating it unless Options say otherwise: path itself, path-wal/, path-manifest/
 // and path.lock. One process has a database open for writing at a time; a second gets a *LockedError. After an
-// unclean end the log is replayed: every acknowledged commit is there, nothing half done is.
+// unclean end the log is replayed: every acknowledged commit is there, nothing half done is. With Options.Store no file is
+// opened.
 //
 // Errors: ErrLocked, ErrNewerFormat, ErrCorrupt, ErrNotExist, ErrNotDatabase, ErrInvalid, or what the file system said.
 func Open(path string, opts Options) (db *DB, err error) {
@@ -217,16 +239,22 @@ func Open(path string, opts Options) (db *DB, err error) {
 	if err := store.CheckClock(opts.Clock()); err != nil {
 		return nil, err
 	}
-	if path, err = filepath.Abs(path); err != nil {
-		return nil, fmt.Errorf("ctxpage: open: %w", err)
+	if opts.Store == nil {
+		if path, err = filepath.Abs(path); err != nil {
+			return nil, fmt.Errorf("ctxpage: open: %w", err)
+		}
 	}
 	d := &DB{path: path, opts: opts, lexer: lexical.NewAnalyzer(), steps: make(chan struct{}, 1)}
 	d.checks.seen, d.checks.busy = map[checkKey]checked{}, map[checkKey]*refetching{}
 	defer func() {
-		if err != nil {
-			db = nil
-			d.closeAll()
+		if err == nil {
+			return
 		}
+		db = nil
+		if opts.Store != nil {
+			d.store = nil // still the caller's
+		}
+		d.closeAll()
 	}()
 	if err := d.openStore(); err != nil {
 		return nil, err
@@ -238,7 +266,20 @@ func Open(path string, opts Options) (db *DB, err error) {
 	return d, nil
 }
 
-func (db *DB) openStore() error {
+func (db *DB) openStore() (err error) {
+	if db.store = db.opts.Store; db.store == nil {
+		if db.store, err = db.openFiles(); err != nil {
+			return err
+		}
+	}
+	db.table = newPageTable(db.store, db.opts.WorkingSet)
+	info, err := db.store.Info(context.Background())
+	db.secret, db.fence = info.Secret, info.ID
+	return err
+}
+
+// openFiles opens the store that a database has unless Options bring another one.
+func (db *DB) openFiles() (Store, error) {
 	audit := Written
 	if db.opts.Audit == AuditSync {
 		audit = Synced
@@ -246,16 +287,12 @@ func (db *DB) openStore() error {
 	st, err := filestore.Open(filestore.Options{
 		Path: db.path, ReadOnly: db.opts.ReadOnly, MustExist: db.opts.MustExist, LockWait: db.opts.LockTimeout, Audit: audit,
 		Fs: db.opts.fs, Now: db.opts.Clock, Rand: db.opts.Rand, Logger: db.opts.Logger, Analyzer: db.lexer,
-		NoSync: db.opts.noSync, Trust: db.opts.trust, Segment: db.opts.segment, Rotate: db.opts.rotate, Hook: db.opts.hook, State: stateKinds(),
+		NoSync: db.opts.noSync, Trust: db.opts.trust, Segment: db.opts.segment, Rotate: db.opts.rotate, Hook: db.opts.hook, State: StateKinds(),
 	})
 	if err != nil {
-		return err
+		return nil, err // and no Store around a nil pointer
 	}
-	db.store = st
-	db.table = newPageTable(st, db.opts.WorkingSet)
-	info, err := st.Info(context.Background())
-	db.secret, db.fence = info.Secret, info.ID
-	return err
+	return st, nil
 }
 
 func (db *DB) openSources() error {
@@ -304,7 +341,7 @@ func (db *DB) closeAll() error {
 	return errors.Join(errs...)
 }
 
-// Path is the absolute path of the file.
+// Path is the absolute path of the file; with Options.Store it is the path as Open got it.
 func (db *DB) Path() string { return db.path }
 
 // append writes one leaf of the database's own.

@@ -10,8 +10,9 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// stateKinds says what a store must know of the rows that directives, sessions and file roots keep in it.
-func stateKinds() []StateKind {
+// StateKinds describes the state rows that directives, sessions and file roots keep in a store. A store of Options.Store
+// is opened with it, so that its gc knows which page versions those rows name and which rows are no longer needed.
+func StateKinds() []StateKind {
 	return []StateKind{
 		{Prefix: rootState, Copy: true},
 		{Prefix: directoryState, Copy: true},
@@ -71,6 +72,6 @@ func verdictNums(row []byte) ([]uint64, error) {
 // An error means that nothing can be salvaged: ErrLocked, ErrNotExist, or what the file system said. On a full disk the
 // error says how much space the copy needs and how much was free, and nothing of the copy is left.
 func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (Salvaged, error) {
-	opts.State = stateKinds()
+	opts.State = StateKinds()
 	return filestore.Salvage(ctx, path, to, opts)
 }
