@@ -1,0 +1,85 @@
+package storetest_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/storetest"
+)
+
+// A database opened on the reference store does what one on files does: a host puts, an agent assembles and commits, the
+// operator asks why, and replays what the agent saw.
+func TestPipelineOnMemory(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	mem, err := storetest.NewMemory(storetest.Config{State: ctxpage.StateKinds()})
+	require.NoError(t, err)
+	db, err := ctxpage.Open("in memory", ctxpage.Options{Store: mem})
+	require.NoError(t, err)
+	require.Equal(t, "in memory", db.Path())
+
+	host := db.Scope("acme/support")
+	_, err = host.Put(ctx, ctxpage.Artefact{ID: "refund-policy", Text: "Refunds up to $400 are paid within 30 days."})
+	require.NoError(t, err)
+	got, err := host.Get(ctx, "refund-policy")
+	require.NoError(t, err)
+	require.Contains(t, got.Text, "$400")
+
+	agent := db.Scope("acme/support", ctxpage.Gated())
+	a, err := agent.Assemble(ctx, ctxpage.Query{Text: "what refunds are paid?", Budget: 2000})
+	require.NoError(t, err)
+	require.Len(t, a.Manifest.Pages, 1)
+	tx, err := agent.Resume(ctx, a.Trace)
+	require.NoError(t, err)
+	err = tx.Put(ctx, ctxpage.Artefact{ID: "answer", Text: "Up to $400."})
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.9, By: "checker"}))
+
+	low, err := agent.Resume(ctx, a.Trace)
+	require.NoError(t, err)
+	err = low.Put(ctx, ctxpage.Artefact{ID: "guess", Text: "Perhaps $500."})
+	require.NoError(t, err)
+	require.ErrorIs(t, low.Commit(ctx, ctxpage.Verdict{Confidence: 0.2, By: "checker"}), ctxpage.ErrHeld)
+
+	why, err := db.Why(ctx, a.Trace, ctxpage.Ref{Scope: "acme/support", ID: "refund-policy"})
+	require.NoError(t, err)
+	require.True(t, why.In)
+	replay, err := db.Replay(ctx, a.Trace)
+	require.NoError(t, err)
+	require.Empty(t, replay.Missing)
+	require.Contains(t, replay.Text, "$400")
+	verified, err := db.Manifests().Verify(ctx, nil, nil)
+	require.NoError(t, err)
+	require.Equal(t, db.Manifests().Size(), verified.Size)
+
+	require.NoError(t, db.Close())
+	_, err = mem.Stat(ctx)
+	require.ErrorIs(t, err, ctxpage.ErrClosed, "Close closes the store")
+
+	db, err = ctxpage.Open("in memory", ctxpage.Options{Store: mem.Reopen()})
+	require.NoError(t, err)
+	got, err = db.Scope("acme/support").Get(ctx, "answer")
+	require.NoError(t, err)
+	require.Equal(t, "Up to $400.", got.Text)
+	require.NoError(t, db.Close())
+}
+
+// Options that say how files are opened are refused beside a store, which then is still the caller's.
+func TestOptionsBesideStore(t *testing.T) {
+	t.Parallel()
+	mem, err := storetest.NewMemory(storetest.Config{})
+	require.NoError(t, err)
+	for _, o := range []ctxpage.Options{{ReadOnly: true}, {MustExist: true}, {LockTimeout: 1}} {
+		o.Store = mem
+		_, err := ctxpage.Open("in memory", o)
+		require.ErrorIs(t, err, ctxpage.ErrInvalid)
+		require.ErrorContains(t, err, "Options.Store")
+	}
+	_, err = ctxpage.Open("in memory", ctxpage.Options{Store: mem, FileRoots: []string{"no/such/root"}})
+	require.Error(t, err)
+	_, err = mem.Stat(context.Background())
+	require.NoError(t, err)
+}
