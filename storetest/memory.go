@@ -54,6 +54,7 @@ type place struct {
 	analyzer *lexical.Analyzer
 	index    *lexical.Index
 	log      *manifest.Log
+	moved    chan struct{} // closed by the next commit
 }
 
 // name is what stands under an id, or a group's name, in a scope.
@@ -86,6 +87,7 @@ type page struct {
 	head      *store.Head // the newest version that has it
 	text      string
 	end, next uint64
+	ended     uint64 // LSN of the commit that ended it, at or after end
 	gone      bool
 }
 
@@ -100,7 +102,7 @@ func NewMemory(cfg Config) (*Memory, error) {
 		cfg: cfg, info: store.Info{ID: id.String(), Secret: make([]byte, 32)},
 		byID: map[name]*art{}, scopes: map[string]uint32{}, groups: map[name]uint64{}, state: map[string][]byte{},
 		held: map[ulid.ULID]*store.HeldBatch{}, outcomes: map[ulid.ULID]remembered{}, vectors: map[vector][]float32{},
-		analyzer: lexical.NewAnalyzer(),
+		analyzer: lexical.NewAnalyzer(), moved: make(chan struct{}),
 	}
 	if _, err = io.ReadFull(cfg.Rand, p.info.Secret); err != nil {
 		return nil, fmt.Errorf("storetest: secret: %w", err)
@@ -318,7 +320,14 @@ func (m *Memory) apply(b *store.Batch, v verdict, review *store.HeldBatch) (stor
 	}
 	leaf.Status = out.Status.String()
 	m.outcomes[b.ID] = remembered{out, b.Bound}
+	m.tell()
 	return out, m.append(leaf)
+}
+
+// tell wakes those who wait for a commit.
+func (m *Memory) tell() {
+	close(m.moved)
+	m.moved = make(chan struct{})
 }
 
 func (m *Memory) write(b *store.Batch, out *store.Outcome, leaf *manifest.Record) {
@@ -452,7 +461,7 @@ func (m *Memory) install(a *art, h *store.Head) {
 	if len(a.heads) > 0 {
 		for i, r := range a.newest().Rows {
 			if p := m.pages[r.Num-1]; !has[r.Num] {
-				if p.end = ended; len(h.Rows) > 0 {
+				if p.end, p.ended = ended, m.lsn; len(h.Rows) > 0 {
 					p.next = h.Rows[min(i, len(h.Rows)-1)].Num
 				}
 			}

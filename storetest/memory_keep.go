@@ -136,6 +136,7 @@ func (m *Memory) collect(job *store.GCJob, dry bool) (rep store.GCReport, err er
 		return rep, nil
 	}
 	m.lsn++
+	m.tell()
 	rep.Trace = id.String()
 	return rep, m.append(leaf)
 }
@@ -270,7 +271,7 @@ func (m *Memory) drop(a *art, v *ended, b *store.Batch, leaf *manifest.Record) {
 	}
 	for _, r := range v.Rows {
 		if p := m.pages[r.Num-1]; p.head == v.Head {
-			p.gone, p.text = true, ""
+			p.gone, p.text, p.ended = true, "", m.lsn+1
 			m.index.Remove(p.num)
 			maps.DeleteFunc(m.vectors, func(k vector, _ []float32) bool { return k.num == p.num })
 		}

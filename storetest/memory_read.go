@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/oklog/ulid/v2"
 
@@ -25,6 +26,33 @@ func (m *Memory) LSN() uint64 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.lsn
+}
+
+// Changes: see store.Store. Everything is remembered.
+func (m *Memory) Changes(ctx context.Context, after uint64, wait time.Duration) (out store.Changes, err error) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for waited := wait <= 0; ; {
+		m.mu.RLock()
+		moved := m.moved
+		if out.LSN = m.lsn; m.lsn > after || waited || m.closed.Load() {
+			for _, p := range m.pages {
+				if p.ended > after {
+					out.Ended = append(out.Ended, p.num)
+				}
+			}
+			defer m.mu.RUnlock()
+			return out, m.usable(ctx)
+		}
+		m.mu.RUnlock()
+		select {
+		case <-moved:
+		case <-timer.C:
+			waited = true
+		case <-ctx.Done():
+			return store.Changes{}, ctx.Err()
+		}
+	}
 }
 
 // Resolve: see store.Store.
