@@ -202,7 +202,6 @@ func (o Options) checkStore() error {
 type DB struct {
 	path    string
 	opts    Options
-	lock    *filestore.ProcessLock
 	store   Store
 	table   *pageTable
 	files   *fileSource

@@ -19,11 +19,10 @@ import (
 
 // editable is a closed database that an attacker has on his disk.
 type editable struct {
-	t     *testing.T
-	dir   string
-	edits int
-	held  string // id of a batch that waits for review, and of one that was rejected
-	done  string
+	t    *testing.T
+	dir  string
+	held string // id of a batch that waits for review, and of one that was rejected
+	done string
 }
 
 const editText = "refunds take fourteen days"
