@@ -45,16 +45,20 @@ import (
 
 // THE LOCK ORDER. A lock is taken only while holding locks to its left:
 //
-//	DB.steps → conversation.lock → Txn.mu → fileStore.gcMu → fileStore.ckptMu → sequencer.mu → sequencer.flight → catalogue.mu → pageTable.mu → (wal, manifest, lexical: leaves)
+//	DB.steps → conversation.lock → Txn.mu → Engine.gcMu → filestore.ckptMu → sequencer.mu → sequencer.flight →
+//	catalogue.mu → pageTable.mu → (wal, manifest, lexical, changes: leaves)
 //
-// sequencer.mu makes the order of commits; it is held while the log's buffer takes a record, never during I/O but for
-// the reading of an old row. sequencer.flight is also taken by the installer, which holds no other lock of the store
-// then, but runs while the log waits for its report: nobody waits for the log (Sync, Write, Rotate, Close) who holds a lock from
-// flight on. catalogue.mu guards what readers see (catalogue, overlay, lexical index) and is read-held during a search.
-// bbolt's locks come after catalogue.mu: inside one of its transactions, unless ckptMu is held, no lock of ours but a leaf is
-// taken. pageTable.mu is never held during I/O. No lock of ours is held while a Source, Counter, Evaluator, Embedder, Summarizer
-// or Logger runs, but for Txn.mu, which belongs to the caller's own transaction, and DB.steps and conversation.lock, under which
-// directives and turns are counted.
+//   - sequencer.mu makes the order of commits. It is held while the log's buffer takes a record, and never during I/O
+//     except to read an old row.
+//   - sequencer.flight is also taken by the installer, which holds no other lock of the store then but runs while the log
+//     waits for its report. So never wait for the log (Sync, Write, Rotate, Close) while holding flight or any later lock.
+//   - catalogue.mu guards what readers see: catalogue, overlay and lexical index. A search holds it for reading.
+//   - bbolt's locks come after catalogue.mu. Inside one of its transactions, take no lock of ours but a leaf, unless
+//     ckptMu is held.
+//   - pageTable.mu is never held during I/O.
+//   - No lock of ours is held while a Source, Counter, Evaluator, Embedder, Summarizer or Logger runs. The exceptions are
+//     Txn.mu, which belongs to the caller's own transaction, and DB.steps and conversation.lock, under which directives
+//     and turns are counted.
 
 // DefaultGate is the confidence below which a speculative commit is held.
 const DefaultGate = 0.7
@@ -285,7 +289,7 @@ func (db *DB) openFiles() (Store, error) {
 	}
 	st, err := filestore.Open(filestore.Options{
 		Path: db.path, ReadOnly: db.opts.ReadOnly, MustExist: db.opts.MustExist, LockWait: db.opts.LockTimeout, Audit: audit,
-		Fs: db.opts.fs, Now: db.opts.Clock, Rand: db.opts.Rand, Logger: db.opts.Logger, Analyzer: db.lexer,
+		FS: db.opts.fs, Now: db.opts.Clock, Rand: db.opts.Rand, Logger: db.opts.Logger, Analyzer: db.lexer,
 		NoSync: db.opts.noSync, Trust: db.opts.trust, Segment: db.opts.segment, Rotate: db.opts.rotate, Hook: db.opts.hook, State: StateKinds(),
 	})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// applyOverlay writes the rows in key order, which keeps bbolt's pages dense, and counts those that are new.
+// ApplyOverlay writes the rows in key order, which keeps bbolt's pages dense, and counts those that are new.
 func ApplyOverlay(tx Writer, o *Overlay, n *RowCounts) error {
 	var seals sealer
 	for _, n := range o.scopes {

@@ -54,7 +54,7 @@ type checker struct {
 
 const MaxProblems = 1000
 
-// check walks the invariants over the rows, which are those of an LSN, and what is in memory. The caller keeps
+// Check walks the invariants over the rows, which are those of an LSN, and what is in memory. The caller keeps
 // checkpoints away.
 func (s *Engine) Check(ctx context.Context, base Base, progress store.Progress) (problems []store.Problem, unverified int, err error) {
 	c := &checker{s: s, base: base, ctx: ctx, progress: progress, nums: map[uint64]HeadKey{}, gone: map[uint64]bool{}, digests: map[uint64][32]byte{}, proved: map[store.Ref]bool{}, newest: map[store.Ref]uint32{}}

@@ -179,7 +179,7 @@ func decodePageRow(d *codec.Decoder) (r store.PageRow) {
 	return r
 }
 
-// decodeHot reads the part that the catalogue keeps and leaves the decoder before the page rows.
+// DecodeHot reads the part that the catalogue keeps and leaves the decoder before the page rows.
 func DecodeHot(d *codec.Decoder) (h hot) {
 	if v := d.U8(); v != rowVersion && v != rowVersionOld {
 		d.Fail()
@@ -211,7 +211,7 @@ func DecodeRows(d *codec.Decoder, rows []store.PageRow) []store.PageRow {
 	return rows
 }
 
-// decodeHead reads a whole row. scopeName resolves the number of a scope.
+// DecodeHead reads a whole row. scopeName resolves the number of a scope.
 func DecodeHead(b []byte, scopeName func(uint32) string) (*store.Head, error) {
 	d := codec.Decoder{B: b}
 	t := DecodeHot(&d)
@@ -381,7 +381,7 @@ func commitHead(b []byte) (leaf uint64, body []byte, lsn uint64, err error) {
 	return leaf, body, lsn, d.Err
 }
 
-// decodeCommit reads a C record. Slices are copied: the log's buffer is borrowed.
+// DecodeCommit reads a C record. Slices are copied: the log's buffer is borrowed.
 func DecodeCommit(b []byte) (*commitRecord, error) {
 	d := codec.Decoder{B: b}
 	if v := d.U8(); v != CommitVersion {

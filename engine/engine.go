@@ -14,7 +14,7 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// EngineOptions are what an engine is told when it is made.
+// Options are what an engine is told when it is made.
 type Options struct {
 	Path     string // names the database in errors
 	ReadOnly bool
@@ -62,7 +62,7 @@ type Engine struct {
 	Leaves    *manifest.Log  // the audit; whoever is handed it may write. Hosts get Audit
 	Index     *lexical.Index // under cat.mu
 	Catalogue *catalogue
-	// pageLimit is the highest page number that the size of file and log allows, while they are read: the columns of
+	// PageLimit is the highest page number that the size of file and log allows, while they are read: the columns of
 	// the catalogue are as long as the highest number, and a forged one must not take all memory. 0: no limit.
 	PageLimit uint64
 
@@ -70,7 +70,7 @@ type Engine struct {
 
 	Overlay *Overlay // under cat.mu
 	Old     *Overlay // being written by a checkpoint; under cat.mu
-	// filed is the greatest batch id with an outcome in the rows, or something greater; under cat.mu.
+	// Filed is the greatest batch id with an outcome in the rows, or something greater; under cat.mu.
 	Filed ulid.ULID
 	High  highest // numbers of the catalogue when the rows were written; under cat.mu
 
@@ -122,7 +122,7 @@ func (s *Engine) Failure() error {
 	return nil
 }
 
-// fail poisons the store after a failed write or sync: what was under way has an unknown outcome, and no later write
+// Fail poisons the store after a failed write or sync: what was under way has an unknown outcome, and no later write
 // may build on it.
 func (s *Engine) Fail(err error) error {
 	unknown := fmt.Errorf("%w: %w; reopen the database and repeat with the same id", store.ErrOutcomeUnknown, err)

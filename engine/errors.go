@@ -9,7 +9,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// auditError gives damage in the audit the type of the store.
+// AuditError gives damage in the audit the type of the store.
 func AuditError(err error) error {
 	switch {
 	case errors.Is(err, manifest.ErrNewerFormat):

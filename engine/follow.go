@@ -13,7 +13,7 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// recordError is a record of the log that is wrong.
+// RecordError is a record of the log that is wrong.
 type RecordError struct {
 	LSN  uint64
 	Err  error
@@ -24,7 +24,7 @@ func (e *RecordError) Error() string { return e.Err.Error() }
 
 func (e *RecordError) Unwrap() error { return e.Err }
 
-// follow takes the next record of the log: a leaf into the audit, a commit above the LSN of the rows into catalogue and
+// Follow takes the next record of the log: a leaf into the audit, a commit above the LSN of the rows into catalogue and
 // overlay too. A *recordError says what is wrong with the record.
 func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 	switch kind {

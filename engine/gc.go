@@ -193,7 +193,7 @@ type collector struct {
 	kept    map[string]*tally
 }
 
-// collect runs gc, or its plan.
+// Collect runs gc, or its plan.
 func (s *Engine) Collect(ctx context.Context, job store.Job, progress store.Progress) (store.JobReport, error) {
 	s.gcMu.Lock()
 	defer s.gcMu.Unlock()
@@ -838,7 +838,7 @@ func (s *Engine) locateGone(scope string, h *store.Head, ref store.Ref) (store.L
 	return store.Located{}, store.GoneError(h, ref.Page)
 }
 
-// goneRow says whether a head row is that of a dropped version.
+// GoneRow says whether a head row is that of a dropped version.
 func GoneRow(row []byte) bool {
 	t := DecodeHot(&codec.Decoder{B: row})
 	return t.Flags&FlagGone != 0

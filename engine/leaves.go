@@ -4,7 +4,7 @@ import (
 	"context"
 )
 
-// settled is a record of the log up to which every commit is installed, so that a checkpoint that begins after it
+// Settled is a record of the log up to which every commit is installed, so that a checkpoint that begins after it
 // covers them all; 0 while a commit is under way.
 func (s *Engine) Settled() uint64 {
 	s.Seq.Mu.Lock()
@@ -17,7 +17,7 @@ func (s *Engine) Settled() uint64 {
 	return s.Log.Last()
 }
 
-// at tells a test that a step is reached. What the test answers is an error of that step.
+// At tells a test that a step is reached. What the test answers is an error of that step.
 func (s *Engine) At(step string) error {
 	if s.opts.Hook == nil {
 		return nil
@@ -25,7 +25,7 @@ func (s *Engine) At(step string) error {
 	return s.opts.Hook(step)
 }
 
-// durableLeaves counts the leaves whose records are synced.
+// DurableLeaves counts the leaves whose records are synced.
 func (s *Engine) DurableLeaves() uint64 {
 	size, err := s.SyncLeaves(context.Background())
 	if err != nil {
@@ -34,7 +34,7 @@ func (s *Engine) DurableLeaves() uint64 {
 	return size
 }
 
-// syncLeaves counts the leaves and syncs the log up to the record of the last of them. Count and record are read
+// SyncLeaves counts the leaves and syncs the log up to the record of the last of them. Count and record are read
 // together, before the sync: leaves that other writers append meanwhile are not counted.
 func (s *Engine) SyncLeaves(ctx context.Context) (uint64, error) {
 	s.Seq.Mu.Lock()
@@ -43,7 +43,7 @@ func (s *Engine) SyncLeaves(ctx context.Context) (uint64, error) {
 	return size, s.Log.Sync(ctx, last)
 }
 
-// mark writes {synced size, root, frontier} into the log when there are leaves the last mark does not cover.
+// Mark writes {synced size, root, frontier} into the log when there are leaves the last mark does not cover.
 func (s *Engine) Mark() error {
 	if !s.appended.Swap(false) {
 		return nil

@@ -29,7 +29,7 @@ type Base struct {
 	Size    int64  // of all rows, bytes: it bounds what damaged numbers may claim
 }
 
-// load builds catalogue and index from rows.
+// LoadRows builds catalogue and index from rows.
 func (s *Engine) LoadRows(tx Reader, b Base) error {
 	if err := s.loadMeta(tx, b); err != nil {
 		return err
@@ -50,7 +50,7 @@ func (s *Engine) LoadRows(tx Reader, b Base) error {
 	return err
 }
 
-// indexAnew reads every page into an empty index.
+// IndexAnew reads every page into an empty index.
 func (s *Engine) IndexAnew(tx Reader) (err error) {
 	s.unread = nil
 	if s.Index, err = lexical.Open(noRows{}); err != nil {

@@ -48,7 +48,7 @@ func throttled(unflushed, bytes int64) time.Duration {
 	return time.Duration(min(float64(throttleMost), excess*units*float64(throttleDelay)))
 }
 
-// countUnflushed lets throttle know what is not in bbolt yet. The caller holds cat.mu.
+// CountUnflushed lets throttle know what is not in bbolt yet. The caller holds cat.mu.
 func (s *Engine) CountUnflushed() {
 	n := s.Overlay.Bytes
 	if s.Old != nil {
@@ -57,7 +57,7 @@ func (s *Engine) CountUnflushed() {
 	s.unflushed.Store(int64(n))
 }
 
-// freeze makes the overlay the old one. It is not changed any more, so it may be read without a lock.
+// Freeze makes the overlay the old one. It is not changed any more, so it may be read without a lock.
 func (s *Engine) Freeze() *Overlay {
 	s.Catalogue.Mu.Lock()
 	defer s.Catalogue.Mu.Unlock()
@@ -68,7 +68,7 @@ func (s *Engine) Freeze() *Overlay {
 	return s.Old
 }
 
-// rowCounts is how many rows each bucket has: a damaged page of bbolt may hide rows, and what is hidden has no checksum
+// RowCounts is how many rows each bucket has: a damaged page of bbolt may hide rows, and what is hidden has no checksum
 // to fail. meta, held and state are counted at every open, the others by a check; a missing content is noticed when its
 // page is read.
 type RowCounts struct {
@@ -77,7 +77,7 @@ type RowCounts struct {
 	Meta, Content, Held, Txn, State int
 }
 
-// overlay holds what is durable in the log and not yet in bbolt, and vectors, which can be made again.
+// Overlay holds what is durable in the log and not yet in bbolt, and vectors, which can be made again.
 type Overlay struct {
 	LSN    uint64
 	Seq    uint64
@@ -91,13 +91,13 @@ type Overlay struct {
 	state  map[string][]byte
 	held   map[ulid.ULID][]byte
 	result map[ulid.ULID][]byte
-	vecs   map[vecKey][]byte // derived: not in the log (filestore_vector.go)
-	gone   []dropped         // by gc (filestore_gc.go)
+	vecs   map[vecKey][]byte // derived: not in the log (vector.go)
+	gone   []dropped         // by gc (gc.go)
 	forgot []forgotten       // by gc (forget.go)
 	High   highest
 }
 
-// lastID is above every batch id.
+// LastID is above every batch id.
 var LastID = ulid.ULID(bytes.Repeat([]byte{0xff}, len(ulid.ULID{})))
 
 type HeadKey struct {

@@ -612,7 +612,7 @@ func (c *catalogue) candidates(found []proposal) []store.Candidate {
 	return out
 }
 
-// badIndex is the error of a question that met damage in the index. It is made again from the pages by the next open.
+// BadIndex is the error of a question that met damage in the index. It is made again from the pages by the next open.
 func (s *Engine) BadIndex(err error) error {
 	s.Reindex.Store(true)
 	return &store.CorruptError{File: s.opts.Path, Err: fmt.Errorf("bucket seg: %w", err), Hint: "close it, and open it for writing: the index is made again from the pages"}
@@ -843,7 +843,7 @@ func (s *Engine) LSN() uint64 {
 	return s.Catalogue.LSN
 }
 
-// readable is asked first by what reads.
+// Readable is asked first by what reads.
 func (s *Engine) Readable(ctx context.Context) error {
 	if s.Closed.Load() {
 		return store.ErrClosed
@@ -1195,7 +1195,7 @@ func (s *Engine) eachHeld(after ulid.ULID, fn func(id ulid.ULID, row []byte, err
 	return lsn, err
 }
 
-// undecided counts the held batches that wait for review. They are counted once; install keeps the count.
+// Undecided counts the held batches that wait for review. They are counted once; install keeps the count.
 func (s *Engine) Undecided() (n int, err error) {
 	s.Catalogue.Mu.RLock()
 	n, known, changes := s.heldOpen, s.heldKnown, s.heldChanges

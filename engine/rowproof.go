@@ -174,7 +174,7 @@ func cutHeld(row []byte) (rest []byte, p rowProof, ok bool, err error) {
 	return rest, p, true, err
 }
 
-// unpackHeld decodes the row of a held batch, or what v wants of it, without comparing it with the audit.
+// UnpackHeld decodes the row of a held batch, or what v wants of it, without comparing it with the audit.
 func UnpackHeld(row []byte, v any) error {
 	rest, _, _, err := cutHeld(row)
 	if err != nil {

@@ -86,7 +86,7 @@ var (
 	ErrLogClosed   = errors.New("engine: the log is closed")
 )
 
-// segRows shows the lexical index its segments.
+// SegRows shows the lexical index its segments.
 type SegRows struct{ Reader }
 
 func (r SegRows) Get(key []byte) []byte { return r.Reader.Get(TableSeg, key) }

@@ -98,14 +98,14 @@ func (s *Engine) Commit(ctx context.Context, b store.Batch) (store.Outcome, erro
 	return s.Submit(ctx, Request{Batch: b})
 }
 
-// request is a batch with what only this package asks of one.
+// Request is a batch with what only this package asks of one.
 type Request struct {
 	store.Batch
 	// drops are the versions that gc takes away. One that is named by now stays, and says so.
 	drops []*drop
 	// forget are head rows by which gc takes rows of dropped versions away.
 	forget []*store.Head
-	// carried: the batch was held in another database. A conflict that it has by now waits for review with it.
+	// Carried: the batch was held in another database. A conflict that it has by now waits for review with it.
 	Carried bool
 }
 
@@ -907,7 +907,7 @@ func (s *Engine) prepareReview(ctx context.Context, b *Request, pre *prepared) e
 // at work again while the rest is installed.
 const installAtOnce = 4
 
-// installDurable is called by the leader of a batch group after its sync, before anybody of the group is woken by the
+// InstallDurable is called by the leader of a batch group after its sync, before anybody of the group is woken by the
 // log: it makes the group visible in LSN order, and lets go those who wait for a batch as soon as it is.
 func (s *Engine) InstallDurable(durable uint64) {
 	q := &s.Seq
@@ -1097,7 +1097,7 @@ func (s *Engine) overlayOutcome(id ulid.ULID) (row []byte, above bool) {
 	return row, id.Compare(s.Filed) > 0
 }
 
-// newestOutcome returns the greatest id that has an outcome in the file.
+// NewestOutcome returns the greatest id that has an outcome in the file.
 func NewestOutcome(tx Reader) (id ulid.ULID) {
 	copy(id[:], tx.Last(TableTxn))
 	return id

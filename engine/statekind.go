@@ -6,7 +6,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// kindOf is the registered kind of a state row, nil when there is none.
+// KindOf is the registered kind of a state row, nil when there is none.
 func KindOf(kinds []store.StateKind, key string) *store.StateKind {
 	for i := range kinds {
 		if strings.HasPrefix(key, kinds[i].Prefix) {

@@ -205,12 +205,12 @@ func (s *Store) release(swap lexical.Swap, sys *sysRow, filed ulid.ULID) {
 // synced. A disk that takes no writes has nothing to sync.
 func (s *Store) syncRead() error {
 	dir := s.opts.Path + "-wal"
-	names, err := s.opts.Fs.ReadDir(dir)
+	names, err := s.opts.FS.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("ctxpage: head: %w", err)
 	}
 	for _, name := range names {
-		f, err := s.opts.Fs.OpenFile(filepath.Join(dir, name), os.O_RDONLY, 0)
+		f, err := s.opts.FS.OpenFile(filepath.Join(dir, name), os.O_RDONLY, 0)
 		if err != nil {
 			return fmt.Errorf("ctxpage: head: %w", err)
 		}
@@ -341,7 +341,7 @@ func (s *Store) backup(ctx context.Context, to string, progress store.Progress) 
 			err = room.explain("backup", err)
 		}
 	}()
-	n, err := copyDir(ctx, s.opts.Fs, s.opts.Path+"-manifest", to+"-manifest", func(done, total uint64) { progress("copy manifest", done, total) })
+	n, err := copyDir(ctx, s.opts.FS, s.opts.Path+"-manifest", to+"-manifest", func(done, total uint64) { progress("copy manifest", done, total) })
 	rep.Bytes += n
 	if err != nil {
 		return rep, err
@@ -356,14 +356,14 @@ func (s *Store) backup(ctx context.Context, to string, progress store.Progress) 
 	if err != nil {
 		return rep, err
 	}
-	return rep, s.opts.Fs.SyncDir(filepath.Dir(to))
+	return rep, s.opts.FS.SyncDir(filepath.Dir(to))
 }
 
 // copyLog copies the log while it grows. A segment that is sealed between the listing and its copying leaves a copy
 // that promises a successor it does not have; then it is copied once more.
 func (s *Store) copyLog(ctx context.Context, to string, progress func(string, uint64, uint64)) (n int64, err error) {
 	for range 3 {
-		if n, err = copyDir(ctx, s.opts.Fs, s.opts.Path+"-wal", to, func(done, total uint64) { progress("copy log", done, total) }); err != nil {
+		if n, err = copyDir(ctx, s.opts.FS, s.opts.Path+"-wal", to, func(done, total uint64) { progress("copy log", done, total) }); err != nil {
 			return n, err
 		}
 		if _, err = wal.Scan(ctx, to, wal.OS(), 0, nil); err == nil {
@@ -377,7 +377,7 @@ func (s *Store) copyLog(ctx context.Context, to string, progress func(string, ui
 }
 
 func (s *Store) copyBolt(path string, progress func(string, uint64, uint64)) (n int64, err error) {
-	return newFile(s.opts.Fs, path, func(to *fileWriter) (n int64, err error) {
+	return newFile(s.opts.FS, path, func(to *fileWriter) (n int64, err error) {
 		err = s.view(func(tx *bbolt.Tx) (err error) {
 			n, err = tx.WriteTo(to)
 			progress("copy pages", uint64(n), uint64(tx.Size()))

@@ -29,13 +29,13 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// The embedded store: one log, bbolt behind it, and a catalogue in memory.
+// The embedded store: one log, bbolt behind it, and an engine that is built from both.
 //
-//	commit      sequence.go    preconditions, LSN, group buffer; one sync for the group; install in LSN order
-//	reads       filestore_read.go    catalogue and overlay under one read lock, then bbolt
-//	checkpoint  checkpoint.go  leaves to the archive, overlay into bbolt, front of the log cut
-//	gc          filestore_gc.go    which versions nobody names; dropped by commits of their own
-//	recovery    here           head rows of bbolt, then redo of the log above the applied LSN
+//	open        filestore.go    lock, files, recovery: the rows, then the log above them
+//	checkpoint  checkpoint.go   leaves to the archive, the engine's overlay into bbolt, the front of the log cut
+//	backup      checkpoint.go   a copy beside running writers; restore.go puts it back
+//	damage      boltfile.go, checkfile.go   what bbolt's file must look like; salvage.go copies what can be read
+//	commits and reads are the engine's (package engine)
 //
 // What may be trusted when: a row in bbolt is as old as the applied LSN; a row in the overlay is durable in the log;
 // a record the log has not synced is in neither.
@@ -75,16 +75,16 @@ type sysRow struct {
 	Rows     engine.RowCounts
 }
 
-// storeOptions is what the store needs of Options.
+// Options is what the store needs of Options.
 type Options struct {
 	Path     string
 	ReadOnly bool
-	// mustExist refuses to make a database; lockWait is how long to wait for another process to let go.
+	// MustExist refuses to make a database; lockWait is how long to wait for another process to let go.
 	MustExist bool
 	LockWait  time.Duration
 	Audit     store.Durability // of the leaf that tells of a recovery
 	Logger    *slog.Logger     // hears of a recovery
-	Fs        wal.FS
+	FS        wal.FS
 	Now       func() time.Time
 	Rand      io.Reader
 	Analyzer  *lexical.Analyzer
@@ -101,7 +101,7 @@ type Options struct {
 type Store struct {
 	*engine.Engine
 	opts Options
-	lock *ProcessLock // nil: the caller has it
+	lock *processLock // nil: the caller has it
 	sys  sysRow
 	bolt *bbolt.DB
 	file *os.File // bbolt's, to drop its lock after a panic
@@ -125,8 +125,8 @@ func (o Options) withDefaults() Options {
 	if o.Rand == nil {
 		o.Rand = &LockedReader{R: rand.Reader}
 	}
-	if o.Fs == nil {
-		o.Fs = wal.OS()
+	if o.FS == nil {
+		o.FS = wal.OS()
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -137,7 +137,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// openDatabase takes the process lock of path, finishes what a killed restore left, and opens or makes the database
+// Open takes the process lock of path, finishes what a killed restore left, and opens or makes the database
 // there. After an unclean end a leaf says so. Close releases the lock.
 func Open(opts Options) (st *Store, err error) {
 	opts = opts.withDefaults()
@@ -361,7 +361,7 @@ func (s *Store) openFile(name string, flag int, perm os.FileMode) (*os.File, err
 // damage, and making a new one would hide it. A log without records is what a maker who was killed leaves: nothing is
 // written before the system row is.
 func (s *Store) leftBehind() (bool, error) {
-	names, err := s.opts.Fs.ReadDir(s.opts.Path + "-manifest")
+	names, err := s.opts.FS.ReadDir(s.opts.Path + "-manifest")
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return false, fmt.Errorf("ctxpage: open: %w", err)
 	}
@@ -369,7 +369,7 @@ func (s *Store) leftBehind() (bool, error) {
 		return true, nil
 	}
 	errFirst := errors.New("a record")
-	rec, err := wal.Scan(context.Background(), s.opts.Path+"-wal", s.opts.Fs, 0, func(wal.Record) error { return errFirst })
+	rec, err := wal.Scan(context.Background(), s.opts.Path+"-wal", s.opts.FS, 0, func(wal.Record) error { return errFirst })
 	var damaged *wal.CorruptError
 	switch {
 	case err == nil:
@@ -529,7 +529,7 @@ func (s *Store) create(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("ctxpage: create %s: %w", s.opts.Path, err)
 	}
-	return s.opts.Fs.SyncDir(filepath.Dir(s.opts.Path))
+	return s.opts.FS.SyncDir(filepath.Dir(s.opts.Path))
 }
 
 func (s *Store) putSys(tx *bbolt.Tx) error {
@@ -577,14 +577,14 @@ func (s *Store) rebuildIndex() error {
 
 func (s *Store) openManifest(ctx context.Context) error {
 	var err error
-	s.Leaves, _, err = manifest.Open(ctx, s.opts.Path+"-manifest", s.opts.Fs, manifest.Options{ReadOnly: s.opts.ReadOnly, DB: s.sys.ID})
+	s.Leaves, _, err = manifest.Open(ctx, s.opts.Path+"-manifest", s.opts.FS, manifest.Options{ReadOnly: s.opts.ReadOnly, DB: s.sys.ID})
 	return LogError(err)
 }
 
 // openLog opens the log and hands its records to replay.
 func (s *Store) openLog(ctx context.Context, mustExist bool, replay func(wal.Record) error) (*wal.Log, wal.Recovery, error) {
 	log, rec, err := wal.Open(ctx, s.opts.Path+"-wal", wal.Options{
-		FS: s.opts.Fs, ReadOnly: s.opts.ReadOnly, MustExist: mustExist, OnDurable: s.InstallDurable, NoSync: s.opts.NoSync, GroupWait: s.opts.group,
+		FS: s.opts.FS, ReadOnly: s.opts.ReadOnly, MustExist: mustExist, OnDurable: s.InstallDurable, NoSync: s.opts.NoSync, GroupWait: s.opts.group,
 		SegmentBytes: s.opts.Segment,
 	}, replay)
 	if errors.Is(err, wal.ErrMissing) {
@@ -626,7 +626,7 @@ func (s *Store) recover(ctx context.Context) (wal.Recovery, error) {
 	return rec, nil
 }
 
-// logError gives damage in the log or the archive the type of the store.
+// LogError gives damage in the log or the archive the type of the store.
 func LogError(err error) error {
 	if errors.Is(err, store.ErrCorrupt) {
 		return err

@@ -20,7 +20,7 @@ import (
 // A writer begins the file anew with its line. Each reader that may write the file appends a line, and blanks it when it
 // ends: it cannot cut the file, which other readers have lines in. Who asks for the holder tries a shared lock, and so
 // learns which lines count: a line that a killed process left behind names nobody.
-type ProcessLock struct {
+type processLock struct {
 	f      *os.File
 	signed bool
 	line   int64 // of a reader: where its line begins
@@ -37,7 +37,7 @@ type lockHolder struct {
 // maxLockFile bounds the lines of readers: beyond it a reader holds the lock unnamed.
 const maxLockFile = 64 << 10
 
-func lockProcess(path string, readOnly bool, wait time.Duration, now func() time.Time) (*ProcessLock, error) {
+func lockProcess(path string, readOnly bool, wait time.Duration, now func() time.Time) (*processLock, error) {
 	name := path + ".lock"
 	flag, mode := os.O_RDWR|os.O_CREATE, syscall.LOCK_EX
 	if readOnly {
@@ -55,7 +55,7 @@ func lockProcess(path string, readOnly bool, wait time.Duration, now func() time
 	}
 	if readOnly && (errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist)) {
 		// A reader makes no file. Without this one, as in a copy, a writer is kept out by bbolt's own lock.
-		return &ProcessLock{}, nil
+		return &processLock{}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ctxpage: lock: %w", err)
@@ -75,7 +75,7 @@ func lockProcess(path string, readOnly bool, wait time.Duration, now func() time
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	l := &ProcessLock{f: f}
+	l := &processLock{f: f}
 	if readOnly {
 		l.signReader(name, now())
 	} else {
@@ -101,7 +101,7 @@ func holderLine(since time.Time, reading bool) ([]byte, error) {
 }
 
 // signReader appends a line, if it can: a reader needs no leave to write, and no room on the disk.
-func (l *ProcessLock) signReader(name string, since time.Time) {
+func (l *processLock) signReader(name string, since time.Time) {
 	b, err := holderLine(since, true)
 	if err != nil {
 		return
@@ -124,7 +124,7 @@ func (l *ProcessLock) signReader(name string, since time.Time) {
 	}
 }
 
-func (l *ProcessLock) sign(since time.Time) error {
+func (l *processLock) sign(since time.Time) error {
 	b, err := holderLine(since, false)
 	if err != nil {
 		return err
@@ -137,7 +137,7 @@ func (l *ProcessLock) sign(since time.Time) error {
 }
 
 // name writes who holds the lock. That is for people: on a full disk the lock holds without it.
-func (l *ProcessLock) name(b []byte) error {
+func (l *processLock) name(b []byte) error {
 	if _, err := l.f.WriteAt(b, 0); err != nil && !noSpace(err) {
 		return fmt.Errorf("ctxpage: lock: %w", err)
 	}
@@ -170,7 +170,7 @@ func alive(pid int) bool {
 
 // release lets go. The file stays: removing it would let two processes lock two files of one name. A writer takes its
 // name out of it, so that nobody is told to ask it when readers hold the file later.
-func (l *ProcessLock) release() error {
+func (l *processLock) release() error {
 	if l.f == nil {
 		return nil
 	}

@@ -17,9 +17,9 @@ func TestLockOnFullDisk(t *testing.T) {
 	defer f.Close()
 	_, err = f.WriteAt([]byte("x"), 0)
 	require.True(t, noSpace(err), "the control: %v", err)
-	require.NoError(t, (&ProcessLock{f: f}).name([]byte("{}")))
+	require.NoError(t, (&processLock{f: f}).name([]byte("{}")))
 	closed, err := os.CreateTemp(t.TempDir(), "lock")
 	require.NoError(t, err)
 	require.NoError(t, closed.Close())
-	require.Error(t, (&ProcessLock{f: closed}).name([]byte("{}")), "the control: another error is told")
+	require.Error(t, (&processLock{f: closed}).name([]byte("{}")), "the control: another error is told")
 }

@@ -104,7 +104,7 @@ const logBytes = 64 << 10
 
 // openOn opens the database at path with its log and its archive on a file system.
 func openOn(path string, files wal.FS) (*Store, error) {
-	return Open(Options{Path: path, Fs: files, Segment: 8 << 20}) // preallocated in steps of 64 KiB
+	return Open(Options{Path: path, FS: files, Segment: 8 << 20}) // preallocated in steps of 64 KiB
 }
 
 // put writes an artefact, or holds it.
@@ -199,7 +199,7 @@ func (l *logUnderTest) index(t *testing.T) {
 
 // store is a store of an empty file, before recovery.
 func (l *logUnderTest) store() (*Store, error) {
-	s := &Store{sys: l.sys, opts: Options{Path: l.path, ReadOnly: true, Analyzer: l.words, Fs: &l.file}.withDefaults()}
+	s := &Store{sys: l.sys, opts: Options{Path: l.path, ReadOnly: true, Analyzer: l.words, FS: &l.file}.withDefaults()}
 	s.Engine = engine.New(engine.Options{Path: l.path, ReadOnly: true, Now: s.opts.Now, Rand: s.opts.Rand, Analyzer: l.words})
 	s.Rows = tables{}
 	if err := s.IndexAnew(tables{}); err != nil {

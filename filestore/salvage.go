@@ -54,7 +54,7 @@ type Loss struct {
 	Why  string `json:"why"`
 }
 
-// salvage copies what can be read of a damaged database to a new one at another path, and lists what is lost. It reads
+// Salvage copies what can be read of a damaged database to a new one at another path, and lists what is lost. It reads
 // the files as they are and changes nothing of them. It never guesses: a row is taken when its checksum fits, a text
 // when its digest does, and an artefact in its newest version. Where commits are lost and nothing says which artefacts they
 // wrote, the copy is the newest state that can be proved: what was written after the gap is as it was in the end, the rest

@@ -34,7 +34,7 @@ var passing = []syscall.Errno{
 	syscall.EIO, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.EINTR, syscall.EAGAIN, syscall.ETIMEDOUT, syscall.ESTALE,
 }
 
-// lockedReader makes a source of randomness safe for concurrent use.
+// LockedReader makes a source of randomness safe for concurrent use.
 type LockedReader struct {
 	mu sync.Mutex
 	R  io.Reader
