@@ -191,7 +191,7 @@ func (s *Engine) install(c *commitRecord, seq uint64) (ended []uint64, err error
 			o.held[ulid.ULID([]byte(id))] = []byte{}
 			continue
 		}
-		o.state[r.Key] = r.Value
+		o.state[r.Key] = bytes.Clone(r.Value) // the other is the caller's
 		o.Bytes += len(r.Key) + len(r.Value)
 	}
 	if len(c.Held) > 0 {

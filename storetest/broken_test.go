@@ -1,0 +1,122 @@
+package storetest_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/storetest"
+)
+
+// commits is a store whose Commit is another one.
+type commits struct {
+	store.Store
+	commit func(context.Context, store.Batch) (store.Outcome, error)
+}
+
+func (c commits) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) {
+	return c.commit(ctx, b)
+}
+
+// cut is a store whose listings end with their first page.
+type cut struct{ store.Store }
+
+func (c cut) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, error) {
+	page, err := c.Store.Scan(ctx, q)
+	page.Next = ""
+	return page, err
+}
+
+// silent is a store that loses the audit of reads.
+type silent struct{ store.Store }
+
+func (silent) Append(context.Context, []*manifest.Record, store.Durability) error { return nil }
+
+func changed(st store.Store, change func(*store.Batch)) store.Store {
+	return commits{st, func(ctx context.Context, b store.Batch) (store.Outcome, error) {
+		change(&b)
+		return st.Commit(ctx, b)
+	}}
+}
+
+// halves commits each put of a batch by itself.
+func halves(st store.Store) store.Store {
+	return commits{st, func(ctx context.Context, b store.Batch) (out store.Outcome, err error) {
+		puts := b.Puts
+		for i := range puts {
+			b.Puts = puts[i : i+1]
+			if out, err = st.Commit(ctx, b); err != nil {
+				return out, err
+			}
+			b.ID[15]++
+			time.Sleep(time.Millisecond)
+		}
+		return out, err
+	}}
+}
+
+// broken are stores that break the contract, with the clause that must find it.
+var broken = map[string]struct {
+	clause string
+	wrap   func(store.Store) store.Store
+}{
+	"loses updates":       {"LostUpdate", func(st store.Store) store.Store { return changed(st, func(b *store.Batch) { b.Expect = nil }) }},
+	"serves half a batch": {"HalfBatch", halves},
+	"forgets ids": {"SameID", func(st store.Store) store.Store {
+		return changed(st, func(b *store.Batch) { b.ID = ulid.MustNew(b.ID.Time(), ulid.DefaultEntropy()) })
+	}},
+	"binds no content": {"IDBound", func(st store.Store) store.Store {
+		return changed(st, func(b *store.Batch) { b.Bound = []byte("same") })
+	}},
+	"forgets what was seen": {"Stale", func(st store.Store) store.Store {
+		return changed(st, func(b *store.Batch) { b.Context = nil })
+	}},
+	"shows what is held": {"Held", func(st store.Store) store.Store {
+		return changed(st, func(b *store.Batch) {
+			if b.Action == store.ActHold {
+				b.Action = store.ActApply
+			}
+		})
+	}},
+	"ends listings early": {"Scans", func(st store.Store) store.Store { return cut{st} }},
+	"loses leaves":        {"Audit", func(st store.Store) store.Store { return silent{st} }},
+}
+
+// wrapped breaks each store that is opened.
+type wrapped struct {
+	storetest.Database
+	wrap func(store.Store) store.Store
+}
+
+func (w wrapped) Open(t testing.TB) store.Store { return w.wrap(w.Database.Open(t)) }
+
+const breaks = "STORETEST_BREAK"
+
+// The suite finds what is broken. It fails the test that runs it, so a process of its own does.
+func TestBrokenStoresFail(t *testing.T) {
+	if how := os.Getenv(breaks); how != "" {
+		storetest.Run(t, func(t testing.TB, cfg storetest.Config) storetest.Database {
+			return wrapped{newInMemory(t, cfg), broken[how].wrap}
+		})
+		return
+	}
+	t.Parallel()
+	for how, b := range broken {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.Command(os.Args[0], "-test.run", "^TestBrokenStoresFail$/^"+b.clause+"$", "-test.v")
+			cmd.Env = append(os.Environ(), breaks+"="+how)
+			out, err := cmd.CombinedOutput()
+			require.Error(t, err, "the suite did not find it:\n%s", out)
+			require.Contains(t, string(out), "--- FAIL: TestBrokenStoresFail/"+b.clause+" ", "%s", out)
+			require.Contains(t, string(out), "the contract: ")
+		})
+	}
+}

@@ -1,0 +1,292 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+var keeping = []clause{
+	{"Audit", "leaves stand in the order they were appended, and are found by trace and by parent", checkAudit},
+	{"AuditOfCommits", "each commit, hold, review and refusal leaves a leaf that says what it wrote", checkAuditOfCommits},
+	{"Head", "a head that was given stays provable, whatever is appended later", checkHead},
+	{"GC", "gc drops versions that ended and nothing names, as its plan said, and they answer ErrGone", checkGC},
+	{"GCKeeps", "gc keeps what a held batch, a state row, a live artefact or a reader names, and says so", checkGCKeeps},
+	{"Vectors", "vectors are kept by model and page, move no LSN, and show no page outside the chain", checkVectors},
+	{"Changes", "Changes names the page versions that ended since, and waits for a commit as long as it is told", checkChanges},
+	{"Crash", "after a crash all that was acknowledged is there", checkCrash},
+	{"Closed", "a closed store answers ErrClosed, and a context that ended stops a read", checkClosed},
+}
+
+func checkAudit(b *bench) {
+	leaf := func(trace, parent string) *manifest.Record {
+		return &manifest.Record{Type: manifest.TypeAssemble, Trace: trace, Parent: parent, Time: b.time().UnixMicro(), Scope: scope}
+	}
+	first := b.st.Audit().Size()
+	require.NoError(b, b.st.Append(b.ctx, []*manifest.Record{leaf("t1", ""), leaf("t2", "t1")}, store.Written))
+	require.NoError(b, b.st.Append(b.ctx, []*manifest.Record{leaf("t3", "t1")}, store.Synced))
+	look := func() {
+		log := b.st.Audit()
+		for i, want := range []string{"t1", "t2", "t3"} {
+			r, err := log.Leaf(first + uint64(i))
+			require.NoError(b, err)
+			require.Equal(b, want, r.Trace)
+		}
+		found, err := log.ByTrace(b.ctx, "t1")
+		require.NoError(b, err)
+		require.Len(b, found, 3)
+		found, err = log.ByTrace(b.ctx, "t2")
+		require.NoError(b, err)
+		require.Len(b, found, 1)
+		_, err = log.ByTrace(b.ctx, "none")
+		require.ErrorIs(b, err, manifest.ErrNoLeaf)
+		_, err = log.Verify(b.ctx, nil, nil)
+		require.NoError(b, err)
+	}
+	look()
+	b.crash()
+	look()
+}
+
+func checkAuditOfCommits(b *bench) {
+	one := func(trace string) *manifest.Record {
+		found, err := b.st.Audit().ByTrace(b.ctx, trace)
+		require.NoError(b, err)
+		return found[len(found)-1]
+	}
+	batch := b.batch(b.fact("rule", "one"))
+	out := b.commit(batch)
+	leaf := one(batch.ID.String())
+	require.Equal(b, out.Leaf, leaf.Index)
+	require.Equal(b, out.LSN, leaf.LSN)
+	require.Equal(b, "applied", leaf.Status)
+	require.Len(b, leaf.Writes, 1)
+	require.Equal(b, b.find("rule").Pages[0].Num, leaf.Writes[0].Num)
+	require.Equal(b, manifest.Digest(batch.Puts[0].Pages[0].Digest[:]), leaf.Writes[0].Digest)
+
+	held := b.hold(b.fact("answer", "perhaps"))
+	require.Equal(b, "held", one(held.ID.String()).Status)
+	approve := b.review(store.ActApprove, held.ID)
+	b.commit(approve)
+	require.Equal(b, held.ID.String(), one(approve.ID.String()).From)
+	refused := b.batch(b.fact("rule", "two"))
+	refused.Expect = []store.Precondition{{Ref: store.Ref{Scope: scope, ID: "rule"}, LSN: 99}}
+	_, err := b.st.Commit(b.ctx, refused)
+	require.ErrorIs(b, err, store.ErrConflict)
+	leaf = one(refused.ID.String())
+	require.Equal(b, manifest.TypeConflict, leaf.Type)
+	require.Len(b, leaf.Conflicts, 1)
+}
+
+func checkHead(b *bench) {
+	b.put("rule", "one")
+	old, err := b.st.Head(b.ctx)
+	require.NoError(b, err)
+	info, err := b.st.Info(b.ctx)
+	require.NoError(b, err)
+	require.Equal(b, info.ID, old.DB)
+	for _, text := range []string{"two", "three"} {
+		b.put("rule", text)
+	}
+	b.crash()
+	again, err := b.st.Info(b.ctx)
+	require.NoError(b, err)
+	require.Equal(b, info, again, "id and secret stay")
+	log := b.st.Audit()
+	now, err := b.st.Head(b.ctx)
+	require.NoError(b, err)
+	require.Greater(b, now.Size, old.Size)
+	consistent, err := log.ProveConsistency(old.Size, now.Size)
+	require.NoError(b, err)
+	require.NoError(b, consistent.Verify(old, now))
+	in, err := log.ProveInclusion(0, now.Size)
+	require.NoError(b, err)
+	body, err := log.Body(0)
+	require.NoError(b, err)
+	require.NoError(b, in.Verify(body, now))
+}
+
+func (b *bench) gc(kind store.JobKind, inUse func(uint64, int64, []uint64) bool) store.GCReport {
+	b.Helper()
+	if inUse == nil {
+		inUse = func(uint64, int64, []uint64) bool { return false }
+	}
+	rep, err := b.st.Maintain(b.ctx, store.Job{Kind: kind, GC: &store.GCJob{KeepVersions: 1, Expired: true, KeepRecords: 4, KeepNames: 100, By: "operator", InUse: inUse}}, nil)
+	require.NoError(b, err)
+	return rep.GC
+}
+
+func checkGC(b *bench) {
+	for _, text := range []string{"zebra", "okapi", "lemur"} {
+		b.put("rule", text)
+		b.pass(time.Minute)
+	}
+	b.pass(time.Hour)
+	plan := b.gc(store.JobGCPlan, nil)
+	require.True(b, plan.DryRun)
+	require.Equal(b, 2, plan.Dropped.Versions)
+	require.Empty(b, plan.Trace)
+	rep := b.gc(store.JobGC, nil)
+	require.Equal(b, plan.Dropped, rep.Dropped)
+	require.Equal(b, plan.Reasons, rep.Reasons)
+	require.Equal(b, plan.Refs, rep.Refs)
+	require.Equal(b, store.GoneSuperseded, rep.Reasons[0].Reason)
+	require.NotEmpty(b, rep.Trace)
+	look := func() {
+		for v := uint32(1); v < 3; v++ {
+			_, err := b.st.Resolve(b.ctx, chain, store.Ref{ID: "rule", Version: v})
+			require.ErrorIs(b, err, store.ErrGone)
+			require.ErrorContains(b, err, rep.Trace)
+		}
+		require.Equal(b, "lemur", b.text("rule"))
+		require.Empty(b, b.hits(b.ask("zebra")))
+	}
+	look()
+	b.crash()
+	look()
+	require.Zero(b, b.gc(store.JobGC, nil).Dropped.Versions)
+}
+
+func checkGCKeeps(b *bench) {
+	ids := []string{"held", "state", "parent", "used"}
+	var used uint64
+	for _, id := range ids {
+		b.put(id, "one of "+id)
+	}
+	held := b.batch(b.fact("answer", "from it"))
+	held.Action, held.Reason, held.Context = store.ActHold, "look", []store.Seen{b.seen("held")}
+	b.commit(held)
+	row := b.batch()
+	row.State = []store.StateRow{{Key: namesPages + "x", Value: []byte{byte(b.find("state").Pages[0].Num)}}, {Key: pastOnly + "x", Value: []byte("v")}}
+	b.commit(row)
+	child := b.fact("child", "made of it")
+	child.Artefact.DerivedFrom = []store.Ref{{Scope: scope, ID: "parent", Version: 1}}
+	b.commit(b.batch(child))
+	used = b.find("used").Pages[0].Num
+	for _, id := range ids {
+		b.put(id, "two of "+id)
+	}
+	b.pass(time.Hour)
+	rep := b.gc(store.JobGC, func(_ uint64, _ int64, nums []uint64) bool { return slices.Contains(nums, used) })
+	require.Zero(b, rep.Dropped.Versions)
+	var why []string
+	for _, k := range rep.Kept {
+		require.Equal(b, 1, k.Versions)
+		why = append(why, k.Reason)
+	}
+	require.ElementsMatch(b, []string{store.KeptHeld, store.KeptSession, store.KeptParent, store.KeptInUse}, why)
+	v, err := b.st.State(b.ctx, pastOnly+"x")
+	require.NoError(b, err)
+	require.Nil(b, v, "a row that serves only the past")
+	b.commit(b.review(store.ActReject, held.ID))
+	require.Equal(b, 2, b.gc(store.JobGC, nil).Dropped.Versions, "what nobody names any more")
+}
+
+func checkVectors(b *bench) {
+	b.put("rule", "one")
+	other := b.batch(b.fact("other", "two"))
+	other.Scope = "acme/other"
+	b.commit(other)
+	l, err := b.st.Resolve(b.ctx, store.Scopes{"acme/other"}, store.Ref{ID: "other"})
+	require.NoError(b, err)
+	nums := []uint64{b.find("rule").Pages[0].Num, l.Pages[0].Num, 9999}
+	lsn, leaves := b.st.LSN(), b.st.Audit().Size()
+	require.NoError(b, b.st.PutVectors(b.ctx, "m", nums, [][]float32{{1, 0}, {0, 1}, {1, 1}}))
+	got, err := b.st.Vectors(b.ctx, chain, "m", nums)
+	require.NoError(b, err)
+	require.Equal(b, [][]float32{{1, 0}, nil, nil}, got)
+	got, err = b.st.Vectors(b.ctx, chain, "another", nums)
+	require.NoError(b, err)
+	require.Equal(b, [][]float32{nil, nil, nil}, got)
+	require.Equal(b, lsn, b.st.LSN())
+	require.Equal(b, leaves, b.st.Audit().Size())
+}
+
+func checkChanges(b *bench) {
+	out := b.put("rule", "one")
+	num := b.find("rule").Pages[0].Num
+	b.put("rule", "two")
+	ch, err := b.st.Changes(b.ctx, out.LSN, 0)
+	require.NoError(b, err)
+	require.Equal(b, b.st.LSN(), ch.LSN)
+	require.True(b, ch.All || slices.Contains(ch.Ended, num))
+	none, err := b.st.Changes(b.ctx, ch.LSN, time.Millisecond)
+	require.NoError(b, err)
+	require.Equal(b, store.Changes{LSN: ch.LSN}, none)
+
+	woken := make(chan store.Changes, 1)
+	go func() {
+		ch, _ := b.st.Changes(b.ctx, ch.LSN, time.Minute)
+		woken <- ch
+	}()
+	b.put("rule", "three")
+	require.Greater(b, (<-woken).LSN, ch.LSN)
+	ended, cancel := context.WithCancel(b.ctx)
+	cancel()
+	_, err = b.st.Changes(ended, b.st.LSN(), time.Minute)
+	require.ErrorIs(b, err, context.Canceled)
+}
+
+func checkCrash(b *bench) {
+	batch := b.batch(b.fact("rule", "zebra"))
+	batch.State = []store.StateRow{{Key: "k", Value: []byte("v")}}
+	out := b.commit(batch)
+	held := b.hold(b.fact("answer", "perhaps"))
+	leaves, lsn := b.st.Audit().Size(), b.st.LSN()
+	for range 3 {
+		b.crash()
+		require.Equal(b, lsn, b.st.LSN())
+		require.GreaterOrEqual(b, b.st.Audit().Size(), leaves, "a crash may leave a leaf of its own")
+		require.Equal(b, "zebra", b.text("rule"))
+		require.Equal(b, []string{"rule"}, b.hits(b.ask("zebra")))
+		v, err := b.st.State(b.ctx, "k")
+		require.NoError(b, err)
+		require.Equal(b, "v", string(v))
+		_, err = b.st.Held(b.ctx, held.ID)
+		require.NoError(b, err)
+		require.Equal(b, out, b.commit(batch))
+	}
+	require.Equal(b, lsn+1, b.put("next", "page").LSN, "LSNs go on")
+	rep, err := b.st.Maintain(b.ctx, store.Job{Kind: store.JobCheckpoint}, nil)
+	require.NoError(b, err)
+	require.Equal(b, lsn+1, rep.Applied)
+	b.crash()
+	require.Equal(b, "page", b.text("next"))
+}
+
+func checkClosed(b *bench) {
+	b.put("rule", "one")
+	l := b.find("rule")
+	ended, cancel := context.WithCancel(b.ctx)
+	cancel()
+	_, err := b.st.Load(ended, chain, l.Pages, store.WantText)
+	require.ErrorIs(b, err, context.Canceled)
+	batch := b.batch(b.fact("rule", "two"))
+	require.NoError(b, b.st.Close())
+	calls := map[string]func() error{
+		"Resolve":    func() error { _, err := b.st.Resolve(b.ctx, chain, store.Ref{ID: "rule"}); return err },
+		"Load":       func() error { _, err := b.st.Load(b.ctx, chain, l.Pages, store.WantText); return err },
+		"Candidates": func() error { _, err := b.st.Candidates(b.ctx, b.ask("one")); return err },
+		"Scan":       func() error { _, err := b.st.Scan(b.ctx, store.ScanQuery{Scopes: chain}); return err },
+		"Commit":     func() error { _, err := b.st.Commit(b.ctx, batch); return err },
+		"State":      func() error { _, err := b.st.State(b.ctx, "k"); return err },
+		"Held":       func() error { _, err := b.st.Held(b.ctx, batch.ID); return err },
+		"Append": func() error {
+			return b.st.Append(b.ctx, []*manifest.Record{{Type: manifest.TypeGet, Trace: "t"}}, store.Written)
+		},
+		"Maintain": func() error { _, err := b.st.Maintain(b.ctx, store.Job{Kind: store.JobCheckpoint}, nil); return err },
+	}
+	for name, call := range calls {
+		if err := call(); !errors.Is(err, store.ErrClosed) {
+			b.Errorf("%s after Close: got %v, expected ErrClosed", name, err)
+		}
+	}
+	b.st = b.db.Open(b)
+	require.Equal(b, "one", b.text("rule"))
+}

@@ -1,0 +1,65 @@
+package storetest_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/storetest"
+)
+
+// inMemory opens a reference store again and again.
+type inMemory struct{ *storetest.Memory }
+
+func (m *inMemory) Open(testing.TB) store.Store {
+	m.Memory = m.Reopen()
+	return m.Memory
+}
+
+func (m *inMemory) Crash(testing.TB, store.Store) {}
+
+func newInMemory(t testing.TB, cfg storetest.Config) storetest.Database {
+	m, err := storetest.NewMemory(cfg)
+	require.NoError(t, err)
+	return &inMemory{m}
+}
+
+func TestMemory(t *testing.T) { t.Parallel(); storetest.Run(t, newInMemory) }
+
+// onFiles crashes by leaving the old files where they are, their process unaware, and going on with a copy of them.
+type onFiles struct {
+	path string
+	cfg  storetest.Config
+	n    int
+}
+
+func (f *onFiles) Open(t testing.TB) store.Store {
+	st, err := filestore.Open(filestore.Options{Path: f.path, Now: f.cfg.Now, State: f.cfg.State, Segment: 64 << 10})
+	require.NoError(t, err)
+	return st
+}
+
+func (f *onFiles) Crash(t testing.TB, st store.Store) {
+	was := f.path
+	f.n++
+	f.path = filepath.Join(filepath.Dir(was), "copy-"+string(rune('a'+f.n)))
+	for _, part := range []string{"-wal", "-manifest"} {
+		require.NoError(t, os.CopyFS(f.path+part, os.DirFS(was+part)))
+	}
+	b, err := os.ReadFile(was)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(f.path, b, 0o600))
+	t.Cleanup(func() { _ = st.Close() })
+}
+
+func TestFileStore(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t testing.TB, cfg storetest.Config) storetest.Database {
+		return &onFiles{path: dbtest.MemoryPath(t), cfg: cfg}
+	})
+}
