@@ -1,8 +1,8 @@
 package storetest
 
 import (
-	"errors"
-	"strconv"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -132,48 +132,28 @@ func checkConflict(b *bench) {
 }
 
 func checkLostUpdate(b *bench) {
-	const writers, rounds = 6, 8
+	const writers, rounds = 6, 10
 	b.put("counter", "0")
-	var wg sync.WaitGroup
-	errs := make([]error, writers)
-	for w := range writers {
-		wg.Go(func() {
-			for done := 0; done < rounds && errs[w] == nil; {
-				switch err := b.increment(); {
-				case err == nil:
-					done++
-				case !errors.Is(err, store.ErrConflict):
-					errs[w] = err
-				}
+	for round := 1; round <= rounds; round++ {
+		was := b.find("counter")
+		errs := make([]error, writers)
+		var wg sync.WaitGroup
+		for w := range writers { // all read the same version before the first of them writes
+			batch := b.batch(b.fact("counter", fmt.Sprintf("%d by %d", round, w)))
+			batch.Expect = []store.Precondition{{Ref: store.Ref{Scope: scope, ID: "counter"}, LSN: was.LSN}}
+			wg.Go(func() { _, errs[w] = b.st.Commit(b.ctx, batch) })
+		}
+		wg.Wait()
+		winner := slices.Index(errs, nil)
+		require.GreaterOrEqual(b, winner, 0, "nobody got through: %v", errs)
+		for w, err := range errs {
+			if w != winner {
+				require.ErrorIs(b, err, store.ErrConflict, "an update was lost")
 			}
-		})
+		}
+		require.Equal(b, fmt.Sprintf("%d by %d", round, winner), b.text("counter"))
+		require.Equal(b, was.Version+1, b.find("counter").Version)
 	}
-	wg.Wait()
-	require.NoError(b, errors.Join(errs...))
-	require.Equal(b, strconv.Itoa(writers*rounds), b.text("counter"), "an update was lost")
-}
-
-// increment reads the counter and writes the next number, expecting what it read.
-func (b *bench) increment() error {
-	l, err := b.st.Resolve(b.ctx, chain, store.Ref{ID: "counter"})
-	if err != nil {
-		return err
-	}
-	got, err := b.st.Load(b.ctx, chain, l.Pages, store.WantText)
-	if err == nil {
-		err = got[0].Err
-	}
-	if err != nil {
-		return err
-	}
-	n, err := strconv.Atoi(got[0].Text)
-	if err != nil {
-		return err
-	}
-	batch := b.batch(b.fact("counter", strconv.Itoa(n+1)))
-	batch.Expect = []store.Precondition{{Ref: store.Ref{Scope: scope, ID: "counter"}, LSN: l.LSN}}
-	_, err = b.st.Commit(b.ctx, batch)
-	return err
 }
 
 func checkRepeat(b *bench) {
