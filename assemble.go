@@ -1018,12 +1018,13 @@ const (
 func (a *assembling) record(ctx context.Context) error {
 	q := &a.q
 	leaf := &manifest.Record{
-		Type: manifest.TypeAssemble, Trace: q.Trace, LSN: a.cands.LSN, Query: a.s.db.keyed("query", []byte(q.Text)), Session: q.Session,
+		Type: manifest.TypeAssemble, Trace: q.Trace, LSN: a.cands.LSN, Session: q.Session,
 		AsOf: int64(q.AsOf), Budget: q.Budget, Reserve: q.Reserve, Tokens: a.out.Tokens, Tier: int(a.out.Tier), Review: a.out.Review,
 		Overflow: q.Overflow.String(), Preset: q.Preset, Counter: a.s.db.opts.Counter.Name(), Renderer: render.Version, Shape: "text",
 		Rendered: a.s.db.keyed("rendered", a.room.text), ServeStale: q.ServeStale,
 		Embedder: a.embedder, Note: a.note(),
 	}
+	a.s.db.ask(leaf, q.Text)
 	if a.tx != nil && a.tx.trace != q.Trace {
 		leaf.Parent = a.tx.trace
 	}
@@ -1151,6 +1152,18 @@ func (a *assembling) exclusions(best float64) []manifest.Exclusion {
 	}
 	slices.SortFunc(out, func(x, y manifest.Exclusion) int { return cmp.Compare(x.Reason, y.Reason) })
 	return out
+}
+
+// ask writes into a leaf what was asked: the text, of which the store keeps a row and a salted digest, or a keyed digest
+// alone. Where nothing was asked there is neither.
+func (db *DB) ask(leaf *manifest.Record, text string) {
+	if text == "" {
+		return
+	}
+	leaf.Query = db.keyed("query", []byte(text))
+	if db.opts.Questions == KeepQuestions && !db.opts.ReadOnly {
+		leaf.Question = text
+	}
 }
 
 // keyed digests what must not be guessed from the log: questions and rendered contexts.

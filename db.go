@@ -76,6 +76,16 @@ const (
 	AuditSync
 )
 
+// QuestionMode says what the manifest of a search or an assembly keeps of its question.
+type QuestionMode uint8
+
+// KeepQuestions keeps the text beside the leaf, where it can be erased, and a salted digest in the leaf. DigestQuestions
+// keeps a digest alone: it tells whether two questions are the same, and nobody can read them.
+const (
+	KeepQuestions QuestionMode = iota
+	DigestQuestions
+)
+
 // Options configure a database. The zero value is ready to use; it is taken by value and never changed.
 type Options struct {
 	// WorkingSet is how many bytes of pages are kept in memory; 0: 64 MiB, negative: none.
@@ -108,6 +118,8 @@ type Options struct {
 	Summarizer       Summarizer
 	SummarizeTimeout time.Duration
 	Audit            AuditMode
+	// Questions says whether the audit keeps the texts of questions; what was kept before stays.
+	Questions QuestionMode
 	// Clock and Rand are the only time and randomness the database uses for what it stores; nil: the system's. A Clock
 	// outside the years 1 to 9999 gives an InvalidError.
 	Clock func() time.Time

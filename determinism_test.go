@@ -64,10 +64,13 @@ var determined = []Query{
 	{Text: "", Budget: 700},
 }
 
-// body is a leaf without what names the call itself.
+// body is a leaf without what names the call itself; of what was asked it has the text.
 func body(a *Assembly) manifest.Record {
 	r := *a.Manifest
 	r.Trace, r.Parent, r.Index = "", "", 0
+	if r.QuestionKept { // then the digest has a salt of its own, as those of pages have
+		r.Query = nil
+	}
 	return r
 }
 

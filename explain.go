@@ -165,10 +165,13 @@ func checkRanges(ranges [][2]uint32, text string) error {
 
 // Why says why a page is in a past assembly, or is not.
 type Why struct {
-	Trace string         `json:"trace"`
-	Ref   Ref            `json:"ref"`
-	In    bool           `json:"in"`
-	Page  *manifest.Page `json:"page,omitempty"`
+	Trace string `json:"trace"`
+	Ref   Ref    `json:"ref"`
+	In    bool   `json:"in"`
+	// Question is what was asked. QuestionGone: something was, and the text was erased or not kept.
+	Question     string         `json:"question,omitempty"`
+	QuestionGone bool           `json:"question_gone,omitempty"`
+	Page         *manifest.Page `json:"page,omitempty"`
 	// Steps tells it in plain words, in the order of the stages.
 	Steps []string `json:"steps"`
 }
@@ -180,6 +183,10 @@ func (db *DB) Why(ctx context.Context, trace string, ref Ref) (*Why, error) {
 		return nil, err
 	}
 	w := &Why{Trace: trace, Ref: ref}
+	if w.Question, err = db.asked(ctx, leaf); err != nil {
+		return nil, err
+	}
+	w.QuestionGone = w.Question == "" && len(leaf.Query) > 0
 	nums, err := db.numbers(ctx, leaf, ref)
 	if err != nil {
 		return nil, err
@@ -422,7 +429,21 @@ func (db *DB) Diff(ctx context.Context, a, b string) (manifest.Difference, error
 	if err != nil {
 		return manifest.Difference{}, err
 	}
+	for _, l := range []*manifest.Record{la, lb} {
+		if l.Question, err = db.asked(ctx, l); err != nil {
+			return manifest.Difference{}, err
+		}
+	}
 	return manifest.Diff(la, lb), nil
+}
+
+// asked is the question of a leaf; empty: it was erased or not kept.
+func (db *DB) asked(ctx context.Context, leaf *manifest.Record) (string, error) {
+	text, err := db.Manifests().Question(ctx, leaf)
+	if errors.Is(err, manifest.ErrNoQuestion) {
+		err = nil
+	}
+	return text, err
 }
 
 // RefOf names a page number for people: its reference, also where gc took it, or the bare number.

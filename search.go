@@ -154,7 +154,8 @@ func upTo(ranked []*item, limit int) []*item {
 }
 
 func (a *assembling) hits(ctx context.Context) (Found, error) {
-	leaf := &manifest.Record{Type: manifest.TypeSearch, Trace: a.q.Trace, LSN: a.cands.LSN, Query: a.s.db.keyed("query", []byte(a.q.Text)), ServeStale: a.q.ServeStale, Note: a.note()}
+	leaf := &manifest.Record{Type: manifest.TypeSearch, Trace: a.q.Trace, LSN: a.cands.LSN, ServeStale: a.q.ServeStale, Note: a.note()}
+	a.s.db.ask(leaf, a.q.Text)
 	best := a.bestLexical()
 	out := Found{Trace: a.q.Trace}
 	for i := range a.ranked {

@@ -180,7 +180,7 @@ func TestOnlyVectorsInCheckpoint(t *testing.T) {
 	m := &meanings{}
 	db := open(t, Options{})
 	library(t, db)
-	db = reopen(t, db, Options{Embedder: m})
+	db = reopen(t, db, Options{Embedder: m, Questions: DigestQuestions})
 	before, err := db.Stats(ctx)
 	require.NoError(t, err)
 	s := db.Scope("acme")

@@ -107,6 +107,9 @@ func applySmall(tx Writer, seals *sealer, o *Overlay, n *RowCounts) error {
 			}
 		}
 	}
+	if err := applyQuestions(tx, seals, o, n); err != nil {
+		return err
+	}
 	return forgetOutcomes(tx, o, n)
 }
 

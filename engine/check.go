@@ -36,6 +36,7 @@ import (
 //	    has as many pages as the catalogue
 //	I17 every head row and every held batch has the digest that its leaf says, but those from before the audit had any; and
 //	    each newest version that the audit names has its row
+//	I18 every text of a question has the digest that its leaf says
 //
 // Rows of the overlay are checked after a checkpoint has brought them into the file.
 type checker struct {
@@ -58,7 +59,7 @@ const MaxProblems = 1000
 // checkpoints away.
 func (s *Engine) Check(ctx context.Context, base Base, progress store.Progress) (problems []store.Problem, unverified int, err error) {
 	c := &checker{s: s, base: base, ctx: ctx, progress: progress, nums: map[uint64]HeadKey{}, gone: map[uint64]bool{}, digests: map[uint64][32]byte{}, proved: map[store.Ref]bool{}, newest: map[store.Ref]uint32{}}
-	for _, walk := range []func() error{c.heads, c.contents, c.small, c.catalogue, c.vectors, c.index, c.audit} {
+	for _, walk := range []func() error{c.heads, c.contents, c.small, c.catalogue, c.vectors, c.index, c.questions, c.audit} {
 		switch err := walk(); {
 		case errors.Is(err, store.ErrCorrupt): // so bad that the walk ended there; others may go on
 			c.bad("I1", "file", "%v", err)
@@ -225,7 +226,7 @@ func (c *checker) small() error {
 		for _, b := range []struct {
 			table Table
 			want  int
-		}{{TableMeta, n.Meta}, {TableContent, n.Content}, {TableHeld, n.Held}, {TableTxn, n.Txn}, {TableState, n.State}} {
+		}{{TableMeta, n.Meta}, {TableContent, n.Content}, {TableHeld, n.Held}, {TableTxn, n.Txn}, {TableState, n.State}, {TableQuestion, n.Question}} {
 			if err := c.s.countRows(tx, b.table, b.want); err != nil {
 				c.bad("I13", "bucket "+b.table.String(), "%v", err)
 			}

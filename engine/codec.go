@@ -2,7 +2,6 @@ package engine
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -413,13 +412,4 @@ func DecodeCommit(b []byte) (*commitRecord, error) {
 	copy(c.HeldID[:], d.Take(16))
 	c.Held, c.result = d.Own(), d.Own()
 	return c, d.Done()
-}
-
-// auditBody is the body of an A record: the index of the leaf, then the leaf.
-func auditBody(index uint64) []byte { return binary.BigEndian.AppendUint64(nil, index) }
-
-func decodeAudit(b []byte) (index uint64, leaf []byte, err error) {
-	d := codec.Decoder{B: b}
-	index = d.U64()
-	return index, d.B, d.Err
 }

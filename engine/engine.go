@@ -57,6 +57,7 @@ type Engine struct {
 	opts      Options
 	info      store.Info
 	applied   uint64 // LSN of the rows when they were loaded
+	askedFrom uint64 // leaf before which the rows had all questions then
 	Rows      Rows
 	Log       Log
 	Leaves    *manifest.Log  // the audit; whoever is handed it may write. Hosts get Audit

@@ -82,7 +82,8 @@ func (m *memory) SyncOr(ctx context.Context, seq uint64, _ <-chan struct{}) erro
 
 // checkpoint brings the overlay into the rows.
 func (m *memory) checkpoint() error {
-	o := m.Freeze()
+	o, _ := m.Freeze()
+	m.base.Rows.Asked = max(m.base.Rows.Asked, o.AskedTo())
 	rows := memoryRows{m}
 	m.mu.Lock()
 	swap, err := m.Index.Checkpoint(SegRows{rows}, false)

@@ -37,11 +37,15 @@ func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 		}
 		return nil
 	case KindLeaf:
-		index, leaf, err := decodeAudit(body)
+		index, leaf, question, err := DecodeLeaf(body)
 		if err != nil {
 			return &RecordError{Err: err}
 		}
-		return s.Leaves.Add(index, leaf)
+		if err := s.Leaves.Add(index, leaf); err != nil {
+			return err
+		}
+		s.followQuestion(index, question)
+		return nil
 	}
 	index, leaf, lsn, err := commitHead(body)
 	if err != nil {
@@ -189,6 +193,10 @@ func (s *Engine) install(c *commitRecord, seq uint64) (ended []uint64, err error
 	for _, r := range c.State {
 		if id, ok := strings.CutPrefix(r.Key, reviewGonePrefix); ok && len(id) == len(ulid.ULID{}) {
 			o.held[ulid.ULID([]byte(id))] = []byte{}
+			continue
+		}
+		if leaf, ok := GoneQuestion(r.Key); ok {
+			o.asked[leaf] = nil
 			continue
 		}
 		o.state[r.Key] = bytes.Clone(r.Value) // the other is the caller's

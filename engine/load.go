@@ -34,6 +34,7 @@ func (s *Engine) LoadRows(tx Reader, b Base) error {
 	if err := s.loadMeta(tx, b); err != nil {
 		return err
 	}
+	s.askedFrom = b.Rows.Asked
 	s.applied, s.Catalogue.LSN = b.Applied, b.Applied // not before: what stands in the rows has not changed since
 	for _, t := range []struct {
 		table Table

@@ -6,8 +6,10 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
+	"github.com/vmihailenco/msgpack/v5"
 )
 
 const throttleBytes = 128 << 20 // unflushed bytes from which commits are slowed down, gradually
@@ -57,24 +59,46 @@ func (s *Engine) CountUnflushed() {
 	s.unflushed.Store(int64(n))
 }
 
-// Freeze makes the overlay the old one. It is not changed any more, so it may be read without a lock.
-func (s *Engine) Freeze() *Overlay {
+// AskedTo is behind the last leaf whose question the overlay has; 0: it has none. No later overlay has one before it.
+func (o *Overlay) AskedTo() uint64 { return o.askedTo }
+
+// Freeze makes the overlay the old one. It is not changed any more, so it may be read without a lock. retry: it is that of
+// a checkpoint that failed, and newer commits are in another one.
+func (s *Engine) Freeze() (o *Overlay, retry bool) {
 	s.Catalogue.Mu.Lock()
 	defer s.Catalogue.Mu.Unlock()
-	if s.Old == nil { // a checkpoint that failed left one behind: it is tried again first
+	if retry = s.Old != nil; !retry { // a checkpoint that failed left one behind: it is tried again first
 		s.Old, s.Overlay = s.Overlay, newOverlay()
 		s.Overlay.LSN, s.Overlay.Seq, s.Overlay.leaves, s.Overlay.High = s.Old.LSN, s.Old.Seq, s.Old.leaves, s.Old.High
 	}
-	return s.Old
+	return s.Old, retry
 }
 
 // RowCounts is how many rows each bucket has: a damaged page of bbolt may hide rows, and what is hidden has no checksum
 // to fail. meta, held and state are counted at every open, the others by a check; a missing content is noticed when its
 // page is read.
 type RowCounts struct {
-	//lint:ignore U1000 msgpack looks for it
-	_msgpack                        struct{} `msgpack:",as_array"`
-	Meta, Content, Held, Txn, State int
+	Meta, Content, Held, Txn, State, Question int
+	Asked                                     uint64 // leaf before which TableQuestion has every row that was not erased
+}
+
+// EncodeMsgpack writes an array.
+func (n RowCounts) EncodeMsgpack(e *msgpack.Encoder) error {
+	return e.Encode([]any{n.Meta, n.Content, n.Held, n.Txn, n.State, n.Question, n.Asked})
+}
+
+// DecodeMsgpack reads the array of this program or a shorter one of an older.
+func (n *RowCounts) DecodeMsgpack(d *msgpack.Decoder) error {
+	have, err := d.DecodeArrayLen()
+	if err != nil {
+		return err
+	}
+	*n = RowCounts{}
+	fields := [...]any{&n.Meta, &n.Content, &n.Held, &n.Txn, &n.State, &n.Question, &n.Asked}
+	if have < 5 || have > len(fields) {
+		return codec.ErrMalformed
+	}
+	return d.DecodeMulti(fields[:have]...)
 }
 
 // Overlay holds what is durable in the log and not yet in bbolt, and vectors, which can be made again.
@@ -94,7 +118,10 @@ type Overlay struct {
 	vecs   map[vecKey][]byte // derived: not in the log (vector.go)
 	gone   []dropped         // by gc (gc.go)
 	forgot []forgotten       // by gc (forget.go)
-	High   highest
+	// asked are rows of questions by leaf, nil: erased. askedTo is behind the last of them.
+	asked   map[uint64][]byte
+	askedTo uint64
+	High    highest
 }
 
 // LastID is above every batch id.
@@ -108,12 +135,12 @@ type HeadKey struct {
 func newOverlay() *Overlay {
 	return &Overlay{
 		heads: map[HeadKey][]byte{}, texts: map[uint64]string{}, state: map[string][]byte{},
-		held: map[ulid.ULID][]byte{}, result: map[ulid.ULID][]byte{}, vecs: map[vecKey][]byte{},
+		held: map[ulid.ULID][]byte{}, result: map[ulid.ULID][]byte{}, vecs: map[vecKey][]byte{}, asked: map[uint64][]byte{},
 	}
 }
 
 func (o *Overlay) Rows() int {
-	return len(o.heads) + len(o.texts) + len(o.state) + len(o.held) + len(o.result) + len(o.vecs) + len(o.forgot)
+	return len(o.heads) + len(o.texts) + len(o.state) + len(o.held) + len(o.result) + len(o.vecs) + len(o.forgot) + len(o.asked)
 }
 
 // Keys of the bucket meta.

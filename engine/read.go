@@ -1322,4 +1322,4 @@ func (s *Engine) Info(context.Context) (store.Info, error) {
 }
 
 // Audit reads the audit log.
-func (s *Engine) Audit() store.Audit { return s.Leaves.Reader() }
+func (s *Engine) Audit() store.Audit { return s.Leaves.Reader(s.Question) }

@@ -12,17 +12,18 @@ type Table uint8
 
 // The tables.
 const (
-	TableMeta    Table = iota // scopes, groups, heads
-	TableContent              // texts of pages
-	TableSeg                  // segments of the index
-	TableHeld                 // held batches
-	TableTxn                  // outcomes
-	TableState                // state rows
-	TableVec                  // vectors; may be absent
+	TableMeta     Table = iota // scopes, groups, heads
+	TableContent               // texts of pages
+	TableSeg                   // segments of the index
+	TableHeld                  // held batches
+	TableTxn                   // outcomes
+	TableState                 // state rows
+	TableVec                   // vectors; may be absent
+	TableQuestion              // texts of questions; may be absent
 )
 
 func (t Table) String() string {
-	return [...]string{"meta", "content", "seg", "held", "txn", "state", "vec"}[t]
+	return [...]string{"meta", "content", "seg", "held", "txn", "state", "vec", "question"}[t]
 }
 
 // Rows are the rows of a store beside its log: what commits up to some LSN made, or later ones.

@@ -488,7 +488,7 @@ func (s *Engine) refuse(b *Request, v judgement) error {
 	if b.From != (ulid.ULID{}) {
 		leaf.From = b.From.String()
 	}
-	if err := s.appendLocked([]*manifest.Record{&leaf}); err != nil {
+	if err := s.appendLocked([]*manifest.Record{&leaf}, nil); err != nil {
 		return errors.Join(why, err)
 	}
 	return why
@@ -981,9 +981,13 @@ func (s *Engine) Append(ctx context.Context, leaves []*manifest.Record, d store.
 	if err := s.Writable(); err != nil {
 		return err
 	}
-	last, err := s.appendLeaves(leaves)
+	asked, err := s.askedRows(leaves)
+	if err != nil {
+		return err
+	}
+	last, err := s.appendLeaves(leaves, asked)
 	if errors.Is(err, ErrLogFull) && len(leaves) == 1 && s.opts.Space.Relieve(ctx) == nil {
-		last, err = s.appendLeaves(leaves)
+		last, err = s.appendLeaves(leaves, asked)
 	}
 	if err != nil {
 		return err
@@ -1000,18 +1004,19 @@ func (s *Engine) Append(ctx context.Context, leaves []*manifest.Record, d store.
 	return nil
 }
 
-func (s *Engine) appendLeaves(leaves []*manifest.Record) (last uint64, err error) {
+func (s *Engine) appendLeaves(leaves []*manifest.Record, asked [][]byte) (last uint64, err error) {
 	s.Seq.Mu.Lock()
 	defer s.Seq.Mu.Unlock()
 	if err := s.Writable(); err != nil { // again: Close waits for those who are in here, and for nobody else
 		return 0, err
 	}
-	err = s.appendLocked(leaves)
+	err = s.appendLocked(leaves, asked)
 	return s.Log.Last(), err
 }
 
-// appendLocked puts leaves into the log's buffer. The caller holds the sequencer.
-func (s *Engine) appendLocked(leaves []*manifest.Record) error {
+// appendLocked puts leaves into the log's buffer, each with the row of its question; asked nil: none has one. The caller
+// holds the sequencer.
+func (s *Engine) appendLocked(leaves []*manifest.Record, asked [][]byte) error {
 	first := s.Leaves.Size()
 	for i, leaf := range leaves {
 		body, err := manifest.Encode(leaf)
@@ -1019,11 +1024,22 @@ func (s *Engine) appendLocked(leaves []*manifest.Record) error {
 			return fmt.Errorf("ctxpage: encode leaf: %w", err)
 		}
 		index := first + uint64(i)
-		if err := s.enqueueLeaf(index, body); err != nil {
+		var question []byte
+		if asked != nil {
+			question = asked[i]
+		}
+		if err := s.enqueueLeaf(index, body, question); err != nil {
 			return enqueueError(err)
 		}
 		if err := s.Leaves.AddNew(index, body, leaf); err != nil {
 			return s.Fail(err)
+		}
+		leaf.Index = index
+		if question != nil {
+			s.Catalogue.Mu.Lock()
+			s.addQuestion(index, question)
+			s.CountUnflushed()
+			s.Catalogue.Mu.Unlock()
 		}
 	}
 	s.appended.Store(true)
@@ -1034,8 +1050,8 @@ func (s *Engine) appendLocked(leaves []*manifest.Record) error {
 // on for a while and deletes and a clean end always find the rest. After that reads fail: they cannot be audited.
 const readReserve = 64 << 10
 
-func (s *Engine) enqueueLeaf(index uint64, body []byte) error {
-	head := auditBody(index)
+func (s *Engine) enqueueLeaf(index uint64, body, question []byte) error {
+	head := auditBody(index, question)
 	_, err := s.Log.Append(KindLeaf, false, head, body)
 	switch size := len(head) + len(body) + 64; {
 	case err == nil:

@@ -39,7 +39,7 @@ func OpenManifests(ctx context.Context, path string) (*manifest.Reader, manifest
 	if err != nil {
 		return nil, rep, LogError(err)
 	}
-	return l.Owner(), rep, nil
+	return l.Owner(func(ctx context.Context, leaf *manifest.Record) (string, error) { return questionIn(ctx, path, leaf) }), rep, nil
 }
 
 // auditThere tells a database from a path where none is. A database whose own file is gone still has its audit.
@@ -99,9 +99,8 @@ func leafOf(r wal.Record) (uint64, []byte, error) {
 	var d codec.Decoder
 	switch r.Kind {
 	case wal.KindAudit:
-		d.B = r.Body
-		index := d.U64()
-		return index, d.B, d.Err
+		index, leaf, _, err := engine.DecodeLeaf(r.Body)
+		return index, leaf, err
 	case wal.KindCommit:
 		d.B = r.Body
 		if v := d.U8(); v != engine.CommitVersion {

@@ -13,15 +13,16 @@ import (
 // boltRows shows the engine the buckets of a transaction of bbolt as tables.
 type boltRows struct {
 	tx      *bbolt.Tx
-	buckets [engine.TableVec + 1]*bbolt.Bucket // nil: not there, or not looked up yet
+	buckets [engine.TableQuestion + 1]*bbolt.Bucket // nil: not there, or not looked up yet
 }
 
 var bucketNames = [...][]byte{
 	engine.TableMeta: bucketMeta, engine.TableContent: bucketContent, engine.TableSeg: bucketSeg, engine.TableHeld: bucketHeld, engine.TableTxn: bucketTxn, engine.TableState: bucketState, engine.TableVec: bucketVec,
+	engine.TableQuestion: bucketAsked,
 }
 
 // fill is how full pages of a bucket are made where keys only grow; 0: bbolt's half.
-var fill = [engine.TableVec + 1]float64{engine.TableContent: .9, engine.TableSeg: .95}
+var fill = [engine.TableQuestion + 1]float64{engine.TableContent: .9, engine.TableSeg: .95, engine.TableQuestion: .9}
 
 func newBoltRows(tx *bbolt.Tx) *boltRows { return &boltRows{tx: tx} }
 

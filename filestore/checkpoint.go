@@ -125,8 +125,14 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 		return rep, err
 	}
 	covered := s.Settled()
-	o := s.Freeze()
+	o, retry := s.Freeze()
+	if retry { // it was frozen before some of the log was written
+		covered = 0
+	}
 	leaves := s.DurableLeaves()
+	if o.AskedTo() > leaves {
+		return rep, fmt.Errorf("ctxpage: checkpoint: the log was not synced: %w", cmp.Or(s.Failure(), store.ErrClosed))
+	}
 	if err := s.Leaves.Archive(ctx, leaves); err != nil {
 		return rep, LogError(err)
 	}
@@ -146,6 +152,7 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 	next := s.sys
 	s.High.Add(o.High)
 	next.High = s.High.String()
+	next.Rows.Asked = max(next.Rows.Asked, o.AskedTo())
 	switch { // vectors alone change neither: no record of the log carries them
 	case o.LSN > s.sys.Applied:
 		next.PrevSeq, next.Applied, next.Seq = s.sys.Seq, o.LSN, o.Seq

@@ -53,7 +53,8 @@ var (
 	bucketHeld    = []byte("held")
 	bucketTxn     = []byte("txn")
 	bucketState   = []byte("state")
-	bucketVec     = []byte("vec") // made with the first vector: most databases have none
+	bucketVec     = []byte("vec")      // made with the first vector: most databases have none
+	bucketAsked   = []byte("question") // made with the first question
 	allBuckets    = [][]byte{bucketSys, bucketMeta, bucketContent, bucketSeg, bucketHeld, bucketTxn, bucketState}
 )
 

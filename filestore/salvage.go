@@ -45,6 +45,7 @@ type Salvaged struct {
 	Unproved  int    `json:"unproved"`  // in the newest version that can be read, of which nothing proves that it was the newest
 	Held      int    `json:"held"`      // drafts that wait for review
 	State     int    `json:"state"`     // rows: directives, file roots
+	Questions int    `json:"questions"` // texts in the old audit, which stay behind with it
 	Lost      []Loss `json:"lost"`
 }
 
@@ -114,7 +115,7 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 	}
 	c := &copier{w: w, st: st, opts: opts}
 	err = c.copy(ctx)
-	c.rep.Lost = w.lost
+	c.rep.Lost, c.rep.Questions = w.lost, len(w.asked)
 	if err = errors.Join(err, st.Close()); err != nil {
 		removeDatabase(to)
 	}
@@ -147,6 +148,7 @@ type wreck struct {
 	missed  bool   // rows of heads may be missing without a trace; the audit may know of them
 	cut     bool   // so may commits with all that the audit has of them
 	newest  map[uint64]uint32
+	asked   map[uint64]bool // leaves whose question is there
 	lost    []Loss
 }
 
@@ -162,7 +164,7 @@ type span struct {
 func newWreck(path string) *wreck {
 	return &wreck{
 		path: path, scopes: map[uint32]string{}, heads: map[engine.HeadKey][]byte{}, texts: map[uint64]span{}, logged: map[uint64]string{},
-		held: map[ulid.ULID][]byte{}, state: map[string][]byte{}, newest: map[uint64]uint32{},
+		held: map[ulid.ULID][]byte{}, state: map[string][]byte{}, newest: map[uint64]uint32{}, asked: map[uint64]bool{},
 	}
 }
 
@@ -279,6 +281,13 @@ var errForeign = errors.New("it is the log of another database")
 
 // belongs compares a record with what the file has under the same numbers: the log does not say whose it is.
 func (w *wreck) belongs(r wal.Record) error {
+	if r.Kind == wal.KindAudit {
+		index, _, question, err := engine.DecodeLeaf(r.Body)
+		if err == nil && question != nil {
+			w.asked[index] = true
+		}
+		return nil
+	}
 	if r.Kind != wal.KindCommit {
 		return nil
 	}
@@ -345,7 +354,7 @@ func (w *wreck) row(bucket string, k, v []byte, at int64) {
 		}
 		return
 	}
-	tag := map[string]byte{"meta": 'm', "content": 'c', "held": 'd', "state": 's'}[bucket]
+	tag := map[string]byte{"meta": 'm', "content": 'c', "held": 'd', "state": 's', "question": 'q'}[bucket]
 	if tag == 0 {
 		return // derived, or of no use in another database
 	}
@@ -357,6 +366,8 @@ func (w *wreck) row(bucket string, k, v []byte, at int64) {
 	switch {
 	case tag == 'd' && len(k) == 16:
 		w.held[ulid.ULID(k)] = bytes.Clone(value)
+	case tag == 'q' && len(k) == 8:
+		w.asked[binary.BigEndian.Uint64(k)] = true
 	case tag == 's':
 		w.state[string(k)] = bytes.Clone(value)
 	default:
@@ -375,6 +386,8 @@ func (w *wreck) damagedRow(bucket string, k []byte, err error) {
 		w.lose(fmt.Sprintf("version %d of artefact number %d", version, art), "its row: %v", err)
 	case bucket == "held" && len(k) == 16:
 		w.lose("held batch "+ulid.ULID(k).String(), "%v", err)
+	case bucket == string(bucketAsked):
+		return // it stays behind
 	case bucket == "state":
 		w.lose(fmt.Sprintf("state %q", k), "%v", err)
 	default:
@@ -454,6 +467,10 @@ func (w *wreck) record(r wal.Record) error {
 		return nil // the file has these rows, or newer ones
 	}
 	for _, s := range c.State {
+		if leaf, ok := engine.GoneQuestion(s.Key); ok {
+			delete(w.asked, leaf)
+			continue
+		}
 		w.state[s.Key] = s.Value
 	}
 	if len(c.Held) > 0 {

@@ -15,6 +15,9 @@ var (
 	// ErrNoLeaf: the log has no leaf at that index, or none of that trace.
 	ErrNoLeaf = errors.New("manifest: no such leaf")
 
+	// ErrNoQuestion: the text of a question is not there, only its digest.
+	ErrNoQuestion = errors.New("manifest: the question was erased or not kept")
+
 	// ErrGap: a leaf was added that is not the next one and not one the log has.
 	ErrGap = errors.New("manifest: leaves are missing between the archive and the log")
 

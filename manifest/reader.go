@@ -6,14 +6,27 @@ import "context"
 // part the archive from the log, and the file would not open again. It is safe for concurrent use.
 type Reader struct {
 	log   *Log
+	asked Asked
 	close func() error // nil: the log belongs to somebody else
 }
 
-// Reader gives a reader of the log, whose Close leaves the log open.
-func (l *Log) Reader() *Reader { return &Reader{log: l} }
+// Asked finds the text that a leaf was asked; see Reader.Question.
+type Asked func(ctx context.Context, leaf *Record) (string, error)
+
+// Reader gives a reader of the log, whose Close leaves the log open. A nil asked knows no question.
+func (l *Log) Reader(asked Asked) *Reader { return &Reader{log: l, asked: asked} }
 
 // Owner gives a reader of the log, whose Close closes the log.
-func (l *Log) Owner() *Reader { return &Reader{log: l, close: l.Close} }
+func (l *Log) Owner(asked Asked) *Reader { return &Reader{log: l, asked: asked, close: l.Close} }
+
+// Question is the text that a leaf was asked, compared with the digest in the leaf. ErrNoQuestion: it was erased, or only
+// its digest was kept, or nothing was asked.
+func (r *Reader) Question(ctx context.Context, leaf *Record) (string, error) {
+	if r.asked == nil || !leaf.QuestionKept {
+		return "", ErrNoQuestion
+	}
+	return r.asked(ctx, leaf)
+}
 
 // Close closes what OpenManifests opened. Of an open database it does nothing.
 func (r *Reader) Close() error {

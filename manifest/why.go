@@ -94,7 +94,6 @@ func diffFields(a, b *Record) (out []FieldChange) {
 		{"scope", func(r *Record) string { return r.Scope }},
 		{"actor", func(r *Record) string { return r.Actor }},
 		{"lsn", func(r *Record) string { return strconv.FormatUint(r.LSN, 10) }},
-		{"query", func(r *Record) string { return r.Query.String() }},
 		{"budget", func(r *Record) string { return strconv.Itoa(r.Budget) }},
 		{"reserve", func(r *Record) string { return strconv.Itoa(r.Reserve) }},
 		{"tokens", func(r *Record) string { return strconv.Itoa(r.Tokens) }},
@@ -110,7 +109,30 @@ func diffFields(a, b *Record) (out []FieldChange) {
 			out = append(out, FieldChange{f.name, x, y})
 		}
 	}
+	if x, y, differs := diffQuestion(a, b); differs {
+		out = append(out, FieldChange{"query", x, y})
+	}
 	return out
+}
+
+// diffQuestion compares what was asked: the texts where both are there, else the digests. Salted digests always differ, so
+// of a text that is not there and a digest that is salted nothing can be said but what there is.
+func diffQuestion(a, b *Record) (x, y string, differs bool) {
+	if !a.QuestionKept && !b.QuestionKept {
+		x, y = a.Query.String(), b.Query.String()
+		return x, y, x != y
+	}
+	shown := func(r *Record) string {
+		switch {
+		case r.Question != "":
+			return r.Question
+		case r.QuestionKept:
+			return "(not there; cannot be compared)"
+		}
+		return r.Query.String()
+	}
+	x, y = shown(a), shown(b)
+	return x, y, a.Question == "" || b.Question == "" || a.Question != b.Question
 }
 
 func diffPage(a, b *Page) (what []string) {

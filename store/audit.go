@@ -25,6 +25,9 @@ type Audit interface {
 	Named(ctx context.Context, trace string) (bool, error)
 	// Written finds the newest leaf that wrote this version of a page, with its digest. ErrNoLeaf.
 	Written(ctx context.Context, num uint64, version uint32) (*manifest.Record, manifest.Write, error)
+	// Question is the text that a leaf was asked, compared with the digest in the leaf. manifest.ErrNoQuestion: it was
+	// erased, or only its digest was kept.
+	Question(ctx context.Context, leaf *manifest.Record) (string, error)
 	// Names maps page numbers to references.
 	Names(ctx context.Context) (manifest.Names, error)
 	// Root is the root over the first size leaves. ErrNoLeaf.

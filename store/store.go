@@ -47,7 +47,8 @@ type Store interface {
 	// Changes gives the page versions that stopped being current by commits after an LSN. Without a newer commit it waits
 	// for one, at most so long; it may give nothing then. It may be asked at any time: nothing depends on it but memory.
 	Changes(ctx context.Context, after uint64, wait time.Duration) (Changes, error)
-	// Append writes audit leaves in order.
+	// Append writes audit leaves in order. The Question of a leaf is kept as a row beside it, which can be erased, and
+	// its salted digest as Query.
 	Append(ctx context.Context, leaves []*manifest.Record, d Durability) error
 	// Audit reads the audit log.
 	Audit() Audit

@@ -42,8 +42,9 @@ type place struct {
 	cfg      Config
 	info     store.Info
 	lsn      uint64
-	arts     []*art  // by number, from 1
-	pages    []*page // likewise
+	asked    map[uint64]string // questions by leaf
+	arts     []*art            // by number, from 1
+	pages    []*page           // likewise
 	byID     map[name]*art
 	scopes   map[string]uint32
 	groups   map[name]uint64

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -33,18 +34,39 @@ func (m *Memory) Append(ctx context.Context, leaves []*manifest.Record, _ store.
 }
 
 func (m *Memory) append(leaf *manifest.Record) error {
+	index := m.log.Size()
+	if leaf.Question != "" && !leaf.QuestionKept {
+		salt := [store.DigestSaltSize]byte{}
+		rand.Read(salt[:])
+		d := store.SaltedDigest(salt[:], leaf.Question)
+		leaf.Query, leaf.QuestionKept = d[:], true
+		if m.asked == nil {
+			m.asked = map[uint64]string{}
+		}
+		m.asked[index] = leaf.Question
+	}
 	body, err := manifest.Encode(leaf)
 	if err == nil {
-		err = m.log.Add(m.log.Size(), body)
+		err = m.log.Add(index, body)
 	}
+	leaf.Index = index
 	if err != nil {
 		return fmt.Errorf("storetest: leaf: %w", err)
 	}
 	return nil
 }
 
+func (m *Memory) question(_ context.Context, leaf *manifest.Record) (string, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if text, ok := m.asked[leaf.Index]; ok {
+		return text, nil
+	}
+	return "", manifest.ErrNoQuestion
+}
+
 // Audit: see store.Store.
-func (m *Memory) Audit() store.Audit { return audit{m.log.Reader(), m.info.ID} }
+func (m *Memory) Audit() store.Audit { return audit{m.log.Reader(m.question), m.info.ID} }
 
 // audit is the log under the id of the database, which the log itself reads from files only.
 type audit struct {

@@ -230,6 +230,7 @@ type leafExclusion struct {
 type leafView struct {
 	manifest.Record
 	At       time.Time       `json:"at"`
+	Asked    string          `json:"question_state,omitempty"` // kept, or why the text is not shown
 	Pages    []leafPage      `json:"pages,omitempty"`
 	Excluded []leafExclusion `json:"excluded,omitempty"`
 }
@@ -250,7 +251,11 @@ func (c *manifestShowCmd) Run(a *app) error {
 		}
 		var out leavesView
 		for _, r := range leaves {
-			out.Leaves = append(out.Leaves, wholeOf(r, names))
+			v := wholeOf(r, names)
+			if v.Question, v.Asked, err = asked(a.ctx, l, r); err != nil {
+				return err
+			}
+			out.Leaves = append(out.Leaves, v)
 		}
 		return a.emit(out, func(w io.Writer) {
 			for i := range out.Leaves {
@@ -261,6 +266,31 @@ func (c *manifestShowCmd) Run(a *app) error {
 			}
 		})
 	})
+}
+
+// notKept is said of a question of which the audit has the digest alone.
+const notKept = "erased or not kept"
+
+// asked is what a leaf was asked, and what became of it: kept, or why its text is not shown; empty where a leaf has none.
+func asked(ctx context.Context, l ctxpage.Audit, r *manifest.Record) (text, state string, err error) {
+	if len(r.Query) == 0 {
+		return "", "", nil
+	}
+	text, err = l.Question(ctx, r)
+	var damaged *ctxpage.CorruptError
+	switch {
+	case err == nil:
+		return text, "kept", nil
+	case errors.Is(err, manifest.ErrNoQuestion):
+		return "", notKept, nil
+	case errors.Is(err, ctxpage.ErrLocked):
+		return "", "in the file of the database, which is in use: " + err.Error(), nil
+	case errors.As(err, &damaged):
+		return "", "damaged: " + err.Error(), nil
+	case errors.Is(err, os.ErrNotExist):
+		return "", "in the file of the database, which is missing", nil
+	}
+	return "", "", err
 }
 
 func (c *manifestShowCmd) leaves(ctx context.Context, l *manifest.Reader) ([]*manifest.Record, error) {
@@ -302,7 +332,7 @@ func (v *leafView) print(w io.Writer, names manifest.Names) {
 		row("trace", r.Trace)
 		for _, f := range []struct{ name, text string }{
 			{"parent", r.Parent}, {"scope", r.Scope}, {"actor", r.Actor}, {"batch", r.From}, {"status", r.Status}, {"reason", r.Reason},
-			{"evaluator", r.Evaluator}, {"note", r.Note}, {"action", r.Action}, {"question", r.Query.String()}, {"rendered", r.Rendered.String()},
+			{"evaluator", r.Evaluator}, {"note", r.Note}, {"action", r.Action}, {"question", or(r.Question, v.Asked)}, {"query digest", r.Query.String()}, {"rendered", r.Rendered.String()},
 		} {
 			if f.text != "" {
 				row(f.name, f.text)

@@ -46,6 +46,9 @@ func (c *salvageCmd) Run(a *app) error {
 func (v salvageView) print(w io.Writer) {
 	fmt.Fprintf(w, "copied %s (%d in an older version, %d that may have changed since), %s and %s to %s\n", plural(v.Artefacts, "artefact", "artefacts"), v.Older, v.Unproved,
 		plural(v.Held, "held draft", "held drafts"), plural(v.State, "row of state", "rows of state"), v.Out)
+	if v.Questions > 0 {
+		fmt.Fprintf(w, "%s of the old audit stay behind with it\n", plural(v.Questions, "question", "questions"))
+	}
 	if len(v.Lost) == 0 {
 		fmt.Fprintln(w, "nothing is lost")
 		return

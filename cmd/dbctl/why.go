@@ -24,6 +24,8 @@ type whyView struct {
 	Trace string         `json:"trace"`
 	Ref   string         `json:"ref"`
 	In    bool           `json:"in"`
+	Asked string         `json:"question,omitempty"`
+	Gone  bool           `json:"question_gone,omitempty"`
 	Steps []string       `json:"steps"`
 	Page  *manifest.Page `json:"page,omitempty"`
 }
@@ -33,7 +35,7 @@ func whyOf(w *ctxpage.Why) whyView {
 	if w.Ref.Scope == "" {
 		ref = w.Ref.ID
 	}
-	return whyView{w.Trace, ref, w.In, nonNil(w.Steps), w.Page}
+	return whyView{w.Trace, ref, w.In, w.Question, w.QuestionGone, nonNil(w.Steps), w.Page}
 }
 
 func (v whyView) print(w io.Writer) {
@@ -42,6 +44,9 @@ func (v whyView) print(w io.Writer) {
 		place = "is in"
 	}
 	fmt.Fprintf(w, "%s %s the context of trace %s\n", line(v.Ref), place, v.Trace)
+	if v.Asked != "" || v.Gone {
+		fmt.Fprintln(w, "  question:", line(or(v.Asked, notKept)))
+	}
 	for _, s := range v.Steps {
 		fmt.Fprintln(w, " ", line(s))
 	}

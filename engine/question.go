@@ -1,0 +1,256 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// The text of a question is personal more often than a page is, so it is no part of its leaf: a leaf stays for ever. It
+// is a row of its own, by the index of the leaf, and the leaf has a salted digest of it. With the row goes the salt, and
+// then nobody can guess the text from the digest.
+//
+//	written   in the record of its leaf, so that a crash cannot part them          appendLocked
+//	applied   by a checkpoint, with everything else of the overlay                 applyQuestions
+//	redone    from the log, where the file does not cover the leaf yet             followQuestion
+//	erased    by a commit of its own, so that redo keeps the order                 EraseQuestion
+//
+// Leaves have no LSN that says whether the file has their row. So the file says up to which leaf it has the rows, and the
+// record of an older leaf does not bring an erased one back.
+
+// questionBit is set in the leaf index of a record that carries a question.
+const questionBit = 1 << 63
+
+// questionGonePrefix begins the keys of state rows, always without a value, that erase a question.
+const questionGonePrefix = "\x00question/"
+
+func questionKey(leaf uint64) []byte { return binary.BigEndian.AppendUint64(nil, leaf) }
+
+func questionDigest(salt []byte, text string) [32]byte {
+	return store.SaltedMAC(salt, func(b []byte) []byte {
+		e := codec.Encoder{B: b}
+		e.Str("question")
+		e.Str(text)
+		return e.B
+	})
+}
+
+// askedRows makes the rows of the questions of leaves, and puts their digests into the leaves; nil: there are none.
+func (s *Engine) askedRows(leaves []*manifest.Record) (rows [][]byte, err error) {
+	for i, leaf := range leaves {
+		if leaf.Question == "" || leaf.QuestionKept {
+			continue
+		}
+		if rows == nil {
+			rows = make([][]byte, len(leaves))
+		}
+		row := make([]byte, store.DigestSaltSize, store.DigestSaltSize+len(leaf.Question))
+		if _, err := io.ReadFull(s.opts.Rand, row); err != nil {
+			return nil, fmt.Errorf("ctxpage: randomness: %w", err)
+		}
+		d := questionDigest(row, leaf.Question)
+		leaf.Query, leaf.QuestionKept = d[:], true
+		rows[i] = append(row, leaf.Question...)
+	}
+	return rows, nil
+}
+
+// auditBody is the beginning of the body of an A record: the index of the leaf, and the row of its question if it has one.
+// The leaf follows.
+func auditBody(index uint64, question []byte) []byte {
+	if question == nil {
+		return binary.BigEndian.AppendUint64(nil, index)
+	}
+	e := codec.Encoder{B: make([]byte, 0, 8+binary.MaxVarintLen64+len(question))}
+	e.U64(index | questionBit)
+	e.Bytes(question)
+	return e.B
+}
+
+// DecodeLeaf reads the body of an A record; question is nil where it has none. All of it is borrowed.
+func DecodeLeaf(b []byte) (index uint64, leaf, question []byte, err error) {
+	d := codec.Decoder{B: b}
+	if index = d.U64(); index&questionBit != 0 {
+		index &^= questionBit
+		question = d.Bytes()
+	}
+	return index, d.B, question, d.Err
+}
+
+// ErasedQuestion says whether a C record erases the question of a leaf.
+func ErasedQuestion(body []byte, leaf uint64) (bool, error) {
+	key := questionGonePrefix + string(questionKey(leaf))
+	if !bytes.Contains(body, []byte(key)) { // decoding every commit of a log takes long
+		return false, nil
+	}
+	c, err := DecodeCommit(body)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(c.State, func(r store.StateRow) bool { return r.Key == key }), nil
+}
+
+// GoneQuestion is the leaf whose question a state row erases.
+func GoneQuestion(key string) (leaf uint64, ok bool) {
+	id, ok := strings.CutPrefix(key, questionGonePrefix)
+	if !ok || len(id) != 8 {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64([]byte(id)), true
+}
+
+// addQuestion puts a row into the overlay. The caller holds cat.mu, or is recovery.
+func (s *Engine) addQuestion(leaf uint64, row []byte) {
+	o := s.Overlay
+	if o.Rows() == 0 {
+		o.Since = time.Now()
+	}
+	o.asked[leaf], o.askedTo = row, leaf+1
+	o.Bytes += len(row) + 8
+}
+
+// followQuestion takes the row that came with a leaf, but for leaves that the file covers: of those a missing row was
+// erased.
+func (s *Engine) followQuestion(leaf uint64, row []byte) {
+	if row != nil && leaf >= s.askedFrom {
+		s.addQuestion(leaf, bytes.Clone(row))
+	}
+}
+
+// Question is the text that a leaf was asked. manifest.ErrNoQuestion: it was erased or not kept. CorruptError: it is not
+// the text whose digest the leaf has.
+func (s *Engine) Question(ctx context.Context, r *manifest.Record) (string, error) {
+	if err := s.Readable(ctx); err != nil {
+		return "", err
+	}
+	if !r.QuestionKept {
+		return "", manifest.ErrNoQuestion
+	}
+	row, err := s.questionRow(r.Index)
+	switch {
+	case err != nil:
+		return "", err
+	case row == nil:
+		return "", manifest.ErrNoQuestion
+	case s.opts.Trust && len(row) >= store.DigestSaltSize:
+		return string(row[store.DigestSaltSize:]), nil
+	}
+	text, err := QuestionOf(r, row)
+	if err != nil {
+		err = s.Corrupt(fmt.Sprintf("question of leaf %d", r.Index), err)
+	}
+	return text, err
+}
+
+// questionRow is the row of a leaf; nil: it has none.
+func (s *Engine) questionRow(leaf uint64) ([]byte, error) {
+	erased := false
+	row := s.overlayRow(func(o *Overlay) ([]byte, bool) {
+		r, ok := o.asked[leaf]
+		erased = erased || ok && r == nil
+		return r, ok
+	})
+	if row != nil || erased {
+		return row, nil
+	}
+	return s.row(TableQuestion, 'q', questionKey(leaf))
+}
+
+var errQuestion = errors.New("it is not the text that was asked: the audit has another digest of it")
+
+// QuestionOf is the text in a row, if it has the digest that its leaf says.
+func QuestionOf(r *manifest.Record, row []byte) (string, error) {
+	if len(row) < store.DigestSaltSize {
+		return "", codec.ErrMalformed
+	}
+	salt, text := row[:store.DigestSaltSize], string(row[store.DigestSaltSize:])
+	if d := questionDigest(salt, text); !r.QuestionKept || !bytes.Equal(d[:], r.Query) {
+		return "", errQuestion
+	}
+	return text, nil
+}
+
+// EraseQuestion takes the text of one question away for good; by names who wanted it. The leaf stays, and a leaf of its own
+// says that it was done. The bytes are gone from file and log when the next two checkpoints are through.
+// manifest.ErrNoQuestion: there is no text; manifest.ErrNoLeaf: there is no such leaf.
+func (s *Engine) EraseQuestion(ctx context.Context, leaf uint64, by string) error {
+	r, err := s.Leaves.Leaf(leaf)
+	if err != nil {
+		return AuditError(err)
+	}
+	row, err := s.questionRow(leaf)
+	if err == nil && row == nil {
+		err = manifest.ErrNoQuestion
+	}
+	if err != nil {
+		return err
+	}
+	id, err := store.NewID(s.opts.Now(), s.opts.Rand)
+	if err != nil {
+		return err
+	}
+	b := Request{Batch: store.Batch{
+		ID: id, Trace: r.Trace, Scope: r.Scope, Actor: "operator", Now: s.opts.Now(),
+		State: []store.StateRow{{Key: questionGonePrefix + string(questionKey(leaf))}},
+		Leaf:  manifest.Record{Type: manifest.TypeGC, By: by, Action: "erase question", Note: fmt.Sprintf("of leaf %d", leaf)},
+	}}
+	_, err = s.Submit(ctx, b)
+	return err
+}
+
+// applyQuestions writes the rows of questions and removes the erased ones.
+func applyQuestions(tx Writer, seals *sealer, o *Overlay, n *RowCounts) error {
+	for _, leaf := range slices.Sorted(maps.Keys(o.asked)) {
+		key, row := questionKey(leaf), o.asked[leaf]
+		was := tx.Get(TableQuestion, key) != nil
+		if row == nil {
+			if err := tx.Delete(TableQuestion, key); err != nil {
+				return err
+			}
+			if was {
+				n.Question--
+			}
+			continue
+		}
+		if !was {
+			n.Question++
+		}
+		if err := tx.Put(TableQuestion, key, sealed(seals, 'q', key, row)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// questions walks I1 and I18 over the rows of questions.
+func (c *checker) questions() error {
+	return c.s.Rows.View(func(tx Reader) error {
+		return each(tx, TableQuestion, func(k, v []byte) error {
+			where := fmt.Sprintf("question %x", k)
+			row, err := codec.Unseal('q', k, v)
+			if err != nil || len(k) != 8 {
+				c.bad("I1", where, "%v", errors.Join(err, codec.ErrMalformed))
+				return nil
+			}
+			leaf, err := c.s.Leaves.Leaf(binary.BigEndian.Uint64(k))
+			if err == nil {
+				_, err = QuestionOf(leaf, row)
+			}
+			if err != nil {
+				c.bad("I18", where, "%v", err)
+			}
+			return nil
+		})
+	})
+}

@@ -1,0 +1,114 @@
+package filestore
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/ctxpage/ctxpage/engine"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/wal"
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+)
+
+// questionWait is how long a reader of the audit waits for the lock of the file.
+const questionWait = 50 * time.Millisecond
+
+// questionIn finds the text that a leaf was asked, for who reads the audit without opening the database: in the log, or
+// in the file. A process that has the file open for writing keeps the file to itself: LockedError.
+func questionIn(ctx context.Context, path string, leaf *manifest.Record) (string, error) {
+	row, erased, err := questionInLog(ctx, path, leaf.Index)
+	if err == nil && row == nil && !erased {
+		row, err = questionInFile(path, leaf.Index)
+	}
+	switch {
+	case err != nil:
+		return "", err
+	case row == nil:
+		return "", manifest.ErrNoQuestion
+	}
+	text, err := engine.QuestionOf(leaf, row)
+	if err != nil {
+		err = &store.CorruptError{File: path, Err: fmt.Errorf("question of leaf %d: %w", leaf.Index, err), Hint: store.HintSalvage}
+	}
+	return text, err
+}
+
+func questionInLog(ctx context.Context, path string, leaf uint64) (row []byte, erased bool, err error) {
+	_, err = wal.Scan(ctx, path+"-wal", nil, 0, func(r wal.Record) error {
+		switch r.Kind {
+		case wal.KindAudit:
+			index, _, question, err := engine.DecodeLeaf(r.Body)
+			if err == nil && index == leaf {
+				row = bytes.Clone(question)
+			}
+			return err
+		case wal.KindCommit:
+			gone, err := engine.ErasedQuestion(r.Body, leaf)
+			if gone {
+				row, erased = nil, true
+			}
+			return err
+		}
+		return nil
+	})
+	return row, erased, LogError(err)
+}
+
+func questionInFile(path string, leaf uint64) (row []byte, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = &store.CorruptError{File: path, Err: fmt.Errorf("%v", r), Hint: store.HintSalvage}
+		}
+	}()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	if _, err := os.Lstat(path); err != nil { // bbolt would make it
+		return nil, fmt.Errorf("ctxpage: the questions are in the file of the database: %w", err)
+	}
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: questionWait, OpenFile: func(name string, flag int, perm os.FileMode) (*os.File, error) {
+		return os.OpenFile(name, flag|oNoFollow, perm)
+	}})
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return nil, questionLocked(path)
+	case err != nil:
+		return nil, fmt.Errorf("ctxpage: open %s: %w", path, err)
+	}
+	defer db.Close()
+	err = db.View(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(bucketAsked)
+		if b == nil {
+			return nil
+		}
+		key := binary.BigEndian.AppendUint64(nil, leaf)
+		v := b.Get(key)
+		if v == nil {
+			return nil
+		}
+		r, err := codec.Unseal('q', key, v)
+		row = bytes.Clone(r)
+		return err
+	})
+	if err != nil {
+		err = &store.CorruptError{File: path, Err: fmt.Errorf("question of leaf %d: %w", leaf, err), Hint: store.HintSalvage}
+	}
+	return row, err
+}
+
+// questionLocked names who has the file.
+func questionLocked(path string) error {
+	f, err := os.OpenFile(path+".lock", os.O_RDONLY|oNoFollow, 0)
+	if err != nil {
+		return &store.LockedError{Path: path}
+	}
+	defer f.Close()
+	return holderOf(path, f, true)
+}

@@ -1,0 +1,332 @@
+package ctxpage
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+const theQuestion = "May Ms. Okafor return the blue kettle?"
+
+// askOne asks about a page, and gives the leaf.
+func askOne(t *testing.T, db *DB) *manifest.Record {
+	t.Helper()
+	s := db.Scope("acme")
+	_, err := s.Put(context.Background(), Artefact{ID: "kettle", Text: "A kettle may be returned within 14 days."})
+	require.NoError(t, err)
+	a, err := s.Assemble(context.Background(), Query{Text: theQuestion, Budget: 2000})
+	require.NoError(t, err)
+	return a.Manifest
+}
+
+// asked is the question of a leaf as the log has it.
+func asked(t *testing.T, l Audit, trace string) (string, error) {
+	t.Helper()
+	leaves, err := l.ByTrace(context.Background(), trace)
+	require.NoError(t, err)
+	return l.Question(context.Background(), leaves[0])
+}
+
+// TestQuestionIsKept: the text is there in every state of the file, beside the database and in it, and the leaf has a salted
+// digest of it alone.
+func TestQuestionIsKept(t *testing.T) {
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db := openTest(t, path, Options{})
+	leaf := askOne(t, db)
+	found, err := db.Scope("acme").Search(ctx, "kettle", 5)
+	require.NoError(t, err)
+	body, err := db.Manifests().Body(leaf.Index)
+	require.NoError(t, err)
+	require.NotContains(t, string(body), "kettle")
+	require.NotEqual(t, db.keyed("query", []byte(theQuestion)), []byte(leaf.Query), "whoever has the secret cannot guess it once it is erased")
+	look := func(state string, db *DB) {
+		t.Helper()
+		for trace, want := range map[string]string{leaf.Trace: theQuestion, found.Trace: "kettle"} {
+			text, err := asked(t, db.Manifests(), trace)
+			require.NoError(t, err, state)
+			require.Equal(t, want, text, state)
+		}
+		w, err := db.Why(ctx, leaf.Trace, Ref{ID: "kettle"})
+		require.NoError(t, err)
+		require.Equal(t, theQuestion, w.Question, state)
+		r, err := db.Replay(ctx, leaf.Trace)
+		require.NoError(t, err)
+		require.True(t, r.Same)
+	}
+	beside := func(state, path string) error {
+		t.Helper()
+		l, _, err := OpenManifests(ctx, path)
+		require.NoError(t, err)
+		defer l.Close()
+		text, err := asked(t, l, leaf.Trace)
+		if err == nil {
+			require.Equal(t, theQuestion, text, state)
+		}
+		return err
+	}
+	look("in the log", db)
+	require.NoError(t, beside("in the log", path))
+	_, err = db.Checkpoint(ctx)
+	require.NoError(t, err)
+	look("in the file", db)
+	problems, err := db.Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	backup := filepath.Join(t.TempDir(), "backup.ctx")
+	_, err = db.Backup(ctx, backup, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	for range 3 { // the log lets go of the record
+		db = openTest(t, path, Options{})
+		_, err = db.Scope("acme").Put(ctx, Artefact{ID: "other", Text: string(rune('a' + db.Manifests().Size()%26))})
+		require.NoError(t, err)
+		look("reopened", db)
+		require.NoError(t, db.Close())
+	}
+	require.NoError(t, beside("in the file", path))
+	ro := openTest(t, path, Options{ReadOnly: true})
+	look("read-only", ro)
+	require.NoError(t, ro.Close())
+
+	restored := filepath.Join(t.TempDir(), "restored.ctx")
+	_, err = Restore(ctx, backup, restored, RestoreOptions{})
+	require.NoError(t, err)
+	db = openTest(t, restored, Options{})
+	look("restored", db)
+	saved := filepath.Join(t.TempDir(), "saved.ctx")
+	require.NoError(t, db.Close())
+	rep, err := Salvage(ctx, restored, saved, SalvageOptions{})
+	require.NoError(t, err)
+	require.Equal(t, 2, rep.Questions, "and it says that they stay behind")
+	require.Empty(t, rep.Lost)
+}
+
+// TestQuestionDigestOnly: nothing of the text is anywhere in the files, and the same question still has the same digest.
+func TestQuestionDigestOnly(t *testing.T) {
+	for _, mode := range []QuestionMode{DigestQuestions, KeepQuestions} {
+		path := filepath.Join(t.TempDir(), "agent.ctx")
+		db := openTest(t, path, Options{Questions: mode})
+		a, b := askOne(t, db), askOne(t, db)
+		_, err := asked(t, db.Manifests(), a.Trace)
+		w, werr := db.Why(context.Background(), a.Trace, Ref{ID: "kettle"})
+		require.NoError(t, werr)
+		d, derr := db.Diff(context.Background(), a.Trace, b.Trace)
+		require.NoError(t, derr)
+		for _, f := range d.Fields {
+			require.NotEqual(t, "query", f.Name, "the same question")
+		}
+		require.NoError(t, db.Close())
+		if mode == DigestQuestions {
+			require.ErrorIs(t, err, manifest.ErrNoQuestion)
+			require.True(t, w.QuestionGone)
+			require.Equal(t, a.Query, b.Query)
+		} else { // the control
+			require.NoError(t, err)
+			require.NotEqual(t, a.Query, b.Query)
+		}
+		require.Equal(t, mode == KeepQuestions, filesHave(t, path, theQuestion))
+	}
+}
+
+// filesHave says whether any file of a database has some bytes.
+func filesHave(t *testing.T, path, text string) (found bool) {
+	t.Helper()
+	for _, p := range []string{path, path + "-wal", path + "-manifest"} {
+		require.NoError(t, filepath.WalkDir(p, func(p string, e os.DirEntry, err error) error {
+			if err != nil || e.IsDir() {
+				return err
+			}
+			b, err := os.ReadFile(p)
+			found = found || bytes.Contains(b, []byte(text))
+			return err
+		}))
+	}
+	return found
+}
+
+// TestQuestionErased: one text goes and the others stay, in every state of log and file, and no redo brings it back.
+func TestQuestionErased(t *testing.T) {
+	ctx := context.Background()
+	for _, when := range []string{"before the checkpoint", "after the checkpoint", "copied before the checkpoint", "copied between"} {
+		t.Run(when, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "agent.ctx")
+			db := openTest(t, path, Options{})
+			gone, stays := askOne(t, db), askOne(t, db)
+			if when == "after the checkpoint" || when == "copied between" {
+				_, err := db.Checkpoint(ctx)
+				require.NoError(t, err)
+			}
+			e := db.inside().Engine
+			require.NoError(t, e.EraseQuestion(ctx, gone.Index, "ann"))
+			require.ErrorIs(t, e.EraseQuestion(ctx, gone.Index, "ann"), manifest.ErrNoQuestion, "it is gone already")
+			require.ErrorIs(t, e.EraseQuestion(ctx, 1<<40, "ann"), manifest.ErrNoLeaf)
+			look := func(db *DB) {
+				t.Helper()
+				_, err := asked(t, db.Manifests(), gone.Trace)
+				require.ErrorIs(t, err, manifest.ErrNoQuestion)
+				text, err := asked(t, db.Manifests(), stays.Trace)
+				require.NoError(t, err)
+				require.Equal(t, theQuestion, text)
+				problems, err := db.Check(ctx, nil)
+				require.NoError(t, err)
+				require.Empty(t, problems)
+			}
+			if when[:6] == "copied" { // as a kill leaves it
+				copied := filepath.Join(t.TempDir(), "agent.ctx")
+				copyFiles(t, path, copied)
+				l, _, err := OpenManifests(ctx, copied)
+				require.NoError(t, err)
+				_, err = asked(t, l, gone.Trace)
+				require.ErrorIs(t, err, manifest.ErrNoQuestion, "beside the database")
+				require.NoError(t, l.Close())
+				killed := openTest(t, copied, Options{})
+				look(killed)
+				require.NoError(t, killed.Close())
+			}
+			look(db)
+			leaves, err := db.Manifests().ByTrace(ctx, gone.Trace)
+			require.NoError(t, err)
+			last := leaves[len(leaves)-1]
+			require.Equal(t, "erase question", last.Action)
+			require.Equal(t, "ann", last.By)
+			require.NoError(t, db.Close())
+			for range 2 {
+				db = openTest(t, path, Options{})
+				look(db)
+				require.NoError(t, db.Close())
+			}
+		})
+	}
+}
+
+// copyFiles copies a database that is open.
+func copyFiles(t *testing.T, from, to string) {
+	t.Helper()
+	require.NoError(t, dbtest.Copy(from, to))
+}
+
+// TestQuestionEdited: who edits the row with the right checksum is found out, by a read and by a check. The control serves
+// what was written there.
+func TestQuestionEdited(t *testing.T) {
+	ctx := context.Background()
+	for _, trust := range []bool{false, true} {
+		path := filepath.Join(t.TempDir(), "agent.ctx")
+		db := openTest(t, path, Options{})
+		leaf := askOne(t, db)
+		require.NoError(t, db.Close())
+		file, err := bbolt.Open(path, 0o600, nil)
+		require.NoError(t, err)
+		require.NoError(t, file.Update(func(tx *bbolt.Tx) error {
+			key := binary.BigEndian.AppendUint64(nil, leaf.Index)
+			row, err := codec.Unseal('q', key, tx.Bucket([]byte("question")).Get(key))
+			if err != nil {
+				return err
+			}
+			return tx.Bucket([]byte("question")).Put(key, codec.Seal('q', key, bytes.Replace(row, []byte("kettle"), []byte("mirror"), 1)))
+		}))
+		require.NoError(t, file.Close())
+		db = openTest(t, path, Options{trust: trust})
+		text, err := asked(t, db.Manifests(), leaf.Trace)
+		problems, cerr := db.Check(ctx, nil)
+		require.NoError(t, cerr)
+		require.NotEmpty(t, problems)
+		require.Equal(t, "I18", problems[0].Invariant)
+		require.NoError(t, db.Close())
+		if trust {
+			require.NoError(t, err)
+			require.Contains(t, text, "mirror")
+			continue
+		}
+		require.ErrorIs(t, err, ErrCorrupt)
+		require.NoError(t, os.RemoveAll(path+"-wal")) // else the log still has the text as it was
+		l, _, err := OpenManifests(ctx, path)
+		require.NoError(t, err)
+		_, err = asked(t, l, leaf.Trace)
+		require.ErrorIs(t, err, ErrCorrupt, "beside the database")
+		require.NoError(t, l.Close())
+	}
+}
+
+// TestQuestionRowsCounted: a row that is gone without a trace is a finding of a check.
+func TestQuestionRowsCounted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db := openTest(t, path, Options{})
+	leaf := askOne(t, db)
+	_, err := db.Checkpoint(context.Background())
+	require.NoError(t, err)
+	require.NoError(t, db.inside().Bolt.Update(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte("question")).Delete(binary.BigEndian.AppendUint64(nil, leaf.Index))
+	}))
+	problems, err := db.Check(context.Background(), nil)
+	require.NoError(t, err)
+	require.Len(t, problems, 1)
+	require.Equal(t, "I13", problems[0].Invariant)
+	require.NoError(t, db.Close())
+}
+
+// TestQuestionCut kills, as it were, the writer at every step of two checkpoints, around an erasure: what was kept is there, and
+// what was erased does not come back.
+func TestQuestionCut(t *testing.T) {
+	ctx := context.Background()
+	path, dir := filepath.Join(t.TempDir(), "agent.ctx"), t.TempDir()
+	type copied struct {
+		path   string
+		erased bool
+	}
+	var copies []copied
+	erased := false
+	made := false
+	db := openTest(t, path, Options{hook: func(step string) error {
+		if !made { // there is no question yet
+			return nil
+		}
+		to := filepath.Join(dir, fmt.Sprintf("%d.ctx", len(copies)))
+		copies = append(copies, copied{to, erased})
+		return dbtest.Copy(path, to)
+	}})
+	gone, stays := askOne(t, db), askOne(t, db)
+	made = true
+	for range 2 {
+		_, err := db.Checkpoint(ctx)
+		require.NoError(t, err)
+		require.NoError(t, db.inside().Engine.EraseQuestion(ctx, askOne(t, db).Index, "ann"))
+	}
+	require.NoError(t, db.inside().Engine.EraseQuestion(ctx, gone.Index, "ann"))
+	erased = true
+	for range 2 {
+		_, err := db.Checkpoint(ctx)
+		require.NoError(t, err)
+		askOne(t, db)
+	}
+	require.NoError(t, db.Close())
+	require.Greater(t, len(copies), 12)
+	for _, c := range copies {
+		cut := openTest(t, c.path, Options{})
+		text, err := asked(t, cut.Manifests(), stays.Trace)
+		require.NoError(t, err)
+		require.Equal(t, theQuestion, text)
+		text, err = asked(t, cut.Manifests(), gone.Trace)
+		if c.erased {
+			require.ErrorIs(t, err, manifest.ErrNoQuestion)
+		} else {
+			require.NoError(t, err)
+			require.Equal(t, theQuestion, text)
+		}
+		problems, err := cut.Check(ctx, nil)
+		require.NoError(t, err)
+		require.Empty(t, problems)
+		require.NoError(t, cut.Close())
+	}
+}
