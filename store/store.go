@@ -20,17 +20,21 @@ type Store interface {
 	// Info says which database this is.
 	Info(ctx context.Context) (Info, error)
 	// Resolve finds the version of an artefact that a reference names in the first scope of the chain that has it.
-	// It reads the catalogue only. ErrNotFound, ErrGone.
+	// A deleted artefact does not hide that of an ancestor, unless the reference names its scope or version. It reads the
+	// catalogue only. ErrNotFound, ErrGone.
 	Resolve(ctx context.Context, scopes Scopes, ref Ref) (Located, error)
 	// Load reads immutable page versions by number: heads with, if asked, their text. Scopes nil, and nothing else, is
 	// the operator, who sees all.
 	Load(ctx context.Context, scopes Scopes, pages []PageKey, want Want) ([]Loaded, error)
 	// Candidates proposes pages for an assembly or a search: one snapshot, all as of Candidates.LSN.
 	Candidates(ctx context.Context, q CandidateQuery) (Candidates, error)
-	// Scan lists artefacts, versions of one, a group, or held batches, in order, a page at a time.
+	// Scan lists artefacts, versions of one, a group, or held batches, in order, a page at a time, each page one snapshot.
+	// A cursor that no page gave is an InvalidError where it can be told.
 	Scan(ctx context.Context, q ScanQuery) (ScanPage, error)
 	// Commit applies, holds or reviews a batch: all or nothing; durable, then visible, then answered. The same id
-	// gives the same outcome.
+	// gives the same outcome; another batch under it is an InvalidError. A batch is judged in this order: Expect, which
+	// gives a ConflictError; Context, of which OnStale decides; then what Action asks. A refused batch leaves its id free and
+	// an audit leaf. The store keeps no memory of the caller's.
 	Commit(ctx context.Context, b Batch) (Outcome, error)
 	// Held reads one held batch.
 	Held(ctx context.Context, id ulid.ULID) (HeldBatch, error)

@@ -28,6 +28,8 @@ import (
 // Every write takes the lock, judges the batch against what stands, and installs it whole before the lock goes; so a
 // reader sees all of a batch or nothing, and two batches never pass judgement side by side.
 //
+// Words are found by an index of package lexical, as the interface's Weights and Stats ask for.
+//
 // It leaves out: backup and check (Maintain answers ErrNoFile and finds nothing), the forgetting of rows that gc
 // dropped long ago (KeepRecords, KeepNames), the limits on how many candidates of one provenance are named, and the
 // forgetting of outcomes.
