@@ -343,6 +343,11 @@ func (c *commitRecord) encode(b []byte) []byte {
 	for i := range c.Heads {
 		h := &c.Heads[i]
 		e.Bytes(h.Row)
+		size := 0
+		for _, t := range h.Texts {
+			size += len(t.Text) + 16
+		}
+		e.B = slices.Grow(e.B, size)
 		e.Count(len(h.Texts))
 		for _, t := range h.Texts {
 			e.U64(t.Num)

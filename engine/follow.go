@@ -180,12 +180,13 @@ func (s *Engine) install(c *commitRecord, seq uint64) (ended []uint64, err error
 		}
 		o.heads[HeadKey{t.Art, t.Version}] = h.Row
 		o.Bytes += len(h.Row)
-		for _, x := range h.Texts {
+		for j, x := range h.Texts {
 			o.texts[x.Num] = x.Text
 			o.Bytes += len(x.Text)
 			// A checkpoint may have flushed postings of commits above the LSN it applied; redo must not add them twice.
 			if x.Num > s.Index.Through() {
 				s.Index.Add(s.doc(x.Num, t.Scope, h.head, x.Text, x.analysis))
+				h.Texts[j].analysis = nil // it is large, and the record is kept for a while
 			}
 		}
 	}

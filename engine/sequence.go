@@ -599,6 +599,9 @@ func (s *Engine) analyseBehind(p *pending) {
 	s.analyse(p)
 }
 
+// packPages pages of an artefact are many: their analyses are packed while they wait.
+const packPages = 64
+
 // analyse makes ready what install gives to the index, while the log syncs: it takes about as long, and no record needs
 // it. The installer waits for it before it takes a lock.
 func (s *Engine) analyse(p *pending) {
@@ -608,6 +611,9 @@ func (s *Engine) analyse(p *pending) {
 		for j := range heads[i].Texts {
 			if t := &heads[i].Texts[j]; t.analysis == nil {
 				an := store.Analyse(s.opts.Analyzer, &heads[i].head.Artefact, t.Text)
+				if len(heads[i].Texts) >= packPages {
+					an = an.Pack()
+				}
 				t.analysis = &an
 			}
 		}

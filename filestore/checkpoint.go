@@ -92,6 +92,7 @@ func (s *Store) due() bool {
 //
 //	freeze    the overlay becomes the old one; new commits fill a new one        cat.mu, briefly
 //	archive   audit leaves up to there go to the archive, synced                 no lock of the store
+//	steps     segments of the index, while many are due, each in a bbolt transaction    no lock of the store
 //	apply     rows, segments and the applied LSN in one bbolt transaction        no lock of the store
 //	release   the old overlay goes, the index takes its new segments             cat.mu, briefly
 //	cut       segments of the log below the checkpoint before this one go
@@ -149,6 +150,9 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 	if err := s.sameFile(); err != nil {
 		return rep, err
 	}
+	if err := s.indexSteps(ctx); err != nil {
+		return rep, err
+	}
 	next := s.sys
 	s.High.Add(o.High)
 	next.High = s.High.String()
@@ -195,6 +199,43 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 		return rep, err
 	}
 	return rep, s.At("after cut")
+}
+
+// indexSteps brings what is much of the index into bbolt before the checkpoint itself, in transactions of bounded size:
+// one keeps every row that it writes in memory. Each leaves the file whole: the sys row is the one of the checkpoint
+// before, and redo leaves out what the index has already.
+func (s *Store) indexSteps(ctx context.Context) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		var swap lexical.Swap
+		done := errors.New("nothing to do")
+		err := s.update(func(tx *bbolt.Tx) error {
+			var more bool
+			var err error
+			swap, more, err = s.Index.Step(engine.SegRows{Reader: newBoltRows(tx)})
+			switch {
+			case errors.Is(err, lexical.ErrCorrupt):
+				return s.BadIndex(err)
+			case err == nil && !more:
+				return done // and the file is not written
+			}
+			return err
+		})
+		if err == done {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("ctxpage: checkpoint: %w", err)
+		}
+		s.Catalogue.Mu.Lock()
+		s.Index.Apply(swap)
+		s.Catalogue.Mu.Unlock()
+		if err := s.At("after a step"); err != nil {
+			return err
+		}
+	}
 }
 
 func (s *Store) release(swap lexical.Swap, sys *sysRow, filed ulid.ULID) {

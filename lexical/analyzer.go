@@ -1,6 +1,7 @@
 package lexical
 
 import (
+	"encoding/binary"
 	"slices"
 	"sync"
 	"unicode"
@@ -17,6 +18,47 @@ const maxTerm = 64
 type Analysis struct {
 	Terms  []TermCount // in the order of their first occurrence, no term twice
 	Length int         // number of terms in the text, repetitions counted
+
+	packed []byte // the terms, when they are packed
+}
+
+// Pack returns an analysis for Add alone, a sixth as large as this one and without Terms: many that wait to be added
+// take as much memory as they do in the index.
+func (a Analysis) Pack() Analysis {
+	if a.Terms == nil {
+		return a
+	}
+	size := 0
+	for i := range a.Terms {
+		size += len(a.Terms[i].Term) + 7 // and more where one stands often
+	}
+	b := make([]byte, 0, size)
+	for i := range a.Terms {
+		t := &a.Terms[i]
+		b = append(b, byte(len(t.Term)>>8), byte(len(t.Term)))
+		b = binary.BigEndian.AppendUint32(b, t.hashed())
+		b = binary.AppendUvarint(b, uint64(t.N))
+		b = append(b, t.Term...)
+	}
+	return Analysis{Length: a.Length, packed: slices.Clip(b)}
+}
+
+// terms are the terms, packed or not.
+func (a Analysis) terms() []TermCount {
+	if a.packed == nil {
+		return a.Terms
+	}
+	var terms []TermCount
+	text := string(a.packed) // of which the terms are parts
+	for at := 0; at < len(text); {
+		size := int(a.packed[at])<<8 | int(a.packed[at+1])
+		hash := binary.BigEndian.Uint32(a.packed[at+2:])
+		n, k := binary.Uvarint(a.packed[at+6:])
+		at += 6 + k
+		terms = append(terms, TermCount{Term: text[at : at+size], N: uint32(n), hash: hash})
+		at += size
+	}
+	return terms
 }
 
 // TermCount is a term and how often it occurs.

@@ -19,7 +19,9 @@ const (
 	removedShare = 4
 	// rangeDocs pages in a merge are the most that one pass over all terms takes;
 	// above it terms go by their first byte, to bound the memory.
-	rangeDocs = 1 << 16
+	rangeDocs = 1 << 12
+	// stepTerms terms of pages, repetitions on one page not counted, are about what one step writes.
+	stepTerms = 1 << 18
 	// roomSize bytes hold the values of many lists, which are short.
 	roomSize = 64 << 10
 )
@@ -57,7 +59,55 @@ func (x *Index) Checkpoint(w Writer, force bool) (Swap, error) {
 	if err := c.save(); err != nil {
 		return Swap{}, err
 	}
-	return Swap{manifest: c.manifest, dropped: c.dropped, saved: c.saved, changed: c.changed}, nil
+	return c.swap(), nil
+}
+
+// Step does a bounded part of what is due, for a transaction keeps all rows in memory that it writes: it writes some of
+// the tail's whole parts as a segment or, when one such step is all that is left of the tail, merges segments once. It
+// reports whether it did something; the owner commits it, calls Apply and goes on until nothing is done, and then
+// calls Checkpoint, whose other rules hold for Step too.
+func (x *Index) Step(w Writer) (Swap, bool, error) {
+	c := x.snapshot(false)
+	c.w = w
+	some := c.some(x.stepTerms)
+	if at := c.due(); some == len(c.parts) && at == 0 {
+		return Swap{}, false, nil
+	}
+	if err := c.deleteDead(); err != nil {
+		return Swap{}, false, err
+	}
+	if some < len(c.parts) {
+		c.parts = c.parts[:some]
+		if err := c.flush(); err != nil {
+			return Swap{}, false, err
+		}
+	} else if err := c.mergeOldest(); err != nil {
+		return Swap{}, false, err
+	}
+	if err := c.save(); err != nil {
+		return Swap{}, false, err
+	}
+	return c.swap(), true, nil
+}
+
+// some is how many of the parts one step writes.
+func (c *checkpoint) some(most int) int {
+	n, terms := 0, 0
+	for n < len(c.parts) && (n == 0 || terms+len(c.parts[n].uses) <= most) {
+		terms += len(c.parts[n].uses)
+		n++
+	}
+	return n
+}
+
+// mergeOldest merges the oldest of the segments that are due, no more than must be for one of the next size.
+func (c *checkpoint) mergeOldest() error {
+	at := len(c.manifest.segments) - c.due()
+	return c.rewrite(at, at+mergeFactor)
+}
+
+func (c *checkpoint) swap() Swap {
+	return Swap{manifest: c.manifest, dropped: c.dropped, saved: c.saved, changed: c.changed}
 }
 
 // Apply makes a committed checkpoint visible. The zero Swap changes nothing.

@@ -36,12 +36,13 @@ type Index struct {
 
 	commonPages  uint64 // the constants; tests make them small
 	invertAtOnce uint32
+	stepTerms    int
 }
 
 // Open reads the list of segments and the columns of their pages. The owner then
 // adds the pages above Through again. Errors wrap ErrCorrupt or ErrAnalyzer.
 func Open(rows Rows) (*Index, error) {
-	x := &Index{cols: newColumns(), removed: map[uint64]struct{}{}, pending: map[uint32]uint64{}, commonPages: commonPages, invertAtOnce: invertAtOnce}
+	x := &Index{cols: newColumns(), removed: map[uint64]struct{}{}, pending: map[uint32]uint64{}, commonPages: commonPages, invertAtOnce: invertAtOnce, stepTerms: stepTerms}
 	key := []byte{rowList}
 	row := rows.Get(key)
 	if row == nil {

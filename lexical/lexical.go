@@ -73,5 +73,5 @@ type Doc struct {
 	Num      uint64
 	Scope    uint32   // the owner's number of the scope
 	Group    uint64   // the owner's number of the group, 0 for none
-	Analysis Analysis // no term twice, as Analyze returns it
+	Analysis Analysis // no term twice, as Analyze or Pack returns it
 }

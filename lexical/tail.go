@@ -51,7 +51,42 @@ func (t *tail) add(d Doc) {
 	case len((*t)[n-1].docs) == flushDocs:
 		*t = append(*t, newPart((*t)[n-1]))
 	}
-	(*t)[len(*t)-1].add(d)
+	p := (*t)[len(*t)-1]
+	if p.add(d); len(p.docs) == flushDocs {
+		p.pack()
+	}
+}
+
+// pack gives a part that is full no more memory than it needs: its arrays have no room left, and its lists no links.
+// All are new arrays, for a running checkpoint may read the old ones.
+func (p *part) pack() {
+	terms := make([]tailTerm, len(p.terms))
+	posts := make([]uint64, 0, len(p.uses))
+	for i := range p.terms {
+		t := p.terms[i]
+		first := uint32(len(posts))
+		for at := t.first; at != t.end; {
+			w := p.posts[at]
+			if w&link != 0 {
+				at = uint32(w)
+				continue
+			}
+			posts = append(posts, w)
+			at++
+		}
+		t.first, t.end = first, uint32(len(posts))
+		terms[i] = t
+	}
+	p.terms, p.posts = terms, posts
+	p.docs, p.uses, p.text = exact(p.docs), exact(p.uses), exact(p.text)
+	p.table = p.table.fit(len(terms))
+}
+
+// exact returns a copy without room for more.
+func exact[T any](s []T) []T {
+	c := make([]T, len(s))
+	copy(c, s)
+	return c
 }
 
 // newPart makes as much room as a part took, within reason: the next pages are
@@ -71,7 +106,7 @@ func newPart(like *part) *part {
 func (p *part) add(d Doc) {
 	row := docRow{num: d.Num, scope: d.Scope, group: d.Group, length: uint32(d.Analysis.Length)}
 	p.docs = append(p.docs, tailDoc{row, uint32(len(p.uses))})
-	terms := d.Analysis.Terms
+	terms := d.Analysis.terms()
 	p.uses = double(p.uses, len(terms))
 	p.room(len(terms))
 	for some := range slices.Chunk(terms, together) {
