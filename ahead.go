@@ -51,7 +51,7 @@ type sourcedScope struct {
 
 // sourcedRef is an artefact that comes from a file.
 type sourcedRef struct {
-	page    PageKey
+	page    store.PageKey
 	key     checkKey
 	path    string
 	have    Validator
@@ -66,20 +66,20 @@ type origin struct{ scope, id string }
 func (k checkKey) origin() origin { return origin{k.scope, k.id} }
 
 // of gives the sourced artefacts of a scope as they are now.
-func (c *sourcedPages) of(ctx context.Context, store Store, scope string) (*sourcedScope, error) {
+func (c *sourcedPages) of(ctx context.Context, st Store, scope string) (*sourcedScope, error) {
 	c.mu.Lock()
 	last := c.in[scope]
 	c.mu.Unlock()
 	if last == nil {
 		last = &sourcedScope{}
 	}
-	found, err := store.Scan(ctx, ScanQuery{What: ScanSourced, Scopes: Scopes{scope}, Known: last.lsn})
+	found, err := st.Scan(ctx, store.ScanQuery{What: store.ScanSourced, Scopes: store.Scopes{scope}, Known: last.lsn})
 	if err != nil || found.Same {
 		return last, err
 	}
 	next := &sourcedScope{lsn: found.LSN, n: len(found.Keys)}
 	if next.n <= MaxProbeAhead {
-		if next.list, err = listSourced(ctx, store, scope, last.list, found.Keys); err != nil {
+		if next.list, err = listSourced(ctx, st, scope, last.list, found.Keys); err != nil {
 			return nil, err
 		}
 	}
@@ -96,18 +96,18 @@ func (c *sourcedPages) of(ctx context.Context, store Store, scope string) (*sour
 }
 
 // listSourced describes the artefacts named by keys, taking over what is known of them.
-func listSourced(ctx context.Context, store Store, scope string, known []sourcedRef, keys []PageKey) ([]sourcedRef, error) {
-	have := make(map[PageKey]*sourcedRef, len(known))
+func listSourced(ctx context.Context, st Store, scope string, known []sourcedRef, keys []store.PageKey) ([]sourcedRef, error) {
+	have := make(map[store.PageKey]*sourcedRef, len(known))
 	for i := range known {
 		have[known[i].page] = &known[i]
 	}
-	var missing []PageKey
+	var missing []store.PageKey
 	for _, k := range keys {
 		if have[k] == nil {
 			missing = append(missing, k)
 		}
 	}
-	loaded, err := store.Load(ctx, Scopes{scope}, missing, WantHead)
+	loaded, err := st.Load(ctx, store.Scopes{scope}, missing, store.WantHead)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func (a *assembling) settleFiles(ctx context.Context, files []sourcedRef) error 
 
 // settleChanged checks artefacts whose files do not look as they did. A file below no allowed root is not asked for.
 func (a *assembling) settleChanged(ctx context.Context, files []sourcedRef, at []int) error {
-	var keys []PageKey
+	var keys []store.PageKey
 	for _, i := range at {
 		f := &files[i]
 		if _, _, err := a.s.db.files.nearest(f.path); err != nil {
@@ -193,11 +193,11 @@ func (a *assembling) settleChanged(ctx context.Context, files []sourcedRef, at [
 	if len(keys) == 0 {
 		return nil
 	}
-	loaded, err := a.s.db.store.Load(ctx, a.s.chain, keys, WantHead)
+	loaded, err := a.s.db.store.Load(ctx, a.s.chain, keys, store.WantHead)
 	if err != nil {
 		return err
 	}
-	heads := make([]*Head, 0, len(loaded))
+	heads := make([]*store.Head, 0, len(loaded))
 	for i := range loaded {
 		if loaded[i].Err == nil {
 			heads = append(heads, loaded[i].Head)
@@ -225,7 +225,7 @@ func (a *assembling) settle(o origin, f freshness, pages int) {
 }
 
 // settled says what is known of an artefact already in this assembly.
-func (a *assembling) settled(h *Head) (f freshness, ok bool) {
+func (a *assembling) settled(h *store.Head) (f freshness, ok bool) {
 	if f, ok = a.fresh[checkKeyOf(h).origin()]; ok || a.sweep == 0 {
 		return f, ok
 	}
@@ -347,7 +347,7 @@ func unfetched(err error) freshness {
 
 // writeTogether commits what several sources gave as few transactions: after a checkout hundreds of files change at
 // once, and a commit waits for the disk. What it cannot write, a conflict among it, is left to be written one by one.
-func (s *Scope) writeTogether(ctx context.Context, heads []*Head, open []int, out []freshness, c *checking) {
+func (s *Scope) writeTogether(ctx context.Context, heads []*store.Head, open []int, out []freshness, c *checking) {
 	byScope := map[string][]int{}
 	var scopes []string
 	for _, i := range open {
@@ -386,8 +386,8 @@ const (
 	batchBytes = 8 << 20
 )
 
-func (s *Scope) writeGroup(ctx context.Context, heads []*Head, group []int, c *checking) {
-	hs, got := make([]*Head, len(group)), make([]Fetched, len(group))
+func (s *Scope) writeGroup(ctx context.Context, heads []*store.Head, group []int, c *checking) {
+	hs, got := make([]*store.Head, len(group)), make([]Fetched, len(group))
 	for n, i := range group {
 		hs[n], got[n] = heads[i], c.own[checkKeyOf(heads[i])].got
 	}

@@ -4,84 +4,43 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// The names of package store that a user of the library writes.
+// The names of package store that a user of the library writes; their contracts stand there.
 
 type (
-	Action         = store.Action
-	Artefact       = store.Artefact
-	Audit          = store.Audit
-	Batch          = store.Batch
-	Candidate      = store.Candidate
-	CandidateQuery = store.CandidateQuery
-	Candidates     = store.Candidates
-	ConflictError  = store.ConflictError
-	CorruptError   = store.CorruptError
-	Durability     = store.Durability
-	Excluded       = store.Excluded
-	FileRootError  = store.FileRootError
-	GCJob          = store.GCJob
-	GCReport       = store.GCReport
-	GCTally        = store.GCTally
-	Head           = store.Head
-	HeldBatch      = store.HeldBatch
-	HeldError      = store.HeldError
-	Info           = store.Info
-	InvalidError   = store.InvalidError
-	Job            = store.Job
-	JobKind        = store.JobKind
-	JobReport      = store.JobReport
-	Kind           = store.Kind
-	Loaded         = store.Loaded
-	Located        = store.Located
-	LockedError    = store.LockedError
-	NoSpaceError   = store.NoSpaceError
-	NewPage        = store.NewPage
-	OnStale        = store.OnStale
-	Outcome        = store.Outcome
-	PageKey        = store.PageKey
-	PageRow        = store.PageRow
-	Part           = store.Part
-	Precondition   = store.Precondition
-	Priority       = store.Priority
-	Problem        = store.Problem
-	Progress       = store.Progress
-	Provenance     = store.Provenance
-	Put            = store.Put
-	Ref            = store.Ref
-	ScanKind       = store.ScanKind
-	ScanPage       = store.ScanPage
-	ScanQuery      = store.ScanQuery
-	ScopeInfo      = store.ScopeInfo
-	Scopes         = store.Scopes
-	Seen           = store.Seen
-	StateKind      = store.StateKind
-	StateRow       = store.StateRow
-	StateUnit      = store.StateUnit
-	Status         = store.Status
-	Store          = store.Store
-	StoreStats     = store.StoreStats
-	ToolCall       = store.ToolCall
-	Validator      = store.Validator
-	Want           = store.Want
+	Artefact      = store.Artefact      // what a caller puts; stored as one or more pages
+	Part          = store.Part          // one part of a message that is not only text
+	ToolCall      = store.ToolCall      // a call that an assistant message makes
+	Ref           = store.Ref           // names an artefact, a page of it, or a version of either
+	Kind          = store.Kind          // what an artefact is: gives the defaults of class, provenance and priority
+	Provenance    = store.Provenance    // an order of trust: who wrote an artefact
+	Priority      = store.Priority      // what the watcher protects first
+	Validator     = store.Validator     // what the state of a source is recognised by
+	Outcome       = store.Outcome       // how a batch ended
+	OnStale       = store.OnStale       // what a commit does when the context it was written from has changed
+	ScopeInfo     = store.ScopeInfo     // a scope that something was written to
+	Progress      = store.Progress      // hears how far long work has come
+	Audit         = store.Audit         // the manifest, for reading, proofs and verification
+	Store         = store.Store         // the place where pages live (Options.Store)
+	StoreStats    = store.StoreStats    // sizes and counters of a store
+	GCReport      = store.GCReport      // what gc dropped and what kept the rest
+	GCTally       = store.GCTally       // counts versions, by reason
+	JobReport     = store.JobReport     // what a maintenance job did
+	Problem       = store.Problem       // a broken invariant that a check found
+	ConflictError = store.ConflictError // names the artefact that has a newer version
+	CorruptError  = store.CorruptError  // says where a file is damaged
+	FileRootError = store.FileRootError // says which directory is not allowed, and how to allow it
+	HeldError     = store.HeldError     // names the batch that waits for review
+	InvalidError  = store.InvalidError  // names the input that broke a rule, and the rule
+	LockedError   = store.LockedError   // says who has the file
+	NoSpaceError  = store.NoSpaceError  // says how much space is missing
 )
 
 const (
-	ActApply           = store.ActApply
-	ActApprove         = store.ActApprove
-	ActHold            = store.ActHold
-	ActReject          = store.ActReject
 	AllowStale         = store.AllowStale
 	Chunk              = store.Chunk
-	DefaultKeepNames   = store.DefaultKeepNames
-	DefaultKeepRecords = store.DefaultKeepRecords
 	FailStale          = store.FailStale
 	HoldStale          = store.HoldStale
 	HumanVerified      = store.HumanVerified
-	JobBackup          = store.JobBackup
-	JobCheck           = store.JobCheck
-	JobCheckpoint      = store.JobCheckpoint
-	JobGC              = store.JobGC
-	JobGCPlan          = store.JobGCPlan
 	KindAuto           = store.KindAuto
 	KindChunk          = store.KindChunk
 	KindFact           = store.KindFact
@@ -112,25 +71,9 @@ const (
 	PriorityLow        = store.PriorityLow
 	PriorityMedium     = store.PriorityMedium
 	ReasonStaleContext = store.ReasonStaleContext
-	ScanArtefacts      = store.ScanArtefacts
-	ScanGroup          = store.ScanGroup
-	ScanHeld           = store.ScanHeld
-	ScanHistory        = store.ScanHistory
-	ScanMembers        = store.ScanMembers
-	ScanScopes         = store.ScanScopes
-	ScanSourced        = store.ScanSourced
-	ScanState          = store.ScanState
-	ScanSummaries      = store.ScanSummaries
 	Scratch            = store.Scratch
-	StatusApplied      = store.StatusApplied
-	StatusHeld         = store.StatusHeld
-	StatusRejected     = store.StatusRejected
-	Synced             = store.Synced
 	Tool               = store.Tool
 	Validated          = store.Validated
-	WantHead           = store.WantHead
-	WantText           = store.WantText
-	Written            = store.Written
 )
 
 var (

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/budget"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // When not all winners fit, a page may stand in a context in a short form. In this order: a stored summary of exactly
@@ -40,14 +41,14 @@ const reasonSummed = "the page it sums up was chosen itself"
 // summary is a page that stands in for another.
 type summary struct {
 	num    uint64
-	head   *Head
+	head   *store.Head
 	text   string
 	tokens int // header included
 }
 
 // shownProvenance is the trust a header shows. A summary is a model's words: it is worth at most what the gate lets
 // through, whatever it sums up.
-func shownProvenance(h *Head, form manifest.Form) Provenance {
+func shownProvenance(h *store.Head, form manifest.Form) Provenance {
 	if form == manifest.FormSummary {
 		return min(h.Provenance, Validated)
 	}
@@ -108,7 +109,7 @@ func (a *assembling) costAs(it *item, form manifest.Form, text string) int {
 
 // storedSummary finds the newest usable summary of a page version; nil when there is none.
 func (a *assembling) storedSummary(ctx context.Context, it *item) (*summary, error) {
-	page, err := a.s.db.store.Scan(ctx, ScanQuery{What: ScanSummaries, Scopes: a.s.chain, Of: Ref{Scope: it.head.Scope, ID: it.head.ID}})
+	page, err := a.s.db.store.Scan(ctx, store.ScanQuery{What: store.ScanSummaries, Scopes: a.s.chain, Of: Ref{Scope: it.head.Scope, ID: it.head.ID}})
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +117,7 @@ func (a *assembling) storedSummary(ctx context.Context, it *item) (*summary, err
 		if !a.usable(it, h) || !a.standsFor(ctx, h, it.cand.Key.Num) {
 			continue
 		}
-		loaded, err := a.s.db.store.Load(ctx, a.s.chain, []PageKey{{Num: h.Rows[0].Num, Version: h.Version}}, WantText)
+		loaded, err := a.s.db.store.Load(ctx, a.s.chain, []store.PageKey{{Num: h.Rows[0].Num, Version: h.Version}}, store.WantText)
 		if err != nil {
 			return nil, err
 		}
@@ -129,17 +130,17 @@ func (a *assembling) storedSummary(ctx context.Context, it *item) (*summary, err
 	return nil, nil
 }
 
-func (a *assembling) summaryOf(it *item, l *Loaded) *summary {
+func (a *assembling) summaryOf(it *item, l *store.Loaded) *summary {
 	return &summary{num: l.Key.Num, head: l.Head, text: l.Text, tokens: a.costAs(it, manifest.FormSummary, l.Text)}
 }
 
 // usable applies the exclusions to a summary, too. One of a page that is exempt from the floor is exempt with it.
-func (a *assembling) usable(it *item, h *Head) bool {
+func (a *assembling) usable(it *item, h *store.Head) bool {
 	return (h.ExpiresAt.IsZero() || h.ExpiresAt.After(a.now)) && h.Provenance >= min(a.q.Floor, it.head.Provenance) && (a.q.AsOf == 0 || h.LSN <= a.q.AsOf)
 }
 
 // standsFor says whether a summary was made of exactly this page version.
-func (a *assembling) standsFor(ctx context.Context, h *Head, num uint64) bool {
+func (a *assembling) standsFor(ctx context.Context, h *store.Head, num uint64) bool {
 	l, err := a.s.db.store.Resolve(ctx, a.s.chain, h.DerivedFrom[0])
 	return err == nil && len(l.Pages) == 1 && l.Pages[0].Num == num
 }
@@ -220,7 +221,7 @@ func (db *DB) shorten(ctx context.Context, by Summarizer, text string, most int)
 
 // keepSummaries stores what was made, all in one commit, and lets it stand in for its pages.
 func (a *assembling) keepSummaries(ctx context.Context, by Summarizer, asked []*item, texts []string, room []int) {
-	var puts []Put
+	var puts []store.Put
 	var made []*item
 	for i, it := range asked {
 		it.asked = true
@@ -239,7 +240,7 @@ func (a *assembling) keepSummaries(ctx context.Context, by Summarizer, asked []*
 	if err != nil {
 		return
 	}
-	_, err = a.s.db.store.Commit(ctx, Batch{
+	_, err = a.s.db.store.Commit(ctx, store.Batch{
 		ID: id, Trace: a.q.Trace, Scope: a.s.name, Actor: "summarizer", Now: a.s.db.opts.Clock(), OnStale: AllowStale, Puts: puts,
 		Leaf: manifest.Record{Type: manifest.TypeCommit, Action: actionSummary, By: by.Name(), Reason: "made in an assembly"},
 	})
@@ -257,7 +258,7 @@ func (a *assembling) standIn(ctx context.Context, it *item, id string) {
 	if err != nil || len(l.Pages) != 1 {
 		return
 	}
-	loaded, err := a.s.db.store.Load(ctx, a.s.chain, l.Pages, WantText)
+	loaded, err := a.s.db.store.Load(ctx, a.s.chain, l.Pages, store.WantText)
 	if err != nil || loaded[0].Err != nil {
 		return
 	}
@@ -270,7 +271,7 @@ func (a *assembling) free(ctx context.Context, id string) bool {
 	if err != nil {
 		return errors.Is(err, ErrNotFound)
 	}
-	loaded, err := a.s.db.store.Load(ctx, a.s.chain[:1], l.Pages[:1], WantHead)
+	loaded, err := a.s.db.store.Load(ctx, a.s.chain[:1], l.Pages[:1], store.WantHead)
 	return err == nil && loaded[0].Err == nil && loaded[0].Head.Kind == KindSummary
 }
 

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
 )
 
 // together runs fn in n goroutines and gives their errors joined.
@@ -168,17 +168,17 @@ func readSums(ctx context.Context, db *DB, stop <-chan struct{}) error {
 }
 
 func readSum(ctx context.Context, db *DB) error {
-	found, err := db.store.Candidates(ctx, CandidateQuery{Scopes: Scopes{"acme"}, Recent: 10})
+	found, err := db.store.Candidates(ctx, store.CandidateQuery{Scopes: store.Scopes{"acme"}, Recent: 10})
 	if err != nil {
 		return err
 	}
-	var keys []PageKey
+	var keys []store.PageKey
 	for _, c := range found.Hits {
 		if c.Ref.ID == "a" || c.Ref.ID == "b" {
 			keys = append(keys, c.Key)
 		}
 	}
-	pages, err := db.store.Load(ctx, Scopes{"acme"}, keys, WantText)
+	pages, err := db.store.Load(ctx, store.Scopes{"acme"}, keys, store.WantText)
 	if err != nil {
 		return err
 	}

@@ -7,16 +7,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
-	"github.com/vmihailenco/msgpack/v5"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // What the database keeps of a session beside its pages, as state rows (FORMAT.md names their keys). A row of a turn
@@ -95,7 +93,7 @@ type conversation struct {
 	gcs       uint64
 	lsn       uint64
 	gen       uint64 // changes with everything a plan depends on
-	keys      []PageKey
+	keys      []store.PageKey
 	rows      map[string]*turnRow
 	blocks    []block
 	units     []unit
@@ -220,7 +218,7 @@ func (c *conversation) refresh(ctx context.Context) error {
 			return err
 		}
 	}
-	page, err := c.db.store.Scan(ctx, ScanQuery{What: ScanMembers, Scopes: Scopes{c.scope}, Group: c.id, Known: c.lsn})
+	page, err := c.db.store.Scan(ctx, store.ScanQuery{What: store.ScanMembers, Scopes: store.Scopes{c.scope}, Group: c.id, Known: c.lsn})
 	if err != nil {
 		return err
 	}
@@ -287,7 +285,7 @@ func (c *conversation) load(ctx context.Context) error {
 func (c *conversation) loadRows(ctx context.Context) error {
 	each := func(kind string, take func(id string, raw []byte) error) error {
 		prefix := c.turnKey(kind, "")
-		return c.db.scanState(ctx, prefix, func(r StateRow) error {
+		return c.db.scanState(ctx, prefix, func(r store.StateRow) error {
 			id := r.Key[len(prefix):]
 			if err := take(id, r.Value); err != nil {
 				return fmt.Errorf("ctxpage: turn %s of session %s: %w", id, c.id, errors.Join(codec.ErrMalformed, err))
@@ -312,9 +310,9 @@ func (c *conversation) loadRows(ctx context.Context) error {
 }
 
 // scanState walks state rows by prefix.
-func (db *DB) scanState(ctx context.Context, prefix string, fn func(StateRow) error) error {
+func (db *DB) scanState(ctx context.Context, prefix string, fn func(store.StateRow) error) error {
 	for cursor := ""; ; {
-		page, err := db.store.Scan(ctx, ScanQuery{What: ScanState, Prefix: prefix, Cursor: cursor, Limit: 4096})
+		page, err := db.store.Scan(ctx, store.ScanQuery{What: store.ScanState, Prefix: prefix, Cursor: cursor, Limit: 4096})
 		if err != nil {
 			return err
 		}
@@ -330,18 +328,18 @@ func (db *DB) scanState(ctx context.Context, prefix string, fn func(StateRow) er
 }
 
 // take rebuilds the blocks from the keys, of which the first known are unchanged.
-func (c *conversation) take(ctx context.Context, keys []PageKey, known int) error {
+func (c *conversation) take(ctx context.Context, keys []store.PageKey, known int) error {
 	old, oldAt := c.blocks, c.at
 	if known == 0 {
 		c.rev++
 		c.blocks, c.units = nil, nil
 		c.at, c.open, c.byID = make(map[uint64]int, len(keys)), map[string]int{}, make(map[string]int, len(keys))
 	}
-	kept := func(k PageKey) (int, bool) {
+	kept := func(k store.PageKey) (int, bool) {
 		i, ok := oldAt[k.Num]
 		return i, ok && known == 0 && old[i].version == k.Version
 	}
-	var fresh []PageKey
+	var fresh []store.PageKey
 	for _, k := range keys[known:] {
 		if _, ok := kept(k); !ok {
 			fresh = append(fresh, k)
@@ -397,23 +395,10 @@ func (c *conversation) add(b block) {
 	}
 }
 
-// slab gives slices of one element out of a few large arrays: as many small ones are as much work for the collector.
-type slab[T any] struct{ free []T }
-
-func (s *slab[T]) one(v T) []T {
-	if len(s.free) == 0 {
-		s.free = make([]T, 512)
-	}
-	out := s.free[:1:1]
-	s.free = s.free[1:]
-	out[0] = v
-	return out
-}
-
 // makeBlocks makes the blocks whose first page is among the keys, in their order. It reads heads, and texts only of
 // turns whose row is missing or out of date.
-func (c *conversation) makeBlocks(ctx context.Context, keys []PageKey) ([]block, error) {
-	loaded, err := c.db.store.Load(ctx, Scopes{c.scope}, keys, WantHead)
+func (c *conversation) makeBlocks(ctx context.Context, keys []store.PageKey) ([]block, error) {
+	loaded, err := c.db.store.Load(ctx, store.Scopes{c.scope}, keys, store.WantHead)
 	if err != nil {
 		return nil, err
 	}
@@ -438,7 +423,7 @@ func (c *conversation) makeBlocks(ctx context.Context, keys []PageKey) ([]block,
 	return made, nil
 }
 
-func (c *conversation) blockOf(h *Head) block {
+func (c *conversation) blockOf(h *store.Head) block {
 	b := block{
 		id: h.ID, version: h.Version, seq: h.Seq, kind: h.Kind, prov: h.Provenance, asOf: codec.Micros(h.CurrentAsOf), expires: codec.Micros(h.ExpiresAt),
 		priority: h.Priority, rated: h.Relevance, role: commonRole(h.Role), digest: h.Rows[0].Digest,
@@ -479,7 +464,7 @@ func callKey(t ToolCall) string {
 }
 
 // headHash is over everything a row is made from.
-func headHash(h *Head) uint64 {
+func headHash(h *store.Head) uint64 {
 	hashes := make([]uint64, len(h.Rows))
 	for i, r := range h.Rows {
 		hashes[i] = r.Hash
@@ -488,7 +473,7 @@ func headHash(h *Head) uint64 {
 }
 
 // contentOf tells equal texts, whoever said them.
-func contentOf(rows []PageRow) uint64 {
+func contentOf(rows []store.PageRow) uint64 {
 	var b []byte
 	for _, r := range rows {
 		if r.Tokens > 0 {
@@ -518,12 +503,12 @@ func turnHash(a *Artefact, pages []uint64) uint64 {
 
 // remakeRow pages a turn in to make its row: one that was put past the session, or changed, or counted by another
 // counter. Pin, level and signals stay; what was derived from another content does not.
-func (c *conversation) remakeRow(ctx context.Context, h *Head, old *turnRow) (*turnRow, error) {
-	keys := make([]PageKey, len(h.Rows))
+func (c *conversation) remakeRow(ctx context.Context, h *store.Head, old *turnRow) (*turnRow, error) {
+	keys := make([]store.PageKey, len(h.Rows))
 	for i, r := range h.Rows {
-		keys[i] = PageKey{Num: r.Num, Version: h.Version}
+		keys[i] = store.PageKey{Num: r.Num, Version: h.Version}
 	}
-	texts, err := c.db.texts(ctx, Scopes{c.scope}, keys)
+	texts, err := c.db.texts(ctx, store.Scopes{c.scope}, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -536,7 +521,7 @@ func (c *conversation) remakeRow(ctx context.Context, h *Head, old *turnRow) (*t
 	return row, nil
 }
 
-func sumTokens(rows []PageRow) (n int) {
+func sumTokens(rows []store.PageRow) (n int) {
 	for _, r := range rows {
 		n += int(r.Tokens)
 	}
@@ -544,7 +529,7 @@ func sumTokens(rows []PageRow) (n int) {
 }
 
 // texts pages texts in, through the working set.
-func (db *DB) texts(ctx context.Context, scopes Scopes, keys []PageKey) ([]string, error) {
+func (db *DB) texts(ctx context.Context, scopes store.Scopes, keys []store.PageKey) ([]string, error) {
 	frames, errs, err := db.table.load(ctx, scopes, keys)
 	if err != nil {
 		return nil, err
@@ -600,203 +585,4 @@ func (db *DB) turnRow(a *Artefact, texts []string, hash uint64, stub func(title 
 
 		Hashes: session.TokenSet(words...),
 	}
-}
-
-// The verdicts of a pass in one row: a version, their number, then for each in the order of page numbers the number's
-// growth, action and reason in a byte, keywords found, turns behind the head.
-const verdictVersion = 1
-
-func encodeVerdicts(blocks []block) []byte {
-	at := make([]*block, 0, len(blocks))
-	for i := range blocks {
-		if blocks[i].judged {
-			at = append(at, &blocks[i])
-		}
-	}
-	byNum := func(a, b *block) int { return cmp.Compare(a.nums[0], b.nums[0]) }
-	if !slices.IsSortedFunc(at, byNum) {
-		slices.SortFunc(at, byNum)
-	}
-	e := codec.Encoder{B: make([]byte, 0, 8*len(at)+8)}
-	e.U8(verdictVersion)
-	e.Count(len(at))
-	last := uint64(0)
-	for _, b := range at {
-		e.Count(int(b.nums[0] - last))
-		e.U8(uint8(b.verdict.action) | uint8(b.verdict.reason)<<2)
-		e.Count(b.verdict.hits)
-		e.Count(int(b.verdict.delta))
-		last = b.nums[0]
-	}
-	return e.B
-}
-
-func decodeVerdicts(b []byte) (map[uint64]verdict, error) {
-	d := codec.Decoder{B: b}
-	if v := d.U8(); v != verdictVersion {
-		return nil, fmt.Errorf("%w: verdicts of version %d, expected %d", codec.ErrMalformed, v, verdictVersion)
-	}
-	n := d.Count(4)
-	out := make(map[uint64]verdict, n)
-	num := uint64(0)
-	for range n {
-		num += d.Uvarint()
-		kind := d.U8()
-		out[num] = verdict{session.Action(kind & 3), session.Reason(kind >> 2), int(d.Uvarint()), int64(d.Uvarint())}
-		if kind&3 == 3 {
-			d.Fail()
-		}
-	}
-	return out, d.Done()
-}
-
-func (c *conversation) loadVerdicts(ctx context.Context, pass uint64) (map[uint64]verdict, error) {
-	if pass == 0 {
-		return map[uint64]verdict{}, nil
-	}
-	raw, err := c.db.store.State(ctx, c.passKey(verdictRowKey, pass))
-	if err != nil {
-		return nil, err
-	}
-	if raw == nil {
-		return nil, fmt.Errorf("%w: verdicts of pass %d of session %s", ErrGone, pass, c.id)
-	}
-	out, err := decodeVerdicts(raw)
-	if err != nil {
-		return nil, fmt.Errorf("ctxpage: verdicts of pass %d of session %s: %w", pass, c.id, err)
-	}
-	return out, nil
-}
-
-func (c *conversation) loadPass(ctx context.Context, n uint64) (p passRow, err error) {
-	raw, err := c.db.store.State(ctx, c.passKey(passRowKey, n))
-	if err != nil {
-		return p, err
-	}
-	if raw == nil {
-		return p, fmt.Errorf("%w: session %s has no pass %d", ErrNotFound, c.id, n)
-	}
-	return p, codec.Unpack(raw, &p)
-}
-
-// changes collects the writes of one batch: state rows, and pages the database derives.
-type changes struct {
-	rows []StateRow
-	at   map[string]int
-	sets int // how often a row was set, the same one again included
-	puts []Put
-	err  error // the first that encoding gave
-
-	texts map[uint64][]string // of turns on their way in, by the numbers that stand for those of their pages
-}
-
-// expect makes room for so many more rows.
-func (w *changes) expect(n int) {
-	w.rows = slices.Grow(w.rows, n)
-	if len(w.at) < n {
-		at := make(map[string]int, len(w.at)+n)
-		maps.Copy(at, w.at)
-		w.at = at
-	}
-}
-
-func (w *changes) put(key string, v any) {
-	raw, err := msgpack.Marshal(v)
-	if err != nil && w.err == nil {
-		w.err = fmt.Errorf("ctxpage: encode %s: %w", key, err)
-	}
-	w.raw(key, raw)
-}
-
-func (w *changes) row(key string, encode func() ([]byte, error)) {
-	raw, err := encode()
-	if err != nil && w.err == nil {
-		w.err = fmt.Errorf("ctxpage: encode %s: %w", key, err)
-	}
-	w.raw(key, raw)
-}
-
-func (w *changes) raw(key string, v []byte) {
-	w.sets++
-	if i, ok := w.at[key]; ok {
-		w.rows[i].Value = v
-		return
-	}
-	w.at[key] = len(w.rows)
-	w.rows = append(w.rows, StateRow{Key: key, Value: v})
-}
-
-// begin collects what is to be stored anyway: rows that were made again, and when turns were last read.
-func (c *conversation) begin() *changes {
-	w := &changes{at: map[string]int{}}
-	for _, id := range slices.Sorted(maps.Keys(c.reads)) {
-		if i := c.find(id); i >= 0 {
-			c.setRow(w, i, func(r *turnRow) { r.Signals.LastRead = max(r.Signals.LastRead, c.reads[id]) })
-		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(c.unsaved)) {
-		c.storeRow(w, id, c.rows[id])
-	}
-	return w
-}
-
-// storeRow stores a row that is new or was made again.
-func (c *conversation) storeRow(w *changes, id string, r *turnRow) {
-	w.row(c.turnKey(turnRowKey, id), r.encode)
-	if old := c.rows[id]; r.moved || old != nil && old.moved { // of a turn that was deleted and comes anew
-		r.moved = true
-		w.row(c.turnKey(placeRowKey, id), r.encodePlace)
-	}
-	c.rows[id] = r
-}
-
-// commit writes what was collected. Memory was changed before it: when the commit fails, all of it is read again.
-func (c *conversation) commit(ctx context.Context, s *Scope, w *changes, leaf manifest.Record) error {
-	err := w.err
-	if s.db.opts.ReadOnly {
-		err = ErrReadOnly
-	}
-	id, idErr := s.db.newID()
-	if err = errors.Join(err, idErr); err == nil {
-		leaf.Session = c.id
-		_, err = s.db.store.Commit(ctx, Batch{
-			ID: id, Scope: c.scope, Actor: s.actor, Now: s.db.opts.Clock(), OnStale: AllowStale, Puts: w.puts, State: w.rows, Leaf: leaf,
-		})
-	}
-	if err != nil {
-		c.failed(err)
-		return err
-	}
-	c.saved()
-	c.gen++
-	return nil
-}
-
-// failed has all of it read again after a commit: whether it happened is found by that.
-func (c *conversation) failed(err error) {
-	if c.loaded = false; errors.Is(err, ErrOutcomeUnknown) {
-		c.unsure = true
-		c.db.talks.unsure.Store(true) // also for who opens it after it was collected
-	}
-}
-
-// saved forgets what waited for a commit.
-func (c *conversation) saved() {
-	c.unsaved = map[string]bool{}
-	clear(c.reads)
-}
-
-// setRow changes the place of a turn, in memory and in the batch: what encodePlace writes, and nothing else of the row.
-func (c *conversation) setRow(w *changes, i int, change func(*turnRow)) {
-	old := c.blocks[i].row
-	row := *old
-	change(&row)
-	row.moved = true
-	if c.shown(i) == session.Cold && row.Level == old.Level && row.Because == old.Because && row.Pinned == old.Pinned && row.Yielded == old.Yielded {
-		c.blocks[i].row = &row // it was read, and stays out of the window
-	} else {
-		c.recount(c.blocks[i].unit, func() { c.blocks[i].row = &row })
-	}
-	c.rows[c.blocks[i].id] = &row
-	w.row(c.turnKey(placeRowKey, c.blocks[i].id), row.encodePlace)
 }

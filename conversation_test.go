@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
 )
 
 var (
@@ -376,8 +376,8 @@ func TestMembersAreListedOnce(t *testing.T) {
 	chat := db.Scope("acme/agent").Session("chat")
 	_, err := chat.Append(ctx, Turn{Role: "user", Text: "Hello."})
 	require.NoError(t, err)
-	members := func(known uint64) ScanPage {
-		page, err := db.store.Scan(ctx, ScanQuery{What: ScanMembers, Scopes: Scopes{"acme/agent"}, Group: "chat", Known: known})
+	members := func(known uint64) store.ScanPage {
+		page, err := db.store.Scan(ctx, store.ScanQuery{What: store.ScanMembers, Scopes: store.Scopes{"acme/agent"}, Group: "chat", Known: known})
 		require.NoError(t, err)
 		return page
 	}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"weak"
 
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
@@ -47,7 +48,7 @@ func (db *DB) readable(ctx context.Context, scope string) error {
 		return nil
 	}
 	for cursor := ""; ; {
-		page, err := db.store.Scan(ctx, ScanQuery{What: ScanArtefacts, Scopes: Scopes{scope}, Deleted: true, Cursor: cursor, Limit: 256})
+		page, err := db.store.Scan(ctx, store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{scope}, Deleted: true, Cursor: cursor, Limit: 256})
 		if err != nil {
 			return err
 		}

@@ -297,7 +297,7 @@ func doneSteps(db *DB) (map[string]bool, error) {
 }
 
 func heldTexts(db *DB) (map[string]bool, error) {
-	page, err := db.store.Scan(context.Background(), ScanQuery{What: ScanHeld, Limit: 1 << 20})
+	page, err := db.store.Scan(context.Background(), store.ScanQuery{What: store.ScanHeld, Limit: 1 << 20})
 	held := map[string]bool{}
 	for _, h := range page.Held {
 		held[h.Batch.Puts[0].Pages[0].Text] = true

@@ -295,9 +295,9 @@ func (db *DB) openStore() (err error) {
 
 // openFiles opens the store that a database has unless Options bring another one.
 func (db *DB) openFiles() (Store, error) {
-	audit := Written
+	audit := store.Written
 	if db.opts.Audit == AuditSync {
-		audit = Synced
+		audit = store.Synced
 	}
 	st, err := filestore.Open(filestore.Options{
 		Path: db.path, ReadOnly: db.opts.ReadOnly, MustExist: db.opts.MustExist, LockWait: db.opts.LockTimeout, Audit: audit,
@@ -373,9 +373,9 @@ func (db *DB) append(ctx context.Context, leaf *manifest.Record) error {
 		return err
 	}
 	leaf.Time = codec.Micros(now)
-	d := Written
+	d := store.Written
 	if db.opts.Audit == AuditSync {
-		d = Synced
+		d = store.Synced
 	}
 	return db.store.Append(ctx, []*manifest.Record{leaf}, d)
 }
@@ -398,7 +398,7 @@ func (db *DB) Stats(ctx context.Context) (Stats, error) {
 // Checkpoint applies the log to the file and cuts what is no longer needed of it. It runs by itself in the background;
 // calling it changes no answer.
 func (db *DB) Checkpoint(ctx context.Context) (JobReport, error) {
-	return db.store.Maintain(ctx, Job{Kind: JobCheckpoint}, nil)
+	return db.store.Maintain(ctx, store.Job{Kind: store.JobCheckpoint}, nil)
 }
 
 // Backup copies the database to another path, where it can be opened as it is; its directory must be there, nothing of
@@ -409,13 +409,13 @@ func (db *DB) Backup(ctx context.Context, path string, progress func(what string
 	if err != nil {
 		return JobReport{}, fmt.Errorf("ctxpage: backup: %w", err)
 	}
-	return db.store.Maintain(ctx, Job{Kind: JobBackup, Path: abs}, progress)
+	return db.store.Maintain(ctx, store.Job{Kind: store.JobBackup, Path: abs}, progress)
 }
 
 // Check walks the whole database and reports every broken invariant (check.go numbers them). Damage is in the report,
 // not in the error; the error is for a walk that could not be finished.
 func (db *DB) Check(ctx context.Context, progress func(what string, done, total uint64)) ([]Problem, error) {
-	rep, err := db.store.Maintain(ctx, Job{Kind: JobCheck}, progress)
+	rep, err := db.store.Maintain(ctx, store.Job{Kind: store.JobCheck}, progress)
 	if err != nil {
 		return rep.Problems, err
 	}

@@ -42,7 +42,7 @@ var importMap = map[string]string{
 
 	"embed":               "internal/retry triage",
 	"httpsource":          ". internal/retry",
-	"cmd/dbctl":           ". budget directive embed httpsource internal/budgetcli internal/directivecli internal/folder internal/pagercli manifest render session token triage",
+	"cmd/dbctl":           ". budget directive embed httpsource internal/budgetcli internal/directivecli internal/folder internal/pagercli manifest render session store token triage",
 	"bench":               ". budget directive lexical manifest render session token triage wal",
 	"bench/evidence":      ". lexical manifest session token triage",
 	"bench/pager":         ". session",

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // checkDirectives walks I14, and I10 for the rows of directives, through the store like any reader. No step of this
@@ -41,7 +43,7 @@ func (c *directiveCheck) bad(invariant, where, format string, args ...any) {
 }
 
 func (c *directiveCheck) run(ctx context.Context) error {
-	err := c.db.scanState(ctx, directivePrefix, func(r StateRow) error {
+	err := c.db.scanState(ctx, directivePrefix, func(r store.StateRow) error {
 		c.rows[r.Key] = r.Value
 		return nil
 	})
@@ -86,7 +88,7 @@ func (c *directiveCheck) row(key string) {
 
 // scopes adds those without a state row: they must have no page.
 func (c *directiveCheck) scopes(ctx context.Context) error {
-	for q := (ScanQuery{What: ScanScopes, Limit: 1000}); ; {
+	for q := (store.ScanQuery{What: store.ScanScopes, Limit: 1000}); ; {
 		page, err := c.db.store.Scan(ctx, q)
 		if err != nil {
 			return err
@@ -104,14 +106,14 @@ func (c *directiveCheck) scopes(ctx context.Context) error {
 
 // page is the text of the page of directives of a scope, "" where there is none.
 func (c *directiveCheck) page(ctx context.Context, scope string) (string, error) {
-	l, err := c.db.store.Resolve(ctx, Scopes{scope}, Ref{ID: DirectivesID})
+	l, err := c.db.store.Resolve(ctx, store.Scopes{scope}, Ref{ID: DirectivesID})
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrGone) {
 		return "", nil
 	}
 	if err != nil {
 		return "", err
 	}
-	loaded, err := c.db.store.Load(ctx, nil, l.Pages, WantText)
+	loaded, err := c.db.store.Load(ctx, nil, l.Pages, store.WantText)
 	if err != nil {
 		return "", err
 	}

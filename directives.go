@@ -350,7 +350,7 @@ func (d *Directives) commit(ctx context.Context, c *directiveChain) error {
 	if err != nil {
 		return err
 	}
-	b := Batch{ID: id, Scope: s.name, Actor: s.actor, Now: s.db.opts.Clock(), OnStale: AllowStale}
+	b := store.Batch{ID: id, Scope: s.name, Actor: s.actor, Now: s.db.opts.Clock(), OnStale: AllowStale}
 	version := c.own.Version
 	for _, e := range c.entries {
 		version++
@@ -359,9 +359,9 @@ func (d *Directives) commit(ctx context.Context, c *directiveChain) error {
 		if err != nil {
 			return err
 		}
-		b.State = append(b.State, StateRow{Key: directiveLogKey(s.name, version), Value: row})
+		b.State = append(b.State, store.StateRow{Key: directiveLogKey(s.name, version), Value: row})
 	}
-	b.State = append(b.State, StateRow{Key: directiveStateKey(s.name), Value: b.State[len(b.State)-1].Value})
+	b.State = append(b.State, store.StateRow{Key: directiveStateKey(s.name), Value: b.State[len(b.State)-1].Value})
 	if err := s.db.directivePage(&b, c.own.After.State, c.now().State); err != nil {
 		return err
 	}
@@ -376,7 +376,7 @@ func (d *Directives) commit(ctx context.Context, c *directiveChain) error {
 
 // directivePage puts what changes the page of the scope into the batch. It is one page however long it is, so that no
 // line of it is torn.
-func (db *DB) directivePage(b *Batch, before, after directive.State) error {
+func (db *DB) directivePage(b *store.Batch, before, after directive.State) error {
 	text := after.Text()
 	switch {
 	case text == before.Text():
@@ -390,7 +390,7 @@ func (db *DB) directivePage(b *Batch, before, after directive.State) error {
 	a := Artefact{ID: DirectivesID, Kind: KindSystem, Text: text}
 	a.KindDefaults()
 	put, err := db.makeUnsplit(a)
-	b.Puts = []Put{put}
+	b.Puts = []store.Put{put}
 	return err
 }
 

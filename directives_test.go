@@ -575,7 +575,7 @@ func TestCheckFindsDirectivesThatDiffer(t *testing.T) {
 		return b
 	}
 	log := directiveLogKey
-	for name, state := range map[string][]StateRow{
+	for name, state := range map[string][]store.StateRow{
 		"page":      {{Key: log("acme", 2), Value: row(2, "other")}, {Key: directiveStateKey("acme"), Value: row(2, "other")}},
 		"no page":   {{Key: log("b", 1), Value: row(1, "other")}, {Key: directiveStateKey("b"), Value: row(1, "other")}},
 		"no state":  {{Key: directiveStateKey("acme"), Value: nil}},
@@ -591,7 +591,7 @@ func TestCheckFindsDirectivesThatDiffer(t *testing.T) {
 			sound(t, db)
 			id, err := db.newID()
 			require.NoError(t, err)
-			_, err = db.store.Commit(ctx, Batch{ID: id, Scope: "b", Actor: "x", Now: db.opts.Clock(), State: state, Leaf: manifest.Record{Type: manifest.TypeCommit}})
+			_, err = db.store.Commit(ctx, store.Batch{ID: id, Scope: "b", Actor: "x", Now: db.opts.Clock(), State: state, Leaf: manifest.Record{Type: manifest.TypeCommit}})
 			require.NoError(t, err)
 			problems, err := db.Check(ctx, nil)
 			require.NoError(t, err)

@@ -81,8 +81,8 @@ func (s *Scope) setDirectory(ctx context.Context, d Directory, row []byte, actio
 	if err != nil {
 		return err
 	}
-	_, err = s.db.store.Commit(ctx, Batch{
-		ID: id, Scope: s.name, Actor: s.actor, Now: s.db.opts.Clock(), State: []StateRow{{Key: directoryKey(s.name, d), Value: row}},
+	_, err = s.db.store.Commit(ctx, store.Batch{
+		ID: id, Scope: s.name, Actor: s.actor, Now: s.db.opts.Clock(), State: []store.StateRow{{Key: directoryKey(s.name, d), Value: row}},
 		Leaf: manifest.Record{Type: manifest.TypeCommit, Action: action, Reason: "vouched by the host"},
 	})
 	return err
@@ -114,7 +114,7 @@ func (s *Scope) Directories(ctx context.Context) (out []Directory, err error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	q := ScanQuery{What: ScanState, Prefix: directoryState + s.name + "\x00", Limit: 1000}
+	q := store.ScanQuery{What: store.ScanState, Prefix: directoryState + s.name + "\x00", Limit: 1000}
 	for {
 		page, err := s.db.store.Scan(ctx, q)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/vmihailenco/msgpack/v5"
 )
 
@@ -23,7 +24,7 @@ type draftsRow struct {
 	//lint:ignore U1000 msgpack looks for it
 	_msgpack struct{} `msgpack:",as_array"`
 	Actor    string
-	Puts     []Put
+	Puts     []store.Put
 	Shown    []shownDraft // in the order of their pages in the manifest
 }
 
@@ -44,7 +45,7 @@ func draftsKey(trace string, rendered []byte) string {
 // keepDrafts stores the drafts that stand in the context.
 func (a *assembling) keepDrafts(ctx context.Context, leaf *manifest.Record) error {
 	row := draftsRow{Actor: a.s.actor}
-	at := map[*Put]int{}
+	at := map[*store.Put]int{}
 	for _, it := range a.placed {
 		if it.own == nil {
 			continue
@@ -69,16 +70,16 @@ func (a *assembling) keepDrafts(ctx context.Context, leaf *manifest.Record) erro
 	if err != nil {
 		return err
 	}
-	_, err = a.s.db.store.Commit(ctx, Batch{
+	_, err = a.s.db.store.Commit(ctx, store.Batch{
 		ID: id, Trace: leaf.Trace, Scope: a.s.name, Actor: a.s.actor, Now: a.s.db.opts.Clock(), OnStale: AllowStale,
-		State: []StateRow{{Key: draftsKey(leaf.Trace, leaf.Rendered), Value: b}},
+		State: []store.StateRow{{Key: draftsKey(leaf.Trace, leaf.Rendered), Value: b}},
 		Leaf:  manifest.Record{Type: manifest.TypeCommit, Action: actionDrafts, Reason: "shown in an assembly"},
 	})
 	return err
 }
 
 // untold is a put without the texts of its pages: a context shows a few pages of a draft, which may have thousands.
-func untold(p *Put) Put {
+func untold(p *store.Put) store.Put {
 	out := *p
 	out.Pages = slices.Clone(p.Pages)
 	for i := range out.Pages {
@@ -89,7 +90,7 @@ func untold(p *Put) Put {
 
 // shownDrafts gives the drafts of a past context as if they were pages, in the order of its manifest; nil when none are
 // kept.
-func (db *DB) shownDrafts(ctx context.Context, leaf *manifest.Record) ([]Loaded, error) {
+func (db *DB) shownDrafts(ctx context.Context, leaf *manifest.Record) ([]store.Loaded, error) {
 	key := draftsKey(leaf.Trace, leaf.Rendered)
 	b, err := db.store.State(ctx, key)
 	if err != nil || b == nil {
@@ -99,24 +100,24 @@ func (db *DB) shownDrafts(ctx context.Context, leaf *manifest.Record) ([]Loaded,
 	if err := codec.Unpack(b, &row); err != nil {
 		return nil, &CorruptError{File: db.path, Err: fmt.Errorf("state row %q: %w", key, err)}
 	}
-	out := make([]Loaded, len(row.Shown))
+	out := make([]store.Loaded, len(row.Shown))
 	for i, d := range row.Shown {
 		if d.Put < 0 || d.Put >= len(row.Puts) || d.Page < 1 || d.Page > len(row.Puts[d.Put].Pages) {
 			return nil, &CorruptError{File: db.path, Err: fmt.Errorf("state row %q: draft %d is page %d of artefact %d", key, i, d.Page, d.Put)}
 		}
 		p := &row.Puts[d.Put]
-		out[i] = Loaded{Head: draftHead(p, leaf.Scope, row.Actor), Page: d.Page, Text: p.Pages[d.Page-1].Text}
+		out[i] = store.Loaded{Head: draftHead(p, leaf.Scope, row.Actor), Page: d.Page, Text: p.Pages[d.Page-1].Text}
 	}
 	return out, nil
 }
 
 // draftHead is the head a draft would have.
-func draftHead(p *Put, scope, actor string) *Head {
-	rows := make([]PageRow, len(p.Pages))
+func draftHead(p *store.Put, scope, actor string) *store.Head {
+	rows := make([]store.PageRow, len(p.Pages))
 	for i, page := range p.Pages {
-		rows[i] = PageRow{Tokens: uint32(page.Tokens), Digest: page.Digest}
+		rows[i] = store.PageRow{Tokens: uint32(page.Tokens), Digest: page.Digest}
 	}
-	h := &Head{Artefact: p.Artefact, Scope: scope, Actor: actor, Rows: rows, Counter: p.Counter}
+	h := &store.Head{Artefact: p.Artefact, Scope: scope, Actor: actor, Rows: rows, Counter: p.Counter}
 	h.ToolCalls = slices.Clone(h.ToolCalls) // a context outlives the draft, which its caller may change
 	return h
 }
@@ -138,7 +139,7 @@ func (tx *Txn) Unchanged(ctx context.Context, id string, trust Provenance) (bool
 	if w == nil {
 		return false, fmt.Errorf("%w: the transaction has no draft of %q", ErrNotFound, id)
 	}
-	scopes := Scopes{tx.s.name}
+	scopes := store.Scopes{tx.s.name}
 	l, err := tx.s.db.store.Resolve(ctx, scopes, Ref{Scope: tx.s.name, ID: id})
 	if errors.Is(err, ErrNotFound) || err == nil && l.By != 0 {
 		return false, nil
@@ -146,7 +147,7 @@ func (tx *Txn) Unchanged(ctx context.Context, id string, trust Provenance) (bool
 	if err != nil {
 		return false, err
 	}
-	loaded, err := tx.s.db.store.Load(ctx, scopes, l.Pages[:1], WantHead)
+	loaded, err := tx.s.db.store.Load(ctx, scopes, l.Pages[:1], store.WantHead)
 	if err == nil {
 		err = loaded[0].Err
 	}

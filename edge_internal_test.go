@@ -30,7 +30,7 @@ func TestLoadOfAVersionWithoutThePage(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for range 2 { // from the overlay, then from the file
-		out, err := db.store.Load(ctx, nil, []PageKey{{Num: 1, Version: 1}, {Num: 1, Version: 2}, {Num: 2, Version: 1}, {Num: 2, Version: 2}, {Num: 2, Version: 9}}, WantHead)
+		out, err := db.store.Load(ctx, nil, []store.PageKey{{Num: 1, Version: 1}, {Num: 1, Version: 2}, {Num: 2, Version: 1}, {Num: 2, Version: 2}, {Num: 2, Version: 9}}, store.WantHead)
 		require.NoError(t, err)
 		require.NoError(t, out[0].Err)
 		require.NoError(t, out[3].Err)
@@ -169,9 +169,9 @@ func TestLateLookIsNoFailure(t *testing.T) {
 	t.Cleanup(func() { db.Close() })
 	known, err := db.files.Probe(t.Context(), path, Validator{})
 	require.NoError(t, err)
-	heads := make([]*Head, 10_000)
+	heads := make([]*store.Head, 10_000)
 	for i := range heads {
-		heads[i] = &Head{Scope: "acme", Artefact: Artefact{ID: fmt.Sprint(i), Source: "file:" + path}, Source: known}
+		heads[i] = &store.Head{Scope: "acme", Artefact: Artefact{ID: fmt.Sprint(i), Source: "file:" + path}, Source: known}
 	}
 	for cut := false; !cut; {
 		var out []freshness

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
 
@@ -46,7 +47,7 @@ func TestSweepConcurrent(t *testing.T) {
 			rng := rand.New(rand.NewPCG(7, uint64(g)))
 			for range 100 {
 				left := rng.IntN(1900)
-				q := CandidateQuery{Scopes: Scopes{"acme"}, Now: start.Add(time.Duration(2000-left) * time.Second), Recent: 10}
+				q := store.CandidateQuery{Scopes: store.Scopes{"acme"}, Now: start.Add(time.Duration(2000-left) * time.Second), Recent: 10}
 				got, err := st.Candidates(ctx, q)
 				if want := min(left, 10); err == nil && len(got.Hits) != want {
 					err = fmt.Errorf("%d left, %d of the newest 10", left, len(got.Hits))

@@ -71,11 +71,11 @@ func (db *DB) Replay(ctx context.Context, trace string) (*Replay, error) {
 }
 
 func (db *DB) replayPages(ctx context.Context, leaf *manifest.Record, out *Replay) ([]render.Page, error) {
-	keys := make([]PageKey, len(leaf.Pages))
+	keys := make([]store.PageKey, len(leaf.Pages))
 	for i, p := range leaf.Pages {
-		keys[i] = PageKey{Num: p.Num, Version: p.Version}
+		keys[i] = store.PageKey{Num: p.Num, Version: p.Version}
 	}
-	loaded, err := db.store.Load(ctx, store.ScopeChain(leaf.Scope), keys, WantText)
+	loaded, err := db.store.Load(ctx, store.ScopeChain(leaf.Scope), keys, store.WantText)
 	if err != nil {
 		return nil, err
 	}
@@ -131,18 +131,18 @@ func (db *DB) replayPages(ctx context.Context, leaf *manifest.Record, out *Repla
 }
 
 // replayForms loads the derived pages that stood for others.
-func (db *DB) replayForms(ctx context.Context, leaf *manifest.Record) (map[uint64]Loaded, error) {
-	var keys []PageKey
+func (db *DB) replayForms(ctx context.Context, leaf *manifest.Record) (map[uint64]store.Loaded, error) {
+	var keys []store.PageKey
 	for _, p := range leaf.Pages {
 		if p.Form == manifest.FormSummary {
-			keys = append(keys, PageKey{Num: p.Via})
+			keys = append(keys, store.PageKey{Num: p.Via})
 		}
 	}
-	loaded, err := db.store.Load(ctx, store.ScopeChain(leaf.Scope), keys, WantText)
+	loaded, err := db.store.Load(ctx, store.ScopeChain(leaf.Scope), keys, store.WantText)
 	if err != nil {
 		return nil, err
 	}
-	out := make(map[uint64]Loaded, len(loaded))
+	out := make(map[uint64]store.Loaded, len(loaded))
 	for i, l := range loaded {
 		if l.Err != nil && !errors.Is(l.Err, ErrGone) && !errors.Is(l.Err, ErrNotFound) {
 			return nil, l.Err
@@ -228,7 +228,7 @@ func (db *DB) numbers(ctx context.Context, leaf *manifest.Record, ref Ref) (map[
 	nums := map[uint64]bool{}
 	cursor := ""
 	for {
-		page, err := db.store.Scan(ctx, ScanQuery{What: ScanHistory, Scopes: scopesOf(chain, ref), ID: ref.ID, Cursor: cursor, Limit: 100})
+		page, err := db.store.Scan(ctx, store.ScanQuery{What: store.ScanHistory, Scopes: scopesOf(chain, ref), ID: ref.ID, Cursor: cursor, Limit: 100})
 		if errors.Is(err, ErrNotFound) {
 			return nums, nil
 		}
@@ -248,16 +248,16 @@ func (db *DB) numbers(ctx context.Context, leaf *manifest.Record, ref Ref) (map[
 	}
 }
 
-func scopesOf(chain Scopes, ref Ref) Scopes {
+func scopesOf(chain store.Scopes, ref Ref) store.Scopes {
 	if ref.Scope == "" {
 		return chain
 	}
 	for _, s := range chain {
 		if s == ref.Scope {
-			return Scopes{s}
+			return store.Scopes{s}
 		}
 	}
-	return Scopes{} // outside what the agent could see
+	return store.Scopes{} // outside what the agent could see
 }
 
 func (w *Why) say(format string, args ...any) {
@@ -317,7 +317,7 @@ func (db *DB) explainTurn(ctx context.Context, w *Why, leaf *manifest.Record, re
 	if leaf.Session == "" || reason == "" || !w.In && w.Page.Tag != manifest.TagBlack {
 		return false, nil
 	}
-	loaded, err := db.store.Load(ctx, store.ScopeChain(leaf.Scope), []PageKey{{Num: w.Page.Num, Version: w.Page.Version}}, WantHead)
+	loaded, err := db.store.Load(ctx, store.ScopeChain(leaf.Scope), []store.PageKey{{Num: w.Page.Num, Version: w.Page.Version}}, store.WantHead)
 	if err != nil || loaded[0].Head == nil {
 		return false, err
 	}
@@ -392,8 +392,8 @@ func (db *DB) explainAbsent(ctx context.Context, w *Why, leaf *manifest.Record, 
 }
 
 // explainUnnamed is for a live page that the leaf neither served nor named: it says which of the counted reasons fits.
-func (db *DB) explainUnnamed(ctx context.Context, w *Why, leaf *manifest.Record, l Located) error {
-	loaded, err := db.store.Load(ctx, store.ScopeChain(leaf.Scope), l.Pages[:1], WantHead)
+func (db *DB) explainUnnamed(ctx context.Context, w *Why, leaf *manifest.Record, l store.Located) error {
+	loaded, err := db.store.Load(ctx, store.ScopeChain(leaf.Scope), l.Pages[:1], store.WantHead)
 	if err != nil {
 		return err
 	}
@@ -448,7 +448,7 @@ func (db *DB) asked(ctx context.Context, leaf *manifest.Record) (string, error) 
 
 // RefOf names a page number for people: its reference, also where gc took it, or the bare number.
 func (db *DB) RefOf(ctx context.Context, num uint64) string {
-	loaded, err := db.store.Load(ctx, nil, []PageKey{{Num: num}}, WantHead)
+	loaded, err := db.store.Load(ctx, nil, []store.PageKey{{Num: num}}, store.WantHead)
 	if err != nil || loaded[0].Head == nil {
 		return fmt.Sprintf("page %d", num)
 	}

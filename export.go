@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Recall reads in full what an assembly showed as a stub, a range or a summary, or left out: eviction from a window is
@@ -73,9 +74,9 @@ func (s *Scope) exportBatch(ctx context.Context, list []*Version) ([]*Version, *
 		if !h.ExpiresAt.IsZero() && !h.ExpiresAt.After(now) {
 			continue
 		}
-		l := Located{Scope: s.name, Version: h.Version, LSN: h.LSN}
+		l := store.Located{Scope: s.name, Version: h.Version, LSN: h.LSN}
 		for _, p := range h.Pages {
-			l.Pages = append(l.Pages, PageKey{Num: p.Num, Version: h.Version})
+			l.Pages = append(l.Pages, store.PageKey{Num: p.Num, Version: h.Version})
 		}
 		v, err := s.db.version(ctx, s.chain, l)
 		if err != nil {

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
 )
 
 // TestFormatNames: rows that are msgpack maps are read by the names of their fields for ever: FORMAT.md has them all.
@@ -18,7 +18,7 @@ func TestFormatNames(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		of   any
-	}{{"**Outcome**", Outcome{}}, {"**Held batch**", HeldBatch{}}, {"**Held batch**", Batch{}}, {"**Outcome**", Ref{}}} {
+	}{{"**Outcome**", Outcome{}}, {"**Held batch**", store.HeldBatch{}}, {"**Held batch**", store.Batch{}}, {"**Outcome**", Ref{}}} {
 		_, text, ok := strings.Cut(string(b), row.name)
 		require.True(t, ok, row.name)
 		text, _, _ = strings.Cut(text, "\n")

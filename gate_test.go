@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ctxpage/ctxpage"
@@ -579,7 +580,7 @@ func TestReview(t *testing.T) {
 	require.ErrorIs(t, err, ErrSelfCertified)
 	out, err := r.Approve(ctx, first, Approval{By: "anna", Note: "checked"})
 	require.NoError(t, err)
-	require.Equal(t, StatusApplied, out.Status)
+	require.Equal(t, store.StatusApplied, out.Status)
 	require.Equal(t, Validated, get(t, s, "first").Provenance)
 	require.Equal(t, "agent", get(t, s, "first").Actor, "the writer stays the writer")
 	again, err := r.Approve(ctx, first, Approval{By: "berta", HumanVerified: true})
@@ -591,7 +592,7 @@ func TestReview(t *testing.T) {
 
 	out, err = r.Reject(ctx, second, "anna", "wrong")
 	require.NoError(t, err)
-	require.Equal(t, StatusRejected, out.Status)
+	require.Equal(t, store.StatusRejected, out.Status)
 	_, err = r.Approve(ctx, second, Approval{By: "anna"})
 	require.ErrorIs(t, err, ErrReviewed)
 	again, err = r.Reject(ctx, second, "anna", "wrong")

@@ -114,7 +114,7 @@ func (s *Scope) mayReplace(ctx context.Context, ids ...string) error {
 		if err != nil {
 			return err
 		}
-		loaded, err := s.db.store.Load(ctx, s.chain[:1], l.Pages[:min(1, len(l.Pages))], WantHead)
+		loaded, err := s.db.store.Load(ctx, s.chain[:1], l.Pages[:min(1, len(l.Pages))], store.WantHead)
 		if err != nil {
 			return err
 		}
@@ -134,7 +134,7 @@ func (s *Scope) mayReplace(ctx context.Context, ids ...string) error {
 }
 
 // asDraft makes a write of a gated handle scratch, and remembers what it is worth once the gate let it pass.
-func (tx *Txn) asDraft(p *Put) {
+func (tx *Txn) asDraft(p *store.Put) {
 	if tx.s.gated {
 		set(&tx.worth, p.Artefact.ID, p.Artefact.Provenance)
 		p.Artefact.Provenance = Scratch
@@ -142,8 +142,8 @@ func (tx *Txn) asDraft(p *Put) {
 }
 
 // beyondGate are the writes as they are stored when the gate let them pass; of a held batch, when somebody approves it.
-func (tx *Txn) beyondGate() []Put {
-	puts := make([]Put, 0, len(tx.order))
+func (tx *Txn) beyondGate() []store.Put {
+	puts := make([]store.Put, 0, len(tx.order))
 	for _, id := range tx.order {
 		p := *tx.writes[id]
 		if worth, ok := tx.worth[id]; ok {

@@ -78,12 +78,12 @@ func (db *DB) GC(ctx context.Context, o GCOptions) (GCReport, error) {
 	if o.By == "" {
 		o.By = "operator"
 	}
-	job := Job{Kind: JobGC, GC: &GCJob{
-		KeepVersions: o.KeepVersions, KeepFor: max(keep, 0), KeepRecords: cmp.Or(o.KeepRecords, DefaultKeepRecords),
-		KeepNames: max(0, cmp.Or(o.KeepNames, DefaultKeepNames)), Expired: o.Expired, Scope: o.Scope, By: o.By, InUse: db.inUse,
+	job := store.Job{Kind: store.JobGC, GC: &store.GCJob{
+		KeepVersions: o.KeepVersions, KeepFor: max(keep, 0), KeepRecords: cmp.Or(o.KeepRecords, store.DefaultKeepRecords),
+		KeepNames: max(0, cmp.Or(o.KeepNames, store.DefaultKeepNames)), Expired: o.Expired, Scope: o.Scope, By: o.By, InUse: db.inUse,
 	}}
 	if o.DryRun {
-		job.Kind = JobGCPlan
+		job.Kind = store.JobGCPlan
 	}
 	rep, err := db.store.Maintain(ctx, job, o.Progress)
 	db.table.dropEnded(ctx) // what was dropped is in no memory either

@@ -413,7 +413,7 @@ func TestGCKeepsWhatIsPinned(t *testing.T) {
 	s := db.Scope("acme")
 	_, err := s.Put(ctx, Artefact{ID: "a", Text: "one"})
 	require.NoError(t, err)
-	frames, _, err := db.table.load(ctx, Scopes{"acme"}, []PageKey{{Num: 1, Version: 1}})
+	frames, _, err := db.table.load(ctx, store.Scopes{"acme"}, []store.PageKey{{Num: 1, Version: 1}})
 	require.NoError(t, err)
 	_, err = s.Put(ctx, Artefact{ID: "a", Text: "two"})
 	require.NoError(t, err)
@@ -425,7 +425,7 @@ func TestGCKeepsWhatIsPinned(t *testing.T) {
 	rep, err = db.GC(ctx, GCOptions{KeepFor: -1})
 	require.NoError(t, err)
 	require.Equal(t, 1, rep.Dropped.Versions)
-	_, errs, err := db.table.load(ctx, Scopes{"acme"}, []PageKey{{Num: 1, Version: 1}})
+	_, errs, err := db.table.load(ctx, store.Scopes{"acme"}, []store.PageKey{{Num: 1, Version: 1}})
 	require.NoError(t, err)
 	require.ErrorIs(t, errs[0], ErrGone, "the frame went with the page")
 	require.Equal(t, "acme:a#1@1", db.RefOf(ctx, 1))
@@ -578,7 +578,7 @@ func TestGCPartsOfAnArtefact(t *testing.T) {
 	}
 	run := func(from, to int) GCReport { // some are in use while the commits are made, and were not at the plan
 		asked := 0
-		rep, err := db.store.Maintain(ctx, Job{Kind: JobGC, GC: &GCJob{By: "ann", InUse: func(uint64, int64, []uint64) bool {
+		rep, err := db.store.Maintain(ctx, store.Job{Kind: store.JobGC, GC: &store.GCJob{By: "ann", InUse: func(uint64, int64, []uint64) bool {
 			asked++
 			return asked >= from && asked < to
 		}}}, nil)
@@ -631,7 +631,7 @@ type lateStore struct {
 	before func()
 }
 
-func (l *lateStore) Load(ctx context.Context, scopes Scopes, keys []PageKey, want Want) ([]Loaded, error) {
+func (l *lateStore) Load(ctx context.Context, scopes store.Scopes, keys []store.PageKey, want store.Want) ([]store.Loaded, error) {
 	if f := l.before; f != nil {
 		l.before = nil
 		f()

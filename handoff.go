@@ -294,17 +294,17 @@ func (c *Session) sources(ctx context.Context, leaf *manifest.Record) ([]session
 	if err != nil {
 		return nil, err
 	}
-	keys := make([]PageKey, len(served))
+	keys := make([]store.PageKey, len(served))
 	for i, p := range served {
 		keys[i] = p.key
 	}
-	loaded, err := c.s.db.store.Load(ctx, c.s.chain, keys, WantHead)
+	loaded, err := c.s.db.store.Load(ctx, c.s.chain, keys, store.WantHead)
 	if err != nil {
 		return nil, err
 	}
 	type fact struct {
-		head *Head
-		key  PageKey
+		head *store.Head
+		key  store.PageKey
 		page int
 		read bool
 	}
@@ -339,7 +339,7 @@ func (c *Session) sources(ctx context.Context, leaf *manifest.Record) ([]session
 
 // sourceName names the source of a page, or the page itself when it has none. What a page: source of an ancestor copies is
 // named with its scope: the session's own scope may call something else by that id.
-func (c *Session) sourceName(ctx context.Context, h *Head) string {
+func (c *Session) sourceName(ctx context.Context, h *store.Head) string {
 	key, copies := strings.CutPrefix(h.Artefact.Source, "page:")
 	switch {
 	case h.Artefact.Source == "":
@@ -361,13 +361,13 @@ func (c *Session) sourceName(ctx context.Context, h *Head) string {
 }
 
 // fact looks at a source now: its hash, or, for a page without one, whether the version that was read still stands.
-func (c *Session) fact(ctx context.Context, name string, h *Head, page int) session.SourceFact {
+func (c *Session) fact(ctx context.Context, name string, h *store.Head, page int) session.SourceFact {
 	if h.Artefact.Source == "" {
 		f := session.SourceFact{Source: name, Type: h.Kind.String(), Digest: hex.EncodeToString(h.Rows[page-1].Digest[:6])}
-		l, err := c.s.db.store.Resolve(ctx, Scopes{h.Scope}, Ref{ID: h.ID})
+		l, err := c.s.db.store.Resolve(ctx, store.Scopes{h.Scope}, Ref{ID: h.ID})
 		if f.Gone = err != nil; !f.Gone {
 			f.Checked = true
-			f.Same = l.By == 0 && slices.ContainsFunc(l.Pages, func(k PageKey) bool { return k.Num == h.Rows[page-1].Num })
+			f.Same = l.By == 0 && slices.ContainsFunc(l.Pages, func(k store.PageKey) bool { return k.Num == h.Rows[page-1].Num })
 		}
 		return f
 	}
@@ -383,7 +383,7 @@ func (c *Session) fact(ctx context.Context, name string, h *Head, page int) sess
 
 // servedPage is a page that a context of the session had, and whether an answer was committed from it.
 type servedPage struct {
-	key  PageKey
+	key  store.PageKey
 	read bool
 }
 
@@ -414,14 +414,14 @@ func (c *Session) served(ctx context.Context) ([]servedPage, error) {
 		return nil, err
 	}
 	var out []servedPage
-	at := map[PageKey]int{}
+	at := map[store.PageKey]int{}
 	err = log.Each(ctx, 0, size, false, func(r *manifest.Record) error {
 		if r.Scope != c.s.name || !r.Type.Reads() || !mine[r.Trace] && !mine[r.Parent] {
 			return nil
 		}
 		read := answered[r.Trace] || answered[r.Parent]
 		for _, p := range r.Pages {
-			k := PageKey{Num: p.Num, Version: p.Version}
+			k := store.PageKey{Num: p.Num, Version: p.Version}
 			i, ok := at[k]
 			if !ok {
 				i = len(out)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
 
@@ -29,15 +30,15 @@ func contents(t *testing.T, path string) map[string]string {
 	db := openTest(t, path, Options{ReadOnly: true})
 	defer db.Close()
 	out := map[string]string{}
-	scopes, err := db.store.Scan(ctx, ScanQuery{What: ScanScopes, Limit: 100})
+	scopes, err := db.store.Scan(ctx, store.ScanQuery{What: store.ScanScopes, Limit: 100})
 	require.NoError(t, err)
 	for _, sc := range scopes.Names {
-		page, err := db.store.Scan(ctx, ScanQuery{What: ScanArtefacts, Scopes: Scopes{sc.Name}, Limit: 1 << 20})
+		page, err := db.store.Scan(ctx, store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{sc.Name}, Limit: 1 << 20})
 		require.NoError(t, err)
 		for _, h := range page.Heads {
-			l, err := db.store.Resolve(ctx, Scopes{sc.Name}, Ref{ID: h.ID})
+			l, err := db.store.Resolve(ctx, store.Scopes{sc.Name}, Ref{ID: h.ID})
 			require.NoError(t, err)
-			loaded, err := db.store.Load(ctx, Scopes{sc.Name}, l.Pages, WantText)
+			loaded, err := db.store.Load(ctx, store.Scopes{sc.Name}, l.Pages, store.WantText)
 			require.NoError(t, err)
 			a := h.Artefact
 			a.DerivedFrom, a.Supersedes = nil, nil // what was replaced is said below

@@ -54,7 +54,7 @@ func (db *DB) FrameBytes() (counted, listed int64) {
 
 // ProvesText says whether the salted digest of a page version is the one of a text.
 func (db *DB) ProvesText(num uint64, text string) bool {
-	loaded, err := db.store.Load(context.Background(), nil, []PageKey{{Num: num}}, WantHead)
+	loaded, err := db.store.Load(context.Background(), nil, []store.PageKey{{Num: num}}, store.WantHead)
 	if err != nil || loaded[0].Err != nil {
 		return false
 	}
@@ -63,11 +63,11 @@ func (db *DB) ProvesText(num uint64, text string) bool {
 			return store.SaltedDigest(r.Salt[:], text) == r.Digest
 		}
 	}
-	page, err := db.store.Scan(context.Background(), ScanQuery{What: ScanHistory, Scopes: Scopes{loaded[0].Head.Scope}, ID: loaded[0].Head.ID, Limit: 1000})
+	page, err := db.store.Scan(context.Background(), store.ScanQuery{What: store.ScanHistory, Scopes: store.Scopes{loaded[0].Head.Scope}, ID: loaded[0].Head.ID, Limit: 1000})
 	if err != nil {
 		return false
 	}
-	at := slices.IndexFunc(page.Heads, func(h *Head) bool { return h.Version == loaded[0].Key.Version })
+	at := slices.IndexFunc(page.Heads, func(h *store.Head) bool { return h.Version == loaded[0].Key.Version })
 	if at < 0 {
 		return false
 	}

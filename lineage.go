@@ -40,7 +40,7 @@ type ancestry struct {
 
 // ancestor is an artefact that is checked, or that one was made from.
 type ancestor struct {
-	head    *Head
+	head    *store.Head
 	owner   *Scope
 	lines   []line
 	base    *ancestor // what its page: source copies
@@ -78,7 +78,7 @@ type pastRef struct {
 }
 
 type resolution struct {
-	Located
+	store.Located
 	err error
 }
 
@@ -87,7 +87,7 @@ func newAncestry(s *Scope, policy CheckPolicy, c *checking) *ancestry {
 }
 
 // survey finds all that an artefact was made from. It asks no source.
-func (g *ancestry) survey(ctx context.Context, h *Head) {
+func (g *ancestry) survey(ctx context.Context, h *store.Head) {
 	n := g.nodes[checkKeyOf(h)]
 	if n == nil {
 		n = g.add(h)
@@ -100,7 +100,7 @@ func (g *ancestry) survey(ctx context.Context, h *Head) {
 	}
 }
 
-func (g *ancestry) add(h *Head) *ancestor {
+func (g *ancestry) add(h *store.Head) *ancestor {
 	n := &ancestor{head: h, owner: g.s.owner(h)}
 	g.nodes[checkKeyOf(h)] = n
 	return n
@@ -122,7 +122,7 @@ func (g *ancestry) expand(ctx context.Context, n *ancestor) (found []*ancestor) 
 	}
 	g.count += len(n.head.DerivedFrom)
 	n.lines = make([]line, 0, len(n.head.DerivedFrom))
-	reach := func(l Located, id string) (*ancestor, error) {
+	reach := func(l store.Located, id string) (*ancestor, error) {
 		k := checkKey{l.Scope, id, l.Version}
 		if p := g.nodes[k]; p != nil {
 			return p, nil
@@ -137,7 +137,7 @@ func (g *ancestry) expand(ctx context.Context, n *ancestor) (found []*ancestor) 
 	}
 	for _, ref := range n.head.DerivedFrom {
 		ln := line{ref: ref}
-		var l Located
+		var l store.Located
 		if l, ln.broken = g.parent(ctx, n, ref); ln.broken.reason == "" {
 			var err error
 			if ln.to, err = reach(l, ref.ID); err != nil {
@@ -158,7 +158,7 @@ func (n *ancestor) derived() bool { return len(n.head.DerivedFrom) > 0 || n.copi
 func (n *ancestor) copies() bool { return strings.HasPrefix(n.head.Artefact.Source, "page:") }
 
 // copied finds what a page: source copies. When it finds nothing, the probe of the source says what is wrong.
-func (g *ancestry) copied(ctx context.Context, n *ancestor, reach func(Located, string) (*ancestor, error)) {
+func (g *ancestry) copied(ctx context.Context, n *ancestor, reach func(store.Located, string) (*ancestor, error)) {
 	if key, ok := strings.CutPrefix(n.head.Artefact.Source, "page:"); ok {
 		if l, err := (pageSource{g.s.db, n.owner.chain}).locate(ctx, key); err == nil && l.Current {
 			ref, _ := store.SourceRef(key)
@@ -170,8 +170,8 @@ func (g *ancestry) copied(ctx context.Context, n *ancestor, reach func(Located, 
 	}
 }
 
-func (g *ancestry) load(ctx context.Context, s *Scope, l Located) (*Head, error) {
-	loaded, err := g.s.db.store.Load(ctx, s.chain, l.Pages[:1], WantHead)
+func (g *ancestry) load(ctx context.Context, s *Scope, l store.Located) (*store.Head, error) {
+	loaded, err := g.s.db.store.Load(ctx, s.chain, l.Pages[:1], store.WantHead)
 	if err == nil {
 		err = loaded[0].Err
 	}
@@ -183,7 +183,7 @@ func (g *ancestry) load(ctx context.Context, s *Scope, l Located) (*Head, error)
 
 // parent finds what an artefact was derived from, and why it is not to be used any more: a summary of a changed page is
 // dirty, and nobody can fetch it.
-func (g *ancestry) parent(ctx context.Context, n *ancestor, ref Ref) (Located, freshness) {
+func (g *ancestry) parent(ctx context.Context, n *ancestor, ref Ref) (store.Located, freshness) {
 	k := locator{n.owner.name, ref.Scope, ref.ID}
 	r, ok := g.resolved[k]
 	if !ok {
@@ -203,7 +203,7 @@ func (g *ancestry) parent(ctx context.Context, n *ancestor, ref Ref) (Located, f
 }
 
 // unchanged says whether a parent's newer version has the content of the one that was used.
-func (g *ancestry) unchanged(ctx context.Context, n *ancestor, ref Ref, now Located) bool {
+func (g *ancestry) unchanged(ctx context.Context, n *ancestor, ref Ref, now store.Located) bool {
 	k := pastRef{n.owner.name, ref}
 	same, ok := g.same[k]
 	if !ok {
@@ -215,7 +215,7 @@ func (g *ancestry) unchanged(ctx context.Context, n *ancestor, ref Ref, now Loca
 
 // ask asks the sources of all that the pages were made from, concurrently and each once, unless the lineage of a page
 // already says that it is not to be used.
-func (g *ancestry) ask(ctx context.Context, heads []*Head, open []int) {
+func (g *ancestry) ask(ctx context.Context, heads []*store.Head, open []int) {
 	g.plans = true
 	g.begin()
 	for _, i := range open {
@@ -254,7 +254,7 @@ func (g *ancestry) write() {
 }
 
 // verdict says whether an artefact may be served.
-func (g *ancestry) verdict(ctx context.Context, h *Head) freshness {
+func (g *ancestry) verdict(ctx context.Context, h *store.Head) freshness {
 	if n := g.nodes[checkKeyOf(h)]; n.state == walkDone {
 		return n.verdict
 	} else {

@@ -27,7 +27,7 @@ type plainLineage struct {
 
 type plainWalk map[locator]bool
 
-func (p *plainLineage) freshen(heads []*Head) []freshness {
+func (p *plainLineage) freshen(heads []*store.Head) []freshness {
 	p.c, p.probed = &checking{got: map[checkKey]*refetching{}, own: map[checkKey]*refetching{}}, map[checkKey]Validator{}
 	defer p.s.db.checks.release(p.c.own)
 	out := make([]freshness, len(heads))
@@ -43,7 +43,7 @@ func (p *plainLineage) freshen(heads []*Head) []freshness {
 	return out
 }
 
-func (p *plainLineage) via(s *Scope, h *Head, seen plainWalk) freshness {
+func (p *plainLineage) via(s *Scope, h *store.Head, seen plainWalk) freshness {
 	s = s.owner(h)
 	if seen[locator{"", h.Scope, h.ID}] {
 		return freshness{}
@@ -65,15 +65,15 @@ func (p *plainLineage) via(s *Scope, h *Head, seen plainWalk) freshness {
 	return p.own(s, h)
 }
 
-func (p *plainLineage) at(s *Scope, l Located, seen plainWalk) freshness {
-	loaded, err := s.db.store.Load(context.Background(), s.chain, l.Pages[:1], WantHead)
+func (p *plainLineage) at(s *Scope, l store.Located, seen plainWalk) freshness {
+	loaded, err := s.db.store.Load(context.Background(), s.chain, l.Pages[:1], store.WantHead)
 	if err != nil || loaded[0].Err != nil {
 		return freshness{dirty: true, reason: unreadable(errors.Join(err, loaded[0].Err)), err: errors.Join(err, loaded[0].Err)}
 	}
 	return p.via(s, loaded[0].Head, seen)
 }
 
-func (p *plainLineage) own(s *Scope, h *Head) freshness {
+func (p *plainLineage) own(s *Scope, h *store.Head) freshness {
 	ctx, k := context.Background(), checkKeyOf(h)
 	have := h.Source
 	if last, ok := s.db.checks.get(k); ok {
@@ -105,9 +105,9 @@ func (p *plainLineage) own(s *Scope, h *Head) freshness {
 	return s.writeRefetched(ctx, h, r)
 }
 
-func (p *plainLineage) lineage(s *Scope, h *Head, seen plainWalk) (out freshness) {
+func (p *plainLineage) lineage(s *Scope, h *store.Head, seen plainWalk) (out freshness) {
 	for _, ref := range h.DerivedFrom {
-		changed := func() (Located, bool) {
+		changed := func() (store.Located, bool) {
 			l, err := s.db.store.Resolve(context.Background(), s.chain, Ref{Scope: ref.Scope, ID: ref.ID})
 			return l, err != nil || l.Version != ref.Version && !s.samePages(context.Background(), ref, l)
 		}
@@ -154,7 +154,7 @@ func (m *texts) Fetch(_ context.Context, key string) (Fetched, error) {
 }
 
 // family makes a random database of artefacts made from each other and then changes some of it, all by a seed.
-func family(t *testing.T, seed uint64, circles bool) (*Scope, *texts, []*Head) {
+func family(t *testing.T, seed uint64, circles bool) (*Scope, *texts, []*store.Head) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	m := &texts{of: map[string]string{}, bad: map[string]bool{}}
 	now := time.Unix(1_700_000_000, 0)
@@ -197,7 +197,7 @@ func family(t *testing.T, seed uint64, circles bool) (*Scope, *texts, []*Head) {
 			}
 		}
 	}
-	var heads []*Head
+	var heads []*store.Head
 	for i := range n {
 		if v, err := s.Get(t.Context(), id(i), WithCheck(CheckNever)); err == nil {
 			heads = append(heads, v.head())
@@ -328,7 +328,7 @@ func TestTooMuchLineage(t *testing.T) {
 		_, err := s.Put(t.Context(), a)
 		require.NoError(t, err)
 	}
-	var heads []*Head
+	var heads []*store.Head
 	for _, id := range []string{"one", "two"} {
 		v, err := s.Get(t.Context(), id)
 		require.NoError(t, err)

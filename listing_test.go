@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
 )
 
 // Who knows the members of a group as of an LSN and is told only what came after them knows the same as who is told all,
@@ -21,7 +21,7 @@ func TestScanMembersSince(t *testing.T) {
 	defer db.Close()
 	s := db.Scope("acme")
 	rng := rand.New(rand.NewPCG(3, 4))
-	var keys []PageKey
+	var keys []store.PageKey
 	known, short, seq := uint64(0), 0, int64(1000)
 	for range 400 {
 		err := s.Update(ctx, func(tx *Txn) error {
@@ -52,7 +52,7 @@ func TestScanMembersSince(t *testing.T) {
 			require.ErrorIs(t, err, ErrInvalid) // of an id that another of the transaction has, or one that is not there
 			continue
 		}
-		q := ScanQuery{What: ScanMembers, Scopes: Scopes{"acme"}, Group: "g"}
+		q := store.ScanQuery{What: store.ScanMembers, Scopes: store.Scopes{"acme"}, Group: "g"}
 		all, err := db.store.Scan(ctx, q)
 		require.NoError(t, err)
 		q.Known = known

@@ -4,6 +4,7 @@ import (
 	"math"
 	"sync/atomic"
 
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
@@ -14,7 +15,7 @@ import (
 // clear, so that the steady state writes nothing another core reads.
 type frame struct {
 	num   uint64
-	head  *Head
+	head  *store.Head
 	page  int
 	name  string // reference to this version of the page
 	text  string

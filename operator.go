@@ -35,7 +35,7 @@ func (db *DB) PutVerified(ctx context.Context, scope, by string, a Artefact) (Re
 	return db.commitOne(ctx, tx, put, manifest.Record{Type: manifest.TypeCommit, By: by, Reason: "human-verified"})
 }
 
-func (db *DB) commitOne(ctx context.Context, tx *Txn, put Put, leaf manifest.Record) (Ref, error) {
+func (db *DB) commitOne(ctx context.Context, tx *Txn, put store.Put, leaf manifest.Record) (Ref, error) {
 	if err := tx.add(ctx, put); err != nil {
 		return Ref{}, err
 	}
@@ -60,11 +60,11 @@ func (db *DB) Promote(ctx context.Context, ref Ref, to, by string) (Ref, error) 
 	if err := checkReserved("id", ref.ID); err != nil {
 		return Ref{}, err
 	}
-	l, err := db.store.Resolve(ctx, Scopes{ref.Scope}, Ref{Scope: ref.Scope, ID: ref.ID, Version: ref.Version})
+	l, err := db.store.Resolve(ctx, store.Scopes{ref.Scope}, Ref{Scope: ref.Scope, ID: ref.ID, Version: ref.Version})
 	if err != nil {
 		return Ref{}, err
 	}
-	v, err := db.version(ctx, Scopes{ref.Scope}, l)
+	v, err := db.version(ctx, store.Scopes{ref.Scope}, l)
 	if err != nil {
 		return Ref{}, err
 	}
@@ -85,7 +85,7 @@ func (db *DB) Promote(ctx context.Context, ref Ref, to, by string) (Ref, error) 
 // Scopes lists the scopes that something was written to, by name: after cursor, up to limit (0: 100). It gives the
 // cursor of the next page, empty at the end.
 func (db *DB) Scopes(ctx context.Context, prefix, cursor string, limit int) ([]ScopeInfo, string, error) {
-	page, err := db.store.Scan(ctx, ScanQuery{What: ScanScopes, Prefix: prefix, Cursor: cursor, Limit: limit})
+	page, err := db.store.Scan(ctx, store.ScanQuery{What: store.ScanScopes, Prefix: prefix, Cursor: cursor, Limit: limit})
 	return page.Names, page.Next, err
 }
 
@@ -135,8 +135,8 @@ func (db *DB) AddFileRoot(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	_, err = db.store.Commit(ctx, Batch{
-		ID: id, Scope: store.OperatorScope, Actor: "operator", Now: db.opts.Clock(), State: []StateRow{{Key: rootState, Value: row}},
+	_, err = db.store.Commit(ctx, store.Batch{
+		ID: id, Scope: store.OperatorScope, Actor: "operator", Now: db.opts.Clock(), State: []store.StateRow{{Key: rootState, Value: row}},
 		Leaf: manifest.Record{Type: manifest.TypeCommit, Action: "file root", Reason: "vouched by the host"},
 	})
 	return err

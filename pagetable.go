@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // pageTable is the working set of this process: page number → frame. A hit is two atomic loads and a compare-and-swap;
@@ -36,10 +38,10 @@ type TableStats struct {
 	Limit     int64 `json:"limit"`
 }
 
-func newPageTable(store Store, limit int64) *pageTable {
-	t := &pageTable{store: store, frames: newFrames(max(limit, 0))}
+func newPageTable(st Store, limit int64) *pageTable {
+	t := &pageTable{store: st, frames: newFrames(max(limit, 0))}
 	t.slots.Store(&[]*slotChunk{})
-	t.seen.Store(store.LSN())
+	t.seen.Store(st.LSN())
 	return t
 }
 
@@ -65,7 +67,7 @@ func (t *pageTable) grow(num uint64) *atomic.Pointer[frame] {
 }
 
 // hit gives the frame of a page, pinned, when it is there with the head that is asked for.
-func (t *pageTable) hit(key PageKey) *frame {
+func (t *pageTable) hit(key store.PageKey) *frame {
 	s := t.slot(key.Num)
 	if s == nil {
 		return nil
@@ -80,7 +82,7 @@ func (t *pageTable) hit(key PageKey) *frame {
 
 // load gives the frames of pages, pinned, in order: hits as they are, the rest in one fault. A page that could not be
 // loaded leaves a nil frame and its error; without one there are no errors at all. The caller unpins.
-func (t *pageTable) load(ctx context.Context, scopes Scopes, keys []PageKey) ([]*frame, []error, error) {
+func (t *pageTable) load(ctx context.Context, scopes store.Scopes, keys []store.PageKey) ([]*frame, []error, error) {
 	out := make([]*frame, len(keys))
 	var miss []int
 	for i, k := range keys {
@@ -94,12 +96,12 @@ func (t *pageTable) load(ctx context.Context, scopes Scopes, keys []PageKey) ([]
 	}
 	errs := make([]error, len(keys))
 	t.faults.Add(int64(len(miss)))
-	want := make([]PageKey, len(miss))
+	want := make([]store.PageKey, len(miss))
 	for j, i := range miss {
 		want[j] = keys[i]
 	}
 	t.dropEnded(ctx)
-	loaded, err := t.store.Load(ctx, scopes, want, WantText)
+	loaded, err := t.store.Load(ctx, scopes, want, store.WantText)
 	if err != nil {
 		t.unpin(out)
 		return nil, nil, err
@@ -115,7 +117,7 @@ func (t *pageTable) load(ctx context.Context, scopes Scopes, keys []PageKey) ([]
 }
 
 // publish makes a loaded page a frame, pinned for the caller. Of two faults for one page the first wins.
-func (t *pageTable) publish(l *Loaded) *frame {
+func (t *pageTable) publish(l *store.Loaded) *frame {
 	f := &frame{num: l.Key.Num, head: l.Head, page: l.Page, name: l.Head.PageRef(l.Page).String(), text: l.Text, bytes: int64(len(l.Text)) + frameOverhead}
 	f.state.Store(1)
 	t.pinned.Add(1)

@@ -13,6 +13,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // The kinds of passes, as PassInfo.Kind and the audit name them.
@@ -384,7 +385,7 @@ func (c *Session) Passes(ctx context.Context) ([]PassInfo, error) {
 		return nil, err
 	}
 	out := []PassInfo{}
-	err = c.s.db.scanState(ctx, talk.key(passRowKey)+"\x00", func(r StateRow) error {
+	err = c.s.db.scanState(ctx, talk.key(passRowKey)+"\x00", func(r store.StateRow) error {
 		var p passRow
 		if err := codec.Unpack(r.Value, &p); err != nil {
 			return fmt.Errorf("ctxpage: pass of session %s: %w", c.id, err)

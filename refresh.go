@@ -107,7 +107,7 @@ func (r *refreshing) progress(what string, done, total int) {
 
 // sources probes what the scope has.
 func (r *refreshing) sources(ctx context.Context) error {
-	found, err := r.s.db.store.Scan(ctx, ScanQuery{What: ScanSourced, Scopes: Scopes{r.s.name}})
+	found, err := r.s.db.store.Scan(ctx, store.ScanQuery{What: store.ScanSourced, Scopes: store.Scopes{r.s.name}})
 	if err != nil {
 		return err
 	}
@@ -122,16 +122,16 @@ func (r *refreshing) sources(ctx context.Context) error {
 	return nil
 }
 
-func (r *refreshing) probe(ctx context.Context, keys []PageKey) error {
+func (r *refreshing) probe(ctx context.Context, keys []store.PageKey) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	loaded, err := r.s.db.store.Load(ctx, Scopes{r.s.name}, keys, WantHead)
+	loaded, err := r.s.db.store.Load(ctx, store.Scopes{r.s.name}, keys, store.WantHead)
 	if err != nil {
 		return err
 	}
 	now := codec.Micros(r.s.db.opts.Clock())
-	heads := make([]*Head, 0, len(loaded))
+	heads := make([]*store.Head, 0, len(loaded))
 	for i := range loaded {
 		h := loaded[i].Head
 		if loaded[i].Err != nil || h == nil {
@@ -227,7 +227,7 @@ func (r *refreshing) unknown(ctx context.Context, d Directory, f folder.Found) (
 	if r.have[id] == source || r.known[id] || store.CheckID("id", id) != nil || len(source) > MaxSource || !r.s.db.files.looksLikeText(f.Path) {
 		return Artefact{}, false
 	}
-	if l, err := r.s.db.store.Resolve(ctx, Scopes{r.s.name}, Ref{ID: id}); err == nil && l.Current {
+	if l, err := r.s.db.store.Resolve(ctx, store.Scopes{r.s.name}, Ref{ID: id}); err == nil && l.Current {
 		r.out.Failed = append(r.out.Failed, RefreshFailure{ID: id, Dir: d.Dir, Err: "the id is taken by an artefact that does not come from " + f.Path + "; give the directory a prefix"})
 		return Artefact{}, false
 	}
@@ -370,7 +370,7 @@ func (db *DB) refreshable(ctx context.Context) ([]string, error) {
 			return nil, err
 		}
 		for _, s := range scopes {
-			found, err := db.store.Scan(ctx, ScanQuery{What: ScanSourced, Scopes: Scopes{s.Name}})
+			found, err := db.store.Scan(ctx, store.ScanQuery{What: store.ScanSourced, Scopes: store.Scopes{s.Name}})
 			if err != nil {
 				return nil, err
 			}
@@ -382,7 +382,7 @@ func (db *DB) refreshable(ctx context.Context) ([]string, error) {
 			break
 		}
 	}
-	for q := (ScanQuery{What: ScanState, Prefix: directoryState, Limit: 1000}); ; {
+	for q := (store.ScanQuery{What: store.ScanState, Prefix: directoryState, Limit: 1000}); ; {
 		page, err := db.store.Scan(ctx, q)
 		if err != nil {
 			return nil, err

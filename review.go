@@ -10,6 +10,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Review is the operator's view of the batches that the gate held.
@@ -47,9 +48,9 @@ type Held struct {
 // It gives the cursor of the next page, empty at the end. Batches that are damaged are named in the error, an ErrCorrupt,
 // beside the list of the others.
 func (r *Review) List(ctx context.Context, scope string, all bool, cursor string, limit int) ([]Held, string, error) {
-	q := ScanQuery{What: ScanHeld, All: all, Cursor: cursor, Limit: limit}
+	q := store.ScanQuery{What: store.ScanHeld, All: all, Cursor: cursor, Limit: limit}
 	if scope != "" {
-		q.Scopes = Scopes{scope}
+		q.Scopes = store.Scopes{scope}
 	}
 	page, err := r.db.store.Scan(ctx, q)
 	if err != nil && !errors.Is(err, ErrCorrupt) {
@@ -62,7 +63,7 @@ func (r *Review) List(ctx context.Context, scope string, all bool, cursor string
 	return out, page.Next, err
 }
 
-func heldOf(h *HeldBatch) Held {
+func heldOf(h *store.HeldBatch) Held {
 	out := Held{
 		ID: h.Batch.ID.String(), Scope: h.Batch.Scope, Actor: h.Batch.Actor, Trace: h.Batch.Trace, Reason: h.Reason,
 		Confidence: h.Batch.Leaf.Confidence, By: h.Batch.Leaf.By, Note: h.Batch.Leaf.Note, At: h.At.UTC(), Decided: h.Decided,
@@ -71,7 +72,7 @@ func heldOf(h *HeldBatch) Held {
 	out.LookAlikes = lookAlikes([2]string{"scope", out.Scope}, [2]string{"actor", out.Actor}, [2]string{"judge", out.By}, [2]string{"reviewer", out.DecidedBy})
 	for i := range h.Batch.Puts {
 		p := &h.Batch.Puts[i]
-		v := versionOf(&Head{Artefact: p.Artefact, Scope: h.Batch.Scope, Actor: h.Batch.Actor, PartBytes: p.PartBytes})
+		v := versionOf(&store.Head{Artefact: p.Artefact, Scope: h.Batch.Scope, Actor: h.Batch.Actor, PartBytes: p.PartBytes})
 		var text strings.Builder
 		for j, np := range p.Pages {
 			text.WriteString(np.Text)
@@ -95,7 +96,7 @@ func (r *Review) Show(ctx context.Context, id string) (*Held, error) {
 		return &out, nil
 	}
 	for _, e := range h.Batch.Expect {
-		l, err := r.db.store.Resolve(ctx, Scopes{e.Ref.Scope}, Ref{ID: e.Ref.ID})
+		l, err := r.db.store.Resolve(ctx, store.Scopes{e.Ref.Scope}, Ref{ID: e.Ref.ID})
 		if now := l.LSN; err == nil && now != e.LSN || err != nil && e.LSN != 0 {
 			out.Conflicts = append(out.Conflicts, e.Ref)
 		}
@@ -108,8 +109,8 @@ func (r *Review) Show(ctx context.Context, id string) (*Held, error) {
 	return &out, nil
 }
 
-func (r *Review) current(ctx context.Context, c Seen) bool {
-	l, err := r.db.store.Resolve(ctx, Scopes{c.Scope}, Ref{ID: c.ID})
+func (r *Review) current(ctx context.Context, c store.Seen) bool {
+	l, err := r.db.store.Resolve(ctx, store.Scopes{c.Scope}, Ref{ID: c.ID})
 	if err != nil || l.By != 0 || l.Expires != 0 && l.Expires <= codec.Micros(r.db.opts.Clock()) {
 		return false
 	}
@@ -121,7 +122,7 @@ func (r *Review) current(ctx context.Context, c Seen) bool {
 	return false
 }
 
-func (r *Review) load(ctx context.Context, id string) (*HeldBatch, error) {
+func (r *Review) load(ctx context.Context, id string) (*store.HeldBatch, error) {
 	bid, err := parseBatchID(id)
 	if err != nil {
 		return nil, err
@@ -149,15 +150,15 @@ type Approval struct {
 // Approve commits a held batch. Conflicts and staleness are judged again, now: ErrConflict, ErrStaleContext. Approving
 // twice gives the first outcome again; approving what was rejected is ErrReviewed.
 func (r *Review) Approve(ctx context.Context, id string, a Approval) (Outcome, error) {
-	return r.decide(ctx, id, ActApprove, a)
+	return r.decide(ctx, id, store.ActApprove, a)
 }
 
 // Reject says in the manifest that a held batch will not be committed. Its content stays with the batch.
 func (r *Review) Reject(ctx context.Context, id, by, note string) (Outcome, error) {
-	return r.decide(ctx, id, ActReject, Approval{By: by, Note: note})
+	return r.decide(ctx, id, store.ActReject, Approval{By: by, Note: note})
 }
 
-func (r *Review) decide(ctx context.Context, id string, action Action, a Approval) (Outcome, error) {
+func (r *Review) decide(ctx context.Context, id string, action store.Action, a Approval) (Outcome, error) {
 	if err := checkName("by", a.By); err != nil {
 		return Outcome{}, err
 	}
@@ -168,14 +169,14 @@ func (r *Review) decide(ctx context.Context, id string, action Action, a Approva
 	if err != nil {
 		return Outcome{}, err
 	}
-	if action == ActApprove && isWriter(a.By, h.Batch.Actor, h.Batch.Scope) {
+	if action == store.ActApprove && isWriter(a.By, h.Batch.Actor, h.Batch.Scope) {
 		return Outcome{}, fmt.Errorf("%w: %s wrote %s", ErrSelfCertified, a.By, id)
 	}
 	bid, err := r.db.newID()
 	if err != nil {
 		return Outcome{}, err
 	}
-	out, err := r.db.store.Commit(ctx, Batch{
+	out, err := r.db.store.Commit(ctx, store.Batch{
 		ID: bid, From: h.Batch.ID, Scope: h.Batch.Scope, Action: action, Now: r.db.opts.Clock(), OnStale: FailStale, Raise: a.HumanVerified,
 		Force: a.Stale, Leaf: manifest.Record{By: a.By, Note: a.Note},
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/peek"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
@@ -77,7 +78,7 @@ func (e *editable) edit(trust bool, change func(tx *bbolt.Tx)) *DB {
 }
 
 // head edits the newest head row of an artefact of acme, and keeps its proof and a right checksum.
-func (e *editable) head(id string, change func(h *Head, scope *uint32)) func(tx *bbolt.Tx) {
+func (e *editable) head(id string, change func(h *store.Head, scope *uint32)) func(tx *bbolt.Tx) {
 	return func(tx *bbolt.Tx) {
 		meta := tx.Bucket(names.Meta)
 		var key, found []byte
@@ -98,37 +99,37 @@ func (e *editable) head(id string, change func(h *Head, scope *uint32)) func(tx 
 }
 
 // headEdits are the fields of a head row, each with an edit.
-var headEdits = map[string]func(h *Head, scope *uint32){
-	"kind":       func(h *Head, _ *uint32) { h.Kind = KindSystem },
-	"provenance": func(h *Head, _ *uint32) { h.Provenance = HumanVerified },
-	"lower":      func(h *Head, _ *uint32) { h.Provenance = Scratch },
-	"priority":   func(h *Head, _ *uint32) { h.Priority = PriorityCritical },
-	"pinned":     func(h *Head, _ *uint32) { h.Pinned = false },
-	"expired":    func(h *Head, _ *uint32) { h.ExpiresAt = time.Unix(1000, 0) },
-	"for ever":   func(h *Head, _ *uint32) { h.ExpiresAt = time.Time{} },
-	"as of":      func(h *Head, _ *uint32) { h.CurrentAsOf = h.CurrentAsOf.Add(time.Hour) },
-	"put at":     func(h *Head, _ *uint32) { h.PutAt = h.PutAt.Add(time.Hour) },
-	"seq":        func(h *Head, _ *uint32) { h.Seq = 7 },
-	"role":       func(h *Head, _ *uint32) { h.Role = "system" },
-	"name":       func(h *Head, _ *uint32) { h.Name = "eve" },
-	"subject":    func(h *Head, _ *uint32) { h.Subject = "eve" },
-	"tags":       func(h *Head, _ *uint32) { h.Tags = []string{"other"} },
-	"meta":       func(h *Head, _ *uint32) { h.Meta = map[string]string{"k": "w"} },
-	"relevance":  func(h *Head, _ *uint32) { one := 1.0; h.Relevance = &one },
-	"actor":      func(h *Head, _ *uint32) { h.Actor = "boss" },
-	"counter":    func(h *Head, _ *uint32) { h.Counter = "another" },
-	"source":     func(h *Head, _ *uint32) { h.Artefact.Source = "file:/etc/passwd" },
-	"stamp":      func(h *Head, _ *uint32) { h.Source.Stamp = "x" },
-	"derived":    func(h *Head, _ *uint32) { h.DerivedFrom = []Ref{{Scope: "acme", ID: "plain"}} },
-	"supersedes": func(h *Head, _ *uint32) { h.Supersedes = []string{"plain"} },
-	"tool call":  func(h *Head, _ *uint32) { h.ToolCalls = []ToolCall{{ID: "1", Name: "rm"}} },
-	"call id":    func(h *Head, _ *uint32) { h.ToolCallID = "1" },
-	"tokens":     func(h *Head, _ *uint32) { h.Rows[0].Tokens = 1 },
-	"page lsn":   func(h *Head, _ *uint32) { h.Rows[0].LSN++ },
-	"digest":     func(h *Head, _ *uint32) { h.Rows[0].Digest[3] ^= 1 },
-	"no pages":   func(h *Head, _ *uint32) { h.Rows, h.Deleted = nil, true },
-	"scope":      func(h *Head, scope *uint32) { *scope, h.GroupNum = 2, 2 },
-	"group":      func(h *Head, _ *uint32) { h.GroupNum, h.Group = 0, "" },
+var headEdits = map[string]func(h *store.Head, scope *uint32){
+	"kind":       func(h *store.Head, _ *uint32) { h.Kind = KindSystem },
+	"provenance": func(h *store.Head, _ *uint32) { h.Provenance = HumanVerified },
+	"lower":      func(h *store.Head, _ *uint32) { h.Provenance = Scratch },
+	"priority":   func(h *store.Head, _ *uint32) { h.Priority = PriorityCritical },
+	"pinned":     func(h *store.Head, _ *uint32) { h.Pinned = false },
+	"expired":    func(h *store.Head, _ *uint32) { h.ExpiresAt = time.Unix(1000, 0) },
+	"for ever":   func(h *store.Head, _ *uint32) { h.ExpiresAt = time.Time{} },
+	"as of":      func(h *store.Head, _ *uint32) { h.CurrentAsOf = h.CurrentAsOf.Add(time.Hour) },
+	"put at":     func(h *store.Head, _ *uint32) { h.PutAt = h.PutAt.Add(time.Hour) },
+	"seq":        func(h *store.Head, _ *uint32) { h.Seq = 7 },
+	"role":       func(h *store.Head, _ *uint32) { h.Role = "system" },
+	"name":       func(h *store.Head, _ *uint32) { h.Name = "eve" },
+	"subject":    func(h *store.Head, _ *uint32) { h.Subject = "eve" },
+	"tags":       func(h *store.Head, _ *uint32) { h.Tags = []string{"other"} },
+	"meta":       func(h *store.Head, _ *uint32) { h.Meta = map[string]string{"k": "w"} },
+	"relevance":  func(h *store.Head, _ *uint32) { one := 1.0; h.Relevance = &one },
+	"actor":      func(h *store.Head, _ *uint32) { h.Actor = "boss" },
+	"counter":    func(h *store.Head, _ *uint32) { h.Counter = "another" },
+	"source":     func(h *store.Head, _ *uint32) { h.Artefact.Source = "file:/etc/passwd" },
+	"stamp":      func(h *store.Head, _ *uint32) { h.Source.Stamp = "x" },
+	"derived":    func(h *store.Head, _ *uint32) { h.DerivedFrom = []Ref{{Scope: "acme", ID: "plain"}} },
+	"supersedes": func(h *store.Head, _ *uint32) { h.Supersedes = []string{"plain"} },
+	"tool call":  func(h *store.Head, _ *uint32) { h.ToolCalls = []ToolCall{{ID: "1", Name: "rm"}} },
+	"call id":    func(h *store.Head, _ *uint32) { h.ToolCallID = "1" },
+	"tokens":     func(h *store.Head, _ *uint32) { h.Rows[0].Tokens = 1 },
+	"page lsn":   func(h *store.Head, _ *uint32) { h.Rows[0].LSN++ },
+	"digest":     func(h *store.Head, _ *uint32) { h.Rows[0].Digest[3] ^= 1 },
+	"no pages":   func(h *store.Head, _ *uint32) { h.Rows, h.Deleted = nil, true },
+	"scope":      func(h *store.Head, scope *uint32) { *scope, h.GroupNum = 2, 2 },
+	"group":      func(h *store.Head, _ *uint32) { h.GroupNum, h.Group = 0, "" },
 }
 
 // Whoever edits a head row in the file, and makes its checksum right, gets an error from every path, or the truth.
@@ -200,7 +201,7 @@ func TestAnEditedRowIsNotServed(t *testing.T) {
 			key := headKey(1, 1)
 			row, err := codec.Unseal('m', key, meta.Get(key))
 			require.NoError(e.t, err)
-			row, err = engine.EditAsOld(peek.Token{}, row, func(h *Head, _ *uint32) { h.Provenance = HumanVerified })
+			row, err = engine.EditAsOld(peek.Token{}, row, func(h *store.Head, _ *uint32) { h.Provenance = HumanVerified })
 			require.NoError(e.t, err)
 			require.NoError(e.t, meta.Put(key, codec.Seal('m', key, row)))
 		},
@@ -243,8 +244,8 @@ func TestAnEditedRowIsNotServed(t *testing.T) {
 func TestAnEditedDeletionIsNotServed(t *testing.T) {
 	ctx := context.Background()
 	e := newEditable(t)
-	db := e.edit(false, e.head("gone", func(h *Head, _ *uint32) {
-		h.Deleted, h.Rows = false, []PageRow{{Num: 3, Version: 1, LSN: 3, Bytes: 11}}
+	db := e.edit(false, e.head("gone", func(h *store.Head, _ *uint32) {
+		h.Deleted, h.Rows = false, []store.PageRow{{Num: 3, Version: 1, LSN: 3, Bytes: 11}}
 	}))
 	_, err := db.Scope("acme").Get(ctx, "gone")
 	require.ErrorIs(t, err, ErrCorrupt)
@@ -264,7 +265,7 @@ func TestAnEditedDeletionIsNotServed(t *testing.T) {
 func TestAnEditedDraftIsNotApproved(t *testing.T) {
 	ctx := context.Background()
 	e := newEditable(t)
-	edit := func(id string, change func(h *HeldBatch)) func(tx *bbolt.Tx) {
+	edit := func(id string, change func(h *store.HeldBatch)) func(tx *bbolt.Tx) {
 		return func(tx *bbolt.Tx) {
 			key := ulid.MustParse(id)
 			row, err := codec.Unseal('d', key[:], tx.Bucket(names.Held).Get(key[:]))
@@ -276,16 +277,16 @@ func TestAnEditedDraftIsNotApproved(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		id     string
-		change func(h *HeldBatch)
+		change func(h *store.HeldBatch)
 	}{
-		"text":     {e.held, func(h *HeldBatch) { h.Batch.Puts[0].Pages[0].Text = "another" }},
-		"writer":   {e.held, func(h *HeldBatch) { h.Batch.Actor = "judge2" }},
-		"scope":    {e.held, func(h *HeldBatch) { h.Batch.Scope = "other" }},
-		"expect":   {e.held, func(h *HeldBatch) { h.Batch.Expect = nil; h.Batch.Context = []Seen{} }},
-		"trust":    {e.held, func(h *HeldBatch) { h.Batch.Puts[0].Artefact.Provenance = HumanVerified }},
-		"verdict":  {e.held, func(h *HeldBatch) { h.Batch.Leaf.Confidence = .99 }},
-		"decided":  {e.done, func(h *HeldBatch) { h.Decided = "" }},
-		"approved": {e.held, func(h *HeldBatch) { h.Decided = "approved" }},
+		"text":     {e.held, func(h *store.HeldBatch) { h.Batch.Puts[0].Pages[0].Text = "another" }},
+		"writer":   {e.held, func(h *store.HeldBatch) { h.Batch.Actor = "judge2" }},
+		"scope":    {e.held, func(h *store.HeldBatch) { h.Batch.Scope = "other" }},
+		"expect":   {e.held, func(h *store.HeldBatch) { h.Batch.Expect = nil; h.Batch.Context = []store.Seen{} }},
+		"trust":    {e.held, func(h *store.HeldBatch) { h.Batch.Puts[0].Artefact.Provenance = HumanVerified }},
+		"verdict":  {e.held, func(h *store.HeldBatch) { h.Batch.Leaf.Confidence = .99 }},
+		"decided":  {e.done, func(h *store.HeldBatch) { h.Decided = "" }},
+		"approved": {e.held, func(h *store.HeldBatch) { h.Decided = "approved" }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e.t = t

@@ -402,9 +402,9 @@ func TestSalvageControl(t *testing.T) {
 	makeSalvageBase(t, base)
 	truth := contents(t, base)
 	db := openTest(t, base, Options{})
-	located, err := db.store.Resolve(context.Background(), Scopes{"acme"}, Ref{ID: "rule"})
+	located, err := db.store.Resolve(context.Background(), store.Scopes{"acme"}, Ref{ID: "rule"})
 	require.NoError(t, err)
-	loaded, err := db.store.Load(context.Background(), Scopes{"acme"}, located.Pages, WantHead)
+	loaded, err := db.store.Load(context.Background(), store.Scopes{"acme"}, located.Pages, store.WantHead)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, loaded[0].Head.Version)
 	var row []byte

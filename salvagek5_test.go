@@ -17,6 +17,7 @@ import (
 	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/stretchr/testify/require"
 )
@@ -102,7 +103,7 @@ func commitsOf(t *testing.T, path string) (ids []string, recs []wal.Record, seq 
 	return ids, recs, seq
 }
 
-func headRow(t *testing.T, row []byte) *Head {
+func headRow(t *testing.T, row []byte) *store.Head {
 	h, err := engine.DecodeHead(row, func(uint32) string { return "" })
 	require.NoError(t, err)
 	return h

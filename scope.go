@@ -22,7 +22,7 @@ import (
 type Scope struct {
 	db    *DB
 	name  string
-	chain Scopes
+	chain store.Scopes
 	actor string
 	gate  float64
 	gated bool
@@ -176,7 +176,7 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *ma
 	}
 	var f freshness
 	if l.Current {
-		f = s.freshen(ctx, []*Head{v.head()}, o.check)[0]
+		f = s.freshen(ctx, []*store.Head{v.head()}, o.check)[0]
 		if err := ctx.Err(); err != nil {
 			return nil, nil, err
 		}
@@ -199,8 +199,8 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *ma
 }
 
 // headsRead makes sure of what the catalogue says of an artefact that is not served because of it.
-func (db *DB) headsRead(ctx context.Context, scopes Scopes, l Located) error {
-	loaded, err := db.store.Load(ctx, scopes, l.Pages[:1], WantHead)
+func (db *DB) headsRead(ctx context.Context, scopes store.Scopes, l store.Located) error {
+	loaded, err := db.store.Load(ctx, scopes, l.Pages[:1], store.WantHead)
 	if err == nil && !errors.Is(loaded[0].Err, ErrGone) {
 		err = loaded[0].Err
 	}
@@ -215,7 +215,7 @@ func dirtyError(id string, f freshness) error {
 	return fmt.Errorf("%w: %s: %s: %w", ErrDirty, id, strings.TrimPrefix(f.reason, "dirty: "), f.err)
 }
 
-func (s *Scope) reread(ctx context.Context, ref Ref) (*Version, Located, error) {
+func (s *Scope) reread(ctx context.Context, ref Ref) (*Version, store.Located, error) {
 	l, err := s.db.store.Resolve(ctx, s.chain, Ref{Scope: ref.Scope, ID: ref.ID, Page: ref.Page})
 	if err != nil {
 		return nil, l, err
@@ -235,7 +235,7 @@ func (s *Scope) emit(ctx context.Context, leaf *manifest.Record) error {
 }
 
 // version puts an artefact together from its pages.
-func (db *DB) version(ctx context.Context, scopes Scopes, l Located) (*Version, error) {
+func (db *DB) version(ctx context.Context, scopes store.Scopes, l store.Located) (*Version, error) {
 	frames, errs, err := db.table.load(ctx, scopes, l.Pages)
 	if err != nil {
 		return nil, err
@@ -262,7 +262,7 @@ func (db *DB) version(ctx context.Context, scopes Scopes, l Located) (*Version, 
 }
 
 // tokens is the count of a page: the one made when it was written, if the counter is the same, else a new one.
-func (db *DB) tokens(h *Head, page int, text string) int {
+func (db *DB) tokens(h *store.Head, page int, text string) int {
 	if page <= len(h.Rows) && h.Counter == db.opts.Counter.Name() {
 		return int(h.Rows[page-1].Tokens)
 	}
@@ -270,7 +270,7 @@ func (db *DB) tokens(h *Head, page int, text string) int {
 }
 
 // versionOf copies a head into a version the caller may change.
-func versionOf(h *Head) *Version {
+func versionOf(h *store.Head) *Version {
 	v := &Version{Artefact: h.Artefact, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt, Actor: h.Actor, Deleted: h.Deleted, Gone: h.Gone, GoneBy: h.GoneBy, SourceHash: h.Source.Hash, SupersededBy: h.Superseded}
 	v.Ref = Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}
 	v.Parts = append([]Part(nil), h.Parts...)
@@ -288,10 +288,10 @@ func versionOf(h *Head) *Version {
 	return v
 }
 
-func (v *Version) head() *Head { return v.src }
+func (v *Version) head() *store.Head { return v.src }
 
 // fillParts gives the text parts of a message their text back; then Text is theirs.
-func (v *Version) fillParts(h *Head, whole bool) {
+func (v *Version) fillParts(h *store.Head, whole bool) {
 	if len(v.Parts) == 0 || !whole {
 		return
 	}
@@ -307,15 +307,15 @@ func (v *Version) fillParts(h *Head, whole bool) {
 // List lists the scope's own artefacts by id, without their text: after cursor, up to limit (0: 100). It gives the
 // cursor of the next page, empty at the end. A listing serves no contents and leaves no manifest.
 func (s *Scope) List(ctx context.Context, prefix, cursor string, limit int) ([]*Version, string, error) {
-	return s.scan(ctx, ScanQuery{What: ScanArtefacts, Scopes: s.chain[:1], Prefix: prefix, Cursor: cursor, Limit: limit})
+	return s.scan(ctx, store.ScanQuery{What: store.ScanArtefacts, Scopes: s.chain[:1], Prefix: prefix, Cursor: cursor, Limit: limit})
 }
 
 // History lists the versions of an artefact, newest first, without their text.
 func (s *Scope) History(ctx context.Context, id, cursor string, limit int) ([]*Version, string, error) {
-	return s.scan(ctx, ScanQuery{What: ScanHistory, Scopes: s.chain, ID: id, Cursor: cursor, Limit: limit})
+	return s.scan(ctx, store.ScanQuery{What: store.ScanHistory, Scopes: s.chain, ID: id, Cursor: cursor, Limit: limit})
 }
 
-func (s *Scope) scan(ctx context.Context, q ScanQuery) ([]*Version, string, error) {
+func (s *Scope) scan(ctx context.Context, q store.ScanQuery) ([]*Version, string, error) {
 	if s.err != nil {
 		return nil, "", s.err
 	}
@@ -336,12 +336,12 @@ func (s *Scope) scan(ctx context.Context, q ScanQuery) ([]*Version, string, erro
 }
 
 // writeFetched commits what sources gave as the next versions of artefacts of one scope: all, or none.
-func (db *DB) writeFetched(ctx context.Context, heads []*Head, got []Fetched) error {
+func (db *DB) writeFetched(ctx context.Context, heads []*store.Head, got []Fetched) error {
 	id, err := db.newID()
 	if err != nil {
 		return err
 	}
-	b := Batch{
+	b := store.Batch{
 		ID: id, Scope: heads[0].Scope, Actor: "source", Now: db.opts.Clock(),
 		Leaf: manifest.Record{Type: manifest.TypeRefetch, Reason: "source changed"},
 	}
@@ -351,14 +351,14 @@ func (db *DB) writeFetched(ctx context.Context, heads []*Head, got []Fetched) er
 			return err
 		}
 		b.Puts = append(b.Puts, put)
-		b.Expect = append(b.Expect, Precondition{Ref: Ref{Scope: h.Scope, ID: h.ID}, LSN: h.LSN})
+		b.Expect = append(b.Expect, store.Precondition{Ref: Ref{Scope: h.Scope, ID: h.ID}, LSN: h.LSN})
 	}
 	_, err = db.store.Commit(ctx, b)
 	return err
 }
 
 // makeFetched is the next version of an artefact from what its source gave.
-func (db *DB) makeFetched(h *Head, f *Fetched) (Put, error) {
+func (db *DB) makeFetched(h *store.Head, f *Fetched) (store.Put, error) {
 	a := h.Artefact
 	a.Text, a.CurrentAsOf = f.Text, f.AsOf
 	a.Parts = nil
@@ -373,15 +373,17 @@ func (db *DB) makeFetched(h *Head, f *Fetched) (Put, error) {
 }
 
 // makePut splits the text of a checked artefact into pages and digests them.
-func (db *DB) makePut(a Artefact, v Validator) (Put, error) {
+func (db *DB) makePut(a Artefact, v Validator) (store.Put, error) {
 	return db.makePages(a, v, db.opts.PageTokens)
 }
 
 // makeUnsplit makes an artefact of one page, whatever its length.
-func (db *DB) makeUnsplit(a Artefact) (Put, error) { return db.makePages(a, Validator{}, math.MaxInt) }
+func (db *DB) makeUnsplit(a Artefact) (store.Put, error) {
+	return db.makePages(a, Validator{}, math.MaxInt)
+}
 
-func (db *DB) makePages(a Artefact, v Validator, size int) (Put, error) {
-	p := Put{Source: v, AsOfGiven: !a.CurrentAsOf.IsZero(), Counter: db.opts.Counter.Name()}
+func (db *DB) makePages(a Artefact, v Validator, size int) (store.Put, error) {
+	p := store.Put{Source: v, AsOfGiven: !a.CurrentAsOf.IsZero(), Counter: db.opts.Counter.Name()}
 	if !p.AsOfGiven {
 		a.CurrentAsOf = db.opts.Clock()
 	}
@@ -397,7 +399,7 @@ func (db *DB) makePages(a Artefact, v Validator, size int) (Put, error) {
 	}
 	for _, c := range split(text, size, db.opts.Counter.Count) {
 		t := c.text
-		np := NewPage{Text: t, Tokens: c.tokens, Hash: store.ContentHash(t)}
+		np := store.NewPage{Text: t, Tokens: c.tokens, Hash: store.ContentHash(t)}
 		if _, err := io.ReadFull(db.opts.Rand, np.Salt[:]); err != nil {
 			return p, fmt.Errorf("ctxpage: randomness: %w", err)
 		}

@@ -116,7 +116,7 @@ func served(ranked []*item) (n int) {
 // proposeHits takes what the words find and nothing else.
 func (a *assembling) proposeHits(ctx context.Context) (err error) {
 	weights := lexical.DefaultWeights()
-	q := CandidateQuery{Scopes: a.s.chain, Terms: a.s.db.lexer.Terms(a.q.Text), Floor: a.q.Floor, Now: a.now, K: a.widen(a.q.TopK), Weights: &weights}
+	q := store.CandidateQuery{Scopes: a.s.chain, Terms: a.s.db.lexer.Terms(a.q.Text), Floor: a.q.Floor, Now: a.now, K: a.widen(a.q.TopK), Weights: &weights}
 	if a.tx != nil {
 		q.Mask = a.tx.mask()
 	}

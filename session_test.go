@@ -770,7 +770,7 @@ func TestUndoAfterManyUndone(t *testing.T) {
 		require.NoError(t, err, i)
 	}
 	rows := 0
-	require.NoError(t, db.scanState(ctx, verdictRowKey, func(StateRow) error { rows++; return nil }))
+	require.NoError(t, db.scanState(ctx, verdictRowKey, func(store.StateRow) error { rows++; return nil }))
 	require.Equal(t, 1, rows)
 	for i := range keptVerdicts {
 		pass(fmt.Sprint("word", i))

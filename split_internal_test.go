@@ -8,6 +8,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
 
@@ -152,9 +153,9 @@ func TestSplitTakesLittle(t *testing.T) {
 func TestSupersedesInALine(t *testing.T) {
 	const n = 4000
 	var s supersedes
-	writes := map[string]*Put{}
+	writes := map[string]*store.Put{}
 	put := func(id, old string) bool {
-		p := &Put{Artefact: Artefact{ID: id, Supersedes: []string{old}}}
+		p := &store.Put{Artefact: Artefact{ID: id, Supersedes: []string{old}}}
 		if s.leads(p.Artefact.Supersedes, id, writes) {
 			return false
 		}

@@ -7,13 +7,14 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 )
 
 // StateKinds describes the state rows that directives, sessions and file roots keep in a store. A store of Options.Store
 // is opened with it, so that its gc knows which page versions those rows name and which rows are no longer needed.
-func StateKinds() []StateKind {
-	return []StateKind{
+func StateKinds() []store.StateKind {
+	return []store.StateKind{
 		{Prefix: rootState, Copy: true},
 		{Prefix: directoryState, Copy: true},
 		{Prefix: directivePrefix, Copy: true, Unit: directiveUnit},
@@ -26,13 +27,13 @@ func StateKinds() []StateKind {
 }
 
 // directiveUnit is the rows of one scope, without whose state row the journal says nothing.
-func directiveUnit(key string) StateUnit {
+func directiveUnit(key string) store.StateUnit {
 	scope, ok := strings.CutPrefix(key, directiveStatePrefix)
 	if !ok {
 		scope = strings.TrimPrefix(key, directiveLogPrefix)
 		scope = scope[:max(0, strings.LastIndexByte(scope, '/'))]
 	}
-	return StateUnit{Name: "directives of " + scope, Key: directiveStateKey(scope), Page: Ref{Scope: scope, ID: DirectivesID}}
+	return store.StateUnit{Name: "directives of " + scope, Key: directiveStateKey(scope), Page: Ref{Scope: scope, ID: DirectivesID}}
 }
 
 // draftsPast: only a replay of its context reads the row.

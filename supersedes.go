@@ -1,6 +1,10 @@
 package ctxpage
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/ctxpage/ctxpage/store"
+)
 
 // supersedes knows what the writes of one transaction supersede, so that no circle of them comes about. The zero value
 // is ready.
@@ -9,7 +13,7 @@ type supersedes struct {
 	seen map[string]bool // of a walk; kept for the next one
 }
 
-func (s *supersedes) note(p *Put) {
+func (s *supersedes) note(p *store.Put) {
 	for _, id := range p.Artefact.Supersedes {
 		if s.by == nil {
 			s.by = map[string]int{}
@@ -18,7 +22,7 @@ func (s *supersedes) note(p *Put) {
 	}
 }
 
-func (s *supersedes) forget(p *Put) {
+func (s *supersedes) forget(p *store.Put) {
 	if p == nil {
 		return
 	}
@@ -31,7 +35,7 @@ func (s *supersedes) forget(p *Put) {
 
 // leads says whether the artefacts named, as the writes have them, lead to one that supersedes id. Where nothing names
 // id nothing can lead there, so a chain that is written in order costs nothing; what id superseded before was looked at.
-func (s *supersedes) leads(ids []string, id string, writes map[string]*Put) bool {
+func (s *supersedes) leads(ids []string, id string, writes map[string]*store.Put) bool {
 	if s.by[id] == 0 {
 		return false
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/internal/peek"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/stretchr/testify/require"
 )
@@ -212,18 +213,18 @@ func TestPagesOfOthers(t *testing.T) {
 	defer db.Close()
 	_, err := db.Scope("acme/mine").Put(ctx, Artefact{ID: "secret", Text: "nobody else's"})
 	require.NoError(t, err)
-	l, err := db.store.Resolve(ctx, Scopes{"acme/mine"}, Ref{ID: "secret"})
+	l, err := db.store.Resolve(ctx, store.Scopes{"acme/mine"}, Ref{ID: "secret"})
 	require.NoError(t, err)
 	_, err = db.Scope("other").Put(ctx, Artefact{ID: "own", Text: "an own page"})
 	require.NoError(t, err)
-	for _, chain := range []Scopes{{"other"}, {"acme"}, {"acme/yours", "acme"}, {}} {
-		got, err := db.store.Load(ctx, chain, l.Pages, WantText)
+	for _, chain := range []store.Scopes{{"other"}, {"acme"}, {"acme/yours", "acme"}, {}} {
+		got, err := db.store.Load(ctx, chain, l.Pages, store.WantText)
 		require.NoError(t, err)
 		require.Len(t, got, 1)
 		require.ErrorIs(t, got[0].Err, ErrNotFound, "%v", chain)
 		require.Empty(t, got[0].Text)
 	}
-	got, err := db.store.Load(ctx, Scopes{"acme/mine", "acme"}, l.Pages, WantText)
+	got, err := db.store.Load(ctx, store.Scopes{"acme/mine", "acme"}, l.Pages, store.WantText)
 	require.NoError(t, err)
 	require.NoError(t, got[0].Err, "the control")
 	require.Equal(t, "nobody else's", got[0].Text)

@@ -9,10 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
-	"github.com/ctxpage/ctxpage/filestore"
-	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -36,28 +33,6 @@ import (
 //
 // Every end of a speculative transaction leaves a leaf in the manifest, linked by the trace of the assembly it came from;
 // an Update leaves one when it commits or conflicts.
-
-// Verdict is what somebody other than the writer says of a draft. The library computes no confidence: a model that
-// judges itself is badly calibrated.
-type Verdict struct {
-	Confidence float64 // 0 to 1; above is ErrInvalid
-	By         string  // who judged: an evaluator, a rule, a person; never the actor or the scope, however spelt
-	Note       string
-}
-
-// Draft is what an Evaluator judges.
-type Draft struct {
-	Scope, Actor string
-	Trace        string
-	Writes       []Artefact
-	Deletes      []string
-}
-
-// Evaluator judges drafts when Commit is given no verdict. It runs under no lock of the database; its name is recorded.
-type Evaluator interface {
-	Name() string
-	Evaluate(ctx context.Context, d Draft) (confidence float64, note string, err error)
-}
 
 // Reasons for which a commit is held.
 const (
@@ -87,13 +62,13 @@ type Txn struct {
 	onStale OnStale
 
 	order    []string
-	writes   map[string]*Put
+	writes   map[string]*store.Put
 	replaced supersedes            // by the writes
 	worth    map[string]Provenance // of drafts of a gated handle, beyond the gate; nil without
 	drop     map[string]bool       // nil until there is something in it, as the two below
 	expect   map[string]uint64     // LSN an artefact of the scope had when it was read or first written
-	saw      map[pageSlot]Seen
-	stateW   []StateRow
+	saw      map[pageSlot]store.Seen
+	stateW   []store.StateRow
 	echoes   []Ref // served pages that drafts merely repeat
 	bytes    int
 	out      Outcome
@@ -145,7 +120,7 @@ func (s *Scope) newTxn(opts []TxnOption) (*Txn, error) {
 		return nil, ErrReadOnly
 	}
 	tx := &Txn{s: s, id: o.id, onStale: o.onStale, first: true,
-		writes: map[string]*Put{}}
+		writes: map[string]*store.Put{}}
 	var err error
 	if tx.id == (ulid.ULID{}) {
 		if tx.id, err = s.db.newID(); err != nil {
@@ -168,135 +143,10 @@ func (s *Scope) Begin(_ context.Context, opts ...TxnOption) (*Txn, error) {
 	return tx, err
 }
 
-// Resume starts a speculative transaction whose read set is a recorded assembly of this scope, so that an answer can be
-// committed by another process, or another tool, than the one that assembled its context. Only what the assembly itself
-// served counts, in the version it served. Reads that followed under its trace neither join the read set nor bring it
-// up to date: after a change, assemble anew.
-func (s *Scope) Resume(ctx context.Context, trace string, opts ...TxnOption) (*Txn, error) {
-	tx, err := s.newTxn(opts)
-	if err != nil {
-		return nil, err
-	}
-	leaves, err := s.readSet(ctx, trace)
-	if err != nil {
-		return nil, err
-	}
-	if len(leaves) == 0 {
-		return nil, fmt.Errorf("%w: no assembly %q of scope %s in the manifest", ErrNotFound, trace, s.name)
-	}
-	if err := s.mayResume(trace, leaves); err != nil {
-		return nil, err
-	}
-	tx.reader = s.db.readers.enter(readerOf(leaves))
-	for _, leaf := range leaves {
-		if err := tx.sawLeaf(ctx, leaf); err != nil {
-			s.db.readers.leave(tx.reader)
-			return nil, err
-		}
-	}
-	tx.trace, tx.first = trace, false
-	return tx, nil
-}
-
-// readSet gives the leaves whose pages the context of a trace was made of: those of the trace itself, and, where drafts
-// stood in it, those of the context that the drafts were written from. A transaction that read without an assembly has
-// its reads alone.
-func (s *Scope) readSet(ctx context.Context, trace string) (out []*manifest.Record, err error) {
-	seen := map[string]bool{}
-	for trace != "" && !seen[trace] {
-		seen[trace] = true
-		leaves, err := s.db.Manifests().ByTrace(ctx, trace)
-		if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
-			return nil, filestore.LogError(err)
-		}
-		leaves = slices.DeleteFunc(leaves, func(l *manifest.Record) bool { return l.Scope != s.name || !l.Type.Reads() })
-		own := slices.DeleteFunc(slices.Clone(leaves), func(l *manifest.Record) bool { return l.Trace != trace })
-		if len(own) > 0 {
-			leaves = own
-		}
-		out, trace = append(out, leaves...), ""
-		for _, l := range own {
-			if slices.ContainsFunc(l.Pages, func(p manifest.Page) bool { return p.Num == 0 }) {
-				trace = l.Parent
-			}
-		}
-	}
-	return out, nil
-}
-
-// readerOf is who reads what these leaves served. A get has the LSN of what it served, which is no later than itself.
-func readerOf(leaves []*manifest.Record) reader {
-	r := reader{leaves[0].LSN, leaves[0].Time}
-	for _, l := range leaves {
-		r.lsn, r.at = min(r.lsn, l.LSN), min(r.at, l.Time)
-	}
-	return r
-}
-
 // end makes the transaction a thing of the past: gc need not spare what it saw.
 func (tx *Txn) end() {
 	tx.state = txnDone
 	tx.s.db.readers.leave(tx.reader)
-}
-
-func (tx *Txn) sawLeaf(ctx context.Context, leaf *manifest.Record) error {
-	keys := make([]PageKey, 0, len(leaf.Pages))
-	for _, p := range leaf.Pages {
-		if p.Num != 0 { // a draft had no version that could have changed
-			keys = append(keys, PageKey{Num: p.Num, Version: p.Version})
-		}
-		if p.Form == manifest.FormSummary {
-			keys = append(keys, PageKey{Num: p.Via})
-		}
-	}
-	loaded, err := tx.s.db.store.Load(ctx, tx.s.chain, keys, WantHead)
-	if err != nil {
-		return err
-	}
-	for i := range loaded {
-		if l := &loaded[i]; l.Err == nil || errors.Is(l.Err, ErrGone) && l.Head != nil { // what was replaced and dropped since is stale all the same
-			tx.see(l.Head, l.Page, l.Key.Num)
-		} else if !errors.Is(l.Err, ErrGone) {
-			return l.Err
-		} else { // gc has forgotten it: stale, too
-			tx.sawForgotten(ctx, leaf.Scope, l.Key)
-		}
-	}
-	return nil
-}
-
-// sawForgotten records a page of which the store knows only that there was one. The manifest may know its name.
-func (tx *Txn) sawForgotten(ctx context.Context, scope string, k PageKey) {
-	ref := Ref{Scope: scope, ID: fmt.Sprintf("page-%d", k.Num)}
-	if _, w, err := tx.s.db.store.Audit().Written(ctx, k.Num, k.Version); err == nil {
-		if named, err := ParseRef(w.Ref); err == nil {
-			ref = named
-		}
-	}
-	tx.see(&Head{Artefact: Artefact{ID: ref.ID}, Scope: ref.Scope}, ref.Page, k.Num)
-}
-
-// see records a page version the model saw. The oldest stands: a text written from it does not become one written from a
-// later version because somebody reads that, too. Whoever writes what he saw replaces that version and no newer one: it
-// becomes the precondition of a write.
-func (tx *Txn) see(h *Head, page int, num uint64) {
-	slot := pageSlot{h.Scope, h.ID, page}
-	if was, ok := tx.saw[slot]; !ok || num < was.Num { // numbers rise with every version of a page
-		set(&tx.saw, slot, Seen{Scope: h.Scope, ID: h.ID, Page: page, Num: num})
-	}
-	if h.Scope != tx.s.name {
-		return
-	}
-	if was, ok := tx.expect[h.ID]; !ok || h.LSN < was {
-		set(&tx.expect, h.ID, h.LSN)
-	}
-}
-
-// sawNone records that the scope itself had no artefact of that name when it was looked for.
-func (tx *Txn) sawNone(id string) {
-	if _, ok := tx.expect[id]; !ok {
-		set(&tx.expect, id, 0)
-	}
 }
 
 // Update runs fn in a transaction the host vouches for, and commits it: there is no gate. If an artefact that fn read
@@ -387,42 +237,42 @@ func (tx *Txn) Put(ctx context.Context, a Artefact) error {
 	return tx.fails(tx.add(ctx, put))
 }
 
-func (tx *Txn) makePut(ctx context.Context, a Artefact) (Put, error) {
+func (tx *Txn) makePut(ctx context.Context, a Artefact) (store.Put, error) {
 	if err := checkPut(&a); err != nil {
-		return Put{}, err
+		return store.Put{}, err
 	}
 	if err := checkReserved("id", a.ID); err != nil {
-		return Put{}, err
+		return store.Put{}, err
 	}
 	if a.Provenance == HumanVerified && !tx.s.gated { // of a gated handle mayClaim refuses it
-		return Put{}, fmt.Errorf("%w: %s: human-verified comes from DB.PutVerified or an approval, not from a scope", ErrProvenance, a.ID)
+		return store.Put{}, fmt.Errorf("%w: %s: human-verified comes from DB.PutVerified or an approval, not from a scope", ErrProvenance, a.ID)
 	}
 	claimed := a.Provenance
 	a.KindDefaults()
 	if !tx.managed {
 		if err := tx.s.mayDraft(ctx, &a, claimed); err != nil {
-			return Put{}, err
+			return store.Put{}, err
 		}
 		if a.Kind == KindSystem || a.Role == "system" || a.Role == store.RoleDeveloper {
-			return Put{}, fmt.Errorf("%w: %s: a speculative write cannot be of kind or role system", ErrProvenance, a.ID)
+			return store.Put{}, fmt.Errorf("%w: %s: a speculative write cannot be of kind or role system", ErrProvenance, a.ID)
 		}
 		a.Provenance = speculative(a.Provenance)
 	}
 	if err := tx.supersedable(ctx, &a); err != nil {
-		return Put{}, err
+		return store.Put{}, err
 	}
 	if a.TTL > 0 {
 		a.ExpiresAt, a.TTL = tx.s.db.opts.Clock().Add(a.TTL), 0
 		if y := a.ExpiresAt.UTC().Year(); y < 1 || y > 9999 {
-			return Put{}, store.Invalid("ttl", fmt.Sprintf("an expiry in the year %d", y), "one up to the year 9999")
+			return store.Put{}, store.Invalid("ttl", fmt.Sprintf("an expiry in the year %d", y), "one up to the year 9999")
 		}
 	}
 	if err := tx.derive(ctx, &a); err != nil {
-		return Put{}, err
+		return store.Put{}, err
 	}
 	v, err := tx.s.content(ctx, &a)
 	if err != nil {
-		return Put{}, err
+		return store.Put{}, err
 	}
 	return tx.s.db.makePut(a, v)
 }
@@ -433,7 +283,7 @@ func (tx *Txn) supersedable(ctx context.Context, a *Artefact) error {
 	for _, id := range a.Supersedes {
 		_, err := tx.s.db.store.Resolve(ctx, tx.s.chain[:1], Ref{ID: id})
 		if errors.Is(err, ErrNotFound) {
-			_, err = tx.s.db.store.Scan(ctx, ScanQuery{What: ScanHistory, Scopes: tx.s.chain[:1], ID: id, Limit: 1})
+			_, err = tx.s.db.store.Scan(ctx, store.ScanQuery{What: store.ScanHistory, Scopes: tx.s.chain[:1], ID: id, Limit: 1})
 		}
 		if errors.Is(err, ErrNotFound) && !tx.s.supersededBefore(ctx, a.ID, id) {
 			set(&tx.unknown, id, true)
@@ -463,7 +313,7 @@ func (tx *Txn) supersedesNothing() error {
 
 // supersededBefore says whether the current version of an artefact names another one already: it may be put again.
 func (s *Scope) supersededBefore(ctx context.Context, id, other string) bool {
-	page, err := s.db.store.Scan(ctx, ScanQuery{What: ScanHistory, Scopes: s.chain[:1], ID: id, Limit: 1})
+	page, err := s.db.store.Scan(ctx, store.ScanQuery{What: store.ScanHistory, Scopes: s.chain[:1], ID: id, Limit: 1})
 	return err == nil && len(page.Heads) > 0 && slices.Contains(page.Heads[0].Supersedes, other)
 }
 
@@ -486,7 +336,7 @@ func (tx *Txn) derive(ctx context.Context, a *Artefact) error {
 			return fmt.Errorf("derived_from %s: %w", r, err)
 		}
 		r.Scope, r.Version = l.Scope, l.Version
-		loaded, err := tx.s.db.store.Load(ctx, tx.s.chain, l.Pages[:1], WantHead)
+		loaded, err := tx.s.db.store.Load(ctx, tx.s.chain, l.Pages[:1], store.WantHead)
 		if err != nil {
 			return err
 		}
@@ -532,7 +382,7 @@ func (s *Scope) content(ctx context.Context, a *Artefact) (Validator, error) {
 	return f.Validator, nil
 }
 
-func (tx *Txn) add(ctx context.Context, put Put) error {
+func (tx *Txn) add(ctx context.Context, put store.Put) error {
 	id := put.Artefact.ID
 	bytes := tx.bytes + putBytes(&put) - putBytes(tx.writes[id])
 	if bytes > MaxTxnBytes {
@@ -558,7 +408,7 @@ func (tx *Txn) add(ctx context.Context, put Put) error {
 }
 
 // putBytes are the bytes of text of a put; none for nil.
-func putBytes(p *Put) (n int) {
+func putBytes(p *store.Put) (n int) {
 	if p != nil {
 		for i := range p.Pages {
 			n += len(p.Pages[i].Text)
@@ -669,8 +519,8 @@ func (tx *Txn) Get(ctx context.Context, id string, opts ...ReadOption) (*Version
 }
 
 // own shows a write of the transaction itself.
-func (tx *Txn) own(w *Put) *Version {
-	h := &Head{Artefact: w.Artefact, Scope: tx.s.name, Actor: tx.s.actor, PartBytes: w.PartBytes}
+func (tx *Txn) own(w *store.Put) *Version {
+	h := &store.Head{Artefact: w.Artefact, Scope: tx.s.name, Actor: tx.s.actor, PartBytes: w.PartBytes}
 	v := versionOf(h)
 	var text strings.Builder
 	for i, p := range w.Pages {
@@ -683,8 +533,8 @@ func (tx *Txn) own(w *Put) *Version {
 	return v
 }
 
-func (tx *Txn) batch() Batch {
-	b := Batch{ID: tx.id, Scope: tx.s.name, Actor: tx.s.actor, Now: tx.s.db.opts.Clock(), OnStale: tx.onStale, State: tx.stateW}
+func (tx *Txn) batch() store.Batch {
+	b := store.Batch{ID: tx.id, Scope: tx.s.name, Actor: tx.s.actor, Now: tx.s.db.opts.Clock(), OnStale: tx.onStale, State: tx.stateW}
 	if !tx.managed || !tx.first {
 		b.Trace = tx.trace
 	}
@@ -692,7 +542,7 @@ func (tx *Txn) batch() Batch {
 	b.Deletes = slices.Sorted(maps.Keys(tx.drop))
 	for _, id := range slices.Sorted(maps.Keys(tx.expect)) {
 		if tx.writes[id] != nil || tx.drop[id] {
-			b.Expect = append(b.Expect, Precondition{Ref: Ref{Scope: tx.s.name, ID: id}, LSN: tx.expect[id]})
+			b.Expect = append(b.Expect, store.Precondition{Ref: Ref{Scope: tx.s.name, ID: id}, LSN: tx.expect[id]})
 		}
 	}
 	for _, k := range tx.slots() {
@@ -702,218 +552,6 @@ func (tx *Txn) batch() Batch {
 		b.Context = append(b.Context, tx.saw[k])
 	}
 	return b
-}
-
-func (tx *Txn) slots() []pageSlot {
-	if len(tx.saw) == 0 {
-		return nil
-	}
-	keys := make([]pageSlot, 0, len(tx.saw))
-	for k := range tx.saw {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(a, b pageSlot) int {
-		return compareSeen(tx.saw[a], tx.saw[b])
-	})
-	return keys
-}
-
-func compareSeen(a, b Seen) int {
-	switch {
-	case a.Num < b.Num:
-		return -1
-	case a.Num > b.Num:
-		return 1
-	}
-	return 0
-}
-
-// Commit ends the transaction. In this order: an artefact it overwrites has a newer version → ErrConflict, nothing
-// applied; a page it saw was replaced, expired or deleted → held as stale context (or as WithOnStale says); no verdict,
-// a verdict by the writer itself, or confidence below the gate → held; else durable and visible. Held drafts are
-// durable, invisible, and listed by DB.Review; Commit then returns a *HeldError, which matches ErrHeld.
-func (tx *Txn) Commit(ctx context.Context, v Verdict) error {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if tx.state == txnDone || tx.managed {
-		return ErrTxnDone
-	}
-	if err := tx.whole(); err != nil {
-		return err
-	}
-	if err := checkVerdict(v.By, v.Note); err != nil {
-		return err
-	}
-	if err := tx.mayCommit(ctx, v); err != nil {
-		return err
-	}
-	evaluator := ""
-	if v == (Verdict{}) && tx.s.evaluator() != nil {
-		var err error
-		if v, err = tx.evaluate(ctx); err != nil {
-			return err
-		}
-		evaluator = v.By
-		if err := checkVerdict(v.By, v.Note); err != nil {
-			return fmt.Errorf("ctxpage: evaluator: %w", err)
-		}
-	}
-	if v.Confidence > 1 { // on another scale, say percent, a bad draft would pass; below 0 and NaN pass no gate
-		return store.Invalid("confidence", fmt.Sprintf("%v by %s", v.Confidence, v.By), "a number from 0 to 1; the transaction is still open")
-	}
-	b := tx.batch()
-	b.Leaf = manifest.Record{Type: manifest.TypeCommit, Confidence: store.ClampUnit(v.Confidence), By: v.By, Note: v.Note, Evaluator: evaluator, Gate: max(tx.s.gate, 0)}
-	if b.Reason = tx.s.gateReason(v); b.Reason != "" {
-		b.Action = ActHold
-	}
-	if err := b.Bind(); err != nil { // before what was served takes drafts out of it
-		return err
-	}
-	if err := tx.touches(ctx, &b); err != nil {
-		return err
-	}
-	return tx.finish(ctx, b)
-}
-
-// Judge tells what the gate of the handle says of a verdict, without committing: the reason for which a commit is held, ""
-// where it lets it pass. Conflicts and a stale context are found by Commit alone.
-func (tx *Txn) Judge(v Verdict) string { return tx.s.gateReason(v) }
-
-func (tx *Txn) evaluate(ctx context.Context) (Verdict, error) {
-	e := tx.s.evaluator()
-	d := Draft{Scope: tx.s.name, Actor: tx.s.actor, Trace: tx.trace, Deletes: slices.Sorted(maps.Keys(tx.drop))}
-	for _, id := range tx.order {
-		d.Writes = append(d.Writes, tx.own(tx.writes[id]).Artefact)
-	}
-	confidence, note, err := e.Evaluate(ctx, d)
-	if err != nil {
-		return Verdict{}, fmt.Errorf("ctxpage: evaluator %s: %w", e.Name(), err)
-	}
-	return Verdict{Confidence: confidence, By: e.Name(), Note: note}, nil
-}
-
-// checkVerdict keeps what goes into the manifest small. Nobody in By is a reason to hold, not an error.
-func checkVerdict(by, note string) error {
-	if by != "" {
-		if err := store.CheckID("by", by); err != nil {
-			return err
-		}
-	}
-	if len(note) > MaxNote {
-		return store.Invalid("note", fmt.Sprintf("%d bytes", len(note)), fmt.Sprintf("at most %d", MaxNote))
-	}
-	return nil
-}
-
-// gateReason is the gate: the reason for holding, "" to let pass. Nobody certifies himself under another spelling, or a
-// name made to look like his own.
-func (s *Scope) gateReason(v Verdict) string {
-	switch {
-	case foldName(v.By) == "":
-		return ReasonNoVerdict
-	case isWriter(v.By, s.actor, s.name):
-		return ReasonSelfCertified
-	case s.gate != GateOff && !(v.Confidence >= s.gate): // NaN is below every gate
-		return ReasonLowConfidence
-	}
-	return ""
-}
-
-// touches takes drafts out of a batch that merely repeat a page the model was served: an echo is not a new fact.
-func (tx *Txn) touches(ctx context.Context, b *Batch) error {
-	if len(tx.saw) == 0 {
-		return nil
-	}
-	keys := make([]PageKey, 0, len(tx.saw))
-	for _, k := range tx.slots() {
-		keys = append(keys, PageKey{Num: tx.saw[k].Num})
-	}
-	loaded, err := tx.s.db.store.Load(ctx, tx.s.chain, keys, WantHead)
-	if err != nil {
-		return err
-	}
-	b.Puts = slices.DeleteFunc(b.Puts, func(p Put) bool {
-		l := tx.repeats(ctx, &p, loaded)
-		if l == nil {
-			return false
-		}
-		ref := Ref{Scope: l.Head.Scope, ID: l.Head.ID, Page: l.Page, Version: l.Head.Rows[l.Page-1].Version}
-		b.Leaf.Writes = append(b.Leaf.Writes, manifest.Write{Num: l.Key.Num, Ref: ref.String(), Version: ref.Version, Touch: true})
-		tx.echoes = append(tx.echoes, ref)
-		return true
-	})
-	return nil
-}
-
-// repeats finds the served page, live still, that a draft says word for word. Only a new note that asks for nothing but
-// to be remembered can repeat: a turn of a conversation is a turn whatever it says, and an update must happen.
-func (tx *Txn) repeats(ctx context.Context, p *Put, loaded []Loaded) *Loaded {
-	a := &p.Artefact
-	if len(p.Pages) != 1 || p.Pages[0].Text == "" || tx.expect[a.ID] != 0 || !plainNote(a) {
-		return nil
-	}
-	for i := range loaded {
-		l := &loaded[i]
-		if l.Err != nil || l.Head.Scope == "" {
-			continue
-		}
-		r := &l.Head.Rows[l.Page-1]
-		if r.Hash == p.Pages[0].Hash && store.SaltedDigest(r.Salt[:], p.Pages[0].Text) == r.Digest && tx.live(ctx, l) {
-			return l
-		}
-	}
-	return nil
-}
-
-func plainNote(a *Artefact) bool {
-	return a.Group == "" && a.Role == "" && a.Source == "" && a.Subject == "" && !a.Pinned && a.ExpiresAt.IsZero() &&
-		len(a.Supersedes)+len(a.DerivedFrom)+len(a.Tags)+len(a.Meta)+len(a.Parts)+len(a.ToolCalls) == 0
-}
-
-// live says whether a loaded page is still what its artefact says.
-func (tx *Txn) live(ctx context.Context, l *Loaded) bool {
-	now, err := tx.s.db.store.Resolve(ctx, tx.s.chain, Ref{Scope: l.Head.Scope, ID: l.Head.ID})
-	return err == nil && now.By == 0 && (now.Expires == 0 || now.Expires > codec.Micros(tx.s.db.opts.Clock())) &&
-		slices.ContainsFunc(now.Pages, func(k PageKey) bool { return k.Num == l.Key.Num })
-}
-
-// finish hands the batch to the store. The transaction is over unless the store says that nothing happened and a
-// second try may go through.
-func (tx *Txn) finish(ctx context.Context, b Batch) error {
-	out, err := tx.s.db.store.Commit(ctx, b)
-	if err != nil {
-		tx.maybe = tx.maybe || errors.Is(err, ErrOutcomeUnknown)
-		if !errors.Is(err, ErrOutcomeUnknown) && ctx.Err() == nil {
-			tx.end()
-		}
-		return err
-	}
-	out.Repeats = append(out.Repeats, tx.echoes...)
-	tx.out = out
-	tx.end()
-	if out.Status == StatusHeld {
-		return &HeldError{Batch: tx.id.String(), Trace: tx.trace, Reason: out.Reason, Stale: out.Stale}
-	}
-	return nil
-}
-
-// Rollback drops the writes and says so in the manifest. After Commit it is harmless and returns ErrTxnDone. After a
-// Commit whose outcome is unknown it drops nothing and says nothing: a later Commit under the same id, or the manifest,
-// knows what happened.
-func (tx *Txn) Rollback() error {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if tx.state == txnDone || tx.managed {
-		return ErrTxnDone
-	}
-	tx.end()
-	if tx.maybe {
-		return fmt.Errorf("%w: batch %s may be committed", ErrOutcomeUnknown, tx.id)
-	}
-	leaf := &manifest.Record{Type: manifest.TypeRollback, Trace: tx.id.String(), Parent: tx.trace, Batch: tx.id.String(), Status: "rolled back"}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	return tx.s.emit(ctx, leaf)
 }
 
 // ownDocs are the transaction's own pages, analysed, for ranking beside what the store proposes.
@@ -934,7 +572,7 @@ func (tx *Txn) ownDocs() []ownPage {
 }
 
 type ownPage struct {
-	put      *Put
+	put      *store.Put
 	page     int
 	analysis *lexical.Analysis
 }

@@ -197,7 +197,7 @@ func (a *assembling) stored(ctx context.Context, items []item, at []int, length 
 // it is paged in.
 func (a *assembling) textsOf(ctx context.Context, items []item, at []int, have [][]float32) ([]string, error) {
 	out := make([]string, len(at))
-	var keys []PageKey
+	var keys []store.PageKey
 	var js []int
 	for j, i := range at {
 		switch it := &items[i]; {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 )
@@ -25,26 +26,26 @@ func TestVectorRows(t *testing.T) {
 	vecs := [][]float32{{1, -2.5, math.MaxFloat32}, {0, 1, 2}, {4, 5, 6}}
 	require.NoError(t, s.PutVectors(ctx, "m", []uint64{1, 2, 3}, vecs))
 	require.NoError(t, s.PutVectors(ctx, "other", []uint64{1, 99, 0}, [][]float32{{7}, {8}, {9}}), "pages that are not there are passed over")
-	read := func(scopes Scopes, model string) [][]float32 {
+	read := func(scopes store.Scopes, model string) [][]float32 {
 		t.Helper()
 		got, err := s.Vectors(ctx, scopes, model, []uint64{3, 2, 1, 0, 99})
 		require.NoError(t, err)
 		return got
 	}
 	for _, where := range []string{"overlay", "file"} {
-		require.Equal(t, [][]float32{nil, vecs[1], vecs[0], nil, nil}, read(Scopes{"acme/a", "acme"}, "m"), where)
-		require.Equal(t, [][]float32{nil, nil, {7}, nil, nil}, read(Scopes{"acme"}, "other"), where)
-		require.Equal(t, make([][]float32, 5), read(Scopes{"acme"}, "unknown"), where)
-		require.Equal(t, make([][]float32, 5), read(Scopes{}, "m"), where)
+		require.Equal(t, [][]float32{nil, vecs[1], vecs[0], nil, nil}, read(store.Scopes{"acme/a", "acme"}, "m"), where)
+		require.Equal(t, [][]float32{nil, nil, {7}, nil, nil}, read(store.Scopes{"acme"}, "other"), where)
+		require.Equal(t, make([][]float32, 5), read(store.Scopes{"acme"}, "unknown"), where)
+		require.Equal(t, make([][]float32, 5), read(store.Scopes{}, "m"), where)
 		_, err := db.Checkpoint(ctx)
 		require.NoError(t, err)
 	}
 	// A newer vector of the same page and model takes the place of the old one, from the overlay and from the file.
 	require.NoError(t, s.PutVectors(ctx, "m", []uint64{1}, [][]float32{{3}}))
-	require.Equal(t, []float32{3}, read(Scopes{"acme"}, "m")[2])
+	require.Equal(t, []float32{3}, read(store.Scopes{"acme"}, "m")[2])
 	_, err := db.Checkpoint(ctx)
 	require.NoError(t, err)
-	require.Equal(t, []float32{3}, read(Scopes{"acme"}, "m")[2])
+	require.Equal(t, []float32{3}, read(store.Scopes{"acme"}, "m")[2])
 	problems, err := db.Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
@@ -101,7 +102,7 @@ func TestDamagedVectorIsNone(t *testing.T) {
 				}
 				return b.Put(c.key, c.row)
 			}))
-			got, err := s.Vectors(ctx, Scopes{"acme"}, "m", []uint64{1, 77})
+			got, err := s.Vectors(ctx, store.Scopes{"acme"}, "m", []uint64{1, 77})
 			require.NoError(t, err)
 			require.Equal(t, make([][]float32, 2), got)
 			problems, err := db.Check(ctx, nil)
@@ -114,7 +115,7 @@ func TestDamagedVectorIsNone(t *testing.T) {
 			problems, err = db.Check(ctx, nil)
 			require.NoError(t, err)
 			require.Empty(t, problems)
-			got, err = s.Vectors(ctx, Scopes{"acme"}, "m", []uint64{1})
+			got, err = s.Vectors(ctx, store.Scopes{"acme"}, "m", []uint64{1})
 			require.NoError(t, err)
 			require.Equal(t, [][]float32{{1}}, got)
 		})

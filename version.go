@@ -2,6 +2,8 @@ package ctxpage
 
 import (
 	"time"
+
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Version is one version of an artefact as it is stored: what the caller put, and what the database keeps of it.
@@ -27,7 +29,7 @@ type Version struct {
 	// out of JSON: an erased text could be guessed from it.
 	SourceHash uint64 `json:"-"`
 	Pages      []Page `json:"pages"`
-	src        *Head
+	src        *store.Head
 }
 
 // Page is the unit of paging, ranking, budgeting and dirty checking.

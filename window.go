@@ -50,12 +50,12 @@ type turnIn struct {
 }
 
 // stubOf is what stands for a turn whose title is known.
-func stubOf(h *Head, title string) string {
+func stubOf(h *store.Head, title string) string {
 	return session.StubText(Ref{Scope: h.Scope, ID: h.ID}.String(), hex.EncodeToString(h.Rows[0].Digest[:6]), sumTokens(h.Rows), title)
 }
 
 // candidates asks the store while nothing of the session can change.
-func (a *assembling) candidates(ctx context.Context, q CandidateQuery) (err error) {
+func (a *assembling) candidates(ctx context.Context, q store.CandidateQuery) (err error) {
 	if a.q.Session == "" {
 		a.cands, err = a.s.db.store.Candidates(ctx, q)
 		return err
@@ -200,11 +200,11 @@ func (c *conversation) managed() bool {
 
 // enter makes items of the turns: those that stand in the window and may find room, while the rest is left out with its
 // reason. It gives what it made, and takes their pages out of the hits, which keep their lexical scores.
-func (a *assembling) enter(hits []Candidate) (turns []*item, rest []Candidate) {
+func (a *assembling) enter(hits []store.Candidate) (turns []*item, rest []store.Candidate) {
 	if len(a.turns) == 0 {
 		return nil, hits
 	}
-	found := map[uint64]*Candidate{}
+	found := map[uint64]*store.Candidate{}
 	for i, c := range hits {
 		t, ok := a.turnOf[c.Key.Num]
 		if !ok {
@@ -216,7 +216,7 @@ func (a *assembling) enter(hits []Candidate) (turns []*item, rest []Candidate) {
 			rest = append(rest, c)
 		}
 	}
-	room, left := a.q.Budget, map[string]*Excluded{}
+	room, left := a.q.Budget, map[string]*store.Excluded{}
 	for _, i := range a.order() {
 		t := &a.turns[i]
 		if !t.managed && !t.newest {
@@ -249,8 +249,8 @@ func (a *assembling) enter(hits []Candidate) (turns []*item, rest []Candidate) {
 
 // complete adds to hits that compete the calls and results they go with, which the question may not have found: they are
 // worth what the one is worth that was.
-func (a *assembling) complete(hits []Candidate) []Candidate {
-	units := map[int]*Candidate{} // the best of each
+func (a *assembling) complete(hits []store.Candidate) []store.Candidate {
+	units := map[int]*store.Candidate{} // the best of each
 	there := map[uint64]bool{}
 	for i := range hits {
 		c := &hits[i]
@@ -324,10 +324,10 @@ func (a *assembling) refuse(t *turnIn) string {
 }
 
 // leave counts a turn that is left out, and names it while there is room, those the question asks for first.
-func (a *assembling) leave(left map[string]*Excluded, t *turnIn, reason string, found map[uint64]*Candidate) {
+func (a *assembling) leave(left map[string]*store.Excluded, t *turnIn, reason string, found map[uint64]*store.Candidate) {
 	e := left[reason]
 	if e == nil {
-		e = &Excluded{Reason: reason}
+		e = &store.Excluded{Reason: reason}
 		left[reason] = e
 	}
 	e.Count++
@@ -339,7 +339,7 @@ func (a *assembling) leave(left map[string]*Excluded, t *turnIn, reason string, 
 		return
 	}
 	c := *a.candidate(t, 0, found)
-	if k := slices.IndexFunc(e.Nearest, func(o Candidate) bool { return o.Lexical.Score < c.Lexical.Score }); k >= 0 {
+	if k := slices.IndexFunc(e.Nearest, func(o store.Candidate) bool { return o.Lexical.Score < c.Lexical.Score }); k >= 0 {
 		e.Nearest = slices.Insert(e.Nearest, k, c)
 	} else {
 		e.Nearest = append(e.Nearest, c)
@@ -347,18 +347,18 @@ func (a *assembling) leave(left map[string]*Excluded, t *turnIn, reason string, 
 	e.Nearest = e.Nearest[:min(len(e.Nearest), namedLeft)]
 }
 
-func (a *assembling) candidate(t *turnIn, page int, found map[uint64]*Candidate) *Candidate {
+func (a *assembling) candidate(t *turnIn, page int, found map[uint64]*store.Candidate) *store.Candidate {
 	if c := found[t.nums[page]]; c != nil {
 		return c
 	}
-	return &Candidate{
-		Key: PageKey{Num: t.nums[page], Version: t.version}, Ref: Ref{Scope: a.s.name, ID: t.id, Page: page + 1, Version: t.version}, Kind: t.kind, Provenance: t.prov,
+	return &store.Candidate{
+		Key: store.PageKey{Num: t.nums[page], Version: t.version}, Ref: Ref{Scope: a.s.name, ID: t.id, Page: page + 1, Version: t.version}, Kind: t.kind, Provenance: t.prov,
 		AsOf: t.asOf, Tokens: t.stored / len(t.nums), GroupName: a.q.Session, Seq: t.seq,
 	}
 }
 
 // turnItems are the pages of a turn, or the one that stands for it.
-func (a *assembling) turnItems(t *turnIn, found map[uint64]*Candidate) []*item {
+func (a *assembling) turnItems(t *turnIn, found map[uint64]*store.Candidate) []*item {
 	scored := judged{score: t.score, recency: t.recency, semantic: t.similar, tag: triage.Red}
 	note := cmp.Or(t.why, "in the window of the session")
 	forms := map[session.Level]manifest.Form{session.Trimmed: manifest.FormSummary, session.Summary: manifest.FormSummary, session.Stub: manifest.FormStub}
@@ -376,11 +376,11 @@ func (a *assembling) turnItems(t *turnIn, found map[uint64]*Candidate) []*item {
 // loadForms pages in what stands for compacted turns: heads for stubs, derived pages for the others. A form that is not
 // there any more gives way to the turn itself.
 func (a *assembling) loadForms(ctx context.Context, at []int) (whole []int, err error) {
-	keys := make([]PageKey, len(at))
+	keys := make([]store.PageKey, len(at))
 	for j, i := range at {
 		keys[j] = a.ranked[i].cand.Key
 	}
-	heads, err := a.s.db.store.Load(ctx, a.s.chain[:1], keys, WantHead)
+	heads, err := a.s.db.store.Load(ctx, a.s.chain[:1], keys, store.WantHead)
 	if err != nil {
 		return nil, err
 	}
@@ -409,7 +409,7 @@ func (a *assembling) loadForms(ctx context.Context, at []int) (whole []int, err 
 	return whole, nil
 }
 
-func (db *DB) formText(ctx context.Context, scopes Scopes, id string) (num uint64, text string, err error) {
+func (db *DB) formText(ctx context.Context, scopes store.Scopes, id string) (num uint64, text string, err error) {
 	l, err := db.store.Resolve(ctx, scopes, Ref{ID: id})
 	if err != nil {
 		return 0, "", err
@@ -447,7 +447,7 @@ func (a *assembling) leaveUnpaired() {
 		return
 	}
 	at := map[Ref][]*item{} // of one turn, which may have several pages
-	var heads []*Head
+	var heads []*store.Head
 	for _, it := range turns {
 		ref := Ref{Scope: it.head.Scope, ID: it.head.ID}
 		if at[ref] == nil {
@@ -455,9 +455,9 @@ func (a *assembling) leaveUnpaired() {
 		}
 		at[ref] = append(at[ref], it)
 	}
-	slices.SortFunc(heads, func(x, y *Head) int { return cmp.Or(cmp.Compare(x.Seq, y.Seq), cmp.Compare(x.ID, y.ID)) })
+	slices.SortFunc(heads, func(x, y *store.Head) int { return cmp.Or(cmp.Compare(x.Seq, y.Seq), cmp.Compare(x.ID, y.ID)) })
 	type call struct{ missing int } // results
-	open, by, last := map[string]*call{}, map[*Head]*call{}, (*call)(nil)
+	open, by, last := map[string]*call{}, map[*store.Head]*call{}, (*call)(nil)
 	for _, h := range heads {
 		if last = open[h.ToolCallID]; h.ToolCallID == "" || last == nil {
 			last = &call{}
@@ -482,11 +482,11 @@ func (a *assembling) leaveUnpaired() {
 
 // isTurn says whether a page is a message of a session's requests. One with a role that no provider takes is data, whatever
 // calls it has.
-func isTurn(h *Head, session string) bool {
+func isTurn(h *store.Head, session string) bool {
 	return session != "" && h.Group == session && h.Kind == KindMessage && (h.Role == "" || slices.Contains(store.Roles, h.Role))
 }
 
-func isResult(h *Head) bool { return h.ToolCallID != "" || h.Role == render.RoleTool }
+func isResult(h *store.Head) bool { return h.ToolCallID != "" || h.Role == render.RoleTool }
 
 // fitTurn tells the allocator about a turn. It keeps its place in the conversation whatever holds it.
 func (it *item) fitTurn(b *budget.Item) {
@@ -506,7 +506,7 @@ func (it *item) fitTurn(b *budget.Item) {
 func position(turn, page int) int { return (turn+1)<<12 + page }
 
 // standsAt orders a page of the session that competes; drafts come after all turns.
-func (a *assembling) standsAt(c *Candidate) int {
+func (a *assembling) standsAt(c *store.Candidate) int {
 	if i, ok := a.turnOf[c.Key.Num]; ok {
 		return position(a.turns[i].index, c.Ref.Page)
 	}
@@ -519,11 +519,11 @@ func (a *assembling) standsAt(c *Candidate) int {
 // turnMerger puts the pages of one turn together again: a provider takes one message for a call or a result.
 type turnMerger struct {
 	pages []render.Page
-	last  *Head
+	last  *store.Head
 	page  int
 }
 
-func (m *turnMerger) add(h *Head, page int, p render.Page) {
+func (m *turnMerger) add(h *store.Head, page int, p render.Page) {
 	whole := p.Form == manifest.FormFull.String()
 	if n := len(m.pages); n > 0 && whole && p.Role != "" && p.Role != render.RoleSystem && m.last != nil && m.last.ID == h.ID && m.last.Scope == h.Scope && page == m.page+1 {
 		m.pages[n-1].Text += p.Text

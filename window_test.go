@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ctxpage/ctxpage/budget"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
 )
 
 // What enters a context from a session, and what is said of the rest, is what looking at every turn there ever was gives:
@@ -92,7 +92,7 @@ func (e *entered) compare(ctx context.Context, t *testing.T, k *randomTalk) {
 	require.NoError(t, err)
 	a := s.begin(q, nil)
 	defer a.end()
-	require.NoError(t, a.candidates(ctx, CandidateQuery{
+	require.NoError(t, a.candidates(ctx, store.CandidateQuery{
 		Scopes: s.chain, Terms: s.db.lexer.Terms(q.Text), Kinds: q.Kinds, Floor: q.Floor, Session: q.Session, Now: a.now, K: 60, Recent: recentTail,
 	}))
 	all := &everyTurn{assembling: &assembling{s: s, q: q, now: a.now, cands: a.cands, room: a.room}}
@@ -117,11 +117,11 @@ func (e *entered) compare(ctx context.Context, t *testing.T, k *randomTalk) {
 			require.Equal(t, all.turns[k].group, a.turns[a.turnOf[rest[i].Key.Num]].group)
 		}
 	}
-	require.Equal(t, all.standsAt(&Candidate{Seq: 10_000}), a.standsAt(&Candidate{Seq: 10_000}))
+	require.Equal(t, all.standsAt(&store.Candidate{Seq: 10_000}), a.standsAt(&store.Candidate{Seq: 10_000}))
 	e.count(all, a, len(turns), rest)
 }
 
-func (e *entered) count(all *everyTurn, a *assembling, turns int, rest []Candidate) {
+func (e *entered) count(all *everyTurn, a *assembling, turns int, rest []store.Candidate) {
 	e.turns += turns
 	e.reasons += len(a.cands.Excluded)
 	e.more += len(all.turns) - len(a.turns)
@@ -183,8 +183,8 @@ func (a *everyTurn) turnsIn(c *conversation) {
 	}
 }
 
-func (a *everyTurn) enter(hits []Candidate) (turns []*item, rest []Candidate) {
-	found := map[uint64]*Candidate{}
+func (a *everyTurn) enter(hits []store.Candidate) (turns []*item, rest []store.Candidate) {
+	found := map[uint64]*store.Candidate{}
 	for i, c := range hits {
 		t, ok := a.turnOf[c.Key.Num]
 		if ok {
@@ -194,7 +194,7 @@ func (a *everyTurn) enter(hits []Candidate) (turns []*item, rest []Candidate) {
 			rest = append(rest, c)
 		}
 	}
-	room, left := a.q.Budget, map[string]*Excluded{}
+	room, left := a.q.Budget, map[string]*store.Excluded{}
 	for _, i := range a.order() {
 		t := &a.turns[i]
 		if !t.managed && !t.newest {

@@ -15,6 +15,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/folder"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type demoCmd struct {
@@ -387,7 +388,7 @@ func (d *demo) hold() (err error) {
 		return err
 	}
 	h := d.out.Held
-	if h.Status != ctxpage.StatusHeld.String() || h.Visible {
+	if h.Status != store.StatusHeld.String() || h.Visible {
 		return failed("the answer was %s below the gate, visible %v", h.Status, h.Visible)
 	}
 	d.say("\nanswered   by %s, judged by %s: confidence %.2f, gate %.2f", demoWriter, demoJudge, h.Confidence, ctxpage.DefaultGate)
@@ -401,7 +402,7 @@ func (d *demo) commit() (err error) {
 		return err
 	}
 	e := d.out.Committed
-	if e.Status != ctxpage.StatusApplied.String() || !e.Visible {
+	if e.Status != store.StatusApplied.String() || !e.Visible {
 		return failed("the answer was %s above the gate, visible %v", e.Status, e.Visible)
 	}
 	d.say("           judged again: confidence %.2f: %s as %s; visible: %v", e.Confidence, e.Status, e.Ref, e.Visible)

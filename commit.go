@@ -1,0 +1,224 @@
+package ctxpage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Verdict is what somebody other than the writer says of a draft. The library computes no confidence: a model that
+// judges itself is badly calibrated.
+type Verdict struct {
+	Confidence float64 // 0 to 1; above is ErrInvalid
+	By         string  // who judged: an evaluator, a rule, a person; never the actor or the scope, however spelt
+	Note       string
+}
+
+// Draft is what an Evaluator judges.
+type Draft struct {
+	Scope, Actor string
+	Trace        string
+	Writes       []Artefact
+	Deletes      []string
+}
+
+// Evaluator judges drafts when Commit is given no verdict. It runs under no lock of the database; its name is recorded.
+type Evaluator interface {
+	Name() string
+	Evaluate(ctx context.Context, d Draft) (confidence float64, note string, err error)
+}
+
+// Commit ends the transaction. In this order: an artefact it overwrites has a newer version → ErrConflict, nothing
+// applied; a page it saw was replaced, expired or deleted → held as stale context (or as WithOnStale says); no verdict,
+// a verdict by the writer itself, or confidence below the gate → held; else durable and visible. Held drafts are
+// durable, invisible, and listed by DB.Review; Commit then returns a *HeldError, which matches ErrHeld.
+func (tx *Txn) Commit(ctx context.Context, v Verdict) error {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.state == txnDone || tx.managed {
+		return ErrTxnDone
+	}
+	if err := tx.whole(); err != nil {
+		return err
+	}
+	if err := checkVerdict(v.By, v.Note); err != nil {
+		return err
+	}
+	if err := tx.mayCommit(ctx, v); err != nil {
+		return err
+	}
+	evaluator := ""
+	if v == (Verdict{}) && tx.s.evaluator() != nil {
+		var err error
+		if v, err = tx.evaluate(ctx); err != nil {
+			return err
+		}
+		evaluator = v.By
+		if err := checkVerdict(v.By, v.Note); err != nil {
+			return fmt.Errorf("ctxpage: evaluator: %w", err)
+		}
+	}
+	if v.Confidence > 1 { // on another scale, say percent, a bad draft would pass; below 0 and NaN pass no gate
+		return store.Invalid("confidence", fmt.Sprintf("%v by %s", v.Confidence, v.By), "a number from 0 to 1; the transaction is still open")
+	}
+	b := tx.batch()
+	b.Leaf = manifest.Record{Type: manifest.TypeCommit, Confidence: store.ClampUnit(v.Confidence), By: v.By, Note: v.Note, Evaluator: evaluator, Gate: max(tx.s.gate, 0)}
+	if b.Reason = tx.s.gateReason(v); b.Reason != "" {
+		b.Action = store.ActHold
+	}
+	if err := b.Bind(); err != nil { // before what was served takes drafts out of it
+		return err
+	}
+	if err := tx.touches(ctx, &b); err != nil {
+		return err
+	}
+	return tx.finish(ctx, b)
+}
+
+// Judge tells what the gate of the handle says of a verdict, without committing: the reason for which a commit is held, ""
+// where it lets it pass. Conflicts and a stale context are found by Commit alone.
+func (tx *Txn) Judge(v Verdict) string { return tx.s.gateReason(v) }
+
+func (tx *Txn) evaluate(ctx context.Context) (Verdict, error) {
+	e := tx.s.evaluator()
+	d := Draft{Scope: tx.s.name, Actor: tx.s.actor, Trace: tx.trace, Deletes: slices.Sorted(maps.Keys(tx.drop))}
+	for _, id := range tx.order {
+		d.Writes = append(d.Writes, tx.own(tx.writes[id]).Artefact)
+	}
+	confidence, note, err := e.Evaluate(ctx, d)
+	if err != nil {
+		return Verdict{}, fmt.Errorf("ctxpage: evaluator %s: %w", e.Name(), err)
+	}
+	return Verdict{Confidence: confidence, By: e.Name(), Note: note}, nil
+}
+
+// checkVerdict keeps what goes into the manifest small. Nobody in By is a reason to hold, not an error.
+func checkVerdict(by, note string) error {
+	if by != "" {
+		if err := store.CheckID("by", by); err != nil {
+			return err
+		}
+	}
+	if len(note) > MaxNote {
+		return store.Invalid("note", fmt.Sprintf("%d bytes", len(note)), fmt.Sprintf("at most %d", MaxNote))
+	}
+	return nil
+}
+
+// gateReason is the gate: the reason for holding, "" to let pass. Nobody certifies himself under another spelling, or a
+// name made to look like his own.
+func (s *Scope) gateReason(v Verdict) string {
+	switch {
+	case foldName(v.By) == "":
+		return ReasonNoVerdict
+	case isWriter(v.By, s.actor, s.name):
+		return ReasonSelfCertified
+	case s.gate != GateOff && !(v.Confidence >= s.gate): // NaN is below every gate
+		return ReasonLowConfidence
+	}
+	return ""
+}
+
+// touches takes drafts out of a batch that merely repeat a page the model was served: an echo is not a new fact.
+func (tx *Txn) touches(ctx context.Context, b *store.Batch) error {
+	if len(tx.saw) == 0 {
+		return nil
+	}
+	keys := make([]store.PageKey, 0, len(tx.saw))
+	for _, k := range tx.slots() {
+		keys = append(keys, store.PageKey{Num: tx.saw[k].Num})
+	}
+	loaded, err := tx.s.db.store.Load(ctx, tx.s.chain, keys, store.WantHead)
+	if err != nil {
+		return err
+	}
+	b.Puts = slices.DeleteFunc(b.Puts, func(p store.Put) bool {
+		l := tx.repeats(ctx, &p, loaded)
+		if l == nil {
+			return false
+		}
+		ref := Ref{Scope: l.Head.Scope, ID: l.Head.ID, Page: l.Page, Version: l.Head.Rows[l.Page-1].Version}
+		b.Leaf.Writes = append(b.Leaf.Writes, manifest.Write{Num: l.Key.Num, Ref: ref.String(), Version: ref.Version, Touch: true})
+		tx.echoes = append(tx.echoes, ref)
+		return true
+	})
+	return nil
+}
+
+// repeats finds the served page, live still, that a draft says word for word. Only a new note that asks for nothing but
+// to be remembered can repeat: a turn of a conversation is a turn whatever it says, and an update must happen.
+func (tx *Txn) repeats(ctx context.Context, p *store.Put, loaded []store.Loaded) *store.Loaded {
+	a := &p.Artefact
+	if len(p.Pages) != 1 || p.Pages[0].Text == "" || tx.expect[a.ID] != 0 || !plainNote(a) {
+		return nil
+	}
+	for i := range loaded {
+		l := &loaded[i]
+		if l.Err != nil || l.Head.Scope == "" {
+			continue
+		}
+		r := &l.Head.Rows[l.Page-1]
+		if r.Hash == p.Pages[0].Hash && store.SaltedDigest(r.Salt[:], p.Pages[0].Text) == r.Digest && tx.live(ctx, l) {
+			return l
+		}
+	}
+	return nil
+}
+
+func plainNote(a *Artefact) bool {
+	return a.Group == "" && a.Role == "" && a.Source == "" && a.Subject == "" && !a.Pinned && a.ExpiresAt.IsZero() &&
+		len(a.Supersedes)+len(a.DerivedFrom)+len(a.Tags)+len(a.Meta)+len(a.Parts)+len(a.ToolCalls) == 0
+}
+
+// live says whether a loaded page is still what its artefact says.
+func (tx *Txn) live(ctx context.Context, l *store.Loaded) bool {
+	now, err := tx.s.db.store.Resolve(ctx, tx.s.chain, Ref{Scope: l.Head.Scope, ID: l.Head.ID})
+	return err == nil && now.By == 0 && (now.Expires == 0 || now.Expires > codec.Micros(tx.s.db.opts.Clock())) &&
+		slices.ContainsFunc(now.Pages, func(k store.PageKey) bool { return k.Num == l.Key.Num })
+}
+
+// finish hands the batch to the store. The transaction is over unless the store says that nothing happened and a
+// second try may go through.
+func (tx *Txn) finish(ctx context.Context, b store.Batch) error {
+	out, err := tx.s.db.store.Commit(ctx, b)
+	if err != nil {
+		tx.maybe = tx.maybe || errors.Is(err, ErrOutcomeUnknown)
+		if !errors.Is(err, ErrOutcomeUnknown) && ctx.Err() == nil {
+			tx.end()
+		}
+		return err
+	}
+	out.Repeats = append(out.Repeats, tx.echoes...)
+	tx.out = out
+	tx.end()
+	if out.Status == store.StatusHeld {
+		return &HeldError{Batch: tx.id.String(), Trace: tx.trace, Reason: out.Reason, Stale: out.Stale}
+	}
+	return nil
+}
+
+// Rollback drops the writes and says so in the manifest. After Commit it is harmless and returns ErrTxnDone. After a
+// Commit whose outcome is unknown it drops nothing and says nothing: a later Commit under the same id, or the manifest,
+// knows what happened.
+func (tx *Txn) Rollback() error {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.state == txnDone || tx.managed {
+		return ErrTxnDone
+	}
+	tx.end()
+	if tx.maybe {
+		return fmt.Errorf("%w: batch %s may be committed", ErrOutcomeUnknown, tx.id)
+	}
+	leaf := &manifest.Record{Type: manifest.TypeRollback, Trace: tx.id.String(), Parent: tx.trace, Batch: tx.id.String(), Status: "rolled back"}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return tx.s.emit(ctx, leaf)
+}

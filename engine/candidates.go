@@ -1,0 +1,430 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Counts by which a proposal is bounded.
+const (
+	nearestMisses = 5   // excluded pages that are named for each reason
+	verifiedPages = 200 // newest human-verified pages that are candidates whatever they say
+)
+
+// corpus answers the lexical index for one query, under cat.mu.
+type corpus struct {
+	c       *catalogue
+	q       *store.CandidateQuery
+	chain   []uint32
+	session uint64
+	masked  map[uint64]bool
+	past    map[uint64]uint64 // see firstAt; nil: the question is of now
+	misses  bool              // show what is excluded, and only that
+	only    string            // of that, what is excluded for this reason; "": for any
+	reasons map[uint64]string
+}
+
+func (v *corpus) shown(live uint64) bool {
+	p := v.c.page(live)
+	if !slices.Contains(v.chain, p.scope) || v.masked != nil && v.masked[p.art] {
+		return false
+	}
+	reason := v.c.excluded(p, v.q, v.session)
+	if v.misses && reason != "" {
+		if v.only != "" && reason != v.only {
+			return false
+		}
+		v.reasons[live] = reason
+	}
+	return (reason != "") == v.misses
+}
+
+func (v *corpus) Resolve(num uint64) (uint64, bool) {
+	live := v.c.resolve(num, v.q.AsOf, v.past)
+	if live == 0 || !v.shown(live) {
+		return 0, false
+	}
+	return live, true
+}
+
+func (v *corpus) Alone(num uint64) bool { return !v.c.grouped.has(num) }
+
+func (v *corpus) Group(live uint64) (uint64, int) {
+	if !v.c.grouped.has(live) {
+		return 0, 0
+	}
+	g := v.c.art(v.c.page(live).art).group
+	if g == 0 { // a version of the past, whose artefact has left its group since
+		return 0, 0
+	}
+	// Mostly the members came in their order, and so are in the order of their numbers, too. Then none is looked at.
+	members := v.c.groups[g-1].members
+	at, found := slices.BinarySearch(members, live)
+	if !found {
+		at, found = slices.BinarySearchFunc(members, live, v.c.compareMembers)
+	}
+	if !found {
+		return 0, 0
+	}
+	return g, at
+}
+
+func (v *corpus) At(group uint64, pos int) (uint64, bool) {
+	m := v.c.groups[group-1].members
+	if pos < 0 || pos >= len(m) {
+		return 0, false
+	}
+	return m[pos], true
+}
+
+func (v *corpus) Shown(live uint64) bool { return v.shown(live) }
+
+// Candidates: see the Store interface. All of it is read under one read lock, so that it is one snapshot.
+func (s *Engine) Candidates(ctx context.Context, q store.CandidateQuery) (out store.Candidates, err error) {
+	if err := s.Readable(ctx); err != nil {
+		return out, err
+	}
+	f, _ := s.findings.Get().(*finding)
+	if f == nil {
+		f = new(finding)
+	}
+	defer s.findings.Put(f)
+	f.q = q
+	f.chain = s.readSwept(f.chain, &f.q)
+	defer s.Catalogue.Mu.RUnlock()
+	out.LSN = s.Catalogue.LSN
+	if q.AsOf != 0 {
+		out.LSN = min(q.AsOf, s.Catalogue.LSN)
+	}
+	f.corpus = corpus{c: s.Catalogue, q: &f.q, chain: f.chain}
+	v := &f.corpus
+	if len(v.chain) == 0 {
+		return out, nil
+	}
+	if q.Session != "" {
+		v.session = s.Catalogue.named[artKey{s.Catalogue.byName[q.Scopes[0]], q.Session}]
+	}
+	if out.LSN < s.Catalogue.LSN {
+		v.past = s.Catalogue.firstAt(q.AsOf)
+	}
+	if len(q.Mask) > 0 {
+		v.masked = map[uint64]bool{}
+	}
+	for _, r := range q.Mask {
+		if art := s.Catalogue.lookup(s.Catalogue.byName[r.Scope], r.ID); art != 0 {
+			v.masked[art] = true
+		}
+	}
+	f.found = f.found[:0]
+	if len(q.Terms) > 0 && q.K > 0 {
+		var hits []lexical.Hit
+		if hits, err = s.search(v, &f.q, &out); err != nil {
+			return out, err
+		}
+		for i := range hits {
+			f.found = append(f.found, proposal{num: hits[i].Num, hit: &hits[i]})
+		}
+	}
+	s.standing(f)
+	s.nameUnread(v, &f.q, f.found, &out)
+	s.nameGone(v, &f.q, &out)
+	out.Hits = s.Catalogue.candidates(f.found)
+	s.countExcluded(v, &f.q, &out)
+	return out, nil
+}
+
+// search proposes by words, and names the nearest misses among what the exclusions keep out.
+func (s *Engine) search(v *corpus, q *store.CandidateQuery, out *store.Candidates) (hits []lexical.Hit, err error) {
+	var weights lexical.Weights
+	if q.Weights != nil {
+		weights = *q.Weights
+	}
+	err = s.Rows.View(func(tx Reader) error {
+		rows := SegRows{tx}
+		if hits, err = s.Index.Search(rows, v, lexical.Query{Scopes: v.chain, Terms: q.Terms, K: q.K, Weights: weights}); err != nil {
+			return s.BadIndex(err)
+		}
+		s.nameSuperseded(hits, out)
+		if len(q.Mask) > 0 {
+			if out.Stats, err = s.Index.Stats(v.chain, rows, q.Terms); err != nil {
+				return s.BadIndex(err)
+			}
+		}
+		return s.searchMisses(v, q, rows, weights, out)
+	})
+	return hits, err
+}
+
+// proposal is a page that was found: by its words, or because it is a candidate whatever it says.
+type proposal struct {
+	num    uint64
+	hit    *lexical.Hit // nil: not by its words
+	recent bool
+}
+
+// finding is the memory of one Candidates, which the next one uses again.
+type finding struct {
+	q      store.CandidateQuery
+	corpus corpus
+	chain  []uint32
+	found  []proposal
+	lists  merge
+}
+
+// candidates describes the pages that were found, each once, in the order of their numbers.
+func (c *catalogue) candidates(found []proposal) []store.Candidate {
+	var out []store.Candidate
+	slices.SortFunc(found, func(a, b proposal) int { return cmp.Compare(a.num, b.num) })
+	out = slices.Grow(out, len(found))
+	var ids strings.Builder // of all, for one string: hundreds of small ones are what a proposal costs
+	ids.Grow(16 * len(found))
+	for i := range found {
+		p := &found[i]
+		if n := len(out); n == 0 || out[n-1].Key.Num != p.num {
+			out = out[:n+1]
+			ids.Write(c.describe(&out[n], p.num))
+		}
+		last := &out[len(out)-1]
+		if p.hit != nil {
+			last.Lexical = *p.hit
+		}
+		last.Recent = last.Recent || p.recent
+	}
+	all := ids.String()
+	for i := range out {
+		n := c.art(c.page(out[i].Key.Num).art).keyLen
+		out[i].Ref.ID, all = all[:n], all[n:]
+	}
+	return out
+}
+
+// BadIndex is the error of a question that met damage in the index. It is made again from the pages by the next open.
+func (s *Engine) BadIndex(err error) error {
+	s.Reindex.Store(true)
+	return &store.CorruptError{File: s.opts.Path, Err: fmt.Errorf("bucket seg: %w", err), Hint: "close it, and open it for writing: the index is made again from the pages"}
+}
+
+// searchMisses names the nearest of what each exclusion keeps out. One search for all of them mostly finds some of each;
+// a reason that others crowded out is asked for by itself.
+func (s *Engine) searchMisses(v *corpus, q *store.CandidateQuery, rows SegRows, weights lexical.Weights, out *store.Candidates) error {
+	e := s.Catalogue.count(v.chain, q, v.session)
+	if e.expired+e.floor+e.turns == 0 && len(q.Kinds) == 0 {
+		return nil
+	}
+	look := func(only string, k int) (int, error) {
+		miss := *v
+		miss.misses, miss.only, miss.reasons = true, only, map[uint64]string{}
+		hits, err := s.Index.Search(rows, &miss, lexical.Query{Scopes: v.chain, Terms: q.Terms, K: k, Weights: weights})
+		if err != nil {
+			return 0, s.BadIndex(err)
+		}
+		for _, h := range hits {
+			c := s.Catalogue.candidate(h.Num)
+			c.Lexical, c.Excluded = h, miss.reasons[h.Num]
+			addMiss(out, c)
+		}
+		return len(hits), nil
+	}
+	n, err := look("", 4*nearestMisses)
+	if err != nil || n < 4*nearestMisses {
+		return err
+	}
+	for _, r := range []struct {
+		reason string
+		n      int
+	}{{store.ReasonExpired, e.expired}, {store.ReasonFloor, e.floor}, {store.ReasonOther, e.turns}, {store.ReasonKind, len(q.Kinds)}} {
+		if r.n > 0 && !slices.ContainsFunc(out.Excluded, func(e store.Excluded) bool { return e.Reason == r.reason }) {
+			if _, err := look(r.reason, nearestMisses); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// nameSuperseded names the artefacts whose words were found and for which the one that replaced them answers.
+func (s *Engine) nameSuperseded(hits []lexical.Hit, out *store.Candidates) {
+	left := nearestMisses
+	for _, h := range hits {
+		if h.Via == 0 || left == 0 || s.Catalogue.art(s.Catalogue.page(h.Via).art).by == 0 {
+			continue
+		}
+		left--
+		c := s.Catalogue.candidate(h.Via)
+		c.Excluded = store.ReasonSuperseded
+		c.Lexical.Own = h.Own
+		addMiss(out, c)
+	}
+}
+
+// nameUnread says of which pages the question could not be asked: their words cannot be read. One that is a candidate
+// all the same is found damaged when it is loaded.
+func (s *Engine) nameUnread(v *corpus, q *store.CandidateQuery, found []proposal, out *store.Candidates) {
+	n := 0
+	for _, num := range s.unread {
+		if slices.ContainsFunc(found, func(p proposal) bool { return p.num == num }) || s.Catalogue.resolve(num, q.AsOf, nil) != num || !v.shown(num) {
+			continue
+		}
+		n++
+		c := s.Catalogue.candidate(num)
+		c.Excluded = store.ReasonDamaged
+		addMiss(out, c)
+	}
+	if n > 0 {
+		i := slices.IndexFunc(out.Excluded, func(e store.Excluded) bool { return e.Reason == store.ReasonDamaged })
+		out.Excluded[i].Count = n
+	}
+}
+
+func addMiss(o *store.Candidates, c store.Candidate) {
+	i := slices.IndexFunc(o.Excluded, func(e store.Excluded) bool { return e.Reason == c.Excluded })
+	if i < 0 {
+		i = len(o.Excluded)
+		o.Excluded = append(o.Excluded, store.Excluded{Reason: c.Excluded})
+	}
+	o.Excluded[i].Matched++
+	if len(o.Excluded[i].Nearest) < nearestMisses {
+		o.Excluded[i].Nearest = append(o.Excluded[i].Nearest, c)
+	}
+}
+
+// standing adds what is a candidate whatever it says: pinned pages, human-verified ones, and the newest.
+func (s *Engine) standing(f *finding) {
+	v, q := &f.corpus, &f.q
+	add := func(num uint64, recent bool) bool {
+		live := s.Catalogue.resolve(num, q.AsOf, nil)
+		if live != num || !v.shown(num) {
+			return false
+		}
+		f.found = append(f.found, proposal{num: num, recent: recent})
+		return true
+	}
+	if q.AsOf != 0 && q.AsOf < s.Catalogue.LSN {
+		s.Catalogue.stood(v.chain, q.AsOf, func(num uint64) { add(num, false) })
+	}
+	f.lists.reset()
+	for _, n := range v.chain {
+		sc := &s.Catalogue.Scopes[n-1]
+		for _, num := range sc.standing {
+			add(num, false)
+		}
+		left := verifiedPages
+		sc.classes[store.HumanVerified].recent.descend(func(e entry) bool {
+			if add(e.num, false) {
+				left--
+			}
+			return left > 0
+		})
+		for prov := range sc.classes {
+			if store.Provenance(prov) < q.Floor {
+				continue // but for those of the session
+			}
+			s.firstOf(&sc.classes[prov].recent, q, add)
+			f.lists.add(&sc.classes[prov].recent)
+		}
+	}
+	if v.session != 0 {
+		for _, own := range s.Catalogue.ofSession(v.session, q.Floor) {
+			s.firstOf(own, q, add)
+			f.lists.add(own)
+		}
+	}
+	for left := q.Recent; left > 0; {
+		e, ok := f.lists.take()
+		if !ok {
+			break
+		}
+		if add(e.num, true) {
+			left--
+		}
+	}
+}
+
+// firstOf adds the newest pages of a list that hold the best of it: within a provenance the younger page is always ahead
+// by recency and trust, so that a first pass over them is one over the whole scope.
+func (s *Engine) firstOf(list *order, q *store.CandidateQuery, add func(num uint64, recent bool) bool) {
+	left := q.Newest
+	if left <= 0 {
+		return
+	}
+	list.descend(func(e entry) bool {
+		if add(e.num, false) && !s.Catalogue.page(e.num).stands() {
+			left--
+		}
+		return left > 0
+	})
+}
+
+// readSwept takes the catalogue's lock for reading, with the lists of recent pages as a question of this time needs them,
+// and gives the numbers of its scopes, in the memory of chain.
+func (s *Engine) readSwept(chain []uint32, q *store.CandidateQuery) []uint32 {
+	now := codec.Micros(q.Now)
+	s.Catalogue.Mu.RLock()
+	for {
+		if chain = s.Catalogue.appendChain(chain[:0], q.Scopes); !s.Catalogue.unswept(chain, now) {
+			return chain
+		}
+		s.Catalogue.Mu.RUnlock()
+		s.Catalogue.Mu.Lock()
+		s.Catalogue.sweep(chain, now)
+		s.Catalogue.Mu.Unlock()
+		s.Catalogue.Mu.RLock()
+	}
+}
+
+// stood gives the pinned and system pages of a chain that were current as of an LSN and are not any more: the lists of
+// the catalogue know those of now only. It looks at every column, which a look into the past can afford.
+func (c *catalogue) stood(chain []uint32, asOf uint64, fn func(num uint64)) {
+	for i := range c.pages {
+		if p := &c.pages[i]; p.art != 0 && (p.end > asOf || c.stoodUntil(p, asOf)) && p.lsn <= asOf && p.stands() && slices.Contains(chain, p.scope) {
+			fn(uint64(i + 1))
+		}
+	}
+}
+
+func (c *catalogue) candidate(num uint64) store.Candidate {
+	var out store.Candidate
+	out.Ref.ID = string(c.describe(&out, num))
+	return out
+}
+
+// describe fills in all of a candidate but its id, which it gives. It sets field by field: a candidate is large, and
+// making one to copy it takes as long as choosing the page.
+func (c *catalogue) describe(out *store.Candidate, num uint64) (id []byte) {
+	p := c.page(num)
+	a := c.art(p.art)
+	*out = store.Candidate{}
+	out.Key = store.PageKey{Num: num, Version: p.head}
+	out.Ref.Scope, out.Ref.Page, out.Ref.Version = c.scopeName(p.scope), int(p.page), p.version
+	out.Kind, out.Provenance, out.AsOf, out.Tokens = p.kind, p.prov, p.asOf, int(p.tokens)
+	out.Pinned, out.Group, out.Seq = p.flags&flagPinned != 0, a.group, p.seq
+	if a.group != 0 {
+		out.GroupName = c.groups[a.group-1].name
+	}
+	return c.keys[a.keyAt : a.keyAt+uint64(a.keyLen)]
+}
+
+// countExcluded adds the counts, which need no look at the pages, and puts the reasons in a fixed order.
+func (s *Engine) countExcluded(v *corpus, q *store.CandidateQuery, out *store.Candidates) {
+	e := s.Catalogue.count(v.chain, q, v.session)
+	for _, r := range []struct {
+		reason string
+		n      int
+	}{{store.ReasonExpired, e.expired}, {store.ReasonFloor, e.floor}, {store.ReasonSuperseded, e.retired}, {store.ReasonOther, e.turns}, {store.ReasonKind, 0}} {
+		i := slices.IndexFunc(out.Excluded, func(e store.Excluded) bool { return e.Reason == r.reason })
+		switch {
+		case i >= 0:
+			out.Excluded[i].Count = max(r.n, len(out.Excluded[i].Nearest))
+		case r.n > 0:
+			out.Excluded = append(out.Excluded, store.Excluded{Reason: r.reason, Count: r.n})
+		}
+	}
+	slices.SortFunc(out.Excluded, func(a, b store.Excluded) int { return cmp.Compare(a.Reason, b.Reason) })
+}

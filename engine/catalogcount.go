@@ -1,0 +1,201 @@
+package engine
+
+import (
+	"bytes"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// resolve follows a page version to the live page that answers for it as of an LSN (0: now): its successor, or, where
+// the artefact was superseded as a whole, the page of the one that replaced it; past has where that one stood then, if
+// not where it stands now. 0: nobody answers.
+func (c *catalogue) resolve(num, asOf uint64, past map[uint64]uint64) uint64 {
+	for hops := 0; hops < 1000; hops++ {
+		if num == 0 || num > uint64(len(c.pages)) {
+			return 0
+		}
+		p := c.page(num)
+		switch {
+		case p.art == 0 || asOf != 0 && p.lsn > asOf:
+			return 0
+		case p.end != 0 && (asOf == 0 || p.end <= asOf):
+			num = p.next
+			continue
+		case p.gone():
+			return 0
+		case !p.retired || c.stoodUntil(p, asOf):
+			return num
+		}
+		by := c.art(p.art).by
+		if num = past[by]; num == 0 {
+			num = c.art(by).first
+		}
+	}
+	return 0
+}
+
+// firstAt gives, by artefact, the first page as of an LSN of those that have had another since, or are deleted. It looks
+// at every column, which a look into the past can afford.
+func (c *catalogue) firstAt(asOf uint64) map[uint64]uint64 {
+	past := map[uint64]uint64{}
+	for i := range c.pages {
+		if p := &c.pages[i]; p.art != 0 && p.page == 1 && p.lsn <= asOf && p.end > asOf {
+			past[p.art] = uint64(i + 1)
+		}
+	}
+	return past
+}
+
+// stoodUntil says whether a page that is superseded by now was not yet so at an LSN.
+func (c *catalogue) stoodUntil(p *pageCol, asOf uint64) bool {
+	return p.retired && asOf != 0 && c.art(p.art).since > asOf
+}
+
+// excluded gives the rule that keeps a live page out of a context, "" when none does.
+func (c *catalogue) excluded(p *pageCol, q *store.CandidateQuery, session uint64) string {
+	if p.expires != 0 && p.expires <= codec.Micros(q.Now) {
+		return store.ReasonExpired
+	}
+	if c.always(p) {
+		return ""
+	}
+	if p.prov < q.Floor && (session == 0 || c.art(p.art).group != session) {
+		return store.ReasonFloor
+	}
+	if c.ownTurn(p) && c.art(p.art).group != session {
+		return store.ReasonOther
+	}
+	if len(q.Kinds) > 0 && !slices.Contains(q.Kinds, p.kind) {
+		return store.ReasonKind
+	}
+	return ""
+}
+
+// ofSession gives, by provenance, the pages of a session that the lists of their classes do not have, or that a question
+// with this floor does not look for there.
+func (c *catalogue) ofSession(session uint64, floor store.Provenance) (own [int(store.HumanVerified) + 1]*order) {
+	g := &c.groups[session-1]
+	for prov := range own {
+		own[prov] = &g.recent[prov]
+		if store.Provenance(prov) >= floor || g.live[prov] == g.turns[prov] {
+			continue
+		}
+		var all []entry // few ask for a floor above what the user says
+		for _, num := range g.members {
+			if p := c.page(num); !p.retired && int(p.prov) == prov {
+				all = append(all, entry{p.asOf, num})
+			}
+		}
+		slices.SortFunc(all, compareEntries)
+		own[prov] = &order{chunks: [][]entry{all}, n: len(all)}
+	}
+	return own
+}
+
+// always says whether a page enters every context, whatever floor and kinds a query asks for: only the host writes
+// system pages, and a context without them is another agent.
+func (c *catalogue) always(p *pageCol) bool { return p.kind == store.KindSystem }
+
+// exclusions counts the live pages that each rule keeps out.
+type exclusions struct{ expired, floor, retired, turns int }
+
+// count says how many live pages of the chain each exclusion keeps out, without looking at the pages. A turn that is
+// also expired counts as both.
+func (c *catalogue) count(chain []uint32, q *store.CandidateQuery, session uint64) (e exclusions) {
+	now := codec.Micros(q.Now)
+	for _, n := range chain {
+		for prov := range c.Scopes[n-1].classes {
+			cl := &c.Scopes[n-1].classes[prov]
+			dead := cl.expiry.upTo(now)
+			e.expired += dead
+			e.retired += cl.retired
+			if store.Provenance(prov) < q.Floor {
+				e.floor += cl.n - dead
+			} else {
+				e.turns += cl.turns
+			}
+		}
+		for _, num := range c.Scopes[n-1].standing {
+			if p := c.page(num); p.prov < q.Floor && c.always(p) {
+				e.floor--
+			}
+		}
+	}
+	if session != 0 { // its own turns are let in
+		g := &c.groups[session-1]
+		for prov := range g.live {
+			if store.Provenance(prov) < q.Floor {
+				e.floor -= g.live[prov]
+			} else {
+				e.turns -= g.turns[prov]
+			}
+		}
+	}
+	return e
+}
+
+// list gives up to limit artefact numbers of a scope by id, after the id given, with a prefix.
+func (c *catalogue) list(scope uint32, prefix, after string, deleted bool, limit int) []uint64 {
+	arts := c.Scopes[scope-1].byID.sorted(c)
+	from := sort.Search(len(arts), func(i int) bool {
+		id := c.idBytes(arts[i])
+		return string(id) >= prefix && (after == "" || string(id) > after)
+	})
+	var out []uint64
+	for _, num := range arts[from:] {
+		if len(out) == limit || !strings.HasPrefix(string(c.idBytes(num)), prefix) {
+			break
+		}
+		if deleted || c.art(uint64(num)).pages > 0 {
+			out = append(out, uint64(num))
+		}
+	}
+	return out
+}
+
+func (c *catalogue) idBytes(num uint32) []byte {
+	a := c.art(uint64(num))
+	return c.keys[a.keyAt : a.keyAt+uint64(a.keyLen)]
+}
+
+// listing is the artefacts of a scope by id, for those who list it. It is sorted when somebody asks and has grown
+// since: a scope that nobody lists pays four bytes a key, and a list of many pages sorts once.
+type listing struct {
+	mu   sync.Mutex // readers of the catalogue sort; a leaf
+	arts []uint32
+	done int // so many are in order
+}
+
+func (l *listing) add(art uint64) { l.arts = append(l.arts, uint32(art)) }
+
+// sorted gives the artefacts in order. New ones are sorted by themselves and merged, so that lists between writes cost
+// a copy and no more.
+func (l *listing) sorted(c *catalogue) []uint32 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.done == len(l.arts) {
+		return l.arts
+	}
+	byID := func(a, b uint32) int { return bytes.Compare(c.idBytes(a), c.idBytes(b)) }
+	fresh := slices.Clone(l.arts[l.done:])
+	slices.SortFunc(fresh, byID)
+	l.arts = merged(l.arts[:l.done], fresh, byID)
+	l.done = len(l.arts)
+	return l.arts
+}
+
+// merged is a new slice: readers may hold the old one.
+func merged(a, b []uint32, compare func(a, b uint32) int) []uint32 {
+	out := make([]uint32, 0, len(a)+len(b))
+	for _, x := range b {
+		at, _ := slices.BinarySearchFunc(a, x, compare)
+		out = append(append(out, a[:at]...), x)
+		a = a[at:]
+	}
+	return append(out, a...)
+}

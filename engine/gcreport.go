@@ -1,0 +1,89 @@
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// tally is a line of the report while it is made.
+type tally struct {
+	store.GCTally
+	ended []int64 // of Nearest: when each ended, rising
+}
+
+func count(by map[string]*tally, reason string, v *version) *tally {
+	t := by[reason]
+	if t == nil {
+		t = &tally{GCTally: store.GCTally{Reason: reason}}
+		by[reason] = t
+	}
+	addVersion(&t.GCTally, v)
+	return t
+}
+
+func addVersion(t *store.GCTally, v *version) {
+	t.Versions++
+	t.Pages += v.pages
+	t.Bytes += v.bytes
+}
+
+// goes puts a version on the list of the next commit.
+func (c *collector) goes(v *version) error {
+	if c.dry {
+		c.went(v)
+		return nil
+	}
+	if v.head.Art == c.stuck.art {
+		v.kept = c.stuck.why
+		c.stays(v)
+		return nil
+	}
+	d := &drop{head: tombstone(v.head, c.run.String()), from: v, group: groupName(v.head)}
+	var err error
+	if d.cold, err = encodeCold(d.head); err != nil {
+		return fmt.Errorf("ctxpage: encode %s: %w", v.ref(), err)
+	}
+	c.part = append(c.part, d)
+	c.size += len(v.head.Rows)
+	if most := c.most(); len(c.part) >= dropVersions/most || c.size >= dropPages/most {
+		return c.flush()
+	}
+	return nil
+}
+
+// most is by how much a commit is smaller than it may be: on a full disk it must fit into the reserve of the log, and its
+// checkpoint into the little space there is, since a page that loses rows is written anew.
+func (c *collector) most() int {
+	if !c.dry && c.s.opts.Space.Tight() {
+		return 16
+	}
+	return 1
+}
+
+func (c *collector) went(v *version) {
+	count(c.gone, v.why, v)
+	addVersion(&c.rep.Dropped, v)
+	if len(c.rep.Refs) < gcRefs {
+		c.rep.Refs = append(c.rep.Refs, v.ref())
+	}
+}
+
+func (c *collector) report() store.GCReport {
+	rep := c.rep
+	rep.DryRun = c.dry
+	if c.wrote {
+		rep.Trace = c.run.String()
+	}
+	for _, l := range []struct {
+		from map[string]*tally
+		to   *[]store.GCTally
+	}{{c.gone, &rep.Reasons}, {c.kept, &rep.Kept}} {
+		for _, reason := range slices.Sorted(maps.Keys(l.from)) {
+			*l.to = append(*l.to, l.from[reason].GCTally)
+		}
+	}
+	return rep
+}

@@ -1,0 +1,68 @@
+package engine
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// samePage finds the page of the old version that a new page repeats word for word. The fast hash only proposes: a
+// text made to collide with it must not pass for the old one, so the salted digest decides.
+func samePage(old *store.Head, i int, np *store.NewPage) *store.PageRow {
+	if old == nil || i >= len(old.Rows) {
+		return nil
+	}
+	r := &old.Rows[i]
+	if r.Hash != np.Hash || int(r.Bytes) != len(np.Text) || store.SaltedDigest(r.Salt[:], np.Text) != r.Digest {
+		return nil
+	}
+	return r
+}
+
+// foundOtherwise says whether a question finds a page under another head in another way: by its date, its author or its
+// neighbours. A date counts when a caller gave the same words another one: a text that was edited later keeps what was
+// not edited, as of when it was written.
+func foundOtherwise(old, h *store.Head, put *store.Put) bool {
+	if old.GroupNum != h.GroupNum {
+		return true
+	}
+	was, is := old.Artefact, h.Artefact
+	if store.IndexHeader(&was) == store.IndexHeader(&is) {
+		return false
+	}
+	if !put.AsOfGiven || !sameTexts(old, put) {
+		was.CurrentAsOf = is.CurrentAsOf
+	}
+	return store.IndexHeader(&was) != store.IndexHeader(&is)
+}
+
+// repeats says whether a put says what its artefact says already.
+func Repeats(old, h *store.Head, put *store.Put) bool {
+	return sameTexts(old, put) && sameHead(old, h, put.AsOfGiven)
+}
+
+func sameTexts(old *store.Head, put *store.Put) bool {
+	for i := range put.Pages {
+		if samePage(old, i, &put.Pages[i]) == nil {
+			return false
+		}
+	}
+	return len(old.Rows) == len(put.Pages)
+}
+
+// sameHead says whether a put changes nothing but the time of its writing and the stamp of its source.
+func sameHead(old, h *store.Head, asOf bool) bool {
+	plain := func(h *store.Head) *store.Head {
+		c := *h
+		c.Actor, c.Source = "", store.Validator{Hash: h.Source.Hash}
+		c.CurrentAsOf, c.ExpiresAt = time.Time{}, time.Time{}
+		return &c
+	}
+	a, errA := encodeCold(plain(old))
+	b, errB := encodeCold(plain(h))
+	return errA == nil && errB == nil && bytes.Equal(a, b) && old.Kind == h.Kind && old.Provenance == h.Provenance &&
+		old.Priority == h.Priority && old.Seq == h.Seq && old.Pinned == h.Pinned && codec.Micros(old.ExpiresAt) == codec.Micros(h.ExpiresAt) &&
+		(!asOf || codec.Micros(old.CurrentAsOf) == codec.Micros(h.CurrentAsOf))
+}

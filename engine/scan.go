@@ -1,0 +1,281 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Scan: see the Store interface.
+func (s *Engine) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, error) {
+	if err := s.Readable(ctx); err != nil {
+		return store.ScanPage{}, err
+	}
+	if q.Limit <= 0 {
+		q.Limit = 100
+	}
+	q.Limit = min(q.Limit, 1<<30)
+	switch q.What {
+	case store.ScanHistory:
+		return s.scanHistory(q)
+	case store.ScanGroup:
+		return s.scanGroup(q)
+	case store.ScanHeld:
+		return s.scanHeld(q)
+	case store.ScanSummaries:
+		return s.scanSummaries(q)
+	case store.ScanMembers:
+		return s.scanMembers(q), nil
+	case store.ScanState:
+		return s.scanState(q)
+	case store.ScanSourced:
+		return s.scanSourced(q), nil
+	case store.ScanScopes:
+		return s.scanScopes(q), nil
+	}
+	return s.scanArtefacts(q)
+}
+
+func (s *Engine) scanArtefacts(q store.ScanQuery) (out store.ScanPage, err error) {
+	s.Catalogue.Mu.RLock()
+	defer s.Catalogue.Mu.RUnlock()
+	out.LSN = s.Catalogue.LSN
+	n := s.Catalogue.byName[q.Scopes[0]]
+	if n == 0 {
+		return out, nil
+	}
+	arts := s.Catalogue.list(n, q.Prefix, q.Cursor, q.Deleted, q.Limit+1)
+	if len(arts) > q.Limit {
+		arts = arts[:q.Limit]
+		out.Next = s.Catalogue.id(s.Catalogue.art(arts[q.Limit-1]))
+	}
+	for _, art := range arts {
+		h, err := s.headLocked(HeadKey{art, s.Catalogue.art(art).version})
+		if err != nil {
+			return out, err
+		}
+		h.Superseded = s.Catalogue.supersededBy(s.Catalogue.art(art))
+		out.Heads = append(out.Heads, h)
+	}
+	return out, nil
+}
+
+func (s *Engine) scanHistory(q store.ScanQuery) (out store.ScanPage, err error) {
+	s.Catalogue.Mu.RLock()
+	defer s.Catalogue.Mu.RUnlock()
+	out.LSN = s.Catalogue.LSN
+	for _, name := range q.Scopes {
+		art := uint64(0)
+		if n := s.Catalogue.byName[name]; n != 0 {
+			art = s.Catalogue.lookup(n, q.ID)
+		}
+		if art == 0 {
+			continue
+		}
+		from := s.Catalogue.art(art).version
+		if q.Cursor != "" {
+			v, err := strconv.ParseUint(q.Cursor, 10, 32)
+			if err != nil {
+				return out, store.Invalid("cursor", q.Cursor, "a cursor from the page before")
+			}
+			from = min(from, uint32(v))
+		}
+		for ; from > 0; from-- {
+			if len(out.Heads) == q.Limit {
+				out.Next = strconv.FormatUint(uint64(from), 10)
+				return out, nil
+			}
+			h, err := s.headLocked(HeadKey{art, from})
+			if err != nil {
+				return out, err
+			}
+			if from == s.Catalogue.art(art).version {
+				h.Superseded = s.Catalogue.supersededBy(s.Catalogue.art(art))
+			}
+			out.Heads = append(out.Heads, h)
+			if h.Floor {
+				break
+			}
+		}
+		return out, nil
+	}
+	return out, fmt.Errorf("%w: %q in %s", store.ErrNotFound, q.ID, strings.Join(q.Scopes, ", "))
+}
+
+func (s *Engine) scanGroup(q store.ScanQuery) (out store.ScanPage, err error) {
+	s.Catalogue.Mu.RLock()
+	defer s.Catalogue.Mu.RUnlock()
+	out.LSN = s.Catalogue.LSN
+	g := s.Catalogue.named[artKey{s.Catalogue.byName[q.Scopes[0]], q.Group}]
+	if g == 0 {
+		return out, nil
+	}
+	at := 0
+	if q.Cursor != "" {
+		if at, err = strconv.Atoi(q.Cursor); err != nil || at < 0 {
+			return out, store.Invalid("cursor", q.Cursor, "a cursor from the page before")
+		}
+	}
+	last := uint64(0)
+	for members := s.Catalogue.groups[g-1].members; at < len(members); at++ {
+		p := s.Catalogue.page(members[at])
+		if p.art == last {
+			continue
+		}
+		if len(out.Heads) == q.Limit {
+			out.Next = strconv.Itoa(at)
+			break
+		}
+		last = p.art
+		h, err := s.headLocked(HeadKey{p.art, p.head})
+		if err != nil {
+			return out, err
+		}
+		out.Heads = append(out.Heads, h)
+	}
+	return out, nil
+}
+
+// scanMembers reads the catalogue only, so that a session of ten thousand turns is listed in less than a millisecond, and
+// of one that only got longer what came.
+func (s *Engine) scanMembers(q store.ScanQuery) (out store.ScanPage) {
+	s.Catalogue.Mu.RLock()
+	defer s.Catalogue.Mu.RUnlock()
+	out.LSN = s.Catalogue.LSN
+	g := s.Catalogue.named[artKey{s.Catalogue.byName[q.Scopes[0]], q.Group}]
+	if g == 0 {
+		return out
+	}
+	members := s.Catalogue.groups[g-1].members
+	if out.Same = s.Catalogue.groups[g-1].moved <= q.Known; out.Same {
+		from := len(members)
+		for from > 0 && s.Catalogue.art(s.Catalogue.page(members[from-1]).art).lsn > q.Known {
+			from--
+		}
+		members = members[from:]
+	}
+	out.Keys = make([]store.PageKey, 0, len(members))
+	for _, num := range members {
+		if p := s.Catalogue.page(num); s.Catalogue.art(p.art).by == 0 {
+			out.Keys = append(out.Keys, store.PageKey{Num: num, Version: p.head})
+		}
+	}
+	return out
+}
+
+// scanSourced reads the catalogue only: nothing, while no artefact with a source changed.
+func (s *Engine) scanSourced(q store.ScanQuery) (out store.ScanPage) {
+	s.Catalogue.Mu.RLock()
+	defer s.Catalogue.Mu.RUnlock()
+	out.LSN, out.Same = s.Catalogue.LSN, true
+	n := s.Catalogue.byName[q.Scopes[0]]
+	if n == 0 || s.Catalogue.Scopes[n-1].sourced <= q.Known {
+		return out
+	}
+	out.Same = false
+	for _, art := range s.Catalogue.Scopes[n-1].byID.sorted(s.Catalogue) {
+		if a := s.Catalogue.art(uint64(art)); a.flags&flagSourced != 0 && a.pages > 0 && a.by == 0 {
+			out.Keys = append(out.Keys, store.PageKey{Num: a.first, Version: a.version})
+		}
+	}
+	return out
+}
+
+// scanState lists state rows: the overlay first, then bbolt, which may have taken rows over in between.
+func (s *Engine) scanState(q store.ScanQuery) (out store.ScanPage, err error) {
+	rows := map[string][]byte{}
+	s.Catalogue.Mu.RLock()
+	out.LSN = s.Catalogue.LSN
+	for _, o := range []*Overlay{s.Old, s.Overlay} {
+		if o == nil {
+			continue
+		}
+		for key, v := range o.state {
+			if strings.HasPrefix(key, q.Prefix) && key > q.Cursor {
+				rows[key] = v
+			}
+		}
+	}
+	s.Catalogue.Mu.RUnlock()
+	left := q.Limit + 1
+	err = s.Rows.View(func(tx Reader) error {
+		for k, v := range tx.From(TableState, []byte(max(q.Prefix, q.Cursor))) {
+			if left == 0 || !bytes.HasPrefix(k, []byte(q.Prefix)) {
+				break
+			}
+			if _, known := rows[string(k)]; known || string(k) <= q.Cursor {
+				continue
+			}
+			row, err := codec.Unseal('s', k, v)
+			if err != nil {
+				return s.Corrupt(fmt.Sprintf("state row %q", k), err)
+			}
+			rows[string(k)] = slices.Clone(row)
+			left--
+		}
+		return nil
+	})
+	for _, key := range slices.Sorted(maps.Keys(rows)) {
+		if rows[key] == nil {
+			continue // deleted
+		}
+		if len(out.State) == q.Limit {
+			out.Next = out.State[q.Limit-1].Key
+			break
+		}
+		out.State = append(out.State, store.StateRow{Key: key, Value: rows[key]})
+	}
+	return out, err
+}
+
+// scanSummaries gives the live summaries of one page that the chain can see. There are few of one artefact.
+func (s *Engine) scanSummaries(q store.ScanQuery) (out store.ScanPage, err error) {
+	s.Catalogue.Mu.RLock()
+	defer s.Catalogue.Mu.RUnlock()
+	out.LSN = s.Catalogue.LSN
+	if len(s.Catalogue.sums) == 0 {
+		return out, nil
+	}
+	chain := s.Catalogue.chain(q.Scopes)
+	for _, art := range s.Catalogue.sums[artKey{s.Catalogue.byName[q.Of.Scope], q.Of.ID}] {
+		a := s.Catalogue.art(art)
+		if a.pages != 1 || a.by != 0 || !slices.Contains(chain, a.scope) || s.Catalogue.page(a.first).kind != store.KindSummary {
+			continue
+		}
+		h, err := s.headLocked(HeadKey{art, a.version})
+		if err != nil {
+			return out, err
+		}
+		if len(h.DerivedFrom) == 1 && h.DerivedFrom[0].Scope == q.Of.Scope && h.DerivedFrom[0].ID == q.Of.ID {
+			out.Heads = append(out.Heads, h)
+		}
+	}
+	slices.SortFunc(out.Heads, func(x, y *store.Head) int { return cmp.Or(cmp.Compare(y.LSN, x.LSN), cmp.Compare(y.Art, x.Art)) })
+	return out, nil
+}
+
+func (s *Engine) scanScopes(q store.ScanQuery) (out store.ScanPage) {
+	s.Catalogue.Mu.RLock()
+	defer s.Catalogue.Mu.RUnlock()
+	out.LSN = s.Catalogue.LSN
+	for _, name := range slices.Sorted(maps.Keys(s.Catalogue.byName)) {
+		info := store.ScopeInfo{Name: name, Artefacts: s.Catalogue.Scopes[s.Catalogue.byName[name]-1].arts}
+		if name <= q.Cursor || !strings.HasPrefix(name, q.Prefix) || name == store.OperatorScope && info.Artefacts == 0 {
+			continue
+		}
+		if len(out.Names) == q.Limit {
+			out.Next = out.Names[q.Limit-1].Name
+			break
+		}
+		out.Names = append(out.Names, info)
+	}
+	return out
+}

@@ -1,0 +1,176 @@
+package ctxpage
+
+import (
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"hash"
+	"io"
+	"slices"
+
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/render"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/triage"
+)
+
+// What an assembly itself commits: it names the assembly, but nobody has answered yet.
+const (
+	actionSummary = "summary"
+	actionDrafts  = "drafts"
+)
+
+// record writes the manifest, and lets the transaction remember what the model saw.
+func (a *assembling) record(ctx context.Context) error {
+	q := &a.q
+	leaf := &manifest.Record{
+		Type: manifest.TypeAssemble, Trace: q.Trace, LSN: a.cands.LSN, Session: q.Session,
+		AsOf: int64(q.AsOf), Budget: q.Budget, Reserve: q.Reserve, Tokens: a.out.Tokens, Tier: int(a.out.Tier), Review: a.out.Review,
+		Overflow: q.Overflow.String(), Preset: q.Preset, Counter: a.s.db.opts.Counter.Name(), Renderer: render.Version, Shape: "text",
+		Rendered: a.s.db.keyed("rendered", a.room.text), ServeStale: q.ServeStale,
+		Embedder: a.embedder, Note: a.note(),
+	}
+	a.s.db.ask(leaf, q.Text)
+	if a.tx != nil && a.tx.trace != q.Trace {
+		leaf.Parent = a.tx.trace
+	}
+	best := a.bestLexical()
+	leaf.Pages = make([]manifest.Page, 0, len(a.placed))
+	for _, it := range a.placed {
+		leaf.Pages = append(leaf.Pages, it.leafPage(best))
+		if a.tx != nil && it.own == nil {
+			a.tx.see(it.head, it.page, it.cand.Key.Num)
+			if it.form == manifest.FormSummary && it.sum != nil {
+				a.tx.see(it.sum.head, 1, it.sum.num)
+			}
+		}
+	}
+	leaf.Excluded = a.exclusions(best)
+	if err := a.keepDrafts(ctx, leaf); err != nil {
+		return err
+	}
+	if err := a.s.emit(ctx, leaf); err != nil {
+		return err
+	}
+	a.out.Manifest = leaf
+	return nil
+}
+
+func (a *assembling) bestLexical() float64 {
+	best := 0.0
+	for i := range a.ranked {
+		best = max(best, a.ranked[i].cand.Lexical.Score)
+	}
+	return best
+}
+
+func (it *item) leafPage(best float64) manifest.Page {
+	p := candidatePage(it.cand, best)
+	p.Form = it.form
+	if it.reason == "" { // else it keeps what its text alone would have taken
+		p.Tokens = it.tokens
+	}
+	note := it.note
+	switch it.form {
+	case manifest.FormRange:
+		p.Ranges = it.cuts
+		if it.asked {
+			note = noteNoSummary
+		}
+	case manifest.FormSummary:
+		if it.sum != nil {
+			p.Via = it.sum.num
+		}
+	}
+	p.Score, p.R, p.P, p.S = manifest.Quantise(it.scored.score), manifest.Quantise(it.scored.recency), manifest.Quantise(it.scored.trust), manifest.Quantise(it.scored.semantic)
+	if it.cosine != nil {
+		p.Vector = manifest.Quantise(triage.Semantic(*it.cosine))
+	}
+	p.Tag = leafTag(it.scored.tag)
+	p.Reason = cmp.Or(it.reason, note)
+	if it.via != 0 {
+		p.Via = it.via
+	}
+	p.Dirty, p.Refetched, p.Stale = it.fresh.dirty, it.fresh.refetched, it.stale
+	return p
+}
+
+func leafTag(t triage.Tag) manifest.Tag {
+	switch t {
+	case triage.Red:
+		return manifest.TagRed
+	case triage.Yellow:
+		return manifest.TagYellow
+	case triage.Green:
+		return manifest.TagGreen
+	case triage.Black:
+		return manifest.TagBlack
+	}
+	return manifest.TagNone
+}
+
+func candidatePage(c *store.Candidate, best float64) manifest.Page {
+	p := manifest.Page{Num: c.Key.Num, Version: c.Key.Version, Tokens: c.Tokens, Via: c.Lexical.Via}
+	if best > 0 {
+		p.LexOwn, p.LexNear, p.LexGroup = manifest.Quantise(c.Lexical.Own/best), manifest.Quantise(c.Lexical.Near/best), manifest.Quantise(c.Lexical.Group/best)
+	}
+	return p
+}
+
+// exclusions counts what was left out by reason. Winners that found no place are all named, of the rest the nearest.
+func (a *assembling) exclusions(best float64) []manifest.Exclusion {
+	out := make([]manifest.Exclusion, 0, len(a.cands.Excluded)+4)
+	get := func(reason string) *manifest.Exclusion {
+		i := slices.IndexFunc(out, func(x manifest.Exclusion) bool { return x.Reason == reason })
+		if i < 0 {
+			i = len(out)
+			out = append(out, manifest.Exclusion{Reason: reason})
+		}
+		return &out[i]
+	}
+	name := func(x *manifest.Exclusion, p manifest.Page) {
+		if x.Nearest == nil {
+			x.Nearest = make([]manifest.Page, 0, namedLeft)
+		}
+		x.Nearest = append(x.Nearest, p)
+	}
+	for _, e := range a.cands.Excluded {
+		x := get(e.Reason)
+		x.Count += e.Count
+		for i := range e.Nearest {
+			p := candidatePage(&e.Nearest[i], best)
+			p.Tag = manifest.TagBlack
+			name(x, p)
+		}
+	}
+	for i := range a.ranked {
+		it := a.ranked[i]
+		if it.reason == "" {
+			continue
+		}
+		x := get(it.reason)
+		x.Count++
+		if it.head != nil || len(x.Nearest) < namedLeft || it.fresh.reason != "" && len(x.Nearest) < a.q.TopK {
+			p := it.leafPage(best)
+			p.Reason = ""
+			name(x, p)
+		}
+	}
+	slices.SortFunc(out, func(x, y manifest.Exclusion) int { return cmp.Compare(x.Reason, y.Reason) })
+	return out
+}
+
+// keyed digests what must not be guessed from the log: questions and rendered contexts.
+func (db *DB) keyed(what string, text []byte) []byte {
+	m, _ := db.macs.Get().(hash.Hash)
+	if m == nil {
+		m = hmac.New(sha256.New, db.secret)
+	}
+	defer db.macs.Put(m)
+	m.Reset()
+	io.WriteString(m, what)
+	m.Write([]byte{0})
+	m.Write(text)
+	return m.Sum(make([]byte, 0, sha256.Size))
+}

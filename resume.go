@@ -1,0 +1,161 @@
+package ctxpage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Resume starts a speculative transaction whose read set is a recorded assembly of this scope, so that an answer can be
+// committed by another process, or another tool, than the one that assembled its context. Only what the assembly itself
+// served counts, in the version it served. Reads that followed under its trace neither join the read set nor bring it
+// up to date: after a change, assemble anew.
+func (s *Scope) Resume(ctx context.Context, trace string, opts ...TxnOption) (*Txn, error) {
+	tx, err := s.newTxn(opts)
+	if err != nil {
+		return nil, err
+	}
+	leaves, err := s.readSet(ctx, trace)
+	if err != nil {
+		return nil, err
+	}
+	if len(leaves) == 0 {
+		return nil, fmt.Errorf("%w: no assembly %q of scope %s in the manifest", ErrNotFound, trace, s.name)
+	}
+	if err := s.mayResume(trace, leaves); err != nil {
+		return nil, err
+	}
+	tx.reader = s.db.readers.enter(readerOf(leaves))
+	for _, leaf := range leaves {
+		if err := tx.sawLeaf(ctx, leaf); err != nil {
+			s.db.readers.leave(tx.reader)
+			return nil, err
+		}
+	}
+	tx.trace, tx.first = trace, false
+	return tx, nil
+}
+
+// readSet gives the leaves whose pages the context of a trace was made of: those of the trace itself, and, where drafts
+// stood in it, those of the context that the drafts were written from. A transaction that read without an assembly has
+// its reads alone.
+func (s *Scope) readSet(ctx context.Context, trace string) (out []*manifest.Record, err error) {
+	seen := map[string]bool{}
+	for trace != "" && !seen[trace] {
+		seen[trace] = true
+		leaves, err := s.db.Manifests().ByTrace(ctx, trace)
+		if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
+			return nil, filestore.LogError(err)
+		}
+		leaves = slices.DeleteFunc(leaves, func(l *manifest.Record) bool { return l.Scope != s.name || !l.Type.Reads() })
+		own := slices.DeleteFunc(slices.Clone(leaves), func(l *manifest.Record) bool { return l.Trace != trace })
+		if len(own) > 0 {
+			leaves = own
+		}
+		out, trace = append(out, leaves...), ""
+		for _, l := range own {
+			if slices.ContainsFunc(l.Pages, func(p manifest.Page) bool { return p.Num == 0 }) {
+				trace = l.Parent
+			}
+		}
+	}
+	return out, nil
+}
+
+// readerOf is who reads what these leaves served. A get has the LSN of what it served, which is no later than itself.
+func readerOf(leaves []*manifest.Record) reader {
+	r := reader{leaves[0].LSN, leaves[0].Time}
+	for _, l := range leaves {
+		r.lsn, r.at = min(r.lsn, l.LSN), min(r.at, l.Time)
+	}
+	return r
+}
+
+func (tx *Txn) sawLeaf(ctx context.Context, leaf *manifest.Record) error {
+	keys := make([]store.PageKey, 0, len(leaf.Pages))
+	for _, p := range leaf.Pages {
+		if p.Num != 0 { // a draft had no version that could have changed
+			keys = append(keys, store.PageKey{Num: p.Num, Version: p.Version})
+		}
+		if p.Form == manifest.FormSummary {
+			keys = append(keys, store.PageKey{Num: p.Via})
+		}
+	}
+	loaded, err := tx.s.db.store.Load(ctx, tx.s.chain, keys, store.WantHead)
+	if err != nil {
+		return err
+	}
+	for i := range loaded {
+		if l := &loaded[i]; l.Err == nil || errors.Is(l.Err, ErrGone) && l.Head != nil { // what was replaced and dropped since is stale all the same
+			tx.see(l.Head, l.Page, l.Key.Num)
+		} else if !errors.Is(l.Err, ErrGone) {
+			return l.Err
+		} else { // gc has forgotten it: stale, too
+			tx.sawForgotten(ctx, leaf.Scope, l.Key)
+		}
+	}
+	return nil
+}
+
+// sawForgotten records a page of which the store knows only that there was one. The manifest may know its name.
+func (tx *Txn) sawForgotten(ctx context.Context, scope string, k store.PageKey) {
+	ref := Ref{Scope: scope, ID: fmt.Sprintf("page-%d", k.Num)}
+	if _, w, err := tx.s.db.store.Audit().Written(ctx, k.Num, k.Version); err == nil {
+		if named, err := ParseRef(w.Ref); err == nil {
+			ref = named
+		}
+	}
+	tx.see(&store.Head{Artefact: Artefact{ID: ref.ID}, Scope: ref.Scope}, ref.Page, k.Num)
+}
+
+// see records a page version the model saw. The oldest stands: a text written from it does not become one written from a
+// later version because somebody reads that, too. Whoever writes what he saw replaces that version and no newer one: it
+// becomes the precondition of a write.
+func (tx *Txn) see(h *store.Head, page int, num uint64) {
+	slot := pageSlot{h.Scope, h.ID, page}
+	if was, ok := tx.saw[slot]; !ok || num < was.Num { // numbers rise with every version of a page
+		set(&tx.saw, slot, store.Seen{Scope: h.Scope, ID: h.ID, Page: page, Num: num})
+	}
+	if h.Scope != tx.s.name {
+		return
+	}
+	if was, ok := tx.expect[h.ID]; !ok || h.LSN < was {
+		set(&tx.expect, h.ID, h.LSN)
+	}
+}
+
+// sawNone records that the scope itself had no artefact of that name when it was looked for.
+func (tx *Txn) sawNone(id string) {
+	if _, ok := tx.expect[id]; !ok {
+		set(&tx.expect, id, 0)
+	}
+}
+
+func (tx *Txn) slots() []pageSlot {
+	if len(tx.saw) == 0 {
+		return nil
+	}
+	keys := make([]pageSlot, 0, len(tx.saw))
+	for k := range tx.saw {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b pageSlot) int {
+		return compareSeen(tx.saw[a], tx.saw[b])
+	})
+	return keys
+}
+
+func compareSeen(a, b store.Seen) int {
+	switch {
+	case a.Num < b.Num:
+		return -1
+	case a.Num > b.Num:
+		return 1
+	}
+	return 0
+}
