@@ -138,6 +138,7 @@ type Options struct {
 
 	noSync  bool // the negative control of crash tests
 	trust   bool // tests: what was edited in the file is served
+	blind   bool // tests: a copy is opened like the file it was made from
 	fs      wal.FS
 	segment int64
 	rotate  int64
@@ -302,7 +303,7 @@ func (db *DB) openFiles() (Store, error) {
 	st, err := filestore.Open(filestore.Options{
 		Path: db.path, ReadOnly: db.opts.ReadOnly, MustExist: db.opts.MustExist, LockWait: db.opts.LockTimeout, Audit: audit,
 		FS: db.opts.fs, Now: db.opts.Clock, Rand: db.opts.Rand, Logger: db.opts.Logger, Analyzer: db.lexer,
-		NoSync: db.opts.noSync, Trust: db.opts.trust, Segment: db.opts.segment, Rotate: db.opts.rotate, Hook: db.opts.hook, State: StateKinds(),
+		NoSync: db.opts.noSync, Trust: db.opts.trust, Blind: db.opts.blind, Segment: db.opts.segment, Rotate: db.opts.rotate, Hook: db.opts.hook, State: StateKinds(),
 	})
 	if err != nil {
 		return nil, err // and no Store around a nil pointer

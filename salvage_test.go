@@ -131,7 +131,7 @@ func TestDamagedTree(t *testing.T) {
 	require.NoError(t, raw.Close())
 	clear(good[leaf*4096 : leaf*4096+4096])
 	require.NoError(t, os.WriteFile(path, good, 0o600))
-	db := openTest(t, path, Options{ReadOnly: true})
+	db := openTest(t, path, Options{ReadOnly: true, blind: true})
 	defer db.Close()
 	list, _, err := db.Scope("acme").List(ctx, "", "", 100)
 	require.NoError(t, err)

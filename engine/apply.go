@@ -60,7 +60,9 @@ func ApplyOverlay(tx Writer, o *Overlay, n *RowCounts) error {
 
 func applySmall(tx Writer, seals *sealer, o *Overlay, n *RowCounts) error {
 	for _, k := range slices.Sorted(maps.Keys(o.state)) {
-		was := tx.Get(TableState, []byte(k)) != nil
+		old := tx.Get(TableState, []byte(k))
+		was := old != nil
+		n.Sum -= rowSum(old)
 		if o.state[k] == nil {
 			if err := tx.Delete(TableState, []byte(k)); err != nil {
 				return err
@@ -73,7 +75,9 @@ func applySmall(tx Writer, seals *sealer, o *Overlay, n *RowCounts) error {
 		if !was {
 			n.State++
 		}
-		if err := putRow(tx, TableState, 's', []byte(k), o.state[k]); err != nil {
+		row := sealed(seals, 's', []byte(k), o.state[k])
+		n.Sum += rowSum(row)
+		if err := tx.Put(TableState, []byte(k), row); err != nil {
 			return err
 		}
 	}
@@ -89,7 +93,9 @@ func applySmall(tx Writer, seals *sealer, o *Overlay, n *RowCounts) error {
 		}
 		slices.SortFunc(ids, ulid.ULID.Compare)
 		for _, id := range ids {
-			was := tx.Get(r.table, id[:]) != nil
+			old := tx.Get(r.table, id[:])
+			was := old != nil
+			n.Sum -= rowSum(old)
 			if len(r.rows[id]) == 0 { // gc took it
 				if err := tx.Delete(r.table, id[:]); err != nil {
 					return err
@@ -102,7 +108,9 @@ func applySmall(tx Writer, seals *sealer, o *Overlay, n *RowCounts) error {
 			if !was {
 				*r.n++
 			}
-			if err := tx.Put(r.table, id[:], sealed(seals, r.tag, id[:], r.rows[id])); err != nil {
+			row := sealed(seals, r.tag, id[:], r.rows[id])
+			n.Sum += rowSum(row)
+			if err := tx.Put(r.table, id[:], row); err != nil {
 				return err
 			}
 		}
@@ -128,11 +136,12 @@ func forgetOutcomes(tx Writer, o *Overlay, n *RowCounts) error {
 		return err
 	}
 	var drop [][]byte
-	for k := range tx.From(TableTxn, nil) {
+	for k, v := range tx.From(TableTxn, nil) {
 		if ulid.ULID(k).Compare(limit) >= 0 {
 			break
 		}
 		drop = append(drop, slices.Clone(k))
+		n.Sum -= rowSum(v)
 	}
 	for _, k := range drop {
 		if err := tx.Delete(TableTxn, k); err != nil {
@@ -141,6 +150,24 @@ func forgetOutcomes(tx Writer, o *Overlay, n *RowCounts) error {
 		n.Txn--
 	}
 	return forgetOldest(tx, n)
+}
+
+// rowSum is what a row adds to RowCounts.Sum: its checksum. None adds 0.
+func rowSum(row []byte) uint64 {
+	if len(row) < 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(row[len(row)-8:])
+}
+
+// SumRows gives what RowCounts.Sum must be.
+func SumRows(tx Reader) (sum uint64) {
+	for _, t := range []Table{TableHeld, TableTxn, TableState} {
+		for _, v := range tx.From(t, nil) {
+			sum += rowSum(v)
+		}
+	}
+	return sum
 }
 
 // sealer is where rows of a transaction lie until it ends: bbolt does not copy values. The zero value is ready.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"syscall"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -29,7 +30,7 @@ import (
 //	I10 outcomes, held batches and state decode
 //	I11 bbolt's own pages are sound
 //	I12 the index decodes, and its lists agree with its statistics
-//	I13 every bucket has as many rows as the system row counts
+//	I13 every bucket has as many rows as the system row counts, and the small ones have its sum
 //	I14 the directives of a scope: page, state row and the newest journal row say the same (directivecheck.go)
 //	I15 every vector decodes, is finite, and belongs to a page that is there
 //	I16 of a page that no version has any more nothing is there: no content, no vector (I15), nothing in the index, which
@@ -51,6 +52,7 @@ type checker struct {
 	old      int                  // rows that nothing in the audit can be held against
 	proved   map[store.Ref]bool   // versions of artefacts in the file: whether their rows have a digest
 	newest   map[store.Ref]uint32 // newest version of each artefact in the file
+	failed   error                // a read that failed, which says nothing of what is there
 }
 
 const MaxProblems = 1000
@@ -66,7 +68,7 @@ func (s *Engine) Check(ctx context.Context, base Base, progress store.Progress) 
 		case err != nil:
 			return c.problems, c.old, err
 		}
-		if err := ctx.Err(); err != nil {
+		if err := cmp.Or(ctx.Err(), c.failed); err != nil {
 			return c.problems, c.old, err
 		}
 	}
@@ -74,6 +76,12 @@ func (s *Engine) Check(ctx context.Context, base Base, progress store.Progress) 
 }
 
 func (c *checker) bad(invariant, where, format string, args ...any) {
+	for _, a := range args {
+		var failed syscall.Errno
+		if err, ok := a.(error); ok && errors.As(err, &failed) {
+			c.failed = err
+		}
+	}
 	if len(c.problems) < MaxProblems {
 		c.problems = append(c.problems, store.Problem{Invariant: invariant, Where: where, What: fmt.Sprintf(format, args...)})
 	}
@@ -231,6 +239,9 @@ func (c *checker) small() error {
 				c.bad("I13", "bucket "+b.table.String(), "%v", err)
 			}
 		}
+		if c.base.Summed && SumRows(tx) != n.Sum {
+			c.bad("I13", "file", "rows of held, txn or state are not those that the system row was written with")
+		}
 		for _, b := range []struct {
 			table Table
 			tag   byte
@@ -325,6 +336,7 @@ func (c *checker) vectors() error {
 				c.bad("I15", where, "%v", errors.Join(err, codec.ErrMalformed))
 			case binary.BigEndian.Uint64(k[8:]) != modelHash(model):
 				c.bad("I15", where, "the key is not of model %q", model)
+			case c.s.Overlay.Rows() > 0 && binary.BigEndian.Uint64(k) <= uint64(len(c.s.Catalogue.pages)): // gc may have dropped it since
 			case !c.s.Catalogue.has(binary.BigEndian.Uint64(k)):
 				c.bad("I15", where, "there is no such page")
 			}

@@ -67,6 +67,8 @@ type Engine struct {
 	// the catalogue are as long as the highest number, and a forged one must not take all memory. 0: no limit.
 	PageLimit uint64
 
+	Followed uint64 // leaves of the audit up to the last one that Follow was given
+
 	unread []uint64 // pages found damaged at open, rising: the index does not know their words. Fixed from then on
 
 	Overlay *Overlay // under cat.mu

@@ -41,6 +41,7 @@ func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 		if err != nil {
 			return &RecordError{Err: err}
 		}
+		s.Followed = max(s.Followed, index+1)
 		if err := s.Leaves.Add(index, leaf); err != nil {
 			return err
 		}
@@ -51,6 +52,7 @@ func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 	if err != nil {
 		return &RecordError{Err: err}
 	}
+	s.Followed = max(s.Followed, index+1)
 	if err := s.Leaves.Add(index, leaf); err != nil {
 		return err
 	}
@@ -219,7 +221,7 @@ func (s *Engine) install(c *commitRecord, seq uint64) (ended []uint64, err error
 	}
 	o.scopes = append(o.scopes, c.Scopes...)
 	o.groups = append(o.groups, c.groups...)
-	o.LSN, o.Seq, o.leaves, o.High = c.LSN, seq, c.leaf+1, s.Catalogue.highest()
+	o.LSN, o.Seq, o.Leaves, o.High = c.LSN, seq, c.leaf+1, s.Catalogue.highest()
 	s.Catalogue.LSN = c.LSN
 	s.CountUnflushed()
 	return ended, nil

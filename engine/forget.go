@@ -224,11 +224,12 @@ func floorOf(tx Reader, k HeadKey) ([]byte, error) {
 // forgetOldest keeps the newest outcomes only. The audit answers for the others (usedBefore).
 func forgetOldest(tx Writer, n *RowCounts) error {
 	var drop [][]byte
-	for k := range tx.From(TableTxn, nil) {
+	for k, v := range tx.From(TableTxn, nil) {
 		if n.Txn-len(drop) <= outcomesKept {
 			break
 		}
 		drop = append(drop, slices.Clone(k))
+		n.Sum -= rowSum(v)
 	}
 	for _, k := range drop {
 		if err := tx.Delete(TableTxn, k); err != nil {

@@ -25,6 +25,7 @@ type supersession struct {
 type Base struct {
 	Applied uint64 // LSN
 	Rows    RowCounts
+	Summed  bool   // Rows.Sum holds; files of older programs have none
 	High    string // highest numbers that were in use; "": those of the rows
 	Size    int64  // of all rows, bytes: it bounds what damaged numbers may claim
 }

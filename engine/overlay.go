@@ -69,7 +69,7 @@ func (s *Engine) Freeze() (o *Overlay, retry bool) {
 	defer s.Catalogue.Mu.Unlock()
 	if retry = s.Old != nil; !retry { // a checkpoint that failed left one behind: it is tried again first
 		s.Old, s.Overlay = s.Overlay, newOverlay()
-		s.Overlay.LSN, s.Overlay.Seq, s.Overlay.leaves, s.Overlay.High = s.Old.LSN, s.Old.Seq, s.Old.leaves, s.Old.High
+		s.Overlay.LSN, s.Overlay.Seq, s.Overlay.Leaves, s.Overlay.High = s.Old.LSN, s.Old.Seq, s.Old.Leaves, s.Old.High
 	}
 	return s.Old, retry
 }
@@ -80,6 +80,9 @@ func (s *Engine) Freeze() (o *Overlay, retry bool) {
 type RowCounts struct {
 	Meta, Content, Held, Txn, State, Question int
 	Asked                                     uint64 // leaf before which TableQuestion has every row that was not erased
+	// Sum adds up the checksums of the rows of held, txn and state, modulo 2^64: rows of another moment under the same keys
+	// differ in it, and nothing else tells of them. The store keeps it in another row.
+	Sum uint64
 }
 
 // EncodeMsgpack writes an array.
@@ -105,7 +108,7 @@ func (n *RowCounts) DecodeMsgpack(d *msgpack.Decoder) error {
 type Overlay struct {
 	LSN    uint64
 	Seq    uint64
-	leaves uint64
+	Leaves uint64 // of the audit, up to Seq
 	Bytes  int
 	Since  time.Time
 	scopes []newScope

@@ -368,6 +368,7 @@ type boltWalk struct {
 	// row, if not nil, is given every row with the name of its bucket and where its value stands in the file.
 	row    func(bucket string, k, v []byte, at int64)
 	bucket string // the walk is in
+	only   []byte // bucket to walk; nil: all
 }
 
 // walkBolt walks a whole file. row may be nil.
@@ -461,6 +462,9 @@ func (w *boltWalk) page(id uint64, b []byte, off int64, from []byte) {
 
 // inBucket walks a bucket: its root page and a sequence, and behind them the page itself when it is small.
 func (w *boltWalk) inBucket(id uint64, name, v []byte, off int64) {
+	if w.only != nil && !bytes.Equal(name, w.only) {
+		return
+	}
 	defer func(outer string) { w.bucket = outer }(w.bucket)
 	w.bucket = string(name)
 	switch {

@@ -159,9 +159,9 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 	next.Rows.Asked = max(next.Rows.Asked, o.AskedTo())
 	switch { // vectors alone change neither: no record of the log carries them
 	case o.LSN > s.sys.Applied:
-		next.PrevSeq, next.Applied, next.Seq = s.sys.Seq, o.LSN, o.Seq
+		next.PrevSeq, next.Applied, next.Seq, next.Leaves = s.sys.Seq, o.LSN, o.Seq, o.Leaves
 	case long:
-		next.PrevSeq, next.Seq = s.sys.Seq, covered
+		next.PrevSeq, next.Seq, next.Leaves = s.sys.Seq, covered, leaves
 	}
 	if err := s.At("before bbolt"); err != nil {
 		return rep, err
@@ -180,11 +180,7 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 			return err
 		}
 		filed = engine.NewestOutcome(rows)
-		b, err := encodeSys(next)
-		if err != nil {
-			return err
-		}
-		return tx.Bucket(bucketSys).Put(sysKey, b)
+		return putSys(tx, next)
 	})
 	if err != nil {
 		return rep, fmt.Errorf("ctxpage: checkpoint: %w", err)

@@ -74,6 +74,10 @@ type sysRow struct {
 	Analyzer string
 	High     string // highest numbers of artefacts, pages and groups, by spaces; "": those there are
 	Rows     engine.RowCounts
+
+	// In a row of their own, which older programs do not read.
+	Origin string `msgpack:"-"` // of the file it was written for (origin.go); "": by an older program, and Leaves and Rows.Sum do not hold
+	Leaves uint64 `msgpack:"-"` // of the audit, up to Seq
 }
 
 // Options is what the store needs of Options.
@@ -96,6 +100,7 @@ type Options struct {
 	Hook      func(step string) error // tests copy the files at a step, or let it fail
 	State     []store.StateKind       // what the pipeline says of its state rows
 	Trust     bool                    // tests: rows and texts are not compared with their digests
+	Blind     bool                    // tests: copies are not told from others
 }
 
 // Store is the embedded store: an engine over a log in segments and rows in bbolt.
@@ -108,6 +113,11 @@ type Store struct {
 	file *os.File // bbolt's, to drop its lock after a panic
 	log  *wal.Log
 	made wal.Recovery // of the log of a file that was just made
+
+	copied   bool // the file was not written where it is; known once asked
+	asked    bool
+	nameless bool   // so damaged that nothing says which file it was
+	archived uint64 // leaves in the archive when it was opened
 
 	ckptMu  sync.Mutex   // one checkpoint, backup or check at a time; before the sequencer
 	bulk    atomic.Int64 // bytes of batches under way
@@ -231,6 +241,7 @@ func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recover
 	st.Rows = st
 	defer func() {
 		if err != nil {
+			err = st.misfit(err)
 			st.closeFiles()
 		}
 	}()
@@ -248,6 +259,9 @@ func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recover
 	if rec, err = st.recover(ctx); err != nil {
 		return nil, rec, err
 	}
+	if err := st.checkCopy(ctx); err != nil {
+		return nil, rec, err
+	}
 	if err := st.At("opened log"); err != nil {
 		return nil, rec, err
 	}
@@ -256,14 +270,8 @@ func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recover
 		st.Filed = engine.LastID // damage is told by who reads the row
 	}
 	st.Engine.Start(store.Info{ID: st.sys.ID, Secret: st.sys.Secret})
-	if !opts.ReadOnly && st.sys.Format < FormatVersion { // before the first row that older programs take for damage
-		st.sys.Format = FormatVersion
-		if err = st.update(st.putSys); noSpace(err) && st.log.Shrink(checkpointKeep) == nil {
-			err = st.update(st.putSys)
-		}
-		if err != nil {
-			return nil, rec, fmt.Errorf("ctxpage: raise the format of %s: %w", opts.Path, err)
-		}
+	if err := st.stamp(); err != nil {
+		return nil, rec, err
 	}
 	if !opts.ReadOnly {
 		st.done.Add(1)
@@ -295,6 +303,11 @@ func (s *Store) openBolt(context.Context) (err error) {
 	if empty { // else bbolt takes what its killed maker left for a file
 		if err := os.Truncate(s.opts.Path, 0); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("ctxpage: create %s: %w", s.opts.Path, err)
+		}
+	}
+	if !empty {
+		if err := s.inspectCopy(); err != nil {
+			return err
 		}
 	}
 	defer s.recoverBolt(&err)
@@ -441,7 +454,10 @@ func (s *Store) loadSys(ctx context.Context) error {
 			return nil
 		}
 		found = true
-		return s.decodeSys(v)
+		if err := s.decodeSys(v); err != nil {
+			return err
+		}
+		return s.decodeOrigin(b.Get(originKey))
 	})
 	if err != nil || found {
 		return err
@@ -506,7 +522,7 @@ func (s *Store) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.sys = sysRow{Format: FormatVersion, ID: id.String(), Secret: make([]byte, 32), Created: codec.Micros(s.opts.Now()), Analyzer: lexical.AnalyzerVersion}
+	s.sys = sysRow{Format: FormatVersion, ID: id.String(), Secret: make([]byte, 32), Created: codec.Micros(s.opts.Now()), Analyzer: lexical.AnalyzerVersion, Origin: originOf(s.file)}
 	if _, err := io.ReadFull(s.opts.Rand, s.sys.Secret); err != nil {
 		return fmt.Errorf("ctxpage: randomness: %w", err)
 	}
@@ -534,11 +550,21 @@ func (s *Store) create(ctx context.Context) error {
 }
 
 func (s *Store) putSys(tx *bbolt.Tx) error {
-	b, err := encodeSys(s.sys)
+	return putSys(tx, s.sys)
+}
+
+func putSys(tx *bbolt.Tx, row sysRow) error {
+	b, err := encodeSys(row)
 	if err != nil {
 		return err
 	}
-	return tx.Bucket(bucketSys).Put(sysKey, b)
+	if err := tx.Bucket(bucketSys).Put(sysKey, b); err != nil {
+		return err
+	}
+	if b, err = encodeOrigin(row); err != nil {
+		return err
+	}
+	return tx.Bucket(bucketSys).Put(originKey, b)
 }
 
 func (s *Store) loadCatalogue(context.Context) error {
@@ -559,7 +585,7 @@ func (s *Store) loadFile() error {
 }
 
 func (s *Store) base(size int64) engine.Base {
-	return engine.Base{Applied: s.sys.Applied, Rows: s.sys.Rows, High: s.sys.High, Size: size}
+	return engine.Base{Applied: s.sys.Applied, Rows: s.sys.Rows, Summed: s.sys.Origin != "", High: s.sys.High, Size: size}
 }
 
 // rebuildIndex builds the index anew from the pages when its segments are damaged or were made by another analyzer:
@@ -579,6 +605,9 @@ func (s *Store) rebuildIndex() error {
 func (s *Store) openManifest(ctx context.Context) error {
 	var err error
 	s.Leaves, _, err = manifest.Open(ctx, s.opts.Path+"-manifest", s.opts.FS, manifest.Options{ReadOnly: s.opts.ReadOnly, DB: s.sys.ID})
+	if err == nil {
+		s.archived = s.Leaves.Archived()
+	}
 	return LogError(err)
 }
 
@@ -623,6 +652,14 @@ func (s *Store) recover(ctx context.Context) (wal.Recovery, error) {
 	if s.sys.Seq > rec.Last {
 		return rec, &store.CorruptError{File: s.opts.Path + "-wal", Err: fmt.Errorf("%w: log ends at record %d, the file at %d", store.ErrMisfit, rec.Last, s.sys.Seq),
 			Hint: "the log was removed or replaced: put it back" + hintCopy}
+	}
+	if last := max(s.Followed, s.sys.Leaves); s.sys.Origin != "" && s.archived > last && !s.opts.Blind {
+		return rec, &store.CorruptError{File: s.opts.Path + "-manifest", Err: fmt.Errorf("%w: archive has %d leaves, log and file know of %d", store.ErrMisfit, s.archived, last),
+			Hint: "the log was cut or replaced: put it back" + hintCopy}
+	}
+	if have := s.Leaves.Size(); s.sys.Origin != "" && have < s.sys.Leaves && !s.opts.Blind {
+		return rec, &store.CorruptError{File: s.opts.Path + "-manifest", Err: fmt.Errorf("%w: archive and log have %d leaves, the file has commits up to leaf %d", store.ErrMisfit, have, s.sys.Leaves),
+			Hint: "the archive was replaced: put it back" + hintCopy}
 	}
 	return rec, nil
 }

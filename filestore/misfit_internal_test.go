@@ -1,0 +1,356 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+)
+
+var copyTrials = flag.Int("copies", 0, "copies of a live database that TestCopyWhileWritten makes; 0: those of 5 seconds")
+
+const (
+	liveArts = 40 // artefacts a live database goes round
+	liveRows = 20 // state rows likewise
+)
+
+// live is a database that is written to: commit n puts one artefact and two state rows, and drops a third now and then, so
+// that its LSN, n, says all that must be in it.
+type live struct {
+	*Store
+	path  string
+	acked atomic.Uint64
+	stop  chan struct{}
+	done  sync.WaitGroup
+}
+
+func liveText(n uint64) string {
+	return fmt.Sprintf("commit %d says %s", n, strings.Repeat("word"+strconv.FormatUint(n%97, 10)+" ", int(1+n*n%50)))
+}
+
+func liveBatch(t testing.TB, st *Store, n uint64) store.Batch {
+	id, err := store.NewID(time.Now(), st.opts.Rand)
+	require.NoError(t, err)
+	text := liveText(n)
+	page := store.NewPage{Text: text, Tokens: len(text) / 4, Hash: store.ContentHash(text)}
+	page.Salt[0] = byte(n)
+	page.Digest = store.SaltedDigest(page.Salt[:], text)
+	value := []byte(strconv.FormatUint(n, 10))
+	return store.Batch{
+		ID: id, Scope: "acme", Actor: "test", Now: time.Now(), Leaf: manifest.Record{Type: manifest.TypeCommit},
+		Puts: []store.Put{{Artefact: store.Artefact{ID: fmt.Sprintf("a%d", n%liveArts), Kind: store.KindFact, Provenance: store.Tool, CurrentAsOf: time.Now()}, Pages: []store.NewPage{page}}},
+		State: []store.StateRow{{Key: "n", Value: value}, {Key: fmt.Sprintf("k%d", n%liveRows), Value: value},
+			{Key: fmt.Sprintf("k%d", (n+7)%liveRows)}},
+	}
+}
+
+// newLive makes one and starts to write to it and to checkpoint it.
+func newLive(t *testing.T) *live {
+	path := dbtest.MemoryPath(t)
+	st, err := Open(Options{Path: path, NoSync: true, Rotate: 16 << 10, Segment: 256 << 10})
+	require.NoError(t, err)
+	l := &live{Store: st, path: path, stop: make(chan struct{})}
+	run := func(step func(n uint64) error, wait time.Duration) {
+		defer l.done.Done()
+		for n := uint64(1); ; n++ {
+			select {
+			case <-l.stop:
+				return
+			case <-time.After(wait):
+			}
+			if err := step(n); err != nil {
+				t.Errorf("step %d: %v", n, err)
+				return
+			}
+		}
+	}
+	l.done.Add(2)
+	go run(func(n uint64) error {
+		out, err := st.Commit(context.Background(), liveBatch(t, st, n))
+		if err == nil && out.LSN != n {
+			err = fmt.Errorf("commit %d has LSN %d", n, out.LSN)
+		}
+		l.acked.Store(n)
+		return err
+	}, 500*time.Microsecond)
+	go run(func(uint64) error { _, err := st.checkpoint(context.Background()); return err }, 2*time.Millisecond)
+	require.Eventually(t, func() bool { return l.acked.Load() > 50 }, 10*time.Second, time.Millisecond)
+	return l
+}
+
+func (l *live) end(t *testing.T) {
+	close(l.stop)
+	l.done.Wait()
+	require.NoError(t, l.Close())
+}
+
+// copySlowly copies a database as cp does, a part after another, each in pieces; others come to write meanwhile.
+func copySlowly(from, to string, rnd *rand.Rand) error {
+	parts := []string{"", "-wal", "-manifest"}
+	rnd.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
+	chunk, pause := 1<<(13+rnd.IntN(6)), rnd.IntN(2)*(1+rnd.IntN(4))
+	for _, part := range parts {
+		files := []string{""}
+		if part != "" {
+			if err := os.Mkdir(to+part, 0o700); err != nil {
+				return err
+			}
+			entries, err := os.ReadDir(from + part)
+			if err != nil {
+				return err
+			}
+			files = files[:0]
+			for _, e := range entries {
+				files = append(files, "/"+e.Name())
+			}
+			if rnd.IntN(2) == 0 {
+				slices.Reverse(files)
+			}
+		}
+		for _, name := range files {
+			if err := copyPieces(from+part+name, to+part+name, chunk, pause); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func copyPieces(from, to string, chunk, pause int) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err // it went since it was listed: cp says so and goes on
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	b := make([]byte, chunk)
+	for i := 1; ; i++ {
+		n, err := in.Read(b)
+		if _, werr := out.Write(b[:n]); werr != nil {
+			return werr
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if runtime.Gosched(); pause > 0 && i%(4*pause) == 0 {
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
+}
+
+// whole says what an open database has that no prefix of the commits has.
+func whole(st *Store, acked uint64) error {
+	ctx := context.Background()
+	lsn := st.LSN()
+	if lsn > acked+1 {
+		return fmt.Errorf("lsn %d, %d were acknowledged", lsn, acked)
+	}
+	state := map[string]string{}
+	arts := map[string]uint64{}
+	for n := max(lsn, 2*liveArts) - 2*liveArts + 1; n <= lsn; n++ { // what was before is overwritten
+		v := strconv.FormatUint(n, 10)
+		state["n"], state[fmt.Sprintf("k%d", n%liveRows)] = v, v
+		delete(state, fmt.Sprintf("k%d", (n+7)%liveRows))
+		arts[fmt.Sprintf("a%d", n%liveArts)] = n
+	}
+	for _, k := range append([]string{"n"}, rowNames("k", liveRows)...) {
+		v, err := st.State(ctx, k)
+		if err != nil || string(v) != state[k] {
+			return fmt.Errorf("lsn %d: state %s is %q, expected %q (%v)", lsn, k, v, state[k], err)
+		}
+	}
+	for id, n := range arts {
+		at, err := st.Resolve(ctx, store.Scopes{"acme"}, store.Ref{Scope: "acme", ID: id})
+		if err != nil {
+			return fmt.Errorf("lsn %d: %s: %w", lsn, id, err)
+		}
+		got, err := st.Load(ctx, store.Scopes{"acme"}, at.Pages, store.WantText)
+		if err != nil || len(got) != 1 || got[0].Text != liveText(n) {
+			return fmt.Errorf("lsn %d: %s is not of commit %d: %v", lsn, id, n, err)
+		}
+	}
+	rep, err := st.Maintain(ctx, store.Job{Kind: store.JobCheck}, nil)
+	if err == nil && len(rep.Problems) > 0 {
+		err = fmt.Errorf("lsn %d: the check finds %v", lsn, rep.Problems[0])
+	}
+	return err
+}
+
+func rowNames(prefix string, n int) (out []string) {
+	for i := range n {
+		out = append(out, prefix+strconv.Itoa(i))
+	}
+	return out
+}
+
+// tryCopy makes a copy and says how it ended: "whole", "misfit", or what is wrong with what was opened.
+func (l *live) tryCopy(t *testing.T, dir string, rnd *rand.Rand, opts Options) string {
+	to := filepath.Join(dir, "copy.ctx")
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	defer os.RemoveAll(dir)
+	require.NoError(t, copySlowly(l.path, to, rnd))
+	acked := l.acked.Load()
+	opts.Path, opts.NoSync, opts.MustExist = to, true, true
+	st, err := Open(opts)
+	switch {
+	case errors.Is(err, store.ErrMisfit) && errors.Is(err, store.ErrCorrupt):
+		if !strings.Contains(err.Error(), "dbctl backup") {
+			return fmt.Sprintf("does not say what to do: %v", err)
+		}
+		return "misfit"
+	case err != nil:
+		return fmt.Sprintf("open: %v", err)
+	}
+	err = whole(st, acked)
+	if cerr := st.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return "whole"
+}
+
+// TestCopyWhileWritten: a copy of a database that is written to either opens with all of a prefix of its commits, or is
+// refused as what it is.
+// The control is TestCopyOfSoundPages.
+func TestCopyWhileWritten(t *testing.T) {
+	l := newLive(t)
+	rnd := rand.New(rand.NewPCG(1, 2))
+	began := time.Now()
+	ends := map[string]int{}
+	for i := 0; i < *copyTrials || *copyTrials == 0 && (i < 20 || time.Since(began) < 5*time.Second); i++ {
+		dir := filepath.Join(filepath.Dir(l.path), fmt.Sprintf("copy%d", i))
+		end := l.tryCopy(t, dir, rnd, Options{ReadOnly: i%4 == 3})
+		ends[end]++
+		if testing.Verbose() && i%10 == 9 {
+			t.Logf("%v: %v after %d commits", time.Since(began).Round(time.Millisecond), ends, l.acked.Load())
+		}
+		if end != "whole" && end != "misfit" {
+			t.Errorf("copy %d: %s", i, end)
+		}
+	}
+	t.Logf("%v after %d commits", ends, l.acked.Load())
+	require.Positive(t, ends["misfit"])
+	l.end(t)
+
+	to := filepath.Join(filepath.Dir(l.path), "closed.ctx") // a plain copy of a closed database opens
+	require.NoError(t, copySlowly(l.path, to, rnd))
+	st, err := Open(Options{Path: to})
+	require.NoError(t, err)
+	require.True(t, st.copied)
+	require.NoError(t, whole(st, l.acked.Load()))
+	require.NoError(t, st.Close())
+	require.NoError(t, os.Rename(to, to+"2")) // a moved one is the same file, and the copy is one of its own by now
+	require.NoError(t, os.Rename(to+"-wal", to+"2-wal"))
+	require.NoError(t, os.Rename(to+"-manifest", to+"2-manifest"))
+	st, err = Open(Options{Path: to + "2"})
+	require.NoError(t, err)
+	require.False(t, st.copied)
+	require.NoError(t, st.Close())
+}
+
+// A backup of a database that is written to opens, and so does a plain copy of the backup.
+func TestCopyOfBackupOpens(t *testing.T) {
+	l := newLive(t)
+	ctx := context.Background()
+	dir := filepath.Dir(l.path)
+	for i := range 5 {
+		to := filepath.Join(dir, fmt.Sprintf("backup%d.ctx", i))
+		_, err := l.Maintain(ctx, store.Job{Kind: store.JobBackup, Path: to}, nil)
+		require.NoError(t, err)
+		acked := l.acked.Load()
+		again := to + ".copy"
+		require.NoError(t, copySlowly(to, again, rand.New(rand.NewPCG(3, uint64(i)))))
+		for _, path := range []string{to, again} {
+			st, err := Open(Options{Path: path, MustExist: true, ReadOnly: i%2 == 1})
+			require.NoError(t, err)
+			require.NoError(t, whole(st, acked))
+			require.NoError(t, st.Close())
+		}
+	}
+	l.end(t)
+}
+
+// TestCopyOfSoundPages: copies of which every page is sound and that do not fit together all the same. The control does not
+// look whether a file is a copy, and opens them.
+func TestCopyOfSoundPages(t *testing.T) {
+	path := dbtest.MemoryPath(t)
+	st, err := Open(Options{Path: path})
+	require.NoError(t, err)
+	commit := func(n uint64) {
+		_, err := st.Commit(context.Background(), liveBatch(t, st, n))
+		require.NoError(t, err)
+	}
+	checkpoint := func() {
+		_, err := st.checkpoint(context.Background())
+		require.NoError(t, err)
+	}
+	for n := uint64(1); n <= 50; n++ {
+		commit(n)
+	}
+	checkpoint()
+	newer, ahead := path+".newer", path+".ahead"
+	copyParts := func(to string, parts ...string) {
+		for _, part := range parts {
+			if part == "" {
+				require.NoError(t, copyPieces(path, to, 1<<16, 0))
+				continue
+			}
+			require.NoError(t, os.CopyFS(to+part, os.DirFS(path+part)))
+		}
+	}
+	copyParts(newer, "", "-wal", "-manifest")
+	raw, err := bbolt.Open(newer, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, raw.Update(func(tx *bbolt.Tx) error { // as a page of a later checkpoint would have it
+		return tx.Bucket(bucketState).Put([]byte("n"), codec.Seal('s', []byte("n"), []byte("51")))
+	}))
+	require.NoError(t, raw.Close())
+	copyParts(ahead, "", "-wal")
+	commit(51)
+	checkpoint()
+	copyParts(ahead, "-manifest")
+	require.NoError(t, st.Close())
+	for _, path := range []string{newer, ahead} {
+		_, err := Open(Options{Path: path, ReadOnly: true})
+		require.ErrorIs(t, err, store.ErrMisfit)
+		require.ErrorIs(t, err, store.ErrCorrupt)
+		require.ErrorContains(t, err, "dbctl backup")
+		st, err := Open(Options{Path: path, ReadOnly: true, Blind: true})
+		require.NoError(t, err, "the control")
+		if path == newer {
+			require.ErrorContains(t, whole(st, 51), "state n is")
+		} else {
+			require.Less(t, st.LSN(), uint64(51))
+			require.Greater(t, st.Leaves.Size(), uint64(50))
+		}
+		require.NoError(t, st.Close())
+	}
+}

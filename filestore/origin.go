@@ -1,0 +1,218 @@
+package filestore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"syscall"
+
+	"github.com/ctxpage/ctxpage/engine"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// A file that was copied while it was written may hold pages of several checkpoints, and its log and archive may be of
+// other moments than the file. Every page of it can be sound by itself. So the system row names the file it was written
+// for, and a file that is another one is checked as a whole before it is used: once where the copy is opened for writing,
+// which makes it a file of its own; at every open where it is only read. A move within a file system keeps the name.
+
+// hintMisfit is what to do about a copy that does not fit together.
+const hintMisfit = "this is a copy, made while the database was written or damaged since: copy with Backup (dbctl backup) instead; or " + store.HintSalvage
+
+// originRow stands beside the system row and says more of the same moment.
+type originRow struct {
+	//lint:ignore U1000 msgpack looks for it
+	_msgpack     struct{} `msgpack:",as_array"`
+	Origin       string
+	Applied, Seq uint64 // of the system row; where they differ, an older program has written that since
+	Leaves, Sum  uint64 // see sysRow and engine.RowCounts
+}
+
+var originKey = []byte("origin")
+
+func encodeOrigin(row sysRow) ([]byte, error) {
+	b, err := msgpack.Marshal(&originRow{Origin: row.Origin, Applied: row.Applied, Seq: row.Seq, Leaves: row.Leaves, Sum: row.Rows.Sum})
+	if err != nil {
+		return nil, err
+	}
+	return codec.Seal('y', originKey, b), nil
+}
+
+// decodeOrigin reads the row beside the system row, which has been read. There is none of older programs.
+func (s *Store) decodeOrigin(v []byte) error {
+	if v == nil {
+		return nil
+	}
+	var o originRow
+	row, err := codec.Unseal('y', originKey, v)
+	if err == nil {
+		err = codec.Unpack(row, &o)
+	}
+	if err != nil {
+		return &store.CorruptError{File: s.opts.Path, Err: err, Hint: store.HintSalvage}
+	}
+	if o.Applied == s.sys.Applied && o.Seq == s.sys.Seq {
+		s.sys.Origin, s.sys.Leaves, s.sys.Rows.Sum = o.Origin, o.Leaves, o.Sum
+	}
+	return nil
+}
+
+// inspectCopy tells whether the file is a copy, and checks its pages then: bbolt takes them as they are, and may not come
+// back from pages that lead to each other. Nothing has been written yet.
+func (s *Store) inspectCopy() error {
+	f, err := os.OpenFile(s.opts.Path, os.O_RDONLY|oNoFollow, 0)
+	if err != nil {
+		return fmt.Errorf("ctxpage: open: %w", err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("ctxpage: open: %w", err)
+	}
+	s.asked = true
+	if !s.opts.Blind {
+		s.copied, s.nameless = s.elsewhere(f, st.Size())
+	}
+	if !s.copied {
+		return nil
+	}
+	var first error
+	walkBolt(f, st.Size(), nil, func(format string, args ...any) {
+		if first == nil {
+			first = fmt.Errorf(format, args...)
+		}
+	})
+	if first == nil {
+		return nil
+	}
+	return &store.CorruptError{File: s.opts.Path, Err: fmt.Errorf("%w: %w", store.ErrMisfit, first), Hint: hintMisfit}
+}
+
+// elsewhere tells whether the file was written as another one. The row the tree leads to is asked; where the tree leads to
+// no system row, whatever is left of one on any page. nameless: nothing is left, so that nobody knows.
+func (s *Store) elsewhere(f *os.File, size int64) (is, nameless bool) {
+	here, found := originOf(f), false
+	nameless = true
+	ask := func(v []byte) {
+		var o originRow
+		if row, err := codec.Unseal('y', originKey, v); err == nil && codec.Unpack(row, &o) == nil {
+			nameless = false
+			is = here != "" && o.Origin != "" && o.Origin != here
+		}
+	}
+	if m, err := newestMeta(f, size); err == nil {
+		w := &boltWalk{f: f, m: m, used: map[uint64]bool{}, bad: func(string, ...any) {}, only: bucketSys,
+			row: func(_ string, k, v []byte, _ int64) {
+				if bytes.Equal(k, originKey) {
+					ask(v)
+				}
+				found = found || bytes.Equal(k, sysKey)
+			}}
+		w.tree(m.root, nil)
+	}
+	if !found {
+		strayOrigins(f, size, ask)
+	}
+	return is, nameless && !found
+}
+
+// strayOrigins shows what may be a row of an origin anywhere in the file, also on pages that are not used any more.
+func strayOrigins(f io.ReaderAt, size int64, row func(v []byte)) {
+	const window, longest = 1 << 20, 1 << 10
+	b := make([]byte, window+longest)
+	for at := int64(0); at < size; at += window {
+		n, err := f.ReadAt(b, at)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return
+		}
+		for rest := b[:n]; ; {
+			i := bytes.Index(rest, originKey)
+			if i < 0 {
+				break
+			}
+			rest = rest[i+len(originKey):]
+			r := bytes.NewReader(rest)
+			if _, err := msgpack.NewDecoder(r).DecodeRaw(); err == nil && r.Len() >= 8 {
+				row(rest[:len(rest)-r.Len()+8])
+			}
+		}
+	}
+}
+
+// checkCopy walks everything in a copy that was opened, before it is used.
+func (s *Store) checkCopy(ctx context.Context) error {
+	if !s.copied {
+		return nil
+	}
+	st, err := s.file.Stat()
+	if err != nil {
+		return fmt.Errorf("ctxpage: open: %w", err)
+	}
+	problems, _, err := s.Engine.Check(ctx, s.base(st.Size()), func(string, uint64, uint64) {})
+	if err != nil || len(problems) == 0 {
+		return err
+	}
+	return &store.CorruptError{File: s.opts.Path, Hint: hintMisfit,
+		Err: fmt.Errorf("%w: %d problems, the first: %v", store.ErrMisfit, len(problems), problems[0])}
+}
+
+// misfit gives damage that was found while a copy was opened the name of its likely cause.
+func (s *Store) misfit(err error) error {
+	var ce *store.CorruptError
+	if !errors.As(err, &ce) || errors.Is(err, store.ErrMisfit) {
+		return err
+	}
+	if !s.asked { // the damage was met before
+		_ = s.inspectCopy()
+	}
+	if !s.copied && !s.nameless {
+		return err
+	}
+	return &store.CorruptError{File: ce.File, Offset: ce.Offset, LSN: ce.LSN, Err: fmt.Errorf("%w: %w", store.ErrMisfit, ce.Err),
+		Hint: "if the database was written while this copy was made, copy with Backup (dbctl backup) instead; else " + ce.Hint}
+}
+
+// stamp makes the file one of its own and of this format, before the first row that older programs take for damage.
+func (s *Store) stamp() error {
+	origin := originOf(s.file)
+	if s.opts.ReadOnly || s.sys.Format == FormatVersion && s.sys.Origin == origin {
+		return nil
+	}
+	if s.sys.Origin == "" { // of an older program, which kept neither
+		s.sys.Leaves = s.archived
+		if err := s.View(func(tx engine.Reader) error { s.sys.Rows.Sum = engine.SumRows(tx); return nil }); err != nil {
+			return err
+		}
+	}
+	raise := s.sys.Format < FormatVersion
+	s.sys.Format, s.sys.Origin = FormatVersion, origin
+	err := s.update(s.putSys)
+	if noSpace(err) && s.log.Shrink(checkpointKeep) == nil {
+		err = s.update(s.putSys)
+	}
+	if noSpace(err) && !raise {
+		return nil // the next checkpoint writes it
+	}
+	if err != nil {
+		return fmt.Errorf("ctxpage: write the system row of %s: %w", s.opts.Path, err)
+	}
+	return nil
+}
+
+// plainOrigin is what every system tells: the inode.
+func plainOrigin(f *os.File) string {
+	st, err := f.Stat()
+	if err != nil {
+		return ""
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok {
+		return ""
+	}
+	return strconv.FormatUint(uint64(sys.Ino), 10)
+}
