@@ -71,7 +71,7 @@ func (e *editable) edit(trust bool, change func(tx *bbolt.Tx)) *DB {
 	require.NoError(e.t, err)
 	require.NoError(e.t, raw.Update(func(tx *bbolt.Tx) error { change(tx); return nil }))
 	require.NoError(e.t, raw.Close())
-	db, err := Open(path, Options{noSync: true, trust: trust})
+	db, err := Open(path, Options{noSync: true, trust: trust, blind: true})
 	require.NoError(e.t, err)
 	e.t.Cleanup(func() { db.Close() })
 	return db
