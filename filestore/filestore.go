@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -23,10 +21,7 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
-	"github.com/vmihailenco/msgpack/v5"
 	"go.etcd.io/bbolt"
-
-	bolterrors "go.etcd.io/bbolt/errors"
 )
 
 // The embedded store: one log, bbolt behind it, and an engine that is built from both.
@@ -57,28 +52,6 @@ var (
 	bucketAsked   = []byte("question") // made with the first question
 	allBuckets    = [][]byte{bucketSys, bucketMeta, bucketContent, bucketSeg, bucketHeld, bucketTxn, bucketState}
 )
-
-var sysKey = []byte("sys")
-
-// sysRow is the one row of the bucket sys.
-type sysRow struct {
-	//lint:ignore U1000 msgpack looks for it
-	_msgpack struct{} `msgpack:",as_array"`
-	Format   int
-	ID       string
-	Secret   []byte // keys the fence and the digests of questions
-	Created  int64
-	Applied  uint64 // LSN
-	Seq      uint64 // record of the log that carries Applied
-	PrevSeq  uint64 // the same of the checkpoint before: the log is kept down to it
-	Analyzer string
-	High     string // highest numbers of artefacts, pages and groups, by spaces; "": those there are
-	Rows     engine.RowCounts
-
-	// In a row of their own, which older programs do not read.
-	Origin string `msgpack:"-"` // of the file it was written for (origin.go); "": by an older program, and Leaves and Rows.Sum do not hold
-	Leaves uint64 `msgpack:"-"` // of the audit, up to Seq
-}
 
 // Options is what the store needs of Options.
 type Options struct {
@@ -280,57 +253,6 @@ func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recover
 	return st, rec, nil
 }
 
-func (s *Store) openBolt(context.Context) (err error) {
-	if _, err := os.Lstat(s.opts.Path); errors.Is(err, os.ErrNotExist) && s.opts.ReadOnly {
-		return fmt.Errorf("%w: %s", store.ErrNotExist, s.opts.Path)
-	}
-	empty, err := s.inspect()
-	if err != nil {
-		return err
-	}
-	if empty {
-		left, err := s.leftBehind()
-		if err != nil {
-			return err
-		}
-		if left {
-			return &store.CorruptError{File: s.opts.Path, Err: errors.New("the file is missing or empty, its log or archive is there"), Hint: store.HintSalvage}
-		}
-	}
-	if empty && s.opts.ReadOnly {
-		return notMade(s.opts.Path)
-	}
-	if empty { // else bbolt takes what its killed maker left for a file
-		if err := os.Truncate(s.opts.Path, 0); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("ctxpage: create %s: %w", s.opts.Path, err)
-		}
-	}
-	if !empty {
-		if err := s.inspectCopy(); err != nil {
-			return err
-		}
-	}
-	defer s.recoverBolt(&err)
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	s.bolt, err = bbolt.Open(s.opts.Path, 0o600, &bbolt.Options{
-		Timeout: time.Second, ReadOnly: s.opts.ReadOnly, FreelistType: bbolt.FreelistMapType, NoSync: s.opts.NoSync,
-		InitialMmapSize: 1 << 28, // a remap waits for readers; start above the size most files reach
-		OpenFile:        s.openFile,
-	})
-	if err == nil {
-		s.bolt.AllocSize = 1 << 20 // bytes a growing file is ahead; bbolt's 16 MiB is most of a small database
-	}
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, bolterrors.ErrTimeout):
-		return &store.LockedError{Path: s.opts.Path}
-	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
-		return &store.CorruptError{File: s.opts.Path, Err: err, Hint: store.HintSalvage}
-	}
-	return fmt.Errorf("ctxpage: open %s: %w", s.opts.Path, err)
-}
-
 // limitPages allows a page for each of the fewest bytes one takes: its number and its length in the log. Holes hold none.
 // What gc has forgotten still has its bytes in the audit.
 func (s *Store) limitPages(context.Context) error {
@@ -357,20 +279,6 @@ func (s *Store) limitPages(context.Context) error {
 	return nil
 }
 
-// openFile refuses symbolic links, and keeps bbolt's file: its lock must be dropped by hand after a panic.
-func (s *Store) openFile(name string, flag int, perm os.FileMode) (*os.File, error) {
-	f, err := os.OpenFile(name, flag|oNoFollow|syscall.O_NONBLOCK, perm) // a pipe in its place must not make us wait
-	if err != nil {
-		return nil, err
-	}
-	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
-		f.Close()
-		return nil, errors.Join(err, errors.New("expected a regular file"))
-	}
-	s.file = f
-	return f, nil
-}
-
 // leftBehind tells whether a log or an archive says that there was a database here: then an empty file in its place is
 // damage, and making a new one would hide it. A log without records is what a maker who was killed leaves: nothing is
 // written before the system row is.
@@ -392,165 +300,6 @@ func (s *Store) leftBehind() (bool, error) {
 		return true, nil
 	}
 	return false, fmt.Errorf("ctxpage: open: %w", err)
-}
-
-// recoverBolt turns a panic inside bbolt into an error. Its locks may be held for ever then: nobody may enter it again,
-// and Close drops the file instead of closing it.
-func (s *Store) recoverBolt(err *error) {
-	if r := recover(); r != nil {
-		*err = s.panicked(r)
-		s.broken.CompareAndSwap(nil, err)
-	}
-}
-
-// recoverWalk turns a panic of our own walk over a damaged page into an error; bbolt then ends the transaction itself.
-func (s *Store) recoverWalk(err *error) {
-	if r := recover(); r != nil {
-		*err = s.panicked(r)
-	}
-}
-
-func (s *Store) panicked(r any) error {
-	return &store.CorruptError{File: s.opts.Path, Err: fmt.Errorf("%v", r), Hint: store.HintSalvage}
-}
-
-// view runs a bbolt read transaction. A fault in the mapped file (a page beyond its end) becomes an error.
-func (s *Store) view(fn func(tx *bbolt.Tx) error) error {
-	return s.within(s.bolt.View, fn)
-}
-
-// update runs a bbolt write transaction, likewise.
-func (s *Store) update(fn func(tx *bbolt.Tx) error) error {
-	return s.within(s.bolt.Update, fn)
-}
-
-func (s *Store) within(run func(func(*bbolt.Tx) error) error, fn func(tx *bbolt.Tx) error) (err error) {
-	if p := s.broken.Load(); p != nil {
-		return *p
-	}
-	defer s.recoverBolt(&err)
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	err = run(func(tx *bbolt.Tx) (err error) {
-		defer s.recoverWalk(&err)
-		return fn(tx)
-	})
-	if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
-		return store.ErrClosed
-	}
-	return err
-}
-
-func (s *Store) loadSys(ctx context.Context) error {
-	found, foreign := false, false
-	err := s.view(func(tx *bbolt.Tx) error {
-		k, _ := tx.Cursor().First()
-		foreign = k != nil // a database is made in one transaction
-		b := tx.Bucket(bucketSys)
-		if b == nil {
-			return nil
-		}
-		v := b.Get(sysKey)
-		if v == nil {
-			return nil
-		}
-		found = true
-		if err := s.decodeSys(v); err != nil {
-			return err
-		}
-		return s.decodeOrigin(b.Get(originKey))
-	})
-	if err != nil || found {
-		return err
-	}
-	left, err := s.leftBehind()
-	if err != nil {
-		return err
-	}
-	if left { // a file that was never finished has neither log nor archive
-		return &store.CorruptError{File: s.opts.Path, Err: errors.New("the system row is missing"), Hint: store.HintSalvage}
-	}
-	if foreign {
-		return notDatabase(s.opts.Path)
-	}
-	if s.opts.ReadOnly {
-		return notMade(s.opts.Path)
-	}
-	return s.create(ctx)
-}
-
-// notMade is for a file whose maker was killed before there was anything in it.
-func notMade(path string) error {
-	return fmt.Errorf("%w: %s is empty; open it once for writing", store.ErrNotExist, path)
-}
-
-func (s *Store) decodeSys(v []byte) error {
-	// The format stands before the checksum and the rest, so that a newer file is never taken for a damaged one; and
-	// twice, once inverted, so that a damaged one is never taken for newer.
-	if len(v) < 8 || binary.BigEndian.Uint32(v) != ^binary.BigEndian.Uint32(v[4:]) {
-		return &store.CorruptError{File: s.opts.Path, Err: codec.ErrMalformed, Hint: store.HintSalvage}
-	}
-	if f := binary.BigEndian.Uint32(v); f > FormatVersion {
-		return fmt.Errorf("%w: %s has format %d, this program reads up to %d; use a newer release", store.ErrNewerFormat, s.opts.Path, f, FormatVersion)
-	}
-	row, err := codec.Unseal('y', sysKey, v[8:])
-	if err == nil {
-		err = codec.Unpack(row, &s.sys)
-	}
-	if err == nil && uint32(s.sys.Format) != binary.BigEndian.Uint32(v) {
-		err = codec.ErrMalformed
-	}
-	if err != nil {
-		return &store.CorruptError{File: s.opts.Path, Err: err, Hint: store.HintSalvage}
-	}
-	return nil
-}
-
-func encodeSys(row sysRow) ([]byte, error) {
-	b, err := msgpack.Marshal(&row)
-	if err != nil {
-		return nil, err
-	}
-	f := uint32(row.Format)
-	head := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, f), ^f)
-	return append(head, codec.Seal('y', sysKey, b)...), nil
-}
-
-// create makes the system row, and the log before it: so a file that has its row had a log, and one that is missing was
-// lost, also where no checkpoint says how far it went.
-func (s *Store) create(ctx context.Context) error {
-	id, err := store.NewID(s.opts.Now(), s.opts.Rand)
-	if err != nil {
-		return err
-	}
-	s.sys = sysRow{Format: FormatVersion, ID: id.String(), Secret: make([]byte, 32), Created: codec.Micros(s.opts.Now()), Analyzer: lexical.AnalyzerVersion, Origin: originOf(s.file)}
-	if _, err := io.ReadFull(s.opts.Rand, s.sys.Secret); err != nil {
-		return fmt.Errorf("ctxpage: randomness: %w", err)
-	}
-	if err := os.Chmod(s.opts.Path, 0o600); err != nil { // somebody else may have made the empty file
-		return fmt.Errorf("ctxpage: create: %w", err)
-	}
-	log, made, err := s.openLog(ctx, false, s.redo)
-	if err != nil {
-		return err
-	}
-	s.made = made
-	s.setLog(log)
-	err = s.update(func(tx *bbolt.Tx) error {
-		for _, name := range allBuckets {
-			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
-				return err
-			}
-		}
-		return s.putSys(tx)
-	})
-	if err != nil {
-		return fmt.Errorf("ctxpage: create %s: %w", s.opts.Path, err)
-	}
-	return s.opts.FS.SyncDir(filepath.Dir(s.opts.Path))
-}
-
-func (s *Store) putSys(tx *bbolt.Tx) error {
-	return putSys(tx, s.sys)
 }
 
 func putSys(tx *bbolt.Tx, row sysRow) error {

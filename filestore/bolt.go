@@ -1,0 +1,126 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"github.com/ctxpage/ctxpage/store"
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+)
+
+func (s *Store) openBolt(context.Context) (err error) {
+	if _, err := os.Lstat(s.opts.Path); errors.Is(err, os.ErrNotExist) && s.opts.ReadOnly {
+		return fmt.Errorf("%w: %s", store.ErrNotExist, s.opts.Path)
+	}
+	empty, err := s.inspect()
+	if err != nil {
+		return err
+	}
+	if empty {
+		left, err := s.leftBehind()
+		if err != nil {
+			return err
+		}
+		if left {
+			return &store.CorruptError{File: s.opts.Path, Err: errors.New("the file is missing or empty, its log or archive is there"), Hint: store.HintSalvage}
+		}
+	}
+	if empty && s.opts.ReadOnly {
+		return notMade(s.opts.Path)
+	}
+	if empty { // else bbolt takes what its killed maker left for a file
+		if err := os.Truncate(s.opts.Path, 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("ctxpage: create %s: %w", s.opts.Path, err)
+		}
+	}
+	if !empty {
+		if err := s.inspectCopy(); err != nil {
+			return err
+		}
+	}
+	defer s.recoverBolt(&err)
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	s.bolt, err = bbolt.Open(s.opts.Path, 0o600, &bbolt.Options{
+		Timeout: time.Second, ReadOnly: s.opts.ReadOnly, FreelistType: bbolt.FreelistMapType, NoSync: s.opts.NoSync,
+		InitialMmapSize: 1 << 28, // a remap waits for readers; start above the size most files reach
+		OpenFile:        s.openFile,
+	})
+	if err == nil {
+		s.bolt.AllocSize = 1 << 20 // bytes a growing file is ahead; bbolt's 16 MiB is most of a small database
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return &store.LockedError{Path: s.opts.Path}
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
+		return &store.CorruptError{File: s.opts.Path, Err: err, Hint: store.HintSalvage}
+	}
+	return fmt.Errorf("ctxpage: open %s: %w", s.opts.Path, err)
+}
+
+// openFile refuses symbolic links, and keeps bbolt's file: its lock must be dropped by hand after a panic.
+func (s *Store) openFile(name string, flag int, perm os.FileMode) (*os.File, error) {
+	f, err := os.OpenFile(name, flag|oNoFollow|syscall.O_NONBLOCK, perm) // a pipe in its place must not make us wait
+	if err != nil {
+		return nil, err
+	}
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		f.Close()
+		return nil, errors.Join(err, errors.New("expected a regular file"))
+	}
+	s.file = f
+	return f, nil
+}
+
+// recoverBolt turns a panic inside bbolt into an error. Its locks may be held for ever then: nobody may enter it again,
+// and Close drops the file instead of closing it.
+func (s *Store) recoverBolt(err *error) {
+	if r := recover(); r != nil {
+		*err = s.panicked(r)
+		s.broken.CompareAndSwap(nil, err)
+	}
+}
+
+// recoverWalk turns a panic of our own walk over a damaged page into an error; bbolt then ends the transaction itself.
+func (s *Store) recoverWalk(err *error) {
+	if r := recover(); r != nil {
+		*err = s.panicked(r)
+	}
+}
+
+func (s *Store) panicked(r any) error {
+	return &store.CorruptError{File: s.opts.Path, Err: fmt.Errorf("%v", r), Hint: store.HintSalvage}
+}
+
+// view runs a bbolt read transaction. A fault in the mapped file (a page beyond its end) becomes an error.
+func (s *Store) view(fn func(tx *bbolt.Tx) error) error {
+	return s.within(s.bolt.View, fn)
+}
+
+// update runs a bbolt write transaction, likewise.
+func (s *Store) update(fn func(tx *bbolt.Tx) error) error {
+	return s.within(s.bolt.Update, fn)
+}
+
+func (s *Store) within(run func(func(*bbolt.Tx) error) error, fn func(tx *bbolt.Tx) error) (err error) {
+	if p := s.broken.Load(); p != nil {
+		return *p
+	}
+	defer s.recoverBolt(&err)
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	err = run(func(tx *bbolt.Tx) (err error) {
+		defer s.recoverWalk(&err)
+		return fn(tx)
+	})
+	if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
+		return store.ErrClosed
+	}
+	return err
+}

@@ -1,0 +1,469 @@
+package filestore
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/ctxpage/ctxpage/engine"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/wal"
+	"github.com/oklog/ulid/v2"
+)
+
+// nothing says that not one row was recognised: that is no damaged database but another file.
+func (w *wreck) nothing() bool {
+	return !w.system && len(w.heads)+len(w.texts)+len(w.logged)+len(w.held)+len(w.state) == 0
+}
+
+// wreck is what is left of a damaged database.
+type wreck struct {
+	path    string
+	file    *os.File // nil: not there
+	scopes  map[uint32]string
+	heads   map[engine.HeadKey][]byte
+	texts   map[uint64]span
+	logged  map[uint64]string // texts of the log
+	held    map[ulid.ULID][]byte
+	state   map[string][]byte
+	applied uint64 // LSN up to which the file has the log's effect; 0: not known, or none
+	seq     uint64 // record that carries it
+	system  bool   // the system row was read
+	id      string // of the database
+	last    uint64 // record of the log
+	lsn     uint64 // commit of the log
+	commits []logged
+	gapTo   uint64 // LSN up to which commits are lost, with no trace of what they wrote; what is newer is proved
+	missed  bool   // rows of heads may be missing without a trace; the audit may know of them
+	cut     bool   // so may commits with all that the audit has of them
+	newest  map[uint64]uint32
+	asked   map[uint64]bool // leaves whose question is there
+	lost    []Loss
+}
+
+// logged is a commit that the log has.
+type logged struct{ seq, lsn uint64 }
+
+// span is a sealed value in the file.
+type span struct {
+	at int64
+	n  int
+}
+
+func newWreck(path string) *wreck {
+	return &wreck{
+		path: path, scopes: map[uint32]string{}, heads: map[engine.HeadKey][]byte{}, texts: map[uint64]span{}, logged: map[uint64]string{},
+		held: map[ulid.ULID][]byte{}, state: map[string][]byte{}, newest: map[uint64]uint32{}, asked: map[uint64]bool{},
+	}
+}
+
+func (w *wreck) close() {
+	if w.file != nil {
+		w.file.Close()
+	}
+}
+
+func (w *wreck) lose(what, format string, args ...any) {
+	w.lost = append(w.lost, Loss{what, fmt.Sprintf(format, args...)})
+}
+
+func (w *wreck) gather(ctx context.Context) error {
+	if err := w.readFile(ctx); err != nil {
+		return err
+	}
+	if _, err := wal.ScanIntact(ctx, w.path+"-wal", nil, w.belongs); err != nil {
+		if !errors.Is(err, errForeign) {
+			return fmt.Errorf("ctxpage: salvage: %w", err)
+		}
+		w.cutAll()
+		w.lose("log", "%v: what it has is not taken", err)
+		w.count()
+		return nil
+	}
+	holes, err := wal.ScanIntact(ctx, w.path+"-wal", nil, w.record)
+	for _, h := range holes {
+		switch {
+		case h.From == 0: // if records are missing for it, the others tell
+			w.lose("a file in the log's directory", "%v", h.Err)
+		case errors.Is(h.Err, wal.ErrMissing): // a database has a log from its first moment
+			w.cutAll()
+			w.lose("log", "%v: it was removed, or not copied with the file", h.Err)
+		case h.To != 0 && h.To <= w.seq: // the file has what they brought
+		case w.noCommit(h):
+			w.lose("log", "records %d to %d, which were of reads: %v", h.From, h.To, h.Err)
+		case h.Torn:
+			w.lose("end of the log", "%v: torn by the end of the process or of the power, if it was never acknowledged", h.Err)
+		default:
+			w.cutAt(h)
+			w.lose("log", "records %d to %s: %v", h.From, cmp.Or(strings.TrimPrefix(fmt.Sprint(h.To), "0"), "the end of the segment"), h.Err)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("ctxpage: salvage: %w", err)
+	}
+	first, err := wal.First(w.path+"-wal", nil)
+	if err != nil {
+		return fmt.Errorf("ctxpage: salvage: %w", err)
+	}
+	if w.system && first > w.seq+1 { // the file tells, also where no record is left to show a gap
+		w.cutAt(wal.Hole{From: 1, To: first - 1})
+		w.lose("log", "it begins at record %d, the file ends at %d: its first segments are missing", first, w.seq)
+	}
+	if w.last < w.seq || w.last == 0 && !w.system {
+		w.cutAll()
+		w.lose("log", "it ends at record %d, the file at %d: it was removed, replaced or overwritten", w.last, w.seq)
+	}
+	w.count()
+	return nil
+}
+
+// around gives the LSNs of the commits before and after a hole; after 0: there is none.
+func (w *wreck) around(h wal.Hole) (before, after uint64) {
+	i, _ := slices.BinarySearchFunc(w.commits, h.From, func(c logged, seq uint64) int { return cmp.Compare(c.seq, seq) })
+	before = w.applied
+	if i > 0 {
+		before = max(before, w.commits[i-1].lsn)
+	}
+	if h.To != 0 && i < len(w.commits) {
+		after = w.commits[i].lsn
+	}
+	return before, after
+}
+
+// noCommit says whether the commits around a hole follow each other, so that there is none in it.
+func (w *wreck) noCommit(h wal.Hole) bool {
+	before, after := w.around(h)
+	return (w.system || before != 0) && after != 0 && after <= before+1
+}
+
+// cutAt notes a hole with commits in it. What a later commit of the log wrote is newer than they are.
+func (w *wreck) cutAt(h wal.Hole) {
+	w.cut = true
+	if _, after := w.around(h); after != 0 {
+		w.gapTo = max(w.gapTo, after-1)
+		return
+	}
+	w.cutAll()
+}
+
+// cutAll is for commits that are lost, nobody knows which.
+func (w *wreck) cutAll() { w.cut, w.gapTo = true, math.MaxUint64 }
+
+// proved is the LSN above which all commits are there. Below it rows of heads may be missing whose commits no audit names.
+func (w *wreck) proved(whole bool) uint64 {
+	switch {
+	case whole || !w.missed:
+		return w.gapTo
+	case w.system:
+		return max(w.gapTo, w.applied)
+	}
+	return math.MaxUint64
+}
+
+func (w *wreck) count() {
+	for k := range w.heads {
+		w.newest[k.Art] = max(w.newest[k.Art], k.Version)
+	}
+}
+
+var errForeign = errors.New("it is the log of another database")
+
+// belongs compares a record with what the file has under the same numbers: the log does not say whose it is.
+func (w *wreck) belongs(r wal.Record) error {
+	if r.Kind == wal.KindAudit {
+		index, _, question, err := engine.DecodeLeaf(r.Body)
+		if err == nil && question != nil {
+			w.asked[index] = true
+		}
+		return nil
+	}
+	if r.Kind != wal.KindCommit {
+		return nil
+	}
+	c, err := engine.DecodeCommit(r.Body)
+	if err != nil {
+		return nil // told when it is taken
+	}
+	for _, n := range c.Scopes {
+		if name := w.scopes[n.Num]; name != "" && name != n.Name {
+			return errForeign
+		}
+	}
+	for _, h := range c.Heads {
+		d := codec.Decoder{B: h.Row}
+		t := engine.DecodeHot(&d)
+		if row := w.heads[engine.HeadKey{Art: t.Art, Version: t.Version}]; row != nil && !bytes.Equal(row, h.Row) && !engine.GoneRow(row) && t.Flags&engine.FlagGone == 0 {
+			return errForeign
+		}
+	}
+	return nil
+}
+
+// readFile reads the rows of bbolt's file.
+func (w *wreck) readFile(ctx context.Context) (err error) {
+	if w.file, err = os.OpenFile(w.path, os.O_RDONLY|oNoFollow|syscall.O_NONBLOCK, 0); err != nil {
+		w.file, w.missed = nil, true
+		if errors.Is(err, os.ErrNotExist) {
+			w.lose("file", "it is missing")
+			return nil
+		}
+		return fmt.Errorf("ctxpage: salvage: %w", err)
+	}
+	st, err := w.file.Stat()
+	if err != nil || !st.Mode().IsRegular() {
+		return errors.Join(fmt.Errorf("ctxpage: salvage: %s is no file", w.path), err)
+	}
+	walk := &boltWalk{f: w.file, used: map[uint64]bool{0: true, 1: true}, bad: func(format string, args ...any) {
+		w.missed = true
+		w.lose("file", format, args...)
+	}}
+	walk.m, err = newestMeta(w.file, st.Size())
+	if err != nil {
+		walk.bad("%v", err)
+		walk.m = boltMeta{pageSize: int64(os.Getpagesize())}
+	}
+	walk.m.high = uint64(st.Size() / walk.m.pageSize)
+	if err == nil {
+		walk.row = w.row
+		walk.tree(walk.m.root, nil)
+		if !w.system { // then nobody knows which commits the log must have
+			w.missed = true
+			w.lose("system row", "missing or damaged")
+		}
+	}
+	return w.strays(ctx, walk)
+}
+
+// row takes a row that the tree leads to.
+func (w *wreck) row(bucket string, k, v []byte, at int64) {
+	if bucket == string(bucketSys) {
+		s := &Store{}
+		if err := s.decodeSys(v); err == nil {
+			w.applied, w.seq, w.id, w.system = s.sys.Applied, s.sys.Seq, s.sys.ID, true
+		}
+		return
+	}
+	tag := map[string]byte{"meta": 'm', "content": 'c', "held": 'd', "state": 's', "question": 'q'}[bucket]
+	if tag == 0 {
+		return // derived, or of no use in another database
+	}
+	value, err := codec.Unseal(tag, k, v)
+	if err != nil {
+		w.damagedRow(bucket, k, err)
+		return
+	}
+	switch {
+	case tag == 'd' && len(k) == 16:
+		w.held[ulid.ULID(k)] = bytes.Clone(value)
+	case tag == 'q' && len(k) == 8:
+		w.asked[binary.BigEndian.Uint64(k)] = true
+	case tag == 's':
+		w.state[string(k)] = bytes.Clone(value)
+	default:
+		w.fixed(tag, k, value, at)
+	}
+}
+
+// damagedRow notes a row that cannot be read. The version that a head's key names is known to have been all the same.
+func (w *wreck) damagedRow(bucket string, k []byte, err error) {
+	switch {
+	case bucket == "content":
+		return // told with its artefact
+	case bucket == "meta" && len(k) == 13 && k[0] == 'h':
+		art, version := binary.BigEndian.Uint64(k[1:]), binary.BigEndian.Uint32(k[9:])
+		w.newest[art] = max(w.newest[art], version)
+		w.lose(fmt.Sprintf("version %d of artefact number %d", version, art), "its row: %v", err)
+	case bucket == "held" && len(k) == 16:
+		w.lose("held batch "+ulid.ULID(k).String(), "%v", err)
+	case bucket == string(bucketAsked):
+		return // it stays behind
+	case bucket == "state":
+		w.lose(fmt.Sprintf("state %q", k), "%v", err)
+	default:
+		w.missed = true
+		w.lose(fmt.Sprintf("row %x of %s", k, bucket), "%v", err)
+	}
+}
+
+// fixed takes a row that is never written twice.
+func (w *wreck) fixed(tag byte, k, value []byte, at int64) {
+	switch {
+	case tag == 'c' && len(k) == 8:
+		w.texts[binary.BigEndian.Uint64(k)] = span{at, len(value)}
+	case tag == 'm' && len(k) == 5 && k[0] == 's':
+		w.scopes[binary.BigEndian.Uint32(k[1:])] = string(value)
+	case tag == 'm' && len(k) == 13 && k[0] == 'h':
+		w.heads[engine.HeadKey{Art: binary.BigEndian.Uint64(k[1:]), Version: binary.BigEndian.Uint32(k[9:])}] = bytes.Clone(value)
+	}
+}
+
+// strays looks at the pages that no tree leads to: those of a damaged branch, and free ones. A row carries the checksum
+// of its bucket, key and value, so it is known wherever it stands; only rows that never change are taken.
+func (w *wreck) strays(ctx context.Context, tree *boltWalk) error {
+	walk := &boltWalk{f: w.file, m: tree.m, used: map[uint64]bool{}, bad: func(string, ...any) {}, row: func(_ string, k, v []byte, at int64) {
+		for _, tag := range []byte("cm") {
+			if value, err := codec.Unseal(tag, k, v); err == nil {
+				w.fixed(tag, k, value, at)
+			}
+		}
+	}}
+	for id := uint64(2); id < walk.m.high; id++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if tree.used[id] || walk.used[id] {
+			continue
+		}
+		if head, err := walk.m.page(w.file, id, boltLeaf); err != nil || binary.NativeEndian.Uint16(head[10:]) == 0 {
+			continue
+		}
+		if b := walk.load(id, boltLeaf); b != nil {
+			walk.page(id, b, int64(id)*walk.m.pageSize, nil)
+		}
+	}
+	return nil
+}
+
+// record takes what a record of the log brings.
+func (w *wreck) record(r wal.Record) error {
+	w.last = r.Seq
+	if r.Kind != wal.KindCommit {
+		return nil
+	}
+	c, err := engine.DecodeCommit(r.Body)
+	if err != nil {
+		w.cutAll()
+		w.lose(fmt.Sprintf("record %d of the log", r.Seq), "%v", err)
+		return nil
+	}
+	if from := max(w.applied, w.lsn) + 1; c.LSN > from && w.system {
+		w.missed = true // the audit knows, if its leaves are all there
+		w.lose("log", "commits %d to %d", from, c.LSN-1)
+	}
+	w.lsn, w.commits = c.LSN, append(w.commits, logged{r.Seq, c.LSN})
+	for _, n := range c.Scopes {
+		w.scopes[n.Num] = n.Name
+	}
+	for _, h := range c.Heads {
+		d := codec.Decoder{B: h.Row}
+		t := engine.DecodeHot(&d)
+		w.heads[engine.HeadKey{Art: t.Art, Version: t.Version}] = h.Row
+		for _, x := range h.Texts {
+			w.logged[x.Num] = x.Text
+		}
+	}
+	if c.LSN <= w.applied {
+		return nil // the file has these rows, or newer ones
+	}
+	for _, s := range c.State {
+		if leaf, ok := engine.GoneQuestion(s.Key); ok {
+			delete(w.asked, leaf)
+			continue
+		}
+		w.state[s.Key] = s.Value
+	}
+	if len(c.Held) > 0 {
+		w.held[c.HeldID] = c.Held
+	}
+	return nil
+}
+
+// text reads the text of a page and holds it against everything its row says.
+func (w *wreck) text(r *store.PageRow) (string, error) {
+	text, ok := w.logged[r.Num]
+	if s, inFile := w.texts[r.Num]; !ok && inFile {
+		b := make([]byte, s.n)
+		if _, err := io.ReadFull(io.NewSectionReader(w.file, s.at, int64(s.n)), b); err != nil {
+			return "", err
+		}
+		text, ok = string(b), true
+	}
+	switch {
+	case !ok:
+		return "", fmt.Errorf("the text of page %d is missing or damaged", r.Num)
+	case int(r.Bytes) != len(text) || r.Hash != store.ContentHash(text) || r.Digest != store.SaltedDigest(r.Salt[:], text):
+		return "", fmt.Errorf("the text of page %d is not the one that was committed", r.Num)
+	}
+	return text, nil
+}
+
+// committed is the newest version of an artefact that the audit names.
+type committed struct {
+	version uint32
+	deleted bool
+}
+
+// audited reads what was committed, by flightKey, and says whether all of the audit can be read.
+func (w *wreck) audited(ctx context.Context) (newest map[string]committed, whole bool) {
+	newest = map[string]committed{}
+	l, rep, err := manifest.OpenReader(ctx, w.path+"-manifest", nil, func(add func(uint64, []byte) error) error {
+		return w.leaves(ctx, add)
+	})
+	if err != nil {
+		return newest, false
+	}
+	defer l.Close()
+	if w.id != "" && l.DB() != "" && l.DB() != w.id {
+		w.lose("audit", "it is that of another database")
+		return newest, false
+	}
+	nameless := w.nameless()
+	err = l.Each(ctx, 0, l.Size(), false, func(r *manifest.Record) error {
+		for _, x := range r.Writes {
+			ref, err := store.ParseRef(x.Ref)
+			if n := nameless[x.Num]; n != 0 && err == nil {
+				w.scopes[n] = ref.Scope
+			}
+			if name := engine.FlightKey(ref.Scope, ref.ID); err == nil && x.Version >= newest[name].version && x.Version > 0 {
+				newest[name] = committed{x.Version, x.Deleted}
+			}
+		}
+		return nil
+	})
+	return newest, err == nil && rep.Damage == nil && rep.Archived >= rep.Marked
+}
+
+// leaves hands out the leaves of the log, and fails where records of it are missing. A file with a strange name beside its
+// segments does not matter here, though every other reader refuses it: what is in the segments is all there.
+func (w *wreck) leaves(ctx context.Context, add func(uint64, []byte) error) error {
+	holes, err := wal.ScanIntact(ctx, w.path+"-wal", nil, func(r wal.Record) error {
+		index, leaf, err := leafOf(r)
+		if err == nil && leaf != nil {
+			err = add(index, leaf)
+		}
+		return err
+	})
+	for _, h := range holes {
+		if err == nil && h.From != 0 && !h.Torn {
+			err = h.Err
+		}
+	}
+	return err
+}
+
+// nameless gives pages of scopes whose name is lost, with the number of the scope: the audit has them by name.
+func (w *wreck) nameless() map[uint64]uint32 {
+	out := map[uint64]uint32{}
+	for _, row := range w.heads {
+		d := codec.Decoder{B: row}
+		t := engine.DecodeHot(&d)
+		if w.scopes[t.Scope] != "" {
+			continue
+		}
+		for _, r := range engine.DecodeRows(&d, nil) {
+			out[r.Num] = t.Scope
+		}
+	}
+	return out
+}
