@@ -387,26 +387,13 @@ func (c *collector) forgetState() error {
 
 // oldReviews lists the batches that were held before a time, and decided.
 func (c *collector) oldReviews(limit int64) (rows []store.StateRow, err error) {
-	var damage error
-	_, err = c.s.eachHeld(ulid.ULID{}, func(id ulid.ULID, row []byte, err error) bool {
-		var h store.HeldBatch
-		if err == nil {
-			err = UnpackHeld(row, &h)
-		}
-		if err == nil {
-			err = c.s.provedHeld(id[:], row)
-		}
-		if err != nil {
-			damage = c.s.Corrupt("held batch "+id.String(), err)
-			return false
-		}
+	err = c.eachHeldBatch(func(id ulid.ULID, h *store.HeldBatch) {
 		if h.Decided != "" && codec.Micros(h.At) <= limit {
 			c.rep.Reviews++
 			rows = append(rows, store.StateRow{Key: reviewGonePrefix + string(id[:])})
 		}
-		return true
 	})
-	return rows, cmp.Or(err, damage)
+	return rows, err
 }
 
 // past adds the rows of a kind that are of the past since before a time, and those of artefacts that were deleted then.

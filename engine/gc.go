@@ -155,8 +155,9 @@ func (s *Engine) unwatch() {
 	s.Seq.watch = nil
 }
 
-// stored finds what held batches and sessions name.
-func (c *collector) stored() error {
+// eachHeldBatch shows fn every held batch, decoded and compared with the audit. A damaged one ends the walk: what it
+// names is not known.
+func (c *collector) eachHeldBatch(fn func(id ulid.ULID, h *store.HeldBatch)) error {
 	var damage error
 	_, err := c.s.eachHeld(ulid.ULID{}, func(id ulid.ULID, row []byte, err error) bool {
 		var h store.HeldBatch
@@ -170,12 +171,20 @@ func (c *collector) stored() error {
 			damage = c.s.Corrupt("held batch "+id.String(), err)
 			return false
 		}
+		fn(id, &h)
+		return true
+	})
+	return errors.Join(err, damage)
+}
+
+// stored finds what held batches and sessions name.
+func (c *collector) stored() error {
+	err := c.eachHeldBatch(func(_ ulid.ULID, h *store.HeldBatch) {
 		if h.Decided == "" {
 			c.names.commit(&h.Batch, true)
 		}
-		return true
 	})
-	if err = errors.Join(err, damage); err != nil {
+	if err != nil {
 		return err
 	}
 	for i := range c.s.opts.State {
