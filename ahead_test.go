@@ -10,10 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/source"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
 )
 
 // BenchmarkAhead is a small question over so many files, none of which changed.
@@ -120,7 +121,7 @@ func TestNewWordsAreFoundAtOnce(t *testing.T) {
 // words bring it in far behind is first by its new ones.
 func TestScoredAgainAfterRefetch(t *testing.T) {
 	m := newMemo()
-	db := open(t, WithoutSync(Options{Sources: map[string]Source{"memo": m}}))
+	db := open(t, WithoutSync(Options{Sources: map[string]source.Source{"memo": m}}))
 	s := db.Scope("acme")
 	for i := range 60 {
 		m.set(fmt.Sprint(i), "payment "+words(i, 80))
@@ -144,6 +145,25 @@ func TestScoredAgainAfterRefetch(t *testing.T) {
 	require.True(t, refetched(a, last))
 	require.Contains(t, a.Text(), "heliotrope rule")
 	require.LessOrEqual(t, m.probes.Load()-probes, int64(60), "each source is asked once an assembly")
+}
+
+// A page that takes the place of one that was fetched anew is checked in its turn, and scored by its new words too.
+func TestScoredAgainInTheSecondRound(t *testing.T) {
+	m := newMemo()
+	db := open(t, WithoutSync(Options{Sources: map[string]source.Source{"memo": m}}))
+	s := db.Scope("acme")
+	for id, text := range map[string]string{"first": "payment payment heliotrope", "second": "payment heliotrope among other words here", "third": "payment among quite a few other words that are here"} {
+		m.set(id, text)
+		put(t, s, Artefact{ID: id, Kind: KindChunk, Source: "memo:" + id, CurrentAsOf: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)})
+	}
+	m.mu.Lock()
+	delete(m.texts, "first")
+	m.mu.Unlock()
+	m.set("third", "payment heliotrope heliotrope heliotrope")
+	q := Query{Text: "payment heliotrope", Budget: 1500, TopK: 2}
+	a := assemble(t, s, q)
+	require.Equal(t, "third", best(a).Ref.ID)
+	require.InDelta(t, best(assemble(t, s, q)).Score, best(a).Score, 1e-6, "as an assembly that finds all of it clean")
 }
 
 // Pages of files that are gone are left out under that name, everywhere, and take nobody's place.
@@ -242,7 +262,7 @@ func TestManyChangedFilesTogether(t *testing.T) {
 	}
 	assemble(t, s, Query{Text: "heliotrope", Budget: 1500})
 	writes, last := 0, uint64(0)
-	require.NoError(t, db.Manifests().Each(ctx, 0, db.Manifests().Size(), false, func(r *manifest.Record) error {
+	require.NoError(t, store.EachRecord(ctx, db.Manifests(), 0, db.Manifests().Size(), false, func(r *manifest.Record) error {
 		if r.Type == manifest.TypeRefetch {
 			writes++
 		}

@@ -1,6 +1,7 @@
 package ctxpage
 
 import (
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -14,21 +15,11 @@ type (
 	Kind          = store.Kind          // what an artefact is: gives the defaults of class, provenance and priority
 	Provenance    = store.Provenance    // an order of trust: who wrote an artefact
 	Priority      = store.Priority      // what the watcher protects first
-	Validator     = store.Validator     // what the state of a source is recognised by
 	Outcome       = store.Outcome       // how a batch ended
 	OnStale       = store.OnStale       // what a commit does when the context it was written from has changed
-	ScopeInfo     = store.ScopeInfo     // a scope that something was written to
-	Progress      = store.Progress      // hears how far long work has come
-	Audit         = store.Audit         // the manifest, for reading, proofs and verification
 	Store         = store.Store         // the place where pages live (Options.Store)
-	StoreStats    = store.StoreStats    // sizes and counters of a store
-	GCReport      = store.GCReport      // what gc dropped and what kept the rest
-	GCTally       = store.GCTally       // counts versions, by reason
-	JobReport     = store.JobReport     // what a maintenance job did
-	Problem       = store.Problem       // a broken invariant that a check found
 	ConflictError = store.ConflictError // names the artefact that has a newer version
 	CorruptError  = store.CorruptError  // says where a file is damaged
-	FileRootError = store.FileRootError // says which directory is not allowed, and how to allow it
 	HeldError     = store.HeldError     // names the batch that waits for review
 	InvalidError  = store.InvalidError  // names the input that broke a rule, and the rule
 	LockedError   = store.LockedError   // says who has the file
@@ -75,6 +66,9 @@ const (
 	Tool               = store.Tool
 	Validated          = store.Validated
 )
+
+// FormatVersion is the version of the file format that this program writes.
+const FormatVersion = filestore.FormatVersion
 
 var (
 	ErrBudget         = store.ErrBudget

@@ -3,14 +3,13 @@ package ctxpage
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
@@ -55,42 +54,35 @@ type Turn struct {
 // which names it, and nothing is added; of an assistant or a tool turn as large a stub goes in. With Config.UserCap
 // protections do not give way, and the error also tells that they alone are too much.
 func (c *Session) Append(ctx context.Context, turns ...Turn) ([]Ref, error) {
-	talk, err := c.hostTalk("Append")
+	conv, err := c.hostTalk("Append")
 	if err != nil {
 		return nil, err
 	}
 	var refs []Ref
-	for try := 1; ; try++ {
-		err = talk.exclusively(ctx, func() error {
-			a := &appending{c: talk, s: c.s, changes: talk.begin(), action: "append"}
-			refs, err = a.run(ctx, turns)
-			return err
-		})
-		if !errors.Is(err, ErrConflict) || try == updateTries { // else somebody put a page under the id of a turn meanwhile
-			break
-		}
-	}
+	err = conv.exclusively(ctx, func() error { // again, too, when somebody put a page under the id of a turn meanwhile
+		a := conv.appending(c.s, "append")
+		refs, err = a.run(ctx, turns)
+		return err
+	})
 	if err == nil {
-		talk.wake()
+		conv.wake()
 	}
 	return refs, err
 }
 
 // Try says what Append would do and writes nothing: its errors, and the pass it would make room with, Items 0 when there
 // is room.
-func (c *Session) Try(ctx context.Context, turns ...Turn) (PassInfo, error) {
-	talk, err := c.hostTalk("Try")
+func (c *Session) Try(ctx context.Context, turns ...Turn) (session.PassInfo, error) {
+	conv, err := c.hostTalk("Try")
 	if err != nil {
-		return PassInfo{}, err
+		return session.PassInfo{}, err
 	}
-	info := PassInfo{Kind: PassBackstop}
-	err = talk.exclusively(ctx, func() error {
-		a := &appending{c: talk, s: c.s, changes: talk.begin(), try: &info}
-		rev := talk.rev
+	info := session.PassInfo{Kind: session.PassBackstop}
+	err = conv.exclusively(ctx, func() error {
+		a := conv.appending(c.s, "append")
+		a.try = &info
 		_, err := a.run(ctx, turns)
-		if err == nil && talk.rev != rev {
-			talk.loaded = false // a plan was made in memory
-		} else if err == nil {
+		if err == nil {
 			a.takeBack()
 		}
 		return err
@@ -100,24 +92,25 @@ func (c *Session) Try(ctx context.Context, turns ...Turn) (PassInfo, error) {
 
 // appending is one Append under way.
 type appending struct {
-	*changes
-	c     *conversation
-	s     *Scope
-	tx    *Txn
-	refs  []Ref
-	fresh []freshTurn
+	*talk.Incoming
+	c    *conversation
+	s    *Scope
+	tx   *Txn
+	refs []Ref
 
-	opened map[string]int // units of the calls that the turns on their way make again; see takeOut
-
-	action string    // for the audit
-	try    *PassInfo // instead of committing
+	action string            // for the audit
+	try    *session.PassInfo // instead of committing
 }
 
-// freshTurn is a turn on its way in: its place among refs, and what its block will be but for its numbers.
-type freshTurn struct {
-	at    int
-	block block
-	was   *turnRow // what stood under its id: of a turn that was deleted
+func (c *conversation) appending(s *Scope, action string) *appending {
+	return &appending{Incoming: c.Incoming(), c: c, s: s, action: action}
+}
+
+// takeBack takes out of memory what no commit will bring.
+func (a *appending) takeBack() {
+	if !a.TakeBack() {
+		a.c.loaded = false
+	}
 }
 
 func (a *appending) run(ctx context.Context, turns []Turn) (refs []Ref, err error) {
@@ -141,7 +134,7 @@ func (a *appending) run(ctx context.Context, turns []Turn) (refs []Ref, err erro
 		}
 		trace = cmp.Or(trace, t)
 	}
-	if len(a.fresh) == 0 {
+	if len(a.Fresh) == 0 {
 		return a.refs, nil
 	}
 	if err := a.s.recorded(ctx, trace); err != nil {
@@ -180,16 +173,6 @@ func (s *Scope) recorded(ctx context.Context, trace string) error {
 	return err
 }
 
-// takeBack takes the rows of turns out of memory that no commit will bring: one would pass for stored when a page of the
-// same words is put under its id.
-func (a *appending) takeBack() {
-	for _, f := range a.fresh {
-		if delete(a.c.rows, f.block.id); f.was != nil {
-			a.c.rows[f.block.id] = f.was
-		}
-	}
-}
-
 // turn checks one turn and prepares its write and its row.
 func (a *appending) turn(ctx context.Context, i int, t *Turn) error {
 	art, err := a.artefact(t)
@@ -200,8 +183,10 @@ func (a *appending) turn(ctx context.Context, i int, t *Turn) error {
 		a.refs[i] = ref
 		return err
 	}
-	if err := a.pair(t); err != nil {
-		return err
+	if t.Role == "tool" {
+		if err := a.Pair(t.ToolCallID); err != nil {
+			return err
+		}
 	}
 	put, err := a.tx.makePut(ctx, art)
 	if err != nil {
@@ -211,23 +196,10 @@ func (a *appending) turn(ctx context.Context, i int, t *Turn) error {
 		return err
 	}
 	set(&a.tx.expect, put.Artefact.ID, 0) // a page that is put under this id before the commit is not rewritten
-	b := a.c.freshBlock(&put)
-	b.row.Signals = signalsOf(&t.Signals)
-	a.bring(i, b)
+	b := a.c.FreshBlock(&put)
+	b.Row.Signals = talk.SignalsOf(&t.Signals)
+	a.Bring(i, b)
 	return nil
-}
-
-// bring notes a turn on its way in, whose reference will be that at a place.
-func (a *appending) bring(at int, b block) {
-	a.fresh = append(a.fresh, freshTurn{at, b, a.c.rows[b.id]})
-	a.c.storeRow(a.changes, b.id, b.row)
-}
-
-func signalsOf(s *session.Signals) turnSignals {
-	return turnSignals{
-		Source: s.Source, Version: s.Version, Call: s.Call, Stale: s.Stale, Failed: s.Failed, Refetchable: s.Refetchable,
-		Finding: s.Finding, Closed: s.Closed, Keep: s.Keep, LastRead: s.LastRead,
-	}
 }
 
 // speaks says whether there are words in a turn.
@@ -256,7 +228,7 @@ func (a *appending) artefact(t *Turn) (Artefact, error) {
 	if t.Priority != PriorityAuto {
 		priority = t.Priority
 	}
-	seq, err := a.next()
+	seq, err := a.Next()
 	if err != nil {
 		return Artefact{}, err
 	}
@@ -266,16 +238,16 @@ func (a *appending) artefact(t *Turn) (Artefact, error) {
 	}
 	return Artefact{
 		ID: id, Kind: KindMessage, Text: t.Text, Parts: t.Parts, Role: t.Role, Name: t.Name, ToolCalls: t.ToolCalls, ToolCallID: t.ToolCallID,
-		ExpiresAt: t.ExpiresAt, CurrentAsOf: t.At, Priority: priority, Relevance: t.Relevance, Group: a.c.id, Seq: seq, Tags: t.Tags, Meta: t.Meta,
+		ExpiresAt: t.ExpiresAt, CurrentAsOf: t.At, Priority: priority, Relevance: t.Relevance, Group: a.c.ID, Seq: seq, Tags: t.Tags, Meta: t.Meta,
 	}, nil
 }
 
 // freeID names a turn by its number. Where a host gave that name to something else a count follows it: what is there would
 // be rewritten.
 func (a *appending) freeID(seq int64) string {
-	name := "block-" + a.c.id + "-" + strconv.FormatInt(seq, 10)
+	name := "block-" + a.c.ID + "-" + strconv.FormatInt(seq, 10)
 	id := name
-	for n := 2; a.c.find(id) >= 0 || a.brings(id) || a.elsewhere(id); n++ {
+	for n := 2; a.c.Find(id) >= 0 || a.brings(id) || a.elsewhere(id); n++ {
 		id = name + "-" + strconv.Itoa(n)
 	}
 	return id
@@ -306,18 +278,6 @@ func checkCalls(calls []ToolCall) error {
 	return nil
 }
 
-// next is the number of the turn: one more than the highest there is.
-func (a *appending) next() (int64, error) {
-	last := a.c.turn()
-	if n := len(a.fresh); n > 0 {
-		last = a.fresh[n-1].block.seq
-	}
-	if last == math.MaxInt64 { // of a plain put
-		return 0, store.Invalid("seq", fmt.Sprintf("a turn behind number %d", last), "a session without a page of the highest number, behind which nothing can stand")
-	}
-	return last + 1, nil
-}
-
 // repeats finds the turn that was appended before under the same id. A turn is never rewritten.
 func (a *appending) repeats(art *Artefact, t *Turn) (Ref, bool, error) {
 	if t.ID == "" {
@@ -326,89 +286,83 @@ func (a *appending) repeats(art *Artefact, t *Turn) (Ref, bool, error) {
 	if a.brings(t.ID) {
 		return Ref{}, false, store.Invalid("id", strconv.Quote(t.ID), "an id for each turn of its own")
 	}
-	i := a.c.find(t.ID)
+	i := a.c.Find(t.ID)
 	if i < 0 {
 		if a.elsewhere(t.ID) {
 			return Ref{}, false, store.Invalid("id", strconv.Quote(t.ID), "an id that no other artefact of the scope has")
 		}
 		return Ref{}, false, nil
 	}
-	b := &a.c.blocks[i]
-	probe, err := a.s.db.makePut(*art, Validator{})
+	b := &a.c.Blocks[i]
+	probe, err := a.s.db.makePut(*art, store.Validator{})
 	if err != nil {
 		return Ref{}, false, err
 	}
-	if putHash(&probe) != b.row.Hash {
+	if talk.PutHash(&probe) != b.Row.Hash {
 		return Ref{}, false, store.Invalid("id", strconv.Quote(t.ID), "a new id: the turn that has it says something else, and a turn is not rewritten")
 	}
-	return Ref{Scope: a.s.name, ID: b.id, Version: b.version}, true, nil
+	return Ref{Scope: a.s.name, ID: b.ID, Version: b.Version}, true, nil
 }
 
-func putHash(p *store.Put) uint64 {
-	hashes := make([]uint64, len(p.Pages))
-	for i := range p.Pages {
-		hashes[i] = p.Pages[i].Hash
+// admit holds the window below its limit while turns come in: turns that fit are let in whole, those for which room can be
+// made after a compaction, and a large one that nobody protects as a stub.
+func (a *appending) admit(ctx context.Context, leaf *manifest.Record) error {
+	if fits, err := a.Fits(); fits || err != nil {
+		return err
 	}
-	return turnHash(&p.Artefact, hashes)
-}
-
-// pair holds results to their calls: providers refuse a result without its call.
-func (a *appending) pair(t *Turn) error {
-	if t.Role != "tool" {
-		return nil
-	}
-	open := false
-	look := func(b *block) {
-		if slices.Contains(b.calls(), t.ToolCallID) {
-			open = true
-		} else if b.answers() == t.ToolCallID {
-			open = false
+	var items []talk.PassItem
+	for i, f := range a.Fresh {
+		more, err := a.admitOne(ctx, i)
+		if err != nil {
+			a.takeBack()
+			return fmt.Errorf("turn %d: %w", f.At+1, err)
 		}
+		items = talk.JoinItems(items, more)
 	}
-	if u, ok := a.c.open[t.ToolCallID]; ok {
-		for _, i := range a.c.units[u].members {
-			look(&a.c.blocks[i])
+	if len(items) > 0 {
+		row := talk.PassRow{Kind: session.PassBackstop, Items: items}
+		a.c.Number(a.Writes, &row, a.s.db.opts.Clock(), a.s.actor)
+		if a.try != nil {
+			*a.try = row.Info()
 		}
-	}
-	for i := range a.fresh {
-		look(&a.fresh[i].block)
-	}
-	if !open {
-		return store.Invalid("tool_call_id", strconv.Quote(t.ToolCallID), "a call that an earlier turn of the session made and nothing has answered")
+		leaf.Action += fmt.Sprintf("; pass %d: %d compacted, %d tokens freed", row.Number, len(items), row.Freed())
 	}
 	return nil
 }
 
-// freshBlock is the block that a write will become, but for its numbers.
-func (c *conversation) freshBlock(p *store.Put) block {
-	h := &store.Head{Artefact: p.Artefact}
-	texts := make([]string, len(p.Pages))
-	for i, np := range p.Pages {
-		h.Rows = append(h.Rows, store.PageRow{Tokens: uint32(np.Tokens), Digest: np.Digest, Hash: np.Hash})
-		texts[i] = np.Text
+func (a *appending) admitOne(ctx context.Context, i int) ([]talk.PassItem, error) {
+	var texts []string
+	for _, p := range a.tx.writes[a.Fresh[i].Block.ID].Pages {
+		texts = append(texts, p.Text)
 	}
-	b := c.blockOf(h)
-	b.row = c.db.turnRow(&p.Artefact, texts, headHash(h), c.stub(b.id, b.digest, b.stored))
-	b.row.Content = contentOf(h.Rows)
-	return b
+	clock := a.s.db.opts.Clock
+	adm, err := a.Stage(i, texts, clock())
+	if err != nil {
+		return nil, err
+	}
+	if adm.Yield {
+		return a.c.makeRoom(ctx, a.Writes, func(s session.State) (session.Plan, error) { return s.MakeRoom(clock()) })
+	}
+	return a.c.relieve(ctx, a.Writes)
 }
 
 func (a *appending) commit(ctx context.Context, trace string) error {
-	leaf := manifest.Record{Type: manifest.TypeCommit, Session: a.c.id, Action: a.action, Reason: "vouched by the host"}
+	leaf := manifest.Record{Type: manifest.TypeCommit, Session: a.c.ID, Action: a.action, Reason: "vouched by the host"}
 	if err := a.admit(ctx, &leaf); err != nil {
 		return err
 	}
 	if a.try != nil {
 		return nil
 	}
-	if a.c.state.Created == 0 {
-		a.c.state.Created = codec.Micros(a.s.db.opts.Clock())
-		a.put(a.c.key(sessionRowKey), &a.c.state)
+	if a.c.State.Created == 0 {
+		a.c.State.Created = codec.Micros(a.s.db.opts.Clock())
+		a.Put(a.c.Key(talk.SessionRowKey), &a.c.State)
 	}
 	b := a.tx.batch()
-	b.Puts = append(b.Puts, a.puts...)
-	b.OnStale, b.State, b.Trace, b.Leaf = AllowStale, append(b.State, a.rows...), trace, leaf
-	err := a.err
+	b.Puts = append(b.Puts, a.Puts...)
+	b.OnStale, b.State, b.Trace, b.Leaf = AllowStale, append(b.State, a.Rows...), trace, leaf
+	a.c.guard(&b)
+	err := a.Err
 	if err == nil {
 		err = a.tx.finish(ctx, b)
 	}
@@ -416,9 +370,9 @@ func (a *appending) commit(ctx context.Context, trace string) error {
 		a.c.failed(err)
 		return err
 	}
-	for i, f := range a.fresh {
-		a.refs[f.at] = a.tx.out.Refs[i]
+	for i, f := range a.Fresh {
+		a.refs[f.At] = a.tx.out.Refs[i]
 	}
-	a.c.saved()
+	a.c.saved(a.tx.out.LSN)
 	return nil
 }

@@ -11,12 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ctxpage/ctxpage/budget"
 	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/freshness"
+	"github.com/ctxpage/ctxpage/internal/journal"
+	"github.com/ctxpage/ctxpage/internal/shown"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
-	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/triage"
 )
@@ -84,114 +85,29 @@ func (s *Scope) takeTrace(ctx context.Context, trace string) (release func(), er
 	return release, err
 }
 
-// assembling is the state that the four stages hand on.
-type assembling struct {
-	s      *Scope
-	q      Query
-	tx     *Txn
-	now    time.Time
-	cands  store.Candidates
-	ranked []*item // best first, excluded ones last
-	frames []*frame
-	turns  []turnIn          // of the session: those that may be in the context, or are named
-	turnOf map[uint64]int    // page number → turns, of those that were found
-	more   map[outReason]int // turns out of the window that are not among them
-	placed []*item           // in the order of the context; they point into ranked
-	out    *Assembly
-	asked  []uint64 // for cuts: the terms of the question
-
-	talkLen int   // how many turns the session has
-	talkSeq int64 // number of the newest
-
-	sweep    uint64               // of the look ahead; 0: there was none
-	fresh    map[origin]freshness // what a check found, by artefact; clean files that were looked at ahead are not in it
-	lost     int                  // pages of those that cannot be served
-	moved    bool                 // the check of the winners changed what there is to find
-	unprobed int                  // sources that were not looked at ahead
-	full     bool                 // a search found as many as it asked for
-
-	embedder string // model whose vectors took part
-	wordsErr error  // why none did
-
-	room *scratch
-}
-
-// scratch is memory that an assembly works in and that nothing it gives points into; the next one uses it again. What is
-// weighed for a context is several times what is served, and would keep the garbage collector busy. Pages are let go at
-// its end: under a constant load the collector never empties the pool, and a smaller assembly does not write over all that
-// a larger one left.
-type scratch struct {
-	items   []item
-	triaged []triage.Candidate
-	ranker  triage.Ranker
-	order   []*item
-	keys    []store.PageKey
-	paged   []int
-	offered []budget.Item
-	pages   []render.Page
-	text    []byte
-}
-
-// begin starts an assembly; its end must be called.
-func (s *Scope) begin(q Query, tx *Txn) *assembling {
-	room, _ := s.db.rooms.Get().(*scratch)
-	if room == nil {
-		room = new(scratch)
-	}
-	return &assembling{s: s, q: q, tx: tx, now: s.db.opts.Clock(), room: room}
-}
-
-func (a *assembling) end() {
-	a.s.db.table.unpin(a.frames)
-	clear(a.room.items)
-	clear(a.room.pages)
-	a.s.db.rooms.Put(a.room)
-}
-
-// item is a page on its way into a context.
-type item struct {
-	cand   *store.Candidate
-	cosine *float64 // of its vector and the question's
-	own    *ownPage // a draft of the transaction, which has no number yet
-	scored judged
-	reason string // why it is out, "": in
-	frame  *frame // pinned; nil for a draft
-	head   *store.Head
-	page   int
-	name   string // its reference as text, once the budget was asked
-	text   string
-	fresh  freshness
-	slot   int // among what freshen checks
-	stale  bool
-	form   manifest.Form
-	tokens int
-	cuts   [][2]uint32
-	sum    *summary      // stands in for the page in a short form
-	asked  bool          // the summarizer was
-	stand  int           // place among the protected pages
-	whole  bool          // never compressed: with cuts, those are what holds of it (overrule)
-	note   string        // why it is in as it is
-	turn   *turnIn       // of the session; nil for other pages and turns that compete
-	fixed  manifest.Form // the form the session shows it in
-	via    uint64        // derived page that stands for it
-}
-
-// judged is what an item keeps of triage's judgement.
-type judged struct {
-	score, recency, trust, semantic float64
-	tag                             triage.Tag
-}
-
+// assemble runs the stages of one question. Each takes what the one before left in a:
+//
+//	ahead    changed files of the visible scopes are fetched, so that the index knows their words
+//	propose  the index proposes, triage orders: candidates, none of them loaded
+//	pageIn   winners are loaded and pinned, and checked against their sources
+//	rescore  what was fetched anew is proposed and scored again
+//	fit      the budget decides which stand in the context, and in which form
+//	record   the manifest is written; only then is the context returned
+//
+// The store keeps what was current at the start until the end (hold), and end unpins: no stage has to clean up.
 func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, error) {
 	if s.err != nil {
 		return nil, s.err
+	}
+	if err := s.windowBudget(ctx, &q); err != nil {
+		return nil, err
 	}
 	q, err := q.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	if newest := s.db.store.LSN(); q.AsOf > newest {
-		return nil, store.Invalid("as_of", fmt.Sprintf("LSN %d", q.AsOf), "0 for now, or the LSN of an assembly or a version that was read here; nothing has been committed at this one yet")
+	if err := s.db.reaches(ctx, q.AsOf); err != nil {
+		return nil, err
 	}
 	if q.Trace == "" {
 		id, err := s.db.newID()
@@ -202,7 +118,11 @@ func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, erro
 	}
 	a := s.begin(q, tx)
 	defer a.end()
-	defer s.db.readers.leave(s.db.readers.enter(a.reader()))
+	held, err := a.hold(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.db.store.Release(held)
 	again := func(ctx context.Context) error { return a.rescore(ctx, a.propose) }
 	for _, stage := range [...]func(context.Context) error{a.ahead, a.propose, a.pageIn, again, a.fit, a.record} {
 		if err := stage(ctx); err != nil {
@@ -210,6 +130,34 @@ func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, erro
 		}
 	}
 	return a.out, nil
+}
+
+// reaches refuses an LSN that no commit has. Another process may have made it since the store last heard of any.
+func (db *DB) reaches(ctx context.Context, asOf uint64) error {
+	if asOf <= db.store.Mark().LSN {
+		return nil
+	}
+	_, err := db.store.Refresh(ctx, asOf)
+	if errors.Is(err, ErrInvalid) {
+		err = store.Invalid("as_of", fmt.Sprintf("LSN %d", asOf), "0 for now, or the LSN of an assembly or a version that was read here; nothing has been committed at this one yet")
+	}
+	return err
+}
+
+// windowBudget takes the budget of a session's window where the question names none.
+func (s *Scope) windowBudget(ctx context.Context, q *Query) error {
+	if q.Budget != 0 || q.Session == "" || store.CheckID("session", q.Session) != nil {
+		return nil
+	}
+	talk := s.db.conversation(s.name, q.Session)
+	return talk.exclusively(ctx, func() error {
+		if cfg := talk.State.Config; cfg != nil {
+			limits, err := cfg.Thresholds()
+			q.Budget = limits.Usable
+			return err
+		}
+		return nil
+	})
 }
 
 // propose gathers candidates at one LSN and orders them.
@@ -220,8 +168,9 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 	}
 	terms := a.s.db.lexer.Terms(a.q.Text)
 	weights := lexical.DefaultWeights()
+	weights.Fill = true
 	cq := store.CandidateQuery{
-		Scopes: a.s.chain, Terms: terms, Kinds: a.q.Kinds, Floor: a.q.Floor, Session: a.q.Session, Now: a.now, AsOf: a.q.AsOf,
+		Scopes: a.s.chain, Terms: terms, Dates: lexical.DatesOf(a.q.Text), Kinds: a.q.Kinds, Floor: a.q.Floor, Session: a.q.Session, Now: a.now, AsOf: a.q.AsOf,
 		K: a.widen(a.q.TopK + DefaultTopK), Recent: recentTail, Newest: preset.Keep, Weights: &weights,
 	}
 	if a.tx != nil {
@@ -230,8 +179,11 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 	if err := a.candidates(ctx, cq); err != nil {
 		return err
 	}
+	if err := a.directivesThere(); err != nil {
+		return err
+	}
 	turns, hits := a.enter(a.cands.Hits)
-	items := append(appendItems(a.room.items[:0], a.complete(hits)), a.drafts(terms)...)
+	items := append(appendItems(a.room.items[:0], a.window.Complete(hits)), a.drafts(&cq)...)
 	a.room.items = items
 	preset.Floor = a.q.Floor
 	if a.s.db.opts.Embedder != nil {
@@ -246,12 +198,16 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 	return nil
 }
 
-func appendItems(items []item, hits []store.Candidate) []item {
-	items = slices.Grow(items, len(hits))
-	for i := range hits {
-		items = append(items, item{cand: &hits[i]})
+// directivesThere refuses a context where damage hides the directives of a scope: it would say what they forbid.
+func (a *assembling) directivesThere() error {
+	for _, e := range a.cands.Excluded {
+		for i := range e.Nearest {
+			if c := &e.Nearest[i]; e.Reason == store.ReasonDamaged && c.Ref.ID == DirectivesID {
+				return &store.CorruptError{File: a.s.db.path, Err: fmt.Errorf("directives of %s: their row is not the one that was committed", c.Ref.Scope), Hint: store.HintSalvage}
+			}
+		}
 	}
-	return items
+	return nil
 }
 
 func presetOf(name string) (triage.Preset, error) {
@@ -277,7 +233,7 @@ func (tx *Txn) mask() []Ref {
 }
 
 // drafts are always candidates, scored with the statistics of the store.
-func (a *assembling) drafts(terms []string) []item {
+func (a *assembling) drafts(q *store.CandidateQuery) []item {
 	if a.tx == nil {
 		return nil
 	}
@@ -289,9 +245,9 @@ func (a *assembling) drafts(terms []string) []item {
 			Tokens: w.Pages[o.page-1].Tokens, GroupName: w.Artefact.Group, Seq: w.Artefact.Seq,
 			Ref: Ref{Scope: a.s.name, ID: w.Artefact.ID, Page: o.page},
 		}
-		if len(a.cands.Stats.DF) == len(terms) {
-			c.Lexical.Own = lexical.ScoreDoc(a.cands.Stats, *o.analysis, terms)
-			c.Lexical.Score = c.Lexical.Own
+		if len(a.cands.Stats.DF) == len(q.Terms) {
+			d := lexical.Doc{Analysis: *o.analysis, Turn: store.TurnOf(&w.Artefact)}
+			c.Lexical = lexical.ScoreDoc(a.cands.Stats, d, lexical.Query{Terms: q.Terms, Dates: q.Dates, Weights: *q.Weights})
 		}
 		if e := w.Artefact.ExpiresAt; !e.IsZero() && !e.After(a.now) {
 			c.Excluded = store.ReasonExpired
@@ -320,16 +276,13 @@ func (a *assembling) triage(items []item) []triage.Candidate {
 		c := items[i].cand
 		cs = append(cs, triage.Candidate{
 			ID: uint64(i), Provenance: c.Provenance, Age: a.now.Sub(codec.FromMicros(c.AsOf)), Lexical: c.Lexical.Score, Cosine: items[i].cosine,
-			Excluded: triage.Reason(c.Excluded), Pinned: c.Pinned, System: c.Kind == KindSystem, Directive: isDirectives(c.Kind, c.Ref.ID),
+			Excluded: triage.Reason(c.Excluded), Pinned: c.Pinned, System: c.Kind == KindSystem, Directive: journal.IsPage(c.Kind, c.Ref.ID),
 			Own: items[i].own != nil || a.q.Session != "" && c.GroupName == a.q.Session,
 		})
 	}
 	a.room.triaged = cs
 	return cs
 }
-
-// protected pages come before anything scored.
-func (it *item) protected() bool { return it.cand.Pinned || it.cand.Kind == KindSystem }
 
 // pageIn loads the winners, checks their sources and fetches anew what is dirty.
 func (a *assembling) pageIn(ctx context.Context) error {
@@ -341,7 +294,7 @@ func (a *assembling) pageIn(ctx context.Context) error {
 		if it.reason != "" {
 			continue
 		}
-		if it.fixed != manifest.FormFull {
+		if it.fixed() != manifest.FormFull {
 			forms = append(forms, i)
 			continue
 		}
@@ -353,7 +306,7 @@ func (a *assembling) pageIn(ctx context.Context) error {
 			left--
 		}
 		if it.own != nil {
-			it.head, it.page = draftHead(it.own.put, a.s.name, a.s.actor), it.own.page
+			it.head, it.page = shown.DraftHead(it.own.put, a.s.name, a.s.actor), it.own.page
 			it.text = it.own.put.Pages[it.page-1].Text
 			continue
 		}
@@ -416,7 +369,7 @@ func (a *assembling) load(ctx context.Context, keys []store.PageKey, at []int) e
 		switch {
 		case frames[j] != nil:
 			it.frame, it.head, it.page, it.text = frames[j], frames[j].head, frames[j].page, frames[j].text
-		case isDirectives(it.cand.Kind, it.cand.Ref.ID):
+		case journal.IsPage(it.cand.Kind, it.cand.Ref.ID), it.cand.Ref.ID == DirectivesID && errors.Is(errs[j], ErrCorrupt):
 			return fmt.Errorf("ctxpage: directives of %s: %w", it.cand.Ref.Scope, errs[j])
 		case errors.Is(errs[j], ErrCorrupt):
 			it.reason = store.ReasonDamaged
@@ -434,7 +387,7 @@ func (a *assembling) freshen(ctx context.Context, at []int) error {
 	if len(heads) == 0 {
 		return ctx.Err()
 	}
-	found, wrote := a.s.bringUpToDate(ctx, heads, a.q.Check)
+	found, wrote := a.s.view.BringUpToDate(ctx, heads, time.Duration(a.q.Check))
 	if err := ctx.Err(); err != nil {
 		return err // the caller gave up: that his sources did not answer says nothing about them
 	}
@@ -443,7 +396,7 @@ func (a *assembling) freshen(ctx context.Context, at []int) error {
 	refused := false
 	for _, i := range open {
 		it := a.ranked[i]
-		if it.fresh = found[it.slot]; it.fresh.refetched {
+		if it.fresh = found[it.slot]; it.fresh.Refetched {
 			if key, ok := a.renumber(ctx, it); ok {
 				keys, again = append(keys, key), append(again, i)
 			}
@@ -451,7 +404,7 @@ func (a *assembling) freshen(ctx context.Context, at []int) error {
 		refused = a.refuseDirty(it) || refused
 	}
 	for i, h := range heads {
-		a.settle(checkKeyOf(h).origin(), found[i], len(h.Rows))
+		a.settle(freshness.OriginOf(h), found[i], len(h.Rows))
 	}
 	a.moved = a.moved || wrote || refused && a.crowded()
 	if len(keys) == 0 {
@@ -463,10 +416,10 @@ func (a *assembling) freshen(ctx context.Context, at []int) error {
 // unsettled gives the heads that are still to be checked, each once, and the places of their items; of the others it
 // takes over what is known.
 func (a *assembling) unsettled(at []int) (heads []*store.Head, open []int) {
-	slot := map[checkKey]int{} // pages that came into memory one by one have a head each
+	slot := map[freshness.VersionKey]int{} // pages that came into memory one by one have a head each
 	for _, i := range at {
 		it := a.ranked[i]
-		if it.head == nil || !ages(it.head) {
+		if it.head == nil || !freshness.Ages(it.head) {
 			continue
 		}
 		if f, ok := a.settled(it.head); ok {
@@ -474,7 +427,7 @@ func (a *assembling) unsettled(at []int) (heads []*store.Head, open []int) {
 			a.refuseDirty(it)
 			continue
 		}
-		k := checkKeyOf(it.head)
+		k := freshness.KeyOf(it.head)
 		n, ok := slot[k]
 		if !ok {
 			n = len(heads)
@@ -489,13 +442,13 @@ func (a *assembling) unsettled(at []int) (heads []*store.Head, open []int) {
 // refuseDirty leaves out an item that is dirty and could not be fetched anew, or marks it where that is wanted.
 func (a *assembling) refuseDirty(it *item) bool {
 	switch {
-	case it.fresh.reason == "" || it.fresh.refetched:
+	case it.fresh.Reason == "" || it.fresh.Refetched:
 		return false
 	case a.q.ServeStale:
 		it.stale = true
 		return false
 	}
-	it.reason = it.fresh.reason
+	it.reason = it.fresh.Reason
 	return true
 }
 
@@ -514,14 +467,11 @@ func (a *assembling) renumber(ctx context.Context, it *item) (store.PageKey, boo
 	return it.cand.Key, true
 }
 
-// ask writes into a leaf what was asked: the text, of which the store keeps a row and a salted digest, or a keyed digest
-// alone. Where nothing was asked there is neither.
-func (db *DB) ask(leaf *manifest.Record, text string) {
-	if text == "" {
-		return
+// hold is for the assembly, of now or of the past.
+func (a *assembling) hold(ctx context.Context) (store.Ticket, error) {
+	m := store.Moment{LSN: a.s.db.store.Mark().LSN, Time: a.now}
+	if a.q.AsOf != 0 && a.q.AsOf < m.LSN {
+		m = store.Moment{LSN: a.q.AsOf}
 	}
-	leaf.Query = db.keyed("query", []byte(text))
-	if db.opts.Questions == KeepQuestions && !db.opts.ReadOnly {
-		leaf.Question = text
-	}
+	return a.s.db.store.Hold(ctx, m)
 }

@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/store"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -15,7 +18,7 @@ import (
 func TestOpenManifestsBesideAWriter(t *testing.T) {
 	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
-	_, _, err := OpenManifests(ctx, path)
+	_, _, err := filestore.OpenManifests(ctx, path)
 	require.ErrorIs(t, err, ErrNotExist)
 
 	db, err := Open(path, Options{})
@@ -23,7 +26,7 @@ func TestOpenManifestsBesideAWriter(t *testing.T) {
 	s := db.Scope("acme")
 	look := func() {
 		t.Helper()
-		l, rep, err := OpenManifests(ctx, path)
+		l, rep, err := filestore.OpenManifests(ctx, path)
 		require.NoError(t, err)
 		defer l.Close()
 		require.NoError(t, rep.Damage)
@@ -52,7 +55,7 @@ func TestOpenManifestsBesideAWriter(t *testing.T) {
 	_, err = Open(path, Options{})
 	require.ErrorIs(t, err, ErrLocked, "the control: the database itself is locked meanwhile")
 	require.NoError(t, db.Close())
-	l, _, err := OpenManifests(ctx, path)
+	l, _, err := filestore.OpenManifests(ctx, path)
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 }
@@ -71,13 +74,13 @@ func TestScopes(t *testing.T) {
 	all, next, err := db.Scopes(ctx, "", "", 0)
 	require.NoError(t, err)
 	require.Empty(t, next)
-	require.Equal(t, []ScopeInfo{{Name: "a", Artefacts: 1}, {Name: "a/c", Artefacts: 1}, {Name: "b", Artefacts: 0}}, all)
+	require.Equal(t, []store.ScopeInfo{{Name: "a", Artefacts: 1}, {Name: "a/c", Artefacts: 1}, {Name: "b", Artefacts: 0}}, all)
 	first, next, err := db.Scopes(ctx, "a", "", 1)
 	require.NoError(t, err)
-	require.Equal(t, []ScopeInfo{{Name: "a", Artefacts: 1}}, first)
+	require.Equal(t, []store.ScopeInfo{{Name: "a", Artefacts: 1}}, first)
 	rest, next, err := db.Scopes(ctx, "a", next, 1)
 	require.NoError(t, err)
-	require.Equal(t, []ScopeInfo{{Name: "a/c", Artefacts: 1}}, rest)
+	require.Equal(t, []store.ScopeInfo{{Name: "a/c", Artefacts: 1}}, rest)
 	require.Empty(t, next)
 }
 

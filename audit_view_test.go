@@ -6,10 +6,10 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/stretchr/testify/require"
 )
 
 // mutable lists the methods by which a log is changed.
@@ -60,7 +60,7 @@ func TestHostsReadTheAuditOnly(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, writers(db.Manifests()))
 
-	read, _, err := ctxpage.OpenManifests(ctx, path)
+	read, _, err := filestore.OpenManifests(ctx, path)
 	require.NoError(t, err)
 	require.Empty(t, writers(read))
 	require.NoError(t, read.Close())

@@ -96,7 +96,7 @@ func (k *chatting) next() []Turn {
 }
 
 func (k *chatting) append(turns ...Turn) {
-	if talk, err := k.chat.talk(); err == nil && !talk.loaded {
+	if conv, err := k.chat.talk(); err == nil && !conv.loaded {
 		k.did["load"]++
 	}
 	k.timed("append", func() {
@@ -171,7 +171,7 @@ func (k *chatting) newestIsWhole(id string) {
 	w, err := k.chat.Window(k.t.Context())
 	require.NoError(k.t, err)
 	require.LessOrEqual(k.t, w.Tokens, w.Limits.Usable)
-	i := slices.IndexFunc(w.Turns, func(t WindowTurn) bool { return t.Ref.ID == id })
+	i := slices.IndexFunc(w.Turns, func(t session.WindowTurn) bool { return t.ID == id })
 	require.Equal(k.t, session.Raw, w.Turns[i].Level, "the newest turn goes in")
 }
 
@@ -225,12 +225,12 @@ func ordinaryChat(t *testing.T, window int, watched bool) {
 	require.NoError(t, k.db.Close())
 }
 
-func levelOf(t *testing.T, chat *Session, id string) WindowTurn {
+func levelOf(t *testing.T, chat *Session, id string) session.WindowTurn {
 	t.Helper()
 	w, err := chat.Window(context.Background())
 	require.NoError(t, err)
 	require.LessOrEqual(t, w.Tokens, w.Limits.Usable)
-	i := slices.IndexFunc(w.Turns, func(t WindowTurn) bool { return t.Ref.ID == id })
+	i := slices.IndexFunc(w.Turns, func(t session.WindowTurn) bool { return t.ID == id })
 	require.GreaterOrEqual(t, i, 0)
 	return w.Turns[i]
 }
@@ -256,9 +256,9 @@ func TestLeftTurnsAreCounted(t *testing.T) {
 		if levels[turn.Level]++; turn.Level == session.Stub {
 			stubs += turn.Tokens
 		}
-		v, err := chat.Recall(ctx, turn.Ref.ID)
+		v, err := chat.Recall(ctx, turn.ID)
 		require.NoError(t, err)
-		require.Equal(t, texts[turn.Ref.ID], v.Text)
+		require.Equal(t, texts[turn.ID], v.Text)
 	}
 	require.Positive(t, levels[session.Summary]+levels[session.Stub], levels)
 	require.Less(t, stubs, w.Limits.Usable/2, "stubs do not fill the window")

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // clockCalls are the calls that keep a time, or answer by it. They get what prepare made.
@@ -37,7 +37,7 @@ func clockCalls(db *DB, trace, held string) map[string]func(ctx context.Context)
 		"Append": func(ctx context.Context) error {
 			return drop(chat.Append(ctx, Turn{Role: "user", Text: "another"}))
 		},
-		"Record":  func(ctx context.Context) error { return chat.Record(ctx, Notes{Goal: "a goal"}) },
+		"Record":  func(ctx context.Context) error { return chat.Record(ctx, session.Notes{Goal: "a goal"}) },
 		"Handoff": func(ctx context.Context) error { return drop(chat.Handoff(ctx, "next")) },
 		"Verified": func(ctx context.Context) error {
 			return drop(db.PutVerified(ctx, "acme", "ann", Artefact{ID: "fact", Text: "a fact"}))
@@ -92,8 +92,14 @@ func TestClockOutOfRange(t *testing.T) {
 		for name, call := range map[string]func() error{
 			"Open":     func() error { _, err := Open(path+"2", Options{Clock: clock}); return err },
 			"OpenRead": func() error { _, err := Open(path, Options{Clock: clock, ReadOnly: true}); return err },
-			"Restore":  func() error { _, err := Restore(ctx, path, path+"2", RestoreOptions{Clock: clock}); return err },
-			"Salvage":  func() error { _, err := Salvage(ctx, path, path+"2", SalvageOptions{Clock: clock}); return err },
+			"Restore": func() error {
+				_, err := filestore.Restore(ctx, path, path+"2", filestore.RestoreOptions{Clock: clock})
+				return err
+			},
+			"Salvage": func() error {
+				_, err := Salvage(ctx, path, path+"2", filestore.SalvageOptions{Clock: clock})
+				return err
+			},
 		} {
 			assert.ErrorIs(t, call(), ErrInvalid, name)
 		}

@@ -9,9 +9,24 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/identity"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
+
+// The steps of Commit. The transaction stays open up to the last one, so a caller may mend what was refused and try again.
+//
+//	whole        a Put or Delete failed earlier: no part of what was meant is committed
+//	checkVerdict sizes and form of the verdict
+//	mayCommit    what a gated handle may write
+//	evaluate     only if no verdict was given and there is an Evaluator
+//	gateReason   decides between apply and hold; NaN passes no gate
+//	Bind         the id is bound to what the caller asked for, before echoes are taken out: a retry must bind the same
+//	touches      drafts that repeat a served page become touches of it
+//	finish       the store judges conflicts and staleness and numbers the batch in one step
+//
+// Conflict and staleness are not judged here: between a check here and the commit another writer could come in. So the
+// store finds a conflict first, even if the gate would hold the draft.
 
 // Verdict is what somebody other than the writer says of a draft. The library computes no confidence: a model that
 // judges itself is badly calibrated.
@@ -116,9 +131,9 @@ func checkVerdict(by, note string) error {
 // name made to look like his own.
 func (s *Scope) gateReason(v Verdict) string {
 	switch {
-	case foldName(v.By) == "":
+	case identity.Fold(v.By) == "":
 		return ReasonNoVerdict
-	case isWriter(v.By, s.actor, s.name):
+	case identity.IsWriter(v.By, s.actor, s.name):
 		return ReasonSelfCertified
 	case s.gate != GateOff && !(v.Confidence >= s.gate): // NaN is below every gate
 		return ReasonLowConfidence
@@ -204,9 +219,9 @@ func (tx *Txn) finish(ctx context.Context, b store.Batch) error {
 	return nil
 }
 
-// Rollback drops the writes and says so in the manifest. After Commit it is harmless and returns ErrTxnDone. After a
-// Commit whose outcome is unknown it drops nothing and says nothing: a later Commit under the same id, or the manifest,
-// knows what happened.
+// Rollback drops the writes and says so in the manifest. After Commit it is harmless and returns ErrTxnDone, also after
+// one that got ErrOutcomeUnknown and happened. While that is still unknown it drops nothing, says nothing, and returns
+// ErrOutcomeUnknown: a later Commit under the same id, or the manifest, knows what happened.
 func (tx *Txn) Rollback() error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -214,11 +229,16 @@ func (tx *Txn) Rollback() error {
 		return ErrTxnDone
 	}
 	tx.end()
-	if tx.maybe {
-		return fmt.Errorf("%w: batch %s may be committed", ErrOutcomeUnknown, tx.id)
-	}
-	leaf := &manifest.Record{Type: manifest.TypeRollback, Trace: tx.id.String(), Parent: tx.trace, Batch: tx.id.String(), Status: "rolled back"}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
+	if tx.maybe {
+		switch _, err := tx.s.db.store.Outcome(ctx, tx.id); {
+		case err == nil:
+			return fmt.Errorf("%w: batch %s was committed, though Commit could not tell", ErrTxnDone, tx.id)
+		case !errors.Is(err, ErrNotFound):
+			return fmt.Errorf("%w: batch %s may be committed", ErrOutcomeUnknown, tx.id)
+		}
+	}
+	leaf := &manifest.Record{Type: manifest.TypeRollback, Trace: tx.id.String(), Parent: tx.trace, Batch: tx.id.String(), Status: "rolled back"}
 	return tx.s.emit(ctx, leaf)
 }

@@ -10,13 +10,15 @@ import (
 	"unicode/utf8"
 
 	"github.com/ctxpage/ctxpage/budget"
+	"github.com/ctxpage/ctxpage/internal/bounded"
+	"github.com/ctxpage/ctxpage/internal/cut"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
 // When not all winners fit, a page may stand in a context in a short form. In this order: a stored summary of exactly
 // this page version; one that Options.Summarizer makes now, which is stored, so that it is made once; whole sentences
-// cut out of the page (extract.go).
+// cut out of the page (package cut).
 //
 // A stored summary is an artefact of kind summary that derives from one page, or from an artefact of one page, and from
 // nothing else. It goes with the version it was made of: when the page changes it is dirty, and the next one is made.
@@ -46,18 +48,9 @@ type summary struct {
 	tokens int // header included
 }
 
-// shownProvenance is the trust a header shows. A summary is a model's words: it is worth at most what the gate lets
-// through, whatever it sums up.
-func shownProvenance(h *store.Head, form manifest.Form) Provenance {
-	if form == manifest.FormSummary {
-		return min(h.Provenance, Validated)
-	}
-	return h.Provenance
-}
-
 // compress offers the allocator a short form of a page.
 func (a *assembling) compress(ctx context.Context, it *item, b *budget.Item) error {
-	if it.whole || it.fixed != manifest.FormFull || it.turn != nil && it.turn.managed || len(it.head.Rows) == 0 {
+	if it.whole || it.fixed() != manifest.FormFull || it.turn != nil && it.turn.Managed || len(it.head.Rows) == 0 {
 		return nil
 	}
 	if it.sum == nil && it.own == nil {
@@ -72,7 +65,7 @@ func (a *assembling) compress(ctx context.Context, it *item, b *budget.Item) err
 		return nil
 	}
 	if it.cuts == nil {
-		it.cuts = a.parts(it).extract(a.asked)
+		it.cuts = a.parts(it).Extract(a.asked)
 	}
 	if len(it.cuts) > 0 {
 		b.Compressed = a.costAs(it, manifest.FormRange, it.cut())
@@ -81,18 +74,18 @@ func (a *assembling) compress(ctx context.Context, it *item, b *budget.Item) err
 }
 
 // parts are made once for a page in memory.
-func (a *assembling) parts(it *item) *parts {
+func (a *assembling) parts(it *item) *cut.Parts {
 	if a.asked == nil {
-		a.asked = askedFor(a.s.db.lexer, a.q.Text)
+		a.asked = cut.Terms(a.s.db.lexer, a.q.Text)
 	}
 	if it.frame == nil || it.frame.text != it.text {
-		return partsOf(it.text, a.s.db.lexer)
+		return cut.PartsOf(it.text, a.s.db.lexer)
 	}
 	x := it.frame.parts.Load()
 	if x == nil {
-		x = partsOf(it.text, a.s.db.lexer)
+		x = cut.PartsOf(it.text, a.s.db.lexer)
 		if it.frame.parts.CompareAndSwap(nil, x) {
-			a.s.db.table.grew(it.frame, x.bytes())
+			a.s.db.table.grew(it.frame, x.Bytes())
 		}
 	}
 	return x
@@ -212,7 +205,7 @@ func (db *DB) shorten(ctx context.Context, by Summarizer, text string, most int)
 	}
 	ctx, cancel := context.WithTimeout(ctx, db.opts.SummarizeTimeout)
 	defer cancel()
-	short, err := callSource(ctx, func() (string, error) { return by.Summarize(ctx, text, most) })
+	short, err := bounded.Call(ctx, func() (string, error) { return by.Summarize(ctx, text, most) })
 	if short = strings.TrimSpace(short); err != nil || !utf8.ValidString(short) || len(short) > len(text) {
 		return ""
 	}
@@ -228,7 +221,7 @@ func (a *assembling) keepSummaries(ctx context.Context, by Summarizer, asked []*
 		if texts[i] == "" || a.costAs(it, manifest.FormSummary, texts[i]) > room[i] {
 			continue
 		}
-		put, err := a.s.db.makePut(summaryArtefact(it, by.Name(), texts[i]), Validator{})
+		put, err := a.s.db.makePut(summaryArtefact(it, by.Name(), texts[i]), store.Validator{})
 		if err == nil && len(put.Pages) == 1 && a.free(ctx, put.Artefact.ID) {
 			puts, made = append(puts, put), append(made, it)
 		}

@@ -97,7 +97,7 @@ func verifyCount(t *testing.T, db *DB, want int) {
 func TestNoLostUpdate(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	path := dbtest.CheckedPath[Problem](t, openChecked)
+	path := dbtest.CheckedPath[store.Problem](t, openChecked)
 	db := openTest(t, path, Options{WorkingSet: 1 << 12})
 	s := db.Scope("acme", WithActor("writer"))
 	stop := checkpointing(t, db)
@@ -203,7 +203,7 @@ func readSum(ctx context.Context, db *DB) error {
 // shows it; with a transaction in two halves, a reader sees one.
 func TestNoLostUpdateControl(t *testing.T) {
 	ctx := context.Background()
-	db := openTest(t, dbtest.CheckedPath[Problem](t, openChecked), Options{})
+	db := openTest(t, dbtest.CheckedPath[store.Problem](t, openChecked), Options{})
 	defer db.Close()
 	s := db.Scope("acme")
 	var read sync.WaitGroup
@@ -237,7 +237,7 @@ func TestNoLostUpdateControl(t *testing.T) {
 // same answer, also after a checkpoint and after opening again.
 func TestSameID(t *testing.T) {
 	ctx := context.Background()
-	path := dbtest.CheckedPath[Problem](t, openChecked)
+	path := dbtest.CheckedPath[store.Problem](t, openChecked)
 	db := openTest(t, path, Options{})
 	commit := func(db *DB, id string) (Outcome, error) {
 		var out Outcome
@@ -294,7 +294,7 @@ func TestCloseBeside(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	for round := range 4 {
-		path := dbtest.CheckedMemoryPath[Problem](t, openChecked)
+		path := dbtest.CheckedMemoryPath[store.Problem](t, openChecked)
 		db := openTest(t, path, Options{WorkingSet: int64(round%2) - 1})
 		s := db.Scope("acme")
 		_, err := s.Put(ctx, Artefact{ID: "page", Text: "a text to be found"})
@@ -358,7 +358,7 @@ func TestCloseBeside(t *testing.T) {
 
 // TestContextEnds: a context that ends gives up waiting, not the commit: it is there or not, and its id tells.
 func TestContextEnds(t *testing.T) {
-	path := dbtest.CheckedPath[Problem](t, openChecked)
+	path := dbtest.CheckedPath[store.Problem](t, openChecked)
 	db := openTest(t, path, Options{})
 	defer db.Close()
 	s := db.Scope("acme")

@@ -197,7 +197,7 @@ func (f *talker) append(ctx context.Context) error {
 }
 
 func (f *talker) pass(ctx context.Context) error {
-	q := PassQuery{Keywords: []string{fmt.Sprint("w", f.r.IntN(5000))}, DryRun: f.r.IntN(5) == 0}
+	q := session.PassQuery{Keywords: []string{fmt.Sprint("w", f.r.IntN(5000))}, DryRun: f.r.IntN(5) == 0}
 	if f.r.IntN(2) == 0 {
 		q.Params = session.CompatParams()
 	}
@@ -293,45 +293,46 @@ func (f *talker) handoff(ctx context.Context) error {
 }
 
 func (f *talker) forget(context.Context) error {
-	talk, err := f.chat.talk()
+	conv, err := f.chat.talk()
 	if err != nil {
 		return err
 	}
-	w := talk.watch.Swap(nil)
+	w := conv.watch.Swap(nil)
 	for i := range 3 * keptTalks {
 		f.db.conversation("acme/agent", fmt.Sprint("passing by ", f.did["forget"], i))
 	}
-	require.False(f.t, talk.loaded)
-	require.Zero(f.t, cap(talk.numbers.free)+cap(talk.alone.free), "memory that a session which is not used keeps")
-	talk.watch.Store(w)
+	require.False(f.t, conv.loaded)
+	require.Zero(f.t, cap(conv.Numbers.Free)+cap(conv.Alone.Free), "memory that a session which is not used keeps")
+	conv.watch.Store(w)
 	return nil
 }
 
 // compare holds the memory against itself and against the store.
 func (f *talker) compare() {
 	t, ctx := f.t, context.Background()
-	talk, err := f.chat.talk()
+	conv, err := f.chat.talk()
 	require.NoError(t, err)
 	if f.r.IntN(3) == 0 {
 		return // several operations together
 	}
 	_, err = f.db.store.Head(ctx) // nothing is on its way
 	require.NoError(t, err)
-	require.NoError(t, talk.exclusively(ctx, func() error {
-		followed, sum := talk.makeWindow().Sections, talk.tokens()
-		if talk.win != nil && talk.winRev == [2]uint64{talk.gen, talk.rev} {
-			require.Equal(t, followed, talk.win.Sections, f.last)
+	require.NoError(t, conv.exclusively(ctx, func() error {
+		followed, sum := conv.MakeWindow().Sections, conv.Tokens()
+		if conv.Win.At == conv.Rev {
+			require.Equal(t, followed, conv.Win.Value.Sections, f.last)
 		}
-		anew := &conversation{db: f.db, scope: talk.scope, id: talk.id, lock: make(chan struct{}, 1), reads: talk.reads}
+		anew := newConversation(f.db, conv.Scope, conv.ID)
+		anew.Reads = conv.Reads
 		require.NoError(t, anew.refresh(ctx))
-		require.True(t, slices.Equal(anew.keys, talk.keys), f.last)
-		require.Equal(t, anew.tokens(), sum, f.last)
-		for id := range talk.rows {
-			if anew.rows[id] == nil && !talk.unsaved[id] {
+		require.True(t, slices.Equal(anew.Keys, conv.Keys), f.last)
+		require.Equal(t, anew.Tokens(), sum, f.last)
+		for id := range conv.Rows {
+			if anew.Rows[id] == nil && !conv.Unsaved[id] {
 				require.Fail(t, "a row that is not stored and that no commit will bring", "%s, %s", id, f.last)
 			}
 		}
-		require.Equal(t, anew.makeWindow().Sections, followed, f.last)
+		require.Equal(t, anew.MakeWindow().Sections, followed, f.last)
 		return nil
 	}))
 }
@@ -354,9 +355,9 @@ func TestSessionUnknownOutcome(t *testing.T) {
 		}
 		_, herr := db.store.Head(ctx)
 		require.NoError(t, herr)
-		anew := &conversation{db: db, scope: "acme/agent", id: "chat", lock: make(chan struct{}, 1)}
+		anew := newConversation(db, "acme/agent", "chat")
 		require.NoError(t, anew.refresh(ctx))
-		require.Equal(t, anew.blocks[0].row.Pinned, before.Turns[0].Pinned, "%v", err)
+		require.Equal(t, anew.Blocks[0].Row.Pinned, before.Turns[0].Pinned, "%v", err)
 		if err == nil {
 			break
 		}
@@ -398,7 +399,7 @@ func TestMembersAreListedOnce(t *testing.T) {
 	}
 	db = openTest(t, path+".killed", Options{})
 	check("recovered from the log")
-	known := db.store.LSN()
+	known := db.store.Mark().LSN
 	_, err = db.Scope("acme/agent").Put(ctx, Artefact{ID: "elsewhere", Text: "No turn."})
 	require.NoError(t, err)
 	require.True(t, members(known).Same, "another page")

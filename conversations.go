@@ -76,7 +76,8 @@ func (db *DB) conversation(scope, id string) *conversation {
 	}
 	c := t.alive[key].Value()
 	if c == nil {
-		c = &conversation{db: db, scope: scope, id: id, lock: make(chan struct{}, 1), unsure: t.unsure.Load()}
+		c = newConversation(db, scope, id)
+		c.unsure = t.unsure.Load()
 		t.alive[key] = weak.Make(c)
 		runtime.AddCleanup(c, gone, goneTalk{weak.Make(t), key})
 	}
@@ -106,7 +107,7 @@ func gone(g goneTalk) {
 func (t *conversations) watch(c *conversation) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	set(&t.watched, [2]string{c.scope, c.id}, c)
+	set(&t.watched, [2]string{c.Scope, c.ID}, c)
 }
 
 // watchers gives those there are.
@@ -129,10 +130,8 @@ func (c *conversation) drop() {
 	}
 	select {
 	case c.lock <- struct{}{}:
-		c.outside = outside{}
-		c.loaded, c.rows, c.blocks, c.units, c.keys, c.at, c.byID, c.open, c.win, c.stored, c.inside = false, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil
-		c.yielded, c.unsaved = nil, nil
-		c.numbers, c.alone = slab[uint64]{}, slab[int]{}
+		c.loaded = false
+		c.Release()
 		<-c.lock
 	default: // in use: the collector takes it
 	}

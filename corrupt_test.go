@@ -277,7 +277,7 @@ func truthOf(base, path string) (map[uint64]everything, error) {
 		return nil, err
 	}
 	ans, _, err := ask(db)
-	truth[db.store.LSN()] = ans
+	truth[db.store.Mark().LSN] = ans
 	return truth, errors.Join(err, db.Close())
 }
 
@@ -320,7 +320,7 @@ func judgeOpen(db *DB, truth map[uint64]everything) string {
 	if err != nil {
 		return "WRONG " + err.Error()
 	}
-	lsn := db.store.LSN()
+	lsn := db.store.Mark().LSN
 	want := truth[lsn]
 	if want == nil {
 		return fmt.Sprintf("shorter: ends at lsn %d", lsn)

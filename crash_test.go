@@ -287,7 +287,7 @@ func firstLine(s string) string {
 // doneSteps lists the steps that left any trace: one leaf is enough to say that it happened.
 func doneSteps(db *DB) (map[string]bool, error) {
 	done := map[string]bool{}
-	err := db.Manifests().Each(context.Background(), 0, db.Manifests().Size(), false, func(r *manifest.Record) error {
+	err := store.EachRecord(context.Background(), db.Manifests(), 0, db.Manifests().Size(), false, func(r *manifest.Record) error {
 		if r.Batch != "" {
 			done[r.Batch[stepIDTime:]] = true
 		}
@@ -329,7 +329,7 @@ func TestKill(t *testing.T) {
 	for p := range databases {
 		t.Run(fmt.Sprint(p), func(t *testing.T) {
 			t.Parallel()
-			path := dbtest.CheckedPath[Problem](t, openChecked)
+			path := dbtest.CheckedPath[store.Problem](t, openChecked)
 			rng := rand.New(rand.NewPCG(seed, uint64(p)))
 			state := &laneState{}
 			for life := range *killTimes / databases {
@@ -400,7 +400,7 @@ func (s *laneState) look(path string, life int) error {
 // TestKillControl: what TestKill looks for is found when it is there.
 func TestKillControl(t *testing.T) {
 	ctx := context.Background()
-	db := openTest(t, dbtest.CheckedPath[Problem](t, openChecked), Options{})
+	db := openTest(t, dbtest.CheckedPath[store.Problem](t, openChecked), Options{})
 	defer db.Close()
 	s := db.Scope("acme", WithActor("writer"))
 	for n := 1; n <= 9; n++ {

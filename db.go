@@ -35,8 +35,11 @@ import (
 
 	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/freshness"
+	"github.com/ctxpage/ctxpage/internal/vectors"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
 	"github.com/ctxpage/ctxpage/wal"
@@ -45,10 +48,10 @@ import (
 
 // THE LOCK ORDER. A lock is taken only while holding locks to its left:
 //
-//	DB.steps → conversation.lock → Txn.mu → Engine.gcMu → filestore.ckptMu → sequencer.mu → sequencer.flight →
+//	DB.steps → conversation.lock → Txn.mu → Engine.gcMu → filestore.ckptMu → the log's turn → sequencer.flight →
 //	catalogue.mu → pageTable.mu → (wal, manifest, lexical, changes: leaves)
 //
-//   - sequencer.mu makes the order of commits. It is held while the log's buffer takes a record, and never during I/O
+//   - The log's turn makes the order of commits. It is held while the log's buffer takes a record, and never during I/O
 //     except to read an old row.
 //   - sequencer.flight is also taken by the installer, which holds no other lock of the store then but runs while the log
 //     waits for its report. So never wait for the log (Sync, Write, Rotate, Close) while holding flight or any later lock.
@@ -98,7 +101,7 @@ type Options struct {
 	Counter token.Counter
 	// Sources by scheme, beside file: and page:. Called concurrently, under a deadline, under no lock; a source may
 	// not call the database.
-	Sources map[string]Source
+	Sources map[string]source.Source
 	// FileRoots are the directories file: sources may read. RecordedRoots also allows those recorded in the file by
 	// DB.AddFileRoot; leave it off for files from elsewhere, which could otherwise name what to read here.
 	FileRoots     []string
@@ -221,15 +224,11 @@ type DB struct {
 	opts    Options
 	store   Store
 	table   *pageTable
-	files   *fileSource
-	sources map[string]Source
-	checks  checks
-	sourced sourcedPages
+	checker *freshness.Checker // of sources and lineage
 
-	refresher *refresher // nil: none runs
+	refresher *freshness.Background // nil: none runs
 	talks     conversations
-	embeds    embedded
-	readers   readers
+	vectors   vectors.Maker // Options.Embedder's
 	closing   sync.Once
 	rooms     sync.Pool    // of *scratch
 	macs      sync.Pool    // of hash.Hash: see keyed
@@ -247,6 +246,8 @@ type DB struct {
 // opened.
 //
 // Errors: ErrLocked, ErrNewerFormat, ErrCorrupt, ErrNotExist, ErrNotDatabase, ErrInvalid, or what the file system said.
+//
+// Without Options.Evaluator the commit gate believes the verdicts that callers of Commit pass.
 func Open(path string, opts Options) (db *DB, err error) {
 	opts, err = opts.withDefaults()
 	if err != nil {
@@ -261,7 +262,6 @@ func Open(path string, opts Options) (db *DB, err error) {
 		}
 	}
 	d := &DB{path: path, opts: opts, lexer: lexical.NewAnalyzer(), steps: make(chan struct{}, 1)}
-	d.checks.seen, d.checks.busy = map[checkKey]checked{}, map[checkKey]*refetching{}
 	defer func() {
 		if err == nil {
 			return
@@ -289,6 +289,8 @@ func (db *DB) openStore() (err error) {
 		}
 	}
 	db.table = newPageTable(db.store, db.opts.WorkingSet)
+	db.vectors.By, db.vectors.Store = db.opts.Embedder, db.store
+	db.vectors.Unkept = func(err error) { db.opts.Logger.Warn("vectors were not stored", "error", err) }
 	info, err := db.store.Info(context.Background())
 	db.secret, db.fence = info.Secret, info.ID
 	return err
@@ -312,12 +314,12 @@ func (db *DB) openFiles() (Store, error) {
 }
 
 func (db *DB) openSources() error {
-	db.files = &fileSource{limit: MaxText, now: db.opts.Clock}
+	files := freshness.NewFiles(MaxText, db.opts.Clock)
 	for _, r := range db.opts.FileRoots {
 		if err := checkFileRoot("Options.FileRoots", r); err != nil {
 			return err
 		}
-		if err := db.files.addRoot(r); err != nil {
+		if err := files.AddRoot(r); err != nil {
 			return err
 		}
 	}
@@ -327,15 +329,19 @@ func (db *DB) openSources() error {
 			return err
 		}
 		for _, r := range roots {
-			if err := db.files.addRoot(r); err != nil {
+			if err := files.AddRoot(r); err != nil {
 				return err
 			}
 		}
 	}
-	db.sources = map[string]Source{"file": db.files}
+	sources := map[string]source.Source{"file": files}
 	for scheme, src := range db.opts.Sources {
-		db.sources[scheme] = src
+		sources[scheme] = src
 	}
+	db.checker = freshness.New(freshness.Host{
+		Store: db.store, Files: files, Sources: sources, Clock: db.opts.Clock, Timeout: db.opts.SourceTimeout, ReadOnly: db.opts.ReadOnly,
+		Logger: db.opts.Logger, Write: db.writeFetched, Read: db.readCopied,
+	})
 	return nil
 }
 
@@ -349,7 +355,7 @@ func (db *DB) Close() (err error) {
 
 func (db *DB) closeAll() error {
 	var errs []error
-	db.stopRefresh()
+	db.refresher.Stop()
 	db.stopWatchers()
 	if db.store != nil {
 		errs = append(errs, db.store.Close())
@@ -385,7 +391,7 @@ func (db *DB) newID() (ulid.ULID, error) { return store.NewID(db.opts.Clock(), d
 
 // Stats are sizes and counters of the database and of this process's working set.
 type Stats struct {
-	StoreStats
+	store.StoreStats
 	Table TableStats `json:"working_set"`
 	Path  string     `json:"path"`
 }
@@ -393,29 +399,31 @@ type Stats struct {
 // Stats gives a snapshot.
 func (db *DB) Stats(ctx context.Context) (Stats, error) {
 	st, err := db.store.Stat(ctx)
-	return Stats{StoreStats: st, Table: db.table.stats(), Path: db.path}, err
+	table := db.table.stats()
+	table.Refetches = db.checker.Refetches.Load()
+	return Stats{StoreStats: st, Table: table, Path: db.path}, err
 }
 
 // Checkpoint applies the log to the file and cuts what is no longer needed of it. It runs by itself in the background;
 // calling it changes no answer.
-func (db *DB) Checkpoint(ctx context.Context) (JobReport, error) {
+func (db *DB) Checkpoint(ctx context.Context) (store.JobReport, error) {
 	return db.store.Maintain(ctx, store.Job{Kind: store.JobCheckpoint}, nil)
 }
 
 // Backup copies the database to another path, where it can be opened as it is; its directory must be there, nothing of
 // a database may. A full disk is told with what the copy takes and what was free; nothing of it is left. Writers are not stopped; the copy is
 // some whole prefix of their commits. Progress, if not nil, is called from this goroutine.
-func (db *DB) Backup(ctx context.Context, path string, progress func(what string, done, total uint64)) (JobReport, error) {
+func (db *DB) Backup(ctx context.Context, path string, progress func(what string, done, total uint64)) (store.JobReport, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
-		return JobReport{}, fmt.Errorf("ctxpage: backup: %w", err)
+		return store.JobReport{}, fmt.Errorf("ctxpage: backup: %w", err)
 	}
 	return db.store.Maintain(ctx, store.Job{Kind: store.JobBackup, Path: abs}, progress)
 }
 
 // Check walks the whole database and reports every broken invariant (check.go numbers them). Damage is in the report,
 // not in the error; the error is for a walk that could not be finished.
-func (db *DB) Check(ctx context.Context, progress func(what string, done, total uint64)) ([]Problem, error) {
+func (db *DB) Check(ctx context.Context, progress func(what string, done, total uint64)) ([]store.Problem, error) {
 	rep, err := db.store.Maintain(ctx, store.Job{Kind: store.JobCheck}, progress)
 	if err != nil {
 		return rep.Problems, err
@@ -425,8 +433,13 @@ func (db *DB) Check(ctx context.Context, progress func(what string, done, total 
 }
 
 // Manifests reads the audit log: leaves by index or trace, heads, proofs, verification. Nothing of it can write.
-func (db *DB) Manifests() Audit { return db.store.Audit() }
+func (db *DB) Manifests() store.Audit { return db.store.Audit() }
 
 // Head syncs the log and gives the size and root of what is on the disk then, also beside other writers: keep it
 // elsewhere, and Verify will find any later edit, and a log that was set back as a whole.
 func (db *DB) Head(ctx context.Context) (manifest.Head, error) { return db.store.Head(ctx) }
+
+// hold keeps from gc what is current now, for one that begins to read.
+func (db *DB) hold(ctx context.Context) (store.Ticket, error) {
+	return db.store.Hold(ctx, store.Moment{LSN: db.store.Mark().LSN, Time: db.opts.Clock()})
+}

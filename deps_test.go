@@ -22,27 +22,42 @@ const module = "github.com/ctxpage/ctxpage"
 // importMap is what each package may import of this module, its tests apart. Imports point down. A package without a
 // line fails the test, so that its place gets decided.
 var importMap = map[string]string{
-	"wal":             "",
-	"manifest":        "wal",
-	"lexical":         "",
-	"token":           "",
-	"token/bpe":       "token",
-	"budget":          "token",
-	"budget/contexty": "budget",
-	"render":          "budget token",
-	"triage":          "",
-	"session":         "budget token",
-	"directive":       "",
-	"store":           "lexical manifest render triage",
-	"internal/codec":  "manifest",
-	"engine":          "internal/codec internal/peek lexical manifest store",
-	"filestore":       "engine internal/codec internal/peek lexical manifest store wal",
-	"internal/peek":   "",
-	".":               "engine filestore internal/codec store budget directive internal/folder lexical manifest render session token triage wal",
+	"corrupt":             "",
+	"wal":                 "corrupt",
+	"manifest":            "corrupt wal",
+	"lexical":             "",
+	"token":               "",
+	"token/bpe":           "token",
+	"budget":              "token",
+	"budget/contexty":     "budget",
+	"render":              "budget token",
+	"triage":              "",
+	"session":             "budget token",
+	"directive":           "",
+	"store":               "corrupt internal/listing lexical manifest render triage",
+	"internal/codec":      "manifest",
+	"engine":              "internal/codec internal/peek lexical manifest store",
+	"filestore":           "corrupt engine internal/codec internal/peek lexical manifest store wal",
+	"internal/peek":       "",
+	"internal/identity":   "store",
+	"internal/talk":       "internal/codec session store token",
+	"internal/cut":        "lexical",
+	"internal/handoff":    "directive internal/freshness internal/journal manifest session store",
+	"internal/succession": "store",
+	"internal/vectors":    "internal/bounded store",
+	"internal/shown":      "internal/codec internal/cut internal/journal internal/talk manifest render session store triage",
+	"internal/explain":    "internal/codec internal/shown manifest store triage",
+	"internal/journal":    "directive internal/codec internal/cut manifest store",
+	"source":              "store",
+	"internal/bounded":    "",
+	"internal/alike":      "",
+	"internal/listing":    "",
+	"internal/freshness":  "internal/bounded internal/codec source store",
+	".":                   "engine filestore source store budget directive lexical manifest render session token triage wal internal/alike internal/bounded internal/codec internal/cut internal/explain internal/folder internal/freshness internal/handoff internal/identity internal/journal internal/listing internal/shown internal/succession internal/talk internal/vectors",
 
 	"embed":               "internal/retry triage",
-	"httpsource":          ". internal/retry",
-	"cmd/dbctl":           ". budget directive embed httpsource internal/budgetcli internal/directivecli internal/folder internal/pagercli manifest render session store token triage",
+	"httpsource":          ". internal/retry source",
+	"cmd/dbctl":           ". budget directive embed filestore httpsource internal/budgetcli internal/directivecli internal/folder internal/mcpserver internal/pagercli manifest render session store token triage",
 	"bench":               ". budget directive lexical manifest render session token triage wal",
 	"bench/evidence":      ". lexical manifest session token triage",
 	"bench/pager":         ". session",
@@ -51,10 +66,16 @@ var importMap = map[string]string{
 	"examples/chat":       ". session",
 
 	"storetest": "lexical manifest store",
+	"remote":    "lexical manifest store",
 
-	"internal/retry":        "",
-	"internal/folder":       "",
+	"internal/retry":     "",
+	"internal/mcpserver": ". manifest render",
+
+	"internal/mcpserver/fixture": "internal/mcpserver",
+
+	"internal/folder":       "internal/codec store",
 	"internal/faultfs":      "wal",
+	"internal/filled":       "",
 	"internal/dbtest":       "",
 	"internal/budgetcli":    "budget token token/bpe",
 	"internal/directivecli": "directive",
@@ -63,7 +84,7 @@ var importMap = map[string]string{
 }
 
 // leaves open no file, start no goroutine and read no clock: what they need comes from the caller.
-var leaves = []string{"lexical", "token", "budget", "budget/contexty", "render", "triage", "session", "directive"}
+var leaves = []string{"lexical", "token", "budget", "budget/contexty", "render", "triage", "session", "directive", "internal/alike", "internal/cut", "internal/journal", "internal/talk"}
 
 // parsed is the files of a package. They are parsed here and not listed by the go command, so that the test cache sees
 // every change of them.
@@ -193,7 +214,7 @@ func TestLibraryStaysSmall(t *testing.T) {
 	t.Parallel()
 	p := parseAll(t)
 	for dir := range p.code {
-		if dir == "cmd/dbctl" || dir == "httpsource" || dir == "embed" || dir == "storetest" || path.Dir(dir) == "internal" || strings.HasPrefix(dir, "examples") || strings.HasPrefix(dir, "bench") {
+		if dir == "cmd/dbctl" || dir == "httpsource" || dir == "embed" || dir == "storetest" || dir == "remote" || path.Dir(dir) == "internal" || strings.HasPrefix(dir, "examples") || strings.HasPrefix(dir, "bench") {
 			continue
 		}
 		for _, name := range imports(p.code[dir]) {

@@ -1,49 +1,21 @@
 package ctxpage
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
-	"strings"
-	"time"
-	"unicode/utf8"
 
 	"github.com/ctxpage/ctxpage/directive"
-	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/internal/journal"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/vmihailenco/msgpack/v5"
 )
 
-// What a scope was told is kept in three forms, all written by the one batch of a step, so that a crash leaves all of
-// it or nothing:
-//
-//	state row    directive/state/SCOPE            the newest journal row: session, open question included, and version
-//	journal row  directive/log/SCOPE/VERSION      what was said, decided, by whom, when, and the session after it
-//	page         ctxpage:directives of the scope  the own state in words, kind system; absent while the state is empty
-//
-// The page is an ordinary page but for its reserved id: versioned, replayed, named in manifests, visible to the scopes
-// below. It holds the own state only, because a step writes its own scope only; what holds over several levels is put
-// together in an assembly (see overrule).
-
-// ReservedPrefix begins the ids of the pages the database writes itself. A Put, Delete or Supersedes of such an id is
-// refused with ErrInvalid.
-const ReservedPrefix = "ctxpage:"
-
-// DirectivesID is the id of the page that tells a model what a scope's user has decided.
-const DirectivesID = ReservedPrefix + "directives"
+// The rows and the page that directives are stored in, and the steps over them, are those of internal/journal. Here is
+// who may step, and when: one step at a time in this process, each judged on the states it read, and made again when
+// another process stepped in between.
 
 // MaxDirective bounds an input that changes something, in bytes. What passes through is not bounded.
-const MaxDirective = 64 << 10
-
-// What a leaf and a journal entry say was done.
-const (
-	actionStep    = "step"
-	actionRestore = "restore"
-	actionImport  = "import"
-)
+const MaxDirective = journal.MaxInput
 
 // Directives is what the user of a scope has decided: one premise and policies, see package directive. They change by
 // Step, Apply, Restore and Import, and by nothing else: no page, no model output, no assembly. They are vouched for by
@@ -73,21 +45,13 @@ type DirectiveState struct {
 }
 
 // DirectiveEntry is one version of a scope's directives: how it came about, and what it is.
-type DirectiveEntry struct {
-	Version  uint64
-	At       time.Time
-	Actor    string
-	Action   string             // step, restore or import
-	Input    string             // of a step
-	Decision directive.Decision // the answer to a step; of the others its Kind is Update
-	After    directive.Session
-}
+type DirectiveEntry = directive.Entry
 
 // State gives what holds now. It serves no page, so it leaves no manifest.
 func (d *Directives) State(ctx context.Context) (out DirectiveState, err error) {
-	err = d.exclusively(ctx, func(c *directiveChain) error {
-		own := directive.Scoped{Scope: d.s.name, State: c.own.After.State}
-		out = DirectiveState{Own: c.own.After, Effective: directive.Join(append(c.above, own)...), Version: c.own.Version}
+	err = d.exclusively(ctx, func(c *journal.Chain) error {
+		own := directive.Scoped{Scope: d.s.name, State: c.Own.After.State}
+		out = DirectiveState{Own: c.Own.After, Effective: directive.Join(append(c.Above, own)...), Version: c.Own.Version}
 		return nil
 	})
 	return out, err
@@ -103,11 +67,11 @@ func (d *Directives) Step(ctx context.Context, input string, opts ...directive.O
 	if err := d.s.hostOnly("Directives.Step"); err != nil {
 		return directive.Decision{}, err
 	}
-	err = d.exclusively(ctx, func(c *directiveChain) error {
-		if err := c.step(input, opts); err != nil {
+	err = d.exclusively(ctx, func(c *journal.Chain) error {
+		if err := c.Step(input, opts); err != nil {
 			return err
 		}
-		out = c.decided
+		out = c.Decided
 		return d.commit(ctx, c)
 	})
 	if err != nil {
@@ -118,15 +82,9 @@ func (d *Directives) Step(ctx context.Context, input string, opts ...directive.O
 
 // Preview tells what Step would answer. It changes nothing, the open question included.
 func (d *Directives) Preview(ctx context.Context, input string, opts ...directive.Option) (out directive.Trial, err error) {
-	err = d.exclusively(ctx, func(c *directiveChain) error {
-		if err := c.step(input, opts); err != nil {
-			return err
-		}
-		if len(input) > MaxDirective {
-			input = headOf(input)
-		}
-		out = directive.PreviewIn(c.above, c.own.After, input, opts...)
-		return nil
+	err = d.exclusively(ctx, func(c *journal.Chain) (err error) {
+		out, err = c.Preview(input, opts)
+		return err
 	})
 	if err != nil {
 		return directive.Trial{}, err
@@ -140,21 +98,10 @@ func (d *Directives) Apply(ctx context.Context, messages []directive.Message, op
 	if err := d.s.hostOnly("Directives.Apply"); err != nil {
 		return directive.Outcome{}, err
 	}
-	err = d.exclusively(ctx, func(c *directiveChain) error {
-		out = directive.Outcome{Read: len(messages)}
-		for i, m := range messages {
-			if m.Role != "user" {
-				continue
-			}
-			if err := c.step(m.Content, opts); err != nil {
-				return fmt.Errorf("message %d: %w", i+1, err)
-			}
-			if c.decided.Kind == directive.Clarify {
-				out = directive.Outcome{Stopped: true, Prompt: c.decided.Prompt, Read: i + 1}
-				break
-			}
+	err = d.exclusively(ctx, func(c *journal.Chain) (err error) {
+		if out, err = c.Apply(messages, opts); err != nil {
+			return err
 		}
-		out.State = c.now().State
 		return d.commit(ctx, c)
 	})
 	if err != nil {
@@ -170,7 +117,7 @@ func (d *Directives) Restore(ctx context.Context, version uint64) error {
 	if err := d.s.hostOnly("Directives.Restore"); err != nil {
 		return err
 	}
-	return d.exclusively(ctx, func(c *directiveChain) error {
+	return d.exclusively(ctx, func(c *journal.Chain) error {
 		var old DirectiveEntry
 		if version > 0 {
 			row, err := d.entry(ctx, version)
@@ -179,8 +126,7 @@ func (d *Directives) Restore(ctx context.Context, version uint64) error {
 			}
 			old = row
 		}
-		c.reason = "restored from version " + strconv.FormatUint(version, 10)
-		c.become(old.After, DirectiveEntry{Action: actionRestore, Decision: replaced(c.now(), old.After)})
+		c.Restore(old, version)
 		return d.commit(ctx, c)
 	})
 }
@@ -195,15 +141,10 @@ func (d *Directives) Import(ctx context.Context, session directive.Session) erro
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	return d.exclusively(ctx, func(c *directiveChain) error {
-		c.become(clean, DirectiveEntry{Action: actionImport, Decision: replaced(c.now(), clean)})
+	return d.exclusively(ctx, func(c *journal.Chain) error {
+		c.Import(clean)
 		return d.commit(ctx, c)
 	})
-}
-
-// replaced is the decision of a change that was not judged.
-func replaced(before, after directive.Session) directive.Decision {
-	return directive.Decision{Kind: directive.Update, State: after.State, Changed: !after.State.Equal(before.State)}
 }
 
 // History lists the versions of the scope's own directives, newest first: after cursor, up to limit (0: 100). It gives
@@ -212,7 +153,7 @@ func (d *Directives) History(ctx context.Context, cursor string, limit int) (lis
 	if d.s.err != nil {
 		return nil, "", d.s.err
 	}
-	newest, err := d.s.db.directiveRow(ctx, directiveStateKey(d.s.name))
+	newest, err := d.s.db.journal().Newest(ctx, d.s.name)
 	if err != nil {
 		return nil, "", err
 	}
@@ -241,26 +182,17 @@ func (d *Directives) History(ctx context.Context, cursor string, limit int) (lis
 }
 
 func (d *Directives) entry(ctx context.Context, version uint64) (DirectiveEntry, error) {
-	row, err := d.s.db.directiveRow(ctx, directiveLogKey(d.s.name, version))
+	row, err := d.s.db.journal().At(ctx, d.s.name, version)
 	if err == nil && row.Version == 0 {
 		return row, fmt.Errorf("%w: the directives of %s have no version %d", ErrNotFound, d.s.name, version)
 	}
 	return row, err
 }
 
-// directiveChain is what a step works with: the states above, outermost first, the own newest row, and the rows that
-// are to be written.
-type directiveChain struct {
-	above   []directive.Scoped
-	own     DirectiveEntry
-	decided directive.Decision
-	reason  string
-	entries []DirectiveEntry
-}
-
-// exclusively runs fn on the state of the scope while no other step of the database is under way. One lock for all
-// scopes, because a step is judged on the ancestors' states too; steps come at the pace of people typing.
-func (d *Directives) exclusively(ctx context.Context, fn func(c *directiveChain) error) error {
+// exclusively runs fn on the state of the scope while no other step of this process is under way, and again when one of
+// another process came between. One lock for all scopes, because a step is judged on the ancestors' states too; steps
+// come at the pace of people typing. The lock spares work: it is the preconditions of commit that lose no step.
+func (d *Directives) exclusively(ctx context.Context, fn func(c *journal.Chain) error) error {
 	if d.s.err != nil {
 		return d.s.err
 	}
@@ -273,73 +205,18 @@ func (d *Directives) exclusively(ctx context.Context, fn func(c *directiveChain)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	c := &directiveChain{}
-	for _, name := range slices.Backward(d.s.chain) {
-		row, err := d.s.db.directiveRow(ctx, directiveStateKey(name))
+	return whileConflicting(ctx, func() error { // another process may step too
+		c, err := d.s.db.journal().Load(ctx, d.s.chain)
 		if err != nil {
 			return err
 		}
-		if name == d.s.name {
-			c.own = row
-			break
-		}
-		c.above = append(c.above, directive.Scoped{Scope: name, State: row.After.State})
-	}
-	return fn(c)
+		return fn(c)
+	})
 }
 
-// now is the session after the entries so far.
-func (c *directiveChain) now() directive.Session {
-	if n := len(c.entries); n > 0 {
-		return c.entries[n-1].After
-	}
-	return c.own.After
-}
-
-// headOf is the beginning of an input that is too long for a directive, by which it can be told from prose. It does not
-// end in white space, which a directive may.
-func headOf(input string) string { return input[:MaxDirective-1] + "x" }
-
-func (c *directiveChain) step(input string, opts []directive.Option) error {
-	if len(input) > MaxDirective { // it is not normalised before its length is looked at
-		next, decided := directive.StepIn(c.above, c.now(), headOf(input), opts...)
-		c.decided = decided
-		if !sameSession(c.now(), next) || c.now().Pending == nil && decided.Kind != directive.Passthrough {
-			return store.Invalid("directive", fmt.Sprintf("%d bytes", len(input)), fmt.Sprintf("at most %d", MaxDirective))
-		}
-		return nil
-	}
-	next, decided := directive.StepIn(c.above, c.now(), input, opts...)
-	c.decided = decided
-	if !c.become(next, DirectiveEntry{Action: actionStep, Input: input, Decision: decided}) {
-		return nil
-	}
-	if !utf8.ValidString(input) {
-		return store.Invalid("directive", "bytes that are not UTF-8", "UTF-8 text")
-	}
-	return nil
-}
-
-// become adds an entry that leads to a session, unless that is what there is.
-func (c *directiveChain) become(next directive.Session, e DirectiveEntry) bool {
-	if sameSession(c.now(), next) {
-		return false
-	}
-	e.After = next
-	c.entries = append(c.entries, e)
-	return true
-}
-
-func sameSession(a, b directive.Session) bool {
-	if a.Pending == nil || b.Pending == nil {
-		return a.Pending == b.Pending && a.State.Equal(b.State)
-	}
-	return *a.Pending == *b.Pending && a.State.Equal(b.State)
-}
-
-// commit writes the entries, the state row and the page in one batch.
-func (d *Directives) commit(ctx context.Context, c *directiveChain) error {
-	if len(c.entries) == 0 {
+// commit writes the new versions, the state row and the page in one batch.
+func (d *Directives) commit(ctx context.Context, c *journal.Chain) error {
+	if !c.Changed() {
 		return nil
 	}
 	s := d.s
@@ -351,232 +228,57 @@ func (d *Directives) commit(ctx context.Context, c *directiveChain) error {
 		return err
 	}
 	b := store.Batch{ID: id, Scope: s.name, Actor: s.actor, Now: s.db.opts.Clock(), OnStale: AllowStale}
-	version := c.own.Version
-	for _, e := range c.entries {
-		version++
-		e.Version, e.At, e.Actor = version, b.Now, s.actor
-		row, err := packDirective(&e)
+	if err := c.Write(&b, s.actor, b.Now); err != nil {
+		return err
+	}
+	page, changed, err := c.Page()
+	switch {
+	case err != nil:
+		return err
+	case page != nil:
+		put, err := s.db.makeUnsplit(*page)
 		if err != nil {
 			return err
 		}
-		b.State = append(b.State, store.StateRow{Key: directiveLogKey(s.name, version), Value: row})
-	}
-	b.State = append(b.State, store.StateRow{Key: directiveStateKey(s.name), Value: b.State[len(b.State)-1].Value})
-	if err := s.db.directivePage(&b, c.own.After.State, c.now().State); err != nil {
-		return err
-	}
-	b.Leaf = manifest.Record{
-		Type: manifest.TypeDirective, Action: c.entries[0].Action, Reason: c.reason,
-		Note: fmt.Sprintf("version %d", version),
+		b.Puts = []store.Put{put}
+	case changed:
+		b.Deletes = []string{DirectivesID}
 	}
 	// Once begun it is seen through: a second step must not be judged while the outcome of this one is open.
 	_, err = s.db.store.Commit(context.WithoutCancel(ctx), b)
 	return err
 }
 
-// directivePage puts what changes the page of the scope into the batch. It is one page however long it is, so that no
-// line of it is torn.
-func (db *DB) directivePage(b *store.Batch, before, after directive.State) error {
-	text := after.Text()
-	switch {
-	case text == before.Text():
-		return nil
-	case text == "":
-		b.Deletes = []string{DirectivesID}
-		return nil
-	case len(text) > MaxText:
-		return store.Invalid("directives", fmt.Sprintf("%d bytes of premise and policies", len(text)), fmt.Sprintf("at most %d; remove policies first", MaxText))
+func (db *DB) journal() journal.Journal { return journal.Journal{Store: db.store, File: db.path} }
+
+// checkDirectives checks the directives of all scopes while no step of this process runs.
+func (db *DB) checkDirectives(ctx context.Context) ([]store.Problem, error) {
+	select {
+	case db.steps <- struct{}{}:
+		defer func() { <-db.steps }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	a := Artefact{ID: DirectivesID, Kind: KindSystem, Text: text}
-	a.KindDefaults()
-	put, err := db.makeUnsplit(a)
-	b.Puts = []store.Put{put}
-	return err
+	return db.journal().Check(ctx)
 }
 
-// Keys of state rows. A log key ends in a version, which has no slash, so no two scopes share one.
-const (
-	directivePrefix      = "directive/"
-	directiveStatePrefix = directivePrefix + "state/"
-	directiveLogPrefix   = directivePrefix + "log/"
-)
-
-func directiveStateKey(scope string) string { return directiveStatePrefix + scope }
-
-func directiveLogKey(scope string, version uint64) string {
-	return directiveLogPrefix + scope + "/" + strconv.FormatUint(version, 10)
-}
-
-// directiveWire is the row of a version; the state row repeats the newest. Its checkpoint is a directive checkpoint.
-type directiveWire struct {
-	//lint:ignore U1000 msgpack looks for it
-	_msgpack   struct{} `msgpack:",as_array"`
-	Version    uint64
-	At         int64 // unix µs
-	Actor      string
-	Action     string
-	Input      string
-	Kind       uint8
-	Changed    bool
-	Prompt     string
-	Code       string
-	Repair     []string
-	Scope      string
-	Checkpoint []byte
-}
-
-func packDirective(e *DirectiveEntry) ([]byte, error) {
-	b, err := msgpack.Marshal(&directiveWire{
-		Version: e.Version, At: codec.Micros(e.At), Actor: e.Actor, Action: e.Action, Input: e.Input, Kind: uint8(e.Decision.Kind),
-		Changed: e.Decision.Changed, Prompt: e.Decision.Prompt, Code: string(e.Decision.Code), Repair: e.Decision.Repair,
-		Scope: e.Decision.Scope, Checkpoint: directive.ExportCheckpoint(e.After),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("ctxpage: encode directives: %w", err)
-	}
-	return b, nil
-}
-
-func unpackDirective(row []byte) (out DirectiveEntry, err error) {
-	var w directiveWire
-	if err := codec.Unpack(row, &w); err != nil {
-		return out, err
-	}
-	if w.Version == 0 {
-		return out, fmt.Errorf("%w: directives of version 0", codec.ErrMalformed)
-	}
-	after, err := directive.ImportCheckpoint(w.Checkpoint)
-	if err != nil {
-		return out, err
-	}
-	out = DirectiveEntry{
-		Version: w.Version, At: codec.FromMicros(w.At), Actor: w.Actor, Action: w.Action, Input: w.Input, After: after,
-		Decision: directive.Decision{
-			Kind: directive.Kind(w.Kind), Changed: w.Changed, Prompt: w.Prompt, Code: directive.Code(w.Code), Repair: w.Repair, Scope: w.Scope,
-		},
-	}
-	if out.Decision.Kind == directive.Update {
-		out.Decision.State = after.State
-	}
-	return out, nil
-}
-
-// directiveRow reads a row of directives; its version is 0 when there is none.
-func (db *DB) directiveRow(ctx context.Context, key string) (out DirectiveEntry, err error) {
-	row, err := db.store.State(ctx, key)
-	if err != nil || row == nil {
-		return out, err
-	}
-	if out, err = unpackDirective(row); err != nil {
-		return out, &CorruptError{File: db.path, Err: fmt.Errorf("state row %q: %w", key, err)}
-	}
-	return out, nil
-}
-
-// isDirectives tells a directive page from others of kind system.
-func isDirectives(k Kind, id string) bool { return k == KindSystem && id == DirectivesID }
-
-// checkPut refuses an artefact that breaks a rule or a limit, or that would replace what directives are shown by.
-func checkPut(a *Artefact) error {
-	if err := a.Check(); err != nil {
-		return err
-	}
-	for _, id := range a.Supersedes {
-		if err := checkReserved("supersedes", id); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func checkReserved(field, id string) error {
-	if !strings.HasPrefix(id, ReservedPrefix) {
-		return nil
-	}
-	expected := "an id that does not begin with " + ReservedPrefix + ", which the database keeps for its own pages"
-	if id == DirectivesID {
-		expected += "; directives change through Scope.Directives"
-	}
-	return store.Invalid(field, strconv.Quote(id), expected)
-}
-
-// Reasons that a manifest gives for directive pages.
-const (
-	reasonOverruled     = "directives: a prohibition stands against all of it"
-	reasonOverruledPart = "directives: uses that a prohibition stands against are left out"
-)
-
-var (
-	lineUse      = []byte("- use ")
-	lineProhibit = []byte("- prohibit ")
-	linePolicies = []byte("policies:\n")
-)
-
-// overrule leaves out of the directive pages of an assembly the uses that a prohibition of another level stands
-// against: the model must not be shown both. A step cannot write such a pair, but an ancestor may prohibit later what a
-// scope below has in use. It is decided here, on the pages as they were read, so that it holds for an assembly from the
-// past as well, and is recorded as ranges, so that a replay asks nobody.
+// overrule lets the pages of directives in an assembly show what holds of them beside each other.
 func (a *assembling) overrule() {
-	prohibited := map[string]bool{}
 	var pages []*item
-	for i := range a.ranked {
-		it := a.ranked[i]
-		if it.reason != "" || !isDirectives(it.cand.Kind, it.cand.Ref.ID) {
-			continue
-		}
-		pages = append(pages, it)
-		for line := range bytes.Lines([]byte(it.text)) {
-			if item, ok := bytes.CutPrefix(line, lineProhibit); ok {
-				prohibited[string(item)] = true
-			}
+	var texts []string
+	for _, it := range a.ranked {
+		if it.reason == "" && journal.IsPage(it.cand.Kind, it.cand.Ref.ID) {
+			pages, texts = append(pages, it), append(texts, it.text)
 		}
 	}
-	for _, it := range pages {
+	for i, r := range journal.Overrule(texts) {
+		it := pages[i]
 		it.whole = true
-		keep, left := holding([]byte(it.text), prohibited)
 		switch {
-		case !left:
-		case len(keep) == 0:
-			it.reason = reasonOverruled
-		default:
-			it.cuts, it.note = keep, reasonOverruledPart
+		case r.Out:
+			it.reason = r.Why
+		case r.Keep != nil:
+			it.cuts, it.note = r.Keep, r.Why
 		}
 	}
-}
-
-// holding gives the ranges of a directive page that hold, and whether anything is left out. The heading of policies goes
-// with the last of them.
-func holding(text []byte, prohibited map[string]bool) (keep [][2]uint32, left bool) {
-	var lines [][2]uint32
-	var take []int
-	at, heading := uint32(0), -1
-	for line := range bytes.Lines(text) {
-		lines = append(lines, [2]uint32{at, at + uint32(len(line))})
-		at += uint32(len(line))
-		if item, ok := bytes.CutPrefix(line, lineUse); ok && prohibited[string(item)] {
-			left = true
-			continue
-		}
-		if bytes.Equal(line, linePolicies) {
-			heading = len(take)
-		}
-		take = append(take, len(lines)-1)
-	}
-	if left && heading >= 0 && heading == len(take)-1 {
-		take = take[:heading]
-	}
-	return joinRanges(lines, take), left
-}
-
-// cutShown is a page cut to ranges as a model is shown it. The lines of directives stand for themselves: a mark at a gap
-// would only make one ask what is missing.
-func cutShown(k Kind, id, text string, cuts [][2]uint32) string {
-	if !isDirectives(k, id) {
-		return cutText(text, cuts)
-	}
-	var b strings.Builder
-	for _, r := range cuts {
-		b.WriteString(text[r[0]:r[1]])
-	}
-	return b.String()
 }

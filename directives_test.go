@@ -13,6 +13,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/directive"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/journal"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/store"
@@ -41,8 +42,8 @@ func sound(t require.TestingT, db *DB) {
 	require.Empty(t, problems)
 }
 
-// shown is what the directive blocks of an assembly say, in their order.
-func shown(a *Assembly) (texts []string) {
+// directiveTexts is what the directive blocks of an assembly say, in their order.
+func directiveTexts(a *Assembly) (texts []string) {
 	for _, b := range a.Blocks {
 		if b.Ref.ID == DirectivesID {
 			texts = append(texts, b.Text)
@@ -95,7 +96,7 @@ func TestDirectivesOverLevels(t *testing.T) {
 	require.Equal(t, []string{
 		"acme house", "acme/support/a7 rules", "acme " + DirectivesID, "acme/support " + DirectivesID, "acme/support/a7 " + DirectivesID, "acme/support/a7 pin",
 	}, order)
-	require.Equal(t, []string{"premise: We are Acme\npolicies:\n- prohibit shell\n", "policies:\n- use email\n", "premise: be brief\npolicies:\n- use docker\n"}, shown(a))
+	require.Equal(t, []string{"premise: We are Acme\npolicies:\n- prohibit shell\n", "policies:\n- use email\n", "premise: be brief\npolicies:\n- use docker\n"}, directiveTexts(a))
 	m := a.Messages()
 	require.Equal(t, render.RoleSystem, m[0].Role)
 	require.Contains(t, a.Text(), `kind="directive"`)
@@ -117,7 +118,7 @@ func TestDirectivesEnterAlways(t *testing.T) {
 		q.Budget = 4000
 		a, err := s.Assemble(ctx, q)
 		require.NoError(t, err)
-		require.Len(t, shown(a), 1, "%+v", q)
+		require.Len(t, directiveTexts(a), 1, "%+v", q)
 		for _, x := range a.Manifest.Excluded {
 			for _, p := range x.Nearest {
 				require.NotEqual(t, a.Blocks[0].Num, p.Num)
@@ -185,7 +186,7 @@ func TestDirectivesOverruled(t *testing.T) {
 	tell(t, acme, "use shell") // prohibited below, where it stays so
 	a, err := agent.Assemble(ctx, Query{Text: "docker", Budget: 1000})
 	require.NoError(t, err)
-	require.Equal(t, []string{"policies:\n- prohibit docker\n", "premise: be brief\npolicies:\n- prohibit shell\n- use vim\n"}, shown(a))
+	require.Equal(t, []string{"policies:\n- prohibit docker\n", "premise: be brief\npolicies:\n- prohibit shell\n- use vim\n"}, directiveTexts(a))
 	require.Equal(t, manifest.FormRange, a.Blocks[1].Form)
 	require.LessOrEqual(t, a.Tokens, 1000)
 	r, err := db.Replay(ctx, a.Trace)
@@ -193,11 +194,11 @@ func TestDirectivesOverruled(t *testing.T) {
 	require.Equal(t, a.Text(), r.Text)
 	w, err := db.Why(ctx, a.Trace, Ref{Scope: "acme/a7", ID: DirectivesID})
 	require.NoError(t, err)
-	require.Contains(t, strings.Join(w.Steps, "\n"), reasonOverruledPart)
+	require.Contains(t, strings.Join(w.Steps, "\n"), journal.OverruledPart)
 
 	up, err := acme.Assemble(ctx, Query{Text: "docker", Budget: 1000})
 	require.NoError(t, err)
-	require.Equal(t, []string{"policies:\n- prohibit docker\n- use shell\n"}, shown(up), "above it holds")
+	require.Equal(t, []string{"policies:\n- prohibit docker\n- use shell\n"}, directiveTexts(up), "above it holds")
 
 	tell(t, agent, "clear premise")
 	tell(t, agent, "remove policy vim")
@@ -206,8 +207,8 @@ func TestDirectivesOverruled(t *testing.T) {
 	tell(t, agent, "remove policy shell")
 	a, err = agent.Assemble(ctx, Query{Text: "docker", Budget: 1000})
 	require.NoError(t, err)
-	require.Equal(t, []string{"policies:\n- prohibit docker\n"}, shown(a))
-	require.Equal(t, []LeftOut{{Ref: Ref{Scope: "acme/a7", ID: DirectivesID, Page: 1, Version: 7}, Reason: reasonOverruled, Score: a.Left[0].Score}}, a.Left)
+	require.Equal(t, []string{"policies:\n- prohibit docker\n"}, directiveTexts(a))
+	require.Equal(t, []LeftOut{{Ref: Ref{Scope: "acme/a7", ID: DirectivesID, Page: 1, Version: 7}, Reason: journal.Overruled, Score: a.Left[0].Score}}, a.Left)
 }
 
 func TestDirectivesRestartWithAQuestion(t *testing.T) {
@@ -291,7 +292,7 @@ func TestDirectivesRestoreAndImport(t *testing.T) {
 		require.Equal(t, version, st.Version, "restoring %d", v)
 		a, err := s.Assemble(ctx, Query{Budget: 1000})
 		require.NoError(t, err)
-		require.Equal(t, st.Effective.Text(), strings.Join(shown(a), ""))
+		require.Equal(t, st.Effective.Text(), strings.Join(directiveTexts(a), ""))
 		sound(t, db)
 	}
 	require.ErrorIs(t, d.Restore(ctx, 99), ErrNotFound)
@@ -442,7 +443,7 @@ func TestDirectiveLeaf(t *testing.T) {
 	tell(t, s, "hello zyzzyva")
 	require.NoError(t, s.Directives().Restore(ctx, 0))
 	var leaves []*manifest.Record
-	err := db.Manifests().Each(ctx, 0, db.Manifests().Size(), false, func(r *manifest.Record) error {
+	err := store.EachRecord(ctx, db.Manifests(), 0, db.Manifests().Size(), false, func(r *manifest.Record) error {
 		body, err := manifest.Encode(r)
 		require.NoError(t, err)
 		require.NotContains(t, string(body), "zyzzyva")
@@ -570,17 +571,17 @@ func TestCheckFindsDirectivesThatDiffer(t *testing.T) {
 	row := func(version uint64, premise string) []byte {
 		state, err := directive.NewState(premise)
 		require.NoError(t, err)
-		b, err := packDirective(&DirectiveEntry{Version: version, After: directive.Session{State: state}})
+		b, err := journal.Pack(&DirectiveEntry{Version: version, After: directive.Session{State: state}})
 		require.NoError(t, err)
 		return b
 	}
-	log := directiveLogKey
+	log := journal.LogKey
 	for name, state := range map[string][]store.StateRow{
-		"page":      {{Key: log("acme", 2), Value: row(2, "other")}, {Key: directiveStateKey("acme"), Value: row(2, "other")}},
-		"no page":   {{Key: log("b", 1), Value: row(1, "other")}, {Key: directiveStateKey("b"), Value: row(1, "other")}},
-		"no state":  {{Key: directiveStateKey("acme"), Value: nil}},
+		"page":      {{Key: log("acme", 2), Value: row(2, "other")}, {Key: journal.StateKey("acme"), Value: row(2, "other")}},
+		"no page":   {{Key: log("b", 1), Value: row(1, "other")}, {Key: journal.StateKey("b"), Value: row(1, "other")}},
+		"no state":  {{Key: journal.StateKey("acme"), Value: nil}},
 		"journal":   {{Key: log("acme", 1), Value: row(1, "other")}},
-		"no entry":  {{Key: directiveStateKey("acme"), Value: row(2, "old")}},
+		"no entry":  {{Key: journal.StateKey("acme"), Value: row(2, "old")}},
 		"wrong key": {{Key: log("b", 3), Value: row(2, "x")}},
 		"damaged":   {{Key: log("acme", 1), Value: []byte{0xc1}}},
 	} {
@@ -721,7 +722,7 @@ func TestDirectivesModel(t *testing.T) {
 			got, err := s.Directives().Step(ctx, input)
 			require.NoError(rt, err)
 			sameDecision(rt, want, got)
-			if !sameSession(model[at], next) {
+			if !journal.SameSession(model[at], next) {
 				version[at]++
 			}
 			model[at] = next
@@ -751,7 +752,7 @@ func TestDirectivesModel(t *testing.T) {
 			require.Equal(rt, a.Text(), r.Text)
 			again, err := db.Scope(names[2]).Assemble(ctx, Query{Text: "x", Budget: 2000, AsOf: a.LSN})
 			require.NoError(rt, err)
-			require.Equal(rt, shown(a), shown(again))
+			require.Equal(rt, directiveTexts(a), directiveTexts(again))
 		}
 		sound(rt, db)
 	})
@@ -769,7 +770,7 @@ func sameDecision(t require.TestingT, want, got directive.Decision) {
 func saysWhatHolds(t require.TestingT, e directive.Effective, a *Assembly) {
 	var premises []string
 	policies := map[string]bool{}
-	for _, text := range shown(a) {
+	for _, text := range directiveTexts(a) {
 		heading := false
 		for line := range strings.Lines(text) {
 			line = strings.TrimSuffix(line, "\n")

@@ -8,10 +8,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/folder"
+	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 // Directory is a directory whose text files a scope has as artefacts. Once recorded, Scope.Refresh sees its new, changed
@@ -26,13 +26,6 @@ type Directory struct {
 // DefaultMaxFile is the size above which a file of a recorded directory is not taken, bytes.
 const DefaultMaxFile = 1 << 20
 
-// directoryState begins the key of the row of a recorded directory: scope, 0, prefix, 0, path.
-const directoryState = "directory/"
-
-func directoryKey(scope string, d Directory) string {
-	return directoryState + scope + "\x00" + d.Prefix + "\x00" + d.Dir
-}
-
 // AddDirectory records a directory for the scope. It imports nothing: the next Refresh does. The directory must also be
 // allowed to be read (Options.FileRoots, DB.AddFileRoot). Recording it again changes MaxSize.
 func (s *Scope) AddDirectory(ctx context.Context, d Directory) error {
@@ -43,7 +36,7 @@ func (s *Scope) AddDirectory(ctx context.Context, d Directory) error {
 	if err != nil {
 		return err
 	}
-	row, err := msgpack.Marshal([]any{d.Dir, d.Prefix, d.MaxSize})
+	row, err := d.row().Pack()
 	if err != nil {
 		return err
 	}
@@ -73,19 +66,22 @@ func (s *Scope) setDirectory(ctx context.Context, d Directory, row []byte, actio
 	if s.db.opts.ReadOnly {
 		return ErrReadOnly
 	}
-	old, err := s.db.store.State(ctx, directoryKey(s.name, d))
-	if err != nil || row != nil && string(old) == string(row) {
+	return whileConflicting(ctx, func() error {
+		old, err := s.db.store.State(ctx, d.row().Key(s.name))
+		if err != nil || old.LSN != 0 && row != nil && string(old.Value) == string(row) {
+			return err
+		}
+		id, err := s.db.newID()
+		if err != nil {
+			return err
+		}
+		_, err = s.db.store.Commit(ctx, store.Batch{
+			ID: id, Scope: s.name, Actor: s.actor, Now: s.db.opts.Clock(), State: []store.StateRow{{Key: old.Key, Value: row}},
+			ExpectState: []store.StatePre{{Key: old.Key, LSN: old.LSN}},
+			Leaf:        manifest.Record{Type: manifest.TypeCommit, Action: action, Reason: "vouched by the host"},
+		})
 		return err
-	}
-	id, err := s.db.newID()
-	if err != nil {
-		return err
-	}
-	_, err = s.db.store.Commit(ctx, store.Batch{
-		ID: id, Scope: s.name, Actor: s.actor, Now: s.db.opts.Clock(), State: []store.StateRow{{Key: directoryKey(s.name, d), Value: row}},
-		Leaf: manifest.Record{Type: manifest.TypeCommit, Action: action, Reason: "vouched by the host"},
 	})
-	return err
 }
 
 func (d Directory) checked() (Directory, error) {
@@ -114,18 +110,18 @@ func (s *Scope) Directories(ctx context.Context) (out []Directory, err error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	q := store.ScanQuery{What: store.ScanState, Prefix: directoryState + s.name + "\x00", Limit: 1000}
+	q := store.ScanQuery{What: store.ScanState, Prefix: folder.RowsOf(s.name), Limit: 1000}
 	for {
 		page, err := s.db.store.Scan(ctx, q)
 		if err != nil {
 			return nil, err
 		}
 		for _, row := range page.State {
-			d, err := unpackDirectory(row.Value)
+			d, err := folder.Unpack(row.Value)
 			if err != nil {
 				return nil, fmt.Errorf("ctxpage: recorded directory of %s: %w", s.name, err)
 			}
-			out = append(out, d)
+			out = append(out, Directory(d))
 		}
 		if q.Cursor = page.Next; q.Cursor == "" {
 			return out, nil
@@ -133,20 +129,7 @@ func (s *Scope) Directories(ctx context.Context) (out []Directory, err error) {
 	}
 }
 
-// directoryRow is the row of a recorded directory.
-type directoryRow struct {
-	//lint:ignore U1000 msgpack looks for it
-	_msgpack struct{} `msgpack:",as_array"`
-	Dir      string
-	Prefix   string
-	MaxSize  int64
-}
-
-func unpackDirectory(row []byte) (Directory, error) {
-	var r directoryRow
-	err := codec.Unpack(row, &r)
-	return Directory{r.Dir, r.Prefix, r.MaxSize}, err
-}
+func (d Directory) row() folder.Recorded { return folder.Recorded(d) }
 
 // id is that of a file by its path below the directory.
 func (d Directory) id(rel string) string { return d.Prefix + rel }
@@ -157,6 +140,6 @@ func (d Directory) rel(id, source string) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	rel, ok := below(d.Dir, path)
+	rel, ok := freshness.Below(d.Dir, path)
 	return rel, ok && id == d.id(rel)
 }

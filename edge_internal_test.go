@@ -7,12 +7,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 	"testing/iotest"
-	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/store"
@@ -47,7 +45,7 @@ func TestSaltsAreWhole(t *testing.T) {
 	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{noSync: true, Rand: iotest.OneByteReader(rand.Reader)})
 	require.NoError(t, err)
 	defer db.Close()
-	put, err := db.makePut(Artefact{ID: "a", Text: "t"}, Validator{})
+	put, err := db.makePut(Artefact{ID: "a", Text: "t"}, store.Validator{})
 	require.NoError(t, err)
 	require.NotEqual(t, make([]byte, store.DigestSaltSize-1), put.Pages[0].Salt[1:])
 }
@@ -152,45 +150,6 @@ func TestScratchHoldsNoPage(t *testing.T) {
 		}
 		for _, p := range room.pages[:cap(room.pages)] {
 			require.Empty(t, p.Text)
-		}
-	}
-}
-
-// A look at a file that began late has not failed when the time of all looks is over: the file is probed by itself. Only
-// the first looks had all that time.
-func TestLateLookIsNoFailure(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "page")
-	require.NoError(t, os.WriteFile(path, []byte("text"), 0o600))
-	old := time.Now().Add(-time.Hour)
-	require.NoError(t, os.Chtimes(path, old, old))
-	const timeout = time.Second
-	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{noSync: true, FileRoots: []string{filepath.Dir(path)}, SourceTimeout: timeout})
-	require.NoError(t, err)
-	t.Cleanup(func() { db.Close() })
-	known, err := db.files.Probe(t.Context(), path, Validator{})
-	require.NoError(t, err)
-	heads := make([]*store.Head, 10_000)
-	for i := range heads {
-		heads[i] = &store.Head{Scope: "acme", Artefact: Artefact{ID: fmt.Sprint(i), Source: "file:" + path}, Source: known}
-	}
-	for cut := false; !cut; {
-		var out []freshness
-		var took time.Duration
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			start := time.Now()
-			out = db.Scope("acme").freshen(t.Context(), heads, CheckAlways)
-			took = time.Since(start)
-		}()
-		time.Sleep(3 * time.Millisecond)
-		db.files.mu.Lock() // in the middle of the looks, whoever begins the next one hangs
-		time.Sleep(timeout + 100*time.Millisecond)
-		db.files.mu.Unlock()
-		<-done
-		cut = took > timeout // else all was done before it
-		for i := maxProbes; i < len(heads); i++ {
-			require.Equal(t, freshness{}, out[i], i)
 		}
 	}
 }

@@ -10,9 +10,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/source"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
 )
 
 func found(t *testing.T, s *Scope, text string) []string {
@@ -139,27 +140,27 @@ type slowSource struct {
 	let     chan struct{}
 }
 
-func (s slowSource) Probe(context.Context, string, Validator) (Validator, error) {
-	return Validator{Stamp: "new", Hash: 7}, nil
+func (s slowSource) Probe(context.Context, string, store.Validator) (store.Validator, error) {
+	return store.Validator{Stamp: "new", Hash: 7}, nil
 }
 
-func (s slowSource) Fetch(ctx context.Context, _ string) (Fetched, error) {
+func (s slowSource) Fetch(ctx context.Context, _ string) (source.Fetched, error) {
 	if s.asked.CompareAndSwap(false, true) {
-		return Fetched{Text: "old words", Validator: Validator{Stamp: "old", Hash: 6}}, nil
+		return source.Fetched{Text: "old words", Validator: store.Validator{Stamp: "old", Hash: 6}}, nil
 	}
 	s.fetched <- struct{}{}
 	select {
 	case <-s.let:
-		return Fetched{Text: "new words", Validator: Validator{Stamp: "new", Hash: 7}}, nil
+		return source.Fetched{Text: "new words", Validator: store.Validator{Stamp: "new", Hash: 7}}, nil
 	case <-ctx.Done():
-		return Fetched{}, ctx.Err()
+		return source.Fetched{}, ctx.Err()
 	}
 }
 
 // One caller who gives up says nothing about the source: whoever waited for his refetch does it again.
 func TestRefetchOfACallerWhoGaveUp(t *testing.T) {
 	src := slowSource{asked: new(atomic.Bool), fetched: make(chan struct{}), let: make(chan struct{})}
-	db := open(t, Options{Sources: map[string]Source{"slow": src}})
+	db := open(t, Options{Sources: map[string]source.Source{"slow": src}})
 	s := db.Scope("acme")
 	put(t, s, Artefact{ID: "a", Source: "slow:x"})
 	gone, cancel := context.WithCancel(ctx)

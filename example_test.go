@@ -201,3 +201,23 @@ func ExampleDB_Replay() {
 	// true
 	// page in: version 1, clean
 }
+
+// A listing is a sequence for range. An error comes once, last; breaking out of the loop is always fine.
+func ExampleScope_Artefacts() {
+	db, done := temporary()
+	defer done()
+	ctx := context.Background()
+	s := db.Scope("acme/support")
+	for _, id := range []string{"refunds", "returns", "vouchers"} {
+		_, err := s.Put(ctx, ctxpage.Artefact{ID: id, Text: "About " + id})
+		must(err)
+	}
+
+	for v, err := range s.Artefacts(ctx, "re") {
+		must(err)
+		fmt.Println(v.Ref)
+	}
+	// Output:
+	// acme/support:refunds@1
+	// acme/support:returns@1
+}

@@ -4,24 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/ctxpage/ctxpage/budget"
+	"github.com/ctxpage/ctxpage/internal/journal"
+	"github.com/ctxpage/ctxpage/internal/shown"
+	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/store"
 )
-
-// shownPage is a page of a context and the form it was given.
-type shownPage struct {
-	head  *store.Head
-	ref   string
-	text  string
-	page  int
-	form  manifest.Form
-	stale bool
-}
 
 // fit decides what goes in.
 func (a *assembling) fit(ctx context.Context) error {
@@ -31,8 +23,9 @@ func (a *assembling) fit(ctx context.Context) error {
 		preamble = a.s.db.preamble()
 	}
 	a.leaveUnpaired()
+	a.dropDuplicates()
 	for shrink := 0; ; {
-		req := budget.Request{Budget: a.q.Budget - preamble - shrink, Reserve: a.q.Reserve, Overflow: a.q.Overflow}
+		req := budget.Request{Budget: a.q.Budget - preamble - shrink, Reserve: a.q.Reserve, Overflow: a.q.Overflow, InOrder: a.q.Session == ""}
 		if a.q.Session != "" { // recency has a claim of its own in a conversation; elsewhere it only costs recall
 			req.RecentShare = recentShare
 		}
@@ -41,7 +34,7 @@ func (a *assembling) fit(ctx context.Context) error {
 		for j, i := range at {
 			a.offer(i, &req.Items[j])
 		}
-		if len(a.turns) > 0 && a.turns[0].managed { // else they compete as pages do
+		if a.window.Managed() { // else they compete as pages do
 			a.shareOut(&req, at)
 		}
 		a.room.offered = req.Items
@@ -91,11 +84,11 @@ func (a *assembling) shareOut(req *budget.Request, at []int) {
 	for j, i := range at {
 		it, b := a.ranked[i], &req.Items[j]
 		switch {
-		case it.turn != nil && it.turn.newest:
+		case it.turn != nil && it.turn.Newest:
 			turns -= b.Tokens
 		case it.turn == nil && it.scored.semantic > 0 && b.Tokens <= found:
 			found -= b.Tokens
-			b.Score += maxTurnScore * float64(b.Tokens)
+			b.Score += talk.MaxTurnScore * float64(b.Tokens)
 		}
 	}
 	req.RecentShare = max(recentShare, float64(turns)/float64(max(limit, 1)))
@@ -138,7 +131,7 @@ func (a *assembling) winners() []int {
 func (a *assembling) unplace() {
 	for i := range a.ranked {
 		if it := a.ranked[i]; it.tokens > 0 || slices.Contains(budgetReasons, it.reason) {
-			it.reason, it.tokens, it.form = "", 0, it.fixed
+			it.reason, it.tokens, it.form = "", 0, it.fixed()
 		}
 	}
 }
@@ -159,7 +152,8 @@ func (a *assembling) offer(i int, b *budget.Item) {
 		Pinned: c.Pinned, Core: c.Provenance == HumanVerified, Recent: c.Recent,
 	}
 	// The allocator weighs worth per token. A page is worth its score for each of its tokens, so pages are taken in the
-	// order of their scores: taking short ones first loses evidence (.46 for .80 at 512 tokens on conversations).
+	// order of their scores: taking short ones first loses evidence (.46 for .80 at 512 tokens on conversations), and so
+	// does leaving out a better one to fill the last token with two others (.01 there).
 	b.Score = it.scored.score * float64(b.Tokens)
 	if c.Kind == KindMessage && a.q.Session != "" && c.GroupName == a.q.Session {
 		b.Class, b.Position = budget.History, a.standsAt(c)
@@ -167,29 +161,19 @@ func (a *assembling) offer(i int, b *budget.Item) {
 	if it.protected() {
 		b.Position = it.stand
 	}
-	if isDirectives(c.Kind, c.Ref.ID) {
+	if journal.IsPage(c.Kind, c.Ref.ID) {
 		b.Place = budget.PlaceDirectives
 	}
 	if len(it.head.ToolCalls) > 0 || it.head.ToolCallID != "" {
 		b.Group = c.GroupName + "\x00" + turnOf(it.head)
 	}
-	if i, ok := a.turnOf[c.Key.Num]; ok && a.turns[i].group != "" {
-		b.Group = a.turns[i].group
+	if t := a.window.Found(c.Key.Num); t != nil && t.Group != "" {
+		b.Group = t.Group
 	}
 	if it.turn != nil {
 		it.fitTurn(b)
 	}
 }
-
-// refText is the reference as text, which a frame has.
-func (it *item) refText() string {
-	if it.frame != nil {
-		return it.frame.name
-	}
-	return it.ref().String()
-}
-
-func (it *item) cut() string { return cutShown(it.cand.Kind, it.cand.Ref.ID, it.text, it.cuts) }
 
 // turnOf names the turn a call and its results belong to: they go together or not at all.
 func turnOf(h *store.Head) string {
@@ -211,16 +195,20 @@ func classOf(k Kind) budget.Class {
 	return budget.RAG
 }
 
-// cost is what a page takes, header and escapes included. That of a whole page outside a session is always the same and
-// is kept with its frame.
+// cost is what a page takes, header and escapes included. That of a whole page is always the same, but for a turn in the
+// requests of its session, which has another header: both are kept with its frame.
 func (a *assembling) cost(it *item, text string) int {
-	if it.frame == nil || it.stale || a.q.Session != "" || a.q.Charge == ChargeContents || text != it.text {
+	if it.frame == nil || it.stale || it.form != manifest.FormFull || it.fixed() != manifest.FormFull || a.q.Charge == ChargeContents || text != it.text {
 		return a.count(it, text)
 	}
-	n := it.frame.cost.Load()
+	kept := &it.frame.cost
+	if shown.IsTurn(it.head, a.q.Session) {
+		kept = &it.frame.spoken
+	}
+	n := kept.Load()
 	if n == 0 {
 		n = int32(a.count(it, text))
-		it.frame.cost.Store(n)
+		kept.Store(n)
 	}
 	return int(n)
 }
@@ -230,14 +218,14 @@ func (a *assembling) cost(it *item, text string) int {
 func (a *assembling) count(it *item, text string) int {
 	count := a.s.db.opts.Counter.Count
 	if a.q.Charge == ChargeContents {
-		if text == it.text && it.fixed == manifest.FormFull {
+		if text == it.text && it.fixed() == manifest.FormFull {
 			return a.s.db.tokens(it.head, it.page, text)
 		}
 		return count(text)
 	}
-	shown := a.shownAs(it, text)
-	p := shown.render(a.q.Session)
-	if text == it.text && it.fixed == manifest.FormFull && render.Escape(text) == text {
+	as := a.shownAs(it, text)
+	p := as.Render(a.q.Session)
+	if text == it.text && it.fixed() == manifest.FormFull && render.Escape(text) == text {
 		p.Text = ""
 		return count(render.Cost(p, render.ProviderText)) + a.s.db.tokens(it.head, it.page, text) + 1
 	}
@@ -246,45 +234,8 @@ func (a *assembling) count(it *item, text string) int {
 
 // shownAs is a page as the model will see it. It depends on what is stored and on the leaf alone, so that a replay gives
 // the same.
-func (a *assembling) shownAs(it *item, text string) shownPage {
-	return shownPage{head: it.head, ref: it.name, text: text, page: it.page, form: it.form, stale: it.stale}
-}
-
-func (p *shownPage) render(session string) render.Page {
-	return renderPage(p.head, p.ref, p.text, p.form, p.stale, session)
-}
-
-// renderPages appends the pages of a context, turns of several pages put together.
-func renderPages(dst []render.Page, shown []shownPage, session string) []render.Page {
-	merged := turnMerger{pages: slices.Grow(dst, len(shown))}
-	for i := range shown {
-		merged.add(shown[i].head, shown[i].page, shown[i].render(session))
-	}
-	return merged.pages
-}
-
-func renderPage(h *store.Head, ref, text string, form manifest.Form, stale bool, session string) render.Page {
-	p := render.Page{
-		Ref: ref, Kind: h.Kind.String(), Provenance: shownProvenance(h, form).String(), Source: h.Artefact.Source, Date: h.CurrentAsOf,
-		Stale: stale, Form: form.String(), Name: h.Name, Text: text,
-	}
-	switch {
-	case h.Kind == KindSystem:
-		p.Role, p.Stable = render.RoleSystem, true
-		if isDirectives(h.Kind, h.ID) {
-			p.Kind = "directive"
-		}
-	case isTurn(h, session):
-		p.Role, p.ToolCallID = store.SpokenAs(h.Role), h.ToolCallID
-		for _, c := range h.ToolCalls {
-			if form == manifest.FormStub {
-				c.Arguments = "{}" // a stub says that there is more, and how to get it
-			}
-			p.ToolCalls = append(p.ToolCalls, render.ToolCall{ID: c.ID, Type: c.Type, Name: c.Name, Arguments: c.Arguments})
-		}
-	}
-	p.Stable = p.Stable || h.Pinned
-	return p
+func (a *assembling) shownAs(it *item, text string) shown.Page {
+	return shown.Page{Head: it.head, Ref: it.name, Text: text, Page: it.page, Form: it.form, Stale: it.stale}
 }
 
 // place takes over the allocator's answer and renders it.
@@ -292,7 +243,7 @@ func (a *assembling) place(res budget.Result, at []int) {
 	a.out = &Assembly{Trace: a.q.Trace, LSN: a.cands.LSN, Tier: res.Tier, Limit: a.q.Budget - a.q.Reserve, Review: res.Review, seed: a.s.db.fence + "/" + a.s.name, session: a.q.Session}
 	a.placed = make([]*item, 0, len(res.Placed))
 	a.out.Blocks = make([]Block, 0, len(res.Placed))
-	a.out.shown = make([]shownPage, 0, len(res.Placed))
+	a.out.shown = make([]shown.Page, 0, len(res.Placed))
 	if a.wordsErr != nil {
 		a.out.Degraded = a.wordsErr.Error()
 	}
@@ -308,7 +259,7 @@ func (a *assembling) place(res budget.Result, at []int) {
 		case p.Form == budget.Compressed, it.whole && len(it.cuts) > 0:
 			it.form, text = manifest.FormRange, it.cut()
 		default:
-			it.form = it.fixed
+			it.form = it.fixed()
 		}
 		it.tokens = p.Tokens
 		a.placed = append(a.placed, it)
@@ -316,22 +267,7 @@ func (a *assembling) place(res budget.Result, at []int) {
 		a.out.Blocks = append(a.out.Blocks, it.block(text))
 	}
 	a.out.Left = a.left()
-	a.room.pages = renderPages(a.room.pages[:0], a.out.shown, a.q.Session)
+	a.room.pages = shown.Pages(a.room.pages[:0], a.out.shown, a.q.Session)
 	a.room.text = render.AppendText(a.room.text[:0], a.out.seed, a.room.pages)
 	a.out.text = string(a.room.text)
-}
-
-func (it *item) block(text string) Block {
-	h := it.head
-	return Block{
-		Ref: it.ref(), Num: it.cand.Key.Num, Form: it.form, Tokens: it.tokens, Score: it.scored.score, Text: text, Stale: it.stale,
-		Kind: h.Kind, Provenance: h.Provenance, Role: h.Role, Name: h.Name, Source: h.Artefact.Source, AsOf: h.CurrentAsOf, Meta: maps.Clone(h.Meta),
-	}
-}
-
-func (it *item) ref() Ref {
-	if it.head == nil {
-		return it.cand.Ref
-	}
-	return it.head.PageRef(it.page)
 }

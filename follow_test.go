@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/stretchr/testify/require"
 )
 
 // Every leaf comes once and in order, also when checkpoints cut the log under the follower.
@@ -37,7 +37,7 @@ func TestFollowManifests(t *testing.T) {
 		}
 	}()
 	var next uint64
-	err := FollowManifests(ctx, path, 0, time.Millisecond, func(r *manifest.Record) error {
+	err := filestore.FollowManifests(ctx, path, 0, time.Millisecond, func(r *manifest.Record) error {
 		require.Equal(t, next, r.Index)
 		if next++; next == puts {
 			cancel()

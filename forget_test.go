@@ -9,6 +9,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
@@ -16,7 +17,7 @@ import (
 
 func openForget(t *testing.T, o Options) (*DB, string) {
 	o.noSync = true
-	path := dbtest.CheckedPath[Problem](t, openChecked)
+	path := dbtest.CheckedPath[store.Problem](t, openChecked)
 	return openTest(t, path, o), path
 }
 

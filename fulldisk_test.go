@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/stretchr/testify/require"
 )
 
@@ -52,7 +52,7 @@ func TestFullDiskLevels(t *testing.T) {
 			}
 			n := len(stored)
 			readable()
-			_ = db.store.(*filestore.Store).Fail(errors.New("killed")) // the end is not a clean one
+			_ = db.inside().Engine.Fail(errors.New("killed")) // the end is not a clean one
 			require.Error(t, db.Close())
 			for _, end := range []string{"killed", "closed"} {
 				db = openTest(t, path, Options{segment: 64 << 20})
@@ -92,5 +92,58 @@ func TestFullDiskLevels(t *testing.T) {
 				require.NoError(t, os.RemoveAll(path+name))
 			}
 		})
+	}
+}
+
+// TestDiskFilledByAnother: another program fills the disk while the database is written to. Whatever was acknowledged can
+// be read and deleted, and as soon as the other has gone, puts go on without an open. The control never removes the file:
+// then they do not.
+func TestDiskFilledByAnother(t *testing.T) {
+	ctx := context.Background()
+	dir, resize := smallDisk(t)
+	resize(12 << 20)
+	for _, removed := range []bool{true, false} {
+		path, filler := filepath.Join(dir, fmt.Sprint("agent-", removed, ".ctx")), filepath.Join(dir, "filler")
+		db := openTest(t, path, Options{segment: 64 << 20})
+		s := db.Scope("acme")
+		text := func(n int) string { return fmt.Sprint(n, strings.Repeat(" words of a longer text", 100)) }
+		f, err := os.Create(filler)
+		require.NoError(t, err)
+		stored := 0
+		var full error
+		for n, grows := 0, true; full == nil; n++ {
+			if n > 20 && grows { // in the midst of the puts
+				_, err := f.Write(make([]byte, 256<<10))
+				grows = err == nil
+			}
+			if _, full = s.Put(ctx, Artefact{ID: fmt.Sprint("page-", n), Text: text(n)}); full == nil {
+				stored++
+			}
+		}
+		require.NoError(t, f.Close())
+		require.ErrorIs(t, full, ErrNoSpace)
+		require.NotErrorIs(t, full, ErrOutcomeUnknown)
+		for n := range stored {
+			got, err := textOf(s, fmt.Sprint("page-", n))
+			require.NoError(t, err)
+			require.Equal(t, text(n), got)
+		}
+		require.NoError(t, s.Delete(ctx, "page-0"))
+		if removed {
+			require.NoError(t, os.Remove(filler))
+		}
+		put := func() error { _, err := s.Put(ctx, Artefact{ID: "later", Text: text(7)}); return err }
+		if !removed {
+			require.ErrorIs(t, put(), ErrNoSpace, "the control")
+			require.NoError(t, os.Remove(filler))
+		}
+		require.Eventually(t, func() bool { return put() == nil }, 5*time.Second, 50*time.Millisecond)
+		problems, err := db.Check(ctx, nil)
+		require.NoError(t, err)
+		require.Empty(t, problems)
+		require.NoError(t, db.Close())
+		for _, name := range []string{"", "-wal", "-manifest", ".lock"} {
+			require.NoError(t, os.RemoveAll(path+name))
+		}
 	}
 }

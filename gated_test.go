@@ -3,16 +3,18 @@ package ctxpage_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/directive"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/source"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
 )
 
 // Every method of what a gated handle gives that could write is refused, and nothing changes by the attempt.
@@ -35,7 +37,7 @@ func TestGatedHandleWritesNothing(t *testing.T) {
 		var out strings.Builder
 		_, err = host.Export(ctx, &out)
 		require.NoError(t, err)
-		return st.LSN, out.String() + w.Turns[0].Ref.String()
+		return st.LSN, out.String() + fmt.Sprint(w.Turns[0])
 	}
 	lsn, content := state()
 	attempts := map[string]func() error{
@@ -48,8 +50,8 @@ func TestGatedHandleWritesNothing(t *testing.T) {
 		"append none":   func() error { _, err := talk.Append(ctx); return err },
 		"try":           func() error { _, err := talk.Try(ctx, Turn{Role: "user", Text: "x"}); return err },
 		"receive":       func() error { _, err := talk.Receive(ctx, packet); return err },
-		"record":        func() error { return talk.Record(ctx, Notes{Goal: "refund all"}) },
-		"pass":          func() error { _, err := talk.Pass(ctx, PassQuery{Keywords: []string{"x"}}); return err },
+		"record":        func() error { return talk.Record(ctx, session.Notes{Goal: "refund all"}) },
+		"pass":          func() error { _, err := talk.Pass(ctx, session.PassQuery{Keywords: []string{"x"}}); return err },
 		"undo":          func() error { _, err := talk.Undo(ctx, 0); return err },
 		"pin":           func() error { return talk.Pin(ctx, refs[0].ID) },
 		"unpin":         func() error { return talk.Unpin(ctx, refs[0].ID) },
@@ -93,9 +95,9 @@ func TestGatedHandleWritesNothing(t *testing.T) {
 // would before it is added.
 func TestGatedSurface(t *testing.T) {
 	known := map[any]string{
-		(*Scope)(nil):      "AddDirectory Assemble Begin Delete Directives Directories Export Get GetRef History List Name Put Recall Refresh RemoveDirectory Resume Search Session Sessions Update",
-		(*Session)(nil):    "Append Contract Explain Handoff HandoffContract ID InForce Notes Observe Pass Passes Pin Read Recall Receive Record SetWindow Try Undo Unpin Watch Window",
-		(*Directives)(nil): "Apply History Import Preview Restore State Step",
+		(*Scope)(nil):      "AddDirectory Artefacts Assemble Begin Delete Directives Directories Export Get GetRef History List Name Put Recall Refresh RemoveDirectory Resume Search Session Sessions Update Versions",
+		(*Session)(nil):    "Append Contract Explain Handoff HandoffContract ID InForce Notes Observe Pass Passes Pin Read Recall Receive Record SetWindow Try Turns Undo Unpin Watch Window",
+		(*Directives)(nil): "Apply Entries History Import Preview Restore State Step",
 		(*Txn)(nil):        "Assemble Commit Delete Get ID Judge Outcome Put Rollback Search Trace Unchanged",
 	}
 	for v, names := range known {
@@ -139,7 +141,7 @@ func TestGatedReads(t *testing.T) {
 		"window":    func() error { _, err := agent.Session("chat").Window(ctx); return err },
 		"turns":     func() error { _, err := agent.Session("chat").Read(ctx, 0, 0); return err },
 		"turn":      func() error { _, err := agent.Session("chat").Recall(ctx, "block-chat-1"); return err },
-		"dry pass":  func() error { _, err := agent.Session("chat").Pass(ctx, PassQuery{DryRun: true}); return err },
+		"dry pass":  func() error { _, err := agent.Session("chat").Pass(ctx, session.PassQuery{DryRun: true}); return err },
 		"handoff":   func() error { _, err := agent.Session("chat").Handoff(ctx, "x"); return err },
 		"directive": func() error { _, err := agent.Directives().State(ctx); return err },
 		"preview":   func() error { _, err := agent.Directives().Preview(ctx, "use x"); return err },
@@ -265,7 +267,7 @@ func TestGatedSupersedesIsJudgedAtCommit(t *testing.T) {
 // A source that an agent names would be a way in without a gate: nobody is asked before the refusal.
 func TestGatedSourceIsNotAsked(t *testing.T) {
 	asked := &askedSource{}
-	db := open(t, Options{Sources: map[string]Source{"http": asked, "notes": asked}})
+	db := open(t, Options{Sources: map[string]source.Source{"http": asked, "notes": asked}})
 	for _, src := range []string{"http://169.254.169.254/", "notes:1"} {
 		tx := begin(t, db.Scope("acme", Gated()))
 		require.ErrorIs(t, tx.Put(ctx, Artefact{ID: "x", Source: src}), ErrGated)
@@ -278,12 +280,12 @@ func TestGatedSourceIsNotAsked(t *testing.T) {
 
 type askedSource struct{ n int }
 
-func (s *askedSource) Probe(context.Context, string, Validator) (Validator, error) {
+func (s *askedSource) Probe(context.Context, string, store.Validator) (store.Validator, error) {
 	s.n++
-	return Validator{Hash: 1}, nil
+	return store.Validator{Hash: 1}, nil
 }
 
-func (s *askedSource) Fetch(context.Context, string) (Fetched, error) {
+func (s *askedSource) Fetch(context.Context, string) (source.Fetched, error) {
 	s.n++
-	return Fetched{Text: "internal", AsOf: time.Time{}}, nil
+	return source.Fetched{Text: "internal", AsOf: time.Time{}}, nil
 }

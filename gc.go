@@ -3,13 +3,9 @@ package ctxpage
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"strings"
-	"sync"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -67,9 +63,9 @@ const ()
 // go on meanwhile. The file does not shrink: what is free in it is used again by what is written next.
 //
 // Errors: ErrReadOnly (but for a dry run), ErrInvalid, ErrCorrupt where damage hides what is named, and those of a commit.
-func (db *DB) GC(ctx context.Context, o GCOptions) (GCReport, error) {
+func (db *DB) GC(ctx context.Context, o GCOptions) (store.GCReport, error) {
 	if err := o.check(); err != nil {
-		return GCReport{}, err
+		return store.GCReport{}, err
 	}
 	keep := o.KeepFor
 	if keep == 0 {
@@ -80,7 +76,7 @@ func (db *DB) GC(ctx context.Context, o GCOptions) (GCReport, error) {
 	}
 	job := store.Job{Kind: store.JobGC, GC: &store.GCJob{
 		KeepVersions: o.KeepVersions, KeepFor: max(keep, 0), KeepRecords: cmp.Or(o.KeepRecords, store.DefaultKeepRecords),
-		KeepNames: max(0, cmp.Or(o.KeepNames, store.DefaultKeepNames)), Expired: o.Expired, Scope: o.Scope, By: o.By, InUse: db.inUse,
+		KeepNames: max(0, cmp.Or(o.KeepNames, store.DefaultKeepNames)), Expired: o.Expired, Scope: o.Scope, By: o.By,
 	}}
 	if o.DryRun {
 		job.Kind = store.JobGCPlan
@@ -106,92 +102,4 @@ func (o *GCOptions) check() error {
 		return store.CheckScope(o.Scope)
 	}
 	return nil
-}
-
-// inUse says whether something in flight may read a version that a commit ended, or that expired (lsn 0): it began before
-// that, or reads one of its pages just now.
-func (db *DB) inUse(lsn uint64, expired int64, nums []uint64) bool {
-	if db.readers.before(lsn, expired) {
-		return true
-	}
-	for _, num := range nums {
-		if db.table.inUse(num) {
-			return true
-		}
-	}
-	return false
-}
-
-// inUse says whether the frame of a page is pinned.
-func (t *pageTable) inUse(num uint64) bool {
-	s := t.slot(num)
-	if s == nil {
-		return false
-	}
-	f := s.Load()
-	return f != nil && f.state.Load() > 0
-}
-
-// readers are the transactions and assemblies in flight. A transaction that is never ended stays among them.
-type readers struct {
-	mu   sync.Mutex
-	last uint64
-	in   map[uint64]reader
-}
-
-// reader is from when on it reads what was current: the LSN of then, because a commit is made some time before it is
-// seen, and for what expires the time.
-type reader struct {
-	lsn uint64
-	at  int64
-}
-
-func (r *readers) enter(x reader) (id uint64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.in == nil {
-		r.in = map[uint64]reader{}
-	}
-	r.last++
-	r.in[r.last] = x
-	return r.last
-}
-
-// leave may be called more than once.
-func (r *readers) leave(id uint64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.in, id)
-}
-
-// before says whether one began before a commit or, without one, by a time.
-func (r *readers) before(lsn uint64, at int64) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, x := range r.in {
-		if x.lsn < lsn || lsn == 0 && x.at <= at {
-			return true
-		}
-	}
-	return false
-}
-
-// reader is one that begins now.
-func (db *DB) reader() reader { return reader{db.store.LSN(), codec.Micros(db.opts.Clock())} }
-
-// reader is the assembly, of now or of the past.
-func (a *assembling) reader() reader {
-	r := reader{a.s.db.store.LSN(), codec.Micros(a.now)}
-	if a.q.AsOf != 0 && a.q.AsOf < r.lsn {
-		return reader{lsn: a.q.AsOf}
-	}
-	return r
-}
-
-// goneText is what an ErrGone says beside that.
-func goneText(err error) string {
-	if !errors.Is(err, ErrGone) {
-		return err.Error()
-	}
-	return strings.TrimPrefix(err.Error(), ErrGone.Error()+": ")
 }

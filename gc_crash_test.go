@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/internal/peek"
@@ -54,7 +55,7 @@ func fillGC(ctx context.Context, db *DB) error {
 func verifyGC(db *DB, acked int) (gone int, err error) {
 	ctx := context.Background()
 	dropped, commits := map[string]bool{}, 0
-	err = db.Manifests().Each(ctx, 0, db.Manifests().Size(), false, func(r *manifest.Record) error {
+	err = store.EachRecord(ctx, db.Manifests(), 0, db.Manifests().Size(), false, func(r *manifest.Record) error {
 		if r.Type != manifest.TypeGC {
 			return nil
 		}
@@ -226,7 +227,7 @@ func TestGCKill(t *testing.T) {
 	require.NoError(t, db.Close())
 	left := map[int]int{}
 	for n := range 16 {
-		path := dbtest.CheckedPath[Problem](t, openChecked)
+		path := dbtest.CheckedPath[store.Problem](t, openChecked)
 		require.NoError(t, dbtest.Copy(full, path))
 		cmd := childCommand("gc", path)
 		out, err := cmd.StdoutPipe()
@@ -294,7 +295,7 @@ func TestVerifyGCControl(t *testing.T) {
 func TestGCBeside(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	db := openTest(t, dbtest.CheckedMemoryPath[Problem](t, openChecked), Options{noSync: true, WorkingSet: 1 << 12})
+	db := openTest(t, dbtest.CheckedMemoryPath[store.Problem](t, openChecked), Options{noSync: true, WorkingSet: 1 << 12})
 	var ended, dropped, seen atomic.Int64
 	const workers, steps = 8, 60
 	var run sync.WaitGroup
@@ -404,25 +405,29 @@ func heldBeside(ctx context.Context, db *DB, s *Scope, id string, approve bool) 
 	return err
 }
 
-// A frame that is read from keeps its page.
+// A reader in flight keeps the versions that were current when it began; a frame that is pinned stays whole whatever gc
+// drops.
 func TestGCKeepsWhatIsPinned(t *testing.T) {
 	ctx := context.Background()
 	at := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
-	db := openTest(t, dbtest.CheckedMemoryPath[Problem](t, openChecked), Options{noSync: true, Clock: func() time.Time { at = at.Add(time.Second); return at }})
+	db := openTest(t, dbtest.CheckedMemoryPath[store.Problem](t, openChecked), Options{noSync: true, Clock: func() time.Time { at = at.Add(time.Second); return at }})
 	defer db.Close()
 	s := db.Scope("acme")
 	_, err := s.Put(ctx, Artefact{ID: "a", Text: "one"})
 	require.NoError(t, err)
 	frames, _, err := db.table.load(ctx, store.Scopes{"acme"}, []store.PageKey{{Num: 1, Version: 1}})
 	require.NoError(t, err)
+	reading, err := s.Begin(ctx)
+	require.NoError(t, err)
 	_, err = s.Put(ctx, Artefact{ID: "a", Text: "two"})
 	require.NoError(t, err)
 	rep, err := db.GC(ctx, GCOptions{KeepFor: -1})
 	require.NoError(t, err)
 	require.Equal(t, store.KeptInUse, rep.Kept[0].Reason)
-	require.Equal(t, "one", frames[0].text)
-	db.table.unpin(frames)
+	require.NoError(t, reading.Rollback())
 	rep, err = db.GC(ctx, GCOptions{KeepFor: -1})
+	require.Equal(t, "one", frames[0].text, "what is pinned is in memory")
+	db.table.unpin(frames)
 	require.NoError(t, err)
 	require.Equal(t, 1, rep.Dropped.Versions)
 	_, errs, err := db.table.load(ctx, store.Scopes{"acme"}, []store.PageKey{{Num: 1, Version: 1}})
@@ -434,7 +439,7 @@ func TestGCKeepsWhatIsPinned(t *testing.T) {
 // What commits name between the plan and the drop keeps it, and the rest of its artefact for this time.
 func TestGCSeesWhatIsNamedMeanwhile(t *testing.T) {
 	ctx := context.Background()
-	db := openTest(t, dbtest.CheckedMemoryPath[Problem](t, openChecked), Options{noSync: true})
+	db := openTest(t, dbtest.CheckedMemoryPath[store.Problem](t, openChecked), Options{noSync: true})
 	defer db.Close()
 	s := db.Scope("acme")
 	for _, id := range []string{"a", "b"} {
@@ -454,7 +459,7 @@ func TestGCSeesWhatIsNamedMeanwhile(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, planned)
 	require.Equal(t, []Ref{{Scope: "acme", ID: "b", Version: 1}, {Scope: "acme", ID: "b", Version: 2}}, rep.Refs)
-	require.Equal(t, []GCTally{{Reason: store.KeptParent, Versions: 2, Pages: 2, Bytes: 6, Nearest: rep.Kept[0].Nearest}}, rep.Kept)
+	require.Equal(t, []store.GCTally{{Reason: store.KeptParent, Versions: 2, Pages: 2, Bytes: 6, Nearest: rep.Kept[0].Nearest}}, rep.Kept)
 	rep, err = db.GC(ctx, GCOptions{KeepFor: -1})
 	require.NoError(t, err)
 	require.Equal(t, []Ref{{Scope: "acme", ID: "a", Version: 1}}, rep.Refs)
@@ -463,7 +468,7 @@ func TestGCSeesWhatIsNamedMeanwhile(t *testing.T) {
 // The index made anew after a gc is the one there was: of pages whose first version is gone, too.
 func TestGCThenReindex(t *testing.T) {
 	ctx := context.Background()
-	path := dbtest.CheckedMemoryPath[Problem](t, openChecked)
+	path := dbtest.CheckedMemoryPath[store.Problem](t, openChecked)
 	db := openTest(t, path, Options{noSync: true, PageTokens: 16})
 	s := db.Scope("acme")
 	first := strings.Repeat("zebra ", 5) + "\n\n"
@@ -477,7 +482,7 @@ func TestGCThenReindex(t *testing.T) {
 	}
 	rep, err := db.GC(ctx, GCOptions{KeepFor: -1})
 	require.NoError(t, err)
-	require.Equal(t, GCTally{Versions: 1, Pages: 1, Bytes: int64(len(strings.Repeat("apple ", 5)))}, rep.Dropped)
+	require.Equal(t, store.GCTally{Versions: 1, Pages: 1, Bytes: int64(len(strings.Repeat("apple ", 5)))}, rep.Dropped)
 	search := func(db *DB) (out []Hit) {
 		for _, q := range []string{"zebra", "keeper", "violin", "apple"} {
 			hits, err := hitsOf(db.Scope("acme").Search(ctx, q, 10))
@@ -497,7 +502,7 @@ func TestGCThenReindex(t *testing.T) {
 	require.Equal(t, Ref{Scope: "acme", ID: "a", Page: 1, Version: 1}, want[0].Ref)
 	_, err = s.GetRef(ctx, Ref{Scope: "acme", ID: "a", Page: 2, Version: 1})
 	require.ErrorIs(t, err, ErrGone)
-	db.inside().Engine.Reindex.Store(true) // as after damage: the next open makes it again
+	db.inside().Engine.MarkIndexDamaged() // as after damage: the next open makes it again
 	require.NoError(t, db.Close())
 	db = openTest(t, path, Options{PageTokens: 16})
 	require.Equal(t, want, search(db))
@@ -523,8 +528,8 @@ func TestGCThenSalvage(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, bytes.ReplaceAll(b, []byte("two of a"), []byte("too of a")), 0o600)) // every copy
 	require.NoError(t, os.RemoveAll(path+"-wal"))
-	to := dbtest.CheckedMemoryPath[Problem](t, openChecked)
-	rep, err := Salvage(ctx, path, to, SalvageOptions{Older: true})
+	to := dbtest.CheckedMemoryPath[store.Problem](t, openChecked)
+	rep, err := Salvage(ctx, path, to, filestore.SalvageOptions{Older: true})
 	require.NoError(t, err)
 	require.Equal(t, 1, rep.Artefacts)
 	saved := openTest(t, to, Options{})
@@ -549,8 +554,8 @@ func TestGCThenSalvageWithLog(t *testing.T) {
 	_, err := db.GC(ctx, GCOptions{KeepFor: -1})
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
-	to := dbtest.CheckedMemoryPath[Problem](t, openChecked)
-	rep, err := Salvage(ctx, path, to, SalvageOptions{})
+	to := dbtest.CheckedMemoryPath[store.Problem](t, openChecked)
+	rep, err := Salvage(ctx, path, to, filestore.SalvageOptions{})
 	require.NoError(t, err)
 	require.Equal(t, 1, rep.Artefacts)
 	require.Empty(t, rep.Lost)
@@ -560,7 +565,8 @@ func TestGCThenSalvageWithLog(t *testing.T) {
 // after it: the page that they share is known by the newest of them.
 func TestGCPartsOfAnArtefact(t *testing.T) {
 	ctx := context.Background()
-	db := openTest(t, dbtest.CheckedMemoryPath[Problem](t, openChecked), Options{noSync: true, PageTokens: 16})
+	step := func(string) error { return nil }
+	db := openTest(t, dbtest.CheckedMemoryPath[store.Problem](t, openChecked), Options{noSync: true, PageTokens: 16, hook: func(at string) error { return step(at) }})
 	defer db.Close()
 	s := db.Scope("acme")
 	part := func(word string) string { return strings.Repeat(word+" ", 8) + "\n\n" }
@@ -576,17 +582,27 @@ func TestGCPartsOfAnArtefact(t *testing.T) {
 		_, err := s.Put(ctx, Artefact{ID: "a", Text: text(v)})
 		require.NoError(t, err)
 	}
-	run := func(from, to int) GCReport { // some are in use while the commits are made, and were not at the plan
+	run := func(used bool) store.GCReport { // some are in use while the first commit is made, and were not at the plan
 		asked := 0
-		rep, err := db.store.Maintain(ctx, store.Job{Kind: store.JobGC, GC: &store.GCJob{By: "ann", InUse: func(uint64, int64, []uint64) bool {
-			asked++
-			return asked >= from && asked < to
-		}}}, nil)
+		var hold store.Ticket
+		step = func(at string) (err error) {
+			switch {
+			case !used || at != "gc asks" && at != "gc asked":
+			case asked == 0:
+				hold, err = db.store.Hold(ctx, store.Moment{})
+				asked++
+			case asked == 1:
+				db.store.Release(hold)
+				asked++
+			}
+			return err
+		}
+		rep, err := db.store.Maintain(ctx, store.Job{Kind: store.JobGC, GC: &store.GCJob{By: "ann"}}, nil)
 		require.NoError(t, err)
 		return rep.GC
 	}
 	// All of a part are planned, then asked for again when it is committed.
-	rep := run(n-1+1, n-1+bounds.DropVersions+1)
+	rep := run(true)
 	require.Zero(t, rep.Dropped.Versions)
 	require.Equal(t, n-1, rep.Kept[0].Versions)
 	for v := 1; v <= n; v++ {
@@ -594,13 +610,13 @@ func TestGCPartsOfAnArtefact(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, text(v), old.Text)
 	}
-	require.Equal(t, n-1, run(0, 0).Dropped.Versions, "nothing keeps them now")
+	require.Equal(t, n-1, run(false).Dropped.Versions, "nothing keeps them now")
 }
 
 // A commit of gc is as large as the page rows of its versions, not as what goes with them.
 func TestGCLargeArtefact(t *testing.T) {
 	ctx := context.Background()
-	db := openTest(t, dbtest.CheckedMemoryPath[Problem](t, openChecked), Options{noSync: true, PageTokens: 16})
+	db := openTest(t, dbtest.CheckedMemoryPath[store.Problem](t, openChecked), Options{noSync: true, PageTokens: 16})
 	defer db.Close()
 	s := db.Scope("acme")
 	parts := make([]string, bounds.DropPages/4)
@@ -642,7 +658,7 @@ func (l *lateStore) Load(ctx context.Context, scopes store.Scopes, keys []store.
 // Who asks for what is current gets it, also where the version that was so a moment ago is replaced and dropped since.
 func TestGCWithinGet(t *testing.T) {
 	ctx := context.Background()
-	db := openTest(t, dbtest.CheckedMemoryPath[Problem](t, openChecked), Options{noSync: true})
+	db := openTest(t, dbtest.CheckedMemoryPath[store.Problem](t, openChecked), Options{noSync: true})
 	defer db.Close()
 	s := db.Scope("acme")
 	ref, err := s.Put(ctx, Artefact{ID: "a", Text: "one"})
@@ -674,7 +690,7 @@ func TestGCWithinGet(t *testing.T) {
 func TestGCEndedBesideWriters(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	db := openTest(t, dbtest.CheckedPath[Problem](t, openChecked), Options{}) // on a disk: what the writers add between two runs is bounded by its syncs
+	db := openTest(t, dbtest.CheckedPath[store.Problem](t, openChecked), Options{}) // on a disk: what the writers add between two runs is bounded by its syncs
 	defer db.Close()
 	s := db.Scope("acme")
 	const writers = 4

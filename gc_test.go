@@ -10,11 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-	"go.etcd.io/bbolt"
-
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
 )
 
 // openGC opens a database whose clock the test moves.
@@ -35,7 +36,7 @@ func history(t *testing.T, clk *clock, s *Scope, id string, texts ...string) {
 }
 
 // gc plans a run and makes it. KeepFor 0 is none here.
-func gc(t *testing.T, db *DB, o GCOptions) GCReport {
+func gc(t *testing.T, db *DB, o GCOptions) store.GCReport {
 	t.Helper()
 	if o.KeepFor == 0 {
 		o.KeepFor = -1
@@ -58,7 +59,7 @@ func gc(t *testing.T, db *DB, o GCOptions) GCReport {
 }
 
 // because gives what a report says stays, by reason.
-func because(rep GCReport) map[string][]string {
+func because(rep store.GCReport) map[string][]string {
 	out := map[string][]string{}
 	for _, k := range rep.Kept {
 		out[k.Reason] = refStrings(k.Nearest)
@@ -83,7 +84,7 @@ func TestGCDrops(t *testing.T) {
 
 	rep := gc(t, db, GCOptions{})
 	require.Equal(t, []string{"acme:a@1", "acme:a@2", "acme:b@1"}, refStrings(rep.Refs))
-	require.Equal(t, GCTally{Versions: 3, Pages: 3, Bytes: int64(len("zebra one" + "zebra two" + "harbour"))}, rep.Dropped)
+	require.Equal(t, store.GCTally{Versions: 3, Pages: 3, Bytes: int64(len("zebra one" + "zebra two" + "harbour"))}, rep.Dropped)
 	require.Equal(t, []string{"deleted", "superseded"}, []string{rep.Reasons[0].Reason, rep.Reasons[1].Reason})
 	require.Empty(t, rep.Kept)
 
@@ -248,14 +249,14 @@ func TestGCKeeps(t *testing.T) {
 			chat := s.Session("chat")
 			_, err := chat.Append(ctx, Turn{ID: "a", Role: "user", Text: "one"}, Turn{ID: "b", Role: "user", Text: "the last"})
 			require.NoError(t, err)
-			_, err = chat.Pass(ctx, PassQuery{Keywords: []string{"one"}})
+			_, err = chat.Pass(ctx, session.PassQuery{Keywords: []string{"one"}})
 			require.NoError(t, err)
 			clk.add(time.Hour)
 			put(t, s, Artefact{ID: "a", Kind: KindMessage, Role: "user", Group: "chat", Seq: 1, Text: "two"})
 			clk.add(time.Hour)
 			return func() {
 				for i := range 40 { // verdicts are kept for 32 passes
-					_, err = chat.Pass(ctx, PassQuery{Keywords: []string{fmt.Sprint("other", i)}})
+					_, err = chat.Pass(ctx, session.PassQuery{Keywords: []string{fmt.Sprint("other", i)}})
 					require.NoError(t, err)
 				}
 			}
@@ -353,7 +354,7 @@ func TestGCSharedPages(t *testing.T) {
 	// zebra is a page of version 1, which stays; its newest is version 3, so that one stays, with harbour; version 4 has
 	// that, too, and copper, which goes on.
 	require.Equal(t, []string{"acme:a@2"}, refStrings(rep.Refs))
-	require.Equal(t, GCTally{Versions: 1, Pages: 1, Bytes: int64(len(part("violin")))}, rep.Dropped)
+	require.Equal(t, store.GCTally{Versions: 1, Pages: 1, Bytes: int64(len(part("violin")))}, rep.Dropped)
 	require.Equal(t, []string{"acme:a@3", "acme:a@4", "acme:a@5"}, because(rep)["its pages are needed for a version that stays"])
 	for range 2 {
 		s = db.Scope("acme")

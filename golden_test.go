@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"flag"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -22,6 +23,24 @@ var updateGolden = flag.Bool("update", false, "write the golden database anew; o
 
 // goldenTrace is the assembly that is replayed from the golden database.
 const goldenTrace = "01JZZZZZZZ0000000000000000"
+
+// goldenFormat is the format that -update writes; those before it are kept as they are.
+const goldenFormat = 3
+
+// goldenTool and goldenPart are artefacts with most fields set; goldenWords is what the second one's text is.
+func goldenTool() Artefact {
+	relevance := .25
+	return Artefact{
+		ID: "tool", Kind: KindMessage, Role: "assistant", Name: "Eve", Provenance: Tool, Text: "The desk is open.", Priority: PriorityHigh, Relevance: &relevance,
+		ToolCalls: []ToolCall{{ID: "c9", Type: "function", Name: "hours", Arguments: "{}"}}, Group: "desk", Seq: 7, Subject: "bob", Pinned: true,
+		Tags: []string{"a", "b"}, Meta: map[string]string{"k": "v", "a": "b"}, CurrentAsOf: time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC),
+		ExpiresAt: time.Date(2096, 6, 1, 0, 0, 0, 0, time.UTC), DerivedFrom: []Ref{{ID: "policy", Version: 2}}, Supersedes: []string{"turn-1"},
+	}
+}
+
+func goldenPart() Artefact {
+	return Artefact{ID: "part", Role: "user", Parts: []Part{{Type: "text", Text: "Look: "}, {Type: "image_url", URL: "https://example.org/a.png", Detail: "low"}, {Type: "text", Text: "a cat"}}}
+}
 
 // writeGolden makes a database with a row of every kind, and leaves part of it in the log alone.
 func writeGolden(t *testing.T, path string) manifest.Head {
@@ -49,6 +68,16 @@ func writeGolden(t *testing.T, path string) manifest.Head {
 	require.NoError(t, err)
 	_, err = s.Directives().Step(ctx, "prohibit gift cards")
 	require.NoError(t, err)
+	for _, text := range []string{"First.", "Second."} {
+		_, err := db.Scope("acme/notes").Put(ctx, Artefact{ID: "note", Text: text})
+		require.NoError(t, err)
+	}
+	_, err = db.GC(ctx, GCOptions{KeepFor: -1, Scope: "acme/notes"})
+	require.NoError(t, err)
+	for _, a := range []Artefact{goldenTool(), goldenPart()} {
+		_, err := s.Put(ctx, a)
+		require.NoError(t, err)
+	}
 	_, err = db.Checkpoint(ctx)
 	require.NoError(t, err)
 	_, err = s.Assemble(ctx, Query{Text: "What may I refund?", Budget: 2000, Trace: goldenTrace})
@@ -57,10 +86,93 @@ func writeGolden(t *testing.T, path string) manifest.Head {
 	require.NoError(t, err)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "Up to $400."}))
 	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: .6, By: "checker"}), ErrHeld)
+	holdGolden(t, s)
 	head, err := db.Head(ctx)
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	return head
+}
+
+// holdGolden leaves a batch that was approved and one that was rejected, and both put again, to wait.
+func holdGolden(t *testing.T, s *Scope) {
+	t.Helper()
+	ctx := context.Background()
+	for i, end := range []string{"approve", "reject", ""} {
+		tx, err := s.Begin(ctx)
+		require.NoError(t, err)
+		tool, part := goldenTool(), goldenPart()
+		tool.ID, part.ID = fmt.Sprint("held-tool-", i), fmt.Sprint("held-part-", i)
+		require.NoError(t, tx.Put(ctx, tool))
+		require.NoError(t, tx.Put(ctx, part))
+		require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: .5, By: "checker", Note: "unsure"}), ErrHeld)
+		switch end {
+		case "approve":
+			_, err = s.db.Review().Approve(ctx, tx.ID(), Approval{By: "anna", Note: "yes"})
+		case "reject":
+			_, err = s.db.Review().Reject(ctx, tx.ID(), "anna", "no")
+		}
+		require.NoError(t, err)
+	}
+}
+
+// sameGolden says whether an artefact that was read is the one that was put. A version has its own times and texts.
+func sameGolden(t *testing.T, want Artefact, got *Version) {
+	t.Helper()
+	a := got.Artefact
+	a.ID, want.ID = "", ""
+	a.Kind, a.Priority, a.Provenance, want.Kind, want.Priority, want.Provenance = 0, 0, 0, 0, 0, 0
+	if want.CurrentAsOf.IsZero() {
+		a.CurrentAsOf = time.Time{}
+	}
+	a.CurrentAsOf, a.ExpiresAt = a.CurrentAsOf.UTC(), a.ExpiresAt.UTC()
+	for i := range a.DerivedFrom {
+		a.DerivedFrom[i].Scope = ""
+	}
+	require.Equal(t, want, a)
+}
+
+// checkGoldenRows reads what the golden databases have since format 2.
+func checkGoldenRows(t *testing.T, db *DB) {
+	t.Helper()
+	ctx := context.Background()
+	s := db.Scope("acme/support", WithActor("agent"))
+	for _, id := range []string{"", "held-"} {
+		for _, want := range []Artefact{goldenTool(), goldenPart()} {
+			id := id + want.ID
+			if id != want.ID {
+				id += "-0"
+			}
+			v, err := s.Get(ctx, id)
+			require.NoError(t, err)
+			sameGolden(t, want, v)
+		}
+	}
+	_, err := db.Scope("acme/notes").GetRef(ctx, Ref{ID: "note", Version: 1})
+	require.ErrorIs(t, err, ErrGone)
+	held, _, err := db.Review().List(ctx, "", true, "", 0)
+	require.NoError(t, err)
+	var decided []string
+	for _, h := range held {
+		decided = append(decided, h.Decided)
+	}
+	require.Equal(t, []string{"", "approved", "rejected", ""}, decided)
+	last := held[3]
+	require.Equal(t, []string{"checker", "unsure"}, []string{last.By, last.Note})
+	require.Len(t, last.Writes, 2)
+	sameGolden(t, goldenTool(), &last.Writes[0])
+	require.Equal(t, "Look: a cat", last.Writes[1].Text)
+	require.Len(t, last.Writes[1].Parts, 3)
+	if db.opts.ReadOnly {
+		return
+	}
+	_, err = db.Review().Approve(ctx, last.ID, Approval{By: "anna"})
+	require.NoError(t, err)
+	v, err := s.Get(ctx, "held-tool-2")
+	require.NoError(t, err)
+	sameGolden(t, goldenTool(), v)
+	ref, err := s.Put(ctx, goldenPart())
+	require.NoError(t, err)
+	require.Equal(t, uint32(1), ref.Version, "a row of an older format is compared as what it says")
 }
 
 // pack replaces a file by its compressed form: most of a small bbolt file is empty.
@@ -89,11 +201,13 @@ func unpackTo(t *testing.T, from, to string) {
 	require.NoError(t, os.WriteFile(to, raw, 0o600))
 }
 
+// goldenDir is where the golden database of a format is kept.
+func goldenDir(format int) string { return filepath.Join("testdata/golden", fmt.Sprint("v", format)) }
+
 // A database of each released version is opened for ever: contents, audit, replay, held drafts.
 func TestGolden(t *testing.T) {
-	ctx := context.Background()
-	const dir = "testdata/golden/v1"
 	if *updateGolden {
+		dir := goldenDir(goldenFormat)
 		require.NoError(t, os.RemoveAll(dir))
 		require.NoError(t, os.MkdirAll(dir, 0o755))
 		path := filepath.Join(t.TempDir(), "agent.ctx")
@@ -102,12 +216,35 @@ func TestGolden(t *testing.T) {
 		pack(t, filepath.Join(dir, "golden.db"))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "head.txt"), []byte(head.String()+"\n"), 0o644))
 	}
-	path := filepath.Join(t.TempDir(), "agent.ctx")
+	for format := 1; format <= goldenFormat; format++ {
+		t.Run(fmt.Sprint("v", format), func(t *testing.T) {
+			path := openGolden(t, format)
+			db := openTest(t, path, Options{})
+			checkGolden(t, db, format)
+			require.NoError(t, db.Close())
+			db = openTest(t, path, Options{}) // with rows of this format beside those
+			defer db.Close()
+			problems, err := db.Check(context.Background(), nil)
+			require.NoError(t, err)
+			require.Empty(t, problems)
+		})
+	}
+}
+
+// openGolden copies a golden database to a place where it can be written.
+func openGolden(t *testing.T, format int) (path string) {
+	t.Helper()
+	dir := goldenDir(format)
+	path = filepath.Join(t.TempDir(), "agent.ctx")
 	require.NoError(t, os.CopyFS(path+"-wal", os.DirFS(filepath.Join(dir, "golden.db-wal"))))
 	require.NoError(t, os.CopyFS(path+"-manifest", os.DirFS(filepath.Join(dir, "golden.db-manifest"))))
 	unpackTo(t, filepath.Join(dir, "golden.db.gz"), path)
-	db := openTest(t, path, Options{})
-	defer db.Close()
+	return path
+}
+
+func checkGolden(t *testing.T, db *DB, format int) {
+	t.Helper()
+	ctx := context.Background()
 	s := db.Scope("acme/support", WithActor("agent"))
 	v, err := s.Get(ctx, "policy")
 	require.NoError(t, err)
@@ -122,7 +259,8 @@ func TestGolden(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound)
 	held, _, err := db.Review().List(ctx, "", false, "", 0)
 	require.NoError(t, err)
-	require.Len(t, held, 1)
+	require.NotEmpty(t, held)
+	require.Equal(t, "Up to $400.", held[0].Writes[0].Text)
 	state, err := s.Directives().State(ctx)
 	require.NoError(t, err)
 	require.Contains(t, state.Own.State.Text(), "gift cards")
@@ -130,7 +268,7 @@ func TestGolden(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, r.Same)
 	require.True(t, bytes.Contains([]byte(r.Text), []byte("$400")))
-	line, err := os.ReadFile(filepath.Join(dir, "head.txt"))
+	line, err := os.ReadFile(filepath.Join(goldenDir(format), "head.txt"))
 	require.NoError(t, err)
 	head, err := manifest.ParseHead(string(bytes.TrimSpace(line)))
 	require.NoError(t, err)
@@ -140,4 +278,7 @@ func TestGolden(t *testing.T) {
 	problems, err := db.Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
+	if format > 1 {
+		checkGoldenRows(t, db)
+	}
 }

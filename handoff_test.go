@@ -20,33 +20,33 @@ func TestContract(t *testing.T) {
 	ctx := context.Background()
 	db, chat := openTalk(t)
 	dialogue(t, chat, 12)
-	_, err := chat.Contract(ctx, CompatContract, nil, session.Records{})
+	_, err := chat.Contract(ctx, session.CompatContract, nil, session.Records{})
 	require.ErrorIs(t, err, ErrNotFound)
 	_, err = chat.Append(ctx, Turn{ID: `x" to evicted-blocks` + "; set", Role: "user", Text: "an id that would be a statement"})
 	require.NoError(t, err)
-	_, err = chat.Pass(ctx, PassQuery{Keywords: []string{"refund"}})
+	_, err = chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund"}})
 	require.NoError(t, err)
-	require.NoError(t, chat.Record(ctx, Notes{Done: []string{"looked it up"}, Questions: []session.QuestionItem{{Question: "which year?", WhyItMatters: "limits change"}}}))
+	require.NoError(t, chat.Record(ctx, session.Notes{Done: []string{"looked it up"}, Questions: []session.QuestionItem{{Question: "which year?", WhyItMatters: "limits change"}}}))
 	_, err = db.Scope("acme/agent").Directives().Step(ctx, "prohibit guesses")
 	require.NoError(t, err)
 
-	compat, err := chat.Contract(ctx, CompatContract, []byte("torn"), session.Records{})
+	compat, err := chat.Contract(ctx, session.CompatContract, []byte("torn"), session.Records{})
 	require.NoError(t, err)
 	require.True(t, strings.HasPrefix(string(compat), "\nadd \"block-chat-1\" to "), string(compat[:60]))
 	require.NotContains(t, string(compat), "; set")
 
-	strict, err := chat.Contract(ctx, StrictContract, nil, session.Records{SourceState: session.Scanned})
+	strict, err := chat.Contract(ctx, session.StrictContract, nil, session.Records{SourceState: session.Scanned})
 	require.NoError(t, err)
 	ledger, err := session.ReadLedger(strict)
 	require.NoError(t, err)
 	require.Len(t, ledger.Buckets(), 25)
 	require.Equal(t, []string{"prohibit guesses"}, ledger.List("session-corrections"))
-	again, err := chat.Contract(ctx, StrictContract, strict, session.Records{})
+	again, err := chat.Contract(ctx, session.StrictContract, strict, session.Records{})
 	require.NoError(t, err)
 	require.Empty(t, again, "nothing new")
-	_, err = chat.Pass(ctx, PassQuery{Keywords: []string{"weather in Oslo"}})
+	_, err = chat.Pass(ctx, session.PassQuery{Keywords: []string{"weather in Oslo"}})
 	require.NoError(t, err)
-	more, err := chat.Contract(ctx, StrictContract, strict, session.Records{})
+	more, err := chat.Contract(ctx, session.StrictContract, strict, session.Records{})
 	require.NoError(t, err)
 	ledger, err = session.ReadLedger(append(strict, more...))
 	require.NoError(t, err)
@@ -55,7 +55,7 @@ func TestContract(t *testing.T) {
 
 	// What no longer holds is taken back, and what others wrote stays.
 	strict = append(strict, more...)
-	more, err = chat.Contract(ctx, StrictContract, strict, session.Records{
+	more, err = chat.Contract(ctx, session.StrictContract, strict, session.Records{
 		Corrections: []session.Entry{{Text: "prohibit slang", Because: "of the host"}},
 		Lists:       []session.List{{Name: "work-completed", Items: []session.Entry{{Text: "greeted Ann"}}}},
 	})
@@ -67,9 +67,9 @@ func TestContract(t *testing.T) {
 	}
 	_, err = db.Scope("acme").Directives().Step(ctx, "prohibit emails")
 	require.NoError(t, err)
-	require.NoError(t, chat.Record(ctx, Notes{Done: []string{"told Ann"}}))
+	require.NoError(t, chat.Record(ctx, session.Notes{Done: []string{"told Ann"}}))
 	for range 2 {
-		more, err = chat.Contract(ctx, StrictContract, strict, session.Records{})
+		more, err = chat.Contract(ctx, session.StrictContract, strict, session.Records{})
 		require.NoError(t, err)
 		strict = append(strict, more...)
 	}
@@ -81,12 +81,12 @@ func TestContract(t *testing.T) {
 	require.Equal(t, []string{"greeted Ann", "told Ann"}, ledger.List("work-completed"))
 	require.Empty(t, ledger.List("open-questions"))
 	require.Len(t, ledger.List("tracked-decisions"), 1)
-	_, err = db.Scope("acme").Session("chat").Contract(ctx, StrictContract, strict, session.Records{})
+	_, err = db.Scope("acme").Session("chat").Contract(ctx, session.StrictContract, strict, session.Records{})
 	require.NoError(t, err)
-	other, err := db.Scope("acme/agent").Session("other").Contract(ctx, StrictContract, strict, session.Records{})
+	other, err := db.Scope("acme/agent").Session("other").Contract(ctx, session.StrictContract, strict, session.Records{})
 	require.NoError(t, err)
 	require.Empty(t, other, "the notes of another session are none of its business")
-	prefix, err := db.Scope("acme/agent").Session("cha").Contract(ctx, StrictContract, strict, session.Records{})
+	prefix, err := db.Scope("acme/agent").Session("cha").Contract(ctx, session.StrictContract, strict, session.Records{})
 	require.NoError(t, err)
 	require.Empty(t, prefix, "nor those of one whose name is longer")
 	_, err = chat.Contract(ctx, "latin", nil, session.Records{})
@@ -99,15 +99,15 @@ func TestContractOfBlankNotes(t *testing.T) {
 	ctx := context.Background()
 	_, chat := openTalk(t)
 	dialogue(t, chat, 3)
-	_, err := chat.Pass(ctx, PassQuery{Keywords: []string{"refund"}})
+	_, err := chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund"}})
 	require.NoError(t, err)
 	blank := []string{"", " \n", "\x00", "\u202e", "\u2028"}
-	n := Notes{Done: append([]string{"looked it up"}, blank...), Open: blank}
+	n := session.Notes{Done: append([]string{"looked it up"}, blank...), Open: blank}
 	for _, text := range append([]string{"which year?"}, blank...) {
 		n.Questions = append(n.Questions, session.QuestionItem{Question: text})
 	}
 	require.NoError(t, chat.Record(ctx, n))
-	strict, err := chat.Contract(ctx, StrictContract, nil, session.Records{})
+	strict, err := chat.Contract(ctx, session.StrictContract, nil, session.Records{})
 	require.NoError(t, err)
 	ledger, err := session.ReadLedger(strict)
 	require.NoError(t, err)
@@ -115,7 +115,7 @@ func TestContractOfBlankNotes(t *testing.T) {
 	require.Empty(t, ledger.List("work-remaining"))
 	require.Len(t, ledger.List("open-questions"), 1)
 
-	out, err := chat.Contract(ctx, StrictContract, nil, session.Records{Corrections: []session.Entry{{Text: " "}}})
+	out, err := chat.Contract(ctx, session.StrictContract, nil, session.Records{Corrections: []session.Entry{{Text: " "}}})
 	require.ErrorIs(t, err, session.ErrText)
 	require.Nil(t, out)
 }
@@ -159,8 +159,8 @@ func TestHandoff(t *testing.T) {
 	require.NoError(t, chat.Pin(ctx, "block-chat-1"))
 	_, err = s.Directives().Step(ctx, "use metric units")
 	require.NoError(t, err)
-	require.NoError(t, chat.Record(ctx, Notes{Goal: "answer Ann", Done: []string{"looked it up"}, Open: []string{"tell Ann"}}))
-	_, err = chat.Pass(ctx, PassQuery{IR: &session.IntentIR{Verb: "explain", Slots: map[string]any{"what": "refund"}}})
+	require.NoError(t, chat.Record(ctx, session.Notes{Goal: "answer Ann", Done: []string{"looked it up"}, Open: []string{"tell Ann"}}))
+	_, err = chat.Pass(ctx, session.PassQuery{IR: &session.IntentIR{Verb: "explain", Slots: map[string]any{"what": "refund"}}})
 	require.NoError(t, err)
 	write("moved.md", "The ocean tariff refund takes 12 days.")
 
@@ -222,7 +222,7 @@ func TestHandoffOfALongSession(t *testing.T) {
 		for form, prepare := range map[string]func(chat *Session) error{
 			"whole": func(*Session) error { return nil },
 			"evicted": func(chat *Session) error {
-				_, err := chat.Pass(ctx, PassQuery{Keywords: []string{"weather"}, Params: session.Params{Alpha: .6, Beta: .4, RetainCut: .9, EvictCut: .8}})
+				_, err := chat.Pass(ctx, session.PassQuery{Keywords: []string{"weather"}, Params: session.Params{Alpha: .6, Beta: .4, RetainCut: .9, EvictCut: .8}})
 				return err
 			},
 			"pinned": func(chat *Session) error {
@@ -244,7 +244,7 @@ func TestHandoffOfALongSession(t *testing.T) {
 				require.NoError(t, err)
 				_, err = chat.s.Directives().Step(ctx, "prohibit guesses")
 				require.NoError(t, err)
-				require.NoError(t, chat.Record(ctx, Notes{Goal: "answer Ann", Done: strings.Split(strings.Repeat("looked up one more tariff\n", 300), "\n")}))
+				require.NoError(t, chat.Record(ctx, session.Notes{Goal: "answer Ann", Done: strings.Split(strings.Repeat("looked up one more tariff\n", 300), "\n")}))
 				require.NoError(t, prepare(chat))
 				p, err := chat.Handoff(ctx, "night shift")
 				require.NoError(t, err)
@@ -261,7 +261,7 @@ func TestHandoffOfALongSession(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, session.Stub, w.Turns[0].Level, "the packet")
 				require.True(t, w.Turns[1].Pinned, "its brief")
-				require.Equal(t, form == "pinned", slices.ContainsFunc(w.Turns[2:], func(t WindowTurn) bool { return t.Pinned }))
+				require.Equal(t, form == "pinned", slices.ContainsFunc(w.Turns[2:], func(t session.WindowTurn) bool { return t.Pinned }))
 				for turn := range 3 {
 					a, err := other.Scope("night").Assemble(ctx, Query{Text: "What is the refund limit?", Budget: 4000, Session: "shift"})
 					require.NoError(t, err)

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/filestore"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -141,9 +143,9 @@ func TestForeignFile(t *testing.T) {
 			require.NotErrorIs(t, err, ErrCorrupt, name)
 		}
 		require.NoError(t, os.Remove(path+"-wal"))
-		_, _, err := OpenManifests(context.Background(), path)
+		_, _, err := filestore.OpenManifests(context.Background(), path)
 		require.ErrorIs(t, err, ErrNotDatabase, name)
-		_, err = Salvage(context.Background(), path, path+".new", SalvageOptions{})
+		_, err = Salvage(context.Background(), path, path+".new", filestore.SalvageOptions{})
 		require.ErrorIs(t, err, ErrNotDatabase, name)
 		entries, err := os.ReadDir(filepath.Dir(path))
 		require.NoError(t, err)

@@ -4,9 +4,24 @@ import (
 	"math"
 	"sync/atomic"
 
+	"github.com/ctxpage/ctxpage/internal/alike"
+	"github.com/ctxpage/ctxpage/internal/cut"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
+
+// The states of a frame. state counts pins; the flags say where it is kept.
+//
+//	publish ─▶ pinned, listed ◀──pin── unpinned, listed ──trim or drop──▶ evicted (terminal)
+//	               │    └─────unpin────────▲
+//	             trim                      │
+//	               ▼                       │
+//	           pinned, off ────unpin: back─┘
+//	               │
+//	         any pinned one ──its version ended, or another frame took its slot──▶ gone: not counted any more,
+//	                          kept by those who pinned it, then collected
+//
+// Invariant: only a compare-and-swap of state from 0 evicts, so no frame is evicted while somebody reads it.
 
 // frame is a page in memory: its content and the head it was loaded with. Both are immutable. What is worked out from
 // them stays with it.
@@ -14,18 +29,20 @@ import (
 // state counts pins; evicted is terminal. A hit pins by compare-and-swap and takes no lock; it sets ref only when it is
 // clear, so that the steady state writes nothing another core reads.
 type frame struct {
-	num   uint64
-	head  *store.Head
-	page  int
-	name  string // reference to this version of the page
-	text  string
-	bytes int64 // changes under the table's lock only
-	state atomic.Int32
-	ref   atomic.Bool
-	parts atomic.Pointer[parts] // for cuts; nil: nobody has asked for one yet
-	cost  atomic.Int32          // tokens of the page in a context, header included; 0: not counted yet
-	off   atomic.Bool           // eviction took it off the list while it was pinned
-	gone  bool                  // another frame took its place while it was pinned; under the table's lock
+	num    uint64
+	head   *store.Head
+	page   int
+	name   string // reference to this version of the page
+	text   string
+	bytes  int64 // changes under the table's lock only
+	state  atomic.Int32
+	ref    atomic.Bool
+	parts  atomic.Pointer[cut.Parts]    // for cuts; nil: nobody has asked for one yet
+	sketch atomic.Pointer[alike.Sketch] // for duplicates; nil: nobody has asked for it yet
+	cost   atomic.Int32                 // tokens of the page in a context, header included; 0: not counted yet
+	spoken atomic.Int32                 // the same of a turn in the requests of its session
+	off    atomic.Bool                  // eviction took it off the list while it was pinned
+	gone   bool                         // another frame took its place while it was pinned; under the table's lock
 }
 
 const evicted = -1
@@ -113,7 +130,8 @@ func (l *frames) drop(f *frame) bool {
 	return true
 }
 
-// replaced forgets a frame that is pinned still and whose place another takes: whoever pins it keeps it, nobody counts it.
+// replaced forgets a frame that is pinned still, and whose place another takes or nobody: whoever pins it keeps it, nobody
+// counts it.
 func (l *frames) replaced(f *frame) {
 	f.gone = true
 	l.forget(f)

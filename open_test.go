@@ -328,11 +328,11 @@ func TestNewerFormat(t *testing.T) {
 		}
 		require.Equal(t, before, fingerprint(t, path))
 	}
-	setFormat(func(v []byte) { v[3], v[7] = 3, ^byte(3) })
-	refuses(ErrNewerFormat, "format 3", "up to 2")
-	setFormat(func(v []byte) { v[7] = ^byte(2) })
-	refuses(ErrCorrupt) // version 3, not 3's complement
-	setFormat(func(v []byte) { v[3] = 2 })
+	setFormat(func(v []byte) { v[3], v[7] = FormatVersion+1, ^byte(FormatVersion+1) })
+	refuses(ErrNewerFormat, "format 4", "up to 3")
+	setFormat(func(v []byte) { v[7] = ^byte(FormatVersion) })
+	refuses(ErrCorrupt) // not the complement of that version
+	setFormat(func(v []byte) { v[3] = FormatVersion })
 	db := openTest(t, path, Options{})
 	require.NoError(t, db.Close())
 

@@ -84,7 +84,7 @@ func (db *DB) Promote(ctx context.Context, ref Ref, to, by string) (Ref, error) 
 
 // Scopes lists the scopes that something was written to, by name: after cursor, up to limit (0: 100). It gives the
 // cursor of the next page, empty at the end.
-func (db *DB) Scopes(ctx context.Context, prefix, cursor string, limit int) ([]ScopeInfo, string, error) {
+func (db *DB) Scopes(ctx context.Context, prefix, cursor string, limit int) ([]store.ScopeInfo, string, error) {
 	page, err := db.store.Scan(ctx, store.ScanQuery{What: store.ScanScopes, Prefix: prefix, Cursor: cursor, Limit: limit})
 	return page.Names, page.Next, err
 }
@@ -101,7 +101,7 @@ func checkFileRoot(field, dir string) error {
 	case err != nil:
 		return fmt.Errorf("ctxpage: %s %q: %w", field, dir, err)
 	case !info.IsDir():
-		return store.Invalid(field, strconv.Quote(dir)+", which is no directory", "a directory")
+		return store.Invalid(field, strconv.Quote(dir)+", which is not a directory", "a directory")
 	}
 	return nil
 }
@@ -118,11 +118,15 @@ func (db *DB) AddFileRoot(ctx context.Context, dir string) error {
 	if err != nil {
 		return fmt.Errorf("ctxpage: file root %q: %w", dir, err)
 	}
-	roots, err := db.FileRoots(ctx)
-	if err != nil {
+	if err := db.checker.Files.AddRoot(abs); err != nil {
 		return err
 	}
-	if err := db.files.addRoot(abs); err != nil || slices.Contains(roots, abs) {
+	return whileConflicting(ctx, func() error { return db.recordFileRoot(ctx, abs) })
+}
+
+func (db *DB) recordFileRoot(ctx context.Context, abs string) error {
+	roots, lsn, err := db.fileRoots(ctx)
+	if err != nil || slices.Contains(roots, abs) {
 		return err
 	}
 	id, err := db.newID()
@@ -137,17 +141,23 @@ func (db *DB) AddFileRoot(ctx context.Context, dir string) error {
 	}
 	_, err = db.store.Commit(ctx, store.Batch{
 		ID: id, Scope: store.OperatorScope, Actor: "operator", Now: db.opts.Clock(), State: []store.StateRow{{Key: rootState, Value: row}},
-		Leaf: manifest.Record{Type: manifest.TypeCommit, Action: "file root", Reason: "vouched by the host"},
+		ExpectState: []store.StatePre{{Key: rootState, LSN: lsn}},
+		Leaf:        manifest.Record{Type: manifest.TypeCommit, Action: "file root", Reason: "vouched by the host"},
 	})
 	return err
 }
 
 // FileRoots are the directories recorded by AddFileRoot.
 func (db *DB) FileRoots(ctx context.Context) ([]string, error) {
+	roots, _, err := db.fileRoots(ctx)
+	return roots, err
+}
+
+// fileRoots are the recorded roots, with the LSN of their row.
+func (db *DB) fileRoots(ctx context.Context) (roots []string, lsn uint64, err error) {
 	row, err := db.store.State(ctx, rootState)
-	if err != nil || row == nil {
-		return nil, err
+	if err != nil || row.Value == nil {
+		return nil, 0, err
 	}
-	var roots []string
-	return roots, codec.Unpack(row, &roots)
+	return roots, row.LSN, codec.Unpack(row.Value, &roots)
 }

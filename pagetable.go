@@ -11,6 +11,15 @@ import (
 // pageTable is the working set of this process: page number → frame. A hit is two atomic loads and a compare-and-swap;
 // faults, evictions and drops take mu, which is last in the lock order and never held during I/O.
 //
+// A read of one page:
+//
+//	load ─▶ hit: slot → frame of the version asked for, pinned ──────────────▶ frame
+//	  └────▶ miss ─▶ dropEnded ─▶ Store.Load, no lock held ─▶ publish: add, trim ─▶ frame
+//
+// Invariants: a frame in a slot is either pinned or in the list, so that its bytes are counted once; the bytes exceed
+// the limit only while what is pinned does; every frame that load returns is pinned and is unpinned by its caller. With
+// a limit of 0 nothing is kept: frames are made for one caller and enter no slot.
+//
 // Page numbers name immutable versions and are never used again, so a late fault cannot bring an old version back
 // under a current name; frames of versions that ended are dropped to make room.
 type pageTable struct {
@@ -21,7 +30,7 @@ type pageTable struct {
 
 	seen atomic.Uint64 // LSN up to which frames of versions that ended are gone
 
-	hits, faults, evictions, refetches, pinned atomic.Int64
+	hits, faults, evictions, pinned atomic.Int64
 }
 
 type slotChunk [4096]atomic.Pointer[frame]
@@ -41,7 +50,7 @@ type TableStats struct {
 func newPageTable(st Store, limit int64) *pageTable {
 	t := &pageTable{store: st, frames: newFrames(max(limit, 0))}
 	t.slots.Store(&[]*slotChunk{})
-	t.seen.Store(st.LSN())
+	t.seen.Store(st.Mark().LSN)
 	return t
 }
 
@@ -173,8 +182,8 @@ func (t *pageTable) unpin(fs []*frame) {
 	}
 }
 
-// dropEnded lets the frames go whose versions ended since it was last called: on a fault, which needs their room. A frame
-// that is pinned stays until its place is needed.
+// dropEnded lets the frames go whose versions ended since it was last called: on a fault, which needs their room. Who
+// has pinned one keeps it; nobody else finds it any more, or what gc drops would be read from memory.
 func (t *pageTable) dropEnded(ctx context.Context) {
 	seen := t.seen.Load()
 	ch, err := t.store.Changes(ctx, seen, 0)
@@ -189,7 +198,7 @@ func (t *pageTable) dropEnded(ctx context.Context) {
 	t.drop(ch.Ended)
 }
 
-// drop lets frames go that nobody has pinned.
+// drop takes frames out of the table.
 func (t *pageTable) drop(nums []uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -198,7 +207,10 @@ func (t *pageTable) drop(nums []uint64) {
 		if s == nil {
 			continue
 		}
-		if f := s.Load(); f != nil && t.frames.drop(f) {
+		if f := s.Load(); f != nil {
+			if !t.frames.drop(f) {
+				t.frames.replaced(f)
+			}
 			s.CompareAndSwap(f, nil)
 		}
 	}
@@ -210,7 +222,7 @@ func (t *pageTable) stats() TableStats {
 	frames, bytes := t.frames.list.Len(), t.frames.bytes
 	t.mu.Unlock()
 	return TableStats{
-		Hits: t.hits.Load(), Faults: t.faults.Load(), Evictions: t.evictions.Load(), Refetches: t.refetches.Load(),
+		Hits: t.hits.Load(), Faults: t.faults.Load(), Evictions: t.evictions.Load(),
 		Pinned: t.pinned.Load(), Frames: frames, Bytes: bytes, Limit: t.frames.limit,
 	}
 }

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/budget"
+	"github.com/ctxpage/ctxpage/internal/shown"
+	"github.com/ctxpage/ctxpage/internal/talk"
+	"github.com/ctxpage/ctxpage/internal/vectors"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/store"
@@ -17,18 +20,19 @@ import (
 const (
 	DefaultTopK = 50
 	MaxTopK     = 2000
-	recentTail  = 10  // newest pages that are always candidates
-	recentShare = .10 // of the budget, tried for them first
-	newestTurns = .50 // the same for the turns of a window that no pass has judged, less what the newest one takes
-	foundShare  = .25 // of the budget, tried next for what the question found beside the window of a session
-	namedLeft   = 8   // left-out pages named per reason, beside the winners, which all are
+	recentTail  = 10            // newest pages that are always candidates
+	recentShare = .10           // of the budget, tried for them first
+	newestTurns = .50           // the same for the turns of a window that no pass has judged, less what the newest one takes
+	foundShare  = .25           // of the budget, tried next for what the question found beside the window of a session
+	namedLeft   = talk.MaxNamed // left-out pages named per reason, beside the winners, which all are
 )
 
 // Query asks for a context.
 type Query struct {
 	// Text is the question; it finds pages and is not itself part of the context.
 	Text string
-	// Budget is how many tokens the context may take, by Options.Counter; Reserve of them are kept free.
+	// Budget is how many tokens the context may take, by Options.Counter; Reserve of them are kept free. 0 in a session
+	// that has a window: the usable part of that, which its turns and what the question finds share.
 	Budget  int
 	Reserve int
 	// TopK bounds the pages that may win a place; 0: 50, and one for every 32 tokens of a large budget. Pinned and
@@ -90,7 +94,7 @@ type Assembly struct {
 	Manifest *manifest.Record `json:"manifest"`
 	seed     string
 	session  string
-	shown    []shownPage
+	shown    []shown.Page
 	text     string
 }
 
@@ -118,6 +122,8 @@ type LeftOut struct {
 	Ref    Ref     `json:"ref"`
 	Reason string  `json:"reason"`
 	Score  float64 `json:"score"`
+	// DuplicateOf is the page that was chosen and says the same, where Reason says so.
+	DuplicateOf Ref `json:"duplicate_of,omitzero"`
 	// Err is what went wrong when its source was checked or fetched, such as a *FileRootError; nil for other reasons.
 	Err error `json:"-"`
 }
@@ -127,7 +133,7 @@ func (a *Assembly) Text() string { return a.text }
 
 // Messages is the context as neutral messages, for render.OpenAI, render.Anthropic and render.Gemini.
 func (a *Assembly) Messages() []render.Message {
-	return render.Messages(a.seed, renderPages(nil, a.shown, a.session))
+	return render.Messages(a.seed, shown.Pages(nil, a.shown, a.session))
 }
 
 func (q Query) withDefaults() (Query, error) {
@@ -144,7 +150,7 @@ func (q Query) withDefaults() (Query, error) {
 	var errs []error
 	bad := func(field, got, exp string) { errs = append(errs, store.Invalid(field, got, exp)) }
 	if q.Budget <= 0 {
-		bad("budget", strconv.Itoa(q.Budget), "a number of tokens above 0")
+		bad("budget", strconv.Itoa(q.Budget), "a number of tokens above 0, or none in a session that has a window")
 	}
 	if q.Reserve < 0 || q.Budget > 0 && q.Reserve >= q.Budget {
 		bad("reserve", strconv.Itoa(q.Reserve), "0 or more, below the budget")
@@ -155,8 +161,8 @@ func (q Query) withDefaults() (Query, error) {
 	if len(q.Text) > store.MaxQueryText {
 		bad("text", strconv.Itoa(len(q.Text))+" bytes", "at most "+strconv.Itoa(store.MaxQueryText))
 	}
-	if len(q.Vector) > maxVector || !store.Finite(q.Vector) {
-		bad("vector", strconv.Itoa(len(q.Vector))+" numbers", "finite numbers, at most "+strconv.Itoa(maxVector))
+	if len(q.Vector) > vectors.MaxNumbers || !store.Finite(q.Vector) {
+		bad("vector", strconv.Itoa(len(q.Vector))+" numbers", "finite numbers, at most "+strconv.Itoa(vectors.MaxNumbers))
 	}
 	if !q.Floor.Valid() {
 		bad("floor", strconv.Itoa(int(q.Floor)), "a provenance")
@@ -179,3 +185,16 @@ func (q Query) withDefaults() (Query, error) {
 	}
 	return q, errors.Join(errs...)
 }
+
+// CheckPolicy says when a read probes the sources of what it serves. The zero value probes at every read; CheckEvery
+// at most every so often; CheckNever not at all.
+type CheckPolicy time.Duration
+
+// CheckNever trusts what is stored: neither sources nor what a derived page was made from are looked at.
+const CheckNever CheckPolicy = -1
+
+// CheckAlways probes at every read.
+const CheckAlways CheckPolicy = 0
+
+// CheckEvery probes a source when its last probe is at least d old.
+func CheckEvery(d time.Duration) CheckPolicy { return CheckPolicy(max(d, 0)) }

@@ -9,12 +9,13 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-	"go.etcd.io/bbolt"
-
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
 )
 
 const theQuestion = "May Ms. Okafor return the blue kettle?"
@@ -31,7 +32,7 @@ func askOne(t *testing.T, db *DB) *manifest.Record {
 }
 
 // asked is the question of a leaf as the log has it.
-func asked(t *testing.T, l Audit, trace string) (string, error) {
+func asked(t *testing.T, l store.Audit, trace string) (string, error) {
 	t.Helper()
 	leaves, err := l.ByTrace(context.Background(), trace)
 	require.NoError(t, err)
@@ -67,7 +68,7 @@ func TestQuestionIsKept(t *testing.T) {
 	}
 	beside := func(state, path string) error {
 		t.Helper()
-		l, _, err := OpenManifests(ctx, path)
+		l, _, err := filestore.OpenManifests(ctx, path)
 		require.NoError(t, err)
 		defer l.Close()
 		text, err := asked(t, l, leaf.Trace)
@@ -101,13 +102,13 @@ func TestQuestionIsKept(t *testing.T) {
 	require.NoError(t, ro.Close())
 
 	restored := filepath.Join(t.TempDir(), "restored.ctx")
-	_, err = Restore(ctx, backup, restored, RestoreOptions{})
+	_, err = filestore.Restore(ctx, backup, restored, filestore.RestoreOptions{})
 	require.NoError(t, err)
 	db = openTest(t, restored, Options{})
 	look("restored", db)
 	saved := filepath.Join(t.TempDir(), "saved.ctx")
 	require.NoError(t, db.Close())
-	rep, err := Salvage(ctx, restored, saved, SalvageOptions{})
+	rep, err := Salvage(ctx, restored, saved, filestore.SalvageOptions{})
 	require.NoError(t, err)
 	require.Equal(t, 2, rep.Questions, "and it says that they stay behind")
 	require.Empty(t, rep.Lost)
@@ -186,7 +187,7 @@ func TestQuestionErased(t *testing.T) {
 			if when[:6] == "copied" { // as a kill leaves it
 				copied := filepath.Join(t.TempDir(), "agent.ctx")
 				copyFiles(t, path, copied)
-				l, _, err := OpenManifests(ctx, copied)
+				l, _, err := filestore.OpenManifests(ctx, copied)
 				require.NoError(t, err)
 				_, err = asked(t, l, gone.Trace)
 				require.ErrorIs(t, err, manifest.ErrNoQuestion, "beside the database")
@@ -251,7 +252,7 @@ func TestQuestionEdited(t *testing.T) {
 		}
 		require.ErrorIs(t, err, ErrCorrupt)
 		require.NoError(t, os.RemoveAll(path+"-wal")) // else the log still has the text as it was
-		l, _, err := OpenManifests(ctx, path)
+		l, _, err := filestore.OpenManifests(ctx, path)
 		require.NoError(t, err)
 		_, err = asked(t, l, leaf.Trace)
 		require.ErrorIs(t, err, ErrCorrupt, "beside the database")

@@ -9,16 +9,10 @@ import (
 	"io"
 	"slices"
 
+	"github.com/ctxpage/ctxpage/internal/shown"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
-	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/triage"
-)
-
-// What an assembly itself commits: it names the assembly, but nobody has answered yet.
-const (
-	actionSummary = "summary"
-	actionDrafts  = "drafts"
 )
 
 // record writes the manifest, and lets the transaction remember what the model saw.
@@ -66,7 +60,7 @@ func (a *assembling) bestLexical() float64 {
 }
 
 func (it *item) leafPage(best float64) manifest.Page {
-	p := candidatePage(it.cand, best)
+	p := shown.CandidatePage(it.cand, best)
 	p.Form = it.form
 	if it.reason == "" { // else it keeps what its text alone would have taken
 		p.Tokens = it.tokens
@@ -87,34 +81,12 @@ func (it *item) leafPage(best float64) manifest.Page {
 	if it.cosine != nil {
 		p.Vector = manifest.Quantise(triage.Semantic(*it.cosine))
 	}
-	p.Tag = leafTag(it.scored.tag)
+	p.Tag = shown.Tag(it.scored.tag)
 	p.Reason = cmp.Or(it.reason, note)
 	if it.via != 0 {
 		p.Via = it.via
 	}
-	p.Dirty, p.Refetched, p.Stale = it.fresh.dirty, it.fresh.refetched, it.stale
-	return p
-}
-
-func leafTag(t triage.Tag) manifest.Tag {
-	switch t {
-	case triage.Red:
-		return manifest.TagRed
-	case triage.Yellow:
-		return manifest.TagYellow
-	case triage.Green:
-		return manifest.TagGreen
-	case triage.Black:
-		return manifest.TagBlack
-	}
-	return manifest.TagNone
-}
-
-func candidatePage(c *store.Candidate, best float64) manifest.Page {
-	p := manifest.Page{Num: c.Key.Num, Version: c.Key.Version, Tokens: c.Tokens, Via: c.Lexical.Via}
-	if best > 0 {
-		p.LexOwn, p.LexNear, p.LexGroup = manifest.Quantise(c.Lexical.Own/best), manifest.Quantise(c.Lexical.Near/best), manifest.Quantise(c.Lexical.Group/best)
-	}
+	p.Dirty, p.Refetched, p.Stale = it.fresh.Dirty, it.fresh.Refetched, it.stale
 	return p
 }
 
@@ -139,7 +111,7 @@ func (a *assembling) exclusions(best float64) []manifest.Exclusion {
 		x := get(e.Reason)
 		x.Count += e.Count
 		for i := range e.Nearest {
-			p := candidatePage(&e.Nearest[i], best)
+			p := shown.CandidatePage(&e.Nearest[i], best)
 			p.Tag = manifest.TagBlack
 			name(x, p)
 		}
@@ -151,7 +123,7 @@ func (a *assembling) exclusions(best float64) []manifest.Exclusion {
 		}
 		x := get(it.reason)
 		x.Count++
-		if it.head != nil || len(x.Nearest) < namedLeft || it.fresh.reason != "" && len(x.Nearest) < a.q.TopK {
+		if it.head != nil || len(x.Nearest) < namedLeft || it.fresh.Reason != "" && len(x.Nearest) < a.q.TopK {
 			p := it.leafPage(best)
 			p.Reason = ""
 			name(x, p)
@@ -173,4 +145,16 @@ func (db *DB) keyed(what string, text []byte) []byte {
 	m.Write([]byte{0})
 	m.Write(text)
 	return m.Sum(make([]byte, 0, sha256.Size))
+}
+
+// ask writes into a leaf what was asked: the text, of which the store keeps a row and a salted digest, or a keyed digest
+// alone. Where nothing was asked there is neither.
+func (db *DB) ask(leaf *manifest.Record, text string) {
+	if text == "" {
+		return
+	}
+	leaf.Query = db.keyed("query", []byte(text))
+	if db.opts.Questions == KeepQuestions && !db.opts.ReadOnly {
+		leaf.Question = text
+	}
 }

@@ -16,13 +16,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-	"go.etcd.io/bbolt"
-
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
 )
 
 // brokenReader is a source of randomness that fails.
@@ -34,7 +35,7 @@ func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("no randomn
 func TestRecoveredIsToldLater(t *testing.T) {
 	ctx := context.Background()
 	told := func(db *DB) (n int) {
-		require.NoError(t, db.Manifests().Each(ctx, 0, db.Manifests().Size(), false, func(r *manifest.Record) error {
+		require.NoError(t, store.EachRecord(ctx, db.Manifests(), 0, db.Manifests().Size(), false, func(r *manifest.Record) error {
 			if r.Type == manifest.TypeRecovered {
 				n++
 			}
@@ -253,7 +254,7 @@ func TestRestoreCrash(t *testing.T) {
 	clean := copyAll(t, filepath.Dir(path))
 	var steps []string
 	left := map[string]string{}
-	_, err := Restore(ctx, backup, path, RestoreOptions{Replace: true}.Peek(peek.Token{}, func(step string) error {
+	_, err := filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true}.Peek(peek.Token{}, func(step string) error {
 		steps = append(steps, step)
 		left[step] = filepath.Join(copyAll(t, filepath.Dir(path)), "agent.ctx")
 		return nil
@@ -270,7 +271,7 @@ func TestRestoreCrash(t *testing.T) {
 		if marked {
 			_, err := Open(left[step], Options{ReadOnly: true})
 			require.ErrorContains(t, err, "interrupted", step)
-			_, _, err = OpenManifests(ctx, left[step])
+			_, _, err = filestore.OpenManifests(ctx, left[step])
 			require.ErrorContains(t, err, "interrupted", step)
 		}
 		text, err := textAt(left[step], Options{MustExist: true})
@@ -283,7 +284,7 @@ func TestRestoreCrash(t *testing.T) {
 		}
 
 		failing := filepath.Join(copyAll(t, clean), "agent.ctx")
-		_, err = Restore(ctx, backup, failing, RestoreOptions{Replace: true}.Peek(peek.Token{}, func(now string) error {
+		_, err = filestore.Restore(ctx, backup, failing, filestore.RestoreOptions{Replace: true}.Peek(peek.Token{}, func(now string) error {
 			if now == step {
 				return errors.New("stopped here")
 			}
@@ -291,7 +292,7 @@ func TestRestoreCrash(t *testing.T) {
 		}, nil))
 		require.ErrorContains(t, err, "stopped here")
 		if i%2 == 0 { // restoring again comes to the same
-			_, err = Restore(ctx, backup, failing, RestoreOptions{Replace: true})
+			_, err = filestore.Restore(ctx, backup, failing, filestore.RestoreOptions{Replace: true})
 			require.NoError(t, err)
 			want = "early"
 		}
@@ -306,7 +307,7 @@ func TestRestoreCrash(t *testing.T) {
 func TestRestorePowerCut(t *testing.T) {
 	path, backup := restorable(t)
 	base := ""
-	_, err := Restore(context.Background(), backup, path, RestoreOptions{Replace: true}.Peek(peek.Token{}, func(step string) error {
+	_, err := filestore.Restore(context.Background(), backup, path, filestore.RestoreOptions{Replace: true}.Peek(peek.Token{}, func(step string) error {
 		if step == "marked, before path" {
 			base = copyAll(t, filepath.Dir(path))
 		}
@@ -350,7 +351,7 @@ func allocated() uint64 {
 // TestRestoreTampered: when somebody takes the copy away in the middle of a swap, what was moved aside stays.
 func TestRestoreTampered(t *testing.T) {
 	path, backup := restorable(t)
-	_, err := Restore(context.Background(), backup, path, RestoreOptions{Replace: true}.Peek(peek.Token{}, func(step string) error {
+	_, err := filestore.Restore(context.Background(), backup, path, filestore.RestoreOptions{Replace: true}.Peek(peek.Token{}, func(step string) error {
 		if step == "path is aside" {
 			return errors.New("stopped here")
 		}
@@ -443,7 +444,7 @@ func TestForeignParts(t *testing.T) {
 			require.ErrorIs(t, err, ErrCorrupt, parts)
 		}
 		to := dbtest.MemoryPath(t)
-		rep, err := Salvage(ctx, path, to, SalvageOptions{Older: true})
+		rep, err := Salvage(ctx, path, to, filestore.SalvageOptions{Older: true})
 		require.NoError(t, err)
 		require.NotEmpty(t, rep.Lost)
 		text, err := textAt(to, Options{})
@@ -479,7 +480,7 @@ func TestLinks(t *testing.T) {
 			_, err := Open(path, opts)
 			require.ErrorIs(t, err, ErrInvalid, name)
 		}
-		if _, _, err := OpenManifests(context.Background(), path); !strings.HasSuffix(name, "lock") {
+		if _, _, err := filestore.OpenManifests(context.Background(), path); !strings.HasSuffix(name, "lock") {
 			require.ErrorIs(t, err, ErrInvalid, name)
 		}
 	}
@@ -519,7 +520,7 @@ func TestLogRemoved(t *testing.T) {
 // TestClockBackwards: a clock that is set back decades, and forth again, loses nothing and resurrects nothing.
 func TestClockBackwards(t *testing.T) {
 	ctx := context.Background()
-	path := dbtest.CheckedMemoryPath[Problem](t, openChecked)
+	path := dbtest.CheckedMemoryPath[store.Problem](t, openChecked)
 	now := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 	opts := Options{Clock: func() time.Time { return now }}
 	want := map[string]string{}

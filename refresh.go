@@ -1,22 +1,18 @@
 package ctxpage
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/folder"
+	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -90,7 +86,7 @@ func (s *Scope) Refresh(ctx context.Context, o RefreshOptions) (RefreshReport, e
 	}
 	if o.DryRun {
 		dry := *s
-		dry.dry, r.s = true, &dry
+		dry.view, r.s = s.view.Looking(), &dry
 	}
 	err := r.sources(ctx)
 	if err == nil {
@@ -143,7 +139,7 @@ func (r *refreshing) probe(ctx context.Context, keys []store.PageKey) error {
 			heads = append(heads, h)
 		}
 	}
-	states := r.s.freshen(ctx, heads, r.o.Check)
+	states := r.s.view.Freshen(ctx, heads, time.Duration(r.o.Check))
 	if err := ctx.Err(); err != nil {
 		return err // what did not answer in time says nothing about the sources
 	}
@@ -154,18 +150,18 @@ func (r *refreshing) probe(ctx context.Context, keys []store.PageKey) error {
 }
 
 // note files what the check of an artefact found.
-func (r *refreshing) note(id string, f *freshness) {
+func (r *refreshing) note(id string, f *freshness.Finding) {
 	r.out.Sources++
 	switch {
-	case f.refetched, f.reason == store.ReasonReadOnly:
+	case f.Refetched, f.Reason == store.ReasonReadOnly:
 		r.out.Changed = append(r.out.Changed, id)
-	case f.reason == "":
+	case f.Reason == "":
 		r.out.Unchanged++
-	case f.reason == store.ReasonVanished:
+	case f.Reason == store.ReasonVanished:
 		r.out.Vanished = append(r.out.Vanished, id)
 		r.gone[id] = true
 	default:
-		r.out.Failed = append(r.out.Failed, RefreshFailure{ID: id, Err: f.err.Error()})
+		r.out.Failed = append(r.out.Failed, RefreshFailure{ID: id, Err: f.Err.Error()})
 	}
 }
 
@@ -189,7 +185,7 @@ func (r *refreshing) directories(ctx context.Context) error {
 func (r *refreshing) directory(ctx context.Context, d Directory) error {
 	db := r.s.db
 	w := &folder.Walker{Dir: d.Dir, MaxSize: d.MaxSize, Except: []string{db.path}}
-	_, _, err := db.files.nearest(d.Dir + "/x")
+	err := db.checker.Files.Allowed(d.Dir + "/x")
 	if err == nil {
 		err = w.Walk(ctx)
 	}
@@ -210,7 +206,7 @@ func (r *refreshing) directory(ctx context.Context, d Directory) error {
 		if a, ok := r.unknown(ctx, d, f); ok {
 			fresh = append(fresh, a)
 		}
-		if len(fresh) == batchFiles || i == len(w.Files)-1 {
+		if len(fresh) == freshness.BatchFiles || i == len(w.Files)-1 {
 			if err := r.take(ctx, fresh); err != nil {
 				return err
 			}
@@ -224,7 +220,7 @@ func (r *refreshing) directory(ctx context.Context, d Directory) error {
 // unknown makes an artefact of a file that the scope does not have.
 func (r *refreshing) unknown(ctx context.Context, d Directory, f folder.Found) (Artefact, bool) {
 	id, source := d.id(f.Rel), "file:"+f.Path
-	if r.have[id] == source || r.known[id] || store.CheckID("id", id) != nil || len(source) > MaxSource || !r.s.db.files.looksLikeText(f.Path) {
+	if r.have[id] == source || r.known[id] || store.CheckID("id", id) != nil || len(source) > MaxSource || !r.s.db.checker.Files.LooksLikeText(f.Path) {
 		return Artefact{}, false
 	}
 	if l, err := r.s.db.store.Resolve(ctx, store.Scopes{r.s.name}, Ref{ID: id}); err == nil && l.Current {
@@ -300,7 +296,7 @@ func (r *refreshing) lost(ctx context.Context, d Directory, w *folder.Walker, ta
 	if !r.o.Delete {
 		return nil
 	}
-	for part := range slices.Chunk(drop, batchFiles) {
+	for part := range slices.Chunk(drop, freshness.BatchFiles) {
 		if err := r.remove(ctx, part); err != nil {
 			return err
 		}
@@ -323,28 +319,6 @@ func (r *refreshing) remove(ctx context.Context, ids []string) error {
 	})
 }
 
-// looksLikeText reads the beginning of a file: what is refused here is not read whole at every refresh.
-func (s *fileSource) looksLikeText(path string) bool {
-	f, err := s.open(path)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	b := make([]byte, 8<<10)
-	n, err := io.ReadFull(f, b)
-	if b = b[:n]; n == 0 || err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return false
-	}
-	if n == cap(b) {
-		for range utf8.UTFMax - 1 { // a character may be cut
-			if r, size := utf8.DecodeLastRune(b); r == utf8.RuneError && size == 1 {
-				b = b[:len(b)-1]
-			}
-		}
-	}
-	return bytes.IndexByte(b, 0) < 0 && utf8.Valid(b)
-}
-
 // Refresh refreshes every scope that has sources or recorded directories, by name. The first error ends it.
 func (db *DB) Refresh(ctx context.Context, o RefreshOptions) ([]RefreshReport, error) {
 	names, err := db.refreshable(ctx)
@@ -364,32 +338,25 @@ func (db *DB) Refresh(ctx context.Context, o RefreshOptions) ([]RefreshReport, e
 // refreshable lists the scopes that a refresh has something to do in.
 func (db *DB) refreshable(ctx context.Context) ([]string, error) {
 	names := map[string]bool{}
-	for cursor := ""; ; {
-		scopes, next, err := db.Scopes(ctx, "", cursor, 1000)
+	for s, err := range db.AllScopes(ctx, "") {
 		if err != nil {
 			return nil, err
 		}
-		for _, s := range scopes {
-			found, err := db.store.Scan(ctx, store.ScanQuery{What: store.ScanSourced, Scopes: store.Scopes{s.Name}})
-			if err != nil {
-				return nil, err
-			}
-			if len(found.Keys) > 0 {
-				names[s.Name] = true
-			}
+		found, err := db.store.Scan(ctx, store.ScanQuery{What: store.ScanSourced, Scopes: store.Scopes{s.Name}})
+		if err != nil {
+			return nil, err
 		}
-		if cursor = next; cursor == "" {
-			break
+		if len(found.Keys) > 0 {
+			names[s.Name] = true
 		}
 	}
-	for q := (store.ScanQuery{What: store.ScanState, Prefix: directoryState, Limit: 1000}); ; {
+	for q := (store.ScanQuery{What: store.ScanState, Prefix: folder.Rows(), Limit: 1000}); ; {
 		page, err := db.store.Scan(ctx, q)
 		if err != nil {
 			return nil, err
 		}
 		for _, row := range page.State {
-			scope, _, _ := strings.Cut(strings.TrimPrefix(row.Key, directoryState), "\x00")
-			names[scope] = true
+			names[folder.ScopeOf(row.Key)] = true
 		}
 		if q.Cursor = page.Next; q.Cursor == "" {
 			return slices.Sorted(maps.Keys(names)), nil
@@ -397,36 +364,11 @@ func (db *DB) refreshable(ctx context.Context) ([]string, error) {
 	}
 }
 
-// refresher runs Refresh over the files of all scopes now and then.
-type refresher struct {
-	stop context.CancelFunc
-	done chan struct{}
-	runs atomic.Uint64
-	once sync.Once
-}
-
 // startRefresh begins the background refresh that Options.RefreshEvery asks for.
 func (db *DB) startRefresh() {
-	if db.opts.RefreshEvery <= 0 || db.opts.ReadOnly {
-		return
+	if db.opts.RefreshEvery > 0 && !db.opts.ReadOnly {
+		db.refresher = freshness.Every(db.opts.RefreshEvery, db.refreshOnce)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	r := &refresher{stop: stop, done: make(chan struct{})}
-	db.refresher = r
-	go func() {
-		defer close(r.done)
-		tick := time.NewTicker(db.opts.RefreshEvery)
-		defer tick.Stop()
-		for {
-			db.refreshOnce(ctx)
-			r.runs.Add(1)
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-		}
-	}()
 }
 
 // refreshOnce is one run in the background. What goes wrong is logged; the next run tries again.
@@ -439,13 +381,5 @@ func (db *DB) refreshOnce(ctx context.Context) {
 		if r := &reports[i]; len(r.Failed) > 0 {
 			db.opts.Logger.Warn("background refresh could not read sources", "scope", r.Scope, "failed", len(r.Failed), "first", cmp.Or(r.Failed[0].ID, r.Failed[0].Dir), "error", r.Failed[0].Err)
 		}
-	}
-}
-
-// stopRefresh ends the background refresh and waits for it.
-func (db *DB) stopRefresh() {
-	if r := db.refresher; r != nil {
-		r.once.Do(r.stop)
-		<-r.done
 	}
 }

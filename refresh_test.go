@@ -11,9 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/source"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
 )
 
 func refresh(t testing.TB, s *Scope, o RefreshOptions) RefreshReport {
@@ -139,7 +140,7 @@ func refresh2(t testing.TB, s *Scope) RefreshReport {
 // it has done.
 func TestRefreshSources(t *testing.T) {
 	m := newMemo()
-	db := open(t, WithoutSync(Options{Sources: map[string]Source{"memo": m}}))
+	db := open(t, WithoutSync(Options{Sources: map[string]source.Source{"memo": m}}))
 	s := db.Scope("acme")
 	const n = 600
 	for i := range n {
@@ -220,7 +221,7 @@ func TestCloseEndsTheBackgroundRefresh(t *testing.T) {
 	path := filepath.Join(dir, "x")
 	writeFile(t, path, "one")
 	block := &slowFile{ctx: make(chan struct{}), asked: &asked}
-	db := open(t, WithoutSync(Options{Sources: map[string]Source{"file": block}, RefreshEvery: time.Millisecond, SourceTimeout: time.Hour}))
+	db := open(t, WithoutSync(Options{Sources: map[string]source.Source{"file": block}, RefreshEvery: time.Millisecond, SourceTimeout: time.Hour}))
 	put(t, db.Scope("acme"), Artefact{ID: "x", Source: "file:" + path})
 	require.Eventually(t, asked.Load, 20*time.Second, time.Millisecond)
 	start := time.Now()
@@ -235,10 +236,12 @@ type slowFile struct {
 	asked *atomic.Bool
 }
 
-func (f *slowFile) Probe(context.Context, string, Validator) (Validator, error) {
+func (f *slowFile) Probe(context.Context, string, store.Validator) (store.Validator, error) {
 	f.asked.Store(true)
 	<-f.ctx
-	return Validator{}, errors.New("too late")
+	return store.Validator{}, errors.New("too late")
 }
 
-func (f *slowFile) Fetch(context.Context, string) (Fetched, error) { return Fetched{Text: "one"}, nil }
+func (f *slowFile) Fetch(context.Context, string) (source.Fetched, error) {
+	return source.Fetched{Text: "one"}, nil
+}

@@ -10,11 +10,11 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/stretchr/testify/require"
 )
 
 func putText(t *testing.T, path, id, text string) manifest.Head {
@@ -49,10 +49,10 @@ func TestRestore(t *testing.T) {
 	backup := backupOf(t, path)
 	late := putText(t, path, "b", "the second text")
 
-	_, err := Restore(ctx, backup, path, RestoreOptions{})
+	_, err := filestore.Restore(ctx, backup, path, filestore.RestoreOptions{})
 	require.ErrorContains(t, err, "exists")
 
-	head, err := Restore(ctx, backup, path, RestoreOptions{Replace: true, By: "ops", Head: &early})
+	head, err := filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true, By: "ops", Head: &early})
 	require.NoError(t, err)
 
 	db, err := Open(path, Options{})
@@ -90,12 +90,12 @@ func TestRestoreRefuses(t *testing.T) {
 		db, err := Open(path, Options{})
 		require.NoError(t, err)
 		defer db.Close()
-		_, err = Restore(ctx, backup, path, RestoreOptions{Replace: true})
+		_, err = filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true})
 		require.ErrorIs(t, err, ErrLocked)
 	})
 	t.Run("a head of another database", func(t *testing.T) {
 		other := putText(t, filepath.Join(t.TempDir(), "other.ctx"), "a", "x")
-		_, err := Restore(ctx, backup, path, RestoreOptions{Replace: true, Head: &other})
+		_, err := filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true, Head: &other})
 		require.ErrorIs(t, err, manifest.ErrHead)
 	})
 	t.Run("a damaged backup", func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestRestoreRefuses(t *testing.T) {
 		require.NoError(t, err)
 		b[len(b)-1] ^= 1
 		require.NoError(t, os.WriteFile(leaves[0], b, 0o600))
-		_, err = Restore(ctx, backup, path, RestoreOptions{Replace: true})
+		_, err = filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true})
 		require.Error(t, err)
 	})
 	db, err := Open(path, Options{})
@@ -168,7 +168,7 @@ func TestRestoreDiskFull(t *testing.T) {
 	failed := 0
 	for size := used; ; size += 64 << 10 {
 		resize(size)
-		_, err := Restore(ctx, backup, path, RestoreOptions{Replace: true})
+		_, err := filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true})
 		if err == nil {
 			break
 		}
@@ -237,7 +237,7 @@ func TestSalvageDiskFull(t *testing.T) {
 	putText(t, path, "page", strings.Repeat("words of a long text ", 20_000))
 	to := filepath.Join(dir, "saved.ctx")
 	onSmallDisks(t, dir, to, "salvage", 128<<10, resize, func() error {
-		_, err := Salvage(ctx, path, to, SalvageOptions{})
+		_, err := Salvage(ctx, path, to, filestore.SalvageOptions{})
 		return err
 	})
 }
@@ -277,7 +277,7 @@ func TestRestoreFullAtTheSwap(t *testing.T) {
 	for step, untouched := range map[string]bool{"before the mark": true, "marked, before path": false, "path is aside": false, "mark removed": false} {
 		path, backup := restorable(t)
 		before := everyFile(t, filepath.Dir(path))
-		_, err := Restore(ctx, backup, path, RestoreOptions{Replace: true}.Peek(peek.Token{}, func(now string) error {
+		_, err := filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true}.Peek(peek.Token{}, func(now string) error {
 			if now == step {
 				return &fs.PathError{Op: "write", Path: path, Err: syscall.ENOSPC}
 			}

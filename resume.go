@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -30,10 +31,12 @@ func (s *Scope) Resume(ctx context.Context, trace string, opts ...TxnOption) (*T
 	if err := s.mayResume(trace, leaves); err != nil {
 		return nil, err
 	}
-	tx.reader = s.db.readers.enter(readerOf(leaves))
+	if tx.reader, err = s.db.store.Hold(ctx, readAt(leaves)); err != nil {
+		return nil, err
+	}
 	for _, leaf := range leaves {
 		if err := tx.sawLeaf(ctx, leaf); err != nil {
-			s.db.readers.leave(tx.reader)
+			s.db.store.Release(tx.reader)
 			return nil, err
 		}
 	}
@@ -67,13 +70,14 @@ func (s *Scope) readSet(ctx context.Context, trace string) (out []*manifest.Reco
 	return out, nil
 }
 
-// readerOf is who reads what these leaves served. A get has the LSN of what it served, which is no later than itself.
-func readerOf(leaves []*manifest.Record) reader {
-	r := reader{leaves[0].LSN, leaves[0].Time}
+// readAt is the moment that these leaves were read at, the first of them. A get has the LSN of what it served, which is
+// no later than itself.
+func readAt(leaves []*manifest.Record) store.Moment {
+	lsn, at := leaves[0].LSN, leaves[0].Time
 	for _, l := range leaves {
-		r.lsn, r.at = min(r.lsn, l.LSN), min(r.at, l.Time)
+		lsn, at = min(lsn, l.LSN), min(at, l.Time)
 	}
-	return r
+	return store.Moment{LSN: lsn, Time: codec.FromMicros(at)}
 }
 
 func (tx *Txn) sawLeaf(ctx context.Context, leaf *manifest.Record) error {

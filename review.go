@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/identity"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -69,7 +70,7 @@ func heldOf(h *store.HeldBatch) Held {
 		Confidence: h.Batch.Leaf.Confidence, By: h.Batch.Leaf.By, Note: h.Batch.Leaf.Note, At: h.At.UTC(), Decided: h.Decided,
 		DecidedBy: h.By, DecidedNote: h.Note, Deletes: h.Batch.Deletes, Stale: h.Stale,
 	}
-	out.LookAlikes = lookAlikes([2]string{"scope", out.Scope}, [2]string{"actor", out.Actor}, [2]string{"judge", out.By}, [2]string{"reviewer", out.DecidedBy})
+	out.LookAlikes = identity.LookAlikes([2]string{"scope", out.Scope}, [2]string{"actor", out.Actor}, [2]string{"judge", out.By}, [2]string{"reviewer", out.DecidedBy})
 	for i := range h.Batch.Puts {
 		p := &h.Batch.Puts[i]
 		v := versionOf(&store.Head{Artefact: p.Artefact, Scope: h.Batch.Scope, Actor: h.Batch.Actor, PartBytes: p.PartBytes})
@@ -159,7 +160,7 @@ func (r *Review) Reject(ctx context.Context, id, by, note string) (Outcome, erro
 }
 
 func (r *Review) decide(ctx context.Context, id string, action store.Action, a Approval) (Outcome, error) {
-	if err := checkName("by", a.By); err != nil {
+	if err := identity.Check("by", a.By); err != nil {
 		return Outcome{}, err
 	}
 	if err := checkVerdict(a.By, a.Note); err != nil {
@@ -169,7 +170,7 @@ func (r *Review) decide(ctx context.Context, id string, action store.Action, a A
 	if err != nil {
 		return Outcome{}, err
 	}
-	if action == store.ActApprove && isWriter(a.By, h.Batch.Actor, h.Batch.Scope) {
+	if action == store.ActApprove && identity.IsWriter(a.By, h.Batch.Actor, h.Batch.Scope) {
 		return Outcome{}, fmt.Errorf("%w: %s wrote %s", ErrSelfCertified, a.By, id)
 	}
 	bid, err := r.db.newID()

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/engine"
+	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
@@ -288,7 +293,7 @@ func TestSalvageWhole(t *testing.T) {
 	path, to := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
 	makeSalvageBase(t, path)
 	before := fingerprint(t, path)
-	rep, err := Salvage(ctx, path, to, SalvageOptions{By: "ann"})
+	rep, err := Salvage(ctx, path, to, filestore.SalvageOptions{By: "ann"})
 	require.NoError(t, err)
 	require.Equal(t, before, fingerprint(t, path))
 	require.Empty(t, rep.Lost)
@@ -327,17 +332,17 @@ func TestSalvageWhole(t *testing.T) {
 	require.NoError(t, fresh("child"))
 	require.ErrorIs(t, fresh("orphan"), ErrDirty, "its parent is not the one it was made of")
 
-	_, err = Salvage(ctx, path, to, SalvageOptions{})
+	_, err = Salvage(ctx, path, to, filestore.SalvageOptions{})
 	require.ErrorContains(t, err, "exists")
-	_, err = Salvage(ctx, to+"-none", to+"2", SalvageOptions{})
+	_, err = Salvage(ctx, to+"-none", to+"2", filestore.SalvageOptions{})
 	require.ErrorIs(t, err, ErrNotExist)
-	_, err = Salvage(ctx, to, path+"2", SalvageOptions{})
+	_, err = Salvage(ctx, to, path+"2", filestore.SalvageOptions{})
 	require.ErrorIs(t, err, ErrLocked)
 }
 
 // judgeSalvage damages a copy of a database and salvages it. What is in the new one is what was in the old, or the report
 // says that it may be older; what is not there is told.
-func judgeSalvage(t *testing.T, base string, damage func(path string) string, opts SalvageOptions, truth map[string]string) (lost int, wrong error) {
+func judgeSalvage(t *testing.T, base string, damage func(path string) string, opts filestore.SalvageOptions, truth map[string]string) (lost int, wrong error) {
 	path, to := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
 	require.NoError(t, dbtest.Copy(base, path))
 	what := damage(path)
@@ -387,7 +392,7 @@ func TestSalvage(t *testing.T) {
 				what += ", " + more
 			}
 			return what
-		}, SalvageOptions{}, truth)
+		}, filestore.SalvageOptions{}, truth)
 		require.NoError(t, err, "seed %d", seed)
 		lost += n
 	}
@@ -426,10 +431,10 @@ func TestSalvageControl(t *testing.T) {
 		}
 		return "version 2 of the rule"
 	}
-	n, err := judgeSalvage(t, base, damage, SalvageOptions{}, truth)
+	n, err := judgeSalvage(t, base, damage, filestore.SalvageOptions{}, truth)
 	require.NoError(t, err)
 	require.Equal(t, 2, n, "the rule, and what it had replaced")
-	_, err = judgeSalvage(t, base, damage, SalvageOptions{Older: true}, truth)
+	_, err = judgeSalvage(t, base, damage, filestore.SalvageOptions{Older: true}, truth)
 	require.ErrorContains(t, err, "the rule, corrected")
 	require.NotErrorIs(t, err, ErrCorrupt)
 }
@@ -473,7 +478,7 @@ func TestSalvageStages(t *testing.T) {
 		"half of the file": {func(path string) string { return fmt.Sprint(os.Truncate(path, 600_000)) }, len(truth) - 60},
 		"the file":         {func(path string) string { return fmt.Sprint(os.Remove(path)) }, len(truth)},
 	} {
-		n, err := judgeSalvage(t, base, c.damage, SalvageOptions{}, truth)
+		n, err := judgeSalvage(t, base, c.damage, filestore.SalvageOptions{}, truth)
 		require.NoError(t, err, name)
 		require.LessOrEqual(t, n, c.most, name)
 		t.Log(name, n)
@@ -525,7 +530,7 @@ func TestSalvageSegments(t *testing.T) {
 			return "segments and system row"
 		},
 	} {
-		_, err := judgeSalvage(t, base, damage, SalvageOptions{}, truth)
+		_, err := judgeSalvage(t, base, damage, filestore.SalvageOptions{}, truth)
 		require.NoError(t, err, name)
 	}
 }
@@ -554,9 +559,9 @@ func TestSalvageReadsWhatOpenReads(t *testing.T) {
 	truth := contents(t, opened)
 	require.Len(t, truth, 5)
 
-	salvaged := func() []Loss {
+	salvaged := func() []filestore.Loss {
 		to := dbtest.MemoryPath(t)
-		rep, err := Salvage(ctx, base, to, SalvageOptions{})
+		rep, err := Salvage(ctx, base, to, filestore.SalvageOptions{})
 		require.NoError(t, err)
 		require.Equal(t, 5, rep.Artefacts, "%+v", rep.Lost)
 		require.Equal(t, truth, contents(t, to))
@@ -573,17 +578,17 @@ func TestSalvageReadsWhatOpenReads(t *testing.T) {
 	require.Contains(t, lost[0].Why, "not the name of a segment")
 
 	require.NoError(t, os.Rename(name, strange))
-	rep, err := Salvage(ctx, base, dbtest.MemoryPath(t), SalvageOptions{})
+	rep, err := Salvage(ctx, base, dbtest.MemoryPath(t), filestore.SalvageOptions{})
 	require.NoError(t, err)
 	require.Contains(t, fmt.Sprint(rep.Lost), "its first segments are missing", "the control: a segment that got another name is missed")
 	require.NoError(t, os.Remove(strange))
-	rep, err = Salvage(ctx, base, dbtest.MemoryPath(t), SalvageOptions{})
+	rep, err = Salvage(ctx, base, dbtest.MemoryPath(t), filestore.SalvageOptions{})
 	require.NoError(t, err)
 	require.Zero(t, rep.Artefacts)
 	require.Contains(t, fmt.Sprint(rep.Lost), "{log it begins at record 6, the file ends at 0: its first segments are missing}")
 
 	require.NoError(t, os.RemoveAll(base+"-wal"))
-	rep, err = Salvage(ctx, base, dbtest.MemoryPath(t), SalvageOptions{})
+	rep, err = Salvage(ctx, base, dbtest.MemoryPath(t), filestore.SalvageOptions{})
 	require.NoError(t, err)
 	require.Zero(t, rep.Artefacts)
 	require.Contains(t, fmt.Sprint(rep.Lost), "the log has no segment")
@@ -607,7 +612,7 @@ func TestSalvageTaken(t *testing.T) {
 			require.NoError(t, dbtest.Copy(to+".made", to))
 		}
 	}}
-	_, err = Salvage(ctx, path, to, SalvageOptions{})
+	_, err = Salvage(ctx, path, to, filestore.SalvageOptions{})
 	require.True(t, made)
 	require.Error(t, err)
 	require.Equal(t, before, contents(t, to))
@@ -630,7 +635,7 @@ func TestSalvagePipe(t *testing.T) {
 	require.NoError(t, syscall.Mkfifo(path, 0o600))
 	done := make(chan error, 1)
 	go func() {
-		_, err := Salvage(context.Background(), path, to, SalvageOptions{})
+		_, err := Salvage(context.Background(), path, to, filestore.SalvageOptions{})
 		done <- err
 	}()
 	select {
@@ -649,7 +654,7 @@ func TestSalvageOfNoDatabase(t *testing.T) {
 	for name, content := range map[string]string{"empty": "", "text": "this is no database", "large": strings.Repeat("zebra ", 50_000)} {
 		path, to := filepath.Join(dir, name), filepath.Join(dir, name+" new")
 		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
-		_, err := Salvage(context.Background(), path, to, SalvageOptions{})
+		_, err := Salvage(context.Background(), path, to, filestore.SalvageOptions{})
 		require.ErrorIs(t, err, ErrNotDatabase, name)
 		require.ErrorContains(t, err, "expected the main file of a database", name)
 		require.NoFileExists(t, to)
@@ -677,7 +682,7 @@ func TestSalvageHeldConflict(t *testing.T) {
 	require.NoError(t, s.Delete(ctx, "deleted"))
 	require.NoError(t, db.Close())
 
-	rep, err := Salvage(ctx, path, to, SalvageOptions{})
+	rep, err := Salvage(ctx, path, to, filestore.SalvageOptions{})
 	require.NoError(t, err)
 	require.Equal(t, 4, rep.Held)
 	db = openTest(t, to, Options{})
@@ -698,4 +703,90 @@ func TestSalvageHeldConflict(t *testing.T) {
 		require.ErrorIs(t, err, ErrConflict, h.Writes[0].ID)
 		require.NotContains(t, err.Error(), "18446744073709551615")
 	}
+}
+
+// TestSalvageOfEditedRows: what somebody edited in the file, its checksums right, is not copied, and is told; the rest is
+// copied. The control believes the rows: it copies what was edited, or passes over what was hidden.
+func TestSalvageOfEditedRows(t *testing.T) {
+	ctx := context.Background()
+	e := newEditable(t)
+	edits := e.hidings()
+	for field, change := range headEdits {
+		edits[field] = e.head("policy", change)
+	}
+	for _, name := range slices.Sorted(maps.Keys(edits)) {
+		t.Run(name, func(t *testing.T) {
+			e.t = t
+			for i, opts := range []filestore.SalvageOptions{{}, filestore.SalvageOptions{}.Peek(peek.Token{})} {
+				trust := i == 1
+				to := filepath.Join(t.TempDir(), "to.ctx")
+				rep, err := Salvage(ctx, e.file(edits[name]), to, opts)
+				require.NoError(t, err)
+				told := slices.ContainsFunc(rep.Lost, func(l filestore.Loss) bool {
+					return strings.Contains(l.What+l.Why, "policy") || strings.Contains(l.Why, "edited")
+				})
+				if trust {
+					if told { // a row that contradicts the audit's names or itself is told also so
+						require.Contains(t, []string{"moved", "scope", "taken away", "scope's name", "a version on top", "digest"}, name)
+					}
+					continue
+				}
+				if name != "taken away" && name != "scope's name" { // what was committed is still in the log, and is copied
+					require.True(t, told, "%v", rep.Lost)
+				}
+				db := openTest(t, to, Options{noSync: true})
+				v, err := db.Scope("acme").Get(ctx, "policy")
+				if !told {
+					require.NoError(t, err)
+				}
+				if err == nil { // the genuine row, from the log or a free page, or below one that was made up
+					require.Equal(t, editText, v.Text)
+					require.Equal(t, Chunk, v.Provenance)
+					require.Equal(t, KindMessage, v.Kind)
+					require.Equal(t, "writer", v.Actor)
+					require.True(t, v.Pinned)
+				}
+				if name != "replaced" {
+					v, err = db.Scope("acme").Get(ctx, "plain")
+					require.NoError(t, err)
+					require.Equal(t, "shipping takes three days", v.Text)
+				}
+				require.NoError(t, db.Close())
+			}
+		})
+	}
+}
+
+// TestSalvageOfEditedDrafts: of held batches neither one that was edited nor one whose decision was taken back is copied.
+func TestSalvageOfEditedDrafts(t *testing.T) {
+	ctx := context.Background()
+	e := newEditable(t)
+	key := ulid.MustParse(e.held)
+	var before []byte
+	e.file(func(tx *bbolt.Tx) { before = slices.Clone(tx.Bucket(names.Held).Get(key[:])) })
+	edited := func(tx *bbolt.Tx) {
+		row, err := codec.Unseal('d', key[:], tx.Bucket(names.Held).Get(key[:]))
+		require.NoError(t, err)
+		row, err = engine.EditHeld(peek.Token{}, row, func(h *store.HeldBatch) { h.Batch.Actor = "another" })
+		require.NoError(t, err)
+		require.NoError(t, tx.Bucket(names.Held).Put(key[:], codec.Seal('d', key[:], row)))
+	}
+	salvaged := func(path string, opts filestore.SalvageOptions) filestore.Salvaged {
+		rep, err := Salvage(ctx, path, filepath.Join(t.TempDir(), "to.ctx"), opts)
+		require.NoError(t, err)
+		return rep
+	}
+	require.Equal(t, 1, salvaged(e.file(func(*bbolt.Tx) {}), filestore.SalvageOptions{}).Held)
+	require.Zero(t, salvaged(e.file(edited), filestore.SalvageOptions{}).Held)
+	require.Equal(t, 1, salvaged(e.file(edited), filestore.SalvageOptions{}.Peek(peek.Token{})).Held, "the control")
+
+	db := openTest(t, filepath.Join(e.dir, "agent.ctx"), Options{noSync: true})
+	_, err := db.Review().Reject(ctx, e.held, "judge", "no")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	back := func(tx *bbolt.Tx) { require.NoError(t, tx.Bucket(names.Held).Put(key[:], before)) }
+	rep := salvaged(e.file(back), filestore.SalvageOptions{})
+	require.Zero(t, rep.Held)
+	require.Contains(t, fmt.Sprint(rep.Lost), "was decided")
+	require.Equal(t, 1, salvaged(e.file(back), filestore.SalvageOptions{}.Peek(peek.Token{})).Held, "the control")
 }

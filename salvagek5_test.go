@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/ctxpage/ctxpage/engine"
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/store"
@@ -222,7 +223,7 @@ func removeSegment(t *testing.T, path string, rng *rand.Rand) damageDone {
 func salvaged(t *testing.T, path string, newest map[string]int, done damageDone) (intact, copied int, wrong error) {
 	ctx := context.Background()
 	to := dbtest.MemoryPath(t)
-	rep, err := Salvage(ctx, path, to, SalvageOptions{})
+	rep, err := Salvage(ctx, path, to, filestore.SalvageOptions{})
 	require.NoError(t, err, done.what)
 	told := fmt.Sprint(rep.Lost)
 	db := openTest(t, to, Options{})

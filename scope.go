@@ -10,9 +10,12 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/cut"
+	"github.com/ctxpage/ctxpage/internal/freshness"
+	"github.com/ctxpage/ctxpage/internal/identity"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/oklog/ulid/v2"
 )
 
 // Scope is the handle of a scope. It reads its own pages and those of its ancestors, and writes its own; no method takes
@@ -26,9 +29,9 @@ type Scope struct {
 	actor string
 	gate  float64
 	gated bool
-	dry   bool      // a refresh that only looks: what is dirty is not fetched
-	judge Evaluator // of this handle, nil: the database's
-	err   error     // of the name or an option: every method returns it
+	view  freshness.View // what it sees, for the dirty check
+	judge Evaluator      // of this handle, nil: the database's
+	err   error          // of the name or an option: every method returns it
 }
 
 // ScopeOption configures a handle when it is made.
@@ -58,7 +61,7 @@ func (db *DB) Scope(name string, opts ...ScopeOption) *Scope {
 	}
 	s := &Scope{db: db, name: name, actor: o.actor, gate: o.gate, gated: o.gated, judge: o.judge}
 	if s.err = store.CheckScope(name); s.err == nil {
-		s.err = checkName("actor", s.actor)
+		s.err = identity.Check("actor", s.actor)
 	}
 	if s.err == nil && s.gate != GateOff && !(s.gate > 0 && s.gate <= 1) {
 		s.err = store.Invalid("gate", fmt.Sprint(s.gate), "a confidence above 0 up to 1, or GateOff")
@@ -67,6 +70,7 @@ func (db *DB) Scope(name string, opts ...ScopeOption) *Scope {
 		s.err = s.checkGated()
 	}
 	s.chain = store.ScopeChain(name)
+	s.view = db.checker.Of(name, s.chain)
 	return s
 }
 
@@ -174,25 +178,25 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *ma
 	if err != nil {
 		return nil, nil, err
 	}
-	var f freshness
+	var f freshness.Finding
 	if l.Current {
-		f = s.freshen(ctx, []*store.Head{v.head()}, o.check)[0]
+		f = s.view.Freshen(ctx, []*store.Head{v.head()}, time.Duration(o.check))[0]
 		if err := ctx.Err(); err != nil {
 			return nil, nil, err
 		}
-		if f.refetched {
+		if f.Refetched {
 			if v, l, err = s.reread(ctx, ref); err != nil {
 				return nil, nil, err
 			}
-		} else if f.reason != "" && !o.stale {
+		} else if f.Reason != "" && !o.stale {
 			return nil, nil, dirtyError(ref.ID, f)
 		}
-		v.Stale = f.reason != ""
+		v.Stale = f.Reason != ""
 	}
 	leaf := &manifest.Record{Type: manifest.TypeGet, LSN: l.LSN, Tokens: v.Tokens, ServeStale: o.stale, Counter: s.db.opts.Counter.Name()}
 	for _, p := range v.Pages {
 		leaf.Pages = append(leaf.Pages, manifest.Page{
-			Num: p.Num, Version: v.Version, Tokens: p.Tokens, Dirty: f.dirty, Refetched: f.refetched, Stale: v.Stale,
+			Num: p.Num, Version: v.Version, Tokens: p.Tokens, Dirty: f.Dirty, Refetched: f.Refetched, Stale: v.Stale,
 		})
 	}
 	return v, leaf, nil
@@ -208,11 +212,11 @@ func (db *DB) headsRead(ctx context.Context, scopes store.Scopes, l store.Locate
 }
 
 // dirtyError says why an artefact cannot be served; what this process may not ask needs no more words than its error has.
-func dirtyError(id string, f freshness) error {
-	if f.reason == store.ReasonNoRoot || f.reason == store.ReasonNoScheme || f.reason == store.ReasonVanished {
-		return fmt.Errorf("%w: %s: %w", ErrDirty, id, f.err)
+func dirtyError(id string, f freshness.Finding) error {
+	if f.Reason == store.ReasonNoRoot || f.Reason == store.ReasonNoScheme || f.Reason == store.ReasonVanished {
+		return fmt.Errorf("%w: %s: %w", ErrDirty, id, f.Err)
 	}
-	return fmt.Errorf("%w: %s: %s: %w", ErrDirty, id, strings.TrimPrefix(f.reason, "dirty: "), f.err)
+	return fmt.Errorf("%w: %s: %s: %w", ErrDirty, id, strings.TrimPrefix(f.Reason, "dirty: "), f.Err)
 }
 
 func (s *Scope) reread(ctx context.Context, ref Ref) (*Version, store.Located, error) {
@@ -278,6 +282,11 @@ func versionOf(h *store.Head) *Version {
 	v.DerivedFrom = append([]Ref(nil), h.DerivedFrom...)
 	v.Supersedes = append([]string(nil), h.Supersedes...)
 	v.Tags = append([]string(nil), h.Tags...)
+	v.Unknown = append([]byte(nil), h.Artefact.Unknown...)
+	if h.Relevance != nil {
+		x := *h.Relevance
+		v.Relevance = &x
+	}
 	v.src = h
 	if h.Meta != nil {
 		v.Meta = make(map[string]string, len(h.Meta))
@@ -336,7 +345,7 @@ func (s *Scope) scan(ctx context.Context, q store.ScanQuery) ([]*Version, string
 }
 
 // writeFetched commits what sources gave as the next versions of artefacts of one scope: all, or none.
-func (db *DB) writeFetched(ctx context.Context, heads []*store.Head, got []Fetched) error {
+func (db *DB) writeFetched(ctx context.Context, heads []*store.Head, fetched []freshness.Got) error {
 	id, err := db.newID()
 	if err != nil {
 		return err
@@ -346,7 +355,7 @@ func (db *DB) writeFetched(ctx context.Context, heads []*store.Head, got []Fetch
 		Leaf: manifest.Record{Type: manifest.TypeRefetch, Reason: "source changed"},
 	}
 	for i, h := range heads {
-		put, err := db.makeFetched(h, &got[i])
+		put, err := db.makeFetched(h, &fetched[i])
 		if err != nil {
 			return err
 		}
@@ -358,7 +367,7 @@ func (db *DB) writeFetched(ctx context.Context, heads []*store.Head, got []Fetch
 }
 
 // makeFetched is the next version of an artefact from what its source gave.
-func (db *DB) makeFetched(h *store.Head, f *Fetched) (store.Put, error) {
+func (db *DB) makeFetched(h *store.Head, f *freshness.Got) (store.Put, error) {
 	a := h.Artefact
 	a.Text, a.CurrentAsOf = f.Text, f.AsOf
 	a.Parts = nil
@@ -366,23 +375,36 @@ func (db *DB) makeFetched(h *store.Head, f *Fetched) (store.Put, error) {
 		a.Supersedes = nil                      // it replaced them when it was put; what was put again since stays
 		a.Provenance = min(a.Provenance, Chunk) // whoever verified the page did not see this
 	}
-	if f.trust != 0 {
-		a.Provenance = min(a.Provenance, f.trust)
+	if f.Trust != 0 {
+		a.Provenance = min(a.Provenance, f.Trust)
 	}
 	return db.makePut(a, f.Validator)
 }
 
+// readCopied is what a page: source gives of an artefact.
+func (db *DB) readCopied(ctx context.Context, scopes store.Scopes, l store.Located) (freshness.Got, error) {
+	v, err := db.version(ctx, scopes, l)
+	if err != nil {
+		return freshness.Got{}, err
+	}
+	text := v.Text
+	if len(v.Parts) > 0 {
+		text, _ = joinParts(v.Parts)
+	}
+	return freshness.Got{Fetched: source.Fetched{Text: text, AsOf: v.CurrentAsOf}, Trust: v.Provenance}, nil
+}
+
 // makePut splits the text of a checked artefact into pages and digests them.
-func (db *DB) makePut(a Artefact, v Validator) (store.Put, error) {
+func (db *DB) makePut(a Artefact, v store.Validator) (store.Put, error) {
 	return db.makePages(a, v, db.opts.PageTokens)
 }
 
 // makeUnsplit makes an artefact of one page, whatever its length.
 func (db *DB) makeUnsplit(a Artefact) (store.Put, error) {
-	return db.makePages(a, Validator{}, math.MaxInt)
+	return db.makePages(a, store.Validator{}, math.MaxInt)
 }
 
-func (db *DB) makePages(a Artefact, v Validator, size int) (store.Put, error) {
+func (db *DB) makePages(a Artefact, v store.Validator, size int) (store.Put, error) {
 	p := store.Put{Source: v, AsOfGiven: !a.CurrentAsOf.IsZero(), Counter: db.opts.Counter.Name()}
 	if !p.AsOfGiven {
 		a.CurrentAsOf = db.opts.Clock()
@@ -397,9 +419,9 @@ func (db *DB) makePages(a Artefact, v Validator, size int) (store.Put, error) {
 	if (a.Role != "" || a.Kind == KindSummary) && size < MaxPageTokens {
 		size = MaxPageTokens // what stands for one message stays one page while it can
 	}
-	for _, c := range split(text, size, db.opts.Counter.Count) {
-		t := c.text
-		np := store.NewPage{Text: t, Tokens: c.tokens, Hash: store.ContentHash(t)}
+	for _, c := range cut.Pages(text, size, db.opts.Counter.Count) {
+		t := c.Text
+		np := store.NewPage{Text: t, Tokens: c.Tokens, Hash: store.ContentHash(t)}
 		if _, err := io.ReadFull(db.opts.Rand, np.Salt[:]); err != nil {
 			return p, fmt.Errorf("ctxpage: randomness: %w", err)
 		}
@@ -431,11 +453,17 @@ func stripParts(parts []Part) []Part {
 	return out
 }
 
-// parseBatchID reads the id of a batch.
-func parseBatchID(s string) (ulid.ULID, error) {
-	id, err := ulid.ParseStrict(s)
-	if err != nil {
-		return id, store.Invalid("batch id", fmt.Sprintf("%q", s), "a ULID of 26 characters")
+// ScopeOf makes the path of a scope out of names that come from elsewhere, one level a name: a user called bob/eve gets a
+// scope beside bob's and not inside it. What could end a name, hide in it, or pass for a separator is written as %XX, byte
+// by byte: slashes and what looks like one, a name of dots, percent signs, control, invisible and formatting characters,
+// and bytes that are not UTF-8. Different names give different paths; plain ones stay as they are.
+//
+// An empty name cannot be a scope, nor can no names, more than MaxScopeDepth, or more than MaxScope bytes: the path is
+// then one that every method of DB.Scope's handle refuses with an *InvalidError.
+func ScopeOf(names ...string) string {
+	parts := make([]string, len(names))
+	for i, n := range names {
+		parts[i] = identity.Escape(n)
 	}
-	return id, nil
+	return strings.Join(parts, "/")
 }

@@ -116,7 +116,7 @@ func served(ranked []*item) (n int) {
 // proposeHits takes what the words find and nothing else.
 func (a *assembling) proposeHits(ctx context.Context) (err error) {
 	weights := lexical.DefaultWeights()
-	q := store.CandidateQuery{Scopes: a.s.chain, Terms: a.s.db.lexer.Terms(a.q.Text), Floor: a.q.Floor, Now: a.now, K: a.widen(a.q.TopK), Weights: &weights}
+	q := store.CandidateQuery{Scopes: a.s.chain, Terms: a.s.db.lexer.Terms(a.q.Text), Floor: a.q.Floor, Now: a.now, Dates: lexical.DatesOf(a.q.Text), K: a.widen(a.q.TopK), Weights: &weights}
 	if a.tx != nil {
 		q.Mask = a.tx.mask()
 	}
@@ -124,7 +124,7 @@ func (a *assembling) proposeHits(ctx context.Context) (err error) {
 		return err
 	}
 	a.full = len(a.cands.Hits) >= q.K
-	a.room.items = appendItems(append(a.room.items[:0], a.drafts(q.Terms)...), a.cands.Hits)
+	a.room.items = appendItems(append(a.room.items[:0], a.drafts(&q)...), a.cands.Hits)
 	a.room.order = a.room.order[:0]
 	for i := range a.room.items {
 		if it := &a.room.items[i]; it.cand.Lexical.Score > 0 && it.cand.Excluded == "" {
@@ -189,9 +189,9 @@ func (a *assembling) left() []LeftOut {
 		if it.reason == "" {
 			continue
 		}
-		l := LeftOut{Ref: it.ref(), Reason: it.reason, Score: it.scored.score}
-		if it.reason == it.fresh.reason {
-			l.Err = it.fresh.err
+		l := LeftOut{Ref: it.ref(), Reason: it.reason, Score: it.scored.score, DuplicateOf: it.twin}
+		if it.reason == it.fresh.Reason {
+			l.Err = it.fresh.Err
 		}
 		out = append(out, l)
 	}

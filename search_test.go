@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/ctxpage/ctxpage/source"
+
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ctxpage/ctxpage"
@@ -14,7 +16,7 @@ import (
 // can. Each source is asked once, and no more of them than it takes.
 func TestSearchLooksFurther(t *testing.T) {
 	m := newMemo()
-	db := open(t, Options{Sources: map[string]Source{"memo": m}})
+	db := open(t, Options{Sources: map[string]source.Source{"memo": m}})
 	s := db.Scope("acme")
 	const lost, plain = 150, 20
 	for i := range lost {

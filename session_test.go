@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/shown"
+	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -160,7 +162,7 @@ func TestSessionPass(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound)
 
 	loads := db.table.stats().Faults
-	q := PassQuery{Keywords: []string{"refund limit"}}
+	q := session.PassQuery{Keywords: []string{"refund limit"}}
 	p, err := chat.Pass(ctx, q)
 	require.NoError(t, err)
 	require.Equal(t, loads, db.table.stats().Faults, "a pass pages nothing in")
@@ -193,7 +195,7 @@ func TestSessionPass(t *testing.T) {
 	pinned, err := chat.Window(ctx)
 	require.NoError(t, err)
 	require.Equal(t, session.Raw, pinned.Turns[3].Level)
-	second, err := chat.Pass(ctx, PassQuery{Keywords: []string{"weather Oslo"}, Params: session.CompatParams()})
+	second, err := chat.Pass(ctx, session.PassQuery{Keywords: []string{"weather Oslo"}, Params: session.CompatParams()})
 	require.NoError(t, err)
 	require.False(t, second.Repeated)
 	require.NoError(t, db.Close())
@@ -204,7 +206,7 @@ func TestSessionPass(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, second.Verdicts, kept.Verdicts)
 	require.Equal(t, second.Result, kept.Result)
-	again, err = chat.Pass(ctx, PassQuery{Keywords: []string{"weather Oslo"}, Params: session.CompatParams()})
+	again, err = chat.Pass(ctx, session.PassQuery{Keywords: []string{"weather Oslo"}, Params: session.CompatParams()})
 	require.NoError(t, err)
 	require.True(t, again.Repeated)
 
@@ -245,12 +247,12 @@ func TestPassPagesTurnsOfMiddleLength(t *testing.T) {
 		Turn{ID: "middle", Role: "user", Text: strings.Repeat("talk about the weather of tomorrow ", 16)})
 	require.NoError(t, err)
 	dialogue(t, chat, 20)
-	p, err := chat.Pass(ctx, PassQuery{Keywords: []string{"refund limit"}})
+	p, err := chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund limit"}})
 	require.NoError(t, err)
 	w, err := chat.Window(ctx)
 	require.NoError(t, err)
 	at := func(id string) int {
-		return slices.IndexFunc(w.Turns, func(t WindowTurn) bool { return t.Ref.ID == id })
+		return slices.IndexFunc(w.Turns, func(t session.WindowTurn) bool { return t.ID == id })
 	}
 	require.Equal(t, session.Page, p.Verdicts[at("middle")].Action)
 	turn := w.Turns[at("middle")]
@@ -270,7 +272,7 @@ func TestSessionUnits(t *testing.T) {
 		Turn{Role: "tool", ToolCallID: "c1", Text: filler(1)})
 	require.NoError(t, err)
 	dialogue(t, chat, 20)
-	p, err := chat.Pass(ctx, PassQuery{Keywords: []string{"refund limit"}})
+	p, err := chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund limit"}})
 	require.NoError(t, err)
 	require.Equal(t, session.Retain, p.Verdicts[0].Action)
 	require.Equal(t, session.Evict, p.Verdicts[1].Action)
@@ -306,7 +308,7 @@ func TestAssembleSession(t *testing.T) {
 	last := before.Blocks[len(before.Blocks)-1]
 	require.Equal(t, "And what is the refund limit now?", last.Text, "the newest turn ends the context")
 
-	_, err = chat.Pass(ctx, PassQuery{Keywords: []string{"refund limit"}})
+	_, err = chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund limit"}})
 	require.NoError(t, err)
 	w, err := chat.Window(ctx)
 	require.NoError(t, err)
@@ -321,24 +323,24 @@ func TestAssembleSession(t *testing.T) {
 	require.Contains(t, form, DirectivesID)
 	seen, evicted, stubs := int64(0), 0, 0
 	for _, turn := range w.Turns {
-		b, in := form[turn.Ref.ID]
+		b, in := form[turn.ID]
 		switch turn.Level {
 		case session.Cold:
-			require.False(t, in, turn.Ref)
+			require.False(t, in, turn.ID)
 			evicted++
 		case session.Stub:
-			require.True(t, in, turn.Ref)
+			require.True(t, in, turn.ID)
 			require.Equal(t, "stub", b.Form.String())
-			require.Contains(t, b.Text, turn.Ref.ID)
+			require.Contains(t, b.Text, turn.ID)
 			stubs++
 		default:
-			require.True(t, in, turn.Ref)
+			require.True(t, in, turn.ID)
 			require.Equal(t, "full", b.Form.String())
 		}
 	}
 	for _, b := range a.Blocks {
 		if b.Kind == KindMessage {
-			turn := w.Turns[slices.IndexFunc(w.Turns, func(x WindowTurn) bool { return x.Ref.ID == b.Ref.ID })]
+			turn := w.Turns[slices.IndexFunc(w.Turns, func(x session.WindowTurn) bool { return x.ID == b.Ref.ID })]
 			require.Greater(t, turn.Seq, seen, "in order")
 			seen = turn.Seq
 		}
@@ -374,7 +376,7 @@ func TestSessionsForgotten(t *testing.T) {
 	ctx := context.Background()
 	db, chat := openTalk(t)
 	dialogue(t, chat, 3)
-	_, err := chat.Pass(ctx, PassQuery{Keywords: []string{"refund"}})
+	_, err := chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund"}})
 	require.NoError(t, err)
 	before, err := chat.Window(ctx)
 	require.NoError(t, err)
@@ -382,7 +384,7 @@ func TestSessionsForgotten(t *testing.T) {
 		_, err := db.Scope("acme/agent").Session(fmt.Sprint("other-", i)).Append(ctx, Turn{Role: "user", Text: "hello"})
 		require.NoError(t, err)
 	}
-	require.Nil(t, db.conversation("acme/agent", "chat").blocks)
+	require.Nil(t, db.conversation("acme/agent", "chat").Blocks)
 	after, err := chat.Window(ctx)
 	require.NoError(t, err)
 	require.Equal(t, before.Turns, after.Turns)
@@ -429,10 +431,10 @@ func TestRecallIsRemembered(t *testing.T) {
 	_, err = chat.Recall(ctx, refs[1].ID)
 	require.NoError(t, err)
 	lastRead := func() (out []int64) {
-		talk, err := chat.talk()
+		conv, err := chat.talk()
 		require.NoError(t, err)
-		require.NoError(t, talk.exclusively(ctx, func() error {
-			for _, sec := range talk.window().Sections {
+		require.NoError(t, conv.exclusively(ctx, func() error {
+			for _, sec := range conv.Window().Sections {
 				out = append(out, sec.Signals.LastRead)
 			}
 			return nil
@@ -603,7 +605,7 @@ func TestOpeningIsPaidFor(t *testing.T) {
 	for budget := 150; budget < 500; budget++ {
 		a, err := db.Scope("acme/agent").Assemble(ctx, Query{Text: "file", Budget: budget, Session: "chat"})
 		require.NoError(t, err)
-		opening := render.OpeningCost(renderPages(nil, a.shown, "chat"))
+		opening := render.OpeningCost(shown.Pages(nil, a.shown, "chat"))
 		require.NotEmpty(t, opening)
 		require.LessOrEqual(t, count(a.Text())+count(opening), budget)
 		if count(a.Text())+2*count(opening) > budget {
@@ -623,18 +625,18 @@ func TestTryLeavesNothing(t *testing.T) {
 	chat := s.Session("chat")
 	_, err := chat.Append(ctx, Turn{Role: "user", Text: "Hello."})
 	require.NoError(t, err)
-	talk, err := chat.talk()
+	conv, err := chat.talk()
 	require.NoError(t, err)
-	rows := len(talk.rows)
+	rows := len(conv.Rows)
 	_, err = chat.Try(ctx, Turn{ID: "tried", Role: "user", Text: "And?"}, Turn{Role: "assistant", Text: "Nothing."})
 	require.NoError(t, err)
-	require.True(t, talk.loaded)
-	require.Len(t, talk.rows, rows)
+	require.True(t, conv.loaded)
+	require.Len(t, conv.Rows, rows)
 	_, err = s.Put(ctx, Artefact{ID: "tried", Kind: KindMessage, Role: "user", Text: "And?", Group: "chat", Seq: 2})
 	require.NoError(t, err)
 	_, err = chat.Append(ctx, Turn{Role: "assistant", Text: "So."}) // stores the row that was made of it
 	require.NoError(t, err)
-	raw, err := db.store.State(ctx, talk.turnKey(turnRowKey, "tried"))
+	raw, err := db.store.State(ctx, conv.TurnKey(talk.TurnRowKey, "tried"))
 	require.NoError(t, err)
 	require.NotNil(t, raw)
 	_, err = chat.Try(ctx, Turn{Role: "user"})
@@ -652,18 +654,18 @@ func TestRefusedAppendLeavesNothing(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 2000, KeepLast: 1}))
-	talk, err := chat.talk()
+	conv, err := chat.talk()
 	require.NoError(t, err)
-	rows, tokens, turn := len(talk.rows), talk.tokens(), talk.turn()
+	rows, tokens, turn := len(conv.Rows), conv.Tokens(), conv.Turn()
 	refused := func(kept bool, want error, turns ...Turn) {
 		for _, call := range []func() error{
 			func() error { _, err := chat.Append(ctx, turns...); return err }, func() error { _, err := chat.Try(ctx, turns...); return err },
 		} {
 			require.ErrorIs(t, call(), want)
-			require.Equal(t, kept, talk.loaded)
+			require.Equal(t, kept, conv.loaded)
 			_, err := chat.Window(ctx)
 			require.NoError(t, err)
-			require.Equal(t, []any{rows, tokens, turn, 6}, []any{len(talk.rows), talk.tokens(), talk.turn(), len(talk.blocks)})
+			require.Equal(t, []any{rows, tokens, turn, 6}, []any{len(conv.Rows), conv.Tokens(), conv.Turn(), len(conv.Blocks)})
 		}
 	}
 	large := Turn{Role: "user", Text: strings.Repeat("More words than there is room for. ", 300)}
@@ -673,7 +675,7 @@ func TestRefusedAppendLeavesNothing(t *testing.T) {
 	refused(false, ErrHeadroom, Turn{Role: "user", Text: strings.Repeat("One more. ", 300)}, large) // the first makes the others pay
 	_, err = chat.Append(ctx, Turn{Role: "user", Text: strings.Repeat("One more. ", 300)})
 	require.NoError(t, err)
-	require.NotEqual(t, rows, len(talk.rows))
+	require.NotEqual(t, rows, len(conv.Rows))
 }
 
 // An append that has to make room leaves what was counted and listed of the session in force: it looks at the window, not
@@ -686,15 +688,15 @@ func TestAdmissionFollowsTheWindow(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 2000, UserCap: 100}))
-	talk, err := chat.talk()
+	conv, err := chat.talk()
 	require.NoError(t, err)
 	_, err = chat.Window(ctx)
 	require.NoError(t, err)
-	require.NoError(t, talk.exclusively(ctx, func() error { talk.window(); talk.tokens(); return nil }))
+	require.NoError(t, conv.exclusively(ctx, func() error { conv.Window(); conv.Tokens(); return nil }))
 	for range 10 {
 		_, err = chat.Append(ctx, Turn{Role: "assistant", Text: "Look.", ToolCalls: []ToolCall{{ID: "c", Name: "grep"}}}, Turn{Role: "tool", ToolCallID: "c", Text: strings.Repeat("A line. ", 150)})
 		require.NoError(t, err)
-		require.Equal(t, []uint64{talk.rev, talk.rev}, []uint64{talk.sumRev, talk.insideRev})
+		require.Equal(t, []uint64{conv.Rev, conv.Rev}, []uint64{conv.Sum.At, conv.Inside.At})
 	}
 	passes, err := chat.Passes(ctx)
 	require.NoError(t, err)
@@ -760,22 +762,22 @@ func TestUndoAfterManyUndone(t *testing.T) {
 	_, err := chat.Append(ctx, Turn{Role: "user", Text: "first"}, Turn{Role: "assistant", Text: "second"})
 	require.NoError(t, err)
 	pass := func(word string) {
-		_, err := chat.Pass(ctx, PassQuery{Keywords: []string{word}})
+		_, err := chat.Pass(ctx, session.PassQuery{Keywords: []string{word}})
 		require.NoError(t, err)
 	}
 	pass("first")
-	for i := range keptVerdicts + 1 {
+	for i := range talk.KeptVerdicts + 1 {
 		pass(fmt.Sprint("word", i))
 		_, err = chat.Undo(ctx, 0)
 		require.NoError(t, err, i)
 	}
 	rows := 0
-	require.NoError(t, db.scanState(ctx, verdictRowKey, func(store.StateRow) error { rows++; return nil }))
+	require.NoError(t, db.scanState(ctx, talk.VerdictRowKey, func(store.StateRow) error { rows++; return nil }))
 	require.Equal(t, 1, rows)
-	for i := range keptVerdicts {
+	for i := range talk.KeptVerdicts {
 		pass(fmt.Sprint("word", i))
 	}
-	for range keptVerdicts - 1 {
+	for range talk.KeptVerdicts - 1 {
 		_, err = chat.Undo(ctx, 0)
 		require.NoError(t, err)
 	}
@@ -895,9 +897,9 @@ func TestRolesThatCanBeRendered(t *testing.T) {
 	w, err := chat.Window(ctx)
 	require.NoError(t, err)
 	require.Equal(t, "developer", w.Turns[1].Role, "it is stored as it was put")
-	talk, err := chat.talk()
+	conv, err := chat.talk()
 	require.NoError(t, err)
-	require.Equal(t, session.System, talk.window().Sections[1].Role, "and as protected as system")
+	require.Equal(t, session.System, conv.Window().Sections[1].Role, "and as protected as system")
 }
 
 // putting puts a page when a token counter is asked for the first time: in the midst of an append.

@@ -3,107 +3,56 @@ package ctxpage
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
-	"slices"
 
+	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/manifest"
-	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/vmihailenco/msgpack/v5"
 )
 
-// changes collects the writes of one batch: state rows, and pages the database derives.
-type changes struct {
-	rows []store.StateRow
-	at   map[string]int
-	sets int // how often a row was set, the same one again included
-	puts []store.Put
-	err  error // the first that encoding gave
-
-	texts map[uint64][]string // of turns on their way in, by the numbers that stand for those of their pages
-}
-
-// expect makes room for so many more rows.
-func (w *changes) expect(n int) {
-	w.rows = slices.Grow(w.rows, n)
-	if len(w.at) < n {
-		at := make(map[string]int, len(w.at)+n)
-		maps.Copy(at, w.at)
-		w.at = at
-	}
-}
-
-func (w *changes) put(key string, v any) {
-	raw, err := msgpack.Marshal(v)
-	if err != nil && w.err == nil {
-		w.err = fmt.Errorf("ctxpage: encode %s: %w", key, err)
-	}
-	w.raw(key, raw)
-}
-
-func (w *changes) row(key string, encode func() ([]byte, error)) {
-	raw, err := encode()
-	if err != nil && w.err == nil {
-		w.err = fmt.Errorf("ctxpage: encode %s: %w", key, err)
-	}
-	w.raw(key, raw)
-}
-
-func (w *changes) raw(key string, v []byte) {
-	w.sets++
-	if i, ok := w.at[key]; ok {
-		w.rows[i].Value = v
-		return
-	}
-	w.at[key] = len(w.rows)
-	w.rows = append(w.rows, store.StateRow{Key: key, Value: v})
-}
-
-// begin collects what is to be stored anyway: rows that were made again, and when turns were last read.
-func (c *conversation) begin() *changes {
-	w := &changes{at: map[string]int{}}
-	for _, id := range slices.Sorted(maps.Keys(c.reads)) {
-		if i := c.find(id); i >= 0 {
-			c.setRow(w, i, func(r *turnRow) { r.Signals.LastRead = max(r.Signals.LastRead, c.reads[id]) })
-		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(c.unsaved)) {
-		c.storeRow(w, id, c.rows[id])
-	}
-	return w
-}
-
-// storeRow stores a row that is new or was made again.
-func (c *conversation) storeRow(w *changes, id string, r *turnRow) {
-	w.row(c.turnKey(turnRowKey, id), r.encode)
-	if old := c.rows[id]; r.moved || old != nil && old.moved { // of a turn that was deleted and comes anew
-		r.moved = true
-		w.row(c.turnKey(placeRowKey, id), r.encodePlace)
-	}
-	c.rows[id] = r
-}
+// How a change of a session reaches the store. Memory is changed first and is right only if the commit succeeds:
+//
+//	collected ──commit──▶ saved     the change row has the LSN of this commit
+//	              │
+//	              ├─refused─▶ failed: not loaded; the next use reads all of it
+//	              └─unknown─▶ failed and unsure: the next use asks the store first what is on its way (Refresh)
+//
+// Invariant: every batch of a session expects its change row to be as it was when the session was read, and writes it.
+// Of two processes that decide on the same state one is refused, and decides anew (conversation.exclusively).
 
 // commit writes what was collected. Memory was changed before it: when the commit fails, all of it is read again.
-func (c *conversation) commit(ctx context.Context, s *Scope, w *changes, leaf manifest.Record) error {
-	err := w.err
+func (c *conversation) commit(ctx context.Context, s *Scope, w *talk.Writes, leaf manifest.Record) error {
+	err := w.Err
 	if s.db.opts.ReadOnly {
 		err = ErrReadOnly
 	}
 	id, idErr := s.db.newID()
 	if err = errors.Join(err, idErr); err == nil {
-		leaf.Session = c.id
-		_, err = s.db.store.Commit(ctx, store.Batch{
-			ID: id, Scope: c.scope, Actor: s.actor, Now: s.db.opts.Clock(), OnStale: AllowStale, Puts: w.puts, State: w.rows, Leaf: leaf,
-		})
+		leaf.Session = c.ID
+		b := store.Batch{ID: id, Scope: c.Scope, Actor: s.actor, Now: s.db.opts.Clock(), OnStale: AllowStale, Puts: w.Puts, State: w.Rows, Leaf: leaf}
+		c.guard(&b)
+		var out Outcome
+		if out, err = s.db.store.Commit(ctx, b); err == nil {
+			c.saved(out.LSN)
+		}
 	}
 	if err != nil {
 		c.failed(err)
 		return err
 	}
-	c.saved()
-	c.gen++
 	return nil
+}
+
+// guard has a batch refused when another process changed the session since it was read, and tells that one of this batch.
+func (c *conversation) guard(b *store.Batch) {
+	key := c.Key(talk.ChangeRowKey)
+	b.ExpectState = append(b.ExpectState, store.StatePre{Key: key, LSN: c.changed})
+	b.State = append(b.State, store.StateRow{Key: key, Value: []byte{1}})
+}
+
+// saved forgets what waited for a commit, which was that of an LSN.
+func (c *conversation) saved(lsn uint64) {
+	c.changed = lsn
+	c.Saved()
 }
 
 // failed has all of it read again after a commit: whether it happened is found by that.
@@ -112,25 +61,4 @@ func (c *conversation) failed(err error) {
 		c.unsure = true
 		c.db.talks.unsure.Store(true) // also for who opens it after it was collected
 	}
-}
-
-// saved forgets what waited for a commit.
-func (c *conversation) saved() {
-	c.unsaved = map[string]bool{}
-	clear(c.reads)
-}
-
-// setRow changes the place of a turn, in memory and in the batch: what encodePlace writes, and nothing else of the row.
-func (c *conversation) setRow(w *changes, i int, change func(*turnRow)) {
-	old := c.blocks[i].row
-	row := *old
-	change(&row)
-	row.moved = true
-	if c.shown(i) == session.Cold && row.Level == old.Level && row.Because == old.Because && row.Pinned == old.Pinned && row.Yielded == old.Yielded {
-		c.blocks[i].row = &row // it was read, and stays out of the window
-	} else {
-		c.recount(c.blocks[i].unit, func() { c.blocks[i].row = &row })
-	}
-	c.rows[c.blocks[i].id] = &row
-	w.row(c.turnKey(placeRowKey, c.blocks[i].id), row.encodePlace)
 }

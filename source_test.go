@@ -13,10 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/source"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
 )
 
 // memo is a source of a host: texts by key, and every way to fail.
@@ -46,19 +47,19 @@ func (m *memo) do(change func(m *memo)) {
 	change(m)
 }
 
-func (m *memo) Probe(ctx context.Context, key string, have Validator) (Validator, error) {
+func (m *memo) Probe(ctx context.Context, key string, have store.Validator) (store.Validator, error) {
 	m.probes.Add(1)
 	m.mu.Lock()
 	stamp := m.stamp[key]
 	m.mu.Unlock()
 	if stamp != "" {
-		return Validator{Stamp: stamp}, nil
+		return store.Validator{Stamp: stamp}, nil
 	}
 	f, err := m.load(key)
 	return f.Validator, err
 }
 
-func (m *memo) Fetch(ctx context.Context, key string) (Fetched, error) {
+func (m *memo) Fetch(ctx context.Context, key string) (source.Fetched, error) {
 	m.fetches.Add(1)
 	m.mu.Lock()
 	hang, panics := m.hang, m.panics
@@ -72,14 +73,14 @@ func (m *memo) Fetch(ctx context.Context, key string) (Fetched, error) {
 	return m.load(key)
 }
 
-func (m *memo) load(key string) (Fetched, error) {
+func (m *memo) load(key string) (source.Fetched, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	text, ok := m.texts[key]
 	if m.fail != nil || !ok {
-		return Fetched{}, errors.Join(m.fail, errors.New("memo: no "+key))
+		return source.Fetched{}, errors.Join(m.fail, errors.New("memo: no "+key))
 	}
-	return Fetched{Text: text, Validator: Validator{Stamp: m.stamp[key], Hash: hashOf(text)}}, nil
+	return source.Fetched{Text: text, Validator: store.Validator{Stamp: m.stamp[key], Hash: hashOf(text)}}, nil
 }
 
 // hashOf stands for any hash: equal texts, equal numbers.
@@ -119,7 +120,7 @@ func TestFileSource(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "refunds up to 600", hits[0].Text)
 	writes := 0
-	require.NoError(t, db.Manifests().Each(ctx, 0, db.Manifests().Size(), false, func(r *manifest.Record) error {
+	require.NoError(t, store.EachRecord(ctx, db.Manifests(), 0, db.Manifests().Size(), false, func(r *manifest.Record) error {
 		if r.Type == manifest.TypeRefetch {
 			require.Equal(t, "source", r.Actor)
 			writes++
@@ -353,7 +354,7 @@ func TestPageSourceTrust(t *testing.T) {
 func TestRefetchIsNotVerified(t *testing.T) {
 	m := newMemo()
 	m.set("k", "limit 200")
-	db := open(t, Options{Sources: map[string]Source{"memo": m}})
+	db := open(t, Options{Sources: map[string]source.Source{"memo": m}})
 	s := db.Scope("acme")
 	_, err := db.PutVerified(ctx, "acme", "anna", Artefact{ID: "policy", Source: "memo:k"})
 	require.NoError(t, err)
@@ -370,7 +371,7 @@ func TestRefetchIsNotVerified(t *testing.T) {
 
 func TestHostSource(t *testing.T) {
 	m := newMemo()
-	db := open(t, Options{Sources: map[string]Source{"memo": m}, SourceTimeout: 100 * time.Millisecond})
+	db := open(t, Options{Sources: map[string]source.Source{"memo": m}, SourceTimeout: 100 * time.Millisecond})
 	s := db.Scope("acme")
 	m.set("k", "one")
 	put(t, s, Artefact{ID: "x", Source: "memo:k"})
@@ -406,7 +407,7 @@ func TestHostSource(t *testing.T) {
 		require.ErrorIs(t, err, ErrInvalid, src)
 	}
 	for _, scheme := range []string{"page", ""} {
-		_, err := Open(filepath.Join(t.TempDir(), "x"), Options{Sources: map[string]Source{scheme: m}})
+		_, err := Open(filepath.Join(t.TempDir(), "x"), Options{Sources: map[string]source.Source{scheme: m}})
 		require.ErrorIs(t, err, ErrInvalid)
 	}
 }
@@ -415,7 +416,7 @@ func TestHostSource(t *testing.T) {
 func TestCallerGivesUp(t *testing.T) {
 	m := newMemo()
 	m.set("k", "one")
-	db := open(t, Options{Sources: map[string]Source{"memo": m}})
+	db := open(t, Options{Sources: map[string]source.Source{"memo": m}})
 	s := db.Scope("acme")
 	put(t, s, Artefact{ID: "x", Source: "memo:k"})
 	m.set("k", "two")
@@ -436,7 +437,7 @@ func TestCallerGivesUp(t *testing.T) {
 func TestCheckPolicy(t *testing.T) {
 	clk := newClock()
 	m := newMemo()
-	db := open(t, Options{Clock: clk.now, Sources: map[string]Source{"memo": m}})
+	db := open(t, Options{Clock: clk.now, Sources: map[string]source.Source{"memo": m}})
 	s := db.Scope("acme")
 	m.set("k", "one")
 	put(t, s, Artefact{ID: "x", Source: "memo:k"})
@@ -522,7 +523,7 @@ func TestLooksTogether(t *testing.T) {
 // half of the old text and half of the new.
 func TestOneProbeForAllPages(t *testing.T) {
 	m := newMemo()
-	db := open(t, Options{PageTokens: 64, Sources: map[string]Source{"memo": m}})
+	db := open(t, Options{PageTokens: 64, Sources: map[string]source.Source{"memo": m}})
 	s := db.Scope("acme")
 	m.set("k", strings.Repeat("zebra crossing of the road. ", 60))
 	put(t, s, Artefact{ID: "x", Source: "memo:k"})
@@ -538,7 +539,7 @@ func TestNewStampSameContent(t *testing.T) {
 	m := newMemo()
 	m.set("k", "one")
 	m.do(func(m *memo) { m.stamp["k"] = "etag-1" })
-	db := open(t, Options{Sources: map[string]Source{"memo": m}})
+	db := open(t, Options{Sources: map[string]source.Source{"memo": m}})
 	s := db.Scope("acme")
 	put(t, s, Artefact{ID: "x", Source: "memo:k"})
 	m.do(func(m *memo) { m.stamp["k"] = "etag-2" })
@@ -563,7 +564,7 @@ func TestNewStampSameContent(t *testing.T) {
 // Of many who find a page dirty at once one fetches it, and all get the one new version.
 func TestConcurrentRefetch(t *testing.T) {
 	m := newMemo()
-	db := open(t, Options{Sources: map[string]Source{"memo": m}})
+	db := open(t, Options{Sources: map[string]source.Source{"memo": m}})
 	s := db.Scope("acme")
 	m.set("k", "one")
 	put(t, s, Artefact{ID: "x", Source: "memo:k"})
@@ -596,7 +597,7 @@ func TestConcurrentRefetch(t *testing.T) {
 func TestReadOnlyNeverRefetches(t *testing.T) {
 	m := newMemo()
 	m.set("k", "limit 200")
-	opts := Options{Sources: map[string]Source{"memo": m}}
+	opts := Options{Sources: map[string]source.Source{"memo": m}}
 	db := open(t, opts)
 	put(t, db.Scope("acme"), Artefact{ID: "x", Source: "memo:k"})
 	put(t, db.Scope("acme"), Artefact{ID: "y", Text: "limit of another kind"})
@@ -631,7 +632,7 @@ func TestReadOnlyNeverRefetches(t *testing.T) {
 func TestStalenessIsTransitive(t *testing.T) {
 	m := newMemo()
 	m.set("k", "limit 200")
-	db := open(t, Options{Sources: map[string]Source{"memo": m}})
+	db := open(t, Options{Sources: map[string]source.Source{"memo": m}})
 	s := db.Scope("acme/a")
 	put(t, db.Scope("acme"), Artefact{ID: "page", Source: "memo:k"})
 	put(t, s, Artefact{ID: "copy", Source: "page:page"})
@@ -690,13 +691,13 @@ type late struct {
 	delay func(key string) time.Duration
 }
 
-func (l *late) Probe(_ context.Context, _ string, _ Validator) (Validator, error) {
-	return Validator{Stamp: l.text}, nil
+func (l *late) Probe(_ context.Context, _ string, _ store.Validator) (store.Validator, error) {
+	return store.Validator{Stamp: l.text}, nil
 }
 
-func (l *late) Fetch(_ context.Context, key string) (Fetched, error) {
+func (l *late) Fetch(_ context.Context, key string) (source.Fetched, error) {
 	<-time.After(l.delay(key))
-	return Fetched{Text: l.text, Validator: Validator{Stamp: l.text}}, nil
+	return source.Fetched{Text: l.text, Validator: store.Validator{Stamp: l.text}}, nil
 }
 
 // Pages of equal score stand in the same order whichever source was quickest to be fetched anew.
@@ -705,7 +706,7 @@ func TestRefetchesKeepTheirOrder(t *testing.T) {
 	var first string
 	for round := range 4 {
 		src := &late{text: "zebra before", delay: func(string) time.Duration { return 0 }}
-		db := open(t, Options{Clock: newClock().now, Sources: map[string]Source{"late": src}})
+		db := open(t, Options{Clock: newClock().now, Sources: map[string]source.Source{"late": src}})
 		s := db.Scope("acme")
 		for i := range 8 {
 			put(t, s, Artefact{ID: fmt.Sprint("doc-", i), Source: fmt.Sprint("late:", i), Kind: KindChunk})

@@ -3,6 +3,7 @@ package ctxpage
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -54,5 +55,29 @@ func TestKilledBetweenSteps(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, found(db))
 		require.NoError(t, db.Close())
+	}
+}
+
+// TestLongDirective: what is too long for a directive is refused before anything is made of it; prose of any length
+// passes.
+func TestLongDirective(t *testing.T) {
+	db, _ := openInternal(t)
+	d := db.Scope("acme").Directives()
+	long := strings.Repeat("\ufb01", 2<<20) // each becomes two letters
+	var before, after runtime.MemStats
+	for _, verb := range []string{"use ", "prohibit ", "set premise ", "change premise to ", "remove policy ", "use x instead of "} {
+		runtime.ReadMemStats(&before)
+		_, err := d.Step(t.Context(), verb+long)
+		_, perr := d.Preview(t.Context(), verb+long)
+		runtime.ReadMemStats(&after)
+		require.ErrorIs(t, err, ErrInvalid, verb)
+		require.ErrorIs(t, perr, ErrInvalid, verb)
+		require.ErrorContains(t, err, "expected at most 65536")
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(2*len(long)+(6<<20)), verb) // of which the inputs themselves are two
+	}
+	for _, prose := range []string{"users say: " + long, long, "clear state" + strings.Repeat(" ", MaxDirective) + "later"} {
+		got, err := d.Step(t.Context(), prose)
+		require.NoError(t, err)
+		require.Zero(t, got.Kind)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/internal/peek"
@@ -113,7 +114,7 @@ func TestRestoreMarkIsSynced(t *testing.T) {
 	path, backup := restorable(t)
 	fsys := newSyncFS()
 	looked := 0
-	_, err := Restore(context.Background(), backup, path, RestoreOptions{Replace: true}.Peek(peek.Token{}, func(step string) error {
+	_, err := filestore.Restore(context.Background(), backup, path, filestore.RestoreOptions{Replace: true}.Peek(peek.Token{}, func(step string) error {
 		fsys.mu.Lock()
 		defer fsys.mu.Unlock()
 		mark, dir := path+names.Swap, filepath.Dir(path)

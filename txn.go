@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/ctxpage/ctxpage/internal/succession"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -63,7 +64,7 @@ type Txn struct {
 
 	order    []string
 	writes   map[string]*store.Put
-	replaced supersedes            // by the writes
+	replaced succession.Writes     // by the writes
 	worth    map[string]Provenance // of drafts of a gated handle, beyond the gate; nil without
 	drop     map[string]bool       // nil until there is something in it, as the two below
 	expect   map[string]uint64     // LSN an artefact of the scope had when it was read or first written
@@ -72,7 +73,7 @@ type Txn struct {
 	echoes   []Ref // served pages that drafts merely repeat
 	bytes    int
 	out      Outcome
-	reader   uint64          // of db.readers
+	reader   store.Ticket    // what it reads stays
 	maybe    bool            // a Commit ended without an answer: it may have happened
 	unknown  map[string]bool // what is superseded and is not there; nil: nothing
 	failed   error           // the first write that failed: nothing of the transaction is committed any more
@@ -135,18 +136,21 @@ func (s *Scope) newTxn(opts []TxnOption) (*Txn, error) {
 // Begin starts a speculative transaction: what it writes is invisible to everybody else until Commit passes the gate.
 // It reads committed pages and its own writes. Finish it with Commit or Rollback, for until then gc drops no version that
 // was current when it began; a deferred Rollback after Commit is harmless.
-func (s *Scope) Begin(_ context.Context, opts ...TxnOption) (*Txn, error) {
+func (s *Scope) Begin(ctx context.Context, opts ...TxnOption) (*Txn, error) {
 	tx, err := s.newTxn(opts)
-	if err == nil {
-		tx.reader = s.db.readers.enter(s.db.reader())
+	if err != nil {
+		return nil, err
 	}
-	return tx, err
+	if tx.reader, err = s.db.hold(ctx); err != nil {
+		return nil, err
+	}
+	return tx, nil
 }
 
 // end makes the transaction a thing of the past: gc need not spare what it saw.
 func (tx *Txn) end() {
 	tx.state = txnDone
-	tx.s.db.readers.leave(tx.reader)
+	tx.s.db.store.Release(tx.reader)
 }
 
 // Update runs fn in a transaction the host vouches for, and commits it: there is no gate. If an artefact that fn read
@@ -173,7 +177,11 @@ func (s *Scope) Update(ctx context.Context, fn func(tx *Txn) error, opts ...TxnO
 const updateTries = 10
 
 func (tx *Txn) run(ctx context.Context, fn func(tx *Txn) error) error {
-	tx.reader = tx.s.db.readers.enter(tx.s.db.reader())
+	held, err := tx.s.db.hold(ctx)
+	if err != nil {
+		return err
+	}
+	tx.reader = held
 	defer tx.end() // also when fn panics
 	if err := fn(tx); err != nil {
 		return err
@@ -350,28 +358,28 @@ func (tx *Txn) derive(ctx context.Context, a *Artefact) error {
 
 // content fetches what has a source, and says what the source is recognised by. A text that is given beside it must be
 // what the source holds, as one that was read back is: the first read would replace another.
-func (s *Scope) content(ctx context.Context, a *Artefact) (Validator, error) {
+func (s *Scope) content(ctx context.Context, a *Artefact) (store.Validator, error) {
 	if a.Source == "" {
-		return Validator{}, nil
+		return store.Validator{}, nil
 	}
-	if _, _, err := s.source(a.Source); err != nil {
-		return Validator{}, err
+	if err := s.view.Known(a.Source); err != nil {
+		return store.Validator{}, err
 	}
 	given := a.Text != "" || len(a.Parts) > 0
-	f, err := s.fetch(ctx, a.Source)
+	f, err := s.view.Fetch(ctx, a.Source)
 	if err != nil && given {
-		return Validator{}, fmt.Errorf("%s: text beside a source must be what the source holds; leave one of them out: %w", a.ID, err)
+		return store.Validator{}, fmt.Errorf("%s: text beside a source must be what the source holds; leave one of them out: %w", a.ID, err)
 	}
 	if err != nil {
-		return Validator{}, err
+		return store.Validator{}, err
 	}
-	if f.trust != 0 {
-		a.Provenance = min(a.Provenance, f.trust)
+	if f.Trust != 0 {
+		a.Provenance = min(a.Provenance, f.Trust)
 	}
 	if given {
 		text, _ := joinParts(a.Parts)
 		if a.Text+text != f.Text {
-			return Validator{}, store.Invalid("text", fmt.Sprintf("one beside source %s, which holds another", strconv.Quote(a.Source)), "text or source: with a source the text is fetched from there")
+			return store.Validator{}, store.Invalid("text", fmt.Sprintf("one beside source %s, which holds another", strconv.Quote(a.Source)), "text or source: with a source the text is fetched from there")
 		}
 	} else {
 		a.Text = f.Text
@@ -391,7 +399,7 @@ func (tx *Txn) add(ctx context.Context, put store.Put) error {
 	if tx.writes[id] == nil && !tx.drop[id] && len(tx.writes)+len(tx.drop) >= MaxTxnWrites {
 		return store.Invalid("transaction", fmt.Sprintf("more than %d artefacts", MaxTxnWrites), "fewer; write in several")
 	}
-	if tx.replaced.leads(put.Artefact.Supersedes, id, tx.writes) {
+	if tx.replaced.Leads(put.Artefact.Supersedes, id, tx.writes) {
 		return store.Invalid("supersedes", fmt.Sprintf("%q and another artefact of this transaction, each in place of the other", id), "one of them to stay")
 	}
 	if err := tx.expecting(ctx, id); err != nil {
@@ -401,8 +409,8 @@ func (tx *Txn) add(ctx context.Context, put store.Put) error {
 		tx.order = append(tx.order, id)
 	}
 	delete(tx.drop, id)
-	tx.replaced.forget(tx.writes[id])
-	tx.replaced.note(&put)
+	tx.replaced.Forget(tx.writes[id])
+	tx.replaced.Note(&put)
 	tx.writes[id], tx.bytes = &put, bytes
 	return nil
 }
@@ -471,7 +479,7 @@ func (tx *Txn) remove(ctx context.Context, id string) error {
 	}
 	if tx.writes[id] != nil {
 		tx.bytes -= putBytes(tx.writes[id])
-		tx.replaced.forget(tx.writes[id])
+		tx.replaced.Forget(tx.writes[id])
 		delete(tx.writes, id)
 		tx.order = slices.DeleteFunc(tx.order, func(x string) bool { return x == id })
 	}

@@ -57,7 +57,7 @@ func TestWalk(t *testing.T) {
 	require.Equal(t, hits+1, stat().Table.Hits)
 	require.Zero(t, stat().Table.Pinned)
 
-	t.Log("5  source.go: the file changed. The next read finds the page dirty and fetches it anew; the source is the author")
+	t.Log("5  internal/freshness: the file changed. The next read finds the page dirty and fetches it anew; the source is the author")
 	writeFile(t, file, "# Refunds\nRefunds up to $400 need no approval.\n")
 	v = get(t, s, "refunds")
 	require.Equal(t, []any{uint32(2), "source"}, []any{v.Version, v.Actor})

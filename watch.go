@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -19,11 +20,14 @@ const watchTick = time.Second
 // watchEvents is how many events wait for a reader before they are dropped and counted.
 const watchEvents = 256
 
-// formWorkers is how many summaries are asked for at once.
-const formWorkers = 8
-
 // planTries is how often a pass is planned when the session changes under it; the last time nobody can change it.
 const planTries = 3
+
+// The rules are session.Machine's, a value: Step asks it what to do now, act does it, Done tells it what came of it. The machine
+// changes under the session's lock only, and no summariser is asked under it: a plan is made on what is there, its forms are
+// made beside it, and Apply refuses when the revision has moved on meanwhile. After planTries such refusals the pass is planned
+// and applied under one lock with extracts instead of summaries: a session that is written to without a pause would
+// otherwise leave all the work to its commits.
 
 // Watcher keeps the headroom of one session ahead of need, so that commits rarely have to make room themselves. There
 // is one for each session of an open database; Watch gives it. It works when Step is called, or in the background
@@ -44,55 +48,44 @@ type Watcher struct {
 	done    chan struct{}
 }
 
-// WatchStats is a snapshot of a watcher.
-type WatchStats struct {
-	Limits   session.Thresholds `json:"limits"`
-	Phase    session.Phase      `json:"phase"`
-	Counters session.Counters   `json:"counters"`
-	Actual   int                `json:"actual"`
-	Analysis session.Analysis   `json:"analysis"`
-	Dropped  int64              `json:"dropped_events"`
-	Running  bool               `json:"running"`
-}
-
 // Watch gives the watcher of the session, which stays in memory with it until Close. ErrInvalid without a window: SetWindow comes first.
 func (c *Session) Watch(ctx context.Context) (*Watcher, error) {
-	talk, err := c.hostTalk("Watch")
+	conv, err := c.hostTalk("Watch")
 	if err != nil {
 		return nil, err
 	}
 	var w *Watcher
-	err = talk.exclusively(ctx, func() error {
-		if w = talk.watch.Load(); w != nil {
+	err = conv.exclusively(ctx, func() error {
+		if w = conv.watch.Load(); w != nil {
 			return nil
 		}
-		machine, err := talk.machine()
+		machine, err := conv.machine()
 		if err != nil {
 			return err
 		}
-		w = &Watcher{s: c.s, c: talk, machine: machine, events: make(chan session.Event, watchEvents), signal: make(chan struct{}, 1)}
-		talk.watch.Store(w)
-		talk.db.talks.watch(talk)
+		w = &Watcher{s: c.s, c: conv, machine: machine, events: make(chan session.Event, watchEvents), signal: make(chan struct{}, 1)}
+		conv.watch.Store(w)
+		conv.db.talks.watch(conv)
 		return nil
 	})
 	return w, err
 }
 
 func (c *conversation) machine() (session.Machine, error) {
-	if c.state.Config == nil {
+	if c.State.Config == nil {
 		return session.Machine{}, c.noWindow()
 	}
-	return session.NewMachine(*c.state.Config)
+	return session.NewMachine(*c.State.Config)
 }
 
 func (c *conversation) noWindow() error {
-	return store.Invalid("window", "none of session "+c.id, "one that was set (Session.SetWindow; dbctl watch --total N --once)")
+	return store.Invalid("window", "none of session "+c.ID, "one that was set (Session.SetWindow; dbctl watch --total N --once)")
 }
 
 // configure starts anew with a changed window.
 func (w *Watcher) configure(ctx context.Context) error {
 	return w.c.exclusively(ctx, func() (err error) {
-		if w.c.state.Config == nil {
+		if w.c.State.Config == nil {
 			return nil // Step rests
 		}
 		w.machine, err = w.c.machine()
@@ -105,13 +98,13 @@ func (w *Watcher) configure(ctx context.Context) error {
 func (w *Watcher) Events() <-chan session.Event { return w.events }
 
 // Stats tells where the watcher stands.
-func (w *Watcher) Stats(ctx context.Context) (out WatchStats, err error) {
+func (w *Watcher) Stats(ctx context.Context) (out session.WatchStats, err error) {
 	err = w.c.exclusively(ctx, func() error {
-		out = WatchStats{
-			Limits: w.machine.Thresholds(), Phase: w.machine.Phase(), Counters: w.machine.Counters(), Actual: w.c.tokens(),
-			Analysis: w.c.window().Analyse(), Dropped: w.dropped.Load(),
+		out = session.WatchStats{
+			Limits: w.machine.Thresholds(), Phase: w.machine.Phase(), Counters: w.machine.Counters(), Actual: w.c.Tokens(),
+			Analysis: w.c.Window().Analyse(), Dropped: w.dropped.Load(),
 		}
-		if w.c.state.Config == nil { // the window was taken away
+		if w.c.State.Config == nil { // the window was taken away
 			out.Limits = session.Thresholds{}
 		}
 		return nil
@@ -145,24 +138,24 @@ func (w *Watcher) Plan(ctx context.Context, now time.Time) (p session.Plan, err 
 }
 
 func (w *Watcher) plan(now time.Time) (session.Plan, error) {
-	if w.c.state.Config == nil {
+	if w.c.State.Config == nil {
 		return session.Plan{}, w.c.noWindow()
 	}
-	return w.c.window().Plan(now)
+	return w.c.Window().Plan(now)
 }
 
 // Apply does exactly what a plan says, in one transaction, or fails: with session.ErrGeneration when the session has
 // changed since it was made, with session.ErrPlan when it names a turn twice or a level that is no further. Summaries are made first, under no lock.
-func (w *Watcher) Apply(ctx context.Context, p session.Plan) (info PassInfo, err error) {
-	var forms []form
+func (w *Watcher) Apply(ctx context.Context, p session.Plan) (info session.PassInfo, err error) {
+	var forms []talk.Form
 	same := func() error {
-		if p.Generation != w.c.gen {
-			return fmt.Errorf("%w (plan %d, session %d)", session.ErrGeneration, p.Generation, w.c.gen)
+		if p.Generation != w.c.Rev {
+			return fmt.Errorf("%w (plan %d, session %d)", session.ErrGeneration, p.Generation, w.c.Rev)
 		}
 		return nil
 	}
 	err = w.c.exclusively(ctx, func() error {
-		forms = w.c.formsOf(p)
+		forms = w.c.FormsOf(p)
 		return same()
 	})
 	if err != nil {
@@ -181,18 +174,18 @@ func (w *Watcher) Apply(ctx context.Context, p session.Plan) (info PassInfo, err
 	return info, err
 }
 
-func (w *Watcher) apply(ctx context.Context, p session.Plan, forms []form) (PassInfo, error) {
+func (w *Watcher) apply(ctx context.Context, p session.Plan, forms []talk.Form) (session.PassInfo, error) {
 	c := w.c
-	ch := c.begin()
-	items, err := c.carryOut(ch, p, forms)
+	ch := c.Begin()
+	items, err := c.CarryOut(ch, p, forms)
 	if err != nil {
 		c.loaded = false
-		return PassInfo{}, err
+		return session.PassInfo{}, err
 	}
-	row := passRow{Kind: PassWatcher, Items: items}
-	c.number(w.s, ch, &row)
-	leaf := manifest.Record{Type: manifest.TypePass, Reason: "headroom", Action: fmt.Sprintf("pass %d: %d compacted, %d tokens freed", row.Number, len(items), row.freed())}
-	return row.info(), c.commit(ctx, w.s, ch, leaf)
+	row := talk.PassRow{Kind: session.PassWatcher, Items: items}
+	c.Number(ch, &row, c.db.opts.Clock(), w.s.actor)
+	leaf := manifest.Record{Type: manifest.TypePass, Reason: "headroom", Action: fmt.Sprintf("pass %d: %d compacted, %d tokens freed", row.Number, len(items), row.Freed())}
+	return row.Info(), c.commit(ctx, w.s, ch, leaf)
 }
 
 // Step looks at the window once: it warns, plans and compacts as the limits say, and gives the events.
@@ -200,10 +193,10 @@ func (w *Watcher) Step(ctx context.Context, now time.Time) ([]session.Event, err
 	var move session.Move
 	var events []session.Event
 	err := w.c.exclusively(ctx, func() error {
-		if w.c.state.Config == nil {
+		if w.c.State.Config == nil {
 			return nil
 		}
-		w.machine, move, events = w.machine.Step(now, session.Snapshot{Generation: w.c.gen, Actual: w.c.tokens()})
+		w.machine, move, events = w.machine.Step(now, session.Snapshot{Generation: w.c.Rev, Actual: w.c.Tokens()})
 		return nil
 	})
 	if err != nil || move == session.Rest {
@@ -214,7 +207,7 @@ func (w *Watcher) Step(ctx context.Context, now time.Time) ([]session.Event, err
 	doneErr := w.c.exclusively(context.WithoutCancel(ctx), func() error {
 		var more []session.Event
 		if out.Applied {
-			out.Actual = w.c.tokens()
+			out.Actual = w.c.Tokens()
 		}
 		w.machine, more = w.machine.Done(now, move, out)
 		events = append(events, more...)
@@ -231,7 +224,7 @@ func (w *Watcher) act(ctx context.Context, now time.Time, move session.Move) (ou
 		return out, err
 	}
 	for try := 1; ; try++ {
-		var info PassInfo
+		var info session.PassInfo
 		if try == planTries {
 			out.Plan, info, err = w.actAtOnce(ctx, now)
 		} else if out.Plan, err = w.Plan(ctx, now); err == nil && out.Plan.Blocked == "" {
@@ -248,12 +241,12 @@ func (w *Watcher) act(ctx context.Context, now time.Time, move session.Move) (ou
 }
 
 // actAtOnce plans and applies in one go. No summariser is asked: turns that come in wait for it.
-func (w *Watcher) actAtOnce(ctx context.Context, now time.Time) (p session.Plan, info PassInfo, err error) {
+func (w *Watcher) actAtOnce(ctx context.Context, now time.Time) (p session.Plan, info session.PassInfo, err error) {
 	err = w.c.exclusively(ctx, func() (err error) {
 		if p, err = w.plan(now); err != nil || p.Blocked != "" {
 			return err
 		}
-		forms, err := w.c.makeForms(ctx, w.c.formsOf(p), nil)
+		forms, err := w.c.makeForms(ctx, w.c.FormsOf(p), nil)
 		if err != nil {
 			return err
 		}
@@ -277,7 +270,7 @@ func (w *Watcher) publish(ctx context.Context, events []session.Event) error {
 			continue
 		}
 		errs = append(errs, w.s.emit(ctx, &manifest.Record{
-			Type: manifest.TypePass, Session: w.c.id, Tokens: e.Actual, Budget: e.Usable, Reason: e.Reason,
+			Type: manifest.TypePass, Session: w.c.ID, Tokens: e.Actual, Budget: e.Usable, Reason: e.Reason,
 			Action: fmt.Sprintf("watch %s: pass %d, %d items, %d tokens", e.Kind, e.Pass, e.Items, e.Freed),
 		}))
 	}
@@ -294,7 +287,7 @@ func (w *Watcher) expanded(ctx context.Context) {
 func (w *Watcher) undone(ctx context.Context, pass uint64) error {
 	var e session.Event
 	err := w.c.exclusively(ctx, func() error {
-		w.machine, e = w.machine.Undone(w.c.db.opts.Clock(), pass, w.c.tokens())
+		w.machine, e = w.machine.Undone(w.c.db.opts.Clock(), pass, w.c.Tokens())
 		return nil
 	})
 	return errors.Join(err, w.publish(ctx, []session.Event{e}))
@@ -350,7 +343,7 @@ func (w *Watcher) run(ctx context.Context, done chan struct{}) {
 			return // Start after Close: nobody would stop it
 		}
 		if err != nil && ctx.Err() == nil {
-			w.c.db.opts.Logger.Warn("watcher", "session", w.c.id, "error", err)
+			w.c.db.opts.Logger.Warn("watcher", "session", w.c.ID, "error", err)
 		}
 		if w.armed(ctx) {
 			tick.Reset(watchTick)

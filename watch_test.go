@@ -78,15 +78,15 @@ func (k *randomTalk) countedRight(ctx context.Context, w *Watcher) {
 	win, err := k.chat.Window(ctx)
 	require.NoError(k.t, err)
 	require.Equal(k.t, win.Tokens, st.Actual)
-	talk, err := k.chat.talk()
+	conv, err := k.chat.talk()
 	require.NoError(k.t, err)
-	require.NoError(k.t, talk.exclusively(ctx, func() error {
-		followed := talk.makeWindow().Sections
-		talk.insideRev = 0
-		require.Equal(k.t, talk.makeWindow().Sections, followed)
-		talk.insideRev = 0 // and now and then from the whole list
+	require.NoError(k.t, conv.exclusively(ctx, func() error {
+		followed := conv.MakeWindow().Sections
+		conv.Inside.At = 0
+		require.Equal(k.t, conv.MakeWindow().Sections, followed)
+		conv.Inside.At = 0 // and now and then from the whole list
 		if k.r.IntN(4) > 0 {
-			talk.makeWindow()
+			conv.MakeWindow()
 		}
 		return nil
 	}))
@@ -127,12 +127,12 @@ func watchRandom(t *testing.T, dir string, leaps bool) {
 	win, err := chat.Window(ctx)
 	require.NoError(t, err)
 	require.Greater(t, win.Stored, win.Limits.Usable, "the same turns without a watcher would have burst the window")
-	require.NotZero(t, byKind[PassWatcher])
+	require.NotZero(t, byKind[session.PassWatcher])
 	if leaps {
-		require.NotZero(t, byKind[PassBackstop])
+		require.NotZero(t, byKind[session.PassBackstop])
 		require.NotZero(t, k.refused)
 	} else {
-		require.GreaterOrEqual(t, byKind[PassWatcher]*100, 95*(byKind[PassWatcher]+byKind[PassBackstop]))
+		require.GreaterOrEqual(t, byKind[session.PassWatcher]*100, 95*(byKind[session.PassWatcher]+byKind[session.PassBackstop]))
 	}
 	problems, err := db.Check(ctx, nil)
 	require.NoError(t, err)
@@ -206,7 +206,7 @@ func (k *randomTalk) turns() []Turn {
 func (k *randomTalk) upset(ctx context.Context) {
 	switch k.r.IntN(4) {
 	case 0:
-		q := PassQuery{Keywords: []string{fmt.Sprint("w", k.r.IntN(5000)), fmt.Sprint("w", k.r.IntN(5000))}}
+		q := session.PassQuery{Keywords: []string{fmt.Sprint("w", k.r.IntN(5000)), fmt.Sprint("w", k.r.IntN(5000))}}
 		if k.r.IntN(2) == 0 {
 			q.Params = session.CompatParams()
 		}
@@ -442,7 +442,7 @@ func TestWatchModes(t *testing.T) {
 		if mode == session.ModeApply {
 			require.Equal(t, []session.EventKind{session.EventWarn, session.EventPlanned, session.EventApplied, session.EventHeadroomOK}, kinds)
 			require.Len(t, passes, 1)
-			require.Equal(t, PassWatcher, passes[0].Kind)
+			require.Equal(t, session.PassWatcher, passes[0].Kind)
 			_, err = chat.Undo(ctx, passes[0].Number)
 			require.NoError(t, err)
 			require.Equal(t, session.EventUndone, (<-drained(w, 4)).Kind)
@@ -511,7 +511,7 @@ func TestWatchWhenContextsEnd(t *testing.T) {
 		_, headErr := db.store.Head(ctx) // nothing is on its way
 		require.NoError(t, headErr)
 		require.NoError(t, w.c.exclusively(ctx, func() error {
-			require.Equal(t, w.c.state.Config.Total, w.machine.Thresholds().Total, "%d: %v", n, err)
+			require.Equal(t, w.c.State.Config.Total, w.machine.Thresholds().Total, "%d: %v", n, err)
 			return nil
 		}))
 		if err == nil {
@@ -523,7 +523,7 @@ func TestWatchWhenContextsEnd(t *testing.T) {
 	require.Greater(t, min(set, refused), 3)
 	undone, refused := 0, 0
 	for n := range 60 {
-		p, err := chat.Pass(ctx, PassQuery{Keywords: []string{fmt.Sprint("word", n)}})
+		p, err := chat.Pass(ctx, session.PassQuery{Keywords: []string{fmt.Sprint("word", n)}})
 		require.NoError(t, err)
 		_, err = chat.Undo(endAfter(n), p.Number)
 		if errors.Is(err, ErrOutcomeUnknown) {
@@ -591,7 +591,7 @@ func TestAppendOfMoreThanTheWindow(t *testing.T) {
 	levels := map[session.Level]int{}
 	for i, turn := range w.Turns {
 		levels[turn.Level]++
-		v, err := chat.Recall(ctx, turn.Ref.ID)
+		v, err := chat.Recall(ctx, turn.ID)
 		require.NoError(t, err)
 		require.Equal(t, turns[i].Text, v.Text)
 	}
@@ -629,7 +629,7 @@ func TestBackstop(t *testing.T) {
 	passes, err := chat.Passes(ctx)
 	require.NoError(t, err)
 	require.NotEmpty(t, passes)
-	require.Equal(t, PassBackstop, passes[0].Kind)
+	require.Equal(t, session.PassBackstop, passes[0].Kind)
 
 	// One large result is stored cold or as a stub and costs the others no more than that.
 	refs, err := chat.Append(ctx, Turn{Role: "assistant", ToolCalls: []ToolCall{{ID: "c1", Name: "cat"}}}, Turn{Role: "tool", ToolCallID: "c1", Text: prose(r, 3000)})
@@ -637,7 +637,7 @@ func TestBackstop(t *testing.T) {
 	w, err := chat.Window(ctx)
 	require.NoError(t, err)
 	last := w.Turns[len(w.Turns)-1]
-	require.Equal(t, refs[1].ID, last.Ref.ID)
+	require.Equal(t, refs[1].ID, last.ID)
 	require.Equal(t, session.Stub, last.Level)
 	v, err := chat.Recall(ctx, refs[1].ID)
 	require.NoError(t, err)
@@ -690,7 +690,7 @@ func crashPasses(t *testing.T, path, crashed string) {
 			return err
 		},
 		func() error {
-			_, err := chat.Pass(ctx, PassQuery{Keywords: []string{"file"}})
+			_, err := chat.Pass(ctx, session.PassQuery{Keywords: []string{"file"}})
 			return err
 		},
 		func() error {
@@ -716,14 +716,14 @@ func crashPasses(t *testing.T, path, crashed string) {
 	require.NoError(t, db.Close())
 }
 
-func windowOf(t *testing.T, chat *Session) []WindowTurn {
+func windowOf(t *testing.T, chat *Session) []session.WindowTurn {
 	t.Helper()
 	w, err := chat.Window(context.Background())
 	require.NoError(t, err)
 	return w.Turns
 }
 
-func assertEither(t *testing.T, before, after, got []WindowTurn) bool {
+func assertEither(t *testing.T, before, after, got []session.WindowTurn) bool {
 	t.Helper()
 	if fmt.Sprint(got) == fmt.Sprint(after) {
 		return true
@@ -794,7 +794,7 @@ func TestWatchUnderConstantWrites(t *testing.T) {
 	w, err := chat.Watch(ctx)
 	require.NoError(t, err)
 	r := rand.New(rand.NewPCG(3, 3))
-	var st WatchStats
+	var st session.WatchStats
 	for st.Actual <= st.Limits.Trigger {
 		_, err := chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 200)})
 		require.NoError(t, err)

@@ -1,6 +1,7 @@
 package ctxpage
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -10,9 +11,12 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/budget"
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/triage"
 	"github.com/stretchr/testify/require"
 )
 
@@ -97,10 +101,10 @@ func (e *entered) compare(ctx context.Context, t *testing.T, k *randomTalk) {
 	}))
 	all := &everyTurn{assembling: &assembling{s: s, q: q, now: a.now, cands: a.cands, room: a.room}}
 	all.cands.Hits, all.cands.Excluded = slices.Clone(a.cands.Hits), slices.Clone(a.cands.Excluded)
-	talk, err := k.chat.talk()
+	conv, err := k.chat.talk()
 	require.NoError(t, err)
-	require.NoError(t, talk.exclusively(ctx, func() error {
-		all.turnsIn(talk)
+	require.NoError(t, conv.exclusively(ctx, func() error {
+		all.turnsIn(conv)
 		return nil
 	}))
 	turns, rest := a.enter(a.cands.Hits)
@@ -114,7 +118,7 @@ func (e *entered) compare(ctx context.Context, t *testing.T, k *randomTalk) {
 	for i := range rest {
 		require.Equal(t, all.standsAt(&rest[i]), a.standsAt(&rest[i]))
 		if k, ok := all.turnOf[rest[i].Key.Num]; ok {
-			require.Equal(t, all.turns[k].group, a.turns[a.turnOf[rest[i].Key.Num]].group)
+			require.Equal(t, all.turns[k].Group, a.window.Found(rest[i].Key.Num).Group)
 		}
 	}
 	require.Equal(t, all.standsAt(&store.Candidate{Seq: 10_000}), a.standsAt(&store.Candidate{Seq: 10_000}))
@@ -124,42 +128,47 @@ func (e *entered) compare(ctx context.Context, t *testing.T, k *randomTalk) {
 func (e *entered) count(all *everyTurn, a *assembling, turns int, rest []store.Candidate) {
 	e.turns += turns
 	e.reasons += len(a.cands.Excluded)
-	e.more += len(all.turns) - len(a.turns)
-	if len(rest) > 0 && !a.turns[0].managed {
+	e.more += len(all.turns) - len(a.window.Turns)
+	if len(rest) > 0 && !a.window.Managed() {
 		e.whole++
 	}
 	for _, h := range all.cands.Hits {
-		if i, ok := all.turnOf[h.Key.Num]; ok && all.turns[i].level == session.Cold {
+		if i, ok := all.turnOf[h.Key.Num]; ok && all.turns[i].Level == session.Cold {
 			e.found++
 		}
 	}
 }
 
 // everyTurn is an assembly that looks at all turns of its session.
-type everyTurn struct{ *assembling }
+type everyTurn struct {
+	*assembling
+	turns   []talk.TurnIn
+	turnOf  map[uint64]int
+	talkLen int
+	talkSeq int64
+}
 
 func (a *everyTurn) turnsIn(c *conversation) {
-	a.turnOf, a.turns = make(map[uint64]int, len(c.blocks)), make([]turnIn, 0, len(c.blocks))
-	for i := range c.blocks {
-		b := &c.blocks[i]
-		u := &c.units[b.unit]
-		t := turnIn{block: *b, index: i, level: c.shown(i), pinned: c.pinned(u), managed: c.managed(), score: 4, why: c.why(i)}
-		t.size = c.size(b, t.level)
-		if len(u.members) > 1 || len(b.nums) > 1 && t.level == session.Raw {
-			t.group = c.id + "\x00" + c.blocks[u.members[0]].id
+	a.turnOf, a.turns = make(map[uint64]int, len(c.Blocks)), make([]talk.TurnIn, 0, len(c.Blocks))
+	for i := range c.Blocks {
+		b := &c.Blocks[i]
+		u := &c.Units[b.Unit]
+		t := talk.TurnIn{Block: *b, Index: i, Level: c.Shown(i), Pinned: c.Pinned(u), Managed: c.Managed(), Score: 4, Why: c.Why(i)}
+		t.Size = c.Size(b, t.Level)
+		if len(u.Members) > 1 || len(b.Nums) > 1 && t.Level == session.Raw {
+			t.Group = c.ID + "\x00" + c.Blocks[u.Members[0]].ID
 		}
-		if b.judged && !t.pinned {
-			force := Pass{Result: session.Result{Params: c.force.Params, Keywords: c.force.Tokens}}
-			s := force.verdict(b.id, i, b.verdict)
-			t.recency, t.similar, t.score = s.Recency, s.Similarity, min(max(s.R, 0), 1)
-			if b.verdict.action == session.Retain {
-				t.score += 2
+		if b.Judged && !t.Pinned {
+			s := c.Force.Verdict(b.ID, i, b.Verdict)
+			t.Recency, t.Similar, t.Score = s.Recency, s.Similarity, min(max(s.R, 0), 1)
+			if b.Verdict.Action == session.Retain {
+				t.Score += 2
 			}
 		}
-		if t.level == session.Trimmed || t.level == session.Summary {
-			t.form = c.formID(b, t.level)
+		if t.Level == session.Trimmed || t.Level == session.Summary {
+			t.Form = c.FormID(b, t.Level)
 		}
-		for _, n := range b.nums {
+		for _, n := range b.Nums {
 			a.turnOf[n] = i
 		}
 		a.turns = append(a.turns, t)
@@ -167,19 +176,19 @@ func (a *everyTurn) turnsIn(c *conversation) {
 	if a.talkLen = len(a.turns); a.talkLen == 0 {
 		return
 	}
-	a.talkSeq = a.turns[a.talkLen-1].seq
+	a.talkSeq = a.turns[a.talkLen-1].Seq
 	from, size := a.talkLen-1, 0
-	for from > 0 && a.turns[from].role != "user" {
+	for from > 0 && a.turns[from].Role != "user" {
 		from--
 	}
 	for i := from; i < a.talkLen; i++ {
-		size += a.turns[i].size + turnHeader
+		size += a.turns[i].Size + talk.TurnHeader
 	}
-	last := a.turns[a.talkLen-1].unit
+	last := a.turns[a.talkLen-1].Unit
 	for i := range a.turns {
 		t := &a.turns[i]
-		tail := c.units[t.unit].members[0] >= from && a.turns[from].role == "user" && size <= a.q.Budget/newestShare
-		t.newest = (tail || t.unit == last) && t.level != session.Cold
+		tail := c.Units[t.Unit].Members[0] >= from && a.turns[from].Role == "user" && size <= a.q.Budget/talk.NewestShare
+		t.Newest = (tail || t.Unit == last) && t.Level != session.Cold
 	}
 }
 
@@ -190,30 +199,151 @@ func (a *everyTurn) enter(hits []store.Candidate) (turns []*item, rest []store.C
 		if ok {
 			found[c.Key.Num] = &hits[i]
 		}
-		if !ok || !a.turns[t].managed && !a.turns[t].newest {
+		if !ok || !a.turns[t].Managed && !a.turns[t].Newest {
 			rest = append(rest, c)
 		}
 	}
 	room, left := a.q.Budget, map[string]*store.Excluded{}
 	for _, i := range a.order() {
 		t := &a.turns[i]
-		if !t.managed && !t.newest {
+		if !t.Managed && !t.Newest {
 			continue
 		}
 		reason := a.refuse(t)
-		if reason == "" && !t.newest && !t.pinned && room < 0 {
+		if reason == "" && !t.Newest && !t.Pinned && room < 0 {
 			reason = string(budget.ReasonBudget)
 		}
 		if reason != "" {
 			a.leave(left, t, reason, found)
 			continue
 		}
-		t.late = 1 - max(float64(room), 0)/float64(a.q.Budget)
-		room -= min(t.size, a.q.Budget/offeredShare) + turnHeader
-		turns = append(turns, a.turnItems(t, found)...)
+		t.Late = 1 - max(float64(room), 0)/float64(a.q.Budget)
+		room -= min(t.Size, a.q.Budget/talk.OfferedShare) + talk.TurnHeader
+		turns = append(turns, a.items(t, found)...)
 	}
 	for _, reason := range slices.Sorted(maps.Keys(left)) {
 		a.cands.Excluded = append(a.cands.Excluded, *left[reason])
 	}
 	return turns, rest
+}
+
+// items are those of a turn, from what the question found.
+func (a *everyTurn) items(t *talk.TurnIn, found map[uint64]*store.Candidate) []*item {
+	made := a.turnItems(t)
+	for p, it := range made {
+		it.cand = a.candidate(t, p, found)
+	}
+	return made
+}
+
+// standsAt orders a page of the session that competes.
+func (a *everyTurn) standsAt(c *store.Candidate) int {
+	if i, ok := a.turnOf[c.Key.Num]; ok {
+		return position(a.turns[i].Index, c.Ref.Page)
+	}
+	if a.talkLen == 0 {
+		return position(int(c.Seq), c.Ref.Page)
+	}
+	return position(a.talkLen+int(max(c.Seq-a.talkSeq, 0)), c.Ref.Page)
+}
+
+// order is the order in which turns are given room: whole ones before stubs, the better before the worse, the newer
+// before the older.
+func (a *everyTurn) order() []int {
+	type place struct {
+		at, stub int
+		score    float64
+	}
+	order := make([]place, len(a.turns))
+	for i := range a.turns {
+		t := &a.turns[i]
+		p := &order[len(order)-1-i] // of equal ones the newest is first: then there is little to sort
+		if *p = (place{at: i, score: t.Score}); t.Level == session.Stub && t.Group == "" {
+			p.stub = 1
+		}
+	}
+	slices.SortFunc(order, func(x, y place) int {
+		return cmp.Or(x.stub-y.stub, cmp.Compare(y.score, x.score), y.at-x.at)
+	})
+	at := make([]int, len(order))
+	for i := range order {
+		at[i] = order[i].at
+	}
+	return at
+}
+
+// refuse is the rule that keeps a turn out, "" when none does.
+func (a *everyTurn) refuse(t *talk.TurnIn) string {
+	switch {
+	case t.Expires != 0 && t.Expires <= codec.Micros(a.now):
+		return store.ReasonExpired
+	case len(a.q.Kinds) > 0 && !slices.Contains(a.q.Kinds, t.Kind):
+		return store.ReasonKind
+	case t.Level == session.Cold:
+		return t.Why
+	case a.tx != nil && (a.tx.writes[t.ID] != nil || a.tx.drop[t.ID]):
+		return string(triage.Masked)
+	}
+	return ""
+}
+
+// leave counts a turn that is left out, and names it while there is room, those the question asks for first.
+func (a *everyTurn) leave(left map[string]*store.Excluded, t *talk.TurnIn, reason string, found map[uint64]*store.Candidate) {
+	e := left[reason]
+	if e == nil {
+		e = &store.Excluded{Reason: reason}
+		left[reason] = e
+	}
+	e.Count++
+	score := 0.0
+	if hit := found[t.Nums[0]]; hit != nil {
+		score = hit.Lexical.Score
+	}
+	if n := len(e.Nearest); n == namedLeft && e.Nearest[n-1].Lexical.Score >= score {
+		return
+	}
+	c := *a.candidate(t, 0, found)
+	if k := slices.IndexFunc(e.Nearest, func(o store.Candidate) bool { return o.Lexical.Score < c.Lexical.Score }); k >= 0 {
+		e.Nearest = slices.Insert(e.Nearest, k, c)
+	} else {
+		e.Nearest = append(e.Nearest, c)
+	}
+	e.Nearest = e.Nearest[:min(len(e.Nearest), namedLeft)]
+}
+
+func (a *everyTurn) candidate(t *talk.TurnIn, page int, found map[uint64]*store.Candidate) *store.Candidate {
+	if c := found[t.Nums[page]]; c != nil {
+		return c
+	}
+	return &store.Candidate{
+		Key: store.PageKey{Num: t.Nums[page], Version: t.Version}, Ref: Ref{Scope: a.s.name, ID: t.ID, Page: page + 1, Version: t.Version}, Kind: t.Kind, Provenance: t.Prov,
+		AsOf: t.AsOf, Tokens: t.Stored / len(t.Nums), GroupName: a.q.Session, Seq: t.Seq,
+	}
+}
+
+// A question in a session needs no budget where the session has a window: its usable part is taken, and kept to. The
+// control is the same question before there is one.
+func TestBudgetOfTheWindow(t *testing.T) {
+	ctx := context.Background()
+	db := openTest(t, dbtest.MemoryPath(t), Options{noSync: true})
+	defer func() { require.NoError(t, db.Close()) }()
+	s := db.Scope("acme")
+	chat := s.Session("chat")
+	for i := range 60 {
+		_, err := chat.Append(ctx, Turn{Role: []string{"user", "assistant"}[i%2], Text: fmt.Sprint("turn ", i, " says many words ", i*i)})
+		require.NoError(t, err)
+	}
+	_, err := s.Assemble(ctx, Query{Text: "many words", Session: "chat"})
+	require.ErrorIs(t, err, ErrInvalid)
+	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 400}))
+	w, err := chat.Window(ctx)
+	require.NoError(t, err)
+	a, err := s.Assemble(ctx, Query{Text: "many words", Session: "chat"})
+	require.NoError(t, err)
+	require.Equal(t, w.Limits.Usable, a.Manifest.Budget)
+	require.LessOrEqual(t, a.Tokens, w.Limits.Usable)
+	require.NotEmpty(t, a.Blocks)
+	b, err := s.Assemble(ctx, Query{Text: "many words", Session: "chat", Budget: 200})
+	require.NoError(t, err)
+	require.Equal(t, 200, b.Manifest.Budget, "what is asked for holds")
 }

@@ -123,7 +123,10 @@ type Evicted struct {
 	Reason Reason `json:"reason"`
 }
 
-// Compile puts the blocks into the window.
+// Compile puts the blocks into the window. It stands beside [Fit] because the two are asked by different callers: Fit
+// places the pages of an assembly, which the database ranked and may show shorter, and answers with places and tiers;
+// Compile is the allocator for a caller who has whole blocks of messages, each with a floor, a cap and a strategy of its
+// own, and wants the request that results.
 //
 // The reserve is taken off first, then every block's floor: all of a strict block and of the newest turn, what a
 // history must keep, and Min of the others. Blocks are served by class and stand by place. No block exceeds its cap,
@@ -167,7 +170,7 @@ func newCompilation(cfg Config, blocks []Block) *compilation {
 	if cfg.Counter == nil {
 		cfg.Counter = token.Default()
 	}
-	c := &compilation{cfg: cfg, limit: min(room(cfg.Budget, cfg.Reserve), maxWeight-1), blocks: blocks}
+	c := &compilation{cfg: cfg, limit: min(available(cfg.Budget, cfg.Reserve), maxWeight-1), blocks: blocks}
 	for i := range blocks {
 		b := &blocks[i]
 		c.parts = append(c.parts, part{Block: b, n: i, report: BlockReport{Key: b.Key, Action: ActionUnreached, Mark: b.Mark}})

@@ -55,6 +55,7 @@ type Request struct {
 	Reserve     int      // tokens of it kept free for the answer; negative counts as 0
 	Overflow    Overflow // what to do when not everything fits
 	RecentShare float64  // share of Budget − Reserve tried for Recent items first; 0 = none, capped at 1
+	InOrder     bool     // the scored are taken best first, whoever fits; else the set is searched for that is worth most
 	Items       []Item   // read only; nothing of it is kept
 }
 
@@ -136,7 +137,7 @@ const (
 )
 
 func newFitting(req Request) *fitting {
-	f := &fitting{req: req, units: makeUnits(req.Items), limit: room(req.Budget, req.Reserve)}
+	f := &fitting{req: req, units: makeUnits(req.Items), limit: available(req.Budget, req.Reserve)}
 	f.picks, f.scored = make([]pick, len(f.units)), make([]int, 0, len(f.units))
 	for i := range f.units {
 		u := &f.units[i]
@@ -154,8 +155,8 @@ func newFitting(req Request) *fitting {
 	return f
 }
 
-// room is budget − reserve without overflow, and below maxTokens so that a saturated sum never fits.
-func room(budget, reserve int) int {
+// available is budget − reserve without overflow, and below maxTokens so that a saturated sum never fits.
+func available(budget, reserve int) int {
 	reserve = max(reserve, 0)
 	if budget < 0 && reserve > 0 && budget < math.MinInt+reserve {
 		return math.MinInt
@@ -262,11 +263,18 @@ func (f *fitting) chooseRest() bool {
 func (f *fitting) upgrade(units []int) {
 	f.recentSlice(units)
 	opts := f.options(units, inFull)
-	for i, yes := range choose(opts, f.limit-f.used) {
+	for i, yes := range f.choose(opts) {
 		if yes {
 			f.take(opts[i].unit, inFull)
 		}
 	}
+}
+
+func (f *fitting) choose(opts []option) []bool {
+	if f.req.InOrder {
+		return greedy(opts, make([]bool, len(opts)), 0, f.limit-f.used)
+	}
+	return choose(opts, f.limit-f.used)
 }
 
 // recentSlice takes recent units, newest first, while their slice of the budget lasts.

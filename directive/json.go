@@ -52,7 +52,7 @@ func parseJSON(data []byte) (jsonValue, error) {
 	v, err := p.value(0)
 	if err == nil {
 		if p.space(); p.i < len(p.s) {
-			err = errors.New("one value expected, more follows")
+			err = errors.New("expected one JSON value, found more after it")
 		}
 	}
 	if err != nil {

@@ -24,8 +24,8 @@ func plain(s string) string {
 	if isPlainASCII(s) {
 		return s
 	}
-	var room [256]byte
-	out, done := room[:0], 0 // out is made of s[:done]
+	var buf [256]byte
+	out, done := buf[:0], 0 // out is made of s[:done]
 	start, unsure, class := 0, false, uint8(0)
 	for i, r := range s {
 		if r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD") {
@@ -79,8 +79,8 @@ func appendComposed(out []byte, s string) []byte {
 			return utf8.AppendRune(out, alone)
 		}
 	}
-	var room [16]mark
-	for _, m := range composed(decomposed(room[:0], s)) {
+	var buf [16]mark
+	for _, m := range composed(decomposed(buf[:0], s)) {
 		out = utf8.AppendRune(out, straight(m.r))
 	}
 	return out

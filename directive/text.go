@@ -138,8 +138,8 @@ func Item(text string) string {
 // no letter took on a case in which it joins a mark behind it: "J\u030C" has no
 // composite, and "j\u030C" has.
 func fold(s string) (string, bool) {
-	var room [256]byte
-	out, done := room[:0], 0 // out is made of s[:done]
+	var buf [256]byte
+	out, done := buf[:0], 0  // out is made of s[:done]
 	gap, final := true, true // whether a space came before
 	turned := rune(0)        // the last letter that is no mark, if it took on another case
 	for i, r := range s {

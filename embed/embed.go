@@ -195,7 +195,7 @@ func (c *Client) Embed(ctx context.Context, texts []string) ([][]float32, error)
 	known := map[digest][]float32{}
 	var ask []int
 	for i, k := range keys {
-		if _, again := known[k]; again {
+		if _, repeated := known[k]; repeated {
 			c.hits.Add(1)
 			continue
 		}
@@ -270,7 +270,7 @@ func (c *Client) request(ctx context.Context, batch []string) ([][]float32, erro
 			return vecs, nil
 		}
 		var e *Error
-		if !errors.As(err, &e) || !e.again || try > c.opts.MaxRetries || ctx.Err() != nil {
+		if !errors.As(err, &e) || !e.retry || try > c.opts.MaxRetries || ctx.Err() != nil {
 			return nil, err
 		}
 		pause := max(retry.Backoff(c.opts.Backoff, c.opts.MaxWait, try), after)

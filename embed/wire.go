@@ -36,7 +36,7 @@ type Error struct {
 	Status  int    // 0: no answer, or one that was 200
 	Message string // the endpoint's own words, shortened; it may quote what it was sent
 	Err     error
-	again   bool
+	retry   bool
 }
 
 func (e *Error) Error() string {
@@ -65,13 +65,13 @@ func (c *Client) lost(ctx context.Context, err error) error {
 		err = u.Err // the rest repeats the URL
 	}
 	e := c.fault(0, err)
-	e.again = ctx.Err() == nil || errors.Is(context.Cause(ctx), context.DeadlineExceeded)
+	e.retry = ctx.Err() == nil || errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 	return e
 }
 
 func (c *Client) refused(status int, body []byte) error {
 	e := c.fault(status, ErrRefused)
-	e.again = retry.Status(status)
+	e.retry = retry.Status(status)
 	e.Message = c.message(body)
 	if status >= 300 && status < 400 {
 		e.Message = "redirects are not followed; give the URL it leads to"

@@ -75,7 +75,7 @@ func applySmall(tx Writer, seals *sealer, o *Overlay, n *RowCounts) error {
 		if !was {
 			n.State++
 		}
-		row := sealed(seals, 's', []byte(k), o.state[k])
+		row := sealed(seals, tagState, []byte(k), o.state[k])
 		n.Sum += rowSum(row)
 		if err := tx.Put(TableState, []byte(k), row); err != nil {
 			return err

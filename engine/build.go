@@ -9,22 +9,25 @@ import (
 	"slices"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// enqueue gives a batch its LSN and numbers and puts its record into the log's buffer.
-func (s *Engine) enqueue(b *Request, pre *prepared, v judgement) (*pending, error) {
-	p := &pending{done: make(chan struct{}), keys: pre.keys}
+// build makes a commit of a batch that was judged: its record, its leaf and its outcome, with the numbers from next on. It
+// changes nothing; so a failure later leaves no gap.
+func (s *Engine) build(b *Request, pre *prepared, v judgement, next Counters) (*Commit, error) {
+	p := &Commit{done: make(chan struct{}), keys: pre.keys, parent: b.Trace}
 	rec := &p.record
-	s.Seq.watch.commit(&b.Batch, v.hold != "")
-	rec.LSN, rec.batch, rec.at, rec.leaf = s.Seq.lsn+1, b.ID, codec.Micros(b.Now), s.Leaves.Size()
+	s.seq.watch.commit(&b.Batch, v.hold != "")
+	rec.LSN, rec.batch, rec.at, rec.leaf = next.LSN, b.ID, codec.Micros(b.Now), next.Leaf
 	leaf, id := b.Leaf, b.ID.String()
 	leaf.Trace, leaf.Parent, leaf.Scope, leaf.Actor, leaf.Time = id, b.Trace, b.Scope, b.Actor, rec.at
 	leaf.LSN, leaf.Batch, leaf.Stale = rec.LSN, id, v.stale
 	p.outcome = store.Outcome{LSN: rec.LSN, Leaf: rec.leaf, Stale: v.refs, Reason: v.hold}
+	n := s.numbering(rec, next)
 
 	var err error
 	switch {
@@ -33,7 +36,7 @@ func (s *Engine) enqueue(b *Request, pre *prepared, v judgement) (*pending, erro
 	case b.Action == store.ActReject:
 		err = s.enqueueReview(b, pre, p, &leaf, "rejected")
 	default:
-		if err = s.enqueueApply(b, pre, p, &leaf); err == nil && b.Action == store.ActApprove {
+		if err = s.enqueueApply(b, pre, v, n, p, &leaf); err == nil && b.Action == store.ActApprove {
 			err = s.enqueueReview(b, pre, p, &leaf, "approved")
 		}
 	}
@@ -44,66 +47,11 @@ func (s *Engine) enqueue(b *Request, pre *prepared, v judgement) (*pending, erro
 	if rec.result, err = msgpack.Marshal(&outcomeRow{p.outcome, b.Bound}); err != nil {
 		return nil, fmt.Errorf("ctxpage: encode outcome: %w", err)
 	}
-	if rec.body, err = manifest.Encode(&leaf); err != nil {
+	if p.leaf, err = manifest.NewLeaf(&leaf); err != nil {
 		return nil, fmt.Errorf("ctxpage: encode leaf: %w", err)
 	}
-	if err := s.log3(p, &leaf); err != nil {
-		if p.seq != 0 { // the log has the record, the audit has not its leaf: memory no longer follows the log
-			err = s.Fail(err)
-		}
-		return nil, err
-	}
+	rec.body, p.After = p.leaf.Body(), n.after()
 	return p, nil
-}
-
-// maxKeptRecord bounds the memory kept for the next record, bytes.
-const maxKeptRecord = 1 << 20
-
-// log3 takes the three steps that must not be parted: the record into the log's buffer, its leaf into the audit, the
-// batch into flight. Numbers were taken before; the sequencer's counters move on only here.
-func (s *Engine) log3(p *pending, leaf *manifest.Record) error {
-	q := &s.Seq
-	urgent := p.record.frees()
-	q.flight.Lock()
-	defer q.flight.Unlock()
-	if q.broken { // since the caller looked: nobody would let go of it
-		return s.Failure()
-	}
-	record := p.record.encode(q.record[:0])
-	if cap(record) <= maxKeptRecord {
-		q.record = record
-	}
-	seq, err := s.Log.Append(KindCommit, urgent, record)
-	if err != nil {
-		return enqueueError(err)
-	}
-	p.seq = seq
-	if err := s.Leaves.AddNew(p.record.leaf, p.record.body, leaf); err != nil {
-		return err
-	}
-	s.appended.Store(true)
-	q.lsn = p.record.LSN
-	for _, n := range p.record.Scopes {
-		q.scopes[n.Name] = n.Num
-	}
-	for _, g := range p.record.groups {
-		q.groups[artKey{g.scope, g.name}] = g.num
-		q.nextGroup = g.num + 1
-	}
-	for i := range p.record.Heads {
-		h := p.record.Heads[i].head
-		q.nextArt = max(q.nextArt, h.Art+1)
-		for _, t := range p.record.Heads[i].Texts {
-			q.nextNum = max(q.nextNum, t.Num+1)
-		}
-	}
-	p.analysed.Add(1)
-	q.queue = append(q.queue, p)
-	q.ids[p.record.batch] = p
-	for _, k := range p.keys {
-		q.arts[k] = p
-	}
-	return nil
 }
 
 // frees says that a record only takes away: deletes and what gc drops must get through on a full disk.
@@ -115,41 +63,62 @@ func (c *commitRecord) frees() bool {
 
 // analyseBehind lets those go first who are on their way to the log: their group is complete sooner, and the analyses are
 // made while the disk works. Begun at once each stood between two members of a group.
-func (s *Engine) analyseBehind(p *pending) {
+func (s *Engine) analyseBehind(p *Commit) {
 	runtime.Gosched()
 	s.analyse(p)
 }
 
 // analyse makes ready what install gives to the index, while the log syncs: it takes about as long, and no record needs
 // it. The installer waits for it before it takes a lock.
-func (s *Engine) analyse(p *pending) {
+func (s *Engine) analyse(p *Commit) {
 	defer p.analysed.Done()
+	if p.record.textBytes() >= builtBytes {
+		p.record.built = s.buildIndex(p.record.Heads)
+		return
+	}
 	heads := p.record.Heads
 	for i := range heads {
 		for j := range heads[i].Texts {
 			if t := &heads[i].Texts[j]; t.analysis == nil {
 				an := store.Analyse(s.opts.Analyzer, &heads[i].head.Artefact, t.Text)
-				if len(heads[i].Texts) >= packPages {
-					an = an.Pack()
-				}
 				t.analysis = &an
 			}
 		}
 	}
-	s.Index.Invert() // what commits before this one added
+	s.index.Invert() // what commits before this one added
 }
 
-func enqueueError(err error) error {
-	if errors.Is(err, ErrLogBroken) { // of this batch nothing was written, but the handle is of no use any more
-		return fmt.Errorf("%w: %w; reopen the database and repeat with the same id", store.ErrOutcomeUnknown, err)
+// builtBytes of text in one commit are much: its pages are inverted one after the other while the log syncs. An analysis
+// takes up to twelve times its text, and all of them would wait for the installer at once.
+const builtBytes = 1 << 20
+
+func (s *Engine) buildIndex(heads []headRecord) *lexical.Built {
+	b := &lexical.Built{}
+	for i := range heads {
+		h := &heads[i]
+		d := codec.Decoder{B: h.Row}
+		t := DecodeHot(&d)
+		for _, x := range h.Texts {
+			store.VisitAnalysis(s.opts.Analyzer, &h.head.Artefact, x.Text, func(a lexical.Analysis) {
+				b.Add(s.doc(x.Num, t.Scope, h.head, x.Text, &a))
+			})
+		}
 	}
-	if errors.Is(err, ErrLogTooLarge) {
-		return store.Invalid("transaction", "a log record above the limit", "at most 64 MiB; write it in several transactions")
-	}
-	return fmt.Errorf("ctxpage: log: %w", err)
+	b.End()
+	return b
 }
 
-// numbering hands out numbers for one batch without moving the sequencer, so that a failure later leaves no gap.
+// textBytes is how long the new texts of a commit are.
+func (c *commitRecord) textBytes() (n int) {
+	for i := range c.Heads {
+		for _, t := range c.Heads[i].Texts {
+			n += len(t.Text)
+		}
+	}
+	return n
+}
+
+// numbering hands out numbers for one batch without moving the sequencer.
 type numbering struct {
 	q        *sequencer
 	rec      *commitRecord
@@ -157,12 +126,17 @@ type numbering struct {
 	group    uint64
 }
 
-func (s *Engine) numbering(rec *commitRecord) *numbering {
-	return &numbering{q: &s.Seq, rec: rec, art: s.Seq.nextArt, num: s.Seq.nextNum, group: s.Seq.nextGroup}
+func (s *Engine) numbering(rec *commitRecord, next Counters) *numbering {
+	return &numbering{q: &s.seq, rec: rec, art: next.Art, num: next.Num, group: next.Group}
+}
+
+// after are the numbers for the next batch.
+func (n *numbering) after() Counters {
+	return Counters{LSN: n.rec.LSN + 1, Leaf: n.rec.leaf + 1, Art: n.art, Num: n.num, Group: n.group}
 }
 
 func (n *numbering) scope(name string) uint32 {
-	if num := n.q.scopes[name]; num != 0 {
+	if num := n.q.scope(name); num != 0 {
 		return num
 	}
 	for _, s := range n.rec.Scopes {
@@ -170,13 +144,13 @@ func (n *numbering) scope(name string) uint32 {
 			return s.Num
 		}
 	}
-	num := uint32(len(n.q.scopes) + len(n.rec.Scopes) + 1)
+	num := n.q.nextScope() + uint32(len(n.rec.Scopes))
 	n.rec.Scopes = append(n.rec.Scopes, newScope{num, name})
 	return num
 }
 
 func (n *numbering) groupOf(scope uint32, name string) uint64 {
-	if num := n.q.groups[artKey{scope, name}]; num != 0 {
+	if num := n.q.group(artKey{scope, name}); num != 0 {
 		return num
 	}
 	for _, g := range n.rec.groups {
@@ -191,15 +165,20 @@ func (n *numbering) groupOf(scope uint32, name string) uint64 {
 }
 
 // enqueueApply turns puts and deletes into head records.
-func (s *Engine) enqueueApply(b *Request, pre *prepared, p *pending, leaf *manifest.Record) error {
+func (s *Engine) enqueueApply(b *Request, pre *prepared, v judgement, n *numbering, p *Commit, leaf *manifest.Record) error {
 	rec := &p.record
-	n := s.numbering(rec)
 	var scope uint32
 	if len(b.Puts)+len(b.Deletes) > 0 {
 		scope = n.scope(b.Scope)
 	}
 	for i := range b.Puts {
-		if err := s.applyPut(b, i, pre, n, scope, p, leaf); err != nil {
+		w := &written{put: &b.Puts[i], old: pre.old[i], head: pre.heads[i], replacing: v.puts[i]}
+		n.number(w, scope)
+		n.pages(w)
+		if touch := w.report(&p.outcome, leaf); touch {
+			continue
+		}
+		if err := s.addHead(rec, leaf, headRecord{head: w.head, Texts: w.texts}, scope, groupName(w.head), pre.cold[i]); err != nil {
 			return err
 		}
 	}
@@ -208,73 +187,16 @@ func (s *Engine) enqueueApply(b *Request, pre *prepared, p *pending, leaf *manif
 			return err
 		}
 	}
-	rec.State = b.State
+	if err := s.addState(rec, leaf, b.State); err != nil {
+		return err
+	}
 	if err := s.enqueueForget(b, p, leaf); err != nil {
 		return err
 	}
 	return s.enqueueDrops(b, p, leaf)
 }
 
-func (s *Engine) applyPut(b *Request, i int, pre *prepared, n *numbering, scope uint32, p *pending, leaf *manifest.Record) error {
-	rec, put, old, h := &p.record, &b.Puts[i], pre.old[i], pre.heads[i]
-	h.LSN, h.Art, h.Version = rec.LSN, n.art, 1
-	if old != nil {
-		h.Art, h.Version = old.Art, old.Version+1
-	} else {
-		n.art++
-	}
-	switch {
-	case h.Group != "":
-		h.GroupNum = n.groupOf(scope, h.Group)
-	case len(put.Pages) > 1:
-		h.GroupNum = n.groupOf(scope, "\x00"+h.ID) // no user's group has a control character
-	}
-	same := old // whose pages go on
-	if pre.again[i] && (h.Artefact.Source == "" || !Repeats(old, h, put)) {
-		same = nil // it stands again, from now on; a source that says what it said has put nothing
-	}
-	if same != nil && foundOtherwise(old, h, put) && !Repeats(old, h, put) {
-		same = nil // the index holds a page by the head it came with
-	}
-	hr := headRecord{head: h}
-	changed := false
-	for i := range put.Pages {
-		np := &put.Pages[i]
-		if row := samePage(same, i, np); row != nil {
-			h.Rows = append(h.Rows, *row)
-			h.Rows[i].Tokens = uint32(np.Tokens) // the counter may be another one
-			continue
-		}
-		changed = true
-		h.Rows = append(h.Rows, store.PageRow{
-			Num: n.num, Version: h.Version, LSN: rec.LSN, Tokens: uint32(np.Tokens), Bytes: uint32(len(np.Text)),
-			Hash: np.Hash, Salt: np.Salt, Digest: np.Digest,
-		})
-		hr.Texts = append(hr.Texts, pageText{n.num, np.Text, np.Analysis})
-		n.num++
-	}
-	ref := store.Ref{Scope: b.Scope, ID: h.ID, Version: h.Version}
-	if !changed && old != nil && len(old.Rows) == len(h.Rows) && sameHead(old, h, put.AsOfGiven) && !pre.beats[i] {
-		ref.Version = old.Version
-		p.outcome.Refs, p.outcome.Repeats = append(p.outcome.Refs, ref), append(p.outcome.Repeats, ref)
-		leaf.Writes = append(leaf.Writes, manifest.Write{Num: old.Rows[0].Num, Ref: ref.String(), Version: old.Version, Touch: true})
-		return nil
-	}
-	p.outcome.Refs = append(p.outcome.Refs, ref)
-	for i := range h.Rows {
-		if r := &h.Rows[i]; r.LSN == rec.LSN {
-			leaf.Writes = append(leaf.Writes, manifest.Write{
-				Num: r.Num, Ref: store.Ref{Scope: b.Scope, ID: h.ID, Page: i + 1, Version: h.Version}.String(), Version: h.Version, Digest: r.Digest[:],
-			})
-		}
-	}
-	if len(hr.Texts) == 0 { // only the head changed: the leaf still says so
-		leaf.Writes = append(leaf.Writes, manifest.Write{Num: h.Rows[0].Num, Ref: ref.String(), Version: h.Version})
-	}
-	return s.addHead(rec, leaf, hr, scope, groupName(h), pre.cold[i])
-}
-
-func (s *Engine) applyDelete(b *Request, id string, scope uint32, p *pending, leaf *manifest.Record) error {
+func (s *Engine) applyDelete(b *Request, id string, scope uint32, p *Commit, leaf *manifest.Record) error {
 	old, err := s.newest(b.Scope, id)
 	if err != nil {
 		return err
@@ -285,19 +207,15 @@ func (s *Engine) applyDelete(b *Request, id string, scope uint32, p *pending, le
 	h := *old
 	h.Deleted, h.Version, h.LSN, h.PutAt, h.Actor, h.Rows = true, old.Version+1, p.record.LSN, b.Now, b.Actor, nil
 	h.Supersedes = nil // it replaced them once; what was put again since stays
-	cold, err := encodeCold(&h)
-	if err != nil {
-		return fmt.Errorf("ctxpage: encode %s: %w", id, err)
-	}
 	ref := store.Ref{Scope: b.Scope, ID: id, Version: h.Version}
 	p.outcome.Refs = append(p.outcome.Refs, ref)
 	for i, r := range old.Rows {
 		leaf.Writes = append(leaf.Writes, manifest.Write{Num: r.Num, Ref: store.Ref{Scope: b.Scope, ID: id, Page: i + 1, Version: h.Version}.String(), Version: h.Version, Deleted: true})
 	}
-	return s.addHead(&p.record, leaf, headRecord{head: &h}, scope, groupName(&h), cold)
+	return s.addHead(&p.record, leaf, headRecord{head: &h}, scope, groupName(&h), encodeCold(&h))
 }
 
-func (s *Engine) enqueueHold(b *Request, v judgement, p *pending, leaf *manifest.Record) error {
+func (s *Engine) enqueueHold(b *Request, v judgement, p *Commit, leaf *manifest.Record) error {
 	p.outcome.Status = store.StatusHeld
 	leaf.Type, leaf.Reason = manifest.TypeHeld, v.hold
 	held := store.HeldBatch{Batch: b.Batch, Reason: v.hold, Stale: v.refs, At: b.Now, LSN: p.record.LSN}
@@ -307,10 +225,7 @@ func (s *Engine) enqueueHold(b *Request, v judgement, p *pending, leaf *manifest
 // setHeld adds the row of a held batch to a commit, and its digest to the leaf.
 func (s *Engine) setHeld(c *commitRecord, leaf *manifest.Record, id ulid.ULID, h store.HeldBatch) error {
 	c.HeldID = id
-	row, err := msgpack.Marshal(&h)
-	if err != nil {
-		return fmt.Errorf("ctxpage: encode held batch: %w", err)
-	}
+	row := encodeHeld(&h)
 	p := rowProof{leaf: c.leaf, place: uint32(len(leaf.Rows))}
 	if _, err := io.ReadFull(s.opts.Rand, p.salt[:]); err != nil {
 		return fmt.Errorf("ctxpage: randomness: %w", err)
@@ -322,7 +237,7 @@ func (s *Engine) setHeld(c *commitRecord, leaf *manifest.Record, id ulid.ULID, h
 }
 
 // enqueueReview marks a held batch as decided.
-func (s *Engine) enqueueReview(b *Request, pre *prepared, p *pending, leaf *manifest.Record, decided string) error {
+func (s *Engine) enqueueReview(b *Request, pre *prepared, p *Commit, leaf *manifest.Record, decided string) error {
 	leaf.From = b.From.String()
 	leaf.Type = manifest.TypeApprove
 	if decided == "rejected" {
@@ -336,7 +251,7 @@ func (s *Engine) enqueueReview(b *Request, pre *prepared, p *pending, leaf *mani
 // prepareReview loads the held batch that is approved or rejected and takes over what it wanted to write. A batch that
 // was decided the same way before gives its first outcome again.
 func (s *Engine) prepareReview(ctx context.Context, b *Request, pre *prepared) error {
-	lsn := s.LSN() // before the row is read: a decision up to here is in it
+	lsn := s.Mark().LSN // before the row is read: a decision up to here is in it
 	h, err := s.Held(ctx, b.From)
 	if err != nil {
 		return err
@@ -354,12 +269,18 @@ func (s *Engine) prepareReview(ctx context.Context, b *Request, pre *prepared) e
 	} else if err != nil {
 		return AuditError(err)
 	}
+	if b.Action == store.ActApprove {
+		if err := approvable(&h.Batch); err != nil {
+			return fmt.Errorf("%w: held batch %s: %w", store.ErrNewerFormat, b.From, err)
+		}
+	}
 	pre.held = &h
 	b.Scope, b.Actor, b.Trace = h.Batch.Scope, h.Batch.Actor, h.Batch.Trace
 	if b.Action == store.ActReject {
 		return nil
 	}
-	b.Expect, b.Context, b.Puts, b.Deletes, b.State = h.Batch.Expect, h.Batch.Context, h.Batch.Puts, h.Batch.Deletes, h.Batch.State
+	b.Expect, b.ExpectState, b.Context = h.Batch.Expect, h.Batch.ExpectState, h.Batch.Context
+	b.Puts, b.Deletes, b.State = h.Batch.Puts, h.Batch.Deletes, h.Batch.State
 	if b.Raise {
 		for i := range b.Puts {
 			b.Puts[i].Artefact.Provenance = store.HumanVerified

@@ -91,6 +91,10 @@ func (s *Engine) Candidates(ctx context.Context, q store.CandidateQuery) (out st
 	if err := s.Readable(ctx); err != nil {
 		return out, err
 	}
+	doubts, err := s.doubts(ctx)
+	if err != nil {
+		return out, err
+	}
 	f, _ := s.findings.Get().(*finding)
 	if f == nil {
 		f = new(finding)
@@ -106,6 +110,7 @@ func (s *Engine) Candidates(ctx context.Context, q store.CandidateQuery) (out st
 	f.corpus = corpus{c: s.Catalogue, q: &f.q, chain: f.chain}
 	v := &f.corpus
 	if len(v.chain) == 0 {
+		s.nameDoubted(doubts, &f.q, nil, &out)
 		return out, nil
 	}
 	if q.Session != "" {
@@ -134,6 +139,7 @@ func (s *Engine) Candidates(ctx context.Context, q store.CandidateQuery) (out st
 	}
 	s.standing(f)
 	s.nameUnread(v, &f.q, f.found, &out)
+	s.nameDoubted(doubts, &f.q, f.found, &out)
 	s.nameGone(v, &f.q, &out)
 	out.Hits = s.Catalogue.candidates(f.found)
 	s.countExcluded(v, &f.q, &out)
@@ -148,13 +154,13 @@ func (s *Engine) search(v *corpus, q *store.CandidateQuery, out *store.Candidate
 	}
 	err = s.Rows.View(func(tx Reader) error {
 		rows := SegRows{tx}
-		if hits, err = s.Index.Search(rows, v, lexical.Query{Scopes: v.chain, Terms: q.Terms, K: q.K, Weights: weights}); err != nil {
-			return s.BadIndex(err)
+		if hits, err = s.index.Search(rows, v, lexical.Query{Scopes: v.chain, Terms: q.Terms, Dates: q.Dates, K: q.K, Weights: weights}); err != nil {
+			return s.badIndex(err)
 		}
 		s.nameSuperseded(hits, out)
 		if len(q.Mask) > 0 {
-			if out.Stats, err = s.Index.Stats(v.chain, rows, q.Terms); err != nil {
-				return s.BadIndex(err)
+			if out.Stats, err = s.index.Stats(v.chain, rows, q.Terms); err != nil {
+				return s.badIndex(err)
 			}
 		}
 		return s.searchMisses(v, q, rows, weights, out)
@@ -205,9 +211,9 @@ func (c *catalogue) candidates(found []proposal) []store.Candidate {
 	return out
 }
 
-// BadIndex is the error of a question that met damage in the index. It is made again from the pages by the next open.
-func (s *Engine) BadIndex(err error) error {
-	s.Reindex.Store(true)
+// badIndex is the error of a question that met damage in the index. It is made again from the pages by the next open.
+func (s *Engine) badIndex(err error) error {
+	s.reindex.Store(true)
 	return &store.CorruptError{File: s.opts.Path, Err: fmt.Errorf("bucket seg: %w", err), Hint: "close it, and open it for writing: the index is made again from the pages"}
 }
 
@@ -221,9 +227,9 @@ func (s *Engine) searchMisses(v *corpus, q *store.CandidateQuery, rows SegRows, 
 	look := func(only string, k int) (int, error) {
 		miss := *v
 		miss.misses, miss.only, miss.reasons = true, only, map[uint64]string{}
-		hits, err := s.Index.Search(rows, &miss, lexical.Query{Scopes: v.chain, Terms: q.Terms, K: k, Weights: weights})
+		hits, err := s.index.Search(rows, &miss, lexical.Query{Scopes: v.chain, Terms: q.Terms, Dates: q.Dates, K: k, Weights: weights})
 		if err != nil {
-			return 0, s.BadIndex(err)
+			return 0, s.badIndex(err)
 		}
 		for _, h := range hits {
 			c := s.Catalogue.candidate(h.Num)
@@ -284,15 +290,20 @@ func (s *Engine) nameUnread(v *corpus, q *store.CandidateQuery, found []proposal
 }
 
 func addMiss(o *store.Candidates, c store.Candidate) {
-	i := slices.IndexFunc(o.Excluded, func(e store.Excluded) bool { return e.Reason == c.Excluded })
+	e := excludedFor(o, c.Excluded)
+	if e.Matched++; len(e.Nearest) < nearestMisses {
+		e.Nearest = append(e.Nearest, c)
+	}
+}
+
+// excludedFor is the entry of a reason; it is good until another is made.
+func excludedFor(o *store.Candidates, reason string) *store.Excluded {
+	i := slices.IndexFunc(o.Excluded, func(e store.Excluded) bool { return e.Reason == reason })
 	if i < 0 {
 		i = len(o.Excluded)
-		o.Excluded = append(o.Excluded, store.Excluded{Reason: c.Excluded})
+		o.Excluded = append(o.Excluded, store.Excluded{Reason: reason})
 	}
-	o.Excluded[i].Matched++
-	if len(o.Excluded[i].Nearest) < nearestMisses {
-		o.Excluded[i].Nearest = append(o.Excluded[i].Nearest, c)
-	}
+	return &o.Excluded[i]
 }
 
 // standing adds what is a candidate whatever it says: pinned pages, human-verified ones, and the newest.

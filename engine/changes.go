@@ -89,7 +89,7 @@ func (s *Engine) Changes(ctx context.Context, after uint64, wait time.Duration) 
 		return out, nil
 	case <-t.C:
 		return out, nil
-	case <-s.Stop:
+	case <-s.stop:
 		return out, store.ErrClosed
 	case <-ctx.Done():
 		return out, ctx.Err()

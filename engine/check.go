@@ -31,12 +31,12 @@ import (
 //	I11 bbolt's own pages are sound
 //	I12 the index decodes, and its lists agree with its statistics
 //	I13 every bucket has as many rows as the system row counts, and the small ones have its sum
-//	I14 the directives of a scope: page, state row and the newest journal row say the same (directivecheck.go)
+//	I14 the directives of a scope: page, state row and the newest journal row say the same (internal/journal)
 //	I15 every vector decodes, is finite, and belongs to a page that is there
 //	I16 of a page that no version has any more nothing is there: no content, no vector (I15), nothing in the index, which
 //	    has as many pages as the catalogue
-//	I17 every head row and every held batch has the digest that its leaf says, but those from before the audit had any; and
-//	    each newest version that the audit names has its row
+//	I17 every head row, held batch and state row has the digest that its leaf says, but those from before the audit had any;
+//	    and each newest version, and each state row, that the audit names has its row
 //	I18 every text of a question has the digest that its leaf says
 //
 // Rows of the overlay are checked after a checkpoint has brought them into the file.
@@ -61,7 +61,7 @@ const MaxProblems = 1000
 // checkpoints away.
 func (s *Engine) Check(ctx context.Context, base Base, progress store.Progress) (problems []store.Problem, unverified int, err error) {
 	c := &checker{s: s, base: base, ctx: ctx, progress: progress, nums: map[uint64]HeadKey{}, gone: map[uint64]bool{}, digests: map[uint64][32]byte{}, proved: map[store.Ref]bool{}, newest: map[store.Ref]uint32{}}
-	for _, walk := range []func() error{c.heads, c.contents, c.small, c.catalogue, c.vectors, c.index, c.questions, c.audit} {
+	for _, walk := range []func() error{c.heads, c.contents, c.small, c.catalogue, c.vectors, c.index, c.questions, c.inventory, c.audit} {
 		switch err := walk(); {
 		case errors.Is(err, store.ErrCorrupt): // so bad that the walk ended there; others may go on
 			c.bad("I1", "file", "%v", err)
@@ -245,18 +245,24 @@ func (c *checker) small() error {
 		for _, b := range []struct {
 			table Table
 			tag   byte
-			into  func() any
-		}{{TableTxn, 't', func() any { return new(outcomeRow) }}, {TableHeld, 'd', func() any { return new(store.HeldBatch) }}, {TableState, 's', nil}} {
+			check func(row []byte) error
+		}{{TableTxn, 't', checkOutcome}, {TableHeld, 'd', checkHeld}, {table: TableState}} {
 			err := each(tx, b.table, func(k, v []byte) error {
+				if b.table == TableState { // what is in it is the pipeline's
+					body, err := unsealState(k, v)
+					if err != nil {
+						c.bad("I1", fmt.Sprintf("%s %x", b.table, k), "%v", err)
+					} else if stateProof(body).leaf == noLeaf {
+						c.old++
+					}
+					return nil
+				}
 				row, err := codec.Unseal(b.tag, k, v)
 				if err != nil {
 					c.bad("I1", fmt.Sprintf("%s %x", b.table, k), "%v", err)
 					return nil
 				}
-				if b.into == nil { // what is in it is the pipeline's
-					return nil
-				}
-				if err := UnpackHeld(row, b.into()); err != nil { // an outcome has no proof
+				if err := b.check(row); err != nil {
 					c.bad("I10", fmt.Sprintf("%s %x", b.table, k), "%v", err)
 				} else if b.tag == 'd' {
 					c.held(k, row)
@@ -269,6 +275,13 @@ func (c *checker) small() error {
 		}
 		return nil
 	})
+}
+
+func checkOutcome(row []byte) error { return codec.Unpack(row, new(outcomeRow)) }
+
+func checkHeld(row []byte) error {
+	_, err := DecodeHeld(row)
+	return err
 }
 
 // held walks I17 over a held batch.
@@ -350,7 +363,7 @@ func (c *checker) index() error {
 	return c.s.Rows.View(func(tx Reader) error {
 		c.s.Catalogue.Mu.RLock()
 		defer c.s.Catalogue.Mu.RUnlock()
-		if err := c.s.Index.Check(SegRows{tx}); err != nil {
+		if err := c.s.index.Check(SegRows{tx}); err != nil {
 			c.bad("I12", "index", "%v", err)
 			return nil
 		}
@@ -364,7 +377,7 @@ func (c *checker) indexed(rows SegRows) error {
 	for i := range scopes {
 		scopes[i] = uint32(i + 1)
 	}
-	st, err := c.s.Index.Stats(scopes, rows, nil)
+	st, err := c.s.index.Stats(scopes, rows, nil)
 	if err == nil && st.Pages != uint64(c.s.Catalogue.Versions) {
 		c.bad("I16", "index", "has %d pages, the catalogue %d", st.Pages, c.s.Catalogue.Versions)
 	}

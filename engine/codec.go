@@ -1,26 +1,24 @@
 package engine
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 // Rows of the catalogue are hand-coded: a million of them are read at every open, and only their fixed part is looked
-// at then (engine note in FORMAT.md). Everything cold in them, and all other rows, is msgpack, decoded only after a
-// scan of its lengths: five bytes can drive a msgpack decoder out of memory.
+// at then (engine note in FORMAT.md). What follows it are fields with tags (fields.go). Other rows are msgpack, decoded
+// only after a scan of its lengths: five bytes can drive a msgpack decoder out of memory.
 
-// Versions of a head row. Those of the old one end with their cold part, and the audit has no digest of them.
+// Versions of a head row. A higher one is refused (codec.ErrNewer).
 const (
-	rowVersionOld = 1
-	rowVersion    = 2
+	rowVersionOld    = 1 // ends with its cold part, msgpack, and the audit has no digest of it
+	rowVersionPacked = 2 // has a cold part with a length, msgpack, then its proof
+	rowVersion       = 3 // has tagged fields, then its proof
 )
 
 // Flags of a head row.
@@ -32,6 +30,8 @@ const (
 	FlagGone       // gc dropped the version; of a page column: no version has it any more
 	flagFloor      // there are no rows of the versions before it any more
 	flagForgotten  // in the log only: all rows of the artefact go
+
+	flagsKnown = 1<<iota - 1
 )
 
 // hot is the part of a head row that the catalogue keeps.
@@ -52,55 +52,6 @@ type hot struct {
 	id         []byte // borrowed from the row
 }
 
-// cold is what only a reader of the page needs.
-type cold struct {
-	//lint:ignore U1000 msgpack looks for it
-	_msgpack    struct{} `msgpack:",as_array"`
-	Role        string
-	Name        string
-	ToolCalls   []store.ToolCall
-	ToolCallID  string
-	Parts       []store.Part
-	PartBytes   []int
-	Source      string
-	Stamp       string
-	SourceHash  uint64
-	SourceAt    int64
-	GroupName   string
-	Subject     string
-	DerivedFrom []store.Ref
-	Supersedes  []string
-	Tags        []string
-	Meta        []string // key, value, key, value: sorted by key, so that equal heads have equal bytes
-	Relevance   *float64
-	Actor       string
-	Counter     string
-}
-
-const coldFields = 19
-
-// DecodeMsgpack reads a row that unpack has scanned, so lengths can be believed. The fields are named one by one, as in
-// turnRow: reflection was two thirds of reading a head, which redo, a fault, check and gc do for each one.
-func (c *cold) DecodeMsgpack(d *msgpack.Decoder) error {
-	x := codec.Fields{D: d}
-	x.Array(coldFields)
-	c.Role, c.Name = x.Text(), x.Text()
-	codec.Slice(&x, &c.ToolCalls)
-	c.ToolCallID = x.Text()
-	codec.Slice(&x, &c.Parts)
-	codec.Slice(&x, &c.PartBytes)
-	c.Source, c.Stamp, c.SourceHash, c.SourceAt = x.Text(), x.Text(), x.Uint(), x.Int()
-	c.GroupName, c.Subject = x.Text(), x.Text()
-	codec.Slice(&x, &c.DerivedFrom)
-	c.Supersedes, c.Tags, c.Meta = x.Texts(), x.Texts(), x.Texts()
-	if !x.Null() {
-		v := codec.Value(&x, (*msgpack.Decoder).DecodeFloat64)
-		c.Relevance = &v
-	}
-	c.Actor, c.Counter = x.Text(), x.Text()
-	return x.Err
-}
-
 const pageRowBytes = 8 + 4 + 8 + 4 + 4 + 4 + 8 + store.DigestSaltSize + 32
 
 // headRowSize is at least the size of a head's row, bytes.
@@ -108,7 +59,7 @@ func headRowSize(h *store.Head, coldBytes []byte) int {
 	return 90 + len(h.ID) + len(h.Rows)*pageRowBytes + len(coldBytes) + rowProofSize
 }
 
-// encodeHead appends the row of a head without its proof. coldBytes is encodeCold's answer, made before the sequencer is
+// encodeHead appends the row of a head without its proof. coldBytes is what encodeCold gave before the sequencer was
 // entered.
 func encodeHead(b []byte, h *store.Head, scope uint32, coldBytes []byte) []byte {
 	e := codec.Encoder{B: b}
@@ -149,7 +100,7 @@ func encodeHead(b []byte, h *store.Head, scope uint32, coldBytes []byte) []byte 
 	for i := range h.Rows {
 		encodePageRow(&e, &h.Rows[i])
 	}
-	e.Bytes(coldBytes)
+	e.Raw(coldBytes)
 	return e.B
 }
 
@@ -180,14 +131,20 @@ func decodePageRow(d *codec.Decoder) (r store.PageRow) {
 
 // DecodeHot reads the part that the catalogue keeps and leaves the decoder before the page rows.
 func DecodeHot(d *codec.Decoder) (h hot) {
-	if v := d.U8(); v != rowVersion && v != rowVersionOld {
+	switch v := d.U8(); {
+	case v > rowVersion:
+		d.FailAs(fmt.Errorf("%w: head row of version %d, this program reads up to %d", codec.ErrNewer, v, rowVersion))
+		return h
+	case v == 0:
 		d.Fail()
 		return h
 	}
 	h.kind = store.Kind(d.U8())
 	h.provenance = store.Provenance(d.U8())
 	h.priority = store.Priority(d.U8())
-	h.Flags = d.U8()
+	if h.Flags = d.U8(); h.Flags > flagsKnown {
+		d.FailAs(fmt.Errorf("%w: head row with flags %#x", codec.ErrNewer, h.Flags))
+	}
 	h.Scope = d.U32()
 	h.Art = d.U64()
 	h.Version = d.U32()
@@ -218,63 +175,39 @@ func DecodeHead(b []byte, scopeName func(uint32) string) (*store.Head, error) {
 	if d.Err != nil {
 		return nil, d.Err
 	}
-	c, err := decodeCold(b, &d)
-	if err != nil {
-		return nil, err
-	}
 	h := &store.Head{
 		Scope: scopeName(t.Scope), Art: t.Art, Version: t.Version, LSN: t.lsn, PutAt: codec.FromMicros(t.putAt),
-		Actor: c.Actor, Deleted: t.Flags&flagDeleted != 0, Gone: t.Flags&FlagGone != 0, Floor: t.Flags&flagFloor != 0, GroupNum: t.group, Rows: rows, PartBytes: c.PartBytes, Counter: c.Counter,
-		Source: store.Validator{Stamp: c.Stamp, Hash: c.SourceHash, At: codec.FromMicros(c.SourceAt)},
+		Deleted: t.Flags&flagDeleted != 0, Gone: t.Flags&FlagGone != 0, Floor: t.Flags&flagFloor != 0,
+		Forgotten: t.Flags&flagForgotten != 0, GroupNum: t.group, Rows: rows,
 		Artefact: store.Artefact{
-			ID: string(t.id), Kind: t.kind, Provenance: t.provenance, Parts: c.Parts, Role: c.Role, Name: c.Name,
-			ToolCalls: c.ToolCalls, ToolCallID: c.ToolCallID, Source: c.Source, ExpiresAt: codec.FromMicros(t.expires),
-			CurrentAsOf: codec.FromMicros(t.asOf), Priority: t.priority, Relevance: c.Relevance, Group: c.GroupName, Seq: t.seq,
-			Subject: c.Subject, DerivedFrom: c.DerivedFrom, Supersedes: c.Supersedes, Pinned: t.Flags&flagPinned != 0,
-			Tags: c.Tags,
+			ID: string(t.id), Kind: t.kind, Provenance: t.provenance, Priority: t.priority, ExpiresAt: codec.FromMicros(t.expires),
+			CurrentAsOf: codec.FromMicros(t.asOf), Seq: t.seq, Pinned: t.Flags&flagPinned != 0,
 		},
 	}
-	if len(c.Meta) > 0 {
-		h.Meta = make(map[string]string, len(c.Meta)/2)
-		for i := 0; i+1 < len(c.Meta); i += 2 {
-			h.Meta[c.Meta[i]] = c.Meta[i+1]
-		}
-	}
-	if h.Gone { // the row says who made it as it is
-		h.Actor, h.GoneBy = "", c.Actor
+	if err := decodeCold(b[0], &d, h); err != nil {
+		return nil, err
 	}
 	return h, nil
 }
 
-// decodeCold reads the cold part of a row, where the decoder stands behind its page rows.
-func decodeCold(row []byte, d *codec.Decoder) (c cold, err error) {
-	b := d.B
-	if row[0] != rowVersionOld { // fields that come later stand between it and the proof
-		if b = d.Bytes(); d.Err != nil || len(d.B) < rowProofSize {
-			return c, codec.ErrMalformed
-		}
+// decodeCold reads what follows the page rows, where the decoder stands.
+func decodeCold(version byte, d *codec.Decoder, h *store.Head) error {
+	if version != rowVersion {
+		return decodePacked(version, d, h)
 	}
-	return c, codec.Unpack(b, &c)
+	if len(d.B) < rowProofSize {
+		return codec.ErrMalformed
+	}
+	d.B = d.B[:len(d.B)-rowProofSize]
+	coldFields.Read(d, h)
+	return d.Err
 }
 
-func encodeCold(h *store.Head) ([]byte, error) {
-	return msgpack.Marshal(&cold{
-		Role: h.Role, Name: h.Name, ToolCalls: h.ToolCalls, ToolCallID: h.ToolCallID, Parts: h.Parts, PartBytes: h.PartBytes,
-		Source: h.Artefact.Source, Stamp: h.Source.Stamp, SourceHash: h.Source.Hash, SourceAt: codec.Micros(h.Source.At),
-		GroupName: h.Group, Subject: h.Subject, DerivedFrom: h.DerivedFrom, Supersedes: h.Supersedes, Tags: h.Tags,
-		Meta: sortedPairs(h.Meta), Relevance: h.Relevance, Actor: cmp.Or(h.GoneBy, h.Actor), Counter: h.Counter,
-	})
-}
-
-func sortedPairs(m map[string]string) []string {
-	if len(m) == 0 {
-		return nil
-	}
-	out := make([]string, 0, 2*len(m))
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		out = append(out, k, m[k])
-	}
-	return out
+// encodeCold makes the fields of a row that follow its page rows.
+func encodeCold(h *store.Head) []byte {
+	e := codec.Encoder{B: make([]byte, 0, 64)}
+	coldFields.Append(&e, h)
+	return e.B
 }
 
 // commitRecord is the body of a C record: what a redo needs, and the audit leaf in the same frame, so that a crash
@@ -288,10 +221,12 @@ type commitRecord struct {
 	groups []newGroup
 	Heads  []headRecord
 	State  []store.StateRow
+	salts  []byte // of the digests of State, in the leaf; nil: a record of an older program
 	Held   []byte // encoded HeldBatch to store, nil: none
 	HeldID ulid.ULID
-	result []byte // encoded Outcome
-	body   []byte // the leaf
+	result []byte         // encoded Outcome
+	body   []byte         // the leaf
+	built  *lexical.Built // the texts, for the index; nil: each has its analysis
 }
 
 type newScope struct {
@@ -318,11 +253,22 @@ type pageText struct {
 	analysis *lexical.Analysis // nil when it came from the log: then it is made again
 }
 
-const CommitVersion = 1
+const commitVersion = 1
+
+// CheckCommitVersion refuses a C record by its first byte.
+func CheckCommitVersion(v uint8) error {
+	switch {
+	case v > commitVersion:
+		return fmt.Errorf("%w: commit record of version %d, this program reads up to %d", codec.ErrNewer, v, commitVersion)
+	case v < commitVersion:
+		return fmt.Errorf("%w: commit record of version %d, expected %d", codec.ErrMalformed, v, commitVersion)
+	}
+	return nil
+}
 
 func (c *commitRecord) encode(b []byte) []byte {
 	e := codec.Encoder{B: b}
-	e.U8(CommitVersion)
+	e.U8(commitVersion)
 	e.U64(c.leaf)
 	e.Bytes(c.body)
 	e.U64(c.LSN)
@@ -356,16 +302,21 @@ func (c *commitRecord) encode(b []byte) []byte {
 	}
 	size := 0 // a pass over a session may bring thousands of rows
 	for _, s := range c.State {
-		size += len(s.Key) + len(s.Value) + 16
+		size += len(s.Key) + len(s.Value) + 16 + store.DigestSaltSize
 	}
 	e.B = slices.Grow(e.B, size)
 	e.Count(len(c.State))
-	for _, s := range c.State {
+	for i, s := range c.State {
 		e.Str(s.Key)
-		if s.Value == nil {
+		switch {
+		case s.Value == nil:
 			e.U8(0)
-		} else {
+		case c.salt(i) == nil:
 			e.U8(1)
+			e.Bytes(s.Value)
+		default:
+			e.U8(2)
+			e.Raw(c.salt(i))
 			e.Bytes(s.Value)
 		}
 	}
@@ -378,8 +329,8 @@ func (c *commitRecord) encode(b []byte) []byte {
 // commitHead reads the beginning of a C record: its leaf and its LSN. The body is borrowed.
 func commitHead(b []byte) (leaf uint64, body []byte, lsn uint64, err error) {
 	d := codec.Decoder{B: b}
-	if v := d.U8(); v != CommitVersion {
-		return 0, nil, 0, fmt.Errorf("%w: commit record of version %d, expected %d", codec.ErrMalformed, v, CommitVersion)
+	if err := CheckCommitVersion(d.U8()); err != nil {
+		return 0, nil, 0, err
 	}
 	leaf, body, lsn = d.U64(), d.Bytes(), d.U64()
 	return leaf, body, lsn, d.Err
@@ -388,8 +339,8 @@ func commitHead(b []byte) (leaf uint64, body []byte, lsn uint64, err error) {
 // DecodeCommit reads a C record. Slices are copied: the log's buffer is borrowed.
 func DecodeCommit(b []byte) (*commitRecord, error) {
 	d := codec.Decoder{B: b}
-	if v := d.U8(); v != CommitVersion {
-		return nil, fmt.Errorf("%w: commit record of version %d, expected %d", codec.ErrMalformed, v, CommitVersion)
+	if err := CheckCommitVersion(d.U8()); err != nil {
+		return nil, err
 	}
 	c := &commitRecord{leaf: d.U64(), body: d.Own(), LSN: d.U64()}
 	copy(c.batch[:], d.Take(16))
@@ -407,10 +358,21 @@ func DecodeCommit(b []byte) (*commitRecord, error) {
 		}
 		c.Heads = append(c.Heads, h)
 	}
-	for range d.Count(2) {
+	rows := d.Count(2)
+	for i := range rows {
 		s := store.StateRow{Key: d.Str()}
-		if d.U8() == 1 {
+		switch d.U8() {
+		case 0:
+		case 2:
+			if c.salts == nil {
+				c.salts = make([]byte, rows*store.DigestSaltSize)
+			}
+			copy(c.salt(i), d.Take(store.DigestSaltSize))
+			fallthrough
+		case 1:
 			s.Value = d.Own()
+		default:
+			d.Fail()
 		}
 		c.State = append(c.State, s)
 	}

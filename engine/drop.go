@@ -12,14 +12,16 @@ import (
 )
 
 // tombstone is what stays of a dropped version: what names it and its pages, and what it replaced, which holds on; and
-// what the index knows its pages by (analyse), for newer versions may have them.
+// what the index knows its pages by (analyse), for newer versions may have them. Nobody here can tell whether a field of a
+// later release is content, so those stay.
 func tombstone(h *store.Head, by string) *store.Head {
 	return &store.Head{
 		Artefact: store.Artefact{
 			ID: h.ID, Kind: h.Kind, Provenance: h.Provenance, Priority: h.Priority, CurrentAsOf: h.CurrentAsOf, ExpiresAt: h.ExpiresAt,
-			Seq: h.Seq, Name: h.Name, Source: h.Artefact.Source, Supersedes: h.Supersedes,
+			Seq: h.Seq, Name: h.Name, Source: h.Artefact.Source, Supersedes: h.Supersedes, Unknown: h.Artefact.Unknown,
 		},
-		Scope: h.Scope, Art: h.Art, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt, GroupNum: h.GroupNum, Rows: h.Rows, Gone: true, GoneBy: by,
+		Unknown: h.Unknown,
+		Scope:   h.Scope, Art: h.Art, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt, GroupNum: h.GroupNum, Rows: h.Rows, Gone: true, GoneBy: by,
 	}
 }
 
@@ -28,13 +30,13 @@ var errNoneLeft = errors.New("ctxpage: nothing is left to drop")
 
 // enqueueDrops makes head records of what gc drops, but for what has been named since it was planned: what keeps one
 // version keeps the others of its artefact this time, because pages may be shared among them.
-func (s *Engine) enqueueDrops(b *Request, p *pending, leaf *manifest.Record) error {
+func (s *Engine) enqueueDrops(b *Request, p *Commit, leaf *manifest.Record) error {
 	if len(b.drops) == 0 {
 		return nil
 	}
 	stays := map[uint64]string{}
 	for _, d := range b.drops {
-		if why := cmp.Or(d.kept, s.Seq.watch.why(d.head)); why != "" {
+		if why := cmp.Or(d.kept, s.seq.watch.why(d.head)); why != "" {
 			stays[d.head.Art] = why
 		}
 	}
@@ -43,7 +45,7 @@ func (s *Engine) enqueueDrops(b *Request, p *pending, leaf *manifest.Record) err
 			continue
 		}
 		h := d.head
-		if err := s.addHead(&p.record, leaf, headRecord{head: h}, s.Seq.scopes[h.Scope], d.group, d.cold); err != nil {
+		if err := s.addHead(&p.record, leaf, headRecord{head: h}, s.seq.scope(h.Scope), d.group, d.cold); err != nil {
 			return err
 		}
 		ref := store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}
@@ -76,7 +78,7 @@ func (s *Engine) installGone(t *hot, rows []store.PageRow, row []byte, ended *[]
 		o.Bytes -= len(o.texts[num])
 		delete(o.texts, num)
 	}
-	s.Index.Remove(gone...)
+	s.index.Remove(gone...)
 	*ended = append(*ended, gone...)
 	return nil
 }

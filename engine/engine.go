@@ -2,16 +2,17 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/oklog/ulid/v2"
 )
 
 // Options are what an engine is told when it is made.
@@ -59,29 +60,27 @@ type Engine struct {
 	applied   uint64 // LSN of the rows when they were loaded
 	askedFrom uint64 // leaf before which the rows had all questions then
 	Rows      Rows
-	Log       Log
+	log       Log            // it is the Rows, too
 	Leaves    *manifest.Log  // the audit; whoever is handed it may write. Hosts get Audit
-	Index     *lexical.Index // under cat.mu
+	index     *lexical.Index // under cat.mu
 	Catalogue *catalogue
-	// PageLimit is the highest page number that the size of file and log allows, while they are read: the columns of
+	// pageLimit is the highest page number that the size of file and log allows, while they are read: the columns of
 	// the catalogue are as long as the highest number, and a forged one must not take all memory. 0: no limit.
-	PageLimit uint64
+	pageLimit uint64
 
-	Followed uint64 // leaves of the audit up to the last one that Follow was given
+	followed uint64 // leaves of the audit up to the last one that Follow was given
 
 	unread []uint64 // pages found damaged at open, rising: the index does not know their words. Fixed from then on
 
 	Overlay *Overlay // under cat.mu
-	Old     *Overlay // being written by a checkpoint; under cat.mu
-	// Filed is the greatest batch id with an outcome in the rows, or something greater; under cat.mu.
-	Filed ulid.ULID
-	High  highest // numbers of the catalogue when the rows were written; under cat.mu
+	old     *Overlay // being written by a checkpoint; under cat.mu
+	high    highest  // numbers of the catalogue when the rows were written; under cat.mu
 
 	// Held batches that wait for review, once counted, and how often one was held or decided; under cat.mu.
 	heldOpen, heldChanges int
 	heldKnown             bool
 
-	Seq sequencer
+	seq sequencer
 
 	provedFrom struct { // LSN of the first leaf with digests of rows; 0: there is none
 		once sync.Once
@@ -89,32 +88,46 @@ type Engine struct {
 		err  error
 	}
 
+	stateFrom struct { // LSN of the first leaf with entries of state rows, or of a program that writes them; 0: there is none
+		once sync.Once
+		lsn  uint64
+		err  error
+	}
+
+	inventory inventory
+
 	changes changes
+	holds   holds
 
 	findings  sync.Pool     // of *finding
 	gcMu      sync.Mutex    // one gc at a time; before Store.ckptMu
-	Releases  atomic.Uint64 // overlays released: what was read of the rows before one may be old
+	releases  atomic.Uint64 // overlays released: what was read of the rows before one may be old
 	unflushed atomic.Int64  // bytes in over and old, for throttle
-	appended  atomic.Bool   // leaves were written since the last mark
 	failed    atomic.Pointer[error]
-	Reindex   atomic.Bool // the index was found damaged
-	Stop      chan struct{}
-	Closed    atomic.Bool
+	reindex   atomic.Bool   // the index was found damaged
+	stop      chan struct{} // closed by Shut
+	closed    atomic.Bool
 }
 
 func New(opts Options) *Engine {
 	if opts.Space == nil {
 		opts.Space = endless{}
 	}
-	e := &Engine{opts: opts, Catalogue: newCatalogue(), Overlay: newOverlay(), Stop: make(chan struct{})}
-	e.Seq.init()
+	e := &Engine{opts: opts, Catalogue: newCatalogue(), Overlay: newOverlay(), stop: make(chan struct{}), inventory: inventory{busy: make(chan struct{}, 1)}}
+	e.seq.init()
 	return e
 }
+
+// Attach gives the engine its log, which is made for it.
+func (s *Engine) Attach(l Log) { s.log, s.Rows = l, l }
 
 // Unflushed is the bytes that are not in the rows yet.
 func (s *Engine) Unflushed() int64 { return s.unflushed.Load() }
 
 func (s *Engine) Corrupt(where string, err error) error {
+	if errors.Is(err, codec.ErrNewer) {
+		return fmt.Errorf("%w: %s: %w; use a newer release", store.ErrNewerFormat, where, err)
+	}
 	return &store.CorruptError{File: s.opts.Path, Err: fmt.Errorf("%s: %w", where, err), Hint: store.HintSalvage}
 }
 
@@ -130,13 +143,45 @@ func (s *Engine) Failure() error {
 func (s *Engine) Fail(err error) error {
 	unknown := fmt.Errorf("%w: %w; reopen the database and repeat with the same id", store.ErrOutcomeUnknown, err)
 	s.failed.CompareAndSwap(nil, &unknown)
-	s.Seq.abandon()
+	s.seq.abandon()
 	return *s.failed.Load()
 }
+
+// Identify names the database before anything is held against its audit.
+func (s *Engine) Identify(info store.Info) { s.info = info }
 
 // Start names the database and takes the next numbers from what was loaded and followed: commits may come.
 func (s *Engine) Start(info store.Info) {
 	s.info = info
-	s.Seq.start(s)
+	s.seq.name(s.Catalogue)
 	s.changes.start(s.Catalogue.LSN)
 }
+
+// LimitPages sets the highest page number that is believed while rows and log are read: the columns of the catalogue are as
+// long as the highest number, and a forged one must not take all memory. 0: no limit. It is called before commits may come.
+func (s *Engine) LimitPages(highest uint64) { s.pageLimit = highest }
+
+// Followed is how many leaves of the audit there are up to the last one that Follow was given. It is for the time before
+// commits may come.
+func (s *Engine) Followed() uint64 { return s.followed }
+
+// MarkIndexDamaged notes that the index was found damaged: who closes the store drops it, and the next open makes it again.
+func (s *Engine) MarkIndexDamaged() { s.reindex.Store(true) }
+
+// IndexDamaged says whether the index was found damaged.
+func (s *Engine) IndexDamaged() bool { return s.reindex.Load() }
+
+// Shut refuses commits and reads from now on and wakes whoever waits for a commit. It returns false if it was called before.
+func (s *Engine) Shut() bool {
+	first := s.closed.CompareAndSwap(false, true)
+	if first {
+		close(s.stop)
+	}
+	return first
+}
+
+// Closed says whether Shut was called.
+func (s *Engine) Closed() bool { return s.closed.Load() }
+
+// Stopped is closed by Shut.
+func (s *Engine) Stopped() <-chan struct{} { return s.stop }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"iter"
@@ -15,97 +14,291 @@ import (
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 )
 
-// memory is an engine over a log and rows in memory, for tests of this package. A record is durable when somebody syncs.
+// shared is a log in memory that any number of engines follow, each through a memory of its own, and rows that they share.
+type shared struct {
+	turn sync.Mutex // held by the memory whose group is being made
+	grow chan struct{}
+
+	mu      sync.RWMutex
+	records []memoryRecord
+	first   int // records before it were thrown away
+	next    Counters
+	tree    manifest.Frontier
+	roots   []manifest.Hash // by number of leaves
+	tables  [TableQuestion + 1]map[string][]byte
+	base    Base
+	fail    func() error // of a group, before it is written
+}
+
+type memoryRecord struct {
+	kind Kind
+	body []byte
+}
+
+// flying is an entry in flight.
+type flying struct {
+	Entry
+	memoryRecord
+}
+
+func entries(group []flying) (out []Entry) {
+	for _, f := range group {
+		out = append(out, f.Entry)
+	}
+	return out
+}
+
+func newShared() *shared {
+	o := &shared{base: Base{Size: 1 << 40}, grow: make(chan struct{}), next: Counters{LSN: 1, Art: 1, Num: 1, Group: 1}}
+	for i := range o.tables {
+		o.tables[i] = map[string][]byte{}
+	}
+	o.roots = append(o.roots, o.tree.Root())
+	return o
+}
+
+// append makes a group durable.
+func (o *shared) append(group []flying) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.fail != nil {
+		if err := o.fail(); err != nil {
+			return err
+		}
+	}
+	for _, e := range group {
+		if e.Commit != nil {
+			o.next = e.Commit.After
+			o.tree.Add(manifest.LeafHash(e.Commit.leaf.Body()))
+		} else {
+			o.next.Leaf = e.Leaf.Index + 1
+			o.tree.Add(manifest.LeafHash(e.Leaf.Body()))
+		}
+		o.records = append(o.records, e.memoryRecord)
+		o.roots = append(o.roots, o.tree.Root())
+	}
+	close(o.grow)
+	o.grow = make(chan struct{})
+	return nil
+}
+
+// memory is an engine over an order and rows in memory, for tests of this package.
 type memory struct {
 	*Engine
-	t testing.TB
-
-	sync   sync.Mutex // one leader installs at a time, as in a log
-	log    [][]byte   // under mu, as the rows
-	mu     sync.RWMutex
-	tables [TableVec + 1]map[string][]byte
-	base   Base
+	*shared
+	host *host
+	t    testing.TB
 }
 
 // newMemory makes an empty database.
 func newMemory(t testing.TB, now func() time.Time) *memory {
 	t.Helper()
-	m := &memory{t: t, base: Base{Size: 1 << 40}}
-	for i := range m.tables {
-		m.tables[i] = map[string][]byte{}
-	}
-	var err error
+	return newShared().join(t, now)
+}
+
+// join opens another engine on an order.
+func (o *shared) join(t testing.TB, now func() time.Time) *memory {
+	t.Helper()
+	m := &memory{t: t, shared: o}
 	m.Engine = New(Options{Path: "memory", Now: now, Rand: rand.Reader, Analyzer: lexical.NewAnalyzer(), Checkpoint: func(context.Context) error { return m.checkpoint() }})
-	m.Engine.Rows, m.Engine.Log = m, m
-	require.NoError(t, m.View(func(r Reader) error { return m.LoadRows(r, m.base) }))
+	m.host = &host{o: o, e: m.Engine}
+	m.Attach(m.host)
+	require.NoError(t, m.host.Snapshot(t.Context(), m.LoadRows))
+	var err error
 	m.Leaves, _, err = manifest.Open(t.Context(), "/audit", faultfs.New(), manifest.Options{DB: "memory"})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = m.Leaves.Close() })
+	require.NoError(t, m.host.Follow(t.Context(), 0))
 	m.Start(store.Info{ID: "memory"})
 	return m
 }
 
-func (m *memory) View(fn func(Reader) error) error {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return fn(memoryRows{m})
+// host is an order as one engine has it. A commit is durable when somebody syncs. Its turn is a lock of the order, which it
+// keeps until its group is durable, as one would that is a lock on a server.
+type host struct {
+	o *shared
+	e Follower
+
+	own     sync.Mutex // the turn among the goroutines of this engine
+	holds   bool       // the order's turn
+	flying  []flying
+	applied int // records of the order that the engine has
 }
 
-func (m *memory) Append(_ Kind, _ bool, parts ...[]byte) (uint64, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.log = append(m.log, slices.Concat(parts...))
-	return uint64(len(m.log)), nil
+func (h *host) Turn(context.Context) (Turn, error) {
+	h.own.Lock()
+	if h.holds {
+		return h, nil
+	}
+	h.o.turn.Lock()
+	if err := h.catchUp(); err != nil {
+		h.o.turn.Unlock()
+		h.own.Unlock()
+		return nil, err
+	}
+	h.holds = true
+	return h, nil
 }
 
-func (m *memory) Last() uint64 {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return uint64(len(m.log))
+func (h *host) Next() Counters {
+	h.o.mu.RLock()
+	next := h.o.next
+	h.o.mu.RUnlock()
+	for _, e := range h.flying {
+		if next.Leaf++; e.Commit != nil {
+			next = e.Commit.After
+		}
+	}
+	return next
 }
 
-func (m *memory) Write() error { return nil }
+func (h *host) seq() uint64 {
+	h.o.mu.RLock()
+	defer h.o.mu.RUnlock()
+	return uint64(h.o.first + len(h.o.records) + len(h.flying) + 1)
+}
 
-func (m *memory) Sync(_ context.Context, seq uint64) error {
-	m.sync.Lock()
-	defer m.sync.Unlock()
-	m.InstallDurable(seq)
+func (h *host) Commit(c *Commit) error {
+	c.Seq = h.seq()
+	h.flying = append(h.flying, flying{Entry{Commit: c}, memoryRecord{KindCommit, c.Append(nil)}})
 	return nil
 }
 
-func (m *memory) SyncOr(ctx context.Context, seq uint64, _ <-chan struct{}) error {
-	return m.Sync(ctx, seq)
+func (h *host) End() {
+	defer h.own.Unlock()
+	if len(h.flying) == 0 {
+		h.letGo()
+	}
+}
+
+func (h *host) letGo() {
+	h.holds = false
+	h.o.turn.Unlock()
+}
+
+func (h *host) Leave(ctx context.Context, leaves []*Leaf) (seq uint64, err error) {
+	turn, err := h.Turn(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer turn.End()
+	for _, l := range leaves {
+		l.Index, l.Seq = h.Next().Leaf, h.seq()
+		seq = l.Seq
+		h.flying = append(h.flying, flying{Entry{Leaf: l}, memoryRecord{KindLeaf, slices.Concat(l.Head(), l.Body())}})
+	}
+	return seq, h.flush() // nobody may sync it for long, and others wait for the turn
+}
+
+func (h *host) Write() error { return nil }
+
+func (h *host) Sync(_ context.Context, _ uint64, heard <-chan struct{}) error {
+	select {
+	case <-heard:
+		return nil
+	default:
+	}
+	h.own.Lock()
+	defer h.own.Unlock()
+	if len(h.flying) == 0 {
+		return nil
+	}
+	err := h.flush()
+	h.letGo()
+	return err
+}
+
+// flush makes the group durable. The turn is held.
+func (h *host) flush() error {
+	group := h.flying
+	h.flying = nil
+	if err := h.o.append(group); err != nil {
+		h.e.Lost(entries(group))
+		return err
+	}
+	h.applied += len(group)
+	h.e.Durable(entries(group))
+	return nil
+}
+
+// catchUp gives the engine what others wrote. The turn among goroutines is held.
+func (h *host) catchUp() error {
+	h.o.mu.RLock()
+	records, roots := h.o.records, h.o.roots
+	first := h.o.first
+	h.o.mu.RUnlock()
+	if h.applied < first {
+		return ErrTooOld
+	}
+	if at := h.e.Position(); at.Leaves >= uint64(len(roots)) || roots[at.Leaves] != at.Root {
+		return ErrForked
+	}
+	for _, r := range records[h.applied-first:] {
+		if err := h.e.Follow(r.kind, uint64(h.applied+1), r.body); err != nil {
+			return err
+		}
+		h.applied++
+	}
+	return nil
+}
+
+func (h *host) Follow(ctx context.Context, wait time.Duration) error {
+	h.own.Lock()
+	defer h.own.Unlock()
+	h.o.mu.RLock()
+	grow, none := h.o.grow, h.applied == h.o.first+len(h.o.records)
+	h.o.mu.RUnlock()
+	if none && wait > 0 {
+		select {
+		case <-grow:
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if h.holds {
+		return nil
+	}
+	return h.catchUp()
+}
+
+func (h *host) Outcome(_ context.Context, id ulid.ULID) (row []byte, err error) {
+	err = h.View(func(tx Reader) error { row, err = OutcomeIn(tx, id); return err })
+	return row, err
+}
+
+func (h *host) Snapshot(_ context.Context, fn func(Reader, Base) error) error {
+	return h.View(func(tx Reader) error { return fn(tx, h.o.base) })
+}
+
+func (h *host) View(fn func(Reader) error) error {
+	h.o.mu.RLock()
+	defer h.o.mu.RUnlock()
+	return fn(memoryRows{h.o})
 }
 
 // checkpoint brings the overlay into the rows.
 func (m *memory) checkpoint() error {
 	o, _ := m.Freeze()
-	m.base.Rows.Asked = max(m.base.Rows.Asked, o.AskedTo())
-	rows := memoryRows{m}
+	high := m.Numbers(o)
 	m.mu.Lock()
-	swap, err := m.Index.Checkpoint(SegRows{rows}, false)
-	err = cmp.Or(err, ApplyOverlay(rows, o, &m.base.Rows))
-	filed := NewestOutcome(rows)
+	m.base.Rows.Asked = max(m.base.Rows.Asked, o.AskedTo())
+	flushed, err := m.Flush(memoryRows{m.shared}, o, &m.base.Rows)
+	m.base.Applied, m.base.High = o.LSN, high
 	m.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	m.Catalogue.Mu.Lock()
-	defer m.Catalogue.Mu.Unlock()
-	m.High.Add(o.High)
-	m.base.Applied, m.base.High = o.LSN, m.High.String()
-	m.Old, m.Filed = nil, filed
-	m.Index.Apply(swap)
-	m.CountUnflushed()
-	m.Releases.Add(1)
+	m.Thaw(&flushed, func() {})
 	return nil
 }
 
 // memoryRows reads and changes the tables. The lock is its user's.
-type memoryRows struct{ m *memory }
+type memoryRows struct{ m *shared }
 
 func (r memoryRows) Get(t Table, key []byte) []byte { return r.m.tables[t][string(key)] }
 

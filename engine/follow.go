@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 )
@@ -24,12 +23,30 @@ func (e *RecordError) Error() string { return e.Err.Error() }
 
 func (e *RecordError) Unwrap() error { return e.Err }
 
+// Position: see Follower.
+func (s *Engine) Position() Position {
+	s.Catalogue.Mu.RLock()
+	p := Position{LSN: s.Catalogue.LSN}
+	s.Catalogue.Mu.RUnlock()
+	p.Leaves = s.Leaves.Size()
+	p.Root, _ = s.Leaves.Root(p.Leaves) // of an audit that is closed: no order has the root of nothing there
+	return p
+}
+
+// Counters: see Follower.
+func (s *Engine) Counters() Counters {
+	c := s.Catalogue
+	c.Mu.RLock()
+	defer c.Mu.RUnlock()
+	return Counters{LSN: c.LSN + 1, Leaf: s.Leaves.Size(), Art: uint64(len(c.arts)) + 1, Num: uint64(len(c.pages)) + 1, Group: uint64(len(c.groups)) + 1}
+}
+
 // Follow takes the next record of the log: a leaf into the audit, a commit above the LSN of the rows into catalogue and
-// overlay too. A *recordError says what is wrong with the record.
+// overlay too. A *RecordError says what is wrong with the record. See Follower.
 func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 	switch kind {
 	case KindMark:
-		var wrong *manifest.CorruptError
+		var wrong *store.CorruptError
 		if err := s.Leaves.CheckMark(body); err != nil && !errors.As(err, &wrong) {
 			return err // the archive could not be read, which says nothing of what is in it
 		} else if err != nil {
@@ -41,10 +58,12 @@ func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 		if err != nil {
 			return &RecordError{Err: err}
 		}
-		s.Followed = max(s.Followed, index+1)
+		s.followed = max(s.followed, index+1)
 		if err := s.Leaves.Add(index, leaf); err != nil {
 			return err
 		}
+		s.Catalogue.Mu.Lock()
+		defer s.Catalogue.Mu.Unlock()
 		s.followQuestion(index, question)
 		return nil
 	}
@@ -52,7 +71,7 @@ func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 	if err != nil {
 		return &RecordError{Err: err}
 	}
-	s.Followed = max(s.Followed, index+1)
+	s.followed = max(s.followed, index+1)
 	if err := s.Leaves.Add(index, leaf); err != nil {
 		return err
 	}
@@ -68,7 +87,15 @@ func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 	case c.LSN != s.Catalogue.LSN+1:
 		return &RecordError{LSN: c.LSN, Err: fmt.Errorf("expected lsn %d", s.Catalogue.LSN+1)}
 	}
-	return s.redoCommit(c, seq)
+	ended, err := s.redoCommit(c, seq)
+	if err != nil {
+		return err
+	}
+	s.seq.flight.Lock()
+	s.seq.named(c)
+	s.seq.flight.Unlock()
+	s.changes.add(lsn, ended)
+	return nil
 }
 
 // sameHistory compares the newest commit that rows and log both have: a log does not say whose it is, and its numbers
@@ -92,9 +119,11 @@ func (s *Engine) sameHistory(c *commitRecord) error {
 	})
 }
 
-func (s *Engine) redoCommit(c *commitRecord, seq uint64) error {
+func (s *Engine) redoCommit(c *commitRecord, seq uint64) (ended []uint64, err error) {
+	s.Catalogue.Mu.Lock()
+	defer s.Catalogue.Mu.Unlock()
 	if !s.Catalogue.namesFollow(c) {
-		return &RecordError{LSN: c.LSN, Err: codec.ErrMalformed}
+		return nil, &RecordError{LSN: c.LSN, Err: codec.ErrMalformed}
 	}
 	s.Catalogue.addNames(c)
 	for i := range c.Heads {
@@ -104,15 +133,17 @@ func (s *Engine) redoCommit(c *commitRecord, seq uint64) error {
 			err = s.provedHead(HeadKey{h.Art, h.Version}, row, s.Catalogue.names)
 		}
 		if err != nil {
-			return &RecordError{LSN: c.LSN, Err: err}
+			return nil, &RecordError{LSN: c.LSN, Err: err}
 		}
 		c.Heads[i].head = h
 	}
-	_, err := s.install(c, seq)
-	if err != nil {
-		return &RecordError{LSN: c.LSN, Err: err}
+	if err = s.redoneState(c); err == nil {
+		ended, err = s.install(c, seq)
 	}
-	return nil
+	if err != nil {
+		return nil, &RecordError{LSN: c.LSN, Err: err}
+	}
+	return ended, nil
 }
 
 // namesFollow says whether the names of a record are the next ones. Numbers are dense.
@@ -140,7 +171,7 @@ func (c *catalogue) addNames(r *commitRecord) {
 	}
 }
 
-// install makes a durable commit visible: catalogue, overlay, lexical tail. The caller holds cat.mu, or is recovery.
+// install makes a durable commit visible: catalogue, overlay, lexical tail. The caller holds cat.mu.
 // It returns the page versions that stopped being current.
 func (s *Engine) install(c *commitRecord, seq uint64) (ended []uint64, err error) {
 	s.Catalogue.addNames(c)
@@ -186,14 +217,18 @@ func (s *Engine) install(c *commitRecord, seq uint64) (ended []uint64, err error
 			o.texts[x.Num] = x.Text
 			o.Bytes += len(x.Text)
 			// A checkpoint may have flushed postings of commits above the LSN it applied; redo must not add them twice.
-			if x.Num > s.Index.Through() {
-				s.Index.Add(s.doc(x.Num, t.Scope, h.head, x.Text, x.analysis))
+			if c.built == nil && x.Num > s.index.Through() {
+				s.index.Add(s.doc(x.Num, t.Scope, h.head, x.Text, x.analysis))
 				h.Texts[j].analysis = nil // it is large, and the record is kept for a while
 			}
 		}
 	}
+	if c.built != nil {
+		s.index.AddBuilt(c.built)
+		c.built = nil // the record is kept for a while
+	}
 	s.Catalogue.retire(later)
-	for _, r := range c.State {
+	for i, r := range c.State {
 		if id, ok := strings.CutPrefix(r.Key, reviewGonePrefix); ok && len(id) == len(ulid.ULID{}) {
 			o.held[ulid.ULID([]byte(id))] = []byte{}
 			continue
@@ -202,8 +237,8 @@ func (s *Engine) install(c *commitRecord, seq uint64) (ended []uint64, err error
 			o.asked[leaf] = nil
 			continue
 		}
-		o.state[r.Key] = bytes.Clone(r.Value) // the other is the caller's
-		o.Bytes += len(r.Key) + len(r.Value)
+		o.state[r.Key] = stateBody(c.LSN, c.stateProof(i), r.Value)
+		o.Bytes += len(r.Key) + len(r.Value) + stateHead
 	}
 	if len(c.Held) > 0 {
 		o.held[c.HeldID] = c.Held
@@ -223,6 +258,6 @@ func (s *Engine) install(c *commitRecord, seq uint64) (ended []uint64, err error
 	o.groups = append(o.groups, c.groups...)
 	o.LSN, o.Seq, o.Leaves, o.High = c.LSN, seq, c.leaf+1, s.Catalogue.highest()
 	s.Catalogue.LSN = c.LSN
-	s.CountUnflushed()
+	s.countUnflushed()
 	return ended, nil
 }

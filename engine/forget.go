@@ -61,7 +61,7 @@ func parseHighest(s string) (h highest, err error) {
 
 // pad gives the tables of the catalogue the length they had when the file was written.
 func (s *Engine) pad(h highest) error {
-	if h.art > 1<<32-1 || s.PageLimit != 0 && max(h.art, h.num, h.group) > s.PageLimit {
+	if h.art > 1<<32-1 || s.pageLimit != 0 && max(h.art, h.num, h.group) > s.pageLimit {
 		return fmt.Errorf("highest numbers %v are not possible in files of this size", h)
 	}
 	c := s.Catalogue
@@ -255,27 +255,23 @@ func (s *Engine) usedBefore(id ulid.ULID) (bool, error) {
 }
 
 // enqueueForget makes head records of what is forgotten, but for artefacts that were put again since it was planned.
-func (s *Engine) enqueueForget(b *Request, p *pending, leaf *manifest.Record) error {
+func (s *Engine) enqueueForget(b *Request, p *Commit, leaf *manifest.Record) error {
 	if len(b.forget) == 0 {
 		return nil
 	}
+	scopes := make([]uint32, len(b.forget))
+	for i, h := range b.forget {
+		scopes[i] = s.seq.scope(h.Scope)
+	}
 	s.Catalogue.Mu.RLock()
 	defer s.Catalogue.Mu.RUnlock()
-	for _, h := range b.forget {
+	for i, h := range b.forget {
 		if a := s.Catalogue.art(h.Art); h.Forgotten && (a.version != h.Version || a.pages > 0) {
 			continue
 		}
-		cold, err := encodeCold(h)
-		if err != nil {
-			return fmt.Errorf("ctxpage: encode %s: %w", h.ID, err)
-		}
-		scope := s.Seq.scopes[h.Scope]
 		_, group := s.Catalogue.names(&hot{group: h.GroupNum})
-		if err := s.addHead(&p.record, leaf, headRecord{head: h}, scope, group, cold); err != nil {
+		if err := s.addHead(&p.record, leaf, headRecord{head: h}, scopes[i], group, encodeCold(h)); err != nil {
 			return err
-		}
-		if h.Forgotten {
-			delete(s.Seq.groups, artKey{scope, "\x00" + h.ID})
 		}
 	}
 	if len(p.record.Heads) == 0 {
@@ -291,7 +287,7 @@ func (c *collector) trim(heads []*store.Head) {
 	for old < last && c.forgettable(heads[old]) {
 		old++
 	}
-	if h := heads[last]; old == last && h.Deleted && c.forgettable(h) && codec.Micros(h.PutAt) <= c.now-c.job.KeepFor.Microseconds() && !c.job.InUse(h.LSN, 0, nil) {
+	if h := heads[last]; old == last && h.Deleted && c.forgettable(h) && codec.Micros(h.PutAt) <= c.now-c.job.KeepFor.Microseconds() && !c.s.holds.keep(h.LSN, 0) {
 		f := *h
 		f.Forgotten = true
 		c.deleted = append(c.deleted, &f)

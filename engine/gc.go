@@ -101,7 +101,7 @@ func (s *Engine) Collect(ctx context.Context, job store.Job, progress store.Prog
 	if err == nil {
 		err = c.walk()
 	}
-	if c.wrote && !s.Closed.Load() { // also of what an error ended
+	if c.wrote && !s.closed.Load() { // also of what an error ended
 		cerr := s.opts.Checkpoint(context.WithoutCancel(ctx))
 		err = errors.Join(err, cerr)
 	}
@@ -135,12 +135,15 @@ func (c *collector) walk() error {
 
 // watch lets the sequencer tell what commits name from now on, and waits for those that were in it already.
 func (s *Engine) watch(ctx context.Context, n *names) error {
-	s.Seq.Mu.Lock()
-	s.Seq.watch = n
-	s.Seq.flight.Lock()
-	under := slices.Collect(maps.Values(s.Seq.ids))
-	s.Seq.flight.Unlock()
-	s.Seq.Mu.Unlock()
+	turn, err := s.log.Turn(ctx)
+	if err != nil {
+		return err
+	}
+	s.seq.watch = n
+	s.seq.flight.Lock()
+	under := slices.Collect(maps.Values(s.seq.ids))
+	s.seq.flight.Unlock()
+	turn.End()
 	for _, p := range under {
 		if err := s.wait(ctx, p); err != nil {
 			return cmp.Or(ctx.Err(), err) // whose outcome is unknown then is not ours
@@ -150,9 +153,12 @@ func (s *Engine) watch(ctx context.Context, n *names) error {
 }
 
 func (s *Engine) unwatch() {
-	s.Seq.Mu.Lock()
-	defer s.Seq.Mu.Unlock()
-	s.Seq.watch = nil
+	turn, err := s.log.Turn(context.Background())
+	if err != nil {
+		return // nor will there be a commit that writes down what it names
+	}
+	defer turn.End()
+	s.seq.watch = nil
 }
 
 // eachHeldBatch shows fn every held batch, decoded and compared with the audit. A damaged one ends the walk: what it
@@ -162,7 +168,7 @@ func (c *collector) eachHeldBatch(fn func(id ulid.ULID, h *store.HeldBatch)) err
 	_, err := c.s.eachHeld(ulid.ULID{}, func(id ulid.ULID, row []byte, err error) bool {
 		var h store.HeldBatch
 		if err == nil {
-			err = UnpackHeld(row, &h)
+			h, err = DecodeHeld(row)
 		}
 		if err == nil {
 			err = c.s.provedHeld(id[:], row)
@@ -391,18 +397,10 @@ func (c *collector) keeps(v *version, newer int) string {
 	if why := c.names.why(v.head); why != "" {
 		return why
 	}
-	if c.job.InUse(v.by, v.ended, v.nums()) {
+	if c.s.holds.keep(v.by, v.ended) {
 		return store.KeptInUse
 	}
 	return ""
-}
-
-func (v *version) nums() []uint64 {
-	out := make([]uint64, len(v.head.Rows))
-	for i := range out {
-		out[i] = v.head.Rows[i].Num
-	}
-	return out
 }
 
 // share keeps versions whose pages versions that stay have, too: a page is known by the newest version that has it, so that
@@ -451,10 +449,16 @@ func (c *collector) flush() error {
 	if len(c.part) == 0 {
 		return nil
 	}
+	if err := c.s.At("gc asks"); err != nil {
+		return err
+	}
 	for _, d := range c.part {
-		if c.job.InUse(d.from.by, d.from.ended, d.from.nums()) {
+		if c.s.holds.keep(d.from.by, d.from.ended) {
 			d.kept = store.KeptInUse
 		}
+	}
+	if err := c.s.At("gc asked"); err != nil {
+		return err
 	}
 	if err := c.deleteExpired(); err != nil {
 		return err

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
@@ -42,10 +41,7 @@ func (c *collector) goes(v *version) error {
 		return nil
 	}
 	d := &drop{head: tombstone(v.head, c.run.String()), from: v, group: groupName(v.head)}
-	var err error
-	if d.cold, err = encodeCold(d.head); err != nil {
-		return fmt.Errorf("ctxpage: encode %s: %w", v.ref(), err)
-	}
+	d.cold = encodeCold(d.head)
 	c.part = append(c.part, d)
 	c.size += len(v.head.Rows)
 	if most := c.most(); len(c.part) >= dropVersions/most || c.size >= dropPages/most {

@@ -23,9 +23,9 @@ func (s *Engine) scanHeld(q store.ScanQuery) (out store.ScanPage, err error) {
 	}
 	var damage error
 	add := func(id ulid.ULID, row []byte, err error) (more bool) {
-		var st heldState
+		var st store.HeldBatch
 		if err == nil {
-			err = UnpackHeld(row, &st)
+			st, err = heldState(row)
 		}
 		if err == nil {
 			err = s.provedHeld(id[:], row)
@@ -39,7 +39,7 @@ func (s *Engine) scanHeld(q store.ScanQuery) (out store.ScanPage, err error) {
 		}
 		var h store.HeldBatch
 		if err == nil {
-			err = UnpackHeld(row, &h)
+			h, err = DecodeHeld(row)
 		}
 		if err != nil {
 			damage = errors.Join(damage, s.Corrupt("held batch "+id.String(), err))
@@ -54,12 +54,6 @@ func (s *Engine) scanHeld(q store.ScanQuery) (out store.ScanPage, err error) {
 	return out, damage
 }
 
-// heldState is what a list needs to know of a held batch that it may not show: reading the drafts takes much longer.
-type heldState struct {
-	Batch   struct{ Scope string }
-	Decided string
-}
-
 // eachHeld gives the rows of held batches above an id, rising, until fn returns false. A row that does not check comes
 // with its error.
 func (s *Engine) eachHeld(after ulid.ULID, fn func(id ulid.ULID, row []byte, err error) bool) (lsn uint64, err error) {
@@ -67,7 +61,7 @@ func (s *Engine) eachHeld(after ulid.ULID, fn func(id ulid.ULID, row []byte, err
 	var ids []ulid.ULID
 	s.Catalogue.Mu.RLock()
 	lsn = s.Catalogue.LSN
-	for _, o := range []*Overlay{s.Old, s.Overlay} {
+	for _, o := range []*Overlay{s.old, s.Overlay} {
 		if o == nil {
 			continue
 		}
@@ -119,9 +113,9 @@ func (s *Engine) Undecided() (n int, err error) {
 	n = 0
 	var damage error
 	_, err = s.eachHeld(ulid.ULID{}, func(id ulid.ULID, row []byte, err error) bool {
-		var st heldState
+		var st store.HeldBatch
 		if err == nil {
-			err = UnpackHeld(row, &st)
+			st, err = heldState(row)
 		}
 		if err != nil {
 			damage = errors.Join(damage, s.Corrupt("held batch "+id.String(), err))
@@ -154,7 +148,7 @@ func (s *Engine) Held(ctx context.Context, id ulid.ULID) (h store.HeldBatch, err
 	if len(row) == 0 {
 		return h, fmt.Errorf("%w: no held batch %s", store.ErrNotFound, id)
 	}
-	if err = UnpackHeld(row, &h); err == nil {
+	if h, err = DecodeHeld(row); err == nil {
 		err = s.provedHeld(id[:], row)
 	}
 	if err == nil && row[0] != heldMark {

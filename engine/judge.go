@@ -15,11 +15,10 @@ import (
 // prepared is what can be done for a batch outside the sequencer.
 type prepared struct {
 	old      []*store.Head // newest head of each artefact put, nil: none
-	again    []bool        // which of them another artefact superseded by now; filled in by judge
-	beats    []bool        // which of them supersede an artefact that stands; filled in by judge
 	heads    []*store.Head // what each put makes of it, the numbers still open
 	cold     [][]byte
 	keys     []string // writeKeys
+	state    []uint64 // LSN of each row of ExpectState in the rows below the overlay
 	held     *store.HeldBatch
 	releases uint64
 	known    *store.Outcome
@@ -64,9 +63,9 @@ func (s *Engine) prepare(ctx context.Context, b *Request) (*prepared, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	pre := &prepared{releases: s.Releases.Load()}
+	pre := &prepared{releases: s.releases.Load()}
 	var err error
-	if pre.known, pre.spent, err = s.outcome(&b.Batch); err != nil || pre.known != nil || pre.spent {
+	if pre.known, pre.spent, err = s.outcome(ctx, &b.Batch); err != nil || pre.known != nil || pre.spent {
 		return pre, err
 	}
 	if b.Action == store.ActApprove || b.Action == store.ActReject {
@@ -76,6 +75,9 @@ func (s *Engine) prepare(ctx context.Context, b *Request) (*prepared, error) {
 	}
 	for i := range b.Puts {
 		p := &b.Puts[i]
+		if err := artefactFields.CheckUnknown(p.Artefact.Unknown); err != nil {
+			return nil, store.Invalid("unknown", fmt.Sprintf("%d bytes that are no fields of a later release", len(p.Artefact.Unknown)), "what was read with the artefact, as it is")
+		}
 		old, err := s.newest(b.Scope, p.Artefact.ID)
 		if err == nil {
 			old, err = s.withoutLost(old, p.Pages)
@@ -84,11 +86,10 @@ func (s *Engine) prepare(ctx context.Context, b *Request) (*prepared, error) {
 			return nil, err
 		}
 		h := s.headOf(b, p)
-		c, err := encodeCold(h)
-		if err != nil {
-			return nil, fmt.Errorf("ctxpage: encode %s: %w", p.Artefact.ID, err)
-		}
-		pre.old, pre.heads, pre.cold = append(pre.old, old), append(pre.heads, h), append(pre.cold, c)
+		pre.old, pre.heads, pre.cold = append(pre.old, old), append(pre.heads, h), append(pre.cold, encodeCold(h))
+	}
+	if pre.state, err = s.filedState(b.ExpectState); err != nil {
+		return nil, err
 	}
 	pre.keys = writeKeys(b)
 	return pre, nil
@@ -103,10 +104,8 @@ func (s *Engine) headOf(b *Request, p *store.Put) *store.Head {
 func (s *Engine) newest(scope, id string) (*store.Head, error) {
 	s.Catalogue.Mu.RLock()
 	var k HeadKey
-	if n := s.Catalogue.byName[scope]; n != 0 {
-		if art := s.Catalogue.lookup(n, id); art != 0 {
-			k = HeadKey{art, s.Catalogue.art(art).version}
-		}
+	if art := s.Catalogue.artOf(scope, id); art != 0 {
+		k = HeadKey{art, s.Catalogue.art(art).version}
 	}
 	s.Catalogue.Mu.RUnlock()
 	if k.Art == 0 {
@@ -115,92 +114,158 @@ func (s *Engine) newest(scope, id string) (*store.Head, error) {
 	return s.head(k)
 }
 
-// judgement is what the sequencer decides about a batch.
+// judgement is what the sequencer decides about a batch: one of retry, conflict, err and hold, or none: apply.
 type judgement struct {
+	retry    bool // the catalogue moved since prepare
 	conflict *store.ConflictError
-	stale    []manifest.Stale
-	refs     []store.Ref
-	hold     string // reason, "": apply
-	retry    bool   // the catalogue moved since prepare
 	err      error
+	hold     string // reason
+
+	puts  []replacing      // by put
+	at    uint64           // LSN up to which it was judged
+	stale []manifest.Stale // what the batch was written from and is not current any more, for the leaf
+	refs  []store.Ref      // likewise, for the caller
 }
 
-// judge checks preconditions, in the order of the gate: conflict, stale context, then what the caller asked for.
-// Called under the sequencer, with nothing in flight on the same artefacts.
+// replacing is how a put meets supersession, by the catalogue.
+type replacing struct {
+	superseded bool // another artefact superseded its own; by this put it is current again
+	supersedes bool // it takes the place of another artefact that is current
+}
+
+// judge decides, in the order of the gate, each step with a result of its own:
+//
+//	moved          is what prepare read still the newest?              no: prepare again
+//	conflict       Expect: did an artefact change since it was read?   yes: ConflictError, nothing is applied
+//	stateConflict  ExpectState: did a state row?                       likewise
+//	staleness      Context: is what the batch was written from current?
+//	afterStale     OnStale and Action: apply, hold or fail
+//
+// It reads the catalogue, changes nothing, and is called under the sequencer with nothing in flight on the same artefacts:
+// what it sees is what the commit is installed on.
 func (s *Engine) judge(b *Request, pre *prepared) (v judgement) {
-	s.Catalogue.Mu.RLock()
-	defer s.Catalogue.Mu.RUnlock()
-	for i, old := range pre.old {
-		var have, now uint32
-		if old != nil {
-			have = old.Version
-		}
-		again, beats := false, false
-		if n := s.Catalogue.byName[b.Scope]; n != 0 {
-			a := &b.Puts[i].Artefact
-			if art := s.Catalogue.lookup(n, a.ID); art != 0 {
-				now, again = s.Catalogue.art(art).version, s.Catalogue.art(art).by != 0
-			}
-			beats = slices.ContainsFunc(a.Supersedes, func(id string) bool { return s.Catalogue.stands(n, id) })
-		}
-		if have != now {
-			return judgement{retry: true}
-		}
-		pre.again, pre.beats = append(pre.again, again), append(pre.beats, beats)
+	c := s.Catalogue
+	c.Mu.RLock()
+	defer c.Mu.RUnlock()
+	if v.retry = c.moved(b, pre.old); v.retry {
+		return v
 	}
-	for _, e := range b.Expect {
-		if now := s.Catalogue.lsnOf(e.Ref); now != e.LSN && !b.Carried {
-			v.conflict = &store.ConflictError{Ref: e.Ref, Have: e.LSN, Now: now}
-			return v
-		}
+	if v.conflict = c.conflict(b); v.conflict != nil {
+		return v
 	}
-	s.judgeContext(b, &v)
-	switch {
-	case b.Action == store.ActReject:
-	case b.Action == store.ActHold:
-		v.hold = b.Reason
-	case len(v.refs) == 0 || b.OnStale == store.AllowStale || b.Force:
-	case b.Action == store.ActApprove:
-		v.err = fmt.Errorf("%w: %v; look at them, and approve them as stale if they do not matter", store.ErrStaleContext, v.refs)
-	case b.OnStale == store.FailStale:
-		v.err = fmt.Errorf("%w: %v", store.ErrStaleContext, v.refs)
-	default:
-		v.hold = store.ReasonStaleContext
+	if v.conflict = s.stateConflict(b, pre.state); v.conflict != nil {
+		return v
 	}
+	v.stale, v.refs = c.staleness(b)
+	if v.hold, v.err = afterStale(b, v.refs); v.err != nil {
+		return v
+	}
+	v.puts = c.replacing(b)
 	return v
 }
 
-// judgeContext lists the page versions seen that were replaced, expired or deleted since.
-func (s *Engine) judgeContext(b *Request, v *judgement) {
+// moved says whether an artefact got another version since its head was read; old has nil where there was none.
+func (c *catalogue) moved(b *Request, old []*store.Head) bool {
+	for i, h := range old {
+		var have, now uint32
+		if h != nil {
+			have = h.Version
+		}
+		if art := c.artOf(b.Scope, b.Puts[i].Artefact.ID); art != 0 {
+			now = c.art(art).version
+		}
+		if have != now {
+			return true
+		}
+	}
+	return false
+}
+
+// conflict is the first artefact that is not as the batch expects it; nil: there is none. A batch that was carried here
+// from another database brings LSNs of that one: they expect nothing.
+func (c *catalogue) conflict(b *Request) *store.ConflictError {
+	if b.Carried {
+		return nil
+	}
+	for _, e := range b.Expect {
+		if now := c.lsnOf(e.Ref); now != e.LSN {
+			return &store.ConflictError{Ref: e.Ref, Have: e.LSN, Now: now}
+		}
+	}
+	return nil
+}
+
+// staleness lists the page versions seen that were replaced, expired or deleted since.
+func (c *catalogue) staleness(b *Request) (stale []manifest.Stale, refs []store.Ref) {
 	now := codec.Micros(b.Now)
-	for _, c := range b.Context {
-		if c.Num == 0 || c.Num > uint64(len(s.Catalogue.pages)) {
+	for _, seen := range b.Context {
+		if seen.Num == 0 || seen.Num > uint64(len(c.pages)) {
 			continue
 		}
-		p := s.Catalogue.page(c.Num)
-		st := manifest.Stale{Num: c.Num, Seen: p.version}
-		switch live := s.Catalogue.resolve(c.Num, 0, nil); {
-		case live == c.Num && (p.expires == 0 || p.expires > now):
+		p := c.page(seen.Num)
+		st := manifest.Stale{Num: seen.Num, Seen: p.version}
+		switch live := c.resolve(seen.Num, 0, nil); {
+		case live == seen.Num && (p.expires == 0 || p.expires > now):
 			continue
-		case live == c.Num:
+		case live == seen.Num:
 			st.Reason = "expired"
 		case live == 0:
 			st.Reason = "deleted"
 		default:
-			st.Reason, st.Now = "replaced", s.Catalogue.page(live).version
+			st.Reason, st.Now = "replaced", c.page(live).version
 		}
-		v.stale = append(v.stale, st)
-		v.refs = append(v.refs, store.Ref{Scope: c.Scope, ID: c.ID, Page: c.Page, Version: p.version})
+		stale = append(stale, st)
+		refs = append(refs, store.Ref{Scope: seen.Scope, ID: seen.ID, Page: seen.Page, Version: p.version})
 	}
+	return stale, refs
+}
+
+// afterStale gives the reason to hold a batch, or the error to refuse it with; neither: it is applied.
+func afterStale(b *Request, stale []store.Ref) (hold string, err error) {
+	switch {
+	case b.Action == store.ActReject:
+		return "", nil
+	case b.Action == store.ActHold:
+		return b.Reason, nil
+	case len(stale) == 0 || b.OnStale == store.AllowStale || b.Force:
+		return "", nil
+	case b.Action == store.ActApprove:
+		return "", fmt.Errorf("%w: %v; look at them, and approve them as stale if they do not matter", store.ErrStaleContext, stale)
+	case b.OnStale == store.FailStale:
+		return "", fmt.Errorf("%w: %v", store.ErrStaleContext, stale)
+	}
+	return store.ReasonStaleContext, nil
+}
+
+// replacing says of each put how it meets supersession.
+func (c *catalogue) replacing(b *Request) []replacing {
+	out := make([]replacing, len(b.Puts))
+	n := c.byName[b.Scope]
+	if n == 0 {
+		return out
+	}
+	for i := range b.Puts {
+		a := &b.Puts[i].Artefact
+		if art := c.lookup(n, a.ID); art != 0 {
+			out[i].superseded = c.art(art).by != 0
+		}
+		out[i].supersedes = slices.ContainsFunc(a.Supersedes, func(id string) bool { return c.stands(n, id) })
+	}
+	return out
+}
+
+// artOf is the number of an artefact; 0: there is none.
+func (c *catalogue) artOf(scope, id string) uint64 {
+	n := c.byName[scope]
+	if n == 0 {
+		return 0
+	}
+	return c.lookup(n, id)
 }
 
 // lsnOf is the LSN of the last commit that changed an artefact; 0: absent or deleted.
 func (c *catalogue) lsnOf(r store.Ref) uint64 {
-	n := c.byName[r.Scope]
-	if n == 0 {
-		return 0
-	}
-	art := c.lookup(n, r.ID)
+	art := c.artOf(r.Scope, r.ID)
 	if art == 0 || c.art(art).pages == 0 {
 		return 0
 	}
@@ -209,23 +274,23 @@ func (c *catalogue) lsnOf(r store.Ref) uint64 {
 
 // refuse records a conflict, or a stale context that was told to fail. Nothing of the batch is applied; the id stays
 // free, so that the caller may retry with it.
-func (s *Engine) refuse(b *Request, v judgement) error {
+func (s *Engine) refuse(ctx context.Context, b *Request, v judgement) error {
 	leaf := b.Leaf
 	leaf.Type, leaf.Status, leaf.Batch = manifest.TypeConflict, "conflict", b.ID.String()
 	leaf.Writes, leaf.Stale = nil, v.stale
 	leaf.Trace, leaf.Parent, leaf.Scope, leaf.Actor, leaf.Time = b.ID.String(), b.Trace, b.Scope, b.Actor, codec.Micros(b.Now)
-	leaf.LSN = s.Seq.lsn
+	leaf.LSN = v.at
 	why := v.err
 	if v.conflict != nil {
 		why = v.conflict
-		leaf.Conflicts = []manifest.Conflict{{Ref: v.conflict.Ref.String(), Expect: v.conflict.Have, Found: v.conflict.Now}}
+		leaf.Conflicts = []manifest.Conflict{{Ref: v.conflict.Name(), Expect: v.conflict.Have, Found: v.conflict.Now}}
 	} else {
 		leaf.Status, leaf.Reason = "stale", store.ReasonStaleContext
 	}
 	if b.From != (ulid.ULID{}) {
 		leaf.From = b.From.String()
 	}
-	if err := s.appendLocked([]*manifest.Record{&leaf}, nil); err != nil {
+	if _, err := s.leave(ctx, []*manifest.Record{&leaf}, nil); err != nil {
 		return errors.Join(why, err)
 	}
 	return why

@@ -46,7 +46,7 @@ func (s *Engine) LoadRows(tx Reader, b Base) error {
 		}
 	}
 	var err error
-	if s.Index, err = lexical.Open(SegRows{tx}); err == nil {
+	if s.index, err = lexical.Open(SegRows{tx}); err == nil {
 		return s.loadTail(tx)
 	}
 	return err
@@ -55,7 +55,7 @@ func (s *Engine) LoadRows(tx Reader, b Base) error {
 // IndexAnew reads every page into an empty index.
 func (s *Engine) IndexAnew(tx Reader) (err error) {
 	s.unread = nil
-	if s.Index, err = lexical.Open(noRows{}); err != nil {
+	if s.index, err = lexical.Open(noRows{}); err != nil {
 		return err
 	}
 	return s.loadTail(tx)
@@ -66,7 +66,7 @@ type noRows struct{}
 
 func (noRows) Get([]byte) []byte { return nil }
 
-func (noRows) Scan([]byte, func(_, _ []byte) bool) {}
+func (noRows) Scan(_, _ []byte, _ func(_, _ []byte) bool) {}
 
 // countRows compares the rows of a bucket with the count that was kept.
 func (s *Engine) countRows(tx Reader, t Table, want int) error {
@@ -203,7 +203,7 @@ func (s *Engine) loadMeta(tx Reader, b Base) error {
 	if w.err != nil {
 		return s.Corrupt("bucket meta", w.err)
 	}
-	s.High = s.Catalogue.highest()
+	s.high = s.Catalogue.highest()
 	return nil
 }
 
@@ -254,15 +254,15 @@ func (s *Engine) installRow(row []byte, rows []store.PageRow, later []supersessi
 	if t.Flags&flagSupersedes == 0 && t.kind != store.KindSummary {
 		return rows, later, nil
 	}
-	c, err := decodeCold(row, &d)
-	if err != nil {
+	var h store.Head
+	if err := decodeCold(row[0], &d, &h); err != nil {
 		return rows, later, err
 	}
-	s.Catalogue.addSummary(&t, c.DerivedFrom)
+	s.Catalogue.addSummary(&t, h.DerivedFrom)
 	if t.Flags&flagSupersedes == 0 {
 		return rows, later, nil
 	}
-	return rows, append(later, supersession{t.Scope, c.Supersedes, t.Art, t.lsn}), nil
+	return rows, append(later, supersession{t.Scope, h.Supersedes, t.Art, t.lsn}), nil
 }
 
 // checkHot keeps a damaged row that has a right checksum (a bug, or a forger) from reaching outside the tables.
@@ -272,7 +272,7 @@ func (s *Engine) checkHot(t *hot, rows []store.PageRow) error {
 		return codec.ErrMalformed
 	}
 	for i := range rows {
-		if rows[i].Num == 0 || s.PageLimit != 0 && rows[i].Num > s.PageLimit {
+		if rows[i].Num == 0 || s.pageLimit != 0 && rows[i].Num > s.pageLimit {
 			return codec.ErrMalformed
 		}
 	}
@@ -281,7 +281,7 @@ func (s *Engine) checkHot(t *hot, rows []store.PageRow) error {
 
 // loadTail analyses again the pages above the segments: those the last checkpoints did not flush.
 func (s *Engine) loadTail(tx Reader) error {
-	for num := s.Index.Through() + 1; num <= uint64(len(s.Catalogue.pages)); num++ {
+	for num := s.index.Through() + 1; num <= uint64(len(s.Catalogue.pages)); num++ {
 		p := s.Catalogue.page(num)
 		if p.art == 0 || p.gone() {
 			continue
@@ -303,7 +303,7 @@ func (s *Engine) loadTail(tx Reader) error {
 			// Its header is indexed, so that the counts of the index stay those of the pages.
 			s.unread = append(s.unread, num)
 		}
-		s.Index.Add(s.doc(num, p.scope, head, text, nil))
+		s.index.Add(s.doc(num, p.scope, head, text, nil))
 	}
 	return nil
 }
@@ -361,5 +361,5 @@ func (s *Engine) doc(num uint64, scope uint32, h *store.Head, text string, a *le
 		an := store.Analyse(s.opts.Analyzer, &h.Artefact, text)
 		a = &an
 	}
-	return lexical.Doc{Num: num, Scope: scope, Group: h.GroupNum, Analysis: *a}
+	return lexical.Doc{Num: num, Scope: scope, Group: h.GroupNum, Analysis: *a, Turn: store.TurnOf(&h.Artefact)}
 }

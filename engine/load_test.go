@@ -20,7 +20,7 @@ func TestLoadTakesNoLockInsideASnapshot(t *testing.T) {
 	m.Catalogue.Mu.Lock()
 	defer m.Catalogue.Mu.Unlock()
 	done := make(chan error, 1)
-	go func() { done <- m.View(l.fromFile) }()
+	go func() { done <- m.host.View(l.fromFile) }()
 	select {
 	case err := <-done:
 		require.NoError(t, err)

@@ -5,6 +5,11 @@ import "slices"
 // order is a sorted multiset of (key, page number): the pages of one provenance class by time, newest last, or by
 // expiry. Chunks of a bounded size keep an insertion anywhere cheap (at most one chunk moves) where one sorted slice
 // would move megabytes; an append, the usual case, touches the last chunk only.
+//
+// Measured beside a kept B-tree (tidwall/btree 1.8.2 without locks, 100,000 entries, two busy processors, one round): counting
+// up to a key .5 µs here and 4.2 there, and every question counts in each class (unswept); taking one out and putting it
+// back 2.1 and 2.7 µs; 800 allocations and 6,700 for a fill. The B-tree fills faster, .35 against .57 µs an entry in order
+// and 1.6 against 2.3 at random, and walks faster, 6.8 against 11 µs for 1,000. Counting decided it: a fill happens once.
 type order struct {
 	chunks [][]entry
 	n      int

@@ -2,10 +2,14 @@ package engine
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 )
@@ -20,21 +24,55 @@ type outcomeRow struct {
 // answer gives the outcome to a batch that is the one it was made for. Another scope and another content get the same
 // error, which says nothing about the batch that has the id.
 func (s *Engine) answer(row []byte, b *store.Batch) (*store.Outcome, error) {
-	var r outcomeRow
-	if err := codec.Unpack(row, &r); err != nil {
-		return nil, s.Corrupt("outcome of "+b.ID.String(), err)
+	r, leaf, err := s.outcomeOf(row, b.ID)
+	if err != nil {
+		return nil, err
 	}
-	if len(r.Bound) > 0 && bytes.Equal(r.Bound, b.Bound) || len(r.Bound) == 0 && s.endedIn(&r.Outcome, b) {
+	bound := len(r.Bound) == 0 || bytes.Equal(r.Bound, b.Bound) // programs of old kept no digest with it
+	if bound && (leaf == nil || leaf.Scope == b.Scope || leaf.From != "") {
 		return &r.Outcome, nil
 	}
 	return nil, store.Invalid("batch id", b.ID.String(), "an id of your own: a new one, or that of the same batch in the same scope")
 }
 
-// endedIn says whether an outcome is that of a batch of the same id and scope. Programs of old kept no digest with it; the
-// audit knows the scope.
-func (s *Engine) endedIn(out *store.Outcome, b *store.Batch) bool {
-	leaf, err := s.Leaves.Leaf(out.Leaf)
-	return err == nil && leaf.Batch == b.ID.String() && leaf.Scope == b.Scope
+// outcomeOf reads the outcome of an id, and the leaf that tells it, too; nil: nobody asks the audit.
+func (s *Engine) outcomeOf(row []byte, id ulid.ULID) (r outcomeRow, leaf *manifest.Record, err error) {
+	if err := codec.Unpack(row, &r); err != nil {
+		return r, nil, s.Corrupt("outcome of "+id.String(), err)
+	}
+	if s.opts.Trust {
+		return r, nil, nil
+	}
+	leaf, err = s.Leaves.Leaf(r.Leaf)
+	if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
+		return r, nil, AuditError(err)
+	}
+	if err != nil || !toldBy(&r.Outcome, leaf, id.String()) {
+		return r, nil, s.Corrupt("outcome of "+id.String(), errOutcome)
+	}
+	return r, leaf, nil
+}
+
+var errOutcome = errors.New("it is not how the batch ended: its audit leaf says something else")
+
+// toldBy says whether a leaf tells what an outcome does. An outcome has no digest of its own, because all that a caller acts
+// upon is in its leaf: status, LSN, and what was written.
+func toldBy(out *store.Outcome, leaf *manifest.Record, id string) bool {
+	if leaf.Batch != id || leaf.LSN != out.LSN || leaf.Status != out.Status.String() {
+		return false
+	}
+	for _, list := range [][]store.Ref{out.Refs, out.Repeats} {
+		for _, ref := range list {
+			named := func(w manifest.Write) bool {
+				is, err := store.ParseRef(w.Ref)
+				return err == nil && is.Scope == ref.Scope && is.ID == ref.ID && is.Version == ref.Version
+			}
+			if !slices.ContainsFunc(leaf.Writes, named) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // outcomeDays is how long the outcome of a batch id is remembered. An older id is refused and never applied again.
@@ -44,54 +82,86 @@ const outcomeDays = 7 * 24 * time.Hour
 // keeps beyond outcomeDays, so that no id in use is ever forgotten.
 const idAhead = 12 * time.Hour
 
-// outcome looks the id of a batch up in overlay and file; nil: it is new, or spent. Spent: the audit has the id and
-// neither of them has its outcome, which is so of an old one, and of one that is in flight or was until a moment ago: only
-// under the sequencer the two can be told apart. Ids sort by time, so that one that was just made is above all those in
-// the file, which need not be read then.
-func (s *Engine) outcome(b *store.Batch) (out *store.Outcome, spent bool, err error) {
-	id := b.ID
-	row, above := s.overlayOutcome(id)
-	if row == nil && !above {
-		older := false // than all that are kept
-		err := s.Rows.View(func(tx Reader) error {
-			v := tx.Get(TableTxn, id[:])
-			if v == nil {
-				for k := range tx.From(TableTxn, nil) {
-					older = bytes.Compare(id[:], k) < 0
-					break
-				}
-				return nil
-			}
-			sealed, err := codec.Unseal('t', id[:], v)
-			if err != nil {
-				return s.Corrupt("outcome of "+id.String(), err)
-			}
-			row = slices.Clone(sealed)
-			return nil
-		})
-		if err == nil && older {
-			spent, err = s.usedBefore(id)
-		}
-		if err != nil {
-			return nil, false, err
-		}
-	}
-	if row == nil {
-		return nil, spent, nil
+// outcome looks the id of a batch up; nil: it is new, or spent. Spent: the audit has the id and nobody has its outcome,
+// which is so of an old one, and of one that is in flight or was until a moment ago: only in a turn the two can be told
+// apart.
+func (s *Engine) outcome(ctx context.Context, b *store.Batch) (out *store.Outcome, spent bool, err error) {
+	row, spent, err := s.outcomeRow(ctx, b.ID)
+	if row == nil || err != nil {
+		return nil, spent, err
 	}
 	out, err = s.answer(row, b)
 	return out, false, err
 }
 
-// overlayOutcome returns the row of an id that is not in the file yet, and whether it is above every id in the file.
-func (s *Engine) overlayOutcome(id ulid.ULID) (row []byte, above bool) {
+// outcomeRow is the row of an id, in the overlay or in the log; see outcome.
+func (s *Engine) outcomeRow(ctx context.Context, id ulid.ULID) (row []byte, spent bool, err error) {
+	if row = s.overlayOutcome(id); row != nil {
+		return row, false, nil
+	}
+	row, err = s.log.Outcome(ctx, id)
+	if errors.Is(err, ErrTooOld) {
+		spent, err = s.usedBefore(id)
+	}
+	return row, spent, err
+}
+
+// Outcome: see store.Store. A batch is found in one place at least: in flight until it is in the overlay, there until it
+// is in the rows, so the places are looked at in that order.
+func (s *Engine) Outcome(ctx context.Context, id ulid.ULID) (store.Outcome, error) {
+	if err := s.Readable(ctx); err != nil {
+		return store.Outcome{}, err
+	}
+	s.seq.flight.Lock()
+	c := s.seq.ids[id]
+	s.seq.flight.Unlock()
+	if c != nil {
+		if err := s.wait(ctx, c); err != nil {
+			return store.Outcome{}, err
+		}
+	}
+	row, spent, err := s.outcomeRow(ctx, id)
+	if err != nil {
+		return store.Outcome{}, err
+	}
+	if row != nil {
+		r, _, err := s.outcomeOf(row, id)
+		return r.Outcome, err
+	}
+	if err := s.Failure(); err != nil { // it may be in the log without having become visible
+		return store.Outcome{}, err
+	}
+	if age := s.opts.Now().Sub(ulid.Time(id.Time())); spent || age > outcomeDays {
+		return store.Outcome{}, fmt.Errorf("%w: outcomes are kept for %s, and the newest %d; the manifest has it under that trace, if it was used", store.ErrTxnExpired, outcomeDays, outcomesKept)
+	}
+	return store.Outcome{}, fmt.Errorf("%w: no batch %s was applied, held or decided", store.ErrNotFound, id)
+}
+
+// overlayOutcome is the row of the outcome of an id that is not in the rows yet; nil: it is in them, or there is none.
+func (s *Engine) overlayOutcome(id ulid.ULID) []byte {
 	s.Catalogue.Mu.RLock()
 	defer s.Catalogue.Mu.RUnlock()
-	row = s.Overlay.result[id]
-	if row == nil && s.Old != nil {
-		row = s.Old.result[id]
+	row := s.Overlay.result[id]
+	if row == nil && s.old != nil {
+		row = s.old.result[id]
 	}
-	return row, id.Compare(s.Filed) > 0
+	return row
+}
+
+// OutcomeIn is the row of the outcome of an id in rows; see Log.Outcome, which a Log with rows answers with it.
+func OutcomeIn(tx Reader, id ulid.ULID) ([]byte, error) {
+	v := tx.Get(TableTxn, id[:])
+	if v == nil {
+		for k := range tx.From(TableTxn, nil) {
+			if bytes.Compare(id[:], k) < 0 {
+				return nil, ErrTooOld
+			}
+			break
+		}
+		return nil, nil
+	}
+	row, err := codec.Unseal('t', id[:], v)
+	return slices.Clone(row), err
 }
 
 // NewestOutcome returns the greatest id that has an outcome in the file.

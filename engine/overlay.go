@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"time"
@@ -33,7 +32,7 @@ func (s *Engine) throttle(ctx context.Context, b *store.Batch) error {
 	select {
 	case <-t.C:
 		return nil
-	case <-s.Stop:
+	case <-s.stop:
 		return store.ErrClosed
 	case <-ctx.Done():
 		return ctx.Err()
@@ -50,11 +49,11 @@ func throttled(unflushed, bytes int64) time.Duration {
 	return time.Duration(min(float64(throttleMost), excess*units*float64(throttleDelay)))
 }
 
-// CountUnflushed lets throttle know what is not in bbolt yet. The caller holds cat.mu.
-func (s *Engine) CountUnflushed() {
+// countUnflushed lets throttle know what is not in bbolt yet. The caller holds cat.mu.
+func (s *Engine) countUnflushed() {
 	n := s.Overlay.Bytes
-	if s.Old != nil {
-		n += s.Old.Bytes
+	if s.old != nil {
+		n += s.old.Bytes
 	}
 	s.unflushed.Store(int64(n))
 }
@@ -67,11 +66,11 @@ func (o *Overlay) AskedTo() uint64 { return o.askedTo }
 func (s *Engine) Freeze() (o *Overlay, retry bool) {
 	s.Catalogue.Mu.Lock()
 	defer s.Catalogue.Mu.Unlock()
-	if retry = s.Old != nil; !retry { // a checkpoint that failed left one behind: it is tried again first
-		s.Old, s.Overlay = s.Overlay, newOverlay()
-		s.Overlay.LSN, s.Overlay.Seq, s.Overlay.Leaves, s.Overlay.High = s.Old.LSN, s.Old.Seq, s.Old.Leaves, s.Old.High
+	if retry = s.old != nil; !retry { // a checkpoint that failed left one behind: it is tried again first
+		s.old, s.Overlay = s.Overlay, newOverlay()
+		s.Overlay.LSN, s.Overlay.Seq, s.Overlay.Leaves, s.Overlay.High = s.old.LSN, s.old.Seq, s.old.Leaves, s.old.High
 	}
-	return s.Old, retry
+	return s.old, retry
 }
 
 // RowCounts is how many rows each bucket has: a damaged page of bbolt may hide rows, and what is hidden has no checksum
@@ -126,9 +125,6 @@ type Overlay struct {
 	askedTo uint64
 	High    highest
 }
-
-// LastID is above every batch id.
-var LastID = ulid.ULID(bytes.Repeat([]byte{0xff}, len(ulid.ULID{})))
 
 type HeadKey struct {
 	Art     uint64

@@ -1,6 +1,10 @@
 package engine
 
 import (
+	"cmp"
+	"maps"
+	"slices"
+
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/store"
@@ -53,14 +57,31 @@ func EditHead(_ peek.Token, row []byte, change func(h *store.Head, scope *uint32
 
 // EditAsOld is EditHead that gives a row of the old version, which has no proof. It is for tests of this module.
 func EditAsOld(_ peek.Token, row []byte, change func(h *store.Head, scope *uint32)) ([]byte, error) {
-	h, scope, cold, err := editedHead(row, change)
+	h, scope, _, err := editedHead(row, change)
 	if err != nil {
 		return nil, err
 	}
-	b := encodeHead(nil, h, scope, nil)
-	b = append(b[:len(b)-1], cold...) // without the length of the cold part
+	cold, err := encodePacked(h)
+	if err != nil {
+		return nil, err
+	}
+	b := encodeHead(nil, h, scope, cold)
 	b[0] = rowVersionOld
 	return b, nil
+}
+
+// encodePacked makes the cold part of a row of the old versions.
+func encodePacked(h *store.Head) ([]byte, error) {
+	meta := []string{}
+	for _, k := range slices.Sorted(maps.Keys(h.Meta)) {
+		meta = append(meta, k, h.Meta[k])
+	}
+	return msgpack.Marshal(&packed{
+		Role: h.Role, Name: h.Name, ToolCalls: h.ToolCalls, ToolCallID: h.ToolCallID, Parts: h.Parts, PartBytes: h.PartBytes,
+		Source: h.Artefact.Source, Stamp: h.Source.Stamp, SourceHash: h.Source.Hash, SourceAt: codec.Micros(h.Source.At),
+		GroupName: h.Group, Subject: h.Subject, DerivedFrom: h.DerivedFrom, Supersedes: h.Supersedes, Tags: h.Tags,
+		Meta: meta, Relevance: h.Relevance, Actor: cmp.Or(h.GoneBy, h.Actor), Counter: h.Counter,
+	})
 }
 
 func editedHead(row []byte, change func(h *store.Head, scope *uint32)) (h *store.Head, scope uint32, cold []byte, err error) {
@@ -69,24 +90,57 @@ func editedHead(row []byte, change func(h *store.Head, scope *uint32)) (h *store
 		return nil, 0, nil, err
 	}
 	change(h, &scope)
-	cold, err = encodeCold(h)
-	return h, scope, cold, err
+	return h, scope, encodeCold(h), nil
 }
 
 // EditHeld is EditHead for the row of a held batch. It is for tests of this module.
 func EditHeld(_ peek.Token, row []byte, change func(*store.HeldBatch)) ([]byte, error) {
-	var h store.HeldBatch
-	if err := UnpackHeld(row, &h); err != nil {
-		return nil, err
-	}
-	change(&h)
-	body, err := msgpack.Marshal(&h)
+	h, err := DecodeHeld(row)
 	if err != nil {
 		return nil, err
 	}
+	change(&h)
 	_, p, ok, err := cutHeld(row)
 	if !ok {
 		return nil, codec.ErrMalformed
 	}
-	return p.append(append([]byte{heldMark}, body...)), err
+	return p.append(append([]byte{heldMark}, encodeHeld(&h)...)), err
+}
+
+// EditState gives a stored state row with another value, and with its proof as it was or with none. It is for tests of this
+// module.
+func EditState(_ peek.Token, key, sealed, value []byte, proof bool) ([]byte, error) {
+	body, err := unsealState(key, sealed)
+	if err != nil {
+		return nil, err
+	}
+	p := stateProof(body)
+	if !proof {
+		p = rowProof{leaf: noLeaf}
+	}
+	return codec.Seal(tagState, key, stateBody(stateLSN(body), p, value)), nil
+}
+
+// EditStateAsOld gives a stored state row as older programs wrote it. It is for tests of this module.
+func EditStateAsOld(_ peek.Token, key, value []byte) []byte {
+	return codec.Seal(tagStateOld, key, value)
+}
+
+// MoveState gives a stored state row the checksum of another key. It is for tests of this module.
+func MoveState(_ peek.Token, key, sealed, to []byte) ([]byte, error) {
+	body, err := unsealState(key, sealed)
+	return codec.Seal(tagState, to, body), err
+}
+
+// EditedOutcome is an outcome as a row has it. It is for tests of this module.
+type EditedOutcome = outcomeRow
+
+// EditOutcome gives the row of an outcome with what change made of it. It is for tests of this module.
+func EditOutcome(_ peek.Token, row []byte, change func(*EditedOutcome)) ([]byte, error) {
+	var r outcomeRow
+	if err := codec.Unpack(row, &r); err != nil {
+		return nil, err
+	}
+	change(&r)
+	return msgpack.Marshal(&r)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/store"
@@ -18,7 +19,7 @@ const ()
 
 // Resolve: see the Store interface.
 func (s *Engine) Resolve(_ context.Context, scopes store.Scopes, ref store.Ref) (store.Located, error) {
-	if s.Closed.Load() {
+	if s.closed.Load() {
 		return store.Located{}, store.ErrClosed
 	}
 	s.Catalogue.Mu.RLock()
@@ -26,6 +27,9 @@ func (s *Engine) Resolve(_ context.Context, scopes store.Scopes, ref store.Ref) 
 	for _, name := range scopes {
 		if ref.Scope != "" && ref.Scope != name {
 			continue
+		}
+		if err := s.doubted(name, ref.ID); err != nil {
+			return store.Located{}, err
 		}
 		n := s.Catalogue.byName[name]
 		if n == 0 {
@@ -110,8 +114,8 @@ func (s *Engine) head(k HeadKey) (*store.Head, error) {
 // headLocked reads a head: overlay first, then bbolt. The other order would miss a row applied in between.
 func (s *Engine) headLocked(k HeadKey) (h *store.Head, err error) {
 	row := s.Overlay.heads[k]
-	if row == nil && s.Old != nil {
-		row = s.Old.heads[k]
+	if row == nil && s.old != nil {
+		row = s.old.heads[k]
 	}
 	if row != nil {
 		return DecodeHead(row, s.Catalogue.scopeName)
@@ -395,8 +399,8 @@ func (s *Engine) overlayHead(k HeadKey) []byte {
 	if row := s.Overlay.heads[k]; row != nil {
 		return row
 	}
-	if s.Old != nil {
-		return s.Old.heads[k]
+	if s.old != nil {
+		return s.old.heads[k]
 	}
 	return nil
 }
@@ -405,53 +409,61 @@ func (s *Engine) overlayText(num uint64) (string, bool) {
 	if t, ok := s.Overlay.texts[num]; ok {
 		return t, true
 	}
-	if s.Old != nil {
-		t, ok := s.Old.texts[num]
+	if s.old != nil {
+		t, ok := s.old.texts[num]
 		return t, ok
 	}
 	return "", false
 }
 
-// LSN: see the Store interface.
-func (s *Engine) LSN() uint64 {
+// Mark: see store.Store. Commits are visible before they are answered, so readers see all of them.
+func (s *Engine) Mark() store.Mark {
 	s.Catalogue.Mu.RLock()
 	defer s.Catalogue.Mu.RUnlock()
-	return s.Catalogue.LSN
+	return store.Mark{LSN: s.Catalogue.LSN}
+}
+
+// Refresh: see store.Store. It waits for what is in flight here, and takes what others committed.
+func (s *Engine) Refresh(ctx context.Context, atLeast uint64) (store.Mark, error) {
+	if err := s.Readable(ctx); err != nil {
+		return store.Mark{}, err
+	}
+	if err := s.Failure(); err != nil {
+		return store.Mark{}, err
+	}
+	if !s.opts.ReadOnly {
+		if err := s.log.Sync(ctx, 0, nil); ctx.Err() != nil {
+			return store.Mark{}, ctx.Err()
+		} else if err != nil {
+			return store.Mark{}, s.syncError(ctx, err)
+		}
+	}
+	if err := s.log.Follow(ctx, 0); err != nil {
+		return store.Mark{}, fmt.Errorf("ctxpage: log: %w", err)
+	}
+	m := s.Mark()
+	if m.LSN < atLeast {
+		return m, store.Invalid("lsn", strconv.FormatUint(atLeast, 10), fmt.Sprintf("at most %d, the newest", m.LSN))
+	}
+	return m, nil
 }
 
 // Readable is asked first by what reads.
 func (s *Engine) Readable(ctx context.Context) error {
-	if s.Closed.Load() {
+	if s.closed.Load() {
 		return store.ErrClosed
 	}
 	return ctx.Err()
-}
-
-// State reads a state row; nil when there is none.
-func (s *Engine) State(ctx context.Context, key string) ([]byte, error) {
-	if err := s.Readable(ctx); err != nil {
-		return nil, err
-	}
-	deleted := false
-	row := s.overlayRow(func(o *Overlay) ([]byte, bool) {
-		r, ok := o.state[key]
-		deleted = deleted || ok && r == nil
-		return r, ok
-	})
-	if row != nil || deleted {
-		return slices.Clone(row), nil
-	}
-	return s.row(TableState, 's', []byte(key))
 }
 
 // overlayRow looks a row up in the newer, then in the older overlay; the first that has the key answers.
 func (s *Engine) overlayRow(get func(*Overlay) ([]byte, bool)) []byte {
 	s.Catalogue.Mu.RLock()
 	defer s.Catalogue.Mu.RUnlock()
-	if row, ok := get(s.Overlay); ok || s.Old == nil {
+	if row, ok := get(s.Overlay); ok || s.old == nil {
 		return row
 	}
-	row, _ := get(s.Old)
+	row, _ := get(s.old)
 	return row
 }
 
@@ -476,6 +488,3 @@ func (s *Engine) row(t Table, tag byte, key []byte) (out []byte, err error) {
 func (s *Engine) Info(context.Context) (store.Info, error) {
 	return store.Info{ID: s.info.ID, Secret: slices.Clone(s.info.Secret)}, nil
 }
-
-// Audit reads the audit log.
-func (s *Engine) Audit() store.Audit { return s.Leaves.Reader(s.Question) }

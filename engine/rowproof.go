@@ -174,15 +174,6 @@ func cutHeld(row []byte) (rest []byte, p rowProof, ok bool, err error) {
 	return rest, p, true, err
 }
 
-// UnpackHeld decodes the row of a held batch, or what v wants of it, without comparing it with the audit.
-func UnpackHeld(row []byte, v any) error {
-	rest, _, _, err := cutHeld(row)
-	if err != nil {
-		return err
-	}
-	return codec.Unpack(rest, v)
-}
-
 // provedHeld compares the row of a held batch with the digest in its leaf.
 func (s *Engine) provedHeld(id []byte, row []byte) error {
 	if s.opts.Trust {
@@ -195,14 +186,11 @@ func (s *Engine) provedHeld(id []byte, row []byte) error {
 	if ok {
 		return s.proved(p, heldDigest(p.salt[:], id, rest))
 	}
-	var st struct {
-		LSN     uint64
-		Outcome struct{ LSN uint64 }
-	}
-	if err := codec.Unpack(rest, &st); err != nil {
+	h, err := decodeHeldState(rest)
+	if err != nil {
 		return err
 	}
-	return s.unproved(max(st.LSN, st.Outcome.LSN))
+	return s.unproved(max(h.LSN, h.Outcome.LSN))
 }
 
 // heldBy takes who wrote a batch, and where, from the leaf that says it was held: of a row without a digest nothing else
@@ -219,4 +207,86 @@ func (s *Engine) heldBy(ctx context.Context, id ulid.ULID, h *store.HeldBatch) e
 		}
 	}
 	return errUnproved
+}
+
+// Proofs holds rows against an audit without an engine. The zero LSNs of an audit without digests refuse nothing.
+type Proofs struct {
+	l    *manifest.Log
+	from uint64 // LSN from which head rows and held batches have digests; 0: never
+}
+
+// ProofsOf begins to hold rows against the leaves of a log.
+func ProofsOf(ctx context.Context, l *manifest.Log) (Proofs, error) {
+	leaf, found, err := l.FirstRows(ctx)
+	if !found {
+		return Proofs{l: l}, err
+	}
+	return Proofs{l, leaf.LSN}, err
+}
+
+// ErrEdited is what Proofs say of a row that is not the one that was committed.
+var ErrEdited = errUnproved
+
+// Head compares a head row; h is what it decodes to. A leaf that cannot be read says nothing.
+func (p Proofs) Head(row []byte, h *store.Head) error {
+	if row[0] == rowVersionOld {
+		return p.old(h.LSN)
+	}
+	rest, at, err := cutProof(row)
+	if err != nil {
+		return err
+	}
+	return p.same(at, headDigest(at.salt[:], h.Scope, groupName(h), rest))
+}
+
+// Held compares the row of a held batch.
+func (p Proofs) Held(id, row []byte, lsn uint64) error {
+	rest, at, ok, err := cutHeld(row)
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return p.old(lsn)
+	}
+	return p.same(at, heldDigest(at.salt[:], id, rest))
+}
+
+// State compares a stored state row, sealed.
+func (p Proofs) State(key, sealed []byte) error {
+	body, err := unsealState(key, sealed)
+	if err != nil {
+		return err
+	}
+	at := stateProof(body)
+	if at.leaf == noLeaf {
+		return nil
+	}
+	was, err := p.l.StateEntry(at.leaf, int(at.place))
+	if is := stateMAC(at.salt[:], stateLSN(body), key, body[stateHead:]); err == nil && is != [len(is)]byte(was[8:]) {
+		return errUnproved
+	}
+	return p.unread(at, err)
+}
+
+func (p Proofs) old(lsn uint64) error {
+	if p.from != 0 && lsn >= p.from {
+		return errUnproved
+	}
+	return nil
+}
+
+func (p Proofs) same(at rowProof, is [32]byte) error {
+	was, err := p.l.RowDigest(at.leaf, int(at.place))
+	if err == nil && was != is {
+		return errUnproved
+	}
+	return p.unread(at, err)
+}
+
+// unread tells a leaf that has no such digest from one that cannot be read, or is not there any more.
+func (p Proofs) unread(at rowProof, err error) error {
+	if errors.Is(err, manifest.ErrNoLeaf) && at.leaf < p.l.Size() {
+		return errUnproved
+	}
+	return nil
 }

@@ -2,8 +2,6 @@ package engine
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"iter"
 )
 
@@ -54,46 +52,16 @@ type Writer interface {
 	Delete(t Table, key []byte) error
 }
 
-// Kind says what a record of the log is.
-type Kind uint8
-
-// The kinds.
-const (
-	KindCommit Kind = iota // a commit with its audit leaf
-	KindLeaf               // an audit leaf alone
-	KindMark               // a mark of the audit: size and root
-)
-
-// Log is the durable order of records under an engine. Records become durable in the order in which they were appended.
-type Log interface {
-	// Append puts a record into the log's buffer and gives its number. Urgent records may use space that is kept for
-	// the end of a full disk. It is called under the sequencer and must not wait for the disk. ErrLogFull, ErrLogTooLarge, ErrLogBroken.
-	Append(kind Kind, urgent bool, parts ...[]byte) (seq uint64, err error)
-	// Last is the number of the newest record.
-	Last() uint64
-	// Write hands what is buffered to the operating system: a killed process does not lose it.
-	Write() error
-	// Sync returns when a record is durable. The log's owner has installed its commit by then.
-	Sync(ctx context.Context, seq uint64) error
-	// SyncOr is Sync that also returns when done is closed.
-	SyncOr(ctx context.Context, seq uint64, done <-chan struct{}) error
-}
-
-// What a Log says when it cannot take a record.
-var (
-	ErrLogFull     = errors.New("engine: the log has no space")
-	ErrLogTooLarge = errors.New("engine: the record is too large for the log")
-	ErrLogBroken   = errors.New("engine: the log failed and takes no more records")
-	ErrLogClosed   = errors.New("engine: the log is closed")
-)
-
 // SegRows shows the lexical index its segments.
 type SegRows struct{ Reader }
 
 func (r SegRows) Get(key []byte) []byte { return r.Reader.Get(TableSeg, key) }
 
-func (r SegRows) Scan(prefix []byte, fn func(k, v []byte) bool) {
-	for k, v := range r.From(TableSeg, prefix) {
+func (r SegRows) Scan(prefix, from []byte, fn func(k, v []byte) bool) {
+	if from == nil {
+		from = prefix
+	}
+	for k, v := range r.From(TableSeg, from) {
 		if !bytes.HasPrefix(k, prefix) || !fn(k, v) {
 			return
 		}

@@ -2,9 +2,7 @@ package engine
 
 import (
 	"bytes"
-	"time"
 
-	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -29,13 +27,13 @@ func foundOtherwise(old, h *store.Head, put *store.Put) bool {
 		return true
 	}
 	was, is := old.Artefact, h.Artefact
-	if store.IndexHeader(&was) == store.IndexHeader(&is) {
+	if store.FoundAlike(&was, &is) {
 		return false
 	}
 	if !put.AsOfGiven || !sameTexts(old, put) {
 		was.CurrentAsOf = is.CurrentAsOf
 	}
-	return store.IndexHeader(&was) != store.IndexHeader(&is)
+	return !store.FoundAlike(&was, &is)
 }
 
 // repeats says whether a put says what its artefact says already.
@@ -54,15 +52,10 @@ func sameTexts(old *store.Head, put *store.Put) bool {
 
 // sameHead says whether a put changes nothing but the time of its writing and the stamp of its source.
 func sameHead(old, h *store.Head, asOf bool) bool {
-	plain := func(h *store.Head) *store.Head {
-		c := *h
-		c.Actor, c.Source = "", store.Validator{Hash: h.Source.Hash}
-		c.CurrentAsOf, c.ExpiresAt = time.Time{}, time.Time{}
-		return &c
+	fields := sameFields
+	if asOf {
+		fields = sameFieldsAsOf
 	}
-	a, errA := encodeCold(plain(old))
-	b, errB := encodeCold(plain(h))
-	return errA == nil && errB == nil && bytes.Equal(a, b) && old.Kind == h.Kind && old.Provenance == h.Provenance &&
-		old.Priority == h.Priority && old.Seq == h.Seq && old.Pinned == h.Pinned && codec.Micros(old.ExpiresAt) == codec.Micros(h.ExpiresAt) &&
-		(!asOf || codec.Micros(old.CurrentAsOf) == codec.Micros(h.CurrentAsOf))
+	told := len(h.Artefact.Unknown) == 0 || bytes.Equal(old.Artefact.Unknown, h.Artefact.Unknown) // silence changes nothing
+	return told && old.Source.Hash == h.Source.Hash && fields.Same(old, h)
 }

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -41,7 +40,15 @@ func (s *Engine) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, e
 	case store.ScanScopes:
 		return s.scanScopes(q), nil
 	}
-	return s.scanArtefacts(q)
+	out, err := s.scanArtefacts(q)
+	if err != nil || out.Next != "" { // the last page of a listing answers for all of it
+		return out, err
+	}
+	doubts, err := s.doubts(ctx)
+	if err != nil {
+		return out, err
+	}
+	return out, s.listedWhole(doubts, q.Scopes[0])
 }
 
 func (s *Engine) scanArtefacts(q store.ScanQuery) (out store.ScanPage, err error) {
@@ -191,16 +198,16 @@ func (s *Engine) scanSourced(q store.ScanQuery) (out store.ScanPage) {
 
 // scanState lists state rows: the overlay first, then bbolt, which may have taken rows over in between.
 func (s *Engine) scanState(q store.ScanQuery) (out store.ScanPage, err error) {
-	rows := map[string][]byte{}
+	rows := map[string]store.StateRow{}
 	s.Catalogue.Mu.RLock()
 	out.LSN = s.Catalogue.LSN
-	for _, o := range []*Overlay{s.Old, s.Overlay} {
+	for _, o := range []*Overlay{s.old, s.Overlay} {
 		if o == nil {
 			continue
 		}
 		for key, v := range o.state {
 			if strings.HasPrefix(key, q.Prefix) && key > q.Cursor {
-				rows[key] = v
+				rows[key] = stateRow(key, v)
 			}
 		}
 	}
@@ -214,24 +221,24 @@ func (s *Engine) scanState(q store.ScanQuery) (out store.ScanPage, err error) {
 			if _, known := rows[string(k)]; known || string(k) <= q.Cursor {
 				continue
 			}
-			row, err := codec.Unseal('s', k, v)
+			row, err := s.readState(k, v)
 			if err != nil {
-				return s.Corrupt(fmt.Sprintf("state row %q", k), err)
+				return err
 			}
-			rows[string(k)] = slices.Clone(row)
+			rows[string(k)] = row
 			left--
 		}
 		return nil
 	})
 	for _, key := range slices.Sorted(maps.Keys(rows)) {
-		if rows[key] == nil {
+		if rows[key].LSN == 0 {
 			continue // deleted
 		}
 		if len(out.State) == q.Limit {
 			out.Next = out.State[q.Limit-1].Key
 			break
 		}
-		out.State = append(out.State, store.StateRow{Key: key, Value: rows[key]})
+		out.State = append(out.State, rows[key])
 	}
 	return out, err
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,61 +12,94 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// sequencer is the one place where an order is made. Under mu a batch is judged against the catalogue and the batches
-// in flight, gets its LSN and its numbers, and enters the log's group buffer; so the order of the log is the order of
-// LSNs, of leaves, and of installs. Judging outside loses updates: two batches that read x@5 would both pass before
-// either is installed.
+// sequencer judges and numbers: the one place where an order is made. In a turn of the log a batch is judged against the
+// catalogue and the batches in flight, gets its LSN and its numbers, and enters the log; so the order of the log is the
+// order of LSNs, of leaves, and of installs. Judging outside loses updates: two batches that read x@5 would both pass
+// before either is installed.
 //
-// mu is first in the lock order after ckptMu; flight is a leaf below it, and is also taken by the installer.
+//	prepared    outside: old heads read, what is cold encoded           prepare
+//	blocked     one in flight has its id or an artefact it judges       waits for that one, and begins again
+//	known       its id has an outcome                                   answered with it
+//	refused     conflict, or stale context                              a leaf says so; the id stays free
+//	in flight   numbered, in the log, not durable                       enter
+//	installed   durable, visible, answered                              installer
+//	lost        the log says that it never will be durable              takeBack; it is as if it had not been judged
+//
+// The turn is first in the lock order after ckptMu; flight is a leaf below it, and is also taken by the installer.
 type sequencer struct {
-	Mu        sync.Mutex
-	lsn       uint64
-	nextArt   uint64
-	nextNum   uint64
-	nextGroup uint64
-	scopes    map[string]uint32
-	groups    map[artKey]uint64
-	reserve   int    // bytes of leaves in the log's reserve
-	record    []byte // encoded last, to use again
+	watch *names // while gc runs: what it must know of commits that come meanwhile; in a turn
 
-	flight sync.Mutex
-	queue  []*pending // in LSN order, not installed
-	arts   map[string]*pending
-	ids    map[ulid.ULID]*pending
-	broken bool // abandoned: nothing is taken into flight any more
-
-	watch *names // while gc runs: what it must know of commits that come meanwhile; under mu
-}
-
-// pending is a batch in the log's buffer that is not yet installed. done is closed by the installer, after which
-// outcome may be read; a batch that conflicts only with one in flight waits for it and is judged again.
-type pending struct {
-	record  commitRecord
-	keys    []string
-	seq     uint64
-	outcome store.Outcome
-	done    chan struct{}
-	// analysed is waited for by the installer; see analyse
-	analysed sync.WaitGroup
-
-	installed bool // set by the installer before done is closed
+	flight sync.Mutex // guards the following
+	scopes map[string]uint32
+	groups map[artKey]uint64 // names of the catalogue and of what is in flight
+	arts   map[string]*Commit
+	states map[string]*Commit // by key of a state row it writes
+	ids    map[ulid.ULID]*Commit
+	traces map[string]int // of leaves in flight, and their parents
+	leaves int            // leaves in flight, also those of commits
+	broken bool           // abandoned: nothing is taken into flight any more
 }
 
 func (q *sequencer) init() {
 	q.scopes, q.groups = map[string]uint32{}, map[artKey]uint64{}
-	q.arts, q.ids = map[string]*pending{}, map[ulid.ULID]*pending{}
+	q.arts, q.states, q.ids, q.traces = map[string]*Commit{}, map[string]*Commit{}, map[ulid.ULID]*Commit{}, map[string]int{}
 }
 
-// start takes the next numbers from the recovered catalogue.
-func (q *sequencer) start(s *Engine) {
-	q.lsn = s.Catalogue.LSN
-	q.nextArt, q.nextNum, q.nextGroup = uint64(len(s.Catalogue.arts))+1, uint64(len(s.Catalogue.pages))+1, uint64(len(s.Catalogue.groups))+1
-	for name, n := range s.Catalogue.byName {
+// name takes the names of the catalogue and of what is in flight, and forgets others.
+func (q *sequencer) name(c *catalogue) {
+	q.flight.Lock()
+	defer q.flight.Unlock()
+	q.nameLocked(c)
+}
+
+func (q *sequencer) nameLocked(c *catalogue) {
+	c.Mu.RLock()
+	defer c.Mu.RUnlock()
+	clear(q.scopes)
+	clear(q.groups)
+	for name, n := range c.byName {
 		q.scopes[name] = n
 	}
-	for k, n := range s.Catalogue.named {
+	for k, n := range c.named {
 		q.groups[k] = n
 	}
+	for _, commit := range q.ids {
+		q.named(&commit.record)
+	}
+}
+
+// named takes the names that a commit brings, and lets go of those that it forgets. The caller holds flight.
+func (q *sequencer) named(c *commitRecord) {
+	for _, n := range c.Scopes {
+		q.scopes[n.Name] = n.Num
+	}
+	for _, g := range c.groups {
+		q.groups[artKey{g.scope, g.name}] = g.num
+	}
+	for i := range c.Heads {
+		if h := c.Heads[i].head; h.Forgotten {
+			delete(q.groups, artKey{q.scopes[h.Scope], "\x00" + h.ID})
+		}
+	}
+}
+
+// scope is the number of a scope, group that of a group; 0: there is none.
+func (q *sequencer) scope(name string) uint32 {
+	q.flight.Lock()
+	defer q.flight.Unlock()
+	return q.scopes[name]
+}
+
+func (q *sequencer) nextScope() uint32 {
+	q.flight.Lock()
+	defer q.flight.Unlock()
+	return uint32(len(q.scopes)) + 1
+}
+
+func (q *sequencer) group(k artKey) uint64 {
+	q.flight.Lock()
+	defer q.flight.Unlock()
+	return q.groups[k]
 }
 
 // abandon wakes everybody who waits for a batch that will never be installed.
@@ -73,10 +107,12 @@ func (q *sequencer) abandon() {
 	q.flight.Lock()
 	defer q.flight.Unlock()
 	q.broken = true
-	for _, p := range q.queue {
-		close(p.done)
+	for id, c := range q.ids {
+		if !c.installing { // else the installer does
+			close(c.done)
+			delete(q.ids, id)
+		}
 	}
-	q.queue = nil
 }
 
 // Commit: durable, then visible, then answered. See the Store interface.
@@ -95,61 +131,73 @@ type Request struct {
 	Carried bool
 }
 
+// Submit is Commit of a batch of the engine's own.
 func (s *Engine) Submit(ctx context.Context, b Request) (store.Outcome, error) {
-	if err := s.Writable(); err != nil {
-		return store.Outcome{}, err
-	}
-	if err := store.CheckClock(b.Now); err != nil {
-		return store.Outcome{}, err
-	}
-	if age := b.Now.Sub(ulid.Time(b.ID.Time())); age > outcomeDays {
-		return store.Outcome{}, fmt.Errorf("%w: %s is %s old; use a new id", store.ErrTxnExpired, b.ID, age.Round(time.Hour))
-	}
-	if now := max(b.Now.UnixMilli(), 0); b.ID.Time() > uint64(now+idAhead.Milliseconds()) { // it would look like the present to what forgets old outcomes
-		return store.Outcome{}, store.Invalid("batch id", b.ID.String()+", of "+ulid.Time(b.ID.Time()).UTC().Format(time.DateOnly), "a ULID of about now")
-	}
-	if b.Bound == nil {
-		if err := b.Bind(); err != nil {
-			return store.Outcome{}, err
-		}
-	}
-	if err := s.throttle(ctx, &b.Batch); err != nil {
-		return store.Outcome{}, err
-	}
-	done, err := s.opts.Space.Admit(ctx, b.Bytes(), len(b.Puts) > 0)
+	done, err := s.admit(ctx, &b)
 	if err != nil {
 		return store.Outcome{}, err
 	}
 	defer done()
 	for full := false; ; {
-		p, out, err := s.sequence(ctx, &b)
-		if errors.Is(err, ErrLogFull) && !full && s.opts.Space.Relieve(ctx) == nil {
+		r, err := s.sequence(ctx, &b)
+		switch {
+		case errors.Is(err, ErrLogFull) && !full && s.opts.Space.Relieve(ctx) == nil:
 			full = true
-			continue
-		}
-		if err != nil || p == nil {
-			return out, s.opts.Space.NoRoom(err, b.Bytes())
-		}
-		if p.seq == 0 { // somebody else's, in flight under the same id or artefact
-			if err := s.wait(ctx, p); err != nil {
+		case err != nil:
+			return store.Outcome{}, s.opts.Space.NoRoom(err, b.Bytes())
+		case r.known != nil:
+			return *r.known, nil
+		case r.commit != nil:
+			return s.settle(ctx, r.commit)
+		case r.behind != nil:
+			if err := s.wait(ctx, r.behind); err != nil {
 				return store.Outcome{}, err
 			}
-			continue
 		}
-		go s.analyseBehind(p)
-		if err := s.Log.SyncOr(ctx, p.seq, p.done); err != nil {
-			return store.Outcome{}, s.SyncError(ctx, err)
-		}
-		if !p.installed { // the store failed meanwhile: durable, and never visible here
-			return store.Outcome{}, s.Failure()
-		}
-		return p.outcome, nil
 	}
 }
 
+// admit checks what needs no order, and waits where the file falls behind the log or the disk is full.
+func (s *Engine) admit(ctx context.Context, b *Request) (done func(), err error) {
+	if err := cmp.Or(s.Writable(), store.CheckClock(b.Now)); err != nil {
+		return nil, err
+	}
+	if age := b.Now.Sub(ulid.Time(b.ID.Time())); age > outcomeDays {
+		return nil, fmt.Errorf("%w: %s is %s old; use a new id", store.ErrTxnExpired, b.ID, age.Round(time.Hour))
+	}
+	if now := max(b.Now.UnixMilli(), 0); b.ID.Time() > uint64(now+idAhead.Milliseconds()) { // it would look like the present to what forgets old outcomes
+		return nil, store.Invalid("batch id", b.ID.String()+", of "+ulid.Time(b.ID.Time()).UTC().Format(time.DateOnly), "a ULID of about now")
+	}
+	if b.Bound == nil {
+		if err := b.Bind(); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.throttle(ctx, &b.Batch); err != nil {
+		return nil, err
+	}
+	return s.opts.Space.Admit(ctx, b.Bytes(), len(b.Puts) > 0)
+}
+
+// settle waits until a commit is installed.
+func (s *Engine) settle(ctx context.Context, c *Commit) (store.Outcome, error) {
+	go s.analyseBehind(c)
+	err := s.log.Sync(ctx, c.Seq, c.done)
+	switch {
+	case err != nil:
+		return store.Outcome{}, s.syncError(ctx, err)
+	case c.lost:
+		return store.Outcome{}, fmt.Errorf("ctxpage: log: %w", ErrNothing)
+	case !c.installed: // the store failed meanwhile: durable, and never visible here
+		return store.Outcome{}, s.Failure()
+	}
+	return c.outcome, nil
+}
+
+// Writable says why the store takes no commits: ErrClosed, ErrReadOnly, or what failed.
 func (s *Engine) Writable() error {
 	switch {
-	case s.Closed.Load():
+	case s.closed.Load():
 		return store.ErrClosed
 	case s.opts.ReadOnly:
 		return store.ErrReadOnly
@@ -157,109 +205,135 @@ func (s *Engine) Writable() error {
 	return s.Failure()
 }
 
-func (s *Engine) SyncError(ctx context.Context, err error) error {
-	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+// syncError says what an error of Log.Sync means for who waited.
+func (s *Engine) syncError(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return fmt.Errorf("%w: %w; it may still happen: repeat with the same id", store.ErrOutcomeUnknown, err)
+	case errors.Is(err, ErrNothing):
+		return fmt.Errorf("ctxpage: log: %w", err)
 	}
 	return s.Fail(err)
 }
 
-// wait is for a batch in flight. p is a copy that carries only the channel.
-func (s *Engine) wait(ctx context.Context, p *pending) error {
-	// Somebody must drive the log while we wait; whoever enqueued it does, unless its context ended.
-	if err := s.Log.Sync(ctx, s.Log.Last()); err != nil {
-		return s.SyncError(ctx, err)
+// wait is for a batch in flight. Somebody must drive the log while we wait: whoever entered it may have given up.
+func (s *Engine) wait(ctx context.Context, c *Commit) error {
+	err := s.log.Sync(ctx, 0, c.done) // not its own record: it may be about to get one
+	switch {
+	case errors.Is(err, ErrNothing):
+		return nil // it is out of the way
+	case err != nil:
+		return s.syncError(ctx, err)
 	}
 	select {
-	case <-p.done:
+	case <-c.done:
 		return s.Failure()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// sequence judges a batch and puts it into the log's buffer. It returns the pending batch; or, with seq 0, one to wait
-// for before trying again; or nil and the outcome, when the id is known.
-func (s *Engine) sequence(ctx context.Context, b *Request) (*pending, store.Outcome, error) {
+// sequenced is how a round ended: one of these, or none: what prepare read is old, another round.
+type sequenced struct {
+	commit *Commit        // in flight
+	behind *Commit        // in flight; it must be installed first
+	known  *store.Outcome // of this id
+}
+
+// sequence prepares a batch, and judges and numbers it in a turn.
+func (s *Engine) sequence(ctx context.Context, b *Request) (sequenced, error) {
 	pre, err := s.prepare(ctx, b)
+	switch {
+	case err != nil:
+		return sequenced{}, err
+	case pre.known != nil:
+		return sequenced{known: pre.known}, nil
+	}
+	r, no, err := s.inTurn(ctx, b, pre)
+	if no != nil {
+		err = s.refuse(ctx, b, *no)
+	}
+	return r, err
+}
+
+// inTurn is what of sequence makes the order. no: the batch is refused, which a leaf is still to say.
+func (s *Engine) inTurn(ctx context.Context, b *Request, pre *prepared) (r sequenced, no *judgement, err error) {
+	turn, err := s.log.Turn(ctx)
 	if err != nil {
-		return nil, store.Outcome{}, err
+		return r, nil, fmt.Errorf("ctxpage: log: %w", err)
 	}
-	if pre.known != nil {
-		return nil, *pre.known, nil
-	}
-	s.Seq.Mu.Lock()
-	defer s.Seq.Mu.Unlock()
+	defer turn.End()
 	if err := s.Writable(); err != nil {
-		return nil, store.Outcome{}, err
+		return r, nil, err
 	}
-	if w := s.Seq.blocker(b, pre.keys); w != nil {
-		return &pending{done: w.done}, store.Outcome{}, nil
+	if c := s.seq.blocker(b, pre.keys); c != nil {
+		return sequenced{behind: c}, nil, nil
 	}
-	if pre.releases != s.Releases.Load() {
-		return s.again()
+	if pre.releases != s.releases.Load() {
+		return r, nil, nil
 	}
-	if row, _ := s.overlayOutcome(b.ID); row != nil {
-		out, err := s.answer(row, &b.Batch)
-		if err != nil {
-			return nil, store.Outcome{}, err
-		}
-		return nil, *out, nil
-	}
-	if pre.spent {
-		return nil, store.Outcome{}, fmt.Errorf("%w: %s was used, and its outcome is no longer kept; the manifest has it under that trace", store.ErrTxnExpired, b.ID)
+	if r.known, err = s.ended(b, pre); r.known != nil || err != nil {
+		return r, nil, err
 	}
 	if decided, err := s.decidedMeanwhile(ctx, b); decided || err != nil {
-		if err != nil {
-			return nil, store.Outcome{}, err
-		}
-		return s.again()
+		return r, nil, err
 	}
 	v := s.judge(b, pre)
 	switch {
 	case v.retry:
-		return s.again()
+		return r, nil, nil
 	case v.conflict != nil, v.err != nil:
-		return nil, store.Outcome{}, s.refuse(b, v)
+		v.at = turn.Next().LSN - 1
+		return r, &v, nil
 	}
-	p, err := s.enqueue(b, pre, v)
-	return p, store.Outcome{}, err
+	if r.commit, err = s.build(b, pre, v, turn.Next()); err == nil {
+		err = s.enter(turn, r.commit)
+	}
+	return r, nil, err
 }
 
-// again asks for another round at once.
-func (s *Engine) again() (*pending, store.Outcome, error) {
-	done := make(chan struct{})
-	close(done)
-	return &pending{done: done}, store.Outcome{}, nil
+// ended is the outcome of an id that was installed since prepare looked. An id that the audit has and nobody has an
+// outcome of is spent.
+func (s *Engine) ended(b *Request, pre *prepared) (*store.Outcome, error) {
+	if row := s.overlayOutcome(b.ID); row != nil {
+		return s.answer(row, &b.Batch)
+	}
+	if pre.spent {
+		return nil, fmt.Errorf("%w: %s was used, and its outcome is no longer kept; the manifest has it under that trace", store.ErrTxnExpired, b.ID)
+	}
+	return nil, nil
 }
 
-// blocker finds a batch in flight that this one must wait for: the same id, or an artefact it judges or writes.
-func (q *sequencer) blocker(b *Request, writes []string) *pending {
+// blocker finds a batch in flight that this one must wait for: the same id, an artefact it judges or writes, or a state
+// row it judges.
+func (q *sequencer) blocker(b *Request, writes []string) *Commit {
 	q.flight.Lock()
 	defer q.flight.Unlock()
-	if p := q.ids[b.ID]; p != nil {
-		return p
+	if c := q.ids[b.ID]; c != nil {
+		return c
 	}
-	if len(q.arts) == 0 { // not the queue: it is empty while a group is being installed
+	for i := range b.ExpectState {
+		if c := q.states[b.ExpectState[i].Key]; c != nil {
+			return c
+		}
+	}
+	if len(q.arts) == 0 {
 		return nil
 	}
 	for _, key := range writes {
-		if p := q.arts[key]; p != nil {
-			return p
+		if c := q.arts[key]; c != nil {
+			return c
 		}
 	}
 	for _, e := range b.Expect {
-		if p := q.arts[FlightKey(e.Ref.Scope, e.Ref.ID)]; p != nil {
-			return p
+		if c := q.arts[FlightKey(e.Ref.Scope, e.Ref.ID)]; c != nil {
+			return c
 		}
 	}
-	for _, c := range b.Context {
-		if p := q.arts[FlightKey(c.Scope, c.ID)]; p != nil {
-			return p
+	for _, seen := range b.Context {
+		if c := q.arts[FlightKey(seen.Scope, seen.ID)]; c != nil {
+			return c
 		}
 	}
 	return nil
 }
-
-// packPages pages of an artefact are many: their analyses are packed while they wait.
-const packPages = 64

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
@@ -21,13 +20,14 @@ func TestRetiredArtefactsAreInFlight(t *testing.T) {
 func TestBrokenTakesNothing(t *testing.T) {
 	m := newMemory(t, time.Now)
 	_ = m.Fail(errors.New("the disk died"))
-	p := &pending{done: make(chan struct{}), record: commitRecord{LSN: 1}}
-	m.Seq.Mu.Lock()
-	err := m.log3(p, &manifest.Record{})
-	m.Seq.Mu.Unlock()
+	c := &Commit{done: make(chan struct{}), record: commitRecord{LSN: 1}}
+	turn, err := m.host.Turn(t.Context())
+	require.NoError(t, err)
+	err = m.enter(turn, c)
+	turn.End()
 	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
-	require.Zero(t, p.seq)
-	require.Zero(t, m.Last())
-	require.Empty(t, m.Seq.queue)
+	require.Zero(t, c.Seq)
+	require.Empty(t, m.records)
+	require.Empty(t, m.seq.ids)
 	require.ErrorContains(t, m.Failure(), "the disk died")
 }

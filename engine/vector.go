@@ -115,10 +115,10 @@ func (s *Engine) Vectors(ctx context.Context, scopes store.Scopes, model string,
 }
 
 func (s *Engine) overlayVector(k vecKey) []byte {
-	if row := s.Overlay.vecs[k]; row != nil || s.Old == nil {
+	if row := s.Overlay.vecs[k]; row != nil || s.old == nil {
 		return row
 	}
-	return s.Old.vecs[k]
+	return s.old.vecs[k]
 }
 
 // PutVectors: see the Store interface. A read-only database keeps none.
@@ -126,7 +126,7 @@ func (s *Engine) PutVectors(ctx context.Context, model string, nums []uint64, ve
 	if err := cmp.Or(ctx.Err(), s.Failure()); err != nil || s.opts.ReadOnly {
 		return err
 	}
-	if s.Closed.Load() {
+	if s.closed.Load() {
 		return store.ErrClosed
 	}
 	rows := make([][]byte, len(nums))

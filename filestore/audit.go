@@ -87,7 +87,7 @@ func scanLeaves(ctx context.Context, dir string, add func(uint64, []byte) error)
 			failed = err
 			return err
 		})
-		var damaged *wal.CorruptError
+		var damaged *store.CorruptError
 		if err == nil || failed != nil || try == scanAgain || errors.As(err, &damaged) || ctx.Err() != nil {
 			return err
 		}
@@ -103,8 +103,8 @@ func leafOf(r wal.Record) (uint64, []byte, error) {
 		return index, leaf, err
 	case wal.KindCommit:
 		d.B = r.Body
-		if v := d.U8(); v != engine.CommitVersion {
-			return 0, nil, fmt.Errorf("%w: commit record of version %d, expected %d", codec.ErrMalformed, v, engine.CommitVersion)
+		if err := engine.CheckCommitVersion(d.U8()); err != nil {
+			return 0, nil, err
 		}
 		index, leaf := d.U64(), d.Bytes()
 		return index, leaf, d.Err

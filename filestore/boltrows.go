@@ -1,12 +1,10 @@
 package filestore
 
 import (
-	"context"
-	"errors"
+	"bytes"
 	"iter"
 
 	"github.com/ctxpage/ctxpage/engine"
-	"github.com/ctxpage/ctxpage/wal"
 	"go.etcd.io/bbolt"
 )
 
@@ -14,7 +12,14 @@ import (
 type boltRows struct {
 	tx      *bbolt.Tx
 	buckets [engine.TableQuestion + 1]*bbolt.Bucket // nil: not there, or not looked up yet
+	cursors [engine.TableQuestion + 1]*bbolt.Cursor // of tables with manyReads; nil: no row was read yet
 }
+
+// manyReads names the tables of which one transaction reads dozens of rows: a search those of its words in each segment, an
+// assembly the texts of its pages. Get keeps a cursor for them, because Bucket.Get allocates one, and its stack, for each
+// row. The other tables stay with Bucket.Get: a cursor that finds no row steps on to the next leaf, so damage there would
+// reach a reader who asked for something else.
+var manyReads = [engine.TableQuestion + 1]bool{engine.TableContent: true, engine.TableSeg: true}
 
 var bucketNames = [...][]byte{
 	engine.TableMeta: bucketMeta, engine.TableContent: bucketContent, engine.TableSeg: bucketSeg, engine.TableHeld: bucketHeld, engine.TableTxn: bucketTxn, engine.TableState: bucketState, engine.TableVec: bucketVec,
@@ -39,8 +44,18 @@ func (r *boltRows) bucket(t engine.Table) *bbolt.Bucket {
 
 // Get: see Reader.
 func (r *boltRows) Get(t engine.Table, key []byte) []byte {
-	if b := r.bucket(t); b != nil {
+	b := r.bucket(t)
+	if b == nil {
+		return nil
+	}
+	if !manyReads[t] {
 		return b.Get(key)
+	}
+	if r.cursors[t] == nil {
+		r.cursors[t] = b.Cursor()
+	}
+	if k, v := r.cursors[t].Seek(key); bytes.Equal(k, key) {
+		return v
 	}
 	return nil
 }
@@ -114,48 +129,3 @@ func (r *boltRows) Delete(t engine.Table, key []byte) error {
 	}
 	return nil
 }
-
-// View: see Rows.
-func (s *Store) View(fn func(engine.Reader) error) error {
-	return s.view(func(tx *bbolt.Tx) error { return fn(newBoltRows(tx)) })
-}
-
-// walLog is the log as the engine knows it.
-type walLog struct{ *wal.Log }
-
-func (l walLog) Append(kind engine.Kind, urgent bool, parts ...[]byte) (uint64, error) {
-	enqueue := l.Enqueue
-	if urgent {
-		enqueue = l.EnqueueReserve
-	}
-	k := [...]wal.Kind{engine.KindCommit: wal.KindCommit, engine.KindLeaf: wal.KindAudit, engine.KindMark: wal.KindMark}[kind]
-	seq, err := enqueue(k, parts...)
-	return seq, engineError(err)
-}
-
-func (l walLog) Write() error                               { return engineError(l.Log.Write()) }
-func (l walLog) Sync(ctx context.Context, seq uint64) error { return engineError(l.Log.Sync(ctx, seq)) }
-func (l walLog) SyncOr(ctx context.Context, seq uint64, done <-chan struct{}) error {
-	return engineError(l.Log.SyncOr(ctx, seq, done))
-}
-
-// engineError adds the name that the engine has for an error of the log.
-func engineError(err error) error {
-	for _, e := range [...]struct{ of, is error }{
-		{wal.ErrFull, engine.ErrLogFull}, {wal.ErrPoisoned, engine.ErrLogBroken}, {wal.ErrTooLarge, engine.ErrLogTooLarge}, {wal.ErrClosed, engine.ErrLogClosed},
-	} {
-		if errors.Is(err, e.of) {
-			return &namedError{e.is, err}
-		}
-	}
-	return err
-}
-
-// namedError reads like its cause and matches its name.
-type namedError struct{ name, cause error }
-
-func (e *namedError) Error() string        { return e.cause.Error() }
-func (e *namedError) Unwrap() error        { return e.cause }
-func (e *namedError) Is(target error) bool { return target == e.name }
-
-func (s *Store) setLog(log *wal.Log) { s.log, s.Engine.Log = log, walLog{log} }

@@ -13,11 +13,9 @@ import (
 
 	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
-	"github.com/oklog/ulid/v2"
 	"go.etcd.io/bbolt"
 )
 
@@ -40,16 +38,16 @@ func (s *Store) background() {
 	var again time.Time // no checkpoint before it: the disk was full
 	for {
 		select {
-		case <-s.Stop:
+		case <-s.eng.Stopped():
 			return
 		case <-tick.C:
 		}
-		if s.Failure() != nil {
+		if s.eng.Failure() != nil {
 			return
 		}
 		if s.log.Durable() < s.log.Last() {
 			if err := s.log.Sync(context.Background(), s.log.Last()); err != nil {
-				s.Fail(err)
+				s.eng.Fail(err)
 				return
 			}
 		}
@@ -67,7 +65,7 @@ func (s *Store) background() {
 				return
 			}
 			if err != nil && !noSpace(err) {
-				s.Fail(err)
+				s.eng.Fail(err)
 				return
 			}
 			if err != nil { // all of it stays in the log
@@ -80,12 +78,11 @@ func (s *Store) background() {
 }
 
 func (s *Store) due() bool {
-	if s.Leaves.Size()-s.Leaves.Archived() > archiveLeaves {
+	if s.eng.Leaves.Size()-s.eng.Leaves.Archived() > archiveLeaves {
 		return true
 	}
-	s.Catalogue.Mu.RLock()
-	defer s.Catalogue.Mu.RUnlock()
-	return s.Overlay.Bytes > checkpointBytes || s.Overlay.Rows() > 0 && time.Since(s.Overlay.Since) > checkpointAge
+	w := s.eng.Waiting()
+	return w.Bytes > checkpointBytes || w.Rows > 0 && time.Since(w.Since) > checkpointAge
 }
 
 // checkpoint brings the log's effect into bbolt and cuts the front of the log:
@@ -111,7 +108,7 @@ func (s *Store) checkpoint(ctx context.Context) (store.JobReport, error) {
 // and the log is not there after it.
 func (s *Store) startJob() error {
 	s.ckptMu.Lock()
-	if s.Closed.Load() {
+	if s.eng.Closed() {
 		s.ckptMu.Unlock()
 		return store.ErrClosed
 	}
@@ -122,29 +119,27 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 	if s.opts.ReadOnly {
 		return rep, store.ErrReadOnly
 	}
-	if err := s.Failure(); err != nil {
+	if err := s.eng.Failure(); err != nil {
 		return rep, err
 	}
-	covered := s.Settled()
-	o, retry := s.Freeze()
+	_ = s.line.Sync(context.Background(), 0, nil) // what was read or committed before this call; after an error less of it
+	covered := s.line.settled()
+	o, retry := s.eng.Freeze()
 	if retry { // it was frozen before some of the log was written
 		covered = 0
 	}
-	leaves := s.DurableLeaves()
-	if o.AskedTo() > leaves {
-		return rep, fmt.Errorf("ctxpage: checkpoint: the log was not synced: %w", cmp.Or(s.Failure(), store.ErrClosed))
-	}
-	if err := s.Leaves.Archive(ctx, leaves); err != nil {
+	leaves := s.eng.Leaves.Size()
+	if err := s.eng.Leaves.Archive(ctx, leaves); err != nil {
 		return rep, LogError(err)
 	}
-	if err := s.At("archived"); err != nil {
+	if err := s.eng.At("archived"); err != nil {
 		return rep, err
 	}
 	// Without new rows the file is written only to let go of a log that reads alone have made long.
 	long := (covered > s.sys.Seq && s.log.Size() > cmp.Or(s.opts.Rotate, rotateAfterBytes) || s.squeeze > squeezeAnew && covered > s.sys.PrevSeq) &&
 		s.log.Durable() >= covered
 	if o.Rows() == 0 && !long {
-		s.release(lexical.Swap{}, nil, ulid.ULID{})
+		s.eng.Thaw(nil, nil)
 		return rep, s.cutLog(&rep)
 	}
 	if err := s.sameFile(); err != nil {
@@ -154,8 +149,7 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 		return rep, err
 	}
 	next := s.sys
-	s.High.Add(o.High)
-	next.High = s.High.String()
+	next.High = s.eng.Numbers(o)
 	next.Rows.Asked = max(next.Rows.Asked, o.AskedTo())
 	switch { // vectors alone change neither: no record of the log carries them
 	case o.LSN > s.sys.Applied:
@@ -163,86 +157,47 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 	case long:
 		next.PrevSeq, next.Seq, next.Leaves = s.sys.Seq, covered, leaves
 	}
-	if err := s.At("before bbolt"); err != nil {
+	if err := s.eng.At("before bbolt"); err != nil {
 		return rep, err
 	}
-	var swap lexical.Swap
-	var filed ulid.ULID
+	var flushed engine.Flushed
 	err = s.update(func(tx *bbolt.Tx) (err error) {
-		rows := newBoltRows(tx)
-		if swap, err = s.Index.Checkpoint(engine.SegRows{Reader: rows}, false); errors.Is(err, lexical.ErrCorrupt) {
-			return s.BadIndex(err)
-		}
-		if err != nil {
+		if flushed, err = s.eng.Flush(newBoltRows(tx), o, &next.Rows); err != nil {
 			return err
 		}
-		if err := engine.ApplyOverlay(rows, o, &next.Rows); err != nil {
-			return err
-		}
-		filed = engine.NewestOutcome(rows)
 		return putSys(tx, next)
 	})
 	if err != nil {
 		return rep, fmt.Errorf("ctxpage: checkpoint: %w", err)
 	}
-	s.release(swap, &next, filed)
-	s.Releases.Add(1)
-	if err := s.At("after bbolt"); err != nil {
+	s.eng.Thaw(&flushed, func() {
+		s.sys = next
+		s.line.file(flushed.Newest)
+	})
+	if err := s.eng.At("after bbolt"); err != nil {
 		return rep, err
 	}
 	rep.Applied, rep.Rows, rep.Bytes = next.Applied, o.Rows(), int64(o.Bytes)
 	if err := s.cutLog(&rep); err != nil {
 		return rep, err
 	}
-	return rep, s.At("after cut")
+	return rep, s.eng.At("after cut")
 }
 
 // indexSteps brings what is much of the index into bbolt before the checkpoint itself, in transactions of bounded size:
 // one keeps every row that it writes in memory. Each leaves the file whole: the sys row is the one of the checkpoint
 // before, and redo leaves out what the index has already.
 func (s *Store) indexSteps(ctx context.Context) error {
-	for {
+	update := func(fn func(engine.Writer) error) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		var swap lexical.Swap
-		done := errors.New("nothing to do")
-		err := s.update(func(tx *bbolt.Tx) error {
-			var more bool
-			var err error
-			swap, more, err = s.Index.Step(engine.SegRows{Reader: newBoltRows(tx)})
-			switch {
-			case errors.Is(err, lexical.ErrCorrupt):
-				return s.BadIndex(err)
-			case err == nil && !more:
-				return done // and the file is not written
-			}
-			return err
-		})
-		if err == done {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("ctxpage: checkpoint: %w", err)
-		}
-		s.Catalogue.Mu.Lock()
-		s.Index.Apply(swap)
-		s.Catalogue.Mu.Unlock()
-		if err := s.At("after a step"); err != nil {
-			return err
-		}
+		return s.update(func(tx *bbolt.Tx) error { return fn(newBoltRows(tx)) })
 	}
-}
-
-func (s *Store) release(swap lexical.Swap, sys *sysRow, filed ulid.ULID) {
-	s.Catalogue.Mu.Lock()
-	defer s.Catalogue.Mu.Unlock()
-	if sys != nil {
-		s.sys, s.Filed = *sys, filed
-		s.Index.Apply(swap)
+	if err := s.eng.FlushIndex(update, func() error { return s.eng.At("after a step") }); err != nil {
+		return fmt.Errorf("ctxpage: checkpoint: %w", err)
 	}
-	s.Old = nil
-	s.CountUnflushed()
+	return nil
 }
 
 // syncRead brings to the disk what a reader found in the log: the process that wrote it may have been killed before it
@@ -285,9 +240,9 @@ func (s *Store) sameFile() error {
 // synced size, so that a later cut below it is told from a torn end.
 func (s *Store) cutLog(rep *store.JobReport) error {
 	if err := s.log.Present(); errors.Is(err, os.ErrNotExist) { // the file has all up to here; later commits would be lost
-		return s.Fail(&store.CorruptError{File: s.opts.Path + "-wal", Err: errors.New("the log was removed or moved while it was open"), Hint: "put it back, and open again"})
+		return s.eng.Fail(&store.CorruptError{File: s.opts.Path + "-wal", Err: errors.New("the log was removed or moved while it was open"), Hint: "put it back, and open again"})
 	}
-	if err := s.Mark(); err != nil {
+	if err := s.line.mark(s.eng.Leaves); err != nil {
 		return err
 	}
 	rotate := s.log.Rotate
@@ -297,7 +252,7 @@ func (s *Store) cutLog(rep *store.JobReport) error {
 	}
 	if anew || s.log.Size() > cmp.Or(s.opts.Rotate, rotateAfterBytes) {
 		if err := rotate(); err != nil && !errors.Is(err, wal.ErrFull) {
-			return s.Fail(err)
+			return s.eng.Fail(err)
 		}
 	}
 	n, err := s.log.DropBefore(min(s.sys.PrevSeq, s.sys.Seq) + 1)
@@ -318,30 +273,41 @@ func (s *Store) Head(ctx context.Context) (manifest.Head, error) {
 	if err := store.CheckClock(now); err != nil { // its line would not be read again
 		return manifest.Head{}, err
 	}
-	root, err := s.Leaves.Root(size)
-	return manifest.Head{DB: s.Leaves.DB(), Size: size, Root: root, Time: codec.Micros(now)}, LogError(err)
+	root, err := s.eng.Leaves.Root(size)
+	return manifest.Head{DB: s.eng.Leaves.DB(), Size: size, Root: root, Time: codec.Micros(now)}, LogError(err)
 }
 
 func (s *Store) headSize(ctx context.Context) (uint64, error) {
-	if s.Closed.Load() {
+	if s.eng.Closed() {
 		return 0, store.ErrClosed
 	}
 	if s.opts.ReadOnly {
-		return s.Leaves.Size(), s.syncRead()
+		return s.eng.Leaves.Size(), s.syncRead()
 	}
-	if err := s.Writable(); err != nil {
+	if err := s.eng.Writable(); err != nil {
 		return 0, err
 	}
-	size, err := s.SyncLeaves(ctx)
-	if err != nil {
-		return 0, s.SyncError(ctx, err)
+	if err := s.syncLog(ctx); err != nil {
+		return 0, err
 	}
-	return size, nil
+	return s.eng.Leaves.Size(), nil
+}
+
+// syncLog makes durable, and installs, what is in flight.
+func (s *Store) syncLog(ctx context.Context) error {
+	err := s.log.Sync(ctx, s.log.Last())
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err)
+	}
+	return s.eng.Fail(err)
 }
 
 // Maintain: see the Store interface.
 func (s *Store) Maintain(ctx context.Context, job store.Job, progress store.Progress) (store.JobReport, error) {
-	if s.Closed.Load() {
+	if s.eng.Closed() {
 		return store.JobReport{}, store.ErrClosed
 	}
 	if progress == nil {
@@ -355,7 +321,7 @@ func (s *Store) Maintain(ctx context.Context, job store.Job, progress store.Prog
 	case store.JobCheck:
 		return s.check(ctx, progress)
 	case store.JobGCPlan, store.JobGC:
-		return s.Collect(ctx, job, progress)
+		return s.eng.Collect(ctx, job, progress)
 	}
 	return store.JobReport{}, store.Invalid("job", fmt.Sprint(job.Kind), "checkpoint, backup, check or gc")
 }
@@ -374,8 +340,8 @@ func (s *Store) backup(ctx context.Context, to string, progress store.Progress) 
 		if rep, err = s.checkpointLocked(ctx); err != nil {
 			return rep, err
 		}
-		if err := s.log.Sync(ctx, s.log.Last()); err != nil {
-			return rep, s.SyncError(ctx, err)
+		if err := s.syncLog(ctx); err != nil {
+			return rep, err
 		}
 	}
 	room := roomFor(s.opts.Path, to)
@@ -510,21 +476,18 @@ func removeDatabase(path string) {
 
 // Stat is a snapshot of sizes and counters.
 func (s *Store) Stat(ctx context.Context) (store.StoreStats, error) {
-	if err := s.Readable(ctx); err != nil {
+	if err := s.eng.Readable(ctx); err != nil {
 		return store.StoreStats{}, err
 	}
-	s.Catalogue.Mu.RLock()
-	st := store.StoreStats{
-		ID: s.sys.ID, Format: s.sys.Format, Created: codec.FromMicros(s.sys.Created), LSN: s.Catalogue.LSN, Applied: s.sys.Applied,
-		Artefacts: s.Catalogue.Live, Pages: s.Catalogue.LivePages, PageVersions: s.Catalogue.Versions, Scopes: len(s.Catalogue.Scopes), Unverified: s.Catalogue.Unproved,
-		Overlay: s.Overlay.Rows(), Checkpoints: s.Releases.Load(),
-	}
-	s.Catalogue.Mu.RUnlock()
-	st.Leaves, st.Archived, st.LogBytes = s.Leaves.Size(), s.Leaves.Archived(), s.log.Size()
+	var st store.StoreStats
+	s.eng.Count(&st, func() { // a checkpoint replaces the whole row under the lock
+		st.ID, st.Format, st.Created, st.Applied = s.sys.ID, s.sys.Format, codec.FromMicros(s.sys.Created), s.sys.Applied
+	})
+	st.Leaves, st.Archived, st.LogBytes = s.eng.Leaves.Size(), s.eng.Leaves.Archived(), s.log.Size()
 	if fi, err := s.file.Stat(); err == nil {
 		st.FileBytes = fi.Size()
 	}
 	var err error
-	st.Held, err = s.Undecided()
+	st.Held, err = s.eng.Undecided()
 	return st, err
 }

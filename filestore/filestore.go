@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ctxpage/ctxpage/corrupt"
 	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/lexical"
@@ -37,7 +38,7 @@ import (
 
 // FormatVersion is the version of the file; a file with a higher one is refused with ErrNewerFormat. One with a lower one
 // is raised to it when it is opened for writing.
-const FormatVersion = 2
+const FormatVersion = 3
 
 // Buckets of bbolt. The byte is part of each row's checksum.
 var (
@@ -78,14 +79,16 @@ type Options struct {
 
 // Store is the embedded store: an engine over a log in segments and rows in bbolt.
 type Store struct {
-	*engine.Engine
-	opts Options
-	lock *processLock // nil: the caller has it
-	sys  sysRow
-	bolt *bbolt.DB
-	file *os.File // bbolt's, to drop its lock after a panic
-	log  *wal.Log
-	made wal.Recovery // of the log of a file that was just made
+	served // by eng
+	eng    *engine.Engine
+	opts   Options
+	lock   *processLock // nil: the caller has it
+	sys    sysRow
+	bolt   *bbolt.DB
+	file   *os.File // bbolt's, to drop its lock after a panic
+	log    *wal.Log
+	line   *fileLog     // log and rows as the engine has them
+	made   wal.Recovery // of the log of a file that was just made
 
 	copied   bool // the file was not written where it is; known once asked
 	asked    bool
@@ -184,12 +187,12 @@ func (s *Store) tellRecovery(rec wal.Recovery) error {
 		Reason: "reads of the last 100 ms before the end may be missing",
 	}
 	err := s.note(context.Background(), s.opts.Audit, leaf)
-	if noSpace(err) && s.Failure() == nil { // told once there is room; until then no end is clean
+	if noSpace(err) && s.eng.Failure() == nil { // told once there is room; until then no end is clean
 		s.untold.Store(leaf)
 		return nil
 	}
 	if err != nil {
-		s.Fail(err) // else Close would call this end clean, and the next open would not tell what this one could not
+		s.eng.Fail(err) // else Close would call this end clean, and the next open would not tell what this one could not
 	}
 	return err
 }
@@ -207,11 +210,13 @@ func (s *Store) note(ctx context.Context, d store.Durability, leaf *manifest.Rec
 // openFileStore opens or creates the files and recovers. It takes no process lock: Open holds that already.
 func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recovery, err error) {
 	st := &Store{opts: opts}
-	st.Engine = engine.New(engine.Options{
+	st.eng = engine.New(engine.Options{
 		Path: opts.Path, ReadOnly: opts.ReadOnly, Now: opts.Now, Rand: opts.Rand, Analyzer: opts.Analyzer, State: opts.State, Hook: opts.Hook, Trust: opts.Trust,
-		Space: st, Checkpoint: func(ctx context.Context) error { _, err := st.checkpoint(ctx); return err },
+		Space: disk{st}, Checkpoint: func(ctx context.Context) error { _, err := st.checkpoint(ctx); return err },
 	})
-	st.Rows = st
+	st.line = &fileLog{s: st}
+	st.served = st.eng
+	st.eng.Attach(st.line)
 	defer func() {
 		if err != nil {
 			err = st.misfit(err)
@@ -225,7 +230,7 @@ func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recover
 		if err := step.do(ctx); err != nil {
 			return nil, rec, err
 		}
-		if err := st.At("opened " + step.name); err != nil {
+		if err := st.eng.At("opened " + step.name); err != nil {
 			return nil, rec, err
 		}
 	}
@@ -235,14 +240,12 @@ func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recover
 	if err := st.checkCopy(ctx); err != nil {
 		return nil, rec, err
 	}
-	if err := st.At("opened log"); err != nil {
+	if err := st.eng.At("opened log"); err != nil {
 		return nil, rec, err
 	}
-	st.PageLimit = 0
-	if err := st.View(func(tx engine.Reader) error { st.Filed = engine.NewestOutcome(tx); return nil }); err != nil {
-		st.Filed = engine.LastID // damage is told by who reads the row
-	}
-	st.Engine.Start(store.Info{ID: st.sys.ID, Secret: st.sys.Secret})
+	st.eng.LimitPages(0)
+	st.line.begin()
+	st.eng.Start(store.Info{ID: st.sys.ID, Secret: st.sys.Secret})
 	if err := st.stamp(); err != nil {
 		return nil, rec, err
 	}
@@ -275,7 +278,7 @@ func (s *Store) limitPages(context.Context) error {
 		}
 	}
 	const fewest = 9
-	s.PageLimit = uint64(bytes) / fewest
+	s.eng.LimitPages(uint64(bytes) / fewest)
 	return nil
 }
 
@@ -292,7 +295,7 @@ func (s *Store) leftBehind() (bool, error) {
 	}
 	errFirst := errors.New("a record")
 	rec, err := wal.Scan(context.Background(), s.opts.Path+"-wal", s.opts.FS, 0, func(wal.Record) error { return errFirst })
-	var damaged *wal.CorruptError
+	var damaged *store.CorruptError
 	switch {
 	case err == nil:
 		return !rec.Fresh, nil
@@ -317,6 +320,7 @@ func putSys(tx *bbolt.Tx, row sysRow) error {
 }
 
 func (s *Store) loadCatalogue(context.Context) error {
+	s.eng.Identify(store.Info{ID: s.sys.ID, Secret: s.sys.Secret})
 	err := s.loadFile()
 	if errors.Is(err, lexical.ErrCorrupt) || errors.Is(err, lexical.ErrAnalyzer) {
 		return s.rebuildIndex()
@@ -325,12 +329,22 @@ func (s *Store) loadCatalogue(context.Context) error {
 }
 
 func (s *Store) loadFile() error {
+	return s.line.Snapshot(context.Background(), s.eng.LoadRows)
+}
+
+// snapshot shows fn the rows of the file.
+func (s *Store) snapshot(fn func(engine.Reader, engine.Base) error) error {
 	return s.view(func(tx *bbolt.Tx) error {
 		if tx.Bucket(bucketMeta) == nil {
-			return s.Corrupt("bucket meta", errors.New("missing"))
+			return s.eng.Corrupt("bucket meta", errors.New("missing"))
 		}
-		return s.LoadRows(newBoltRows(tx), s.base(tx.Size()))
+		return fn(newBoltRows(tx), s.base(tx.Size()))
 	})
+}
+
+// viewRows shows fn the rows of the file.
+func (s *Store) viewRows(fn func(engine.Reader) error) error {
+	return s.view(func(tx *bbolt.Tx) error { return fn(newBoltRows(tx)) })
 }
 
 func (s *Store) base(size int64) engine.Base {
@@ -343,19 +357,19 @@ func (s *Store) rebuildIndex() error {
 	if !s.opts.ReadOnly {
 		err := s.update(func(tx *bbolt.Tx) error { return lexical.Reset(engine.SegRows{Reader: newBoltRows(tx)}) })
 		if noSpace(err) { // the end does it, or the next open
-			s.Reindex.Store(true)
+			s.eng.MarkIndexDamaged()
 		} else if err != nil {
 			return fmt.Errorf("ctxpage: rebuild the index: %w", err)
 		}
 	}
-	return s.View(s.IndexAnew)
+	return s.viewRows(s.eng.IndexAnew)
 }
 
 func (s *Store) openManifest(ctx context.Context) error {
 	var err error
-	s.Leaves, _, err = manifest.Open(ctx, s.opts.Path+"-manifest", s.opts.FS, manifest.Options{ReadOnly: s.opts.ReadOnly, DB: s.sys.ID})
+	s.eng.Leaves, _, err = manifest.Open(ctx, s.opts.Path+"-manifest", s.opts.FS, manifest.Options{ReadOnly: s.opts.ReadOnly, DB: s.sys.ID})
 	if err == nil {
-		s.archived = s.Leaves.Archived()
+		s.archived = s.eng.Leaves.Archived()
 	}
 	return LogError(err)
 }
@@ -363,7 +377,7 @@ func (s *Store) openManifest(ctx context.Context) error {
 // openLog opens the log and hands its records to replay.
 func (s *Store) openLog(ctx context.Context, mustExist bool, replay func(wal.Record) error) (*wal.Log, wal.Recovery, error) {
 	log, rec, err := wal.Open(ctx, s.opts.Path+"-wal", wal.Options{
-		FS: s.opts.FS, ReadOnly: s.opts.ReadOnly, MustExist: mustExist, OnDurable: s.InstallDurable, NoSync: s.opts.NoSync, GroupWait: s.opts.group,
+		FS: s.opts.FS, ReadOnly: s.opts.ReadOnly, MustExist: mustExist, OnDurable: s.line.durable, NoSync: s.opts.NoSync, GroupWait: s.opts.group,
 		SegmentBytes: s.opts.Segment,
 	}, replay)
 	if errors.Is(err, wal.ErrMissing) {
@@ -393,7 +407,7 @@ func (s *Store) recover(ctx context.Context) (wal.Recovery, error) {
 	if err != nil {
 		return rec, err
 	}
-	s.setLog(log)
+	s.log = log
 	if rec.First > s.sys.Seq+1 { // also where what is left of the log has no records to say so
 		return rec, &store.CorruptError{File: s.opts.Path + "-wal", Err: fmt.Errorf("%w: log begins at record %d, the file ends at %d", store.ErrMisfit, rec.First, s.sys.Seq),
 			Hint: "segments of the log are missing: put them back" + hintCopy}
@@ -402,26 +416,22 @@ func (s *Store) recover(ctx context.Context) (wal.Recovery, error) {
 		return rec, &store.CorruptError{File: s.opts.Path + "-wal", Err: fmt.Errorf("%w: log ends at record %d, the file at %d", store.ErrMisfit, rec.Last, s.sys.Seq),
 			Hint: "the log was removed or replaced: put it back" + hintCopy}
 	}
-	if last := max(s.Followed, s.sys.Leaves); s.sys.Origin != "" && s.archived > last && !s.opts.Blind {
+	if last := max(s.eng.Followed(), s.sys.Leaves); s.sys.Origin != "" && s.archived > last && !s.opts.Blind {
 		return rec, &store.CorruptError{File: s.opts.Path + "-manifest", Err: fmt.Errorf("%w: archive has %d leaves, log and file know of %d", store.ErrMisfit, s.archived, last),
 			Hint: "the log was cut or replaced: put it back" + hintCopy}
 	}
-	if have := s.Leaves.Size(); s.sys.Origin != "" && have < s.sys.Leaves && !s.opts.Blind {
+	if have := s.eng.Leaves.Size(); s.sys.Origin != "" && have < s.sys.Leaves && !s.opts.Blind {
 		return rec, &store.CorruptError{File: s.opts.Path + "-manifest", Err: fmt.Errorf("%w: archive and log have %d leaves, the file has commits up to leaf %d", store.ErrMisfit, have, s.sys.Leaves),
 			Hint: "the archive was replaced: put it back" + hintCopy}
 	}
 	return rec, nil
 }
 
-// LogError gives damage in the log or the archive the type of the store.
+// LogError gives an error of the log or the archive the form that the store promises. Damage has it already.
 func LogError(err error) error {
-	if errors.Is(err, store.ErrCorrupt) {
-		return err
-	}
-	var ce *wal.CorruptError
 	switch {
-	case errors.As(err, &ce):
-		return &store.CorruptError{File: ce.File, Offset: ce.Offset, Err: err, Hint: ce.Hint}
+	case errors.Is(err, store.ErrCorrupt):
+		return err
 	case errors.Is(err, wal.ErrNewerFormat):
 		return fmt.Errorf("%w: %w", store.ErrNewerFormat, err)
 	}
@@ -434,10 +444,13 @@ func (s *Store) redo(r wal.Record) error {
 	if !ok {
 		kind = engine.KindCommit // of a later release; its version is refused
 	}
-	err := s.Follow(kind, r.Seq, r.Body)
+	err := s.eng.Follow(kind, r.Seq, r.Body)
 	var bad *engine.RecordError
+	if errors.Is(err, codec.ErrNewer) {
+		return fmt.Errorf("%w: %s: record %d: %w; use a newer release", store.ErrNewerFormat, r.Segment, r.Seq, err)
+	}
 	if errors.As(err, &bad) {
-		return &store.CorruptError{File: r.Segment, Offset: r.Offset, LSN: bad.LSN, Err: bad.Err, Hint: bad.Hint}
+		return &store.CorruptError{File: r.Segment, Offset: r.Offset, Unit: corrupt.LSN, Num: bad.LSN, Err: bad.Err, Hint: bad.Hint}
 	}
 	return LogError(err)
 }
@@ -445,19 +458,18 @@ func (s *Store) redo(r wal.Record) error {
 // Close stops the background work, checkpoints, and ends the log with a mark that says the end was clean. A poisoned
 // store is closed without all that and says why.
 func (s *Store) Close() error {
-	if !s.Closed.Load() {
+	if !s.eng.Closed() {
 		s.tellLater()
 	}
-	if !s.Closed.CompareAndSwap(false, true) {
+	if !s.eng.Shut() {
 		return store.ErrClosed
 	}
-	close(s.Stop)
 	s.done.Wait()
-	err := s.Failure()
+	err := s.eng.Failure()
 	if !s.opts.ReadOnly && err == nil {
 		err = s.closeClean()
 	}
-	if !s.opts.ReadOnly && s.Reindex.Load() { // also after a checkpoint that met it: else every one would
+	if !s.opts.ReadOnly && s.eng.IndexDamaged() { // also after a checkpoint that met it: else every one would
 		err = errors.Join(err, s.update(func(tx *bbolt.Tx) error { return lexical.Reset(engine.SegRows{Reader: newBoltRows(tx)}) }))
 	}
 	err = errors.Join(err, s.closeFiles())
@@ -468,9 +480,9 @@ func (s *Store) Close() error {
 }
 
 func (s *Store) closeClean() error {
-	s.Seq.Mu.Lock() // closed is set: who was in the sequencer is through, and nobody enters any more
+	s.line.order.Lock() // closed is set: who had a turn is through, and nobody gets one any more
 	last := s.log.Last()
-	s.Seq.Mu.Unlock()
+	s.line.order.Unlock()
 	if err := s.log.Sync(context.Background(), last); err != nil {
 		return err
 	}
@@ -482,7 +494,7 @@ func (s *Store) closeClean() error {
 	if s.untold.Load() != nil {
 		return nil // the next open finds an unclean end once more, and tells
 	}
-	mark, err := s.Leaves.Mark(s.Leaves.Size())
+	mark, err := s.eng.Leaves.Mark(s.eng.Leaves.Size())
 	if err != nil {
 		return err
 	}
@@ -494,8 +506,8 @@ func (s *Store) closeFiles() error {
 	if s.log != nil {
 		errs = append(errs, s.log.Abandon())
 	}
-	if s.Leaves != nil {
-		errs = append(errs, s.Leaves.Close())
+	if s.eng.Leaves != nil {
+		errs = append(errs, s.eng.Leaves.Close())
 	}
 	switch {
 	case s.bolt != nil && s.broken.Load() == nil:

@@ -153,7 +153,7 @@ func makeLog(t *testing.T) *logUnderTest {
 		require.NoError(t, err)
 		require.Equal(t, store.StatusHeld, out.Status)
 		if n%3 == 0 {
-			require.NoError(t, st.Mark())
+			require.NoError(t, st.line.mark(st.eng.Leaves))
 		}
 	}
 	require.NoError(t, st.log.Sync(ctx, st.log.Last()))
@@ -185,24 +185,24 @@ func (l *logUnderTest) index(t *testing.T) {
 		if err := s.redo(r); err != nil {
 			return err
 		}
-		root, err := s.Leaves.Root(s.Leaves.Size())
+		root, err := s.eng.Leaves.Root(s.eng.Leaves.Size())
 		l.records = append(l.records, loggedRecord{
-			seq: r.Seq, durable: r.Durable, lsn: s.Catalogue.LSN, rows: s.Overlay.Rows(), leaves: s.Leaves.Size(), root: root,
+			seq: r.Seq, durable: r.Durable, lsn: s.eng.Catalogue.LSN, rows: s.eng.Overlay.Rows(), leaves: s.eng.Leaves.Size(), root: root,
 		})
 		return err
 	})
 	require.NoError(t, err)
 	l.records[len(l.records)-1].end = int64(len(l.file.data))
-	l.all, err = tablesOf(s.Overlay)
+	l.all, err = tablesOf(s.eng.Overlay)
 	require.NoError(t, err)
 }
 
 // store is a store of an empty file, before recovery.
 func (l *logUnderTest) store() (*Store, error) {
 	s := &Store{sys: l.sys, opts: Options{Path: l.path, ReadOnly: true, Analyzer: l.words, FS: &l.file}.withDefaults()}
-	s.Engine = engine.New(engine.Options{Path: l.path, ReadOnly: true, Now: s.opts.Now, Rand: s.opts.Rand, Analyzer: l.words})
-	s.Rows = tables{}
-	if err := s.IndexAnew(tables{}); err != nil {
+	s.eng = engine.New(engine.Options{Path: l.path, ReadOnly: true, Now: s.opts.Now, Rand: s.opts.Rand, Analyzer: l.words})
+	s.eng.Rows = tables{}
+	if err := s.eng.IndexAnew(tables{}); err != nil {
 		return nil, err
 	}
 	return s, s.openManifest(context.Background())
@@ -274,12 +274,12 @@ func (l *logUnderTest) recovered() (int, error) {
 	if rec.Last > 0 {
 		want = l.records[rec.Last-1]
 	}
-	root, err := s.Leaves.Root(s.Leaves.Size())
-	lsn, leaves, rows := s.Catalogue.LSN, s.Leaves.Size(), s.Overlay.Rows()
+	root, err := s.eng.Leaves.Root(s.eng.Leaves.Size())
+	lsn, leaves, rows := s.eng.Catalogue.LSN, s.eng.Leaves.Size(), s.eng.Overlay.Rows()
 	if err != nil || lsn != want.lsn || leaves != want.leaves || leaves > 0 && root != want.root || rows != want.rows {
 		return 0, fmt.Errorf("%w: lsn %d, %d leaves, %d rows; expected %+v; %w", errWrong, lsn, leaves, rows, want, err)
 	}
-	have, err := tablesOf(s.Overlay)
+	have, err := tablesOf(s.eng.Overlay)
 	return int(rec.Last), cmp.Or(err, have.within(l.all))
 }
 

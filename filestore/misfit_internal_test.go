@@ -167,7 +167,7 @@ func copyPieces(from, to string, chunk, pause int) error {
 // whole says what an open database has that no prefix of the commits has.
 func whole(st *Store, acked uint64) error {
 	ctx := context.Background()
-	lsn := st.LSN()
+	lsn := st.Mark().LSN
 	if lsn > acked+1 {
 		return fmt.Errorf("lsn %d, %d were acknowledged", lsn, acked)
 	}
@@ -181,8 +181,8 @@ func whole(st *Store, acked uint64) error {
 	}
 	for _, k := range append([]string{"n"}, rowNames("k", liveRows)...) {
 		v, err := st.State(ctx, k)
-		if err != nil || string(v) != state[k] {
-			return fmt.Errorf("lsn %d: state %s is %q, expected %q (%v)", lsn, k, v, state[k], err)
+		if err != nil || string(v.Value) != state[k] {
+			return fmt.Errorf("lsn %d: state %s is %q, expected %q (%v)", lsn, k, v.Value, state[k], err)
 		}
 	}
 	for id, n := range arts {
@@ -348,8 +348,8 @@ func TestCopyOfSoundPages(t *testing.T) {
 		if path == newer {
 			require.ErrorContains(t, whole(st, 51), "state n is")
 		} else {
-			require.Less(t, st.LSN(), uint64(51))
-			require.Greater(t, st.Leaves.Size(), uint64(50))
+			require.Less(t, st.Mark().LSN, uint64(51))
+			require.Greater(t, st.eng.Leaves.Size(), uint64(50))
 		}
 		require.NoError(t, st.Close())
 	}

@@ -153,7 +153,7 @@ func (s *Store) checkCopy(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("ctxpage: open: %w", err)
 	}
-	problems, _, err := s.Engine.Check(ctx, s.base(st.Size()), func(string, uint64, uint64) {})
+	problems, _, err := s.eng.Check(ctx, s.base(st.Size()), func(string, uint64, uint64) {})
 	if err != nil || len(problems) == 0 {
 		return err
 	}
@@ -173,7 +173,7 @@ func (s *Store) misfit(err error) error {
 	if !s.copied && !s.nameless {
 		return err
 	}
-	return &store.CorruptError{File: ce.File, Offset: ce.Offset, LSN: ce.LSN, Err: fmt.Errorf("%w: %w", store.ErrMisfit, ce.Err),
+	return &store.CorruptError{File: ce.File, Offset: ce.Offset, Unit: ce.Unit, Num: ce.Num, Err: fmt.Errorf("%w: %w", store.ErrMisfit, ce.Err),
 		Hint: "if the database was written while this copy was made, copy with Backup (dbctl backup) instead; else " + ce.Hint}
 }
 
@@ -185,7 +185,7 @@ func (s *Store) stamp() error {
 	}
 	if s.sys.Origin == "" { // of an older program, which kept neither
 		s.sys.Leaves = s.archived
-		if err := s.View(func(tx engine.Reader) error { s.sys.Rows.Sum = engine.SumRows(tx); return nil }); err != nil {
+		if err := s.viewRows(func(tx engine.Reader) error { s.sys.Rows.Sum = engine.SumRows(tx); return nil }); err != nil {
 			return err
 		}
 	}

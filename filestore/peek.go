@@ -23,7 +23,7 @@ type Inside struct {
 
 // Peek is for tests of this module.
 func (s *Store) Peek(peek.Token) Inside {
-	return Inside{s.bolt, s.log, s.Engine, &s.opts, s.sys.Seq, s.sys.Rows, s.Engine.Failure()}
+	return Inside{s.bolt, s.log, s.eng, &s.opts, s.sys.Seq, s.sys.Rows, s.eng.Failure()}
 }
 
 // Meta is a meta page of bbolt, for tests of this module.
@@ -39,7 +39,7 @@ type Names struct {
 	Restoring, Replaced, Swap     string   // suffixes while a backup is put in place
 	MetaHead, MetaSize, LockBytes int64
 	Sys, SysKey, Content, Vectors []byte                    // buckets, and the key of the system row
-	Meta, Seg, Held               []byte                    // buckets
+	Meta, Seg, Held, State, Txn   []byte                    // buckets
 	FirstPages                    func(pageSize int) []byte // of a file that bbolt just made
 	Sector                        int
 	Swapping                      func(path string) bool
@@ -60,7 +60,7 @@ func PeekNames(peek.Token) Names {
 		Files: databaseFiles[:], Restoring: restoringSuffix, Replaced: replacedSuffix, Swap: swapSuffix,
 		MetaHead: boltPageHead, MetaSize: boltMetaSize, LockBytes: maxLockFile,
 		Sys: bucketSys, SysKey: sysKey, Content: bucketContent, Vectors: bucketVec,
-		Meta: bucketMeta, Seg: bucketSeg, Held: bucketHeld,
+		Meta: bucketMeta, Seg: bucketSeg, Held: bucketHeld, State: bucketState, Txn: bucketTxn,
 		FirstPages: firstPages, Sector: sectorBytes, Swapping: swapping, NoSpace: noSpace, Remove: removeDatabase, Leaf: leafOf, Recount: recount,
 		Newest: func(f io.ReaderAt, size int64) (Meta, error) {
 			m, err := newestMeta(f, size)

@@ -93,9 +93,12 @@ func (s *Store) rotateFull() error {
 	return s.log.Rotate()
 }
 
+// disk is what the engine asks of the disk under a store.
+type disk struct{ *Store }
+
 // Admit keeps a batch that writes from taking the space that the next checkpoint needs, and asks the log for that of a
 // large one. Deletes and gc pass.
-func (s *Store) Admit(ctx context.Context, n int64, puts bool) (done func(), err error) {
+func (s disk) Admit(ctx context.Context, n int64, puts bool) (done func(), err error) {
 	under := s.bulk.Add(n)
 	done = func() { s.bulk.Add(-n) }
 	if !puts && s.early() {
@@ -113,7 +116,7 @@ func (s *Store) Admit(ctx context.Context, n int64, puts bool) (done func(), err
 }
 
 // Relieve asks a log that is full whether there is space by now, and else frees some.
-func (s *Store) Relieve(ctx context.Context) error {
+func (s disk) Relieve(ctx context.Context) error {
 	if s.log.Full() && s.log.Write() == nil && !s.log.Full() {
 		return nil
 	}
@@ -121,7 +124,7 @@ func (s *Store) Relieve(ctx context.Context) error {
 }
 
 // NoRoom gives the error of a batch the type that says what would help.
-func (s *Store) NoRoom(err error, n int64) error {
+func (s disk) NoRoom(err error, n int64) error {
 	return noRoom(s.opts.Path, err, checkpointSpace+rowsFactor*n)
 }
 
@@ -131,7 +134,7 @@ func (s *Store) space(puts bool, under int64) error {
 		if free := freeBytes(filepath.Dir(s.opts.Path)); free >= 0 && free < amplySpace {
 			st := s.bolt.Stats()
 			inside := int64(st.FreePageN+st.PendingPageN) * int64(s.bolt.Info().PageSize)
-			rows := rowsFactor * (s.Unflushed() + under)
+			rows := rowsFactor * (s.eng.Unflushed() + under)
 			// Pages that are free inside the file count, but for what audit and log take of the disk.
 			if need := max(auditSpace, s.keepFree()+rows-inside); free < need {
 				return &store.NoSpaceError{Path: s.opts.Path, Needed: need, Free: free, Err: syscall.ENOSPC}
@@ -159,16 +162,14 @@ func (s *Store) keepFree() int64 {
 // early says that a checkpoint should go before the next delete: while the log's reserve, of which it takes most, is there,
 // and few pages of the file have changed, each of which it writes anew.
 func (s *Store) early() bool {
-	if !s.Tight() {
+	if !(disk{s}).Tight() {
 		return false
 	}
-	s.Catalogue.Mu.RLock()
-	defer s.Catalogue.Mu.RUnlock()
-	return s.Overlay.Rows() >= tightRows || s.log.Full() && s.log.Room() < checkpointRoom
+	return s.eng.Waiting().Rows >= tightRows || s.log.Full() && s.log.Room() < checkpointRoom
 }
 
 // Tight says that the disk is full or about to be.
-func (s *Store) Tight() bool {
+func (s disk) Tight() bool {
 	free := freeBytes(filepath.Dir(s.opts.Path))
 	return s.log.Full() || free >= 0 && free < 2*s.keepFree()
 }

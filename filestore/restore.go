@@ -171,7 +171,7 @@ func copyBackup(ctx context.Context, backup, to string, opts RestoreOptions) (he
 	if head, err = st.Head(ctx); err != nil {
 		return head, err
 	}
-	_, err = st.Leaves.Verify(ctx, opts.Head, func(done, total uint64) { opts.Progress("verify the audit", done, total) })
+	_, err = st.eng.Leaves.Verify(ctx, opts.Head, func(done, total uint64) { opts.Progress("verify the audit", done, total) })
 	if err != nil {
 		return head, fmt.Errorf("ctxpage: restore: the audit of %s: %w", backup, err)
 	}
@@ -241,7 +241,7 @@ func finishSwap(path string, at func(step string) error) error {
 	}
 	for _, suffix := range databaseFiles { // else somebody took parts of the copy away: what was moved aside must stay
 		if _, err := os.Lstat(path + suffix); err != nil {
-			return swapError(path, fmt.Errorf("%w: of neither is all there; what was at the path is at %s: move it back, and remove %s", err, path+replacedSuffix, path+swapSuffix))
+			return swapError(path, fmt.Errorf("%w: neither database is complete at the path; the one that was there is at %s: move it back, and remove %s", err, path+replacedSuffix, path+swapSuffix))
 		}
 	}
 	if err := at("all moved"); err != nil {

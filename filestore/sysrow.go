@@ -133,7 +133,7 @@ func (s *Store) create(ctx context.Context) error {
 		return err
 	}
 	s.made = made
-	s.setLog(log)
+	s.log = log
 	err = s.update(func(tx *bbolt.Tx) error {
 		for _, name := range allBuckets {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {

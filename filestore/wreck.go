@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -37,17 +38,26 @@ type wreck struct {
 	logged  map[uint64]string // texts of the log
 	held    map[ulid.ULID][]byte
 	state   map[string][]byte
-	applied uint64 // LSN up to which the file has the log's effect; 0: not known, or none
-	seq     uint64 // record that carries it
-	system  bool   // the system row was read
-	id      string // of the database
-	last    uint64 // record of the log
-	lsn     uint64 // commit of the log
+	sealed  map[string][]byte // rows of state as the file has them, where the log has no newer one
+	applied uint64            // LSN up to which the file has the log's effect; 0: not known, or none
+	seq     uint64            // record that carries it
+	system  bool              // the system row was read
+	id      string            // of the database
+	last    uint64            // record of the log
+	lsn     uint64            // commit of the log
 	commits []logged
 	gapTo   uint64 // LSN up to which commits are lost, with no trace of what they wrote; what is newer is proved
 	missed  bool   // rows of heads may be missing without a trace; the audit may know of them
 	cut     bool   // so may commits with all that the audit has of them
 	newest  map[uint64]uint32
+	broken  map[uint64]uint32           // the newest version of which a damaged row tells
+	others  map[engine.HeadKey][][]byte // rows of the same key as in heads, from free pages and the log
+	alike   int                         // rows that file and log have both
+	unlike  int                         // and those that they should, and do not
+	foreign bool                        // the log is another database's: neither its commits nor its leaves say anything of this one
+	edited  map[engine.HeadKey]bool
+	decided map[string]bool // held batches, by the audit
+	trust   bool            // negative control of tests: rows are not held against the audit
 	asked   map[uint64]bool // leaves whose question is there
 	lost    []Loss
 }
@@ -64,7 +74,7 @@ type span struct {
 func newWreck(path string) *wreck {
 	return &wreck{
 		path: path, scopes: map[uint32]string{}, heads: map[engine.HeadKey][]byte{}, texts: map[uint64]span{}, logged: map[uint64]string{},
-		held: map[ulid.ULID][]byte{}, state: map[string][]byte{}, newest: map[uint64]uint32{}, asked: map[uint64]bool{},
+		held: map[ulid.ULID][]byte{}, state: map[string][]byte{}, sealed: map[string][]byte{}, newest: map[uint64]uint32{}, broken: map[uint64]uint32{}, edited: map[engine.HeadKey]bool{}, others: map[engine.HeadKey][][]byte{}, decided: map[string]bool{}, asked: map[uint64]bool{},
 	}
 }
 
@@ -83,11 +93,12 @@ func (w *wreck) gather(ctx context.Context) error {
 		return err
 	}
 	if _, err := wal.ScanIntact(ctx, w.path+"-wal", nil, w.belongs); err != nil {
-		if !errors.Is(err, errForeign) {
-			return fmt.Errorf("ctxpage: salvage: %w", err)
-		}
+		return fmt.Errorf("ctxpage: salvage: %w", err)
+	}
+	if w.unlike > 0 && w.alike == 0 { // rows of the file that were edited differ, too, but not all do
 		w.cutAll()
-		w.lose("log", "%v: what it has is not taken", err)
+		w.foreign = true
+		w.lose("log", "it is the log of another database: what it has is not taken")
 		w.count()
 		return nil
 	}
@@ -172,12 +183,11 @@ func (w *wreck) proved(whole bool) uint64 {
 }
 
 func (w *wreck) count() {
+	w.newest = maps.Clone(w.broken)
 	for k := range w.heads {
 		w.newest[k.Art] = max(w.newest[k.Art], k.Version)
 	}
 }
-
-var errForeign = errors.New("it is the log of another database")
 
 // belongs compares a record with what the file has under the same numbers: the log does not say whose it is.
 func (w *wreck) belongs(r wal.Record) error {
@@ -197,17 +207,38 @@ func (w *wreck) belongs(r wal.Record) error {
 	}
 	for _, n := range c.Scopes {
 		if name := w.scopes[n.Num]; name != "" && name != n.Name {
-			return errForeign
+			w.unlike++
 		}
 	}
 	for _, h := range c.Heads {
 		d := codec.Decoder{B: h.Row}
 		t := engine.DecodeHot(&d)
-		if row := w.heads[engine.HeadKey{Art: t.Art, Version: t.Version}]; row != nil && !bytes.Equal(row, h.Row) && !engine.GoneRow(row) && t.Flags&engine.FlagGone == 0 {
-			return errForeign
+		k := engine.HeadKey{Art: t.Art, Version: t.Version}
+		is := func(row []byte) bool { return bytes.Equal(row, h.Row) }
+		switch row := w.heads[k]; {
+		case row == nil:
+		case is(row) || slices.ContainsFunc(w.others[k], is):
+			w.alike++ // a row has a random salt: no other database has the same
+		case !engine.GoneRow(row) && t.Flags&engine.FlagGone == 0:
+			w.unlike++
 		}
 	}
 	return nil
+}
+
+// keep takes a head row beside others of the same key, in front of them or behind. Which of them was committed, the audit
+// tells; without it the first counts.
+func (w *wreck) keep(k engine.HeadKey, row []byte, front bool) {
+	is := w.heads[k]
+	switch {
+	case is == nil:
+		w.heads[k] = row
+	case bytes.Equal(is, row):
+	case front:
+		w.heads[k], w.others[k] = row, append([][]byte{is}, w.others[k]...)
+	default:
+		w.others[k] = append(w.others[k], row)
+	}
 }
 
 // readFile reads the rows of bbolt's file.
@@ -254,7 +285,15 @@ func (w *wreck) row(bucket string, k, v []byte, at int64) {
 		}
 		return
 	}
-	tag := map[string]byte{"meta": 'm', "content": 'c', "held": 'd', "state": 's', "question": 'q'}[bucket]
+	if bucket == string(bucketState) {
+		if row, err := engine.UnsealState(k, v); err != nil {
+			w.damagedRow(bucket, k, err)
+		} else {
+			w.state[string(k)], w.sealed[string(k)] = row.Value, bytes.Clone(v)
+		}
+		return
+	}
+	tag := map[string]byte{"meta": 'm', "content": 'c', "held": 'd', "question": 'q'}[bucket]
 	if tag == 0 {
 		return // derived, or of no use in another database
 	}
@@ -268,8 +307,6 @@ func (w *wreck) row(bucket string, k, v []byte, at int64) {
 		w.held[ulid.ULID(k)] = bytes.Clone(value)
 	case tag == 'q' && len(k) == 8:
 		w.asked[binary.BigEndian.Uint64(k)] = true
-	case tag == 's':
-		w.state[string(k)] = bytes.Clone(value)
 	default:
 		w.fixed(tag, k, value, at)
 	}
@@ -282,7 +319,7 @@ func (w *wreck) damagedRow(bucket string, k []byte, err error) {
 		return // told with its artefact
 	case bucket == "meta" && len(k) == 13 && k[0] == 'h':
 		art, version := binary.BigEndian.Uint64(k[1:]), binary.BigEndian.Uint32(k[9:])
-		w.newest[art] = max(w.newest[art], version)
+		w.broken[art] = max(w.broken[art], version)
 		w.lose(fmt.Sprintf("version %d of artefact number %d", version, art), "its row: %v", err)
 	case bucket == "held" && len(k) == 16:
 		w.lose("held batch "+ulid.ULID(k).String(), "%v", err)
@@ -304,7 +341,7 @@ func (w *wreck) fixed(tag byte, k, value []byte, at int64) {
 	case tag == 'm' && len(k) == 5 && k[0] == 's':
 		w.scopes[binary.BigEndian.Uint32(k[1:])] = string(value)
 	case tag == 'm' && len(k) == 13 && k[0] == 'h':
-		w.heads[engine.HeadKey{Art: binary.BigEndian.Uint64(k[1:]), Version: binary.BigEndian.Uint32(k[9:])}] = bytes.Clone(value)
+		w.keep(engine.HeadKey{Art: binary.BigEndian.Uint64(k[1:]), Version: binary.BigEndian.Uint32(k[9:])}, bytes.Clone(value), false)
 	}
 }
 
@@ -358,7 +395,7 @@ func (w *wreck) record(r wal.Record) error {
 	for _, h := range c.Heads {
 		d := codec.Decoder{B: h.Row}
 		t := engine.DecodeHot(&d)
-		w.heads[engine.HeadKey{Art: t.Art, Version: t.Version}] = h.Row
+		w.keep(engine.HeadKey{Art: t.Art, Version: t.Version}, h.Row, c.LSN > w.applied)
 		for _, x := range h.Texts {
 			w.logged[x.Num] = x.Text
 		}
@@ -372,6 +409,7 @@ func (w *wreck) record(r wal.Record) error {
 			continue
 		}
 		w.state[s.Key] = s.Value
+		delete(w.sealed, s.Key)
 	}
 	if len(c.Held) > 0 {
 		w.held[c.HeldID] = c.Held
@@ -429,14 +467,71 @@ func (w *wreck) audited(ctx context.Context) (newest map[string]committed, whole
 				newest[name] = committed{x.Version, x.Deleted}
 			}
 		}
+		if r.Type == manifest.TypeApprove || r.Type == manifest.TypeReject {
+			w.decided[r.From] = true
+		}
 		return nil
 	})
-	return newest, err == nil && rep.Damage == nil && rep.Archived >= rep.Marked
+	if err == nil {
+		err = w.compare(ctx, l)
+	}
+	return newest, err == nil && !w.foreign && rep.Damage == nil && rep.Archived >= rep.Marked
+}
+
+// compare holds the rows against the audit: checksums do not tell who edited the file. A row that is not the one that was
+// committed is not taken, and its version counts only as far as the audit names it.
+func (w *wreck) compare(ctx context.Context, l *manifest.Log) error {
+	proofs, err := engine.ProofsOf(ctx, l)
+	if err != nil || w.trust {
+		return err
+	}
+	keys := slices.SortedFunc(maps.Keys(w.heads), func(a, b engine.HeadKey) int {
+		return cmp.Or(cmp.Compare(a.Art, b.Art), cmp.Compare(a.Version, b.Version))
+	})
+	for _, k := range keys {
+		w.proveHead(proofs, k)
+	}
+	for id, row := range w.held {
+		if h, err := engine.DecodeHeld(row); err == nil && proofs.Held(id[:], row, max(h.LSN, h.Outcome.LSN)) != nil {
+			w.lose("held batch "+id.String(), "its row was edited: %v", engine.ErrEdited)
+			delete(w.held, id)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(w.sealed)) {
+		if proofs.State([]byte(key), w.sealed[key]) != nil {
+			w.lose(fmt.Sprintf("state %q", key), "its row was edited: %v", engine.ErrEdited)
+			w.state[key] = nil
+		}
+	}
+	w.count()
+	return nil
+}
+
+// proveHead takes the first row of a key that was committed.
+func (w *wreck) proveHead(proofs engine.Proofs, k engine.HeadKey) {
+	h := w.head(k)
+	if h == nil || proofs.Head(w.heads[k], h) == nil {
+		return
+	}
+	name := store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}.String()
+	for _, row := range w.others[k] {
+		w.heads[k] = row
+		if h := w.head(k); h != nil && proofs.Head(row, h) == nil {
+			w.lose(name, "its row was edited; the one that was committed is elsewhere in the files, and is taken")
+			return
+		}
+	}
+	w.lose(name, "its row was edited: %v", engine.ErrEdited)
+	delete(w.heads, k)
+	w.edited[k] = true
 }
 
 // leaves hands out the leaves of the log, and fails where records of it are missing. A file with a strange name beside its
 // segments does not matter here, though every other reader refuses it: what is in the segments is all there.
 func (w *wreck) leaves(ctx context.Context, add func(uint64, []byte) error) error {
+	if w.foreign {
+		return nil
+	}
 	holes, err := wal.ScanIntact(ctx, w.path+"-wal", nil, func(r wal.Record) error {
 		index, leaf, err := leafOf(r)
 		if err == nil && leaf != nil {

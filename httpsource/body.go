@@ -128,7 +128,7 @@ func readLimited(r io.Reader, limit int64) ([]byte, error) {
 
 func unpackError(err error, packed *limited, limit int64) error {
 	switch {
-	case packed.over:
+	case packed.exceeded:
 		return expected(ErrTooLarge, "more than %d bytes, packed", limit)
 	case errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum):
 		return &busy{error: expected(ErrTruncated, "the body is no sound gzip: %v", err)}
@@ -140,9 +140,9 @@ func unpackError(err error, packed *limited, limit int64) error {
 
 // limited is an io.LimitedReader that knows whether there was more.
 type limited struct {
-	r    io.Reader
-	left int64
-	over bool
+	r        io.Reader
+	left     int64
+	exceeded bool
 }
 
 func (l *limited) Read(b []byte) (int, error) {
@@ -151,7 +151,7 @@ func (l *limited) Read(b []byte) (int, error) {
 	}
 	n, err := l.r.Read(b)
 	if l.left -= int64(n); l.left < 0 {
-		l.over = true
+		l.exceeded = true
 		return n + int(l.left), io.ErrUnexpectedEOF
 	}
 	return n, err

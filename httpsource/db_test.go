@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/source"
+	"github.com/stretchr/testify/require"
 )
 
 // policy is a page on a server whose text and health a test can change. Its tag changes with the text.
@@ -38,7 +38,7 @@ func TestDatabase(t *testing.T) {
 	p := &policy{}
 	p.text.Store("the refund limit is $200")
 	web := newSite(t, Options{}, p.ServeHTTP)
-	sources := map[string]ctxpage.Source{}
+	sources := map[string]source.Source{}
 	web.c.Register(sources)
 	db, err := ctxpage.Open(filepath.Join(t.TempDir(), "agent.ctx"), ctxpage.Options{Sources: sources})
 	require.NoError(t, err)
@@ -103,7 +103,7 @@ func TestSpeculativePut(t *testing.T) {
 		c, err := New(o)
 		require.NoError(t, err)
 		defer c.CloseIdle()
-		sources := map[string]ctxpage.Source{}
+		sources := map[string]source.Source{}
 		c.Register(sources)
 		db, err := ctxpage.Open(filepath.Join(t.TempDir(), "agent.ctx"), ctxpage.Options{Sources: sources})
 		require.NoError(t, err)

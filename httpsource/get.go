@@ -13,9 +13,8 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
-
-	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/retry"
+	"github.com/ctxpage/ctxpage/source"
 )
 
 // hop is one request of an exchange: where it goes, and what the source itself was.
@@ -27,7 +26,7 @@ type hop struct {
 // answer is what a hop gave: a place to go on to, a body, or, with neither, that nothing changed.
 type answer struct {
 	next    string
-	fetched *ctxpage.Fetched
+	fetched *source.Fetched
 }
 
 // busy is a failure that may pass, with the wait the server asked for.
@@ -53,7 +52,7 @@ func parseURL(raw string) (*url.URL, error) {
 }
 
 // get asks for a key and follows where it leads. A nil answer means that the content is what have says.
-func (c *Client) get(ctx context.Context, scheme, key string, have stamp) (*ctxpage.Fetched, error) {
+func (c *Client) get(ctx context.Context, scheme, key string, have stamp) (*source.Fetched, error) {
 	h, err := target(scheme, key)
 	if err != nil {
 		return nil, err
@@ -197,7 +196,7 @@ func (h *hop) moved() string {
 }
 
 // content reads a body and says what it can be recognised by.
-func (c *Client) content(h *hop, res *http.Response) (*ctxpage.Fetched, error) {
+func (c *Client) content(h *hop, res *http.Response) (*source.Fetched, error) {
 	kind, err := typeOf(res.Header)
 	if err != nil {
 		return nil, err
@@ -209,12 +208,12 @@ func (c *Client) content(h *hop, res *http.Response) (*ctxpage.Fetched, error) {
 	if b, err = kind.text(b); err != nil {
 		return nil, err
 	}
-	v := ctxpage.Validator{Hash: xxhash.Sum64(b), At: c.opts.Clock()}
+	v := source.Validator{Hash: xxhash.Sum64(b), At: c.opts.Clock()}
 	if s := stampOf(res.Header); !s.zero() {
 		s.at = h.moved()
 		v.Stamp = s.String()
 	}
-	return &ctxpage.Fetched{Text: string(b), Validator: v, AsOf: asOf(res.Header)}, nil
+	return &source.Fetched{Text: string(b), Validator: v, AsOf: asOf(res.Header)}, nil
 }
 
 // pause is how long to wait before try number try is repeated, if it may be.

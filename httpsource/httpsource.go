@@ -2,7 +2,7 @@
 // import it link net/http:
 //
 //	web, err := httpsource.New(httpsource.Options{})
-//	sources := map[string]ctxpage.Source{}
+//	sources := map[string]source.Source{}
 //	web.Register(sources)
 //	db, err := ctxpage.Open("agent.ctx", ctxpage.Options{Sources: sources})
 //	s.Put(ctx, ctxpage.Artefact{ID: "policy", Source: "https://wiki.example/refunds.md"})
@@ -43,8 +43,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/retry"
+	"github.com/ctxpage/ctxpage/source"
 )
 
 // Options configure a Client. The zero value is ready to use.
@@ -126,12 +126,12 @@ func New(o Options) (*Client, error) {
 }
 
 // Register enters a source for http and one for https. A Source sees a source string without its scheme, hence two.
-func (c *Client) Register(sources map[string]ctxpage.Source) {
+func (c *Client) Register(sources map[string]source.Source) {
 	sources["http"], sources["https"] = c.Source("http"), c.Source("https")
 }
 
 // Source is the source of one scheme, http or https. Any other is refused at the first use.
-func (c *Client) Source(scheme string) ctxpage.Source { return source{c, scheme} }
+func (c *Client) Source(scheme string) source.Source { return ofScheme{c, scheme} }
 
 // CloseIdle closes connections that are kept for later use.
 func (c *Client) CloseIdle() {
@@ -139,17 +139,18 @@ func (c *Client) CloseIdle() {
 	c.open.CloseIdleConnections()
 }
 
-type source struct {
+// ofScheme is the client as a source of one scheme.
+type ofScheme struct {
 	c      *Client
 	scheme string
 }
 
 // Probe asks whether the content is still what have says. It gives have back for an answer of 304, else what came.
-func (s source) Probe(ctx context.Context, key string, have ctxpage.Validator) (ctxpage.Validator, error) {
+func (s ofScheme) Probe(ctx context.Context, key string, have source.Validator) (source.Validator, error) {
 	got, err := s.c.get(ctx, s.scheme, key, parseStamp(have))
 	switch {
 	case err != nil:
-		return ctxpage.Validator{}, err
+		return source.Validator{}, err
 	case got == nil:
 		return have, nil
 	}
@@ -157,15 +158,15 @@ func (s source) Probe(ctx context.Context, key string, have ctxpage.Validator) (
 }
 
 // Fetch loads the content, with few repetitions. AsOf is its Last-Modified.
-func (s source) Fetch(ctx context.Context, key string) (ctxpage.Fetched, error) {
+func (s ofScheme) Fetch(ctx context.Context, key string) (source.Fetched, error) {
 	for try := 1; ; try++ {
 		got, err := s.c.get(ctx, s.scheme, key, stamp{})
 		if err == nil {
 			return *got, nil
 		}
-		pause, again := s.c.pause(err, try)
-		if !again || !s.c.wait(ctx, pause) {
-			return ctxpage.Fetched{}, err
+		pause, retry := s.c.pause(err, try)
+		if !retry || !s.c.wait(ctx, pause) {
+			return source.Fetched{}, err
 		}
 	}
 }

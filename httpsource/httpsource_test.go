@@ -19,11 +19,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/source"
+
 	"github.com/cespare/xxhash/v2"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-
-	"github.com/ctxpage/ctxpage"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -59,11 +59,11 @@ func newSite(t *testing.T, o Options, h http.HandlerFunc) *site {
 
 func (s *site) key(path string) string { return strings.TrimPrefix(s.URL, "http:") + path }
 
-func (s *site) fetch(t *testing.T) (ctxpage.Fetched, error) {
+func (s *site) fetch(t *testing.T) (source.Fetched, error) {
 	return s.c.Source("http").Fetch(t.Context(), s.key("/"))
 }
 
-func (s *site) probe(t *testing.T, have ctxpage.Validator) (ctxpage.Validator, error) {
+func (s *site) probe(t *testing.T, have source.Validator) (source.Validator, error) {
 	return s.c.Source("http").Probe(t.Context(), s.key("/"), have)
 }
 
@@ -174,7 +174,7 @@ func TestNoValidators(t *testing.T) {
 func TestStatus(t *testing.T) {
 	for code, want := range map[int]error{404: ErrNotFound, 410: ErrGone, 500: ErrStatus, 503: ErrStatus, 403: ErrStatus, 204: ErrStatus, 206: ErrStatus, 304: ErrStatus, 301: ErrRedirect} {
 		s := newSite(t, Options{}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })
-		_, err := s.probe(t, ctxpage.Validator{})
+		_, err := s.probe(t, source.Validator{})
 		require.ErrorIs(t, err, want, code)
 		require.EqualValues(t, 1, s.asked.Load(), "a probe is not repeated")
 		var e *Error
@@ -412,7 +412,7 @@ func TestRedirects(t *testing.T) {
 			plain("arrived")(w, r)
 		}
 	})
-	get := func(path string) (ctxpage.Fetched, error) {
+	get := func(path string) (source.Fetched, error) {
 		return s.c.Source("http").Fetch(t.Context(), s.key(path))
 	}
 	f, err := get("/hop/3#part")

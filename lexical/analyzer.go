@@ -1,7 +1,6 @@
 package lexical
 
 import (
-	"encoding/binary"
 	"slices"
 	"sync"
 	"unicode"
@@ -18,47 +17,7 @@ const maxTerm = 64
 type Analysis struct {
 	Terms  []TermCount // in the order of their first occurrence, no term twice
 	Length int         // number of terms in the text, repetitions counted
-
-	packed []byte // the terms, when they are packed
-}
-
-// Pack returns an analysis for Add alone, a sixth as large as this one and without Terms: many that wait to be added
-// take as much memory as they do in the index.
-func (a Analysis) Pack() Analysis {
-	if a.Terms == nil {
-		return a
-	}
-	size := 0
-	for i := range a.Terms {
-		size += len(a.Terms[i].Term) + 7 // and more where one stands often
-	}
-	b := make([]byte, 0, size)
-	for i := range a.Terms {
-		t := &a.Terms[i]
-		b = append(b, byte(len(t.Term)>>8), byte(len(t.Term)))
-		b = binary.BigEndian.AppendUint32(b, t.hashed())
-		b = binary.AppendUvarint(b, uint64(t.N))
-		b = append(b, t.Term...)
-	}
-	return Analysis{Length: a.Length, packed: slices.Clip(b)}
-}
-
-// terms are the terms, packed or not.
-func (a Analysis) terms() []TermCount {
-	if a.packed == nil {
-		return a.Terms
-	}
-	var terms []TermCount
-	text := string(a.packed) // of which the terms are parts
-	for at := 0; at < len(text); {
-		size := int(a.packed[at])<<8 | int(a.packed[at+1])
-		hash := binary.BigEndian.Uint32(a.packed[at+2:])
-		n, k := binary.Uvarint(a.packed[at+6:])
-		at += 6 + k
-		terms = append(terms, TermCount{Term: text[at : at+size], N: uint32(n), hash: hash})
-		at += size
-	}
-	return terms
+	First  bool        // of a turn: its author tells of himself; see FirstPerson
 }
 
 // TermCount is a term and how often it occurs.
@@ -93,6 +52,13 @@ func (a *Analyzer) Analyze(parts ...string) Analysis {
 	s := a.scan(parts...)
 	defer a.release(s)
 	return Analysis{Terms: slices.Clone(s.terms), Length: s.length}
+}
+
+// Visit gives fn what Analyze returns. It is made in memory that is used again, so fn must not keep it.
+func (a *Analyzer) Visit(fn func(Analysis), parts ...string) {
+	s := a.scan(parts...)
+	defer a.release(s)
+	fn(Analysis{Terms: s.terms, Length: s.length})
 }
 
 // Terms returns the terms of a query, each once, ascending.
@@ -149,7 +115,7 @@ type scanner struct {
 	word  []byte // lower case, waiting for its end
 	plain bool   // word is a–z only, so it can be stemmed
 	quote int    // offset of the last apostrophe in word, -1 for none
-	prev  rune   // last letter of a script without spaces, 0 for none
+	prev  string // last letter of a script without spaces, "" for none
 }
 
 // count takes a term.
@@ -187,13 +153,13 @@ func (s *scanner) text(text string) {
 		}
 		r, size := utf8.DecodeRuneInString(text[i:])
 		i += size
-		s.rune(r, text[i:])
+		s.rune(r, text, i-size, i)
 	}
 	s.flush()
 	s.stem()
 }
 
-func (s *scanner) reset() { s.word, s.plain, s.quote, s.prev = s.word[:0], true, -1, 0 }
+func (s *scanner) reset() { s.word, s.plain, s.quote, s.prev = s.word[:0], true, -1, "" }
 
 func (s *scanner) ascii(c byte, rest string) {
 	switch {
@@ -209,14 +175,15 @@ func (s *scanner) ascii(c byte, rest string) {
 	}
 }
 
-func (s *scanner) rune(r rune, rest string) {
+// rune takes the rune text[at:end].
+func (s *scanner) rune(r rune, text string, at, end int) {
 	switch {
 	case r == '’' || r == '‘' || r == 'ʼ':
-		s.apostrophe(rest)
+		s.apostrophe(text[end:])
 	case unspaced(r):
-		s.letter(r)
+		s.letter(text, at, end)
 	case unicode.IsLetter(r) || unicode.IsDigit(r) || len(s.word) > 0 && unicode.IsMark(r):
-		if s.prev != 0 {
+		if s.prev != "" {
 			s.flush()
 		}
 		s.word = utf8.AppendRune(s.word, unicode.ToLower(r))
@@ -239,14 +206,14 @@ func lower(text string) int {
 
 // letters takes letters a–z.
 func (s *scanner) letters(run string) {
-	if s.prev != 0 {
+	if s.prev != "" {
 		s.flush()
 	}
 	s.word = append(s.word, run...)
 }
 
 func (s *scanner) byte(c byte) {
-	if s.prev != 0 {
+	if s.prev != "" {
 		s.flush()
 	}
 	s.word = append(s.word, c)
@@ -263,16 +230,20 @@ func (s *scanner) apostrophe(rest string) {
 	s.word = append(s.word, '\'')
 }
 
-// letter takes a letter of a script without spaces.
-func (s *scanner) letter(r rune) {
+// letter takes the letter text[at:end] of a script without spaces. Its terms are pieces of the text where they can be: in
+// such a script each letter makes two, and most pairs are new.
+func (s *scanner) letter(text string, at, end int) {
 	if len(s.word) > 0 {
 		s.flush()
 	}
-	s.other(string(r))
-	if s.prev != 0 {
-		s.other(string([]rune{s.prev, r}))
+	letter := text[at:end]
+	s.other(letter)
+	if before := at - len(s.prev); s.prev != "" && text[before:at] == s.prev {
+		s.other(text[before:end])
+	} else if s.prev != "" { // marks stand between them
+		s.other(s.prev + letter)
 	}
-	s.prev = r
+	s.prev = letter
 }
 
 func (s *scanner) flush() {

@@ -15,6 +15,10 @@ func filled(t testing.TB, n, every int) (memStore, *Index, *world) {
 	x := s.open(t)
 	for num := uint64(1); num <= uint64(n); num++ {
 		d := Doc{Num: num, Scope: uint32(num%3 + 1), Group: num/10 + 1, Analysis: words("all", 1, fmt.Sprintf("m%d", num%17), int(num%4+1))}
+		if num%4 == 0 {
+			d.Turn = &Turn{Speaker: []string{"", "Ann", "Bob"}[num%3], Month: Month(24000 + num%30)}
+			d.Analysis.First = num%8 == 0
+		}
 		w.add(d)
 		x.Add(d)
 		if num%uint64(every) == 0 {
@@ -171,6 +175,24 @@ func TestFailedWritesChangeNothing(t *testing.T) {
 	require.Greater(t, failed, 30)
 }
 
+func TestOlderRowsAreMadeAgain(t *testing.T) {
+	s, _, _ := filled(t, 20, 10)
+	for version, want := range map[byte]error{0: ErrAnalyzer, rowVersion - 1: ErrAnalyzer, rowVersion: nil, rowVersion + 1: ErrCorrupt} {
+		key := []byte{rowList}
+		value, err := unseal(key, s["L"])
+		require.NoError(t, err)
+		value[0] = version
+		rows := memStore{"L": seal(key, value)}
+		if want == nil {
+			rows = s
+		}
+		rows.view(func(r Rows) {
+			_, err := Open(r)
+			require.ErrorIs(t, err, want, "version %d", version)
+		})
+	}
+}
+
 func TestResetAndOtherAnalyzer(t *testing.T) {
 	s, _, _ := filled(t, 20, 10)
 	key := []byte{rowList}
@@ -270,24 +292,77 @@ func TestSoundSumUnsoundList(t *testing.T) {
 	require.Equal(t, want, s.search(t, x, w, q))
 }
 
-// TestInvertInPieces: whether all lists of a segment are made at once or one by one, its rows are the same.
+// TestInvertInPieces: whether the lists of segments are written and merged at once or a few at a time, the rows are the same
+// in the end, and on the way every answer is: also when the transaction of a step fails, when a page is removed between
+// two steps, and when the file is opened again in the middle of a merge.
 func TestInvertInPieces(t *testing.T) {
-	rows := func(atOnce uint32) memStore {
-		s := memStore{}
+	const pages = 8 * flushDocs
+	var opened, failed int
+	rows := func(step int, disturb bool) memStore {
+		s, w := memStore{}, newWorld()
 		x := s.open(t)
-		x.invertAtOnce = atOnce
-		for num := uint64(1); num <= flushDocs+100; num++ {
-			x.Add(Doc{Num: num, Scope: uint32(num%3 + 1), Analysis: words("all", 1, fmt.Sprintf("m%d", num%17), int(num%4+1), fmt.Sprintf("alone%d", num), 2)})
+		x.stepTerms = step
+		for num := uint64(1); num <= pages; num++ {
+			d := Doc{Num: num, Scope: uint32(num%3 + 1), Analysis: words("all", 1, fmt.Sprintf("m%d", num%17), int(num%4+1), fmt.Sprintf("alone%d", num%500), 2)}
+			x.Add(d)
+			w.add(d)
+			if num%flushDocs == 0 {
+				s.update(func(w Writer) bool { // a segment of its own, and no merge
+					swap, err := x.Checkpoint(w, false)
+					require.NoError(t, err)
+					x.Apply(swap)
+					return true
+				})
+			}
 		}
+		require.Len(t, x.manifest.segments, 8)
 		x.Remove(5, 17, flushDocs+1)
+		q := Query{Scopes: []uint32{1, 2, 3}, Terms: []string{"all", "m3", "alone40"}, K: 20}
+		want := s.search(t, x, w, q)
+		for n := 0; s.step(t, x); n++ {
+			if !disturb {
+				continue
+			}
+			require.Equal(t, want, s.search(t, x, w, q))
+			if n == 2 {
+				require.NotNil(t, x.merging)
+				x.Remove(6)
+				want = s.search(t, x, w, q)
+			}
+			if n%3 == 1 && x.merging != nil {
+				left := 1
+				s.update(func(w Writer) bool {
+					_, _, err := x.Step(failing{w, &left})
+					require.ErrorIs(t, err, errReadOnly)
+					failed++
+					return false
+				})
+			}
+			if n == 5 {
+				require.NotNil(t, x.merging)
+				x = s.open(t)
+				x.stepTerms = step
+				opened++
+			}
+		}
+		if !disturb {
+			x.Remove(6)
+			want = s.search(t, x, w, q)
+		}
+		s.checkpoint(t, x, true)
 		s.checkpoint(t, x, true)
 		s.view(func(r Rows) { require.NoError(t, x.Check(r)) })
+		require.Len(t, x.manifest.segments, 1)
+		require.Equal(t, uint64(pages-4+len(x.removed)), x.manifest.segments[0].docs)
+		require.Equal(t, want, s.search(t, x, w, q))
 		return s
 	}
-	all := rows(invertAtOnce)
+	all := rows(1<<20, false)
 	require.Greater(t, all.count("T"), 1000)
-	require.Equal(t, all, rows(1))
-	require.Equal(t, all, rows(100))
+	require.Equal(t, all, rows(100, false))
+	rows(100, true)
+	require.Positive(t, opened)
+	require.Positive(t, failed)
 }
 
 // TestBytesWritten bounds what a page costs in rows at a flush of 1,024.

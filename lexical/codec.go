@@ -12,7 +12,7 @@ import (
 //
 //	"L"                          list: version, analyzer, next id, through, segments, dead segments
 //	"R"                          numbers removed, but still in a segment
-//	"D" segment first            pages of a segment, up to docsInRow a row
+//	"D" segment first            pages of a segment, up to docsInRow a row, and who speaks in them
 //	"T" segment scope term       postings
 //
 // Every value ends in the low half of xxhash64(key ‖ value). Numbers in values
@@ -22,7 +22,7 @@ const (
 	rowRemoved  = 'R'
 	rowDocs     = 'D'
 	rowTerm     = 'T'
-	rowVersion  = 1
+	rowVersion  = 2
 	sumSize     = 4
 	docsInRow   = 1024
 	termPrefix  = 1 + 4 + 4
@@ -144,9 +144,10 @@ func (p *postings) add(num uint64, tf uint32) {
 
 // list is a posting list in its encoded form: what a cursor reads.
 type list struct {
-	segment segment
+	segment segment // or the part of the tail: number 0
 	df      uint64
 	body    []byte
+	removed bool // some pages of segment or part were, and are to be left out
 }
 
 func parseList(s segment, key, row []byte) (list, error) {

@@ -2,32 +2,79 @@ package lexical
 
 import "slices"
 
-// columns holds what a query asks of each page version in the index: its length
-// and its group, by page number. Page numbers are dense, so these are plain
-// slices of 12 bytes a page; a number that is not in the index has scope 0.
-// The integer statistics of scopes and groups are kept here too.
+// columns holds what a query asks of each page version in the index: its length,
+// its group, and of a turn its speaker and when it was said, by page number. Page
+// numbers are dense, so these are plain slices of 18 bytes a page; a number that
+// is not in the index has scope 0. The integer statistics of scopes, groups and
+// speakers are kept here too.
 type columns struct {
-	base   uint64 // page number of element 0
-	length []uint32
-	group  []uint32 // index into groups
-	scope  []uint32 // index into scopes
+	base    uint64 // page number of element 0
+	shape   []shape
+	group   []uint32 // index into groups
+	scope   []uint32 // index into scopes
+	speaker []uint32 // index into speakers
+	said    []said
 
-	scopes  []scopeStats // element 0 is nobody's
-	scopeAt map[uint32]uint32
-	groups  []groupStats // element 0: no group
-	groupAt map[groupKey]uint32
+	scopes    []scopeStats // element 0 is nobody's
+	scopeAt   map[uint32]uint32
+	groups    []groupStats // element 0: no group
+	groupAt   map[groupKey]uint32
+	speakers  []speakerStats // element 0 is nobody
+	speakerAt map[speakerKey]uint32
 }
 
+// shape is the length of a text in terms, times two, plus one when it is a turn: a
+// score asks for both at once.
+type shape uint32
+
+const maxLength = 1<<31 - 1
+
+func shapeOf(length uint32, turn bool) shape {
+	s := shape(min(length, maxLength)) << 1
+	if turn {
+		s++
+	}
+	return s
+}
+
+func (s shape) turn() bool     { return s&1 == 1 }
+func (s shape) length() uint32 { return uint32(s >> 1) }
+
+// said is the month of a turn; with the highest bit set its author tells of himself.
+type said uint16
+
+const firstPerson = 1 << 15
+
+func (s said) month() Month { return Month(s &^ firstPerson) }
+func (s said) first() bool  { return s&firstPerson != 0 }
+
 type scopeStats struct {
-	id            uint32
-	pages, length uint64
-	groups        uint64 // groups with a page
-	groupLength   uint64 // length of the pages in them
+	id                uint32
+	pages, length     uint64
+	turns, turnLength uint64 // of them, those that are turns
+	groups            uint64 // groups with a page
+	groupLength       uint64 // length of the pages in them
+
+	called map[string][]uint32 // word of a name → speakers with a turn, in no order
 }
 
 type groupStats struct {
 	scope         uint32 // index into scopes
+	id            uint64 // the owner's number
 	pages, length uint64
+	turns         uint64
+}
+
+// speakerStats is somebody who speaks in a scope.
+type speakerStats struct {
+	name  string
+	words []string // of the name, analysed
+	turns uint64
+}
+
+type speakerKey struct {
+	scope uint32 // index into scopes
+	name  string
 }
 
 // A group belongs to one scope: the same number in another scope is another
@@ -41,24 +88,27 @@ func newColumns() *columns {
 	return &columns{
 		scopes: make([]scopeStats, 1), scopeAt: map[uint32]uint32{},
 		groups: make([]groupStats, 1), groupAt: map[groupKey]uint32{},
+		speakers: make([]speakerStats, 1), speakerAt: map[speakerKey]uint32{},
 	}
 }
 
 // add takes a page version; its number must be above all before.
-func (c *columns) add(num uint64, scope uint32, group uint64, length uint32) {
+func (c *columns) add(d docRow) {
 	if len(c.scope) == 0 {
-		c.base = num
+		c.base = d.num
 	}
-	at := int(num - c.base)
-	c.length = grow(c.length, at+1)
-	c.group = grow(c.group, at+1)
-	c.scope = grow(c.scope, at+1)
+	at := int(d.num - c.base)
+	c.shape, c.group, c.scope = grow(c.shape, at+1), grow(c.group, at+1), grow(c.scope, at+1)
+	c.speaker, c.said = grow(c.speaker, at+1), grow(c.said, at+1)
 
-	s := c.scopeIndex(scope)
-	g := c.groupIndex(s, group)
-	c.length[at], c.group[at], c.scope[at] = length, g, s
+	s := c.scopeIndex(d.scope)
+	g := c.groupIndex(s, d.group)
+	c.shape[at], c.group[at], c.scope[at] = shapeOf(d.length, d.turn), g, s
 	c.scopes[s].pages++
-	c.scopes[s].length += uint64(length)
+	c.scopes[s].length += uint64(d.length)
+	if d.turn {
+		c.addTurn(at, s, d)
+	}
 	if g == 0 {
 		return
 	}
@@ -66,12 +116,73 @@ func (c *columns) add(num uint64, scope uint32, group uint64, length uint32) {
 		c.scopes[s].groups++
 	}
 	c.groups[g].pages++
-	c.groups[g].length += uint64(length)
-	c.scopes[s].groupLength += uint64(length)
+	c.groups[g].length += uint64(d.length)
+	c.scopes[s].groupLength += uint64(d.length)
+	if d.turn {
+		c.groups[g].turns++
+	}
 }
 
+func (c *columns) addTurn(at int, scope uint32, d docRow) {
+	c.scopes[scope].turns++
+	c.scopes[scope].turnLength += uint64(d.length)
+	c.said[at] = said(d.month)
+	if d.personal {
+		c.said[at] |= firstPerson
+	}
+	n := c.speakerIndex(scope, d.speaker)
+	if c.speaker[at] = n; n == 0 {
+		return
+	}
+	if c.speakers[n].turns++; c.speakers[n].turns == 1 {
+		for _, w := range c.speakers[n].words {
+			c.scopes[scope].called[w] = append(c.scopes[scope].called[w], n)
+		}
+	}
+}
+
+// removeTurn takes back what addTurn counted.
+func (c *columns) removeTurn(at uint64, scope uint32) {
+	c.scopes[scope].turns--
+	c.scopes[scope].turnLength -= uint64(c.shape[at].length())
+	n := c.speaker[at]
+	if n == 0 {
+		return
+	}
+	if c.speakers[n].turns--; c.speakers[n].turns == 0 {
+		called := c.scopes[scope].called
+		for _, w := range c.speakers[n].words {
+			called[w] = slices.DeleteFunc(called[w], func(o uint32) bool { return o == n })
+		}
+	}
+}
+
+// names analyses the names of speakers.
+var names = NewAnalyzer()
+
+func (c *columns) speakerIndex(scope uint32, name string) uint32 {
+	if name == "" {
+		return 0
+	}
+	key := speakerKey{scope, name}
+	at, ok := c.speakerAt[key]
+	if !ok {
+		at = uint32(len(c.speakers))
+		words := names.Terms(name)
+		c.speakers = append(c.speakers, speakerStats{name: name, words: words[:min(len(words), wordsOfName)]})
+		c.speakerAt[key] = at
+		if c.scopes[scope].called == nil {
+			c.scopes[scope].called = map[string][]uint32{}
+		}
+	}
+	return at
+}
+
+// wordsOfName bounds the words by which a speaker can be named.
+const wordsOfName = 8
+
 // grow extends a slice with zeros, in amortised constant time an element.
-func grow(s []uint32, n int) []uint32 {
+func grow[T any](s []T, n int) []T {
 	old := len(s)
 	s = slices.Grow(s, n-old)[:n]
 	clear(s[old:])
@@ -84,16 +195,23 @@ func (c *columns) remove(num uint64) bool {
 		return false
 	}
 	at := num - c.base
-	length, s, g := uint64(c.length[at]), c.scope[at], c.group[at]
+	length, s, g := uint64(c.shape[at].length()), c.scope[at], c.group[at]
 	c.scope[at] = 0
 	c.scopes[s].pages--
 	c.scopes[s].length -= length
+	turn := c.shape[at].turn()
+	if turn {
+		c.removeTurn(at, s)
+	}
 	if g == 0 {
 		return true
 	}
 	c.groups[g].pages--
 	c.groups[g].length -= length
 	c.scopes[s].groupLength -= length
+	if turn {
+		c.groups[g].turns--
+	}
 	if c.groups[g].pages == 0 {
 		c.scopes[s].groups--
 	}
@@ -122,7 +240,7 @@ func (c *columns) groupIndex(scope uint32, group uint64) uint32 {
 	at, ok := c.groupAt[key]
 	if !ok {
 		at = uint32(len(c.groups))
-		c.groups = append(c.groups, groupStats{scope: scope})
+		c.groups = append(c.groups, groupStats{scope: scope, id: group})
 		c.groupAt[key] = at
 	}
 	return at
@@ -135,6 +253,8 @@ func (c *columns) total(scopes []uint32) scopeStats {
 		s := c.scopes[c.scopeAt[id]] // element 0 is all zero
 		t.pages += s.pages
 		t.length += s.length
+		t.turns += s.turns
+		t.turnLength += s.turnLength
 		t.groups += s.groups
 		t.groupLength += s.groupLength
 	}

@@ -21,7 +21,7 @@ type tailTerm struct {
 	at    uint32 // text[at:at+size]
 	size  uint32
 
-	df    uint32 // pages that were not removed
+	df    uint32 // pages, removed ones too
 	first uint32 // its list
 	end   uint32 // where the next posting goes
 }
@@ -94,11 +94,11 @@ func (v *dictionary) is(at, scope uint32, text string) bool {
 
 func (v *dictionary) bytes(t *tailTerm) []byte { return v.text[t.at : t.at+t.size] }
 
-// sorted returns the numbers of the terms in the order of scope and text.
-func (v *dictionary) sorted() []uint32 {
-	order := make([]uint32, len(v.terms))
-	for i := range order {
-		order[i] = uint32(i)
+// sorted returns the numbers of the terms in the order of scope and text, in the place of those in order.
+func (v *dictionary) sorted(order []uint32) []uint32 {
+	order = slices.Grow(order[:0], len(v.terms))
+	for i := range v.terms {
+		order = append(order, uint32(i))
 	}
 	slices.SortFunc(order, func(a, b uint32) int {
 		s, t := &v.terms[a], &v.terms[b]

@@ -2,6 +2,7 @@ package lexical
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 	"sync"
@@ -24,25 +25,28 @@ type Index struct {
 	manifest manifest
 	cols     *columns
 	tail     tail
-	last     uint64 // greatest number added
+	parts    partWriter
+	last     uint64   // greatest number added
+	merging  *merging // what Step has not finished; nil: nothing
 
 	freshMu sync.Mutex // after mu
 	fresh   []Doc      // added, not in the tail yet
+	waiting int        // terms in fresh
 	behind  atomic.Bool
 	removed map[uint64]struct{} // not in cols, but still in a segment or in the tail
 	pending map[uint32]uint64   // segment id → removed numbers in it
 	saved   int                 // numbers in the removed row
 	work    sync.Pool           // of *work, the scratch memory of queries
 
-	commonPages  uint64 // the constants; tests make them small
-	invertAtOnce uint32
-	stepTerms    int
+	commonPages uint64 // the constants; tests make them small
+	stageDepth  int
+	stepTerms   int
 }
 
 // Open reads the list of segments and the columns of their pages. The owner then
 // adds the pages above Through again. Errors wrap ErrCorrupt or ErrAnalyzer.
 func Open(rows Rows) (*Index, error) {
-	x := &Index{cols: newColumns(), removed: map[uint64]struct{}{}, pending: map[uint32]uint64{}, commonPages: commonPages, invertAtOnce: invertAtOnce, stepTerms: stepTerms}
+	x := &Index{cols: newColumns(), removed: map[uint64]struct{}{}, pending: map[uint32]uint64{}, commonPages: commonPages, stageDepth: stageDepth, stepTerms: stepTerms}
 	key := []byte{rowList}
 	row := rows.Get(key)
 	if row == nil {
@@ -85,7 +89,7 @@ func (x *Index) openColumns(rows Rows) error {
 	for _, s := range m.segments {
 		err := eachDoc(rows, s, func(d docRow) {
 			if _, gone := x.removed[d.num]; !gone {
-				x.cols.add(d.num, d.scope, d.group, d.length)
+				x.cols.add(d)
 			}
 		})
 		if err != nil {
@@ -99,7 +103,7 @@ func (x *Index) openColumns(rows Rows) error {
 // new Index afterwards and adds all its pages.
 func Reset(w Writer) error {
 	for _, kind := range []byte{rowList, rowRemoved, rowDocs, rowTerm} {
-		if err := deletePrefix(w, []byte{kind}); err != nil {
+		if _, err := deletePrefix(w, []byte{kind}, math.MaxInt); err != nil {
 			return err
 		}
 	}
@@ -110,8 +114,11 @@ func Reset(w Writer) error {
 // pages above it again after Open.
 func (x *Index) Through() uint64 { return x.manifest.through }
 
-// mostFresh pages are kept for Invert; more are entered by Add.
-const mostFresh = 256
+// mostFresh pages, of mostWaiting terms, are kept for Invert; more are entered by Add.
+const (
+	mostFresh   = 256
+	mostWaiting = 1 << 16
+)
 
 // Add takes a page version. Numbers come in ascending order; one that is not above
 // all before is ignored, so adding again is harmless. The page's terms are entered
@@ -122,13 +129,14 @@ func (x *Index) Add(d Doc) {
 		return
 	}
 	x.last = d.Num
-	x.cols.add(d.Num, d.Scope, d.Group, uint32(d.Analysis.Length))
+	x.cols.add(d.row())
 	x.freshMu.Lock()
 	x.fresh = append(x.fresh, d)
-	n := len(x.fresh)
+	x.waiting += len(d.Analysis.Terms)
+	many := len(x.fresh) >= mostFresh || x.waiting >= mostWaiting
 	x.behind.Store(true)
 	x.freshMu.Unlock()
-	if n >= mostFresh {
+	if many {
 		x.settle()
 	}
 }
@@ -156,16 +164,51 @@ func (x *Index) invert() {
 	for {
 		x.freshMu.Lock()
 		docs := x.fresh
-		x.fresh = nil
+		x.fresh, x.waiting = nil, 0
 		x.behind.Store(len(docs) > 0) // only when they are in the tail is nothing left
 		x.freshMu.Unlock()
 		if len(docs) == 0 {
 			return
 		}
 		for _, d := range docs {
-			x.tail.add(d)
+			x.parts.add(&x.tail, d)
 		}
 	}
+}
+
+// Built is a batch of pages that was inverted ahead of being added, under no lock and in little memory: a page's
+// analysis need not be kept while those of the other pages of a large batch are made. The zero value is ready.
+type Built struct {
+	tail  tail
+	parts partWriter
+}
+
+// Add takes a page of the batch; numbers ascend.
+func (b *Built) Add(d Doc) { b.parts.add(&b.tail, d) }
+
+// End says that no page follows: what is added then takes no more memory than it needs.
+func (b *Built) End() {
+	if n := len(b.tail); n > 0 && !b.tail[n-1].closed {
+		b.parts.pack(b.tail[n-1])
+	}
+	b.parts = partWriter{}
+}
+
+// AddBuilt adds a batch that has ended. Its numbers are above all before; no page of it may be added again.
+func (x *Index) AddBuilt(b *Built) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.invert()
+	if n := len(x.tail); n > 0 {
+		x.tail[n-1].closed = true
+	}
+	for _, p := range b.tail {
+		for _, d := range p.docs {
+			x.cols.add(d)
+		}
+		x.last = p.last()
+	}
+	x.tail = append(x.tail, b.tail...)
 }
 
 // Remove takes page versions out of results and statistics at once. Their
@@ -214,6 +257,18 @@ type Stats struct {
 	Pages  uint64   // N
 	Length uint64   // terms in those pages
 	DF     []uint64 // pages with a term, in the order of the terms asked for
+
+	// Of the pages those that are turns, and their terms. Where there are some, what the terms say of speakers: who is
+	// named, ascending, what a turn of theirs gets for it, and which terms are no words of turns because of it.
+	Turns, TurnLength uint64
+	Named             []string
+	Spoken            float64
+	Names             []bool
+}
+
+// averages are the mean lengths of pages that are no turns, and of turns.
+func (st *Stats) averages() [2]float64 {
+	return [2]float64{average(st.Length-st.TurnLength, st.Pages-st.Turns), average(st.TurnLength, st.Turns)}
 }
 
 // Stats reads the statistics of terms in a chain of scopes. Errors wrap
@@ -221,44 +276,63 @@ type Stats struct {
 func (x *Index) Stats(scopes []uint32, rows Rows, terms []string) (Stats, error) {
 	w := x.borrow()
 	defer x.release(w)
-	return w.gather(rows, distinct(scopes), terms)
+	scopes = distinct(scopes)
+	st, err := w.gather(rows, scopes, terms)
+	a := x.cols.understand(scopes, x.cols.total(scopes), terms, Dates{})
+	st.Spoken, st.Names = a.spoken, a.name
+	for _, n := range a.named {
+		st.Named = append(st.Named, x.cols.speakers[n].name)
+	}
+	slices.Sort(st.Named)
+	st.Named = slices.Compact(st.Named) // one may speak in several scopes
+	return st, err
 }
 
 // ScoreDoc scores a page that is not in the index, e.g. a transaction's own
-// write, with the statistics that Stats returned for the same terms. For a page
-// that is in the index it gives exactly Hit.Own.
-func (x *Index) ScoreDoc(st Stats, a Analysis, terms []string) float64 {
-	return x.ScoreDocBy(DefaultRanker(), st, a, terms)
-}
-
-// ScoreDocBy is ScoreDoc with a Ranker.
-func (x *Index) ScoreDocBy(r Ranker, st Stats, a Analysis, terms []string) float64 {
-	return scoreDoc(newPlan(r, st, x.commonPages), r, st, a, terms)
-}
+// write, with the statistics that Stats returned for the terms of the query: its
+// own words, and what it gets for who says it and when. For a page that is in the
+// index Own is exactly that of its Hit. Neighbours, groups and forms are not asked.
+func (x *Index) ScoreDoc(st Stats, d Doc, q Query) Hit { return scoreDoc(st, d, q, x.commonPages) }
 
 // ScoreDoc is Index.ScoreDoc for those who have the statistics and not the index: it
 // may stand in another process.
-func ScoreDoc(st Stats, a Analysis, terms []string) float64 {
-	r := DefaultRanker()
-	return scoreDoc(newPlan(r, st, commonPages), r, st, a, terms)
-}
+func ScoreDoc(st Stats, d Doc, q Query) Hit { return scoreDoc(st, d, q, commonPages) }
 
-func scoreDoc(p plan, r Ranker, st Stats, a Analysis, terms []string) float64 {
-	avg := average(st.Length, st.Pages)
+func scoreDoc(st Stats, d Doc, q Query, common uint64) Hit {
+	r := rankers(q.Ranker)
+	sat := saturations{ranker: r, average: st.averages()}
+	p := newPlan(r[0], st, common)
+	row := d.row()
+	text := shapeOf(row.length, row.turn)
 	part := [2]float64{} // in the order of Search: words that are not common, common words
 	for i, t := range p.order {
-		at := slices.IndexFunc(a.Terms, func(c TermCount) bool { return c.Term == terms[t] })
-		if at < 0 {
+		at := slices.IndexFunc(d.Analysis.Terms, func(c TermCount) bool { return c.Term == q.Terms[t] })
+		if at < 0 || row.turn && t < len(st.Names) && st.Names[t] {
 			continue
 		}
-		v := float64(p.weight[t] * positive(r.Saturation(uint64(a.Terms[at].N), uint64(a.Length), avg)))
+		v := float64(p.weight[t] * sat.ask(d.Analysis.Terms[at].N, text))
 		if i < p.strong {
 			part[0] += v
 		} else {
 			part[1] += v
 		}
 	}
-	return part[0] + part[1]
+	h := Hit{Own: part[0] + part[1]}
+	h.Score = h.Own
+	switch {
+	case !q.Weights.Turns || st.Turns == 0:
+	case !row.turn:
+		h.Level = levelOf(st.Spoken, q.Dates)
+		h.Score += h.Level
+	case slices.Contains(st.Named, row.speaker):
+		h.turn(st.Spoken, q.Dates.match(row.month), row.personal, 0)
+	default:
+		h.turn(0, q.Dates.match(row.month), row.personal, 0)
+	}
+	if h.Own == 0 {
+		h = Hit{}
+	}
+	return h
 }
 
 // distinct drops repeated scopes, which would be counted twice.
@@ -286,7 +360,7 @@ func checkSegment(rows Rows, s segment) error {
 	if err != nil {
 		return err
 	}
-	err = eachList(rows, segmentKey(rowTerm, s.id), s, func(of uint32, _ string, l list) bool {
+	err = eachList(rows, s, func(of uint32, l list) bool {
 		known := true
 		sound := l.each(func(num uint64, tf uint32) {
 			at, ok := scope[num]

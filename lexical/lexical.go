@@ -8,16 +8,16 @@
 // depends on the pages that were added and removed and on nothing else: not on
 // the moment of a checkpoint, not on merges, not on the order of the batches.
 //
-// An Index has one owner with one read-write lock: Add, Remove and Apply run
-// under its write lock, Search, Stats and Check under its read lock. Checkpoint
-// takes a snapshot by itself; it and Invert may run under no lock at all.
+// An Index has one owner with one read-write lock: Add, AddBuilt, Remove and Apply run
+// under its write lock, Search, Stats and Check under its read lock. Step and Checkpoint
+// take a snapshot by themselves; they and Invert may run under no lock at all.
 package lexical
 
 import "errors"
 
 // AnalyzerVersion names the rules of Analyze. Indexes made by other rules cannot
 // be searched: Open returns ErrAnalyzer for them.
-const AnalyzerVersion = "en/1"
+const AnalyzerVersion = "en/2"
 
 var (
 	// ErrCorrupt is wrapped by every error that says a row is damaged.
@@ -32,9 +32,9 @@ var (
 type Rows interface {
 	// Get returns the value of key, nil when there is none.
 	Get(key []byte) []byte
-	// Scan calls fn for every key with the prefix in ascending order until fn
-	// returns false.
-	Scan(prefix []byte, fn func(k, v []byte) bool)
+	// Scan calls fn for every key with the prefix, from a key on (nil: the first),
+	// in ascending order until fn returns false.
+	Scan(prefix, from []byte, fn func(k, v []byte) bool)
 }
 
 // Writer is a write transaction of the owner's store. The package never writes
@@ -73,5 +73,15 @@ type Doc struct {
 	Num      uint64
 	Scope    uint32   // the owner's number of the scope
 	Group    uint64   // the owner's number of the group, 0 for none
-	Analysis Analysis // no term twice, as Analyze or Pack returns it
+	Analysis Analysis // no term twice, as Analyze returns it
+	Turn     *Turn    // nil: the page is no turn of a conversation
+}
+
+// row is what the index keeps of a page version beside its terms.
+func (d *Doc) row() docRow {
+	r := docRow{num: d.Num, scope: d.Scope, group: d.Group, length: uint32(d.Analysis.Length)}
+	if d.Turn != nil {
+		r.turn, r.personal, r.month, r.speaker = true, d.Analysis.First, d.Turn.Month, d.Turn.Speaker
+	}
+	return r
 }

@@ -19,9 +19,9 @@ type Ranker interface {
 // BM25 is the default Ranker.
 type BM25 struct{ K1, B float64 }
 
-// DefaultRanker is BM25 with k1 = 0.9 and b = 0.4, the values that Anserini
-// uses for short passages.
-func DefaultRanker() Ranker { return BM25{K1: .9, B: .4} }
+// DefaultRanker is BM25 with k1 = 1.2 and b = 0.75, the values that Lucene uses
+// for documents. Turns have a TurnRanker.
+func DefaultRanker() Ranker { return BM25{K1: 1.2, B: .75} }
 
 // Rarity is ln(1 + (n − df + ½) / (df + ½)), positive for every df ≤ n.
 func (r BM25) Rarity(df, n uint64) float64 {
@@ -79,23 +79,26 @@ type Weights struct {
 	Near1 float64 // share of the score of the page before and the page after
 	Near2 float64 // the same, two places away
 	Group float64 // share of the score of the group as one text
+	Turns bool    // turns are scored by who says them, when and where, too; see Search
+	Fill  bool    // turns without a word of the question are found, too, where fewer than Query.K pages have one
 }
 
 // DefaultWeights were found on real two-person conversations: a turn is explained
 // by the one it answers (one away) and by what its author said before (two away),
 // about equally. The figures change slowly around them.
-func DefaultWeights() Weights { return Weights{Near1: .45, Near2: .4, Group: 1.2} }
+func DefaultWeights() Weights { return Weights{Near1: .45, Near2: .4, Group: 1.2, Turns: true} }
 
 func (w Weights) clean() Weights {
-	return Weights{Near1: positive(w.Near1), Near2: positive(w.Near2), Group: positive(w.Group)}
+	w.Near1, w.Near2, w.Group = positive(w.Near1), positive(w.Near2), positive(w.Group)
+	return w
 }
 
-// saturations remembers the values of a Ranker for small texts within one query:
-// the same few thousand pairs of count and length occur a million times.
+// saturations remembers the values of the Rankers for small texts within one
+// query: the same few thousand pairs of count and length occur a million times.
 type saturations struct {
-	ranker  Ranker
-	average float64
-	known   [tableTF][tableLength]float64 // 0: not asked yet
+	ranker  [2]Ranker                         // of pages that are no turns, and of turns
+	average [2]float64                        // length
+	known   [tableTF][2 * tableLength]float64 // by shape; 0: not asked yet
 }
 
 const (
@@ -103,18 +106,23 @@ const (
 	tableLength = 512
 )
 
-func (s *saturations) reset(r Ranker, average float64) {
+func (s *saturations) reset(r [2]Ranker, average [2]float64) {
 	s.ranker, s.average = r, average
-	s.known = [tableTF][tableLength]float64{}
+	s.known = [tableTF][2 * tableLength]float64{}
 }
 
-func (s *saturations) of(tf, length uint32) float64 {
-	if tf >= tableTF || length >= tableLength {
-		return positive(s.ranker.Saturation(uint64(tf), uint64(length), s.average))
+func (s *saturations) of(tf uint32, text shape) float64 {
+	if tf >= tableTF || text >= 2*tableLength {
+		return s.ask(tf, text)
 	}
-	v := &s.known[tf][length]
+	v := &s.known[tf][text]
 	if *v == 0 {
-		*v = positive(s.ranker.Saturation(uint64(tf), uint64(length), s.average))
+		*v = s.ask(tf, text)
 	}
 	return *v
+}
+
+func (s *saturations) ask(tf uint32, text shape) float64 {
+	kind := text & 1
+	return positive(s.ranker[kind].Saturation(uint64(tf), uint64(text.length()), s.average[kind]))
 }

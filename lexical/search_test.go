@@ -14,157 +14,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-// naive scores every page by the definition in the comment of Search, without an
-// index: it walks all documents for every word.
-type naive struct {
-	*world
-	docs    []Doc // not removed
-	q       Query
-	plan    plan
-	stats   Stats
-	groups  map[groupKey]float64
-	strong  map[uint64]float64 // own from words that are not common
-	own     map[uint64]float64
-	visible map[uint32]bool
-}
-
-func newNaive(w *world, removed map[uint64]bool, q Query, common uint64) *naive {
-	n := &naive{world: w, q: q, groups: map[groupKey]float64{}, strong: map[uint64]float64{}, own: map[uint64]float64{}, visible: map[uint32]bool{}}
-	for _, s := range q.Scopes {
-		n.visible[s] = true
-	}
-	for num := uint64(1); num <= uint64(len(w.docs)); num++ {
-		if d := w.docs[num]; !removed[num] && n.visible[d.Scope] {
-			n.docs = append(n.docs, d)
-		}
-	}
-	n.count()
-	n.plan = newPlan(DefaultRanker(), n.stats, common)
-	n.scoreGroups()
-	n.scorePages()
-	return n
-}
-
-func tf(d Doc, term string) uint32 {
-	for _, c := range d.Analysis.Terms {
-		if c.Term == term {
-			return c.N
-		}
-	}
-	return 0
-}
-
-func (n *naive) count() {
-	n.stats.DF = make([]uint64, len(n.q.Terms))
-	for _, d := range n.docs {
-		n.stats.Pages++
-		n.stats.Length += uint64(d.Analysis.Length)
-		for i, t := range n.q.Terms {
-			if tf(d, t) > 0 {
-				n.stats.DF[i]++
-			}
-		}
-	}
-}
-
-func (n *naive) scoreGroups() {
-	length := map[groupKey]uint64{}
-	total := uint64(0)
-	for _, d := range n.docs {
-		if d.Group != 0 {
-			length[groupKey{d.Scope, d.Group}] += uint64(d.Analysis.Length)
-			total += uint64(d.Analysis.Length)
-		}
-	}
-	r := DefaultRanker()
-	for _, t := range n.plan.order[:n.plan.group] {
-		count := map[groupKey]uint64{}
-		for _, d := range n.docs {
-			if c := tf(d, n.q.Terms[t]); c > 0 && d.Group != 0 {
-				count[groupKey{d.Scope, d.Group}] += uint64(c)
-			}
-		}
-		weight := r.Rarity(uint64(len(count)), uint64(len(length)))
-		for g, c := range count {
-			n.groups[g] += float64(weight * r.Saturation(c, length[g], average(total, uint64(len(length)))))
-		}
-	}
-}
-
-func (n *naive) scorePages() {
-	r := DefaultRanker()
-	for _, d := range n.docs {
-		part := [2]float64{}
-		for i, t := range n.plan.order {
-			if c := tf(d, n.q.Terms[t]); c > 0 {
-				v := float64(n.plan.weight[t] * r.Saturation(uint64(c), uint64(d.Analysis.Length), average(n.stats.Length, n.stats.Pages)))
-				if i < n.plan.strong {
-					part[0] += v
-				} else {
-					part[1] += v
-				}
-			}
-		}
-		n.strong[d.Num], n.own[d.Num] = part[0], part[0]+part[1]
-	}
-}
-
-func (n *naive) hits() []Hit {
-	var all []Hit
-	for _, d := range n.docs {
-		live, ok := n.Resolve(d.Num)
-		if !ok {
-			continue
-		}
-		h := Hit{Num: live, Own: n.own[d.Num]}
-		if d.Group != 0 {
-			h.Group = float64(n.q.Weights.Group * n.groups[groupKey{d.Scope, d.Group}])
-		}
-		if live == d.Num {
-			h.Near = n.near(live)
-		} else {
-			h.Via = d.Num
-		}
-		if h.Own == 0 && h.Near == 0 {
-			continue // a group alone brings nobody in
-		}
-		h.Score = h.Own + h.Near + h.Group
-		all = append(all, h)
-	}
-	return n.best(all)
-}
-
-func (n *naive) near(live uint64) float64 {
-	g, pos := n.Group(live)
-	if g == 0 {
-		return 0
-	}
-	at := func(p int) float64 {
-		if j, ok := n.At(g, p); ok && n.Shown(j) {
-			return n.strong[j]
-		}
-		return 0
-	}
-	one, two := at(pos-1)+at(pos+1), at(pos-2)+at(pos+2)
-	return float64(n.q.Weights.Near1*one) + float64(n.q.Weights.Near2*two)
-}
-
-func (n *naive) best(all []Hit) []Hit {
-	slices.SortFunc(all, func(a, b Hit) int {
-		if worse(&b, &a) {
-			return -1
-		}
-		return 1
-	})
-	seen := map[uint64]bool{}
-	all = slices.DeleteFunc(all, func(h Hit) bool {
-		again := seen[h.Num]
-		seen[h.Num] = true
-		return again
-	})
-	return all[:min(len(all), n.q.K)]
-}
-
 // machine draws a history of pages and plays it twice: into an index that stays
 // in its tail, and into one with checkpoints, merges, failed transactions and
 // reopens in between.
@@ -176,6 +25,7 @@ type machine struct {
 	layered *Index
 	store   memStore
 	common  uint64
+	depth   int
 }
 
 func newMachine(t *rapid.T) *machine {
@@ -183,8 +33,15 @@ func newMachine(t *rapid.T) *machine {
 	m.common = rapid.SampledFrom([]uint64{1, 4, commonPages}).Draw(t, "common")
 	m.plain = memStore{}.open(t)
 	m.layered = m.store.open(t)
-	m.plain.commonPages, m.layered.commonPages = m.common, m.common
+	m.depth = rapid.SampledFrom([]int{1, 3, stageDepth}).Draw(t, "depth")
+	m.tune()
 	return m
+}
+
+func (m *machine) tune() {
+	for _, x := range []*Index{m.plain, m.layered} {
+		x.commonPages, x.stageDepth = m.common, m.depth
+	}
 }
 
 func (m *machine) run() {
@@ -216,7 +73,18 @@ func (m *machine) run() {
 	}
 }
 
-var vocabulary = []string{"a", "bb", "ccc", "d", "e", "z\xff", "é", "猫"} // ascending
+var vocabulary = []string{"a", "bb", "bought", "buy", "ccc", "d", "e", "go", "gone", "went", "z\xff", "é", "猫"} // ascending
+
+// turn draws what makes a page a turn; nil for some.
+func (m *machine) turn() *Turn {
+	if rapid.Bool().Draw(m.t, "page") {
+		return nil
+	}
+	return &Turn{
+		Speaker: rapid.SampledFrom([]string{"", "BB", "d e", "e d bb", "猫", "none"}).Draw(m.t, "speaker"),
+		Month:   rapid.SampledFrom([]Month{0, 12*2020 + 4, 12*2021 + 4, 12*2021 + 5}).Draw(m.t, "month"),
+	}
+}
 
 func (m *machine) add() {
 	for range rapid.IntRange(1, 6).Draw(m.t, "pages") {
@@ -232,6 +100,9 @@ func (m *machine) add() {
 				d.Analysis.Terms = append(d.Analysis.Terms, TermCount{Term: w, N: n})
 				d.Analysis.Length += int(n)
 			}
+		}
+		if d.Turn = m.turn(); d.Turn != nil {
+			d.Analysis.First = rapid.Bool().Draw(m.t, "first person")
 		}
 		m.world.add(d)
 		m.plain.Add(d)
@@ -277,7 +148,7 @@ func (m *machine) reopen() {
 		m.store.checkpoint(m.t, m.layered, rapid.Bool().Draw(m.t, "force"))
 	}
 	m.layered = m.store.open(m.t)
-	m.layered.commonPages = m.common
+	m.tune()
 	for num := m.layered.Through() + 1; num <= uint64(len(m.world.docs)); num++ {
 		if !m.removed[num] {
 			m.layered.Add(m.world.docs[num])
@@ -290,9 +161,11 @@ func (m *machine) query() Query {
 	return Query{
 		Scopes: rapid.SliceOfN(rapid.SampledFrom([]uint32{1, 2, 1 << 31, 9}), 1, 4).Draw(m.t, "scopes"),
 		Terms:  rapid.SliceOfNDistinct(rapid.SampledFrom(append([]string{"none"}, vocabulary...)), 1, 5, rapid.ID).Draw(m.t, "terms"),
+		Dates:  rapid.SampledFrom([]Dates{{}, {Months: 1 << 4}, {Months: 3 << 4, Years: []int{2021}}}).Draw(m.t, "dates"),
 		K:      rapid.SampledFrom([]int{1, 2, 5, 1000}).Draw(m.t, "k"),
 		Weights: rapid.SampledFrom([]Weights{
 			{}, DefaultWeights(), {Near1: 3}, {Group: 2}, {Near1: .1, Near2: 5, Group: .01}, {Near1: .5, Group: 1}, {Near2: .4, Group: 1},
+			{Near1: .45, Near2: .4, Group: 1.2, Turns: true, Fill: true}, {Turns: true, Fill: true}, {Group: 1, Turns: true},
 		}).Draw(m.t, "weights"),
 	}
 }
@@ -321,16 +194,19 @@ func TestSearchIsTheDefinition(t *testing.T) {
 			q := m.query()
 			c := visible{m.world, q.Scopes, m.removed}
 			n := newNaive(m.world, m.removed, q, m.common)
+			n.depth = m.depth
 			n.world = &world{docs: m.world.docs, next: m.world.next, hidden: m.world.hidden, order: m.world.order}
 			want := visibleHits(n, c)
 			require.Equal(t, want, memStore{}.search(t, m.plain, c, q))
 			require.Equal(t, want, m.store.search(t, m.layered, c, q))
 			st := m.store.stats(t, m.layered, q.Scopes, q.Terms)
+			n.ask()
 			require.Equal(t, n.stats, st)
 			require.Equal(t, st, memStore{}.stats(t, m.plain, q.Scopes, q.Terms))
 			for _, h := range want {
-				if h.Via == 0 {
-					require.Equal(t, h.Own, m.layered.ScoreDoc(st, m.world.docs[h.Num].Analysis, q.Terms))
+				if own := n.own[h.Num]; h.Via == 0 && own > 0 && q.Weights.Turns {
+					scored := m.layered.ScoreDoc(st, m.world.docs[h.Num], q)
+					require.Equal(t, []float64{h.Own, h.Speaker, h.Date, h.First, h.Level}, []float64{scored.Own, scored.Speaker, scored.Date, scored.First, scored.Level})
 				}
 			}
 		}
@@ -342,7 +218,9 @@ func TestPassedOver(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{t: t, world: newWorld(), removed: map[uint64]bool{}, store: memStore{}, common: rapid.SampledFrom([]uint64{4, commonPages}).Draw(t, "common")}
 		m.plain, m.layered = memStore{}.open(t), m.store.open(t)
-		m.plain.commonPages, m.layered.commonPages = m.common, m.common
+		m.depth = rapid.SampledFrom([]int{1, 9}).Draw(t, "depth")
+		m.tune()
+		turns := rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "of four so many are turns")
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "pages"), 1))
 		grouped := rapid.SampledFrom([]int{0, 0, 12}).Draw(t, "one in so many stands in a group")
 		for num := uint64(1); num <= 300; num++ {
@@ -357,6 +235,9 @@ func TestPassedOver(t *testing.T) {
 				}
 			}
 			d.Analysis.Length += r.IntN(3)
+			if r.IntN(4) < turns {
+				d.Turn = &Turn{Speaker: []string{"", "bb", "e d", "é", "x"}[r.IntN(5)], Month: Month(12*2021 + 4 + r.IntN(3))}
+			}
 			m.world.add(d)
 			m.plain.Add(d)
 			m.layered.Add(d)
@@ -371,6 +252,7 @@ func TestPassedOver(t *testing.T) {
 			q.Terms = rapid.SliceOfNDistinct(rapid.SampledFrom(vocabulary), 2, 6, rapid.ID).Draw(t, "words")
 			c := visible{m.world, q.Scopes, m.removed}
 			n := newNaive(m.world, m.removed, q, m.common)
+			n.depth = m.depth
 			n.world = &world{docs: m.world.docs, next: m.world.next, hidden: m.world.hidden, order: m.world.order}
 			want := visibleHits(n, c)
 			require.Equal(t, want, memStore{}.search(t, m.plain, c, q))
@@ -431,7 +313,7 @@ func TestRedirectTakesTheMaximum(t *testing.T) {
 
 	st := memStore{}.stats(t, x, q.Scopes, q.Terms)
 	require.Equal(t, uint64(2), st.DF[0], "a superseded version counts until it is removed")
-	require.Equal(t, x.ScoreDoc(st, words("dentist", 1, "gus", 1), q.Terms), hits[0].Score, "one version, not the sum of two")
+	require.Equal(t, x.ScoreDoc(st, Doc{Analysis: words("dentist", 1, "gus", 1)}, q).Score, hits[0].Score, "one version, not the sum of two")
 }
 
 // A page that has none of the words, and no neighbour that has, is no hit for standing in a group that is one: neither

@@ -53,6 +53,9 @@ func decodeManifest(key, row []byte) (manifest, error) {
 	if err != nil {
 		return m, err
 	}
+	if len(value) > 0 && value[0] < rowVersion {
+		return m, ErrAnalyzer // rows of an older layout are made again, like those of an older analyzer
+	}
 	if len(value) == 0 || value[0] != rowVersion {
 		return m, corrupt(key, "layout of the rows is unknown, want version %d", rowVersion)
 	}
@@ -84,21 +87,128 @@ func (m manifest) sound() bool {
 	return end <= m.through
 }
 
-// A row of pages is a list of number (distance to the one before), scope, group,
-// length.
+// A row of pages is the speakers in it, a count and their names, and then its
+// pages: number (distance to the one before), scope, group, length, and 0 or, of a
+// turn, 1, plus 2 in the first person, its month, and its speaker's place among the
+// names from 1, 0 for none.
 
 type docRow struct {
-	num    uint64
-	scope  uint32
-	group  uint64
-	length uint32
+	num      uint64
+	scope    uint32
+	group    uint64
+	length   uint32
+	turn     bool
+	personal bool
+	month    Month
+	// speaker shares its memory with others of its name.
+	speaker string
 }
 
-func appendDoc(b []byte, last uint64, d docRow) []byte {
+func appendDoc(b []byte, last uint64, d docRow, speaker int) []byte {
 	b = binary.AppendUvarint(b, d.num-last)
 	b = binary.AppendUvarint(b, uint64(d.scope))
 	b = binary.AppendUvarint(b, d.group)
-	return binary.AppendUvarint(b, uint64(d.length))
+	b = binary.AppendUvarint(b, uint64(d.length))
+	switch {
+	case !d.turn:
+		return append(b, 0)
+	case d.personal:
+		b = append(b, 3)
+	default:
+		b = append(b, 1)
+	}
+	b = binary.AppendUvarint(b, uint64(d.month))
+	return binary.AppendUvarint(b, uint64(speaker))
+}
+
+// docRows cuts the pages of a segment into rows. They wait for write: the store is not written to while it is read.
+type docRows struct {
+	id       uint32
+	rows     [][2][]byte // key and value
+	all      segment     // but for its number
+	last     uint64
+	n        int // in the row that grows
+	b        []byte
+	names    []byte // of the speakers, as they stand before the pages
+	speakers map[string]int
+}
+
+func (r *docRows) add(d docRow) {
+	if r.all.docs == 0 {
+		r.all.first = d.num
+	}
+	if r.n == 0 {
+		r.rows = append(r.rows, [2][]byte{docsKey(r.id, d.num)})
+		r.last = d.num
+	}
+	r.b = appendDoc(r.b, r.last, d, r.place(d.speaker))
+	r.last, r.all.last = d.num, d.num
+	r.all.docs++
+	if r.n++; r.n == docsInRow {
+		r.end()
+	}
+}
+
+func (r *docRows) end() {
+	if r.n == 0 {
+		return
+	}
+	row := &r.rows[len(r.rows)-1]
+	value := binary.AppendUvarint(make([]byte, 0, len(r.names)+len(r.b)+binary.MaxVarintLen32+sumSize), uint64(len(r.speakers)))
+	value = append(append(value, r.names...), r.b...)
+	row[1] = seal(row[0], value)
+	r.n, r.b, r.names = 0, r.b[:0], r.names[:0]
+	clear(r.speakers)
+}
+
+// write puts the rows and gives the segment that they are of.
+func (r *docRows) write(w Writer) (segment, error) {
+	r.end()
+	for _, row := range r.rows {
+		if err := w.Put(row[0], row[1]); err != nil {
+			return segment{}, err
+		}
+	}
+	s := r.all
+	s.id = r.id
+	return s, nil
+}
+
+// place is where a speaker stands among those of the row, from 1; 0 for none.
+func (r *docRows) place(name string) int {
+	if name == "" {
+		return 0
+	}
+	at, ok := r.speakers[name]
+	if !ok {
+		if r.speakers == nil {
+			r.speakers = map[string]int{}
+		}
+		at = len(r.speakers) + 1
+		r.speakers[name] = at
+		r.names = append(binary.AppendUvarint(r.names, uint64(len(name))), name...)
+	}
+	return at
+}
+
+// turn reads what follows the length of a page.
+func (r *reader) turn(d *docRow, speakers []string) {
+	switch bits := r.uvarint(); bits {
+	case 0:
+		return
+	case 1, 3:
+		d.turn, d.personal = true, bits == 3
+	default:
+		r.bad = true
+	}
+	month, speaker := r.uvarint(), r.uvarint()
+	if month >= firstPerson || speaker > uint64(len(speakers)) {
+		r.bad = true
+		return
+	}
+	if d.month = Month(month); speaker > 0 {
+		d.speaker = speakers[speaker-1]
+	}
 }
 
 // decodeDocs calls fn for every page of a row, in ascending order.
@@ -112,9 +222,14 @@ func decodeDocs(s segment, key, row []byte, fn func(docRow)) error {
 	}
 	num := binary.BigEndian.Uint64(key[segPrefix:])
 	r := reader{b: value}
+	var speakers []string
+	for range r.count() {
+		speakers = append(speakers, string(r.bytes()))
+	}
 	for n := 0; len(r.b) > 0; n++ {
 		d := r.uvarint()
 		doc := docRow{num: num + d, scope: r.uint32(), group: r.uvarint(), length: r.uint32()}
+		r.turn(&doc, speakers)
 		if r.bad || d == 0 && n > 0 || d > s.last || doc.num < s.first || doc.num > s.last {
 			return corrupt(key, "page %d of the row is damaged or outside the segment", n)
 		}
@@ -132,7 +247,7 @@ func eachDoc(rows Rows, s segment, fn func(docRow)) error {
 	var err error
 	n, last, ordered := uint64(0), s.first-1, true
 	prefix := segmentKey(rowDocs, s.id)
-	rows.Scan(prefix, func(k, v []byte) bool {
+	rows.Scan(prefix, nil, func(k, v []byte) bool {
 		err = decodeDocs(s, k, v, func(d docRow) {
 			if d.num <= last {
 				ordered = false

@@ -36,11 +36,11 @@ func (t *memTx) Get(k []byte) []byte {
 	return t.lend(v)
 }
 
-func (t *memTx) Scan(prefix []byte, fn func(k, v []byte) bool) {
+func (t *memTx) Scan(prefix, from []byte, fn func(k, v []byte) bool) {
 	t.scanning = true
 	defer func() { t.scanning = false }()
 	for _, k := range slices.Sorted(maps.Keys(t.rows)) {
-		if bytes.HasPrefix([]byte(k), prefix) && !fn(t.lend([]byte(k)), t.lend(t.rows[k])) {
+		if k >= string(from) && bytes.HasPrefix([]byte(k), prefix) && !fn(t.lend([]byte(k)), t.lend(t.rows[k])) {
 			return
 		}
 	}
@@ -96,6 +96,9 @@ func (s memStore) open(t require.TestingT) (x *Index) {
 }
 
 func (s *memStore) checkpoint(t require.TestingT, x *Index, force bool) {
+	for more := !force; more; {
+		more = s.step(t, x)
+	}
 	var swap Swap
 	s.update(func(w Writer) bool {
 		var err error
@@ -104,6 +107,19 @@ func (s *memStore) checkpoint(t require.TestingT, x *Index, force bool) {
 		return true
 	})
 	x.Apply(swap)
+}
+
+// step makes one step, and reports whether it did something.
+func (s *memStore) step(t require.TestingT, x *Index) (more bool) {
+	var swap Swap
+	s.update(func(w Writer) bool {
+		var err error
+		swap, more, err = x.Step(w)
+		require.NoError(t, err)
+		return more
+	})
+	x.Apply(swap)
+	return more
 }
 
 func (s memStore) search(t require.TestingT, x *Index, c Corpus, q Query) (hits []Hit) {

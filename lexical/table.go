@@ -29,24 +29,6 @@ func (t table) grown() table {
 	return g
 }
 
-// fit returns a table that is not larger than n elements need.
-func (t table) fit(n int) table {
-	size := len(t)
-	for size > 256 && n <= size/8*3 {
-		size /= 2
-	}
-	if size == len(t) {
-		return t
-	}
-	g := make(table, size)
-	for _, e := range t {
-		if e > 0 {
-			g.put(e)
-		}
-	}
-	return g
-}
-
 func (t table) put(e entry) {
 	i := t.first(e.hash())
 	for t[i] > 0 {

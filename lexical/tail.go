@@ -5,33 +5,34 @@ import (
 	"sort"
 )
 
-// tail is what is not in segments yet, in parts of flushDocs pages; only the last
-// part may have fewer. A checkpoint writes whole parts, so that Apply lets go of
-// them and need not enter anything again: it runs under the owner's lock, and
-// pages come while a checkpoint runs.
+// tail is what is not in segments yet, in parts. A part takes pages until it has flushDocs of them or partPosts
+// postings, or until others must follow; then it is packed, and never changes again. A checkpoint writes whole parts,
+// so that Apply lets go of them and need not enter anything again: it runs under the owner's lock, and pages come while
+// a checkpoint runs.
+//
+//	open ──full──▶ packed ──written──▶ gone
+//	 └──closed (a forced checkpoint, or a Built behind it)──▶ written as it is
 type tail []*part
 
-// part is the inversion of some pages. It has a handful of arrays without
-// pointers in them, however many terms and postings it holds: a page is entered
-// at every commit, and the collector has nothing to follow. A checkpoint, which runs
-// beside those who change it, reads docs, uses and of terms what never changes.
+// partPosts postings fill a part, however few pages have them: pages of words that are new each time take ten times as
+// much as others do, and wait in memory until their part is written.
+const partPosts = 1 << 16
+
+// part is some pages of the tail, in one of two forms.
 type part struct {
-	docs []tailDoc // ascending by number, never empty; removed ones stay until the flush
-	uses []use     // page after page
-	dictionary
-	posts   []uint64 // pieces of lists; see post
+	docs    []docRow // ascending by number, never empty; removed ones stay until they are written
 	removed int      // pages, which readers of lists must leave out
+	closed  bool     // takes no more pages
+	lists   *lists   // while it takes pages
+	packed  *packed  // when it is full
 }
 
-type tailDoc struct {
-	docRow
-	first uint32 // its first term in uses; the next page's is the end
-}
-
-// use is a term of a page.
-type use struct {
-	term uint32 // index into terms
-	n    uint32 // how often it occurs
+// lists are the postings of an open part. There are a handful of arrays without pointers in them, however many terms
+// and postings they hold: a page is entered at every commit, and the collector has nothing to follow.
+type lists struct {
+	dictionary
+	posts []uint64 // pieces of lists; see post
+	n     int      // postings
 }
 
 // A list lies in posts in pieces, each twice as long as the one before up to
@@ -43,43 +44,54 @@ const (
 	link                  = 1 << 63
 )
 
-func (t *tail) add(d Doc) {
+// partWriter enters pages into parts. Its lists are used again for the next part: nobody else reads them once a part is packed.
+type partWriter struct {
+	spare  *lists
+	packer packer
+}
+
+// add enters a page into the last part, or into a new one.
+func (w *partWriter) add(t *tail, d Doc) {
 	n := len(*t)
-	switch {
-	case n == 0:
-		*t = append(*t, newPart(&part{dictionary: newDictionary()}))
-	case len((*t)[n-1].docs) == flushDocs:
-		*t = append(*t, newPart((*t)[n-1]))
+	if n == 0 || (*t)[n-1].closed {
+		like := 0
+		if n > 0 {
+			like = len((*t)[n-1].docs)
+		}
+		*t = append(*t, &part{docs: make([]docRow, 0, min(like, flushDocs)), lists: w.lists()})
+		n++
 	}
-	p := (*t)[len(*t)-1]
-	if p.add(d); len(p.docs) == flushDocs {
-		p.pack()
+	p := (*t)[n-1]
+	p.add(d)
+	if len(p.docs) >= flushDocs || p.lists.n >= partPosts {
+		w.pack(p)
 	}
 }
 
-// pack gives a part that is full no more memory than it needs: its arrays have no room left, and its lists no links.
-// All are new arrays, for a running checkpoint may read the old ones.
-func (p *part) pack() {
-	terms := make([]tailTerm, len(p.terms))
-	posts := make([]uint64, 0, len(p.uses))
-	for i := range p.terms {
-		t := p.terms[i]
-		first := uint32(len(posts))
-		for at := t.first; at != t.end; {
-			w := p.posts[at]
-			if w&link != 0 {
-				at = uint32(w)
-				continue
-			}
-			posts = append(posts, w)
-			at++
-		}
-		t.first, t.end = first, uint32(len(posts))
-		terms[i] = t
+func (w *partWriter) lists() *lists {
+	l := w.spare
+	if w.spare = nil; l == nil {
+		l = &lists{dictionary: newDictionary()}
 	}
-	p.terms, p.posts = terms, posts
-	p.docs, p.uses, p.text = exact(p.docs), exact(p.uses), exact(p.text)
-	p.table = p.table.fit(len(terms))
+	return l
+}
+
+// pack ends a part that is in the hands of this writer alone.
+func (w *partWriter) pack(p *part) {
+	p.docs = exact(p.docs)
+	p.packed, p.closed = w.packer.pack(p.lists, p.docs), true
+	if p.lists.n <= 2*partPosts { // else a page was as large as none before or after it is likely to be
+		p.lists.reset()
+		w.spare = p.lists
+	} else {
+		w.packer = packer{}
+	}
+	p.lists = nil
+}
+
+func (l *lists) reset() {
+	l.terms, l.text, l.posts, l.n = l.terms[:0], l.text[:0], l.posts[:0], 0
+	clear(l.table)
 }
 
 // exact returns a copy without room for more.
@@ -89,28 +101,12 @@ func exact[T any](s []T) []T {
 	return c
 }
 
-// newPart makes as much room as a part took, within reason: the next pages are
-// likely to be like the last.
-func newPart(like *part) *part {
-	const most = 1 << 17
-	return &part{
-		docs: make([]tailDoc, 0, len(like.docs)), uses: make([]use, 0, min(len(like.uses), most)),
-		dictionary: dictionary{
-			terms: make([]tailTerm, 0, min(len(like.terms), most)), text: make([]byte, 0, min(len(like.text), 8*most)),
-			table: make(table, min(len(like.table), most)),
-		},
-		posts: make([]uint64, 0, min(len(like.posts), 2*most)),
-	}
-}
-
 func (p *part) add(d Doc) {
-	row := docRow{num: d.Num, scope: d.Scope, group: d.Group, length: uint32(d.Analysis.Length)}
-	p.docs = append(p.docs, tailDoc{row, uint32(len(p.uses))})
-	terms := d.Analysis.terms()
-	p.uses = double(p.uses, len(terms))
-	p.room(len(terms))
+	p.docs = append(p.docs, d.row())
+	terms := d.Analysis.Terms
+	p.lists.room(len(terms))
 	for some := range slices.Chunk(terms, together) {
-		p.addTerms(d.Scope, some)
+		p.lists.add(uint32(len(p.docs)-1), d.Scope, some)
 	}
 }
 
@@ -118,58 +114,58 @@ func (p *part) add(d Doc) {
 // looked up one by one each waits for memory, of these all wait at once.
 const together = 32
 
-// addTerms enters terms of the last page; each occurs once.
-func (p *part) addTerms(scope uint32, terms []TermCount) {
+// add enters terms of a page; each occurs once.
+func (l *lists) add(page, scope uint32, terms []TermCount) {
 	var hashes [together]uint32
 	var found [together]entry
 	var next [together]uint64
 	for i := range terms {
 		hashes[i] = inScope(terms[i].hashed(), scope)
-		found[i] = p.candidate(hashes[i])
+		found[i] = l.candidate(hashes[i])
 	}
 	for i := range terms {
 		if e := found[i]; e > 0 {
-			next[i] = p.posts[p.terms[e.at()].end]
+			next[i] = l.posts[l.terms[e.at()].end]
 		}
 	}
-	doc := uint64(len(p.docs)-1) << 32
+	doc := uint64(page) << 32
 	for i := range terms {
 		c, at := &terms[i], found[i].at()
-		if found[i] == 0 || !p.is(at, scope, c.Term) {
-			at = p.enter(hashes[i], scope, c.Term)
-			next[i] = p.posts[p.terms[at].end]
+		if found[i] == 0 || !l.is(at, scope, c.Term) {
+			at = l.enter(hashes[i], scope, c.Term)
+			next[i] = l.posts[l.terms[at].end]
 		}
-		p.uses = append(p.uses, use{at, c.N})
-		p.post(&p.terms[at], next[i], doc|uint64(c.N))
+		l.post(&l.terms[at], next[i], doc|uint64(c.N))
 	}
+	l.n += len(terms)
 }
 
 // post appends a posting to the list of a term; next is the word where it goes.
-func (p *part) post(t *tailTerm, next, posting uint64) {
+func (l *lists) post(t *tailTerm, next, posting uint64) {
 	if next&link != 0 {
-		piece := p.piece(min(int(next&^link)+1, lastPiece))
-		p.posts[t.end] = link | uint64(piece)
+		piece := l.piece(min(int(next&^link)+1, lastPiece))
+		l.posts[t.end] = link | uint64(piece)
 		t.end = piece
 	}
-	p.posts[t.end] = posting
+	l.posts[t.end] = posting
 	t.end++
 	t.df++
 }
 
 // piece returns where a new piece of 1<<power words begins.
-func (p *part) piece(power int) uint32 {
-	at, size := len(p.posts), 1<<power
-	p.posts = double(p.posts, size)[:at+size]
-	p.posts[at+size-1] = link | uint64(power)
+func (l *lists) piece(power int) uint32 {
+	at, size := len(l.posts), 1<<power
+	l.posts = double(l.posts, size)[:at+size]
+	l.posts[at+size-1] = link | uint64(power)
 	return uint32(at)
 }
 
 // enter returns the index of a term; the table has room for it.
-func (p *part) enter(hash, scope uint32, text string) uint32 {
-	at, known := p.dictionary.enter(hash, scope, text)
+func (l *lists) enter(hash, scope uint32, text string) uint32 {
+	at, known := l.dictionary.enter(hash, scope, text)
 	if !known {
-		first := p.piece(firstPiece)
-		p.terms[at].first, p.terms[at].end = first, first
+		first := l.piece(firstPiece)
+		l.terms[at].first, l.terms[at].end = first, first
 	}
 	return at
 }
@@ -186,104 +182,90 @@ func double[T any](s []T, n int) []T {
 // last is the greatest number in a part.
 func (p *part) last() uint64 { return p.docs[len(p.docs)-1].num }
 
-// remove takes the postings of a page out of the counts. They and the document
-// stay where they are, because a running checkpoint may read them.
+// remove notes that a page is gone. Its postings and the page stay where they are, because a running checkpoint may
+// read them.
 func (t tail) remove(num uint64) {
 	at := sort.Search(len(t), func(i int) bool { return t[i].last() >= num })
 	if at == len(t) {
 		return
 	}
 	p := t[at]
-	i := p.from(num)
-	if p.docs[i].num != num {
-		return
-	}
-	p.removed++
-	for _, u := range p.of(i) {
-		p.terms[u.term].df--
+	i := sort.Search(len(p.docs), func(i int) bool { return p.docs[i].num >= num })
+	if p.docs[i].num == num {
+		p.removed++
 	}
 }
 
-// from returns the index of the first document with a number ≥ num.
-func (p *part) from(num uint64) int {
-	return sort.Search(len(p.docs), func(i int) bool { return p.docs[i].num >= num })
-}
-
-// of returns the terms of a document.
-func (p *part) of(doc int) []use {
-	if doc+1 < len(p.docs) {
-		return p.uses[p.docs[doc].first:p.docs[doc+1].first]
-	}
-	return p.uses[p.docs[doc].first:]
-}
-
-// whole returns the parts, without an unfinished one unless all are asked for;
-// of that one a view of what is there now, because pages may come to it. It has no
-// lists: of them a checkpoint reads nothing.
+// whole returns the parts that take no more pages. All of them are asked for by closing the last.
 func (t tail) whole(all bool) []*part {
 	n := len(t)
-	if n == 0 || len(t[n-1].docs) == flushDocs {
-		return slices.Clone(t)
+	if n == 0 {
+		return nil
 	}
-	parts := slices.Clone(t[:n-1])
-	if p := t[n-1]; all {
-		parts = append(parts, &part{docs: p.docs, uses: p.uses, dictionary: dictionary{terms: p.terms, text: p.text}})
+	if last := t[n-1]; all {
+		last.closed = true
+	} else if !last.closed {
+		n--
 	}
-	return parts
+	return slices.Clone(t[:n])
 }
 
-// after returns a tail of the documents above a number.
-func (t tail) after(through uint64, gone func(num uint64) bool) tail {
+// after returns a tail of the pages above a number, with which a part ends.
+func (t tail) after(through uint64) tail {
 	at := sort.Search(len(t), func(i int) bool { return t[i].last() > through })
 	if at == len(t) {
 		return nil
 	}
-	if t[at].docs[0].num > through {
-		return slices.Clone(t[at:])
-	}
-	var rest tail // a forced flush ended inside a part
-	for _, p := range t[at:] {
-		for _, d := range p.above(through) {
-			rest.add(d)
-			if gone(d.Num) {
-				rest.remove(d.Num)
-			}
-		}
-	}
-	return rest
+	return slices.Clone(t[at:])
 }
 
-// above gives the documents above a number back as they were added.
-func (p *part) above(through uint64) []Doc {
-	from := p.from(through + 1)
-	docs := make([]Doc, 0, len(p.docs)-from)
-	for i := from; i < len(p.docs); i++ {
-		row := &p.docs[i]
-		a := Analysis{Length: int(row.length)}
-		for _, u := range p.of(i) {
-			a.Terms = append(a.Terms, TermCount{Term: string(p.bytes(&p.terms[u.term])), N: u.n})
-		}
-		docs = append(docs, Doc{Num: row.num, Scope: row.scope, Group: row.group, Analysis: a})
+// terms counts the lists of a part.
+func (p *part) terms() int {
+	if p.packed != nil {
+		return p.packed.terms
 	}
-	return docs
+	return len(p.lists.terms)
 }
 
-// tailList walks the postings of a term in the order of pages.
+// inOrder gives a closed part in its packed form.
+func (p *part) inOrder() *packed {
+	if p.packed != nil {
+		return p.packed
+	}
+	var w packer
+	return w.pack(p.lists, p.docs)
+}
+
+// each calls fn for the postings of a term, by the index of their page.
+func (l *lists) each(t *tailTerm, fn func(doc, n uint32)) {
+	for at := t.first; at != t.end; {
+		w := l.posts[at]
+		if w&link != 0 {
+			at = uint32(w)
+			continue
+		}
+		fn(uint32(w>>32), uint32(w))
+		at++
+	}
+}
+
+// tailList walks the postings of a term of an open part in the order of pages.
 type tailList struct {
 	p       *part
 	at, end uint32
 }
 
 func (p *part) list(term uint32) tailList {
-	t := &p.terms[term]
+	t := &p.lists.terms[term]
 	return tailList{p: p, at: t.first, end: t.end}
 }
 
 // next puts up to blockSize postings into buf, of removed pages too.
 func (l *tailList) next(buf *[blockSize]posting) []posting {
 	n := 0
+	posts := l.p.lists.posts
 	for n < blockSize && l.at != l.end {
-		w := l.p.posts[l.at]
+		w := posts[l.at]
 		if w&link != 0 {
 			l.at = uint32(w)
 			continue

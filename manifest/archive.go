@@ -111,7 +111,7 @@ func (a *archive) openMark(rep *Report, db string) (known bool, err error) {
 	a.mark, err = a.readMark()
 	switch {
 	case err == nil && db != "" && a.mark.db != db:
-		return false, corrupt(markName, headerSize, -1, fmt.Errorf("the archive belongs to database %q, not to %q", a.mark.db, db))
+		return false, corruptAt(markName, headerSize, noLeaf, fmt.Errorf("the archive belongs to database %q, not to %q", a.mark.db, db))
 	case err == nil:
 		return true, nil
 	case errors.Is(err, ErrNewerFormat), ioFailed(err):
@@ -125,7 +125,7 @@ func (a *archive) openMark(rep *Report, db string) (known bool, err error) {
 			a.mark = stamp{db: db, root: new(Frontier).Root()}
 			return true, a.create()
 		}
-		err = corrupt(markName, 0, -1, errors.New("the mark is missing though leaves are there"))
+		err = corruptAt(markName, 0, noLeaf, errors.New("the mark is missing though leaves are there"))
 	}
 	if !a.readOnly {
 		return false, err
@@ -355,9 +355,9 @@ func (a *archive) fixedPrefix(limit uint64) (uint64, error) {
 		return 0, fmt.Errorf("manifest: open the archive: %w", err)
 	}
 	n := min(limit, uint64(max(0, rows-headerSize)/rowSize))
-	room := uint64(max(0, hashes-headerSize) / tlog.HashSize)
-	n = min(n, (room+64)/2) // n leaves take 2n hashes, less one for each bit set in n
-	for n > 0 && hashCount(n) > room {
+	whole := uint64(max(0, hashes-headerSize) / tlog.HashSize)
+	n = min(n, (whole+64)/2) // n leaves take 2n hashes, less one for each bit set in n
+	for n > 0 && hashCount(n) > whole {
 		n--
 	}
 	return n, nil
@@ -395,7 +395,7 @@ func (a *archive) checkRoot(known bool, rep *Report) error {
 	v := view{arch: a, archived: rep.Archived, segs: a.segs}
 	root, err := v.root(rep.Archived)
 	if err == nil && root != a.mark.root {
-		err = corrupt(hashesName, headerSize, -1, errors.New("the stored hashes do not give the root of the mark"))
+		err = corruptAt(hashesName, headerSize, noLeaf, errors.New("the stored hashes do not give the root of the mark"))
 	}
 	if err != nil && (!a.readOnly || ioFailed(err)) {
 		return err
@@ -584,7 +584,7 @@ type bodyWriter struct {
 func (w *bodyWriter) bodies(ctx context.Context, x added) error {
 	for k, leaf := range x.leaves {
 		i := x.from + uint64(k)
-		if err := w.room(i, frameSize+int64(len(leaf.body))); err != nil {
+		if err := w.segmentFor(i, frameSize+int64(len(leaf.body))); err != nil {
 			return err
 		}
 		last := &w.segs[len(w.segs)-1]
@@ -602,9 +602,9 @@ func (w *bodyWriter) bodies(ctx context.Context, x added) error {
 	return w.sync()
 }
 
-// room begins a new segment for leaf i where the frame does not fit into the
+// segmentFor begins a new segment for leaf i where the frame does not fit into the
 // last one.
-func (w *bodyWriter) room(i uint64, frame int64) error {
+func (w *bodyWriter) segmentFor(i uint64, frame int64) error {
 	if k := len(w.segs); k > 0 && w.segs[k-1].end+frame <= w.a.segSize {
 		return nil
 	}

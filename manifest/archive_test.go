@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/ctxpage/ctxpage/corrupt"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/stretchr/testify/require"
@@ -87,9 +88,10 @@ func TestAddOverlap(t *testing.T) {
 	}
 	for i := range order {
 		require.NoError(t, l.Add(i, sampleBody(t, i)))
-		damaged := &CorruptError{}
+		damaged := &corrupt.Error{}
 		require.ErrorAs(t, l.Add(i, sampleBody(t, i+1)), &damaged)
-		require.EqualValues(t, i, damaged.Leaf)
+		require.Equal(t, corrupt.Leaf, damaged.Unit)
+		require.EqualValues(t, i, damaged.Num)
 		other := bytes.Clone(sampleBody(t, i))
 		other[len(other)-1] ^= 1
 		require.ErrorAs(t, l.Add(i, other), &damaged, "of the same length")
@@ -107,7 +109,7 @@ func TestAddOverlap(t *testing.T) {
 	l, _ = openLog(t, f, Options{})
 	for i := range l.Size() {
 		err := l.Add(i, sampleBody(t, i))
-		damaged := &CorruptError{}
+		damaged := &corrupt.Error{}
 		require.Equal(t, i == 5, errors.As(err, &damaged), "leaf %d: %v", i, err)
 	}
 }
@@ -310,7 +312,7 @@ func TestCutAtEveryByte(t *testing.T) {
 			mended := f.Clone()
 			l, rep, err := Open(ctx, testDir, mended, Options{SegmentSize: 500})
 			if name == markName {
-				damaged := &CorruptError{}
+				damaged := &corrupt.Error{}
 				require.ErrorAs(t, err, &damaged)
 				continue
 			}
@@ -340,7 +342,7 @@ func TestFilledWithOthers(t *testing.T) {
 	for i := uint64(0); i < 10 && err == nil; i++ {
 		err = l.Add(i, sampleBody(t, i+1))
 	}
-	damaged := &CorruptError{}
+	damaged := &corrupt.Error{}
 	require.ErrorAs(t, err, &damaged)
 }
 
@@ -395,7 +397,7 @@ func TestNewerFiles(t *testing.T) {
 		for _, ro := range []bool{true, false} {
 			_, _, err := Open(ctx, testDir, f, Options{ReadOnly: ro})
 			require.ErrorIs(t, err, ErrNewerFormat, name)
-			damaged := &CorruptError{}
+			damaged := &corrupt.Error{}
 			require.NotErrorAs(t, err, &damaged)
 		}
 		require.Equal(t, before, files(t, f))
@@ -414,7 +416,7 @@ func TestNewerFiles(t *testing.T) {
 func TestOpenRefuses(t *testing.T) {
 	f, _ := builtArchive(t, 14)
 	clean := files(t, f)
-	damaged := &CorruptError{}
+	damaged := &corrupt.Error{}
 	try := func(opts Options) error {
 		l, rep, err := Open(ctx, testDir, f, opts)
 		if err != nil {
@@ -616,8 +618,8 @@ func TestGoldenArchive(t *testing.T) {
 }
 
 func TestCorruptErrorText(t *testing.T) {
-	err := corrupt("index", 56, 1, errors.New("wrong checksum"))
-	require.Equal(t, "manifest: corrupt index at byte 56 (leaf 1): wrong checksum; "+hintRestore, err.Error())
-	require.Equal(t, "manifest: corrupt: x", (&CorruptError{Leaf: -1, Err: fmt.Errorf("x")}).Error())
+	err := corruptAt("index", 56, 1, errors.New("wrong checksum"))
+	require.Equal(t, "ctxpage: index at offset 56 (leaf 1) is damaged: wrong checksum; "+hintRestore, err.Error())
+	require.Equal(t, "ctxpage: the audit is damaged: x", (&corrupt.Error{File: audit, Err: fmt.Errorf("x")}).Error())
 	require.Equal(t, uint64(0xef46db3751d8e999), xxhash.Sum64(nil), "the checksum is xxHash64, seed 0")
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/ctxpage/ctxpage/corrupt"
 	"github.com/oklog/ulid/v2"
 	"github.com/vmihailenco/msgpack/v5"
 	"github.com/vmihailenco/msgpack/v5/msgpcode"
@@ -111,7 +112,7 @@ var fields = [...]field{
 	40: unsigned(func(w *wire) *uint64 { return &w.Size }),
 	41: digest(func(w *wire) *Digest { return &w.Root }),
 	42: text(func(w *wire) *string { return &w.Embedder }),
-	43: {emptyRows, encRows, decRows}, // the end of every leaf that has it: see endOf
+	43: {emptyRows, encRows, decRows}, // the end of every leaf that has it: see leafEnd
 }
 
 // peekFields is how many elements the index row is made from.
@@ -154,7 +155,7 @@ func Encode(r *Record) ([]byte, error) {
 
 // Decode reads the bytes of leaf index. Elements this program does not know are
 // skipped; a newer leaf version is ErrNewerFormat, anything else that does not
-// fit a CorruptError. Memory stays within a small multiple of len(body), which
+// fit a corrupt.Error. Memory stays within a small multiple of len(body), which
 // may not exceed MaxBody.
 func Decode(index uint64, body []byte) (*Record, error) {
 	w := wire{}
@@ -175,7 +176,7 @@ func leafError(index uint64, err error) error {
 	if errors.Is(err, ErrNewerFormat) {
 		return fmt.Errorf("leaf %d: %w", index, err)
 	}
-	return &CorruptError{Leaf: int64(index), Err: err, Hint: "run verify to see what else differs"}
+	return &corrupt.Error{File: audit, Unit: corrupt.Leaf, Num: index, Err: err, Hint: "run verify to see what else differs"}
 }
 
 // wires are those that nobody uses: recovery peeks into every leaf of the log.
@@ -224,7 +225,7 @@ func decode(w *wire, body []byte, limit int) error {
 }
 
 func flagsOf(r *Record) (f uint64) {
-	for i, on := range [...]bool{r.ReadOnly, r.ServeStale, r.Review, len(r.Writes) > 0, len(r.Rows) > 0, r.QuestionKept} {
+	for i, on := range [...]bool{r.ReadOnly, r.ServeStale, r.Review, len(r.Writes) > 0, len(r.Rows)+len(r.State) > 0, r.QuestionKept} {
 		if on {
 			f |= 1 << i
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ctxpage/ctxpage/corrupt"
 	"github.com/stretchr/testify/require"
 	"github.com/vmihailenco/msgpack/v5"
 	"pgregory.net/rapid"
@@ -109,6 +110,7 @@ func drawPage() *rapid.Generator[Page] {
 			Form: Form(rapid.IntRange(0, 3).Draw(t, "form")), Tag: Tag(rapid.IntRange(0, 4).Draw(t, "tag")),
 			Tokens: rapid.IntRange(0, math.MaxInt).Draw(t, "tokens"),
 			Score:  score(), R: score(), P: score(), S: score(), LexOwn: score(), LexNear: score(), LexGroup: score(), Vector: score(),
+			LexSpeaker: score(), LexFirst: score(), LexDate: score(), LexForms: score(), LexLevel: score(),
 			Reason: rapid.SampledFrom([]string{"", "score", "pinned", "budget"}).Draw(t, "reason"),
 			Dirty:  rapid.Bool().Draw(t, "dirty"), Refetched: rapid.Bool().Draw(t, "refetched"), Stale: rapid.Bool().Draw(t, "stale"),
 			Via: rapid.Uint64().Draw(t, "via"),
@@ -290,15 +292,15 @@ func TestDecodeAcceptsGrowth(t *testing.T) {
 	require.Equal(t, "type-77", r.Type.String())
 
 	w := wire{}
-	row := appendRow(nil, &w, &Page{Num: 5, Version: 1, Via: 9, Form: FormRange, Ranges: [][2]uint32{{1, 2}}, Vector: 8})
+	row := appendRow(nil, &w, &Page{Num: 5, Version: 1, Via: 9, Form: FormRange, Ranges: [][2]uint32{{1, 2}}, Vector: 8, LexLevel: 7})
 	row = append(row, 1, 2, 3)
 	pages, err := w.readPages(append([]byte{byte(len(row))}, row...))
 	require.NoError(t, err)
-	require.Equal(t, []Page{{Num: 5, Version: 1, Via: 9, Form: FormRange, Ranges: [][2]uint32{{1, 2}}, Vector: 8}}, pages)
+	require.Equal(t, []Page{{Num: 5, Version: 1, Via: 9, Form: FormRange, Ranges: [][2]uint32{{1, 2}}, Vector: 8, LexLevel: 7}}, pages)
 
 	_, err = Decode(0, elements(2, 1))
 	require.ErrorIs(t, err, ErrNewerFormat)
-	damaged := &CorruptError{}
+	damaged := &corrupt.Error{}
 	require.NotErrorAs(t, err, &damaged)
 	for name, b := range map[string][]byte{
 		"nothing": {}, "no array": {0x01}, "no version": elements(), "a short id": elements(1, 1, []byte{1, 2}), "version 0": elements(0, 1), "a text as type": elements(1, "x"),
@@ -307,7 +309,8 @@ func TestDecodeAcceptsGrowth(t *testing.T) {
 	} {
 		_, err := Decode(7, b)
 		require.ErrorAs(t, err, &damaged, name)
-		require.EqualValues(t, 7, damaged.Leaf)
+		require.Equal(t, corrupt.Leaf, damaged.Unit)
+		require.EqualValues(t, 7, damaged.Num)
 	}
 }
 

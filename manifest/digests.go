@@ -5,31 +5,51 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// The digests of the rows that a batch wrote are the last element of its leaf, and their number the last bytes of that,
+// The digests of the rows that a batch wrote are the last element of its leaf, and their numbers the last bytes of that,
 // so that one of them is read at a known distance from the end: whoever loads a page must not decode a leaf of a
 // thousand writes. Therefore no element may follow this one in a leaf that has it.
+//
+//	Rows, 32 bytes each; State, 24 bytes each; number of State (u32); number of Rows (u32), its top bit set
+//
+// Leaves of older programs have no State, nor its number, nor the bit.
 
-// rowDigest is the size of each.
-const rowDigest = 32
+// Sizes of a digest of a row and of an entry of a state row, bytes.
+const (
+	rowDigest = 32
+	StateSize = 24
+)
 
-func emptyRows(w *wire) bool { return len(w.Rows) == 0 }
+// MaxState is how many state rows a leaf may have entries of.
+const MaxState = 1 << 17
+
+// rowsBit in the number of rows says that the number of state rows is before it.
+const rowsBit = 1 << 31
+
+func emptyRows(w *wire) bool { return len(w.Rows)+len(w.State) == 0 }
 
 func encRows(e *msgpack.Encoder, w *wire) error {
-	if len(w.Rows) > MaxPages {
-		return fmt.Errorf("%d rows; the limit is %d: split the call", len(w.Rows), MaxPages)
+	if len(w.Rows) > MaxPages || len(w.State) > MaxState {
+		return fmt.Errorf("%d rows, %d state rows; the limits are %d and %d: split the call", len(w.Rows), len(w.State), MaxPages, MaxState)
 	}
-	b := make([]byte, 0, len(w.Rows)*rowDigest+4)
-	for _, d := range w.Rows {
-		if len(d) != rowDigest {
-			return fmt.Errorf("a digest of %d bytes, expected %d", len(d), rowDigest)
+	b := make([]byte, 0, len(w.Rows)*rowDigest+len(w.State)*StateSize+8)
+	for _, of := range []struct {
+		list []Digest
+		size int
+	}{{w.Rows, rowDigest}, {w.State, StateSize}} {
+		for _, d := range of.list {
+			if len(d) != of.size {
+				return fmt.Errorf("a digest of %d bytes, expected %d", len(d), of.size)
+			}
+			b = append(b, d...)
 		}
-		b = append(b, d...)
 	}
-	return e.EncodeBytes(binary.BigEndian.AppendUint32(b, uint32(len(w.Rows))))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(w.State)))
+	return e.EncodeBytes(binary.BigEndian.AppendUint32(b, uint32(len(w.Rows))|rowsBit))
 }
 
 func decRows(d *msgpack.Decoder, w *wire) error {
@@ -37,78 +57,158 @@ func decRows(d *msgpack.Decoder, w *wire) error {
 	if err != nil || len(b) == 0 {
 		return err
 	}
-	n := len(b) / rowDigest * rowDigest
-	if n == 0 || len(b) != n+4 || int(binary.BigEndian.Uint32(b[n:])) != n/rowDigest || n/rowDigest > MaxPages {
+	t, err := tallyOf(b)
+	if err != nil || t.bytes() != len(b) {
 		return fmt.Errorf("digests of rows in %d bytes", len(b))
 	}
-	for ; n > 0; n -= rowDigest {
-		w.Rows = append(w.Rows, Digest(b[:rowDigest:rowDigest]))
-		b = b[rowDigest:]
+	for range t.rows {
+		w.Rows, b = append(w.Rows, Digest(b[:rowDigest:rowDigest])), b[rowDigest:]
+	}
+	for range t.state {
+		w.State, b = append(w.State, Digest(b[:StateSize:StateSize])), b[StateSize:]
 	}
 	return nil
 }
 
-// RowDigest is element k of Rows in leaf i, read without the rest of the leaf. ErrNoLeaf: it has none of that number.
-func (l *Log) RowDigest(i uint64, k int) (d [rowDigest]byte, err error) {
-	v, err := l.view()
-	if err != nil {
-		return d, err
-	}
-	if i >= v.size() {
-		return d, fmt.Errorf("%w: %d of %d", ErrNoLeaf, i, v.size())
-	}
-	end, err := v.endOf(i)
-	if err != nil {
-		return d, err
-	}
-	var n [4]byte
-	if err := end(n[:], 4); err != nil {
-		return d, err
-	}
-	count := int(binary.BigEndian.Uint32(n[:]))
-	if k < 0 || k >= count || count > MaxPages {
-		return d, fmt.Errorf("%w: leaf %d has the digests of %d rows, number %d was asked for", ErrNoLeaf, i, count, k)
-	}
-	return d, end(d[:], int64(4+(count-k)*rowDigest))
+// tally is what the last bytes of a leaf say of its digests.
+type tally struct {
+	rows, state int
+	tail        int // bytes of the numbers
 }
 
-// endOf gives what reads the last bytes of a leaf that ends in digests of rows: into b, from so far before its end.
-func (v *view) endOf(i uint64) (func(b []byte, before int64) error, error) {
-	none := fmt.Errorf("%w: leaf %d has no digests of rows", ErrNoLeaf, i)
+// tallySize is at most the size of the numbers, bytes.
+const tallySize = 8
+
+func (t tally) bytes() int { return t.rows*rowDigest + t.state*StateSize + t.tail }
+
+// row and entry are how far before the end of the leaf element k begins.
+func (t tally) row(k int) int64   { return int64(t.bytes() - k*rowDigest) }
+func (t tally) entry(k int) int64 { return int64(t.tail + (t.state-k)*StateSize) }
+
+// tallyOf reads the numbers at the end of b.
+func tallyOf(b []byte) (t tally, err error) {
+	n := len(b) - 4
+	if n < 0 {
+		return t, errRow
+	}
+	count := binary.BigEndian.Uint32(b[n:])
+	if t.rows, t.tail = int(count&^rowsBit), 4; count&rowsBit != 0 {
+		if n < 4 {
+			return t, errRow
+		}
+		t.state, t.tail = int(binary.BigEndian.Uint32(b[n-4:])), tallySize
+	}
+	if t.rows > MaxPages || t.state > MaxState || t.rows+t.state == 0 {
+		return t, errRow
+	}
+	return t, nil
+}
+
+// RowDigest is element k of Rows in leaf i, read without the rest of the leaf. ErrNoLeaf: it has none of that number.
+func (l *Log) RowDigest(i uint64, k int) (d [rowDigest]byte, err error) {
+	e := leafEnds.Get().(*leafEnd)
+	defer e.done()
+	t, err := e.open(l, i)
+	if err == nil && (k < 0 || k >= t.rows) {
+		err = fmt.Errorf("%w: leaf %d has the digests of %d rows, number %d was asked for", ErrNoLeaf, i, t.rows, k)
+	}
+	if err == nil {
+		err = e.read(d[:], t.row(k))
+	}
+	return d, err
+}
+
+// StateEntry is element k of State in leaf i, likewise.
+func (l *Log) StateEntry(i uint64, k int) (d [StateSize]byte, err error) {
+	e := leafEnds.Get().(*leafEnd)
+	defer e.done()
+	t, err := e.open(l, i)
+	if err == nil && (k < 0 || k >= t.state) {
+		err = fmt.Errorf("%w: leaf %d has entries of %d state rows, number %d was asked for", ErrNoLeaf, i, t.state, k)
+	}
+	if err == nil {
+		err = e.read(d[:], t.entry(k))
+	}
+	return d, err
+}
+
+// leafEnd reads the end of a leaf. Every page that is loaded from the file is compared with such an end, so it takes one
+// read of the segment for the numbers and, in a leaf of few rows, the digest; and no memory of its own, but from leafEnds.
+type leafEnd struct {
+	i       uint64
+	tail    []byte // the last bytes of the leaf: all of them if it is not archived, else those in buf
+	r       row    // of an archived leaf
+	segment segment
+	buf     [256]byte // the numbers and the digests of seven rows
+}
+
+var leafEnds = sync.Pool{New: func() any { return new(leafEnd) }}
+
+// done gives e back. It keeps no leaf and no file from being collected.
+func (e *leafEnd) done() {
+	e.tail, e.segment = nil, segment{}
+	leafEnds.Put(e)
+}
+
+// open finds the end of leaf i, which must have digests of rows, and reads the numbers there.
+func (e *leafEnd) open(l *Log, i uint64) (t tally, err error) {
+	v, err := l.view()
+	if err != nil {
+		return t, err
+	}
+	if i >= v.size() {
+		return t, fmt.Errorf("%w: %d of %d", ErrNoLeaf, i, v.size())
+	}
+	if err := e.find(v, i); err != nil {
+		return t, err
+	}
+	if t, err = tallyOf(e.tail); err != nil {
+		err = corruptAt(leavesName, 0, int64(i), err)
+	}
+	return t, err
+}
+
+func (e *leafEnd) find(v *view, i uint64) (err error) {
+	e.i = i
 	if i >= v.archived {
-		t := v.tail[i-v.archived]
-		if !t.row.rows {
-			return nil, none
-		}
-		return func(b []byte, before int64) error {
-			if before > int64(len(t.body)) {
-				return errRow
-			}
-			copy(b, t.body[int64(len(t.body))-before:])
-			return nil
-		}, nil
+		t := &v.tail[i-v.archived]
+		e.r, e.segment, e.tail = t.row, segment{}, t.body
+	} else if e.r, err = v.rowIn(e.buf[:rowSize], i); err != nil {
+		return err
 	}
-	r, err := v.row(i)
-	if err != nil {
-		return nil, err
+	if !e.r.rows {
+		return fmt.Errorf("%w: leaf %d has no digests of rows", ErrNoLeaf, i)
 	}
-	if !r.rows {
-		return nil, none
-	}
-	s, err := v.segment(i)
-	if err != nil {
-		return nil, err
-	}
-	return func(b []byte, before int64) error {
-		if before > int64(r.size) {
-			return corrupt(segmentName(s.first), int64(r.off), int64(i), errors.New("more digests of rows than the leaf has bytes"))
-		}
-		at := r.end() - before
-		if _, err := s.file.ReadAt(b, at); err != nil {
-			return readError(segmentName(s.first), at, int64(i), err)
-		}
+	if i >= v.archived {
 		return nil
-	}, nil
+	}
+	if e.segment, err = v.segment(i); err != nil {
+		return err
+	}
+	e.tail = e.buf[:min(len(e.buf), int(e.r.size))]
+	return e.readAt(e.tail, int64(len(e.tail)))
+}
+
+// read fills b with the bytes that begin so far before the end of the leaf.
+func (e *leafEnd) read(b []byte, before int64) error {
+	switch n := int64(len(e.tail)); {
+	case before <= n:
+		copy(b, e.tail[n-before:])
+		return nil
+	case e.segment.file == nil:
+		return errRow
+	case before > int64(e.r.size):
+		return corruptAt(segmentName(e.segment.first), int64(e.r.off), int64(e.i), errors.New("more digests of rows than the leaf has bytes"))
+	}
+	return e.readAt(b, before)
+}
+
+func (e *leafEnd) readAt(b []byte, before int64) error {
+	at := e.r.end() - before
+	if _, err := e.segment.file.ReadAt(b, at); err != nil {
+		return readError(segmentName(e.segment.first), at, int64(e.i), err)
+	}
+	return nil
 }
 
 // FirstRows is the first leaf that has digests of rows; false: none has. Rows that are older cannot be compared.

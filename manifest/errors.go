@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"syscall"
 )
@@ -37,35 +36,6 @@ var (
 	// ErrClosed: the log was closed.
 	ErrClosed = errors.New("manifest: closed")
 )
-
-// CorruptError says that stored bytes are not what was written: where, and what
-// to do about it.
-type CorruptError struct {
-	File   string // base name in the archive; empty for bytes that came from elsewhere
-	Offset int64  // of the first wrong thing in File
-	Leaf   int64  // index of the first leaf concerned; -1 when no single one is
-	Err    error  // what was expected and what was found
-	Hint   string // what to do
-}
-
-// Error tells all of it in one line.
-func (e *CorruptError) Error() string {
-	s := "manifest: corrupt"
-	if e.File != "" {
-		s += fmt.Sprintf(" %s at byte %d", e.File, e.Offset)
-	}
-	if e.Leaf >= 0 {
-		s += fmt.Sprintf(" (leaf %d)", e.Leaf)
-	}
-	s += ": " + e.Err.Error()
-	if e.Hint != "" {
-		s += "; " + e.Hint
-	}
-	return s
-}
-
-// Unwrap gives the cause.
-func (e *CorruptError) Unwrap() error { return e.Err }
 
 // ioFailed tells a read that the system could not do now from bytes that are wrong: tried again it may give them.
 func ioFailed(err error) bool {

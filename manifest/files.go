@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/ctxpage/ctxpage/corrupt"
 	"golang.org/x/mod/sumdb/tlog"
 )
 
@@ -51,10 +52,20 @@ const (
 
 const hintRestore = "restore a backup; dbctl manifest verify says what else differs"
 
-// corrupt makes a CorruptError; leaf is -1 when no single one is concerned.
-func corrupt(file string, off, leaf int64, err error) *CorruptError {
-	return &CorruptError{File: file, Offset: off, Leaf: leaf, Err: err, Hint: hintRestore}
+// noLeaf is the leaf of damage that concerns no single one.
+const noLeaf = -1
+
+// corruptAt makes the error for damage in a file of the archive; leaf may be noLeaf.
+func corruptAt(file string, off, leaf int64, err error) *corrupt.Error {
+	e := &corrupt.Error{File: file, Offset: off, Err: err, Hint: hintRestore}
+	if leaf != noLeaf {
+		e.Unit, e.Num = corrupt.Leaf, uint64(leaf)
+	}
+	return e
 }
+
+// audit is the File of damage in bytes that did not come from the archive.
+const audit = "the audit"
 
 func segmentName(first uint64) string { return fmt.Sprintf("%s%020d", leavesName, first) }
 
@@ -88,9 +99,9 @@ var errTornHeader = errors.New("the file ends within its header")
 func checkHeader(name string, b []byte, kind byte, first uint64) error {
 	switch {
 	case len(b) < headerSize:
-		return corrupt(name, int64(len(b)), -1, errTornHeader)
+		return corruptAt(name, int64(len(b)), noLeaf, errTornHeader)
 	case string(b[:4]) != "CTXM":
-		return corrupt(name, 0, -1, fmt.Errorf("begins with %q, expected CTXM", b[:4]))
+		return corruptAt(name, 0, noLeaf, fmt.Errorf("begins with %q, expected CTXM", b[:4]))
 	}
 	// The header keeps its form in every version, so its sum tells a newer file from one whose version was hit.
 	sound := binary.LittleEndian.Uint64(b[16:]) == xxhash.Sum64(b[:16])
@@ -98,7 +109,7 @@ func checkHeader(name string, b []byte, kind byte, first uint64) error {
 		return fmt.Errorf("%s has version %d, this program knows %d: %w", name, v, archiveVersion, ErrNewerFormat)
 	}
 	if string(b[:headerSize]) != string(header(kind, first)) {
-		return corrupt(name, 4, -1, errors.New("the header is not the one of this file"))
+		return corruptAt(name, 4, noLeaf, errors.New("the header belongs to another file"))
 	}
 	return nil
 }
@@ -130,7 +141,7 @@ func rowOf(body []byte) (row, error) {
 
 // row is rowOf for the bytes of a record, so many.
 func (r *Record) row(size int) row {
-	return row{typ: r.Type, writes: len(r.Writes) > 0, rows: len(r.Rows) > 0, size: uint32(size), trace: traceHash(r.Trace), parent: traceHash(r.Parent)}
+	return row{typ: r.Type, writes: len(r.Writes) > 0, rows: len(r.Rows)+len(r.State) > 0, size: uint32(size), trace: traceHash(r.Trace), parent: traceHash(r.Parent)}
 }
 
 func (r row) append(b []byte, i uint64) []byte {
@@ -152,7 +163,7 @@ func (r row) append(b []byte, i uint64) []byte {
 // parseRow checks that b is the row of leaf i.
 func parseRow(b []byte, i uint64) (row, error) {
 	if binary.LittleEndian.Uint64(b[24:]) != sum(i, b[:24]) {
-		return row{}, corrupt(indexName, rowOffset(i), int64(i), errors.New("wrong checksum of an index row"))
+		return row{}, corruptAt(indexName, rowOffset(i), int64(i), errors.New("wrong checksum of an index row"))
 	}
 	if b[0] != rowWhole {
 		return row{}, fmt.Errorf("leaf %d is in state %d: %w", i, b[0], ErrNewerFormat)
@@ -160,7 +171,7 @@ func parseRow(b []byte, i uint64) (row, error) {
 	u := binary.LittleEndian.Uint32
 	r := row{typ: Type(b[1]), writes: b[2]&1 != 0, rows: b[2]&2 != 0, size: u(b[4:]), off: u(b[8:]), trace: u(b[12:]), parent: u(b[16:])}
 	if r.size > MaxBody || r.off < headerSize {
-		return row{}, corrupt(indexName, rowOffset(i), int64(i), fmt.Errorf("a leaf of %d bytes at %d", r.size, r.off))
+		return row{}, corruptAt(indexName, rowOffset(i), int64(i), fmt.Errorf("a leaf of %d bytes at %d", r.size, r.off))
 	}
 	return r, nil
 }
@@ -200,10 +211,10 @@ func appendFrame(b []byte, i uint64, body []byte) []byte {
 func checkFrame(name string, frame []byte, i uint64, r row) ([]byte, error) {
 	body := frame[frameSize:]
 	if n := binary.LittleEndian.Uint32(frame); n != r.size {
-		return nil, corrupt(name, int64(r.off), int64(i), fmt.Errorf("a frame of %d bytes where the index says %d", n, r.size))
+		return nil, corruptAt(name, int64(r.off), int64(i), fmt.Errorf("a frame of %d bytes where the index says %d", n, r.size))
 	}
 	if binary.LittleEndian.Uint64(frame[4:]) != sum(i, body) {
-		return nil, corrupt(name, int64(r.off), int64(i), errors.New("wrong checksum of a leaf"))
+		return nil, corruptAt(name, int64(r.off), int64(i), errors.New("wrong checksum of a leaf"))
 	}
 	return body, nil
 }
@@ -231,16 +242,16 @@ func parseStamp(b []byte) (s stamp, err error) {
 	const fixed = headerSize + 8 + tlog.HashSize + 2
 	n := len(b) - 8
 	if n < fixed || n != fixed+int(binary.LittleEndian.Uint16(b[fixed-2:])) {
-		return s, corrupt(markName, int64(len(b)), -1, fmt.Errorf("a mark of %d bytes", len(b)))
+		return s, corruptAt(markName, int64(len(b)), noLeaf, fmt.Errorf("a mark of %d bytes", len(b)))
 	}
 	if binary.LittleEndian.Uint64(b[n:]) != xxhash.Sum64(b[:n]) {
-		return s, corrupt(markName, int64(n), -1, errors.New("wrong checksum of the mark"))
+		return s, corruptAt(markName, int64(n), noLeaf, errors.New("wrong checksum of the mark"))
 	}
 	s.size = binary.LittleEndian.Uint64(b[headerSize:])
 	s.root = Hash(b[headerSize+8 : headerSize+8+tlog.HashSize])
 	s.db = string(b[fixed:n])
 	if s.size > maxLeaves {
-		return s, corrupt(markName, headerSize, -1, fmt.Errorf("a mark over %d leaves", s.size))
+		return s, corruptAt(markName, headerSize, noLeaf, fmt.Errorf("a mark over %d leaves", s.size))
 	}
 	return s, nil
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/ctxpage/ctxpage/corrupt"
 	"github.com/ctxpage/ctxpage/wal"
 )
 
@@ -53,7 +54,7 @@ type Log struct {
 // cut is still in the log and comes back through Add.
 //
 // Errors: ErrNewerFormat; what the system said where bytes could not be read, which
-// says nothing of the bytes; CorruptError when the mark is gone or does not agree
+// says nothing of the bytes; corrupt.Error when the mark is gone or does not agree
 // with the tree. Read-only, such damage is in Report.Damage instead and the whole
 // prefix can be read.
 func Open(ctx context.Context, dir string, fs FS, opts Options) (*Log, Report, error) {
@@ -99,7 +100,7 @@ func OpenReader(ctx context.Context, dir string, fs FS, tail func(add func(index
 		}
 		err = tail(func(index uint64, body []byte) error {
 			err := l.Add(index, body)
-			var damaged *CorruptError
+			var damaged *corrupt.Error
 			if !errors.As(err, &damaged) || index >= l.Archived() {
 				return err
 			}
@@ -153,7 +154,7 @@ func (l *Log) Archived() uint64 {
 
 // Add takes the leaf at index, which must be Size, and copies body. A leaf the
 // log already has is compared instead: recovery adds all the log holds, and
-// where log and archive overlap, bytes must match. Errors: ErrGap, CorruptError,
+// where log and archive overlap, bytes must match. Errors: ErrGap, corrupt.Error,
 // ErrNewerFormat.
 func (l *Log) Add(index uint64, body []byte) error {
 	if index < l.Size() {
@@ -163,16 +164,34 @@ func (l *Log) Add(index uint64, body []byte) error {
 	if err != nil {
 		return leafError(index, err)
 	}
-	return l.add(index, body, r)
+	return l.add(index, Leaf{tailLeaf{row: r, body: bytes.Clone(body)}, LeafHash(body)})
 }
 
-// AddNew is Add of a leaf that is not there yet, for who still has the record whose bytes body is.
-func (l *Log) AddNew(index uint64, body []byte, r *Record) error {
-	return l.add(index, body, r.row(len(body)))
+// Leaf is a leaf that is encoded and hashed, ready to be added. It holds nothing of the record it was made of.
+type Leaf struct {
+	leaf tailLeaf
+	hash Hash
 }
 
-func (l *Log) add(index uint64, body []byte, r row) error {
-	leaf, hash := tailLeaf{row: r, body: bytes.Clone(body)}, LeafHash(body)
+// NewLeaf makes a leaf ready: what takes time is done before anybody waits for its place. Errors: those of Encode.
+func NewLeaf(r *Record) (Leaf, error) {
+	body, err := Encode(r)
+	if err != nil {
+		return Leaf{}, err
+	}
+	if cap(body) > len(body)+len(body)/4 { // it is in memory until it is archived
+		body = bytes.Clone(body)
+	}
+	return Leaf{tailLeaf{row: r.row(len(body)), body: body}, LeafHash(body)}, nil
+}
+
+// Body is the encoded leaf. It must not be changed.
+func (l *Leaf) Body() []byte { return l.leaf.body }
+
+// AddNew is Add of a leaf that is not there yet.
+func (l *Log) AddNew(index uint64, leaf Leaf) error { return l.add(index, leaf) }
+
+func (l *Log) add(index uint64, leaf Leaf) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -181,7 +200,7 @@ func (l *Log) add(index uint64, body []byte, r row) error {
 	if size := l.now.size(); index != size {
 		return fmt.Errorf("%w: leaf %d was given, the next is %d", ErrGap, index, size)
 	}
-	return l.push(leaf, hash)
+	return l.push(leaf.leaf, leaf.hash)
 }
 
 // push appends; the caller holds mu. An archive that lost synced leaves gets
@@ -190,7 +209,7 @@ func (l *Log) push(leaf tailLeaf, hash Hash) error {
 	l.now.tail = append(l.now.tail, leaf)
 	l.now.hashes = append(l.now.hashes, l.tree.Add(hash)...)
 	if l.tree.Size == l.marked.size && l.tree.Root() != l.marked.root {
-		return corrupt(markName, headerSize, -1, fmt.Errorf("the first %d leaves of the log are not those of the mark", l.tree.Size))
+		return corruptAt(markName, headerSize, noLeaf, fmt.Errorf("the first %d leaves of the log are not those of the mark", l.tree.Size))
 	}
 	return nil
 }
@@ -205,7 +224,7 @@ func (l *Log) compare(index uint64, body []byte) error {
 		return err
 	}
 	if !bytes.Equal(have, body) {
-		return &CorruptError{Leaf: int64(index), Err: errUnlike, Hint: hintRestore}
+		return &corrupt.Error{File: audit, Unit: corrupt.Leaf, Num: index, Err: errUnlike, Hint: hintRestore}
 	}
 	return nil
 }
@@ -296,7 +315,7 @@ func (l *Log) pending(upTo uint64) (*view, error) {
 	case upTo > v.size():
 		return nil, fmt.Errorf("%w: %d leaves to archive, the log has %d", ErrNoLeaf, upTo, v.size())
 	case upTo > v.archived && upTo < v.arch.mark.size:
-		return nil, corrupt(markName, headerSize, int64(upTo), fmt.Errorf("the mark vouches for %d leaves, only %d are there", v.arch.mark.size, upTo))
+		return nil, corruptAt(markName, headerSize, int64(upTo), fmt.Errorf("the mark vouches for %d leaves, only %d are there", v.arch.mark.size, upTo))
 	}
 	return &v, nil
 }
@@ -366,7 +385,7 @@ func (l *Log) Mark(size uint64) ([]byte, error) {
 	return Mark{Root: f.Root(), Frontier: f}.Encode(), nil
 }
 
-// CheckMark compares a mark of the log with the leaves: CorruptError when they
+// CheckMark compares a mark of the log with the leaves: corrupt.Error when they
 // give another root or when there are fewer than the mark vouches for.
 func (l *Log) CheckMark(body []byte) error {
 	m, err := ParseMark(body)
@@ -379,11 +398,11 @@ func (l *Log) CheckMark(body []byte) error {
 	}
 	n := m.Frontier.Size
 	if n > v.size() {
-		return &CorruptError{Leaf: int64(v.size()), Err: fmt.Errorf("a mark vouches for %d leaves, %d are there", n, v.size()), Hint: hintRestore}
+		return &corrupt.Error{File: audit, Unit: corrupt.Leaf, Num: v.size(), Err: fmt.Errorf("a mark vouches for %d leaves, %d are there", n, v.size()), Hint: hintRestore}
 	}
 	root, err := v.root(n)
 	if err == nil && root != m.Root {
-		err = &CorruptError{Leaf: -1, Err: fmt.Errorf("the first %d leaves do not give the root of the mark", n), Hint: hintRestore}
+		err = &corrupt.Error{File: audit, Err: fmt.Errorf("the first %d leaves do not give the root of the mark", n), Hint: hintRestore}
 	}
 	return err
 }

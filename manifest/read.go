@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/ctxpage/ctxpage/corrupt"
 )
 
 // Body is the bytes of leaf i; the caller may keep and change them.
@@ -128,7 +130,7 @@ func (l *Log) Names(ctx context.Context) (Names, error) {
 	out := Names{}
 	err = v.find(ctx, func(r row) bool { return r.writes }, func(i uint64) (bool, error) {
 		r, err := v.leaf(i)
-		var damaged *CorruptError
+		var damaged *corrupt.Error
 		if errors.As(err, &damaged) {
 			return true, nil // another leaf can be shown all the same
 		}

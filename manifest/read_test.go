@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ctxpage/ctxpage/corrupt"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -54,9 +55,10 @@ func TestEachDamaged(t *testing.T) {
 	l, _ := openLog(t, f, Options{})
 	n := uint64(0)
 	err = l.Each(ctx, 0, 40, false, func(r *Record) error { n++; return nil })
-	damaged := &CorruptError{}
+	damaged := &corrupt.Error{}
 	require.ErrorAs(t, err, &damaged)
-	require.EqualValues(t, 17, damaged.Leaf)
+	require.Equal(t, corrupt.Leaf, damaged.Unit)
+	require.EqualValues(t, 17, damaged.Num)
 	require.EqualValues(t, 17, n)
 	_, err = l.ByTrace(ctx, testTrace(3))
 	require.ErrorAs(t, err, &damaged, "a search that cannot see all does not say that there is nothing more")

@@ -56,6 +56,29 @@ func (r *Reader) Each(ctx context.Context, from, to uint64, reverse bool, fn fun
 	return r.log.Each(ctx, from, to, reverse, fn)
 }
 
+// Progress hears how far long work has come. It is called from the goroutine of the call.
+type Progress func(done, total uint64)
+
+// Records are the leaves [from, min(to, Size)), the last first if reverse, at most limit of them. Fewer than limit are
+// all there are.
+func (r *Reader) Records(ctx context.Context, from, to uint64, reverse bool, limit int) (out []*Record, err error) {
+	to = min(to, r.log.Size())
+	n := uint64(max(limit, 0))
+	if from >= to || n == 0 {
+		return nil, ctx.Err()
+	}
+	if n = min(n, to-from); reverse {
+		from = to - n
+	} else {
+		to = from + n
+	}
+	err = r.log.Each(ctx, from, to, reverse, func(rec *Record) error {
+		out = append(out, rec)
+		return nil
+	})
+	return out, err
+}
+
 // ByTrace is every leaf whose Trace or Parent is trace; see Log.ByTrace.
 func (r *Reader) ByTrace(ctx context.Context, trace string) ([]*Record, error) {
 	return r.log.ByTrace(ctx, trace)
@@ -91,6 +114,6 @@ func (r *Reader) ProveConsistency(old, size uint64) (Consistency, error) {
 }
 
 // Verify reads all bytes again; see Log.Verify.
-func (r *Reader) Verify(ctx context.Context, against *Head, progress func(done, total uint64)) (Verification, error) {
+func (r *Reader) Verify(ctx context.Context, against *Head, progress Progress) (Verification, error) {
 	return r.log.Verify(ctx, against, progress)
 }

@@ -253,6 +253,9 @@ type Record struct {
 	Stale      []Stale    `json:"stale,omitempty"`
 	Conflicts  []Conflict `json:"conflicts,omitempty"`
 	Rows       []Digest   `json:"rows,omitempty"` // salted digests of the rows the batch wrote: heads, then the held batch
+	// State is of the state rows it wrote or deleted, 24 bytes each: 8 that stand for the key, keyed; then a salted digest of
+	// the row, zeros where it was deleted.
+	State []Digest `json:"state,omitempty"`
 
 	// Events of the database.
 	Action string `json:"action,omitempty"` // what a directive, pass or gc did
@@ -278,14 +281,21 @@ type Page struct {
 	LexOwn   Score `json:"lex_own,omitempty"`
 	LexNear  Score `json:"lex_near,omitempty"`  // from neighbours
 	LexGroup Score `json:"lex_group,omitempty"` // from its group
-	Vector   Score `json:"vector,omitempty"`    // (1 + cosine) / 2 of its vector and the question's; 0 also where it has none
+	// Of a turn, what it has for its speaker, its author telling of himself, its month, and irregular forms of the words.
+	LexSpeaker Score `json:"lex_speaker,omitempty"`
+	LexFirst   Score `json:"lex_first,omitempty"`
+	LexDate    Score `json:"lex_date,omitempty"`
+	LexForms   Score `json:"lex_forms,omitempty"`
+	// LexLevel is what another page has beside turns, so that who speaks does not put them before it.
+	LexLevel Score `json:"lex_level,omitempty"`
+	Vector   Score `json:"vector,omitempty"` // (1 + cosine) / 2 of its vector and the question's; 0 also where it has none
 
 	Tag       Tag    `json:"tag,omitempty"`
 	Reason    string `json:"reason,omitempty"`    // short code: why it is in, or out
 	Dirty     bool   `json:"dirty,omitempty"`     // its source had moved on when it was read
 	Refetched bool   `json:"refetched,omitempty"` // and was fetched anew
 	Stale     bool   `json:"stale,omitempty"`     // and was served all the same, by wish
-	Via       uint64 `json:"via,omitempty"`       // page number of the superseded hit or of the summary that led here
+	Via       uint64 `json:"via,omitempty"`       // page number of the superseded hit or of the summary that led here, or of the page that stands for it
 }
 
 // Exclusion is one reason for leaving pages out, how many, and the nearest of

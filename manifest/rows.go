@@ -13,7 +13,8 @@ import (
 // all of a read leaf. A row is
 //
 //	length, num, version, bits, reason, tokens, Score, R, P, S,
-//	LexOwn, LexNear, LexGroup, Via, number of ranges, ranges, Vector
+//	LexOwn, LexNear, LexGroup, Via, number of ranges, ranges, Vector,
+//	LexSpeaker, LexFirst, LexDate, LexForms, LexLevel
 //
 // where scores take two bytes and all else is an unsigned varint. Zero fields
 // at the end are left off; bytes behind the known fields are skipped, so a row
@@ -111,7 +112,9 @@ func appendRow(b []byte, w *wire, p *Page) []byte {
 		num(uint64(r[1] - r[0]))
 		at = r[1]
 	}
-	score(p.Vector)
+	for _, s := range [...]Score{p.Vector, p.LexSpeaker, p.LexFirst, p.LexDate, p.LexForms, p.LexLevel} {
+		score(s)
+	}
 	return b[:end]
 }
 
@@ -201,7 +204,9 @@ func (w *wire) readRow(row []byte) (Page, error) {
 	}
 	p.Via = r.num(math.MaxUint64)
 	p.Ranges = r.ranges()
-	p.Vector = r.score()
+	for _, s := range [...]*Score{&p.Vector, &p.LexSpeaker, &p.LexFirst, &p.LexDate, &p.LexForms, &p.LexLevel} {
+		*s = r.score()
+	}
 	if r.err != nil {
 		return p, r.err
 	}

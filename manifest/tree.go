@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"github.com/ctxpage/ctxpage/corrupt"
 	"golang.org/x/mod/sumdb/tlog"
 )
 
@@ -100,7 +101,7 @@ func ParseMark(b []byte) (Mark, error) {
 	}
 	m, err := parseMark(b)
 	if err != nil {
-		return Mark{}, &CorruptError{Leaf: -1, Err: err, Hint: "restore a backup"}
+		return Mark{}, &corrupt.Error{File: audit, Err: err, Hint: "restore a backup"}
 	}
 	return m, nil
 }

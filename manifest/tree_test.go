@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/ctxpage/ctxpage/corrupt"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/mod/sumdb/tlog"
 	"pgregory.net/rapid"
@@ -41,7 +42,7 @@ func TestMark(t *testing.T) {
 	f, _ := builtArchive(t, 24)
 	l, _ := openLog(t, f, Options{})
 	fill(t, l, 29)
-	damaged := &CorruptError{}
+	damaged := &corrupt.Error{}
 	for n := range uint64(30) {
 		b, err := l.Mark(n)
 		require.NoError(t, err)
@@ -64,7 +65,8 @@ func TestMark(t *testing.T) {
 	require.NoError(t, err)
 	short, _ := openLog(t, f, Options{ReadOnly: true})
 	require.ErrorAs(t, short.CheckMark(b), &damaged)
-	require.EqualValues(t, 24, damaged.Leaf)
+	require.Equal(t, corrupt.Leaf, damaged.Unit)
+	require.EqualValues(t, 24, damaged.Num)
 	other := newFS(t)
 	wrong, _ := openLog(t, other, Options{})
 	for i := range uint64(29) {

@@ -32,10 +32,10 @@ const NoHead = "not held against a head kept elsewhere: a log set back to an ear
 // and compared with the stored hashes, the mark and, if against is given, with
 // that head. progress, if given, is called now and then with no lock held. The
 // error is nil if nothing was found, else the first problem: a
-// CorruptError or, where the log is intact in itself but not the one of the
+// corrupt.Error or, where the log is intact in itself but not the one of the
 // head, ErrHead. ErrClosed when the log was closed meanwhile.
-func (l *Log) Verify(ctx context.Context, against *Head, progress func(done, total uint64)) (Verification, error) {
-	c, err := l.checker(against)
+func (l *Log) Verify(ctx context.Context, against *Head, progress Progress) (Verification, error) {
+	c, err := l.newVerifier(against)
 	if err != nil {
 		return Verification{}, err
 	}
@@ -55,8 +55,8 @@ func (l *Log) Verify(ctx context.Context, against *Head, progress func(done, tot
 	return c.out, nil
 }
 
-// checker carries one Verify.
-type checker struct {
+// verifier carries one Verify.
+type verifier struct {
 	v     *view
 	out   Verification
 	tree  Frontier
@@ -71,9 +71,9 @@ type checker struct {
 // the walk began.
 type segState struct{ end, size int64 }
 
-// checker looks at all that an archiving would change, so none may run
+// newVerifier looks at all that an archiving would change, so none may run
 // meanwhile; the walk over the leaves needs no such peace.
-func (l *Log) checker(against *Head) (*checker, error) {
+func (l *Log) newVerifier(against *Head) (*verifier, error) {
 	l.archiving.Lock()
 	defer l.archiving.Unlock()
 	v, err := l.view()
@@ -84,7 +84,7 @@ func (l *Log) checker(against *Head) (*checker, error) {
 	loose := l.failed != nil || v.arch.readOnly || v.arch.uncut
 	unlike := maps.Clone(l.unlike)
 	l.mu.RUnlock()
-	c := &checker{v: v, loose: loose, segs: map[uint64]*segState{}, unlike: unlike}
+	c := &verifier{v: v, loose: loose, segs: map[uint64]*segState{}, unlike: unlike}
 	c.out = Verification{Size: v.size(), Archived: v.archived, Against: against, First: -1}
 	c.wantRoots(l.DB(), against)
 	c.lengths()
@@ -98,7 +98,7 @@ type wantRoot struct {
 	err  error // what it means if not
 }
 
-func (c *checker) problem(leaf int64, err error) {
+func (c *verifier) problem(leaf int64, err error) {
 	if leaf >= 0 && (c.out.First < 0 || leaf < c.out.First) {
 		c.out.First = leaf
 	}
@@ -110,7 +110,7 @@ func (c *checker) problem(leaf int64, err error) {
 // wantRoots collects the mark, as it is on the disk now, and the head. In a
 // reader the mark may have moved on since; the leaves behind c.v are then for
 // the next look.
-func (c *checker) wantRoots(db string, against *Head) {
+func (c *verifier) wantRoots(db string, against *Head) {
 	c.mark()
 	if against == nil {
 		return
@@ -125,7 +125,7 @@ func (c *checker) wantRoots(db string, against *Head) {
 	c.want = append(c.want, wantRoot{against.Size, against.Root, fmt.Errorf("%w: the first %d leaves give another root", ErrHead, against.Size)})
 }
 
-func (c *checker) mark() {
+func (c *verifier) mark() {
 	a := c.v.arch
 	something, err := a.holdsSomething()
 	if a.readOnly && c.v.archived == 0 && err == nil && !something {
@@ -137,16 +137,16 @@ func (c *checker) mark() {
 		c.problem(-1, fmt.Errorf("manifest: the mark: %w", err))
 		return
 	case s.size != c.v.archived && !(a.readOnly && s.size > c.v.archived && a.mark.size == c.v.archived):
-		c.problem(int64(min(s.size, c.v.archived)), corrupt(markName, headerSize, -1, fmt.Errorf("a mark over %d leaves, %d are held", s.size, c.v.archived)))
+		c.problem(int64(min(s.size, c.v.archived)), corruptAt(markName, headerSize, noLeaf, fmt.Errorf("a mark over %d leaves, %d are held", s.size, c.v.archived)))
 	}
 	if s.size <= c.v.size() {
-		c.want = append(c.want, wantRoot{s.size, s.root, corrupt(markName, headerSize+8, -1, fmt.Errorf("the first %d leaves do not give the root of the mark", s.size))})
+		c.want = append(c.want, wantRoot{s.size, s.root, corruptAt(markName, headerSize+8, noLeaf, fmt.Errorf("the first %d leaves do not give the root of the mark", s.size))})
 	}
 }
 
 // lengths checks headers and ends of the files. A writer has cut what lay
 // behind its leaves; a reader may look at an archiving that is under way.
-func (c *checker) lengths() {
+func (c *verifier) lengths() {
 	if c.v.archived == 0 {
 		return
 	}
@@ -161,9 +161,9 @@ func (c *checker) lengths() {
 
 // file checks one header and, unless end is negative, the length, which it
 // returns.
-func (c *checker) file(name string, f File, kind byte, first uint64, end int64) int64 {
+func (c *verifier) file(name string, f File, kind byte, first uint64, end int64) int64 {
 	if f == nil {
-		c.problem(-1, corrupt(name, 0, -1, errors.New("the header is damaged")))
+		c.problem(-1, corruptAt(name, 0, noLeaf, errors.New("the header is damaged")))
 		return 0
 	}
 	b, err := readUpTo(f, 0, headerSize)
@@ -177,13 +177,13 @@ func (c *checker) file(name string, f File, kind byte, first uint64, end int64) 
 	if err != nil {
 		c.problem(-1, readError(name, 0, -1, err))
 	} else if end >= 0 && (size < end || size > end && !c.loose) {
-		c.problem(-1, corrupt(name, min(size, end), -1, fmt.Errorf("%d bytes, expected %d", size, end)))
+		c.problem(-1, corruptAt(name, min(size, end), noLeaf, fmt.Errorf("%d bytes, expected %d", size, end)))
 	}
 	return size
 }
 
 // leaves walks all leaves; what it returns is ctx's error only.
-func (c *checker) leaves(ctx context.Context, progress func(done, total uint64)) error {
+func (c *verifier) leaves(ctx context.Context, progress func(done, total uint64)) error {
 	c.roots()
 	total := c.v.size()
 	for from := uint64(0); from < total; from += blockLeaves {
@@ -207,7 +207,7 @@ func (c *checker) leaves(ctx context.Context, progress func(done, total uint64))
 
 // storedHashes reads the hashes that leaves [from, to) fixed; fewer if the file
 // ends.
-func (c *checker) storedHashes(from, to uint64) []Hash {
+func (c *verifier) storedHashes(from, to uint64) []Hash {
 	at := make([]int64, 0, 2*(to-from))
 	for i := hashCount(from); i < hashCount(to); i++ {
 		at = append(at, int64(i))
@@ -237,7 +237,7 @@ func (c *checker) storedHashes(from, to uint64) []Hash {
 // leaf checks one leaf against its row, its place and the stored hashes, of
 // which it returns how many it took. A leaf that cannot be read enters the new
 // tree by its stored hash, so that later problems are still told apart.
-func (c *checker) leaf(s slot, stored []Hash) int {
+func (c *verifier) leaf(s slot, stored []Hash) int {
 	i := int64(s.index)
 	hash := Hash{}
 	if s.err != nil {
@@ -257,7 +257,7 @@ func (c *checker) leaf(s slot, stored []Hash) int {
 	for k, h := range fixed {
 		if k >= len(stored) || h != stored[k] {
 			off := hashOffset(int64(hashCount(s.index)) + int64(k))
-			c.problem(i, corrupt(hashesName, off, i, errors.New("the leaf does not give the stored hash")))
+			c.problem(i, corruptAt(hashesName, off, i, errors.New("the leaf does not give the stored hash")))
 			break
 		}
 	}
@@ -266,14 +266,14 @@ func (c *checker) leaf(s slot, stored []Hash) int {
 
 // place checks that the row tells the truth about the leaf and that frames lie
 // side by side.
-func (c *checker) place(s slot) {
+func (c *verifier) place(s slot) {
 	i := int64(s.index)
 	want, err := rowOf(s.body)
 	want.off = s.row.off
 	if err != nil && !errors.Is(err, ErrNewerFormat) {
 		c.problem(i, leafError(s.index, err))
 	} else if err == nil && want != s.row {
-		c.problem(i, corrupt(indexName, rowOffset(s.index), i, errors.New("the row is not the one of its leaf")))
+		c.problem(i, corruptAt(indexName, rowOffset(s.index), i, errors.New("the row does not match its leaf")))
 	}
 	if s.index >= c.v.archived {
 		return
@@ -284,7 +284,7 @@ func (c *checker) place(s slot) {
 	}
 	state := c.segs[seg.first]
 	if state.end != unknown && int64(s.row.off) != state.end {
-		c.problem(i, corrupt(segmentName(seg.first), state.end, i, errors.New("the leaf does not follow the one before it")))
+		c.problem(i, corruptAt(segmentName(seg.first), state.end, i, errors.New("the leaf does not follow the one before it")))
 	}
 	state.end = s.row.end()
 }
@@ -293,7 +293,7 @@ func (c *checker) place(s slot) {
 const unknown = -1
 
 // pass goes past a leaf that cannot be read, so that the one behind it is not called wrong as well.
-func (c *checker) pass(s slot) {
+func (c *verifier) pass(s slot) {
 	seg, err := c.v.segment(s.index)
 	if s.index >= c.v.archived || err != nil {
 		return
@@ -305,7 +305,7 @@ func (c *checker) pass(s slot) {
 }
 
 // roots compares the new tree with the roots wanted at its size.
-func (c *checker) roots() {
+func (c *verifier) roots() {
 	for _, w := range c.want {
 		if w.size == c.tree.Size && c.tree.Root() != w.root {
 			c.problem(-1, w.err)
@@ -314,13 +314,13 @@ func (c *checker) roots() {
 }
 
 // segmentEnds checks that nothing stands behind the last leaf of a segment.
-func (c *checker) segmentEnds() {
+func (c *verifier) segmentEnds() {
 	for k, s := range c.v.segs {
 		if s.file == nil || c.loose && k == len(c.v.segs)-1 {
 			continue
 		}
 		if x := c.segs[s.first]; x.end != unknown && x.size != x.end {
-			c.problem(-1, corrupt(segmentName(s.first), x.end, -1, fmt.Errorf("%d bytes, expected %d", x.size, x.end)))
+			c.problem(-1, corruptAt(segmentName(s.first), x.end, noLeaf, fmt.Errorf("%d bytes, expected %d", x.size, x.end)))
 		}
 	}
 }

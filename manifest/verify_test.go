@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ctxpage/ctxpage/corrupt"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/stretchr/testify/require"
 )
@@ -207,9 +208,10 @@ func TestVerifyNamesAll(t *testing.T) {
 		require.Error(t, err)
 		var leaves []int64
 		for _, p := range got.Problems {
-			var c *CorruptError
+			var c *corrupt.Error
 			require.ErrorAs(t, p, &c)
-			leaves = append(leaves, c.Leaf)
+			require.Equal(t, corrupt.Leaf, c.Unit)
+			leaves = append(leaves, int64(c.Num))
 		}
 		return leaves, got
 	}

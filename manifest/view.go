@@ -54,7 +54,7 @@ func (v *view) ReadHashes(at []int64) ([]Hash, error) {
 func readError(name string, off, leaf int64, err error) error {
 	switch {
 	case errors.Is(err, io.EOF):
-		return corrupt(name, off, leaf, io.ErrUnexpectedEOF)
+		return corruptAt(name, off, leaf, io.ErrUnexpectedEOF)
 	case errors.Is(err, os.ErrClosed):
 		return fmt.Errorf("%w: read %s: %w", ErrClosed, name, err)
 	}
@@ -90,8 +90,10 @@ func (v *view) leaf(i uint64) (*Record, error) {
 	return Decode(i, body)
 }
 
-func (v *view) row(i uint64) (row, error) {
-	b := make([]byte, rowSize)
+func (v *view) row(i uint64) (row, error) { return v.rowIn(make([]byte, rowSize), i) }
+
+// rowIn is row, read into b.
+func (v *view) rowIn(b []byte, i uint64) (row, error) {
 	if _, err := v.arch.index.ReadAt(b, rowOffset(i)); err != nil {
 		return row{}, readError(indexName, rowOffset(i), int64(i), err)
 	}
@@ -111,10 +113,10 @@ func (v *view) archivedBody(i uint64) (row, []byte, error) {
 func (v *view) segment(i uint64) (segment, error) {
 	k := sort.Search(len(v.segs), func(k int) bool { return v.segs[k].first > i }) - 1
 	if k < 0 {
-		return segment{}, corrupt(segmentName(0), 0, int64(i), errors.New("the file is missing"))
+		return segment{}, corruptAt(segmentName(0), 0, int64(i), errors.New("the file is missing"))
 	}
 	if v.segs[k].file == nil {
-		return segment{}, corrupt(segmentName(v.segs[k].first), 0, int64(i), errors.New("the header is damaged"))
+		return segment{}, corruptAt(segmentName(v.segs[k].first), 0, int64(i), errors.New("the header is damaged"))
 	}
 	return v.segs[k], nil
 }

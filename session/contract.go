@@ -21,6 +21,15 @@ var (
 	madeID = expression(`^block-x[0-9a-f]{16}$`)
 )
 
+// Dialect is how a contract is written.
+type Dialect string
+
+// The dialects of a contract.
+const (
+	CompatContract Dialect = "compat" // as the reference pager writes it
+	StrictContract Dialect = "strict" // valid for the real interpreter, with the records of the session
+)
+
 // ContractName is the name of a block in a contract: its id where that is
 // harmless, else a name made from its hash, so that no id can smuggle a
 // statement in. An id that looks like a made name is hashed too, so that no

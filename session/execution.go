@@ -85,7 +85,7 @@ func (l *Ledger) runIn(s *sentence, depth int) error {
 		_, err := l.counted(s)
 		return err
 	case "keep", "each", "require each":
-		return l.over(s)
+		return l.listStatement(s)
 	}
 	return l.duty(s)
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// over are the statements that go over the items of a list.
-func (l *Ledger) over(s *sentence) error {
+// listStatement runs the statements that go over the items of a list.
+func (l *Ledger) listStatement(s *sentence) error {
 	items, ok := l.lists[s.name]
 	if !ok {
 		return fmt.Errorf("list %s is not declared", s.name)

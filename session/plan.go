@@ -64,7 +64,7 @@ type planner struct {
 	bins   [8][]candidate // by priority and low value; each is sorted when it is reached
 	sorted int
 	scores []float64      // by section
-	over   map[string]int // tokens above the cap of a kind; nil: no kind is above
+	excess map[string]int // tokens above the cap of a kind; nil: no kind is above
 }
 
 // Plan plans a background pass: each section goes one step further at most, or
@@ -124,11 +124,11 @@ func (s State) makePlan(now time.Time, how planning) (Plan, error) {
 
 // round is one walk over the candidates.
 type round struct {
-	goal   int // tokens at which it ends
-	tokens int // least gain of an item ...
-	share  PPM // ... or share of itself
-	cold   bool
-	again  bool // items that were taken already may go further
+	goal    int // tokens at which it ends
+	tokens  int // least gain of an item ...
+	share   PPM // ... or share of itself
+	cold    bool
+	further bool // items that were taken already may go further
 }
 
 // rounds plans gently first: stubs above their share go, and everything else
@@ -148,7 +148,7 @@ func (p *planner) rounds(t Thresholds, how planning) {
 		if !how.backstop || p.plan.Predicted+how.need <= t.Usable {
 			return
 		}
-		p.walk(round{goal: t.Usable - how.need, tokens: 1, cold: true, again: true})
+		p.walk(round{goal: t.Usable - how.need, tokens: 1, cold: true, further: true})
 	}
 }
 
@@ -205,7 +205,7 @@ func (p *planner) collect(now time.Time, backstop bool, protected []Protection) 
 		if sec.own() != Unprotected {
 			priority = Critical // it goes last
 		}
-		c := candidate{key: order(priority, low[i], p.scores[i]), index: int32(i), item: -1, low: low[i], level: sec.Level}
+		c := candidate{key: sortKey(priority, low[i], p.scores[i]), index: int32(i), item: -1, low: low[i], level: sec.Level}
 		g := &p.bins[c.key>>61]
 		if *g == nil {
 			*g = make([]candidate, 0, len(p.s.Sections)/4)
@@ -228,10 +228,10 @@ func (p *planner) bin(n int) []candidate {
 	return p.bins[n]
 }
 
-// order packs priority, low value and score into one number that sorts like them.
+// sortKey packs priority, low value and score into one number that sorts like them.
 // A score is never negative, so its bits sort as it does; the last two are
 // given up, which tie looks at.
-func order(p Priority, low LowValue, score float64) uint64 {
+func sortKey(p Priority, low LowValue, score float64) uint64 {
 	key := uint64(p-Low)<<62 | math.Float64bits(score)>>2
 	if low == Worth {
 		key |= 1 << 61
@@ -252,10 +252,10 @@ func (p *planner) tie(i, j int32) int {
 func (p *planner) overCaps() {
 	for _, r := range p.plan.Analysis.ByKind {
 		if r.Over > 0 {
-			if p.over == nil {
-				p.over = map[string]int{}
+			if p.excess == nil {
+				p.excess = map[string]int{}
 			}
-			p.over[r.Name] = r.Over
+			p.excess[r.Name] = r.Over
 		}
 	}
 }
@@ -264,14 +264,14 @@ func (p *planner) overCaps() {
 // only kinds above their cap go on.
 func (p *planner) walk(r round) {
 	for n := range p.bins {
-		if p.plan.Predicted <= r.goal && p.over == nil {
+		if p.plan.Predicted <= r.goal && p.excess == nil {
 			return
 		}
 		bin := p.bin(n)
 		for i := range bin {
 			c := &bin[i]
 			sec := &p.s.Sections[c.index]
-			if p.plan.Predicted <= r.goal && p.over[sec.Kind] <= 0 || c.item >= 0 && !r.again {
+			if p.plan.Predicted <= r.goal && p.excess[sec.Kind] <= 0 || c.item >= 0 && !r.further {
 				continue
 			}
 			if to, gain := r.step(c, sec); r.allows(c, to, gain, sec.Sizes[c.level]) {
@@ -323,8 +323,8 @@ func (p *planner) take(c *candidate, sec *Section, to Level, gain int) {
 	it.To, it.After = to, sec.Sizes[to]
 	c.level = to
 	p.plan.Predicted -= gain
-	if p.over != nil {
-		p.over[sec.Kind] -= gain
+	if p.excess != nil {
+		p.excess[sec.Kind] -= gain
 	}
 }
 

@@ -2,7 +2,9 @@ package store
 
 import (
 	"context"
+	"iter"
 
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
@@ -17,8 +19,9 @@ type Audit interface {
 	Body(i uint64) ([]byte, error)
 	// Leaf is leaf i. ErrNoLeaf.
 	Leaf(i uint64) (*manifest.Record, error)
-	// Each calls fn for the leaves [from, min(to, Size)), the last first if reverse, until fn or a leaf fails.
-	Each(ctx context.Context, from, to uint64, reverse bool, fn func(*manifest.Record) error) error
+	// Records are the leaves [from, min(to, Size)), the last first if reverse, at most limit of them; fewer are all there
+	// are. See the function Records.
+	Records(ctx context.Context, from, to uint64, reverse bool, limit int) ([]*manifest.Record, error)
 	// ByTrace is every leaf whose Trace or Parent is trace, in log order. ErrNoLeaf.
 	ByTrace(ctx context.Context, trace string) ([]*manifest.Record, error)
 	// Named reports whether a leaf has this trace.
@@ -39,5 +42,43 @@ type Audit interface {
 	// ProveConsistency proves that the first size leaves begin with the first old.
 	ProveConsistency(old, size uint64) (manifest.Consistency, error)
 	// Verify reads all bytes again and compares them with the tree and with a head; nil: with none.
-	Verify(ctx context.Context, against *manifest.Head, progress func(done, total uint64)) (manifest.Verification, error)
+	Verify(ctx context.Context, against *manifest.Head, progress manifest.Progress) (manifest.Verification, error)
+}
+
+// recordsAtOnce is how many leaves Records asks for at a time.
+const recordsAtOnce = 256
+
+// Records ranges over the leaves [from, min(to, Size)) of an audit, the last first if reverse. Size is that at the
+// start of the range, so leaves that are added meanwhile are not listed. An error is yielded once, last, and the end of
+// ctx is one; the leaves before it are good. Breaking out of the loop reads no further leaf.
+func Records(ctx context.Context, a Audit, from, to uint64, reverse bool) iter.Seq2[*manifest.Record, error] {
+	type span struct{ from, to uint64 }
+	return func(yield func(*manifest.Record, error) bool) {
+		all := span{from, min(to, a.Size())}
+		listing.All(ctx, all, func(s span) ([]*manifest.Record, span, bool, error) {
+			if s.from >= s.to {
+				return nil, s, false, nil
+			}
+			part, err := a.Records(ctx, s.from, s.to, reverse, recordsAtOnce)
+			if reverse {
+				s.to -= min(s.to, uint64(len(part)))
+			} else {
+				s.from += uint64(len(part))
+			}
+			return part, s, err == nil && len(part) > 0 && s.from < s.to, err
+		})(yield)
+	}
+}
+
+// EachRecord calls fn for the leaves that Records gives, until fn, a leaf or ctx fails.
+func EachRecord(ctx context.Context, a Audit, from, to uint64, reverse bool, fn func(*manifest.Record) error) error {
+	for r, err := range Records(ctx, a, from, to, reverse) {
+		if err != nil {
+			return err
+		}
+		if err := fn(r); err != nil {
+			return err
+		}
+	}
+	return nil
 }

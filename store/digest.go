@@ -12,14 +12,16 @@ var macs = sync.Pool{New: func() any { return &mac{h: sha256.New()} }}
 type mac struct {
 	h   hash.Hash
 	buf []byte
+	pad [sha256.BlockSize]byte // here, as sum is, because what goes through hash.Hash would be allocated for each digest
+	sum [sha256.Size]byte
 }
 
 // SaltedMAC is HMAC-SHA256 under a salt, of all that write puts into the state.
 func SaltedMAC(salt []byte, write func(b []byte) []byte) (d [32]byte) {
 	m := macs.Get().(*mac)
 	defer macs.Put(m)
-	var pad [sha256.BlockSize]byte
-	copy(pad[:], salt) // a salt is shorter than a block
+	pad := &m.pad
+	clear(pad[copy(pad[:], salt):]) // a salt is shorter than a block
 	for i := range pad {
 		pad[i] ^= 0x36
 	}
@@ -33,9 +35,9 @@ func SaltedMAC(salt []byte, write func(b []byte) []byte) (d [32]byte) {
 	m.h.Reset()
 	m.h.Write(pad[:])
 	m.h.Write(inner)
-	m.h.Sum(d[:0])
+	m.h.Sum(m.sum[:0])
 	if m.buf = inner[:0]; cap(m.buf) > 1<<20 {
 		m.buf = nil
 	}
-	return d
+	return m.sum
 }

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
+	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/ctxpage/ctxpage/corrupt"
 )
 
 // Opening a database.
@@ -16,7 +18,7 @@ var (
 	// ErrNewerFormat means that a later release wrote the file; nothing in it was changed.
 	ErrNewerFormat = errors.New("ctxpage: file has a newer format")
 	// ErrCorrupt is matched by every *CorruptError.
-	ErrCorrupt = errors.New("ctxpage: database is damaged")
+	ErrCorrupt = corrupt.ErrCorrupt
 	// ErrNotDatabase means that the file at the path is something else: it does not begin as a database does, and there is
 	// no log and no audit beside it. Nothing in it was changed.
 	ErrNotDatabase = errors.New("ctxpage: not a ctxpage database")
@@ -141,40 +143,11 @@ func (e *LockedError) Error() string {
 // Is makes errors.Is(err, ErrLocked) true.
 func (e *LockedError) Is(target error) bool { return target == ErrLocked }
 
+// HintSalvage is the Hint of a *CorruptError of a database that cannot be read as it is.
 const HintSalvage = "restore a backup, or copy what can be read to a new database (Salvage; dbctl salvage)"
 
-// CorruptError says where a file is damaged. Content that fails a check is never returned.
-type CorruptError struct {
-	File   string
-	Offset int64
-	LSN    uint64
-	Err    error
-	Hint   string
-}
-
-func (e *CorruptError) Error() string {
-	s := "ctxpage: " + e.File
-	if e.Offset > 0 {
-		s += fmt.Sprintf(" at offset %d", e.Offset)
-	}
-	if e.LSN > 0 {
-		s += fmt.Sprintf(" (lsn %d)", e.LSN)
-	}
-	s += " is damaged"
-	if e.Err != nil {
-		s += ": " + e.Err.Error()
-	}
-	if e.Hint != "" && !strings.Contains(s, e.Hint) { // the cause may have said it
-		s += "; " + e.Hint
-	}
-	return s
-}
-
-// Is makes errors.Is(err, ErrCorrupt) true.
-func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
-
-// Unwrap returns the cause.
-func (e *CorruptError) Unwrap() error { return e.Err }
+// CorruptError says where a file is damaged: see package corrupt, which every layer below uses too.
+type CorruptError = corrupt.Error
 
 // InvalidError names the field that broke a rule, what it was and what was expected.
 type InvalidError struct {
@@ -198,6 +171,7 @@ type missing struct {
 
 func (e *missing) Unwrap() []error { return []error{e.InvalidError, e.cause} }
 
+// InvalidMissing is Invalid for an input that names what is not there; cause says so, and is matched as well.
 func InvalidMissing(cause error, field, got, expected string) error {
 	return &missing{&InvalidError{Field: field, Got: got, Expected: expected}, cause}
 }
@@ -231,9 +205,10 @@ func (e *HeldError) Error() string {
 // Is makes errors.Is(err, ErrHeld) true.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// ConflictError names the artefact that has a newer version.
+// ConflictError names the artefact that has a newer version, or the state row that was written since.
 type ConflictError struct {
 	Ref  Ref
+	Key  string // of a state row; then Ref is zero
 	Have uint64 // LSN the transaction saw; 0 means it saw none
 	Now  uint64 // LSN it has now; 0 means it is absent
 
@@ -256,12 +231,21 @@ func (e *ConflictError) Error() string {
 	if e.Held {
 		advice = "this batch cannot be approved any more: reject it, and write anew from a new assembly"
 	}
-	return fmt.Sprintf("ctxpage: conflict on %s: %s; %s", e.Ref, what, advice)
+	return fmt.Sprintf("ctxpage: conflict on %s: %s; %s", e.Name(), what, advice)
+}
+
+// Name is what the conflict is on, as the audit writes it.
+func (e *ConflictError) Name() string {
+	if e.Key != "" {
+		return "state " + strconv.Quote(e.Key)
+	}
+	return e.Ref.String()
 }
 
 // Is makes errors.Is(err, ErrConflict) true.
 func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
 
+// Invalid makes an *InvalidError.
 func Invalid(field, got, expected string) error {
 	return &InvalidError{Field: field, Got: got, Expected: expected}
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// GCJob is what gc needs to know. Times are in microseconds.
+// GCJob is what gc needs to know. A deletion is no version that KeepVersions counts. KeepRecords and KeepNames are
+// what stays known of what was dropped; a store may keep more.
 type GCJob struct {
 	KeepVersions int
 	KeepFor      time.Duration
@@ -16,9 +17,6 @@ type GCJob struct {
 	Expired      bool
 	Scope        string // "": all
 	By           string
-	// InUse says whether a reader in flight may read a version, with these pages, that a commit ended, or that expired at
-	// a time (lsn 0). It is called under no lock.
-	InUse func(lsn uint64, expired int64, nums []uint64) bool
 }
 
 // DefaultKeepRecords is for each artefact.
@@ -53,31 +51,26 @@ type GCTally struct {
 	Nearest []Ref `json:"nearest,omitempty"`
 }
 
-const GoneSuperseded = "superseded"
+// Why a version goes (GCTally.Reason).
+const (
+	GoneSuperseded = "superseded"
+	GoneDeleted    = "deleted"
+	GoneExpired    = "expired"
+)
 
-const GoneDeleted = "deleted"
-
-const GoneExpired = "expired"
-
-const KeptNewest = "among the newest versions"
-
-const KeptYoung = "ended too lately"
-
-const KeptExpired = "expired, which was not asked for"
-
-const KeptHeld = "named by a held batch"
-
-const KeptParent = "a live artefact is derived from it"
-
-const KeptSource = "the source of a live artefact"
-
-const KeptSession = "named by a session"
-
-const KeptInUse = "in use by a transaction or a read"
-
-const KeptShared = "its pages are needed for a version that stays"
-
-const KeptChanged = "its artefact was written to meanwhile"
+// What keeps a version that has ended (GCTally.Reason).
+const (
+	KeptNewest  = "among the newest versions"
+	KeptYoung   = "ended too lately"
+	KeptExpired = "expired, which was not asked for"
+	KeptHeld    = "named by a held batch"
+	KeptParent  = "a live artefact is derived from it"
+	KeptSource  = "the source of a live artefact"
+	KeptSession = "named by a session"
+	KeptInUse   = "in use by a transaction or a read"
+	KeptShared  = "its pages are needed for a version that stays"
+	KeptChanged = "its artefact was written to meanwhile"
+)
 
 // GoneError says which version is gone, by which run of gc, and when. page 0: the whole artefact was asked for.
 func GoneError(h *Head, page int) error {

@@ -25,6 +25,7 @@ const (
 	MaxSource      = 4096     // bytes of a source
 	MaxTags        = 64       // tags of an artefact
 	MaxMeta        = 64 << 10 // bytes of all keys and values of Meta
+	MaxUnknown     = 64 << 10 // bytes of Artefact.Unknown
 	MaxParts       = 256      // parts of a message
 	MaxToolCalls   = 128      // tool calls of a message
 	MaxToolBytes   = 1 << 20  // bytes of all tool calls of a message
@@ -55,6 +56,7 @@ const (
 	KindSummary
 )
 
+// KindNames are the names of the kinds, by kind.
 var KindNames = [...]string{"auto", "system", "fact", "chunk", "message", "tool", "scratch", "summary"}
 
 func (k Kind) String() string {
@@ -163,6 +165,9 @@ type Artefact struct {
 	// Tags and Meta are the caller's; both survive unchanged.
 	Tags []string          `json:"tags,omitempty"`
 	Meta map[string]string `json:"meta,omitempty"`
+	// Unknown holds fields that a later release stored and this one does not know. Leave it as it was read: whoever puts the
+	// artefact again keeps them by that.
+	Unknown []byte `json:"unknown,omitempty" msgpack:",omitempty"`
 }
 
 // Roles are those that providers take.
@@ -221,6 +226,7 @@ func defaultProvenance(k Kind, role string) Provenance {
 	return Validated
 }
 
+// DefaultPriority is the priority of an artefact whose writer gave none.
 func DefaultPriority(k Kind) Priority {
 	switch k {
 	case KindSystem:
@@ -310,6 +316,7 @@ func (a *Artefact) checkSizes() error {
 		{"meta", meta, MaxMeta, "bytes"}, {"parts", len(a.Parts), MaxParts, "parts"},
 		{"tool_calls", len(a.ToolCalls), MaxToolCalls, "calls"}, {"tool_calls", tools, MaxToolBytes, "bytes"},
 		{"derived_from", len(a.DerivedFrom), MaxLineage, "references"}, {"supersedes", len(a.Supersedes), MaxLineage, "ids"},
+		{"unknown", len(a.Unknown), MaxUnknown, "bytes"},
 	} {
 		if f.got > f.max {
 			return Invalid(f.name, fmt.Sprintf("%d %s", f.got, f.unit), fmt.Sprintf("at most %d", f.max))
@@ -358,6 +365,7 @@ func validUTF8(field string, texts ...string) error {
 	return nil
 }
 
+// CheckID refuses what cannot be an id: empty, longer than MaxID, not UTF-8, or with control characters. field names it in the *InvalidError.
 func CheckID(field, s string) error {
 	switch {
 	case s == "":
@@ -409,6 +417,7 @@ func ScopeChain(s string) []string {
 // enters the audit: without a salt it would let an erased text be guessed.
 func ContentHash(text string) uint64 { return xxhash.Sum64String(text) }
 
+// SaltedDigest is HMAC-SHA256 of a text under a salt: what the audit has of a text, so that an erased one cannot be guessed.
 func SaltedDigest(salt []byte, text string) [32]byte {
 	return SaltedMAC(salt, func(b []byte) []byte { return append(b, text...) })
 }

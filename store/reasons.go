@@ -4,30 +4,24 @@ import (
 	"github.com/ctxpage/ctxpage/triage"
 )
 
-const ReasonExpired = string(triage.Expired)
+// Why a store leaves a page out of the candidates (Excluded.Reason).
+const (
+	ReasonExpired    = string(triage.Expired)
+	ReasonFloor      = string(triage.BelowFloor)
+	ReasonKind       = string(triage.OtherKind)
+	ReasonSuperseded = string(triage.Superseded)
+	ReasonOther      = "turn of another session"
+)
 
-const ReasonFloor = string(triage.BelowFloor)
-
-const ReasonKind = string(triage.OtherKind)
-
-const ReasonSuperseded = string(triage.Superseded)
-
-const ReasonOther = "turn of another session"
-
-const ReasonFetchFailed = string(triage.FetchFailed)
-
-const ReasonVanished = string(triage.Vanished)
-
-const ReasonReadOnly = string(triage.ReadOnly)
-
-const ReasonNoRoot = string(triage.NoRoot)
-
-const ReasonNoScheme = string(triage.NoScheme)
-
-const ReasonDerived = "dirty: derived from a page that changed"
-
-const ReasonGone = "gone"
-
-const ReasonDamaged = "damaged: checksum"
-
-const ReasonBeyond = string(triage.BeyondTopK)
+// Why the pipeline leaves a candidate out, as manifests name it. No store gives these.
+const (
+	ReasonFetchFailed = string(triage.FetchFailed)
+	ReasonVanished    = string(triage.Vanished)
+	ReasonReadOnly    = string(triage.ReadOnly)
+	ReasonNoRoot      = string(triage.NoRoot)
+	ReasonNoScheme    = string(triage.NoScheme)
+	ReasonDerived     = "dirty: derived from a page that changed"
+	ReasonGone        = "gone"
+	ReasonDamaged     = "damaged: checksum"
+	ReasonBeyond      = string(triage.BeyondTopK)
+)

@@ -113,6 +113,7 @@ func escapeName(s string, slash bool) string {
 	return string(b)
 }
 
+// SourceRef reads the reference behind the page: of a source.
 func SourceRef(key string) (Ref, error) {
 	if strings.Contains(key, ":") {
 		return ParseRef(key)

@@ -13,7 +13,8 @@ import (
 
 // Store is the seam between the pipeline, which runs in the agent's process, and the place where pages live. Plain
 // data goes in and comes out: no callbacks, no database transaction, no borrowed memory, so that a store in another
-// process, or another database, can stand behind it. Today there is one: the embedded file (filestore.go).
+// process, or another database, can stand behind it. The embedded file is one (package filestore); storetest.Memory is the
+// contract in code. See the package comment for the rules that span several methods.
 //
 // Every method may be called concurrently. A context ends waiting, never a started commit.
 type Store interface {
@@ -32,8 +33,9 @@ type Store interface {
 	// A cursor that no page gave is an InvalidError where it can be told.
 	Scan(ctx context.Context, q ScanQuery) (ScanPage, error)
 	// Commit applies, holds or reviews a batch: all or nothing; durable, then visible, then answered. The same id
-	// gives the same outcome; another batch under it is an InvalidError. A batch is judged in this order: Expect, which
-	// gives a ConflictError; Context, of which OnStale decides; then what Action asks. A refused batch leaves its id free and
+	// gives the same outcome; another batch under it is an InvalidError. A batch is judged in this order: Expect, then
+	// ExpectState, either of which gives a ConflictError; Context, of which OnStale decides; then what Action asks. It is
+	// judged and numbered as one step, so of two batches that expect the same LSN one is refused. A refused batch leaves its id free and
 	// an audit leaf. The store keeps no memory of the caller's.
 	Commit(ctx context.Context, b Batch) (Outcome, error)
 	// Held reads one held batch.
@@ -44,15 +46,35 @@ type Store interface {
 	// PutVectors stores vectors of page versions, each with its number. They are derived data: a crash may lose the
 	// latest, which are then made again; no LSN moves and no leaf is written.
 	PutVectors(ctx context.Context, model string, nums []uint64, vecs [][]float32) error
-	// State reads a state row (directives, sessions, file roots).
-	State(ctx context.Context, key string) ([]byte, error)
-	// LSN is that of the newest commit readers see.
-	LSN() uint64
+	// State reads a state row (directives, sessions, file roots) with the LSN of the commit that last wrote it. A row that
+	// does not exist has LSN 0 and a nil Value, and is no error. It may be older than a commit that is not answered yet,
+	// never older than one that is.
+	State(ctx context.Context, key string) (StateRow, error)
+	// Outcome tells how the batch of an id ended, by the id alone: ask for your own. It is for a caller of Commit that got
+	// ErrOutcomeUnknown, and waits for the batch while it is on its way. ErrNotFound is final: of calls to Commit with
+	// this id that have returned, none was applied or ever will be, and the id is still free. It is said of ids that are
+	// within what is remembered (see type Outcome); of an older id, whether it was used or not, ErrTxnExpired.
+	// ErrOutcomeUnknown: this store cannot tell, for the reason the error has; ask one that is opened anew.
+	Outcome(ctx context.Context, id ulid.ULID) (Outcome, error)
+	// Mark says how far readers have come. It waits for nothing and asks nobody.
+	Mark() Mark
+	// Refresh returns when readers see every commit that was answered before the call, by whatever process, those that were
+	// on their way to be made durable here, and at least that of an LSN (0: none). An LSN that no commit has is an
+	// InvalidError that names the newest. A store that is where commits are made has little to do.
+	Refresh(ctx context.Context, atLeast uint64) (Mark, error)
+	// Hold keeps gc from dropping what was current at a moment, and what came after, until Release. What was dropped
+	// before stays gone. It is taken and released by every read of several steps, so it must be cheap: a store of several
+	// hosts keeps the holds of a host there and tells the others the oldest. Holds end with the store's Close, and must
+	// not outlive their client: where that is another process, those of one that was not heard of for longer than the
+	// store says (its lease) lapse. The embedded file has no lease: it is open in one process, and holds end with it.
+	Hold(ctx context.Context, at Moment) (Ticket, error)
+	// Release ends a hold. A ticket that was released, or has lapsed, is ignored.
+	Release(t Ticket)
 	// Changes gives the page versions that stopped being current by commits after an LSN. Without a newer commit it waits
 	// for one, at most so long; it may give nothing then. It may be asked at any time: nothing depends on it but memory.
 	Changes(ctx context.Context, after uint64, wait time.Duration) (Changes, error)
 	// Append writes audit leaves in order. The Question of a leaf is kept as a row beside it, which can be erased, and
-	// its salted digest as Query.
+	// its salted digest as Query. It sets Index, Query and QuestionKept of the leaves it is given, and keeps none of them.
 	Append(ctx context.Context, leaves []*manifest.Record, d Durability) error
 	// Audit reads the audit log.
 	Audit() Audit
@@ -63,6 +85,24 @@ type Store interface {
 	Stat(ctx context.Context) (StoreStats, error)
 	Close() error
 }
+
+// Mark is how far readers have come.
+type Mark struct {
+	LSN uint64 // of the newest commit they see
+	// Heard is when the store last knew that readers saw everything that was answered; zero: they always do, because
+	// commits are made here.
+	Heard time.Time
+}
+
+// Moment is what a reader reads at: it sees what was current after the commit of an LSN, and takes for expired what
+// expired by a time. The zero moment is before everything.
+type Moment struct {
+	LSN  uint64
+	Time time.Time
+}
+
+// Ticket names a hold. 0 is none.
+type Ticket uint64
 
 // Info names a database.
 type Info struct {
@@ -104,7 +144,7 @@ type PageKey struct {
 type Located struct {
 	Scope   string
 	Version uint32 // of the artefact
-	LSN     uint64 // of the last commit that changed the artefact
+	LSN     uint64 // of the commit that wrote the version
 	Pages   []PageKey
 	Deleted bool
 	Current bool
@@ -164,6 +204,9 @@ type Head struct {
 	Forgotten bool
 
 	Superseded string // id of the artefact that supersedes it; in listings only
+
+	// Unknown holds fields of this version that a later release stored, beside those of the artefact.
+	Unknown []byte
 }
 
 // Loaded is one page version. Err is ErrGone (matched) where gc took it, or a *CorruptError. With ErrGone there is a Head
@@ -180,16 +223,17 @@ type Loaded struct {
 type CandidateQuery struct {
 	Scopes  Scopes
 	Terms   []string
-	Kinds   []Kind     // empty: all
-	Floor   Provenance // pages below it are excluded
-	Session string     // its own turns are exempt from the floor
+	Dates   lexical.Dates // months and years that the question names
+	Kinds   []Kind        // empty: all
+	Floor   Provenance    // pages below it are excluded
+	Session string        // its own turns are exempt from the floor
 	Now     time.Time
-	AsOf    uint64 // an LSN; 0: now
-	K       int    // lexical hits
-	Recent  int    // newest pages that are candidates whatever they say
-	Newest  int    // newest pages of each provenance and scope, likewise: what two passes by recency and provenance need
-	Mask    []Ref  // artefacts of the nearest scope that a transaction overwrites or deletes
-	Weights *lexical.Weights
+	AsOf    uint64           // an LSN; 0: now
+	K       int              // lexical hits
+	Recent  int              // newest pages that are candidates whatever they say
+	Newest  int              // newest pages of each provenance and scope, likewise: what two passes by recency and provenance need
+	Mask    []Ref            // artefacts of the nearest scope that a transaction overwrites or deletes
+	Weights *lexical.Weights // nil: the zero Weights, a page scores by its own words alone
 }
 
 // Candidate is a page that may enter a context, with what triage needs to judge it.
@@ -265,12 +309,14 @@ type Seen struct {
 type Put struct {
 	Artefact Artefact // Text moved into Pages
 	Source   Validator
-	Pages    []NewPage
+	Pages    []NewPage // at least one
 	// AsOfGiven: CurrentAsOf is the caller's; else it is the time of the put, and a repeated put does not change it.
 	AsOfGiven bool
 	// PartBytes and Counter as in Head.
 	PartBytes []int
 	Counter   string
+	// Unknown holds fields of a held put that a later release stored.
+	Unknown []byte `msgpack:",omitempty"`
 }
 
 // NewPage is a page to write.
@@ -283,10 +329,20 @@ type NewPage struct {
 	Analysis *lexical.Analysis `msgpack:"-"` // nil: made when it is needed
 }
 
-// StateRow is a row of state that travels with a batch. A nil value deletes it.
+// StateRow is a row of state that travels with a batch. In a batch a nil Value deletes the row, and LSN is ignored; a row
+// that is read has the LSN of the commit that last wrote it. A row of a file that does not tell has LSN 1: it is
+// above 0, which means absent, and below that of every later write.
 type StateRow struct {
 	Key   string
 	Value []byte
+	LSN   uint64
+}
+
+// StatePre expects a state row to have this LSN still; 0: not to exist. It is what keeps two writers of one row, or of
+// several rows under one that each of them writes, from overwriting each other.
+type StatePre struct {
+	Key string
+	LSN uint64
 }
 
 // StateKind is what a store must know of the state rows under a prefix. The pipeline writes those rows and registers
@@ -316,26 +372,30 @@ type StateUnit struct {
 
 // Batch is the unit of commit.
 type Batch struct {
-	ID      ulid.ULID
-	Trace   string // of the assembly it came from
-	From    ulid.ULID
-	Scope   string
-	Actor   string
-	Action  Action
-	Reason  string // of a hold
-	Expect  []Precondition
-	Context []Seen
-	OnStale OnStale
-	Now     time.Time
-	Puts    []Put
-	Deletes []string // ids of Scope
-	State   []StateRow
-	Raise   bool            // approve as human-verified
-	Force   bool            // approve although the context went stale
-	Leaf    manifest.Record // Type, Confidence, By, Note, Evaluator; the store fills what it decides
+	ID     ulid.ULID
+	Trace  string // of the assembly it came from
+	From   ulid.ULID
+	Scope  string
+	Actor  string
+	Action Action
+	Reason string // of a hold
+	Expect []Precondition
+	// ExpectState are preconditions on state rows. One of a held batch is judged again when the batch is approved.
+	ExpectState []StatePre
+	Context     []Seen
+	OnStale     OnStale
+	Now         time.Time
+	Puts        []Put
+	Deletes     []string // ids of Scope
+	State       []StateRow
+	Raise       bool            // approve as human-verified
+	Force       bool            // approve although the context went stale
+	Leaf        manifest.Record // Type, Confidence, By, Note, Evaluator; the store fills what it decides
 	// Bound is what the id stands for: a digest of scope and content as the caller asked for them. The outcome answers to
 	// a batch with the same one. nil: the store makes it of the batch as it is.
 	Bound []byte `msgpack:"-"`
+	// Unknown holds fields of a held batch that a later release stored.
+	Unknown []byte `msgpack:",omitempty"`
 }
 
 // Status is how a batch ended.
@@ -377,6 +437,8 @@ type HeldBatch struct {
 	By      string
 	Note    string
 	Outcome Outcome
+	// Unknown holds fields that a later release stored, beside those of the batch.
+	Unknown []byte
 }
 
 // ScanKind says what a scan lists.
@@ -407,7 +469,7 @@ type ScanQuery struct {
 	Deleted bool
 	All     bool // held: decided ones too
 	Cursor  string
-	Limit   int
+	Limit   int // 0: as many as the store likes
 }
 
 // ScanPage is a page of a listing. Next is empty at the end.
@@ -490,4 +552,5 @@ type StoreStats struct {
 // OperatorScope names the operator's own writes in the manifest. It holds no artefacts.
 const OperatorScope = "operator"
 
+// ReasonStaleContext is why a batch whose Context went stale is held.
 const ReasonStaleContext = "stale context"

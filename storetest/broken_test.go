@@ -34,6 +34,44 @@ func (c cut) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, error
 	return page, err
 }
 
+// newest is a store that gives each state row the LSN of the last commit.
+type newest struct{ store.Store }
+
+func (n newest) State(ctx context.Context, key string) (store.StateRow, error) {
+	row, err := n.Store.State(ctx, key)
+	row.LSN = n.Mark().LSN
+	return row, err
+}
+
+// forgetful is a store that holds nothing.
+type forgetful struct{ store.Store }
+
+func (forgetful) Hold(context.Context, store.Moment) (store.Ticket, error) { return 1, nil }
+
+// unsure is a store that knows no outcome.
+type unsure struct{ store.Store }
+
+func (unsure) Outcome(_ context.Context, id ulid.ULID) (store.Outcome, error) {
+	return store.Outcome{}, store.ErrNotFound
+}
+
+// eager is a store that says it has come as far as it is asked to.
+type eager struct{ store.Store }
+
+func (e eager) Refresh(_ context.Context, atLeast uint64) (store.Mark, error) {
+	return store.Mark{LSN: max(atLeast, e.Mark().LSN)}, nil
+}
+
+// deaf is a store that keeps no questions.
+type deaf struct{ store.Store }
+
+func (d deaf) Append(ctx context.Context, leaves []*manifest.Record, how store.Durability) error {
+	for _, l := range leaves {
+		l.Question = ""
+	}
+	return d.Store.Append(ctx, leaves, how)
+}
+
 // silent is a store that loses the audit of reads.
 type silent struct{ store.Store }
 
@@ -67,8 +105,12 @@ var broken = map[string]struct {
 	clause string
 	wrap   func(store.Store) store.Store
 }{
-	"loses updates":       {"LostUpdate", func(st store.Store) store.Store { return changed(st, func(b *store.Batch) { b.Expect = nil }) }},
-	"serves half a batch": {"HalfBatch", halves},
+	"loses updates": {"LostUpdate", func(st store.Store) store.Store { return changed(st, func(b *store.Batch) { b.Expect = nil }) }},
+	"loses state": {"LostState", func(st store.Store) store.Store {
+		return changed(st, func(b *store.Batch) { b.ExpectState = nil })
+	}},
+	"tells the newest LSN of every state row": {"ExpectState", func(st store.Store) store.Store { return newest{st} }},
+	"serves half a batch":                     {"HalfBatch", halves},
 	"forgets ids": {"SameID", func(st store.Store) store.Store {
 		return changed(st, func(b *store.Batch) { b.ID = ulid.MustNew(b.ID.Time(), ulid.DefaultEntropy()) })
 	}},
@@ -85,8 +127,12 @@ var broken = map[string]struct {
 			}
 		})
 	}},
-	"ends listings early": {"Scans", func(st store.Store) store.Store { return cut{st} }},
-	"loses leaves":        {"Audit", func(st store.Store) store.Store { return silent{st} }},
+	"ends listings early":  {"Scans", func(st store.Store) store.Store { return cut{st} }},
+	"drops what is read":   {"Hold", func(st store.Store) store.Store { return forgetful{st} }},
+	"knows no outcome":     {"Outcome", func(st store.Store) store.Store { return unsure{st} }},
+	"promises what is not": {"Refresh", func(st store.Store) store.Store { return eager{st} }},
+	"keeps no questions":   {"Questions", func(st store.Store) store.Store { return deaf{st} }},
+	"loses leaves":         {"Audit", func(st store.Store) store.Store { return silent{st} }},
 }
 
 // wrapped breaks each store that is opened.

@@ -16,35 +16,149 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// at is the newest version of an artefact as of an LSN, nil where there is none.
+func (m *Memory) at(of name, asOf uint64) (newest *store.Head) {
+	for _, h := range m.heads {
+		if nameOf(h) == of && h.LSN <= asOf {
+			newest = h
+		}
+	}
+	return newest
+}
+
+// versions are those of an artefact: version n is the nth.
+func (m *Memory) versions(of name) (vs []*store.Head) {
+	for _, h := range m.heads {
+		if nameOf(h) == of {
+			vs = append(vs, h)
+		}
+	}
+	return vs
+}
+
+// current is the newest version of every artefact, by its number.
+func (m *Memory) current() []*store.Head {
+	newest := make([]*store.Head, len(m.arts))
+	for _, h := range m.heads {
+		newest[h.Art-1] = h
+	}
+	return newest
+}
+
+// supersededBy is the newest version that superseded the artefact of another since that was written, as of an LSN; nil: none.
+func (m *Memory) supersededBy(of *store.Head, asOf uint64) (by *store.Head) {
+	for _, h := range m.heads {
+		if h.Scope == of.Scope && h.Art != of.Art && h.LSN >= of.LSN && h.LSN <= asOf && slices.Contains(h.Supersedes, of.ID) {
+			by = h
+		}
+	}
+	return by
+}
+
+// answers is the page that answers for a page version as of an LSN; 0: none does. A deletion ends what was before it.
+func (m *Memory) answers(num, asOf uint64) uint64 {
+	for range len(m.arts) + 1 { // artefacts may supersede each other
+		p := m.pages[num-1]
+		h := m.at(p.of, asOf)
+		if h == nil || p.LSN > asOf || slices.ContainsFunc(m.versions(p.of), func(v *store.Head) bool { return v.Deleted && v.LSN > p.LSN && v.LSN <= asOf }) {
+			return 0
+		}
+		by := m.supersededBy(h, asOf)
+		if by == nil {
+			if num = h.Rows[min(p.at, len(h.Rows))-1].Num; m.pages[num-1].gone != 0 {
+				return 0
+			}
+			return num
+		}
+		if by = m.at(nameOf(by), asOf); len(by.Rows) == 0 {
+			return 0
+		}
+		num = by.Rows[0].Num
+	}
+	return 0
+}
+
+// headOf is the newest version that has a page.
+func (m *Memory) headOf(p *page) (newest *store.Head) {
+	for _, h := range m.heads {
+		if has(h, p) {
+			newest = h
+		}
+	}
+	return newest
+}
+
+func has(h *store.Head, p *page) bool { return len(h.Rows) >= p.at && h.Rows[p.at-1].Num == p.Num }
+
+func live(h *store.Head) bool { return !h.Deleted && !h.Gone }
+
+func expired(h *store.Head, now time.Time) bool {
+	return !h.ExpiresAt.IsZero() && h.ExpiresAt.UnixMicro() <= now.UnixMicro()
+}
+
 // Info: see store.Store.
-func (m *Memory) Info(context.Context) (store.Info, error) {
-	return store.Info{ID: m.info.ID, Secret: slices.Clone(m.info.Secret)}, nil
+func (m *Memory) Info(context.Context) (store.Info, error) { return own(m.info), nil }
+
+// Mark: see store.Store.
+func (m *Memory) Mark() store.Mark {
+	defer m.locked()()
+	return store.Mark{LSN: m.lsn}
 }
 
-// LSN: see store.Store.
-func (m *Memory) LSN() uint64 {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.lsn
+// Refresh: see store.Store.
+func (m *Memory) Refresh(ctx context.Context, atLeast uint64) (store.Mark, error) {
+	at := m.Mark()
+	if err := m.usable(ctx); err != nil || at.LSN >= atLeast {
+		return at, err
+	}
+	return at, store.Invalid("lsn", fmt.Sprint(atLeast), fmt.Sprintf("at most %d, the newest", at.LSN))
 }
 
-// Changes: see store.Store. Everything is remembered.
+// Outcome: see store.Store.
+func (m *Memory) Outcome(ctx context.Context, id ulid.ULID) (store.Outcome, error) {
+	defer m.locked()()
+	known, ok := m.outcomes[id]
+	switch err := m.usable(ctx); {
+	case err != nil || ok:
+		return own(known.Outcome), err
+	case m.cfg.Now().Sub(ulid.Time(id.Time())) > outcomeDays:
+		return store.Outcome{}, fmt.Errorf("%w: %s", store.ErrTxnExpired, id)
+	}
+	return store.Outcome{}, fmt.Errorf("%w: no batch %s", store.ErrNotFound, id)
+}
+
+// Hold: see store.Store.
+func (m *Memory) Hold(ctx context.Context, at store.Moment) (store.Ticket, error) {
+	defer m.locked()()
+	m.ticket++
+	m.holds[m.ticket] = at
+	return m.ticket, m.usable(ctx)
+}
+
+// Release: see store.Store.
+func (m *Memory) Release(t store.Ticket) {
+	defer m.locked()()
+	delete(m.holds, t)
+}
+
+// Changes: see store.Store.
 func (m *Memory) Changes(ctx context.Context, after uint64, wait time.Duration) (out store.Changes, err error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for waited := wait <= 0; ; {
-		m.mu.RLock()
+		unlock := m.locked()
 		moved := m.moved
 		if out.LSN = m.lsn; m.lsn > after || waited || m.closed.Load() {
+			defer unlock()
 			for _, p := range m.pages {
-				if p.ended > after {
-					out.Ended = append(out.Ended, p.num)
+				next := slices.IndexFunc(m.heads, func(h *store.Head) bool { return nameOf(h) == p.of && h.LSN > p.LSN && !has(h, p) })
+				if p.gone > after || next >= 0 && m.heads[next].LSN > after {
+					out.Ended = append(out.Ended, p.Num)
 				}
 			}
-			defer m.mu.RUnlock()
 			return out, m.usable(ctx)
 		}
-		m.mu.RUnlock()
+		unlock()
 		select {
 		case <-moved:
 		case <-timer.C:
@@ -56,57 +170,47 @@ func (m *Memory) Changes(ctx context.Context, after uint64, wait time.Duration) 
 }
 
 // Resolve: see store.Store.
-func (m *Memory) Resolve(ctx context.Context, scopes store.Scopes, ref store.Ref) (store.Located, error) {
-	if m.closed.Load() {
-		return store.Located{}, store.ErrClosed
+func (m *Memory) Resolve(ctx context.Context, scopes store.Scopes, ref store.Ref) (l store.Located, err error) {
+	defer m.locked()()
+	if err := m.usable(ctx); err != nil {
+		return l, err
 	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
 	for _, scope := range scopes {
-		a := m.byID[name{scope, ref.ID}]
-		if a == nil || ref.Scope != "" && ref.Scope != scope {
-			continue
+		newest := m.at(name{scope, ref.ID}, now)
+		if newest == nil || ref.Scope != "" && ref.Scope != scope || newest.Deleted && ref.Scope == "" && ref.Version == 0 {
+			continue // deleted here: that of an ancestor may be current
 		}
-		now := a.newest()
-		if now.Deleted && ref == (store.Ref{ID: ref.ID, Page: ref.Page}) {
-			continue // deleted here: an ancestor's may stand
-		}
-		if ref.Version > now.Version {
+		if ref.Version > newest.Version {
 			break
 		}
-		h := a.heads[cmp.Or(ref.Version, now.Version)-1]
-		l := store.Located{Scope: scope, Version: h.Version, LSN: h.LSN, Deleted: h.Deleted, Current: h == now && !h.Deleted}
+		h := m.versions(name{scope, ref.ID})[cmp.Or(ref.Version, newest.Version)-1]
+		if h.Gone {
+			return l, store.GoneError(h, ref.Page)
+		}
+		l = store.Located{Scope: scope, Version: h.Version, LSN: h.LSN, Deleted: h.Deleted, Current: h == newest && !h.Deleted}
 		if !h.ExpiresAt.IsZero() {
 			l.Expires = h.ExpiresAt.UnixMicro()
-		}
-		if h.Gone {
-			return store.Located{}, store.GoneError(h, ref.Page)
 		}
 		for i, r := range h.Rows {
 			if ref.Page == 0 || ref.Page == i+1 {
 				l.Pages = append(l.Pages, store.PageKey{Num: r.Num, Version: h.Version})
 			}
 		}
-		if a.by != nil && l.Current {
-			if l.ByID = a.by.id; len(a.by.newest().Rows) > 0 {
-				l.By = a.by.newest().Rows[0].Num
+		if by := m.supersededBy(h, now); by != nil && l.Current {
+			if l.ByID = by.ID; len(m.at(nameOf(by), now).Rows) > 0 {
+				l.By = m.at(nameOf(by), now).Rows[0].Num
 			}
 		}
-		if len(l.Pages) == 0 {
-			return l, fmt.Errorf("%w: %s", store.ErrNotFound, ref)
+		if len(l.Pages) > 0 {
+			return l, nil
 		}
-		return l, nil
 	}
-	return store.Located{}, fmt.Errorf("%w: %q", store.ErrNotFound, ref.ID)
+	return l, fmt.Errorf("%w: %s", store.ErrNotFound, ref)
 }
 
 // Load: see store.Store.
 func (m *Memory) Load(ctx context.Context, scopes store.Scopes, keys []store.PageKey, want store.Want) ([]store.Loaded, error) {
-	if err := m.usable(ctx); err != nil {
-		return nil, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
+	defer m.locked()()
 	out := make([]store.Loaded, len(keys))
 	for i, k := range keys {
 		p := m.visible(scopes, k.Num)
@@ -114,21 +218,20 @@ func (m *Memory) Load(ctx context.Context, scopes store.Scopes, keys []store.Pag
 			out[i] = store.Loaded{Key: k, Err: fmt.Errorf("%w: page %d", store.ErrNotFound, k.Num)}
 			continue
 		}
-		k.Version = cmp.Or(k.Version, p.head.Version)
+		vs := m.versions(p.of)
+		k.Version = cmp.Or(k.Version, m.headOf(p).Version)
 		out[i] = store.Loaded{Key: k, Page: p.at}
-		if k.Version > uint32(len(p.of.heads)) || !has(p.of.heads[k.Version-1], p) {
+		if k.Version > uint32(len(vs)) || !has(vs[k.Version-1], p) {
 			out[i].Err = fmt.Errorf("%w: version %d has no page %d", store.ErrGone, k.Version, k.Num)
 			continue
 		}
-		h := p.of.heads[k.Version-1]
-		out[i].Head = ownHead(h)
-		if h.Gone {
-			out[i].Err = store.GoneError(h, p.at)
+		if out[i].Head = own(vs[k.Version-1]); out[i].Head.Gone {
+			out[i].Err = store.GoneError(out[i].Head, p.at)
 		} else if want == store.WantText {
 			out[i].Text = p.text
 		}
 	}
-	return out, nil
+	return out, m.usable(ctx)
 }
 
 // visible is a page of the chain; nil scopes see all.
@@ -139,61 +242,26 @@ func (m *Memory) visible(scopes store.Scopes, num uint64) *page {
 	return m.pages[num-1]
 }
 
-func has(h *store.Head, p *page) bool { return len(h.Rows) >= p.at && h.Rows[p.at-1].Num == p.num }
-
-// answers follows a page version to the page that answers for it as of an LSN (0: now); 0: none does.
-func (m *Memory) answers(num, asOf uint64) uint64 {
-	for range 1000 {
-		if num == 0 {
-			return 0
-		}
-		p := m.pages[num-1]
-		switch {
-		case asOf != 0 && p.lsn > asOf:
-			return 0
-		case p.end != 0 && (asOf == 0 || p.end <= asOf):
-			num = p.next
-		case p.gone:
-			return 0
-		case p.end != 0 || p.of.by == nil || asOf != 0 && p.of.since > asOf:
-			return num
-		default:
-			num = m.first(p.of.by, asOf)
-		}
-	}
-	return 0
-}
-
-// first is the first page of an artefact as of an LSN.
-func (m *Memory) first(a *art, asOf uint64) uint64 {
-	for i := len(a.heads) - 1; i >= 0; i-- {
-		if h := a.heads[i]; asOf == 0 || h.LSN <= asOf {
-			if len(h.Rows) > 0 {
-				return h.Rows[0].Num
-			}
-			return 0
-		}
-	}
-	return 0
-}
-
 // asked is one question: what the index asks of the pages behind its words.
 type asked struct {
 	*Memory
 	q      *store.CandidateQuery
-	misses bool
+	asOf   uint64
+	misses bool // what a rule keeps out is asked for, not the rest
 }
 
+// excluded is the rule that keeps a page out, "": none.
 func (v asked) excluded(p *page) string {
-	h, own := p.head, v.q.Session != "" && p.head.Group == v.q.Session && p.of.scope == v.q.Scopes[0]
+	h := v.headOf(p)
+	ours := v.q.Session != "" && h.Group == v.q.Session && h.Scope == v.q.Scopes[0]
 	switch {
 	case expired(h, v.q.Now):
 		return store.ReasonExpired
 	case h.Kind == store.KindSystem:
 		return ""
-	case h.Provenance < v.q.Floor && !own:
+	case h.Provenance < v.q.Floor && !ours:
 		return store.ReasonFloor
-	case h.Kind == store.KindMessage && h.Provenance <= store.Tool && h.Group != "" && !own:
+	case h.Kind == store.KindMessage && h.Provenance <= store.Tool && h.Group != "" && !ours:
 		return store.ReasonOther
 	case len(v.q.Kinds) > 0 && !slices.Contains(v.q.Kinds, h.Kind):
 		return store.ReasonKind
@@ -203,24 +271,22 @@ func (v asked) excluded(p *page) string {
 
 func (v asked) Shown(num uint64) bool {
 	p := v.pages[num-1]
-	return slices.Contains(v.q.Scopes, p.of.scope) && !slices.Contains(v.q.Mask, store.Ref{Scope: p.of.scope, ID: p.of.id}) &&
-		(v.excluded(p) != "") == v.misses
+	return slices.Contains(v.q.Scopes, p.of.scope) && !slices.Contains(v.q.Mask, store.Ref{Scope: p.of.scope, ID: p.of.id}) && (v.excluded(p) != "") == v.misses
 }
 
 func (v asked) Resolve(num uint64) (uint64, bool) {
-	live := v.answers(num, v.q.AsOf)
-	return live, live != 0 && v.Shown(live)
+	is := v.answers(num, v.asOf)
+	return is, is != 0 && v.Shown(is)
 }
 
-func (v asked) Alone(num uint64) bool { return v.pages[num-1].head.GroupNum == 0 }
+func (v asked) Alone(uint64) bool { return false }
 
 func (v asked) Group(num uint64) (uint64, int) {
-	g := v.pages[num-1].of.newest().GroupNum
-	at := slices.Index(v.members(g), num)
-	if g == 0 || at < 0 {
-		return 0, 0
+	g := v.at(v.pages[num-1].of, now).GroupNum
+	if at := slices.Index(v.members(g), num); at >= 0 {
+		return g, at
 	}
-	return g, at
+	return 0, 0
 }
 
 func (v asked) At(group uint64, pos int) (uint64, bool) {
@@ -232,43 +298,35 @@ func (v asked) At(group uint64, pos int) (uint64, bool) {
 
 // members are the live pages of a group, in order.
 func (m *Memory) members(group uint64) (nums []uint64) {
-	for _, a := range m.arts {
-		if h := a.newest(); group != 0 && h.GroupNum == group && !h.Gone {
+	for _, h := range m.current() {
+		if group != 0 && h.GroupNum == group && live(h) {
 			for _, r := range h.Rows {
 				nums = append(nums, r.Num)
 			}
 		}
 	}
-	slices.SortStableFunc(nums, func(a, b uint64) int { return cmp.Compare(m.pages[a-1].head.Seq, m.pages[b-1].head.Seq) })
+	slices.SortStableFunc(nums, func(a, b uint64) int { return cmp.Compare(m.headOf(m.pages[a-1]).Seq, m.headOf(m.pages[b-1]).Seq) })
 	return nums
 }
 
 // Candidates: see store.Store.
 func (m *Memory) Candidates(ctx context.Context, q store.CandidateQuery) (out store.Candidates, err error) {
+	defer m.locked()()
 	if err := m.usable(ctx); err != nil {
 		return out, err
 	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if out.LSN = m.lsn; q.AsOf != 0 {
-		out.LSN = min(q.AsOf, m.lsn)
-	}
-	if q.AsOf >= m.lsn {
-		q.AsOf = 0
-	}
-	v := asked{Memory: m, q: &q}
-	found := map[uint64]store.Candidate{}
-	ask := lexical.Query{Terms: q.Terms, K: q.K}
-	var nums []uint32
+	out.LSN = min(cmp.Or(q.AsOf, now), m.lsn)
+	v, found := asked{Memory: m, q: &q, asOf: out.LSN}, map[uint64]store.Candidate{}
+	ask := lexical.Query{Terms: q.Terms, Dates: q.Dates, K: q.K}
 	for _, s := range q.Scopes {
-		if m.scopes[s] != 0 {
-			nums = append(nums, m.scopes[s])
+		if n := m.scopes[name{scope: s}]; n != 0 {
+			ask.Scopes = append(ask.Scopes, uint32(n))
 		}
 	}
-	if ask.Scopes = nums; q.Weights != nil {
+	if q.Weights != nil {
 		ask.Weights = *q.Weights
 	}
-	if out.Stats, err = m.index.Stats(nums, noRows{}, q.Terms); err != nil {
+	if out.Stats, err = m.index.Stats(ask.Scopes, noRows{}, q.Terms); err != nil {
 		return out, err
 	}
 	hits, err := m.index.Search(noRows{}, v, ask)
@@ -287,29 +345,23 @@ func (m *Memory) Candidates(ctx context.Context, q store.CandidateQuery) (out st
 
 // always adds what is a candidate whatever it says: pinned, system and verified pages, and the newest.
 func (m *Memory) always(v asked, found map[uint64]store.Candidate) {
-	var all []uint64
+	var all []store.Candidate
 	for _, p := range m.pages {
-		if m.answers(p.num, v.q.AsOf) == p.num && v.Shown(p.num) {
-			all = append(all, p.num)
+		if m.answers(p.Num, v.asOf) == p.Num && v.Shown(p.Num) {
+			all = append(all, m.candidate(p.Num))
 		}
 	}
-	slices.SortFunc(all, func(a, b uint64) int {
-		return cmp.Or(cmp.Compare(m.candidate(b).AsOf, m.candidate(a).AsOf), cmp.Compare(b, a))
+	slices.SortFunc(all, func(a, b store.Candidate) int {
+		return cmp.Or(cmp.Compare(b.AsOf, a.AsOf), cmp.Compare(b.Key.Num, a.Key.Num))
 	})
-	type class struct {
-		scope string
-		prov  store.Provenance
-	}
-	newest := map[class]int{}
-	for i, num := range all {
-		c, known := found[num]
-		if !known {
-			c = m.candidate(num)
-		}
-		k := class{c.Ref.Scope, c.Provenance}
-		newest[k]++
-		if c.Recent = i < v.q.Recent; c.Recent || c.Pinned || c.Kind == store.KindSystem || c.Provenance == store.HumanVerified || newest[k] <= v.q.Newest || known {
-			found[num] = c
+	newest := map[string]int{}
+	for i, c := range all {
+		known, hit := found[c.Key.Num]
+		class := fmt.Sprint(c.Ref.Scope, c.Provenance)
+		newest[class]++
+		c.Lexical, c.Recent = known.Lexical, i < v.q.Recent
+		if hit || c.Recent || c.Pinned || c.Kind == store.KindSystem || c.Provenance == store.HumanVerified || newest[class] <= v.q.Newest {
+			found[c.Key.Num] = c
 		}
 	}
 }
@@ -317,19 +369,16 @@ func (m *Memory) always(v asked, found map[uint64]store.Candidate) {
 // leftOut counts what each rule keeps out, and names the nearest of it.
 func (m *Memory) leftOut(v asked, ask lexical.Query, out *store.Candidates) {
 	by := map[string]*store.Excluded{}
-	for _, a := range m.arts {
-		for _, r := range a.newest().Rows {
+	for _, h := range m.current() {
+		for _, r := range h.Rows {
 			why := v.excluded(m.pages[r.Num-1])
-			if a.by != nil {
+			if m.supersededBy(h, now) != nil {
 				why = store.ReasonSuperseded
 			}
-			if why == "" || a.newest().Gone || !slices.Contains(v.q.Scopes, a.scope) {
-				continue
+			if why != "" && live(h) && slices.Contains(v.q.Scopes, h.Scope) {
+				by[why] = cmp.Or(by[why], &store.Excluded{Reason: why})
+				by[why].Count++
 			}
-			if by[why] == nil {
-				by[why] = &store.Excluded{Reason: why}
-			}
-			by[why].Count++
 		}
 	}
 	v.misses, ask.K = true, 20
@@ -348,132 +397,109 @@ func (m *Memory) leftOut(v asked, ask lexical.Query, out *store.Candidates) {
 
 func (m *Memory) candidate(num uint64) store.Candidate {
 	p := m.pages[num-1]
-	h := p.head
+	h := m.headOf(p)
 	c := store.Candidate{
-		Key: store.PageKey{Num: num, Version: h.Version}, Ref: store.Ref{Scope: h.Scope, ID: h.ID, Page: p.at, Version: p.version()},
+		Key: store.PageKey{Num: num, Version: h.Version}, Ref: store.Ref{Scope: h.Scope, ID: h.ID, Page: p.at, Version: p.Version},
 		Kind: h.Kind, Provenance: h.Provenance, AsOf: h.CurrentAsOf.UnixMicro(), Tokens: int(h.Rows[p.at-1].Tokens), Pinned: h.Pinned, Seq: h.Seq,
 	}
 	if h.CurrentAsOf.IsZero() {
 		c.AsOf = h.PutAt.UnixMicro()
 	}
-	if now := p.of.newest(); now.GroupNum != 0 {
-		c.Group, c.GroupName = now.GroupNum, cmp.Or(now.Group, "\x00"+now.ID)
+	if is := m.at(p.of, now); is.GroupNum != 0 {
+		c.Group, c.GroupName = is.GroupNum, cmp.Or(is.Group, "\x00"+is.ID)
 	}
 	return c
 }
 
-// Scan: see store.Store. Cursors are the key of the last row that was given.
+// Scan: see store.Store. A cursor is the key of the last row that was given.
 func (m *Memory) Scan(ctx context.Context, q store.ScanQuery) (out store.ScanPage, err error) {
+	defer m.locked()()
 	if err := m.usable(ctx); err != nil {
 		return out, err
 	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if out.LSN = m.lsn; q.Limit <= 0 {
-		q.Limit = 100
+	out.LSN, q.Limit = m.lsn, cmp.Or(q.Limit, 100)
+	out.Same = q.Known == m.lsn && (q.What == store.ScanMembers || q.What == store.ScanSourced)
+	heads, scopes := map[string]*store.Head{}, map[string]store.ScopeInfo{}
+	for _, h := range m.current() {
+		if q.What == store.ScanScopes {
+			info := store.ScopeInfo{Name: h.Scope, Artefacts: scopes[h.Scope].Artefacts}
+			if live(h) {
+				info.Artefacts++
+			}
+			if scopes[h.Scope] = info; h.Scope == store.OperatorScope && info.Artefacts == 0 {
+				delete(scopes, h.Scope)
+			}
+		} else if (live(h) || q.Deleted && q.What == store.ScanArtefacts) && slices.Contains(q.Scopes, h.Scope) {
+			if h.Scope == q.Scopes[0] {
+				heads[h.ID] = h
+			}
+			if of := (store.Ref{Scope: q.Of.Scope, ID: q.Of.ID}); q.What == store.ScanSummaries && h.Kind == store.KindSummary && len(h.Rows) == 1 && m.supersededBy(h, now) == nil &&
+				len(h.DerivedFrom) == 1 && of == (store.Ref{Scope: h.DerivedFrom[0].Scope, ID: h.DerivedFrom[0].ID}) {
+				out.Heads = append([]*store.Head{own(h)}, out.Heads...) // newest first
+			}
+		}
 	}
 	switch q.What {
-	case store.ScanArtefacts, store.ScanSourced:
-		m.scanArtefacts(q, &out)
+	case store.ScanArtefacts:
+		out.Heads, out.Next = paged(heads, q, m.listed)
 	case store.ScanHistory:
 		err = m.scanHistory(q, &out)
 	case store.ScanGroup, store.ScanMembers:
 		m.scanGroup(q, &out)
-	case store.ScanSummaries:
-		m.scanSummaries(q, &out)
 	case store.ScanHeld:
 		err = m.scanHeld(q, &out)
 	case store.ScanState:
-		out.State, out.Next = paged(m.state, q, func(k string, v []byte) (store.StateRow, bool) {
-			return store.StateRow{Key: k, Value: slices.Clone(v)}, true
-		})
+		out.State, out.Next = paged(m.state, q, own[store.StateRow])
 	case store.ScanScopes:
-		out.Names, out.Next = paged(m.scopes, q, func(scope string, _ uint32) (store.ScopeInfo, bool) {
-			info := store.ScopeInfo{Name: scope}
-			for _, a := range m.arts {
-				if a.scope == scope && len(a.newest().Rows) > 0 && !a.newest().Gone {
-					info.Artefacts++
-				}
+		out.Names, out.Next = paged(scopes, q, own[store.ScopeInfo])
+	case store.ScanSourced:
+		for _, id := range slices.Sorted(maps.Keys(heads)) {
+			if h := heads[id]; !out.Same && h.Artefact.Source != "" && m.supersededBy(h, now) == nil {
+				out.Keys = append(out.Keys, store.PageKey{Num: h.Rows[0].Num, Version: h.Version})
 			}
-			return info, scope != store.OperatorScope || info.Artefacts > 0
-		})
+		}
 	}
 	return out, err
 }
 
 // paged gives the rows of a map that a query asks for, by key.
-func paged[V, R any](rows map[string]V, q store.ScanQuery, row func(string, V) (R, bool)) (out []R, next string) {
-	last := ""
+func paged[V, R any](rows map[string]V, q store.ScanQuery, row func(V) R) (out []R, next string) {
 	for _, k := range slices.Sorted(maps.Keys(rows)) {
 		if k <= q.Cursor || !strings.HasPrefix(k, q.Prefix) {
 			continue
 		}
-		r, ok := row(k, rows[k])
-		switch {
-		case !ok:
-			continue
-		case len(out) == q.Limit:
-			return out, last
+		if len(out) == q.Limit {
+			return out, next
 		}
-		out, last = append(out, r), k
+		out, next = append(out, row(rows[k])), k
 	}
 	return out, ""
 }
 
-func (m *Memory) scanArtefacts(q store.ScanQuery, out *store.ScanPage) {
-	arts := map[string]*art{}
-	for k, a := range m.byID {
-		if live := !a.newest().Deleted && !a.newest().Gone; k.scope == q.Scopes[0] && (live || q.Deleted && q.What == store.ScanArtefacts) {
-			arts[k.id] = a
-		}
+// listed is a version as listings show it: with the artefact that superseded its own, if it is current.
+func (m *Memory) listed(h *store.Head) *store.Head {
+	c := own(h)
+	if by := m.supersededBy(h, now); by != nil && h == m.at(nameOf(h), now) {
+		c.Superseded = by.ID
 	}
-	if q.What == store.ScanArtefacts {
-		out.Heads, out.Next = paged(arts, q, func(_ string, a *art) (*store.Head, bool) { return a.listed(), true })
-		return
-	}
-	if out.Same = q.Known == m.lsn; out.Same {
-		return
-	}
-	for _, id := range slices.Sorted(maps.Keys(arts)) {
-		if h := arts[id].newest(); h.Artefact.Source != "" && arts[id].by == nil {
-			out.Keys = append(out.Keys, store.PageKey{Num: h.Rows[0].Num, Version: h.Version})
-		}
-	}
-}
-
-// listed is the newest head, with the artefact that superseded it.
-func (a *art) listed() *store.Head {
-	h := ownHead(a.newest())
-	if a.by != nil {
-		h.Superseded = a.by.id
-	}
-	return h
+	return c
 }
 
 func (m *Memory) scanHistory(q store.ScanQuery, out *store.ScanPage) error {
 	for _, scope := range q.Scopes {
-		a := m.byID[name{scope, q.ID}]
-		if a == nil {
+		vs := m.versions(name{scope, q.ID})
+		if len(vs) == 0 {
 			continue
 		}
-		from := len(a.heads)
-		if q.Cursor != "" {
-			n, err := strconv.Atoi(q.Cursor)
-			if err != nil || n < 1 {
-				return store.Invalid("cursor", q.Cursor, "a cursor from the page before")
-			}
-			from = min(from, n)
+		from, err := strconv.Atoi(cmp.Or(q.Cursor, strconv.Itoa(len(vs))))
+		if err != nil || from < 1 {
+			return store.Invalid("cursor", q.Cursor, "a cursor from the page before")
 		}
-		for ; from > 0; from-- {
-			if len(out.Heads) == q.Limit {
-				out.Next = strconv.Itoa(from)
-				return nil
-			}
-			if h := a.heads[from-1]; h == a.newest() {
-				out.Heads = append(out.Heads, a.listed())
-			} else {
-				out.Heads = append(out.Heads, ownHead(h))
-			}
+		for from = min(from, len(vs)); from > 0 && len(out.Heads) < q.Limit; from-- {
+			out.Heads = append(out.Heads, m.listed(vs[from-1]))
+		}
+		if from > 0 {
+			out.Next = strconv.Itoa(from)
 		}
 		return nil
 	}
@@ -481,94 +507,74 @@ func (m *Memory) scanHistory(q store.ScanQuery, out *store.ScanPage) error {
 }
 
 func (m *Memory) scanGroup(q store.ScanQuery, out *store.ScanPage) {
-	if out.Same = q.What == store.ScanMembers && q.Known == m.lsn; out.Same {
-		return
-	}
-	var last *art
 	at, _ := strconv.Atoi(q.Cursor)
+	last := name{}
 	for i, num := range m.members(m.groups[name{q.Scopes[0], q.Group}]) {
-		switch a := m.pages[num-1].of; {
+		switch h := m.at(m.pages[num-1].of, now); {
 		case q.What == store.ScanMembers:
-			if a.by == nil {
-				out.Keys = append(out.Keys, store.PageKey{Num: num, Version: a.newest().Version})
+			if !out.Same && m.supersededBy(h, now) == nil {
+				out.Keys = append(out.Keys, store.PageKey{Num: num, Version: h.Version})
 			}
-		case i < at || a == last:
+		case i < at || nameOf(h) == last:
 		case len(out.Heads) == q.Limit:
 			out.Next = strconv.Itoa(i)
 			return
 		default:
-			out.Heads, last = append(out.Heads, ownHead(a.newest())), a
+			out.Heads, last = append(out.Heads, own(h)), nameOf(h)
 		}
 	}
-}
-
-func (m *Memory) scanSummaries(q store.ScanQuery, out *store.ScanPage) {
-	for _, a := range m.arts {
-		h := a.newest()
-		if h.Kind == store.KindSummary && a.by == nil && len(h.Rows) == 1 && !h.Gone && slices.Contains(q.Scopes, a.scope) && len(h.DerivedFrom) == 1 &&
-			h.DerivedFrom[0].Scope == q.Of.Scope && h.DerivedFrom[0].ID == q.Of.ID {
-			out.Heads = append(out.Heads, ownHead(h))
-		}
-	}
-	slices.SortFunc(out.Heads, func(a, b *store.Head) int { return cmp.Or(cmp.Compare(b.LSN, a.LSN), cmp.Compare(b.Art, a.Art)) })
 }
 
 func (m *Memory) scanHeld(q store.ScanQuery, out *store.ScanPage) error {
 	if _, err := ulid.ParseStrict(q.Cursor); q.Cursor != "" && err != nil {
 		return store.Invalid("cursor", q.Cursor, "a cursor from the page before")
 	}
-	rows := map[string]*store.HeldBatch{}
+	rows := map[string]store.HeldBatch{}
 	for id, h := range m.held {
 		if (h.Decided == "" || q.All) && (len(q.Scopes) == 0 || h.Batch.Scope == q.Scopes[0]) {
 			rows[id.String()] = h
 		}
 	}
 	q.Prefix = ""
-	out.Held, out.Next = paged(rows, q, func(_ string, h *store.HeldBatch) (store.HeldBatch, bool) { return *clone(h), true })
+	out.Held, out.Next = paged(rows, q, own[store.HeldBatch])
 	return nil
 }
 
 // Held: see store.Store.
 func (m *Memory) Held(ctx context.Context, id ulid.ULID) (store.HeldBatch, error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if h := m.held[id]; h != nil && !m.closed.Load() {
-		return *clone(h), ctx.Err()
+	defer m.locked()()
+	if h, ok := m.held[id]; ok {
+		return own(h), m.usable(ctx)
 	}
 	return store.HeldBatch{}, cmp.Or(m.usable(ctx), fmt.Errorf("%w: no held batch %s", store.ErrNotFound, id))
 }
 
 // State: see store.Store.
-func (m *Memory) State(ctx context.Context, key string) ([]byte, error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return slices.Clone(m.state[key]), m.usable(ctx)
+func (m *Memory) State(ctx context.Context, key string) (store.StateRow, error) {
+	defer m.locked()()
+	row := own(m.state[key])
+	row.Key = key
+	return row, m.usable(ctx)
 }
 
-// Vectors: see store.Store.
-func (m *Memory) Vectors(ctx context.Context, scopes store.Scopes, model string, nums []uint64) ([][]float32, error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	out := make([][]float32, len(nums))
-	for i, num := range nums {
-		if m.visible(scopes, num) != nil {
-			out[i] = slices.Clone(m.vectors[vector{model, num}])
+// Stat: see store.Store.
+func (m *Memory) Stat(ctx context.Context) (store.StoreStats, error) {
+	defer m.locked()()
+	st := store.StoreStats{ID: m.info.ID, LSN: m.lsn, Applied: m.lsn, Scopes: len(m.scopes), Leaves: m.log.Size()}
+	for _, h := range m.current() {
+		if live(h) {
+			st.Artefacts, st.Pages = st.Artefacts+1, st.Pages+len(h.Rows)
 		}
 	}
-	return out, m.usable(ctx)
-}
-
-// PutVectors: see store.Store.
-func (m *Memory) PutVectors(ctx context.Context, model string, nums []uint64, vecs [][]float32) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err := m.usable(ctx); err != nil {
-		return err
-	}
-	for i, num := range nums {
-		if p := m.visible(nil, num); p != nil && !p.gone {
-			m.vectors[vector{model, num}] = slices.Clone(vecs[i])
+	for _, p := range m.pages {
+		if p.gone == 0 {
+			st.PageVersions++
 		}
 	}
-	return nil
+	for _, h := range m.held {
+		if h.Decided == "" {
+			st.Held++
+		}
+	}
+	return st, m.usable(ctx)
 }

@@ -14,12 +14,19 @@ import (
 // operator asks why, and replays what the agent saw.
 func TestPipelineOnMemory(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	mem, err := storetest.NewMemory(storetest.Config{State: ctxpage.StateKinds()})
 	require.NoError(t, err)
-	db, err := ctxpage.Open("in memory", ctxpage.Options{Store: mem})
+	pipeline(t, "in memory", func() ctxpage.Store { mem = mem.Reopen(); return mem })
+}
+
+// pipeline opens a database on handles to one store, which is new, and works with it.
+func pipeline(t *testing.T, name string, open func() ctxpage.Store) {
+	t.Helper()
+	ctx := context.Background()
+	st := open()
+	db, err := ctxpage.Open(name, ctxpage.Options{Store: st})
 	require.NoError(t, err)
-	require.Equal(t, "in memory", db.Path())
+	require.Equal(t, name, db.Path())
 
 	host := db.Scope("acme/support")
 	_, err = host.Put(ctx, ctxpage.Artefact{ID: "refund-policy", Text: "Refunds up to $400 are paid within 30 days."})
@@ -56,10 +63,10 @@ func TestPipelineOnMemory(t *testing.T) {
 	require.Equal(t, db.Manifests().Size(), verified.Size)
 
 	require.NoError(t, db.Close())
-	_, err = mem.Stat(ctx)
+	_, err = st.Stat(ctx)
 	require.ErrorIs(t, err, ctxpage.ErrClosed, "Close closes the store")
 
-	db, err = ctxpage.Open("in memory", ctxpage.Options{Store: mem.Reopen()})
+	db, err = ctxpage.Open(name, ctxpage.Options{Store: open()})
 	require.NoError(t, err)
 	got, err = db.Scope("acme/support").Get(ctx, "answer")
 	require.NoError(t, err)

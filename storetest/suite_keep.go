@@ -3,7 +3,9 @@ package storetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +20,10 @@ var keeping = []clause{
 	{"Head", "a head that was given stays provable, whatever is appended later", checkHead},
 	{"GC", "gc drops versions that ended and nothing names, as its plan said, and they answer ErrGone", checkGC},
 	{"GCKeeps", "gc keeps what a held batch, a state row, a live artefact or a reader names, and says so", checkGCKeeps},
+	{"Hold", "a hold keeps what was current at its moment, by LSN and by expiry, until it is released or the store closed", checkHold},
+	{"Outcome", "the outcome of an id is told again, also after a crash; ErrNotFound leaves the id free", checkOutcome},
+	{"Refresh", "a refreshed store shows what was answered, and knows no LSN that no commit has", checkRefresh},
+	{"Questions", "the text of a question is kept beside its leaf, which has its digest alone", checkQuestions},
 	{"Vectors", "vectors are kept by model and page, move no LSN, and show no page outside the chain", checkVectors},
 	{"Changes", "Changes names the page versions that ended since, and waits for a commit as long as it is told", checkChanges},
 	{"Crash", "after a crash all that was acknowledged is there", checkCrash},
@@ -112,12 +118,9 @@ func checkHead(b *bench) {
 	require.NoError(b, in.Verify(body, now))
 }
 
-func (b *bench) gc(kind store.JobKind, inUse func(uint64, int64, []uint64) bool) store.GCReport {
+func (b *bench) gc(kind store.JobKind) store.GCReport {
 	b.Helper()
-	if inUse == nil {
-		inUse = func(uint64, int64, []uint64) bool { return false }
-	}
-	rep, err := b.st.Maintain(b.ctx, store.Job{Kind: kind, GC: &store.GCJob{KeepVersions: 1, Expired: true, KeepRecords: 4, KeepNames: 100, By: "operator", InUse: inUse}}, nil)
+	rep, err := b.st.Maintain(b.ctx, store.Job{Kind: kind, GC: &store.GCJob{KeepVersions: 1, Expired: true, KeepRecords: 4, KeepNames: 100, By: "operator"}}, nil)
 	require.NoError(b, err)
 	return rep.GC
 }
@@ -128,11 +131,11 @@ func checkGC(b *bench) {
 		b.pass(time.Minute)
 	}
 	b.pass(time.Hour)
-	plan := b.gc(store.JobGCPlan, nil)
+	plan := b.gc(store.JobGCPlan)
 	require.True(b, plan.DryRun)
 	require.Equal(b, 2, plan.Dropped.Versions)
 	require.Empty(b, plan.Trace)
-	rep := b.gc(store.JobGC, nil)
+	rep := b.gc(store.JobGC)
 	require.Equal(b, plan.Dropped, rep.Dropped)
 	require.Equal(b, plan.Reasons, rep.Reasons)
 	require.Equal(b, plan.Refs, rep.Refs)
@@ -150,12 +153,11 @@ func checkGC(b *bench) {
 	look()
 	b.crash()
 	look()
-	require.Zero(b, b.gc(store.JobGC, nil).Dropped.Versions)
+	require.Zero(b, b.gc(store.JobGC).Dropped.Versions)
 }
 
 func checkGCKeeps(b *bench) {
 	ids := []string{"held", "state", "parent", "used"}
-	var used uint64
 	for _, id := range ids {
 		b.put(id, "one of "+id)
 	}
@@ -168,12 +170,14 @@ func checkGCKeeps(b *bench) {
 	child := b.fact("child", "made of it")
 	child.Artefact.DerivedFrom = []store.Ref{{Scope: scope, ID: "parent", Version: 1}}
 	b.commit(b.batch(child))
-	used = b.find("used").Pages[0].Num
-	for _, id := range ids {
+	for _, id := range ids[:3] {
 		b.put(id, "two of "+id)
 	}
+	ticket := b.keep()
+	b.put("used", "two of used")
 	b.pass(time.Hour)
-	rep := b.gc(store.JobGC, func(_ uint64, _ int64, nums []uint64) bool { return slices.Contains(nums, used) })
+	rep := b.gc(store.JobGC)
+	b.st.Release(ticket)
 	require.Zero(b, rep.Dropped.Versions)
 	var why []string
 	for _, k := range rep.Kept {
@@ -183,9 +187,162 @@ func checkGCKeeps(b *bench) {
 	require.ElementsMatch(b, []string{store.KeptHeld, store.KeptSession, store.KeptParent, store.KeptInUse}, why)
 	v, err := b.st.State(b.ctx, pastOnly+"x")
 	require.NoError(b, err)
-	require.Nil(b, v, "a row that serves only the past")
+	require.Zero(b, v.LSN, "a row that serves only the past")
 	b.commit(b.review(store.ActReject, held.ID))
-	require.Equal(b, 2, b.gc(store.JobGC, nil).Dropped.Versions, "what nobody names any more")
+	require.Equal(b, 2, b.gc(store.JobGC).Dropped.Versions, "what nobody names any more")
+}
+
+// keep holds what is current now.
+func (b *bench) keep() store.Ticket {
+	b.Helper()
+	t, err := b.st.Hold(b.ctx, store.Moment{LSN: b.st.Mark().LSN, Time: b.time()})
+	require.NoError(b, err)
+	require.NotZero(b, t)
+	return t
+}
+
+func checkHold(b *bench) {
+	brief := b.fact("brief", "expires soon")
+	brief.Artefact.ExpiresAt = b.time().Add(time.Minute)
+	b.commit(b.batch(brief))
+	b.put("rule", "one")
+	b.put("other", "one")
+	b.put("rule", "two") // ended before the hold
+	first, second := b.keep(), b.keep()
+	require.NotEqual(b, first, second)
+	b.put("rule", "three")
+	b.put("other", "two")
+	b.pass(time.Hour)
+	dropped := func(rep store.GCReport) (refs []string) {
+		for _, r := range rep.Refs {
+			refs = append(refs, r.String())
+		}
+		return refs
+	}
+	gc := func() store.GCReport {
+		b.Helper()
+		rep, err := b.st.Maintain(b.ctx, store.Job{Kind: store.JobGC, GC: &store.GCJob{Expired: true, KeepRecords: 4, KeepNames: 100, By: "operator"}}, nil)
+		require.NoError(b, err)
+		return rep.GC
+	}
+	rep := gc()
+	require.Equal(b, []string{scope + ":rule@1"}, dropped(rep))
+	require.Equal(b, []store.GCTally{{Reason: store.KeptInUse, Versions: 3}}, []store.GCTally{{Reason: rep.Kept[0].Reason, Versions: rep.Kept[0].Versions}})
+	b.st.Release(first)
+	b.st.Release(first)
+	require.Empty(b, dropped(gc()), "the other hold keeps it")
+	b.st.Release(second)
+	third := b.keep() // of now: it needs nothing of the past
+	require.ElementsMatch(b, []string{scope + ":rule@2", scope + ":other@1", scope + ":brief@1"}, dropped(gc()))
+	b.st.Release(third)
+
+	b.keep() // and is never released
+	b.put("other", "three")
+	b.pass(time.Hour)
+	require.Empty(b, dropped(gc()))
+	b.crash()
+	require.Equal(b, []string{scope + ":other@2"}, dropped(gc()), "holds end with the handle")
+}
+
+func checkOutcome(b *bench) {
+	batch := b.batch(b.fact("rule", "one"))
+	_, err := b.st.Outcome(b.ctx, batch.ID)
+	require.ErrorIs(b, err, store.ErrNotFound)
+	refused := b.batch(b.fact("rule", "two"))
+	refused.Expect = []store.Precondition{{Ref: store.Ref{Scope: scope, ID: "rule"}, LSN: 99}}
+	_, err = b.st.Commit(b.ctx, refused)
+	require.ErrorIs(b, err, store.ErrConflict)
+	_, err = b.st.Outcome(b.ctx, refused.ID)
+	require.ErrorIs(b, err, store.ErrNotFound, "of a refused batch nothing is applied")
+	out := b.commit(batch)
+	held := b.hold(b.fact("answer", "perhaps"))
+	look := func() {
+		got, err := b.st.Outcome(b.ctx, batch.ID)
+		require.NoError(b, err)
+		require.Equal(b, out, got)
+		got, err = b.st.Outcome(b.ctx, held.ID)
+		require.NoError(b, err)
+		require.Equal(b, store.StatusHeld, got.Status)
+	}
+	look()
+	b.crash()
+	look()
+	_, err = b.st.Maintain(b.ctx, store.Job{Kind: store.JobCheckpoint}, nil)
+	require.NoError(b, err)
+	look()
+	_, err = b.st.Outcome(b.ctx, refused.ID)
+	require.ErrorIs(b, err, store.ErrNotFound)
+	refused.Expect = nil
+	b.commit(refused) // the id was free
+	spare := b.id()
+	b.pass(8 * 24 * time.Hour)
+	_, err = b.st.Outcome(b.ctx, spare)
+	require.ErrorIs(b, err, store.ErrTxnExpired, "nobody remembers so far back")
+}
+
+func checkRefresh(b *bench) {
+	before := b.st.Mark()
+	at, err := b.st.Refresh(b.ctx, 0)
+	require.NoError(b, err)
+	require.Equal(b, before.LSN, at.LSN)
+	var wg sync.WaitGroup
+	for w := range 4 {
+		batch := b.batch(b.fact(fmt.Sprintf("rule-%d", w), "one"))
+		wg.Go(func() {
+			var at store.Mark
+			out, err := b.st.Commit(b.ctx, batch)
+			if err == nil {
+				at, err = b.st.Refresh(b.ctx, out.LSN)
+			}
+			if err != nil || at.LSN < out.LSN || b.st.Mark().LSN < out.LSN {
+				b.Errorf("refreshed to %d after a commit of %d: %v", at.LSN, out.LSN, err)
+			}
+		})
+	}
+	wg.Wait()
+	newest := b.st.Mark().LSN
+	require.Equal(b, before.LSN+4, newest)
+	_, err = b.st.Refresh(b.ctx, newest+1)
+	require.ErrorIs(b, err, store.ErrInvalid)
+	require.ErrorContains(b, err, fmt.Sprint(newest), "it names the newest")
+	ended, cancel := context.WithCancel(b.ctx)
+	cancel()
+	_, err = b.st.Refresh(ended, 0)
+	require.ErrorIs(b, err, context.Canceled)
+}
+
+func checkQuestions(b *bench) {
+	leaf := &manifest.Record{Type: manifest.TypeAssemble, Trace: "asked", Time: b.time().UnixMicro(), Scope: scope, Question: "what refunds are paid?"}
+	mute := &manifest.Record{Type: manifest.TypeAssemble, Trace: "mute", Time: b.time().UnixMicro(), Scope: scope}
+	require.NoError(b, b.st.Append(b.ctx, []*manifest.Record{leaf, mute}, store.Synced))
+	look := func() {
+		log := b.st.Audit()
+		kept, err := log.Leaf(leaf.Index)
+		require.NoError(b, err)
+		require.True(b, kept.QuestionKept)
+		require.Empty(b, kept.Question, "a leaf has no text")
+		require.Len(b, kept.Query, 32)
+		body, err := log.Body(leaf.Index)
+		require.NoError(b, err)
+		require.NotContains(b, string(body), "refunds")
+		text, err := log.Question(b.ctx, kept)
+		require.NoError(b, err)
+		require.Equal(b, "what refunds are paid?", text)
+		none, err := log.Leaf(mute.Index)
+		require.NoError(b, err)
+		_, err = log.Question(b.ctx, none)
+		require.ErrorIs(b, err, manifest.ErrNoQuestion)
+		forged := *kept
+		forged.Query = manifest.Digest(make([]byte, 32))
+		_, err = log.Question(b.ctx, &forged)
+		require.Error(b, err, "another leaf's question")
+	}
+	look()
+	b.crash()
+	look()
+	_, err := b.st.Maintain(b.ctx, store.Job{Kind: store.JobCheckpoint}, nil)
+	require.NoError(b, err)
+	look()
 }
 
 func checkVectors(b *bench) {
@@ -196,7 +353,7 @@ func checkVectors(b *bench) {
 	l, err := b.st.Resolve(b.ctx, store.Scopes{"acme/other"}, store.Ref{ID: "other"})
 	require.NoError(b, err)
 	nums := []uint64{b.find("rule").Pages[0].Num, l.Pages[0].Num, 9999}
-	lsn, leaves := b.st.LSN(), b.st.Audit().Size()
+	lsn, leaves := b.st.Mark().LSN, b.st.Audit().Size()
 	require.NoError(b, b.st.PutVectors(b.ctx, "m", nums, [][]float32{{1, 0}, {0, 1}, {1, 1}}))
 	got, err := b.st.Vectors(b.ctx, chain, "m", nums)
 	require.NoError(b, err)
@@ -204,7 +361,7 @@ func checkVectors(b *bench) {
 	got, err = b.st.Vectors(b.ctx, chain, "another", nums)
 	require.NoError(b, err)
 	require.Equal(b, [][]float32{nil, nil, nil}, got)
-	require.Equal(b, lsn, b.st.LSN())
+	require.Equal(b, lsn, b.st.Mark().LSN)
 	require.Equal(b, leaves, b.st.Audit().Size())
 }
 
@@ -214,7 +371,7 @@ func checkChanges(b *bench) {
 	b.put("rule", "two")
 	ch, err := b.st.Changes(b.ctx, out.LSN, 0)
 	require.NoError(b, err)
-	require.Equal(b, b.st.LSN(), ch.LSN)
+	require.Equal(b, b.st.Mark().LSN, ch.LSN)
 	require.True(b, ch.All || slices.Contains(ch.Ended, num))
 	none, err := b.st.Changes(b.ctx, ch.LSN, time.Millisecond)
 	require.NoError(b, err)
@@ -229,7 +386,7 @@ func checkChanges(b *bench) {
 	require.Greater(b, (<-woken).LSN, ch.LSN)
 	ended, cancel := context.WithCancel(b.ctx)
 	cancel()
-	_, err = b.st.Changes(ended, b.st.LSN(), time.Minute)
+	_, err = b.st.Changes(ended, b.st.Mark().LSN, time.Minute)
 	require.ErrorIs(b, err, context.Canceled)
 }
 
@@ -238,16 +395,16 @@ func checkCrash(b *bench) {
 	batch.State = []store.StateRow{{Key: "k", Value: []byte("v")}}
 	out := b.commit(batch)
 	held := b.hold(b.fact("answer", "perhaps"))
-	leaves, lsn := b.st.Audit().Size(), b.st.LSN()
+	leaves, lsn := b.st.Audit().Size(), b.st.Mark().LSN
 	for range 3 {
 		b.crash()
-		require.Equal(b, lsn, b.st.LSN())
+		require.Equal(b, lsn, b.st.Mark().LSN)
 		require.GreaterOrEqual(b, b.st.Audit().Size(), leaves, "a crash may leave a leaf of its own")
 		require.Equal(b, "zebra", b.text("rule"))
 		require.Equal(b, []string{"rule"}, b.hits(b.ask("zebra")))
 		v, err := b.st.State(b.ctx, "k")
 		require.NoError(b, err)
-		require.Equal(b, "v", string(v))
+		require.Equal(b, "v", string(v.Value))
 		_, err = b.st.Held(b.ctx, held.ID)
 		require.NoError(b, err)
 		require.Equal(b, out, b.commit(batch))
@@ -276,6 +433,10 @@ func checkClosed(b *bench) {
 		"Scan":       func() error { _, err := b.st.Scan(b.ctx, store.ScanQuery{Scopes: chain}); return err },
 		"Commit":     func() error { _, err := b.st.Commit(b.ctx, batch); return err },
 		"State":      func() error { _, err := b.st.State(b.ctx, "k"); return err },
+		"Outcome":    func() error { _, err := b.st.Outcome(b.ctx, batch.ID); return err },
+		"Refresh":    func() error { _, err := b.st.Refresh(b.ctx, 0); return err },
+		"Hold":       func() error { _, err := b.st.Hold(b.ctx, store.Moment{}); return err },
+		"Changes":    func() error { _, err := b.st.Changes(b.ctx, 0, 0); return err },
 		"Held":       func() error { _, err := b.st.Held(b.ctx, batch.ID); return err },
 		"Append": func() error {
 			return b.st.Append(b.ctx, []*manifest.Record{{Type: manifest.TypeGet, Trace: "t"}}, store.Written)

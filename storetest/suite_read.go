@@ -244,7 +244,7 @@ func checkCandidates(b *bench) {
 	require.ElementsMatch(b, []string{"rule", "plain"}, b.hits(q))
 	out, err := b.st.Candidates(b.ctx, q)
 	require.NoError(b, err)
-	require.Equal(b, b.st.LSN(), out.LSN)
+	require.Equal(b, b.st.Mark().LSN, out.LSN)
 	i := slices.IndexFunc(out.Excluded, func(e store.Excluded) bool { return e.Reason == store.ReasonFloor })
 	require.GreaterOrEqual(b, i, 0)
 	require.Equal(b, 1, out.Excluded[i].Count)

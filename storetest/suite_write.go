@@ -21,17 +21,19 @@ var writing = []clause{
 	{"Repeat", "a put that says what stands makes no version and is named in Repeats", checkRepeat},
 	{"Delete", "a deleted artefact is not found, keeps its history, and goes on counting when it is put again", checkDelete},
 	{"State", "state rows travel with their batch: all or nothing, and nil deletes", checkState},
+	{"ExpectState", "a state row tells the LSN of its last change, and a batch that expects another one is refused whole", checkExpectState},
+	{"LostState", "of writers who read the same state row, one commits and the others conflict", checkLostState},
 	{"Ownership", "no memory is shared: changing what was given, or what came back, changes nothing stored", checkOwnership},
 }
 
 func checkCommit(b *bench) {
-	before := b.st.LSN()
+	before := b.st.Mark().LSN
 	p := b.fact("rule", "the first page", "the second page")
 	p.Artefact.Tags, p.Artefact.Meta = []string{"law"}, map[string]string{"by": "me"}
 	out := b.commit(b.batch(p))
 	require.Equal(b, store.StatusApplied, out.Status)
 	require.Equal(b, before+1, out.LSN)
-	require.Equal(b, out.LSN, b.st.LSN())
+	require.Equal(b, out.LSN, b.st.Mark().LSN)
 	require.Equal(b, []store.Ref{{Scope: scope, ID: "rule", Version: 1}}, out.Refs)
 
 	l := b.find("rule")
@@ -79,7 +81,7 @@ func checkSameID(b *bench) {
 	}
 	wg.Wait()
 	for _, lsn := range lsns {
-		require.Equal(b, b.st.LSN(), lsn)
+		require.Equal(b, b.st.Mark().LSN, lsn)
 	}
 }
 
@@ -91,7 +93,7 @@ func checkIDBound(b *bench) {
 	_, err := b.st.Commit(b.ctx, other)
 	require.ErrorIs(b, err, store.ErrInvalid)
 	require.Equal(b, "one", b.text("rule"))
-	require.Equal(b, first.LSN, b.st.LSN())
+	require.Equal(b, first.LSN, b.st.Mark().LSN)
 }
 
 func checkIDExpired(b *bench) {
@@ -120,7 +122,7 @@ func checkConflict(b *bench) {
 	require.Equal(b, store.ConflictError{Ref: ref, Have: first.LSN, Now: second.LSN}, *conflict)
 	require.Equal(b, "two", b.text("rule"))
 	b.absent("other")
-	require.Equal(b, second.LSN, b.st.LSN())
+	require.Equal(b, second.LSN, b.st.Mark().LSN)
 
 	batch.Expect[0].LSN = second.LSN
 	b.commit(batch)
@@ -202,7 +204,7 @@ func checkState(b *bench) {
 	row := func(key string) string {
 		v, err := b.st.State(b.ctx, key)
 		require.NoError(b, err)
-		return string(v)
+		return string(v.Value)
 	}
 	b.commit(set("k", "one"))
 	require.Equal(b, "one", row("k"))
@@ -220,7 +222,86 @@ func checkState(b *bench) {
 	b.commit(set("k", ""))
 	v, err := b.st.State(b.ctx, "k")
 	require.NoError(b, err)
-	require.Nil(b, v)
+	require.Equal(b, store.StateRow{Key: "k"}, v)
+}
+
+// state makes a batch that sets a state row, "" deletes it, expecting LSNs.
+func (b *bench) state(key, value string, expect ...store.StatePre) store.Batch {
+	batch := b.batch()
+	if batch.State = []store.StateRow{{Key: key}}; value != "" {
+		batch.State[0].Value = []byte(value)
+	}
+	batch.ExpectState = expect
+	return batch
+}
+
+func (b *bench) row(key string) store.StateRow {
+	b.Helper()
+	row, err := b.st.State(b.ctx, key)
+	require.NoError(b, err)
+	return row
+}
+
+func checkExpectState(b *bench) {
+	require.Zero(b, b.row("k").LSN, "0 means absent")
+	first := b.commit(b.state("k", "one", store.StatePre{Key: "k"}))
+	require.Equal(b, store.StateRow{Key: "k", Value: []byte("one"), LSN: first.LSN}, b.row("k"))
+	second := b.commit(b.state("k", "one"))
+	require.Equal(b, second.LSN, b.row("k").LSN, "the same value again is a change")
+	other := b.commit(b.state("other", "row"))
+	require.Equal(b, second.LSN, b.row("k").LSN)
+
+	refused := b.state("k", "lost", store.StatePre{Key: "k", LSN: first.LSN})
+	refused.Puts = []store.Put{b.fact("beside", "it")}
+	_, err := b.st.Commit(b.ctx, refused)
+	var conflict *store.ConflictError
+	require.ErrorAs(b, err, &conflict)
+	require.ErrorIs(b, err, store.ErrConflict)
+	require.Equal(b, store.ConflictError{Key: "k", Have: first.LSN, Now: second.LSN}, *conflict)
+	require.Equal(b, "one", string(b.row("k").Value))
+	b.absent("beside")
+	_, err = b.st.Commit(b.ctx, b.state("new", "row", store.StatePre{Key: "k"}))
+	require.ErrorIs(b, err, store.ErrConflict, "a row that is there is not absent")
+	_, err = b.st.Commit(b.ctx, b.state("new", "row", store.StatePre{Key: "none", LSN: first.LSN}))
+	require.ErrorIs(b, err, store.ErrConflict, "a row that is absent has no LSN")
+
+	b.crash()
+	require.Equal(b, store.StateRow{Key: "k", Value: []byte("one"), LSN: second.LSN}, b.row("k"), "the LSN survives")
+	_, err = b.st.Maintain(b.ctx, store.Job{Kind: store.JobCheckpoint}, nil)
+	require.NoError(b, err)
+	page, err := b.st.Scan(b.ctx, store.ScanQuery{What: store.ScanState, Prefix: "other"})
+	require.NoError(b, err)
+	require.Equal(b, []store.StateRow{{Key: "other", Value: []byte("row"), LSN: other.LSN}}, page.State)
+	third := b.commit(b.state("k", "", store.StatePre{Key: "k", LSN: second.LSN}, store.StatePre{Key: "other", LSN: other.LSN}))
+	require.Zero(b, b.row("k").LSN, "deleted is absent")
+	require.Greater(b, b.commit(b.state("k", "anew", store.StatePre{Key: "k"})).LSN, third.LSN)
+}
+
+func checkLostState(b *bench) {
+	const writers, rounds = 6, 10
+	b.commit(b.state("counter", "0"))
+	for round := 1; round <= rounds; round++ {
+		was := b.row("counter")
+		errs := make([]error, writers)
+		var wg sync.WaitGroup
+		for w := range writers { // all read the same row before the first of them writes
+			batch := b.state("counter", fmt.Sprintf("%d by %d", round, w), store.StatePre{Key: "counter", LSN: was.LSN})
+			wg.Go(func() { _, errs[w] = b.st.Commit(b.ctx, batch) })
+		}
+		wg.Wait()
+		winner := slices.Index(errs, nil)
+		require.GreaterOrEqual(b, winner, 0, "nobody got through: %v", errs)
+		for w, err := range errs {
+			if w != winner {
+				require.ErrorIs(b, err, store.ErrConflict, "an update was lost")
+			}
+		}
+		require.Equal(b, fmt.Sprintf("%d by %d", round, winner), string(b.row("counter").Value))
+		if round == rounds/2 {
+			_, err := b.st.Maintain(b.ctx, store.Job{Kind: store.JobCheckpoint}, nil)
+			require.NoError(b, err)
+		}
+	}
 }
 
 func checkOwnership(b *bench) {
@@ -234,9 +315,9 @@ func checkOwnership(b *bench) {
 	require.NotPanics(b, func() { b.load(b.find("rule")).Head.Tags[0] = "YYY" })
 	got, err := b.st.State(b.ctx, "k")
 	require.NoError(b, err)
-	got[0] = 'Y'
+	got.Value[0] = 'Y'
 	require.Equal(b, []string{"law"}, b.load(b.find("rule")).Head.Tags)
 	got, err = b.st.State(b.ctx, "k")
 	require.NoError(b, err)
-	require.Equal(b, "row", string(got))
+	require.Equal(b, "row", string(got.Value))
 }

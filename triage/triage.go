@@ -37,6 +37,7 @@ const (
 	NotKept    Reason = "recency and provenance kept others" // first pass of START
 	BeyondTopK Reason = "beyond the top K"
 	OverBudget Reason = "over budget"
+	Duplicate  Reason = "duplicate: says the same as a page that was chosen"
 )
 
 // Tag is the colour of a page after triage.

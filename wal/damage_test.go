@@ -16,10 +16,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
+	"github.com/ctxpage/ctxpage/corrupt"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/wal"
+	"github.com/stretchr/testify/require"
 )
 
 // sample is a log in one segment of about 64 KiB, not closed, cut to what was written.
@@ -75,7 +75,7 @@ func (s sample) covered(i int) bool {
 
 // check reads the damaged log and compares with the first n records, or expects damage to be found in
 // record n.
-func (s sample) check(fsys wal.FS, n int, corrupt bool) error {
+func (s sample) check(fsys wal.FS, n int, broken bool) error {
 	i := 0
 	rec, err := wal.Scan(ctx, dir, fsys, 0, func(r wal.Record) error {
 		if i >= n || r.Seq != s.recs[i].Seq || string(r.Body) != string(s.recs[i].Body) || r.Kind != s.recs[i].Kind {
@@ -84,13 +84,13 @@ func (s sample) check(fsys wal.FS, n int, corrupt bool) error {
 		i++
 		return nil
 	})
-	var ce *wal.CorruptError
+	var ce *corrupt.Error
 	switch {
-	case corrupt && !errors.As(err, &ce):
-		return fmt.Errorf("expected CorruptError, got %v", err)
-	case corrupt && n >= 0 && (ce.Seq != s.recs[n].Seq || ce.Offset != s.recs[n].Offset || ce.File != s.path):
+	case broken && !errors.As(err, &ce):
+		return fmt.Errorf("expected corrupt.Error, got %v", err)
+	case broken && n >= 0 && (ce.Unit != corrupt.Record || ce.Num != s.recs[n].Seq || ce.Offset != s.recs[n].Offset || ce.File != s.path):
 		return fmt.Errorf("expected damage at record %d, got %v", s.recs[n].Seq, err)
-	case corrupt:
+	case broken:
 		return nil
 	case err != nil:
 		return err
@@ -155,7 +155,7 @@ func TestCutAtEveryByte(t *testing.T) {
 	})
 }
 
-// TestFlipInEveryByte: exactly the records before, or CorruptError where a later record says that the
+// TestFlipInEveryByte: exactly the records before, or corrupt.Error where a later record says that the
 // damaged one was durable.
 func TestFlipInEveryByte(t *testing.T) {
 	t.Parallel()
@@ -255,7 +255,7 @@ func TestFlipInEverySegment(t *testing.T) {
 			c.WriteFile(file, b)
 			rec, err := wal.Scan(ctx, dir, c, 0, nil)
 			last := recs[len(recs)-1]
-			switch ce := (*wal.CorruptError)(nil); {
+			switch ce := (*corrupt.Error)(nil); {
 			case i < len(names)-1 || off < int(last.Offset):
 				require.ErrorAs(t, err, &ce, "%s at %d", name, off)
 				require.Equal(t, file, ce.File)
@@ -341,7 +341,7 @@ func TestMisplaced(t *testing.T) {
 			clear(b[recs[12].Offset : recs[12].Offset+544])
 			f.WriteFile(path.Join(dir, names[3]), b)
 		}, "says that record 13 was durable"},
-		{"bytes behind a seal", func(f *faultfs.FS) { f.WriteFile(path.Join(dir, names[0]), append(read(f, 0), 1)) }, "nothing behind the seal"},
+		{"bytes behind a seal", func(f *faultfs.FS) { f.WriteFile(path.Join(dir, names[0]), append(read(f, 0), 1)) }, "more bytes follow the seal"},
 		{"non-last segment cut at a record", func(f *faultfs.FS) {
 			f.WriteFile(recs[3].Segment, read(f, 0)[:recs[3].Offset])
 		}, "a later segment holds records"},
@@ -351,7 +351,7 @@ func TestMisplaced(t *testing.T) {
 			c.damage(f)
 			before := f.Clone()
 			_, _, _, err := open(options(f))
-			var ce *wal.CorruptError
+			var ce *corrupt.Error
 			require.ErrorAs(t, err, &ce)
 			require.ErrorContains(t, err, c.says)
 			require.NotEmpty(t, ce.Hint)
@@ -437,7 +437,7 @@ func TestNewerFormat(t *testing.T) {
 	_, _, _, err := open(options(s.fs))
 	require.ErrorIs(t, err, wal.ErrNewerFormat)
 	require.ErrorContains(t, err, "the log has version 2, this program reads up to version 1")
-	var ce *wal.CorruptError
+	var ce *corrupt.Error
 	require.False(t, errors.As(err, &ce))
 	require.Empty(t, s.fs.Trace())
 }

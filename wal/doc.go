@@ -11,7 +11,7 @@
 // # What is promised
 //
 //   - Numbers have no gap and no repetition, over all records; call order is log order.
-//   - After Sync returned nil for a record, every later Open finds it, or says CorruptError.
+//   - After Sync returned nil for a record, every later Open finds it, or says corrupt.Error.
 //   - What Open finds is a prefix of what was enqueued, and is durable when Open returns.
 //   - After a failed write or sync nothing more is written and nothing is promised about what was under
 //     way: ErrPoisoned, until the log is opened anew. A sync is never retried.
@@ -66,12 +66,12 @@
 //	zeros or nothing behind the last record        the end
 //	a frame whose sums do not match, and           torn or never synced: cut from here
 //	  nothing says it was durable
-//	the same, in a segment with a later one that   CorruptError, nothing is cut
+//	the same, in a segment with a later one that   corrupt.Error, nothing is cut
 //	  holds anything; or with a later frame whose
 //	  durable covers it
-//	sums match, but number, kind or flags cannot   CorruptError: missing, repeated or exchanged records;
+//	sums match, but number, kind or flags cannot   corrupt.Error: missing, repeated or exchanged records;
 //	  stand there                                    no crash does this
-//	a segment missing, renamed, of another log,    CorruptError
+//	a segment missing, renamed, of another log,    corrupt.Error
 //	  or without its seal; a bad segment header
 //	a newer version                                ErrNewerFormat
 //	the last record carries close, nothing behind  clean: that record is written once more, for its sync

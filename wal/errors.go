@@ -1,9 +1,6 @@
 package wal
 
-import (
-	"errors"
-	"fmt"
-)
+import "errors"
 
 var (
 	// ErrPoisoned: a write or sync failed, so the outcome of everything not yet durable is unknown. It
@@ -21,26 +18,6 @@ var (
 	// ErrTooLarge: the record is larger than Options.MaxRecord.
 	ErrTooLarge = errors.New("wal: record is too large")
 	// ErrNewerFormat: a segment was written by a newer version of the format. The text names both. It is
-	// never a CorruptError, and nothing was changed.
+	// never a corrupt.Error, and nothing was changed.
 	ErrNewerFormat = errors.New("wal: newer log format")
 )
-
-// CorruptError says that what was once durable cannot be read back. Nothing was cut or changed.
-type CorruptError struct {
-	File   string // path of the segment
-	Offset int64  // where in it, bytes
-	Seq    uint64 // record expected there; 0 in a header or name
-	Err    error  // what is wrong
-	Hint   string // what to do
-}
-
-func (e *CorruptError) Error() string {
-	at := fmt.Sprintf("wal: %s is corrupt at offset %d", e.File, e.Offset)
-	if e.Seq != 0 {
-		at += fmt.Sprintf(" (record %d)", e.Seq)
-	}
-	return fmt.Sprintf("%s: %v; %s", at, e.Err, e.Hint)
-}
-
-// Unwrap returns what is wrong.
-func (e *CorruptError) Unwrap() error { return e.Err }

@@ -6,11 +6,11 @@ import (
 	"path"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
-
+	"github.com/ctxpage/ctxpage/corrupt"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/wal"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 // FuzzReadFrames: whatever the bytes, the frame reader ends, with one of its two errors, and takes no
@@ -43,7 +43,7 @@ func FuzzOpen(f *testing.F) {
 		fsys := s.fs.Clone()
 		fsys.WriteFile(path.Join(dir, path.Base(s.path)), data)
 		l, rec, recs, err := open(options(fsys))
-		var ce *wal.CorruptError
+		var ce *corrupt.Error
 		if errors.As(err, &ce) || errors.Is(err, wal.ErrNewerFormat) {
 			require.NotErrorIs(t, err, errBroken)
 			return

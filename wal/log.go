@@ -122,7 +122,7 @@ type Log struct {
 	expect  int32  // members the next round may have; guarded by the lead
 	closing bool   // Close has begun
 	full    bool   // only the reserve is left
-	room    int64  // bytes of it, as of the last write
+	unused  int64  // bytes that are preallocated and not written, as of the last write
 	err     error  // poisoned, closed or read-only
 	lost    bool   // poisoned because there was no space, and nothing of the group reached the file
 	sealed  []span // segments before the active one
@@ -142,15 +142,15 @@ type span struct {
 
 // round is one sync and those who wait for it.
 type round struct {
-	members atomic.Int32
-	done    chan struct{} // made by the first who waits; guarded by Log.mu
-	over    bool
+	members  atomic.Int32
+	done     chan struct{} // made by the first who waits; guarded by Log.mu
+	finished bool
 }
 
 func (r *round) wait() <-chan struct{} {
 	if r.done == nil {
 		r.done = make(chan struct{})
-		if r.over {
+		if r.finished {
 			close(r.done)
 		}
 	}
@@ -158,17 +158,17 @@ func (r *round) wait() <-chan struct{} {
 }
 
 func (r *round) wake() {
-	if r.done != nil && !r.over {
+	if r.done != nil && !r.finished {
 		close(r.done)
 	}
-	r.over = true
+	r.finished = true
 }
 
 // maxSpare bounds the buffer kept for reuse, bytes.
 const maxSpare = 4 << 20
 
 // Open opens the log in dir, making both if need be, and hands every record to replay, in order. When replay
-// or a check fails the error is returned and nothing was changed: CorruptError for damage, ErrNewerFormat for
+// or a check fails the error is returned and nothing was changed: corrupt.Error for damage, ErrNewerFormat for
 // a newer program's log. Only then is a torn end cut and the tail made durable; see Recovery. The caller sees
 // to it that one process at a time has a log open for writing. With ReadOnly nothing is changed at all, and
 // a missing directory is an empty log, but for MustExist.
@@ -211,8 +211,8 @@ func newLog(dir string, opts Options) *Log {
 		storage: storage{fs: opts.FS, dir: dir, salt: opts.Salt, noSync: opts.NoSync, step: step},
 		opts:    opts,
 		lead:    make(chan struct{}, 1),
-		before:  &round{over: true},
-		cur:     &round{over: true},
+		before:  &round{finished: true},
+		cur:     &round{finished: true},
 		next:    &round{},
 	}
 	l.lead <- struct{}{}
@@ -306,7 +306,7 @@ func (l *Log) fits(body [][]byte) bool {
 	for _, p := range body {
 		n += int64(len(p))
 	}
-	return n <= l.room
+	return n <= l.unused
 }
 
 // Grow preallocates for n bytes more than what is buffered, so that a large group does not find the disk full when it is
@@ -346,7 +346,7 @@ func (l *Log) Full() bool {
 func (l *Log) Room() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.room - int64(len(l.buf))
+	return l.unused - int64(len(l.buf))
 }
 
 // Shrink gives back what is preallocated but for keep bytes, for who needs the space to free more. The log asks for it
@@ -373,8 +373,8 @@ func (l *Log) Shrink(keep int64) error {
 
 // note takes over what the appender knows of its space; wmu and mu are held.
 func (l *Log) note() {
-	l.room = l.act.alloc - l.act.end
-	l.full = l.room < l.act.step/2
+	l.unused = l.act.alloc - l.act.end
+	l.full = l.unused < l.act.step/2
 }
 
 func (l *Log) checkRecord(kind Kind, body [][]byte) error {

@@ -113,7 +113,7 @@ func (r *reader) segment(seg *segment, isTail bool) (out outcome, err error) {
 	}
 	end, err := w.contentEnd(seg.end)
 	if err == nil && end > seg.end {
-		err = seg.corrupt(seg.end, r.next, errors.New("expected nothing behind the seal"))
+		err = seg.corrupt(seg.end, r.next, errors.New("the segment is sealed, but more bytes follow the seal"))
 	}
 	return out, err
 }

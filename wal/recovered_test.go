@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
+	"github.com/ctxpage/ctxpage/corrupt"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/wal"
+	"github.com/stretchr/testify/require"
 )
 
 // A log that was opened after a clean Close and then torn is not clean; nor is it when whoever found that out was killed
@@ -59,7 +59,7 @@ func TestScanIntact(t *testing.T) {
 			}
 			require.Equal(t, h.To == 0, h.Torn)
 			require.Equal(t, int(h.From) == len(s.recs), h.Torn)
-			var damage *wal.CorruptError
+			var damage *corrupt.Error
 			require.ErrorAs(t, h.Err, &damage)
 		}
 		require.True(t, lost[s.recs[i].Seq], "record %d", i+1)
@@ -217,7 +217,7 @@ func TestScanIntactStrangeNames(t *testing.T) {
 	}
 	fs.WriteFile(filepath.Join(dir, names[0]+".bak"), first) // no name of ours
 	_, err = wal.Scan(ctx, dir, fs, 0, nil)
-	var damage *wal.CorruptError
+	var damage *corrupt.Error
 	require.ErrorAs(t, err, &damage, "who opens it is told, too")
 	n := 0
 	holes, err := wal.ScanIntact(ctx, dir, fs, func(wal.Record) error { n++; return nil })

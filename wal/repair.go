@@ -150,15 +150,15 @@ func (st *storage) reopen(seg *segment, final int64) (*appender, error) {
 	own := *seg
 	own.file = f
 	a := &appender{segment: &own, step: st.step}
-	if err := a.again(final, st.sync); err != nil {
+	if err := a.rewriteTail(final, st.sync); err != nil {
 		f.Close()
 		return nil, err
 	}
 	return a, nil
 }
 
-// again writes what stands from off to the end once more, and syncs it.
-func (a *appender) again(off int64, sync func(File) error) (err error) {
+// rewriteTail writes what stands from off to the end once more, and syncs it.
+func (a *appender) rewriteTail(off int64, sync func(File) error) (err error) {
 	b := make([]byte, a.end-off)
 	if n, err := a.file.ReadAt(b, off); n < len(b) {
 		return err

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/ctxpage/ctxpage/corrupt"
 )
 
 // The segment header; doc.go has the table.
@@ -126,10 +127,14 @@ func checkHeader(b []byte) error {
 }
 
 func (s *segment) corrupt(off int64, seq uint64, err error) error {
-	return &CorruptError{
-		File: s.path, Offset: off, Seq: seq, Err: err,
+	e := &corrupt.Error{
+		File: s.path, Offset: off, Err: err,
 		Hint: "nothing was cut; restore the file from a backup, or salvage the records before it",
 	}
+	if seq != 0 {
+		e.Unit, e.Num = corrupt.Record, seq
+	}
+	return e
 }
 
 // listing is what a log's directory holds.
@@ -177,7 +182,7 @@ func listAll(fsys FS, dir string) (listing, error) {
 func (ls *listing) add(path, name string) {
 	first, gen, ok := parseSegName(name)
 	if !ok || first == 0 {
-		ls.odd = append(ls.odd, &CorruptError{File: path, Err: errors.New("not the name of a segment"),
+		ls.odd = append(ls.odd, &corrupt.Error{File: path, Err: errors.New("not the name of a segment"),
 			Hint: "move the file out of the log's directory, or give it its name back"})
 		return
 	}

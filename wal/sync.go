@@ -25,7 +25,7 @@ func (l *Log) SyncOr(ctx context.Context, seq uint64, heard <-chan struct{}) err
 	var joined *round
 	for {
 		l.mu.Lock()
-		if err, over := l.settled(ctx, seq); over {
+		if err, done := l.settled(ctx, seq); done {
 			l.mu.Unlock()
 			return err
 		}

@@ -29,6 +29,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -185,6 +186,8 @@ func ingest(ctx context.Context, dir string, in io.Reader, _ io.Writer) error {
 const (
 	maxTurn = ctxpage.MaxText - 1<<20
 	maxName = 32 << 10
+	// maxSpeaker is more than anybody is called.
+	maxSpeaker = 128
 )
 
 // Keys of the metadata.
@@ -204,9 +207,17 @@ func (t *turn) artefact(seq int64, at time.Time) ctxpage.Artefact {
 		t.Tokens = charge{}.Count(text)
 	}
 	return ctxpage.Artefact{
-		ID: id, Kind: ctxpage.KindMessage, Role: "user", CurrentAsOf: at, Group: key("session ", strings.Trim(string(t.Session), `"`)), Seq: seq,
+		ID: id, Kind: ctxpage.KindMessage, Role: "user", CurrentAsOf: at, Name: speaker(t.Speaker), Group: key("session ", strings.Trim(string(t.Session), `"`)), Seq: seq,
 		Text: text, Meta: map[string]string{metaTurn: t.ID, metaTokens: strconv.Itoa(t.Tokens), metaBytes: strconv.Itoa(len(text))},
 	}
+}
+
+// speaker is a name the database takes; one that it would refuse is left to the text.
+func speaker(name string) string {
+	if len(name) > maxSpeaker || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+		return ""
+	}
+	return name
 }
 
 // key is an id the database takes: what it would refuse, and what could be taken for another, is hashed.

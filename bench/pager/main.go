@@ -100,7 +100,7 @@ func measure(ctx context.Context, s *ctxpage.Session, c *conversation, rows []ro
 	}
 	for _, q := range c.Questions {
 		for i := range rows {
-			p, err := s.Pass(ctx, ctxpage.PassQuery{Keywords: []string{q.Text}, Params: rows[i].params, DryRun: true})
+			p, err := s.Pass(ctx, session.PassQuery{Keywords: []string{q.Text}, Params: rows[i].params, DryRun: true})
 			if err != nil {
 				return err
 			}

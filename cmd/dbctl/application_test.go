@@ -28,22 +28,23 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/source"
 )
 
 type memo struct{}
 
-func (memo) Probe(_ context.Context, _ string, have ctxpage.Validator) (ctxpage.Validator, error) {
-	return ctxpage.Validator{Stamp: "1"}, nil
+func (memo) Probe(_ context.Context, _ string, have source.Validator) (source.Validator, error) {
+	return source.Validator{Stamp: "1"}, nil
 }
 
-func (memo) Fetch(_ context.Context, key string) (ctxpage.Fetched, error) {
-	return ctxpage.Fetched{Text: "Memo " + key + ": refunds of oceans take a week.", Validator: ctxpage.Validator{Stamp: "1"}}, nil
+func (memo) Fetch(_ context.Context, key string) (source.Fetched, error) {
+	return source.Fetched{Text: "Memo " + key + ": refunds of oceans take a week.", Validator: source.Validator{Stamp: "1"}}, nil
 }
 
 func main() {
 	ctx := context.Background()
 	file, dir := os.Args[1], os.Args[2]
-	db, err := ctxpage.Open(file, ctxpage.Options{FileRoots: []string{dir}, Sources: map[string]ctxpage.Source{"memo": memo{}}})
+	db, err := ctxpage.Open(file, ctxpage.Options{FileRoots: []string{dir}, Sources: map[string]source.Source{"memo": memo{}}})
 	check(err)
 	s := db.Scope("acme/support")
 	paths, err := filepath.Glob(filepath.Join(dir, "*", "*.md"))
@@ -60,7 +61,7 @@ func main() {
 		_, err := chat.Append(ctx, ctxpage.Turn{Role: "user", Text: text})
 		check(err)
 	}
-	_, err = chat.Pass(ctx, ctxpage.PassQuery{Keywords: []string{"refund"}, Params: session.CompatParams()})
+	_, err = chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund"}, Params: session.CompatParams()})
 	check(err)
 	a, err := s.Assemble(ctx, ctxpage.Query{Text: "refund limit", Budget: 4000, Session: "chat-1"})
 	check(err)

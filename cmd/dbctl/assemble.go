@@ -16,24 +16,24 @@ import (
 
 type assembleCmd struct {
 	File     string   `arg:"" help:"Database."`
-	Scope    string   `arg:"" help:"Scope that reads; it sees itself and its ancestors."`
-	Question []string `arg:"" help:"What the context is for. It is not itself part of the context."`
-	Budget   int      `help:"Tokens the context may take." default:"4000"`
-	Reserve  int      `help:"Tokens of it kept free for the answer."`
-	Top      int      `help:"Pages that may win a place." default:"50"`
-	Kind     []string `sep:"none" help:"Only this kind; may be repeated."`
-	Floor    string   `help:"Lowest provenance that may enter." default:"tool"`
-	Session  string   `help:"Group whose own turns enter as turns."`
-	Preset   string   `help:"default, or START, the published two-pass form." default:"default"`
-	Overflow string   `help:"When not all fits: fill as much as fits, or give up whole rungs of the ladder." enum:"fill,ladder" default:"fill"`
-	AsOf     uint64   `help:"Assemble from the past, as of this LSN; one that is not there yet is refused, and the newest named." placeholder:"LSN"`
-	Trace    string   `help:"Name the assembly in the manifest, a ULID. Default: a new one."`
-	Format   string   `help:"text, or the request of a provider: openai, anthropic, gemini." enum:"text,openai,anthropic,gemini" default:"text"`
+	Scope    string   `arg:"" help:"Scope to read as. It sees its own pages and those of its ancestors."`
+	Question []string `arg:"" help:"Question to collect pages for. The context does not include it."`
+	Budget   int      `help:"Token budget of the context." default:"4000"`
+	Reserve  int      `help:"Tokens of the budget to keep free for the answer."`
+	Top      int      `help:"Maximum number of ranked pages." default:"50"`
+	Kind     []string `sep:"none" help:"Include only this kind. Repeatable."`
+	Floor    string   `help:"Lowest provenance to include." default:"tool"`
+	Session  string   `help:"Session whose turns appear as conversation turns."`
+	Preset   string   `help:"Ranking preset: default, or START (the published two-pass method)." default:"default"`
+	Overflow string   `help:"If not everything fits: fill with as much as fits, or degrade by whole tiers (ladder)." enum:"fill,ladder" default:"fill"`
+	AsOf     uint64   `help:"Assemble from the past, as of this LSN. An LSN beyond the newest is rejected; the error names the newest." placeholder:"LSN"`
+	Trace    string   `help:"Trace to record the assembly under, a ULID. Default: a new one."`
+	Format   string   `help:"Output format: text, or a provider's request (openai, anthropic, gemini)." enum:"text,openai,anthropic,gemini" default:"text"`
 	readFlags
 }
 
 func (assembleCmd) Help() string {
-	return `Prints the context on standard output and a line about it on standard error. Commit the answer to it with dbctl commit --trace. The manifest of it leads to dbctl why, replay and diff; so the file is opened for writing, unless --read-only: then there is no manifest, and a trace nobody can follow.
+	return `Prints the context on standard output and a summary line on standard error. Commit the answer with dbctl commit --trace. The assembly writes a manifest, which why, replay and diff read, so the file is opened for writing. With --read-only there is no manifest, and the trace leads nowhere.
 
 Example: dbctl assemble agent.ctx acme/support 'what may I refund?' --budget 4000 >context.txt`
 }

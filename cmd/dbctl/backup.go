@@ -9,11 +9,11 @@ import (
 
 type backupCmd struct {
 	File string `arg:"" help:"Database."`
-	Out  string `arg:"" help:"Path of the copy; its directory must be there, nothing else may."`
+	Out  string `arg:"" help:"Path of the copy. The directory must exist; the files must not."`
 }
 
 func (backupCmd) Help() string {
-	return `Copies file, log and audit to a path where they can be opened as they are. It prints the head of the copy: keep it elsewhere, and dbctl restore --head will hold the backup against it. While an agent has the file it is refused: an agent backs up its own with DB.Backup.
+	return `Copies file, log and audit so that the copy can be opened as it is, and prints the head of the copy. Keep the head elsewhere: dbctl restore --head verifies the backup against it. Refused while an agent has the file open; the agent can call DB.Backup.
 
 Example: dbctl backup agent.ctx backups/agent-2027-01-31.ctx`
 }

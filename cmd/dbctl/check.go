@@ -13,33 +13,34 @@ import (
 	"syscall"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type checkCmd struct {
 	File  string `arg:"" help:"Database."`
-	Child bool   `hidden:"" help:"Walk in this process and write the answer for the parent."`
+	Child bool   `hidden:"" help:"Check in this process and write the result for the parent process."`
 }
 
 func (checkCmd) Help() string {
-	return `Walks every row, every content, the catalogue, the audit and the pages of the file itself, read-only, and compares them with each other. Exit code 3 when anything is damaged. The walk runs in a process of its own, because the walk over the pages of the file ends the process it runs in when it meets certain damage; that is then reported with the signal. After an unclean end, what is in the log only is not compared until the next write.
+	return `Reads every row, every text, the catalogue, the audit and the pages of the file, and compares them with each other. Read-only. Exit code 3 if anything is damaged. The check runs in a child process, because certain damage crashes the page walk; the crash is then reported as damage with its signal. After an unclean shutdown, rows that are only in the log are not compared until the next write.
 
 Example: dbctl check agent.ctx`
 }
 
 type checkView struct {
-	OK       bool              `json:"ok"`
-	File     string            `json:"file"`
-	Problems []ctxpage.Problem `json:"problems"`
+	OK       bool            `json:"ok"`
+	File     string          `json:"file"`
+	Problems []store.Problem `json:"problems"`
 	// Unverified counts versions written by programs that kept no digest of their rows in the audit.
 	Unverified int `json:"unverified,omitempty"`
 }
 
 // childAnswer is what the process that walks writes: a report, or why it could not walk. Nothing means that it died.
 type childAnswer struct {
-	Problems   []ctxpage.Problem `json:"problems"`
-	Unverified int               `json:"unverified,omitempty"`
-	Error      string            `json:"error,omitempty"`
-	Exit       int               `json:"exit,omitempty"`
+	Problems   []store.Problem `json:"problems"`
+	Unverified int             `json:"unverified,omitempty"`
+	Error      string          `json:"error,omitempty"`
+	Exit       int             `json:"exit,omitempty"`
 }
 
 func (c *checkCmd) Run(a *app) error {
@@ -106,7 +107,7 @@ func (a *app) checked(path string) (ans childAnswer, err error) {
 	}
 	switch {
 	case ans.Exit == exitDamaged:
-		ans.Problems = append(ans.Problems, ctxpage.Problem{Invariant: "open", Where: path, What: ans.Error})
+		ans.Problems = append(ans.Problems, store.Problem{Invariant: "open", Where: path, What: ans.Error})
 	case ans.Exit != 0:
 		return ans, &exitError{code: ans.Exit, msg: ans.Error}
 	}
@@ -145,7 +146,7 @@ func (a *app) child(path string) (out []byte, end *os.ProcessState, said string,
 const childEnv = "DBCTL_CHECK_CHILD"
 
 // died judges a walk that ended without an answer: a fault is damage, being killed from outside is not.
-func died(path string, end *os.ProcessState, said string) ([]ctxpage.Problem, error) {
+func died(path string, end *os.ProcessState, said string) ([]store.Problem, error) {
 	how := end.String()
 	if ws, ok := end.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 		switch ws.Signal() {
@@ -162,5 +163,5 @@ func died(path string, end *os.ProcessState, said string) ([]ctxpage.Problem, er
 			}
 		}
 	}
-	return []ctxpage.Problem{{Invariant: "I11", Where: path, What: what}}, nil
+	return []store.Problem{{Invariant: "I11", Where: path, What: what}}, nil
 }

@@ -12,21 +12,21 @@ import (
 
 type commitCmd struct {
 	File       string   `arg:"" help:"Database."`
-	Scope      string   `arg:"" help:"Scope of the assembly, which the answer is written to."`
-	Trace      string   `required:"" help:"Trace of the assembly the answer was written from: its pages are the read set."`
-	Confidence *float64 `help:"How sure the judge is, 0 to 1."`
-	By         string   `help:"Who judged: a checker, a rule, a person. Never the actor."`
-	ID         string   `name:"id" help:"Id of the answer. Default: answer- and the trace."`
+	Scope      string   `arg:"" help:"Scope of the assembly. The answer is written to it."`
+	Trace      string   `required:"" help:"Trace of the assembly the answer is based on. Its pages are the read set."`
+	Confidence *float64 `help:"Confidence of the verdict, 0 to 1."`
+	By         string   `help:"Who gave the verdict: a checker, a rule or a person, but not the actor."`
+	ID         string   `name:"id" help:"Id of the answer. Default: answer- followed by the trace."`
 	Kind       string   `help:"Kind of the answer." default:"fact"`
 	Actor      string   `help:"Who wrote the answer. Default: the scope."`
-	Note       string   `help:"What the judge says, for the manifest."`
-	Batch      string   `help:"Id of the batch, a ULID: the same id twice is applied once." placeholder:"ULID"`
-	OnStale    string   `help:"When a page of the context has changed since: hold, fail or allow." enum:"hold,fail,allow" default:"hold"`
-	DryRun     bool     `help:"Say what the gate says of the verdict; write nothing. Whether the context is stale is judged only by a commit."`
+	Note       string   `help:"Note on the verdict, for the manifest."`
+	Batch      string   `help:"Batch id, a ULID. Repeating an id does not apply the batch twice." placeholder:"ULID"`
+	OnStale    string   `help:"What to do if a page of the context has changed since: hold, fail or allow." enum:"hold,fail,allow" default:"hold"`
+	DryRun     bool     `help:"Show how the gate would decide and write nothing. Staleness is only checked by a real commit."`
 }
 
 func (commitCmd) Help() string {
-	return `Reads the answer on standard input and commits it if the gate lets it pass. Without a verdict, with one by the actor itself, or below the gate (0.7), it is held for review: durable, invisible, exit code 4, and the batch id is printed. An artefact of that id that was written since the context was assembled, by anybody, is a conflict: nothing is written.
+	return `Reads the answer from standard input and commits it if it passes the gate. It is held for review if there is no verdict, if the actor judged itself, or if the confidence is below the gate (0.7). A held batch is durable and invisible; its id is printed and the exit code is 4. If somebody wrote an artefact with that id after the context was assembled, the commit is a conflict and nothing is written.
 
 Example: dbctl commit agent.ctx acme/support --trace 01J… --confidence 0.88 --by checker <answer.txt`
 }

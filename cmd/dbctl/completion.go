@@ -13,13 +13,13 @@ import (
 // --words -- WORD…` prints the candidates for the last word, and nothing where a file may stand.
 
 type completionCmd struct {
-	Shell string   `arg:"" optional:"" help:"bash, zsh or fish."`
-	Words bool     `hidden:"" help:"Print the candidates for the last of the words given."`
+	Shell string   `arg:"" optional:"" help:"Shell: bash, zsh or fish."`
+	Words bool     `hidden:"" help:"Print the completions of the last word given."`
 	Given []string `arg:"" optional:"" hidden:"" passthrough:""`
 }
 
 func (completionCmd) Help() string {
-	return `Prints a script for the shell. Load it in the file that the shell reads when it starts:
+	return `Prints a completion script. Load it from your shell's startup file:
 
   bash, in ~/.bashrc:  source <(dbctl completion bash)
   zsh, in ~/.zshrc:    source <(dbctl completion zsh)

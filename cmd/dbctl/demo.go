@@ -19,13 +19,13 @@ import (
 )
 
 type demoCmd struct {
-	Dir      string `arg:"" optional:"" help:"Folder to show it on; it is copied, not changed. Default: the current one."`
-	Question string `help:"What to ask. Default: something the folder has a heading or words for."`
-	Into     string `help:"Make the copy and the database here, an empty or new folder. Default: a temporary one, which stays." placeholder:"DIR"`
+	Dir      string `arg:"" optional:"" help:"Folder to use. The demo works on a copy. Default: the current folder."`
+	Question string `help:"Question to ask. Default: one made from the folder's headings or words."`
+	Into     string `help:"Empty or new folder for the copy and the database. Default: a temporary folder, which is kept." placeholder:"DIR"`
 }
 
 func (demoCmd) Help() string {
-	return `Imports a copy of the folder, assembles a context for a question, edits a file so that a page turns dirty, writes an answer that is held and then committed, explains, replays and verifies. Everything printed was computed from your files. The answer is put together from the best pages: no model is called.
+	return `Imports a copy of the folder, assembles a context for a question, edits a file so that a page becomes dirty, writes an answer that is first held and then committed, and explains, replays and verifies what happened. Everything printed is computed from your files. No model is called: the answer is built from the best pages.
 
 Example: dbctl demo ~/notes`
 }

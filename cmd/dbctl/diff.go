@@ -12,11 +12,11 @@ import (
 type diffCmd struct {
 	File string `arg:"" help:"Database."`
 	A    string `arg:"" name:"a" help:"Trace of an assembly."`
-	B    string `arg:"" name:"b" help:"Trace of another."`
+	B    string `arg:"" name:"b" help:"Trace of another assembly."`
 }
 
 func (diffCmd) Help() string {
-	return `Compares what two contexts served, from their manifests: the pages only one has, those both have with another version, form or score, and the settings that differ. It opens the file read-only.
+	return `Compares two contexts by their manifests: pages that only one has, pages that differ in version, form or score, and settings that differ. Read-only.
 
 Example: dbctl diff agent.ctx 01J… 01J…`
 }

@@ -16,22 +16,23 @@ import (
 // directiveCmd hands its arguments on as they are: the loop has a command line of its own, in which nothing may be read
 // as a flag of dbctl.
 type directiveCmd struct {
-	Args []string `arg:"" optional:"" name:"args" help:"FILE SCOPE, or --memory; then the options of the loop. directive --help describes all."`
+	Args []string `arg:"" optional:"" name:"args" help:"FILE SCOPE or --memory, then options; see directive --help."`
 }
 
 const directiveHelp = `Usage: dbctl directive FILE SCOPE [--actor NAME] [--read-only] [options]
        dbctl directive --memory [options]
 
-Reads what a user says, one input a line, and keeps what is decided: the premise
-and the policies of a scope. Each change is durable before it is answered, and in
-every context assembled from then on. With --memory nothing is kept.
+Reads the user's input, one line at a time, and records what the user decides:
+the premise and the policies of a scope. A change is durable before the answer is
+printed, and every context assembled from then on contains it. With --memory
+nothing is stored.
 
-  --actor NAME   who speaks, in journal and manifest; default: the scope
-  --read-only    look only; an input that would change something ends the run
-  The options and the lines it reads: dbctl directive --memory --help.
-  With FILE and SCOPE the line 'history' is a command, too, and 'state' also
-  shows what ancestors of the scope have set. Flags of dbctl, such as --wait,
-  stand before the word directive.
+  --actor NAME   name of the user, for journal and manifest; default: the scope
+  --read-only    change nothing; an input that would change something ends the run
+  For the options and the input lines, see dbctl directive --memory --help.
+  With FILE and SCOPE, the line 'history' is also a command, and 'state' also
+  shows what ancestors of the scope have set. Flags of dbctl itself, such as
+  --wait, go before the word directive.
 
 Example: echo 'prohibit shell' | dbctl directive agent.ctx acme --actor ann
 `

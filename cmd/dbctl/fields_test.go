@@ -106,5 +106,5 @@ func TestJSONFields(t *testing.T) {
 // Keys that are data, and fields of a ranked page that stand there only when they are not zero.
 var (
 	data    = regexp.MustCompile(`(^|\.)(skipped|meta)\.`)
-	depends = regexp.MustCompile(`\.(lex_own|lex_near|lex_group|via|ranges|dirty|refetched|stale|tag)$`)
+	depends = regexp.MustCompile(`\.(lex_own|lex_near|lex_group|lex_speaker|lex_first|lex_date|lex_forms|lex_level|via|ranges|dirty|refetched|stale|tag)$`)
 )

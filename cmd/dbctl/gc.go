@@ -6,28 +6,29 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type gcCmd struct {
 	File         string        `arg:"" help:"Database."`
-	KeepVersions int           `help:"So many of the newest versions of an artefact stay whatever their age, also of a deleted one. The newest of a live artefact always does." placeholder:"N"`
-	KeepFor      time.Duration `help:"How long a version stays after it was replaced or deleted; 0s: not at all." default:"30d" placeholder:"D"`
-	KeepRecords  int           `help:"How many dropped versions of an artefact history still lists one by one." default:"4" placeholder:"N"`
-	KeepNames    int           `help:"How many artefacts stay known after they were deleted and dropped, the newest of them." default:"1024" placeholder:"N"`
-	Expired      bool          `help:"Also delete and drop artefacts that expired so long ago."`
-	Scope        string        `help:"Look at this one scope only, not at those below it."`
-	By           string        `help:"Who asks, in the manifest." default:"operator"`
-	DryRun       bool          `help:"Only say what would be dropped. It opens the file read-only."`
+	KeepVersions int           `help:"Keep at least this many versions of each artefact, even deleted ones. The newest version of a live artefact is always kept." placeholder:"N"`
+	KeepFor      time.Duration `help:"Keep a version for this long after it was replaced or deleted. 0s keeps none." default:"30d" placeholder:"D"`
+	KeepRecords  int           `help:"Number of dropped versions that history still lists for each artefact." default:"4" placeholder:"N"`
+	KeepNames    int           `help:"Number of deleted and dropped artefacts whose names are kept, newest first." default:"1024" placeholder:"N"`
+	Expired      bool          `help:"Also delete and drop artefacts that expired longer ago than --keep-for."`
+	Scope        string        `help:"Only this scope, without those below it."`
+	By           string        `help:"Name of the operator, for the manifest." default:"operator"`
+	DryRun       bool          `help:"Show what would be dropped. Opens the file read-only."`
 }
 
 func (gcCmd) Help() string {
-	return `Drops versions that nobody can name any more: replaced or deleted longer ago than --keep-for, not among the --keep-versions newest, and not named by a held batch, by the lineage or the source of a live artefact, or by a session. Their texts and vectors go, and what their words led to is not found by them any more; their names, times and digests stay. Reading such a version, or replaying a context that had it, then says that it is gone, when, and by which run. The manifests stay as they are, and why still answers.
+	return `Drops versions that were replaced or deleted longer ago than --keep-for, are not among the newest --keep-versions, and are not referred to by a held batch, a session, or the lineage or source of a live artefact. Their texts, vectors and index words are removed; names, times and digests stay. Reading a dropped version, or replaying a context that contained it, reports when it was dropped and by which run. Manifests are not changed, and why still works.
 
-What is left is bounded, too: of the dropped versions of an artefact the newest --keep-records stay listed one by one, of the artefacts that were deleted and dropped the newest --keep-names stay known. Without --scope, drafts that old contexts showed, reviews that were decided and what sessions kept of deleted turns go as well once they are older than --keep-for.
+What remains is bounded too: history lists the newest --keep-records dropped versions of each artefact, and the names of the newest --keep-names deleted artefacts are kept. Without --scope, a run also drops drafts shown by old contexts, decided reviews, and session data of deleted turns, once they are older than --keep-for.
 
-It is no erasure: copies stay in backups and in the log until it is cut, and the salted digests can prove them. The file does not shrink: what is free in it is used again by what is written next.
+gc does not erase: copies remain in backups, and in the log until it is cut, and the salted digests can still prove them. The file does not shrink; later writes reuse its free space.
 
-It works in commits of some hundred versions. Ctrl-C leaves whole ones of them, and the next run does the rest. Expired artefacts stay unless --expired says otherwise.
+A run consists of commits of a few hundred versions each. If you press Ctrl-C, completed commits stay and the next run continues. Expired artefacts stay unless you give --expired.
 
 Example: dbctl gc agent.ctx --keep-versions 3 --keep-for 90d --dry-run`
 }
@@ -88,7 +89,7 @@ func (c *gcCmd) Run(a *app) error {
 	})
 }
 
-func viewOfGC(rep ctxpage.GCReport) gcView {
+func viewOfGC(rep store.GCReport) gcView {
 	v := gcView{DryRun: rep.DryRun, Trace: rep.Trace, Dropped: tallyOf(rep.Dropped), Reasons: []gcTally{}, Kept: []gcTally{}, Refs: nonNil(refStrings(rep.Refs)),
 		Records: rep.Records, Names: rep.Names, Drafts: rep.Drafts, Reviews: rep.Reviews, Turns: rep.Turns}
 	for _, t := range rep.Reasons {
@@ -100,7 +101,7 @@ func viewOfGC(rep ctxpage.GCReport) gcView {
 	return v
 }
 
-func tallyOf(t ctxpage.GCTally) gcTally {
+func tallyOf(t store.GCTally) gcTally {
 	return gcTally{t.Reason, t.Versions, t.Pages, t.Bytes, refStrings(t.Nearest)}
 }
 

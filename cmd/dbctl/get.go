@@ -10,10 +10,10 @@ import (
 
 // readFlags are the flags of verbs that serve contents.
 type readFlags struct {
-	ReadOnly   bool   `help:"Leave no manifest, fetch nothing anew: pages whose source changed are left out."`
-	Check      string `help:"When to look at sources: always, never, or a duration like 10m or 1d for at most every so often." default:"always"`
-	ServeStale bool   `help:"Serve a page whose source changed and cannot be fetched, marked as stale."`
-	Actor      string `help:"Who reads, in the manifest. Default: the scope."`
+	ReadOnly   bool   `help:"Write no manifest and refetch nothing. Pages whose source changed are left out."`
+	Check      string `help:"When to check sources: always, never, or at most once per duration, like 10m or 1d." default:"always"`
+	ServeStale bool   `help:"Serve pages whose source changed but cannot be fetched, marked as stale."`
+	Actor      string `help:"Name of the reader, for the manifest. Default: the scope."`
 	rootFlags
 }
 
@@ -49,14 +49,14 @@ func (f *readFlags) scope(db *ctxpage.DB, name string) *ctxpage.Scope {
 
 type getCmd struct {
 	File    string `arg:"" help:"Database."`
-	Scope   string `arg:"" help:"Scope that reads; it sees itself and its ancestors."`
+	Scope   string `arg:"" help:"Scope to read as. It sees its own pages and those of its ancestors."`
 	ID      string `arg:"" name:"id" help:"Id, or a reference like policy#2@3 or acme:policy#2@3."`
-	Version uint32 `help:"An older version. Its source is not looked at, and its expiry does not matter."`
+	Version uint32 `help:"Version to read. For an old version, source and expiry are not checked."`
 	readFlags
 }
 
 func (getCmd) Help() string {
-	return `Prints the text, byte for byte when standard output is no terminal; --json has all that is kept of it. The source is looked at first, and a changed text is fetched anew. The read leaves a manifest, so the file is opened for writing, unless --read-only.
+	return `Prints the text, byte for byte if standard output is not a terminal. --json prints all stored fields. The source is checked first, and a changed text is refetched. The read writes a manifest, so the file is opened for writing unless you give --read-only.
 
 Example: dbctl get agent.ctx acme/support refund-policy`
 }

@@ -7,17 +7,17 @@ import (
 
 type handoffCmd struct {
 	talkArgs
-	Contract string `arg:"" optional:"" type:"path" help:"With --format limn: the strict contract file to append to; it is made when it is not there."`
-	Format   string `help:"md, a document; json, by the schema; limn, statements for a strict contract." enum:"md,json,limn" default:"md"`
-	To       string `help:"For whom."`
-	DryRun   bool   `help:"With a contract file: print what would be appended, and leave the file alone."`
+	Contract string `arg:"" optional:"" type:"path" help:"With --format limn: the strict contract file to append to. Created if missing."`
+	Format   string `help:"Output format: md (document), json (packet), limn (statements of a strict contract)." enum:"md,json,limn" default:"md"`
+	To       string `help:"Name of the recipient."`
+	DryRun   bool   `help:"With a contract file: print what would be appended and leave the file unchanged."`
 	rootFlags
 }
 
 func (handoffCmd) Help() string {
-	return `Packages a session for another agent, without asking a model. Sources are verified when their hash, computed now, is the one they were read with, and the manifests show that an answer of this session read them. The packet stays short however long the session was: the newest turns are named one by one, the others as ranges, and what is left out is counted. It names first lines of turns, so it leaves a manifest and opens the file for writing.
+	return `Packages a session for another agent without calling a model. A source counts as verified if its hash, computed now, equals the one it was read with, and the manifests show that an answer of this session read it. The packet is short however long the session is: it lists the newest turns one by one and older ones as ranges, and counts what it leaves out. It quotes first lines of turns, so it writes a manifest and opens the file for writing.
 
-With --format limn and a contract file, what the file does not say is appended to it with one write, and what it says of this session and the packet has no more is removed there: work that is done, directives that were taken back, questions that were answered. Without a contract file a whole new contract is printed; never append that to another one.
+With --format limn and a contract file, statements that the file lacks are appended in one write. Statements about this session that no longer hold are withdrawn: finished work, removed directives, answered questions. Without a contract file, a complete new contract is printed; do not append it to another one.
 
 Example: dbctl handoff agent.ctx acme/support chat-1 --to 'night shift' >handoff-packet.md
 Example: dbctl handoff agent.ctx acme/support chat-1 session.limn --format limn`

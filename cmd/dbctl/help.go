@@ -13,7 +13,7 @@ import (
 
 // helpCmd stands in the grammar for the listing; run turns `help VERB` into `VERB --help` before anything is parsed.
 type helpCmd struct {
-	Verb []string `arg:"" optional:"" help:"Verb, and the verb below it."`
+	Verb []string `arg:"" optional:"" help:"Verb, optionally followed by its subcommand."`
 }
 
 func (helpCmd) Help() string { return "Example: dbctl help session pass" }

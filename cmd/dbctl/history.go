@@ -4,13 +4,13 @@ import "github.com/ctxpage/ctxpage"
 
 type historyCmd struct {
 	File  string `arg:"" help:"Database."`
-	Scope string `arg:"" help:"Scope that looks; it sees itself and its ancestors."`
+	Scope string `arg:"" help:"Scope to look from. It sees its own artefacts and those of its ancestors."`
 	ID    string `arg:"" name:"id" help:"Id, or a reference like acme:policy."`
 	pageFlags
 }
 
 func (historyCmd) Help() string {
-	return `Lists the versions of an artefact, newest first, without contents; dbctl get --version prints one, but for those that gc dropped. It opens the file read-only and leaves no manifest.
+	return `Lists the versions of an artefact, newest first, without texts. dbctl get --version prints a version unless gc dropped it. Read-only; writes no manifest.
 
 Example: dbctl history agent.ctx acme/support refund-policy`
 }

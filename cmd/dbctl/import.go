@@ -23,17 +23,17 @@ type importCmd struct {
 	File    string `arg:"" help:"Database."`
 	Scope   string `arg:"" help:"Scope to write to."`
 	Dir     string `arg:"" help:"Directory to read."`
-	Prefix  string `help:"Put before each id; the id is the path below DIR."`
-	MaxSize int64  `help:"Larger files are skipped, bytes." default:"1048576"`
-	Delete  bool   `help:"Delete the artefacts of files that are no longer there, or no longer taken."`
-	DryRun  bool   `help:"Only say what would be written."`
-	Verbose bool   `short:"v" help:"Name every file that was skipped, not the first 20 of each reason; --json always does."`
+	Prefix  string `help:"Prefix for each id. The id is the path below DIR."`
+	MaxSize int64  `help:"Skip files larger than this, in bytes." default:"1048576"`
+	Delete  bool   `help:"Delete the artefacts of files that no longer exist or no longer match."`
+	DryRun  bool   `help:"Show what would be written."`
+	Verbose bool   `short:"v" help:"List all skipped files instead of the first 20 per reason. --json always lists all."`
 }
 
 func (importCmd) Help() string {
-	return `Imports every text file below DIR as an artefact of kind chunk with a file: source, and records DIR as a directory this database may read, so that a later read notices a change and fetches the file anew, and dbctl refresh finds new files. .gitignore is honoured; links are not followed; binary, empty and too large files are skipped, and named with the reason; a directory that is ignored is named as one. Files that are hidden but not ignored are taken: look at --dry-run first. Two directories in one scope need a --prefix each, or files of one name replace each other.
+	return `Imports every text file below DIR as an artefact of kind chunk with a file: source. It records DIR as a directory that this database may read, so later reads notice changes and refetch the file, and dbctl refresh finds new files. It honours .gitignore and does not follow links. Binary, empty and too large files are skipped and listed with the reason; an ignored directory is listed once. Hidden files are imported unless they are ignored, so try --dry-run first. If you import two directories into one scope, give each a --prefix; otherwise files of the same name replace each other.
 
-A second run writes only what changed since. Ctrl-C stops between two transactions of some hundred files; run it again to go on. A file that changes while it is read is fetched anew by the read that notices.
+A second run writes only changes. Ctrl-C stops between two transactions of a few hundred files each; run the command again to continue. A file that changes during the import is refetched by the next read.
 
 Example: dbctl import agent.ctx acme/docs ./docs`
 }

@@ -12,11 +12,11 @@ import (
 
 type initCmd struct {
 	File   string `arg:"" help:"Path of the new database."`
-	DryRun bool   `help:"Only say whether it could be made."`
+	DryRun bool   `help:"Show whether the database could be created."`
 }
 
 func (initCmd) Help() string {
-	return `Makes FILE, FILE-wal/, FILE-manifest/ and FILE.lock, readable by you alone. A path where something is is refused, and one whose directory is not there: make that first. What an init left that was ended half-way holds nothing yet: the next one makes it whole.
+	return `Creates FILE, FILE-wal/, FILE-manifest/ and FILE.lock, readable only by you. The path must not exist, and its directory must. If an earlier init was interrupted, this one completes it.
 
 Example: dbctl init agent.ctx`
 }

@@ -11,13 +11,14 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/triage"
 )
 
 // rootFlags let a verb read files from directories that the database does not record: an application may name them in
 // its own options only.
 type rootFlags struct {
-	Root []string `sep:"none" help:"Let file: sources read below this directory in this call; may be repeated." placeholder:"DIR"`
+	Root []string `sep:"none" help:"Directory that file: sources may read from during this call. Repeatable." placeholder:"DIR"`
 }
 
 func (f *rootFlags) allow(a *app) error {
@@ -111,7 +112,7 @@ func advice(reason string, left []ctxpage.LeftOut) string {
 func commonDir(left []ctxpage.LeftOut) string {
 	var dir string
 	for _, l := range left {
-		var e *ctxpage.FileRootError
+		var e *store.FileRootError
 		if !errors.As(l.Err, &e) {
 			continue
 		}
@@ -151,7 +152,7 @@ func example(c countView, left []ctxpage.LeftOut) string {
 		return ""
 	}
 	what := left[i].Ref.String()
-	var root *ctxpage.FileRootError
+	var root *store.FileRootError
 	switch err := left[i].Err; {
 	case errors.As(err, &root):
 		what += ", file:" + root.Path

@@ -6,12 +6,13 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // pageFlags are the flags of listings.
 type pageFlags struct {
-	Limit  int    `help:"Rows at most." default:"100"`
-	Cursor string `help:"Go on after the listing that printed this cursor."`
+	Limit  int    `help:"Maximum number of rows." default:"100"`
+	Cursor string `help:"Continue after this cursor, as printed by the previous listing."`
 }
 
 // raw reads the cursor of a listing and checks the limit.
@@ -24,20 +25,20 @@ func (p *pageFlags) raw(listing string) (string, error) {
 
 type lsCmd struct {
 	File   string `arg:"" help:"Database."`
-	Scope  string `arg:"" optional:"" help:"Scope; without it the scopes are listed."`
-	Prefix string `help:"Only names or ids that begin with this."`
+	Scope  string `arg:"" optional:"" help:"Scope. Without it, scopes are listed."`
+	Prefix string `help:"Only names or ids with this prefix."`
 	pageFlags
 }
 
 func (lsCmd) Help() string {
-	return `Lists the artefacts of one scope by id, without contents, or the scopes of the database. It opens the file read-only and leaves no manifest. An artefact written between two pages of a listing may be missed or seen, by where its id falls.
+	return `Lists the artefacts of a scope by id, without texts, or the scopes of the database. Read-only; writes no manifest. An artefact written between two pages of a listing may or may not appear, depending on its id.
 
 Example: dbctl ls agent.ctx acme/support --prefix refund`
 }
 
 type scopesView struct {
-	Scopes []ctxpage.ScopeInfo `json:"scopes"`
-	Next   string              `json:"next,omitempty"`
+	Scopes []store.ScopeInfo `json:"scopes"`
+	Next   string            `json:"next,omitempty"`
 }
 
 type listView struct {

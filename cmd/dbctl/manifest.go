@@ -14,27 +14,29 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type manifestCmd struct {
 	Ls     manifestLsCmd     `cmd:"" help:"List leaves, newest first."`
-	Tail   manifestTailCmd   `cmd:"" help:"Show the newest leaves, and with -f those that come."`
+	Tail   manifestTailCmd   `cmd:"" help:"Show the newest leaves, and follow new ones with -f."`
 	Show   manifestShowCmd   `cmd:"" help:"Show a leaf, or all leaves of a trace."`
-	Head   manifestHeadCmd   `cmd:"" help:"Print the head, a line to keep elsewhere."`
-	Prove  manifestProveCmd  `cmd:"" help:"Prove that a leaf stands in the log, or that the log begins with an earlier one."`
-	Verify manifestVerifyCmd `cmd:"" help:"Read everything again and compare it with the tree, its marks, and a head kept elsewhere."`
+	Head   manifestHeadCmd   `cmd:"" help:"Print the head of the audit, a line to keep elsewhere."`
+	Prove  manifestProveCmd  `cmd:"" help:"Prove that a leaf is in the log, or that the log extends an earlier head."`
+	Verify manifestVerifyCmd `cmd:"" help:"Reread everything and compare it with the tree, its checkpoints and a head kept elsewhere."`
 }
 
 func (manifestCmd) Help() string {
-	return `The audit: one leaf for each read of content and each end of a transaction. These verbs read archive and log as files, without the lock, so they work beside an agent that is writing; they show what was written when they looked.
+	return `The audit has one leaf for each read of content and for each end of a transaction. These verbs read archive and log as files without a lock, so they work while an agent is writing. They show what was written when they started.
 
 Example: dbctl manifest head agent.ctx >head.txt`
 }
 
 // audit opens the audit of a database without its lock.
 func (a *app) audit(path string, fn func(l *manifest.Reader) error) error {
-	l, rep, err := ctxpage.OpenManifests(a.ctx, path)
+	l, rep, err := filestore.OpenManifests(a.ctx, path)
 	if err != nil {
 		return err
 	}
@@ -84,10 +86,10 @@ func rowOf(r *manifest.Record) leafRow {
 
 type manifestLsCmd struct {
 	File  string `arg:"" help:"Database."`
-	Type  string `help:"Only this type: get, search, assemble, commit, held, approve, reject, rollback, conflict, refetch and so on."`
+	Type  string `help:"Only this type, such as get, search, assemble, commit, held, approve, reject, rollback, conflict or refetch."`
 	Scope string `help:"Only this scope."`
-	Trace string `help:"Only this trace, and what came of it."`
-	Since string `help:"Only from this time on: a time, or a duration like 1h or 7d." placeholder:"TIME"`
+	Trace string `help:"Only this trace and what followed from it."`
+	Since string `help:"Only leaves since this time, or within this duration, like 1h or 7d." placeholder:"TIME"`
 	pageFlags
 }
 
@@ -209,7 +211,7 @@ type manifestShowCmd struct {
 }
 
 func (manifestShowCmd) Help() string {
-	return `Page numbers are shown as references, as the leaves that wrote the pages named them.
+	return `Page numbers are shown as references, taken from the leaves that wrote the pages.
 
 Example: dbctl manifest show agent.ctx 01J…`
 }
@@ -272,7 +274,7 @@ func (c *manifestShowCmd) Run(a *app) error {
 const notKept = "erased or not kept"
 
 // asked is what a leaf was asked, and what became of it: kept, or why its text is not shown; empty where a leaf has none.
-func asked(ctx context.Context, l ctxpage.Audit, r *manifest.Record) (text, state string, err error) {
+func asked(ctx context.Context, l store.Audit, r *manifest.Record) (text, state string, err error) {
 	if len(r.Query) == 0 {
 		return "", "", nil
 	}
@@ -419,7 +421,7 @@ type manifestHeadCmd struct {
 }
 
 func (manifestHeadCmd) Help() string {
-	return `Keep the line where who can edit the database cannot: dbctl manifest verify --head then finds any later edit, and a log that was set back. On a database an agent is writing to, the head covers what can be read now; that is brought to the disk first, so that no power cut takes what a head was given for.
+	return `Keep the line where nobody who can edit the database can change it. dbctl manifest verify --head then detects any later edit or rollback of the log. While an agent is writing, the head covers what can be read now; that part is synced first, so that a power cut cannot lose it.
 
 Example: dbctl manifest head agent.ctx >>heads.txt`
 }
@@ -501,12 +503,12 @@ func readHead(flag, s string) (*manifest.Head, error) {
 
 type manifestVerifyCmd struct {
 	File  string `arg:"" optional:"" help:"Database."`
-	Head  string `help:"Head kept elsewhere: the line, or a file whose last line it is."`
-	Proof string `help:"Instead of a database, verify a proof that dbctl manifest prove --json made, against --head." placeholder:"PATH"`
+	Head  string `help:"Head kept elsewhere: the line itself, or a file that ends with it."`
+	Proof string `help:"Verify a proof made by dbctl manifest prove --json against --head, without a database." placeholder:"PATH"`
 }
 
 func (manifestVerifyCmd) Help() string {
-	return `Rehashes every leaf, rebuilds the tree, and compares it with the stored hashes, the marks and the head. Exit code 3 when anything differs. Without a head, an audit that was set back or rewritten as a whole looks the same. Beside an agent that is writing, what it covers is what could be read when it began.
+	return `Rehashes every leaf, rebuilds the tree, and compares it with the stored hashes, the tree's checkpoints and the head. Exit code 3 if anything differs. Without a head, an audit that was rolled back or rewritten as a whole cannot be detected. While an agent is writing, it covers what could be read when it started.
 
 Example: dbctl manifest verify agent.ctx --head head.txt`
 }
@@ -557,7 +559,7 @@ func verifyOf(got manifest.Verification) verifyView {
 		v.Against = got.Against.String()
 	}
 	for _, p := range got.Problems {
-		var damaged *manifest.CorruptError
+		var damaged *ctxpage.CorruptError
 		if errors.As(p, &damaged) { // what to do is the same for all
 			bare := *damaged
 			bare.Hint, p = "", &bare

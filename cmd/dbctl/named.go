@@ -19,7 +19,7 @@ import (
 //
 // The first that names something counts. If others name something too, verbs that read say so, and verbs that write
 // refuse: both tell how each of them is written. Ids of what a verb is about to make are taken as they are.
-const namesHelp = `Verbs take an id as it is, or id#page@version, or scope:id#page@version with scope and id percent-encoded; the first of these that names something counts. If another does too, verbs that read say so and verbs that write refuse, and both show how to write each. The id of what put, commit and session append make is taken as it is.`
+const namesHelp = `An artefact is named by its id, by id#page@version, or by scope:id#page@version with scope and id percent-encoded. The first of these readings that names something is used. If a second reading names something too, verbs that read print a warning, verbs that write refuse, and both show how to write each unambiguously. put, commit and session append take the id of what they create literally.`
 
 // namer finds what arguments name, seen from a scope.
 type namer struct {

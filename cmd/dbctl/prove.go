@@ -14,13 +14,13 @@ import (
 
 type manifestProveCmd struct {
 	File string `arg:"" help:"Database."`
-	Leaf string `arg:"" optional:"" help:"Index of a leaf, or the trace whose first leaf is meant."`
-	Head string `help:"Prove it against this head, kept elsewhere, instead of what is readable now."`
-	From string `help:"Instead of a leaf: prove that the log still begins with what this earlier head vouches for." placeholder:"HEAD"`
+	Leaf string `arg:"" optional:"" help:"Index of a leaf, or a trace (its first leaf)."`
+	Head string `help:"Prove against this head, kept elsewhere, instead of the current log."`
+	From string `help:"Instead of a leaf: prove that the log still extends this earlier head." placeholder:"HEAD"`
 }
 
 func (manifestProveCmd) Help() string {
-	return `With --json the proof can be handed on: dbctl manifest verify --proof PATH --head HEAD checks it without the database. A leaf names pages, digests and decisions; contents are not in it.
+	return `With --json the proof can be passed on: dbctl manifest verify --proof PATH --head HEAD checks it without the database. A leaf contains pages' names, digests and decisions, but no texts.
 
 Example: dbctl manifest prove agent.ctx 12 --head head.txt --json >proof.json`
 }

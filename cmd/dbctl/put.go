@@ -17,36 +17,36 @@ import (
 type putCmd struct {
 	File  string `arg:"" help:"Database."`
 	Scope string `arg:"" help:"Scope to write to, like acme/support."`
-	ID    string `arg:"" help:"Id of the artefact. An id that is there gets its next version."`
-	Text  string `arg:"" optional:"" help:"Text; without it, and without --source, standard input is read."`
+	ID    string `arg:"" help:"Id of the artefact. An existing id gets a new version."`
+	Text  string `arg:"" optional:"" help:"Text. Without it and without --source, the text is read from standard input."`
 
-	Kind       string            `help:"system, fact, chunk, message, tool, scratch or summary. Default: chunk with a source, message with a role, else fact."`
-	Provenance string            `help:"chunk, validated, tool or scratch. Default: that of the kind."`
-	Source     string            `help:"Where the text comes from: file:PATH or page:REF. It is checked before each use and fetched anew when it changed."`
-	Root       string            `help:"Let file: sources read below this directory, and record it in the database." placeholder:"DIR"`
+	Kind       string            `help:"Kind: system, fact, chunk, message, tool, scratch or summary. Default: chunk with a source, message with a role, otherwise fact."`
+	Provenance string            `help:"Provenance: chunk, validated, tool or scratch. Default: depends on the kind."`
+	Source     string            `help:"Source of the text: file:PATH or page:REF. Each use checks it and refetches the text if it changed."`
+	Root       string            `help:"Directory that file: sources may read from. Recorded in the database." placeholder:"DIR"`
 	TTL        time.Duration     `name:"ttl" help:"Expire after this time, like 12h or 7d."`
 	Expires    string            `help:"Expire at this time, like 2027-01-31 or 2027-01-31T12:00:00Z."`
-	AsOf       string            `help:"When the text was true; recency counts from here." placeholder:"TIME"`
-	Pin        bool              `help:"Always a candidate, placed before what is scored."`
-	Tag        []string          `sep:"none" help:"Tag; may be repeated."`
-	Meta       map[string]string `mapsep:"none" help:"KEY=VALUE; may be repeated."`
-	Group      string            `help:"Conversation, file or thread it belongs to."`
-	Seq        int64             `help:"Place within the group."`
-	Role       string            `help:"Role of a message: user, assistant, tool, system or developer (system by another name). With another word it stands among the data of a context."`
-	Subject    string            `help:"Whom it is about."`
-	Supersedes []string          `sep:"none" help:"Id of an artefact of the scope that this one replaces, or a reference to it; may be repeated."`
-	From       []string          `sep:"none" help:"Id or reference it was derived from; may be repeated. It is dirty when that changes."`
-	Verified   bool              `help:"A person answers for it: the highest trust. Needs --by."`
-	By         string            `help:"Who writes it, in the manifest."`
-	DryRun     bool              `help:"Check it and say what would be written; write nothing."`
+	AsOf       string            `help:"When the text was true. Recency is measured from this time." placeholder:"TIME"`
+	Pin        bool              `help:"Always include it, ahead of scored pages."`
+	Tag        []string          `sep:"none" help:"Tag. Repeatable."`
+	Meta       map[string]string `mapsep:"none" help:"Metadata as KEY=VALUE. Repeatable."`
+	Group      string            `help:"Conversation, file or thread that it belongs to."`
+	Seq        int64             `help:"Position in the group."`
+	Role       string            `help:"Role of a message: user, assistant, tool, system or developer (an alias of system). A message with any other role is treated as data."`
+	Subject    string            `help:"Person or thing that it is about."`
+	Supersedes []string          `sep:"none" help:"Id of or reference to an artefact of the scope that this one replaces. Repeatable."`
+	From       []string          `sep:"none" help:"Id or reference it is derived from. Repeatable. It becomes dirty when that changes."`
+	Verified   bool              `help:"A person vouches for it: the highest provenance. Requires --by."`
+	By         string            `help:"Name of the writer, for the manifest."`
+	DryRun     bool              `help:"Validate the input and show what would be written."`
 }
 
 func (putCmd) Help() string {
-	return `Writes one artefact, vouched for by whoever runs dbctl. Text over 512 tokens becomes several pages.
+	return `Writes one artefact on the authority of whoever runs dbctl. A text of more than 512 tokens becomes several pages.
 
 Example: echo 'Refunds up to $400 need no approval.' | dbctl put agent.ctx acme/support refund-policy --verified --by ann
 
-While an agent has the file, put is refused; the agent's name is in the message.`
+Refused while an agent has the file open; the error names the agent.`
 }
 
 // putView is what put answers.

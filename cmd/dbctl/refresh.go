@@ -11,23 +11,23 @@ import (
 
 type refreshCmd struct {
 	File  string `arg:"" help:"Database."`
-	Scope string `arg:"" optional:"" help:"Scope; without it all scopes are refreshed."`
+	Scope string `arg:"" optional:"" help:"Scope. Without it, all scopes are refreshed."`
 	rootFlags
-	Delete  bool          `help:"Delete the artefacts of imported directories whose file is gone or no longer taken. Nothing of a directory that cannot be read is deleted."`
-	Files   bool          `help:"Only file: sources and imported directories."`
-	Forget  string        `help:"Forget this imported directory of SCOPE instead, with --prefix as it was imported; its artefacts stay." placeholder:"DIR"`
-	Prefix  string        `help:"With --forget: the prefix it was imported with."`
-	MinAge  time.Duration `help:"Skip sources probed less than this ago. A process remembers its own probes only."`
-	DryRun  bool          `help:"Only say what changed; fetch and write nothing."`
-	Verbose bool          `short:"v" help:"Name every artefact, not the first 20 of each list; --json always does."`
+	Delete  bool          `help:"Delete artefacts of imported directories whose file is gone or no longer matches. If a directory cannot be read, nothing of it is deleted."`
+	Files   bool          `help:"Refresh only file: sources and imported directories."`
+	Forget  string        `help:"Do not refresh; forget this imported directory of SCOPE. Give --prefix as at import. Its artefacts stay." placeholder:"DIR"`
+	Prefix  string        `help:"With --forget: the prefix given at import."`
+	MinAge  time.Duration `help:"Skip sources that this process probed less than this long ago."`
+	DryRun  bool          `help:"Show what changed; fetch and write nothing."`
+	Verbose bool          `short:"v" help:"List all artefacts instead of the first 20 per list. --json always lists all."`
 }
 
 func (refreshCmd) Help() string {
-	return `Probes the source of every artefact, many at once, and fetches what changed. In the directories of dbctl import it also finds new files, by the rules of the import. Artefacts whose file vanished stay in the database and are left out of every context, with that reason, until the file is back; --delete deletes them.
+	return `Checks the source of every artefact, many in parallel, and fetches what changed. In directories recorded by dbctl import it also finds new files, by the import's rules. If a file has vanished, its artefact stays in the database but is left out of every context, with that reason, until the file returns. --delete deletes such artefacts.
 
-A read probes what it serves by itself, and files before it asks the index; refresh is for new files, for sources over a network, and for very many files.
+Reads check what they serve on their own, and check files before they search. Use refresh for new files, for network sources, and for very many files.
 
-Exit code 1 when a source or a directory could not be read.
+Exit code 1 if a source or a directory could not be read.
 
 Example: dbctl refresh agent.ctx acme/docs --dry-run`
 }

@@ -14,7 +14,7 @@ type replayCmd struct {
 }
 
 func (replayCmd) Help() string {
-	return `Renders a past context from its manifest and the page versions it names, asking no source, and compares the digest. Standard output gets exactly the bytes; exit code 1 when they are not those that were recorded, or cannot be made any more, and standard error says why.
+	return `Renders a past context from its manifest and the page versions it names, without asking any source, and compares the digest. Standard output gets exactly the recorded bytes. Exit code 1 if they differ or can no longer be rendered; standard error says why.
 
 Example: dbctl replay agent.ctx 01J… >context.txt`
 }

@@ -4,21 +4,21 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
 type restoreCmd struct {
-	Backup string `arg:"" help:"Backup: a database."`
-	File   string `arg:"" help:"Database to make, or with --force to replace."`
-	Force  bool   `help:"Replace what is at FILE. Refused while a process has it open."`
-	Head   string `help:"Head kept elsewhere, not younger than the backup, to hold it against: the line, or a file whose last line it is."`
-	By     string `help:"Who restores, in the manifest."`
-	DryRun bool   `help:"Only verify the backup."`
+	Backup string `arg:"" help:"Backup, which is itself a database."`
+	File   string `arg:"" help:"Database to create, or to replace with --force."`
+	Force  bool   `help:"Replace an existing database. Refused while a process has it open."`
+	Head   string `help:"Head kept elsewhere to verify the backup against: the line itself, or a file that ends with it. It must not be newer than the backup."`
+	By     string `help:"Name of the operator, for the manifest."`
+	DryRun bool   `help:"Verify the backup and write nothing."`
 }
 
 func (restoreCmd) Help() string {
-	return `Checks the backup whole and verifies its audit before it writes anything. The restored database says in its audit that it was restored, and up to where the backup vouches: a head taken after the backup will not verify against it.
+	return `Checks the whole backup and verifies its audit before writing anything. The audit of the restored database records the restore. A head taken after the backup does not verify against the restored database.
 
 Example: dbctl restore backups/agent-2027-01-31.ctx agent.ctx --force --by ann`
 }
@@ -55,7 +55,7 @@ func (c *restoreCmd) Run(a *app) error {
 	if c.DryRun {
 		err = a.audit(c.Backup, func(l *manifest.Reader) error { _, err := l.Verify(a.ctx, head, nil); return err })
 	} else {
-		got, rerr := ctxpage.Restore(a.ctx, c.Backup, c.File, ctxpage.RestoreOptions{Replace: c.Force, Head: head, By: c.By, Progress: a.progress(), Clock: a.now})
+		got, rerr := filestore.Restore(a.ctx, c.Backup, c.File, filestore.RestoreOptions{Replace: c.Force, Head: head, By: c.By, Progress: a.progress(), Clock: a.now})
 		v.Head, err = got.String(), rerr
 	}
 	if err != nil {

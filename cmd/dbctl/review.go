@@ -14,21 +14,21 @@ import (
 
 type reviewCmd struct {
 	Ls      reviewLsCmd      `cmd:"" help:"List held batches, oldest first."`
-	Show    reviewShowCmd    `cmd:"" help:"Show what a held batch would write, and what has changed around it."`
+	Show    reviewShowCmd    `cmd:"" help:"Show what a held batch would write and what has changed since."`
 	Approve reviewApproveCmd `cmd:"" help:"Commit a held batch."`
-	Reject  reviewRejectCmd  `cmd:"" help:"Record that a held batch will not be committed."`
+	Reject  reviewRejectCmd  `cmd:"" help:"Reject a held batch."`
 }
 
 func (reviewCmd) Help() string {
-	return `What the gate held is durable and invisible until somebody decides. Nobody approves what he wrote himself, under any spelling of his name. A name with characters beyond ASCII is followed by their codes, and names that look like another one of the batch are pointed out.
+	return `A held batch is durable and invisible until it is decided. Writers cannot approve their own batches, under any spelling of their name. Names with non-ASCII characters are shown with their code points, and names that look alike are pointed out.
 
 Example: dbctl review ls agent.ctx`
 }
 
 type reviewLsCmd struct {
 	File  string `arg:"" help:"Database."`
-	Scope string `help:"Only of this scope."`
-	All   bool   `help:"Decided ones too."`
+	Scope string `help:"Only batches of this scope."`
+	All   bool   `help:"Include decided batches."`
 	pageFlags
 }
 
@@ -123,7 +123,7 @@ func (c *reviewLsCmd) Run(a *app) error {
 
 type reviewShowCmd struct {
 	File  string `arg:"" help:"Database."`
-	Batch string `arg:"" help:"Id of the batch."`
+	Batch string `arg:"" help:"Batch id."`
 }
 
 func (reviewShowCmd) Help() string { return "Example: dbctl review show agent.ctx 01J…" }
@@ -175,16 +175,16 @@ func (v *heldView) print(w io.Writer) {
 
 type reviewApproveCmd struct {
 	File          string `arg:"" help:"Database."`
-	Batch         string `arg:"" help:"Id of the batch."`
-	By            string `required:"" help:"Who approves; never who wrote it."`
-	Note          string `help:"For the manifest."`
-	HumanVerified bool   `help:"Raise what is written to the highest trust."`
-	Stale         bool   `help:"Approve although pages it was written from have changed."`
-	DryRun        bool   `help:"Only show conflicts and what has changed."`
+	Batch         string `arg:"" help:"Batch id."`
+	By            string `required:"" help:"Name of the approver, who must not be the writer."`
+	Note          string `help:"Note for the manifest."`
+	HumanVerified bool   `help:"Mark what is written as human-verified, the highest provenance."`
+	Stale         bool   `help:"Approve even if pages it is based on have changed."`
+	DryRun        bool   `help:"Show conflicts and changes; decide nothing."`
 }
 
 func (reviewApproveCmd) Help() string {
-	return `Judges conflicts and staleness again, now. Approving twice gives the first outcome again.
+	return `Checks for conflicts and staleness again. Approving a batch twice returns the first outcome.
 
 Example: dbctl review approve agent.ctx 01J… --by ann`
 }
@@ -207,14 +207,14 @@ func (c *reviewApproveCmd) Run(a *app) error {
 
 type reviewRejectCmd struct {
 	File   string `arg:"" help:"Database."`
-	Batch  string `arg:"" help:"Id of the batch."`
-	By     string `required:"" help:"Who rejects."`
-	Note   string `help:"Why, for the manifest."`
-	DryRun bool   `help:"Only show the batch."`
+	Batch  string `arg:"" help:"Batch id."`
+	By     string `required:"" help:"Name of the reviewer."`
+	Note   string `help:"Reason, for the manifest."`
+	DryRun bool   `help:"Show the batch; decide nothing."`
 }
 
 func (reviewRejectCmd) Help() string {
-	return `The content stays with the batch, and in the log; it is never served.
+	return `The content stays with the batch and in the log, but it is never served.
 
 Example: dbctl review reject agent.ctx 01J… --by ann --note 'cites the old policy'`
 }

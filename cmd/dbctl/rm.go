@@ -12,15 +12,15 @@ import (
 
 type rmCmd struct {
 	File   string   `arg:"" help:"Database."`
-	Scope  string   `arg:"" help:"Scope; an ancestor's artefacts cannot be deleted from below."`
-	IDs    []string `arg:"" optional:"" name:"id" help:"Ids to delete, or references to artefacts of the scope."`
-	Prefix string   `help:"Delete every artefact whose id begins with this."`
-	By     string   `help:"Who deletes, in the manifest. Default: the scope."`
-	DryRun bool     `help:"Only say what would be deleted."`
+	Scope  string   `arg:"" help:"Scope of the artefacts. Artefacts of its ancestors cannot be deleted through it."`
+	IDs    []string `arg:"" optional:"" name:"id" help:"Ids of or references to artefacts of the scope."`
+	Prefix string   `help:"Delete every artefact whose id has this prefix."`
+	By     string   `help:"Name of who deletes, for the manifest. Default: the scope."`
+	DryRun bool     `help:"Show what would be deleted."`
 }
 
 func (rmCmd) Help() string {
-	return `Writes a tombstone for each artefact, all in one transaction: they are not served any more, older versions stay readable by reference, until gc. Name what to delete, by ids or by --prefix.
+	return `Writes a tombstone for each artefact, all in one transaction. Deleted artefacts are no longer served; older versions stay readable by reference until gc. Select artefacts by id or with --prefix.
 
 Example: dbctl rm agent.ctx acme/support --prefix drafts/ --dry-run`
 }

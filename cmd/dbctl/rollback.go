@@ -10,13 +10,13 @@ import (
 type rollbackCmd struct {
 	File   string `arg:"" help:"Database."`
 	Scope  string `arg:"" help:"Scope of the assembly."`
-	Trace  string `required:"" help:"Trace of the assembly whose answer was dropped."`
-	Actor  string `help:"Who drops it. Default: the scope."`
-	DryRun bool   `help:"Only say whether there is such an assembly."`
+	Trace  string `required:"" help:"Trace of the assembly whose answer was discarded."`
+	Actor  string `help:"Name of who discards it. Default: the scope."`
+	DryRun bool   `help:"Show whether the assembly exists; write nothing."`
 }
 
 func (rollbackCmd) Help() string {
-	return `Leaves a line in the manifest that says: this context was used, and nothing came of it. It undoes nothing: what was committed stays.
+	return `Records in the manifest that the context led to no answer. It does not undo anything: committed answers stay.
 
 Example: dbctl rollback agent.ctx acme/support --trace 01J…`
 }

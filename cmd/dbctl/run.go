@@ -38,62 +38,63 @@ const (
 
 // globals are the flags of every verb.
 type globals struct {
-	JSON     bool          `help:"Print JSON with stable fields instead of tables; errors go to standard error as one JSON line."`
-	Progress bool          `help:"Show progress on standard error also when that is no terminal."`
-	Wait     time.Duration `help:"How long to wait for another process to let go of the file." default:"1s"`
-	NoRoots  bool          `help:"Do not read files from the directories recorded in the database. For databases from elsewhere: they could name any directory here."`
+	JSON     bool          `help:"Print JSON with stable fields instead of tables. Errors are one JSON line on standard error."`
+	Progress bool          `help:"Show progress on standard error even if it is not a terminal."`
+	Wait     time.Duration `help:"How long to wait for another process to close the file." default:"1s"`
+	NoRoots  bool          `help:"Do not read from directories recorded in the database. Use it for databases you received: they could name any directory of this machine."`
 }
 
 // cli is the command line. A verb is one line here and one file beside this one.
 type cli struct {
 	globals
 
-	Init     initCmd     `cmd:"" help:"Make an empty database."`
-	Put      putCmd      `cmd:"" help:"Write an artefact, as its host: there is no gate."`
-	Get      getCmd      `cmd:"" help:"Print an artefact, a page of it, or an older version."`
+	Init     initCmd     `cmd:"" help:"Create an empty database."`
+	Put      putCmd      `cmd:"" help:"Write an artefact. Trusted path: the commit gate does not apply."`
+	Get      getCmd      `cmd:"" help:"Print an artefact, one of its pages, or an older version."`
 	Ls       lsCmd       `cmd:"" help:"List scopes, or the artefacts of one."`
-	Rm       rmCmd       `cmd:"" help:"Delete artefacts; older versions stay readable by reference, until gc."`
+	Rm       rmCmd       `cmd:"" help:"Delete artefacts. Older versions stay readable by reference until gc."`
 	History  historyCmd  `cmd:"" help:"List the versions of an artefact."`
 	Search   searchCmd   `cmd:"" help:"Find pages by their words."`
-	Import   importCmd   `cmd:"" help:"Import the text files of a directory, and what changed in them since."`
-	Refresh  refreshCmd  `cmd:"" help:"Probe all sources, fetch what changed, and find new files of imported directories."`
-	Assemble assembleCmd `cmd:"" help:"Make a context for a question, within a budget of tokens."`
-	Commit   commitCmd   `cmd:"" help:"Commit an answer that was written from an assembled context, through the gate."`
-	Rollback rollbackCmd `cmd:"" help:"Record that the answer to an assembled context was dropped."`
-	Review   reviewCmd   `cmd:"" help:"Look at what the gate held, and decide."`
-	Manifest manifestCmd `cmd:"" help:"Read, prove and verify the audit, also while an agent is writing."`
-	Why      whyCmd      `cmd:"" help:"Say why a page is in a past context, or is not."`
+	Import   importCmd   `cmd:"" help:"Import the text files of a directory; run again to import changes."`
+	Refresh  refreshCmd  `cmd:"" help:"Check all sources, fetch what changed, and find new files in imported directories."`
+	Assemble assembleCmd `cmd:"" help:"Assemble a context for a question within a token budget."`
+	Commit   commitCmd   `cmd:"" help:"Commit an answer based on an assembled context, through the gate."`
+	Rollback rollbackCmd `cmd:"" help:"Record that the answer to an assembled context was discarded."`
+	Review   reviewCmd   `cmd:"" help:"List, show, approve and reject held batches."`
+	Manifest manifestCmd `cmd:"" help:"Read, prove and verify the audit, even while an agent is writing."`
+	Why      whyCmd      `cmd:"" help:"Explain why a page is or is not in a past context."`
 	Replay   replayCmd   `cmd:"" help:"Print a past context again, byte for byte."`
 	Diff     diffCmd     `cmd:"" help:"Compare two past contexts."`
 	Stat     statCmd     `cmd:"" help:"Show sizes and counters."`
-	Check    checkCmd    `cmd:"" help:"Walk the whole database and report damage."`
-	GC       gcCmd       `cmd:"" name:"gc" help:"Drop versions that nobody can name any more."`
-	Backup   backupCmd   `cmd:"" help:"Copy a database to a path where it can be opened."`
-	Restore  restoreCmd  `cmd:"" help:"Verify a backup and put it in place of a database."`
-	Salvage  salvageCmd  `cmd:"" help:"Copy what can be read of a damaged database to a new one."`
-	Budget   budgetCmd   `cmd:"" passthrough:"" help:"Decide what goes into a window: a request in, a report out. No database."`
-	Demo     demoCmd     `cmd:"" help:"Show the main job on a copy of a folder of yours."`
+	Check    checkCmd    `cmd:"" help:"Check the whole database and report damage."`
+	GC       gcCmd       `cmd:"" name:"gc" help:"Drop old versions that nothing refers to."`
+	Backup   backupCmd   `cmd:"" help:"Copy a database."`
+	Restore  restoreCmd  `cmd:"" help:"Verify a backup and restore it."`
+	Salvage  salvageCmd  `cmd:"" help:"Copy the readable part of a damaged database to a new one."`
+	Budget   budgetCmd   `cmd:"" passthrough:"" help:"Fit messages or items into a token budget. Needs no database."`
+	Demo     demoCmd     `cmd:"" help:"Show what ctxpage does, on a copy of one of your folders."`
 
-	Session sessionCmd `cmd:"" help:"Keep conversations: turns, passes, what left the window."`
-	Watch   watchCmd   `cmd:"" help:"Keep the headroom of a session, or show what that would do."`
+	Session sessionCmd `cmd:"" help:"Manage conversations: turns, passes, and what left the window."`
+	Watch   watchCmd   `cmd:"" help:"Keep headroom in a session's window, or show what that would do."`
+	MCP     mcpCmd     `cmd:"" name:"mcp" help:"Serve a scope to an MCP client."`
 	Handoff handoffCmd `cmd:"" help:"Package a session for another agent."`
 
-	Directive directiveCmd `cmd:"" passthrough:"" help:"Keep what a user decides for a scope: premise and policies."`
+	Directive directiveCmd `cmd:"" passthrough:"" help:"Record what the user decides for a scope: premise and policies."`
 
-	Help       helpCmd       `cmd:"" help:"Say what a verb does, as VERB --help does."`
-	Version    versionCmd    `cmd:"" help:"Print the version of the module and its commit, as --version does."`
-	Completion completionCmd `cmd:"" help:"Print a script that completes the command line in bash, zsh or fish."`
+	Help       helpCmd       `cmd:"" help:"Describe a verb, like VERB --help."`
+	Version    versionCmd    `cmd:"" help:"Print the module's version and commit, like --version."`
+	Completion completionCmd `cmd:"" help:"Print a completion script for bash, zsh or fish."`
 }
 
-const description = `dbctl looks after ctxpage databases: a file with its log (FILE-wal) and its audit (FILE-manifest) beside it.
+const description = `dbctl inspects and changes ctxpage databases. A database is a file with its log (FILE-wal) and its audit (FILE-manifest) beside it.
 
-Exit codes: 0 ok, 1 failed, 2 usage, 3 damage was found, 4 held for review, 5 busy (another process has the database), 130 interrupted by Ctrl-C, also where that is how a verb ends, 143 by SIGTERM.
+Exit codes: 0 ok, 1 failed, 2 usage error, 3 damage found, 4 held for review, 5 busy (another process has the database open), 130 interrupted by Ctrl-C (even if that is the normal way to end the verb), 143 ended by SIGTERM.
 
-One process has a database open for writing at a time. While an agent has it, every verb but manifest is refused, with the agent's pid, program and time. The manifest verbs read the files without a lock: they show what was written when they looked, the last 100 ms may still be on their way to the disk, and a count taken twice may differ.
+Only one process can have a database open for writing. While an agent has it open, every verb except manifest is refused, and the error names the agent's pid, program and start time. The manifest verbs read the files without a lock. They show what was written when they started; the last 100 ms may not be on disk yet, and counts may grow between two calls.
 
 ` + namesHelp + `
 
-get, search and assemble open for writing although they only read, because each read of content leaves a manifest; --read-only looks without leaving one, and then fetches nothing anew.`
+get, search and assemble open the file for writing, because each read of content writes a manifest. With --read-only they write no manifest and refetch nothing.`
 
 // app is what a verb works with.
 type app struct {
@@ -242,7 +243,6 @@ func (a *app) report(err error) int {
 
 func codeOf(err error) int {
 	var e *exitError
-	var damage *manifest.CorruptError
 	switch {
 	case errors.As(err, &e):
 		return e.code
@@ -252,7 +252,7 @@ func codeOf(err error) int {
 		return exitBusy
 	case errors.Is(err, ctxpage.ErrHeld):
 		return exitHeld
-	case errors.Is(err, ctxpage.ErrCorrupt), errors.As(err, &damage), errors.Is(err, manifest.ErrHead), errors.Is(err, manifest.ErrProof):
+	case errors.Is(err, ctxpage.ErrCorrupt), errors.Is(err, manifest.ErrHead), errors.Is(err, manifest.ErrProof):
 		return exitDamaged
 	case errors.Is(err, ctxpage.ErrInvalid):
 		return exitUsage

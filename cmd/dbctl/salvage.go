@@ -5,17 +5,18 @@ import (
 	"io"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/filestore"
 )
 
 type salvageCmd struct {
-	File  string `arg:"" help:"Damaged database; it is not changed."`
-	Out   string `arg:"" help:"Database to make; nothing may be there."`
-	Older bool   `help:"Also copy artefacts whose newest version is known to be lost, in the newest version that can be read: it says what was changed since."`
-	By    string `help:"Who salvages, in the manifest of the new database."`
+	File  string `arg:"" help:"Damaged database. It is not changed."`
+	Out   string `arg:"" help:"Database to create. The path must not exist."`
+	Older bool   `help:"If the newest version of an artefact is known to be lost, copy the newest readable version and list it as outdated. By default such artefacts are not copied."`
+	By    string `help:"Name of the operator, for the new database's manifest."`
 }
 
 func (salvageCmd) Help() string {
-	return `Copies every artefact that can be read whole, the drafts that wait for review, directives and file roots to a new database, and lists what is lost. A row is taken only if its checksum fits, a text only if its digest does. Where commits are lost and nothing says what they wrote, artefacts are copied in the newest state that can be proved, and each that may have changed since is listed. Versions begin at 1 in the copy; older versions and the audit stay in the old files, where the manifest verbs read them. Exit code 3 when anything is lost. A backup, where there is one, is better.
+	return `Copies to a new database every artefact that can be read completely, drafts waiting for review, directives and file roots, and lists what is lost. A row is copied only if its checksum matches, a text only if its digest matches. If commits are lost and nothing shows what they wrote, artefacts are copied in the newest state that can be proved, and those that may have changed since are listed. Versions start at 1 in the copy; older versions and the audit stay in the old files, where the manifest verbs can read them. Exit code 3 if anything is lost. If you have a backup, restore it instead.
 
 Example: dbctl salvage agent.ctx saved.ctx --by ann`
 }
@@ -23,12 +24,12 @@ Example: dbctl salvage agent.ctx saved.ctx --by ann`
 type salvageView struct {
 	File string `json:"file"`
 	Out  string `json:"out"`
-	ctxpage.Salvaged
+	filestore.Salvaged
 	older bool
 }
 
 func (c *salvageCmd) Run(a *app) error {
-	got, err := ctxpage.Salvage(a.ctx, c.File, c.Out, ctxpage.SalvageOptions{Older: c.Older, By: c.By, Clock: a.now})
+	got, err := ctxpage.Salvage(a.ctx, c.File, c.Out, filestore.SalvageOptions{Older: c.Older, By: c.By, Clock: a.now})
 	if err != nil {
 		return err
 	}

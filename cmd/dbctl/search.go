@@ -11,14 +11,14 @@ import (
 
 type searchCmd struct {
 	File  string   `arg:"" help:"Database."`
-	Scope string   `arg:"" help:"Scope that reads; it sees itself and its ancestors."`
-	Words []string `arg:"" help:"What to look for."`
-	Limit int      `help:"Hits at most." default:"10"`
+	Scope string   `arg:"" help:"Scope to read as. It sees its own pages and those of its ancestors."`
+	Words []string `arg:"" help:"Words to search for."`
+	Limit int      `help:"Maximum number of hits." default:"10"`
 	readFlags
 }
 
 func (searchCmd) Help() string {
-	return `Finds pages by their words, best first. Pages whose source changed are fetched anew. What matches and is not shown is counted on standard error with the reason and what to do: expired pages, drafts, pages whose source cannot be checked here. The search leaves a manifest, so the file is opened for writing, unless --read-only.
+	return `Finds pages by their words, best first. Pages whose source changed are refetched. Matches that are not shown, such as expired pages, drafts, and pages whose source cannot be checked here, are counted on standard error with the reason and what to do. The search writes a manifest, so the file is opened for writing unless you give --read-only.
 
 Example: dbctl search agent.ctx acme/support refund limit`
 }

@@ -17,22 +17,22 @@ import (
 
 type sessionCmd struct {
 	Ls       sessionLsCmd       `cmd:"" help:"List the sessions of a scope."`
-	Show     sessionShowCmd     `cmd:"" help:"Show the window of a session: each turn, how it stands there and why."`
-	Append   sessionAppendCmd   `cmd:"" help:"Add turns at the end."`
-	Pass     sessionPassCmd     `cmd:"" help:"Decide what stays in the window for an intent."`
-	Recall   sessionRecallCmd   `cmd:"" help:"Print a turn in full, whatever the window shows of it."`
-	Explain  sessionExplainCmd  `cmd:"" help:"Say why a turn stands in the window as it does."`
-	Pin      sessionPinCmd      `cmd:"" help:"Show a turn whole whatever a pass says, or no longer."`
-	Undo     sessionUndoCmd     `cmd:"" help:"Take a pass back."`
+	Show     sessionShowCmd     `cmd:"" help:"Show the window of a session: each turn, its form and the reason."`
+	Append   sessionAppendCmd   `cmd:"" help:"Append turns."`
+	Pass     sessionPassCmd     `cmd:"" help:"Decide which turns stay in the window for an intent."`
+	Recall   sessionRecallCmd   `cmd:"" help:"Print a turn in full, even if the window shows less of it."`
+	Explain  sessionExplainCmd  `cmd:"" help:"Explain the form a turn has in the window."`
+	Pin      sessionPinCmd      `cmd:"" help:"Keep a turn whole regardless of passes, or stop doing so."`
+	Undo     sessionUndoCmd     `cmd:"" help:"Undo a pass."`
 	Passes   sessionPassesCmd   `cmd:"" help:"List the passes, oldest first."`
-	Notes    sessionNotesCmd    `cmd:"" help:"Record goal, claims, questions and work, for contract and handoff."`
-	Contract sessionContractCmd `cmd:"" help:"Append the pass in force to a contract file."`
-	Receive  sessionReceiveCmd  `cmd:"" help:"Take over a handoff packet, as unverified references."`
-	Page     sessionPageCmd     `cmd:"" passthrough:"" help:"The compatible pager: a history in, a contract out. No database."`
+	Notes    sessionNotesCmd    `cmd:"" help:"Record goal, claims, questions and work for the contract and the handoff."`
+	Contract sessionContractCmd `cmd:"" help:"Append the current pass to a contract file."`
+	Receive  sessionReceiveCmd  `cmd:"" help:"Receive a handoff packet as unverified references."`
+	Page     sessionPageCmd     `cmd:"" passthrough:"" help:"Run the compatible pager: reads a history, writes a contract. Needs no database."`
 }
 
 func (sessionCmd) Help() string {
-	return `A session is a conversation of a scope. What a pass takes out of its window stays in the file: recall prints it, undo brings it back.
+	return `A session is a conversation of a scope. Turns that a pass removes from the window stay in the file: recall prints them, undo brings them back.
 
 Example: dbctl session pass agent.ctx acme/support chat-1 'refund limit' --dry-run`
 }
@@ -128,7 +128,7 @@ func (c *sessionLsCmd) Run(a *app) error {
 
 type sessionShowCmd struct {
 	talkArgs
-	Text bool `help:"With the first lines of the turns: a read, which leaves a manifest."`
+	Text bool `help:"Show the first lines of the turns. This is a read and writes a manifest."`
 }
 
 type turnView struct {
@@ -170,7 +170,7 @@ func (c *sessionShowCmd) Run(a *app) error {
 		v := windowView{w.Session, w.LSN, w.Pass, w.InForce, w.Tokens, w.Stored, w.Limits, []turnView{}}
 		for _, t := range w.Turns {
 			v.Turns = append(v.Turns, turnView{
-				t.Ref.String(), t.Ref.ID, t.Seq, t.Role, t.Kind.String(), t.Level.String(), t.Tokens, t.Stored, t.Pinned, t.Verdict, t.Why, "",
+				ctxpage.Ref{Scope: c.Scope, ID: t.ID, Version: t.Version}.String(), t.ID, t.Seq, t.Role, t.Kind, t.Level.String(), t.Tokens, t.Stored, t.Pinned, t.Verdict, t.Why, "",
 			})
 		}
 		if c.Text {
@@ -223,18 +223,18 @@ func (v *windowView) print(w io.Writer) {
 
 type sessionAppendCmd struct {
 	talkArgs
-	Text   string `arg:"" optional:"" help:"The text; without it standard input is read."`
-	Role   string `help:"Who speaks: user, assistant or tool." default:"user"`
-	ID     string `name:"id" help:"Id of the turn; appending it again repeats it. Default: a new one."`
-	Name   string `help:"Name of who speaks."`
-	Call   string `help:"Of a tool turn: the id of the call it is the result of."`
-	Trace  string `help:"Of an answer: the trace of the assembly it was written from, or its beginning."`
-	JSONL  bool   `name:"jsonl" help:"Standard input has one turn a line, as JSON: id, role, name, text, tool_calls, tool_call_id, at, trace; the turns of one call name one trace at most."`
-	DryRun bool   `help:"Say whether the turns would come in, and what would have to make room; write nothing."`
+	Text   string `arg:"" optional:"" help:"Text. Without it, standard input is read."`
+	Role   string `help:"Speaker: user, assistant or tool." default:"user"`
+	ID     string `name:"id" help:"Id of the turn. Appending the same turn under the same id changes nothing. Default: a new id."`
+	Name   string `help:"Name of the speaker."`
+	Call   string `help:"For a tool turn: id of the call that it answers."`
+	Trace  string `help:"For an answer: trace of the assembly it is based on, or a unique beginning of it."`
+	JSONL  bool   `name:"jsonl" help:"Read one turn per line from standard input, as JSON: id, role, name, text, tool_calls, tool_call_id, at, trace. The turns of one call may name at most one trace."`
+	DryRun bool   `help:"Show whether the turns would fit and what would have to make room; write nothing."`
 }
 
 func (sessionAppendCmd) Help() string {
-	return `The host vouches for the turns: there is no gate. What assistant and tools say is visible in this session only. All turns of one call are one transaction.
+	return `Trusted path: the commit gate does not apply. Turns of the assistant and of tools are visible in this session only. All turns of one call are one transaction.
 
 Example: dbctl session append agent.ctx acme/support chat-1 'what may I refund?'`
 }
@@ -351,20 +351,20 @@ func (c *sessionAppendCmd) try(a *app, s *ctxpage.Session, turns []ctxpage.Turn)
 
 type sessionPassCmd struct {
 	talkArgs
-	Keywords []string `arg:"" optional:"" help:"What the conversation is about now: words or sentences."`
-	Intent   string   `help:"File with an intent IR object as JSON; the keywords are added to it." type:"path"`
-	Preset   string   `help:"recommended, or compat: the defaults of the reference pager, without guards." enum:"recommended,compat" default:"recommended"`
+	Keywords []string `arg:"" optional:"" help:"Words or sentences that say what the conversation is about now."`
+	Intent   string   `help:"JSON file with an intent IR object. Keywords are added to it." type:"path"`
+	Preset   string   `help:"Parameters: recommended, or compat (those of the reference pager, without guards)." enum:"recommended,compat" default:"recommended"`
 	Alpha    *float64 `help:"Weight of the similarity."`
 	Beta     *float64 `help:"Weight of the recency."`
-	Retain   *float64 `name:"retain-cut" help:"From this score on a turn stays whole."`
-	Evict    *float64 `name:"evict-cut" help:"Below this score a turn leaves the window."`
-	KeepLast *int     `help:"So many of the newest turns always stay."`
+	Retain   *float64 `name:"retain-cut" help:"Keep turns with at least this score whole."`
+	Evict    *float64 `name:"evict-cut" help:"Evict turns below this score."`
+	KeepLast *int     `help:"Number of newest turns that always stay."`
 	DryRun   bool     `help:"Show the verdicts and write nothing."`
 	Verdicts bool     `short:"v" help:"Print the verdict of each turn."`
 }
 
 func (sessionPassCmd) Help() string {
-	return `One pass is one transaction, and undo takes it back. The same history, intent and parameters write nothing again.
+	return `A pass is one transaction; undo reverts it. Repeating a pass with the same history, intent and parameters writes nothing.
 
 Example: dbctl session pass agent.ctx acme/support chat-1 'refund limit' --keep-last 8`
 }
@@ -390,8 +390,8 @@ type passView struct {
 	Verdicts []verdictView `json:"verdicts"`
 }
 
-func (c *sessionPassCmd) query() (q ctxpage.PassQuery, err error) {
-	q = ctxpage.PassQuery{Keywords: c.Keywords, Params: session.RecommendedParams(), DryRun: c.DryRun}
+func (c *sessionPassCmd) query() (q session.PassQuery, err error) {
+	q = session.PassQuery{Keywords: c.Keywords, Params: session.RecommendedParams(), DryRun: c.DryRun}
 	if c.Preset == "compat" {
 		q.Params = session.CompatParams()
 	}
@@ -437,7 +437,7 @@ func (c *sessionPassCmd) Run(a *app) error {
 	})
 }
 
-func passOf(p *ctxpage.Pass) passView {
+func passOf(p *session.StoredPass) passView {
 	v := passView{
 		Pass: p.Number, Key: p.Key.String(), Repeated: p.Repeated, Retained: p.Count[session.Retain], Paged: p.Count[session.Page],
 		Evicted: p.Count[session.Evict], Verdicts: []verdictView{},
@@ -468,7 +468,7 @@ func (v *passView) print(w io.Writer, verdicts bool) {
 
 type turnArgs struct {
 	talkArgs
-	Turn string `arg:"" help:"Id of the turn, or a reference to it."`
+	Turn string `arg:"" help:"Id of or reference to the turn."`
 }
 
 // withTurn is with for the verbs about one turn, which a text names as it names any artefact of the scope.
@@ -541,7 +541,7 @@ func (c *sessionExplainCmd) Run(a *app) error {
 
 type sessionPinCmd struct {
 	turnArgs
-	Off bool `help:"Take the pin back."`
+	Off bool `help:"Remove the pin."`
 }
 
 func (sessionPinCmd) Help() string {
@@ -568,8 +568,8 @@ func (c *sessionPinCmd) Run(a *app) error {
 
 type sessionUndoCmd struct {
 	talkArgs
-	Pass   uint64 `arg:"" optional:"" help:"Number of the pass; without it the newest that was not undone."`
-	DryRun bool   `help:"Name the pass and write nothing."`
+	Pass   uint64 `arg:"" optional:"" help:"Number of the pass. Default: the newest that was not undone."`
+	DryRun bool   `help:"Show which pass would be undone."`
 }
 
 func (sessionUndoCmd) Help() string {
@@ -620,7 +620,7 @@ type passInfoView struct {
 	Undone   bool      `json:"undone"`
 }
 
-func passInfoOf(p ctxpage.PassInfo) passInfoView {
+func passInfoOf(p session.PassInfo) passInfoView {
 	return passInfoView{p.Number, p.Kind, p.At, p.Actor, nonNil(p.Keywords), p.Retained, p.Paged, p.Evicted, p.Items, p.Freed, p.Undone}
 }
 
@@ -656,11 +656,11 @@ func (c *sessionPassesCmd) Run(a *app) error {
 
 type sessionNotesCmd struct {
 	talkArgs
-	Show bool `help:"Print what is recorded, instead of replacing it by standard input."`
+	Show bool `help:"Print the recorded notes instead of replacing them from standard input."`
 }
 
 func (sessionNotesCmd) Help() string {
-	return `Reads a JSON object from standard input: goal, state, status, claims [{text, basis}], questions [{question, why_it_matters}], done, open, boundaries [{boundary, reason}], next, text. It replaces what was recorded.
+	return `Reads a JSON object from standard input: goal, state, status, claims [{text, basis}], questions [{question, why_it_matters}], done, open, boundaries [{boundary, reason}], next, text. It replaces the recorded notes.
 
 Example: dbctl session notes agent.ctx acme/support chat-1 <notes.json`
 }
@@ -680,7 +680,7 @@ func (c *sessionNotesCmd) Run(a *app) error {
 			return err
 		})
 	}
-	var n ctxpage.Notes
+	var n session.Notes
 	d := json.NewDecoder(interruptible{a.ctx, a.in})
 	d.DisallowUnknownFields()
 	if err := d.Decode(&n); err != nil {
@@ -696,13 +696,13 @@ func (c *sessionNotesCmd) Run(a *app) error {
 
 type sessionContractCmd struct {
 	talkArgs
-	Path    string `arg:"" help:"Contract file; it is made when it is not there." type:"path"`
-	Dialect string `help:"strict, which the real interpreter takes, or compat, as the reference writes it." enum:"strict,compat" default:"strict"`
+	Path    string `arg:"" help:"Contract file. Created if missing." type:"path"`
+	Dialect string `help:"Dialect: strict (accepted by the real interpreter) or compat (as the reference writes it)." enum:"strict,compat" default:"strict"`
 	DryRun  bool   `help:"Print what would be appended and write nothing."`
 }
 
 func (sessionContractCmd) Help() string {
-	return `Appends with one write. A strict contract that says all of it already is left alone.
+	return `Appends in one write. A strict contract that already contains everything is left unchanged.
 
 Example: dbctl session contract agent.ctx acme/support chat-1 session.limn`
 }
@@ -710,7 +710,7 @@ Example: dbctl session contract agent.ctx acme/support chat-1 session.limn`
 func (c *sessionContractCmd) Run(a *app) error {
 	return c.withKnown(a, false, func(s *ctxpage.Session) error {
 		delta := func(have []byte) ([]byte, error) {
-			return s.Contract(a.ctx, ctxpage.Dialect(c.Dialect), have, session.Records{})
+			return s.Contract(a.ctx, session.Dialect(c.Dialect), have, session.Records{})
 		}
 		if c.DryRun {
 			return previewContract(a, c.Path, delta)
@@ -721,11 +721,11 @@ func (c *sessionContractCmd) Run(a *app) error {
 
 type sessionReceiveCmd struct {
 	talkArgs
-	DryRun bool `help:"Check the packet and name its references; write nothing."`
+	DryRun bool `help:"Validate the packet and list its references; write nothing."`
 }
 
 func (sessionReceiveCmd) Help() string {
-	return `Reads a handoff packet as JSON from standard input. The turns that it names one by one, up to 512, become references, what was pinned is pinned while there is room, and nothing counts as verified. Of a long packet a brief is pinned and the packet itself is a stub; session recall gives it whole.
+	return `Reads a handoff packet as JSON from standard input. Up to 512 turns that it lists one by one become references, pins are kept while there is room, and nothing counts as verified. If the packet is long, a brief of it is pinned and the packet itself becomes a stub; session recall prints it in full.
 
 Example: dbctl handoff agent.ctx acme/support chat-1 --format json >packet.json; dbctl session receive agent.ctx acme/night chat-2 <packet.json`
 }

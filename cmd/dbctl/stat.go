@@ -13,7 +13,7 @@ type statCmd struct {
 }
 
 func (statCmd) Help() string {
-	return `Sizes and counters, read-only. Rows that are in the log only are counted as unflushed: after an unclean end there may be some until the next write.
+	return `Prints sizes and counters. Read-only. Rows that are only in the log are counted as unflushed; after an unclean shutdown there may be some until the next write.
 
 Example: dbctl stat agent.ctx --json`
 }

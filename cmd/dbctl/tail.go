@@ -7,18 +7,18 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
 type manifestTailCmd struct {
-	File   string `arg:"" help:"The database."`
-	Lines  uint64 `short:"n" default:"10" help:"How many leaves to begin with."`
-	Follow bool   `short:"f" help:"Go on with what an agent writes, until Ctrl-C."`
+	File   string `arg:"" help:"Database."`
+	Lines  uint64 `short:"n" default:"10" help:"Number of leaves to start with."`
+	Follow bool   `short:"f" help:"Follow what an agent writes, until Ctrl-C."`
 }
 
 func (manifestTailCmd) Help() string {
-	return `One line a leaf, oldest first; with --json one object a line. It reads beside an agent that is writing, a quarter of a second behind it.
+	return `Prints one line per leaf, oldest first; with --json, one object per line. It follows a writing agent with a delay of a quarter of a second.
 
 Example: dbctl manifest tail -f agent.ctx`
 }
@@ -36,7 +36,7 @@ func (c *manifestTailCmd) Run(a *app) error {
 	if err != nil || !c.Follow {
 		return err
 	}
-	err = ctxpage.FollowManifests(a.ctx, c.File, from, 0, a.tailLine)
+	err = filestore.FollowManifests(a.ctx, c.File, from, 0, a.tailLine)
 	if errors.Is(err, context.Canceled) { // the way it is meant to end
 		return ended(exitInterrupted)
 	}

@@ -9,27 +9,22 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 )
-
-// leaves are what a trace is looked for in.
-type leaves interface {
-	Size() uint64
-	Each(ctx context.Context, from, to uint64, newestFirst bool, fn func(*manifest.Record) error) error
-}
 
 // tracesNamed is how many candidates of an ambiguous prefix are named.
 const tracesNamed = 8
 
 // fullTrace completes the beginning of a trace, if one trace alone begins so. What is no beginning of a trace is given
 // back as it is: who asks for it says that there is none.
-func fullTrace(ctx context.Context, l leaves, prefix string) (string, error) {
+func fullTrace(ctx context.Context, l store.Audit, prefix string) (string, error) {
 	upper := strings.ToUpper(prefix)
 	if prefix == "" || len(upper) >= ulid.EncodedSize || strings.Trim(upper, ulid.Encoding) != "" {
 		return prefix, nil
 	}
 	var found []string
 	seen := map[string]bool{}
-	err := l.Each(ctx, 0, l.Size(), true, func(r *manifest.Record) error {
+	err := store.EachRecord(ctx, l, 0, l.Size(), true, func(r *manifest.Record) error {
 		if strings.HasPrefix(r.Trace, upper) && !seen[r.Trace] {
 			seen[r.Trace] = true
 			if len(found) < tracesNamed {

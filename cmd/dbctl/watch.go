@@ -9,20 +9,21 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 )
 
 type watchCmd struct {
 	talkArgs
-	Total  int  `help:"Set the window to so many tokens, and keep it, before watching."`
-	DryRun bool `help:"Show headroom and what a pass would do now; write nothing."`
-	Once   bool `help:"Look once, compact if it is due, and end."`
-	Follow bool `short:"f" help:"Show what the watcher of an agent that has the file does, from the manifests, until Ctrl-C."`
+	Total  int  `help:"Set the window to this many tokens before watching. The setting is kept."`
+	DryRun bool `help:"Show the headroom and what a pass would do now; write nothing."`
+	Once   bool `help:"Check once, compact if it is due, and exit."`
+	Follow bool `short:"f" help:"Show what a running agent's watcher does, from the manifests, until Ctrl-C."`
 }
 
 func (watchCmd) Help() string {
-	return `Keeps the headroom of a session: it looks once a second and compacts what is worth least, until Ctrl-C. Everything it does can be undone with dbctl session undo. It needs the file for itself; beside a running agent, which keeps its own headroom, --follow shows that.
+	return `Keeps headroom in a session's window: checks once a second and compacts the least valuable turns, until Ctrl-C. dbctl session undo reverts what it did. It needs the file to itself. A running agent keeps its own headroom; --follow shows what it does.
 
 Example: dbctl watch agent.ctx acme/support chat-1 --dry-run`
 }
@@ -85,7 +86,7 @@ func (c *watchCmd) plan(a *app, w *ctxpage.Watcher) error {
 	})
 }
 
-func printStats(w io.Writer, st *ctxpage.WatchStats) {
+func printStats(w io.Writer, st *session.WatchStats) {
 	l := st.Limits
 	fmt.Fprintf(w, "%d of %d usable tokens (total %d; warns above %d, works above %d, down to %d), %d protected, %s\n",
 		st.Actual, l.Usable, l.Total, l.Warn, l.Trigger, l.Target, st.Analysis.Protected, st.Phase)
@@ -174,7 +175,7 @@ func (c *watchCmd) follow(a *app) error {
 	if err := a.audit(c.File, func(l *manifest.Reader) error { from = l.Size(); return nil }); err != nil {
 		return err
 	}
-	err := ctxpage.FollowManifests(a.ctx, c.File, from, 0, func(r *manifest.Record) error {
+	err := filestore.FollowManifests(a.ctx, c.File, from, 0, func(r *manifest.Record) error {
 		if r.Scope != c.Scope || r.Session != c.Session || r.Action == "" {
 			return nil
 		}

@@ -15,7 +15,7 @@ type whyCmd struct {
 }
 
 func (whyCmd) Help() string {
-	return `Answers from the manifest and the stored versions; nothing is assembled again. It opens the file read-only.
+	return `Answers from the manifest and the stored versions, without assembling again. Read-only.
 
 Example: dbctl why agent.ctx 01J… refund-policy`
 }

@@ -36,7 +36,7 @@ func read(ctx context.Context, out io.Writer, task string) (err error) {
 	if err != nil {
 		return err
 	}
-	first, err := s.Session("chat-1").Recall(ctx, w.Turns[0].Ref.ID) // in full, whatever the window shows of it
+	first, err := s.Session("chat-1").Recall(ctx, w.Turns[0].ID) // in full, whatever the window shows of it
 	if err != nil {
 		return err
 	}

@@ -615,7 +615,7 @@ func (h *file) WriteAt(p []byte, off int64) (int, error) {
 	if fault := h.fs.begin(traced{Op: OpWrite, name: h.name, at: [2]int64{off, int64(len(p))}}); fault != nil {
 		n, err = min(fault.Short, n), fault.Err
 	}
-	if fit := h.fs.room(h.ino, off); int64(n) > fit {
+	if fit := h.fs.spaceAt(h.ino, off); int64(n) > fit {
 		n, err = int(fit), syscall.ENOSPC
 	}
 	if n > 0 {
@@ -627,8 +627,8 @@ func (h *file) WriteAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// room returns how many bytes a write at off may have; mu is held.
-func (f *FS) room(ino *inode, off int64) int64 {
+// spaceAt returns how many bytes a write at off may have; mu is held.
+func (f *FS) spaceAt(ino *inode, off int64) int64 {
 	if f.limit == 0 {
 		return 1 << 62
 	}

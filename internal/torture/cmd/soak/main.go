@@ -26,6 +26,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 var (
@@ -298,7 +299,7 @@ func header() {
 }
 
 // report measures a backup, in which nothing moves: the bytes in use of each bucket, and what is free.
-func (w *work) report(ctx context.Context, at time.Duration, rep ctxpage.GCReport) (int64, error) {
+func (w *work) report(ctx context.Context, at time.Duration, rep store.GCReport) (int64, error) {
 	st, err := w.db.Stats(ctx)
 	if err != nil {
 		return 0, err

@@ -1,0 +1,58 @@
+// Package corrupt has the error that every layer of a database returns for damaged bytes: the log, the audit, the
+// store and the engine above them. There is one type, so that a caller asks once and no layer has to translate.
+package corrupt
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ErrCorrupt is matched by every *Error.
+var ErrCorrupt = errors.New("ctxpage: database is damaged")
+
+// Unit says what Error.Num counts.
+type Unit string
+
+// The units in which a position is told.
+const (
+	LSN    Unit = "lsn"    // a commit
+	Record Unit = "record" // a record of the log, from 1
+	Leaf   Unit = "leaf"   // a leaf of the audit, from 0
+)
+
+// Error says which bytes are damaged, what is wrong with them, and what to do. Content that fails a check is never
+// returned, and nothing was cut or changed. It matches ErrCorrupt and unwraps to its cause.
+type Error struct {
+	File   string // path, base name in the archive, or what the bytes belong to
+	Offset int64  // of the first wrong byte in File; 0 if it is not known
+	Unit   Unit   // what Num counts; empty if no single commit, record or leaf is concerned
+	Num    uint64
+	Err    error  // what was expected and what was found
+	Hint   string // what to do; may be empty
+}
+
+// Error gives all fields in one line. A hint that the cause already contains is not repeated.
+func (e *Error) Error() string {
+	s := "ctxpage: " + e.File
+	if e.Offset > 0 {
+		s += fmt.Sprintf(" at offset %d", e.Offset)
+	}
+	if e.Unit != "" {
+		s += fmt.Sprintf(" (%s %d)", e.Unit, e.Num)
+	}
+	s += " is damaged"
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	if e.Hint != "" && !strings.Contains(s, e.Hint) {
+		s += "; " + e.Hint
+	}
+	return s
+}
+
+// Is makes errors.Is(err, ErrCorrupt) true.
+func (e *Error) Is(target error) bool { return target == ErrCorrupt }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }

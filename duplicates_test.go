@@ -1,0 +1,90 @@
+package ctxpage_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+const refunds = "Refunds are made within 30 days of the purchase, to the card that was charged; vouchers are not refunded."
+
+func putPages(t *testing.T, s *ctxpage.Scope, pages ...ctxpage.Artefact) {
+	for _, a := range pages {
+		if a.Kind == 0 {
+			a.Kind = ctxpage.KindChunk
+		}
+		_, err := s.Put(t.Context(), a)
+		require.NoError(t, err)
+	}
+}
+
+// Of two pages that say the same one is in, and the other is named as its duplicate; what differs in one word is no
+// duplicate.
+func TestDuplicatesTakeOnePlace(t *testing.T) {
+	db := open(t, ctxpage.Options{})
+	s := db.Scope("acme")
+	putPages(t, s,
+		ctxpage.Artefact{ID: "a.md", Text: refunds},
+		ctxpage.Artefact{ID: "b.md", Text: "Policy 7\n\n" + strings.ToUpper(refunds)},
+		ctxpage.Artefact{ID: "new.md", Text: strings.Replace(refunds, "30", "60", 1)},
+		ctxpage.Artefact{ID: "short-1", Text: "Thanks for the refunds"}, ctxpage.Artefact{ID: "short-2", Text: "Thanks for the refunds"},
+	)
+	a, err := s.Assemble(t.Context(), ctxpage.Query{Text: "When are refunds made?", Budget: 4000})
+	require.NoError(t, err)
+	in := map[string]bool{}
+	for _, b := range a.Blocks {
+		in[b.Ref.ID] = true
+	}
+	require.True(t, in["new.md"] && in["short-1"] && in["short-2"])
+	require.NotEqual(t, in["a.md"], in["b.md"], "one of the two")
+	kept, left := "a.md", "b.md"
+	if in["b.md"] {
+		kept, left = left, kept
+	}
+	require.Len(t, a.Left, 1)
+	require.Equal(t, left, a.Left[0].Ref.ID)
+	require.Equal(t, kept, a.Left[0].DuplicateOf.ID)
+	require.Contains(t, a.Left[0].Reason, "duplicate")
+
+	why, err := db.Why(t.Context(), a.Trace, ctxpage.Ref{ID: left})
+	require.NoError(t, err)
+	require.False(t, why.In)
+	require.Contains(t, why.Twin, kept)
+	require.Contains(t, strings.Join(why.Steps, "\n"), "it says the same as acme:"+kept)
+	replay, err := db.Replay(t.Context(), a.Trace)
+	require.NoError(t, err)
+	require.True(t, replay.Same)
+}
+
+// A person's word stands before one that is only ranked higher, and all that is protected stays.
+func TestDuplicatesOfWhatIsSure(t *testing.T) {
+	db := open(t, ctxpage.Options{})
+	s := db.Scope("acme")
+	putPages(t, s,
+		ctxpage.Artefact{ID: "pin-1", Text: refunds, Pinned: true}, ctxpage.Artefact{ID: "pin-2", Text: refunds + " ", Pinned: true},
+		ctxpage.Artefact{ID: "page", Text: "Refunds: " + refunds},
+	)
+	a, err := s.Assemble(t.Context(), ctxpage.Query{Text: "refunds", Budget: 4000})
+	require.NoError(t, err)
+	require.Len(t, a.Blocks, 2)
+	require.Len(t, a.Left, 1)
+	require.Equal(t, "page", a.Left[0].Ref.ID)
+}
+
+// Who says it is part of what a message says.
+func TestDuplicatesOfMessages(t *testing.T) {
+	db := open(t, ctxpage.Options{})
+	s := db.Scope("acme")
+	say := func(id, name string) ctxpage.Artefact {
+		return ctxpage.Artefact{ID: id, Kind: ctxpage.KindMessage, Role: "user", Name: name, Group: id, Text: refunds}
+	}
+	putPages(t, s, say("m1", "Ann"), say("m2", "Bob"), say("m3", "Ann"), ctxpage.Artefact{ID: "page", Text: refunds})
+	a, err := s.Assemble(t.Context(), ctxpage.Query{Text: "refunds", Budget: 4000})
+	require.NoError(t, err)
+	require.Len(t, a.Blocks, 3)
+	require.Len(t, a.Left, 1)
+	require.Contains(t, []string{"m1", "m3"}, a.Left[0].Ref.ID)
+}

@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// audit is what the engine's host reads of the audit. The tree has durable leaves only, and a read returns before its own
+// leaf is durable. So who asks for what is in flight makes it durable first: by the trace where one is asked for, and else
+// where there is anything in flight. After a failure it is what was durable before.
+type audit struct {
+	*manifest.Reader
+	s *Engine
+}
+
+// Audit: see store.Store.
+func (s *Engine) Audit() store.Audit { return audit{s.Leaves.Reader(s.Question), s} }
+
+// landed waits until leaves in flight are durable; trace "" stands for all of them.
+func (a audit) landed(ctx context.Context, trace string) {
+	if a.s.seq.flying(trace) && a.s.Failure() == nil {
+		_ = a.s.log.Sync(ctx, 0, nil) // an error leaves what is durable
+	}
+}
+
+// flying says whether a leaf of a trace is in flight, or any.
+func (q *sequencer) flying(trace string) bool {
+	q.flight.Lock()
+	defer q.flight.Unlock()
+	if trace == "" {
+		return q.leaves > 0
+	}
+	return q.traces[trace] > 0
+}
+
+// Size: see store.Audit.
+func (a audit) Size() uint64 {
+	a.landed(context.Background(), "")
+	return a.Reader.Size()
+}
+
+// Body: see store.Audit.
+func (a audit) Body(i uint64) ([]byte, error) {
+	b, err := a.Reader.Body(i)
+	if errors.Is(err, manifest.ErrNoLeaf) {
+		a.landed(context.Background(), "")
+		b, err = a.Reader.Body(i)
+	}
+	return b, err
+}
+
+// Leaf: see store.Audit.
+func (a audit) Leaf(i uint64) (*manifest.Record, error) {
+	r, err := a.Reader.Leaf(i)
+	if errors.Is(err, manifest.ErrNoLeaf) {
+		a.landed(context.Background(), "")
+		r, err = a.Reader.Leaf(i)
+	}
+	return r, err
+}
+
+// Records: see store.Audit.
+func (a audit) Records(ctx context.Context, from, to uint64, reverse bool, limit int) ([]*manifest.Record, error) {
+	a.landed(ctx, "")
+	return a.Reader.Records(ctx, from, to, reverse, limit)
+}
+
+// ByTrace: see store.Audit.
+func (a audit) ByTrace(ctx context.Context, trace string) ([]*manifest.Record, error) {
+	a.landed(ctx, trace)
+	return a.Reader.ByTrace(ctx, trace)
+}
+
+// Named: see store.Audit. What is in flight needs no waiting for a yes.
+func (a audit) Named(ctx context.Context, trace string) (bool, error) {
+	if a.s.seq.flying(trace) { // asked first: a leaf leaves the flight when it is in the tree
+		return true, nil
+	}
+	return a.Reader.Named(ctx, trace)
+}
+
+// Names: see store.Audit.
+func (a audit) Names(ctx context.Context) (manifest.Names, error) {
+	a.landed(ctx, "")
+	return a.Reader.Names(ctx)
+}
+
+// Verify: see store.Audit.
+func (a audit) Verify(ctx context.Context, against *manifest.Head, progress manifest.Progress) (manifest.Verification, error) {
+	a.landed(ctx, "")
+	return a.Reader.Verify(ctx, against, progress)
+}

@@ -1,0 +1,235 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// The fields of rows that can grow (codec.Record). Whoever adds a field to one of these structs adds it here, under a tag
+// that was never used, and to FORMAT.md; a test fails until it is done. Everything else walks these lists: writing and
+// reading heads and held batches, telling a put that repeats what is there (sameHead), carrying what a later release wrote
+// through gc and review.
+//
+// Structs that callers build and compare (Ref, Part, ToolCall, Validator) have no place for unknown fields. A row that
+// has some in them is refused.
+
+var refFields = codec.Record[store.Ref]{Name: "a reference", Fields: []codec.Field[store.Ref]{
+	codec.Text(1, "Scope", func(r *store.Ref) *string { return &r.Scope }),
+	codec.Text(2, "ID", func(r *store.Ref) *string { return &r.ID }),
+	codec.Int(3, "Page", func(r *store.Ref) *int { return &r.Page }),
+	codec.Uint(4, "Version", func(r *store.Ref) *uint32 { return &r.Version }),
+}}
+
+var partFields = codec.Record[store.Part]{Name: "a part", Fields: []codec.Field[store.Part]{
+	codec.Text(1, "Type", func(p *store.Part) *string { return &p.Type }),
+	codec.Text(2, "Text", func(p *store.Part) *string { return &p.Text }),
+	codec.Text(3, "URL", func(p *store.Part) *string { return &p.URL }),
+	codec.Text(4, "Detail", func(p *store.Part) *string { return &p.Detail }),
+}}
+
+var toolCallFields = codec.Record[store.ToolCall]{Name: "a tool call", Fields: []codec.Field[store.ToolCall]{
+	codec.Text(1, "ID", func(c *store.ToolCall) *string { return &c.ID }),
+	codec.Text(2, "Type", func(c *store.ToolCall) *string { return &c.Type }),
+	codec.Text(3, "Name", func(c *store.ToolCall) *string { return &c.Name }),
+	codec.Text(4, "Arguments", func(c *store.ToolCall) *string { return &c.Arguments }),
+}}
+
+var validatorFields = codec.Record[store.Validator]{Name: "a source", Fields: []codec.Field[store.Validator]{
+	codec.Text(1, "Stamp", func(v *store.Validator) *string { return &v.Stamp }),
+	codec.Fixed64(2, "Hash", func(v *store.Validator) *uint64 { return &v.Hash }),
+	codec.Moment(3, "At", func(v *store.Validator) *time.Time { return &v.At }),
+}}
+
+var artefactFields = codec.Record[store.Artefact]{
+	Name: "an artefact", Unknown: func(a *store.Artefact) *[]byte { return &a.Unknown },
+	Fields: []codec.Field[store.Artefact]{
+		codec.Text(1, "ID", func(a *store.Artefact) *string { return &a.ID }),
+		codec.Uint(2, "Kind", func(a *store.Artefact) *store.Kind { return &a.Kind }),
+		codec.Uint(3, "Provenance", func(a *store.Artefact) *store.Provenance { return &a.Provenance }),
+		codec.Text(4, "Text", func(a *store.Artefact) *string { return &a.Text }), // moved into the pages before it comes here
+		codec.List(5, "Parts", &partFields, func(a *store.Artefact) *[]store.Part { return &a.Parts }),
+		codec.Text(6, "Role", func(a *store.Artefact) *string { return &a.Role }),
+		codec.Text(7, "Name", func(a *store.Artefact) *string { return &a.Name }),
+		codec.List(8, "ToolCalls", &toolCallFields, func(a *store.Artefact) *[]store.ToolCall { return &a.ToolCalls }),
+		codec.Text(9, "ToolCallID", func(a *store.Artefact) *string { return &a.ToolCallID }),
+		codec.Text(10, "Source", func(a *store.Artefact) *string { return &a.Source }),
+		codec.Moment(11, "ExpiresAt", func(a *store.Artefact) *time.Time { return &a.ExpiresAt }),
+		codec.Int(12, "TTL", func(a *store.Artefact) *time.Duration { return &a.TTL }), // made ExpiresAt before it comes here
+		codec.Moment(13, "CurrentAsOf", func(a *store.Artefact) *time.Time { return &a.CurrentAsOf }),
+		codec.Uint(14, "Priority", func(a *store.Artefact) *store.Priority { return &a.Priority }),
+		codec.OptFloat(15, "Relevance", func(a *store.Artefact) **float64 { return &a.Relevance }),
+		codec.Text(16, "Group", func(a *store.Artefact) *string { return &a.Group }),
+		codec.Int(17, "Seq", func(a *store.Artefact) *int64 { return &a.Seq }),
+		codec.Text(18, "Subject", func(a *store.Artefact) *string { return &a.Subject }),
+		codec.List(19, "DerivedFrom", &refFields, func(a *store.Artefact) *[]store.Ref { return &a.DerivedFrom }),
+		codec.Texts(20, "Supersedes", func(a *store.Artefact) *[]string { return &a.Supersedes }),
+		codec.Flag(21, "Pinned", func(a *store.Artefact) *bool { return &a.Pinned }),
+		codec.Texts(22, "Tags", func(a *store.Artefact) *[]string { return &a.Tags }),
+		codec.Pairs(23, "Meta", func(a *store.Artefact) *map[string]string { return &a.Meta }),
+	},
+}
+
+// A head has the text of its artefact in its pages and the TTL in ExpiresAt; its row has inHot in the fixed part.
+var (
+	notInHead = []string{"Text", "TTL"}
+	inHot     = []string{"ID", "Kind", "Provenance", "Priority", "ExpiresAt", "CurrentAsOf", "Seq", "Pinned"}
+
+	headArtefact = artefactFields.But(notInHead...)
+	coldFields   = headFieldsOf(headArtefact.But(inHot...))
+)
+
+// sameFields are those that a put must change to make a new version: not who wrote it, nor what a source is recognised by.
+// CurrentAsOf counts only where the caller gave it. What is unknown is compared apart (sameHead).
+var (
+	sameFields     = headFieldsOf(headArtefact.But("CurrentAsOf").Known()).But("Source", "Actor", "GoneBy").Known()
+	sameFieldsAsOf = headFieldsOf(headArtefact.Known()).But("Source", "Actor", "GoneBy").Known()
+)
+
+func headFieldsOf(artefact *codec.Record[store.Artefact]) *codec.Record[store.Head] {
+	return &codec.Record[store.Head]{
+		Name: "a head", Unknown: func(h *store.Head) *[]byte { return &h.Unknown },
+		Fields: []codec.Field[store.Head]{
+			codec.Inner(1, "Artefact", artefact, func(h *store.Head) *store.Artefact { return &h.Artefact }),
+			codec.Inner(2, "Source", &validatorFields, func(h *store.Head) *store.Validator { return &h.Source }),
+			codec.Text(3, "Actor", func(h *store.Head) *string { return &h.Actor }),
+			codec.Text(4, "GoneBy", func(h *store.Head) *string { return &h.GoneBy }),
+			codec.Ints(5, "PartBytes", func(h *store.Head) *[]int { return &h.PartBytes }),
+			codec.Text(6, "Counter", func(h *store.Head) *string { return &h.Counter }),
+		},
+	}
+}
+
+var pageFields = codec.Record[store.NewPage]{Name: "a page", Fields: []codec.Field[store.NewPage]{
+	codec.Text(1, "Text", func(p *store.NewPage) *string { return &p.Text }),
+	codec.Int(2, "Tokens", func(p *store.NewPage) *int { return &p.Tokens }),
+	codec.Fixed64(3, "Hash", func(p *store.NewPage) *uint64 { return &p.Hash }),
+	codec.Array(4, "Salt", func(p *store.NewPage) []byte { return p.Salt[:] }),
+	codec.Array(5, "Digest", func(p *store.NewPage) []byte { return p.Digest[:] }),
+}}
+
+var putFields = codec.Record[store.Put]{
+	Name: "a put", Unknown: func(p *store.Put) *[]byte { return &p.Unknown },
+	Fields: []codec.Field[store.Put]{
+		codec.Inner(1, "Artefact", &artefactFields, func(p *store.Put) *store.Artefact { return &p.Artefact }),
+		codec.Inner(2, "Source", &validatorFields, func(p *store.Put) *store.Validator { return &p.Source }),
+		codec.List(3, "Pages", &pageFields, func(p *store.Put) *[]store.NewPage { return &p.Pages }),
+		codec.Flag(4, "AsOfGiven", func(p *store.Put) *bool { return &p.AsOfGiven }),
+		codec.Ints(5, "PartBytes", func(p *store.Put) *[]int { return &p.PartBytes }),
+		codec.Text(6, "Counter", func(p *store.Put) *string { return &p.Counter }),
+	},
+}
+
+var expectFields = codec.Record[store.Precondition]{Name: "a precondition", Fields: []codec.Field[store.Precondition]{
+	codec.Inner(1, "Ref", &refFields, func(p *store.Precondition) *store.Ref { return &p.Ref }),
+	codec.Uint(2, "LSN", func(p *store.Precondition) *uint64 { return &p.LSN }),
+}}
+
+var expectStateFields = codec.Record[store.StatePre]{Name: "a precondition on state", Fields: []codec.Field[store.StatePre]{
+	codec.Text(1, "Key", func(p *store.StatePre) *string { return &p.Key }),
+	codec.Uint(2, "LSN", func(p *store.StatePre) *uint64 { return &p.LSN }),
+}}
+
+var seenFields = codec.Record[store.Seen]{Name: "a page seen", Fields: []codec.Field[store.Seen]{
+	codec.Text(1, "Scope", func(s *store.Seen) *string { return &s.Scope }),
+	codec.Text(2, "ID", func(s *store.Seen) *string { return &s.ID }),
+	codec.Int(3, "Page", func(s *store.Seen) *int { return &s.Page }),
+	codec.Uint(4, "Num", func(s *store.Seen) *uint64 { return &s.Num }),
+}}
+
+var stateFields = codec.Record[store.StateRow]{Name: "a state row", Fields: []codec.Field[store.StateRow]{
+	codec.Text(1, "Key", func(r *store.StateRow) *string { return &r.Key }),
+	{Tag: 2, Name: "Value", // nil deletes the row, an empty one does not
+		Write: func(e *codec.Encoder, r *store.StateRow) {
+			if r.Value != nil {
+				e.Bytes(r.Value)
+			}
+		},
+		Read: func(d *codec.Decoder, r *store.StateRow) { r.Value = d.Own() }},
+}}
+
+var batchFields = codec.Record[store.Batch]{
+	Name: "a batch", Unknown: func(b *store.Batch) *[]byte { return &b.Unknown },
+	Fields: []codec.Field[store.Batch]{
+		codec.Array(1, "ID", func(b *store.Batch) []byte { return b.ID[:] }),
+		codec.Text(2, "Trace", func(b *store.Batch) *string { return &b.Trace }),
+		codec.Array(3, "From", func(b *store.Batch) []byte { return b.From[:] }),
+		codec.Text(4, "Scope", func(b *store.Batch) *string { return &b.Scope }),
+		codec.Text(5, "Actor", func(b *store.Batch) *string { return &b.Actor }),
+		codec.Uint(6, "Action", func(b *store.Batch) *store.Action { return &b.Action }),
+		codec.Text(7, "Reason", func(b *store.Batch) *string { return &b.Reason }),
+		codec.List(8, "Expect", &expectFields, func(b *store.Batch) *[]store.Precondition { return &b.Expect }),
+		codec.List(9, "Context", &seenFields, func(b *store.Batch) *[]store.Seen { return &b.Context }),
+		codec.Uint(10, "OnStale", func(b *store.Batch) *store.OnStale { return &b.OnStale }),
+		codec.Moment(11, "Now", func(b *store.Batch) *time.Time { return &b.Now }),
+		codec.List(12, "Puts", &putFields, func(b *store.Batch) *[]store.Put { return &b.Puts }),
+		codec.Texts(13, "Deletes", func(b *store.Batch) *[]string { return &b.Deletes }),
+		codec.List(14, "State", &stateFields, func(b *store.Batch) *[]store.StateRow { return &b.State }),
+		codec.Flag(15, "Raise", func(b *store.Batch) *bool { return &b.Raise }),
+		codec.Flag(16, "Force", func(b *store.Batch) *bool { return &b.Force }),
+		{Tag: 17, Name: "Leaf",
+			Write: func(e *codec.Encoder, b *store.Batch) { writeLeaf(e, &b.Leaf) },
+			Read:  func(d *codec.Decoder, b *store.Batch) { readLeaf(d, &b.Leaf) }},
+		codec.List(18, "ExpectState", &expectStateFields, func(b *store.Batch) *[]store.StatePre { return &b.ExpectState }),
+	},
+}
+
+// writeLeaf writes what a batch says of its leaf by names, those that are zero apart: an encoded leaf is for whole ones.
+func writeLeaf(e *codec.Encoder, leaf *manifest.Record) {
+	var b bytes.Buffer
+	enc := msgpack.NewEncoder(&b)
+	enc.SetOmitEmpty(true)
+	if err := enc.Encode(leaf); err != nil {
+		panic(fmt.Sprintf("engine: encode the leaf of a batch: %v", err)) // it is plain data
+	}
+	e.Raw(b.Bytes())
+}
+
+func readLeaf(d *codec.Decoder, leaf *manifest.Record) {
+	b := d.Rest()
+	if err := manifest.Scan(b); err != nil {
+		d.FailAs(errors.Join(codec.ErrMalformed, err))
+		return
+	}
+	dec := msgpack.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields(true)
+	err := dec.Decode(leaf)
+	if err == nil {
+		return
+	}
+	if msgpack.Unmarshal(b, new(manifest.Record)) == nil {
+		d.FailAs(fmt.Errorf("%w: the leaf of a batch has a field that is not known to this program", codec.ErrNewer))
+	}
+	d.FailAs(errors.Join(codec.ErrMalformed, err))
+}
+
+var outcomeFields = codec.Record[store.Outcome]{Name: "an outcome", Fields: []codec.Field[store.Outcome]{
+	codec.Uint(1, "Status", func(o *store.Outcome) *store.Status { return &o.Status }),
+	codec.Uint(2, "LSN", func(o *store.Outcome) *uint64 { return &o.LSN }),
+	codec.Uint(3, "Leaf", func(o *store.Outcome) *uint64 { return &o.Leaf }),
+	codec.List(4, "Refs", &refFields, func(o *store.Outcome) *[]store.Ref { return &o.Refs }),
+	codec.Text(5, "Reason", func(o *store.Outcome) *string { return &o.Reason }),
+	codec.List(6, "Stale", &refFields, func(o *store.Outcome) *[]store.Ref { return &o.Stale }),
+	codec.List(7, "Repeats", &refFields, func(o *store.Outcome) *[]store.Ref { return &o.Repeats }),
+}}
+
+var heldFields = codec.Record[store.HeldBatch]{
+	Name: "a held batch", Unknown: func(h *store.HeldBatch) *[]byte { return &h.Unknown },
+	Fields: []codec.Field[store.HeldBatch]{
+		codec.Inner(1, "Batch", &batchFields, func(h *store.HeldBatch) *store.Batch { return &h.Batch }),
+		codec.Text(2, "Reason", func(h *store.HeldBatch) *string { return &h.Reason }),
+		codec.List(3, "Stale", &refFields, func(h *store.HeldBatch) *[]store.Ref { return &h.Stale }),
+		codec.Moment(4, "At", func(h *store.HeldBatch) *time.Time { return &h.At }),
+		codec.Uint(5, "LSN", func(h *store.HeldBatch) *uint64 { return &h.LSN }),
+		codec.Text(6, "Decided", func(h *store.HeldBatch) *string { return &h.Decided }),
+		codec.Text(7, "By", func(h *store.HeldBatch) *string { return &h.By }),
+		codec.Text(8, "Note", func(h *store.HeldBatch) *string { return &h.Note }),
+		codec.Inner(9, "Outcome", &outcomeFields, func(h *store.HeldBatch) *store.Outcome { return &h.Outcome }),
+	},
+}

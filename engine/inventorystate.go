@@ -1,0 +1,186 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+// State rows are written anew under the same key, so one that is genuine may still be an old one that was put back. The
+// inventory follows each key, by its tag, through the leaves: the row that there is must be of the newest leaf that names
+// it, and where that deleted it there must be none.
+
+// stateAt is where the audit has the entry of a row.
+type stateAt struct {
+	leaf    uint64 // noLeaf: a row without an entry
+	place   uint32
+	deleted bool   // an entry that says so
+	ours    bool   // a row that was not in the file, or was written since
+	key     string // of a row that there is
+}
+
+// unfiled takes the rows that are not in the file yet, which are ours. The caller holds cat.mu.
+func (t *stocktaking) unfiled() {
+	t.held, t.named = map[stateTag]stateAt{}, map[stateTag]stateAt{}
+	for _, o := range []*Overlay{t.s.old, t.s.Overlay} {
+		if o == nil {
+			continue
+		}
+		for key := range o.state {
+			t.held[t.s.stateTag([]byte(key))] = stateAt{ours: true, key: key}
+		}
+	}
+}
+
+// stateClaim is a row's claim to an entry.
+type stateClaim struct {
+	at  stateAt
+	mac [manifest.StateSize - 8]byte
+}
+
+// stateRows compares the rows of the file with their entries.
+func (t *stocktaking) stateRows() error {
+	for from := []byte{}; from != nil; {
+		if err := t.ctx.Err(); err != nil {
+			return err
+		}
+		var claims []stateClaim
+		err := t.s.Rows.View(func(tx Reader) (err error) {
+			claims, from, err = t.readStates(tx, from)
+			return err
+		})
+		if err == nil {
+			err = t.compareStates(claims)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *stocktaking) readStates(tx Reader, from []byte) (claims []stateClaim, next []byte, err error) {
+	n := 0
+	for k, v := range tx.From(TableState, from) {
+		if n++; n > inventoryRows {
+			return claims, slices.Clone(k), nil
+		}
+		body, err := unsealState(k, v)
+		if err != nil {
+			continue // told by who reads it
+		}
+		p := stateProof(body)
+		at := stateAt{leaf: p.leaf, place: p.place, key: string(k)}
+		if p.leaf != noLeaf && p.leaf >= t.scan.Size() && stateLSN(body) > t.lsn {
+			t.hold(k, stateAt{ours: true, key: at.key})
+			continue
+		}
+		if p.leaf == noLeaf {
+			if t.s.unprovedState(stateLSN(body)) != nil {
+				t.state[at.key] = true
+			}
+			t.hold(k, at)
+			continue
+		}
+		claims = append(claims, stateClaim{at, stateMAC(p.salt[:], stateLSN(body), k, body[stateHead:])})
+	}
+	return claims, nil, nil
+}
+
+// hold notes a row, but for one of ours.
+func (t *stocktaking) hold(key []byte, at stateAt) {
+	tag := t.s.stateTag(key)
+	if !t.held[tag].ours {
+		t.held[tag] = at
+	}
+}
+
+func (t *stocktaking) compareStates(claims []stateClaim) error {
+	slices.SortFunc(claims, func(a, b stateClaim) int {
+		return cmp.Or(cmp.Compare(a.at.leaf, b.at.leaf), cmp.Compare(a.at.place, b.at.place))
+	})
+	for i := range claims {
+		c := &claims[i]
+		has, err := t.scan.Digests(c.at.leaf)
+		if err != nil && !damagedLeaf(err) {
+			return AuditError(err)
+		}
+		from := int(c.at.place) * manifest.StateSize
+		if err != nil || from+manifest.StateSize > len(has.State) || [len(c.mac)]byte(has.State[from+8:]) != c.mac {
+			t.state[c.at.key] = true
+		}
+		t.hold([]byte(c.at.key), c.at)
+	}
+	return nil
+}
+
+// name notes the entries of a leaf; leaves come oldest first.
+func (t *stocktaking) name(leaf uint64, entries []byte) {
+	var none [manifest.StateSize - 8]byte
+	for k := 0; len(entries) > 0; k++ {
+		t.named[stateTag(entries)] = stateAt{leaf: leaf, place: uint32(k), deleted: [len(none)]byte(entries[8:]) == none}
+		entries = entries[manifest.StateSize:]
+	}
+}
+
+// states compares what there is with what the leaves name last.
+func (t *stocktaking) states() error {
+	for tag, last := range t.named {
+		is, there := t.held[tag]
+		switch {
+		case is.ours, !there && last.deleted:
+		case there && !last.deleted && is.leaf == last.leaf && is.place == last.place:
+		default:
+			leaf, err := t.scan.Leaf(last.leaf)
+			if err != nil && !damagedLeaf(err) {
+				return AuditError(err)
+			}
+			if err != nil || leaf.LSN > t.lsn { // not looked at
+				continue
+			}
+			if there {
+				t.state[is.key] = true
+			} else {
+				t.tags[tag] = true
+			}
+		}
+	}
+	return nil
+}
+
+// stateDoubted refuses a row of the file that the inventory, as far as it was made, found to be none of ours.
+func (s *Engine) stateDoubted(key []byte, lsn uint64) error {
+	if f := s.inventory.found.Load(); f != nil && f.state[string(key)] && lsn <= f.lsn {
+		return fmt.Errorf("%w: it is not the newest of its key", errUnproved)
+	}
+	return nil
+}
+
+// stateGone refuses to call a row absent that the audit names.
+func (s *Engine) stateGone(key string) error {
+	if f := s.inventory.found.Load(); f != nil && len(f.tags) > 0 && f.tags[s.stateTag([]byte(key))] {
+		return s.Corrupt(fmt.Sprintf("state row %q", key), errMissing)
+	}
+	return nil
+}
+
+// inventory walks the rest of I17: no state row was changed, put back or taken away.
+func (c *checker) inventory() error {
+	if c.s.opts.Trust || c.s.Leaves == nil {
+		return nil
+	}
+	f, err := c.s.takeStock(c.ctx)
+	if err != nil {
+		return err
+	}
+	for _, key := range slices.Sorted(maps.Keys(f.state)) {
+		c.bad("I17", fmt.Sprintf("state %q", key), "%v", errUnproved)
+	}
+	if n := len(f.tags); n > 0 {
+		c.bad("I17", "state", "%d rows that the audit says were written are missing", n)
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
+)
+
+// Log is the durable order under an engine: commits and audit leaves, each with the next number, for ever. A file beside
+// one process is one (package filestore); a table that several hosts share is another: each host has an engine and a Log
+// of its own, and all of them follow the one order.
+//
+//	Turn          alone and caught up: what others committed was given to Follower.Follow
+//	Turn.Commit   the record has its place; it is not durable yet, and nobody sees it
+//	Turn.End      another may judge what comes next, here on top of what is in flight
+//	Sync          the group is made durable, together
+//	Durable       the engine installs it: leaves into the tree, pages into the catalogue      or    Lost: it takes it back
+//
+// That a turn does not wait for the disk is what makes groups: batch n+1 is judged while n syncs, and whoever waits syncs
+// for all. A Log whose turn is a lock on a server keeps that lock from the first Turn to the Sync of its group; a Turn
+// meanwhile is free. The other shape, a Commit that returns when the group is durable, was rejected: the engine would have
+// to collect a group before it judges one, which costs a lone writer a switch, and an embedded log half of its overlap.
+//
+// A Log serves one engine, its Follower, which it is given when it is made. Its methods are safe for concurrent use.
+type Log interface {
+	Rows
+	// Turn waits until the caller is the only one who extends the order, and the Follower has all that is in it. Of an
+	// embedded log it is a mutex. ErrTooOld, ErrForked.
+	Turn(ctx context.Context) (Turn, error)
+	// Follow gives the Follower what others committed; where there is nothing it waits for it, at most so long. An embedded
+	// log has no others. ErrTooOld, ErrForked.
+	Follow(ctx context.Context, wait time.Duration) error
+	// Leave puts audit leaves of reads into the order, without a turn: a read must not wait for who commits. It sets their
+	// Index and Seq, and does not wait for the disk; seq is that of the last one. ErrLogFull, ErrLogTooLarge, ErrLogBroken.
+	Leave(ctx context.Context, leaves []*Leaf) (seq uint64, err error)
+	// Write hands what is in flight to the operating system: a killed process does not lose it.
+	Write() error
+	// Sync returns when a record, and all before it, is durable and Durable has returned; or when heard is closed. Record 0
+	// stands for the newest. An end of ctx ends the waiting only. ErrNothing: it never will be, and nothing happened.
+	Sync(ctx context.Context, seq uint64, heard <-chan struct{}) error
+	// Outcome is the row of the outcome of a batch id, nil: there is none. ErrTooOld: nor need there be, all that are kept
+	// are newer.
+	Outcome(ctx context.Context, id ulid.ULID) ([]byte, error)
+	// Snapshot shows fn rows to begin with, and what they are of.
+	Snapshot(ctx context.Context, fn func(Reader, Base) error) error
+}
+
+// Turn is the right to extend the order. It holds the lock that comes before the engine's (see sequencer).
+type Turn interface {
+	// Next are the numbers that the next commit has.
+	Next() Counters
+	// Commit puts a commit with these numbers at the end of the order, sets its Seq, and takes its After for the next. It
+	// does not wait for the disk. On an error the order is as it was. ErrLogFull, ErrLogTooLarge, ErrLogBroken.
+	Commit(c *Commit) error
+	// End gives the turn back.
+	End()
+}
+
+// Follower is an engine as its Log sees it. The Log calls one of its methods at a time.
+type Follower interface {
+	// Position is what the engine has installed.
+	Position() Position
+	// Counters are the numbers that come after it.
+	Counters() Counters
+	// Follow takes the next record of the order, durable, written by others or before this process began. *RecordError says
+	// what is wrong with it.
+	Follow(kind Kind, seq uint64, body []byte) error
+	// Durable says that these entries, the next ones in flight, are durable. It may block for as long as a page is analysed,
+	// and calls nothing of the Log.
+	Durable(entries []Entry)
+	// Lost says that these entries, all that are in flight, never will be durable. The log goes on with the numbers before.
+	Lost(entries []Entry)
+}
+
+// Position is a place in an order.
+type Position struct {
+	LSN    uint64        // of the newest commit
+	Leaves uint64        // of the audit
+	Root   manifest.Hash // of the tree over them: an order that had another root there is another order
+}
+
+// Counters are the numbers that a commit has or begins with. None is given twice.
+type Counters struct {
+	LSN, Leaf, Art, Num, Group uint64
+}
+
+// Entry is a commit or a leaf on its way through a log.
+type Entry struct {
+	Commit *Commit
+	Leaf   *Leaf // if Commit is nil
+}
+
+// Seq is the record of an entry.
+func (e Entry) Seq() uint64 {
+	if e.Commit != nil {
+		return e.Commit.Seq
+	}
+	return e.Leaf.Seq
+}
+
+// Leaf is an audit leaf without a commit: of a read, or of a batch that was refused.
+type Leaf struct {
+	Index uint64 // set by the Log
+	Seq   uint64 // likewise
+
+	leaf          manifest.Leaf
+	question      []byte
+	trace, parent string
+}
+
+// Head is the beginning of its record, Body the rest. Index must be set.
+func (l *Leaf) Head() []byte { return auditBody(l.Index, l.question) }
+
+// Body is the encoded leaf.
+func (l *Leaf) Body() []byte { return l.leaf.Body() }
+
+// Kind says what a record of the log is.
+type Kind uint8
+
+// The kinds.
+const (
+	KindCommit Kind = iota // a commit with its audit leaf
+	KindLeaf               // an audit leaf alone
+	KindMark               // a mark of the audit: size and root
+)
+
+// What a Log says.
+var (
+	ErrLogFull     = errors.New("engine: the log has no space")
+	ErrLogTooLarge = errors.New("engine: the record is too large for the log")
+	ErrLogBroken   = errors.New("engine: the log failed and takes no more records")
+	ErrLogClosed   = errors.New("engine: the log is closed")
+	// ErrNothing: the record is not in the log and will not be. Nothing happened; the batch may be repeated.
+	ErrNothing = errors.New("engine: the log lost the record before it was durable")
+	// ErrTooOld: the log does not reach back to what is asked for.
+	ErrTooOld = errors.New("engine: the log no longer has what follows")
+	// ErrForked: the follower is at a place that this order never had.
+	ErrForked = errors.New("engine: the log is of another history")
+)
+
+// enqueueError gives an error of Turn.Commit or Leave the words and the type for callers of the store.
+func enqueueError(err error) error {
+	switch {
+	case errors.Is(err, ErrLogBroken): // of this batch nothing was written, but the handle is of no use any more
+		return fmt.Errorf("%w: %w; reopen the database and repeat with the same id", store.ErrOutcomeUnknown, err)
+	case errors.Is(err, ErrLogTooLarge):
+		return store.Invalid("transaction", "a log record above the limit", "at most 64 MiB; write it in several transactions")
+	case errors.Is(err, store.ErrClosed), errors.Is(err, store.ErrOutcomeUnknown):
+		return err
+	}
+	return fmt.Errorf("ctxpage: log: %w", err)
+}

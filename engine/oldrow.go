@@ -1,0 +1,86 @@
+package engine
+
+import (
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// Rows of formats 1 and 2 are read for ever and never written again.
+
+// packed is the cold part of a head row of version 1 or 2. Its fields are these for ever.
+type packed struct {
+	//lint:ignore U1000 msgpack looks for it
+	_msgpack    struct{} `msgpack:",as_array"`
+	Role        string
+	Name        string
+	ToolCalls   []store.ToolCall
+	ToolCallID  string
+	Parts       []store.Part
+	PartBytes   []int
+	Source      string
+	Stamp       string
+	SourceHash  uint64
+	SourceAt    int64
+	GroupName   string
+	Subject     string
+	DerivedFrom []store.Ref
+	Supersedes  []string
+	Tags        []string
+	Meta        []string // key, value, key, value: sorted by key, so that equal heads have equal bytes
+	Relevance   *float64
+	Actor       string
+	Counter     string
+}
+
+const packedFields = 19
+
+// DecodeMsgpack reads a row that unpack has scanned, so lengths can be believed. The fields are named one by one, as in
+// turnRow: reflection was two thirds of reading a head, which redo, a fault, check and gc do for each one.
+func (c *packed) DecodeMsgpack(d *msgpack.Decoder) error {
+	x := codec.Fields{D: d}
+	x.Array(packedFields)
+	c.Role, c.Name = x.Text(), x.Text()
+	codec.Slice(&x, &c.ToolCalls)
+	c.ToolCallID = x.Text()
+	codec.Slice(&x, &c.Parts)
+	codec.Slice(&x, &c.PartBytes)
+	c.Source, c.Stamp, c.SourceHash, c.SourceAt = x.Text(), x.Text(), x.Uint(), x.Int()
+	c.GroupName, c.Subject = x.Text(), x.Text()
+	codec.Slice(&x, &c.DerivedFrom)
+	c.Supersedes, c.Tags, c.Meta = x.Texts(), x.Texts(), x.Texts()
+	if !x.Null() {
+		v := codec.Value(&x, (*msgpack.Decoder).DecodeFloat64)
+		c.Relevance = &v
+	}
+	c.Actor, c.Counter = x.Text(), x.Text()
+	return x.Err
+}
+
+// decodePacked reads the cold part of a row of an old version, where the decoder stands behind its page rows.
+func decodePacked(version byte, d *codec.Decoder, h *store.Head) error {
+	b := d.B
+	if version != rowVersionOld {
+		if b = d.Bytes(); d.Err != nil || len(d.B) < rowProofSize {
+			return codec.ErrMalformed
+		}
+	}
+	var c packed
+	if err := codec.Unpack(b, &c); err != nil {
+		return err
+	}
+	h.Role, h.Name, h.ToolCalls, h.ToolCallID, h.Parts, h.PartBytes = c.Role, c.Name, c.ToolCalls, c.ToolCallID, c.Parts, c.PartBytes
+	h.Artefact.Source, h.Group, h.Subject, h.DerivedFrom, h.Supersedes = c.Source, c.GroupName, c.Subject, c.DerivedFrom, c.Supersedes
+	h.Source = store.Validator{Stamp: c.Stamp, Hash: c.SourceHash, At: codec.FromMicros(c.SourceAt)}
+	h.Tags, h.Relevance, h.Counter = c.Tags, c.Relevance, c.Counter
+	if h.Actor = c.Actor; h.Gone { // the row says who made it as it is
+		h.Actor, h.GoneBy = "", c.Actor
+	}
+	if len(c.Meta) > 0 {
+		h.Meta = make(map[string]string, len(c.Meta)/2)
+		for i := 0; i+1 < len(c.Meta); i += 2 {
+			h.Meta[c.Meta[i]] = c.Meta[i+1]
+		}
+	}
+	return nil
+}

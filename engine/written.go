@@ -1,0 +1,100 @@
+package engine
+
+import (
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// written is what one put becomes. It goes through the steps in this order, each of which fills its own fields:
+//
+//	given            put, what its artefact was, the head it makes, what the catalogue says of supersession
+//	number           the head gets its artefact, version and group
+//	pages            the head gets its rows: pages of the old version that go on, and new ones with their texts
+//	report           the caller's references, the leaf's writes
+//
+// A put that changes nothing (touches) makes no head, and took no number.
+type written struct {
+	put  *store.Put
+	old  *store.Head // nil: the artefact is new
+	head *store.Head
+	replacing
+
+	texts []pageText // of new pages
+}
+
+// number gives the head its numbers. Those of a new artefact and of a group are the next ones.
+func (n *numbering) number(w *written, scope uint32) {
+	h := w.head
+	h.LSN, h.Art, h.Version = n.rec.LSN, n.art, 1
+	if w.old != nil {
+		h.Art, h.Version = w.old.Art, w.old.Version+1
+	} else {
+		n.art++
+	}
+	switch {
+	case h.Group != "":
+		h.GroupNum = n.groupOf(scope, h.Group)
+	case len(w.put.Pages) > 1:
+		h.GroupNum = n.groupOf(scope, "\x00"+h.ID) // no user's group has a control character
+	}
+}
+
+// pages gives the head its rows, and numbers to the pages that are new.
+func (n *numbering) pages(w *written) {
+	h, goesOn := w.head, w.goesOn()
+	for i := range w.put.Pages {
+		np := &w.put.Pages[i]
+		if row := samePage(goesOn, i, np); row != nil {
+			h.Rows = append(h.Rows, *row)
+			h.Rows[i].Tokens = uint32(np.Tokens) // the counter may be another one
+			continue
+		}
+		h.Rows = append(h.Rows, store.PageRow{
+			Num: n.num, Version: h.Version, LSN: h.LSN, Tokens: uint32(np.Tokens), Bytes: uint32(len(np.Text)),
+			Hash: np.Hash, Salt: np.Salt, Digest: np.Digest,
+		})
+		w.texts = append(w.texts, pageText{n.num, np.Text, np.Analysis})
+		n.num++
+	}
+}
+
+// goesOn is the old version, where the new one may share pages with it; nil: all its pages are new.
+func (w *written) goesOn() *store.Head {
+	switch {
+	case w.old == nil:
+		return nil
+	case w.superseded && (w.head.Artefact.Source == "" || !Repeats(w.old, w.head, w.put)):
+		return nil // it is current again, from now on; a source that says what it said has put nothing
+	case foundOtherwise(w.old, w.head, w.put) && !Repeats(w.old, w.head, w.put):
+		return nil // the index holds a page by the head it came with
+	}
+	return w.old
+}
+
+// touches says that the put says what its artefact says already, and takes no other's place: then no version is made.
+func (w *written) touches() bool {
+	return w.old != nil && len(w.texts) == 0 && len(w.old.Rows) == len(w.head.Rows) && !w.supersedes && sameHead(w.old, w.head, w.put.AsOfGiven)
+}
+
+// report tells the caller and the leaf what was written; touch: nothing was.
+func (w *written) report(out *store.Outcome, leaf *manifest.Record) (touch bool) {
+	h := w.head
+	ref := store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}
+	if w.touches() {
+		ref.Version = w.old.Version
+		out.Refs, out.Repeats = append(out.Refs, ref), append(out.Repeats, ref)
+		leaf.Writes = append(leaf.Writes, manifest.Write{Num: w.old.Rows[0].Num, Ref: ref.String(), Version: ref.Version, Touch: true})
+		return true
+	}
+	out.Refs = append(out.Refs, ref)
+	for i := range h.Rows {
+		if r := &h.Rows[i]; r.LSN == h.LSN {
+			page := store.Ref{Scope: h.Scope, ID: h.ID, Page: i + 1, Version: h.Version}
+			leaf.Writes = append(leaf.Writes, manifest.Write{Num: r.Num, Ref: page.String(), Version: h.Version, Digest: r.Digest[:]})
+		}
+	}
+	if len(w.texts) == 0 { // only the head changed: the leaf still says so
+		leaf.Writes = append(leaf.Writes, manifest.Write{Num: h.Rows[0].Num, Ref: ref.String(), Version: h.Version})
+	}
+	return false
+}

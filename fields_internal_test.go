@@ -1,0 +1,321 @@
+package ctxpage
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/internal/filled"
+	"github.com/ctxpage/ctxpage/source"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
+)
+
+// unknownField is a field of an artefact that no release has.
+var unknownField = []byte{0xff, 0x7f, 2, 'h', 'i'}
+
+const fieldsScope = "acme/desk"
+
+// still is a source that always says the same.
+type still struct{}
+
+func (still) Probe(context.Context, string, store.Validator) (store.Validator, error) {
+	return store.Validator{Stamp: "1"}, nil
+}
+
+func (still) Fetch(context.Context, string) (source.Fetched, error) {
+	return source.Fetched{Text: "from the source", Validator: store.Validator{Stamp: "1"}}, nil
+}
+
+func openFields(t *testing.T, path string) *DB {
+	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	return openTest(t, path, Options{noSync: true, Sources: map[string]source.Source{"still": still{}}, Clock: func() time.Time { now = now.Add(time.Second); return now }})
+}
+
+// fullArtefacts gives artefacts that have, between them, every exported field set by reflection. A field that is added to
+// Artefact is in them by itself. What a put refuses together is in different ones.
+func fullArtefacts() []Artefact {
+	make := func(id string, leave ...string) Artefact {
+		var a Artefact
+		filled.Set(&a, slices.Concat(leave, []string{"Artefact.TTL"})...)
+		a.ID, a.Kind, a.Role, a.Unknown = id, KindFact, "user", unknownField
+		a.ExpiresAt, a.CurrentAsOf = time.Date(2096, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		a.DerivedFrom = []Ref{{Scope: fieldsScope, ID: "parent", Page: 1, Version: 1}}
+		if a.Source != "" {
+			a.Source, a.Text = "still:"+id, "from the source"
+		}
+		if len(a.Parts) > 0 {
+			a.Parts = append(a.Parts, Part{Type: "text", Text: "words of " + id})
+		}
+		if len(a.Supersedes) > 0 {
+			a.Supersedes = []string{"old-" + id}
+		}
+		return a
+	}
+	return []Artefact{
+		make("text", "Artefact.Parts", "Artefact.Source"), make("parts", "Artefact.Text", "Artefact.Source"),
+		make("sourced", "Artefact.Parts", "Artefact.ToolCalls"),
+	}
+}
+
+func putParents(t *testing.T, s *Scope, full []Artefact) {
+	t.Helper()
+	ctx := context.Background()
+	_, err := s.Put(ctx, Artefact{ID: "parent", Text: "what it was made from"})
+	require.NoError(t, err)
+	for _, a := range full {
+		_, err := s.Put(ctx, Artefact{ID: "old-" + a.ID, Text: "before " + a.ID})
+		require.NoError(t, err)
+	}
+}
+
+// sameArtefact compares every exported field but those named.
+func sameArtefact(want, got Artefact, but ...string) error {
+	w, g := reflect.ValueOf(want), reflect.ValueOf(got)
+	for i := range w.NumField() {
+		name := w.Type().Field(i).Name
+		if slices.Contains(but, name) {
+			continue
+		}
+		x, y := w.Field(i).Interface(), g.Field(i).Interface()
+		if a, ok := x.(time.Time); ok {
+			x, y = a.UTC(), y.(time.Time).UTC()
+		}
+		if !reflect.DeepEqual(x, y) {
+			return fmt.Errorf("%s: %s is %v, was put as %v", want.ID, name, y, x)
+		}
+	}
+	return nil
+}
+
+// checkFull reads all artefacts back; a draft is worth what the gate makes of it.
+func checkFull(t *testing.T, s *Scope, full []Artefact, but ...string) {
+	t.Helper()
+	for _, want := range full {
+		v, err := s.Get(context.Background(), want.ID)
+		require.NoError(t, err, want.ID)
+		require.NoError(t, sameArtefact(want, v.Artefact, but...))
+	}
+}
+
+// Every field of an artefact comes back from each place that keeps or copies one: memory, the file, a held batch, its
+// approval, an export, a salvaged copy. The control is the comparison, which sees every field that is not as it was.
+func TestEveryFieldIsKept(t *testing.T) {
+	ctx := context.Background()
+	full := fullArtefacts()
+	for i := range reflect.TypeFor[Artefact]().NumField() {
+		name := reflect.TypeFor[Artefact]().Field(i).Name
+		set := slices.ContainsFunc(full, func(a Artefact) bool { return !reflect.ValueOf(a).Field(i).IsZero() })
+		require.True(t, set || name == "TTL", "%s is not set in any artefact of this test", name) // TTL becomes ExpiresAt
+		for _, a := range full {                                                                  // control
+			b := a
+			reflect.ValueOf(&b).Elem().Field(i).SetZero()
+			require.Equal(t, !reflect.ValueOf(a).Field(i).IsZero(), sameArtefact(a, b) != nil, name)
+		}
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "agent.ctx")
+	db := openFields(t, path)
+	s := db.Scope(fieldsScope, WithActor("agent"))
+	putParents(t, s, full)
+	for _, a := range full {
+		_, err := s.Put(ctx, a)
+		require.NoError(t, err, a.ID)
+	}
+	checkFull(t, s, full)
+	require.NoError(t, db.Close())
+	db = openFields(t, path)
+	s = db.Scope(fieldsScope, WithActor("agent"))
+	checkFull(t, s, full)
+
+	var out bytes.Buffer
+	_, err := s.Export(ctx, &out)
+	require.NoError(t, err)
+	exported := map[string]Artefact{}
+	for line := range bytes.Lines(out.Bytes()) {
+		var a Artefact
+		require.NoError(t, json.Unmarshal(line, &a))
+		exported[a.ID] = a
+	}
+	for _, a := range full {
+		require.NoError(t, sameArtefact(a, exported[a.ID]))
+	}
+	require.NoError(t, db.Close())
+
+	copied := filepath.Join(dir, "copy.ctx")
+	_, err = Salvage(ctx, path, copied, filestore.SalvageOptions{})
+	require.NoError(t, err)
+	db = openFields(t, copied)
+	checkFull(t, db.Scope(fieldsScope), full)
+	require.NoError(t, db.Close())
+}
+
+// The same of drafts: as they wait, over a reopen and a salvage, and once they are approved.
+func TestEveryFieldOfADraftIsKept(t *testing.T) {
+	ctx := context.Background()
+	full := fullArtefacts()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "agent.ctx")
+	db := openFields(t, path)
+	s := db.Scope(fieldsScope, WithActor("agent"))
+	putParents(t, s, full)
+	tx, err := s.Begin(ctx)
+	require.NoError(t, err)
+	for _, a := range full {
+		require.NoError(t, tx.Put(ctx, a), a.ID)
+	}
+	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: .1, By: "judge"}), ErrHeld)
+	require.NoError(t, db.Close())
+	copied := filepath.Join(dir, "copy.ctx")
+	_, err = Salvage(ctx, path, copied, filestore.SalvageOptions{})
+	require.NoError(t, err)
+	for _, path := range []string{path, copied} {
+		db = openFields(t, path)
+		s = db.Scope(fieldsScope, WithActor("agent"))
+		held, _, err := db.Review().List(ctx, "", false, "", 0)
+		require.NoError(t, err)
+		require.Len(t, held[0].Writes, len(full))
+		for i, a := range full {
+			require.NoError(t, sameArtefact(a, held[0].Writes[i].Artefact, "Text", "Parts")) // one joined text
+		}
+		_, err = db.Review().Approve(ctx, held[0].ID, Approval{By: "anna", Stale: true})
+		require.NoError(t, err)
+		checkFull(t, s, full)
+		require.NoError(t, db.Close())
+		db = openFields(t, path)
+		checkFull(t, db.Scope(fieldsScope), full)
+		problems, err := db.Check(ctx, nil)
+		require.NoError(t, err)
+		require.Empty(t, problems)
+		require.NoError(t, db.Close())
+	}
+}
+
+// A deletion keeps all but what the version replaced; a version that gc dropped keeps what FORMAT.md says, and fields that
+// this release does not know. Both over a reopen.
+func TestUnknownFieldsOutliveRewrites(t *testing.T) {
+	ctx := context.Background()
+	full := fullArtefacts()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db := openFields(t, path)
+	s := db.Scope(fieldsScope, WithActor("agent"))
+	putParents(t, s, full)
+	for _, a := range full {
+		_, err := s.Put(ctx, a)
+		require.NoError(t, err)
+		silent := a
+		silent.Unknown = nil
+		ref, err := s.Put(ctx, silent)
+		require.NoError(t, err)
+		require.Equal(t, uint32(1), ref.Version, "a release that does not know the field repeats what is there")
+		require.NoError(t, s.Delete(ctx, a.ID))
+	}
+	_, err := db.GC(ctx, GCOptions{KeepFor: -1, KeepNames: 100})
+	require.NoError(t, err)
+	for range 2 {
+		for _, a := range full {
+			versions, _, err := s.History(ctx, a.ID, "", 0)
+			require.NoError(t, err)
+			require.Len(t, versions, 2)
+			require.Equal(t, []bool{true, false, false, true}, []bool{versions[0].Deleted, versions[0].Gone, versions[1].Deleted, versions[1].Gone})
+			require.NoError(t, sameArtefact(a, versions[0].Artefact, "Text", "Parts", "Supersedes"))
+			dropped := Artefact{
+				ID: a.ID, Kind: a.Kind, Provenance: a.Provenance, Priority: a.Priority, CurrentAsOf: a.CurrentAsOf, ExpiresAt: a.ExpiresAt,
+				Seq: a.Seq, Name: a.Name, Source: a.Source, Supersedes: a.Supersedes, Unknown: a.Unknown,
+			}
+			require.NoError(t, sameArtefact(dropped, versions[1].Artefact))
+		}
+		require.NoError(t, db.Close())
+		db = openFields(t, path)
+		s = db.Scope(fieldsScope)
+	}
+	require.NoError(t, db.Close())
+}
+
+// A caller who writes into Unknown what no release wrote is refused.
+func TestUnknownFieldsAreChecked(t *testing.T) {
+	ctx := context.Background()
+	db := openFields(t, filepath.Join(t.TempDir(), "agent.ctx"))
+	defer db.Close()
+	for _, b := range [][]byte{{1}, []byte("words"), {7, 1, 'x'}, make([]byte, 64<<10+1)} {
+		_, err := db.Scope("s").Put(ctx, Artefact{ID: "a", Text: "b", Unknown: b})
+		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorContains(t, err, "unknown")
+	}
+}
+
+// A put that changes one field, whichever, is a new version; the same once more is not.
+func TestEveryFieldMakesAVersion(t *testing.T) {
+	ctx := context.Background()
+	full := fullArtefacts()
+	db := openFields(t, filepath.Join(t.TempDir(), "agent.ctx"))
+	defer db.Close()
+	s := db.Scope(fieldsScope, WithActor("agent"))
+	putParents(t, s, full)
+	for _, id := range []string{"other", "other-old"} {
+		_, err := s.Put(ctx, Artefact{ID: id, Text: id})
+		require.NoError(t, err)
+	}
+	one := 1.
+	changes := map[string]any{ // where adding one, or a letter, is not a valid value
+		"Kind": KindScratch, "DerivedFrom": []Ref{{Scope: fieldsScope, ID: "other", Page: 1, Version: 1}}, "Supersedes": []string{"other-old"},
+		"Unknown": []byte{0xff, 0x7f, 2, 'h', 'o'}, "TTL": time.Hour, "Role": "assistant", "Relevance": &one,
+		"Meta": map[string]string{"other": "x"}, "Pinned": false, "ExpiresAt": time.Date(2090, 1, 1, 0, 0, 0, 0, time.UTC),
+		"CurrentAsOf": time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC), "Source": "still:other",
+	}
+	changed := map[string]bool{}
+	for _, a := range full {
+		for i := range reflect.TypeFor[Artefact]().NumField() {
+			name := reflect.TypeFor[Artefact]().Field(i).Name
+			if name == "ID" || reflect.ValueOf(a).Field(i).IsZero() && name != "TTL" || a.Source != "" && name == "Text" {
+				continue // another artefact; not in this one; what the source says
+			}
+			b := a
+			f := reflect.ValueOf(&b).Elem().Field(i)
+			if x, ok := changes[name]; ok {
+				f.Set(reflect.ValueOf(x))
+			} else {
+				bump(f)
+			}
+			if name == "TTL" {
+				b.ExpiresAt = time.Time{}
+			}
+			before, err := s.Put(ctx, a)
+			require.NoError(t, err)
+			again, err := s.Put(ctx, a)
+			require.NoError(t, err)
+			require.Equal(t, before, again, "control")
+			after, err := s.Put(ctx, b)
+			require.NoError(t, err, "%s of %s", name, a.ID)
+			require.Equal(t, before.Version+1, after.Version, "a put with another %s of %s is taken for the same", name, a.ID)
+			changed[name] = true
+		}
+	}
+	require.Len(t, changed, reflect.TypeFor[Artefact]().NumField()-1)
+}
+
+// bump changes a value that has no rules; of a list, the last item.
+func bump(v reflect.Value) {
+	switch {
+	case v.Kind() == reflect.Slice:
+		list := reflect.MakeSlice(v.Type(), v.Len(), v.Len()) // the other is shared
+		reflect.Copy(list, v)
+		bump(list.Index(v.Len() - 1))
+		v.Set(list)
+	case v.Kind() == reflect.Struct:
+		bump(v.Field(v.NumField() - 1))
+	case v.Kind() == reflect.String:
+		v.SetString(v.String() + "x")
+	case v.CanInt():
+		v.SetInt(v.Int() + 1)
+	default:
+		v.SetUint(v.Uint() + 1)
+	}
+}

@@ -1,0 +1,57 @@
+package filestore
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/ctxpage/ctxpage/engine"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+)
+
+// A table of which one transaction reads many rows is read through one cursor: rows that are there, before, between and
+// behind them, and rows that the transaction itself wrote and deleted. The control is a table that keeps none.
+func TestReadsOfManyRows(t *testing.T) {
+	db, err := bbolt.Open(t.TempDir()+"/rows", 0o600, nil)
+	require.NoError(t, err)
+	defer db.Close()
+	const rows = 2000
+	key := func(n int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
+	require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
+		r := newBoltRows(tx)
+		for _, table := range []engine.Table{engine.TableSeg, engine.TableHeld} {
+			for n := 1; n < rows; n += 2 {
+				require.NoError(t, r.Put(table, key(n), key(n*n)))
+				require.Equal(t, key(n*n), r.Get(table, key(n)))
+			}
+			require.NoError(t, r.Delete(table, key(7)))
+			require.Nil(t, r.Get(table, key(7)))
+		}
+		return nil
+	}))
+	require.NoError(t, db.View(func(tx *bbolt.Tx) error {
+		r := newBoltRows(tx)
+		read := func(table engine.Table) float64 {
+			keys := make([][]byte, 100)
+			for i := range keys {
+				keys[i] = key(i * 997 % (rows + 50))
+			}
+			require.Equal(t, key(1), r.Get(table, key(1)))
+			for n := range rows + 50 {
+				if n%2 == 0 || n == 7 || n > rows {
+					require.Nil(t, r.Get(table, key(n)), n)
+				} else {
+					require.Equal(t, key(n*n), r.Get(table, key(n)))
+				}
+			}
+			return testing.AllocsPerRun(10, func() {
+				for _, k := range keys {
+					r.Get(table, k)
+				}
+			})
+		}
+		require.Zero(t, read(engine.TableSeg))
+		require.NotZero(t, read(engine.TableHeld))
+		return nil
+	}))
+}

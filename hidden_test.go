@@ -1,0 +1,244 @@
+package ctxpage
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ctxpage/ctxpage/engine"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/peek"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+)
+
+// hidings are edits of the file, each with right checksums and counts, that take the page "policy" out of what can be found
+// in the scope acme.
+func (e *editable) hidings() map[string]func(tx *bbolt.Tx) {
+	meta := func(tx *bbolt.Tx, n int) {
+		sys := tx.Bucket(names.Sys)
+		b, err := names.Recount(sys.Get(names.SysKey), func(r *engine.RowCounts) { r.Meta += n })
+		require.NoError(e.t, err)
+		require.NoError(e.t, sys.Put(names.SysKey, b))
+	}
+	return map[string]func(tx *bbolt.Tx){
+		"expired":    e.head("policy", headEdits["expired"]),
+		"distrusted": e.head("policy", headEdits["lower"]),
+		"deleted":    e.head("policy", headEdits["no pages"]),
+		"moved":      e.head("policy", headEdits["scope"]),
+		"other kind": e.head("policy", func(h *store.Head, _ *uint32) { h.Kind = KindTool }),
+		"replaced":   e.head("plain", func(h *store.Head, _ *uint32) { h.Supersedes = []string{"policy"} }),
+		"scope's name": func(tx *bbolt.Tx) {
+			require.NoError(e.t, tx.Bucket(names.Meta).Put(scopeKey(1), codec.Seal('m', scopeKey(1), []byte("evil"))))
+		},
+		"taken away": func(tx *bbolt.Tx) {
+			require.NoError(e.t, tx.Bucket(names.Meta).Delete(headKey(1, 1)))
+			meta(tx, -1)
+		},
+		"a version on top": func(tx *bbolt.Tx) {
+			b := tx.Bucket(names.Meta)
+			row, err := codec.Unseal('m', headKey(1, 1), slices.Clone(b.Get(headKey(1, 1))))
+			require.NoError(e.t, err)
+			row, err = engine.EditHead(peek.Token{}, row, func(h *store.Head, _ *uint32) {
+				h.Version, h.LSN, h.Deleted, h.Rows = 2, 2, true, nil
+			})
+			require.NoError(e.t, err)
+			require.NoError(e.t, b.Put(headKey(1, 2), codec.Seal('m', headKey(1, 2), row)))
+			meta(tx, 1)
+		},
+	}
+}
+
+// damaged counts the pages that a context says are damaged.
+func damaged(a *Assembly) (n int) {
+	for _, x := range a.Manifest.Excluded {
+		if x.Reason == store.ReasonDamaged {
+			n += x.Count
+		}
+	}
+	return n
+}
+
+// A page that an edit of the file hides from questions is counted as damaged by each of them, and no listing or export
+// passes over it. The control does not hold rows against the audit, and misses it in silence.
+func TestAHiddenPageIsTold(t *testing.T) {
+	ctx := context.Background()
+	e := newEditable(t)
+	hidings := e.hidings()
+	for _, name := range slices.Sorted(maps.Keys(hidings)) {
+		t.Run(name, func(t *testing.T) {
+			e.t = t
+			for _, trust := range []bool{false, true} {
+				db := e.edit(trust, hidings[name])
+				s := db.Scope("acme")
+				kinds := []Kind{KindMessage, KindFact, KindChunk}
+				a, err := s.Assemble(ctx, Query{Text: "how long do refunds take", Budget: 2000, Kinds: kinds})
+				require.NoError(t, err)
+				require.NotContains(t, a.Text(), editText)
+				found, err := s.Search(ctx, "refunds take", 10)
+				require.NoError(t, err)
+				left := slices.ContainsFunc(found.Left, func(l LeftOut) bool { return l.Reason == store.ReasonDamaged && l.Ref.ID == "policy" })
+				_, _, listed := s.List(ctx, "", "", 10)
+				_, exported := s.Export(ctx, &bytes.Buffer{})
+				if trust {
+					require.Zero(t, damaged(a))
+					require.False(t, left)
+					require.NotErrorIs(t, exported, ErrCorrupt)
+					continue
+				}
+				require.Positive(t, damaged(a), "%+v", a.Manifest.Excluded)
+				require.True(t, left, "%+v", found)
+				require.ErrorIs(t, listed, ErrCorrupt)
+				require.ErrorIs(t, exported, ErrCorrupt)
+				_, err = s.Get(ctx, "policy")
+				require.ErrorIs(t, err, ErrCorrupt, "and once that is known nothing older is served")
+
+				if name == "scope's name" {
+					continue
+				}
+				ref, err := s.Put(ctx, Artefact{ID: "policy", Text: "refunds take twenty days", Kind: KindFact}) // what is put anew is what holds
+				if err != nil {
+					require.ErrorIs(t, err, ErrCorrupt)
+					continue
+				}
+				v, err := s.GetRef(ctx, ref)
+				require.NoError(t, err)
+				require.Equal(t, "refunds take twenty days", v.Text)
+			}
+		})
+	}
+}
+
+// A database that nobody edited counts nothing as damaged, whatever has been done with it: versions, deletions, artefacts
+// that replace others, drafts approved and rejected, gc that drops, folds and forgets, checkpoints and none, reopened or not.
+func TestNothingIsHiddenOfASoundDatabase(t *testing.T) {
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db := openTest(t, path, Options{noSync: true})
+	s := db.Scope("acme", WithActor("writer"))
+	ask := func() {
+		t.Helper()
+		a, err := s.Assemble(ctx, Query{Text: "words of a page", Budget: 4000})
+		require.NoError(t, err)
+		require.Zero(t, damaged(a), "%+v", a.Manifest.Excluded)
+		_, _, err = s.List(ctx, "", "", 1000)
+		require.NoError(t, err)
+	}
+	reopen := func() {
+		t.Helper()
+		require.NoError(t, db.Close())
+		db = openTest(t, path, Options{noSync: true})
+		s = db.Scope("acme", WithActor("writer"))
+	}
+	long := strings.Repeat("words of a long page that is split into several. ", 200)
+	for round := range 4 {
+		for i := range 12 {
+			text := long[:200*(i+1)]
+			_, err := s.Put(ctx, Artefact{ID: string(rune('a' + i)), Text: strings.Repeat("x ", round) + text, Group: "talk"})
+			require.NoError(t, err)
+		}
+		_, err := s.Put(ctx, Artefact{ID: "successor", Text: "words that replace others", Supersedes: []string{"a", "b"}})
+		require.NoError(t, err)
+		require.NoError(t, s.Delete(ctx, "c"))
+		for _, id := range []string{"held", "done", "waits"} {
+			tx, err := s.Begin(ctx)
+			require.NoError(t, err)
+			require.NoError(t, tx.Put(ctx, Artefact{ID: id, Text: "words of a draft " + long[:round]}))
+			require.ErrorIs(t, tx.Commit(ctx, Verdict{}), ErrHeld)
+			switch id {
+			case "held":
+				_, err = db.Review().Approve(ctx, tx.ID(), Approval{By: "kim"})
+			case "done":
+				_, err = db.Review().Reject(ctx, tx.ID(), "kim", "no")
+			}
+			require.NoError(t, err)
+		}
+		ask()
+		reopen()
+		ask()
+		_, err = db.GC(ctx, GCOptions{KeepFor: -1, KeepRecords: 1, KeepNames: 1})
+		require.NoError(t, err)
+		ask()
+		reopen()
+		ask()
+	}
+	for i := range 12 {
+		if err := s.Delete(ctx, string(rune('a'+i))); !errors.Is(err, ErrNotFound) {
+			require.NoError(t, err)
+		}
+	}
+	reopen()
+	_, err := db.GC(ctx, GCOptions{KeepFor: -1, KeepRecords: 1, KeepNames: 1})
+	require.NoError(t, err)
+	reopen()
+	ask()
+	problems, err := db.Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	require.NoError(t, db.Close())
+}
+
+// A context without the directives of its scope would mislead: where an edit hides them there is none.
+func TestHiddenDirectivesAreNoContext(t *testing.T) {
+	ctx := context.Background()
+	dir := t.TempDir()
+	db := openTest(t, filepath.Join(dir, "agent.ctx"), Options{noSync: true})
+	_, err := db.Scope("acme").Directives().Step(ctx, "use tabs")
+	require.NoError(t, err)
+	_, err = db.Scope("acme").Put(ctx, Artefact{ID: "plain", Text: "shipping takes three days"})
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	e := &editable{t: t, dir: dir}
+	for field, change := range map[string]func(h *store.Head, scope *uint32){"kind": func(h *store.Head, _ *uint32) { h.Kind = KindFact }, "no pages": headEdits["no pages"], "expired": headEdits["expired"]} {
+		for _, trust := range []bool{false, true} {
+			db := e.edit(trust, e.head(DirectivesID, change))
+			_, err := db.Scope("acme").Assemble(ctx, Query{Text: "how long does shipping take", Budget: 2000})
+			if trust {
+				require.NoError(t, err, "the control")
+			} else {
+				require.ErrorIs(t, err, ErrCorrupt, field)
+			}
+		}
+	}
+}
+
+// An export of a file that was edited gives an error, and of what it gave before nothing that was edited.
+func TestAnEditedRowIsNotExported(t *testing.T) {
+	ctx := context.Background()
+	e := newEditable(t)
+	edits := map[string]func(tx *bbolt.Tx){
+		"text": func(tx *bbolt.Tx) {
+			require.NoError(e.t, tx.Bucket(names.Content).Put(textKey(1), codec.Seal('c', textKey(1), []byte("refunds take forty days"))))
+		},
+	}
+	for field, change := range headEdits {
+		edits[field] = e.head("policy", change)
+	}
+	for _, name := range slices.Sorted(maps.Keys(edits)) {
+		t.Run(name, func(t *testing.T) {
+			e.t = t
+			var out bytes.Buffer
+			_, err := e.edit(false, edits[name]).Scope("acme").Export(ctx, &out)
+			require.ErrorIs(t, err, ErrCorrupt)
+			require.NotContains(t, out.String(), "refunds")
+
+			out.Reset() // the control gives what the file says
+			_, err = e.edit(true, edits[name]).Scope("acme").Export(ctx, &out)
+			if err != nil {
+				return // a row that contradicts itself
+			}
+			for line := range strings.Lines(out.String()) {
+				var v Version
+				require.NoError(t, json.Unmarshal([]byte(line), &v))
+			}
+			require.True(t, name == "expired" || name == "no pages" || name == "scope" || strings.Contains(out.String(), "refunds"))
+		})
+	}
+}

@@ -1,0 +1,120 @@
+// Package freshness tells whether what is stored still is what its source says, and brings it up to date: the dirty check.
+//
+// A check of several artefacts goes through three steps:
+//
+//	glance   files whose stamp did not change are clean; a stat each, no read, no goroutine per file
+//	ask      the other sources, and those of all that the artefacts were made from, are probed at once and each once;
+//	         what changed is fetched. Nothing is written.
+//	write    what was fetched is committed, one artefact after the other in the order of the heads
+//
+//	clean ──probe differs──► pending ──Host.Write──► refetched
+//	  ▲                         │ fetch failed, read only, or dry
+//	  └──stamp or hash equal    └──► dirty, with a Reason: it is left out, or served as stale where that is asked for
+//
+// Writing waits until all have answered because page numbers break ties in a ranking and must not depend on which source
+// was quickest. No lock is held while a source runs. Fetching under a lock for each artefact was rejected: a source that
+// hangs would hold up every reader of its page; instead the second who wants a page waits for the first, or for its own
+// context (refetching).
+package freshness
+
+import (
+	"context"
+	"github.com/ctxpage/ctxpage/source"
+	"github.com/ctxpage/ctxpage/store"
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+// Host is what the dirty check needs of the database that runs it. All of it is set before the first check.
+type Host struct {
+	Store    store.Store
+	Files    *Files
+	Sources  map[string]source.Source // by scheme, file among them
+	Clock    func() time.Time
+	Timeout  time.Duration // for one call of a source
+	ReadOnly bool          // what is dirty is not fetched
+	Logger   *slog.Logger
+	// Write commits what sources gave as the next versions of artefacts of one scope: all, or none.
+	Write func(ctx context.Context, heads []*store.Head, fetched []Got) error
+	// Read gives the text, the date and the trust of a stored artefact, for a page: source.
+	Read func(ctx context.Context, scopes store.Scopes, l store.Located) (Got, error)
+}
+
+// Checker remembers across checks what was probed, and which artefacts of a scope come from a source. It may be used
+// concurrently.
+type Checker struct {
+	Host
+	Refetches atomic.Int64 // since it was made
+
+	memory  memory
+	sourced sourcedScopes
+}
+
+// New makes a checker that remembers nothing.
+func New(h Host) *Checker {
+	return &Checker{Host: h, memory: memory{seen: map[VersionKey]probed{}, busy: map[VersionKey]*refetching{}}}
+}
+
+// View is a checker as one scope sees it.
+type View struct {
+	*Checker
+	name  string
+	chain store.Scopes
+	dry   bool // it only looks: what is dirty is not fetched
+}
+
+// Of is the view of a scope.
+func (c *Checker) Of(scope string, chain store.Scopes) View {
+	return View{Checker: c, name: scope, chain: chain}
+}
+
+// Got is what a source gave.
+type Got struct {
+	source.Fetched
+	Trust store.Provenance // of the artefact that a page: source copies; 0: the source is a document
+}
+
+// Looking is the view for a run that only looks: what is dirty is reported and not fetched.
+func (s View) Looking() View {
+	s.dry = true
+	return s
+}
+
+// Known says whether anybody answers for a source.
+func (s *View) Known(src string) error {
+	_, _, err := s.source(src)
+	return err
+}
+
+// ProbeAgain asks the source of an artefact, as the scope that owns it names it.
+func (s *View) ProbeAgain(ctx context.Context, h *store.Head, have store.Validator) (store.Validator, error) {
+	return s.owner(h).probe(ctx, h.Artefact.Source, have)
+}
+
+// Copied finds what the page: source of an artefact copies.
+func (s *View) Copied(ctx context.Context, h *store.Head, key string) (store.Located, error) {
+	return pageSource{s.owner(h)}.locate(ctx, key)
+}
+
+// FilesOf lists the artefacts of a scope that come from files, and counts those that come from any source. The list is
+// empty when the count is above MaxListed. It must not be written to.
+func (c *Checker) FilesOf(ctx context.Context, scope string) (list []File, n int, err error) {
+	sc, err := c.sourced.of(ctx, c.Store, scope)
+	if err != nil {
+		return nil, 0, err
+	}
+	return sc.list, sc.n, nil
+}
+
+// OwnFiles says whether file: sources are read by this package, and not by one of the host's.
+func (c *Checker) OwnFiles() bool { return c.Sources["file"] == source.Source(c.Files) }
+
+// BeginSweep numbers a look at all files of an assembly; SeenClean tells what it found clean.
+func (c *Checker) BeginSweep() uint64 { return c.memory.sweeps.Add(1) }
+
+// SeenClean says whether the look of that number found the file of an artefact unchanged.
+func (c *Checker) SeenClean(h *store.Head, sweep uint64) bool {
+	last, known := c.memory.get(KeyOf(h))
+	return known && last.sweep == sweep
+}

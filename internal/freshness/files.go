@@ -1,0 +1,236 @@
+package freshness
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"github.com/cespare/xxhash/v2"
+	"github.com/ctxpage/ctxpage/source"
+	"github.com/ctxpage/ctxpage/store"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unicode/utf8"
+)
+
+// racy is how long after its mtime a file may still be written without the mtime changing: a stamp taken within it
+// proves nothing, so the content is hashed (git calls such entries racily clean).
+const racy = 2 * time.Second
+
+// Files is the source of file: artefacts. It reads files below one of its roots, through os.Root: no path, link or .. leads out of them.
+type Files struct {
+	mu    sync.RWMutex
+	roots []string
+	limit int64
+	now   func() time.Time
+}
+
+// NewFiles makes a source of files of at most limit bytes. No directory is allowed yet.
+func NewFiles(limit int64, now func() time.Time) *Files { return &Files{limit: limit, now: now} }
+
+// Allowed says whether a path is below an allowed directory. The error is a *FileRootError.
+func (s *Files) Allowed(path string) error {
+	_, _, err := s.nearest(path)
+	return err
+}
+
+// AddRoot allows a directory. Longer roots are tried first, so that the nearest one answers.
+func (s *Files) AddRoot(dir string) error {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return fmt.Errorf("ctxpage: file root %q: %w", dir, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.roots {
+		if r == abs {
+			return nil
+		}
+	}
+	s.roots = append(s.roots, abs)
+	return nil
+}
+
+// within opens the nearest root that holds the path, and gives the rest of it. The caller closes the root.
+func (s *Files) within(key string) (root *os.Root, rel string, err error) {
+	dir, rel, err := s.nearest(key)
+	if err != nil {
+		return nil, "", err
+	}
+	root, err = os.OpenRoot(dir)
+	return root, rel, err
+}
+
+// nearest names the nearest root that holds the path, and the rest of it.
+func (s *Files) nearest(key string) (dir, rel string, err error) {
+	if strings.ContainsRune(key, 0) || !filepath.IsAbs(key) {
+		return "", "", fmt.Errorf("ctxpage: source file:%s: expected an absolute path", key)
+	}
+	s.mu.RLock()
+	roots := s.roots
+	s.mu.RUnlock()
+	for _, r := range roots {
+		if name, ok := Below(r, key); ok && len(r) >= len(dir) {
+			dir, rel = r, name
+		}
+	}
+	if dir == "" {
+		return "", "", &store.FileRootError{Path: key}
+	}
+	return dir, rel, nil
+}
+
+func (s *Files) open(key string) (*os.File, error) {
+	root, rel, err := s.within(key)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	f, err := root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe must not keep the reader waiting
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		err = fmt.Errorf("%w: %w", store.ErrVanished, err) // the root is there, so it is the file that went
+	}
+	return f, err
+}
+
+// Below gives the path relative to a root, when it is lexically below it; os.Root guards the rest.
+func Below(root, path string) (string, bool) {
+	if path == root {
+		return "", false
+	}
+	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(root, "/"))
+	rest, slash := strings.CutPrefix(rest, "/")
+	return rest, ok && slash && rest != ""
+}
+
+func (s *Files) stat(key string) (*os.File, fs.FileInfo, error) {
+	f, err := s.open(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	fi, err := f.Stat()
+	switch {
+	case err != nil:
+	case !fi.Mode().IsRegular():
+		err = fmt.Errorf("ctxpage: source file:%s: expected a regular file, found %v", key, fi.Mode().Type())
+	case fi.Size() > s.limit:
+		err = fmt.Errorf("ctxpage: source file:%s: %d bytes, expected at most %d", key, fi.Size(), s.limit)
+	default:
+		return f, fi, nil
+	}
+	f.Close()
+	return nil, nil, err
+}
+
+// fileStamp is what a file is recognised by without reading it: size, mtime, ctime and inode. Whoever writes a file can
+// set its mtime back, but not its ctime, and a file that another one was moved over has another inode. A stamp taken
+// before the clock of the file system has moved on since the last change proves nothing, and is made so that no later one
+// equals it.
+func fileStamp(fi fs.FileInfo) string {
+	b := appendStamp(nil, fi)
+	if ctime, _ := changeOf(fi); time.Since(ctime) <= settles(ctime) {
+		b = append(b, "/unsettled"...)
+	}
+	return string(b)
+}
+
+// settles is how long after its ctime a file may still be changed without the ctime changing: a tick of the kernel, or
+// the unit of file systems that count whole seconds.
+func settles(ctime time.Time) time.Duration {
+	if ctime.Nanosecond() == 0 {
+		return racy
+	}
+	return 20 * time.Millisecond
+}
+
+func appendStamp(b []byte, fi fs.FileInfo) []byte {
+	ctime, inode := changeOf(fi)
+	b = append(strconv.AppendInt(b, fi.Size(), 10), '/')
+	b = append(strconv.AppendInt(b, fi.ModTime().UnixNano(), 10), '/')
+	b = append(strconv.AppendInt(b, ctime.UnixNano(), 10), '/')
+	return strconv.AppendUint(b, inode, 10)
+}
+
+// unchanged says whether the stamp alone proves that a file is what it was. It does not open the file: this is all
+// that a context of fifty files does fifty times.
+func (s *Files) unchanged(root *os.Root, rel string, have store.Validator) bool {
+	if have.Hash == 0 {
+		return false
+	}
+	var buf [96]byte
+	fi, err := root.Stat(rel)
+	return err == nil && fi.Mode().IsRegular() && fi.Size() <= s.limit && string(appendStamp(buf[:0], fi)) == have.Stamp && have.At.Sub(fi.ModTime()) > racy
+}
+
+// Probe compares stamps, and hashes only when they differ or were too fresh to prove anything.
+func (s *Files) Probe(ctx context.Context, key string, have store.Validator) (store.Validator, error) {
+	if root, rel, err := s.within(key); err == nil {
+		same := s.unchanged(root, rel, have)
+		root.Close()
+		if same {
+			return have, nil
+		}
+	}
+	f, fi, err := s.stat(key)
+	if err != nil {
+		return store.Validator{}, err
+	}
+	defer f.Close()
+	v := store.Validator{Stamp: fileStamp(fi), At: s.now()}
+	h := xxhash.New()
+	if _, err := io.Copy(h, io.LimitReader(f, s.limit+1)); err != nil {
+		return store.Validator{}, err
+	}
+	v.Hash = h.Sum64()
+	return v, ctx.Err()
+}
+
+// Fetch reads the file whole.
+func (s *Files) Fetch(_ context.Context, key string) (source.Fetched, error) {
+	f, fi, err := s.stat(key)
+	if err != nil {
+		return source.Fetched{}, err
+	}
+	defer f.Close()
+	at := s.now()
+	b, err := io.ReadAll(io.LimitReader(f, s.limit+1))
+	if err != nil {
+		return source.Fetched{}, err
+	}
+	if int64(len(b)) > s.limit {
+		return source.Fetched{}, fmt.Errorf("ctxpage: source file:%s: more than %d bytes", key, s.limit)
+	}
+	return source.Fetched{
+		Text: string(b), AsOf: fi.ModTime(),
+		Validator: store.Validator{Stamp: fileStamp(fi), Hash: xxhash.Sum64(b), At: at},
+	}, nil
+}
+
+// LooksLikeText reads the beginning of a file: what is refused here is not read whole at every refresh.
+func (s *Files) LooksLikeText(path string) bool {
+	f, err := s.open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	b := make([]byte, 8<<10)
+	n, err := io.ReadFull(f, b)
+	if b = b[:n]; n == 0 || err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return false
+	}
+	if n == cap(b) {
+		for range utf8.UTFMax - 1 { // a character may be cut
+			if r, size := utf8.DecodeLastRune(b); r == utf8.RuneError && size == 1 {
+				b = b[:len(b)-1]
+			}
+		}
+	}
+	return bytes.IndexByte(b, 0) < 0 && utf8.Valid(b)
+}

@@ -1,0 +1,342 @@
+package freshness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/source"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/storetest"
+	"github.com/stretchr/testify/require"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// plainLineage is the rule without a memo: each page walks all it was made from by itself. It is what ancestry must agree
+// with.
+type plainLineage struct {
+	s      *View
+	c      *round
+	probed map[VersionKey]store.Validator
+	writes bool
+}
+
+type plainWalk map[locator]bool
+
+func (p *plainLineage) freshen(heads []*store.Head) []Finding {
+	p.c, p.probed = &round{got: map[VersionKey]*refetching{}, own: map[VersionKey]*refetching{}}, map[VersionKey]store.Validator{}
+	defer p.s.memory.release(p.c.own)
+	out := make([]Finding, len(heads))
+	for i, h := range heads {
+		out[i] = p.via(p.s, h, plainWalk{})
+	}
+	p.writes = true
+	for i, h := range heads {
+		if out[i].pending {
+			out[i] = p.via(p.s, h, plainWalk{})
+		}
+	}
+	return out
+}
+
+func (p *plainLineage) via(s *View, h *store.Head, seen plainWalk) Finding {
+	s = s.owner(h)
+	if seen[locator{"", h.Scope, h.ID}] {
+		return Finding{}
+	}
+	seen[locator{"", h.Scope, h.ID}] = true
+	if r := p.lineage(s, h, seen); r.Reason != "" || r.pending || h.Artefact.Source == "" {
+		return r
+	}
+	if key, ok := strings.CutPrefix(h.Artefact.Source, "page:"); ok {
+		if l, err := (pageSource{s}).locate(context.Background(), key); err == nil && l.Current {
+			switch r := p.at(s, l, seen); {
+			case r.Reason != "":
+				return Finding{Dirty: true, Reason: reasonOf(r.Err), Err: r.Err}
+			case r.pending:
+				return Finding{pending: true}
+			}
+		}
+	}
+	return p.own(s, h)
+}
+
+func (p *plainLineage) at(s *View, l store.Located, seen plainWalk) Finding {
+	loaded, err := s.Store.Load(context.Background(), s.chain, l.Pages[:1], store.WantHead)
+	if err != nil || loaded[0].Err != nil {
+		return Finding{Dirty: true, Reason: reasonOf(errors.Join(err, loaded[0].Err)), Err: errors.Join(err, loaded[0].Err)}
+	}
+	return p.via(s, loaded[0].Head, seen)
+}
+
+func (p *plainLineage) own(s *View, h *store.Head) Finding {
+	ctx, k := context.Background(), KeyOf(h)
+	have := h.Source
+	if last, ok := s.memory.get(k); ok {
+		have = last.v
+	}
+	got, ok := p.probed[k]
+	if !ok {
+		var err error
+		if got, err = s.probe(ctx, h.Artefact.Source, have); err != nil {
+			return Finding{Dirty: true, Reason: reasonOf(err), Err: err}
+		}
+		p.probed[k] = got
+	}
+	if sameContent(have, got) {
+		return Finding{}
+	}
+	r := p.c.fetched(k)
+	if r == nil {
+		if r = s.fetchOnce(ctx, h, got, p.c); r == nil {
+			return Finding{}
+		}
+	}
+	switch {
+	case r.err != nil:
+		return Finding{Dirty: true, Reason: reasonOf(r.err), Err: r.err}
+	case !p.writes:
+		return Finding{Dirty: true, pending: true}
+	}
+	return s.writeRefetched(ctx, h, r)
+}
+
+func (p *plainLineage) lineage(s *View, h *store.Head, seen plainWalk) (out Finding) {
+	for _, ref := range h.DerivedFrom {
+		changed := func() (store.Located, bool) {
+			l, err := s.Store.Resolve(context.Background(), s.chain, store.Ref{Scope: ref.Scope, ID: ref.ID})
+			return l, err != nil || l.Version != ref.Version && !s.samePages(context.Background(), ref, l)
+		}
+		l, moved := changed()
+		if moved || s.ended(h, ref.ID, &l) != "" {
+			return Finding{Dirty: true, Reason: store.ReasonDerived}
+		}
+		switch r := p.at(s, l, seen); {
+		case r.Refetched:
+			if _, moved := changed(); moved {
+				return Finding{Dirty: true, Reason: store.ReasonDerived}
+			}
+		case r.pending:
+			out.pending = true
+		case r.Reason != "":
+			return Finding{Dirty: true, Reason: r.Reason}
+		}
+	}
+	return out
+}
+
+// texts is a source whose answers a test sets before it is asked.
+type texts struct {
+	mu     sync.Mutex
+	of     map[string]string
+	bad    map[string]bool
+	probes atomic.Int64
+}
+
+func (m *texts) Probe(_ context.Context, key string, _ store.Validator) (store.Validator, error) {
+	m.probes.Add(1)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.bad[key] {
+		return store.Validator{}, errors.New("out of order")
+	}
+	return store.Validator{Stamp: m.of[key]}, nil
+}
+
+func (m *texts) Fetch(_ context.Context, key string) (source.Fetched, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return source.Fetched{Text: m.of[key], Validator: store.Validator{Stamp: m.of[key]}}, nil
+}
+
+// world is a scope of the reference store and the checker over it.
+type world struct {
+	t   *testing.T
+	s   *View
+	now time.Time
+}
+
+func newWorld(t *testing.T, sources map[string]source.Source) *world {
+	w := &world{t: t, now: time.Unix(1_700_000_000, 0)}
+	clock := func() time.Time { return w.now }
+	st, err := storetest.NewMemory(storetest.Config{Now: clock})
+	require.NoError(t, err)
+	t.Cleanup(func() { st.Close() })
+	host := Host{Store: st, Files: NewFiles(store.MaxText, clock), Sources: sources, Clock: clock, Timeout: 10 * time.Second, Logger: slog.New(slog.DiscardHandler)}
+	host.Write = func(ctx context.Context, heads []*store.Head, fetched []Got) error {
+		b := store.Batch{Scope: heads[0].Scope}
+		for i, h := range heads {
+			a := h.Artefact
+			a.Text = fetched[i].Text
+			b.Puts = append(b.Puts, store.Put{Artefact: a, Source: fetched[i].Validator, Pages: onePage(a.Text)})
+			b.Expect = append(b.Expect, store.Precondition{Ref: store.Ref{Scope: h.Scope, ID: h.ID}, LSN: h.LSN})
+		}
+		return w.commit(b)
+	}
+	host.Read = func(ctx context.Context, scopes store.Scopes, l store.Located) (Got, error) {
+		loaded, err := st.Load(ctx, scopes, l.Pages, store.WantText)
+		if err != nil || loaded[0].Err != nil {
+			return Got{}, errors.Join(err, loaded[0].Err)
+		}
+		return Got{Fetched: source.Fetched{Text: loaded[0].Text}}, nil
+	}
+	v := New(host).Of("acme", store.ScopeChain("acme"))
+	w.s = &v
+	return w
+}
+
+func onePage(text string) []store.NewPage {
+	return []store.NewPage{{Text: text, Tokens: 1, Hash: store.ContentHash(text), Digest: store.SaltedDigest(make([]byte, store.DigestSaltSize), text)}}
+}
+
+func (w *world) commit(b store.Batch) error {
+	var err error
+	if b.ID, err = store.NewID(w.now, rand.NewChaCha8([32]byte{byte(w.s.Store.Mark().LSN), byte(w.s.Store.Mark().LSN >> 8)})); err != nil {
+		return err
+	}
+	b.Actor, b.Now, b.Leaf = "test", w.now, manifest.Record{Type: manifest.TypeCommit}
+	_, err = w.s.Store.Commit(context.Background(), b)
+	return err
+}
+
+// put writes an artefact as a transaction does: what has a source is fetched, versions of parents are fixed.
+func (w *world) put(a store.Artefact) {
+	ctx := context.Background()
+	p := store.Put{}
+	if a.Source != "" {
+		f, err := w.s.Fetch(ctx, a.Source)
+		require.NoError(w.t, err)
+		a.Text, p.Source = f.Text, f.Validator
+	}
+	for i := range a.DerivedFrom {
+		l, err := w.s.Store.Resolve(ctx, w.s.chain, store.Ref{Scope: a.DerivedFrom[i].Scope, ID: a.DerivedFrom[i].ID})
+		require.NoError(w.t, err)
+		a.DerivedFrom[i].Scope, a.DerivedFrom[i].Version = l.Scope, l.Version
+	}
+	a.KindDefaults()
+	p.Artefact, p.Pages = a, onePage(a.Text)
+	require.NoError(w.t, w.commit(store.Batch{Scope: "acme", Puts: []store.Put{p}}))
+}
+
+// head is the newest version of an artefact; nil when there is none that may be read.
+func (w *world) head(id string) *store.Head {
+	l, err := w.s.Store.Resolve(context.Background(), w.s.chain, store.Ref{ID: id})
+	if err != nil {
+		return nil
+	}
+	loaded, err := w.s.Store.Load(context.Background(), w.s.chain, l.Pages, store.WantHead)
+	require.NoError(w.t, err)
+	return loaded[0].Head
+}
+
+// family makes a random database of artefacts made from each other and then changes some of it, all by a seed.
+func family(t *testing.T, seed uint64, circles bool) (*View, *texts, []*store.Head) {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	m := &texts{of: map[string]string{}, bad: map[string]bool{}}
+	w := newWorld(t, map[string]source.Source{"text": m})
+	n := 4 + rnd.IntN(20)
+	id := func(i int) string { return fmt.Sprint("a", i) }
+	for i := range n {
+		a := store.Artefact{ID: id(i), Text: fmt.Sprint("text ", i)}
+		switch rnd.IntN(4) {
+		case 0:
+			m.of[a.ID] = a.Text
+			a.Text, a.Source = "", "text:"+a.ID
+		case 1:
+			if i > 0 {
+				a.Text, a.Source = "", "page:"+id(rnd.IntN(i))
+			}
+		}
+		for j := 0; i > 0 && j < rnd.IntN(4); j++ {
+			a.DerivedFrom = append(a.DerivedFrom, store.Ref{ID: id(rnd.IntN(i))})
+		}
+		if rnd.IntN(12) == 0 {
+			a.ExpiresAt = w.now.Add(time.Minute)
+		}
+		w.put(a)
+	}
+	if circles { // the text stays, so what was made from it stays valid, but it now was made from what follows
+		for range 3 {
+			if h := w.head(id(rnd.IntN(n))); h != nil && h.Artefact.Source == "" {
+				a := h.Artefact
+				a.Text = "text " + a.ID[1:]
+				a.DerivedFrom = append(slices.Clone(a.DerivedFrom), store.Ref{ID: id(rnd.IntN(n))})
+				w.put(a)
+			}
+		}
+	}
+	var heads []*store.Head
+	for i := range n {
+		if h := w.head(id(i)); h != nil {
+			heads = append(heads, h)
+		}
+	}
+	for range rnd.IntN(4) {
+		i := rnd.IntN(n)
+		switch rnd.IntN(5) {
+		case 0:
+			w.put(store.Artefact{ID: id(i), Text: "another text"})
+		case 1:
+			w.put(store.Artefact{ID: fmt.Sprint("new", i), Text: "instead", Supersedes: []string{id(i)}})
+		case 2:
+			m.of[id(i)] = "moved on"
+		case 3:
+			m.bad[id(i)] = true
+		case 4:
+			w.now = w.now.Add(2 * time.Minute)
+		}
+	}
+	return w.s, m, heads
+}
+
+// TestLineageAgrees holds the memo against the walk without one, over families of artefacts.
+func TestLineageAgrees(t *testing.T) {
+	kinds := map[string]int{}
+	for seed := range uint64(40) {
+		circles := seed%4 == 0
+		s, _, heads := family(t, seed, circles)
+		want := (&plainLineage{s: s}).freshen(heads)
+		s, m, heads := family(t, seed, circles)
+		before := m.probes.Load()
+		got := s.Freshen(t.Context(), heads, 0)
+		require.LessOrEqual(t, m.probes.Load()-before, int64(len(heads)), "each source is asked once")
+		for i := range heads {
+			if circles { // which of several reasons comes first depends on where a walk enters the circle
+				require.Equal(t, want[i].Reason != "", got[i].Reason != "", "seed %d %s: %v %v", seed, heads[i].ID, want[i], got[i])
+				continue
+			}
+			want[i].Err, got[i].Err = nil, nil
+			require.Equal(t, want[i], got[i], "seed %d %s", seed, heads[i].ID)
+			kinds[fmt.Sprint(got[i].Reason, got[i].Refetched)]++
+		}
+	}
+	require.GreaterOrEqual(t, len(kinds), 4, "fresh, refetched, derived and failed all happened: %v", kinds)
+}
+
+// TestTooMuchLineage: beyond the bound a page is left out and says why; the others are served.
+func TestTooMuchLineage(t *testing.T) {
+	w := newWorld(t, nil)
+	g := newAncestry(w.s, 0, &round{got: map[VersionKey]*refetching{}, own: map[VersionKey]*refetching{}})
+	w.put(store.Artefact{ID: "base", Text: "base"})
+	var heads []*store.Head
+	for _, id := range []string{"one", "two"} {
+		w.put(store.Artefact{ID: id, Text: id, DerivedFrom: []store.Ref{{ID: "base"}}})
+		heads = append(heads, w.head(id))
+	}
+	g.count = maxLines - 1
+	for _, h := range heads {
+		g.survey(t.Context(), h)
+	}
+	g.ask(t.Context(), heads, []int{0, 1})
+	require.Equal(t, Finding{}, g.verdict(t.Context(), heads[0]))
+	r := g.verdict(t.Context(), heads[1])
+	require.Equal(t, store.ReasonDerived, r.Reason)
+	require.ErrorContains(t, r.Err, "expected fewer")
+}

@@ -1,0 +1,175 @@
+package freshness
+
+import (
+	"context"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/store"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// MaxListed is how many sourced artefacts a scope may have for their files to be listed.
+	MaxListed = 10_000
+	// aheadTimeout bounds a look at all files: a mount that hangs must not stop every question. Candidates are probed
+	// again, each under Host.Timeout.
+	aheadTimeout = time.Second
+	// aheadStep is how many files one of those who look takes at a time: neighbours share a directory.
+	aheadStep = 16
+	// maxSourced is how many sourced artefacts are remembered for all scopes together.
+	maxSourced = 1 << 16
+)
+
+// sourcedScopes remembers which artefacts of a scope come from a source. It follows the catalogue by LSN, so that a scope
+// in which no such artefact changed costs one comparison.
+type sourcedScopes struct {
+	mu sync.Mutex
+	in map[string]*sourcedScope
+	n  int // entries of all lists
+}
+
+// sourcedScope is immutable once made.
+type sourcedScope struct {
+	lsn  uint64
+	n    int    // artefacts with a source
+	list []File // those with a file: source, by id; nil when n is above maxListed
+}
+
+// File is an artefact that comes from a file.
+type File struct {
+	Page    store.PageKey
+	key     VersionKey
+	Path    string
+	have    store.Validator
+	expires int64
+	Pages   int
+	lone    bool // derived from nothing else: the file alone decides whether it is clean
+}
+
+// Origin names an artefact whatever its version.
+type Origin struct{ Scope, ID string }
+
+// OriginOf names the artefact that a head is of.
+func OriginOf(h *store.Head) Origin { return Origin{h.Scope, h.ID} }
+
+// Origin names the artefact that comes from the file.
+func (f *File) Origin() Origin { return Origin{f.key.scope, f.key.id} }
+
+// of gives the sourced artefacts of a scope as they are now.
+func (c *sourcedScopes) of(ctx context.Context, st store.Store, scope string) (*sourcedScope, error) {
+	c.mu.Lock()
+	last := c.in[scope]
+	c.mu.Unlock()
+	if last == nil {
+		last = &sourcedScope{}
+	}
+	found, err := st.Scan(ctx, store.ScanQuery{What: store.ScanSourced, Scopes: store.Scopes{scope}, Known: last.lsn})
+	if err != nil || found.Same {
+		return last, err
+	}
+	next := &sourcedScope{lsn: found.LSN, n: len(found.Keys)}
+	if next.n <= MaxListed {
+		if next.list, err = listSourced(ctx, st, scope, last.list, found.Keys); err != nil {
+			return nil, err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.in == nil || c.n+len(next.list) > maxSourced {
+		c.in, c.n = map[string]*sourcedScope{}, 0 // forgetting costs a scan each, nothing else
+	}
+	if old := c.in[scope]; old != nil {
+		c.n -= len(old.list)
+	}
+	c.in[scope], c.n = next, c.n+len(next.list)
+	return next, nil
+}
+
+// listSourced describes the artefacts named by keys, taking over what is known of them.
+func listSourced(ctx context.Context, st store.Store, scope string, known []File, keys []store.PageKey) ([]File, error) {
+	have := make(map[store.PageKey]*File, len(known))
+	for i := range known {
+		have[known[i].Page] = &known[i]
+	}
+	var missing []store.PageKey
+	for _, k := range keys {
+		if have[k] == nil {
+			missing = append(missing, k)
+		}
+	}
+	loaded, err := st.Load(ctx, store.Scopes{scope}, missing, store.WantHead)
+	if err != nil {
+		return nil, err
+	}
+	for i := range loaded {
+		h := loaded[i].Head
+		if loaded[i].Err != nil || h == nil {
+			continue // whoever reads it is told
+		}
+		path, _ := strings.CutPrefix(h.Artefact.Source, "file:")
+		if path == h.Artefact.Source {
+			path = ""
+		}
+		have[missing[i]] = &File{
+			Page: missing[i], key: KeyOf(h), Path: path, have: h.Source, expires: codec.Micros(h.ExpiresAt), Pages: len(h.Rows), lone: len(h.DerivedFrom) == 0,
+		}
+	}
+	list := make([]File, 0, len(keys))
+	for _, k := range keys {
+		if r := have[k]; r != nil && r.Path != "" {
+			list = append(list, *r)
+		}
+	}
+	return list, nil
+}
+
+// LookAt compares files with what is known of them, and gives those that do not look the same, and how many could not be
+// looked at in time. Those that do are marked as seen by a sweep.
+func (s *View) LookAt(ctx context.Context, files []File, policy time.Duration, now time.Time, sweep uint64) (changed []int, unasked int) {
+	g := &glances{files: s.Files, done: make(chan struct{}), looks: make([]look, 0, len(files)), step: aheadStep}
+	memory := &s.memory
+	memory.mu.Lock()
+	for i := range files {
+		f := &files[i]
+		if f.expires != 0 && f.expires <= codec.Micros(now) {
+			continue
+		}
+		have := f.have
+		if last, known := memory.seen[f.key]; known {
+			if age := now.Sub(last.at); age >= 0 && age < policy {
+				continue
+			}
+			have = last.v
+		}
+		g.looks = append(g.looks, look{at: i, key: f.Path, have: have})
+	}
+	memory.mu.Unlock()
+	if len(g.looks) == 0 {
+		return nil, 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, min(aheadTimeout, s.Timeout))
+	defer cancel()
+	g.run()
+	select {
+	case <-g.done:
+	case <-ctx.Done():
+		g.next.Store(int64(len(g.looks)))
+	}
+	memory.mu.Lock()
+	defer memory.mu.Unlock()
+	for i := range g.looks {
+		l := &g.looks[i]
+		switch f := &files[l.at]; l.state.Load() {
+		case lookSame:
+			if f.lone {
+				memory.enter(f.key, probed{at: now, v: l.have, sweep: sweep})
+			}
+		case lookOther:
+			changed = append(changed, l.at)
+		default:
+			unasked++
+		}
+	}
+	return changed, unasked
+}

@@ -1,0 +1,126 @@
+package journal
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/ctxpage/ctxpage/directive"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// Keys of state rows. A log key ends in a version, which has no slash, so no two scopes share one.
+const (
+	prefix      = "directive/"
+	statePrefix = prefix + "state/"
+	logPrefix   = prefix + "log/"
+)
+
+// StateKey is the key of the newest version of a scope's directives.
+func StateKey(scope string) string { return statePrefix + scope }
+
+// LogKey is the key of one version.
+func LogKey(scope string, version uint64) string {
+	return logPrefix + scope + "/" + strconv.FormatUint(version, 10)
+}
+
+// StateKind says what a store must know of these rows.
+func StateKind() store.StateKind { return store.StateKind{Prefix: prefix, Copy: true, Unit: unit} }
+
+// unit is the rows of one scope, without whose state row the journal says nothing.
+func unit(key string) store.StateUnit {
+	scope, ok := strings.CutPrefix(key, statePrefix)
+	if !ok {
+		scope = strings.TrimPrefix(key, logPrefix)
+		scope = scope[:max(0, strings.LastIndexByte(scope, '/'))]
+	}
+	return store.StateUnit{Name: "directives of " + scope, Key: StateKey(scope), Page: store.Ref{Scope: scope, ID: PageID}}
+}
+
+// wire is the row of a version; the state row repeats the newest. Its checkpoint is a directive checkpoint.
+type wire struct {
+	//lint:ignore U1000 msgpack looks for it
+	_msgpack   struct{} `msgpack:",as_array"`
+	Version    uint64
+	At         int64 // unix µs
+	Actor      string
+	Action     string
+	Input      string
+	Kind       uint8
+	Changed    bool
+	Prompt     string
+	Code       string
+	Repair     []string
+	Scope      string
+	Checkpoint []byte
+}
+
+// Pack encodes the row of a version.
+func Pack(e *directive.Entry) ([]byte, error) {
+	b, err := msgpack.Marshal(&wire{
+		Version: e.Version, At: codec.Micros(e.At), Actor: e.Actor, Action: e.Action, Input: e.Input, Kind: uint8(e.Decision.Kind),
+		Changed: e.Decision.Changed, Prompt: e.Decision.Prompt, Code: string(e.Decision.Code), Repair: e.Decision.Repair,
+		Scope: e.Decision.Scope, Checkpoint: directive.ExportCheckpoint(e.After),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ctxpage: encode directives: %w", err)
+	}
+	return b, nil
+}
+
+func unpack(row []byte) (out directive.Entry, err error) {
+	var w wire
+	if err := codec.Unpack(row, &w); err != nil {
+		return out, err
+	}
+	if w.Version == 0 {
+		return out, fmt.Errorf("%w: directives of version 0", codec.ErrMalformed)
+	}
+	after, err := directive.ImportCheckpoint(w.Checkpoint)
+	if err != nil {
+		return out, err
+	}
+	out = directive.Entry{
+		Version: w.Version, At: codec.FromMicros(w.At), Actor: w.Actor, Action: w.Action, Input: w.Input, After: after,
+		Decision: directive.Decision{
+			Kind: directive.Kind(w.Kind), Changed: w.Changed, Prompt: w.Prompt, Code: directive.Code(w.Code), Repair: w.Repair, Scope: w.Scope,
+		},
+	}
+	if out.Decision.Kind == directive.Update {
+		out.Decision.State = after.State
+	}
+	return out, nil
+}
+
+// Journal reads the directives of a store. The zero value is of no use.
+type Journal struct {
+	Store store.Store
+	File  string // names the database in an error
+}
+
+// At gives one version; its Version is 0 when the scope has none such.
+func (j Journal) At(ctx context.Context, scope string, version uint64) (directive.Entry, error) {
+	e, _, err := j.row(ctx, LogKey(scope, version))
+	return e, err
+}
+
+// Newest gives the version that holds; its Version is 0 before the first change.
+func (j Journal) Newest(ctx context.Context, scope string) (directive.Entry, error) {
+	e, _, err := j.row(ctx, StateKey(scope))
+	return e, err
+}
+
+// row reads a row of directives, with the LSN of its last change; version and LSN are 0 when there is none.
+func (j Journal) row(ctx context.Context, key string) (out directive.Entry, lsn uint64, err error) {
+	row, err := j.Store.State(ctx, key)
+	if err != nil || row.Value == nil {
+		return out, 0, err
+	}
+	if out, err = unpack(row.Value); err != nil {
+		return out, 0, &store.CorruptError{File: j.File, Err: fmt.Errorf("state row %q: %w", key, err)}
+	}
+	return out, row.LSN, nil
+}

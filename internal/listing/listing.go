@@ -1,0 +1,55 @@
+// Package listing turns a read that gives a part of a list at a time into a sequence for range.
+package listing
+
+import (
+	"context"
+	"errors"
+	"iter"
+)
+
+// All ranges over a list that read gives in parts, from start on. Read returns a part, the place of the next part, and
+// whether there is one.
+//
+// An error is yielded once, as the last pair, with the zero value. If read returns an error and says that there is a
+// next part, the error is about items it left out: the others are yielded first and the error at the end, joined with
+// those of other parts. The context is checked before each item; its end is an error like any other. Breaking out of
+// the loop reads no further part and reports nothing. Each range over the sequence reads the list anew.
+func All[T, P any](ctx context.Context, start P, read func(at P) (part []T, next P, more bool, err error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		var left error // what is wrong with items that were left out
+		fail := func(err error) {
+			if left != nil {
+				err = errors.Join(left, err)
+			}
+			yield(none, err)
+		}
+		for at, more := start, true; more; {
+			if err := ctx.Err(); err != nil {
+				fail(err)
+				return
+			}
+			part, next, ok, err := read(at)
+			for _, x := range part {
+				if err := ctx.Err(); err != nil {
+					fail(err)
+					return
+				}
+				if !yield(x, nil) {
+					return
+				}
+			}
+			switch {
+			case err != nil && !ok:
+				fail(err)
+				return
+			case err != nil:
+				left = errors.Join(left, err)
+			}
+			at, more = next, ok
+		}
+		if left != nil {
+			yield(none, left)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package shown
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// A draft of an open transaction has no version yet, and may never get one. What a context showed of drafts is therefore
+// kept in a state row of its own, which nothing but a replay reads: no search, no listing, no export.
+//
+// It is committed before the manifest of the context. A crash in between leaves a row that no manifest names.
+
+// Drafts gathers what a context shows of drafts, in the order of their pages in the manifest.
+type Drafts struct {
+	row draftsRow
+	at  map[*store.Put]int
+}
+
+// draftsRow holds the drafts in a context. Fields are written in order; new ones go to the end.
+type draftsRow struct {
+	//lint:ignore U1000 msgpack looks for it
+	_msgpack struct{} `msgpack:",as_array"`
+	Actor    string
+	Puts     []store.Put
+	Shown    []shownDraft // in the order of their pages in the manifest
+}
+
+type shownDraft struct {
+	//lint:ignore U1000 msgpack looks for it
+	_msgpack struct{} `msgpack:",as_array"`
+	Put      int      // index in Puts
+	Page     int      // counted from 1
+}
+
+const draftsPrefix = "drafts/"
+
+// DraftsKind says what a store must know of these rows.
+func DraftsKind() store.StateKind { return store.StateKind{Prefix: draftsPrefix, Past: past} }
+
+// past: only a replay of its context reads the row.
+func past(key string) (at int64, of store.Ref) {
+	trace, _, _ := strings.Cut(strings.TrimPrefix(key, draftsPrefix), "/")
+	if id, err := ulid.ParseStrict(trace); err == nil {
+		at = int64(id.Time()) * 1000
+	}
+	return at, store.Ref{}
+}
+
+// draftsKey tells contexts with one trace apart by what they showed.
+func draftsKey(leaf *manifest.Record) string {
+	return draftsPrefix + leaf.Trace + "/" + hex.EncodeToString(leaf.Rendered)
+}
+
+// Add notes that a page of a draft, counted from 1, is shown.
+func (d *Drafts) Add(p *store.Put, page int) {
+	i, ok := d.at[p]
+	if !ok {
+		if d.at == nil {
+			d.at = map[*store.Put]int{}
+		}
+		i = len(d.row.Puts)
+		d.at[p] = i
+		d.row.Puts = append(d.row.Puts, untold(p))
+	}
+	d.row.Puts[i].Pages[page-1].Text = p.Pages[page-1].Text
+	d.row.Shown = append(d.row.Shown, shownDraft{Put: i, Page: page})
+}
+
+// Row is the state row of a context by actor; ok says whether there is anything to keep. It needs no precondition: the
+// key is a digest of what was shown, so whoever else writes this row writes the same.
+func (d *Drafts) Row(leaf *manifest.Record, actor string) (row store.StateRow, ok bool, err error) {
+	if len(d.row.Shown) == 0 {
+		return row, false, nil
+	}
+	d.row.Actor = actor
+	row.Key = draftsKey(leaf)
+	row.Value, err = msgpack.Marshal(&d.row)
+	return row, err == nil, err
+}
+
+// untold is a put without the texts of its pages: a context shows a few pages of a draft, which may have thousands.
+func untold(p *store.Put) store.Put {
+	out := *p
+	out.Pages = slices.Clone(p.Pages)
+	for i := range out.Pages {
+		out.Pages[i].Text = ""
+	}
+	return out
+}
+
+// drafts gives the drafts of a past context as if they were pages, in the order of its manifest; nil when none are kept.
+func (a Again) drafts(ctx context.Context, leaf *manifest.Record) ([]store.Loaded, error) {
+	key := draftsKey(leaf)
+	stored, err := a.Store.State(ctx, key)
+	if err != nil || stored.Value == nil {
+		return nil, err
+	}
+	var row draftsRow
+	if err := codec.Unpack(stored.Value, &row); err != nil {
+		return nil, &store.CorruptError{File: a.File, Err: fmt.Errorf("state row %q: %w", key, err)}
+	}
+	out := make([]store.Loaded, len(row.Shown))
+	for i, d := range row.Shown {
+		if d.Put < 0 || d.Put >= len(row.Puts) || d.Page < 1 || d.Page > len(row.Puts[d.Put].Pages) {
+			return nil, &store.CorruptError{File: a.File, Err: fmt.Errorf("state row %q: draft %d is page %d of artefact %d", key, i, d.Page, d.Put)}
+		}
+		p := &row.Puts[d.Put]
+		out[i] = store.Loaded{Head: DraftHead(p, leaf.Scope, row.Actor), Page: d.Page, Text: p.Pages[d.Page-1].Text}
+	}
+	return out, nil
+}
+
+// DraftHead is the head a draft would have.
+func DraftHead(p *store.Put, scope, actor string) *store.Head {
+	rows := make([]store.PageRow, len(p.Pages))
+	for i, page := range p.Pages {
+		rows[i] = store.PageRow{Tokens: uint32(page.Tokens), Digest: page.Digest}
+	}
+	h := &store.Head{Artefact: p.Artefact, Scope: scope, Actor: actor, Rows: rows, Counter: p.Counter}
+	h.ToolCalls = slices.Clone(h.ToolCalls) // a context outlives the draft, which its caller may change
+	return h
+}

@@ -1,0 +1,117 @@
+// Package shown has pages as a model is shown them: header, form, cuts, turns put together. What it makes depends on
+// what is stored and on the manifest alone, so that a past context can be shown again to the byte (Again), the drafts of
+// a transaction that stood in it included.
+package shown
+
+import (
+	"encoding/hex"
+	"slices"
+	"strings"
+
+	"github.com/ctxpage/ctxpage/internal/cut"
+	"github.com/ctxpage/ctxpage/internal/journal"
+	"github.com/ctxpage/ctxpage/internal/talk"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/render"
+	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Page is a page of a context and the form it was given.
+type Page struct {
+	Head  *store.Head
+	Ref   string
+	Text  string
+	Page  int // counted from 1
+	Form  manifest.Form
+	Stale bool
+}
+
+// Pages appends the pages of a context, turns of several pages put together.
+func Pages(dst []render.Page, shown []Page, session string) []render.Page {
+	m := merger{pages: slices.Grow(dst, len(shown))}
+	for i := range shown {
+		m.add(&shown[i], session)
+	}
+	return m.pages
+}
+
+// Render is the page as it is rendered for a session, or for none.
+func (p *Page) Render(session string) render.Page {
+	h := p.Head
+	out := render.Page{
+		Ref: p.Ref, Kind: h.Kind.String(), Provenance: trust(h, p.Form).String(), Source: h.Artefact.Source, Date: h.CurrentAsOf,
+		Stale: p.Stale, Form: p.Form.String(), Name: h.Name, Text: p.Text,
+	}
+	switch {
+	case h.Kind == store.KindSystem:
+		out.Role, out.Stable = render.RoleSystem, true
+		if journal.IsPage(h.Kind, h.ID) {
+			out.Kind = "directive"
+		}
+	case IsTurn(h, session):
+		out.Role, out.ToolCallID = store.SpokenAs(h.Role), h.ToolCallID
+		for _, c := range h.ToolCalls {
+			if p.Form == manifest.FormStub {
+				c.Arguments = "{}" // a stub says that there is more, and how to get it
+			}
+			out.ToolCalls = append(out.ToolCalls, render.ToolCall{ID: c.ID, Type: c.Type, Name: c.Name, Arguments: c.Arguments})
+		}
+	}
+	out.Stable = out.Stable || h.Pinned
+	return out
+}
+
+// trust is the provenance a header shows. A summary is a model's words: it is worth at most what the gate lets through,
+// whatever it sums up.
+func trust(h *store.Head, form manifest.Form) store.Provenance {
+	if form == manifest.FormSummary {
+		return min(h.Provenance, store.Validated)
+	}
+	return h.Provenance
+}
+
+// IsTurn says whether a page is a message of a session's requests. One with a role that no provider takes is data,
+// whatever calls it has.
+func IsTurn(h *store.Head, session string) bool {
+	return session != "" && h.Group == session && h.Kind == store.KindMessage && (h.Role == "" || slices.Contains(store.Roles, h.Role))
+}
+
+// Stub is what stands for a turn whose title is known.
+func Stub(h *store.Head, title string) string {
+	return session.StubText(store.Ref{Scope: h.Scope, ID: h.ID}.String(), hex.EncodeToString(h.Rows[0].Digest[:6]), talk.SumTokens(h.Rows), title)
+}
+
+// Cut is a page cut to ranges. The lines of directives stand for themselves: a mark at a gap would only make one ask
+// what is missing.
+func Cut(k store.Kind, id, text string, cuts [][2]uint32) string {
+	if !journal.IsPage(k, id) {
+		return cut.Show(text, cuts)
+	}
+	var b strings.Builder
+	for _, r := range cuts {
+		b.WriteString(text[r[0]:r[1]])
+	}
+	return b.String()
+}
+
+// merger puts the pages of one turn together again: a provider takes one message for a call or a result.
+type merger struct {
+	pages []render.Page
+	last  *store.Head
+	page  int
+}
+
+func (m *merger) add(s *Page, session string) {
+	h, p := s.Head, s.Render(session)
+	whole := s.Form == manifest.FormFull
+	if n := len(m.pages); n > 0 && whole && p.Role != "" && p.Role != render.RoleSystem && m.last != nil && m.last.ID == h.ID && m.last.Scope == h.Scope && s.Page == m.page+1 {
+		m.pages[n-1].Text += p.Text
+		m.page = s.Page
+		return
+	}
+	m.pages = append(m.pages, p)
+	if m.last, m.page = nil, s.Page; whole {
+		m.last = h
+	}
+}

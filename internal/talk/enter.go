@@ -1,0 +1,186 @@
+package talk
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Enter decides which turns enter: those that stand in the window and may find room, in the order in which they are given it.
+// Of the others it says how many are left out for which reason, and which the question asks for most. It takes the pages of
+// turns that do not compete out of the hits.
+func (o *Offer) Enter(hits []store.Candidate) (in []*TurnIn, rest []store.Candidate, left []store.Excluded) {
+	if len(o.Turns) == 0 {
+		return nil, hits, nil
+	}
+	o.found = map[uint64]*store.Candidate{}
+	for i, c := range hits {
+		t, ok := o.turnOf[c.Key.Num]
+		if !ok {
+			rest = append(rest, c)
+			continue
+		}
+		o.found[c.Key.Num] = &hits[i]
+		if !o.Turns[t].Managed && !o.Turns[t].Newest {
+			rest = append(rest, c)
+		}
+	}
+	room, out := o.q.Budget, map[string]*store.Excluded{}
+	for _, i := range o.order() {
+		t := &o.Turns[i]
+		if !t.Managed && !t.Newest {
+			continue
+		}
+		reason := o.refuse(t)
+		if reason == "" && !t.Newest && !t.Pinned && room < 0 {
+			reason = o.q.NoRoom
+		}
+		if reason != "" {
+			o.leave(out, t, reason)
+			continue
+		}
+		t.Late = 1 - max(float64(room), 0)/float64(o.q.Budget)
+		room -= Room(t.Size, o.q.Budget)
+		in = append(in, t)
+	}
+	for of, n := range o.More { // some of each were named
+		if n > 0 && len(o.q.Kinds) > 0 && !slices.Contains(o.q.Kinds, of.Kind) {
+			out[store.ReasonKind].Count += n
+		} else if n > 0 {
+			out[of.Why].Count += n
+		}
+	}
+	for _, reason := range slices.Sorted(maps.Keys(out)) {
+		left = append(left, *out[reason])
+	}
+	return in, rest, left
+}
+
+// Complete adds to hits that compete the calls and results they go with, which the question may not have found: they are
+// worth what the one is worth that was.
+func (o *Offer) Complete(hits []store.Candidate) []store.Candidate {
+	units := map[int]*store.Candidate{} // the best of each
+	there := map[uint64]bool{}
+	for i := range hits {
+		c := &hits[i]
+		there[c.Key.Num] = true
+		if t, ok := o.turnOf[c.Key.Num]; ok && o.Turns[t].Tool != nil {
+			if best := units[o.Turns[t].Unit]; best == nil || best.Lexical.Score < c.Lexical.Score {
+				units[o.Turns[t].Unit] = c
+			}
+		}
+	}
+	if len(units) == 0 {
+		return hits
+	}
+	out := slices.Clip(hits)
+	for i := range o.Turns {
+		t := &o.Turns[i]
+		best := units[t.Unit]
+		if best == nil || o.refuse(t) != "" {
+			continue
+		}
+		for p, num := range t.Nums {
+			if !there[num] {
+				c := *o.candidate(t, p)
+				c.Lexical.Score, c.Lexical.Near = best.Lexical.Score, best.Lexical.Score
+				out = append(out, c)
+				o.turnOf[num] = i
+			}
+		}
+	}
+	return out
+}
+
+// order is the order in which turns are given room: whole ones before stubs, the better before the worse, the newer
+// before the older.
+func (o *Offer) order() []int {
+	type place struct {
+		at, stub int
+		score    float64
+	}
+	order := make([]place, len(o.Turns))
+	for i := range o.Turns {
+		t := &o.Turns[i]
+		p := &order[len(order)-1-i] // of equal ones the newest is first: then there is little to sort
+		if *p = (place{at: i, score: t.Score}); t.Level == session.Stub && t.Group == "" {
+			p.stub = 1
+		}
+	}
+	slices.SortFunc(order, func(x, y place) int {
+		return cmp.Or(x.stub-y.stub, cmp.Compare(y.score, x.score), y.at-x.at)
+	})
+	at := make([]int, len(order))
+	for i := range order {
+		at[i] = order[i].at
+	}
+	return at
+}
+
+// refuse is the rule that keeps a turn out, "" when none does.
+func (o *Offer) refuse(t *TurnIn) string {
+	switch {
+	case t.Expires != 0 && t.Expires <= o.q.Now:
+		return store.ReasonExpired
+	case len(o.q.Kinds) > 0 && !slices.Contains(o.q.Kinds, t.Kind):
+		return store.ReasonKind
+	case t.Level == session.Cold:
+		return t.Why
+	case t.masked:
+		return o.q.Hidden
+	}
+	return ""
+}
+
+// leave counts a turn that is left out, and names it while there is room, those the question asks for first.
+func (o *Offer) leave(left map[string]*store.Excluded, t *TurnIn, reason string) {
+	e := left[reason]
+	if e == nil {
+		e = &store.Excluded{Reason: reason}
+		left[reason] = e
+	}
+	e.Count++
+	score := 0.0
+	if hit := o.found[t.Nums[0]]; hit != nil {
+		score = hit.Lexical.Score
+	}
+	if n := len(e.Nearest); n == MaxNamed && e.Nearest[n-1].Lexical.Score >= score {
+		return
+	}
+	c := *o.Candidate(t, 0)
+	if k := slices.IndexFunc(e.Nearest, func(o store.Candidate) bool { return o.Lexical.Score < c.Lexical.Score }); k >= 0 {
+		e.Nearest = slices.Insert(e.Nearest, k, c)
+	} else {
+		e.Nearest = append(e.Nearest, c)
+	}
+	e.Nearest = e.Nearest[:min(len(e.Nearest), MaxNamed)]
+}
+
+// Candidate is a page of a turn as the index found it, or as it would be if it had.
+func (o *Offer) Candidate(t *TurnIn, page int) *store.Candidate {
+	if c := o.found[t.Nums[page]]; c != nil {
+		return c
+	}
+	return o.candidate(t, page)
+}
+
+func (o *Offer) candidate(t *TurnIn, page int) *store.Candidate {
+	return &store.Candidate{
+		Key: store.PageKey{Num: t.Nums[page], Version: t.Version}, Ref: store.Ref{Scope: o.scope, ID: t.ID, Page: page + 1, Version: t.Version}, Kind: t.Kind, Provenance: t.Prov,
+		AsOf: t.AsOf, Tokens: t.Stored / len(t.Nums), GroupName: o.session, Seq: t.Seq,
+	}
+}
+
+// Found is the turn of a page that the index found, nil: it is of none.
+func (o *Offer) Found(page uint64) *TurnIn {
+	if i, ok := o.turnOf[page]; ok {
+		return &o.Turns[i]
+	}
+	return nil
+}
+
+// Managed says whether pass, window or pin decide about the turns; else they compete as pages do.
+func (o *Offer) Managed() bool { return len(o.Turns) > 0 && o.Turns[0].Managed }

@@ -1,0 +1,185 @@
+// Package vectors has the vectors of pages and questions: those the store keeps, and those an embedder is asked for. What
+// an embedder says is checked here; who is compared with whom is decided above.
+package vectors
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/ctxpage/ctxpage/internal/bounded"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+const (
+	// MaxNumbers is the length of the longest vector.
+	MaxNumbers = 1 << 16
+	// chunk is how many pages a call asks for: what was embedded is kept though a later call fails.
+	chunk = 32
+	// maxKept is how many vectors of texts without a page are remembered.
+	maxKept = 1024
+)
+
+// ErrAnswer means that an embedder answered, but not with one vector of one length for each text.
+var ErrAnswer = errors.New("ctxpage: embedder answered wrongly")
+
+// Embedder turns texts into vectors.
+type Embedder interface {
+	Model() string
+	Embed(ctx context.Context, texts []string) ([][]float32, error)
+}
+
+// Maker gives vectors. It may be used concurrently; no lock of it is held while the embedder runs.
+//
+// Of texts that have no page, questions and drafts, it remembers the vectors in memory, under digests: it holds no text.
+type Maker struct {
+	By    Embedder
+	Store store.Store
+	// Unkept is told of vectors that could not be stored. That costs making them again, and is the store's to report with
+	// the next write.
+	Unkept func(error)
+
+	mu   sync.Mutex
+	seen map[[sha256.Size]byte][]float32
+}
+
+// Item is a page, or a draft, whose vector is wanted.
+type Item struct {
+	Num   uint64 // 0: a draft
+	Draft bool
+	Text  string // where no vector is stored; blank: it gets none
+}
+
+// Stored reads the vectors that the store has; nil for the others. One of another length was made by another model of
+// the same name, and is made anew.
+func (m *Maker) Stored(ctx context.Context, scopes store.Scopes, items []Item, length int) ([][]float32, error) {
+	nums := make([]uint64, len(items)) // 0, a draft: nobody's
+	for i := range items {
+		nums[i] = items[i].Num
+	}
+	out, err := m.Store.Vectors(ctx, scopes, m.By.Model(), nums)
+	if err != nil {
+		return nil, err
+	}
+	for i := range out {
+		if len(out[i]) != length {
+			out[i] = nil
+		}
+	}
+	return out, nil
+}
+
+// Fill makes the vectors that are missing, all of one length, and stores those of pages.
+func (m *Maker) Fill(ctx context.Context, items []Item, out [][]float32, length int) error {
+	var pages, drafts []int
+	for i := range items {
+		switch {
+		case out[i] != nil || strings.TrimSpace(items[i].Text) == "":
+		case items[i].Draft:
+			drafts = append(drafts, i)
+		default:
+			pages = append(pages, i)
+		}
+	}
+	for part := range slices.Chunk(pages, chunk) {
+		if err := fill(ctx, m.embed, items, part, out, length); err != nil {
+			return err
+		}
+		m.keep(ctx, items, part, out)
+	}
+	return fill(ctx, m.Texts, items, drafts, out, length)
+}
+
+// fill embeds the texts at some places and puts their vectors there.
+func fill(ctx context.Context, embed func(context.Context, []string) ([][]float32, error), items []Item, at []int, out [][]float32, length int) error {
+	if len(at) == 0 {
+		return nil
+	}
+	texts := make([]string, len(at))
+	for n, i := range at {
+		texts[n] = items[i].Text
+	}
+	vecs, err := embed(ctx, texts)
+	if err != nil {
+		return err
+	}
+	for n, i := range at {
+		if len(vecs[n]) != length {
+			return fmt.Errorf("%w: a page has a vector of %d numbers, the question of %d", ErrAnswer, len(vecs[n]), length)
+		}
+		out[i] = vecs[n]
+	}
+	return nil
+}
+
+// keep stores vectors that were made.
+func (m *Maker) keep(ctx context.Context, items []Item, at []int, out [][]float32) {
+	nums, vecs := make([]uint64, len(at)), make([][]float32, len(at))
+	for n, i := range at {
+		nums[n], vecs[n] = items[i].Num, out[i]
+	}
+	if err := m.Store.PutVectors(ctx, m.By.Model(), nums, vecs); err != nil {
+		m.Unkept(err)
+	}
+}
+
+// Forget drops what is remembered of texts without a page.
+func (m *Maker) Forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.seen = nil
+}
+
+// Texts gives the vectors of texts without a page.
+func (m *Maker) Texts(ctx context.Context, texts []string) ([][]float32, error) {
+	out := make([][]float32, len(texts))
+	keys := make([][sha256.Size]byte, len(texts))
+	var missing []string
+	var at []int
+	m.mu.Lock()
+	for i, t := range texts {
+		keys[i] = sha256.Sum256([]byte(m.By.Model() + "\x00" + t))
+		if out[i] = m.seen[keys[i]]; out[i] == nil {
+			missing, at = append(missing, t), append(at, i)
+		}
+	}
+	m.mu.Unlock()
+	if len(at) == 0 {
+		return out, nil
+	}
+	vecs, err := m.embed(ctx, missing)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.seen)+len(at) > maxKept || m.seen == nil {
+		m.seen = map[[sha256.Size]byte][]float32{} // forgetting costs a call each, nothing else
+	}
+	for n, i := range at {
+		out[i] = vecs[n]
+		m.seen[keys[i]] = vecs[n]
+	}
+	return out, nil
+}
+
+// embed asks the embedder and checks what it says. It waits no longer than the context, whatever the embedder does.
+func (m *Maker) embed(ctx context.Context, texts []string) ([][]float32, error) {
+	vecs, err := bounded.Call(ctx, func() ([][]float32, error) { return m.By.Embed(ctx, texts) })
+	if err != nil {
+		return nil, fmt.Errorf("ctxpage: embedder %s: %w", m.By.Model(), err)
+	}
+	if len(vecs) != len(texts) {
+		return nil, fmt.Errorf("%w: %d vectors for %d texts", ErrAnswer, len(vecs), len(texts))
+	}
+	for i, v := range vecs {
+		if len(v) == 0 || len(v) > MaxNumbers || len(v) != len(vecs[0]) || !store.Finite(v) {
+			return nil, fmt.Errorf("%w: vector %d has %d numbers, expected as many as the first, 1 to %d, all finite", ErrAnswer, i, len(v), MaxNumbers)
+		}
+	}
+	return vecs, nil
+}

@@ -1,0 +1,347 @@
+package lexical
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"math/bits"
+	"slices"
+)
+
+// merging is a merge of segments that takes more than one step. Its segment is not in the list before it is whole;
+// until then its number stands among the dead, so that after a crash its rows go like theirs. A merging is never
+// changed: each step makes the next one.
+type merging struct {
+	segment segment
+	old     []segment
+	gone    map[uint64]struct{} // pages that had been removed when it began; later ones stay in it, and are left out by readers
+	written []byte              // scope and term of the last list that is written; nil: none
+}
+
+// merges says whether a merge goes on or is due.
+func (c *checkpoint) merges() bool {
+	if c.merging != nil {
+		return true
+	}
+	from, to := c.due()
+	return from < to
+}
+
+// due returns which segments are to become one: the oldest mergeFactor of those at the end of the list that are of one
+// size class or smaller, or one of which many pages were removed. Neighbours only, so numbers stay ascending.
+func (c *checkpoint) due() (from, to int) {
+	segments := c.manifest.segments
+	for class := 0; class <= 22; class++ {
+		n := 0
+		for n < len(segments) && sizeClass(segments[len(segments)-1-n].docs) <= class {
+			n++
+		}
+		if n >= mergeFactor {
+			return len(segments) - n, len(segments) - n + mergeFactor
+		}
+	}
+	for i := len(segments) - 1; i >= 0; i-- {
+		if s := segments[i]; c.pending[s.id]*removedShare >= s.docs {
+			return i, i + 1
+		}
+	}
+	return 0, 0
+}
+
+// sizeClass is the logarithm to the base of mergeFactor.
+func sizeClass(docs uint64) int { return (bits.Len64(docs) - 1) / 3 }
+
+// merge writes about most lists of the merge that goes on, or of the next one.
+func (c *checkpoint) merge(most int) error {
+	c.changed = true
+	m := c.merging
+	if m == nil {
+		var err error
+		if m, err = c.beginMerge(); err != nil {
+			return err
+		}
+	}
+	if m.segment.docs > 0 {
+		gone := func(num uint64) bool { _, gone := m.gone[num]; return gone }
+		var from []*source
+		for _, o := range m.old {
+			from = append(from, o.source(c.w, m.written, len(m.gone) > 0))
+		}
+		written, err := c.join(m.segment, from, gone, most)
+		if err != nil {
+			return err
+		}
+		if written != nil {
+			c.merging = &merging{segment: m.segment, old: m.old, gone: m.gone, written: written}
+			return nil
+		}
+	}
+	c.endMerge(m)
+	return nil
+}
+
+// beginMerge writes the pages of the new segment.
+func (c *checkpoint) beginMerge() (*merging, error) {
+	from, to := c.due()
+	m := &merging{old: slices.Clone(c.manifest.segments[from:to]), gone: map[uint64]struct{}{}}
+	rows := docRows{id: c.manifest.next}
+	for _, o := range m.old {
+		err := eachDoc(c.w, o, func(d docRow) {
+			if c.pending[o.id] > 0 && c.gone(d.num) {
+				m.gone[d.num] = struct{}{}
+			} else {
+				rows.add(d)
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if m.segment, err = rows.write(c.w); err != nil {
+		return nil, err
+	}
+	c.manifest.next++
+	c.manifest.dead = append(c.manifest.dead, m.segment.id)
+	return m, nil
+}
+
+// endMerge puts the new segment in the place of the old ones; none when no page is left.
+func (c *checkpoint) endMerge(m *merging) {
+	at := slices.IndexFunc(c.manifest.segments, func(s segment) bool { return s.id == m.old[0].id })
+	var whole []segment
+	if m.segment.docs > 0 {
+		whole = []segment{m.segment}
+	}
+	c.manifest.segments = slices.Replace(c.manifest.segments, at, at+len(m.old), whole...)
+	c.manifest.dead = slices.DeleteFunc(c.manifest.dead, func(id uint32) bool { return id == m.segment.id })
+	for _, o := range m.old {
+		c.manifest.dead = append(c.manifest.dead, o.id)
+	}
+	for num := range m.gone {
+		c.drop(num)
+	}
+	c.merging = nil
+}
+
+// source gives the lists of a part or a segment in the order of scope and term.
+type source struct {
+	key    []byte // scope and term, as in the key of a row
+	list   list
+	filter bool // some of its pages are to be left out
+	more   func(*source) (bool, error)
+}
+
+// source gives the lists of a packed part.
+func (p *packed) source(filter bool) *source {
+	s := &source{filter: filter}
+	if p.terms == 0 {
+		s.more = func(*source) (bool, error) { return false, nil }
+		return s
+	}
+	w := p.walk(0, 0)
+	s.more = func(s *source) (bool, error) {
+		if !w.next() {
+			return false, nil
+		}
+		s.key = append(binary.BigEndian.AppendUint32(s.key[:0], p.scopes[w.scope].id), w.term...)
+		s.list = w.list
+		return true, nil
+	}
+	return s
+}
+
+// source gives the lists of a segment behind a scope and term.
+func (o segment) source(rows Rows, behind []byte, filter bool) *source {
+	r := rowLists{rows: rows, segment: o, prefix: segmentKey(rowTerm, o.id)}
+	if behind != nil {
+		r.from = append(slices.Concat(r.prefix, behind), 0)
+	}
+	return &source{filter: filter, more: r.next}
+}
+
+// rowLists reads lists of a segment in portions: of a store that is written to nothing is kept, and no segment is in
+// memory as a whole.
+type rowLists struct {
+	rows         Rows
+	segment      segment
+	prefix, from []byte
+	read         []readList
+	at           int
+	room         []byte // of what was read
+	end          bool   // nothing follows what was read
+}
+
+type readList struct {
+	key, body, end int // in room
+	df             uint64
+}
+
+const portionBytes = 32 << 10
+
+func (r *rowLists) next(s *source) (bool, error) {
+	if r.at == len(r.read) {
+		if r.end {
+			return false, nil
+		}
+		if err := r.portion(); err != nil || len(r.read) == 0 {
+			return false, err
+		}
+	}
+	l := &r.read[r.at]
+	r.at++
+	s.key = r.room[l.key:l.body]
+	s.list = list{segment: r.segment, df: l.df, body: r.room[l.body:l.end]}
+	return true, nil
+}
+
+func (r *rowLists) portion() (err error) {
+	r.read, r.room, r.at, r.end = r.read[:0], r.room[:0], 0, true
+	r.rows.Scan(r.prefix, r.from, func(k, v []byte) bool {
+		if len(k) < termPrefix {
+			err = corrupt(k, "key has %d bytes, want at least %d", len(k), termPrefix)
+			return false
+		}
+		var l list
+		if l, err = parseList(r.segment, k, v); err != nil {
+			return false
+		}
+		key := len(r.room)
+		r.room = append(r.room, k[segPrefix:]...)
+		body := len(r.room)
+		r.room = append(r.room, l.body...)
+		r.read = append(r.read, readList{key, body, len(r.room), l.df})
+		if len(r.room) < portionBytes {
+			return true
+		}
+		r.from, r.end = append(append(r.from[:0], k...), 0), false
+		return false
+	})
+	return err
+}
+
+// join writes the lists of sources as those of one segment, whose pages are those of the sources in their order. After
+// most lists it stops, and gives scope and term of the last one.
+func (c *checkpoint) join(s segment, from []*source, gone func(uint64) bool, most int) (written []byte, err error) {
+	q := queue{}
+	for i, f := range from {
+		if ok, err := f.more(f); err != nil {
+			return nil, err
+		} else if ok {
+			q = append(q, queued{f, i})
+		}
+	}
+	for i := len(q)/2 - 1; i >= 0; i-- {
+		q.down(i)
+	}
+	var p postings
+	var key []byte
+	for n := 0; len(q) > 0; n++ {
+		if n == most {
+			return key, nil
+		}
+		key = append(key[:0], q[0].key...)
+		p = postings{body: p.body[:0], last: s.first}
+		for len(q) > 0 && bytes.Equal(q[0].key, key) {
+			if !p.take(q[0].source, gone) {
+				return nil, corrupt(slices.Concat(segmentKey(rowTerm, q[0].list.segment.id), key), "postings are damaged or outside the segment")
+			}
+			if err := q.advance(); err != nil {
+				return nil, err
+			}
+		}
+		if p.df == 0 { // removed pages alone had it
+			continue
+		}
+		if err := c.put(s, key, &p); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// take appends what is left of a source's list; it reports whether it was sound.
+func (p *postings) take(s *source, gone func(uint64) bool) bool {
+	if !s.filter {
+		return p.append(s.list)
+	}
+	return s.list.each(func(num uint64, tf uint32) {
+		if !gone(num) {
+			p.add(num, tf)
+		}
+	})
+}
+
+// queue is a heap of sources, the one with the least key at its top, of equal ones the first.
+type queue []queued
+
+type queued struct {
+	*source
+	place int
+}
+
+func (q queue) less(i, j int) bool {
+	return cmp.Or(bytes.Compare(q[i].key, q[j].key), cmp.Compare(q[i].place, q[j].place)) < 0
+}
+
+func (q queue) down(i int) {
+	for {
+		least := i
+		for c := 2*i + 1; c <= 2*i+2 && c < len(q); c++ {
+			if q.less(c, least) {
+				least = c
+			}
+		}
+		if least == i {
+			return
+		}
+		q[i], q[least] = q[least], q[i]
+		i = least
+	}
+}
+
+// advance takes the next list of the source at the top.
+func (q *queue) advance() error {
+	ok, err := (*q)[0].more((*q)[0].source)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		n := len(*q) - 1
+		(*q)[0] = (*q)[n]
+		*q = (*q)[:n]
+	}
+	q.down(0)
+	return nil
+}
+
+// roomSize bytes hold the values of many lists, which are short.
+const roomSize = 64 << 10
+
+// put writes the list of a scope and term. The store keeps the value until its transaction
+// ends, so it is cut from a piece of memory that is not used again.
+func (c *checkpoint) put(s segment, key []byte, p *postings) error {
+	c.key = append(binary.BigEndian.AppendUint32(append(c.key[:0], rowTerm), s.id), key...)
+	if most := binary.MaxVarintLen64 + len(p.body) + sumSize; cap(c.room)-len(c.room) < most {
+		c.room = make([]byte, 0, max(most, roomSize))
+	}
+	at := len(c.room)
+	c.room = append(binary.AppendUvarint(c.room, p.df), p.body...)
+	c.room = binary.BigEndian.AppendUint32(c.room, sum(c.key, c.room[at:]))
+	return c.w.Put(c.key, c.room[at:len(c.room):len(c.room)])
+}
+
+// eachList calls fn for every list of a segment; fn reports whether it was
+// sound.
+func eachList(rows Rows, s segment, fn func(scope uint32, l list) bool) error {
+	src := s.source(rows, nil, false)
+	for {
+		ok, err := src.more(src)
+		if !ok {
+			return err
+		}
+		if !fn(binary.BigEndian.Uint32(src.key), src.list) {
+			return corrupt(slices.Concat(segmentKey(rowTerm, s.id), src.key), "postings are damaged or outside the segment")
+		}
+	}
+}

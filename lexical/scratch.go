@@ -1,0 +1,241 @@
+package lexical
+
+import "slices"
+
+// work is one query and its scratch memory. The dense arrays are all zero
+// between queries; what was touched is remembered and wiped on release.
+type work struct {
+	x       *Index
+	corpus  Corpus
+	weights Weights
+	ranker  [2]Ranker // of pages that are no turns, and of turns
+	k       int
+	turns   bool // there are some, and they are scored as turns
+	asking
+	groups bool // some count
+	best   top
+	heaps  [2]top // two at a time are in use
+
+	lists []list    // of all terms; starts tells whose
+	start []int     // lists[start[t]:start[t+1]] belong to term t
+	tails []tailRef // likewise the lists in the tail
+	key   []byte
+	sat   saturations
+	block [blockSize]posting
+
+	own     []float64 // by page number − base, from words that are not common
+	touched []uint32  // pages with own > 0
+	common  []float64 // the same from common words, for candidates
+	wanted  []bool    // candidates
+	list    []uint32  // the candidates
+	slot    []uint32  // for top
+	seen    []uint64  // a bit for each of touched: unlike own it stays in the cache
+
+	// What follows is of turns.
+	speaks    []bool           // by speaker: he is named
+	where     []uint64         // by page: how often it has the lenders, each in lendBits
+	lender    [lenders]float64 // weights
+	forms     []float64        // by page: from irregular forms of all words
+	mostForms float64
+	form      []float64 // the same of the word at hand
+	formed    []uint32  // pages with it
+
+	tf         []uint64  // by group, for the term at hand
+	hit        []uint32  // groups with the term at hand
+	groupScore []float64 // by group
+	groupTouch []uint32
+}
+
+type tailRef struct {
+	term int // of the query
+	part *part
+	at   uint32 // the term in the part
+}
+
+func (x *Index) borrow() *work {
+	x.settle()
+	w, _ := x.work.Get().(*work)
+	if w == nil {
+		w = &work{}
+	}
+	w.x = x
+	return w
+}
+
+func (x *Index) release(w *work) {
+	for _, v := range w.touched {
+		w.own[v], w.seen[v/64] = 0, 0
+	}
+	if w.turns {
+		wipe(w.where, w.touched)
+		wipe(w.forms, w.touched)
+		wipe(w.form, w.formed)
+		wipe(w.speaks, w.named)
+		w.formed, w.mostForms = w.formed[:0], 0
+	}
+	w.turns, w.asking = false, asking{}
+	wipe(w.common, w.list)
+	wipe(w.wanted, w.list)
+	wipe(w.tf, w.hit)
+	wipe(w.groupScore, w.groupTouch)
+	w.touched, w.list, w.hit, w.groupTouch = w.touched[:0], w.list[:0], w.hit[:0], w.groupTouch[:0]
+	clear(w.lists) // they point into the owner's transaction
+	clear(w.tails)
+	w.lists, w.tails, w.start = w.lists[:0], w.tails[:0], w.start[:0]
+	w.x, w.corpus, w.ranker, w.sat.ranker = nil, nil, [2]Ranker{}, [2]Ranker{}
+	w.heaps[0], w.best = w.best, top{}
+	for i := range w.heaps {
+		w.heaps[i].slot = nil
+	}
+	x.work.Put(w)
+}
+
+func wipe[T any](dense []T, at []uint32) {
+	var zero T
+	for _, i := range at {
+		dense[i] = zero
+	}
+}
+
+// grown returns a slice of at least n zero elements; s is all zero already.
+func grown[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n+n/8)
+	}
+	return s[:cap(s)]
+}
+
+// gather finds the lists of all terms and sums the statistics.
+func (w *work) gather(rows Rows, scopes []uint32, terms []string) (Stats, error) {
+	total := w.x.cols.total(scopes)
+	st := Stats{Pages: total.pages, Length: total.length, Turns: total.turns, TurnLength: total.turnLength, DF: make([]uint64, len(terms))}
+	for t, term := range terms {
+		w.start = append(w.start, len(w.lists))
+		for _, scope := range scopes {
+			df, err := w.find(rows, t, scope, term)
+			if err != nil {
+				return Stats{}, err
+			}
+			st.DF[t] += df
+		}
+	}
+	w.start = append(w.start, len(w.lists))
+	return st, nil
+}
+
+// find collects the lists of one term in one scope and counts their pages.
+func (w *work) find(rows Rows, t int, scope uint32, term string) (uint64, error) {
+	if w.x.cols.scopes[w.x.cols.scopeAt[scope]].pages == 0 {
+		return 0, nil
+	}
+	df := uint64(0)
+	for _, s := range w.x.manifest.segments {
+		w.key = appendTermKey(w.key[:0], s.id, scope, term)
+		row := rows.Get(w.key)
+		if row == nil {
+			continue
+		}
+		l, err := parseList(s, w.key, row)
+		if err != nil {
+			return 0, err
+		}
+		l.removed = w.x.pending[s.id] > 0
+		n, err := w.live(l)
+		if err != nil {
+			return 0, err
+		}
+		df += n
+		w.lists = append(w.lists, l)
+	}
+	n, err := w.findTail(t, scope, term)
+	return df + n, err
+}
+
+// findTail is find for what is in no segment.
+func (w *work) findTail(t int, scope uint32, term string) (df uint64, err error) {
+	for _, p := range w.x.tail {
+		if p.packed == nil {
+			if at, ok := p.lists.find(scope, term); ok {
+				df += w.liveTail(p, at)
+				w.tails = append(w.tails, tailRef{t, p, at})
+			}
+			continue
+		}
+		l, ok := p.packed.find(scope, term)
+		if !ok {
+			continue
+		}
+		l.removed = p.removed > 0
+		n, err := w.live(l)
+		if err != nil {
+			return 0, err
+		}
+		df += n
+		w.lists = append(w.lists, l)
+	}
+	return df, nil
+}
+
+// liveTail is live for a list of an open part.
+func (w *work) liveTail(p *part, term uint32) uint64 {
+	n := uint64(p.lists.terms[term].df)
+	if p.removed == 0 {
+		return n
+	}
+	p.lists.each(&p.lists.terms[term], func(doc, _ uint32) {
+		if !w.x.cols.has(p.docs[doc].num) {
+			n--
+		}
+	})
+	return n
+}
+
+// live counts the postings of a list whose pages were not removed. The stored
+// count answers unless the segment waits for being written anew.
+func (w *work) live(l list) (uint64, error) {
+	if !l.removed {
+		return l.df, nil
+	}
+	n := uint64(0)
+	if !l.each(func(num uint64, _ uint32) {
+		if w.x.cols.has(num) {
+			n++
+		}
+	}) {
+		return 0, corrupt(w.key, "postings are damaged or outside the segment")
+	}
+	return n, nil
+}
+
+// eachBlock calls fn for the postings of a term whose pages were not removed.
+func (w *work) eachBlock(t int, fn func(block []posting)) error {
+	for _, l := range w.lists[w.start[t]:w.start[t+1]] {
+		c := l.cursor()
+		for block := c.next(&w.block); len(block) > 0; block = c.next(&w.block) {
+			if l.removed {
+				block = w.present(block)
+			}
+			fn(block)
+		}
+		if !c.end() {
+			return corrupt(segmentKey(rowTerm, l.segment.id), "postings are damaged or outside the segment")
+		}
+	}
+	for _, ref := range w.tails {
+		if ref.term != t {
+			continue
+		}
+		l := ref.part.list(ref.at)
+		for block := l.next(&w.block); len(block) > 0; block = l.next(&w.block) {
+			if ref.part.removed > 0 {
+				block = w.present(block)
+			}
+			fn(block)
+		}
+	}
+	return nil
+}
+
+func (w *work) present(block []posting) []posting {
+	return slices.DeleteFunc(block, func(p posting) bool { return !w.x.cols.has(p.num) })
+}

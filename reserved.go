@@ -1,0 +1,40 @@
+package ctxpage
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/ctxpage/ctxpage/internal/journal"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// ReservedPrefix begins the ids of the pages the database writes itself. A Put, Delete or Supersedes of such an id is
+// refused with ErrInvalid.
+const ReservedPrefix = journal.Reserved
+
+// DirectivesID is the id of the page that tells a model what a scope's user has decided.
+const DirectivesID = journal.PageID
+
+// checkPut refuses an artefact that breaks a rule or a limit, or that would replace what directives are shown by.
+func checkPut(a *Artefact) error {
+	if err := a.Check(); err != nil {
+		return err
+	}
+	for _, id := range a.Supersedes {
+		if err := checkReserved("supersedes", id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkReserved(field, id string) error {
+	if !strings.HasPrefix(id, ReservedPrefix) {
+		return nil
+	}
+	expected := "an id that does not begin with " + ReservedPrefix + ", which the database keeps for its own pages"
+	if id == DirectivesID {
+		expected += "; directives change through Scope.Directives"
+	}
+	return store.Invalid(field, strconv.Quote(id), expected)
+}

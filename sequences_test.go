@@ -1,0 +1,324 @@
+package ctxpage_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"testing"
+
+	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/storetest"
+	"github.com/stretchr/testify/require"
+)
+
+// interrupted is a store whose listings of one kind call before each part; an error of it is that of the part.
+type interrupted struct {
+	store.Store
+	what   store.ScanKind
+	before func(part int) error
+	part   int
+}
+
+func (s *interrupted) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, error) {
+	if q.What == s.what && s.before != nil {
+		s.part++
+		if err := s.before(s.part); err != nil {
+			return store.ScanPage{}, err
+		}
+	}
+	return s.Store.Scan(ctx, q)
+}
+
+func openInterrupted(t *testing.T, what store.ScanKind) (*DB, *interrupted) {
+	t.Helper()
+	mem, err := storetest.NewMemory(storetest.Config{State: StateKinds()})
+	require.NoError(t, err)
+	s := &interrupted{Store: mem, what: what}
+	db, err := Open("in memory", Options{Store: s})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db, s
+}
+
+// drain collects a sequence, and checks that an error is its last pair.
+func drain[T any](t *testing.T, seq iter.Seq2[T, error]) (items []T, failed error) {
+	t.Helper()
+	for x, err := range seq {
+		require.NoError(t, failed, "nothing comes after an error")
+		if failed = err; err == nil {
+			items = append(items, x)
+		}
+	}
+	return items, failed
+}
+
+// numbered puts n artefacts with ids in order.
+func numbered(t *testing.T, s *Scope, n int) (want []string) {
+	t.Helper()
+	require.NoError(t, s.Update(ctx, func(tx *Txn) error {
+		for i := range n {
+			want = append(want, fmt.Sprintf("a-%04d", i))
+			if err := tx.Put(ctx, Artefact{ID: want[i], Text: "text " + want[i]}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	return want
+}
+
+func namesOf(list []*Version) (out []string) {
+	for _, v := range list {
+		out = append(out, v.ID)
+	}
+	return out
+}
+
+// atOnce is how many items a sequence reads in one part; the tests want lists of several.
+const atOnce = 256
+
+func TestArtefactsAsASequence(t *testing.T) {
+	t.Parallel()
+	db, st := openInterrupted(t, store.ScanArtefacts)
+	s := db.Scope("acme")
+	want := numbered(t, s, 2*atOnce+10)
+	put(t, s, Artefact{ID: "b", Text: "not of the prefix"})
+
+	got, err := drain(t, s.Artefacts(ctx, "a-"))
+	require.NoError(t, err)
+	require.Equal(t, want, namesOf(got))
+	require.Empty(t, got[0].Text)
+	listed, _, err := s.List(ctx, "a-", "", 1000)
+	require.NoError(t, err)
+	require.Equal(t, listed, got, "what the cursor form gives")
+	size := db.Manifests().Size()
+
+	st.before = func(int) error { return nil }
+	for v, err := range s.Artefacts(ctx, "") {
+		require.NoError(t, err)
+		if v.ID == want[3] {
+			break
+		}
+	}
+	require.Equal(t, 1, st.part, "a loop that breaks reads no further part")
+
+	st.part, st.before = 0, func(part int) error {
+		if part == 2 {
+			return errors.New("the disk is on fire")
+		}
+		return nil
+	}
+	got, err = drain(t, s.Artefacts(ctx, "a-"))
+	require.ErrorContains(t, err, "on fire")
+	require.Equal(t, want[:atOnce], namesOf(got), "what came before the error is good")
+
+	st.before = nil
+	cut, cancel := context.WithCancel(ctx)
+	defer cancel()
+	n := 0
+	for _, err = range s.Artefacts(cut, "a-") {
+		if n++; n == 5 {
+			cancel()
+		}
+	}
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, 6, n)
+	require.Equal(t, size, db.Manifests().Size(), "a listing leaves no manifest")
+
+	got, err = drain(t, db.Scope("no/../scope\x00").Artefacts(ctx, ""))
+	require.ErrorIs(t, err, ErrInvalid)
+	require.Empty(t, got)
+}
+
+// Others write between the parts: no id comes twice, and none is missed that was there all the time.
+func TestArtefactsWhileOthersWrite(t *testing.T) {
+	t.Parallel()
+	db, st := openInterrupted(t, store.ScanArtefacts)
+	s := db.Scope("acme")
+	want := numbered(t, s, 2*atOnce+10)
+	gone := want[atOnce+5]
+	st.before = func(part int) error {
+		if part != 2 {
+			return nil
+		}
+		put(t, s, Artefact{ID: "a-0000x", Text: "behind the cursor"})
+		put(t, s, Artefact{ID: "a-9999", Text: "before it"})
+		put(t, s, Artefact{ID: want[2], Text: "a second version"})
+		return s.Delete(ctx, gone)
+	}
+	got, err := drain(t, s.Artefacts(ctx, ""))
+	require.NoError(t, err)
+	expected := slices.DeleteFunc(slices.Clone(want), func(id string) bool { return id == gone })
+	require.Equal(t, append(expected, "a-9999"), namesOf(got))
+}
+
+func TestVersionsAsASequence(t *testing.T) {
+	t.Parallel()
+	db, st := openInterrupted(t, store.ScanHistory)
+	above, s := db.Scope("acme"), db.Scope("acme/support")
+	const n = atOnce + 44
+	for i := range n {
+		put(t, above, Artefact{ID: "policy", Text: fmt.Sprint("policy ", i)})
+	}
+	st.before = func(part int) error {
+		if part == 2 { // the newest version, and one nearer to the reader
+			put(t, above, Artefact{ID: "policy", Text: "policy anew"})
+			put(t, s, Artefact{ID: "policy", Text: "our policy"})
+		}
+		return nil
+	}
+	seq := s.Versions(ctx, "policy")
+	got, err := drain(t, seq)
+	require.NoError(t, err)
+	require.Len(t, got, n)
+	for i, v := range got {
+		require.Equal(t, "acme", v.Ref.Scope)
+		require.EqualValues(t, n-i, v.Version)
+	}
+
+	st.before = nil
+	got, err = drain(t, seq) // reads anew
+	require.NoError(t, err)
+	require.Len(t, got, 1)
+	require.Equal(t, "acme/support", got[0].Ref.Scope)
+
+	_, err = drain(t, s.Versions(ctx, "nobody"))
+	require.ErrorIs(t, err, ErrNotFound)
+}
+
+func TestScopesAsASequence(t *testing.T) {
+	t.Parallel()
+	db, st := openInterrupted(t, store.ScanScopes)
+	var want []string
+	for i := range 4*atOnce + 3 {
+		want = append(want, fmt.Sprintf("acme/s%04d", i))
+		put(t, db.Scope(want[i]), Artefact{ID: "a", Text: "x"})
+	}
+	put(t, db.Scope("other"), Artefact{ID: "a", Text: "x"})
+	got, err := drain(t, db.AllScopes(ctx, "acme/"))
+	require.NoError(t, err)
+	var names []string
+	for _, s := range got {
+		names = append(names, s.Name)
+	}
+	require.Equal(t, want, names)
+
+	st.before = func(part int) error { return map[int]error{2: errors.New("the disk is on fire")}[part] }
+	got, err = drain(t, db.AllScopes(ctx, ""))
+	require.ErrorContains(t, err, "on fire")
+	require.Len(t, got, 4*atOnce)
+}
+
+// A loop over what waits may decide it.
+func TestBatchesAsASequence(t *testing.T) {
+	t.Parallel()
+	db := open(t, Options{})
+	s := db.Scope("acme", WithActor("agent"))
+	var want []string
+	for i := range atOnce + 4 {
+		tx := begin(t, s)
+		require.NoError(t, tx.Put(ctx, Artefact{ID: fmt.Sprint("d-", i), Text: "draft"}))
+		want = append(want, heldAs(t, tx.Commit(ctx, Verdict{Confidence: .1, By: "checker"}), ReasonLowConfidence).Batch)
+	}
+	slices.Sort(want) // the order within a millisecond is that of the ids
+	var got []string
+	for h, err := range db.Review().Batches(ctx, "acme", false) {
+		require.NoError(t, err)
+		got = append(got, h.ID)
+		_, err = db.Review().Reject(ctx, h.ID, "kim", "no")
+		require.NoError(t, err)
+	}
+	require.Equal(t, want, got)
+	left, err := drain(t, db.Review().Batches(ctx, "", false))
+	require.NoError(t, err)
+	require.Empty(t, left)
+	all, err := drain(t, db.Review().Batches(ctx, "", true))
+	require.NoError(t, err)
+	require.Len(t, all, len(want))
+}
+
+func TestDirectivesAsASequence(t *testing.T) {
+	t.Parallel()
+	db := open(t, Options{})
+	d := db.Scope("acme").Directives()
+	for i := range atOnce + 4 {
+		_, err := d.Step(ctx, fmt.Sprintf("use tool%d", i))
+		require.NoError(t, err)
+	}
+	want, _, err := d.History(ctx, "", 1000)
+	require.NoError(t, err)
+	require.Greater(t, len(want), atOnce)
+	got, err := drain(t, d.Entries(ctx))
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	_, err = drain(t, db.Scope("no/../scope\x00").Directives().Entries(ctx))
+	require.ErrorIs(t, err, ErrInvalid)
+}
+
+func TestTurnsAsASequence(t *testing.T) {
+	t.Parallel()
+	db := open(t, Options{})
+	chat := db.Scope("acme").Session("s")
+	var turns []Turn
+	for i := range atOnce + 4 {
+		turns = append(turns, Turn{Role: "user", Text: fmt.Sprint("turn ", i)})
+	}
+	_, err := chat.Append(ctx, turns...)
+	require.NoError(t, err)
+	got, err := drain(t, chat.Turns(ctx, 0))
+	require.NoError(t, err)
+	require.Len(t, got, len(turns))
+	for i, v := range got {
+		require.Equal(t, turns[i].Text, v.Text)
+	}
+	rest, err := drain(t, chat.Turns(ctx, got[atOnce].Seq))
+	require.NoError(t, err)
+	require.Equal(t, got[atOnce:], rest)
+	none, err := drain(t, db.Scope("acme").Session("nobody").Turns(ctx, 0))
+	require.NoError(t, err)
+	require.Empty(t, none)
+}
+
+// The leaves of an audit, in both directions, up to an error in the middle.
+func TestRecordsAsASequence(t *testing.T) {
+	t.Parallel()
+	db := open(t, Options{})
+	for i := range 3*atOnce/2 + 1 {
+		put(t, db.Scope("acme"), Artefact{ID: "a", Text: fmt.Sprint("text ", i)})
+	}
+	log := db.Manifests()
+	up, err := drain(t, store.Records(ctx, log, 0, 1<<60, false))
+	require.NoError(t, err)
+	require.Len(t, up, int(log.Size()))
+	for i, r := range up {
+		require.EqualValues(t, i, r.Index)
+	}
+	down, err := drain(t, store.Records(ctx, log, 3, log.Size()-1, true))
+	require.NoError(t, err)
+	slices.Reverse(down)
+	require.Equal(t, up[3:len(up)-1], down)
+	none, err := drain(t, store.Records(ctx, log, 7, 7, false))
+	require.NoError(t, err)
+	require.Empty(t, none)
+
+	n := 0
+	for range store.Records(ctx, log, 0, log.Size(), false) {
+		put(t, db.Scope("acme"), Artefact{ID: "a", Text: fmt.Sprint("meanwhile ", n)})
+		n++
+	}
+	require.Len(t, up, n, "leaves that were added meanwhile are not listed")
+
+	cut, cancel := context.WithCancel(ctx)
+	defer cancel()
+	n = 0
+	for _, err = range store.Records(cut, log, 0, log.Size(), true) {
+		if n++; n == 300 {
+			cancel()
+		}
+	}
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, 301, n)
+}

@@ -1,0 +1,250 @@
+package storetest_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/directive"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/storetest"
+)
+
+// two opens two databases on one store, as two processes do that share one.
+func two(t *testing.T, wrap func(store.Store) store.Store) [2]*ctxpage.DB {
+	mem, err := storetest.NewMemory(storetest.Config{State: ctxpage.StateKinds()})
+	require.NoError(t, err)
+	var dbs [2]*ctxpage.DB
+	for i := range dbs {
+		st := store.Store(mem)
+		if wrap != nil {
+			st = wrap(st)
+		}
+		dbs[i], err = ctxpage.Open(filepath.Join("memory", fmt.Sprint(i)), ctxpage.Options{Store: st})
+		require.NoError(t, err)
+	}
+	t.Cleanup(func() { _ = dbs[0].Close(); _ = dbs[1].Close() })
+	return dbs
+}
+
+// unguarded is a store that judges no preconditions on state: what the databases did before there were any.
+func unguarded(st store.Store) store.Store {
+	return changed(st, func(b *store.Batch) { b.ExpectState = nil })
+}
+
+// both runs fn on both databases at once.
+func both(t *testing.T, dbs [2]*ctxpage.DB, fn func(db *ctxpage.DB, who int) error) {
+	t.Helper()
+	var wg sync.WaitGroup
+	var errs [2]error
+	for i, db := range dbs {
+		wg.Go(func() { errs[i] = fn(db, i) })
+	}
+	wg.Wait()
+	require.NoError(t, errs[0])
+	require.NoError(t, errs[1])
+}
+
+const steps = 15
+
+// stepBoth has both databases prohibit things, and says how many of the acknowledged steps are in the state.
+func stepBoth(t *testing.T, dbs [2]*ctxpage.DB) (acknowledged, kept int) {
+	ctx := context.Background()
+	both(t, dbs, func(db *ctxpage.DB, who int) error {
+		d := db.Scope("acme/support").Directives()
+		for n := range steps {
+			if out, err := d.Step(ctx, fmt.Sprintf("prohibit thing-%d-%d", who, n)); err != nil || out.Kind != directive.Update {
+				return fmt.Errorf("step %d: %v, %w", n, out, err)
+			}
+		}
+		return nil
+	})
+	st, err := dbs[0].Scope("acme/support").Directives().State(ctx)
+	require.NoError(t, err)
+	return 2 * steps, len(slices.Collect(st.Own.State.Policies()))
+}
+
+// Two processes step the directives of one scope: no acknowledged step is lost, and the journal has each of them.
+func TestTwoStepDirectives(t *testing.T) {
+	t.Parallel()
+	dbs := two(t, nil)
+	acknowledged, kept := stepBoth(t, dbs)
+	require.Equal(t, acknowledged, kept)
+	d := dbs[1].Scope("acme/support").Directives()
+	st, err := d.State(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, uint64(acknowledged), st.Version)
+	list, _, err := d.History(context.Background(), "", 100)
+	require.NoError(t, err)
+	require.Len(t, list, acknowledged)
+}
+
+// The control: without preconditions steps are lost.
+func TestTwoStepDirectivesControl(t *testing.T) {
+	t.Parallel()
+	for range 300 {
+		if acknowledged, kept := stepBoth(t, two(t, unguarded)); kept < acknowledged {
+			return
+		}
+	}
+	t.Fatal("a store without preconditions lost nothing: the test of steps proves nothing")
+}
+
+// A step is judged on the ancestors' states, so a change of one between the judgement and the commit is a conflict, too.
+func TestStepBesideAncestor(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	dbs := two(t, nil)
+	both(t, dbs, func(db *ctxpage.DB, who int) error {
+		for n := range steps {
+			var err error
+			if who == 0 {
+				_, err = db.Scope("acme").Directives().Step(ctx, fmt.Sprintf("prohibit tool-%d", n))
+			} else {
+				_, err = db.Scope("acme/support").Directives().Step(ctx, fmt.Sprintf("use tool-%d", n))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	above, err := dbs[0].Scope("acme").Directives().State(ctx)
+	require.NoError(t, err)
+	require.Len(t, slices.Collect(above.Own.State.Policies()), steps)
+	// What the child uses was used before the ancestor prohibited it: the audit tells the order.
+	order := map[string]uint64{}
+	log := dbs[0].Manifests()
+	require.NoError(t, store.EachRecord(ctx, log, 0, log.Size(), false, func(r *manifest.Record) error {
+		order[r.Scope+" "+r.Note] = r.LSN
+		return nil
+	}))
+	entries, _, err := dbs[1].Scope("acme/support").Directives().History(ctx, "", 100)
+	require.NoError(t, err)
+	parents, _, err := dbs[1].Scope("acme").Directives().History(ctx, "", 100)
+	require.NoError(t, err)
+	for _, used := range entries {
+		for _, e := range parents {
+			if e.Input == "prohibit"+used.Input[len("use"):] && used.Decision.Kind == directive.Update {
+				at, prohibited := order[fmt.Sprintf("acme/support version %d", used.Version)], order[fmt.Sprintf("acme version %d", e.Version)]
+				require.NotZero(t, at)
+				require.Less(t, at, prohibited, "%s after %s", used.Input, e.Input)
+			}
+		}
+	}
+}
+
+// talkBoth has both databases append to one session, pin each turn and run passes. It says what of the acknowledged is
+// not there: turns without a number of their own, pins and passes.
+func talkBoth(t *testing.T, dbs [2]*ctxpage.DB) (lost []string) {
+	ctx := context.Background()
+	require.NoError(t, dbs[0].Scope("acme").Session("case").SetWindow(ctx, session.Config{Total: 8000}))
+	both(t, dbs, func(db *ctxpage.DB, who int) error {
+		c := db.Scope("acme").Session("case")
+		for n := range steps {
+			id := fmt.Sprintf("turn-%d-%d", who, n)
+			if _, err := c.Append(ctx, ctxpage.Turn{ID: id, Role: "user", Text: fmt.Sprintf("the words of %s", id)}); err != nil {
+				return fmt.Errorf("append %s: %w", id, err)
+			}
+			if err := c.Pin(ctx, id); err != nil {
+				return fmt.Errorf("pin %s: %w", id, err)
+			}
+			if n%5 == 4 {
+				if _, err := c.Pass(ctx, session.PassQuery{Keywords: []string{id}}); err != nil {
+					return fmt.Errorf("pass: %w", err)
+				}
+			}
+		}
+		return nil
+	})
+	for i, db := range dbs {
+		w, err := db.Scope("acme").Session("case").Window(ctx)
+		require.NoError(t, err)
+		require.Len(t, w.Turns, 2*steps)
+		seen := map[int64]bool{}
+		for _, turn := range w.Turns {
+			if !turn.Pinned {
+				lost = append(lost, fmt.Sprintf("pin of %s in %d", turn.ID, i))
+			}
+			if seen[turn.Seq] {
+				lost = append(lost, fmt.Sprintf("number %d in %d", turn.Seq, i))
+			}
+			seen[turn.Seq] = true
+		}
+	}
+	passes, err := dbs[0].Scope("acme").Session("case").Passes(ctx)
+	require.NoError(t, err)
+	if want := 2 * (steps / 5); len(passes) != want {
+		lost = append(lost, fmt.Sprintf("%d of %d passes", want-len(passes), want))
+	}
+	return lost
+}
+
+// Two processes append to one session, pin turns, set its window and run passes: every acknowledged change is there, each
+// turn has a number of its own, and what the one did the other reads.
+func TestTwoWriteSession(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, talkBoth(t, two(t, nil)))
+}
+
+// The control: without preconditions changes are lost.
+func TestTwoWriteSessionControl(t *testing.T) {
+	t.Parallel()
+	for range 300 {
+		if lost := talkBoth(t, two(t, unguarded)); len(lost) > 0 {
+			t.Log(lost)
+			return
+		}
+	}
+	t.Fatal("a store without preconditions lost nothing: the test of sessions proves nothing")
+}
+
+// What one process writes to a session the other sees at its next call, without a commit of its own.
+func TestOtherReadsSession(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	dbs := two(t, nil)
+	one, other := dbs[0].Scope("acme").Session("case"), dbs[1].Scope("acme").Session("case")
+	_, err := one.Append(ctx, ctxpage.Turn{ID: "first", Role: "user", Text: "hello"})
+	require.NoError(t, err)
+	w, err := other.Window(ctx)
+	require.NoError(t, err)
+	require.False(t, w.Turns[0].Pinned)
+	require.NoError(t, one.Pin(ctx, "first"))
+	w, err = other.Window(ctx)
+	require.NoError(t, err)
+	require.True(t, w.Turns[0].Pinned)
+}
+
+// Two processes record file roots and directories.
+func TestTwoRecordRoots(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	dbs := two(t, nil)
+	base := t.TempDir()
+	var dirs [2][]string
+	for who := range dirs {
+		for range 5 {
+			dirs[who] = append(dirs[who], t.TempDir())
+		}
+	}
+	both(t, dbs, func(db *ctxpage.DB, who int) error {
+		for _, dir := range dirs[who] {
+			if err := db.AddFileRoot(ctx, dir); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	roots, err := dbs[0].FileRoots(ctx)
+	require.NoError(t, err)
+	require.ElementsMatch(t, append(dirs[0], dirs[1]...), roots, base)
+}
