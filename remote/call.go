@@ -1,0 +1,370 @@
+package remote
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// how a call is made.
+type how struct {
+	progress func(progress)
+	// bound: another server cannot tell whether the call was made, so it is not sent to one after it may have been.
+	bound bool
+	// writes: when nobody knows whether the call was made, that is store.ErrOutcomeUnknown.
+	writes bool
+	// waited: Close waits for the call.
+	waited bool
+	// giveUp: a call of which nobody knows is named in the next question for an outcome.
+	giveUp bool
+}
+
+// errSilent means that a server did not answer in time, and did not tell its status either.
+var errSilent = errors.New("no answer in time")
+
+// answered is an error that the store returned.
+type answered struct{ error }
+
+// ask makes a call and gives the answer.
+func ask[A any](ctx context.Context, c *Client, name string, q any, h how) (A, error) {
+	var a answer[A]
+	at := c.opts.Now()
+	b, err := c.call(ctx, name, q, h)
+	if err == nil {
+		err = unpack(b, &a)
+	}
+	if err == nil {
+		c.heard(a.LSN, at)
+	}
+	return a.Value, err
+}
+
+// call makes a call. While connections fail it is sent again under the same number, after a pause that grows and is drawn.
+func (c *Client) call(ctx context.Context, name string, q any, h how) ([]byte, error) {
+	if err := c.enter(); err != nil {
+		return nil, err
+	}
+	defer c.running.Done()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if !h.waited {
+		defer context.AfterFunc(c.ended, func() { cancel(store.ErrClosed) })()
+	}
+	message, err := pack(q)
+	if err != nil {
+		return nil, err
+	}
+	if len(message) > maxRequest {
+		return nil, store.Invalid(name, fmt.Sprintf("%d bytes", len(message)), fmt.Sprintf("at most %d", maxRequest))
+	}
+	t := &try{c: c, name: name, message: framed(frameEnd, message), number: c.calls.Add(1), how: h}
+	return t.untilAnswered(ctx)
+}
+
+// ended is why a context is over: the client was closed, or what the caller did.
+func ended(ctx context.Context) error {
+	if errors.Is(context.Cause(ctx), store.ErrClosed) {
+		return store.ErrClosed
+	}
+	return ctx.Err()
+}
+
+// try is a call under way.
+type try struct {
+	c       *Client
+	name    string
+	message []byte
+	number  uint64
+	how     how
+	sentTo  string // session of the first attempt that may have reached a store; "": none did
+}
+
+// The pauses between attempts.
+const (
+	firstPause = 2 * time.Millisecond
+	longPause  = 100 * time.Millisecond
+)
+
+func (t *try) untilAnswered(ctx context.Context) ([]byte, error) {
+	deadline := time.Now().Add(t.c.opts.Again)
+	for pause := firstPause; ; pause = min(2*pause, longPause) {
+		b, err := t.once(ctx)
+		var said *answered
+		var no *refused
+		var skew *SkewError
+		switch {
+		case err == nil:
+			return b, nil
+		case errors.As(err, &said):
+			return nil, said.error
+		case ctx.Err() != nil:
+			return nil, t.lost(ended(ctx))
+		case errors.As(err, &no) && no.Code == refusedSession:
+			continue // at once: it was not made
+		case errors.As(err, &no) || errors.As(err, &skew) || errors.Is(err, ErrForeign) || errors.Is(err, errElsewhere):
+			return nil, t.lost(err)
+		case errors.Is(err, errSilent) || time.Now().After(deadline):
+			return nil, t.lost(t.c.unavailable(err))
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause/2 + rand.N(pause)):
+		}
+	}
+}
+
+// lost is the error of a call that got no answer.
+func (t *try) lost(err error) error {
+	if t.sentTo == "" || !t.how.writes {
+		return err
+	}
+	if t.how.giveUp {
+		t.c.mu.Lock()
+		if s := t.c.session; s != nil && s.Session == t.sentTo { // another session has no calls of this one
+			t.c.givenUp = append(t.c.givenUp, t.number)
+		}
+		t.c.mu.Unlock()
+	}
+	return fmt.Errorf("%w: %w; ask for the outcome, or repeat with the same id", store.ErrOutcomeUnknown, err)
+}
+
+// errElsewhere is of a call that cannot be sent to another server, because the one before may have made it.
+var errElsewhere = errors.New("ctxpage: the server was replaced while the call was under way")
+
+// once makes one attempt.
+func (t *try) once(ctx context.Context) ([]byte, error) {
+	s, err := t.c.greet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if t.how.bound && t.sentTo != "" && t.sentTo != s.Session {
+		return nil, errElsewhere
+	}
+	b, err := t.send(ctx, s)
+	var no *refused
+	var dial *dialError
+	switch {
+	case errors.As(err, &no) && no.Code == refusedSession:
+		t.c.forget(s)
+	case err != nil && t.sentTo == "" && !errors.As(err, &no) && !errors.As(err, &dial):
+		t.sentTo = s.Session
+	}
+	return b, err
+}
+
+// send sends the call to a session and reads the answer.
+func (t *try) send(ctx context.Context, s *welcome) (b []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://ctxpage/v1/"+t.name, bytes.NewReader(t.message))
+	if err != nil {
+		return nil, fmt.Errorf("ctxpage: %w", err)
+	}
+	req.Header.Set("Content-Type", packType)
+	req.Header.Set(headerSession, s.Session)
+	req.Header.Set(headerCall, strconv.FormatUint(t.number, 10))
+	err = t.c.watch(req, func(res *http.Response) error {
+		b, err = t.read(res)
+		return err
+	})
+	return b, err
+}
+
+// read reads the answer.
+func (t *try) read(res *http.Response) ([]byte, error) {
+	if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != packType {
+		return nil, readRefusal(res)
+	}
+	kind, b, err := readMessage(res.Body, maxAnswer, func(b []byte) error {
+		var p progress
+		if err := unpack(b, &p); err != nil {
+			return err
+		}
+		if t.how.progress != nil {
+			t.how.progress(p)
+		}
+		return nil
+	})
+	if err != nil || kind == frameEnd {
+		return b, err
+	}
+	var failed struct{ Err error }
+	if err := unpack(b, &failed); err != nil {
+		return nil, err
+	}
+	if failed.Err == nil {
+		failed.Err = errors.New("ctxpage: an error without a text")
+	}
+	return nil, &answered{failed.Err}
+}
+
+func readRefusal(res *http.Response) error {
+	no := &refused{status: res.StatusCode}
+	b, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
+	if err != nil {
+		return fmt.Errorf("%w: %w", errCut, err)
+	}
+	if err := json.Unmarshal(b, &no.refusal); err != nil || no.Code == "" {
+		return fmt.Errorf("ctxpage: an answer of status %d that is none of ours: %.200q", res.StatusCode, b)
+	}
+	return no
+}
+
+// watch sends a request and has the answer read. When the server is silent for half of the time it may be, it is asked
+// for its status; when that is not answered in the other half, the request ends with errSilent.
+func (c *Client) watch(req *http.Request, read func(*http.Response) error) error {
+	ctx, cancel := context.WithCancelCause(req.Context())
+	defer cancel(nil)
+	w := &watcher{half: c.opts.Answer / 2}
+	w.again(func() {
+		short, stop := context.WithTimeout(ctx, w.half)
+		defer stop()
+		if _, err := status(short, c.http); err != nil && ctx.Err() == nil && short.Err() != nil {
+			cancel(errSilent)
+		}
+	})
+	defer w.end()
+	res, err := c.http.Do(req.WithContext(ctx))
+	if err == nil {
+		defer res.Body.Close()
+		err = read(res)
+	}
+	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
+		return fmt.Errorf("%w: %w", errSilent, err)
+	}
+	return err
+}
+
+// watcher runs a function again and again until it ends.
+type watcher struct {
+	half  time.Duration
+	mu    sync.Mutex
+	timer *time.Timer
+	ended bool
+}
+
+func (w *watcher) again(look func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.ended {
+		w.timer = time.AfterFunc(w.half, func() { look(); w.again(look) })
+	}
+}
+
+func (w *watcher) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = true
+	w.timer.Stop()
+}
+
+// greet gives the session, and says hello where there is none.
+func (c *Client) greet(ctx context.Context) (*welcome, error) {
+	if s := c.current(); s != nil {
+		return s, nil
+	}
+	select {
+	case c.door <- struct{}{}:
+		defer func() { <-c.door }()
+	case <-ctx.Done():
+		return nil, ended(ctx)
+	}
+	if s := c.current(); s != nil {
+		return s, nil
+	}
+	s, err := c.sayHello(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	known := c.server.Database
+	c.mu.Unlock()
+	if known != "" && known != s.Database {
+		return nil, fmt.Errorf("%w: %s has database %s now, expected %s; open it anew", store.ErrClosed, c.path, s.Database, known)
+	}
+	if err := c.holdAgain(ctx, s); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.session, c.server, c.givenUp = s, s.Status, nil
+	c.mu.Unlock()
+	c.heard(s.LSN, c.opts.Now())
+	return s, nil
+}
+
+func (c *Client) current() *welcome {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.session
+}
+
+// forget drops a session that the server does not know.
+func (c *Client) forget(s *welcome) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.session == s {
+		c.session = nil
+	}
+}
+
+// holdAgain takes the holds of the client in a new session: those of the one before ended with it, or with its server.
+func (c *Client) holdAgain(ctx context.Context, s *welcome) error {
+	c.mu.Lock()
+	asks := make([]holdAsk, 0, len(c.holds))
+	for t, at := range c.holds {
+		asks = append(asks, holdAsk{t, at})
+	}
+	c.mu.Unlock()
+	slices.SortFunc(asks, func(a, b holdAsk) int { return cmp.Compare(a.Ticket, b.Ticket) })
+	for _, q := range asks {
+		message, err := pack(q)
+		if err != nil {
+			return err
+		}
+		t := &try{c: c, name: "Hold", message: framed(frameEnd, message), number: c.calls.Add(1)}
+		if _, err := t.send(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Client) sayHello(ctx context.Context) (*welcome, error) {
+	h := hello{Min: c.opts.protocol[0], Max: c.opts.protocol[1], PID: os.Getpid(), Program: c.opts.Program}
+	b, err := json.Marshal(h)
+	if err != nil {
+		return nil, fmt.Errorf("ctxpage: hello: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://ctxpage/hello", bytes.NewReader(b))
+	if err != nil {
+		return nil, fmt.Errorf("ctxpage: hello: %w", err)
+	}
+	req.Header.Set("Content-Type", jsonType)
+	w := &welcome{}
+	err = c.watch(req, func(res *http.Response) error {
+		if res.StatusCode != http.StatusOK {
+			return readRefusal(res)
+		}
+		return json.NewDecoder(io.LimitReader(res.Body, 64<<10)).Decode(w)
+	})
+	var no *refused
+	if errors.As(err, &no) && no.Code == refusedSkew && no.Server != nil {
+		is := no.Server
+		return nil, &SkewError{Min: is.Min, Max: is.Max, ClientMin: h.Min, ClientMax: h.Max, PID: is.PID, Program: is.Program, Since: is.Since, Path: c.path}
+	}
+	return w, err
+}

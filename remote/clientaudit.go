@@ -1,0 +1,99 @@
+package remote
+
+import (
+	"context"
+
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Audit reads the audit log of the server's store. Size is the last known one while nobody answers; whoever then reads a
+// leaf gets the error.
+func (c *Client) Audit() store.Audit { return audit{c} }
+
+type audit struct{ c *Client }
+
+func (a audit) DB() string {
+	a.c.mu.Lock()
+	defer a.c.mu.Unlock()
+	return a.c.server.Database
+}
+
+func (a audit) Size() uint64 {
+	n, err := ask[uint64](background, a.c, "Audit.Size", none{}, how{})
+	if err != nil {
+		return a.c.size.Load()
+	}
+	for old := a.c.size.Load(); n > old && !a.c.size.CompareAndSwap(old, n); old = a.c.size.Load() {
+	}
+	return n
+}
+
+func (a audit) Body(i uint64) ([]byte, error) {
+	return ask[[]byte](background, a.c, "Audit.Body", i, how{})
+}
+
+func (a audit) Leaf(i uint64) (*manifest.Record, error) {
+	return ask[*manifest.Record](background, a.c, "Audit.Leaf", i, how{})
+}
+
+// Records asks again where the server gave a part.
+func (a audit) Records(ctx context.Context, from, to uint64, reverse bool, limit int) (out []*manifest.Record, err error) {
+	for {
+		part, err := ask[records](ctx, a.c, "Audit.Records", recordsAsk{from, to, reverse, limit - len(out)}, how{})
+		out = append(out, part.Records...)
+		if err != nil || !part.More || len(part.Records) == 0 {
+			return out, err
+		}
+		if reverse {
+			to = part.Records[len(part.Records)-1].Index
+		} else {
+			from += uint64(len(part.Records))
+		}
+	}
+}
+
+func (a audit) ByTrace(ctx context.Context, trace string) ([]*manifest.Record, error) {
+	return ask[[]*manifest.Record](ctx, a.c, "Audit.ByTrace", trace, how{})
+}
+
+func (a audit) Named(ctx context.Context, trace string) (bool, error) {
+	return ask[bool](ctx, a.c, "Audit.Named", trace, how{})
+}
+
+func (a audit) Written(ctx context.Context, num uint64, version uint32) (*manifest.Record, manifest.Write, error) {
+	w, err := ask[written](ctx, a.c, "Audit.Written", writtenAsk{num, version}, how{})
+	return w.Leaf, w.Write, err
+}
+
+func (a audit) Question(ctx context.Context, leaf *manifest.Record) (string, error) {
+	return ask[string](ctx, a.c, "Audit.Question", leaf, how{})
+}
+
+func (a audit) Names(ctx context.Context) (manifest.Names, error) {
+	return ask[manifest.Names](ctx, a.c, "Audit.Names", none{}, how{})
+}
+
+func (a audit) Root(size uint64) (manifest.Hash, error) {
+	return ask[manifest.Hash](background, a.c, "Audit.Root", size, how{})
+}
+
+func (a audit) Head(size uint64, now int64) (manifest.Head, error) {
+	return ask[manifest.Head](background, a.c, "Audit.Head", sizesAsk{Size: size, Now: now}, how{})
+}
+
+func (a audit) ProveInclusion(i, size uint64) (manifest.Inclusion, error) {
+	return ask[manifest.Inclusion](background, a.c, "Audit.ProveInclusion", sizesAsk{I: i, Size: size}, how{})
+}
+
+func (a audit) ProveConsistency(old, size uint64) (manifest.Consistency, error) {
+	return ask[manifest.Consistency](background, a.c, "Audit.ProveConsistency", sizesAsk{I: old, Size: size}, how{})
+}
+
+func (a audit) Verify(ctx context.Context, against *manifest.Head, p manifest.Progress) (manifest.Verification, error) {
+	h := how{}
+	if p != nil {
+		h.progress = func(is progress) { p(is.Done, is.Total) }
+	}
+	return ask[manifest.Verification](ctx, a.c, "Audit.Verify", verifyAsk{against}, h)
+}

@@ -1,0 +1,163 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Info: see store.Store.
+func (c *Client) Info(ctx context.Context) (store.Info, error) {
+	return ask[store.Info](ctx, c, "Info", none{}, how{})
+}
+
+// Resolve: see store.Store.
+func (c *Client) Resolve(ctx context.Context, scopes store.Scopes, ref store.Ref) (store.Located, error) {
+	return ask[store.Located](ctx, c, "Resolve", resolveAsk{scopes, ref}, how{})
+}
+
+// Load: see store.Store.
+func (c *Client) Load(ctx context.Context, scopes store.Scopes, pages []store.PageKey, want store.Want) ([]store.Loaded, error) {
+	return ask[[]store.Loaded](ctx, c, "Load", loadAsk{scopes, pages, want}, how{})
+}
+
+// Candidates: see store.Store.
+func (c *Client) Candidates(ctx context.Context, q store.CandidateQuery) (store.Candidates, error) {
+	return ask[store.Candidates](ctx, c, "Candidates", q, how{})
+}
+
+// Scan: see store.Store.
+func (c *Client) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, error) {
+	return ask[store.ScanPage](ctx, c, "Scan", q, how{})
+}
+
+// Commit: see store.Store. When the connection fails it is sent again under its id; ErrOutcomeUnknown when nobody answers
+// after it was sent.
+func (c *Client) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) {
+	return ask[store.Outcome](ctx, c, "Commit", b, how{writes: true, waited: true, giveUp: true})
+}
+
+// Held: see store.Store.
+func (c *Client) Held(ctx context.Context, id ulid.ULID) (store.HeldBatch, error) {
+	return ask[store.HeldBatch](ctx, c, "Held", id, how{})
+}
+
+// Vectors: see store.Store.
+func (c *Client) Vectors(ctx context.Context, scopes store.Scopes, model string, nums []uint64) ([][]float32, error) {
+	return ask[[][]float32](ctx, c, "Vectors", vectorsAsk{Scopes: scopes, Model: model, Nums: nums}, how{})
+}
+
+// PutVectors: see store.Store.
+func (c *Client) PutVectors(ctx context.Context, model string, nums []uint64, vecs [][]float32) error {
+	_, err := ask[none](ctx, c, "PutVectors", vectorsAsk{Model: model, Nums: nums, Vecs: vecs}, how{})
+	return err
+}
+
+// State: see store.Store.
+func (c *Client) State(ctx context.Context, key string) (store.StateRow, error) {
+	return ask[store.StateRow](ctx, c, "State", key, how{})
+}
+
+// Outcome: see store.Store. The server first makes sure that no call to Commit which returned here without an answer can
+// still arrive: only then is ErrNotFound final.
+func (c *Client) Outcome(ctx context.Context, id ulid.ULID) (store.Outcome, error) {
+	c.mu.Lock()
+	q := outcomeAsk{ID: id, GiveUp: slices.Clone(c.givenUp)}
+	c.mu.Unlock()
+	out, err := ask[store.Outcome](ctx, c, "Outcome", q, how{})
+	if err == nil || errors.Is(err, store.ErrNotFound) {
+		c.mu.Lock()
+		c.givenUp = slices.DeleteFunc(c.givenUp, func(n uint64) bool { return slices.Contains(q.GiveUp, n) })
+		c.mu.Unlock()
+	}
+	return out, err
+}
+
+// Mark: see store.Store. It is what the last answer said; reads may see more.
+func (c *Client) Mark() store.Mark {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mark
+}
+
+// Refresh: see store.Store.
+func (c *Client) Refresh(ctx context.Context, atLeast uint64) (store.Mark, error) {
+	at := c.opts.Now()
+	m, err := ask[store.Mark](ctx, c, "Refresh", atLeast, how{})
+	if m.Heard.IsZero() && err == nil {
+		m.Heard = at
+	}
+	return m, err
+}
+
+// Hold: see store.Store. The hold ends when the server did not hear of this client for longer than its lease.
+func (c *Client) Hold(ctx context.Context, at store.Moment) (store.Ticket, error) {
+	t := store.Ticket(c.ticket.Add(1))
+	c.mu.Lock()
+	c.holds[t] = at // before it is asked for: a session that begins meanwhile takes it, too
+	c.mu.Unlock()
+	if _, err := ask[none](ctx, c, "Hold", holdAsk{t, at}, how{}); err != nil {
+		c.mu.Lock()
+		delete(c.holds, t)
+		c.freed = append(c.freed, t) // the server may have it
+		c.mu.Unlock()
+		return 0, err
+	}
+	return t, nil
+}
+
+// Release: see store.Store. When nobody answers, it is told again later.
+func (c *Client) Release(t store.Ticket) {
+	c.mu.Lock()
+	_, ok := c.holds[t]
+	if delete(c.holds, t); ok {
+		c.freed = append(c.freed, t)
+	}
+	c.mu.Unlock()
+	if ok {
+		c.tellReleased()
+	}
+}
+
+// Changes: see store.Store.
+func (c *Client) Changes(ctx context.Context, after uint64, wait time.Duration) (store.Changes, error) {
+	return ask[store.Changes](ctx, c, "Changes", changesAsk{after, wait}, how{})
+}
+
+// Append: see store.Store. ErrOutcomeUnknown: the server was replaced, or nobody answers, and the leaves may be there.
+func (c *Client) Append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
+	got, err := ask[[]appended](ctx, c, "Append", appendAsk{leaves, d}, how{bound: true, writes: true, waited: true})
+	if err != nil {
+		return err
+	}
+	for i := range min(len(got), len(leaves)) {
+		leaves[i].Index, leaves[i].Query, leaves[i].QuestionKept = got[i].Index, got[i].Query, got[i].QuestionKept
+	}
+	return nil
+}
+
+// Head: see store.Store.
+func (c *Client) Head(ctx context.Context) (manifest.Head, error) {
+	return ask[manifest.Head](ctx, c, "Head", none{}, how{})
+}
+
+// Maintain: see store.Store. The path of a backup is one of the server's file system.
+func (c *Client) Maintain(ctx context.Context, job store.Job, p store.Progress) (store.JobReport, error) {
+	h := how{writes: job.Kind == store.JobGC || job.Kind == store.JobBackup}
+	h.bound = h.writes
+	if p != nil {
+		h.progress = func(is progress) { p(is.What, is.Done, is.Total) }
+	}
+	return ask[store.JobReport](ctx, c, "Maintain", job, h)
+}
+
+// Stat: see store.Store.
+func (c *Client) Stat(ctx context.Context) (store.StoreStats, error) {
+	return ask[store.StoreStats](ctx, c, "Stat", none{}, how{})
+}

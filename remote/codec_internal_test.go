@@ -1,0 +1,348 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// fill sets every field of a value, so that none can be lost unseen.
+func fill(v reflect.Value, n *int) {
+	*n++
+	switch v.Type() {
+	case timeType:
+		v.Set(reflect.ValueOf(time.Unix(int64(*n)*1e8, 123456789).UTC()))
+		return
+	case errorType:
+		v.Set(reflect.ValueOf(store.ErrGone))
+		return
+	case analysisType:
+		return
+	}
+	switch v.Kind() {
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		v.SetInt(-int64(*n % 100))
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		v.SetUint(uint64(*n%200) + 1)
+	case reflect.Float32, reflect.Float64:
+		v.SetFloat(float64(*n) + .5)
+	case reflect.String:
+		v.SetString(fmt.Sprint("text ", *n))
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), n)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		fallthrough
+	case reflect.Array:
+		for i := range v.Len() {
+			fill(v.Index(i), n)
+		}
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		for range 3 {
+			key, el := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+			fill(key, n)
+			fill(el, n)
+			v.SetMapIndex(key, el)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i), n)
+		}
+	}
+}
+
+// crossing is what the methods of store.Store and store.Audit take and give.
+func crossing() (all []reflect.Type) {
+	for _, face := range []reflect.Type{reflect.TypeFor[store.Store](), reflect.TypeFor[store.Audit]()} {
+		for i := range face.NumMethod() {
+			f := face.Method(i).Type
+			for j := range f.NumIn() {
+				all = append(all, f.In(j))
+			}
+			for j := range f.NumOut() {
+				all = append(all, f.Out(j))
+			}
+		}
+	}
+	return slices.DeleteFunc(all, func(t reflect.Type) bool {
+		return t.Kind() == reflect.Func || t.Kind() == reflect.Interface && t != errorType
+	})
+}
+
+// Every field of every type that crosses the seam survives, those that the stored forms leave out among them.
+func TestCodecKeepsEverything(t *testing.T) {
+	t.Parallel()
+	n := 0
+	for _, typ := range crossing() {
+		v, got := reflect.New(typ), reflect.New(typ)
+		fill(v.Elem(), &n)
+		b, err := pack(v.Interface())
+		require.NoError(t, err, typ)
+		require.NoError(t, unpack(b, got.Interface()), typ)
+		require.Equal(t, v.Elem().Interface(), got.Elem().Interface(), typ)
+		again, err := pack(got.Interface())
+		require.NoError(t, err)
+		require.Equal(t, b, again, "%s: the same value has the same bytes", typ)
+	}
+	require.Greater(t, n, 500)
+}
+
+// Nil and empty differ: a state row with an empty value is there, one with nil is deleted.
+func TestCodecNilAndEmpty(t *testing.T) {
+	t.Parallel()
+	type s struct {
+		A, B []byte
+		C, D []string
+		E    *int
+		F    map[string]string
+		T    time.Time
+		X    float64
+	}
+	is := s{B: []byte{}, D: []string{}, F: map[string]string{}, X: math.Inf(-1)}
+	b, err := pack(is)
+	require.NoError(t, err)
+	var got s
+	require.NoError(t, unpack(b, &got))
+	require.Equal(t, is, got)
+	require.True(t, got.T.IsZero())
+}
+
+// A field that this program does not know is skipped, and one that the other did not send is zero.
+func TestCodecSkew(t *testing.T) {
+	t.Parallel()
+	b, err := pack(struct {
+		New  map[string][]store.Ref
+		LSN  uint64
+		Tail []string
+	}{map[string][]store.Ref{"a": {{ID: "x"}}}, 7, []string{"y"}})
+	require.NoError(t, err)
+	var m store.Mark
+	require.NoError(t, unpack(b, &m))
+	require.Equal(t, store.Mark{LSN: 7}, m)
+}
+
+func FuzzUnpack(f *testing.F) {
+	n := 0
+	for _, typ := range []reflect.Type{reflect.TypeFor[store.Batch](), reflect.TypeFor[store.ScanPage](), reflect.TypeFor[manifest.Record]()} {
+		v := reflect.New(typ)
+		fill(v.Elem(), &n)
+		b, err := pack(v.Interface())
+		require.NoError(f, err)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, v := range []any{&store.Batch{}, &store.ScanPage{}, &manifest.Record{}, &struct{ Err error }{}} {
+			if unpack(b, v) == nil {
+				_, err := pack(v)
+				require.NoError(t, err)
+			}
+		}
+	})
+}
+
+// cross sends an error to the other side.
+func cross(t *testing.T, err error) error {
+	t.Helper()
+	b, bad := pack(struct{ Err error }{err})
+	require.NoError(t, bad)
+	var got struct{ Err error }
+	require.NoError(t, unpack(b, &got))
+	return got.Err
+}
+
+// Every sentinel keeps its identity, bare, wrapped and joined, and no error matches what it did not.
+func TestErrorsKeepIdentity(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, cross(t, nil))
+	for _, s := range sentinels {
+		require.True(t, s.err == cross(t, s.err), s.name)
+		for _, err := range []error{
+			fmt.Errorf("while reading: %w", s.err),
+			fmt.Errorf("%w: %w", errors.New("first"), fmt.Errorf("then %w", s.err)),
+			errors.Join(errors.New("first"), s.err),
+		} {
+			got := cross(t, err)
+			require.Equal(t, err.Error(), got.Error())
+			for _, other := range sentinels {
+				require.Equal(t, errors.Is(err, other.err), errors.Is(got, other.err), "%v as %s", err, other.name)
+			}
+		}
+	}
+	plain := cross(t, errors.New("nothing we know"))
+	require.EqualError(t, plain, "nothing we know")
+	for _, s := range sentinels {
+		require.NotErrorIs(t, plain, s.err)
+	}
+}
+
+// Every typed error keeps its fields, its text, what it matches and what it wraps.
+func TestErrorsKeepTypes(t *testing.T) {
+	t.Parallel()
+	n := 0
+	for name, typ := range typed {
+		v := reflect.New(typ).Elem()
+		if typ.Kind() == reflect.Pointer {
+			fill(v, &n)
+		} else {
+			v.SetUint(uint64(syscall.ENOSPC))
+		}
+		is := v.Interface().(error)
+		got := cross(t, is)
+		require.Equal(t, is, got, name)
+		require.Equal(t, is.Error(), got.Error())
+		wrapped := cross(t, fmt.Errorf("while reading: %w", is))
+		to := reflect.New(typ)
+		require.True(t, errors.As(wrapped, to.Interface()), name)
+		require.Equal(t, is, to.Elem().Interface(), name)
+		for _, s := range sentinels {
+			require.Equal(t, errors.Is(is, s.err), errors.Is(wrapped, s.err), "%s as %s", name, s.name)
+		}
+	}
+	missing := store.InvalidMissing(store.ErrNotFound, "scope", "x", "a scope")
+	got := cross(t, missing)
+	var invalid *store.InvalidError
+	require.ErrorAs(t, got, &invalid)
+	require.Equal(t, "scope", invalid.Field)
+	require.ErrorIs(t, got, store.ErrNotFound)
+	require.Equal(t, missing.Error(), got.Error())
+	full := cross(t, &store.NoSpaceError{Path: "p", Err: &fs.PathError{Op: "write", Path: "p", Err: syscall.ENOSPC}})
+	require.ErrorIs(t, full, syscall.ENOSPC)
+	var path *fs.PathError
+	require.ErrorAs(t, full, &path)
+}
+
+// The tables have every error that package store declares, so that a new one cannot be forgotten.
+func TestErrorsAreAllKnown(t *testing.T) {
+	t.Parallel()
+	known := map[string]bool{}
+	for _, s := range sentinels {
+		known[s.name] = true
+	}
+	for name := range typed {
+		known[name] = true
+	}
+	count := 0
+	for _, dir := range []string{"store", "manifest", "lexical"} {
+		paths, err := filepath.Glob("../" + dir + "/*.go")
+		require.NoError(t, err)
+		for _, path := range paths {
+			if strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			for _, name := range declaredErrors(t, path) {
+				count++
+				require.True(t, known[dir+"."+name], "%s.%s does not cross the socket: name it in errors.go", dir, name)
+			}
+		}
+	}
+	require.Greater(t, count, 40)
+}
+
+// declaredErrors are the exported Err… variables and …Error types of a file.
+func declaredErrors(t *testing.T, path string) (names []string) {
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	f, err := parser.ParseFile(token.NewFileSet(), path, b, 0)
+	require.NoError(t, err)
+	for _, d := range f.Decls {
+		g, ok := d.(*ast.GenDecl)
+		for i := 0; ok && i < len(g.Specs); i++ {
+			switch s := g.Specs[i].(type) {
+			case *ast.ValueSpec:
+				if g.Tok == token.VAR && strings.HasPrefix(s.Names[0].Name, "Err") {
+					names = append(names, s.Names[0].Name)
+				}
+			case *ast.TypeSpec:
+				if ast.IsExported(s.Name.Name) && strings.HasSuffix(s.Name.Name, "Error") {
+					names = append(names, s.Name.Name)
+				}
+			}
+		}
+	}
+	return names
+}
+
+// A message longer than a frame arrives whole; one that was cut, or is longer than allowed, is an error.
+func TestFrames(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{0, 1, MaxFrame, MaxFrame + 1, 2*MaxFrame + 7} {
+		message := bytes.Repeat([]byte{'x'}, size)
+		sent := framed(frameEnd, message)
+		kind, got, err := readMessage(bytes.NewReader(sent), maxRequest, nil)
+		require.NoError(t, err)
+		require.Equal(t, byte(frameEnd), kind)
+		require.True(t, bytes.Equal(message, got), size)
+		_, _, err = readMessage(bytes.NewReader(sent[:len(sent)-1]), maxRequest, nil)
+		require.ErrorIs(t, err, errCut)
+		_, _, err = readMessage(bytes.NewReader(sent), size-1, nil)
+		require.Error(t, err)
+	}
+	_, _, err := readMessage(bytes.NewReader([]byte{frameEnd, 0xff, 0xff, 0xff, 0xff}), maxAnswer, nil)
+	require.ErrorContains(t, err, "at most")
+}
+
+// A call that was given up before it came is never made, and one under way is waited for.
+func TestGiveUp(t *testing.T) {
+	t.Parallel()
+	s := newSession("s", time.Minute, func(*session) {})
+	require.NoError(t, s.giveUp(background, []uint64{7}))
+	_, err := s.once(background, 7, func() ([]byte, error) { t.Error("it was made"); return nil, nil })
+	require.Equal(t, errGivenUp, err)
+
+	begun, free := make(chan struct{}), make(chan struct{})
+	go func() {
+		_, _ = s.once(background, 8, func() ([]byte, error) { close(begun); <-free; return []byte("a"), nil })
+	}()
+	<-begun
+	over := make(chan error)
+	go func() { over <- s.giveUp(background, []uint64{8}) }()
+	select {
+	case <-over:
+		t.Fatal("a call under way was not waited for")
+	case <-time.After(20 * time.Millisecond):
+	}
+	close(free)
+	require.NoError(t, <-over)
+	got, err := s.once(background, 8, func() ([]byte, error) { return []byte("b"), nil })
+	require.NoError(t, err)
+	require.Equal(t, "a", string(got), "it was made once")
+
+	// One that its connection ended has no answer, and is not made any more.
+	ctx, cancel := context.WithCancel(background)
+	cancel()
+	_, err = s.once(ctx, 9, func() ([]byte, error) { return nil, ctx.Err() })
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoError(t, s.giveUp(background, []uint64{9}))
+	_, err = s.once(background, 9, func() ([]byte, error) { return nil, nil })
+	require.Equal(t, errGivenUp, err)
+	for n := range uint64(2 * keptCalls) {
+		_, err = s.once(background, 100+n, func() ([]byte, error) { return nil, nil })
+		require.NoError(t, err)
+	}
+	_, err = s.once(background, 9, func() ([]byte, error) { return nil, nil })
+	require.Equal(t, errGivenUp, err, "also when nobody remembers it")
+	require.LessOrEqual(t, len(s.calls), keptCalls)
+}

@@ -1,0 +1,254 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"reflect"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// SkewError means that the server and this program have no version of the protocol in common. Status and Stop work all
+// the same: end the older program, or open the file after it ended.
+type SkewError struct {
+	Min, Max  int // what the server speaks
+	ClientMin int // what the client speaks
+	ClientMax int
+	PID       int // of the server
+	Program   string
+	Since     time.Time
+	Path      string // of the socket
+}
+
+func (e *SkewError) Error() string {
+	return fmt.Sprintf("ctxpage: %s is served by pid %d (%s, since %s) in protocol %d to %d, this program speaks %d to %d; end the older of the two",
+		e.Path, e.PID, cmp.Or(e.Program, "unknown program"), e.Since.UTC().Format(time.RFC3339), e.Min, e.Max, e.ClientMin, e.ClientMax)
+}
+
+// UnavailableError means that nobody answers at the socket: the process that holds the database is stopped or hangs
+// (Answering is false and PID is known), or there is no such process any more. It matches store.ErrLocked: the
+// database is not taken from its holder.
+type UnavailableError struct {
+	Path    string // of the socket
+	PID     int    // 0: not known
+	Program string
+	Since   time.Time
+	Err     error
+}
+
+func (e *UnavailableError) Error() string {
+	if e.PID == 0 {
+		return fmt.Sprintf("ctxpage: nobody answers at %s: %v", e.Path, e.Err)
+	}
+	since := ""
+	if !e.Since.IsZero() {
+		since = ", since " + e.Since.UTC().Format(time.RFC3339)
+	}
+	return fmt.Sprintf("ctxpage: %s is held by pid %d (%s%s), not answering: %v", e.Path, e.PID, cmp.Or(e.Program, "unknown program"), since, e.Err)
+}
+
+// Is makes errors.Is(err, store.ErrLocked) true where a process is known that holds the database.
+func (e *UnavailableError) Is(target error) bool { return target == store.ErrLocked && e.PID != 0 }
+
+// Unwrap returns what the connection said.
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// sentinels are the errors that are told by their identity, by the names they cross the socket under. A name is never
+// given to another error.
+var sentinels = []struct {
+	name string
+	err  error
+}{
+	{"store.ErrLocked", store.ErrLocked},
+	{"store.ErrNewerFormat", store.ErrNewerFormat},
+	{"store.ErrCorrupt", store.ErrCorrupt},
+	{"store.ErrNotDatabase", store.ErrNotDatabase},
+	{"store.ErrReadOnly", store.ErrReadOnly},
+	{"store.ErrNotExist", store.ErrNotExist},
+	{"store.ErrClosed", store.ErrClosed},
+	{"store.ErrOutcomeUnknown", store.ErrOutcomeUnknown},
+	{"store.ErrNotFound", store.ErrNotFound},
+	{"store.ErrGone", store.ErrGone},
+	{"store.ErrExpired", store.ErrExpired},
+	{"store.ErrDirty", store.ErrDirty},
+	{"store.ErrFileRoot", store.ErrFileRoot},
+	{"store.ErrVanished", store.ErrVanished},
+	{"store.ErrInvalid", store.ErrInvalid},
+	{"store.ErrGated", store.ErrGated},
+	{"store.ErrProvenance", store.ErrProvenance},
+	{"store.ErrBudget", store.ErrBudget},
+	{"store.ErrConflict", store.ErrConflict},
+	{"store.ErrStaleContext", store.ErrStaleContext},
+	{"store.ErrHeld", store.ErrHeld},
+	{"store.ErrTxnDone", store.ErrTxnDone},
+	{"store.ErrTxnFailed", store.ErrTxnFailed},
+	{"store.ErrTxnExpired", store.ErrTxnExpired},
+	{"store.ErrSelfCertified", store.ErrSelfCertified},
+	{"store.ErrReviewed", store.ErrReviewed},
+	{"store.ErrMisfit", store.ErrMisfit},
+	{"store.ErrNoSpace", store.ErrNoSpace},
+	{"manifest.ErrNewerFormat", manifest.ErrNewerFormat},
+	{"manifest.ErrNoLeaf", manifest.ErrNoLeaf},
+	{"manifest.ErrNoQuestion", manifest.ErrNoQuestion},
+	{"manifest.ErrGap", manifest.ErrGap},
+	{"manifest.ErrHead", manifest.ErrHead},
+	{"manifest.ErrProof", manifest.ErrProof},
+	{"manifest.ErrReadOnly", manifest.ErrReadOnly},
+	{"manifest.ErrFailed", manifest.ErrFailed},
+	{"manifest.ErrClosed", manifest.ErrClosed},
+	{"lexical.ErrCorrupt", lexical.ErrCorrupt},
+	{"lexical.ErrAnalyzer", lexical.ErrAnalyzer},
+	{"context.Canceled", context.Canceled},
+	{"context.DeadlineExceeded", context.DeadlineExceeded},
+	{"fs.ErrNotExist", fs.ErrNotExist},
+	{"fs.ErrExist", fs.ErrExist},
+	{"fs.ErrPermission", fs.ErrPermission},
+	{"fs.ErrInvalid", fs.ErrInvalid},
+	{"fs.ErrClosed", fs.ErrClosed},
+	{"io.EOF", io.EOF},
+	{"io.ErrUnexpectedEOF", io.ErrUnexpectedEOF},
+}
+
+// typed are the errors that keep their fields, by name.
+var typed = map[string]reflect.Type{
+	"store.ConflictError": reflect.TypeFor[*store.ConflictError](),
+	"store.CorruptError":  reflect.TypeFor[*store.CorruptError](),
+	"store.FileRootError": reflect.TypeFor[*store.FileRootError](),
+	"store.HeldError":     reflect.TypeFor[*store.HeldError](),
+	"store.InvalidError":  reflect.TypeFor[*store.InvalidError](),
+	"store.LockedError":   reflect.TypeFor[*store.LockedError](),
+	"store.NoSpaceError":  reflect.TypeFor[*store.NoSpaceError](),
+	"fs.PathError":        reflect.TypeFor[*fs.PathError](),
+	"syscall.Errno":       reflect.TypeFor[syscall.Errno](),
+}
+
+var typeNames = func() map[reflect.Type]string {
+	out := map[reflect.Type]string{}
+	for name, t := range typed {
+		out[t] = name
+	}
+	return out
+}()
+
+// sent is an error that another process returned: what it said, and what it is.
+type sent struct {
+	text string
+	is   []error
+}
+
+func (e *sent) Error() string   { return e.text }
+func (e *sent) Unwrap() []error { return e.is }
+
+// maxDepth bounds how far down an error is described.
+const maxDepth = 16
+
+// An error is four elements: the name of its type, or "", its text, then, of a type that has a name, its fields and nil;
+// of another one, or of a sentinel, the names of the sentinels that it matches, and the errors that it wraps.
+const errorElements = 4
+
+func putError(e *msgpack.Encoder, err error, depth int) error {
+	name := typeNames[reflect.TypeOf(err)]
+	if bad := errors.Join(e.EncodeArrayLen(errorElements), e.EncodeString(name), e.EncodeString(err.Error())); bad != nil {
+		return bad
+	}
+	if name != "" {
+		return errors.Join(put(e, reflect.ValueOf(err)), e.EncodeNil())
+	}
+	var is []string
+	for _, s := range sentinels {
+		if errors.Is(err, s.err) {
+			is = append(is, s.name)
+		}
+	}
+	if bad := put(e, reflect.ValueOf(is)); bad != nil {
+		return bad
+	}
+	wraps := unwrap(err)
+	if depth == maxDepth {
+		wraps = nil
+	}
+	if bad := e.EncodeArrayLen(len(wraps)); bad != nil {
+		return bad
+	}
+	for _, w := range wraps {
+		if bad := putError(e, w, depth+1); bad != nil {
+			return bad
+		}
+	}
+	return nil
+}
+
+func unwrap(err error) (out []error) {
+	switch err := err.(type) {
+	case interface{ Unwrap() error }:
+		out = []error{err.Unwrap()}
+	case interface{ Unwrap() []error }:
+		out = err.Unwrap()
+	}
+	return slices.DeleteFunc(slices.Clone(out), func(err error) bool { return err == nil })
+}
+
+// getError reads an error; bad says that it could not.
+func getError(d *msgpack.Decoder, depth int) (err, bad error) {
+	n, bad := d.DecodeArrayLen()
+	switch {
+	case bad != nil || n < 0: // nil
+		return nil, bad
+	case n != errorElements || depth > maxDepth:
+		return nil, fmt.Errorf("an error of %d elements at depth %d, expected %d", n, depth, errorElements)
+	}
+	name, bad1 := d.DecodeString()
+	text, bad2 := d.DecodeString()
+	if bad := errors.Join(bad1, bad2); bad != nil {
+		return nil, bad
+	}
+	if name == "" {
+		return getUntyped(d, text, depth)
+	}
+	t, ok := typed[name]
+	if !ok { // of a later release
+		return &sent{text: text}, errors.Join(d.Skip(), d.Skip())
+	}
+	v := reflect.New(t).Elem()
+	if bad := errors.Join(get(d, v), d.Skip()); bad != nil {
+		return nil, bad
+	}
+	return v.Interface().(error), nil
+}
+
+func getUntyped(d *msgpack.Decoder, text string, depth int) (err, bad error) {
+	var names []string
+	if bad := get(d, reflect.ValueOf(&names).Elem()); bad != nil {
+		return nil, bad
+	}
+	out := &sent{text: text}
+	for _, name := range names {
+		for _, s := range sentinels {
+			if s.name == name {
+				out.is = append(out.is, s.err)
+			}
+		}
+	}
+	n, bad := d.DecodeArrayLen()
+	for i := 0; bad == nil && i < n; i++ {
+		var w error
+		if w, bad = getError(d, depth+1); w != nil {
+			out.is = append(out.is, w)
+		}
+	}
+	if len(out.is) == 1 && n <= 0 && out.is[0].Error() == text {
+		return out.is[0], bad // the sentinel itself
+	}
+	return out, bad
+}

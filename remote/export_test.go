@@ -1,0 +1,37 @@
+package remote
+
+import (
+	"net"
+	"net/http"
+)
+
+// Abandon ends a client as a killed process ends.
+func (c *Client) Abandon() { c.abandon() }
+
+// Speaks gives options of a program that speaks another range of protocols.
+func Speaks(o ClientOptions, from, to int) ClientOptions {
+	o.protocol = [2]int{from, to}
+	return o
+}
+
+func seesUser(uid int) func(*net.UnixConn) (peerID, error) {
+	return func(*net.UnixConn) (peerID, error) { return peerID{uid: uid}, nil }
+}
+
+// SeesUser gives options of a client that finds a user at the other end.
+func SeesUser(o ClientOptions, uid int) ClientOptions {
+	o.peer = seesUser(uid)
+	return o
+}
+
+// ListenSeeing listens for connections that seem to be a user's.
+func ListenSeeing(path string, uid int) (net.Listener, error) { return listen(path, seesUser(uid)) }
+
+// HTTPClient talks to a socket without this package.
+func HTTPClient(path string) *http.Client {
+	o, _ := ClientOptions{}.withDefaults()
+	return &http.Client{Transport: transport(path, o)}
+}
+
+// Framed is a request.
+func Framed(b []byte) []byte { return framed(frameEnd, b) }

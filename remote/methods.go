@@ -1,0 +1,167 @@
+package remote
+
+import (
+	"context"
+	"errors"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// request is one call at the server.
+type request struct {
+	ctx      context.Context
+	store    store.Store
+	session  *session
+	progress func(what string, done, total uint64)
+}
+
+// method runs a call: from the bytes of what is asked to the bytes of the answer.
+type method struct {
+	run func(r *request, body []byte) ([]byte, error)
+	// once: a call that is sent again gets the answer of the first.
+	once bool
+	// whole: the call is not ended by a connection that is, because the store cannot be asked how it ended.
+	whole bool
+}
+
+func on[Q, A any](do func(r *request, q Q) (A, error)) method {
+	return method{run: func(r *request, body []byte) ([]byte, error) {
+		var q Q
+		if err := unpack(body, &q); err != nil {
+			return nil, &malformed{err}
+		}
+		a, err := do(r, q)
+		if err != nil {
+			return nil, err
+		}
+		return pack(answer[A]{LSN: r.store.Mark().LSN, Value: a})
+	}}
+}
+
+// malformed is a request that cannot be read: nothing was done.
+type malformed struct{ error }
+
+func (m method) isOnce() method  { m.once = true; return m }
+func (m method) isWhole() method { m.whole = true; return m }
+
+// methods are the calls, by the names of PROTOCOL.md.
+var methods = map[string]method{
+	"Info":    on(func(r *request, _ none) (store.Info, error) { return r.store.Info(r.ctx) }),
+	"Resolve": on(func(r *request, q resolveAsk) (store.Located, error) { return r.store.Resolve(r.ctx, q.Scopes, q.Ref) }),
+	"Load": on(func(r *request, q loadAsk) ([]store.Loaded, error) {
+		return r.store.Load(r.ctx, q.Scopes, q.Pages, q.Want)
+	}),
+	"Candidates": on(func(r *request, q store.CandidateQuery) (store.Candidates, error) {
+		return r.store.Candidates(r.ctx, q)
+	}),
+	"Scan":   on(func(r *request, q store.ScanQuery) (store.ScanPage, error) { return r.store.Scan(r.ctx, q) }),
+	"Commit": on(func(r *request, q store.Batch) (store.Outcome, error) { return r.store.Commit(r.ctx, q) }).isOnce(),
+	"Held":   on(func(r *request, q ulid.ULID) (store.HeldBatch, error) { return r.store.Held(r.ctx, q) }),
+	"Vectors": on(func(r *request, q vectorsAsk) ([][]float32, error) {
+		return r.store.Vectors(r.ctx, q.Scopes, q.Model, q.Nums)
+	}),
+	"PutVectors": on(func(r *request, q vectorsAsk) (none, error) {
+		return none{}, r.store.PutVectors(r.ctx, q.Model, q.Nums, q.Vecs)
+	}),
+	"State":    on(func(r *request, q string) (store.StateRow, error) { return r.store.State(r.ctx, q) }),
+	"Outcome":  on(serveOutcome),
+	"Refresh":  on(func(r *request, q uint64) (store.Mark, error) { return r.store.Refresh(r.ctx, q) }),
+	"Hold":     on(serveHold),
+	"Renew":    on(func(r *request, q renewAsk) (none, error) { r.session.release(r.store, q.Release); return none{}, nil }),
+	"Changes":  on(func(r *request, q changesAsk) (store.Changes, error) { return r.store.Changes(r.ctx, q.After, q.Wait) }),
+	"Append":   on(serveAppend).isOnce().isWhole(),
+	"Head":     on(func(r *request, _ none) (manifest.Head, error) { return r.store.Head(r.ctx) }),
+	"Maintain": on(func(r *request, q store.Job) (store.JobReport, error) { return r.store.Maintain(r.ctx, q, r.progress) }).isOnce(),
+	"Stat":     on(func(r *request, _ none) (store.StoreStats, error) { return r.store.Stat(r.ctx) }),
+
+	"Audit.Size":    on(func(r *request, _ none) (uint64, error) { return r.store.Audit().Size(), nil }),
+	"Audit.Body":    on(func(r *request, q uint64) ([]byte, error) { return r.store.Audit().Body(q) }),
+	"Audit.Leaf":    on(func(r *request, q uint64) (*manifest.Record, error) { return r.store.Audit().Leaf(q) }),
+	"Audit.Records": on(serveRecords),
+	"Audit.ByTrace": on(func(r *request, q string) ([]*manifest.Record, error) { return r.store.Audit().ByTrace(r.ctx, q) }),
+	"Audit.Named":   on(func(r *request, q string) (bool, error) { return r.store.Audit().Named(r.ctx, q) }),
+	"Audit.Written": on(func(r *request, q writtenAsk) (w written, err error) {
+		w.Leaf, w.Write, err = r.store.Audit().Written(r.ctx, q.Num, q.Version)
+		return w, err
+	}),
+	"Audit.Question": on(func(r *request, q *manifest.Record) (string, error) { return r.store.Audit().Question(r.ctx, q) }),
+	"Audit.Names":    on(func(r *request, _ none) (manifest.Names, error) { return r.store.Audit().Names(r.ctx) }),
+	"Audit.Root":     on(func(r *request, q uint64) (manifest.Hash, error) { return r.store.Audit().Root(q) }),
+	"Audit.Head":     on(func(r *request, q sizesAsk) (manifest.Head, error) { return r.store.Audit().Head(q.Size, q.Now) }),
+	"Audit.ProveInclusion": on(func(r *request, q sizesAsk) (manifest.Inclusion, error) {
+		return r.store.Audit().ProveInclusion(q.I, q.Size)
+	}),
+	"Audit.ProveConsistency": on(func(r *request, q sizesAsk) (manifest.Consistency, error) {
+		return r.store.Audit().ProveConsistency(q.I, q.Size)
+	}),
+	"Audit.Verify": on(func(r *request, q verifyAsk) (manifest.Verification, error) {
+		return r.store.Audit().Verify(r.ctx, q.Against, func(done, total uint64) { r.progress("", done, total) })
+	}),
+}
+
+// serveOutcome first makes sure that none of the calls that the client gave up is still to be made.
+func serveOutcome(r *request, q outcomeAsk) (store.Outcome, error) {
+	if err := r.session.giveUp(r.ctx, q.GiveUp); err != nil {
+		return store.Outcome{}, err
+	}
+	return r.store.Outcome(r.ctx, q.ID)
+}
+
+func serveHold(r *request, q holdAsk) (none, error) {
+	return none{}, r.session.hold(r.ctx, r.store, q)
+}
+
+func serveAppend(r *request, q appendAsk) ([]appended, error) {
+	if err := r.store.Append(r.ctx, q.Leaves, q.Durability); err != nil {
+		return nil, err
+	}
+	out := make([]appended, len(q.Leaves))
+	for i, l := range q.Leaves {
+		out[i] = appended{l.Index, l.Query, l.QuestionKept}
+	}
+	return out, nil
+}
+
+// A part of a listing of leaves ends after so many bytes, or so many leaves.
+const (
+	recordsBytes = 4 << 20
+	recordsStep  = 16
+)
+
+// serveRecords gives leaves until they are many bytes. The client asks for the rest.
+func serveRecords(r *request, q recordsAsk) (out records, err error) {
+	size := 0
+	for to := q.To; len(out.Records) < q.Limit; {
+		from := q.From
+		if !q.Reverse {
+			from += uint64(len(out.Records))
+		}
+		step := min(recordsStep, q.Limit-len(out.Records))
+		part, err := r.store.Audit().Records(r.ctx, from, to, q.Reverse, step)
+		if err != nil {
+			return out, err
+		}
+		out.Records = append(out.Records, part...)
+		for _, leaf := range part {
+			b, err := manifest.Encode(leaf)
+			if err != nil && !errors.Is(err, manifest.ErrNewerFormat) {
+				return out, err
+			}
+			size += len(b)
+		}
+		if len(part) < step {
+			return out, nil
+		}
+		if q.Reverse {
+			to = part[len(part)-1].Index
+		}
+		if size > recordsBytes {
+			out.More = len(out.Records) < q.Limit
+			return out, nil
+		}
+	}
+	return out, nil
+}

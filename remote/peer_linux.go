@@ -1,0 +1,25 @@
+package remote
+
+import (
+	"fmt"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// peerOf asks the kernel who is at the other end.
+func peerOf(c *net.UnixConn) (who peerID, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return who, fmt.Errorf("ctxpage: peer: %w", err)
+	}
+	var cred *unix.Ucred
+	var failed error
+	if err := raw.Control(func(fd uintptr) { cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return who, fmt.Errorf("ctxpage: peer: %w", err)
+	}
+	if failed != nil {
+		return who, fmt.Errorf("ctxpage: peer: %w", failed)
+	}
+	return peerID{int(cred.Uid), int(cred.Pid)}, nil
+}

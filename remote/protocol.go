@@ -1,0 +1,155 @@
+package remote
+
+import (
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// The versions of the protocol that this program speaks. The range moves when a call means something else, not when a
+// field or a call is added.
+const (
+	MinProtocol = 1
+	MaxProtocol = 1
+)
+
+// Headers of a call.
+const (
+	headerSession = "Ctxpage-Session" // from the handshake
+	headerCall    = "Ctxpage-Call"    // number of the call in its session; the same when it is sent again
+)
+
+const (
+	jsonType = "application/json"
+	packType = "application/msgpack"
+)
+
+// hello asks for a session. It is JSON, like all that must be understood across versions: the handshake, the status, the
+// order to stop, and refusals.
+type hello struct {
+	Min     int    `json:"min"`
+	Max     int    `json:"max"`
+	PID     int    `json:"pid"`
+	Program string `json:"program"`
+}
+
+// welcome is the answer to a hello.
+type welcome struct {
+	Status
+	Protocol int    `json:"protocol"` // the version that both speak
+	Session  string `json:"session"`
+	LSN      uint64 `json:"lsn"`
+}
+
+// Status is what a server says of itself to everybody, whatever version they speak.
+type Status struct {
+	Min      int           `json:"min"` // protocol
+	Max      int           `json:"max"`
+	Format   int           `json:"format"` // of the file
+	PID      int           `json:"pid"`
+	Program  string        `json:"program"`
+	Since    time.Time     `json:"since"`
+	Database string        `json:"database"` // its id
+	Lease    time.Duration `json:"lease_ns"` // after which a silent session ends
+	Clients  int           `json:"clients"`  // sessions
+}
+
+// refusal is why a request was not taken for a call. Nothing was done.
+type refusal struct {
+	Code    string  `json:"code"`
+	Message string  `json:"message"`
+	Server  *Status `json:"server,omitempty"` // with refusedSkew
+}
+
+const (
+	refusedSkew    = "skew"    // no protocol in common
+	refusedSession = "session" // not known, or lapsed
+	refusedMethod  = "method"  // not known
+	refusedBody    = "body"    // malformed
+	refusedCall    = "call"    // given up by its client before it came
+	refusedFull    = "full"    // too many clients
+	refusedStop    = "stop"    // this server cannot be told to stop
+)
+
+// answer is what a call returns, and how far readers had come then.
+type answer[A any] struct {
+	LSN   uint64
+	Value A
+}
+
+// progress is how far a job has come.
+type progress struct {
+	What        string
+	Done, Total uint64
+}
+
+type none struct{}
+
+type (
+	resolveAsk struct {
+		Scopes store.Scopes
+		Ref    store.Ref
+	}
+	loadAsk struct {
+		Scopes store.Scopes
+		Pages  []store.PageKey
+		Want   store.Want
+	}
+	vectorsAsk struct {
+		Scopes store.Scopes
+		Model  string
+		Nums   []uint64
+		Vecs   [][]float32 // of PutVectors
+	}
+	// outcomeAsk gives up calls of this session first: a Commit among them that did not come yet never will be made.
+	outcomeAsk struct {
+		ID     ulid.ULID
+		GiveUp []uint64
+	}
+	holdAsk struct {
+		Ticket store.Ticket // the client's own number
+		At     store.Moment
+	}
+	// renewAsk keeps a session, and releases holds.
+	renewAsk   struct{ Release []store.Ticket }
+	changesAsk struct {
+		After uint64
+		Wait  time.Duration
+	}
+	appendAsk struct {
+		Leaves     []*manifest.Record
+		Durability store.Durability
+	}
+	// appended is what a store puts into a leaf that it takes.
+	appended struct {
+		Index        uint64
+		Query        manifest.Digest
+		QuestionKept bool
+	}
+	recordsAsk struct {
+		From, To uint64
+		Reverse  bool
+		Limit    int
+	}
+	// records are some of those that were asked for; More: ask for those after them.
+	records struct {
+		Records []*manifest.Record
+		More    bool
+	}
+	writtenAsk struct {
+		Num     uint64
+		Version uint32
+	}
+	written struct {
+		Leaf  *manifest.Record
+		Write manifest.Write
+	}
+	sizesAsk struct {
+		I, Size uint64
+		Now     int64
+	}
+	verifyAsk struct{ Against *manifest.Head }
+)

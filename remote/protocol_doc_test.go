@@ -1,0 +1,42 @@
+package remote
+
+import (
+	"os"
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// PROTOCOL.md names every call, every refusal and every kind of frame, and there is a call for every method of the seam.
+func TestProtocolIsDocumented(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile("../PROTOCOL.md")
+	require.NoError(t, err)
+	doc := string(b)
+	for name := range methods {
+		require.Contains(t, doc, "`"+name+"`")
+	}
+	for _, code := range []string{refusedSkew, refusedSession, refusedMethod, refusedBody, refusedCall, refusedFull, refusedStop} {
+		require.Contains(t, doc, "| `"+code+"` |")
+	}
+	for _, kind := range []byte{frameEnd, framePart, frameError, frameProgress} {
+		require.Contains(t, doc, "| `"+string(kind)+"` |")
+	}
+	for _, header := range []string{headerSession, headerCall} {
+		require.Contains(t, doc, header)
+	}
+	here := map[string]bool{"Mark": true, "Release": true, "Close": true, "Audit": true, "Audit.DB": true} // answered by the client
+	for _, face := range []struct {
+		prefix string
+		of     reflect.Type
+	}{{"", reflect.TypeFor[store.Store]()}, {"Audit.", reflect.TypeFor[store.Audit]()}} {
+		for i := range face.of.NumMethod() {
+			name := face.prefix + face.of.Method(i).Name
+			_, ok := methods[name]
+			require.True(t, ok || here[name], "no call for %s", name)
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package remote
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// ServerOptions configure a Server. The zero value is ready to use.
+type ServerOptions struct {
+	// Program is what the server calls itself to others; "": the name of the executable.
+	Program string
+	// Lease is how long the holds of a client that is not heard of are kept; 0: 10 s. It is in real time.
+	Lease time.Duration
+	// MaxClients is how many clients have a session at once; 0: 256.
+	MaxClients int
+	// Stop is called, once and in a goroutine of its own, when somebody asks the server to end (Stop). It should close the
+	// server. nil: such a request is refused.
+	Stop func()
+	// Now is the clock that Status.Since is read from; nil: the system's.
+	Now func() time.Time
+	// Rand gives the ids of sessions; nil: the system's randomness. It is read by one goroutine at a time.
+	Rand io.Reader
+}
+
+const (
+	defaultLease   = 10 * time.Second
+	defaultClients = 256
+	// frameTime is how long one frame may take on its way: a peer that reads or writes more slowly is cut off.
+	frameTime = 30 * time.Second
+)
+
+// Server offers a store to clients. All methods may be called concurrently.
+type Server struct {
+	store store.Store
+	opts  ServerOptions
+	http  *http.Server
+	is    Status
+
+	mu       sync.Mutex
+	sessions map[string]*session
+	closed   bool
+	running  sync.WaitGroup // requests
+	stop     sync.Once
+}
+
+// NewServer makes a server for a store, which must stay open until the server is closed, and stays the caller's.
+func NewServer(ctx context.Context, st store.Store, opts ServerOptions) (*Server, error) {
+	if opts.Program == "" {
+		opts.Program = programName()
+	}
+	if opts.Lease == 0 {
+		opts.Lease = defaultLease
+	}
+	if opts.MaxClients == 0 {
+		opts.MaxClients = defaultClients
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	if opts.Rand == nil {
+		opts.Rand = rand.Reader
+	}
+	if opts.Lease < 0 || opts.MaxClients < 0 {
+		return nil, store.Invalid("ServerOptions", "a negative lease or number of clients", "zero or more")
+	}
+	info, err := st.Info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stats, err := st.Stat(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{store: st, opts: opts, sessions: map[string]*session{}, is: Status{
+		Min: MinProtocol, Max: MaxProtocol, Format: stats.Format, PID: os.Getpid(), Program: opts.Program,
+		Since: opts.Now().UTC(), Database: info.ID, Lease: opts.Lease,
+	}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.status()) })
+	mux.HandleFunc("POST /stop", s.serveStop)
+	mux.HandleFunc("POST /hello", s.serveHello)
+	mux.HandleFunc("POST /bye", s.serveBye)
+	mux.HandleFunc("POST /v1/{method}", s.serveCall)
+	s.http = &http.Server{Handler: s.counted(mux), ReadHeaderTimeout: frameTime, MaxHeaderBytes: 64 << 10}
+	return s, nil
+}
+
+func programName() string {
+	name, err := os.Executable()
+	if err != nil {
+		name = os.Args[0]
+	}
+	return filepath.Base(name)
+}
+
+// Serve answers clients until Close; then it returns nil. A connection of another user is closed unanswered. The listener
+// is one of Listen, and is closed with the server.
+func (s *Server) Serve(l net.Listener) error {
+	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("ctxpage: serve %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// Close ends the server: it cuts all connections, waits for the calls under way, and releases all holds. The store stays
+// open. A second Close does nothing.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	all := s.sessions
+	s.sessions = map[string]*session{}
+	s.mu.Unlock()
+	err := s.http.Close()
+	s.running.Wait()
+	for _, sess := range all {
+		sess.end(s.store)
+	}
+	if err != nil {
+		return fmt.Errorf("ctxpage: close the server: %w", err)
+	}
+	return nil
+}
+
+// counted lets Close wait for requests.
+func (s *Server) counted(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		closed := s.closed
+		if !closed {
+			s.running.Add(1)
+		}
+		s.mu.Unlock()
+		if closed {
+			panic(http.ErrAbortHandler) // cuts the connection: the client asks whoever serves next
+		}
+		defer s.running.Done()
+		h.ServeHTTP(w, r)
+	})
+}
+
+func (s *Server) status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	is := s.is
+	is.Clients = len(s.sessions)
+	return is
+}
+
+func (s *Server) serveStop(w http.ResponseWriter, _ *http.Request) {
+	if s.opts.Stop == nil {
+		refuse(w, &refused{http.StatusForbidden, refusal{Code: refusedStop, Message: "this process serves the database beside its own work: end it there"}})
+		return
+	}
+	writeJSON(w, http.StatusAccepted, s.status())
+	s.stop.Do(func() { go s.opts.Stop() })
+}
+
+func (s *Server) serveHello(w http.ResponseWriter, r *http.Request) {
+	var h hello
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<10)).Decode(&h); err != nil {
+		refuse(w, &refused{http.StatusBadRequest, refusal{Code: refusedBody, Message: "a hello is JSON with min, max, pid and program: " + err.Error()}})
+		return
+	}
+	is := s.status()
+	if h.Min > MaxProtocol || h.Max < MinProtocol {
+		message := fmt.Sprintf("protocol %d to %d is spoken here, not %d to %d", MinProtocol, MaxProtocol, h.Min, h.Max)
+		refuse(w, &refused{http.StatusConflict, refusal{Code: refusedSkew, Message: message, Server: &is}})
+		return
+	}
+	sess, err := s.begin()
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, welcome{Status: is, Protocol: min(h.Max, MaxProtocol), Session: sess.id, LSN: s.store.Mark().LSN})
+}
+
+// begin makes a session.
+func (s *Server) begin() (*session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.sessions) >= s.opts.MaxClients {
+		return nil, &refused{http.StatusServiceUnavailable, refusal{Code: refusedFull, Message: fmt.Sprintf("%d clients are served, which is the limit; close one", len(s.sessions))}}
+	}
+	var id [16]byte
+	if _, err := io.ReadFull(s.opts.Rand, id[:]); err != nil {
+		return nil, fmt.Errorf("ctxpage: id of a session: %w", err)
+	}
+	sess := newSession(hex.EncodeToString(id[:]), s.opts.Lease, s.forget)
+	s.sessions[sess.id] = sess
+	return sess, nil
+}
+
+// forget ends a session.
+func (s *Server) forget(sess *session) {
+	s.mu.Lock()
+	delete(s.sessions, sess.id)
+	s.mu.Unlock()
+	sess.end(s.store)
+}
+
+func (s *Server) find(id string) *session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sessions[id]
+}
+
+func (s *Server) serveBye(w http.ResponseWriter, r *http.Request) {
+	if sess := s.find(r.Header.Get(headerSession)); sess != nil {
+		s.forget(sess)
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// refused says that a request was not taken for a call.
+type refused struct {
+	status int
+	refusal
+}
+
+func (e *refused) Error() string { return "ctxpage: refused: " + e.Message }
+
+func refuse(w http.ResponseWriter, err error) {
+	var e *refused
+	if !errors.As(err, &e) {
+		e = &refused{http.StatusInternalServerError, refusal{Code: refusedFull, Message: err.Error()}}
+	}
+	writeJSON(w, e.status, e.refusal)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", jsonType)
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // a client that went away asks again
+}

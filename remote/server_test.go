@@ -1,0 +1,261 @@
+package remote_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/remote"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// A client of another protocol is told so by type; the status and the order to stop work all the same.
+func TestSkew(t *testing.T) {
+	t.Parallel()
+	mem := newMemory(t)
+	path := socket(t)
+	stopped := make(chan struct{})
+	serve(t, mem, path, remote.ServerOptions{Program: "owner", Stop: func() { close(stopped) }})
+	newer := remote.Speaks(remote.ClientOptions{}, remote.MaxProtocol+1, remote.MaxProtocol+3)
+	_, err := remote.Dial(ctx, path, newer)
+	var skew *remote.SkewError
+	require.ErrorAs(t, err, &skew)
+	require.Equal(t, remote.MaxProtocol, skew.Max)
+	require.Equal(t, remote.MaxProtocol+1, skew.ClientMin)
+	require.Equal(t, os.Getpid(), skew.PID)
+	require.ErrorContains(t, err, "(owner, since ")
+	both, err := remote.Dial(ctx, path, remote.Speaks(remote.ClientOptions{}, remote.MaxProtocol, remote.MaxProtocol+3))
+	require.NoError(t, err, "ranges that overlap")
+	defer both.Close()
+
+	is, err := remote.GetStatus(ctx, path, newer)
+	require.NoError(t, err)
+	info, err := mem.Info(ctx)
+	require.NoError(t, err)
+	require.Equal(t, info.ID, is.Database)
+	require.Equal(t, "owner", is.Program)
+	require.Equal(t, 1, is.Clients)
+	_, err = remote.Stop(ctx, path, newer)
+	require.NoError(t, err)
+	<-stopped
+}
+
+// A server beside other work of its program is not stopped from outside.
+func TestStopRefused(t *testing.T) {
+	t.Parallel()
+	path := socket(t)
+	end := serve(t, newMemory(t), path, remote.ServerOptions{})
+	_, err := remote.Stop(ctx, path, remote.ClientOptions{})
+	require.ErrorContains(t, err, "end it there")
+	end()
+	var nobody *remote.UnavailableError
+	_, err = remote.GetStatus(ctx, path, remote.ClientOptions{})
+	require.ErrorAs(t, err, &nobody)
+	require.NotErrorIs(t, err, store.ErrLocked, "nobody has it")
+}
+
+// Processes of another user are not served, and not spoken to.
+func TestForeignUser(t *testing.T) {
+	t.Parallel()
+	path := socket(t)
+	serve(t, newMemory(t), path, remote.ServerOptions{})
+	_, err := remote.Dial(ctx, path, remote.SeesUser(remote.ClientOptions{}, os.Geteuid()+1))
+	require.ErrorIs(t, err, remote.ErrForeign)
+	c, err := remote.Dial(ctx, path, remote.SeesUser(remote.ClientOptions{}, os.Geteuid()))
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+
+	other := socket(t)
+	srv, err := remote.NewServer(ctx, newMemory(t), remote.ServerOptions{})
+	require.NoError(t, err)
+	l, err := remote.ListenSeeing(other, os.Geteuid()+1)
+	require.NoError(t, err)
+	go func() { _ = srv.Serve(l) }()
+	defer srv.Close()
+	_, err = remote.Dial(ctx, other, remote.ClientOptions{})
+	var nobody *remote.UnavailableError
+	require.ErrorAs(t, err, &nobody)
+}
+
+// The socket is this user's alone; a stale one is replaced, and nothing else is.
+func TestListen(t *testing.T) {
+	t.Parallel()
+	path := socket(t)
+	l, err := remote.Listen(path)
+	require.NoError(t, err)
+	st, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), st.Mode().Perm())
+	l.(interface{ SetUnlinkOnClose(bool) }).SetUnlinkOnClose(false) // as after a kill
+	require.NoError(t, l.Close())
+	l, err = remote.Listen(path)
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	require.NoError(t, os.WriteFile(path, []byte("a file"), 0o600))
+	_, err = remote.Listen(path)
+	require.ErrorIs(t, err, store.ErrInvalid)
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "a file", string(b))
+	_, err = remote.Listen("/" + strings.Repeat("x", 103))
+	require.ErrorIs(t, err, store.ErrInvalid)
+}
+
+// A database with a long path is served at a short name in a directory of the user's own.
+func TestSocketPath(t *testing.T) {
+	dir := filepath.Dir(socket(t))
+	real, err := filepath.EvalSymlinks(dir)
+	require.NoError(t, err)
+	short := filepath.Join(dir, "agent.ctx")
+	got, err := remote.SocketPath(short)
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(real, "agent.ctx.sock"), got)
+
+	deep := filepath.Join(dir, strings.Repeat("d", 60), strings.Repeat("e", 60))
+	require.NoError(t, os.MkdirAll(deep, 0o700))
+	long := filepath.Join(deep, "agent.ctx")
+	_, err = remote.SocketPath(long)
+	require.ErrorIs(t, err, os.ErrNotExist, "the lock file gives the name")
+	require.NoError(t, os.WriteFile(long+".lock", nil, 0o600))
+	require.NoError(t, os.Chmod(dir, 0o700))
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+	got, err = remote.SocketPath(long)
+	require.NoError(t, err)
+	require.Equal(t, dir, filepath.Dir(got))
+	require.LessOrEqual(t, len(got), 103)
+	require.NoError(t, os.Symlink(deep, filepath.Join(dir, "link")))
+	same, err := remote.SocketPath(filepath.Join(dir, "link", "agent.ctx"))
+	require.NoError(t, err)
+	require.Equal(t, got, same, "a link leads to the file's own socket")
+
+	serve(t, newMemory(t), got, remote.ServerOptions{})
+	dial(t, got, remote.ClientOptions{})
+	require.NoError(t, os.Chmod(dir, 0o755))
+	_, err = remote.SocketPath(long)
+	require.ErrorIs(t, err, store.ErrInvalid, "others can look into the directory")
+}
+
+// Results of any length pass: a page of the largest text, and more leaves than fit into one answer.
+func TestLongResults(t *testing.T) {
+	t.Parallel()
+	mem := newMemory(t)
+	path := socket(t)
+	serve(t, mem, path, remote.ServerOptions{})
+	c := dial(t, path, remote.ClientOptions{})
+	text := strings.Repeat("zebra ", store.MaxText/6)
+	var keys []store.PageKey
+	for i := range 2 {
+		id := fmt.Sprint("long ", i)
+		_, err := c.Commit(ctx, fact(t, id, text))
+		require.NoError(t, err)
+		l, err := c.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: id})
+		require.NoError(t, err)
+		keys = append(keys, l.Pages...)
+	}
+	got, err := c.Load(ctx, nil, keys, store.WantText)
+	require.NoError(t, err)
+	require.True(t, got[0].Text == text && got[1].Text == text)
+	require.Greater(t, len(got[0].Text)+len(got[1].Text), remote.MaxFrame)
+
+	note := strings.Repeat("n", 100_000)
+	for i := range 100 {
+		require.NoError(t, c.Append(ctx, []*manifest.Record{{Type: manifest.TypeGet, Trace: fmt.Sprint(i), Time: 1, Note: note}}, store.Written))
+	}
+	for _, reverse := range []bool{false, true} {
+		want, err := mem.Audit().Records(ctx, 3, 101, reverse, 90)
+		require.NoError(t, err)
+		leaves, err := c.Audit().Records(ctx, 3, 101, reverse, 90)
+		require.NoError(t, err)
+		require.Equal(t, want, leaves)
+		require.Len(t, leaves, 90)
+	}
+}
+
+// Requests that are none are refused in JSON, and nothing is done.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	mem := newMemory(t)
+	path := socket(t)
+	serve(t, mem, path, remote.ServerOptions{MaxClients: 1})
+	h := remote.HTTPClient(path)
+	post := func(to, session, call string, body []byte) (int, string) {
+		t.Helper()
+		req, err := http.NewRequest(http.MethodPost, "http://ctxpage"+to, bytes.NewReader(body))
+		require.NoError(t, err)
+		req.Header.Set("Ctxpage-Session", session)
+		req.Header.Set("Ctxpage-Call", call)
+		res, err := h.Do(req)
+		require.NoError(t, err)
+		defer res.Body.Close()
+		var got map[string]any
+		require.NoError(t, json.NewDecoder(res.Body).Decode(&got))
+		code, _ := got["code"].(string)
+		if s, ok := got["session"].(string); ok {
+			code = s
+		}
+		return res.StatusCode, code
+	}
+	status, session := post("/hello", "", "", []byte(`{"min":1,"max":1}`))
+	require.Equal(t, http.StatusOK, status)
+	for _, c := range []struct {
+		to, session, call string
+		body              []byte
+		status            int
+		code              string
+	}{
+		{"/hello", "", "", []byte(`{"min":1,"max":1}`), 503, "full"},
+		{"/hello", "", "", []byte(`hello`), 400, "body"},
+		{"/hello", "", "", []byte(`{"min":9,"max":9}`), 409, "skew"},
+		{"/v1/Commit", "nobody", "1", nil, 410, "session"},
+		{"/v1/Nothing", session, "1", nil, 404, "method"},
+		{"/v1/Commit", session, "1", []byte("x"), 400, "body"},
+		{"/v1/Commit", session, "1", remote.Framed([]byte("no msgpack")), 400, "body"},
+		{"/v1/Commit", session, "", remote.Framed(nil), 400, "body"},
+		{"/v1/Stat", session, "2", []byte{'r', 255, 255, 255, 255}, 400, "body"},
+		{"/v1/Stat", session, "2", append(remote.Framed([]byte{0x80}), 'x'), 400, "body"},
+	} {
+		status, code := post(c.to, c.session, c.call, c.body)
+		require.Equal(t, c.status, status, "%+v", c)
+		require.Equal(t, c.code, code, "%+v", c)
+	}
+	require.Zero(t, mem.Mark().LSN)
+	require.Zero(t, mem.Audit().Size())
+}
+
+// A hundred clients write at once: each commit is there, once.
+func TestManyClients(t *testing.T) {
+	t.Parallel()
+	mem := newMemory(t)
+	path := socket(t)
+	serve(t, mem, path, remote.ServerOptions{})
+	var wg sync.WaitGroup
+	for i := range 100 {
+		batch := fact(t, fmt.Sprint("of ", i), "zebra")
+		wg.Go(func() {
+			c, err := remote.Dial(ctx, path, remote.ClientOptions{Answer: 20 * time.Second})
+			if err == nil {
+				_, err = c.Commit(ctx, batch)
+			}
+			if err != nil {
+				t.Errorf("client %d: %v", i, err)
+				return
+			}
+			_ = c.Close()
+		})
+	}
+	wg.Wait()
+	require.EqualValues(t, 100, mem.Mark().LSN)
+	is, err := remote.GetStatus(ctx, path, remote.ClientOptions{})
+	require.NoError(t, err)
+	require.Zero(t, is.Clients, "each said goodbye")
+}

@@ -1,0 +1,205 @@
+package remote
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// session is what a server knows of a client: the holds it has, and the calls that must not be made twice. It ends with
+// the client's goodbye, or when the client was silent for longer than the lease.
+type session struct {
+	id     string
+	lease  time.Duration
+	lapse  func(*session) // ends it at the server
+	mu     sync.Mutex
+	busy   int // calls under way
+	gone   bool
+	timer  *time.Timer
+	holds  map[store.Ticket]store.Ticket // the client's number → the store's
+	calls  map[uint64]*onceCall
+	order  []uint64 // of calls, the oldest first
+	forgot uint64   // the highest number of a call whose answer is not kept any more
+	waited sync.WaitGroup
+}
+
+// onceCall is a call that is made once. Its answer is kept for the client that asks again.
+type onceCall struct {
+	done   chan struct{}
+	answer []byte
+	err    error
+	given  bool // it is over, and answer and err are what it returned
+}
+
+// keptCalls is how many answers a session keeps. A client has few calls under way at once.
+const keptCalls = 256
+
+func newSession(id string, lease time.Duration, lapse func(*session)) *session {
+	s := &session{id: id, lease: lease, lapse: lapse, holds: map[store.Ticket]store.Ticket{}, calls: map[uint64]*onceCall{}}
+	s.timer = time.AfterFunc(lease, s.expire)
+	return s
+}
+
+// expire ends a silent session. A lease is in real time, whatever the database's clock says.
+func (s *session) expire() {
+	s.mu.Lock()
+	silent := s.busy == 0 && !s.gone
+	s.gone = s.gone || silent
+	s.mu.Unlock()
+	if silent {
+		s.lapse(s)
+	}
+}
+
+// enter counts a call; false: the session is gone.
+func (s *session) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone {
+		return false
+	}
+	s.busy++
+	s.waited.Add(1)
+	s.timer.Stop()
+	return true
+}
+
+func (s *session) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.busy--; s.busy == 0 && !s.gone {
+		s.timer.Reset(s.lease)
+	}
+	s.waited.Done()
+}
+
+// end lets go of what the session has; the calls under way end first.
+func (s *session) end(st store.Store) {
+	s.mu.Lock()
+	s.gone = true
+	s.timer.Stop()
+	s.mu.Unlock()
+	s.waited.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.holds {
+		st.Release(t)
+	}
+	clear(s.holds)
+}
+
+// hold takes a hold under the client's number for it; a number that has one is the same call, sent again.
+func (s *session) hold(ctx context.Context, st store.Store, q holdAsk) error {
+	s.mu.Lock()
+	_, known := s.holds[q.Ticket]
+	s.mu.Unlock()
+	if known {
+		return nil
+	}
+	t, err := st.Hold(ctx, q.At)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.holds[q.Ticket]; known {
+		st.Release(t)
+		return nil
+	}
+	s.holds[q.Ticket] = t
+	return nil
+}
+
+func (s *session) release(st store.Store, tickets []store.Ticket) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range tickets {
+		if own, ok := s.holds[t]; ok {
+			st.Release(own)
+			delete(s.holds, t)
+		}
+	}
+}
+
+// errGivenUp is of a call that came after its client had given it up.
+var errGivenUp = &refused{refusal: refusal{Code: refusedCall, Message: "the client gave this call up before it came"}}
+
+// once runs a call unless it was run before, and gives the answer. A call that was ended by its connection has no answer
+// to keep: the next one of its number is made.
+func (s *session) once(ctx context.Context, number uint64, run func() ([]byte, error)) ([]byte, error) {
+	for {
+		s.mu.Lock()
+		c := s.calls[number]
+		if c == nil && number <= s.forgot {
+			s.mu.Unlock()
+			return nil, errGivenUp // whether it was made nobody knows any more
+		}
+		if c == nil {
+			c = &onceCall{done: make(chan struct{})}
+			s.keep(number, c)
+			s.mu.Unlock()
+			return s.run(ctx, number, c, run)
+		}
+		s.mu.Unlock()
+		select {
+		case <-c.done:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if c.given {
+			return c.answer, c.err
+		}
+	}
+}
+
+func (s *session) run(ctx context.Context, number uint64, c *onceCall, run func() ([]byte, error)) ([]byte, error) {
+	c.answer, c.err = run()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.given = c.err == nil || ctx.Err() == nil; !c.given {
+		delete(s.calls, number)
+	}
+	close(c.done)
+	return c.answer, c.err
+}
+
+// keep remembers a call, and forgets the oldest that is over when there are many.
+func (s *session) keep(number uint64, c *onceCall) {
+	s.calls[number] = c
+	s.order = append(s.order, number)
+	for len(s.order) > keptCalls {
+		old := s.calls[s.order[0]]
+		if old != nil && !old.given {
+			return
+		}
+		delete(s.calls, s.order[0])
+		s.forgot = max(s.forgot, s.order[0])
+		s.order = s.order[1:]
+	}
+}
+
+// giveUp makes sure that calls which their client does not wait for are over when it returns: those under way are waited
+// for, and those that are still to come will be refused.
+func (s *session) giveUp(ctx context.Context, numbers []uint64) error {
+	for _, n := range numbers {
+		for over := false; !over; {
+			s.mu.Lock()
+			c := s.calls[n]
+			if c == nil {
+				c = &onceCall{done: make(chan struct{}), err: errGivenUp, given: true}
+				close(c.done)
+				s.keep(n, c)
+			}
+			s.mu.Unlock()
+			select {
+			case <-c.done:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			over = c.given
+		}
+	}
+	return nil
+}

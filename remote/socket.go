@@ -1,0 +1,139 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// maxSocketPath is how many bytes of a path every system takes for a socket: macOS 103, Linux 107.
+const maxSocketPath = 103
+
+// SocketPath is where the process that has a database locked serves it: path + ".sock", links resolved; where that is
+// longer than a system takes, a name made of the device and inode of the database's lock file, in $XDG_RUNTIME_DIR or else
+// in /tmp/ctxpage-UID. A directory that others can write, or that is another user's, is an error. The lock file, path +
+// ".lock", must be there in that case: it is never deleted, so its inode stays.
+func SocketPath(path string) (string, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("ctxpage: socket of %s: %w", path, err)
+	}
+	if real, err := filepath.EvalSymlinks(abs); err == nil {
+		abs = real
+	} else if dir, err := filepath.EvalSymlinks(filepath.Dir(abs)); err == nil { // the file is not made yet
+		abs = filepath.Join(dir, filepath.Base(abs))
+	}
+	if name := abs + ".sock"; len(name) <= maxSocketPath {
+		return name, nil
+	}
+	st, err := os.Stat(abs + ".lock")
+	if err != nil {
+		return "", fmt.Errorf("ctxpage: socket of %s: %w", path, err)
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok {
+		return "", fmt.Errorf("ctxpage: socket of %s: this system does not tell inodes; use a shorter path", path)
+	}
+	dir, err := runtimeDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, fmt.Sprintf("ctxpage-%x-%x.sock", uint64(sys.Dev), sys.Ino)), nil
+}
+
+// nameRoom is what a short name takes: two numbers of 16 digits and what stands around them.
+const nameRoom = 48
+
+// runtimeDir is a directory that is this user's alone.
+func runtimeDir() (string, error) {
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && len(dir)+nameRoom <= maxSocketPath {
+		return dir, private(dir)
+	}
+	dir := "/tmp/ctxpage-" + strconv.Itoa(os.Geteuid())
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("ctxpage: directory of sockets: %w", err)
+	}
+	return dir, private(dir)
+}
+
+func private(dir string) error {
+	st, err := os.Lstat(dir)
+	if err != nil {
+		return fmt.Errorf("ctxpage: directory of sockets: %w", err)
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok || !st.IsDir() || st.Mode().Perm()&0o077 != 0 || int(sys.Uid) != os.Geteuid() {
+		return store.Invalid("directory of sockets", fmt.Sprintf("%s (%s)", dir, st.Mode()), "a directory of yours with mode 0700")
+	}
+	return nil
+}
+
+// Listen makes the socket, readable and writable by this user alone. A socket that is there is removed: only the process
+// that has the database locked may call it, and then nobody serves at the old one. What is there and is no socket stays,
+// and is an error. Connections of other users are closed.
+func Listen(path string) (net.Listener, error) {
+	return listen(path, peerOf)
+}
+
+func listen(path string, peer func(*net.UnixConn) (peerID, error)) (net.Listener, error) {
+	if len(path) > maxSocketPath {
+		return nil, store.Invalid("socket", fmt.Sprintf("a path of %d bytes", len(path)), fmt.Sprintf("at most %d: see SocketPath", maxSocketPath))
+	}
+	switch st, err := os.Lstat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, fmt.Errorf("ctxpage: socket: %w", err)
+	case st.Mode().Type() != fs.ModeSocket:
+		return nil, store.Invalid("socket", path+", which is "+st.Mode().Type().String(), "no file, or a socket that nobody serves")
+	default:
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("ctxpage: socket: %w", err)
+		}
+	}
+	var config net.ListenConfig
+	config.Control = func(_, _ string, c syscall.RawConn) error { // before the socket has a name
+		return c.Control(func(fd uintptr) { _ = syscall.Fchmod(int(fd), 0o600) })
+	}
+	l, err := config.Listen(background, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("ctxpage: socket: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil { // for systems that do not take it from the socket
+		_ = l.Close()
+		return nil, fmt.Errorf("ctxpage: socket: %w", err)
+	}
+	return &listener{l.(*net.UnixListener), peer}, nil
+}
+
+// listener gives the connections of this user.
+type listener struct {
+	*net.UnixListener
+	peer func(*net.UnixConn) (peerID, error)
+}
+
+// Accept closes the connections of others.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		if who, err := l.peer(c); err == nil && who.uid == os.Geteuid() {
+			return c, nil
+		}
+		_ = c.Close()
+	}
+}
+
+// peerID is the process at the other end of a socket.
+type peerID struct{ uid, pid int }
+
+// ErrForeign means that the process at the other end of the socket is another user's. Nothing was sent to it.
+var ErrForeign = errors.New("ctxpage: the socket is served by another user")

@@ -1,0 +1,63 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+)
+
+// GetStatus asks the server at a socket what it is. It works whatever protocol the server speaks. Errors:
+// *UnavailableError, ErrForeign.
+func GetStatus(ctx context.Context, path string, opts ClientOptions) (Status, error) {
+	return bare(ctx, path, opts, status)
+}
+
+// Stop asks the server at a socket to end, and gives what it was. It returns before the server has ended. A server that
+// is part of a program with work of its own refuses.
+func Stop(ctx context.Context, path string, opts ClientOptions) (Status, error) {
+	return bare(ctx, path, opts, func(ctx context.Context, h *http.Client) (Status, error) {
+		return plain(ctx, h, http.MethodPost, "stop", http.StatusAccepted)
+	})
+}
+
+// bare makes a request without a session.
+func bare(ctx context.Context, path string, opts ClientOptions, do func(context.Context, *http.Client) (Status, error)) (Status, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return Status{}, err
+	}
+	c := &Client{path: path, opts: opts, http: &http.Client{Transport: transport(path, opts)}}
+	defer c.http.CloseIdleConnections()
+	short, cancel := context.WithTimeout(ctx, opts.Answer)
+	defer cancel()
+	is, err := do(short, c.http)
+	if err != nil {
+		err = c.noWelcome(ctx, err)
+	}
+	return is, err
+}
+
+func status(ctx context.Context, h *http.Client) (Status, error) {
+	return plain(ctx, h, http.MethodGet, "status", http.StatusOK)
+}
+
+func plain(ctx context.Context, h *http.Client, verb, path string, want int) (is Status, err error) {
+	req, err := http.NewRequestWithContext(ctx, verb, "http://ctxpage/"+path, nil)
+	if err != nil {
+		return is, fmt.Errorf("ctxpage: %w", err)
+	}
+	res, err := h.Do(req)
+	if err != nil {
+		return is, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != want {
+		return is, readRefusal(res)
+	}
+	if err := json.NewDecoder(io.LimitReader(res.Body, 64<<10)).Decode(&is); err != nil {
+		return is, fmt.Errorf("ctxpage: status: %w", err)
+	}
+	return is, nil
+}
