@@ -1,0 +1,189 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/mcpserver"
+)
+
+type mcpCmd struct {
+	Serve  mcpServeCmd  `cmd:"" default:"withargs" help:"Serve a scope to an MCP client."`
+	Config mcpConfigCmd `cmd:"" help:"Print a client's configuration for a server, or install it."`
+}
+
+func (mcpCmd) Help() string {
+	return `Serves one scope of a database to a model over the Model Context Protocol. The scope and the actor are fixed by the command line; no tool takes a path, a scope or a verdict.
+
+Example: dbctl mcp agent.ctx --scope acme/support --actor claude --write`
+}
+
+// mcpFlags say what is served, and how.
+type mcpFlags struct {
+	Scope     string `help:"Scope to serve. The model sees its pages and those of its ancestors. Required."`
+	Actor     string `help:"Name of the model, for manifests and reviews. Default: the scope."`
+	Write     bool   `help:"Offer the tools put and delete."`
+	Confirm   string `help:"Name of the person whom the client asks before each write is committed." placeholder:"NAME"`
+	Evaluator string `help:"Program that judges writes. It reads the draft as JSON from standard input and prints {\"confidence\": 0 to 1, \"note\": TEXT}." placeholder:"PROGRAM" type:"path"`
+	HTTP      string `help:"Serve streamable HTTP on this loopback address, at /mcp, instead of standard input and output. CTXPAGE_MCP_TOKEN, if set, is required as a bearer token." placeholder:"127.0.0.1:PORT"`
+}
+
+func (f *mcpFlags) check() error {
+	if f.Scope == "" {
+		return usage("expected --scope: the scope to serve")
+	}
+	if !f.Write && (f.Confirm != "" || f.Evaluator != "") {
+		return usage("--confirm and --evaluator are about writes: give --write, too")
+	}
+	return nil
+}
+
+type mcpServeCmd struct {
+	File string `arg:"" help:"Database. With --write it is created if missing."`
+	mcpFlags
+	rootFlags
+}
+
+func (mcpServeCmd) Help() string {
+	return `Serves until standard input ends, the parent process ends, or Ctrl-C. Without --write the model can only read. With --write, what the gate does not pass is held for dbctl review, unless --evaluator judges it or --confirm names a person to ask.
+
+While it runs it has the file open; --wait says how long to wait for it.
+
+Example: dbctl mcp agent.ctx --scope acme/support --actor claude --write`
+}
+
+func (c *mcpServeCmd) Run(a *app) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	if err := c.allow(a); err != nil {
+		return err
+	}
+	db, err := c.open(a)
+	if err != nil {
+		return err
+	}
+	err = c.serve(a, db)
+	return cmpErr(err, db.Close())
+}
+
+// cmpErr is the first error.
+func cmpErr(err, closing error) error {
+	if err != nil {
+		return err
+	}
+	return closing
+}
+
+func (c *mcpServeCmd) open(a *app) (*ctxpage.DB, error) {
+	if _, err := os.Stat(c.File); c.Write && os.IsNotExist(err) {
+		return ctxpage.Open(c.File, ctxpage.Options{RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, Clock: a.now, FileRoots: a.roots})
+	}
+	return a.open(c.File, true)
+}
+
+func (c *mcpServeCmd) serve(a *app, db *ctxpage.DB) error {
+	config := mcpserver.Config{DB: db, Scope: c.Scope, Actor: c.Actor, Write: c.Write, Confirm: c.Confirm, Version: version()}
+	if c.Evaluator != "" {
+		config.Evaluator = program(c.Evaluator)
+	}
+	s, err := mcpserver.New(config)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(a.ctx)
+	defer cancel()
+	go untilOrphan(ctx, cancel, os.Getppid, 2*time.Second)
+	if c.HTTP != "" {
+		return c.serveHTTP(ctx, a, s)
+	}
+	err = mcpserver.ServeStdio(ctx, s, io.NopCloser(a.in), nopCloser{a.out})
+	if ctx.Err() != nil && a.ctx.Err() == nil {
+		return nil // the parent ended: so does the job
+	}
+	return err
+}
+
+func (c *mcpServeCmd) serveHTTP(ctx context.Context, a *app, s *mcp.Server) error {
+	l, err := mcpserver.Listen(ctx, c.HTTP)
+	if err != nil {
+		return usage("--http: %v", err)
+	}
+	fmt.Fprintf(a.err, "serving %s on http://%s%s\n", c.Scope, l.Addr(), mcpserver.HTTPPath)
+	return mcpserver.ServeHTTP(ctx, l, mcpserver.Handler(s, os.Getenv("CTXPAGE_MCP_TOKEN")))
+}
+
+type nopCloser struct{ io.Writer }
+
+func (nopCloser) Close() error { return nil }
+
+// untilOrphan cancels when another process than now becomes the parent: a host that was killed closes no pipe that a
+// grandchild still holds, and its servers stayed on (53 of them on one lock, in one report).
+func untilOrphan(ctx context.Context, cancel func(), parent func() int, every time.Duration) {
+	born := parent()
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if parent() != born {
+				cancel()
+				return
+			}
+		}
+	}
+}
+
+// program is an Evaluator that runs a program for each draft.
+type program string
+
+// maxJudgement bounds what is read of a program's answer.
+const maxJudgement = 64 << 10
+
+func (p program) Name() string { return filepath.Base(string(p)) }
+
+// Evaluate gives the program the draft and reads its judgement. It ends with ctx.
+func (p program) Evaluate(ctx context.Context, d ctxpage.Draft) (confidence float64, note string, err error) {
+	in, err := json.Marshal(draftView{d.Scope, d.Actor, d.Trace, d.Writes, nonNil(d.Deletes)})
+	if err != nil {
+		return 0, "", err
+	}
+	cmd := exec.CommandContext(ctx, string(p))
+	cmd.Stdin, cmd.WaitDelay = bytes.NewReader(in), time.Second
+	out, err := cmd.Output()
+	if err != nil {
+		return 0, "", fmt.Errorf("evaluator %s: %w", p, err)
+	}
+	if len(out) > maxJudgement {
+		return 0, "", fmt.Errorf("evaluator %s: %d bytes, expected at most %d", p, len(out), maxJudgement)
+	}
+	var said struct {
+		Confidence *float64 `json:"confidence"`
+		Note       string   `json:"note"`
+	}
+	if err := json.Unmarshal(out, &said); err != nil || said.Confidence == nil {
+		return 0, "", fmt.Errorf(`evaluator %s: expected {"confidence": 0 to 1, "note": "…"}, got %.80q`, p, out)
+	}
+	return *said.Confidence, said.Note, nil
+}
+
+// draftView is what an evaluator program reads.
+type draftView struct {
+	Scope   string             `json:"scope"`
+	Actor   string             `json:"actor"`
+	Trace   string             `json:"trace,omitempty"`
+	Writes  []ctxpage.Artefact `json:"writes"`
+	Deletes []string           `json:"deletes"`
+}

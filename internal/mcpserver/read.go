@@ -1,0 +1,350 @@
+package mcpserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/render"
+)
+
+// Limits of a call. A model asks for too much as easily as for too little.
+const (
+	defaultBudget = 4000
+	maxBudget     = 200_000
+	defaultHits   = 10
+	maxHits       = 100
+	defaultList   = 50
+	maxList       = 1000
+)
+
+type assembleIn struct {
+	Query   string   `json:"query" jsonschema:"the user's question"`
+	Budget  int      `json:"budget,omitempty" jsonschema:"tokens the context may take; default 4000"`
+	Session string   `json:"session,omitempty" jsonschema:"conversation whose turns belong into the context"`
+	Kinds   []string `json:"kinds,omitempty" jsonschema:"only these kinds: system, fact, chunk, message, tool, scratch, summary"`
+}
+
+type assembleOut struct {
+	Text    string         `json:"text" jsonschema:"the context, ready to be read"`
+	Trace   string         `json:"trace" jsonschema:"name of this context; cite it in put and why"`
+	Tier    int            `json:"tier" jsonschema:"1 everything fitted, to 4 only what is protected did"`
+	Tokens  int            `json:"tokens"`
+	Blocks  []blockOut     `json:"blocks" jsonschema:"the pages of the context, in order"`
+	LeftOut map[string]int `json:"left_out" jsonschema:"pages that were considered and left out, counted by reason"`
+}
+
+type blockOut struct {
+	Ref    string `json:"ref"`
+	Form   string `json:"form" jsonschema:"full, range, summary or stub; get gives the rest"`
+	Why    string `json:"why" jsonschema:"why it is in"`
+	Tokens int    `json:"tokens"`
+	Stale  bool   `json:"stale,omitempty" jsonschema:"its source changed and could not be fetched"`
+}
+
+func (s *server) assemble(ctx context.Context, _ *mcp.CallToolRequest, in assembleIn) (*mcp.CallToolResult, assembleOut, error) {
+	q := ctxpage.Query{Text: in.Query, Budget: in.Budget, Session: in.Session}
+	if q.Budget == 0 {
+		q.Budget = defaultBudget
+	}
+	if q.Budget < 0 || q.Budget > maxBudget {
+		return nil, assembleOut{}, fmt.Errorf("budget %d: expected 1 to %d tokens", in.Budget, maxBudget)
+	}
+	for _, name := range in.Kinds {
+		k, err := ctxpage.ParseKind(name)
+		if err != nil {
+			return nil, assembleOut{}, err
+		}
+		q.Kinds = append(q.Kinds, k)
+	}
+	a, err := s.scope.Assemble(ctx, q)
+	if err != nil {
+		return nil, assembleOut{}, err
+	}
+	out := assembleOut{Text: a.Text(), Trace: a.Trace, Tier: int(a.Tier), Tokens: a.Tokens, Blocks: []blockOut{}, LeftOut: map[string]int{}}
+	served := map[uint64]*manifest.Page{}
+	for i := range a.Manifest.Pages {
+		served[a.Manifest.Pages[i].Num] = &a.Manifest.Pages[i]
+	}
+	for i := range a.Blocks {
+		b := &a.Blocks[i]
+		out.Blocks = append(out.Blocks, blockOut{Ref: b.Ref.String(), Form: b.Form.String(), Why: reason(b, served[b.Num]), Tokens: b.Tokens, Stale: b.Stale})
+	}
+	for _, x := range a.Manifest.Excluded {
+		out.LeftOut[x.Reason] += x.Count
+	}
+	// The text block is the context itself, as a model reads it; a client that takes structured content has it there too.
+	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: out.Text}}}, out, nil
+}
+
+// reason says in a few words why a page is in a context; the tool why tells it in full.
+func reason(b *ctxpage.Block, p *manifest.Page) string {
+	switch {
+	case b.Kind == ctxpage.KindSystem:
+		return "always included"
+	case p == nil || p.Score == 0:
+		return "of the conversation"
+	case p.Reason != "":
+		return p.Reason
+	case p.S > 0:
+		return fmt.Sprintf("matches the question, score %.2f", float64(p.Score))
+	}
+	return fmt.Sprintf("recent or trusted, score %.2f", float64(p.Score))
+}
+
+type searchIn struct {
+	Query string `json:"query" jsonschema:"words to look for"`
+	Limit int    `json:"limit,omitempty" jsonschema:"hits at most; default 10"`
+}
+
+type searchOut struct {
+	Hits    []hitOut       `json:"hits" jsonschema:"best first"`
+	LeftOut map[string]int `json:"left_out" jsonschema:"pages that match and are not served, counted by reason"`
+}
+
+type hitOut struct {
+	Ref   string  `json:"ref"`
+	Text  string  `json:"text"`
+	Score float64 `json:"score"`
+	Stale bool    `json:"stale"`
+}
+
+func (s *server) search(ctx context.Context, _ *mcp.CallToolRequest, in searchIn) (*mcp.CallToolResult, searchOut, error) {
+	limit, err := within("limit", in.Limit, defaultHits, maxHits)
+	if err != nil {
+		return nil, searchOut{}, err
+	}
+	f, err := s.scope.Search(ctx, in.Query, limit)
+	if err != nil {
+		return nil, searchOut{}, err
+	}
+	out := searchOut{Hits: []hitOut{}, LeftOut: map[string]int{}}
+	for _, h := range f.Hits {
+		out.Hits = append(out.Hits, hitOut{h.Ref.String(), render.Escape(h.Text), h.Score, h.Stale})
+	}
+	for _, c := range f.Counts {
+		out.LeftOut[c.Reason] += c.Count
+	}
+	return nil, out, nil
+}
+
+// within is a count that was given, or its default.
+func within(name string, n, otherwise, most int) (int, error) {
+	if n == 0 {
+		return otherwise, nil
+	}
+	if n < 0 || n > most {
+		return 0, fmt.Errorf("%s %d: expected 1 to %d", name, n, most)
+	}
+	return n, nil
+}
+
+type getIn struct {
+	Ref string `json:"ref" jsonschema:"an id, or a reference from another tool"`
+}
+
+type getOut struct {
+	Ref        string    `json:"ref"`
+	Kind       string    `json:"kind"`
+	Provenance string    `json:"provenance" jsonschema:"who wrote it, an order of trust: scratch, tool, validated, chunk, human-verified"`
+	Text       string    `json:"text"`
+	Source     string    `json:"source,omitempty"`
+	PutAt      time.Time `json:"put_at"`
+	Stale      bool      `json:"stale"`
+}
+
+func (s *server) get(ctx context.Context, _ *mcp.CallToolRequest, in getIn) (*mcp.CallToolResult, getOut, error) {
+	v, err := s.find(ctx, in.Ref)
+	if err != nil {
+		return nil, getOut{}, err
+	}
+	return nil, getOut{
+		Ref: v.Ref.String(), Kind: v.Kind.String(), Provenance: v.Provenance.String(), Text: render.Escape(v.Text), Source: render.Escape(v.Source),
+		PutAt: v.PutAt.UTC(), Stale: v.Stale,
+	}, nil
+}
+
+// find reads what a text names: an id as it is, else a reference.
+func (s *server) find(ctx context.Context, name string) (*ctxpage.Version, error) {
+	v, err := s.scope.Recall(ctx, ctxpage.Ref{ID: name})
+	if err == nil || !errors.Is(err, ctxpage.ErrNotFound) && !errors.Is(err, ctxpage.ErrInvalid) {
+		return v, err
+	}
+	if ref, ok := reference(name); ok {
+		return s.scope.Recall(ctx, ref)
+	}
+	return nil, err
+}
+
+// reference reads a text that does not name an artefact as it is. A plain id is no reference.
+func reference(name string) (ctxpage.Ref, bool) {
+	if !strings.ContainsAny(name, ":#@") {
+		return ctxpage.Ref{}, false
+	}
+	ref, err := ctxpage.ParseRef(name)
+	return ref, err == nil
+}
+
+type listIn struct {
+	Prefix string `json:"prefix,omitempty" jsonschema:"only ids that begin with it"`
+	Cursor string `json:"cursor,omitempty" jsonschema:"next of the list before"`
+	Limit  int    `json:"limit,omitempty" jsonschema:"items at most; default 50"`
+}
+
+type listOut struct {
+	Items []itemOut `json:"items" jsonschema:"by id; those of this scope first, then those of its ancestors"`
+	Next  string    `json:"next,omitempty" jsonschema:"give it as cursor for the items that follow"`
+}
+
+type itemOut struct {
+	Ref     string    `json:"ref"`
+	ID      string    `json:"id"`
+	Kind    string    `json:"kind"`
+	Version uint32    `json:"version"`
+	PutAt   time.Time `json:"put_at"`
+}
+
+// list goes through the visible chain, nearest scope first. A cursor is the scope's place in the chain and the cursor there.
+func (s *server) list(ctx context.Context, _ *mcp.CallToolRequest, in listIn) (*mcp.CallToolResult, listOut, error) {
+	limit, err := within("limit", in.Limit, defaultList, maxList)
+	if err != nil {
+		return nil, listOut{}, err
+	}
+	chain := chainOf(s.Scope)
+	level, cursor, err := splitCursor(in.Cursor, len(chain))
+	if err != nil {
+		return nil, listOut{}, err
+	}
+	out := listOut{Items: []itemOut{}}
+	for ; level < len(chain); level, cursor = level+1, "" {
+		if len(out.Items) == limit {
+			out.Next = joinCursor(level, "")
+			return nil, out, nil
+		}
+		rows, next, err := s.DB.Scope(chain[level], ctxpage.Gated()).List(ctx, in.Prefix, cursor, limit-len(out.Items))
+		if err != nil {
+			return nil, listOut{}, err
+		}
+		for _, v := range rows {
+			out.Items = append(out.Items, itemOut{v.Ref.String(), v.ID, v.Kind.String(), v.Version, v.PutAt.UTC()})
+		}
+		if next != "" {
+			out.Next = joinCursor(level, next)
+			return nil, out, nil
+		}
+	}
+	return nil, out, nil
+}
+
+// chainOf is a scope and its ancestors.
+func chainOf(scope string) []string {
+	chain := []string{scope}
+	for i := strings.LastIndexByte(scope, '/'); i > 0; i = strings.LastIndexByte(scope, '/') {
+		scope = scope[:i]
+		chain = append(chain, scope)
+	}
+	return chain
+}
+
+func joinCursor(level int, cursor string) string { return fmt.Sprintf("%d.%s", level, cursor) }
+
+func splitCursor(given string, levels int) (level int, cursor string, err error) {
+	if given == "" {
+		return 0, "", nil
+	}
+	head, cursor, ok := strings.Cut(given, ".")
+	if _, err = fmt.Sscanf(head, "%d", &level); err != nil || !ok || level < 0 || level >= levels {
+		return 0, "", errors.New("cursor: expected what next of a list said")
+	}
+	return level, cursor, nil
+}
+
+type whyIn struct {
+	Trace string `json:"trace" jsonschema:"trace of a context, from assemble"`
+	Ref   string `json:"ref,omitempty" jsonschema:"page to explain; without it the whole context is"`
+}
+
+type whyOut struct {
+	Steps      []string `json:"steps" jsonschema:"what happened, in order"`
+	Verdict    string   `json:"verdict" jsonschema:"in or out of the context; of a whole context: what came of it"`
+	Replayable bool     `json:"replayable" jsonschema:"the context can be rendered again, byte for byte"`
+}
+
+func (s *server) why(ctx context.Context, _ *mcp.CallToolRequest, in whyIn) (*mcp.CallToolResult, whyOut, error) {
+	leaves, err := s.recorded(ctx, in.Trace)
+	if err != nil {
+		return nil, whyOut{}, err
+	}
+	_, rerr := s.DB.Replay(ctx, in.Trace)
+	out := whyOut{Steps: []string{}, Replayable: rerr == nil}
+	if in.Ref == "" {
+		out.Steps, out.Verdict = told(leaves, in.Trace)
+		return nil, out, nil
+	}
+	ref, ok := reference(in.Ref)
+	if !ok {
+		ref = ctxpage.Ref{ID: in.Ref}
+	}
+	w, err := s.DB.Why(ctx, in.Trace, ref)
+	if err != nil && ok { // an id that only looks like a reference
+		w, err = s.DB.Why(ctx, in.Trace, ctxpage.Ref{ID: in.Ref})
+	}
+	if err != nil {
+		return nil, whyOut{}, err
+	}
+	for _, step := range w.Steps {
+		out.Steps = append(out.Steps, render.Escape(step))
+	}
+	out.Verdict = "out"
+	if w.In {
+		out.Verdict = "in"
+	}
+	return nil, out, nil
+}
+
+// recorded gives the leaves of a trace that this scope recorded. Of another scope's there is nothing to be told, not even
+// that it exists.
+func (s *server) recorded(ctx context.Context, trace string) ([]*manifest.Record, error) {
+	leaves, err := s.DB.Manifests().ByTrace(ctx, trace)
+	if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
+		return nil, err
+	}
+	own := leaves[:0:0]
+	for _, l := range leaves {
+		if l.Scope == s.Scope {
+			own = append(own, l)
+		}
+	}
+	if len(own) == 0 || own[0].Trace != trace {
+		return nil, fmt.Errorf("%w: %q names no context of this memory; expected a trace that assemble gave", ctxpage.ErrNotFound, trace)
+	}
+	return own, nil
+}
+
+// told says of a whole context what it had and what came of it.
+func told(leaves []*manifest.Record, trace string) (steps []string, verdict string) {
+	verdict = "nothing was written from it"
+	for _, l := range leaves {
+		switch {
+		case l.Trace == trace && len(l.Pages)+len(l.Excluded) > 0:
+			steps = append(steps, fmt.Sprintf("%s at %s: %d pages, %d of %d tokens, tier %d", l.Type, time.UnixMicro(l.Time).UTC().Format(time.RFC3339),
+				len(l.Pages), l.Tokens, l.Budget, l.Tier))
+			for _, x := range l.Excluded {
+				steps = append(steps, fmt.Sprintf("left out: %d, %s", x.Count, x.Reason))
+			}
+		default:
+			verdict = l.Type.String()
+			if l.Reason != "" {
+				verdict += ": " + l.Reason
+			}
+			steps = append(steps, render.Escape(verdict))
+		}
+	}
+	return steps, verdict
+}

@@ -1,0 +1,100 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"unicode/utf16"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/render"
+)
+
+const (
+	pageURI     = "ctxpage://page/"
+	manifestURI = "ctxpage://manifest/"
+)
+
+// addResources offers pages and the manifests of contexts. Templates, not a list: a memory has too many pages to name.
+func (s *server) addResources(out *mcp.Server) {
+	out.AddResourceTemplate(&mcp.ResourceTemplate{
+		Name: "page", Title: "Page", Description: "A page, by id or reference, percent-encoded.", MIMEType: "text/plain", URITemplate: pageURI + "{ref}",
+	}, s.readPage)
+	out.AddResourceTemplate(&mcp.ResourceTemplate{
+		Name: "manifest", Title: "Manifest", Description: "What a context had and what came of it, by its trace.", MIMEType: "application/json", URITemplate: manifestURI + "{trace}",
+	}, s.readManifest)
+}
+
+func (s *server) readPage(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+	name, err := url.PathUnescape(strings.TrimPrefix(req.Params.URI, pageURI))
+	if err != nil {
+		return nil, mcp.ResourceNotFoundError(req.Params.URI)
+	}
+	v, err := s.find(ctx, name)
+	if err != nil {
+		return nil, missing(err, req.Params.URI)
+	}
+	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: req.Params.URI, MIMEType: "text/plain", Text: render.Escape(v.Text)}}}, nil
+}
+
+func (s *server) readManifest(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+	leaves, err := s.recorded(ctx, strings.TrimPrefix(req.Params.URI, manifestURI))
+	if err != nil {
+		return nil, missing(err, req.Params.URI)
+	}
+	b, err := json.MarshalIndent(leaves, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: req.Params.URI, MIMEType: "application/json", Text: ascii(b)}}}, nil
+}
+
+// ascii is JSON with every character beyond ASCII as an escape: it stays JSON, and hides nothing.
+func ascii(b []byte) string {
+	var out strings.Builder
+	for _, r := range string(b) {
+		switch {
+		case r < 0x7f:
+			out.WriteRune(r)
+		case r > 0xffff:
+			hi, lo := utf16.EncodeRune(r)
+			fmt.Fprintf(&out, `\u%04x\u%04x`, hi, lo)
+		default:
+			fmt.Fprintf(&out, `\u%04x`, r)
+		}
+	}
+	return out.String()
+}
+
+// missing is the protocol's answer for what is not there.
+func missing(err error, uri string) error {
+	if errors.Is(err, ctxpage.ErrNotFound) || errors.Is(err, ctxpage.ErrGone) || errors.Is(err, ctxpage.ErrInvalid) {
+		return mcp.ResourceNotFoundError(uri)
+	}
+	return err
+}
+
+// addPrompt offers what the user has decided for the scope, for hosts that want it at the start of a conversation. Every
+// context of assemble has it anyway.
+func (s *server) addPrompt(out *mcp.Server) {
+	out.AddPrompt(&mcp.Prompt{Name: "directives", Title: "Directives", Description: "What the user has decided: premise and policies of this scope and its ancestors."},
+		func(ctx context.Context, _ *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+			state, err := s.scope.Directives().State(ctx)
+			if err != nil {
+				return nil, err
+			}
+			text := state.Effective.Text()
+			if text == "" {
+				text = "Nothing has been decided."
+			}
+			return &mcp.GetPromptResult{
+				Description: "Directives of " + s.Scope,
+				Messages:    []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: render.Escape(text)}}},
+			}, nil
+		})
+}

@@ -1,0 +1,337 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+// memory is a database with a policy in acme, one in acme/support and one in a scope beside it.
+func memory(t *testing.T) *ctxpage.DB {
+	t.Helper()
+	db, err := ctxpage.Open(filepath.Join(t.TempDir(), "agent.ctx"), ctxpage.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	for scope, text := range map[string]string{"acme": "Opening hours are nine to five.", "acme/support": "Refunds up to $400 need no approval.", "acme/sales": "The secret rebate is 30 percent."} {
+		_, err := db.Scope(scope).Put(t.Context(), ctxpage.Artefact{ID: "policy-" + filepath.Base(scope), Text: text})
+		require.NoError(t, err)
+	}
+	return db
+}
+
+// connect is a client of the SDK at a server of ours.
+func connect(t *testing.T, c Config, opts *mcp.ClientOptions) *mcp.ClientSession {
+	t.Helper()
+	s, err := New(c)
+	require.NoError(t, err)
+	there, here := mcp.NewInMemoryTransports()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(context.WithoutCancel(t.Context()), there) }()
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, opts).Connect(t.Context(), here, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		session.Close()
+		<-ended
+	})
+	return session
+}
+
+// call calls a tool and reads its structured answer into out; failed is the text of an error of the tool.
+func call(t *testing.T, s *mcp.ClientSession, name string, args, out any) (failed string) {
+	t.Helper()
+	res, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: name, Arguments: args})
+	require.NoError(t, err)
+	if res.IsError {
+		return res.Content[0].(*mcp.TextContent).Text
+	}
+	b, err := json.Marshal(res.StructuredContent)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(b, out))
+	return ""
+}
+
+func TestToolsAndSchemas(t *testing.T) {
+	t.Parallel()
+	db := memory(t)
+	for _, write := range []bool{false, true} {
+		list, err := connect(t, Config{DB: db, Scope: "acme/support", Write: write}, nil).ListTools(t.Context(), nil)
+		require.NoError(t, err)
+		var names []string
+		for _, tool := range list.Tools {
+			names = append(names, tool.Name)
+			require.NotNil(t, tool.Annotations.DestructiveHint, tool.Name)
+			require.NotNil(t, tool.Annotations.OpenWorldHint, tool.Name)
+			b, err := json.Marshal([]any{tool.InputSchema, tool.OutputSchema})
+			require.NoError(t, err)
+			require.NotContains(t, string(b), `"null"`, "%s: a slice is an array", tool.Name)
+			for _, word := range []string{"path", "scope", "actor", "by", "confidence", "verdict"} {
+				in, err := json.Marshal(tool.InputSchema)
+				require.NoError(t, err)
+				require.NotContains(t, string(in), `"`+word+`":{`, "%s must not take it", tool.Name)
+			}
+		}
+		want := []string{"assemble", "get", "list", "search", "why"}
+		if write {
+			want = []string{"assemble", "delete", "get", "list", "put", "search", "why"}
+		}
+		require.Equal(t, want, names)
+	}
+}
+
+func TestReads(t *testing.T) {
+	t.Parallel()
+	s := connect(t, Config{DB: memory(t), Scope: "acme/support"}, nil)
+	var a assembleOut
+	require.Empty(t, call(t, s, "assemble", assembleIn{Query: "what may I refund?"}, &a))
+	require.Contains(t, a.Text, "Refunds up to $400")
+	require.NotContains(t, a.Text, "secret rebate")
+	require.NotEmpty(t, a.Blocks[0].Why)
+	var f searchOut
+	require.Empty(t, call(t, s, "search", searchIn{Query: "opening hours"}, &f))
+	require.Equal(t, "Opening hours are nine to five.", f.Hits[0].Text)
+	var g getOut
+	require.Empty(t, call(t, s, "get", getIn{Ref: f.Hits[0].Ref}, &g))
+	require.Equal(t, "Opening hours are nine to five.", g.Text)
+	require.Empty(t, call(t, s, "get", getIn{Ref: "policy-acme"}, &g))
+	var w whyOut
+	require.Empty(t, call(t, s, "why", whyIn{Trace: a.Trace, Ref: a.Blocks[0].Ref}, &w))
+	require.Equal(t, "in", w.Verdict)
+	require.True(t, w.Replayable)
+	require.Contains(t, call(t, s, "assemble", assembleIn{Query: "x", Budget: maxBudget + 1}, &a), "expected 1 to")
+	_, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "put", Arguments: putIn{}})
+	require.ErrorContains(t, err, "unknown tool", "not without Write")
+}
+
+// A list pages through the scope and its ancestors, each item once.
+func TestListPages(t *testing.T) {
+	t.Parallel()
+	db := memory(t)
+	for i := range 7 {
+		_, err := db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{ID: fmt.Sprintf("note-%d", i), Text: "a note"})
+		require.NoError(t, err)
+	}
+	s := connect(t, Config{DB: db, Scope: "acme/support"}, nil)
+	for _, limit := range []int{1, 3, 8, 50} {
+		var ids []string
+		for in := (listIn{Limit: limit}); ; {
+			var out listOut
+			require.Empty(t, call(t, s, "list", in, &out))
+			for _, item := range out.Items {
+				ids = append(ids, item.ID)
+			}
+			if in.Cursor = out.Next; in.Cursor == "" {
+				break
+			}
+		}
+		require.Equal(t, []string{"note-0", "note-1", "note-2", "note-3", "note-4", "note-5", "note-6", "policy-support", "policy-acme"}, ids, "limit %d", limit)
+	}
+	var out listOut
+	require.Contains(t, call(t, s, "list", listIn{Cursor: "9.x"}, &out), "cursor")
+}
+
+// What a model writes is held unless somebody else vouches for it; nothing that it can say changes that.
+func TestPutIsHeld(t *testing.T) {
+	t.Parallel()
+	db := memory(t)
+	s := connect(t, Config{DB: db, Scope: "acme/support", Actor: "model", Write: true}, nil)
+	var a assembleOut
+	require.Empty(t, call(t, s, "assemble", assembleIn{Query: "refunds"}, &a))
+	var out writeOut
+	require.Empty(t, call(t, s, "put", putIn{Trace: a.Trace, Writes: []writeIn{{ID: "answer", Text: "Refund it.", DerivedFrom: []string{"policy-support"}}}}, &out))
+	require.Equal(t, "held", out.Status)
+	var g getOut
+	require.Contains(t, call(t, s, "get", getIn{Ref: "answer"}, &g), "not found")
+	held, err := db.Review().Show(t.Context(), out.Batch)
+	require.NoError(t, err)
+	require.Equal(t, "model", held.Actor)
+
+	refused := call(t, s, "put", map[string]any{"writes": []map[string]any{{"id": "x", "text": "y"}}, "by": "ann", "confidence": 1}, &out)
+	require.Contains(t, refused, "additional properties", "a verdict is no argument")
+}
+
+type always float64
+
+func (always) Name() string { return "rule" }
+func (c always) Evaluate(context.Context, ctxpage.Draft) (float64, string, error) {
+	return float64(c), "", nil
+}
+
+func TestPutWithEvaluator(t *testing.T) {
+	t.Parallel()
+	db := memory(t)
+	s := connect(t, Config{DB: db, Scope: "acme/support", Write: true, Evaluator: always(.9)}, nil)
+	in := putIn{Batch: ulid.Make().String(), Writes: []writeIn{{ID: "answer", Text: "Refund it."}}}
+	var first, again writeOut
+	require.Empty(t, call(t, s, "put", in, &first))
+	require.Equal(t, "committed", first.Status)
+	require.Empty(t, call(t, s, "put", in, &again))
+	require.Equal(t, first.Refs, again.Refs, "a repeated batch writes nothing twice")
+	history, _, err := db.Scope("acme/support").History(t.Context(), "answer", "", 10)
+	require.NoError(t, err)
+	require.Len(t, history, 1)
+}
+
+// A person at the client decides, and only about the very call that they were shown.
+func TestPutConfirmed(t *testing.T) {
+	t.Parallel()
+	for _, said := range []struct {
+		action string
+		store  bool
+		status string
+	}{{"accept", true, "committed"}, {"accept", false, "declined"}, {"decline", false, "declined"}, {"cancel", false, "declined"}} {
+		var asked string
+		s := connect(t, Config{DB: memory(t), Scope: "acme/support", Write: true, Confirm: "ann"}, &mcp.ClientOptions{
+			ElicitationHandler: func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+				asked = req.Params.Message
+				res := &mcp.ElicitResult{Action: said.action}
+				if said.action == "accept" {
+					res.Content = map[string]any{"store": said.store}
+				}
+				return res, nil
+			},
+		})
+		var out writeOut
+		require.Empty(t, call(t, s, "put", putIn{Writes: []writeIn{{ID: "answer", Text: "Refund it.\u202e"}}}, &out))
+		require.Equal(t, said.status, out.Status)
+		require.Contains(t, asked, `Refund it.\u{202E}`, "what is shown hides nothing")
+	}
+	// A client that cannot ask: held.
+	s := connect(t, Config{DB: memory(t), Scope: "acme/support", Write: true, Confirm: "ann"}, nil)
+	var out writeOut
+	require.Empty(t, call(t, s, "put", putIn{Writes: []writeIn{{ID: "answer", Text: "Refund it."}}}, &out))
+	require.Equal(t, "held", out.Status)
+}
+
+// An answer that was given to one call does not confirm another.
+func TestConfirmationIsBound(t *testing.T) {
+	t.Parallel()
+	key, err := signingKey()
+	require.NoError(t, err)
+	s := &server{Config: Config{Confirm: "ann"}, mac: key}
+	req := func(args, state string) *mcp.CallToolRequest {
+		return &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "put", Arguments: json.RawMessage(args), RequestState: state,
+			InputResponses: mcp.InputResponseMap{confirmKey: &mcp.ElicitResult{Action: "accept", Content: map[string]any{"store": true}}}}}
+	}
+	state := s.sign(req(`{"a":1,"b":2}`, ""))
+	said, err := s.answer(req(`{"b":2,"a":1}`, state))
+	require.NoError(t, err)
+	require.Equal(t, "accept", said)
+	_, err = s.answer(req(`{"a":1,"b":3}`, state))
+	require.ErrorContains(t, err, "another call")
+	_, err = s.answer(req(`{"a":1,"b":2}`, ""))
+	require.ErrorContains(t, err, "another call")
+}
+
+// A trace of another scope is not found, by any way.
+func TestTracesDoNotCrossScopes(t *testing.T) {
+	t.Parallel()
+	db := memory(t)
+	foreign, err := db.Scope("acme/sales").Assemble(t.Context(), ctxpage.Query{Text: "secret rebate", Budget: 1000})
+	require.NoError(t, err)
+	s := connect(t, Config{DB: db, Scope: "acme/support", Write: true}, nil)
+	var w whyOut
+	var out writeOut
+	unknown := strings.Repeat("0", 26)
+	for _, trace := range []string{foreign.Trace, unknown} {
+		want := fmt.Sprintf("%q names no context of this memory", trace)
+		require.Contains(t, call(t, s, "why", whyIn{Trace: trace}, &w), want)
+		require.Contains(t, call(t, s, "why", whyIn{Trace: trace, Ref: "acme/sales:policy-sales"}, &w), want)
+		require.Contains(t, call(t, s, "put", putIn{Trace: trace, Writes: []writeIn{{ID: "x", Text: "y"}}}, &out), want)
+		_, err := s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: manifestURI + trace})
+		require.ErrorContains(t, err, "not found")
+	}
+	for _, ref := range []string{"acme/sales:policy-sales", "acme%2Fsales:policy-sales", "policy-sales"} {
+		var g getOut
+		require.Contains(t, call(t, s, "get", getIn{Ref: ref}, &g), "not found")
+		_, err := s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: pageURI + ref})
+		require.ErrorContains(t, err, "not found")
+	}
+}
+
+// A hundred times: requests in a pipe that ends at once all get their answers. The transport without our wrapper is the
+// control: it must lose some.
+func TestPipedRequestsAreAnswered(t *testing.T) {
+	t.Parallel()
+	db := memory(t)
+	slow := func(wrap func(mcp.Transport) mcp.Transport) (answered int) {
+		s, err := New(Config{DB: db, Scope: "acme/support"})
+		require.NoError(t, err)
+		mcp.AddTool(s, &mcp.Tool{Name: "slow"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+			time.Sleep(20 * time.Millisecond)
+			return nil, nil, nil
+		})
+		in := strings.NewReader(strings.Join([]string{
+			`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`,
+			`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+			`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"slow","arguments":{}}}`,
+			`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"list","arguments":{}}}`, "",
+		}, "\n"))
+		var out strings.Builder
+		_ = s.Run(t.Context(), wrap(&mcp.IOTransport{Reader: io.NopCloser(in), Writer: writeCloser{&out}}))
+		for _, line := range strings.Split(strings.TrimSpace(out.String()), "\n") {
+			var res struct {
+				ID     int             `json:"id"`
+				Result json.RawMessage `json:"result"`
+			}
+			if json.Unmarshal([]byte(line), &res) == nil && res.ID > 0 && len(res.Result) > 0 {
+				answered++
+			}
+		}
+		return answered
+	}
+	for i := range 100 {
+		require.Equal(t, 3, slow(func(t mcp.Transport) mcp.Transport { return draining{t} }), "run %d", i)
+	}
+	lost := 0
+	for range 10 {
+		lost += 3 - slow(func(t mcp.Transport) mcp.Transport { return t })
+	}
+	require.NotZero(t, lost, "the SDK alone answers all: the wrapper can go")
+}
+
+type writeCloser struct{ io.Writer }
+
+func (writeCloser) Close() error { return nil }
+
+func TestHTTPDoor(t *testing.T) {
+	t.Parallel()
+	s, err := New(Config{DB: memory(t), Scope: "acme/support"})
+	require.NoError(t, err)
+	web := httptest.NewServer(Handler(s, "token"))
+	t.Cleanup(web.Close)
+	send := func(change func(*http.Request)) int {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, web.URL+HTTPPath, strings.NewReader(
+			`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`))
+		require.NoError(t, err)
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Accept", "application/json, text/event-stream")
+		req.Header.Set("Authorization", "Bearer token")
+		change(req)
+		res, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		res.Body.Close()
+		return res.StatusCode
+	}
+	require.Equal(t, http.StatusOK, send(func(*http.Request) {}))
+	require.Equal(t, http.StatusUnauthorized, send(func(r *http.Request) { r.Header.Del("Authorization") }))
+	require.Equal(t, http.StatusForbidden, send(func(r *http.Request) { r.Host = "evil.example" }), "a name that was rebound to this machine")
+	require.Equal(t, http.StatusForbidden, send(func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }))
+	require.Equal(t, http.StatusForbidden, send(func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }))
+	for _, addr := range []string{"0.0.0.0:0", "192.168.1.1:80", ":80", "8700", "example.com:80"} {
+		_, err := Listen(t.Context(), addr)
+		require.Error(t, err, addr)
+	}
+}

@@ -1,0 +1,233 @@
+package mcpserver
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/render"
+)
+
+type putIn struct {
+	Writes []writeIn `json:"writes" jsonschema:"pages to write, all or none"`
+	Trace  string    `json:"trace,omitempty" jsonschema:"trace of the context that this was written from"`
+	Batch  string    `json:"batch,omitempty" jsonschema:"a ULID that names this write; repeating it writes nothing twice"`
+}
+
+type writeIn struct {
+	ID          string   `json:"id" jsonschema:"id of the page; one that exists gets a new version"`
+	Text        string   `json:"text"`
+	Kind        string   `json:"kind,omitempty" jsonschema:"fact (default), chunk, message, tool, scratch or summary"`
+	DerivedFrom []string `json:"derived_from,omitempty" jsonschema:"ids or references this was made from; it becomes dirty when they change"`
+	ExpiresAt   string   `json:"expires_at,omitempty" jsonschema:"RFC 3339 time after which it is no longer served"`
+}
+
+// writeOut says how a write ended. Held is no error: nothing is to be repeated.
+type writeOut struct {
+	Status string   `json:"status" jsonschema:"committed, held (a person will decide), declined (the person said no) or conflict"`
+	Refs   []string `json:"refs" jsonschema:"what was written"`
+	Batch  string   `json:"batch" jsonschema:"name of this write, for review"`
+	Reason string   `json:"reason,omitempty"`
+}
+
+type deleteIn struct {
+	IDs   []string `json:"ids" jsonschema:"ids of pages of this scope"`
+	Batch string   `json:"batch,omitempty" jsonschema:"a ULID that names this call; repeating it deletes nothing twice"`
+}
+
+func (s *server) put(ctx context.Context, req *mcp.CallToolRequest, in putIn) (*mcp.CallToolResult, writeOut, error) {
+	if len(in.Writes) == 0 {
+		return nil, writeOut{}, errors.New("writes: expected at least one page")
+	}
+	arts := make([]ctxpage.Artefact, len(in.Writes))
+	var ask strings.Builder
+	fmt.Fprintf(&ask, "Store in the memory of %s?\n", s.Scope)
+	for i, w := range in.Writes {
+		var err error
+		if arts[i], err = w.artefact(); err != nil {
+			return nil, writeOut{}, fmt.Errorf("writes[%d]: %w", i, err)
+		}
+		fmt.Fprintf(&ask, "\n%s:\n%s\n", render.Escape(w.ID), render.Escape(w.Text))
+	}
+	return s.commit(ctx, req, in.Trace, in.Batch, ask.String(), func(tx *ctxpage.Txn) error {
+		for i := range arts {
+			if err := tx.Put(ctx, arts[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (w *writeIn) artefact() (a ctxpage.Artefact, err error) {
+	a = ctxpage.Artefact{ID: w.ID, Text: w.Text}
+	if w.Kind != "" {
+		if a.Kind, err = ctxpage.ParseKind(w.Kind); err != nil {
+			return a, err
+		}
+	}
+	for _, name := range w.DerivedFrom {
+		ref, ok := reference(name)
+		if !ok {
+			ref = ctxpage.Ref{ID: name}
+		}
+		a.DerivedFrom = append(a.DerivedFrom, ref)
+	}
+	if w.ExpiresAt != "" {
+		if a.ExpiresAt, err = time.Parse(time.RFC3339, w.ExpiresAt); err != nil {
+			return a, fmt.Errorf("expires_at %q: expected a time like 2027-01-31T12:00:00Z", w.ExpiresAt)
+		}
+	}
+	return a, nil
+}
+
+func (s *server) delete(ctx context.Context, req *mcp.CallToolRequest, in deleteIn) (*mcp.CallToolResult, writeOut, error) {
+	if len(in.IDs) == 0 {
+		return nil, writeOut{}, errors.New("ids: expected at least one id")
+	}
+	ask := fmt.Sprintf("Delete from the memory of %s?\n\n%s\n", s.Scope, render.Escape(strings.Join(in.IDs, "\n")))
+	return s.commit(ctx, req, "", in.Batch, ask, func(tx *ctxpage.Txn) error {
+		for _, id := range in.IDs {
+			if err := tx.Delete(ctx, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// commit carries out a write: it asks the person if there is one to ask, and otherwise leaves the verdict to the evaluator
+// and the gate.
+//
+//	no answer yet, and the client can ask  → input required, nothing written
+//	the person said yes                    → committed with the verdict of that person
+//	the person said no                     → declined, nothing written
+//	nobody can be asked                    → the gate decides: committed by the evaluator, or held
+func (s *server) commit(ctx context.Context, req *mcp.CallToolRequest, trace, batch, ask string, write func(*ctxpage.Txn) error) (*mcp.CallToolResult, writeOut, error) {
+	verdict := ctxpage.Verdict{}
+	if s.Confirm != "" && canAsk(req) {
+		said, err := s.answer(req)
+		switch {
+		case err != nil:
+			return nil, writeOut{}, err
+		case said == "":
+			return s.question(req, ask), writeOut{}, nil
+		case said != "accept":
+			return nil, writeOut{Status: "declined", Refs: []string{}, Reason: s.Confirm + " did not agree"}, nil
+		}
+		verdict = ctxpage.Verdict{Confidence: 1, By: s.Confirm, Note: "confirmed in the client"}
+	}
+	var opts []ctxpage.TxnOption
+	if batch != "" {
+		opts = append(opts, ctxpage.WithID(batch))
+	}
+	begin := s.scope.Begin
+	if trace != "" {
+		if _, err := s.recorded(ctx, trace); err != nil {
+			return nil, writeOut{}, err
+		}
+		begin = func(ctx context.Context, opts ...ctxpage.TxnOption) (*ctxpage.Txn, error) {
+			return s.scope.Resume(ctx, trace, opts...)
+		}
+	}
+	tx, err := begin(ctx, opts...)
+	if err != nil {
+		return nil, writeOut{}, err
+	}
+	defer tx.Rollback()
+	if err := write(tx); err != nil {
+		return nil, writeOut{}, err
+	}
+	return s.ended(tx, tx.Commit(ctx, verdict))
+}
+
+// ended tells how a commit ended.
+func (s *server) ended(tx *ctxpage.Txn, err error) (*mcp.CallToolResult, writeOut, error) {
+	out := writeOut{Refs: []string{}, Batch: tx.ID()}
+	var held *ctxpage.HeldError
+	switch {
+	case err == nil:
+		out.Status = "committed"
+		for _, r := range tx.Outcome().Refs {
+			out.Refs = append(out.Refs, r.String())
+		}
+	case errors.As(err, &held):
+		out.Status, out.Batch, out.Reason = "held", held.Batch, held.Reason
+	case errors.Is(err, ctxpage.ErrConflict):
+		out.Status, out.Reason = "conflict", err.Error()
+	default:
+		return nil, writeOut{}, err
+	}
+	return nil, out, nil
+}
+
+// canAsk says whether the client can show a question to the person at it.
+func canAsk(req *mcp.CallToolRequest) bool {
+	p := req.Session.InitializeParams()
+	return p != nil && p.Capabilities != nil && p.Capabilities.Elicitation != nil
+}
+
+const confirmKey = "confirm"
+
+// question has the client ask. The state that it hands back is a MAC over the call, so that an answer to one write cannot
+// be used for another.
+func (s *server) question(req *mcp.CallToolRequest, ask string) *mcp.CallToolResult {
+	return &mcp.CallToolResult{
+		InputRequests: mcp.InputRequestMap{confirmKey: &mcp.ElicitParams{
+			Mode: "form", Message: ask,
+			RequestedSchema: map[string]any{
+				"type": "object", "required": []string{"store"},
+				"properties": map[string]any{"store": map[string]any{"type": "boolean", "title": "Do it", "description": "Whether to carry it out"}},
+			},
+		}},
+		RequestState: s.sign(req),
+	}
+}
+
+// answer is what the person said: accept, another word, or nothing yet.
+func (s *server) answer(req *mcp.CallToolRequest) (string, error) {
+	given, ok := req.Params.InputResponses[confirmKey]
+	if !ok {
+		return "", nil
+	}
+	if !hmac.Equal([]byte(req.Params.RequestState), []byte(s.sign(req))) {
+		return "", errors.New("requestState: the answer is to another call; call again without inputResponses")
+	}
+	res, ok := given.(*mcp.ElicitResult)
+	if !ok {
+		return "", errors.New("inputResponses: expected the answer to an elicitation")
+	}
+	if yes, _ := res.Content["store"].(bool); res.Action == "accept" && yes {
+		return "accept", nil
+	}
+	return "decline", nil
+}
+
+// sign is the MAC of what a call asks for.
+func (s *server) sign(req *mcp.CallToolRequest) string {
+	m := hmac.New(sha256.New, s.mac)
+	var args any
+	if json.Unmarshal(req.Params.Arguments, &args) == nil { // the same arguments in another order are the same call
+		b, _ := json.Marshal(args)
+		m.Write(b)
+	}
+	m.Write([]byte{0})
+	m.Write([]byte(req.Params.Name))
+	return base64.RawURLEncoding.EncodeToString(m.Sum(nil))
+}
+
+func signingKey() ([]byte, error) {
+	key := make([]byte, 32)
+	_, err := rand.Read(key)
+	return key, err
+}
