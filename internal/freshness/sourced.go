@@ -2,11 +2,14 @@ package freshness
 
 import (
 	"context"
-	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/store"
+	"math"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
 const (
@@ -17,16 +20,18 @@ const (
 	aheadTimeout = time.Second
 	// aheadStep is how many files one of those who look takes at a time: neighbours share a directory.
 	aheadStep = 16
-	// maxSourced is how many sourced artefacts are remembered for all scopes together.
+	// maxSourced is how many entries are remembered for all scopes together: one for a scope, one for each of its files.
 	maxSourced = 1 << 16
 )
 
 // sourcedScopes remembers which artefacts of a scope come from a source. It follows the catalogue by LSN, so that a scope
-// in which no such artefact changed costs one comparison.
+// in which no such artefact changed costs one comparison. The scopes asked for least recently are forgotten first, which
+// costs a scan when they are asked for again. Scopes differ in size, so the bound is on entries, and golang-lru's own
+// bound on its length is never reached.
 type sourcedScopes struct {
 	mu sync.Mutex
-	in map[string]*sourcedScope
-	n  int // entries of all lists
+	in *simplelru.LRU[string, *sourcedScope]
+	n  int // entries
 }
 
 // sourcedScope is immutable once made.
@@ -58,12 +63,7 @@ func (f *File) Origin() Origin { return Origin{f.key.scope, f.key.id} }
 
 // of gives the sourced artefacts of a scope as they are now.
 func (c *sourcedScopes) of(ctx context.Context, st store.Store, scope string) (*sourcedScope, error) {
-	c.mu.Lock()
-	last := c.in[scope]
-	c.mu.Unlock()
-	if last == nil {
-		last = &sourcedScope{}
-	}
+	last := c.get(scope)
 	found, err := st.Scan(ctx, store.ScanQuery{What: store.ScanSourced, Scopes: store.Scopes{scope}, Known: last.lsn})
 	if err != nil || found.Same {
 		return last, err
@@ -74,17 +74,37 @@ func (c *sourcedScopes) of(ctx context.Context, st store.Store, scope string) (*
 			return nil, err
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.in == nil || c.n+len(next.list) > maxSourced {
-		c.in, c.n = map[string]*sourcedScope{}, 0 // forgetting costs a scan each, nothing else
-	}
-	if old := c.in[scope]; old != nil {
-		c.n -= len(old.list)
-	}
-	c.in[scope], c.n = next, c.n+len(next.list)
+	c.put(scope, next)
 	return next, nil
 }
+
+// get gives what is known of a scope; of an unknown one, that nothing was read yet.
+func (c *sourcedScopes) get(scope string) *sourcedScope {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.in != nil {
+		if known, ok := c.in.Get(scope); ok {
+			return known
+		}
+	}
+	return &sourcedScope{}
+}
+
+func (c *sourcedScopes) put(scope string, next *sourcedScope) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.in == nil {
+		c.in, _ = simplelru.NewLRU(math.MaxInt32, func(_ string, old *sourcedScope) { c.n -= old.entries() })
+	}
+	c.in.Remove(scope) // Add would replace the value without the callback
+	c.in.Add(scope, next)
+	for c.n += next.entries(); c.n > maxSourced; {
+		c.in.RemoveOldest()
+	}
+}
+
+// entries is what a scope counts towards maxSourced. A scope without files counts too: there may be any number of them.
+func (s *sourcedScope) entries() int { return 1 + len(s.list) }
 
 // listSourced describes the artefacts named by keys, taking over what is known of them.
 func listSourced(ctx context.Context, st store.Store, scope string, known []File, keys []store.PageKey) ([]File, error) {
