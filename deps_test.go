@@ -36,7 +36,7 @@ var importMap = map[string]string{
 	"directive":           "",
 	"store":               "corrupt internal/listing lexical manifest render triage",
 	"internal/codec":      "manifest",
-	"engine":              "internal/codec internal/peek lexical manifest store",
+	"engine":              "internal/codec internal/listing internal/peek lexical manifest store",
 	"filestore":           "corrupt engine internal/codec internal/peek lexical manifest store wal",
 	"internal/peek":       "",
 	"internal/identity":   "store",
@@ -65,7 +65,7 @@ var importMap = map[string]string{
 	"examples/agent":      ". manifest session",
 	"examples/chat":       ". session",
 
-	"storetest": "lexical manifest store",
+	"storetest": "internal/listing lexical manifest store",
 	"remote":    "lexical manifest store",
 
 	"internal/retry":     "",

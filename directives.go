@@ -7,6 +7,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/directive"
 	"github.com/ctxpage/ctxpage/internal/journal"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -159,8 +160,8 @@ func (d *Directives) History(ctx context.Context, cursor string, limit int) (lis
 	}
 	from := newest.Version
 	if cursor != "" {
-		v, err := strconv.ParseUint(cursor, 10, 64)
-		if err != nil || v > from {
+		v, ok := listing.At(cursor, d.s.name)
+		if !ok || v > from {
 			return nil, "", store.Invalid("cursor", strconv.Quote(cursor), "a cursor from the page before")
 		}
 		from = v
@@ -170,7 +171,7 @@ func (d *Directives) History(ctx context.Context, cursor string, limit int) (lis
 	}
 	for ; from > 0; from-- {
 		if len(list) == limit {
-			return list, strconv.FormatUint(from, 10), nil
+			return list, listing.Cursor(from, d.s.name), nil
 		}
 		row, err := d.entry(ctx, from)
 		if err != nil {

@@ -42,17 +42,7 @@ func (s *Scope) Artefacts(ctx context.Context, prefix string) iter.Seq2[*Version
 // yielded once, last; ErrNotFound if no scope that s sees has the artefact. Versions that are put meanwhile are not
 // listed, also not those of a scope nearer to s.
 func (s *Scope) Versions(ctx context.Context, id string) iter.Seq2[*Version, error] {
-	return func(yield func(*Version, error) bool) {
-		q := store.ScanQuery{What: store.ScanHistory, Scopes: s.chain, ID: id, Limit: listedAtOnce}
-		listed(ctx, func(cursor string) ([]*Version, string, error) {
-			q.Cursor = cursor
-			part, next, err := s.scan(ctx, q)
-			if len(part) > 0 {
-				q.Scopes = store.Scopes{part[0].Ref.Scope} // the cursor means nothing in another scope
-			}
-			return part, next, err
-		})(yield)
-	}
+	return listed(ctx, func(cursor string) ([]*Version, string, error) { return s.History(ctx, id, cursor, listedAtOnce) })
 }
 
 // AllScopes ranges over the scopes that something was written to, by name: Scopes as a sequence. An error is yielded

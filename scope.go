@@ -319,7 +319,8 @@ func (s *Scope) List(ctx context.Context, prefix, cursor string, limit int) ([]*
 	return s.scan(ctx, store.ScanQuery{What: store.ScanArtefacts, Scopes: s.chain[:1], Prefix: prefix, Cursor: cursor, Limit: limit})
 }
 
-// History lists the versions of an artefact, newest first, without their text.
+// History lists the versions of an artefact, newest first, without their text: after cursor, up to limit (0: 100). A
+// cursor goes on with the artefact it was made for, also when a nearer scope has the id by then; any other is refused.
 func (s *Scope) History(ctx context.Context, id, cursor string, limit int) ([]*Version, string, error) {
 	return s.scan(ctx, store.ScanQuery{What: store.ScanHistory, Scopes: s.chain, ID: id, Cursor: cursor, Limit: limit})
 }

@@ -322,3 +322,38 @@ func TestRecordsAsASequence(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, 301, n)
 }
+
+// TestCursorOfVersionsIsBound: a cursor goes on with the artefact, or the directives, that it was made for, and nowhere
+// else.
+func TestCursorOfVersionsIsBound(t *testing.T) {
+	t.Parallel()
+	db := open(t, Options{})
+	above, s := db.Scope("acme"), db.Scope("acme/support")
+	for i := range 3 {
+		put(t, above, Artefact{ID: "policy", Text: fmt.Sprint("policy ", i)})
+		put(t, above, Artefact{ID: "other", Text: fmt.Sprint("other ", i)})
+		for j, of := range []*Scope{above, s} {
+			_, err := of.Directives().Step(ctx, fmt.Sprintf("use tool%d%d", i, j))
+			require.NoError(t, err)
+		}
+	}
+	_, next, err := s.History(ctx, "policy", "", 1)
+	require.NoError(t, err)
+	put(t, s, Artefact{ID: "policy", Text: "our policy"})
+	put(t, s, Artefact{ID: "policy", Text: "our second policy"})
+	list, _, err := s.History(ctx, "policy", next, 10)
+	require.NoError(t, err)
+	require.Len(t, list, 2)
+	require.Equal(t, Ref{Scope: "acme", ID: "policy", Version: 2}, list[0].Ref)
+	_, _, err = s.History(ctx, "other", next, 10)
+	require.ErrorIs(t, err, ErrInvalid)
+	_, _, err = db.Scope("elsewhere").History(ctx, "policy", next, 10)
+	require.ErrorIs(t, err, ErrInvalid)
+
+	_, next, err = above.Directives().History(ctx, "", 1)
+	require.NoError(t, err)
+	_, _, err = above.Directives().History(ctx, next, 1)
+	require.NoError(t, err)
+	_, _, err = s.Directives().History(ctx, next, 1)
+	require.ErrorIs(t, err, ErrInvalid)
+}

@@ -51,7 +51,7 @@ type scopeCol struct {
 	standing []uint64 // pinned and system pages: candidates whatever the question
 	arts     int
 	sourced  uint64 // LSN of the last change of an artefact that has, or had, a source
-	byID     *listing
+	byID     *idList
 }
 
 // class is the live pages of one scope and provenance.
@@ -148,7 +148,7 @@ func (c *catalogue) reserve(arts, pages uint64) {
 
 func (c *catalogue) addScope(num uint32, name string) {
 	for len(c.Scopes) < int(num) {
-		c.Scopes = append(c.Scopes, scopeCol{byID: &listing{}})
+		c.Scopes = append(c.Scopes, scopeCol{byID: &idList{}})
 	}
 	c.Scopes[num-1].name = name
 	c.byName[name] = num

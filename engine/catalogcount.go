@@ -163,19 +163,19 @@ func (c *catalogue) idBytes(num uint32) []byte {
 	return c.keys[a.keyAt : a.keyAt+uint64(a.keyLen)]
 }
 
-// listing is the artefacts of a scope by id, for those who list it. It is sorted when somebody asks and has grown
+// idList is the artefacts of a scope by id, for those who list it. It is sorted when somebody asks and has grown
 // since: a scope that nobody lists pays four bytes a key, and a list of many pages sorts once.
-type listing struct {
+type idList struct {
 	mu   sync.Mutex // readers of the catalogue sort; a leaf
 	arts []uint32
 	done int // so many are in order
 }
 
-func (l *listing) add(art uint64) { l.arts = append(l.arts, uint32(art)) }
+func (l *idList) add(art uint64) { l.arts = append(l.arts, uint32(art)) }
 
 // sorted gives the artefacts in order. New ones are sorted by themselves and merged, so that lists between writes cost
 // a copy and no more.
-func (l *listing) sorted(c *catalogue) []uint32 {
+func (l *idList) sorted(c *catalogue) []uint32 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.done == len(l.arts) {

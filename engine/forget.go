@@ -139,7 +139,7 @@ func (c *catalogue) forget(num uint64) {
 }
 
 // remove makes a new slice: readers may hold the old one.
-func (l *listing) remove(art uint64) {
+func (l *idList) remove(art uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := slices.Index(l.arts, uint32(art))

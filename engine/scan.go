@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -75,46 +76,57 @@ func (s *Engine) scanArtefacts(q store.ScanQuery) (out store.ScanPage, err error
 	return out, nil
 }
 
+// scanHistory lists the versions of the artefact in the nearest scope that has it. A cursor names that scope: one nearer
+// may have the id by now, and the list goes on where it began.
 func (s *Engine) scanHistory(q store.ScanQuery) (out store.ScanPage, err error) {
 	s.Catalogue.Mu.RLock()
 	defer s.Catalogue.Mu.RUnlock()
 	out.LSN = s.Catalogue.LSN
 	for _, name := range q.Scopes {
+		next, ours := listing.At(q.Cursor, name, q.ID)
+		if q.Cursor != "" && !ours {
+			continue
+		}
 		art := uint64(0)
 		if n := s.Catalogue.byName[name]; n != 0 {
 			art = s.Catalogue.lookup(n, q.ID)
 		}
-		if art == 0 {
-			continue
+		switch from := uint32(0); {
+		case art != 0:
+			if from = s.Catalogue.art(art).version; ours {
+				from = uint32(min(uint64(from), next))
+			}
+			return out, s.versionsLocked(&out, q, name, art, from)
+		case ours:
+			return out, nil // gc dropped what was left
 		}
-		from := s.Catalogue.art(art).version
-		if q.Cursor != "" {
-			v, err := strconv.ParseUint(q.Cursor, 10, 32)
-			if err != nil {
-				return out, store.Invalid("cursor", q.Cursor, "a cursor from the page before")
-			}
-			from = min(from, uint32(v))
-		}
-		for ; from > 0; from-- {
-			if len(out.Heads) == q.Limit {
-				out.Next = strconv.FormatUint(uint64(from), 10)
-				return out, nil
-			}
-			h, err := s.headLocked(HeadKey{art, from})
-			if err != nil {
-				return out, err
-			}
-			if from == s.Catalogue.art(art).version {
-				h.Superseded = s.Catalogue.supersededBy(s.Catalogue.art(art))
-			}
-			out.Heads = append(out.Heads, h)
-			if h.Floor {
-				break
-			}
-		}
-		return out, nil
+	}
+	if q.Cursor != "" {
+		return out, store.Invalid("cursor", strconv.Quote(q.Cursor), "a cursor from the page before")
 	}
 	return out, fmt.Errorf("%w: %q in %s", store.ErrNotFound, q.ID, strings.Join(q.Scopes, ", "))
+}
+
+// versionsLocked lists the versions of an artefact of scope, from one down.
+func (s *Engine) versionsLocked(out *store.ScanPage, q store.ScanQuery, scope string, art uint64, from uint32) error {
+	for ; from > 0; from-- {
+		if len(out.Heads) == q.Limit {
+			out.Next = listing.Cursor(uint64(from), scope, q.ID)
+			return nil
+		}
+		h, err := s.headLocked(HeadKey{art, from})
+		if err != nil {
+			return err
+		}
+		if from == s.Catalogue.art(art).version {
+			h.Superseded = s.Catalogue.supersededBy(s.Catalogue.art(art))
+		}
+		out.Heads = append(out.Heads, h)
+		if h.Floor {
+			break
+		}
+	}
+	return nil
 }
 
 func (s *Engine) scanGroup(q store.ScanQuery) (out store.ScanPage, err error) {

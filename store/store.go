@@ -457,7 +457,9 @@ const (
 	ScanSourced                   // first page of each live artefact of a scope that has a source, by id, all at once
 )
 
-// ScanQuery lists a page of rows after Cursor, which is opaque and comes from the page before.
+// ScanQuery lists a page of rows after Cursor, which is opaque and comes from the page before. A cursor of versions is
+// bound to the artefact that they are of: the list goes on there also when a nearer scope has the id by then, and a query
+// that cannot mean that artefact is refused.
 type ScanQuery struct {
 	What    ScanKind
 	Scopes  Scopes

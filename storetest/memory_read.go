@@ -12,6 +12,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -488,20 +489,24 @@ func (m *Memory) listed(h *store.Head) *store.Head {
 func (m *Memory) scanHistory(q store.ScanQuery, out *store.ScanPage) error {
 	for _, scope := range q.Scopes {
 		vs := m.versions(name{scope, q.ID})
-		if len(vs) == 0 {
+		next, ours := listing.At(q.Cursor, scope, q.ID)
+		if q.Cursor != "" && !ours || q.Cursor == "" && len(vs) == 0 {
 			continue
 		}
-		from, err := strconv.Atoi(cmp.Or(q.Cursor, strconv.Itoa(len(vs))))
-		if err != nil || from < 1 {
-			return store.Invalid("cursor", q.Cursor, "a cursor from the page before")
+		from := len(vs)
+		if ours {
+			from = int(min(next, uint64(from)))
 		}
-		for from = min(from, len(vs)); from > 0 && len(out.Heads) < q.Limit; from-- {
+		for ; from > 0 && len(out.Heads) < q.Limit; from-- {
 			out.Heads = append(out.Heads, m.listed(vs[from-1]))
 		}
 		if from > 0 {
-			out.Next = strconv.Itoa(from)
+			out.Next = listing.Cursor(uint64(from), scope, q.ID)
 		}
 		return nil
+	}
+	if q.Cursor != "" {
+		return store.Invalid("cursor", q.Cursor, "a cursor from the page before")
 	}
 	return fmt.Errorf("%w: %q in %s", store.ErrNotFound, q.ID, strings.Join(q.Scopes, ", "))
 }

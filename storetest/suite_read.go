@@ -16,7 +16,7 @@ var reading = []clause{
 	{"Versions", "a version is immutable: it reads as it did after later ones were written", checkVersions},
 	{"HalfBatch", "no read sees a part of a batch", checkHalfBatch},
 	{"Scans", "a listing read page by page is the listing read at once, in its order", checkScans},
-	{"Cursors", "a cursor that no page gave is an InvalidError", checkCursors},
+	{"Cursors", "a cursor that no page gave is an InvalidError; one of versions goes on in the scope where it began", checkCursors},
 	{"Group", "a group is listed in the order of Seq, and its members are live pages", checkGroup},
 	{"Summaries", "the summaries of an artefact are the live ones that derive from it and nothing else", checkSummaries},
 	{"Candidates", "words find the pages of the chain that say them, but for what a rule keeps out", checkCandidates},
@@ -175,6 +175,41 @@ func checkCursors(b *bench) {
 	}
 	_, err := b.st.Scan(b.ctx, store.ScanQuery{What: store.ScanHistory, Scopes: chain, ID: "none"})
 	require.ErrorIs(b, err, store.ErrNotFound)
+	checkBoundCursor(b)
+}
+
+// checkBoundCursor: a list of versions goes on in the scope where it began, and in no other list.
+func checkBoundCursor(b *bench) {
+	inner := store.Scopes{chain[0] + "/inner", chain[0]}
+	n := 0
+	put := func(scope, id string) {
+		n++
+		batch := b.batch(b.fact(id, fmt.Sprint("words ", n)))
+		batch.Scope = scope
+		b.commit(batch)
+	}
+	for range 3 {
+		put(chain[0], "bound")
+		put(chain[0], "other")
+	}
+	q := store.ScanQuery{What: store.ScanHistory, Scopes: inner, ID: "bound", Limit: 1}
+	page, err := b.st.Scan(b.ctx, q)
+	require.NoError(b, err)
+	put(inner[0], "bound") // nearer to the reader
+	put(inner[0], "bound")
+	q.Cursor = page.Next
+	page, err = b.st.Scan(b.ctx, q)
+	require.NoError(b, err)
+	require.Len(b, page.Heads, 1)
+	require.Equal(b, chain[0], page.Heads[0].Scope)
+	require.EqualValues(b, 2, page.Heads[0].Version)
+	for _, other := range []store.ScanQuery{
+		{Scopes: inner, ID: "other"}, {Scopes: inner[:1], ID: "bound"}, {Scopes: store.Scopes{"elsewhere"}, ID: "bound"},
+	} {
+		other.What, other.Cursor = store.ScanHistory, q.Cursor
+		_, err = b.st.Scan(b.ctx, other)
+		require.ErrorIs(b, err, store.ErrInvalid, "%+v", other)
+	}
 }
 
 func checkGroup(b *bench) {
