@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -9,13 +8,13 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/http1"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -158,26 +157,25 @@ func (t *try) once(ctx context.Context) ([]byte, error) {
 	}
 	b, err := t.send(ctx, s)
 	var no *refused
-	var dial *dialError
 	switch {
 	case errors.As(err, &no) && no.Code == refusedSession:
 		t.c.forget(s)
-	case err != nil && t.sentTo == "" && !errors.As(err, &no) && !errors.As(err, &dial):
+	case err != nil && t.sentTo == "" && !errors.As(err, &no) && !unsent(err):
 		t.sentTo = s.Session
 	}
 	return b, err
 }
 
+// unsent tells that a server got nothing of a request.
+func unsent(err error) bool {
+	var dial *dialError
+	return errors.As(err, &dial) || errors.Is(err, http1.ErrUnsent)
+}
+
 // send sends the call to a session and reads the answer.
 func (t *try) send(ctx context.Context, s *welcome) (b []byte, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://ctxpage/v1/"+t.name, bytes.NewReader(t.message))
-	if err != nil {
-		return nil, fmt.Errorf("ctxpage: %w", err)
-	}
-	req.Header.Set("Content-Type", packType)
-	req.Header.Set(headerSession, s.Session)
-	req.Header.Set(headerCall, strconv.FormatUint(t.number, 10))
-	err = t.c.watch(req, func(res *http.Response) error {
+	h := http1.Header{"content-type": packType, headerSession: s.Session, headerCall: strconv.FormatUint(t.number, 10)}
+	err = t.c.watch(ctx, "POST", "/v1/"+t.name, h, t.message, func(res *http1.Response) error {
 		b, err = t.read(res)
 		return err
 	})
@@ -185,8 +183,8 @@ func (t *try) send(ctx context.Context, s *welcome) (b []byte, err error) {
 }
 
 // read reads the answer.
-func (t *try) read(res *http.Response) ([]byte, error) {
-	if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != packType {
+func (t *try) read(res *http1.Response) ([]byte, error) {
+	if res.Status != 200 || res.Header["content-type"] != packType {
 		return nil, readRefusal(res)
 	}
 	kind, b, err := readMessage(res.Body, maxAnswer, func(b []byte) error {
@@ -212,22 +210,22 @@ func (t *try) read(res *http.Response) ([]byte, error) {
 	return nil, &answered{failed.Err}
 }
 
-func readRefusal(res *http.Response) error {
-	no := &refused{status: res.StatusCode}
+func readRefusal(res *http1.Response) error {
+	no := &refused{status: res.Status}
 	b, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
 	if err != nil {
 		return fmt.Errorf("%w: %w", errCut, err)
 	}
 	if err := json.Unmarshal(b, &no.refusal); err != nil || no.Code == "" {
-		return fmt.Errorf("ctxpage: an answer of status %d that is none of ours: %.200q", res.StatusCode, b)
+		return fmt.Errorf("ctxpage: an answer of status %d that is none of ours: %.200q", res.Status, b)
 	}
 	return no
 }
 
 // watch sends a request and has the answer read. When the server is silent for half of the time it may be, it is asked
 // for its status; when that is not answered in the other half, the request ends with errSilent.
-func (c *Client) watch(req *http.Request, read func(*http.Response) error) error {
-	ctx, cancel := context.WithCancelCause(req.Context())
+func (c *Client) watch(ctx context.Context, method, path string, h http1.Header, body []byte, read func(*http1.Response) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	w := &watcher{half: c.opts.Answer / 2}
 	w.again(func() {
@@ -238,9 +236,9 @@ func (c *Client) watch(req *http.Request, read func(*http.Response) error) error
 		}
 	})
 	defer w.end()
-	res, err := c.http.Do(req.WithContext(ctx))
+	res, err := c.http.Do(ctx, method, path, h, body)
 	if err == nil {
-		defer res.Body.Close()
+		defer res.Close()
 		err = read(res)
 	}
 	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
@@ -349,14 +347,9 @@ func (c *Client) sayHello(ctx context.Context) (*welcome, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ctxpage: hello: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://ctxpage/hello", bytes.NewReader(b))
-	if err != nil {
-		return nil, fmt.Errorf("ctxpage: hello: %w", err)
-	}
-	req.Header.Set("Content-Type", jsonType)
 	w := &welcome{}
-	err = c.watch(req, func(res *http.Response) error {
-		if res.StatusCode != http.StatusOK {
+	err = c.watch(ctx, "POST", "/hello", http1.Header{"content-type": jsonType}, b, func(res *http1.Response) error {
+		if res.Status != 200 {
 			return readRefusal(res)
 		}
 		return json.NewDecoder(io.LimitReader(res.Body, 64<<10)).Decode(w)

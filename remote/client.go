@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/http1"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -67,7 +67,7 @@ func (o ClientOptions) withDefaults() (ClientOptions, error) {
 type Client struct {
 	path string
 	opts ClientOptions
-	http *http.Client
+	http *http1.Client
 
 	calls  atomic.Uint64
 	ticket atomic.Uint64
@@ -97,11 +97,11 @@ func Dial(ctx context.Context, path string, opts ClientOptions) (*Client, error)
 		return nil, err
 	}
 	c := &Client{path: path, opts: opts, door: make(chan struct{}, 1), holds: map[store.Ticket]store.Moment{}}
-	c.http = &http.Client{Transport: transport(path, opts)}
+	c.http = &http1.Client{Dial: dialer(path, opts)}
 	c.ended, c.end = context.WithCancel(background)
 	if _, err := c.greet(ctx); err != nil {
 		c.end()
-		c.http.CloseIdleConnections()
+		c.http.CloseIdle()
 		return nil, c.noWelcome(ctx, err)
 	}
 	c.running.Add(1)
@@ -124,28 +124,23 @@ type dialError struct{ error }
 
 func (e *dialError) Unwrap() error { return e.error }
 
-// transport connects to the socket, and talks to processes of this user only.
-func transport(path string, opts ClientOptions) *http.Transport {
+// dialer connects to the socket, and talks to processes of this user only.
+func dialer(path string, opts ClientOptions) func(context.Context) (net.Conn, error) {
 	var d net.Dialer
-	return &http.Transport{
-		MaxIdleConnsPerHost: 32,
-		IdleConnTimeout:     time.Minute,
-		DisableCompression:  true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			conn, err := d.DialContext(ctx, "unix", path)
-			if err != nil {
-				return nil, &dialError{err}
-			}
-			who, err := opts.peer(conn.(*net.UnixConn))
-			if err == nil && who.uid != os.Geteuid() {
-				err = fmt.Errorf("%w: %s by user %d", ErrForeign, path, who.uid)
-			}
-			if err != nil {
-				_ = conn.Close()
-				return nil, &dialError{err}
-			}
-			return conn, nil
-		},
+	return func(ctx context.Context) (net.Conn, error) {
+		conn, err := d.DialContext(ctx, "unix", path)
+		if err != nil {
+			return nil, &dialError{err}
+		}
+		who, err := opts.peer(conn.(*net.UnixConn))
+		if err == nil && who.uid != os.Geteuid() {
+			err = fmt.Errorf("%w: %s by user %d", ErrForeign, path, who.uid)
+		}
+		if err != nil {
+			_ = conn.Close()
+			return nil, &dialError{err}
+		}
+		return conn, nil
 	}
 }
 
@@ -165,16 +160,11 @@ func (c *Client) Close() error {
 	if session != nil {
 		ctx, cancel := context.WithTimeout(background, c.opts.Answer)
 		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://ctxpage/bye", nil)
-		if err != nil {
-			return fmt.Errorf("ctxpage: close: %w", err)
-		}
-		req.Header.Set(headerSession, session.Session)
-		if res, err := c.http.Do(req); err == nil { // else the lease ends them
-			_ = res.Body.Close()
+		if res, err := c.http.Do(ctx, "POST", "/bye", http1.Header{headerSession: session.Session}, nil); err == nil { // else the lease ends them
+			res.Close()
 		}
 	}
-	c.http.CloseIdleConnections()
+	c.http.CloseIdle()
 	return nil
 }
 
@@ -185,7 +175,7 @@ func (c *Client) abandon() {
 	c.mu.Unlock()
 	c.end()
 	c.running.Wait()
-	c.http.CloseIdleConnections()
+	c.http.CloseIdle()
 }
 
 // enter counts a call; leave ends it.

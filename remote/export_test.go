@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"net"
 	"net/http"
 )
@@ -29,8 +30,10 @@ func ListenSeeing(path string, uid int) (net.Listener, error) { return listen(pa
 
 // HTTPClient talks to a socket without this package.
 func HTTPClient(path string) *http.Client {
-	o, _ := ClientOptions{}.withDefaults()
-	return &http.Client{Transport: transport(path, o)}
+	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", path)
+	}}}
 }
 
 // Framed is a request.

@@ -16,10 +16,10 @@ const (
 	MaxProtocol = 1
 )
 
-// Headers of a call.
+// Headers of a call, which are not case-sensitive.
 const (
-	headerSession = "Ctxpage-Session" // from the handshake
-	headerCall    = "Ctxpage-Call"    // number of the call in its session; the same when it is sent again
+	headerSession = "ctxpage-session" // from the handshake
+	headerCall    = "ctxpage-call"    // number of the call in its session; the same when it is sent again
 )
 
 const (

@@ -4,33 +4,34 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/ctxpage/ctxpage/internal/http1"
 )
 
 // serveCall answers one call: its session is found, its body read, the method run, the answer written. Until the method
 // runs a call is refused as a whole, in JSON; from then on it ends in a frame.
-func (s *Server) serveCall(w http.ResponseWriter, r *http.Request) {
-	m, ok := methods[r.PathValue("method")]
+func (s *Server) serveCall(e *http1.Exchange, name string) {
+	m, ok := methods[name]
 	if !ok {
-		refuse(w, &refused{http.StatusNotFound, refusal{Code: refusedMethod, Message: fmt.Sprintf("there is no call %q", r.PathValue("method"))}})
+		refuse(e, &refused{404, refusal{Code: refusedMethod, Message: fmt.Sprintf("there is no call %q", name)}})
 		return
 	}
-	sess := s.find(r.Header.Get(headerSession))
+	sess := s.find(e.Header[headerSession])
 	if sess == nil || !sess.enter() {
-		refuse(w, &refused{http.StatusGone, refusal{Code: refusedSession, Message: "the session is not known or has lapsed: say hello again"}})
+		refuse(e, &refused{410, refusal{Code: refusedSession, Message: "the session is not known or has lapsed: say hello again"}})
 		return
 	}
 	defer sess.leave()
-	out := &body{w: w, control: http.NewResponseController(w)}
-	ask, err := out.read(r)
-	number, bad := strconv.ParseUint(r.Header.Get(headerCall), 10, 64)
+	out := &body{e: e}
+	ask, err := out.read()
+	number, bad := strconv.ParseUint(e.Header[headerCall], 10, 64)
 	if err = errors.Join(err, bad); err != nil {
-		refuse(w, &refused{http.StatusBadRequest, refusal{Code: refusedBody, Message: err.Error()}})
+		refuse(e, &refused{400, refusal{Code: refusedBody, Message: err.Error()}})
 		return
 	}
-	ctx := r.Context()
+	ctx := e.Ctx
 	if m.whole {
 		ctx = context.WithoutCancel(ctx)
 	}
@@ -39,7 +40,7 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request) {
 	}
 	var given []byte
 	if m.once {
-		given, err = sess.once(r.Context(), number, run)
+		given, err = sess.once(e.Ctx, number, run)
 	} else {
 		given, err = run()
 	}
@@ -48,29 +49,32 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request) {
 
 // body is the answer to a call on its way.
 type body struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
-	begun   bool
-	told    time.Time // when progress was written last
+	e     *http1.Exchange
+	begun bool
+	told  time.Time // when progress was written last
 }
 
 // read takes the request. While it arrives there is a deadline; none when the method runs, so that the connection tells
 // when the client leaves.
-func (b *body) read(r *http.Request) ([]byte, error) {
-	if err := b.control.SetReadDeadline(time.Now().Add(frameTime)); err != nil {
+func (b *body) read() ([]byte, error) {
+	if err := b.e.SetReadDeadline(time.Now().Add(frameTime)); err != nil {
 		return nil, err
 	}
-	kind, ask, err := readMessage(r.Body, maxRequest, nil)
+	kind, ask, err := readMessage(b.e.Body, maxRequest, nil)
 	if err == nil && kind != frameEnd {
 		err = fmt.Errorf("a request ends in a frame %q", kind)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if n, _ := r.Body.Read(make([]byte, 1)); n > 0 { // to its end, from where the server listens for the client leaving
+	if n, _ := b.e.Body.Read(make([]byte, 1)); n > 0 {
 		return nil, errors.New("bytes follow the request")
 	}
-	return ask, b.control.SetReadDeadline(time.Time{})
+	if err := b.e.SetReadDeadline(time.Time{}); err != nil {
+		return nil, err
+	}
+	b.e.Listen()
+	return ask, nil
 }
 
 // progressEvery keeps a fast job from being slowed by who listens.
@@ -83,8 +87,8 @@ func (b *body) progress(what string, done, total uint64) {
 		b.told = now
 	}
 	message, err := pack(progress{what, done, total})
-	if err == nil && b.write(framed(frameProgress, message)) == nil {
-		_ = b.control.Flush()
+	if err == nil {
+		_ = b.write(framed(frameProgress, message), false)
 	}
 }
 
@@ -94,37 +98,44 @@ func (b *body) end(given []byte, err error) {
 	var bad *malformed
 	switch {
 	case err == nil:
-		_ = b.write(framed(frameEnd, given))
+		_ = b.write(framed(frameEnd, given), true)
 		return
 	case errors.As(err, &no) && !b.begun:
-		refuse(b.w, &refused{http.StatusConflict, no.refusal})
+		refuse(b.e, &refused{409, no.refusal})
 		return
 	case errors.As(err, &bad) && !b.begun:
-		refuse(b.w, &refused{http.StatusBadRequest, refusal{Code: refusedBody, Message: bad.Error()}})
+		refuse(b.e, &refused{400, refusal{Code: refusedBody, Message: bad.Error()}})
 		return
 	}
 	message, failed := pack(struct{ Err error }{err})
 	if failed != nil {
 		message, _ = pack(struct{ Err error }{&sent{text: err.Error()}})
 	}
-	_ = b.write(framed(frameError, message))
+	_ = b.write(framed(frameError, message), true)
 }
 
-// write sends bytes, part by part under a deadline, so that a client that does not read is cut off.
-func (b *body) write(p []byte) error {
+// write sends bytes, part by part under a deadline, so that a client that does not read is cut off. All: nothing was
+// written before, and nothing follows.
+func (b *body) write(p []byte, all bool) error {
 	if !b.begun {
-		b.w.Header().Set("Content-Type", packType)
+		length := int64(-1)
+		if all {
+			length = int64(len(p))
+		}
+		if err := b.e.Begin(200, packType, length); err != nil {
+			return err
+		}
 		b.begun = true
 	}
 	for len(p) > 0 {
 		n := min(len(p), 1<<20)
-		if err := b.control.SetWriteDeadline(time.Now().Add(frameTime)); err != nil {
+		if err := b.e.SetWriteDeadline(time.Now().Add(frameTime)); err != nil {
 			return err
 		}
-		if _, err := b.w.Write(p[:n]); err != nil {
+		if _, err := b.e.Write(p[:n]); err != nil {
 			return err
 		}
 		p = p[n:]
 	}
-	return b.control.SetWriteDeadline(time.Time{})
+	return b.e.SetWriteDeadline(time.Time{})
 }

@@ -9,12 +9,13 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/http1"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -46,13 +47,12 @@ const (
 type Server struct {
 	store store.Store
 	opts  ServerOptions
-	http  *http.Server
+	http  *http1.Server
 	is    Status
 
 	mu       sync.Mutex
 	sessions map[string]*session
 	closed   bool
-	running  sync.WaitGroup // requests
 	stop     sync.Once
 }
 
@@ -88,13 +88,7 @@ func NewServer(ctx context.Context, st store.Store, opts ServerOptions) (*Server
 		Min: MinProtocol, Max: MaxProtocol, Format: stats.Format, PID: os.Getpid(), Program: opts.Program,
 		Since: opts.Now().UTC(), Database: info.ID, Lease: opts.Lease,
 	}}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.status()) })
-	mux.HandleFunc("POST /stop", s.serveStop)
-	mux.HandleFunc("POST /hello", s.serveHello)
-	mux.HandleFunc("POST /bye", s.serveBye)
-	mux.HandleFunc("POST /v1/{method}", s.serveCall)
-	s.http = &http.Server{Handler: s.counted(mux), ReadHeaderTimeout: frameTime, MaxHeaderBytes: 64 << 10}
+	s.http = &http1.Server{Handle: s.answer, Patience: frameTime}
 	return s, nil
 }
 
@@ -109,7 +103,7 @@ func programName() string {
 // Serve answers clients until Close; then it returns nil. A connection of another user is closed unanswered. The listener
 // is one of Listen, and is closed with the server.
 func (s *Server) Serve(l net.Listener) error {
-	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.http.Serve(l); !errors.Is(err, http1.ErrClosed) {
 		return fmt.Errorf("ctxpage: serve %s: %w", l.Addr(), err)
 	}
 	return nil
@@ -128,7 +122,6 @@ func (s *Server) Close() error {
 	s.sessions = map[string]*session{}
 	s.mu.Unlock()
 	err := s.http.Close()
-	s.running.Wait()
 	for _, sess := range all {
 		sess.end(s.store)
 	}
@@ -138,21 +131,31 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// counted lets Close wait for requests.
-func (s *Server) counted(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.mu.Lock()
-		closed := s.closed
-		if !closed {
-			s.running.Add(1)
-		}
-		s.mu.Unlock()
-		if closed {
-			panic(http.ErrAbortHandler) // cuts the connection: the client asks whoever serves next
-		}
-		defer s.running.Done()
-		h.ServeHTTP(w, r)
-	})
+// answer answers one request.
+func (s *Server) answer(e *http1.Exchange) {
+	if s.isClosed() {
+		e.Cut() // the client asks whoever serves next
+		return
+	}
+	name, call := strings.CutPrefix(e.Path, "/v1/")
+	do, ok := map[string]func(*http1.Exchange){
+		"GET /status": func(e *http1.Exchange) { writeJSON(e, 200, s.status()) },
+		"POST /stop":  s.serveStop, "POST /hello": s.serveHello, "POST /bye": s.serveBye,
+	}[e.Method+" "+e.Path]
+	switch {
+	case ok:
+		do(e)
+	case call && e.Method == "POST":
+		s.serveCall(e, name)
+	default:
+		refuse(e, &refused{404, refusal{Code: refusedMethod, Message: fmt.Sprintf("there is no %s %s", e.Method, e.Path)}})
+	}
+}
+
+func (s *Server) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
 }
 
 func (s *Server) status() Status {
@@ -163,33 +166,33 @@ func (s *Server) status() Status {
 	return is
 }
 
-func (s *Server) serveStop(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) serveStop(e *http1.Exchange) {
 	if s.opts.Stop == nil {
-		refuse(w, &refused{http.StatusForbidden, refusal{Code: refusedStop, Message: "this process serves the database beside its own work: end it there"}})
+		refuse(e, &refused{403, refusal{Code: refusedStop, Message: "this process serves the database beside its own work: end it there"}})
 		return
 	}
-	writeJSON(w, http.StatusAccepted, s.status())
+	writeJSON(e, 202, s.status())
 	s.stop.Do(func() { go s.opts.Stop() })
 }
 
-func (s *Server) serveHello(w http.ResponseWriter, r *http.Request) {
+func (s *Server) serveHello(e *http1.Exchange) {
 	var h hello
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<10)).Decode(&h); err != nil {
-		refuse(w, &refused{http.StatusBadRequest, refusal{Code: refusedBody, Message: "a hello is JSON with min, max, pid and program: " + err.Error()}})
+	if err := json.NewDecoder(io.LimitReader(e.Body, 64<<10)).Decode(&h); err != nil {
+		refuse(e, &refused{400, refusal{Code: refusedBody, Message: "a hello is JSON with min, max, pid and program: " + err.Error()}})
 		return
 	}
 	is := s.status()
 	if h.Min > MaxProtocol || h.Max < MinProtocol {
 		message := fmt.Sprintf("protocol %d to %d is spoken here, not %d to %d", MinProtocol, MaxProtocol, h.Min, h.Max)
-		refuse(w, &refused{http.StatusConflict, refusal{Code: refusedSkew, Message: message, Server: &is}})
+		refuse(e, &refused{409, refusal{Code: refusedSkew, Message: message, Server: &is}})
 		return
 	}
 	sess, err := s.begin()
 	if err != nil {
-		refuse(w, err)
+		refuse(e, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, welcome{Status: is, Protocol: min(h.Max, MaxProtocol), Session: sess.id, LSN: s.store.Mark().LSN})
+	writeJSON(e, 200, welcome{Status: is, Protocol: min(h.Max, MaxProtocol), Session: sess.id, LSN: s.store.Mark().LSN})
 }
 
 // begin makes a session.
@@ -197,7 +200,7 @@ func (s *Server) begin() (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.sessions) >= s.opts.MaxClients {
-		return nil, &refused{http.StatusServiceUnavailable, refusal{Code: refusedFull, Message: fmt.Sprintf("%d clients are served, which is the limit; close one", len(s.sessions))}}
+		return nil, &refused{503, refusal{Code: refusedFull, Message: fmt.Sprintf("%d clients are served, which is the limit; close one", len(s.sessions))}}
 	}
 	var id [16]byte
 	if _, err := io.ReadFull(s.opts.Rand, id[:]); err != nil {
@@ -222,11 +225,11 @@ func (s *Server) find(id string) *session {
 	return s.sessions[id]
 }
 
-func (s *Server) serveBye(w http.ResponseWriter, r *http.Request) {
-	if sess := s.find(r.Header.Get(headerSession)); sess != nil {
+func (s *Server) serveBye(e *http1.Exchange) {
+	if sess := s.find(e.Header[headerSession]); sess != nil {
 		s.forget(sess)
 	}
-	w.WriteHeader(http.StatusNoContent)
+	_ = e.Reply(204, "", nil)
 }
 
 // refused says that a request was not taken for a call.
@@ -237,16 +240,19 @@ type refused struct {
 
 func (e *refused) Error() string { return "ctxpage: refused: " + e.Message }
 
-func refuse(w http.ResponseWriter, err error) {
-	var e *refused
-	if !errors.As(err, &e) {
-		e = &refused{http.StatusInternalServerError, refusal{Code: refusedFull, Message: err.Error()}}
+func refuse(e *http1.Exchange, err error) {
+	var no *refused
+	if !errors.As(err, &no) {
+		no = &refused{500, refusal{Code: refusedFull, Message: err.Error()}}
 	}
-	writeJSON(w, e.status, e.refusal)
+	writeJSON(e, no.status, no.refusal)
 }
 
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", jsonType)
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // a client that went away asks again
+func writeJSON(e *http1.Exchange, status int, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		e.Cut()
+		return
+	}
+	_ = e.Reply(status, jsonType, append(b, '\n')) // a client that went away asks again
 }

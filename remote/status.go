@@ -5,7 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
+
+	"github.com/ctxpage/ctxpage/internal/http1"
 )
 
 // GetStatus asks the server at a socket what it is. It works whatever protocol the server speaks. Errors:
@@ -17,19 +18,19 @@ func GetStatus(ctx context.Context, path string, opts ClientOptions) (Status, er
 // Stop asks the server at a socket to end, and gives what it was. It returns before the server has ended. A server that
 // is part of a program with work of its own refuses.
 func Stop(ctx context.Context, path string, opts ClientOptions) (Status, error) {
-	return bare(ctx, path, opts, func(ctx context.Context, h *http.Client) (Status, error) {
-		return plain(ctx, h, http.MethodPost, "stop", http.StatusAccepted)
+	return bare(ctx, path, opts, func(ctx context.Context, h *http1.Client) (Status, error) {
+		return plain(ctx, h, "POST", "stop", 202)
 	})
 }
 
 // bare makes a request without a session.
-func bare(ctx context.Context, path string, opts ClientOptions, do func(context.Context, *http.Client) (Status, error)) (Status, error) {
+func bare(ctx context.Context, path string, opts ClientOptions, do func(context.Context, *http1.Client) (Status, error)) (Status, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
 		return Status{}, err
 	}
-	c := &Client{path: path, opts: opts, http: &http.Client{Transport: transport(path, opts)}}
-	defer c.http.CloseIdleConnections()
+	c := &Client{path: path, opts: opts, http: &http1.Client{Dial: dialer(path, opts)}}
+	defer c.http.CloseIdle()
 	short, cancel := context.WithTimeout(ctx, opts.Answer)
 	defer cancel()
 	is, err := do(short, c.http)
@@ -39,21 +40,17 @@ func bare(ctx context.Context, path string, opts ClientOptions, do func(context.
 	return is, err
 }
 
-func status(ctx context.Context, h *http.Client) (Status, error) {
-	return plain(ctx, h, http.MethodGet, "status", http.StatusOK)
+func status(ctx context.Context, h *http1.Client) (Status, error) {
+	return plain(ctx, h, "GET", "status", 200)
 }
 
-func plain(ctx context.Context, h *http.Client, verb, path string, want int) (is Status, err error) {
-	req, err := http.NewRequestWithContext(ctx, verb, "http://ctxpage/"+path, nil)
-	if err != nil {
-		return is, fmt.Errorf("ctxpage: %w", err)
-	}
-	res, err := h.Do(req)
+func plain(ctx context.Context, h *http1.Client, verb, path string, want int) (is Status, err error) {
+	res, err := h.Do(ctx, verb, "/"+path, nil, nil)
 	if err != nil {
 		return is, err
 	}
-	defer res.Body.Close()
-	if res.StatusCode != want {
+	defer res.Close()
+	if res.Status != want {
 		return is, readRefusal(res)
 	}
 	if err := json.NewDecoder(io.LimitReader(res.Body, 64<<10)).Decode(&is); err != nil {

@@ -1,0 +1,168 @@
+// Package http1 is the part of HTTP/1.1 that passes over a unix socket between processes of one machine: requests and
+// answers with a length or in chunks, connections that are used again, a server that notices when its peer leaves. It
+// exists so that a program that opens a database does not link net/http. Curl and net/http understand it.
+package http1
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// Header are the fields of a message, by their names in lower case.
+type Header map[string]string
+
+// Limits of a message's head, and of a line that says how long a chunk is.
+const (
+	maxHead  = 64 << 10
+	maxChunk = 64
+)
+
+// errMalformed means that what came is not HTTP/1.1 as this package speaks it.
+var errMalformed = errors.New("malformed HTTP message")
+
+// readLine reads a line of at most limit bytes, without its end.
+func readLine(r *bufio.Reader, limit int) (string, error) {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		line = append(line, part...)
+		if len(line) > limit {
+			return "", fmt.Errorf("%w: a line of more than %d bytes", errMalformed, limit)
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if err != nil {
+			if len(line) > 0 && errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return "", err
+		}
+		return strings.TrimRight(string(line), "\r\n"), nil
+	}
+}
+
+// readHead reads the first line and the fields of a message.
+func readHead(r *bufio.Reader) (first string, h Header, err error) {
+	if first, err = readLine(r, maxHead); err != nil {
+		return "", nil, err
+	}
+	h = Header{}
+	for left := maxHead - len(first); ; {
+		line, err := readLine(r, left)
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil || line == "" {
+			return first, h, err
+		}
+		left -= len(line)
+		name, value, ok := strings.Cut(line, ":")
+		name = strings.ToLower(name)
+		if _, twice := h[name]; !ok || name == "" || strings.ContainsAny(name, " \t") || twice && (name == "content-length" || name == "transfer-encoding") {
+			return "", nil, fmt.Errorf("%w: field %.100q", errMalformed, line)
+		}
+		h[name] = strings.TrimSpace(value)
+	}
+}
+
+// bodyOf is the body that a head announces. Without a length and without chunks it is empty.
+func bodyOf(r *bufio.Reader, h Header) (io.Reader, error) {
+	coding, chunks := h["transfer-encoding"]
+	length, sized := h["content-length"]
+	switch {
+	case chunks && (!strings.EqualFold(coding, "chunked") || sized):
+		return nil, fmt.Errorf("%w: transfer encoding %.100q, length %.100q", errMalformed, coding, length)
+	case chunks:
+		return &chunked{r: r}, nil
+	case !sized:
+		return &counted{r: r}, nil
+	}
+	n, err := strconv.ParseUint(length, 10, 63)
+	if err != nil {
+		return nil, fmt.Errorf("%w: length %.100q", errMalformed, length)
+	}
+	return &counted{r: r, left: int64(n)}, nil
+}
+
+// counted is a body of a known length.
+type counted struct {
+	r    io.Reader
+	left int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	if c.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := c.r.Read(p[:min(int64(len(p)), c.left)])
+	c.left -= int64(n)
+	if errors.Is(err, io.EOF) && c.left > 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// chunked is a body in chunks.
+type chunked struct {
+	r     *bufio.Reader
+	left  int64 // of the chunk
+	begun bool
+	err   error
+}
+
+func (c *chunked) Read(p []byte) (int, error) {
+	if c.err == nil && c.left == 0 {
+		c.next()
+	}
+	if c.err != nil {
+		return 0, c.err
+	}
+	n, err := c.r.Read(p[:min(int64(len(p)), c.left)])
+	c.left -= int64(n)
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	c.err = err
+	return n, err
+}
+
+// next reads how long the next chunk is. After the last one come fields that nobody asked for, and an empty line.
+func (c *chunked) next() {
+	var line string
+	if c.begun {
+		if line, c.err = readLine(c.r, maxChunk); c.err == nil && line != "" {
+			c.err = fmt.Errorf("%w: %.100q after a chunk", errMalformed, line)
+		}
+	}
+	c.begun = true
+	if c.err == nil {
+		line, c.err = readLine(c.r, maxChunk)
+	}
+	if c.err == nil {
+		size, _, _ := strings.Cut(line, ";")
+		n, err := strconv.ParseUint(strings.TrimSpace(size), 16, 63)
+		if c.left = int64(n); err != nil {
+			c.err = fmt.Errorf("%w: a chunk of %.100q bytes", errMalformed, line)
+		}
+	}
+	for left := maxHead; c.err == nil && c.left == 0; left -= len(line) {
+		if line, c.err = readLine(c.r, left); c.err == nil && line == "" {
+			c.err = io.EOF
+			return
+		}
+	}
+	if errors.Is(c.err, io.EOF) {
+		c.err = io.ErrUnexpectedEOF
+	}
+}
+
+// reasons are the texts of the statuses that this project's servers give.
+var reasons = map[int]string{
+	200: "OK", 202: "Accepted", 204: "No Content", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
+	409: "Conflict", 410: "Gone", 500: "Internal Server Error", 503: "Service Unavailable",
+}

@@ -1,0 +1,258 @@
+package http1_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/internal/http1"
+)
+
+func listen(t *testing.T) (net.Listener, func(context.Context) (net.Conn, error)) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "http1")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "s")
+	l, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	return l, func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", path)
+	}
+}
+
+// served serves a handler with this package.
+func served(t *testing.T, handle func(*http1.Exchange)) (*http1.Server, func(context.Context) (net.Conn, error)) {
+	t.Helper()
+	l, dial := listen(t)
+	s := &http1.Server{Handle: handle, Patience: 5 * time.Second}
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	t.Cleanup(func() {
+		require.NoError(t, s.Close())
+		require.ErrorIs(t, <-done, http1.ErrClosed)
+	})
+	return s, dial
+}
+
+// echo gives the request back: whole, or in as many parts as the path says.
+func echo(e *http1.Exchange) {
+	b, err := io.ReadAll(e.Body)
+	if err != nil {
+		e.Cut()
+		return
+	}
+	parts, err := strconv.Atoi(strings.TrimPrefix(e.Path, "/"))
+	if err != nil {
+		_ = e.Reply(200, "text/plain", b)
+		return
+	}
+	_ = e.Begin(200, "text/plain", -1)
+	for i := range parts {
+		_, _ = e.Write(b[i*len(b)/parts : (i+1)*len(b)/parts])
+	}
+}
+
+var bodies = []string{"", "x", strings.Repeat("refund ", 1000), strings.Repeat("0123456789", 300_000)}
+
+// Net/http's client and this server understand each other, whole and in chunks, in both directions.
+func TestServerSpeaksToNetHTTP(t *testing.T) {
+	t.Parallel()
+	_, dial := served(t, echo)
+	c := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}}
+	for _, expect := range []string{"", "100-continue"} {
+		for _, path := range []string{"/whole", "/1", "/7"} {
+			for _, body := range bodies {
+				for _, r := range []io.Reader{strings.NewReader(body), io.MultiReader(strings.NewReader(body))} { // the second has no length
+					req, err := http.NewRequest("POST", "http://x"+path, r)
+					require.NoError(t, err)
+					req.Header.Set("Expect", expect)
+					res, err := c.Do(req)
+					require.NoError(t, err)
+					got, err := io.ReadAll(res.Body)
+					require.NoError(t, err)
+					require.NoError(t, res.Body.Close())
+					require.Equal(t, body, string(got))
+				}
+			}
+		}
+	}
+}
+
+// This client and net/http's server understand each other.
+func TestClientSpeaksToNetHTTP(t *testing.T) {
+	t.Parallel()
+	l, dial := listen(t)
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		if r.URL.Path == "/chunks" {
+			for len(b) > 0 {
+				n := min(len(b), 100_000)
+				_, _ = w.Write(b[:n])
+				_ = http.NewResponseController(w).Flush()
+				b = b[n:]
+			}
+		}
+		_, _ = w.Write(b)
+	})}
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(func() { _ = s.Close() })
+	c := &http1.Client{Dial: dial}
+	defer c.CloseIdle()
+	for _, path := range []string{"/whole", "/chunks"} {
+		for _, body := range bodies {
+			require.Equal(t, body, ask(t, c, path, body))
+		}
+	}
+}
+
+func ask(t *testing.T, c *http1.Client, path, body string) string {
+	t.Helper()
+	res, err := c.Do(context.Background(), "POST", path, nil, []byte(body))
+	require.NoError(t, err)
+	defer res.Close()
+	require.Equal(t, 200, res.Status)
+	b, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	return string(b)
+}
+
+// A connection is used again; one that its server closed meanwhile is not.
+func TestConnectionsAreKept(t *testing.T) {
+	t.Parallel()
+	_, dial := served(t, echo)
+	var made []net.Conn
+	c := &http1.Client{Dial: func(ctx context.Context) (net.Conn, error) {
+		on, err := dial(ctx)
+		made = append(made, on)
+		return on, err
+	}}
+	defer c.CloseIdle()
+	for range 10 {
+		require.Equal(t, "a", ask(t, c, "/whole", "a"))
+		require.Equal(t, "abc", ask(t, c, "/3", "abc"))
+	}
+	require.Len(t, made, 1)
+	require.NoError(t, made[0].(*net.UnixConn).CloseRead()) // as a server that left
+	require.Equal(t, "a", ask(t, c, "/whole", "a"))
+	require.Len(t, made, 2)
+}
+
+// The context of a request ends when its client leaves; a request that follows on the connection is no leaving.
+func TestLeavingIsNoticed(t *testing.T) {
+	t.Parallel()
+	left := make(chan error, 1)
+	_, dial := served(t, func(e *http1.Exchange) {
+		_, _ = io.Copy(io.Discard, e.Body)
+		e.Listen()
+		if e.Path == "/wait" {
+			<-e.Ctx.Done()
+			left <- e.Ctx.Err()
+		}
+		_ = e.Reply(200, "", []byte("done"))
+	})
+	c := &http1.Client{Dial: dial}
+	defer c.CloseIdle()
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	_, err := c.Do(ctx, "POST", "/wait", nil, nil)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, <-left, context.Canceled)
+	for range 5 {
+		require.Equal(t, "done", ask(t, c, "/now", "x"))
+	}
+
+	conn, err := dial(context.Background())
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = io.WriteString(conn, strings.Repeat("POST /now HTTP/1.1\r\nContent-Length: 1\r\n\r\nx", 3))
+	require.NoError(t, err)
+	var got bytes.Buffer
+	for strings.Count(got.String(), "done") < 3 {
+		_, err := io.CopyN(&got, conn, 1)
+		require.NoError(t, err)
+	}
+}
+
+// An answer that ends before its length or its last chunk is an error, and so is what is not HTTP.
+func TestWhatIsCut(t *testing.T) {
+	t.Parallel()
+	for name, said := range map[string]string{
+		"nothing": "", "half a line": "HTTP/1.1 2", "half a head": "HTTP/1.1 200 OK\r\nContent-Le", "short": "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc",
+		"no last chunk": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", "half a chunk": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nabc",
+		"no fields after the last chunk": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", "two lengths": "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+		"both": "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "no number": "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+		"no HTTP": "SSH-2.0-OpenSSH_9.2\r\n\r\n", "long": "HTTP/1.1 200 OK\r\nA: " + strings.Repeat("x", 70_000) + "\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, dial := listen(t)
+			defer l.Close()
+			go func() {
+				conn, err := l.Accept()
+				if err == nil {
+					_, _ = http.ReadRequest(bufio.NewReader(conn))
+					_, _ = io.WriteString(conn, said)
+					_ = conn.Close()
+				}
+			}()
+			c := &http1.Client{Dial: dial}
+			defer c.CloseIdle()
+			res, err := c.Do(context.Background(), "GET", "/", nil, nil)
+			if err == nil {
+				_, err = io.ReadAll(res.Body)
+				res.Close()
+			}
+			require.Error(t, err)
+		})
+	}
+}
+
+// A server answers what is not HTTP with 400 or by hanging up, and goes on.
+func TestHostileRequests(t *testing.T) {
+	t.Parallel()
+	_, dial := served(t, echo)
+	for _, said := range []string{
+		"\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/2\r\n\r\n", "GET http://x/ HTTP/1.1\r\n\r\n", "POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+		"POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "POST / HTTP/1.1\r\nno field\r\n\r\n",
+		strings.Repeat("x", 100_000),
+	} {
+		conn, err := dial(context.Background())
+		require.NoError(t, err)
+		_, _ = io.WriteString(conn, said)
+		require.NoError(t, conn.(*net.UnixConn).CloseWrite())
+		got, err := io.ReadAll(conn)
+		require.True(t, err == nil || errors.Is(err, io.EOF) || strings.Contains(err.Error(), "reset"), "%v", err)
+		require.True(t, len(got) == 0 || strings.HasPrefix(string(got), "HTTP/1.1 400 "), "%.40q: %.60q", said, got)
+		_ = conn.Close()
+	}
+	c := &http1.Client{Dial: dial}
+	defer c.CloseIdle()
+	require.Equal(t, "still", ask(t, c, "/whole", "still"))
+}
+
+// A long request that is refused before it was read gets its answer, and the connection goes on.
+func TestRefusedBeforeRead(t *testing.T) {
+	t.Parallel()
+	_, dial := served(t, func(e *http1.Exchange) { _ = e.Reply(200, "", []byte("no")) })
+	c := &http1.Client{Dial: dial}
+	defer c.CloseIdle()
+	for range 3 {
+		require.Equal(t, "no", ask(t, c, "/", bodies[3]))
+	}
+}

@@ -1,0 +1,303 @@
+package http1
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Server answers requests with a handler. All methods may be called concurrently.
+type Server struct {
+	// Handle answers one request. It is called in a goroutine of its connection.
+	Handle func(*Exchange)
+	// Patience is for how long the head of a request may be on its way, once its first byte came.
+	Patience time.Duration
+
+	mu        sync.Mutex
+	closed    bool
+	listeners map[net.Listener]bool
+	conns     map[net.Conn]bool
+	running   sync.WaitGroup
+}
+
+// ErrClosed is what Serve returns after Close.
+var ErrClosed = errors.New("the server is closed")
+
+// Serve accepts connections until Close.
+func (s *Server) Serve(l net.Listener) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		_ = l.Close()
+		return ErrClosed
+	}
+	if s.listeners == nil {
+		s.listeners, s.conns = map[net.Listener]bool{}, map[net.Conn]bool{}
+	}
+	s.listeners[l] = true
+	s.mu.Unlock()
+	for pause := time.Duration(0); ; {
+		c, err := l.Accept()
+		if err == nil {
+			pause = 0
+			s.begin(c)
+			continue
+		}
+		s.mu.Lock()
+		closed := s.closed
+		s.mu.Unlock()
+		if closed {
+			return ErrClosed
+		}
+		var slow interface{ Temporary() bool } // out of file descriptors, say
+		if !errors.As(err, &slow) || !slow.Temporary() {
+			return err
+		}
+		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+		time.Sleep(pause)
+	}
+}
+
+func (s *Server) begin(c net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		_ = c.Close()
+		return
+	}
+	s.conns[c] = true
+	s.running.Go(func() {
+		s.serve(c)
+		_ = c.Close()
+		s.mu.Lock()
+		delete(s.conns, c)
+		s.mu.Unlock()
+	})
+}
+
+// Close closes listeners and connections, which ends the contexts of the requests under way, and waits for them.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	var errs []error
+	for l := range s.listeners {
+		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	for c := range s.conns {
+		_ = c.Close()
+	}
+	s.mu.Unlock()
+	s.running.Wait()
+	return errors.Join(errs...)
+}
+
+// serve answers the requests of a connection, one after the other.
+func (s *Server) serve(c net.Conn) {
+	r := bufio.NewReader(c)
+	for {
+		if _, err := r.Peek(1); err != nil {
+			return
+		}
+		_ = c.SetReadDeadline(time.Now().Add(s.Patience))
+		first, h, err := readHead(r)
+		if err == nil {
+			err = c.SetReadDeadline(time.Time{})
+		}
+		if err != nil {
+			return
+		}
+		e := &Exchange{conn: c, r: r, Header: h}
+		if e.Body, err = bodyOf(r, h); err == nil {
+			err = e.parse(first)
+		}
+		if err != nil {
+			e.Body, e.last = &counted{}, true
+			_ = e.Reply(400, "text/plain", []byte(err.Error()+"\n"))
+			return
+		}
+		if !e.run(s.Handle) {
+			return
+		}
+	}
+}
+
+// Exchange is a request, and the answer to it.
+type Exchange struct {
+	Ctx    context.Context // ends when the answer does, or after Listen when the peer leaves
+	Method string
+	Path   string
+	Header Header
+	Body   io.Reader // of the request; Listen only after its end
+
+	conn  net.Conn
+	r     *bufio.Reader
+	end   context.CancelFunc
+	heard chan struct{} // closed when the ear is off; nil: nobody listens
+	last  bool          // no request follows
+	begun bool
+	head  []byte // of the answer, until it is written with what comes first
+	chunk bool
+	left  int64 // bytes of the answer that were announced and not written
+	cut   bool
+}
+
+func (e *Exchange) parse(first string) error {
+	method, rest, ok := strings.Cut(first, " ")
+	target, version, ok2 := strings.Cut(rest, " ")
+	if !ok || !ok2 || !strings.HasPrefix(version, "HTTP/1.") || !strings.HasPrefix(target, "/") {
+		return fmt.Errorf("%w: request %.100q", errMalformed, first)
+	}
+	e.Method = method
+	e.Path, _, _ = strings.Cut(target, "?")
+	e.last = version == "HTTP/1.0" || strings.EqualFold(e.Header["connection"], "close")
+	if strings.EqualFold(e.Header["expect"], "100-continue") {
+		e.Body = &awaited{e, e.Body}
+	}
+	return nil
+}
+
+// awaited is a body that is sent once it is asked for.
+type awaited struct {
+	e    *Exchange
+	from io.Reader
+}
+
+func (a *awaited) Read(p []byte) (int, error) {
+	if a.e != nil && !a.e.begun {
+		if _, err := io.WriteString(a.e.conn, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
+			return 0, err
+		}
+	}
+	a.e = nil
+	return a.from.Read(p)
+}
+
+// run has the request answered; false: the connection is of no use any more.
+func (e *Exchange) run(handle func(*Exchange)) bool {
+	e.Ctx, e.end = context.WithCancel(context.Background())
+	defer e.end()
+	handle(e)
+	if e.heard != nil { // the ear stops: its deadline has passed
+		_ = e.conn.SetReadDeadline(time.Unix(1, 0))
+		<-e.heard
+		_ = e.conn.SetReadDeadline(time.Time{})
+	}
+	if e.cut || !e.begun || e.left > 0 {
+		return false
+	}
+	if e.chunk {
+		e.head = append(e.head, "0\r\n\r\n"...)
+	}
+	if _, err := e.conn.Write(e.head); err != nil {
+		return false
+	}
+	return !e.last
+}
+
+// drain reads what is left of the request, else its sender waits until it is read, and does not see the answer. Who waits
+// to be asked for it gets the answer instead, and the connection ends.
+func (e *Exchange) drain() {
+	if a, ok := e.Body.(*awaited); ok && a.e != nil {
+		e.last = true
+		return
+	}
+	if e.heard != nil {
+		return // it was read
+	}
+	_ = e.conn.SetReadDeadline(time.Now().Add(drainTime))
+	n, err := io.Copy(io.Discard, io.LimitReader(e.Body, maxDrain))
+	e.last = e.last || err != nil || n == maxDrain // the rest would be taken for the next request
+	_ = e.conn.SetReadDeadline(time.Time{})
+}
+
+// What is read of a request that nobody wants.
+const (
+	maxDrain  = 256 << 20
+	drainTime = 30 * time.Second
+)
+
+// Listen ends Ctx when the peer leaves. Call it once the request was read to its end.
+func (e *Exchange) Listen() {
+	e.heard = make(chan struct{})
+	go func() {
+		defer close(e.heard)
+		if _, err := e.r.Peek(1); err != nil { // a byte is of the next request
+			e.end()
+		}
+	}()
+}
+
+// Cut closes the connection without an answer, or in the middle of one.
+func (e *Exchange) Cut() { e.cut = true; _ = e.conn.Close() }
+
+// SetReadDeadline is for what is left of the request.
+func (e *Exchange) SetReadDeadline(t time.Time) error { return e.conn.SetReadDeadline(t) }
+
+// SetWriteDeadline is for what is written from now on.
+func (e *Exchange) SetWriteDeadline(t time.Time) error { return e.conn.SetWriteDeadline(t) }
+
+// Begin begins the answer; what is left of the request is read and dropped. Its body is what Write gets: length bytes, or below 0 as many as come.
+func (e *Exchange) Begin(status int, contentType string, length int64) error {
+	if e.begun {
+		return errors.New("the answer has begun")
+	}
+	e.drain()
+	e.begun = true
+	var h strings.Builder
+	fmt.Fprintf(&h, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status, reasons[status], time.Now().UTC().Format("Mon, 02 Jan 2006 15:04:05 GMT"))
+	if contentType != "" {
+		fmt.Fprintf(&h, "Content-Type: %s\r\n", contentType)
+	}
+	switch {
+	case length >= 0 && status != 204:
+		e.left = length
+		fmt.Fprintf(&h, "Content-Length: %d\r\n", length)
+	case length < 0 && !e.last:
+		e.chunk = true
+		h.WriteString("Transfer-Encoding: chunked\r\n")
+	}
+	if e.last {
+		h.WriteString("Connection: close\r\n")
+	}
+	h.WriteString("\r\n")
+	e.head = []byte(h.String())
+	return nil
+}
+
+// Write writes a part of the answer, at once.
+func (e *Exchange) Write(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil // a chunk of no bytes is the end
+	}
+	before, after := e.head, []byte(nil)
+	e.head = nil
+	if e.chunk {
+		before, after = fmt.Appendf(before, "%x\r\n", len(p)), []byte("\r\n")
+	}
+	parts := net.Buffers{before, p, after}
+	if _, err := parts.WriteTo(e.conn); err != nil {
+		e.cut = true
+		return 0, err
+	}
+	if !e.chunk {
+		e.left -= int64(len(p))
+	}
+	return len(p), nil
+}
+
+// Reply is a whole answer.
+func (e *Exchange) Reply(status int, contentType string, body []byte) error {
+	if err := e.Begin(status, contentType, int64(len(body))); err != nil {
+		return err
+	}
+	_, err := e.Write(body)
+	return err
+}
