@@ -13,7 +13,7 @@ import (
 
 // ApplyOverlay writes the rows in key order, which keeps bbolt's pages dense, and counts those that are new.
 func ApplyOverlay(tx Writer, o *Overlay, n *RowCounts) error {
-	var seals sealer
+	var seals sealBuffer
 	for _, n := range o.scopes {
 		if err := putRow(tx, TableMeta, 'm', scopeRowKey(n.Num), []byte(n.Name)); err != nil {
 			return err
@@ -58,11 +58,11 @@ func ApplyOverlay(tx Writer, o *Overlay, n *RowCounts) error {
 	return applySmall(tx, &seals, o, n)
 }
 
-func applySmall(tx Writer, seals *sealer, o *Overlay, n *RowCounts) error {
+func applySmall(tx Writer, seals *sealBuffer, o *Overlay, n *RowCounts) error {
 	for _, k := range slices.Sorted(maps.Keys(o.state)) {
-		old := tx.Get(TableState, []byte(k))
-		was := old != nil
-		n.Sum -= rowSum(old)
+		before := tx.Get(TableState, []byte(k))
+		was := before != nil
+		n.Sum -= rowSum(before)
 		if o.state[k] == nil {
 			if err := tx.Delete(TableState, []byte(k)); err != nil {
 				return err
@@ -93,9 +93,9 @@ func applySmall(tx Writer, seals *sealer, o *Overlay, n *RowCounts) error {
 		}
 		slices.SortFunc(ids, ulid.ULID.Compare)
 		for _, id := range ids {
-			old := tx.Get(r.table, id[:])
-			was := old != nil
-			n.Sum -= rowSum(old)
+			before := tx.Get(r.table, id[:])
+			was := before != nil
+			n.Sum -= rowSum(before)
 			if len(r.rows[id]) == 0 { // gc took it
 				if err := tx.Delete(r.table, id[:]); err != nil {
 					return err
@@ -170,20 +170,21 @@ func SumRows(tx Reader) (sum uint64) {
 	return sum
 }
 
-// sealer is where rows of a transaction lie until it ends: bbolt does not copy values. The zero value is ready.
-type sealer struct{ room []byte }
+// sealBuffer holds the sealed rows of one transaction until it ends: bbolt does not copy values. Rows share chunks, so that
+// a checkpoint of many small rows makes few objects. The zero value is ready.
+type sealBuffer struct{ chunk []byte }
 
 // sealed is seal for many rows.
-func sealed[V string | []byte](s *sealer, tag byte, key []byte, value V) []byte {
-	const roomSize = 64 << 10
+func sealed[V string | []byte](s *sealBuffer, tag byte, key []byte, value V) []byte {
+	const chunkSize = 64 << 10
 	size := len(value) + 8
-	if cap(s.room)-len(s.room) < size {
-		s.room = make([]byte, 0, max(size, roomSize))
+	if cap(s.chunk)-len(s.chunk) < size {
+		s.chunk = make([]byte, 0, max(size, chunkSize))
 	}
-	at := len(s.room)
-	s.room = append(s.room, value...)
-	s.room = binary.BigEndian.AppendUint64(s.room, codec.Sum(tag, key, s.room[at:]))
-	return s.room[at:len(s.room):len(s.room)]
+	at := len(s.chunk)
+	s.chunk = append(s.chunk, value...)
+	s.chunk = binary.BigEndian.AppendUint64(s.chunk, codec.Sum(tag, key, s.chunk[at:]))
+	return s.chunk[at:len(s.chunk):len(s.chunk)]
 }
 
 func putRow(tx Writer, t Table, tag byte, key, value []byte) error {

@@ -172,7 +172,7 @@ func (s *Engine) enqueueApply(b *Request, pre *prepared, v judgement, n *numberi
 		scope = n.scope(b.Scope)
 	}
 	for i := range b.Puts {
-		w := &written{put: &b.Puts[i], old: pre.old[i], head: pre.heads[i], replacing: v.puts[i]}
+		w := &written{put: &b.Puts[i], prev: pre.prev[i], head: pre.heads[i], replacing: v.puts[i]}
 		n.number(w, scope)
 		n.pages(w)
 		if touch := w.report(&p.outcome, leaf); touch {
@@ -197,19 +197,19 @@ func (s *Engine) enqueueApply(b *Request, pre *prepared, v judgement, n *numberi
 }
 
 func (s *Engine) applyDelete(b *Request, id string, scope uint32, p *Commit, leaf *manifest.Record) error {
-	old, err := s.newest(b.Scope, id)
+	prev, err := s.newest(b.Scope, id)
 	if err != nil {
 		return err
 	}
-	if old == nil || old.Deleted {
+	if prev == nil || prev.Deleted {
 		return nil
 	}
-	h := *old
-	h.Deleted, h.Version, h.LSN, h.PutAt, h.Actor, h.Rows = true, old.Version+1, p.record.LSN, b.Now, b.Actor, nil
+	h := *prev
+	h.Deleted, h.Version, h.LSN, h.PutAt, h.Actor, h.Rows = true, prev.Version+1, p.record.LSN, b.Now, b.Actor, nil
 	h.Supersedes = nil // it replaced them once; what was put again since stays
 	ref := store.Ref{Scope: b.Scope, ID: id, Version: h.Version}
 	p.outcome.Refs = append(p.outcome.Refs, ref)
-	for i, r := range old.Rows {
+	for i, r := range prev.Rows {
 		leaf.Writes = append(leaf.Writes, manifest.Write{Num: r.Num, Ref: store.Ref{Scope: b.Scope, ID: id, Page: i + 1, Version: h.Version}.String(), Version: h.Version, Deleted: true})
 	}
 	return s.addHead(&p.record, leaf, headRecord{head: &h}, scope, groupName(&h), encodeCold(&h))

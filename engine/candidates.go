@@ -137,7 +137,7 @@ func (s *Engine) Candidates(ctx context.Context, q store.CandidateQuery) (out st
 			f.found = append(f.found, proposal{num: hits[i].Num, hit: &hits[i]})
 		}
 	}
-	s.standing(f)
+	s.addUnconditional(f)
 	s.nameUnread(v, &f.q, f.found, &out)
 	s.nameDoubted(doubts, &f.q, f.found, &out)
 	s.nameGone(v, &f.q, &out)
@@ -306,8 +306,8 @@ func excludedFor(o *store.Candidates, reason string) *store.Excluded {
 	return &o.Excluded[i]
 }
 
-// standing adds what is a candidate whatever it says: pinned pages, human-verified ones, and the newest.
-func (s *Engine) standing(f *finding) {
+// addUnconditional adds what is a candidate whatever it says: pinned pages, human-verified ones, and the newest.
+func (s *Engine) addUnconditional(f *finding) {
 	v, q := &f.corpus, &f.q
 	add := func(num uint64, recent bool) bool {
 		live := s.Catalogue.resolve(num, q.AsOf, nil)
@@ -323,7 +323,7 @@ func (s *Engine) standing(f *finding) {
 	f.lists.reset()
 	for _, n := range v.chain {
 		sc := &s.Catalogue.Scopes[n-1]
-		for _, num := range sc.standing {
+		for _, num := range sc.unconditional {
 			add(num, false)
 		}
 		left := verifiedPages
@@ -360,13 +360,13 @@ func (s *Engine) standing(f *finding) {
 
 // firstOf adds the newest pages of a list that hold the best of it: within a provenance the younger page is always ahead
 // by recency and trust, so that a first pass over them is one over the whole scope.
-func (s *Engine) firstOf(list *order, q *store.CandidateQuery, add func(num uint64, recent bool) bool) {
+func (s *Engine) firstOf(list *sortedList, q *store.CandidateQuery, add func(num uint64, recent bool) bool) {
 	left := q.Newest
 	if left <= 0 {
 		return
 	}
 	list.descend(func(e entry) bool {
-		if add(e.num, false) && !s.Catalogue.page(e.num).stands() {
+		if add(e.num, false) && !s.Catalogue.page(e.num).unconditional() {
 			left--
 		}
 		return left > 0
@@ -394,7 +394,7 @@ func (s *Engine) readSwept(chain []uint32, q *store.CandidateQuery) []uint32 {
 // the catalogue know those of now only. It looks at every column, which a look into the past can afford.
 func (c *catalogue) stood(chain []uint32, asOf uint64, fn func(num uint64)) {
 	for i := range c.pages {
-		if p := &c.pages[i]; p.art != 0 && (p.end > asOf || c.stoodUntil(p, asOf)) && p.lsn <= asOf && p.stands() && slices.Contains(chain, p.scope) {
+		if p := &c.pages[i]; p.art != 0 && (p.end > asOf || c.stoodUntil(p, asOf)) && p.lsn <= asOf && p.unconditional() && slices.Contains(chain, p.scope) {
 			fn(uint64(i + 1))
 		}
 	}

@@ -46,22 +46,22 @@ type artKey struct {
 }
 
 type scopeCol struct {
-	name     string
-	classes  [int(store.HumanVerified) + 1]class
-	standing []uint64 // pinned and system pages: candidates whatever the question
-	arts     int
-	sourced  uint64 // LSN of the last change of an artefact that has, or had, a source
-	byID     *idList
+	name          string
+	classes       [int(store.HumanVerified) + 1]class
+	unconditional []uint64 // pinned and system pages: candidates whatever the question
+	arts          int
+	sourced       uint64 // LSN of the last change of an artefact that has, or had, a source
+	byID          *idList
 }
 
 // class is the live pages of one scope and provenance.
 type class struct {
-	n       int   // those that no other artefact supersedes
-	recent  order // of n by current-as-of, without turns (their session has them) and what expired up to swept
-	expiry  order // of n those that expire
-	swept   int64 // see sweep
-	retired int   // live pages of artefacts that another artefact supersedes
-	turns   int   // of n those that only their own session may see
+	n       int        // those that no other artefact supersedes
+	recent  sortedList // of n by current-as-of, without turns (their session has them) and what expired up to swept
+	expiry  sortedList // of n those that expire
+	swept   int64      // see sweep
+	retired int        // live pages of artefacts that another artefact supersedes
+	turns   int        // of n those that only their own session may see
 }
 
 type artCol struct {
@@ -104,7 +104,8 @@ type pageCol struct {
 // when to when it stood, and of what it was a page.
 func (p *pageCol) gone() bool { return p.flags&FlagGone != 0 }
 
-func (p *pageCol) stands() bool { return p.flags&flagPinned != 0 || p.kind == store.KindSystem }
+// unconditional says that a page is a candidate whatever a question says: it is pinned, or of kind system.
+func (p *pageCol) unconditional() bool { return p.flags&flagPinned != 0 || p.kind == store.KindSystem }
 
 type groupCol struct {
 	scope   uint32
@@ -113,7 +114,7 @@ type groupCol struct {
 	moved   uint64   // LSN of the last commit that did more to them than add some at the end
 	// By provenance: those of members that no other artefact supersedes, and of these the turns.
 	live, turns [int(store.HumanVerified) + 1]int
-	recent      [int(store.HumanVerified) + 1]order // of the turns by current-as-of
+	recent      [int(store.HumanVerified) + 1]sortedList // of the turns by current-as-of
 }
 
 func newCatalogue() *catalogue {
@@ -137,7 +138,7 @@ func (b *bits) set(num uint64, in bool) {
 
 func (b bits) has(num uint64) bool { return num/64 < uint64(len(b)) && b[num/64]&(1<<(num%64)) != 0 }
 
-// reserve makes room for so many artefacts and page versions.
+// reserve allocates columns for so many artefacts and page versions.
 func (c *catalogue) reserve(arts, pages uint64) {
 	c.arts = slices.Grow(c.arts, int(arts))
 	c.pages = slices.Grow(c.pages, int(pages))
@@ -275,11 +276,11 @@ func (c *catalogue) install(t *hot, rows []store.PageRow) {
 		c.addKey(t.Art, t.Scope, string(t.id))
 		a = c.art(t.Art)
 	}
-	old := slices.Clone(c.nums(t.Art))
-	for _, n := range old {
+	prev := slices.Clone(c.nums(t.Art))
+	for _, n := range prev {
 		c.unlink(n)
 	}
-	if wasLive := len(old) > 0; wasLive != (len(rows) > 0) {
+	if wasLive := len(prev) > 0; wasLive != (len(rows) > 0) {
 		d := 1
 		if wasLive {
 			d = -1
@@ -294,13 +295,13 @@ func (c *catalogue) install(t *hot, rows []store.PageRow) {
 	if a.by != 0 { // it did not answer any more
 		ended = a.since
 	}
-	// A put after a supersession is newer than it, and stands again.
+	// A put after a supersession is newer than it: the artefact is current again.
 	a.version, a.lsn, a.flags, a.group, a.putAt, a.by, a.since = t.Version, t.lsn, t.Flags, t.group, t.putAt, 0, 0
 	c.setNums(t.Art, rows)
 	for i := range rows {
 		c.setPage(t, &rows[i], uint32(i+1))
 	}
-	c.end(ended, old, rows)
+	c.end(ended, prev, rows)
 	for i := range rows {
 		c.link(rows[i].Num)
 	}
@@ -364,8 +365,8 @@ func (c *catalogue) setPage(t *hot, r *store.PageRow, page uint32) {
 
 // end closes the page versions that the new head no longer has, as of an LSN, and names their successors: the page in the
 // same place, or the last one when the artefact got shorter.
-func (c *catalogue) end(lsn uint64, old []uint64, rows []store.PageRow) {
-	for i, n := range old {
+func (c *catalogue) end(lsn uint64, prev []uint64, rows []store.PageRow) {
+	for i, n := range prev {
 		if i < len(rows) && rows[i].Num == n {
 			continue
 		}
@@ -399,8 +400,8 @@ func (c *catalogue) supersede(num, by, lsn uint64) {
 	}
 }
 
-// stands says whether there is such an artefact and no other one supersedes it.
-func (c *catalogue) stands(scope uint32, id string) bool {
+// isCurrent says whether there is such an artefact, not deleted, and no other one supersedes it.
+func (c *catalogue) isCurrent(scope uint32, id string) bool {
 	num := c.lookup(scope, id)
 	return num != 0 && c.art(num).by == 0 && c.art(num).flags&flagDeleted == 0
 }
@@ -430,8 +431,8 @@ func (c *catalogue) link(num uint64) {
 		if p.expires != 0 {
 			cl.expiry.insert(p.expires, num)
 		}
-		if p.stands() {
-			s.standing = append(s.standing, num)
+		if p.unconditional() {
+			s.unconditional = append(s.unconditional, num)
 		}
 	}
 	if g := c.art(p.art).group; g != 0 {
@@ -512,7 +513,7 @@ func (c *catalogue) countTurn(num uint64, p *pageCol, cl *class, d int) {
 
 // ownTurn says that a page is what an agent or a tool said in a conversation: it stays there until it has passed the gate.
 func (c *catalogue) ownTurn(p *pageCol) bool {
-	if p.kind != store.KindMessage || p.prov > store.Tool || c.always(p) {
+	if p.kind != store.KindMessage || p.prov > store.Tool || c.exemptFromRules(p) {
 		return false
 	}
 	g := c.art(p.art).group
@@ -536,8 +537,8 @@ func (c *catalogue) unlink(num uint64) {
 		if p.expires != 0 {
 			cl.expiry.remove(p.expires, num)
 		}
-		if p.stands() {
-			s.standing = slices.DeleteFunc(s.standing, func(n uint64) bool { return n == num })
+		if p.unconditional() {
+			s.unconditional = slices.DeleteFunc(s.unconditional, func(n uint64) bool { return n == num })
 		}
 	}
 	if g := c.art(p.art).group; g != 0 {

@@ -61,7 +61,7 @@ func (c *catalogue) excluded(p *pageCol, q *store.CandidateQuery, session uint64
 	if p.expires != 0 && p.expires <= codec.Micros(q.Now) {
 		return store.ReasonExpired
 	}
-	if c.always(p) {
+	if c.exemptFromRules(p) {
 		return ""
 	}
 	if p.prov < q.Floor && (session == 0 || c.art(p.art).group != session) {
@@ -78,7 +78,7 @@ func (c *catalogue) excluded(p *pageCol, q *store.CandidateQuery, session uint64
 
 // ofSession gives, by provenance, the pages of a session that the lists of their classes do not have, or that a question
 // with this floor does not look for there.
-func (c *catalogue) ofSession(session uint64, floor store.Provenance) (own [int(store.HumanVerified) + 1]*order) {
+func (c *catalogue) ofSession(session uint64, floor store.Provenance) (own [int(store.HumanVerified) + 1]*sortedList) {
 	g := &c.groups[session-1]
 	for prov := range own {
 		own[prov] = &g.recent[prov]
@@ -92,14 +92,14 @@ func (c *catalogue) ofSession(session uint64, floor store.Provenance) (own [int(
 			}
 		}
 		slices.SortFunc(all, compareEntries)
-		own[prov] = &order{chunks: [][]entry{all}, n: len(all)}
+		own[prov] = &sortedList{chunks: [][]entry{all}, n: len(all)}
 	}
 	return own
 }
 
-// always says whether a page enters every context, whatever floor and kinds a query asks for: only the host writes
+// exemptFromRules says whether a page enters every context, whatever floor and kinds a query asks for: only the host writes
 // system pages, and a context without them is another agent.
-func (c *catalogue) always(p *pageCol) bool { return p.kind == store.KindSystem }
+func (c *catalogue) exemptFromRules(p *pageCol) bool { return p.kind == store.KindSystem }
 
 // exclusions counts the live pages that each rule keeps out.
 type exclusions struct{ expired, floor, retired, turns int }
@@ -120,8 +120,8 @@ func (c *catalogue) count(chain []uint32, q *store.CandidateQuery, session uint6
 				e.turns += cl.turns
 			}
 		}
-		for _, num := range c.Scopes[n-1].standing {
-			if p := c.page(num); p.prov < q.Floor && c.always(p) {
+		for _, num := range c.Scopes[n-1].unconditional {
+			if p := c.page(num); p.prov < q.Floor && c.exemptFromRules(p) {
 				e.floor--
 			}
 		}

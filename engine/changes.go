@@ -41,9 +41,9 @@ func (c *changes) add(lsn uint64, nums []uint64) {
 	if len(nums) > 0 {
 		c.ended = append(c.ended, endedPages{lsn, nums})
 	}
-	if over := len(c.ended) - keptChanges; over > 0 {
-		c.from = c.ended[over-1].lsn
-		c.ended = slices.Delete(c.ended, 0, over)
+	if excess := len(c.ended) - keptChanges; excess > 0 {
+		c.from = c.ended[excess-1].lsn
+		c.ended = slices.Delete(c.ended, 0, excess)
 	}
 	if c.next != nil {
 		close(c.next)

@@ -40,19 +40,19 @@ import (
 //	I18 every text of a question has the digest that its leaf says
 //
 // Rows of the overlay are checked after a checkpoint has brought them into the file.
-type checker struct {
-	s        *Engine
-	base     Base
-	ctx      context.Context
-	progress store.Progress
-	problems []store.Problem
-	nums     map[uint64]HeadKey
-	gone     map[uint64]bool // pages of versions that gc dropped, and of no others
-	digests  map[uint64][32]byte
-	old      int                  // rows that nothing in the audit can be held against
-	proved   map[store.Ref]bool   // versions of artefacts in the file: whether their rows have a digest
-	newest   map[store.Ref]uint32 // newest version of each artefact in the file
-	failed   error                // a read that failed, which says nothing of what is there
+type invariantWalk struct {
+	s          *Engine
+	base       Base
+	ctx        context.Context
+	progress   store.Progress
+	problems   []store.Problem
+	nums       map[uint64]HeadKey
+	gone       map[uint64]bool // pages of versions that gc dropped, and of no others
+	digests    map[uint64][32]byte
+	unverified int                  // rows that nothing in the audit can be held against
+	proved     map[store.Ref]bool   // versions of artefacts in the file: whether their rows have a digest
+	newest     map[store.Ref]uint32 // newest version of each artefact in the file
+	failed     error                // a read that failed, which says nothing of what is there
 }
 
 const MaxProblems = 1000
@@ -60,22 +60,22 @@ const MaxProblems = 1000
 // Check walks the invariants over the rows, which are those of an LSN, and what is in memory. The caller keeps
 // checkpoints away.
 func (s *Engine) Check(ctx context.Context, base Base, progress store.Progress) (problems []store.Problem, unverified int, err error) {
-	c := &checker{s: s, base: base, ctx: ctx, progress: progress, nums: map[uint64]HeadKey{}, gone: map[uint64]bool{}, digests: map[uint64][32]byte{}, proved: map[store.Ref]bool{}, newest: map[store.Ref]uint32{}}
+	c := &invariantWalk{s: s, base: base, ctx: ctx, progress: progress, nums: map[uint64]HeadKey{}, gone: map[uint64]bool{}, digests: map[uint64][32]byte{}, proved: map[store.Ref]bool{}, newest: map[store.Ref]uint32{}}
 	for _, walk := range []func() error{c.heads, c.contents, c.small, c.catalogue, c.vectors, c.index, c.questions, c.inventory, c.audit} {
 		switch err := walk(); {
 		case errors.Is(err, store.ErrCorrupt): // so bad that the walk ended there; others may go on
 			c.bad("I1", "file", "%v", err)
 		case err != nil:
-			return c.problems, c.old, err
+			return c.problems, c.unverified, err
 		}
 		if err := cmp.Or(ctx.Err(), c.failed); err != nil {
-			return c.problems, c.old, err
+			return c.problems, c.unverified, err
 		}
 	}
-	return c.problems, c.old, nil
+	return c.problems, c.unverified, nil
 }
 
-func (c *checker) bad(invariant, where, format string, args ...any) {
+func (c *invariantWalk) bad(invariant, where, format string, args ...any) {
 	for _, a := range args {
 		var failed syscall.Errno
 		if err, ok := a.(error); ok && errors.As(err, &failed) {
@@ -88,7 +88,7 @@ func (c *checker) bad(invariant, where, format string, args ...any) {
 }
 
 // heads walks I1, I2, I3, I5, I6.
-func (c *checker) heads() error {
+func (c *invariantWalk) heads() error {
 	return c.s.Rows.View(func(tx Reader) error {
 		total, done := uint64(tx.Len(TableMeta)), uint64(0)
 		var last *store.Head
@@ -113,7 +113,7 @@ func (c *checker) heads() error {
 	})
 }
 
-func (c *checker) head(k, row []byte, last *store.Head) *store.Head {
+func (c *invariantWalk) head(k, row []byte, last *store.Head) *store.Head {
 	where := fmt.Sprintf("head %x", k[1:])
 	h, err := DecodeHead(row, c.s.scopeName)
 	if err != nil {
@@ -127,7 +127,7 @@ func (c *checker) head(k, row []byte, last *store.Head) *store.Head {
 	if err := c.s.provedHead(HeadKey{h.Art, h.Version}, row, c.s.namesOf); err != nil {
 		c.bad("I17", where, "%v", err)
 	} else if row[0] == rowVersionOld {
-		c.old++
+		c.unverified++
 	}
 	c.proved[store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}] = row[0] != rowVersionOld
 	c.newest[store.Ref{Scope: h.Scope, ID: h.ID}] = h.Version
@@ -166,7 +166,7 @@ func (c *checker) head(k, row []byte, last *store.Head) *store.Head {
 }
 
 // contents walks I1 and I4.
-func (c *checker) contents() error {
+func (c *invariantWalk) contents() error {
 	return c.s.Rows.View(func(tx Reader) error {
 		done, total := uint64(0), uint64(len(c.nums))
 		for _, pages := range c.byHead() { // a head of many pages is decoded once, not once for each of them
@@ -207,7 +207,7 @@ func (c *checker) contents() error {
 }
 
 // byHead lists the pages by the newest head that names them, in the order of their first pages.
-func (c *checker) byHead() [][]uint64 {
+func (c *invariantWalk) byHead() [][]uint64 {
 	var out [][]uint64
 	at := map[HeadKey]int{}
 	for _, num := range slices.Sorted(maps.Keys(c.nums)) {
@@ -221,14 +221,14 @@ func (c *checker) byHead() [][]uint64 {
 	return out
 }
 
-func (c *checker) content(r *store.PageRow, h *store.Head, text string) {
+func (c *invariantWalk) content(r *store.PageRow, h *store.Head, text string) {
 	if int(r.Bytes) != len(text) || r.Hash != store.ContentHash(text) || r.Digest != store.SaltedDigest(r.Salt[:], text) {
 		c.bad("I4", fmt.Sprintf("content %d", r.Num), "differs from the length, hash or digest in %s", store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version})
 	}
 }
 
 // small walks I13, and I1 and I10 over the other buckets.
-func (c *checker) small() error {
+func (c *invariantWalk) small() error {
 	return c.s.Rows.View(func(tx Reader) error {
 		n := c.base.Rows
 		for _, b := range []struct {
@@ -246,14 +246,14 @@ func (c *checker) small() error {
 			table Table
 			tag   byte
 			check func(row []byte) error
-		}{{TableTxn, 't', checkOutcome}, {TableHeld, 'd', checkHeld}, {table: TableState}} {
+		}{{TableTxn, 't', outcomeDecodes}, {TableHeld, 'd', heldDecodes}, {table: TableState}} {
 			err := each(tx, b.table, func(k, v []byte) error {
 				if b.table == TableState { // what is in it is the pipeline's
 					body, err := unsealState(k, v)
 					if err != nil {
 						c.bad("I1", fmt.Sprintf("%s %x", b.table, k), "%v", err)
 					} else if stateProof(body).leaf == noLeaf {
-						c.old++
+						c.unverified++
 					}
 					return nil
 				}
@@ -277,25 +277,25 @@ func (c *checker) small() error {
 	})
 }
 
-func checkOutcome(row []byte) error { return codec.Unpack(row, new(outcomeRow)) }
+func outcomeDecodes(row []byte) error { return codec.Unpack(row, new(outcomeRow)) }
 
-func checkHeld(row []byte) error {
+func heldDecodes(row []byte) error {
 	_, err := DecodeHeld(row)
 	return err
 }
 
 // held walks I17 over a held batch.
-func (c *checker) held(id, row []byte) {
+func (c *invariantWalk) held(id, row []byte) {
 	if err := c.s.provedHeld(id, row); err != nil {
 		c.bad("I17", fmt.Sprintf("held %x", id), "%v", err)
 	} else if row[0] != heldMark {
-		c.old++
+		c.unverified++
 	}
 }
 
 // catalogue walks I7: it builds a second catalogue from the file and compares. Commits that came meanwhile are in the
 // overlay, so a database that is being written to is compared up to the applied LSN only.
-func (c *checker) catalogue() error {
+func (c *invariantWalk) catalogue() error {
 	other := New(c.s.opts)
 	err := c.s.Rows.View(func(tx Reader) error {
 		return other.loadMeta(tx, c.base)
@@ -332,7 +332,7 @@ func (c *checker) catalogue() error {
 }
 
 // vectors walks I15, and I1 for their rows.
-func (c *checker) vectors() error {
+func (c *invariantWalk) vectors() error {
 	return c.s.Rows.View(func(tx Reader) error {
 		c.s.Catalogue.Mu.RLock()
 		defer c.s.Catalogue.Mu.RUnlock()
@@ -359,7 +359,7 @@ func (c *checker) vectors() error {
 }
 
 // index walks I12.
-func (c *checker) index() error {
+func (c *invariantWalk) index() error {
 	return c.s.Rows.View(func(tx Reader) error {
 		c.s.Catalogue.Mu.RLock()
 		defer c.s.Catalogue.Mu.RUnlock()
@@ -372,7 +372,7 @@ func (c *checker) index() error {
 }
 
 // indexed walks I16 over the index. The caller holds cat.mu.
-func (c *checker) indexed(rows SegRows) error {
+func (c *invariantWalk) indexed(rows SegRows) error {
 	scopes := make([]uint32, len(c.s.Catalogue.Scopes))
 	for i := range scopes {
 		scopes[i] = uint32(i + 1)
@@ -385,7 +385,7 @@ func (c *checker) indexed(rows SegRows) error {
 }
 
 // audit walks I8 and I9.
-func (c *checker) audit() error {
+func (c *invariantWalk) audit() error {
 	v, err := c.s.Leaves.Verify(c.ctx, nil, func(done, total uint64) { c.progress("audit", done, total) })
 	if err != nil && v.Found == 0 {
 		return err
@@ -429,7 +429,7 @@ type named struct {
 
 // rowsOf walks the rest of I17: what the audit names last has its row, and that has its digest. What was deleted and
 // forgotten since has none.
-func (c *checker) rowsOf(last map[store.Ref]named) {
+func (c *invariantWalk) rowsOf(last map[store.Ref]named) {
 	refs := slices.SortedFunc(maps.Keys(last), func(a, b store.Ref) int { return cmp.Or(cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.ID, b.ID)) })
 	for _, r := range refs {
 		is, was := c.newest[r], last[r]

@@ -99,7 +99,7 @@ func (s *Engine) Thaw(f *Flushed, with func()) {
 		s.index.Apply(f.swap)
 		s.releases.Add(1)
 	}
-	s.old = nil
+	s.frozen = nil
 	s.countUnflushed()
 }
 

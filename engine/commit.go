@@ -37,16 +37,16 @@ func (c *Commit) ID() ulid.ULID { return c.record.batch }
 // Frees says that it only takes away: deletes and what gc drops must get through on a full disk.
 func (c *Commit) Frees() bool { return c.record.frees() }
 
-// Append gives b with the body of the record behind it. It is for Turn.Commit: later the commit is the engine's.
+// Append gives b with the body of the record behind it. It is for Tail.Commit: later the commit is the engine's.
 func (c *Commit) Append(b []byte) []byte { return c.record.encode(b) }
 
 // enter puts a commit into flight and into the log. Its names are taken from here on; its numbers with the log's.
-func (s *Engine) enter(turn Turn, c *Commit) error {
+func (s *Engine) enter(tail Tail, c *Commit) error {
 	q := &s.seq
 	if !q.take(c) {
 		return s.Failure()
 	}
-	if err := turn.Commit(c); err != nil {
+	if err := tail.Commit(c); err != nil {
 		q.flight.Lock()
 		defer q.flight.Unlock()
 		q.drop(c)

@@ -40,8 +40,8 @@ type Space interface {
 	Relieve(ctx context.Context) error
 	// Tight says that the disk is full or about to be.
 	Tight() bool
-	// NoRoom gives the error of a batch of n bytes that found the disk full the type that says what would help.
-	NoRoom(err error, n int64) error
+	// NoSpace gives the error of a batch of n bytes that found the disk full the type that says what would help.
+	NoSpace(err error, n int64) error
 }
 
 // endless is the space of a store that does not know.
@@ -50,7 +50,7 @@ type endless struct{}
 func (endless) Admit(context.Context, int64, bool) (func(), error) { return func() {}, nil }
 func (endless) Relieve(context.Context) error                      { return ErrLogFull }
 func (endless) Tight() bool                                        { return false }
-func (endless) NoRoom(err error, _ int64) error                    { return err }
+func (endless) NoSpace(err error, _ int64) error                   { return err }
 
 // Engine is the state machine of every store: the catalogue, the index and what is not yet in the rows, built from an
 // ordered stream of commits. It judges new commits and answers reads.
@@ -73,7 +73,7 @@ type Engine struct {
 	unread []uint64 // pages found damaged at open, rising: the index does not know their words. Fixed from then on
 
 	Overlay *Overlay // under cat.mu
-	old     *Overlay // being written by a checkpoint; under cat.mu
+	frozen  *Overlay // being written by a checkpoint; under cat.mu
 	high    highest  // numbers of the catalogue when the rows were written; under cat.mu
 
 	// Held batches that wait for review, once counted, and how often one was held or decided; under cat.mu.

@@ -20,7 +20,7 @@ import (
 
 // shared is a log in memory that any number of engines follow, each through a memory of its own, and rows that they share.
 type shared struct {
-	turn sync.Mutex // held by the memory whose group is being made
+	tail sync.Mutex // held by the memory whose group is being made
 	grow chan struct{}
 
 	mu      sync.RWMutex
@@ -117,26 +117,26 @@ func (o *shared) join(t testing.TB, now func() time.Time) *memory {
 	return m
 }
 
-// host is an order as one engine has it. A commit is durable when somebody syncs. Its turn is a lock of the order, which it
+// host is an order as one engine has it. A commit is durable when somebody syncs. Its tail is a lock of the order, which it
 // keeps until its group is durable, as one would that is a lock on a server.
 type host struct {
 	o *shared
 	e Follower
 
-	own     sync.Mutex // the turn among the goroutines of this engine
-	holds   bool       // the order's turn
+	own     sync.Mutex // the tail among the goroutines of this engine
+	holds   bool       // the order's tail
 	flying  []flying
 	applied int // records of the order that the engine has
 }
 
-func (h *host) Turn(context.Context) (Turn, error) {
+func (h *host) Acquire(context.Context) (Tail, error) {
 	h.own.Lock()
 	if h.holds {
 		return h, nil
 	}
-	h.o.turn.Lock()
+	h.o.tail.Lock()
 	if err := h.catchUp(); err != nil {
-		h.o.turn.Unlock()
+		h.o.tail.Unlock()
 		h.own.Unlock()
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func (h *host) Commit(c *Commit) error {
 	return nil
 }
 
-func (h *host) End() {
+func (h *host) Release() {
 	defer h.own.Unlock()
 	if len(h.flying) == 0 {
 		h.letGo()
@@ -177,21 +177,21 @@ func (h *host) End() {
 
 func (h *host) letGo() {
 	h.holds = false
-	h.o.turn.Unlock()
+	h.o.tail.Unlock()
 }
 
 func (h *host) Leave(ctx context.Context, leaves []*Leaf) (seq uint64, err error) {
-	turn, err := h.Turn(ctx)
+	tail, err := h.Acquire(ctx)
 	if err != nil {
 		return 0, err
 	}
-	defer turn.End()
+	defer tail.Release()
 	for _, l := range leaves {
 		l.Index, l.Seq = h.Next().Leaf, h.seq()
 		seq = l.Seq
 		h.flying = append(h.flying, flying{Entry{Leaf: l}, memoryRecord{KindLeaf, slices.Concat(l.Head(), l.Body())}})
 	}
-	return seq, h.flush() // nobody may sync it for long, and others wait for the turn
+	return seq, h.flush() // nobody may sync it for long, and others wait for the tail
 }
 
 func (h *host) Write() error { return nil }
@@ -212,7 +212,7 @@ func (h *host) Sync(_ context.Context, _ uint64, heard <-chan struct{}) error {
 	return err
 }
 
-// flush makes the group durable. The turn is held.
+// flush makes the group durable. The tail is held.
 func (h *host) flush() error {
 	group := h.flying
 	h.flying = nil
@@ -225,7 +225,7 @@ func (h *host) flush() error {
 	return nil
 }
 
-// catchUp gives the engine what others wrote. The turn among goroutines is held.
+// catchUp gives the engine what others wrote. The tail among goroutines is held.
 func (h *host) catchUp() error {
 	h.o.mu.RLock()
 	records, roots := h.o.records, h.o.roots

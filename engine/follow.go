@@ -188,7 +188,7 @@ func (s *Engine) install(c *commitRecord, seq uint64) (ended []uint64, err error
 		if d.Err != nil {
 			return nil, d.Err
 		}
-		if err := s.checkHot(&t, rows); err != nil {
+		if err := s.validateHot(&t, rows); err != nil {
 			return nil, err
 		}
 		if t.Flags&(flagFloor|flagForgotten) != 0 {

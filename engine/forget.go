@@ -283,16 +283,16 @@ func (s *Engine) enqueueForget(b *Request, p *Commit, leaf *manifest.Record) err
 // trim plans which rows of dropped versions of an artefact go. heads are all of its rows, oldest first.
 func (c *collector) trim(heads []*store.Head) {
 	last := len(heads) - 1
-	old := 0 // so many from the first on are dropped, and nothing needs their rows
-	for old < last && c.forgettable(heads[old]) {
-		old++
+	droppable := 0 // so many from the first on are dropped, and nothing needs their rows
+	for droppable < last && c.forgettable(heads[droppable]) {
+		droppable++
 	}
-	if h := heads[last]; old == last && h.Deleted && c.forgettable(h) && codec.Micros(h.PutAt) <= c.now-c.job.KeepFor.Microseconds() && !c.s.holds.keep(h.LSN, 0) {
+	if h := heads[last]; droppable == last && h.Deleted && c.forgettable(h) && codec.Micros(h.PutAt) <= c.now-c.job.KeepFor.Microseconds() && !c.s.holds.keep(h.LSN, 0) {
 		f := *h
 		f.Forgotten = true
 		c.deleted = append(c.deleted, &f)
 	}
-	floor := old - max(1, c.job.KeepRecords)
+	floor := droppable - max(1, c.job.KeepRecords)
 	for floor > 0 && !heads[floor].Gone {
 		floor--
 	}

@@ -135,7 +135,7 @@ func (c *collector) walk() error {
 
 // watch lets the sequencer tell what commits name from now on, and waits for those that were in it already.
 func (s *Engine) watch(ctx context.Context, n *names) error {
-	turn, err := s.log.Turn(ctx)
+	tail, err := s.log.Acquire(ctx)
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (s *Engine) watch(ctx context.Context, n *names) error {
 	s.seq.flight.Lock()
 	under := slices.Collect(maps.Values(s.seq.ids))
 	s.seq.flight.Unlock()
-	turn.End()
+	tail.Release()
 	for _, p := range under {
 		if err := s.wait(ctx, p); err != nil {
 			return cmp.Or(ctx.Err(), err) // whose outcome is unknown then is not ours
@@ -153,11 +153,11 @@ func (s *Engine) watch(ctx context.Context, n *names) error {
 }
 
 func (s *Engine) unwatch() {
-	turn, err := s.log.Turn(context.Background())
+	tail, err := s.log.Acquire(context.Background())
 	if err != nil {
 		return // nor will there be a commit that writes down what it names
 	}
-	defer turn.End()
+	defer tail.Release()
 	s.seq.watch = nil
 }
 

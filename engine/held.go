@@ -61,7 +61,7 @@ func (s *Engine) eachHeld(after ulid.ULID, fn func(id ulid.ULID, row []byte, err
 	var ids []ulid.ULID
 	s.Catalogue.Mu.RLock()
 	lsn = s.Catalogue.LSN
-	for _, o := range []*Overlay{s.old, s.Overlay} {
+	for _, o := range []*Overlay{s.frozen, s.Overlay} {
 		if o == nil {
 			continue
 		}

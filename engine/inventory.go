@@ -244,8 +244,8 @@ func (t *stocktaking) compare(claims []claim) error {
 			return AuditError(err)
 		}
 		at := int(c.proof.place) * len(c.is)
-		again := i > 0 && claims[i-1].proof.leaf == c.proof.leaf && claims[i-1].proof.place == c.proof.place // one digest, two rows
-		if err != nil || at+len(c.is) > len(has.Rows) || [32]byte(has.Rows[at:]) != c.is || again {
+		repeated := i > 0 && claims[i-1].proof.leaf == c.proof.leaf && claims[i-1].proof.place == c.proof.place // one digest, two rows
+		if err != nil || at+len(c.is) > len(has.Rows) || [32]byte(has.Rows[at:]) != c.is || repeated {
 			t.wrong = append(t.wrong, c.key)
 			continue
 		}

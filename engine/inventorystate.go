@@ -25,7 +25,7 @@ type stateAt struct {
 // unfiled takes the rows that are not in the file yet, which are ours. The caller holds cat.mu.
 func (t *stocktaking) unfiled() {
 	t.held, t.named = map[stateTag]stateAt{}, map[stateTag]stateAt{}
-	for _, o := range []*Overlay{t.s.old, t.s.Overlay} {
+	for _, o := range []*Overlay{t.s.frozen, t.s.Overlay} {
 		if o == nil {
 			continue
 		}
@@ -168,7 +168,7 @@ func (s *Engine) stateGone(key string) error {
 }
 
 // inventory walks the rest of I17: no state row was changed, put back or taken away.
-func (c *checker) inventory() error {
+func (c *invariantWalk) inventory() error {
 	if c.s.opts.Trust || c.s.Leaves == nil {
 		return nil
 	}

@@ -14,7 +14,7 @@ import (
 
 // prepared is what can be done for a batch outside the sequencer.
 type prepared struct {
-	old      []*store.Head // newest head of each artefact put, nil: none
+	prev     []*store.Head // newest head of each artefact put, nil: there is none
 	heads    []*store.Head // what each put makes of it, the numbers still open
 	cold     [][]byte
 	keys     []string // writeKeys
@@ -78,15 +78,15 @@ func (s *Engine) prepare(ctx context.Context, b *Request) (*prepared, error) {
 		if err := artefactFields.CheckUnknown(p.Artefact.Unknown); err != nil {
 			return nil, store.Invalid("unknown", fmt.Sprintf("%d bytes that are no fields of a later release", len(p.Artefact.Unknown)), "what was read with the artefact, as it is")
 		}
-		old, err := s.newest(b.Scope, p.Artefact.ID)
+		prev, err := s.newest(b.Scope, p.Artefact.ID)
 		if err == nil {
-			old, err = s.withoutLost(old, p.Pages)
+			prev, err = s.withoutLost(prev, p.Pages)
 		}
 		if err != nil {
 			return nil, err
 		}
 		h := s.headOf(b, p)
-		pre.old, pre.heads, pre.cold = append(pre.old, old), append(pre.heads, h), append(pre.cold, encodeCold(h))
+		pre.prev, pre.heads, pre.cold = append(pre.prev, prev), append(pre.heads, h), append(pre.cold, encodeCold(h))
 	}
 	if pre.state, err = s.filedState(b.ExpectState); err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (s *Engine) judge(b *Request, pre *prepared) (v judgement) {
 	c := s.Catalogue
 	c.Mu.RLock()
 	defer c.Mu.RUnlock()
-	if v.retry = c.moved(b, pre.old); v.retry {
+	if v.retry = c.moved(b, pre.prev); v.retry {
 		return v
 	}
 	if v.conflict = c.conflict(b); v.conflict != nil {
@@ -164,9 +164,9 @@ func (s *Engine) judge(b *Request, pre *prepared) (v judgement) {
 	return v
 }
 
-// moved says whether an artefact got another version since its head was read; old has nil where there was none.
-func (c *catalogue) moved(b *Request, old []*store.Head) bool {
-	for i, h := range old {
+// moved says whether an artefact got another version since its head was read; prev has nil where there was none.
+func (c *catalogue) moved(b *Request, prev []*store.Head) bool {
+	for i, h := range prev {
 		var have, now uint32
 		if h != nil {
 			have = h.Version
@@ -249,7 +249,7 @@ func (c *catalogue) replacing(b *Request) []replacing {
 		if art := c.lookup(n, a.ID); art != 0 {
 			out[i].superseded = c.art(art).by != 0
 		}
-		out[i].supersedes = slices.ContainsFunc(a.Supersedes, func(id string) bool { return c.stands(n, id) })
+		out[i].supersedes = slices.ContainsFunc(a.Supersedes, func(id string) bool { return c.isCurrent(n, id) })
 	}
 	return out
 }

@@ -158,21 +158,21 @@ func (s *Engine) loadHeads(w *rowWalk) error {
 // one answers for it; of two in one commit the one with the greater number, because no row keeps their order.
 func (c *catalogue) retire(later []supersession) {
 	slices.SortFunc(later, func(a, b supersession) int { return cmp.Or(cmp.Compare(a.lsn, b.lsn), cmp.Compare(a.by, b.by)) })
-	again := map[uint64][]uint64{} // artefacts put again since, with the LSNs from which they had been replaced
+	writtenSince := map[uint64][]uint64{} // artefacts put again since, with the LSNs from which they had been replaced
 	for _, l := range later {
 		for _, id := range l.ids {
 			switch art := c.lookup(l.scope, id); {
 			case art == 0 || art == l.by:
 			case c.art(art).lsn > l.lsn:
-				again[art] = append(again[art], l.lsn)
+				writtenSince[art] = append(writtenSince[art], l.lsn)
 			default:
 				c.supersede(art, l.by, l.lsn)
 			}
 		}
 	}
-	for i := 0; i < len(c.pages) && len(again) > 0; i++ {
+	for i := 0; i < len(c.pages) && len(writtenSince) > 0; i++ {
 		p := &c.pages[i]
-		for _, lsn := range again[p.art] {
+		for _, lsn := range writtenSince[p.art] {
 			if p.lsn <= lsn && lsn < p.end { // as install had it
 				p.end = lsn
 			}
@@ -207,7 +207,7 @@ func (s *Engine) loadMeta(tx Reader, b Base) error {
 	return nil
 }
 
-// reserve makes room in the catalogue for what the file holds. The last keys tell (scopes come after
+// reserve sizes the catalogue for what the file holds. The last keys tell (scopes come after
 // heads); a damaged one is held to what the file has space for.
 func (s *Engine) reserve(tx Reader, size int64) {
 	most := uint64(size / pageRowBytes)
@@ -244,7 +244,7 @@ func (s *Engine) installRow(row []byte, rows []store.PageRow, later []supersessi
 	if d.Err != nil {
 		return rows, later, d.Err
 	}
-	if err := s.checkHot(&t, rows); err != nil {
+	if err := s.validateHot(&t, rows); err != nil {
 		return rows, later, err
 	}
 	s.Catalogue.install(&t, rows)
@@ -265,8 +265,8 @@ func (s *Engine) installRow(row []byte, rows []store.PageRow, later []supersessi
 	return rows, append(later, supersession{t.Scope, h.Supersedes, t.Art, t.lsn}), nil
 }
 
-// checkHot keeps a damaged row that has a right checksum (a bug, or a forger) from reaching outside the tables.
-func (s *Engine) checkHot(t *hot, rows []store.PageRow) error {
+// validateHot keeps a damaged row that has a right checksum (a bug, or a forger) from reaching outside the tables.
+func (s *Engine) validateHot(t *hot, rows []store.PageRow) error {
 	if t.Scope == 0 || int(t.Scope) > len(s.Catalogue.Scopes) || t.group > uint64(len(s.Catalogue.groups)) ||
 		t.Art == 0 || t.Art > min(1<<32-1, uint64(len(s.Catalogue.arts))+1) || !t.provenance.Valid() || len(t.id) == 0 || len(t.id) > store.MaxID {
 		return codec.ErrMalformed

@@ -15,27 +15,27 @@ import (
 // one process is one (package filestore); a table that several hosts share is another: each host has an engine and a Log
 // of its own, and all of them follow the one order.
 //
-//	Turn          alone and caught up: what others committed was given to Follower.Follow
-//	Turn.Commit   the record has its place; it is not durable yet, and nobody sees it
-//	Turn.End      another may judge what comes next, here on top of what is in flight
+//	Acquire       the caller has the tail, alone and caught up: what others committed was given to Follower.Follow
+//	Tail.Commit   the record has its place; it is not durable yet, and nobody sees it
+//	Tail.Release  another caller may judge what comes next, on top of what is in flight
 //	Sync          the group is made durable, together
 //	Durable       the engine installs it: leaves into the tree, pages into the catalogue      or    Lost: it takes it back
 //
-// That a turn does not wait for the disk is what makes groups: batch n+1 is judged while n syncs, and whoever waits syncs
-// for all. A Log whose turn is a lock on a server keeps that lock from the first Turn to the Sync of its group; a Turn
-// meanwhile is free. The other shape, a Commit that returns when the group is durable, was rejected: the engine would have
+// The tail is released before the disk answers, which is what makes groups: batch n+1 is judged while n syncs, and one
+// caller syncs for all who wait. A Log whose tail is a lock on a server keeps that lock from the first Acquire to the Sync
+// of its group; an Acquire meanwhile costs nothing. The other shape, a Commit that returns when the group is durable, was rejected: the engine would have
 // to collect a group before it judges one, which costs a lone writer a switch, and an embedded log half of its overlap.
 //
 // A Log serves one engine, its Follower, which it is given when it is made. Its methods are safe for concurrent use.
 type Log interface {
 	Rows
-	// Turn waits until the caller is the only one who extends the order, and the Follower has all that is in it. Of an
-	// embedded log it is a mutex. ErrTooOld, ErrForked.
-	Turn(ctx context.Context) (Turn, error)
+	// Acquire waits until no other caller extends the order and the Follower has all that is in it. In an embedded log it
+	// takes a mutex. ErrTooOld, ErrForked.
+	Acquire(ctx context.Context) (Tail, error)
 	// Follow gives the Follower what others committed; where there is nothing it waits for it, at most so long. An embedded
 	// log has no others. ErrTooOld, ErrForked.
 	Follow(ctx context.Context, wait time.Duration) error
-	// Leave puts audit leaves of reads into the order, without a turn: a read must not wait for who commits. It sets their
+	// Leave puts audit leaves of reads into the order, without the tail: a read must not wait for a writer. It sets their
 	// Index and Seq, and does not wait for the disk; seq is that of the last one. ErrLogFull, ErrLogTooLarge, ErrLogBroken.
 	Leave(ctx context.Context, leaves []*Leaf) (seq uint64, err error)
 	// Write hands what is in flight to the operating system: a killed process does not lose it.
@@ -50,15 +50,15 @@ type Log interface {
 	Snapshot(ctx context.Context, fn func(Reader, Base) error) error
 }
 
-// Turn is the right to extend the order. It holds the lock that comes before the engine's (see sequencer).
-type Turn interface {
+// Tail is the right to extend the order. It holds the lock that comes before the engine's (see sequencer).
+type Tail interface {
 	// Next are the numbers that the next commit has.
 	Next() Counters
 	// Commit puts a commit with these numbers at the end of the order, sets its Seq, and takes its After for the next. It
 	// does not wait for the disk. On an error the order is as it was. ErrLogFull, ErrLogTooLarge, ErrLogBroken.
 	Commit(c *Commit) error
-	// End gives the turn back.
-	End()
+	// Release lets the next caller of Acquire go on.
+	Release()
 }
 
 // Follower is an engine as its Log sees it. The Log calls one of its methods at a time.
@@ -143,7 +143,7 @@ var (
 	ErrForked = errors.New("engine: the log is of another history")
 )
 
-// enqueueError gives an error of Turn.Commit or Leave the words and the type for callers of the store.
+// enqueueError gives an error of Tail.Commit or Leave the words and the type for callers of the store.
 func enqueueError(err error) error {
 	switch {
 	case errors.Is(err, ErrLogBroken): // of this batch nothing was written, but the handle is of no use any more

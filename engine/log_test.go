@@ -137,7 +137,7 @@ func TestLeavesEnterAtInstall(t *testing.T) {
 	b := Request{Batch: m.batch("acme", store.Artefact{ID: "a", Text: "words"})}
 	pre, err := m.prepare(t.Context(), &b)
 	require.NoError(t, err)
-	r, _, err := m.inTurn(t.Context(), &b, pre)
+	r, _, err := m.atTail(t.Context(), &b, pre)
 	require.NoError(t, err)
 	require.Zero(t, m.Leaves.Size())
 	trace := b.ID.String()

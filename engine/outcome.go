@@ -82,9 +82,9 @@ const outcomeDays = 7 * 24 * time.Hour
 // keeps beyond outcomeDays, so that no id in use is ever forgotten.
 const idAhead = 12 * time.Hour
 
-// outcome looks the id of a batch up; nil: it is new, or spent. Spent: the audit has the id and nobody has its outcome,
-// which is so of an old one, and of one that is in flight or was until a moment ago: only in a turn the two can be told
-// apart.
+// outcome looks the id of a batch up; nil: it is new, or spent. Spent: the audit has the id and no row has its outcome.
+// That holds for an old id, and for one that is in flight or was a moment ago: only the owner of the log's tail can tell
+// the two apart.
 func (s *Engine) outcome(ctx context.Context, b *store.Batch) (out *store.Outcome, spent bool, err error) {
 	row, spent, err := s.outcomeRow(ctx, b.ID)
 	if row == nil || err != nil {
@@ -142,8 +142,8 @@ func (s *Engine) overlayOutcome(id ulid.ULID) []byte {
 	s.Catalogue.Mu.RLock()
 	defer s.Catalogue.Mu.RUnlock()
 	row := s.Overlay.result[id]
-	if row == nil && s.old != nil {
-		row = s.old.result[id]
+	if row == nil && s.frozen != nil {
+		row = s.frozen.result[id]
 	}
 	return row
 }

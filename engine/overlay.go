@@ -52,8 +52,8 @@ func throttled(unflushed, bytes int64) time.Duration {
 // countUnflushed lets throttle know what is not in bbolt yet. The caller holds cat.mu.
 func (s *Engine) countUnflushed() {
 	n := s.Overlay.Bytes
-	if s.old != nil {
-		n += s.old.Bytes
+	if s.frozen != nil {
+		n += s.frozen.Bytes
 	}
 	s.unflushed.Store(int64(n))
 }
@@ -66,11 +66,11 @@ func (o *Overlay) AskedTo() uint64 { return o.askedTo }
 func (s *Engine) Freeze() (o *Overlay, retry bool) {
 	s.Catalogue.Mu.Lock()
 	defer s.Catalogue.Mu.Unlock()
-	if retry = s.old != nil; !retry { // a checkpoint that failed left one behind: it is tried again first
-		s.old, s.Overlay = s.Overlay, newOverlay()
-		s.Overlay.LSN, s.Overlay.Seq, s.Overlay.Leaves, s.Overlay.High = s.old.LSN, s.old.Seq, s.old.Leaves, s.old.High
+	if retry = s.frozen != nil; !retry { // a checkpoint that failed left one behind: it is tried again first
+		s.frozen, s.Overlay = s.Overlay, newOverlay()
+		s.Overlay.LSN, s.Overlay.Seq, s.Overlay.Leaves, s.Overlay.High = s.frozen.LSN, s.frozen.Seq, s.frozen.Leaves, s.frozen.High
 	}
-	return s.old, retry
+	return s.frozen, retry
 }
 
 // RowCounts is how many rows each bucket has: a damaged page of bbolt may hide rows, and what is hidden has no checksum

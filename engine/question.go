@@ -210,7 +210,7 @@ func (s *Engine) EraseQuestion(ctx context.Context, leaf uint64, by string) erro
 }
 
 // applyQuestions writes the rows of questions and removes the erased ones.
-func applyQuestions(tx Writer, seals *sealer, o *Overlay, n *RowCounts) error {
+func applyQuestions(tx Writer, seals *sealBuffer, o *Overlay, n *RowCounts) error {
 	for _, leaf := range slices.Sorted(maps.Keys(o.asked)) {
 		key, row := questionKey(leaf), o.asked[leaf]
 		was := tx.Get(TableQuestion, key) != nil
@@ -234,7 +234,7 @@ func applyQuestions(tx Writer, seals *sealer, o *Overlay, n *RowCounts) error {
 }
 
 // questions walks I1 and I18 over the rows of questions.
-func (c *checker) questions() error {
+func (c *invariantWalk) questions() error {
 	return c.s.Rows.View(func(tx Reader) error {
 		return each(tx, TableQuestion, func(k, v []byte) error {
 			where := fmt.Sprintf("question %x", k)

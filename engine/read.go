@@ -114,8 +114,8 @@ func (s *Engine) head(k HeadKey) (*store.Head, error) {
 // headLocked reads a head: overlay first, then bbolt. The other order would miss a row applied in between.
 func (s *Engine) headLocked(k HeadKey) (h *store.Head, err error) {
 	row := s.Overlay.heads[k]
-	if row == nil && s.old != nil {
-		row = s.old.heads[k]
+	if row == nil && s.frozen != nil {
+		row = s.frozen.heads[k]
 	}
 	if row != nil {
 		return DecodeHead(row, s.Catalogue.scopeName)
@@ -399,8 +399,8 @@ func (s *Engine) overlayHead(k HeadKey) []byte {
 	if row := s.Overlay.heads[k]; row != nil {
 		return row
 	}
-	if s.old != nil {
-		return s.old.heads[k]
+	if s.frozen != nil {
+		return s.frozen.heads[k]
 	}
 	return nil
 }
@@ -409,8 +409,8 @@ func (s *Engine) overlayText(num uint64) (string, bool) {
 	if t, ok := s.Overlay.texts[num]; ok {
 		return t, true
 	}
-	if s.old != nil {
-		t, ok := s.old.texts[num]
+	if s.frozen != nil {
+		t, ok := s.frozen.texts[num]
 		return t, ok
 	}
 	return "", false
@@ -460,10 +460,10 @@ func (s *Engine) Readable(ctx context.Context) error {
 func (s *Engine) overlayRow(get func(*Overlay) ([]byte, bool)) []byte {
 	s.Catalogue.Mu.RLock()
 	defer s.Catalogue.Mu.RUnlock()
-	if row, ok := get(s.Overlay); ok || s.old == nil {
+	if row, ok := get(s.Overlay); ok || s.frozen == nil {
 		return row
 	}
-	row, _ := get(s.old)
+	row, _ := get(s.frozen)
 	return row
 }
 

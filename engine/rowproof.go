@@ -230,7 +230,7 @@ var ErrEdited = errUnproved
 // Head compares a head row; h is what it decodes to. A leaf that cannot be read says nothing.
 func (p Proofs) Head(row []byte, h *store.Head) error {
 	if row[0] == rowVersionOld {
-		return p.old(h.LSN)
+		return p.withoutProof(h.LSN)
 	}
 	rest, at, err := cutProof(row)
 	if err != nil {
@@ -246,7 +246,7 @@ func (p Proofs) Held(id, row []byte, lsn uint64) error {
 	case err != nil:
 		return err
 	case !ok:
-		return p.old(lsn)
+		return p.withoutProof(lsn)
 	}
 	return p.same(at, heldDigest(at.salt[:], id, rest))
 }
@@ -268,7 +268,7 @@ func (p Proofs) State(key, sealed []byte) error {
 	return p.unread(at, err)
 }
 
-func (p Proofs) old(lsn uint64) error {
+func (p Proofs) withoutProof(lsn uint64) error {
 	if p.from != 0 && lsn >= p.from {
 		return errUnproved
 	}

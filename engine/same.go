@@ -6,13 +6,13 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// samePage finds the page of the old version that a new page repeats word for word. The fast hash only proposes: a
-// text made to collide with it must not pass for the old one, so the salted digest decides.
-func samePage(old *store.Head, i int, np *store.NewPage) *store.PageRow {
-	if old == nil || i >= len(old.Rows) {
+// samePage finds the page of the prev version that a new page repeats word for word. The fast hash only proposes: a
+// text made to collide with it must not pass for the prev one, so the salted digest decides.
+func samePage(prev *store.Head, i int, np *store.NewPage) *store.PageRow {
+	if prev == nil || i >= len(prev.Rows) {
 		return nil
 	}
-	r := &old.Rows[i]
+	r := &prev.Rows[i]
 	if r.Hash != np.Hash || int(r.Bytes) != len(np.Text) || store.SaltedDigest(r.Salt[:], np.Text) != r.Digest {
 		return nil
 	}
@@ -22,40 +22,40 @@ func samePage(old *store.Head, i int, np *store.NewPage) *store.PageRow {
 // foundOtherwise says whether a question finds a page under another head in another way: by its date, its author or its
 // neighbours. A date counts when a caller gave the same words another one: a text that was edited later keeps what was
 // not edited, as of when it was written.
-func foundOtherwise(old, h *store.Head, put *store.Put) bool {
-	if old.GroupNum != h.GroupNum {
+func foundOtherwise(prev, h *store.Head, put *store.Put) bool {
+	if prev.GroupNum != h.GroupNum {
 		return true
 	}
-	was, is := old.Artefact, h.Artefact
+	was, is := prev.Artefact, h.Artefact
 	if store.FoundAlike(&was, &is) {
 		return false
 	}
-	if !put.AsOfGiven || !sameTexts(old, put) {
+	if !put.AsOfGiven || !sameTexts(prev, put) {
 		was.CurrentAsOf = is.CurrentAsOf
 	}
 	return !store.FoundAlike(&was, &is)
 }
 
 // repeats says whether a put says what its artefact says already.
-func Repeats(old, h *store.Head, put *store.Put) bool {
-	return sameTexts(old, put) && sameHead(old, h, put.AsOfGiven)
+func Repeats(prev, h *store.Head, put *store.Put) bool {
+	return sameTexts(prev, put) && sameHead(prev, h, put.AsOfGiven)
 }
 
-func sameTexts(old *store.Head, put *store.Put) bool {
+func sameTexts(prev *store.Head, put *store.Put) bool {
 	for i := range put.Pages {
-		if samePage(old, i, &put.Pages[i]) == nil {
+		if samePage(prev, i, &put.Pages[i]) == nil {
 			return false
 		}
 	}
-	return len(old.Rows) == len(put.Pages)
+	return len(prev.Rows) == len(put.Pages)
 }
 
 // sameHead says whether a put changes nothing but the time of its writing and the stamp of its source.
-func sameHead(old, h *store.Head, asOf bool) bool {
+func sameHead(prev, h *store.Head, asOf bool) bool {
 	fields := sameFields
 	if asOf {
 		fields = sameFieldsAsOf
 	}
-	told := len(h.Artefact.Unknown) == 0 || bytes.Equal(old.Artefact.Unknown, h.Artefact.Unknown) // silence changes nothing
-	return told && old.Source.Hash == h.Source.Hash && fields.Same(old, h)
+	told := len(h.Artefact.Unknown) == 0 || bytes.Equal(prev.Artefact.Unknown, h.Artefact.Unknown) // silence changes nothing
+	return told && prev.Source.Hash == h.Source.Hash && fields.Same(prev, h)
 }

@@ -213,7 +213,7 @@ func (s *Engine) scanState(q store.ScanQuery) (out store.ScanPage, err error) {
 	rows := map[string]store.StateRow{}
 	s.Catalogue.Mu.RLock()
 	out.LSN = s.Catalogue.LSN
-	for _, o := range []*Overlay{s.old, s.Overlay} {
+	for _, o := range []*Overlay{s.frozen, s.Overlay} {
 		if o == nil {
 			continue
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// sequencer judges and numbers: the one place where an order is made. In a turn of the log a batch is judged against the
+// sequencer judges and numbers: the one place where an order is made. With the tail of the log in hand a batch is judged against the
 // catalogue and the batches in flight, gets its LSN and its numbers, and enters the log; so the order of the log is the
 // order of LSNs, of leaves, and of installs. Judging outside loses updates: two batches that read x@5 would both pass
 // before either is installed.
@@ -25,9 +25,9 @@ import (
 //	installed   durable, visible, answered                              installer
 //	lost        the log says that it never will be durable              takeBack; it is as if it had not been judged
 //
-// The turn is first in the lock order after ckptMu; flight is a leaf below it, and is also taken by the installer.
+// The tail of the log is first in the lock order after ckptMu; flight is a leaf below it, and is also taken by the installer.
 type sequencer struct {
-	watch *names // while gc runs: what it must know of commits that come meanwhile; in a turn
+	watch *names // while gc runs: what it must know of commits that come meanwhile; guarded by the tail
 
 	flight sync.Mutex // guards the following
 	scopes map[string]uint32
@@ -144,7 +144,7 @@ func (s *Engine) Submit(ctx context.Context, b Request) (store.Outcome, error) {
 		case errors.Is(err, ErrLogFull) && !full && s.opts.Space.Relieve(ctx) == nil:
 			full = true
 		case err != nil:
-			return store.Outcome{}, s.opts.Space.NoRoom(err, b.Bytes())
+			return store.Outcome{}, s.opts.Space.NoSpace(err, b.Bytes())
 		case r.known != nil:
 			return *r.known, nil
 		case r.commit != nil:
@@ -240,7 +240,7 @@ type sequenced struct {
 	known  *store.Outcome // of this id
 }
 
-// sequence prepares a batch, and judges and numbers it in a turn.
+// sequence prepares a batch, and judges and numbers it at the tail of the log.
 func (s *Engine) sequence(ctx context.Context, b *Request) (sequenced, error) {
 	pre, err := s.prepare(ctx, b)
 	switch {
@@ -249,20 +249,20 @@ func (s *Engine) sequence(ctx context.Context, b *Request) (sequenced, error) {
 	case pre.known != nil:
 		return sequenced{known: pre.known}, nil
 	}
-	r, no, err := s.inTurn(ctx, b, pre)
+	r, no, err := s.atTail(ctx, b, pre)
 	if no != nil {
 		err = s.refuse(ctx, b, *no)
 	}
 	return r, err
 }
 
-// inTurn is what of sequence makes the order. no: the batch is refused, which a leaf is still to say.
-func (s *Engine) inTurn(ctx context.Context, b *Request, pre *prepared) (r sequenced, no *judgement, err error) {
-	turn, err := s.log.Turn(ctx)
+// atTail is the part of sequence that makes the order. no: the batch is refused, and a leaf is still to say so.
+func (s *Engine) atTail(ctx context.Context, b *Request, pre *prepared) (r sequenced, no *judgement, err error) {
+	tail, err := s.log.Acquire(ctx)
 	if err != nil {
 		return r, nil, fmt.Errorf("ctxpage: log: %w", err)
 	}
-	defer turn.End()
+	defer tail.Release()
 	if err := s.Writable(); err != nil {
 		return r, nil, err
 	}
@@ -283,11 +283,11 @@ func (s *Engine) inTurn(ctx context.Context, b *Request, pre *prepared) (r seque
 	case v.retry:
 		return r, nil, nil
 	case v.conflict != nil, v.err != nil:
-		v.at = turn.Next().LSN - 1
+		v.at = tail.Next().LSN - 1
 		return r, &v, nil
 	}
-	if r.commit, err = s.build(b, pre, v, turn.Next()); err == nil {
-		err = s.enter(turn, r.commit)
+	if r.commit, err = s.build(b, pre, v, tail.Next()); err == nil {
+		err = s.enter(tail, r.commit)
 	}
 	return r, nil, err
 }

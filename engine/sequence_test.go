@@ -21,10 +21,10 @@ func TestBrokenTakesNothing(t *testing.T) {
 	m := newMemory(t, time.Now)
 	_ = m.Fail(errors.New("the disk died"))
 	c := &Commit{done: make(chan struct{}), record: commitRecord{LSN: 1}}
-	turn, err := m.host.Turn(t.Context())
+	tail, err := m.host.Acquire(t.Context())
 	require.NoError(t, err)
-	err = m.enter(turn, c)
-	turn.End()
+	err = m.enter(tail, c)
+	tail.Release()
 	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
 	require.Zero(t, c.Seq)
 	require.Empty(t, m.records)

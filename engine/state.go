@@ -253,8 +253,8 @@ func (s *Engine) State(ctx context.Context, key string) (store.StateRow, error) 
 
 // unfiledState is the body of a row that the rows do not have yet, nil where it was deleted. The caller holds cat.mu.
 func (s *Engine) unfiledState(key string) (body []byte, known bool) {
-	if body, known = s.Overlay.state[key]; !known && s.old != nil {
-		body, known = s.old.state[key]
+	if body, known = s.Overlay.state[key]; !known && s.frozen != nil {
+		body, known = s.frozen.state[key]
 	}
 	return body, known
 }

@@ -115,10 +115,10 @@ func (s *Engine) Vectors(ctx context.Context, scopes store.Scopes, model string,
 }
 
 func (s *Engine) overlayVector(k vecKey) []byte {
-	if row := s.Overlay.vecs[k]; row != nil || s.old == nil {
+	if row := s.Overlay.vecs[k]; row != nil || s.frozen == nil {
 		return row
 	}
-	return s.old.vecs[k]
+	return s.frozen.vecs[k]
 }
 
 // PutVectors: see the Store interface. A read-only database keeps none.

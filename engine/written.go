@@ -15,7 +15,7 @@ import (
 // A put that changes nothing (touches) makes no head, and took no number.
 type written struct {
 	put  *store.Put
-	old  *store.Head // nil: the artefact is new
+	prev *store.Head // nil: the artefact is new
 	head *store.Head
 	replacing
 
@@ -26,8 +26,8 @@ type written struct {
 func (n *numbering) number(w *written, scope uint32) {
 	h := w.head
 	h.LSN, h.Art, h.Version = n.rec.LSN, n.art, 1
-	if w.old != nil {
-		h.Art, h.Version = w.old.Art, w.old.Version+1
+	if w.prev != nil {
+		h.Art, h.Version = w.prev.Art, w.prev.Version+1
 	} else {
 		n.art++
 	}
@@ -61,19 +61,19 @@ func (n *numbering) pages(w *written) {
 // goesOn is the old version, where the new one may share pages with it; nil: all its pages are new.
 func (w *written) goesOn() *store.Head {
 	switch {
-	case w.old == nil:
+	case w.prev == nil:
 		return nil
-	case w.superseded && (w.head.Artefact.Source == "" || !Repeats(w.old, w.head, w.put)):
+	case w.superseded && (w.head.Artefact.Source == "" || !Repeats(w.prev, w.head, w.put)):
 		return nil // it is current again, from now on; a source that says what it said has put nothing
-	case foundOtherwise(w.old, w.head, w.put) && !Repeats(w.old, w.head, w.put):
+	case foundOtherwise(w.prev, w.head, w.put) && !Repeats(w.prev, w.head, w.put):
 		return nil // the index holds a page by the head it came with
 	}
-	return w.old
+	return w.prev
 }
 
 // touches says that the put says what its artefact says already, and takes no other's place: then no version is made.
 func (w *written) touches() bool {
-	return w.old != nil && len(w.texts) == 0 && len(w.old.Rows) == len(w.head.Rows) && !w.supersedes && sameHead(w.old, w.head, w.put.AsOfGiven)
+	return w.prev != nil && len(w.texts) == 0 && len(w.prev.Rows) == len(w.head.Rows) && !w.supersedes && sameHead(w.prev, w.head, w.put.AsOfGiven)
 }
 
 // report tells the caller and the leaf what was written; touch: nothing was.
@@ -81,9 +81,9 @@ func (w *written) report(out *store.Outcome, leaf *manifest.Record) (touch bool)
 	h := w.head
 	ref := store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}
 	if w.touches() {
-		ref.Version = w.old.Version
+		ref.Version = w.prev.Version
 		out.Refs, out.Repeats = append(out.Refs, ref), append(out.Repeats, ref)
-		leaf.Writes = append(leaf.Writes, manifest.Write{Num: w.old.Rows[0].Num, Ref: ref.String(), Version: ref.Version, Touch: true})
+		leaf.Writes = append(leaf.Writes, manifest.Write{Num: w.prev.Rows[0].Num, Ref: ref.String(), Version: ref.Version, Touch: true})
 		return true
 	}
 	out.Refs = append(out.Refs, ref)

@@ -321,9 +321,9 @@ func (m *boltMeta) page(f io.ReaderAt, id uint64, flags uint16) ([]byte, error) 
 	if _, err := f.ReadAt(b, int64(id)*m.pageSize); err != nil {
 		return nil, err
 	}
-	got, is, over := binary.NativeEndian.Uint64(b), binary.NativeEndian.Uint16(b[8:]), binary.NativeEndian.Uint32(b[12:])
-	if got != id || is&flags == 0 || is&^flags != 0 || id+uint64(over) >= m.high {
-		return nil, fmt.Errorf("page %d says it is page %d, flags %#x, with %d more pages", id, got, is, over)
+	got, is, overflow := binary.NativeEndian.Uint64(b), binary.NativeEndian.Uint16(b[8:]), binary.NativeEndian.Uint32(b[12:])
+	if got != id || is&flags == 0 || is&^flags != 0 || id+uint64(overflow) >= m.high {
+		return nil, fmt.Errorf("page %d says it is page %d, flags %#x, with %d more pages", id, got, is, overflow)
 	}
 	return b, nil
 }
@@ -339,8 +339,8 @@ func (m *boltMeta) freePages(f io.ReaderAt) error {
 	if count == boltHugeCount {
 		count, at = binary.NativeEndian.Uint64(head[boltPageHead:]), at+8
 	}
-	if room := (pages*uint64(m.pageSize) - uint64(at)) / 8; count > room {
-		return fmt.Errorf("free list: %d entries, there is room for %d", count, room)
+	if fit := (pages*uint64(m.pageSize) - uint64(at)) / 8; count > fit {
+		return fmt.Errorf("free list: it says it has %d entries, but its pages hold at most %d", count, fit)
 	}
 	r := bufio.NewReader(io.NewSectionReader(f, int64(m.freelist)*m.pageSize+at, int64(count)*8))
 	last, b := uint64(1), make([]byte, 8)

@@ -35,7 +35,7 @@ func (s *Store) background() {
 	defer s.done.Done()
 	tick := time.NewTicker(syncEvery)
 	defer tick.Stop()
-	var again time.Time // no checkpoint before it: the disk was full
+	var retryAt time.Time // after a full disk: no checkpoint before it
 	for {
 		select {
 		case <-s.eng.Stopped():
@@ -52,12 +52,12 @@ func (s *Store) background() {
 			}
 		}
 		full := s.log.Full()
-		if time.Now().After(again) && (full || s.due()) {
+		if time.Now().After(retryAt) && (full || s.due()) {
 			// A failed checkpoint leaves everything in the log; the next commit or Close reports it.
 			var err error
 			if full {
 				err = s.relieve(context.Background())
-				again = time.Now().Add(relieveEvery)
+				retryAt = time.Now().Add(relieveEvery)
 			} else {
 				_, err = s.checkpoint(context.Background())
 			}
@@ -69,7 +69,7 @@ func (s *Store) background() {
 				return
 			}
 			if err != nil { // all of it stays in the log
-				again = time.Now().Add(relieveEvery)
+				retryAt = time.Now().Add(relieveEvery)
 			} else {
 				s.tellLater()
 			}
@@ -344,11 +344,11 @@ func (s *Store) backup(ctx context.Context, to string, progress store.Progress) 
 			return rep, err
 		}
 	}
-	room := roomFor(s.opts.Path, to)
+	space := copySpaceFor(s.opts.Path, to)
 	defer func() {
 		if err != nil {
 			removeDatabase(to)
-			err = room.explain("backup", err)
+			err = space.explain("backup", err)
 		}
 	}()
 	n, err := copyDir(ctx, s.opts.FS, s.opts.Path+"-manifest", to+"-manifest", func(done, total uint64) { progress("copy manifest", done, total) })

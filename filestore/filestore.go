@@ -99,7 +99,7 @@ type Store struct {
 	bulk    atomic.Int64 // bytes of batches under way
 	squeeze int          // what a checkpoint does to free the log whatever its size; under ckptMu
 	relief  relief
-	untold  atomic.Pointer[manifest.Record] // leaf of a recovery that the disk had no room for
+	untold  atomic.Pointer[manifest.Record] // leaf of a recovery that found no space on the disk
 
 	broken atomic.Pointer[error] // bbolt panicked with its locks held
 	done   sync.WaitGroup
@@ -153,7 +153,7 @@ func Open(opts Options) (st *Store, err error) {
 	}
 	st, rec, err := openFileStore(context.Background(), opts)
 	if err != nil {
-		return nil, noRoom(opts.Path, err, openSpace)
+		return nil, noSpaceError(opts.Path, err, openSpace)
 	}
 	if err := st.tellRecovery(rec); err != nil {
 		return nil, errors.Join(err, st.Close())
@@ -187,7 +187,7 @@ func (s *Store) tellRecovery(rec wal.Recovery) error {
 		Reason: "reads of the last 100 ms before the end may be missing",
 	}
 	err := s.note(context.Background(), s.opts.Audit, leaf)
-	if noSpace(err) && s.eng.Failure() == nil { // told once there is room; until then no end is clean
+	if noSpace(err) && s.eng.Failure() == nil { // told once there is space; until then no end is clean
 		s.untold.Store(leaf)
 		return nil
 	}
@@ -480,9 +480,9 @@ func (s *Store) Close() error {
 }
 
 func (s *Store) closeClean() error {
-	s.line.order.Lock() // closed is set: who had a turn is through, and nobody gets one any more
+	s.line.tail.Lock() // closed is set: whoever had the tail has released it, and nobody gets it any more
 	last := s.log.Last()
-	s.line.order.Unlock()
+	s.line.tail.Unlock()
 	if err := s.log.Sync(context.Background(), last); err != nil {
 		return err
 	}

@@ -100,7 +100,7 @@ func holderLine(since time.Time, reading bool) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// signReader appends a line, if it can: a reader needs no leave to write, and no room on the disk.
+// signReader appends a line, if it can: a reader needs no permission to write, and no space on the disk.
 func (l *processLock) signReader(name string, since time.Time) {
 	b, err := holderLine(since, true)
 	if err != nil {

@@ -17,16 +17,16 @@ import (
 
 // fileLog is the log in segments and the rows in bbolt as the engine knows them: an order that one process has for itself.
 //
-// A turn is the mutex order, and nothing else: what others committed does not exist, so who has it is caught up. An entry is
+// The tail is a mutex, and nothing else: there are no others who commit, so whoever has it is caught up. An entry is
 // put into the log's buffer and into flying in one step under mu, or a sync that is under way could report it before it is
 // there. When the log reports a group, its entries leave flying as soon as the engine has installed them.
 //
-//	order     next, record, reserve, and the end of the log
+//	tail      next, record, reserve, and the end of the log
 //	mu        flying and filed; a leaf, which the log's report takes, too
 type fileLog struct {
 	s *Store
 
-	order   sync.Mutex      // the turn
+	tail    sync.Mutex      // held from Acquire to Release
 	next    engine.Counters // of what is in the log and in flight
 	record  []byte          // encoded last, to use again
 	reserve int             // bytes of leaves in the log's reserve
@@ -54,19 +54,19 @@ func (l *fileLog) begin() {
 	}
 }
 
-// Turn: see engine.Log.
-func (l *fileLog) Turn(context.Context) (engine.Turn, error) {
-	l.order.Lock()
+// Acquire: see engine.Log.
+func (l *fileLog) Acquire(context.Context) (engine.Tail, error) {
+	l.tail.Lock()
 	return l, nil
 }
 
-// End: see engine.Turn.
-func (l *fileLog) End() { l.order.Unlock() }
+// Release: see engine.Tail.
+func (l *fileLog) Release() { l.tail.Unlock() }
 
-// Next: see engine.Turn.
+// Next: see engine.Tail.
 func (l *fileLog) Next() engine.Counters { return l.next }
 
-// Commit: see engine.Turn.
+// Commit: see engine.Tail.
 func (l *fileLog) Commit(c *engine.Commit) error {
 	record := c.Append(l.record[:0])
 	if cap(record) <= maxKeptRecord {
@@ -85,8 +85,8 @@ func (l *fileLog) Commit(c *engine.Commit) error {
 
 // Leave: see engine.Log.
 func (l *fileLog) Leave(_ context.Context, leaves []*engine.Leaf) (seq uint64, err error) {
-	l.order.Lock()
-	defer l.order.Unlock()
+	l.tail.Lock()
+	defer l.tail.Unlock()
 	if err := l.s.eng.Writable(); err != nil { // again: Close waits for those who are in here, and for nobody else
 		return 0, err
 	}
@@ -149,8 +149,8 @@ func (l *fileLog) durable(seq uint64) {
 
 // settled is a record of the log up to which everything is installed, so that a checkpoint that begins after it covers it.
 func (l *fileLog) settled() uint64 {
-	l.order.Lock()
-	defer l.order.Unlock()
+	l.tail.Lock()
+	defer l.tail.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.flying) > 0 {
@@ -227,8 +227,8 @@ func (l *fileLog) mark(audit *manifest.Log) error {
 	if err != nil {
 		return err
 	}
-	l.order.Lock()
-	defer l.order.Unlock()
+	l.tail.Lock()
+	defer l.tail.Unlock()
 	if _, err := l.append(wal.KindMark, true, body); err != nil {
 		return fmt.Errorf("ctxpage: log: %w", err)
 	}

@@ -16,19 +16,19 @@ import (
 // ones go; what gc dropped is free inside the file. Puts leave the disk the space that the next checkpoint needs, so
 // that this database alone never fills it up.
 const (
-	checkpointKeep  = 64 << 10  // bytes of the log's reserve that a checkpoint without space leaves to deletes
-	checkpointRoom  = 160 << 10 // bytes of the log's reserve below which deletes let a checkpoint go first
-	tightRows       = 48        // rows that a checkpoint on a disk about to be full writes at once
-	openSpace       = 1 << 20   // bytes that a new database takes, and more than a recovery does
-	checkpointSpace = 256 << 10 // bytes that puts leave on the disk: for audit and log of deletes, gc and checkpoints
-	auditSpace      = 64 << 10  // bytes of it that must be on the disk, not inside the file
-	keepShare       = 8         // and that part of the file
-	keepMost        = 16 << 20  // bytes, at most
-	rowsFactor      = 3         // bytes that a byte of a row may take: pages half full, and the index
-	relieveEvery    = time.Second
-	squeezeBytes    = 64 << 10  // size of a log that is not worth beginning anew
-	amplySpace      = 128 << 20 // bytes free on the disk from which nobody counts
-	bulkBytes       = 128 << 10 // of batches under way together, from which the log is asked for space before it takes them
+	checkpointKeep    = 64 << 10  // bytes of the log's reserve that a checkpoint without space leaves to deletes
+	checkpointReserve = 160 << 10 // bytes of the log's reserve below which deletes let a checkpoint go first
+	tightRows         = 48        // rows that a checkpoint on a disk about to be full writes at once
+	openSpace         = 1 << 20   // bytes that a new database takes, and more than a recovery does
+	checkpointSpace   = 256 << 10 // bytes that puts leave on the disk: for audit and log of deletes, gc and checkpoints
+	auditSpace        = 64 << 10  // bytes of it that must be on the disk, not inside the file
+	keepShare         = 8         // and that part of the file
+	keepMost          = 16 << 20  // bytes, at most
+	rowsFactor        = 3         // bytes that a byte of a row may take: pages half full, and the index
+	relieveEvery      = time.Second
+	squeezeBytes      = 64 << 10  // size of a log that is not worth beginning anew
+	amplySpace        = 128 << 20 // bytes free on the disk from which nobody counts
+	bulkBytes         = 128 << 10 // of batches under way together, from which the log is asked for space before it takes them
 )
 
 // relief is when relieve last failed, and of what. Guarded by ckptMu.
@@ -123,9 +123,9 @@ func (s disk) Relieve(ctx context.Context) error {
 	return s.relieve(ctx)
 }
 
-// NoRoom gives the error of a batch the type that says what would help.
-func (s disk) NoRoom(err error, n int64) error {
-	return noRoom(s.opts.Path, err, checkpointSpace+rowsFactor*n)
+// NoSpace gives the error of a batch the type that says what would help.
+func (s disk) NoSpace(err error, n int64) error {
+	return noSpaceError(s.opts.Path, err, checkpointSpace+rowsFactor*n)
 }
 
 // space says whether a batch fits, as one of several under way.
@@ -165,7 +165,7 @@ func (s *Store) early() bool {
 	if !(disk{s}).Tight() {
 		return false
 	}
-	return s.eng.Waiting().Rows >= tightRows || s.log.Full() && s.log.Room() < checkpointRoom
+	return s.eng.Waiting().Rows >= tightRows || s.log.Full() && s.log.Unused() < checkpointReserve
 }
 
 // Tight says that the disk is full or about to be.
@@ -174,8 +174,8 @@ func (s disk) Tight() bool {
 	return s.log.Full() || free >= 0 && free < 2*s.keepFree()
 }
 
-// noRoom gives an error of a full disk the type that says what would help.
-func noRoom(path string, err error, need int64) error {
+// noSpaceError gives an error of a full disk the type that says what would help.
+func noSpaceError(path string, err error, need int64) error {
 	var typed *store.NoSpaceError
 	if !noSpace(err) || errors.As(err, &typed) || errors.Is(err, store.ErrOutcomeUnknown) {
 		return err

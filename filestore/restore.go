@@ -42,7 +42,7 @@ type RestoreOptions struct {
 //
 // A crash before the swap leaves path as it was, and path.restoring*, which the next Restore removes. A crash within it
 // leaves path.swap: the next open for writing, or Restore, goes on with the swap first; readers are refused until then.
-// The disk must have room for the copy beside what is at the path; where it has not, the error says how much the copy
+// The disk must have space for the copy beside what is at the path; if it has not, the error says how much the copy
 // takes, what was free, and that path is as it was.
 func Restore(ctx context.Context, backup, path string, opts RestoreOptions) (manifest.Head, error) {
 	if opts.Progress == nil {
@@ -80,10 +80,10 @@ func restoreLocked(ctx context.Context, backup, path string, opts RestoreOptions
 		return manifest.Head{}, err
 	}
 	copied := path + restoringSuffix
-	room := roomFor(backup, copied)
+	space := copySpaceFor(backup, copied)
 	head, err := copyBackup(ctx, backup, copied, opts)
 	if err == nil {
-		err = room.explain("restore", recordRestore(ctx, copied, head, opts))
+		err = space.explain("restore", recordRestore(ctx, copied, head, opts))
 	}
 	asItWas := true
 	if err == nil {
@@ -100,14 +100,14 @@ func restoreLocked(ctx context.Context, backup, path string, opts RestoreOptions
 	return head, err
 }
 
-// room is what a copy of a database takes, about, and what its disk has when it begins.
-type room struct {
+// copySpace is what a copy of a database takes, about, and what its disk has when it begins.
+type copySpace struct {
 	dir          string
 	needed, free int64 // bytes; free -1: not known
 }
 
-func roomFor(from, to string) room {
-	r := room{dir: filepath.Dir(to), free: freeBytes(filepath.Dir(to))}
+func copySpaceFor(from, to string) copySpace {
+	r := copySpace{dir: filepath.Dir(to), free: freeBytes(filepath.Dir(to))}
 	for _, suffix := range databaseFiles {
 		_ = filepath.WalkDir(from+suffix, func(_ string, e fs.DirEntry, err error) error { // what cannot be read fails the copy
 			if err == nil && e.Type().IsRegular() {
@@ -122,7 +122,7 @@ func roomFor(from, to string) room {
 }
 
 // explain says of an error of the copy, where the disk was full, what would have been needed.
-func (r room) explain(job string, err error) error {
+func (r copySpace) explain(job string, err error) error {
 	if !noSpace(err) {
 		return err
 	}

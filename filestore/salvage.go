@@ -106,13 +106,13 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 	if err := mayReplace("salvage", to, false); err != nil { // reading took its time
 		return rep, err
 	}
-	room := roomFor(path, to)
+	space := copySpaceFor(path, to)
 	st, err := Open(Options{Path: to, Now: opts.Clock, State: opts.State})
 	if err != nil {
 		if !errors.Is(err, store.ErrLocked) { // else it is somebody else's by now
 			removeDatabase(to)
 		}
-		return rep, room.explain("salvage", err)
+		return rep, space.explain("salvage", err)
 	}
 	c := &copier{w: w, st: st, opts: opts}
 	err = c.copy(ctx)
@@ -120,17 +120,17 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 	if err = errors.Join(err, st.Close()); err != nil {
 		removeDatabase(to)
 	}
-	return c.rep, room.explain("salvage", err)
+	return c.rep, space.explain("salvage", err)
 }
 
 // copier writes what was gathered into the new database.
 type copier struct {
-	w     *wreck
-	st    *Store // the copy
-	opts  SalvageOptions
-	rep   Salvaged
-	taken map[string]*taken // by flightKey
-	order []*taken          // as they were committed
+	w        *wreck
+	st       *Store // the copy
+	opts     SalvageOptions
+	rep      Salvaged
+	taken    map[string]*taken // by flightKey
+	byCommit []*taken          // as they were committed
 }
 
 // taken is an artefact that is copied.
@@ -188,7 +188,7 @@ func (c *copier) choose(ctx context.Context) error {
 			w.lose(store.Ref{Scope: scope, ID: id, Version: a.version}.String(), "the audit names it, nothing of it can be read")
 		}
 	}
-	slices.SortFunc(c.order, func(x, y *taken) int {
+	slices.SortFunc(c.byCommit, func(x, y *taken) int {
 		return cmp.Or(cmp.Compare(x.head.LSN, y.head.LSN), cmp.Compare(x.head.Scope, y.head.Scope), cmp.Compare(x.head.Art, y.head.Art))
 	})
 	return nil
@@ -257,7 +257,7 @@ func (c *copier) chooseOne(art uint64, newest uint32, proved uint64) {
 			c.rep.Unproved++
 		}
 		c.taken[t.key()] = t
-		c.order = append(c.order, t)
+		c.byCommit = append(c.byCommit, t)
 		return
 	}
 	if h := c.w.anyHead(art, newest); h != nil {
@@ -301,22 +301,22 @@ func (c *copier) supersede() {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(by)) {
-		old, h := c.taken[name], by[name]
+		prior, h := c.taken[name], by[name]
 		if next := c.taken[engine.FlightKey(h.Scope, h.ID)]; next != nil {
-			if !slices.Contains(next.head.Supersedes, old.head.ID) {
-				next.head.Supersedes = append(next.head.Supersedes, old.head.ID)
+			if !slices.Contains(next.head.Supersedes, prior.head.ID) {
+				next.head.Supersedes = append(next.head.Supersedes, prior.head.ID)
 			}
 			continue
 		}
 		delete(c.taken, name)
-		c.order = slices.DeleteFunc(c.order, func(t *taken) bool { return t == old })
-		c.w.lose(store.Ref{Scope: old.head.Scope, ID: old.head.ID, Version: old.head.Version}.String(), "%s replaced it, which is not there any more", h.ID)
+		c.byCommit = slices.DeleteFunc(c.byCommit, func(t *taken) bool { return t == prior })
+		c.w.lose(store.Ref{Scope: prior.head.Scope, ID: prior.head.ID, Version: prior.head.Version}.String(), "%s replaced it, which is not there any more", h.ID)
 	}
 }
 
 // artefacts commits what was chosen, together what was committed together.
 func (c *copier) artefacts(ctx context.Context) error {
-	for rest := c.order; len(rest) > 0; {
+	for rest := c.byCommit; len(rest) > 0; {
 		first, n := rest[0].head, 1
 		for n < len(rest) && rest[n].head.LSN == first.LSN && rest[n].head.Scope == first.Scope {
 			n++

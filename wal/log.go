@@ -342,8 +342,8 @@ func (l *Log) Full() bool {
 	return l.full
 }
 
-// Room returns the bytes that are preallocated, without what is buffered: on a full disk what is left of the reserve.
-func (l *Log) Room() int64 {
+// Unused returns the preallocated bytes that no buffered record needs: on a full disk, what is left of the reserve.
+func (l *Log) Unused() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.unused - int64(len(l.buf))

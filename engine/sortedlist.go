@@ -2,7 +2,7 @@ package engine
 
 import "slices"
 
-// order is a sorted multiset of (key, page number): the pages of one provenance class by time, newest last, or by
+// sortedList is a sorted multiset of (key, page number): the pages of one provenance class by time, newest last, or by
 // expiry. Chunks of a bounded size keep an insertion anywhere cheap (at most one chunk moves) where one sorted slice
 // would move megabytes; an append, the usual case, touches the last chunk only.
 //
@@ -10,7 +10,7 @@ import "slices"
 // up to a key .5 µs here and 4.2 there, and every question counts in each class (unswept); taking one out and putting it
 // back 2.1 and 2.7 µs; 800 allocations and 6,700 for a fill. The B-tree fills faster, .35 against .57 µs an entry in order
 // and 1.6 against 2.3 at random, and walks faster, 6.8 against 11 µs for 1,000. Counting decided it: a fill happens once.
-type order struct {
+type sortedList struct {
 	chunks [][]entry
 	n      int
 }
@@ -20,7 +20,7 @@ type entry struct {
 	num uint64
 }
 
-const orderChunk = 512
+const sortedChunk = 512
 
 func compareEntries(a, b entry) int {
 	switch {
@@ -38,7 +38,7 @@ func compareEntries(a, b entry) int {
 }
 
 // find gives the chunk that holds e or would hold it.
-func (o *order) find(e entry) int {
+func (o *sortedList) find(e entry) int {
 	lo, hi := 0, len(o.chunks)-1
 	for lo < hi {
 		mid := (lo + hi) / 2
@@ -52,7 +52,7 @@ func (o *order) find(e entry) int {
 	return lo
 }
 
-func (o *order) insert(key int64, num uint64) {
+func (o *sortedList) insert(key int64, num uint64) {
 	e := entry{key, num}
 	if len(o.chunks) == 0 {
 		o.chunks = append(o.chunks, nil)
@@ -64,7 +64,7 @@ func (o *order) insert(key int64, num uint64) {
 	}
 	c := slices.Insert(o.chunks[i], at, e)
 	o.n++
-	if len(c) < orderChunk {
+	if len(c) < sortedChunk {
 		o.chunks[i] = c
 		return
 	}
@@ -77,7 +77,7 @@ func (o *order) insert(key int64, num uint64) {
 	o.chunks = slices.Insert(o.chunks, i+1, append(make([]entry, 0, 64), c[cut:]...))
 }
 
-func (o *order) remove(key int64, num uint64) {
+func (o *sortedList) remove(key int64, num uint64) {
 	if len(o.chunks) == 0 {
 		return
 	}
@@ -95,7 +95,7 @@ func (o *order) remove(key int64, num uint64) {
 }
 
 // upTo counts the entries with a key of at most k.
-func (o *order) upTo(k int64) int {
+func (o *sortedList) upTo(k int64) int {
 	n := 0
 	for _, c := range o.chunks {
 		if len(c) == 0 {
@@ -112,7 +112,7 @@ func (o *order) upTo(k int64) int {
 }
 
 // descend calls fn from the greatest key down until it returns false.
-func (o *order) descend(fn func(e entry) bool) {
+func (o *sortedList) descend(fn func(e entry) bool) {
 	for i := len(o.chunks) - 1; i >= 0; i-- {
 		for j := len(o.chunks[i]) - 1; j >= 0; j-- {
 			if !fn(o.chunks[i][j]) {
@@ -139,7 +139,7 @@ func (m *merge) less(i, j int) bool {
 // descent is a place in an order, on the way from its greatest entry down.
 type descent struct {
 	entry entry
-	o     *order
+	o     *sortedList
 	chunk int
 	at    int
 }
@@ -157,7 +157,7 @@ func (d *descent) next() bool {
 }
 
 // add takes in an order; nothing was taken yet.
-func (m *merge) add(o *order) {
+func (m *merge) add(o *sortedList) {
 	d := descent{o: o, chunk: len(o.chunks)}
 	if !d.next() {
 		return
@@ -197,7 +197,7 @@ func (m *merge) take() (e entry, ok bool) {
 }
 
 // between calls fn with the pages whose keys are above a and up to b, lowest first. fn may not change the order.
-func (o *order) between(a, b int64, fn func(num uint64)) {
+func (o *sortedList) between(a, b int64, fn func(num uint64)) {
 	if o.n == 0 {
 		return
 	}
