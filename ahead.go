@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/freshness"
-	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -140,27 +139,6 @@ func (a *assembling) leaveLost(items []*item) {
 		}
 	}
 }
-
-// rescore asks the question once more when the check of the winners changed what there is to find: a page was fetched
-// anew, or left out while others wait for its place. A winner of that round may be fetched anew, too, and is scored by its
-// new words in the next. Each source is asked once an assembly, so the rounds end; what the last of maxRescores fetches is
-// served by its new text, at the score it had.
-func (a *assembling) rescore(ctx context.Context, propose func(context.Context) error) error {
-	for round := 0; a.moved && round < maxRescores; round++ {
-		a.moved = false
-		a.window, a.embedder, a.wordsErr = talk.Offer{}, "", nil
-		if err := propose(ctx); err != nil {
-			return err
-		}
-		if err := a.pageIn(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// maxRescores bounds the rounds of one assembly: a scope whose every source changed must not keep a question waiting.
-const maxRescores = 4
 
 // crowded says whether a page may wait for the place of one that was left out.
 func (a *assembling) crowded() bool {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/live"
 	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
@@ -54,18 +55,18 @@ type Turn struct {
 // which names it, and nothing is added; of an assistant or a tool turn as large a stub goes in. With Config.UserCap
 // protections do not give way, and the error also tells that they alone are too much.
 func (c *Session) Append(ctx context.Context, turns ...Turn) ([]Ref, error) {
-	conv, err := c.hostTalk("Append")
+	conv, err := c.hostConversation("Append")
 	if err != nil {
 		return nil, err
 	}
 	var refs []Ref
-	err = conv.exclusively(ctx, func() error { // again, too, when somebody put a page under the id of a turn meanwhile
-		a := conv.appending(c.s, "append")
+	err = conv.Exclusively(ctx, func() error { // again, too, when somebody put a page under the id of a turn meanwhile
+		a := c.s.appending(conv, "append")
 		refs, err = a.run(ctx, turns)
 		return err
 	})
 	if err == nil {
-		conv.wake()
+		conv.Wake()
 	}
 	return refs, err
 }
@@ -73,13 +74,13 @@ func (c *Session) Append(ctx context.Context, turns ...Turn) ([]Ref, error) {
 // Try says what Append would do and writes nothing: its errors, and the pass it would make room with, Items 0 when there
 // is room.
 func (c *Session) Try(ctx context.Context, turns ...Turn) (session.PassInfo, error) {
-	conv, err := c.hostTalk("Try")
+	conv, err := c.hostConversation("Try")
 	if err != nil {
 		return session.PassInfo{}, err
 	}
 	info := session.PassInfo{Kind: session.PassBackstop}
-	err = conv.exclusively(ctx, func() error {
-		a := conv.appending(c.s, "append")
+	err = conv.Exclusively(ctx, func() error {
+		a := c.s.appending(conv, "append")
 		a.try = &info
 		_, err := a.run(ctx, turns)
 		if err == nil {
@@ -93,7 +94,7 @@ func (c *Session) Try(ctx context.Context, turns ...Turn) (session.PassInfo, err
 // appending is one Append under way.
 type appending struct {
 	*talk.Incoming
-	c    *conversation
+	c    *live.Conversation
 	s    *Scope
 	tx   *Txn
 	refs []Ref
@@ -102,14 +103,14 @@ type appending struct {
 	try    *session.PassInfo // instead of committing
 }
 
-func (c *conversation) appending(s *Scope, action string) *appending {
+func (s *Scope) appending(c *live.Conversation, action string) *appending {
 	return &appending{Incoming: c.Incoming(), c: c, s: s, action: action}
 }
 
 // takeBack takes out of memory what no commit will bring.
 func (a *appending) takeBack() {
 	if !a.TakeBack() {
-		a.c.loaded = false
+		a.c.Discard()
 	}
 }
 
@@ -341,9 +342,9 @@ func (a *appending) admitOne(ctx context.Context, i int) ([]talk.PassItem, error
 		return nil, err
 	}
 	if adm.Yield {
-		return a.c.makeRoom(ctx, a.Writes, func(s session.State) (session.Plan, error) { return s.MakeRoom(clock()) })
+		return a.c.MakeRoom(ctx, a.Writes, func(s session.State) (session.Plan, error) { return s.MakeRoom(clock()) })
 	}
-	return a.c.relieve(ctx, a.Writes)
+	return a.c.Relieve(ctx, a.Writes)
 }
 
 func (a *appending) commit(ctx context.Context, trace string) error {
@@ -361,18 +362,18 @@ func (a *appending) commit(ctx context.Context, trace string) error {
 	b := a.tx.batch()
 	b.Puts = append(b.Puts, a.Puts...)
 	b.OnStale, b.State, b.Trace, b.Leaf = AllowStale, append(b.State, a.Rows...), trace, leaf
-	a.c.guard(&b)
+	a.c.Guard(&b)
 	err := a.Err
 	if err == nil {
 		err = a.tx.finish(ctx, b)
 	}
 	if err != nil {
-		a.c.failed(err)
+		a.c.Failed(err)
 		return err
 	}
 	for i, f := range a.Fresh {
 		a.refs[f.At] = a.tx.out.Refs[i]
 	}
-	a.c.saved(a.tx.out.LSN)
+	a.c.Committed(a.tx.out.LSN)
 	return nil
 }

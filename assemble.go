@@ -16,6 +16,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/journal"
 	"github.com/ctxpage/ctxpage/internal/shown"
+	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -149,9 +150,9 @@ func (s *Scope) windowBudget(ctx context.Context, q *Query) error {
 	if q.Budget != 0 || q.Session == "" || store.CheckID("session", q.Session) != nil {
 		return nil
 	}
-	talk := s.db.conversation(s.name, q.Session)
-	return talk.exclusively(ctx, func() error {
-		if cfg := talk.State.Config; cfg != nil {
+	conv := s.db.sessions.Of(s.name, q.Session)
+	return conv.Exclusively(ctx, func() error {
+		if cfg := conv.State.Config; cfg != nil {
 			limits, err := cfg.Thresholds()
 			q.Budget = limits.Usable
 			return err
@@ -267,21 +268,6 @@ func (a *assembling) rank(preset triage.Preset, items []item) {
 		it.reason = string(sc.Reason)
 		a.room.order = append(a.room.order, it)
 	}
-}
-
-// triage gives the items as triage sees them; the id is the position here, so that drafts without a number have one too.
-func (a *assembling) triage(items []item) []triage.Candidate {
-	cs := slices.Grow(a.room.triaged[:0], len(items))
-	for i := range items {
-		c := items[i].cand
-		cs = append(cs, triage.Candidate{
-			ID: uint64(i), Provenance: c.Provenance, Age: a.now.Sub(codec.FromMicros(c.AsOf)), Lexical: c.Lexical.Score, Cosine: items[i].cosine,
-			Excluded: triage.Reason(c.Excluded), Pinned: c.Pinned, System: c.Kind == KindSystem, Directive: journal.IsPage(c.Kind, c.Ref.ID),
-			Own: items[i].own != nil || a.q.Session != "" && c.GroupName == a.q.Session,
-		})
-	}
-	a.room.triaged = cs
-	return cs
 }
 
 // pageIn loads the winners, checks their sources and fetches anew what is dirty.
@@ -475,3 +461,24 @@ func (a *assembling) hold(ctx context.Context) (store.Ticket, error) {
 	}
 	return a.s.db.store.Hold(ctx, m)
 }
+
+// rescore asks the question once more when the check of the winners changed what there is to find: a page was fetched
+// anew, or left out while others wait for its place. A winner of that round may be fetched anew, too, and is scored by its
+// new words in the next. Each source is asked once an assembly, so the rounds end; what the last of maxRescores fetches is
+// served by its new text, at the score it had.
+func (a *assembling) rescore(ctx context.Context, propose func(context.Context) error) error {
+	for round := 0; a.moved && round < maxRescores; round++ {
+		a.moved = false
+		a.window, a.embedder, a.wordsErr = talk.Offer{}, "", nil
+		if err := propose(ctx); err != nil {
+			return err
+		}
+		if err := a.pageIn(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxRescores bounds the rounds of one assembly: a scope whose every source changed must not keep a question waiting.
+const maxRescores = 4

@@ -96,7 +96,7 @@ func (k *chatting) next() []Turn {
 }
 
 func (k *chatting) append(turns ...Turn) {
-	if conv, err := k.chat.talk(); err == nil && !conv.loaded {
+	if conv, err := k.chat.conversation(); err == nil && !conv.Loaded() {
 		k.did["load"]++
 	}
 	k.timed("append", func() {

@@ -36,20 +36,6 @@ type Verdict struct {
 	Note       string
 }
 
-// Draft is what an Evaluator judges.
-type Draft struct {
-	Scope, Actor string
-	Trace        string
-	Writes       []Artefact
-	Deletes      []string
-}
-
-// Evaluator judges drafts when Commit is given no verdict. It runs under no lock of the database; its name is recorded.
-type Evaluator interface {
-	Name() string
-	Evaluate(ctx context.Context, d Draft) (confidence float64, note string, err error)
-}
-
 // Commit ends the transaction. In this order: an artefact it overwrites has a newer version → ErrConflict, nothing
 // applied; a page it saw was replaced, expired or deleted → held as stale context (or as WithOnStale says); no verdict,
 // a verdict by the writer itself, or confidence below the gate → held; else durable and visible. Held drafts are
@@ -241,4 +227,21 @@ func (tx *Txn) Rollback() error {
 	}
 	leaf := &manifest.Record{Type: manifest.TypeRollback, Trace: tx.id.String(), Parent: tx.trace, Batch: tx.id.String(), Status: "rolled back"}
 	return tx.s.emit(ctx, leaf)
+}
+
+// mayCommit refuses a verdict that a gated handle brings although somebody else judges, and drafts that have come to
+// replace what they must not.
+func (tx *Txn) mayCommit(ctx context.Context, v Verdict) error {
+	if !tx.s.gated {
+		return nil
+	}
+	if e := tx.s.evaluator(); e != nil && v != (Verdict{}) {
+		return gatedError("Commit with a verdict by "+v.By, "evaluator "+e.Name()+" judges: commit with Verdict{}")
+	}
+	for _, id := range tx.order {
+		if err := tx.s.mayReplace(ctx, tx.writes[id].Artefact.Supersedes...); err != nil {
+			return err
+		}
+	}
+	return nil
 }

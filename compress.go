@@ -12,6 +12,7 @@ import (
 	"github.com/ctxpage/ctxpage/budget"
 	"github.com/ctxpage/ctxpage/internal/bounded"
 	"github.com/ctxpage/ctxpage/internal/cut"
+	"github.com/ctxpage/ctxpage/internal/live"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -23,30 +24,12 @@ import (
 // A stored summary is an artefact of kind summary that derives from one page, or from an artefact of one page, and from
 // nothing else. It goes with the version it was made of: when the page changes it is dirty, and the next one is made.
 
-// Summarizer shortens texts, for the watcher and for assemblies. It may be slow and may fail: it is called concurrently,
-// under no lock, never by a commit that makes room for itself, and an extract takes the place of what it does not give;
-// the manifest says so. What it gave is stored as a derived page, with its name, and not asked for again while the page
-// stands. It may call nothing of the database.
-type Summarizer interface {
-	Name() string
-	// Summarize shortens a text to at most maxTokens by Options.Counter. An assembly has no use for more.
-	Summarize(ctx context.Context, text string, maxTokens int) (string, error)
-}
-
 // noteNoSummary is what the manifest says of a page that the summarizer was asked for in vain.
 const noteNoSummary = "the summarizer gave nothing that fits; cut to sentences"
 
 // reasonSummed leaves a summary out where its page is a winner itself: one of the two is enough, and the page can take
 // the summary's form.
 const reasonSummed = "the page it sums up was chosen itself"
-
-// summary is a page that stands in for another.
-type summary struct {
-	num    uint64
-	head   *store.Head
-	text   string
-	tokens int // header included
-}
 
 // compress offers the allocator a short form of a page.
 func (a *assembling) compress(ctx context.Context, it *item, b *budget.Item) error {
@@ -89,15 +72,6 @@ func (a *assembling) parts(it *item) *cut.Parts {
 		}
 	}
 	return x
-}
-
-// costAs is what a page takes in a form, which its header names.
-func (a *assembling) costAs(it *item, form manifest.Form, text string) int {
-	was := it.form
-	it.form = form
-	n := a.count(it, text)
-	it.form = was
-	return n
 }
 
 // storedSummary finds the newest usable summary of a page version; nil when there is none.
@@ -199,7 +173,7 @@ func (a *assembling) summarise(ctx context.Context, res budget.Result, at []int)
 }
 
 // shorten asks the summarizer for one page; "" when nothing usable came.
-func (db *DB) shorten(ctx context.Context, by Summarizer, text string, most int) string {
+func (db *DB) shorten(ctx context.Context, by live.Summarizer, text string, most int) string {
 	if most <= 0 {
 		return ""
 	}

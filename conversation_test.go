@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/live"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -293,38 +294,39 @@ func (f *talker) handoff(ctx context.Context) error {
 }
 
 func (f *talker) forget(context.Context) error {
-	conv, err := f.chat.talk()
+	conv, err := f.chat.conversation()
 	if err != nil {
 		return err
 	}
-	w := conv.watch.Swap(nil)
-	for i := range 3 * keptTalks {
-		f.db.conversation("acme/agent", fmt.Sprint("passing by ", f.did["forget"], i))
+	w := conv.Watcher()
+	conv.SetWatcher(nil)
+	for i := range 3 * live.Kept {
+		f.db.sessions.Of("acme/agent", fmt.Sprint("passing by ", f.did["forget"], i))
 	}
-	require.False(f.t, conv.loaded)
+	require.False(f.t, conv.Loaded())
 	require.Zero(f.t, cap(conv.Numbers.Free)+cap(conv.Alone.Free), "memory that a session which is not used keeps")
-	conv.watch.Store(w)
+	conv.SetWatcher(w)
 	return nil
 }
 
 // compare holds the memory against itself and against the store.
 func (f *talker) compare() {
 	t, ctx := f.t, context.Background()
-	conv, err := f.chat.talk()
+	conv, err := f.chat.conversation()
 	require.NoError(t, err)
 	if f.r.IntN(3) == 0 {
 		return // several operations together
 	}
 	_, err = f.db.store.Head(ctx) // nothing is on its way
 	require.NoError(t, err)
-	require.NoError(t, conv.exclusively(ctx, func() error {
+	require.NoError(t, conv.Exclusively(ctx, func() error {
 		followed, sum := conv.MakeWindow().Sections, conv.Tokens()
 		if conv.Win.At == conv.Rev {
 			require.Equal(t, followed, conv.Win.Value.Sections, f.last)
 		}
-		anew := newConversation(f.db, conv.Scope, conv.ID)
+		anew := live.NewSessions(f.db.sessions.Host).Of(conv.Scope, conv.ID)
 		anew.Reads = conv.Reads
-		require.NoError(t, anew.refresh(ctx))
+		require.NoError(t, anew.Exclusively(ctx, func() error { return nil }))
 		require.True(t, slices.Equal(anew.Keys, conv.Keys), f.last)
 		require.Equal(t, anew.Tokens(), sum, f.last)
 		for id := range conv.Rows {
@@ -355,8 +357,8 @@ func TestSessionUnknownOutcome(t *testing.T) {
 		}
 		_, herr := db.store.Head(ctx)
 		require.NoError(t, herr)
-		anew := newConversation(db, "acme/agent", "chat")
-		require.NoError(t, anew.refresh(ctx))
+		anew := live.NewSessions(db.sessions.Host).Of("acme/agent", "chat")
+		require.NoError(t, anew.Exclusively(ctx, func() error { return nil }))
 		require.Equal(t, anew.Blocks[0].Row.Pinned, before.Turns[0].Pinned, "%v", err)
 		if err == nil {
 			break

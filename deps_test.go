@@ -41,6 +41,8 @@ var importMap = map[string]string{
 	"internal/peek":       "",
 	"internal/identity":   "store",
 	"internal/talk":       "internal/codec session store token",
+	"internal/staterows":  "store",
+	"internal/live":       "internal/codec internal/staterows internal/talk manifest session store token",
 	"internal/cut":        "lexical",
 	"internal/handoff":    "directive internal/freshness internal/journal manifest session store",
 	"internal/succession": "store",
@@ -53,7 +55,7 @@ var importMap = map[string]string{
 	"internal/alike":      "",
 	"internal/listing":    "",
 	"internal/freshness":  "internal/bounded internal/codec source store",
-	".":                   "engine filestore source store budget directive lexical manifest render session token triage wal internal/alike internal/bounded internal/codec internal/cut internal/explain internal/folder internal/freshness internal/handoff internal/identity internal/journal internal/listing internal/shown internal/succession internal/talk internal/vectors",
+	".":                   "engine filestore source store budget directive lexical manifest render session token triage wal internal/alike internal/bounded internal/codec internal/cut internal/explain internal/folder internal/freshness internal/handoff internal/identity internal/journal internal/listing internal/live internal/shown internal/staterows internal/succession internal/talk internal/vectors",
 
 	"embed":               "internal/retry triage",
 	"httpsource":          ". internal/retry source",

@@ -8,6 +8,7 @@ import (
 	"github.com/ctxpage/ctxpage/directive"
 	"github.com/ctxpage/ctxpage/internal/journal"
 	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -206,7 +207,7 @@ func (d *Directives) exclusively(ctx context.Context, fn func(c *journal.Chain) 
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return whileConflicting(ctx, func() error { // another process may step too
+	return staterows.Retry(ctx, func() error { // another process may step too
 		c, err := d.s.db.journal().Load(ctx, d.s.chain)
 		if err != nil {
 			return err

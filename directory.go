@@ -10,6 +10,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/folder"
 	"github.com/ctxpage/ctxpage/internal/freshness"
+	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -32,7 +33,7 @@ func (s *Scope) AddDirectory(ctx context.Context, d Directory) error {
 	if err := s.hostOnly("AddDirectory"); err != nil {
 		return err
 	}
-	d, err := d.checked()
+	d, err := d.normalised()
 	if err != nil {
 		return err
 	}
@@ -48,7 +49,7 @@ func (s *Scope) RemoveDirectory(ctx context.Context, d Directory) error {
 	if err := s.hostOnly("RemoveDirectory"); err != nil {
 		return err
 	}
-	d, err := d.checked()
+	d, err := d.normalised()
 	if err != nil {
 		return err
 	}
@@ -66,7 +67,7 @@ func (s *Scope) setDirectory(ctx context.Context, d Directory, row []byte, actio
 	if s.db.opts.ReadOnly {
 		return ErrReadOnly
 	}
-	return whileConflicting(ctx, func() error {
+	return staterows.Retry(ctx, func() error {
 		old, err := s.db.store.State(ctx, d.row().Key(s.name))
 		if err != nil || old.LSN != 0 && row != nil && string(old.Value) == string(row) {
 			return err
@@ -84,7 +85,8 @@ func (s *Scope) setDirectory(ctx context.Context, d Directory, row []byte, actio
 	})
 }
 
-func (d Directory) checked() (Directory, error) {
+// normalised returns d with an absolute path and its defaults, or the rule that d breaks.
+func (d Directory) normalised() (Directory, error) {
 	abs, err := filepath.Abs(d.Dir)
 	if err != nil {
 		return d, fmt.Errorf("ctxpage: directory %q: %w", d.Dir, err)
@@ -110,23 +112,24 @@ func (s *Scope) Directories(ctx context.Context) (out []Directory, err error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	q := store.ScanQuery{What: store.ScanState, Prefix: folder.RowsOf(s.name), Limit: 1000}
-	for {
-		page, err := s.db.store.Scan(ctx, q)
-		if err != nil {
-			return nil, err
-		}
-		for _, row := range page.State {
-			d, err := folder.Unpack(row.Value)
-			if err != nil {
-				return nil, fmt.Errorf("ctxpage: recorded directory of %s: %w", s.name, err)
-			}
-			out = append(out, Directory(d))
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return out, nil
-		}
+	err = staterows.Walk(ctx, s.db.store, folder.RowsOf(s.name), func(row store.StateRow) error {
+		d, err := s.directoryOf(row)
+		out = append(out, d)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
+	return out, nil
+}
+
+// directoryOf reads the row of a recorded directory.
+func (s *Scope) directoryOf(row store.StateRow) (Directory, error) {
+	d, err := folder.Unpack(row.Value)
+	if err != nil {
+		return Directory{}, fmt.Errorf("ctxpage: recorded directory of %s: %w", s.name, err)
+	}
+	return Directory(d), nil
 }
 
 func (d Directory) row() folder.Recorded { return folder.Recorded(d) }

@@ -49,14 +49,6 @@ func (s *Scope) hostOnly(what string) error {
 	return s.err
 }
 
-// hostTalk is talk for what a gated handle must not do to a conversation.
-func (c *Session) hostTalk(what string) (*conversation, error) {
-	if err := c.s.hostOnly("Session." + what); err != nil {
-		return nil, err
-	}
-	return c.talk()
-}
-
 // evaluator judges the commits of the handle that come without a verdict; nil: nobody does.
 func (s *Scope) evaluator() Evaluator {
 	if s.judge != nil {
@@ -129,52 +121,6 @@ func (s *Scope) mayReplace(ctx context.Context, ids ...string) error {
 				return gatedError(fmt.Sprintf("%q is pinned", id), "put the draft under another id, or let the host replace it")
 			}
 		}
-	}
-	return nil
-}
-
-// asDraft makes a write of a gated handle scratch, and remembers what it is worth once the gate let it pass.
-func (tx *Txn) asDraft(p *store.Put) {
-	if tx.s.gated {
-		set(&tx.worth, p.Artefact.ID, p.Artefact.Provenance)
-		p.Artefact.Provenance = Scratch
-	}
-}
-
-// beyondGate are the writes as they are stored when the gate let them pass; of a held batch, when somebody approves it.
-func (tx *Txn) beyondGate() []store.Put {
-	puts := make([]store.Put, 0, len(tx.order))
-	for _, id := range tx.order {
-		p := *tx.writes[id]
-		if worth, ok := tx.worth[id]; ok {
-			p.Artefact.Provenance = worth
-		}
-		puts = append(puts, p)
-	}
-	return puts
-}
-
-// mayCommit refuses a verdict that a gated handle brings although somebody else judges, and drafts that have come to
-// replace what they must not.
-func (tx *Txn) mayCommit(ctx context.Context, v Verdict) error {
-	if !tx.s.gated {
-		return nil
-	}
-	if e := tx.s.evaluator(); e != nil && v != (Verdict{}) {
-		return gatedError("Commit with a verdict by "+v.By, "evaluator "+e.Name()+" judges: commit with Verdict{}")
-	}
-	for _, id := range tx.order {
-		if err := tx.s.mayReplace(ctx, tx.writes[id].Artefact.Supersedes...); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkGated is what of a handle's options cannot go together.
-func (s *Scope) checkGated() error {
-	if s.gated && s.gate == GateOff {
-		return store.Invalid("gate", "GateOff on a gated handle", "a confidence above 0 up to 1 (WithGate)")
 	}
 	return nil
 }

@@ -84,7 +84,7 @@ func (db *DB) GC(ctx context.Context, o GCOptions) (store.GCReport, error) {
 	rep, err := db.store.Maintain(ctx, job, o.Progress)
 	db.table.dropEnded(ctx) // what was dropped is in no memory either
 	if rep.GC.Turns > 0 && !o.DryRun {
-		db.talks.gcs.Add(1)
+		db.sessions.Swept()
 	}
 	return rep.GC, err
 }

@@ -20,7 +20,7 @@ const noteRowKey = "session/note/" // SCOPE \0 SESSION
 
 // Record replaces the notes of the session.
 func (c *Session) Record(ctx context.Context, n session.Notes) error {
-	conv, err := c.hostTalk("Record")
+	conv, err := c.hostConversation("Record")
 	if err != nil {
 		return err
 	}
@@ -31,16 +31,16 @@ func (c *Session) Record(ctx context.Context, n session.Notes) error {
 	if len(raw) > MaxMeta {
 		return store.Invalid("notes", fmt.Sprintf("%d bytes", len(raw)), fmt.Sprintf("at most %d", MaxMeta))
 	}
-	return conv.exclusively(ctx, func() error {
+	return conv.Exclusively(ctx, func() error {
 		w := conv.Begin()
 		w.Raw(conv.Key(noteRowKey), raw)
-		return conv.commit(ctx, c.s, w, manifest.Record{Type: manifest.TypeCommit, Action: "notes", Reason: "vouched by the host"})
+		return conv.Commit(ctx, c.s.actor, w, manifest.Record{Type: manifest.TypeCommit, Action: "notes", Reason: "vouched by the host"})
 	})
 }
 
 // Notes gives what was recorded last.
 func (c *Session) Notes(ctx context.Context) (n session.Notes, err error) {
-	conv, err := c.talk()
+	conv, err := c.conversation()
 	if err != nil {
 		return n, err
 	}
@@ -124,7 +124,7 @@ func (c *Session) records(ctx context.Context, r *session.Records) error {
 // such as evicted ones, as ranges by which to recall them; the rest is as recorded by Record. What grows with the session is
 // bounded by session.MaxHandoff.
 func (c *Session) Handoff(ctx context.Context, to string) (session.Packet, error) {
-	conv, err := c.talk()
+	conv, err := c.conversation()
 	if err != nil {
 		return session.Packet{}, err
 	}
@@ -143,14 +143,14 @@ func (c *Session) Handoff(ctx context.Context, to string) (session.Packet, error
 	in.Decisions, in.Corrections = handoff.Directives(st.Effective)
 	leaf := &manifest.Record{Type: manifest.TypeHandoff, Session: c.id, Note: to}
 	var turns []manifest.Page
-	err = conv.exclusively(ctx, func() error {
+	err = conv.Exclusively(ctx, func() error {
 		in.Intent, err = conv.Intent()
 		for i := range conv.Blocks {
 			b := &conv.Blocks[i]
 			in.Window = append(in.Window, conv.WindowItem(i))
 			turns = append(turns, manifest.Page{Num: b.Nums[0], Version: b.Version, Form: manifest.FormStub})
 		}
-		leaf.LSN = conv.lsn
+		leaf.LSN = conv.LSN
 		return err
 	})
 	if err != nil {
@@ -186,7 +186,7 @@ func (c *Session) Handoff(ctx context.Context, to string) (session.Packet, error
 // unpinned. All of it is scratch and marked as unverified, visible in this session only: nothing the sender verified is
 // verified here. A packet that names more than session.MaxReferences such turns is refused: ErrInvalid, session.ErrPacket.
 func (c *Session) Receive(ctx context.Context, p session.Packet) ([]Ref, error) {
-	conv, err := c.hostTalk("Receive")
+	conv, err := c.hostConversation("Receive")
 	if err != nil {
 		return nil, err
 	}
@@ -194,8 +194,8 @@ func (c *Session) Receive(ctx context.Context, p session.Packet) ([]Ref, error) 
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	var refs []Ref
-	err = conv.exclusively(ctx, func() error {
-		a := conv.appending(c.s, "receive")
+	err = conv.Exclusively(ctx, func() error {
+		a := c.s.appending(conv, "receive")
 		if a.tx, err = c.s.newTxn(nil); err != nil {
 			return err
 		}
@@ -212,7 +212,7 @@ func (c *Session) Receive(ctx context.Context, p session.Packet) ([]Ref, error) 
 		return nil
 	})
 	if err == nil {
-		conv.wake()
+		conv.Wake()
 	}
 	return refs, err
 }

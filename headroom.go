@@ -15,7 +15,7 @@ import (
 // commit leaves more than its usable part in the window. A zero Total takes the limit away. Where the window is above
 // the limit now it is compacted in the same transaction; ErrHeadroom when that cannot be done, and then nothing changes.
 func (c *Session) SetWindow(ctx context.Context, cfg session.Config) error {
-	conv, err := c.hostTalk("SetWindow")
+	conv, err := c.hostConversation("SetWindow")
 	if err != nil {
 		return err
 	}
@@ -25,7 +25,7 @@ func (c *Session) SetWindow(ctx context.Context, cfg session.Config) error {
 		}
 	}
 	leaf := manifest.Record{Type: manifest.TypeCommit, Action: "window", Note: fmt.Sprintf("total %d", cfg.Total), Reason: "vouched by the host"}
-	err = conv.change(ctx, c.s, leaf, func(w *talk.Writes, _ *manifest.Record) error {
+	err = conv.Change(ctx, c.s.actor, leaf, func(w *talk.Writes, _ *manifest.Record) error {
 		if conv.State.Config = &cfg; cfg.Total == 0 {
 			conv.State.Config = nil
 		}
@@ -36,7 +36,7 @@ func (c *Session) SetWindow(ctx context.Context, cfg session.Config) error {
 		w.Put(conv.Key(talk.SessionRowKey), &conv.State)
 		return nil
 	})
-	if w := conv.watch.Load(); w != nil && (err == nil || errors.Is(err, ErrOutcomeUnknown)) {
+	if w := watcherOf(conv); w != nil && (err == nil || errors.Is(err, ErrOutcomeUnknown)) {
 		// The watcher must keep what is stored, also when the context has ended.
 		err = errors.Join(err, w.configure(context.WithoutCancel(ctx)))
 	}
@@ -46,18 +46,18 @@ func (c *Session) SetWindow(ctx context.Context, cfg session.Config) error {
 // Observe tells what a provider counted where the database had estimated: from then on turns are budgeted by it, never
 // below the estimate. ErrHeadroom tells that the window is too full by the truth; the observation is kept.
 func (c *Session) Observe(ctx context.Context, estimated, actual int) error {
-	conv, err := c.hostTalk("Observe")
+	conv, err := c.hostConversation("Observe")
 	if err != nil {
 		return err
 	}
-	return conv.exclusively(ctx, func() error {
+	return conv.Exclusively(ctx, func() error {
 		conv.Cal = conv.Cal.Observe(estimated, actual)
 		conv.State.Ratio = int64(conv.Cal.Ratio())
 		conv.Changed()
 		w := conv.Begin()
-		items, tooFull := conv.relieve(ctx, w)
+		items, tooFull := conv.Relieve(ctx, w)
 		if tooFull != nil && !errors.Is(tooFull, ErrHeadroom) {
-			conv.loaded = false
+			conv.Discard()
 			return tooFull
 		}
 		if len(items) > 0 {
@@ -65,6 +65,6 @@ func (c *Session) Observe(ctx context.Context, estimated, actual int) error {
 		}
 		w.Put(conv.Key(talk.SessionRowKey), &conv.State)
 		leaf := manifest.Record{Type: manifest.TypeCommit, Action: "calibrate", Note: fmt.Sprintf("estimated %d, actual %d", estimated, actual), Reason: "vouched by the host"}
-		return errors.Join(conv.commit(ctx, c.s, w, leaf), tooFull)
+		return errors.Join(conv.Commit(ctx, c.s.actor, w, leaf), tooFull)
 	})
 }

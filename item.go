@@ -7,7 +7,9 @@ import (
 
 	"github.com/ctxpage/ctxpage/budget"
 	"github.com/ctxpage/ctxpage/internal/alike"
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/freshness"
+	"github.com/ctxpage/ctxpage/internal/journal"
 	"github.com/ctxpage/ctxpage/internal/shown"
 	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -178,4 +180,61 @@ func (it *item) ref() Ref {
 		return it.cand.Ref
 	}
 	return it.head.PageRef(it.page)
+}
+
+// winners are the places in ranked of what may go in.
+func (a *assembling) winners() []int {
+	at := a.room.paged[:0] // what was paged in has been seen to
+	for i := range a.ranked {
+		if a.ranked[i].reason == "" {
+			at = append(at, i)
+		}
+	}
+	a.room.paged = at
+	return at
+}
+
+// left names what was considered and is not served: winners that found no place, and the nearest misses of the rules.
+func (a *assembling) left() []LeftOut {
+	out := make([]LeftOut, 0, len(a.ranked)-len(a.placed))
+	for i := range a.ranked {
+		it := a.ranked[i]
+		if it.reason == "" {
+			continue
+		}
+		l := LeftOut{Ref: it.ref(), Reason: it.reason, Score: it.scored.score, DuplicateOf: it.twin}
+		if it.reason == it.fresh.Reason {
+			l.Err = it.fresh.Err
+		}
+		out = append(out, l)
+	}
+	for _, e := range a.cands.Excluded {
+		for _, c := range e.Nearest {
+			out = append(out, LeftOut{Ref: c.Ref, Reason: e.Reason})
+		}
+	}
+	return out
+}
+
+// summary is a page that stands in for another.
+type summary struct {
+	num    uint64
+	head   *store.Head
+	text   string
+	tokens int // header included
+}
+
+// triage gives the items as triage sees them; the id is the position here, so that drafts without a number have one too.
+func (a *assembling) triage(items []item) []triage.Candidate {
+	cs := slices.Grow(a.room.triaged[:0], len(items))
+	for i := range items {
+		c := items[i].cand
+		cs = append(cs, triage.Candidate{
+			ID: uint64(i), Provenance: c.Provenance, Age: a.now.Sub(codec.FromMicros(c.AsOf)), Lexical: c.Lexical.Score, Cosine: items[i].cosine,
+			Excluded: triage.Reason(c.Excluded), Pinned: c.Pinned, System: c.Kind == KindSystem, Directive: journal.IsPage(c.Kind, c.Ref.ID),
+			Own: items[i].own != nil || a.q.Session != "" && c.GroupName == a.q.Session,
+		})
+	}
+	a.room.triaged = cs
+	return cs
 }

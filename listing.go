@@ -3,8 +3,11 @@ package ctxpage
 import (
 	"context"
 	"iter"
+	"strings"
 
+	"github.com/ctxpage/ctxpage/internal/folder"
 	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -50,6 +53,41 @@ func (s *Scope) Versions(ctx context.Context, id string) iter.Seq2[*Version, err
 func (db *DB) AllScopes(ctx context.Context, prefix string) iter.Seq2[store.ScopeInfo, error] {
 	return listed(ctx, func(cursor string) ([]store.ScopeInfo, string, error) {
 		return db.Scopes(ctx, prefix, cursor, 4*listedAtOnce) // each part sorts all names
+	})
+}
+
+// AllSessions ranges over the sessions of the scope that were appended to, by name: Sessions as a sequence, which holds one
+// part of the list in memory at a time. An error is yielded once, last. Sessions that begin meanwhile may or may not be
+// listed; no name comes twice. It serves no content and leaves no manifest.
+func (s *Scope) AllSessions(ctx context.Context) iter.Seq2[string, error] {
+	prefix := talk.SessionRowKey + s.name + "\x00"
+	return stateRows(ctx, s, prefix, func(r store.StateRow) (string, error) { return strings.TrimPrefix(r.Key, prefix), nil })
+}
+
+// AllDirectories ranges over the directories recorded for the scope, by prefix and path: Directories as a sequence. An
+// error is yielded once, last. Directories that are recorded meanwhile may or may not be listed.
+func (s *Scope) AllDirectories(ctx context.Context) iter.Seq2[Directory, error] {
+	return stateRows(ctx, s, folder.RowsOf(s.name), s.directoryOf)
+}
+
+// stateRows makes the sequence of the state rows of a scope that begin with prefix.
+func stateRows[T any](ctx context.Context, s *Scope, prefix string, read func(store.StateRow) (T, error)) iter.Seq2[T, error] {
+	return listed(ctx, func(cursor string) (out []T, next string, err error) {
+		if s.err != nil {
+			return nil, "", s.err
+		}
+		page, err := s.db.store.Scan(ctx, store.ScanQuery{What: store.ScanState, Prefix: prefix, Cursor: cursor, Limit: listedAtOnce})
+		if err != nil {
+			return nil, "", err
+		}
+		for _, row := range page.State {
+			x, err := read(row)
+			if err != nil {
+				return out, "", err
+			}
+			out = append(out, x)
+		}
+		return out, page.Next, nil
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -121,7 +122,7 @@ func (db *DB) AddFileRoot(ctx context.Context, dir string) error {
 	if err := db.checker.Files.AddRoot(abs); err != nil {
 		return err
 	}
-	return whileConflicting(ctx, func() error { return db.recordFileRoot(ctx, abs) })
+	return staterows.Retry(ctx, func() error { return db.recordFileRoot(ctx, abs) })
 }
 
 func (db *DB) recordFileRoot(ctx context.Context, abs string) error {
@@ -160,4 +161,32 @@ func (db *DB) fileRoots(ctx context.Context) (roots []string, lsn uint64, err er
 		return nil, 0, err
 	}
 	return roots, row.LSN, codec.Unpack(row.Value, &roots)
+}
+
+// Checkpoint applies the log to the file and cuts what is no longer needed of it. It runs by itself in the background;
+// calling it changes no answer.
+func (db *DB) Checkpoint(ctx context.Context) (store.JobReport, error) {
+	return db.store.Maintain(ctx, store.Job{Kind: store.JobCheckpoint}, nil)
+}
+
+// Backup copies the database to another path, where it can be opened as it is; its directory must be there, nothing of
+// a database may. A full disk is told with what the copy takes and what was free; nothing of it is left. Writers are not stopped; the copy is
+// some whole prefix of their commits. Progress, if not nil, is called from this goroutine.
+func (db *DB) Backup(ctx context.Context, path string, progress func(what string, done, total uint64)) (store.JobReport, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return store.JobReport{}, fmt.Errorf("ctxpage: backup: %w", err)
+	}
+	return db.store.Maintain(ctx, store.Job{Kind: store.JobBackup, Path: abs}, progress)
+}
+
+// Check walks the whole database and reports every broken invariant (check.go numbers them). Damage is in the report,
+// not in the error; the error is for a walk that could not be finished.
+func (db *DB) Check(ctx context.Context, progress func(what string, done, total uint64)) ([]store.Problem, error) {
+	rep, err := db.store.Maintain(ctx, store.Job{Kind: store.JobCheck}, progress)
+	if err != nil {
+		return rep.Problems, err
+	}
+	problems, err := db.checkDirectives(ctx)
+	return append(rep.Problems, problems...), err
 }

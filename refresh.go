@@ -13,6 +13,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/folder"
 	"github.com/ctxpage/ctxpage/internal/freshness"
+	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -350,18 +351,11 @@ func (db *DB) refreshable(ctx context.Context) ([]string, error) {
 			names[s.Name] = true
 		}
 	}
-	for q := (store.ScanQuery{What: store.ScanState, Prefix: folder.Rows(), Limit: 1000}); ; {
-		page, err := db.store.Scan(ctx, q)
-		if err != nil {
-			return nil, err
-		}
-		for _, row := range page.State {
-			names[folder.ScopeOf(row.Key)] = true
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return slices.Sorted(maps.Keys(names)), nil
-		}
-	}
+	err := staterows.Walk(ctx, db.store, folder.Rows(), func(row store.StateRow) error {
+		names[folder.ScopeOf(row.Key)] = true
+		return nil
+	})
+	return slices.Sorted(maps.Keys(names)), err
 }
 
 // startRefresh begins the background refresh that Options.RefreshEvery asks for.

@@ -66,8 +66,8 @@ func (db *DB) Scope(name string, opts ...ScopeOption) *Scope {
 	if s.err == nil && s.gate != GateOff && !(s.gate > 0 && s.gate <= 1) {
 		s.err = store.Invalid("gate", fmt.Sprint(s.gate), "a confidence above 0 up to 1, or GateOff")
 	}
-	if s.err == nil {
-		s.err = s.checkGated()
+	if s.err == nil && s.gated && s.gate == GateOff {
+		s.err = store.Invalid("gate", "GateOff on a gated handle", "a confidence above 0 up to 1 (WithGate)")
 	}
 	s.chain = store.ScopeChain(name)
 	s.view = db.checker.Of(name, s.chain)
@@ -96,37 +96,6 @@ func readOpts(opts []ReadOption) (o readOptions) {
 		f(&o)
 	}
 	return o
-}
-
-// Put writes one artefact. It is the host's: he vouches for it, and there is no gate. What a model says goes through
-// Begin or Resume and Commit; a gated handle returns ErrGated here. Putting an ID again makes its next version;
-// putting the same content again is a touch, which writes nothing, unless it supersedes an artefact that stands: one that
-// was put again since is replaced anew. The reference names the version that is current now.
-func (s *Scope) Put(ctx context.Context, a Artefact) (Ref, error) {
-	var last *Txn
-	err := s.Update(ctx, func(tx *Txn) error {
-		last = tx
-		return tx.Put(ctx, a)
-	})
-	if err != nil {
-		return Ref{}, err
-	}
-	return last.Outcome().Refs[0], nil
-}
-
-// Delete is the host's, as Put is. It writes a tombstone: the artefact is not served any more, older versions stay readable by reference,
-// until gc.
-// ErrNotFound when the scope itself has none; an ancestor's artefact cannot be deleted from below.
-func (s *Scope) Delete(ctx context.Context, id string) error {
-	var last *Txn
-	err := s.Update(ctx, func(tx *Txn) error {
-		last = tx
-		return tx.Delete(ctx, id)
-	})
-	if err == nil && len(last.Outcome().Refs) == 0 { // of two who delete at once, one did
-		return fmt.Errorf("%w: %s was deleted meanwhile", ErrNotFound, Ref{Scope: s.name, ID: id})
-	}
-	return err
 }
 
 // Get reads the current version of an artefact: the scope's own, or the nearest ancestor's. If its source moved on it
@@ -263,6 +232,23 @@ func (db *DB) version(ctx context.Context, scopes store.Scopes, l store.Located)
 	v.Text = strings.Join(texts, "") // of one page: its own string, not a copy
 	v.fillParts(frames[0].head, len(frames) == len(frames[0].head.Rows))
 	return v, nil
+}
+
+// texts pages texts in, through the working set.
+func (db *DB) texts(ctx context.Context, scopes store.Scopes, keys []store.PageKey) ([]string, error) {
+	frames, errs, err := db.table.load(ctx, scopes, keys)
+	if err != nil {
+		return nil, err
+	}
+	defer db.table.unpin(frames)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	out := make([]string, len(frames))
+	for i, f := range frames {
+		out[i] = f.text
+	}
+	return out, nil
 }
 
 // tokens is the count of a page: the one made when it was written, if the counter is the same, else a new one.

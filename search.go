@@ -181,28 +181,6 @@ func (a *assembling) hits(ctx context.Context) (Found, error) {
 	return out, a.s.emit(ctx, leaf)
 }
 
-// left names what was considered and is not served: winners that found no place, and the nearest misses of the rules.
-func (a *assembling) left() []LeftOut {
-	out := make([]LeftOut, 0, len(a.ranked)-len(a.placed))
-	for i := range a.ranked {
-		it := a.ranked[i]
-		if it.reason == "" {
-			continue
-		}
-		l := LeftOut{Ref: it.ref(), Reason: it.reason, Score: it.scored.score, DuplicateOf: it.twin}
-		if it.reason == it.fresh.Reason {
-			l.Err = it.fresh.Err
-		}
-		out = append(out, l)
-	}
-	for _, e := range a.cands.Excluded {
-		for _, c := range e.Nearest {
-			out = append(out, LeftOut{Ref: c.Ref, Reason: e.Reason})
-		}
-	}
-	return out
-}
-
 // leftCounts counts the matches of a search that are not served.
 func (a *assembling) leftCounts() (out []LeftCount) {
 	add := func(reason string, n int) {

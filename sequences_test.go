@@ -213,6 +213,71 @@ func TestScopesAsASequence(t *testing.T) {
 }
 
 // A loop over what waits may decide it.
+func TestSessionsAndDirectoriesAsSequences(t *testing.T) {
+	t.Parallel()
+	db, st := openInterrupted(t, store.ScanState)
+	s := db.Scope("acme")
+	var names []string
+	var dirs []Directory
+	for i := range atOnce + 2 {
+		name := fmt.Sprintf("chat-%04d", i)
+		_, err := s.Session(name).Append(ctx, Turn{Role: "user", Text: "Hello."})
+		require.NoError(t, err)
+		names = append(names, name)
+		d := Directory{Dir: "/srv/docs", Prefix: fmt.Sprintf("d%04d/", i)}
+		require.NoError(t, s.AddDirectory(ctx, d))
+		d.MaxSize = DefaultMaxFile
+		dirs = append(dirs, d)
+	}
+	_, err := db.Scope("acme/below").Session("other").Append(ctx, Turn{Role: "user", Text: "Hello."})
+	require.NoError(t, err)
+	require.NoError(t, db.Scope("acme/below").AddDirectory(ctx, Directory{Dir: "/srv/other"}))
+	size := db.Manifests().Size()
+
+	got, err := drain(t, s.AllSessions(ctx))
+	require.NoError(t, err)
+	require.Equal(t, names, got)
+	all, err := s.Sessions(ctx)
+	require.NoError(t, err)
+	require.Equal(t, all, got)
+	gotDirs, err := drain(t, s.AllDirectories(ctx))
+	require.NoError(t, err)
+	require.Equal(t, dirs, gotDirs)
+	allDirs, err := s.Directories(ctx)
+	require.NoError(t, err)
+	require.Equal(t, allDirs, gotDirs)
+	require.Equal(t, size, db.Manifests().Size(), "a listing leaves no manifest")
+
+	st.before = func(int) error { return nil }
+	for range s.AllSessions(ctx) {
+		break
+	}
+	require.Equal(t, 1, st.part, "a loop that breaks reads no further part")
+	broken := errors.New("the disk is on fire")
+	st.part, st.before = 0, func(part int) error {
+		if part == 2 {
+			return broken
+		}
+		return nil
+	}
+	got, err = drain(t, s.AllSessions(ctx))
+	require.ErrorIs(t, err, broken)
+	require.Equal(t, names[:atOnce], got, "what was read before it")
+	st.part = 0
+	gotDirs, err = drain(t, s.AllDirectories(ctx))
+	require.ErrorIs(t, err, broken)
+	require.Equal(t, dirs[:atOnce], gotDirs)
+	st.before = nil
+	_, err = drain(t, db.Scope("a//b").AllSessions(ctx))
+	require.ErrorIs(t, err, ErrInvalid)
+	_, err = drain(t, db.Scope("a//b").AllDirectories(ctx))
+	require.ErrorIs(t, err, ErrInvalid)
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = drain(t, s.AllSessions(ended))
+	require.ErrorIs(t, err, context.Canceled)
+}
+
 func TestBatchesAsASequence(t *testing.T) {
 	t.Parallel()
 	db := open(t, Options{})

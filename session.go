@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/live"
+	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
@@ -29,14 +31,22 @@ func (s *Scope) Session(id string) *Session { return &Session{s, id} }
 // ID is the name of the conversation: the Group of its turns and Query.Session.
 func (c *Session) ID() string { return c.id }
 
-func (c *Session) talk() (*conversation, error) {
+func (c *Session) conversation() (*live.Conversation, error) {
 	if c.s.err != nil {
 		return nil, c.s.err
 	}
 	if err := store.CheckID("session", c.id); err != nil {
 		return nil, err
 	}
-	return c.s.db.conversation(c.s.name, c.id), nil
+	return c.s.db.sessions.Of(c.s.name, c.id), nil
+}
+
+// hostConversation is conversation for what a gated handle must not do.
+func (c *Session) hostConversation(what string) (*live.Conversation, error) {
+	if err := c.s.hostOnly("Session." + what); err != nil {
+		return nil, err
+	}
+	return c.conversation()
 }
 
 // Sessions lists the conversations of the scope that were appended to, by name. It serves no contents and leaves no
@@ -47,7 +57,7 @@ func (s *Scope) Sessions(ctx context.Context) ([]string, error) {
 	}
 	prefix := talk.SessionRowKey + s.name + "\x00"
 	var out []string
-	err := s.db.scanState(ctx, prefix, func(r store.StateRow) error {
+	err := staterows.Walk(ctx, s.db.store, prefix, func(r store.StateRow) error {
 		out = append(out, strings.TrimPrefix(r.Key, prefix))
 		return nil
 	})
@@ -56,13 +66,13 @@ func (s *Scope) Sessions(ctx context.Context) ([]string, error) {
 
 // Window describes the turns without their texts: it serves no contents and leaves no manifest.
 func (c *Session) Window(ctx context.Context) (*session.Window, error) {
-	conv, err := c.talk()
+	conv, err := c.conversation()
 	if err != nil {
 		return nil, err
 	}
 	w := &session.Window{Session: c.id, Turns: []session.WindowTurn{}}
-	err = conv.exclusively(ctx, func() error {
-		w.LSN, w.Pass, w.InForce = conv.lsn, conv.State.Pass, conv.State.InForce
+	err = conv.Exclusively(ctx, func() error {
+		w.LSN, w.Pass, w.InForce = conv.LSN, conv.State.Pass, conv.State.InForce
 		if cfg := conv.State.Config; cfg != nil {
 			t, err := cfg.Thresholds()
 			if err != nil {
@@ -85,7 +95,7 @@ func (c *Session) Window(ctx context.Context) (*session.Window, error) {
 // Read gives up to limit turns (0: 100) whole, from a sequence number on, whatever the window shows of them; it is in
 // the manifest as an export. Expired turns are not served.
 func (c *Session) Read(ctx context.Context, from int64, limit int) ([]*Version, error) {
-	conv, err := c.talk()
+	conv, err := c.conversation()
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +104,7 @@ func (c *Session) Read(ctx context.Context, from int64, limit int) ([]*Version, 
 	}
 	var list []store.Located
 	now := c.s.db.opts.Clock()
-	err = conv.exclusively(ctx, func() error {
+	err = conv.Exclusively(ctx, func() error {
 		for i := range conv.Blocks {
 			b := &conv.Blocks[i]
 			if b.Seq < from || len(list) == limit || b.Expires != 0 && b.Expires <= codec.Micros(now) {

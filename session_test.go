@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/live"
 	"github.com/ctxpage/ctxpage/internal/shown"
+	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
@@ -380,11 +382,11 @@ func TestSessionsForgotten(t *testing.T) {
 	require.NoError(t, err)
 	before, err := chat.Window(ctx)
 	require.NoError(t, err)
-	for i := range 3 * keptTalks {
+	for i := range 3 * live.Kept {
 		_, err := db.Scope("acme/agent").Session(fmt.Sprint("other-", i)).Append(ctx, Turn{Role: "user", Text: "hello"})
 		require.NoError(t, err)
 	}
-	require.Nil(t, db.conversation("acme/agent", "chat").Blocks)
+	require.Nil(t, db.sessions.Of("acme/agent", "chat").Blocks)
 	after, err := chat.Window(ctx)
 	require.NoError(t, err)
 	require.Equal(t, before.Turns, after.Turns)
@@ -431,9 +433,9 @@ func TestRecallIsRemembered(t *testing.T) {
 	_, err = chat.Recall(ctx, refs[1].ID)
 	require.NoError(t, err)
 	lastRead := func() (out []int64) {
-		conv, err := chat.talk()
+		conv, err := chat.conversation()
 		require.NoError(t, err)
-		require.NoError(t, conv.exclusively(ctx, func() error {
+		require.NoError(t, conv.Exclusively(ctx, func() error {
 			for _, sec := range conv.Window().Sections {
 				out = append(out, sec.Signals.LastRead)
 			}
@@ -625,12 +627,12 @@ func TestTryLeavesNothing(t *testing.T) {
 	chat := s.Session("chat")
 	_, err := chat.Append(ctx, Turn{Role: "user", Text: "Hello."})
 	require.NoError(t, err)
-	conv, err := chat.talk()
+	conv, err := chat.conversation()
 	require.NoError(t, err)
 	rows := len(conv.Rows)
 	_, err = chat.Try(ctx, Turn{ID: "tried", Role: "user", Text: "And?"}, Turn{Role: "assistant", Text: "Nothing."})
 	require.NoError(t, err)
-	require.True(t, conv.loaded)
+	require.True(t, conv.Loaded())
 	require.Len(t, conv.Rows, rows)
 	_, err = s.Put(ctx, Artefact{ID: "tried", Kind: KindMessage, Role: "user", Text: "And?", Group: "chat", Seq: 2})
 	require.NoError(t, err)
@@ -654,7 +656,7 @@ func TestRefusedAppendLeavesNothing(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 2000, KeepLast: 1}))
-	conv, err := chat.talk()
+	conv, err := chat.conversation()
 	require.NoError(t, err)
 	rows, tokens, turn := len(conv.Rows), conv.Tokens(), conv.Turn()
 	refused := func(kept bool, want error, turns ...Turn) {
@@ -662,7 +664,7 @@ func TestRefusedAppendLeavesNothing(t *testing.T) {
 			func() error { _, err := chat.Append(ctx, turns...); return err }, func() error { _, err := chat.Try(ctx, turns...); return err },
 		} {
 			require.ErrorIs(t, call(), want)
-			require.Equal(t, kept, conv.loaded)
+			require.Equal(t, kept, conv.Loaded())
 			_, err := chat.Window(ctx)
 			require.NoError(t, err)
 			require.Equal(t, []any{rows, tokens, turn, 6}, []any{len(conv.Rows), conv.Tokens(), conv.Turn(), len(conv.Blocks)})
@@ -688,11 +690,11 @@ func TestAdmissionFollowsTheWindow(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 2000, UserCap: 100}))
-	conv, err := chat.talk()
+	conv, err := chat.conversation()
 	require.NoError(t, err)
 	_, err = chat.Window(ctx)
 	require.NoError(t, err)
-	require.NoError(t, conv.exclusively(ctx, func() error { conv.Window(); conv.Tokens(); return nil }))
+	require.NoError(t, conv.Exclusively(ctx, func() error { conv.Window(); conv.Tokens(); return nil }))
 	for range 10 {
 		_, err = chat.Append(ctx, Turn{Role: "assistant", Text: "Look.", ToolCalls: []ToolCall{{ID: "c", Name: "grep"}}}, Turn{Role: "tool", ToolCallID: "c", Text: strings.Repeat("A line. ", 150)})
 		require.NoError(t, err)
@@ -772,7 +774,7 @@ func TestUndoAfterManyUndone(t *testing.T) {
 		require.NoError(t, err, i)
 	}
 	rows := 0
-	require.NoError(t, db.scanState(ctx, talk.VerdictRowKey, func(store.StateRow) error { rows++; return nil }))
+	require.NoError(t, staterows.Walk(ctx, db.store, talk.VerdictRowKey, func(store.StateRow) error { rows++; return nil }))
 	require.Equal(t, 1, rows)
 	for i := range talk.KeptVerdicts {
 		pass(fmt.Sprint("word", i))
@@ -897,7 +899,7 @@ func TestRolesThatCanBeRendered(t *testing.T) {
 	w, err := chat.Window(ctx)
 	require.NoError(t, err)
 	require.Equal(t, "developer", w.Turns[1].Role, "it is stored as it was put")
-	conv, err := chat.talk()
+	conv, err := chat.conversation()
 	require.NoError(t, err)
 	require.Equal(t, session.System, conv.Window().Sections[1].Role, "and as protected as system")
 }

@@ -12,18 +12,6 @@ import (
 	"github.com/ctxpage/ctxpage/triage"
 )
 
-// Embedder turns texts into vectors whose angle tells how near their meanings are. Package embed has a client for the
-// endpoint that most servers speak.
-type Embedder interface {
-	// Model names what makes the vectors. Vectors are stored under it with their page and never compared across names,
-	// so it changes when the vectors do.
-	Model() string
-	// Embed gives the vector of each text, in order, all of one length. It may be a network; it runs concurrently, under
-	// a deadline (Options.EmbedTimeout) and under no lock of the database, and may call nothing of it. What it gives is
-	// the database's from then on.
-	Embed(ctx context.Context, texts []string) ([][]float32, error)
-}
-
 // Limits of comparing by vectors.
 const (
 	comparedPages = 4  // times TopK: candidates whose vectors are compared, those with the best words first

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/live"
 	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
@@ -34,7 +35,7 @@ const planTries = 3
 // between Start and Stop. All methods may be used concurrently.
 type Watcher struct {
 	s      *Scope
-	c      *conversation
+	c      *live.Conversation
 	events chan session.Event
 	signal chan struct{}
 
@@ -50,45 +51,44 @@ type Watcher struct {
 
 // Watch gives the watcher of the session, which stays in memory with it until Close. ErrInvalid without a window: SetWindow comes first.
 func (c *Session) Watch(ctx context.Context) (*Watcher, error) {
-	conv, err := c.hostTalk("Watch")
+	conv, err := c.hostConversation("Watch")
 	if err != nil {
 		return nil, err
 	}
 	var w *Watcher
-	err = conv.exclusively(ctx, func() error {
-		if w = conv.watch.Load(); w != nil {
+	err = conv.Exclusively(ctx, func() error {
+		if w = watcherOf(conv); w != nil {
 			return nil
 		}
-		machine, err := conv.machine()
+		machine, err := machineOf(conv)
 		if err != nil {
 			return err
 		}
 		w = &Watcher{s: c.s, c: conv, machine: machine, events: make(chan session.Event, watchEvents), signal: make(chan struct{}, 1)}
-		conv.watch.Store(w)
-		conv.db.talks.watch(conv)
+		conv.SetWatcher(&live.Watcher{Value: w, Wake: w.wake, Stop: w.Stop})
 		return nil
 	})
 	return w, err
 }
 
-func (c *conversation) machine() (session.Machine, error) {
+func machineOf(c *live.Conversation) (session.Machine, error) {
 	if c.State.Config == nil {
-		return session.Machine{}, c.noWindow()
+		return session.Machine{}, noWindow(c)
 	}
 	return session.NewMachine(*c.State.Config)
 }
 
-func (c *conversation) noWindow() error {
+func noWindow(c *live.Conversation) error {
 	return store.Invalid("window", "none of session "+c.ID, "one that was set (Session.SetWindow; dbctl watch --total N --once)")
 }
 
 // configure starts anew with a changed window.
 func (w *Watcher) configure(ctx context.Context) error {
-	return w.c.exclusively(ctx, func() (err error) {
+	return w.c.Exclusively(ctx, func() (err error) {
 		if w.c.State.Config == nil {
 			return nil // Step rests
 		}
-		w.machine, err = w.c.machine()
+		w.machine, err = machineOf(w.c)
 		return err
 	})
 }
@@ -99,7 +99,7 @@ func (w *Watcher) Events() <-chan session.Event { return w.events }
 
 // Stats tells where the watcher stands.
 func (w *Watcher) Stats(ctx context.Context) (out session.WatchStats, err error) {
-	err = w.c.exclusively(ctx, func() error {
+	err = w.c.Exclusively(ctx, func() error {
 		out = session.WatchStats{
 			Limits: w.machine.Thresholds(), Phase: w.machine.Phase(), Counters: w.machine.Counters(), Actual: w.c.Tokens(),
 			Analysis: w.c.Window().Analyse(), Dropped: w.dropped.Load(),
@@ -130,7 +130,7 @@ func (w *Watcher) running() bool {
 
 // Plan says what a pass would do at that time, and changes nothing.
 func (w *Watcher) Plan(ctx context.Context, now time.Time) (p session.Plan, err error) {
-	err = w.c.exclusively(ctx, func() error {
+	err = w.c.Exclusively(ctx, func() error {
 		p, err = w.plan(now)
 		return err
 	})
@@ -139,7 +139,7 @@ func (w *Watcher) Plan(ctx context.Context, now time.Time) (p session.Plan, err 
 
 func (w *Watcher) plan(now time.Time) (session.Plan, error) {
 	if w.c.State.Config == nil {
-		return session.Plan{}, w.c.noWindow()
+		return session.Plan{}, noWindow(w.c)
 	}
 	return w.c.Window().Plan(now)
 }
@@ -154,17 +154,17 @@ func (w *Watcher) Apply(ctx context.Context, p session.Plan) (info session.PassI
 		}
 		return nil
 	}
-	err = w.c.exclusively(ctx, func() error {
+	err = w.c.Exclusively(ctx, func() error {
 		forms = w.c.FormsOf(p)
 		return same()
 	})
 	if err != nil {
 		return info, err
 	}
-	if forms, err = w.c.makeForms(ctx, forms, w.c.db.opts.Summarizer); err != nil {
+	if forms, err = w.c.MakeForms(ctx, forms, w.s.db.opts.Summarizer); err != nil {
 		return info, err
 	}
-	err = w.c.exclusively(ctx, func() error {
+	err = w.c.Exclusively(ctx, func() error {
 		if err := same(); err != nil {
 			return err
 		}
@@ -179,20 +179,20 @@ func (w *Watcher) apply(ctx context.Context, p session.Plan, forms []talk.Form) 
 	ch := c.Begin()
 	items, err := c.CarryOut(ch, p, forms)
 	if err != nil {
-		c.loaded = false
+		c.Discard()
 		return session.PassInfo{}, err
 	}
 	row := talk.PassRow{Kind: session.PassWatcher, Items: items}
-	c.Number(ch, &row, c.db.opts.Clock(), w.s.actor)
+	c.Number(ch, &row, w.s.db.opts.Clock(), w.s.actor)
 	leaf := manifest.Record{Type: manifest.TypePass, Reason: "headroom", Action: fmt.Sprintf("pass %d: %d compacted, %d tokens freed", row.Number, len(items), row.Freed())}
-	return row.Info(), c.commit(ctx, w.s, ch, leaf)
+	return row.Info(), c.Commit(ctx, w.s.actor, ch, leaf)
 }
 
 // Step looks at the window once: it warns, plans and compacts as the limits say, and gives the events.
 func (w *Watcher) Step(ctx context.Context, now time.Time) ([]session.Event, error) {
 	var move session.Move
 	var events []session.Event
-	err := w.c.exclusively(ctx, func() error {
+	err := w.c.Exclusively(ctx, func() error {
 		if w.c.State.Config == nil {
 			return nil
 		}
@@ -204,7 +204,7 @@ func (w *Watcher) Step(ctx context.Context, now time.Time) ([]session.Event, err
 	}
 	out, err := w.act(ctx, now, move)
 	// The answer must reach the machine even when the context has ended, or it would rest for ever.
-	doneErr := w.c.exclusively(context.WithoutCancel(ctx), func() error {
+	doneErr := w.c.Exclusively(context.WithoutCancel(ctx), func() error {
 		var more []session.Event
 		if out.Applied {
 			out.Actual = w.c.Tokens()
@@ -242,11 +242,11 @@ func (w *Watcher) act(ctx context.Context, now time.Time, move session.Move) (ou
 
 // actAtOnce plans and applies in one go. No summariser is asked: turns that come in wait for it.
 func (w *Watcher) actAtOnce(ctx context.Context, now time.Time) (p session.Plan, info session.PassInfo, err error) {
-	err = w.c.exclusively(ctx, func() (err error) {
+	err = w.c.Exclusively(ctx, func() (err error) {
 		if p, err = w.plan(now); err != nil || p.Blocked != "" {
 			return err
 		}
-		forms, err := w.c.makeForms(ctx, w.c.FormsOf(p), nil)
+		forms, err := w.c.MakeForms(ctx, w.c.FormsOf(p), nil)
 		if err != nil {
 			return err
 		}
@@ -266,7 +266,7 @@ func (w *Watcher) publish(ctx context.Context, events []session.Event) error {
 		default:
 			w.dropped.Add(1)
 		}
-		if e.Kind == session.EventApplied || e.Kind == session.EventUndone || w.c.db.opts.ReadOnly {
+		if e.Kind == session.EventApplied || e.Kind == session.EventUndone || w.s.db.opts.ReadOnly {
 			continue
 		}
 		errs = append(errs, w.s.emit(ctx, &manifest.Record{
@@ -278,7 +278,7 @@ func (w *Watcher) publish(ctx context.Context, events []session.Event) error {
 }
 
 func (w *Watcher) expanded(ctx context.Context) {
-	_ = w.c.exclusively(ctx, func() error {
+	_ = w.c.Exclusively(ctx, func() error {
 		w.machine = w.machine.Expanded()
 		return nil
 	})
@@ -286,8 +286,8 @@ func (w *Watcher) expanded(ctx context.Context) {
 
 func (w *Watcher) undone(ctx context.Context, pass uint64) error {
 	var e session.Event
-	err := w.c.exclusively(ctx, func() error {
-		w.machine, e = w.machine.Undone(w.c.db.opts.Clock(), pass, w.c.Tokens())
+	err := w.c.Exclusively(ctx, func() error {
+		w.machine, e = w.machine.Undone(w.s.db.opts.Clock(), pass, w.c.Tokens())
 		return nil
 	})
 	return errors.Join(err, w.publish(ctx, []session.Event{e}))
@@ -338,12 +338,12 @@ func (w *Watcher) run(ctx context.Context, done chan struct{}) {
 		case <-w.signal:
 		case <-tick.C:
 		}
-		_, err := w.Step(ctx, w.c.db.opts.Clock())
+		_, err := w.Step(ctx, w.s.db.opts.Clock())
 		if errors.Is(err, ErrClosed) {
 			return // Start after Close: nobody would stop it
 		}
 		if err != nil && ctx.Err() == nil {
-			w.c.db.opts.Logger.Warn("watcher", "session", w.c.ID, "error", err)
+			w.s.db.opts.Logger.Warn("watcher", "session", w.c.ID, "error", err)
 		}
 		if w.armed(ctx) {
 			tick.Reset(watchTick)
@@ -353,26 +353,25 @@ func (w *Watcher) run(ctx context.Context, done chan struct{}) {
 
 // armed says whether to look again without a commit.
 func (w *Watcher) armed(ctx context.Context) (yes bool) {
-	_ = w.c.exclusively(ctx, func() error {
+	_ = w.c.Exclusively(ctx, func() error {
 		yes = w.machine.Phase() != session.Idle
 		return nil
 	})
 	return yes
 }
 
-// wake tells the background that something was committed; signals that wait are one.
-func (c *conversation) wake() {
-	if w := c.watch.Load(); w != nil {
-		select {
-		case w.signal <- struct{}{}:
-		default:
-		}
+// wake tells the background work that something was committed. Signals that wait are merged into one.
+func (w *Watcher) wake() {
+	select {
+	case w.signal <- struct{}{}:
+	default:
 	}
 }
 
-// stopWatchers ends all background work.
-func (db *DB) stopWatchers() {
-	for _, w := range db.talks.watchers() {
-		w.Stop()
+// watcherOf returns the watcher of a session; nil: none.
+func watcherOf(c *live.Conversation) *Watcher {
+	if w := c.Watcher(); w != nil {
+		return w.Value.(*Watcher)
 	}
+	return nil
 }

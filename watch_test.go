@@ -78,9 +78,9 @@ func (k *randomTalk) countedRight(ctx context.Context, w *Watcher) {
 	win, err := k.chat.Window(ctx)
 	require.NoError(k.t, err)
 	require.Equal(k.t, win.Tokens, st.Actual)
-	conv, err := k.chat.talk()
+	conv, err := k.chat.conversation()
 	require.NoError(k.t, err)
-	require.NoError(k.t, conv.exclusively(ctx, func() error {
+	require.NoError(k.t, conv.Exclusively(ctx, func() error {
 		followed := conv.MakeWindow().Sections
 		conv.Inside.At = 0
 		require.Equal(k.t, conv.MakeWindow().Sections, followed)
@@ -510,7 +510,7 @@ func TestWatchWhenContextsEnd(t *testing.T) {
 		err := chat.SetWindow(endAfter(n), cfg)
 		_, headErr := db.store.Head(ctx) // nothing is on its way
 		require.NoError(t, headErr)
-		require.NoError(t, w.c.exclusively(ctx, func() error {
+		require.NoError(t, w.c.Exclusively(ctx, func() error {
 			require.Equal(t, w.c.State.Config.Total, w.machine.Thresholds().Total, "%d: %v", n, err)
 			return nil
 		}))

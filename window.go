@@ -10,6 +10,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/budget"
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/live"
 	"github.com/ctxpage/ctxpage/internal/shown"
 	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -32,9 +33,9 @@ func (a *assembling) candidates(ctx context.Context, q store.CandidateQuery) (er
 	if err := store.CheckID("session", a.q.Session); err != nil {
 		return err
 	}
-	conv := a.s.db.conversation(a.s.name, a.q.Session)
-	return conv.exclusively(ctx, func() error {
-		if err := conv.there(ctx); err != nil {
+	conv := a.s.db.sessions.Of(a.s.name, a.q.Session)
+	return conv.Exclusively(ctx, func() error {
+		if err := conv.Exists(ctx); err != nil {
 			return err
 		}
 		if a.cands, err = a.s.db.store.Candidates(ctx, q); err == nil && a.q.AsOf == 0 {
@@ -44,19 +45,8 @@ func (a *assembling) candidates(ctx context.Context, q store.CandidateQuery) (er
 	})
 }
 
-// there refuses a session that nobody has begun: a context without the conversation it was asked for misleads.
-func (c *conversation) there(ctx context.Context) error {
-	if len(c.Blocks) > 0 || c.State.Created != 0 {
-		return nil
-	}
-	if err := c.db.readable(ctx, c.Scope); err != nil { // a damaged row may hide the turns
-		return err
-	}
-	return fmt.Errorf("%w: scope %s has no session %q; append its first turn or set its window first", ErrNotFound, c.Scope, c.ID)
-}
-
 // turnsIn takes in what a context needs of the session.
-func (a *assembling) turnsIn(c *conversation) {
+func (a *assembling) turnsIn(c *live.Conversation) {
 	q := talk.Question{
 		Budget: a.q.Budget, Kinds: a.q.Kinds, Now: codec.Micros(a.now), NoRoom: string(budget.ReasonBudget), Hidden: string(triage.Masked), Hits: a.cands.Hits,
 	}

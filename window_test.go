@@ -13,6 +13,7 @@ import (
 	"github.com/ctxpage/ctxpage/budget"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/live"
 	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -101,9 +102,9 @@ func (e *entered) compare(ctx context.Context, t *testing.T, k *randomTalk) {
 	}))
 	all := &everyTurn{assembling: &assembling{s: s, q: q, now: a.now, cands: a.cands, room: a.room}}
 	all.cands.Hits, all.cands.Excluded = slices.Clone(a.cands.Hits), slices.Clone(a.cands.Excluded)
-	conv, err := k.chat.talk()
+	conv, err := k.chat.conversation()
 	require.NoError(t, err)
-	require.NoError(t, conv.exclusively(ctx, func() error {
+	require.NoError(t, conv.Exclusively(ctx, func() error {
 		all.turnsIn(conv)
 		return nil
 	}))
@@ -148,7 +149,7 @@ type everyTurn struct {
 	talkSeq int64
 }
 
-func (a *everyTurn) turnsIn(c *conversation) {
+func (a *everyTurn) turnsIn(c *live.Conversation) {
 	a.turnOf, a.turns = make(map[uint64]int, len(c.Blocks)), make([]talk.TurnIn, 0, len(c.Blocks))
 	for i := range c.Blocks {
 		b := &c.Blocks[i]

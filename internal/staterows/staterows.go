@@ -1,0 +1,55 @@
+// Package staterows reads and changes the state rows that the pipeline keeps in a store: the rows of sessions, directives,
+// recorded directories and file roots. A change of a row is a loop: read the row, decide, commit on the condition that the
+// row is unchanged. Walk is the read of many rows, Retry is the loop.
+package staterows
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Walk calls fn for every state row whose key begins with prefix, in the order of the keys. It stops at the first error.
+func Walk(ctx context.Context, st store.Store, prefix string, fn func(store.StateRow) error) error {
+	for cursor := ""; ; {
+		page, err := st.Scan(ctx, store.ScanQuery{What: store.ScanState, Prefix: prefix, Cursor: cursor, Limit: 4096})
+		if err != nil {
+			return err
+		}
+		for _, r := range page.State {
+			if err := fn(r); err != nil {
+				return err
+			}
+		}
+		if cursor = page.Next; cursor == "" {
+			return nil
+		}
+	}
+}
+
+// tries is how often a change is tried while other writers win. A caller that appends a turn must not fail because another
+// process is busy. A hundred tries take about a second.
+const tries = 100
+
+// Retry calls fn until it returns something other than a conflict, at most a hundred times. fn must read the rows that it
+// decides on at every call.
+//
+// Retry waits after each conflict, longer each time and for a random time: a writer that is nearer to the store would
+// otherwise win every round, and two writers that wait equally long would collide again. The random wait decides when a
+// change is tried, never what is written, so answers stay deterministic.
+func Retry(ctx context.Context, fn func() error) error {
+	for try := 1; ; try++ {
+		err := fn()
+		if !errors.Is(err, store.ErrConflict) || try == tries {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(rand.N(time.Duration(min(try, 20)) * time.Millisecond)):
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package ctxpage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/internal/freshness"
+	"github.com/ctxpage/ctxpage/internal/live"
+	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/source"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Open opens the database at path, creating it unless Options say otherwise: path itself, path-wal/, path-manifest/
+// and path.lock. One process has a database open for writing at a time; a second gets a *LockedError. After an
+// unclean end the log is replayed: every acknowledged commit is there, nothing half done is. With Options.Store no file is
+// opened.
+//
+// Errors: ErrLocked, ErrNewerFormat, ErrCorrupt, ErrNotExist, ErrNotDatabase, ErrInvalid, or what the file system said.
+//
+// Without Options.Evaluator the commit gate believes the verdicts that callers of Commit pass.
+func Open(path string, opts Options) (db *DB, err error) {
+	opts, err = opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if err := store.CheckClock(opts.Clock()); err != nil {
+		return nil, err
+	}
+	if opts.Store == nil {
+		if path, err = filepath.Abs(path); err != nil {
+			return nil, fmt.Errorf("ctxpage: open: %w", err)
+		}
+	}
+	d := &DB{path: path, opts: opts, lexer: lexical.NewAnalyzer(), steps: make(chan struct{}, 1)}
+	defer func() {
+		if err == nil {
+			return
+		}
+		db = nil
+		if opts.Store != nil {
+			d.store = nil // still the caller's
+		}
+		d.closeAll()
+	}()
+	if err := d.openStore(); err != nil {
+		return nil, err
+	}
+	if err := d.openSources(); err != nil {
+		return nil, err
+	}
+	d.startRefresh()
+	return d, nil
+}
+
+func (db *DB) openStore() (err error) {
+	if db.store = db.opts.Store; db.store == nil {
+		if db.store, err = db.openFiles(); err != nil {
+			return err
+		}
+	}
+	db.table = newPageTable(db.store, db.opts.WorkingSet)
+	db.vectors.By, db.vectors.Store = db.opts.Embedder, db.store
+	db.vectors.Unkept = func(err error) { db.opts.Logger.Warn("vectors were not stored", "error", err) }
+	db.sessions = live.NewSessions(live.Host{
+		Store: db.store, Counter: db.opts.Counter, Clock: db.opts.Clock, NewID: db.newID, Logger: db.opts.Logger, ReadOnly: db.opts.ReadOnly,
+		Texts: db.texts, Shorten: db.shorten,
+		MakePut: func(a Artefact) (store.Put, error) { return db.makePut(a, store.Validator{}) },
+	})
+	info, err := db.store.Info(context.Background())
+	db.secret, db.fence = info.Secret, info.ID
+	return err
+}
+
+// openFiles opens the store that a database has unless Options bring another one.
+func (db *DB) openFiles() (Store, error) {
+	audit := store.Written
+	if db.opts.Audit == AuditSync {
+		audit = store.Synced
+	}
+	st, err := filestore.Open(filestore.Options{
+		Path: db.path, ReadOnly: db.opts.ReadOnly, MustExist: db.opts.MustExist, LockWait: db.opts.LockTimeout, Audit: audit,
+		FS: db.opts.fs, Now: db.opts.Clock, Rand: db.opts.Rand, Logger: db.opts.Logger, Analyzer: db.lexer,
+		NoSync: db.opts.noSync, Trust: db.opts.trust, Blind: db.opts.blind, Segment: db.opts.segment, Rotate: db.opts.rotate, Hook: db.opts.hook, State: StateKinds(),
+	})
+	if err != nil {
+		return nil, err // and no Store around a nil pointer
+	}
+	return st, nil
+}
+
+func (db *DB) openSources() error {
+	files := freshness.NewFiles(MaxText, db.opts.Clock)
+	for _, r := range db.opts.FileRoots {
+		if err := checkFileRoot("Options.FileRoots", r); err != nil {
+			return err
+		}
+		if err := files.AddRoot(r); err != nil {
+			return err
+		}
+	}
+	if db.opts.RecordedRoots {
+		roots, err := db.FileRoots(context.Background())
+		if err != nil {
+			return err
+		}
+		for _, r := range roots {
+			if err := files.AddRoot(r); err != nil {
+				return err
+			}
+		}
+	}
+	sources := map[string]source.Source{"file": files}
+	for scheme, src := range db.opts.Sources {
+		sources[scheme] = src
+	}
+	db.checker = freshness.New(freshness.Host{
+		Store: db.store, Files: files, Sources: sources, Clock: db.opts.Clock, Timeout: db.opts.SourceTimeout, ReadOnly: db.opts.ReadOnly,
+		Logger: db.opts.Logger, Write: db.writeFetched, Read: db.readCopied,
+	})
+	return nil
+}
+
+// Close ends the database: the log is applied and closed with a mark that says the end was clean. Transactions that
+// are still open are lost, as after a Rollback. The first call tells what failed; a later one, or one beside it, waits
+// until the database is closed and gives nil.
+func (db *DB) Close() (err error) {
+	db.closing.Do(func() { err = db.closeAll() })
+	return err
+}
+
+func (db *DB) closeAll() error {
+	var errs []error
+	db.refresher.Stop()
+	if db.sessions != nil {
+		db.sessions.StopWatchers()
+	}
+	if db.store != nil {
+		errs = append(errs, db.store.Close())
+	}
+	return errors.Join(errs...)
+}

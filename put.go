@@ -1,0 +1,298 @@
+package ctxpage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// whole refuses to commit a part of what was meant.
+func (tx *Txn) whole() error {
+	if tx.failed != nil {
+		return fmt.Errorf("%w: %w; roll back, and begin again without it or with what it needs", ErrTxnFailed, tx.failed)
+	}
+	return tx.supersedesNothing()
+}
+
+// fails remembers that a write failed, and gives the error on.
+func (tx *Txn) fails(err error) error {
+	if tx.failed == nil {
+		tx.failed = err
+	}
+	return err
+}
+
+// Put writes an artefact; only this transaction sees it until Commit. With a Source the text is fetched now; a text that
+// is given beside it must be the one that is fetched. An error of Put, or of Delete but ErrNotFound, ends what the
+// transaction is good for: its Commit is then refused with ErrTxnFailed.
+// In a speculative transaction the provenance is at most Validated, whatever the artefact asks for, and a system
+// artefact is refused: what the model reads as instructions comes from the host.
+func (tx *Txn) Put(ctx context.Context, a Artefact) error {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.state == txnDone {
+		return ErrTxnDone
+	}
+	put, err := tx.makePut(ctx, a)
+	if err != nil {
+		return tx.fails(err)
+	}
+	tx.asDraft(&put)
+	return tx.fails(tx.add(ctx, put))
+}
+
+func (tx *Txn) makePut(ctx context.Context, a Artefact) (store.Put, error) {
+	if err := checkPut(&a); err != nil {
+		return store.Put{}, err
+	}
+	if err := checkReserved("id", a.ID); err != nil {
+		return store.Put{}, err
+	}
+	if a.Provenance == HumanVerified && !tx.s.gated { // of a gated handle mayClaim refuses it
+		return store.Put{}, fmt.Errorf("%w: %s: human-verified comes from DB.PutVerified or an approval, not from a scope", ErrProvenance, a.ID)
+	}
+	claimed := a.Provenance
+	a.KindDefaults()
+	if !tx.managed {
+		if err := tx.s.mayDraft(ctx, &a, claimed); err != nil {
+			return store.Put{}, err
+		}
+		if a.Kind == KindSystem || a.Role == "system" || a.Role == store.RoleDeveloper {
+			return store.Put{}, fmt.Errorf("%w: %s: a speculative write cannot be of kind or role system", ErrProvenance, a.ID)
+		}
+		a.Provenance = speculative(a.Provenance)
+	}
+	if err := tx.supersedable(ctx, &a); err != nil {
+		return store.Put{}, err
+	}
+	if a.TTL > 0 {
+		a.ExpiresAt, a.TTL = tx.s.db.opts.Clock().Add(a.TTL), 0
+		if y := a.ExpiresAt.UTC().Year(); y < 1 || y > 9999 {
+			return store.Put{}, store.Invalid("ttl", fmt.Sprintf("an expiry in the year %d", y), "one up to the year 9999")
+		}
+	}
+	if err := tx.derive(ctx, &a); err != nil {
+		return store.Put{}, err
+	}
+	v, err := tx.s.content(ctx, &a)
+	if err != nil {
+		return store.Put{}, err
+	}
+	return tx.s.db.makePut(a, v)
+}
+
+// supersedable notes which of the artefacts that a write supersedes the scope has never had: what was deleted counts, and so
+// does what the artefact said before. They may be put later in the transaction.
+func (tx *Txn) supersedable(ctx context.Context, a *Artefact) error {
+	for _, id := range a.Supersedes {
+		_, err := tx.s.db.store.Resolve(ctx, tx.s.chain[:1], Ref{ID: id})
+		if errors.Is(err, ErrNotFound) {
+			_, err = tx.s.db.store.Scan(ctx, store.ScanQuery{What: store.ScanHistory, Scopes: tx.s.chain[:1], ID: id, Limit: 1})
+		}
+		if errors.Is(err, ErrNotFound) && !tx.s.supersededBefore(ctx, a.ID, id) {
+			set(&tx.unknown, id, true)
+		} else if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrGone) {
+			return err
+		}
+	}
+	return nil
+}
+
+// supersedesNothing refuses to supersede what the scope has never had and the transaction does not put: a wrong name would
+// leave the old text where it is, beside the new one.
+func (tx *Txn) supersedesNothing() error {
+	if len(tx.unknown) == 0 {
+		return nil
+	}
+	for _, by := range tx.order {
+		for _, id := range tx.writes[by].Artefact.Supersedes {
+			if tx.unknown[id] && tx.writes[id] == nil {
+				return store.InvalidMissing(ErrNotFound, "supersedes", strconv.Quote(id)+", which scope "+tx.s.name+" has never had",
+					"ids of artefacts of the scope itself; put them first, or leave them out of "+strconv.Quote(by))
+			}
+		}
+	}
+	return nil
+}
+
+// supersededBefore says whether the current version of an artefact names another one already: it may be put again.
+func (s *Scope) supersededBefore(ctx context.Context, id, other string) bool {
+	page, err := s.db.store.Scan(ctx, store.ScanQuery{What: store.ScanHistory, Scopes: s.chain[:1], ID: id, Limit: 1})
+	return err == nil && len(page.Heads) > 0 && slices.Contains(page.Heads[0].Supersedes, other)
+}
+
+// speculative is what a write of an agent is worth once the gate let it pass.
+func speculative(p Provenance) Provenance {
+	return min(p, Validated)
+}
+
+// derive fixes the versions of the parents, and takes over the lowest trust among them. Parents must be visible here,
+// so the artefact's scope is the narrowest of all.
+func (tx *Txn) derive(ctx context.Context, a *Artefact) error {
+	if len(a.DerivedFrom) == 0 {
+		return nil
+	}
+	a.DerivedFrom = slices.Clone(a.DerivedFrom)
+	for i := range a.DerivedFrom {
+		r := &a.DerivedFrom[i]
+		l, err := tx.s.db.store.Resolve(ctx, tx.s.chain, *r)
+		if err != nil {
+			return fmt.Errorf("derived_from %s: %w", r, err)
+		}
+		r.Scope, r.Version = l.Scope, l.Version
+		loaded, err := tx.s.db.store.Load(ctx, tx.s.chain, l.Pages[:1], store.WantHead)
+		if err != nil {
+			return err
+		}
+		if loaded[0].Err != nil {
+			return loaded[0].Err
+		}
+		a.Provenance = min(a.Provenance, loaded[0].Head.Provenance)
+	}
+	return nil
+}
+
+// content fetches what has a source, and says what the source is recognised by. A text that is given beside it must be
+// what the source holds, as one that was read back is: the first read would replace another.
+func (s *Scope) content(ctx context.Context, a *Artefact) (store.Validator, error) {
+	if a.Source == "" {
+		return store.Validator{}, nil
+	}
+	if err := s.view.Known(a.Source); err != nil {
+		return store.Validator{}, err
+	}
+	given := a.Text != "" || len(a.Parts) > 0
+	f, err := s.view.Fetch(ctx, a.Source)
+	if err != nil && given {
+		return store.Validator{}, fmt.Errorf("%s: text beside a source must be what the source holds; leave one of them out: %w", a.ID, err)
+	}
+	if err != nil {
+		return store.Validator{}, err
+	}
+	if f.Trust != 0 {
+		a.Provenance = min(a.Provenance, f.Trust)
+	}
+	if given {
+		text, _ := joinParts(a.Parts)
+		if a.Text+text != f.Text {
+			return store.Validator{}, store.Invalid("text", fmt.Sprintf("one beside source %s, which holds another", strconv.Quote(a.Source)), "text or source: with a source the text is fetched from there")
+		}
+	} else {
+		a.Text = f.Text
+	}
+	if a.CurrentAsOf.IsZero() {
+		a.CurrentAsOf = f.AsOf
+	}
+	return f.Validator, nil
+}
+
+func (tx *Txn) add(ctx context.Context, put store.Put) error {
+	id := put.Artefact.ID
+	bytes := tx.bytes + putBytes(&put) - putBytes(tx.writes[id])
+	if bytes > MaxTxnBytes {
+		return store.Invalid("transaction", fmt.Sprintf("%d bytes", bytes), fmt.Sprintf("at most %d; write in several", MaxTxnBytes))
+	}
+	if tx.writes[id] == nil && !tx.drop[id] && len(tx.writes)+len(tx.drop) >= MaxTxnWrites {
+		return store.Invalid("transaction", fmt.Sprintf("more than %d artefacts", MaxTxnWrites), "fewer; write in several")
+	}
+	if tx.replaced.Leads(put.Artefact.Supersedes, id, tx.writes) {
+		return store.Invalid("supersedes", fmt.Sprintf("%q and another artefact of this transaction, each in place of the other", id), "one of them to stay")
+	}
+	if err := tx.expecting(ctx, id); err != nil {
+		return err
+	}
+	if tx.writes[id] == nil {
+		tx.order = append(tx.order, id)
+	}
+	delete(tx.drop, id)
+	tx.replaced.Forget(tx.writes[id])
+	tx.replaced.Note(&put)
+	tx.writes[id], tx.bytes = &put, bytes
+	return nil
+}
+
+// putBytes are the bytes of text of a put; none for nil.
+func putBytes(p *store.Put) (n int) {
+	if p != nil {
+		for i := range p.Pages {
+			n += len(p.Pages[i].Text)
+		}
+	}
+	return n
+}
+
+// expecting notes the version a speculative write replaces, if no read has noted it before. A host-vouched blind put
+// expects nothing: the last one wins, and every one makes a version.
+func (tx *Txn) expecting(ctx context.Context, id string) error {
+	if _, ok := tx.expect[id]; ok || tx.managed {
+		return nil
+	}
+	l, err := tx.s.db.store.Resolve(ctx, tx.s.chain[:1], Ref{ID: id})
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	if err != nil {
+		l.LSN = 0
+	}
+	set(&tx.expect, id, l.LSN)
+	return nil
+}
+
+// Delete writes a tombstone for an artefact of the scope. ErrNotFound when there is none: then what was asked for holds
+// already, and the transaction is as good as before.
+func (tx *Txn) Delete(ctx context.Context, id string) error {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.state == txnDone {
+		return ErrTxnDone
+	}
+	err := tx.remove(ctx, id)
+	if errors.Is(err, ErrNotFound) {
+		return err
+	}
+	return tx.fails(err)
+}
+
+func (tx *Txn) remove(ctx context.Context, id string) error {
+	if err := store.CheckID("id", id); err != nil {
+		return err
+	}
+	if err := checkReserved("id", id); err != nil {
+		return err
+	}
+	_, err := tx.s.db.store.Resolve(ctx, tx.s.chain[:1], Ref{ID: id})
+	if err != nil && (tx.writes[id] == nil || !errors.Is(err, ErrNotFound)) {
+		return err
+	}
+	if err := tx.s.mayReplace(ctx, id); err != nil {
+		return err
+	}
+	if err := tx.expecting(ctx, id); err != nil {
+		return err
+	}
+	if tx.writes[id] == nil && !tx.drop[id] && len(tx.writes)+len(tx.drop) >= MaxTxnWrites {
+		return store.Invalid("transaction", fmt.Sprintf("more than %d artefacts", MaxTxnWrites), "fewer; write in several")
+	}
+	if tx.writes[id] != nil {
+		tx.bytes -= putBytes(tx.writes[id])
+		tx.replaced.Forget(tx.writes[id])
+		delete(tx.writes, id)
+		tx.order = slices.DeleteFunc(tx.order, func(x string) bool { return x == id })
+	}
+	if err == nil {
+		set(&tx.drop, id, true)
+	}
+	return nil
+}
+
+// asDraft makes a write of a gated handle scratch, and remembers what it is worth once the gate let it pass.
+func (tx *Txn) asDraft(p *store.Put) {
+	if tx.s.gated {
+		set(&tx.worth, p.Artefact.ID, p.Artefact.Provenance)
+		p.Artefact.Provenance = Scratch
+	}
+}
