@@ -293,7 +293,7 @@ func TestSameID(t *testing.T) {
 func TestCloseBeside(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	for round := range 4 {
+	for round := range 32 {
 		path := dbtest.CheckedMemoryPath[store.Problem](t, openChecked)
 		db := openTest(t, path, Options{WorkingSet: int64(round%2) - 1})
 		s := db.Scope("acme")
@@ -338,6 +338,7 @@ func TestCloseBeside(t *testing.T) {
 					if n == 0 {
 						started <- struct{}{}
 					}
+					time.Sleep(100 * time.Microsecond) // or those that only read memory keep all processors from those that wait for a disk
 				}
 			})
 		}()

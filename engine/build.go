@@ -90,7 +90,7 @@ func (s *Engine) analyse(p *Commit) {
 
 // builtBytes of text in one commit are much: its pages are inverted one after the other while the log syncs. An analysis
 // takes up to twelve times its text, and all of them would wait for the installer at once.
-const builtBytes = 1 << 20
+const builtBytes = 256 << 10
 
 func (s *Engine) buildIndex(heads []headRecord) *lexical.Built {
 	b := &lexical.Built{}

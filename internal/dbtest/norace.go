@@ -1,0 +1,6 @@
+//go:build !race
+
+package dbtest
+
+// Race: see race.go.
+const Race = false
