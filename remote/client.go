@@ -30,6 +30,7 @@ type ClientOptions struct {
 
 	protocol [2]int // of a test: the range it says it speaks
 	peer     func(*net.UnixConn) (peerID, error)
+	dial     func(ctx context.Context) (net.Conn, error) // of a test: connects without a socket
 }
 
 func (o ClientOptions) withDefaults() (ClientOptions, error) {
@@ -126,6 +127,9 @@ func (e *dialError) Unwrap() error { return e.error }
 
 // dialer connects to the socket, and talks to processes of this user only.
 func dialer(path string, opts ClientOptions) func(context.Context) (net.Conn, error) {
+	if opts.dial != nil {
+		return opts.dial
+	}
 	var d net.Dialer
 	return func(ctx context.Context) (net.Conn, error) {
 		conn, err := d.DialContext(ctx, "unix", path)

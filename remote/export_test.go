@@ -38,3 +38,9 @@ func HTTPClient(path string) *http.Client {
 
 // Framed is a request.
 func Framed(b []byte) []byte { return framed(frameEnd, b) }
+
+// Through gives options of a client whose connections a test makes.
+func Through(o ClientOptions, dial func(context.Context) (net.Conn, error)) ClientOptions {
+	o.dial = dial
+	return o
+}
