@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,86 +15,148 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// levels are sizes of a disk. The least is the least on which anything can be stored: of a smaller one the log, the first
+// pages of the file and what puts leave to deletes are all.
+var levels = []int64{1024, 1536, 2560, 2752, 4608, 7680} // KiB
+
 // TestFullDiskLevels: at many sizes of disk a database fills it up alone. Whatever it acknowledged can be read, before
-// and after an unclean and a clean end; deletes and gc go through, and then puts do again, on the same disk.
+// and after an unclean and a clean end; deletes and gc go through, and then puts do again, on the same disk. In the control
+// puts leave nothing on the disk, and what they should leave it for does not go through.
 func TestFullDiskLevels(t *testing.T) {
-	ctx := context.Background()
 	dir, resize := smallDisk(t)
-	step := int64(1536 << 10)
-	for size := int64(1536 << 10); size <= 8<<20; size += step {
-		t.Run(fmt.Sprint(size>>10, " KiB"), func(t *testing.T) {
-			resize(size)
-			path := filepath.Join(dir, fmt.Sprint("agent-", size, ".ctx"))
-			t.Cleanup(func() {
-				for _, name := range []string{"", "-wal", "-manifest", ".lock"} {
-					require.NoError(t, os.RemoveAll(path+name))
-				}
-			})
-			db := openTest(t, path, Options{segment: 64 << 20})
-			t.Cleanup(func() { _ = db.Close() })
-			text := func(n int) string { return fmt.Sprint(n, strings.Repeat(" words of a longer text", 150)) }
-			stored := map[int]bool{}
-			var full error
-			for n := 0; full == nil; n++ {
-				if _, full = db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint("page-", n), Text: text(n)}); full == nil {
-					stored[n] = true
-				}
+	stored := func(size int64, greedy bool) (n int, err error) {
+		resize(size << 10)
+		l := &diskLevel{path: filepath.Join(dir, "agent.ctx"), greedy: greedy, stored: map[int]bool{}}
+		defer func() {
+			if l.db != nil {
+				_ = l.db.Close()
 			}
-			require.ErrorIs(t, full, ErrNoSpace)
-			require.NotErrorIs(t, full, ErrOutcomeUnknown)
-			readable := func() {
-				for n := range 200 {
-					if !stored[n] {
-						continue
-					}
-					got, err := textOf(db.Scope("acme"), fmt.Sprint("page-", n))
-					require.NoError(t, err)
-					require.Equal(t, text(n), got)
-				}
-			}
-			n := len(stored)
-			readable()
-			_ = db.inside().Engine.Fail(errors.New("killed")) // the end is not a clean one
-			require.Error(t, db.Close())
-			for _, end := range []string{"killed", "closed"} {
-				db = openTest(t, path, Options{segment: 64 << 20})
-				readable()
-				if end == "closed" {
-					break
-				}
-				require.NoError(t, db.Close())
-			}
-			for i := range n {
-				if i%2 == 0 && stored[i] {
-					require.NoError(t, db.Scope("acme").Delete(ctx, fmt.Sprint("page-", i)), "delete %d of %d", i, n)
-					delete(stored, i)
-				}
-			}
-			rep, err := db.GC(ctx, GCOptions{KeepFor: -1})
-			require.NoError(t, err)
-			require.Positive(t, rep.Dropped.Versions)
-			readable()
-			again := 0
-			for i := range max(1, n/8) {
-				if _, err := db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint("again-", i), Text: text(i)}); err != nil {
-					t.Logf("put %d of %d again: %v", i, n/8, err)
-					break
-				}
-				again++
-			}
-			t.Logf("%d stored, %d again", n, again)
-			if size >= 3<<20 { // of a smaller disk the log's reserve and the audit are most
-				require.Positive(t, again, "writes resume")
-			}
-			problems, err := db.Check(ctx, nil)
-			require.NoError(t, err)
-			require.Empty(t, problems)
-			require.NoError(t, db.Close())
-			for _, name := range []string{"", "-wal", "-manifest", ".lock"} {
-				require.NoError(t, os.RemoveAll(path+name))
-			}
-		})
+			names.Remove(l.path)
+		}()
+		err = l.run()
+		return l.filled, err
 	}
+	for _, size := range levels {
+		n, err := stored(size, false)
+		require.NoError(t, err, "%d KiB", size)
+		require.Positive(t, n)
+	}
+	_, err := stored(levels[0], true)
+	require.ErrorIs(t, err, ErrNoSpace, "the control")
+}
+
+// diskLevel is a database on a disk that it fills up.
+type diskLevel struct {
+	path   string
+	greedy bool // puts leave nothing to others
+	db     *DB
+	stored map[int]bool
+	filled int // how many were stored when it was full
+}
+
+func (l *diskLevel) open() (err error) {
+	l.db, err = Open(l.path, Options{segment: 64 << 20})
+	if err == nil {
+		l.db.inside().Options.Greedy = l.greedy
+	}
+	return err
+}
+
+func (l *diskLevel) text(n int) string {
+	return fmt.Sprint(n, strings.Repeat(" words of a longer text", 150))
+}
+
+func (l *diskLevel) put(id string, n int) error {
+	_, err := l.db.Scope("acme").Put(context.Background(), Artefact{ID: id, Text: l.text(n)})
+	return err
+}
+
+// readable says what of that which is stored cannot be read.
+func (l *diskLevel) readable() error {
+	for _, n := range slices.Sorted(maps.Keys(l.stored)) {
+		if n >= 200 { // reads are audited, and take space
+			break
+		}
+		got, err := textOf(l.db.Scope("acme"), fmt.Sprint("page-", n))
+		if err != nil || got != l.text(n) {
+			return fmt.Errorf("page-%d: %d bytes: %w", n, len(got), err)
+		}
+	}
+	return nil
+}
+
+func (l *diskLevel) run() error {
+	if err := l.open(); err != nil {
+		return err
+	}
+	var full error
+	for n := 0; full == nil; n++ {
+		if full = l.put(fmt.Sprint("page-", n), n); full == nil {
+			l.stored[n] = true
+		}
+	}
+	l.filled = len(l.stored)
+	if !errors.Is(full, ErrNoSpace) || errors.Is(full, ErrOutcomeUnknown) {
+		return fmt.Errorf("the last put: %w", full)
+	}
+	if err := l.readable(); err != nil {
+		return err
+	}
+	_ = l.db.inside().Engine.Fail(errors.New("killed")) // the end is not a clean one
+	if l.db.Close() == nil {
+		return errors.New("a killed database says it ended well")
+	}
+	for _, end := range []string{"killed", "closed"} {
+		err := l.open()
+		if err == nil {
+			err = l.readable()
+		}
+		if err == nil && end == "killed" {
+			err = l.db.Close()
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", end, err)
+		}
+	}
+	if err := l.makeRoom(); err != nil {
+		return err
+	}
+	return l.putAgain()
+}
+
+// makeRoom deletes every other page.
+func (l *diskLevel) makeRoom() error {
+	ctx := context.Background()
+	for n := 0; n < l.filled; n += 2 {
+		if err := l.db.Scope("acme").Delete(ctx, fmt.Sprint("page-", n)); err != nil {
+			return fmt.Errorf("delete %d of %d: %w", n, l.filled, err)
+		}
+		delete(l.stored, n)
+	}
+	rep, err := l.db.GC(ctx, GCOptions{KeepFor: -1})
+	if err == nil && rep.Dropped.Versions == 0 {
+		err = errors.New("nothing was dropped")
+	}
+	if err != nil {
+		return fmt.Errorf("gc: %w", err)
+	}
+	return l.readable()
+}
+
+// putAgain puts an eighth of what there was. A quarter of that must go through: deletes and gc leave audit, which stays.
+func (l *diskLevel) putAgain() error {
+	want, again, err := max(1, l.filled/8), 0, error(nil)
+	for ; again < want && err == nil; again++ {
+		err = l.put(fmt.Sprint("again-", again), again)
+	}
+	if again < want/4 || again == 1 && err != nil {
+		return fmt.Errorf("put %d of %d: %w", again, want, err)
+	}
+	problems, err := l.db.Check(context.Background(), nil)
+	if err == nil && len(problems) > 0 {
+		err = fmt.Errorf("check: %v", problems)
+	}
+	return errors.Join(err, l.db.Close())
 }
 
 // TestDiskFilledByAnother: another program fills the disk while the database is written to. Whatever was acknowledged can

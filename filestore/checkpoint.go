@@ -248,7 +248,7 @@ func (s *Store) cutLog(rep *store.JobReport) error {
 	rotate := s.log.Rotate
 	anew := s.squeeze == squeezeAnew && s.log.Size() > squeezeBytes
 	if anew {
-		rotate = s.rotateFull
+		rotate = s.log.RotateReserve
 	}
 	if anew || s.log.Size() > cmp.Or(s.opts.Rotate, rotateAfterBytes) {
 		if err := rotate(); err != nil && !errors.Is(err, wal.ErrFull) {

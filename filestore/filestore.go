@@ -75,6 +75,7 @@ type Options struct {
 	State     []store.StateKind       // what the pipeline says of its state rows
 	Trust     bool                    // tests: rows and texts are not compared with their digests
 	Blind     bool                    // tests: copies are not told from others
+	Greedy    bool                    // tests: puts leave no space to deletes and checkpoints
 }
 
 // Store is the embedded store: an engine over a log in segments and rows in bbolt.

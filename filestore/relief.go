@@ -84,15 +84,6 @@ func (s *Store) checkpointLocked(ctx context.Context) (store.JobReport, error) {
 	return rep, err
 }
 
-// rotateFull lets a log without space begin a new segment in the space of its reserve.
-func (s *Store) rotateFull() error {
-	const sealSpace = 4 << 10
-	if err := s.log.Shrink(sealSpace); err != nil {
-		return err
-	}
-	return s.log.Rotate()
-}
-
 // disk is what the engine asks of the disk under a store.
 type disk struct{ *Store }
 
@@ -130,7 +121,7 @@ func (s disk) NoSpace(err error, n int64) error {
 
 // space says whether a batch fits, as one of several under way.
 func (s *Store) space(puts bool, under int64) error {
-	if puts {
+	if puts && !s.opts.Greedy {
 		if free := freeBytes(filepath.Dir(s.opts.Path)); free >= 0 && free < amplySpace {
 			st := s.bolt.Stats()
 			inside := int64(st.FreePageN+st.PendingPageN) * int64(s.bolt.Info().PageSize)

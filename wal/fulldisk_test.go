@@ -89,6 +89,55 @@ func TestShrink(t *testing.T) {
 	require.NoError(t, l.Close(wal.KindMark, nil))
 }
 
+// TestRotateReserve: a log without a byte left on the disk begins a new segment in the space of its reserve, so that the old
+// one can go. Where that cannot be, it keeps its reserve. A crash at any operation loses nothing that was acknowledged. The
+// control gives the space back first and rotates then: the write of what is buffered takes it for the old segment.
+func TestRotateReserve(t *testing.T) {
+	full := func() (*faultfs.FS, *wal.Log) {
+		fsys := faultfs.New()
+		l, _, _ := mustOpen(t, options(fsys))
+		for range 10 {
+			commit(t, l, 100)
+		}
+		fsys.Limit(fsys.Used())
+		_, err := l.EnqueueReserve(wal.KindMark, body(l.Last()+1, 20))
+		require.NoError(t, err)
+		return fsys, l
+	}
+	_, l := full()
+	require.NoError(t, l.Shrink(64), "the control")
+	require.ErrorIs(t, l.Rotate(), wal.ErrFull, "the control")
+	n, err := l.DropBefore(l.Last())
+	require.NoError(t, err)
+	require.Zero(t, n)
+
+	fsys, l := full()
+	fsys.Inject(faultfs.Fault{Op: faultfs.OpCreate, Err: syscall.ENOSPC})
+	room := l.Unused()
+	require.ErrorIs(t, l.RotateReserve(), wal.ErrFull)
+	require.InDelta(t, room, l.Unused(), 256, "it has its reserve again")
+	require.NoError(t, l.RotateReserve())
+	n, err = l.DropBefore(l.Last() + 1)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	commit(t, l, 10)
+	require.NoError(t, l.Close(wal.KindMark, nil))
+
+	for n := 1; ; n++ {
+		fsys, l = full()
+		fsys.Inject(faultfs.Fault{N: n, Sticky: true, Err: errors.New("the power is gone")})
+		rerr := l.RotateReserve()
+		for seed := range uint64(5) {
+			_, _, recs := mustOpen(t, options(fsys.CrashClone(seed, 50)))
+			require.GreaterOrEqual(t, len(recs), 10, "operation %d, seed %d", n, seed)
+		}
+		if rerr == nil {
+			require.Greater(t, n, 5)
+			break
+		}
+	}
+}
+
 // TestCrashInPlace: a crash at every operation of a repair in place, on a disk that stays full, loses nothing that was
 // acknowledged; the next open repairs it. With the seal of a rotation behind which nothing was written, too.
 func TestCrashInPlace(t *testing.T) {

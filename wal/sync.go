@@ -222,6 +222,37 @@ func (l *Log) Rotate() error {
 	return l.rotate()
 }
 
+// RotateReserve is Rotate on a full disk: the new segment begins in the space of the reserve. After ErrFull the old one
+// has its reserve back.
+func (l *Log) RotateReserve() error {
+	<-l.lead
+	defer l.giveLead()
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	if err := l.flush(true); err != nil {
+		return err
+	}
+	// Nothing is buffered now: a write between here and the new segment would take the space for the old one.
+	if err := l.act.trim(sealSpace); err != nil {
+		return l.settle(err, nil)
+	}
+	err := l.rotateFlushed()
+	if errors.Is(err, ErrFull) {
+		if rerr := l.act.reserve(0); rerr != nil && !errors.Is(rerr, errNothingWritten) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.poison(rerr)
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.note()
+	}
+	return err
+}
+
+// sealSpace is what a segment that ends needs for its seal, bytes.
+const sealSpace = 4 << 10
+
 // rotate: lead and wmu are held. The order is what recovery relies on: the new segment is durable, header,
 // file and name, before the old one's last record and seal are; both are before the new one's first
 // record.
@@ -229,6 +260,11 @@ func (l *Log) rotate() error {
 	if err := l.flush(true); err != nil {
 		return err
 	}
+	return l.rotateFlushed()
+}
+
+// rotateFlushed is rotate behind its flush.
+func (l *Log) rotateFlushed() error {
 	if l.act.end == segHead {
 		return l.syncHere()
 	}
