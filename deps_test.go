@@ -38,7 +38,7 @@ var importMap = map[string]string{
 	"internal/codec":      "manifest",
 	"engine":              "internal/codec internal/listing internal/peek lexical manifest store",
 	"filestore":           "corrupt engine internal/codec internal/peek lexical manifest store wal",
-	"internal/peek":       "",
+	"internal/peek":       "store",
 	"internal/identity":   "store",
 	"internal/talk":       "internal/codec session store token",
 	"internal/staterows":  "store",

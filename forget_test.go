@@ -12,6 +12,8 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/engine"
 	"go.etcd.io/bbolt"
 )
 
@@ -198,7 +200,7 @@ func TestOutcomesAreBounded(t *testing.T) {
 	for range 2 {
 		_, err = db.Checkpoint(ctx)
 		require.NoError(t, err)
-		require.Equal(t, bounds.Outcomes, db.inside().Rows.Txn)
+		require.Equal(t, bounds.Outcomes, db.inside().Rows.Of(engine.TableTxn))
 		require.ErrorIs(t, put(used), ErrTxnExpired)
 		require.NoError(t, db.Close())
 		db = openTest(t, path, Options{noSync: true})

@@ -275,7 +275,7 @@ func TestVerifyGCControl(t *testing.T) {
 	require.Zero(t, gone)
 	_, err = verifyGC(db, 1)
 	require.Error(t, err, "an acknowledged commit is missing")
-	undo := db.inside().Engine.PeekGone(peek.Token{}, 1)
+	undo := peek.Engine.Gone(db.inside().Engine, 1)
 	problems, err := db.Check(ctx, nil)
 	require.NoError(t, err)
 	require.NotEmpty(t, problems, "the catalogue says that a page is gone, the file does not")

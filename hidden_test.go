@@ -24,7 +24,7 @@ import (
 func (e *editable) hidings() map[string]func(tx *bbolt.Tx) {
 	meta := func(tx *bbolt.Tx, n int) {
 		sys := tx.Bucket(names.Sys)
-		b, err := names.Recount(sys.Get(names.SysKey), func(r *engine.RowCounts) { r.Meta += n })
+		b, err := names.Recount(sys.Get(names.SysKey), engine.TableMeta, n)
 		require.NoError(e.t, err)
 		require.NoError(e.t, sys.Put(names.SysKey, b))
 	}
@@ -46,7 +46,7 @@ func (e *editable) hidings() map[string]func(tx *bbolt.Tx) {
 			b := tx.Bucket(names.Meta)
 			row, err := codec.Unseal('m', headKey(1, 1), slices.Clone(b.Get(headKey(1, 1))))
 			require.NoError(e.t, err)
-			row, err = engine.EditHead(peek.Token{}, row, func(h *store.Head, _ *uint32) {
+			row, err = peek.Engine.EditHead(row, func(h *store.Head, _ *uint32) {
 				h.Version, h.LSN, h.Deleted, h.Rows = 2, 2, true, nil
 			})
 			require.NoError(e.t, err)

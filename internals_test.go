@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"slices"
 
-	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/peek"
@@ -84,11 +83,11 @@ func (db *DB) ProvesText(num uint64, text string) bool {
 func (db *DB) inside() filestore.Inside { return db.store.(*filestore.Store).Peek(peek.Token{}) }
 
 // bounds are those of the engine.
-var bounds = engine.PeekBounds(peek.Token{})
+var bounds = peek.Engine.Bounds()
 
 // highest are the highest numbers of artefacts, pages and groups that were given.
 func (db *DB) highest() (n [3]uint64) {
-	n[0], n[1], n[2] = db.inside().Engine.PeekNumbers(peek.Token{})
+	n[0], n[1], n[2] = peek.Engine.Numbers(db.inside().Engine)
 	return n
 }
 

@@ -100,7 +100,7 @@ func (e *editable) head(id string, change func(h *store.Head, scope *uint32)) fu
 				key, found = slices.Clone(k), row
 			}
 		}
-		row, err := engine.EditHead(peek.Token{}, found, change)
+		row, err := peek.Engine.EditHead(found, change)
 		require.NoError(e.t, err)
 		require.NoError(e.t, meta.Put(key, codec.Seal('m', key, row)))
 	}
@@ -207,7 +207,7 @@ func TestAnEditedRowIsNotServed(t *testing.T) {
 			key := headKey(1, 1)
 			row, err := codec.Unseal('m', key, meta.Get(key))
 			require.NoError(e.t, err)
-			row, err = engine.EditAsOld(peek.Token{}, row, func(h *store.Head, _ *uint32) { h.Provenance = HumanVerified })
+			row, err = peek.Engine.EditAsOld(row, func(h *store.Head, _ *uint32) { h.Provenance = HumanVerified })
 			require.NoError(e.t, err)
 			require.NoError(e.t, meta.Put(key, codec.Seal('m', key, row)))
 		},
@@ -257,7 +257,7 @@ func TestAnEditedDeletionIsNotServed(t *testing.T) {
 	require.ErrorIs(t, err, ErrCorrupt)
 	db = e.edit(false, func(tx *bbolt.Tx) {
 		require.NoError(e.t, tx.Bucket(names.Meta).Delete(headKey(3, 2)))
-		b, err := names.Recount(tx.Bucket(names.Sys).Get(names.SysKey), func(n *engine.RowCounts) { n.Meta-- })
+		b, err := names.Recount(tx.Bucket(names.Sys).Get(names.SysKey), engine.TableMeta, -1)
 		require.NoError(e.t, err)
 		require.NoError(e.t, tx.Bucket(names.Sys).Put(names.SysKey, b))
 	})
@@ -276,7 +276,7 @@ func TestAnEditedDraftIsNotApproved(t *testing.T) {
 			key := ulid.MustParse(id)
 			row, err := codec.Unseal('d', key[:], tx.Bucket(names.Held).Get(key[:]))
 			require.NoError(e.t, err)
-			row, err = engine.EditHeld(peek.Token{}, row, change)
+			row, err = peek.Engine.EditHeld(row, change)
 			require.NoError(e.t, err)
 			require.NoError(e.t, tx.Bucket(names.Held).Put(key[:], codec.Seal('d', key[:], row)))
 		}
@@ -354,26 +354,26 @@ func TestAnEditedOutcomeIsNotGiven(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	e := &editable{t: t, dir: dir}
-	edited := func(change func(*engine.EditedOutcome)) func(tx *bbolt.Tx) {
+	edited := func(change func(*store.Outcome)) func(tx *bbolt.Tx) {
 		return func(tx *bbolt.Tx) {
 			b := tx.Bucket(names.Txn)
 			row, err := codec.Unseal('t', id[:], slices.Clone(b.Get(id[:])))
 			require.NoError(t, err)
-			row, err = engine.EditOutcome(peek.Token{}, row, change)
+			row, err = peek.Engine.EditOutcome(row, change)
 			require.NoError(t, err)
 			require.NoError(t, b.Put(id[:], codec.Seal('t', id[:], row)))
 		}
 	}
 	for name, change := range map[string]func(tx *bbolt.Tx){
 		"untouched": func(*bbolt.Tx) {},
-		"status":    edited(func(o *engine.EditedOutcome) { o.Status = store.StatusHeld }),
-		"lsn":       edited(func(o *engine.EditedOutcome) { o.LSN++ }),
-		"leaf":      edited(func(o *engine.EditedOutcome) { o.Leaf++ }),
-		"refs":      edited(func(o *engine.EditedOutcome) { o.Refs = []Ref{{Scope: "acme", ID: "later", Version: 1}} }),
+		"status":    edited(func(o *store.Outcome) { o.Status = store.StatusHeld }),
+		"lsn":       edited(func(o *store.Outcome) { o.LSN++ }),
+		"leaf":      edited(func(o *store.Outcome) { o.Leaf++ }),
+		"refs":      edited(func(o *store.Outcome) { o.Refs = []Ref{{Scope: "acme", ID: "later", Version: 1}} }),
 		"taken away": func(tx *bbolt.Tx) {
 			require.NoError(t, tx.Bucket(names.Txn).Delete(id[:]))
 			sys := tx.Bucket(names.Sys)
-			b, err := names.Recount(sys.Get(names.SysKey), func(r *engine.RowCounts) { r.Txn-- })
+			b, err := names.Recount(sys.Get(names.SysKey), engine.TableTxn, -1)
 			require.NoError(t, err)
 			require.NoError(t, sys.Put(names.SysKey, b))
 		},

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
@@ -767,7 +766,7 @@ func TestSalvageOfEditedDrafts(t *testing.T) {
 	edited := func(tx *bbolt.Tx) {
 		row, err := codec.Unseal('d', key[:], tx.Bucket(names.Held).Get(key[:]))
 		require.NoError(t, err)
-		row, err = engine.EditHeld(peek.Token{}, row, func(h *store.HeldBatch) { h.Batch.Actor = "another" })
+		row, err = peek.Engine.EditHeld(row, func(h *store.HeldBatch) { h.Batch.Actor = "another" })
 		require.NoError(t, err)
 		require.NoError(t, tx.Bucket(names.Held).Put(key[:], codec.Seal('d', key[:], row)))
 	}

@@ -60,7 +60,7 @@ func TestAnEditedStateRowIsNotServed(t *testing.T) {
 	}
 	count := func(tx *bbolt.Tx, n int) {
 		sys := tx.Bucket(names.Sys)
-		b, err := names.Recount(sys.Get(names.SysKey), func(r *engine.RowCounts) { r.State += n })
+		b, err := names.Recount(sys.Get(names.SysKey), engine.TableState, n)
 		require.NoError(e.t, err)
 		require.NoError(e.t, sys.Put(names.SysKey, b))
 	}
@@ -70,25 +70,25 @@ func TestAnEditedStateRowIsNotServed(t *testing.T) {
 		change func(tx *bbolt.Tx)
 	}{
 		"edited": {key, true, func(tx *bbolt.Tx) {
-			b, err := engine.EditState(peek.Token{}, []byte(key), row(tx, key), []byte("evil"), true)
+			b, err := peek.Engine.EditState([]byte(key), row(tx, key), []byte("evil"), true)
 			require.NoError(e.t, err)
 			put(tx, key, b)
 		}},
 		"without its place": {key, true, func(tx *bbolt.Tx) {
-			b, err := engine.EditState(peek.Token{}, []byte(key), row(tx, key), []byte("evil"), false)
+			b, err := peek.Engine.EditState([]byte(key), row(tx, key), []byte("evil"), false)
 			require.NoError(e.t, err)
 			put(tx, key, b)
 		}},
-		"passes for old": {key, true, func(tx *bbolt.Tx) { put(tx, key, engine.EditStateAsOld(peek.Token{}, []byte(key), []byte("evil"))) }},
+		"passes for old": {key, true, func(tx *bbolt.Tx) { put(tx, key, peek.Engine.EditStateAsOld([]byte(key), []byte("evil"))) }},
 		"of another key": {key, true, func(tx *bbolt.Tx) {
-			b, err := engine.EditState(peek.Token{}, []byte("note/b"), row(tx, "note/b"), []byte("other"), true)
+			b, err := peek.Engine.EditState([]byte("note/b"), row(tx, "note/b"), []byte("other"), true)
 			require.NoError(e.t, err)
-			b, err = engine.MoveState(peek.Token{}, []byte("note/b"), b, []byte(key))
+			b, err = peek.Engine.MoveState([]byte("note/b"), b, []byte(key))
 			require.NoError(e.t, err)
 			put(tx, key, b)
 		}},
 		"added": {new, true, func(tx *bbolt.Tx) {
-			put(tx, new, engine.EditStateAsOld(peek.Token{}, []byte(new), []byte("evil")))
+			put(tx, new, peek.Engine.EditStateAsOld([]byte(new), []byte("evil")))
 			count(tx, 1)
 		}},
 		"put back":   {key, false, func(tx *bbolt.Tx) { put(tx, key, was) }},

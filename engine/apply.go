@@ -11,8 +11,8 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// ApplyOverlay writes the rows in key order, which keeps bbolt's pages dense, and counts those that are new.
-func ApplyOverlay(tx Writer, o *Overlay, n *RowCounts) error {
+// applyOverlay writes the rows in key order, which keeps bbolt's pages dense, and counts those that are new.
+func applyOverlay(tx Writer, o *Overlay, n *RowCounts) error {
 	var seals sealBuffer
 	for _, n := range o.scopes {
 		if err := putRow(tx, TableMeta, 'm', scopeRowKey(n.Num), []byte(n.Name)); err != nil {
@@ -34,7 +34,7 @@ func ApplyOverlay(tx Writer, o *Overlay, n *RowCounts) error {
 		heads = append(heads, k)
 	}
 	slices.SortFunc(heads, func(a, b HeadKey) int { return cmp.Or(cmp.Compare(a.Art, b.Art), cmp.Compare(a.Version, b.Version)) })
-	n.Meta -= replacedRows(tx, o, rows)
+	n.meta -= replacedRows(tx, o, rows)
 	for _, k := range heads {
 		key := headRowKey(k)
 		if err := tx.Put(TableMeta, key, sealed(&seals, 'm', key, rows[k])); err != nil {
@@ -47,8 +47,8 @@ func ApplyOverlay(tx Writer, o *Overlay, n *RowCounts) error {
 			return err
 		}
 	}
-	n.Meta += len(o.scopes) + len(o.groups) + len(rows) // their numbers are never used twice
-	n.Content += len(o.texts)
+	n.meta += len(o.scopes) + len(o.groups) + len(rows) // their numbers are never used twice
+	n.content += len(o.texts)
 	if err := applyVectors(tx, o); err != nil {
 		return err
 	}
@@ -68,12 +68,12 @@ func applySmall(tx Writer, seals *sealBuffer, o *Overlay, n *RowCounts) error {
 				return err
 			}
 			if was {
-				n.State--
+				n.state--
 			}
 			continue
 		}
 		if !was {
-			n.State++
+			n.state++
 		}
 		row := sealed(seals, tagState, []byte(k), o.state[k])
 		n.Sum += rowSum(row)
@@ -86,7 +86,7 @@ func applySmall(tx Writer, seals *sealBuffer, o *Overlay, n *RowCounts) error {
 		tag   byte
 		rows  map[ulid.ULID][]byte
 		n     *int
-	}{{TableHeld, 'd', o.held, &n.Held}, {TableTxn, 't', o.result, &n.Txn}} {
+	}{{TableHeld, 'd', o.held, &n.held}, {TableTxn, 't', o.result, &n.txn}} {
 		ids := make([]ulid.ULID, 0, len(r.rows))
 		for id := range r.rows {
 			ids = append(ids, id)
@@ -147,7 +147,7 @@ func forgetOutcomes(tx Writer, o *Overlay, n *RowCounts) error {
 		if err := tx.Delete(TableTxn, k); err != nil {
 			return err
 		}
-		n.Txn--
+		n.txn--
 	}
 	return forgetOldest(tx, n)
 }

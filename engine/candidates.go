@@ -102,28 +102,28 @@ func (s *Engine) Candidates(ctx context.Context, q store.CandidateQuery) (out st
 	defer s.findings.Put(f)
 	f.q = q
 	f.chain = s.readSwept(f.chain, &f.q)
-	defer s.Catalogue.Mu.RUnlock()
-	out.LSN = s.Catalogue.LSN
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
 	if q.AsOf != 0 {
-		out.LSN = min(q.AsOf, s.Catalogue.LSN)
+		out.LSN = min(q.AsOf, s.cat.lsn)
 	}
-	f.corpus = corpus{c: s.Catalogue, q: &f.q, chain: f.chain}
+	f.corpus = corpus{c: s.cat, q: &f.q, chain: f.chain}
 	v := &f.corpus
 	if len(v.chain) == 0 {
 		s.nameDoubted(doubts, &f.q, nil, &out)
 		return out, nil
 	}
 	if q.Session != "" {
-		v.session = s.Catalogue.named[artKey{s.Catalogue.byName[q.Scopes[0]], q.Session}]
+		v.session = s.cat.named[artKey{s.cat.byName[q.Scopes[0]], q.Session}]
 	}
-	if out.LSN < s.Catalogue.LSN {
-		v.past = s.Catalogue.firstAt(q.AsOf)
+	if out.LSN < s.cat.lsn {
+		v.past = s.cat.firstAt(q.AsOf)
 	}
 	if len(q.Mask) > 0 {
 		v.masked = map[uint64]bool{}
 	}
 	for _, r := range q.Mask {
-		if art := s.Catalogue.lookup(s.Catalogue.byName[r.Scope], r.ID); art != 0 {
+		if art := s.cat.lookup(s.cat.byName[r.Scope], r.ID); art != 0 {
 			v.masked[art] = true
 		}
 	}
@@ -141,7 +141,7 @@ func (s *Engine) Candidates(ctx context.Context, q store.CandidateQuery) (out st
 	s.nameUnread(v, &f.q, f.found, &out)
 	s.nameDoubted(doubts, &f.q, f.found, &out)
 	s.nameGone(v, &f.q, &out)
-	out.Hits = s.Catalogue.candidates(f.found)
+	out.Hits = s.cat.candidates(f.found)
 	s.countExcluded(v, &f.q, &out)
 	return out, nil
 }
@@ -152,7 +152,7 @@ func (s *Engine) search(v *corpus, q *store.CandidateQuery, out *store.Candidate
 	if q.Weights != nil {
 		weights = *q.Weights
 	}
-	err = s.Rows.View(func(tx Reader) error {
+	err = s.rows.View(func(tx Reader) error {
 		rows := SegRows{tx}
 		if hits, err = s.index.Search(rows, v, lexical.Query{Scopes: v.chain, Terms: q.Terms, Dates: q.Dates, K: q.K, Weights: weights}); err != nil {
 			return s.badIndex(err)
@@ -220,7 +220,7 @@ func (s *Engine) badIndex(err error) error {
 // searchMisses names the nearest of what each exclusion keeps out. One search for all of them mostly finds some of each;
 // a reason that others crowded out is asked for by itself.
 func (s *Engine) searchMisses(v *corpus, q *store.CandidateQuery, rows SegRows, weights lexical.Weights, out *store.Candidates) error {
-	e := s.Catalogue.count(v.chain, q, v.session)
+	e := s.cat.count(v.chain, q, v.session)
 	if e.expired+e.floor+e.turns == 0 && len(q.Kinds) == 0 {
 		return nil
 	}
@@ -232,7 +232,7 @@ func (s *Engine) searchMisses(v *corpus, q *store.CandidateQuery, rows SegRows, 
 			return 0, s.badIndex(err)
 		}
 		for _, h := range hits {
-			c := s.Catalogue.candidate(h.Num)
+			c := s.cat.candidate(h.Num)
 			c.Lexical, c.Excluded = h, miss.reasons[h.Num]
 			addMiss(out, c)
 		}
@@ -259,11 +259,11 @@ func (s *Engine) searchMisses(v *corpus, q *store.CandidateQuery, rows SegRows, 
 func (s *Engine) nameSuperseded(hits []lexical.Hit, out *store.Candidates) {
 	left := nearestMisses
 	for _, h := range hits {
-		if h.Via == 0 || left == 0 || s.Catalogue.art(s.Catalogue.page(h.Via).art).by == 0 {
+		if h.Via == 0 || left == 0 || s.cat.art(s.cat.page(h.Via).art).by == 0 {
 			continue
 		}
 		left--
-		c := s.Catalogue.candidate(h.Via)
+		c := s.cat.candidate(h.Via)
 		c.Excluded = store.ReasonSuperseded
 		c.Lexical.Own = h.Own
 		addMiss(out, c)
@@ -275,11 +275,11 @@ func (s *Engine) nameSuperseded(hits []lexical.Hit, out *store.Candidates) {
 func (s *Engine) nameUnread(v *corpus, q *store.CandidateQuery, found []proposal, out *store.Candidates) {
 	n := 0
 	for _, num := range s.unread {
-		if slices.ContainsFunc(found, func(p proposal) bool { return p.num == num }) || s.Catalogue.resolve(num, q.AsOf, nil) != num || !v.shown(num) {
+		if slices.ContainsFunc(found, func(p proposal) bool { return p.num == num }) || s.cat.resolve(num, q.AsOf, nil) != num || !v.shown(num) {
 			continue
 		}
 		n++
-		c := s.Catalogue.candidate(num)
+		c := s.cat.candidate(num)
 		c.Excluded = store.ReasonDamaged
 		addMiss(out, c)
 	}
@@ -310,19 +310,19 @@ func excludedFor(o *store.Candidates, reason string) *store.Excluded {
 func (s *Engine) addUnconditional(f *finding) {
 	v, q := &f.corpus, &f.q
 	add := func(num uint64, recent bool) bool {
-		live := s.Catalogue.resolve(num, q.AsOf, nil)
+		live := s.cat.resolve(num, q.AsOf, nil)
 		if live != num || !v.shown(num) {
 			return false
 		}
 		f.found = append(f.found, proposal{num: num, recent: recent})
 		return true
 	}
-	if q.AsOf != 0 && q.AsOf < s.Catalogue.LSN {
-		s.Catalogue.stood(v.chain, q.AsOf, func(num uint64) { add(num, false) })
+	if q.AsOf != 0 && q.AsOf < s.cat.lsn {
+		s.cat.stood(v.chain, q.AsOf, func(num uint64) { add(num, false) })
 	}
 	f.lists.reset()
 	for _, n := range v.chain {
-		sc := &s.Catalogue.Scopes[n-1]
+		sc := &s.cat.scopes[n-1]
 		for _, num := range sc.unconditional {
 			add(num, false)
 		}
@@ -342,7 +342,7 @@ func (s *Engine) addUnconditional(f *finding) {
 		}
 	}
 	if v.session != 0 {
-		for _, own := range s.Catalogue.ofSession(v.session, q.Floor) {
+		for _, own := range s.cat.ofSession(v.session, q.Floor) {
 			s.firstOf(own, q, add)
 			f.lists.add(own)
 		}
@@ -366,7 +366,7 @@ func (s *Engine) firstOf(list *sortedList, q *store.CandidateQuery, add func(num
 		return
 	}
 	list.descend(func(e entry) bool {
-		if add(e.num, false) && !s.Catalogue.page(e.num).unconditional() {
+		if add(e.num, false) && !s.cat.page(e.num).unconditional() {
 			left--
 		}
 		return left > 0
@@ -377,16 +377,16 @@ func (s *Engine) firstOf(list *sortedList, q *store.CandidateQuery, add func(num
 // and gives the numbers of its scopes, in the memory of chain.
 func (s *Engine) readSwept(chain []uint32, q *store.CandidateQuery) []uint32 {
 	now := codec.Micros(q.Now)
-	s.Catalogue.Mu.RLock()
+	s.cat.mu.RLock()
 	for {
-		if chain = s.Catalogue.appendChain(chain[:0], q.Scopes); !s.Catalogue.unswept(chain, now) {
+		if chain = s.cat.appendChain(chain[:0], q.Scopes); !s.cat.unswept(chain, now) {
 			return chain
 		}
-		s.Catalogue.Mu.RUnlock()
-		s.Catalogue.Mu.Lock()
-		s.Catalogue.sweep(chain, now)
-		s.Catalogue.Mu.Unlock()
-		s.Catalogue.Mu.RLock()
+		s.cat.mu.RUnlock()
+		s.cat.mu.Lock()
+		s.cat.sweep(chain, now)
+		s.cat.mu.Unlock()
+		s.cat.mu.RLock()
 	}
 }
 
@@ -424,7 +424,7 @@ func (c *catalogue) describe(out *store.Candidate, num uint64) (id []byte) {
 
 // countExcluded adds the counts, which need no look at the pages, and puts the reasons in a fixed order.
 func (s *Engine) countExcluded(v *corpus, q *store.CandidateQuery, out *store.Candidates) {
-	e := s.Catalogue.count(v.chain, q, v.session)
+	e := s.cat.count(v.chain, q, v.session)
 	for _, r := range []struct {
 		reason string
 		n      int

@@ -18,9 +18,9 @@ import (
 // mu comes after the sequencer and before the page table in the lock order. It is never held during I/O, nor while
 // anything of the host's runs.
 type catalogue struct {
-	Mu      sync.RWMutex
-	LSN     uint64
-	Scopes  []scopeCol // by number-1
+	mu      sync.RWMutex
+	lsn     uint64
+	scopes  []scopeCol // by number-1
 	byName  map[string]uint32
 	arts    []artCol  // by number-1
 	pages   []pageCol // by number-1; art 0: there is none
@@ -33,11 +33,11 @@ type catalogue struct {
 	named   map[artKey]uint64   // groups by scope and name
 	sums    map[artKey][]uint64 // by what they derive from: artefacts that once were a summary of it
 
-	Live      int // artefacts
-	LivePages int
-	Versions  int
+	live      int // artefacts
+	livePages int
+	versions  int
 	dropped   int // page versions that are gone
-	Unproved  int // versions of artefacts in the file whose rows have no digest in the audit
+	unproved  int // versions of artefacts in the file whose rows have no digest in the audit
 }
 
 type artKey struct {
@@ -148,10 +148,10 @@ func (c *catalogue) reserve(arts, pages uint64) {
 }
 
 func (c *catalogue) addScope(num uint32, name string) {
-	for len(c.Scopes) < int(num) {
-		c.Scopes = append(c.Scopes, scopeCol{byID: &idList{}})
+	for len(c.scopes) < int(num) {
+		c.scopes = append(c.scopes, scopeCol{byID: &idList{}})
 	}
-	c.Scopes[num-1].name = name
+	c.scopes[num-1].name = name
 	c.byName[name] = num
 }
 
@@ -164,10 +164,10 @@ func (c *catalogue) addGroup(num uint64, scope uint32, name string) {
 }
 
 func (c *catalogue) scopeName(num uint32) string {
-	if num == 0 || int(num) > len(c.Scopes) {
+	if num == 0 || int(num) > len(c.scopes) {
 		return ""
 	}
-	return c.Scopes[num-1].name
+	return c.scopes[num-1].name
 }
 
 // names are what the numbers in a row stand for.
@@ -179,9 +179,9 @@ func (c *catalogue) names(t *hot) (scope, group string) {
 }
 
 func (s *Engine) namesOf(t *hot) (scope, group string) {
-	s.Catalogue.Mu.RLock()
-	defer s.Catalogue.Mu.RUnlock()
-	return s.Catalogue.names(t)
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	return s.cat.names(t)
 }
 
 // chain gives the numbers of the scopes that exist, nearest first.
@@ -232,7 +232,7 @@ func (c *catalogue) addKey(num uint64, scope uint32, id string) {
 	a.scope, a.keyAt, a.keyLen = scope, uint64(len(c.keys)), uint16(len(id))
 	c.keys = append(c.keys, id...)
 	c.place(num, keyHash(scope, id))
-	c.Scopes[scope-1].byID.add(num)
+	c.scopes[scope-1].byID.add(num)
 	c.used++
 }
 
@@ -285,11 +285,11 @@ func (c *catalogue) install(t *hot, rows []store.PageRow) {
 		if wasLive {
 			d = -1
 		}
-		c.Live += d
-		c.Scopes[t.Scope-1].arts += d
+		c.live += d
+		c.scopes[t.Scope-1].arts += d
 	}
 	if (a.flags|t.Flags)&flagSourced != 0 {
-		c.Scopes[t.Scope-1].sourced = max(c.Scopes[t.Scope-1].sourced, t.lsn)
+		c.scopes[t.Scope-1].sourced = max(c.scopes[t.Scope-1].sourced, t.lsn)
 	}
 	ended := t.lsn
 	if a.by != 0 { // it did not answer any more
@@ -351,7 +351,7 @@ func (c *catalogue) setPage(t *hot, r *store.PageRow, page uint32) {
 		c.dropped--
 	}
 	if p.art == 0 || p.gone() {
-		c.Versions++
+		c.versions++
 	}
 	*p = pageCol{
 		art: t.Art, lsn: r.LSN, asOf: t.asOf, expires: t.expires, seq: t.seq, page: page, version: r.Version, head: t.Version,
@@ -393,7 +393,7 @@ func (c *catalogue) supersede(num, by, lsn uint64) {
 	}
 	a.by = by
 	if a.flags&flagSourced != 0 {
-		c.Scopes[a.scope-1].sourced = max(c.Scopes[a.scope-1].sourced, lsn)
+		c.scopes[a.scope-1].sourced = max(c.scopes[a.scope-1].sourced, lsn)
 	}
 	for _, n := range c.nums(num) {
 		c.link(n)
@@ -417,9 +417,9 @@ func (c *catalogue) supersededBy(a *artCol) string {
 // link enters a live page into the lists of its class and group, unlink takes it out.
 func (c *catalogue) link(num uint64) {
 	p := c.page(num)
-	s := &c.Scopes[p.scope-1]
+	s := &c.scopes[p.scope-1]
 	cl := &s.classes[p.prov]
-	c.LivePages++
+	c.livePages++
 	if p.retired = c.art(p.art).by != 0; p.retired {
 		cl.retired++
 	} else {
@@ -458,8 +458,8 @@ const (
 // that have not expired by then (mustn't), or many are there that have.
 func (c *catalogue) unswept(chain []uint32, now int64) bool {
 	for _, n := range chain {
-		for prov := range c.Scopes[n-1].classes {
-			cl := &c.Scopes[n-1].classes[prov]
+		for prov := range c.scopes[n-1].classes {
+			cl := &c.scopes[n-1].classes[prov]
 			if len(cl.expiry.chunks) == 0 {
 				continue
 			}
@@ -476,8 +476,8 @@ func (c *catalogue) unswept(chain []uint32, now int64) bool {
 // puts those back that have not expired by now, when the clock went backwards. A page is moved once in its life.
 func (c *catalogue) sweep(chain []uint32, now int64) {
 	for _, n := range chain {
-		for prov := range c.Scopes[n-1].classes {
-			cl := &c.Scopes[n-1].classes[prov]
+		for prov := range c.scopes[n-1].classes {
+			cl := &c.scopes[n-1].classes[prov]
 			from, to := cl.swept, now-sweepAfter
 			cl.swept = to
 			cl.expiry.between(min(from, to), max(from, to), func(num uint64) {
@@ -522,9 +522,9 @@ func (c *catalogue) ownTurn(p *pageCol) bool {
 
 func (c *catalogue) unlink(num uint64) {
 	p := c.page(num)
-	s := &c.Scopes[p.scope-1]
+	s := &c.scopes[p.scope-1]
 	cl := &s.classes[p.prov]
-	c.LivePages--
+	c.livePages--
 	if p.retired {
 		p.retired = false
 		cl.retired--
@@ -552,7 +552,7 @@ func (c *catalogue) unlink(num uint64) {
 func (c *catalogue) member(group, num uint64) (members *[]uint64, at int, found bool) {
 	g := &c.groups[group-1]
 	if at, found = slices.BinarySearchFunc(g.members, num, c.compareMembers); at < len(g.members) {
-		g.moved = c.LSN + 1 // of the commit that is installed
+		g.moved = c.lsn + 1 // of the commit that is installed
 	}
 	return &g.members, at, found
 }

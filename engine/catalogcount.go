@@ -109,8 +109,8 @@ type exclusions struct{ expired, floor, retired, turns int }
 func (c *catalogue) count(chain []uint32, q *store.CandidateQuery, session uint64) (e exclusions) {
 	now := codec.Micros(q.Now)
 	for _, n := range chain {
-		for prov := range c.Scopes[n-1].classes {
-			cl := &c.Scopes[n-1].classes[prov]
+		for prov := range c.scopes[n-1].classes {
+			cl := &c.scopes[n-1].classes[prov]
 			dead := cl.expiry.upTo(now)
 			e.expired += dead
 			e.retired += cl.retired
@@ -120,7 +120,7 @@ func (c *catalogue) count(chain []uint32, q *store.CandidateQuery, session uint6
 				e.turns += cl.turns
 			}
 		}
-		for _, num := range c.Scopes[n-1].unconditional {
+		for _, num := range c.scopes[n-1].unconditional {
 			if p := c.page(num); p.prov < q.Floor && c.exemptFromRules(p) {
 				e.floor--
 			}
@@ -141,7 +141,7 @@ func (c *catalogue) count(chain []uint32, q *store.CandidateQuery, session uint6
 
 // list gives up to limit artefact numbers of a scope by id, after the id given, with a prefix.
 func (c *catalogue) list(scope uint32, prefix, after string, deleted bool, limit int) []uint64 {
-	arts := c.Scopes[scope-1].byID.sorted(c)
+	arts := c.scopes[scope-1].byID.sorted(c)
 	from := sort.Search(len(arts), func(i int) bool {
 		id := c.idBytes(arts[i])
 		return string(id) >= prefix && (after == "" || string(id) > after)

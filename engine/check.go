@@ -89,7 +89,7 @@ func (c *invariantWalk) bad(invariant, where, format string, args ...any) {
 
 // heads walks I1, I2, I3, I5, I6.
 func (c *invariantWalk) heads() error {
-	return c.s.Rows.View(func(tx Reader) error {
+	return c.s.rows.View(func(tx Reader) error {
 		total, done := uint64(tx.Len(TableMeta)), uint64(0)
 		var last *store.Head
 		for k, v := range tx.From(TableMeta, nil) {
@@ -156,18 +156,18 @@ func (c *invariantWalk) head(k, row []byte, last *store.Head) *store.Head {
 		c.nums[r.Num], c.gone[r.Num] = HeadKey{h.Art, h.Version}, false
 	}
 	if g := h.GroupNum; g != 0 {
-		c.s.Catalogue.Mu.RLock()
-		if g > uint64(len(c.s.Catalogue.groups)) || c.s.Catalogue.scopeName(c.s.Catalogue.groups[g-1].scope) != h.Scope {
+		c.s.cat.mu.RLock()
+		if g > uint64(len(c.s.cat.groups)) || c.s.cat.scopeName(c.s.cat.groups[g-1].scope) != h.Scope {
 			c.bad("I6", where, "group %d is not of its scope", g)
 		}
-		c.s.Catalogue.Mu.RUnlock()
+		c.s.cat.mu.RUnlock()
 	}
 	return h
 }
 
 // contents walks I1 and I4.
 func (c *invariantWalk) contents() error {
-	return c.s.Rows.View(func(tx Reader) error {
+	return c.s.rows.View(func(tx Reader) error {
 		done, total := uint64(0), uint64(len(c.nums))
 		for _, pages := range c.byHead() { // a head of many pages is decoded once, not once for each of them
 			h, err := c.s.headIn(tx, c.nums[pages[0]])
@@ -229,12 +229,12 @@ func (c *invariantWalk) content(r *store.PageRow, h *store.Head, text string) {
 
 // small walks I13, and I1 and I10 over the other buckets.
 func (c *invariantWalk) small() error {
-	return c.s.Rows.View(func(tx Reader) error {
+	return c.s.rows.View(func(tx Reader) error {
 		n := c.base.Rows
 		for _, b := range []struct {
 			table Table
 			want  int
-		}{{TableMeta, n.Meta}, {TableContent, n.Content}, {TableHeld, n.Held}, {TableTxn, n.Txn}, {TableState, n.State}, {TableQuestion, n.Question}} {
+		}{{TableMeta, n.meta}, {TableContent, n.content}, {TableHeld, n.held}, {TableTxn, n.txn}, {TableState, n.state}, {TableQuestion, n.question}} {
 			if err := c.s.countRows(tx, b.table, b.want); err != nil {
 				c.bad("I13", "bucket "+b.table.String(), "%v", err)
 			}
@@ -297,7 +297,7 @@ func (c *invariantWalk) held(id, row []byte) {
 // overlay, so a database that is being written to is compared up to the applied LSN only.
 func (c *invariantWalk) catalogue() error {
 	other := New(c.s.opts)
-	err := c.s.Rows.View(func(tx Reader) error {
+	err := c.s.rows.View(func(tx Reader) error {
 		return other.loadMeta(tx, c.base)
 	})
 	if errors.Is(err, store.ErrCorrupt) {
@@ -306,14 +306,14 @@ func (c *invariantWalk) catalogue() error {
 	if err != nil {
 		return err
 	}
-	c.s.Catalogue.Mu.RLock()
-	defer c.s.Catalogue.Mu.RUnlock()
-	if c.s.Overlay.Rows() > 0 {
+	c.s.cat.mu.RLock()
+	defer c.s.cat.mu.RUnlock()
+	if c.s.overlay.Rows() > 0 {
 		return nil
 	}
-	a, b := c.s.Catalogue, other.Catalogue
-	if len(a.arts) != len(b.arts) || a.Live != b.Live || a.LivePages != b.LivePages || a.Versions != b.Versions {
-		c.bad("I7", "catalogue", "has %d artefacts, %d live, %d pages; the file gives %d, %d, %d", len(a.arts), a.Live, a.LivePages, len(b.arts), b.Live, b.LivePages)
+	a, b := c.s.cat, other.cat
+	if len(a.arts) != len(b.arts) || a.live != b.live || a.livePages != b.livePages || a.versions != b.versions {
+		c.bad("I7", "catalogue", "has %d artefacts, %d live, %d pages; the file gives %d, %d, %d", len(a.arts), a.live, a.livePages, len(b.arts), b.live, b.livePages)
 		return nil
 	}
 	for i := range a.arts {
@@ -333,9 +333,9 @@ func (c *invariantWalk) catalogue() error {
 
 // vectors walks I15, and I1 for their rows.
 func (c *invariantWalk) vectors() error {
-	return c.s.Rows.View(func(tx Reader) error {
-		c.s.Catalogue.Mu.RLock()
-		defer c.s.Catalogue.Mu.RUnlock()
+	return c.s.rows.View(func(tx Reader) error {
+		c.s.cat.mu.RLock()
+		defer c.s.cat.mu.RUnlock()
 		return each(tx, TableVec, func(k, v []byte) error {
 			where := fmt.Sprintf("vec %x", k)
 			row, err := codec.Unseal('v', k, v)
@@ -349,8 +349,8 @@ func (c *invariantWalk) vectors() error {
 				c.bad("I15", where, "%v", errors.Join(err, codec.ErrMalformed))
 			case binary.BigEndian.Uint64(k[8:]) != modelHash(model):
 				c.bad("I15", where, "the key is not of model %q", model)
-			case c.s.Overlay.Rows() > 0 && binary.BigEndian.Uint64(k) <= uint64(len(c.s.Catalogue.pages)): // gc may have dropped it since
-			case !c.s.Catalogue.has(binary.BigEndian.Uint64(k)):
+			case c.s.overlay.Rows() > 0 && binary.BigEndian.Uint64(k) <= uint64(len(c.s.cat.pages)): // gc may have dropped it since
+			case !c.s.cat.has(binary.BigEndian.Uint64(k)):
 				c.bad("I15", where, "there is no such page")
 			}
 			return nil
@@ -360,9 +360,9 @@ func (c *invariantWalk) vectors() error {
 
 // index walks I12.
 func (c *invariantWalk) index() error {
-	return c.s.Rows.View(func(tx Reader) error {
-		c.s.Catalogue.Mu.RLock()
-		defer c.s.Catalogue.Mu.RUnlock()
+	return c.s.rows.View(func(tx Reader) error {
+		c.s.cat.mu.RLock()
+		defer c.s.cat.mu.RUnlock()
 		if err := c.s.index.Check(SegRows{tx}); err != nil {
 			c.bad("I12", "index", "%v", err)
 			return nil
@@ -373,13 +373,13 @@ func (c *invariantWalk) index() error {
 
 // indexed walks I16 over the index. The caller holds cat.mu.
 func (c *invariantWalk) indexed(rows SegRows) error {
-	scopes := make([]uint32, len(c.s.Catalogue.Scopes))
+	scopes := make([]uint32, len(c.s.cat.scopes))
 	for i := range scopes {
 		scopes[i] = uint32(i + 1)
 	}
 	st, err := c.s.index.Stats(scopes, rows, nil)
-	if err == nil && st.Pages != uint64(c.s.Catalogue.Versions) {
-		c.bad("I16", "index", "has %d pages, the catalogue %d", st.Pages, c.s.Catalogue.Versions)
+	if err == nil && st.Pages != uint64(c.s.cat.versions) {
+		c.bad("I16", "index", "has %d pages, the catalogue %d", st.Pages, c.s.cat.versions)
 	}
 	return err
 }

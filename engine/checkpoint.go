@@ -28,9 +28,9 @@ type Waiting struct {
 
 // Waiting tells how much a checkpoint would have to do.
 func (s *Engine) Waiting() Waiting {
-	s.Catalogue.Mu.RLock()
-	defer s.Catalogue.Mu.RUnlock()
-	return Waiting{s.Overlay.Rows(), s.Overlay.Bytes, s.Overlay.Since}
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	return Waiting{s.overlay.Rows(), s.overlay.Bytes, s.overlay.since}
 }
 
 // Flushed is what Flush wrote.
@@ -41,7 +41,7 @@ type Flushed struct {
 
 // Numbers are the highest that were in use up to an overlay that is about to be flushed, for Base.High.
 func (s *Engine) Numbers(o *Overlay) string {
-	s.high.Add(o.High)
+	s.high.add(o.high)
 	return s.high.String()
 }
 
@@ -51,7 +51,7 @@ func (s *Engine) Flush(tx Writer, o *Overlay, n *RowCounts) (f Flushed, err erro
 		return f, s.badIndex(err)
 	}
 	if err == nil {
-		err = ApplyOverlay(tx, o, n)
+		err = applyOverlay(tx, o, n)
 	}
 	f.Newest = NewestOutcome(tx)
 	return f, err
@@ -80,9 +80,9 @@ func (s *Engine) FlushIndex(update func(fn func(Writer) error) error, after func
 		case err != nil:
 			return err
 		}
-		s.Catalogue.Mu.Lock()
+		s.cat.mu.Lock()
 		s.index.Apply(swap)
-		s.Catalogue.Mu.Unlock()
+		s.cat.mu.Unlock()
 		if err := after(); err != nil {
 			return err
 		}
@@ -92,8 +92,8 @@ func (s *Engine) FlushIndex(update func(fn func(Writer) error) error, after func
 // Thaw lets go of the old overlay once its rows are written; nil: there were none. with runs at the same moment for
 // readers: under their lock.
 func (s *Engine) Thaw(f *Flushed, with func()) {
-	s.Catalogue.Mu.Lock()
-	defer s.Catalogue.Mu.Unlock()
+	s.cat.mu.Lock()
+	defer s.cat.mu.Unlock()
 	if f != nil {
 		with()
 		s.index.Apply(f.swap)
@@ -105,10 +105,10 @@ func (s *Engine) Thaw(f *Flushed, with func()) {
 
 // Count fills in what the catalogue counts. with runs under its lock.
 func (s *Engine) Count(st *store.StoreStats, with func()) {
-	c := s.Catalogue
-	c.Mu.RLock()
-	defer c.Mu.RUnlock()
-	st.LSN, st.Artefacts, st.Pages, st.PageVersions = c.LSN, c.Live, c.LivePages, c.Versions
-	st.Scopes, st.Unverified, st.Overlay, st.Checkpoints = len(c.Scopes), c.Unproved, s.Overlay.Rows(), s.releases.Load()
+	c := s.cat
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	st.LSN, st.Artefacts, st.Pages, st.PageVersions = c.lsn, c.live, c.livePages, c.versions
+	st.Scopes, st.Unverified, st.Overlay, st.Checkpoints = len(c.scopes), c.unproved, s.overlay.Rows(), s.releases.Load()
 	with()
 }

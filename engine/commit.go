@@ -28,11 +28,11 @@ type Commit struct {
 	lost       bool // taken back
 }
 
-// LSN is the number of the commit.
-func (c *Commit) LSN() uint64 { return c.record.LSN }
+// lsn is the number of the commit.
+func (c *Commit) lsn() uint64 { return c.record.LSN }
 
-// ID is that of the batch.
-func (c *Commit) ID() ulid.ULID { return c.record.batch }
+// id is that of the batch.
+func (c *Commit) id() ulid.ULID { return c.record.batch }
 
 // Frees says that it only takes away: deletes and what gc drops must get through on a full disk.
 func (c *Commit) Frees() bool { return c.record.frees() }
@@ -50,7 +50,7 @@ func (s *Engine) enter(tail Tail, c *Commit) error {
 		q.flight.Lock()
 		defer q.flight.Unlock()
 		q.drop(c)
-		q.nameLocked(s.Catalogue)
+		q.nameLocked(s.cat)
 		c.lost = true
 		if !q.broken { // else abandon did
 			close(c.done)
@@ -121,7 +121,7 @@ func (s *Engine) Lost(entries []Entry) {
 		e.Commit.lost = true
 		close(e.Commit.done)
 	}
-	q.nameLocked(s.Catalogue)
+	q.nameLocked(s.cat)
 }
 
 // inFlight counts leaves without a commit.

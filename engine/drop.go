@@ -65,11 +65,11 @@ type dropped struct {
 
 // installGone makes the drop of a version visible. The caller holds cat.mu, or is recovery.
 func (s *Engine) installGone(t *hot, rows []store.PageRow, row []byte, ended *[]uint64) error {
-	gone, err := s.Catalogue.drop(t, rows)
+	gone, err := s.cat.drop(t, rows)
 	if err != nil {
 		return err
 	}
-	o := s.Overlay
+	o := s.overlay
 	d := dropped{HeadKey{t.Art, t.Version}, gone}
 	o.heads[d.key] = row
 	o.Bytes += len(row)
@@ -108,7 +108,7 @@ func (c *catalogue) drop(t *hot, rows []store.PageRow) (gone []uint64, err error
 		col.end, col.next = p.end, p.next
 		*p = col
 		c.grouped.set(num, false)
-		c.Versions--
+		c.versions--
 		c.dropped++
 		gone = append(gone, num)
 	}
@@ -120,7 +120,7 @@ func (c *catalogue) drop(t *hot, rows []store.PageRow) (gone []uint64, err error
 func (s *Engine) locateGone(scope string, h *store.Head, ref store.Ref) (store.Located, error) {
 	if ref.Page > 0 && ref.Page <= len(h.Rows) {
 		num := h.Rows[ref.Page-1].Num
-		if p := s.Catalogue.page(num); !p.gone() {
+		if p := s.cat.page(num); !p.gone() {
 			return store.Located{Scope: scope, Version: p.head, LSN: h.LSN, Pages: []store.PageKey{{Num: num, Version: p.head}}, Expires: p.expires}, nil
 		}
 	}
@@ -156,7 +156,7 @@ func applyGone(tx Writer, o *Overlay, n *RowCounts) error {
 		for _, num := range d.nums {
 			key := textRowKey(num)
 			if tx.Get(TableContent, key) != nil {
-				n.Content--
+				n.content--
 			}
 			if err := tx.Delete(TableContent, key); err != nil {
 				return err
@@ -189,17 +189,17 @@ func deletePrefix(tx Writer, t Table, prefix []byte) error {
 // nameGone says how many pages that stood at the moment of the past that is asked of were dropped since. The caller
 // holds cat.mu.
 func (s *Engine) nameGone(v *corpus, q *store.CandidateQuery, out *store.Candidates) {
-	if v.past == nil || s.Catalogue.dropped == 0 {
+	if v.past == nil || s.cat.dropped == 0 {
 		return
 	}
 	n := 0
-	for i := range s.Catalogue.pages {
-		p := &s.Catalogue.pages[i]
+	for i := range s.cat.pages {
+		p := &s.cat.pages[i]
 		if !p.gone() || p.lsn > q.AsOf || p.end <= q.AsOf || v.masked[p.art] || !slices.Contains(v.chain, p.scope) {
 			continue
 		}
 		if n++; n <= nearestMisses {
-			c := s.Catalogue.candidate(uint64(i + 1))
+			c := s.cat.candidate(uint64(i + 1))
 			c.Excluded = store.ReasonGone
 			addMiss(out, c)
 		}

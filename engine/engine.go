@@ -59,11 +59,11 @@ type Engine struct {
 	info      store.Info
 	applied   uint64 // LSN of the rows when they were loaded
 	askedFrom uint64 // leaf before which the rows had all questions then
-	Rows      Rows
+	rows      Rows
 	log       Log            // it is the Rows, too
 	Leaves    *manifest.Log  // the audit; whoever is handed it may write. Hosts get Audit
 	index     *lexical.Index // under cat.mu
-	Catalogue *catalogue
+	cat       *catalogue
 	// pageLimit is the highest page number that the size of file and log allows, while they are read: the columns of
 	// the catalogue are as long as the highest number, and a forged one must not take all memory. 0: no limit.
 	pageLimit uint64
@@ -72,7 +72,7 @@ type Engine struct {
 
 	unread []uint64 // pages found damaged at open, rising: the index does not know their words. Fixed from then on
 
-	Overlay *Overlay // under cat.mu
+	overlay *Overlay // under cat.mu
 	frozen  *Overlay // being written by a checkpoint; under cat.mu
 	high    highest  // numbers of the catalogue when the rows were written; under cat.mu
 
@@ -113,13 +113,13 @@ func New(opts Options) *Engine {
 	if opts.Space == nil {
 		opts.Space = endless{}
 	}
-	e := &Engine{opts: opts, Catalogue: newCatalogue(), Overlay: newOverlay(), stop: make(chan struct{}), inventory: inventory{busy: make(chan struct{}, 1)}}
+	e := &Engine{opts: opts, cat: newCatalogue(), overlay: newOverlay(), stop: make(chan struct{}), inventory: inventory{busy: make(chan struct{}, 1)}}
 	e.seq.init()
 	return e
 }
 
 // Attach gives the engine its log, which is made for it.
-func (s *Engine) Attach(l Log) { s.log, s.Rows = l, l }
+func (s *Engine) Attach(l Log) { s.log, s.rows = l, l }
 
 // Unflushed is the bytes that are not in the rows yet.
 func (s *Engine) Unflushed() int64 { return s.unflushed.Load() }
@@ -153,8 +153,8 @@ func (s *Engine) Identify(info store.Info) { s.info = info }
 // Start names the database and takes the next numbers from what was loaded and followed: commits may come.
 func (s *Engine) Start(info store.Info) {
 	s.info = info
-	s.seq.name(s.Catalogue)
-	s.changes.start(s.Catalogue.LSN)
+	s.seq.name(s.cat)
+	s.changes.start(s.cat.lsn)
 }
 
 // LimitPages sets the highest page number that is believed while rows and log are read: the columns of the catalogue are as

@@ -25,9 +25,9 @@ func (e *RecordError) Unwrap() error { return e.Err }
 
 // Position: see Follower.
 func (s *Engine) Position() Position {
-	s.Catalogue.Mu.RLock()
-	p := Position{LSN: s.Catalogue.LSN}
-	s.Catalogue.Mu.RUnlock()
+	s.cat.mu.RLock()
+	p := Position{LSN: s.cat.lsn}
+	s.cat.mu.RUnlock()
 	p.Leaves = s.Leaves.Size()
 	p.Root, _ = s.Leaves.Root(p.Leaves) // of an audit that is closed: no order has the root of nothing there
 	return p
@@ -35,10 +35,10 @@ func (s *Engine) Position() Position {
 
 // Counters: see Follower.
 func (s *Engine) Counters() Counters {
-	c := s.Catalogue
-	c.Mu.RLock()
-	defer c.Mu.RUnlock()
-	return Counters{LSN: c.LSN + 1, Leaf: s.Leaves.Size(), Art: uint64(len(c.arts)) + 1, Num: uint64(len(c.pages)) + 1, Group: uint64(len(c.groups)) + 1}
+	c := s.cat
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return Counters{LSN: c.lsn + 1, Leaf: s.Leaves.Size(), Art: uint64(len(c.arts)) + 1, Num: uint64(len(c.pages)) + 1, Group: uint64(len(c.groups)) + 1}
 }
 
 // Follow takes the next record of the log: a leaf into the audit, a commit above the LSN of the rows into catalogue and
@@ -62,8 +62,8 @@ func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 		if err := s.Leaves.Add(index, leaf); err != nil {
 			return err
 		}
-		s.Catalogue.Mu.Lock()
-		defer s.Catalogue.Mu.Unlock()
+		s.cat.mu.Lock()
+		defer s.cat.mu.Unlock()
 		s.followQuestion(index, question)
 		return nil
 	}
@@ -75,7 +75,7 @@ func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 	if err := s.Leaves.Add(index, leaf); err != nil {
 		return err
 	}
-	if lsn < s.Catalogue.LSN || lsn == s.Catalogue.LSN && lsn != s.applied {
+	if lsn < s.cat.lsn || lsn == s.cat.lsn && lsn != s.applied {
 		return nil // in the rows already; the log is kept one checkpoint longer than it is needed
 	}
 	c, err := DecodeCommit(body)
@@ -84,8 +84,8 @@ func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 		return &RecordError{Err: err}
 	case lsn == s.applied:
 		return s.sameHistory(c)
-	case c.LSN != s.Catalogue.LSN+1:
-		return &RecordError{LSN: c.LSN, Err: fmt.Errorf("expected lsn %d", s.Catalogue.LSN+1)}
+	case c.LSN != s.cat.lsn+1:
+		return &RecordError{LSN: c.LSN, Err: fmt.Errorf("expected lsn %d", s.cat.lsn+1)}
 	}
 	ended, err := s.redoCommit(c, seq)
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 // sameHistory compares the newest commit that rows and log both have: a log does not say whose it is, and its numbers
 // may fit by chance. A head has random salts.
 func (s *Engine) sameHistory(c *commitRecord) error {
-	return s.Rows.View(func(tx Reader) error {
+	return s.rows.View(func(tx Reader) error {
 		for i := range c.Heads {
 			d := codec.Decoder{B: c.Heads[i].Row}
 			t := DecodeHot(&d)
@@ -120,17 +120,17 @@ func (s *Engine) sameHistory(c *commitRecord) error {
 }
 
 func (s *Engine) redoCommit(c *commitRecord, seq uint64) (ended []uint64, err error) {
-	s.Catalogue.Mu.Lock()
-	defer s.Catalogue.Mu.Unlock()
-	if !s.Catalogue.namesFollow(c) {
+	s.cat.mu.Lock()
+	defer s.cat.mu.Unlock()
+	if !s.cat.namesFollow(c) {
 		return nil, &RecordError{LSN: c.LSN, Err: codec.ErrMalformed}
 	}
-	s.Catalogue.addNames(c)
+	s.cat.addNames(c)
 	for i := range c.Heads {
 		row := c.Heads[i].Row
-		h, err := DecodeHead(row, s.Catalogue.scopeName)
+		h, err := DecodeHead(row, s.cat.scopeName)
 		if err == nil && row[0] != rowVersionOld {
-			err = s.provedHead(HeadKey{h.Art, h.Version}, row, s.Catalogue.names)
+			err = s.provedHead(HeadKey{h.Art, h.Version}, row, s.cat.names)
 		}
 		if err != nil {
 			return nil, &RecordError{LSN: c.LSN, Err: err}
@@ -148,7 +148,7 @@ func (s *Engine) redoCommit(c *commitRecord, seq uint64) (ended []uint64, err er
 
 // namesFollow says whether the names of a record are the next ones. Numbers are dense.
 func (c *catalogue) namesFollow(r *commitRecord) bool {
-	scopes, groups := len(c.Scopes), len(c.groups)
+	scopes, groups := len(c.scopes), len(c.groups)
 	for i, n := range r.Scopes {
 		if int(n.Num) != scopes+i+1 {
 			return false
@@ -174,10 +174,10 @@ func (c *catalogue) addNames(r *commitRecord) {
 // install makes a durable commit visible: catalogue, overlay, lexical tail. The caller holds cat.mu.
 // It returns the page versions that stopped being current.
 func (s *Engine) install(c *commitRecord, seq uint64) (ended []uint64, err error) {
-	s.Catalogue.addNames(c)
-	o := s.Overlay
+	s.cat.addNames(c)
+	o := s.overlay
 	if o.Rows() == 0 {
-		o.Since = time.Now()
+		o.since = time.Now()
 	}
 	var later []supersession
 	for i := range c.Heads {
@@ -203,11 +203,11 @@ func (s *Engine) install(c *commitRecord, seq uint64) (ended []uint64, err error
 			}
 			continue
 		}
-		if t.Art <= uint64(len(s.Catalogue.arts)) {
-			ended = append(ended, s.Catalogue.nums(t.Art)...)
+		if t.Art <= uint64(len(s.cat.arts)) {
+			ended = append(ended, s.cat.nums(t.Art)...)
 		}
-		s.Catalogue.install(&t, rows)
-		s.Catalogue.addSummary(&t, h.head.DerivedFrom)
+		s.cat.install(&t, rows)
+		s.cat.addSummary(&t, h.head.DerivedFrom)
 		if len(h.head.Supersedes) > 0 {
 			later = append(later, supersession{t.Scope, h.head.Supersedes, t.Art, t.lsn})
 		}
@@ -227,7 +227,7 @@ func (s *Engine) install(c *commitRecord, seq uint64) (ended []uint64, err error
 		s.index.AddBuilt(c.built)
 		c.built = nil // the record is kept for a while
 	}
-	s.Catalogue.retire(later)
+	s.cat.retire(later)
 	for i, r := range c.State {
 		if id, ok := strings.CutPrefix(r.Key, reviewGonePrefix); ok && len(id) == len(ulid.ULID{}) {
 			o.held[ulid.ULID([]byte(id))] = []byte{}
@@ -256,8 +256,8 @@ func (s *Engine) install(c *commitRecord, seq uint64) (ended []uint64, err error
 	}
 	o.scopes = append(o.scopes, c.Scopes...)
 	o.groups = append(o.groups, c.groups...)
-	o.LSN, o.Seq, o.Leaves, o.High = c.LSN, seq, c.leaf+1, s.Catalogue.highest()
-	s.Catalogue.LSN = c.LSN
+	o.LSN, o.Seq, o.Leaves, o.high = c.LSN, seq, c.leaf+1, s.cat.highest()
+	s.cat.lsn = c.LSN
 	s.countUnflushed()
 	return ended, nil
 }

@@ -46,7 +46,7 @@ type forgotten struct {
 // highest are the highest numbers given, as of a checkpoint: what is forgotten must not give its number away.
 type highest struct{ art, num, group uint64 }
 
-func (h *highest) Add(o highest) {
+func (h *highest) add(o highest) {
 	h.art, h.num, h.group = max(h.art, o.art), max(h.num, o.num), max(h.group, o.group)
 }
 
@@ -64,7 +64,7 @@ func (s *Engine) pad(h highest) error {
 	if h.art > 1<<32-1 || s.pageLimit != 0 && max(h.art, h.num, h.group) > s.pageLimit {
 		return fmt.Errorf("highest numbers %v are not possible in files of this size", h)
 	}
-	c := s.Catalogue
+	c := s.cat
 	c.arts = append(c.arts, make([]artCol, max(0, int(h.art)-len(c.arts)))...)
 	c.pages = append(c.pages, make([]pageCol, max(0, int(h.num)-len(c.pages)))...)
 	c.groups = append(c.groups, make([]groupCol, max(0, int(h.group)-len(c.groups)))...)
@@ -77,7 +77,7 @@ func (c *catalogue) highest() highest {
 
 // installForget makes it visible that rows go. The caller holds cat.mu, or is recovery.
 func (s *Engine) installForget(t *hot, rows []store.PageRow, row []byte) error {
-	c, o := s.Catalogue, s.Overlay
+	c, o := s.cat, s.overlay
 	if t.Art == 0 || t.Art > uint64(len(c.arts)) || c.art(t.Art).version < t.Version {
 		return codec.ErrMalformed
 	}
@@ -134,7 +134,7 @@ func (c *catalogue) forget(num uint64) {
 	}
 	c.table[i] = 0
 	c.used--
-	c.Scopes[a.scope-1].byID.remove(num)
+	c.scopes[a.scope-1].byID.remove(num)
 	*a = artCol{}
 }
 
@@ -168,7 +168,7 @@ func applyForgotten(tx Writer, o *Overlay, n *RowCounts) (heads map[HeadKey][]by
 			return nil, err
 		}
 		if key := groupRowKey(f.group); f.group != 0 && tx.Get(TableMeta, key) != nil {
-			n.Meta--
+			n.meta--
 			if err := tx.Delete(TableMeta, key); err != nil {
 				return nil, err
 			}
@@ -195,7 +195,7 @@ func deleteHeads(tx Writer, f forgotten, n *RowCounts) error {
 		if err := tx.Delete(TableMeta, k); err != nil {
 			return err
 		}
-		n.Meta--
+		n.meta--
 	}
 	return nil
 }
@@ -225,7 +225,7 @@ func floorOf(tx Reader, k HeadKey) ([]byte, error) {
 func forgetOldest(tx Writer, n *RowCounts) error {
 	var drop [][]byte
 	for k, v := range tx.From(TableTxn, nil) {
-		if n.Txn-len(drop) <= outcomesKept {
+		if n.txn-len(drop) <= outcomesKept {
 			break
 		}
 		drop = append(drop, slices.Clone(k))
@@ -235,7 +235,7 @@ func forgetOldest(tx Writer, n *RowCounts) error {
 		if err := tx.Delete(TableTxn, k); err != nil {
 			return err
 		}
-		n.Txn--
+		n.txn--
 	}
 	return nil
 }
@@ -263,13 +263,13 @@ func (s *Engine) enqueueForget(b *Request, p *Commit, leaf *manifest.Record) err
 	for i, h := range b.forget {
 		scopes[i] = s.seq.scope(h.Scope)
 	}
-	s.Catalogue.Mu.RLock()
-	defer s.Catalogue.Mu.RUnlock()
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
 	for i, h := range b.forget {
-		if a := s.Catalogue.art(h.Art); h.Forgotten && (a.version != h.Version || a.pages > 0) {
+		if a := s.cat.art(h.Art); h.Forgotten && (a.version != h.Version || a.pages > 0) {
 			continue
 		}
-		_, group := s.Catalogue.names(&hot{group: h.GroupNum})
+		_, group := s.cat.names(&hot{group: h.GroupNum})
 		if err := s.addHead(&p.record, leaf, headRecord{head: h}, scopes[i], group, encodeCold(h)); err != nil {
 			return err
 		}
@@ -316,9 +316,9 @@ func (c *collector) forgettable(h *store.Head) bool {
 	if named {
 		return false
 	}
-	cat := c.s.Catalogue
-	cat.Mu.RLock()
-	defer cat.Mu.RUnlock()
+	cat := c.s.cat
+	cat.mu.RLock()
+	defer cat.mu.RUnlock()
 	for _, id := range h.Supersedes { // what it replaced must not come back
 		if art := cat.lookup(cat.byName[h.Scope], id); art != 0 && cat.art(art).by == h.Art {
 			return false
@@ -443,9 +443,9 @@ func (c *collector) deletedRows(rows map[store.Ref][]store.StateRow) error {
 
 // deletedBy says whether there is no such artefact, and was none at a time.
 func (c *collector) deletedBy(ref store.Ref, limit int64) bool {
-	cat := c.s.Catalogue
-	cat.Mu.RLock()
-	defer cat.Mu.RUnlock()
+	cat := c.s.cat
+	cat.mu.RLock()
+	defer cat.mu.RUnlock()
 	art := cat.lookup(cat.byName[ref.Scope], ref.ID)
 	return art == 0 || cat.art(art).pages == 0 && cat.art(art).putAt <= limit
 }

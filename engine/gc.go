@@ -226,9 +226,9 @@ func (c *collector) stateRows(k *store.StateKind) error {
 
 // each calls fn for the artefacts there are, in the order of their numbers.
 func (c *collector) each(what string, fn func(art uint64) error) error {
-	c.s.Catalogue.Mu.RLock()
-	total := uint64(len(c.s.Catalogue.arts))
-	c.s.Catalogue.Mu.RUnlock()
+	c.s.cat.mu.RLock()
+	total := uint64(len(c.s.cat.arts))
+	c.s.cat.mu.RUnlock()
 	for art := uint64(1); art <= total; art++ {
 		if art%1024 == 0 {
 			c.progress(what, art, total)
@@ -246,9 +246,9 @@ func (c *collector) each(what string, fn func(art uint64) error) error {
 
 // state is what the catalogue says of an artefact.
 func (c *collector) state(art uint64) (scope string, newest uint32, live bool, expires int64) {
-	cat := c.s.Catalogue
-	cat.Mu.RLock()
-	defer cat.Mu.RUnlock()
+	cat := c.s.cat
+	cat.mu.RLock()
+	defer cat.mu.RUnlock()
 	a := cat.art(art)
 	if live = a.pages > 0; live {
 		expires = cat.page(cat.nums(art)[0]).expires

@@ -59,9 +59,9 @@ func (s *Engine) scanHeld(q store.ScanQuery) (out store.ScanPage, err error) {
 func (s *Engine) eachHeld(after ulid.ULID, fn func(id ulid.ULID, row []byte, err error) bool) (lsn uint64, err error) {
 	newer := map[ulid.ULID][]byte{}
 	var ids []ulid.ULID
-	s.Catalogue.Mu.RLock()
-	lsn = s.Catalogue.LSN
-	for _, o := range []*Overlay{s.frozen, s.Overlay} {
+	s.cat.mu.RLock()
+	lsn = s.cat.lsn
+	for _, o := range []*Overlay{s.frozen, s.overlay} {
 		if o == nil {
 			continue
 		}
@@ -72,7 +72,7 @@ func (s *Engine) eachHeld(after ulid.ULID, fn func(id ulid.ULID, row []byte, err
 			newer[id] = row
 		}
 	}
-	s.Catalogue.Mu.RUnlock()
+	s.cat.mu.RUnlock()
 	slices.SortFunc(ids, ulid.ULID.Compare)
 	more := true
 	upTo := func(k []byte) { // those of the overlay below k
@@ -83,7 +83,7 @@ func (s *Engine) eachHeld(after ulid.ULID, fn func(id ulid.ULID, row []byte, err
 			ids = ids[1:]
 		}
 	}
-	err = s.Rows.View(func(tx Reader) error {
+	err = s.rows.View(func(tx Reader) error {
 		for k, v := range tx.From(TableHeld, after[:]) {
 			if !more {
 				break
@@ -104,9 +104,9 @@ func (s *Engine) eachHeld(after ulid.ULID, fn func(id ulid.ULID, row []byte, err
 
 // Undecided counts the held batches that wait for review. They are counted once; install keeps the count.
 func (s *Engine) Undecided() (n int, err error) {
-	s.Catalogue.Mu.RLock()
+	s.cat.mu.RLock()
 	n, known, changes := s.heldOpen, s.heldKnown, s.heldChanges
-	s.Catalogue.Mu.RUnlock()
+	s.cat.mu.RUnlock()
 	if known {
 		return n, nil
 	}
@@ -125,11 +125,11 @@ func (s *Engine) Undecided() (n int, err error) {
 		return true
 	})
 	if err == nil && damage == nil {
-		s.Catalogue.Mu.Lock()
+		s.cat.mu.Lock()
 		if s.heldChanges == changes {
 			s.heldOpen, s.heldKnown = n, true
 		}
-		s.Catalogue.Mu.Unlock()
+		s.cat.mu.Unlock()
 	}
 	return n, errors.Join(err, damage)
 }

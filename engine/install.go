@@ -81,10 +81,10 @@ func (s *Engine) installLeaf(e Entry) error {
 	}
 	l := e.Leaf
 	if l.question != nil {
-		s.Catalogue.Mu.Lock()
+		s.cat.mu.Lock()
 		s.addQuestion(l.Index, l.question)
 		s.countUnflushed()
-		s.Catalogue.Mu.Unlock()
+		s.cat.mu.Unlock()
 	}
 	if err := s.Leaves.AddNew(l.Index, l.leaf); err != nil {
 		return err
@@ -118,8 +118,8 @@ func (s *Engine) installSome(some []*Commit) error {
 }
 
 func (s *Engine) installAll(some []*Commit) (ended []uint64, err error) {
-	s.Catalogue.Mu.Lock()
-	defer s.Catalogue.Mu.Unlock()
+	s.cat.mu.Lock()
+	defer s.cat.mu.Unlock()
 	for _, c := range some {
 		e, err := s.install(&c.record, c.Seq)
 		if err != nil {

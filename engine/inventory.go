@@ -110,8 +110,8 @@ func (s *Engine) doubted(scope, id string) error {
 
 // doubtHolds says whether nothing was put in the place of what is doubted. The caller holds cat.mu.
 func (s *Engine) doubtHolds(d *doubt) bool {
-	art := s.Catalogue.lookup(s.Catalogue.byName[d.scope], d.id)
-	return art == 0 || s.Catalogue.art(art).lsn <= d.lsn
+	art := s.cat.lookup(s.cat.byName[d.scope], d.id)
+	return art == 0 || s.cat.art(art).lsn <= d.lsn
 }
 
 var errMissing = errors.New("they are not those that the audit says were committed")
@@ -148,7 +148,7 @@ func (t *stocktaking) take() (err error) {
 			return err
 		}
 		var claims []claim
-		err := t.s.Rows.View(func(tx Reader) error {
+		err := t.s.rows.View(func(tx Reader) error {
 			claims, from = t.read(tx, from)
 			return nil
 		})
@@ -174,13 +174,13 @@ func (t *stocktaking) take() (err error) {
 // names takes the names that rows stand for, before any row is read: the catalogue's lock must not be waited for in a
 // snapshot of the rows.
 func (t *stocktaking) names() {
-	c := t.s.Catalogue
-	c.Mu.RLock()
-	defer c.Mu.RUnlock()
-	t.lsn = c.LSN
+	c := t.s.cat
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	t.lsn = c.lsn
 	t.unfiled()
-	for i := range c.Scopes {
-		t.scopes = append(t.scopes, c.Scopes[i].name)
+	for i := range c.scopes {
+		t.scopes = append(t.scopes, c.scopes[i].name)
 	}
 	t.groups = make([]string, len(c.groups))
 	for i := range c.groups {
@@ -263,10 +263,10 @@ func damagedLeaf(err error) bool {
 // edited names the artefacts of rows that have not the digest they claim, and those that they say they replaced.
 func (t *stocktaking) edited() error {
 	s := t.s
-	s.Catalogue.Mu.RLock()
-	defer s.Catalogue.Mu.RUnlock()
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
 	for _, k := range t.wrong {
-		if k.Art == 0 || k.Art > uint64(len(s.Catalogue.arts)) || s.Catalogue.art(k.Art).keyLen == 0 {
+		if k.Art == 0 || k.Art > uint64(len(s.cat.arts)) || s.cat.art(k.Art).keyLen == 0 {
 			continue // gc forgot it meanwhile
 		}
 		_, err := s.headLocked(k) // it may have been replaced since it was read
@@ -276,11 +276,11 @@ func (t *stocktaking) edited() error {
 		if !errors.Is(err, store.ErrCorrupt) {
 			return err
 		}
-		a := s.Catalogue.art(k.Art)
-		t.doubt(s.Catalogue.scopeName(a.scope), s.Catalogue.id(a), store.PageKey{Num: a.first, Version: k.Version})
-		for i := range s.Catalogue.arts {
-			if x := &s.Catalogue.arts[i]; x.by == k.Art && a.flags&flagSupersedes != 0 {
-				t.doubt(s.Catalogue.scopeName(x.scope), s.Catalogue.id(x), store.PageKey{Num: x.first, Version: x.version})
+		a := s.cat.art(k.Art)
+		t.doubt(s.cat.scopeName(a.scope), s.cat.id(a), store.PageKey{Num: a.first, Version: k.Version})
+		for i := range s.cat.arts {
+			if x := &s.cat.arts[i]; x.by == k.Art && a.flags&flagSupersedes != 0 {
+				t.doubt(s.cat.scopeName(x.scope), s.cat.id(x), store.PageKey{Num: x.first, Version: x.version})
 			}
 		}
 	}
@@ -331,8 +331,8 @@ func (t *stocktaking) missing() error {
 // unclaimed looks at what a leaf wrote.
 func (t *stocktaking) unclaimed(leaf *manifest.Record, gone map[store.Ref]store.PageKey) error {
 	s := t.s
-	s.Catalogue.Mu.RLock()
-	defer s.Catalogue.Mu.RUnlock()
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
 	sound := uint64(0) // the artefact whose head was read last: a leaf names each of its pages, and the head has all of them
 	for _, w := range leaf.Writes {
 		ref, err := store.ParseRef(w.Ref)
@@ -340,7 +340,7 @@ func (t *stocktaking) unclaimed(leaf *manifest.Record, gone map[store.Ref]store.
 			continue
 		}
 		ref = store.Ref{Scope: ref.Scope, ID: ref.ID}
-		art := s.Catalogue.lookup(s.Catalogue.byName[ref.Scope], ref.ID)
+		art := s.cat.lookup(s.cat.byName[ref.Scope], ref.ID)
 		if art == 0 {
 			if w.Deleted {
 				delete(gone, ref)
@@ -349,7 +349,7 @@ func (t *stocktaking) unclaimed(leaf *manifest.Record, gone map[store.Ref]store.
 			}
 			continue
 		}
-		is := s.Catalogue.art(art).version
+		is := s.cat.art(art).version
 		if is > w.Version {
 			continue
 		}
@@ -379,8 +379,8 @@ func (s *Engine) nameDoubted(doubts []doubt, q *store.CandidateQuery, found []pr
 		if !slices.Contains(q.Scopes, d.scope) || !s.doubtHolds(d) || slices.ContainsFunc(q.Mask, func(r store.Ref) bool { return r.Scope == d.scope && r.ID == d.id }) {
 			continue
 		}
-		art := s.Catalogue.lookup(s.Catalogue.byName[d.scope], d.id)
-		if art != 0 && slices.ContainsFunc(found, func(p proposal) bool { return s.Catalogue.page(p.num).art == art }) {
+		art := s.cat.lookup(s.cat.byName[d.scope], d.id)
+		if art != 0 && slices.ContainsFunc(found, func(p proposal) bool { return s.cat.page(p.num).art == art }) {
 			continue
 		}
 		if e == nil {
@@ -397,8 +397,8 @@ const namedDoubts = 100
 
 // listedWhole refuses a listing of a scope whose rows hide some of it.
 func (s *Engine) listedWhole(doubts []doubt, scope string) error {
-	s.Catalogue.Mu.RLock()
-	defer s.Catalogue.Mu.RUnlock()
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
 	for i := range doubts {
 		if d := &doubts[i]; d.scope == scope && s.doubtHolds(d) {
 			return s.Corrupt("rows of "+store.Ref{Scope: d.scope, ID: d.id}.String(), fmt.Errorf("%w; without them the list is not whole", errMissing))

@@ -25,7 +25,7 @@ type stateAt struct {
 // unfiled takes the rows that are not in the file yet, which are ours. The caller holds cat.mu.
 func (t *stocktaking) unfiled() {
 	t.held, t.named = map[stateTag]stateAt{}, map[stateTag]stateAt{}
-	for _, o := range []*Overlay{t.s.frozen, t.s.Overlay} {
+	for _, o := range []*Overlay{t.s.frozen, t.s.overlay} {
 		if o == nil {
 			continue
 		}
@@ -48,7 +48,7 @@ func (t *stocktaking) stateRows() error {
 			return err
 		}
 		var claims []stateClaim
-		err := t.s.Rows.View(func(tx Reader) (err error) {
+		err := t.s.rows.View(func(tx Reader) (err error) {
 			claims, from, err = t.readStates(tx, from)
 			return err
 		})

@@ -102,12 +102,12 @@ func (s *Engine) headOf(b *Request, p *store.Put) *store.Head {
 
 // newest reads the newest head of an artefact, nil when there is none.
 func (s *Engine) newest(scope, id string) (*store.Head, error) {
-	s.Catalogue.Mu.RLock()
+	s.cat.mu.RLock()
 	var k HeadKey
-	if art := s.Catalogue.artOf(scope, id); art != 0 {
-		k = HeadKey{art, s.Catalogue.art(art).version}
+	if art := s.cat.artOf(scope, id); art != 0 {
+		k = HeadKey{art, s.cat.art(art).version}
 	}
-	s.Catalogue.Mu.RUnlock()
+	s.cat.mu.RUnlock()
 	if k.Art == 0 {
 		return nil, nil
 	}
@@ -144,9 +144,9 @@ type replacing struct {
 // It reads the catalogue, changes nothing, and is called under the sequencer with nothing in flight on the same artefacts:
 // what it sees is what the commit is installed on.
 func (s *Engine) judge(b *Request, pre *prepared) (v judgement) {
-	c := s.Catalogue
-	c.Mu.RLock()
-	defer c.Mu.RUnlock()
+	c := s.cat
+	c.mu.RLock()
+	defer c.mu.RUnlock()
 	if v.retry = c.moved(b, pre.prev); v.retry {
 		return v
 	}

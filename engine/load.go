@@ -36,11 +36,11 @@ func (s *Engine) LoadRows(tx Reader, b Base) error {
 		return err
 	}
 	s.askedFrom = b.Rows.Asked
-	s.applied, s.Catalogue.LSN = b.Applied, b.Applied // not before: what stands in the rows has not changed since
+	s.applied, s.cat.lsn = b.Applied, b.Applied // not before: what stands in the rows has not changed since
 	for _, t := range []struct {
 		table Table
 		want  int
-	}{{TableHeld, b.Rows.Held}, {TableState, b.Rows.State}} {
+	}{{TableHeld, b.Rows.held}, {TableState, b.Rows.state}} {
 		if err := s.countRows(tx, t.table, t.want); err != nil {
 			return err
 		}
@@ -120,20 +120,20 @@ func (s *Engine) loadNames(w *rowWalk, high highest) error {
 		if err != nil || len(v) < 4 || len(k) != 9 {
 			return s.Corrupt("group row", errors.Join(err, codec.ErrMalformed))
 		}
-		if num, n := binary.BigEndian.Uint64(k[1:]), uint64(len(s.Catalogue.groups)); num <= n || num > max(n+1, high.group) { // gc leaves gaps
+		if num, n := binary.BigEndian.Uint64(k[1:]), uint64(len(s.cat.groups)); num <= n || num > max(n+1, high.group) { // gc leaves gaps
 			return s.Corrupt("group row", fmt.Errorf("number %d after %d", num, n))
 		}
-		s.Catalogue.addGroup(binary.BigEndian.Uint64(k[1:]), binary.BigEndian.Uint32(v), string(v[4:]))
+		s.cat.addGroup(binary.BigEndian.Uint64(k[1:]), binary.BigEndian.Uint32(v), string(v[4:]))
 	}
 	for k, v := range w.rows('s') {
 		v, err := codec.Unseal('m', k, v)
 		if err != nil || len(k) != 5 {
 			return s.Corrupt("scope row", errors.Join(err, codec.ErrMalformed))
 		}
-		if num := binary.BigEndian.Uint32(k[1:]); int(num) != len(s.Catalogue.Scopes)+1 {
-			return s.Corrupt("scope row", fmt.Errorf("number %d after %d", num, len(s.Catalogue.Scopes)))
+		if num := binary.BigEndian.Uint32(k[1:]); int(num) != len(s.cat.scopes)+1 {
+			return s.Corrupt("scope row", fmt.Errorf("number %d after %d", num, len(s.cat.scopes)))
 		}
-		s.Catalogue.addScope(binary.BigEndian.Uint32(k[1:]), string(v))
+		s.cat.addScope(binary.BigEndian.Uint32(k[1:]), string(v))
 	}
 	return nil
 }
@@ -150,7 +150,7 @@ func (s *Engine) loadHeads(w *rowWalk) error {
 			return s.Corrupt(fmt.Sprintf("head row %x", k), err)
 		}
 	}
-	s.Catalogue.retire(later)
+	s.cat.retire(later)
 	return nil
 }
 
@@ -197,13 +197,13 @@ func (s *Engine) loadMeta(tx Reader, b Base) error {
 	if err := s.loadHeads(w); err != nil {
 		return err
 	}
-	if w.err == nil && w.n != b.Rows.Meta {
-		w.err = fmt.Errorf("has %d rows, expected %d", w.n, b.Rows.Meta)
+	if w.err == nil && w.n != b.Rows.meta {
+		w.err = fmt.Errorf("has %d rows, expected %d", w.n, b.Rows.meta)
 	}
 	if w.err != nil {
 		return s.Corrupt("bucket meta", w.err)
 	}
-	s.high = s.Catalogue.highest()
+	s.high = s.cat.highest()
 	return nil
 }
 
@@ -211,7 +211,7 @@ func (s *Engine) loadMeta(tx Reader, b Base) error {
 // heads); a damaged one is held to what the file has space for.
 func (s *Engine) reserve(tx Reader, size int64) {
 	most := uint64(size / pageRowBytes)
-	s.Catalogue.reserve(min(lastNumber(tx.Before(TableMeta, []byte{'s'}), 'h'), most), min(lastText(tx), most))
+	s.cat.reserve(min(lastNumber(tx.Before(TableMeta, []byte{'s'}), 'h'), most), min(lastText(tx), most))
 }
 
 // lastText is the number of the last text; 0 where it cannot be read: a damaged page on the way to it costs the texts
@@ -247,9 +247,9 @@ func (s *Engine) installRow(row []byte, rows []store.PageRow, later []supersessi
 	if err := s.validateHot(&t, rows); err != nil {
 		return rows, later, err
 	}
-	s.Catalogue.install(&t, rows)
+	s.cat.install(&t, rows)
 	if row[0] == rowVersionOld {
-		s.Catalogue.Unproved++
+		s.cat.unproved++
 	}
 	if t.Flags&flagSupersedes == 0 && t.kind != store.KindSummary {
 		return rows, later, nil
@@ -258,7 +258,7 @@ func (s *Engine) installRow(row []byte, rows []store.PageRow, later []supersessi
 	if err := decodeCold(row[0], &d, &h); err != nil {
 		return rows, later, err
 	}
-	s.Catalogue.addSummary(&t, h.DerivedFrom)
+	s.cat.addSummary(&t, h.DerivedFrom)
 	if t.Flags&flagSupersedes == 0 {
 		return rows, later, nil
 	}
@@ -267,8 +267,8 @@ func (s *Engine) installRow(row []byte, rows []store.PageRow, later []supersessi
 
 // validateHot keeps a damaged row that has a right checksum (a bug, or a forger) from reaching outside the tables.
 func (s *Engine) validateHot(t *hot, rows []store.PageRow) error {
-	if t.Scope == 0 || int(t.Scope) > len(s.Catalogue.Scopes) || t.group > uint64(len(s.Catalogue.groups)) ||
-		t.Art == 0 || t.Art > min(1<<32-1, uint64(len(s.Catalogue.arts))+1) || !t.provenance.Valid() || len(t.id) == 0 || len(t.id) > store.MaxID {
+	if t.Scope == 0 || int(t.Scope) > len(s.cat.scopes) || t.group > uint64(len(s.cat.groups)) ||
+		t.Art == 0 || t.Art > min(1<<32-1, uint64(len(s.cat.arts))+1) || !t.provenance.Valid() || len(t.id) == 0 || len(t.id) > store.MaxID {
 		return codec.ErrMalformed
 	}
 	for i := range rows {
@@ -281,8 +281,8 @@ func (s *Engine) validateHot(t *hot, rows []store.PageRow) error {
 
 // loadTail analyses again the pages above the segments: those the last checkpoints did not flush.
 func (s *Engine) loadTail(tx Reader) error {
-	for num := s.index.Through() + 1; num <= uint64(len(s.Catalogue.pages)); num++ {
-		p := s.Catalogue.page(num)
+	for num := s.index.Through() + 1; num <= uint64(len(s.cat.pages)); num++ {
+		p := s.cat.page(num)
 		if p.art == 0 || p.gone() {
 			continue
 		}
@@ -331,9 +331,9 @@ func (s *Engine) headIn(tx Reader, k HeadKey) (*store.Head, error) {
 	v := tx.Get(TableMeta, key)
 	if v == nil { // what the catalogue knows of has a row, also where gc dropped the version, or one that stands for it
 		if row, err := floorOf(tx, k); row != nil && err == nil {
-			h, err := DecodeHead(row, s.Catalogue.scopeName)
+			h, err := DecodeHead(row, s.cat.scopeName)
 			if err == nil {
-				err = s.provedHead(HeadKey{k.Art, h.Version}, row, s.Catalogue.names)
+				err = s.provedHead(HeadKey{k.Art, h.Version}, row, s.cat.names)
 			}
 			if err != nil {
 				return nil, s.Corrupt(fmt.Sprintf("head row %x", key), err)
@@ -346,9 +346,9 @@ func (s *Engine) headIn(tx Reader, k HeadKey) (*store.Head, error) {
 	if err != nil {
 		return nil, s.Corrupt(fmt.Sprintf("head row %x", key), err)
 	}
-	h, err := DecodeHead(row, s.Catalogue.scopeName)
+	h, err := DecodeHead(row, s.cat.scopeName)
 	if err == nil {
-		err = s.provedHead(k, row, s.Catalogue.names)
+		err = s.provedHead(k, row, s.cat.names)
 	}
 	if err != nil {
 		return nil, s.Corrupt(fmt.Sprintf("head row %x", key), err)

@@ -17,8 +17,8 @@ func TestLoadTakesNoLockInsideASnapshot(t *testing.T) {
 	l := &loading{s: m.Engine, want: store.WantText, out: make([]store.Loaded, 1), arts: make([]uint64, 1), newest: make([]uint32, 1), rows: make([][]byte, 1), names: map[uint32]string{}, heads: map[HeadKey]*store.Head{}}
 	l.look(store.Scopes{"acme"}, []store.PageKey{{Num: 1}})
 	require.Equal(t, []int{0}, l.missing)
-	m.Catalogue.Mu.Lock()
-	defer m.Catalogue.Mu.Unlock()
+	m.cat.mu.Lock()
+	defer m.cat.mu.Unlock()
 	done := make(chan error, 1)
 	go func() { done <- m.host.View(l.fromFile) }()
 	select {

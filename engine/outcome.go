@@ -139,9 +139,9 @@ func (s *Engine) Outcome(ctx context.Context, id ulid.ULID) (store.Outcome, erro
 
 // overlayOutcome is the row of the outcome of an id that is not in the rows yet; nil: it is in them, or there is none.
 func (s *Engine) overlayOutcome(id ulid.ULID) []byte {
-	s.Catalogue.Mu.RLock()
-	defer s.Catalogue.Mu.RUnlock()
-	row := s.Overlay.result[id]
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	row := s.overlay.result[id]
 	if row == nil && s.frozen != nil {
 		row = s.frozen.result[id]
 	}

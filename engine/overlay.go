@@ -51,7 +51,7 @@ func throttled(unflushed, bytes int64) time.Duration {
 
 // countUnflushed lets throttle know what is not in bbolt yet. The caller holds cat.mu.
 func (s *Engine) countUnflushed() {
-	n := s.Overlay.Bytes
+	n := s.overlay.Bytes
 	if s.frozen != nil {
 		n += s.frozen.Bytes
 	}
@@ -64,11 +64,11 @@ func (o *Overlay) AskedTo() uint64 { return o.askedTo }
 // Freeze makes the overlay the old one. It is not changed any more, so it may be read without a lock. retry: it is that of
 // a checkpoint that failed, and newer commits are in another one.
 func (s *Engine) Freeze() (o *Overlay, retry bool) {
-	s.Catalogue.Mu.Lock()
-	defer s.Catalogue.Mu.Unlock()
+	s.cat.mu.Lock()
+	defer s.cat.mu.Unlock()
 	if retry = s.frozen != nil; !retry { // a checkpoint that failed left one behind: it is tried again first
-		s.frozen, s.Overlay = s.Overlay, newOverlay()
-		s.Overlay.LSN, s.Overlay.Seq, s.Overlay.Leaves, s.Overlay.High = s.frozen.LSN, s.frozen.Seq, s.frozen.Leaves, s.frozen.High
+		s.frozen, s.overlay = s.overlay, newOverlay()
+		s.overlay.LSN, s.overlay.Seq, s.overlay.Leaves, s.overlay.high = s.frozen.LSN, s.frozen.Seq, s.frozen.Leaves, s.frozen.high
 	}
 	return s.frozen, retry
 }
@@ -77,16 +77,50 @@ func (s *Engine) Freeze() (o *Overlay, retry bool) {
 // to fail. meta, held and state are counted at every open, the others by a check; a missing content is noticed when its
 // page is read.
 type RowCounts struct {
-	Meta, Content, Held, Txn, State, Question int
+	meta, content, held, txn, state, question int
 	Asked                                     uint64 // leaf before which TableQuestion has every row that was not erased
 	// Sum adds up the checksums of the rows of held, txn and state, modulo 2^64: rows of another moment under the same keys
 	// differ in it, and nothing else tells of them. The store keeps it in another row.
 	Sum uint64
 }
 
+// of is the count of a table; nil: its rows are not counted.
+func (n *RowCounts) of(t Table) *int {
+	switch t {
+	case TableMeta:
+		return &n.meta
+	case TableContent:
+		return &n.content
+	case TableHeld:
+		return &n.held
+	case TableTxn:
+		return &n.txn
+	case TableState:
+		return &n.state
+	case TableQuestion:
+		return &n.question
+	}
+	return nil
+}
+
+// Of is how many rows a table has; 0 also of one whose rows are not counted.
+func (n RowCounts) Of(t Table) int {
+	if c := n.of(t); c != nil {
+		return *c
+	}
+	return 0
+}
+
+// Add counts by rows more of a table whose rows are counted.
+func (n *RowCounts) Add(t Table, by int) {
+	if c := n.of(t); c != nil {
+		*c += by
+	}
+}
+
 // EncodeMsgpack writes an array.
 func (n RowCounts) EncodeMsgpack(e *msgpack.Encoder) error {
-	return e.Encode([]any{n.Meta, n.Content, n.Held, n.Txn, n.State, n.Question, n.Asked})
+	return e.Encode([]any{n.meta, n.content, n.held, n.txn, n.state, n.question, n.Asked})
 }
 
 // DecodeMsgpack reads the array of this program or a shorter one of an older.
@@ -96,7 +130,7 @@ func (n *RowCounts) DecodeMsgpack(d *msgpack.Decoder) error {
 		return err
 	}
 	*n = RowCounts{}
-	fields := [...]any{&n.Meta, &n.Content, &n.Held, &n.Txn, &n.State, &n.Question, &n.Asked}
+	fields := [...]any{&n.meta, &n.content, &n.held, &n.txn, &n.state, &n.question, &n.Asked}
 	if have < 5 || have > len(fields) {
 		return codec.ErrMalformed
 	}
@@ -109,7 +143,7 @@ type Overlay struct {
 	Seq    uint64
 	Leaves uint64 // of the audit, up to Seq
 	Bytes  int
-	Since  time.Time
+	since  time.Time
 	scopes []newScope
 	groups []newGroup
 	heads  map[HeadKey][]byte
@@ -123,7 +157,7 @@ type Overlay struct {
 	// asked are rows of questions by leaf, nil: erased. askedTo is behind the last of them.
 	asked   map[uint64][]byte
 	askedTo uint64
-	High    highest
+	high    highest
 }
 
 type HeadKey struct {

@@ -11,42 +11,42 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// Bounds are what the engine keeps, and drops in one commit, for tests of this module.
-type Bounds struct {
-	Outcomes     int // of batch ids in the rows
-	DropVersions int // in one commit of gc
-	DropPages    int // likewise
+// What tests of this module reach of an engine: see peek.Engine, which is the only way to these functions from outside.
+func init() {
+	p := &peek.Engine
+	p.Bounds = func() peek.Bounds {
+		return peek.Bounds{Outcomes: outcomesKept, DropVersions: dropVersions, DropPages: dropPages}
+	}
+	p.Numbers = func(e any) (arts, pages, groups uint64) { return e.(*Engine).peekNumbers() }
+	p.Gone = func(e any, num uint64) (undo func()) { return e.(*Engine).peekGone(num) }
+	p.Detach = func(e, rows any) { e.(*Engine).rows = rows.(Rows) }
+	p.WriteOverlay = func(e, rows any) error { return applyOverlay(rows.(Writer), e.(*Engine).overlay, &RowCounts{}) }
+	p.EditHead, p.EditAsOld, p.EditHeld = editHead, editAsOld, editHeld
+	p.EditState, p.EditStateAsOld, p.MoveState = editState, editStateAsOld, moveState
+	p.EditOutcome = editOutcome
 }
 
-// PeekBounds is for tests of this module.
-func PeekBounds(peek.Token) Bounds { return Bounds{outcomesKept, dropVersions, dropPages} }
-
-// PeekNumbers gives the highest numbers of artefacts, pages and groups that were given. It is for tests of this module.
-func (s *Engine) PeekNumbers(peek.Token) (arts, pages, groups uint64) {
-	s.Catalogue.Mu.RLock()
-	defer s.Catalogue.Mu.RUnlock()
-	h := s.Catalogue.highest()
+func (s *Engine) peekNumbers() (arts, pages, groups uint64) {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	h := s.cat.highest()
 	return h.art, h.num, h.group
 }
 
-// PeekGone makes the catalogue say that a page is gone, against its rows. undo takes it back. It is for tests of this
-// module.
-func (s *Engine) PeekGone(_ peek.Token, num uint64) (undo func()) {
+func (s *Engine) peekGone(num uint64) (undo func()) {
 	set := func(p pageCol) {
-		s.Catalogue.Mu.Lock()
-		defer s.Catalogue.Mu.Unlock()
-		*s.Catalogue.page(num) = p
+		s.cat.mu.Lock()
+		defer s.cat.mu.Unlock()
+		*s.cat.page(num) = p
 	}
-	s.Catalogue.Mu.RLock()
-	was := *s.Catalogue.page(num)
-	s.Catalogue.Mu.RUnlock()
+	s.cat.mu.RLock()
+	was := *s.cat.page(num)
+	s.cat.mu.RUnlock()
 	set(goneCol(was.art, was.scope, &store.PageRow{LSN: was.lsn, Version: was.version}, 1))
 	return func() { set(was) }
 }
 
-// EditHead gives a head row with what change made of it, and with its proof as it was: what somebody could write who has
-// the file. It is for tests of this module.
-func EditHead(_ peek.Token, row []byte, change func(h *store.Head, scope *uint32)) ([]byte, error) {
+func editHead(row []byte, change func(h *store.Head, scope *uint32)) ([]byte, error) {
 	h, scope, cold, err := editedHead(row, change)
 	if err != nil {
 		return nil, err
@@ -55,8 +55,7 @@ func EditHead(_ peek.Token, row []byte, change func(h *store.Head, scope *uint32
 	return p.append(encodeHead(nil, h, scope, cold)), err
 }
 
-// EditAsOld is EditHead that gives a row of the old version, which has no proof. It is for tests of this module.
-func EditAsOld(_ peek.Token, row []byte, change func(h *store.Head, scope *uint32)) ([]byte, error) {
+func editAsOld(row []byte, change func(h *store.Head, scope *uint32)) ([]byte, error) {
 	h, scope, _, err := editedHead(row, change)
 	if err != nil {
 		return nil, err
@@ -93,8 +92,7 @@ func editedHead(row []byte, change func(h *store.Head, scope *uint32)) (h *store
 	return h, scope, encodeCold(h), nil
 }
 
-// EditHeld is EditHead for the row of a held batch. It is for tests of this module.
-func EditHeld(_ peek.Token, row []byte, change func(*store.HeldBatch)) ([]byte, error) {
+func editHeld(row []byte, change func(*store.HeldBatch)) ([]byte, error) {
 	h, err := DecodeHeld(row)
 	if err != nil {
 		return nil, err
@@ -107,9 +105,7 @@ func EditHeld(_ peek.Token, row []byte, change func(*store.HeldBatch)) ([]byte, 
 	return p.append(append([]byte{heldMark}, encodeHeld(&h)...)), err
 }
 
-// EditState gives a stored state row with another value, and with its proof as it was or with none. It is for tests of this
-// module.
-func EditState(_ peek.Token, key, sealed, value []byte, proof bool) ([]byte, error) {
+func editState(key, sealed, value []byte, proof bool) ([]byte, error) {
 	body, err := unsealState(key, sealed)
 	if err != nil {
 		return nil, err
@@ -121,26 +117,20 @@ func EditState(_ peek.Token, key, sealed, value []byte, proof bool) ([]byte, err
 	return codec.Seal(tagState, key, stateBody(stateLSN(body), p, value)), nil
 }
 
-// EditStateAsOld gives a stored state row as older programs wrote it. It is for tests of this module.
-func EditStateAsOld(_ peek.Token, key, value []byte) []byte {
+func editStateAsOld(key, value []byte) []byte {
 	return codec.Seal(tagStateOld, key, value)
 }
 
-// MoveState gives a stored state row the checksum of another key. It is for tests of this module.
-func MoveState(_ peek.Token, key, sealed, to []byte) ([]byte, error) {
+func moveState(key, sealed, to []byte) ([]byte, error) {
 	body, err := unsealState(key, sealed)
 	return codec.Seal(tagState, to, body), err
 }
 
-// EditedOutcome is an outcome as a row has it. It is for tests of this module.
-type EditedOutcome = outcomeRow
-
-// EditOutcome gives the row of an outcome with what change made of it. It is for tests of this module.
-func EditOutcome(_ peek.Token, row []byte, change func(*EditedOutcome)) ([]byte, error) {
+func editOutcome(row []byte, change func(*store.Outcome)) ([]byte, error) {
 	var r outcomeRow
 	if err := codec.Unpack(row, &r); err != nil {
 		return nil, err
 	}
-	change(&r)
+	change(&r.Outcome)
 	return msgpack.Marshal(&r)
 }

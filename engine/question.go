@@ -112,9 +112,9 @@ func GoneQuestion(key string) (leaf uint64, ok bool) {
 
 // addQuestion puts a row into the overlay. The caller holds cat.mu, or is recovery.
 func (s *Engine) addQuestion(leaf uint64, row []byte) {
-	o := s.Overlay
+	o := s.overlay
 	if o.Rows() == 0 {
-		o.Since = time.Now()
+		o.since = time.Now()
 	}
 	o.asked[leaf], o.askedTo = row, leaf+1
 	o.Bytes += len(row) + 8
@@ -219,12 +219,12 @@ func applyQuestions(tx Writer, seals *sealBuffer, o *Overlay, n *RowCounts) erro
 				return err
 			}
 			if was {
-				n.Question--
+				n.question--
 			}
 			continue
 		}
 		if !was {
-			n.Question++
+			n.question++
 		}
 		if err := tx.Put(TableQuestion, key, sealed(seals, 'q', key, row)); err != nil {
 			return err
@@ -235,7 +235,7 @@ func applyQuestions(tx Writer, seals *sealBuffer, o *Overlay, n *RowCounts) erro
 
 // questions walks I1 and I18 over the rows of questions.
 func (c *invariantWalk) questions() error {
-	return c.s.Rows.View(func(tx Reader) error {
+	return c.s.rows.View(func(tx Reader) error {
 		return each(tx, TableQuestion, func(k, v []byte) error {
 			where := fmt.Sprintf("question %x", k)
 			row, err := codec.Unseal('q', k, v)

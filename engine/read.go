@@ -22,8 +22,8 @@ func (s *Engine) Resolve(_ context.Context, scopes store.Scopes, ref store.Ref) 
 	if s.closed.Load() {
 		return store.Located{}, store.ErrClosed
 	}
-	s.Catalogue.Mu.RLock()
-	defer s.Catalogue.Mu.RUnlock()
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
 	for _, name := range scopes {
 		if ref.Scope != "" && ref.Scope != name {
 			continue
@@ -31,15 +31,15 @@ func (s *Engine) Resolve(_ context.Context, scopes store.Scopes, ref store.Ref) 
 		if err := s.doubted(name, ref.ID); err != nil {
 			return store.Located{}, err
 		}
-		n := s.Catalogue.byName[name]
+		n := s.cat.byName[name]
 		if n == 0 {
 			continue
 		}
-		art := s.Catalogue.lookup(n, ref.ID)
+		art := s.cat.lookup(n, ref.ID)
 		if art == 0 {
 			continue
 		}
-		a := s.Catalogue.art(art)
+		a := s.cat.art(art)
 		if ref.Version != 0 && ref.Version != a.version {
 			return s.resolveOld(name, art, ref)
 		}
@@ -59,8 +59,8 @@ func (s *Engine) Resolve(_ context.Context, scopes store.Scopes, ref store.Ref) 
 }
 
 func (s *Engine) locate(scope string, art uint64, ref store.Ref) (store.Located, error) {
-	a := s.Catalogue.art(art)
-	nums := s.Catalogue.nums(art)
+	a := s.cat.art(art)
+	nums := s.cat.nums(art)
 	if ref.Page > len(nums) {
 		ref.Scope = scope // for the error
 		return store.Located{}, fmt.Errorf("%w: %s has %d pages", store.ErrNotFound, ref, len(nums))
@@ -68,9 +68,9 @@ func (s *Engine) locate(scope string, art uint64, ref store.Ref) (store.Located,
 	if ref.Page > 0 {
 		nums = nums[ref.Page-1 : ref.Page]
 	}
-	l := store.Located{Scope: scope, Version: a.version, LSN: a.lsn, Current: true, Expires: s.Catalogue.page(nums[0]).expires}
+	l := store.Located{Scope: scope, Version: a.version, LSN: a.lsn, Current: true, Expires: s.cat.page(nums[0]).expires}
 	if a.by != 0 {
-		l.By, l.ByID = s.Catalogue.art(a.by).first, s.Catalogue.supersededBy(a)
+		l.By, l.ByID = s.cat.art(a.by).first, s.cat.supersededBy(a)
 	}
 	l.Pages = make([]store.PageKey, len(nums))
 	for i, n := range nums {
@@ -81,7 +81,7 @@ func (s *Engine) locate(scope string, art uint64, ref store.Ref) (store.Located,
 
 // resolveOld finds an older version. The caller holds cat.mu; head rows are read under it, which history can afford.
 func (s *Engine) resolveOld(scope string, art uint64, ref store.Ref) (store.Located, error) {
-	a := s.Catalogue.art(art)
+	a := s.cat.art(art)
 	ref.Scope = scope // for the errors
 	if ref.Version > a.version {
 		return store.Located{}, fmt.Errorf("%w: %s has versions up to %d", store.ErrNotFound, ref, a.version)
@@ -106,21 +106,21 @@ func (s *Engine) resolveOld(scope string, art uint64, ref store.Ref) (store.Loca
 }
 
 func (s *Engine) head(k HeadKey) (*store.Head, error) {
-	s.Catalogue.Mu.RLock()
-	defer s.Catalogue.Mu.RUnlock()
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
 	return s.headLocked(k)
 }
 
 // headLocked reads a head: overlay first, then bbolt. The other order would miss a row applied in between.
 func (s *Engine) headLocked(k HeadKey) (h *store.Head, err error) {
-	row := s.Overlay.heads[k]
+	row := s.overlay.heads[k]
 	if row == nil && s.frozen != nil {
 		row = s.frozen.heads[k]
 	}
 	if row != nil {
-		return DecodeHead(row, s.Catalogue.scopeName)
+		return DecodeHead(row, s.cat.scopeName)
 	}
-	err = s.Rows.View(func(tx Reader) error {
+	err = s.rows.View(func(tx Reader) error {
 		h, err = s.headIn(tx, k)
 		return err
 	})
@@ -163,7 +163,7 @@ func (s *Engine) Load(ctx context.Context, scopes store.Scopes, keys []store.Pag
 		}
 	}
 	if len(l.missing) > 0 {
-		if err := s.Rows.View(l.fromFile); err != nil {
+		if err := s.rows.View(l.fromFile); err != nil {
 			return nil, err
 		}
 	}
@@ -190,9 +190,9 @@ func (l *loading) texts() {
 
 // look finds the pages in the catalogue and takes what the overlay has of them, under one read lock.
 func (l *loading) look(scopes store.Scopes, keys []store.PageKey) {
-	c := l.s.Catalogue
-	c.Mu.RLock()
-	defer c.Mu.RUnlock()
+	c := l.s.cat
+	c.mu.RLock()
+	defer c.mu.RUnlock()
 	var chain []uint32 // nil: the operator's view of all scopes
 	if scopes != nil {
 		chain = c.chain(scopes)
@@ -318,10 +318,10 @@ func (l *loading) proveLater() {
 	if len(l.later) == 0 {
 		return
 	}
-	l.s.Catalogue.Mu.RLock()
-	defer l.s.Catalogue.Mu.RUnlock()
+	l.s.cat.mu.RLock()
+	defer l.s.cat.mu.RUnlock()
 	for _, u := range l.later {
-		err := l.s.provedHead(u.k, u.row, l.s.Catalogue.names)
+		err := l.s.provedHead(u.k, u.row, l.s.cat.names)
 		if err == nil {
 			continue
 		}
@@ -340,19 +340,19 @@ func (s *Engine) withoutLost(h *store.Head, pages []store.NewPage) (*store.Head,
 		return nil, nil
 	}
 	var same []int
-	s.Catalogue.Mu.RLock()
+	s.cat.mu.RLock()
 	for i := range min(len(h.Rows), len(pages)) {
 		if _, ok := s.overlayText(h.Rows[i].Num); !ok && h.Rows[i].Hash == pages[i].Hash {
 			same = append(same, i)
 		}
 	}
-	s.Catalogue.Mu.RUnlock()
+	s.cat.mu.RUnlock()
 	if len(same) == 0 {
 		return h, nil
 	}
 	out := *h
 	out.Rows = slices.Clone(h.Rows)
-	err := s.Rows.View(func(tx Reader) error {
+	err := s.rows.View(func(tx Reader) error {
 		for _, i := range same {
 			text, err := s.textIn(tx, h.Rows[i].Num)
 			if err == nil {
@@ -369,15 +369,15 @@ func (s *Engine) withoutLost(h *store.Head, pages []store.NewPage) (*store.Head,
 
 // nameGroup notes what the group of a page is called. The caller holds cat.mu.
 func (l *loading) nameGroup(p *pageCol) {
-	if g := l.s.Catalogue.art(p.art).group; g != 0 {
-		l.groups[g] = l.s.Catalogue.groups[g-1].name
+	if g := l.s.cat.art(p.art).group; g != 0 {
+		l.groups[g] = l.s.cat.groups[g-1].name
 	}
 }
 
 func (s *Engine) scopeName(n uint32) string {
-	s.Catalogue.Mu.RLock()
-	defer s.Catalogue.Mu.RUnlock()
-	return s.Catalogue.scopeName(n)
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	return s.cat.scopeName(n)
 }
 
 // visible refuses pages outside the chain.
@@ -396,7 +396,7 @@ func (c *catalogue) visible(num uint64, chain []uint32) (*pageCol, error) {
 }
 
 func (s *Engine) overlayHead(k HeadKey) []byte {
-	if row := s.Overlay.heads[k]; row != nil {
+	if row := s.overlay.heads[k]; row != nil {
 		return row
 	}
 	if s.frozen != nil {
@@ -406,7 +406,7 @@ func (s *Engine) overlayHead(k HeadKey) []byte {
 }
 
 func (s *Engine) overlayText(num uint64) (string, bool) {
-	if t, ok := s.Overlay.texts[num]; ok {
+	if t, ok := s.overlay.texts[num]; ok {
 		return t, true
 	}
 	if s.frozen != nil {
@@ -418,9 +418,9 @@ func (s *Engine) overlayText(num uint64) (string, bool) {
 
 // Mark: see store.Store. Commits are visible before they are answered, so readers see all of them.
 func (s *Engine) Mark() store.Mark {
-	s.Catalogue.Mu.RLock()
-	defer s.Catalogue.Mu.RUnlock()
-	return store.Mark{LSN: s.Catalogue.LSN}
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	return store.Mark{LSN: s.cat.lsn}
 }
 
 // Refresh: see store.Store. It waits for what is in flight here, and takes what others committed.
@@ -458,9 +458,9 @@ func (s *Engine) Readable(ctx context.Context) error {
 
 // overlayRow looks a row up in the newer, then in the older overlay; the first that has the key answers.
 func (s *Engine) overlayRow(get func(*Overlay) ([]byte, bool)) []byte {
-	s.Catalogue.Mu.RLock()
-	defer s.Catalogue.Mu.RUnlock()
-	if row, ok := get(s.Overlay); ok || s.frozen == nil {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	if row, ok := get(s.overlay); ok || s.frozen == nil {
 		return row
 	}
 	row, _ := get(s.frozen)
@@ -469,7 +469,7 @@ func (s *Engine) overlayRow(get func(*Overlay) ([]byte, bool)) []byte {
 
 // row reads and checks a row of bbolt; nil when there is none. The result is a copy.
 func (s *Engine) row(t Table, tag byte, key []byte) (out []byte, err error) {
-	err = s.Rows.View(func(tx Reader) error {
+	err = s.rows.View(func(tx Reader) error {
 		v := tx.Get(t, key)
 		if v == nil {
 			return nil

@@ -52,7 +52,7 @@ func TestRecentTail(t *testing.T) {
 					tail = append(tail, c.Key.Num)
 				}
 			}
-			want, expired := recentByHand(m.Catalogue, q)
+			want, expired := recentByHand(m.cat, q)
 			require.Equal(t, want, tail, "%+v", q)
 			for _, e := range got.Excluded {
 				if e.Reason == store.ReasonExpired {
@@ -60,9 +60,9 @@ func TestRecentTail(t *testing.T) {
 				}
 			}
 		}
-		for i := range m.Catalogue.Scopes {
-			for j := range m.Catalogue.Scopes[i].classes {
-				if m.Catalogue.Scopes[i].classes[j].swept != 0 {
+		for i := range m.cat.scopes {
+			for j := range m.cat.scopes[i].classes {
+				if m.cat.scopes[i].classes[j].swept != 0 {
 					swept++
 				}
 			}

@@ -36,7 +36,7 @@ func foundOtherwise(prev, h *store.Head, put *store.Put) bool {
 	return !store.FoundAlike(&was, &is)
 }
 
-// repeats says whether a put says what its artefact says already.
+// Repeats says whether a put says what its artefact says already.
 func Repeats(prev, h *store.Head, put *store.Put) bool {
 	return sameTexts(prev, put) && sameHead(prev, h, put.AsOfGiven)
 }

@@ -53,24 +53,24 @@ func (s *Engine) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, e
 }
 
 func (s *Engine) scanArtefacts(q store.ScanQuery) (out store.ScanPage, err error) {
-	s.Catalogue.Mu.RLock()
-	defer s.Catalogue.Mu.RUnlock()
-	out.LSN = s.Catalogue.LSN
-	n := s.Catalogue.byName[q.Scopes[0]]
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
+	n := s.cat.byName[q.Scopes[0]]
 	if n == 0 {
 		return out, nil
 	}
-	arts := s.Catalogue.list(n, q.Prefix, q.Cursor, q.Deleted, q.Limit+1)
+	arts := s.cat.list(n, q.Prefix, q.Cursor, q.Deleted, q.Limit+1)
 	if len(arts) > q.Limit {
 		arts = arts[:q.Limit]
-		out.Next = s.Catalogue.id(s.Catalogue.art(arts[q.Limit-1]))
+		out.Next = s.cat.id(s.cat.art(arts[q.Limit-1]))
 	}
 	for _, art := range arts {
-		h, err := s.headLocked(HeadKey{art, s.Catalogue.art(art).version})
+		h, err := s.headLocked(HeadKey{art, s.cat.art(art).version})
 		if err != nil {
 			return out, err
 		}
-		h.Superseded = s.Catalogue.supersededBy(s.Catalogue.art(art))
+		h.Superseded = s.cat.supersededBy(s.cat.art(art))
 		out.Heads = append(out.Heads, h)
 	}
 	return out, nil
@@ -79,21 +79,21 @@ func (s *Engine) scanArtefacts(q store.ScanQuery) (out store.ScanPage, err error
 // scanHistory lists the versions of the artefact in the nearest scope that has it. A cursor names that scope: one nearer
 // may have the id by now, and the list goes on where it began.
 func (s *Engine) scanHistory(q store.ScanQuery) (out store.ScanPage, err error) {
-	s.Catalogue.Mu.RLock()
-	defer s.Catalogue.Mu.RUnlock()
-	out.LSN = s.Catalogue.LSN
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
 	for _, name := range q.Scopes {
 		next, ours := listing.At(q.Cursor, name, q.ID)
 		if q.Cursor != "" && !ours {
 			continue
 		}
 		art := uint64(0)
-		if n := s.Catalogue.byName[name]; n != 0 {
-			art = s.Catalogue.lookup(n, q.ID)
+		if n := s.cat.byName[name]; n != 0 {
+			art = s.cat.lookup(n, q.ID)
 		}
 		switch from := uint32(0); {
 		case art != 0:
-			if from = s.Catalogue.art(art).version; ours {
+			if from = s.cat.art(art).version; ours {
 				from = uint32(min(uint64(from), next))
 			}
 			return out, s.versionsLocked(&out, q, name, art, from)
@@ -118,8 +118,8 @@ func (s *Engine) versionsLocked(out *store.ScanPage, q store.ScanQuery, scope st
 		if err != nil {
 			return err
 		}
-		if from == s.Catalogue.art(art).version {
-			h.Superseded = s.Catalogue.supersededBy(s.Catalogue.art(art))
+		if from == s.cat.art(art).version {
+			h.Superseded = s.cat.supersededBy(s.cat.art(art))
 		}
 		out.Heads = append(out.Heads, h)
 		if h.Floor {
@@ -130,10 +130,10 @@ func (s *Engine) versionsLocked(out *store.ScanPage, q store.ScanQuery, scope st
 }
 
 func (s *Engine) scanGroup(q store.ScanQuery) (out store.ScanPage, err error) {
-	s.Catalogue.Mu.RLock()
-	defer s.Catalogue.Mu.RUnlock()
-	out.LSN = s.Catalogue.LSN
-	g := s.Catalogue.named[artKey{s.Catalogue.byName[q.Scopes[0]], q.Group}]
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
+	g := s.cat.named[artKey{s.cat.byName[q.Scopes[0]], q.Group}]
 	if g == 0 {
 		return out, nil
 	}
@@ -144,8 +144,8 @@ func (s *Engine) scanGroup(q store.ScanQuery) (out store.ScanPage, err error) {
 		}
 	}
 	last := uint64(0)
-	for members := s.Catalogue.groups[g-1].members; at < len(members); at++ {
-		p := s.Catalogue.page(members[at])
+	for members := s.cat.groups[g-1].members; at < len(members); at++ {
+		p := s.cat.page(members[at])
 		if p.art == last {
 			continue
 		}
@@ -166,24 +166,24 @@ func (s *Engine) scanGroup(q store.ScanQuery) (out store.ScanPage, err error) {
 // scanMembers reads the catalogue only, so that a session of ten thousand turns is listed in less than a millisecond, and
 // of one that only got longer what came.
 func (s *Engine) scanMembers(q store.ScanQuery) (out store.ScanPage) {
-	s.Catalogue.Mu.RLock()
-	defer s.Catalogue.Mu.RUnlock()
-	out.LSN = s.Catalogue.LSN
-	g := s.Catalogue.named[artKey{s.Catalogue.byName[q.Scopes[0]], q.Group}]
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
+	g := s.cat.named[artKey{s.cat.byName[q.Scopes[0]], q.Group}]
 	if g == 0 {
 		return out
 	}
-	members := s.Catalogue.groups[g-1].members
-	if out.Same = s.Catalogue.groups[g-1].moved <= q.Known; out.Same {
+	members := s.cat.groups[g-1].members
+	if out.Same = s.cat.groups[g-1].moved <= q.Known; out.Same {
 		from := len(members)
-		for from > 0 && s.Catalogue.art(s.Catalogue.page(members[from-1]).art).lsn > q.Known {
+		for from > 0 && s.cat.art(s.cat.page(members[from-1]).art).lsn > q.Known {
 			from--
 		}
 		members = members[from:]
 	}
 	out.Keys = make([]store.PageKey, 0, len(members))
 	for _, num := range members {
-		if p := s.Catalogue.page(num); s.Catalogue.art(p.art).by == 0 {
+		if p := s.cat.page(num); s.cat.art(p.art).by == 0 {
 			out.Keys = append(out.Keys, store.PageKey{Num: num, Version: p.head})
 		}
 	}
@@ -192,16 +192,16 @@ func (s *Engine) scanMembers(q store.ScanQuery) (out store.ScanPage) {
 
 // scanSourced reads the catalogue only: nothing, while no artefact with a source changed.
 func (s *Engine) scanSourced(q store.ScanQuery) (out store.ScanPage) {
-	s.Catalogue.Mu.RLock()
-	defer s.Catalogue.Mu.RUnlock()
-	out.LSN, out.Same = s.Catalogue.LSN, true
-	n := s.Catalogue.byName[q.Scopes[0]]
-	if n == 0 || s.Catalogue.Scopes[n-1].sourced <= q.Known {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN, out.Same = s.cat.lsn, true
+	n := s.cat.byName[q.Scopes[0]]
+	if n == 0 || s.cat.scopes[n-1].sourced <= q.Known {
 		return out
 	}
 	out.Same = false
-	for _, art := range s.Catalogue.Scopes[n-1].byID.sorted(s.Catalogue) {
-		if a := s.Catalogue.art(uint64(art)); a.flags&flagSourced != 0 && a.pages > 0 && a.by == 0 {
+	for _, art := range s.cat.scopes[n-1].byID.sorted(s.cat) {
+		if a := s.cat.art(uint64(art)); a.flags&flagSourced != 0 && a.pages > 0 && a.by == 0 {
 			out.Keys = append(out.Keys, store.PageKey{Num: a.first, Version: a.version})
 		}
 	}
@@ -211,9 +211,9 @@ func (s *Engine) scanSourced(q store.ScanQuery) (out store.ScanPage) {
 // scanState lists state rows: the overlay first, then bbolt, which may have taken rows over in between.
 func (s *Engine) scanState(q store.ScanQuery) (out store.ScanPage, err error) {
 	rows := map[string]store.StateRow{}
-	s.Catalogue.Mu.RLock()
-	out.LSN = s.Catalogue.LSN
-	for _, o := range []*Overlay{s.frozen, s.Overlay} {
+	s.cat.mu.RLock()
+	out.LSN = s.cat.lsn
+	for _, o := range []*Overlay{s.frozen, s.overlay} {
 		if o == nil {
 			continue
 		}
@@ -223,9 +223,9 @@ func (s *Engine) scanState(q store.ScanQuery) (out store.ScanPage, err error) {
 			}
 		}
 	}
-	s.Catalogue.Mu.RUnlock()
+	s.cat.mu.RUnlock()
 	left := q.Limit + 1
-	err = s.Rows.View(func(tx Reader) error {
+	err = s.rows.View(func(tx Reader) error {
 		for k, v := range tx.From(TableState, []byte(max(q.Prefix, q.Cursor))) {
 			if left == 0 || !bytes.HasPrefix(k, []byte(q.Prefix)) {
 				break
@@ -257,16 +257,16 @@ func (s *Engine) scanState(q store.ScanQuery) (out store.ScanPage, err error) {
 
 // scanSummaries gives the live summaries of one page that the chain can see. There are few of one artefact.
 func (s *Engine) scanSummaries(q store.ScanQuery) (out store.ScanPage, err error) {
-	s.Catalogue.Mu.RLock()
-	defer s.Catalogue.Mu.RUnlock()
-	out.LSN = s.Catalogue.LSN
-	if len(s.Catalogue.sums) == 0 {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
+	if len(s.cat.sums) == 0 {
 		return out, nil
 	}
-	chain := s.Catalogue.chain(q.Scopes)
-	for _, art := range s.Catalogue.sums[artKey{s.Catalogue.byName[q.Of.Scope], q.Of.ID}] {
-		a := s.Catalogue.art(art)
-		if a.pages != 1 || a.by != 0 || !slices.Contains(chain, a.scope) || s.Catalogue.page(a.first).kind != store.KindSummary {
+	chain := s.cat.chain(q.Scopes)
+	for _, art := range s.cat.sums[artKey{s.cat.byName[q.Of.Scope], q.Of.ID}] {
+		a := s.cat.art(art)
+		if a.pages != 1 || a.by != 0 || !slices.Contains(chain, a.scope) || s.cat.page(a.first).kind != store.KindSummary {
 			continue
 		}
 		h, err := s.headLocked(HeadKey{art, a.version})
@@ -282,11 +282,11 @@ func (s *Engine) scanSummaries(q store.ScanQuery) (out store.ScanPage, err error
 }
 
 func (s *Engine) scanScopes(q store.ScanQuery) (out store.ScanPage) {
-	s.Catalogue.Mu.RLock()
-	defer s.Catalogue.Mu.RUnlock()
-	out.LSN = s.Catalogue.LSN
-	for _, name := range slices.Sorted(maps.Keys(s.Catalogue.byName)) {
-		info := store.ScopeInfo{Name: name, Artefacts: s.Catalogue.Scopes[s.Catalogue.byName[name]-1].arts}
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
+	for _, name := range slices.Sorted(maps.Keys(s.cat.byName)) {
+		info := store.ScopeInfo{Name: name, Artefacts: s.cat.scopes[s.cat.byName[name]-1].arts}
 		if name <= q.Cursor || !strings.HasPrefix(name, q.Prefix) || name == store.OperatorScope && info.Artefacts == 0 {
 			continue
 		}

@@ -53,8 +53,8 @@ func (q *sequencer) name(c *catalogue) {
 }
 
 func (q *sequencer) nameLocked(c *catalogue) {
-	c.Mu.RLock()
-	defer c.Mu.RUnlock()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
 	clear(q.scopes)
 	clear(q.groups)
 	for name, n := range c.byName {

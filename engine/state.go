@@ -242,9 +242,9 @@ func (s *Engine) State(ctx context.Context, key string) (store.StateRow, error) 
 	if err := s.Readable(ctx); err != nil {
 		return store.StateRow{}, err
 	}
-	s.Catalogue.Mu.RLock()
+	s.cat.mu.RLock()
 	body, known := s.unfiledState(key)
-	s.Catalogue.Mu.RUnlock()
+	s.cat.mu.RUnlock()
 	if known {
 		return stateRow(key, body), nil
 	}
@@ -253,7 +253,7 @@ func (s *Engine) State(ctx context.Context, key string) (store.StateRow, error) 
 
 // unfiledState is the body of a row that the rows do not have yet, nil where it was deleted. The caller holds cat.mu.
 func (s *Engine) unfiledState(key string) (body []byte, known bool) {
-	if body, known = s.Overlay.state[key]; !known && s.frozen != nil {
+	if body, known = s.overlay.state[key]; !known && s.frozen != nil {
 		body, known = s.frozen.state[key]
 	}
 	return body, known
@@ -262,7 +262,7 @@ func (s *Engine) unfiledState(key string) (body []byte, known bool) {
 // filedRow reads a row of the rows.
 func (s *Engine) filedRow(key string) (row store.StateRow, err error) {
 	row.Key = key
-	err = s.Rows.View(func(tx Reader) error {
+	err = s.rows.View(func(tx Reader) error {
 		sealed := tx.Get(TableState, []byte(key))
 		if sealed == nil {
 			return s.stateGone(key)
@@ -281,9 +281,9 @@ func (s *Engine) filedRow(key string) (row store.StateRow, err error) {
 func (s *Engine) filedState(expect []store.StatePre) ([]uint64, error) {
 	lsns := make([]uint64, len(expect))
 	for i := range expect {
-		s.Catalogue.Mu.RLock()
+		s.cat.mu.RLock()
 		_, known := s.unfiledState(expect[i].Key)
-		s.Catalogue.Mu.RUnlock()
+		s.cat.mu.RUnlock()
 		if known {
 			continue
 		}

@@ -18,20 +18,20 @@ func BenchmarkTriage(b *testing.B) {
 	const pages = 1_000_000
 	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 	for _, scopes := range []int{1, 20} {
-		s := &Engine{Catalogue: newCatalogue()}
+		s := &Engine{cat: newCatalogue()}
 		var chain store.Scopes
 		for i := range scopes {
 			chain = append(chain, fmt.Sprint("scope-", i))
-			s.Catalogue.addScope(uint32(i+1), chain[i])
+			s.cat.addScope(uint32(i+1), chain[i])
 		}
-		s.Catalogue.reserve(pages, pages)
+		s.cat.reserve(pages, pages)
 		for i := range uint64(pages) {
 			// The pages of a scope, and of a provenance, lie apart in time and in memory.
 			h := hot{
 				kind: store.KindFact, provenance: []store.Provenance{store.Chunk, store.Validated, store.Chunk, store.Tool}[i%4], Scope: uint32(i*7919%uint64(scopes)) + 1, Art: i + 1, Version: 1, lsn: i + 1,
 				asOf: now.Add(-time.Duration(pages-1-i) * time.Minute).UnixMicro(), id: fmt.Append(nil, "page-", i),
 			}
-			s.Catalogue.install(&h, []store.PageRow{{Num: i + 1, Version: 1, LSN: i + 1, Tokens: 30}})
+			s.cat.install(&h, []store.PageRow{{Num: i + 1, Version: 1, LSN: i + 1, Tokens: 30}})
 		}
 		q := store.CandidateQuery{Scopes: chain, Floor: store.Tool, Now: now, Recent: 50}
 		out, err := s.Candidates(context.Background(), q)

@@ -86,24 +86,24 @@ func (s *Engine) Vectors(ctx context.Context, scopes store.Scopes, model string,
 	rows := make([][]byte, len(nums)) // never changed once they are in an overlay
 	hash := modelHash(model)
 	var missing []int
-	s.Catalogue.Mu.RLock()
-	chain := s.Catalogue.chain(scopes)
+	s.cat.mu.RLock()
+	chain := s.cat.chain(scopes)
 	for i, num := range nums {
-		if _, err := s.Catalogue.visible(num, chain); err != nil || !s.Catalogue.has(num) {
+		if _, err := s.cat.visible(num, chain); err != nil || !s.cat.has(num) {
 			continue
 		}
 		if rows[i] = s.overlayVector(vecKey{num, hash}); rows[i] == nil {
 			missing = append(missing, i)
 		}
 	}
-	s.Catalogue.Mu.RUnlock()
+	s.cat.mu.RUnlock()
 	for i, row := range rows {
 		out[i] = vectorOf(model, row)
 	}
 	if len(missing) == 0 {
 		return out, nil
 	}
-	return out, s.Rows.View(func(tx Reader) error {
+	return out, s.rows.View(func(tx Reader) error {
 		for _, i := range missing {
 			key := vecKey{nums[i], hash}.row()
 			if row, err := codec.Unseal('v', key, tx.Get(TableVec, key)); err == nil {
@@ -115,7 +115,7 @@ func (s *Engine) Vectors(ctx context.Context, scopes store.Scopes, model string,
 }
 
 func (s *Engine) overlayVector(k vecKey) []byte {
-	if row := s.Overlay.vecs[k]; row != nil || s.frozen == nil {
+	if row := s.overlay.vecs[k]; row != nil || s.frozen == nil {
 		return row
 	}
 	return s.frozen.vecs[k]
@@ -134,15 +134,15 @@ func (s *Engine) PutVectors(ctx context.Context, model string, nums []uint64, ve
 		rows[i] = encodeVector(model, vecs[i])
 	}
 	hash := modelHash(model)
-	s.Catalogue.Mu.Lock()
-	defer s.Catalogue.Mu.Unlock()
-	if s.Overlay.Rows() == 0 {
-		s.Overlay.Since = time.Now()
+	s.cat.mu.Lock()
+	defer s.cat.mu.Unlock()
+	if s.overlay.Rows() == 0 {
+		s.overlay.since = time.Now()
 	}
 	for i, num := range nums {
-		if s.Catalogue.has(num) {
-			s.Overlay.vecs[vecKey{num, hash}] = rows[i]
-			s.Overlay.Bytes += len(rows[i])
+		if s.cat.has(num) {
+			s.overlay.vecs[vecKey{num, hash}] = rows[i]
+			s.overlay.Bytes += len(rows[i])
 		}
 	}
 	return nil

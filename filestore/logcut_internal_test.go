@@ -26,6 +26,7 @@ import (
 	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -187,13 +188,13 @@ func (l *logUnderTest) index(t *testing.T) {
 		}
 		root, err := s.eng.Leaves.Root(s.eng.Leaves.Size())
 		l.records = append(l.records, loggedRecord{
-			seq: r.Seq, durable: r.Durable, lsn: s.eng.Catalogue.LSN, rows: s.eng.Overlay.Rows(), leaves: s.eng.Leaves.Size(), root: root,
+			seq: r.Seq, durable: r.Durable, lsn: s.eng.Position().LSN, rows: s.eng.Waiting().Rows, leaves: s.eng.Leaves.Size(), root: root,
 		})
 		return err
 	})
 	require.NoError(t, err)
 	l.records[len(l.records)-1].end = int64(len(l.file.data))
-	l.all, err = tablesOf(s.eng.Overlay)
+	l.all, err = tablesOf(s.eng)
 	require.NoError(t, err)
 }
 
@@ -201,7 +202,7 @@ func (l *logUnderTest) index(t *testing.T) {
 func (l *logUnderTest) store() (*Store, error) {
 	s := &Store{sys: l.sys, opts: Options{Path: l.path, ReadOnly: true, Analyzer: l.words, FS: &l.file}.withDefaults()}
 	s.eng = engine.New(engine.Options{Path: l.path, ReadOnly: true, Now: s.opts.Now, Rand: s.opts.Rand, Analyzer: l.words})
-	s.eng.Rows = tables{}
+	peek.Engine.Detach(s.eng, tables{})
 	if err := s.eng.IndexAnew(tables{}); err != nil {
 		return nil, err
 	}
@@ -212,11 +213,11 @@ func (l *logUnderTest) store() (*Store, error) {
 type tables [engine.TableVec + 1]map[string][]byte
 
 // tablesOf are the rows that a checkpoint would write.
-func tablesOf(o *engine.Overlay) (t tables, err error) {
+func tablesOf(e *engine.Engine) (t tables, err error) {
 	for i := range t {
 		t[i] = map[string][]byte{}
 	}
-	return t, engine.ApplyOverlay(t, o, &engine.RowCounts{})
+	return t, peek.Engine.WriteOverlay(e, t)
 }
 
 func (t tables) View(fn func(engine.Reader) error) error { return fn(t) }
@@ -275,11 +276,11 @@ func (l *logUnderTest) recovered() (int, error) {
 		want = l.records[rec.Last-1]
 	}
 	root, err := s.eng.Leaves.Root(s.eng.Leaves.Size())
-	lsn, leaves, rows := s.eng.Catalogue.LSN, s.eng.Leaves.Size(), s.eng.Overlay.Rows()
+	lsn, leaves, rows := s.eng.Position().LSN, s.eng.Leaves.Size(), s.eng.Waiting().Rows
 	if err != nil || lsn != want.lsn || leaves != want.leaves || leaves > 0 && root != want.root || rows != want.rows {
 		return 0, fmt.Errorf("%w: lsn %d, %d leaves, %d rows; expected %+v; %w", errWrong, lsn, leaves, rows, want, err)
 	}
-	have, err := tablesOf(s.eng.Overlay)
+	have, err := tablesOf(s.eng)
 	return int(rec.Last), cmp.Or(err, have.within(l.all))
 }
 

@@ -46,8 +46,8 @@ type Names struct {
 	NoSpace                       func(error) bool
 	Remove                        func(path string)
 	Leaf                          func(wal.Record) (index uint64, leaf []byte, err error) // of a record; nil: it has none
-	// Recount gives a system row with other counts of rows.
-	Recount func(v []byte, change func(*engine.RowCounts)) ([]byte, error)
+	// Recount gives a system row that counts n rows more of a table.
+	Recount func(v []byte, t engine.Table, n int) ([]byte, error)
 	Newest  func(f io.ReaderAt, size int64) (Meta, error)
 	// Walk checks the structure of a whole file of bbolt. bad hears what is wrong; row, if not nil, is given every row with
 	// the name of its bucket and where its value stands in the file.
@@ -70,12 +70,12 @@ func PeekNames(peek.Token) Names {
 	}
 }
 
-func recount(v []byte, change func(*engine.RowCounts)) ([]byte, error) {
+func recount(v []byte, t engine.Table, n int) ([]byte, error) {
 	var s Store
 	if err := s.decodeSys(v); err != nil {
 		return nil, err
 	}
-	change(&s.sys.Rows)
+	s.sys.Rows.Add(t, n)
 	return encodeSys(s.sys)
 }
 
