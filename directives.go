@@ -2,6 +2,7 @@ package ctxpage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -150,7 +151,7 @@ func (d *Directives) Import(ctx context.Context, session directive.Session) erro
 }
 
 // History lists the versions of the scope's own directives, newest first: after cursor, up to limit (0: 100). It gives
-// the cursor of the next page, empty at the end.
+// the cursor of the next page, empty at the end. Versions that gc dropped are not listed.
 func (d *Directives) History(ctx context.Context, cursor string, limit int) (list []DirectiveEntry, next string, err error) {
 	if d.s.err != nil {
 		return nil, "", d.s.err
@@ -175,6 +176,9 @@ func (d *Directives) History(ctx context.Context, cursor string, limit int) (lis
 			return list, listing.Cursor(from, d.s.name), nil
 		}
 		row, err := d.entry(ctx, from)
+		if errors.Is(err, ErrGone) { // and so are those before it
+			break
+		}
 		if err != nil {
 			return nil, "", err
 		}
@@ -184,11 +188,7 @@ func (d *Directives) History(ctx context.Context, cursor string, limit int) (lis
 }
 
 func (d *Directives) entry(ctx context.Context, version uint64) (DirectiveEntry, error) {
-	row, err := d.s.db.journal().At(ctx, d.s.name, version)
-	if err == nil && row.Version == 0 {
-		return row, fmt.Errorf("%w: the directives of %s have no version %d", ErrNotFound, d.s.name, version)
-	}
-	return row, err
+	return d.s.db.journal().At(ctx, d.s.name, version)
 }
 
 // exclusively runs fn on the state of the scope while no other step of this process is under way, and again when one of

@@ -55,8 +55,9 @@ const ()
 // had it, is ErrGone with the trace of the run; history lists it, manifests stay, and Why answers from them.
 //
 // A run over all scopes also drops what contexts older than KeepFor showed of drafts, batches that were held before
-// that and approved or rejected, and what sessions kept of turns deleted before that. What earlier runs left of dropped versions and deleted artefacts is bounded by KeepRecords
-// and KeepNames. So the file stays as large as what is live and what KeepFor spares; the manifest alone grows.
+// that and approved or rejected, what sessions kept of turns deleted before that, and records of passes and directives that
+// newer ones replaced before that, but for the newest 32 of a session or scope and what an undo may come back to. What
+// earlier runs left of dropped versions and deleted artefacts is bounded by KeepRecords and KeepNames. So the file stays as large as what is live and what KeepFor spares; the manifest alone grows.
 //
 // The work is done in commits of some hundred versions, each with its leaf in the manifest: an end of ctx, or a crash,
 // leaves whole ones of them, and another run does the rest; the report says how far this one came. Readers and writers

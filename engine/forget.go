@@ -22,6 +22,7 @@ import (
 //	names     of the artefacts that are deleted and dropped the newest keep their rows; the others are forgotten
 //	drafts    what past contexts showed of drafts, which only Replay reads
 //	reviews   held batches that were approved or rejected
+//	journals  records of passes and directives that newer ones replaced (gcjournal.go)
 //
 // The first two travel as head rows with a flag of their own, the others as state rows, so that the log orders and
 // repeats them like any commit. Numbers are never used again: the system row keeps the highest.
@@ -378,7 +379,10 @@ func (c *collector) forgetState() error {
 			return err
 		}
 	}
-	return c.deletedRows(deleted)
+	if err := c.deletedRows(deleted); err != nil {
+		return err
+	}
+	return c.forgetJournals(limit)
 }
 
 // oldReviews lists the batches that were held before a time, and decided.

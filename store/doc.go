@@ -53,5 +53,5 @@
 // KeepFor ago, KeepVersions newer ones are there, and nothing keeps it: no Hold of an earlier moment, no held batch that
 // waits, no row that a StateKind says names its pages, no live artefact that was derived from it or has it as its source.
 // A page that stays with another version stays. What is left of a version is a Head with Gone and GoneBy, which reads as
-// ErrGone. Runs over all scopes also drop what StateKind.Past says, and reviews that were decided as long ago.
+// ErrGone. Runs over all scopes also drop what StateKind.Past and StateKind.Journal say, and reviews that were decided as long ago.
 package store

@@ -39,6 +39,7 @@ type GCReport struct {
 	Drafts  int `json:"drafts"`  // contexts whose drafts were dropped: replaying one is ErrGone
 	Reviews int `json:"reviews"` // held batches that were decided, and dropped
 	Turns   int `json:"turns"`   // deleted turns of which a session kept signals and verdicts
+	Journal int `json:"journal"` // records of passes and of directives that newer ones replaced
 }
 
 // GCTally counts versions.

@@ -355,12 +355,31 @@ type StateKind struct {
 	// Past says from when on a row serves only the past, in microseconds, or the artefact with whose deletion it does. GC
 	// drops it when that is long enough ago. Nil, 0 and no artefact: never.
 	Past func(key string) (at int64, of Ref)
+	// Journal says which rows are numbered as they come, each in the place of the one before; nil: none. GC drops those that
+	// were replaced long enough ago.
+	Journal *StateJournal
 	// Copy lets Salvage copy the rows to another database. Rows that name pages by number cannot be copied.
 	Copy bool
 	// Unit says what a row is part of, nil: each row stands alone. Salvage copies a unit whole or not at all.
 	Unit func(key string) StateUnit
 	// Lost and Why are the entry in the list of losses for rows that Salvage does not copy; "": it says nothing of them.
 	Lost, Why string
+}
+
+// StateJournal describes rows that are numbered as they come, such as the steps that led to a state. GC drops a row when
+// the next one was written longer than GCJob.KeepFor ago, unless it is among the newest max(Keep, GCJob.KeepVersions) of its
+// journal, or the head row names it. The functions must not call the store.
+type StateJournal struct {
+	// Entry gives the journal of a row and its number in it; 0: the row is of none.
+	Entry func(key string) (journal string, number uint64)
+	// At tells when a row was written, in microseconds.
+	At func(value []byte) (int64, error)
+	// Head is the key of the row that changes with every row of the journal. GC drops nothing of a journal whose head row
+	// changed since it looked.
+	Head func(journal string) (key string)
+	// Needs gives the numbers of the rows that the head row names; nil: it names none.
+	Needs func(head []byte) ([]uint64, error)
+	Keep  int // how many of the newest rows stay whatever their age; at least one stays
 }
 
 // StateUnit is a set of state rows that belong together.

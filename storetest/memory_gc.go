@@ -240,4 +240,40 @@ func (m *Memory) past(job *store.GCJob, limit int64, dry bool, rep *store.GCRepo
 			}
 		}
 	}
+	for _, k := range m.cfg.State {
+		if k.Journal != nil {
+			m.replaced(&k, job, limit, dry, rep)
+		}
+	}
+}
+
+// replaced drops the rows of journals that newer ones replaced, oldest first.
+func (m *Memory) replaced(k *store.StateKind, job *store.GCJob, limit int64, dry bool, rep *store.GCReport) {
+	journals := map[string]map[uint64]string{} // keys by number
+	for key := range m.state {
+		if name, n := k.Journal.Entry(key); strings.HasPrefix(key, k.Prefix) && n != 0 {
+			if journals[name] == nil {
+				journals[name] = map[uint64]string{}
+			}
+			journals[name][n] = key
+		}
+	}
+	for name, rows := range journals {
+		var needs []uint64
+		if head := m.state[k.Journal.Head(name)].Value; head != nil && k.Journal.Needs != nil {
+			needs, _ = k.Journal.Needs(head)
+		}
+		numbers := slices.Sorted(maps.Keys(rows))
+		for i := range max(0, len(numbers)-max(1, k.Journal.Keep, job.KeepVersions)) {
+			if at, err := k.Journal.At(m.state[rows[numbers[i+1]]].Value); err != nil || at > limit {
+				break
+			}
+			if slices.Contains(needs, numbers[i]) {
+				continue
+			}
+			if rep.Journal++; !dry {
+				delete(m.state, rows[numbers[i]])
+			}
+		}
+	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -75,12 +77,30 @@ var chain = store.Scopes{scope, "acme"}
 const (
 	namesPages = "names/"
 	pastOnly   = "past/"
+
+	journalRows = "journal/" // NAME/NUMBER: a time in µs as text. The head row head/NAME has the number of a row it needs.
 )
+
+func journalEntry(key string) (string, uint64) {
+	name, number, _ := strings.Cut(strings.TrimPrefix(key, journalRows), "/")
+	n, _ := strconv.ParseUint(number, 10, 64)
+	return name, n
+}
+
+func journalAt(row []byte) (int64, error) { return strconv.ParseInt(string(row), 10, 64) }
+
+func journalHead(name string) string { return "head/" + name }
+
+func journalNeeds(head []byte) ([]uint64, error) {
+	n, err := strconv.ParseUint(string(head), 10, 64)
+	return []uint64{n}, err
+}
 
 func newBench(t testing.TB, f Factory) *bench {
 	b := &bench{TB: t, ctx: context.Background(), now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC), rand: rand.NewChaCha8([32]byte{1})}
 	b.db = f(t, Config{Now: b.time, State: []store.StateKind{
 		{Prefix: namesPages, Names: func(v []byte) ([]uint64, error) { return []uint64{uint64(v[0])}, nil }},
+		{Prefix: journalRows, Journal: &store.StateJournal{Keep: 2, Entry: journalEntry, At: journalAt, Head: journalHead, Needs: journalNeeds}},
 		{Prefix: pastOnly, Past: func(string) (int64, store.Ref) { return 1, store.Ref{} }},
 	}})
 	b.st = b.db.Open(t)

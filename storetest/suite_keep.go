@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ var keeping = []clause{
 	{"GC", "gc drops versions that ended and nothing names, as its plan said, and they answer ErrGone", checkGC},
 	{"GCKeeps", "gc keeps what a held batch, a state row, a live artefact or a reader names, and says so", checkGCKeeps},
 	{"Hold", "a hold keeps what was current at its moment, by LSN and by expiry, until it is released or the store closed", checkHold},
+	{"Journal", "gc drops rows of a journal that newer ones replaced, but for the newest and what the head row names", checkJournal},
 	{"Outcome", "the outcome of an id is told again, also after a crash; ErrNotFound leaves the id free", checkOutcome},
 	{"Refresh", "a refreshed store shows what was answered, and knows no LSN that no commit has", checkRefresh},
 	{"Questions", "the text of a question is kept beside its leaf, which has its digest alone", checkQuestions},
@@ -450,4 +452,47 @@ func checkClosed(b *bench) {
 	}
 	b.st = b.db.Open(b)
 	require.Equal(b, "one", b.text("rule"))
+}
+
+func checkJournal(b *bench) {
+	write := func(name string, from, to int, needs string) {
+		batch := b.batch()
+		for n := from; n <= to; n++ {
+			batch.State = append(batch.State, store.StateRow{Key: fmt.Sprint(journalRows, name, "/", n), Value: fmt.Append(nil, b.time().UnixMicro())})
+		}
+		batch.State = append(batch.State, store.StateRow{Key: journalHead(name), Value: []byte(needs)})
+		b.commit(batch)
+	}
+	gc := func(kind store.JobKind, keepVersions int) int {
+		b.Helper()
+		rep, err := b.st.Maintain(b.ctx, store.Job{Kind: kind, GC: &store.GCJob{KeepFor: time.Hour, KeepVersions: keepVersions, By: "operator"}}, nil)
+		require.NoError(b, err)
+		return rep.GC.Journal
+	}
+	rows := func() []string { return b.scan(store.ScanQuery{What: store.ScanState, Prefix: journalRows}) }
+	write("a", 1, 12, "3")
+	write("b", 1, 2, "0")
+	b.pass(2 * time.Hour)
+	write("a", 13, 15, "3")
+	write("b", 3, 3, "0")
+	require.Zero(b, gc(store.JobGC, 20), "as many as KeepVersions stay")
+	before := rows()
+	require.Equal(b, 11, gc(store.JobGCPlan, 0))
+	require.Equal(b, before, rows(), "a plan drops nothing")
+	require.Equal(b, 11, gc(store.JobGC, 0))
+	var want []string
+	for _, r := range before { // the one that the head names, the one that was replaced lately, and the newest
+		for _, stays := range []string{"a/3=", "a/12=", "a/13=", "a/14=", "a/15=", "b/2=", "b/3="} {
+			if strings.HasPrefix(r, journalRows+stays) {
+				want = append(want, r)
+			}
+		}
+	}
+	require.Equal(b, want, rows())
+	require.Zero(b, gc(store.JobGC, 0))
+	b.crash()
+	require.Equal(b, want, rows())
+	write("a", 16, 16, "0")
+	b.pass(2 * time.Hour)
+	require.Equal(b, 3+1, gc(store.JobGC, 0), "3, 12, 13 and 14")
 }

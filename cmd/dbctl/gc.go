@@ -46,6 +46,7 @@ type gcView struct {
 	Drafts  int       `json:"drafts"`
 	Reviews int       `json:"reviews"`
 	Turns   int       `json:"turns"`
+	Journal int       `json:"journal"`
 }
 
 type gcTally struct {
@@ -91,7 +92,7 @@ func (c *gcCmd) Run(a *app) error {
 
 func viewOfGC(rep store.GCReport) gcView {
 	v := gcView{DryRun: rep.DryRun, Trace: rep.Trace, Dropped: tallyOf(rep.Dropped), Reasons: []gcTally{}, Kept: []gcTally{}, Refs: nonNil(refStrings(rep.Refs)),
-		Records: rep.Records, Names: rep.Names, Drafts: rep.Drafts, Reviews: rep.Reviews, Turns: rep.Turns}
+		Records: rep.Records, Names: rep.Names, Drafts: rep.Drafts, Reviews: rep.Reviews, Turns: rep.Turns, Journal: rep.Journal}
 	for _, t := range rep.Reasons {
 		v.Reasons = append(v.Reasons, tallyOf(t))
 	}
@@ -121,6 +122,7 @@ func (v gcView) print(w io.Writer) {
 	}{
 		{v.Records, "record of a dropped version", "records of dropped versions"}, {v.Names, "deleted artefact, now forgotten", "deleted artefacts, now forgotten"},
 		{v.Drafts, "context's drafts", "contexts' drafts"}, {v.Reviews, "decided review", "decided reviews"}, {v.Turns, "row of a deleted turn", "rows of deleted turns"},
+		{v.Journal, "replaced record of a pass or a directive", "replaced records of passes and directives"},
 	} {
 		if x.n > 0 {
 			fmt.Fprintln(w, verb, plural(x.n, x.one, x.many))

@@ -28,7 +28,32 @@ func LogKey(scope string, version uint64) string {
 }
 
 // StateKind says what a store must know of these rows.
-func StateKind() store.StateKind { return store.StateKind{Prefix: prefix, Copy: true, Unit: unit} }
+func StateKind() store.StateKind {
+	return store.StateKind{Prefix: prefix, Copy: true, Unit: unit, Journal: &store.StateJournal{Keep: keptVersions, Entry: entry, At: writtenAt, Head: StateKey}}
+}
+
+// keptVersions is how many versions of a scope's directives stay whatever their age.
+const keptVersions = 32
+
+// entry gives the scope of a journal row, and its version.
+func entry(key string) (scope string, version uint64) {
+	rest, ok := strings.CutPrefix(key, logPrefix)
+	at := strings.LastIndexByte(rest, '/')
+	if !ok || at < 0 {
+		return "", 0
+	}
+	version, err := strconv.ParseUint(rest[at+1:], 10, 64)
+	if err != nil {
+		return "", 0
+	}
+	return rest[:at], version
+}
+
+func writtenAt(row []byte) (int64, error) {
+	var w wire
+	err := codec.Unpack(row, &w)
+	return w.At, err
+}
 
 // unit is the rows of one scope, without whose state row the journal says nothing.
 func unit(key string) store.StateUnit {
@@ -101,10 +126,20 @@ type Journal struct {
 	File  string // names the database in an error
 }
 
-// At gives one version; its Version is 0 when the scope has none such.
+// At gives one version. ErrGone when gc dropped it, ErrNotFound when the scope never had it.
 func (j Journal) At(ctx context.Context, scope string, version uint64) (directive.Entry, error) {
 	e, _, err := j.row(ctx, LogKey(scope, version))
-	return e, err
+	if err != nil || e.Version != 0 {
+		return e, err
+	}
+	newest, err := j.Newest(ctx, scope)
+	switch {
+	case err != nil:
+		return e, err
+	case version > 0 && version < newest.Version:
+		return e, fmt.Errorf("%w: gc dropped version %d of the directives of %s", store.ErrGone, version, scope)
+	}
+	return e, fmt.Errorf("%w: the directives of %s have no version %d", store.ErrNotFound, scope, version)
 }
 
 // Newest gives the version that holds; its Version is 0 before the first change.

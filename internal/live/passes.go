@@ -144,6 +144,9 @@ func (c *Conversation) loadPass(ctx context.Context, n uint64) (p talk.PassRow, 
 		return p, err
 	}
 	if row.Value == nil {
+		if n <= c.State.Pass {
+			return p, fmt.Errorf("%w: gc dropped pass %d of session %s", store.ErrGone, n, c.ID)
+		}
 		return p, fmt.Errorf("%w: session %s has no pass %d", store.ErrNotFound, c.ID, n)
 	}
 	return p, codec.Unpack(row.Value, &p)

@@ -3,8 +3,10 @@ package talk
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -14,6 +16,7 @@ func StateKinds() []store.StateKind {
 		{Prefix: VerdictRowKey, Names: verdictNums},
 		{Prefix: TurnRowKey, Past: turnPast(TurnRowKey)},
 		{Prefix: PlaceRowKey, Past: turnPast(PlaceRowKey)},
+		{Prefix: PassRowKey, Journal: &store.StateJournal{Keep: KeptVerdicts, Entry: passEntry, At: passAt, Head: passHead, Needs: passNeeds}},
 		{Prefix: SessionRowKey, Lost: "what was decided about the turns of sessions", Why: "it names pages by their old numbers; the turns themselves are artefacts"},
 	}
 }
@@ -26,6 +29,37 @@ func turnPast(prefix string) func(key string) (int64, store.Ref) {
 		}
 		return 0, store.Ref{}
 	}
+}
+
+// passEntry gives the session of the record of a pass, and its number.
+func passEntry(key string) (journal string, number uint64) {
+	key = strings.TrimPrefix(key, PassRowKey)
+	at := strings.LastIndexByte(key, 0)
+	if at < 0 {
+		return "", 0
+	}
+	number, err := strconv.ParseUint(key[at+1:], 16, 64)
+	if err != nil {
+		return "", 0
+	}
+	return key[:at], number
+}
+
+func passAt(row []byte) (int64, error) {
+	var p PassRow
+	err := codec.Unpack(row, &p)
+	return p.At, err
+}
+
+func passHead(journal string) string { return SessionRowKey + journal }
+
+// passNeeds are the passes that an undo may come back to, and the one in force.
+func passNeeds(head []byte) ([]uint64, error) {
+	var s sessionRow
+	if err := codec.Unpack(head, &s); err != nil {
+		return nil, err
+	}
+	return append(slices.Clone(s.Kept), s.InForce), nil
 }
 
 // verdictNums are the pages that the verdicts of a session are about.
