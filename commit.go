@@ -28,18 +28,22 @@ import (
 // Conflict and staleness are not judged here: between a check here and the commit another writer could come in. So the
 // store finds a conflict first, even if the gate would hold the draft.
 
-// Verdict is what somebody other than the writer says of a draft. The library computes no confidence: a model that
-// judges itself is badly calibrated.
+// Verdict is the judgement of a draft by somebody other than its writer. The library computes no confidence, because a
+// model that judges itself is badly calibrated.
 type Verdict struct {
-	Confidence float64 // 0 to 1; above is ErrInvalid
-	By         string  // who judged: an evaluator, a rule, a person; never the actor or the scope, however spelt
+	Confidence float64 // 0 to 1; above 1: ErrInvalid
+	By         string  // who judged: an evaluator, a rule, a person; not the actor or the scope, in any spelling
 	Note       string
 }
 
-// Commit ends the transaction. In this order: an artefact it overwrites has a newer version → ErrConflict, nothing
-// applied; a page it saw was replaced, expired or deleted → held as stale context (or as WithOnStale says); no verdict,
-// a verdict by the writer itself, or confidence below the gate → held; else durable and visible. Held drafts are
-// durable, invisible, and listed by DB.Review; Commit then returns a *HeldError, which matches ErrHeld.
+// Commit ends the transaction. It decides in this order:
+//
+// 1. An artefact that it overwrites has a newer version: ErrConflict, and nothing is applied.
+// 2. A page that it saw was replaced, expired or deleted: the draft is held as stale, or as WithOnStale says.
+// 3. There is no verdict, the writer judged itself, or the confidence is below the gate: the draft is held.
+// 4. Otherwise the writes are durable and visible.
+//
+// Held drafts are durable, invisible, and listed by DB.Review; Commit then returns a *HeldError, which matches ErrHeld.
 func (tx *Txn) Commit(ctx context.Context, v Verdict) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -83,8 +87,8 @@ func (tx *Txn) Commit(ctx context.Context, v Verdict) error {
 	return tx.finish(ctx, b)
 }
 
-// Judge tells what the gate of the handle says of a verdict, without committing: the reason for which a commit is held, ""
-// where it lets it pass. Conflicts and a stale context are found by Commit alone.
+// Judge returns the reason for which the gate of the handle would hold a verdict, "" if it would let it pass. It
+// commits nothing. Only Commit finds conflicts and a stale context.
 func (tx *Txn) Judge(v Verdict) string { return tx.s.gateReason(v) }
 
 func (tx *Txn) evaluate(ctx context.Context) (Verdict, error) {
@@ -100,7 +104,7 @@ func (tx *Txn) evaluate(ctx context.Context) (Verdict, error) {
 	return Verdict{Confidence: confidence, By: e.Name(), Note: note}, nil
 }
 
-// checkVerdict keeps what goes into the manifest small. Nobody in By is a reason to hold, not an error.
+// checkVerdict bounds what goes into the manifest. An empty By is a reason to hold, not an error.
 func checkVerdict(by, note string) error {
 	if by != "" {
 		if err := store.CheckID("by", by); err != nil {
@@ -113,8 +117,8 @@ func checkVerdict(by, note string) error {
 	return nil
 }
 
-// gateReason is the gate: the reason for holding, "" to let pass. Nobody certifies himself under another spelling, or a
-// name made to look like his own.
+// gateReason is the gate. It returns the reason to hold, "" to let pass. Nobody certifies their own draft under another
+// spelling of their name, or a name that looks like it.
 func (s *Scope) gateReason(v Verdict) string {
 	switch {
 	case identity.Fold(v.By) == "":
@@ -127,7 +131,7 @@ func (s *Scope) gateReason(v Verdict) string {
 	return ""
 }
 
-// touches takes drafts out of a batch that merely repeat a page the model was served: an echo is not a new fact.
+// touches removes drafts that merely repeat a page which the model was served: an echo is not a new fact.
 func (tx *Txn) touches(ctx context.Context, b *store.Batch) error {
 	if len(tx.saw) == 0 {
 		return nil
@@ -153,8 +157,8 @@ func (tx *Txn) touches(ctx context.Context, b *store.Batch) error {
 	return nil
 }
 
-// repeats finds the served page, live still, that a draft says word for word. Only a new note that asks for nothing but
-// to be remembered can repeat: a turn of a conversation is a turn whatever it says, and an update must happen.
+// repeats finds the live served page that a draft repeats word for word. Only a plain new note can be an echo: a turn
+// is a turn whatever it says, and an update must happen.
 func (tx *Txn) repeats(ctx context.Context, p *store.Put, loaded []store.Loaded) *store.Loaded {
 	a := &p.Artefact
 	if len(p.Pages) != 1 || p.Pages[0].Text == "" || tx.expect[a.ID] != 0 || !plainNote(a) {
@@ -178,15 +182,15 @@ func plainNote(a *Artefact) bool {
 		len(a.Supersedes)+len(a.DerivedFrom)+len(a.Tags)+len(a.Meta)+len(a.Parts)+len(a.ToolCalls) == 0
 }
 
-// live says whether a loaded page is still what its artefact says.
+// live reports whether a loaded page is still part of the current version of its artefact.
 func (tx *Txn) live(ctx context.Context, l *store.Loaded) bool {
 	now, err := tx.s.db.store.Resolve(ctx, tx.s.chain, Ref{Scope: l.Head.Scope, ID: l.Head.ID})
 	return err == nil && now.By == 0 && (now.Expires == 0 || now.Expires > codec.Micros(tx.s.db.opts.Clock())) &&
 		slices.ContainsFunc(now.Pages, func(k store.PageKey) bool { return k.Num == l.Key.Num })
 }
 
-// finish hands the batch to the store. The transaction is over unless the store says that nothing happened and a
-// second try may go through.
+// finish hands the batch to the store. The transaction ends unless the store says that nothing happened and a second
+// try may succeed.
 func (tx *Txn) finish(ctx context.Context, b store.Batch) error {
 	out, err := tx.s.db.store.Commit(ctx, b)
 	if err != nil {
@@ -205,9 +209,9 @@ func (tx *Txn) finish(ctx context.Context, b store.Batch) error {
 	return nil
 }
 
-// Rollback drops the writes and says so in the manifest. After Commit it is harmless and returns ErrTxnDone, also after
-// one that got ErrOutcomeUnknown and happened. While that is still unknown it drops nothing, says nothing, and returns
-// ErrOutcomeUnknown: a later Commit under the same id, or the manifest, knows what happened.
+// Rollback drops the writes and records that in the manifest. After Commit it is harmless and returns ErrTxnDone, also
+// after a Commit that returned ErrOutcomeUnknown and turned out to be applied. While the outcome is unknown Rollback
+// drops nothing and returns ErrOutcomeUnknown; a later Commit under the same id, or the manifest, tells the outcome.
 func (tx *Txn) Rollback() error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -229,8 +233,8 @@ func (tx *Txn) Rollback() error {
 	return tx.s.emit(ctx, leaf)
 }
 
-// mayCommit refuses a verdict that a gated handle brings although somebody else judges, and drafts that have come to
-// replace what they must not.
+// mayCommit refuses a verdict from a gated handle that has an evaluator, and drafts that have come to replace what they
+// must not.
 func (tx *Txn) mayCommit(ctx context.Context, v Verdict) error {
 	if !tx.s.gated {
 		return nil

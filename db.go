@@ -1,12 +1,13 @@
 // Package ctxpage is an embedded context database for agents built on language models.
 //
-// An agent's context window is RAM, its long-term memory is disk; ctxpage is the operating system between them: pages
-// with source hashes in one local file, a page table with dirty bits, speculative writes that commit through a gate or
-// are held for review, context assembled under a token budget in four named steps of degradation, and an append-only,
-// provable manifest of every read.
+// An agent's context window is RAM and its long-term memory is disk. ctxpage is the operating system between them. It
+// keeps pages with source hashes in one local file and a page table with dirty bits. Speculative writes commit through
+// a gate or are held for review. A context is assembled under a token budget in four named steps of degradation. Every
+// read is recorded in an append-only, provable manifest.
 //
 // A process opens the file with Open and hands each agent a Scope. A Scope sees its own pages and those of its
-// ancestors, nothing else. The host writes with a plain one; what acts for a model gets one that is Gated:
+// ancestors, nothing else. The host writes through a plain Scope. Code that acts for a model gets a Scope that is
+// Gated:
 //
 //	db, err := ctxpage.Open("agent.ctx", ctxpage.Options{})
 //	s := db.Scope("acme/support/agent-7")
@@ -17,8 +18,7 @@
 //	tx.Put(ctx, ctxpage.Artefact{ID: "answer-1", Text: answer})
 //	err = tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.88, By: "checker"}) // or ErrHeld
 //
-// The DB itself is the operator's: verified facts, review of held batches, manifests, checks, backups,
-// gc.
+// The DB itself belongs to the operator: verified facts, review of held batches, manifests, checks, backups and gc.
 package ctxpage
 
 import (
@@ -36,49 +36,53 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// THE LOCK ORDER. A lock is taken only while holding locks to its left:
+// THE LOCK ORDER. Take a lock only while holding locks to its left:
 //
-//	DB.steps → conversation.lock → Txn.mu → Engine.gcMu → filestore.ckptMu → the log's turn → sequencer.flight →
-//	catalogue.mu → pageTable.mu → (wal, manifest, lexical, changes: leaves)
+//	DB.steps → Conversation.lock → Txn.mu → Engine.gcMu → filestore.ckptMu → the log's turn → sequencer.flight →
+//	catalogue.mu → pageTable.mu → (wal, manifest, lexical, changes, live.Sessions.mu: leaves)
 //
 //   - The log's turn makes the order of commits. It is held while the log's buffer takes a record, and never during I/O
 //     except to read an old row.
-//   - sequencer.flight is also taken by the installer, which holds no other lock of the store then but runs while the log
-//     waits for its report. So never wait for the log (Sync, Write, Rotate, Close) while holding flight or any later lock.
+//   - The installer also takes sequencer.flight. It then holds no other lock of the store, but the log waits for its
+//     report. So never wait for the log (Sync, Write, Rotate, Close) while holding flight or any later lock.
 //   - catalogue.mu guards what readers see: catalogue, overlay and lexical index. A search holds it for reading.
-//   - bbolt's locks come after catalogue.mu. Inside one of its transactions, take no lock of ours but a leaf, unless
+//   - bbolt's locks come after catalogue.mu. Inside a bbolt transaction take no lock of ours except a leaf, unless
 //     ckptMu is held.
 //   - pageTable.mu is never held during I/O.
-//   - No lock of ours is held while a Source, Counter, Evaluator, Embedder, Summarizer or Logger runs. The exceptions are
-//     Txn.mu, which belongs to the caller's own transaction, and DB.steps and conversation.lock, under which directives
-//     and turns are counted.
+//   - No lock of ours is held while a Source, Counter, Evaluator, Embedder, Summarizer or Logger runs. There are three
+//     exceptions: Txn.mu, which belongs to the caller's own transaction, and DB.steps and Conversation.lock, under
+//     which directives and turns are counted.
 
-// DB is an open database. All methods may be used concurrently.
+// DB is an open database. All methods are safe for concurrent use.
+//
+// A DB owns its store from a successful Open to Close. It owns the working set (table), the dirty check (checker), the
+// conversations in memory (sessions) and the pools below. Handles (Scope, Txn, Session, Review) point to it and own
+// nothing, so they need no closing, except Txn, which holds a ticket of the store.
 type DB struct {
 	path    string
 	opts    Options
 	store   Store
 	table   *pageTable
-	checker *freshness.Checker // of sources and lineage
+	checker *freshness.Checker // the dirty check of sources and lineage
 
-	refresher *freshness.Background // nil: none runs
+	refresher *freshness.Background // the background refresh; nil: none
 	sessions  *live.Sessions
 	vectors   vectors.Maker // Options.Embedder's
 	closing   sync.Once
 	rooms     sync.Pool    // of *scratch
 	macs      sync.Pool    // of hash.Hash: see keyed
-	traces    sync.Map     // that assemblies under way were given: see takeTrace
+	traces    sync.Map     // traces given to assemblies in flight: see takeTrace
 	begins    atomic.Int64 // see preamble
 	lexer     *lexical.Analyzer
-	steps     chan struct{} // of one: held by the step of directives under way
-	fence     string        // seed of the fences
+	steps     chan struct{} // capacity 1: held by the step of directives in flight
+	fence     string        // seed of the fences around pages in a rendered context
 	secret    []byte
 }
 
-// Path is the absolute path of the file; with Options.Store it is the path as Open got it.
+// Path returns the absolute path of the file. With Options.Store it returns the path as Open got it.
 func (db *DB) Path() string { return db.path }
 
-// append writes one leaf of the database's own.
+// append writes one leaf that belongs to no commit.
 func (db *DB) append(ctx context.Context, leaf *manifest.Record) error {
 	if leaf.Trace == "" {
 		id, err := db.newID()
@@ -108,7 +112,7 @@ type Stats struct {
 	Path  string     `json:"path"`
 }
 
-// Stats gives a snapshot.
+// Stats returns a snapshot. Counters of the working set are of this process.
 func (db *DB) Stats(ctx context.Context) (Stats, error) {
 	st, err := db.store.Stat(ctx)
 	table := db.table.stats()
@@ -116,14 +120,14 @@ func (db *DB) Stats(ctx context.Context) (Stats, error) {
 	return Stats{StoreStats: st, Table: table, Path: db.path}, err
 }
 
-// Manifests reads the audit log: leaves by index or trace, heads, proofs, verification. Nothing of it can write.
+// Manifests returns the audit log for reading: leaves by index or trace, heads, proofs, verification.
 func (db *DB) Manifests() store.Audit { return db.store.Audit() }
 
-// Head syncs the log and gives the size and root of what is on the disk then, also beside other writers: keep it
-// elsewhere, and Verify will find any later edit, and a log that was set back as a whole.
+// Head syncs the log and returns the size and root of what is on disk then, including what other processes wrote. Keep
+// a head elsewhere: with it Verify finds any later edit, and also a log whose files were all rolled back together.
 func (db *DB) Head(ctx context.Context) (manifest.Head, error) { return db.store.Head(ctx) }
 
-// hold keeps from gc what is current now, for one that begins to read.
+// hold keeps from gc everything that is current now, until the ticket is released.
 func (db *DB) hold(ctx context.Context) (store.Ticket, error) {
 	return db.store.Hold(ctx, store.Moment{LSN: db.store.Mark().LSN, Time: db.opts.Clock()})
 }

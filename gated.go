@@ -13,8 +13,8 @@ import (
 )
 
 // A gated handle is what a host gives to code that acts for a model. It reads what every handle of the scope reads. It
-// writes in one way: a transaction of Begin or Resume, whose drafts are scratch until Commit passes the gate. Whatever
-// else writes returns ErrGated, and so does a draft that claims what a model must not decide.
+// writes in one way: through a transaction of Begin or Resume, whose drafts are scratch until Commit passes the gate.
+// Every other write returns ErrGated, and so does a draft that claims what a model must not decide.
 //
 //	refused                                              because
 //	Put, Delete, Update                                  no verdict
@@ -25,23 +25,23 @@ import (
 //	kind system; a role other than assistant             instructions, the user's words, results of tools
 //	provenance above validated; pins; a priority above   trust and protection are given, not claimed
 //	that of the kind
-//	a source other than page:                            what it says later passes no gate
-//	replacing what is pinned or trusted above validated  a verdict on a draft is none on what it replaces
+//	a source other than page:                            what the source says later passes no gate
+//	replacing what is pinned or trusted above validated  a verdict on a draft is no verdict on what it replaces
 
 // Gated makes a handle that cannot bypass the commit gate. Give it to code that acts for a model, and keep a handle
-// without it for the host. Of the verdict: where there is an evaluator (JudgedBy, Options.Evaluator) it alone judges, and
-// a Commit that brings a verdict of its own is refused. Without one Commit takes the verdict it is given, so the host must
-// call it. GateOff with Gated is an *InvalidError of the first method that is called.
+// without it for the host. With an evaluator (JudgedBy, Options.Evaluator) only the evaluator judges, and Commit
+// refuses a verdict of its caller. Without one Commit takes the verdict it is given, so the host must make that call.
+// GateOff with Gated is an *InvalidError of the first method call.
 func Gated() ScopeOption { return func(o *scopeOptions) { o.gated = true } }
 
-// JudgedBy sets the evaluator of this handle's commits, in place of Options.Evaluator.
+// JudgedBy sets the evaluator of this handle's commits instead of Options.Evaluator.
 func JudgedBy(e Evaluator) ScopeOption { return func(o *scopeOptions) { o.judge = e } }
 
 func gatedError(what, instead string) error {
 	return fmt.Errorf("%w: %s; %s", ErrGated, what, instead)
 }
 
-// hostOnly refuses a gated handle, and one that was made wrongly.
+// hostOnly refuses a gated handle and a handle with an invalid name or option.
 func (s *Scope) hostOnly(what string) error {
 	if s.err == nil && s.gated {
 		return gatedError(what, "use Begin or Resume and Commit, or a handle of the host, without Gated")
@@ -49,7 +49,7 @@ func (s *Scope) hostOnly(what string) error {
 	return s.err
 }
 
-// evaluator judges the commits of the handle that come without a verdict; nil: nobody does.
+// evaluator returns who judges commits of the handle that come without a verdict; nil: nobody.
 func (s *Scope) evaluator() Evaluator {
 	if s.judge != nil {
 		return s.judge
@@ -57,10 +57,10 @@ func (s *Scope) evaluator() Evaluator {
 	return s.db.opts.Evaluator
 }
 
-// maxGatedSeq leaves room for turns behind whatever an agent puts into a conversation.
+// maxGatedSeq leaves numbers for turns that follow what an agent puts into a conversation.
 const maxGatedSeq = 1 << 53
 
-// mayDraft refuses what a gated handle must not put.
+// mayDraft refuses puts that a gated handle must not make.
 func (s *Scope) mayDraft(ctx context.Context, a *Artefact, claimed Provenance) error {
 	if err := s.mayClaim(a, claimed); err != nil {
 		return err
@@ -92,8 +92,7 @@ func (s *Scope) mayClaim(a *Artefact, claimed Provenance) error {
 	return nil
 }
 
-// mayReplace refuses drafts of a gated handle that would overwrite, delete or supersede what is trusted more than a draft
-// ever is, or what the host pinned.
+// mayReplace refuses to overwrite, delete or supersede what is pinned, or is trusted more than a draft can be.
 func (s *Scope) mayReplace(ctx context.Context, ids ...string) error {
 	if !s.gated {
 		return nil
@@ -125,7 +124,7 @@ func (s *Scope) mayReplace(ctx context.Context, ids ...string) error {
 	return nil
 }
 
-// mayResume refuses assemblies that another actor made.
+// mayResume refuses assemblies of another actor.
 func (s *Scope) mayResume(trace string, leaves []*manifest.Record) error {
 	if s.gated && slices.ContainsFunc(leaves, func(l *manifest.Record) bool { return l.Actor != s.actor }) {
 		return gatedError("assembly "+trace+" was made by another actor", "resume one of this handle")

@@ -14,14 +14,24 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Open opens the database at path, creating it unless Options say otherwise: path itself, path-wal/, path-manifest/
-// and path.lock. One process has a database open for writing at a time; a second gets a *LockedError. After an
-// unclean end the log is replayed: every acknowledged commit is there, nothing half done is. With Options.Store no file is
-// opened.
+// A database opens in three steps, each of which may fail: the store, the sources, the background refresh. A failed
+// step closes what the earlier ones opened; a store from Options.Store stays open and remains the caller's.
 //
-// Errors: ErrLocked, ErrNewerFormat, ErrCorrupt, ErrNotExist, ErrNotDatabase, ErrInvalid, or what the file system said.
+//	options checked ─▶ openStore ─▶ openSources ─▶ startRefresh ─▶ open ─▶ Close
+//	                      │             │                                 refresher, watchers, store, in this order
+//	                      └─────────────┴──▶ closeAll ─▶ the error
 //
-// Without Options.Evaluator the commit gate believes the verdicts that callers of Commit pass.
+// The refresher and the watchers write to the store, so they stop before it closes.
+
+// Open opens the database at path. It creates path, path-wal/, path-manifest/ and path.lock unless Options say
+// otherwise. One process at a time has a database open for writing; a second one gets a *LockedError. After an unclean
+// end Open replays the log: every acknowledged commit is there, and no half of one. With Options.Store Open opens no
+// file.
+//
+// Errors: ErrLocked, ErrNewerFormat, ErrCorrupt, ErrNotExist, ErrNotDatabase, ErrInvalid, or an error of the file
+// system.
+//
+// Without Options.Evaluator the commit gate believes the verdicts that callers pass to Commit.
 func Open(path string, opts Options) (db *DB, err error) {
 	opts, err = opts.withDefaults()
 	if err != nil {
@@ -75,7 +85,7 @@ func (db *DB) openStore() (err error) {
 	return err
 }
 
-// openFiles opens the store that a database has unless Options bring another one.
+// openFiles opens the store of files, which a database has unless Options bring another one.
 func (db *DB) openFiles() (Store, error) {
 	audit := store.Written
 	if db.opts.Audit == AuditSync {
@@ -124,9 +134,9 @@ func (db *DB) openSources() error {
 	return nil
 }
 
-// Close ends the database: the log is applied and closed with a mark that says the end was clean. Transactions that
-// are still open are lost, as after a Rollback. The first call tells what failed; a later one, or one beside it, waits
-// until the database is closed and gives nil.
+// Close applies the log, closes it with a mark that says the end was clean, and closes the store. Transactions that are
+// still open are lost, as after a Rollback. The first call returns what failed. Any other call waits until the database
+// is closed and returns nil.
 func (db *DB) Close() (err error) {
 	db.closing.Do(func() { err = db.closeAll() })
 	return err

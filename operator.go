@@ -16,7 +16,11 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// PutVerified writes a fact that a person answers for: the highest provenance, which no scope handle can give.
+// What only the operator may do. No Scope can reach these methods, so an agent cannot raise trust, move a page to
+// another scope, or open a directory for reading. File roots are one state row of the database: it is read, changed and
+// committed on the condition that it is unchanged (staterows.Retry).
+
+// PutVerified writes a fact that a person answers for. It gets the highest provenance, which no Scope can give.
 func (db *DB) PutVerified(ctx context.Context, scope, by string, a Artefact) (Ref, error) {
 	s := db.Scope(scope, WithActor(by))
 	tx, err := s.newTxn(nil)
@@ -51,8 +55,8 @@ func (db *DB) commitOne(ctx context.Context, tx *Txn, put store.Put, leaf manife
 	return tx.out.Refs[0], nil
 }
 
-// Promote copies an artefact to an ancestor of its scope, where siblings can see it. Its trust stays what it was. The
-// copy stands by itself: its lineage names artefacts that the ancestor does not see, so it is not carried over.
+// Promote copies an artefact to an ancestor of its scope, where siblings can see it. The copy keeps its provenance. It
+// does not keep its lineage, because that names artefacts which the ancestor does not see.
 func (db *DB) Promote(ctx context.Context, ref Ref, to, by string) (Ref, error) {
 	chain := store.ScopeChain(ref.Scope)
 	if !slices.Contains(chain[1:], to) {
@@ -83,15 +87,15 @@ func (db *DB) Promote(ctx context.Context, ref Ref, to, by string) (Ref, error) 
 	return db.commitOne(ctx, tx, put, manifest.Record{Type: manifest.TypePromote, By: by, Reason: "promoted from " + v.Ref.String()})
 }
 
-// Scopes lists the scopes that something was written to, by name: after cursor, up to limit (0: 100). It gives the
-// cursor of the next page, empty at the end.
+// Scopes lists the scopes that were written to, by name: those after cursor, at most limit (0: 100). It returns the
+// cursor of the next part, empty at the end.
 func (db *DB) Scopes(ctx context.Context, prefix, cursor string, limit int) ([]store.ScopeInfo, string, error) {
 	page, err := db.store.Scan(ctx, store.ScanQuery{What: store.ScanScopes, Prefix: prefix, Cursor: cursor, Limit: limit})
 	return page.Names, page.Next, err
 }
 
-// checkFileRoot refuses a directory that is not there: every source below it would fail, and nobody would know why. One that
-// was recorded earlier may be missing, on this computer or today; its pages are then left out, and say so.
+// checkFileRoot refuses a directory that does not exist: every source below it would fail without an apparent reason. A
+// root that was recorded earlier may be missing today or on this computer; its pages are then left out and say so.
 func checkFileRoot(field, dir string) error {
 	info, err := os.Stat(dir)
 	switch {
@@ -109,8 +113,8 @@ func checkFileRoot(field, dir string) error {
 
 const rootState = "root/"
 
-// AddFileRoot records a directory that file: sources of this database may read, and allows it now. It is only used
-// again by those who open with Options.RecordedRoots.
+// AddFileRoot allows file: sources of this database to read a directory, now and, for processes that open with
+// Options.RecordedRoots, from now on.
 func (db *DB) AddFileRoot(ctx context.Context, dir string) error {
 	if err := checkFileRoot("file root", dir); err != nil {
 		return err
@@ -148,13 +152,13 @@ func (db *DB) recordFileRoot(ctx context.Context, abs string) error {
 	return err
 }
 
-// FileRoots are the directories recorded by AddFileRoot.
+// FileRoots returns the directories recorded by AddFileRoot.
 func (db *DB) FileRoots(ctx context.Context) ([]string, error) {
 	roots, _, err := db.fileRoots(ctx)
 	return roots, err
 }
 
-// fileRoots are the recorded roots, with the LSN of their row.
+// fileRoots returns the recorded roots and the LSN of their row.
 func (db *DB) fileRoots(ctx context.Context) (roots []string, lsn uint64, err error) {
 	row, err := db.store.State(ctx, rootState)
 	if err != nil || row.Value == nil {
@@ -163,15 +167,16 @@ func (db *DB) fileRoots(ctx context.Context) (roots []string, lsn uint64, err er
 	return roots, row.LSN, codec.Unpack(row.Value, &roots)
 }
 
-// Checkpoint applies the log to the file and cuts what is no longer needed of it. It runs by itself in the background;
-// calling it changes no answer.
+// Checkpoint applies the log to the file and cuts the part of the log that is no longer needed. It runs by itself in
+// the background and changes no answer.
 func (db *DB) Checkpoint(ctx context.Context) (store.JobReport, error) {
 	return db.store.Maintain(ctx, store.Job{Kind: store.JobCheckpoint}, nil)
 }
 
-// Backup copies the database to another path, where it can be opened as it is; its directory must be there, nothing of
-// a database may. A full disk is told with what the copy takes and what was free; nothing of it is left. Writers are not stopped; the copy is
-// some whole prefix of their commits. Progress, if not nil, is called from this goroutine.
+// Backup copies the database to another path, where it can be opened. The directory must exist and hold no part of a
+// database. Writers are not stopped; the copy is a whole prefix of their commits. On a full disk the error says how
+// much space the copy needs and how much was free, and nothing of the copy is left. Progress, if not nil, is called
+// from this goroutine.
 func (db *DB) Backup(ctx context.Context, path string, progress func(what string, done, total uint64)) (store.JobReport, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -180,8 +185,8 @@ func (db *DB) Backup(ctx context.Context, path string, progress func(what string
 	return db.store.Maintain(ctx, store.Job{Kind: store.JobBackup, Path: abs}, progress)
 }
 
-// Check walks the whole database and reports every broken invariant (check.go numbers them). Damage is in the report,
-// not in the error; the error is for a walk that could not be finished.
+// Check walks the whole database and reports every broken invariant, numbered as in engine/check.go. Damage is in the
+// report. The error is for a walk that could not be finished.
 func (db *DB) Check(ctx context.Context, progress func(what string, done, total uint64)) ([]store.Problem, error) {
 	rep, err := db.store.Maintain(ctx, store.Job{Kind: store.JobCheck}, progress)
 	if err != nil {

@@ -16,85 +16,92 @@ import (
 	"github.com/ctxpage/ctxpage/wal"
 )
 
+// What a host plugs in stands here beside the options that name it: Counter and Source come from their packages;
+// Embedder, Evaluator and Summarizer are declared below. All of them are called concurrently and under no lock of the
+// database, so they may be slow, may be a network, and must not call the database.
+
 // DefaultGate is the confidence below which a speculative commit is held.
 const DefaultGate = 0.7
 
-// GateOff lets every verdict from outside pass. A missing or self-certified verdict is still held.
+// GateOff lets every verdict from outside pass. Commits with a missing or self-certified verdict are still held.
 const GateOff = -1
 
-// AuditMode says when the manifest of a read is on disk. It is written before the read returns either way.
+// AuditMode says when the manifest of a read is on disk. In both modes it is written before the read returns.
 type AuditMode uint8
 
-// AuditAsync syncs manifests within 100 ms: a power cut may lose the last ones, a killed process does not. AuditSync
-// syncs before the read returns.
+// The audit modes.
 const (
+	// AuditAsync syncs manifests within 100 ms. A power cut may lose the last of them, a killed process does not.
 	AuditAsync AuditMode = iota
+	// AuditSync syncs the manifest before the read returns.
 	AuditSync
 )
 
 // QuestionMode says what the manifest of a search or an assembly keeps of its question.
 type QuestionMode uint8
 
-// KeepQuestions keeps the text beside the leaf, where it can be erased, and a salted digest in the leaf. DigestQuestions
-// keeps a digest alone: it tells whether two questions are the same, and nobody can read them.
+// The question modes.
 const (
+	// KeepQuestions keeps the text beside the leaf, where it can be erased, and a salted digest in the leaf.
 	KeepQuestions QuestionMode = iota
+	// DigestQuestions keeps only a digest. It shows whether two questions are equal; nobody can read them.
 	DigestQuestions
 )
 
-// Options configure a database. The zero value is ready to use; it is taken by value and never changed.
+// Options configure a database. The zero value is ready to use. Options are taken by value and never changed.
 type Options struct {
-	// WorkingSet is how many bytes of pages are kept in memory; 0: 64 MiB, negative: none.
+	// WorkingSet limits the bytes of pages kept in memory; 0: 64 MiB, negative: keep none.
 	WorkingSet int64
-	// Gate is the confidence below which Commit holds a batch; 0: DefaultGate, GateOff: none.
+	// Gate is the confidence below which Commit holds a batch; 0: DefaultGate, GateOff: no gate.
 	Gate float64
-	// PageTokens is the size at which a text is split; 0: 512.
+	// PageTokens is the size at which a text is split into pages; 0: 512.
 	PageTokens int
-	// Counter counts tokens; nil: the built-in estimator. It may be slow and is called under no lock.
+	// Counter counts tokens; nil: the built-in estimator.
 	Counter token.Counter
-	// Sources by scheme, beside file: and page:. Called concurrently, under a deadline, under no lock; a source may
-	// not call the database.
+	// Sources fetch pages, by scheme, in addition to file: and page:. They run under SourceTimeout.
 	Sources map[string]source.Source
-	// FileRoots are the directories file: sources may read. RecordedRoots also allows those recorded in the file by
-	// DB.AddFileRoot; leave it off for files from elsewhere, which could otherwise name what to read here.
+	// FileRoots are the directories that file: sources may read. RecordedRoots also allows the directories that
+	// DB.AddFileRoot recorded in the file. Leave it off for a file from elsewhere: its recorded roots decide what is
+	// read on this computer.
 	FileRoots     []string
 	RecordedRoots bool
-	SourceTimeout time.Duration // of one probe or fetch; 0: 10 s
-	// RefreshEvery refreshes the file: sources and recorded directories of all scopes in the background, at Open and then
-	// at this interval; 0: never. Close waits for it. A read-only database does not.
+	SourceTimeout time.Duration // for one probe or fetch; 0: 10 s
+	// RefreshEvery refreshes the file: sources and recorded directories of all scopes in the background, first at Open
+	// and then at this interval; 0: never. Close waits for it. A read-only database does not refresh.
 	RefreshEvery time.Duration
-	// Embedder lets relevance be judged by vectors beside words; nil: by words alone. EmbedTimeout is for what
-	// one assembly asks of it; 0: 10 s. When it fails, the assembly is made by words alone, and says so.
+	// Embedder adds vectors to the judgement of relevance; nil: words only. EmbedTimeout bounds all calls of one
+	// assembly; 0: 10 s. When the embedder fails, the assembly uses words only and says so.
 	Embedder     Embedder
 	EmbedTimeout time.Duration
-	// Evaluator judges a draft when Commit is given no verdict. It must not be the writer.
+	// Evaluator judges a draft when Commit gets no verdict. It must not be the writer.
 	Evaluator Evaluator
-	// Summarizer shortens what the watcher compacts, and a page that a context has room for only in part when no summary
-	// of it is stored; nil: extracts stand in. SummarizeTimeout is for one summary of a page; 0: 30 s.
+	// Summarizer shortens the turns that a watcher compacts, and pages that fit into a context only in part and have no
+	// stored summary; nil: extracts. SummarizeTimeout bounds one summary; 0: 30 s.
 	Summarizer       Summarizer
 	SummarizeTimeout time.Duration
 	Audit            AuditMode
-	// Questions says whether the audit keeps the texts of questions; what was kept before stays.
+	// Questions says whether the audit keeps the texts of questions. It does not change what was kept before.
 	Questions QuestionMode
-	// Clock and Rand are the only time and randomness the database uses for what it stores; nil: the system's. A Clock
-	// outside the years 1 to 9999 gives an InvalidError.
+	// Clock and Rand are the only time and randomness in what the database stores; nil: those of the system. A Clock
+	// outside the years 1 to 9999 gives an *InvalidError.
 	Clock func() time.Time
 	Rand  io.Reader
-	// Logger hears of recoveries and failed background work; nil: nobody. Errors are returned, not logged.
+	// Logger gets recoveries and failures of background work; nil: nobody does. Errors are returned, not logged.
 	Logger   *slog.Logger
 	ReadOnly bool
-	// MustExist refuses to create a database.
+	// MustExist makes Open fail with ErrNotExist instead of creating a database.
 	MustExist bool
-	// LockTimeout is how long Open waits for another process to let go; 0: not at all.
+	// LockTimeout is how long Open waits for another process to close the database; 0: it does not wait.
 	LockTimeout time.Duration
-	// Store holds the database instead of files at the path; the path is then a name in errors and Stats. Open it with
-	// StateKinds. A successful Open takes it over, and Close closes it; after a failed Open it is still the caller's.
-	// ReadOnly, MustExist and LockTimeout describe how files are opened: with a Store they give an InvalidError.
+	// Store holds the database instead of files at the path; the path is then only a name in errors and Stats. Open the
+	// store with StateKinds. A successful Open takes it over and Close closes it; after a failed Open it is still the
+	// caller's. ReadOnly, MustExist and LockTimeout describe how files are opened: with a Store they give an
+	// *InvalidError.
 	Store Store
 
-	noSync  bool // the negative control of crash tests
-	trust   bool // tests: what was edited in the file is served
-	blind   bool // tests: a copy is opened like the file it was made from
+	noSync  bool // negative control of crash tests: no sync
+	trust   bool // negative control: serve rows that were edited in the file
+	blind   bool // negative control: open a copy as if it were the original file
 	fs      wal.FS
 	segment int64
 	rotate  int64
@@ -154,7 +161,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, errors.Join(append(errs, o.checkStore())...)
 }
 
-// checkStore refuses options that only a store of files can follow, where the caller brings another store.
+// checkStore refuses options that describe files when the caller brings a store.
 func (o Options) checkStore() error {
 	if o.Store == nil {
 		return nil
@@ -171,19 +178,19 @@ func (o Options) checkStore() error {
 	return errors.Join(errs...)
 }
 
-// Embedder turns texts into vectors whose angle tells how near their meanings are. Package embed has a client for the
-// endpoint that most servers speak.
+// Embedder turns texts into vectors whose angle tells how similar their meanings are. Package embed has a client for
+// the endpoint that most servers speak.
 type Embedder interface {
-	// Model names what makes the vectors. Vectors are stored under it with their page and never compared across names,
-	// so it changes when the vectors do.
+	// Model names the model. Vectors are stored with their page under this name and are never compared across names, so
+	// the name must change when the vectors do.
 	Model() string
-	// Embed gives the vector of each text, in order, all of one length. It may be a network; it runs concurrently, under
-	// a deadline (Options.EmbedTimeout) and under no lock of the database, and may call nothing of it. What it gives is
-	// the database's from then on.
+	// Embed returns the vector of each text, in order, all of one length. It may use a network. It runs concurrently,
+	// under a deadline (Options.EmbedTimeout) and under no lock of the database, and must not call the database. The
+	// database owns the result.
 	Embed(ctx context.Context, texts []string) ([][]float32, error)
 }
 
-// Draft is what an Evaluator judges.
+// Draft is a transaction as an Evaluator sees it.
 type Draft struct {
 	Scope, Actor string
 	Trace        string
@@ -191,18 +198,19 @@ type Draft struct {
 	Deletes      []string
 }
 
-// Evaluator judges drafts when Commit is given no verdict. It runs under no lock of the database; its name is recorded.
+// Evaluator judges drafts when Commit gets no verdict. It runs under no lock of the database. Its name is recorded in
+// the manifest.
 type Evaluator interface {
 	Name() string
 	Evaluate(ctx context.Context, d Draft) (confidence float64, note string, err error)
 }
 
-// Summarizer shortens texts, for the watcher and for assemblies. It may be slow and may fail: it is called concurrently,
-// under no lock, never by a commit that makes room for itself, and an extract takes the place of what it does not give;
-// the manifest says so. What it gave is stored as a derived page, with its name, and not asked for again while the page
-// stands. It may call nothing of the database.
+// Summarizer shortens texts, for the watcher and for assemblies. It may be slow and may fail. It is called concurrently
+// and under no lock, must not call the database, and is never called by a commit that makes room for itself. When it
+// fails, an extract takes its place and the manifest says so. A summary is stored as a derived page under the
+// summarizer's name and is not requested again while its page is unchanged.
 type Summarizer interface {
 	Name() string
-	// Summarize shortens a text to at most maxTokens by Options.Counter. An assembly has no use for more.
+	// Summarize shortens a text to at most maxTokens by Options.Counter. An assembly drops a longer answer.
 	Summarize(ctx context.Context, text string, maxTokens int) (string, error)
 }

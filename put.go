@@ -10,6 +10,20 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// The writes of a transaction. A put goes through these checks, in this order; the first error marks the transaction as
+// failed:
+//
+//	checkPut, checkReserved    the rules of an artefact; ids that the database keeps for itself
+//	provenance                 human-verified only through DB.PutVerified or an approval
+//	mayDraft                   what a gated handle must not claim or replace
+//	supersedable               unknown names are collected; Commit refuses them (supersedesNothing)
+//	derive                     parents are visible here; their versions are fixed; the lowest trust among them is taken
+//	content                    the source is fetched now
+//	makePut, asDraft, add      pages, digests; limits of the transaction; the version that it replaces
+//
+// Invariant: a transaction with a failed write commits nothing (whole). The caller meant all of its writes, and a part
+// of them can be wrong: an answer without its correction, a link without its target.
+
 // whole refuses to commit a part of what was meant.
 func (tx *Txn) whole() error {
 	if tx.failed != nil {
@@ -18,7 +32,7 @@ func (tx *Txn) whole() error {
 	return tx.supersedesNothing()
 }
 
-// fails remembers that a write failed, and gives the error on.
+// fails records the first failed write and returns the error.
 func (tx *Txn) fails(err error) error {
 	if tx.failed == nil {
 		tx.failed = err
@@ -26,11 +40,12 @@ func (tx *Txn) fails(err error) error {
 	return err
 }
 
-// Put writes an artefact; only this transaction sees it until Commit. With a Source the text is fetched now; a text that
-// is given beside it must be the one that is fetched. An error of Put, or of Delete but ErrNotFound, ends what the
-// transaction is good for: its Commit is then refused with ErrTxnFailed.
-// In a speculative transaction the provenance is at most Validated, whatever the artefact asks for, and a system
-// artefact is refused: what the model reads as instructions comes from the host.
+// Put writes an artefact; only this transaction sees it until Commit. With a Source, Put fetches the text now; a given
+// text must equal what the source holds. After an error of Put, or of Delete except ErrNotFound, Commit returns
+// ErrTxnFailed: roll back and begin again.
+//
+// In a speculative transaction the provenance is at most Validated, and a system artefact is refused: instructions for
+// the model come from the host.
 func (tx *Txn) Put(ctx context.Context, a Artefact) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -85,8 +100,8 @@ func (tx *Txn) makePut(ctx context.Context, a Artefact) (store.Put, error) {
 	return tx.s.db.makePut(a, v)
 }
 
-// supersedable notes which of the artefacts that a write supersedes the scope has never had: what was deleted counts, and so
-// does what the artefact said before. They may be put later in the transaction.
+// supersedable collects the superseded artefacts that the scope has never had. Deleted artefacts count as known, and so
+// do those that the current version supersedes already. The transaction may put unknown ones later.
 func (tx *Txn) supersedable(ctx context.Context, a *Artefact) error {
 	for _, id := range a.Supersedes {
 		_, err := tx.s.db.store.Resolve(ctx, tx.s.chain[:1], Ref{ID: id})
@@ -102,8 +117,8 @@ func (tx *Txn) supersedable(ctx context.Context, a *Artefact) error {
 	return nil
 }
 
-// supersedesNothing refuses to supersede what the scope has never had and the transaction does not put: a wrong name would
-// leave the old text where it is, beside the new one.
+// supersedesNothing refuses a Supersedes that names what the scope has never had and the transaction does not put. A
+// wrong name would leave the old text in place beside the new one.
 func (tx *Txn) supersedesNothing() error {
 	if len(tx.unknown) == 0 {
 		return nil
@@ -119,19 +134,20 @@ func (tx *Txn) supersedesNothing() error {
 	return nil
 }
 
-// supersededBefore says whether the current version of an artefact names another one already: it may be put again.
+// supersededBefore reports whether the current version of an artefact supersedes the other one already: the artefact
+// may then be put again.
 func (s *Scope) supersededBefore(ctx context.Context, id, other string) bool {
 	page, err := s.db.store.Scan(ctx, store.ScanQuery{What: store.ScanHistory, Scopes: s.chain[:1], ID: id, Limit: 1})
 	return err == nil && len(page.Heads) > 0 && slices.Contains(page.Heads[0].Supersedes, other)
 }
 
-// speculative is what a write of an agent is worth once the gate let it pass.
+// speculative bounds the provenance that a model's write gets when the gate lets it pass.
 func speculative(p Provenance) Provenance {
 	return min(p, Validated)
 }
 
-// derive fixes the versions of the parents, and takes over the lowest trust among them. Parents must be visible here,
-// so the artefact's scope is the narrowest of all.
+// derive fixes the versions of the parents and takes the lowest provenance among them. Parents must be visible here, so
+// the artefact's scope is the narrowest of all.
 func (tx *Txn) derive(ctx context.Context, a *Artefact) error {
 	if len(a.DerivedFrom) == 0 {
 		return nil
@@ -156,8 +172,8 @@ func (tx *Txn) derive(ctx context.Context, a *Artefact) error {
 	return nil
 }
 
-// content fetches what has a source, and says what the source is recognised by. A text that is given beside it must be
-// what the source holds, as one that was read back is: the first read would replace another.
+// content fetches the text of an artefact with a source and returns the validator of the source. A given text must
+// equal it, because the first read would replace a different one.
 func (s *Scope) content(ctx context.Context, a *Artefact) (store.Validator, error) {
 	if a.Source == "" {
 		return store.Validator{}, nil
@@ -215,7 +231,7 @@ func (tx *Txn) add(ctx context.Context, put store.Put) error {
 	return nil
 }
 
-// putBytes are the bytes of text of a put; none for nil.
+// putBytes counts the bytes of text of a put; 0 for nil.
 func putBytes(p *store.Put) (n int) {
 	if p != nil {
 		for i := range p.Pages {
@@ -225,8 +241,8 @@ func putBytes(p *store.Put) (n int) {
 	return n
 }
 
-// expecting notes the version a speculative write replaces, if no read has noted it before. A host-vouched blind put
-// expects nothing: the last one wins, and every one makes a version.
+// expecting records the version that a speculative write replaces, unless a read recorded it before. A managed put
+// expects nothing: the last writer wins, and each put makes a version.
 func (tx *Txn) expecting(ctx context.Context, id string) error {
 	if _, ok := tx.expect[id]; ok || tx.managed {
 		return nil
@@ -242,8 +258,7 @@ func (tx *Txn) expecting(ctx context.Context, id string) error {
 	return nil
 }
 
-// Delete writes a tombstone for an artefact of the scope. ErrNotFound when there is none: then what was asked for holds
-// already, and the transaction is as good as before.
+// Delete writes a tombstone for an artefact of the scope. ErrNotFound when there is none; the transaction stays usable.
 func (tx *Txn) Delete(ctx context.Context, id string) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -289,7 +304,7 @@ func (tx *Txn) remove(ctx context.Context, id string) error {
 	return nil
 }
 
-// asDraft makes a write of a gated handle scratch, and remembers what it is worth once the gate let it pass.
+// asDraft makes a write of a gated handle scratch and records the provenance that it gets if the gate lets it pass.
 func (tx *Txn) asDraft(p *store.Put) {
 	if tx.s.gated {
 		set(&tx.worth, p.Artefact.ID, p.Artefact.Provenance)

@@ -12,10 +12,23 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Resume starts a speculative transaction whose read set is a recorded assembly of this scope, so that an answer can be
-// committed by another process, or another tool, than the one that assembled its context. Only what the assembly itself
-// served counts, in the version it served. Reads that followed under its trace neither join the read set nor bring it
-// up to date: after a change, assemble anew.
+// How a read set is found again from a trace alone:
+//
+//	trace ─▶ leaves of the trace ─▶ pages of the assembly, in the versions served ─▶ saw, expect
+//	            │ a page without a number: the assembly showed a draft
+//	            └─▶ Parent: the context that the draft was written from, and so on
+//
+// A resumed transaction must be no weaker than one that stayed in memory. So the pages count in the version that the
+// model saw, also those that gc dropped since: they are stale, not forgotten. Only reads that the same scope recorded
+// count; traces of other scopes are not found. Reading the current versions instead was rejected: a change between
+// assembly and commit would pass unnoticed.
+
+// Resume starts a speculative transaction whose read set is a recorded assembly of this scope. The answer can so be
+// committed by another process or tool than the one that assembled the context. Only pages that the assembly served
+// count, in the version that it served. Later reads under its trace neither join nor update the read set: after a
+// change, assemble again.
+//
+// ErrNotFound when the scope recorded no assembly under the trace.
 func (s *Scope) Resume(ctx context.Context, trace string, opts ...TxnOption) (*Txn, error) {
 	tx, err := s.newTxn(opts)
 	if err != nil {
@@ -44,9 +57,9 @@ func (s *Scope) Resume(ctx context.Context, trace string, opts ...TxnOption) (*T
 	return tx, nil
 }
 
-// readSet gives the leaves whose pages the context of a trace was made of: those of the trace itself, and, where drafts
-// stood in it, those of the context that the drafts were written from. A transaction that read without an assembly has
-// its reads alone.
+// readSet returns the leaves whose pages the context of a trace was made of: those of the trace itself, and, if drafts
+// were part of it, those of the context that the drafts were written from. For a transaction that read without an
+// assembly it returns its reads.
 func (s *Scope) readSet(ctx context.Context, trace string) (out []*manifest.Record, err error) {
 	seen := map[string]bool{}
 	for trace != "" && !seen[trace] {
@@ -70,8 +83,8 @@ func (s *Scope) readSet(ctx context.Context, trace string) (out []*manifest.Reco
 	return out, nil
 }
 
-// readAt is the moment that these leaves were read at, the first of them. A get has the LSN of what it served, which is
-// no later than itself.
+// readAt returns the earliest moment at which these leaves were read. A get has the LSN of what it served, which is at
+// most its own.
 func readAt(leaves []*manifest.Record) store.Moment {
 	lsn, at := leaves[0].LSN, leaves[0].Time
 	for _, l := range leaves {
@@ -95,7 +108,7 @@ func (tx *Txn) sawLeaf(ctx context.Context, leaf *manifest.Record) error {
 		return err
 	}
 	for i := range loaded {
-		if l := &loaded[i]; l.Err == nil || errors.Is(l.Err, ErrGone) && l.Head != nil { // what was replaced and dropped since is stale all the same
+		if l := &loaded[i]; l.Err == nil || errors.Is(l.Err, ErrGone) && l.Head != nil { // replaced and dropped since: stale
 			tx.see(l.Head, l.Page, l.Key.Num)
 		} else if !errors.Is(l.Err, ErrGone) {
 			return l.Err
@@ -106,7 +119,7 @@ func (tx *Txn) sawLeaf(ctx context.Context, leaf *manifest.Record) error {
 	return nil
 }
 
-// sawForgotten records a page of which the store knows only that there was one. The manifest may know its name.
+// sawForgotten records a page of which the store knows only that it existed. The manifest may know its name.
 func (tx *Txn) sawForgotten(ctx context.Context, scope string, k store.PageKey) {
 	ref := Ref{Scope: scope, ID: fmt.Sprintf("page-%d", k.Num)}
 	if _, w, err := tx.s.db.store.Audit().Written(ctx, k.Num, k.Version); err == nil {

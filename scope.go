@@ -18,10 +18,23 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Scope is the handle of a scope. It reads its own pages and those of its ancestors, and writes its own; no method takes
-// a scope or an actor, so its holder cannot reach further by asking. Put, Delete, Update, sessions and directives are
-// the host's, who vouches for what he writes. What acts for a model gets a handle made with Gated, which writes through the
-// commit gate only. It is safe for concurrent use and needs no closing.
+// A read of one artefact:
+//
+//	Get ─▶ Resolve: the nearest scope of the chain that has it ─▶ version: frames, pinned
+//	          │                                                       │
+//	          └─ expired: ErrExpired                                  ▼
+//	                                     Freshen (dirty check): clean ─────────▶ leaf ─▶ emit ─▶ the version
+//	                                                 │ fetched again ─▶ reread ──▶ ▲
+//	                                                 └ dirty: ErrDirty, or served stale ─▶ ▲
+//
+// Invariants: a read that cannot be audited fails (emit), so nothing is served without a leaf. A version is a copy: the
+// caller may change it. What a chain does not contain is not found, so the visibility of scopes is decided in one
+// place, the store.Scopes that the handle was made with.
+
+// Scope is the handle of a scope. It reads its own pages and those of its ancestors, and writes its own. No method
+// takes a scope or an actor, so the holder of a handle cannot reach further. Put, Delete, Update, sessions and
+// directives belong to the host, who vouches for what it writes. Code that acts for a model gets a handle made with
+// Gated, which writes only through the commit gate. A Scope is safe for concurrent use and needs no closing.
 type Scope struct {
 	db    *DB
 	name  string
@@ -37,7 +50,7 @@ type Scope struct {
 // ScopeOption configures a handle when it is made.
 type ScopeOption func(*scopeOptions)
 
-// scopeOptions are apart from the handle, so that whoever holds one cannot change it.
+// scopeOptions are a separate type so that the holder of a handle cannot change it with an option.
 type scopeOptions struct {
 	actor string
 	gate  float64
@@ -45,15 +58,15 @@ type scopeOptions struct {
 	judge Evaluator
 }
 
-// WithActor names who acts through the handle, in manifests and for the rule that nobody certifies himself. Default:
+// WithActor names the actor of the handle: manifests record it, and an actor cannot certify its own drafts. Default:
 // the name of the scope.
 func WithActor(actor string) ScopeOption { return func(o *scopeOptions) { o.actor = actor } }
 
 // WithGate sets the confidence below which commits of this handle are held, or GateOff.
 func WithGate(gate float64) ScopeOption { return func(o *scopeOptions) { o.gate = gate } }
 
-// Scope gives the handle of a scope, a path like acme/support/agent-7. A scope needs no creating. A wrong name is
-// reported by the first method that is called.
+// Scope returns the handle of a scope, a path like acme/support/agent-7. A scope needs no creating. An invalid name or
+// option is reported by the first method call.
 func (db *DB) Scope(name string, opts ...ScopeOption) *Scope {
 	o := scopeOptions{actor: name, gate: db.opts.Gate}
 	for _, f := range opts {
@@ -74,7 +87,7 @@ func (db *DB) Scope(name string, opts ...ScopeOption) *Scope {
 	return s
 }
 
-// Name is the path of the scope.
+// Name returns the path of the scope.
 func (s *Scope) Name() string { return s.name }
 
 // ReadOption changes one read.
@@ -85,10 +98,11 @@ type readOptions struct {
 	stale bool
 }
 
-// WithCheck sets when the sources of what is read are probed. Default: CheckAlways.
+// WithCheck says when a read probes the sources of what it reads. Default: CheckAlways.
 func WithCheck(p CheckPolicy) ReadOption { return func(o *readOptions) { o.check = p } }
 
-// ServeStale serves a page whose source moved on and could not be fetched, marked as stale, instead of ErrDirty.
+// ServeStale serves a page whose source changed and could not be fetched, marked as stale, instead of returning
+// ErrDirty.
 func ServeStale() ReadOption { return func(o *readOptions) { o.stale = true } }
 
 func readOpts(opts []ReadOption) (o readOptions) {
@@ -98,8 +112,10 @@ func readOpts(opts []ReadOption) (o readOptions) {
 	return o
 }
 
-// Get reads the current version of an artefact: the scope's own, or the nearest ancestor's. If its source moved on it
-// is fetched anew first. ErrNotFound, ErrExpired, ErrDirty.
+// Get reads the current version of an artefact: the scope's own, or that of the nearest ancestor. If its source
+// changed, Get fetches it again first.
+//
+// Errors: ErrNotFound, ErrExpired, ErrDirty.
 func (s *Scope) Get(ctx context.Context, id string, opts ...ReadOption) (*Version, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -115,7 +131,7 @@ func (s *Scope) Get(ctx context.Context, id string, opts ...ReadOption) (*Versio
 }
 
 // GetRef reads the version, or the page, that a reference names, if its scope is visible from here. An old version is
-// history: its source is not probed, and its expiry does not matter.
+// history: GetRef does not probe its source and ignores its expiry.
 func (s *Scope) GetRef(ctx context.Context, ref Ref, opts ...ReadOption) (*Version, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -171,7 +187,8 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *ma
 	return v, leaf, nil
 }
 
-// headsRead makes sure of what the catalogue says of an artefact that is not served because of it.
+// headsRead reads the stored head of an artefact that is about to be refused because of its catalogue entry. It makes
+// sure that damage is reported as damage.
 func (db *DB) headsRead(ctx context.Context, scopes store.Scopes, l store.Located) error {
 	loaded, err := db.store.Load(ctx, scopes, l.Pages[:1], store.WantHead)
 	if err == nil && !errors.Is(loaded[0].Err, ErrGone) {
@@ -180,7 +197,7 @@ func (db *DB) headsRead(ctx context.Context, scopes store.Scopes, l store.Locate
 	return err
 }
 
-// dirtyError says why an artefact cannot be served; what this process may not ask needs no more words than its error has.
+// dirtyError says why an artefact cannot be served. Errors that explain themselves get no prefix.
 func dirtyError(id string, f freshness.Finding) error {
 	if f.Reason == store.ReasonNoRoot || f.Reason == store.ReasonNoScheme || f.Reason == store.ReasonVanished {
 		return fmt.Errorf("%w: %s: %w", ErrDirty, id, f.Err)
@@ -207,7 +224,7 @@ func (s *Scope) emit(ctx context.Context, leaf *manifest.Record) error {
 	return nil
 }
 
-// version puts an artefact together from its pages.
+// version builds an artefact from its pages.
 func (db *DB) version(ctx context.Context, scopes store.Scopes, l store.Located) (*Version, error) {
 	frames, errs, err := db.table.load(ctx, scopes, l.Pages)
 	if err != nil {
@@ -234,7 +251,7 @@ func (db *DB) version(ctx context.Context, scopes store.Scopes, l store.Located)
 	return v, nil
 }
 
-// texts pages texts in, through the working set.
+// texts reads the texts of pages through the working set.
 func (db *DB) texts(ctx context.Context, scopes store.Scopes, keys []store.PageKey) ([]string, error) {
 	frames, errs, err := db.table.load(ctx, scopes, keys)
 	if err != nil {
@@ -251,7 +268,7 @@ func (db *DB) texts(ctx context.Context, scopes store.Scopes, keys []store.PageK
 	return out, nil
 }
 
-// tokens is the count of a page: the one made when it was written, if the counter is the same, else a new one.
+// tokens returns the stored count of a page if the same counter made it; otherwise it counts again.
 func (db *DB) tokens(h *store.Head, page int, text string) int {
 	if page <= len(h.Rows) && h.Counter == db.opts.Counter.Name() {
 		return int(h.Rows[page-1].Tokens)
@@ -259,7 +276,7 @@ func (db *DB) tokens(h *store.Head, page int, text string) int {
 	return db.opts.Counter.Count(text)
 }
 
-// versionOf copies a head into a version the caller may change.
+// versionOf copies a head into a version that the caller may change.
 func versionOf(h *store.Head) *Version {
 	v := &Version{Artefact: h.Artefact, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt, Actor: h.Actor, Deleted: h.Deleted, Gone: h.Gone, GoneBy: h.GoneBy, SourceHash: h.Source.Hash, SupersededBy: h.Superseded}
 	v.Ref = Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}
@@ -285,7 +302,7 @@ func versionOf(h *store.Head) *Version {
 
 func (v *Version) head() *store.Head { return v.src }
 
-// fillParts gives the text parts of a message their text back; then Text is theirs.
+// fillParts moves the text back into the text parts of a message. Text is then empty.
 func (v *Version) fillParts(h *store.Head, whole bool) {
 	if len(v.Parts) == 0 || !whole {
 		return
@@ -299,14 +316,13 @@ func (v *Version) fillParts(h *store.Head, whole bool) {
 	v.Text = ""
 }
 
-// List lists the scope's own artefacts by id, without their text: after cursor, up to limit (0: 100). It gives the
-// cursor of the next page, empty at the end. A listing serves no contents and leaves no manifest.
+// List lists the scope's own artefacts by id, without their text: those after cursor, at most limit (0: 100). It
+// returns the cursor of the next part, empty at the end. A listing serves no content and leaves no manifest.
 func (s *Scope) List(ctx context.Context, prefix, cursor string, limit int) ([]*Version, string, error) {
 	return s.scan(ctx, store.ScanQuery{What: store.ScanArtefacts, Scopes: s.chain[:1], Prefix: prefix, Cursor: cursor, Limit: limit})
 }
 
-// History lists the versions of an artefact, newest first, without their text: after cursor, up to limit (0: 100). A
-// cursor goes on with the artefact it was made for, also when a nearer scope has the id by then; any other is refused.
+// History lists the versions of an artefact, newest first, without their text. Cursors work as in List.
 func (s *Scope) History(ctx context.Context, id, cursor string, limit int) ([]*Version, string, error) {
 	return s.scan(ctx, store.ScanQuery{What: store.ScanHistory, Scopes: s.chain, ID: id, Cursor: cursor, Limit: limit})
 }
@@ -331,7 +347,7 @@ func (s *Scope) scan(ctx context.Context, q store.ScanQuery) ([]*Version, string
 	return out, page.Next, nil
 }
 
-// writeFetched commits what sources gave as the next versions of artefacts of one scope: all, or none.
+// writeFetched commits what sources returned as the next versions of artefacts of one scope: all of them, or none.
 func (db *DB) writeFetched(ctx context.Context, heads []*store.Head, fetched []freshness.Got) error {
 	id, err := db.newID()
 	if err != nil {
@@ -353,14 +369,14 @@ func (db *DB) writeFetched(ctx context.Context, heads []*store.Head, fetched []f
 	return err
 }
 
-// makeFetched is the next version of an artefact from what its source gave.
+// makeFetched makes the next version of an artefact from what its source returned.
 func (db *DB) makeFetched(h *store.Head, f *freshness.Got) (store.Put, error) {
 	a := h.Artefact
 	a.Text, a.CurrentAsOf = f.Text, f.AsOf
 	a.Parts = nil
 	if f.Validator.Hash != h.Source.Hash {
-		a.Supersedes = nil                      // it replaced them when it was put; what was put again since stays
-		a.Provenance = min(a.Provenance, Chunk) // whoever verified the page did not see this
+		a.Supersedes = nil                      // it superseded them when it was put; artefacts put again since stay current
+		a.Provenance = min(a.Provenance, Chunk) // whoever verified the old text did not see the new one
 	}
 	if f.Trust != 0 {
 		a.Provenance = min(a.Provenance, f.Trust)
@@ -368,7 +384,7 @@ func (db *DB) makeFetched(h *store.Head, f *freshness.Got) (store.Put, error) {
 	return db.makePut(a, f.Validator)
 }
 
-// readCopied is what a page: source gives of an artefact.
+// readCopied returns what a page: source has for an artefact.
 func (db *DB) readCopied(ctx context.Context, scopes store.Scopes, l store.Located) (freshness.Got, error) {
 	v, err := db.version(ctx, scopes, l)
 	if err != nil {
@@ -404,7 +420,7 @@ func (db *DB) makePages(a Artefact, v store.Validator, size int) (store.Put, err
 	a.Text = ""
 	p.Artefact = a
 	if (a.Role != "" || a.Kind == KindSummary) && size < MaxPageTokens {
-		size = MaxPageTokens // what stands for one message stays one page while it can
+		size = MaxPageTokens // a message, or the summary of one, stays one page if it can
 	}
 	for _, c := range cut.Pages(text, size, db.opts.Counter.Count) {
 		t := c.Text
@@ -440,13 +456,13 @@ func stripParts(parts []Part) []Part {
 	return out
 }
 
-// ScopeOf makes the path of a scope out of names that come from elsewhere, one level a name: a user called bob/eve gets a
-// scope beside bob's and not inside it. What could end a name, hide in it, or pass for a separator is written as %XX, byte
-// by byte: slashes and what looks like one, a name of dots, percent signs, control, invisible and formatting characters,
-// and bytes that are not UTF-8. Different names give different paths; plain ones stay as they are.
+// ScopeOf makes the path of a scope from names that come from elsewhere, one level for each name: a user called bob/eve
+// gets a scope beside bob's, not inside it. ScopeOf writes every byte that could end a name, hide in it or look like a
+// separator as %XX: slashes and their look-alikes, names of dots, percent signs, control, invisible and formatting
+// characters, and bytes that are not UTF-8. Different names give different paths. Plain names do not change.
 //
-// An empty name cannot be a scope, nor can no names, more than MaxScopeDepth, or more than MaxScope bytes: the path is
-// then one that every method of DB.Scope's handle refuses with an *InvalidError.
+// A scope cannot have an empty name, no name, more than MaxScopeDepth names or more than MaxScope bytes. ScopeOf then
+// returns a path that every method of the handle refuses with an *InvalidError.
 func ScopeOf(names ...string) string {
 	parts := make([]string, len(names))
 	for i, n := range names {

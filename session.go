@@ -41,7 +41,7 @@ func (c *Session) conversation() (*live.Conversation, error) {
 	return c.s.db.sessions.Of(c.s.name, c.id), nil
 }
 
-// hostConversation is conversation for what a gated handle must not do.
+// hostConversation is conversation for calls that a gated handle must not make.
 func (c *Session) hostConversation(what string) (*live.Conversation, error) {
 	if err := c.s.hostOnly("Session." + what); err != nil {
 		return nil, err

@@ -47,7 +47,10 @@ const (
 	txnDone
 )
 
-// Txn is a transaction. It may be used by one goroutine at a time, or several: its methods lock.
+// Txn is a transaction. Its methods lock, so several goroutines may share it.
+//
+// It owns its writes (order, writes, drop), its read set (saw, expect) and a ticket of the store (reader). Nothing of
+// it is in the store until Commit, and a crash before that leaves nothing.
 type Txn struct {
 	s  *Scope
 	mu sync.Mutex
@@ -61,20 +64,24 @@ type Txn struct {
 
 	order    []string
 	writes   map[string]*store.Put
-	replaced succession.Writes     // by the writes
-	worth    map[string]Provenance // of drafts of a gated handle, beyond the gate; nil without
-	drop     map[string]bool       // nil until there is something in it, as the two below
-	expect   map[string]uint64     // LSN an artefact of the scope had when it was read or first written
+	replaced succession.Writes     // who supersedes whom among the writes
+	worth    map[string]Provenance // provenance of a gated handle's drafts once the gate let them pass; nil: none
+	drop     map[string]bool       // deletes; this map and the two below are nil while empty
+	expect   map[string]uint64     // LSN of an artefact of the scope when it was first read or written
 	saw      map[pageSlot]store.Seen
 	stateW   []store.StateRow
 	echoes   []Ref // served pages that drafts merely repeat
 	bytes    int
 	out      Outcome
-	reader   store.Ticket    // what it reads stays
+	reader   store.Ticket    // keeps from gc what the transaction may read
 	maybe    bool            // a Commit ended without an answer: it may have happened
-	unknown  map[string]bool // what is superseded and is not there; nil: nothing
-	failed   error           // the first write that failed: nothing of the transaction is committed any more
+	unknown  map[string]bool // superseded ids that the scope has never had; nil: none
+	failed   error           // the first write that failed: the transaction can no longer commit
 }
+
+// The read set has two parts. saw has the page versions that the model saw; Commit hands them to the store as the
+// context of the draft, which judges staleness. expect has the LSN of each artefact of the scope itself when it was
+// first read or written; those that are also written become preconditions, which judge conflicts.
 
 type pageSlot struct {
 	scope, id string
@@ -90,14 +97,15 @@ type txnOptions struct {
 	err     error
 }
 
-// WithID makes a transaction idempotent: committed twice under one id, a ULID, it is applied once, and the second
-// answer repeats the first. The newest 10,000 ids are remembered for 7 days; a used id that is older gives ErrTxnExpired.
+// WithID makes a transaction idempotent. Committed twice under one id, a ULID, it is applied once, and the second call
+// returns the first outcome. The database remembers the newest 10,000 ids for 7 days; an older used id gives
+// ErrTxnExpired.
 func WithID(id string) TxnOption {
 	return func(o *txnOptions) { o.id, o.err = parseBatchID(id) }
 }
 
-// WithOnStale says what Commit does when a page the transaction saw has changed since: hold it (the default), fail
-// with ErrStaleContext, or allow it.
+// WithOnStale says what Commit does when a page that the transaction saw has changed since: hold the draft (the
+// default), fail with ErrStaleContext, or allow it.
 func WithOnStale(v OnStale) TxnOption { return func(o *txnOptions) { o.onStale = v } }
 
 func (s *Scope) newTxn(opts []TxnOption) (*Txn, error) {
@@ -130,9 +138,9 @@ func (s *Scope) newTxn(opts []TxnOption) (*Txn, error) {
 	return tx, err
 }
 
-// Begin starts a speculative transaction: what it writes is invisible to everybody else until Commit passes the gate.
-// It reads committed pages and its own writes. Finish it with Commit or Rollback, for until then gc drops no version that
-// was current when it began; a deferred Rollback after Commit is harmless.
+// Begin starts a speculative transaction. Its writes are invisible to everybody else until Commit passes the gate. It
+// reads committed pages and its own writes. End it with Commit or Rollback: until then gc drops no version that was
+// current when it began. A deferred Rollback after Commit is harmless.
 func (s *Scope) Begin(ctx context.Context, opts ...TxnOption) (*Txn, error) {
 	tx, err := s.newTxn(opts)
 	if err != nil {
@@ -144,27 +152,27 @@ func (s *Scope) Begin(ctx context.Context, opts ...TxnOption) (*Txn, error) {
 	return tx, nil
 }
 
-// end makes the transaction a thing of the past: gc need not spare what it saw.
+// end closes the transaction: gc may drop what it saw.
 func (tx *Txn) end() {
 	tx.state = txnDone
 	tx.s.db.store.Release(tx.reader)
 }
 
-// ID is the batch id the transaction commits under.
+// ID returns the batch id that the transaction commits under.
 func (tx *Txn) ID() string { return tx.id.String() }
 
-// Trace links the transaction's reads and its end in the manifest.
+// Trace returns the id that links the transaction's reads and its end in the manifest.
 func (tx *Txn) Trace() string { return tx.trace }
 
-// Outcome is the result of the Commit that ended the transaction.
+// Outcome returns the result of the Commit that ended the transaction.
 func (tx *Txn) Outcome() Outcome {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	return tx.out
 }
 
-// Get reads an artefact as Scope.Get does, the transaction's own writes first. What is read from the scope itself
-// must not change before Commit if the transaction writes it too.
+// Get reads an artefact as Scope.Get does, and the transaction's own writes first. If the transaction also writes an
+// artefact of the scope that it read, that artefact must not change before Commit.
 func (tx *Txn) Get(ctx context.Context, id string, opts ...ReadOption) (*Version, error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -178,7 +186,7 @@ func (tx *Txn) Get(ctx context.Context, id string, opts ...ReadOption) (*Version
 		return tx.own(w), nil
 	}
 	s := tx.s
-	if tx.drop[id] { // as it will be after the commit: an ancestor's may stand
+	if tx.drop[id] { // as after the commit: an ancestor's artefact may become visible
 		parent := *s
 		parent.chain = s.chain[1:]
 		s = &parent
@@ -236,7 +244,7 @@ func (tx *Txn) batch() store.Batch {
 	return b
 }
 
-// ownDocs are the transaction's own pages, analysed, for ranking beside what the store proposes.
+// ownDocs returns the transaction's own pages, analysed, so that they can be ranked beside what the store proposes.
 func (tx *Txn) ownDocs() []ownPage {
 	var out []ownPage
 	for _, id := range tx.order {
@@ -259,7 +267,8 @@ type ownPage struct {
 	analysis *lexical.Analysis
 }
 
-// beyondGate are the writes as they are stored when the gate let them pass; of a held batch, when somebody approves it.
+// beyondGate returns the writes as they are stored when the gate lets them pass, or when somebody approves the held
+// batch.
 func (tx *Txn) beyondGate() []store.Put {
 	puts := make([]store.Put, 0, len(tx.order))
 	for _, id := range tx.order {
@@ -272,9 +281,8 @@ func (tx *Txn) beyondGate() []store.Put {
 	return puts
 }
 
-// see records a page version the model saw. The oldest stands: a text written from it does not become one written from a
-// later version because somebody reads that, too. Whoever writes what he saw replaces that version and no newer one: it
-// becomes the precondition of a write.
+// see records a page version that the model saw. The oldest one counts: a text written from it is not based on a later
+// version that somebody reads afterwards. The version also becomes the precondition of a write of the same artefact.
 func (tx *Txn) see(h *store.Head, page int, num uint64) {
 	slot := pageSlot{h.Scope, h.ID, page}
 	if was, ok := tx.saw[slot]; !ok || num < was.Num { // numbers rise with every version of a page
@@ -288,7 +296,7 @@ func (tx *Txn) see(h *store.Head, page int, num uint64) {
 	}
 }
 
-// sawNone records that the scope itself had no artefact of that name when it was looked for.
+// sawNone records that the scope itself had no artefact of that name when it was looked up.
 func (tx *Txn) sawNone(id string) {
 	if _, ok := tx.expect[id]; !ok {
 		set(&tx.expect, id, 0)

@@ -8,10 +8,16 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
-// Put writes one artefact. It is the host's: he vouches for it, and there is no gate. What a model says goes through
-// Begin or Resume and Commit; a gated handle returns ErrGated here. Putting an ID again makes its next version;
-// putting the same content again is a touch, which writes nothing, unless it supersedes an artefact that stands: one that
-// was put again since is replaced anew. The reference names the version that is current now.
+// Writes that the host vouches for. They pass no gate, and their leaf says "vouched by the host". Update runs a managed
+// transaction: it commits when its function returns nil, and runs the function again after a conflict. Put and Delete
+// are updates of one artefact.
+
+// Put writes one artefact. It is the trusted path: the host vouches for the artefact, and the commit gate does not
+// apply. A gated handle returns ErrGated. For what a model says use Begin or Resume, and Commit.
+//
+// Putting an ID again makes its next version. Putting the same content again is a touch and writes nothing, unless it
+// supersedes an artefact that was put again since: that artefact is then superseded again. The returned reference names
+// the current version.
 func (s *Scope) Put(ctx context.Context, a Artefact) (Ref, error) {
 	var last *Txn
 	err := s.Update(ctx, func(tx *Txn) error {
@@ -24,24 +30,25 @@ func (s *Scope) Put(ctx context.Context, a Artefact) (Ref, error) {
 	return last.Outcome().Refs[0], nil
 }
 
-// Delete is the host's, as Put is. It writes a tombstone: the artefact is not served any more, older versions stay readable by reference,
-// until gc.
-// ErrNotFound when the scope itself has none; an ancestor's artefact cannot be deleted from below.
+// Delete writes a tombstone. It is the host's, like Put. The artefact is not served any more; its older versions stay
+// readable by reference until gc drops them.
+//
+// ErrNotFound when the scope itself has no such artefact: an ancestor's artefact cannot be deleted from below.
 func (s *Scope) Delete(ctx context.Context, id string) error {
 	var last *Txn
 	err := s.Update(ctx, func(tx *Txn) error {
 		last = tx
 		return tx.Delete(ctx, id)
 	})
-	if err == nil && len(last.Outcome().Refs) == 0 { // of two who delete at once, one did
+	if err == nil && len(last.Outcome().Refs) == 0 { // another caller deleted it first
 		return fmt.Errorf("%w: %s was deleted meanwhile", ErrNotFound, Ref{Scope: s.name, ID: id})
 	}
 	return err
 }
 
-// Update runs fn in a transaction the host vouches for, and commits it: there is no gate. If an artefact that fn read
-// and wrote has changed meanwhile, fn runs again on the new state, up to 10 times: it must have no effects elsewhere. An
-// error of fn, or a panic, rolls back.
+// Update runs fn in a transaction that the host vouches for, and commits it without a gate. If an artefact that fn read
+// and wrote has changed meanwhile, Update runs fn again on the new state, up to 10 times, so fn must have no effects
+// elsewhere. An error or a panic of fn rolls back.
 func (s *Scope) Update(ctx context.Context, fn func(tx *Txn) error, opts ...TxnOption) error {
 	if err := s.hostOnly("a write without a verdict"); err != nil {
 		return err
@@ -59,7 +66,7 @@ func (s *Scope) Update(ctx context.Context, fn func(tx *Txn) error, opts ...TxnO
 	}
 }
 
-// updateTries is how often Update runs its function when others keep winning.
+// updateTries bounds how often Update runs its function while other writers win.
 const updateTries = 10
 
 func (tx *Txn) run(ctx context.Context, fn func(tx *Txn) error) error {
