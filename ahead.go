@@ -9,21 +9,27 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// A page proposes itself by the words it was stored with. If its file has been rewritten since, a question in the new
-// words does not find it, and a check of the winners comes too late. So Assemble and Search look at the files of the
-// visible scopes before they ask the index: a stat per file, no read while nothing changed.
+// A page is found by the words it was stored with. If its file was rewritten since, a question in the new words does
+// not find it, and the check of the winners comes too late. So Assemble and Search look at the files of the visible
+// scopes before they query the index: one stat per file, and no read while nothing changed.
 //
-// Other sources may be a network and are asked only when their page is a candidate. If one of them moved on, the
-// question is asked once more in the same assembly (rescore).
+//	FilesOf (listed once, kept current) ─▶ LookAt: stat ─▶ unchanged: nothing to do
+//	                                                 └───▶ changed: Freshen in parts ─▶ settle: what was found
+//
+// Invariant: what was found for an artefact holds for the whole assembly (fresh, sweep). Each source is asked once, so
+// all stages see one state of it and the rounds of rescore end.
+//
+// Other sources may be a network, so only those of winners are asked. If one of them changed, the question is asked
+// once more in the same assembly (rescore).
 
-// MaxProbeAhead is how many sourced artefacts the visible scopes may have for their files to be looked at before a
-// question. Above it only candidates are checked; Scope.Refresh and Options.RefreshEvery cover the others.
+// MaxProbeAhead bounds the number of sourced artefacts in the visible scopes for which files are looked at before a
+// question. Above it only the sources of winners are checked; Scope.Refresh and Options.RefreshEvery cover the others.
 const MaxProbeAhead = freshness.MaxListed
 
-// aheadChunk is how many changed files are held in memory at once.
+// aheadChunk bounds how many changed files are in memory at once.
 const aheadChunk = 256
 
-// ahead looks at the files of the visible scopes and fetches anew what changed, before anything is proposed.
+// ahead looks at the files of the visible scopes and fetches changed ones, before anything is proposed.
 func (a *assembling) ahead(ctx context.Context) error {
 	db := a.s.db
 	if a.q.AsOf != 0 || a.q.Check < 0 || !db.checker.OwnFiles() {
@@ -51,7 +57,7 @@ func (a *assembling) ahead(ctx context.Context) error {
 	return a.settleFiles(ctx, files)
 }
 
-// settleFiles looks at files and brings their artefacts up to date. What it found stands for the whole assembly.
+// settleFiles looks at files and brings their artefacts up to date.
 func (a *assembling) settleFiles(ctx context.Context, files []freshness.File) error {
 	a.sweep = a.s.db.checker.BeginSweep()
 	changed, unasked := a.s.view.LookAt(ctx, files, time.Duration(a.q.Check), a.now, a.sweep)
@@ -69,7 +75,7 @@ func (a *assembling) settleFiles(ctx context.Context, files []freshness.File) er
 	return nil
 }
 
-// settleChanged checks artefacts whose files do not look as they did. A file below no allowed root is not asked for.
+// settleChanged checks artefacts whose files look different. A file outside the allowed roots is not read.
 func (a *assembling) settleChanged(ctx context.Context, files []freshness.File, at []int) error {
 	var keys []store.PageKey
 	for _, i := range at {
@@ -103,7 +109,7 @@ func (a *assembling) settleChanged(ctx context.Context, files []freshness.File, 
 	return nil
 }
 
-// settle keeps what a check found of an artefact for the rest of the assembly: each is asked once.
+// settle keeps what a check found for the rest of the assembly.
 func (a *assembling) settle(o freshness.Origin, f freshness.Finding, pages int) {
 	if a.fresh == nil {
 		a.fresh = map[freshness.Origin]freshness.Finding{}
@@ -114,7 +120,7 @@ func (a *assembling) settle(o freshness.Origin, f freshness.Finding, pages int) 
 	a.fresh[o] = f
 }
 
-// settled says what is known of an artefact already in this assembly.
+// settled returns what this assembly already knows of an artefact.
 func (a *assembling) settled(h *store.Head) (f freshness.Finding, ok bool) {
 	if f, ok = a.fresh[freshness.OriginOf(h)]; ok || a.sweep == 0 {
 		return f, ok
@@ -122,7 +128,7 @@ func (a *assembling) settled(h *store.Head) (f freshness.Finding, ok bool) {
 	return freshness.Finding{}, a.s.db.checker.SeenClean(h, a.sweep)
 }
 
-// widen asks for as many candidates more as are known to be left out, so that they take nobody's place.
+// widen asks for as many more candidates as are known to be left out, so that those take nobody's place.
 func (a *assembling) widen(k int) int { return min(k+a.lost, max(k, MaxTopK)) }
 
 // leaveLost leaves out what is known to be dirty before places are given away.
@@ -140,7 +146,7 @@ func (a *assembling) leaveLost(items []*item) {
 	}
 }
 
-// crowded says whether a page may wait for the place of one that was left out.
+// crowded reports whether another page may take the place of one that was left out.
 func (a *assembling) crowded() bool {
 	if a.full {
 		return true
@@ -153,7 +159,7 @@ func (a *assembling) crowded() bool {
 	return false
 }
 
-// note is what the manifest says of an assembly that was made with less than all.
+// note is what the manifest says of an assembly that had to do without something.
 func (a *assembling) note() string {
 	n := a.degraded()
 	if a.unprobed > 0 {

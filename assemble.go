@@ -23,16 +23,25 @@ import (
 	"github.com/ctxpage/ctxpage/triage"
 )
 
-// An assembly goes through five stages, one call each, data flowing one way:
+// The stages of an assembly. Data flows one way; each stage is one call and takes what the one before left in
+// assembling:
 //
-//	ahead     files of the visible scopes that changed are fetched anew (ahead.go)
-//	propose   the store's candidates at one LSN, and the transaction's own drafts; triage orders them
-//	page in   winners are loaded, their sources checked, dirty ones fetched anew; then once more from propose
-//	fit       the budget decides what goes in, in which form
-//	record    rendering, its digest, and the manifest leaf, written before the answer
+//	ahead     files of the visible scopes that changed are fetched again, so that the index knows their words (ahead.go)
+//	propose   the index proposes at one LSN, the transaction adds its drafts, triage orders: candidates, none loaded
+//	pageIn    winners are loaded and pinned, and checked against their sources; dirty ones are fetched again
+//	rescore   what was fetched again is proposed and scored again: back to propose, a bounded number of times
+//	fit       the budget decides what goes in, in which form (fit.go)
+//	record    the manifest is written; only then is the context returned (record.go)
+//
+// Ownership: assembling belongs to one goroutine. The store keeps what was current at the start until the end (hold),
+// and end unpins the frames, so no stage has to clean up after an error.
+//
+// Rejected: checking sources before proposing for all kinds of sources. It cost a network call per source and question;
+// so only files are looked at ahead, and the others when they win.
 
-// Assemble makes a context for a question: a read on its own. The answer to it can be committed later with Resume.
-// ErrBudget when the system part alone does not fit; the error tells the shortfall.
+// Assemble makes a context for a question. The answer to it can be committed later with Resume.
+//
+// ErrBudget when the system part alone does not fit; the error names the shortfall.
 func (s *Scope) Assemble(ctx context.Context, q Query) (*Assembly, error) {
 	release, err := s.takeTrace(ctx, q.Trace)
 	if err != nil {
@@ -42,7 +51,7 @@ func (s *Scope) Assemble(ctx context.Context, q Query) (*Assembly, error) {
 	return s.assemble(ctx, q, nil)
 }
 
-// Assemble makes a context that also has the transaction's own drafts; its pages join the read set.
+// Assemble makes a context that also contains the transaction's own drafts. Its pages join the read set.
 func (tx *Txn) Assemble(ctx context.Context, q Query) (*Assembly, error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -60,9 +69,9 @@ func (tx *Txn) Assemble(ctx context.Context, q Query) (*Assembly, error) {
 	return tx.s.assemble(ctx, q, tx)
 }
 
-// takeTrace makes sure that a trace the caller gives names nothing yet: two assemblies under one trace would answer for
-// each other, in replays, in reviews, and as the read set of a commit. release lets go of it; from then on the audit has it.
-// Whose the trace is, or of what, is not told.
+// takeTrace makes sure that a given trace names nothing yet. Two assemblies under one trace would be confused in
+// replays, in reviews and as the read set of a commit. release ends the reservation; from then on the audit has the
+// trace. The error does not say what the trace names or whose it is.
 func (s *Scope) takeTrace(ctx context.Context, trace string) (release func(), err error) {
 	release = func() {}
 	if id, err := parseBatchID(trace); s.err != nil || err != nil {
@@ -86,16 +95,7 @@ func (s *Scope) takeTrace(ctx context.Context, trace string) (release func(), er
 	return release, err
 }
 
-// assemble runs the stages of one question. Each takes what the one before left in a:
-//
-//	ahead    changed files of the visible scopes are fetched, so that the index knows their words
-//	propose  the index proposes, triage orders: candidates, none of them loaded
-//	pageIn   winners are loaded and pinned, and checked against their sources
-//	rescore  what was fetched anew is proposed and scored again
-//	fit      the budget decides which stand in the context, and in which form
-//	record   the manifest is written; only then is the context returned
-//
-// The store keeps what was current at the start until the end (hold), and end unpins: no stage has to clean up.
+// assemble runs the stages for one question.
 func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -124,8 +124,8 @@ func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, erro
 		return nil, err
 	}
 	defer s.db.store.Release(held)
-	again := func(ctx context.Context) error { return a.rescore(ctx, a.propose) }
-	for _, stage := range [...]func(context.Context) error{a.ahead, a.propose, a.pageIn, again, a.fit, a.record} {
+	rescore := func(ctx context.Context) error { return a.rescore(ctx, a.propose) }
+	for _, stage := range [...]func(context.Context) error{a.ahead, a.propose, a.pageIn, rescore, a.fit, a.record} {
 		if err := stage(ctx); err != nil {
 			return nil, err
 		}
@@ -133,7 +133,7 @@ func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, erro
 	return a.out, nil
 }
 
-// reaches refuses an LSN that no commit has. Another process may have made it since the store last heard of any.
+// reaches refuses an LSN that no commit has. Another process may have committed since the store last looked.
 func (db *DB) reaches(ctx context.Context, asOf uint64) error {
 	if asOf <= db.store.Mark().LSN {
 		return nil
@@ -145,7 +145,7 @@ func (db *DB) reaches(ctx context.Context, asOf uint64) error {
 	return err
 }
 
-// windowBudget takes the budget of a session's window where the question names none.
+// windowBudget takes the budget from the session's window if the question has none.
 func (s *Scope) windowBudget(ctx context.Context, q *Query) error {
 	if q.Budget != 0 || q.Session == "" || store.CheckID("session", q.Session) != nil {
 		return nil
@@ -184,22 +184,23 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 		return err
 	}
 	turns, hits := a.enter(a.cands.Hits)
-	items := append(appendItems(a.room.items[:0], a.window.Complete(hits)), a.drafts(&cq)...)
-	a.room.items = items
+	items := append(appendItems(a.scratch.items[:0], a.window.Complete(hits)), a.drafts(&cq)...)
+	a.scratch.items = items
 	preset.Floor = a.q.Floor
 	if a.s.db.opts.Embedder != nil {
 		if err := a.compare(ctx, preset, items); err != nil {
 			return err
 		}
 	}
-	a.room.order = append(a.room.order[:0], turns...)
+	a.scratch.order = append(a.scratch.order[:0], turns...)
 	a.rank(preset, items)
-	a.ranked = a.room.order
+	a.ranked = a.scratch.order
 	a.leaveLost(a.ranked)
 	return nil
 }
 
-// directivesThere refuses a context where damage hides the directives of a scope: it would say what they forbid.
+// directivesThere refuses a context when damage hides the directives of a scope: the context could say what they
+// forbid.
 func (a *assembling) directivesThere() error {
 	for _, e := range a.cands.Excluded {
 		for i := range e.Nearest {
@@ -233,7 +234,7 @@ func (tx *Txn) mask() []Ref {
 	return refs
 }
 
-// drafts are always candidates, scored with the statistics of the store.
+// drafts returns the transaction's drafts. They are always candidates, scored with the statistics of the store.
 func (a *assembling) drafts(q *store.CandidateQuery) []item {
 	if a.tx == nil {
 		return nil
@@ -258,22 +259,22 @@ func (a *assembling) drafts(q *store.CandidateQuery) []item {
 	return out
 }
 
-// rank lets triage judge. The items stay where they are; their order goes behind what a.room.order has.
+// rank lets triage judge. The items stay in place; their order is appended to scratch.order.
 func (a *assembling) rank(preset triage.Preset, items []item) {
-	scored := a.room.ranker.Rank(preset, a.triage(items))
+	scored := a.scratch.ranker.Rank(preset, a.triage(items))
 	for i := range scored {
 		sc := &scored[i]
 		it := &items[sc.ID]
 		it.scored = judged{sc.Score, sc.Recency, sc.Trust, sc.Semantic, sc.Tag}
 		it.reason = string(sc.Reason)
-		a.room.order = append(a.room.order, it)
+		a.scratch.order = append(a.scratch.order, it)
 	}
 }
 
-// pageIn loads the winners, checks their sources and fetches anew what is dirty.
+// pageIn loads the winners, checks their sources, and fetches dirty ones again.
 func (a *assembling) pageIn(ctx context.Context) error {
 	left := a.q.TopK
-	keys, at := a.room.keys[:0], a.room.paged[:0]
+	keys, at := a.scratch.keys[:0], a.scratch.paged[:0]
 	var forms []int
 	for i := range a.ranked {
 		it := a.ranked[i]
@@ -305,12 +306,12 @@ func (a *assembling) pageIn(ctx context.Context) error {
 	for _, i := range whole {
 		keys, at = append(keys, a.ranked[i].cand.Key), append(at, i)
 	}
-	a.room.keys, a.room.paged = keys, at
+	a.scratch.keys, a.scratch.paged = keys, at
 	if err := a.load(ctx, keys, at); err != nil {
 		return err
 	}
 	a.overrule()
-	a.stand()
+	a.orderProtected()
 	if err := a.dropSummaries(ctx, at); err != nil {
 		return err
 	}
@@ -320,9 +321,9 @@ func (a *assembling) pageIn(ctx context.Context) error {
 	return nil
 }
 
-// stand puts the protected pages in an order that stays the same from call to call, so that the prefix of a context
-// does, too: those of ancestors first, then by id, which the host chooses, then by page.
-func (a *assembling) stand() {
+// orderProtected puts the protected pages in an order that is equal in every call, so that contexts share a prefix:
+// pages of ancestors first, then by id, which the host chooses, then by page.
+func (a *assembling) orderProtected() {
 	var at []int
 	for i := range a.ranked {
 		if a.ranked[i].protected() {
@@ -334,12 +335,12 @@ func (a *assembling) stand() {
 		return cmp.Or(strings.Count(x.Scope, "/")-strings.Count(y.Scope, "/"), cmp.Compare(x.ID, y.ID), cmp.Compare(x.Page, y.Page))
 	})
 	for n, i := range at {
-		a.ranked[i].stand = n
+		a.ranked[i].place = n
 	}
 }
 
-// load pages winners in, in one call. What gc took, or what is damaged, is left out and says so; without the directives
-// there is no context at all.
+// load reads the winners into memory in one call. A page that gc dropped, or that is damaged, is left out with that
+// reason. Without the directives there is no context.
 func (a *assembling) load(ctx context.Context, keys []store.PageKey, at []int) error {
 	frames, errs, err := a.s.db.table.load(ctx, a.s.chain, keys)
 	if err != nil {
@@ -366,8 +367,8 @@ func (a *assembling) load(ctx context.Context, keys []store.PageKey, at []int) e
 	return nil
 }
 
-// freshen checks each artefact once and replaces what was fetched anew by its new pages. What is known already in this
-// assembly is not asked again, and its candidates are from after it.
+// freshen checks each artefact once and replaces pages that were fetched again. It does not ask again for what this
+// assembly already knows.
 func (a *assembling) freshen(ctx context.Context, at []int) error {
 	heads, open := a.unsettled(at)
 	if len(heads) == 0 {
@@ -375,16 +376,16 @@ func (a *assembling) freshen(ctx context.Context, at []int) error {
 	}
 	found, wrote := a.s.view.BringUpToDate(ctx, heads, time.Duration(a.q.Check))
 	if err := ctx.Err(); err != nil {
-		return err // the caller gave up: that his sources did not answer says nothing about them
+		return err // the caller gave up: that sources did not answer in time says nothing about them
 	}
 	var keys []store.PageKey
-	var again []int
+	var replaced []int
 	refused := false
 	for _, i := range open {
 		it := a.ranked[i]
 		if it.fresh = found[it.slot]; it.fresh.Refetched {
 			if key, ok := a.renumber(ctx, it); ok {
-				keys, again = append(keys, key), append(again, i)
+				keys, replaced = append(keys, key), append(replaced, i)
 			}
 		}
 		refused = a.refuseDirty(it) || refused
@@ -396,11 +397,11 @@ func (a *assembling) freshen(ctx context.Context, at []int) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	return a.load(ctx, keys, again)
+	return a.load(ctx, keys, replaced)
 }
 
-// unsettled gives the heads that are still to be checked, each once, and the places of their items; of the others it
-// takes over what is known.
+// unsettled returns the heads still to be checked, each once, and the places of their items. Items whose state is known
+// get it here.
 func (a *assembling) unsettled(at []int) (heads []*store.Head, open []int) {
 	slot := map[freshness.VersionKey]int{} // pages that came into memory one by one have a head each
 	for _, i := range at {
@@ -425,7 +426,7 @@ func (a *assembling) unsettled(at []int) (heads []*store.Head, open []int) {
 	return heads, open
 }
 
-// refuseDirty leaves out an item that is dirty and could not be fetched anew, or marks it where that is wanted.
+// refuseDirty leaves out a dirty item that could not be fetched, or marks it as stale if the query serves stale pages.
 func (a *assembling) refuseDirty(it *item) bool {
 	switch {
 	case it.fresh.Reason == "" || it.fresh.Refetched:
@@ -438,7 +439,7 @@ func (a *assembling) refuseDirty(it *item) bool {
 	return true
 }
 
-// renumber finds the page that took the place of one whose artefact was fetched anew.
+// renumber finds the page that replaced one whose artefact was fetched again.
 func (a *assembling) renumber(ctx context.Context, it *item) (store.PageKey, bool) {
 	l, err := a.s.db.store.Resolve(ctx, store.Scopes{it.head.Scope}, Ref{ID: it.head.ID})
 	if err != nil || len(l.Pages) == 0 {
@@ -453,7 +454,7 @@ func (a *assembling) renumber(ctx context.Context, it *item) (store.PageKey, boo
 	return it.cand.Key, true
 }
 
-// hold is for the assembly, of now or of the past.
+// hold keeps from gc what the assembly may read, now or as of the past.
 func (a *assembling) hold(ctx context.Context) (store.Ticket, error) {
 	m := store.Moment{LSN: a.s.db.store.Mark().LSN, Time: a.now}
 	if a.q.AsOf != 0 && a.q.AsOf < m.LSN {
@@ -462,10 +463,10 @@ func (a *assembling) hold(ctx context.Context) (store.Ticket, error) {
 	return a.s.db.store.Hold(ctx, m)
 }
 
-// rescore asks the question once more when the check of the winners changed what there is to find: a page was fetched
-// anew, or left out while others wait for its place. A winner of that round may be fetched anew, too, and is scored by its
-// new words in the next. Each source is asked once an assembly, so the rounds end; what the last of maxRescores fetches is
-// served by its new text, at the score it had.
+// rescore proposes and pages in once more when the check of the winners changed what there is to find: a page was
+// fetched again, or was left out while others compete for its place. A winner of that round may be fetched again too;
+// the next round scores it by its new words. The rounds end, because each source is asked once per assembly. What the
+// last of maxRescores rounds fetches is served with its new text and its old score.
 func (a *assembling) rescore(ctx context.Context, propose func(context.Context) error) error {
 	for round := 0; a.moved && round < maxRescores; round++ {
 		a.moved = false
@@ -480,5 +481,5 @@ func (a *assembling) rescore(ctx context.Context, propose func(context.Context) 
 	return nil
 }
 
-// maxRescores bounds the rounds of one assembly: a scope whose every source changed must not keep a question waiting.
+// maxRescores bounds the rounds: a scope whose every source changed must not keep a question waiting.
 const maxRescores = 4

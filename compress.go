@@ -17,18 +17,25 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// When not all winners fit, a page may stand in a context in a short form. In this order: a stored summary of exactly
-// this page version; one that Options.Summarizer makes now, which is stored, so that it is made once; whole sentences
-// cut out of the page (package cut).
+// When not all winners fit, a page may enter a context in a short form. In this order of preference:
+//
+//	a stored summary of exactly this page version
+//	a summary that Options.Summarizer makes now; it is stored, so it is made once
+//	whole sentences cut out of the page (package cut)
 //
 // A stored summary is an artefact of kind summary that derives from one page, or from an artefact of one page, and from
-// nothing else. It goes with the version it was made of: when the page changes it is dirty, and the next one is made.
+// nothing else. It belongs to the version that it was made of: when the page changes the summary is dirty, and another
+// one is made.
+//
+// Invariant: a short form costs no more than the budget was told. A summary may take at most what the cut would have
+// taken, so the allocator's answer holds whatever the summarizer returns. A summary never has more trust than its page,
+// nor than what passes the gate, and ends when its page ends.
 
-// noteNoSummary is what the manifest says of a page that the summarizer was asked for in vain.
+// noteNoSummary is the manifest's note on a page for which the summarizer returned nothing usable.
 const noteNoSummary = "the summarizer gave nothing that fits; cut to sentences"
 
-// reasonSummed leaves a summary out where its page is a winner itself: one of the two is enough, and the page can take
-// the summary's form.
+// reasonSummed leaves a summary out when its page is a winner too. One of the two is enough, and the page can take the
+// form of the summary.
 const reasonSummed = "the page it sums up was chosen itself"
 
 // compress offers the allocator a short form of a page.
@@ -56,7 +63,7 @@ func (a *assembling) compress(ctx context.Context, it *item, b *budget.Item) err
 	return nil
 }
 
-// parts are made once for a page in memory.
+// parts returns the sentences of a page, computed once for each frame.
 func (a *assembling) parts(it *item) *cut.Parts {
 	if a.asked == nil {
 		a.asked = cut.Terms(a.s.db.lexer, a.q.Text)
@@ -74,14 +81,14 @@ func (a *assembling) parts(it *item) *cut.Parts {
 	return x
 }
 
-// storedSummary finds the newest usable summary of a page version; nil when there is none.
+// storedSummary finds the newest usable summary of a page version; nil: none.
 func (a *assembling) storedSummary(ctx context.Context, it *item) (*summary, error) {
 	page, err := a.s.db.store.Scan(ctx, store.ScanQuery{What: store.ScanSummaries, Scopes: a.s.chain, Of: Ref{Scope: it.head.Scope, ID: it.head.ID}})
 	if err != nil {
 		return nil, err
 	}
 	for _, h := range page.Heads {
-		if !a.usable(it, h) || !a.standsFor(ctx, h, it.cand.Key.Num) {
+		if !a.usable(it, h) || !a.summarises(ctx, h, it.cand.Key.Num) {
 			continue
 		}
 		loaded, err := a.s.db.store.Load(ctx, a.s.chain, []store.PageKey{{Num: h.Rows[0].Num, Version: h.Version}}, store.WantText)
@@ -101,13 +108,13 @@ func (a *assembling) summaryOf(it *item, l *store.Loaded) *summary {
 	return &summary{num: l.Key.Num, head: l.Head, text: l.Text, tokens: a.costAs(it, manifest.FormSummary, l.Text)}
 }
 
-// usable applies the exclusions to a summary, too. One of a page that is exempt from the floor is exempt with it.
+// usable applies the exclusions to a summary. A summary of a page that is exempt from the floor is exempt too.
 func (a *assembling) usable(it *item, h *store.Head) bool {
 	return (h.ExpiresAt.IsZero() || h.ExpiresAt.After(a.now)) && h.Provenance >= min(a.q.Floor, it.head.Provenance) && (a.q.AsOf == 0 || h.LSN <= a.q.AsOf)
 }
 
-// standsFor says whether a summary was made of exactly this page version.
-func (a *assembling) standsFor(ctx context.Context, h *store.Head, num uint64) bool {
+// summarises reports whether a summary was made of exactly this page version.
+func (a *assembling) summarises(ctx context.Context, h *store.Head, num uint64) bool {
 	l, err := a.s.db.store.Resolve(ctx, a.s.chain, h.DerivedFrom[0])
 	return err == nil && len(l.Pages) == 1 && l.Pages[0].Num == num
 }
@@ -139,20 +146,19 @@ func (a *assembling) dropSummaries(ctx context.Context, at []int) error {
 	return nil
 }
 
-// summarise has the pages that are about to be cut summed up instead, and stores what comes. A summary takes at most
-// what the cut would have taken, so what was decided stays right.
+// summarise requests summaries for the pages that are about to be cut, and stores them.
 func (a *assembling) summarise(ctx context.Context, res budget.Result, at []int) {
 	by := a.s.db.opts.Summarizer
 	if by == nil || a.s.db.opts.ReadOnly || a.q.AsOf != 0 {
 		return
 	}
 	var asked []*item
-	var room []int
+	var limits []int // tokens that each summary may take
 	for _, p := range res.Placed {
 		it := a.ranked[at[p.Index]]
 		trusted := min(it.head.Provenance, Validated) >= min(a.q.Floor, it.head.Provenance)
 		if p.Form == budget.Compressed && it.sum == nil && it.own == nil && !it.asked && trusted {
-			asked, room = append(asked, it), append(room, p.Tokens)
+			asked, limits = append(asked, it), append(limits, p.Tokens)
 		}
 	}
 	texts := make([]string, len(asked))
@@ -161,7 +167,7 @@ func (a *assembling) summarise(ctx context.Context, res budget.Result, at []int)
 	for i, it := range asked {
 		wg.Add(1)
 		gate <- struct{}{}
-		text, most := it.text, room[i]-a.costAs(it, manifest.FormSummary, "") // the item is the next assembly's if that panics
+		text, most := it.text, limits[i]-a.costAs(it, manifest.FormSummary, "") // the item is the next assembly's if that panics
 		go func() {
 			defer wg.Done()
 			defer func() { <-gate }()
@@ -169,10 +175,10 @@ func (a *assembling) summarise(ctx context.Context, res budget.Result, at []int)
 		}()
 	}
 	wg.Wait()
-	a.keepSummaries(ctx, by, asked, texts, room)
+	a.keepSummaries(ctx, by, asked, texts, limits)
 }
 
-// shorten asks the summarizer for one page; "" when nothing usable came.
+// shorten asks the summarizer for one summary; "": nothing usable came in time.
 func (db *DB) shorten(ctx context.Context, by live.Summarizer, text string, most int) string {
 	if most <= 0 {
 		return ""
@@ -186,13 +192,13 @@ func (db *DB) shorten(ctx context.Context, by live.Summarizer, text string, most
 	return short
 }
 
-// keepSummaries stores what was made, all in one commit, and lets it stand in for its pages.
-func (a *assembling) keepSummaries(ctx context.Context, by Summarizer, asked []*item, texts []string, room []int) {
+// keepSummaries stores the summaries in one commit and puts them in place of their pages.
+func (a *assembling) keepSummaries(ctx context.Context, by Summarizer, asked []*item, texts []string, limits []int) {
 	var puts []store.Put
 	var made []*item
 	for i, it := range asked {
 		it.asked = true
-		if texts[i] == "" || a.costAs(it, manifest.FormSummary, texts[i]) > room[i] {
+		if texts[i] == "" || a.costAs(it, manifest.FormSummary, texts[i]) > limits[i] {
 			continue
 		}
 		put, err := a.s.db.makePut(summaryArtefact(it, by.Name(), texts[i]), store.Validator{})
@@ -211,7 +217,7 @@ func (a *assembling) keepSummaries(ctx context.Context, by Summarizer, asked []*
 		ID: id, Trace: a.q.Trace, Scope: a.s.name, Actor: "summarizer", Now: a.s.db.opts.Clock(), OnStale: AllowStale, Puts: puts,
 		Leaf: manifest.Record{Type: manifest.TypeCommit, Action: actionSummary, By: by.Name(), Reason: "made in an assembly"},
 	})
-	if err != nil { // the context is made without them; a store that cannot write fails at the manifest anyway
+	if err != nil { // the context does without them; a store that cannot write fails at the manifest
 		return
 	}
 	for i, it := range made {
@@ -219,7 +225,7 @@ func (a *assembling) keepSummaries(ctx context.Context, by Summarizer, asked []*
 	}
 }
 
-// standIn lets a summary just stored stand in for its page.
+// standIn puts a summary that was just stored in place of its page.
 func (a *assembling) standIn(ctx context.Context, it *item, id string) {
 	l, err := a.s.db.store.Resolve(ctx, a.s.chain[:1], Ref{ID: id})
 	if err != nil || len(l.Pages) != 1 {
@@ -232,7 +238,7 @@ func (a *assembling) standIn(ctx context.Context, it *item, id string) {
 	it.sum = a.summaryOf(it, &loaded[0])
 }
 
-// free says whether a summary may be stored under an id: nothing of the host's stands there.
+// free reports whether a summary may be stored under an id: no artefact of the host has it.
 func (a *assembling) free(ctx context.Context, id string) bool {
 	l, err := a.s.db.store.Resolve(ctx, a.s.chain[:1], Ref{ID: id})
 	if err != nil {
@@ -242,9 +248,9 @@ func (a *assembling) free(ctx context.Context, id string) bool {
 	return err == nil && loaded[0].Err == nil && loaded[0].Head.Kind == KindSummary
 }
 
-// summaryArtefact is a summary as it is stored: in the scope that made it, trusted no more than its page and than what
-// passed the gate, about the same person, ending when its page ends. The id is that of its page, so that the summary of
-// the next version is the next version of the summary.
+// summaryArtefact is a summary as it is stored: in the scope that made it, with at most the trust of its page and of
+// what passes the gate, about the same subject, with the expiry of its page. Its id is derived from the page, so the
+// summary of the next page version is the next version of the summary.
 func summaryArtefact(it *item, by, text string) Artefact {
 	h := it.head
 	of := Ref{Scope: h.Scope, ID: h.ID, Page: it.page}

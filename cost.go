@@ -6,8 +6,11 @@ import (
 	"github.com/ctxpage/ctxpage/render"
 )
 
-// cost is what a page takes, header and escapes included. That of a whole page is always the same, but for a turn in the
-// requests of its session, which has another header: both are kept with its frame.
+// What a page costs in a context. A cost includes header, fence and escapes, because the budget is a promise on the
+// rendered text; ChargeContents counts the text alone. A whole page always costs the same, so its frame keeps the cost,
+// one for its form as a page and one for its form as a turn, whose headers differ. Other forms are counted at each use.
+
+// cost returns what a page takes, from its frame if it was counted before.
 func (a *assembling) cost(it *item, text string) int {
 	if it.frame == nil || it.stale || it.form != manifest.FormFull || it.fixed() != manifest.FormFull || a.q.Charge == ChargeContents || text != it.text {
 		return a.count(it, text)
@@ -24,8 +27,7 @@ func (a *assembling) cost(it *item, text string) int {
 	return int(n)
 }
 
-// count counts a page. A text that needs no escapes costs what was counted when it was written; only its header is
-// counted now.
+// count counts a page. For a text that needs no escapes it uses the stored count and counts only the header.
 func (a *assembling) count(it *item, text string) int {
 	count := a.s.db.opts.Counter.Count
 	if a.q.Charge == ChargeContents {
@@ -43,13 +45,13 @@ func (a *assembling) count(it *item, text string) int {
 	return count(render.Cost(p, render.ProviderText))
 }
 
-// shownAs is a page as the model will see it. It depends on what is stored and on the leaf alone, so that a replay gives
-// the same.
+// shownAs is a page as the model will see it. It depends only on what is stored and on the leaf, so that a replay gives
+// the same bytes.
 func (a *assembling) shownAs(it *item, text string) shown.Page {
 	return shown.Page{Head: it.head, Ref: it.name, Text: text, Page: it.page, Form: it.form, Stale: it.stale}
 }
 
-// costAs is what a page takes in a form, which its header names.
+// costAs returns what a page takes in another form.
 func (a *assembling) costAs(it *item, form manifest.Form, text string) int {
 	was := it.form
 	it.form = form

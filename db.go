@@ -69,7 +69,7 @@ type DB struct {
 	sessions  *live.Sessions
 	vectors   vectors.Maker // Options.Embedder's
 	closing   sync.Once
-	rooms     sync.Pool    // of *scratch
+	scratches sync.Pool    // of *scratch
 	macs      sync.Pool    // of hash.Hash: see keyed
 	traces    sync.Map     // traces given to assemblies in flight: see takeTrace
 	begins    atomic.Int64 // see preamble

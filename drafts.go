@@ -11,8 +11,13 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// keepDrafts stores the drafts that stand in the context, before its manifest is written. A crash in between leaves a row
-// that no manifest names.
+// A context may show drafts of its transaction, which have no page number and are not in the store. A replay, a review
+// and a Resume need their texts, so the drafts that stand in a context are stored as one state row before the leaf that
+// names them is written. The row belongs to the assembly: it shares its trace, and gc drops it with the manifests that
+// are old enough. Storing a draft here does not commit it: no read finds it.
+
+// keepDrafts stores the drafts of a context before its manifest. A crash in between leaves a row that no manifest
+// names.
 func (a *assembling) keepDrafts(ctx context.Context, leaf *manifest.Record) error {
 	var drafts shown.Drafts
 	for _, it := range a.placed {
@@ -35,10 +40,10 @@ func (a *assembling) keepDrafts(ctx context.Context, leaf *manifest.Record) erro
 	return err
 }
 
-// Unchanged says whether the draft of an artefact says what its current version says already, so that committing it now
-// would make no version. trust is the provenance it would get, as an operator may give another; 0: the draft's own. It
-// writes nothing and leaves no manifest. What a commit now would be refused for before anything is looked at is the error
-// here too: a write that failed, a supersession of nothing.
+// Unchanged reports whether the draft of an artefact equals its current version, so that committing it now would make
+// no new version. trust is the provenance that the commit would set, as an operator may; 0: the draft's own. Unchanged
+// writes nothing and leaves no manifest. It returns the errors for which Commit would refuse the transaction at once: a
+// failed write, or a Supersedes of an unknown artefact.
 func (tx *Txn) Unchanged(ctx context.Context, id string, trust Provenance) (bool, error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()

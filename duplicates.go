@@ -6,11 +6,12 @@ import (
 	"github.com/ctxpage/ctxpage/triage"
 )
 
-// dropDuplicates leaves the worse of two winners out that say the same, and names the other. What a person verified, and
-// what is protected, stands before what is only ranked higher. Turns of the session that asks are not compared, nor the
-// pages of one artefact, and messages only with those of their speaker: who says it is part of what they say.
+// dropDuplicates leaves out the worse of two winners that say the same, and names the other one. Protected pages and
+// pages that a person verified win over pages that are only ranked higher, so they are taken in a first round. Some
+// pairs are not compared: turns of the asking session, pages of one artefact, and messages of different speakers,
+// because the speaker is part of what a message says.
 func (a *assembling) dropDuplicates() {
-	seen := &a.room.sketched
+	seen := &a.scratch.sketched
 	defer seen.Clear() // a page that was left out must not stay in memory
 	for _, sure := range [...]bool{true, false} {
 		for i := range a.ranked {
@@ -28,7 +29,7 @@ func (a *assembling) dropDuplicates() {
 	}
 }
 
-// repeats says whether one of two pages is enough.
+// repeats reports whether one of two pages is enough.
 func (it *item) repeats(other *item) bool {
 	if it.head.Scope == other.head.Scope && it.head.ID == other.head.ID {
 		return false
@@ -43,7 +44,7 @@ func (it *item) repeats(other *item) bool {
 	return alike.Same(it.text, other.text)
 }
 
-// sketch is made once for a page in memory.
+// sketch is computed once for each frame.
 func (it *item) sketch() *alike.Sketch {
 	if it.frame != nil {
 		if s := it.frame.sketch.Load(); s != nil {

@@ -141,7 +141,7 @@ func TestScratchHoldsNoPage(t *testing.T) {
 			if err := call(); err != nil {
 				require.ErrorIs(t, err, ErrBudget)
 			}
-			room, _ = db.rooms.Get().(*scratch)
+			room, _ = db.scratches.Get().(*scratch)
 		}
 		for _, it := range room.items[:cap(room.items)] {
 			require.Nil(t, it.frame)

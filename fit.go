@@ -15,7 +15,22 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// fit decides what goes in.
+// The budget stage. Winners are offered to the allocator (package budget), and its answer is rendered:
+//
+//	leaveUnpaired, dropDuplicates ─▶ offer ─▶ budget.Fit ─▶ all whole ────────────────▶ place ─▶ count ─▶ fits: done
+//	                                   ▲          │ not all whole                        ▲        │
+//	                                   │          └▶ compress ─▶ budget.Fit ─▶ summarise ┘        │ too large
+//	                                   └────────────── shrink, unplace ◀──────────────────────────┘
+//
+// Invariants: the rendered context, counted as a whole, is never above Budget − Reserve. Costs are counted page by page
+// first, and a counter may count the whole above the sum of its parts; then the same is tried with that much less, so
+// the loop ends. Compression runs only when not all pages fit whole: cutting costs more than all the rest.
+//
+// Worth: the allocator weighs worth per token, and a page is worth its score for each of its tokens, so pages are taken
+// in the order of their scores. Two other ways lost evidence on conversations: short pages first (recall .46 for .80 at
+// 512 tokens), and leaving out a better page to fill the last tokens with two others (.01 less).
+
+// fit decides which winners go into the context.
 func (a *assembling) fit(ctx context.Context) error {
 	count := a.s.db.opts.Counter.Count
 	preamble := 0
@@ -26,20 +41,20 @@ func (a *assembling) fit(ctx context.Context) error {
 	a.dropDuplicates()
 	for shrink := 0; ; {
 		req := budget.Request{Budget: a.q.Budget - preamble - shrink, Reserve: a.q.Reserve, Overflow: a.q.Overflow, InOrder: a.q.Session == ""}
-		if a.q.Session != "" { // recency has a claim of its own in a conversation; elsewhere it only costs recall
+		if a.q.Session != "" { // a share for the newest pages helps in a conversation; elsewhere it only costs recall
 			req.RecentShare = recentShare
 		}
 		at := a.winners()
-		req.Items = slices.Grow(a.room.offered[:0], len(at))[:len(at)]
+		req.Items = slices.Grow(a.scratch.offered[:0], len(at))[:len(at)]
 		for j, i := range at {
 			a.offer(i, &req.Items[j])
 		}
-		if a.window.Managed() { // else they compete as pages do
+		if a.window.Managed() { // otherwise turns compete as pages do
 			a.shareOut(&req, at)
 		}
-		a.room.offered = req.Items
+		a.scratch.offered = req.Items
 		res, err := budget.Fit(req)
-		if err == nil && res.Tier != budget.TierFull { // what all fits is not cut: cutting costs more than all the rest
+		if err == nil && res.Tier != budget.TierFull {
 			for j, i := range at {
 				if err := a.compress(ctx, a.ranked[i], &req.Items[j]); err != nil {
 					return err
@@ -53,31 +68,29 @@ func (a *assembling) fit(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", ErrBudget, withPreamble(err, preamble+shrink))
 		}
 		a.place(res, at)
-		// Costs are counted page by page. A counter that counts the whole above the sum of its pages must not make
-		// the context burst: then the same is tried with that much less.
 		if a.q.Charge == ChargeContents {
 			a.out.Tokens = res.Used
 			return nil
 		}
 		a.out.Tokens = count(a.out.text)
-		over := a.out.Tokens - (a.q.Budget - a.q.Reserve)
-		if opening := render.OpeningCost(a.room.pages); opening != "" {
-			over += count(opening)
+		excess := a.out.Tokens - (a.q.Budget - a.q.Reserve)
+		if opening := render.OpeningCost(a.scratch.pages); opening != "" {
+			excess += count(opening)
 		}
-		if over <= 0 {
+		if excess <= 0 {
 			return nil
 		}
 		if len(res.Placed) == 0 {
-			return fmt.Errorf("%w: the frame of a context alone needs %d tokens more", ErrBudget, over)
+			return fmt.Errorf("%w: the frame of an empty context needs %d tokens more; raise Budget by %d", ErrBudget, excess, excess)
 		}
-		shrink += over
+		shrink += excess
 		a.unplace()
 	}
 }
 
-// shareOut divides a budget between the turns of a window and what the question found beside them. A window is often
-// larger than the budget of one context, and its turns are worth more than any page: without shares they would keep every
-// page out, and a large old turn the newest ones.
+// shareOut divides a budget between the turns of a window and what the question found outside it. A window is often
+// larger than the budget of one context, and its turns outscore every page. Without shares they would keep every page
+// out, and one large old turn would keep out the newest ones.
 func (a *assembling) shareOut(req *budget.Request, at []int) {
 	limit := req.Budget - req.Reserve
 	turns, found := int(newestTurns*float64(limit)), int(foundShare*float64(limit))
@@ -94,7 +107,7 @@ func (a *assembling) shareOut(req *budget.Request, at []int) {
 	req.RecentShare = max(recentShare, float64(turns)/float64(max(limit, 1)))
 }
 
-// preamble is what the beginning of a context costs, which is always the same.
+// preamble is what the fixed beginning of a context costs.
 func (db *DB) preamble() int {
 	n := int(db.begins.Load())
 	if n == 0 {
@@ -104,7 +117,8 @@ func (db *DB) preamble() int {
 	return n
 }
 
-// withPreamble counts what a context begins with into what its system part needs, so that people see their own budget.
+// withPreamble adds the beginning of a context to the figures of a budget error, so that they match the caller's
+// budget.
 func withPreamble(err error, preamble int) error {
 	var short *budget.BudgetError
 	if !errors.As(err, &short) {
@@ -115,7 +129,7 @@ func withPreamble(err error, preamble int) error {
 	return &whole
 }
 
-// unplace takes back the reasons of a placing that burst.
+// unplace clears the reasons and forms of a placing that was too large.
 func (a *assembling) unplace() {
 	for i := range a.ranked {
 		if it := a.ranked[i]; it.tokens > 0 || slices.Contains(budgetReasons, it.reason) {
@@ -126,7 +140,7 @@ func (a *assembling) unplace() {
 
 var budgetReasons = []string{budget.ReasonBudget, budget.ReasonLarge, budget.ReasonGroup, budget.ReasonLow, budget.ReasonTier, budget.ReasonSystem}
 
-// offer tells the allocator of a winner.
+// offer describes a winner to the allocator.
 func (a *assembling) offer(i int, b *budget.Item) {
 	it := a.ranked[i]
 	c := it.cand
@@ -139,21 +153,18 @@ func (a *assembling) offer(i int, b *budget.Item) {
 		Key: it.name, Class: classOf(c.Kind), Position: -i, Tokens: a.cost(it, text),
 		Pinned: c.Pinned, Core: c.Provenance == HumanVerified, Recent: c.Recent,
 	}
-	// The allocator weighs worth per token. A page is worth its score for each of its tokens, so pages are taken in the
-	// order of their scores: taking short ones first loses evidence (.46 for .80 at 512 tokens on conversations), and so
-	// does leaving out a better one to fill the last token with two others (.01 there).
 	b.Score = it.scored.score * float64(b.Tokens)
 	if c.Kind == KindMessage && a.q.Session != "" && c.GroupName == a.q.Session {
-		b.Class, b.Position = budget.History, a.standsAt(c)
+		b.Class, b.Position = budget.History, a.positionOf(c)
 	}
 	if it.protected() {
-		b.Position = it.stand
+		b.Position = it.place
 	}
 	if journal.IsPage(c.Kind, c.Ref.ID) {
 		b.Place = budget.PlaceDirectives
 	}
 	if len(it.head.ToolCalls) > 0 || it.head.ToolCallID != "" {
-		b.Group = c.GroupName + "\x00" + turnOf(it.head)
+		b.Group = c.GroupName + "\x00" + callOf(it.head)
 	}
 	if t := a.window.Found(c.Key.Num); t != nil && t.Group != "" {
 		b.Group = t.Group
@@ -163,8 +174,8 @@ func (a *assembling) offer(i int, b *budget.Item) {
 	}
 }
 
-// turnOf names the turn a call and its results belong to: they go together or not at all.
-func turnOf(h *store.Head) string {
+// callOf names the call that a message makes or answers. A call and its results enter a context together or not at all.
+func callOf(h *store.Head) string {
 	if h.ToolCallID != "" {
 		return h.ToolCallID
 	}
@@ -183,7 +194,7 @@ func classOf(k Kind) budget.Class {
 	return budget.RAG
 }
 
-// place takes over the allocator's answer and renders it.
+// place takes the allocator's answer and renders it.
 func (a *assembling) place(res budget.Result, at []int) {
 	a.out = &Assembly{Trace: a.q.Trace, LSN: a.cands.LSN, Tier: res.Tier, Limit: a.q.Budget - a.q.Reserve, Review: res.Review, seed: a.s.db.fence + "/" + a.s.name, session: a.q.Session}
 	a.placed = make([]*item, 0, len(res.Placed))
@@ -212,7 +223,7 @@ func (a *assembling) place(res budget.Result, at []int) {
 		a.out.Blocks = append(a.out.Blocks, it.block(text))
 	}
 	a.out.Left = a.left()
-	a.room.pages = shown.Pages(a.room.pages[:0], a.out.shown, a.q.Session)
-	a.room.text = render.AppendText(a.room.text[:0], a.out.seed, a.room.pages)
-	a.out.text = string(a.room.text)
+	a.scratch.pages = shown.Pages(a.scratch.pages[:0], a.out.shown, a.q.Session)
+	a.scratch.text = render.AppendText(a.scratch.text[:0], a.out.seed, a.scratch.pages)
+	a.out.text = string(a.scratch.text)
 }

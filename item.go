@@ -18,13 +18,13 @@ import (
 	"github.com/ctxpage/ctxpage/triage"
 )
 
-// What an assembly itself commits: it names the assembly, but nobody has answered yet.
+// What an assembly commits itself. These commits name the assembly, but are not an answer to it.
 const (
 	actionSummary = "summary"
 	actionDrafts  = "drafts"
 )
 
-// assembling is the state that the four stages hand on.
+// assembling is the state that the stages hand on. It belongs to one goroutine, from begin to end.
 type assembling struct {
 	s      *Scope
 	q      Query
@@ -48,13 +48,13 @@ type assembling struct {
 	embedder string // model whose vectors took part
 	wordsErr error  // why none did
 
-	room *scratch
+	scratch *scratch
 }
 
-// scratch is memory that an assembly works in and that nothing it gives points into; the next one uses it again. What is
-// weighed for a context is several times what is served, and would keep the garbage collector busy. Pages are let go at
-// its end: under a constant load the collector never empties the pool, and a smaller assembly does not write over all that
-// a larger one left.
+// scratch is the working memory of an assembly. Nothing that an assembly returns points into it, so the next assembly
+// can use it again. What is weighed for a context is several times what is served and would keep the garbage collector
+// busy. end clears the pages: under a constant load the collector never empties the pool, and a smaller assembly does
+// not overwrite everything that a larger one left.
 type scratch struct {
 	items    []item
 	triaged  []triage.Candidate
@@ -68,69 +68,75 @@ type scratch struct {
 	text     []byte
 }
 
-// begin starts an assembly; its end must be called.
+// begin starts an assembly. The caller must call end.
 func (s *Scope) begin(q Query, tx *Txn) *assembling {
-	room, _ := s.db.rooms.Get().(*scratch)
-	if room == nil {
-		room = new(scratch)
+	mem, _ := s.db.scratches.Get().(*scratch)
+	if mem == nil {
+		mem = new(scratch)
 	}
-	return &assembling{s: s, q: q, tx: tx, now: s.db.opts.Clock(), room: room}
+	return &assembling{s: s, q: q, tx: tx, now: s.db.opts.Clock(), scratch: mem}
 }
 
 func (a *assembling) end() {
 	a.s.db.table.unpin(a.frames)
-	clear(a.room.items)
-	clear(a.room.pages)
-	a.s.db.rooms.Put(a.room)
+	clear(a.scratch.items)
+	clear(a.scratch.pages)
+	a.s.db.scratches.Put(a.scratch)
 }
 
-// item is a page on its way into a context: what every page has. The stages fill it in their order; what only some pages
-// have stands in a part of its own.
+// item is a page on its way into a context. The stages fill it in their order; what only some pages have is in a part
+// of its own.
+//
+//	proposed (cand) ─▶ ranked (scored) ─▶ paged in (frame, head, text) ─▶ placed (form, tokens)
+//	    └──────────────────┴──────────────────┴──▶ left out: reason is set
+//
+// Invariant: reason "" means that the item is still in. Any stage may set a reason; only unplace clears one, for the
+// reasons of the budget.
 type item struct {
 	cand   *store.Candidate
 	own    *ownPage // a draft of the transaction, which has no number yet
 	scored judged
 	cosine *float64 // of its vector and the question's
-	reason string   // why it is out, "": in
-	note   string   // why it is in as it is
+	reason string   // why it is left out; "": it is in
+	note   string   // why it has its form
 	frame  *frame   // pinned; nil for a draft
 	head   *store.Head
 	page   int
-	name   string // its reference as text, once the budget was asked
+	name   string // its reference as text, set by offer
 	text   string
 	form   manifest.Form
 	tokens int
-	stand  int // place among the protected pages
+	place  int // among the protected pages
 
-	sourced            // what the check of its source found
-	shortened          // its short form, where not all winners fit
-	turn      *turning // of the session; nil for other pages and turns that compete
+	sourced
+	shortened
+	turn *sessionTurn // nil for pages that are not turns of the session, and for turns that compete as pages
 }
 
-// sourced is what is known of the source of an item.
+// sourced is what the check of its source found.
 type sourced struct {
 	fresh freshness.Finding
 	slot  int // among what freshen checks
 	stale bool
 }
 
-// shortened is what may stand in for an item.
+// shortened is the short form of an item, when not all winners fit.
 type shortened struct {
-	via   uint64 // derived page that stands for it, or the page that says the same
-	twin  Ref    // of the latter
+	via   uint64 // derived page shown in its place, or the page that says the same
+	twin  Ref    // reference of the latter
 	cuts  [][2]uint32
-	sum   *summary // stands in for the page in a short form
-	asked bool     // the summarizer was
-	whole bool     // never compressed: with cuts, those are what holds of it (overrule)
+	sum   *summary // shown in place of the page
+	asked bool     // the summarizer was asked for it
+	whole bool     // never compressed; its cuts, if any, are what holds of it (overrule)
 }
 
-// turning is what a turn of the session has beside; the pages of a turn share it.
-type turning struct {
+// sessionTurn is what an item has if it is a turn of the session. The pages of one turn share it.
+type sessionTurn struct {
 	*talk.TurnIn
 	fixed manifest.Form // the form the session shows it in
 }
 
-// fixed is the form that is not the budget's to choose: that of a turn which the session shows shortened.
+// fixed is the form of a turn that the session shows shortened. The budget cannot choose another one.
 func (it *item) fixed() manifest.Form {
 	if it.turn == nil {
 		return manifest.FormFull
@@ -144,7 +150,7 @@ type judged struct {
 	tag                             triage.Tag
 }
 
-// protected pages come before anything scored.
+// protected pages come before everything that is scored.
 func (it *item) protected() bool { return it.cand.Pinned || it.cand.Kind == KindSystem }
 
 func appendItems(items []item, hits []store.Candidate) []item {
@@ -155,7 +161,7 @@ func appendItems(items []item, hits []store.Candidate) []item {
 	return items
 }
 
-// refText is the reference as text, which a frame has.
+// refText returns the reference as text. A frame has it already.
 func (it *item) refText() string {
 	if it.frame != nil {
 		return it.frame.name
@@ -182,15 +188,15 @@ func (it *item) ref() Ref {
 	return it.head.PageRef(it.page)
 }
 
-// winners are the places in ranked of what may go in.
+// winners returns the places in ranked of what may go in.
 func (a *assembling) winners() []int {
-	at := a.room.paged[:0] // what was paged in has been seen to
+	at := a.scratch.paged[:0] // what was paged in has been seen to
 	for i := range a.ranked {
 		if a.ranked[i].reason == "" {
 			at = append(at, i)
 		}
 	}
-	a.room.paged = at
+	a.scratch.paged = at
 	return at
 }
 
@@ -216,7 +222,7 @@ func (a *assembling) left() []LeftOut {
 	return out
 }
 
-// summary is a page that stands in for another.
+// summary is a page that stands in for another one.
 type summary struct {
 	num    uint64
 	head   *store.Head
@@ -224,9 +230,9 @@ type summary struct {
 	tokens int // header included
 }
 
-// triage gives the items as triage sees them; the id is the position here, so that drafts without a number have one too.
+// triage describes the items to package triage. The id is the position in items, because drafts have no number.
 func (a *assembling) triage(items []item) []triage.Candidate {
-	cs := slices.Grow(a.room.triaged[:0], len(items))
+	cs := slices.Grow(a.scratch.triaged[:0], len(items))
 	for i := range items {
 		c := items[i].cand
 		cs = append(cs, triage.Candidate{
@@ -235,6 +241,6 @@ func (a *assembling) triage(items []item) []triage.Candidate {
 			Own: items[i].own != nil || a.q.Session != "" && c.GroupName == a.q.Session,
 		})
 	}
-	a.room.triaged = cs
+	a.scratch.triaged = cs
 	return cs
 }

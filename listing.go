@@ -11,14 +11,14 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Listings come in two forms. A cursor suits a program that shows one part and ends (dbctl, MCP); a sequence suits a
-// loop. A sequence reads the parts of the cursor form and keeps these rules, which internal/listing implements:
+// Listings come in two forms. A cursor suits a program that shows one part and ends (dbctl, MCP). A sequence suits a
+// loop. A sequence reads the parts of the cursor form by these rules, which internal/listing implements:
 //
-//   - It reads nothing until it is ranged over, and each range reads anew.
+//   - It reads nothing until it is ranged over, and each range reads again from the start.
 //   - Breaking out of the loop reads no further part.
-//   - An error is yielded once, as the last pair, with a zero value. The items before it are good. The end of ctx is
+//   - An error is yielded once, as the last pair, with a zero value. The items before it are valid. The end of ctx is
 //     such an error.
-//   - Each part is a snapshot, the whole is not: what others write meanwhile may or may not be listed. No item is
+//   - Each part is a snapshot, the whole list is not: what others write meanwhile may or may not be listed. No item is
 //     listed twice, and none is missed that was there from start to end.
 
 // listedAtOnce is how many items a sequence reads at a time.
@@ -32,24 +32,24 @@ func listed[T any](ctx context.Context, read func(cursor string) ([]T, string, e
 	})
 }
 
-// Artefacts ranges over the scope's own live artefacts whose ids begin with prefix, by id, without their text: List as a
-// sequence. An error is yielded once, last. Artefacts that are put or deleted meanwhile may or may not be listed; no id
-// comes twice. It leaves no manifest.
+// Artefacts ranges over the scope's own live artefacts whose ids begin with prefix, by id, without their text: List as
+// a sequence. An error is yielded once, last. Artefacts that are put or deleted meanwhile may or may not be listed; no
+// id comes twice. It leaves no manifest.
 func (s *Scope) Artefacts(ctx context.Context, prefix string) iter.Seq2[*Version, error] {
 	return listed(ctx, func(cursor string) ([]*Version, string, error) {
 		return s.List(ctx, prefix, cursor, listedAtOnce)
 	})
 }
 
-// Versions ranges over the versions of an artefact, newest first, without their text: History as a sequence. An error is
-// yielded once, last; ErrNotFound if no scope that s sees has the artefact. Versions that are put meanwhile are not
-// listed, also not those of a scope nearer to s.
+// Versions ranges over the versions of an artefact, newest first, without their text: History as a sequence. An error
+// is yielded once, last; ErrNotFound if no visible scope has the artefact. Versions that are put meanwhile are not
+// listed, even in a nearer scope.
 func (s *Scope) Versions(ctx context.Context, id string) iter.Seq2[*Version, error] {
 	return listed(ctx, func(cursor string) ([]*Version, string, error) { return s.History(ctx, id, cursor, listedAtOnce) })
 }
 
-// AllScopes ranges over the scopes that something was written to, by name: Scopes as a sequence. An error is yielded
-// once, last. Scopes that are first written to meanwhile may or may not be listed.
+// AllScopes ranges over the scopes that were written to, by name: Scopes as a sequence. An error is yielded once, last.
+// Scopes that are first written to meanwhile may or may not be listed.
 func (db *DB) AllScopes(ctx context.Context, prefix string) iter.Seq2[store.ScopeInfo, error] {
 	return listed(ctx, func(cursor string) ([]store.ScopeInfo, string, error) {
 		return db.Scopes(ctx, prefix, cursor, 4*listedAtOnce) // each part sorts all names
@@ -91,9 +91,9 @@ func stateRows[T any](ctx context.Context, s *Scope, prefix string, read func(st
 	})
 }
 
-// Batches ranges over held batches, oldest first: List as a sequence. Scope and all are as there. An error is yielded
-// once, last. Damaged batches are left out and named in that error, an ErrCorrupt, after all the others. The loop may
-// approve and reject what it is given.
+// Batches ranges over held batches, oldest first: List as a sequence, with the same parameters. An error is yielded
+// once, last. Damaged batches are left out; the error, an ErrCorrupt, names them after all the others. The loop may
+// approve and reject the batches it gets.
 func (r *Review) Batches(ctx context.Context, scope string, all bool) iter.Seq2[Held, error] {
 	return listed(ctx, func(cursor string) ([]Held, string, error) {
 		return r.List(ctx, scope, all, cursor, listedAtOnce)
@@ -108,9 +108,9 @@ func (d *Directives) Entries(ctx context.Context) iter.Seq2[DirectiveEntry, erro
 	})
 }
 
-// Turns ranges over the turns of the session whole, from a sequence number on: Read as a sequence. An error is yielded
-// once, last. Turns that are appended meanwhile are listed if the loop has not ended by then. Each part that is read is
-// in the manifest as an export, also what a loop that breaks did not get to.
+// Turns ranges over the turns of the session, whole, starting at a sequence number: Read as a sequence. An error is
+// yielded once, last. Turns that are appended before the loop ends are listed. Each part that is read is in the
+// manifest as an export, even if the loop breaks before its end.
 func (c *Session) Turns(ctx context.Context, from int64) iter.Seq2[*Version, error] {
 	return listing.All(ctx, from, func(from int64) ([]*Version, int64, bool, error) {
 		part, err := c.Read(ctx, from, listedAtOnce)

@@ -20,75 +20,75 @@ import (
 const (
 	DefaultTopK = 50
 	MaxTopK     = 2000
-	recentTail  = 10            // newest pages that are always candidates
-	recentShare = .10           // of the budget, tried for them first
-	newestTurns = .50           // the same for the turns of a window that no pass has judged, less what the newest one takes
-	foundShare  = .25           // of the budget, tried next for what the question found beside the window of a session
-	namedLeft   = talk.MaxNamed // left-out pages named per reason, beside the winners, which all are
+	recentTail  = 10            // this many of the newest pages are always candidates
+	recentShare = .10           // share of the budget tried first for those
+	newestTurns = .50           // the same for turns of a window that no pass has judged, less what the newest turn takes
+	foundShare  = .25           // share tried next for what the question found outside the window of a session
+	namedLeft   = talk.MaxNamed // left-out pages named per reason; winners are all named
 )
 
-// Query asks for a context.
+// Query asks for a context. Budget is required unless the session has a window; every other field has a default.
 type Query struct {
-	// Text is the question; it finds pages and is not itself part of the context.
+	// Text is the question. It finds pages and is not part of the context.
 	Text string
-	// Budget is how many tokens the context may take, by Options.Counter; Reserve of them are kept free. 0 in a session
-	// that has a window: the usable part of that, which its turns and what the question finds share.
+	// Budget is how many tokens the context may take, counted by Options.Counter; Reserve of them stay free. 0 in a
+	// session with a window: the usable part of the window, which turns and found pages share.
 	Budget  int
 	Reserve int
-	// TopK bounds the pages that may win a place; 0: 50, and one for every 32 tokens of a large budget. Pinned and
-	// system pages come on top.
+	// TopK bounds the number of scored pages; 0: 50, and one for every 32 tokens of a large budget. Pinned and system
+	// pages come on top.
 	TopK int
-	// Kinds restricts what may enter; empty: all but scratch, which Floor keeps out. Directives enter always.
+	// Kinds restricts what may enter; empty: every kind, though Floor excludes scratch. Directives always enter.
 	Kinds []Kind
-	// Floor is the lowest provenance that may enter; 0: Tool, which keeps drafts and notes out.
+	// Floor is the lowest provenance that may enter; 0: Tool, which excludes drafts and notes.
 	Floor Provenance
-	// Session is the conversation that asks: its turns enter whatever their provenance, as its window shows them. What
-	// a pass retained is whole, what it paged is a stub, what it evicted is left out and counted; the newest turn comes
-	// last. Where the window is larger than the budget, half of that goes to its newest turns first, and a quarter is tried
-	// for what the question found. ErrNotFound where the scope itself has no such session: append the turn first. Before a
-	// session has had a pass, a window or a pin, and with AsOf, its turns compete as other pages do.
+	// Session is the conversation that asks. Its turns enter whatever their provenance, as its window shows them:
+	// retained turns whole, paged ones as stubs, evicted ones left out and counted, and the newest turn last. If the
+	// window is larger than the budget, half of the budget goes to the newest turns first, and a quarter is tried for
+	// what the question found. Before a session has had a pass, a window or a pin, and with AsOf, its turns compete as
+	// other pages do. ErrNotFound if the scope itself has no such session: append the turn first.
 	Session string
-	// Vector is the vector of the question, by the model of Options.Embedder, for hosts that have it already; nil: the
-	// embedder is asked, if there is one and Text is not empty.
+	// Vector is the vector of the question by the model of Options.Embedder, for hosts that have it; nil: the embedder
+	// is asked, if there is one and Text is not empty.
 	Vector []float32
-	// Preset weighs recency, provenance and relevance; "": "default". "START" is the published two-pass form.
+	// Preset weighs recency, provenance and relevance; "": "default". "START" is the published form in two passes.
 	Preset string
-	// Overflow is what happens when not all winners fit: budget.Fill (default) or budget.Ladder.
+	// Overflow says what happens when not all winners fit: budget.Fill (default) or budget.Ladder.
 	Overflow budget.Overflow
-	// Check says when sources are probed; ServeStale serves what is dirty and cannot be fetched, marked as stale.
+	// Check says when sources are probed. ServeStale serves dirty pages that cannot be fetched, marked as stale.
 	Check      CheckPolicy
 	ServeStale bool
-	// AsOf assembles from the past, as of an LSN; sources are then not probed. 0: now. One beyond the newest commit is an
-	// *InvalidError: what will stand there is not known yet, so the context could not be made again.
+	// AsOf assembles as of an LSN in the past, without probing sources; 0: now. An LSN above the newest commit is an
+	// *InvalidError: what will be committed there is unknown, so the context could not be made again.
 	AsOf uint64
-	// Charge says what a page costs: what it takes as rendered text, header and fence included (default), or its
-	// contents alone, for hosts that render the blocks themselves.
+	// Charge says what a page costs: its rendered text with header and fence (default), or its contents alone, for
+	// hosts that render the blocks themselves.
 	Charge Charge
-	// Trace names the assembly in the manifest: a ULID that names nothing there yet. "": a new one.
+	// Trace names the assembly in the manifest: a ULID that names nothing there yet; "": a new one.
 	Trace string
 }
 
-// Charge is what the budget is charged for.
+// Charge says what the budget is charged for.
 type Charge uint8
 
-// The charges.
+// The charges: the rendered page, or its text alone.
 const (
 	ChargeRendered Charge = iota
 	ChargeContents
 )
 
-// Assembly is a context ready for a model.
+// Assembly is a context for a model. The caller owns it.
 type Assembly struct {
 	Trace  string      `json:"trace"`
 	LSN    uint64      `json:"lsn"`
 	Tier   budget.Tier `json:"tier"`
 	Tokens int         `json:"tokens"`
 	Limit  int         `json:"limit"`
-	// Review: not even what is protected fitted; a person should look.
+	// Review: not even the protected pages fitted; a person should look.
 	Review bool      `json:"review,omitempty"`
 	Blocks []Block   `json:"blocks"`
 	Left   []LeftOut `json:"left,omitempty"`
-	// Degraded says why relevance was judged by words alone although there is an embedder.
+	// Degraded says why relevance used words only although there is an embedder.
 	Degraded string `json:"degraded,omitempty"`
 	// Manifest is the leaf that was written.
 	Manifest *manifest.Record `json:"manifest"`
@@ -117,21 +117,21 @@ type Block struct {
 	Meta       map[string]string `json:"meta,omitempty"`
 }
 
-// LeftOut is a page that was considered and is not in the context, and why.
+// LeftOut is a page that was considered and is not in the context, with the reason.
 type LeftOut struct {
 	Ref    Ref     `json:"ref"`
 	Reason string  `json:"reason"`
 	Score  float64 `json:"score"`
-	// DuplicateOf is the page that was chosen and says the same, where Reason says so.
+	// DuplicateOf is the chosen page that says the same, if that is the reason.
 	DuplicateOf Ref `json:"duplicate_of,omitzero"`
-	// Err is what went wrong when its source was checked or fetched, such as a *FileRootError; nil for other reasons.
+	// Err is the error of checking or fetching its source, such as a *FileRootError; nil for other reasons.
 	Err error `json:"-"`
 }
 
-// Text is the context as plain text: a header and a fence for each page. The same assembly always gives the same bytes.
+// Text returns the context as plain text: a header and a fence for each page. One assembly always gives the same bytes.
 func (a *Assembly) Text() string { return a.text }
 
-// Messages is the context as neutral messages, for render.OpenAI, render.Anthropic and render.Gemini.
+// Messages returns the context as neutral messages, for render.OpenAI, render.Anthropic and render.Gemini.
 func (a *Assembly) Messages() []render.Message {
 	return render.Messages(a.seed, shown.Pages(nil, a.shown, a.session))
 }
@@ -186,11 +186,10 @@ func (q Query) withDefaults() (Query, error) {
 	return q, errors.Join(errs...)
 }
 
-// CheckPolicy says when a read probes the sources of what it serves. The zero value probes at every read; CheckEvery
-// at most every so often; CheckNever not at all.
+// CheckPolicy says when a read probes the sources of what it serves. The zero value probes at every read.
 type CheckPolicy time.Duration
 
-// CheckNever trusts what is stored: neither sources nor what a derived page was made from are looked at.
+// CheckNever trusts what is stored: it looks neither at sources nor at the parents of a derived page.
 const CheckNever CheckPolicy = -1
 
 // CheckAlways probes at every read.

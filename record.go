@@ -15,14 +15,24 @@ import (
 	"github.com/ctxpage/ctxpage/triage"
 )
 
-// record writes the manifest, and lets the transaction remember what the model saw.
+// The last stage writes what the model is about to see. The order is fixed: drafts that the context shows are stored
+// first (keepDrafts), then the leaf is written (emit), and only then is the context returned. A crash in between leaves
+// a row of drafts that no leaf names, which gc drops, and never a context without a leaf.
+//
+// What a leaf holds of an assembly: its parameters; a keyed digest of the rendered bytes; every page shown, with form,
+// scores and ranges, so that shown.Again can render the same bytes; and what was left out, counted by reason. Winners
+// that found no place are all named; of the others the nearest namedLeft per reason. Texts never enter a leaf:
+// questions and renderings are digested with the database's secret, so they cannot be guessed from the log, and the
+// text of a question is kept beside the leaf, where it can be erased.
+
+// record writes the manifest and lets the transaction remember what the model saw.
 func (a *assembling) record(ctx context.Context) error {
 	q := &a.q
 	leaf := &manifest.Record{
 		Type: manifest.TypeAssemble, Trace: q.Trace, LSN: a.cands.LSN, Session: q.Session,
 		AsOf: int64(q.AsOf), Budget: q.Budget, Reserve: q.Reserve, Tokens: a.out.Tokens, Tier: int(a.out.Tier), Review: a.out.Review,
 		Overflow: q.Overflow.String(), Preset: q.Preset, Counter: a.s.db.opts.Counter.Name(), Renderer: render.Version, Shape: "text",
-		Rendered: a.s.db.keyed("rendered", a.room.text), ServeStale: q.ServeStale,
+		Rendered: a.s.db.keyed("rendered", a.scratch.text), ServeStale: q.ServeStale,
 		Embedder: a.embedder, Note: a.note(),
 	}
 	a.s.db.ask(leaf, q.Text)
@@ -62,7 +72,7 @@ func (a *assembling) bestLexical() float64 {
 func (it *item) leafPage(best float64) manifest.Page {
 	p := shown.CandidatePage(it.cand, best)
 	p.Form = it.form
-	if it.reason == "" { // else it keeps what its text alone would have taken
+	if it.reason == "" { // otherwise the cost of the whole text stays
 		p.Tokens = it.tokens
 	}
 	note := it.note
@@ -90,7 +100,7 @@ func (it *item) leafPage(best float64) manifest.Page {
 	return p
 }
 
-// exclusions counts what was left out by reason. Winners that found no place are all named, of the rest the nearest.
+// exclusions counts by reason what was left out. It names all winners that found no place, and the nearest of the rest.
 func (a *assembling) exclusions(best float64) []manifest.Exclusion {
 	out := make([]manifest.Exclusion, 0, len(a.cands.Excluded)+4)
 	get := func(reason string) *manifest.Exclusion {
@@ -147,8 +157,8 @@ func (db *DB) keyed(what string, text []byte) []byte {
 	return m.Sum(make([]byte, 0, sha256.Size))
 }
 
-// ask writes into a leaf what was asked: the text, of which the store keeps a row and a salted digest, or a keyed digest
-// alone. Where nothing was asked there is neither.
+// ask writes the question into a leaf: its text, of which the store keeps a row and a salted digest, or a keyed digest
+// alone. An empty question leaves neither.
 func (db *DB) ask(leaf *manifest.Record, text string) {
 	if text == "" {
 		return

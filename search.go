@@ -11,6 +11,13 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// A search is an assembly without a budget: ahead, propose, page in, rescore, then lookFurther and a leaf. It proposes
+// by words only (proposeHits) and takes the best in their order.
+//
+// Invariant: a match that cannot be served never takes the place of one that can. lookFurther doubles the number of
+// matches it looks at until enough can be served, no match is left, or MaxTopK were looked at. Every match that was
+// looked at and not served is named in Left.
+
 // Hit is one result of a search.
 type Hit struct {
 	Ref    Ref     `json:"ref"`
@@ -19,19 +26,19 @@ type Hit struct {
 	Tokens int     `json:"tokens"`
 	Text   string  `json:"text"`
 	Stale  bool    `json:"stale,omitempty"`
-	// Via is the superseded version whose words were found, when the page answers for one.
+	// Via is the superseded version whose words matched, when the page answers for one.
 	Via uint64 `json:"via,omitempty"`
 }
 
-// Found is what a search found, and what it left out.
+// Found is the result of a search: what it serves and what it left out.
 type Found struct {
 	// Trace names the search in the manifest.
 	Trace string `json:"trace"`
 	Hits  []Hit  `json:"hits"`
-	// Left names pages that the words match and that were not served: all of those among the matches that were looked at,
-	// and the nearest of those that a rule keeps out, such as expired ones and drafts.
+	// Left names matching pages that were not served: all of those that were looked at, and the nearest of those that a
+	// rule excludes, such as expired pages and drafts.
 	Left []LeftOut `json:"left,omitempty"`
-	// Counts counts them by reason, in the order of the reasons. Of those that a rule keeps out it counts the nearest.
+	// Counts counts them by reason, sorted by reason. Of pages that a rule excludes it counts the nearest.
 	Counts []LeftCount `json:"counts,omitempty"`
 }
 
@@ -41,15 +48,15 @@ type LeftCount struct {
 	Count  int    `json:"count"`
 }
 
-// Search finds the pages of the visible scopes that answer a question by their words, best first, up to limit (0: 10).
-// Those whose source changed are fetched anew. Those that cannot be checked or served are named in Left, with the reason,
-// and the next matches take their places, up to MaxTopK of them. Expired pages and those below Tool are not served. An empty Found.Hits beside a Left
-// that is not empty does not mean that nothing is known.
+// Search finds the pages of the visible scopes that answer a question by their words, best first, at most limit (0:
+// 10). Pages whose source changed are fetched again. Pages that cannot be checked or served are named in Left, and the
+// next matches take their places, up to MaxTopK. Expired pages and pages below provenance Tool are not served. No hits
+// beside a Left that is not empty does not mean that nothing is known.
 func (s *Scope) Search(ctx context.Context, text string, limit int, opts ...ReadOption) (Found, error) {
 	return s.search(ctx, text, limit, readOpts(opts), nil)
 }
 
-// Search finds pages as Scope.Search does, the transaction's own drafts among them. What it finds joins the read set.
+// Search finds pages as Scope.Search does, the transaction's own drafts among them. Its hits join the read set.
 func (tx *Txn) Search(ctx context.Context, text string, limit int, opts ...ReadOption) (Found, error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -78,8 +85,8 @@ func (s *Scope) search(ctx context.Context, text string, limit int, o readOption
 	}
 	a := s.begin(Query{Text: text, TopK: limit, Floor: Tool, Preset: "default", Check: o.check, ServeStale: o.stale, Trace: trace.String()}, tx)
 	defer a.end()
-	again := func(ctx context.Context) error { return a.rescore(ctx, a.proposeHits) }
-	for _, stage := range [...]func(context.Context) error{a.ahead, a.proposeHits, a.pageIn, again, a.lookFurther} {
+	rescore := func(ctx context.Context) error { return a.rescore(ctx, a.proposeHits) }
+	for _, stage := range [...]func(context.Context) error{a.ahead, a.proposeHits, a.pageIn, rescore, a.lookFurther} {
 		if err := stage(ctx); err != nil {
 			return Found{}, err
 		}
@@ -88,8 +95,8 @@ func (s *Scope) search(ctx context.Context, text string, limit int, o readOption
 	return a.hits(ctx)
 }
 
-// lookFurther looks at twice as many matches each time, until as many can be served as were asked for, no match is left,
-// or MaxTopK of them were looked at. Each source is asked once.
+// lookFurther looks at twice as many matches each time, until enough can be served, no match is left, or MaxTopK were
+// looked at. It asks each source once.
 func (a *assembling) lookFurther(ctx context.Context) error {
 	for limit := a.q.TopK; a.full && a.q.TopK < MaxTopK && served(a.ranked) < limit; {
 		a.q.TopK = min(2*a.q.TopK, MaxTopK)
@@ -103,7 +110,7 @@ func (a *assembling) lookFurther(ctx context.Context) error {
 	return nil
 }
 
-// served counts the matches that nothing keeps out.
+// served counts the matches that can be served.
 func served(ranked []*item) (n int) {
 	for _, it := range ranked {
 		if it.reason == "" {
@@ -113,7 +120,7 @@ func served(ranked []*item) (n int) {
 	return n
 }
 
-// proposeHits takes what the words find and nothing else.
+// proposeHits proposes pages by words only.
 func (a *assembling) proposeHits(ctx context.Context) (err error) {
 	weights := lexical.DefaultWeights()
 	q := store.CandidateQuery{Scopes: a.s.chain, Terms: a.s.db.lexer.Terms(a.q.Text), Floor: a.q.Floor, Now: a.now, Dates: lexical.DatesOf(a.q.Text), K: a.widen(a.q.TopK), Weights: &weights}
@@ -124,14 +131,14 @@ func (a *assembling) proposeHits(ctx context.Context) (err error) {
 		return err
 	}
 	a.full = len(a.cands.Hits) >= q.K
-	a.room.items = appendItems(append(a.room.items[:0], a.drafts(&q)...), a.cands.Hits)
-	a.room.order = a.room.order[:0]
-	for i := range a.room.items {
-		if it := &a.room.items[i]; it.cand.Lexical.Score > 0 && it.cand.Excluded == "" {
-			a.room.order = append(a.room.order, it)
+	a.scratch.items = appendItems(append(a.scratch.items[:0], a.drafts(&q)...), a.cands.Hits)
+	a.scratch.order = a.scratch.order[:0]
+	for i := range a.scratch.items {
+		if it := &a.scratch.items[i]; it.cand.Lexical.Score > 0 && it.cand.Excluded == "" {
+			a.scratch.order = append(a.scratch.order, it)
 		}
 	}
-	a.ranked = a.room.order
+	a.ranked = a.scratch.order
 	slices.SortFunc(a.ranked, func(x, y *item) int {
 		return cmp.Or(cmp.Compare(y.cand.Lexical.Score, x.cand.Lexical.Score), cmp.Compare(y.cand.Key.Num, x.cand.Key.Num))
 	})
@@ -140,7 +147,7 @@ func (a *assembling) proposeHits(ctx context.Context) (err error) {
 	return nil
 }
 
-// upTo cuts the matches behind the first so many that may be served.
+// upTo cuts the list after the first limit matches that may be served.
 func upTo(ranked []*item, limit int) []*item {
 	for i, it := range ranked {
 		if it.reason != "" {
@@ -181,7 +188,7 @@ func (a *assembling) hits(ctx context.Context) (Found, error) {
 	return out, a.s.emit(ctx, leaf)
 }
 
-// leftCounts counts the matches of a search that are not served.
+// leftCounts counts the matches that are not served.
 func (a *assembling) leftCounts() (out []LeftCount) {
 	add := func(reason string, n int) {
 		i := slices.IndexFunc(out, func(c LeftCount) bool { return c.Reason == reason })

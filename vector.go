@@ -12,15 +12,22 @@ import (
 	"github.com/ctxpage/ctxpage/triage"
 )
 
+// Relevance by vectors beside words. Candidates worth a vector are chosen (comparable), their vectors are read or made
+// (internal/vectors), and each gets the cosine of its vector and the question's. triage weighs it beside the words.
+//
+// Invariant: all compared candidates have a cosine, or none has. A page whose vector happened to be stored must not
+// rank above one whose vector could not be made; so when any part fails the assembly uses words only and says so
+// (degraded). For the same reason the choice of what is compared does not depend on what is stored: an answer must not
+// change because of an earlier question.
+
 // Limits of comparing by vectors.
 const (
-	comparedPages = 4  // times TopK: candidates whose vectors are compared, those with the best words first
-	twoPassTexts  = 20 // texts an assembly in two passes may have embedded, the question among them
+	comparedPages = 4  // times TopK: the number of candidates whose vectors are compared, best words first
+	twoPassTexts  = 20 // texts that an assembly in two passes may have embedded, the question included
 )
 
-// compare gives candidates the cosine of their vector and the question's. Pages without a stored vector are embedded and
-// keep theirs. If anything of it fails, no candidate gets a cosine: a page whose vector happened to be stored must not
-// be ahead of one whose was not. The error is the caller's own context.
+// compare gives candidates the cosine of their vector and the question's. The error is that of the caller's context; a
+// failing embedder is no error.
 func (a *assembling) compare(ctx context.Context, preset triage.Preset, items []item) error {
 	at := a.comparable(preset, items)
 	if len(at) == 0 || len(a.q.Vector) == 0 && strings.TrimSpace(a.q.Text) == "" {
@@ -46,9 +53,9 @@ func (a *assembling) compare(ctx context.Context, preset triage.Preset, items []
 	return nil
 }
 
-// comparable chooses the candidates that are worth a vector: what triage still has a question about; of many, those
-// whose words are nearest. In two passes those that recency and provenance keep, and only so many that all of them, and
-// the question, may be embedded: which pages are compared must not depend on which vectors are stored.
+// comparable chooses the candidates worth a vector: those on which triage has not decided, and of many those with the
+// best words. With a preset in two passes it takes those that recency and provenance keep, few enough that all of them
+// and the question can be embedded.
 func (a *assembling) comparable(preset triage.Preset, items []item) []int {
 	ids := triage.Shortlist(preset, a.triage(items))
 	limit := comparedPages * a.q.TopK
@@ -87,7 +94,7 @@ func (a *assembling) cosines(ctx context.Context, items []item, at []int) error 
 	return nil
 }
 
-// question is the vector of the question.
+// question returns the vector of the question.
 func (a *assembling) question(ctx context.Context) ([]float32, error) {
 	if len(a.q.Vector) > 0 {
 		return a.q.Vector, nil
@@ -99,7 +106,7 @@ func (a *assembling) question(ctx context.Context) ([]float32, error) {
 	return vecs[0], nil
 }
 
-// vectors gives the vectors of candidates, all of the question's length; nil for a page without text.
+// vectors returns the vectors of candidates, all as long as the question's; nil for a page without text.
 func (a *assembling) vectors(ctx context.Context, items []item, at []int, length int) ([][]float32, error) {
 	wanted := make([]vectors.Item, len(at))
 	for j, i := range at {
@@ -115,8 +122,7 @@ func (a *assembling) vectors(ctx context.Context, items []item, at []int, length
 	return out, a.s.db.vectors.Fill(ctx, wanted, out, length)
 }
 
-// textsOf loads the texts of candidates that have no vector; a page that cannot be read has none, as it will have when
-// it is paged in.
+// textsOf loads the texts of candidates that have no vector. A page that cannot be read gets none.
 func (a *assembling) textsOf(ctx context.Context, items []item, at []int, wanted []vectors.Item, have [][]float32) error {
 	var keys []store.PageKey
 	var js []int
@@ -145,8 +151,8 @@ func (a *assembling) textsOf(ctx context.Context, items []item, at []int, wanted
 	return nil
 }
 
-// degraded is what the manifest says of a failed embedder: what kind of failure, in our own words. Those of a server may
-// quote the text it was sent, and no content enters the audit.
+// degraded is what the manifest says of a failed embedder. The words are ours: those of a server may quote the text
+// that it was sent, and no content enters the audit.
 func (a *assembling) degraded() string {
 	kind := "failed"
 	switch {

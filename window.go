@@ -20,11 +20,20 @@ import (
 	"github.com/ctxpage/ctxpage/triage"
 )
 
-// How a session enters a context. Turns that pass and watcher left whole are whole, compacted ones stand as the derived
-// page or the stub that was made of them, evicted ones are left out and counted; the newest turn stands at the end.
-// Until a session has had a pass, a window or a pin nothing has judged its turns, and they compete as any page does.
+// How a session enters a context. Passes and the watcher have given each turn a level, and the context follows it:
+//
+//	raw                    whole, its pages as items with the newest turn last
+//	trimmed, summary       the derived page that was made of the turn (formText); the turn itself if that is gone
+//	stub                   one line with the title
+//	cold                   left out and counted; a turn that the question finds may enter again
+//
+// Until a session has had a pass, a window or a pin nothing has judged its turns, and they compete as other pages do.
+//
+// Invariants: the turns are read under the lock of the session and at the LSN of the candidates, so a context never
+// mixes two states of a session. A call and its results enter together or not at all (Group, leaveUnpaired), because no
+// provider takes one without the other.
 
-// candidates asks the store while nothing of the session can change.
+// candidates queries the store while nothing of the session can change.
 func (a *assembling) candidates(ctx context.Context, q store.CandidateQuery) (err error) {
 	if a.q.Session == "" {
 		a.cands, err = a.s.db.store.Candidates(ctx, q)
@@ -45,7 +54,7 @@ func (a *assembling) candidates(ctx context.Context, q store.CandidateQuery) (er
 	})
 }
 
-// turnsIn takes in what a context needs of the session.
+// turnsIn takes what a context needs of the session.
 func (a *assembling) turnsIn(c *live.Conversation) {
 	q := talk.Question{
 		Budget: a.q.Budget, Kinds: a.q.Kinds, Now: codec.Micros(a.now), NoRoom: string(budget.ReasonBudget), Hidden: string(triage.Masked), Hits: a.cands.Hits,
@@ -56,8 +65,8 @@ func (a *assembling) turnsIn(c *live.Conversation) {
 	a.window = c.Offer(q)
 }
 
-// enter makes items of the turns that enter the context, and notes why the others do not. It gives what it made, and takes their
-// pages out of the hits, which keep their lexical scores.
+// enter makes items of the turns that enter the context and records why the others do not. It removes their pages from
+// the hits.
 func (a *assembling) enter(hits []store.Candidate) (turns []*item, rest []store.Candidate) {
 	in, rest, left := a.window.Enter(hits)
 	for _, t := range in {
@@ -67,24 +76,24 @@ func (a *assembling) enter(hits []store.Candidate) (turns []*item, rest []store.
 	return turns, rest
 }
 
-// turnItems are the pages of a turn, or the one that stands for it.
+// turnItems returns the pages of a turn, or the one item that stands for it.
 func (a *assembling) turnItems(t *talk.TurnIn) []*item {
 	scored := judged{score: t.Score, recency: t.Recency, semantic: t.Similar, tag: triage.Red}
 	note := cmp.Or(t.Why, "in the window of the session")
 	forms := map[session.Level]manifest.Form{session.Trimmed: manifest.FormSummary, session.Summary: manifest.FormSummary, session.Stub: manifest.FormStub}
 	if form := forms[t.Level]; form != manifest.FormFull {
 		scored.tag = triage.Green
-		return []*item{{cand: a.window.Candidate(t, 0), turn: &turning{TurnIn: t, fixed: form}, scored: scored, note: note, form: form}}
+		return []*item{{cand: a.window.Candidate(t, 0), turn: &sessionTurn{TurnIn: t, fixed: form}, scored: scored, note: note, form: form}}
 	}
-	out, whole := make([]*item, len(t.Nums)), &turning{TurnIn: t}
+	out, whole := make([]*item, len(t.Nums)), &sessionTurn{TurnIn: t}
 	for p := range t.Nums {
 		out[p] = &item{cand: a.window.Candidate(t, p), turn: whole, scored: scored, note: note}
 	}
 	return out
 }
 
-// loadForms pages in what stands for compacted turns: heads for stubs, derived pages for the others. A form that is not
-// there any more gives way to the turn itself.
+// loadForms loads what stands for compacted turns: heads for stubs, derived pages for the others. If a derived page is
+// gone, the turn itself takes its place (whole).
 func (a *assembling) loadForms(ctx context.Context, at []int) (whole []int, err error) {
 	keys := make([]store.PageKey, len(at))
 	for j, i := range at {
@@ -134,12 +143,12 @@ func (db *DB) formText(ctx context.Context, scopes store.Scopes, id string) (num
 	return l.Pages[0].Num, texts[0], nil
 }
 
-// reasonUnpaired is of a call or a result that no context can have alone.
+// reasonUnpaired is the reason for a call or a result that must not be in a context alone.
 const reasonUnpaired = "its call, or a result of it, is not in the context"
 
-// leaveUnpaired leaves out, of the session's turns that have won a place, results whose call has not, and calls of which a
-// result has not: one of them may have expired, been deleted, or not been found. No provider takes such a request. A call
-// behind which nothing else was said waits for its results, and stays.
+// leaveUnpaired leaves out results whose call is not in the context, and calls of which a result is missing: one of
+// them may have expired, been deleted, or not been found, and no provider takes such a request. The last call stays if
+// nothing was said after it: it waits for its results.
 func (a *assembling) leaveUnpaired() {
 	if a.q.Session == "" {
 		return
@@ -192,12 +201,12 @@ func (a *assembling) leaveUnpaired() {
 
 func isResult(h *store.Head) bool { return h.ToolCallID != "" || h.Role == render.RoleTool }
 
-// fitTurn tells the allocator about a turn. It keeps its place in the conversation whatever holds it.
+// fitTurn describes a turn to the allocator. The turn keeps its place in the conversation.
 func (it *item) fitTurn(b *budget.Item) {
 	t := it.turn
 	b.Class, b.Place, b.Position, b.Group = budget.History, budget.PlaceHistory, position(t.Index, it.page), t.Group
 	b.Pinned, b.Recent = t.Pinned, b.Recent || t.Score == talk.MaxTurnScore
-	b.Score *= 1 - t.Late/2 // of equal ones the newer, not the longer
+	b.Score *= 1 - t.Late/2 // of equal turns the newer one wins, not the longer one
 	if t.Newest {
 		b.Place = budget.PlaceNewest
 	}
@@ -206,11 +215,11 @@ func (it *item) fitTurn(b *budget.Item) {
 	}
 }
 
-// position orders pages of a conversation.
+// position orders the pages of a conversation.
 func position(turn, page int) int { return (turn+1)<<12 + page }
 
-// standsAt orders a page of the session that competes; drafts come after all turns.
-func (a *assembling) standsAt(c *store.Candidate) int {
+// positionOf orders a page of the session that competes with other pages. Drafts come after all turns.
+func (a *assembling) positionOf(c *store.Candidate) int {
 	if t := a.window.Found(c.Key.Num); t != nil {
 		return position(t.Index, c.Ref.Page)
 	}

@@ -100,7 +100,7 @@ func (e *entered) compare(ctx context.Context, t *testing.T, k *randomTalk) {
 	require.NoError(t, a.candidates(ctx, store.CandidateQuery{
 		Scopes: s.chain, Terms: s.db.lexer.Terms(q.Text), Kinds: q.Kinds, Floor: q.Floor, Session: q.Session, Now: a.now, K: 60, Recent: recentTail,
 	}))
-	all := &everyTurn{assembling: &assembling{s: s, q: q, now: a.now, cands: a.cands, room: a.room}}
+	all := &everyTurn{assembling: &assembling{s: s, q: q, now: a.now, cands: a.cands, scratch: a.scratch}}
 	all.cands.Hits, all.cands.Excluded = slices.Clone(a.cands.Hits), slices.Clone(a.cands.Excluded)
 	conv, err := k.chat.conversation()
 	require.NoError(t, err)
@@ -117,12 +117,12 @@ func (e *entered) compare(ctx context.Context, t *testing.T, k *randomTalk) {
 		require.Equal(t, want, turns[i])
 	}
 	for i := range rest {
-		require.Equal(t, all.standsAt(&rest[i]), a.standsAt(&rest[i]))
+		require.Equal(t, all.positionOf(&rest[i]), a.positionOf(&rest[i]))
 		if k, ok := all.turnOf[rest[i].Key.Num]; ok {
 			require.Equal(t, all.turns[k].Group, a.window.Found(rest[i].Key.Num).Group)
 		}
 	}
-	require.Equal(t, all.standsAt(&store.Candidate{Seq: 10_000}), a.standsAt(&store.Candidate{Seq: 10_000}))
+	require.Equal(t, all.positionOf(&store.Candidate{Seq: 10_000}), a.positionOf(&store.Candidate{Seq: 10_000}))
 	e.count(all, a, len(turns), rest)
 }
 
