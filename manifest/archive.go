@@ -34,7 +34,8 @@ type archive struct {
 	index, hashes File // nil in a reader when there is none
 	segs          []segment
 	mark          stamp
-	uncut         bool // something lies behind the leaves that are held; cut before writing
+	read          blocks // of index and segments, for single digests
+	uncut         bool   // something lies behind the leaves that are held; cut before writing
 }
 
 // segment is one file of leaf bytes.

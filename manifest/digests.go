@@ -133,9 +133,11 @@ func (l *Log) StateEntry(i uint64, k int) (d [StateSize]byte, err error) {
 }
 
 // leafEnd reads the end of a leaf. Every page that is loaded from the file is compared with such an end, so it takes one
-// read of the segment for the numbers and, in a leaf of few rows, the digest; and no memory of its own, but from leafEnds.
+// read of the segment for the numbers and, in a leaf of few rows, the digest, both by way of blocks; and no memory of its
+// own, but from leafEnds.
 type leafEnd struct {
 	i       uint64
+	blocks  *blocks
 	tail    []byte // the last bytes of the leaf: all of them if it is not archived, else those in buf
 	r       row    // of an archived leaf
 	segment segment
@@ -146,7 +148,7 @@ var leafEnds = sync.Pool{New: func() any { return new(leafEnd) }}
 
 // done gives e back. It keeps no leaf and no file from being collected.
 func (e *leafEnd) done() {
-	e.tail, e.segment = nil, segment{}
+	e.tail, e.segment, e.blocks = nil, segment{}, nil
 	leafEnds.Put(e)
 }
 
@@ -173,7 +175,7 @@ func (e *leafEnd) find(v *view, i uint64) (err error) {
 	if i >= v.archived {
 		t := &v.tail[i-v.archived]
 		e.r, e.segment, e.tail = t.row, segment{}, t.body
-	} else if e.r, err = v.rowIn(e.buf[:rowSize], i); err != nil {
+	} else if err = e.row(v, i); err != nil {
 		return err
 	}
 	if !e.r.rows {
@@ -187,6 +189,17 @@ func (e *leafEnd) find(v *view, i uint64) (err error) {
 	}
 	e.tail = e.buf[:min(len(e.buf), int(e.r.size))]
 	return e.readAt(e.tail, int64(len(e.tail)))
+}
+
+// row reads the row of an archived leaf.
+func (e *leafEnd) row(v *view, i uint64) (err error) {
+	e.blocks = &v.arch.read
+	b := e.buf[:rowSize]
+	if err := e.blocks.readAt(ofIndex, v.arch.index, b, rowOffset(i), rowOffset(v.archived)); err != nil {
+		return readError(indexName, rowOffset(i), int64(i), err)
+	}
+	e.r, err = parseRow(b, i)
+	return err
 }
 
 // read fills b with the bytes that begin so far before the end of the leaf.
@@ -205,7 +218,7 @@ func (e *leafEnd) read(b []byte, before int64) error {
 
 func (e *leafEnd) readAt(b []byte, before int64) error {
 	at := e.r.end() - before
-	if _, err := e.segment.file.ReadAt(b, at); err != nil {
+	if err := e.blocks.readAt(e.segment.first, e.segment.file, b, at, max(e.segment.end, e.r.end())); err != nil {
 		return readError(segmentName(e.segment.first), at, int64(e.i), err)
 	}
 	return nil

@@ -90,10 +90,8 @@ func (v *view) leaf(i uint64) (*Record, error) {
 	return Decode(i, body)
 }
 
-func (v *view) row(i uint64) (row, error) { return v.rowIn(make([]byte, rowSize), i) }
-
-// rowIn is row, read into b.
-func (v *view) rowIn(b []byte, i uint64) (row, error) {
+func (v *view) row(i uint64) (row, error) {
+	b := make([]byte, rowSize)
 	if _, err := v.arch.index.ReadAt(b, rowOffset(i)); err != nil {
 		return row{}, readError(indexName, rowOffset(i), int64(i), err)
 	}
