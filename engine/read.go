@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/store"
@@ -149,10 +150,9 @@ func (s *Engine) Load(ctx context.Context, scopes store.Scopes, keys []store.Pag
 	if err := s.Readable(ctx); err != nil {
 		return nil, err
 	}
-	l := &loading{
-		s: s, want: want, out: make([]store.Loaded, len(keys)), arts: make([]uint64, len(keys)), newest: make([]uint32, len(keys)), rows: make([][]byte, len(keys)),
-		names: map[uint32]string{}, groups: map[uint64]string{}, heads: map[HeadKey]*store.Head{},
-	}
+	l := loadings.Get().(*loading)
+	defer l.done()
+	l.begin(s, want, len(keys))
 	l.look(scopes, keys)
 	for i := range keys {
 		if l.rows[i] == nil {
@@ -170,6 +170,38 @@ func (s *Engine) Load(ctx context.Context, scopes store.Scopes, keys []store.Pag
 	l.proveLater()
 	l.texts()
 	return l.out, nil
+}
+
+// loadings are those that nobody uses: a Load of one page is mostly what it allocates.
+var loadings = sync.Pool{New: func() any {
+	return &loading{names: map[uint32]string{}, groups: map[uint64]string{}, heads: map[HeadKey]*store.Head{}}
+}}
+
+// maxLoading is how many pages the memory of a Load may be for to be used again.
+const maxLoading = 256
+
+// begin makes room for n pages.
+func (l *loading) begin(s *Engine, want store.Want, n int) {
+	l.s, l.want, l.out = s, want, make([]store.Loaded, n)
+	l.arts, l.newest, l.rows = slices.Grow(l.arts[:0], n)[:n], slices.Grow(l.newest[:0], n)[:n], slices.Grow(l.rows[:0], n)[:n]
+	clear(l.arts)
+	clear(l.newest)
+	clear(l.rows)
+}
+
+// done gives l back. It keeps nothing of what it read.
+func (l *loading) done() {
+	if len(l.arts) > maxLoading {
+		return
+	}
+	l.s, l.out = nil, nil
+	clear(l.rows)
+	clear(l.later)
+	l.missing, l.later = l.missing[:0], l.later[:0]
+	clear(l.names)
+	clear(l.groups)
+	clear(l.heads)
+	loadings.Put(l)
 }
 
 // texts holds what was read against the digests of the heads.
