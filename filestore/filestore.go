@@ -100,6 +100,7 @@ type Store struct {
 	bulk    atomic.Int64 // bytes of batches under way
 	squeeze int          // what a checkpoint does to free the log whatever its size; under ckptMu
 	relief  relief
+	ample   ample
 	untold  atomic.Pointer[manifest.Record] // leaf of a recovery that found no space on the disk
 
 	broken atomic.Pointer[error] // bbolt panicked with its locks held

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,6 +30,8 @@ const (
 	relieveEvery      = time.Second
 	squeezeBytes      = 64 << 10  // size of a log that is not worth beginning anew
 	amplySpace        = 128 << 20 // bytes free on the disk from which nobody counts
+	fillRate          = 8 << 30   // bytes a second: no disk is filled faster
+	ampleFor          = 50 * time.Millisecond
 	bulkBytes         = 128 << 10 // of batches under way together, from which the log is asked for space before it takes them
 )
 
@@ -35,6 +39,29 @@ const (
 type relief struct {
 	at  time.Time
 	err error
+}
+
+// ample is until when a disk has space whoever writes to it. To ask it took a tenth of a put.
+type ample struct{ until atomic.Pointer[time.Time] }
+
+// at says that the disk need not be asked.
+func (a *ample) at(now time.Time) bool {
+	until := a.until.Load()
+	return until != nil && now.Before(*until)
+}
+
+// found takes in how many bytes are free, -1: nobody knows. It says that these are enough for now.
+func (a *ample) found(now time.Time, free int64) bool {
+	if free < 0 {
+		free = math.MaxInt64
+	}
+	if free < amplySpace {
+		return false
+	}
+	last := time.Duration(float64(free-amplySpace) / fillRate * float64(time.Second))
+	until := now.Add(min(last, ampleFor))
+	a.until.Store(&until)
+	return true
 }
 
 // relieve frees what it can of a full disk: it checkpoints, lets the log begin anew and drops what is applied. What was
@@ -121,8 +148,8 @@ func (s disk) NoSpace(err error, n int64) error {
 
 // space says whether a batch fits, as one of several under way.
 func (s *Store) space(puts bool, under int64) error {
-	if puts && !s.opts.Greedy {
-		if free := freeBytes(filepath.Dir(s.opts.Path)); free >= 0 && free < amplySpace {
+	if now := time.Now(); puts && !s.opts.Greedy && !s.ample.at(now) {
+		if free := freeBytes(filepath.Dir(s.opts.Path)); !s.ample.found(now, free) {
 			st := s.bolt.Stats()
 			inside := int64(st.FreePageN+st.PendingPageN) * int64(s.bolt.Info().PageSize)
 			rows := rowsFactor * (s.eng.Unflushed() + under)

@@ -55,6 +55,24 @@ func unseen(r rune) bool {
 // Fold is what two spellings of one name have in common: NFKC, then case folding, without what shows nothing, blanks as
 // one space.
 func Fold(s string) string {
+	if isPlain(s) {
+		return strings.Join(strings.Fields(strings.ToLower(s)), " ")
+	}
+	return fold(s)
+}
+
+// isPlain says that a name has printable ASCII only, as nearly all have: it is its own normal form, and all of it shows.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// fold is Fold for any text.
+func fold(s string) string {
 	for range 3 { // folding can undo a normal form and the other way round
 		was := s
 		s = strings.Map(func(r rune) rune {

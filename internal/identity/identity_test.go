@@ -1,0 +1,29 @@
+package identity
+
+import (
+	"math/rand"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A name of printable ASCII is folded by a short way, to what the long one gives.
+func TestFoldOfPlainNames(t *testing.T) {
+	r := rand.New(rand.NewSource(1))
+	for range 20_000 {
+		b := make([]byte, r.Intn(12))
+		for i := range b {
+			b[i] = byte(' ' + r.Intn('~'-' '+1))
+			if r.Intn(4) == 0 {
+				b[i] = ' '
+			}
+		}
+		require.True(t, isPlain(string(b)))
+		require.Equal(t, fold(string(b)), Fold(string(b)), "%q", b)
+	}
+	for _, s := range []string{"a\tb", "a\x7f", "ä", "\x00", "ſ"} {
+		require.False(t, isPlain(s))
+	}
+	require.Equal(t, "s", Fold("ſ"))
+	require.Equal(t, "a b", Fold("A\u00ad \tB"))
+}
