@@ -32,7 +32,7 @@ var importMap = map[string]string{
 	"budget/contexty":     "budget",
 	"render":              "budget token",
 	"triage":              "",
-	"session":             "budget token",
+	"session":             "budget lexical token",
 	"directive":           "",
 	"store":               "corrupt internal/listing lexical manifest render triage",
 	"internal/codec":      "manifest",

@@ -271,7 +271,7 @@ func (s *scanner) emit() {
 func (s *scanner) stem() {
 	var room [lookups]*stemmed
 	for _, t := range s.words.stems(s.stems, &room) {
-		if t.stem > 0 {
+		if !t.stop {
 			s.count(t.term(), t.hash)
 		}
 	}

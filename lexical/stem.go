@@ -25,12 +25,26 @@ type stemCache [maxStems]atomic.Pointer[stemmed]
 // its own would cost each database that is opened half a megabyte.
 var stems stemCache
 
+// Stem returns the stem of a word of letters a–z, a stop word's too. It is remembered with those of the analyzers: text
+// that is indexed and read by another rule as well is stemmed once.
+func Stem(word []byte) string {
+	if len(word) > maxTerm {
+		return english.Stem(string(word), true)
+	}
+	first := maphash.Bytes(hashSeed, word) % maxStems
+	if s := stems[first].Load(); s != nil && s.of(word) {
+		return s.term()
+	}
+	return stems.stem(word, first).term()
+}
+
 // stemmed is a word and its stem. It is as small as it can be: there are many, and whoever asks for one waits for
 // memory.
 type stemmed struct {
 	text       string // the word; the stem behind it, when it is not what the word begins with
 	hash       uint32 // of the stem
-	word, stem uint8  // bytes; a stop word has no stem
+	word, stem uint8  // bytes
+	stop       bool   // the word says nothing about what a text is about
 }
 
 func (s *stemmed) term() string {
@@ -101,10 +115,7 @@ func (s *stemmed) of(word []byte) bool {
 }
 
 func newStemmed(word string) *stemmed {
-	s := &stemmed{text: word, word: uint8(len(word))}
-	if isStopWord(word) {
-		return s
-	}
+	s := &stemmed{text: word, word: uint8(len(word)), stop: isStopWord(word)}
 	stem := english.Stem(word, true)
 	if s.stem = uint8(len(stem)); !strings.HasPrefix(word, stem) {
 		s.text = word + stem

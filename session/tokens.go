@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/kljensen/snowball/english"
+	"github.com/ctxpage/ctxpage/lexical"
 	"golang.org/x/text/unicode/norm"
 )
 
@@ -42,15 +42,57 @@ func asciiWord(c byte) bool {
 // Tokens are runs of letters, marks, digits and underscore after NFKC and Lower,
 // English words by their stem; scripts written without spaces give pairs of
 // neighbouring characters.
+//
+// The index splits and drops words by other rules (underscores, apostrophes, stop words), and sets are stored and part
+// of what a pass is known by. So the texts are scanned a second time; stems, which were nine tenths of that, are those
+// that the index remembers.
 func TokenSet(texts ...string) []uint64 {
 	var set []uint64
 	for _, t := range texts {
+		if isASCII(t) {
+			set = appendASCII(set, t)
+			continue
+		}
 		for _, w := range words(t) {
 			set = append(set, xxhash.Sum64String(stem(w)))
 		}
 	}
 	slices.Sort(set)
 	return slices.Compact(set)
+}
+
+// appendASCII is words and stem over text of which nothing needs to be normalised, without a string for each word.
+func appendASCII(set []uint64, text string) []uint64 {
+	word, plain := make([]byte, 0, 64), true
+	for i := 0; i <= len(text); i++ {
+		c := byte(0)
+		if i < len(text) {
+			c = text[i]
+		}
+		switch {
+		case 'a' <= c && c <= 'z':
+			word = append(word, c)
+		case 'A' <= c && c <= 'Z':
+			word = append(word, c+'a'-'A')
+		case asciiWord(c):
+			word, plain = append(word, c), false
+		case len(word) == 0:
+		case plain:
+			set, word = append(set, xxhash.Sum64String(lexical.Stem(word))), word[:0]
+		default:
+			set, word, plain = append(set, xxhash.Sum64(word)), word[:0], true
+		}
+	}
+	return set
+}
+
+func isASCII(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
 
 // stem takes plain English words to their stem and leaves all others.
@@ -60,7 +102,7 @@ func stem(w string) string {
 			return w
 		}
 	}
-	return english.Stem(w, true)
+	return lexical.Stem([]byte(w))
 }
 
 // stopWords say nothing about what an intent is about. They are left out of

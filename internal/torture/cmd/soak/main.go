@@ -4,7 +4,7 @@
 //	go run ./cmd/soak -for 30m -gc 1m
 //
 // It puts new versions, reads, assembles, keeps conversations of a fixed length, rolls drafts back, has batches held,
-// approved and rejected, and puts and deletes artefacts under ever new ids. The database file must stay flat: with -flat
+// approved and rejected, makes passes, changes directives, and puts and deletes artefacts under ever new ids. The database file must stay flat: with -flat
 // the exit code is 1 if the file of the last interval is larger than that of the first third. The log is bounded; the
 // manifest keeps every read and every commit by design, and is shown apart.
 package main
@@ -26,6 +26,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -149,8 +150,10 @@ func (w *work) step(ctx context.Context) error {
 		{"draft", 8, w.draft},
 		{"hold", 4, w.hold},
 		{"review", 4, w.review},
+		{"pass", 4, w.pass},
+		{"directive", 4, w.directive},
 	}
-	n := w.rnd.IntN(102)
+	n := w.rnd.IntN(110)
 	for _, way := range ways {
 		if n -= way.share; n < 0 {
 			w.ops[way.name]++
@@ -217,6 +220,27 @@ func (w *work) turn(ctx context.Context) error {
 	id := w.said[0]
 	w.said = w.said[1:]
 	return w.s.Delete(ctx, id)
+}
+
+// pass decides anew what the window of a conversation shows.
+func (w *work) pass(ctx context.Context) error {
+	c := w.s.Session(fmt.Sprintf("chat/%d", w.rnd.IntN(5)))
+	_, err := c.Pass(ctx, session.PassQuery{Keywords: strings.Fields(w.question())})
+	return err
+}
+
+// directive changes what the scope's user has decided: there is one premise, however often it changes.
+func (w *work) directive(ctx context.Context) error {
+	s, say := w.db.Scope("soak/user"), "set premise "
+	now, err := s.Directives().State(ctx)
+	if err != nil {
+		return err
+	}
+	if now.Own.State.Premise() != "" {
+		say = "change premise to "
+	}
+	_, err = s.Directives().Step(ctx, say+w.question())
+	return err
 }
 
 func (w *work) newAndDelete(ctx context.Context) error {
@@ -295,7 +319,7 @@ func header() {
 	for _, b := range buckets {
 		fmt.Printf(" %7s", b)
 	}
-	fmt.Printf(" %7s %7s %8s %6s %6s %8s  %s\n", "free", "log", "manifest", "live", "pages", "leaves", "gc: versions, records, names, drafts, reviews, turns")
+	fmt.Printf(" %7s %7s %8s %6s %6s %8s  %s\n", "free", "log", "manifest", "live", "pages", "leaves", "gc: versions, records, names, drafts, reviews, turns, journal")
 }
 
 // report measures a backup, in which nothing moves: the bytes in use of each bucket, and what is free.
@@ -312,8 +336,8 @@ func (w *work) report(ctx context.Context, at time.Duration, rep store.GCReport)
 	for _, b := range buckets {
 		fmt.Printf(" %7d", used[b]>>10)
 	}
-	fmt.Printf(" %7d %7d %8d %6d %6d %8d  %d %d %d %d %d %d\n", free>>10, dirSize(w.path+"-wal")>>10, dirSize(w.path+"-manifest")>>10,
-		st.Artefacts, st.Pages, st.Leaves, rep.Dropped.Versions, rep.Records, rep.Names, rep.Drafts, rep.Reviews, rep.Turns)
+	fmt.Printf(" %7d %7d %8d %6d %6d %8d  %d %d %d %d %d %d %d\n", free>>10, dirSize(w.path+"-wal")>>10, dirSize(w.path+"-manifest")>>10,
+		st.Artefacts, st.Pages, st.Leaves, rep.Dropped.Versions, rep.Records, rep.Names, rep.Drafts, rep.Reviews, rep.Turns, rep.Journal)
 	return st.FileBytes, nil
 }
 
