@@ -22,10 +22,6 @@ import (
 // Other sources may be a network, so only those of winners are asked. If one of them changed, the question is asked
 // once more in the same assembly (rescore).
 
-// MaxProbeAhead bounds the number of sourced artefacts in the visible scopes for which files are looked at before a
-// question. Above it only the sources of winners are checked; Scope.Refresh and Options.RefreshEvery cover the others.
-const MaxProbeAhead = freshness.MaxListed
-
 // aheadChunk bounds how many changed files are in memory at once.
 const aheadChunk = 256
 

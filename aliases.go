@@ -2,10 +2,14 @@ package ctxpage
 
 import (
 	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/internal/freshness"
+	"github.com/ctxpage/ctxpage/internal/journal"
+	"github.com/ctxpage/ctxpage/internal/shown"
+	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// The names of package store that a user of the library writes; their contracts stand there.
+// The names of other packages that a user of the library writes. Their contracts are in package store.
 
 type (
 	Artefact      = store.Artefact      // what a caller puts; stored as one or more pages
@@ -26,50 +30,74 @@ type (
 	NoSpaceError  = store.NoSpaceError  // says how much space is missing
 )
 
+// What Commit does when a page that the transaction saw has changed (WithOnStale).
 const (
-	AllowStale         = store.AllowStale
-	Chunk              = store.Chunk
-	FailStale          = store.FailStale
-	HoldStale          = store.HoldStale
-	HumanVerified      = store.HumanVerified
-	KindAuto           = store.KindAuto
-	KindChunk          = store.KindChunk
-	KindFact           = store.KindFact
-	KindMessage        = store.KindMessage
-	KindScratch        = store.KindScratch
-	KindSummary        = store.KindSummary
-	KindSystem         = store.KindSystem
-	KindTool           = store.KindTool
-	MaxID              = store.MaxID
-	MaxLineage         = store.MaxLineage
-	MaxMeta            = store.MaxMeta
-	MaxNote            = store.MaxNote
-	MaxPageTokens      = store.MaxPageTokens
-	MaxParts           = store.MaxParts
-	MaxScope           = store.MaxScope
-	MaxScopeDepth      = store.MaxScopeDepth
-	MaxSource          = store.MaxSource
-	MaxTags            = store.MaxTags
-	MaxText            = store.MaxText
-	MaxToolBytes       = store.MaxToolBytes
-	MaxToolCalls       = store.MaxToolCalls
-	MaxTxnBytes        = store.MaxTxnBytes
-	MaxTxnWrites       = store.MaxTxnWrites
-	PageTokens         = store.PageTokens
-	PriorityAuto       = store.PriorityAuto
-	PriorityCritical   = store.PriorityCritical
-	PriorityHigh       = store.PriorityHigh
-	PriorityLow        = store.PriorityLow
-	PriorityMedium     = store.PriorityMedium
-	ReasonStaleContext = store.ReasonStaleContext
-	Scratch            = store.Scratch
-	Tool               = store.Tool
-	Validated          = store.Validated
+	HoldStale  OnStale = store.HoldStale
+	FailStale  OnStale = store.FailStale
+	AllowStale OnStale = store.AllowStale
+)
+
+// The kinds of artefacts. KindAuto is chosen by role and source.
+const (
+	KindAuto    Kind = store.KindAuto
+	KindSystem  Kind = store.KindSystem
+	KindFact    Kind = store.KindFact
+	KindMessage Kind = store.KindMessage
+	KindChunk   Kind = store.KindChunk
+	KindTool    Kind = store.KindTool
+	KindSummary Kind = store.KindSummary
+	KindScratch Kind = store.KindScratch
+)
+
+// The order of trust, highest first.
+const (
+	HumanVerified Provenance = store.HumanVerified
+	Chunk         Provenance = store.Chunk
+	Validated     Provenance = store.Validated
+	Tool          Provenance = store.Tool
+	Scratch       Provenance = store.Scratch
+)
+
+// What the watcher protects, in ascending order. PriorityAuto takes that of the role or kind.
+const (
+	PriorityAuto     Priority = store.PriorityAuto
+	PriorityLow      Priority = store.PriorityLow
+	PriorityMedium   Priority = store.PriorityMedium
+	PriorityHigh     Priority = store.PriorityHigh
+	PriorityCritical Priority = store.PriorityCritical
+)
+
+// Limits of an artefact, a scope and a transaction: bytes for ids, texts, sources, notes and metadata, counts for the rest.
+const (
+	MaxID         = store.MaxID
+	MaxLineage    = store.MaxLineage
+	MaxMeta       = store.MaxMeta
+	MaxNote       = store.MaxNote
+	MaxPageTokens = store.MaxPageTokens
+	MaxParts      = store.MaxParts
+	MaxScope      = store.MaxScope
+	MaxScopeDepth = store.MaxScopeDepth
+	MaxSource     = store.MaxSource
+	MaxTags       = store.MaxTags
+	MaxText       = store.MaxText
+	MaxToolBytes  = store.MaxToolBytes
+	MaxToolCalls  = store.MaxToolCalls
+	MaxTxnBytes   = store.MaxTxnBytes
+	MaxTxnWrites  = store.MaxTxnWrites
+	// MaxDirective bounds a user input that changes directives, in bytes. Input that passes through is not bounded.
+	MaxDirective = journal.MaxInput
+	// MaxProbeAhead bounds the number of sourced artefacts in the visible scopes for which files are looked at before a
+	// question. Above it only the sources of winners are checked; Scope.Refresh and Options.RefreshEvery cover the others.
+	MaxProbeAhead = freshness.MaxListed
+	PageTokens    = store.PageTokens
 )
 
 // FormatVersion is the version of the file format that this program writes.
 const FormatVersion = filestore.FormatVersion
 
+// The errors, to be matched with errors.Is; package store says when each is returned. ErrHeadroom is matched by the
+// *session.HeadroomError of a commit that would overfill a window, ErrReplay by a past assembly that cannot be rendered to
+// the same bytes.
 var (
 	ErrBudget         = store.ErrBudget
 	ErrClosed         = store.ErrClosed
@@ -80,6 +108,7 @@ var (
 	ErrFileRoot       = store.ErrFileRoot
 	ErrGated          = store.ErrGated
 	ErrGone           = store.ErrGone
+	ErrHeadroom       = session.ErrHeadroom
 	ErrHeld           = store.ErrHeld
 	ErrInvalid        = store.ErrInvalid
 	ErrLocked         = store.ErrLocked
@@ -92,6 +121,7 @@ var (
 	ErrOutcomeUnknown = store.ErrOutcomeUnknown
 	ErrProvenance     = store.ErrProvenance
 	ErrReadOnly       = store.ErrReadOnly
+	ErrReplay         = shown.ErrReplay
 	ErrReviewed       = store.ErrReviewed
 	ErrSelfCertified  = store.ErrSelfCertified
 	ErrStaleContext   = store.ErrStaleContext

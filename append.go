@@ -17,50 +17,68 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// How turns come in. All of it happens in one transaction and under the lock of the session:
+//
+//	checked (artefact, repeats, Pair) ─▶ put and row made ─▶ Bring: staged in memory ─▶ admit ─▶ commit ─▶ refs
+//	    │                                                        │                        │        │
+//	    └ refused: nothing changed                               └──── takeBack ◀─────────┘        └ failed: Discard
+//
+//	admit:  fits ─▶ let in whole
+//	        does not fit ─▶ older turns are compacted (Relieve, MakeRoom) ─▶ a large turn that nothing protects: a stub
+//
+// Invariants: a turn is never rewritten; the same turn under the same id repeats it, another one is refused. A tool
+// turn answers a call that nothing has answered. A staged turn has no page number before the commit, and leaves memory
+// again on every way out that does not commit (takeBack), so a refused append costs no second reading of the session.
+// Try takes the same path and stops before the commit, so it cannot answer differently.
+
 // Turn is one message of a conversation.
 type Turn struct {
-	// ID is unique in the scope; "": block-SESSION-NUMBER, and a count behind it where that is taken. Appending the same turn again under its ID repeats it.
+	// ID is unique in the scope; "": block-SESSION-NUMBER, followed by a count if that is taken. Appending the same
+	// turn again under its ID repeats it.
 	ID         string
 	Role       string // user, assistant or tool
 	Name       string
 	Text       string
 	Parts      []Part // instead of Text
 	ToolCalls  []ToolCall
-	ToolCallID string    // of a tool turn: the call it is the result of
+	ToolCallID string    // of a tool turn: the call that it answers
 	At         time.Time // zero: now
-	// Priority and Relevance are for the watcher; PriorityAuto: user high, assistant medium, tool low.
+	// Priority and Relevance are for the watcher. PriorityAuto: user high, assistant medium, tool low.
 	Priority  Priority
 	Relevance *float64
 	ExpiresAt time.Time
 	Tags      []string
 	Meta      map[string]string
-	// Trace names the assembly that an assistant turn was written from. It makes what the assembly served count as
-	// read when the session is handed over. The turns of one Append name one assembly at most. An *InvalidError that
-	// matches ErrNotFound where the session's own scope has recorded no assembly, and no other read, under it.
+	// Trace names the assembly from which an assistant turn was written. A handoff then counts what that assembly
+	// served as read. All turns of one Append must name the same assembly, or none. An *InvalidError that matches
+	// ErrNotFound if the session's own scope recorded no read under it.
 	Trace string
-	// Signals are facts the host knows of the turn; they tell the watcher what is of little value. Digest and
-	// ExpiresAt are the database's own.
+	// Signals are facts that the host knows of the turn. They tell the watcher which turns are of little value. The
+	// database sets Digest and ExpiresAt itself.
 	Signals session.Signals
 }
 
-// Append adds turns at the end, in one transaction vouched for by the host, and gives their references. A tool turn
-// must answer a call that an earlier turn made and nothing has answered. A call that no provider takes is an
-// *InvalidError: its function name is empty, or longer than 128 bytes, or not of letters, digits and _-.: for one. What one
-// of them takes is kept, and refused when a request is written for another: only Anthropic takes a name longer than 64
-// bytes, only Gemini one with . or :, which takes none that begins with a digit or -; OpenAI takes no id longer than 64
-// bytes, Anthropic none that was used before. Where SetWindow was called the window is held
-// below its limit: older turns are compacted in the same transaction. The newest turn goes in; pins and other protections give way
-// to it where they leave no room, the oldest first, and pins come back with the first append that leaves room for them. A
-// user turn that alone is larger than the usable window gives a *HeadroomError of package session, matching ErrHeadroom,
-// which names it, and nothing is added; of an assistant or a tool turn as large a stub goes in. With Config.UserCap
-// protections do not give way, and the error also tells that they alone are too much.
+// Append adds turns at the end, in one transaction that the host vouches for, and returns their references.
+//
+// A tool turn must answer a call that an earlier turn made and nothing has answered. A call that no provider accepts is
+// an *InvalidError: its function name is empty, longer than 128 bytes, or has characters other than letters, digits and
+// _-.: in it. A call that only some providers accept is kept, and refused when a request is rendered for another one:
+// only Anthropic accepts names longer than 64 bytes; only Gemini accepts . and :, but no name that begins with a digit
+// or -; OpenAI accepts no id longer than 64 bytes; Anthropic accepts no id twice.
+//
+// If SetWindow was called, the window stays below its limit: older turns are compacted in the same transaction. The
+// newest turn goes in. Pins and other protections give way to it where they leave no room, the oldest first, and pins
+// come back with the first append that leaves room for them. A user turn that alone exceeds the usable window is
+// refused with a *session.HeadroomError that names it and matches ErrHeadroom, and nothing is added. An assistant or
+// tool turn of that size goes in as a stub. With Config.UserCap protections do not give way, and the error also says
+// when they alone are too large.
 func (c *Session) Append(ctx context.Context, turns ...Turn) ([]Ref, error) {
 	conv, err := c.hostConversation("Append")
 	if err != nil {
 		return nil, err
 	}
 	var refs []Ref
-	err = conv.Exclusively(ctx, func() error { // again, too, when somebody put a page under the id of a turn meanwhile
+	err = conv.Exclusively(ctx, func() error { // runs again also when somebody put a page under the id of a turn
 		a := c.s.appending(conv, "append")
 		refs, err = a.run(ctx, turns)
 		return err
@@ -71,8 +89,8 @@ func (c *Session) Append(ctx context.Context, turns ...Turn) ([]Ref, error) {
 	return refs, err
 }
 
-// Try says what Append would do and writes nothing: its errors, and the pass it would make room with, Items 0 when there
-// is room.
+// Try returns what Append would do and writes nothing: its errors, and the pass by which it would make room. Items is 0
+// when there is room.
 func (c *Session) Try(ctx context.Context, turns ...Turn) (session.PassInfo, error) {
 	conv, err := c.hostConversation("Try")
 	if err != nil {
@@ -91,7 +109,7 @@ func (c *Session) Try(ctx context.Context, turns ...Turn) (session.PassInfo, err
 	return info, err
 }
 
-// appending is one Append under way.
+// appending is one Append in flight. It belongs to the holder of the session's lock.
 type appending struct {
 	*talk.Incoming
 	c    *live.Conversation
@@ -107,7 +125,7 @@ func (s *Scope) appending(c *live.Conversation, action string) *appending {
 	return &appending{Incoming: c.Incoming(), c: c, s: s, action: action}
 }
 
-// takeBack takes out of memory what no commit will bring.
+// takeBack removes the staged turns from memory.
 func (a *appending) takeBack() {
 	if !a.TakeBack() {
 		a.c.Discard()
@@ -148,7 +166,7 @@ func (a *appending) run(ctx context.Context, turns []Turn) (refs []Ref, err erro
 	return a.refs, nil
 }
 
-// trace is the trace of a turn in the spelling of the manifest.
+// trace returns the trace of a turn in the spelling of the manifest.
 func (t *Turn) trace() (string, error) {
 	if t.Trace == "" {
 		return "", nil
@@ -160,8 +178,8 @@ func (t *Turn) trace() (string, error) {
 	return id.String(), nil
 }
 
-// recorded refuses a trace under which the scope has read nothing: the audit would name a context that nobody was given.
-// What other scopes have recorded is not told.
+// recorded refuses a trace under which the scope has read nothing: the audit would name a context that nobody was
+// given. It does not reveal what other scopes recorded.
 func (s *Scope) recorded(ctx context.Context, trace string) error {
 	if trace == "" {
 		return nil
@@ -196,19 +214,19 @@ func (a *appending) turn(ctx context.Context, i int, t *Turn) error {
 	if err := a.tx.add(ctx, put); err != nil {
 		return err
 	}
-	set(&a.tx.expect, put.Artefact.ID, 0) // a page that is put under this id before the commit is not rewritten
+	set(&a.tx.expect, put.Artefact.ID, 0) // a page that somebody puts under this id before the commit is not overwritten
 	b := a.c.FreshBlock(&put)
 	b.Row.Signals = talk.SignalsOf(&t.Signals)
 	a.Bring(i, b)
 	return nil
 }
 
-// speaks says whether there are words in a turn.
+// speaks reports whether a turn has words.
 func (t *Turn) speaks() bool {
 	return t.Text != "" || slices.ContainsFunc(t.Parts, func(p Part) bool { return p.Type == "text" && p.Text != "" })
 }
 
-// artefact is the page a turn becomes.
+// artefact makes the page of a turn.
 func (a *appending) artefact(t *Turn) (Artefact, error) {
 	defaults := map[string]Priority{"user": PriorityHigh, "assistant": PriorityMedium, "tool": PriorityLow}
 	priority, known := defaults[t.Role]
@@ -243,8 +261,7 @@ func (a *appending) artefact(t *Turn) (Artefact, error) {
 	}, nil
 }
 
-// freeID names a turn by its number. Where a host gave that name to something else a count follows it: what is there would
-// be rewritten.
+// freeID names a turn by its number, followed by a count if the host uses that name for something else.
 func (a *appending) freeID(seq int64) string {
 	name := "block-" + a.c.ID + "-" + strconv.FormatInt(seq, 10)
 	id := name
@@ -254,16 +271,16 @@ func (a *appending) freeID(seq int64) string {
 	return id
 }
 
-// brings says whether a turn on its way in has the id.
+// brings reports whether one of the turns being appended has the id.
 func (a *appending) brings(id string) bool { return a.tx.writes[id] != nil }
 
-// elsewhere says whether an artefact of the scope that is not in the session has the id.
+// elsewhere reports whether an artefact of the scope that is not in the session has the id.
 func (a *appending) elsewhere(id string) bool {
 	l, err := a.s.db.store.Resolve(context.Background(), a.s.chain[:1], Ref{ID: id})
 	return err == nil && !l.Deleted
 }
 
-// checkCalls refuses calls that no result could name, and those that no provider takes.
+// checkCalls refuses calls that no result could name, and calls that no provider accepts.
 func checkCalls(calls []ToolCall) error {
 	for i, c := range calls {
 		if c.ID == "" || slices.ContainsFunc(calls[:i], func(o ToolCall) bool { return o.ID == c.ID }) {
@@ -305,8 +322,8 @@ func (a *appending) repeats(art *Artefact, t *Turn) (Ref, bool, error) {
 	return Ref{Scope: a.s.name, ID: b.ID, Version: b.Version}, true, nil
 }
 
-// admit holds the window below its limit while turns come in: turns that fit are let in whole, those for which room can be
-// made after a compaction, and a large one that nobody protects as a stub.
+// admit keeps the window below its limit while turns come in. It lets in whole the turns that fit and those for which a
+// compaction makes room, and takes a large unprotected turn as a stub.
 func (a *appending) admit(ctx context.Context, leaf *manifest.Record) error {
 	if fits, err := a.Fits(); fits || err != nil {
 		return err

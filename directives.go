@@ -13,44 +13,50 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// The rows and the page that directives are stored in, and the steps over them, are those of internal/journal. Here is
-// who may step, and when: one step at a time in this process, each judged on the states it read, and made again when
-// another process stepped in between.
+// Who may step the directives of a scope, and when. Package directive has the rules, internal/journal the rows and the
+// page.
+//
+//	Step ─▶ steps (one step at a time in this process) ─▶ Load: states of the scope and its ancestors
+//	                                                        │
+//	                 commit: versions, state row, page ◀── decide
+//	                   │ refused: another process stepped in between ─▶ Load again (staterows.Retry)
+//	                   └ done: a version for each change, one leaf
+//
+// Invariant: a step is judged on the states that it read, of ancestors too, and its commit expects all of those rows
+// unchanged. So no step of any process is lost or judged on an old state; the lock only spares work. One lock serves
+// all scopes, because a step reads its ancestors; steps come at the pace of people typing.
 
-// MaxDirective bounds an input that changes something, in bytes. What passes through is not bounded.
-const MaxDirective = journal.MaxInput
-
-// Directives is what the user of a scope has decided: one premise and policies, see package directive. They change by
-// Step, Apply, Restore and Import, and by nothing else: no page, no model output, no assembly. They are vouched for by
-// the host and so never gated. Every change is durable when the call returns, a version of its own, and in the manifest,
-// without its content. Calls from many goroutines are carried out one after the other, over all scopes of the database.
+// Directives are what the user of a scope has decided: one premise and policies, see package directive. Only Step,
+// Apply, Restore and Import change them; no page, model output or assembly does. The host vouches for them, so they
+// pass no gate. A change is durable when the call returns, makes a version of its own, and is in the manifest without
+// its content. Concurrent calls run one after the other, over all scopes of the database.
 //
 // The host's loop, for each message of the user and for nothing else:
 //
 //	decision, err := scope.Directives().Step(ctx, input)
 //	switch decision.Kind {
-//	case directive.Clarify:     // show decision.Prompt; the model is not called
-//	case directive.Update:      // say that it is kept
+//	case directive.Clarify:     // show decision.Prompt; do not call the model
+//	case directive.Update:      // confirm that it is kept
 //	case directive.Passthrough: // Assemble for the input, call the model
 //	}
 //
-// Assemble needs nothing more: each context has the state of the scope and of its ancestors, as class system.
+// Assemble needs nothing more: each context contains the state of the scope and of its ancestors, as class system.
 type Directives struct{ s *Scope }
 
-// Directives gives access to what the user of the scope has decided.
+// Directives returns access to what the user of the scope has decided.
 func (s *Scope) Directives() *Directives { return &Directives{s} }
 
-// DirectiveState is what holds in a scope.
+// DirectiveState is the current state of a scope's directives.
 type DirectiveState struct {
-	Own       directive.Session   // the scope's own state, and the question that is open, if one is
+	Own       directive.Session   // the scope's own state, and the open question, if there is one
 	Effective directive.Effective // the own state joined with the ancestors'
 	Version   uint64              // of Own: 0 before the first change, then rising by one
 }
 
-// DirectiveEntry is one version of a scope's directives: how it came about, and what it is.
+// DirectiveEntry is one version of a scope's directives: its state and how it came about.
 type DirectiveEntry = directive.Entry
 
-// State gives what holds now. It serves no page, so it leaves no manifest.
+// State returns the current state. It serves no page, so it leaves no manifest.
 func (d *Directives) State(ctx context.Context) (out DirectiveState, err error) {
 	err = d.exclusively(ctx, func(c *journal.Chain) error {
 		own := directive.Scoped{Scope: d.s.name, State: c.Own.After.State}
@@ -60,12 +66,12 @@ func (d *Directives) State(ctx context.Context) (out DirectiveState, err error) 
 	return out, err
 }
 
-// Step judges one input of the user on what holds in the scope, its ancestors included, and keeps the outcome: what an
-// ancestor prohibits cannot be used here, and what it has set cannot be removed; the decision names the ancestor. An
-// input that changes nothing writes nothing.
+// Step judges one input of the user and keeps the outcome. The judgement includes the ancestors: what an ancestor
+// prohibits cannot be used here, what it has set cannot be removed, and the decision names the ancestor. An input that
+// changes nothing writes nothing.
 //
-// Errors: ErrInvalid when an input that changes something is not UTF-8 or above MaxDirective, ErrReadOnly, and those of
-// a commit. The context ends waiting for other steps, not a commit that has started.
+// Errors: ErrInvalid when an input that changes something is not UTF-8 or longer than MaxDirective, ErrReadOnly, and
+// those of a commit. The end of ctx ends the wait for other steps, not a commit that has started.
 func (d *Directives) Step(ctx context.Context, input string, opts ...directive.Option) (out directive.Decision, err error) {
 	if err := d.s.hostOnly("Directives.Step"); err != nil {
 		return directive.Decision{}, err
@@ -83,7 +89,7 @@ func (d *Directives) Step(ctx context.Context, input string, opts ...directive.O
 	return out, nil
 }
 
-// Preview tells what Step would answer. It changes nothing, the open question included.
+// Preview returns what Step would answer. It changes nothing, not even the open question.
 func (d *Directives) Preview(ctx context.Context, input string, opts ...directive.Option) (out directive.Trial, err error) {
 	err = d.exclusively(ctx, func(c *journal.Chain) (err error) {
 		out, err = c.Preview(input, opts)
@@ -95,8 +101,9 @@ func (d *Directives) Preview(ctx context.Context, input string, opts ...directiv
 	return out, nil
 }
 
-// Apply steps the user's messages of a transcript. The first clarify of any sort ends it: changes made before it stay,
-// a question it opened stays open. All of it is one commit, with a version for each message that changed something.
+// Apply steps through the user's messages of a transcript. It stops at the first clarification: earlier changes stay,
+// and a question that it opened stays open. All changes are one commit, with a version for each message that changed
+// something.
 func (d *Directives) Apply(ctx context.Context, messages []directive.Message, opts ...directive.Option) (out directive.Outcome, err error) {
 	if err := d.s.hostOnly("Directives.Apply"); err != nil {
 		return directive.Outcome{}, err
@@ -113,8 +120,8 @@ func (d *Directives) Apply(ctx context.Context, messages []directive.Message, op
 	return out, nil
 }
 
-// Restore makes a new version that equals an old one, its open question included; version 0 is the empty state. It is
-// not judged: where an ancestor prohibits by now what the old version uses, the prohibition holds. ErrNotFound when the
+// Restore makes a new version that equals an old one, its open question included; version 0 is the empty state. Restore
+// does not judge: if an ancestor now prohibits what the old version uses, the prohibition wins. ErrNotFound when the
 // scope has no such version.
 func (d *Directives) Restore(ctx context.Context, version uint64) error {
 	if err := d.s.hostOnly("Directives.Restore"); err != nil {
@@ -134,8 +141,8 @@ func (d *Directives) Restore(ctx context.Context, version uint64) error {
 	})
 }
 
-// Import replaces the session of the scope by one from elsewhere, as directive.ImportJSON or ImportCheckpoint gives it.
-// Like Restore it is not judged. ErrInvalid for a session no directive checkpoint can carry.
+// Import replaces the session of the scope by one from elsewhere, as directive.ImportJSON or ImportCheckpoint returns
+// it. Like Restore it does not judge. ErrInvalid for a session that no directive checkpoint can hold.
 func (d *Directives) Import(ctx context.Context, session directive.Session) error {
 	if err := d.s.hostOnly("Directives.Import"); err != nil {
 		return err
@@ -150,8 +157,8 @@ func (d *Directives) Import(ctx context.Context, session directive.Session) erro
 	})
 }
 
-// History lists the versions of the scope's own directives, newest first: after cursor, up to limit (0: 100). It gives
-// the cursor of the next page, empty at the end. Versions that gc dropped are not listed.
+// History lists the versions of the scope's own directives, newest first: those after cursor, at most limit (0: 100).
+// It returns the cursor of the next part, empty at the end.
 func (d *Directives) History(ctx context.Context, cursor string, limit int) (list []DirectiveEntry, next string, err error) {
 	if d.s.err != nil {
 		return nil, "", d.s.err
@@ -191,9 +198,8 @@ func (d *Directives) entry(ctx context.Context, version uint64) (DirectiveEntry,
 	return d.s.db.journal().At(ctx, d.s.name, version)
 }
 
-// exclusively runs fn on the state of the scope while no other step of this process is under way, and again when one of
-// another process came between. One lock for all scopes, because a step is judged on the ancestors' states too; steps
-// come at the pace of people typing. The lock spares work: it is the preconditions of commit that lose no step.
+// exclusively runs fn on the state of the scope while no other step of this process runs, and runs it again when a step
+// of another process came in between.
 func (d *Directives) exclusively(ctx context.Context, fn func(c *journal.Chain) error) error {
 	if d.s.err != nil {
 		return d.s.err
@@ -246,7 +252,7 @@ func (d *Directives) commit(ctx context.Context, c *journal.Chain) error {
 	case changed:
 		b.Deletes = []string{DirectivesID}
 	}
-	// Once begun it is seen through: a second step must not be judged while the outcome of this one is open.
+	// The end of ctx does not end a commit: no second step may be judged while the outcome of this one is open.
 	_, err = s.db.store.Commit(context.WithoutCancel(ctx), b)
 	return err
 }
@@ -264,7 +270,8 @@ func (db *DB) checkDirectives(ctx context.Context) ([]store.Problem, error) {
 	return db.journal().Check(ctx)
 }
 
-// overrule lets the pages of directives in an assembly show what holds of them beside each other.
+// overrule resolves the directives of several scopes in one assembly: each page shows only what holds beside the
+// others.
 func (a *assembling) overrule() {
 	var pages []*item
 	var texts []string

@@ -15,20 +15,17 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Directory is a directory whose text files a scope has as artefacts. Once recorded, Scope.Refresh sees its new, changed
-// and vanished files.
+// Directory is a directory whose text files are artefacts of a scope. Scope.Refresh finds new, changed and vanished
+// files of recorded directories.
 type Directory struct {
 	Dir    string `json:"dir"`    // absolute; a relative path is taken from the working directory
-	Prefix string `json:"prefix"` // stands before each id; the rest is the path below Dir, with slashes
-	// MaxSize is the size of the largest file that is taken, bytes; 0: DefaultMaxFile.
+	Prefix string `json:"prefix"` // beginning of each id; the rest is the path below Dir, with slashes
+	// MaxSize is the largest size of a file that is taken, in bytes; 0: DefaultMaxFile.
 	MaxSize int64 `json:"max_size"`
 }
 
-// DefaultMaxFile is the size above which a file of a recorded directory is not taken, bytes.
-const DefaultMaxFile = 1 << 20
-
-// AddDirectory records a directory for the scope. It imports nothing: the next Refresh does. The directory must also be
-// allowed to be read (Options.FileRoots, DB.AddFileRoot). Recording it again changes MaxSize.
+// AddDirectory records a directory for the scope. It imports nothing; the next Refresh does. The directory must also be
+// allowed (Options.FileRoots, DB.AddFileRoot). Recording it again changes MaxSize.
 func (s *Scope) AddDirectory(ctx context.Context, d Directory) error {
 	if err := s.hostOnly("AddDirectory"); err != nil {
 		return err
@@ -44,7 +41,8 @@ func (s *Scope) AddDirectory(ctx context.Context, d Directory) error {
 	return s.setDirectory(ctx, d, row, "directory recorded")
 }
 
-// RemoveDirectory forgets a recorded directory. What was imported from it stays.
+// RemoveDirectory removes a recorded directory. Artefacts that were imported from it stay. ErrNotFound when it is not
+// recorded.
 func (s *Scope) RemoveDirectory(ctx context.Context, d Directory) error {
 	if err := s.hostOnly("RemoveDirectory"); err != nil {
 		return err
@@ -107,7 +105,8 @@ func (d Directory) normalised() (Directory, error) {
 	return d, checkReserved("prefix", d.Prefix)
 }
 
-// Directories lists the directories recorded for the scope, by prefix and path.
+// Directories lists the directories recorded for the scope, by prefix and path. AllDirectories is the same as a
+// sequence.
 func (s *Scope) Directories(ctx context.Context) (out []Directory, err error) {
 	if s.err != nil {
 		return nil, s.err
@@ -134,10 +133,10 @@ func (s *Scope) directoryOf(row store.StateRow) (Directory, error) {
 
 func (d Directory) row() folder.Recorded { return folder.Recorded(d) }
 
-// id is that of a file by its path below the directory.
+// id is the id of a file, from its path below the directory.
 func (d Directory) id(rel string) string { return d.Prefix + rel }
 
-// rel is the path below the directory of an artefact that was taken from it.
+// rel is the path below the directory of an artefact that was imported from it.
 func (d Directory) rel(id, source string) (string, bool) {
 	path, ok := strings.CutPrefix(source, "file:")
 	if !ok {

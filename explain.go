@@ -11,10 +11,10 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
-// What a past assembly was, from its leaf alone: the same bytes once more, why a page is in it, how two differ.
-
-// ErrReplay means that a past assembly cannot be rendered again to the same bytes; the error says why.
-var ErrReplay = shown.ErrReplay
+// What a past assembly was, from its leaf alone: the same bytes once more (Replay), why a page is in it (Why), how two
+// of them differ (Diff). A leaf names immutable page versions and the parameters of the assembly, so nothing that
+// changed since changes the answers. What gc dropped is missing from a replay, which then says so; Why answers from the
+// leaf.
 
 // assemblyLeaf finds the leaf of an assembly by its trace.
 func (db *DB) assemblyLeaf(ctx context.Context, trace string) (*manifest.Record, error) {
@@ -30,18 +30,18 @@ func (db *DB) assemblyLeaf(ctx context.Context, trace string) (*manifest.Record,
 	return nil, fmt.Errorf("%w: no assembly with trace %q in the manifest", ErrNotFound, trace)
 }
 
-// Replay is a past assembly, rendered again from its manifest and the immutable page versions it names.
+// Replay is a past assembly, rendered again from its manifest and the immutable page versions that the manifest names.
 type Replay struct {
 	Trace string `json:"trace"`
 	Text  string `json:"text"`
-	// Same: the bytes have the digest that was recorded.
+	// Same: the digest of the bytes equals the recorded one.
 	Same bool `json:"same"`
-	// Missing names pages that gc took, and why the replay cannot be whole.
+	// Missing names pages that gc dropped; without them the replay is not whole.
 	Missing []string `json:"missing,omitempty"`
 }
 
-// Replay renders a past assembly again, asking nobody: no source, no counter. The error matches ErrReplay when the
-// bytes differ from what was recorded, ErrGone when gc took a page.
+// Replay renders a past assembly again. It calls no source and no counter. The error matches ErrReplay when the bytes
+// differ from what was recorded, ErrGone when gc dropped a page.
 func (db *DB) Replay(ctx context.Context, trace string) (*Replay, error) {
 	leaf, err := db.assemblyLeaf(ctx, trace)
 	if err != nil {
@@ -53,22 +53,22 @@ func (db *DB) Replay(ctx context.Context, trace string) (*Replay, error) {
 	return out, err
 }
 
-// Why says why a page is in a past assembly, or is not.
+// Why says why a page is, or is not, in a past assembly.
 type Why struct {
 	Trace string `json:"trace"`
 	Ref   Ref    `json:"ref"`
 	In    bool   `json:"in"`
-	// Question is what was asked. QuestionGone: something was, and the text was erased or not kept.
+	// Question is the text of the question. QuestionGone: there was a question, and its text was erased or not kept.
 	Question     string         `json:"question,omitempty"`
 	QuestionGone bool           `json:"question_gone,omitempty"`
 	Page         *manifest.Page `json:"page,omitempty"`
-	// Twin is the page that was chosen and says the same as this one, which was left out for it.
+	// Twin is the chosen page that says the same, if this page was left out for it.
 	Twin string `json:"twin,omitempty"`
 	// Steps tells it in plain words, in the order of the stages.
 	Steps []string `json:"steps"`
 }
 
-// Why explains the place of an artefact or a page in a past assembly, also of one that was never a candidate.
+// Why explains the place of an artefact or a page in a past assembly, even if it was never a candidate.
 func (db *DB) Why(ctx context.Context, trace string, ref Ref) (*Why, error) {
 	leaf, err := db.assemblyLeaf(ctx, trace)
 	if err != nil {
@@ -108,7 +108,7 @@ func (db *DB) Diff(ctx context.Context, a, b string) (manifest.Difference, error
 	return manifest.Diff(la, lb), nil
 }
 
-// asked is the question of a leaf; empty: it was erased or not kept.
+// asked returns the question of a leaf; "": it was erased or not kept.
 func (db *DB) asked(ctx context.Context, leaf *manifest.Record) (string, error) {
 	text, err := db.Manifests().Question(ctx, leaf)
 	if errors.Is(err, manifest.ErrNoQuestion) {
@@ -117,5 +117,5 @@ func (db *DB) asked(ctx context.Context, leaf *manifest.Record) (string, error) 
 	return text, err
 }
 
-// RefOf names a page number for people: its reference, also where gc took it, or the bare number.
+// RefOf returns the reference of a page number for people, even if gc dropped the page; failing that, the bare number.
 func (db *DB) RefOf(ctx context.Context, num uint64) string { return explain.RefOf(ctx, db.store, num) }

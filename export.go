@@ -10,9 +10,9 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Recall reads in full what an assembly showed as a stub, a range or a summary, or left out: eviction from a window is
-// a view, and nothing is lost by it. It is GetRef under its own name in the manifest; sources of current versions are
-// checked as in Get.
+// Recall reads in full what an assembly showed as a stub, a range or a summary, or left out: a context is a view, and
+// evicting a page from it loses nothing. Recall is GetRef under its own name in the manifest, except that it checks the
+// sources of current versions as Get does.
 func (s *Scope) Recall(ctx context.Context, ref Ref, opts ...ReadOption) (*Version, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -28,8 +28,8 @@ func (s *Scope) Recall(ctx context.Context, ref Ref, opts ...ReadOption) (*Versi
 // exportBatch is how many artefacts one leaf of an export names.
 const exportBatch = 500
 
-// Export writes the scope's own live artefacts as JSON, one a line, by id. Each batch is in the manifest before it is
-// written out. Expired artefacts are not exported; sources are not probed. It returns how many were written.
+// Export writes the scope's own live artefacts as JSON, one per line, by id. Each batch is in the manifest before it is
+// written out. Export skips expired artefacts and probes no sources. It returns how many artefacts it wrote.
 func (s *Scope) Export(ctx context.Context, w io.Writer) (n int, err error) {
 	if s.err != nil {
 		return 0, s.err

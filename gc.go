@@ -9,63 +9,59 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// DefaultKeepFor is how long a version stays after it was replaced or deleted, unless GCOptions say otherwise.
-const DefaultKeepFor = 30 * 24 * time.Hour
-
-// GCOptions say what gc may drop. The zero value drops what was replaced or deleted 30 days ago and nobody names.
+// GCOptions say what gc may drop. The zero value drops versions that were replaced or deleted more than 30 days ago and
+// that nothing names.
 type GCOptions struct {
-	// KeepVersions is how many of the newest versions of an artefact stay whatever their age, also of one that was deleted.
-	// The newest of a live artefact stays in any case.
+	// KeepVersions keeps at least this many of the newest versions of each artefact, whatever their age, even of
+	// deleted artefacts. The newest version of a live artefact always stays.
 	KeepVersions int
-	// KeepFor is how long a version stays after it was replaced, deleted or, with Expired, expired; 0: DefaultKeepFor,
-	// negative: not at all.
+	// KeepFor is how long a version stays after it was replaced or deleted or, with Expired, after it expired; 0:
+	// DefaultKeepFor, negative: no time.
 	KeepFor time.Duration
-	// KeepRecords is how many dropped versions of an artefact stay known one by one: listed by history, each with its digest.
-	// Of older ones only the number is known: reading one is ErrGone as well. 0: DefaultKeepRecords, negative: one.
+	// KeepRecords is how many dropped versions of an artefact stay known one by one: History lists them, each with its
+	// digest. Of older ones only the number is known. Reading a dropped version is ErrGone in both cases. 0:
+	// DefaultKeepRecords, negative: one.
 	KeepRecords int
-	// KeepNames is how many artefacts stay known after they were deleted and all their versions dropped, the newest of them.
-	// The others are forgotten: reading one is ErrNotFound, and an artefact put under its id begins with version 1. The
-	// manifest still names it. 0: DefaultKeepNames, negative: none.
+	// KeepNames is how many artefacts, the newest first, stay known after they were deleted and all their versions
+	// dropped. The others are forgotten: reading one is ErrNotFound, and an artefact put under its id begins with
+	// version 1. The manifest still names it. 0: DefaultKeepNames, negative: none.
 	KeepNames int
-	// Expired also takes artefacts whose expiry has passed for as long: they are deleted, then dropped. Without it they stay.
+	// Expired also takes artefacts that expired longer than KeepFor ago: gc deletes them, then drops them. Without it
+	// they stay.
 	Expired bool
-	// Scope is the one scope that is looked at; "": all.
+	// Scope restricts gc to one scope; "": all.
 	Scope string
 	// DryRun makes the same report and changes nothing.
 	DryRun bool
-	// By says in the manifest who asked; "": operator.
+	// By is recorded in the manifest as who asked; "": operator.
 	By string
 	// Progress, if not nil, is called from the calling goroutine.
 	Progress func(what string, done, total uint64)
 }
 
-// Why versions go.
-const ()
-
-// Why versions that have ended stay.
-const ()
-
-// GC drops versions that nobody can name any more. It is the operator's: no scope can do it.
+// GC drops versions that nothing names any more. Only the operator can call it, no scope.
 //
-// What goes was replaced or deleted (or expired, when asked for) longer ago than KeepFor, is not among the KeepVersions
-// newest, and is not named: by a held batch, as the parent or the source of a live artefact, by the verdicts of a
-// session. What a transaction or an assembly in flight may read stays as well. Its texts and vectors go, and its words
-// find nothing any more, not even what came after. What is left is its name and number, when it stood, and the salted
-// digest that proves a copy of its text against the manifest: gc is not erase. Reading it, and replaying a context that
-// had it, is ErrGone with the trace of the run; history lists it, manifests stay, and Why answers from them.
+// A version is dropped if it was replaced or deleted (or expired, with Expired) longer ago than KeepFor, is not among
+// the KeepVersions newest, and is not named: by a held batch, as the parent or the source of a live artefact, or by the
+// verdicts of a session. Versions that a transaction or an assembly in flight may read stay too.
 //
-// A run over all scopes also drops what contexts older than KeepFor showed of drafts, batches that were held before
-// that and approved or rejected, what sessions kept of turns deleted before that, and records of passes and directives that
-// newer ones replaced before that, but for the newest 32 of a session or scope and what an undo may come back to. What
-// earlier runs left of dropped versions and deleted artefacts is bounded by KeepRecords and KeepNames. So the file stays as large as what is live and what KeepFor spares; the manifest alone grows.
+// Its texts and vectors go, and its words find nothing any more, not even the artefact that superseded it. Its name,
+// number, dates and salted digest stay; the digest proves a copy of its text against the manifest. So gc is not erase.
+// Reading the version, or replaying a context that had it, is ErrGone with the trace of the gc run. History lists it,
+// manifests stay, and Why answers from them.
 //
-// The work is done in commits of some hundred versions, each with its leaf in the manifest: an end of ctx, or a crash,
-// leaves whole ones of them, and another run does the rest; the report says how far this one came. Readers and writers
-// go on meanwhile. The file does not shrink: what is free in it is used again by what is written next.
+// A run over all scopes also drops, when older than KeepFor: drafts that contexts showed, held batches that were
+// approved or rejected, and the state of deleted turns. KeepRecords and KeepNames bound what earlier runs left. So the
+// file stays as large as the live content and what KeepFor protects; only the manifest grows.
 //
-// Errors: ErrReadOnly (but for a dry run), ErrInvalid, ErrCorrupt where damage hides what is named, and those of a commit.
+// GC works in commits of some hundred versions, each with its leaf in the manifest. If it crashes or is cancelled,
+// completed commits stay and the next run continues; the report says how far this one came. Readers and writers go on
+// meanwhile. The file does not shrink: later writes use the free space in it.
+//
+// Errors: ErrReadOnly (except for a dry run), ErrInvalid, ErrCorrupt when damage hides what is named, and those of a
+// commit.
 func (db *DB) GC(ctx context.Context, o GCOptions) (store.GCReport, error) {
-	if err := o.check(); err != nil {
+	if err := o.validate(); err != nil {
 		return store.GCReport{}, err
 	}
 	keep := o.KeepFor
@@ -83,14 +79,14 @@ func (db *DB) GC(ctx context.Context, o GCOptions) (store.GCReport, error) {
 		job.Kind = store.JobGCPlan
 	}
 	rep, err := db.store.Maintain(ctx, job, o.Progress)
-	db.table.dropEnded(ctx) // what was dropped is in no memory either
+	db.table.dropEnded(ctx) // dropped versions leave memory too
 	if rep.GC.Turns > 0 && !o.DryRun {
 		db.sessions.Swept()
 	}
 	return rep.GC, err
 }
 
-func (o *GCOptions) check() error {
+func (o *GCOptions) validate() error {
 	if o.KeepVersions < 0 {
 		return store.Invalid("GCOptions.KeepVersions", fmt.Sprint(o.KeepVersions), "zero or more")
 	}

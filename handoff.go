@@ -16,6 +16,18 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// A handoff carries a session to another agent as a packet. Nothing in it comes from a model:
+//
+//	verified sources   manifests say what the answers of the session read; the hashes are computed now
+//	decisions          the directives in force
+//	window             pinned and newest turns one by one, all others as ranges to recall
+//	the rest           what the host recorded (Record)
+//
+// The receiver trusts nothing of it: every page that Receive makes is scratch, marked as unverified, and visible in the
+// receiving session only. The brief comes after the packet, because the last page is the newest turn, which every
+// context shows whole. Sizes are bounded on both sides (session.MaxHandoff, MaxBrief, MaxReferences), so a long session
+// does not crowd out the receiver's context.
+
 const noteRowKey = "session/note/" // SCOPE \0 SESSION
 
 // Record replaces the notes of the session.
@@ -38,7 +50,7 @@ func (c *Session) Record(ctx context.Context, n session.Notes) error {
 	})
 }
 
-// Notes gives what was recorded last.
+// Notes returns the notes that were recorded last.
 func (c *Session) Notes(ctx context.Context) (n session.Notes, err error) {
 	conv, err := c.conversation()
 	if err != nil {
@@ -51,10 +63,11 @@ func (c *Session) Notes(ctx context.Context) (n session.Notes, err error) {
 	return n, json.Unmarshal(row.Value, &n)
 }
 
-// Contract gives the bytes to append to a contract file, with one write: the pass in force, and in the strict dialect
-// the session's notes and directives and the extra records of the caller. What notes and directives said before and say
-// no more is removed. have is what the file holds now. Nothing new gives no bytes in the strict dialect; the compatible
-// one repeats the pass, as the reference does. ErrNotFound when the compatible dialect has no pass to write.
+// Contract returns the bytes to append to a contract file, with one write. They describe the pass in force and, in the
+// strict dialect, the session's notes and directives and the caller's extra records. Records of earlier notes and
+// directives that no longer hold are removed. have is the current content of the file. When nothing is new the strict
+// dialect returns no bytes; the compatible one repeats the pass, as the reference does. ErrNotFound when the compatible
+// dialect has no pass to write.
 func (c *Session) Contract(ctx context.Context, d session.Dialect, have []byte, extra session.Records) ([]byte, error) {
 	p, err := c.InForce(ctx)
 	if err != nil && (d == session.CompatContract || !errors.Is(err, ErrNotFound)) {
@@ -89,10 +102,10 @@ func (c *Session) strict(ctx context.Context, p *session.StoredPass, have []byte
 	return append(out, more...), nil
 }
 
-// HandoffContract gives the bytes to append to a strict contract file, with one write, so that it says what a packet of
-// this session says: see session.Packet.Limn. have is what the file holds now; what packets and Contract wrote there of
-// this session and its directives, and the packet has no more, is removed. The packet that the file ends with gives no
-// bytes. The error is session.ErrContract for a file that breaks the dialect.
+// HandoffContract returns the bytes to append to a strict contract file, with one write, so that the file says what a
+// packet of this session says (session.Packet.Limn). have is the current content of the file. Records that packets and
+// Contract wrote there of this session and its directives, and that the packet no longer has, are removed. For the
+// packet that the file ends with it returns no bytes. session.ErrContract for a file that breaks the dialect.
 func (c *Session) HandoffContract(p session.Packet, have []byte) ([]byte, error) {
 	if c.s.err != nil {
 		return nil, c.s.err
@@ -118,11 +131,10 @@ func (c *Session) records(ctx context.Context, r *session.Records) error {
 	return nil
 }
 
-// Handoff packages the session for another agent. Nothing in it is asked of a model: what counts as verified follows
-// from the manifests, which say what answers of this session really read, and from hashes computed now; decisions and
-// corrections are the directives in force; the context is the window, pinned and the newest turns one by one and the others,
-// such as evicted ones, as ranges by which to recall them; the rest is as recorded by Record. What grows with the session is
-// bounded by session.MaxHandoff.
+// Handoff packages the session for another agent. No model is asked. Sources count as verified by the manifests, which
+// say what the answers of this session read, and by hashes computed now. Decisions and corrections are the directives
+// in force. The context is the window: pinned turns and the newest ones one by one, all others, evicted ones too, as
+// ranges to recall. The rest is what Record kept. session.MaxHandoff bounds the parts that grow with the session.
 func (c *Session) Handoff(ctx context.Context, to string) (session.Packet, error) {
 	conv, err := c.conversation()
 	if err != nil {
@@ -179,12 +191,13 @@ func (c *Session) Handoff(ctx context.Context, to string) (session.Packet, error
 	return p, c.s.emit(ctx, leaf)
 }
 
-// Receive takes over a session that another agent handed on: the packet itself, and a reference for each turn that it
-// names one by one and that stood in its window, become pages of this session. A packet of up to session.MaxBrief bytes
-// is pinned; of a longer one its brief is, and the packet stands beside it as a stub, to recall or to pin, so that no
-// context is crowded out. What was pinned there is pinned here, the newest first, up to as many bytes; the others stand
-// unpinned. All of it is scratch and marked as unverified, visible in this session only: nothing the sender verified is
-// verified here. A packet that names more than session.MaxReferences such turns is refused: ErrInvalid, session.ErrPacket.
+// Receive takes over a session that another agent handed on. The packet, and a reference for each turn that it names
+// one by one and that was in the sender's window, become pages of this session. A packet of at most session.MaxBrief
+// bytes is pinned. Of a longer packet the brief is pinned, and the packet itself is a stub, to recall or to pin, so
+// that it does not crowd out the context. Turns that were pinned at the sender are pinned here, the newest first, up to
+// the same number of bytes; the others are not pinned. All of it is scratch, marked as unverified and visible in this
+// session only: what the sender verified is not verified here. ErrInvalid with session.ErrPacket for a packet that
+// names more than session.MaxReferences such turns.
 func (c *Session) Receive(ctx context.Context, p session.Packet) ([]Ref, error) {
 	conv, err := c.hostConversation("Receive")
 	if err != nil {
@@ -234,7 +247,6 @@ func (a *appending) receive(ctx context.Context, p session.Packet) error {
 	if err := a.receiveOne(ctx, packet, talk.TurnRow{Level: uint8(session.Stub), Because: "its brief stands for it"}); err != nil {
 		return err
 	}
-	// After the packet: what stands last is the newest, which every context has whole.
 	brief := Artefact{ID: name + "-brief", Text: string(got.Brief(name)), Meta: map[string]string{"handoff": "brief"}}
 	if err := a.receiveOne(ctx, brief, talk.TurnRow{Pinned: true}); err != nil {
 		return err
@@ -257,7 +269,7 @@ func (a *appending) receiveReferences(ctx context.Context, p session.Packet, nam
 	return nil
 }
 
-// receiveOne makes a page of the session; of the row only its place in the window is taken.
+// receiveOne makes a page of the session. Of the row it takes only the place in the window.
 func (a *appending) receiveOne(ctx context.Context, art Artefact, row talk.TurnRow) error {
 	seq, err := a.Next()
 	if err != nil {

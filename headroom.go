@@ -11,9 +11,13 @@ import (
 	"github.com/ctxpage/ctxpage/session"
 )
 
-// SetWindow sets the window of the session in tokens and how it is kept, for every handle and process from now on: no
-// commit leaves more than its usable part in the window. A zero Total takes the limit away. Where the window is above
-// the limit now it is compacted in the same transaction; ErrHeadroom when that cannot be done, and then nothing changes.
+// The size of a window is state of the session: every process keeps it. SetWindow changes the limit, Observe the
+// estimate of what turns cost. Both may leave the window above its limit, so both compact it in the same transaction.
+// Observe keeps an observation even when that is not enough, because it is true.
+
+// SetWindow sets the window of the session in tokens, and how it is kept, for every handle and process from now on: no
+// commit leaves more than its usable part in the window. A zero Total removes the limit. If the window is above the new
+// limit, the same transaction compacts it; ErrHeadroom when that is not enough, and then nothing changes.
 func (c *Session) SetWindow(ctx context.Context, cfg session.Config) error {
 	conv, err := c.hostConversation("SetWindow")
 	if err != nil {
@@ -43,8 +47,8 @@ func (c *Session) SetWindow(ctx context.Context, cfg session.Config) error {
 	return err
 }
 
-// Observe tells what a provider counted where the database had estimated: from then on turns are budgeted by it, never
-// below the estimate. ErrHeadroom tells that the window is too full by the truth; the observation is kept.
+// Observe tells the session what a provider counted where the database had estimated. Turns are then budgeted by it,
+// never below the estimate. ErrHeadroom when the window is too full by the new count; the observation is kept.
 func (c *Session) Observe(ctx context.Context, estimated, actual int) error {
 	conv, err := c.hostConversation("Observe")
 	if err != nil {

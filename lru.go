@@ -23,11 +23,11 @@ import (
 //
 // Invariant: only a compare-and-swap of state from 0 evicts, so no frame is evicted while somebody reads it.
 
-// frame is a page in memory: its content and the head it was loaded with. Both are immutable. What is worked out from
-// them stays with it.
+// frame is a page in memory: its content and the head it was loaded with. Both are immutable. What is computed from
+// them is kept with it.
 //
-// state counts pins; evicted is terminal. A hit pins by compare-and-swap and takes no lock; it sets ref only when it is
-// clear, so that the steady state writes nothing another core reads.
+// state counts pins; evicted is terminal. A hit pins by compare-and-swap and takes no lock. It sets ref only when ref
+// is clear, so that in the steady state it writes nothing that another core reads.
 type frame struct {
 	num    uint64
 	head   *store.Head
@@ -37,10 +37,10 @@ type frame struct {
 	bytes  int64 // changes under the table's lock only
 	state  atomic.Int32
 	ref    atomic.Bool
-	parts  atomic.Pointer[cut.Parts]    // for cuts; nil: nobody has asked for one yet
-	sketch atomic.Pointer[alike.Sketch] // for duplicates; nil: nobody has asked for it yet
+	parts  atomic.Pointer[cut.Parts]    // for cuts; nil: not computed yet
+	sketch atomic.Pointer[alike.Sketch] // for duplicates; nil: not computed yet
 	cost   atomic.Int32                 // tokens of the page in a context, header included; 0: not counted yet
-	spoken atomic.Int32                 // the same of a turn in the requests of its session
+	spoken atomic.Int32                 // the same for a turn in a context of its own session
 	off    atomic.Bool                  // eviction took it off the list while it was pinned
 	gone   bool                         // another frame took its place while it was pinned; under the table's lock
 }
@@ -49,7 +49,7 @@ const evicted = -1
 
 const frameOverhead = 512 // bytes of a head and of bookkeeping, roughly
 
-// pin keeps a frame in memory until unpin; false: it is gone already.
+// pin keeps a frame in memory until unpin. false: the frame was evicted.
 func (f *frame) pin() bool {
 	for {
 		n := f.state.Load()
@@ -65,11 +65,11 @@ func (f *frame) pin() bool {
 	}
 }
 
-// frames bounds what is kept by bytes. golang-lru's list is given a length it never reaches: its Add evicts by count
+// frames limits the kept bytes. golang-lru's list gets a length that it never reaches, because its Add evicts by count
 // and cannot refuse, while pinned frames must stay. So a pinned frame leaves the list and comes back when its last pin
-// goes, and the oldest go while the bytes exceed the limit, each with a second chance if it was hit since.
+// goes, and the oldest frames go while the bytes exceed the limit, each with a second chance if it was hit since.
 //
-// It is consulted on fault, install and eviction only, under the page table's lock.
+// It is used on fault, install and eviction only, under the page table's lock.
 type frames struct {
 	list  *simplelru.LRU[uint64, *frame]
 	limit int64
@@ -84,36 +84,37 @@ func newFrames(limit int64) *frames {
 	return &frames{list: list, limit: limit}
 }
 
-// add takes a frame in and returns those that had to go.
+// add takes a frame and returns those that it evicted.
 func (l *frames) add(f *frame) (out []*frame) {
 	l.list.Add(f.num, f)
 	l.bytes += f.bytes
 	return l.trim(f)
 }
 
-// trim takes out the oldest while there are too many bytes. newest has no second chance: nobody can have hit it yet.
+// trim evicts the oldest frames while there are too many bytes. newest gets no second chance: nobody can have hit it
+// yet.
 func (l *frames) trim(newest *frame) (out []*frame) {
 	for l.bytes > l.limit {
-		num, old, ok := l.list.RemoveOldest()
+		num, f, ok := l.list.RemoveOldest()
 		if !ok {
-			break // all that is left is pinned
+			break // all others are pinned
 		}
-		if old.ref.Swap(false) && old != newest {
-			l.list.Add(num, old)
+		if f.ref.Swap(false) && f != newest {
+			l.list.Add(num, f)
 			continue
 		}
 		// off before the attempt: an unpin in between either makes it succeed, or sees the flag and brings it back.
-		old.off.Store(true)
-		if old.state.CompareAndSwap(0, evicted) {
-			l.bytes -= old.bytes
-			out = append(out, old)
+		f.off.Store(true)
+		if f.state.CompareAndSwap(0, evicted) {
+			l.bytes -= f.bytes
+			out = append(out, f)
 		}
 	}
 	return out
 }
 
-// back puts an unpinned frame into the list again and returns those that had to go: what was pinned together may have been
-// more than there is room for.
+// back puts an unpinned frame into the list again and returns those that it evicted: frames that were pinned together
+// may exceed the limit.
 func (l *frames) back(f *frame) (out []*frame) {
 	if f.off.Swap(false) && !f.gone && f.state.Load() != evicted {
 		l.list.Add(f.num, f)
@@ -121,7 +122,7 @@ func (l *frames) back(f *frame) (out []*frame) {
 	return l.trim(nil)
 }
 
-// drop forgets a frame at once: its version is not current any more.
+// drop forgets a frame at once, because its version is not current any more. false: the frame is pinned.
 func (l *frames) drop(f *frame) bool {
 	if !f.state.CompareAndSwap(0, evicted) {
 		return false
@@ -130,8 +131,7 @@ func (l *frames) drop(f *frame) bool {
 	return true
 }
 
-// replaced forgets a frame that is pinned still, and whose place another takes or nobody: whoever pins it keeps it, nobody
-// counts it.
+// replaced forgets a frame that is still pinned: its holders keep it, and its bytes are not counted any more.
 func (l *frames) replaced(f *frame) {
 	f.gone = true
 	l.forget(f)

@@ -20,11 +20,17 @@ import (
 // Embedder, Evaluator and Summarizer are declared below. All of them are called concurrently and under no lock of the
 // database, so they may be slow, may be a network, and must not call the database.
 
-// DefaultGate is the confidence below which a speculative commit is held.
-const DefaultGate = 0.7
-
-// GateOff lets every verdict from outside pass. Commits with a missing or self-certified verdict are still held.
-const GateOff = -1
+// Defaults of Options, GCOptions and Directory.
+const (
+	// DefaultGate is the confidence below which a speculative commit is held.
+	DefaultGate = 0.7
+	// GateOff lets every verdict from outside pass. Commits with a missing or self-certified verdict are still held.
+	GateOff = -1
+	// DefaultKeepFor is how long a version stays after it was replaced or deleted.
+	DefaultKeepFor = 30 * 24 * time.Hour
+	// DefaultMaxFile is the largest file of a recorded directory that is taken, in bytes.
+	DefaultMaxFile = 1 << 20
+)
 
 // AuditMode says when the manifest of a read is on disk. In both modes it is written before the read returns.
 type AuditMode uint8

@@ -8,34 +8,37 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// pageTable is the working set of this process: page number → frame. A hit is two atomic loads and a compare-and-swap;
-// faults, evictions and drops take mu, which is last in the lock order and never held during I/O.
+// pageTable is the working set of this process: page number → frame. A hit is two atomic loads and a compare-and-swap.
+// Faults, evictions and drops take mu, which is last in the lock order and never held during I/O.
 //
 // A read of one page:
 //
-//	load ─▶ hit: slot → frame of the version asked for, pinned ──────────────▶ frame
+//	load ─▶ hit: slot → frame of the requested version, pinned ──────────────▶ frame
 //	  └────▶ miss ─▶ dropEnded ─▶ Store.Load, no lock held ─▶ publish: add, trim ─▶ frame
 //
-// Invariants: a frame in a slot is either pinned or in the list, so that its bytes are counted once; the bytes exceed
-// the limit only while what is pinned does; every frame that load returns is pinned and is unpinned by its caller. With
-// a limit of 0 nothing is kept: frames are made for one caller and enter no slot.
+// Invariants: a frame in a slot is either pinned or in the list, so its bytes are counted once. The bytes exceed the
+// limit only while the pinned frames do. Every frame that load returns is pinned, and its caller unpins it. With a
+// limit of 0 nothing is kept: frames are made for one caller and enter no slot.
 //
-// Page numbers name immutable versions and are never used again, so a late fault cannot bring an old version back
-// under a current name; frames of versions that ended are dropped to make room.
+// Page numbers name immutable versions and are never used again, so a late fault cannot bring an old version back under
+// a current name. Frames of versions that ended are dropped on a fault.
+//
+// Rejected: a map under a lock for the slots. Every hit would have written to the lock's cache line; the slots are an
+// array in chunks, so that it grows without moving and a reader needs no lock.
 type pageTable struct {
 	store  Store
 	slots  atomic.Pointer[[]*slotChunk]
 	mu     sync.Mutex
 	frames *frames
 
-	seen atomic.Uint64 // LSN up to which frames of versions that ended are gone
+	seen atomic.Uint64 // up to this LSN, frames of versions that ended have been dropped
 
 	hits, faults, evictions, pinned atomic.Int64
 }
 
 type slotChunk [4096]atomic.Pointer[frame]
 
-// TableStats counts what the working set did.
+// TableStats are counters of the working set since Open. Bytes and Limit are in bytes.
 type TableStats struct {
 	Hits      int64 `json:"hits"`
 	Faults    int64 `json:"faults"`
@@ -75,7 +78,7 @@ func (t *pageTable) grow(num uint64) *atomic.Pointer[frame] {
 	return t.slot(num)
 }
 
-// hit gives the frame of a page, pinned, when it is there with the head that is asked for.
+// hit returns the frame of a page, pinned, if it is there in the requested version.
 func (t *pageTable) hit(key store.PageKey) *frame {
 	s := t.slot(key.Num)
 	if s == nil {
@@ -89,8 +92,8 @@ func (t *pageTable) hit(key store.PageKey) *frame {
 	return f
 }
 
-// load gives the frames of pages, pinned, in order: hits as they are, the rest in one fault. A page that could not be
-// loaded leaves a nil frame and its error; without one there are no errors at all. The caller unpins.
+// load returns the frames of pages, pinned, in order: hits as they are, the rest in one fault. A page that could not be
+// loaded leaves a nil frame and its error; without a failure the errors are nil. The caller unpins.
 func (t *pageTable) load(ctx context.Context, scopes store.Scopes, keys []store.PageKey) ([]*frame, []error, error) {
 	out := make([]*frame, len(keys))
 	var miss []int
@@ -125,7 +128,7 @@ func (t *pageTable) load(ctx context.Context, scopes store.Scopes, keys []store.
 	return out, errs, nil
 }
 
-// publish makes a loaded page a frame, pinned for the caller. Of two faults for one page the first wins.
+// publish makes a frame of a loaded page, pinned for the caller. Of two faults for one page the first wins.
 func (t *pageTable) publish(l *store.Loaded) *frame {
 	f := &frame{num: l.Key.Num, head: l.Head, page: l.Page, name: l.Head.PageRef(l.Page).String(), text: l.Text, bytes: int64(len(l.Text)) + frameOverhead}
 	f.state.Store(1)
@@ -136,12 +139,12 @@ func (t *pageTable) publish(l *store.Loaded) *frame {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.grow(f.num)
-	if old := s.Load(); old != nil {
-		if old.head.Version == f.head.Version && old.pin() {
-			return old
+	if first := s.Load(); first != nil {
+		if first.head.Version == f.head.Version && first.pin() {
+			return first
 		}
-		if !t.frames.drop(old) {
-			t.frames.replaced(old)
+		if !t.frames.drop(first) {
+			t.frames.replaced(first)
 		}
 	}
 	s.Store(f)
@@ -156,7 +159,7 @@ func (t *pageTable) evict(out []*frame) {
 	}
 }
 
-// grew counts what was worked out for a frame, which the caller has pinned, and makes room for it.
+// grew counts what was computed for a pinned frame and makes room for it.
 func (t *pageTable) grew(f *frame, bytes int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -167,7 +170,7 @@ func (t *pageTable) grew(f *frame, bytes int64) {
 	}
 }
 
-// unpin lets frames go; nil ones are skipped.
+// unpin releases frames. It skips nil ones.
 func (t *pageTable) unpin(fs []*frame) {
 	for _, f := range fs {
 		if f == nil {
@@ -182,13 +185,13 @@ func (t *pageTable) unpin(fs []*frame) {
 	}
 }
 
-// dropEnded lets the frames go whose versions ended since it was last called: on a fault, which needs their room. Who
-// has pinned one keeps it; nobody else finds it any more, or what gc drops would be read from memory.
+// dropEnded drops the frames of versions that ended since its last call. A fault calls it, because it needs their
+// memory. Holders of a pin keep their frame; nobody else finds it, so that memory does not serve what gc drops.
 func (t *pageTable) dropEnded(ctx context.Context) {
 	seen := t.seen.Load()
 	ch, err := t.store.Changes(ctx, seen, 0)
 	if err != nil || ch.LSN <= seen || !t.seen.CompareAndSwap(seen, ch.LSN) {
-		return // the fault meets the error, too; or another fault drops the same ones
+		return // the fault gets the same error; or another fault drops them
 	}
 	if ch.All {
 		t.mu.Lock()

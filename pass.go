@@ -13,9 +13,13 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// Passes, pins and recalls of a session. A pass decides which turns stay whole, become stubs or leave the window; a pin
+// overrides it for one turn; a recall reads a turn without changing the window. Each is one transaction under the lock
+// of the session (internal/live), and every decision can be undone: a level is a view, and the texts stay stored.
+
 // Pass decides which turns stay whole, which become stubs and which leave the window, in one transaction. It reads
-// metadata only. The same history, intent and parameters as of the pass in force give its verdicts again and write
-// nothing. Where SetWindow was called and the verdicts would overfill the window, the same transaction compacts it;
+// metadata only. With the history, intent and parameters of the pass in force it returns that pass's verdicts and
+// writes nothing. If SetWindow was called and the verdicts would overfill the window, the same transaction compacts it;
 // ErrHeadroom when that is not enough, and then nothing changes.
 func (c *Session) Pass(ctx context.Context, q session.PassQuery) (*session.StoredPass, error) {
 	if !q.DryRun {
@@ -38,7 +42,7 @@ func (c *Session) Pass(ctx context.Context, q session.PassQuery) (*session.Store
 	return out, err
 }
 
-// InForce gives the pass whose verdicts hold, put together from what is stored. ErrNotFound before the first.
+// InForce returns the pass whose verdicts hold, built from what is stored. ErrNotFound before the first pass.
 func (c *Session) InForce(ctx context.Context) (*session.StoredPass, error) {
 	conv, err := c.conversation()
 	if err != nil {
@@ -52,7 +56,7 @@ func (c *Session) InForce(ctx context.Context) (*session.StoredPass, error) {
 	return out, err
 }
 
-// Explain says in plain words why a turn stands in the window as it does.
+// Explain says in plain words why the window shows a turn as it does.
 func (c *Session) Explain(ctx context.Context, id string) (string, error) {
 	conv, err := c.conversation()
 	if err != nil {
@@ -70,8 +74,8 @@ func (c *Session) Explain(ctx context.Context, id string) (string, error) {
 	return strings.Join(out, "\n"), err
 }
 
-// Recall reads a turn in full, whatever the window shows of it: what left the window is one call away. The read is in
-// the manifest under the session. It does not bring the turn back into the window; Pin does.
+// Recall reads a turn in full, whatever the window shows of it. The manifest records the read under the session. It
+// does not bring the turn back into the window; Pin does.
 func (c *Session) Recall(ctx context.Context, id string) (*Version, error) {
 	conv, err := c.conversation()
 	if err != nil {
@@ -104,12 +108,12 @@ func (c *Session) Recall(ctx context.Context, id string) (*Version, error) {
 	return v, c.s.emit(ctx, leaf)
 }
 
-// Pin shows a turn whole, with the calls and results it goes with, whatever a pass or the watcher says, until it is
-// unpinned. ErrHeadroom when the window cannot take it. A pin gives way to a newest turn that has no room beside it, and
-// comes back (Append); session.WindowTurn.Why says so meanwhile.
+// Pin shows a turn whole, with its calls and results, whatever a pass or the watcher decides, until Unpin. ErrHeadroom
+// when the window cannot take it. A pin gives way to a newest turn that has no room beside it, and comes back later
+// (Append); session.WindowTurn.Why says so meanwhile.
 func (c *Session) Pin(ctx context.Context, id string) error { return c.pin(ctx, id, true) }
 
-// Unpin takes a pin back.
+// Unpin removes a pin.
 func (c *Session) Unpin(ctx context.Context, id string) error { return c.pin(ctx, id, false) }
 
 func (c *Session) pin(ctx context.Context, id string, on bool) error {
@@ -132,7 +136,7 @@ func (c *Session) pin(ctx context.Context, id string, on bool) error {
 	})
 }
 
-// Passes lists the passes of the session of all kinds, oldest first.
+// Passes lists all passes of the session, oldest first: those of the pager, the watcher and the backstop.
 func (c *Session) Passes(ctx context.Context) ([]session.PassInfo, error) {
 	conv, err := c.conversation()
 	if err != nil {
@@ -150,10 +154,13 @@ func (c *Session) Passes(ctx context.Context) ([]session.PassInfo, error) {
 	return out, err
 }
 
-// Undo takes a pass back, 0: the newest that was not undone. The window shows again what it showed before, byte for
-// byte and in order. A pager's pass can be undone while its verdicts are in force, and the verdicts of the one before
-// are then; a watcher's while nothing changed what it compacted: else session.ErrUndo. ErrGone when the verdicts of
-// the pass before are not kept any more, ErrHeadroom when the window has no room for what would come back.
+// Undo undoes a pass; 0: the newest that was not undone. The window then shows what it showed before, byte for byte and
+// in order. A pager's pass can be undone while its verdicts are in force; the verdicts of the pass before it are then
+// in force again. A watcher's pass can be undone while nothing has changed what it compacted. Otherwise the error is
+// session.ErrUndo.
+//
+// ErrGone when the verdicts of the pass before are no longer kept; ErrHeadroom when the window has no room for what
+// would come back.
 func (c *Session) Undo(ctx context.Context, pass uint64) (session.PassInfo, error) {
 	conv, err := c.hostConversation("Undo")
 	if err != nil {
@@ -161,7 +168,7 @@ func (c *Session) Undo(ctx context.Context, pass uint64) (session.PassInfo, erro
 	}
 	var info session.PassInfo
 	err = conv.Exclusively(ctx, func() error {
-		if pass == 0 { // another attempt must not take back another pass
+		if pass == 0 { // a second attempt must not undo another pass
 			p, err := conv.ToUndo(ctx, 0)
 			if err != nil {
 				return err

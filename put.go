@@ -27,7 +27,7 @@ import (
 // whole refuses to commit a part of what was meant.
 func (tx *Txn) whole() error {
 	if tx.failed != nil {
-		return fmt.Errorf("%w: %w; roll back, and begin again without it or with what it needs", ErrTxnFailed, tx.failed)
+		return fmt.Errorf("%w: %w; roll back and begin again, without this write or with what it needs", ErrTxnFailed, tx.failed)
 	}
 	return tx.supersedesNothing()
 }
@@ -184,7 +184,7 @@ func (s *Scope) content(ctx context.Context, a *Artefact) (store.Validator, erro
 	given := a.Text != "" || len(a.Parts) > 0
 	f, err := s.view.Fetch(ctx, a.Source)
 	if err != nil && given {
-		return store.Validator{}, fmt.Errorf("%s: text beside a source must be what the source holds; leave one of them out: %w", a.ID, err)
+		return store.Validator{}, fmt.Errorf("%s: a text given with a source must equal what the source holds; leave one of them out: %w", a.ID, err)
 	}
 	if err != nil {
 		return store.Validator{}, err
@@ -195,7 +195,7 @@ func (s *Scope) content(ctx context.Context, a *Artefact) (store.Validator, erro
 	if given {
 		text, _ := joinParts(a.Parts)
 		if a.Text+text != f.Text {
-			return store.Validator{}, store.Invalid("text", fmt.Sprintf("one beside source %s, which holds another", strconv.Quote(a.Source)), "text or source: with a source the text is fetched from there")
+			return store.Validator{}, store.Invalid("text", fmt.Sprintf("a text that differs from what source %s holds", strconv.Quote(a.Source)), "a text or a source: with a source the text is fetched from there")
 		}
 	} else {
 		a.Text = f.Text
@@ -210,13 +210,13 @@ func (tx *Txn) add(ctx context.Context, put store.Put) error {
 	id := put.Artefact.ID
 	bytes := tx.bytes + putBytes(&put) - putBytes(tx.writes[id])
 	if bytes > MaxTxnBytes {
-		return store.Invalid("transaction", fmt.Sprintf("%d bytes", bytes), fmt.Sprintf("at most %d; write in several", MaxTxnBytes))
+		return store.Invalid("transaction", fmt.Sprintf("%d bytes", bytes), fmt.Sprintf("at most %d; split it into several transactions", MaxTxnBytes))
 	}
 	if tx.writes[id] == nil && !tx.drop[id] && len(tx.writes)+len(tx.drop) >= MaxTxnWrites {
-		return store.Invalid("transaction", fmt.Sprintf("more than %d artefacts", MaxTxnWrites), "fewer; write in several")
+		return store.Invalid("transaction", fmt.Sprintf("more than %d artefacts", MaxTxnWrites), "fewer; split it into several transactions")
 	}
 	if tx.replaced.Leads(put.Artefact.Supersedes, id, tx.writes) {
-		return store.Invalid("supersedes", fmt.Sprintf("%q and another artefact of this transaction, each in place of the other", id), "one of them to stay")
+		return store.Invalid("supersedes", fmt.Sprintf("%q and another artefact of this transaction, each superseding the other", id), "at most one of them to supersede the other")
 	}
 	if err := tx.expecting(ctx, id); err != nil {
 		return err
@@ -290,7 +290,7 @@ func (tx *Txn) remove(ctx context.Context, id string) error {
 		return err
 	}
 	if tx.writes[id] == nil && !tx.drop[id] && len(tx.writes)+len(tx.drop) >= MaxTxnWrites {
-		return store.Invalid("transaction", fmt.Sprintf("more than %d artefacts", MaxTxnWrites), "fewer; write in several")
+		return store.Invalid("transaction", fmt.Sprintf("more than %d artefacts", MaxTxnWrites), "fewer; split it into several transactions")
 	}
 	if tx.writes[id] != nil {
 		tx.bytes -= putBytes(tx.writes[id])

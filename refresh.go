@@ -17,31 +17,40 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// A refresh of one scope:
+//
+//	sources      probe every sourced artefact, in parts ─▶ changed ones are fetched and committed (internal/freshness)
+//	directories  walk each recorded directory ─▶ new files are put, in batches; lost ones are deleted if Delete is set
+//
+// Each batch is a transaction of its own. A refresh may take minutes and must not lose what it did when it is
+// cancelled; a single transaction was rejected for that reason, and because it would have to hold all texts in memory.
+// Nothing that cannot be read is ever deleted: a directory on an unmounted disk looks empty.
+
 // RefreshOptions say what a refresh does. The zero value probes every source of the scope and fetches what changed.
 type RefreshOptions struct {
-	// DryRun probes and reports; it fetches and writes nothing.
+	// DryRun probes and reports. It fetches and writes nothing.
 	DryRun bool
-	// Delete deletes artefacts of recorded directories whose file vanished or is no longer taken. Without it they stay in
-	// the store: those whose file vanished are left out of every context, with that reason. Nothing of a directory that
-	// cannot be read is deleted.
+	// Delete deletes artefacts of recorded directories whose file is gone, or is no longer taken. Without it they stay
+	// in the store, and those whose file is gone are left out of every context with that reason. Artefacts of a
+	// directory that cannot be read are never deleted.
 	Delete bool
-	// FilesOnly leaves out sources other than file:, which may be a network.
+	// FilesOnly skips sources other than file:, which may be a network.
 	FilesOnly bool
-	// Check skips sources whose last probe is younger: CheckEvery. CheckNever is not allowed.
+	// Check skips sources that were probed more recently than CheckEvery says. CheckNever is an *InvalidError.
 	Check CheckPolicy
-	// Progress, if not nil, is called from the calling goroutine. It may call nothing of the database.
+	// Progress, if not nil, is called from the calling goroutine. It must not call the database.
 	Progress func(what string, done, total uint64)
 }
 
-// RefreshReport says what a refresh found. Ids are in order.
+// RefreshReport says what a refresh found. Its lists of ids are sorted.
 type RefreshReport struct {
 	Scope     string           `json:"scope"`
-	Sources   int              `json:"sources"` // artefacts whose source was looked at
+	Sources   int              `json:"sources"` // artefacts whose source was probed
 	Unchanged int              `json:"unchanged"`
-	Changed   []string         `json:"changed"`   // fetched anew
-	New       []string         `json:"new"`       // files of recorded directories that were not known
-	Vanished  []string         `json:"vanished"`  // the source is not there any more
-	NotTaken  []string         `json:"not_taken"` // the file is there, but its directory's rules no longer take it
+	Changed   []string         `json:"changed"`   // fetched again
+	New       []string         `json:"new"`       // new files of recorded directories
+	Vanished  []string         `json:"vanished"`  // the source is gone
+	NotTaken  []string         `json:"not_taken"` // the file exists, but the rules of its directory exclude it
 	Deleted   []string         `json:"deleted"`
 	Failed    []RefreshFailure `json:"failed"`
 	DryRun    bool             `json:"dry_run,omitempty"`
@@ -54,25 +63,25 @@ type RefreshFailure struct {
 	Err string `json:"error"`
 }
 
-// refreshChunk is how many artefacts are probed between two looks at the context.
+// refreshChunk is how many artefacts are probed between two checks of the context.
 const refreshChunk = 256
 
-// refreshing is a Refresh under way.
+// refreshing is a Refresh in flight. It belongs to the goroutine that called Refresh.
 type refreshing struct {
 	s     *Scope
 	o     RefreshOptions
 	out   RefreshReport
-	have  map[string]string // sources by id, of the scope's live artefacts
-	gone  map[string]bool   // ids of those whose source vanished
+	have  map[string]string // id → source of the scope's live artefacts
+	gone  map[string]bool   // ids whose source vanished
 	known map[string]bool   // new ids of this run
 }
 
-// Refresh probes the sources of all artefacts of the scope itself, many at once, and fetches what changed; then it looks
-// for new files in its recorded directories. What changed is written in transactions of some hundred files: if the
-// context ends, completed ones stay, the report says what was done, and the next run continues. A probe of a file that
-// did not change costs a stat. Ancestors have a Refresh of their own.
+// Refresh probes the sources of all artefacts of the scope itself, many at once, and fetches what changed. Then it
+// looks for new files in the recorded directories of the scope. It writes in transactions of some hundred files. If ctx
+// ends, completed transactions stay, the report says what was done, and the next run continues. Probing an unchanged
+// file costs one stat. Ancestors have a Refresh of their own.
 //
-// The error is for a refresh that could not be finished; sources that fail are in the report.
+// The error is for a refresh that could not be finished. Sources that fail are in the report.
 func (s *Scope) Refresh(ctx context.Context, o RefreshOptions) (RefreshReport, error) {
 	r := &refreshing{s: s, o: o, have: map[string]string{}, gone: map[string]bool{}, known: map[string]bool{}}
 	r.out = RefreshReport{Scope: s.name, DryRun: o.DryRun, Changed: []string{}, New: []string{}, Vanished: []string{}, NotTaken: []string{}, Deleted: []string{}, Failed: []RefreshFailure{}}
@@ -102,7 +111,7 @@ func (r *refreshing) progress(what string, done, total int) {
 	}
 }
 
-// sources probes what the scope has.
+// sources probes the sourced artefacts of the scope.
 func (r *refreshing) sources(ctx context.Context) error {
 	found, err := r.s.db.store.Scan(ctx, store.ScanQuery{What: store.ScanSourced, Scopes: store.Scopes{r.s.name}})
 	if err != nil {
@@ -182,7 +191,7 @@ func (r *refreshing) directories(ctx context.Context) error {
 	return nil
 }
 
-// directory looks for the new files of a directory, and for those that it no longer has.
+// directory looks for new files of a directory, and for artefacts whose file it no longer has.
 func (r *refreshing) directory(ctx context.Context, d Directory) error {
 	db := r.s.db
 	w := &folder.Walker{Dir: d.Dir, MaxSize: d.MaxSize, Except: []string{db.path}}
@@ -232,7 +241,7 @@ func (r *refreshing) unknown(ctx context.Context, d Directory, f folder.Found) (
 	return Artefact{ID: id, Kind: KindChunk, Source: source, Group: id}, true
 }
 
-// take writes new files. One that can no longer be read, or turns out not to be text, is reported.
+// take writes new files. A file that became unreadable, or is not text, goes into the report.
 func (r *refreshing) take(ctx context.Context, fresh []Artefact) error {
 	if err := ctx.Err(); err != nil || len(fresh) == 0 {
 		return err
@@ -281,7 +290,7 @@ func (r *refreshing) take(ctx context.Context, fresh []Artefact) error {
 	return nil
 }
 
-// lost finds artefacts of a directory that it no longer has, and deletes them if that is wanted.
+// lost finds artefacts whose file a directory no longer has, and deletes them with RefreshOptions.Delete.
 func (r *refreshing) lost(ctx context.Context, d Directory, w *folder.Walker, taken map[string]bool) error {
 	var drop []string
 	for _, id := range slices.Sorted(maps.Keys(r.have)) {
@@ -336,7 +345,7 @@ func (db *DB) Refresh(ctx context.Context, o RefreshOptions) ([]RefreshReport, e
 	return out, nil
 }
 
-// refreshable lists the scopes that a refresh has something to do in.
+// refreshable lists the scopes that have something to refresh.
 func (db *DB) refreshable(ctx context.Context) ([]string, error) {
 	names := map[string]bool{}
 	for s, err := range db.AllScopes(ctx, "") {
@@ -365,7 +374,7 @@ func (db *DB) startRefresh() {
 	}
 }
 
-// refreshOnce is one run in the background. What goes wrong is logged; the next run tries again.
+// refreshOnce is one run in the background. Failures are logged, and the next run tries again.
 func (db *DB) refreshOnce(ctx context.Context) {
 	reports, err := db.Refresh(ctx, RefreshOptions{FilesOnly: true})
 	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {

@@ -8,14 +8,15 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// ReservedPrefix begins the ids of the pages the database writes itself. A Put, Delete or Supersedes of such an id is
-// refused with ErrInvalid.
-const ReservedPrefix = journal.Reserved
+// Ids that the database keeps for the pages it writes itself.
+const (
+	// ReservedPrefix begins these ids. Put, Delete and Supersedes refuse them with ErrInvalid.
+	ReservedPrefix = journal.Reserved
+	// DirectivesID is the id of the page that tells a model what the user of a scope has decided.
+	DirectivesID = journal.PageID
+)
 
-// DirectivesID is the id of the page that tells a model what a scope's user has decided.
-const DirectivesID = journal.PageID
-
-// checkPut refuses an artefact that breaks a rule or a limit, or that would replace what directives are shown by.
+// checkPut refuses an artefact that breaks a rule or a limit, or that supersedes a page of the database's own.
 func checkPut(a *Artefact) error {
 	if err := a.Check(); err != nil {
 		return err

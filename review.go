@@ -14,10 +14,21 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// A held batch waits as a row until a person decides:
+//
+//	Commit ─held─▶ held ──Approve──▶ approved: committed now, in its own batch (From names the held one)
+//	                │ └────Reject──▶ rejected: nothing is committed
+//	                │                    │
+//	                └ waits, however long └──── both are dropped by gc after KeepFor; the manifest keeps the decision
+//
+// The decision is one commit, judged like any other: a conflict or a stale context is found again at approval, because
+// the world may have changed since the batch was held. Nobody approves their own draft, in any spelling of their name.
+// Deciding twice returns the first decision.
+
 // Review is the operator's view of the batches that the gate held.
 type Review struct{ db *DB }
 
-// Review gives access to held batches.
+// Review returns access to held batches.
 func (db *DB) Review() *Review { return &Review{db} }
 
 // Held is a batch that waits for review, or was reviewed.
@@ -33,21 +44,21 @@ type Held struct {
 	At          time.Time `json:"at"`
 	Decided     string    `json:"decided,omitempty"` // approved or rejected
 	DecidedBy   string    `json:"decided_by,omitempty"`
-	DecidedNote string    `json:"decided_note,omitempty"` // of who decided
+	DecidedNote string    `json:"decided_note,omitempty"` // from DecidedBy
 	Writes      []Version `json:"writes"`
 	Deletes     []string  `json:"deletes,omitempty"`
-	// Stale names the pages the draft was written from that had changed when it was held; StaleNow those that have
-	// changed by now, and Conflicts the artefacts it would overwrite that have. Show fills the last two.
+	// Stale names pages that the draft was written from and that had changed when it was held. StaleNow names those
+	// that have changed by now, and Conflicts the artefacts it would overwrite that have. Only Show fills the last two.
 	Stale     []Ref `json:"stale,omitempty"`
 	StaleNow  []Ref `json:"stale_now,omitempty"`
 	Conflicts []Ref `json:"conflicts,omitempty"`
-	// LookAlikes says which of the names above (scope, actor, by, decided by) are written differently and look the same.
+	// LookAlikes says which of the names above (scope, actor, by, decided by) are spelt differently and look the same.
 	LookAlikes []string `json:"look_alikes,omitempty"`
 }
 
-// List lists held batches, oldest first, without those already decided unless all is set. Scope "" lists all scopes.
-// It gives the cursor of the next page, empty at the end. Batches that are damaged are named in the error, an ErrCorrupt,
-// beside the list of the others.
+// List lists held batches, oldest first, after cursor, at most limit. Decided ones are listed only with all. Scope ""
+// lists all scopes. It returns the cursor of the next part, empty at the end. When batches are damaged, the list has
+// the others and the error, an ErrCorrupt, names the damaged ones.
 func (r *Review) List(ctx context.Context, scope string, all bool, cursor string, limit int) ([]Held, string, error) {
 	q := store.ScanQuery{What: store.ScanHeld, All: all, Cursor: cursor, Limit: limit}
 	if scope != "" {
@@ -86,7 +97,7 @@ func heldOf(h *store.HeldBatch) Held {
 	return out
 }
 
-// Show gives one held batch with what has changed around it since.
+// Show returns one held batch with what has changed around it since.
 func (r *Review) Show(ctx context.Context, id string) (*Held, error) {
 	h, err := r.load(ctx, id)
 	if err != nil {
@@ -138,23 +149,23 @@ func (r *Review) load(ctx context.Context, id string) (*store.HeldBatch, error) 
 	return &h, err
 }
 
-// Approval is a person's decision for a held batch.
+// Approval is a person's decision to commit a held batch.
 type Approval struct {
-	By   string // who approves; never the actor who wrote it, nor its scope, however spelt
+	By   string // who approves; not the actor who wrote it nor its scope, in any spelling
 	Note string
-	// HumanVerified raises what is written to the highest trust.
+	// HumanVerified raises the provenance of what is written to the highest.
 	HumanVerified bool
-	// Stale approves although pages the draft was written from have changed since; Show names them.
+	// Stale approves although pages that the draft was written from have changed since. Show names them.
 	Stale bool
 }
 
 // Approve commits a held batch. Conflicts and staleness are judged again, now: ErrConflict, ErrStaleContext. Approving
-// twice gives the first outcome again; approving what was rejected is ErrReviewed.
+// twice returns the first outcome. Approving a rejected batch is ErrReviewed.
 func (r *Review) Approve(ctx context.Context, id string, a Approval) (Outcome, error) {
 	return r.decide(ctx, id, store.ActApprove, a)
 }
 
-// Reject says in the manifest that a held batch will not be committed. Its content stays with the batch.
+// Reject records that a held batch will not be committed. The batch keeps its content until gc.
 func (r *Review) Reject(ctx context.Context, id, by, note string) (Outcome, error) {
 	return r.decide(ctx, id, store.ActReject, Approval{By: by, Note: note})
 }

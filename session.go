@@ -13,22 +13,22 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Session is one conversation of a scope: a group of message pages in their order, and a window on them. What a pass
-// or the watcher takes out of the window stays where it is stored, one Recall away. A handle needs no creating and no
-// closing, and is safe for concurrent use.
+// Session is one conversation of a scope: a group of message pages in order, and a window on them. Turns that a pass or
+// the watcher takes out of the window stay stored; Recall reads them. A Session needs no creating and no closing, and
+// is safe for concurrent use.
 //
 // The words of the user are stored with provenance chunk. What the assistant and the tools say is visible in this
-// session only, until it is put through the gate like any other draft.
+// session only, until it passes the gate like any other draft.
 type Session struct {
 	s  *Scope
 	id string
 }
 
-// Session gives the handle of a conversation of the scope, named like an artefact. A wrong name is reported by the
-// first method that is called.
+// Session returns the handle of a conversation of the scope, named like an artefact. The first method call reports an
+// invalid name.
 func (s *Scope) Session(id string) *Session { return &Session{s, id} }
 
-// ID is the name of the conversation: the Group of its turns and Query.Session.
+// ID returns the name of the conversation: the Group of its turns, and Query.Session.
 func (c *Session) ID() string { return c.id }
 
 func (c *Session) conversation() (*live.Conversation, error) {
@@ -49,8 +49,8 @@ func (c *Session) hostConversation(what string) (*live.Conversation, error) {
 	return c.conversation()
 }
 
-// Sessions lists the conversations of the scope that were appended to, by name. It serves no contents and leaves no
-// manifest.
+// Sessions lists the conversations of the scope that were appended to, by name. It serves no content and leaves no
+// manifest. AllSessions is the same as a sequence.
 func (s *Scope) Sessions(ctx context.Context) ([]string, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -64,7 +64,7 @@ func (s *Scope) Sessions(ctx context.Context) ([]string, error) {
 	return out, err
 }
 
-// Window describes the turns without their texts: it serves no contents and leaves no manifest.
+// Window describes the turns without their texts. It serves no content and leaves no manifest.
 func (c *Session) Window(ctx context.Context) (*session.Window, error) {
 	conv, err := c.conversation()
 	if err != nil {
@@ -92,8 +92,8 @@ func (c *Session) Window(ctx context.Context) (*session.Window, error) {
 	return w, err
 }
 
-// Read gives up to limit turns (0: 100) whole, from a sequence number on, whatever the window shows of them; it is in
-// the manifest as an export. Expired turns are not served.
+// Read returns at most limit turns (0: 100) whole, starting at a sequence number, whatever the window shows of them.
+// The manifest records it as an export. Expired turns are skipped.
 func (c *Session) Read(ctx context.Context, from int64, limit int) ([]*Version, error) {
 	conv, err := c.conversation()
 	if err != nil {

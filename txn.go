@@ -32,11 +32,12 @@ import (
 // Every end of a speculative transaction leaves a leaf in the manifest, linked by the trace of the assembly it came from;
 // an Update leaves one when it commits or conflicts.
 
-// Reasons for which a commit is held.
+// The reasons for which a commit is held (HeldError.Reason).
 const (
 	ReasonNoVerdict     = "no verdict"
 	ReasonSelfCertified = "self-certified"
 	ReasonLowConfidence = "confidence below the gate"
+	ReasonStaleContext  = store.ReasonStaleContext
 )
 
 type txnState uint8

@@ -15,24 +15,29 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// watchTick is how often the background looks again while it is not at rest.
+// watchTick is how often the background looks again while the machine is not idle.
 const watchTick = time.Second
 
-// watchEvents is how many events wait for a reader before they are dropped and counted.
+// watchEvents is how many events wait for a reader. Further ones are dropped and counted.
 const watchEvents = 256
 
-// planTries is how often a pass is planned when the session changes under it; the last time nobody can change it.
+// planTries is how often a pass is planned when the session changes under it. The last time runs under the lock.
 const planTries = 3
 
-// The rules are session.Machine's, a value: Step asks it what to do now, act does it, Done tells it what came of it. The machine
-// changes under the session's lock only, and no summariser is asked under it: a plan is made on what is there, its forms are
-// made beside it, and Apply refuses when the revision has moved on meanwhile. After planTries such refusals the pass is planned
-// and applied under one lock with extracts instead of summaries: a session that is written to without a pause would
-// otherwise leave all the work to its commits.
+// The rules are those of session.Machine, a value:
+//
+//	Step: Machine.Step (what to do now) ─▶ act (do it) ─▶ Machine.Done (what came of it)
+//	act:  Plan, under the lock ─▶ MakeForms, without it: a summarizer may be slow ─▶ Apply, under it, if Rev is unchanged
+//	           ▲                                                                       │
+//	           └──────────────── the session changed: plan again, planTries times ◀────┘
+//
+// Ownership: machine changes under the session's lock only; stop, ending and done are guarded by mu. After planTries
+// changed sessions a pass is planned and applied under one lock, with extracts instead of summaries (actAtOnce): a
+// session that is written to without a pause would otherwise leave all the work to its commits.
 
-// Watcher keeps the headroom of one session ahead of need, so that commits rarely have to make room themselves. There
-// is one for each session of an open database; Watch gives it. It works when Step is called, or in the background
-// between Start and Stop. All methods may be used concurrently.
+// Watcher keeps the headroom of one session ahead of need, so that commits rarely have to make room themselves. An open
+// database has one for each watched session; Watch returns it. It works when Step is called, or in the background
+// between Start and Stop. All methods are safe for concurrent use.
 type Watcher struct {
 	s      *Scope
 	c      *live.Conversation
@@ -49,7 +54,8 @@ type Watcher struct {
 	done    chan struct{}
 }
 
-// Watch gives the watcher of the session, which stays in memory with it until Close. ErrInvalid without a window: SetWindow comes first.
+// Watch returns the watcher of the session, which stays in memory with it until Close. ErrInvalid without a window:
+// call SetWindow first.
 func (c *Session) Watch(ctx context.Context) (*Watcher, error) {
 	conv, err := c.hostConversation("Watch")
 	if err != nil {
@@ -82,7 +88,7 @@ func noWindow(c *live.Conversation) error {
 	return store.Invalid("window", "none of session "+c.ID, "one that was set (Session.SetWindow; dbctl watch --total N --once)")
 }
 
-// configure starts anew with a changed window.
+// configure starts the machine again with a changed window.
 func (w *Watcher) configure(ctx context.Context) error {
 	return w.c.Exclusively(ctx, func() (err error) {
 		if w.c.State.Config == nil {
@@ -93,11 +99,11 @@ func (w *Watcher) configure(ctx context.Context) error {
 	})
 }
 
-// Events gives what happened, in order. Nobody has to read it: what does not find room is dropped and counted, and all
-// of it is in the manifest.
+// Events returns what happened, in order. Nobody has to read it: events that find no room are dropped and counted, and
+// the manifest has all of them.
 func (w *Watcher) Events() <-chan session.Event { return w.events }
 
-// Stats tells where the watcher stands.
+// Stats returns the limits, the phase and the counters of the watcher.
 func (w *Watcher) Stats(ctx context.Context) (out session.WatchStats, err error) {
 	err = w.c.Exclusively(ctx, func() error {
 		out = session.WatchStats{
@@ -115,7 +121,7 @@ func (w *Watcher) Stats(ctx context.Context) (out session.WatchStats, err error)
 	return out, err
 }
 
-// running says whether the background works; a context that ended has ended it. The caller holds w.mu.
+// running reports whether the background works. The caller holds w.mu.
 func (w *Watcher) running() bool {
 	if w.stop == nil {
 		return false
@@ -128,7 +134,7 @@ func (w *Watcher) running() bool {
 	}
 }
 
-// Plan says what a pass would do at that time, and changes nothing.
+// Plan returns what a pass would do at that time. It changes nothing.
 func (w *Watcher) Plan(ctx context.Context, now time.Time) (p session.Plan, err error) {
 	err = w.c.Exclusively(ctx, func() error {
 		p, err = w.plan(now)
@@ -144,8 +150,9 @@ func (w *Watcher) plan(now time.Time) (session.Plan, error) {
 	return w.c.Window().Plan(now)
 }
 
-// Apply does exactly what a plan says, in one transaction, or fails: with session.ErrGeneration when the session has
-// changed since it was made, with session.ErrPlan when it names a turn twice or a level that is no further. Summaries are made first, under no lock.
+// Apply carries out a plan in one transaction, exactly, or fails: with session.ErrGeneration when the session has
+// changed since the plan was made, with session.ErrPlan when the plan names a turn twice or a level that is not
+// further. It makes the summaries first, under no lock.
 func (w *Watcher) Apply(ctx context.Context, p session.Plan) (info session.PassInfo, err error) {
 	var forms []talk.Form
 	same := func() error {
@@ -188,7 +195,7 @@ func (w *Watcher) apply(ctx context.Context, p session.Plan, forms []talk.Form) 
 	return row.Info(), c.Commit(ctx, w.s.actor, ch, leaf)
 }
 
-// Step looks at the window once: it warns, plans and compacts as the limits say, and gives the events.
+// Step looks at the window once. It warns, plans and compacts as the limits say, and returns the events.
 func (w *Watcher) Step(ctx context.Context, now time.Time) ([]session.Event, error) {
 	var move session.Move
 	var events []session.Event
@@ -203,7 +210,7 @@ func (w *Watcher) Step(ctx context.Context, now time.Time) ([]session.Event, err
 		return events, errors.Join(err, w.publish(ctx, events))
 	}
 	out, err := w.act(ctx, now, move)
-	// The answer must reach the machine even when the context has ended, or it would rest for ever.
+	// The machine waits for the answer, so it must get one even when the context has ended.
 	doneErr := w.c.Exclusively(context.WithoutCancel(ctx), func() error {
 		var more []session.Event
 		if out.Applied {
@@ -216,8 +223,7 @@ func (w *Watcher) Step(ctx context.Context, now time.Time) ([]session.Event, err
 	return events, errors.Join(err, doneErr, w.publish(ctx, events))
 }
 
-// act carries a move out. A session that changes under its plan is planned anew, and at last while nobody can change it:
-// else one that is written to without a pause would leave all the work to its commits.
+// act carries out a move.
 func (w *Watcher) act(ctx context.Context, now time.Time, move session.Move) (out session.Outcome, err error) {
 	if move != session.Compact {
 		out.Plan, err = w.Plan(ctx, now)
@@ -240,7 +246,7 @@ func (w *Watcher) act(ctx context.Context, now time.Time, move session.Move) (ou
 	}
 }
 
-// actAtOnce plans and applies in one go. No summariser is asked: turns that come in wait for it.
+// actAtOnce plans and applies under one lock, without a summarizer: appends wait for it.
 func (w *Watcher) actAtOnce(ctx context.Context, now time.Time) (p session.Plan, info session.PassInfo, err error) {
 	err = w.c.Exclusively(ctx, func() (err error) {
 		if p, err = w.plan(now); err != nil || p.Blocked != "" {
@@ -256,8 +262,7 @@ func (w *Watcher) actAtOnce(ctx context.Context, now time.Time) (p session.Plan,
 	return p, info, err
 }
 
-// publish hands events on and writes those to the manifest that are not the end of a transaction, which has its own
-// leaf.
+// publish hands events on. It writes those to the manifest that do not end a transaction, which has a leaf of its own.
 func (w *Watcher) publish(ctx context.Context, events []session.Event) error {
 	var errs []error
 	for _, e := range events {
@@ -293,15 +298,15 @@ func (w *Watcher) undone(ctx context.Context, pass uint64) error {
 	return errors.Join(err, w.publish(ctx, []session.Event{e}))
 }
 
-// Start works in the background until Stop, until the context ends, or until the database is closed. It looks at once,
-// after each commit of the session, and once a second while it is not at rest. ErrInvalid when it is running already.
+// Start works in the background until Stop, the end of ctx, or the end of the database. It looks at once, after each
+// commit of the session, and once a second while the machine is not idle. ErrInvalid when it is running already.
 func (w *Watcher) Start(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.running() {
 		select {
 		case <-w.ending:
-			<-w.done // it was told to end, and does
+			<-w.done // its context has ended: it stops soon
 		default:
 			return store.Invalid("watcher", "running already", "Stop first")
 		}
@@ -340,7 +345,7 @@ func (w *Watcher) run(ctx context.Context, done chan struct{}) {
 		}
 		_, err := w.Step(ctx, w.s.db.opts.Clock())
 		if errors.Is(err, ErrClosed) {
-			return // Start after Close: nobody would stop it
+			return // the database was closed: nobody else would stop it
 		}
 		if err != nil && ctx.Err() == nil {
 			w.s.db.opts.Logger.Warn("watcher", "session", w.c.ID, "error", err)
@@ -351,7 +356,7 @@ func (w *Watcher) run(ctx context.Context, done chan struct{}) {
 	}
 }
 
-// armed says whether to look again without a commit.
+// armed reports whether to look again without a commit.
 func (w *Watcher) armed(ctx context.Context) (yes bool) {
 	_ = w.c.Exclusively(ctx, func() error {
 		yes = w.machine.Phase() != session.Idle
