@@ -47,7 +47,7 @@ var importMap = map[string]string{
 	"internal/handoff":    "directive internal/freshness internal/journal manifest session store",
 	"internal/succession": "store",
 	"internal/vectors":    "internal/bounded store",
-	"internal/shown":      "internal/codec internal/cut internal/journal internal/talk manifest render session store triage",
+	"internal/shown":      "engine internal/codec internal/cut internal/journal internal/talk manifest render session store triage",
 	"internal/explain":    "internal/codec internal/shown manifest store triage",
 	"internal/journal":    "directive internal/codec internal/cut manifest store",
 	"source":              "store",

@@ -25,9 +25,9 @@ func (a *assembling) keepDrafts(ctx context.Context, leaf *manifest.Record) erro
 			drafts.Add(it.own.put, it.own.page)
 		}
 	}
-	row, ok, err := drafts.Row(leaf, a.s.actor)
-	if !ok || err != nil || a.s.db.opts.ReadOnly {
-		return err
+	row, ok := drafts.Row(leaf, a.s.actor)
+	if !ok || a.s.db.opts.ReadOnly {
+		return nil
 	}
 	id, err := a.s.db.newID()
 	if err != nil {

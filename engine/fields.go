@@ -114,6 +114,9 @@ var pageFields = codec.Record[store.NewPage]{Name: "a page", Fields: []codec.Fie
 	codec.Array(5, "Digest", func(p *store.NewPage) []byte { return p.Digest[:] }),
 }}
 
+// PutFields are the fields of a put, for rows of the pipeline that hold some.
+func PutFields() *codec.Record[store.Put] { return &putFields }
+
 var putFields = codec.Record[store.Put]{
 	Name: "a put", Unknown: func(p *store.Put) *[]byte { return &p.Unknown },
 	Fields: []codec.Field[store.Put]{

@@ -3,15 +3,16 @@ package shown
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 // A draft of an open transaction has no version yet, and may never get one. What a context showed of drafts is therefore
@@ -25,13 +26,38 @@ type Drafts struct {
 	at  map[*store.Put]int
 }
 
-// draftsRow holds the drafts in a context. Fields are written in order; new ones go to the end.
+// draftsRow holds the drafts in a context. It is written once, so nothing keeps fields of a later release: a row that has
+// some is refused.
+//
+// Older programs wrote it as a msgpack array of its fields, in this order.
 type draftsRow struct {
 	//lint:ignore U1000 msgpack looks for it
 	_msgpack struct{} `msgpack:",as_array"`
 	Actor    string
 	Puts     []store.Put
 	Shown    []shownDraft // in the order of their pages in the manifest
+}
+
+const draftsVersion = 1
+
+// draftsFields is the row. Tags are never given twice.
+var draftsFields = codec.Record[draftsRow]{Name: "drafts of a context", Fields: []codec.Field[draftsRow]{
+	codec.Text(1, "Actor", func(r *draftsRow) *string { return &r.Actor }),
+	codec.List(2, "Puts", engine.PutFields(), func(r *draftsRow) *[]store.Put { return &r.Puts }),
+	codec.List(3, "Shown", &shownFields, func(r *draftsRow) *[]shownDraft { return &r.Shown }),
+}}
+
+var shownFields = codec.Record[shownDraft]{Name: "a page of a draft", Fields: []codec.Field[shownDraft]{
+	codec.Int(1, "Put", func(d *shownDraft) *int { return &d.Put }),
+	codec.Int(2, "Page", func(d *shownDraft) *int { return &d.Page }),
+}}
+
+func readDrafts(raw []byte) (row draftsRow, err error) {
+	old, err := draftsFields.ReadRow(raw, draftsVersion, &row)
+	if old {
+		err = codec.Unpack(raw, &row)
+	}
+	return row, err
 }
 
 type shownDraft struct {
@@ -77,14 +103,14 @@ func (d *Drafts) Add(p *store.Put, page int) {
 
 // Row is the state row of a context by actor; ok says whether there is anything to keep. It needs no precondition: the
 // key is a digest of what was shown, so whoever else writes this row writes the same.
-func (d *Drafts) Row(leaf *manifest.Record, actor string) (row store.StateRow, ok bool, err error) {
+func (d *Drafts) Row(leaf *manifest.Record, actor string) (row store.StateRow, ok bool) {
 	if len(d.row.Shown) == 0 {
-		return row, false, nil
+		return row, false
 	}
 	d.row.Actor = actor
 	row.Key = draftsKey(leaf)
-	row.Value, err = msgpack.Marshal(&d.row)
-	return row, err == nil, err
+	row.Value = draftsFields.Row(draftsVersion, &d.row, 4096)
+	return row, true
 }
 
 // untold is a put without the texts of its pages: a context shows a few pages of a draft, which may have thousands.
@@ -104,8 +130,11 @@ func (a Again) drafts(ctx context.Context, leaf *manifest.Record) ([]store.Loade
 	if err != nil || stored.Value == nil {
 		return nil, err
 	}
-	var row draftsRow
-	if err := codec.Unpack(stored.Value, &row); err != nil {
+	row, err := readDrafts(stored.Value)
+	switch {
+	case errors.Is(err, codec.ErrNewer):
+		return nil, fmt.Errorf("%w: state row %q: %w; use a newer release", store.ErrNewerFormat, key, err)
+	case err != nil:
 		return nil, &store.CorruptError{File: a.File, Err: fmt.Errorf("state row %q: %w", key, err)}
 	}
 	out := make([]store.Loaded, len(row.Shown))

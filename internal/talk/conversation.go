@@ -97,7 +97,7 @@ func (c *Conversation) Release() {
 // row gc took while the place was written.
 func (c *Conversation) TakeTurn(id string, raw []byte) error {
 	c.Rows[id] = new(TurnRow)
-	return c.malformed(id, codec.Unpack(raw, c.Rows[id]))
+	return c.malformed(id, c.Rows[id].decode(raw))
 }
 
 // TakePlace: see TakeTurn.
@@ -110,7 +110,10 @@ func (c *Conversation) TakePlace(id string, raw []byte) error {
 }
 
 func (c *Conversation) malformed(id string, err error) error {
-	if err != nil {
+	switch {
+	case errors.Is(err, codec.ErrNewer):
+		err = fmt.Errorf("%w: turn %s of session %s: %w; use a newer release", store.ErrNewerFormat, id, c.ID, err)
+	case err != nil:
 		err = fmt.Errorf("ctxpage: turn %s of session %s: %w", id, c.ID, errors.Join(codec.ErrMalformed, err))
 	}
 	return err
@@ -170,7 +173,8 @@ func (c *Conversation) Remake(m Remeasure, texts []string) {
 	row := measure(c.counter, &h.Artefact, texts, headHash(h), c.stub(h.ID, h.Rows[0].Digest, SumTokens(h.Rows)))
 	row.Content = contentOf(h.Rows)
 	if old != nil {
-		row.Pinned, row.Yielded, row.Level, row.Because, row.Signals, row.moved = old.Pinned, old.Yielded, old.Level, old.Because, old.Signals, old.moved
+		row.Pinned, row.Yielded, row.Level, row.Because, row.Signals = old.Pinned, old.Yielded, old.Level, old.Because, old.Signals
+		row.moved, row.placeUnknown = old.moved, old.placeUnknown
 	}
 	c.Rows[h.ID], c.Unsaved[h.ID] = row, true
 }

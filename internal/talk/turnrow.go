@@ -1,18 +1,15 @@
 package talk
 
 import (
-	"bytes"
 	"encoding/binary"
-	"fmt"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/session"
-	"github.com/vmihailenco/msgpack/v5"
 )
 
-// TurnRow is what is kept of one turn. Its fields are the row, in this order. A session of ten thousand turns decodes as
-// many rows when it is first touched and writes thousands in one pass, so the fields are named here one by one: the
-// reflection of the general way was half of both.
+// TurnRow is what is kept of one turn: what was made from its text, and what was decided about it. A session of ten thousand
+// turns decodes as many rows when it is first touched and writes thousands in one pass, so the fields are listed one by
+// one (turnFields, placeFields): the reflection of the general way was half of both.
 type TurnRow struct {
 	Hash    uint64        // of all it was made from
 	Content uint64        // of the text alone, 0: none
@@ -28,6 +25,10 @@ type TurnRow struct {
 	Pinned  bool
 	Yielded bool // the pin gave way to the newest turn, until there is room; in the row of the place alone
 
+	// Fields that a later release stored, in the row of the turn and in that of its place; never changed in place. They are
+	// written back with the row. Those of the turn go when the row is made anew from its text.
+	unknown, placeUnknown []byte
+
 	moved bool // a row of its place is stored, and holds instead of what the row above says of it
 }
 
@@ -41,163 +42,126 @@ type turnSignals struct {
 	LastRead                            int64
 }
 
-const turnFields, signalFields, placeFields = 12, 10, 6 // a place has one more when the pin gave way
+const turnVersion, placeVersion = 1, 1
 
-// encodePlace is what changes of a turn while its text does not: a pass writes thousands of these, and token set and title
+// turnFields is the row of a turn. Tags are never given twice.
+var turnFields = codec.Record[TurnRow]{
+	Name: "a turn", Unknown: func(r *TurnRow) *[]byte { return &r.unknown },
+	Fields: []codec.Field[TurnRow]{
+		codec.Fixed64(1, "Hash", func(r *TurnRow) *uint64 { return &r.Hash }),
+		codec.Fixed64(2, "Content", func(r *TurnRow) *uint64 { return &r.Content }),
+		codec.Text(3, "Counter", func(r *TurnRow) *string { return &r.Counter }),
+		sizesField(4),
+		codec.Uint(5, "Made", func(r *TurnRow) *uint8 { return &r.Made }),
+		codec.Uint(6, "Traits", func(r *TurnRow) *uint16 { return &r.Traits }),
+		codec.Text(7, "Title", func(r *TurnRow) *string { return &r.Title }),
+		hashesField(8),
+		codec.Text(9, "Signals.Source", func(r *TurnRow) *string { return &r.Signals.Source }),
+		codec.Fixed64(10, "Signals.Version", func(r *TurnRow) *uint64 { return &r.Signals.Version }),
+		codec.Text(11, "Signals.Call", func(r *TurnRow) *string { return &r.Signals.Call }),
+		codec.Flag(12, "Signals.Stale", func(r *TurnRow) *bool { return &r.Signals.Stale }),
+		codec.Flag(13, "Signals.Failed", func(r *TurnRow) *bool { return &r.Signals.Failed }),
+		codec.Flag(14, "Signals.Refetchable", func(r *TurnRow) *bool { return &r.Signals.Refetchable }),
+		codec.Flag(15, "Signals.Finding", func(r *TurnRow) *bool { return &r.Signals.Finding }),
+		codec.Flag(16, "Signals.Closed", func(r *TurnRow) *bool { return &r.Signals.Closed }),
+		codec.Flag(17, "Signals.Keep", func(r *TurnRow) *bool { return &r.Signals.Keep }),
+		codec.Int(18, "Signals.LastRead", func(r *TurnRow) *int64 { return &r.Signals.LastRead }),
+		levelField(19),
+		codec.Text(20, "Because", func(r *TurnRow) *string { return &r.Because }),
+		codec.Flag(21, "Pinned", func(r *TurnRow) *bool { return &r.Pinned }),
+	},
+}
+
+// placeFields is what changes of a turn while its text does not: a pass writes thousands of these, and token set and title
 // were two thirds of what it wrote.
-func (r *TurnRow) encodePlace() ([]byte, error) {
-	b := bytes.NewBuffer(make([]byte, 0, 48+len(r.Because)))
-	e := msgpack.GetEncoder()
-	defer msgpack.PutEncoder(e)
-	e.Reset(b)
-	var w firstError
-	fields := placeFields
-	if r.Yielded {
-		fields++
-	}
-	w.do(e.EncodeArrayLen(fields))
-	w.sizes(e, &r.Sizes)
-	w.do(e.EncodeUint(uint64(r.Made)))
-	w.do(e.EncodeInt(r.Signals.LastRead))
-	w.do(e.EncodeUint(uint64(r.Level)))
-	w.do(e.EncodeString(r.Because))
-	w.do(e.EncodeBool(r.Pinned))
-	if r.Yielded {
-		w.do(e.EncodeBool(true))
-	}
-	return b.Bytes(), w.err
+var placeFields = codec.Record[TurnRow]{
+	Name: "the place of a turn", Unknown: func(r *TurnRow) *[]byte { return &r.placeUnknown },
+	Fields: []codec.Field[TurnRow]{
+		sizesField(1),
+		codec.Uint(2, "Made", func(r *TurnRow) *uint8 { return &r.Made }),
+		codec.Int(3, "Signals.LastRead", func(r *TurnRow) *int64 { return &r.Signals.LastRead }),
+		levelField(4),
+		codec.Text(5, "Because", func(r *TurnRow) *string { return &r.Because }),
+		codec.Flag(6, "Pinned", func(r *TurnRow) *bool { return &r.Pinned }),
+		codec.Flag(7, "Yielded", func(r *TurnRow) *bool { return &r.Yielded }),
+	},
 }
 
-// decodePlace takes over what encodePlace wrote.
-func (r *TurnRow) decodePlace(raw []byte) error {
-	place := turnPlace{r}
-	if err := codec.Unpack(raw, &place); err != nil {
-		return err
-	}
-	r.moved = true
-	return nil
+// sizesField is the tokens at all levels.
+func sizesField(tag uint64) codec.Field[TurnRow] {
+	return codec.Field[TurnRow]{Tag: tag, Name: "Sizes",
+		Write: func(e *codec.Encoder, r *TurnRow) {
+			if r.Sizes == (session.Sizes{}) {
+				return
+			}
+			for _, n := range r.Sizes {
+				e.Varint(int64(n))
+			}
+		},
+		Read: func(d *codec.Decoder, r *TurnRow) {
+			for i := range r.Sizes {
+				r.Sizes[i] = int(d.Varint())
+			}
+		}}
 }
 
-// turnPlace is a turnRow whose place is being read.
-type turnPlace struct{ *TurnRow }
-
-// DecodeMsgpack reads a row that unpack has scanned, so lengths can be believed.
-func (p *turnPlace) DecodeMsgpack(d *msgpack.Decoder) error {
-	x := codec.Fields{D: d}
-	fields := codec.Value(&x, (*msgpack.Decoder).DecodeArrayLen)
-	if x.Err == nil && fields != placeFields && fields != placeFields+1 {
-		return fmt.Errorf("%d fields of a place, expected %d or %d", fields, placeFields, placeFields+1)
-	}
-	decodeSizes(&x, &p.Sizes)
-	p.Made, p.Signals.LastRead = uint8(x.Uint()), x.Int()
-	decodeLevel(&x, p.TurnRow)
-	p.Yielded = fields > placeFields && x.Bool()
-	return x.Err
+// hashesField is the token set, 8 bytes each.
+func hashesField(tag uint64) codec.Field[TurnRow] {
+	return codec.Field[TurnRow]{Tag: tag, Name: "Hashes",
+		Write: func(e *codec.Encoder, r *TurnRow) {
+			for _, h := range r.Hashes {
+				e.B = binary.LittleEndian.AppendUint64(e.B, h)
+			}
+		},
+		Read: func(d *codec.Decoder, r *TurnRow) {
+			if len(d.B)%8 != 0 {
+				d.Fail()
+				return
+			}
+			r.Hashes = unpackHashes(d.Rest())
+		}}
 }
 
-// encode is the row as msgpack, in a buffer of the right size from the start.
+// levelField is a level that there is.
+func levelField(tag uint64) codec.Field[TurnRow] {
+	f := codec.Uint(tag, "Level", func(r *TurnRow) *uint8 { return &r.Level })
+	read := f.Read
+	f.Read = func(d *codec.Decoder, r *TurnRow) {
+		if read(d, r); r.Level > uint8(session.Cold) {
+			d.Fail()
+		}
+	}
+	return f
+}
+
+// encode is the row, in a buffer of the right size from the start.
 func (r *TurnRow) encode() ([]byte, error) {
-	b := bytes.NewBuffer(make([]byte, 0, 128+len(r.Counter)+len(r.Title)+len(r.Signals.Source)+len(r.Signals.Call)+len(r.Because)+8*len(r.Hashes)))
-	e := msgpack.GetEncoder()
-	defer msgpack.PutEncoder(e)
-	e.Reset(b)
-	err := r.EncodeMsgpack(e)
-	return b.Bytes(), err
+	size := 128 + len(r.Counter) + len(r.Title) + len(r.Signals.Source) + len(r.Signals.Call) + len(r.Because) + 8*len(r.Hashes) + len(r.unknown)
+	return turnFields.Row(turnVersion, r, size), nil
 }
 
-// EncodeMsgpack writes the row.
-func (r *TurnRow) EncodeMsgpack(e *msgpack.Encoder) error {
-	var w firstError
-	w.do(e.EncodeArrayLen(turnFields))
-	w.do(e.EncodeUint64(r.Hash))
-	w.do(e.EncodeUint64(r.Content))
-	w.do(e.EncodeString(r.Counter))
-	w.sizes(e, &r.Sizes)
-	w.do(e.EncodeUint8(r.Made))
-	w.do(e.EncodeUint16(r.Traits))
-	w.do(e.EncodeString(r.Title))
-	w.do(e.EncodeBytes(packHashes(r.Hashes)))
-	s := &r.Signals
-	w.do(e.EncodeArrayLen(signalFields))
-	w.do(e.EncodeString(s.Source))
-	w.do(e.EncodeUint64(s.Version))
-	w.do(e.EncodeString(s.Call))
-	for _, yes := range [...]bool{s.Stale, s.Failed, s.Refetchable, s.Finding, s.Closed, s.Keep} {
-		w.do(e.EncodeBool(yes))
+// decode takes what encode wrote, or an older program. The row is zero before.
+func (r *TurnRow) decode(raw []byte) error {
+	old, err := turnFields.ReadRow(raw, turnVersion, r)
+	if old {
+		return codec.Unpack(raw, &oldTurn{r})
 	}
-	w.do(e.EncodeInt64(s.LastRead))
-	w.do(e.EncodeUint8(r.Level))
-	w.do(e.EncodeString(r.Because))
-	w.do(e.EncodeBool(r.Pinned))
-	return w.err
+	return err
 }
 
-type firstError struct{ err error }
-
-func (w *firstError) do(err error) {
-	if w.err == nil {
-		w.err = err
-	}
+func (r *TurnRow) encodePlace() ([]byte, error) {
+	return placeFields.Row(placeVersion, r, 48+len(r.Because)+len(r.placeUnknown)), nil
 }
 
-func (w *firstError) sizes(e *msgpack.Encoder, sizes *session.Sizes) {
-	w.do(e.EncodeArrayLen(len(sizes)))
-	for _, n := range sizes {
-		w.do(e.EncodeInt(int64(n)))
+// decodePlace takes over what encodePlace wrote, or an older program: all of it, also what is zero there.
+func (r *TurnRow) decodePlace(raw []byte) error {
+	r.Sizes, r.Made, r.Signals.LastRead, r.Level, r.Because, r.Pinned, r.Yielded, r.placeUnknown = session.Sizes{}, 0, 0, 0, "", false, false, nil
+	old, err := placeFields.ReadRow(raw, placeVersion, r)
+	if old {
+		err = codec.Unpack(raw, &oldPlace{r})
 	}
-}
-
-// DecodeMsgpack reads a row that unpack has scanned, so lengths can be believed.
-func (r *TurnRow) DecodeMsgpack(d *msgpack.Decoder) error {
-	x := codec.Fields{D: d}
-	x.Array(turnFields)
-	r.Hash, r.Content, r.Counter = x.Uint(), x.Uint(), x.Text()
-	decodeSizes(&x, &r.Sizes)
-	r.Made, r.Traits, r.Title = uint8(x.Uint()), uint16(x.Uint()), x.Text()
-	r.Hashes = decodeHashes(&x)
-	s := &r.Signals
-	x.Array(signalFields)
-	s.Source, s.Version, s.Call = x.Text(), x.Uint(), x.Text()
-	for _, yes := range [...]*bool{&s.Stale, &s.Failed, &s.Refetchable, &s.Finding, &s.Closed, &s.Keep} {
-		*yes = x.Bool()
-	}
-	s.LastRead = x.Int()
-	decodeLevel(&x, r)
-	return x.Err
-}
-
-func decodeSizes(x *codec.Fields, sizes *session.Sizes) {
-	x.Array(len(sizes))
-	for i := range sizes {
-		sizes[i] = int(x.Int())
-	}
-}
-
-func decodeLevel(x *codec.Fields, r *TurnRow) {
-	r.Level, r.Because, r.Pinned = uint8(x.Uint()), x.Text(), x.Bool()
-	if x.Err == nil && r.Level > uint8(session.Cold) {
-		x.Err = fmt.Errorf("level %d", r.Level)
-	}
-}
-
-func decodeHashes(x *codec.Fields) []uint64 {
-	b := codec.Value(x, (*msgpack.Decoder).DecodeBytes)
-	if x.Err == nil && len(b)%8 != 0 {
-		x.Err = fmt.Errorf("%d bytes of token hashes", len(b))
-	}
-	out := make([]uint64, len(b)/8)
-	for i := range out {
-		out[i] = binary.LittleEndian.Uint64(b[8*i:])
-	}
-	return out
-}
-
-func packHashes(hashes []uint64) []byte {
-	b := make([]byte, 0, 8*len(hashes))
-	for _, h := range hashes {
-		b = binary.LittleEndian.AppendUint64(b, h)
-	}
-	return b
+	r.moved = err == nil
+	return err
 }
 
 // settle is the level that exists: a form that was never made, or would not be shorter, gives way to the one before.

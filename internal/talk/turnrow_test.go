@@ -1,16 +1,19 @@
 package talk
 
 import (
+	"encoding/binary"
+	"reflect"
+	"strings"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 	"github.com/vmihailenco/msgpack/v5"
 	"pgregory.net/rapid"
 )
 
-// reflected is a turnRow as the general encoding writes it.
+// reflected is a row as older programs wrote it.
 type reflected struct {
 	//lint:ignore U1000 msgpack looks for it
 	_msgpack      struct{} `msgpack:",as_array"`
@@ -36,8 +39,8 @@ type reflected struct {
 	Pinned  bool
 }
 
-// The row of a turn is what msgpack makes of its fields by itself, byte for byte, and is read back as it was.
-func TestTurnRowBytes(t *testing.T) {
+// A row of a turn and of its place is read back as it was, also one that an older program wrote; a damaged one is an error.
+func TestTurnRows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text, flag := rapid.String(), rapid.Bool()
 		r := TurnRow{
@@ -56,20 +59,31 @@ func TestTurnRowBytes(t *testing.T) {
 		}
 		w := reflected{
 			Hash: r.Hash, Content: r.Content, Counter: r.Counter, Sizes: r.Sizes[:], Made: r.Made, Traits: r.Traits, Title: r.Title,
-			Hashes: packHashes(r.Hashes), Level: r.Level, Because: r.Because, Pinned: r.Pinned,
+			Level: r.Level, Because: r.Because, Pinned: r.Pinned,
 		}
 		s := &w.Signals
 		s.Source, s.Version, s.Call, s.Stale, s.Failed = r.Signals.Source, r.Signals.Version, r.Signals.Call, r.Signals.Stale, r.Signals.Failed
 		s.Refetchable, s.Finding, s.Closed, s.Keep = r.Signals.Refetchable, r.Signals.Finding, r.Signals.Closed, r.Signals.Keep
 		s.LastRead = r.Signals.LastRead
-		want, err := msgpack.Marshal(&w)
+		w.Hashes = nil
+		for _, h := range r.Hashes {
+			w.Hashes = binary.LittleEndian.AppendUint64(w.Hashes, h)
+		}
+		older, err := msgpack.Marshal(&w)
 		require.NoError(t, err)
 		got, err := r.encode()
 		require.NoError(t, err)
-		require.Equal(t, want, got)
-		var back TurnRow
-		require.NoError(t, codec.Unpack(got, &back))
-		require.Equal(t, r, back)
+		if len(r.Hashes) == 0 {
+			r.Hashes = nil
+		}
+		for _, raw := range [][]byte{older, got} {
+			var back TurnRow
+			require.NoError(t, back.decode(raw))
+			if len(back.Hashes) == 0 {
+				back.Hashes = nil
+			}
+			require.Equal(t, r, back)
+		}
 
 		r.Yielded = flag.Draw(t, "yielded")
 		place, err := r.encodePlace()
@@ -77,28 +91,142 @@ func TestTurnRowBytes(t *testing.T) {
 		moved := TurnRow{
 			Hash: r.Hash, Content: r.Content, Counter: r.Counter, Traits: r.Traits, Title: r.Title, Hashes: r.Hashes,
 			Sizes: session.Sizes{1, 2, 3}, Made: ^r.Made, Signals: r.Signals, Pinned: !r.Pinned, Because: "before",
+			Yielded: !r.Yielded, Level: 1,
 		}
 		moved.Signals.LastRead++
 		require.NoError(t, moved.decodePlace(place))
 		r.moved = true
 		require.Equal(t, r, moved, "a place is all that may change of a turn")
-		require.Error(t, new(TurnRow).decodePlace(place[:rapid.IntRange(0, len(place)-1).Draw(t, "place cut")]))
-		require.Error(t, new(TurnRow).decodePlace(got), "a turn is no place")
-		require.Error(t, codec.Unpack(place, new(TurnRow)), "nor a place a turn")
+		olderPlace, err := msgpack.Marshal([]any{r.Sizes[:], r.Made, r.Signals.LastRead, r.Level, r.Because, r.Pinned, r.Yielded})
+		require.NoError(t, err)
+		moved = TurnRow{
+			Hash: r.Hash, Content: r.Content, Counter: r.Counter, Traits: r.Traits, Title: r.Title, Hashes: r.Hashes,
+			Sizes: session.Sizes{1, 2, 3}, Made: ^r.Made, Signals: r.Signals,
+		}
+		require.NoError(t, moved.decodePlace(olderPlace))
+		require.Equal(t, r, moved)
+		require.Error(t, new(TurnRow).decodePlace(older), "a turn is no place")
+		require.Error(t, new(TurnRow).decode(olderPlace), "nor a place a turn")
 
-		cut := rapid.IntRange(0, len(got)-1).Draw(t, "cut")
-		require.Error(t, codec.Unpack(got[:cut], new(TurnRow)))
+		require.Error(t, new(TurnRow).decode(nil))
+		cut := rapid.IntRange(0, len(older)-1).Draw(t, "cut")
+		require.Error(t, new(TurnRow).decode(older[:cut]))
+		_ = new(TurnRow).decode(got[:rapid.IntRange(0, len(got)).Draw(t, "cut here")]) // the checksum finds it
 		w.Level = uint8(session.Cold) + 1
 		far, err := msgpack.Marshal(&w)
 		require.NoError(t, err)
-		require.Error(t, codec.Unpack(far, new(TurnRow)), "a level there is not")
+		require.Error(t, new(TurnRow).decode(far), "a level there is not")
 		w.Level, w.Hashes = 0, append(w.Hashes, 1)
 		odd, err := msgpack.Marshal(&w)
 		require.NoError(t, err)
-		require.Error(t, codec.Unpack(odd, new(TurnRow)), "half a token")
+		require.Error(t, new(TurnRow).decode(odd), "half a token")
 		w.Hashes, w.Sizes = nil, w.Sizes[:4]
 		short, err := msgpack.Marshal(&w)
 		require.NoError(t, err)
-		require.Error(t, codec.Unpack(short, new(TurnRow)), "a size too few")
+		require.Error(t, new(TurnRow).decode(short), "a size too few")
 	})
+}
+
+// fieldsOf gives the exported fields of a row, those of its signals among them, by name.
+func fieldsOf(r *TurnRow) map[string]reflect.Value {
+	out := map[string]reflect.Value{}
+	var walk func(prefix string, v reflect.Value)
+	walk = func(prefix string, v reflect.Value) {
+		for i := range v.NumField() {
+			switch f := v.Type().Field(i); {
+			case !f.IsExported():
+			case f.Type.Kind() == reflect.Struct:
+				walk(f.Name+".", v.Field(i))
+			default:
+				out[prefix+f.Name] = v.Field(i)
+			}
+		}
+	}
+	walk("", reflect.ValueOf(r).Elem())
+	return out
+}
+
+func setAny(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(3)
+	case reflect.Array:
+		for i := range v.Len() {
+			setAny(v.Index(i))
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		setAny(v.Index(1))
+	default:
+		v.SetUint(3)
+	}
+}
+
+// TestEveryFieldIsStored: a field of a turn is in the list of its row, and one of its place in the list of that, too. A new
+// field that is in none is lost at the next start.
+func TestEveryFieldIsStored(t *testing.T) {
+	inPlace := map[string]bool{}
+	for _, f := range placeFields.Fields {
+		inPlace[f.Name] = true
+	}
+	inRow := map[string]bool{}
+	for _, f := range turnFields.Fields {
+		inRow[f.Name] = true
+	}
+	var zero TurnRow
+	for name := range fieldsOf(&zero) {
+		require.True(t, inRow[name] || inPlace[name], "%s is not stored", name)
+		var r TurnRow
+		setAny(fieldsOf(&r)[name])
+		raw, err := r.encode()
+		require.NoError(t, err)
+		var back TurnRow
+		require.NoError(t, back.decode(raw))
+		if inRow[name] {
+			require.Equal(t, r, back)
+		}
+		if raw, err = r.encodePlace(); inPlace[name] {
+			require.NoError(t, err)
+			back = TurnRow{}
+			require.NoError(t, back.decodePlace(raw))
+			r.moved = true
+			require.Equal(t, r, back)
+		}
+		delete(inRow, name)
+		delete(inPlace, name)
+	}
+	require.Empty(t, inRow, "named, and not there")
+	require.Empty(t, inPlace, "named, and not there")
+}
+
+// TestLaterFieldsSurvive: what a later release stored of a turn is written back with the row, and a row that it says must
+// not be written back is refused.
+func TestLaterFieldsSurvive(t *testing.T) {
+	later := []byte("\x60\x03new\x61\x01y")
+	row := TurnRow{Hash: 1, Title: "t", unknown: later, placeUnknown: later}
+	raw, err := row.encode()
+	require.NoError(t, err)
+	place, err := row.encodePlace()
+	require.NoError(t, err)
+	c := NewConversation("acme", "chat", nil)
+	c.Rows = map[string]*TurnRow{}
+	require.NoError(t, c.TakeTurn("t-1", raw))
+	require.NoError(t, c.TakePlace("t-1", place))
+	back := c.Rows["t-1"]
+	require.Equal(t, later, back.unknown)
+	require.Equal(t, later, back.placeUnknown)
+	copied := *back // as SetRow does
+	copied.Pinned = true
+	rewritten, err := copied.encodePlace()
+	require.NoError(t, err)
+	require.True(t, strings.HasSuffix(string(rewritten), string(later)))
+	for _, raw := range [][]byte{raw, place} {
+		raw[0]++
+	}
+	require.ErrorIs(t, c.TakeTurn("t-2", raw), store.ErrNewerFormat)
+	require.ErrorIs(t, c.TakePlace("t-1", place), store.ErrNewerFormat)
 }
