@@ -7,6 +7,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/triage"
 )
 
 // A page is found by the words it was stored with. If its file was rewritten since, a question in the new words does
@@ -148,7 +149,7 @@ func (a *assembling) crowded() bool {
 		return true
 	}
 	for _, it := range a.ranked {
-		if it.reason == store.ReasonBeyond {
+		if it.reason == string(triage.BeyondTopK) {
 			return true
 		}
 	}

@@ -262,7 +262,7 @@ func TestManyChangedFilesTogether(t *testing.T) {
 	}
 	assemble(t, s, Query{Text: "heliotrope", Budget: 1500})
 	writes, last := 0, uint64(0)
-	require.NoError(t, store.EachRecord(ctx, db.Manifests(), 0, db.Manifests().Size(), false, func(r *manifest.Record) error {
+	require.NoError(t, store.EachRecord(ctx, db.Manifests(), 0, sizeOf(db.Manifests()), false, func(r *manifest.Record) error {
 		if r.Type == manifest.TypeRefetch {
 			writes++
 		}

@@ -65,10 +65,10 @@ func TestHostsReadTheAuditOnly(t *testing.T) {
 	require.Empty(t, writers(read))
 	require.NoError(t, read.Close())
 
-	body, err := db.Manifests().Body(0)
+	body, err := db.Manifests().Body(ctx, 0)
 	require.NoError(t, err)
 	clear(body)
-	leaf, err := db.Manifests().Leaf(0)
+	leaf, err := db.Manifests().Leaf(ctx, 0)
 	require.NoError(t, err)
 	*leaf = manifest.Record{}
 	if c, ok := db.Manifests().(interface{ Close() error }); ok {

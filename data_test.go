@@ -154,8 +154,8 @@ func TestSaltedDigests(t *testing.T) {
 		require.True(t, db.ProvesText(v.Pages[0].Num, "yes"))
 		require.False(t, db.ProvesText(v.Pages[0].Num, "no"))
 	}
-	for i := range db.Manifests().Size() {
-		body, err := db.Manifests().Body(i)
+	for i := range sizeOf(db.Manifests()) {
+		body, err := db.Manifests().Body(ctx, i)
 		require.NoError(t, err)
 		require.NotContains(t, string(body), "yes", "no contents in the audit")
 	}

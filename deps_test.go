@@ -54,7 +54,7 @@ var importMap = map[string]string{
 	"internal/bounded":    "",
 	"internal/alike":      "",
 	"internal/listing":    "",
-	"internal/freshness":  "internal/bounded internal/codec source store",
+	"internal/freshness":  "internal/bounded internal/codec source store triage",
 	".":                   "engine filestore source store budget directive lexical manifest render session token triage wal internal/alike internal/bounded internal/codec internal/cut internal/explain internal/folder internal/freshness internal/handoff internal/identity internal/journal internal/listing internal/live internal/shown internal/staterows internal/succession internal/talk internal/vectors",
 
 	"embed":               "internal/retry triage",

@@ -122,16 +122,16 @@ func TestCommitOrder(t *testing.T) {
 	db := open(t, Options{})
 	s := db.Scope("acme", WithActor("agent"))
 	setup := func() *Txn {
-		put(t, s, Artefact{ID: "policy", Text: "limit " + words(int(db.Manifests().Size()), 6)})
-		put(t, s, Artefact{ID: "answer", Text: "old " + words(int(db.Manifests().Size()), 6)})
+		put(t, s, Artefact{ID: "policy", Text: "limit " + words(int(sizeOf(db.Manifests())), 6)})
+		put(t, s, Artefact{ID: "answer", Text: "old " + words(int(sizeOf(db.Manifests())), 6)})
 		tx := begin(t, s)
 		_, err := tx.Get(ctx, "policy")
 		require.NoError(t, err)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "new answer"}))
 		return tx
 	}
-	changePolicy := func() { put(t, s, Artefact{ID: "policy", Text: words(int(db.Manifests().Size()), 9)}) }
-	changeAnswer := func() { put(t, s, Artefact{ID: "answer", Text: words(int(db.Manifests().Size()), 9)}) }
+	changePolicy := func() { put(t, s, Artefact{ID: "policy", Text: words(int(sizeOf(db.Manifests())), 9)}) }
+	changeAnswer := func() { put(t, s, Artefact{ID: "answer", Text: words(int(sizeOf(db.Manifests())), 9)}) }
 
 	tx := setup()
 	changePolicy()

@@ -48,7 +48,7 @@ func TestQuestionIsKept(t *testing.T) {
 	leaf := askOne(t, db)
 	found, err := db.Scope("acme").Search(ctx, "kettle", 5)
 	require.NoError(t, err)
-	body, err := db.Manifests().Body(leaf.Index)
+	body, err := db.Manifests().Body(ctx, leaf.Index)
 	require.NoError(t, err)
 	require.NotContains(t, string(body), "kettle")
 	require.NotEqual(t, db.keyed("query", []byte(theQuestion)), []byte(leaf.Query), "whoever has the secret cannot guess it once it is erased")
@@ -91,7 +91,7 @@ func TestQuestionIsKept(t *testing.T) {
 	require.NoError(t, db.Close())
 	for range 3 { // the log lets go of the record
 		db = openTest(t, path, Options{})
-		_, err = db.Scope("acme").Put(ctx, Artefact{ID: "other", Text: string(rune('a' + db.Manifests().Size()%26))})
+		_, err = db.Scope("acme").Put(ctx, Artefact{ID: "other", Text: string(rune('a' + sizeOf(db.Manifests())%26))})
 		require.NoError(t, err)
 		look("reopened", db)
 		require.NoError(t, db.Close())

@@ -163,11 +163,11 @@ func (r *refreshing) probe(ctx context.Context, keys []store.PageKey) error {
 func (r *refreshing) note(id string, f *freshness.Finding) {
 	r.out.Sources++
 	switch {
-	case f.Refetched, f.Reason == store.ReasonReadOnly:
+	case f.Refetched, f.Reason == freshness.ReasonReadOnly:
 		r.out.Changed = append(r.out.Changed, id)
 	case f.Reason == "":
 		r.out.Unchanged++
-	case f.Reason == store.ReasonVanished:
+	case f.Reason == freshness.ReasonVanished:
 		r.out.Vanished = append(r.out.Vanished, id)
 		r.gone[id] = true
 	default:

@@ -64,7 +64,7 @@ func TestRestore(t *testing.T) {
 	_, err = db.Scope("acme").Get(ctx, "b")
 	require.ErrorIs(t, err, ErrNotFound)
 
-	leaf, err := db.Manifests().Leaf(head.Size)
+	leaf, err := db.Manifests().Leaf(ctx, head.Size)
 	require.NoError(t, err)
 	require.Equal(t, manifest.TypeRestored, leaf.Type)
 	require.Equal(t, head.Size, leaf.Size)

@@ -199,7 +199,7 @@ func (db *DB) headsRead(ctx context.Context, scopes store.Scopes, l store.Locate
 
 // dirtyError says why an artefact cannot be served. Errors that explain themselves get no prefix.
 func dirtyError(id string, f freshness.Finding) error {
-	if f.Reason == store.ReasonNoRoot || f.Reason == store.ReasonNoScheme || f.Reason == store.ReasonVanished {
+	if f.Reason == freshness.ReasonNoRoot || f.Reason == freshness.ReasonNoScheme || f.Reason == freshness.ReasonVanished {
 		return fmt.Errorf("%w: %s: %w", ErrDirty, id, f.Err)
 	}
 	return fmt.Errorf("%w: %s: %s: %w", ErrDirty, id, strings.TrimPrefix(f.Reason, "dirty: "), f.Err)

@@ -180,7 +180,7 @@ func TestTraceOfATurnThatNamesNoAssembly(t *testing.T) {
 	committed := begin(t, s)
 	require.NoError(t, committed.Put(ctx, Artefact{ID: "x", Text: "a draft"}))
 	require.NoError(t, committed.Commit(ctx, good))
-	before := db.Manifests().Size()
+	before := sizeOf(db.Manifests())
 	for name, trace := range map[string]string{
 		"never": "01ARZ3NDEKTSV4RRFFQ69G5FAV", "other scope": theirs.Trace, "child": below.Trace, "a commit": committed.ID(), "no ulid": "yesterday",
 	} {
@@ -195,7 +195,7 @@ func TestTraceOfATurnThatNamesNoAssembly(t *testing.T) {
 			require.ErrorContains(t, err, "scope acme has recorded no assembly", name)
 		}
 	}
-	require.Equal(t, before, db.Manifests().Size())
+	require.Equal(t, before, sizeOf(db.Manifests()))
 	turns, err := chat.Read(ctx, 0, 0)
 	require.NoError(t, err)
 	require.Empty(t, turns)

@@ -120,8 +120,8 @@ func TestWalk(t *testing.T) {
 // lastOf is the newest leaf that is no read.
 func lastOf(t testing.TB, db *DB) *manifest.Record {
 	t.Helper()
-	for i := db.Manifests().Size(); i > 0; i-- {
-		l, err := db.Manifests().Leaf(i - 1)
+	for i := sizeOf(db.Manifests()); i > 0; i-- {
+		l, err := db.Manifests().Leaf(ctx, i-1)
 		require.NoError(t, err)
 		if !l.Type.Reads() {
 			return l

@@ -37,27 +37,27 @@ func (q *sequencer) flying(trace string) bool {
 }
 
 // Size: see store.Audit.
-func (a audit) Size() uint64 {
-	a.landed(context.Background(), "")
-	return a.Reader.Size()
+func (a audit) Size(ctx context.Context) (uint64, error) {
+	a.landed(ctx, "")
+	return a.Reader.Size(ctx)
 }
 
 // Body: see store.Audit.
-func (a audit) Body(i uint64) ([]byte, error) {
-	b, err := a.Reader.Body(i)
+func (a audit) Body(ctx context.Context, i uint64) ([]byte, error) {
+	b, err := a.Reader.Body(ctx, i)
 	if errors.Is(err, manifest.ErrNoLeaf) {
-		a.landed(context.Background(), "")
-		b, err = a.Reader.Body(i)
+		a.landed(ctx, "")
+		b, err = a.Reader.Body(ctx, i)
 	}
 	return b, err
 }
 
 // Leaf: see store.Audit.
-func (a audit) Leaf(i uint64) (*manifest.Record, error) {
-	r, err := a.Reader.Leaf(i)
+func (a audit) Leaf(ctx context.Context, i uint64) (*manifest.Record, error) {
+	r, err := a.Reader.Leaf(ctx, i)
 	if errors.Is(err, manifest.ErrNoLeaf) {
-		a.landed(context.Background(), "")
-		r, err = a.Reader.Leaf(i)
+		a.landed(ctx, "")
+		r, err = a.Reader.Leaf(ctx, i)
 	}
 	return r, err
 }

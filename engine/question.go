@@ -185,7 +185,7 @@ func QuestionOf(r *manifest.Record, row []byte) (string, error) {
 // says that it was done. The bytes are gone from file and log when the next two checkpoints are through.
 // manifest.ErrNoQuestion: there is no text; manifest.ErrNoLeaf: there is no such leaf.
 func (s *Engine) EraseQuestion(ctx context.Context, leaf uint64, by string) error {
-	r, err := s.Audit().Leaf(leaf)
+	r, err := s.Audit().Leaf(ctx, leaf)
 	if err != nil {
 		return AuditError(err)
 	}

@@ -158,7 +158,11 @@ func (f *follower) look(ctx context.Context) error {
 		return err
 	}
 	defer l.Close()
-	if size := l.Size(); f.next < size {
+	size, err := l.Size(ctx)
+	if err != nil {
+		return err
+	}
+	if f.next < size {
 		if err := l.Each(ctx, f.next, size, false, f.fn); err != nil {
 			return err
 		}

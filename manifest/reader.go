@@ -36,20 +36,32 @@ func (r *Reader) Close() error {
 	return r.close()
 }
 
+// unlessEnded reads, unless the context has ended. A read of one leaf is short, so it is not stopped half way.
+func unlessEnded[T any](ctx context.Context, read func() (T, error)) (out T, err error) {
+	if err := ctx.Err(); err != nil {
+		return out, err
+	}
+	return read()
+}
+
 // DB is the database id; see Log.DB.
 func (r *Reader) DB() string { return r.log.DB() }
 
 // Size is the number of leaves.
-func (r *Reader) Size() uint64 { return r.log.Size() }
+func (r *Reader) Size(ctx context.Context) (uint64, error) { return r.log.Size(), ctx.Err() }
 
 // Archived is the number of leaves in the archive.
 func (r *Reader) Archived() uint64 { return r.log.Archived() }
 
 // Body is the bytes of leaf i; the caller may keep and change them.
-func (r *Reader) Body(i uint64) ([]byte, error) { return r.log.Body(i) }
+func (r *Reader) Body(ctx context.Context, i uint64) ([]byte, error) {
+	return unlessEnded(ctx, func() ([]byte, error) { return r.log.Body(i) })
+}
 
 // Leaf is leaf i.
-func (r *Reader) Leaf(i uint64) (*Record, error) { return r.log.Leaf(i) }
+func (r *Reader) Leaf(ctx context.Context, i uint64) (*Record, error) {
+	return unlessEnded(ctx, func() (*Record, error) { return r.log.Leaf(i) })
+}
 
 // Each calls fn for the leaves [from, min(to, Size)); see Log.Each.
 func (r *Reader) Each(ctx context.Context, from, to uint64, reverse bool, fn func(*Record) error) error {
@@ -98,19 +110,23 @@ func (r *Reader) Written(ctx context.Context, num uint64, version uint32) (*Reco
 func (r *Reader) Names(ctx context.Context) (Names, error) { return r.log.Names(ctx) }
 
 // Root is the root over the first size leaves.
-func (r *Reader) Root(size uint64) (Hash, error) { return r.log.Root(size) }
+func (r *Reader) Root(ctx context.Context, size uint64) (Hash, error) {
+	return unlessEnded(ctx, func() (Hash, error) { return r.log.Root(size) })
+}
 
 // Head is Root as a line to be kept elsewhere; see Log.Head.
-func (r *Reader) Head(size uint64, now int64) (Head, error) { return r.log.Head(size, now) }
+func (r *Reader) Head(ctx context.Context, size uint64, now int64) (Head, error) {
+	return unlessEnded(ctx, func() (Head, error) { return r.log.Head(size, now) })
+}
 
 // ProveInclusion proves leaf i among the first size leaves.
-func (r *Reader) ProveInclusion(i, size uint64) (Inclusion, error) {
-	return r.log.ProveInclusion(i, size)
+func (r *Reader) ProveInclusion(ctx context.Context, i, size uint64) (Inclusion, error) {
+	return unlessEnded(ctx, func() (Inclusion, error) { return r.log.ProveInclusion(i, size) })
 }
 
 // ProveConsistency proves that the first size leaves begin with the first old.
-func (r *Reader) ProveConsistency(old, size uint64) (Consistency, error) {
-	return r.log.ProveConsistency(old, size)
+func (r *Reader) ProveConsistency(ctx context.Context, old, size uint64) (Consistency, error) {
+	return unlessEnded(ctx, func() (Consistency, error) { return r.log.ProveConsistency(old, size) })
 }
 
 // Verify reads all bytes again; see Log.Verify.

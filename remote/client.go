@@ -72,7 +72,6 @@ type Client struct {
 
 	calls  atomic.Uint64
 	ticket atomic.Uint64
-	size   atomic.Uint64 // of the audit, as last heard
 	door   chan struct{} // of one: held by who says hello
 
 	mu      sync.Mutex

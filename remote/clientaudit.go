@@ -7,8 +7,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Audit reads the audit log of the server's store. Size is the last known one while nobody answers; whoever then reads a
-// leaf gets the error.
+// Audit reads the audit log of the server's store.
 func (c *Client) Audit() store.Audit { return audit{c} }
 
 type audit struct{ c *Client }
@@ -19,22 +18,16 @@ func (a audit) DB() string {
 	return a.c.server.Database
 }
 
-func (a audit) Size() uint64 {
-	n, err := ask[uint64](background, a.c, "Audit.Size", none{}, how{})
-	if err != nil {
-		return a.c.size.Load()
-	}
-	for old := a.c.size.Load(); n > old && !a.c.size.CompareAndSwap(old, n); old = a.c.size.Load() {
-	}
-	return n
+func (a audit) Size(ctx context.Context) (uint64, error) {
+	return ask[uint64](ctx, a.c, "Audit.Size", none{}, how{})
 }
 
-func (a audit) Body(i uint64) ([]byte, error) {
-	return ask[[]byte](background, a.c, "Audit.Body", i, how{})
+func (a audit) Body(ctx context.Context, i uint64) ([]byte, error) {
+	return ask[[]byte](ctx, a.c, "Audit.Body", i, how{})
 }
 
-func (a audit) Leaf(i uint64) (*manifest.Record, error) {
-	return ask[*manifest.Record](background, a.c, "Audit.Leaf", i, how{})
+func (a audit) Leaf(ctx context.Context, i uint64) (*manifest.Record, error) {
+	return ask[*manifest.Record](ctx, a.c, "Audit.Leaf", i, how{})
 }
 
 // Records asks again where the server gave a part.
@@ -74,20 +67,20 @@ func (a audit) Names(ctx context.Context) (manifest.Names, error) {
 	return ask[manifest.Names](ctx, a.c, "Audit.Names", none{}, how{})
 }
 
-func (a audit) Root(size uint64) (manifest.Hash, error) {
-	return ask[manifest.Hash](background, a.c, "Audit.Root", size, how{})
+func (a audit) Root(ctx context.Context, size uint64) (manifest.Hash, error) {
+	return ask[manifest.Hash](ctx, a.c, "Audit.Root", size, how{})
 }
 
-func (a audit) Head(size uint64, now int64) (manifest.Head, error) {
-	return ask[manifest.Head](background, a.c, "Audit.Head", sizesAsk{Size: size, Now: now}, how{})
+func (a audit) Head(ctx context.Context, size uint64, now int64) (manifest.Head, error) {
+	return ask[manifest.Head](ctx, a.c, "Audit.Head", sizesAsk{Size: size, Now: now}, how{})
 }
 
-func (a audit) ProveInclusion(i, size uint64) (manifest.Inclusion, error) {
-	return ask[manifest.Inclusion](background, a.c, "Audit.ProveInclusion", sizesAsk{I: i, Size: size}, how{})
+func (a audit) ProveInclusion(ctx context.Context, i, size uint64) (manifest.Inclusion, error) {
+	return ask[manifest.Inclusion](ctx, a.c, "Audit.ProveInclusion", sizesAsk{I: i, Size: size}, how{})
 }
 
-func (a audit) ProveConsistency(old, size uint64) (manifest.Consistency, error) {
-	return ask[manifest.Consistency](background, a.c, "Audit.ProveConsistency", sizesAsk{I: old, Size: size}, how{})
+func (a audit) ProveConsistency(ctx context.Context, old, size uint64) (manifest.Consistency, error) {
+	return ask[manifest.Consistency](ctx, a.c, "Audit.ProveConsistency", sizesAsk{I: old, Size: size}, how{})
 }
 
 func (a audit) Verify(ctx context.Context, against *manifest.Head, p manifest.Progress) (manifest.Verification, error) {

@@ -151,12 +151,12 @@ func TestCutsApplyOnce(t *testing.T) {
 		require.NoError(t, err)
 		n++
 		require.EqualValues(t, n, out.LSN, "applied once")
-		size := mem.Audit().Size()
+		size := sizeOf(mem.Audit())
 		which.Store(at)
 		leaf := &manifest.Record{Type: manifest.TypeGet, Trace: fmt.Sprint("read ", n), Time: 1}
 		require.NoError(t, c.Append(ctx, []*manifest.Record{leaf}, store.Written))
 		require.Equal(t, size, leaf.Index)
-		require.Equal(t, size+1, mem.Audit().Size(), "appended once")
+		require.Equal(t, size+1, sizeOf(mem.Audit()), "appended once")
 		which.Store(at)
 		got, err := c.Outcome(ctx, batch.ID)
 		require.NoError(t, err)
@@ -183,7 +183,7 @@ func TestCutsApplyOnceControl(t *testing.T) {
 	p.cutAns.Store(0)
 	require.ErrorIs(t, c.Append(ctx, []*manifest.Record{leaf}, store.Written), store.ErrOutcomeUnknown)
 	require.NoError(t, c.Append(ctx, []*manifest.Record{leaf}, store.Written))
-	require.EqualValues(t, 2, mem.Audit().Size())
+	require.EqualValues(t, 2, sizeOf(mem.Audit()))
 }
 
 // A server that is replaced by another one on the same store: what was sent is known by its id, and holds go on.

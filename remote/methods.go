@@ -77,9 +77,9 @@ var methods = map[string]method{
 	"Maintain": on(func(r *request, q store.Job) (store.JobReport, error) { return r.store.Maintain(r.ctx, q, r.progress) }).isOnce(),
 	"Stat":     on(func(r *request, _ none) (store.StoreStats, error) { return r.store.Stat(r.ctx) }),
 
-	"Audit.Size":    on(func(r *request, _ none) (uint64, error) { return r.store.Audit().Size(), nil }),
-	"Audit.Body":    on(func(r *request, q uint64) ([]byte, error) { return r.store.Audit().Body(q) }),
-	"Audit.Leaf":    on(func(r *request, q uint64) (*manifest.Record, error) { return r.store.Audit().Leaf(q) }),
+	"Audit.Size":    on(func(r *request, _ none) (uint64, error) { return r.store.Audit().Size(r.ctx) }),
+	"Audit.Body":    on(func(r *request, q uint64) ([]byte, error) { return r.store.Audit().Body(r.ctx, q) }),
+	"Audit.Leaf":    on(func(r *request, q uint64) (*manifest.Record, error) { return r.store.Audit().Leaf(r.ctx, q) }),
 	"Audit.Records": on(serveRecords),
 	"Audit.ByTrace": on(func(r *request, q string) ([]*manifest.Record, error) { return r.store.Audit().ByTrace(r.ctx, q) }),
 	"Audit.Named":   on(func(r *request, q string) (bool, error) { return r.store.Audit().Named(r.ctx, q) }),
@@ -89,13 +89,13 @@ var methods = map[string]method{
 	}),
 	"Audit.Question": on(func(r *request, q *manifest.Record) (string, error) { return r.store.Audit().Question(r.ctx, q) }),
 	"Audit.Names":    on(func(r *request, _ none) (manifest.Names, error) { return r.store.Audit().Names(r.ctx) }),
-	"Audit.Root":     on(func(r *request, q uint64) (manifest.Hash, error) { return r.store.Audit().Root(q) }),
-	"Audit.Head":     on(func(r *request, q sizesAsk) (manifest.Head, error) { return r.store.Audit().Head(q.Size, q.Now) }),
+	"Audit.Root":     on(func(r *request, q uint64) (manifest.Hash, error) { return r.store.Audit().Root(r.ctx, q) }),
+	"Audit.Head":     on(func(r *request, q sizesAsk) (manifest.Head, error) { return r.store.Audit().Head(r.ctx, q.Size, q.Now) }),
 	"Audit.ProveInclusion": on(func(r *request, q sizesAsk) (manifest.Inclusion, error) {
-		return r.store.Audit().ProveInclusion(q.I, q.Size)
+		return r.store.Audit().ProveInclusion(r.ctx, q.I, q.Size)
 	}),
 	"Audit.ProveConsistency": on(func(r *request, q sizesAsk) (manifest.Consistency, error) {
-		return r.store.Audit().ProveConsistency(q.I, q.Size)
+		return r.store.Audit().ProveConsistency(r.ctx, q.I, q.Size)
 	}),
 	"Audit.Verify": on(func(r *request, q verifyAsk) (manifest.Verification, error) {
 		return r.store.Audit().Verify(r.ctx, q.Against, func(done, total uint64) { r.progress("", done, total) })

@@ -9,16 +9,17 @@ import (
 )
 
 // Audit reads the audit log: one leaf for each read and each end of a transaction, under a tree. No method writes, and
-// nothing that a method returns does. Every method may be called concurrently.
+// nothing that a method returns does. Every method may be called concurrently. A context that ended gives its error, and a
+// store that cannot answer gives an error, never an older answer.
 type Audit interface {
-	// DB is the database id.
+	// DB is the database id. It never changes, so it needs no context.
 	DB() string
 	// Size is the number of leaves.
-	Size() uint64
+	Size(ctx context.Context) (uint64, error)
 	// Body is the bytes of leaf i, a copy. ErrNoLeaf.
-	Body(i uint64) ([]byte, error)
+	Body(ctx context.Context, i uint64) ([]byte, error)
 	// Leaf is leaf i. ErrNoLeaf.
-	Leaf(i uint64) (*manifest.Record, error)
+	Leaf(ctx context.Context, i uint64) (*manifest.Record, error)
 	// Records are the leaves [from, min(to, Size)), the last first if reverse, at most limit of them; fewer are all there
 	// are. See the function Records.
 	Records(ctx context.Context, from, to uint64, reverse bool, limit int) ([]*manifest.Record, error)
@@ -34,13 +35,13 @@ type Audit interface {
 	// Names maps page numbers to references.
 	Names(ctx context.Context) (manifest.Names, error)
 	// Root is the root over the first size leaves. ErrNoLeaf.
-	Root(size uint64) (manifest.Hash, error)
+	Root(ctx context.Context, size uint64) (manifest.Hash, error)
 	// Head is Root as a line to be kept elsewhere; now in unix µs. Ask for synced sizes only (Store.Head).
-	Head(size uint64, now int64) (manifest.Head, error)
+	Head(ctx context.Context, size uint64, now int64) (manifest.Head, error)
 	// ProveInclusion proves leaf i among the first size leaves. ErrNoLeaf.
-	ProveInclusion(i, size uint64) (manifest.Inclusion, error)
+	ProveInclusion(ctx context.Context, i, size uint64) (manifest.Inclusion, error)
 	// ProveConsistency proves that the first size leaves begin with the first old.
-	ProveConsistency(old, size uint64) (manifest.Consistency, error)
+	ProveConsistency(ctx context.Context, old, size uint64) (manifest.Consistency, error)
 	// Verify reads all bytes again and compares them with the tree and with a head; nil: with none.
 	Verify(ctx context.Context, against *manifest.Head, progress manifest.Progress) (manifest.Verification, error)
 }
@@ -54,7 +55,12 @@ const recordsAtOnce = 256
 func Records(ctx context.Context, a Audit, from, to uint64, reverse bool) iter.Seq2[*manifest.Record, error] {
 	type span struct{ from, to uint64 }
 	return func(yield func(*manifest.Record, error) bool) {
-		all := span{from, min(to, a.Size())}
+		size, err := a.Size(ctx)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		all := span{from, min(to, size)}
 		listing.All(ctx, all, func(s span) ([]*manifest.Record, span, bool, error) {
 			if s.from >= s.to {
 				return nil, s, false, nil

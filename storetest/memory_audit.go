@@ -64,15 +64,15 @@ type audit struct {
 
 func (a audit) DB() string { return a.id }
 
-func (a audit) Head(size uint64, now int64) (manifest.Head, error) {
-	h, err := a.Reader.Head(size, now)
+func (a audit) Head(ctx context.Context, size uint64, now int64) (manifest.Head, error) {
+	h, err := a.Reader.Head(ctx, size, now)
 	h.DB = a.id
 	return h, err
 }
 
 // Head: see store.Store.
 func (m *Memory) Head(ctx context.Context) (manifest.Head, error) {
-	h, err := m.Audit().Head(m.log.Size(), m.cfg.Now().UnixMicro())
+	h, err := m.Audit().Head(ctx, m.log.Size(), m.cfg.Now().UnixMicro())
 	return h, errors.Join(m.usable(ctx), err)
 }
 

@@ -252,3 +252,11 @@ func (b *bench) scan(q store.ScanQuery) (rows []string) {
 	b.Fatalf("a scan of kind %d does not end", q.What)
 	return nil
 }
+
+// leaves is the size of an audit.
+func (b *bench) leaves(log store.Audit) uint64 {
+	b.Helper()
+	n, err := log.Size(b.ctx)
+	require.NoError(b, err)
+	return n
+}

@@ -113,8 +113,12 @@ func (c *manifestLsCmd) Run(a *app) error {
 		return err
 	}
 	return a.audit(c.File, func(l *manifest.Reader) error {
-		out := leafList{Leaves: []leafRow{}, Size: l.Size()}
-		before := l.Size()
+		size, err := l.Size(a.ctx)
+		if err != nil {
+			return err
+		}
+		out := leafList{Leaves: []leafRow{}, Size: size}
+		before := size
 		if cursor != "" {
 			if before, err = strconv.ParseUint(cursor, 10, 64); err != nil {
 				return usage("--cursor: expected a cursor that this listing printed")
@@ -167,7 +171,7 @@ func (v *leafList) fill(ctx context.Context, l *manifest.Reader, before uint64, 
 		return nil
 	}
 	if trace == "" {
-		err := l.Each(ctx, 0, min(before, l.Size()), true, add)
+		err := l.Each(ctx, 0, before, true, add)
 		if errors.Is(err, errFull) {
 			return nil
 		}
@@ -297,7 +301,7 @@ func asked(ctx context.Context, l store.Audit, r *manifest.Record) (text, state 
 
 func (c *manifestShowCmd) leaves(ctx context.Context, l *manifest.Reader) ([]*manifest.Record, error) {
 	if i, err := strconv.ParseUint(c.Leaf, 10, 64); err == nil {
-		r, err := l.Leaf(i)
+		r, err := l.Leaf(ctx, i)
 		return []*manifest.Record{r}, err
 	}
 	trace, err := fullTrace(ctx, l, c.Leaf)
@@ -437,11 +441,14 @@ type headView struct {
 
 func (c *manifestHeadCmd) Run(a *app) error {
 	return a.audit(c.File, func(l *manifest.Reader) error {
-		size := l.Size()
+		size, err := l.Size(a.ctx)
+		if err != nil {
+			return err
+		}
 		if err := syncLog(c.File + "-wal"); err != nil {
 			return err
 		}
-		h, err := l.Head(size, a.now().UnixMicro())
+		h, err := l.Head(a.ctx, size, a.now().UnixMicro())
 		if err != nil {
 			return err
 		}

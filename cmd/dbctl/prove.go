@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -49,11 +51,14 @@ func (c *manifestProveCmd) Run(a *app) error {
 	}
 	return a.audit(c.File, func(l *manifest.Reader) error {
 		if head == nil {
-			size := l.Size()
+			size, err := l.Size(a.ctx)
+			if err != nil {
+				return err
+			}
 			if err := syncLog(c.File + "-wal"); err != nil { // the proof shows this head, and somebody may keep it
 				return err
 			}
-			now, err := l.Head(size, a.now().UnixMicro())
+			now, err := l.Head(a.ctx, size, a.now().UnixMicro())
 			if err != nil {
 				return err
 			}
@@ -61,7 +66,7 @@ func (c *manifestProveCmd) Run(a *app) error {
 		}
 		v := proofView{Head: head.String()}
 		if from != nil {
-			err = v.proveFrom(l, *from, *head)
+			err = v.proveFrom(a.ctx, l, *from, *head)
 		} else {
 			err = v.proveLeaf(a, l, c.Leaf, *head)
 		}
@@ -81,14 +86,14 @@ func (v *proofView) proveLeaf(a *app, l *manifest.Reader, which string, head man
 		}
 		i = leaves[0].Index
 	}
-	p, err := l.ProveInclusion(i, head.Size)
-	if errors.Is(err, manifest.ErrNoLeaf) && head.Size > l.Size() {
-		return fmt.Errorf("%w: it vouches for %d leaves, the log has %d", manifest.ErrHead, head.Size, l.Size())
+	p, err := l.ProveInclusion(a.ctx, i, head.Size)
+	if errors.Is(err, manifest.ErrNoLeaf) {
+		err = cmp.Or(vouches(a.ctx, l, head.Size), err)
 	}
 	if err != nil {
 		return err
 	}
-	if v.Body, err = l.Body(i); err != nil {
+	if v.Body, err = l.Body(a.ctx, i); err != nil {
 		return err
 	}
 	r, err := manifest.Decode(i, v.Body)
@@ -100,11 +105,20 @@ func (v *proofView) proveLeaf(a *app, l *manifest.Reader, which string, head man
 	return p.Verify(v.Body, head)
 }
 
-func (v *proofView) proveFrom(l *manifest.Reader, from, head manifest.Head) error {
-	if from.Size > l.Size() || head.Size > l.Size() {
-		return fmt.Errorf("%w: it vouches for %d leaves, the log has %d", manifest.ErrHead, max(from.Size, head.Size), l.Size())
+// vouches refuses a head of more leaves than the log has.
+func vouches(ctx context.Context, l *manifest.Reader, leaves uint64) error {
+	size, err := l.Size(ctx)
+	if err == nil && leaves > size {
+		err = fmt.Errorf("%w: it vouches for %d leaves, the log has %d", manifest.ErrHead, leaves, size)
 	}
-	p, err := l.ProveConsistency(from.Size, head.Size)
+	return err
+}
+
+func (v *proofView) proveFrom(ctx context.Context, l *manifest.Reader, from, head manifest.Head) error {
+	if err := vouches(ctx, l, max(from.Size, head.Size)); err != nil {
+		return err
+	}
+	p, err := l.ProveConsistency(ctx, from.Size, head.Size)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,10 @@ Example: dbctl manifest tail -f agent.ctx`
 func (c *manifestTailCmd) Run(a *app) error {
 	var from uint64
 	err := a.audit(c.File, func(l *manifest.Reader) error {
-		size := l.Size()
+		size, err := l.Size(a.ctx)
+		if err != nil {
+			return err
+		}
 		from = size - min(c.Lines, size)
 		if c.Follow {
 			return nil

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -24,7 +25,7 @@ func fullTrace(ctx context.Context, l store.Audit, prefix string) (string, error
 	}
 	var found []string
 	seen := map[string]bool{}
-	err := store.EachRecord(ctx, l, 0, l.Size(), true, func(r *manifest.Record) error {
+	err := store.EachRecord(ctx, l, 0, math.MaxUint64, true, func(r *manifest.Record) error {
 		if strings.HasPrefix(r.Trace, upper) && !seen[r.Trace] {
 			seen[r.Trace] = true
 			if len(found) < tracesNamed {

@@ -172,7 +172,7 @@ type followView struct {
 // follow reads the manifests beside the process that has the file.
 func (c *watchCmd) follow(a *app) error {
 	from := uint64(0)
-	if err := a.audit(c.File, func(l *manifest.Reader) error { from = l.Size(); return nil }); err != nil {
+	if err := a.audit(c.File, func(l *manifest.Reader) (err error) { from, err = l.Size(a.ctx); return err }); err != nil {
 		return err
 	}
 	err := filestore.FollowManifests(a.ctx, c.File, from, 0, func(r *manifest.Record) error {

@@ -170,7 +170,7 @@ func (s *View) glance(ctx context.Context, heads []*store.Head, policy time.Dura
 		case state == lookSame:
 			s.memory.put(KeyOf(heads[l.at]), probed{at: now, v: l.have})
 		case g.failed(i, state):
-			out[l.at] = Finding{Dirty: true, Reason: store.ReasonFetchFailed, Err: ctx.Err()}
+			out[l.at] = Finding{Dirty: true, Reason: ReasonFetchFailed, Err: ctx.Err()}
 		default:
 			open = append(open, l.at)
 		}
@@ -253,7 +253,7 @@ func (s *View) samePages(ctx context.Context, parent store.Ref, now store.Locate
 // another process's newer version is adopted. found is what the probe saw.
 func (s *View) refetch(ctx context.Context, h *store.Head, found store.Validator, c *round) Finding {
 	if s.ReadOnly || s.dry {
-		return Finding{Dirty: true, Reason: store.ReasonReadOnly, Err: store.ErrReadOnly}
+		return Finding{Dirty: true, Reason: ReasonReadOnly, Err: store.ErrReadOnly}
 	}
 	switch r := s.fetchOnce(ctx, h, found, c); {
 	case r == nil:

@@ -91,13 +91,13 @@ func reasonOf(err error) string {
 	var scheme *schemeError
 	switch {
 	case errors.Is(err, store.ErrFileRoot):
-		return store.ReasonNoRoot
+		return ReasonNoRoot
 	case errors.As(err, &scheme):
-		return store.ReasonNoScheme
+		return ReasonNoScheme
 	case errors.Is(err, store.ErrVanished):
-		return store.ReasonVanished
+		return ReasonVanished
 	}
-	return store.ReasonFetchFailed
+	return ReasonFetchFailed
 }
 
 // Fetch loads from a source under the deadline and checks what comes.

@@ -124,8 +124,11 @@ type Served struct {
 // itself commits, by its actions, answers nothing.
 func ServedTo(ctx context.Context, log store.Audit, scope, session string, itself ...string) ([]Served, error) {
 	mine, answered := map[string]bool{}, map[string]bool{}
-	size := log.Size()
-	err := store.EachRecord(ctx, log, 0, size, false, func(r *manifest.Record) error {
+	size, err := log.Size(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = store.EachRecord(ctx, log, 0, size, false, func(r *manifest.Record) error {
 		if r.Scope != scope {
 			return nil
 		}

@@ -1,0 +1,13 @@
+package freshness
+
+import "github.com/ctxpage/ctxpage/triage"
+
+// Why the pipeline leaves a candidate out after it looked at the source, as manifests name it.
+const (
+	ReasonFetchFailed = string(triage.FetchFailed)
+	ReasonVanished    = string(triage.Vanished)
+	ReasonReadOnly    = string(triage.ReadOnly)
+	ReasonNoRoot      = string(triage.NoRoot)
+	ReasonNoScheme    = string(triage.NoScheme)
+	ReasonDerived     = "dirty: derived from a page that changed"
+)
