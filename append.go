@@ -276,8 +276,8 @@ func (a *appending) brings(id string) bool { return a.tx.writes[id] != nil }
 
 // elsewhere reports whether an artefact of the scope that is not in the session has the id.
 func (a *appending) elsewhere(id string) bool {
-	l, err := a.s.db.store.Resolve(context.Background(), a.s.chain[:1], Ref{ID: id})
-	return err == nil && !l.Deleted
+	_, err := a.s.db.store.Resolve(context.Background(), a.s.chain[:1], Ref{ID: id})
+	return err == nil
 }
 
 // checkCalls refuses calls that no result could name, and calls that no provider accepts.

@@ -281,6 +281,9 @@ func (s *Engine) prepareReview(ctx context.Context, b *Request, pre *prepared) e
 	}
 	b.Expect, b.ExpectState, b.Context = h.Batch.Expect, h.Batch.ExpectState, h.Batch.Context
 	b.Puts, b.Deletes, b.State = h.Batch.Puts, h.Batch.Deletes, h.Batch.State
+	if err := b.CheckIDs(); err != nil { // held by a release that let it pass
+		return err
+	}
 	if b.Raise {
 		for i := range b.Puts {
 			b.Puts[i].Artefact.Provenance = store.HumanVerified

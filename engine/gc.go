@@ -538,7 +538,7 @@ func (c *collector) commit(b Request) error {
 	if err != nil {
 		return err
 	}
-	b.ID, b.Trace, b.Actor, b.Now = id, c.run.String(), "operator", c.s.opts.Now()
+	b.ID, b.Trace, b.Actor, b.Now = id, c.run.String(), store.OperatorScope, c.s.opts.Now()
 	b.Leaf.Type, b.Leaf.By = manifest.TypeGC, c.job.By
 	b.Leaf.Note = fmt.Sprintf("kept for %s, and %d of an artefact", c.job.KeepFor, c.job.KeepVersions)
 	_, err = c.s.Submit(context.WithoutCancel(c.ctx), b)

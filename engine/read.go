@@ -12,12 +12,6 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Reasons for which a page is kept out of a context before it is scored.
-const ()
-
-// Reasons found when a page's source or lineage is checked.
-const ()
-
 // Resolve: see the Store interface.
 func (s *Engine) Resolve(_ context.Context, scopes store.Scopes, ref store.Ref) (store.Located, error) {
 	if s.closed.Load() {
@@ -52,7 +46,7 @@ func (s *Engine) Resolve(_ context.Context, scopes store.Scopes, ref store.Ref) 
 				continue // deleted here: an ancestor's may stand
 			}
 			ref.Scope = name // for the error
-			return store.Located{Scope: name, Version: a.version, LSN: a.lsn, Deleted: true}, fmt.Errorf("%w: %s was deleted", store.ErrNotFound, ref)
+			return store.Located{}, fmt.Errorf("%w: %s was deleted", store.ErrNotFound, ref)
 		}
 		return s.locate(name, art, ref)
 	}
@@ -94,14 +88,14 @@ func (s *Engine) resolveOld(scope string, art uint64, ref store.Ref) (store.Loca
 	if h.Gone {
 		return s.locateGone(scope, h, ref)
 	}
-	l := store.Located{Scope: scope, Version: h.Version, LSN: h.LSN, Deleted: h.Deleted, Expires: codec.Micros(h.ExpiresAt)}
+	l := store.Located{Scope: scope, Version: h.Version, LSN: h.LSN, Expires: codec.Micros(h.ExpiresAt)}
 	for i := range h.Rows {
 		if ref.Page == 0 || ref.Page == i+1 {
 			l.Pages = append(l.Pages, store.PageKey{Num: h.Rows[i].Num, Version: h.Version})
 		}
 	}
-	if len(l.Pages) == 0 {
-		return l, fmt.Errorf("%w: %s", store.ErrNotFound, ref)
+	if len(l.Pages) == 0 { // a deletion, or a page that the version does not have
+		return store.Located{}, fmt.Errorf("%w: %s", store.ErrNotFound, ref)
 	}
 	return l, nil
 }

@@ -168,6 +168,9 @@ func (s *Engine) admit(ctx context.Context, b *Request) (done func(), err error)
 	if now := max(b.Now.UnixMilli(), 0); b.ID.Time() > uint64(now+idAhead.Milliseconds()) { // it would look like the present to what forgets old outcomes
 		return nil, store.Invalid("batch id", b.ID.String()+", of "+ulid.Time(b.ID.Time()).UTC().Format(time.DateOnly), "a ULID of about now")
 	}
+	if err := b.CheckIDs(); err != nil {
+		return nil, err
+	}
 	if b.Bound == nil {
 		if err := b.Bind(); err != nil {
 			return nil, err

@@ -10,7 +10,14 @@
 // A commit gets the next LSN, from 1; so does one that holds a batch, decides a review, or drops versions, and no other
 // call. Artefacts, pages, scopes and groups have numbers of their own, dense, from 1, in the order of the commits that
 // first wrote them. A number is never used again. Versions of an artefact are 1, 2, 3 and so on; a deletion is a version
-// without pages.
+// without pages. It has the fields of the version before it, without Supersedes, and its own Version, LSN, PutAt and Actor.
+//
+// A batch writes an artefact once: one that puts or deletes an id twice is an InvalidError, whatever its Action. The time
+// in a batch id may be up to 7 days before Batch.Now (after that: ErrTxnExpired) and up to 12 hours after it (after that:
+// InvalidError), because clocks of writers differ.
+//
+// A reference that names a deletion, by version or by scope, gives ErrNotFound and the zero Located, and no ancestor is
+// asked. A PageKey of version 0 stands for the newest version that has the page, which Loaded.Key then names.
 //
 // # What a put becomes
 //
@@ -28,7 +35,9 @@
 // same batch, names it in Supersedes. Putting it again ends that. For a page version that ended, the page in the same place
 // of the current version answers (the last one, where there are fewer), for a superseded artefact the first page of the one
 // that superseded it, for what was deleted since nothing, also when it is put again. So the words of an old version find what
-// says it now (CandidateQuery), and a Seen page is stale as "replaced", "deleted" or "expired".
+// says it now (CandidateQuery), and a Seen page is stale as "replaced", "deleted" or "expired". A Seen page with number 0
+// (a draft) or with a number that no page has makes nothing stale: a batch that was held in another database, or salvaged,
+// brings numbers of that one.
 //
 // # Candidates
 //
@@ -37,7 +46,13 @@
 // unless it is a turn of Session in the nearest scope; a turn of another session that is trusted no more than a tool; not of
 // Kinds. Hits are the K best by words (package lexical scores them, under Weights), and whatever they say: pinned, system
 // and human-verified pages, the Recent newest, and the Newest newest of each provenance and scope. Excluded counts what each
-// rule keeps out, superseded artefacts among it, and names up to 20 of those that the words asked for.
+// rule keeps out, superseded artefacts among it, and names up to 20 of those that the words asked for. The counts are of
+// the pages that are live now, whatever AsOf and Mask say.
+//
+// In a hit, Lexical.Via is the ended page by whose words it was found, 0: by its own. So it is in Excluded.Nearest, but for
+// a superseded page, which is named itself: its Via is 0, and Lexical.Own is what its words score. Stats are asked for with
+// a Mask. They are of the index as it is now, with all page versions of the chain that it has, also under AsOf: they weigh
+// words, and are no part of the snapshot.
 //
 // # The audit
 //
@@ -53,5 +68,11 @@
 // KeepFor ago, KeepVersions newer ones are there, and nothing keeps it: no Hold of an earlier moment, no held batch that
 // waits, no row that a StateKind says names its pages, no live artefact that was derived from it or has it as its source.
 // A page that stays with another version stays. What is left of a version is a Head with Gone and GoneBy, which reads as
-// ErrGone. Runs over all scopes also drop what StateKind.Past and StateKind.Journal say, and reviews that were decided as long ago.
+// ErrGone: scope, id, kind, provenance, Art, Version, LSN, PutAt, Supersedes and Rows hold on, and no content does.
+//
+// A run that drops something is one commit or several. Each has an LSN and a leaf of TypeGC, which ByTrace finds under
+// GCReport.Trace; GoneBy is that trace. A plan, and a run that drops nothing, is no commit and has no trace. What expired
+// while it was current is deleted first, in a version of its own by OperatorScope; GCJob.By is in the leaf. Nothing else
+// of an artefact changes: its LSN, as Expect knows it, stays. Runs over all scopes also drop what
+// StateKind.Past and StateKind.Journal say, and reviews that were decided as long ago.
 package store

@@ -1,5 +1,7 @@
 package store
 
+import "strconv"
+
 // PageRef names a page in the version in which it appeared.
 func (h *Head) PageRef(page int) Ref {
 	r := Ref{Scope: h.Scope, ID: h.ID, Page: page}
@@ -22,4 +24,32 @@ func (b *Batch) Bytes() (n int64) {
 // Below is what is known of a version below a floor.
 func (h *Head) Below(version uint32) *Head {
 	return &Head{Artefact: Artefact{ID: h.ID, Kind: h.Kind}, Scope: h.Scope, Art: h.Art, Version: version, Gone: true, GoneBy: h.GoneBy}
+}
+
+// CheckIDs refuses a batch that writes an artefact twice, by puts or deletes: there would be no telling which of the two is
+// the version that readers see.
+func (b *Batch) CheckIDs() error {
+	if len(b.Puts)+len(b.Deletes) < 2 {
+		return nil
+	}
+	seen := make(map[string]bool, len(b.Puts)+len(b.Deletes))
+	ids := func(yield func(string) bool) {
+		for i := range b.Puts {
+			if !yield(b.Puts[i].Artefact.ID) {
+				return
+			}
+		}
+		for _, id := range b.Deletes {
+			if !yield(id) {
+				return
+			}
+		}
+	}
+	for id := range ids {
+		if seen[id] {
+			return Invalid("batch", "two writes of "+strconv.Quote(id), "each artefact to be put or deleted once")
+		}
+		seen[id] = true
+	}
+	return nil
 }

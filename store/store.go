@@ -21,8 +21,8 @@ type Store interface {
 	// Info says which database this is.
 	Info(ctx context.Context) (Info, error)
 	// Resolve finds the version of an artefact that a reference names in the first scope of the chain that has it.
-	// A deleted artefact does not hide that of an ancestor, unless the reference names its scope or version. It reads the
-	// catalogue only. ErrNotFound, ErrGone.
+	// A deleted artefact does not hide that of an ancestor, unless the reference names its scope or version: then it is
+	// ErrNotFound. With an error, Located is zero. It reads the catalogue only. ErrNotFound, ErrGone.
 	Resolve(ctx context.Context, scopes Scopes, ref Ref) (Located, error)
 	// Load reads immutable page versions by number: heads with, if asked, their text. Scopes nil, and nothing else, is
 	// the operator, who sees all.
@@ -137,7 +137,7 @@ const (
 // PageKey names a page as part of one version of its artefact: page contents outlive changes of the artefact's head.
 type PageKey struct {
 	Num     uint64
-	Version uint32 // of the artefact
+	Version uint32 // of the artefact; in Load, 0: the newest that has the page
 }
 
 // Located is the catalogue's answer for a reference.
@@ -146,7 +146,6 @@ type Located struct {
 	Version uint32 // of the artefact
 	LSN     uint64 // of the commit that wrote the version
 	Pages   []PageKey
-	Deleted bool
 	Current bool
 	Expires int64  // unix µs, 0 never
 	By      uint64 // number of the page that superseded it, 0 none, or deleted since
@@ -253,8 +252,8 @@ type Candidate struct {
 	Excluded   string      // reason, empty: may enter
 }
 
-// Excluded counts the pages that one rule keeps out, and names the nearest misses: those the text asked for.
-// Matched counts those that the text asked for, as far as was looked.
+// Excluded counts the pages that one rule keeps out of what is live now, and names the nearest misses: those that the words
+// asked for. Matched counts those, as far as the store looked.
 type Excluded struct {
 	Reason  string
 	Count   int
@@ -266,7 +265,7 @@ type Excluded struct {
 type Candidates struct {
 	LSN      uint64
 	Hits     []Candidate
-	Stats    lexical.Stats // of the terms, when the query has a Mask: drafts are scored with it
+	Stats    lexical.Stats // of the terms, as the index is now, when the query has a Mask: drafts are scored with it
 	Excluded []Excluded
 }
 

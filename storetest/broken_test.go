@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -77,6 +78,77 @@ type silent struct{ store.Store }
 
 func (silent) Append(context.Context, []*manifest.Record, store.Durability) error { return nil }
 
+// resolves, loads, asks, scans and jobs are stores with another Resolve, Load, Candidates, Scan or Maintain: each is given
+// the answer to change it.
+type resolves struct {
+	store.Store
+	change func(store.Ref, *store.Located, *error)
+}
+
+func (r resolves) Resolve(ctx context.Context, scopes store.Scopes, ref store.Ref) (store.Located, error) {
+	l, err := r.Store.Resolve(ctx, scopes, ref)
+	r.change(ref, &l, &err)
+	return l, err
+}
+
+type loads struct{ store.Store }
+
+// Load knows no version 0.
+func (l loads) Load(ctx context.Context, scopes store.Scopes, keys []store.PageKey, want store.Want) ([]store.Loaded, error) {
+	out, err := l.Store.Load(ctx, scopes, keys, want)
+	for i, k := range keys {
+		if k.Version == 0 {
+			out[i].Err = store.ErrGone
+		}
+	}
+	return out, err
+}
+
+type asks struct {
+	store.Store
+	change func(*store.CandidateQuery, *store.Candidates)
+}
+
+func (a asks) Candidates(ctx context.Context, q store.CandidateQuery) (store.Candidates, error) {
+	out, err := a.Store.Candidates(ctx, q)
+	a.change(&q, &out)
+	return out, err
+}
+
+type scans struct {
+	store.Store
+	change func(*store.Head)
+}
+
+func (s scans) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, error) {
+	page, err := s.Store.Scan(ctx, q)
+	for _, h := range page.Heads {
+		s.change(h)
+	}
+	return page, err
+}
+
+type jobs struct{ store.Store }
+
+// Maintain names a run that no leaf has.
+func (j jobs) Maintain(ctx context.Context, job store.Job, p store.Progress) (store.JobReport, error) {
+	rep, err := j.Store.Maintain(ctx, job, p)
+	if rep.GC.Trace != "" {
+		rep.GC.Trace = ulid.Make().String()
+	}
+	return rep, err
+}
+
+// refuses is a store that refuses some batches with an error.
+func refuses(st store.Store, why error, batch func(*store.Batch) bool) store.Store {
+	return commits{st, func(ctx context.Context, b store.Batch) (store.Outcome, error) {
+		if batch(&b) {
+			return store.Outcome{}, why
+		}
+		return st.Commit(ctx, b)
+	}}
+}
+
 func changed(st store.Store, change func(*store.Batch)) store.Store {
 	return commits{st, func(ctx context.Context, b store.Batch) (store.Outcome, error) {
 		change(&b)
@@ -98,6 +170,12 @@ func halves(st store.Store) store.Store {
 		}
 		return out, err
 	}}
+}
+
+// fill enters an id, and is true.
+func fill(ids map[string]bool, id string) bool {
+	ids[id] = true
+	return true
 }
 
 // broken are stores that break the contract, with the clause that must find it.
@@ -133,6 +211,60 @@ var broken = map[string]struct {
 	"promises what is not": {"Refresh", func(st store.Store) store.Store { return eager{st} }},
 	"keeps no questions":   {"Questions", func(st store.Store) store.Store { return deaf{st} }},
 	"loses leaves":         {"Audit", func(st store.Store) store.Store { return silent{st} }},
+	"writes an artefact twice": {"OneID", func(st store.Store) store.Store {
+		return changed(st, func(b *store.Batch) { // the last write counts
+			ids := map[string]bool{}
+			b.Puts = slices.DeleteFunc(slices.Clone(b.Puts), func(p store.Put) bool { return ids[p.Artefact.ID] || !fill(ids, p.Artefact.ID) })
+			b.Deletes = slices.DeleteFunc(slices.Clone(b.Deletes), func(id string) bool { return ids[id] || !fill(ids, id) })
+		})
+	}},
+	"takes what nobody has for stale": {"SeenUnknown", func(st store.Store) store.Store {
+		return refuses(st, store.ErrStaleContext, func(b *store.Batch) bool {
+			return slices.ContainsFunc(b.Context, func(s store.Seen) bool { return s.Num > 1000 })
+		})
+	}},
+	"trusts its own clock alone": {"IDAhead", func(st store.Store) store.Store {
+		return refuses(st, store.ErrInvalid, func(b *store.Batch) bool { return ulid.Time(b.ID.Time()).After(b.Now.Add(time.Hour)) })
+	}},
+	"shows a deletion": {"NamedDeletion", func(st store.Store) store.Store {
+		return resolves{st, func(ref store.Ref, l *store.Located, err *error) {
+			if *err != nil {
+				l.Version = ref.Version
+			}
+		}}
+	}},
+	"knows no version 0": {"AnyVersion", func(st store.Store) store.Store { return loads{st} }},
+	"names no run of gc": {"GCCommits", func(st store.Store) store.Store { return jobs{st} }},
+	"lets nobody delete for gc": {"GCDeletion", func(st store.Store) store.Store {
+		return scans{st, func(h *store.Head) {
+			if h.Deleted {
+				h.Actor = ""
+			}
+		}}
+	}},
+	"counts words of the past": {"StatsAsOf", func(st store.Store) store.Store {
+		return asks{st, func(q *store.CandidateQuery, out *store.Candidates) {
+			if q.AsOf != 0 {
+				out.Stats.Pages = 1
+			}
+		}}
+	}},
+	"counts without what is masked": {"MaskedCount", func(st store.Store) store.Store {
+		return asks{st, func(q *store.CandidateQuery, out *store.Candidates) {
+			if len(q.Mask) > 0 {
+				out.Excluded = nil
+			}
+		}}
+	}},
+	"names no way to what is left out": {"NearestVia", func(st store.Store) store.Store {
+		return asks{st, func(_ *store.CandidateQuery, out *store.Candidates) {
+			for _, e := range out.Excluded {
+				for i := range e.Nearest {
+					e.Nearest[i].Lexical.Via = 0
+				}
+			}
+		}}
+	}},
 }
 
 // wrapped breaks each store that is opened.

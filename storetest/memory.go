@@ -149,7 +149,7 @@ const (
 // Commit: see store.Store.
 func (m *Memory) Commit(ctx context.Context, b store.Batch) (out store.Outcome, err error) {
 	defer m.locked()()
-	if err := cmp.Or(m.usable(ctx), store.CheckClock(b.Now)); err != nil {
+	if err := cmp.Or(m.usable(ctx), store.CheckClock(b.Now), b.CheckIDs()); err != nil {
 		return out, err
 	}
 	switch age := b.Now.Sub(ulid.Time(b.ID.Time())); {

@@ -46,7 +46,7 @@ func (m *Memory) collect(job *store.GCJob, dry bool) (rep store.GCReport, err er
 		return rep, err
 	}
 	rep.DryRun = dry
-	b := &store.Batch{ID: id, Scope: store.OperatorScope, Now: m.cfg.Now(), Leaf: manifest.Record{Type: manifest.TypeGC, By: job.By}}
+	b := &store.Batch{ID: id, Scope: store.OperatorScope, Actor: store.OperatorScope, Now: m.cfg.Now(), Leaf: manifest.Record{Type: manifest.TypeGC, By: job.By}}
 	leaf := leafOf(b, verdict{}, m.lsn+1)
 	gone, kept, named := map[string]*store.GCTally{}, map[string]*store.GCTally{}, m.named()
 	var drop []*ended

@@ -188,7 +188,7 @@ func (m *Memory) Resolve(ctx context.Context, scopes store.Scopes, ref store.Ref
 		if h.Gone {
 			return l, store.GoneError(h, ref.Page)
 		}
-		l = store.Located{Scope: scope, Version: h.Version, LSN: h.LSN, Deleted: h.Deleted, Current: h == newest && !h.Deleted}
+		l = store.Located{Scope: scope, Version: h.Version, LSN: h.LSN, Current: h == newest}
 		if !h.ExpiresAt.IsZero() {
 			l.Expires = h.ExpiresAt.UnixMicro()
 		}
@@ -205,8 +205,9 @@ func (m *Memory) Resolve(ctx context.Context, scopes store.Scopes, ref store.Ref
 		if len(l.Pages) > 0 {
 			return l, nil
 		}
+		break // an ancestor is not asked
 	}
-	return l, fmt.Errorf("%w: %s", store.ErrNotFound, ref)
+	return store.Located{}, fmt.Errorf("%w: %s", store.ErrNotFound, ref)
 }
 
 // Load: see store.Store.
@@ -340,7 +341,7 @@ func (m *Memory) Candidates(ctx context.Context, q store.CandidateQuery) (out st
 	for _, num := range slices.Sorted(maps.Keys(found)) {
 		out.Hits = append(out.Hits, found[num])
 	}
-	m.leftOut(v, ask, &out)
+	m.leftOut(v, ask, hits, &out)
 	return out, err
 }
 
@@ -367,8 +368,9 @@ func (m *Memory) always(v asked, found map[uint64]store.Candidate) {
 	}
 }
 
-// leftOut counts what each rule keeps out, and names the nearest of it.
-func (m *Memory) leftOut(v asked, ask lexical.Query, out *store.Candidates) {
+// leftOut counts what each rule keeps out of the pages that are live now, and names the nearest of it: superseded pages by
+// whose words their successors were found, then what a search of what the rules keep out finds.
+func (m *Memory) leftOut(v asked, ask lexical.Query, found []lexical.Hit, out *store.Candidates) {
 	by := map[string]*store.Excluded{}
 	for _, h := range m.current() {
 		for _, r := range h.Rows {
@@ -380,6 +382,13 @@ func (m *Memory) leftOut(v asked, ask lexical.Query, out *store.Candidates) {
 				by[why] = cmp.Or(by[why], &store.Excluded{Reason: why})
 				by[why].Count++
 			}
+		}
+	}
+	for _, h := range found {
+		if e := by[store.ReasonSuperseded]; h.Via != 0 && e != nil && e.Matched < 20 && m.supersededBy(m.at(m.pages[h.Via-1].of, now), now) != nil {
+			c := m.candidate(h.Via)
+			c.Excluded, c.Lexical.Own = store.ReasonSuperseded, h.Own
+			e.Matched, e.Nearest = e.Matched+1, append(e.Nearest, c)
 		}
 	}
 	v.misses, ask.K = true, 20

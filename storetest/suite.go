@@ -52,7 +52,7 @@ func Run(t *testing.T, f Factory) {
 }
 
 func contract() (all []clause) {
-	for _, part := range [][]clause{writing, reviewing, reading, keeping} {
+	for _, part := range [][]clause{writing, reviewing, reading, keeping, edges} {
 		all = append(all, part...)
 	}
 	return all
