@@ -160,14 +160,17 @@ func rowSum(row []byte) uint64 {
 	return binary.BigEndian.Uint64(row[len(row)-8:])
 }
 
-// SumRows gives what RowCounts.Sum must be.
-func SumRows(tx Reader) (sum uint64) {
+// SumRows gives what RowCounts.Sum and AskedSum must be.
+func SumRows(tx Reader) (sum, asked uint64) {
 	for _, t := range []Table{TableHeld, TableTxn, TableState} {
 		for _, v := range tx.From(t, nil) {
 			sum += rowSum(v)
 		}
 	}
-	return sum
+	for _, v := range tx.From(TableQuestion, nil) {
+		asked += rowSum(v)
+	}
+	return sum, asked
 }
 
 // sealBuffer holds the sealed rows of one transaction until it ends: bbolt does not copy values. Rows share chunks, so that

@@ -26,6 +26,7 @@ type Base struct {
 	Applied uint64 // LSN
 	Rows    RowCounts
 	Summed  bool   // Rows.Sum holds; files of older programs have none
+	AskedOK bool   // likewise Rows.AskedSum
 	High    string // highest numbers that were in use; "": those of the rows
 	Size    int64  // of all rows, bytes: it bounds what damaged numbers may claim
 }

@@ -82,6 +82,8 @@ type RowCounts struct {
 	// Sum adds up the checksums of the rows of held, txn and state, modulo 2^64: rows of another moment under the same keys
 	// differ in it, and nothing else tells of them. The store keeps it in another row.
 	Sum uint64
+	// AskedSum is the same of TableQuestion, which older programs left out. The store keeps it in a third row.
+	AskedSum uint64
 }
 
 // of is the count of a table; nil: its rows are not counted.

@@ -213,7 +213,9 @@ func (s *Engine) EraseQuestion(ctx context.Context, leaf uint64, by string) erro
 func applyQuestions(tx Writer, seals *sealBuffer, o *Overlay, n *RowCounts) error {
 	for _, leaf := range slices.Sorted(maps.Keys(o.asked)) {
 		key, row := questionKey(leaf), o.asked[leaf]
-		was := tx.Get(TableQuestion, key) != nil
+		old := tx.Get(TableQuestion, key)
+		was := old != nil
+		n.AskedSum -= rowSum(old)
 		if row == nil {
 			if err := tx.Delete(TableQuestion, key); err != nil {
 				return err
@@ -226,17 +228,21 @@ func applyQuestions(tx Writer, seals *sealBuffer, o *Overlay, n *RowCounts) erro
 		if !was {
 			n.question++
 		}
-		if err := tx.Put(TableQuestion, key, sealed(seals, 'q', key, row)); err != nil {
+		row = sealed(seals, 'q', key, row)
+		n.AskedSum += rowSum(row)
+		if err := tx.Put(TableQuestion, key, row); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// questions walks I1 and I18 over the rows of questions.
+// questions walks I1 and I18 over the rows of questions, and the sum of I13 where each of them and their number are right.
 func (c *invariantWalk) questions() error {
 	return c.s.rows.View(func(tx Reader) error {
-		return each(tx, TableQuestion, func(k, v []byte) error {
+		before, n := len(c.problems), 0
+		err := each(tx, TableQuestion, func(k, v []byte) error {
+			n++
 			where := fmt.Sprintf("question %x", k)
 			row, err := codec.Unseal('q', k, v)
 			if err != nil || len(k) != 8 {
@@ -252,5 +258,9 @@ func (c *invariantWalk) questions() error {
 			}
 			return nil
 		})
+		if _, sum := SumRows(tx); err == nil && c.base.AskedOK && sum != c.base.Rows.AskedSum && n == c.base.Rows.question && len(c.problems) == before {
+			c.bad("I13", "file", "rows of question are not those that the system row was written with")
+		}
+		return err
 	})
 }

@@ -13,9 +13,12 @@ import (
 )
 
 // Resolve: see the Store interface.
-func (s *Engine) Resolve(_ context.Context, scopes store.Scopes, ref store.Ref) (store.Located, error) {
+func (s *Engine) Resolve(ctx context.Context, scopes store.Scopes, ref store.Ref) (store.Located, error) {
 	if s.closed.Load() {
 		return store.Located{}, store.ErrClosed
+	}
+	if _, err := s.doubts(ctx); err != nil { // the newest row may have been taken away, and the one before has its digest
+		return store.Located{}, err
 	}
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()

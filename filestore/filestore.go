@@ -318,7 +318,16 @@ func putSys(tx *bbolt.Tx, row sysRow) error {
 	if b, err = encodeOrigin(row); err != nil {
 		return err
 	}
-	return tx.Bucket(bucketSys).Put(originKey, b)
+	if err := tx.Bucket(bucketSys).Put(originKey, b); err != nil {
+		return err
+	}
+	if !row.AskedOK {
+		return nil
+	}
+	if b, err = encodeAsked(row); err != nil {
+		return err
+	}
+	return tx.Bucket(bucketSys).Put(askedKey, b)
 }
 
 func (s *Store) loadCatalogue(context.Context) error {
@@ -350,7 +359,7 @@ func (s *Store) viewRows(fn func(engine.Reader) error) error {
 }
 
 func (s *Store) base(size int64) engine.Base {
-	return engine.Base{Applied: s.sys.Applied, Rows: s.sys.Rows, Summed: s.sys.Origin != "", High: s.sys.High, Size: size}
+	return engine.Base{Applied: s.sys.Applied, Rows: s.sys.Rows, Summed: s.sys.Origin != "", AskedOK: s.sys.AskedOK, High: s.sys.High, Size: size}
 }
 
 // rebuildIndex builds the index anew from the pages when its segments are damaged or were made by another analyzer:

@@ -49,9 +49,30 @@ const readReserve = 64 << 10
 func (l *fileLog) begin() {
 	l.next = l.s.eng.Counters()
 	l.marked.Store(l.next.Leaf)
-	if err := l.View(func(tx engine.Reader) error { l.filed = engine.NewestOutcome(tx); return nil }); err != nil {
+	if err := l.View(l.distrust); err != nil {
 		l.filed = lastID // damage is told by who reads the row
 	}
+}
+
+// distrust says which ids must be looked up: all from before this open, also where the row of the newest is not there any
+// more, for somebody may have taken it away; then the audit tells. An id may be ahead of our clock. So where the rows have
+// not the sum that was kept, and one such may be gone, every id is looked up.
+func (l *fileLog) distrust(tx engine.Reader) error {
+	l.filed = engine.NewestOutcome(tx)
+	if l.s.opts.Trust || l.s.opts.ReadOnly {
+		return nil
+	}
+	opened := lastID
+	if err := opened.SetTime(ulid.Timestamp(l.s.opts.Now())); err != nil {
+		return err
+	}
+	if l.filed.Compare(opened) < 0 {
+		l.filed = opened
+	}
+	if sum, _ := engine.SumRows(tx); l.s.sys.Origin != "" && sum != l.s.sys.Rows.Sum {
+		l.filed = lastID
+	}
+	return nil
 }
 
 // Acquire: see engine.Log.
@@ -202,7 +223,9 @@ func (l *fileLog) Outcome(ctx context.Context, id ulid.ULID) (row []byte, err er
 func (l *fileLog) file(newest ulid.ULID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.filed = newest
+	if l.filed.Compare(newest) < 0 {
+		l.filed = newest
+	}
 }
 
 // lastID is above every batch id.

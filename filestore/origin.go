@@ -62,6 +62,43 @@ func (s *Store) decodeOrigin(v []byte) error {
 	return nil
 }
 
+// askedRow is the third row of the moment: the sum of the rows of questions, which the origin row of older programs leaves
+// out.
+type askedRow struct {
+	//lint:ignore U1000 msgpack looks for it
+	_msgpack          struct{} `msgpack:",as_array"`
+	Applied, Seq, Sum uint64
+}
+
+var askedKey = []byte("asked")
+
+func encodeAsked(row sysRow) ([]byte, error) {
+	b, err := msgpack.Marshal(&askedRow{Applied: row.Applied, Seq: row.Seq, Sum: row.Rows.AskedSum})
+	if err != nil {
+		return nil, err
+	}
+	return codec.Seal('y', askedKey, b), nil
+}
+
+// decodeAsked reads that row, behind the system row.
+func (s *Store) decodeAsked(v []byte) error {
+	if v == nil {
+		return nil
+	}
+	var a askedRow
+	row, err := codec.Unseal('y', askedKey, v)
+	if err == nil {
+		err = codec.Unpack(row, &a)
+	}
+	if err != nil {
+		return &store.CorruptError{File: s.opts.Path, Err: err, Hint: store.HintSalvage}
+	}
+	if a.Applied == s.sys.Applied && a.Seq == s.sys.Seq {
+		s.sys.AskedOK, s.sys.Rows.AskedSum = true, a.Sum
+	}
+	return nil
+}
+
 // inspectCopy tells whether the file is a copy, and checks its pages then: bbolt takes them as they are, and may not come
 // back from pages that lead to each other. Nothing has been written yet.
 func (s *Store) inspectCopy() error {
@@ -180,14 +217,11 @@ func (s *Store) misfit(err error) error {
 // stamp makes the file one of its own and of this format, before the first row that older programs take for damage.
 func (s *Store) stamp() error {
 	origin := originOf(s.file)
-	if s.opts.ReadOnly || s.sys.Format == FormatVersion && s.sys.Origin == origin {
+	if s.opts.ReadOnly || s.sys.Format == FormatVersion && s.sys.Origin == origin && s.sys.AskedOK {
 		return nil
 	}
-	if s.sys.Origin == "" { // of an older program, which kept neither
-		s.sys.Leaves = s.archived
-		if err := s.viewRows(func(tx engine.Reader) error { s.sys.Rows.Sum = engine.SumRows(tx); return nil }); err != nil {
-			return err
-		}
+	if err := s.sumAnew(); err != nil {
+		return err
 	}
 	raise := s.sys.Format < FormatVersion
 	s.sys.Format, s.sys.Origin = FormatVersion, origin
@@ -202,6 +236,23 @@ func (s *Store) stamp() error {
 		return fmt.Errorf("ctxpage: write the system row of %s: %w", s.opts.Path, err)
 	}
 	return nil
+}
+
+// sumAnew fills in what an older program did not keep.
+func (s *Store) sumAnew() error {
+	if s.sys.Origin != "" && s.sys.AskedOK {
+		return nil
+	}
+	return s.viewRows(func(tx engine.Reader) error {
+		sum, asked := engine.SumRows(tx)
+		if s.sys.Origin == "" {
+			s.sys.Leaves, s.sys.Rows.Sum = s.archived, sum
+		}
+		if !s.sys.AskedOK {
+			s.sys.AskedOK, s.sys.Rows.AskedSum = true, asked
+		}
+		return nil
+	})
 }
 
 // plainOrigin is what every system tells: the inode.

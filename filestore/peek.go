@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"errors"
 	"io"
 
 	"go.etcd.io/bbolt"
@@ -48,7 +49,11 @@ type Names struct {
 	Leaf                          func(wal.Record) (index uint64, leaf []byte, err error) // of a record; nil: it has none
 	// Recount gives a system row that counts n rows more of a table.
 	Recount func(v []byte, t engine.Table, n int) ([]byte, error)
-	Newest  func(f io.ReaderAt, size int64) (Meta, error)
+	// Resum writes the sums of the rows as they are now, as who edits them would.
+	Resum  func(path string) error
+	Asked  []byte // bucket of questions
+	AskSum []byte // key of the row with their sum
+	Newest func(f io.ReaderAt, size int64) (Meta, error)
 	// Walk checks the structure of a whole file of bbolt. bad hears what is wrong; row, if not nil, is given every row with
 	// the name of its bucket and where its value stands in the file.
 	Walk func(f io.ReaderAt, size int64, row func(bucket string, k, v []byte, at int64), bad func(format string, args ...any))
@@ -61,7 +66,8 @@ func PeekNames(peek.Token) Names {
 		MetaHead: boltPageHead, MetaSize: boltMetaSize, LockBytes: maxLockFile,
 		Sys: bucketSys, SysKey: sysKey, Content: bucketContent, Vectors: bucketVec,
 		Meta: bucketMeta, Seg: bucketSeg, Held: bucketHeld, State: bucketState, Txn: bucketTxn,
-		FirstPages: firstPages, Sector: sectorBytes, Swapping: swapping, NoSpace: noSpace, Remove: removeDatabase, Leaf: leafOf, Recount: recount,
+		FirstPages: firstPages, Sector: sectorBytes, Swapping: swapping, NoSpace: noSpace, Remove: removeDatabase, Leaf: leafOf, Recount: recount, Resum: resum,
+		Asked: bucketAsked, AskSum: askedKey,
 		Newest: func(f io.ReaderAt, size int64) (Meta, error) {
 			m, err := newestMeta(f, size)
 			return Meta{m.pageSize, m.root, m.freelist, m.high, m.txid}, err
@@ -77,6 +83,28 @@ func recount(v []byte, t engine.Table, n int) ([]byte, error) {
 	}
 	s.sys.Rows.Add(t, n)
 	return encodeSys(s.sys)
+}
+
+func resum(path string) error {
+	db, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		return err
+	}
+	return errors.Join(db.Update(resumIn), db.Close())
+}
+
+func resumIn(tx *bbolt.Tx) error {
+	var s Store
+	b := tx.Bucket(bucketSys)
+	if err := s.decodeSys(b.Get(sysKey)); err != nil {
+		return err
+	}
+	if err := s.decodeOrigin(b.Get(originKey)); err != nil {
+		return err
+	}
+	s.sys.AskedOK = true
+	s.sys.Rows.Sum, s.sys.Rows.AskedSum = engine.SumRows(newBoltRows(tx))
+	return s.putSys(tx)
 }
 
 // Peek gives the options hooks, for tests of this module.

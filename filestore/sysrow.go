@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -37,6 +38,8 @@ type sysRow struct {
 	// In a row of their own, which older programs do not read.
 	Origin string `msgpack:"-"` // of the file it was written for (origin.go); "": by an older program, and Leaves and Rows.Sum do not hold
 	Leaves uint64 `msgpack:"-"` // of the audit, up to Seq
+
+	AskedOK bool `msgpack:"-"` // Rows.AskedSum holds; it is in a row of its own, which older programs do not write
 }
 
 func (s *Store) loadSys(ctx context.Context) error {
@@ -56,7 +59,7 @@ func (s *Store) loadSys(ctx context.Context) error {
 		if err := s.decodeSys(v); err != nil {
 			return err
 		}
-		return s.decodeOrigin(b.Get(originKey))
+		return cmp.Or(s.decodeOrigin(b.Get(originKey)), s.decodeAsked(b.Get(askedKey)))
 	})
 	if err != nil || found {
 		return err
@@ -121,7 +124,7 @@ func (s *Store) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.sys = sysRow{Format: FormatVersion, ID: id.String(), Secret: make([]byte, 32), Created: codec.Micros(s.opts.Now()), Analyzer: lexical.AnalyzerVersion, Origin: originOf(s.file)}
+	s.sys = sysRow{Format: FormatVersion, ID: id.String(), Secret: make([]byte, 32), Created: codec.Micros(s.opts.Now()), Analyzer: lexical.AnalyzerVersion, Origin: originOf(s.file), AskedOK: true}
 	if _, err := io.ReadFull(s.opts.Rand, s.sys.Secret); err != nil {
 		return fmt.Errorf("ctxpage: randomness: %w", err)
 	}

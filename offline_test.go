@@ -1,0 +1,166 @@
+package ctxpage
+
+import (
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ctxpage/ctxpage/engine"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+)
+
+// recount counts n rows more of a table of the file, as who adds or takes away rows would.
+func recount(t *testing.T, tx *bbolt.Tx, of engine.Table, n int) {
+	t.Helper()
+	sys := tx.Bucket(names.Sys)
+	b, err := names.Recount(sys.Get(names.SysKey), of, n)
+	require.NoError(t, err)
+	require.NoError(t, sys.Put(names.SysKey, b))
+}
+
+// TestTheNewestOutcomeTakenAway: the outcome with the greatest id of all is taken out of the file, and its batch is not
+// applied once more: an id from before the open is looked for in the audit, also where counts and sums were made right; one
+// ahead of the clock where they were not. The control trusts the rows, and applies it twice.
+func TestTheNewestOutcomeTakenAway(t *testing.T) {
+	ctx := context.Background()
+	for name, at := range map[string]struct {
+		ahead time.Duration
+		right bool // the sum is made right
+	}{"right sums": {0, true}, "wrong sum": {0, false}, "ahead of the clock": {time.Hour, false}} {
+		t.Run(name, func(t *testing.T) {
+			e := &editable{t: t, dir: t.TempDir()}
+			db := openTest(t, filepath.Join(e.dir, "agent.ctx"), Options{noSync: true})
+			id, err := store.NewID(time.Now().Add(at.ahead), db.opts.Rand)
+			require.NoError(t, err)
+			commit := func(db *DB) (store.Outcome, error) {
+				return db.store.Commit(ctx, store.Batch{ID: id, Scope: "acme", Actor: "test", Now: db.opts.Clock(), Bound: []byte("sixteen bytes ..."),
+					State: []store.StateRow{{Key: "note/n", Value: []byte("1")}}, Leaf: manifest.Record{Type: manifest.TypeCommit}})
+			}
+			first, err := commit(db)
+			require.NoError(t, err)
+			require.NoError(t, db.Close())
+			take := func(tx *bbolt.Tx) {
+				b := tx.Bucket(names.Txn)
+				last, _ := b.Cursor().Last()
+				require.Equal(t, id[:], last)
+				require.NoError(t, b.Delete(id[:]))
+				recount(t, tx, engine.TableTxn, -1)
+			}
+			edit := func(trust bool) *DB {
+				path := e.file(take)
+				if at.right {
+					require.NoError(t, names.Resum(path))
+				}
+				db, err := Open(path, Options{noSync: true, trust: trust, blind: true})
+				require.NoError(t, err)
+				t.Cleanup(func() { db.Close() })
+				return db
+			}
+			again, err := commit(e.edit(false, func(*bbolt.Tx) {}))
+			require.NoError(t, err)
+			require.Equal(t, first, again)
+			db = edit(false)
+			_, err = commit(db)
+			require.ErrorIs(t, err, ErrTxnExpired)
+			_, err = db.store.Outcome(ctx, id)
+			require.ErrorIs(t, err, ErrTxnExpired)
+			twice, err := commit(edit(true))
+			require.NoError(t, err, "the control")
+			require.Greater(t, twice.LSN, first.LSN, "the control")
+		})
+	}
+}
+
+// TestAGetBeforeTheFirstQuestion: what an edit of the rows hides is told by the very first Get after the open, as it is by
+// questions. The control serves what the rows say.
+func TestAGetBeforeTheFirstQuestion(t *testing.T) {
+	ctx := context.Background()
+	e := newEditable(t)
+	db := openTest(t, filepath.Join(e.dir, "agent.ctx"), Options{noSync: true, rotate: 1})
+	for _, a := range []Artefact{{ID: "plain", Text: "shipping takes nine days"}, {ID: "other", Text: "one"}, {ID: "other", Text: "two"}, {ID: "other", Text: "three"}} {
+		_, err := db.Scope("acme").Put(ctx, a) // the log must not have the row any more, or the open compares the two
+		require.NoError(t, err)
+		_, err = db.Checkpoint(ctx)
+		require.NoError(t, err)
+	}
+	require.NoError(t, db.Close())
+	newest := func(tx *bbolt.Tx) {
+		require.NoError(t, tx.Bucket(names.Meta).Delete(headKey(2, 2)))
+		recount(t, tx, engine.TableMeta, -1)
+	}
+	old, err := textOf(e.edit(true, newest).Scope("acme"), "plain")
+	require.NoError(t, err, "the control")
+	require.Equal(t, "shipping takes three days", old, "the control")
+	_, err = e.edit(false, newest).Scope("acme").Get(ctx, "plain")
+	require.ErrorIs(t, err, ErrCorrupt)
+	hidings := e.hidings()
+	for _, name := range slices.Sorted(maps.Keys(hidings)) {
+		_, err := e.edit(false, hidings[name]).Scope("acme").Get(ctx, "policy")
+		require.ErrorIs(t, err, ErrCorrupt, name)
+	}
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	db = e.edit(false, func(*bbolt.Tx) {})
+	_, err = db.Scope("acme").Get(cancelled, "policy")
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = db.Scope("acme").Get(ctx, "policy")
+	require.NoError(t, err)
+}
+
+// TestAnErasedQuestionPutBack: rows of questions of another moment are found by their sum where their count is right: an
+// erased one that is back in the place of one that is not. The control is a file of a program that kept no sum of them.
+func TestAnErasedQuestionPutBack(t *testing.T) {
+	ctx := context.Background()
+	e := &editable{t: t, dir: t.TempDir()}
+	path := filepath.Join(e.dir, "agent.ctx")
+	db := openTest(t, path, Options{noSync: true})
+	gone, kept := askOne(t, db), askOne(t, db)
+	require.NoError(t, db.Close())
+	var key, row []byte
+	e.file(func(tx *bbolt.Tx) {
+		k, v := tx.Bucket(names.Asked).Cursor().First()
+		key, row = slices.Clone(k), slices.Clone(v)
+	})
+	db = openTest(t, path, Options{noSync: true})
+	require.NoError(t, db.inside().Engine.EraseQuestion(ctx, gone.Index, "ann"))
+	require.NoError(t, db.Close())
+	for _, told := range []bool{true, false} {
+		db := e.edit(false, func(tx *bbolt.Tx) {
+			b := tx.Bucket(names.Asked)
+			require.Nil(t, b.Get(key))
+			k, _ := b.Cursor().Last()
+			require.NoError(t, b.Delete(slices.Clone(k)))
+			require.NoError(t, b.Put(key, row))
+			if !told {
+				require.NoError(t, tx.Bucket(names.Sys).Delete(names.AskSum))
+			}
+		})
+		_, err := asked(t, db.Manifests(), kept.Trace)
+		require.ErrorIs(t, err, manifest.ErrNoQuestion)
+		problems, err := db.Check(ctx, nil)
+		require.NoError(t, err)
+		if !told {
+			require.Empty(t, problems, "the control")
+			continue
+		}
+		require.Len(t, problems, 1)
+		require.Equal(t, "I13", problems[0].Invariant)
+		require.Contains(t, problems[0].What, "question")
+	}
+	dir := filepath.Join(t.TempDir(), "copy") // and a copy like that is not opened
+	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Dir(e.file(func(tx *bbolt.Tx) {
+		require.NoError(t, tx.Bucket(names.Asked).Put(key, row))
+		k, _ := tx.Bucket(names.Asked).Cursor().Last()
+		require.NoError(t, tx.Bucket(names.Asked).Delete(slices.Clone(k)))
+	})))))
+	require.NoError(t, os.Chmod(filepath.Join(dir, "agent.ctx"), 0o600))
+	_, err := Open(filepath.Join(dir, "agent.ctx"), Options{})
+	require.ErrorIs(t, err, ErrMisfit)
+}
