@@ -56,6 +56,9 @@ func (s *Store) openBolt(context.Context) (err error) {
 	}
 	switch {
 	case err == nil:
+		if s.opts.onBolt != nil {
+			s.opts.onBolt(s.bolt)
+		}
 		return nil
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return &store.LockedError{Path: s.opts.Path}
@@ -104,10 +107,37 @@ func (s *Store) view(fn func(tx *bbolt.Tx) error) error {
 	return s.within(s.bolt.View, fn)
 }
 
-// update runs a bbolt write transaction, likewise.
+// update runs a bbolt write transaction, likewise. A commit that failed behind its last write is an *unsureError: bbolt
+// goes on with it, and what is in memory is that of the commit before.
 func (s *Store) update(fn func(tx *bbolt.Tx) error) error {
-	return s.within(s.bolt.Update, fn)
+	id := 0
+	err := s.within(s.bolt.Update, func(tx *bbolt.Tx) error {
+		id = tx.ID()
+		return fn(tx)
+	})
+	if err == nil || id == 0 || s.broken.Load() != nil {
+		return err
+	}
+	newest := id
+	if verr := s.view(func(tx *bbolt.Tx) error { newest = tx.ID(); return nil }); verr == nil && newest < id {
+		return err
+	}
+	return &unsureError{s.opts.Path, err}
 }
+
+// unsureError is of a commit of the file that is written and perhaps not on the disk. It is no full disk that a second try
+// could get over, so it matches store.ErrNoSpace alone.
+type unsureError struct {
+	path string
+	err  error
+}
+
+func (e *unsureError) Error() string {
+	return fmt.Sprintf("ctxpage: %s was written, and perhaps not to the disk: %v; free space on the disk, close the database and open it again", e.path, e.err)
+}
+
+// Is makes errors.Is(err, store.ErrNoSpace) true where the disk was full.
+func (e *unsureError) Is(target error) bool { return target == store.ErrNoSpace && noSpace(e.err) }
 
 func (s *Store) within(run func(func(*bbolt.Tx) error) error, fn func(tx *bbolt.Tx) error) (err error) {
 	if p := s.broken.Load(); p != nil {

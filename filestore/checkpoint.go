@@ -146,7 +146,7 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 		return rep, err
 	}
 	if err := s.indexSteps(ctx); err != nil {
-		return rep, err
+		return rep, s.unsure(err)
 	}
 	next := s.sys
 	next.High = s.eng.Numbers(o)
@@ -168,7 +168,7 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 		return putSys(tx, next)
 	})
 	if err != nil {
-		return rep, fmt.Errorf("ctxpage: checkpoint: %w", err)
+		return rep, s.unsure(fmt.Errorf("ctxpage: checkpoint: %w", err))
 	}
 	s.eng.Thaw(&flushed, func() {
 		s.sys = next
@@ -182,6 +182,16 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 		return rep, err
 	}
 	return rep, s.eng.At("after cut")
+}
+
+// unsure ends the store after a commit of the file of which nobody knows whether it is on the disk: what is in memory counts
+// rows from the commit before. The log has all of it, and the next open reads what the file has.
+func (s *Store) unsure(err error) error {
+	var e *unsureError
+	if errors.As(err, &e) {
+		return s.eng.Fail(err)
+	}
+	return err
 }
 
 // indexSteps brings what is much of the index into bbolt before the checkpoint itself, in transactions of bounded size:
@@ -257,6 +267,9 @@ func (s *Store) cutLog(rep *store.JobReport) error {
 	}
 	n, err := s.log.DropBefore(min(s.sys.PrevSeq, s.sys.Seq) + 1)
 	rep.Segments = n
+	if errors.Is(err, wal.ErrPoisoned) { // the segment is gone, and perhaps not from the disk: no later write may build on that
+		return s.eng.Fail(fmt.Errorf("ctxpage: cut the log: %w", err))
+	}
 	if err != nil {
 		return fmt.Errorf("ctxpage: cut the log: %w", err)
 	}
@@ -313,6 +326,11 @@ func (s *Store) Maintain(ctx context.Context, job store.Job, progress store.Prog
 	if progress == nil {
 		progress = func(string, uint64, uint64) {}
 	}
+	rep, err := s.maintain(ctx, job, progress)
+	return rep, noSpaceError(s.opts.Path, err, checkpointSpace)
+}
+
+func (s *Store) maintain(ctx context.Context, job store.Job, progress store.Progress) (store.JobReport, error) {
 	switch job.Kind {
 	case store.JobCheckpoint:
 		return s.checkpoint(ctx)

@@ -71,6 +71,7 @@ type Options struct {
 	group     time.Duration
 	Segment   int64                   // wal.Options.SegmentBytes
 	Rotate    int64                   // size of the log from which a checkpoint starts a new segment; 0: rotateAfterBytes
+	onBolt    func(*bbolt.DB)         // tests let its writes fail
 	Hook      func(step string) error // tests copy the files at a step, or let it fail
 	State     []store.StateKind       // what the pipeline says of its state rows
 	Trust     bool                    // tests: rows and texts are not compared with their digests
@@ -487,7 +488,7 @@ func (s *Store) Close() error {
 	if s.lock != nil {
 		err = errors.Join(err, s.lock.release())
 	}
-	return err
+	return noSpaceError(s.opts.Path, err, checkpointSpace)
 }
 
 func (s *Store) closeClean() error {

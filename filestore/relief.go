@@ -194,8 +194,7 @@ func (s disk) Tight() bool {
 
 // noSpaceError gives an error of a full disk the type that says what would help.
 func noSpaceError(path string, err error, need int64) error {
-	var typed *store.NoSpaceError
-	if !noSpace(err) || errors.As(err, &typed) || errors.Is(err, store.ErrOutcomeUnknown) {
+	if !noSpace(err) || errors.Is(err, store.ErrNoSpace) || errors.Is(err, store.ErrOutcomeUnknown) {
 		return err
 	}
 	return &store.NoSpaceError{Path: path, Needed: need, Free: freeBytes(filepath.Dir(path)), Err: err}

@@ -28,7 +28,7 @@ type RestoreOptions struct {
 	Clock func() time.Time
 
 	hook func(step string) error // tests copy the files at a step, or end there
-	fs   wal.FS                  // of the mark; nil: the operating system's
+	fs   wal.FS                  // of what it writes; nil: the operating system's
 }
 
 // Restore copies the database at backup to path and says so in its audit, as a leaf that names the size and root of
@@ -95,7 +95,7 @@ func restoreLocked(ctx context.Context, backup, path string, opts RestoreOptions
 		removeDatabase(copied)
 	}
 	if noSpace(err) && asItWas {
-		err = fmt.Errorf("ctxpage: restore: nothing was written to %s, which is as it was: %w", path, err)
+		err = &namedError{store.ErrNoSpace, fmt.Errorf("ctxpage: restore: nothing was written to %s, which is as it was; free space on the disk, and restore again: %w", path, err)}
 	}
 	return head, err
 }
@@ -130,7 +130,7 @@ func (r copySpace) explain(job string, err error) error {
 	if r.free >= 0 {
 		free = fmt.Sprintf("%d were free when it began", r.free)
 	}
-	return fmt.Errorf("ctxpage: %s: the disk of %s is full: the copy takes about %d bytes, %s; what was copied is removed: %w", job, r.dir, r.needed, free, err)
+	return &namedError{store.ErrNoSpace, fmt.Errorf("ctxpage: %s: the disk of %s is full: the copy takes about %d bytes, %s; what was copied is removed: %w", job, r.dir, r.needed, free, err)}
 }
 
 // mayReplace refuses to make a database where something is, unless it may be replaced, and where there is no directory:
@@ -163,7 +163,7 @@ func directoryThere(job, path string) error {
 
 // copyBackup opens the backup for reading, verifies it and copies it.
 func copyBackup(ctx context.Context, backup, to string, opts RestoreOptions) (head manifest.Head, err error) {
-	st, err := Open(Options{Path: backup, ReadOnly: true, Now: opts.Clock})
+	st, err := Open(Options{Path: backup, ReadOnly: true, Now: opts.Clock, FS: opts.fs})
 	if err != nil {
 		return head, err
 	}
@@ -198,7 +198,7 @@ func swapDatabase(fsys wal.FS, path string, at func(step string) error) error {
 	}
 	if err != nil {
 		// A mark that came back with the power would take what is left of the copy for all of it.
-		return errors.Join(fmt.Errorf("ctxpage: restore: %w", err), os.Remove(path+swapSuffix), syncDirectory(filepath.Dir(path)))
+		return errors.Join(fmt.Errorf("ctxpage: restore: %w", err), os.RemoveAll(path+swapSuffix), syncDirectory(filepath.Dir(path)))
 	}
 	return finishSwap(path, at)
 }
@@ -271,7 +271,7 @@ func swapError(path string, err error) error {
 }
 
 func recordRestore(ctx context.Context, path string, head manifest.Head, opts RestoreOptions) (err error) {
-	st, err := Open(Options{Path: path, MustExist: true, Now: opts.Clock})
+	st, err := Open(Options{Path: path, MustExist: true, Now: opts.Clock, FS: opts.fs})
 	if err != nil {
 		return err
 	}

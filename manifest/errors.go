@@ -31,7 +31,7 @@ var (
 
 	// ErrFailed: an earlier write or sync of the archive failed. The leaves are
 	// still in the log; close and open again.
-	ErrFailed = errors.New("manifest: archiving failed earlier; close and open again")
+	ErrFailed = errors.New("manifest: archiving failed earlier; close the database and open it again")
 
 	// ErrClosed: the log was closed.
 	ErrClosed = errors.New("manifest: closed")

@@ -291,6 +291,7 @@ func (l *Log) Archive(ctx context.Context, upTo uint64) error {
 		a.uncut = true
 		if !noSpace(err) && (ctx.Err() == nil || !errors.Is(err, ctx.Err())) {
 			l.failed = err
+			err = fmt.Errorf("%w; close the database and open it again", err)
 		}
 		return err
 	}

@@ -70,7 +70,7 @@ func (a *appender) extend(target int64) error {
 var errNoSpace error = syscall.ENOSPC
 
 func noSpace(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+	return (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) && !errors.Is(err, errNamed)
 }
 
 // trim gives preallocated space back, but for keep bytes of it.

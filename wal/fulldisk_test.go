@@ -138,6 +138,38 @@ func TestRotateReserve(t *testing.T) {
 	}
 }
 
+// TestFullDiskAtTheName: the disk is full when the name of a new segment is synced, in a rotation and in the repair of an
+// open. Nobody goes on with the old segment then, for the next open takes the new one: no acknowledged record is lost.
+func TestFullDiskAtTheName(t *testing.T) {
+	for _, atOpen := range []bool{false, true} {
+		fsys := faultfs.New()
+		l, _, _ := mustOpen(t, options(fsys))
+		acked := 0
+		for range 5 {
+			commit(t, l, 100)
+			acked++
+		}
+		full := faultfs.Fault{Op: faultfs.OpSyncDir, Err: syscall.ENOSPC}
+		if atOpen {
+			fsys = fsys.Killed()
+			fsys.Inject(full)
+			_, _, _, err := open(options(fsys))
+			require.ErrorIs(t, err, syscall.ENOSPC)
+			l, _, _ = mustOpen(t, options(fsys))
+		} else {
+			fsys.Inject(full)
+			require.ErrorIs(t, l.Rotate(), wal.ErrPoisoned)
+			require.NoError(t, l.Abandon())
+			l, _, _ = mustOpen(t, options(fsys))
+		}
+		commit(t, l, 100)
+		acked++
+		require.NoError(t, l.Abandon())
+		_, _, recs := mustOpen(t, options(fsys))
+		require.Len(t, recs, acked)
+	}
+}
+
 // TestCrashInPlace: a crash at every operation of a repair in place, on a disk that stays full, loses nothing that was
 // acknowledged; the next open repairs it. With the seal of a rotation behind which nothing was written, too.
 func TestCrashInPlace(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -81,7 +82,9 @@ func (st *storage) create(seg *segment, fill func(*appender) error) (*appender, 
 		return nil, err
 	}
 	if err = st.fs.Rename(tmp, seg.path); err == nil {
-		err = st.syncDir(st.dir)
+		if err = st.syncDir(st.dir); err != nil {
+			err = fmt.Errorf("%w: %w", errNamed, err)
+		}
 	}
 	if err != nil {
 		f.Close()
@@ -89,6 +92,10 @@ func (st *storage) create(seg *segment, fill func(*appender) error) (*appender, 
 	}
 	return a, nil
 }
+
+// errNamed: a segment has its name, and may or may not have it after a power cut. Nobody may go on with another one in its
+// place, also where the disk was full: the next Open would take this one.
+var errNamed = errors.New("the name of a segment is not synced")
 
 // remove unlinks files one by one, each removal durable before the next: a crash never leaves a hole
 // between segments that are still there.
