@@ -103,7 +103,8 @@ func heapPeak(fn func()) int64 {
 
 // TestOddTextsTakeLittle: whatever a text is made of, to put it, to write its index, and to read it back from the log
 // take at most twelve times the text and a fixed bound, and what stays of it until the next checkpoint is less. Of
-// unique words a put took 26 times the text, and a checkpoint 129 times.
+// unique words a put took 26 times the text, and a checkpoint 129 times. Of 16 MiB of random Han, the worst of them, put
+// and checkpoint together take 11 times the text, with 104 MiB live at most.
 func TestOddTextsTakeLittle(t *testing.T) {
 	const size, fixed = 1 << 20, 48 << 20
 	atMost := func(t *testing.T, times float64, plus, took int64, what string) {

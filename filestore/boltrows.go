@@ -17,7 +17,7 @@ type boltRows struct {
 
 // manyReads names the tables of which one transaction reads dozens of rows: a search those of its words in each segment, an
 // assembly the texts of its pages. Get keeps a cursor for them, because Bucket.Get allocates one, and its stack, for each
-// row. The other tables stay with Bucket.Get: a cursor that finds no row steps on to the next leaf, so damage there would
+// row; Delete uses it as well, because a step of the index deletes tens of thousands. The other tables stay with Bucket.Get: a cursor that finds no row steps on to the next leaf, so damage there would
 // reach a reader who asked for something else.
 var manyReads = [engine.TableQuestion + 1]bool{engine.TableContent: true, engine.TableSeg: true}
 
@@ -124,8 +124,14 @@ func (r *boltRows) Put(t engine.Table, key, value []byte) error {
 
 // Delete: see Writer.
 func (r *boltRows) Delete(t engine.Table, key []byte) error {
-	if b := r.bucket(t); b != nil {
+	b := r.bucket(t)
+	switch {
+	case b == nil:
+		return nil
+	case !manyReads[t]:
 		return b.Delete(key)
+	case r.Get(t, key) == nil: // it leaves the cursor at the row
+		return nil
 	}
-	return nil
+	return r.cursors[t].Delete()
 }

@@ -54,4 +54,28 @@ func TestReadsOfManyRows(t *testing.T) {
 		require.NotZero(t, read(engine.TableHeld))
 		return nil
 	}))
+	allocs := map[engine.Table]float64{}
+	require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
+		r := newBoltRows(tx)
+		for _, table := range []engine.Table{engine.TableSeg, engine.TableHeld} {
+			require.NoError(t, r.Delete(table, key(2)), "not there")
+			require.NoError(t, r.Delete(table, key(rows+9)), "behind all")
+			n := 1
+			allocs[table] = testing.AllocsPerRun(400, func() {
+				if n != 7 {
+					require.Equal(t, key(n*n), r.Get(table, key(n)))
+				}
+				require.NoError(t, r.Delete(table, key(n)))
+				n += 2
+			})
+			for m := 1; m < rows; m += 2 {
+				require.Equal(t, m < n, r.Get(table, key(m)) == nil, m)
+			}
+			require.NoError(t, r.Put(table, key(1), key(1)), "between deletions")
+			require.NoError(t, r.Delete(table, key(n)))
+			require.Equal(t, key(1), r.Get(table, key(1)))
+		}
+		return nil
+	}))
+	require.Less(t, allocs[engine.TableSeg]+1, allocs[engine.TableHeld], "%v", allocs)
 }
