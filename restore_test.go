@@ -174,9 +174,9 @@ func TestRestoreDiskFull(t *testing.T) {
 		}
 		failed++
 		require.ErrorIs(t, err, syscall.ENOSPC)
-		require.ErrorContains(t, err, path+", which is as it was")
-		require.ErrorContains(t, err, fmt.Sprintf("the copy takes about %d bytes, ", copied))
-		require.Regexp(t, `[0-9]+ were free when it began`, err.Error())
+		require.ErrorContains(t, err, path+" was not changed")
+		require.ErrorContains(t, err, fmt.Sprintf("the copy needs about %d bytes, ", copied))
+		require.Regexp(t, `[0-9]+ were free at the start`, err.Error())
 		require.Equal(t, before, everyFile(t, dir), "on a disk of %d bytes", size)
 		require.Less(t, size, used+4*copied, "it never fits")
 	}
@@ -217,7 +217,7 @@ func onSmallDisks(t *testing.T, dir, to, verb string, step int64, resize func(in
 		failed++
 		require.ErrorIs(t, err, syscall.ENOSPC)
 		require.NotErrorIs(t, err, ErrOutcomeUnknown)
-		require.Regexp(t, verb+`: the disk of .* is full: the copy takes about [0-9]{6,} bytes, [0-9]+ were free when it began; what was copied is removed`, err.Error())
+		require.Regexp(t, verb+`: the disk of .* is full: the copy needs about [0-9]{6,} bytes, [0-9]+ were free at the start; the partial copy was removed`, err.Error())
 		require.Empty(t, everyFile(t, dir), "on a disk of %d bytes", size)
 		require.Less(t, size, int64(32<<20), "it never fits")
 	}
@@ -264,7 +264,7 @@ func TestBackupDiskFullAtThePages(t *testing.T) {
 		resize((before + more) * 4096)
 		_, err := db.Backup(ctx, filepath.Join(dir, "backup.ctx"), nil)
 		require.ErrorIs(t, err, syscall.ENOSPC, "%d pages", more)
-		require.ErrorContains(t, err, "the copy takes about", "%d pages", more)
+		require.ErrorContains(t, err, "the copy needs about", "%d pages", more)
 		require.Empty(t, everyFile(t, dir))
 	}
 }
@@ -287,10 +287,10 @@ func TestRestoreFullAtTheSwap(t *testing.T) {
 		want := "early"
 		if untouched {
 			want = "late"
-			require.ErrorContains(t, err, "which is as it was")
+			require.ErrorContains(t, err, "was not changed")
 			require.Equal(t, before, everyFile(t, filepath.Dir(path)))
 		} else {
-			require.NotContains(t, err.Error(), "as it was", step)
+			require.NotContains(t, err.Error(), "was not changed", step)
 		}
 		text, err := textAt(path, Options{})
 		require.NoError(t, err, step)

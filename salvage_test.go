@@ -584,7 +584,7 @@ func TestSalvageReadsWhatOpenReads(t *testing.T) {
 	rep, err = Salvage(ctx, base, dbtest.MemoryPath(t), filestore.SalvageOptions{})
 	require.NoError(t, err)
 	require.Zero(t, rep.Artefacts)
-	require.Contains(t, fmt.Sprint(rep.Lost), "{log it begins at record 6, the file ends at 0: its first segments are missing}")
+	require.Contains(t, fmt.Sprint(rep.Lost), "{log it begins at record 6, but the file ends at record 0: its first segments are missing}")
 
 	require.NoError(t, os.RemoveAll(base+"-wal"))
 	rep, err = Salvage(ctx, base, dbtest.MemoryPath(t), filestore.SalvageOptions{})
@@ -639,7 +639,7 @@ func TestSalvagePipe(t *testing.T) {
 	}()
 	select {
 	case err := <-done:
-		require.ErrorContains(t, err, "is no file")
+		require.ErrorContains(t, err, "is not a regular file")
 	case <-time.After(5 * time.Second):
 		t.Fatal("it waits for a writer")
 	}

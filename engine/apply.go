@@ -11,6 +11,16 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
+// What a checkpoint writes, in one transaction of the rows, so that a crash leaves the file at one LSN or the other.
+//
+// The order within it has a reason. Names come first, because heads name them by number. Rows that gc forgets are deleted
+// before heads are counted. Each table is written in the order of its keys: bbolt fills its pages from left to right then,
+// and a page is rewritten once. Counts and the sum of the small tables (RowCounts) move with the rows they count; the
+// caller writes them in the same transaction.
+//
+// A head, a text or a name is written once; an outcome, a held batch, a state row or a question may take the place of one
+// that is there, so those are looked up before they are counted.
+
 // applyOverlay writes the rows in key order, which keeps bbolt's pages dense, and counts those that are new.
 func applyOverlay(tx Writer, o *Overlay, n *RowCounts) error {
 	var seals sealBuffer

@@ -16,6 +16,13 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
+// From a judged batch to a record. Everything here is computed for the place at the tail of the log that the batch is
+// about to get, and nothing is changed before enter: a batch that fails on the way leaves no gap in any numbering.
+//
+// Owned by the sequencer: the numbers (numbering hands them out, the Log moves them on with Commit.After), and the record
+// until it is in the log. From then on the record is read by the installer and by redo, and no longer changed but for
+// analyses and the index built of them, which Commit.analysed guards.
+
 // build makes a commit of a batch that was judged: its record, its leaf and its outcome, with the numbers from next on. It
 // changes nothing; so a failure later leaves no gap.
 func (s *Engine) build(b *Request, pre *prepared, v judgement, next Counters) (*Commit, error) {

@@ -12,6 +12,20 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// Proposals. One question reads one snapshot: cat.mu is held for reading from the choice of the scopes to the last count,
+// and the rows of the index are read in a snapshot inside it.
+//
+//	words          the index gives the K best, each resolved to the page that answers for it now, or as of the LSN
+//	unconditional  pinned, system and human-verified pages, the newest of each provenance, whatever the words
+//	damaged        pages whose words, or whose row, cannot be read are named, not passed over in silence
+//	left out       counted from the columns without a look at the pages; a second search names the nearest of each reason
+//
+// The cost of a question must not grow with what it leaves out. That is why counts are kept by scope and provenance
+// (class), and why pages that expired leave the lists of recent ones a minute later (sweep), once in their life, by the
+// first question that meets them. Only a question as of the past walks all columns.
+//
+// The memory of a question is used again (finding). Nothing in it may be given to the caller.
+
 // Counts by which a proposal is bounded.
 const (
 	nearestMisses = 5   // excluded pages that are named for each reason

@@ -11,12 +11,25 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// Every artefact and page version as a column in memory: a question looks at thousands of pages and may read none of
+// their rows. A column has what a question asks of every page; texts, tags and the rest stay in the rows.
+//
+//	arts     by number; the newest version and what supersedes it
+//	pages    by number, also those that ended: end and next say when, and which page answers for it
+//	table    open addressing from (scope, id) to the number of an artefact; ids lie in one arena (keys)
+//	classes  by scope and provenance: counts and the lists of recent and expiring pages
+//	groups   members in the order of Seq
+//
+// A page is current while end is 0 and its artefact is not superseded. link enters a current page into the lists, unlink
+// takes it out; whoever changes what a list depends on (by, group, expiry, provenance) calls unlink before and link after.
+//
+// mu guards all of it. It comes after the tail of the log and sequencer.flight, and is not taken inside a snapshot of the
+// rows, but by a check, which keeps checkpoints away. Writers are the installer and redo; a question takes it for writing
+// only to sweep.
+
 // catalogue knows every page of the database: a column of plain numbers for each, no pointers, so that a million
 // pages are nothing to the garbage collector. It is rebuilt on open from the head rows of bbolt and the redo of the
-// log, and changed only by install, in LSN order.
-//
-// mu comes after the sequencer and before the page table in the lock order. It is never held during I/O, nor while
-// anything of the host's runs.
+// log, and changed only by install, in LSN order. mu is never held while anything of the host's runs.
 type catalogue struct {
 	mu      sync.RWMutex
 	lsn     uint64

@@ -9,6 +9,11 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// What ended, for those who keep pages of their own (frames of a page table). A caller that falls behind further than is
+// remembered is told to forget everything, which is always right: nothing depends on changes but memory. The caller asks
+// and the installer calls nobody: a caller in another process could not be called, and one in this process would make a
+// group wait for its answer.
+
 // keptChanges is how many groups of commits back changes reach. Who asks less often is told to forget all it has.
 const keptChanges = 4096
 

@@ -12,6 +12,20 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
+// The way of a record that was not judged here: written before this process began, or by another host on the same order.
+//
+//	mark      size and root of the audit as its writer had it: the leaves up to here must hash to it
+//	leaf      into the audit, its question into the overlay
+//	commit    its leaf into the audit; below the LSN of the rows nothing else, at that LSN it is compared with them,
+//	          above it goes into catalogue, index and overlay as if it had been installed here
+//
+// A record decides nothing: what it says was judged when it was written, and judging it anew could end in another way
+// after a rule changed. So redo checks that a record is possible (numbers are the next ones, rows decode and have the
+// digests that its leaf says) and never whether it was right.
+//
+// Recovery calls Follow from one goroutine before anybody reads. A host that follows others calls it while readers run:
+// each record takes cat.mu by itself, so a reader sees whole commits.
+
 // RecordError is a record of the log that is wrong.
 type RecordError struct {
 	LSN  uint64

@@ -8,6 +8,11 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// What keeps versions from gc. Names are collected twice: once from what is stored, and then from every commit while gc
+// runs (sequencer.watch), because a batch may name a version between the plan and the drop. enqueueDrops asks for the
+// last time at the tail of the log, where no other commit can come in between. So gc needs no lock that keeps commits out
+// for as long as it walks.
+
 // names is what names versions, and so keeps them: a reference, the LSN of a commit, or the number of a page.
 type names struct {
 	kinds []store.StateKind

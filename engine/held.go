@@ -12,6 +12,16 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
+// Held batches. A row is written when a batch is held and once more when it is decided, under the same key: two states and
+// no way back.
+//
+//	waits     Decided is empty; gc keeps what its Context and its puts name
+//	decided   "approved" or "rejected", with who, a note, and the outcome that the same decision gets again
+//	gone      gc dropped it, KeepFor after the decision; the audit still has its leaves
+//
+// A damaged row ends neither a listing nor a count: the caller gets the others and an error that names it. Only gc stops
+// there, because nobody knows what the damaged one keeps.
+
 // scanHeld lists held batches by id, which is by time. Rows are read from the cursor on, up to the limit. Damaged rows
 // are told in the error, beside a list of the others.
 func (s *Engine) scanHeld(q store.ScanQuery) (out store.ScanPage, err error) {

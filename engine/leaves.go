@@ -9,6 +9,11 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// Audit leaves of reads. A read is answered after its leaf is with the operating system, and does not wait for the disk
+// unless it was told to (store.Synced): a killed process loses none, a power cut the last 100 ms. The Log gives leaves
+// their places among the commits in flight, so a leaf of a read may be in the tree before that of a commit that began
+// earlier, never in another order than that of the log.
+
 // At tells a test that a step is reached. What the test answers is an error of that step.
 func (s *Engine) At(step string) error {
 	if s.opts.Hook == nil {

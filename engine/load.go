@@ -14,6 +14,17 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// Open, first half: from the rows to the catalogue. The second half is redo of the log (follow.go).
+//
+//	names     scopes and groups, by number; numbers are dense, but for those that gc left out
+//	heads     by artefact and version; only the fixed part is decoded (hot), the rest when somebody reads the version
+//	retire    supersessions, applied in the order of their LSNs after all heads are known
+//	tail      pages above what the index has: analysed and added to its part in memory
+//
+// A file is not trusted: numbers are bounded by what its size allows before a column is made for them (pageLimit,
+// reserve), each row has a checksum, and their count is compared with what the last checkpoint wrote. Whether a row was
+// edited by somebody who can make checksums is found when it is read, or by the first question (inventory.go).
+
 // supersession waits until all artefacts are known.
 type supersession struct {
 	scope   uint32

@@ -11,6 +11,17 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
+// The overlay: what is durable in the log and not yet in the rows. It is rebuilt from the log after a crash, so it needs no
+// file of its own.
+//
+//	filled    by the installer and by redo                               under cat.mu
+//	frozen    it takes no more rows; readers still look into it          Freeze, under cat.mu
+//	written   into the rows, in one transaction of theirs                no lock: nobody changes a frozen one
+//	released  readers find the same rows in the file                     Thaw, under cat.mu
+//
+// At most two exist. A checkpoint that failed leaves the frozen one, which the next checkpoint writes first. It is not merged
+// with the newer one: a checkpoint reads it without a lock.
+
 const throttleBytes = 128 << 20 // unflushed bytes from which commits are slowed down, gradually
 
 const throttleDelay = 20 * time.Millisecond // of a small commit at twice that

@@ -12,6 +12,19 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// Reads of versions. A head or a text is looked for in this order, and the order matters:
+//
+//	overlay    commits since the last checkpoint began
+//	frozen     the overlay that a checkpoint is writing
+//	rows       what checkpoints wrote
+//
+// Freeze and Thaw move rows down this list under cat.mu, so a reader that holds it, or that goes from top to bottom, finds
+// a row at least once. The other direction would miss a row that is applied in between. A version below the floor of its
+// artefact has no row at all; the row of the floor answers for it as gone.
+//
+// What is read from the rows is held against the audit (rowproof.go) before it is given, texts against the digest in
+// their head. What comes from an overlay was written by this process or proved when the log was redone.
+
 // Resolve: see the Store interface.
 func (s *Engine) Resolve(ctx context.Context, scopes store.Scopes, ref store.Ref) (store.Located, error) {
 	if s.closed.Load() {

@@ -14,6 +14,20 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// Listings. A page of a listing is one snapshot, the listing is not: a cursor names a place, not a moment, so what is
+// written between two pages is seen by the second if it comes behind the cursor. A listing as of its first LSN would let
+// its caller hold versions against gc for as long as it takes its time.
+//
+//	artefacts        the id of the last row           by id, from the sorted list of the scope (idList)
+//	history          scope and version                bound to the artefact, so that it never goes on in another scope
+//	group            a place among the members        by Seq, then in the order they were written
+//	held             the id of the last batch         by id, which is by time
+//	state, scopes    the key, or name, of the last    by key, over both overlays and the rows; by name
+//	members, sourced none: all at once                answered by Same where nothing changed since Known
+//
+// Lock order: a listing takes cat.mu for reading and may open a snapshot of the rows under it. It never takes cat.mu inside
+// a snapshot (see loading). Heads that are given are made anew for each call, so a caller may change them.
+
 // Scan: see the Store interface.
 func (s *Engine) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, error) {
 	if err := s.Readable(ctx); err != nil {

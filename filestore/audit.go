@@ -16,6 +16,10 @@ import (
 	"github.com/ctxpage/ctxpage/wal"
 )
 
+// The audit read beside a process that has the database open: archive and log as files, no lock, no database file. A
+// checkpoint of that process may move leaves from the log to the archive between the two reads, and cut the log. The
+// archive grows before the log is cut, so a reader that misses a segment begins anew, a few times.
+
 // scanAgain is how often a reader of the audit begins anew because a checkpoint cut the log under it.
 const scanAgain = 3
 

@@ -14,6 +14,13 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
+// bbolt maps its file and trusts what it reads: a damaged page ends in a panic, or in a fault of the memory system. So
+//
+//	before    the pages that it begins with are read and checked first (boltfile.go); a copy is checked as a whole (origin.go)
+//	within    faults become panics, and panics become a CorruptError; one in our own walk over rows ends the transaction
+//	after     one inside bbolt leaves its locks taken: nothing of bbolt is called any more, not even Close, and the lock of
+//	          the file is dropped by hand (closeFiles)
+
 func (s *Store) openBolt(context.Context) (err error) {
 	if _, err := os.Lstat(s.opts.Path); errors.Is(err, os.ErrNotExist) && s.opts.ReadOnly {
 		return fmt.Errorf("%w: %s", store.ErrNotExist, s.opts.Path)

@@ -96,7 +96,7 @@ func ownWrites(path string, readOnly bool) error {
 			return nil
 		}
 	}
-	return store.Invalid("path", fmt.Sprintf("%s, which others may write (%v)", path, st.Mode().Perm()), "a part of a database that only its owner may write; use chmod go-w, on a file system that keeps permissions")
+	return store.Invalid("path", fmt.Sprintf("%s, which other users may write (%v)", path, st.Mode().Perm()), "a file that only its owner may write; run chmod go-w on it (the file system must keep permissions)")
 }
 
 // ownParts keeps others from writing any part of the database. Directories come first: then nobody puts anything into
@@ -163,7 +163,7 @@ func (s *Store) inspect() (empty bool, err error) {
 }
 
 // hintForeign is for a file that is no sound database and has neither log nor archive beside it.
-const hintForeign = "there is no log and no archive beside it, so this is another program's file, or a database that was copied without them: name another path, or move it away to have a new database made here"
+const hintForeign = "no log and no archive lie beside it, so it is another program's file, or a database that was copied without them; name another path, or move the file away to make a new database here"
 
 // foreign says that a file is something else: it has no page that begins as the first two of a database do, and neither
 // log nor audit beside it. What cannot be read here is told by who reads it.
@@ -192,7 +192,7 @@ func foreign(path string) error {
 }
 
 func notDatabase(path string) error {
-	return fmt.Errorf("%w: %s; name another path; if it was one, copied without its log and audit, copy them too, or see what Salvage finds in it", store.ErrNotDatabase, path)
+	return fmt.Errorf("%w: %s: it does not begin as a database does, and no log or audit lies beside it; name another path; if it is a database that was copied without them, copy its -wal and -manifest directories too, or run Salvage", store.ErrNotDatabase, path)
 }
 
 // unfinished tells a file whose maker did not come through bbolt's first write, of four pages: it was killed in it, or the
@@ -307,7 +307,7 @@ func readMeta(f io.ReaderAt, off int64) (m boltMeta, err error) {
 	}
 	m = boltMeta{pageSize: int64(u32(b[8:])), root: u64(b[16:]), freelist: u64(b[32:]), high: u64(b[40:]), txid: u64(b[48:])}
 	if m.pageSize < boltMinPage || m.pageSize > boltMaxPage || m.pageSize&(m.pageSize-1) != 0 {
-		return m, fmt.Errorf("a page size of %d", m.pageSize)
+		return m, fmt.Errorf("the page size is %d; expected a power of two from %d to %d", m.pageSize, boltMinPage, boltMaxPage)
 	}
 	return m, nil
 }
@@ -323,7 +323,7 @@ func (m *boltMeta) page(f io.ReaderAt, id uint64, flags uint16) ([]byte, error) 
 	}
 	got, is, overflow := binary.NativeEndian.Uint64(b), binary.NativeEndian.Uint16(b[8:]), binary.NativeEndian.Uint32(b[12:])
 	if got != id || is&flags == 0 || is&^flags != 0 || id+uint64(overflow) >= m.high {
-		return nil, fmt.Errorf("page %d says it is page %d, flags %#x, with %d more pages", id, got, is, overflow)
+		return nil, fmt.Errorf("page %d: its head says page %d, flags %#x, %d overflow pages; expected page %d with flags within %#x", id, got, is, overflow, id, flags)
 	}
 	return b, nil
 }
@@ -350,7 +350,7 @@ func (m *boltMeta) freePages(f io.ReaderAt) error {
 		}
 		id := binary.NativeEndian.Uint64(b)
 		if id <= last || id >= m.high || id == m.root || id >= m.freelist && id < m.freelist+pages {
-			return fmt.Errorf("free list: page %d after page %d of %d", id, last, m.high)
+			return fmt.Errorf("free list: page %d follows page %d; expected free pages below %d, in rising order", id, last, m.high)
 		}
 		last = id
 	}
@@ -387,7 +387,7 @@ func walkBolt(f io.ReaderAt, size int64, row func(bucket string, k, v []byte, at
 	w.free()
 	for id := uint64(2); id < m.high; id++ {
 		if !w.used[id] {
-			bad("page %d is neither used nor free", id)
+			bad("page %d is neither in use nor in the free list", id)
 		}
 	}
 }
@@ -428,7 +428,7 @@ func (w *boltWalk) page(id uint64, b []byte, off int64, from []byte) {
 	u32 := binary.NativeEndian.Uint32
 	branch, count := binary.NativeEndian.Uint16(b[8:]) == boltBranch, int(binary.NativeEndian.Uint16(b[10:]))
 	if boltPageHead+count*element > len(b) || branch && count == 0 {
-		w.bad("page %d says it has %d elements", id, count)
+		w.bad("page %d says it has %d elements, which do not fit into it", id, count)
 		return
 	}
 	last := from
@@ -469,11 +469,11 @@ func (w *boltWalk) inBucket(id uint64, name, v []byte, off int64) {
 	w.bucket = string(name)
 	switch {
 	case len(v) < 16:
-		w.bad("page %d: a bucket of %d bytes", id, len(v))
+		w.bad("page %d: a bucket has %d bytes, expected at least 16", id, len(v))
 	case binary.NativeEndian.Uint64(v) != 0:
 		w.tree(binary.NativeEndian.Uint64(v), nil)
 	case len(v) < 16+boltPageHead:
-		w.bad("page %d: a bucket without a page", id)
+		w.bad("page %d: a small bucket lacks its page", id)
 	default:
 		w.page(id, v[16:], off+16, nil)
 	}
@@ -496,7 +496,7 @@ func (w *boltWalk) free() {
 	for i := range int(count) {
 		id := binary.NativeEndian.Uint64(b[at+8*i:])
 		if w.used[id] {
-			w.bad("page %d is used and free", id)
+			w.bad("page %d is in use and in the free list", id)
 		}
 		w.used[id] = true
 	}

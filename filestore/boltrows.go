@@ -8,6 +8,10 @@ import (
 	"go.etcd.io/bbolt"
 )
 
+// The engine's tables in a transaction of bbolt. Keys and values that a Reader gives are bbolt's memory and end with the
+// transaction; who keeps one clones it. bbolt keeps the values that a Writer is given, without a copy, until the
+// transaction ends, so they must not change before (see sealBuffer of package engine).
+
 // boltRows shows the engine the buckets of a transaction of bbolt as tables.
 type boltRows struct {
 	tx      *bbolt.Tx

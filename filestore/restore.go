@@ -95,7 +95,7 @@ func restoreLocked(ctx context.Context, backup, path string, opts RestoreOptions
 		removeDatabase(copied)
 	}
 	if noSpace(err) && asItWas {
-		err = &namedError{store.ErrNoSpace, fmt.Errorf("ctxpage: restore: nothing was written to %s, which is as it was; free space on the disk, and restore again: %w", path, err)}
+		err = &namedError{store.ErrNoSpace, fmt.Errorf("ctxpage: restore: %s was not changed; free space on the disk, and restore again: %w", path, err)}
 	}
 	return head, err
 }
@@ -121,16 +121,16 @@ func copySpaceFor(from, to string) copySpace {
 	return r
 }
 
-// explain says of an error of the copy, where the disk was full, what would have been needed.
+// explain adds to the error of a full disk how much the copy needs.
 func (r copySpace) explain(job string, err error) error {
 	if !noSpace(err) {
 		return err
 	}
-	free := "how many were free is not known"
+	free := "the free space is not known"
 	if r.free >= 0 {
-		free = fmt.Sprintf("%d were free when it began", r.free)
+		free = fmt.Sprintf("%d were free at the start", r.free)
 	}
-	return &namedError{store.ErrNoSpace, fmt.Errorf("ctxpage: %s: the disk of %s is full: the copy takes about %d bytes, %s; what was copied is removed: %w", job, r.dir, r.needed, free, err)}
+	return &namedError{store.ErrNoSpace, fmt.Errorf("ctxpage: %s: the disk of %s is full: the copy needs about %d bytes, %s; the partial copy was removed: %w", job, r.dir, r.needed, free, err)}
 }
 
 // mayReplace refuses to make a database where something is, unless it may be replaced, and where there is no directory:
@@ -141,7 +141,7 @@ func mayReplace(job, path string, replace bool) error {
 	}
 	for _, suffix := range append(databaseFiles[:], swapSuffix) {
 		if _, err := os.Lstat(path + suffix); err == nil && !replace {
-			return fmt.Errorf("ctxpage: %s: %s exists; name a path that does not", job, path+suffix)
+			return fmt.Errorf("ctxpage: %s: %s already exists; name a new path", job, path+suffix)
 		}
 	}
 	return nil
@@ -152,11 +152,11 @@ func directoryThere(job, path string) error {
 	st, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("ctxpage: %s: %s cannot be made: there is no directory %s, make it first: %w", job, path, dir, err)
+		return fmt.Errorf("ctxpage: %s: cannot create %s: there is no directory %s; make it first: %w", job, path, dir, err)
 	case err != nil:
 		return fmt.Errorf("ctxpage: %s: %w", job, err)
 	case !st.IsDir():
-		return fmt.Errorf("ctxpage: %s: %s cannot be made: %s is not a directory", job, path, dir)
+		return fmt.Errorf("ctxpage: %s: cannot create %s: %s is not a directory", job, path, dir)
 	}
 	return nil
 }
@@ -241,7 +241,7 @@ func finishSwap(path string, at func(step string) error) error {
 	}
 	for _, suffix := range databaseFiles { // else somebody took parts of the copy away: what was moved aside must stay
 		if _, err := os.Lstat(path + suffix); err != nil {
-			return swapError(path, fmt.Errorf("%w: neither database is complete at the path; the one that was there is at %s: move it back, and remove %s", err, path+replacedSuffix, path+swapSuffix))
+			return swapError(path, fmt.Errorf("%w: the database at the path is incomplete; the one that was there before is at %s: move it back and remove %s", err, path+replacedSuffix, path+swapSuffix))
 		}
 	}
 	if err := at("all moved"); err != nil {
@@ -263,11 +263,11 @@ func finishSwap(path string, at func(step string) error) error {
 
 // halfRestored is for readers, who change nothing.
 func halfRestored(path string) error {
-	return fmt.Errorf("ctxpage: a restore of %s is under way, or was interrupted: then open it once for writing, or restore again; either goes on with it", path)
+	return fmt.Errorf("ctxpage: a restore of %s is running or was interrupted; if none is running, open the database once for writing or run the restore again: either finishes it", path)
 }
 
 func swapError(path string, err error) error {
-	return fmt.Errorf("ctxpage: restore: %s is being replaced by %s; opening it for writing goes on with that: %w", path, path+restoringSuffix, err)
+	return fmt.Errorf("ctxpage: restore: replacing %s by %s did not finish; opening the database for writing finishes it: %w", path, path+restoringSuffix, err)
 }
 
 func recordRestore(ctx context.Context, path string, head manifest.Head, opts RestoreOptions) (err error) {

@@ -70,7 +70,7 @@ type Loss struct {
 // but not what was decided about them. What is derived from a version that is not the copied one counts as changed.
 //
 // Errors are for what cannot be salvaged at all: ErrLocked, ErrNotExist, or what the file system said; a full disk is told
-// with what the copy takes and what was free, and nothing of the copy is left.
+// with what the copy needs and what was free, and nothing of the copy is left.
 func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Salvaged, err error) {
 	if opts.Clock == nil {
 		opts.Clock = time.Now

@@ -18,6 +18,18 @@ import (
 	"go.etcd.io/bbolt"
 )
 
+// The system row says of which moment the file is. A checkpoint writes it in the transaction that writes the rows, so the
+// file is at one LSN or the next, never between.
+//
+//	Applied   every commit up to this LSN is in the rows
+//	Seq       the record of the log that carries it: redo starts behind it
+//	PrevSeq   the same of the checkpoint before: the log is kept down to it, because bbolt falls back to its older meta
+//	          page in silence when the newest is damaged, and then the file is a checkpoint older
+//	Rows      how many rows each table has, and the sum of the small ones: what a damaged page hides has no checksum to fail
+//
+// origin.go has a second row for what older programs do not know. It counts only while both rows name the same Applied and
+// Seq: where they differ, an older program has written the system row since.
+
 var sysKey = []byte("sys")
 
 // sysRow is the one row of the bucket sys.

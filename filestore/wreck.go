@@ -23,12 +23,13 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// nothing says that not one row was recognised: that is no damaged database but another file.
+// nothing says that no row at all was recognised: the file is not a damaged database but another file.
 func (w *wreck) nothing() bool {
 	return !w.system && len(w.heads)+len(w.texts)+len(w.logged)+len(w.held)+len(w.state) == 0
 }
 
-// wreck is what is left of a damaged database.
+// wreck is what can be read of a damaged database, and what is known to be lost. Salvage fills it (gather), and copies from
+// it what the audit confirms.
 type wreck struct {
 	path    string
 	file    *os.File // nil: not there
@@ -98,7 +99,7 @@ func (w *wreck) gather(ctx context.Context) error {
 	if w.unlike > 0 && w.alike == 0 { // rows of the file that were edited differ, too, but not all do
 		w.cutAll()
 		w.foreign = true
-		w.lose("log", "it is the log of another database: what it has is not taken")
+		w.lose("log", "it belongs to another database; nothing was taken from it")
 		w.count()
 		return nil
 	}
@@ -112,9 +113,9 @@ func (w *wreck) gather(ctx context.Context) error {
 			w.lose("log", "%v: it was removed, or not copied with the file", h.Err)
 		case h.To != 0 && h.To <= w.seq: // the file has what they brought
 		case w.noCommit(h):
-			w.lose("log", "records %d to %d, which were of reads: %v", h.From, h.To, h.Err)
+			w.lose("log", "records %d to %d are damaged, all of them reads: %v", h.From, h.To, h.Err)
 		case h.Torn:
-			w.lose("end of the log", "%v: torn by the end of the process or of the power, if it was never acknowledged", h.Err)
+			w.lose("end of the log", "%v: a crash or a power cut may have torn it, and then it was never acknowledged", h.Err)
 		default:
 			w.cutAt(h)
 			w.lose("log", "records %d to %s: %v", h.From, cmp.Or(strings.TrimPrefix(fmt.Sprint(h.To), "0"), "the end of the segment"), h.Err)
@@ -129,11 +130,11 @@ func (w *wreck) gather(ctx context.Context) error {
 	}
 	if w.system && first > w.seq+1 { // the file tells, also where no record is left to show a gap
 		w.cutAt(wal.Hole{From: 1, To: first - 1})
-		w.lose("log", "it begins at record %d, the file ends at %d: its first segments are missing", first, w.seq)
+		w.lose("log", "it begins at record %d, but the file ends at record %d: its first segments are missing", first, w.seq)
 	}
 	if w.last < w.seq || w.last == 0 && !w.system {
 		w.cutAll()
-		w.lose("log", "it ends at record %d, the file at %d: it was removed, replaced or overwritten", w.last, w.seq)
+		w.lose("log", "it ends at record %d, but the file has record %d: the log was removed, replaced or overwritten", w.last, w.seq)
 	}
 	w.count()
 	return nil
@@ -253,7 +254,7 @@ func (w *wreck) readFile(ctx context.Context) (err error) {
 	}
 	st, err := w.file.Stat()
 	if err != nil || !st.Mode().IsRegular() {
-		return errors.Join(fmt.Errorf("ctxpage: salvage: %s is no file", w.path), err)
+		return errors.Join(fmt.Errorf("ctxpage: salvage: %s is not a regular file", w.path), err)
 	}
 	walk := &boltWalk{f: w.file, used: map[uint64]bool{0: true, 1: true}, bad: func(format string, args ...any) {
 		w.missed = true
@@ -320,7 +321,7 @@ func (w *wreck) damagedRow(bucket string, k []byte, err error) {
 	case bucket == "meta" && len(k) == 13 && k[0] == 'h':
 		art, version := binary.BigEndian.Uint64(k[1:]), binary.BigEndian.Uint32(k[9:])
 		w.broken[art] = max(w.broken[art], version)
-		w.lose(fmt.Sprintf("version %d of artefact number %d", version, art), "its row: %v", err)
+		w.lose(fmt.Sprintf("version %d of artefact number %d", version, art), "its row is damaged: %v", err)
 	case bucket == "held" && len(k) == 16:
 		w.lose("held batch "+ulid.ULID(k).String(), "%v", err)
 	case bucket == string(bucketAsked):
@@ -453,7 +454,7 @@ func (w *wreck) audited(ctx context.Context) (newest map[string]committed, whole
 	}
 	defer l.Close()
 	if w.id != "" && l.DB() != "" && l.DB() != w.id {
-		w.lose("audit", "it is that of another database")
+		w.lose("audit", "it belongs to another database; nothing was taken from it")
 		return newest, false
 	}
 	nameless := w.nameless()
@@ -517,7 +518,7 @@ func (w *wreck) proveHead(proofs engine.Proofs, k engine.HeadKey) {
 	for _, row := range w.others[k] {
 		w.heads[k] = row
 		if h := w.head(k); h != nil && proofs.Head(row, h) == nil {
-			w.lose(name, "its row was edited; the one that was committed is elsewhere in the files, and is taken")
+			w.lose(name, "its row was edited; the committed one was found elsewhere in the files and copied")
 			return
 		}
 	}
