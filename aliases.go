@@ -99,36 +99,41 @@ const FormatVersion = filestore.FormatVersion
 // *session.HeadroomError of a commit that would overfill a window, ErrReplay by a past assembly that cannot be rendered to
 // the same bytes.
 var (
-	ErrBudget         = store.ErrBudget
-	ErrClosed         = store.ErrClosed
-	ErrConflict       = store.ErrConflict
-	ErrCorrupt        = store.ErrCorrupt
-	ErrDirty          = store.ErrDirty
-	ErrExpired        = store.ErrExpired
-	ErrFileRoot       = store.ErrFileRoot
-	ErrGated          = store.ErrGated
-	ErrGone           = store.ErrGone
-	ErrHeadroom       = session.ErrHeadroom
-	ErrHeld           = store.ErrHeld
-	ErrInvalid        = store.ErrInvalid
-	ErrLocked         = store.ErrLocked
-	ErrNewerFormat    = store.ErrNewerFormat
-	ErrMisfit         = store.ErrMisfit
-	ErrNoSpace        = store.ErrNoSpace
-	ErrNotDatabase    = store.ErrNotDatabase
-	ErrNotExist       = store.ErrNotExist
-	ErrNotFound       = store.ErrNotFound
-	ErrOutcomeUnknown = store.ErrOutcomeUnknown
-	ErrProvenance     = store.ErrProvenance
-	ErrReadOnly       = store.ErrReadOnly
-	ErrReplay         = shown.ErrReplay
-	ErrReviewed       = store.ErrReviewed
-	ErrSelfCertified  = store.ErrSelfCertified
-	ErrStaleContext   = store.ErrStaleContext
-	ErrTxnDone        = store.ErrTxnDone
-	ErrTxnExpired     = store.ErrTxnExpired
-	ErrTxnFailed      = store.ErrTxnFailed
-	ErrVanished       = store.ErrVanished
+	// Opening a database.
+	ErrLocked         = store.ErrLocked         // another process has the file
+	ErrNewerFormat    = store.ErrNewerFormat    // a later release wrote the file
+	ErrCorrupt        = store.ErrCorrupt        // damaged bytes, here and at any later read
+	ErrMisfit         = store.ErrMisfit         // file and log are not from the same moment
+	ErrNotDatabase    = store.ErrNotDatabase    // the file is something else
+	ErrNotExist       = store.ErrNotExist       // there is no database, and Open may not create one
+	ErrReadOnly       = store.ErrReadOnly       // a write on a read-only database
+	ErrClosed         = store.ErrClosed         // a call after Close
+	ErrNoSpace        = store.ErrNoSpace        // the disk is full; reads, deletes and gc still work
+	ErrOutcomeUnknown = store.ErrOutcomeUnknown // a commit may or may not have happened
+
+	// Putting and reading.
+	ErrNotFound   = store.ErrNotFound   // nothing of that name is visible from the scope
+	ErrGone       = store.ErrGone       // gc dropped the version
+	ErrExpired    = store.ErrExpired    // the artefact has expired
+	ErrDirty      = store.ErrDirty      // the source changed and could not be fetched
+	ErrVanished   = store.ErrVanished   // the source does not exist any more
+	ErrFileRoot   = store.ErrFileRoot   // no file root allows the source
+	ErrInvalid    = store.ErrInvalid    // an input broke a rule or a limit
+	ErrGated      = store.ErrGated      // a gated handle asked for what only its host may do
+	ErrProvenance = store.ErrProvenance // a scope asked for a trust that only the operator can give
+	ErrBudget     = store.ErrBudget     // the system part alone does not fit the budget
+	ErrHeadroom   = session.ErrHeadroom // a commit would overfill the session's window
+	ErrReplay     = shown.ErrReplay     // a past assembly does not render to the recorded bytes
+
+	// Ending a transaction.
+	ErrConflict      = store.ErrConflict      // an artefact that it overwrites has a newer version
+	ErrStaleContext  = store.ErrStaleContext  // a page that it saw has changed
+	ErrHeld          = store.ErrHeld          // the gate held it for review
+	ErrTxnDone       = store.ErrTxnDone       // it was committed or rolled back before
+	ErrTxnExpired    = store.ErrTxnExpired    // its id is too old to tell the outcome
+	ErrTxnFailed     = store.ErrTxnFailed     // one of its writes failed
+	ErrSelfCertified = store.ErrSelfCertified // the writer tried to approve its own batch
+	ErrReviewed      = store.ErrReviewed      // the batch was already decided the other way
 )
 
 // ParseRef reads the text form of a reference. The error matches ErrInvalid and says which part is wrong.

@@ -121,6 +121,7 @@ type appending struct {
 	try    *session.PassInfo // instead of committing
 }
 
+// appending prepares an Append; the caller holds the lock of the session.
 func (s *Scope) appending(c *live.Conversation, action string) *appending {
 	return &appending{Incoming: c.Incoming(), c: c, s: s, action: action}
 }
@@ -132,6 +133,8 @@ func (a *appending) takeBack() {
 	}
 }
 
+// run carries the turns through all steps. An error of one turn names it by its place, from 1. Turns that only repeat
+// stored ones need no commit.
 func (a *appending) run(ctx context.Context, turns []Turn) (refs []Ref, err error) {
 	if a.tx, err = a.s.newTxn(nil); err != nil {
 		return nil, err
@@ -348,6 +351,8 @@ func (a *appending) admit(ctx context.Context, leaf *manifest.Record) error {
 	return nil
 }
 
+// admitOne stages one turn and makes the room that it needs. Only when protections must give way (Yield) does it use
+// MakeRoom; otherwise the backstop may compact unprotected turns only.
 func (a *appending) admitOne(ctx context.Context, i int) ([]talk.PassItem, error) {
 	var texts []string
 	for _, p := range a.tx.writes[a.Fresh[i].Block.ID].Pages {
@@ -364,6 +369,8 @@ func (a *appending) admitOne(ctx context.Context, i int) ([]talk.PassItem, error
 	return a.c.Relieve(ctx, a.Writes)
 }
 
+// commit stores the turns, their rows, the compaction that made room for them and the change row in one batch. The
+// first commit of a session also stores when it began.
 func (a *appending) commit(ctx context.Context, trace string) error {
 	leaf := manifest.Record{Type: manifest.TypeCommit, Session: a.c.ID, Action: a.action, Reason: "vouched by the host"}
 	if err := a.admit(ctx, &leaf); err != nil {

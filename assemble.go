@@ -161,7 +161,8 @@ func (s *Scope) windowBudget(ctx context.Context, q *Query) error {
 	})
 }
 
-// propose gathers candidates at one LSN and orders them.
+// propose gathers candidates at one LSN and orders them. The store proposes by words, dates and recency; turns come
+// from the window of the session, and drafts, which have no page number, from the transaction.
 func (a *assembling) propose(ctx context.Context) (err error) {
 	preset, err := presetOf(a.q.Preset)
 	if err != nil {
@@ -212,6 +213,7 @@ func (a *assembling) directivesThere() error {
 	return nil
 }
 
+// presetOf returns the weights of a preset by its name.
 func presetOf(name string) (triage.Preset, error) {
 	switch name {
 	case "default":

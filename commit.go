@@ -91,6 +91,8 @@ func (tx *Txn) Commit(ctx context.Context, v Verdict) error {
 // commits nothing. Only Commit finds conflicts and a stale context.
 func (tx *Txn) Judge(v Verdict) string { return tx.s.gateReason(v) }
 
+// evaluate asks the evaluator for a verdict. The transaction stays locked meanwhile: what is judged must be what is
+// committed.
 func (tx *Txn) evaluate(ctx context.Context) (Verdict, error) {
 	e := tx.s.evaluator()
 	d := Draft{Scope: tx.s.name, Actor: tx.s.actor, Trace: tx.trace, Deletes: slices.Sorted(maps.Keys(tx.drop))}
@@ -177,6 +179,8 @@ func (tx *Txn) repeats(ctx context.Context, p *store.Put, loaded []store.Loaded)
 	return nil
 }
 
+// plainNote reports whether an artefact has nothing but a text and a kind. Any other field is information that an echo
+// would lose.
 func plainNote(a *Artefact) bool {
 	return a.Group == "" && a.Role == "" && a.Source == "" && a.Subject == "" && !a.Pinned && a.ExpiresAt.IsZero() &&
 		len(a.Supersedes)+len(a.DerivedFrom)+len(a.Tags)+len(a.Meta)+len(a.Parts)+len(a.ToolCalls) == 0

@@ -104,6 +104,7 @@ func (a *assembling) storedSummary(ctx context.Context, it *item) (*summary, err
 	return nil, nil
 }
 
+// summaryOf makes the short form of an item from a loaded summary, with the cost of its header.
 func (a *assembling) summaryOf(it *item, l *store.Loaded) *summary {
 	return &summary{num: l.Key.Num, head: l.Head, text: l.Text, tokens: a.costAs(it, manifest.FormSummary, l.Text)}
 }

@@ -103,6 +103,7 @@ func (db *DB) append(ctx context.Context, leaf *manifest.Record) error {
 	return db.store.Append(ctx, []*manifest.Record{leaf}, d)
 }
 
+// newID makes a ULID from the clock and the randomness of Options, so that a test decides every id.
 func (db *DB) newID() (ulid.ULID, error) { return store.NewID(db.opts.Clock(), db.opts.Rand) }
 
 // Stats are sizes and counters of the database and of this process's working set.

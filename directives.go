@@ -194,6 +194,7 @@ func (d *Directives) History(ctx context.Context, cursor string, limit int) (lis
 	return list, "", nil
 }
 
+// entry reads one version of the scope's own directives.
 func (d *Directives) entry(ctx context.Context, version uint64) (DirectiveEntry, error) {
 	return d.s.db.journal().At(ctx, d.s.name, version)
 }
@@ -257,6 +258,7 @@ func (d *Directives) commit(ctx context.Context, c *journal.Chain) error {
 	return err
 }
 
+// journal reads the stored rows of directives.
 func (db *DB) journal() journal.Journal { return journal.Journal{Store: db.store, File: db.path} }
 
 // checkDirectives checks the directives of all scopes while no step of this process runs.

@@ -61,6 +61,7 @@ func (s *Scope) RemoveDirectory(ctx context.Context, d Directory) error {
 	return s.setDirectory(ctx, d, nil, "directory forgotten")
 }
 
+// setDirectory writes or, with a nil row, deletes the row of a directory. It writes nothing if the row is unchanged.
 func (s *Scope) setDirectory(ctx context.Context, d Directory, row []byte, action string) error {
 	if s.db.opts.ReadOnly {
 		return ErrReadOnly
@@ -131,6 +132,7 @@ func (s *Scope) directoryOf(row store.StateRow) (Directory, error) {
 	return Directory(d), nil
 }
 
+// row is the directory as it is stored.
 func (d Directory) row() folder.Recorded { return folder.Recorded(d) }
 
 // id is the id of a file, from its path below the directory.

@@ -66,6 +66,8 @@ func (s *Scope) Export(ctx context.Context, w io.Writer) (n int, err error) {
 	}
 }
 
+// exportBatch reads the texts of listed artefacts and prepares the leaf that names them. It reads by page number, in
+// the version that was listed: a put in between does not mix two versions.
 func (s *Scope) exportBatch(ctx context.Context, list []*Version) ([]*Version, *manifest.Record, error) {
 	leaf := &manifest.Record{Type: manifest.TypeExport, Counter: s.db.opts.Counter.Name()}
 	now := s.db.opts.Clock()

@@ -37,6 +37,7 @@ func Gated() ScopeOption { return func(o *scopeOptions) { o.gated = true } }
 // JudgedBy sets the evaluator of this handle's commits instead of Options.Evaluator.
 func JudgedBy(e Evaluator) ScopeOption { return func(o *scopeOptions) { o.judge = e } }
 
+// gatedError says what a gated handle may not do, and what to do instead.
 func gatedError(what, instead string) error {
 	return fmt.Errorf("%w: %s; %s", ErrGated, what, instead)
 }

@@ -86,6 +86,7 @@ func (db *DB) GC(ctx context.Context, o GCOptions) (store.GCReport, error) {
 	return rep.GC, err
 }
 
+// validate returns the rule that the options break.
 func (o *GCOptions) validate() error {
 	if o.KeepVersions < 0 {
 		return store.Invalid("GCOptions.KeepVersions", fmt.Sprint(o.KeepVersions), "zero or more")

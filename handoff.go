@@ -82,6 +82,7 @@ func (c *Session) Contract(ctx context.Context, d session.Dialect, have []byte, 
 	return nil, store.Invalid("dialect", strconv.Quote(string(d)), "compat or strict")
 }
 
+// strict returns the lines of the strict dialect: first the pass in force, if there is one, then records that are new.
 func (c *Session) strict(ctx context.Context, p *session.StoredPass, have []byte, extra session.Records) (out []byte, err error) {
 	ledger, err := session.ReadLedger(have)
 	if err != nil {
@@ -230,6 +231,8 @@ func (c *Session) Receive(ctx context.Context, p session.Packet) ([]Ref, error) 
 	return refs, err
 }
 
+// receive makes the pages of a packet: the packet itself, its brief if the packet is too long to be pinned, and a page
+// for each turn that it names. The id is derived from the content, so receiving the same packet twice is refused.
 func (a *appending) receive(ctx context.Context, p session.Packet) error {
 	got := p.Received()
 	whole := string(got.Markdown())
@@ -254,6 +257,8 @@ func (a *appending) receive(ctx context.Context, p session.Packet) error {
 	return a.receiveReferences(ctx, p, name)
 }
 
+// receiveReferences makes a page for each turn that the packet names one by one. Evicted turns stay named in the packet
+// only.
 func (a *appending) receiveReferences(ctx context.Context, p session.Packet, name string) error {
 	refs := p.References()
 	texts, pinned := handoff.References(p)

@@ -77,6 +77,7 @@ func (s *Scope) begin(q Query, tx *Txn) *assembling {
 	return &assembling{s: s, q: q, tx: tx, now: s.db.opts.Clock(), scratch: mem}
 }
 
+// end releases the frames and returns the scratch memory. It must run once, after the last use of any item.
 func (a *assembling) end() {
 	a.s.db.table.unpin(a.frames)
 	clear(a.scratch.items)
@@ -153,6 +154,7 @@ type judged struct {
 // protected pages come before everything that is scored.
 func (it *item) protected() bool { return it.cand.Pinned || it.cand.Kind == KindSystem }
 
+// appendItems makes items of hits. They point into hits, which must stay in place.
 func appendItems(items []item, hits []store.Candidate) []item {
 	items = slices.Grow(items, len(hits))
 	for i := range hits {
@@ -169,10 +171,12 @@ func (it *item) refText() string {
 	return it.ref().String()
 }
 
+// cut is the text of the item's ranges, joined as its kind demands.
 func (it *item) cut() string {
 	return shown.Cut(it.cand.Kind, it.cand.Ref.ID, it.text, it.cuts)
 }
 
+// block is the item as the caller of Assemble gets it: a copy that shares nothing with the working set.
 func (it *item) block(text string) Block {
 	h := it.head
 	return Block{
@@ -181,6 +185,8 @@ func (it *item) block(text string) Block {
 	}
 }
 
+// ref names the page: by its head once that is loaded, because a page that was fetched again has another version than
+// its candidate.
 func (it *item) ref() Ref {
 	if it.head == nil {
 		return it.cand.Ref

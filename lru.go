@@ -76,6 +76,7 @@ type frames struct {
 	bytes int64
 }
 
+// newFrames limits frames to so many bytes; 0: nothing is kept.
 func newFrames(limit int64) *frames {
 	list, err := simplelru.NewLRU[uint64, *frame](math.MaxInt32, nil)
 	if err != nil {
@@ -137,6 +138,7 @@ func (l *frames) replaced(f *frame) {
 	l.forget(f)
 }
 
+// forget takes a frame off the list, unless another frame of its number is listed, and out of the count.
 func (l *frames) forget(f *frame) {
 	if listed, ok := l.list.Peek(f.num); ok && listed == f {
 		l.list.Remove(f.num)

@@ -66,6 +66,8 @@ func Open(path string, opts Options) (db *DB, err error) {
 	return d, nil
 }
 
+// openStore opens or takes over the store and builds what lies directly on it: working set, vectors and sessions. The
+// secret and the id of the store key the digests and fences of this database.
 func (db *DB) openStore() (err error) {
 	if db.store = db.opts.Store; db.store == nil {
 		if db.store, err = db.openFiles(); err != nil {
@@ -102,6 +104,8 @@ func (db *DB) openFiles() (Store, error) {
 	return st, nil
 }
 
+// openSources sets up the file: source with its roots, and the sources of Options. A host's source may replace file:,
+// never page:, which the database reads itself.
 func (db *DB) openSources() error {
 	files := freshness.NewFiles(MaxText, db.opts.Clock)
 	for _, r := range db.opts.FileRoots {
@@ -142,6 +146,8 @@ func (db *DB) Close() (err error) {
 	return err
 }
 
+// closeAll stops background work before it closes the store that the work writes to. Any part may be missing after a
+// failed Open.
 func (db *DB) closeAll() error {
 	var errs []error
 	db.refresher.Stop()

@@ -40,6 +40,7 @@ func (db *DB) PutVerified(ctx context.Context, scope, by string, a Artefact) (Re
 	return db.commitOne(ctx, tx, put, manifest.Record{Type: manifest.TypeCommit, By: by, Reason: "human-verified"})
 }
 
+// commitOne commits one put with a leaf that says on whose authority.
 func (db *DB) commitOne(ctx context.Context, tx *Txn, put store.Put, leaf manifest.Record) (Ref, error) {
 	if err := tx.add(ctx, put); err != nil {
 		return Ref{}, err
@@ -129,6 +130,7 @@ func (db *DB) AddFileRoot(ctx context.Context, dir string) error {
 	return staterows.Retry(ctx, func() error { return db.recordFileRoot(ctx, abs) })
 }
 
+// recordFileRoot adds a root to the row of roots, sorted, on the condition that the row is unchanged.
 func (db *DB) recordFileRoot(ctx context.Context, abs string) error {
 	roots, lsn, err := db.fileRoots(ctx)
 	if err != nil || slices.Contains(roots, abs) {

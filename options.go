@@ -114,6 +114,8 @@ type Options struct {
 	hook    func(step string) error
 }
 
+// withDefaults fills in the defaults and reports all broken rules at once. It wraps Rand in a lock, because ids are
+// made concurrently and io.Reader promises nothing about that.
 func (o Options) withDefaults() (Options, error) {
 	if o.WorkingSet == 0 {
 		o.WorkingSet = 64 << 20

@@ -50,6 +50,7 @@ type TableStats struct {
 	Limit     int64 `json:"limit"`
 }
 
+// newPageTable makes an empty working set of at most limit bytes; 0 or less: nothing is kept.
 func newPageTable(st Store, limit int64) *pageTable {
 	t := &pageTable{store: st, frames: newFrames(max(limit, 0))}
 	t.slots.Store(&[]*slotChunk{})
@@ -57,6 +58,7 @@ func newPageTable(st Store, limit int64) *pageTable {
 	return t
 }
 
+// slot returns the slot of a page number, nil if none was made. It takes no lock.
 func (t *pageTable) slot(num uint64) *atomic.Pointer[frame] {
 	chunks := *t.slots.Load()
 	if i := num / uint64(len(slotChunk{})); i < uint64(len(chunks)) {
@@ -152,6 +154,7 @@ func (t *pageTable) publish(l *store.Loaded) *frame {
 	return f
 }
 
+// evict empties the slots of evicted frames. A slot may hold another frame by now, which stays.
 func (t *pageTable) evict(out []*frame) {
 	for _, gone := range out {
 		t.slot(gone.num).CompareAndSwap(gone, nil)
@@ -219,6 +222,7 @@ func (t *pageTable) drop(nums []uint64) {
 	}
 }
 
+// stats drops ended frames first, so that the figures count current pages only.
 func (t *pageTable) stats() TableStats {
 	t.dropEnded(context.Background())
 	t.mu.Lock()

@@ -116,6 +116,7 @@ func (c *Session) Pin(ctx context.Context, id string) error { return c.pin(ctx, 
 // Unpin removes a pin.
 func (c *Session) Unpin(ctx context.Context, id string) error { return c.pin(ctx, id, false) }
 
+// pin sets or clears the pin of a turn. A pin that gave way (Yielded) counts as unset, so pinning again brings it back.
 func (c *Session) pin(ctx context.Context, id string, on bool) error {
 	conv, err := c.hostConversation("Pin")
 	if err != nil {

@@ -60,6 +60,8 @@ func (tx *Txn) Put(ctx context.Context, a Artefact) error {
 	return tx.fails(tx.add(ctx, put))
 }
 
+// makePut carries out the checks in the order of the table above and returns the put with its pages. It changes nothing
+// of the transaction except the superseded names that the scope does not know.
 func (tx *Txn) makePut(ctx context.Context, a Artefact) (store.Put, error) {
 	if err := checkPut(&a); err != nil {
 		return store.Put{}, err
@@ -206,6 +208,8 @@ func (s *Scope) content(ctx context.Context, a *Artefact) (store.Validator, erro
 	return f.Validator, nil
 }
 
+// add enters a put into the transaction within its limits. A second put of an id replaces the first, so only the last
+// one counts for limits and successions.
 func (tx *Txn) add(ctx context.Context, put store.Put) error {
 	id := put.Artefact.ID
 	bytes := tx.bytes + putBytes(&put) - putBytes(tx.writes[id])
@@ -272,6 +276,7 @@ func (tx *Txn) Delete(ctx context.Context, id string) error {
 	return tx.fails(err)
 }
 
+// remove enters a delete. Deleting what only the transaction itself has put takes the put out again.
 func (tx *Txn) remove(ctx context.Context, id string) error {
 	if err := store.CheckID("id", id); err != nil {
 		return err

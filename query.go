@@ -136,6 +136,7 @@ func (a *Assembly) Messages() []render.Message {
 	return render.Messages(a.seed, shown.Pages(nil, a.shown, a.session))
 }
 
+// withDefaults fills in the defaults and reports all broken rules at once.
 func (q Query) withDefaults() (Query, error) {
 	if q.TopK == 0 {
 		// 50 short pages leave a large budget empty: on conversations recall at 8k tokens falls from .958 to .907.

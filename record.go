@@ -61,6 +61,7 @@ func (a *assembling) record(ctx context.Context) error {
 	return nil
 }
 
+// bestLexical is the greatest score by words, against which scores by words are recorded as shares.
 func (a *assembling) bestLexical() float64 {
 	best := 0.0
 	for i := range a.ranked {
@@ -69,6 +70,8 @@ func (a *assembling) bestLexical() float64 {
 	return best
 }
 
+// leafPage is the item as the manifest records it. Scores are quantised, so that equal assemblies have equal leaves on
+// every machine.
 func (it *item) leafPage(best float64) manifest.Page {
 	p := shown.CandidatePage(it.cand, best)
 	p.Form = it.form

@@ -105,6 +105,7 @@ func (s *Scope) Refresh(ctx context.Context, o RefreshOptions) (RefreshReport, e
 	return r.out, err
 }
 
+// progress reports to the caller of Refresh.
 func (r *refreshing) progress(what string, done, total int) {
 	if r.o.Progress != nil {
 		r.o.Progress(what, uint64(done), uint64(total))
@@ -128,6 +129,7 @@ func (r *refreshing) sources(ctx context.Context) error {
 	return nil
 }
 
+// probe probes one part of the sourced artefacts. Expired ones are known to have a source but are not fetched.
 func (r *refreshing) probe(ctx context.Context, keys []store.PageKey) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -175,6 +177,8 @@ func (r *refreshing) note(id string, f *freshness.Finding) {
 	}
 }
 
+// directories looks at each recorded directory, after the sources: a file that moved between directories is then new in
+// one and vanished from the other.
 func (r *refreshing) directories(ctx context.Context) error {
 	dirs, err := r.s.Directories(ctx)
 	if err != nil {
@@ -315,6 +319,7 @@ func (r *refreshing) lost(ctx context.Context, d Directory, w *folder.Walker, ta
 	return nil
 }
 
+// remove deletes artefacts in one transaction. One that somebody deleted meanwhile is no error.
 func (r *refreshing) remove(ctx context.Context, ids []string) error {
 	if r.o.DryRun {
 		return nil

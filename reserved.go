@@ -29,6 +29,7 @@ func checkPut(a *Artefact) error {
 	return nil
 }
 
+// checkReserved refuses ids that the database keeps for its own pages.
 func checkReserved(field, id string) error {
 	if !strings.HasPrefix(id, ReservedPrefix) {
 		return nil

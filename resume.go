@@ -93,6 +93,7 @@ func readAt(leaves []*manifest.Record) store.Moment {
 	return store.Moment{LSN: lsn, Time: codec.FromMicros(at)}
 }
 
+// sawLeaf adds the pages of a recorded read to the read set, also the summaries that stood in for pages.
 func (tx *Txn) sawLeaf(ctx context.Context, leaf *manifest.Record) error {
 	keys := make([]store.PageKey, 0, len(leaf.Pages))
 	for _, p := range leaf.Pages {

@@ -75,6 +75,7 @@ func (r *Review) List(ctx context.Context, scope string, all bool, cursor string
 	return out, page.Next, err
 }
 
+// heldOf is a held batch as the operator sees it, with the texts of its drafts.
 func heldOf(h *store.HeldBatch) Held {
 	out := Held{
 		ID: h.Batch.ID.String(), Scope: h.Batch.Scope, Actor: h.Batch.Actor, Trace: h.Batch.Trace, Reason: h.Reason,
@@ -121,6 +122,7 @@ func (r *Review) Show(ctx context.Context, id string) (*Held, error) {
 	return &out, nil
 }
 
+// current reports whether a page that the draft was written from is still what its artefact says.
 func (r *Review) current(ctx context.Context, c store.Seen) bool {
 	l, err := r.db.store.Resolve(ctx, store.Scopes{c.Scope}, Ref{ID: c.ID})
 	if err != nil || l.By != 0 || l.Expires != 0 && l.Expires <= codec.Micros(r.db.opts.Clock()) {
@@ -134,6 +136,8 @@ func (r *Review) current(ctx context.Context, c store.Seen) bool {
 	return false
 }
 
+// load reads a held batch. If gc dropped it, the manifest still tells that it existed, which makes the error ErrGone
+// instead of ErrNotFound.
 func (r *Review) load(ctx context.Context, id string) (*store.HeldBatch, error) {
 	bid, err := parseBatchID(id)
 	if err != nil {
@@ -170,6 +174,8 @@ func (r *Review) Reject(ctx context.Context, id, by, note string) (Outcome, erro
 	return r.decide(ctx, id, store.ActReject, Approval{By: by, Note: note})
 }
 
+// decide commits a decision as a batch of its own. Its id is new each time; the store recognises a repeated decision by
+// the held batch that it names.
 func (r *Review) decide(ctx context.Context, id string, action store.Action, a Approval) (Outcome, error) {
 	if err := identity.Check("by", a.By); err != nil {
 		return Outcome{}, err

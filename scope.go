@@ -105,6 +105,7 @@ func WithCheck(p CheckPolicy) ReadOption { return func(o *readOptions) { o.check
 // ErrDirty.
 func ServeStale() ReadOption { return func(o *readOptions) { o.stale = true } }
 
+// readOpts collects the options of one read.
 func readOpts(opts []ReadOption) (o readOptions) {
 	for _, f := range opts {
 		f(&o)
@@ -205,6 +206,7 @@ func dirtyError(id string, f freshness.Finding) error {
 	return fmt.Errorf("%w: %s: %s: %w", ErrDirty, id, strings.TrimPrefix(f.Reason, "dirty: "), f.Err)
 }
 
+// reread resolves the current version again, after it was fetched or after gc dropped the one that was resolved first.
 func (s *Scope) reread(ctx context.Context, ref Ref) (*Version, store.Located, error) {
 	l, err := s.db.store.Resolve(ctx, s.chain, Ref{Scope: ref.Scope, ID: ref.ID, Page: ref.Page})
 	if err != nil {
@@ -300,6 +302,7 @@ func versionOf(h *store.Head) *Version {
 	return v
 }
 
+// head is the stored head that the version was copied from; nil for a version of the caller's own.
 func (v *Version) head() *store.Head { return v.src }
 
 // fillParts moves the text back into the text parts of a message. Text is then empty.
@@ -327,6 +330,7 @@ func (s *Scope) History(ctx context.Context, id, cursor string, limit int) ([]*V
 	return s.scan(ctx, store.ScanQuery{What: store.ScanHistory, Scopes: s.chain, ID: id, Cursor: cursor, Limit: limit})
 }
 
+// scan lists heads as versions without text.
 func (s *Scope) scan(ctx context.Context, q store.ScanQuery) ([]*Version, string, error) {
 	if s.err != nil {
 		return nil, "", s.err
@@ -407,6 +411,8 @@ func (db *DB) makeUnsplit(a Artefact) (store.Put, error) {
 	return db.makePages(a, store.Validator{}, math.MaxInt)
 }
 
+// makePages splits a text into pages of at most size tokens. Each page gets a salt of its own, so that equal texts have
+// different digests and an erased text cannot be guessed from the log.
 func (db *DB) makePages(a Artefact, v store.Validator, size int) (store.Put, error) {
 	p := store.Put{Source: v, AsOfGiven: !a.CurrentAsOf.IsZero(), Counter: db.opts.Counter.Name()}
 	if !p.AsOfGiven {
@@ -434,6 +440,7 @@ func (db *DB) makePages(a Artefact, v store.Validator, size int) (store.Put, err
 	return p, nil
 }
 
+// joinParts returns the text parts of a message as one text, and the bytes of each part.
 func joinParts(parts []Part) (string, []int) {
 	var b strings.Builder
 	sizes := make([]int, len(parts))
@@ -446,6 +453,7 @@ func joinParts(parts []Part) (string, []int) {
 	return b.String(), sizes
 }
 
+// stripParts returns the parts without their text, which is stored in pages.
 func stripParts(parts []Part) []Part {
 	out := append([]Part(nil), parts...)
 	for i := range out {

@@ -66,6 +66,7 @@ func (tx *Txn) Search(ctx context.Context, text string, limit int, opts ...ReadO
 	return tx.s.search(ctx, text, limit, readOpts(opts), tx)
 }
 
+// search runs the stages of a search. tx is nil outside a transaction.
 func (s *Scope) search(ctx context.Context, text string, limit int, o readOptions, tx *Txn) (Found, error) {
 	if s.err != nil {
 		return Found{}, s.err
@@ -160,6 +161,8 @@ func upTo(ranked []*item, limit int) []*item {
 	return ranked
 }
 
+// hits turns the best items into hits and writes the leaf. Without a budget nothing is rendered, so a hit costs its
+// stored tokens.
 func (a *assembling) hits(ctx context.Context) (Found, error) {
 	leaf := &manifest.Record{Type: manifest.TypeSearch, Trace: a.q.Trace, LSN: a.cands.LSN, ServeStale: a.q.ServeStale, Note: a.note()}
 	a.s.db.ask(leaf, a.q.Text)

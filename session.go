@@ -31,6 +31,7 @@ func (s *Scope) Session(id string) *Session { return &Session{s, id} }
 // ID returns the name of the conversation: the Group of its turns, and Query.Session.
 func (c *Session) ID() string { return c.id }
 
+// conversation returns the session in memory, or the error of the handle. It reads nothing yet.
 func (c *Session) conversation() (*live.Conversation, error) {
 	if c.s.err != nil {
 		return nil, c.s.err

@@ -109,6 +109,8 @@ func WithID(id string) TxnOption {
 // default), fail with ErrStaleContext, or allow it.
 func WithOnStale(v OnStale) TxnOption { return func(o *txnOptions) { o.onStale = v } }
 
+// newTxn makes an open transaction that holds nothing of the store. Begin, Resume and Update take the ticket that they
+// need.
 func (s *Scope) newTxn(opts []TxnOption) (*Txn, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -224,6 +226,8 @@ func (tx *Txn) own(w *store.Put) *Version {
 	return v
 }
 
+// batch is the transaction as the store gets it. Everything in it has a fixed order, so that a retry binds the same
+// digest. A page of an artefact that the transaction also writes is judged as a conflict, not as context.
 func (tx *Txn) batch() store.Batch {
 	b := store.Batch{ID: tx.id, Scope: tx.s.name, Actor: tx.s.actor, Now: tx.s.db.opts.Clock(), OnStale: tx.onStale, State: tx.stateW}
 	if !tx.managed || !tx.first {
@@ -304,6 +308,7 @@ func (tx *Txn) sawNone(id string) {
 	}
 }
 
+// slots returns the pages seen, ordered by page number.
 func (tx *Txn) slots() []pageSlot {
 	if len(tx.saw) == 0 {
 		return nil
@@ -318,6 +323,7 @@ func (tx *Txn) slots() []pageSlot {
 	return keys
 }
 
+// compareSeen orders by page number.
 func compareSeen(a, b store.Seen) int {
 	switch {
 	case a.Num < b.Num:

@@ -69,6 +69,7 @@ func (s *Scope) Update(ctx context.Context, fn func(tx *Txn) error, opts ...TxnO
 // updateTries bounds how often Update runs its function while other writers win.
 const updateTries = 10
 
+// run calls fn and commits. The ticket is released also when fn panics.
 func (tx *Txn) run(ctx context.Context, fn func(tx *Txn) error) error {
 	held, err := tx.s.db.hold(ctx)
 	if err != nil {

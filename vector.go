@@ -76,6 +76,7 @@ func (a *assembling) comparable(preset triage.Preset, items []item) []int {
 	return at
 }
 
+// cosines sets the cosine of each compared item, all or none.
 func (a *assembling) cosines(ctx context.Context, items []item, at []int) error {
 	question, err := a.question(ctx)
 	if err != nil {

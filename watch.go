@@ -77,6 +77,7 @@ func (c *Session) Watch(ctx context.Context) (*Watcher, error) {
 	return w, err
 }
 
+// machineOf makes the machine for the session's current window.
 func machineOf(c *live.Conversation) (session.Machine, error) {
 	if c.State.Config == nil {
 		return session.Machine{}, noWindow(c)
@@ -84,6 +85,7 @@ func machineOf(c *live.Conversation) (session.Machine, error) {
 	return session.NewMachine(*c.State.Config)
 }
 
+// noWindow is the error of a session without a window.
 func noWindow(c *live.Conversation) error {
 	return store.Invalid("window", "none of session "+c.ID, "one that was set (Session.SetWindow; dbctl watch --total N --once)")
 }
@@ -143,6 +145,7 @@ func (w *Watcher) Plan(ctx context.Context, now time.Time) (p session.Plan, err 
 	return p, err
 }
 
+// plan is Plan for a caller that holds the lock of the session.
 func (w *Watcher) plan(now time.Time) (session.Plan, error) {
 	if w.c.State.Config == nil {
 		return session.Plan{}, noWindow(w.c)
@@ -181,6 +184,7 @@ func (w *Watcher) Apply(ctx context.Context, p session.Plan) (info session.PassI
 	return info, err
 }
 
+// apply carries out a plan and commits it. The caller holds the lock of the session and has checked the revision.
 func (w *Watcher) apply(ctx context.Context, p session.Plan, forms []talk.Form) (session.PassInfo, error) {
 	c := w.c
 	ch := c.Begin()
@@ -282,6 +286,7 @@ func (w *Watcher) publish(ctx context.Context, events []session.Event) error {
 	return errors.Join(errs...)
 }
 
+// expanded counts a turn that was read back after a pass compacted it.
 func (w *Watcher) expanded(ctx context.Context) {
 	_ = w.c.Exclusively(ctx, func() error {
 		w.machine = w.machine.Expanded()
@@ -289,6 +294,7 @@ func (w *Watcher) expanded(ctx context.Context) {
 	})
 }
 
+// undone tells the machine and the readers of events that a pass was undone.
 func (w *Watcher) undone(ctx context.Context, pass uint64) error {
 	var e session.Event
 	err := w.c.Exclusively(ctx, func() error {
@@ -332,6 +338,8 @@ func (w *Watcher) Stop() {
 	}
 }
 
+// run is the background work. It steps at once, on every signal, and on a timer only while the machine is not idle, so
+// a quiet session costs nothing.
 func (w *Watcher) run(ctx context.Context, done chan struct{}) {
 	defer close(done)
 	tick := time.NewTimer(0)

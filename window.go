@@ -128,6 +128,7 @@ func (a *assembling) loadForms(ctx context.Context, at []int) (whole []int, err 
 	return whole, nil
 }
 
+// formText reads the derived page that stands for a turn.
 func (db *DB) formText(ctx context.Context, scopes store.Scopes, id string) (num uint64, text string, err error) {
 	l, err := db.store.Resolve(ctx, scopes, Ref{ID: id})
 	if err != nil {
@@ -199,6 +200,7 @@ func (a *assembling) leaveUnpaired() {
 	}
 }
 
+// isResult reports whether a turn is the result of a call.
 func isResult(h *store.Head) bool { return h.ToolCallID != "" || h.Role == render.RoleTool }
 
 // fitTurn describes a turn to the allocator. The turn keeps its place in the conversation.

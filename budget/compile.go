@@ -9,10 +9,10 @@ import (
 	"github.com/ctxpage/ctxpage/token"
 )
 
-// DefaultLow is the share of a block's limit that a truncated history is cut down to.
+// DefaultLow is the share of a block's limit to which a truncated history is cut.
 const DefaultLow = 0.85
 
-// ErrBlock says that a block is not well formed; the text names the block and what to change.
+// ErrBlock means that a block is malformed. The text names the block and what to change.
 var ErrBlock = errors.New("budget: bad block")
 
 // Strategy is what a block does when it does not fit.
@@ -32,7 +32,7 @@ func (s Strategy) String() string {
 	return name(int(s), "Strategy", "auto", "strict", "drop", "truncate", "choose")
 }
 
-// Action says what became of a block.
+// Action says what happened to a block.
 type Action = string
 
 // The actions of Compile.
@@ -52,7 +52,7 @@ const (
 	ReasonPair   Reason = "tool call and result not together" // no provider would take it
 )
 
-// Block is messages handed to Compile under one key. Everything in it is read only.
+// Block is messages that Compile gets under one key. Compile only reads it.
 type Block struct {
 	Key      string    // unique; names the block in the report
 	Class    Class     // precedence when room is short
@@ -69,20 +69,20 @@ type Block struct {
 	Turns    *Turns    // optional index of exactly these messages, kept by the caller between calls; Weights is then unused
 }
 
-// Config is the room there is.
+// Config is the size of the window.
 type Config struct {
 	Budget  int           // tokens of the whole window; above 2^36 it counts as that
 	Reserve int           // of them kept free for the answer and tool definitions; negative counts as 0
 	Counter token.Counter // weighs messages of blocks without Weights; nil = token.Default()
 }
 
-// Compiled is the answer of Compile. Its messages share no memory with the blocks.
+// Compiled is the result of Compile. Its messages share no memory with the blocks.
 type Compiled struct {
 	Messages []Message
 	Report   Report
 }
 
-// Report tells where the tokens went. It is complete with errors too.
+// Report says where the tokens went. It is complete even beside an error.
 type Report struct {
 	Budget   int           `json:"budget"`
 	Reserve  int           `json:"reserve"`
@@ -102,7 +102,7 @@ func (r *Report) Block(key string) (BlockReport, bool) {
 	return BlockReport{}, false
 }
 
-// BlockReport is what became of one block.
+// BlockReport is what happened to one block.
 type BlockReport struct {
 	Key      string    `json:"key"`
 	Action   Action    `json:"action"`
@@ -123,18 +123,18 @@ type Evicted struct {
 	Reason Reason `json:"reason"`
 }
 
-// Compile puts the blocks into the window. It stands beside [Fit] because the two are asked by different callers: Fit
-// places the pages of an assembly, which the database ranked and may show shorter, and answers with places and tiers;
-// Compile is the allocator for a caller who has whole blocks of messages, each with a floor, a cap and a strategy of its
-// own, and wants the request that results.
+// Compile puts the blocks into the window. It exists beside Fit because they have different callers. Fit places the
+// pages of an assembly, which the database ranked and may show shorter, and returns places and tiers. Compile is the
+// allocator for a caller with whole blocks of messages, each with a floor, a cap and a strategy of its own, and returns
+// the messages of the request.
 //
-// The reserve is taken off first, then every block's floor: all of a strict block and of the newest turn, what a
-// history must keep, and Min of the others. Blocks are served by class and stand by place. No block exceeds its cap,
-// no answer exceeds Budget − Reserve, a tool call never comes without its results nor a result without its call, and
-// the newest user message of a truncated block stays.
+// Compile subtracts the reserve first, then the floor of every block: all of a strict block and of the newest turn,
+// what a history must keep, and Min of the others. It serves blocks by class and orders them by place. No block exceeds
+// its cap, no answer exceeds Budget − Reserve, a tool call never comes without its results nor a result without its
+// call, and the newest user message of a truncated block stays.
 //
-// A strict block, or what a block must keep, that does not fit gives a [*BudgetError] naming the block; a bad block
-// gives [ErrBlock]. The report says in both cases what became of each block.
+// If a strict block, or what a block must keep, does not fit, the error is a *BudgetError that names the block. A
+// malformed block is ErrBlock. In both cases the report says what happened to each block.
 func Compile(cfg Config, blocks []Block) (Compiled, error) {
 	c := newCompilation(cfg, blocks)
 	err := c.check()

@@ -8,10 +8,10 @@ import (
 	"slices"
 )
 
-// ErrBudget says that what must be in the window does not fit into it. The error is a [*BudgetError].
+// ErrBudget means that what must be in the window does not fit. The error is a *BudgetError.
 var ErrBudget = errors.New("budget: the system part does not fit")
 
-// BudgetError is the shortfall behind [ErrBudget]: Need tokens were asked for where Have were left.
+// BudgetError is the shortfall behind ErrBudget: Need tokens were needed and Have were left.
 type BudgetError struct {
 	Block     string // the block that did not fit; empty for Fit
 	Need      int    // tokens the part needs
@@ -32,7 +32,8 @@ func (e *BudgetError) Error() string {
 // Is makes errors.Is(err, ErrBudget) true.
 func (e *BudgetError) Is(target error) bool { return target == ErrBudget }
 
-// Item is one candidate for the window: a page with its costs in each form. Negative costs count as 0, a NaN score as 0.
+// Item is one candidate for the window: a page with its cost in each form. Negative costs count as 0, and so does a NaN
+// score.
 type Item struct {
 	Key        string  // stable identity: breaks ties, so the answer does not depend on the order of Items
 	Class      Class   // what it is; System is placed always or the call fails
@@ -49,7 +50,7 @@ type Item struct {
 	MustStub   bool    // never in full, only as a stub when there is room
 }
 
-// Request is what Fit decides about.
+// Request is the input of Fit.
 type Request struct {
 	Budget      int      // tokens of the whole window
 	Reserve     int      // tokens of it kept free for the answer; negative counts as 0
@@ -66,13 +67,13 @@ type Placed struct {
 	Tokens int  // what that form costs
 }
 
-// LeftOut is an item outside the window and why.
+// LeftOut is an item that is not in the window, with the reason.
 type LeftOut struct {
 	Index  int
 	Reason Reason
 }
 
-// Result is the report of Fit; it is complete even when Fit fails.
+// Result is the report of Fit. It is complete even when Fit fails.
 type Result struct {
 	Tier   Tier
 	Placed []Placed  // in window order
@@ -83,12 +84,12 @@ type Result struct {
 	Review bool      // tier 4: a person should look
 }
 
-// Fit decides what of req.Items is placed, in which form and in which order.
+// Fit decides which of req.Items are placed, in which form and in which order.
 //
-// The reserve is taken off first. Class System (and the places of tools and directives) comes whole or Fit fails with
-// [ErrBudget]; the newest turn, pins and core items (the flags; Class Core alone protects nothing) come before anything
-// scored; the rest is chosen by score per token, ties by class, then score, then key.
-// The tier says how far it had to go:
+// It subtracts the reserve first. Items of class System (and at the places of tools and directives) are placed whole,
+// or Fit fails with ErrBudget. The newest turn, pins and core items come before anything scored (by their flags; Class
+// Core alone protects nothing). The rest is chosen by score per token, ties by class, then score, then key. The tier
+// says how far Fit had to degrade:
 //
 //	tier           Ladder: demand / (Budget − Reserve)            Fill
 //	1 full         [0, .80)      everything in full               everything fits in full
@@ -96,9 +97,9 @@ type Result struct {
 //	3 core         [.95, 1.10]   system, newest turn, protected   the same, the best of the rest, stubs
 //	4 minimal      above 1.10    system only                      system and the newest turn, cut short if it must be
 //
-// A tier whose items still exceed the room gives way to the next. An item group goes as its strongest member goes:
-// protected if any is protected, in full if any may be in full. MustStub items take what room is left in tiers 1 and 2,
-// and in tier 3 under Fill.
+// If the items of a tier still exceed the room, the next tier is tried. A group of items is treated as its strongest
+// member: protected if one member is, in full if one may be in full. MustStub items take the remaining room in tiers 1
+// and 2, and in tier 3 under Fill.
 //
 // The answer does not depend on the order of Items, costs O(n log n) and never exceeds the room, whatever the numbers.
 func Fit(req Request) (Result, error) {

@@ -6,7 +6,7 @@ import (
 	"github.com/ctxpage/ctxpage/token"
 )
 
-// Message is one turn of a conversation in the shape providers share. Nothing of it is validated here.
+// Message is one turn of a conversation in the shape that providers share. It is not validated here.
 type Message struct {
 	ID         string         `json:"id,omitempty"` // names the message in reports; never counted
 	Role       string         `json:"role"`
@@ -48,7 +48,7 @@ func TextMessage(role, text string) Message {
 	return Message{Role: role, Content: []ContentPart{{Type: "text", Text: text}}}
 }
 
-// MultipartMessage returns a message of the given parts.
+// MultipartMessage returns a message with these parts.
 func MultipartMessage(role string, parts ...ContentPart) Message {
 	return Message{Role: role, Content: parts}
 }
@@ -63,7 +63,7 @@ const (
 )
 
 // Weigh is the cost of a message: its texts and tool calls by the counter, plus framing and a flat cost for each part
-// that is not text. It is what Compile uses when a block brings no weights; count once and store it.
+// that is not text. Compile uses it for a block without weights. Count once and store the result.
 func Weigh(c token.Counter, m *Message) int {
 	n := messageTokens
 	if m.Name != "" {

@@ -11,7 +11,7 @@ package budget
 
 import "strconv"
 
-// Class says what a page or block is. Lower goes first when room is short.
+// Class says what a page or block is. When the budget is short, lower classes are served first.
 type Class int
 
 // The classes in order of precedence. Other values are legal and print as Class(N).
@@ -28,8 +28,8 @@ func (c Class) String() string {
 	return name(int(c), "Class", "system", "core", "rag", "history", "scratchpad")
 }
 
-// Place is where something stands in the window: what changes least comes first, so that a provider's prefix cache
-// keeps hitting. It is apart from Class, which says what gives way first.
+// Place is the position in the window. What changes least comes first, so that a provider's prefix cache keeps hitting.
+// Place is separate from Class, which says what gives way first.
 type Place int
 
 // The places in window order.

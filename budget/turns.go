@@ -10,12 +10,12 @@ import (
 // message that heavy never fits.
 const maxWeight = 1 << 36
 
-// Turns indexes a conversation for cutting: what each message weighs and which messages stay or go together.
+// Turns indexes a conversation for cutting: the weight of each message, and which messages stay or go together.
 //
-// A turn group is a message alone, or an assistant message with tool calls and all results that answer them, at any
-// distance. A group lacks something when a call has no result or a result no call; such a group is never emitted,
-// since providers refuse it. Appending is O(1); a cut is O(log n) once the sums are settled. The zero value is empty
-// and protects nothing. A Turns is not safe for concurrent use.
+// A turn group is a single message, or an assistant message with tool calls and all results that answer them, at any
+// distance. A group is incomplete when a call has no result or a result no call; such a group is never emitted, because
+// providers refuse it. Appending is O(1); a cut is O(log n) once the sums are settled. The zero value is empty and
+// protects nothing. A Turns is not safe for concurrent use.
 type Turns struct {
 	protect []string // roles
 	groups  []turn
@@ -54,10 +54,10 @@ func NewTurns(protectRoles ...string) *Turns {
 	return &Turns{protect: slices.Clone(protectRoles)}
 }
 
-// Len is the number of messages.
+// Len returns the number of messages.
 func (h *Turns) Len() int { return len(h.of) }
 
-// Append adds the next message with its weight; negative weights count as 0. Nothing of m is kept but strings.
+// Append adds the next message with its weight; negative weights count as 0. It keeps only strings of m.
 func (h *Turns) Append(m *Message, weight int) {
 	weight = min(max(weight, 0), maxWeight)
 	h.guarded = h.guarded || slices.Contains(h.protect, m.Role)
@@ -167,8 +167,8 @@ func (h *Turns) weight(from int) int {
 	return w
 }
 
-// Mark is where a history was cut, handed back to be passed in again: the first message that stayed. The zero Mark is
-// an uncut history.
+// Mark is where a history was cut: the first message that stayed. Pass it to the next Compile. The zero Mark is an
+// uncut history.
 type Mark struct {
 	Index int    `json:"index"`        // of the message, counted from the oldest ever in the block
 	ID    string `json:"id,omitempty"` // its ID, if it has one: it wins over Index
@@ -200,9 +200,9 @@ func (h *Turns) cut(limit int, low float64, marked int) (from int, ok bool) {
 	return from, true
 }
 
-// Cut decides what of the conversation stays within limit, as Compile does for a block with the Truncate strategy: low
-// is the low mark (outside (0, 1]: DefaultLow), marked the First of the last cut (0: none). ok is false when what must
-// stay exceeds limit; then the cut keeps nothing. It costs O(log n) once the sums are settled.
+// Cut decides what of the conversation stays within limit, as Compile does for a block with strategy Truncate. low is
+// the low mark (outside (0, 1]: DefaultLow), marked the First of the last cut (0: none). ok is false when what must
+// stay exceeds limit; the cut then keeps nothing. It costs O(log n) once the sums are settled.
 func (h *Turns) Cut(limit int, low float64, marked int) (c Cut, ok bool) {
 	from, ok := h.cut(limit, lowMark(low), h.groupAt(marked))
 	if !ok {
@@ -211,7 +211,7 @@ func (h *Turns) Cut(limit int, low float64, marked int) (c Cut, ok bool) {
 	return Cut{First: h.firstOf(from), Tokens: h.weight(from), turns: h, from: from}, true
 }
 
-// Cut is a decision of Turns.Cut; it holds until the next Append.
+// Cut is a decision of Turns.Cut. It is valid until the next Append.
 type Cut struct {
 	First  int // the first message that stays and may move; hand it in as marked next time
 	Tokens int // what stays weighs
@@ -219,8 +219,8 @@ type Cut struct {
 	from   int
 }
 
-// All yields the indexes of the messages that stay, oldest first. It looks at what is kept, and at the messages before
-// First only when roles are protected there.
+// All yields the indexes of the messages that stay, oldest first. It looks at kept messages, and at those before First
+// only when roles are protected.
 func (c Cut) All() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		if c.turns == nil {

@@ -2,7 +2,7 @@ package directive
 
 import "time"
 
-// Entry is one version of the directives of a scope: how it came about, and what it is.
+// Entry is one version of the directives of a scope: its state and how it came about.
 type Entry struct {
 	Version  uint64
 	At       time.Time

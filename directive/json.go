@@ -117,14 +117,14 @@ func (p *jsonReader) object(depth int) (jsonValue, error) {
 	}
 	for {
 		if !p.next('"') {
-			return v, errors.New("a member name in double quotes expected")
+			return v, errors.New("expected a member name in double quotes")
 		}
 		key, err := p.str()
 		if err != nil {
 			return v, err
 		}
 		if !p.next(':') {
-			return v, errors.New("':' expected")
+			return v, errors.New("expected ':'")
 		}
 		value, err := p.value(depth + 1)
 		if err != nil {
@@ -135,7 +135,7 @@ func (p *jsonReader) object(depth int) (jsonValue, error) {
 			return v, nil
 		}
 		if !p.next(',') {
-			return v, errors.New("',' or '}' expected")
+			return v, errors.New("expected ',' or '}'")
 		}
 	}
 }
@@ -153,7 +153,7 @@ func (p *jsonReader) array(depth int) (jsonValue, error) {
 			return v, nil
 		}
 		if !p.next(',') {
-			return v, errors.New("',' or ']' expected")
+			return v, errors.New("expected ',' or ']'")
 		}
 	}
 }
@@ -170,7 +170,7 @@ func (p *jsonReader) number() (jsonValue, error) {
 		ok = p.digits() && ok
 	}
 	if !ok {
-		return jsonValue{}, errors.New("a value expected")
+		return jsonValue{}, errors.New("expected a value")
 	}
 	return jsonValue{kind: jsonNumber, text: p.s[from:p.i]}, nil
 }
@@ -220,7 +220,7 @@ func (p *jsonReader) str() (string, error) {
 		}
 		b.WriteRune(r)
 	}
-	return "", errors.New("closing quote expected")
+	return "", errors.New("expected a closing quote")
 }
 
 const escapes, escaped = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
@@ -228,7 +228,7 @@ const escapes, escaped = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
 // escape reads what follows a backslash.
 func (p *jsonReader) escape() (rune, error) {
 	if p.i == len(p.s) {
-		return 0, errors.New("escape expected")
+		return 0, errors.New("expected an escape")
 	}
 	c := p.s[p.i]
 	p.i++
@@ -254,11 +254,11 @@ func (p *jsonReader) escape() (rune, error) {
 
 func (p *jsonReader) hex() (rune, error) {
 	if p.i+4 > len(p.s) {
-		return 0, errors.New("four hex digits expected")
+		return 0, errors.New("expected four hex digits")
 	}
 	n, err := strconv.ParseUint(p.s[p.i:p.i+4], 16, 32)
 	if err != nil {
-		return 0, errors.New("four hex digits expected")
+		return 0, errors.New("expected four hex digits")
 	}
 	p.i += 4
 	return rune(n), nil
@@ -291,8 +291,8 @@ func (v jsonValue) exactly(optional int, keys ...string) ([]jsonValue, bool) {
 
 const hexDigits = "0123456789abcdef"
 
-// AppendString appends a string as canonical JSON: ASCII only, all outside
-// U+0020..U+007E escaped, '<', '>', '&' and '/' not.
+// AppendString appends a string as canonical JSON: ASCII only. It escapes everything outside U+0020..U+007E, but not
+// '<', '>', '&' and '/'.
 func AppendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	for _, r := range s {

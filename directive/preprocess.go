@@ -29,7 +29,7 @@ func (c Class) String() string {
 	return "unknown"
 }
 
-// Finding is what the rules make of a message.
+// Finding is the result of Preprocess.
 type Finding struct {
 	Class     Class
 	Directive string // canonical and in lower case; "" unless Class is IsDirective
@@ -256,15 +256,14 @@ func mentionsInsteadOf(p string) bool {
 	}
 }
 
-// Verdict is what validation leaves of a preprocessor's output.
+// Verdict is the result of validating a preprocessor's output.
 type Verdict struct {
 	Class     Class
 	Directive string // its case is kept; "" unless Class is IsDirective
 }
 
-// Validate checks what a preprocessor, a model say, put out: one canonical
-// directive, the word <NO_DIRECTIVE>, or a JSON object with exactly the keys
-// classification and output. All else is Unknown.
+// Validate checks the output of a preprocessor, such as a model: one canonical directive, the word <NO_DIRECTIVE>, or a
+// JSON object with exactly the keys classification and output. Everything else is Unknown.
 func Validate(output string) Verdict {
 	s := trim(output)
 	switch {
@@ -375,8 +374,8 @@ func reports(m string) bool {
 	return false
 }
 
-// Drafter is a host's own preprocessor, a model say: it reads a message and puts
-// out what [Validate] understands. It may be slow and may be wrong.
+// Drafter is a host's own preprocessor, such as a model: it reads a message and returns what Validate understands. It
+// may be slow and may be wrong.
 type Drafter func(ctx context.Context, message string) (string, error)
 
 // Suggestion is a directive to be shown to the user. Nothing applies it: a host
@@ -387,9 +386,8 @@ type Suggestion struct {
 	Trial    Trial // what it would do; zero unless Class is IsDirective
 }
 
-// Suggest asks a drafter about a message and validates its answer. While a
-// question is open the drafter is not asked, for only yes or no counts then. The
-// error is the drafter's own.
+// Suggest asks a drafter about a message and validates its answer. While a question is open it does not ask, because
+// only yes or no counts then. The error is the drafter's own.
 func Suggest(ctx context.Context, draft Drafter, s Session, message string, opts ...Option) (Suggestion, error) {
 	if s.Pending != nil {
 		return Suggestion{}, nil

@@ -19,12 +19,12 @@ type Delta struct {
 // PremiseChanged reports whether the premises differ.
 func (d Delta) PremiseChanged() bool { return d.PremiseBefore != d.PremiseAfter }
 
-// Empty reports whether the two states say the same.
+// Empty reports whether the two states are equal.
 func (d Delta) Empty() bool {
 	return !d.PremiseChanged() && len(d.Added)+len(d.Removed)+len(d.Changed) == 0
 }
 
-// Diff tells what leads from one state to another.
+// Diff returns the changes that lead from one state to another.
 func Diff(before, after State) Delta {
 	d := Delta{PremiseBefore: before.premise, PremiseAfter: after.premise}
 	if before.policies.root == after.policies.root {
@@ -56,16 +56,15 @@ type Trial struct {
 	Delta         Delta
 }
 
-// WouldMutate tells whether the authoritative state would differ. That a
-// question would be opened or closed does not count.
+// WouldMutate reports whether the state would change. Opening or closing a question does not count.
 func (t Trial) WouldMutate() bool { return !t.Delta.Empty() }
 
-// Preview tells what [Step] would answer. Nothing is changed.
+// Preview returns what Step would answer. It changes nothing.
 func Preview(s Session, input string, opts ...Option) Trial {
 	return PreviewIn(nil, s, input, opts...)
 }
 
-// PreviewIn tells what [StepIn] would answer. Nothing is changed.
+// PreviewIn returns what StepIn would answer. It changes nothing.
 func PreviewIn(ancestors []Scoped, s Session, input string, opts ...Option) Trial {
 	after, decision := StepIn(ancestors, s, input, opts...)
 	return Trial{decision, s.State, after.State, Diff(s.State, after.State)}

@@ -24,15 +24,14 @@ type ScopedPolicy struct {
 	Policy
 }
 
-// Effective is what holds in a scope: its own state joined with its ancestors'.
+// Effective is the effective state of a scope: its own joined with its ancestors'.
 type Effective struct {
 	Premises []ScopedPremise // outermost first
 	Policies []ScopedPolicy  // in code point order of their items
 }
 
-// Join computes what holds over levels, outermost first, the scope itself last.
-// The premises of all levels hold side by side. Of an item set at several levels
-// a prohibition wins; of equal policies the outermost is named.
+// Join computes the effective state of levels, outermost first, the scope itself last. The premises of all levels apply
+// together. If several levels set an item, a prohibition wins; of equal policies the outermost is named.
 func Join(levels ...Scoped) Effective {
 	var e Effective
 	joined := map[string]ScopedPolicy{}
@@ -52,7 +51,7 @@ func Join(levels ...Scoped) Effective {
 	return e
 }
 
-// Policy returns what holds for an item and who set it. The item is normalised first.
+// Policy returns the effective policy of an item and the scope that set it. It normalises the item first.
 func (e Effective) Policy(item string) (ScopedPolicy, bool) {
 	i, ok := slices.BinarySearchFunc(e.Policies, Item(item), func(p ScopedPolicy, key string) int {
 		return strings.Compare(p.Item, key)
@@ -63,8 +62,8 @@ func (e Effective) Policy(item string) (ScopedPolicy, bool) {
 	return e.Policies[i], true
 }
 
-// Text is the state as lines for a model: the premises, outermost first, then
-// the policies; "" when nothing holds. It names no scope.
+// Text is the state as lines for a model: the premises, outermost first, then the policies; "" for an empty state. It
+// names no scope.
 func (e Effective) Text() string {
 	var b strings.Builder
 	for _, p := range e.Premises {

@@ -41,11 +41,9 @@ type State struct {
 	policies policySet
 }
 
-// NewState builds a state from texts of the caller, normalised as those of a
-// directive are. They are set in the order given, so of two items that normalise
-// alike the later counts. "" is no premise. A premise of white space only, an
-// item that normalises to nothing and a polarity other than the two are errors
-// ([ErrState]).
+// NewState builds a state from texts, normalised like those of a directive. They are set in order, so of two items with
+// the same key the later one counts. "" is no premise. A premise of white space only, an item that normalises to
+// nothing and an unknown polarity are errors (ErrState).
 func NewState(premise string, policies ...Policy) (State, error) {
 	if premise != "" && Premise(premise) == "" {
 		return State{}, fmt.Errorf("%w: a premise must not be blank; give \"\" for none", ErrState)
@@ -118,7 +116,7 @@ func (s State) Items(only ...Polarity) []string {
 // Policies yields the policies in code point order of their items.
 func (s State) Policies() iter.Seq[Policy] { return s.policies.all() }
 
-// Equal reports whether both states say the same.
+// Equal reports whether both states are equal.
 func (s State) Equal(o State) bool { return Diff(s, o).Empty() }
 
 func (s State) withPremise(premise string) State { s.premise = premise; return s }

@@ -94,17 +94,15 @@ const (
 	RefuseCompound
 )
 
-// Step judges one input of the user and returns the session after it. It is a
-// pure function; the session given stays as it was. Only what the user typed may
-// be given to it, never the contents of a page.
+// Step judges one input of the user and returns the session after it. It is pure; the given session does not change.
+// Pass it only what the user typed, never the contents of a page.
 func Step(s Session, input string, opts ...Option) (Session, Decision) {
 	return StepIn(nil, s, input, opts...)
 }
 
-// StepIn is [Step] in a scope with ancestors, outermost first. Transitions are
-// judged on what holds in the scope (see [Join]); only its own session changes.
-// What an ancestor prohibits cannot be used, what it has set cannot be removed
-// or turned round from below: such a step clarifies and names the ancestor.
+// StepIn is Step in a scope with ancestors, outermost first. It judges transitions on the joined state of the scope
+// (see Join); only the scope's own session changes. What an ancestor prohibits cannot be used, and what it has set
+// cannot be removed or reversed from below: such a step clarifies and names the ancestor.
 func StepIn(ancestors []Scoped, s Session, input string, opts ...Option) (Session, Decision) {
 	l := level{ancestors, s}
 	if s.Pending != nil {

@@ -119,9 +119,8 @@ func Premise(text string) string { return squeeze(plain(text)) }
 // three; the bound is there so that none can make it run on.
 const maxFolds = 16
 
-// Item normalises the text of a policy item to its key: as [Premise], and in
-// lower case, "dont" written "don't", leading articles dropped. It is "" when
-// nothing is left. A key is its own key: Item(Item(x)) == Item(x).
+// Item normalises the text of a policy item to its key: like Premise, and in lower case, "dont" as "don't", without
+// leading articles. It is "" when nothing is left. A key is its own key: Item(Item(x)) == Item(x).
 func Item(text string) string {
 	for range maxFolds {
 		folded, final := fold(plain(text))
@@ -291,5 +290,5 @@ func answer(input string) answerKind {
 	return noAnswer
 }
 
-// IsAnswer tells whether an input would close an open question.
+// IsAnswer reports whether an input would close an open question.
 func IsAnswer(input string) bool { return answer(input) != noAnswer }

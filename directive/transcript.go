@@ -7,7 +7,7 @@ type Message struct {
 	Content string
 }
 
-// Outcome is where a transcript led: to a state, or to a question that stopped it.
+// Outcome is the result of a transcript: a state, or a question that stopped it.
 type Outcome struct {
 	State   State  // the state reached, also when it stopped
 	Stopped bool   // a clarify ended the run; later messages were not read
@@ -21,9 +21,8 @@ func Compile(messages []Message, opts ...Option) Outcome {
 	return outcome
 }
 
-// Apply steps a transcript on s. The first clarify of any sort ends it; changes
-// made before it stay, and a question it opened stays open. A question that is
-// open beforehand is what the first user message answers.
+// Apply steps a transcript on s. The first clarification ends it; changes made before it stay, and a question that it
+// opened stays open. The first user message answers a question that was open before.
 func Apply(s Session, messages []Message, opts ...Option) (Session, Outcome) {
 	for i, m := range messages {
 		if m.Role != "user" {

@@ -110,11 +110,9 @@ func appendComma(b []byte, i int) []byte {
 	return b
 }
 
-// ImportJSON reads a state. Texts are normalised as those of a directive are.
-// It is strict: unknown, missing or repeated keys, another version, a blank
-// premise, an item without text and two items that normalise alike are refused,
-// with an error [ErrorCode] names. An open question is not part of a state: who
-// imports one drops it.
+// ImportJSON reads a state. It normalises texts like those of a directive. It is strict: unknown, missing or repeated
+// keys, another version, a blank premise, an item without text, and two items with the same key are refused; ErrorCode
+// names the error. An open question is not part of a state, so importing a state drops it.
 func ImportJSON(data []byte) (State, error) {
 	v, err := parseJSON(data)
 	if err != nil {
@@ -126,7 +124,7 @@ func ImportJSON(data []byte) (State, error) {
 func stateOf(v jsonValue) (State, error) {
 	fields, ok := v.exactly(0, "premise", "policies", "version")
 	if !ok {
-		return State{}, fmt.Errorf("%w: an object with exactly the keys premise, policies and version expected", ErrState)
+		return State{}, fmt.Errorf("%w: expected an object with exactly the keys premise, policies and version", ErrState)
 	}
 	premise, policies, version := fields[0], fields[1], fields[2]
 	if version.kind != jsonNumber || version.text != stateVersion {
@@ -158,8 +156,8 @@ func polarityOf(v jsonValue) Polarity {
 	return 0
 }
 
-// ExportCheckpoint writes a session, the open question included, as canonical
-// JSON. [ImportCheckpoint] gives back a session that goes on exactly as this one.
+// ExportCheckpoint writes a session, with its open question, as canonical JSON. ImportCheckpoint returns a session that
+// continues exactly as this one.
 func ExportCheckpoint(s Session) []byte {
 	b := AppendJSON([]byte(`{"authoritative_state":`), s.State)
 	b = append(b, `,"checkpoint_version":`+checkpointVersion+`,"pending":`...)
@@ -188,7 +186,7 @@ func ImportCheckpoint(data []byte) (Session, error) {
 	}
 	fields, ok := v.exactly(1, "checkpoint_version", "authoritative_state", "pending")
 	if !ok {
-		return Session{}, fmt.Errorf("%w: an object with the keys checkpoint_version, authoritative_state and pending expected", ErrCheckpoint)
+		return Session{}, fmt.Errorf("%w: expected an object with the keys checkpoint_version, authoritative_state and pending", ErrCheckpoint)
 	}
 	if fields[0].kind != jsonNumber || fields[0].text != checkpointVersion {
 		return Session{}, fmt.Errorf("%w: checkpoint_version must be the integer %s", ErrCheckpointVersion, checkpointVersion)

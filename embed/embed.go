@@ -114,7 +114,7 @@ func or[T int | time.Duration](v, def T) T {
 	return v
 }
 
-// Client asks one model at one endpoint. It may be used concurrently. What it gives is the caller's own.
+// Client asks one model at one endpoint. It is safe for concurrent use. The caller owns the results.
 type Client struct {
 	opts  Options
 	http  *http.Client
@@ -126,7 +126,7 @@ type Client struct {
 	calls, texts, hits, repeat atomic.Int64
 }
 
-// New makes a client. It asks nothing yet.
+// New makes a client. It sends nothing yet.
 func New(o Options) (*Client, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -146,8 +146,8 @@ func New(o Options) (*Client, error) {
 // Format prints the model and the endpoint.
 func (c *Client) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "embed.Client%v", c.opts) }
 
-// Model names the vectors: those of different names are never compared. It is the model's name, and the length of its
-// vectors where Options.Dimensions asks for one.
+// Model names the vectors. Vectors of different names are never compared. It is the model's name, followed by the
+// length of its vectors if Options.Dimensions is set.
 func (c *Client) Model() string {
 	if c.opts.Dimensions > 0 {
 		return c.opts.Model + "@" + strconv.Itoa(c.opts.Dimensions)
@@ -166,7 +166,7 @@ type Stats struct {
 	Hits    int64 `json:"hits"`    // of them answered from memory, or twice in one call
 }
 
-// Stats gives the counters.
+// Stats returns the counters.
 func (c *Client) Stats() Stats {
 	return Stats{Calls: c.calls.Load(), Repeats: c.repeat.Load(), Texts: c.texts.Load(), Hits: c.hits.Load()}
 }
@@ -178,9 +178,9 @@ func (c *Client) CloseIdle() { c.http.CloseIdleConnections() }
 // vector and one that is not finite give 0.
 func Cosine(a, b []float32) float64 { return triage.Cosine(a, b) }
 
-// Embed gives the vector of each text, in their order, all of one length. A text may not be empty and must be UTF-8. On
-// an error nothing is given, though what was embedded before it is kept for the next call. The error is an *Error, or
-// says which text is at fault.
+// Embed returns the vector of each text, in order, all of one length. A text must be UTF-8 and not empty. After an
+// error no vectors are returned, though what was embedded before it is kept for the next call. The error is an *Error,
+// or names the text at fault.
 func (c *Client) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	keys := make([]digest, len(texts))
 	cut := make([]string, len(texts))

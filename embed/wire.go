@@ -30,7 +30,7 @@ const maxAnswer = 64 << 20
 // maxMessage bounds what is kept of the endpoint's own words.
 const maxMessage = 300
 
-// Error says what the endpoint did. It holds neither the key nor a text.
+// Error says what the endpoint did. It contains neither the key nor a text.
 type Error struct {
 	URL     string
 	Status  int    // 0: no answer, or one that was 200

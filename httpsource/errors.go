@@ -29,7 +29,7 @@ var (
 	ErrAddress = errors.New("address not allowed")
 )
 
-// Error says what was asked, what came and what was expected. It holds no header and no body.
+// Error says what was requested, what came and what was expected. It contains no header and no body.
 type Error struct {
 	URL    string // of the last hop
 	Status int    // of its answer, 0: none

@@ -104,7 +104,7 @@ func or[T int | int64 | time.Duration](v, def T) T {
 	return v
 }
 
-// Client holds the connections that its sources share. It may be used concurrently.
+// Client holds the connections that its sources share. It is safe for concurrent use.
 type Client struct {
 	opts    Options
 	guarded *http.Transport // refuses special addresses
@@ -125,12 +125,13 @@ func New(o Options) (*Client, error) {
 	}, nil
 }
 
-// Register enters a source for http and one for https. A Source sees a source string without its scheme, hence two.
+// Register enters a source for http and one for https: a Source sees a source string without its scheme, so each scheme
+// needs one.
 func (c *Client) Register(sources map[string]source.Source) {
 	sources["http"], sources["https"] = c.Source("http"), c.Source("https")
 }
 
-// Source is the source of one scheme, http or https. Any other is refused at the first use.
+// Source returns the source of one scheme, http or https. Another scheme is refused at its first use.
 func (c *Client) Source(scheme string) source.Source { return ofScheme{c, scheme} }
 
 // CloseIdle closes connections that are kept for later use.

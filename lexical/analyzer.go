@@ -54,7 +54,7 @@ func (a *Analyzer) Analyze(parts ...string) Analysis {
 	return Analysis{Terms: slices.Clone(s.terms), Length: s.length}
 }
 
-// Visit gives fn what Analyze returns. It is made in memory that is used again, so fn must not keep it.
+// Visit passes to fn what Analyze returns. The memory is used again, so fn must not keep it.
 func (a *Analyzer) Visit(fn func(Analysis), parts ...string) {
 	s := a.scan(parts...)
 	defer a.release(s)

@@ -28,12 +28,12 @@ type Swap struct {
 	changed  bool
 }
 
-// Step does a bounded part of what is due, for a transaction keeps all rows in memory that it writes: it writes some of
-// the tail's whole parts as a segment or, when one such step is all that is left of the tail, goes on with a merge. It
-// reports whether it did something; the owner commits it, calls Apply and goes on until nothing is done, and then
-// calls Checkpoint. Neither changes the index, so a transaction that fails has no effect: the next one does it again.
-// Rows of segments that were merged go in a later step, because readers may still hold the old list. One of the two runs
-// at a time.
+// Step does a bounded part of the pending work, because a transaction keeps all rows that it writes in memory. It
+// writes some of the tail's whole parts as a segment, or, when one such step is all that is left of the tail, continues
+// a merge. It reports whether it did something. The owner commits it, calls Apply, repeats until nothing is done, and
+// then calls Checkpoint. Neither changes the index, so a failed transaction has no effect and the next one repeats the
+// work. Rows of merged segments are deleted in a later step, because readers may still use the old list. Only one of
+// the two may run at a time.
 func (x *Index) Step(w Writer) (Swap, bool, error) {
 	c := x.snapshot(false)
 	c.w = w

@@ -110,8 +110,7 @@ func Reset(w Writer) error {
 	return nil
 }
 
-// Through is the last page number that segments answer for. The owner adds the
-// pages above it again after Open.
+// Through is the last page number that segments contain. After Open the owner adds the pages above it again.
 func (x *Index) Through() uint64 { return x.manifest.through }
 
 // mostFresh pages, of mostWaiting terms, are kept for Invert; more are entered by Add.
@@ -141,8 +140,8 @@ func (x *Index) Add(d Doc) {
 	}
 }
 
-// Invert enters the terms of pages that were added, unless somebody is at it. It
-// may be called under no lock, at any time.
+// Invert enters the terms of pages that were added, unless another call is doing it. It may be called under no lock, at
+// any time.
 func (x *Index) Invert() {
 	if x.behind.Load() && x.mu.TryLock() {
 		defer x.mu.Unlock()
@@ -176,8 +175,8 @@ func (x *Index) invert() {
 	}
 }
 
-// Built is a batch of pages that was inverted ahead of being added, under no lock and in little memory: a page's
-// analysis need not be kept while those of the other pages of a large batch are made. The zero value is ready.
+// Built is a batch of pages that is inverted before it is added, under no lock and in little memory: the analysis of
+// one page need not be kept while those of the others are made. The zero value is ready.
 type Built struct {
 	tail  tail
 	parts partWriter
@@ -186,7 +185,7 @@ type Built struct {
 // Add takes a page of the batch; numbers ascend.
 func (b *Built) Add(d Doc) { b.parts.add(&b.tail, d) }
 
-// End says that no page follows: what is added then takes no more memory than it needs.
+// End says that no page follows. What is added then takes no more memory than necessary.
 func (b *Built) End() {
 	if n := len(b.tail); n > 0 && !b.tail[n-1].closed {
 		b.parts.pack(b.tail[n-1])
@@ -271,8 +270,7 @@ func (st *Stats) averages() [2]float64 {
 	return [2]float64{average(st.Length-st.TurnLength, st.Pages-st.Turns), average(st.TurnLength, st.Turns)}
 }
 
-// Stats reads the statistics of terms in a chain of scopes. Errors wrap
-// ErrCorrupt.
+// Stats reads the statistics of terms in a chain of scopes. Errors wrap ErrCorrupt.
 func (x *Index) Stats(scopes []uint32, rows Rows, terms []string) (Stats, error) {
 	w := x.borrow()
 	defer x.release(w)

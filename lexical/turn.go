@@ -52,8 +52,8 @@ var months = map[string]int{
 	"jan": 0, "feb": 1, "mar": 2, "apr": 3, "jun": 5, "jul": 6, "aug": 7, "sep": 8, "sept": 8, "oct": 9, "nov": 10, "dec": 11,
 }
 
-// DatesOf finds the months and years that a question names. A word that mostly means something else, as may and march do,
-// is a month where the words beside it say so: "in May", "May 2023", "May 5".
+// DatesOf finds the months and years that a question names. A word that usually means something else, such as may or
+// march, counts as a month if its neighbours say so: "in May", "May 2023", "May 5".
 func DatesOf(question string) Dates {
 	var d Dates
 	words := strings.FieldsFunc(question, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
@@ -108,7 +108,7 @@ func number(w string) (n int) {
 // may have megabytes.
 const firstWithin = 4 << 10
 
-// FirstPerson says whether somebody tells of himself in a text. Apostrophes are dropped: I'm is im.
+// FirstPerson reports whether the author of a text speaks about themselves. Apostrophes are dropped: I'm is im.
 func FirstPerson(text string) bool {
 	var word []byte
 	for i, r := range text {

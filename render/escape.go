@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// ErrEscape says that a text holds an escape Escape would not have written.
+// ErrEscape means that a text contains an escape that Escape would not have written.
 var ErrEscape = errors.New("render: bad escape")
 
 // style is how one Version escapes. A string can stand in two places; a table a place, so the common byte costs one
@@ -212,9 +212,8 @@ func appendEscape(dst []byte, char string) []byte {
 	return append(dst, '}')
 }
 
-// Unescape takes Escape back. It returns ErrEscape for a sequence that starts
-// like an escape and is none; what it accepts beyond Escape's own output is
-// for the caller to compare.
+// Unescape reverses Escape. It returns ErrEscape for a sequence that starts like an escape and is none. It accepts more
+// than Escape writes; the caller can compare.
 func Unescape(s string) (string, error) {
 	i := strings.IndexByte(s, '\\')
 	if i < 0 {

@@ -18,13 +18,11 @@ const (
 	fenceNone   = "000000000" // stands for the fence where only the cost is asked
 )
 
-// Fence derives the number that fences pages: from seed (database id and
-// scope) alone, so that prefixes stay cached, and by a counter from there on
-// when it occurs in one of the texts. Digits of other scripts, full-width,
-// super- and subscript digits count as digits, and characters that do not show
-// between them are passed over, so a look-alike counts as an occurrence. A page
-// that holds the number costs the cached prefix once, when it comes into the
-// window, and once when it leaves.
+// Fence derives the number that fences pages: from seed (database id and scope) alone, so that prefixes stay cached,
+// and with a counter if that number occurs in one of the texts. Digits of other scripts and full-width, super- and
+// subscript digits count as digits, and invisible characters between them are skipped, so a look-alike counts as an
+// occurrence. A page that contains the number invalidates the cached prefix once when it enters the window and once
+// when it leaves.
 func Fence(seed string, texts ...string) string {
 	return fence(seed, func(yield func(string) bool) {
 		for _, t := range texts {

@@ -27,9 +27,8 @@ type Message struct {
 // Text joins the parts, for a host that wants one string a message.
 func (m Message) Text() string { return strings.Join(m.Parts, "") }
 
-// Messages lays pages out as messages. The stable prefix is the leading run of
-// pages marked Stable; a mark behind it counts for nothing, since a cache ends
-// at the first change.
+// Messages lays pages out as messages. The stable prefix is the leading run of pages marked Stable. Later marks are
+// ignored, because a cache ends at the first change.
 func Messages(seed string, pages []Page) []Message {
 	f := packFence(seed, pages)
 	l := layout{fence: f, stable: true, kind: partSystem, msgs: make([]Message, 0, len(pages)+1),
@@ -147,9 +146,8 @@ func appendNative(b []byte, fence string, p *Page) []byte {
 	return append(b, text...)
 }
 
-// ParseMessages reads pages back from what Messages made. Of a turn only what
-// a message carries comes back: role, name, calls, call id, text, and for a
-// stale one its origin.
+// ParseMessages reads pages from the result of Messages. Of a turn it recovers only what a message carries: role, name,
+// calls, call id, text, and for a stale turn its origin.
 func ParseMessages(msgs []Message) (Pack, error) {
 	if len(msgs) == 0 || len(msgs[0].Parts) == 0 || msgs[0].Role != RoleSystem {
 		return Pack{}, fmt.Errorf("%w: it must start with the preamble as a system part", ErrParse)

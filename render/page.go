@@ -64,7 +64,7 @@ type ToolCall struct {
 	Arguments string
 }
 
-// Pack is what parsing gives back: the fence and the pages in order.
+// Pack is the result of parsing: the fence and the pages in order.
 type Pack struct {
 	Fence string
 	Pages []Page

@@ -2,9 +2,8 @@ package render
 
 import "fmt"
 
-// OpenAI writes the "messages" of a chat completion request as a JSON object
-// {"messages":[…]}. One part is a string, several are text parts. It returns
-// what Validate returns.
+// OpenAI writes the "messages" of a chat completion request as a JSON object {"messages":[…]}. One part is a string,
+// several are text parts. It returns the error of Validate.
 func OpenAI(msgs []Message) ([]byte, error) {
 	if err := Validate(msgs, ProviderOpenAI); err != nil {
 		return nil, err
@@ -74,9 +73,8 @@ func (w *writer) openAIContent(m *Message) {
 // that our parser tells it from a user who wrote the same.
 const earlier = "(The conversation began before what is shown here.)"
 
-// OpeningCost is the text of the turn that Anthropic and Gemini put before
-// pages whose first turn is the assistant's; "" for others. It is no page, and
-// is to be paid for beside them.
+// OpeningCost is the text of the turn that Anthropic and Gemini put before pages whose first turn is the assistant's;
+// "" for others. It is not a page and costs extra.
 func OpeningCost(pages []Page) string {
 	for i := range pages {
 		switch pages[i].Role {
@@ -93,14 +91,12 @@ func OpeningCost(pages []Page) string {
 // beginsInside says whether the user's turn that providers want first is missing.
 func beginsInside(msgs []Message) bool { return len(msgs) > 0 && msgs[0].Role == RoleAssistant }
 
-// Anthropic writes "system" and "messages" of a Messages request as one JSON
-// object. Neighbours of one role share a message, results come first in theirs.
-// At most four blocks carry a cache mark, all on the stable prefix: the last
-// system block, the last fenced block before the turns, the last stable block,
-// and one that moves only every sixteen blocks, so that the twenty blocks the
-// provider looks back from a mark always reach an older one. The mark on the
-// system block covers tool definitions too, which come before it: a host that
-// marks those as well makes five. It returns what Validate returns.
+// Anthropic writes "system" and "messages" of a Messages request as one JSON object. Neighbours of one role share a
+// message, results first. At most four blocks carry a cache mark, all in the stable prefix: the last system block, the
+// last fenced block before the turns, the last stable block, and one that moves only every sixteen blocks, so that the
+// twenty blocks which the provider looks back from a mark always reach an older one. The mark on the system block also
+// covers tool definitions, which come before it; a host that marks those as well uses five. It returns the error of
+// Validate.
 func Anthropic(msgs []Message) ([]byte, error) {
 	if err := Validate(msgs, ProviderAnthropic); err != nil {
 		return nil, err
@@ -256,10 +252,9 @@ func stableBlocks(m *Message) (n int, whole bool) {
 	return n, n == total
 }
 
-// Gemini writes "systemInstruction" and "contents" of a generateContent request
-// as one JSON object. Results of one turn share a content of their own. Pages
-// carry no thought signatures; a host whose model demands them adds them to the
-// functionCall parts. It returns what Validate returns.
+// Gemini writes "systemInstruction" and "contents" of a generateContent request as one JSON object. Results of one turn
+// share a content of their own. Pages carry no thought signatures; a host whose model requires them adds them to the
+// functionCall parts. It returns the error of Validate.
 func Gemini(msgs []Message) ([]byte, error) {
 	if err := Validate(msgs, ProviderGemini); err != nil {
 		return nil, err
@@ -347,8 +342,7 @@ func (w *writer) geminiParts(msgs []Message, names map[string]string) {
 	}
 }
 
-// Render renders pages in one shape: what Text, or Messages and the provider's
-// function, give.
+// Render renders pages in one shape: Text, or Messages followed by the provider's function.
 func Render(seed string, pages []Page, p Provider) ([]byte, error) {
 	switch p {
 	case ProviderText:

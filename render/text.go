@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// ErrParse says that bytes are no pack of this Version or one before it.
+// ErrParse means that bytes are not a pack of this Version or an earlier one.
 var ErrParse = errors.New("render: not a rendered pack")
 
-// ErrVersion says that a rendering is of a Version that this package does not know.
+// ErrVersion means that a rendering has a Version that this package does not know.
 var ErrVersion = errors.New("render: unknown version")
 
 // The preamble comes once, before all pages, in plain text as in the system
@@ -39,8 +39,8 @@ const (
 	staleAttr = ` stale="source changed"`
 )
 
-// Text renders pages as plain text: the preamble, then a fenced block a page.
-// The pages come in the caller's order; those of the stable prefix first.
+// Text renders pages as plain text: the preamble, then a fenced block for each page. Pages keep the caller's order; put
+// those of the stable prefix first.
 func Text(seed string, pages []Page) []byte {
 	return AppendText(make([]byte, 0, sizeHint(pages)), seed, pages)
 }
@@ -50,8 +50,8 @@ func AppendText(dst []byte, seed string, pages []Page) []byte {
 	return appendPack(&current, dst, packFence(seed, pages), pages)
 }
 
-// TextOf renders as that Version did or does, so that what was rendered long ago can be shown again byte for byte.
-// ErrVersion for one that this package does not know.
+// TextOf renders as that Version does, so that an old rendering can be shown again byte for byte. ErrVersion for a
+// version that this package does not know.
 func TextOf(version int, seed string, pages []Page) ([]byte, error) {
 	if version < 1 || version > Version {
 		return nil, fmt.Errorf("%w: version %d; expected 1 to %d", ErrVersion, version, Version)
@@ -211,10 +211,9 @@ const (
 	dateSecond = "2006-01-02T15:04:05Z"
 )
 
-// ParseText reads back what Text wrote: the same pages but for what is not
-// shown (Stable; parts of a second; form "full" and type "function", which
-// come back empty). It accepts nothing Text, of this Version or one before, would not have written: any change
-// of the bytes is either an error or another pack.
+// ParseText reads what Text wrote: the same pages except for what is not shown (Stable; fractions of a second; form
+// "full" and type "function", which come back empty). It accepts nothing that Text, in this Version or an earlier one,
+// would not have written: any change of the bytes is either an error or another pack.
 func ParseText(b []byte) (Pack, error) {
 	fence, rest, err := parsePreamble(string(b))
 	if err != nil {
@@ -384,12 +383,10 @@ func PreambleCost() string { return preambleCost }
 
 var preambleCost = string(appendPreamble(nil, fenceNone))
 
-// Cost is the text whose tokens are the cost of one page in that shape: header,
-// fences and escaped text; for a turn of the message shapes its text, calls
-// and their names. It depends on nothing but the page. A pack is the preamble
-// and the pages put together, so costs add up: every piece ends a line and the
-// next starts with no white space, and no common vocabulary joins the two. The
-// few tokens a provider adds a message are not in it.
+// Cost is the text whose tokens are the cost of one page in that shape: header, fences and escaped text; for a turn of
+// the message shapes its text, calls and their names. It depends only on the page. A pack is the preamble followed by
+// the pages, so costs add up: every piece ends a line and the next one starts without white space, and no common
+// vocabulary joins the two. The few tokens that a provider adds per message are not included.
 func Cost(p Page, shape Provider) string {
 	if shape == ProviderText || p.Role == "" {
 		return string(appendPage(&current, make([]byte, 0, len(p.Text)+256), fenceNone, &p))

@@ -31,8 +31,8 @@ func (p Provider) String() string {
 // ErrSequence is what every *SequenceError wraps.
 var ErrSequence = errors.New("render: illegal message sequence")
 
-// SequenceError says which message a provider would refuse, what was expected
-// there and what stands there. Index may be one past the end.
+// SequenceError says which message a provider would refuse, what was expected there and what was found. Index may be
+// one past the end.
 type SequenceError struct {
 	Provider Provider
 	Index    int
@@ -48,13 +48,11 @@ func (e *SequenceError) Error() string {
 // Unwrap makes errors.Is(err, ErrSequence) true.
 func (e *SequenceError) Unwrap() error { return ErrSequence }
 
-// Validate refuses, with a *SequenceError, what the provider would refuse: an
-// unknown role; a result without its call or a call without its result right
-// behind it; empty content (a tool result may be empty); names and ids outside
-// the provider's rules; for Anthropic and Gemini also a system message after
-// the first turn, and for Anthropic a call id used twice. That these two want
-// the user's turn first is their writers' business. For ProviderText everything
-// but the roles is legal.
+// Validate refuses, with a *SequenceError, what the provider would refuse: an unknown role; a result without its call,
+// or a call without its result right after it; empty content (a tool result may be empty); names and ids outside the
+// provider's rules; for Anthropic and Gemini also a system message after the first turn, and for Anthropic a call id
+// used twice. It ignores that these two require the user's turn first: their writers handle it. For ProviderText only
+// roles are checked.
 func Validate(msgs []Message, p Provider) error {
 	v := validator{provider: p, used: map[string]bool{}}
 	if len(msgs) == 0 {
@@ -169,8 +167,9 @@ func (v *validator) calls(i int, m *Message) error {
 	return nil
 }
 
-// CallRefused says what every provider wants otherwise of a call, "" when at least one takes it: such a call makes the
-// conversation it stands in useless everywhere. What one provider alone refuses is told where its request is written.
+// CallRefused says what every provider expects instead of a call, "" when at least one accepts it. A call that all
+// refuse makes its conversation useless everywhere. What only some providers refuse is an error when a request is
+// written for them.
 func CallRefused(c ToolCall) string {
 	var wants []string
 	for _, p := range [...]Provider{ProviderOpenAI, ProviderAnthropic, ProviderGemini} {

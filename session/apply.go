@@ -14,7 +14,7 @@ type Undo struct {
 	Items []UndoItem `json:"items"`
 }
 
-// UndoItem is one section as it was before the pass, and what the pass made of it.
+// UndoItem is one section before and after the pass.
 type UndoItem struct {
 	ID      string `json:"id"`
 	From    Level  `json:"from"`
@@ -23,12 +23,10 @@ type UndoItem struct {
 	Because string `json:"because,omitempty"`
 }
 
-// Apply does exactly what a plan says, or fails and leaves everything as it
-// is: with ErrGeneration, or with ErrPlan for what no planner plans, such as a
-// section that is named twice, which no undo could take back. made gives true sizes of levels that were produced for
-// the plan, by id; a section whose new form turned out no smaller than the old
-// one stays as it was. It returns the new state, with the next generation and
-// pass number, and the record that takes it back.
+// Apply carries out a plan exactly, or fails and changes nothing: with ErrGeneration, or with ErrPlan for a plan that
+// no planner makes, such as one that names a section twice, which no undo could reverse. made has the true sizes of
+// levels that were produced for the plan, by id; a section whose new form is no smaller than the old one stays as it
+// was. Apply returns the new state, with the next generation and pass number, and the record that undoes it.
 func (s State) Apply(p Plan, made map[string]int) (State, Undo, error) {
 	next := s
 	next.Sections = slices.Clone(s.Sections)
@@ -39,8 +37,8 @@ func (s State) Apply(p Plan, made map[string]int) (State, Undo, error) {
 	return next, u, nil
 }
 
-// CarryOut is Apply for who needs the old state no more: it changes s and its
-// sections. After an error they may be half changed.
+// CarryOut is Apply for callers that no longer need the old state: it changes s and its sections. After an error they
+// may be half changed.
 func (s *State) CarryOut(p Plan, made map[string]int) (Undo, error) {
 	if p.Generation != s.Generation {
 		return Undo{}, fmt.Errorf("%w (plan %d, state %d)", ErrGeneration, p.Generation, s.Generation)
@@ -82,10 +80,9 @@ func (s *Section) compact(it PlanItem, made map[string]int) (UndoItem, bool) {
 	return u, true
 }
 
-// Undo takes a pass back: every section it touched returns to its level, in its
-// place. Sections added since stay. ErrUndo if one of them is gone or was
-// changed after the pass; then nothing is undone. The window may be above the
-// usable limit afterwards: the caller's commit has to see to that.
+// Undo undoes a pass: every section that it touched returns to its level, in its place. Sections added since stay.
+// ErrUndo if one of the sections is gone or was changed after the pass; then nothing is undone. The window may be above
+// the usable limit afterwards; the caller's commit must handle that.
 func (s State) Undo(u Undo) (State, error) {
 	at := make(map[string]int, len(s.Sections))
 	for i := range s.Sections {
@@ -104,8 +101,8 @@ func (s State) Undo(u Undo) (State, error) {
 	return s, nil
 }
 
-// Expand takes one section back by one existing level. It returns why the
-// section had been compacted, so that regret can be counted by reason.
+// Expand moves one section back by one existing level. It returns the reason for which the section had been compacted,
+// so that regret can be counted by reason.
 func (s State) Expand(id string) (State, string, error) {
 	i := slices.IndexFunc(s.Sections, func(sec Section) bool { return sec.ID == id })
 	if i < 0 || s.Sections[i].Level == Raw {
@@ -124,7 +121,7 @@ func (s State) Expand(id string) (State, string, error) {
 	return s, why, nil
 }
 
-// How is how a section came in.
+// How says how a section came in.
 type How uint8
 
 // The ways of admission.
@@ -149,14 +146,12 @@ type Admission struct {
 	Yield   bool    // the plan is one of MakeRoom: protected sections give way
 }
 
-// Admit decides about one new section before it is committed. The window is
-// never above the usable limit afterwards. What does not fit beside what is
-// protected makes critical, pinned and kept sections give way where UserCap is 0
-// (Admission.Yield). What is larger than the usable window by itself, or does
-// not fit all the same, comes in as a stub, or cold where not even the stub
-// fits; if it is protected itself it is refused with a *HeadroomError that names
-// it. A section that is too large never makes others pay: nothing is compacted
-// for it beyond the room its stub needs.
+// Admit decides on one new section before it is committed. The window is never above the usable limit afterwards.
+//
+// If the section does not fit beside what is protected, and UserCap is 0, critical, pinned and kept sections give way
+// (Admission.Yield). A section that is larger than the usable window, or that still does not fit, comes in as a stub,
+// or cold if not even the stub fits; if it is protected itself, it is refused with a *HeadroomError that names it. A
+// section that is too large never makes others pay: for it nothing is compacted beyond the room that its stub needs.
 func (s State) Admit(sec Section, now time.Time) (Admission, error) {
 	t, err := s.Config.Thresholds()
 	if err != nil {

@@ -20,7 +20,7 @@ func (l *Ledger) valueOf(s *sentence, depth int) (binding, error) {
 		}
 		return v, err
 	}
-	return binding{}, fmt.Errorf("%q gives no value", s.verb)
+	return binding{}, fmt.Errorf("%q returns no value", s.verb)
 }
 
 // call executes a composition: with its parameter as it is given, which is what
@@ -31,7 +31,7 @@ func (l *Ledger) call(s *sentence, wanted bool, depth int) (v binding, err error
 	case c.kind != composition:
 		return v, fmt.Errorf("%s is not a composition", s.name)
 	case (c.param != "") != (s.param != ""):
-		return v, fmt.Errorf("%s is called with something where it takes nothing, or with nothing where it takes something", s.name)
+		return v, fmt.Errorf("%s is called with an argument that it does not take, or without one that it needs", s.name)
 	}
 	if c.param != "" {
 		given, err := l.eval(s.values[0], nil)

@@ -47,9 +47,8 @@ func byName[T ~uint8](v *T, names []string, b []byte) error {
 	return nil
 }
 
-// Config is the watcher's configuration. Zero fields take the defaults named
-// beside them. Shares are of Total, or of the smaller window that UsableCap or
-// OutputReserve leave.
+// Config is the watcher's configuration. Zero fields take the defaults named beside them. Shares are of Total, or of
+// the smaller window that UsableCap or OutputReserve leave.
 type Config struct {
 	Total         int           // window in tokens; required
 	Reserve       PPM           // 15 %: kept free, Usable = Total − Reserve
@@ -87,8 +86,7 @@ type Cap struct {
 	Tokens int
 }
 
-// Thresholds are the effective limits in tokens, readable at any time. They
-// satisfy Target < Warn < Trigger < Usable ≤ Hard ≤ Total.
+// Thresholds are the effective limits in tokens, readable at any time. Target < Warn < Trigger < Usable ≤ Hard ≤ Total.
 type Thresholds struct {
 	Total     int `json:"total"`
 	Hard      int `json:"hard"`       // admission refuses above
@@ -139,7 +137,7 @@ func (c Config) filled() Config {
 	return c
 }
 
-// Thresholds gives the effective limits, or every fault of the configuration.
+// Thresholds returns the effective limits, or every fault of the configuration.
 func (c Config) Thresholds() (Thresholds, error) {
 	if err := c.Validate(); err != nil {
 		return Thresholds{}, err
@@ -170,7 +168,7 @@ func (c Config) thresholds() Thresholds {
 	return t
 }
 
-// Validate reports every fault; errors.Is(err, ErrConfig) holds.
+// Validate reports every fault. The error matches ErrConfig.
 func (c Config) Validate() error {
 	var faults []error
 	require := func(ok bool, format string, args ...any) {

@@ -30,10 +30,9 @@ const (
 	StrictContract Dialect = "strict" // valid for the real interpreter, with the records of the session
 )
 
-// ContractName is the name of a block in a contract: its id where that is
-// harmless, else a name made from its hash, so that no id can smuggle a
-// statement in. An id that looks like a made name is hashed too, so that no
-// block can pose as another.
+// ContractName is the name of a block in a contract: its id if that is harmless, otherwise a name made from its hash,
+// so that no id can smuggle a statement in. An id that looks like a made name is hashed too, so that no block can pose
+// as another.
 func ContractName(id string) string {
 	if safeID().MatchString(id) && !madeID().MatchString(id) {
 		return id
@@ -56,10 +55,9 @@ func contractNames(vs []Verdict) ([]string, error) {
 	return names, nil
 }
 
-// CompatExport gives the lines of a pass in the compatible dialect, to be
-// appended with one write: every block, then the pass marker. tail is what the
-// file ends with now (its last byte is enough); a torn last line is ended first.
-// A repeated pass gives nothing.
+// CompatExport returns the lines of a pass in the compatible dialect, to be appended with one write: every block, then
+// the pass marker. tail is the current end of the file (its last byte is enough); a torn last line is ended first. A
+// repeated pass returns nothing.
 func CompatExport(r Result, at time.Time, tail []byte) ([]byte, error) {
 	if r.Repeated {
 		return nil, nil

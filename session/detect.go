@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// Signals are facts about a section that the host or the database knows. Zero
-// fields mean not known, and then the detector is silent.
+// Signals are facts about a section that the host or the database knows. Zero means not known; the detector then stays
+// silent.
 type Signals struct {
 	Digest      uint64    // hash of the content
 	Source      string    // key of the source it shows
@@ -21,7 +21,7 @@ type Signals struct {
 	LastRead    int64     // turn of the last read according to the manifests; 0: not known
 }
 
-// LowValue is why a section is worth little.
+// LowValue is the reason why a section is worth little.
 type LowValue uint8
 
 // The kinds of low value, in the order in which they are looked for.
@@ -63,9 +63,8 @@ func (v LowValue) goal() Level {
 // chatterTokens is below which a turn without content counts as chatter.
 const chatterTokens = 8
 
-// LowValues looks for sections of little worth; the result is parallel to
-// Sections. Protected sections and those with an unresolved error are never
-// among them. Linear in the sections.
+// LowValues finds sections of little worth; the result is parallel to Sections. Protected sections and sections with an
+// unresolved error are never among them. It is linear in the sections.
 func (s State) LowValues(now time.Time) []LowValue { return s.lowValues(now, s.Protections()) }
 
 func (s *State) lowValues(now time.Time, protected []Protection) []LowValue {

@@ -19,7 +19,7 @@ var (
 	ErrText        = errors.New("session: quoted text is blank")
 	ErrName        = errors.New("session: name is not a contract name")
 	ErrCite        = errors.New("session: cited text is not in the source")
-	ErrCheck       = errors.New("session: the facts of a claim are not those of its source")
+	ErrCheck       = errors.New("session: the facts of a claim differ from those of its source")
 	ErrContract    = errors.New("session: contract file breaks the strict dialect")
 )
 
@@ -54,10 +54,9 @@ func (e *BlockError) Error() string {
 // Unwrap gives the reason.
 func (e *BlockError) Unwrap() error { return e.Err }
 
-// HeadroomError says by how much the window would exceed what may be used: by
-// one section alone (Tokens is above Usable), by protected content alone, or,
-// where Protected is no more than Usable, by what is to come back into it.
-// errors.Is(err, ErrHeadroom) holds.
+// HeadroomError says by how much the window would exceed its usable part: because of one section alone (Tokens is above
+// Usable), because of protected content alone, or, if Protected is at most Usable, because of what would come back into
+// it. It matches ErrHeadroom.
 type HeadroomError struct {
 	Shortfall int // tokens missing
 	Protected int // tokens that no pass may touch, the refused section included where it is protected
@@ -83,5 +82,5 @@ func (e *HeadroomError) Error() string {
 		ErrHeadroom, what, e.Protected, e.Usable, e.Shortfall)
 }
 
-// Is makes errors.Is(err, ErrHeadroom) hold.
+// Is reports whether target is ErrHeadroom.
 func (e *HeadroomError) Is(target error) bool { return target == ErrHeadroom }

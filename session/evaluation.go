@@ -66,7 +66,7 @@ func (l *Ledger) named(e expr, item *binding) (binding, error) {
 	case !ok:
 		return v, unknown(e.text)
 	case v.kind == composition || v.kind == predicate:
-		return v, fmt.Errorf("%s is a %s, which is no value", e.text, v.kind)
+		return v, fmt.Errorf("%s is a %s, which is not a value", e.text, v.kind)
 	}
 	v.sort = ""
 	return v, nil
@@ -82,7 +82,7 @@ func (l *Ledger) fieldOf(e expr) (binding, error) {
 			return f, nil
 		}
 	}
-	return r, fmt.Errorf("%s is no record with a field %s", e.of, e.text)
+	return r, fmt.Errorf("%s is not a record with a field %s", e.of, e.text)
 }
 
 func arithmetic(op string, a, b binding) (binding, error) {
@@ -95,14 +95,14 @@ func arithmetic(op string, a, b binding) (binding, error) {
 	case a.kind == date && b.kind == number && (op == "plus" || op == "minus"):
 		days, err := strconv.Atoi(b.text)
 		if err != nil {
-			return a, errors.New("a date takes whole days")
+			return a, errors.New("only whole days can be added to a date")
 		}
 		if op == "minus" {
 			days = -days
 		}
 		at, _ := time.Parse(time.DateOnly, a.text)
 		if at = at.AddDate(0, 0, days); at.Year() < 1 || at.Year() > 9999 {
-			return a, errors.New("a date lies in the years 1 to 9999")
+			return a, errors.New("a date must be in the years 1 to 9999")
 		}
 		return binding{kind: date, text: at.Format(time.DateOnly)}, nil
 	}
@@ -120,13 +120,13 @@ func plainNumber(text string) (string, error) {
 	if !strings.Contains(text, ".") {
 		n, ok := new(big.Int).SetString(text, 10)
 		if !ok || len(text) > 4300 { // the interpreter reads no longer ones
-			return "", errors.New("not a number that can be read")
+			return "", errors.New("not a readable number")
 		}
 		return n.String(), nil
 	}
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		return "", errors.New("not a number that can be read")
+		return "", errors.New("not a readable number")
 	}
 	return floating(f), nil
 }
@@ -167,7 +167,7 @@ func calculate(op, a, b string) (string, error) {
 		f *= g
 	default:
 		if g == 0 {
-			return "", errors.New("a division by zero")
+			return "", errors.New("division by zero")
 		}
 		f /= g
 	}
@@ -237,7 +237,7 @@ func (e expr) literal() bool {
 
 func (l *Ledger) holds(c *condition, item *binding, depth int) (bool, error) {
 	if depth > deepest {
-		return false, errors.New("a definition leads back to itself")
+		return false, errors.New("a definition refers to itself")
 	}
 	if c.op == "and" || c.op == "or" {
 		first, err := l.holds(c.l, item, depth)

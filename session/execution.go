@@ -9,10 +9,10 @@ import (
 )
 
 // errStopped ends a line whose duty is not kept. It is no error of the file.
-var errStopped = errors.New("a requirement is not met, or what is forbidden holds")
+var errStopped = errors.New("a requirement is not met, or a forbidden condition holds")
 
 // errAbsent is known when a line is executed, not before.
-var errAbsent = errors.New("what is removed is not in the list")
+var errAbsent = errors.New("the item to remove is not in the list")
 
 const deepest = 150 // calls and predicates in one another
 
@@ -93,13 +93,13 @@ func (l *Ledger) runIn(s *sentence, depth int) error {
 // spend counts what is done for a file.
 func (l *Ledger) spend(work, depth int) error {
 	if depth > deepest {
-		return errors.New("compositions call one another too deep")
+		return errors.New("compositions call each other too deeply")
 	}
 	if l.work == nil {
 		return nil
 	}
 	if *l.work -= work; *l.work < 0 {
-		return errors.New("it asks for too much work")
+		return errors.New("it needs too many steps")
 	}
 	return nil
 }
@@ -210,7 +210,7 @@ func (v binding) item() string {
 
 func (l *Ledger) define(s *sentence) error {
 	if l.leadsTo(s.cond, s.name, 0) {
-		return fmt.Errorf("%s is defined by itself", s.name)
+		return fmt.Errorf("%s is defined in terms of itself", s.name)
 	}
 	return l.put(s.name, binding{kind: predicate, cond: s.cond})
 }

@@ -19,10 +19,9 @@ var vocabulary = strings.Fields(`add set to from
 // stampLayout is UTC in whole seconds, never with a Z.
 const stampLayout = "2006-01-02T15:04:05+00:00"
 
-// CompatLine is the statement that files a block, without its newline. The id
-// is pasted as it is, as the reference does: anything that passes the word gate
-// is accepted, an injected statement too. Contract.Export takes safe names
-// instead; use this only to be byte-compatible.
+// CompatLine is the statement that files a block, without its newline. The id is pasted unchanged, as the reference
+// does: anything that passes the word gate is accepted, even an injected statement. Use it only to be byte-compatible;
+// Ledger writes safe names instead.
 func CompatLine(id string, a Action) (string, error) {
 	line := fmt.Sprintf(`add "%s" to %s`, id, a.Bucket())
 	return line, gate(line)

@@ -10,11 +10,9 @@ import (
 	"time"
 )
 
-// MaxHandoff bounds, in bytes of JSON, what Handoff makes of the window, the
-// sources and the directives, however long the session was: about 12,000
-// tokens, as much as an agent can well read before it begins. It holds for
-// references of up to 512 bytes. What the host recorded stands beside it, as it
-// was recorded.
+// MaxHandoff bounds, in bytes of JSON, what Handoff makes of the window, the sources and the directives, however long
+// the session was: about 12,000 tokens, as much as an agent can well read before it begins. The bound holds for
+// references of up to 512 bytes. What the host recorded is added as it was recorded.
 const MaxHandoff = 48 << 10
 
 // How MaxHandoff is shared out. Beside these the ranges of the oldest turns
@@ -29,8 +27,7 @@ const (
 	maxItem         = 1 << 10         // bytes of one text that was not recorded for the packet
 )
 
-// Packet is a handoff packet: what a following agent needs to go on. Its JSON
-// form has exactly these 18 fields.
+// Packet is a handoff packet: what the next agent needs to continue. Its JSON form has exactly these 18 fields.
 type Packet struct {
 	CreatedFor          string           `json:"created_for"`
 	CreatedBy           string           `json:"created_by"`
@@ -71,7 +68,7 @@ type PacketSource struct {
 	WhatWasVerified string `json:"what_was_verified"`
 }
 
-// BasisItem is a claim or a decision, and what it rests on.
+// BasisItem is a claim or a decision with its basis.
 type BasisItem struct {
 	Text  string `json:"text"`
 	Basis string `json:"basis"`
@@ -106,7 +103,7 @@ var (
 	sourceStates = []string{"verified", "scanned", "referenced", "unavailable"}
 )
 
-// SourceFact is what is known of one source at the moment of the handoff.
+// SourceFact is what is known of one source at the time of the handoff.
 type SourceFact struct {
 	Source  string // reference, URL or path
 	Type    string // file, http, page, message ...
@@ -144,9 +141,8 @@ type WindowItem struct {
 	Why    string
 }
 
-// HandoffInput is what a packet is made from. Nothing in it is judged by a
-// model: sources come from hashes and manifests, decisions and corrections from
-// the directives, the rest as recorded.
+// HandoffInput is what a packet is made from. No model judges any of it: sources come from hashes and manifests,
+// decisions and corrections from the directives, the rest from what the host recorded.
 type HandoffInput struct {
 	For, By, Session string
 	At               time.Time
@@ -164,11 +160,9 @@ type HandoffInput struct {
 	Next, Notes      string
 }
 
-// Handoff makes the packet; the same input gives the same packet. Sources that
-// changed, are gone or were never read also become boundaries. What grows with
-// the session is bounded by MaxHandoff: turns that are not named one by one
-// stand as ranges with their number and tokens, sources and directives that find
-// no room are counted.
+// Handoff makes the packet; equal inputs give equal packets. Sources that changed, are gone or were never read also
+// become boundaries. MaxHandoff bounds what grows with the session: turns that are not named one by one become ranges
+// with their number and tokens, and sources and directives that do not fit are counted.
 func Handoff(in HandoffInput) Packet {
 	p := Packet{
 		CreatedFor: orNone(in.For), CreatedBy: orNone(in.By), Date: in.At.UTC().Format(time.RFC3339), SessionOrProject: orNone(in.Session),
@@ -440,8 +434,8 @@ func (r run) item(window []WindowItem) ContextItem {
 	}
 }
 
-// References gives the blocks that the packet's context names, in order, each
-// once. Ranges, and items in other words than Handoff's, are passed over.
+// References returns the blocks that the packet's context names, in order, each once. It skips ranges, and items that
+// Handoff did not write.
 func (p Packet) References() []Reference {
 	var out []Reference
 	seen := map[string]bool{}
@@ -460,13 +454,11 @@ func (p Packet) References() []Reference {
 	return out
 }
 
-// MaxReferences bounds how many turns that stood in the window a packet may name
-// one by one to be received, for each becomes a page there. Handoff names some
-// twenty, and the others as ranges; a packet of another program may name more.
+// MaxReferences bounds how many turns of the sender's window a received packet may name one by one, because each
+// becomes a page. Handoff names some twenty and gives the others as ranges; a packet of another program may name more.
 const MaxReferences = 512
 
-// Receivable refuses a packet that names more turns one by one than are
-// received. It matches ErrPacket.
+// Receivable refuses a packet that names more than MaxReferences turns one by one. The error matches ErrPacket.
 func (p Packet) Receivable() error {
 	n := 0
 	for _, r := range p.References() {
@@ -480,8 +472,8 @@ func (p Packet) Receivable() error {
 	return nil
 }
 
-// Received is the packet as the receiving side may hold it: nothing that the
-// sender verified is verified here, and its decisions are claims of the sender.
+// Received is the packet as the receiving side may hold it: what the sender verified is not verified here, and the
+// sender's decisions are claims.
 func (p Packet) Received() Packet {
 	out := p
 	out.VerifiedSources = list(p.VerifiedSources)

@@ -5,17 +5,16 @@ import (
 	"strings"
 )
 
-// Limn gives the packet as lines to append to a strict contract, in which the
-// ledger is: decisions, questions, corrections, claims, work and boundaries as
-// lists, sources as a list for each state, the creation of the packet, and the
-// mark that a handoff is ready. Only what the file does not say is written. A
-// packet has the reason of what it adds name its session, by which a later packet
-// of that session takes back what it has no more: work that is done, directives
-// that were removed, questions that were answered. standing are further phrases of
-// reasons that hold for this session alone, as in Records.Standing. What a packet
-// left out for want of room stays. A text that means nothing to the interpreter is
-// a reason, so the list says how far a source may be relied on. The sources' state
-// is verified only if every one is. Blank texts are passed over.
+// Limn returns the packet as lines to append to the strict contract of l: decisions, questions, corrections, claims,
+// work and boundaries as lists, sources as a list for each state, the creation of the packet, and the mark that a
+// handoff is ready. It writes only what the file does not say yet.
+//
+// The reason of each added entry names the session of the packet. By that name a later packet of the session removes
+// what it no longer has: finished work, removed directives, answered questions. standing are further phrases of reasons
+// that belong to this session alone, as in Records.Standing. Entries that a packet left out for lack of space stay.
+//
+// A text that means nothing to the interpreter is a reason, so the list says how far a source may be relied on. The
+// sources' state is verified only if every source is. Blank texts are skipped.
 func (p Packet) Limn(l *Ledger, standing ...string) ([]byte, error) {
 	p = p.valid()
 	r := p.records()

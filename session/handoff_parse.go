@@ -12,9 +12,8 @@ import (
 	"strings"
 )
 
-// ParsePacket reads a packet from JSON and holds it against the schema: all 18
-// fields, no others at any depth, no null, the two enumerations. Every fault is
-// reported; errors.Is(err, ErrPacket) holds.
+// ParsePacket reads a packet from JSON and checks it against the schema: all 18 fields, no others at any depth, no
+// null, the two enumerations. The error reports every fault and matches ErrPacket.
 func ParsePacket(raw []byte) (Packet, error) {
 	var tree any
 	d := json.NewDecoder(bytes.NewReader(raw))

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// JSON is the packet as the schema has it, indented, with a newline at its end.
-// What is no UTF-8 is U+FFFD there, one for each byte, as in the other forms.
+// JSON is the packet as the schema has it, indented, with a final newline. Each byte that is not UTF-8 becomes U+FFFD,
+// as in the other forms.
 func (p Packet) JSON() ([]byte, error) {
 	p = p.filled()
 	var b bytes.Buffer
@@ -38,9 +38,8 @@ func (p Packet) valid() Packet {
 	return out
 }
 
-// Markdown is the packet as a document of 14 sections in their fixed order.
-// Texts cannot break out of their place: line ends in items become spaces, and
-// what would be a heading or a table cell is escaped.
+// Markdown is the packet as a document of 14 sections in a fixed order. Texts cannot break out of their place: line
+// ends in items become spaces, and characters that would make a heading or a table cell are escaped.
 func (p Packet) Markdown() []byte {
 	p = p.valid()
 	var b bytes.Buffer
@@ -52,14 +51,12 @@ func (p Packet) Markdown() []byte {
 	return b.Bytes()
 }
 
-// MaxBrief bounds Brief, in bytes: about 1,000 tokens, a quarter of a context of
-// 4,000.
+// MaxBrief bounds Packet.Brief, in bytes: about 1,000 tokens, a quarter of a context of 4,000.
 const MaxBrief = 4 << 10
 
-// Brief is what a following agent needs before it at all times: goal, next
-// action, and of corrections, boundaries, decisions, open work and questions as
-// many as there is room for, the others counted. It is Markdown of at most
-// MaxBrief bytes; whole, an id of up to 256 bytes, says where the packet is.
+// Brief is what the next agent needs at all times: goal and next action, then as many corrections, boundaries,
+// decisions, open work and questions as fit, with a count of the others. It is Markdown of at most MaxBrief bytes.
+// whole, an id of up to 256 bytes, says where the packet is.
 func (p Packet) Brief(whole string) []byte {
 	p = p.valid()
 	short := func(s string, limit int) string { return line(clip(s, limit)) }

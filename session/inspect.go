@@ -7,8 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Traits are what a section's text looks like. Inspect finds them once, when
-// the text is at hand; planning reads no text.
+// Traits describe the text of a section. Inspect finds them once, when the text is at hand; planning reads no text.
 type Traits uint16
 
 // The traits.
@@ -153,9 +152,9 @@ func base64Char(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '+' || c == '/'
 }
 
-// Trim drops what a reader does not miss: lines that repeat the one before,
-// runs of blank lines, and log lines that report no failure. What was dropped
-// is said in its place. A text that would not get shorter comes back as it is.
+// Trim drops what a reader does not miss: lines that repeat the one before, runs of blank lines, and log lines that
+// report no failure. A note in their place says what was dropped. A text that would not get shorter is returned
+// unchanged.
 func Trim(text string) string {
 	var out []string
 	dropped := 0
@@ -186,11 +185,9 @@ func Trim(text string) string {
 	return text
 }
 
-// Extract is the summary of a text where the host makes none: its first line,
-// the lines that report failures, then the rest in order, whole lines, until
-// limit tokens are used up. A line is charged with what count says of it alone
-// and of the mark of a gap beside it, which is never too little. The first line
-// is cut if it does not fit.
+// Extract is the summary of a text when the host makes none: its first line, the lines that report failures, then the
+// rest in order, in whole lines, until limit tokens are used. A line costs what count returns for it alone, plus the
+// mark of a gap beside it, which is never too little. A first line that does not fit is cut.
 func Extract(text string, limit int, count func(string) int) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	keep := make([]bool, len(lines))
@@ -246,7 +243,7 @@ func cut(line string, limit int, count func(string) int) string {
 	return string(runes[:lo])
 }
 
-// Title is the first line of a text that says something, at most 80 characters.
+// Title is the first line with content of a text, at most 80 characters.
 func Title(text string) string {
 	for l := range strings.SplitSeq(text, "\n") {
 		l = strings.TrimSpace(oneLine(l))
@@ -267,8 +264,7 @@ func Title(text string) string {
 	return ""
 }
 
-// StubText is what stands in the window for a paged block: how to get it back,
-// what it was, how large.
+// StubText is the text of a paged block in the window: how to get it back, what it was, how large it is.
 func StubText(ref, digest string, tokens int, text string) string {
 	return fmt.Sprintf("[paged %s digest %s %d tokens] %s", ref, digest, tokens, Title(text))
 }

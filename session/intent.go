@@ -17,9 +17,9 @@ type Intent struct {
 	hashes []uint64 // sorted, distinct
 }
 
-// NewIntent tokenises keywords or whole sentences; TokenSet gives the rule. Stop
-// words are left out unless there is nothing else. (The reference pager does not
-// tokenise: "retention score" can never match there, and "the" pages everything.)
+// NewIntent tokenises keywords or whole sentences by the rule of TokenSet. It leaves stop words out unless there is
+// nothing else. (The reference pager does not tokenise: "retention score" can never match there, and "the" pages
+// everything.)
 func NewIntent(texts ...string) Intent {
 	var in Intent
 	for _, t := range texts {
@@ -43,13 +43,13 @@ func NewIntent(texts ...string) Intent {
 
 func isStopWord(w string) bool { return slices.Contains(stopWords, w) }
 
-// Words gives the tokens, stems where they are English, in order of the alphabet; the slice is the caller's.
+// Words returns the tokens, English words as stems, in alphabetical order. The caller owns the slice.
 func (in Intent) Words() []string { return slices.Clone(in.words) }
 
 // Len is the number of tokens, the denominator of the similarity.
 func (in Intent) Len() int { return len(in.hashes) }
 
-// Hits counts the tokens of the intent that a block holds; hashes as in Block.
+// Hits counts the tokens of the intent that a block contains. hashes are those of a Block.
 func (in Intent) Hits(hashes []uint64) int {
 	f := in.finder()
 	return f.hits(hashes)
@@ -94,8 +94,8 @@ func (f *finder) hits(hashes []uint64) (n int) {
 	return n
 }
 
-// IntentIR is an intent as the prompt compiler writes it (schema
-// prosecode.intent.v0). Members that play no part here are left out.
+// IntentIR is an intent as the prompt compiler writes it (schema prosecode.intent.v0), without the members that are not
+// used here.
 type IntentIR struct {
 	Schema     string         `json:"schema,omitempty"`
 	Verb       string         `json:"verb"`
@@ -105,8 +105,8 @@ type IntentIR struct {
 	Secondary  []any          `json:"secondary_intents,omitempty"`
 }
 
-// Intent flattens the verb and the values of the slots. The names of the slots
-// are no keywords: that they were is a known fault of the reference.
+// Intent flattens the verb and the values of the slots. The names of the slots are not keywords; in the reference they
+// were, which is a known fault.
 func (ir IntentIR) Intent() Intent {
 	return NewIntent(append(flatten(ir.Slots), ir.Verb)...)
 }
@@ -146,8 +146,8 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// ParseIntentIR reads an intent IR object. An object with neither verb nor
-// slots is refused, so that no other object is taken for an intent.
+// ParseIntentIR reads an intent IR object. It refuses an object with neither verb nor slots, so that no other object is
+// taken for an intent.
 func ParseIntentIR(raw []byte) (IntentIR, error) {
 	var ir IntentIR
 	d := json.NewDecoder(bytes.NewReader(raw))

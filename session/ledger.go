@@ -12,14 +12,12 @@ import (
 	"unicode/utf8"
 )
 
-// Ledger is what a strict contract file says so far: lists with their items,
-// strings, sources, claims. It is read from the file (ReadLedger) and gives the
-// bytes to append, one slice an export, to be written with one write. Every
-// line it gives was first executed on the ledger itself, under the rules found
-// by running the real interpreter, so a line that would fail there is an error
-// here, and then neither bytes nor ledger change.
+// Ledger is the current content of a strict contract file: lists with their items, strings, sources, claims. ReadLedger
+// reads it from the file. It returns the bytes to append, one slice per export, to be written with one write. Every
+// line is first executed on the ledger itself, under rules that were found by running the real interpreter. A line that
+// would fail there is an error here, and then neither bytes nor ledger change.
 //
-// The zero Ledger is an empty file. Not safe for concurrent use.
+// The zero Ledger is an empty file. It is not safe for concurrent use.
 type Ledger struct {
 	lists   map[string][]string
 	items   map[string]string // of each list that has items: their kind
@@ -74,32 +72,30 @@ const (
 	predicate   = "predicate"
 )
 
-// Buckets gives the bucket of each contract name; the map is the caller's.
+// Buckets returns the bucket of each contract name. The caller owns the map.
 func (l *Ledger) Buckets() map[string]Action { return maps.Clone(l.where) }
 
 // Passes is the number of passes in the file.
 func (l *Ledger) Passes() int { return l.pass }
 
-// Holds says whether the file records a pass of that key as its last.
+// Holds reports whether the last pass in the file has that key.
 func (l *Ledger) Holds(k PassKey) bool { return l.lastKey == k.String() }
 
-// List gives the items of a list in order.
+// List returns the items of a list in order.
 func (l *Ledger) List(name string) []string { return slices.Clone(l.lists[name]) }
 
-// Value gives a remembered text, number or date as it is written; of a record,
-// which has none, only that it is there.
+// Value returns a remembered text, number or date as it is written. A record has no value; for it only ok is
+// meaningful.
 func (l *Ledger) Value(name string) (string, bool) {
 	v, ok := l.values[name]
 	return v.text, ok && v.kind != composition && v.kind != predicate
 }
 
-// ReadLedger executes a strict contract file as the interpreter does: what is
-// remembered, added, removed and called, checks and conditions. ErrContract names
-// the line that breaks a rule; a compatible contract breaks them in its first
-// line. Beyond what the interpreter refuses, it refuses a list that is declared
-// again, which would empty it, a list in a list, a name that was a list and is a value later or the
-// reverse, conditions that the interpreter would ask about, and the verbs that
-// compute lists (filter, gather, sort, transform, ...).
+// ReadLedger executes a strict contract file as the interpreter does: what is remembered, added, removed and called,
+// checks and conditions. ErrContract names the line that breaks a rule; a compatible contract breaks one in its first
+// line. ReadLedger refuses more than the interpreter does: a list that is declared again, which would empty it; a list
+// in a list; a name that is a list first and a value later, or the reverse; conditions about which the interpreter
+// would ask; and the verbs that compute lists (filter, gather, sort, transform, ...).
 func ReadLedger(file []byte) (*Ledger, error) {
 	if !utf8.Valid(file) {
 		return nil, fmt.Errorf("%w: not UTF-8", ErrContract)
@@ -192,9 +188,8 @@ func (l *Ledger) export(fill func(*draft)) ([]byte, error) {
 	return out, nil
 }
 
-// Pass gives the lines of one pass: blocks that are new or changed their
-// bucket, then the time. A repeated pass, or one that the file ends with, gives
-// nothing.
+// Pass returns the lines of one pass: blocks that are new or changed their bucket, then the time. It returns nothing
+// for a repeated pass, or for the one that the file ends with.
 func (l *Ledger) Pass(r Result, at time.Time) ([]byte, error) {
 	if r.Repeated || l.Holds(r.Key) {
 		return nil, nil

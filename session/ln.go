@@ -100,7 +100,7 @@ func quotient(a float64, d pair) pair {
 // logarithms, a third of a pass, out of all passes but the first.
 var recencies [1 << 14]atomic.Uint64
 
-// RecencyOf is Recency of so many turns behind the head.
+// RecencyOf is Recency at a distance of delta turns behind the head.
 func RecencyOf(delta int64) float64 {
 	if uint64(delta) >= uint64(len(recencies)) {
 		return Recency(Ln(1 + float64(delta)))

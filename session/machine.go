@@ -72,7 +72,7 @@ type Event struct {
 	Reason   string    `json:"reason,omitempty"`
 }
 
-// Counters count since the machine was made.
+// Counters count events since the machine was made.
 type Counters struct {
 	Warnings int `json:"warnings"`
 	Plans    int `json:"plans"`
@@ -90,9 +90,8 @@ type Snapshot struct {
 	Manual     bool // the user asked for a pass
 }
 
-// Machine decides when to compact: hysteresis, back-off, one event a crossing.
-// It is a value; Step, Done, Undone and Expanded return the next one. A caller's
-// loop is
+// Machine decides when to compact, with hysteresis, back-off and one event per crossing. It is a value: Step, Done,
+// Undone and Expanded return the next one. A caller's loop:
 //
 //	for now := range ticks {
 //		m, move, events = m.Step(now, session.Snapshot{Generation: s.Generation, Actual: s.Tokens()})
@@ -124,22 +123,22 @@ type Machine struct {
 	counters Counters
 }
 
-// NewMachine makes an idle machine, or reports the faults of the configuration.
+// NewMachine returns an idle machine, or the faults of the configuration.
 func NewMachine(c Config) (Machine, error) {
 	t, err := c.Thresholds()
 	return Machine{config: c.filled(), limits: t}, err
 }
 
-// Phase is where the machine stands.
+// Phase returns the current phase.
 func (m Machine) Phase() Phase { return m.phase }
 
-// Thresholds are the limits in force.
+// Thresholds returns the effective limits.
 func (m Machine) Thresholds() Thresholds { return m.limits }
 
-// Counters are the counts so far.
+// Counters returns the counts so far.
 func (m Machine) Counters() Counters { return m.counters }
 
-// RetryAt is when a blocked machine tries again; zero when it is not blocked.
+// RetryAt returns when a blocked machine tries again; zero when it is not blocked.
 func (m Machine) RetryAt() time.Time {
 	if m.phase != Blocked {
 		return time.Time{}
@@ -147,8 +146,8 @@ func (m Machine) RetryAt() time.Time {
 	return m.retry
 }
 
-// Step looks at the window and says what to do. Any move but Rest must be
-// answered with Done before the next Step does anything.
+// Step looks at the window and says what to do. Answer every move except Rest with Done; until then Step does nothing
+// more.
 func (m Machine) Step(now time.Time, s Snapshot) (Machine, Move, []Event) {
 	var events []Event
 	m.floor = min(m.floor, s.Actual)
@@ -215,7 +214,7 @@ func (m *Machine) move(s Snapshot) Move {
 	return Compact
 }
 
-// Outcome is what came of a move.
+// Outcome is the result of a move.
 type Outcome struct {
 	Plan     Plan
 	Applied  bool
@@ -283,8 +282,8 @@ func (m *Machine) stuck(now time.Time, o Outcome, events []Event) []Event {
 	return append(events, e)
 }
 
-// Undone tells the machine that a pass was taken back. The next pass waits for
-// a refill from there, or it would do at once what was just undone.
+// Undone tells the machine that a pass was undone. The next pass waits for a refill from there; otherwise it would
+// repeat at once what was just undone.
 func (m Machine) Undone(now time.Time, pass uint64, actual int) (Machine, Event) {
 	m.floor = actual
 	m.counters.Undone++

@@ -33,7 +33,7 @@ func Similarity(keywords, tokens map[string]struct{}) float64 {
 	return float64(hits) / float64(len(keywords))
 }
 
-// Recency is 1 / (1 + ln(1+delta)) given lnDelta = ln(1+delta).
+// Recency is 1 / (1 + ln(1+delta)), given lnDelta = ln(1+delta).
 func Recency(lnDelta float64) float64 { return 1 / (1 + lnDelta) }
 
 // Score is alpha*similarity + beta*recency, each operation rounded on its own:

@@ -11,7 +11,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Role is who spoke a block.
+// Role is the speaker of a block.
 type Role string
 
 // The roles a block may have; others are accepted and mean nothing special.
@@ -35,8 +35,7 @@ type Block struct {
 	Source uint64 // hash of the content; enters the idempotence key only
 }
 
-// Params are the weights, the cuts and the guards of a pass. CompatParams and
-// RecommendedParams give the two presets.
+// Params are the weights, the cuts and the guards of a pass. CompatParams and RecommendedParams are the two presets.
 type Params struct {
 	Alpha, Beta         float64 // weights of similarity and recency
 	RetainCut, EvictCut float64 // R ≥ RetainCut retains, R < EvictCut evicts
@@ -46,10 +45,10 @@ type Params struct {
 	ClampFuture         bool    // a block newer than the head counts as being at the head
 }
 
-// CompatParams are the defaults of the reference pager: no guards.
+// CompatParams are the defaults of the reference pager, without guards.
 func CompatParams() Params { return Params{Alpha: 0.7, Beta: 0.3, RetainCut: 0.55, EvictCut: 0.20} }
 
-// RecommendedParams are lower cuts with the guards on.
+// RecommendedParams have lower cuts, and the guards on.
 func RecommendedParams() Params {
 	return Params{Alpha: 0.7, Beta: 0.3, RetainCut: 0.30, EvictCut: 0.10, KeepLast: 6, UserFloor: true}
 }
@@ -64,12 +63,11 @@ type Input struct {
 	Last   PassKey // key of the last pass that was recorded; 0 means none
 }
 
-// PassKey identifies history, intent and parameters of a pass: equal keys,
-// equal verdicts. It is an xxhash64, good against accidents, not against an
-// adversary. Zero is never a key.
+// PassKey identifies history, intent and parameters of a pass: equal keys, equal verdicts. It is an xxhash64, which
+// detects accidents, not an adversary. Zero is never a key.
 type PassKey uint64
 
-// Verdict is what a pass decided about one block, and why.
+// Verdict is the decision of a pass on one block, and why.
 type Verdict struct {
 	Index      int
 	ID         string
@@ -82,7 +80,7 @@ type Verdict struct {
 	Delta      int64 // turns behind the head
 }
 
-// Result is the outcome of a pass; Verdicts is in the order of the blocks.
+// Result is the outcome of a pass. Verdicts is in the order of the blocks.
 type Result struct {
 	Key      PassKey
 	History  uint64 // hash of the blocks
@@ -95,8 +93,7 @@ type Result struct {
 	Tokens   [3]int // tokens by Action
 }
 
-// Validate reports every parameter that is out of range; errors.Is(err,
-// ErrParams) holds.
+// Validate reports every parameter that is out of range. The error matches ErrParams.
 func (p Params) Validate() error {
 	var faults []error
 	for _, f := range []struct {

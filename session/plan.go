@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// PlanItem is one step of a plan: a section goes from one level to another.
+// PlanItem is one step of a plan: a section moves from one level to another.
 type PlanItem struct {
 	Index      int      `json:"index"` // place in the window
 	ID         string   `json:"id"`
@@ -24,8 +24,8 @@ type PlanItem struct {
 	Cumulative int      `json:"freed_so_far"`
 }
 
-// Plan says what a pass would do, and what it would leave. It is good for one
-// generation of the state. Same state, same time, same plan.
+// Plan says what a pass would do and what it would leave. It is valid for one generation of the state. The same state
+// at the same time gives the same plan.
 type Plan struct {
 	Generation   uint64       `json:"generation"`
 	Pass         uint64       `json:"pass"`
@@ -67,27 +67,23 @@ type planner struct {
 	excess map[string]int // tokens above the cap of a kind; nil: no kind is above
 }
 
-// Plan plans a background pass: each section goes one step further at most, or
-// straight to the level that fits its kind of low value; low before medium
-// before high (only with AllowHigh; user turns above UserShare always), within a
-// priority what is of little value first, then by score; until the target is
-// met. A section leaves at least its stub in the window unless that is not
-// enough; stubs above StubShare leave it first. It reads metadata only and
-// takes O(n log n).
+// Plan plans a background pass. Each section goes at most one step further, or straight to the level that fits its kind
+// of low value. The order is low before medium before high (high only with AllowHigh; user turns above UserShare
+// always), within a priority low-value sections first, then by score, until the target is met. A section leaves at
+// least its stub in the window unless that is not enough; stubs above StubShare leave it first. Plan reads metadata
+// only and takes O(n log n).
 func (s State) Plan(now time.Time) (Plan, error) { return s.makePlan(now, planning{}) }
 
-// Backstop plans for a commit that would leave less room than need tokens below
-// the usable limit: first gently down to the target, then every unprotected
-// section, high ones too, as far as it takes. If that is not enough, the
-// protected content alone is too much: a *HeadroomError comes with the plan.
+// Backstop plans for a commit that would leave less than need tokens below the usable limit: first gently down to the
+// target, then every unprotected section, high ones too, as far as necessary. If that is not enough, the protected
+// content alone is too large, and a *HeadroomError comes with the plan.
 func (s State) Backstop(now time.Time, need int) (Plan, error) {
 	return s.makePlan(now, planning{backstop: true, need: need})
 }
 
-// MakeRoom is Backstop for a window whose newest message goes in whatever else
-// is protected: where UserCap is 0, sections that are critical, pinned or kept
-// give way to it, oldest first. A *HeadroomError says that it is larger than
-// the usable window by itself.
+// MakeRoom is Backstop for a window whose newest message goes in whatever else is protected: if UserCap is 0, critical,
+// pinned and kept sections give way to it, oldest first. A *HeadroomError says that the message alone exceeds the
+// usable window.
 func (s State) MakeRoom(now time.Time) (Plan, error) {
 	return s.makePlan(now, planning{backstop: true, yield: true})
 }
@@ -341,7 +337,7 @@ func (p *planner) reason(c *candidate, sec *Section) string {
 	return priorityReasons[sec.Priority-Low]
 }
 
-// ReasonYielded is why a section goes that is critical, pinned or kept.
+// ReasonYielded is the reason for compacting a section that is critical, pinned or kept.
 const ReasonYielded = "gave way to the newest turn"
 
 // headroom is the refusal of a window that is short of so many tokens. It names

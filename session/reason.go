@@ -23,7 +23,7 @@ var reasonNames = [...]string{"score", "pinned", "keep-last", "newest user turn"
 
 func (r Reason) String() string { return reasonNames[r] }
 
-// Explain gives the verdict as one sentence, the same for the same verdict.
+// Explain states the verdict in one sentence. Equal verdicts give equal sentences.
 func (r Result) Explain(v Verdict) string {
 	base := fmt.Sprintf("%s: R %s = %s × similarity %s (%d of %d keywords) + %s × recency %s (%d turns behind)",
 		v.Action, short(v.R), short(r.Params.Alpha), short(v.Similarity), v.Hits, r.Keywords,

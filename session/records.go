@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// SourceState is how far the sources of a session were looked at.
+// SourceState is how far the sources of a session were checked.
 type SourceState string
 
 // The states of a source.
@@ -30,15 +30,14 @@ const (
 // Fact is one named value of a structured claim or source.
 type Fact struct{ Name, Value string }
 
-// Statement is a named source or claim: a text, or facts, or both (then the
-// facts go under a name of their own).
+// Statement is a named source or claim: a text, or facts, or both (the facts then get a name of their own).
 type Statement struct {
 	Name  string // any text; becomes a contract name
 	Text  string
 	Facts []Fact
 }
 
-// Cite says that Text stands in the source of that name.
+// Cite says that Text occurs in the source of that name.
 type Cite struct{ Text, Source string }
 
 // Check says that a claim is to be compared with a source, fact by fact.
@@ -53,9 +52,8 @@ type List struct {
 	Items []Entry
 }
 
-// Records are the session-contract records beside the pager's buckets. Only
-// what the file does not say already is written, so the same records may be
-// handed in again and again.
+// Records are the session's records in a contract, besides the pager's buckets. Only what the file does not say yet is
+// written, so the same records may be passed again and again.
 type Records struct {
 	SourceState SourceState // empty: unchanged
 	ClaimBasis  ClaimBasis  // empty: unchanged
@@ -68,7 +66,7 @@ type Records struct {
 	Corrections []Entry
 	Lists       []List
 	// Standing are phrases of reasons. An entry of the file whose reason has one of them, and that is not among the
-	// entries given, does not hold any more and is removed.
+	// entries given here, no longer holds and is removed.
 	Standing []string
 	keep     []string // lists that nothing is withdrawn from
 	Guard    bool     // warn, when read, of inference from sources that are not verified
@@ -79,9 +77,8 @@ const (
 	guardShow = `  show "the claim rests on inference and the source is not verified"`
 )
 
-// Records gives the lines for what is new in r. An unknown state, a blank text,
-// a cite that is not in its source, a check without facts or that fails: the
-// whole export fails and nothing changes.
+// Records returns the lines for what is new in r. An unknown state, a blank text, a cite that is not in its source, or
+// a check that fails or has no facts fails the whole export, and nothing changes.
 func (l *Ledger) Records(r Records) ([]byte, error) {
 	if err := r.check(); err != nil {
 		return nil, err

@@ -102,7 +102,7 @@ func (w word) String() string {
 func (p *parser) newName() (string, error) {
 	w := p.next()
 	if w.sort != aName || slices.Contains(halves, w.text) {
-		return "", fmt.Errorf("expected a name, got %s; quoted texts, numbers, dates and words of the language are no names", w)
+		return "", fmt.Errorf("expected a name, got %s; quoted texts, numbers, dates and words of the language are not names", w)
 	}
 	return w.text, nil
 }
@@ -248,7 +248,7 @@ func (p *parser) definition() (s *sentence, err error) {
 	return s, err
 }
 
-var errUnfollowed = errors.New("not followed here: it changes values by a computation; write what comes of it as add, remove and remember")
+var errUnfollowed = errors.New("not supported here: it computes values; write the result with add, remove and remember")
 
 // verb reads what follows a verb.
 func (p *parser) verb(verb string) (s *sentence, err error) {

@@ -25,7 +25,7 @@ type PassQuery struct {
 	DryRun bool
 }
 
-// Intent is what the query asks for, as a pass takes it.
+// Intent returns the intent of the query.
 func (q PassQuery) Intent() Intent {
 	if q.IR == nil {
 		return NewIntent(q.Keywords...)
@@ -33,8 +33,8 @@ func (q PassQuery) Intent() Intent {
 	return NewIntent(append(q.IR.Intent().Words(), q.Keywords...)...)
 }
 
-// StoredPass is the outcome of a pass that a session keeps: its number, and the verdicts in the order of the turns. A pass
-// that was only tried has number 0.
+// StoredPass is the outcome of a pass that a session keeps: its number, and the verdicts in the order of the turns. The
+// number of a dry run is 0.
 type StoredPass struct {
 	Result
 	Number uint64
@@ -56,7 +56,7 @@ type PassInfo struct {
 	Undone   bool      `json:"undone,omitempty"`
 }
 
-// Window is what a session shows now.
+// Window is what a session currently shows.
 type Window struct {
 	Session string `json:"session"`
 	LSN     uint64 `json:"lsn"`
@@ -69,7 +69,7 @@ type Window struct {
 	Turns  []WindowTurn `json:"turns"`
 }
 
-// WindowTurn is one turn and how it is shown.
+// WindowTurn is one turn and how the window shows it.
 type WindowTurn struct {
 	ID      string `json:"id"` // Recall and Pin take it
 	Version uint32 `json:"version"`
@@ -95,7 +95,7 @@ type WatchStats struct {
 	Running  bool       `json:"running"`
 }
 
-// Notes are what a host records of a session beside its turns, for contracts and handoffs. None of it is judged.
+// Notes are what a host records of a session besides its turns, for contracts and handoffs. They are not judged.
 type Notes struct {
 	Goal       string         `json:"goal,omitempty"`
 	State      string         `json:"state,omitempty"`

@@ -11,9 +11,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Tokens gives the token set of the reference pager: after Lower, the maximal
-// runs of ASCII letters, digits and underscore. Letters of other scripts are
-// separators there, so such texts never match; TokenSet does better.
+// Tokens returns the token set of the reference pager: after Lower, the maximal runs of ASCII letters, digits and
+// underscore. Letters of other scripts are separators there, so such texts never match; TokenSet does better.
 func Tokens(text string) map[string]struct{} {
 	text = Lower(text)
 	set := make(map[string]struct{})
@@ -35,17 +34,11 @@ func asciiWord(c byte) bool {
 	return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '_'
 }
 
-// TokenSet gives the hashes of a message's distinct tokens, sorted: what a Block
-// keeps so that a pass needs no text. Hand in what stands above a message as
-// well, its author first of all: on LoCoMo questions that alone takes evidence
-// evicted under the recommended parameters from 26 to 2 in a hundred.
-// Tokens are runs of letters, marks, digits and underscore after NFKC and Lower,
-// English words by their stem; scripts written without spaces give pairs of
-// neighbouring characters.
-//
-// The index splits and drops words by other rules (underscores, apostrophes, stop words), and sets are stored and part
-// of what a pass is known by. So the texts are scanned a second time; stems, which were nine tenths of that, are those
-// that the index remembers.
+// TokenSet returns the hashes of a message's distinct tokens, sorted. A Block keeps them so that a pass needs no text.
+// Pass the header of a message as well, above all its author: on LoCoMo questions that alone lowers evicted evidence
+// under the recommended parameters from 26 to 2 in a hundred. Tokens are runs of letters, marks, digits and underscore
+// after NFKC and Lower, English words by their stem. Scripts written without spaces give pairs of neighbouring
+// characters.
 func TokenSet(texts ...string) []uint64 {
 	var set []uint64
 	for _, t := range texts {

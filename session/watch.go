@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Priority is how much a section matters. The zero value is Medium.
+// Priority is how important a section is. The zero value is Medium.
 type Priority int8
 
 // The priorities, from least to most.
@@ -26,8 +26,7 @@ func (p Priority) String() string { return priorityNames[p-Low] }
 // MarshalText is String.
 func (p Priority) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// Level is how far a section is compacted. Every level below is kept, so a
-// section can always go back.
+// Level says how far a section is compacted. The content of lower levels is kept, so a section can always go back.
 type Level uint8
 
 // The levels, each one step further than the one before.
@@ -47,14 +46,12 @@ func (l Level) String() string { return levelNames[l] }
 // MarshalText is String.
 func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// Sizes are the tokens of a section at each level, estimates where a level was
-// not made yet. Zero means that the level does not exist for this section;
-// Cold always exists and has none.
+// Sizes are the tokens of a section at each level, estimates for levels that were not made yet. Zero means that the
+// level does not exist for this section; Cold always exists and has no tokens.
 type Sizes [Levels]int
 
-// EstimateSizes guesses the levels of a text of so many tokens: a summary of a
-// quarter, a stub of 24 tokens, each only where it is smaller. A trimmed form
-// is known only once it was made.
+// EstimateSizes estimates the levels of a text of raw tokens: a quarter for the summary, 24 tokens for the stub, each
+// only if it is smaller. A trimmed form is known only once it was made.
 func EstimateSizes(raw int) Sizes {
 	const stub = 24
 	s := Sizes{Raw: raw}
@@ -85,11 +82,11 @@ type Section struct {
 	Because   string // why it was last compacted
 }
 
-// Tokens is the size at the present level.
+// Tokens is the size at the current level.
 func (s Section) Tokens() int { return s.Sizes[s.Level] }
 
-// State is the window: the sections in their order, and the configuration. It
-// is a value: methods return changed copies and leave the receiver as it is.
+// State is the window: the sections in their order, and the configuration. It is a value: methods return changed copies
+// and leave the receiver unchanged.
 type State struct {
 	Generation uint64 // changes with every write; a plan is good for one generation
 	Turn       int64  // newest turn
@@ -98,7 +95,7 @@ type State struct {
 	Sections   []Section
 }
 
-// Tokens recounts the window.
+// Tokens counts the window again.
 func (s State) Tokens() int {
 	sum := 0
 	for i := range s.Sections {
@@ -107,7 +104,7 @@ func (s State) Tokens() int {
 	return sum
 }
 
-// With is the state with one section appended.
+// With returns the state with one section appended.
 func (s State) With(sec Section) State {
 	s.Sections = slices.Concat(s.Sections, []Section{sec})
 	s.Turn = max(s.Turn, sec.Turn)
@@ -115,8 +112,8 @@ func (s State) With(sec Section) State {
 	return s
 }
 
-// Check reports malformed sections: empty or repeated ids, negative sizes, a
-// relevance that is no number. Plan relies on a state that passed it.
+// Check reports malformed sections: empty or repeated ids, negative sizes, a relevance that is not a number. Plan
+// relies on a state that passed it.
 func (s State) Check() error {
 	seen := make(map[string]bool, len(s.Sections))
 	for i, sec := range s.Sections {
@@ -161,9 +158,8 @@ func (m RecencyModel) MarshalText() ([]byte, error) { return []byte(m.String()),
 // UnmarshalText reads the name of a model.
 func (m *RecencyModel) UnmarshalText(b []byte) error { return byName(m, recencyNames[:], b) }
 
-// Score is weight × relevance × recency: the lower, the sooner compacted. An
-// unknown relevance or time counts as 0.5; a time in the future as now. The
-// score orders sections of one priority, it protects none: protection is a rule.
+// Score is weight × relevance × recency; the lowest is compacted first. An unknown relevance or time counts as 0.5, a
+// time in the future as now. The score only orders sections of one priority. Protection is a rule, not a score.
 func (c Config) Score(sec Section, now time.Time) float64 {
 	c = c.filled()
 	return c.score(&sec, now)
@@ -188,7 +184,7 @@ func (c *Config) recency(age time.Duration) float64 {
 	return math.Exp(-age.Hours() / 24)
 }
 
-// Protection is why no pass may touch a section.
+// Protection is the reason why no pass may touch a section.
 type Protection uint8
 
 // The protections.
@@ -205,15 +201,13 @@ var protectionNames = [...]string{"", "critical", "pinned", "correction or decis
 
 func (p Protection) String() string { return protectionNames[p] }
 
-// Protections gives the protection of each section. User turns are protected
-// newest first up to UserCap tokens, or to UserShare of the usable tokens where
-// UserCap is 0; the newest messages up to KeepLast of them and KeepShare of the
-// usable tokens, the very newest whatever its size.
+// Protections returns the protection of each section. User turns are protected newest first up to UserCap tokens, or up
+// to UserShare of the usable tokens if UserCap is 0. The newest messages are protected up to KeepLast of them and
+// KeepShare of the usable tokens, the very newest whatever its size.
 //
-// Where UserCap is 0 protection never fills the window: what is protected only
-// for being recent or the user's fits below Target, beside the newest message
-// and what is critical, pinned or kept, or is not protected. The newest user
-// turn may take what is left of the usable window.
+// If UserCap is 0, protection never fills the window: sections that are protected only as recent or as the user's fit
+// below Target, beside the newest message and critical, pinned and kept sections; those that do not fit are not
+// protected. The newest user turn may take what is left of the usable window.
 func (s State) Protections() []Protection { return s.protections(false) }
 
 // protections may let critical, pinned and kept sections give way to the newest
@@ -401,8 +395,8 @@ type Row struct {
 	Over   int    `json:"over_tokens,omitempty"` // above the cap
 }
 
-// Analysis says where the tokens of a window are. Kinds are in order of the
-// alphabet, priorities from critical to low.
+// Analysis says which sections hold the tokens of a window. Kinds are sorted alphabetically, priorities from critical
+// to low.
 type Analysis struct {
 	Tokens     int   `json:"tokens"`
 	Items      int   `json:"items"`

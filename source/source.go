@@ -12,8 +12,8 @@ import (
 // Source loads content of one scheme. Both methods run concurrently, under a deadline and under no lock of the
 // database; they must not call it. Key is the source without its scheme and colon.
 type Source interface {
-	// Probe says what the content is recognised by now. It must be cheap: given what is known, it may answer from a
-	// stamp alone, and gives back have when nothing changed.
+	// Probe returns what the content is currently recognised by. It must be cheap: given the known validator, it may
+	// answer from a stamp alone, and returns have when nothing changed.
 	Probe(ctx context.Context, key string, have Validator) (Validator, error)
 	// Fetch loads the content; it may be a network.
 	Fetch(ctx context.Context, key string) (Fetched, error)
@@ -22,7 +22,7 @@ type Source interface {
 // Validator is what the state of a source is recognised by: a stamp, a hash, or both, and when it was seen.
 type Validator = store.Validator
 
-// Fetched is what a source gave. Text must be UTF-8.
+// Fetched is what a source returned. Text must be UTF-8.
 type Fetched struct {
 	Text      string
 	Validator Validator

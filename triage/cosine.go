@@ -2,11 +2,11 @@ package triage
 
 import "math"
 
-// Cosine is the cosine of the angle between two vectors, −1 to 1. Vectors of different lengths, a zero vector and one
-// with a component that is no finite number have no angle to anything: 0.
+// Cosine is the cosine of the angle between two vectors, −1 to 1. It is 0 for vectors of different lengths, a zero
+// vector and a vector with a component that is not finite.
 //
-// The order of the additions is fixed and no multiplication is fused with one, so equal vectors give equal bits on every
-// machine. Four sums run side by side because a single one waits for each addition.
+// The order of the additions is fixed and no multiplication is fused with one, so equal vectors give equal bits on
+// every machine. Four sums run side by side because a single one waits for each addition.
 func Cosine(a, b []float32) float64 {
 	if len(a) != len(b) {
 		return 0

@@ -5,7 +5,7 @@ import "time"
 // Weights of the three signals; they sum to 1.
 type Weights struct{ Recency, Trust, Semantic float64 }
 
-// Preset is a way to join the signals. The zero Preset weighs S alone.
+// Preset is a way to combine the signals. The zero Preset weighs S alone.
 type Preset struct {
 	Name     string
 	HalfLife time.Duration // 0: HalfLife
@@ -25,8 +25,8 @@ func (p *Preset) weights(of Provenance) Weights {
 	return w
 }
 
-// Default lets relevance decide; recency and provenance break near ties. On long
-// conversations every greater share of recency lost evidence.
+// Default lets relevance decide; recency and provenance break near ties. On long conversations every larger share of
+// recency lost evidence.
 func Default() Preset {
 	p := Preset{Name: "default", Floor: Tool}
 	for i := range p.Weights {
@@ -35,9 +35,8 @@ func Default() Preset {
 	return p
 }
 
-// START is the two-pass form that was published for context triage: recency and
-// provenance keep 20, the semantic signal is asked for those only. Weights are
-// by the type of page; those of validated pages are ours, between chunk and
+// START is the published form of context triage in two passes: recency and provenance keep 20 pages, and only those get
+// the semantic signal. Weights depend on the type of page; those of validated pages are ours, between chunk and
 // scratchpad.
 func START() Preset {
 	return Preset{Name: "START", Floor: Tool, Keep: 20, Weights: [Verified + 1]Weights{

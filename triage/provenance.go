@@ -2,9 +2,8 @@ package triage
 
 import "fmt"
 
-// Provenance says who wrote a page: an order of trust, not of visibility. A
-// greater value is trusted more; the zero value is no provenance and is trusted
-// least.
+// Provenance says who wrote a page. It is an order of trust, not of visibility: a greater value is trusted more. The
+// zero value is no provenance and is trusted least.
 type Provenance uint8
 
 // The provenances, least trusted first.

@@ -39,7 +39,7 @@ var inverse = func() (of [19]float64) {
 	return of
 }()
 
-// Semantic maps a cosine to 0..1. A cosine that is no number counts as opposite.
+// Semantic maps a cosine to 0..1. A cosine that is not a number counts as −1.
 func Semantic(cosine float64) float64 {
 	if math.IsNaN(cosine) {
 		return 0

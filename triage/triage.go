@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Reason says why a page was left out. The empty reason: it was not.
+// Reason says why a page was left out; empty: it was not.
 type Reason string
 
 // Reasons that exclude before scoring; the page is black.
@@ -100,20 +100,18 @@ type Scored struct {
 	Reason                   Reason // why it was left out; empty for what stays
 }
 
-// Rank scores and orders the candidates. First come the pages that are red by
-// nature, then the others, then those with a Reason; within each the greater
-// score, the younger page, the greater ID. The input is not changed.
+// Rank scores and orders the candidates: first pages that are always red, then the others, then those with a Reason.
+// Within each the order is by greater score, younger page, greater ID. The input does not change.
 func Rank(p Preset, cs []Candidate) []Scored { return new(Ranker).Rank(p, cs) }
 
-// Ranker ranks again and again without new memory. It is not safe for
-// concurrent use.
+// Ranker ranks repeatedly without allocating. It is not safe for concurrent use.
 type Ranker struct {
 	scored []Scored
 	sorted []Scored
 	places []place
 }
 
-// Rank is as the function Rank. What it gives is the Ranker's, until the next call.
+// Rank is the function Rank without new memory. The Ranker owns the result, which is valid until the next call.
 func (r *Ranker) Rank(p Preset, cs []Candidate) []Scored {
 	r.screen(p, cs)
 	keepFirst(p, r.scored)
@@ -158,9 +156,8 @@ func (r *Ranker) order() []place {
 	return r.places
 }
 
-// Shortlist returns the IDs of the candidates whose vectors the preset needs,
-// best first: under START at most Keep, else all that are not excluded. Pages
-// that are red by nature need none.
+// Shortlist returns the IDs of the candidates whose vectors the preset needs, best first: under START at most Keep,
+// otherwise all that are not excluded. Pages that are always red need none.
 func Shortlist(p Preset, cs []Candidate) []uint64 {
 	var r Ranker
 	r.screen(p, cs)
