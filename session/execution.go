@@ -99,7 +99,7 @@ func (l *Ledger) spend(work, depth int) error {
 		return nil
 	}
 	if *l.work -= work; *l.work < 0 {
-		return errors.New("it needs too many steps")
+		return errors.New("it needs too much work")
 	}
 	return nil
 }
