@@ -195,7 +195,11 @@ func (s *Scope) recorded(ctx context.Context, trace string) error {
 	return err
 }
 
-// turn checks one turn and prepares its write and its row.
+// turn checks one turn and prepares its write and its row. What a role demands:
+//
+//	user       words; no calls
+//	assistant  words or calls; each call has an id of its own
+//	tool       the id of a call that an earlier turn made and nothing has answered; words are optional
 func (a *appending) turn(ctx context.Context, i int, t *Turn) error {
 	art, err := a.artefact(t)
 	if err != nil {
@@ -326,7 +330,9 @@ func (a *appending) repeats(art *Artefact, t *Turn) (Ref, bool, error) {
 }
 
 // admit keeps the window below its limit while turns come in. It lets in whole the turns that fit and those for which a
-// compaction makes room, and takes a large unprotected turn as a stub.
+// compaction makes room, and takes a large unprotected turn as a stub. The turns are admitted one after the other,
+// because the room that one takes decides what the next one finds. All compactions of an append are one pass of kind
+// backstop, so that one Undo reverses them.
 func (a *appending) admit(ctx context.Context, leaf *manifest.Record) error {
 	if fits, err := a.Fits(); fits || err != nil {
 		return err

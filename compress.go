@@ -147,7 +147,9 @@ func (a *assembling) dropSummaries(ctx context.Context, at []int) error {
 	return nil
 }
 
-// summarise requests summaries for the pages that are about to be cut, and stores them.
+// summarise requests summaries for the pages that are about to be cut, and stores them. Up to eight requests run at
+// once, each under SummarizeTimeout. A read-only database and an assembly of the past request none, because they could
+// not store the result. A page whose summary would fall below the floor of the query gets none either.
 func (a *assembling) summarise(ctx context.Context, res budget.Result, at []int) {
 	by := a.s.db.opts.Summarizer
 	if by == nil || a.s.db.opts.ReadOnly || a.q.AsOf != 0 {

@@ -48,8 +48,8 @@ func (db *DB) Replay(ctx context.Context, trace string) (*Replay, error) {
 		return nil, err
 	}
 	out := &Replay{Trace: trace}
-	again := shown.Again{Store: db.store, File: db.path, Fence: db.fence, Digest: func(text []byte) []byte { return db.keyed("rendered", text) }}
-	out.Text, out.Same, out.Missing, err = again.Replay(ctx, leaf)
+	past := shown.Replayer{Store: db.store, File: db.path, Fence: db.fence, Digest: func(text []byte) []byte { return db.keyed("rendered", text) }}
+	out.Text, out.Same, out.Missing, err = past.Replay(ctx, leaf)
 	return out, err
 }
 

@@ -25,6 +25,9 @@ func (s *Scope) Recall(ctx context.Context, ref Ref, opts ...ReadOption) (*Versi
 	return v, s.emit(ctx, leaf)
 }
 
+// Reads that hand out whole contents leave a leaf like any other read. An export writes the leaf of a batch before its
+// lines, so the audit never lacks what left the database; when writing the lines fails, it may name some that did not.
+
 // exportBatch is how many artefacts one leaf of an export names.
 const exportBatch = 500
 

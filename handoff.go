@@ -107,6 +107,9 @@ func (c *Session) strict(ctx context.Context, p *session.StoredPass, have []byte
 // packet of this session says (session.Packet.Limn). have is the current content of the file. Records that packets and
 // Contract wrote there of this session and its directives, and that the packet no longer has, are removed. For the
 // packet that the file ends with it returns no bytes. session.ErrContract for a file that breaks the dialect.
+//
+// It reads nothing of the database but the names of the scope's chain, by which it knows its own records in a file that
+// several sessions share.
 func (c *Session) HandoffContract(p session.Packet, have []byte) ([]byte, error) {
 	if c.s.err != nil {
 		return nil, c.s.err

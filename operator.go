@@ -20,7 +20,8 @@ import (
 // another scope, or open a directory for reading. File roots are one state row of the database: it is read, changed and
 // committed on the condition that it is unchanged (staterows.Retry).
 
-// PutVerified writes a fact that a person answers for. It gets the highest provenance, which no Scope can give.
+// PutVerified writes a fact that a person answers for. It gets the highest provenance, which no Scope can give. by
+// names the person; the manifest records it.
 func (db *DB) PutVerified(ctx context.Context, scope, by string, a Artefact) (Ref, error) {
 	s := db.Scope(scope, WithActor(by))
 	tx, err := s.newTxn(nil)

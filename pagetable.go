@@ -36,6 +36,7 @@ type pageTable struct {
 	hits, faults, evictions, pinned atomic.Int64
 }
 
+// slotChunk is a fixed part of the slots. Page numbers are dense, so an array needs less memory than a map and no lock.
 type slotChunk [4096]atomic.Pointer[frame]
 
 // TableStats are counters of the working set since Open. Bytes and Limit are in bytes.

@@ -149,7 +149,8 @@ func speculative(p Provenance) Provenance {
 }
 
 // derive fixes the versions of the parents and takes the lowest provenance among them. Parents must be visible here, so
-// the artefact's scope is the narrowest of all.
+// the artefact's scope is the narrowest of all. Trust is never raised on the way: what is derived from a draft is worth
+// no more than the draft.
 func (tx *Txn) derive(ctx context.Context, a *Artefact) error {
 	if len(a.DerivedFrom) == 0 {
 		return nil

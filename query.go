@@ -16,6 +16,9 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// The shares of a budget. recentShare applies in a conversation only, because elsewhere it costs recall. newestTurns
+// and foundShare apply when the window of a session is larger than the budget (shareOut).
+
 // Defaults and limits of a query.
 const (
 	DefaultTopK = 50

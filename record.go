@@ -20,7 +20,7 @@ import (
 // a row of drafts that no leaf names, which gc drops, and never a context without a leaf.
 //
 // What a leaf holds of an assembly: its parameters; a keyed digest of the rendered bytes; every page shown, with form,
-// scores and ranges, so that shown.Again can render the same bytes; and what was left out, counted by reason. Winners
+// scores and ranges, so that shown.Replayer can render the same bytes; and what was left out, counted by reason. Winners
 // that found no place are all named; of the others the nearest namedLeft per reason. Texts never enter a leaf:
 // questions and renderings are digested with the database's secret, so they cannot be guessed from the log, and the
 // text of a question is kept beside the leaf, where it can be erased.

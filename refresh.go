@@ -195,7 +195,15 @@ func (r *refreshing) directories(ctx context.Context) error {
 	return nil
 }
 
-// directory looks for new files of a directory, and for artefacts whose file it no longer has.
+// directory looks for new files of a directory, and for artefacts whose file it no longer has:
+//
+//	file          artefact                     result
+//	taken         none                         New
+//	taken         of another source            Failed: the id is in use; give the directory a prefix
+//	taken         of this file                 nothing to do: its source was probed before
+//	not taken     of this file                 NotTaken, deleted with Delete
+//	gone          of this file                 Vanished (its probe said so), deleted with Delete
+//	not readable  of this file                 kept: what cannot be read is unknown, not gone
 func (r *refreshing) directory(ctx context.Context, d Directory) error {
 	db := r.s.db
 	w := &folder.Walker{Dir: d.Dir, MaxSize: d.MaxSize, Except: []string{db.path}}
@@ -245,7 +253,8 @@ func (r *refreshing) unknown(ctx context.Context, d Directory, f folder.Found) (
 	return Artefact{ID: id, Kind: KindChunk, Source: source, Group: id}, true
 }
 
-// take writes new files. A file that became unreadable, or is not text, goes into the report.
+// take writes new files. A transaction cannot continue after a failed Put, so it is made again without the files that
+// failed; each of them goes into the report.
 func (r *refreshing) take(ctx context.Context, fresh []Artefact) error {
 	if err := ctx.Err(); err != nil || len(fresh) == 0 {
 		return err

@@ -98,7 +98,8 @@ func heldOf(h *store.HeldBatch) Held {
 	return out
 }
 
-// Show returns one held batch with what has changed around it since.
+// Show returns one held batch with what has changed around it since. It judges nothing: Approve finds conflicts and
+// staleness again, in the same step that commits.
 func (r *Review) Show(ctx context.Context, id string) (*Held, error) {
 	h, err := r.load(ctx, id)
 	if err != nil {

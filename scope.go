@@ -144,7 +144,10 @@ func (s *Scope) GetRef(ctx context.Context, ref Ref, opts ...ReadOption) (*Versi
 	return v, s.emit(ctx, leaf)
 }
 
-// read does the work of a Get and prepares its leaf.
+// read does the work of a Get and prepares its leaf. A version that gc dropped between Resolve and the load was
+// replaced before, so the artefact is resolved once more. An expired artefact is refused from the catalogue, which
+// nothing has compared with the audit yet; its head is read first, so that an edit of the file which makes it look
+// expired is reported as damage.
 func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *manifest.Record, error) {
 	l, err := s.db.store.Resolve(ctx, s.chain, ref)
 	if err != nil {
@@ -188,8 +191,8 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *ma
 	return v, leaf, nil
 }
 
-// headsRead reads the stored head of an artefact that is about to be refused because of its catalogue entry. It makes
-// sure that damage is reported as damage.
+// headsRead reads the stored head of an artefact that is refused because of its catalogue entry. The read compares it
+// with the audit.
 func (db *DB) headsRead(ctx context.Context, scopes store.Scopes, l store.Located) error {
 	loaded, err := db.store.Load(ctx, scopes, l.Pages[:1], store.WantHead)
 	if err == nil && !errors.Is(loaded[0].Err, ErrGone) {

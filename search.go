@@ -121,7 +121,8 @@ func served(ranked []*item) (n int) {
 	return n
 }
 
-// proposeHits proposes pages by words only.
+// proposeHits proposes pages by words only. Of equal scores the later page comes first. Drafts of the transaction are
+// scored with the statistics of the store, so they compare with stored pages.
 func (a *assembling) proposeHits(ctx context.Context) (err error) {
 	weights := lexical.DefaultWeights()
 	q := store.CandidateQuery{Scopes: a.s.chain, Terms: a.s.db.lexer.Terms(a.q.Text), Floor: a.q.Floor, Now: a.now, Dates: lexical.DatesOf(a.q.Text), K: a.widen(a.q.TopK), Weights: &weights}

@@ -13,6 +13,18 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// A session in layers, each of which knows only those below it:
+//
+//	session.go, append.go, pass.go, watch.go, headroom.go, handoff.go   the methods users call; the gate for gated handles
+//	internal/live    the session in the memory of this process: loaded, one lock, committed
+//	internal/talk    turns, rows, window and passes as data: what a change means
+//	package session  the rules: what to retain, when to compact, what a handoff says
+//
+// In the store a turn is a page of kind message, in the group that bears the session's name, plus state rows
+// (internal/talk). The page is never rewritten; what a pass, a pin or the watcher decides about it is in the rows. So
+// losing every decision would lose no word, and a turn that a plain Put writes into the group belongs to the session
+// too.
+
 // Session is one conversation of a scope: a group of message pages in order, and a window on them. Turns that a pass or
 // the watcher takes out of the window stay stored; Recall reads them. A Session needs no creating and no closing, and
 // is safe for concurrent use.

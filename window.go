@@ -150,6 +150,10 @@ const reasonUnpaired = "its call, or a result of it, is not in the context"
 // leaveUnpaired leaves out results whose call is not in the context, and calls of which a result is missing: one of
 // them may have expired, been deleted, or not been found, and no provider takes such a request. The last call stays if
 // nothing was said after it: it waits for its results.
+//
+// It walks the turns in their order and counts the missing results of each call. A message that answers a call and
+// makes another one belongs to the chain of the first, so a chain stays or goes as a whole. A negative count is a
+// result without its call.
 func (a *assembling) leaveUnpaired() {
 	if a.q.Session == "" {
 		return

@@ -124,7 +124,7 @@ func untold(p *store.Put) store.Put {
 }
 
 // drafts gives the drafts of a past context as if they were pages, in the order of its manifest; nil when none are kept.
-func (a Again) drafts(ctx context.Context, leaf *manifest.Record) ([]store.Loaded, error) {
+func (a Replayer) drafts(ctx context.Context, leaf *manifest.Record) ([]store.Loaded, error) {
 	key := draftsKey(leaf)
 	stored, err := a.Store.State(ctx, key)
 	if err != nil || stored.Value == nil {

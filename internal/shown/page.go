@@ -1,5 +1,5 @@
 // Package shown has pages as a model is shown them: header, form, cuts, turns put together. What it makes depends on
-// what is stored and on the manifest alone, so that a past context can be shown again to the byte (Again), the drafts of
+// what is stored and on the manifest alone, so that a past context can be shown again to the byte (Replayer), the drafts of
 // a transaction that stood in it included.
 package shown
 

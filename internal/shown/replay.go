@@ -17,8 +17,8 @@ import (
 // ErrReplay means that a past assembly cannot be rendered again to the same bytes; the error says why.
 var ErrReplay = errors.New("ctxpage: replay differs")
 
-// Again shows past contexts once more, from their leaves and the immutable page versions these name.
-type Again struct {
+// Replayer shows past contexts once more, from their leaves and the immutable page versions these name.
+type Replayer struct {
 	Store  store.Store
 	File   string                   // names the database in an error
 	Fence  string                   // the seed of fences in this database
@@ -27,7 +27,7 @@ type Again struct {
 
 // Replay renders a past context. The error matches ErrReplay when the bytes differ from what was recorded, and ErrGone
 // when gc took a page: then missing names those.
-func (a Again) Replay(ctx context.Context, leaf *manifest.Record) (text string, same bool, missing []string, err error) {
+func (a Replayer) Replay(ctx context.Context, leaf *manifest.Record) (text string, same bool, missing []string, err error) {
 	if leaf.Renderer < 1 || leaf.Renderer > render.Version {
 		return "", false, nil, fmt.Errorf("%w: rendered by renderer %d, this program has 1 to %d", ErrReplay, leaf.Renderer, render.Version)
 	}
@@ -45,7 +45,7 @@ func (a Again) Replay(ctx context.Context, leaf *manifest.Record) (text string, 
 	return string(b), true, nil, nil
 }
 
-func (a Again) pages(ctx context.Context, leaf *manifest.Record) (pages []render.Page, missing []string, err error) {
+func (a Replayer) pages(ctx context.Context, leaf *manifest.Record) (pages []render.Page, missing []string, err error) {
 	keys := make([]store.PageKey, len(leaf.Pages))
 	for i, p := range leaf.Pages {
 		keys[i] = store.PageKey{Num: p.Num, Version: p.Version}
@@ -116,7 +116,7 @@ func textOf(l *store.Loaded, p *manifest.Page, forms map[uint64]store.Loaded) (t
 }
 
 // forms loads the derived pages that stood for others.
-func (a Again) forms(ctx context.Context, leaf *manifest.Record) (map[uint64]store.Loaded, error) {
+func (a Replayer) forms(ctx context.Context, leaf *manifest.Record) (map[uint64]store.Loaded, error) {
 	var keys []store.PageKey
 	for _, p := range leaf.Pages {
 		if p.Form == manifest.FormSummary {
