@@ -37,7 +37,7 @@ const (
 	AllowStale OnStale = store.AllowStale
 )
 
-// The kinds of artefacts. KindAuto is chosen by role and source.
+// The kinds of artefacts. KindAuto picks message for an artefact with a role, chunk for one with a source, otherwise fact.
 const (
 	KindAuto    Kind = store.KindAuto
 	KindSystem  Kind = store.KindSystem
@@ -67,29 +67,29 @@ const (
 	PriorityCritical Priority = store.PriorityCritical
 )
 
-// Limits of an artefact, a scope and a transaction: bytes for ids, texts, sources, notes and metadata, counts for the rest.
+// Limits of one input. A value above its limit is an *InvalidError.
 const (
-	MaxID         = store.MaxID
-	MaxLineage    = store.MaxLineage
-	MaxMeta       = store.MaxMeta
-	MaxNote       = store.MaxNote
-	MaxPageTokens = store.MaxPageTokens
-	MaxParts      = store.MaxParts
-	MaxScope      = store.MaxScope
-	MaxScopeDepth = store.MaxScopeDepth
-	MaxSource     = store.MaxSource
-	MaxTags       = store.MaxTags
-	MaxText       = store.MaxText
-	MaxToolBytes  = store.MaxToolBytes
-	MaxToolCalls  = store.MaxToolCalls
-	MaxTxnBytes   = store.MaxTxnBytes
-	MaxTxnWrites  = store.MaxTxnWrites
+	MaxID         = store.MaxID         // bytes of an id, a group, a subject, an actor, a tag
+	MaxLineage    = store.MaxLineage    // entries of DerivedFrom or Supersedes
+	MaxMeta       = store.MaxMeta       // bytes of all keys and values of Meta
+	MaxNote       = store.MaxNote       // bytes of the note of a verdict or a review
+	MaxPageTokens = store.MaxPageTokens // upper bound of Options.PageTokens
+	MaxParts      = store.MaxParts      // parts of a message
+	MaxScope      = store.MaxScope      // bytes of a scope path
+	MaxScopeDepth = store.MaxScopeDepth // names in a scope path
+	MaxSource     = store.MaxSource     // bytes of a source
+	MaxTags       = store.MaxTags       // tags of an artefact
+	MaxText       = store.MaxText       // bytes of the text of an artefact
+	MaxToolBytes  = store.MaxToolBytes  // bytes of all tool calls of a message
+	MaxToolCalls  = store.MaxToolCalls  // tool calls of a message
+	MaxTxnBytes   = store.MaxTxnBytes   // bytes of text in one transaction
+	MaxTxnWrites  = store.MaxTxnWrites  // artefacts in one transaction
 	// MaxDirective bounds a user input that changes directives, in bytes. Input that passes through is not bounded.
 	MaxDirective = journal.MaxInput
 	// MaxProbeAhead bounds the number of sourced artefacts in the visible scopes for which files are looked at before a
 	// question. Above it only the sources of winners are checked; Scope.Refresh and Options.RefreshEvery cover the others.
 	MaxProbeAhead = freshness.MaxListed
-	PageTokens    = store.PageTokens
+	PageTokens    = store.PageTokens // default of Options.PageTokens
 )
 
 // FormatVersion is the version of the file format that this program writes.
