@@ -17,6 +17,7 @@ type boltRows struct {
 	tx      *bbolt.Tx
 	buckets [engine.TableQuestion + 1]*bbolt.Bucket // nil: not there, or not looked up yet
 	cursors [engine.TableQuestion + 1]*bbolt.Cursor // of tables with manyReads; nil: no row was read yet
+	growth  [engine.TableQuestion + 1]growth
 }
 
 // manyReads names the tables of which one transaction reads dozens of rows: a search those of its words in each segment, an
@@ -30,8 +31,55 @@ var bucketNames = [...][]byte{
 	engine.TableQuestion: bucketAsked,
 }
 
-// fill is how full pages of a bucket are made where keys only grow; 0: bbolt's half.
+// fill is how full pages of a bucket are made where keys only grow; 0: bbolt's half, or what growth says.
 var fill = [engine.TableQuestion + 1]float64{engine.TableContent: .9, engine.TableSeg: .95, engine.TableQuestion: .9}
+
+// growth tells of a table whose keys may grow how those of one transaction lie. Heads of new artefacts and outcomes of new
+// batches come behind all others: half-full pages would stay so for good, and meta is the largest bucket. New versions of
+// artefacts come between others, and need the space: a full page is split for each of them.
+type growth struct {
+	known          bool
+	last           []byte // key of the table before the transaction
+	behind, within int
+}
+
+// grownFill is how full pages are made while at most one key in grownShare comes between others.
+const (
+	grownFill  = .9
+	grownShare = 8
+)
+
+// grow counts a key that is about to be put.
+func (r *boltRows) grow(t engine.Table, b *bbolt.Bucket, key []byte) {
+	g := &r.growth[t]
+	switch t {
+	case engine.TableMeta:
+		if key[0] != metaHead {
+			return
+		}
+	case engine.TableTxn:
+	default:
+		return
+	}
+	if !g.known {
+		last := r.Last(t)
+		if t == engine.TableMeta { // scopes come after heads
+			last = r.Before(t, []byte{metaHead + 1})
+		}
+		g.known, g.last = true, bytes.Clone(last)
+	}
+	if bytes.Compare(key, g.last) > 0 {
+		g.behind++
+	} else {
+		g.within++
+	}
+	if b.FillPercent = bbolt.DefaultFillPercent; grownShare*g.within <= g.behind {
+		b.FillPercent = grownFill
+	}
+}
+
+// metaHead begins the keys of heads.
+const metaHead = 'h'
 
 func newBoltRows(tx *bbolt.Tx) *boltRows { return &boltRows{tx: tx} }
 
@@ -123,6 +171,7 @@ func (r *boltRows) Put(t engine.Table, key, value []byte) error {
 		}
 		r.buckets[t] = b
 	}
+	r.grow(t, b, key)
 	return b.Put(key, value)
 }
 
