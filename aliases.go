@@ -16,6 +16,7 @@ type (
 	Part          = store.Part          // one part of a message that is not only text
 	ToolCall      = store.ToolCall      // a call that an assistant message makes
 	Ref           = store.Ref           // names an artefact, a page of it, or a version of either
+	Filter        = store.Filter        // restricts a read to artefacts with given properties
 	Kind          = store.Kind          // what an artefact is: gives the defaults of class, provenance and priority
 	Provenance    = store.Provenance    // an order of trust: who wrote an artefact
 	Priority      = store.Priority      // what the watcher protects first

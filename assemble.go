@@ -173,7 +173,7 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 	weights.Fill = true
 	cq := store.CandidateQuery{
 		Scopes: a.s.chain, Terms: terms, Dates: lexical.DatesOf(a.q.Text), Kinds: a.q.Kinds, Floor: a.q.Floor, Session: a.q.Session, Now: a.now, AsOf: a.q.AsOf,
-		K: a.widen(a.q.TopK + DefaultTopK), Recent: recentTail, Newest: preset.Keep, Weights: &weights,
+		K: a.widen(a.q.TopK + DefaultTopK), Recent: recentTail, Newest: preset.Keep, Weights: &weights, Filter: &a.q.Filter,
 	}
 	if a.tx != nil {
 		cq.Mask = a.tx.mask()
@@ -255,6 +255,9 @@ func (a *assembling) drafts(q *store.CandidateQuery) []item {
 		}
 		if e := w.Artefact.ExpiresAt; !e.IsZero() && !e.After(a.now) {
 			c.Excluded = store.ReasonExpired
+		}
+		if q.LeavesOut(shown.DraftHead(w, a.s.name, a.s.actor), a.now) {
+			continue
 		}
 		out = append(out, item{cand: c, own: &o})
 	}

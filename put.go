@@ -196,7 +196,7 @@ func (s *Scope) content(ctx context.Context, a *Artefact) (store.Validator, erro
 		a.Provenance = min(a.Provenance, f.Trust)
 	}
 	if given {
-		text, _ := joinParts(a.Parts)
+		text, _ := store.JoinParts(a.Parts)
 		if a.Text+text != f.Text {
 			return store.Validator{}, store.Invalid("text", fmt.Sprintf("a text that differs from what source %s holds", strconv.Quote(a.Source)), "a text or a source: with a source the text is fetched from there")
 		}

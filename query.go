@@ -43,6 +43,9 @@ type Query struct {
 	TopK int
 	// Kinds restricts what may enter; empty: every kind, though Floor excludes scratch. Directives always enter.
 	Kinds []Kind
+	// Filter restricts what may enter, before the best are chosen. Directives, system pages and the turns of Session enter
+	// always. What it excluded is counted in the manifest, which records the filter.
+	Filter Filter
 	// Floor is the lowest provenance that may enter; 0: Tool, which excludes drafts and notes.
 	Floor Provenance
 	// Session is the conversation that asks. Its turns enter whatever their provenance, as its window shows them:
@@ -176,6 +179,9 @@ func (q Query) withDefaults() (Query, error) {
 	}
 	if slices.ContainsFunc(q.Kinds, func(k Kind) bool { return k == KindAuto || int(k) >= len(store.KindNames) }) {
 		bad("kinds", fmt.Sprint(q.Kinds), "kinds such as fact or chunk")
+	}
+	if err := q.Filter.Check(); err != nil {
+		errs = append(errs, err)
 	}
 	if q.Overflow != budget.Fill && q.Overflow != budget.Ladder {
 		bad("overflow", strconv.Itoa(int(q.Overflow)), "fill or ladder")

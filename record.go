@@ -33,7 +33,7 @@ func (a *assembling) record(ctx context.Context) error {
 		AsOf: int64(q.AsOf), Budget: q.Budget, Reserve: q.Reserve, Tokens: a.out.Tokens, Tier: int(a.out.Tier), Review: a.out.Review,
 		Overflow: q.Overflow.String(), Preset: q.Preset, Counter: a.s.db.opts.Counter.Name(), Renderer: render.Version, Shape: "text",
 		Rendered: a.s.db.keyed("rendered", a.scratch.text), ServeStale: q.ServeStale,
-		Embedder: a.embedder, Note: a.note(),
+		Embedder: a.embedder, Note: a.note(), Filter: q.Filter.JSON(),
 	}
 	a.s.db.ask(leaf, q.Text)
 	if a.tx != nil && a.tx.trace != q.Trace {

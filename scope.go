@@ -94,9 +94,17 @@ func (s *Scope) Name() string { return s.name }
 type ReadOption func(*readOptions)
 
 type readOptions struct {
-	check CheckPolicy
-	stale bool
+	check  CheckPolicy
+	stale  bool
+	filter store.Filter
+	newest bool
 }
+
+// Where restricts a Search or a List to what passes a filter, system pages included. Other reads ignore it.
+func Where(f Filter) ReadOption { return func(o *readOptions) { o.filter = f } }
+
+// NewestFirst orders a List by the commits of the newest versions, latest first. A cursor is good in the same order only.
+func NewestFirst() ReadOption { return func(o *readOptions) { o.newest = true } }
 
 // WithCheck says when a read probes the sources of what it reads. Default: CheckAlways.
 func WithCheck(p CheckPolicy) ReadOption { return func(o *readOptions) { o.check = p } }
@@ -323,9 +331,14 @@ func (v *Version) fillParts(h *store.Head, whole bool) {
 }
 
 // List lists the scope's own artefacts by id, without their text: those after cursor, at most limit (0: 100). It
-// returns the cursor of the next part, empty at the end. A listing serves no content and leaves no manifest.
-func (s *Scope) List(ctx context.Context, prefix, cursor string, limit int) ([]*Version, string, error) {
-	return s.scan(ctx, store.ScanQuery{What: store.ScanArtefacts, Scopes: s.chain[:1], Prefix: prefix, Cursor: cursor, Limit: limit})
+// returns the cursor of the next part, empty at the end. Where and NewestFirst apply. A listing serves no content
+// and leaves no manifest.
+func (s *Scope) List(ctx context.Context, prefix, cursor string, limit int, opts ...ReadOption) ([]*Version, string, error) {
+	o := readOpts(opts)
+	if err := o.filter.Check(); err != nil {
+		return nil, "", err
+	}
+	return s.scan(ctx, store.ScanQuery{Scopes: s.chain[:1], Prefix: prefix, Cursor: cursor, Limit: limit, Filter: &o.filter, Newest: o.newest})
 }
 
 // History lists the versions of an artefact, newest first, without their text. Cursors work as in List.
@@ -399,7 +412,7 @@ func (db *DB) readCopied(ctx context.Context, scopes store.Scopes, l store.Locat
 	}
 	text := v.Text
 	if len(v.Parts) > 0 {
-		text, _ = joinParts(v.Parts)
+		text, _ = store.JoinParts(v.Parts)
 	}
 	return freshness.Got{Fetched: source.Fetched{Text: text, AsOf: v.CurrentAsOf}, Trust: v.Provenance}, nil
 }
@@ -423,8 +436,8 @@ func (db *DB) makePages(a Artefact, v store.Validator, size int) (store.Put, err
 	}
 	text := a.Text
 	if len(a.Parts) > 0 {
-		text, p.PartBytes = joinParts(a.Parts)
-		a.Parts = stripParts(a.Parts)
+		text, p.PartBytes = store.JoinParts(a.Parts)
+		a.Parts = store.StripParts(a.Parts)
 	}
 	a.Text = ""
 	p.Artefact = a
@@ -441,30 +454,6 @@ func (db *DB) makePages(a Artefact, v store.Validator, size int) (store.Put, err
 		p.Pages = append(p.Pages, np)
 	}
 	return p, nil
-}
-
-// joinParts returns the text parts of a message as one text, and the bytes of each part.
-func joinParts(parts []Part) (string, []int) {
-	var b strings.Builder
-	sizes := make([]int, len(parts))
-	for i, p := range parts {
-		if p.Type == "text" {
-			b.WriteString(p.Text)
-			sizes[i] = len(p.Text)
-		}
-	}
-	return b.String(), sizes
-}
-
-// stripParts returns the parts without their text, which is stored in pages.
-func stripParts(parts []Part) []Part {
-	out := append([]Part(nil), parts...)
-	for i := range out {
-		if out[i].Type == "text" {
-			out[i].Text = ""
-		}
-	}
-	return out
 }
 
 // ScopeOf makes the path of a scope from names that come from elsewhere, one level for each name: a user called bob/eve

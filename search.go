@@ -50,8 +50,8 @@ type LeftCount struct {
 
 // Search finds the pages of the visible scopes that answer a question by their words, best first, at most limit (0:
 // 10). Pages whose source changed are fetched again. Pages that cannot be checked or served are named in Left, and the
-// next matches take their places, up to MaxTopK. Expired pages and pages below provenance Tool are not served. No hits
-// beside a Left that is not empty does not mean that nothing is known.
+// next matches take their places, up to MaxTopK. Expired pages and pages below provenance Tool are not served, nor is what a
+// filter (Where) excludes, which is not named. No hits beside a Left that is not empty does not mean that nothing is known.
 func (s *Scope) Search(ctx context.Context, text string, limit int, opts ...ReadOption) (Found, error) {
 	return s.search(ctx, text, limit, readOpts(opts), nil)
 }
@@ -84,7 +84,10 @@ func (s *Scope) search(ctx context.Context, text string, limit int, o readOption
 	if err != nil {
 		return Found{}, err
 	}
-	a := s.begin(Query{Text: text, TopK: limit, Floor: Tool, Preset: "default", Check: o.check, ServeStale: o.stale, Trace: trace.String()}, tx)
+	if err := o.filter.Check(); err != nil {
+		return Found{}, err
+	}
+	a := s.begin(Query{Text: text, Filter: o.filter, TopK: limit, Floor: Tool, Preset: "default", Check: o.check, ServeStale: o.stale, Trace: trace.String()}, tx)
 	defer a.end()
 	rescore := func(ctx context.Context) error { return a.rescore(ctx, a.proposeHits) }
 	for _, stage := range [...]func(context.Context) error{a.ahead, a.proposeHits, a.pageIn, rescore, a.lookFurther} {
@@ -125,7 +128,7 @@ func served(ranked []*item) (n int) {
 // scored with the statistics of the store, so they compare with stored pages.
 func (a *assembling) proposeHits(ctx context.Context) (err error) {
 	weights := lexical.DefaultWeights()
-	q := store.CandidateQuery{Scopes: a.s.chain, Terms: a.s.db.lexer.Terms(a.q.Text), Floor: a.q.Floor, Now: a.now, Dates: lexical.DatesOf(a.q.Text), K: a.widen(a.q.TopK), Weights: &weights}
+	q := store.CandidateQuery{Scopes: a.s.chain, Terms: a.s.db.lexer.Terms(a.q.Text), Floor: a.q.Floor, Now: a.now, Dates: lexical.DatesOf(a.q.Text), K: a.widen(a.q.TopK), Weights: &weights, Filter: &a.q.Filter, Strict: true}
 	if a.tx != nil {
 		q.Mask = a.tx.mask()
 	}
@@ -165,7 +168,7 @@ func upTo(ranked []*item, limit int) []*item {
 // hits turns the best items into hits and writes the leaf. Without a budget nothing is rendered, so a hit costs its
 // stored tokens.
 func (a *assembling) hits(ctx context.Context) (Found, error) {
-	leaf := &manifest.Record{Type: manifest.TypeSearch, Trace: a.q.Trace, LSN: a.cands.LSN, ServeStale: a.q.ServeStale, Note: a.note()}
+	leaf := &manifest.Record{Type: manifest.TypeSearch, Trace: a.q.Trace, LSN: a.cands.LSN, ServeStale: a.q.ServeStale, Note: a.note(), Filter: a.q.Filter.JSON()}
 	a.s.db.ask(leaf, a.q.Text)
 	best := a.bestLexical()
 	out := Found{Trace: a.q.Trace}

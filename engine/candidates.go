@@ -40,6 +40,7 @@ type corpus struct {
 	session uint64
 	masked  map[uint64]bool
 	past    map[uint64]uint64 // see firstAt; nil: the question is of now
+	narrow  *narrowing        // the filter; nil: none
 	misses  bool              // show what is excluded, and only that
 	only    string            // of that, what is excluded for this reason; "": for any
 	reasons map[uint64]string
@@ -48,6 +49,9 @@ type corpus struct {
 func (v *corpus) shown(live uint64) bool {
 	p := v.c.page(live)
 	if !slices.Contains(v.chain, p.scope) || v.masked != nil && v.masked[p.art] {
+		return false
+	}
+	if v.narrow != nil && !v.narrow.passes(v.c, live, p) {
 		return false
 	}
 	reason := v.c.excluded(p, v.q, v.session)
@@ -141,6 +145,7 @@ func (s *Engine) Candidates(ctx context.Context, q store.CandidateQuery) (out st
 			v.masked[art] = true
 		}
 	}
+	s.narrowed(f)
 	f.found = f.found[:0]
 	if len(q.Terms) > 0 && q.K > 0 {
 		var hits []lexical.Hit
@@ -168,7 +173,7 @@ func (s *Engine) search(v *corpus, q *store.CandidateQuery, out *store.Candidate
 	}
 	err = s.rows.View(func(tx Reader) error {
 		rows := SegRows{tx}
-		if hits, err = s.index.Search(rows, v, lexical.Query{Scopes: v.chain, Terms: q.Terms, Dates: q.Dates, K: q.K, Weights: weights}); err != nil {
+		if hits, err = s.index.Search(rows, v, lexical.Query{Scopes: v.chain, Terms: q.Terms, Dates: q.Dates, K: q.K, Weights: weights, Only: v.numbers()}); err != nil {
 			return s.badIndex(err)
 		}
 		s.nameSuperseded(hits, out)
@@ -196,6 +201,7 @@ type finding struct {
 	chain  []uint32
 	found  []proposal
 	lists  merge
+	narrow narrowing
 }
 
 // candidates describes the pages that were found, each once, in the order of their numbers.
@@ -241,7 +247,7 @@ func (s *Engine) searchMisses(v *corpus, q *store.CandidateQuery, rows SegRows, 
 	look := func(only string, k int) (int, error) {
 		miss := *v
 		miss.misses, miss.only, miss.reasons = true, only, map[uint64]string{}
-		hits, err := s.index.Search(rows, &miss, lexical.Query{Scopes: v.chain, Terms: q.Terms, Dates: q.Dates, K: k, Weights: weights})
+		hits, err := s.index.Search(rows, &miss, lexical.Query{Scopes: v.chain, Terms: q.Terms, Dates: q.Dates, K: k, Weights: weights, Only: v.numbers()})
 		if err != nil {
 			return 0, s.badIndex(err)
 		}
@@ -335,13 +341,13 @@ func (s *Engine) addUnconditional(f *finding) {
 		s.cat.stood(v.chain, q.AsOf, func(num uint64) { add(num, false) })
 	}
 	f.lists.reset()
-	for _, n := range v.chain {
+	for at, n := range v.chain {
 		sc := &s.cat.scopes[n-1]
 		for _, num := range sc.unconditional {
 			add(num, false)
 		}
 		left := verifiedPages
-		sc.classes[store.HumanVerified].recent.descend(func(e entry) bool {
+		v.recent(at, int(store.HumanVerified)).descend(func(e entry) bool {
 			if add(e.num, false) {
 				left--
 			}
@@ -351,8 +357,8 @@ func (s *Engine) addUnconditional(f *finding) {
 			if store.Provenance(prov) < q.Floor {
 				continue // but for those of the session
 			}
-			s.firstOf(&sc.classes[prov].recent, q, add)
-			f.lists.add(&sc.classes[prov].recent)
+			s.firstOf(v.recent(at, prov), q, add)
+			f.lists.add(v.recent(at, prov))
 		}
 	}
 	if v.session != 0 {
@@ -442,7 +448,7 @@ func (s *Engine) countExcluded(v *corpus, q *store.CandidateQuery, out *store.Ca
 	for _, r := range []struct {
 		reason string
 		n      int
-	}{{store.ReasonExpired, e.expired}, {store.ReasonFloor, e.floor}, {store.ReasonSuperseded, e.retired}, {store.ReasonOther, e.turns}, {store.ReasonKind, 0}} {
+	}{{store.ReasonExpired, e.expired}, {store.ReasonFloor, e.floor}, {store.ReasonSuperseded, e.retired}, {store.ReasonOther, e.turns}, {store.ReasonKind, 0}, {store.ReasonFilter, v.filteredOut()}} {
 		i := slices.IndexFunc(out.Excluded, func(e store.Excluded) bool { return e.Reason == r.reason })
 		switch {
 		case i >= 0:

@@ -38,6 +38,10 @@ type catalogue struct {
 	arts    []artCol  // by number-1
 	pages   []pageCol // by number-1; art 0: there is none
 	grouped bits      // by number: pages whose artefact has a group
+	current bits      // by number: live pages that no other artefact supersedes
+	facts   facts
+	periods []period // by number / blockPages
+	sieves  sieves
 	many    map[uint64][]uint64
 	groups  []groupCol // by number-1
 	keys    []byte     // arena of ids
@@ -111,6 +115,7 @@ type pageCol struct {
 	version uint32 // of the artefact in which it appeared
 	head    uint32 // newest version of the artefact that has it
 	tokens  uint32
+	facts   uint32 // see type facts
 }
 
 // gone says that gc dropped every version that had the page. The column keeps its place: what it was followed by, from
@@ -368,12 +373,13 @@ func (c *catalogue) setPage(t *hot, r *store.PageRow, page uint32) {
 	}
 	*p = pageCol{
 		art: t.Art, lsn: r.LSN, asOf: t.asOf, expires: t.expires, seq: t.seq, page: page, version: r.Version, head: t.Version,
-		tokens: r.Tokens, scope: t.Scope, kind: t.kind, prov: t.provenance, flags: t.Flags,
+		tokens: r.Tokens, scope: t.Scope, kind: t.kind, prov: t.provenance, flags: t.Flags, facts: t.facts,
 	}
 	if p.asOf == 0 {
 		p.asOf = t.putAt
 	}
 	c.grouped.set(r.Num, t.group != 0)
+	c.date(r.Num, p.asOf, t.putAt)
 }
 
 // end closes the page versions that the new head no longer has, as of an LSN, and names their successors: the page in the
@@ -437,6 +443,8 @@ func (c *catalogue) link(num uint64) {
 		cl.retired++
 	} else {
 		cl.n++
+		c.current.set(num, true)
+		c.sieves.enter(c, num)
 		if c.listed(p, cl) {
 			cl.recent.insert(p.asOf, num)
 		}
@@ -543,6 +551,8 @@ func (c *catalogue) unlink(num uint64) {
 		cl.retired--
 	} else {
 		cl.n--
+		c.current.set(num, false)
+		c.sieves.leave(num)
 		if c.listed(p, cl) {
 			cl.recent.remove(p.asOf, num)
 		}

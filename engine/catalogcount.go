@@ -3,8 +3,6 @@ package engine
 import (
 	"bytes"
 	"slices"
-	"sort"
-	"strings"
 	"sync"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
@@ -139,25 +137,6 @@ func (c *catalogue) count(chain []uint32, q *store.CandidateQuery, session uint6
 	return e
 }
 
-// list gives up to limit artefact numbers of a scope by id, after the id given, with a prefix.
-func (c *catalogue) list(scope uint32, prefix, after string, deleted bool, limit int) []uint64 {
-	arts := c.scopes[scope-1].byID.sorted(c)
-	from := sort.Search(len(arts), func(i int) bool {
-		id := c.idBytes(arts[i])
-		return string(id) >= prefix && (after == "" || string(id) > after)
-	})
-	var out []uint64
-	for _, num := range arts[from:] {
-		if len(out) == limit || !strings.HasPrefix(string(c.idBytes(num)), prefix) {
-			break
-		}
-		if deleted || c.art(uint64(num)).pages > 0 {
-			out = append(out, uint64(num))
-		}
-	}
-	return out
-}
-
 func (c *catalogue) idBytes(num uint32) []byte {
 	a := c.art(uint64(num))
 	return c.keys[a.keyAt : a.keyAt+uint64(a.keyLen)]
@@ -169,6 +148,16 @@ type idList struct {
 	mu   sync.Mutex // readers of the catalogue sort; a leaf
 	arts []uint32
 	done int // so many are in order
+
+	byAge []uint32 // by the commit of the newest version, latest first, as of aged
+	aged  uint64   // LSN
+}
+
+// all are the artefacts in any order. The slice is only read.
+func (l *idList) all() []uint32 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.arts
 }
 
 func (l *idList) add(art uint64) { l.arts = append(l.arts, uint32(art)) }

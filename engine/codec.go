@@ -50,6 +50,7 @@ type hot struct {
 	group      uint64
 	seq        int64
 	id         []byte // borrowed from the row
+	facts      uint32 // of what follows its page rows, once it was looked at
 }
 
 const pageRowBytes = 8 + 4 + 8 + 4 + 4 + 4 + 8 + store.DigestSaltSize + 32

@@ -220,6 +220,10 @@ func (s *Engine) install(c *commitRecord, seq uint64) (ended []uint64, err error
 		if t.Art <= uint64(len(s.cat.arts)) {
 			ended = append(ended, s.cat.nums(t.Art)...)
 		}
+		var err error
+		if t.facts, err = s.cat.facts.ofRow(h.Row[0], d); err != nil {
+			return nil, err
+		}
 		s.cat.install(&t, rows)
 		s.cat.addSummary(&t, h.head.DerivedFrom)
 		if len(h.head.Supersedes) > 0 {

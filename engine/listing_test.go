@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -37,7 +38,8 @@ func checkListing(t *rapid.T, c *catalogue, scope uint32, ids []string, prefix s
 	want = slices.DeleteFunc(want, func(id string) bool { return !strings.HasPrefix(id, prefix) })
 	got, after := []string{}, ""
 	for {
-		page := c.list(scope, prefix, after, false, limit)
+		page, err := (&Engine{cat: c}).listed(scope, &store.ScanQuery{Prefix: prefix, Cursor: after, Limit: limit - 1}) // one more than the limit
+		require.NoError(t, err)
 		for _, num := range page {
 			got = append(got, c.id(c.art(num)))
 		}

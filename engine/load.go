@@ -259,6 +259,10 @@ func (s *Engine) installRow(row []byte, rows []store.PageRow, later []supersessi
 	if err := s.validateHot(&t, rows); err != nil {
 		return rows, later, err
 	}
+	var err error
+	if t.facts, err = s.cat.facts.ofRow(row[0], d); err != nil {
+		return rows, later, err
+	}
 	s.cat.install(&t, rows)
 	if row[0] == rowVersionOld {
 		s.cat.unproved++

@@ -74,10 +74,13 @@ func (s *Engine) scanArtefacts(q store.ScanQuery) (out store.ScanPage, err error
 	if n == 0 {
 		return out, nil
 	}
-	arts := s.cat.list(n, q.Prefix, q.Cursor, q.Deleted, q.Limit+1)
+	arts, err := s.listed(n, &q)
+	if err != nil {
+		return out, err
+	}
 	if len(arts) > q.Limit {
 		arts = arts[:q.Limit]
-		out.Next = s.cat.id(s.cat.art(arts[q.Limit-1]))
+		out.Next = s.cat.cursor(arts[q.Limit-1], q.Newest)
 	}
 	for _, art := range arts {
 		h, err := s.headLocked(HeadKey{art, s.cat.art(art).version})

@@ -10,7 +10,8 @@ type work struct {
 	weights Weights
 	ranker  [2]Ranker // of pages that are no turns, and of turns
 	k       int
-	turns   bool // there are some, and they are scored as turns
+	only    []uint64 // see Query
+	turns   bool     // there are some, and they are scored as turns
 	asking
 	groups bool // some count
 	best   top
@@ -82,7 +83,7 @@ func (x *Index) release(w *work) {
 	clear(w.lists) // they point into the owner's transaction
 	clear(w.tails)
 	w.lists, w.tails, w.start = w.lists[:0], w.tails[:0], w.start[:0]
-	w.x, w.corpus, w.ranker, w.sat.ranker = nil, nil, [2]Ranker{}, [2]Ranker{}
+	w.x, w.corpus, w.only, w.ranker, w.sat.ranker = nil, nil, nil, [2]Ranker{}, [2]Ranker{}
 	w.heaps[0], w.best = w.best, top{}
 	for i := range w.heaps {
 		w.heaps[i].slot = nil

@@ -14,6 +14,9 @@ type Query struct {
 	K       int
 	Weights Weights // zero: no neighbours, no groups, turns are pages like others; see DefaultWeights
 	Ranker  Ranker  // nil: DefaultRanker, and TurnRanker for turns
+	// Only has a bit for each page number, from 0, that may be looked at; nil: all. A number without one must be of a page
+	// that Corpus.Resolve refuses. It makes a search for few pages of many cheap; what is found is the same without it.
+	Only []uint64
 }
 
 // Hit is a live page with the parts of its score, which is their sum.
@@ -54,7 +57,7 @@ func (x *Index) Search(rows Rows, c Corpus, q Query) ([]Hit, error) {
 	}
 	w := x.borrow()
 	defer x.release(w)
-	w.corpus, w.k, w.weights, w.ranker = c, q.K, q.Weights.clean(), rankers(q.Ranker)
+	w.corpus, w.k, w.weights, w.ranker, w.only = c, q.K, q.Weights.clean(), rankers(q.Ranker), q.Only
 	if err := w.run(rows, q); err != nil {
 		return nil, err
 	}
@@ -236,6 +239,9 @@ func (w *work) addOwn(block []posting, weight, over float64) {
 	hopeless := weight*w.mostOf() <= over
 	for _, p := range block {
 		at := p.num - w.x.cols.base
+		if w.only != nil && !w.may(p.num) {
+			continue
+		}
 		bit := uint64(1) << (at % 64)
 		if hopeless && seen[at/64]&bit == 0 && w.alone(p.num) {
 			continue
@@ -255,11 +261,18 @@ func (w *work) addOwn(block []posting, weight, over float64) {
 	}
 }
 
+// may says that a page number is among those that may be looked at.
+func (w *work) may(num uint64) bool {
+	return num/64 < uint64(len(w.only)) && w.only[num/64]&(1<<(num%64)) != 0
+}
+
 // lend notes where a lender is.
 func (w *work) lend(block []posting, lender int) {
 	where, base, shift := w.where, w.x.cols.base, lendBits*lender
 	for _, p := range block {
-		where[p.num-base] |= min(uint64(p.tf), lendMost) << shift
+		if w.only == nil || w.may(p.num) { // else it may stay out of touched, and would not be wiped
+			where[p.num-base] |= min(uint64(p.tf), lendMost) << shift
+		}
 	}
 }
 
@@ -438,6 +451,9 @@ func (w *work) addCommon(x word, least float64) error {
 		for _, p := range block {
 			at := uint32(p.num - c.base)
 			if !w.wanted[at] {
+				if w.only != nil && !w.may(p.num) {
+					continue
+				}
 				if slack*(w.groupPart(at)+w.bonus(at)) < least {
 					continue
 				}

@@ -112,7 +112,8 @@ var fields = [...]field{
 	40: unsigned(func(w *wire) *uint64 { return &w.Size }),
 	41: digest(func(w *wire) *Digest { return &w.Root }),
 	42: text(func(w *wire) *string { return &w.Embedder }),
-	43: {emptyRows, encRows, decRows}, // the end of every leaf that has it: see leafEnd
+	43: {emptyRows, encRows, decRows},                    // the end of every leaf that has it: see leafEnd
+	44: text(func(w *wire) *string { return &w.Filter }), // of reads, which have no rows
 }
 
 // peekFields is how many elements the index row is made from.

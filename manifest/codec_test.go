@@ -152,7 +152,7 @@ func drawRecord() *rapid.Generator[*Record] {
 			Shape: text("shape"), Rendered: drawDigest().Draw(t, "rendered"), Pages: drawPages().Draw(t, "pages"),
 			Batch: drawID().Draw(t, "batch"), From: drawID().Draw(t, "from"), Status: text("status"), Reason: text("reason"),
 			Confidence: rapid.Float64Range(0, 1).Draw(t, "confidence"), Gate: rapid.Float64Range(0, 1).Draw(t, "gate"),
-			By: text("by"), Evaluator: text("evaluator"), Note: text("note"), Embedder: text("embedder"), Action: text("action"),
+			By: text("by"), Evaluator: text("evaluator"), Note: text("note"), Embedder: text("embedder"), Filter: text("filter"), Action: text("action"),
 			Cut: num("cut"), Lost: num("lost"), Size: num("size"), Root: drawDigest().Draw(t, "root"),
 		}
 		for range rapid.IntRange(0, 3).Draw(t, "more") {

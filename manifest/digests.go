@@ -36,6 +36,12 @@ func encRows(e *msgpack.Encoder, w *wire) error {
 	if len(w.Rows) > MaxPages || len(w.State) > MaxState {
 		return fmt.Errorf("%d rows, %d state rows; the limits are %d and %d: split the call", len(w.Rows), len(w.State), MaxPages, MaxState)
 	}
+	if emptyRows(w) { // something follows
+		return e.EncodeBytes([]byte{})
+	}
+	if w.Filter != "" {
+		return errors.New("rows and a filter: the digests of rows are the end of a leaf, and only reads have a filter")
+	}
 	b := make([]byte, 0, len(w.Rows)*rowDigest+len(w.State)*StateSize+8)
 	for _, of := range []struct {
 		list []Digest

@@ -238,6 +238,8 @@ type Record struct {
 	Embedder string      `json:"embedder,omitempty"` // model whose vectors took part; Note says why none did
 	Pages    []Page      `json:"pages,omitempty"`    // in the order served
 	Excluded []Exclusion `json:"excluded,omitempty"`
+	// Filter is what the read was restricted to, as JSON (store.Filter); "": nothing. Unlike a question it cannot be erased.
+	Filter string `json:"filter,omitempty"`
 
 	// How a transaction ended.
 	Batch      string     `json:"batch,omitempty"` // id of the batch

@@ -14,4 +14,6 @@ const (
 	ReasonOther      = "turn of another session"
 	ReasonGone       = "gone"              // gc dropped the text of a page that was current as of the LSN asked for
 	ReasonDamaged    = "damaged: checksum" // its words, or its row, cannot be read
+	// ReasonFilter: the filter of the question excludes it. Such pages are counted and not named: they were not asked for.
+	ReasonFilter = "excluded by the filter"
 )

@@ -233,6 +233,11 @@ type CandidateQuery struct {
 	Newest  int              // newest pages of each provenance and scope, likewise: what two passes by recency and provenance need
 	Mask    []Ref            // artefacts of the nearest scope that a transaction overwrites or deletes
 	Weights *lexical.Weights // nil: the zero Weights, a page scores by its own words alone
+	// Filter restricts the candidates before the best are chosen; nil: nothing is restricted. System pages and the turns of
+	// Session pass it, unless Strict. How many live pages of the chain that no other artefact supersedes do not pass is
+	// Excluded.Count of ReasonFilter, whatever other rules say of them. Pages that do not pass lend no score to neighbours.
+	Filter *Filter
+	Strict bool
 }
 
 // Candidate is a page that may enter a context, with what triage needs to judge it.
@@ -487,7 +492,9 @@ type ScanQuery struct {
 	Known   uint64 // members, sourced: the LSN at which they are known; what is known is not listed again while it stands
 	Prefix  string
 	Deleted bool
-	All     bool // held: decided ones too
+	Filter  *Filter // artefacts: only those that pass it; nil: all
+	Newest  bool    // artefacts: by the commit of their newest version, latest first; of one commit by id
+	All     bool    // held: decided ones too
 	Cursor  string
 	Limit   int // 0: as many as the store likes
 }

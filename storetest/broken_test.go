@@ -35,6 +35,36 @@ func (c cut) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, error
 	return page, err
 }
 
+// unfiltered is a store that filters what it proposed, and not what it chooses from.
+type unfiltered struct{ store.Store }
+
+func (u unfiltered) Candidates(ctx context.Context, q store.CandidateQuery) (store.Candidates, error) {
+	f := q.Filter
+	q.Filter = nil
+	out, err := u.Store.Candidates(ctx, q)
+	if f == nil || err != nil {
+		return out, err
+	}
+	all := out.Hits
+	out.Hits = nil
+	for _, c := range all {
+		heads, err := u.Load(ctx, q.Scopes, []store.PageKey{c.Key}, store.WantHead)
+		if err == nil && heads[0].Head != nil && f.Match(heads[0].Head) {
+			out.Hits = append(out.Hits, c)
+		}
+	}
+	out.Excluded = append(out.Excluded, store.Excluded{Reason: store.ReasonFilter, Count: len(all) - len(out.Hits)})
+	return out, nil
+}
+
+// unordered is a store that lists by id whatever is asked.
+type unordered struct{ store.Store }
+
+func (u unordered) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, error) {
+	q.Newest = false
+	return u.Store.Scan(ctx, q)
+}
+
 // newest is a store that gives each state row the LSN of the last commit.
 type newest struct{ store.Store }
 
@@ -209,6 +239,8 @@ var broken = map[string]struct {
 	"drops what is read":   {"Hold", func(st store.Store) store.Store { return forgetful{st} }},
 	"knows no outcome":     {"Outcome", func(st store.Store) store.Store { return unsure{st} }},
 	"promises what is not": {"Refresh", func(st store.Store) store.Store { return eager{st} }},
+	"filters too late":     {"Filter", func(st store.Store) store.Store { return unfiltered{st} }},
+	"lists by id only":     {"Newest", func(st store.Store) store.Store { return unordered{st} }},
 	"keeps no questions":   {"Questions", func(st store.Store) store.Store { return deaf{st} }},
 	"loses leaves":         {"Audit", func(st store.Store) store.Store { return silent{st} }},
 	"writes an artefact twice": {"OneID", func(st store.Store) store.Store {

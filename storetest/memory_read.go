@@ -255,7 +255,7 @@ type asked struct {
 // excluded is the rule that keeps a page out, "": none.
 func (v asked) excluded(p *page) string {
 	h := v.headOf(p)
-	ours := v.q.Session != "" && h.Group == v.q.Session && h.Scope == v.q.Scopes[0]
+	ours := v.ours(h)
 	switch {
 	case expired(h, v.q.Now):
 		return store.ReasonExpired
@@ -273,7 +273,7 @@ func (v asked) excluded(p *page) string {
 
 func (v asked) Shown(num uint64) bool {
 	p := v.pages[num-1]
-	return slices.Contains(v.q.Scopes, p.of.scope) && !slices.Contains(v.q.Mask, store.Ref{Scope: p.of.scope, ID: p.of.id}) && (v.excluded(p) != "") == v.misses
+	return slices.Contains(v.q.Scopes, p.of.scope) && !slices.Contains(v.q.Mask, store.Ref{Scope: p.of.scope, ID: p.of.id}) && v.passes(p) && (v.excluded(p) != "") == v.misses
 }
 
 func (v asked) Resolve(num uint64) (uint64, bool) {
@@ -391,6 +391,7 @@ func (m *Memory) leftOut(v asked, ask lexical.Query, found []lexical.Hit, out *s
 			e.Matched, e.Nearest = e.Matched+1, append(e.Nearest, c)
 		}
 	}
+	m.countFiltered(v, by)
 	v.misses, ask.K = true, 20
 	hits, _ := m.index.Search(noRows{}, v, ask)
 	for _, h := range hits {
@@ -439,7 +440,7 @@ func (m *Memory) Scan(ctx context.Context, q store.ScanQuery) (out store.ScanPag
 			if scopes[h.Scope] = info; h.Scope == store.OperatorScope && info.Artefacts == 0 {
 				delete(scopes, h.Scope)
 			}
-		} else if (live(h) || q.Deleted && q.What == store.ScanArtefacts) && slices.Contains(q.Scopes, h.Scope) {
+		} else if (live(h) || q.Deleted && q.What == store.ScanArtefacts) && slices.Contains(q.Scopes, h.Scope) && (q.What != store.ScanArtefacts || q.Filter.Match(h)) {
 			if h.Scope == q.Scopes[0] {
 				heads[h.ID] = h
 			}
@@ -451,7 +452,11 @@ func (m *Memory) Scan(ctx context.Context, q store.ScanQuery) (out store.ScanPag
 	}
 	switch q.What {
 	case store.ScanArtefacts:
-		out.Heads, out.Next = paged(heads, q, m.listed)
+		if !q.Newest {
+			out.Heads, out.Next = paged(heads, q, m.listed)
+			break
+		}
+		out.Heads, out.Next, err = m.newest(heads, q)
 	case store.ScanHistory:
 		err = m.scanHistory(q, &out)
 	case store.ScanGroup, store.ScanMembers:

@@ -23,6 +23,8 @@ var reading = []clause{
 	{"Standing", "pinned and verified pages, and the newest, are candidates whatever they say", checkStanding},
 	{"AsOf", "a question as of an LSN finds what stood then", checkAsOf},
 	{"Supersedes", "a superseded artefact names its successor, whose page its words find, until it is put again", checkSupersedes},
+	{"Filter", "a filter leaves what does not match out of candidates and listings, counts it, and widens nothing", checkFilter},
+	{"Newest", "a listing by the newest gives the latest commit first, page by page", checkNewest},
 	{"Expiry", "an expired page is no candidate, and is named among what is left out", checkExpiry},
 }
 

@@ -63,3 +63,7 @@ func TestFileStore(t *testing.T) {
 		return &onFiles{path: dbtest.MemoryPath(t), cfg: cfg}
 	})
 }
+
+func onFilesAt(t testing.TB, cfg storetest.Config) storetest.Database {
+	return &onFiles{path: dbtest.MemoryPath(t), cfg: cfg}
+}

@@ -30,10 +30,11 @@ type assembleCmd struct {
 	Trace    string   `help:"Trace to record the assembly under, a ULID. Default: a new one."`
 	Format   string   `help:"Output format: text, or a provider's request (openai, anthropic, gemini)." enum:"text,openai,anthropic,gemini" default:"text"`
 	readFlags
+	filterFlags
 }
 
 func (assembleCmd) Help() string {
-	return `Prints the context on standard output and a summary line on standard error. Commit the answer with dbctl commit --trace. The assembly writes a manifest, which why, replay and diff read, so the file is opened for writing. With --read-only there is no manifest, and the trace leads nowhere.
+	return `Prints the context on standard output and a summary line on standard error. Commit the answer with dbctl commit --trace. The assembly writes a manifest, which why, replay and diff read, so the file is opened for writing. With --read-only there is no manifest, and the trace leads nowhere. A filter (--tag, --subject, --meta and others) is applied before the best pages are chosen; system pages, directives and the turns of --session enter whatever it says.
 
 Example: dbctl assemble agent.ctx acme/support 'what may I refund?' --budget 4000 >context.txt`
 }
@@ -123,6 +124,9 @@ func (c *assembleCmd) query() (q ctxpage.Query, err error) {
 	}
 	if c.Overflow == "ladder" {
 		q.Overflow = budget.Ladder
+	}
+	if q.Filter, err = c.filter(); err != nil {
+		return q, err
 	}
 	q.Check, err = c.policy()
 	return q, err

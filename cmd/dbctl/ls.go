@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -27,13 +28,15 @@ type lsCmd struct {
 	File   string `arg:"" help:"Database."`
 	Scope  string `arg:"" optional:"" help:"Scope. Without it, scopes are listed."`
 	Prefix string `help:"Only names or ids with this prefix."`
+	Newest bool   `help:"Order by the commits of the newest versions, latest first. A cursor is good in the same order only."`
 	pageFlags
+	filterFlags
 }
 
 func (lsCmd) Help() string {
 	return `Lists the artefacts of a scope by id, without texts, or the scopes of the database. Read-only; writes no manifest. An artefact written between two pages of a listing may or may not appear, depending on its id.
 
-Example: dbctl ls agent.ctx acme/support --prefix refund`
+Example: dbctl ls agent.ctx acme/support --prefix refund --newest --written-since 7d`
 }
 
 type scopesView struct {
@@ -50,22 +53,34 @@ func (c *lsCmd) Run(a *app) error {
 	if c.Scope == "" {
 		return c.scopes(a)
 	}
-	cursor, err := c.raw("ls")
-	if err != nil {
+	listing := "ls"
+	if c.Newest {
+		listing = "ls newest"
+	}
+	cursor, err := c.raw(listing)
+	where, bad := c.where()
+	if err := errors.Join(err, bad); err != nil {
 		return err
 	}
+	opts := []ctxpage.ReadOption{where}
+	if c.Newest {
+		opts = append(opts, ctxpage.NewestFirst())
+	}
 	return a.with(c.File, false, func(db *ctxpage.DB) error {
-		vs, next, err := db.Scope(c.Scope).List(a.ctx, c.Prefix, cursor, c.Limit)
+		vs, next, err := db.Scope(c.Scope).List(a.ctx, c.Prefix, cursor, c.Limit, opts...)
 		if err != nil {
 			return err
 		}
-		return a.emitVersions("ls", vs, next, "ID VERSION KIND PROVENANCE TOKENS PAGES PUT EXPIRES SOURCE STATE", func(v *versionView) []any {
+		return a.emitVersions(listing, vs, next, "ID VERSION KIND PROVENANCE TOKENS PAGES PUT EXPIRES SOURCE STATE", func(v *versionView) []any {
 			return []any{v.ID, v.Version, v.Kind, v.Provenance, v.Tokens, len(v.Pages), when(v.PutAt), when(v.ExpiresAt), or(v.Source, "-"), v.state()}
 		})
 	})
 }
 
 func (c *lsCmd) scopes(a *app) error {
+	if f, err := c.filter(); err != nil || c.Newest || !f.IsZero() {
+		return errors.Join(err, usage("a filter or --newest needs a scope: dbctl ls FILE SCOPE"))
+	}
 	cursor, err := c.raw("scopes")
 	if err != nil {
 		return err

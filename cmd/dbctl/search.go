@@ -15,12 +15,13 @@ type searchCmd struct {
 	Words []string `arg:"" help:"Words to search for."`
 	Limit int      `help:"Maximum number of hits." default:"10"`
 	readFlags
+	filterFlags
 }
 
 func (searchCmd) Help() string {
-	return `Finds pages by their words, best first. Pages whose source changed are refetched. Matches that are not shown, such as expired pages, drafts, and pages whose source cannot be checked here, are counted on standard error with the reason and what to do. The search writes a manifest, so the file is opened for writing unless you give --read-only.
+	return `Finds pages by their words, best first. Pages whose source changed are refetched. Matches that are not shown, such as expired pages, drafts, and pages whose source cannot be checked here, are counted on standard error with the reason and what to do. The search writes a manifest, so the file is opened for writing unless you give --read-only. A filter (--tag, --subject, --meta and others) is applied before the best are chosen.
 
-Example: dbctl search agent.ctx acme/support refund limit`
+Example: dbctl search agent.ctx acme/support refund limit --tag policy --meta 'year>=2025'`
 }
 
 type hitView struct {
@@ -45,7 +46,9 @@ func (c *searchCmd) Run(a *app) error {
 		return usage("--limit %d: expected 1 to %d", c.Limit, ctxpage.MaxTopK)
 	}
 	opts, err := c.options()
-	if err := errors.Join(err, c.allow(a)); err != nil {
+	where, bad := c.where()
+	opts = append(opts, where)
+	if err := errors.Join(err, bad, c.allow(a)); err != nil {
 		return err
 	}
 	return a.with(c.File, !c.ReadOnly, func(db *ctxpage.DB) error {

@@ -304,7 +304,13 @@ func (t Teller) explainUnnamed(ctx context.Context, w *Answer, leaf *manifest.Re
 	counted := func(reason string) bool {
 		return slices.ContainsFunc(leaf.Excluded, func(e manifest.Exclusion) bool { return e.Reason == reason })
 	}
+	out, err := leftByFilter(leaf, loaded[0].Head)
+	if err != nil {
+		return err
+	}
 	switch h := loaded[0].Head; {
+	case out != "":
+		w.say("triage: excluded by the filter: %s", out)
 	case h != nil && h.Provenance == store.Scratch && counted(store.ReasonFloor):
 		w.say("triage: excluded before scoring: its provenance, %s, is below the floor", h.Provenance)
 	case counted(string(triage.NotKept)):
@@ -316,9 +322,27 @@ func (t Teller) explainUnnamed(ctx context.Context, w *Answer, leaf *manifest.Re
 	return nil
 }
 
+// leftByFilter says which condition of a context's filter a version does not meet; "": none, or it enters whatever the
+// filter.
+func leftByFilter(leaf *manifest.Record, h *store.Head) (string, error) {
+	f, err := store.ParseFilter(leaf.Filter)
+	if err != nil || f == nil || h == nil {
+		return "", err
+	}
+	q := store.CandidateQuery{Filter: f, Session: leaf.Session}
+	if !q.LeavesOut(h, h.PutAt) {
+		return "", nil
+	}
+	return f.Mismatch(h), nil
+}
+
 // explainCounts tells what the leaf counts without naming all of it.
 func (w *Answer) explainCounts(leaf *manifest.Record) {
 	for _, e := range leaf.Excluded {
+		if e.Reason == store.ReasonFilter {
+			w.say("triage: the filter excluded %d pages; it was %s", e.Count, leaf.Filter)
+			continue
+		}
 		w.say("triage: left out for %q: %d pages, of which the nearest are named in the manifest", e.Reason, e.Count)
 	}
 }

@@ -25,10 +25,11 @@ const (
 )
 
 type assembleIn struct {
-	Query   string   `json:"query" jsonschema:"the user's question"`
-	Budget  int      `json:"budget,omitempty" jsonschema:"tokens the context may take; default 4000"`
-	Session string   `json:"session,omitempty" jsonschema:"conversation whose turns belong into the context"`
-	Kinds   []string `json:"kinds,omitempty" jsonschema:"only these kinds: system, fact, chunk, message, tool, scratch, summary"`
+	Query   string    `json:"query" jsonschema:"the user's question"`
+	Budget  int       `json:"budget,omitempty" jsonschema:"tokens the context may take; default 4000"`
+	Session string    `json:"session,omitempty" jsonschema:"conversation whose turns belong into the context"`
+	Kinds   []string  `json:"kinds,omitempty" jsonschema:"only these kinds: system, fact, chunk, message, tool, scratch, summary"`
+	Filter  *filterIn `json:"filter,omitempty" jsonschema:"only pages that meet all of it"`
 }
 
 type assembleOut struct {
@@ -63,6 +64,11 @@ func (s *server) assemble(ctx context.Context, _ *mcp.CallToolRequest, in assemb
 		}
 		q.Kinds = append(q.Kinds, k)
 	}
+	filter, err := in.Filter.filter()
+	if err != nil {
+		return nil, assembleOut{}, err
+	}
+	q.Filter = filter
 	a, err := s.scope.Assemble(ctx, q)
 	if err != nil {
 		return nil, assembleOut{}, err
@@ -99,8 +105,9 @@ func reason(b *ctxpage.Block, p *manifest.Page) string {
 }
 
 type searchIn struct {
-	Query string `json:"query" jsonschema:"words to look for"`
-	Limit int    `json:"limit,omitempty" jsonschema:"hits at most; default 10"`
+	Query  string    `json:"query" jsonschema:"words to look for"`
+	Limit  int       `json:"limit,omitempty" jsonschema:"hits at most; default 10"`
+	Filter *filterIn `json:"filter,omitempty" jsonschema:"only pages that meet all of it"`
 }
 
 type searchOut struct {
@@ -120,7 +127,11 @@ func (s *server) search(ctx context.Context, _ *mcp.CallToolRequest, in searchIn
 	if err != nil {
 		return nil, searchOut{}, err
 	}
-	f, err := s.scope.Search(ctx, in.Query, limit)
+	filter, err := in.Filter.filter()
+	if err != nil {
+		return nil, searchOut{}, err
+	}
+	f, err := s.scope.Search(ctx, in.Query, limit, ctxpage.Where(filter))
 	if err != nil {
 		return nil, searchOut{}, err
 	}
@@ -192,9 +203,11 @@ func reference(name string) (ctxpage.Ref, bool) {
 }
 
 type listIn struct {
-	Prefix string `json:"prefix,omitempty" jsonschema:"only ids that begin with it"`
-	Cursor string `json:"cursor,omitempty" jsonschema:"next of the list before"`
-	Limit  int    `json:"limit,omitempty" jsonschema:"items at most; default 50"`
+	Prefix string    `json:"prefix,omitempty" jsonschema:"only ids that begin with it"`
+	Cursor string    `json:"cursor,omitempty" jsonschema:"next of the list before"`
+	Limit  int       `json:"limit,omitempty" jsonschema:"items at most; default 50"`
+	Filter *filterIn `json:"filter,omitempty" jsonschema:"only pages that meet all of it"`
+	Newest bool      `json:"newest,omitempty" jsonschema:"latest first, of each scope, in place of by id"`
 }
 
 type listOut struct {
@@ -221,13 +234,17 @@ func (s *server) list(ctx context.Context, _ *mcp.CallToolRequest, in listIn) (*
 	if err != nil {
 		return nil, listOut{}, err
 	}
+	opts, err := in.options()
+	if err != nil {
+		return nil, listOut{}, err
+	}
 	out := listOut{Items: []itemOut{}}
 	for ; level < len(chain); level, cursor = level+1, "" {
 		if len(out.Items) == limit {
 			out.Next = joinCursor(level, "")
 			return nil, out, nil
 		}
-		rows, next, err := s.DB.Scope(chain[level], ctxpage.Gated()).List(ctx, in.Prefix, cursor, limit-len(out.Items))
+		rows, next, err := s.DB.Scope(chain[level], ctxpage.Gated()).List(ctx, in.Prefix, cursor, limit-len(out.Items), opts...)
 		if err != nil {
 			return nil, listOut{}, err
 		}

@@ -1,0 +1,225 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// facts are the subjects, tags and metadata of the page versions, for filters: each combination once, as bytes in one
+// arena, so that a million pages are nothing to the garbage collector. A page names its combination by number; 0 has
+// nothing. A combination stays until the database is opened again, also when no page has it any more.
+//
+// Keys and values are kept up to one byte above what a filter may compare (store.MaxFilterValue): of a longer one that
+// decides every comparison as the whole would.
+type facts struct {
+	arena []byte
+	at    []uint64 // by number-1: where it begins
+	table []uint32 // open addressing: numbers by hash
+	made  []byte   // memory of encode
+}
+
+const factBytes = store.MaxFilterValue + 1
+
+// get is a combination: subject, tags, then keys and values.
+func (f *facts) get(n uint32) []byte {
+	if n == 0 {
+		return nil
+	}
+	end := uint64(len(f.arena))
+	if int(n) < len(f.at) {
+		end = f.at[n]
+	}
+	return f.arena[f.at[n-1]:end]
+}
+
+// number gives the number of a combination, a new one if need be.
+func (f *facts) number(b []byte) uint32 {
+	if len(b) == 0 {
+		return 0
+	}
+	if 4*(len(f.at)+1) > 3*len(f.table) {
+		f.grow()
+	}
+	i := f.slot(b)
+	if f.table[i] == 0 {
+		f.at = append(f.at, uint64(len(f.arena)))
+		f.arena = append(f.arena, b...)
+		f.table[i] = uint32(len(f.at))
+	}
+	return f.table[i]
+}
+
+// slot is where a combination is in the table, or would be.
+func (f *facts) slot(b []byte) uint64 {
+	mask := uint64(len(f.table) - 1)
+	i := xxhash.Sum64(b) & mask
+	for f.table[i] != 0 && !bytes.Equal(f.get(f.table[i]), b) {
+		i = (i + 1) & mask
+	}
+	return i
+}
+
+func (f *facts) grow() {
+	f.table = make([]uint32, max(64, 2*len(f.table)))
+	for n := range f.at {
+		f.table[f.slot(f.get(uint32(n+1)))] = uint32(n + 1)
+	}
+}
+
+// Tags of the fields that filters ask for, in the fields of a head and of its artefact (fields.go).
+const (
+	tagArtefact = 1
+	tagSubject  = 18
+	tagTags     = 22
+	tagMeta     = 23
+)
+
+// ofRow is the number of what a row has, where the decoder stands behind its page rows. It does not decode the other
+// fields: an open reads a million rows.
+func (f *facts) ofRow(version byte, d codec.Decoder) (uint32, error) {
+	if version != rowVersion {
+		var h store.Head
+		if err := decodeCold(version, &d, &h); err != nil {
+			return 0, err
+		}
+		d.B = encodeCold(&h)
+	} else {
+		d.B = d.B[:max(0, len(d.B)-rowProofSize)]
+	}
+	var subject, tags, meta []byte
+	eachField(d.B, func(tag uint64, artefact []byte) {
+		if tag == tagArtefact {
+			eachField(artefact, func(tag uint64, v []byte) {
+				switch tag {
+				case tagSubject:
+					subject = v
+				case tagTags:
+					tags = v
+				case tagMeta:
+					meta = v
+				}
+			})
+		}
+	})
+	return f.number(f.encode(subject, tags, meta)), nil
+}
+
+// eachField calls fn with the fields of a record. Damage ends it: whoever decodes the row finds it.
+func eachField(b []byte, fn func(tag uint64, value []byte)) {
+	for d := (codec.Decoder{B: b}); len(d.B) > 0; {
+		tag, v := d.Uvarint(), d.Bytes()
+		if d.Err != nil {
+			return
+		}
+		fn(tag, v)
+	}
+}
+
+// encode makes a combination of its fields as a row has them.
+func (f *facts) encode(subject, tags, meta []byte) []byte {
+	if len(subject)+len(tags)+len(meta) == 0 {
+		return nil
+	}
+	b := appendText(f.made[:0], subject, len(subject))
+	b = appendTexts(b, tags, len(tags))
+	b = appendTexts(b, meta, factBytes)
+	f.made = b
+	return b
+}
+
+func appendText(b, text []byte, most int) []byte {
+	text = text[:min(len(text), most)]
+	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
+}
+
+// appendTexts copies a list, its texts up to a length.
+func appendTexts(b, list []byte, most int) []byte {
+	d := codec.Decoder{B: list}
+	n := 0
+	if len(list) > 0 {
+		n = d.Count(1)
+	}
+	b = binary.AppendUvarint(b, uint64(n))
+	for range n {
+		b = appendText(b, d.Bytes(), most)
+	}
+	return b
+}
+
+// asked is the part of a filter that facts decide, ready to be compared.
+type asked struct {
+	subject          []byte
+	tagsAny, tagsAll []string
+	meta             store.Conditions
+	keys             map[string]bool // of meta, that are asked for
+}
+
+func newAsked(f *store.Filter) (a asked, any bool) {
+	a = asked{subject: []byte(f.Subject), tagsAny: f.TagsAny, tagsAll: f.TagsAll, meta: f.Meta, keys: map[string]bool{}}
+	for i := range f.Meta {
+		a.keys[f.Meta[i].Key] = true
+	}
+	return a, len(a.subject)+len(a.tagsAny)+len(a.tagsAll)+len(a.meta) > 0
+}
+
+// holds says whether a combination has what is asked for.
+func (a *asked) holds(b []byte) bool {
+	d := codec.Decoder{B: b}
+	var subject []byte
+	if len(b) > 0 {
+		subject = d.Bytes()
+	}
+	if len(a.subject) > 0 && !bytes.Equal(subject, a.subject) {
+		return false
+	}
+	return a.holdTags(&d) && a.holdMeta(&d)
+}
+
+func (a *asked) holdTags(d *codec.Decoder) bool {
+	n, some, found := uint64(0), len(a.tagsAny) == 0, 0
+	if len(d.B) > 0 {
+		n = d.Uvarint()
+	}
+	had := make([]bool, len(a.tagsAll)) // an artefact may have a tag twice
+	for range n {
+		t := d.Bytes()
+		some = some || slices.ContainsFunc(a.tagsAny, func(x string) bool { return string(t) == x })
+		for i, x := range a.tagsAll {
+			if !had[i] && string(t) == x {
+				had[i] = true
+				found++
+			}
+		}
+	}
+	return some && found == len(a.tagsAll)
+}
+
+func (a *asked) holdMeta(d *codec.Decoder) bool {
+	if len(a.meta) == 0 {
+		return true
+	}
+	n := uint64(0)
+	if len(d.B) > 0 {
+		n = d.Uvarint() / 2
+	}
+	values := map[string]string{}
+	for range n {
+		k, v := d.Bytes(), d.Bytes()
+		if a.keys[string(k)] {
+			values[string(k)] = string(v)
+		}
+	}
+	for i := range a.meta {
+		c := &a.meta[i]
+		if v, ok := values[c.Key]; !c.Holds(v, ok) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,411 @@
+package engine
+
+import (
+	mathbits "math/bits"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// A question with a filter gets a set of page numbers that pass it, which the index asks of every posting: one bit, where
+// the columns of a page would be a miss of the processor's cache each. It is made of
+//
+//	sieve     the live pages of a chain that pass the filter but for its times: kept for the next question, and kept
+//	          right by every commit (link, unlink)
+//	times     page by page, in blocks that know from when to when their pages are, so that a range of the last days
+//	          looks at the last blocks only
+//	exempt    system pages and the turns of the session that asks
+//	not live  pages whose words find what answers for them: Resolve says what that is, and it must pass
+//
+// A question of the past has no set. It looks at each page that the words find.
+
+// matcher decides by columns whether a page passes a filter, but for its times.
+type matcher struct {
+	kinds  []store.Kind
+	prefix string
+	asked  asked
+	any    bool    // asked asks for something
+	known  []uint8 // answers of asked by number of facts: 0 not asked yet, 1 no, 2 yes
+}
+
+func newMatcher(f *store.Filter) *matcher {
+	m := &matcher{kinds: f.Kinds, prefix: f.IDPrefix}
+	m.asked, m.any = newAsked(f)
+	return m
+}
+
+// holds is called by one goroutine at a time.
+func (m *matcher) holds(c *catalogue, p *pageCol) bool {
+	if len(m.kinds) > 0 && !slices.Contains(m.kinds, p.kind) {
+		return false
+	}
+	if m.any && !m.holdFacts(c, p.facts) {
+		return false
+	}
+	return m.prefix == "" || strings.HasPrefix(string(c.idBytes(uint32(p.art))), m.prefix)
+}
+
+func (m *matcher) holdFacts(c *catalogue, n uint32) bool {
+	if int(n) >= len(m.known) {
+		m.known = append(m.known, make([]uint8, len(c.facts.at)+1-len(m.known))...)
+	}
+	if m.known[n] == 0 {
+		m.known[n] = 1
+		if m.asked.holds(c.facts.get(n)) {
+			m.known[n] = 2
+		}
+	}
+	return m.known[n] == 2
+}
+
+// sieves are the sets that were asked for last.
+type sieves struct {
+	mu   sync.Mutex // readers of the catalogue take and add them; a leaf
+	last []*sieve   // newest last
+}
+
+// sievesKept bounds the memory of the sets, a bit a page each, and what they cost a commit.
+const sievesKept = 16
+
+type sieve struct {
+	key   string
+	f     *store.Filter
+	chain []uint32
+	match *matcher
+	build sync.Once
+	pages bits
+	n     int
+}
+
+// sieve gives the set of a filter and a chain. The caller holds mu for reading, and reads it only.
+func (c *catalogue) sieve(f *store.Filter, chain []uint32) *sieve {
+	timeless := *f
+	timeless.Since, timeless.Until, timeless.WrittenSince, timeless.WrittenUntil = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+	key := timeless.JSON()
+	s := c.sieves.take(key, chain, &timeless)
+	s.build.Do(func() { s.fill(c) })
+	return s
+}
+
+func (l *sieves) take(key string, chain []uint32, f *store.Filter) *sieve {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := slices.IndexFunc(l.last, func(s *sieve) bool { return s.key == key && slices.Equal(s.chain, chain) })
+	var s *sieve
+	switch {
+	case at >= 0:
+		s = l.last[at]
+		l.last = slices.Delete(l.last, at, at+1)
+	default:
+		if len(l.last) == sievesKept {
+			l.last = slices.Delete(l.last, 0, 1)
+		}
+		s = newSieve(key, f, chain)
+	}
+	l.last = append(l.last, s)
+	return s
+}
+
+// newSieve makes an empty set. It outlives the caller's filter, so it has a copy, read from the key.
+func newSieve(key string, f *store.Filter, chain []uint32) *sieve {
+	own, err := store.ParseFilter(key)
+	if err != nil || own == nil { // it has times only
+		own = f
+	}
+	return &sieve{key: key, f: own, chain: slices.Clone(chain), match: newMatcher(own)}
+}
+
+// stray is a page that is in the set and should not be, or the other way round; 0: none. The caller holds the catalogue's
+// lock for reading.
+func (s *sieve) stray(c *catalogue) uint64 {
+	s.build.Do(func() { s.fill(c) })
+	fresh := newSieve(s.key, s.f, s.chain)
+	fresh.fill(c)
+	for i := range c.pages {
+		if num := uint64(i + 1); s.pages.has(num) != fresh.pages.has(num) {
+			return num
+		}
+	}
+	return 0
+}
+
+// fill looks at the pages of the chain: by its artefacts where they are few, else at every column.
+func (s *sieve) fill(c *catalogue) {
+	var large []uint32
+	for i, n := range s.chain {
+		if slices.Contains(s.chain[:i], n) {
+			continue
+		}
+		if arts := c.scopes[n-1].byID.all(); 8*len(arts) > len(c.pages) {
+			large = append(large, n)
+		} else {
+			for _, art := range arts {
+				for _, num := range c.nums(uint64(art)) {
+					s.enter(c, num)
+				}
+			}
+		}
+	}
+	for i := range c.pages {
+		if len(large) == 0 {
+			break
+		}
+		if c.current.has(uint64(i+1)) && slices.Contains(large, c.pages[i].scope) {
+			s.enter(c, uint64(i+1))
+		}
+	}
+}
+
+// enter puts a live page of the chain into the set if it passes.
+func (s *sieve) enter(c *catalogue, num uint64) {
+	if p := c.page(num); c.current.has(num) && !s.pages.has(num) && s.match.holds(c, p) {
+		s.pages.set(num, true)
+		s.n++
+	}
+}
+
+// all are the sets there are.
+func (l *sieves) all() []*sieve {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.last)
+}
+
+// enter and leave follow commits: the caller holds the catalogue's lock for writing, so every set is complete.
+func (l *sieves) enter(c *catalogue, num uint64) {
+	for _, s := range l.last {
+		if slices.Contains(s.chain, c.page(num).scope) {
+			s.enter(c, num)
+		}
+	}
+}
+
+func (l *sieves) leave(num uint64) {
+	for _, s := range l.last {
+		if s.pages.has(num) {
+			s.pages.set(num, false)
+			s.n--
+		}
+	}
+}
+
+// period is from when to when the pages of a block are. It only widens.
+type period struct{ asOf, put [2]int64 }
+
+// blockPages is a multiple of 64, so that blocks are whole words of a set.
+const blockPages = 1024
+
+// date notes the times of a page in its block.
+func (c *catalogue) date(num uint64, asOf, put int64) {
+	at := int(num / blockPages)
+	for len(c.periods) <= at {
+		c.periods = append(c.periods, period{[2]int64{1<<63 - 1, -1 << 63}, [2]int64{1<<63 - 1, -1 << 63}})
+	}
+	b := &c.periods[at]
+	b.asOf = [2]int64{min(b.asOf[0], asOf), max(b.asOf[1], asOf)}
+	b.put = [2]int64{min(b.put[0], put), max(b.put[1], put)}
+}
+
+// narrowing is a filter as one question applies it.
+type narrowing struct {
+	f       *store.Filter
+	strict  bool
+	session uint64
+	set     bool // pass has the pages; else match is asked
+	pass    bits
+	n       int                    // live pages in pass, those that are exempt included
+	match   *matcher               // of one question
+	put     func(num uint64) int64 // when the newest version with a page was put
+	lists   []sortedList           // of a sparse set: by place in the chain and provenance, in the place of the catalogue's
+}
+
+func timed(f *store.Filter) bool {
+	return !f.Since.IsZero() || !f.Until.IsZero() || !f.WrittenSince.IsZero() || !f.WrittenUntil.IsZero()
+}
+
+// fill makes the set for a question of now, in the memory of the last one.
+func (w *narrowing) fill(c *catalogue, chain []uint32) {
+	s := c.sieve(w.f, chain)
+	words := len(c.pages)/64 + 1
+	w.pass = append(w.pass[:0], s.pages[:min(words, len(s.pages))]...)
+	for len(w.pass) < words {
+		w.pass = append(w.pass, 0)
+	}
+	if w.n = s.n; timed(w.f) {
+		w.n = w.cutTimes(c)
+	}
+	exempt := func(num uint64) {
+		if c.current.has(num) && !w.pass.has(num) {
+			w.pass.set(num, true)
+			w.n++
+		}
+	}
+	for _, n := range chain {
+		for _, num := range c.scopes[n-1].unconditional {
+			if !w.strict && c.exemptFromRules(c.page(num)) {
+				exempt(num)
+			}
+		}
+	}
+	if w.session != 0 {
+		for _, num := range c.groups[w.session-1].members {
+			exempt(num)
+		}
+	}
+	w.sortSparse(c, chain)
+	for i := range w.pass {
+		live := uint64(0)
+		if i < len(c.current) {
+			live = c.current[i]
+		}
+		w.pass[i] |= ^live
+	}
+	w.set = true
+}
+
+// cutTimes takes out what is outside the times, and counts what is left.
+func (w *narrowing) cutTimes(c *catalogue) (n int) {
+	const words = blockPages / 64
+	for at := 0; at*words < len(w.pass); at++ {
+		block := w.pass[at*words : min((at+1)*words, len(w.pass))]
+		if at >= len(c.periods) {
+			clear(block)
+			continue
+		}
+		first, last := w.within(c.periods[at].asOf[0], c.periods[at].put[0]), w.within(c.periods[at].asOf[1], c.periods[at].put[1])
+		for i, set := range block {
+			for left := set; left != 0 && !(first && last); left &= left - 1 {
+				bit := uint64(mathbits.TrailingZeros64(left))
+				p := c.page(uint64(at)*blockPages + uint64(i)*64 + bit)
+				if !w.within(p.asOf, c.art(p.art).putAt) {
+					block[i] &^= 1 << bit
+				}
+			}
+			n += mathbits.OnesCount64(block[i])
+		}
+	}
+	return n
+}
+
+// within says whether times are in the ranges of the filter. Both ends of a period in them means all of it, because the
+// ranges have no holes.
+func (w *narrowing) within(asOf, put int64) bool {
+	return store.Within(asOf, w.f.Since, w.f.Until) && store.Within(put, w.f.WrittenSince, w.f.WrittenUntil)
+}
+
+// passes says whether a page that was found passes the filter.
+func (w *narrowing) passes(c *catalogue, num uint64, p *pageCol) bool {
+	switch {
+	case w.set && !p.retired: // one that is superseded is no candidate, but may stand beside one
+		return w.pass.has(num)
+	case !w.strict && c.exemptFromRules(p), w.session != 0 && c.art(p.art).group == w.session:
+		return true
+	}
+	if w.match == nil {
+		w.match = newMatcher(w.f)
+	}
+	if !w.match.holds(c, p) {
+		return false
+	}
+	return !timed(w.f) || w.within(p.asOf, w.put(num))
+}
+
+// sparse is how few pages of a set are put in order for one question. Of more, enough are near the beginning of the
+// catalogue's lists.
+const sparse = 4096
+
+// sortSparse puts the pages of a small set in order: to find them in the lists of all pages would mean to walk those.
+func (w *narrowing) sortSparse(c *catalogue, chain []uint32) {
+	w.lists = w.lists[:0]
+	if w.n > sparse {
+		return
+	}
+	by := make([][]entry, len(chain)*provenances)
+	for i, set := range w.pass {
+		for ; set != 0; set &= set - 1 {
+			num := uint64(i)*64 + uint64(mathbits.TrailingZeros64(set))
+			p := c.page(num)
+			if at := slices.Index(chain, p.scope); at >= 0 && !c.ownTurn(p) {
+				by[at*provenances+int(p.prov)] = append(by[at*provenances+int(p.prov)], entry{p.asOf, num})
+			}
+		}
+	}
+	for _, list := range by {
+		slices.SortFunc(list, compareEntries)
+		o := sortedList{n: len(list)}
+		if len(list) > 0 {
+			o.chunks = [][]entry{list}
+		}
+		w.lists = append(w.lists, o)
+	}
+}
+
+const provenances = int(store.HumanVerified) + 1
+
+// recent is the list of a class by time, of the pages that pass where they are few.
+func (v *corpus) recent(at, prov int) *sortedList {
+	if w := v.narrow; w != nil && len(w.lists) > 0 {
+		return &w.lists[at*provenances+prov]
+	}
+	return &v.c.scopes[v.chain[at]-1].classes[prov].recent
+}
+
+// narrowed sets up the filter of a question. The caller holds the catalogue's lock for reading.
+func (s *Engine) narrowed(f *finding) {
+	v, q := &f.corpus, &f.q
+	if q.Filter.IsZero() {
+		return
+	}
+	w := &f.narrow
+	*w = narrowing{f: q.Filter, strict: q.Strict, session: v.session, pass: w.pass, lists: w.lists[:0]}
+	w.put = func(num uint64) int64 {
+		p := s.cat.page(num)
+		if p.head == s.cat.art(p.art).version {
+			return s.cat.art(p.art).putAt
+		}
+		h, err := s.headLocked(HeadKey{p.art, p.head})
+		if err != nil { // whoever loads the page is told
+			return 0
+		}
+		return h.PutAt.UnixMicro()
+	}
+	if v.narrow = w; v.past == nil {
+		w.fill(s.cat, v.chain)
+	}
+}
+
+// numbers are what the index may look at; nil: everything.
+func (v *corpus) numbers() []uint64 {
+	if v.narrow == nil || !v.narrow.set {
+		return nil
+	}
+	return v.narrow.pass
+}
+
+// filteredOut counts the live pages of the chain that no other artefact supersedes and that do not pass.
+func (v *corpus) filteredOut() (n int) {
+	w, c := v.narrow, v.c
+	if w == nil {
+		return 0
+	}
+	if w.set {
+		for i, s := range v.chain {
+			for prov := range c.scopes[s-1].classes {
+				if !slices.Contains(v.chain[:i], s) {
+					n += c.scopes[s-1].classes[prov].n
+				}
+			}
+		}
+		return n - w.n
+	}
+	for i := range c.pages {
+		p := &c.pages[i]
+		if p.art != 0 && !p.gone() && slices.Contains(v.chain, p.scope) && c.resolve(uint64(i+1), v.q.AsOf, v.past) == uint64(i+1) && !w.passes(c, uint64(i+1), p) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,118 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// listed gives the artefacts of a scope that a query lists, one more than its limit: by id, or the newest first. The
+// caller holds the catalogue's lock for reading.
+func (s *Engine) listed(scope uint32, q *store.ScanQuery) (out []uint64, err error) {
+	c := s.cat
+	prefix := q.Prefix
+	if q.Filter != nil && strings.HasPrefix(q.Filter.IDPrefix, prefix) {
+		prefix = q.Filter.IDPrefix
+	}
+	var match *matcher
+	if !q.Filter.IsZero() {
+		match = newMatcher(q.Filter)
+	}
+	rows, err := c.after(scope, prefix, q)
+	if err != nil {
+		return nil, err
+	}
+	for _, num := range rows {
+		art := uint64(num)
+		if len(out) == q.Limit+1 {
+			break
+		}
+		if !strings.HasPrefix(string(c.idBytes(num)), prefix) {
+			if q.Newest {
+				continue
+			}
+			break
+		}
+		if !q.Deleted && c.art(art).pages == 0 {
+			continue
+		}
+		ok := match == nil
+		if !ok {
+			if ok, err = s.artPasses(art, q.Filter, match); err != nil {
+				return nil, err
+			}
+		}
+		if ok {
+			out = append(out, art)
+		}
+	}
+	return out, nil
+}
+
+// artPasses asks the columns of the first page; a deleted artefact has none.
+func (s *Engine) artPasses(art uint64, f *store.Filter, match *matcher) (bool, error) {
+	a := s.cat.art(art)
+	if a.pages == 0 {
+		h, err := s.headLocked(HeadKey{art, a.version})
+		return err == nil && f.Match(h), err
+	}
+	p := s.cat.page(a.first)
+	w := narrowing{f: f}
+	return match.holds(s.cat, p) && (!timed(f) || w.within(p.asOf, a.putAt)), nil
+}
+
+// after gives the artefacts behind a cursor.
+func (c *catalogue) after(scope uint32, prefix string, q *store.ScanQuery) ([]uint32, error) {
+	if !q.Newest {
+		arts := c.scopes[scope-1].byID.sorted(c)
+		from := sort.Search(len(arts), func(i int) bool {
+			id := c.idBytes(arts[i])
+			return string(id) >= prefix && (q.Cursor == "" || string(id) > q.Cursor)
+		})
+		return arts[from:], nil
+	}
+	arts := c.scopes[scope-1].byID.newest(c)
+	if q.Cursor == "" {
+		return arts, nil
+	}
+	at, id, ok := strings.Cut(q.Cursor, ".")
+	lsn, err := strconv.ParseUint(at, 10, 64)
+	if !ok || err != nil {
+		return nil, store.Invalid("cursor", strconv.Quote(q.Cursor), "a cursor from the page before of a listing by the newest")
+	}
+	from := sort.Search(len(arts), func(i int) bool {
+		a := c.art(uint64(arts[i]))
+		return a.lsn < lsn || a.lsn == lsn && string(c.idBytes(arts[i])) > id
+	})
+	return arts[from:], nil
+}
+
+// cursor names the place behind an artefact.
+func (c *catalogue) cursor(art uint64, newest bool) string {
+	a := c.art(art)
+	if !newest {
+		return c.id(a)
+	}
+	return strconv.FormatUint(a.lsn, 10) + "." + c.id(a)
+}
+
+// newest gives the artefacts by the commit of their newest version, latest first; those of one commit by id. The order is
+// made anew after a commit, by the first who asks. The slice is only read.
+func (l *idList) newest(c *catalogue) []uint32 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.byAge != nil && l.aged == c.lsn {
+		return l.byAge
+	}
+	byAge := slices.Clone(l.arts)
+	slices.SortFunc(byAge, func(a, b uint32) int {
+		return cmp.Or(cmp.Compare(c.art(uint64(b)).lsn, c.art(uint64(a)).lsn), bytes.Compare(c.idBytes(a), c.idBytes(b)))
+	})
+	l.byAge, l.aged = byAge, c.lsn
+	return byAge
+}

@@ -1,0 +1,281 @@
+package store
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Limits of a Filter.
+const (
+	MaxFilterTags  = MaxTags // tags in each list
+	MaxFilterMeta  = 32      // conditions on metadata
+	MaxFilterValue = 256     // bytes of a key or a value that is compared; a stored one may be longer
+)
+
+// Filter restricts a read to artefacts with given properties. All fields that are set must hold. The zero Filter restricts
+// nothing. A filter never widens what a scope sees.
+//
+// A page has the properties of the newest version of its artefact that contains it; a read of the past (AsOf) uses the
+// same ones. Times are compared in microseconds, finer parts are cut off.
+type Filter struct {
+	// IDPrefix is how ids begin: at most MaxID bytes, compared byte for byte.
+	IDPrefix string `json:"id_prefix,omitempty"`
+	// TagsAny: at least one of these tags; TagsAll: every one of them. Tags are compared byte for byte.
+	TagsAny []string `json:"tags_any,omitempty"`
+	TagsAll []string `json:"tags_all,omitempty"`
+	// Subject is exactly whom the artefact is about.
+	Subject string `json:"subject,omitempty"`
+	// Meta are conditions on the metadata; all must hold.
+	Meta Conditions `json:"meta,omitempty"`
+	// Kinds: one of these.
+	Kinds []Kind `json:"kinds,omitempty"`
+	// Since and Until bound Artefact.CurrentAsOf, when the content was true: not before Since, and before Until. Zero: no
+	// bound.
+	Since time.Time `json:"since,omitzero"`
+	Until time.Time `json:"until,omitzero"`
+	// WrittenSince and WrittenUntil bound in the same way when the version was put.
+	WrittenSince time.Time `json:"written_since,omitzero"`
+	WrittenUntil time.Time `json:"written_until,omitzero"`
+}
+
+// Operator compares a metadata value with that of a Condition.
+type Operator string
+
+// The operators. OpEqual and OpNotEqual compare bytes; OpNotEqual also holds where the key is absent. The orders hold only
+// where the key is present: two decimal numbers are compared as numbers, anything else byte for byte, so that times in
+// RFC 3339 of one time zone are in order. OpExists has the value "true" or "false".
+const (
+	OpEqual          Operator = "$eq"
+	OpNotEqual       Operator = "$ne"
+	OpGreater        Operator = "$gt"
+	OpGreaterOrEqual Operator = "$gte"
+	OpLess           Operator = "$lt"
+	OpLessOrEqual    Operator = "$lte"
+	OpExists         Operator = "$exists"
+)
+
+// Operators are all of them, in the order of their declaration.
+var Operators = []Operator{OpEqual, OpNotEqual, OpGreater, OpGreaterOrEqual, OpLess, OpLessOrEqual, OpExists}
+
+// Condition is one comparison of a metadata value.
+type Condition struct {
+	Key   string
+	Op    Operator
+	Value string
+}
+
+// Conditions are written in JSON as an object, as document databases do: {"team": "red", "priority": {"$gte": "3"}}. An
+// operator stands at most once for a key.
+type Conditions []Condition
+
+// IsZero says that the filter restricts nothing.
+func (f *Filter) IsZero() bool {
+	return f == nil || f.IDPrefix == "" && len(f.TagsAny) == 0 && len(f.TagsAll) == 0 && f.Subject == "" && len(f.Meta) == 0 && len(f.Kinds) == 0 &&
+		f.Since.IsZero() && f.Until.IsZero() && f.WrittenSince.IsZero() && f.WrittenUntil.IsZero()
+}
+
+// Check refuses a filter that breaks a limit or can match nothing by its form. The error is an InvalidError that names the
+// field and what was expected.
+func (f *Filter) Check() error {
+	if f.IDPrefix != "" {
+		if err := CheckID("filter.id_prefix", f.IDPrefix); err != nil {
+			return err
+		}
+	}
+	if f.Subject != "" {
+		if err := CheckID("filter.subject", f.Subject); err != nil {
+			return err
+		}
+	}
+	if err := cmp.Or(checkTags("filter.tags_any", f.TagsAny), checkTags("filter.tags_all", f.TagsAll), f.Meta.check()); err != nil {
+		return err
+	}
+	for _, k := range f.Kinds {
+		if k == KindAuto || int(k) >= len(KindNames) {
+			return Invalid("filter.kinds", k.String(), "kinds: "+strings.Join(KindNames[1:], ", "))
+		}
+	}
+	return cmp.Or(checkRange("filter.since", "filter.until", f.Since, f.Until), checkRange("filter.written_since", "filter.written_until", f.WrittenSince, f.WrittenUntil))
+}
+
+func checkTags(field string, tags []string) error {
+	if len(tags) > MaxFilterTags {
+		return Invalid(field, fmt.Sprintf("%d tags", len(tags)), fmt.Sprintf("at most %d", MaxFilterTags))
+	}
+	for _, t := range tags {
+		if err := CheckID(field, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkRange(sinceName, untilName string, since, until time.Time) error {
+	for _, b := range []struct {
+		name string
+		t    time.Time
+	}{{sinceName, since}, {untilName, until}} {
+		if y := b.t.Year(); !b.t.IsZero() && (y < 1 || y > 9999) {
+			return Invalid(b.name, fmt.Sprint("year ", y), "a year from 1 to 9999")
+		}
+	}
+	if !since.IsZero() && !until.IsZero() && since.UnixMicro() >= until.UnixMicro() {
+		return Invalid(untilName, until.UTC().Format(time.RFC3339Nano), "a time after "+sinceName+", "+since.UTC().Format(time.RFC3339Nano))
+	}
+	return nil
+}
+
+func (cs Conditions) check() error {
+	if len(cs) > MaxFilterMeta {
+		return Invalid("filter.meta", fmt.Sprintf("%d conditions", len(cs)), fmt.Sprintf("at most %d", MaxFilterMeta))
+	}
+	for i, c := range cs {
+		field := "filter.meta." + strconv.Quote(c.Key)
+		if err := validUTF8(field, c.Key, c.Value); err != nil {
+			return err
+		}
+		switch {
+		case len(c.Key) > MaxFilterValue || len(c.Value) > MaxFilterValue:
+			return Invalid("filter.meta", fmt.Sprintf("a key of %d and a value of %d bytes", len(c.Key), len(c.Value)), fmt.Sprintf("at most %d of each", MaxFilterValue))
+		case !slices.Contains(Operators, c.Op):
+			return Invalid(field, strconv.Quote(string(c.Op)), "one of $eq, $ne, $gt, $gte, $lt, $lte, $exists")
+		case c.Op == OpExists && c.Value != "true" && c.Value != "false":
+			return Invalid(field, "$exists "+strconv.Quote(c.Value), "true or false")
+		case slices.ContainsFunc(cs[:i], func(o Condition) bool { return o.Key == c.Key && o.Op == c.Op }):
+			return Invalid(field, string(c.Op)+" twice", "each operator at most once for a key")
+		}
+	}
+	return nil
+}
+
+// Holds says whether metadata with such a value, or without the key (ok false), meets the condition.
+func (c *Condition) Holds(value string, ok bool) bool {
+	switch c.Op {
+	case OpExists:
+		return ok == (c.Value == "true")
+	case OpEqual:
+		return ok && value == c.Value
+	case OpNotEqual:
+		return !ok || value != c.Value
+	}
+	if !ok {
+		return false
+	}
+	switch n := order(value, c.Value); c.Op {
+	case OpGreater:
+		return n > 0
+	case OpGreaterOrEqual:
+		return n >= 0
+	case OpLess:
+		return n < 0
+	default:
+		return c.Op == OpLessOrEqual && n <= 0
+	}
+}
+
+// order compares two values: as numbers where both are, else as bytes.
+func order(a, b string) int {
+	x, okx := decimal(a)
+	y, oky := decimal(b)
+	if okx && oky {
+		return cmp.Compare(x, y)
+	}
+	return strings.Compare(a, b)
+}
+
+// decimal reads a number as people write one: digits, a sign, a point, an exponent. Infinity and hexadecimal are text. A
+// number of more than MaxFilterValue bytes is text, so that whoever keeps the beginning of a long value compares the same.
+func decimal(s string) (float64, bool) {
+	if s == "" || len(s) > MaxFilterValue || strings.Trim(s, "+-.eE0123456789") != "" || !strings.ContainsAny(s, "0123456789") {
+		return 0, false
+	}
+	x, err := strconv.ParseFloat(s, 64)
+	return x, err == nil
+}
+
+// Match says whether a version has the properties that the filter asks for.
+func (f *Filter) Match(h *Head) bool { return f.Mismatch(h) == "" }
+
+// Mismatch says in a few words which condition a version does not meet, "": it meets all. It is the definition of the
+// filter; stores decide by columns and must decide the same.
+func (f *Filter) Mismatch(h *Head) string {
+	if f == nil {
+		return ""
+	}
+	asOf := h.CurrentAsOf
+	if asOf.IsZero() {
+		asOf = h.PutAt
+	}
+	switch {
+	case !strings.HasPrefix(h.ID, f.IDPrefix):
+		return "its id does not begin with " + strconv.Quote(f.IDPrefix)
+	case len(f.TagsAny) > 0 && !slices.ContainsFunc(f.TagsAny, func(t string) bool { return slices.Contains(h.Tags, t) }):
+		return "it has none of the tags " + quoted(f.TagsAny)
+	case f.Subject != "" && h.Subject != f.Subject:
+		return "its subject is " + strconv.Quote(h.Subject) + ", not " + strconv.Quote(f.Subject)
+	case len(f.Kinds) > 0 && !slices.Contains(f.Kinds, h.Kind):
+		return "its kind is " + h.Kind.String()
+	case !Within(asOf.UnixMicro(), f.Since, f.Until):
+		return "its content is of " + asOf.UTC().Format(time.RFC3339) + span(f.Since, f.Until)
+	case !Within(h.PutAt.UnixMicro(), f.WrittenSince, f.WrittenUntil):
+		return "it was written at " + h.PutAt.UTC().Format(time.RFC3339) + span(f.WrittenSince, f.WrittenUntil)
+	}
+	for _, t := range f.TagsAll {
+		if !slices.Contains(h.Tags, t) {
+			return "it has no tag " + strconv.Quote(t)
+		}
+	}
+	for i := range f.Meta {
+		c := &f.Meta[i]
+		if v, ok := h.Meta[c.Key]; !c.Holds(v, ok) {
+			return "its metadata does not meet " + c.String()
+		}
+	}
+	return ""
+}
+
+// LeavesOut says whether the filter of a query leaves out a version that is still to be put, at a time.
+func (q *CandidateQuery) LeavesOut(h *Head, now time.Time) bool {
+	if q.Filter.IsZero() || !q.Strict && h.Kind == KindSystem || q.Session != "" && h.Group == q.Session {
+		return false
+	}
+	if h.PutAt.IsZero() {
+		put := *h
+		put.PutAt = now
+		h = &put
+	}
+	return !q.Filter.Match(h)
+}
+
+// Within says whether a time in microseconds is in a range of a filter.
+func Within(at int64, since, until time.Time) bool {
+	return (since.IsZero() || at >= since.UnixMicro()) && (until.IsZero() || at < until.UnixMicro())
+}
+
+// span says what a range asks for.
+func span(since, until time.Time) (out string) {
+	if !since.IsZero() {
+		out += ", asked for since " + since.UTC().Format(time.RFC3339)
+	}
+	if !until.IsZero() {
+		out += ", asked for until " + until.UTC().Format(time.RFC3339)
+	}
+	return out
+}
+
+func quoted(texts []string) string {
+	out := make([]string, len(texts))
+	for i, t := range texts {
+		out[i] = strconv.Quote(t)
+	}
+	return strings.Join(out, ", ")
+}
+
+// String is the condition as people read it.
+func (c *Condition) String() string {
+	return strconv.Quote(c.Key) + " " + string(c.Op) + " " + strconv.Quote(c.Value)
+}

@@ -1,0 +1,30 @@
+package store
+
+import (
+	"slices"
+	"strings"
+)
+
+// JoinParts joins the text parts of a message, and gives the length of each part's text, 0 for one that is no text.
+func JoinParts(parts []Part) (string, []int) {
+	var b strings.Builder
+	sizes := make([]int, len(parts))
+	for i, p := range parts {
+		if p.Type == "text" {
+			b.WriteString(p.Text)
+			sizes[i] = len(p.Text)
+		}
+	}
+	return b.String(), sizes
+}
+
+// StripParts copies parts without their texts, as a head has them.
+func StripParts(parts []Part) []Part {
+	out := slices.Clone(parts)
+	for i := range out {
+		if out[i].Type == "text" {
+			out[i].Text = ""
+		}
+	}
+	return out
+}
