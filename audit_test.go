@@ -52,7 +52,7 @@ func TestOpenManifestsBesideAWriter(t *testing.T) {
 		require.NoError(t, err)
 		look()
 	}
-	_, err = Open(path, Options{})
+	_, err = Open(path, Options{Exclusive: true})
 	require.ErrorIs(t, err, ErrLocked, "the control: the database itself is locked meanwhile")
 	require.NoError(t, db.Close())
 	l, _, err := filestore.OpenManifests(ctx, path)
@@ -90,7 +90,7 @@ func TestLockNamesOnlyWhoHoldsIt(t *testing.T) {
 	db, err := Open(path, Options{})
 	require.NoError(t, err)
 	var locked *LockedError
-	_, err = Open(path, Options{})
+	_, err = Open(path, Options{Exclusive: true}) // without it, the writer would be asked
 	require.True(t, errors.As(err, &locked))
 	require.NotZero(t, locked.PID, "a writer is named")
 	require.NoError(t, db.Close())

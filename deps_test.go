@@ -55,11 +55,11 @@ var importMap = map[string]string{
 	"internal/alike":      "",
 	"internal/listing":    "",
 	"internal/freshness":  "internal/bounded internal/codec source store triage",
-	".":                   "engine filestore source store budget directive lexical manifest render session token triage wal internal/alike internal/bounded internal/codec internal/cut internal/explain internal/folder internal/freshness internal/handoff internal/identity internal/journal internal/listing internal/live internal/shown internal/staterows internal/succession internal/talk internal/vectors",
+	".":                   "engine filestore source store budget directive lexical manifest render session token triage wal internal/alike internal/bounded internal/codec internal/cut internal/explain internal/folder internal/freshness internal/handoff internal/identity internal/journal internal/listing internal/live internal/owner internal/shown internal/staterows internal/succession internal/talk internal/vectors",
 
 	"embed":               "internal/retry triage",
 	"httpsource":          ". internal/retry source",
-	"cmd/dbctl":           ". budget directive embed filestore httpsource internal/budgetcli internal/directivecli internal/folder internal/mcpserver internal/pagercli manifest render session store token triage",
+	"cmd/dbctl":           ". budget directive embed filestore httpsource internal/budgetcli internal/directivecli internal/folder internal/mcpserver internal/pagercli manifest remote render session store token triage",
 	"bench":               ". budget directive lexical manifest render session token triage wal",
 	"bench/evidence":      ". lexical manifest session token triage",
 	"bench/pager":         ". session",
@@ -72,6 +72,7 @@ var importMap = map[string]string{
 
 	"internal/retry":     "",
 	"internal/http1":     "",
+	"internal/owner":     "filestore manifest remote store",
 	"internal/mcpserver": ". manifest render",
 
 	"internal/mcpserver/fixture": "internal/mcpserver",

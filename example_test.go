@@ -38,7 +38,7 @@ func must(err error) {
 	}
 }
 
-// A file is opened once, and each agent gets the handle of its scope.
+// A process opens a file once, and each agent gets the handle of its scope.
 func ExampleOpen() {
 	dir, err := os.MkdirTemp("", "ctxpage")
 	must(err)
@@ -50,8 +50,11 @@ func ExampleOpen() {
 	agent := db.Scope("acme/support/agent-7") // sees acme/support and acme, too; writes only itself
 	fmt.Println(agent.Name())
 
-	_, err = ctxpage.Open(filepath.Join(dir, "agent.ctx"), ctxpage.Options{})
-	fmt.Println(errors.Is(err, ctxpage.ErrLocked)) // one process has it at a time
+	again, err := ctxpage.Open(filepath.Join(dir, "agent.ctx"), ctxpage.Options{}) // of another process, say
+	must(err)
+	defer again.Close() // it asks the one that has the file
+	_, err = ctxpage.Open(filepath.Join(dir, "agent.ctx"), ctxpage.Options{Exclusive: true})
+	fmt.Println(errors.Is(err, ctxpage.ErrLocked)) // one process at a time has it to itself
 	// Output:
 	// acme/support/agent-7
 	// true

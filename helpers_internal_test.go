@@ -60,7 +60,7 @@ func openInternal(t *testing.T) (*DB, *filestore.Store) {
 	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{noSync: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { db.Close() })
-	return db, db.store.(*filestore.Store)
+	return db, db.files()
 }
 
 // scopeKey and groupKey are the keys of rows in the bucket meta.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/owner"
 	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/store"
 	"go.etcd.io/bbolt"
@@ -80,7 +81,13 @@ func (db *DB) ProvesText(num uint64, text string) bool {
 }
 
 // inside looks into the embedded store.
-func (db *DB) inside() filestore.Inside { return db.store.(*filestore.Store).Peek(peek.Token{}) }
+func (db *DB) inside() filestore.Inside { return db.files().Peek(peek.Token{}) }
+
+// files are the files of a database that this process owns.
+func (db *DB) files() *filestore.Store {
+	st, _ := owner.Files(db.store)
+	return st
+}
 
 // bounds are those of the engine.
 var bounds = peek.Engine.Bounds()

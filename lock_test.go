@@ -66,7 +66,7 @@ func TestReaderNamed(t *testing.T) {
 	require.NoError(t, own.Close())
 
 	writer := openTest(t, path, Options{})
-	for _, opts := range []Options{{}, {ReadOnly: true}} {
+	for _, opts := range []Options{{Exclusive: true}, {Exclusive: true, ReadOnly: true}} { // others would ask it
 		locked = lockedError(t, path, opts)
 		require.Equal(t, os.Getpid(), locked.PID)
 		require.False(t, locked.Reading)

@@ -9,6 +9,7 @@ import (
 	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/live"
+	"github.com/ctxpage/ctxpage/internal/owner"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
@@ -24,9 +25,9 @@ import (
 // The refresher and the watchers write to the store, so they stop before it closes.
 
 // Open opens the database at path. It creates path, path-wal/, path-manifest/ and path.lock unless Options say
-// otherwise. One process at a time has a database open for writing; a second one gets a *LockedError. After an unclean
-// end Open replays the log: every acknowledged commit is there, and no half of one. With Options.Store Open opens no
-// file.
+// otherwise. The first process that opens a database owns its files and serves them to other processes of the same user at
+// path.sock. Those work as if the files were theirs, and when the owner ends, one of them takes its place. After an unclean
+// end Open replays the log: every acknowledged commit is there, and no half of one. With Options.Store Open opens no file.
 //
 // Errors: ErrLocked, ErrNewerFormat, ErrCorrupt, ErrNotExist, ErrNotDatabase, ErrInvalid, or an error of the file
 // system.
@@ -93,15 +94,11 @@ func (db *DB) openFiles() (Store, error) {
 	if db.opts.Audit == AuditSync {
 		audit = store.Synced
 	}
-	st, err := filestore.Open(filestore.Options{
+	return owner.Open(owner.Options{Exclusive: db.opts.Exclusive, Files: filestore.Options{
 		Path: db.path, ReadOnly: db.opts.ReadOnly, MustExist: db.opts.MustExist, LockWait: db.opts.LockTimeout, Audit: audit,
 		FS: db.opts.fs, Now: db.opts.Clock, Rand: db.opts.Rand, Logger: db.opts.Logger, Analyzer: db.lexer,
 		NoSync: db.opts.noSync, Trust: db.opts.trust, Blind: db.opts.blind, Segment: db.opts.segment, Rotate: db.opts.rotate, Hook: db.opts.hook, State: StateKinds(),
-	})
-	if err != nil {
-		return nil, err // and no Store around a nil pointer
-	}
-	return st, nil
+	}})
 }
 
 // openSources sets up the file: source with its roots, and the sources of Options. A host's source may replace file:,

@@ -179,13 +179,13 @@ func closedDatabase(t *testing.T) string {
 	return path
 }
 
-// TestLocked: a second opener learns who has the file, from this process or another, and gets it when that one is gone.
+// TestLocked: a second opener that wants the file for itself learns who has it, from this process or another, and gets it when that one is gone.
 func TestLocked(t *testing.T) {
 	t.Parallel()
 	path := closedDatabase(t)
 	started := time.Now().Add(-time.Second)
 	check := func(pid int) {
-		for _, opts := range []Options{{}, {ReadOnly: true}, {LockTimeout: 20 * time.Millisecond}} {
+		for _, opts := range []Options{{Exclusive: true}, {Exclusive: true, ReadOnly: true}, {Exclusive: true, LockTimeout: 20 * time.Millisecond}} {
 			_, err := Open(path, opts)
 			require.ErrorIs(t, err, ErrLocked)
 			var locked *LockedError
@@ -212,7 +212,7 @@ func TestLocked(t *testing.T) {
 
 	waited := make(chan error)
 	go func() {
-		db, err := Open(path, Options{LockTimeout: 30 * time.Second})
+		db, err := Open(path, Options{Exclusive: true, LockTimeout: 30 * time.Second})
 		if err == nil {
 			err = db.Close()
 		}

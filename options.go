@@ -97,11 +97,14 @@ type Options struct {
 	ReadOnly bool
 	// MustExist makes Open fail with ErrNotExist instead of creating a database.
 	MustExist bool
-	// LockTimeout is how long Open waits for another process to close the database; 0: it does not wait.
+	// Exclusive keeps the files to this process: Open serves no other one, and fails with a *LockedError while another
+	// one has them.
+	Exclusive bool
+	// LockTimeout is how long Open waits for another process that keeps the files to itself; 0: it does not wait.
 	LockTimeout time.Duration
 	// Store holds the database instead of files at the path; the path is then only a name in errors and Stats. Open the
 	// store with StateKinds. A successful Open takes it over and Close closes it; after a failed Open it is still the
-	// caller's. ReadOnly, MustExist and LockTimeout describe how files are opened: with a Store they give an
+	// caller's. ReadOnly, MustExist, Exclusive and LockTimeout describe how files are opened: with a Store they give an
 	// *InvalidError.
 	Store Store
 
@@ -178,7 +181,7 @@ func (o Options) checkStore() error {
 	for _, f := range []struct {
 		name string
 		set  bool
-	}{{"ReadOnly", o.ReadOnly}, {"MustExist", o.MustExist}, {"LockTimeout", o.LockTimeout != 0}} {
+	}{{"ReadOnly", o.ReadOnly}, {"MustExist", o.MustExist}, {"Exclusive", o.Exclusive}, {"LockTimeout", o.LockTimeout != 0}} {
 		if f.set {
 			errs = append(errs, store.Invalid("Options."+f.name, "a value beside Options.Store", "nothing: tell the store when you open it"))
 		}

@@ -61,6 +61,7 @@ type Options struct {
 	// MustExist refuses to make a database; lockWait is how long to wait for another process to let go.
 	MustExist bool
 	LockWait  time.Duration
+	Lock      *Lock            // of Path, held by the caller, who releases it after Close; nil: Open takes it. Not with ReadOnly
 	Audit     store.Durability // of the leaf that tells of a recovery
 	Logger    *slog.Logger     // hears of a recovery
 	FS        wal.FS
@@ -137,9 +138,11 @@ func Open(opts Options) (st *Store, err error) {
 	if err := opts.mayOpen(); err != nil {
 		return nil, err
 	}
-	lock, err := lockProcess(opts.Path, opts.ReadOnly, opts.LockWait, opts.Now)
-	if err != nil {
-		return nil, err
+	var lock *processLock // stays nil where the caller has it
+	if opts.Lock == nil {
+		if lock, err = lockProcess(opts.Path, opts.ReadOnly, opts.LockWait, opts.Now); err != nil {
+			return nil, err
+		}
 	}
 	defer func() {
 		if err != nil {

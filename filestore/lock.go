@@ -32,7 +32,46 @@ type lockHolder struct {
 	Program string    `json:"program"`
 	Since   time.Time `json:"since"`
 	Reading bool      `json:"reading,omitempty"`
+	Socket  string    `json:"socket,omitempty"` // where it serves the database to others
 }
+
+// Lock is the process lock of a database, held for writing by a caller who has something to do before the files are opened
+// and after they are closed: give it to Open as Options.Lock.
+type Lock struct {
+	l     *processLock
+	since time.Time
+}
+
+// TakeLock takes the process lock of opts.Path for writing. The errors are those of Open, as far as they come before the
+// files: *store.LockedError says who has it.
+func TakeLock(opts Options) (*Lock, error) {
+	opts = opts.withDefaults()
+	var err error
+	if opts.Path, err = filepath.Abs(opts.Path); err != nil {
+		return nil, fmt.Errorf("ctxpage: open: %w", err)
+	}
+	if err := opts.mayOpen(); err != nil {
+		return nil, err
+	}
+	since := opts.Now()
+	l, err := lockProcess(opts.Path, false, opts.LockWait, func() time.Time { return since })
+	if err != nil {
+		return nil, err
+	}
+	return &Lock{l, since}, nil
+}
+
+// Serve writes into the lock file at which socket the holder serves the database, for whoever finds it locked.
+func (l *Lock) Serve(socket string) error {
+	b, err := holderLine(l.since, false, socket)
+	if err != nil {
+		return err
+	}
+	return l.l.name(b)
+}
+
+// Release lets go, after the files were closed.
+func (l *Lock) Release() error { return l.l.release() }
 
 // maxLockFile bounds the lines of readers: beyond it a reader holds the lock unnamed.
 const maxLockFile = 64 << 10
@@ -88,12 +127,12 @@ func lockProcess(path string, readOnly bool, wait time.Duration, now func() time
 }
 
 // holderLine says who this process is.
-func holderLine(since time.Time, reading bool) ([]byte, error) {
+func holderLine(since time.Time, reading bool, socket string) ([]byte, error) {
 	program, err := os.Executable()
 	if err != nil {
 		program = os.Args[0]
 	}
-	b, err := json.Marshal(lockHolder{os.Getpid(), filepath.Base(program), since.UTC(), reading})
+	b, err := json.Marshal(lockHolder{os.Getpid(), filepath.Base(program), since.UTC(), reading, socket})
 	if err != nil {
 		return nil, fmt.Errorf("ctxpage: lock: %w", err)
 	}
@@ -102,7 +141,7 @@ func holderLine(since time.Time, reading bool) ([]byte, error) {
 
 // signReader appends a line, if it can: a reader needs no permission to write, and no space on the disk.
 func (l *processLock) signReader(name string, since time.Time) {
-	b, err := holderLine(since, true)
+	b, err := holderLine(since, true, "")
 	if err != nil {
 		return
 	}
@@ -125,7 +164,7 @@ func (l *processLock) signReader(name string, since time.Time) {
 }
 
 func (l *processLock) sign(since time.Time) error {
-	b, err := holderLine(since, false)
+	b, err := holderLine(since, false, "")
 	if err != nil {
 		return err
 	}
@@ -156,7 +195,7 @@ func holderOf(path string, f *os.File, reader bool) error {
 	for line := range bytes.Lines(b[:n]) {
 		var h lockHolder
 		if json.Unmarshal(line, &h) == nil && h.Reading == e.Reading && alive(h.PID) {
-			e.PID, e.Program, e.Since = h.PID, h.Program, h.Since
+			e.PID, e.Program, e.Since, e.Socket = h.PID, h.Program, h.Since, h.Socket
 			break
 		}
 	}
@@ -171,7 +210,7 @@ func alive(pid int) bool {
 // release lets go. The file stays: removing it would let two processes lock two files of one name. A writer takes its
 // name out of it, so that nobody is told to ask it when readers hold the file later.
 func (l *processLock) release() error {
-	if l.f == nil {
+	if l == nil || l.f == nil {
 		return nil
 	}
 	if l.signed {

@@ -97,7 +97,7 @@ type try struct {
 // The pauses between attempts.
 const (
 	firstPause = 2 * time.Millisecond
-	longPause  = 100 * time.Millisecond
+	longPause  = 25 * time.Millisecond
 )
 
 func (t *try) untilAnswered(ctx context.Context) ([]byte, error) {
@@ -110,16 +110,21 @@ func (t *try) untilAnswered(ctx context.Context) ([]byte, error) {
 		switch {
 		case err == nil:
 			return b, nil
-		case errors.As(err, &said):
+		case errors.As(err, &said) && !errors.Is(err, errClosing):
 			return nil, said.error
 		case ctx.Err() != nil:
 			return nil, t.lost(ended(ctx))
 		case errors.As(err, &no) && no.Code == refusedSession:
 			continue // at once: it was not made
-		case errors.As(err, &no) || errors.As(err, &skew) || errors.Is(err, ErrForeign) || errors.Is(err, errElsewhere):
+		case errors.Is(err, errClosing) || no != nil && no.Code == refusedClosing:
+			deadline = time.Now().Add(t.c.opts.Again) // it answers
+		case errors.As(err, &no) || errors.As(err, &skew) || errors.Is(err, ErrForeign) || errors.Is(err, errElsewhere) || errors.Is(err, store.ErrClosed):
 			return nil, t.lost(err)
 		case errors.Is(err, errSilent) || time.Now().After(deadline):
 			return nil, t.lost(t.c.unavailable(err))
+		}
+		if t.c.opts.Vacant != nil && t.c.opts.Vacant(ctx) {
+			return nil, &TakenError{Sent: t.sentTo != ""}
 		}
 		select {
 		case <-ctx.Done():
@@ -160,7 +165,7 @@ func (t *try) once(ctx context.Context) ([]byte, error) {
 	switch {
 	case errors.As(err, &no) && no.Code == refusedSession:
 		t.c.forget(s)
-	case err != nil && t.sentTo == "" && !errors.As(err, &no) && !unsent(err):
+	case err != nil && t.sentTo == "" && !errors.As(err, &no) && !unsent(err) && !errors.Is(err, errClosing):
 		t.sentTo = s.Session
 	}
 	return b, err
@@ -289,8 +294,11 @@ func (c *Client) greet(ctx context.Context) (*welcome, error) {
 		return nil, err
 	}
 	c.mu.Lock()
-	known := c.server.Database
+	known, seen := c.server.Database, c.mark.LSN
 	c.mu.Unlock()
+	if s.LSN < seen {
+		return nil, fmt.Errorf("%w: %s ends at commit %d now, it was at %d: an older copy was put in its place; open it anew", store.ErrClosed, c.path, s.LSN, seen)
+	}
 	if known != "" && known != s.Database {
 		return nil, fmt.Errorf("%w: %s has database %s now, expected %s; open it anew", store.ErrClosed, c.path, s.Database, known)
 	}

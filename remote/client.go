@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -25,6 +26,12 @@ type ClientOptions struct {
 	Answer time.Duration
 	// Again is for how long a call is tried when connections fail; 0: 2 s.
 	Again time.Duration
+	// Vacant is called while nobody serves at the socket, or its server is about to end. It may take the database over, and
+	// then is true: the call ends with a *TakenError, and so do those after it. nil: the client waits for another server.
+	// A client that has it notices without a call when its server ends.
+	Vacant func(context.Context) bool
+	// Socket tells where the socket is now; nil: where Dial was told.
+	Socket func() string
 	// Now is the clock of Mark.Heard; nil: the system's.
 	Now func() time.Time
 
@@ -97,7 +104,10 @@ func Dial(ctx context.Context, path string, opts ClientOptions) (*Client, error)
 		return nil, err
 	}
 	c := &Client{path: path, opts: opts, door: make(chan struct{}, 1), holds: map[store.Ticket]store.Moment{}}
-	c.http = &http1.Client{Dial: dialer(path, opts)}
+	if c.opts.Socket == nil {
+		c.opts.Socket = func() string { return path }
+	}
+	c.http = &http1.Client{Dial: dialer(c.opts)}
 	c.ended, c.end = context.WithCancel(background)
 	if _, err := c.greet(ctx); err != nil {
 		c.end()
@@ -106,6 +116,10 @@ func Dial(ctx context.Context, path string, opts ClientOptions) (*Client, error)
 	}
 	c.running.Add(1)
 	go c.renew()
+	if opts.Vacant != nil {
+		c.running.Add(1)
+		go c.attend()
+	}
 	return c, nil
 }
 
@@ -125,12 +139,13 @@ type dialError struct{ error }
 func (e *dialError) Unwrap() error { return e.error }
 
 // dialer connects to the socket, and talks to processes of this user only.
-func dialer(path string, opts ClientOptions) func(context.Context) (net.Conn, error) {
+func dialer(opts ClientOptions) func(context.Context) (net.Conn, error) {
 	if opts.dial != nil {
 		return opts.dial
 	}
 	var d net.Dialer
 	return func(ctx context.Context) (net.Conn, error) {
+		path := opts.Socket()
 		conn, err := d.DialContext(ctx, "unix", path)
 		if err != nil {
 			return nil, &dialError{err}
@@ -219,6 +234,35 @@ func (c *Client) renew() {
 		c.mu.Unlock()
 		if needed {
 			c.tellReleased()
+		}
+	}
+}
+
+// attend keeps a connection that ends when the server does, and then finds out who serves: a database whose owner ended
+// has another one before somebody asks.
+func (c *Client) attend() {
+	defer c.running.Done()
+	const most = time.Second
+	for pause := time.Millisecond; ; {
+		res, err := c.http.Do(c.ended, "GET", "/wait", nil, nil)
+		if err == nil {
+			_, err = io.Copy(io.Discard, res.Body)
+			res.Close()
+		}
+		if err == nil || c.ended.Err() != nil { // an answer: this server knows of no such request
+			return
+		}
+		_, err = ask[none](c.ended, c, "Renew", renewAsk{}, how{})
+		var taken *TakenError
+		if errors.As(err, &taken) || c.ended.Err() != nil {
+			return
+		}
+		if pause = min(2*pause, most); err == nil {
+			pause = time.Millisecond
+		}
+		select {
+		case <-c.ended.Done():
+		case <-time.After(pause):
 		}
 	}
 }

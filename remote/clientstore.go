@@ -1,8 +1,10 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -130,8 +132,23 @@ func (c *Client) Changes(ctx context.Context, after uint64, wait time.Duration) 
 	return ask[store.Changes](ctx, c, "Changes", changesAsk{after, wait}, how{})
 }
 
-// Append: see store.Store. ErrOutcomeUnknown: the server was replaced, or nobody answers, and the leaves may be there.
+// Append: see store.Store. When the server was replaced while the call was under way, the audit tells whether the leaves
+// are there. ErrOutcomeUnknown: nobody answers, and they may be.
 func (c *Client) Append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
+	err := c.append(ctx, leaves, d)
+	var taken *TakenError
+	for sent := errors.Is(err, errElsewhere); sent; sent = errors.Is(err, errElsewhere) {
+		if leaves, err = Missing(ctx, c, leaves); err == nil && len(leaves) > 0 {
+			err = c.append(ctx, leaves, d)
+		}
+		if errors.As(err, &taken) {
+			taken.Sent = true // before, to the one that was replaced
+		}
+	}
+	return err
+}
+
+func (c *Client) append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
 	got, err := ask[[]appended](ctx, c, "Append", appendAsk{leaves, d}, how{bound: true, writes: true, waited: true})
 	if err != nil {
 		return err
@@ -140,6 +157,53 @@ func (c *Client) Append(ctx context.Context, leaves []*manifest.Record, d store.
 		leaves[i].Index, leaves[i].Query, leaves[i].QuestionKept = got[i].Index, got[i].Query, got[i].QuestionKept
 	}
 	return nil
+}
+
+// Missing are those of leaves that the audit of a store does not have, for a caller who was not told whether they were
+// appended. Those that are there get what the store put into them.
+func Missing(ctx context.Context, st store.Store, leaves []*manifest.Record) (missing []*manifest.Record, err error) {
+	used := map[uint64]bool{}
+	for _, leaf := range leaves {
+		same, err := kept(ctx, st, leaf, used)
+		switch {
+		case err != nil:
+			return nil, err
+		case same == nil:
+			missing = append(missing, leaf)
+		default:
+			used[same.Index] = true
+			leaf.Index, leaf.Query, leaf.QuestionKept = same.Index, same.Query, same.QuestionKept
+		}
+	}
+	return missing, nil
+}
+
+// kept finds a leaf of an audit: it differs in what the store gave it.
+func kept(ctx context.Context, st store.Store, leaf *manifest.Record, used map[uint64]bool) (*manifest.Record, error) {
+	want, err := bareLeaf(leaf)
+	if err != nil {
+		return nil, err
+	}
+	there, err := st.Audit().ByTrace(ctx, leaf.Trace)
+	if errors.Is(err, manifest.ErrNoLeaf) {
+		return nil, nil
+	}
+	for _, r := range there {
+		if b, bad := bareLeaf(r); bad == nil && bytes.Equal(b, want) && !used[r.Index] {
+			return r, nil
+		}
+	}
+	return nil, err
+}
+
+func bareLeaf(leaf *manifest.Record) ([]byte, error) {
+	own := *leaf
+	own.Index, own.Query, own.QuestionKept, own.Question = 0, manifest.Digest{}, false, ""
+	b, err := manifest.Encode(&own)
+	if err != nil {
+		return nil, fmt.Errorf("ctxpage: leaf: %w", err)
+	}
+	return b, nil
 }
 
 // Head: see store.Store.

@@ -64,6 +64,28 @@ func (e *UnavailableError) Is(target error) bool { return target == store.ErrLoc
 // Unwrap returns what the connection said.
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
+// TakenError ends a call of a client whose process has the database itself since (ClientOptions.Vacant): make the call
+// there. Sent: the server before may have made it.
+type TakenError struct{ Sent bool }
+
+func (e *TakenError) Error() string { return "ctxpage: this process has the database itself now" }
+
+// Gone tells of an error of Dial that nobody serves there, or that the server has ended or is about to: whoever asks again
+// finds the next one, or the database free. It is false where a process is there and does not answer.
+func Gone(err error) bool {
+	var no *refused
+	var skew *SkewError
+	switch {
+	case errors.Is(err, errClosing):
+		return true
+	case errors.As(err, &no):
+		return no.Code == refusedClosing
+	case errors.As(err, &skew), errors.Is(err, ErrForeign), errors.Is(err, errSilent), errors.Is(err, store.ErrClosed):
+		return false
+	}
+	return true
+}
+
 // sentinels are the errors that are told by their identity, by the names they cross the socket under. A name is never
 // given to another error.
 var sentinels = []struct {
@@ -117,6 +139,7 @@ var sentinels = []struct {
 	{"fs.ErrInvalid", fs.ErrInvalid},
 	{"fs.ErrClosed", fs.ErrClosed},
 	{"io.EOF", io.EOF},
+	{"remote.closing", errClosing},
 	{"io.ErrUnexpectedEOF", io.ErrUnexpectedEOF},
 }
 

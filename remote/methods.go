@@ -25,6 +25,8 @@ type method struct {
 	once bool
 	// whole: the call is not ended by a connection that is, because the store cannot be asked how it ended.
 	whole bool
+	// long: the call may take its time, and ends when the server is closing. The client makes it again elsewhere.
+	long bool
 }
 
 func on[Q, A any](do func(r *request, q Q) (A, error)) method {
@@ -45,6 +47,7 @@ func on[Q, A any](do func(r *request, q Q) (A, error)) method {
 type malformed struct{ error }
 
 func (m method) isOnce() method  { m.once = true; return m }
+func (m method) isLong() method  { m.long = true; return m }
 func (m method) isWhole() method { m.whole = true; return m }
 
 // methods are the calls, by the names of PROTOCOL.md.
@@ -71,10 +74,10 @@ var methods = map[string]method{
 	"Refresh":  on(func(r *request, q uint64) (store.Mark, error) { return r.store.Refresh(r.ctx, q) }),
 	"Hold":     on(serveHold),
 	"Renew":    on(func(r *request, q renewAsk) (none, error) { r.session.release(r.store, q.Release); return none{}, nil }),
-	"Changes":  on(func(r *request, q changesAsk) (store.Changes, error) { return r.store.Changes(r.ctx, q.After, q.Wait) }),
+	"Changes":  on(func(r *request, q changesAsk) (store.Changes, error) { return r.store.Changes(r.ctx, q.After, q.Wait) }).isLong(),
 	"Append":   on(serveAppend).isOnce().isWhole(),
 	"Head":     on(func(r *request, _ none) (manifest.Head, error) { return r.store.Head(r.ctx) }),
-	"Maintain": on(func(r *request, q store.Job) (store.JobReport, error) { return r.store.Maintain(r.ctx, q, r.progress) }).isOnce(),
+	"Maintain": on(func(r *request, q store.Job) (store.JobReport, error) { return r.store.Maintain(r.ctx, q, r.progress) }).isOnce().isLong(),
 	"Stat":     on(func(r *request, _ none) (store.StoreStats, error) { return r.store.Stat(r.ctx) }),
 
 	"Audit.Size":    on(func(r *request, _ none) (uint64, error) { return r.store.Audit().Size(r.ctx) }),
@@ -99,7 +102,7 @@ var methods = map[string]method{
 	}),
 	"Audit.Verify": on(func(r *request, q verifyAsk) (manifest.Verification, error) {
 		return r.store.Audit().Verify(r.ctx, q.Against, func(done, total uint64) { r.progress("", done, total) })
-	}),
+	}).isLong(),
 }
 
 // serveOutcome first makes sure that none of the calls that the client gave up is still to be made.

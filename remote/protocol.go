@@ -52,9 +52,10 @@ type Status struct {
 	PID      int           `json:"pid"`
 	Program  string        `json:"program"`
 	Since    time.Time     `json:"since"`
-	Database string        `json:"database"` // its id
-	Lease    time.Duration `json:"lease_ns"` // after which a silent session ends
-	Clients  int           `json:"clients"`  // sessions
+	Database string        `json:"database"`        // its id
+	Lease    time.Duration `json:"lease_ns"`        // after which a silent session ends
+	Clients  int           `json:"clients"`         // sessions
+	State    string        `json:"state,omitempty"` // "": it serves; opening: it is about to; closing: it is about to end
 }
 
 // refusal is why a request was not taken for a call. Nothing was done.
@@ -65,6 +66,12 @@ type refusal struct {
 }
 
 const (
+	stateOpening = "opening"
+	stateClosing = "closing"
+)
+
+const (
+	refusedClosing = "closing" // about to end: ask again, here or whoever serves then
 	refusedSkew    = "skew"    // no protocol in common
 	refusedSession = "session" // not known, or lapsed
 	refusedMethod  = "method"  // not known

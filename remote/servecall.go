@@ -18,12 +18,10 @@ func (s *Server) serveCall(e *http1.Exchange, name string) {
 		refuse(e, &refused{404, refusal{Code: refusedMethod, Message: fmt.Sprintf("there is no call %q", name)}})
 		return
 	}
-	sess := s.find(e.Header[headerSession])
-	if sess == nil || !sess.enter() {
-		refuse(e, &refused{410, refusal{Code: refusedSession, Message: "the session is not known or has lapsed: say hello again"}})
+	if s.find(e.Header[headerSession]) == nil && s.drained.Err() == nil { // a long request need not be read for that
+		refuse(e, noSession())
 		return
 	}
-	defer sess.leave()
 	out := &body{e: e}
 	ask, err := out.read()
 	number, bad := strconv.ParseUint(e.Header[headerCall], 10, 64)
@@ -31,20 +29,45 @@ func (s *Server) serveCall(e *http1.Exchange, name string) {
 		refuse(e, &refused{400, refusal{Code: refusedBody, Message: err.Error()}})
 		return
 	}
+	out.end(s.makeCall(e, m, number, ask, out.progress))
+}
+
+// makeCall runs a method in its session. A server that drains waits for it, not for the client that reads the answer.
+func (s *Server) makeCall(e *http1.Exchange, m method, number uint64, ask []byte, progress func(string, uint64, uint64)) ([]byte, error) {
+	if !s.begins() {
+		return nil, closing()
+	}
+	defer s.calls.Done()
+	sess := s.find(e.Header[headerSession])
+	if sess == nil || !sess.enter() {
+		return nil, noSession()
+	}
+	defer sess.leave()
 	ctx := e.Ctx
 	if m.whole {
 		ctx = context.WithoutCancel(ctx)
 	}
+	if m.long {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(s.drained, cancel)()
+	}
 	run := func() ([]byte, error) {
-		return m.run(&request{ctx: ctx, store: s.store, session: sess, progress: out.progress}, ask)
+		b, err := m.run(&request{ctx: ctx, store: s.store, session: sess, progress: progress}, ask)
+		if err != nil && m.long && s.drained.Err() != nil {
+			err = errClosing
+		}
+		return b, err
 	}
-	var given []byte
 	if m.once {
-		given, err = sess.once(e.Ctx, number, run)
-	} else {
-		given, err = run()
+		return sess.once(e.Ctx, number, run)
 	}
-	out.end(given, err)
+	return run()
+}
+
+func noSession() *refused {
+	return &refused{410, refusal{Code: refusedSession, Message: "the session is not known or has lapsed: say hello again"}}
 }
 
 // body is the answer to a call on its way.
@@ -101,7 +124,7 @@ func (b *body) end(given []byte, err error) {
 		_ = b.write(framed(frameEnd, given), true)
 		return
 	case errors.As(err, &no) && !b.begun:
-		refuse(b.e, &refused{409, no.refusal})
+		refuse(b.e, no)
 		return
 	case errors.As(err, &bad) && !b.begun:
 		refuse(b.e, &refused{400, refusal{Code: refusedBody, Message: bad.Error()}})

@@ -44,20 +44,37 @@ const (
 )
 
 // Server offers a store to clients. All methods may be called concurrently.
+//
+// A server is opening until it has a store, then it serves, and it may be closing before it is closed: it tells its status
+// all the while, so that clients wait for an owner that takes its time to open or to close its files.
 type Server struct {
-	store store.Store
-	opts  ServerOptions
-	http  *http1.Server
-	is    Status
+	opts    ServerOptions
+	http    *http1.Server
+	ready   chan struct{}      // closed when there is a store
+	drained context.Context    // ends when the server is closing
+	drain   context.CancelFunc //
+
+	store store.Store // behind ready
 
 	mu       sync.Mutex
+	is       Status
 	sessions map[string]*session
+	calls    sync.WaitGroup // under way; none begins when the server is closing
 	closed   bool
 	stop     sync.Once
 }
 
 // NewServer makes a server for a store, which must stay open until the server is closed, and stays the caller's.
 func NewServer(ctx context.Context, st store.Store, opts ServerOptions) (*Server, error) {
+	s, err := Prepare(opts)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.Offer(ctx, st)
+}
+
+// Prepare makes a server whose store is still being opened. Clients that come wait for Offer, or for Close.
+func Prepare(opts ServerOptions) (*Server, error) {
 	if opts.Program == "" {
 		opts.Program = programName()
 	}
@@ -76,20 +93,56 @@ func NewServer(ctx context.Context, st store.Store, opts ServerOptions) (*Server
 	if opts.Lease < 0 || opts.MaxClients < 0 {
 		return nil, store.Invalid("ServerOptions", "a negative lease or number of clients", "zero or more")
 	}
+	s := &Server{opts: opts, sessions: map[string]*session{}, ready: make(chan struct{}), is: Status{
+		Min: MinProtocol, Max: MaxProtocol, PID: os.Getpid(), Program: opts.Program, Since: opts.Now().UTC(), Lease: opts.Lease, State: stateOpening,
+	}}
+	s.drained, s.drain = context.WithCancel(background)
+	s.http = &http1.Server{Handle: s.answer, Patience: frameTime}
+	return s, nil
+}
+
+// Offer gives a prepared server its store, which must stay open until the server is closed. It is called once.
+func (s *Server) Offer(ctx context.Context, st store.Store) error {
 	info, err := st.Info(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	stats, err := st.Stat(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	s := &Server{store: st, opts: opts, sessions: map[string]*session{}, is: Status{
-		Min: MinProtocol, Max: MaxProtocol, Format: stats.Format, PID: os.Getpid(), Program: opts.Program,
-		Since: opts.Now().UTC(), Database: info.ID, Lease: opts.Lease,
-	}}
-	s.http = &http1.Server{Handle: s.answer, Patience: frameTime}
-	return s, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.store = st
+	s.is.Format, s.is.Database, s.is.State = stats.Format, info.ID, ""
+	close(s.ready)
+	return nil
+}
+
+// Drain takes no calls any more, waits for those under way and ends all sessions, while the server still tells that it is
+// closing: clients wait and ask again. Reads that wait for something end; a commit is waited for.
+func (s *Server) Drain() {
+	s.mu.Lock()
+	all := s.sessions
+	s.sessions = map[string]*session{}
+	s.is.State = stateClosing
+	s.mu.Unlock()
+	s.drain()
+	s.calls.Wait()
+	for _, sess := range all {
+		sess.end(s.store)
+	}
+}
+
+// begins counts a call; false: the server is closing.
+func (s *Server) begins() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.drained.Err() != nil || s.closed {
+		return false
+	}
+	s.calls.Add(1)
+	return true
 }
 
 func programName() string {
@@ -121,6 +174,7 @@ func (s *Server) Close() error {
 	all := s.sessions
 	s.sessions = map[string]*session{}
 	s.mu.Unlock()
+	s.drain()
 	err := s.http.Close()
 	for _, sess := range all {
 		sess.end(s.store)
@@ -139,8 +193,8 @@ func (s *Server) answer(e *http1.Exchange) {
 	}
 	name, call := strings.CutPrefix(e.Path, "/v1/")
 	do, ok := map[string]func(*http1.Exchange){
-		"GET /status": func(e *http1.Exchange) { writeJSON(e, 200, s.status()) },
-		"POST /stop":  s.serveStop, "POST /hello": s.serveHello, "POST /bye": s.serveBye,
+		"GET /status": func(e *http1.Exchange) { writeJSON(e, 200, s.status()) }, "GET /wait": s.serveWait,
+		"POST /stop": s.serveStop, "POST /hello": s.serveHello, "POST /bye": s.serveBye,
 	}[e.Method+" "+e.Path]
 	switch {
 	case ok:
@@ -175,9 +229,20 @@ func (s *Server) serveStop(e *http1.Exchange) {
 	s.stop.Do(func() { go s.opts.Stop() })
 }
 
+// serveWait answers never: the connection ends when the server does.
+func (s *Server) serveWait(e *http1.Exchange) {
+	e.Listen()
+	<-e.Ctx.Done()
+	e.Cut()
+}
+
 func (s *Server) serveHello(e *http1.Exchange) {
 	var h hello
-	if err := json.NewDecoder(io.LimitReader(e.Body, 64<<10)).Decode(&h); err != nil {
+	b, err := io.ReadAll(io.LimitReader(e.Body, maxHello))
+	if err == nil {
+		err = json.Unmarshal(b, &h)
+	}
+	if err != nil {
 		refuse(e, &refused{400, refusal{Code: refusedBody, Message: "a hello is JSON with min, max, pid and program: " + err.Error()}})
 		return
 	}
@@ -187,18 +252,39 @@ func (s *Server) serveHello(e *http1.Exchange) {
 		refuse(e, &refused{409, refusal{Code: refusedSkew, Message: message, Server: &is}})
 		return
 	}
+	e.Listen()
+	select {
+	case <-s.ready:
+	case <-s.drained.Done():
+	case <-e.Ctx.Done():
+		e.Cut()
+		return
+	}
 	sess, err := s.begin()
 	if err != nil {
 		refuse(e, err)
 		return
 	}
-	writeJSON(e, 200, welcome{Status: is, Protocol: min(h.Max, MaxProtocol), Session: sess.id, LSN: s.store.Mark().LSN})
+	writeJSON(e, 200, welcome{Status: s.status(), Protocol: min(h.Max, MaxProtocol), Session: sess.id, LSN: s.store.Mark().LSN})
+}
+
+// maxHello bounds a hello.
+const maxHello = 64 << 10
+
+// errClosing is of a call that came when the server was about to end, or was ended by that: it was not made.
+var errClosing = errors.New("ctxpage: the server is closing")
+
+func closing() *refused {
+	return &refused{503, refusal{Code: refusedClosing, Message: errClosing.Error()}}
 }
 
 // begin makes a session.
 func (s *Server) begin() (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.drained.Err() != nil {
+		return nil, closing()
+	}
 	if len(s.sessions) >= s.opts.MaxClients {
 		return nil, &refused{503, refusal{Code: refusedFull, Message: fmt.Sprintf("%d clients are served, which is the limit; close one", len(s.sessions))}}
 	}

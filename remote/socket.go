@@ -21,6 +21,26 @@ const maxSocketPath = 103
 // in /tmp/ctxpage-UID. A directory that others can write, or that is another user's, is an error. The lock file, path +
 // ".lock", must be there in that case: it is never deleted, so its inode stays.
 func SocketPath(path string) (string, error) {
+	abs, err := resolved(path)
+	if err != nil {
+		return "", err
+	}
+	if name := abs + ".sock"; len(name) <= maxSocketPath {
+		return name, nil
+	}
+	return shortPath(abs)
+}
+
+// ShortSocketPath is the short name of SocketPath, for where no socket can be made beside the database.
+func ShortSocketPath(path string) (string, error) {
+	abs, err := resolved(path)
+	if err != nil {
+		return "", err
+	}
+	return shortPath(abs)
+}
+
+func resolved(path string) (string, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return "", fmt.Errorf("ctxpage: socket of %s: %w", path, err)
@@ -30,10 +50,11 @@ func SocketPath(path string) (string, error) {
 	} else if dir, err := filepath.EvalSymlinks(filepath.Dir(abs)); err == nil { // the file is not made yet
 		abs = filepath.Join(dir, filepath.Base(abs))
 	}
-	if name := abs + ".sock"; len(name) <= maxSocketPath {
-		return name, nil
-	}
-	st, err := os.Stat(abs + ".lock")
+	return abs, nil
+}
+
+func shortPath(path string) (string, error) {
+	st, err := os.Stat(path + ".lock")
 	if err != nil {
 		return "", fmt.Errorf("ctxpage: socket of %s: %w", path, err)
 	}

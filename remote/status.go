@@ -29,7 +29,8 @@ func bare(ctx context.Context, path string, opts ClientOptions, do func(context.
 	if err != nil {
 		return Status{}, err
 	}
-	c := &Client{path: path, opts: opts, http: &http1.Client{Dial: dialer(path, opts)}}
+	opts.Socket = func() string { return path }
+	c := &Client{path: path, opts: opts, http: &http1.Client{Dial: dialer(opts)}}
 	defer c.http.CloseIdle()
 	short, cancel := context.WithTimeout(ctx, opts.Answer)
 	defer cancel()

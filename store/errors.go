@@ -124,6 +124,7 @@ type LockedError struct {
 	Program string
 	Since   time.Time
 	Reading bool
+	Socket  string // at which the process serves the database to others; "": at none
 }
 
 func (e *LockedError) Error() string {
@@ -136,7 +137,7 @@ func (e *LockedError) Error() string {
 		return fmt.Sprintf("ctxpage: %s is being read by pid %d (%s, since %s); a writer waits until it closes",
 			e.Path, e.PID, e.Program, e.Since.UTC().Format(time.RFC3339))
 	}
-	return fmt.Sprintf("ctxpage: %s is held by pid %d (%s, since %s); close it there, or open read-only after it ends",
+	return fmt.Sprintf("ctxpage: %s is held by pid %d (%s, since %s); close it there",
 		e.Path, e.PID, e.Program, e.Since.UTC().Format(time.RFC3339))
 }
 

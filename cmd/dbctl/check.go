@@ -17,12 +17,15 @@ import (
 )
 
 type checkCmd struct {
-	File  string `arg:"" help:"Database."`
-	Child bool   `hidden:"" help:"Check in this process and write the result for the parent process."`
+	File   string `arg:"" help:"Database."`
+	Online bool   `help:"Let the process that has the database open check it. Damage that crashes the walk ends that process."`
+	Child  bool   `hidden:"" help:"Check in this process and write the result for the parent process."`
 }
 
 func (checkCmd) Help() string {
 	return `Reads every row, every text, the catalogue, the audit and the pages of the file, and compares them with each other. Read-only. Exit code 3 if anything is damaged. The check runs in a child process, because certain damage crashes the page walk; the crash is then reported as damage with its signal. After an unclean shutdown, rows that are only in the log are not compared until the next write.
+
+While another process has the database open, the check is refused (exit code 5); --online lets that process do it.
 
 Example: dbctl check agent.ctx`
 }
@@ -47,7 +50,7 @@ func (c *checkCmd) Run(a *app) error {
 	if c.Child {
 		return c.walk(a)
 	}
-	ans, err := a.checked(c.File)
+	ans, err := a.checked(c.File, c.Online)
 	if err != nil {
 		return err
 	}
@@ -81,7 +84,7 @@ func (v checkView) print(w io.Writer) {
 // walk is the child.
 func (c *checkCmd) walk(a *app) error {
 	var out childAnswer
-	err := a.with(c.File, false, func(db *ctxpage.DB) (err error) {
+	err := a.withAs(c.File, false, !c.Online, func(db *ctxpage.DB) (err error) {
 		if out.Problems, err = db.Check(a.ctx, a.progress()); err != nil {
 			return err
 		}
@@ -96,8 +99,8 @@ func (c *checkCmd) walk(a *app) error {
 }
 
 // checked walks in a child. What the child cannot open for damage is a problem like any other.
-func (a *app) checked(path string) (ans childAnswer, err error) {
-	out, end, said, err := a.child(path)
+func (a *app) checked(path string, online bool) (ans childAnswer, err error) {
+	out, end, said, err := a.child(path, online)
 	if err != nil {
 		return ans, err
 	}
@@ -115,12 +118,15 @@ func (a *app) checked(path string) (ans childAnswer, err error) {
 }
 
 // child runs the walk in a process of its own and gives what it wrote, how it ended, and the last it said.
-func (a *app) child(path string) (out []byte, end *os.ProcessState, said string, err error) {
+func (a *app) child(path string, online bool) (out []byte, end *os.ProcessState, said string, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, "", failed("check: cannot find this program to run it again: %v", err)
 	}
 	args := []string{"check", "--child", "--wait", a.Wait.String()}
+	if online {
+		args = append(args, "--online")
+	}
 	progress := !a.JSON && (a.Progress || isTerminal(a.err))
 	if progress {
 		args = append(args, "--progress")

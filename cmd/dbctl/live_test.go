@@ -59,16 +59,39 @@ func TestManifestBesideALiveAgent(t *testing.T) {
 	require.Contains(t, ok(t, "", "manifest", "show", file, asJSON(t, "", "manifest", "ls", file, "--type", "search")["leaves"].([]any)[0].(map[string]any)["trace"].(string)), "acme/live:note-")
 }
 
+// The verbs ask the agent that has the database open, and the agent goes on.
+func TestVerbsBesideALiveAgent(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "agent.ctx")
+	liveWriter(t, file)
+	ok(t, "", "put", file, "acme/live", "by-hand", "the zebra is striped")
+	for _, args := range [][]string{
+		{"get", file, "acme/live", "by-hand"}, {"get", file, "acme/live", "by-hand", "--read-only"}, {"search", file, "acme/live", "zebra"},
+		{"assemble", file, "acme/live", "which zebra is striped?"}, {"ls", file}, {"ls", file, "acme/live"}, {"stat", file}, {"history", file, "acme/live", "by-hand"},
+		{"check", file, "--online"}, {"gc", file, "--dry-run"}, {"gc", file}, {"backup", file, file + ".copy"}, {"review", "ls", file},
+	} {
+		r := dbctl("", append(args, "--wait", "0s")...)
+		require.Equal(t, exitOK, r.code, "%v: %s", args, r.err)
+	}
+	require.Contains(t, ok(t, "", "search", file, "acme/live", "zebra"), "by-hand")
+	require.Contains(t, ok(t, "", "get", file+".copy", "acme/live", "by-hand"), "zebra")
+	trace := asJSON(t, "", "assemble", file, "acme/live", "which zebra is striped?")["trace"].(string)
+	ok(t, "", "why", file, trace, "acme/live:by-hand")
+	ok(t, "", "replay", file, trace)
+	ok(t, "", "diff", file, trace, trace)
+	ok(t, "", "manifest", "show", file, trace)
+}
+
+// What needs the files for itself names who has them.
 func TestTheHolderIsNamed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "agent.ctx")
 	p := liveWriter(t, file)
-	for _, args := range [][]string{{"get", file, "acme/live", "note-1"}, {"ls", file}, {"put", file, "acme", "x", "y"}, {"stat", file}, {"check", file}, {"restore", file, file, "--force"}} {
+	for _, args := range [][]string{{"check", file}, {"restore", file, file, "--force"}, {"salvage", file, file + ".new"}} {
 		r := dbctl("", append(args, "--wait", "0s")...)
 		require.Equal(t, exitBusy, r.code, args)
 		require.Contains(t, r.err, "pid", args)
 		require.Contains(t, r.err, filepath.Base(os.Args[0]), args)
 	}
-	r := dbctl("", "get", file, "acme/live", "note-1", "--wait", "0s", "--json")
+	r := dbctl("", "salvage", file, file+".new", "--wait", "0s", "--json")
 	var e errorJSON
 	require.NoError(t, json.Unmarshal([]byte(r.err), &e))
 	require.Equal(t, "locked", e.Error.Kind)

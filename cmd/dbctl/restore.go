@@ -42,7 +42,7 @@ func (c *restoreCmd) Run(a *app) error {
 	if err := mayMake("restore", c.File, instead); err != nil {
 		return err
 	}
-	ans, err := a.checked(c.Backup)
+	ans, err := a.checked(c.Backup, false)
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/remote"
 )
 
 // Exit codes; the help of dbctl lists them, and scripts rely on them.
@@ -90,7 +91,7 @@ const description = `dbctl inspects and changes ctxpage databases. A database is
 
 Exit codes: 0 ok, 1 failed, 2 usage error, 3 damage found, 4 held for review, 5 busy (another process has the database open), 130 interrupted by Ctrl-C (even if that is the normal way to end the verb), 143 ended by SIGTERM.
 
-Only one process can have a database open for writing. While an agent has it open, every verb except manifest is refused, and the error names the agent's pid, program and start time. The manifest verbs read the files without a lock. They show what was written when they started; the last 100 ms may not be on disk yet, and counts may grow between two calls.
+One process owns the files of a database. While an agent has it open, the verbs ask that agent over a socket and see what it sees; check, restore and salvage need the files for themselves and are refused with the agent's pid, program and start time (check --online is done by the agent). The manifest verbs read the files without a lock. They show what was written when they started; the last 100 ms may not be on disk yet, and counts may grow between two calls.
 
 ` + namesHelp + `
 
@@ -290,7 +291,11 @@ func (a *app) reportJSON(err error, code int) {
 	var j errorJSON
 	j.Error.Kind, j.Error.Message, j.Error.Exit = kindOf(err, code), hint(err), code
 	var locked *ctxpage.LockedError
-	if errors.As(err, &locked) {
+	var silent *remote.UnavailableError
+	switch {
+	case errors.As(err, &silent) && silent.PID != 0:
+		j.Error.PID, j.Error.Program, j.Error.Since = silent.PID, silent.Program, silent.Since
+	case errors.As(err, &locked):
 		j.Error.PID, j.Error.Program, j.Error.Since, j.Error.Reading = locked.PID, locked.Program, locked.Since, locked.Reading
 	}
 	b, _ := json.Marshal(&j)
@@ -338,12 +343,15 @@ func hint(err error) string {
 }
 
 // open opens for reading, or for writing. It waits in steps, so that Ctrl-C ends the wait.
-func (a *app) open(path string, write bool) (*ctxpage.DB, error) {
+func (a *app) open(path string, write bool) (*ctxpage.DB, error) { return a.openAs(path, write, false) }
+
+// openAs opens a database; exclusive: only if no other process has it.
+func (a *app) openAs(path string, write, exclusive bool) (*ctxpage.DB, error) {
 	const step = 200 * time.Millisecond
 	for until := time.Now().Add(a.Wait); ; {
 		left := time.Until(until)
 		db, err := ctxpage.Open(path, ctxpage.Options{
-			MustExist: true, ReadOnly: !write, RecordedRoots: !a.NoRoots, LockTimeout: max(0, min(step, left)), Clock: a.now, FileRoots: a.roots,
+			MustExist: true, ReadOnly: !write, Exclusive: exclusive, RecordedRoots: !a.NoRoots, LockTimeout: max(0, min(step, left)), Clock: a.now, FileRoots: a.roots,
 		})
 		switch {
 		case !errors.Is(err, ctxpage.ErrLocked) || left <= step:
@@ -356,7 +364,11 @@ func (a *app) open(path string, write bool) (*ctxpage.DB, error) {
 
 // with opens a database, runs fn and closes it; a failed close is an error like any other.
 func (a *app) with(path string, write bool, fn func(db *ctxpage.DB) error) error {
-	db, err := a.open(path, write)
+	return a.withAs(path, write, false, fn)
+}
+
+func (a *app) withAs(path string, write, exclusive bool, fn func(db *ctxpage.DB) error) error {
+	db, err := a.openAs(path, write, exclusive)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,158 @@
+// Package owner opens a database that several processes of one user share. The first opener takes the process lock, opens
+// the files and serves them at a socket; the others ask it there. When it ends, one of them takes its place, and nobody
+// notices: a store that was a client goes on as the owner, with its holds.
+//
+// The lock decides who owns the files, never the socket. Only the holder of the lock removes the socket and makes it. The
+// lock file is never deleted.
+package owner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/remote"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Options are those of the files, and of how they are shared.
+type Options struct {
+	Files filestore.Options
+	// Exclusive keeps the files to this process: nothing is served, and a database that another process has is refused.
+	Exclusive bool
+	// Answer is how long another process may be silent before it is said not to answer; 0: 2 s.
+	Answer time.Duration
+
+	network func(path string) string // of a test
+}
+
+// answerTime is how long nobody may answer, while the lock is held and while it is not.
+const answerTime = 2 * time.Second
+
+// graceTime is how long a process that has just taken the lock may take to say where it serves.
+const graceTime = 100 * time.Millisecond
+
+// Open opens the files, or asks the process that has them. The errors are those of filestore.Open. *store.LockedError:
+// another process has the files to itself. *remote.UnavailableError, which matches store.ErrLocked: it serves them and
+// does not answer. *remote.SkewError: it speaks another protocol. remote.ErrForeign: it is another user's.
+func Open(opts Options) (store.Store, error) {
+	if opts.Answer == 0 {
+		opts.Answer = answerTime
+	}
+	if opts.network == nil {
+		opts.network = networkOf
+	}
+	if opts.Exclusive {
+		st, err := filestore.Open(opts.Files)
+		if err != nil {
+			return nil, err // and no Store around a nil pointer
+		}
+		return st, nil
+	}
+	path, err := filepath.Abs(opts.Files.Path)
+	if err != nil {
+		return nil, fmt.Errorf("ctxpage: open: %w", err)
+	}
+	opts.Files.Path = path
+	if fs := opts.network(path); fs != "" {
+		return nil, store.Invalid("path", path+", which is on "+fs, "a file system of this machine: locks and sockets of others do not reach here; Options.Exclusive opens it if nobody else does")
+	}
+	return opts.elect()
+}
+
+// elect tries to own the files, then to ask their owner, until one works or there is no hope.
+func (o Options) elect() (store.Store, error) {
+	begun := time.Now()
+	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		st, err := o.own()
+		var locked *store.LockedError
+		if err == nil || !errors.As(err, &locked) {
+			return st, err
+		}
+		g, dialErr := o.join(locked)
+		if dialErr == nil {
+			return g, nil
+		}
+		waited := time.Since(begun)
+		switch {
+		case !remote.Gone(dialErr): // it answered, or hangs
+			return nil, dialErr
+		case waited < o.Files.LockWait || waited < graceTime:
+		case locked.Reading || locked.Socket == "": // it does not serve
+			return nil, err
+		case waited > o.Answer: // it says that it serves, and does not
+			return nil, err
+		}
+		time.Sleep(pause/2 + rand.N(pause))
+	}
+}
+
+// own opens the files, and serves them if they are opened for writing. The lock is tried once.
+func (o Options) own() (store.Store, error) {
+	files := o.Files
+	files.LockWait = 0
+	if files.ReadOnly {
+		st, err := filestore.Open(files)
+		if err != nil {
+			return nil, err
+		}
+		return st, nil
+	}
+	h, err := host(files)
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// join connects to the process that has the lock.
+func (o Options) join(locked *store.LockedError) (store.Store, error) {
+	g := &guest{opts: o, holds: map[store.Ticket]*held{}, ready: make(chan struct{})}
+	g.find(locked)
+	opts := remote.ClientOptions{Answer: o.Answer, Now: o.Files.Now, Vacant: g.takeOver, Socket: g.where}
+	c, err := remote.Dial(context.Background(), g.where(), opts)
+	if err != nil {
+		return nil, named(err, locked)
+	}
+	g.client = c
+	g.is.Store(&role{st: c})
+	close(g.ready)
+	if o.Files.ReadOnly {
+		return sealed{g}, nil
+	}
+	return g, nil
+}
+
+// named says who does not answer: the kernel knows the process, the lock file its program.
+func named(err error, locked *store.LockedError) error {
+	var un *remote.UnavailableError
+	if errors.As(err, &un) && un.PID != 0 && un.PID == locked.PID && un.Program == "" {
+		un.Program, un.Since = locked.Program, locked.Since
+	}
+	return err
+}
+
+// Files are the files under a store of this package, if this process has them now.
+func Files(st store.Store) (*filestore.Store, bool) {
+	switch st := st.(type) {
+	case *filestore.Store:
+		return st, true
+	case *Host:
+		return st.Store, true
+	case sealed:
+		return Files(st.guest)
+	case *guest:
+		return Files(st.is.Load().st)
+	}
+	return nil, false
+}
+
+// role is what a guest is at a time.
+type role struct{ st store.Store }
+
+type roles = atomic.Pointer[role]

@@ -1,0 +1,333 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/remote"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+var ctx = context.Background()
+
+func open(t testing.TB, path string, opts Options) store.Store {
+	t.Helper()
+	opts.Files.Path = path
+	if opts.Answer == 0 {
+		opts.Answer = time.Minute // the machine may be busy with others
+	}
+	st, err := Open(opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = st.Close() })
+	return st
+}
+
+func owns(st store.Store) bool {
+	_, ok := Files(st)
+	return ok
+}
+
+// fact is a batch that puts one page.
+func fact(id, text string) store.Batch {
+	p := store.Put{Artefact: store.Artefact{ID: id, Kind: store.KindFact, CurrentAsOf: time.Now()}, Counter: "words"}
+	p.Artefact.KindDefaults()
+	n := store.NewPage{Text: text, Tokens: 1, Hash: store.ContentHash(text)}
+	n.Digest = store.SaltedDigest(n.Salt[:], text)
+	p.Pages = []store.NewPage{n}
+	return store.Batch{ID: ulid.Make(), Scope: "acme", Actor: "writer", Now: time.Now(), Puts: []store.Put{p}, Leaf: manifest.Record{Type: manifest.TypeCommit, By: "host"}}
+}
+
+func put(t testing.TB, st store.Store, id string) store.Outcome {
+	t.Helper()
+	out, err := st.Commit(ctx, fact(id, "zebra"))
+	require.NoError(t, err)
+	return out
+}
+
+func has(t testing.TB, st store.Store, id string) {
+	t.Helper()
+	_, err := st.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: id})
+	require.NoError(t, err, id)
+}
+
+// The second opener asks the first; when that closes it owns the files; and so on, while each sees what all wrote.
+func TestOwnershipGoesOn(t *testing.T) {
+	t.Parallel()
+	path := dbtest.MemoryPath(t)
+	var all []store.Store
+	for range 5 {
+		all = append(all, open(t, path, Options{}))
+	}
+	for i, st := range all {
+		require.True(t, owns(st) == (i == 0), "%d", i)
+		put(t, st, fmt.Sprint(i))
+	}
+	for i := range all {
+		begun := time.Now()
+		require.NoError(t, all[i].Close())
+		if i+1 < len(all) {
+			put(t, all[i+1], fmt.Sprint("after-", i))
+			t.Logf("handed over within %v", time.Since(begun))
+			hosts := 0
+			for _, st := range all[i+1:] {
+				has(t, st, "0")
+				has(t, st, fmt.Sprint("after-", i))
+				if owns(st) {
+					hosts++
+				}
+			}
+			require.Equal(t, 1, hosts)
+		}
+	}
+	_, err := os.Stat(path + ".sock")
+	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = os.Stat(path + ".lock")
+	require.NoError(t, err, "the lock file stays")
+}
+
+// A client that does nothing takes over all the same, and a hold that it has goes on.
+func TestIdleClientTakesOver(t *testing.T) {
+	t.Parallel()
+	path := dbtest.MemoryPath(t)
+	first, second := open(t, path, Options{}), open(t, path, Options{})
+	put(t, first, "a")
+	ticket, err := second.Hold(ctx, store.Moment{LSN: 1, Time: time.Now()})
+	require.NoError(t, err)
+	require.NoError(t, first.Close())
+	require.Eventually(t, func() bool { return owns(second) }, time.Minute, time.Millisecond)
+	has(t, second, "a")
+	second.Release(ticket)
+	require.NoError(t, second.Close())
+	require.ErrorIs(t, second.Close(), store.ErrClosed)
+}
+
+// Exclusive keeps the files to one process, and says who has them; nothing is served then.
+func TestExclusive(t *testing.T) {
+	t.Parallel()
+	path := dbtest.MemoryPath(t)
+	st := open(t, path, Options{Exclusive: true})
+	for _, opts := range []Options{{}, {Exclusive: true}, {Files: filestore.Options{ReadOnly: true}}} {
+		opts.Files.Path = path
+		_, err := Open(opts)
+		var locked *store.LockedError
+		require.ErrorAs(t, err, &locked)
+		require.Equal(t, os.Getpid(), locked.PID)
+		require.Empty(t, locked.Socket)
+	}
+	_, err := os.Stat(path + ".sock")
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NoError(t, st.Close())
+
+	shared := open(t, path, Options{})
+	_, err = Open(Options{Exclusive: true, Files: filestore.Options{Path: path}})
+	require.ErrorIs(t, err, store.ErrLocked)
+	require.NoError(t, shared.Close())
+}
+
+// A reader beside an owner goes through its door, writes nothing, and goes on alone when the owner ends.
+func TestReadOnly(t *testing.T) {
+	t.Parallel()
+	path := dbtest.MemoryPath(t)
+	first := open(t, path, Options{})
+	put(t, first, "a")
+	reader := open(t, path, Options{Files: filestore.Options{ReadOnly: true}})
+	require.False(t, owns(reader))
+	has(t, reader, "a")
+	put(t, first, "b")
+	has(t, reader, "b")
+	_, err := reader.Commit(ctx, fact("c", "zebra"))
+	require.ErrorIs(t, err, store.ErrReadOnly)
+	leaves, err := first.Audit().Size(ctx)
+	require.NoError(t, err)
+	require.NoError(t, reader.Append(ctx, []*manifest.Record{{Type: manifest.TypeAssemble, Trace: ulid.Make().String()}}, store.Synced))
+	after, err := first.Audit().Size(ctx)
+	require.NoError(t, err)
+	require.Equal(t, leaves, after)
+	for _, kind := range []store.JobKind{store.JobGC, store.JobCheckpoint} {
+		_, err := reader.Maintain(ctx, store.Job{Kind: kind}, nil)
+		require.ErrorIs(t, err, store.ErrReadOnly)
+	}
+	rep, err := reader.Maintain(ctx, store.Job{Kind: store.JobCheck}, nil)
+	require.NoError(t, err)
+	require.Empty(t, rep.Problems)
+	require.NoError(t, first.Close())
+	has(t, reader, "b")
+}
+
+// Of a reader and a writer that lose their owner the writer takes its place.
+func TestWriterBeforeReader(t *testing.T) {
+	t.Parallel()
+	path := dbtest.MemoryPath(t)
+	first := open(t, path, Options{})
+	put(t, first, "a")
+	reader := open(t, path, Options{Files: filestore.Options{ReadOnly: true}})
+	writer := open(t, path, Options{})
+	require.NoError(t, first.Close())
+	has(t, reader, "a")
+	put(t, writer, "b")
+	require.True(t, owns(writer))
+	require.False(t, owns(reader))
+	has(t, reader, "b")
+}
+
+func TestNetworkFileSystem(t *testing.T) {
+	t.Parallel()
+	path := dbtest.MemoryPath(t)
+	nfs := func(string) string { return "NFS, a network file system" }
+	_, err := Open(Options{Files: filestore.Options{Path: path}, network: nfs})
+	require.ErrorIs(t, err, store.ErrInvalid)
+	require.ErrorContains(t, err, "NFS")
+	require.ErrorContains(t, err, "Exclusive")
+	_, err = os.Stat(path)
+	require.ErrorIs(t, err, os.ErrNotExist, "nothing was made")
+	require.NoError(t, open(t, path, Options{Exclusive: true, network: nfs}).Close())
+}
+
+// A path that is too long for a socket has one of a short name, which the lock file tells.
+func TestLongPath(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(filepath.Dir(dbtest.MemoryPath(t)), string(make30('a')), string(make30('b')), string(make30('c')))
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	path := filepath.Join(dir, "agent.ctx")
+	first, second := open(t, path, Options{}), open(t, path, Options{})
+	require.False(t, owns(second))
+	where := second.(*guest).where()
+	require.LessOrEqual(t, len(where), 103)
+	require.NotEqual(t, dir, filepath.Dir(where))
+	b, err := os.ReadFile(path + ".lock")
+	require.NoError(t, err)
+	require.Contains(t, string(b), where)
+	require.NoError(t, first.Close())
+	put(t, second, "a")
+	require.NoError(t, second.Close())
+	_, err = os.Stat(where)
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func make30(c byte) []byte {
+	b := make([]byte, 40)
+	for i := range b {
+		b[i] = c
+	}
+	return b
+}
+
+// A hundred openers at once: one owns the files, all are served.
+func TestHundredOpeners(t *testing.T) {
+	t.Parallel()
+	path := dbtest.MemoryPath(t)
+	all := make([]store.Store, 100)
+	took := make([]time.Duration, len(all))
+	var wg sync.WaitGroup
+	begun := time.Now()
+	for i := range all {
+		wg.Go(func() {
+			st, err := Open(Options{Files: filestore.Options{Path: path}, Answer: time.Minute})
+			if err == nil {
+				_, err = st.Commit(ctx, fact(fmt.Sprint(i), "zebra"))
+				all[i] = st
+			}
+			if took[i] = time.Since(begun); err != nil {
+				t.Errorf("opener %d: %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	hosts, longest := 0, time.Duration(0)
+	for i, st := range all {
+		require.NotNil(t, st)
+		if owns(st) {
+			hosts++
+		}
+		longest = max(longest, took[i])
+	}
+	require.Equal(t, 1, hosts)
+	for i := range all {
+		has(t, all[len(all)-1], fmt.Sprint(i))
+	}
+	t.Logf("the last was served after %v", longest)
+	for _, st := range all {
+		require.NoError(t, st.Close())
+	}
+}
+
+// A call under way when the owner ends is made once: a commit by its id, a leaf by its trace.
+func TestCallsAcrossHandOver(t *testing.T) {
+	t.Parallel()
+	path := dbtest.MemoryPath(t)
+	first := open(t, path, Options{})
+	others := []store.Store{open(t, path, Options{}), open(t, path, Options{}), open(t, path, Options{})}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	traces, ids := map[string]bool{}, map[string]bool{}
+	for n, st := range others {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				id, leaf := fmt.Sprintf("%d-%d", n, i), &manifest.Record{Type: manifest.TypeAssemble, Trace: ulid.Make().String(), Scope: "acme"}
+				_, err := st.Commit(ctx, fact(id, "zebra"))
+				err = errors.Join(err, st.Append(ctx, []*manifest.Record{leaf}, store.Written))
+				if err != nil {
+					t.Errorf("%s: %v", id, err)
+					return
+				}
+				mu.Lock()
+				traces[leaf.Trace], ids[id] = true, true
+				mu.Unlock()
+			}
+		})
+	}
+	for range 6 {
+		time.Sleep(30 * time.Millisecond)
+		require.NoError(t, first.Close())
+		first = open(t, path, Options{})
+		for i, st := range others {
+			if owns(st) && i < len(others)-1 { // it hands over to the rest; its writer would fail
+				break
+			}
+		}
+	}
+	close(stop)
+	wg.Wait()
+	st := others[0]
+	for id := range ids {
+		l, err := st.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: id})
+		require.NoError(t, err)
+		require.EqualValues(t, 1, l.Version)
+	}
+	for trace := range traces {
+		leaves, err := st.Audit().ByTrace(ctx, trace)
+		require.NoError(t, err)
+		require.Len(t, leaves, 1)
+	}
+	t.Logf("%d commits, %d leaves", len(ids), len(traces))
+}
+
+// A client of another version is told so, and status works.
+func TestSkew(t *testing.T) {
+	t.Parallel()
+	path := dbtest.MemoryPath(t)
+	st := open(t, path, Options{})
+	is, err := remote.GetStatus(ctx, path+".sock", remote.ClientOptions{})
+	require.NoError(t, err)
+	require.Equal(t, os.Getpid(), is.PID)
+	require.Empty(t, is.State)
+	require.NoError(t, st.Close())
+}
