@@ -247,7 +247,7 @@ func (c *Client) watch(ctx context.Context, method, path string, h http1.Header,
 		err = read(res)
 	}
 	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
-		return fmt.Errorf("%w: %w", errSilent, err)
+		return errSilent
 	}
 	return err
 }

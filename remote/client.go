@@ -176,7 +176,7 @@ func (c *Client) Close() error {
 	c.end()
 	c.running.Wait()
 	if session != nil {
-		ctx, cancel := context.WithTimeout(background, c.opts.Answer)
+		ctx, cancel := context.WithTimeout(background, min(byeTime, c.opts.Answer))
 		defer cancel()
 		if res, err := c.http.Do(ctx, "POST", "/bye", http1.Header{headerSession: session.Session}, nil); err == nil { // else the lease ends them
 			res.Close()
@@ -185,6 +185,9 @@ func (c *Client) Close() error {
 	c.http.CloseIdle()
 	return nil
 }
+
+// byeTime is how long a goodbye may take: nobody waits for a server that is stopped.
+const byeTime = 100 * time.Millisecond
 
 // abandon ends a client as a killed process ends: without a goodbye.
 func (c *Client) abandon() {

@@ -1,0 +1,370 @@
+package owner_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/owner"
+	"github.com/ctxpage/ctxpage/remote"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+var kills = flag.Int("kills", 40, "how often TestOwnersKilled kills the owner")
+
+var ctx = context.Background()
+
+// roleEnv makes this program an agent: a process that opens the database and does what its role says.
+const roleEnv = "CTXPAGE_TEST_ROLE"
+
+// roles say a line for each thing that was acknowledged, and end when their input does.
+var roles = map[string]func(db *ctxpage.DB, name string, end <-chan struct{}) error{
+	"puts": func(db *ctxpage.DB, name string, end <-chan struct{}) error {
+		for n := 0; ; n++ {
+			select {
+			case <-end:
+				return nil
+			default:
+			}
+			id := fmt.Sprintf("%s-%d", name, n)
+			if _, err := db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: id, Text: "the zebra " + id}); err != nil {
+				return fmt.Errorf("put %s: %w", id, err)
+			}
+			fmt.Println("acked", id)
+			time.Sleep(5 * time.Millisecond) // no owner lives for long enough to checkpoint, and each reads the whole log
+		}
+	},
+	"directives": func(db *ctxpage.DB, name string, _ <-chan struct{}) error {
+		for n := range 20 {
+			if _, err := db.Scope("acme").Directives().Step(ctx, fmt.Sprintf("use %s%d", name, n)); err != nil {
+				return err
+			}
+			fmt.Println("acked", n)
+		}
+		return nil
+	},
+	"turns": func(db *ctxpage.DB, name string, _ <-chan struct{}) error {
+		for n := range 150 {
+			turn := ctxpage.Turn{ID: fmt.Sprintf("%s-%d", name, n), Role: "user", Text: fmt.Sprintf("%s says %d", name, n)}
+			if _, err := db.Scope("acme").Session("chat").Append(ctx, turn); err != nil {
+				return err
+			}
+			fmt.Println("acked", turn.ID)
+		}
+		return nil
+	},
+	"idle": func(_ *ctxpage.DB, _ string, end <-chan struct{}) error { <-end; return nil },
+}
+
+func TestMain(m *testing.M) {
+	role, rest, _ := strings.Cut(os.Getenv(roleEnv), " ")
+	if role == "" {
+		os.Exit(m.Run())
+	}
+	name, path, _ := strings.Cut(rest, " ")
+	end := make(chan struct{})
+	go func() { _, _ = io.Copy(io.Discard, os.Stdin); close(end) }()
+	db, err := ctxpage.Open(path, ctxpage.Options{})
+	if err == nil {
+		fmt.Println("open")
+		err = errors.Join(roles[role](db, name, end), db.Close())
+	}
+	if err != nil {
+		fmt.Println("failed", err)
+		os.Exit(1)
+	}
+}
+
+// agent is a process, and what it said was acknowledged.
+type agent struct {
+	*exec.Cmd
+	in     io.Closer
+	open   chan struct{}
+	done   chan struct{} // its output has ended
+	mu     sync.Mutex
+	acked  []string
+	failed string
+}
+
+func start(t *testing.T, role, name, path string) *agent {
+	t.Helper()
+	a := &agent{Cmd: exec.Command(os.Args[0]), open: make(chan struct{}), done: make(chan struct{})}
+	a.Env = append(os.Environ(), roleEnv+"="+role+" "+name+" "+path)
+	a.Stderr = os.Stderr
+	out, err := a.StdoutPipe()
+	require.NoError(t, err)
+	a.in, err = a.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, a.Start())
+	t.Cleanup(func() { _ = a.Process.Kill(); _ = a.Wait() })
+	go func() {
+		defer close(a.done)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			what, rest, _ := strings.Cut(lines.Text(), " ")
+			a.mu.Lock()
+			switch what {
+			case "open":
+				close(a.open)
+			case "acked":
+				a.acked = append(a.acked, rest)
+			case "failed":
+				a.failed = rest
+			}
+			a.mu.Unlock()
+		}
+	}()
+	return a
+}
+
+// ready waits until the agent has opened the database.
+func (a *agent) ready(t *testing.T) *agent {
+	t.Helper()
+	select {
+	case <-a.open:
+	case <-a.done:
+		t.Fatalf("the agent ended: %s", a.failed)
+	}
+	return a
+}
+
+// finish waits for an agent that ends by itself, or is told to.
+func (a *agent) finish(t *testing.T) []string {
+	t.Helper()
+	<-a.done
+	require.Empty(t, a.failed)
+	require.NoError(t, a.Wait())
+	return a.acked
+}
+
+// holder is the process that the lock file names.
+func holder(path string) int {
+	b, err := os.ReadFile(path + ".lock")
+	var h struct{ PID int }
+	if err != nil || json.Unmarshal(b, &h) != nil {
+		return 0
+	}
+	return h.PID
+}
+
+// serving waits until a process other than one serves, and gives its number.
+func serving(t *testing.T, path string, not int) int {
+	t.Helper()
+	for begun := time.Now(); time.Since(begun) < time.Minute; time.Sleep(time.Millisecond) {
+		is, err := remote.GetStatus(ctx, path+".sock", remote.ClientOptions{})
+		if err == nil && is.State == "" && is.PID != not {
+			return is.PID
+		}
+	}
+	t.Fatal("nobody serves the database")
+	return 0
+}
+
+// The owner is killed again and again while four agents write: another one takes its place within milliseconds, no
+// acknowledged write is lost, and none is applied twice. Nobody notices: an agent that is not killed reports no error.
+func TestOwnersKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills processes")
+	}
+	path := dbtest.MemoryPath(t)
+	var live []*agent
+	var acked []string
+	var took []time.Duration
+	begin := func(n int) { live = append(live, start(t, "puts", fmt.Sprint("agent", n), path).ready(t)) }
+	for n := range 4 {
+		begin(n)
+	}
+	for n := range *kills {
+		time.Sleep(10 * time.Millisecond)
+		pid := serving(t, path, 0)
+		i := slices.IndexFunc(live, func(a *agent) bool { return a.Process.Pid == pid })
+		require.GreaterOrEqual(t, i, 0, "the owner is one of the agents")
+		require.NoError(t, live[i].Process.Kill())
+		begun := time.Now()
+		next := serving(t, path, pid)
+		took = append(took, time.Since(begun))
+		require.NotEqual(t, pid, next)
+		<-live[i].done
+		_ = live[i].Wait()
+		require.Empty(t, live[i].failed)
+		acked = append(acked, live[i].acked...)
+		live = slices.Delete(live, i, i+1)
+		begin(4 + n)
+	}
+	for _, a := range live {
+		require.NoError(t, a.in.Close())
+	}
+	for _, a := range live {
+		acked = append(acked, a.finish(t)...)
+	}
+	require.Greater(t, len(acked), *kills)
+	require.NoError(t, judge(t, path, acked))
+	slices.Sort(took)
+	p99, longest := took[len(took)*99/100], took[len(took)-1]
+	t.Logf("%d kills, %d writes acknowledged; a new owner after %v (median), %v (p99), %v (longest)", *kills, len(acked), took[len(took)/2], p99, longest)
+	require.Less(t, longest, 2*time.Second)
+}
+
+// judge holds the database against what was acknowledged: each is there, and was applied once.
+func judge(t *testing.T, path string, acked []string) error {
+	t.Helper()
+	st, err := owner.Open(owner.Options{Exclusive: true, Files: filestore.Options{Path: path, MustExist: true}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, st.Close()) }()
+	for _, id := range acked {
+		l, err := st.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: id})
+		if err != nil {
+			return fmt.Errorf("%s was acknowledged: %w", id, err)
+		}
+		if l.Version != 1 {
+			return fmt.Errorf("%s was applied %d times", id, l.Version)
+		}
+	}
+	rep, err := st.Maintain(ctx, store.Job{Kind: store.JobCheck}, nil)
+	require.NoError(t, err)
+	require.Empty(t, rep.Problems)
+	return nil
+}
+
+// The control: the judge tells a write that is lost, and one that was applied twice.
+func TestJudgeTells(t *testing.T) {
+	t.Parallel()
+	path := dbtest.MemoryPath(t)
+	db, err := ctxpage.Open(path, ctxpage.Options{})
+	require.NoError(t, err)
+	for _, text := range []string{"the zebra", "the zebra once more"} {
+		_, err = db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "a-0", Text: text})
+		require.NoError(t, err)
+	}
+	_, err = db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "a-1", Text: "the zebra"})
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	require.NoError(t, judge(t, path, []string{"a-1"}))
+	require.ErrorContains(t, judge(t, path, []string{"a-1", "a-2"}), "a-2 was acknowledged")
+	require.ErrorContains(t, judge(t, path, []string{"a-0", "a-1"}), "a-0 was applied 2 times")
+}
+
+// Two processes step 20 directives each, at once: each ends with 40.
+func TestDirectivesOfTwoProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	path := dbtest.MemoryPath(t)
+	a, b := start(t, "directives", "hammer", path), start(t, "directives", "saw", path)
+	require.Len(t, a.finish(t), 20)
+	require.Len(t, b.finish(t), 20)
+	db, err := ctxpage.Open(path, ctxpage.Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	state, err := db.Scope("acme").Directives().State(ctx)
+	require.NoError(t, err)
+	said := strings.Join(state.Own.State.Items(), " ")
+	for n := range 20 {
+		require.Contains(t, said, fmt.Sprint("hammer", n))
+		require.Contains(t, said, fmt.Sprint("saw", n))
+	}
+}
+
+// Two processes write 150 turns each into one session, at once: all 300 are there, those of each in its order.
+func TestTurnsOfTwoProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	path := dbtest.MemoryPath(t)
+	a, b := start(t, "turns", "ann", path), start(t, "turns", "bob", path)
+	said := map[string][]string{"ann": a.finish(t), "bob": b.finish(t)}
+	db, err := ctxpage.Open(path, ctxpage.Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	there := map[string][]string{}
+	for v, err := range db.Scope("acme").Session("chat").Turns(ctx, 0) {
+		require.NoError(t, err)
+		who, _, _ := strings.Cut(v.ID, "-")
+		there[who] = append(there[who], v.ID)
+	}
+	require.Len(t, there["ann"], 150)
+	require.Len(t, there["bob"], 150)
+	require.Equal(t, said, there)
+}
+
+// An owner that is stopped is named within 2 s, by whoever opens and by whoever is a client, and loses nothing: when it
+// goes on, so do they.
+func TestStoppedOwner(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	path := dbtest.MemoryPath(t)
+	a := start(t, "idle", "a", path).ready(t)
+	client, err := ctxpage.Open(path, ctxpage.Options{})
+	require.NoError(t, err)
+	defer client.Close()
+	_, err = client.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "x", Text: "before"})
+	require.NoError(t, err)
+	require.NoError(t, a.Process.Signal(syscall.SIGSTOP))
+	for name, call := range map[string]func() error{
+		"open": func() error { _, err := ctxpage.Open(path, ctxpage.Options{}); return err },
+		"get":  func() error { _, err := client.Scope("acme").Get(ctx, "x"); return err },
+	} {
+		begun := time.Now()
+		err := call()
+		took := time.Since(begun)
+		require.ErrorIs(t, err, ctxpage.ErrLocked, name)
+		require.ErrorContains(t, err, fmt.Sprintf("held by pid %d (", a.Process.Pid), name)
+		require.ErrorContains(t, err, "since", name)
+		require.ErrorContains(t, err, "not answering", name)
+		t.Logf("%s: %v after %v", name, err, took)
+		require.InDelta(t, 2, took.Seconds(), .5, name) // the machine may be busy
+	}
+	require.NoError(t, a.Process.Signal(syscall.SIGCONT))
+	_, err = client.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "x", Text: "after"})
+	require.NoError(t, err)
+	require.NoError(t, a.in.Close())
+	a.finish(t)
+	v, err := client.Scope("acme").Get(ctx, "x")
+	require.NoError(t, err)
+	require.Equal(t, "after", v.Text)
+}
+
+// A transaction that a client began before its owner was killed is committed after.
+func TestTransactionAcrossKill(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills processes")
+	}
+	path := dbtest.MemoryPath(t)
+	a := start(t, "idle", "a", path).ready(t)
+	client, err := ctxpage.Open(path, ctxpage.Options{})
+	require.NoError(t, err)
+	defer client.Close()
+	s := client.Scope("acme")
+	_, err = s.Put(ctx, ctxpage.Artefact{ID: "policy", Text: "The zebra limit is 400."})
+	require.NoError(t, err)
+	shown, err := s.Assemble(ctx, ctxpage.Query{Text: "what is the zebra limit?", Budget: 1000})
+	require.NoError(t, err)
+	tx, err := s.Resume(ctx, shown.Trace)
+	require.NoError(t, err)
+	err = tx.Put(ctx, ctxpage.Artefact{ID: "answer", Text: "It is 400."})
+	require.NoError(t, err)
+	require.NoError(t, a.Process.Kill())
+	_, _ = a.Process.Wait()
+	require.NoError(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: .9, By: "checker"}))
+	v, err := s.Get(ctx, "answer")
+	require.NoError(t, err)
+	require.Equal(t, "It is 400.", v.Text)
+	require.Equal(t, os.Getpid(), holder(path))
+}
