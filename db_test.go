@@ -13,7 +13,9 @@ import (
 
 func openTest(t *testing.T, path string, opts Options) *DB {
 	t.Helper()
-	db, err := Open(path, ShortLog(opts))
+	opts = ShortLog(opts)
+	OwnedElsewhere(t, path, opts)
+	db, err := Open(path, opts)
 	require.NoError(t, err)
 	return db
 }

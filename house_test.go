@@ -49,7 +49,9 @@ func open(t testing.TB, opts Options) *DB {
 
 func openAt(t testing.TB, path string, opts Options) *DB {
 	t.Helper()
-	db, err := Open(path, ShortLog(opts))
+	opts = ShortLog(opts)
+	OwnedElsewhere(t, path, opts)
+	db, err := Open(path, opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { checkAndClose(t, db) })
 	return db

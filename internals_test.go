@@ -4,7 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"os"
 	"slices"
+	"sync"
+	"testing"
+	"time"
 
 	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/codec"
@@ -38,6 +42,29 @@ const testSegment = 8 << 20
 func ShortLog(o Options) Options {
 	o.segment = cmp.Or(o.segment, testSegment)
 	return o
+}
+
+// remoteTests makes tests that open a database with openAt or openTest clients of another owner: what they expect does not
+// depend on who has the files. It is for tests that look at nothing but answers.
+var remoteTests = os.Getenv("CTXPAGE_TEST_REMOTE") == "1"
+
+// owners are the databases that remoteTests made owners, by path.
+var owners sync.Map
+
+// OwnedElsewhere opens the database as another process would, before the test does, where remoteTests is set.
+func OwnedElsewhere(t testing.TB, path string, o Options) {
+	if !remoteTests || o.Store != nil || o.ReadOnly || o.Exclusive {
+		return
+	}
+	elsewhere, err := Open(path, Options{Clock: o.Clock, LockTimeout: time.Second, segment: o.segment, noSync: o.noSync})
+	if err != nil {
+		t.Fatal(err)
+	}
+	owners.LoadOrStore(elsewhere.path, elsewhere)
+	t.Cleanup(func() { // after the test's own
+		owners.CompareAndDelete(elsewhere.path, elsewhere)
+		_ = elsewhere.Close()
+	})
 }
 
 // FrameBytes gives the bytes the working set believes it keeps, and the sum over the frames on its list. Without a pin
@@ -85,7 +112,10 @@ func (db *DB) inside() filestore.Inside { return db.files().Peek(peek.Token{}) }
 
 // files are the files of a database that this process owns.
 func (db *DB) files() *filestore.Store {
-	st, _ := owner.Files(db.store)
+	st, ok := owner.Files(db.store)
+	if elsewhere, is := owners.Load(db.path); !ok && is {
+		return elsewhere.(*DB).files()
+	}
 	return st
 }
 
