@@ -54,8 +54,9 @@ var importMap = map[string]string{
 	"internal/bounded":    "",
 	"internal/alike":      "",
 	"internal/listing":    "",
+	"health":              "internal/alike manifest store",
 	"internal/freshness":  "internal/bounded internal/codec source store triage",
-	".":                   "engine filestore source store budget directive lexical manifest render session token triage wal internal/alike internal/bounded internal/codec internal/cut internal/explain internal/folder internal/freshness internal/handoff internal/identity internal/journal internal/listing internal/live internal/owner internal/shown internal/staterows internal/succession internal/talk internal/vectors",
+	".":                   "engine filestore source store budget directive lexical manifest render session token triage wal health internal/alike internal/bounded internal/codec internal/cut internal/explain internal/folder internal/freshness internal/handoff internal/identity internal/journal internal/listing internal/live internal/owner internal/shown internal/staterows internal/succession internal/talk internal/vectors",
 
 	"embed":               "internal/retry triage",
 	"httpsource":          ". internal/retry source",

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"strings"
 
+	"github.com/ctxpage/ctxpage/health"
 	"github.com/ctxpage/ctxpage/internal/folder"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/talk"
@@ -46,6 +47,16 @@ func (s *Scope) Artefacts(ctx context.Context, prefix string) iter.Seq2[*Version
 // listed, even in a nearer scope.
 func (s *Scope) Versions(ctx context.Context, id string) iter.Seq2[*Version, error] {
 	return listed(ctx, func(cursor string) ([]*Version, string, error) { return s.History(ctx, id, cursor, listedAtOnce) })
+}
+
+// Health reports what in the scope itself is stored twice, contradicts, is never served, or answers no more, and the
+// command that mends each. It reads every text of the scope and writes nothing. Options.Now is set to the clock.
+func (s *Scope) Health(ctx context.Context, o health.Options) (*health.Report, error) {
+	if err := s.hostOnly("Health"); err != nil {
+		return nil, err
+	}
+	o.Now = s.db.opts.Clock()
+	return health.Look(ctx, s.db.store, s.name, o)
 }
 
 // AllScopes ranges over the scopes that were written to, by name: Scopes as a sequence. An error is yielded once, last.

@@ -67,6 +67,7 @@ type cli struct {
 	Replay   replayCmd   `cmd:"" help:"Print a past context again, byte for byte."`
 	Diff     diffCmd     `cmd:"" help:"Compare two past contexts."`
 	Stat     statCmd     `cmd:"" help:"Show sizes and counters."`
+	Health   healthCmd   `cmd:"" help:"Report what in a scope is of no use: duplicates, contradictions, never served, expired, superseded, orphans."`
 	Check    checkCmd    `cmd:"" help:"Check the whole database and report damage."`
 	GC       gcCmd       `cmd:"" name:"gc" help:"Drop old versions that nothing refers to."`
 	Backup   backupCmd   `cmd:"" help:"Copy a database."`

@@ -40,6 +40,10 @@ func (s *Sketch) Same(o *Sketch) (same, known bool) {
 	return s.all == o.all, s.words == o.words
 }
 
+// Key is the same of texts that say the same, but for one of a few behind a header; 0: the text is too short to repeat
+// another.
+func (s *Sketch) Key() uint64 { return s.parts[0] }
+
 // near says whether texts of so many words can be the same.
 func near(short, long int) bool {
 	extra := long - short

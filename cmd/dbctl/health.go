@@ -1,0 +1,55 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/health"
+)
+
+type healthCmd struct {
+	File       string `arg:"" help:"Database."`
+	Scope      string `arg:"" help:"Scope. Its ancestors are not looked at."`
+	Assemblies int    `help:"How many of the newest contexts must not have had an artefact for it to count as never served." default:"1000"`
+	Examples   int    `help:"How many artefacts to name for each finding." default:"5"`
+}
+
+func (healthCmd) Help() string {
+	return `Reads every text of the scope and the newest contexts in the audit. Read-only; writes no manifest.
+
+Two artefacts contradict each other if they have the same subject and the same metadata "key", and different texts.
+
+Example: dbctl health agent.ctx acme/support`
+}
+
+func (c *healthCmd) Run(a *app) error {
+	if c.Assemblies < 1 || c.Assemblies > health.MaxAssemblies {
+		return usage("--assemblies %d: expected 1 to %d", c.Assemblies, health.MaxAssemblies)
+	}
+	if c.Examples < 1 || c.Examples > health.MaxExamples {
+		return usage("--examples %d: expected 1 to %d", c.Examples, health.MaxExamples)
+	}
+	return a.with(c.File, false, func(db *ctxpage.DB) error {
+		r, err := db.Scope(c.Scope).Health(a.ctx, health.Options{Assemblies: c.Assemblies, Examples: c.Examples, Progress: a.progress()})
+		if err != nil {
+			return err
+		}
+		return a.emit(r, func(w io.Writer) {
+			fmt.Fprintf(w, "%s: %s, %s; %s looked at\n", line(r.Scope), plural(r.Artefacts, "artefact", "artefacts"), plural(r.Pages, "page", "pages"), plural(r.Assemblies, "context", "contexts"))
+			for _, f := range r.Findings {
+				fmt.Fprintf(w, "%d %s\n", f.Count, f.What)
+				for _, e := range f.Examples {
+					if e.With != "" {
+						fmt.Fprintf(w, "    %s (%s)\n", line(e.ID), line(e.With))
+					} else {
+						fmt.Fprintf(w, "    %s\n", line(e.ID))
+					}
+				}
+				if f.Count > 0 {
+					fmt.Fprintf(w, "    it %s; mend: %s\n", f.Meaning, line(f.Mend))
+				}
+			}
+		})
+	})
+}

@@ -1,0 +1,134 @@
+package health
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/ctxpage/ctxpage/internal/alike"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// compared bounds how many different texts of one sketch a page is compared with.
+const compared = 8
+
+// duplicates finds pages that repeat an earlier one: first by their bytes, then those of one sketch by reading both.
+func (l *look) duplicates(ctx context.Context) error {
+	slices.SortFunc(l.pages, func(a, b row) int {
+		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.exact, b.exact), cmp.Compare(a.num, b.num))
+	})
+	for at := 0; at < len(l.pages); {
+		end := at + 1
+		for end < len(l.pages) && l.pages[end].key == l.pages[at].key {
+			end++
+		}
+		if err := l.alike(ctx, l.pages[at:end]); err != nil {
+			return err
+		}
+		at = end
+		l.progress("duplicates", at, len(l.pages))
+	}
+	return nil
+}
+
+// alike compares the pages of one sketch. Texts too short to repeat another have sketch 0: of these only equal bytes count.
+func (l *look) alike(ctx context.Context, same []row) error {
+	var first []row // one of each text
+	for i, p := range same {
+		if i > 0 && p.exact == same[i-1].exact {
+			if err := l.repeats(ctx, Duplicate, p, same[i-1]); err != nil {
+				return err
+			}
+			continue
+		}
+		first = append(first, p)
+	}
+	if first[0].key == 0 {
+		return ctx.Err()
+	}
+	slices.SortFunc(first, func(a, b row) int { return cmp.Compare(a.num, b.num) })
+	var kept []row
+	for _, p := range first {
+		of, err := l.like(ctx, p, kept)
+		if err != nil {
+			return err
+		}
+		if of.num != 0 {
+			if err := l.repeats(ctx, NearDuplicate, p, of); err != nil {
+				return err
+			}
+		} else if len(kept) < compared {
+			kept = append(kept, p)
+		}
+	}
+	return ctx.Err()
+}
+
+func (l *look) like(ctx context.Context, p row, kept []row) (of row, err error) {
+	if len(kept) == 0 {
+		return of, nil
+	}
+	mine, err := l.load(ctx, p, store.WantText)
+	if err != nil || mine.Err != nil {
+		return of, err
+	}
+	for _, k := range kept {
+		other, err := l.load(ctx, k, store.WantText)
+		if err != nil {
+			return of, err
+		}
+		if other.Err == nil && alike.Same(mine.Text, other.Text) {
+			return k, nil
+		}
+	}
+	return of, nil
+}
+
+func (l *look) load(ctx context.Context, p row, want store.Want) (store.Loaded, error) {
+	got, err := l.st.Load(ctx, l.scopes, []store.PageKey{{Num: p.num, Version: p.version}}, want)
+	if err != nil {
+		return store.Loaded{}, err
+	}
+	return got[0], nil
+}
+
+// repeats counts a page. Its artefact is named while there is room for examples; two pages of one artefact may repeat each
+// other, and are no duplicates.
+func (l *look) repeats(ctx context.Context, what string, p, of row) error {
+	a, err := l.load(ctx, p, store.WantHead)
+	if err != nil || a.Err != nil {
+		return err
+	}
+	b, err := l.load(ctx, of, store.WantHead)
+	if err != nil || b.Err != nil || a.Head.ID == b.Head.ID {
+		return err
+	}
+	l.found(what, a.Head.ID, b.Head.ID)
+	return nil
+}
+
+// contradictions finds artefacts that a later one of the same key contradicts.
+func (l *look) contradictions(ctx context.Context) error {
+	slices.SortFunc(l.facts, func(a, b fact) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.num, b.num)) })
+	for i := range l.facts {
+		end := i + 1
+		for end < len(l.facts) && l.facts[end].key == l.facts[i].key {
+			end++
+		}
+		if end == i+1 || l.facts[end-1].text == l.facts[i].text {
+			continue
+		}
+		old, err := l.load(ctx, row{num: l.facts[i].num}, store.WantHead)
+		if err != nil {
+			return err
+		}
+		last, err := l.load(ctx, row{num: l.facts[end-1].num}, store.WantHead)
+		if err != nil {
+			return err
+		}
+		if old.Err == nil && last.Err == nil {
+			l.found(Contradiction, old.Head.ID, last.Head.ID)
+		}
+	}
+	return ctx.Err()
+}

@@ -1,0 +1,277 @@
+// Package health reports what in a scope is of no use, or misleads: what is stored twice, contradicts, is never served, or
+// answers no more. It reads a store and its audit, and writes nothing.
+//
+// Memory is a few numbers for each page of the scope (about 40 bytes) and one text at a time; no text is kept.
+package health
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ctxpage/ctxpage/internal/alike"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Defaults and limits of Options.
+const (
+	DefaultAssemblies = 1000
+	MaxAssemblies     = 1_000_000
+	DefaultExamples   = 5
+	MaxExamples       = 100
+)
+
+// KeyField is the metadata key that says of what an artefact is the value: two current artefacts with the same subject and
+// the same key and different texts contradict each other.
+const KeyField = "key"
+
+// Options of Look.
+type Options struct {
+	// Assemblies is how many of the newest contexts of the scope and the scopes below it must not have had an artefact for
+	// it to count as never served; 0: DefaultAssemblies.
+	Assemblies int
+	// Examples is how many artefacts each finding names; 0: DefaultExamples.
+	Examples int
+	// Now decides what has expired; zero: the caller must give it.
+	Now time.Time
+	// Progress hears how far it has come; nil: nobody does.
+	Progress store.Progress
+}
+
+// The findings, in the order of a report.
+const (
+	Duplicate     = "exact duplicate"
+	NearDuplicate = "near duplicate"
+	Contradiction = "contradiction"
+	NeverServed   = "never served"
+	Expired       = "expired"
+	Superseded    = "superseded"
+	Orphan        = "orphan"
+)
+
+// Report is the state of one scope, without its ancestors.
+type Report struct {
+	Scope      string    `json:"scope"`
+	LSN        uint64    `json:"lsn"` // of the last part that was read; what others write meanwhile may or may not be counted
+	Artefacts  int       `json:"artefacts"`
+	Pages      int       `json:"pages"`
+	Assemblies int       `json:"assemblies"` // contexts that were looked at
+	Findings   []Finding `json:"findings"`   // all seven, those without a count too
+}
+
+// Finding is one way in which artefacts are of no use.
+type Finding struct {
+	What     string    `json:"what"`
+	Count    int       `json:"count"`   // artefacts
+	Meaning  string    `json:"meaning"` // in a sentence
+	Mend     string    `json:"mend"`    // the command, with FILE and ID to fill in
+	Examples []Example `json:"examples"`
+}
+
+// Example is an artefact that a finding counts.
+type Example struct {
+	ID   string `json:"id"`
+	With string `json:"with,omitempty"` // the artefact it repeats, contradicts or depends on
+}
+
+// row is what is kept of a page between the listing and its end.
+type row struct {
+	key, exact uint64 // of its sketch, of its bytes
+	num        uint64
+	version    uint32
+}
+
+// fact is what is kept of an artefact that has a key.
+type fact struct{ key, text, num uint64 }
+
+// look is a report on its way.
+type look struct {
+	st     store.Store
+	scopes store.Scopes
+	o      Options
+	out    *Report
+	by     map[string]*Finding
+	served map[uint64]bool // page numbers of the scope in the contexts looked at
+	since  time.Time       // of the oldest of them
+	pages  []row
+	facts  []fact
+}
+
+// Look reports on a scope. The error is for a report that could not be finished, the end of ctx included.
+func Look(ctx context.Context, st store.Store, scope string, o Options) (*Report, error) {
+	o.Assemblies, o.Examples = cmp.Or(o.Assemblies, DefaultAssemblies), cmp.Or(o.Examples, DefaultExamples)
+	switch {
+	case o.Assemblies < 0 || o.Assemblies > MaxAssemblies:
+		return nil, store.Invalid("assemblies", fmt.Sprint(o.Assemblies), fmt.Sprint("1 to ", MaxAssemblies))
+	case o.Examples < 0 || o.Examples > MaxExamples:
+		return nil, store.Invalid("examples", fmt.Sprint(o.Examples), fmt.Sprint("1 to ", MaxExamples))
+	}
+	if err := store.CheckScope(scope); err != nil {
+		return nil, err
+	}
+	l := &look{st: st, scopes: store.Scopes{scope}, o: o, out: &Report{Scope: scope}, by: map[string]*Finding{}, served: map[uint64]bool{}}
+	l.findings(scope)
+	for _, step := range []func(context.Context) error{l.contexts, l.artefacts, l.duplicates, l.contradictions} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return l.out, nil
+}
+
+func (l *look) findings(scope string) {
+	rm := "dbctl rm FILE " + scope + " ID"
+	l.out.Findings = []Finding{
+		{What: Duplicate, Meaning: "says byte for byte what an earlier artefact says", Mend: rm},
+		{What: NearDuplicate, Meaning: "says what an earlier artefact says, but for spaces, capitals, punctuation or a header", Mend: rm},
+		{What: Contradiction, Meaning: "has the subject and the metadata " + KeyField + " of a later artefact, which says something else", Mend: "dbctl put FILE " + scope + " WITH --supersedes ID"},
+		{What: NeverServed, Meaning: "was in none of the contexts that were looked at, though it is older than all of them", Mend: rm},
+		{What: Expired, Meaning: "has expired and is served no more", Mend: rm},
+		{What: Superseded, Meaning: "another artefact supersedes it", Mend: rm},
+		{What: Orphan, Meaning: "was made from an artefact that is deleted", Mend: rm},
+	}
+	for i := range l.out.Findings {
+		l.out.Findings[i].Examples = []Example{}
+		l.by[l.out.Findings[i].What] = &l.out.Findings[i]
+	}
+}
+
+func (l *look) found(what, id, with string) {
+	f := l.by[what]
+	if f.Count++; len(f.Examples) < l.o.Examples {
+		f.Examples = append(f.Examples, Example{id, with})
+	}
+}
+
+func (l *look) progress(what string, done, total int) {
+	if l.o.Progress != nil {
+		l.o.Progress(what, uint64(done), uint64(total))
+	}
+}
+
+// errEnough ends the walk of the audit.
+var errEnough = errors.New("enough")
+
+// contexts notes what the newest contexts had.
+func (l *look) contexts(ctx context.Context) error {
+	a := l.st.Audit()
+	size, err := a.Size(ctx)
+	if err != nil {
+		return err
+	}
+	err = store.EachRecord(ctx, a, 0, size, true, func(r *manifest.Record) error {
+		if r.Type != manifest.TypeAssemble || !sees(r.Scope, l.out.Scope) {
+			return nil
+		}
+		for i := range r.Pages {
+			l.served[r.Pages[i].Num] = true
+		}
+		l.since = time.UnixMicro(r.Time)
+		if l.out.Assemblies++; l.out.Assemblies%100 == 0 {
+			l.progress("contexts", l.out.Assemblies, l.o.Assemblies)
+		}
+		if l.out.Assemblies == l.o.Assemblies {
+			return errEnough
+		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return err
+}
+
+// sees says whether a reader of one scope sees another.
+func sees(reader, scope string) bool { return slices.Contains(store.ScopeChain(reader), scope) }
+
+// atOnce is how many artefacts are read at a time.
+const atOnce = 256
+
+func (l *look) artefacts(ctx context.Context) error {
+	q := store.ScanQuery{What: store.ScanArtefacts, Scopes: l.scopes, Limit: atOnce}
+	for {
+		page, err := l.st.Scan(ctx, q)
+		if err != nil {
+			return err
+		}
+		l.out.LSN = page.LSN
+		for _, h := range page.Heads {
+			if err := l.artefact(ctx, h); err != nil {
+				return err
+			}
+		}
+		l.progress("artefacts", l.out.Artefacts, 0)
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return nil
+		}
+	}
+}
+
+// artefact judges one by its head, and keeps what is compared later of one that is served.
+func (l *look) artefact(ctx context.Context, h *store.Head) error {
+	l.out.Artefacts++
+	l.out.Pages += len(h.Rows)
+	switch {
+	case h.Superseded != "":
+		l.found(Superseded, h.ID, h.Superseded)
+		return ctx.Err()
+	case !h.ExpiresAt.IsZero() && !h.ExpiresAt.After(l.o.Now):
+		l.found(Expired, h.ID, "")
+		return ctx.Err()
+	}
+	from, err := l.lost(ctx, h)
+	if err != nil {
+		return err
+	}
+	if from != "" {
+		l.found(Orphan, h.ID, from)
+	}
+	if l.out.Assemblies > 0 && h.PutAt.Before(l.since) && h.Kind != store.KindSystem && !slices.ContainsFunc(h.Rows, func(r store.PageRow) bool { return l.served[r.Num] }) {
+		l.found(NeverServed, h.ID, "")
+	}
+	return l.texts(ctx, h)
+}
+
+// lost names an artefact that this one was made from and that is deleted.
+func (l *look) lost(ctx context.Context, h *store.Head) (string, error) {
+	for _, r := range h.DerivedFrom {
+		at, err := l.st.Resolve(ctx, store.ScopeChain(h.Scope), store.Ref{Scope: r.Scope, ID: r.ID})
+		switch {
+		case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrGone), err == nil && !at.Current:
+			return store.Ref{Scope: r.Scope, ID: r.ID}.String(), nil
+		case err != nil:
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+// texts takes the sketches of an artefact's pages. A page that cannot be read is left to dbctl check.
+func (l *look) texts(ctx context.Context, h *store.Head) error {
+	keys := make([]store.PageKey, len(h.Rows))
+	for i, r := range h.Rows {
+		keys[i] = store.PageKey{Num: r.Num, Version: h.Version}
+	}
+	loaded, err := l.st.Load(ctx, l.scopes, keys, store.WantText)
+	if err != nil {
+		return err
+	}
+	all := uint64(0)
+	for i := range loaded {
+		if loaded[i].Err != nil {
+			continue
+		}
+		s := alike.Of(loaded[i].Text)
+		exact := store.ContentHash(loaded[i].Text)
+		all = all*31 + exact
+		l.pages = append(l.pages, row{key: s.Key(), exact: exact, num: keys[i].Num, version: keys[i].Version})
+	}
+	if key, ok := h.Meta[KeyField]; ok && len(h.Rows) > 0 {
+		l.facts = append(l.facts, fact{store.ContentHash(h.Subject + "\x00" + key), all, h.Rows[0].Num})
+	}
+	return nil
+}
