@@ -115,6 +115,7 @@ var (
 	// Putting and reading.
 	ErrNotFound   = store.ErrNotFound   // nothing of that name is visible from the scope
 	ErrGone       = store.ErrGone       // gc dropped the version
+	ErrErased     = store.ErrErased     // it was erased, by whom and when
 	ErrExpired    = store.ErrExpired    // the artefact has expired
 	ErrDirty      = store.ErrDirty      // the source changed and could not be fetched
 	ErrVanished   = store.ErrVanished   // the source does not exist any more

@@ -10,7 +10,9 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/erasing"
 	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -197,4 +199,24 @@ func (db *DB) Check(ctx context.Context, progress func(what string, done, total 
 	}
 	problems, err := db.checkDirectives(ctx)
 	return append(rep.Problems, problems...), err
+}
+
+// Erase removes content from the database for good: all versions of what the request names, everything else that holds
+// its words (turns and what was decided about them, drafts, held batches, questions, summaries, vectors, the index), and,
+// depending on its cascade, what was derived from it. When Erase returns, no file of the database holds a byte of it. The
+// salts are gone too, so no digest in the audit can be used to guess the text. The audit keeps names, times and counts and
+// verifies against every earlier head; Why and Replay of a context that showed it say when it was erased and by whom. The
+// report says what goes and what is affected; with DryRun nothing else happens. erase.NewReceipt proves an erase to others.
+// docs/erase.md says what an erase cannot reach.
+//
+// Only the operator can erase. It takes about the time of a copy of the file, and its space. Reads and writes go on
+// meanwhile. After a crash the next open for writing finishes it.
+//
+// Errors: ErrInvalid, ErrNotFound when the database holds nothing of what was named, ErrConflict when a session was written
+// to meanwhile (repeating is safe), ErrNoSpace, ErrReadOnly, ErrCorrupt.
+func (db *DB) Erase(ctx context.Context, req erase.Request) (*erase.Report, error) {
+	rep, err := erasing.Run(ctx, db.store, &req)
+	db.table.dropEnded(ctx)
+	db.sessions.Swept()
+	return rep, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/internal/erasing"
 	"github.com/ctxpage/ctxpage/internal/folder"
 	"github.com/ctxpage/ctxpage/internal/journal"
 	"github.com/ctxpage/ctxpage/internal/shown"
@@ -19,6 +20,7 @@ func StateKinds() []store.StateKind {
 		folder.RowKind(),
 		journal.StateKind(),
 		shown.DraftsKind(),
+		erasing.StateKind(),
 	)
 }
 

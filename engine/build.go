@@ -200,6 +200,9 @@ func (s *Engine) enqueueApply(b *Request, pre *prepared, v judgement, n *numberi
 	if err := s.enqueueForget(b, p, leaf); err != nil {
 		return err
 	}
+	if err := s.enqueueErase(b, p, leaf); err != nil {
+		return err
+	}
 	return s.enqueueDrops(b, p, leaf)
 }
 

@@ -145,6 +145,10 @@ func (c *invariantWalk) head(k, row []byte, last *store.Head) *store.Head {
 		if other, ok := c.nums[r.Num]; ok && other.Art != h.Art {
 			c.bad("I5", where, "page number %d is also of artefact %d", r.Num, other.Art)
 		}
+		if h.ErasedBy != "" { // its digest went with it
+			c.gone[r.Num] = c.nums[r.Num] == HeadKey{}
+			continue
+		}
 		if d, ok := c.digests[r.Num]; ok && d != r.Digest {
 			c.bad("I5", where, "page number %d changed its digest", r.Num)
 		}

@@ -88,8 +88,8 @@ var (
 // sameFields are those that a put must change to make a new version: not who wrote it, nor what a source is recognised by.
 // CurrentAsOf counts only where the caller gave it. What is unknown is compared apart (sameHead).
 var (
-	sameFields     = headFieldsOf(headArtefact.But("CurrentAsOf").Known()).But("Source", "Actor", "GoneBy").Known()
-	sameFieldsAsOf = headFieldsOf(headArtefact.Known()).But("Source", "Actor", "GoneBy").Known()
+	sameFields     = headFieldsOf(headArtefact.But("CurrentAsOf").Known()).But("Source", "Actor", "GoneBy", "ErasedBy").Known()
+	sameFieldsAsOf = headFieldsOf(headArtefact.Known()).But("Source", "Actor", "GoneBy", "ErasedBy").Known()
 )
 
 func headFieldsOf(artefact *codec.Record[store.Artefact]) *codec.Record[store.Head] {
@@ -102,6 +102,7 @@ func headFieldsOf(artefact *codec.Record[store.Artefact]) *codec.Record[store.He
 			codec.Text(4, "GoneBy", func(h *store.Head) *string { return &h.GoneBy }),
 			codec.Ints(5, "PartBytes", func(h *store.Head) *[]int { return &h.PartBytes }),
 			codec.Text(6, "Counter", func(h *store.Head) *string { return &h.Counter }),
+			codec.Text(7, "ErasedBy", func(h *store.Head) *string { return &h.ErasedBy }),
 		},
 	}
 }

@@ -249,6 +249,7 @@ func (s *Engine) install(c *commitRecord, seq uint64) (ended []uint64, err error
 	for i, r := range c.State {
 		if id, ok := strings.CutPrefix(r.Key, reviewGonePrefix); ok && len(id) == len(ulid.ULID{}) {
 			o.held[ulid.ULID([]byte(id))] = []byte{}
+			s.heldChanges, s.heldKnown = s.heldChanges+1, false // nobody looks whether it waited
 			continue
 		}
 		if leaf, ok := GoneQuestion(r.Key); ok {

@@ -279,7 +279,7 @@ func (c *collector) artefact(art uint64) error {
 	if newest == 1 && !expired || c.job.Scope != "" && c.job.Scope != scope {
 		return nil
 	}
-	heads, err := c.heads(art, newest)
+	heads, err := c.s.heads(art, newest)
 	if err != nil || newest == 0 {
 		return err
 	}
@@ -306,9 +306,9 @@ func (c *collector) artefact(art uint64) error {
 }
 
 // heads gives the rows of an artefact, oldest first.
-func (c *collector) heads(art uint64, newest uint32) (heads []*store.Head, err error) {
+func (s *Engine) heads(art uint64, newest uint32) (heads []*store.Head, err error) {
 	for v := newest; v > 0; v-- {
-		h, err := c.s.head(HeadKey{art, v})
+		h, err := s.head(HeadKey{art, v})
 		if err != nil {
 			return nil, err
 		}

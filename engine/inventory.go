@@ -341,16 +341,21 @@ func (t *stocktaking) unclaimed(leaf *manifest.Record, gone map[store.Ref]store.
 		}
 		ref = store.Ref{Scope: ref.Scope, ID: ref.ID}
 		art := s.cat.lookup(s.cat.byName[ref.Scope], ref.ID)
+		is := uint32(0)
+		if art != 0 {
+			if is = s.cat.art(art).version; is > w.Version {
+				continue
+			}
+			if !s.cat.hasPage(art, w.Num) { // gc forgot the artefact that had the name then
+				art = 0
+			}
+		}
 		if art == 0 {
 			if w.Deleted {
 				delete(gone, ref)
 			} else if _, known := gone[ref]; !known {
 				gone[ref] = store.PageKey{Num: w.Num, Version: w.Version}
 			}
-			continue
-		}
-		is := s.cat.art(art).version
-		if is > w.Version {
 			continue
 		}
 		if is == w.Version {
@@ -368,6 +373,11 @@ func (t *stocktaking) unclaimed(leaf *manifest.Record, gone map[store.Ref]store.
 		t.doubt(ref.Scope, ref.ID, store.PageKey{Num: w.Num, Version: w.Version})
 	}
 	return nil
+}
+
+// hasPage says whether a page was ever one of an artefact. The numbers of an artefact that gc forgot are nobody's.
+func (c *catalogue) hasPage(art, num uint64) bool {
+	return num > 0 && num <= uint64(len(c.pages)) && c.page(num).art == art
 }
 
 // nameDoubted counts as damaged what the rows hide of the scopes of a question. What is a candidate all the same is found

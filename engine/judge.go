@@ -49,6 +49,11 @@ func writeKeys(b *Request) []string {
 	for _, id := range b.Deletes {
 		keys = append(keys, FlightKey(b.Scope, id))
 	}
+	if b.erase != nil {
+		for _, r := range b.erase.refs {
+			keys = append(keys, FlightKey(r.Scope, r.ID))
+		}
+	}
 	for _, h := range b.forget {
 		keys = append(keys, FlightKey(h.Scope, h.ID))
 	}

@@ -55,13 +55,17 @@ func (s *Engine) Resolve(ctx context.Context, scopes store.Scopes, ref store.Ref
 			return s.resolveOld(name, art, ref)
 		}
 		if a.pages == 0 {
-			if _, err := s.headLocked(HeadKey{art, a.version}); err != nil { // a row that was edited may say so, too
+			h, err := s.headLocked(HeadKey{art, a.version})
+			if err != nil { // a row that was edited may say so, too
 				return store.Located{}, err
 			}
 			if ref.Version == 0 && ref.Scope == "" {
 				continue // deleted here: an ancestor's may stand
 			}
 			ref.Scope = name // for the error
+			if h.ErasedBy != "" {
+				return store.Located{}, fmt.Errorf("%w: %w", store.ErrNotFound, store.GoneError(h, ref.Page))
+			}
 			return store.Located{}, fmt.Errorf("%w: %s was deleted", store.ErrNotFound, ref)
 		}
 		return s.locate(name, art, ref)

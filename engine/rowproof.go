@@ -88,7 +88,7 @@ func groupName(h *store.Head) string {
 func (s *Engine) addHead(rec *commitRecord, leaf *manifest.Record, hr headRecord, scope uint32, group string, cold []byte) error {
 	h := hr.head
 	p := rowProof{leaf: rec.leaf, place: uint32(len(leaf.Rows))}
-	if len(h.Rows) > 0 {
+	if len(h.Rows) > 0 && h.ErasedBy == "" { // with what was erased went its salt
 		p.salt = h.Rows[0].Salt
 	} else if _, err := io.ReadFull(s.opts.Rand, p.salt[:]); err != nil {
 		return fmt.Errorf("ctxpage: randomness: %w", err)

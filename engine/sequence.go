@@ -127,6 +127,8 @@ type Request struct {
 	drops []*drop
 	// forget are head rows by which gc takes rows of dropped versions away.
 	forget []*store.Head
+	// erase is what leaves the database for good; nil: nothing does.
+	erase *erasure
 	// Carried: the batch was held in another database. A conflict that it has by now waits for review with it.
 	Carried bool
 }

@@ -53,18 +53,13 @@ func (s *Store) openBolt(context.Context) (err error) {
 	}
 	defer s.recoverBolt(&err)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	s.bolt, err = bbolt.Open(s.opts.Path, 0o600, &bbolt.Options{
-		Timeout: time.Second, ReadOnly: s.opts.ReadOnly, FreelistType: bbolt.FreelistMapType, NoSync: s.opts.NoSync,
-		InitialMmapSize: 1 << 28, // a remap waits for readers; start above the size most files reach
-		OpenFile:        s.openFile,
-	})
-	if err == nil {
-		s.bolt.AllocSize = 1 << 20 // bytes a growing file is ahead; bbolt's 16 MiB is most of a small database
-	}
+	db, err := bbolt.Open(s.opts.Path, 0o600, s.boltOptions(s.openFile))
 	switch {
 	case err == nil:
+		db.AllocSize = allocSize
+		s.bolt.Store(db)
 		if s.opts.onBolt != nil {
-			s.opts.onBolt(s.bolt)
+			s.opts.onBolt(db)
 		}
 		return nil
 	case errors.Is(err, bolterrors.ErrTimeout):
@@ -73,6 +68,17 @@ func (s *Store) openBolt(context.Context) (err error) {
 		return &store.CorruptError{File: s.opts.Path, Err: err, Hint: store.HintSalvage}
 	}
 	return fmt.Errorf("ctxpage: open %s: %w", s.opts.Path, err)
+}
+
+// allocSize is how many bytes a growing file is ahead; bbolt's 16 MiB is most of a small database.
+const allocSize = 1 << 20
+
+func (s *Store) boltOptions(open func(string, int, os.FileMode) (*os.File, error)) *bbolt.Options {
+	return &bbolt.Options{
+		Timeout: time.Second, ReadOnly: s.opts.ReadOnly, FreelistType: bbolt.FreelistMapType, NoSync: s.opts.NoSync,
+		InitialMmapSize: 1 << 28, // a remap waits for readers; start above the size most files reach
+		OpenFile:        open,
+	}
 }
 
 // openFile refuses symbolic links, and keeps bbolt's file: its lock must be dropped by hand after a panic.
@@ -85,7 +91,7 @@ func (s *Store) openFile(name string, flag int, perm os.FileMode) (*os.File, err
 		f.Close()
 		return nil, errors.Join(err, errors.New("expected a regular file"))
 	}
-	s.file = f
+	s.file.Store(f)
 	return f, nil
 }
 
@@ -111,14 +117,14 @@ func (s *Store) panicked(r any) error {
 
 // view runs a bbolt read transaction. A fault in the mapped file (a page beyond its end) becomes an error.
 func (s *Store) view(fn func(tx *bbolt.Tx) error) error {
-	return s.within(s.bolt.View, fn)
+	return s.within((*bbolt.DB).View, fn)
 }
 
 // update runs a bbolt write transaction, likewise. A commit that failed behind its last write is an *unsureError: bbolt
 // goes on with it, and what is in memory is that of the commit before.
 func (s *Store) update(fn func(tx *bbolt.Tx) error) error {
 	id := 0
-	err := s.within(s.bolt.Update, func(tx *bbolt.Tx) error {
+	err := s.within((*bbolt.DB).Update, func(tx *bbolt.Tx) error {
 		id = tx.ID()
 		return fn(tx)
 	})
@@ -146,18 +152,23 @@ func (e *unsureError) Error() string {
 // Is makes errors.Is(err, store.ErrNoSpace) true where the disk was full.
 func (e *unsureError) Is(target error) bool { return target == store.ErrNoSpace && noSpace(e.err) }
 
-func (s *Store) within(run func(func(*bbolt.Tx) error) error, fn func(tx *bbolt.Tx) error) (err error) {
+func (s *Store) within(run func(*bbolt.DB, func(*bbolt.Tx) error) error, fn func(tx *bbolt.Tx) error) (err error) {
 	if p := s.broken.Load(); p != nil {
 		return *p
 	}
 	defer s.recoverBolt(&err)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	err = run(func(tx *bbolt.Tx) (err error) {
-		defer s.recoverWalk(&err)
-		return fn(tx)
-	})
-	if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
-		return store.ErrClosed
+	for {
+		db := s.bolt.Load()
+		err = run(db, func(tx *bbolt.Tx) (err error) {
+			defer s.recoverWalk(&err)
+			return fn(tx)
+		})
+		if !errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
+			return err
+		}
+		if db == s.bolt.Load() { // else a new file took its place
+			return store.ErrClosed
+		}
 	}
-	return err
 }

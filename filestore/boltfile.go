@@ -132,7 +132,7 @@ func (s *Store) inspect() (empty bool, err error) {
 		return false, err
 	}
 	f, err := s.openFile(s.opts.Path, os.O_RDONLY, 0)
-	s.file = nil
+	s.file.Store(nil)
 	if errors.Is(err, os.ErrNotExist) {
 		return true, nil
 	}

@@ -28,13 +28,13 @@ func (s *Store) check(ctx context.Context, progress store.Progress) (rep store.J
 			return rep, err
 		}
 	}
-	st, err := s.file.Stat()
+	st, err := s.file.Load().Stat()
 	if err != nil {
 		return rep, fmt.Errorf("ctxpage: check: %w", err)
 	}
 	// bbolt's own check would die of a damaged page.
 	progress("pages of the file", 0, 1)
-	walkBolt(s.file, st.Size(), nil, func(format string, args ...any) { bad("I11", "bbolt", format, args...) })
+	walkBolt(s.file.Load(), st.Size(), nil, func(format string, args ...any) { bad("I11", "bbolt", format, args...) })
 	progress("pages of the file", 1, 1)
 	problems, unverified, err := s.eng.Check(ctx, s.base(st.Size()), progress)
 	rep.Problems, rep.Unverified = append(rep.Problems, problems...), unverified

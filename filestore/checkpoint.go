@@ -234,7 +234,7 @@ func (s *Store) syncRead() error {
 
 // sameFile refuses to write when the path no longer leads to the file that is open: a second writer may have it.
 func (s *Store) sameFile() error {
-	open, err := s.file.Stat()
+	open, err := s.file.Load().Stat()
 	if err != nil {
 		return fmt.Errorf("ctxpage: stat: %w", err)
 	}
@@ -256,8 +256,8 @@ func (s *Store) cutLog(rep *store.JobReport) error {
 		return err
 	}
 	rotate := s.log.Rotate
-	anew := s.squeeze == squeezeAnew && s.log.Size() > squeezeBytes
-	if anew {
+	anew := s.squeeze == squeezeAnew && (s.log.Size() > squeezeBytes || s.purging)
+	if anew && !s.purging {
 		rotate = s.log.RotateReserve
 	}
 	if anew || s.log.Size() > cmp.Or(s.opts.Rotate, rotateAfterBytes) {
@@ -340,8 +340,10 @@ func (s *Store) maintain(ctx context.Context, job store.Job, progress store.Prog
 		return s.check(ctx, progress)
 	case store.JobGCPlan, store.JobGC:
 		return s.eng.Collect(ctx, job, progress)
+	case store.JobErase:
+		return s.erase(ctx, job.Erase, progress)
 	}
-	return store.JobReport{}, store.Invalid("job", fmt.Sprint(job.Kind), "checkpoint, backup, check or gc")
+	return store.JobReport{}, store.Invalid("job", fmt.Sprint(job.Kind), "checkpoint, backup, check, gc or erase")
 }
 
 // backup copies the database into files of the same kind at another path: the copy is a database. Checkpoints wait, so
@@ -502,7 +504,7 @@ func (s *Store) Stat(ctx context.Context) (store.StoreStats, error) {
 		st.ID, st.Format, st.Created, st.Applied = s.sys.ID, s.sys.Format, codec.FromMicros(s.sys.Created), s.sys.Applied
 	})
 	st.Leaves, st.Archived, st.LogBytes = s.eng.Leaves.Size(), s.eng.Leaves.Archived(), s.log.Size()
-	if fi, err := s.file.Stat(); err == nil {
+	if fi, err := s.file.Load().Stat(); err == nil {
 		st.FileBytes = fi.Size()
 	}
 	var err error

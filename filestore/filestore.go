@@ -87,8 +87,8 @@ type Store struct {
 	opts   Options
 	lock   *processLock // nil: the caller has it
 	sys    sysRow
-	bolt   *bbolt.DB
-	file   *os.File // bbolt's, to drop its lock after a panic
+	bolt   atomic.Pointer[bbolt.DB] // compact gives the file another one
+	file   atomic.Pointer[os.File]  // bbolt's, to drop its lock after a panic
 	log    *wal.Log
 	line   *fileLog     // log and rows as the engine has them
 	made   wal.Recovery // of the log of a file that was just made
@@ -100,6 +100,7 @@ type Store struct {
 
 	ckptMu  sync.Mutex   // one checkpoint, backup or check at a time; before the sequencer
 	bulk    atomic.Int64 // bytes of batches under way
+	purging bool         // it begins a new segment whatever its size; under ckptMu
 	squeeze int          // what a checkpoint does to free the log whatever its size; under ckptMu
 	relief  relief
 	ample   ample
@@ -156,12 +157,19 @@ func Open(opts Options) (st *Store, err error) {
 		if err := finishSwap(opts.Path, func(string) error { return nil }); err != nil {
 			return nil, err
 		}
+		if err := os.Remove(opts.Path + compactSuffix); err != nil && !errors.Is(err, os.ErrNotExist) { // a crash left it
+			return nil, fmt.Errorf("ctxpage: open: %w", err)
+		}
 	}
 	st, rec, err := openFileStore(context.Background(), opts)
 	if err != nil {
 		return nil, noSpaceError(opts.Path, err, openSpace)
 	}
-	if err := st.tellRecovery(rec); err != nil {
+	err = st.tellRecovery(rec)
+	if err == nil {
+		err = st.finishErase(context.Background())
+	}
+	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
 	st.lock = lock
@@ -265,11 +273,11 @@ func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recover
 // limitPages allows a page for each of the fewest bytes one takes: its number and its length in the log. Holes hold none.
 // What gc has forgotten still has its bytes in the audit.
 func (s *Store) limitPages(context.Context) error {
-	st, err := s.file.Stat()
+	st, err := s.file.Load().Stat()
 	if err != nil {
 		return fmt.Errorf("ctxpage: open: %w", err)
 	}
-	bytes := dataBytes(s.file, st.Size())
+	bytes := dataBytes(s.file.Load(), st.Size())
 	for _, dir := range []string{"-wal", "-manifest"} { // what is missing is told when it is opened
 		entries, _ := os.ReadDir(s.opts.Path + dir)
 		for _, e := range entries {
@@ -525,10 +533,10 @@ func (s *Store) closeFiles() error {
 		errs = append(errs, s.eng.Leaves.Close())
 	}
 	switch {
-	case s.bolt != nil && s.broken.Load() == nil:
-		errs = append(errs, s.bolt.Close())
-	case s.file != nil: // closing would wait for ever, and the mapping keeps the lock of a file that is merely closed
-		unlockFile(s.file)
+	case s.bolt.Load() != nil && s.broken.Load() == nil:
+		errs = append(errs, s.bolt.Load().Close())
+	case s.file.Load() != nil: // closing would wait for ever, and the mapping keeps the lock of a file that is merely closed
+		unlockFile(s.file.Load())
 	}
 	return errors.Join(errs...)
 }

@@ -186,7 +186,7 @@ func (s *Store) checkCopy(ctx context.Context) error {
 	if !s.copied {
 		return nil
 	}
-	st, err := s.file.Stat()
+	st, err := s.file.Load().Stat()
 	if err != nil {
 		return fmt.Errorf("ctxpage: open: %w", err)
 	}
@@ -216,7 +216,7 @@ func (s *Store) misfit(err error) error {
 
 // stamp makes the file one of its own and of this format, before the first row that older programs take for damage.
 func (s *Store) stamp() error {
-	origin := originOf(s.file)
+	origin := originOf(s.file.Load())
 	if s.opts.ReadOnly || s.sys.Format == FormatVersion && s.sys.Origin == origin && s.sys.AskedOK {
 		return nil
 	}

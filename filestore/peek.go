@@ -24,7 +24,7 @@ type Inside struct {
 
 // Peek is for tests of this module.
 func (s *Store) Peek(peek.Token) Inside {
-	return Inside{s.bolt, s.log, s.eng, &s.opts, s.sys.Seq, s.sys.Rows, s.eng.Failure()}
+	return Inside{s.bolt.Load(), s.log, s.eng, &s.opts, s.sys.Seq, s.sys.Rows, s.eng.Failure()}
 }
 
 // Meta is a meta page of bbolt, for tests of this module.

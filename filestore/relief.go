@@ -150,8 +150,8 @@ func (s disk) NoSpace(err error, n int64) error {
 func (s *Store) space(puts bool, under int64) error {
 	if now := time.Now(); puts && !s.opts.Greedy && !s.ample.at(now) {
 		if free := freeBytes(filepath.Dir(s.opts.Path)); !s.ample.found(now, free) {
-			st := s.bolt.Stats()
-			inside := int64(st.FreePageN+st.PendingPageN) * int64(s.bolt.Info().PageSize)
+			st := s.bolt.Load().Stats()
+			inside := int64(st.FreePageN+st.PendingPageN) * int64(s.bolt.Load().Info().PageSize)
 			rows := rowsFactor * (s.eng.Unflushed() + under)
 			// Pages that are free inside the file count, but for what audit and log take of the disk.
 			if need := max(auditSpace, s.keepFree()+rows-inside); free < need {
@@ -170,7 +170,7 @@ func (s *Store) space(puts bool, under int64) error {
 
 // keepFree is what puts leave on the disk: deletes and gc write before they free, more where there is more to delete.
 func (s *Store) keepFree() int64 {
-	st, err := s.file.Stat()
+	st, err := s.file.Load().Stat()
 	if err != nil {
 		return checkpointSpace
 	}

@@ -127,6 +127,7 @@ type checkpoint struct {
 	manifest manifest
 	merging  *merging
 	parts    []*part
+	purge    bool
 	removed  map[uint64]struct{}
 	saved    int
 	pending  map[uint32]uint64
@@ -143,7 +144,7 @@ func (x *Index) snapshot(force bool) *checkpoint {
 	x.invert()
 	return &checkpoint{
 		step: x.stepTerms, manifest: x.manifest.clone(), merging: x.merging, parts: x.tail.whole(force),
-		removed: maps.Clone(x.removed), pending: maps.Clone(x.pending), saved: x.saved,
+		removed: maps.Clone(x.removed), pending: maps.Clone(x.pending), saved: x.saved, purge: x.purge,
 	}
 }
 
@@ -170,7 +171,7 @@ func (c *checkpoint) manyDead() bool {
 			return n <= c.step
 		})
 	}
-	return n > c.step
+	return n > c.step || c.purge && len(c.deadNow()) > 0
 }
 
 // deleteDead deletes up to most rows of dead segments; one that still has rows stays in the list.

@@ -38,6 +38,7 @@ type Index struct {
 	saved   int                 // numbers in the removed row
 	work    sync.Pool           // of *work, the scratch memory of queries
 
+	purge       bool   // every segment with a removed page is written anew
 	commonPages uint64 // the constants; tests make them small
 	stageDepth  int
 	stepTerms   int
@@ -97,6 +98,14 @@ func (x *Index) openColumns(rows Rows) error {
 		}
 	}
 	return nil
+}
+
+// Purge says whether a segment is written anew for a single removed page: then
+// Step goes on until no row has a word that removed pages alone had.
+func (x *Index) Purge(on bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.purge = on
 }
 
 // Reset deletes every row of the index, whatever made them. The owner opens a

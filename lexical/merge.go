@@ -28,7 +28,8 @@ func (c *checkpoint) merges() bool {
 }
 
 // due returns which segments are to become one: the oldest mergeFactor of those at the end of the list that are of one
-// size class or smaller, or one of which many pages were removed. Neighbours only, so numbers stay ascending.
+// size class or smaller, or one of which many pages were removed, or in a purge
+// any. Neighbours only, so numbers stay ascending.
 func (c *checkpoint) due() (from, to int) {
 	segments := c.manifest.segments
 	for class := 0; class <= 22; class++ {
@@ -41,7 +42,7 @@ func (c *checkpoint) due() (from, to int) {
 		}
 	}
 	for i := len(segments) - 1; i >= 0; i-- {
-		if s := segments[i]; c.pending[s.id]*removedShare >= s.docs {
+		if s := segments[i]; c.pending[s.id]*removedShare >= s.docs || c.purge && c.pending[s.id] > 0 {
 			return i, i + 1
 		}
 	}

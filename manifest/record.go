@@ -33,6 +33,7 @@ const (
 	TypeGC        // versions nobody can name were dropped
 	TypePromote   // the operator copied a page to an ancestor scope
 	TypeHandoff   // a session was packaged for another agent
+	TypeErase     // content was erased everywhere
 )
 
 // typeNames is indexed by Type; its strings are part of dbctl's output.
@@ -42,7 +43,7 @@ var typeNames = [...]string{
 	TypeReject: "reject", TypeRollback: "rollback", TypeConflict: "conflict",
 	TypeRefetch: "refetch", TypeRecovered: "recovered", TypeRestored: "restored",
 	TypeDirective: "directive", TypePass: "pass", TypeGC: "gc", TypePromote: "promote",
-	TypeHandoff: "handoff",
+	TypeHandoff: "handoff", TypeErase: "erase",
 }
 
 // Known reports whether this program knows the type. A leaf of an unknown type

@@ -213,7 +213,7 @@ func (c *Client) Head(ctx context.Context) (manifest.Head, error) {
 
 // Maintain: see store.Store. The path of a backup is one of the server's file system.
 func (c *Client) Maintain(ctx context.Context, job store.Job, p store.Progress) (store.JobReport, error) {
-	h := how{writes: job.Kind == store.JobGC || job.Kind == store.JobBackup}
+	h := how{writes: job.Kind == store.JobGC || job.Kind == store.JobBackup || job.Kind == store.JobErase}
 	h.bound = h.writes
 	if p != nil {
 		h.progress = func(is progress) { p(is.What, is.Done, is.Total) }

@@ -102,6 +102,7 @@ var sentinels = []struct {
 	{"store.ErrOutcomeUnknown", store.ErrOutcomeUnknown},
 	{"store.ErrNotFound", store.ErrNotFound},
 	{"store.ErrGone", store.ErrGone},
+	{"store.ErrErased", store.ErrErased},
 	{"store.ErrExpired", store.ErrExpired},
 	{"store.ErrDirty", store.ErrDirty},
 	{"store.ErrFileRoot", store.ErrFileRoot},

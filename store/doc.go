@@ -75,4 +75,13 @@
 // while it was current is deleted first, in a version of its own by OperatorScope; GCJob.By is in the leaf. Nothing else
 // of an artefact changes: its LSN, as Expect knows it, stays. Runs over all scopes also drop what
 // StateKind.Past and StateKind.Journal say, and reviews that were decided as long ago.
+//
+// # Erase
+//
+// An erase takes every version of the artefacts it names, whoever holds or names them, and the held batches, questions and
+// rows of state. An artefact that was live is deleted. What is left of a version is a Head with Gone, GoneBy and ErasedBy:
+// its name, numbers and times, no field of content, and no salt and no digest. It reads as ErrErased. The leaves have type
+// erase, with By, Reason and, as Note, counts. When Maintain returns, no byte of what was erased is in what the store keeps
+// on a disk, old logs and free space included; where it was stopped before, the next open for writing finishes it. An
+// artefact that was erased before is left alone, so a second run with the same job takes nothing.
 package store

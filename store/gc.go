@@ -73,8 +73,11 @@ const (
 	KeptChanged = "its artefact was written to meanwhile"
 )
 
-// GoneError says which version is gone, by which run of gc, and when. page 0: the whole artefact was asked for.
+// GoneError says which version is gone, by which run of gc or erase, and when. page 0: the whole artefact was asked for.
 func GoneError(h *Head, page int) error {
+	if h.ErasedBy != "" {
+		return erasedError(h, page)
+	}
 	ref := Ref{Scope: h.Scope, ID: h.ID, Page: page, Version: h.Version}
 	when := ""
 	if id, err := ulid.ParseStrict(h.GoneBy); err == nil {

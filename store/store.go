@@ -80,7 +80,7 @@ type Store interface {
 	Audit() Audit
 	// Head syncs the log and gives the head of what is durable.
 	Head(ctx context.Context) (manifest.Head, error)
-	// Maintain runs a job: checkpoint, backup, check, gc and its plan. A nil progress is allowed.
+	// Maintain runs a job: checkpoint, backup, check, gc and its plan, erase. A nil progress is allowed.
 	Maintain(ctx context.Context, job Job, progress Progress) (JobReport, error)
 	Stat(ctx context.Context) (StoreStats, error)
 	Close() error
@@ -189,7 +189,8 @@ type Head struct {
 	Actor    string
 	Deleted  bool
 	Gone     bool   // gc dropped the version: what is left names it and what it replaced, and proves its text
-	GoneBy   string // trace of the run of gc that did
+	GoneBy   string // trace of the run of gc that did, or of the erase
+	ErasedBy string // who had it erased; "": nobody. Of its content then nothing is kept, not even what would prove a copy
 	Floor    bool   // of the versions before it nothing is kept
 	GroupNum uint64
 	Source   Validator
@@ -527,6 +528,7 @@ const (
 	JobCheck
 	JobGCPlan
 	JobGC
+	JobErase
 )
 
 // Job is a request for maintenance.
@@ -534,6 +536,8 @@ type Job struct {
 	Kind JobKind
 	Path string // backup
 	GC   *GCJob // gc plan, gc
+	// Erase is what an erase takes.
+	Erase *EraseJob
 }
 
 // JobReport says what a job did.
@@ -546,6 +550,7 @@ type JobReport struct {
 	// Unverified counts rows, found in a check, that programs wrote which kept no digests of them in the audit.
 	Unverified int
 	GC         GCReport
+	Erase      EraseReport
 }
 
 // Problem is a broken invariant that a check found.

@@ -25,6 +25,8 @@ func (m *Memory) Maintain(ctx context.Context, job store.Job, _ store.Progress) 
 		return rep, ErrNoFile
 	case store.JobGC, store.JobGCPlan:
 		rep.GC, err = m.collect(job.GC, job.Kind == store.JobGCPlan)
+	case store.JobErase:
+		rep.Erase, err = m.erase(job.Erase)
 	}
 	rep.Applied = m.lsn
 	return rep, err

@@ -21,6 +21,7 @@ var keeping = []clause{
 	{"Head", "a head that was given stays provable, whatever is appended later", checkHead},
 	{"GC", "gc drops versions that ended and nothing names, as its plan said, and they answer ErrGone", checkGC},
 	{"GCKeeps", "gc keeps what a held batch, a state row, a live artefact or a reader names, and says so", checkGCKeeps},
+	{"Erase", "an erase takes all versions, whoever names them, held batches, questions and rows of state; what is left says by whom", checkErase},
 	{"Hold", "a hold keeps what was current at its moment, by LSN and by expiry, until it is released or the store closed", checkHold},
 	{"Journal", "gc drops rows of a journal that newer ones replaced, but for the newest and what the head row names", checkJournal},
 	{"Outcome", "the outcome of an id is told again, also after a crash; ErrNotFound leaves the id free", checkOutcome},

@@ -72,6 +72,8 @@ func TestJSONFields(t *testing.T) {
 	pin("salvage", "", "salvage", filepath.Join(tmp, "b.ctx"), filepath.Join(tmp, "s.ctx"))
 	pin("rm", "", "rm", file, "acme/support", "p")
 	pin("gc", "", "gc", file, "--keep-for", "0s")
+	pin("erase", "", "erase", file, "acme/support:everything", "--by", "ann", "--reason", "r", "--receipt", filepath.Join(tmp, "r.json"))
+	pin("erase verify", "", "erase", "verify", filepath.Join(tmp, "r.json"))
 	pin("history after gc", "", "history", file, "acme/support", "gone")
 	chat := []string{talk(t), "acme/support", "chat"}
 	in := func(verb string, more ...string) []string {

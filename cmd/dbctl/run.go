@@ -70,6 +70,7 @@ type cli struct {
 	Health   healthCmd   `cmd:"" help:"Report what in a scope is of no use: duplicates, contradictions, never served, expired, superseded, orphans."`
 	Check    checkCmd    `cmd:"" help:"Check the whole database and report damage."`
 	GC       gcCmd       `cmd:"" name:"gc" help:"Drop old versions that nothing refers to."`
+	Erase    eraseCmd    `cmd:"" help:"Erase content from every file of a database, with a receipt."`
 	Backup   backupCmd   `cmd:"" help:"Copy a database."`
 	Restore  restoreCmd  `cmd:"" help:"Verify a backup and restore it."`
 	Salvage  salvageCmd  `cmd:"" help:"Copy the readable part of a damaged database to a new one."`
@@ -268,7 +269,7 @@ var errorKinds = []struct {
 	kind string
 }{
 	{ctxpage.ErrLocked, "locked"}, {ctxpage.ErrNewerFormat, "newer format"}, {manifest.ErrNewerFormat, "newer format"},
-	{ctxpage.ErrCorrupt, "damaged"}, {ctxpage.ErrNotDatabase, "not a database"}, {ctxpage.ErrNotExist, "no database"}, {ctxpage.ErrGone, "gone"}, {ctxpage.ErrExpired, "expired"},
+	{ctxpage.ErrCorrupt, "damaged"}, {ctxpage.ErrNotDatabase, "not a database"}, {ctxpage.ErrNotExist, "no database"}, {ctxpage.ErrErased, "erased"}, {ctxpage.ErrGone, "gone"}, {ctxpage.ErrExpired, "expired"},
 	{ctxpage.ErrDirty, "dirty"}, {ctxpage.ErrHeadroom, "headroom"}, {ctxpage.ErrBudget, "budget"}, {ctxpage.ErrConflict, "conflict"}, {ctxpage.ErrStaleContext, "stale context"},
 	{ctxpage.ErrHeld, "held"}, {ctxpage.ErrSelfCertified, "self-certified"}, {ctxpage.ErrReviewed, "reviewed"}, {ctxpage.ErrReplay, "replay differs"},
 	{ctxpage.ErrOutcomeUnknown, "outcome unknown"}, {ctxpage.ErrProvenance, "provenance"}, {ctxpage.ErrInvalid, "invalid"},

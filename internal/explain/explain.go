@@ -36,8 +36,25 @@ type Teller struct {
 	Turn func(ctx context.Context, scope, session, id string) (string, error)
 }
 
-// Why explains the place of an artefact or a page in a past context, also of one that was never a candidate.
+// Why explains the place of an artefact or a page in a past context, also of one that was never a candidate, or was erased
+// since.
 func (t Teller) Why(ctx context.Context, leaf *manifest.Record, ref store.Ref) (*Answer, error) {
+	w, err := t.why(ctx, leaf, ref)
+	if err == nil && w.Page != nil {
+		t.sayErased(ctx, w, leaf)
+	}
+	return w, err
+}
+
+// sayErased tells of a page that was erased since.
+func (t Teller) sayErased(ctx context.Context, w *Answer, leaf *manifest.Record) {
+	loaded, err := t.Store.Load(ctx, store.ScopeChain(leaf.Scope), []store.PageKey{{Num: w.Page.Num, Version: w.Page.Version}}, store.WantHead)
+	if err == nil && len(loaded) == 1 && errors.Is(loaded[0].Err, store.ErrErased) {
+		w.say("since then: %s", strings.TrimPrefix(loaded[0].Err.Error(), store.ErrGone.Error()+": "))
+	}
+}
+
+func (t Teller) why(ctx context.Context, leaf *manifest.Record, ref store.Ref) (*Answer, error) {
 	w := &Answer{ref: ref}
 	nums, err := t.numbers(ctx, leaf, ref)
 	if err != nil {

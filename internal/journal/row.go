@@ -159,3 +159,6 @@ func (j Journal) row(ctx context.Context, key string) (out directive.Entry, lsn 
 	}
 	return out, row.LSN, nil
 }
+
+// ScopeOf is the scope of a key.
+func ScopeOf(key string) string { return unit(key).Page.Scope }

@@ -158,3 +158,10 @@ func DraftHead(p *store.Put, scope, actor string) *store.Head {
 	h.ToolCalls = slices.Clone(h.ToolCalls) // a context outlives the draft, which its caller may change
 	return h
 }
+
+// DraftsOf gives the trace of the context that a row is of, and the drafts it showed.
+func DraftsOf(row store.StateRow) (trace string, puts []store.Put, err error) {
+	trace, _, _ = strings.Cut(strings.TrimPrefix(row.Key, draftsPrefix), "/")
+	r, err := readDrafts(row.Value)
+	return trace, r.Puts, err
+}

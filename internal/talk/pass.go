@@ -10,6 +10,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/vmihailenco/msgpack/v5"
 )
 
 // history is what a pass needs of the turns.
@@ -178,4 +179,14 @@ func (c *Conversation) WindowItem(i int) session.WindowItem {
 		Ref: store.Ref{Scope: c.Scope, ID: b.ID, Version: b.Version}.String(), Digest: hex.EncodeToString(b.digest[:6]), Tokens: b.Row.Sizes[session.Raw],
 		Action: actions[c.Shown(i)], Pinned: b.Row.Pinned, Title: b.Row.Title, Why: c.Why(i),
 	}
+}
+
+// WithoutIntent gives the record of a pass without the words that it was made for: they are those of a turn.
+func WithoutIntent(row []byte) ([]byte, error) {
+	var p PassRow
+	if err := codec.Unpack(row, &p); err != nil {
+		return nil, err
+	}
+	p.Keywords, p.IR = nil, nil
+	return msgpack.Marshal(&p)
 }

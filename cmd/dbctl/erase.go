@@ -1,0 +1,209 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+type eraseCmd struct {
+	Run    eraseRunCmd    `cmd:"" default:"withargs" help:"Erase content from every file of a database."`
+	Verify eraseVerifyCmd `cmd:"" help:"Check the receipt of an erase, without the database."`
+}
+
+func (eraseCmd) Help() string { return eraseRunCmd{}.Help() }
+
+type eraseRunCmd struct {
+	File    string   `arg:"" help:"Database."`
+	Refs    []string `arg:"" optional:"" name:"ref" help:"Artefacts, as scope:id; all their versions are erased."`
+	Subject string   `help:"Erase every artefact that is about this person or thing." placeholder:"S"`
+	Scope   string   `help:"Erase a scope and everything below it." placeholder:"P"`
+	Session string   `help:"Erase a conversation: its scope, a slash, its id." placeholder:"P/ID"`
+	By      string   `help:"Name of the operator. It stays in the audit." required:""`
+	Reason  string   `help:"Why. It stays in the audit, so it must not contain what is erased." required:""`
+	Cascade string   `help:"What happens to artefacts derived from what is erased: keep, rederive or erase. Summaries and copies are always erased." enum:"keep,rederive,erase" default:"keep"`
+	Receipt string   `help:"Write the receipt to this new file." placeholder:"PATH"`
+	DryRun  bool     `help:"Report what would be erased and what is affected. Opens the file read-only."`
+}
+
+func (eraseRunCmd) Help() string {
+	return `Erases all versions of what you name, and everything else that holds its words: turns and what was decided about them, drafts, held batches, questions, summaries, vectors and the index. Then the log is cut and the file is written anew, so that no file of the database contains any of it. Run it with --dry-run first: the report lists what goes, what was derived from it, which contexts showed it, and what was committed from those contexts.
+
+The audit stays and still verifies against every earlier head. It keeps names, times and counts, and digests that nobody can guess from, because their salts are erased. Backups and copies made earlier are out of reach; docs/erase.md lists what else stays visible.
+
+Erasing takes about as long as copying the file, and as much space. If it is interrupted, the next open for writing finishes it. The receipt proves to others that the erase is in the audit; check it with dbctl erase verify.
+
+Example: dbctl erase agent.ctx --subject ann --by privacy-desk --reason "request 4711" --dry-run`
+}
+
+// eraseView is a report, with the receipt of what was done.
+type eraseView struct {
+	*erase.Report
+	Receipt *erase.Receipt `json:"receipt,omitempty"`
+}
+
+func (c *eraseRunCmd) Run(a *app) error {
+	req, err := c.request()
+	if err != nil {
+		return err
+	}
+	req.Progress = a.progress()
+	if c.Receipt != "" {
+		if _, err := os.Lstat(c.Receipt); err == nil {
+			return usage("erase: --receipt: %s exists; name a file that does not", c.Receipt)
+		}
+	}
+	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
+		rep, err := db.Erase(a.ctx, req)
+		if err != nil {
+			return err
+		}
+		v := eraseView{Report: rep}
+		if rep.Done != nil {
+			if v.Receipt, err = c.receipt(a, db, rep); err != nil {
+				return err
+			}
+		}
+		return a.emit(v, v.print)
+	})
+}
+
+// receipt makes the receipt of what was done, and writes it where it is asked for.
+func (c *eraseRunCmd) receipt(a *app, db *ctxpage.DB, rep *erase.Report) (*erase.Receipt, error) {
+	head, err := db.Head(a.ctx)
+	if err != nil {
+		return nil, err
+	}
+	r, err := erase.NewReceipt(a.ctx, db.Manifests(), *rep.Done, head)
+	if err != nil || c.Receipt == "" {
+		return r, err
+	}
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(c.Receipt, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("erase %s is done, its receipt was not written: %w", rep.Done.Trace, err)
+	}
+	_, err = f.Write(append(b, '\n'))
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return nil, fmt.Errorf("erase %s is done, its receipt was not written: %w", rep.Done.Trace, err)
+	}
+	return r, nil
+}
+
+func (c *eraseRunCmd) request() (erase.Request, error) {
+	req := erase.Request{Subject: c.Subject, Scope: c.Scope, By: c.By, Reason: c.Reason, Cascade: erase.Cascade(c.Cascade), DryRun: c.DryRun}
+	if c.Session != "" {
+		at := strings.LastIndexByte(c.Session, '/')
+		if at < 1 || at == len(c.Session)-1 {
+			return req, usage("erase: --session %s: expected a scope, a slash, and the id of a session", c.Session)
+		}
+		req.Session = store.Ref{Scope: c.Session[:at], ID: c.Session[at+1:]}
+	}
+	for _, s := range c.Refs {
+		ref, err := store.ParseRef(s)
+		if err != nil {
+			return req, usage("erase: %s: %v", s, err)
+		}
+		req.Refs = append(req.Refs, ref)
+	}
+	if err := req.Check(); err != nil {
+		return req, usage("erase: %v", err)
+	}
+	return req, nil
+}
+
+func (v eraseView) print(w io.Writer) {
+	verb := "would erase"
+	if v.Done != nil {
+		verb = "erased"
+	}
+	fmt.Fprintf(w, "%s %s, %s, %s, %s of state in %s\n", verb, plural(len(v.Erased), "artefact", "artefacts"), plural(len(v.Held), "held batch", "held batches"),
+		plural(v.Questions, "question", "questions"), plural(v.Rows, "row", "rows"), plural(len(v.Scopes), "scope", "scopes"))
+	for _, e := range v.Erased {
+		fmt.Fprintf(w, "%s %s (%s, %s): %s\n", verb, line(e.Ref), e.Kind, plural(int(e.Versions), "version", "versions"), line(e.Why))
+	}
+	for _, h := range v.Held {
+		fmt.Fprintf(w, "%s held batch %s of %s: %s\n", verb, h.ID, line(h.Scope), line(h.Why))
+	}
+	for _, d := range v.Derived {
+		fate := "stays"
+		if !d.Stays {
+			fate = "can be derived again from " + strings.Join(d.Left, ", ")
+		}
+		fmt.Fprintf(w, "%s was derived from %s and %s\n", line(d.Ref), line(strings.Join(d.From, ", ")), line(fate))
+	}
+	if len(v.Contexts) > 0 {
+		table(w, "CONTEXT TYPE SCOPE ACTOR AT PAGES", func(row func(...any)) {
+			for _, x := range v.Contexts {
+				row(x.Trace, x.Type, x.Scope, x.Actor, x.At.Format("2006-01-02T15:04:05Z"), x.Pages)
+			}
+		})
+	}
+	for _, x := range v.Answers {
+		fmt.Fprintf(w, "%s was written from context %s (%s): %s\n", x.Trace, x.Context, x.Status, line(strings.Join(x.Refs, ", ")))
+	}
+	if v.Done != nil {
+		fmt.Fprintf(w, "trace %s, leaf %d; the file has %d bytes, it had %d\n", v.Done.Trace, v.Done.Leaf, v.Done.FileAfter, v.Done.FileBefore)
+	}
+}
+
+type eraseVerifyCmd struct {
+	Receipt string `arg:"" help:"Receipt, or - for standard input."`
+	Head    string `help:"Head kept elsewhere to check against instead of the one in the receipt: the line itself, or a file that ends with it. It must be of the same size."`
+}
+
+func (eraseVerifyCmd) Help() string {
+	return `Checks that the leaf in the receipt says what the receipt says, and that it is in the audit with the receipt's head. To know that this head is that of the database, compare it with one you got elsewhere: dbctl manifest verify FILE --head HEAD.
+
+Example: dbctl erase verify receipt.json`
+}
+
+// receiptView is what a receipt proves.
+type receiptView struct {
+	DB     string            `json:"db"`
+	Done   store.EraseReport `json:"done"`
+	Head   string            `json:"head"`
+	Limits []string          `json:"limits"`
+}
+
+// maxReceipt bytes are more than any receipt has: a leaf has at most 4 MiB.
+const maxReceipt = 16 << 20
+
+func (c *eraseVerifyCmd) Run(a *app) error {
+	head, err := readHead("--head", c.Head)
+	if err != nil {
+		return err
+	}
+	in := a.in
+	if c.Receipt != "-" {
+		f, err := os.Open(c.Receipt)
+		if err != nil {
+			return fmt.Errorf("erase verify: %w", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	var r erase.Receipt
+	if err := json.NewDecoder(io.LimitReader(in, maxReceipt)).Decode(&r); err != nil {
+		return fmt.Errorf("%w: %s is no receipt: %w", erase.ErrReceipt, c.Receipt, err)
+	}
+	if err := r.Verify(head); err != nil {
+		return err
+	}
+	return a.emit(receiptView{r.DB, r.Done, r.Head, r.Limits}, func(w io.Writer) {
+		fmt.Fprintf(w, "database %s has recorded, at %s: erased by %s, %s\n%s\nleaf %d stands under %s\n", r.DB, r.Done.At.Format("2006-01-02T15:04:05Z"), line(r.Done.By), line(r.Done.Reason), r.Done.Counts(), r.Done.Leaf, line(r.Head))
+		for _, l := range r.Limits {
+			fmt.Fprintln(w, "not proved:", line(l))
+		}
+	})
+}

@@ -1,0 +1,365 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// What an erase does here, and what it leaves to the owner of the files:
+//
+//	commit    a new version says that the artefact is deleted; each version before it gets a row that only names it, with no
+//	          salt and no digest; held batches, questions and rows of state go. All of it is one batch, or, where that would
+//	          be too long, several; each has a leaf of its own                                                        Erase
+//	purge     the owner brings it into its rows, cuts the log behind it and writes the rows to a new file
+//	done      the row of the run says so                                                                       EraseDone
+//
+// The row of the run, in the first of these commits, says what is still to do: who opens after a crash goes on from it. A
+// follower of the log installs the same commits; its files are its own to purge.
+//
+// Unlike gc an erase asks nobody. A version that a held batch, a session or a transaction names goes all the same, and who
+// reads it is told so.
+
+// Stages of a run.
+const (
+	eraseCommits = "commits" // some of its commits are missing; the row has the whole job
+	erasePurge   = "purge"   // all is committed, and files may still have it
+	eraseDone    = "done"
+)
+
+// eraseVersions are about as many as one commit takes, and eraseState rows.
+const (
+	eraseVersions = 4096
+	eraseState    = 4096
+)
+
+// eraseRow is the state row of a run.
+type eraseRow struct {
+	Stage  string            `json:"stage"`
+	Report store.EraseReport `json:"report"`
+	Job    *store.EraseJob   `json:"job,omitempty"` // of a run that is not committed in whole
+}
+
+// erasure is what one commit erases.
+type erasure struct {
+	run  string
+	job  *store.EraseJob
+	refs []store.Ref
+	tail store.EraseReport // of this commit; the sequencer sets it
+	sum  *store.EraseReport
+}
+
+// Erase commits a job. The files are the caller's to purge; then EraseDone.
+func (s *Engine) Erase(ctx context.Context, job *store.EraseJob, progress store.Progress) (store.EraseReport, error) {
+	if err := cmp.Or(job.Check(), s.Writable()); err != nil {
+		return store.EraseReport{}, err
+	}
+	run, err := store.NewID(s.opts.Now(), s.opts.Rand)
+	if err != nil {
+		return store.EraseReport{}, err
+	}
+	row := eraseRow{Report: store.EraseReport{Trace: run.String(), At: s.opts.Now().UTC(), By: job.By, Reason: job.Reason}, Job: job}
+	err = s.eraseAll(ctx, &row, progress)
+	return row.Report, err
+}
+
+// eraseAll commits what a run erases, part by part.
+func (s *Engine) eraseAll(ctx context.Context, row *eraseRow, progress store.Progress) error {
+	s.gcMu.Lock()
+	defer s.gcMu.Unlock()
+	parts := s.eraseParts(row.Job)
+	for i := range parts {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		b := &parts[i]
+		row.Stage = eraseCommits
+		if i == len(parts)-1 {
+			row.Stage = erasePurge
+		}
+		if err := s.eraseCommit(ctx, b, row); err != nil {
+			return err
+		}
+		progress("erase", uint64(i+1), uint64(len(parts)))
+		if err := s.At("erase commit"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eraseParts cuts a job into commits.
+func (s *Engine) eraseParts(job *store.EraseJob) (parts []Request) {
+	part, versions := newErasure(job), 0
+	full := func() {
+		parts = append(parts, part)
+		part, versions = newErasure(job), 0
+	}
+	for _, ref := range job.Refs {
+		n := s.versionsOf(ref)
+		if versions > 0 && versions+n > eraseVersions {
+			full()
+		}
+		part.erase.refs = append(part.erase.refs, store.Ref{Scope: ref.Scope, ID: ref.ID})
+		versions += n + 1
+	}
+	for _, r := range eraseStateRows(job) {
+		if len(part.State) >= eraseState {
+			full()
+		}
+		if part.State = append(part.State, store.StateRow{Key: r.Key, Value: r.Value}); r.LSN != 0 {
+			part.ExpectState = append(part.ExpectState, store.StatePre{Key: r.Key, LSN: r.LSN})
+		}
+	}
+	return append(parts, part)
+}
+
+func newErasure(job *store.EraseJob) Request {
+	return Request{Batch: store.Batch{Scope: store.OperatorScope, Actor: "operator"}, erase: &erasure{job: job}}
+}
+
+// versionsOf is at least how many rows an artefact has.
+func (s *Engine) versionsOf(ref store.Ref) int {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	if art := s.cat.artOf(ref.Scope, ref.ID); art != 0 {
+		return int(s.cat.art(art).version)
+	}
+	return 0
+}
+
+// eraseStateRows are the rows of state by which a commit takes held batches, questions and rows away.
+func eraseStateRows(job *store.EraseJob) (rows []store.StateRow) {
+	for _, id := range job.Held {
+		rows = append(rows, store.StateRow{Key: reviewGonePrefix + string(id[:])})
+	}
+	for _, leaf := range job.Questions {
+		rows = append(rows, store.StateRow{Key: questionGonePrefix + string(questionKey(leaf))})
+	}
+	return append(rows, job.State...)
+}
+
+// eraseCommit commits a part, and with it how far the run has come.
+func (s *Engine) eraseCommit(ctx context.Context, b *Request, row *eraseRow) error {
+	id, err := store.NewID(s.opts.Now(), s.opts.Rand)
+	if err != nil {
+		return err
+	}
+	e := b.erase
+	b.ID, b.Trace, b.Now = id, row.Report.Trace, s.opts.Now()
+	b.Leaf = manifest.Record{Type: manifest.TypeErase, Action: "erase", By: row.Report.By, Reason: row.Report.Reason}
+	e.run, e.sum = row.Report.Trace, &row.Report
+	if row.Stage == erasePurge {
+		e.tail.Held, e.tail.Questions, e.tail.State = len(e.job.Held), len(e.job.Questions), len(e.job.State)
+	}
+	value, err := row.encode()
+	if err != nil {
+		return err
+	}
+	b.State = append(b.State, store.StateRow{Key: store.EraseRows + e.run, Value: value})
+	out, err := s.Submit(context.WithoutCancel(ctx), *b)
+	if err != nil {
+		return err
+	}
+	row.Report = joinErased(row.Report, e.tail)
+	row.Report.Leaf, row.Report.LSN = out.Leaf, out.LSN
+	return nil
+}
+
+// encode leaves the job out of a row whose commits are all there: it names what was erased.
+func (r eraseRow) encode() ([]byte, error) {
+	if r.Stage != eraseCommits {
+		r.Job = nil
+	}
+	b, err := json.Marshal(&r)
+	if err != nil {
+		return nil, fmt.Errorf("ctxpage: encode the row of an erase: %w", err)
+	}
+	return b, nil
+}
+
+func joinErased(a, b store.EraseReport) store.EraseReport {
+	a.Artefacts, a.Versions, a.Pages, a.Bytes = a.Artefacts+b.Artefacts, a.Versions+b.Versions, a.Pages+b.Pages, a.Bytes+b.Bytes
+	a.Held, a.Questions, a.State = a.Held+b.Held, a.Questions+b.Questions, a.State+b.State
+	return a
+}
+
+// enqueueErase makes head records of what is erased. What was put since the job was made goes as well.
+func (s *Engine) enqueueErase(b *Request, p *Commit, leaf *manifest.Record) error {
+	e := b.erase
+	if e == nil {
+		return nil
+	}
+	t := e.tail
+	t.Artefacts, t.Versions, t.Pages, t.Bytes = 0, 0, 0, 0
+	e.tail = t
+	for _, ref := range e.refs {
+		if err := s.eraseArtefact(e, ref, p, leaf); err != nil {
+			return err
+		}
+	}
+	n := joinErased(*e.sum, e.tail)
+	leaf.Note = n.Counts()
+	return nil
+}
+
+func (s *Engine) eraseArtefact(e *erasure, ref store.Ref, p *Commit, leaf *manifest.Record) error {
+	newest, err := s.newest(ref.Scope, ref.ID)
+	if err != nil || newest == nil || newest.Deleted && newest.ErasedBy != "" {
+		return err
+	}
+	heads, err := s.heads(newest.Art, newest.Version)
+	if err != nil {
+		return err
+	}
+	e.tail.Artefacts++
+	end := erasedHead(newest, e)
+	end.Version, end.LSN, end.PutAt, end.Deleted, end.Gone, end.Rows, end.Supersedes, end.Floor = newest.Version+1, p.record.LSN, codec.FromMicros(p.record.at), true, false, nil, nil, false
+	end.Actor = "operator"
+	for i, num := range lastPages(heads) {
+		r := store.Ref{Scope: ref.Scope, ID: ref.ID, Page: i + 1, Version: end.Version}
+		leaf.Writes = append(leaf.Writes, manifest.Write{Num: num, Ref: r.String(), Version: end.Version, Deleted: true})
+	}
+	if err := s.addErased(p, leaf, end); err != nil {
+		return err
+	}
+	for _, h := range heads {
+		if !h.Gone && !h.Deleted {
+			e.tail.Versions++
+			for i := range h.Rows {
+				if h.Rows[i].Version == h.Version {
+					e.tail.Pages++
+					e.tail.Bytes += int64(h.Rows[i].Bytes)
+				}
+			}
+		}
+		if h.ErasedBy != "" {
+			continue
+		}
+		if err := s.addErased(p, leaf, erasedHead(h, e)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lastPages are the pages of the newest version that had any; of none that is known the leaf still says that it is deleted.
+func lastPages(heads []*store.Head) (nums []uint64) {
+	for i := len(heads) - 1; i >= 0 && nums == nil; i-- {
+		for _, r := range heads[i].Rows {
+			nums = append(nums, r.Num)
+		}
+	}
+	if nums == nil {
+		nums = []uint64{0}
+	}
+	return nums
+}
+
+func (s *Engine) addErased(p *Commit, leaf *manifest.Record, h *store.Head) error {
+	s.cat.mu.RLock()
+	_, group := s.cat.names(&hot{group: h.GroupNum})
+	s.cat.mu.RUnlock()
+	return s.addHead(&p.record, leaf, headRecord{head: h}, s.seq.scope(h.Scope), group, encodeCold(h))
+}
+
+// erasedHead is what stays of a version: what names it and its pages, and what it replaced, which holds on. Sizes go, and so
+// does what a later release stored with it, which nobody here can tell from content.
+func erasedHead(h *store.Head, e *erasure) *store.Head {
+	rows := make([]store.PageRow, len(h.Rows))
+	for i, r := range h.Rows {
+		rows[i] = store.PageRow{Num: r.Num, Version: r.Version, LSN: r.LSN}
+	}
+	return &store.Head{
+		Artefact: store.Artefact{ID: h.ID, Kind: h.Kind, Provenance: h.Provenance, Supersedes: h.Supersedes},
+		Scope:    h.Scope, Art: h.Art, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt, GroupNum: h.GroupNum, Rows: rows,
+		Deleted: h.Deleted, Floor: h.Floor, Gone: true, GoneBy: e.run, ErasedBy: e.job.By,
+	}
+}
+
+// EraseRest finishes the commits of runs that a crash stopped, and gives those whose files are still to be purged.
+func (s *Engine) EraseRest(ctx context.Context) (rest []store.EraseReport, err error) {
+	err = s.eraseRows(ctx, func(row *eraseRow) error {
+		if row.Stage == eraseCommits && row.Job != nil {
+			for i := range row.Job.State { // some were written by the run itself, and nobody wrote since
+				row.Job.State[i].LSN = 0
+			}
+			if err := s.eraseAll(ctx, row, func(string, uint64, uint64) {}); err != nil {
+				return err
+			}
+		}
+		if row.Stage == eraseDone {
+			return nil
+		}
+		rest = append(rest, row.Report)
+		return s.eraseTold(ctx, &rest[len(rest)-1])
+	})
+	return rest, err
+}
+
+// eraseTold takes from the audit what the row of a run could not know yet when it was written.
+func (s *Engine) eraseTold(ctx context.Context, rep *store.EraseReport) error {
+	leaves, err := s.Leaves.ByTrace(ctx, rep.Trace)
+	if err != nil {
+		return AuditError(err)
+	}
+	for _, l := range leaves {
+		if l.Type == manifest.TypeErase {
+			rep.Leaf, rep.LSN = l.Index, l.LSN
+			err = rep.TakeCounts(l.Note)
+		}
+	}
+	if err != nil {
+		return s.Corrupt("leaf of erase "+rep.Trace, err)
+	}
+	return nil
+}
+
+// eraseRows shows fn the rows of all runs, oldest first.
+func (s *Engine) eraseRows(ctx context.Context, fn func(*eraseRow) error) error {
+	for q := (store.ScanQuery{What: store.ScanState, Prefix: store.EraseRows, Limit: 100}); ; {
+		page, err := s.Scan(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, r := range page.State {
+			var row eraseRow
+			if err := json.Unmarshal(r.Value, &row); err != nil || row.Report.Trace != strings.TrimPrefix(r.Key, store.EraseRows) {
+				return s.Corrupt(fmt.Sprintf("state row %q", r.Key), fmt.Errorf("it is no row of an erase: %w", cmp.Or(err, errUnproved)))
+			}
+			if err := fn(&row); err != nil {
+				return err
+			}
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return nil
+		}
+	}
+}
+
+// EraseDone notes that no file of the store has what a run erased.
+func (s *Engine) EraseDone(ctx context.Context, rep store.EraseReport) error {
+	id, err := store.NewID(s.opts.Now(), s.opts.Rand)
+	if err != nil {
+		return err
+	}
+	value, err := eraseRow{Stage: eraseDone, Report: rep}.encode()
+	if err != nil {
+		return err
+	}
+	_, err = s.Submit(context.WithoutCancel(ctx), Request{Batch: store.Batch{
+		ID: id, Trace: rep.Trace, Scope: store.OperatorScope, Actor: "operator", Now: s.opts.Now(),
+		State: []store.StateRow{{Key: store.EraseRows + rep.Trace, Value: value}},
+		Leaf:  manifest.Record{Type: manifest.TypeCommit, Action: "erase", By: rep.By, Note: "the files are written anew"},
+	}})
+	return err
+}
+
+// Purging makes the index write every segment anew that has a removed page, until it is told to stop.
+func (s *Engine) Purging(on bool) { s.index.Purge(on) }

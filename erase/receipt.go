@@ -1,0 +1,89 @@
+package erase
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// ReceiptFormat is the format of receipts that this program writes.
+const ReceiptFormat = "ctxpage-erase/1"
+
+// ErrReceipt means that a receipt does not prove what it says.
+var ErrReceipt = errors.New("ctxpage: the receipt does not hold")
+
+// Receipt proves to a third party that an erase is in the audit of a database: who, when, why and how much, as the leaf says.
+// It names nothing that was erased. It does not prove what the files of the database hold, or what was not in it.
+type Receipt struct {
+	Format string             `json:"format"`
+	DB     string             `json:"db"`
+	Done   store.EraseReport  `json:"done"`
+	Body   []byte             `json:"body"` // of the leaf
+	Proof  manifest.Inclusion `json:"proof"`
+	Head   string             `json:"head"` // line of manifest.Head
+	// Limits say in words what the receipt is no proof of.
+	Limits []string `json:"limits"`
+}
+
+// limits are what every receipt says of itself.
+var limits = []string{
+	"backups, copies and exports made before the erase have what it took",
+	"the audit keeps names, times, digests and who did what",
+	"what was shown to a model, or fetched from a source, is there still",
+}
+
+// NewReceipt makes the receipt of an erase from an audit, for a head whose leaves are on the disk.
+func NewReceipt(ctx context.Context, a store.Audit, done store.EraseReport, head manifest.Head) (*Receipt, error) {
+	r := &Receipt{Format: ReceiptFormat, DB: a.DB(), Done: done, Head: head.String(), Limits: limits}
+	var err error
+	if r.Body, err = a.Body(ctx, done.Leaf); err != nil {
+		return nil, err
+	}
+	if r.Proof, err = a.ProveInclusion(ctx, done.Leaf, head.Size); err != nil {
+		return nil, err
+	}
+	return r, r.Verify(nil)
+}
+
+// Verify checks that the leaf says what the receipt says, and stands under its head. kept, if given, is the head to hold it
+// against instead: one of the same size that was kept elsewhere.
+func (r *Receipt) Verify(kept *manifest.Head) error {
+	if r.Format != ReceiptFormat {
+		return fmt.Errorf("%w: its format is %q, this program reads %s", ErrReceipt, r.Format, ReceiptFormat)
+	}
+	head, err := manifest.ParseHead(r.Head)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrReceipt, err)
+	}
+	if kept != nil {
+		head = *kept
+	}
+	if head.DB != r.DB {
+		return fmt.Errorf("%w: the head is of database %s, the receipt of %s", ErrReceipt, head.DB, r.DB)
+	}
+	if err := r.Proof.Verify(r.Body, head); err != nil {
+		return fmt.Errorf("%w: %w", ErrReceipt, err)
+	}
+	leaf, err := manifest.Decode(r.Proof.Index, r.Body)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrReceipt, err)
+	}
+	return r.says(leaf)
+}
+
+// says compares the words of the receipt with those of the leaf.
+func (r *Receipt) says(leaf *manifest.Record) error {
+	d := &r.Done
+	for _, c := range []struct{ what, said, is string }{
+		{"type", manifest.TypeErase.String(), leaf.Type.String()}, {"trace", d.Trace, leaf.Parent}, {"by", d.By, leaf.By}, {"reason", d.Reason, leaf.Reason},
+		{"leaf", fmt.Sprint(d.Leaf), fmt.Sprint(r.Proof.Index)}, {"lsn", fmt.Sprint(d.LSN), fmt.Sprint(leaf.LSN)}, {"counts", d.Counts(), leaf.Note},
+	} {
+		if c.said != c.is {
+			return fmt.Errorf("%w: its %s is %q, the leaf says %q", ErrReceipt, c.what, c.said, c.is)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,335 @@
+package ctxpage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
+)
+
+// holds says whether a file of a directory has a word.
+func holds(t testing.TB, dir, word string) bool {
+	t.Helper()
+	found := false
+	require.NoError(t, filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		found = found || strings.Contains(strings.ToLower(string(b)), word)
+		return err
+	}))
+	return found
+}
+
+// TestEraseCascade: what was derived stays and is dirty, or goes, as asked; a summary and a copy go in any case.
+func TestEraseCascade(t *testing.T) {
+	ctx := context.Background()
+	for _, c := range []erase.Cascade{erase.Keep, erase.Rederive, erase.Erase} {
+		t.Run(string(c), func(t *testing.T) {
+			path := dbtest.MemoryPath(t)
+			db, err := Open(path, Options{})
+			require.NoError(t, err)
+			s := db.Scope("acme")
+			from := func(ids ...string) (refs []Ref) {
+				for _, id := range ids {
+					refs = append(refs, Ref{Scope: "acme", ID: id, Version: 1})
+				}
+				return refs
+			}
+			for _, a := range []Artefact{
+				{ID: "a", Text: "kettle zqone", Subject: "ann"}, {ID: "b", Text: "kettle other"},
+				{ID: "sum", Kind: KindSummary, Text: "kettle zqtwo", DerivedFrom: from("a")}, {ID: "copy", Source: "page:a"},
+				{ID: "child", Text: "kettle zqthree", DerivedFrom: from("a", "b")}, {ID: "grandchild", Text: "kettle zqfour", DerivedFrom: from("child")},
+			} {
+				_, err := s.Put(ctx, a)
+				require.NoError(t, err)
+			}
+			rep, err := db.Erase(ctx, erase.Request{Subject: "ann", By: "operator", Reason: "asked", Cascade: c})
+			require.NoError(t, err)
+			var gone []string
+			for _, e := range rep.Erased {
+				gone = append(gone, strings.TrimPrefix(e.Ref, "acme:"))
+			}
+			dir := filepath.Dir(path)
+			require.False(t, holds(t, dir, "zqone") || holds(t, dir, "zqtwo"))
+			switch c {
+			case erase.Keep:
+				require.Equal(t, []string{"a", "copy", "sum"}, gone)
+				require.Equal(t, []erase.Derived{{Ref: "acme:child", From: []string{"acme:a"}, Left: []string{"acme:b"}, Stays: true}}, rep.Derived)
+				a, err := s.Assemble(ctx, Query{Text: "kettle", Budget: 2000})
+				require.NoError(t, err)
+				require.NotContains(t, text(a), "zqthree", "it was derived from a page that changed")
+				require.Contains(t, text(a), "kettle other")
+				v, err := s.Get(ctx, "b")
+				require.NoError(t, err)
+				require.Equal(t, "kettle other", v.Text)
+			default:
+				require.Equal(t, []string{"a", "child", "copy", "grandchild", "sum"}, gone)
+				require.False(t, holds(t, dir, "zqthree") || holds(t, dir, "zqfour"))
+			}
+			if c == erase.Rederive {
+				require.Equal(t, []erase.Derived{{Ref: "acme:child", From: []string{"acme:a"}, Left: []string{"acme:b"}}}, rep.Derived)
+			}
+			problems, err := db.Check(ctx, nil)
+			require.NoError(t, err)
+			require.Empty(t, problems)
+			require.NoError(t, db.Close())
+		})
+	}
+}
+
+func text(a *Assembly) string {
+	var b strings.Builder
+	for _, m := range a.Messages() {
+		fmt.Fprint(&b, m)
+	}
+	return b.String()
+}
+
+// TestEraseTurn: of one turn its title, its place, and what passes and notes may have of it go; the others stay.
+func TestEraseTurn(t *testing.T) {
+	ctx := context.Background()
+	path := dbtest.MemoryPath(t)
+	db, err := Open(path, Options{})
+	require.NoError(t, err)
+	talk := db.Scope("acme").Session("talk")
+	for i, text := range []string{"kettle zqfive zqsix", "the kettle stays", "and what of the pan?"} {
+		_, err := talk.Append(ctx, Turn{ID: fmt.Sprint("turn-", i), Role: []string{"user", "assistant"}[i%2], Text: text})
+		require.NoError(t, err)
+	}
+	_, err = talk.Pass(ctx, session.PassQuery{Keywords: []string{"zqfive"}})
+	require.NoError(t, err)
+	require.NoError(t, talk.Record(ctx, session.Notes{Text: "zqsix"}))
+	rep, err := db.Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "turn-0"}}, By: "operator", Reason: "asked"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"acme/talk"}, rep.Sessions)
+	for _, word := range []string{"zqfive", "zqsix"} {
+		require.False(t, holds(t, filepath.Dir(path), word), word)
+	}
+	turns, err := talk.Read(ctx, 0, 10)
+	require.NoError(t, err)
+	require.Len(t, turns, 2)
+	_, err = talk.Append(ctx, Turn{ID: "turn-9", Role: "assistant", Text: "it goes on"})
+	require.NoError(t, err)
+	_, err = talk.Pass(ctx, session.PassQuery{Keywords: []string{"pan"}})
+	require.NoError(t, err)
+	require.False(t, holds(t, filepath.Dir(path), "zqfive"), "the session in memory writes none of it back")
+	require.NoError(t, db.Close())
+}
+
+// TestEraseInParts erases more than one commit takes, and goes on after a crash behind the first of them.
+func TestEraseInParts(t *testing.T) {
+	ctx := context.Background()
+	const artefacts = 4500
+	path := dbtest.MemoryPath(t)
+	crash := filepath.Join(t.TempDir(), "agent.ctx")
+	commits := 0
+	db, err := Open(path, Options{noSync: true, hook: func(step string) error {
+		if step == "erase commit" {
+			if commits++; commits == 1 {
+				return dbtest.Copy(path, crash)
+			}
+		}
+		return nil
+	}})
+	require.NoError(t, err)
+	for i := 0; i < artefacts; i += 500 {
+		require.NoError(t, db.Scope("acme").Update(ctx, func(tx *Txn) error {
+			for j := range 500 {
+				if err := tx.Put(ctx, Artefact{ID: fmt.Sprint("a-", i+j), Text: fmt.Sprintf("zqseven %d", i+j)}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	rep, err := db.Erase(ctx, erase.Request{Scope: "acme", By: "operator", Reason: "asked"})
+	require.NoError(t, err)
+	require.Equal(t, artefacts, rep.Done.Artefacts)
+	require.Greater(t, commits, 1)
+	require.False(t, holds(t, filepath.Dir(path), "zqseven"))
+	require.NoError(t, db.Close())
+
+	require.True(t, holds(t, filepath.Dir(crash), "zqseven"), "control")
+	db, err = Open(crash, Options{noSync: true})
+	require.NoError(t, err)
+	require.False(t, holds(t, filepath.Dir(crash), "zqseven"))
+	st, err := db.Stats(ctx)
+	require.NoError(t, err)
+	require.Zero(t, st.Artefacts)
+	problems, err := db.Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	require.NoError(t, db.Close())
+}
+
+// TestEraseBesideReaders: reads and writes go on while the file under them is exchanged.
+func TestEraseBesideReaders(t *testing.T) {
+	ctx := context.Background()
+	db, err := Open(dbtest.MemoryPath(t), Options{noSync: true, WorkingSet: -1})
+	require.NoError(t, err)
+	s := db.Scope("acme")
+	for i := range 50 {
+		_, err := s.Put(ctx, Artefact{ID: fmt.Sprint("stays-", i), Text: fmt.Sprintf("kettle %d", i)})
+		require.NoError(t, err)
+	}
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	var failed sync.Map
+	for g := range 4 {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-done:
+					return
+				case <-time.After(5 * time.Millisecond):
+				}
+				var err error
+				switch id := fmt.Sprint("stays-", i%50); g {
+				case 0:
+					_, err = s.Put(ctx, Artefact{ID: id, Text: fmt.Sprintf("kettle %d, again %d", i%50, i)})
+				case 1:
+					_, err = s.Search(ctx, "kettle", 5)
+				default:
+					_, err = s.Get(ctx, id)
+				}
+				if err != nil {
+					failed.Store(g, err)
+					return
+				}
+			}
+		})
+	}
+	for i := range 8 {
+		id := fmt.Sprint("goes-", i)
+		_, err := s.Put(ctx, Artefact{ID: id, Text: "kettle secret"})
+		require.NoError(t, err)
+		_, err = db.Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: id}}, By: "operator", Reason: "asked"})
+		require.NoError(t, err)
+	}
+	close(done)
+	wg.Wait()
+	failed.Range(func(g, err any) bool { t.Errorf("worker %v: %v", g, err); return true })
+	problems, err := db.Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	require.NoError(t, db.Close())
+}
+
+// TestEraseModel makes random sequences of puts, deletes, reads, gc, checkpoints, reopens and erases, and after each erase
+// looks for the words of what was erased, and for what must be there.
+func TestEraseModel(t *testing.T) {
+	ctx := context.Background()
+	until := time.Now().Add(3 * time.Second)
+	for seed := uint64(1); seed < 4 || time.Now().Before(until); seed++ {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		path := dbtest.MemoryPath(t)
+		db, err := Open(path, Options{noSync: true})
+		require.NoError(t, err)
+		live, words, gone := map[string]string{}, map[string][]string{}, []string{}
+		var heads []manifest.Head
+		for step := range 60 {
+			id := fmt.Sprint("a-", rng.IntN(6))
+			s := db.Scope("acme")
+			switch rng.IntN(10) {
+			case 0, 1, 2, 3:
+				word := fmt.Sprintf("zqw%dx%dx", seed, step)
+				_, err = s.Put(ctx, Artefact{ID: id, Text: "kettle " + word, Tags: []string{word}})
+				live[id], words[id] = word, append(words[id], word)
+			case 4:
+				if live[id] != "" {
+					err = s.Delete(ctx, id)
+				}
+				delete(live, id)
+			case 5:
+				_, err = s.Assemble(ctx, Query{Text: "kettle " + id, Budget: 2000})
+			case 6:
+				_, err = db.GC(ctx, GCOptions{KeepFor: -1, KeepRecords: 1 + rng.IntN(3), KeepNames: rng.IntN(3)})
+			case 7:
+				_, err = db.Checkpoint(ctx)
+			case 8:
+				h, herr := db.Head(ctx)
+				require.NoError(t, herr)
+				heads = append(heads, h)
+				require.NoError(t, db.Close())
+				db, err = Open(path, Options{noSync: true})
+			default:
+				_, err = db.Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: id}}, By: "operator", Reason: "asked"})
+				if errors.Is(err, ErrNotFound) { // never put, or forgotten by gc
+					err = nil
+					require.Empty(t, live[id])
+					break
+				}
+				gone = append(gone, words[id]...)
+				delete(live, id)
+				delete(words, id)
+				for _, w := range gone {
+					require.False(t, holds(t, filepath.Dir(path), w), "seed %d step %d: %s", seed, step, w)
+				}
+			}
+			require.NoError(t, err, "seed %d step %d", seed, step)
+		}
+		now, err := db.Head(ctx)
+		require.NoError(t, err)
+		for _, h := range heads {
+			p, err := db.Manifests().ProveConsistency(ctx, h.Size, now.Size)
+			require.NoError(t, err)
+			require.NoError(t, p.Verify(h, now))
+		}
+		for id, word := range live {
+			v, err := db.Scope("acme").Get(ctx, id)
+			require.NoError(t, err)
+			require.Contains(t, v.Text, word)
+		}
+		problems, err := db.Check(ctx, nil)
+		require.NoError(t, err)
+		require.Empty(t, problems, "seed %d", seed)
+		require.NoError(t, db.Close())
+	}
+}
+
+// TestForgottenNameIsPutAgain: an id whose artefact gc forgot is another artefact, and the leaves of the first one say nothing
+// of its rows.
+func TestForgottenNameIsPutAgain(t *testing.T) {
+	ctx := context.Background()
+	path := dbtest.MemoryPath(t)
+	db, err := Open(path, Options{noSync: true})
+	require.NoError(t, err)
+	s := db.Scope("acme")
+	for _, text := range []string{"kettle one", "kettle two"} {
+		_, err = s.Put(ctx, Artefact{ID: "a", Text: text})
+		require.NoError(t, err)
+	}
+	require.NoError(t, s.Delete(ctx, "a"))
+	names := 0
+	for range 2 {
+		rep, err := db.GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1})
+		require.NoError(t, err)
+		names += rep.Names
+	}
+	require.Equal(t, 1, names)
+	ref, err := s.Put(ctx, Artefact{ID: "a", Text: "kettle three"})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, ref.Version)
+	require.NoError(t, db.Close())
+	db, err = Open(path, Options{noSync: true})
+	require.NoError(t, err)
+	list, _, err := db.Scope("acme").List(ctx, "", "", 10)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.NoError(t, db.Close())
+}

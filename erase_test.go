@@ -1,0 +1,242 @@
+package ctxpage
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
+)
+
+// needles are words that stand nowhere but where a test put them.
+type needles struct{ n int }
+
+func (n *needles) next() string {
+	n.n++
+	return fmt.Sprintf("zq%06dx", n.n)
+}
+
+func (n *needles) words(count int) string {
+	var out []string
+	for range count {
+		out = append(out, n.next())
+	}
+	return strings.Join(out, " ")
+}
+
+var needle = regexp.MustCompile(`(?i)zq[0-9]{6}x`)
+
+// hits are the needles in the files of a directory, by file.
+func (n *needles) hits(t testing.TB, dir string) map[string]int {
+	t.Helper()
+	out := map[string]int{}
+	require.NoError(t, filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if found := needle.FindAll(b, -1); len(found) > 0 {
+			rel, _ := filepath.Rel(dir, path)
+			out[rel] = len(found)
+		}
+		return err
+	}))
+	return out
+}
+
+// plant fills a scope with needles in every place that holds content, and another one with what must stay.
+func plant(t testing.TB, db *DB, n *needles) (trace string, shown Ref) {
+	t.Helper()
+	ctx := t.Context()
+	s := db.Scope("acme/ann", WithActor("agent"))
+	for i := range 40 {
+		_, err := s.Put(ctx, Artefact{ID: fmt.Sprintf("fact-%d", i), Text: "kettle " + n.words(16), Subject: "ann", Tags: []string{n.next()}, Meta: map[string]string{n.next(): n.next()}, Name: n.next()})
+		require.NoError(t, err)
+		_, err = db.Scope("acme/bob").Put(ctx, Artefact{ID: fmt.Sprintf("fact-%d", i), Text: fmt.Sprintf("kettle of bob %d", i)})
+		require.NoError(t, err)
+	}
+	_, err := s.Put(ctx, Artefact{ID: "fact-1", Text: "kettle again " + n.words(5), Subject: "ann"})
+	require.NoError(t, err)
+	require.NoError(t, s.Delete(ctx, "fact-2"))
+	_, err = s.Put(ctx, Artefact{ID: "child", Text: "kettle derived " + n.words(5), Subject: "ann", DerivedFrom: []Ref{{Scope: "acme/ann", ID: "fact-3", Version: 1}}})
+	require.NoError(t, err)
+	a, err := s.Assemble(ctx, Query{Text: "kettle " + n.words(3), Budget: 4000})
+	require.NoError(t, err)
+	require.NotEmpty(t, a.Manifest.Pages)
+	shown, err = store.ParseRef(db.RefOf(ctx, a.Manifest.Pages[0].Num))
+	require.NoError(t, err)
+
+	tx, err := s.Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "kettle draft " + n.words(5), Subject: "ann", Tags: []string{n.next()}}))
+	_, err = tx.Assemble(ctx, Query{Text: "kettle draft " + n.words(2), Budget: 4000})
+	require.NoError(t, err)
+	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: 0.1, By: "judge"}), ErrHeld)
+	tx, err = s.Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "fact-4", Text: "kettle held " + n.words(5), Subject: "ann"}))
+	var held *HeldError
+	require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: 0.1, By: "judge"}), &held)
+	_, err = db.Review().Reject(ctx, held.Batch, "operator", "no")
+	require.NoError(t, err)
+
+	_, err = s.Directives().Step(ctx, "use "+n.next())
+	require.NoError(t, err)
+	talk := s.Session("talk")
+	for i := range 30 {
+		role := []string{"user", "assistant"}[i%2]
+		_, err := talk.Append(ctx, Turn{ID: fmt.Sprintf("turn-%d", i), Role: role, Text: "kettle " + n.words(8) + " " + strings.Repeat("word ", 30)})
+		require.NoError(t, err)
+	}
+	_, err = talk.Pass(ctx, session.PassQuery{Keywords: []string{n.next(), "kettle"}})
+	require.NoError(t, err)
+	require.NoError(t, talk.Record(ctx, session.Notes{Text: n.next(), Done: []string{n.next()}}))
+	return a.Manifest.Trace, shown
+}
+
+// whole checks a database after an erase: sound, the heads of before hold, what is another's is there.
+func whole(t testing.TB, db *DB, heads []manifest.Head) {
+	t.Helper()
+	ctx := context.Background()
+	problems, err := db.Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	now, err := db.Head(ctx)
+	require.NoError(t, err)
+	for _, h := range heads {
+		p, err := db.Manifests().ProveConsistency(ctx, h.Size, now.Size)
+		require.NoError(t, err)
+		require.NoError(t, p.Verify(h, now))
+	}
+	for i := range 40 {
+		v, err := db.Scope("acme/bob").Get(ctx, fmt.Sprintf("fact-%d", i))
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprintf("kettle of bob %d", i), v.Text)
+	}
+	found, err := hitsOf(db.Scope("acme/bob").Search(ctx, "kettle", 100))
+	require.NoError(t, err)
+	require.Len(t, found, 40)
+}
+
+// TestEraseScope plants needles in every place, erases the scope, and looks at every byte of every file; with a crash at each
+// step, too. The control: before the file is written anew the needles are found.
+func TestEraseScope(t *testing.T) {
+	ctx := context.Background()
+	n := &needles{}
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	var steps []string
+	hook := func(string) error { return nil }
+	db, err := Open(path, Options{hook: func(step string) error { return hook(step) }})
+	require.NoError(t, err)
+	trace, shown := plant(t, db, n)
+	var heads []manifest.Head
+	for range 2 {
+		h, err := db.Head(ctx)
+		require.NoError(t, err)
+		heads = append(heads, h)
+		_, err = db.Checkpoint(ctx)
+		require.NoError(t, err)
+	}
+	require.NotEmpty(t, n.hits(t, filepath.Dir(path)))
+
+	dry, err := db.Erase(ctx, erase.Request{Scope: "acme/ann", By: "operator", Reason: "asked for", DryRun: true})
+	require.NoError(t, err)
+	require.Nil(t, dry.Done)
+	copies, seen := t.TempDir(), map[string]int{}
+	before := map[string]int{}
+	hook = func(step string) error {
+		if seen[step]++; seen[step] > 1 && step != "after bbolt" || seen[step] > 3 {
+			return nil
+		}
+		at := filepath.Join(copies, fmt.Sprintf("%02d", len(steps)))
+		require.NoError(t, os.Mkdir(at, 0o700))
+		require.NoError(t, dbtest.Copy(path, filepath.Join(at, "agent.ctx")))
+		if b, err := os.ReadFile(path + ".compact"); err == nil {
+			require.NoError(t, os.WriteFile(filepath.Join(at, "agent.ctx.compact"), b, 0o600))
+		}
+		before[step] += len(n.hits(t, at))
+		steps = append(steps, step)
+		return nil
+	}
+	rep, err := db.Erase(ctx, erase.Request{Scope: "acme/ann", By: "operator", Reason: "asked for"})
+	require.NoError(t, err)
+	hook = func(string) error { return nil }
+	require.NotNil(t, rep.Done)
+	done := *rep.Done
+	dry.DryRun, rep.Done = false, nil
+	require.Equal(t, dry, rep, "a dry run tells what is done")
+	require.Greater(t, n.n, 1000)
+	require.Empty(t, n.hits(t, filepath.Dir(path)), "steps %v", steps)
+	for _, step := range []string{"erase commit", "erase committed", "erase cut", "compact copied", "compact synced", "compact renamed", "compact changed", "erase purged"} {
+		require.Contains(t, steps, step)
+	}
+	require.NotZero(t, before["erase committed"], "control: the log and the file still have them")
+	require.NotZero(t, before["erase cut"], "control: the pages of the old file still have them")
+
+	whole(t, db, heads)
+	_, err = db.Replay(ctx, trace)
+	require.ErrorIs(t, err, ErrGone)
+	require.ErrorContains(t, err, "by operator")
+	why, err := db.Why(ctx, trace, Ref{Scope: shown.Scope, ID: shown.ID})
+	require.NoError(t, err)
+	require.True(t, why.In)
+	require.Contains(t, strings.Join(why.Steps, "\n"), "erased at ")
+	require.True(t, why.QuestionGone)
+	turns, err := db.Scope("acme/ann").Session("talk").Read(ctx, 0, 100)
+	require.NoError(t, err)
+	require.Empty(t, turns)
+	receipt, err := erase.NewReceipt(ctx, db.Manifests(), done, heads[0])
+	require.Error(t, err, "a head of before does not have the leaf")
+	require.Nil(t, receipt)
+	now, err := db.Head(ctx)
+	require.NoError(t, err)
+	receipt, err = erase.NewReceipt(ctx, db.Manifests(), done, now)
+	require.NoError(t, err)
+	receipt.Done.Reason = "another"
+	require.ErrorIs(t, receipt.Verify(nil), erase.ErrReceipt)
+	require.NoError(t, db.Close())
+	require.Empty(t, n.hits(t, filepath.Dir(path)))
+
+	for i, step := range steps {
+		t.Run(fmt.Sprintf("%02d %s", i, step), func(t *testing.T) {
+			at := filepath.Join(copies, fmt.Sprintf("%02d", i))
+			db, err := Open(filepath.Join(at, "agent.ctx"), Options{})
+			require.NoError(t, err)
+			require.Empty(t, n.hits(t, at))
+			whole(t, db, heads)
+			require.NoError(t, db.Close())
+			require.Empty(t, n.hits(t, at))
+		})
+	}
+}
+
+// TestEraseNothing: what is not there cannot be erased, and a second run finds nothing.
+func TestEraseNothing(t *testing.T) {
+	ctx := context.Background()
+	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
+	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "kettle"})
+	require.NoError(t, err)
+	req := erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "a"}}, By: "operator", Reason: "asked for"}
+	_, err = db.Erase(ctx, req)
+	require.NoError(t, err)
+	_, err = db.Scope("acme").Get(ctx, "a")
+	require.ErrorIs(t, err, ErrNotFound)
+	_, err = db.Scope("acme").GetRef(ctx, Ref{Scope: "acme", ID: "a", Version: 1})
+	require.ErrorIs(t, err, ErrErased)
+	_, err = db.Erase(ctx, req)
+	require.ErrorIs(t, err, ErrNotFound)
+	for _, bad := range []erase.Request{{}, {Subject: "a", Scope: "b", By: "x", Reason: "y"}, {Subject: "a", Reason: "y"}, {Subject: "a", By: "x"}, {Subject: "a", By: "x", Reason: "y", Cascade: "some"}} {
+		_, err = db.Erase(ctx, bad)
+		require.ErrorIs(t, err, ErrInvalid)
+	}
+	require.NoError(t, db.Close())
+}

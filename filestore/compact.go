@@ -1,0 +1,147 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"go.etcd.io/bbolt"
+)
+
+// The rows in a new file: what bbolt freed, and what it left behind the rows of its pages, is not in it.
+//
+//	copy     the rows, in the order of their keys, to path.compact; nobody reads it
+//	name     the system row, twice: bbolt falls back to the older of two meta pages, and either must lead to all rows
+//	rename   path.compact takes the place of path, and the directory is synced
+//	change   who reads from now on reads the new file; who reads the old one ends first
+//
+// A crash before the rename leaves path as it was, and path.compact, which the next open for writing removes. Checkpoints
+// wait meanwhile: nobody else writes the file.
+
+const compactSuffix = ".compact"
+
+// compactBytes of rows are written in one transaction, which keeps them in memory.
+const compactBytes = 4 << 20
+
+// compact gives the sizes of the file before and after. The caller holds ckptMu.
+func (s *Store) compact(ctx context.Context, report func(string, uint64, uint64)) (before, after int64, err error) {
+	if err := s.sameFile(); err != nil {
+		return 0, 0, err
+	}
+	if st, err := s.file.Load().Stat(); err == nil {
+		before = st.Size()
+	}
+	db, file, err := s.compacted(ctx, report)
+	if err != nil {
+		os.Remove(s.opts.Path + compactSuffix)
+		return before, 0, fmt.Errorf("ctxpage: compact %s: %w", s.opts.Path, err)
+	}
+	st, err := file.Stat()
+	if err == nil {
+		err = s.putInPlace(db, file)
+	}
+	if err != nil {
+		return before, 0, errors.Join(fmt.Errorf("ctxpage: compact %s: %w", s.opts.Path, err), db.Close())
+	}
+	return before, st.Size(), s.eng.At("compact changed")
+}
+
+// compacted makes the new file, whole and synced.
+func (s *Store) compacted(ctx context.Context, report func(string, uint64, uint64)) (db *bbolt.DB, file *os.File, err error) {
+	path := s.opts.Path + compactSuffix
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, nil, err
+	}
+	open := func(name string, flag int, perm os.FileMode) (_ *os.File, err error) {
+		file, err = os.OpenFile(name, flag|os.O_EXCL|oNoFollow|syscall.O_CREAT, perm)
+		return file, err
+	}
+	opts := s.boltOptions(open)
+	opts.NoSync, opts.NoGrowSync = true, true
+	if db, err = bbolt.Open(path, 0o600, opts); err != nil {
+		return nil, nil, err
+	}
+	err = s.view(func(from *bbolt.Tx) error { return copyRows(ctx, from, db, report) })
+	if err == nil {
+		err = s.eng.At("compact copied")
+	}
+	row := s.sys
+	row.Origin = originOf(file)
+	for range 2 {
+		if err == nil {
+			err = db.Update(func(tx *bbolt.Tx) error { return putSys(tx, row) })
+		}
+	}
+	if err == nil {
+		err = db.Sync()
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, db.Close())
+	}
+	db.NoSync, db.NoGrowSync, db.AllocSize = s.opts.NoSync, false, allocSize
+	return db, file, nil
+}
+
+// copyRows writes every row of every bucket, rising, so that pages are full.
+func copyRows(ctx context.Context, from *bbolt.Tx, to *bbolt.DB, report func(string, uint64, uint64)) (err error) {
+	tx, err := to.Begin(true)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // of one that was committed: nothing
+	size, done := 0, uint64(0)
+	total := uint64(from.Size())
+	err = from.ForEach(func(name []byte, b *bbolt.Bucket) error {
+		into, err := tx.CreateBucket(name)
+		if err != nil {
+			return err
+		}
+		into.FillPercent = compactFill
+		return b.ForEach(func(k, v []byte) error {
+			if size > compactBytes {
+				if err := errors.Join(ctx.Err(), tx.Commit()); err != nil {
+					return err
+				}
+				if tx, err = to.Begin(true); err != nil {
+					return err
+				}
+				into, size = tx.Bucket(name), 0
+				into.FillPercent = compactFill
+				report("compact", min(done, total), total)
+			}
+			size += len(k) + len(v)
+			done += uint64(len(k) + len(v))
+			return into.Put(k, v)
+		})
+	})
+	if err == nil {
+		err = tx.Commit()
+	}
+	return err
+}
+
+// compactFill leaves a little room in pages: rows that grow must not split each of them.
+const compactFill = 0.9
+
+// putInPlace gives the new file the name of the old one, and lets readers use it.
+func (s *Store) putInPlace(db *bbolt.DB, file *os.File) error {
+	if err := s.eng.At("compact synced"); err != nil {
+		return err
+	}
+	if err := os.Rename(s.opts.Path+compactSuffix, s.opts.Path); err != nil {
+		return err
+	}
+	if err := s.eng.At("compact renamed"); err != nil {
+		return s.eng.Fail(err)
+	}
+	if err := s.opts.FS.SyncDir(filepath.Dir(s.opts.Path)); err != nil {
+		return s.eng.Fail(err) // which of the two files the name leads to after a crash is not known
+	}
+	old := s.bolt.Swap(db)
+	s.file.Store(file)
+	s.sys.Origin = originOf(file)
+	return old.Close()
+}

@@ -1,0 +1,100 @@
+package filestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// An erase ends when no file of the database has a byte of what was erased:
+//
+//	commits   the engine's: what goes is deleted, in the log and in memory                         engine.Erase
+//	index     segments with a removed page are written anew, without its words                     cutBefore
+//	cut       checkpoints until no record of the log is as old as the last of those commits       cutBefore
+//	compact   the rows go to a new file, which takes the place of the old one                      compact.go
+//	done      the row of the run says so; until it does, the next open goes on from here           engine.EraseDone
+//
+// The archive of the audit has no content: digests under salts that went with the texts.
+
+// erase runs a job.
+func (s *Store) erase(ctx context.Context, job *store.EraseJob, progress store.Progress) (rep store.JobReport, err error) {
+	if rep.Erase, err = s.eng.Erase(ctx, job, progress); err != nil {
+		return rep, err
+	}
+	if err = s.eng.At("erase committed"); err == nil {
+		err = s.purge(ctx, &rep.Erase, progress)
+	}
+	if err != nil {
+		err = fmt.Errorf("ctxpage: erase %s is committed, and files may still have what it took; opening the database for writing goes on with it: %w", rep.Erase.Trace, err)
+	}
+	return rep, err
+}
+
+// finishErase goes on with what a crash stopped.
+func (s *Store) finishErase(ctx context.Context) error {
+	if s.opts.ReadOnly {
+		return nil
+	}
+	rest, err := s.eng.EraseRest(ctx)
+	for i := 0; i < len(rest) && err == nil; i++ {
+		err = s.purge(ctx, &rest[i], func(string, uint64, uint64) {})
+	}
+	if noSpace(err) && s.eng.Failure() == nil { // the next open tries again; until then the row says what is due
+		s.opts.Logger.Warn("an erase waits for space on the disk", "path", s.opts.Path, "error", err)
+		return nil
+	}
+	return err
+}
+
+// purge writes what was erased out of the files.
+func (s *Store) purge(ctx context.Context, rep *store.EraseReport, progress store.Progress) error {
+	if err := s.purgeFiles(ctx, rep, progress); err != nil {
+		return noSpaceError(s.opts.Path, err, rep.FileBefore)
+	}
+	if err := s.eng.At("erase purged"); err != nil {
+		return err
+	}
+	return s.eng.EraseDone(ctx, *rep)
+}
+
+func (s *Store) purgeFiles(ctx context.Context, rep *store.EraseReport, progress store.Progress) error {
+	if err := s.startJob(); err != nil {
+		return err
+	}
+	defer s.ckptMu.Unlock()
+	s.eng.Purging(true)
+	defer s.eng.Purging(false)
+	if err := s.cutBefore(ctx, s.log.Last()); err != nil {
+		return err
+	}
+	if err := s.eng.At("erase cut"); err != nil {
+		return err
+	}
+	before, after, err := s.compact(ctx, progress)
+	rep.FileBefore, rep.FileAfter = before, after
+	return err
+}
+
+// cutRounds is more than it takes: one checkpoint for an overlay that an earlier one left, one that starts a segment, two
+// that move on the record down to which the log is kept.
+const cutRounds = 6
+
+// cutBefore makes checkpoints until the log begins behind a record. The caller holds ckptMu.
+func (s *Store) cutBefore(ctx context.Context, seq uint64) error {
+	defer func() { s.squeeze, s.purging = squeezeNot, false }()
+	s.squeeze, s.purging = squeezeAnew, true
+	for range cutRounds {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if _, err := s.checkpointLocked(ctx); err != nil {
+			return err
+		}
+		if s.squeeze = squeezeNext; s.log.First() > seq {
+			return nil
+		}
+	}
+	return errors.New("ctxpage: the log still has the records of an erase")
+}

@@ -1,0 +1,150 @@
+// Package erasing finds everything that an erase must take: what was asked for, what holds its content besides, what was
+// derived from it, and which contexts showed it. It reads a store and writes nothing.
+//
+//	artefacts   every version of every artefact is looked at once; then what was derived is followed       artefacts.go
+//	rows        sessions, directives, recorded directories, drafts                                         rows.go
+//	held        batches that wait for review, or were decided                                              rows.go
+//	audit       contexts that showed it, what was committed from them, questions                           audit.go
+package erasing
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Plan is what an erase takes.
+type Plan struct {
+	Report erase.Report
+	Job    store.EraseJob
+}
+
+// Run finds what a request asks for and erases it, or with DryRun tells it. ErrNotFound: nothing is held of it.
+func Run(ctx context.Context, st store.Store, req *erase.Request) (*erase.Report, error) {
+	plan, err := Find(ctx, st, req)
+	if err != nil {
+		return nil, err
+	}
+	rep := &plan.Report
+	switch {
+	case req.DryRun:
+		return rep, nil
+	case rep.Empty():
+		return rep, fmt.Errorf("%w: nothing is held of what is to be erased", store.ErrNotFound)
+	}
+	done, err := st.Maintain(ctx, store.Job{Kind: store.JobErase, Erase: &plan.Job}, req.Progress)
+	if done.Erase.Trace != "" {
+		rep.Done = &done.Erase
+	}
+	return rep, err
+}
+
+// StateKind says what a store must know of the rows that say how far an erase has come.
+func StateKind() store.StateKind { return store.StateKind{Prefix: store.EraseRows} }
+
+// Find searches a store for what a request asks for. Nothing is found: the report is empty.
+func Find(ctx context.Context, st store.Store, req *erase.Request) (*Plan, error) {
+	f := &finder{
+		ctx: ctx, st: st, req: req, progress: req.Progress, cascade: cmp.Or(req.Cascade, erase.Keep), named: map[artefact]bool{}, arts: map[artefact]*found{}, nums: map[uint64]bool{},
+		sessions: map[session]bool{}, touched: map[session]bool{}, contexts: map[string]bool{}, drafts: map[string][]draft{}, scopes: map[string]bool{},
+	}
+	if f.progress == nil {
+		f.progress = func(string, uint64, uint64) {}
+	}
+	for _, step := range []func() error{req.Check, f.artefacts, f.state, f.held, f.audit} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	return f.plan(), nil
+}
+
+type artefact struct{ scope, id string }
+
+type session struct{ scope, id string }
+
+// finder is a search under way.
+type finder struct {
+	ctx      context.Context
+	st       store.Store
+	req      *erase.Request
+	progress store.Progress
+	cascade  erase.Cascade
+
+	named    map[artefact]bool   // by the request
+	arts     map[artefact]*found // that go
+	linked   []*found            // that were made from others, and may follow them
+	nums     map[uint64]bool     // pages of arts
+	sessions map[session]bool    // that go as a whole
+	touched  map[session]bool    // that lose turns
+	drafts   map[string][]draft  // by trace of the context that showed them
+	contexts map[string]bool     // traces that showed one of nums
+	scopes   map[string]bool
+
+	report erase.Report
+	job    store.EraseJob
+}
+
+// found is an artefact with what all of its versions say.
+type found struct {
+	artefact
+	kind     store.Kind
+	versions uint32
+	nums     []uint64
+	sessions []string // groups of its messages
+	parents  []store.Ref
+	copies   bool // one of its versions has another artefact as its source
+	why      string
+}
+
+// inScope says whether a scope is the one that is erased, or below it.
+func (f *finder) inScope(scope string) bool {
+	return f.req.Scope != "" && (scope == f.req.Scope || strings.HasPrefix(scope, f.req.Scope+"/"))
+}
+
+// inSession says whether a session goes as a whole.
+func (f *finder) inSession(scope, id string) bool {
+	return id != "" && (f.inScope(scope) || f.req.Session == store.Ref{Scope: scope, ID: id})
+}
+
+// plan puts together what was found, in an order that depends on nothing else.
+func (f *finder) plan() *Plan {
+	r := &f.report
+	for _, a := range slices.SortedFunc(maps.Keys(f.arts), compare) {
+		x := f.arts[a]
+		ref := store.Ref{Scope: a.scope, ID: a.id}
+		f.job.Refs = append(f.job.Refs, ref)
+		r.Erased = append(r.Erased, erase.Item{Ref: ref.String(), Kind: x.kind.String(), Versions: x.versions, Why: x.why})
+		f.scopes[a.scope] = true
+	}
+	for s := range f.touched {
+		r.Sessions = append(r.Sessions, s.scope+"/"+s.id)
+		f.scopes[s.scope] = true
+	}
+	slices.Sort(r.Sessions)
+	slices.SortFunc(f.job.State, func(a, b store.StateRow) int { return cmp.Compare(a.Key, b.Key) })
+	r.Scopes = slices.Sorted(maps.Keys(f.scopes))
+	r.Questions, r.Rows, r.DryRun = len(f.job.Questions), len(f.job.State), f.req.DryRun
+	f.job.By, f.job.Reason = f.req.By, f.req.Reason
+	r.Erased, r.Derived, r.Held, r.Contexts = some(r.Erased), some(r.Derived), some(r.Held), some(r.Contexts)
+	r.Answers, r.Sessions, r.Scopes = some(r.Answers), some(r.Sessions), some(r.Scopes)
+	return &Plan{Report: *r, Job: f.job}
+}
+
+// some is a list that JSON does not call null.
+func some[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+func compare(a, b artefact) int {
+	return cmp.Or(cmp.Compare(a.scope, b.scope), cmp.Compare(a.id, b.id))
+}

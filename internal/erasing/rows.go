@@ -1,0 +1,185 @@
+package erasing
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/internal/folder"
+	"github.com/ctxpage/ctxpage/internal/journal"
+	"github.com/ctxpage/ctxpage/internal/shown"
+	"github.com/ctxpage/ctxpage/internal/talk"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// draft is a row of what a context showed of drafts.
+type draft struct {
+	key  string
+	puts []store.Put
+	told bool // the audit has its context
+}
+
+// noteRow begins the keys of what was recorded of a session.
+const noteRow = "session/note/"
+
+// state looks at the rows of state whose owner may go.
+func (f *finder) state() error {
+	if f.req.Session != (store.Ref{}) {
+		f.touched[session{f.req.Session.Scope, f.req.Session.ID}] = true
+	}
+	for prefix, look := range map[string]func(store.StateRow) error{
+		"session/": f.sessionRow, journal.StateKind().Prefix: f.directiveRow, folder.Rows(): f.directoryRow, shown.DraftsKind().Prefix: f.draftRow,
+	} {
+		for q := (store.ScanQuery{What: store.ScanState, Prefix: prefix, Limit: scanRows}); ; {
+			page, err := f.st.Scan(f.ctx, q)
+			if err != nil {
+				return err
+			}
+			for _, r := range page.State {
+				if err := look(r); err != nil {
+					return err
+				}
+			}
+			if q.Cursor = page.Next; q.Cursor == "" {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// gone notes that a row goes.
+func (f *finder) gone(r store.StateRow) {
+	f.job.State = append(f.job.State, store.StateRow{Key: r.Key, LSN: r.LSN})
+}
+
+// sessionRow takes the rows of a session that goes, and of a turn that goes. What was noted of a session that loses turns,
+// and the words that its passes were made for, may be those of the turns.
+func (f *finder) sessionRow(r store.StateRow) error {
+	kind, rest := cutKind(r.Key)
+	part := strings.SplitN(rest, "\x00", 3)
+	if len(part) < 2 {
+		return nil
+	}
+	s := session{part[0], part[1]}
+	if f.inSession(s.scope, s.id) {
+		f.touched[s] = true
+		f.gone(r)
+		return nil
+	}
+	switch {
+	case kind == noteRow && f.touched[s]:
+		f.gone(r)
+	case kind == talk.PassRowKey && f.touched[s]:
+		value, err := talk.WithoutIntent(r.Value)
+		if err != nil {
+			return fmt.Errorf("ctxpage: erase: record of a pass of session %s: %w", s.id, err)
+		}
+		f.job.State = append(f.job.State, store.StateRow{Key: r.Key, Value: value, LSN: r.LSN})
+	case (kind == talk.TurnRowKey || kind == talk.PlaceRowKey) && len(part) == 3 && f.arts[artefact{s.scope, part[2]}] != nil:
+		f.gone(r)
+	}
+	return nil
+}
+
+// cutKind parts a key behind its second slash.
+func cutKind(key string) (kind, rest string) {
+	at := strings.IndexByte(key, '/') + 1
+	at += strings.IndexByte(key[at:], '/') + 1
+	return key[:at], key[at:]
+}
+
+func (f *finder) directiveRow(r store.StateRow) error {
+	if f.inScope(journal.ScopeOf(r.Key)) {
+		f.gone(r)
+	}
+	return nil
+}
+
+func (f *finder) directoryRow(r store.StateRow) error {
+	if f.inScope(folder.ScopeOf(r.Key)) {
+		f.gone(r)
+	}
+	return nil
+}
+
+// draftRow keeps the drafts until the audit says of which scope their context is. One that holds what goes by itself goes.
+func (f *finder) draftRow(r store.StateRow) error {
+	trace, puts, err := shown.DraftsOf(r)
+	if err != nil {
+		return fmt.Errorf("ctxpage: erase: drafts of context %s: %w", trace, err)
+	}
+	for i := range puts {
+		if f.req.Subject != "" && puts[i].Artefact.Subject == f.req.Subject {
+			f.gone(r)
+			return nil
+		}
+	}
+	f.drafts[trace] = append(f.drafts[trace], draft{key: r.Key, puts: puts})
+	return nil
+}
+
+// held takes the batches that hold what goes.
+func (f *finder) held() error {
+	for q := (store.ScanQuery{What: store.ScanHeld, All: true, Limit: scanRows}); ; {
+		page, err := f.st.Scan(f.ctx, q)
+		if err != nil {
+			return err
+		}
+		for i := range page.Held {
+			h := &page.Held[i]
+			if why := f.heldWhy(h); why != "" {
+				f.job.Held = append(f.job.Held, h.Batch.ID)
+				f.scopes[h.Batch.Scope] = true
+				f.report.Held = append(f.report.Held, erase.HeldItem{ID: h.Batch.ID.String(), Scope: h.Batch.Scope, Actor: h.Batch.Actor, At: h.At.UTC(), Why: why})
+			}
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return nil
+		}
+	}
+}
+
+func (f *finder) heldWhy(h *store.HeldBatch) string {
+	b := &h.Batch
+	if f.inScope(b.Scope) {
+		return "of the scope"
+	}
+	for i := range b.Puts {
+		if why := f.putWhy(b.Scope, &b.Puts[i].Artefact); why != "" {
+			return why
+		}
+	}
+	for _, r := range b.State {
+		kind, rest := cutKind(r.Key)
+		part := strings.SplitN(rest, "\x00", 3)
+		if strings.HasPrefix(kind, "session/") && len(part) >= 2 && f.touched[session{part[0], part[1]}] {
+			return "writes to a session that loses turns"
+		}
+	}
+	if f.cascade != erase.Keep {
+		for _, c := range b.Context {
+			if f.nums[c.Num] {
+				return "written from a context that showed it"
+			}
+		}
+	}
+	return ""
+}
+
+// putWhy says why an artefact that waits, or was a draft, goes.
+func (f *finder) putWhy(scope string, a *store.Artefact) string {
+	switch {
+	case f.req.Subject != "" && a.Subject == f.req.Subject:
+		return "its subject"
+	case f.arts[artefact{scope, a.ID}] != nil || f.named[artefact{scope, a.ID}]:
+		return "a version of " + store.Ref{Scope: scope, ID: a.ID}.String()
+	case f.inSession(scope, a.Group):
+		return "of the session"
+	}
+	parents, copies := madeFrom(scope, a)
+	if from, _ := f.split(parents); len(from) > 0 && f.follows(a.Kind, copies) {
+		return "derived from " + from[0]
+	}
+	return ""
+}

@@ -1,0 +1,96 @@
+package storetest
+
+import (
+	"slices"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// checkErase erases what has two versions, is the parent of another artefact, and is held by a reader.
+func checkErase(b *bench) {
+	secret := b.fact("secret", "okapi one")
+	secret.Artefact.Subject, secret.Artefact.Tags, secret.Artefact.Meta = "ann", []string{"private"}, map[string]string{"phone": "123"}
+	b.commit(b.batch(secret))
+	child := b.fact("child", "made of it")
+	child.Artefact.DerivedFrom = []store.Ref{{Scope: scope, ID: "secret", Version: 1}}
+	b.commit(b.batch(child))
+	b.put("secret", "okapi two")
+	b.put("other", "lemur")
+	held := b.hold(b.fact("answer", "from it"))
+	b.commit(b.state("row", "v"))
+	b.commit(b.state("kept", "v"))
+	asked := &manifest.Record{Type: manifest.TypeAssemble, Trace: "asked", Time: b.time().UnixMicro(), Scope: scope, Question: "who is ann?"}
+	require.NoError(b, b.st.Append(b.ctx, []*manifest.Record{asked}, store.Synced))
+	num := b.find("secret").Pages[0].Num
+	ticket := b.keep()
+	defer b.st.Release(ticket)
+
+	job := &store.EraseJob{
+		Refs: []store.Ref{{Scope: scope, ID: "secret"}, {Scope: scope, ID: "never there"}}, Held: []ulid.ULID{held.ID}, Questions: []uint64{asked.Index},
+		State: []store.StateRow{{Key: "row"}, {Key: "kept", Value: []byte("other"), LSN: b.row("kept").LSN}}, By: "operator", Reason: "asked by the person",
+	}
+	stale := *job
+	stale.State = []store.StateRow{{Key: "row", LSN: 1}}
+	_, err := b.st.Maintain(b.ctx, store.Job{Kind: store.JobErase, Erase: &stale}, nil)
+	require.ErrorIs(b, err, store.ErrConflict)
+	require.Equal(b, "okapi two", b.text("secret"))
+	done, err := b.st.Maintain(b.ctx, store.Job{Kind: store.JobErase, Erase: job}, nil)
+	require.NoError(b, err)
+	rep := done.Erase
+	require.Equal(b, []int{1, 2, 2, 1, 1, 2}, []int{rep.Artefacts, rep.Versions, rep.Pages, rep.Held, rep.Questions, rep.State})
+	require.EqualValues(b, len("okapi one")+len("okapi two"), rep.Bytes)
+
+	b.erased(job, &rep, num, asked)
+	b.crash()
+	b.erased(job, &rep, num, asked)
+	done, err = b.st.Maintain(b.ctx, store.Job{Kind: store.JobErase, Erase: &store.EraseJob{Refs: job.Refs, By: "operator", Reason: "again"}}, nil)
+	require.NoError(b, err)
+	require.Zero(b, done.Erase.Artefacts, "it was erased before")
+	b.put("secret", "okapi again")
+	require.EqualValues(b, 4, b.find("secret").Version)
+	require.Equal(b, []string{"secret"}, b.hits(b.ask("okapi")))
+}
+
+// erased looks at what an erase left.
+func (b *bench) erased(job *store.EraseJob, rep *store.EraseReport, num uint64, asked *manifest.Record) {
+	b.Helper()
+	b.absent("secret")
+	for v := uint32(1); v < 3; v++ {
+		_, err := b.st.Resolve(b.ctx, chain, store.Ref{ID: "secret", Version: v})
+		require.ErrorIs(b, err, store.ErrErased)
+		require.ErrorContains(b, err, rep.Trace)
+		require.ErrorContains(b, err, "by operator")
+	}
+	got, err := b.st.Load(b.ctx, chain, []store.PageKey{{Num: num, Version: 2}}, store.WantText)
+	require.NoError(b, err)
+	require.ErrorIs(b, got[0].Err, store.ErrErased)
+	require.Empty(b, got[0].Text)
+	page, err := b.st.Scan(b.ctx, store.ScanQuery{What: store.ScanHistory, Scopes: chain[:1], ID: "secret"})
+	require.NoError(b, err)
+	require.Len(b, page.Heads, 3)
+	for _, h := range page.Heads {
+		require.Equal(b, "operator", h.ErasedBy)
+		require.Empty(b, h.Subject+h.Name+h.Artefact.Source+h.Group)
+		require.Empty(b, h.Tags)
+		require.Empty(b, h.Meta)
+		require.False(b, slices.ContainsFunc(h.Rows, func(r store.PageRow) bool {
+			return r.Bytes+r.Tokens != 0 || r.Hash != 0 || r.Salt != [store.DigestSaltSize]byte{} || r.Digest != [32]byte{}
+		}))
+	}
+	require.Empty(b, b.hits(b.ask("okapi")))
+	require.Equal(b, "lemur", b.text("other"))
+	require.Equal(b, "made of it", b.text("child"))
+	_, err = b.st.Held(b.ctx, job.Held[0])
+	require.ErrorIs(b, err, store.ErrNotFound)
+	require.Zero(b, b.row("row").LSN)
+	require.Equal(b, "other", string(b.row("kept").Value))
+	_, err = b.st.Audit().Question(b.ctx, asked)
+	require.ErrorIs(b, err, manifest.ErrNoQuestion)
+	leaf, err := b.st.Audit().Leaf(b.ctx, rep.Leaf)
+	require.NoError(b, err)
+	require.Equal(b, []string{"erase", "operator", "asked by the person", rep.Trace}, []string{leaf.Type.String(), leaf.By, leaf.Reason, leaf.Parent})
+}
