@@ -145,9 +145,18 @@ func forgetOutcomes(tx Writer, o *Overlay, n *RowCounts) error {
 	if err := limit.SetTime(newest - keep); err != nil {
 		return err
 	}
+	if err := dropOutcomes(tx, n, func(id ulid.ULID, _ int) bool { return id.Compare(limit) < 0 }); err != nil {
+		return err
+	}
+	return dropOutcomes(tx, n, func(_ ulid.ULID, dropped int) bool { return n.txn-dropped > outcomesKept }) // see usedBefore
+}
+
+// dropOutcomes deletes outcomes, the oldest first, as long as goes says that the next one goes too; so many went before it.
+// Rows are deleted after the walk, which would not survive a change of the table.
+func dropOutcomes(tx Writer, n *RowCounts, goes func(id ulid.ULID, dropped int) bool) error {
 	var drop [][]byte
 	for k, v := range tx.From(TableTxn, nil) {
-		if ulid.ULID(k).Compare(limit) >= 0 {
+		if !goes(ulid.ULID(k), len(drop)) {
 			break
 		}
 		drop = append(drop, slices.Clone(k))
@@ -159,7 +168,7 @@ func forgetOutcomes(tx Writer, o *Overlay, n *RowCounts) error {
 		}
 		n.txn--
 	}
-	return forgetOldest(tx, n)
+	return nil
 }
 
 // rowSum is what a row adds to RowCounts.Sum: its checksum. None adds 0.

@@ -72,8 +72,7 @@ func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 		if err != nil {
 			return &RecordError{Err: err}
 		}
-		s.followed = max(s.followed, index+1)
-		if err := s.Leaves.Add(index, leaf); err != nil {
+		if err := s.followLeaf(index, leaf); err != nil {
 			return err
 		}
 		s.cat.mu.Lock()
@@ -85,8 +84,7 @@ func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 	if err != nil {
 		return &RecordError{Err: err}
 	}
-	s.followed = max(s.followed, index+1)
-	if err := s.Leaves.Add(index, leaf); err != nil {
+	if err := s.followLeaf(index, leaf); err != nil {
 		return err
 	}
 	if lsn < s.cat.lsn || lsn == s.cat.lsn && lsn != s.applied {
@@ -110,6 +108,12 @@ func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 	s.seq.flight.Unlock()
 	s.changes.add(lsn, ended)
 	return nil
+}
+
+// followLeaf takes a leaf of the log into the audit, which may have it from the archive.
+func (s *Engine) followLeaf(index uint64, leaf []byte) error {
+	s.followed = max(s.followed, index+1)
+	return s.Leaves.Add(index, leaf)
 }
 
 // sameHistory compares the newest commit that rows and log both have: a log does not say whose it is, and its numbers

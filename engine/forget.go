@@ -222,25 +222,6 @@ func floorOf(tx Reader, k HeadKey) ([]byte, error) {
 	return row, nil
 }
 
-// forgetOldest keeps the newest outcomes only. The audit answers for the others (usedBefore).
-func forgetOldest(tx Writer, n *RowCounts) error {
-	var drop [][]byte
-	for k, v := range tx.From(TableTxn, nil) {
-		if n.txn-len(drop) <= outcomesKept {
-			break
-		}
-		drop = append(drop, slices.Clone(k))
-		n.Sum -= rowSum(v)
-	}
-	for _, k := range drop {
-		if err := tx.Delete(TableTxn, k); err != nil {
-			return err
-		}
-		n.txn--
-	}
-	return nil
-}
-
 // usedBefore says whether a batch was committed, held or rejected under an id whose outcome the file no longer has.
 func (s *Engine) usedBefore(id ulid.ULID) (bool, error) {
 	leaves, err := s.Leaves.ByTrace(context.Background(), id.String())
