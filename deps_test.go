@@ -62,8 +62,8 @@ var importMap = map[string]string{
 
 	"embed":               "internal/retry triage",
 	"httpsource":          ". internal/retry source",
-	"cmd/dbctl":           ". budget directive embed erase filestore httpsource internal/budgetcli internal/directivecli internal/folder internal/mcpserver internal/pagercli manifest remote render session store token triage",
-	"bench":               ". budget directive lexical manifest render session token triage wal",
+	"cmd/dbctl":           ". budget directive embed erase filestore health httpsource internal/budgetcli internal/directivecli internal/folder internal/mcpserver internal/pagercli manifest remote render session store token triage",
+	"bench":               ". budget directive lexical manifest render session store token triage wal",
 	"bench/evidence":      ". lexical manifest session token triage",
 	"bench/pager":         ". session",
 	"examples/escalation": ". manifest render token triage",

@@ -1,14 +1,14 @@
 package mcpserver
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/store"
 )
 
-// filterIn is a store.Filter as a model writes it.
+// filterIn is a ctxpage.Filter as a model writes it.
 type filterIn struct {
 	IDPrefix     string         `json:"id_prefix,omitempty" jsonschema:"how ids begin"`
 	TagsAny      []string       `json:"tags_any,omitempty" jsonschema:"at least one of these tags"`
@@ -27,8 +27,14 @@ func (in *filterIn) filter() (f ctxpage.Filter, err error) {
 		return f, nil
 	}
 	f = ctxpage.Filter{IDPrefix: in.IDPrefix, TagsAny: in.TagsAny, TagsAll: in.TagsAll, Subject: in.Subject}
-	if f.Meta, err = store.ConditionsOf(in.Meta); err != nil {
-		return f, err
+	if len(in.Meta) > 0 {
+		text, err := json.Marshal(in.Meta)
+		if err == nil {
+			err = f.Meta.UnmarshalJSON(text)
+		}
+		if err != nil {
+			return f, err
+		}
 	}
 	for _, name := range in.Kinds {
 		k, err := ctxpage.ParseKind(name)
