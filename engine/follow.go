@@ -119,11 +119,17 @@ func (s *Engine) followLeaf(index uint64, leaf []byte) error {
 // sameHistory compares the newest commit that rows and log both have: a log does not say whose it is, and its numbers
 // may fit by chance. A head has random salts.
 func (s *Engine) sameHistory(c *commitRecord) error {
+	forgotten := map[uint64]bool{} // one commit may fold rows of an artefact and then remove them all
+	for i := range c.Heads {
+		if t := DecodeHot(&codec.Decoder{B: c.Heads[i].Row}); t.Flags&flagForgotten != 0 {
+			forgotten[t.Art] = true
+		}
+	}
 	return s.rows.View(func(tx Reader) error {
 		for i := range c.Heads {
 			d := codec.Decoder{B: c.Heads[i].Row}
 			t := DecodeHot(&d)
-			if t.Flags&flagForgotten != 0 {
+			if forgotten[t.Art] {
 				continue
 			}
 			key := headRowKey(HeadKey{t.Art, t.Version})
