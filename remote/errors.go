@@ -271,8 +271,10 @@ func getUntyped(d *msgpack.Decoder, text string, depth int) (err, bad error) {
 			out.is = append(out.is, w)
 		}
 	}
-	if len(out.is) == 1 && n <= 0 && out.is[0].Error() == text {
-		return out.is[0], bad // the sentinel itself
+	for _, s := range out.is {
+		if n <= 0 && s.Error() == text {
+			return s, bad // the sentinel itself
+		}
 	}
 	return out, bad
 }

@@ -85,3 +85,10 @@ func timeOf(trace string) string {
 	}
 	return ulid.Time(id.Time()).UTC().Format(time.RFC3339)
 }
+
+// erasedSentinel is ErrErased. It matches ErrGone without wrapping it, so that it crosses to another process as itself.
+type erasedSentinel struct{}
+
+func (erasedSentinel) Error() string { return ErrGone.Error() + ": erased" }
+
+func (erasedSentinel) Is(target error) bool { return target == ErrGone }

@@ -43,7 +43,7 @@ var (
 	// that they are not kept any more.
 	ErrGone = errors.New("ctxpage: version is gone")
 	// ErrErased means that an operator erased the version; the error says when, and who. It matches ErrGone as well.
-	ErrErased = fmt.Errorf("%w: erased", ErrGone)
+	ErrErased error = erasedSentinel{}
 	// ErrExpired means that the artefact's expiry has passed.
 	ErrExpired = errors.New("ctxpage: expired")
 	// ErrDirty means that the source of the artefact changed and could not be fetched anew.
