@@ -24,6 +24,7 @@ import (
 func openWatched(t *testing.T, dir string, opts Options) *DB {
 	t.Helper()
 	opts.noSync = true
+	opts.Exclusive = true // a bubble waits for ever for what comes by a socket
 	return openTest(t, filepath.Join(dir, "agent.ctx"), opts)
 }
 
@@ -290,6 +291,7 @@ func watched(t *testing.T, path string, opts Options, cfg session.Config) (*DB, 
 	ctx := context.Background()
 	at := talkOptions()
 	opts.noSync, opts.Clock = true, at.Clock
+	opts.Exclusive = true
 	db := openTest(t, path, opts)
 	chat := db.Scope("acme/agent").Session("chat")
 	require.NoError(t, chat.SetWindow(ctx, cfg))
@@ -381,7 +383,7 @@ func TestWatchSummarisesAndUndoes(t *testing.T) {
 	made := by.calls
 	require.NoError(t, db.Close())
 
-	db = openTest(t, path, Options{noSync: true, Clock: func() time.Time { return now }})
+	db = openTest(t, path, Options{Exclusive: true, noSync: true, Clock: func() time.Time { return now }})
 	defer func() { require.NoError(t, db.Close()) }()
 	chat = db.Scope("acme/agent").Session("chat")
 	got, err := chat.Window(ctx)
@@ -706,7 +708,9 @@ func crashPasses(t *testing.T, path, crashed string) {
 		for k := range 14 {
 			cut := start + k*(end-start)/12
 			copyCut(t, path, crashed, cut)
-			db := openTest(t, crashed, talkOptions())
+			opts := talkOptions()
+			opts.Exclusive = true
+			db := openTest(t, crashed, opts)
 			seen[assertEither(t, before, after, windowOf(t, db.Scope("acme/agent").Session("chat")))]++
 			require.NoError(t, db.Close())
 		}
@@ -786,6 +790,7 @@ func TestWatchUnderConstantWrites(t *testing.T) {
 	by := &busybody{}
 	opts := talkOptions()
 	opts.Summarizer = by
+	opts.Exclusive = true
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), opts)
 	defer func() { require.NoError(t, db.Close()) }()
 	chat := db.Scope("acme/agent").Session("chat")
