@@ -103,7 +103,7 @@ func TestBackupTakesNothingAway(t *testing.T) {
 		require.NoError(t, os.Mkdir(to+suffix, 0o700))
 		writeFile(t, filepath.Join(to+suffix, "mine"), "precious")
 		_, err := db.Backup(ctx, to, nil)
-		require.ErrorContains(t, err, to+suffix+" exists")
+		require.ErrorContains(t, err, to+suffix+" already exists")
 		b, err := os.ReadFile(filepath.Join(to+suffix, "mine"))
 		require.NoError(t, err)
 		require.Equal(t, "precious", string(b))

@@ -25,7 +25,7 @@ func holds(t testing.TB, dir, word string) bool {
 	t.Helper()
 	found := false
 	require.NoError(t, filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
+		if err != nil || !e.Type().IsRegular() { // a socket holds nothing
 			return err
 		}
 		b, err := os.ReadFile(path)

@@ -40,7 +40,7 @@ func (n *needles) hits(t testing.TB, dir string) map[string]int {
 	t.Helper()
 	out := map[string]int{}
 	require.NoError(t, filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
+		if err != nil || !e.Type().IsRegular() { // a socket holds nothing
 			return err
 		}
 		b, err := os.ReadFile(path)

@@ -116,7 +116,7 @@ func TestOddTextsTakeLittle(t *testing.T) {
 		t.Run(odd.name, func(t *testing.T) {
 			text := oddText(odd.of, 1, size)
 			path := filepath.Join(t.TempDir(), "a.ctx")
-			db, err := Open(path, Options{})
+			db, err := Open(path, Options{Exclusive: true}) // its files are copied as they are
 			require.NoError(t, err)
 			defer func() { db.Close() }()
 			before := liveBytes()

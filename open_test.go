@@ -460,8 +460,11 @@ func TestModes(t *testing.T) {
 				st, err := e.Info()
 				require.NoError(t, err)
 				want := os.FileMode(0o600)
-				if e.IsDir() {
+				switch e.Type() {
+				case os.ModeDir:
 					want = os.ModeDir | 0o700
+				case os.ModeSocket:
+					want |= os.ModeSocket
 				}
 				require.Equal(t, want, st.Mode(), name)
 				seen++

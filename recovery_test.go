@@ -104,7 +104,7 @@ func TestCreationCut(t *testing.T) {
 		want         error
 		says         string
 	}{
-		{"begun as a database", "", begun, ErrCorrupt, "move it away"},
+		{"begun as a database", "", begun, ErrCorrupt, "move the file away"},
 		{"another file", "", other, ErrNotDatabase, "name another path"},
 		{"another file beside a log", "-wal", other, ErrCorrupt, "Salvage"},
 		{"another file beside an audit", "-manifest", other, ErrCorrupt, "Salvage"},

@@ -237,8 +237,8 @@ func (a *everyTurn) items(t *talk.TurnIn, found map[uint64]*store.Candidate) []*
 	return made
 }
 
-// standsAt orders a page of the session that competes.
-func (a *everyTurn) standsAt(c *store.Candidate) int {
+// positionOf orders a page of the session that competes.
+func (a *everyTurn) positionOf(c *store.Candidate) int {
 	if i, ok := a.turnOf[c.Key.Num]; ok {
 		return position(a.turns[i].Index, c.Ref.Page)
 	}

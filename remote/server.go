@@ -108,7 +108,7 @@ func (s *Server) Offer(ctx context.Context, st store.Store) error {
 		return err
 	}
 	stats, err := st.Stat(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, store.ErrCorrupt) { // a damaged row is for the calls that need it
 		return err
 	}
 	s.mu.Lock()
