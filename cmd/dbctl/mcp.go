@@ -57,7 +57,7 @@ type mcpServeCmd struct {
 func (mcpServeCmd) Help() string {
 	return `Serves until standard input ends, the parent process ends, or Ctrl-C. Without --write the model can only read. With --write, what the gate does not pass is held for dbctl review, unless --evaluator judges it or --confirm names a person to ask.
 
-While it runs it has the file open; --wait says how long to wait for it.
+Other processes may use the database while it runs: agents, other servers, dbctl.
 
 Example: dbctl mcp agent.ctx --scope acme/support --actor claude --write`
 }
