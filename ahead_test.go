@@ -11,6 +11,7 @@ import (
 	"time"
 
 	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
@@ -262,7 +263,7 @@ func TestManyChangedFilesTogether(t *testing.T) {
 	}
 	assemble(t, s, Query{Text: "heliotrope", Budget: 1500})
 	writes, last := 0, uint64(0)
-	require.NoError(t, store.EachRecord(ctx, db.Manifests(), 0, sizeOf(db.Manifests()), false, func(r *manifest.Record) error {
+	require.NoError(t, store.EachRecord(ctx, db.Manifests(), 0, dbtest.SizeOf(db.Manifests()), false, func(r *manifest.Record) error {
 		if r.Type == manifest.TypeRefetch {
 			writes++
 		}

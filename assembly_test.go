@@ -324,7 +324,7 @@ func TestAsOfTheFuture(t *testing.T) {
 	put(t, s, Artefact{ID: "a", Text: "zebra"})
 	lsn := assemble(t, s, Query{Text: "zebra"}).LSN
 	require.Len(t, assemble(t, s, Query{Text: "zebra", AsOf: lsn}).Blocks, 1, "the newest is no future")
-	leaves := sizeOf(db.Manifests())
+	leaves := dbtest.SizeOf(db.Manifests())
 	for _, asOf := range []uint64{lsn + 1, math.MaxUint64} {
 		_, err := s.Assemble(ctx, Query{Text: "zebra", Budget: 1000, AsOf: asOf})
 		var e *InvalidError
@@ -332,7 +332,7 @@ func TestAsOfTheFuture(t *testing.T) {
 		require.Equal(t, "as_of", e.Field)
 		require.Contains(t, e.Expected, "nothing has been committed at this one yet")
 	}
-	require.Equal(t, leaves, sizeOf(db.Manifests()), "nothing was served")
+	require.Equal(t, leaves, dbtest.SizeOf(db.Manifests()), "nothing was served")
 	put(t, s, Artefact{ID: "b", Text: "zebra too"})
 	require.Len(t, assemble(t, s, Query{Text: "zebra", AsOf: lsn + 1}).Blocks, 2, "it is there by now")
 

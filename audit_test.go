@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/store"
 
 	"github.com/stretchr/testify/require"
@@ -32,8 +33,8 @@ func TestOpenManifestsBesideAWriter(t *testing.T) {
 		require.NoError(t, rep.Damage)
 		_, err = l.Verify(ctx, nil, nil)
 		require.NoError(t, err)
-		size := sizeOf(db.Manifests())
-		require.Equal(t, size, sizeOf(l), "what was written is seen")
+		size := dbtest.SizeOf(db.Manifests())
+		require.Equal(t, size, dbtest.SizeOf(l), "what was written is seen")
 		want, err := db.Manifests().Head(ctx, size, 0)
 		require.NoError(t, err)
 		got, err := l.Head(ctx, size, 0)

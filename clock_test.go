@@ -75,7 +75,7 @@ func TestClockOutOfRange(t *testing.T) {
 		return tx
 	}
 	require.ErrorIs(t, begun().Put(ctx, Artefact{ID: "ttl", Text: "too late", TTL: 100 * 24 * time.Hour}), ErrInvalid)
-	size := sizeOf(db.Manifests())
+	size := dbtest.SizeOf(db.Manifests())
 
 	bad := []time.Time{good.AddDate(1, 0, 0), good.AddDate(5000, 0, 0), {}, time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC),
 		time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC).In(time.FixedZone("east", 14*3600))}
@@ -109,7 +109,7 @@ func TestClockOutOfRange(t *testing.T) {
 		assert.NoError(t, err)
 		assert.Empty(t, problems)
 	}
-	require.Equal(t, size, sizeOf(db.Manifests()), "nothing was written")
+	require.Equal(t, size, dbtest.SizeOf(db.Manifests()), "nothing was written")
 	names, err := filepath.Glob(path + "2*")
 	require.NoError(t, err)
 	require.Empty(t, names)

@@ -287,7 +287,7 @@ func firstLine(s string) string {
 // doneSteps lists the steps that left any trace: one leaf is enough to say that it happened.
 func doneSteps(db *DB) (map[string]bool, error) {
 	done := map[string]bool{}
-	err := store.EachRecord(context.Background(), db.Manifests(), 0, sizeOf(db.Manifests()), false, func(r *manifest.Record) error {
+	err := store.EachRecord(context.Background(), db.Manifests(), 0, dbtest.SizeOf(db.Manifests()), false, func(r *manifest.Record) error {
 		if r.Batch != "" {
 			done[r.Batch[stepIDTime:]] = true
 		}

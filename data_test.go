@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/source"
 
 	"github.com/stretchr/testify/require"
@@ -154,7 +155,7 @@ func TestSaltedDigests(t *testing.T) {
 		require.True(t, db.ProvesText(v.Pages[0].Num, "yes"))
 		require.False(t, db.ProvesText(v.Pages[0].Num, "no"))
 	}
-	for i := range sizeOf(db.Manifests()) {
+	for i := range dbtest.SizeOf(db.Manifests()) {
 		body, err := db.Manifests().Body(ctx, i)
 		require.NoError(t, err)
 		require.NotContains(t, string(body), "yes", "no contents in the audit")

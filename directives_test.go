@@ -443,7 +443,7 @@ func TestDirectiveLeaf(t *testing.T) {
 	tell(t, s, "hello zyzzyva")
 	require.NoError(t, s.Directives().Restore(ctx, 0))
 	var leaves []*manifest.Record
-	err := store.EachRecord(ctx, db.Manifests(), 0, sizeOf(db.Manifests()), false, func(r *manifest.Record) error {
+	err := store.EachRecord(ctx, db.Manifests(), 0, dbtest.SizeOf(db.Manifests()), false, func(r *manifest.Record) error {
 		body, err := manifest.Encode(r)
 		require.NoError(t, err)
 		require.NotContains(t, string(body), "zyzzyva")

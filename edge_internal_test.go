@@ -13,6 +13,7 @@ import (
 	"testing/iotest"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
@@ -60,9 +61,9 @@ func TestRollbackOfAnUnknownOutcome(t *testing.T) {
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "t"}))
 	_ = s.Fail(errors.New("the disk died"))
 	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: 1, By: "checker"}), ErrOutcomeUnknown)
-	leaves := sizeOf(db.store.Audit())
+	leaves := dbtest.SizeOf(db.store.Audit())
 	require.ErrorIs(t, tx.Rollback(), ErrOutcomeUnknown)
-	require.Equal(t, leaves, sizeOf(db.store.Audit()))
+	require.Equal(t, leaves, dbtest.SizeOf(db.store.Audit()))
 	require.ErrorIs(t, tx.Rollback(), ErrTxnDone)
 	require.ErrorContains(t, db.Close(), "the disk died")
 }

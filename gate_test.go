@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 
@@ -122,16 +123,16 @@ func TestCommitOrder(t *testing.T) {
 	db := open(t, Options{})
 	s := db.Scope("acme", WithActor("agent"))
 	setup := func() *Txn {
-		put(t, s, Artefact{ID: "policy", Text: "limit " + words(int(sizeOf(db.Manifests())), 6)})
-		put(t, s, Artefact{ID: "answer", Text: "old " + words(int(sizeOf(db.Manifests())), 6)})
+		put(t, s, Artefact{ID: "policy", Text: "limit " + words(int(dbtest.SizeOf(db.Manifests())), 6)})
+		put(t, s, Artefact{ID: "answer", Text: "old " + words(int(dbtest.SizeOf(db.Manifests())), 6)})
 		tx := begin(t, s)
 		_, err := tx.Get(ctx, "policy")
 		require.NoError(t, err)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "new answer"}))
 		return tx
 	}
-	changePolicy := func() { put(t, s, Artefact{ID: "policy", Text: words(int(sizeOf(db.Manifests())), 9)}) }
-	changeAnswer := func() { put(t, s, Artefact{ID: "answer", Text: words(int(sizeOf(db.Manifests())), 9)}) }
+	changePolicy := func() { put(t, s, Artefact{ID: "policy", Text: words(int(dbtest.SizeOf(db.Manifests())), 9)}) }
+	changeAnswer := func() { put(t, s, Artefact{ID: "answer", Text: words(int(dbtest.SizeOf(db.Manifests())), 9)}) }
 
 	tx := setup()
 	changePolicy()

@@ -55,7 +55,7 @@ func fillGC(ctx context.Context, db *DB) error {
 func verifyGC(db *DB, acked int) (gone int, err error) {
 	ctx := context.Background()
 	dropped, commits := map[string]bool{}, 0
-	err = store.EachRecord(ctx, db.Manifests(), 0, sizeOf(db.Manifests()), false, func(r *manifest.Record) error {
+	err = store.EachRecord(ctx, db.Manifests(), 0, dbtest.SizeOf(db.Manifests()), false, func(r *manifest.Record) error {
 		if r.Type != manifest.TypeGC {
 			return nil
 		}

@@ -167,14 +167,3 @@ func words(seed, n int) string {
 	}
 	return b.String()
 }
-
-// sizeOf is the number of leaves of an audit, which the test can read.
-func sizeOf(log interface {
-	Size(context.Context) (uint64, error)
-}) uint64 {
-	n, err := log.Size(context.Background())
-	if err != nil {
-		panic(err)
-	}
-	return n
-}

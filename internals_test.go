@@ -155,14 +155,3 @@ func (db *DB) VectorRows() (n int) {
 	})
 	return n
 }
-
-// sizeOf is the number of leaves of an audit, which the test can read.
-func sizeOf(log interface {
-	Size(context.Context) (uint64, error)
-}) uint64 {
-	n, err := log.Size(context.Background())
-	if err != nil {
-		panic(err)
-	}
-	return n
-}

@@ -91,7 +91,7 @@ func TestQuestionIsKept(t *testing.T) {
 	require.NoError(t, db.Close())
 	for range 3 { // the log lets go of the record
 		db = openTest(t, path, Options{})
-		_, err = db.Scope("acme").Put(ctx, Artefact{ID: "other", Text: string(rune('a' + sizeOf(db.Manifests())%26))})
+		_, err = db.Scope("acme").Put(ctx, Artefact{ID: "other", Text: string(rune('a' + dbtest.SizeOf(db.Manifests())%26))})
 		require.NoError(t, err)
 		look("reopened", db)
 		require.NoError(t, db.Close())

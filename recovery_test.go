@@ -35,7 +35,7 @@ func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("no randomn
 func TestRecoveredIsToldLater(t *testing.T) {
 	ctx := context.Background()
 	told := func(db *DB) (n int) {
-		require.NoError(t, store.EachRecord(ctx, db.Manifests(), 0, sizeOf(db.Manifests()), false, func(r *manifest.Record) error {
+		require.NoError(t, store.EachRecord(ctx, db.Manifests(), 0, dbtest.SizeOf(db.Manifests()), false, func(r *manifest.Record) error {
 			if r.Type == manifest.TypeRecovered {
 				n++
 			}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/storetest"
 	"github.com/stretchr/testify/require"
@@ -94,7 +95,7 @@ func TestArtefactsAsASequence(t *testing.T) {
 	listed, _, err := s.List(ctx, "a-", "", 1000)
 	require.NoError(t, err)
 	require.Equal(t, listed, got, "what the cursor form gives")
-	size := sizeOf(db.Manifests())
+	size := dbtest.SizeOf(db.Manifests())
 
 	st.before = func(int) error { return nil }
 	for v, err := range s.Artefacts(ctx, "") {
@@ -126,7 +127,7 @@ func TestArtefactsAsASequence(t *testing.T) {
 	}
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, 6, n)
-	require.Equal(t, size, sizeOf(db.Manifests()), "a listing leaves no manifest")
+	require.Equal(t, size, dbtest.SizeOf(db.Manifests()), "a listing leaves no manifest")
 
 	got, err = drain(t, db.Scope("no/../scope\x00").Artefacts(ctx, ""))
 	require.ErrorIs(t, err, ErrInvalid)
@@ -232,7 +233,7 @@ func TestSessionsAndDirectoriesAsSequences(t *testing.T) {
 	_, err := db.Scope("acme/below").Session("other").Append(ctx, Turn{Role: "user", Text: "Hello."})
 	require.NoError(t, err)
 	require.NoError(t, db.Scope("acme/below").AddDirectory(ctx, Directory{Dir: "/srv/other"}))
-	size := sizeOf(db.Manifests())
+	size := dbtest.SizeOf(db.Manifests())
 
 	got, err := drain(t, s.AllSessions(ctx))
 	require.NoError(t, err)
@@ -246,7 +247,7 @@ func TestSessionsAndDirectoriesAsSequences(t *testing.T) {
 	allDirs, err := s.Directories(ctx)
 	require.NoError(t, err)
 	require.Equal(t, allDirs, gotDirs)
-	require.Equal(t, size, sizeOf(db.Manifests()), "a listing leaves no manifest")
+	require.Equal(t, size, dbtest.SizeOf(db.Manifests()), "a listing leaves no manifest")
 
 	st.before = func(int) error { return nil }
 	for range s.AllSessions(ctx) {
@@ -357,11 +358,11 @@ func TestRecordsAsASequence(t *testing.T) {
 	log := db.Manifests()
 	up, err := drain(t, store.Records(ctx, log, 0, 1<<60, false))
 	require.NoError(t, err)
-	require.Len(t, up, int(sizeOf(log)))
+	require.Len(t, up, int(dbtest.SizeOf(log)))
 	for i, r := range up {
 		require.EqualValues(t, i, r.Index)
 	}
-	down, err := drain(t, store.Records(ctx, log, 3, sizeOf(log)-1, true))
+	down, err := drain(t, store.Records(ctx, log, 3, dbtest.SizeOf(log)-1, true))
 	require.NoError(t, err)
 	slices.Reverse(down)
 	require.Equal(t, up[3:len(up)-1], down)
@@ -370,7 +371,7 @@ func TestRecordsAsASequence(t *testing.T) {
 	require.Empty(t, none)
 
 	n := 0
-	for range store.Records(ctx, log, 0, sizeOf(log), false) {
+	for range store.Records(ctx, log, 0, dbtest.SizeOf(log), false) {
 		put(t, db.Scope("acme"), Artefact{ID: "a", Text: fmt.Sprint("meanwhile ", n)})
 		n++
 	}
@@ -379,7 +380,7 @@ func TestRecordsAsASequence(t *testing.T) {
 	cut, cancel := context.WithCancel(ctx)
 	defer cancel()
 	n = 0
-	for _, err = range store.Records(cut, log, 0, sizeOf(log), true) {
+	for _, err = range store.Records(cut, log, 0, dbtest.SizeOf(log), true) {
 		if n++; n == 300 {
 			cancel()
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -180,7 +181,7 @@ func TestTraceOfATurnThatNamesNoAssembly(t *testing.T) {
 	committed := begin(t, s)
 	require.NoError(t, committed.Put(ctx, Artefact{ID: "x", Text: "a draft"}))
 	require.NoError(t, committed.Commit(ctx, good))
-	before := sizeOf(db.Manifests())
+	before := dbtest.SizeOf(db.Manifests())
 	for name, trace := range map[string]string{
 		"never": "01ARZ3NDEKTSV4RRFFQ69G5FAV", "other scope": theirs.Trace, "child": below.Trace, "a commit": committed.ID(), "no ulid": "yesterday",
 	} {
@@ -195,7 +196,7 @@ func TestTraceOfATurnThatNamesNoAssembly(t *testing.T) {
 			require.ErrorContains(t, err, "scope acme has recorded no assembly", name)
 		}
 	}
-	require.Equal(t, before, sizeOf(db.Manifests()))
+	require.Equal(t, before, dbtest.SizeOf(db.Manifests()))
 	turns, err := chat.Read(ctx, 0, 0)
 	require.NoError(t, err)
 	require.Empty(t, turns)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
@@ -120,7 +121,7 @@ func TestFileSource(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "refunds up to 600", hits[0].Text)
 	writes := 0
-	require.NoError(t, store.EachRecord(ctx, db.Manifests(), 0, sizeOf(db.Manifests()), false, func(r *manifest.Record) error {
+	require.NoError(t, store.EachRecord(ctx, db.Manifests(), 0, dbtest.SizeOf(db.Manifests()), false, func(r *manifest.Record) error {
 		if r.Type == manifest.TypeRefetch {
 			require.Equal(t, "source", r.Actor)
 			writes++
@@ -601,7 +602,7 @@ func TestReadOnlyNeverRefetches(t *testing.T) {
 	db := open(t, opts)
 	put(t, db.Scope("acme"), Artefact{ID: "x", Source: "memo:k"})
 	put(t, db.Scope("acme"), Artefact{ID: "y", Text: "limit of another kind"})
-	size := sizeOf(db.Manifests())
+	size := dbtest.SizeOf(db.Manifests())
 	opts.ReadOnly = true
 	ro := reopen(t, db, opts)
 	s := ro.Scope("acme")
@@ -617,7 +618,7 @@ func TestReadOnlyNeverRefetches(t *testing.T) {
 	require.True(t, a.Manifest.ReadOnly)
 	require.Equal(t, "limit 200", get(t, s, "x", ServeStale()).Text)
 	require.Equal(t, fetches, m.fetches.Load())
-	require.Equal(t, size, sizeOf(ro.Manifests()))
+	require.Equal(t, size, dbtest.SizeOf(ro.Manifests()))
 	_, err = s.Put(ctx, Artefact{ID: "z", Text: "z"})
 	require.ErrorIs(t, err, ErrReadOnly)
 	require.ErrorIs(t, s.Delete(ctx, "y"), ErrReadOnly)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
@@ -120,7 +121,7 @@ func TestWalk(t *testing.T) {
 // lastOf is the newest leaf that is no read.
 func lastOf(t testing.TB, db *DB) *manifest.Record {
 	t.Helper()
-	for i := sizeOf(db.Manifests()); i > 0; i-- {
+	for i := dbtest.SizeOf(db.Manifests()); i > 0; i-- {
 		l, err := db.Manifests().Leaf(ctx, i-1)
 		require.NoError(t, err)
 		if !l.Type.Reads() {

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"context"
 	"fmt"
 	"math/rand"
 	"os"
@@ -16,6 +15,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 )
 
 // BenchmarkGet reads single artefacts of 1 KiB at random: hot ones from the working set, cold ones with no working set
@@ -280,10 +280,10 @@ func BenchmarkManifest(b *testing.B) {
 
 // checkManifest makes sure that a read leaves exactly one leaf.
 func checkManifest(b *testing.B, db *ctxpage.DB, s *ctxpage.Scope) {
-	before := sizeOf(db.Manifests())
+	before := dbtest.SizeOf(db.Manifests())
 	_, err := s.Get(ctx, "x")
 	must(b, err)
-	if n := sizeOf(db.Manifests()) - before; n != 1 {
+	if n := dbtest.SizeOf(db.Manifests()) - before; n != 1 {
 		b.Fatalf("a read left %d leaves", n)
 	}
 }
@@ -382,15 +382,4 @@ func scanBolt(path string, pages int) error {
 		err = cerr
 	}
 	return err
-}
-
-// sizeOf is the number of leaves of an audit, which the test can read.
-func sizeOf(log interface {
-	Size(context.Context) (uint64, error)
-}) uint64 {
-	n, err := log.Size(context.Background())
-	if err != nil {
-		panic(err)
-	}
-	return n
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/remote"
 	"github.com/ctxpage/ctxpage/store"
@@ -151,12 +152,12 @@ func TestCutsApplyOnce(t *testing.T) {
 		require.NoError(t, err)
 		n++
 		require.EqualValues(t, n, out.LSN, "applied once")
-		size := sizeOf(mem.Audit())
+		size := dbtest.SizeOf(mem.Audit())
 		which.Store(at)
 		leaf := &manifest.Record{Type: manifest.TypeGet, Trace: fmt.Sprint("read ", n), Time: 1}
 		require.NoError(t, c.Append(ctx, []*manifest.Record{leaf}, store.Written))
 		require.Equal(t, size, leaf.Index)
-		require.Equal(t, size+1, sizeOf(mem.Audit()), "appended once")
+		require.Equal(t, size+1, dbtest.SizeOf(mem.Audit()), "appended once")
 		which.Store(at)
 		got, err := c.Outcome(ctx, batch.ID)
 		require.NoError(t, err)
@@ -183,7 +184,7 @@ func TestCutsApplyOnceControl(t *testing.T) {
 	p.cutAns.Store(0)
 	require.ErrorIs(t, c.Append(ctx, []*manifest.Record{leaf}, store.Written), store.ErrOutcomeUnknown)
 	require.NoError(t, c.Append(ctx, []*manifest.Record{leaf}, store.Written))
-	require.EqualValues(t, 2, sizeOf(mem.Audit()))
+	require.EqualValues(t, 2, dbtest.SizeOf(mem.Audit()))
 }
 
 // A server that is replaced by another one on the same store: what was sent is known by its id, and holds go on.

@@ -2,7 +2,6 @@ package remote_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/remote"
 	"github.com/ctxpage/ctxpage/store"
@@ -230,7 +230,7 @@ func TestRefusals(t *testing.T) {
 		require.Equal(t, c.code, code, "%+v", c)
 	}
 	require.Zero(t, mem.Mark().LSN)
-	require.Zero(t, sizeOf(mem.Audit()))
+	require.Zero(t, dbtest.SizeOf(mem.Audit()))
 }
 
 // A hundred clients write at once: each commit is there, once.
@@ -259,15 +259,4 @@ func TestManyClients(t *testing.T) {
 	is, err := remote.GetStatus(ctx, path, remote.ClientOptions{})
 	require.NoError(t, err)
 	require.Zero(t, is.Clients, "each said goodbye")
-}
-
-// sizeOf is the number of leaves of an audit, which the test can read.
-func sizeOf(log interface {
-	Size(context.Context) (uint64, error)
-}) uint64 {
-	n, err := log.Size(context.Background())
-	if err != nil {
-		panic(err)
-	}
-	return n
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/storetest"
 )
 
@@ -60,7 +61,7 @@ func pipeline(t *testing.T, name string, open func() ctxpage.Store) {
 	require.Contains(t, replay.Text, "$400")
 	verified, err := db.Manifests().Verify(ctx, nil, nil)
 	require.NoError(t, err)
-	require.Equal(t, sizeOf(db.Manifests()), verified.Size)
+	require.Equal(t, dbtest.SizeOf(db.Manifests()), verified.Size)
 
 	require.NoError(t, db.Close())
 	_, err = st.Stat(ctx)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/directive"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -123,7 +124,7 @@ func TestStepBesideAncestor(t *testing.T) {
 	// What the child uses was used before the ancestor prohibited it: the audit tells the order.
 	order := map[string]uint64{}
 	log := dbs[0].Manifests()
-	require.NoError(t, store.EachRecord(ctx, log, 0, sizeOf(log), false, func(r *manifest.Record) error {
+	require.NoError(t, store.EachRecord(ctx, log, 0, dbtest.SizeOf(log), false, func(r *manifest.Record) error {
 		order[r.Scope+" "+r.Note] = r.LSN
 		return nil
 	}))
@@ -247,15 +248,4 @@ func TestTwoRecordRoots(t *testing.T) {
 	roots, err := dbs[0].FileRoots(ctx)
 	require.NoError(t, err)
 	require.ElementsMatch(t, append(dirs[0], dirs[1]...), roots, base)
-}
-
-// sizeOf is the number of leaves of an audit, which the test can read.
-func sizeOf(log interface {
-	Size(context.Context) (uint64, error)
-}) uint64 {
-	n, err := log.Size(context.Background())
-	if err != nil {
-		panic(err)
-	}
-	return n
 }
