@@ -187,7 +187,7 @@ func (c *Client) Close() error {
 }
 
 // byeTime is how long a goodbye may take: nobody waits for a server that is stopped.
-const byeTime = 100 * time.Millisecond
+const byeTime = 200 * time.Millisecond
 
 // abandon ends a client as a killed process ends: without a goodbye.
 func (c *Client) abandon() {
