@@ -5,7 +5,6 @@ import (
 
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/oklog/ulid/v2"
 )
 
 // Commit is a batch that was judged and numbered, on its way through the log. done is closed when that has an end; outcome,
@@ -27,12 +26,6 @@ type Commit struct {
 	installed  bool
 	lost       bool // taken back
 }
-
-// lsn is the number of the commit.
-func (c *Commit) lsn() uint64 { return c.record.LSN }
-
-// id is that of the batch.
-func (c *Commit) id() ulid.ULID { return c.record.batch }
 
 // Frees says that it only takes away: deletes and what gc drops must get through on a full disk.
 func (c *Commit) Frees() bool { return c.record.frees() }
