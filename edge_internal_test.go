@@ -11,6 +11,7 @@ import (
 	"slices"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
@@ -153,4 +154,32 @@ func TestScratchHoldsNoPage(t *testing.T) {
 			require.Empty(t, p.Text)
 		}
 	}
+}
+
+// silentStore answers nothing, and counts how often it was asked.
+type silentStore struct {
+	Store
+	asked int
+}
+
+func (s *silentStore) Mark() store.Mark { return store.Mark{LSN: 7} }
+
+func (s *silentStore) Changes(context.Context, uint64, time.Duration) (store.Changes, error) {
+	s.asked++
+	return store.Changes{}, store.ErrLocked
+}
+
+func (s *silentStore) Load(context.Context, store.Scopes, []store.PageKey, store.Want) ([]store.Loaded, error) {
+	s.asked++
+	return nil, store.ErrLocked
+}
+
+// A fault asks a store that is silent once: each question costs its caller the whole time that a store may be silent.
+func TestFaultOfASilentStore(t *testing.T) {
+	silent := &silentStore{}
+	table := newPageTable(silent, 1<<20)
+	table.seen.Store(3)
+	_, _, err := table.load(context.Background(), store.Scopes{"acme"}, []store.PageKey{{Num: 1, Version: 1}})
+	require.ErrorIs(t, err, store.ErrLocked)
+	require.Equal(t, 1, silent.asked)
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/portable"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -95,4 +96,31 @@ func (s *Scope) exportBatch(ctx context.Context, list []*Version) ([]*Version, *
 		out = append(out, v)
 	}
 	return out, leaf, nil
+}
+
+// Export writes the database to w as lines of JSON, or what is held of a scope or a person. The manifest records it. See
+// package portable for what it has, and what an import of it keeps. Options.State and Options.Now are set by DB.
+func (db *DB) Export(ctx context.Context, w io.Writer, opts portable.ExportOptions) (*portable.Exported, error) {
+	opts.State, opts.Now = StateKinds(), db.opts.Clock()
+	if !db.opts.ReadOnly {
+		trace, err := db.newID()
+		if err != nil {
+			return nil, err
+		}
+		leaf := &manifest.Record{Type: manifest.TypeExport, Trace: trace.String(), Time: opts.Now.UnixMicro(), Actor: "operator", LSN: db.store.Mark().LSN, Action: "export", Scope: opts.Scope}
+		if err := db.store.Append(ctx, []*manifest.Record{leaf}, store.Written); err != nil {
+			return nil, err
+		}
+	}
+	return portable.Export(ctx, db.store, w, opts)
+}
+
+// Import brings an export into the database. Only the operator can: he vouches for what the file says was verified. See
+// package portable. Options.State, Now and Rand are set by DB.
+func (db *DB) Import(ctx context.Context, r io.Reader, opts portable.ImportOptions) (*portable.Imported, error) {
+	opts.State, opts.Now, opts.Rand = StateKinds(), db.opts.Clock, db.opts.Rand
+	rep, err := portable.Import(ctx, db.store, r, opts)
+	_ = db.table.dropEnded(ctx) // else the next fault does
+	db.sessions.Swept()
+	return rep, err
 }

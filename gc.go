@@ -51,12 +51,13 @@ type GCOptions struct {
 // manifests stay, and Why answers from them.
 //
 // A run over all scopes also drops, when older than KeepFor: drafts that contexts showed, held batches that were
-// approved or rejected, and the state of deleted turns. KeepRecords and KeepNames bound what earlier runs left. So the
-// file stays as large as the live content and what KeepFor protects; only the manifest grows.
+// approved or rejected, the state of deleted turns, and the names of scopes in which nothing is left. KeepRecords and
+// KeepNames bound what earlier runs left. So the file stays as large as the live content and what KeepFor protects; only
+// the manifest grows.
 //
 // GC works in commits of some hundred versions, each with its leaf in the manifest. If it crashes or is cancelled,
 // completed commits stay and the next run continues; the report says how far this one came. Readers and writers go on
-// meanwhile. The file does not shrink: later writes use the free space in it.
+// meanwhile. The file does not shrink: later writes use the free space in it, and Compact gives it back to the disk.
 //
 // Errors: ErrReadOnly (except for a dry run), ErrInvalid, ErrCorrupt when damage hides what is named, and those of a
 // commit.
@@ -79,7 +80,7 @@ func (db *DB) GC(ctx context.Context, o GCOptions) (store.GCReport, error) {
 		job.Kind = store.JobGCPlan
 	}
 	rep, err := db.store.Maintain(ctx, job, o.Progress)
-	db.table.dropEnded(ctx) // dropped versions leave memory too
+	_ = db.table.dropEnded(ctx) // dropped versions leave memory too; else with the next fault
 	if rep.GC.Turns > 0 && !o.DryRun {
 		db.sessions.Swept()
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/ctxpage/ctxpage/internal/erasing"
 	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/quota"
+	"github.com/ctxpage/ctxpage/retention"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -91,8 +93,8 @@ func (db *DB) Promote(ctx context.Context, ref Ref, to, by string) (Ref, error) 
 	return db.commitOne(ctx, tx, put, manifest.Record{Type: manifest.TypePromote, By: by, Reason: "promoted from " + v.Ref.String()})
 }
 
-// Scopes lists the scopes that were written to, by name: those after cursor, at most limit (0: 100). It returns the
-// cursor of the next part, empty at the end.
+// Scopes lists the scopes that were written to, but for those whose names gc dropped, by name: those after cursor, at
+// most limit (0: 100). It returns the cursor of the next part, empty at the end.
 func (db *DB) Scopes(ctx context.Context, prefix, cursor string, limit int) ([]store.ScopeInfo, string, error) {
 	page, err := db.store.Scan(ctx, store.ScanQuery{What: store.ScanScopes, Prefix: prefix, Cursor: cursor, Limit: limit})
 	return page.Names, page.Next, err
@@ -201,6 +203,18 @@ func (db *DB) Check(ctx context.Context, progress func(what string, done, total 
 	return append(rep.Problems, problems...), err
 }
 
+// Compact gives the free space of the file back to the disk: the rows go to a new file, which takes the place of the old
+// one. It takes the time and space of a copy; reads and writes go on, and a crash leaves one whole file. With dryRun it only
+// says how much. Errors: ErrReadOnly (except for a dry run), ErrNoSpace, ErrCorrupt.
+func (db *DB) Compact(ctx context.Context, dryRun bool, progress func(what string, done, total uint64)) (store.CompactReport, error) {
+	job := store.Job{Kind: store.JobCompact}
+	if dryRun {
+		job.Kind = store.JobCompactPlan
+	}
+	rep, err := db.store.Maintain(ctx, job, progress)
+	return rep.Compact, err
+}
+
 // Erase removes content from the database for good: all versions of what the request names, everything else that holds
 // its words (turns and what was decided about them, drafts, held batches, questions, summaries, vectors, the index), and,
 // depending on its cascade, what was derived from it. When Erase returns, no file of the database holds a byte of it. The
@@ -215,8 +229,29 @@ func (db *DB) Check(ctx context.Context, progress func(what string, done, total 
 // Errors: ErrInvalid, ErrNotFound when the database holds nothing of what was named, ErrConflict when a session was written
 // to meanwhile (repeating is safe), ErrNoSpace, ErrReadOnly, ErrCorrupt.
 func (db *DB) Erase(ctx context.Context, req erase.Request) (*erase.Report, error) {
-	rep, err := erasing.Run(ctx, db.store, &req)
-	db.table.dropEnded(ctx)
+	defer db.swept(ctx)
+	return erasing.Run(ctx, db.store, &req)
+}
+
+// swept forgets what is in memory of artefacts and sessions that went.
+func (db *DB) swept(ctx context.Context) {
+	_ = db.table.dropEnded(ctx) // else the next fault does
 	db.sessions.Swept()
-	return rep, err
+}
+
+// Retention keeps the retention policies of the database and carries them out. Only the operator can.
+func (db *DB) Retention() *retention.Keeper {
+	return &retention.Keeper{Store: db.store, Now: db.opts.Clock, NewID: db.newID, Swept: db.swept}
+}
+
+// Quotas sets and shows how much scopes may hold. Only the operator can.
+func (db *DB) Quotas() *quota.Keeper {
+	return &quota.Keeper{Store: db.store, Now: db.opts.Clock, NewID: db.newID}
+}
+
+// EraseAgain erases what receipts say was erased after this database was copied: after a restore of an older backup. Receipts
+// that the audit has already are passed over. Errors: erase.ErrReceipt for one that does not hold, and those of Erase.
+func (db *DB) EraseAgain(ctx context.Context, receipts []*erase.Receipt, dryRun bool, progress func(what string, done, total uint64)) ([]*erase.Report, error) {
+	defer db.swept(ctx)
+	return erasing.Again(ctx, db.store, receipts, dryRun, progress)
 }

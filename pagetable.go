@@ -115,8 +115,11 @@ func (t *pageTable) load(ctx context.Context, scopes store.Scopes, keys []store.
 	for j, i := range miss {
 		want[j] = keys[i]
 	}
-	t.dropEnded(ctx)
-	loaded, err := t.store.Load(ctx, scopes, want, store.WantText)
+	var loaded []store.Loaded
+	err := t.dropEnded(ctx)
+	if err == nil {
+		loaded, err = t.store.Load(ctx, scopes, want, store.WantText)
+	}
 	if err != nil {
 		t.unpin(out)
 		return nil, nil, err
@@ -190,12 +193,16 @@ func (t *pageTable) unpin(fs []*frame) {
 }
 
 // dropEnded drops the frames of versions that ended since its last call. A fault calls it, because it needs their
-// memory. Holders of a pin keep their frame; nobody else finds it, so that memory does not serve what gc drops.
-func (t *pageTable) dropEnded(ctx context.Context) {
+// memory. Holders of a pin keep their frame; nobody else finds it, so that memory does not serve what gc drops. A fault
+// ends with the error: a store that did not answer is not asked again, which would double the time until somebody is told.
+func (t *pageTable) dropEnded(ctx context.Context) error {
 	seen := t.seen.Load()
+	if t.store.Mark().LSN <= seen { // a store elsewhere need not be asked
+		return nil
+	}
 	ch, err := t.store.Changes(ctx, seen, 0)
 	if err != nil || ch.LSN <= seen || !t.seen.CompareAndSwap(seen, ch.LSN) {
-		return // the fault gets the same error; or another fault drops them
+		return err // nil: another fault drops them
 	}
 	if ch.All {
 		t.mu.Lock()
@@ -203,6 +210,7 @@ func (t *pageTable) dropEnded(ctx context.Context) {
 		t.mu.Unlock()
 	}
 	t.drop(ch.Ended)
+	return nil
 }
 
 // drop takes frames out of the table.
@@ -225,7 +233,7 @@ func (t *pageTable) drop(nums []uint64) {
 
 // stats drops ended frames first, so that the figures count current pages only.
 func (t *pageTable) stats() TableStats {
-	t.dropEnded(context.Background())
+	_ = t.dropEnded(context.Background()) // else the figures count a few more
 	t.mu.Lock()
 	frames, bytes := t.frames.list.Len(), t.frames.bytes
 	t.mu.Unlock()

@@ -345,7 +345,7 @@ func (s sealed) PutVectors(ctx context.Context, _ string, _ []uint64, _ [][]floa
 
 // Maintain does what writes nothing into the database.
 func (s sealed) Maintain(ctx context.Context, job store.Job, p store.Progress) (store.JobReport, error) {
-	if job.Kind == store.JobGC || job.Kind == store.JobCheckpoint {
+	if job.Kind == store.JobGC || job.Kind == store.JobCheckpoint || job.Kind == store.JobErase || job.Kind == store.JobCompact {
 		return store.JobReport{}, store.ErrReadOnly
 	}
 	return s.guest.Maintain(ctx, job, p)

@@ -34,7 +34,7 @@ type Options struct {
 // answerTime is how long nobody may answer, while the lock is held and while it is not.
 const answerTime = 2 * time.Second
 
-// graceTime is how long a process that has just taken the lock may take to say where it serves.
+// graceTime is how long an opener tries in any case: whoever has the lock may be about to let go of it.
 const graceTime = 100 * time.Millisecond
 
 // Open opens the files, or asks the process that has them. The errors are those of filestore.Open. *store.LockedError:
@@ -83,9 +83,9 @@ func (o Options) elect() (store.Store, error) {
 		case !remote.Gone(dialErr): // it answered, or hangs
 			return nil, dialErr
 		case waited < o.Files.LockWait || waited < graceTime:
-		case locked.Reading || locked.Socket == "": // it does not serve
+		case locked.Reading || locked.Socket == "" && locked.PID != 0 && !locked.Opening: // it does not serve
 			return nil, err
-		case waited > o.Answer: // it says that it serves, and does not
+		case waited > o.Answer: // it says that it serves, or will, and does not
 			return nil, err
 		}
 		time.Sleep(pause/2 + rand.N(pause))

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -317,6 +318,7 @@ func TestStoppedOwner(t *testing.T) {
 	_, err = client.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "x", Text: "before"})
 	require.NoError(t, err)
 	require.NoError(t, a.Process.Signal(syscall.SIGSTOP))
+	require.Eventually(t, func() bool { return stopped(t, a.Process.Pid) }, 5*time.Second, time.Millisecond)
 	for name, call := range map[string]func() error{
 		"open": func() error { _, err := ctxpage.Open(path, ctxpage.Options{}); return err },
 		"get":  func() error { _, err := client.Scope("acme").Get(ctx, "x"); return err },
@@ -339,6 +341,21 @@ func TestStoppedOwner(t *testing.T) {
 	v, err := client.Scope("acme").Get(ctx, "x")
 	require.NoError(t, err)
 	require.Equal(t, "after", v.Text)
+}
+
+// stopped tells that every thread of a process stands still: a signal takes its time, in which it still answers.
+func stopped(t *testing.T, pid int) bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	require.NoError(t, err)
+	for _, path := range threads {
+		b, err := os.ReadFile(path)
+		require.NoError(t, err)
+		_, rest, _ := strings.Cut(string(b), ") ")
+		if !strings.HasPrefix(rest, "T") {
+			return false
+		}
+	}
+	return true // where there is no /proc, nothing can be seen
 }
 
 // A transaction that a client began before its owner was killed is committed after.
