@@ -8,56 +8,67 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/oklog/ulid/v2"
 )
 
-// What a checkpoint writes, in one transaction of the rows, so that a crash leaves the file at one LSN or the other.
+// What a checkpoint writes, in one transaction of the rows, so that a crash leaves the file at one
+// LSN or the other.
 //
-// The order within it has a reason. Names come first, because heads name them by number. Rows that gc forgets are deleted
-// before heads are counted. Each table is written in the order of its keys: bbolt fills its pages from left to right then,
-// and a page is rewritten once. Counts and the sum of the small tables (RowCounts) move with the rows they count; the
-// caller writes them in the same transaction.
+// The order within it has reasons:
 //
-// A head, a text or a name is written once; an outcome, a held batch, a state row or a question may take the place of one
-// that is there, so those are looked up before they are counted.
+//   - Names come first, because heads name them by number.
+//   - Rows that gc forgets are deleted before heads are counted.
+//   - Each table is written in the order of its keys: bbolt then fills its pages from left to right and
+//     rewrites each page once.
+//   - Counts and the sum of the small tables (RowCounts) move with the rows they count, and the caller writes
+//     them in the same transaction.
+//
+// A head, a text or a name is written once. An outcome, a held batch, a state row or a question may
+// replace a row, so those are looked up before they are counted.
 
-// applyOverlay writes the rows in key order, which keeps bbolt's pages dense, and counts those that are new.
+// applyOverlay writes the rows of an overlay, and counts those that are new.
 func applyOverlay(tx Writer, o *Overlay, n *RowCounts) error {
 	var seals sealBuffer
 	for _, n := range o.scopes {
-		if err := putRow(tx, TableMeta, 'm', scopeRowKey(n.Num), []byte(n.Name)); err != nil {
+		if err := putRow(tx, TableMeta, 'm', format.ScopeRowKey(n.Num), []byte(n.Name)); err != nil {
 			return err
 		}
 	}
 	for _, g := range o.groups {
-		v := append(binary.BigEndian.AppendUint32(nil, g.scope), g.name...)
-		if err := putRow(tx, TableMeta, 'm', groupRowKey(g.num), v); err != nil {
+		v := append(binary.BigEndian.AppendUint32(nil, g.Scope), g.Name...)
+		if err := putRow(tx, TableMeta, 'm', format.GroupRowKey(g.Num), v); err != nil {
 			return err
 		}
+	}
+	if err := applyGoneNames(tx, o, n); err != nil {
+		return err
 	}
 	rows, err := applyForgotten(tx, o, n)
 	if err != nil {
 		return err
 	}
-	heads := make([]HeadKey, 0, len(rows))
+	heads := make([]format.HeadKey, 0, len(rows))
 	for k := range rows {
 		heads = append(heads, k)
 	}
-	slices.SortFunc(heads, func(a, b HeadKey) int { return cmp.Or(cmp.Compare(a.Art, b.Art), cmp.Compare(a.Version, b.Version)) })
+	slices.SortFunc(heads, func(a, b format.HeadKey) int {
+		return cmp.Or(cmp.Compare(a.Art, b.Art), cmp.Compare(a.Version, b.Version))
+	})
 	n.meta -= replacedRows(tx, o, rows)
 	for _, k := range heads {
-		key := headRowKey(k)
+		key := format.HeadRowKey(k)
 		if err := tx.Put(TableMeta, key, sealed(&seals, 'm', key, rows[k])); err != nil {
 			return err
 		}
 	}
 	for _, num := range slices.Sorted(maps.Keys(o.texts)) {
-		key := textRowKey(num)
+		key := format.TextRowKey(num)
 		if err := tx.Put(TableContent, key, sealed(&seals, 'c', key, o.texts[num])); err != nil {
 			return err
 		}
 	}
-	n.meta += len(o.scopes) + len(o.groups) + len(rows) // their numbers are never used twice
+	n.meta += len(o.scopes) + len(o.groups) + len(rows) // all new: numbers are never used twice
 	n.content += len(o.texts)
 	if err := applyVectors(tx, o); err != nil {
 		return err
@@ -68,6 +79,8 @@ func applyOverlay(tx Writer, o *Overlay, n *RowCounts) error {
 	return applySmall(tx, &seals, o, n)
 }
 
+// applySmall writes the tables whose rows can be replaced: state, held batches, outcomes,
+// questions.
 func applySmall(tx Writer, seals *sealBuffer, o *Overlay, n *RowCounts) error {
 	for _, k := range slices.Sorted(maps.Keys(o.state)) {
 		before := tx.Get(TableState, []byte(k))
@@ -85,7 +98,7 @@ func applySmall(tx Writer, seals *sealBuffer, o *Overlay, n *RowCounts) error {
 		if !was {
 			n.state++
 		}
-		row := sealed(seals, tagState, []byte(k), o.state[k])
+		row := sealed(seals, format.TagState, []byte(k), o.state[k])
 		n.Sum += rowSum(row)
 		if err := tx.Put(TableState, []byte(k), row); err != nil {
 			return err
@@ -106,7 +119,7 @@ func applySmall(tx Writer, seals *sealBuffer, o *Overlay, n *RowCounts) error {
 			before := tx.Get(r.table, id[:])
 			was := before != nil
 			n.Sum -= rowSum(before)
-			if len(r.rows[id]) == 0 { // gc took it
+			if len(r.rows[id]) == 0 { // gc dropped it
 				if err := tx.Delete(r.table, id[:]); err != nil {
 					return err
 				}
@@ -131,7 +144,9 @@ func applySmall(tx Writer, seals *sealBuffer, o *Overlay, n *RowCounts) error {
 	return forgetOutcomes(tx, o, n)
 }
 
-// forgetOutcomes drops the outcomes of ids that are refused by now anyway. The newest id of the overlay is the clock.
+// forgetOutcomes drops the outcomes of ids that are refused by now anyway (outcomeDays), and the
+// oldest beyond outcomesKept. The clock is the newest id in the overlay, so that the result depends
+// on the commits only, not on when a checkpoint ran.
 func forgetOutcomes(tx Writer, o *Overlay, n *RowCounts) error {
 	var newest uint64
 	for id := range o.result {
@@ -151,8 +166,9 @@ func forgetOutcomes(tx Writer, o *Overlay, n *RowCounts) error {
 	return dropOutcomes(tx, n, func(_ ulid.ULID, dropped int) bool { return n.txn-dropped > outcomesKept }) // see usedBefore
 }
 
-// dropOutcomes deletes outcomes, the oldest first, as long as goes says that the next one goes too; so many went before it.
-// Rows are deleted after the walk, which would not survive a change of the table.
+// dropOutcomes deletes outcomes, oldest first, as long as goes returns true for the next one;
+// dropped is how many went before it. Rows are deleted after the walk, which would not survive a
+// change of the table.
 func dropOutcomes(tx Writer, n *RowCounts, goes func(id ulid.ULID, dropped int) bool) error {
 	var drop [][]byte
 	for k, v := range tx.From(TableTxn, nil) {
@@ -171,7 +187,7 @@ func dropOutcomes(tx Writer, n *RowCounts, goes func(id ulid.ULID, dropped int) 
 	return nil
 }
 
-// rowSum is what a row adds to RowCounts.Sum: its checksum. None adds 0.
+// rowSum returns what a row adds to RowCounts.Sum: its checksum; 0 without a row.
 func rowSum(row []byte) uint64 {
 	if len(row) < 8 {
 		return 0
@@ -179,7 +195,7 @@ func rowSum(row []byte) uint64 {
 	return binary.BigEndian.Uint64(row[len(row)-8:])
 }
 
-// SumRows gives what RowCounts.Sum and AskedSum must be.
+// SumRows computes what RowCounts.Sum and AskedSum must be.
 func SumRows(tx Reader) (sum, asked uint64) {
 	for _, t := range []Table{TableHeld, TableTxn, TableState} {
 		for _, v := range tx.From(t, nil) {
@@ -192,11 +208,12 @@ func SumRows(tx Reader) (sum, asked uint64) {
 	return sum, asked
 }
 
-// sealBuffer holds the sealed rows of one transaction until it ends: bbolt does not copy values. Rows share chunks, so that
-// a checkpoint of many small rows makes few objects. The zero value is ready.
+// sealBuffer holds the sealed rows of one transaction until it ends, because bbolt does not copy
+// values. Rows share chunks, so a checkpoint of many small rows makes few objects. The zero value
+// is ready.
 type sealBuffer struct{ chunk []byte }
 
-// sealed is seal for many rows.
+// sealed is codec.Seal for many rows. The result must not be changed.
 func sealed[V string | []byte](s *sealBuffer, tag byte, key []byte, value V) []byte {
 	const chunkSize = 64 << 10
 	size := len(value) + 8

@@ -9,6 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// unknownField is one that no list of fields has.
+var unknownField = []byte{0xff, 0x7f, 2, 'h', 'i'}
+
 // A held batch that has fields of a later release is not approved by this one, which would apply it without them. It can
 // be rejected. The control has none, and a field of an artefact is no reason: it is kept with the artefact.
 func TestApprovalOfUnknownFields(t *testing.T) {

@@ -8,9 +8,10 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// audit is what the engine's host reads of the audit. The tree has durable leaves only, and a read returns before its own
-// leaf is durable. So who asks for what is in flight makes it durable first: by the trace where one is asked for, and else
-// where there is anything in flight. After a failure it is what was durable before.
+// audit is what hosts read of the audit. The tree has durable leaves only, and a read returns
+// before its own leaf is durable. So a caller that asks for what is in flight makes it durable
+// first: for a trace, if a leaf of that trace is in flight; otherwise, if any leaf is. After a
+// failure it returns what was durable before.
 type audit struct {
 	*manifest.Reader
 	s *Engine
@@ -19,14 +20,15 @@ type audit struct {
 // Audit: see store.Store.
 func (s *Engine) Audit() store.Audit { return audit{s.Leaves.Reader(s.Question), s} }
 
-// landed waits until leaves in flight are durable; trace "" stands for all of them.
+// landed waits until leaves in flight are durable; trace "" stands for all of them. An error is
+// ignored: what is durable is then the answer.
 func (a audit) landed(ctx context.Context, trace string) {
 	if a.s.seq.flying(trace) && a.s.Failure() == nil {
 		_ = a.s.log.Sync(ctx, 0, nil) // an error leaves what is durable
 	}
 }
 
-// flying says whether a leaf of a trace is in flight, or any.
+// flying reports whether a leaf of a trace is in flight; "": any leaf.
 func (q *sequencer) flying(trace string) bool {
 	q.flight.Lock()
 	defer q.flight.Unlock()
@@ -74,9 +76,9 @@ func (a audit) ByTrace(ctx context.Context, trace string) ([]*manifest.Record, e
 	return a.Reader.ByTrace(ctx, trace)
 }
 
-// Named: see store.Audit. What is in flight needs no waiting for a yes.
+// Named implements store.Audit. A leaf in flight is a yes without waiting.
 func (a audit) Named(ctx context.Context, trace string) (bool, error) {
-	if a.s.seq.flying(trace) { // asked first: a leaf leaves the flight when it is in the tree
+	if a.s.seq.flying(trace) { // asked first: a leaf is taken out of flight only after it is in the tree
 		return true, nil
 	}
 	return a.Reader.Named(ctx, trace)

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"slices"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -16,24 +16,37 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// From a judged batch to a record. Everything here is computed for the place at the tail of the log that the batch is
-// about to get, and nothing is changed before enter: a batch that fails on the way leaves no gap in any numbering.
+// From a judged batch to a record. Everything here is computed for the place at the tail of the log
+// that the batch is about to get, and nothing is changed before enter. So a batch that fails on the
+// way leaves no gap in any numbering.
 //
-// Owned by the sequencer: the numbers (numbering hands them out, the Log moves them on with Commit.After), and the record
-// until it is in the log. From then on the record is read by the installer and by redo, and no longer changed but for
-// analyses and the index built of them, which Commit.analysed guards.
+//	numbering   hands out numbers from tail.Next on; the Log moves its own on with Commit.After
+//	apply       puts and deletes become head records; then state rows, what gc forgets, what is erased, what gc drops
+//	hold        the batch becomes one row, unchanged; nothing of it is visible
+//	review      the row of the held batch is written again as decided; an approval applies the batch as well
+//	leaf        the audit record, made last: it has the digests of all rows above
+//
+// The order of apply is part of the format: a leaf refers to rows by their place in it
+// (rowProof.place), and redo installs heads in the order of the record.
+//
+// Ownership: the sequencer owns the record until it is in the log. From then on the installer and
+// redo read it, and nobody changes it, except analyses and the index built of them, which
+// Commit.analysed guards.
 
-// build makes a commit of a batch that was judged: its record, its leaf and its outcome, with the numbers from next on. It
-// changes nothing; so a failure later leaves no gap.
+// build makes a commit of a judged batch: its record, its leaf and its outcome, with the numbers
+// from next on. It changes nothing, so a later failure leaves no gap. The one exception is
+// seq.watch: while gc runs it learns what the batch names. If the batch then fails, gc keeps a
+// version too many, never one too few.
 func (s *Engine) build(b *Request, pre *prepared, v judgement, next Counters) (*Commit, error) {
-	p := &Commit{done: make(chan struct{}), keys: pre.keys, parent: b.Trace}
+	id := b.ID.String()
+	p := &Commit{done: make(chan struct{}), keys: pre.keys, trace: id, parent: b.Trace}
 	rec := &p.record
 	s.seq.watch.commit(&b.Batch, v.hold != "")
-	rec.LSN, rec.batch, rec.at, rec.leaf = next.LSN, b.ID, codec.Micros(b.Now), next.Leaf
-	leaf, id := b.Leaf, b.ID.String()
-	leaf.Trace, leaf.Parent, leaf.Scope, leaf.Actor, leaf.Time = id, b.Trace, b.Scope, b.Actor, rec.at
+	rec.LSN, rec.Batch, rec.At, rec.Leaf = next.LSN, b.ID, codec.Micros(b.Now), next.Leaf
+	leaf := b.Leaf
+	leaf.Trace, leaf.Parent, leaf.Scope, leaf.Actor, leaf.Time = id, b.Trace, b.Scope, b.Actor, rec.At
 	leaf.LSN, leaf.Batch, leaf.Stale = rec.LSN, id, v.stale
-	p.outcome = store.Outcome{LSN: rec.LSN, Leaf: rec.leaf, Stale: v.refs, Reason: v.hold}
+	p.outcome = store.Outcome{LSN: rec.LSN, Leaf: rec.Leaf, Stale: v.refs, Reason: v.hold}
 	n := s.numbering(rec, next)
 
 	var err error
@@ -51,21 +64,15 @@ func (s *Engine) build(b *Request, pre *prepared, v judgement, next Counters) (*
 		return nil, err
 	}
 	leaf.Status = p.outcome.Status.String()
-	if rec.result, err = msgpack.Marshal(&outcomeRow{p.outcome, b.Bound}); err != nil {
+	if rec.Result, err = msgpack.Marshal(&outcomeRow{p.outcome, b.Bound}); err != nil {
 		return nil, fmt.Errorf("ctxpage: encode outcome: %w", err)
 	}
 	if p.leaf, err = manifest.NewLeaf(&leaf); err != nil {
 		return nil, fmt.Errorf("ctxpage: encode leaf: %w", err)
 	}
-	rec.body, p.After = p.leaf.Body(), n.after()
+	rec.Body, p.After = p.leaf.Body(), n.after()
+	p.setUse(b)
 	return p, nil
-}
-
-// frees says that a record only takes away: deletes and what gc drops must get through on a full disk.
-func (c *commitRecord) frees() bool {
-	keeps := func(h headRecord) bool { return !h.head.Deleted && !h.head.Gone && !h.head.Forgotten && !h.head.Floor }
-	sets := func(r store.StateRow) bool { return r.Value != nil }
-	return len(c.Heads)+len(c.State) > 0 && len(c.Held) == 0 && !slices.ContainsFunc(c.Heads, keeps) && !slices.ContainsFunc(c.State, sets)
 }
 
 // analyseBehind lets those go first who are on their way to the log: their group is complete sooner, and the analyses are
@@ -75,39 +82,40 @@ func (s *Engine) analyseBehind(p *Commit) {
 	s.analyse(p)
 }
 
-// analyse makes ready what install gives to the index, while the log syncs: it takes about as long, and no record needs
-// it. The installer waits for it before it takes a lock.
+// analyse prepares what install gives to the index while the log syncs. It takes about as long as a
+// sync, and no record needs it. The installer waits for it before it takes a lock.
 func (s *Engine) analyse(p *Commit) {
 	defer p.analysed.Done()
-	if p.record.textBytes() >= builtBytes {
-		p.record.built = s.buildIndex(p.record.Heads)
+	if p.record.TextBytes() >= builtBytes {
+		p.record.Built = s.buildIndex(p.record.Heads)
 		return
 	}
 	heads := p.record.Heads
 	for i := range heads {
 		for j := range heads[i].Texts {
-			if t := &heads[i].Texts[j]; t.analysis == nil {
-				an := store.Analyse(s.opts.Analyzer, &heads[i].head.Artefact, t.Text)
-				t.analysis = &an
+			if t := &heads[i].Texts[j]; t.Analysis == nil {
+				an := store.Analyse(s.opts.Analyzer, &heads[i].Head.Artefact, t.Text)
+				t.Analysis = &an
 			}
 		}
 	}
 	s.index.Invert() // what commits before this one added
 }
 
-// builtBytes of text in one commit are much: its pages are inverted one after the other while the log syncs. An analysis
-// takes up to twelve times its text, and all of them would wait for the installer at once.
+// builtBytes is the length of text from which a commit is inverted page by page while the log
+// syncs. An analysis takes up to twelve times the memory of its text, and the analyses of a whole
+// commit would wait for the installer at once.
 const builtBytes = 256 << 10
 
-func (s *Engine) buildIndex(heads []headRecord) *lexical.Built {
+func (s *Engine) buildIndex(heads []format.HeadRecord) *lexical.Built {
 	b := &lexical.Built{}
 	for i := range heads {
 		h := &heads[i]
 		d := codec.Decoder{B: h.Row}
-		t := DecodeHot(&d)
+		t := format.DecodeHot(&d)
 		for _, x := range h.Texts {
-			store.VisitAnalysis(s.opts.Analyzer, &h.head.Artefact, x.Text, func(a lexical.Analysis) {
-				b.Add(s.doc(x.Num, t.Scope, h.head, x.Text, &a))
+			store.VisitAnalysis(s.opts.Analyzer, &h.Head.Artefact, x.Text, func(a lexical.Analysis) {
+				b.Add(s.doc(x.Num, t.Scope, h.Head, x.Text, &a))
 			})
 		}
 	}
@@ -115,33 +123,24 @@ func (s *Engine) buildIndex(heads []headRecord) *lexical.Built {
 	return b
 }
 
-// textBytes is how long the new texts of a commit are.
-func (c *commitRecord) textBytes() (n int) {
-	for i := range c.Heads {
-		for _, t := range c.Heads[i].Texts {
-			n += len(t.Text)
-		}
-	}
-	return n
-}
-
 // numbering hands out numbers for one batch without moving the sequencer.
 type numbering struct {
 	q        *sequencer
-	rec      *commitRecord
+	rec      *format.Commit
 	art, num uint64
 	group    uint64
 }
 
-func (s *Engine) numbering(rec *commitRecord, next Counters) *numbering {
+func (s *Engine) numbering(rec *format.Commit, next Counters) *numbering {
 	return &numbering{q: &s.seq, rec: rec, art: next.Art, num: next.Num, group: next.Group}
 }
 
-// after are the numbers for the next batch.
+// after returns the numbers for the next batch.
 func (n *numbering) after() Counters {
-	return Counters{LSN: n.rec.LSN + 1, Leaf: n.rec.leaf + 1, Art: n.art, Num: n.num, Group: n.group}
+	return Counters{LSN: n.rec.LSN + 1, Leaf: n.rec.Leaf + 1, Art: n.art, Num: n.num, Group: n.group}
 }
 
+// scope returns the number of a scope, a new one if there is none.
 func (n *numbering) scope(name string) uint32 {
 	if num := n.q.scope(name); num != 0 {
 		return num
@@ -152,26 +151,28 @@ func (n *numbering) scope(name string) uint32 {
 		}
 	}
 	num := n.q.nextScope() + uint32(len(n.rec.Scopes))
-	n.rec.Scopes = append(n.rec.Scopes, newScope{num, name})
+	n.rec.Scopes = append(n.rec.Scopes, format.NewScope{Num: num, Name: name})
 	return num
 }
 
+// groupOf returns the number of a group of a scope, a new one if there is none.
 func (n *numbering) groupOf(scope uint32, name string) uint64 {
 	if num := n.q.group(artKey{scope, name}); num != 0 {
 		return num
 	}
-	for _, g := range n.rec.groups {
-		if g.scope == scope && g.name == name {
-			return g.num
+	for _, g := range n.rec.Groups {
+		if g.Scope == scope && g.Name == name {
+			return g.Num
 		}
 	}
 	num := n.group
 	n.group++
-	n.rec.groups = append(n.rec.groups, newGroup{num, scope, name})
+	n.rec.Groups = append(n.rec.Groups, format.NewGroup{Num: num, Scope: scope, Name: name})
 	return num
 }
 
-// enqueueApply turns puts and deletes into head records.
+// enqueueApply turns puts and deletes into head records, and adds state rows and what gc and erase
+// take away.
 func (s *Engine) enqueueApply(b *Request, pre *prepared, v judgement, n *numbering, p *Commit, leaf *manifest.Record) error {
 	rec := &p.record
 	var scope uint32
@@ -185,16 +186,23 @@ func (s *Engine) enqueueApply(b *Request, pre *prepared, v judgement, n *numberi
 		if touch := w.report(&p.outcome, leaf); touch {
 			continue
 		}
-		if err := s.addHead(rec, leaf, headRecord{head: w.head, Texts: w.texts}, scope, groupName(w.head), pre.cold[i]); err != nil {
+		if err := s.addHead(rec, leaf, format.HeadRecord{Head: w.head, Texts: w.texts}, scope, format.GroupName(w.head), pre.cold[i]); err != nil {
 			return err
 		}
+	}
+	if err := s.enqueueCarried(b, pre, n, p, leaf); err != nil {
+		return err
 	}
 	for _, id := range b.Deletes {
 		if err := s.applyDelete(b, id, scope, p, leaf); err != nil {
 			return err
 		}
 	}
-	if err := s.addState(rec, leaf, b.State); err != nil {
+	gone := s.unname(b.unname)
+	if len(b.unname) > 0 && len(gone) == 0 {
+		return errNoneLeft
+	}
+	if err := s.addState(rec, leaf, append(b.State, gone...)); err != nil {
 		return err
 	}
 	if err := s.enqueueForget(b, p, leaf); err != nil {
@@ -206,6 +214,9 @@ func (s *Engine) enqueueApply(b *Request, pre *prepared, v judgement, n *numberi
 	return s.enqueueDrops(b, p, leaf)
 }
 
+// applyDelete adds a head without pages: the tombstone of an artefact. An artefact that is absent
+// or already deleted is left as it is, without an error. The tombstone does not supersede anything:
+// what its artefact replaced stays replaced.
 func (s *Engine) applyDelete(b *Request, id string, scope uint32, p *Commit, leaf *manifest.Record) error {
 	prev, err := s.newest(b.Scope, id)
 	if err != nil {
@@ -216,33 +227,38 @@ func (s *Engine) applyDelete(b *Request, id string, scope uint32, p *Commit, lea
 	}
 	h := *prev
 	h.Deleted, h.Version, h.LSN, h.PutAt, h.Actor, h.Rows = true, prev.Version+1, p.record.LSN, b.Now, b.Actor, nil
-	h.Supersedes = nil // it replaced them once; what was put again since stays
+	h.Supersedes = nil // a delete replaces nothing; else it would retire what was put again since
 	ref := store.Ref{Scope: b.Scope, ID: id, Version: h.Version}
 	p.outcome.Refs = append(p.outcome.Refs, ref)
 	for i, r := range prev.Rows {
 		leaf.Writes = append(leaf.Writes, manifest.Write{Num: r.Num, Ref: store.Ref{Scope: b.Scope, ID: id, Page: i + 1, Version: h.Version}.String(), Version: h.Version, Deleted: true})
 	}
-	return s.addHead(&p.record, leaf, headRecord{head: &h}, scope, groupName(&h), encodeCold(&h))
+	return s.addHead(&p.record, leaf, format.HeadRecord{Head: &h}, scope, format.GroupName(&h), format.EncodeCold(&h))
 }
 
+// enqueueHold stores the whole batch as one row. Nothing of it is visible until a review applies
+// it.
 func (s *Engine) enqueueHold(b *Request, v judgement, p *Commit, leaf *manifest.Record) error {
 	p.outcome.Status = store.StatusHeld
 	leaf.Type, leaf.Reason = manifest.TypeHeld, v.hold
 	held := store.HeldBatch{Batch: b.Batch, Reason: v.hold, Stale: v.refs, At: b.Now, LSN: p.record.LSN}
+	if was := b.Hold; was != nil {
+		held.Decided, held.By, held.Note, held.Outcome = was.Decided, was.By, was.Note, was.Outcome
+	}
 	return s.setHeld(&p.record, leaf, b.ID, held)
 }
 
 // setHeld adds the row of a held batch to a commit, and its digest to the leaf.
-func (s *Engine) setHeld(c *commitRecord, leaf *manifest.Record, id ulid.ULID, h store.HeldBatch) error {
+func (s *Engine) setHeld(c *format.Commit, leaf *manifest.Record, id ulid.ULID, h store.HeldBatch) error {
 	c.HeldID = id
-	row := encodeHeld(&h)
-	p := rowProof{leaf: c.leaf, place: uint32(len(leaf.Rows))}
-	if _, err := io.ReadFull(s.opts.Rand, p.salt[:]); err != nil {
+	row := format.EncodeHeld(&h)
+	p := format.Proof{Leaf: c.Leaf, Place: uint32(len(leaf.Rows))}
+	if _, err := io.ReadFull(s.opts.Rand, p.Salt[:]); err != nil {
 		return fmt.Errorf("ctxpage: randomness: %w", err)
 	}
-	d := heldDigest(p.salt[:], id[:], row)
+	d := format.HeldDigest(p.Salt[:], id[:], row)
 	leaf.Rows = append(leaf.Rows, d[:])
-	c.Held = p.append(append([]byte{heldMark}, row...))
+	c.Held = p.Append(append([]byte{format.HeldMark}, row...))
 	return nil
 }
 
@@ -258,10 +274,14 @@ func (s *Engine) enqueueReview(b *Request, pre *prepared, p *Commit, leaf *manif
 	return s.setHeld(&p.record, leaf, b.From, h)
 }
 
-// prepareReview loads the held batch that is approved or rejected and takes over what it wanted to write. A batch that
-// was decided the same way before gives its first outcome again.
+// prepareReview loads the held batch that is approved or rejected, and takes over what it wanted to
+// write. A batch that was decided the same way before gets the first outcome again.
+//
+// The audit is asked too whether the batch was decided. A row that was put back to its state before
+// the decision would else be applied a second time. The LSN is read before the row, so every
+// decision up to that LSN must show in the row.
 func (s *Engine) prepareReview(ctx context.Context, b *Request, pre *prepared) error {
-	lsn := s.Mark().LSN // before the row is read: a decision up to here is in it
+	lsn := s.Mark().LSN // before the row is read: it has every decision up to here
 	h, err := s.Held(ctx, b.From)
 	if err != nil {
 		return err
@@ -275,7 +295,7 @@ func (s *Engine) prepareReview(ctx context.Context, b *Request, pre *prepared) e
 		return fmt.Errorf("%w: %s was %s by %s", store.ErrReviewed, b.From, h.Decided, h.By)
 	}
 	if decided, err := s.Leaves.Decided(ctx, b.From.String(), lsn); decided && !s.opts.Trust {
-		return s.Corrupt("held batch "+b.From.String(), errors.New("the audit says that it was decided, the row that it was not"))
+		return s.Corrupt("held batch "+b.From.String(), errors.New("the audit says it was decided, its row says it was not"))
 	} else if err != nil {
 		return AuditError(err)
 	}
@@ -291,7 +311,7 @@ func (s *Engine) prepareReview(ctx context.Context, b *Request, pre *prepared) e
 	}
 	b.Expect, b.ExpectState, b.Context = h.Batch.Expect, h.Batch.ExpectState, h.Batch.Context
 	b.Puts, b.Deletes, b.State = h.Batch.Puts, h.Batch.Deletes, h.Batch.State
-	if err := b.CheckIDs(); err != nil { // held by a release that let it pass
+	if err := b.CheckIDs(); err != nil { // it may have been held by a release that accepted such ids
 		return err
 	}
 	if b.Raise {

@@ -8,31 +8,36 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/nearest"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Proposals. One question reads one snapshot: cat.mu is held for reading from the choice of the scopes to the last count,
-// and the rows of the index are read in a snapshot inside it.
+// Proposals. One question reads one snapshot: cat.mu is held for reading from the choice of the
+// scopes to the last count, and the rows of the index are read in a snapshot inside it.
 //
 //	words          the index gives the K best, each resolved to the page that answers for it now, or as of the LSN
+//	vectors        the K nearest by a model, of the same pages (near.go)
 //	unconditional  pinned, system and human-verified pages, the newest of each provenance, whatever the words
 //	damaged        pages whose words, or whose row, cannot be read are named, not passed over in silence
 //	left out       counted from the columns without a look at the pages; a second search names the nearest of each reason
 //
-// The cost of a question must not grow with what it leaves out. That is why counts are kept by scope and provenance
-// (class), and why pages that expired leave the lists of recent ones a minute later (sweep), once in their life, by the
-// first question that meets them. Only a question as of the past walks all columns.
+// The cost of a question must not grow with what it leaves out. That is why counts are kept by
+// scope and provenance (class), and why expired pages leave the lists of recent ones a minute later
+// (sweep), once in their life, in the first question that meets them. Only a question about the
+// past walks all columns.
 //
 // The memory of a question is used again (finding). Nothing in it may be given to the caller.
 
 // Counts by which a proposal is bounded.
 const (
 	nearestMisses = 5   // excluded pages that are named for each reason
-	verifiedPages = 200 // newest human-verified pages that are candidates whatever they say
+	verifiedPages = 200 // newest human-verified pages that are always candidates
 )
 
-// corpus answers the lexical index for one query, under cat.mu.
+// corpus answers the lexical index for one query, under cat.mu. The index knows words and numbers
+// only; which page answers, who may see it and who its neighbours are, it asks here.
 type corpus struct {
 	c       *catalogue
 	q       *store.CandidateQuery
@@ -41,11 +46,12 @@ type corpus struct {
 	masked  map[uint64]bool
 	past    map[uint64]uint64 // see firstAt; nil: the question is of now
 	narrow  *narrowing        // the filter; nil: none
-	misses  bool              // show what is excluded, and only that
-	only    string            // of that, what is excluded for this reason; "": for any
-	reasons map[uint64]string
+	misses  bool              // show only what is excluded
+	only    string            // show only what is excluded for this reason; "": for any
+	reasons map[uint64]string // by page shown, if misses
 }
 
+// shown reports whether the question may see a live page.
 func (v *corpus) shown(live uint64) bool {
 	p := v.c.page(live)
 	if !slices.Contains(v.chain, p.scope) || v.masked != nil && v.masked[p.art] {
@@ -64,6 +70,7 @@ func (v *corpus) shown(live uint64) bool {
 	return (reason != "") == v.misses
 }
 
+// Resolve returns the live page that answers for a page of the index, if the question may see it.
 func (v *corpus) Resolve(num uint64) (uint64, bool) {
 	live := v.c.resolve(num, v.q.AsOf, v.past)
 	if live == 0 || !v.shown(live) {
@@ -72,8 +79,10 @@ func (v *corpus) Resolve(num uint64) (uint64, bool) {
 	return live, true
 }
 
+// Alone reports whether a page has no group, and so no neighbours.
 func (v *corpus) Alone(num uint64) bool { return !v.c.grouped.has(num) }
 
+// Group returns the group of a live page and its place in it; 0: it has none.
 func (v *corpus) Group(live uint64) (uint64, int) {
 	if !v.c.grouped.has(live) {
 		return 0, 0
@@ -82,7 +91,7 @@ func (v *corpus) Group(live uint64) (uint64, int) {
 	if g == 0 { // a version of the past, whose artefact has left its group since
 		return 0, 0
 	}
-	// Mostly the members came in their order, and so are in the order of their numbers, too. Then none is looked at.
+	// Members mostly come in their order, so their numbers rise too. Then no column is read.
 	members := v.c.groups[g-1].members
 	at, found := slices.BinarySearch(members, live)
 	if !found {
@@ -94,6 +103,7 @@ func (v *corpus) Group(live uint64) (uint64, int) {
 	return g, at
 }
 
+// At returns the member at a place of a group.
 func (v *corpus) At(group uint64, pos int) (uint64, bool) {
 	m := v.c.groups[group-1].members
 	if pos < 0 || pos >= len(m) {
@@ -102,9 +112,10 @@ func (v *corpus) At(group uint64, pos int) (uint64, bool) {
 	return m[pos], true
 }
 
+// Shown is shown, for the index.
 func (v *corpus) Shown(live uint64) bool { return v.shown(live) }
 
-// Candidates: see the Store interface. All of it is read under one read lock, so that it is one snapshot.
+// Candidates implements store.Store. All of it is read under one read lock, so it is one snapshot.
 func (s *Engine) Candidates(ctx context.Context, q store.CandidateQuery) (out store.Candidates, err error) {
 	if err := s.Readable(ctx); err != nil {
 		return out, err
@@ -112,6 +123,12 @@ func (s *Engine) Candidates(ctx context.Context, q store.CandidateQuery) (out st
 	doubts, err := s.doubts(ctx)
 	if err != nil {
 		return out, err
+	}
+	var known *nearModel
+	if q.Near != nil {
+		if known, err = s.nearModel(ctx, q.Near.Model); err != nil {
+			return out, err
+		}
 	}
 	f, _ := s.findings.Get().(*finding)
 	if f == nil {
@@ -131,20 +148,7 @@ func (s *Engine) Candidates(ctx context.Context, q store.CandidateQuery) (out st
 		s.nameDoubted(doubts, &f.q, nil, &out)
 		return out, nil
 	}
-	if q.Session != "" {
-		v.session = s.cat.named[artKey{s.cat.byName[q.Scopes[0]], q.Session}]
-	}
-	if out.LSN < s.cat.lsn {
-		v.past = s.cat.firstAt(q.AsOf)
-	}
-	if len(q.Mask) > 0 {
-		v.masked = map[uint64]bool{}
-	}
-	for _, r := range q.Mask {
-		if art := s.cat.lookup(s.cat.byName[r.Scope], r.ID); art != 0 {
-			v.masked[art] = true
-		}
-	}
+	s.understand(v, out.LSN)
 	s.narrowed(f)
 	f.found = f.found[:0]
 	if len(q.Terms) > 0 && q.K > 0 {
@@ -157,12 +161,37 @@ func (s *Engine) Candidates(ctx context.Context, q store.CandidateQuery) (out st
 		}
 	}
 	s.addUnconditional(f)
+	if known != nil {
+		f.addNear(known)
+	}
 	s.nameUnread(v, &f.q, f.found, &out)
 	s.nameDoubted(doubts, &f.q, f.found, &out)
 	s.nameGone(v, &f.q, &out)
 	out.Hits = s.cat.candidates(f.found)
+	if known != nil {
+		f.compare(out.Hits)
+	}
 	s.countExcluded(v, &f.q, &out)
 	return out, nil
+}
+
+// understand fills in what a question names: its session, its moment in the past, what its transaction replaces.
+func (s *Engine) understand(v *corpus, lsn uint64) {
+	q := v.q
+	if q.Session != "" {
+		v.session = s.cat.named[artKey{s.cat.byName[q.Scopes[0]], q.Session}]
+	}
+	if lsn < s.cat.lsn {
+		v.past = s.cat.firstAt(q.AsOf)
+	}
+	if len(q.Mask) > 0 {
+		v.masked = map[uint64]bool{}
+	}
+	for _, r := range q.Mask {
+		if art := s.cat.lookup(s.cat.byName[r.Scope], r.ID); art != 0 {
+			v.masked[art] = true
+		}
+	}
 }
 
 // search proposes by words, and names the nearest misses among what the exclusions keep out.
@@ -173,6 +202,10 @@ func (s *Engine) search(v *corpus, q *store.CandidateQuery, out *store.Candidate
 	}
 	err = s.rows.View(func(tx Reader) error {
 		rows := SegRows{tx}
+		if v.narrow != nil {
+			v.narrow.tx = tx
+			defer func() { v.narrow.tx = nil }()
+		}
 		if hits, err = s.index.Search(rows, v, lexical.Query{Scopes: v.chain, Terms: q.Terms, Dates: q.Dates, K: q.K, Weights: weights, Only: v.numbers()}); err != nil {
 			return s.badIndex(err)
 		}
@@ -187,14 +220,15 @@ func (s *Engine) search(v *corpus, q *store.CandidateQuery, out *store.Candidate
 	return hits, err
 }
 
-// proposal is a page that was found: by its words, or because it is a candidate whatever it says.
+// proposal is a page that was found by its words, or that is always a candidate.
 type proposal struct {
 	num    uint64
-	hit    *lexical.Hit // nil: not by its words
+	hit    *lexical.Hit // nil: its words did not find it
 	recent bool
+	near   bool
 }
 
-// finding is the memory of one Candidates, which the next one uses again.
+// finding is the memory of one Candidates call; the next call uses it again.
 type finding struct {
 	q      store.CandidateQuery
 	corpus corpus
@@ -202,6 +236,9 @@ type finding struct {
 	found  []proposal
 	lists  merge
 	narrow narrowing
+	finder nearest.Finder
+	sets   []*nearest.Set
+	asks   *nearest.Question
 }
 
 // candidates describes the pages that were found, each once, in the order of their numbers.
@@ -209,7 +246,7 @@ func (c *catalogue) candidates(found []proposal) []store.Candidate {
 	var out []store.Candidate
 	slices.SortFunc(found, func(a, b proposal) int { return cmp.Compare(a.num, b.num) })
 	out = slices.Grow(out, len(found))
-	var ids strings.Builder // of all, for one string: hundreds of small ones are what a proposal costs
+	var ids strings.Builder // one string for all ids: hundreds of small ones would be most of the cost
 	ids.Grow(16 * len(found))
 	for i := range found {
 		p := &found[i]
@@ -221,7 +258,7 @@ func (c *catalogue) candidates(found []proposal) []store.Candidate {
 		if p.hit != nil {
 			last.Lexical = *p.hit
 		}
-		last.Recent = last.Recent || p.recent
+		last.Recent, last.Near = last.Recent || p.recent, last.Near || p.near
 	}
 	all := ids.String()
 	for i := range out {
@@ -231,14 +268,15 @@ func (c *catalogue) candidates(found []proposal) []store.Candidate {
 	return out
 }
 
-// badIndex is the error of a question that met damage in the index. It is made again from the pages by the next open.
+// badIndex returns the error of a question that met damage in the index, and notes it: the next
+// open for writing makes the index again from the pages.
 func (s *Engine) badIndex(err error) error {
 	s.reindex.Store(true)
 	return &store.CorruptError{File: s.opts.Path, Err: fmt.Errorf("bucket seg: %w", err), Hint: "close it, and open it for writing: the index is made again from the pages"}
 }
 
-// searchMisses names the nearest of what each exclusion keeps out. One search for all of them mostly finds some of each;
-// a reason that others crowded out is asked for by itself.
+// searchMisses names the nearest of what each rule keeps out. One search for all rules mostly finds
+// some of each; a rule that others crowded out gets a search of its own.
 func (s *Engine) searchMisses(v *corpus, q *store.CandidateQuery, rows SegRows, weights lexical.Weights, out *store.Candidates) error {
 	e := s.cat.count(v.chain, q, v.session)
 	if e.expired+e.floor+e.turns == 0 && len(q.Kinds) == 0 {
@@ -275,7 +313,8 @@ func (s *Engine) searchMisses(v *corpus, q *store.CandidateQuery, rows SegRows, 
 	return nil
 }
 
-// nameSuperseded names the artefacts whose words were found and for which the one that replaced them answers.
+// nameSuperseded names the artefacts whose words were found but which another artefact has
+// replaced, and answers for.
 func (s *Engine) nameSuperseded(hits []lexical.Hit, out *store.Candidates) {
 	left := nearestMisses
 	for _, h := range hits {
@@ -290,8 +329,8 @@ func (s *Engine) nameSuperseded(hits []lexical.Hit, out *store.Candidates) {
 	}
 }
 
-// nameUnread says of which pages the question could not be asked: their words cannot be read. One that is a candidate
-// all the same is found damaged when it is loaded.
+// nameUnread names the pages whose words could not be read at open, so that the question could not
+// be asked of them. One that is a candidate anyway is found damaged when it is loaded.
 func (s *Engine) nameUnread(v *corpus, q *store.CandidateQuery, found []proposal, out *store.Candidates) {
 	n := 0
 	for _, num := range s.unread {
@@ -316,7 +355,7 @@ func addMiss(o *store.Candidates, c store.Candidate) {
 	}
 }
 
-// excludedFor is the entry of a reason; it is good until another is made.
+// excludedFor returns the entry of a reason. The pointer is valid until another entry is made.
 func excludedFor(o *store.Candidates, reason string) *store.Excluded {
 	i := slices.IndexFunc(o.Excluded, func(e store.Excluded) bool { return e.Reason == reason })
 	if i < 0 {
@@ -326,7 +365,8 @@ func excludedFor(o *store.Candidates, reason string) *store.Excluded {
 	return &o.Excluded[i]
 }
 
-// addUnconditional adds what is a candidate whatever it says: pinned pages, human-verified ones, and the newest.
+// addUnconditional adds what is always a candidate: pinned pages, human-verified pages, and the
+// newest pages.
 func (s *Engine) addUnconditional(f *finding) {
 	v, q := &f.corpus, &f.q
 	add := func(num uint64, recent bool) bool {
@@ -342,7 +382,7 @@ func (s *Engine) addUnconditional(f *finding) {
 	}
 	f.lists.reset()
 	for at, n := range v.chain {
-		sc := &s.cat.scopes[n-1]
+		sc := s.cat.scopes[n-1]
 		for _, num := range sc.unconditional {
 			add(num, false)
 		}
@@ -355,7 +395,7 @@ func (s *Engine) addUnconditional(f *finding) {
 		})
 		for prov := range sc.classes {
 			if store.Provenance(prov) < q.Floor {
-				continue // but for those of the session
+				continue // the session's own are added below
 			}
 			s.firstOf(v.recent(at, prov), q, add)
 			f.lists.add(v.recent(at, prov))
@@ -378,8 +418,9 @@ func (s *Engine) addUnconditional(f *finding) {
 	}
 }
 
-// firstOf adds the newest pages of a list that hold the best of it: within a provenance the younger page is always ahead
-// by recency and trust, so that a first pass over them is one over the whole scope.
+// firstOf adds the newest pages of a list that has the best of it. Within a provenance the younger
+// page is ahead by recency and equal by trust, so the first pages of each list hold the best pages
+// of the scope by these two.
 func (s *Engine) firstOf(list *sortedList, q *store.CandidateQuery, add func(num uint64, recent bool) bool) {
 	left := q.Newest
 	if left <= 0 {
@@ -393,8 +434,9 @@ func (s *Engine) firstOf(list *sortedList, q *store.CandidateQuery, add func(num
 	})
 }
 
-// readSwept takes the catalogue's lock for reading, with the lists of recent pages as a question of this time needs them,
-// and gives the numbers of its scopes, in the memory of chain.
+// readSwept takes cat.mu for reading, with lists of recent pages that suit a question at this time.
+// It returns the numbers of the question's scopes, in the memory of chain. The loop is needed
+// because the lock cannot be changed from writing to reading without letting it go.
 func (s *Engine) readSwept(chain []uint32, q *store.CandidateQuery) []uint32 {
 	now := codec.Micros(q.Now)
 	s.cat.mu.RLock()
@@ -410,8 +452,9 @@ func (s *Engine) readSwept(chain []uint32, q *store.CandidateQuery) []uint32 {
 	}
 }
 
-// stood gives the pinned and system pages of a chain that were current as of an LSN and are not any more: the lists of
-// the catalogue know those of now only. It looks at every column, which a look into the past can afford.
+// stood gives the pinned and system pages of a chain that were current as of an LSN and no longer
+// are; the catalogue's lists have only today's. It looks at every column; questions about the past
+// are rare enough for that.
 func (c *catalogue) stood(chain []uint32, asOf uint64, fn func(num uint64)) {
 	for i := range c.pages {
 		if p := &c.pages[i]; p.art != 0 && (p.end > asOf || c.stoodUntil(p, asOf)) && p.lsn <= asOf && p.unconditional() && slices.Contains(chain, p.scope) {
@@ -426,8 +469,8 @@ func (c *catalogue) candidate(num uint64) store.Candidate {
 	return out
 }
 
-// describe fills in all of a candidate but its id, which it gives. It sets field by field: a candidate is large, and
-// making one to copy it takes as long as choosing the page.
+// describe fills in a candidate except its id, which it returns. It sets field by field: a
+// candidate is large, and making one to copy it takes as long as choosing the page.
 func (c *catalogue) describe(out *store.Candidate, num uint64) (id []byte) {
 	p := c.page(num)
 	a := c.art(p.art)
@@ -435,14 +478,15 @@ func (c *catalogue) describe(out *store.Candidate, num uint64) (id []byte) {
 	out.Key = store.PageKey{Num: num, Version: p.head}
 	out.Ref.Scope, out.Ref.Page, out.Ref.Version = c.scopeName(p.scope), int(p.page), p.version
 	out.Kind, out.Provenance, out.AsOf, out.Tokens = p.kind, p.prov, p.asOf, int(p.tokens)
-	out.Pinned, out.Group, out.Seq = p.flags&flagPinned != 0, a.group, p.seq
+	out.Pinned, out.Group, out.Seq = p.flags&format.FlagPinned != 0, a.group, p.seq
 	if a.group != 0 {
 		out.GroupName = c.groups[a.group-1].name
 	}
 	return c.keys[a.keyAt : a.keyAt+uint64(a.keyLen)]
 }
 
-// countExcluded adds the counts, which need no look at the pages, and puts the reasons in a fixed order.
+// countExcluded adds the counts, which need no look at the pages, and puts the reasons in a fixed
+// order.
 func (s *Engine) countExcluded(v *corpus, q *store.CandidateQuery, out *store.Candidates) {
 	e := s.cat.count(v.chain, q, v.session)
 	for _, r := range []struct {

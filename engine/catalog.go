@@ -8,37 +8,52 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Every artefact and page version as a column in memory: a question looks at thousands of pages and may read none of
-// their rows. A column has what a question asks of every page; texts, tags and the rest stay in the rows.
+// Every artefact and page version is a column in memory: a question looks at thousands of pages and
+// may read none of their rows. A column has what a question asks of every page; texts, tags and the
+// rest stay in the rows.
 //
-//	arts     by number; the newest version and what supersedes it
+//	arts     by number; the newest version, and what supersedes it
 //	pages    by number, also those that ended: end and next say when, and which page answers for it
 //	table    open addressing from (scope, id) to the number of an artefact; ids lie in one arena (keys)
-//	classes  by scope and provenance: counts and the lists of recent and expiring pages
+//	classes  by scope and provenance: counts, and the lists of recent and expiring pages
 //	groups   members in the order of Seq
 //
-// A page is current while end is 0 and its artefact is not superseded. link enters a current page into the lists, unlink
-// takes it out; whoever changes what a list depends on (by, group, expiry, provenance) calls unlink before and link after.
+// A page goes through these states, and never back but from retired to current:
 //
-// mu guards all of it. It comes after the tail of the log and sequencer.flight, and is not taken inside a snapshot of the
-// rows, but by a check, which keeps checkpoints away. Writers are the installer and redo; a question takes it for writing
-// only to sweep.
+//	current   end 0; link has entered it into the lists
+//	retired   end 0, but another artefact supersedes its own: in no list of recent pages; a put makes the artefact current again
+//	ended     end is the LSN of the version that no longer has it; next answers for it
+//	gone      gc dropped every version that had it; the column keeps its place, because the past asks for it
+//	empty     art 0: gc forgot its artefact; the number is never used again
+//
+// A page is current while end is 0 and its artefact is not superseded. link enters a current page
+// into the lists, unlink takes it out. Code that changes what a list depends on (by, group, expiry,
+// provenance) calls unlink before and link after.
+//
+// mu guards all of it. It comes after the tail of the log and sequencer.flight, and is not taken
+// inside a snapshot of the rows, except by a check, which keeps checkpoints away. Writers are the
+// installer and redo. A question takes it for writing only to sweep.
+//
+// Columns are in the order of their numbers and numbers are never reused, so a number that a reader
+// still holds can be stale but never means another page.
 
-// catalogue knows every page of the database: a column of plain numbers for each, no pointers, so that a million
-// pages are nothing to the garbage collector. It is rebuilt on open from the head rows of bbolt and the redo of the
-// log, and changed only by install, in LSN order. mu is never held while anything of the host's runs.
+// catalogue knows every page of the database: a column of plain numbers for each, without pointers,
+// so that a million pages cost the garbage collector nothing. It is rebuilt at open from the head
+// rows of bbolt and the redo of the log, and changed only by install, in LSN order. mu is never
+// held while code of the host runs.
 type catalogue struct {
 	mu      sync.RWMutex
 	lsn     uint64
-	scopes  []scopeCol // by number-1
+	scopes  []*scopeCol // by number-1; nil: gc dropped its name
 	byName  map[string]uint32
 	arts    []artCol  // by number-1
 	pages   []pageCol // by number-1; art 0: there is none
-	grouped bits      // by number: pages whose artefact has a group
-	current bits      // by number: live pages that no other artefact supersedes
+	grouped bits      // by number: the artefact of the page has a group
+	current bits      // by number: the page is live and no other artefact supersedes its own
 	facts   facts
 	periods []period // by number / blockPages
 	sieves  sieves
@@ -48,46 +63,52 @@ type catalogue struct {
 	table   []uint32   // open addressing: art numbers by hash of (scope, id)
 	used    int
 	named   map[artKey]uint64   // groups by scope and name
-	sums    map[artKey][]uint64 // by what they derive from: artefacts that once were a summary of it
+	sums    map[artKey][]uint64 // by the artefact summarised: artefacts that were a summary of it once
 
 	live      int // artefacts
 	livePages int
 	versions  int
-	dropped   int // page versions that are gone
-	unproved  int // versions of artefacts in the file whose rows have no digest in the audit
+	dropped   int // page versions that gc dropped
+	unproved  int // versions in the file whose rows have no digest in the audit
 }
 
+// artKey names an artefact or a group of a scope.
 type artKey struct {
 	scope uint32
 	id    string
 }
 
+// scopeCol is a scope. arts counts its live artefacts.
 type scopeCol struct {
 	name          string
 	classes       [int(store.HumanVerified) + 1]class
-	unconditional []uint64 // pinned and system pages: candidates whatever the question
+	unconditional []uint64 // pinned and system pages: candidates for every question
 	arts          int
-	sourced       uint64 // LSN of the last change of an artefact that has, or had, a source
+	sourced       uint64 // the LSN of the last change of an artefact that has or had a source
 	byID          *idList
+
+	uses [len(store.KindNames)]use // of all stored page versions, by kind
 }
 
-// class is the live pages of one scope and provenance.
+// class is the live pages of one scope and provenance. Its counts let a question say how many pages
+// a rule left out without a look at them.
 type class struct {
 	n       int        // those that no other artefact supersedes
-	recent  sortedList // of n by current-as-of, without turns (their session has them) and what expired up to swept
-	expiry  sortedList // of n those that expire
-	swept   int64      // see sweep
+	recent  sortedList // of n by current-as-of, without turns (their session lists them) and without what expired up to swept
+	expiry  sortedList // those of n that expire, by expiry
+	swept   int64      // microseconds; see sweep
 	retired int        // live pages of artefacts that another artefact supersedes
-	turns   int        // of n those that only their own session may see
+	turns   int        // those of n that only their own session may see
 }
 
+// artCol is an artefact: its newest version, and what supersedes it. Times are in microseconds.
 type artCol struct {
 	keyAt   uint64
 	lsn     uint64
 	first   uint64 // number of page 1; the rest in many
 	group   uint64
-	by      uint64 // artefact that supersedes it
-	since   uint64 // LSN from which an artefact does, which may have been another one first
+	by      uint64 // the artefact that supersedes it; 0: none
+	since   uint64 // the LSN from which it is superseded, perhaps by another artefact at first
 	putAt   int64
 	scope   uint32
 	version uint32
@@ -96,11 +117,11 @@ type artCol struct {
 	flags   uint8
 }
 
-// pageCol is a page version. What a query looks at of every page that it hits stands first, and nothing of its artefact
-// is among that: another place in memory would be another miss.
+// pageCol is a page version. The fields that a query reads for every page it hits come first. None
+// of them belongs to the artefact: reading another table would cost another cache miss.
 type pageCol struct {
 	art     uint64
-	end     uint64 // LSN that ended it; 0: current
+	end     uint64 // the LSN that ended it; 0: none did
 	expires int64
 	scope   uint32
 	kind    store.Kind
@@ -108,55 +129,43 @@ type pageCol struct {
 	flags   uint8
 	retired bool // current, but another artefact supersedes its own
 	lsn     uint64
-	next    uint64 // page that answers for it; 0: none
+	next    uint64 // the page that answers for it once it ended; 0: none
 	asOf    int64
 	seq     int64
 	page    uint32
-	version uint32 // of the artefact in which it appeared
-	head    uint32 // newest version of the artefact that has it
+	version uint32 // the version of the artefact in which it appeared
+	head    uint32 // the newest version of the artefact that has it
 	tokens  uint32
 	facts   uint32 // see type facts
+	bytes   uint32 // of its text
 }
 
 // gone says that gc dropped every version that had the page. The column keeps its place: what it was followed by, from
 // when to when it stood, and of what it was a page.
-func (p *pageCol) gone() bool { return p.flags&FlagGone != 0 }
+func (p *pageCol) gone() bool { return p.flags&format.FlagGone != 0 }
 
 // unconditional says that a page is a candidate whatever a question says: it is pinned, or of kind system.
-func (p *pageCol) unconditional() bool { return p.flags&flagPinned != 0 || p.kind == store.KindSystem }
+func (p *pageCol) unconditional() bool {
+	return p.flags&format.FlagPinned != 0 || p.kind == store.KindSystem
+}
 
+// groupCol is a group: a conversation, a file, or the pages of one artefact.
 type groupCol struct {
 	scope   uint32
 	name    string
 	members []uint64 // live pages by (seq, artefact, page)
-	moved   uint64   // LSN of the last commit that did more to them than add some at the end
-	// By provenance: those of members that no other artefact supersedes, and of these the turns.
+	moved   uint64   // the LSN of the last commit that did more than append members
+	// By provenance: how many members no other artefact supersedes, and how many of these are
+	// turns.
 	live, turns [int(store.HumanVerified) + 1]int
-	recent      [int(store.HumanVerified) + 1]sortedList // of the turns by current-as-of
+	recent      [int(store.HumanVerified) + 1]sortedList // the turns, by current-as-of
 }
 
 func newCatalogue() *catalogue {
 	return &catalogue{byName: map[string]uint32{}, many: map[uint64][]uint64{}, named: map[artKey]uint64{}, sums: map[artKey][]uint64{}, table: make([]uint32, 64)}
 }
 
-// bits is a set of page numbers. A query asks it of every page that it hits: a bit a page stays in the processor's cache
-// where the columns do not.
-type bits []uint64
-
-func (b *bits) set(num uint64, in bool) {
-	for uint64(len(*b)) <= num/64 {
-		*b = append(*b, 0)
-	}
-	if in {
-		(*b)[num/64] |= 1 << (num % 64)
-	} else {
-		(*b)[num/64] &^= 1 << (num % 64)
-	}
-}
-
-func (b bits) has(num uint64) bool { return num/64 < uint64(len(b)) && b[num/64]&(1<<(num%64)) != 0 }
-
-// reserve allocates columns for so many artefacts and page versions.
+// reserve allocates columns for that many artefacts and page versions.
 func (c *catalogue) reserve(arts, pages uint64) {
 	c.arts = slices.Grow(c.arts, int(arts))
 	c.pages = slices.Grow(c.pages, int(pages))
@@ -167,9 +176,11 @@ func (c *catalogue) reserve(arts, pages uint64) {
 
 func (c *catalogue) addScope(num uint32, name string) {
 	for len(c.scopes) < int(num) {
-		c.scopes = append(c.scopes, scopeCol{byID: &idList{}})
+		c.scopes = append(c.scopes, nil)
 	}
-	c.scopes[num-1].name = name
+	if c.scopes[num-1] == nil {
+		c.scopes[num-1] = &scopeCol{name: name, byID: &idList{}}
+	}
 	c.byName[name] = num
 }
 
@@ -182,27 +193,27 @@ func (c *catalogue) addGroup(num uint64, scope uint32, name string) {
 }
 
 func (c *catalogue) scopeName(num uint32) string {
-	if num == 0 || int(num) > len(c.scopes) {
+	if num == 0 || int(num) > len(c.scopes) || c.scopes[num-1] == nil {
 		return ""
 	}
 	return c.scopes[num-1].name
 }
 
 // names are what the numbers in a row stand for.
-func (c *catalogue) names(t *hot) (scope, group string) {
-	if t.group != 0 && t.group <= uint64(len(c.groups)) {
-		group = c.groups[t.group-1].name
+func (c *catalogue) names(t *format.Hot) (scope, group string) {
+	if t.Group != 0 && t.Group <= uint64(len(c.groups)) {
+		group = c.groups[t.Group-1].name
 	}
 	return c.scopeName(t.Scope), group
 }
 
-func (s *Engine) namesOf(t *hot) (scope, group string) {
+func (s *Engine) namesOf(t *format.Hot) (scope, group string) {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
 	return s.cat.names(t)
 }
 
-// chain gives the numbers of the scopes that exist, nearest first.
+// chain returns the numbers of the scopes that exist, nearest first.
 func (c *catalogue) chain(scopes store.Scopes) []uint32 {
 	return c.appendChain(make([]uint32, 0, len(scopes)), scopes)
 }
@@ -230,7 +241,7 @@ func keyHash(scope uint32, id string) uint64 {
 	return d.Sum64()
 }
 
-// lookup finds an artefact by its key; 0: none.
+// lookup returns the number of the artefact with a key; 0: none.
 func (c *catalogue) lookup(scope uint32, id string) uint64 {
 	mask := uint64(len(c.table) - 1)
 	for i := keyHash(scope, id) & mask; c.table[i] != 0; i = (i + 1) & mask {
@@ -272,7 +283,7 @@ func (c *catalogue) grow() {
 	}
 }
 
-// nums gives the pages of an artefact's newest version. The slice is the catalogue's own.
+// nums returns the pages of an artefact's newest version. The slice belongs to the catalogue.
 func (c *catalogue) nums(num uint64) []uint64 {
 	a := c.art(num)
 	if a.pages > 1 {
@@ -285,13 +296,13 @@ func (c *catalogue) nums(num uint64) []uint64 {
 }
 
 // install makes a head the newest version of its artefact. Heads of one artefact come in the order of their versions.
-func (c *catalogue) install(t *hot, rows []store.PageRow) {
+func (c *catalogue) install(t *format.Hot, rows []store.PageRow) {
 	for uint64(len(c.arts)) < t.Art {
 		c.arts = append(c.arts, artCol{})
 	}
 	a := c.art(t.Art)
 	if a.keyLen == 0 {
-		c.addKey(t.Art, t.Scope, string(t.id))
+		c.addKey(t.Art, t.Scope, string(t.ID))
 		a = c.art(t.Art)
 	}
 	prev := slices.Clone(c.nums(t.Art))
@@ -306,15 +317,15 @@ func (c *catalogue) install(t *hot, rows []store.PageRow) {
 		c.live += d
 		c.scopes[t.Scope-1].arts += d
 	}
-	if (a.flags|t.Flags)&flagSourced != 0 {
-		c.scopes[t.Scope-1].sourced = max(c.scopes[t.Scope-1].sourced, t.lsn)
+	if (a.flags|t.Flags)&format.FlagSourced != 0 {
+		c.scopes[t.Scope-1].sourced = max(c.scopes[t.Scope-1].sourced, t.LSN)
 	}
-	ended := t.lsn
+	ended := t.LSN
 	if a.by != 0 { // it did not answer any more
 		ended = a.since
 	}
 	// A put after a supersession is newer than it: the artefact is current again.
-	a.version, a.lsn, a.flags, a.group, a.putAt, a.by, a.since = t.Version, t.lsn, t.Flags, t.group, t.putAt, 0, 0
+	a.version, a.lsn, a.flags, a.group, a.putAt, a.by, a.since = t.Version, t.LSN, t.Flags, t.Group, t.PutAt, 0, 0
 	c.setNums(t.Art, rows)
 	for i := range rows {
 		c.setPage(t, &rows[i], uint32(i+1))
@@ -327,8 +338,8 @@ func (c *catalogue) install(t *hot, rows []store.PageRow) {
 
 // addSummary notes what a summary stands for, if that is one artefact. Notes are never taken back: who reads them looks
 // at the summary as it is.
-func (c *catalogue) addSummary(t *hot, from []store.Ref) {
-	if t.kind != store.KindSummary || len(from) != 1 {
+func (c *catalogue) addSummary(t *format.Hot, from []store.Ref) {
+	if t.Kind != store.KindSummary || len(from) != 1 {
 		return
 	}
 	k := artKey{c.byName[from[0].Scope], from[0].ID}
@@ -353,12 +364,12 @@ func (c *catalogue) setNums(art uint64, rows []store.PageRow) {
 	}
 }
 
-func (c *catalogue) setPage(t *hot, r *store.PageRow, page uint32) {
+func (c *catalogue) setPage(t *format.Hot, r *store.PageRow, page uint32) {
 	for uint64(len(c.pages)) < r.Num {
 		c.pages = append(c.pages, pageCol{})
 	}
 	p := c.page(r.Num)
-	if t.Flags&FlagGone != 0 {
+	if t.Flags&format.FlagGone != 0 {
 		if p.art == 0 { // else an older version has it, which stays or is gone as well
 			*p = goneCol(t.Art, t.Scope, r, page)
 			c.dropped++
@@ -371,19 +382,21 @@ func (c *catalogue) setPage(t *hot, r *store.PageRow, page uint32) {
 	if p.art == 0 || p.gone() {
 		c.versions++
 	}
+	c.account(p, -1)
 	*p = pageCol{
-		art: t.Art, lsn: r.LSN, asOf: t.asOf, expires: t.expires, seq: t.seq, page: page, version: r.Version, head: t.Version,
-		tokens: r.Tokens, scope: t.Scope, kind: t.kind, prov: t.provenance, flags: t.Flags, facts: t.facts,
+		art: t.Art, lsn: r.LSN, asOf: t.AsOf, expires: t.Expires, seq: t.Seq, page: page, version: r.Version, head: t.Version,
+		tokens: r.Tokens, scope: t.Scope, kind: t.Kind, prov: t.Provenance, flags: t.Flags, facts: t.Facts, bytes: r.Bytes,
 	}
+	c.account(p, 1)
 	if p.asOf == 0 {
-		p.asOf = t.putAt
+		p.asOf = t.PutAt
 	}
-	c.grouped.set(r.Num, t.group != 0)
-	c.date(r.Num, p.asOf, t.putAt)
+	c.grouped.set(r.Num, t.Group != 0)
+	c.date(r.Num, p.asOf, t.PutAt)
 }
 
-// end closes the page versions that the new head no longer has, as of an LSN, and names their successors: the page in the
-// same place, or the last one when the artefact got shorter.
+// end closes the page versions that the new head no longer has, as of an LSN, and names their
+// successors: the page in the same place, or the last one if the artefact got shorter.
 func (c *catalogue) end(lsn uint64, prev []uint64, rows []store.PageRow) {
 	for i, n := range prev {
 		if i < len(rows) && rows[i].Num == n {
@@ -400,8 +413,9 @@ func (c *catalogue) end(lsn uint64, prev []uint64, rows []store.PageRow) {
 	}
 }
 
-// supersede retires another artefact of the scope in favour of one written after it, or with it. It holds until the retired one
-// is put again, and also when its successor is deleted: what was replaced does not come back by itself.
+// supersede retires an artefact in favour of another one of its scope, written with it or after it.
+// This holds until the retired one is put again, even if its successor is deleted: what was
+// replaced does not come back by itself.
 func (c *catalogue) supersede(num, by, lsn uint64) {
 	for _, n := range c.nums(num) {
 		c.unlink(n)
@@ -411,7 +425,7 @@ func (c *catalogue) supersede(num, by, lsn uint64) {
 		a.since = lsn
 	}
 	a.by = by
-	if a.flags&flagSourced != 0 {
+	if a.flags&format.FlagSourced != 0 {
 		c.scopes[a.scope-1].sourced = max(c.scopes[a.scope-1].sourced, lsn)
 	}
 	for _, n := range c.nums(num) {
@@ -419,13 +433,13 @@ func (c *catalogue) supersede(num, by, lsn uint64) {
 	}
 }
 
-// isCurrent says whether there is such an artefact, not deleted, and no other one supersedes it.
+// isCurrent reports whether such an artefact exists, is not deleted, and is not superseded.
 func (c *catalogue) isCurrent(scope uint32, id string) bool {
 	num := c.lookup(scope, id)
-	return num != 0 && c.art(num).by == 0 && c.art(num).flags&flagDeleted == 0
+	return num != 0 && c.art(num).by == 0 && c.art(num).flags&format.FlagDeleted == 0
 }
 
-// supersededBy is the id of the artefact that supersedes another one; "": none does.
+// supersededBy returns the id of the artefact that supersedes a; "": none does.
 func (c *catalogue) supersededBy(a *artCol) string {
 	if a.by == 0 {
 		return ""
@@ -433,10 +447,10 @@ func (c *catalogue) supersededBy(a *artCol) string {
 	return c.id(c.art(a.by))
 }
 
-// link enters a live page into the lists of its class and group, unlink takes it out.
+// link enters a live page into the lists of its class and group; unlink takes it out.
 func (c *catalogue) link(num uint64) {
 	p := c.page(num)
-	s := &c.scopes[p.scope-1]
+	s := c.scopes[p.scope-1]
 	cl := &s.classes[p.prov]
 	c.livePages++
 	if p.retired = c.art(p.art).by != 0; p.retired {
@@ -463,20 +477,21 @@ func (c *catalogue) link(num uint64) {
 	}
 }
 
-// listed says whether a page of a class is in its recent.
+// listed reports whether a page belongs in the recent list of its class.
 func (c *catalogue) listed(p *pageCol, cl *class) bool {
 	return !c.ownTurn(p) && (p.expires == 0 || p.expires > cl.swept)
 }
 
-// What is left in the lists of recent pages although it expired: a while, so that clocks that are a little apart do not
-// move pages to and fro, and a number that is not worth a lock.
+// What may stay in the lists of recent pages although it expired: pages of the last minute, so that
+// clocks that differ a little do not move pages to and fro, and so many pages that a write lock
+// does not pay.
 const (
 	sweepAfter = int64(time.Minute / time.Microsecond)
 	sweepMany  = 256
 )
 
-// unswept says whether the chain's lists of recent pages are not as a question of a time needs them: pages are missing
-// that have not expired by then (mustn't), or many are there that have.
+// unswept reports whether the chain's lists of recent pages do not suit a question at a time: pages
+// are missing that have not expired by then, or many are left that have.
 func (c *catalogue) unswept(chain []uint32, now int64) bool {
 	for _, n := range chain {
 		for prov := range c.scopes[n-1].classes {
@@ -493,8 +508,9 @@ func (c *catalogue) unswept(chain []uint32, now int64) bool {
 	return false
 }
 
-// sweep takes pages that expired a while before now out of the lists of recent ones, which every question walks, and
-// puts those back that have not expired by now, when the clock went backwards. A page is moved once in its life.
+// sweep takes pages that expired a while before now out of the lists of recent pages, which every
+// question walks. If the clock went backwards, it puts back those that have not expired by now. A
+// page is moved once in its life otherwise.
 func (c *catalogue) sweep(chain []uint32, now int64) {
 	for _, n := range chain {
 		for prov := range c.scopes[n-1].classes {
@@ -514,7 +530,8 @@ func (c *catalogue) sweep(chain []uint32, now int64) {
 	}
 }
 
-// countTurn keeps the counts and the lists of what only its own session may see.
+// countTurn keeps the counts and lists of the turns that only their own session may see. d is 1 or
+// -1.
 func (c *catalogue) countTurn(num uint64, p *pageCol, cl *class, d int) {
 	if c.art(p.art).group == 0 {
 		return
@@ -532,7 +549,8 @@ func (c *catalogue) countTurn(num uint64, p *pageCol, cl *class, d int) {
 	}
 }
 
-// ownTurn says that a page is what an agent or a tool said in a conversation: it stays there until it has passed the gate.
+// ownTurn reports whether a page is what an agent or a tool said in a conversation. It is visible
+// there only, until it has passed the gate.
 func (c *catalogue) ownTurn(p *pageCol) bool {
 	if p.kind != store.KindMessage || p.prov > store.Tool || c.exemptFromRules(p) {
 		return false
@@ -543,7 +561,7 @@ func (c *catalogue) ownTurn(p *pageCol) bool {
 
 func (c *catalogue) unlink(num uint64) {
 	p := c.page(num)
-	s := &c.scopes[p.scope-1]
+	s := c.scopes[p.scope-1]
 	cl := &s.classes[p.prov]
 	c.livePages--
 	if p.retired {
@@ -571,15 +589,16 @@ func (c *catalogue) unlink(num uint64) {
 	}
 }
 
-// member finds the place of a page in a group that is about to change.
+// member returns the place of a page in a group that is about to change.
 func (c *catalogue) member(group, num uint64) (members *[]uint64, at int, found bool) {
 	g := &c.groups[group-1]
 	if at, found = slices.BinarySearchFunc(g.members, num, c.compareMembers); at < len(g.members) {
-		g.moved = c.lsn + 1 // of the commit that is installed
+		g.moved = c.lsn + 1 // the commit that is being installed
 	}
 	return &g.members, at, found
 }
 
+// compareMembers orders the members of a group: by Seq, then by artefact, page and number.
 func (c *catalogue) compareMembers(a, b uint64) int {
 	x, y := c.page(a), c.page(b)
 	return cmp.Or(cmp.Compare(x.seq, y.seq), cmp.Compare(x.art, y.art), cmp.Compare(x.page, y.page), cmp.Compare(a, b))

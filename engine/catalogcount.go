@@ -9,9 +9,11 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// resolve follows a page version to the live page that answers for it as of an LSN (0: now): its successor, or, where
-// the artefact was superseded as a whole, the page of the one that replaced it; past has where that one stood then, if
-// not where it stands now. 0: nobody answers.
+// resolve follows a page version to the live page that answers for it as of an LSN (0: now). That
+// is its successor, or, if the artefact was superseded as a whole, the first page of the one that
+// replaced it. past has that first page as of the LSN, where it has changed since. 0: no page
+// answers. The number of hops is bounded, so that a damaged file cannot make a circle that never
+// ends.
 func (c *catalogue) resolve(num, asOf uint64, past map[uint64]uint64) uint64 {
 	for hops := 0; hops < 1000; hops++ {
 		if num == 0 || num > uint64(len(c.pages)) {
@@ -37,8 +39,9 @@ func (c *catalogue) resolve(num, asOf uint64, past map[uint64]uint64) uint64 {
 	return 0
 }
 
-// firstAt gives, by artefact, the first page as of an LSN of those that have had another since, or are deleted. It looks
-// at every column, which a look into the past can afford.
+// firstAt returns, by artefact, the first page as of an LSN, for artefacts that have got another
+// one since or are deleted. It looks at every column; questions about the past are rare enough for
+// that.
 func (c *catalogue) firstAt(asOf uint64) map[uint64]uint64 {
 	past := map[uint64]uint64{}
 	for i := range c.pages {
@@ -49,12 +52,14 @@ func (c *catalogue) firstAt(asOf uint64) map[uint64]uint64 {
 	return past
 }
 
-// stoodUntil says whether a page that is superseded by now was not yet so at an LSN.
+// stoodUntil reports whether a page that is superseded now was not yet superseded at an LSN.
 func (c *catalogue) stoodUntil(p *pageCol, asOf uint64) bool {
 	return p.retired && asOf != 0 && c.art(p.art).since > asOf
 }
 
-// excluded gives the rule that keeps a live page out of a context, "" when none does.
+// excluded returns the rule that keeps a live page out of a context; "": none does. The rules are
+// in the order in which they are reported: a page that is expired and below the floor counts as
+// expired.
 func (c *catalogue) excluded(p *pageCol, q *store.CandidateQuery, session uint64) string {
 	if p.expires != 0 && p.expires <= codec.Micros(q.Now) {
 		return store.ReasonExpired
@@ -74,8 +79,8 @@ func (c *catalogue) excluded(p *pageCol, q *store.CandidateQuery, session uint64
 	return ""
 }
 
-// ofSession gives, by provenance, the pages of a session that the lists of their classes do not have, or that a question
-// with this floor does not look for there.
+// ofSession returns, by provenance, the pages of a session that are not in the lists of their
+// classes, or that a question with this floor does not look for there.
 func (c *catalogue) ofSession(session uint64, floor store.Provenance) (own [int(store.HumanVerified) + 1]*sortedList) {
 	g := &c.groups[session-1]
 	for prov := range own {
@@ -95,15 +100,15 @@ func (c *catalogue) ofSession(session uint64, floor store.Provenance) (own [int(
 	return own
 }
 
-// exemptFromRules says whether a page enters every context, whatever floor and kinds a query asks for: only the host writes
-// system pages, and a context without them is another agent.
+// exemptFromRules reports whether a page enters every context, whatever floor and kinds a query
+// asks for. Only the host writes system pages, and a context without them would make another agent.
 func (c *catalogue) exemptFromRules(p *pageCol) bool { return p.kind == store.KindSystem }
 
 // exclusions counts the live pages that each rule keeps out.
 type exclusions struct{ expired, floor, retired, turns int }
 
-// count says how many live pages of the chain each exclusion keeps out, without looking at the pages. A turn that is
-// also expired counts as both.
+// count returns how many live pages of the chain each rule keeps out, without looking at the pages.
+// A turn that is also expired counts as both.
 func (c *catalogue) count(chain []uint32, q *store.CandidateQuery, session uint64) (e exclusions) {
 	now := codec.Micros(q.Now)
 	for _, n := range chain {
@@ -142,18 +147,22 @@ func (c *catalogue) idBytes(num uint32) []byte {
 	return c.keys[a.keyAt : a.keyAt+uint64(a.keyLen)]
 }
 
-// idList is the artefacts of a scope by id, for those who list it. It is sorted when somebody asks and has grown
-// since: a scope that nobody lists pays four bytes a key, and a list of many pages sorts once.
+// idList is the artefacts of a scope by id, for listings. It is sorted when a listing asks and it
+// has grown since. So a scope that is never listed costs four bytes a key, and a listing of many
+// pages sorts once.
+//
+// Readers hold slices of it without a lock, so a slice that was handed out is never changed:
+// sorted, merged and remove make new ones.
 type idList struct {
 	mu   sync.Mutex // readers of the catalogue sort; a leaf
 	arts []uint32
-	done int // so many are in order
+	done int // how many are in order
 
-	byAge []uint32 // by the commit of the newest version, latest first, as of aged
-	aged  uint64   // LSN
+	byAge []uint32 // by the commit of their newest version, latest first; valid at LSN aged
+	aged  uint64
 }
 
-// all are the artefacts in any order. The slice is only read.
+// all returns the artefacts in no particular order. The slice must not be changed.
 func (l *idList) all() []uint32 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,8 +171,8 @@ func (l *idList) all() []uint32 {
 
 func (l *idList) add(art uint64) { l.arts = append(l.arts, uint32(art)) }
 
-// sorted gives the artefacts in order. New ones are sorted by themselves and merged, so that lists between writes cost
-// a copy and no more.
+// sorted returns the artefacts in order. New ones are sorted apart and merged, so that listings
+// between writes cost one copy.
 func (l *idList) sorted(c *catalogue) []uint32 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

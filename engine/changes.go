@@ -9,21 +9,25 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// What ended, for those who keep pages of their own (frames of a page table). A caller that falls behind further than is
-// remembered is told to forget everything, which is always right: nothing depends on changes but memory. The caller asks
-// and the installer calls nobody: a caller in another process could not be called, and one in this process would make a
-// group wait for its answer.
+// What ended, for callers that keep pages of their own (frames of a page table). A caller that
+// falls further behind than is remembered is told to forget everything, which is always correct:
+// nothing depends on changes but memory.
+//
+// The caller asks, and the installer calls nothing. It could not call a caller in another process,
+// and a caller in this process would make a group of commits wait for its answer.
 
-// keptChanges is how many groups of commits back changes reach. Who asks less often is told to forget all it has.
+// keptChanges is how many groups of commits are remembered. A caller that asks less often is told
+// to forget everything.
 const keptChanges = 4096
 
-// changes are the page versions that stopped being current, newest last. mu is a leaf of the lock order.
+// changes are the page versions that stopped being current, newest last. mu is a leaf of the lock
+// order.
 type changes struct {
 	mu    sync.Mutex
-	lsn   uint64        // newest commit that is seen
+	lsn   uint64        // the newest installed commit
 	from  uint64        // commits above it are all in ended
 	ended []endedPages  // rising
-	next  chan struct{} // closed with the next commit; nil: nobody waits
+	next  chan struct{} // closed by the next commit; nil: no caller waits
 }
 
 type endedPages struct {
@@ -31,14 +35,14 @@ type endedPages struct {
 	nums []uint64
 }
 
-// start forgets nothing of what comes after an LSN.
+// start remembers what commits after an LSN end.
 func (c *changes) start(lsn uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lsn, c.from = lsn, lsn
 }
 
-// add notes what commits up to an LSN ended.
+// add notes which pages the commits up to an LSN ended, and wakes callers that wait.
 func (c *changes) add(lsn uint64, nums []uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,8 +60,8 @@ func (c *changes) add(lsn uint64, nums []uint64) {
 	}
 }
 
-// after gives what ended after an LSN, or, where nothing was committed since, a channel that is closed with the next
-// commit.
+// after returns what ended after an LSN. If there was no commit since, it returns a channel that
+// the next commit closes.
 func (c *changes) after(lsn uint64) (store.Changes, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,7 +81,7 @@ func (c *changes) after(lsn uint64) (store.Changes, <-chan struct{}) {
 	return out, nil
 }
 
-// Changes: see store.Store.
+// Changes implements store.Store.
 func (s *Engine) Changes(ctx context.Context, after uint64, wait time.Duration) (store.Changes, error) {
 	if err := s.Readable(ctx); err != nil {
 		return store.Changes{}, err

@@ -12,15 +12,18 @@ import (
 	"syscall"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// The invariants of a whole database. Tests and `dbctl check` walk them; each problem names its number.
+// invariantWalk compares a whole database with its invariants. Tests and `dbctl check` run it; each
+// problem names a number.
 //
 //	I1  every row carries the checksum of its key and value
 //	I2  every head row decodes, and stands under the key it names
-//	I3  versions of an artefact rise by one, LSNs rise with them, and none is above the applied LSN
+//	I3  versions of an artefact rise by one, LSNs rise with them (but above a version that came without content, carried from
+//	    another database in one commit with the next), and none is above the applied LSN
 //	I4  every page row has its content, of the length, hash and salted digest it says
 //	I5  page numbers are unique; a page keeps its number while its content stands
 //	I6  every scope and group a head names is there, and a group belongs to the scope of its members
@@ -38,32 +41,38 @@ import (
 //	I17 every head row, held batch and state row has the digest that its leaf says, but those from before the audit had any;
 //	    and each newest version, and each state row, that the audit names has its row
 //	I18 every text of a question has the digest that its leaf says
+//	I19 every outcome says how the batch ended by its leaf, and each of the newest batches that the audit names has one
 //
-// Rows of the overlay are checked after a checkpoint has brought them into the file.
+// Rows of the overlay are checked after a checkpoint has written them into the file. Each walk goes
+// on past what it finds, so that one damaged row does not hide another problem; a walk that cannot
+// go on reports I1 and leaves the others to run.
 type invariantWalk struct {
 	s          *Engine
 	base       Base
 	ctx        context.Context
 	progress   store.Progress
 	problems   []store.Problem
-	nums       map[uint64]HeadKey
+	nums       map[uint64]format.HeadKey
 	gone       map[uint64]bool // pages of versions that gc dropped, and of no others
 	digests    map[uint64][32]byte
-	unverified int                  // rows that nothing in the audit can be held against
+	unverified int                  // rows without a digest in the audit
 	proved     map[store.Ref]bool   // versions of artefacts in the file: whether their rows have a digest
 	newest     map[store.Ref]uint32 // newest version of each artefact in the file
-	failed     error                // a read that failed, which says nothing of what is there
+	outcomes   outcomeWalk
+	failed     error // a read that failed, which says nothing of what is there
 }
 
+// MaxProblems is how many problems a check lists. The walk goes on without listing more.
 const MaxProblems = 1000
 
-// Check walks the invariants over the rows, which are those of an LSN, and what is in memory. The caller keeps
-// checkpoints away.
+// Check walks the invariants over the rows, which are those of one LSN, and over what is in memory.
+// The caller keeps checkpoints away: the walks take cat.mu inside a snapshot of the rows, which
+// only that makes safe (see loading).
 func (s *Engine) Check(ctx context.Context, base Base, progress store.Progress) (problems []store.Problem, unverified int, err error) {
-	c := &invariantWalk{s: s, base: base, ctx: ctx, progress: progress, nums: map[uint64]HeadKey{}, gone: map[uint64]bool{}, digests: map[uint64][32]byte{}, proved: map[store.Ref]bool{}, newest: map[store.Ref]uint32{}}
+	c := &invariantWalk{s: s, base: base, ctx: ctx, progress: progress, nums: map[uint64]format.HeadKey{}, gone: map[uint64]bool{}, digests: map[uint64][32]byte{}, proved: map[store.Ref]bool{}, newest: map[store.Ref]uint32{}}
 	for _, walk := range []func() error{c.heads, c.contents, c.small, c.catalogue, c.vectors, c.index, c.questions, c.inventory, c.audit} {
 		switch err := walk(); {
-		case errors.Is(err, store.ErrCorrupt): // so bad that the walk ended there; others may go on
+		case errors.Is(err, store.ErrCorrupt): // this walk ended there; the others run
 			c.bad("I1", "file", "%v", err)
 		case err != nil:
 			return c.problems, c.unverified, err
@@ -75,6 +84,7 @@ func (s *Engine) Check(ctx context.Context, base Base, progress store.Progress) 
 	return c.problems, c.unverified, nil
 }
 
+// bad adds a problem. A failed read among args is no problem of the data: it ends the check.
 func (c *invariantWalk) bad(invariant, where, format string, args ...any) {
 	for _, a := range args {
 		var failed syscall.Errno
@@ -113,25 +123,26 @@ func (c *invariantWalk) heads() error {
 	})
 }
 
+// head checks one head row; last is the row before it.
 func (c *invariantWalk) head(k, row []byte, last *store.Head) *store.Head {
 	where := fmt.Sprintf("head %x", k[1:])
-	h, err := DecodeHead(row, c.s.scopeName)
+	h, err := format.DecodeHead(row, c.s.scopeName)
 	if err != nil {
 		c.bad("I2", where, "%v", err)
 		return last
 	}
 	where = store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}.String()
-	if !bytes.Equal(k, headRowKey(HeadKey{h.Art, h.Version})) {
+	if !bytes.Equal(k, format.HeadRowKey(format.HeadKey{Art: h.Art, Version: h.Version})) {
 		c.bad("I2", where, "stands under key %x", k)
 	}
-	if err := c.s.provedHead(HeadKey{h.Art, h.Version}, row, c.s.namesOf); err != nil {
+	if err := c.s.provedHead(format.HeadKey{Art: h.Art, Version: h.Version}, row, c.s.namesOf); err != nil {
 		c.bad("I17", where, "%v", err)
-	} else if row[0] == rowVersionOld {
+	} else if row[0] == format.RowVersionOld {
 		c.unverified++
 	}
-	c.proved[store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}] = row[0] != rowVersionOld
+	c.proved[store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}] = row[0] != format.RowVersionOld
 	c.newest[store.Ref{Scope: h.Scope, ID: h.ID}] = h.Version
-	if last != nil && last.Art == h.Art && (h.Version != last.Version+1 || h.LSN <= last.LSN) {
+	if last != nil && last.Art == h.Art && (h.Version != last.Version+1 || h.LSN < last.LSN || h.LSN == last.LSN && !last.Gone) {
 		c.bad("I3", where, "follows version %d of lsn %d with lsn %d", last.Version, last.LSN, h.LSN)
 	}
 	if h.LSN > c.base.Applied {
@@ -146,7 +157,7 @@ func (c *invariantWalk) head(k, row []byte, last *store.Head) *store.Head {
 			c.bad("I5", where, "page number %d is also of artefact %d", r.Num, other.Art)
 		}
 		if h.ErasedBy != "" { // its digest went with it
-			c.gone[r.Num] = c.nums[r.Num] == HeadKey{}
+			c.gone[r.Num] = c.nums[r.Num] == format.HeadKey{}
 			continue
 		}
 		if d, ok := c.digests[r.Num]; ok && d != r.Digest {
@@ -157,7 +168,7 @@ func (c *invariantWalk) head(k, row []byte, last *store.Head) *store.Head {
 			c.gone[r.Num] = !stays
 			continue
 		}
-		c.nums[r.Num], c.gone[r.Num] = HeadKey{h.Art, h.Version}, false
+		c.nums[r.Num], c.gone[r.Num] = format.HeadKey{Art: h.Art, Version: h.Version}, false
 	}
 	if g := h.GroupNum; g != 0 {
 		c.s.cat.mu.RLock()
@@ -189,7 +200,7 @@ func (c *invariantWalk) contents() error {
 						return err
 					}
 				}
-				key := textRowKey(num)
+				key := format.TextRowKey(num)
 				text, err := codec.Unseal('c', key, tx.Get(TableContent, key))
 				if err != nil {
 					c.bad("I1", fmt.Sprintf("content %d", num), "%v", err)
@@ -201,7 +212,7 @@ func (c *invariantWalk) contents() error {
 			}
 		}
 		for _, num := range slices.Sorted(maps.Keys(c.gone)) {
-			if c.gone[num] && tx.Get(TableContent, textRowKey(num)) != nil {
+			if c.gone[num] && tx.Get(TableContent, format.TextRowKey(num)) != nil {
 				c.bad("I16", fmt.Sprintf("content %d", num), "no version has this page any more")
 			}
 		}
@@ -210,10 +221,11 @@ func (c *invariantWalk) contents() error {
 	})
 }
 
-// byHead lists the pages by the newest head that names them, in the order of their first pages.
+// byHead groups the pages by the newest head that names them, in the order of their first pages, so
+// that a head of many pages is decoded once.
 func (c *invariantWalk) byHead() [][]uint64 {
 	var out [][]uint64
-	at := map[HeadKey]int{}
+	at := map[format.HeadKey]int{}
 	for _, num := range slices.Sorted(maps.Keys(c.nums)) {
 		i, ok := at[c.nums[num]]
 		if !ok {
@@ -253,10 +265,10 @@ func (c *invariantWalk) small() error {
 		}{{TableTxn, 't', outcomeDecodes}, {TableHeld, 'd', heldDecodes}, {table: TableState}} {
 			err := each(tx, b.table, func(k, v []byte) error {
 				if b.table == TableState { // what is in it is the pipeline's
-					body, err := unsealState(k, v)
+					body, err := format.StateBodyOf(k, v)
 					if err != nil {
 						c.bad("I1", fmt.Sprintf("%s %x", b.table, k), "%v", err)
-					} else if stateProof(body).leaf == noLeaf {
+					} else if format.StateProof(body).Leaf == format.NoLeaf {
 						c.unverified++
 					}
 					return nil
@@ -270,6 +282,8 @@ func (c *invariantWalk) small() error {
 					c.bad("I10", fmt.Sprintf("%s %x", b.table, k), "%v", err)
 				} else if b.tag == 'd' {
 					c.held(k, row)
+				} else {
+					c.outcomes.row(k, row)
 				}
 				return nil
 			})
@@ -284,7 +298,7 @@ func (c *invariantWalk) small() error {
 func outcomeDecodes(row []byte) error { return codec.Unpack(row, new(outcomeRow)) }
 
 func heldDecodes(row []byte) error {
-	_, err := DecodeHeld(row)
+	_, err := format.DecodeHeld(row)
 	return err
 }
 
@@ -292,13 +306,13 @@ func heldDecodes(row []byte) error {
 func (c *invariantWalk) held(id, row []byte) {
 	if err := c.s.provedHeld(id, row); err != nil {
 		c.bad("I17", fmt.Sprintf("held %x", id), "%v", err)
-	} else if row[0] != heldMark {
+	} else if row[0] != format.HeldMark {
 		c.unverified++
 	}
 }
 
-// catalogue walks I7: it builds a second catalogue from the file and compares. Commits that came meanwhile are in the
-// overlay, so a database that is being written to is compared up to the applied LSN only.
+// catalogue walks I7: it builds a second catalogue from the file and compares. While the overlay
+// has rows the two may differ, and the comparison is left out.
 func (c *invariantWalk) catalogue() error {
 	other := New(c.s.opts)
 	err := c.s.rows.View(func(tx Reader) error {
@@ -333,6 +347,12 @@ func (c *invariantWalk) catalogue() error {
 		x.facts, y.facts = 0, 0 // numbers are given in the order in which rows are seen
 		if x != y || !same || a.current.has(uint64(i+1)) != b.current.has(uint64(i+1)) {
 			c.bad("I7", "catalogue", "page %d differs from the file: %+v, %+v", i+1, x, y)
+		}
+	}
+	for i := range min(len(a.scopes), len(b.scopes)) {
+		x, y := a.scopes[i], b.scopes[i]
+		if x != nil && y != nil && x.uses != y.uses { // nil: gc dropped its name, and its row goes with the next checkpoint
+			c.bad("I7", "catalogue", "what scope %s holds differs from the file: %v, %v", x.name, x.uses, y.uses)
 		}
 	}
 	for _, s := range a.sieves.all() {
@@ -411,6 +431,7 @@ func (c *invariantWalk) audit() error {
 	written := map[uint64][]byte{}
 	last := map[store.Ref]named{}
 	err = c.s.Leaves.Each(c.ctx, 0, c.s.Leaves.Size(), false, func(r *manifest.Record) error {
+		c.outcome(r)
 		for _, w := range r.Writes {
 			if len(w.Digest) > 0 {
 				written[w.Num] = w.Digest
@@ -425,6 +446,7 @@ func (c *invariantWalk) audit() error {
 		return err
 	}
 	c.rowsOf(last)
+	c.outcomesDue()
 	for _, num := range slices.Sorted(maps.Keys(c.digests)) {
 		if d := c.digests[num]; !bytes.Equal(written[num], d[:]) {
 			c.bad("I9", fmt.Sprintf("page %d", num), "the audit says digest %x, the file %x", shortDigest(written[num]), d[:4])
@@ -439,8 +461,8 @@ type named struct {
 	deleted bool
 }
 
-// rowsOf walks the rest of I17: what the audit names last has its row, and that has its digest. What was deleted and
-// forgotten since has none.
+// rowsOf walks the rest of I17: the version that the audit names last has its row, with its digest.
+// An artefact that was deleted and forgotten has none.
 func (c *invariantWalk) rowsOf(last map[store.Ref]named) {
 	refs := slices.SortedFunc(maps.Keys(last), func(a, b store.Ref) int { return cmp.Or(cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.ID, b.ID)) })
 	for _, r := range refs {
@@ -451,7 +473,7 @@ func (c *invariantWalk) rowsOf(last map[store.Ref]named) {
 		case is < was.version:
 			c.bad("I17", r.String(), "the audit says it was written, the file has versions up to %d", is)
 		case is == was.version && !c.proved[r]:
-			c.bad("I17", r.String(), "%v", errUnproved)
+			c.bad("I17", r.String(), "%v", format.ErrEdited)
 		}
 	}
 }

@@ -9,43 +9,48 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// A checkpoint brings into the rows what only the log has. The store that owns the rows drives it; what is in memory
-// changes here:
+// A checkpoint writes into the rows what only the log has. The store that owns the rows drives it;
+// what is in memory changes here:
 //
 //	Freeze      the overlay becomes the old one, new commits fill a new one     cat.mu, briefly
-//	FlushIndex  segments of the index, while many are due                       no lock; its end takes cat.mu, briefly
-//	Flush       index and old overlay into the rows, in a transaction of theirs no lock: the old overlay does not change
+//	FlushIndex  segments of the index, while many are due                       no lock; cat.mu briefly at the end of each
+//	Flush       index and old overlay into the rows, in one transaction          no lock: the old overlay does not change
 //	Thaw        the old overlay goes, the index takes its new segments          cat.mu, briefly
 //
-// Readers look at the overlay, the old one, then the rows, so between Flush and Thaw they find a row twice and never
-// not at all.
+// Readers look at the overlay, the old one, then the rows. So between Flush and Thaw they find a
+// row twice, and never not at all.
+//
+// A crash during Flush leaves the rows as they were. A crash after it leaves rows that the log
+// repeats; redo skips commits up to the LSN of the rows. A step of FlushIndex that is durable
+// before a crash is not undone either: install adds only pages above those the index has (Through).
 
-// Waiting is what is not in the rows yet and not in a checkpoint under way either.
+// Waiting is what is neither in the rows nor in a checkpoint under way.
 type Waiting struct {
 	Rows, Bytes int
-	Since       time.Time // when the oldest came, if Rows is not 0
+	Since       time.Time // when the oldest row came; valid if Rows is not 0
 }
 
-// Waiting tells how much a checkpoint would have to do.
+// Waiting returns how much a checkpoint would have to write.
 func (s *Engine) Waiting() Waiting {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
 	return Waiting{s.overlay.Rows(), s.overlay.Bytes, s.overlay.since}
 }
 
-// Flushed is what Flush wrote.
+// Flushed is what Flush wrote, for Thaw.
 type Flushed struct {
 	swap   lexical.Swap
-	Newest ulid.ULID // greatest batch id with an outcome in the rows
+	Newest ulid.ULID // the greatest batch id with an outcome in the rows
 }
 
-// Numbers are the highest that were in use up to an overlay that is about to be flushed, for Base.High.
+// Numbers returns the highest numbers in use up to an overlay that is about to be flushed, for
+// Base.High.
 func (s *Engine) Numbers(o *Overlay) string {
 	s.high.add(o.high)
 	return s.high.String()
 }
 
-// Flush writes the index and an overlay that Freeze gave into rows, and counts those that are new.
+// Flush writes the index and a frozen overlay into rows, and counts the rows that are new.
 func (s *Engine) Flush(tx Writer, o *Overlay, n *RowCounts) (f Flushed, err error) {
 	if f.swap, err = s.index.Checkpoint(SegRows{Reader: tx}, false); errors.Is(err, lexical.ErrCorrupt) {
 		return f, s.badIndex(err)
@@ -57,8 +62,9 @@ func (s *Engine) Flush(tx Writer, o *Overlay, n *RowCounts) (f Flushed, err erro
 	return f, err
 }
 
-// FlushIndex brings much of the index into rows, one bounded transaction after the other. update runs one: it commits when
-// fn returns nil, and gives back fn's error. after is called behind each.
+// FlushIndex writes much of the index into rows, in one bounded transaction after another, because
+// a transaction keeps every row that it writes in memory. update runs one: it commits if fn returns
+// nil, and returns fn's error. after is called after each.
 func (s *Engine) FlushIndex(update func(fn func(Writer) error) error, after func() error) error {
 	done := errors.New("nothing is left to do")
 	for {
@@ -89,8 +95,9 @@ func (s *Engine) FlushIndex(update func(fn func(Writer) error) error, after func
 	}
 }
 
-// Thaw lets go of the old overlay once its rows are written; nil: there were none. with runs at the same moment for
-// readers: under their lock.
+// Thaw releases the frozen overlay once its rows are written. f is nil if there were none. with
+// runs at the same moment for readers: under their lock. releases is counted up, so that a batch
+// that read rows before prepares again.
 func (s *Engine) Thaw(f *Flushed, with func()) {
 	s.cat.mu.Lock()
 	defer s.cat.mu.Unlock()
@@ -103,12 +110,12 @@ func (s *Engine) Thaw(f *Flushed, with func()) {
 	s.countUnflushed()
 }
 
-// Count fills in what the catalogue counts. with runs under its lock.
+// Count fills in the counts of the catalogue. with runs under its lock.
 func (s *Engine) Count(st *store.StoreStats, with func()) {
 	c := s.cat
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	st.LSN, st.Artefacts, st.Pages, st.PageVersions = c.lsn, c.live, c.livePages, c.versions
-	st.Scopes, st.Unverified, st.Overlay, st.Checkpoints = len(c.scopes), c.unproved, s.overlay.Rows(), s.releases.Load()
+	st.Scopes, st.Unverified, st.Overlay, st.Checkpoints = len(c.byName), c.unproved, s.overlay.Rows(), s.releases.Load()
 	with()
 }

@@ -3,37 +3,50 @@ package engine
 import (
 	"sync"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Commit is a batch that was judged and numbered, on its way through the log. done is closed when that has an end; outcome,
-// installed and lost may be read from then on.
+// Commit is a batch that was judged and numbered, on its way through the log. done is closed at its
+// end; outcome, installed and lost may be read from then on.
+//
+// Ownership of the record moves once. Until Tail.Commit has returned it belongs to the caller of
+// sequence. From then on the log reads it (Append) and the installer changes it: analyses and the
+// index built of them go to the index, and are cleared because the record is kept for a while.
+// Exactly one of installer, Lost, enter and abandon closes done; installing and broken, both under
+// flight, decide which.
 type Commit struct {
-	Seq   uint64   // record of the log; set by the Log before anybody else sees the commit
-	After Counters // numbers for the next one
+	Seq   uint64   // its record in the log; set by the Log before anyone else sees the commit
+	After Counters // the numbers for the next commit
 
-	record  commitRecord
+	record  format.Commit
 	leaf    manifest.Leaf // record.body; hashed with the analyses
+	trace   string        // id of the batch, by which the audit finds the leaf
 	parent  string        // trace that the leaf names
 	keys    []string      // see writeKeys
 	outcome store.Outcome
+	scope   string
+	use     use // what it adds
+	held    int // likewise: batches that wait
 	done    chan struct{}
-	// analysed is waited for by the installer; see analyse
+	// analysed ends when analyse has finished; the installer waits for it.
 	analysed sync.WaitGroup
 
-	installing bool // the installer has it, and closes done; under flight
+	installing bool // the installer has it and will close done; under flight
 	installed  bool
 	lost       bool // taken back
 }
 
 // Frees says that it only takes away: deletes and what gc drops must get through on a full disk.
-func (c *Commit) Frees() bool { return c.record.frees() }
+func (c *Commit) Frees() bool { return c.record.Frees() }
 
 // Append gives b with the body of the record behind it. It is for Tail.Commit: later the commit is the engine's.
-func (c *Commit) Append(b []byte) []byte { return c.record.encode(b) }
+func (c *Commit) Append(b []byte) []byte { return c.record.Encode(b) }
 
-// enter puts a commit into flight and into the log. Its names are taken from here on; its numbers with the log's.
+// enter puts a commit into flight and into the log. Its names count as taken from here on, its
+// numbers from Tail.Commit on. If the log refuses the record, everything is put back; the numbers
+// were never moved.
 func (s *Engine) enter(tail Tail, c *Commit) error {
 	q := &s.seq
 	if !q.take(c) {
@@ -53,29 +66,30 @@ func (s *Engine) enter(tail Tail, c *Commit) error {
 	return nil
 }
 
-// take puts a commit into flight before the log has it, so that it cannot be durable first.
+// take puts a commit into flight before the log has it. The other order would let the log report it
+// Durable before it is in flight.
 func (q *sequencer) take(c *Commit) bool {
 	q.flight.Lock()
 	defer q.flight.Unlock()
-	if q.broken { // since the caller looked: nobody would let go of it
+	if q.broken { // since the caller looked: nobody would close its done
 		return false
 	}
 	c.analysed.Add(1)
-	q.ids[c.record.batch] = c
+	q.ids[c.record.Batch] = c
 	for _, k := range c.keys {
 		q.arts[k] = c
 	}
 	for i := range c.record.State {
 		q.states[c.record.State[i].Key] = c
 	}
-	q.trace(c.record.batch.String(), c.parent, 1)
+	q.trace(c.trace, c.parent, 1)
 	q.named(&c.record)
 	return true
 }
 
 // drop takes a commit out of flight. The caller holds flight.
 func (q *sequencer) drop(c *Commit) {
-	delete(q.ids, c.record.batch)
+	delete(q.ids, c.record.Batch)
 	for _, k := range c.keys {
 		if q.arts[k] == c {
 			delete(q.arts, k)
@@ -86,7 +100,7 @@ func (q *sequencer) drop(c *Commit) {
 			delete(q.states, k)
 		}
 	}
-	q.trace(c.record.batch.String(), c.parent, -1)
+	q.trace(c.trace, c.parent, -1)
 }
 
 // trace counts a leaf in flight under what the audit finds it by. The caller holds flight.
@@ -99,8 +113,8 @@ func (q *sequencer) trace(trace, parent string, n int) {
 	}
 }
 
-// Lost takes commits back that the log will never have: nothing of them was visible, their numbers go to the next ones.
-// See Follower.
+// Lost implements Follower. It takes back commits that the log will never have. No reader has seen
+// them, and the log gives their numbers to the next commits.
 func (s *Engine) Lost(entries []Entry) {
 	q := &s.seq
 	q.flight.Lock()
@@ -117,7 +131,7 @@ func (s *Engine) Lost(entries []Entry) {
 	q.nameLocked(s.cat)
 }
 
-// inFlight counts leaves without a commit.
+// inFlight adds leaves without a commit to what is in flight (n = 1), or takes them out (n = -1).
 func (q *sequencer) inFlight(leaves []*Leaf, n int) {
 	q.flight.Lock()
 	defer q.flight.Unlock()

@@ -7,13 +7,14 @@ import (
 	"slices"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// tombstone is what stays of a dropped version: what names it and its pages, and what it replaced, which holds on; and
-// what the index knows its pages by (analyse), for newer versions may have them. Nobody here can tell whether a field of a
-// later release is content, so those stay.
+// tombstone returns what stays of a dropped version: what names it and its pages, what it replaced
+// (which stays replaced), and what the index knows its pages by, because newer versions may have
+// them. Unknown fields stay: this program cannot tell whether they are content.
 func tombstone(h *store.Head, by string) *store.Head {
 	return &store.Head{
 		Artefact: store.Artefact{
@@ -28,8 +29,9 @@ func tombstone(h *store.Head, by string) *store.Head {
 // errNoneLeft means that all that was to be dropped is named by now.
 var errNoneLeft = errors.New("ctxpage: nothing is left to drop")
 
-// enqueueDrops makes head records of what gc drops, but for what has been named since it was planned: what keeps one
-// version keeps the others of its artefact this time, because pages may be shared among them.
+// enqueueDrops makes head records of what gc drops, except what has been named since the plan. If
+// one version of an artefact is kept, the others in this commit are kept too, because they may
+// share pages.
 func (s *Engine) enqueueDrops(b *Request, p *Commit, leaf *manifest.Record) error {
 	if len(b.drops) == 0 {
 		return nil
@@ -45,7 +47,7 @@ func (s *Engine) enqueueDrops(b *Request, p *Commit, leaf *manifest.Record) erro
 			continue
 		}
 		h := d.head
-		if err := s.addHead(&p.record, leaf, headRecord{head: h}, s.seq.scope(h.Scope), d.group, d.cold); err != nil {
+		if err := s.addHead(&p.record, leaf, format.HeadRecord{Head: h}, s.seq.scope(h.Scope), d.group, d.cold); err != nil {
 			return err
 		}
 		ref := store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}
@@ -57,20 +59,20 @@ func (s *Engine) enqueueDrops(b *Request, p *Commit, leaf *manifest.Record) erro
 	return nil
 }
 
-// dropped is a version that gc took, in an overlay, with the pages that no version has any more.
+// dropped is a version that gc dropped, in an overlay, with the pages that no version has any more.
 type dropped struct {
-	key  HeadKey
+	key  format.HeadKey
 	nums []uint64
 }
 
 // installGone makes the drop of a version visible. The caller holds cat.mu, or is recovery.
-func (s *Engine) installGone(t *hot, rows []store.PageRow, row []byte, ended *[]uint64) error {
+func (s *Engine) installGone(t *format.Hot, rows []store.PageRow, row []byte, ended *[]uint64) error {
 	gone, err := s.cat.drop(t, rows)
 	if err != nil {
 		return err
 	}
 	o := s.overlay
-	d := dropped{HeadKey{t.Art, t.Version}, gone}
+	d := dropped{format.HeadKey{Art: t.Art, Version: t.Version}, gone}
 	o.heads[d.key] = row
 	o.Bytes += len(row)
 	o.gone = append(o.gone, d)
@@ -79,19 +81,20 @@ func (s *Engine) installGone(t *hot, rows []store.PageRow, row []byte, ended *[]
 		delete(o.texts, num)
 	}
 	s.index.Remove(gone...)
+	s.near.remove(gone)
 	*ended = append(*ended, gone...)
 	return nil
 }
 
-// goneCol is the column of a page that no version has any more. It is the same whatever the page was, because nothing
-// else is known of it after a reopen.
+// goneCol returns the column of a page that no version has any more. It does not depend on what the
+// page was, because after a reopen nothing else is known of it.
 func goneCol(art uint64, scope uint32, r *store.PageRow, page uint32) pageCol {
-	return pageCol{art: art, lsn: r.LSN, page: page, version: r.Version, scope: scope, flags: FlagGone}
+	return pageCol{art: art, lsn: r.LSN, page: page, version: r.Version, scope: scope, flags: format.FlagGone}
 }
 
 // drop takes a version that is not the newest out of the catalogue, and gives its pages that no version has any more:
 // those for which it was the newest that had them (share).
-func (c *catalogue) drop(t *hot, rows []store.PageRow) (gone []uint64, err error) {
+func (c *catalogue) drop(t *format.Hot, rows []store.PageRow) (gone []uint64, err error) {
 	if t.Art > uint64(len(c.arts)) || t.Version >= c.art(t.Art).version {
 		return nil, codec.ErrMalformed
 	}
@@ -106,6 +109,7 @@ func (c *catalogue) drop(t *hot, rows []store.PageRow) (gone []uint64, err error
 		}
 		col := goneCol(t.Art, t.Scope, &rows[i], uint32(i+1))
 		col.end, col.next = p.end, p.next
+		c.account(p, -1)
 		*p = col
 		c.grouped.set(num, false)
 		c.versions--
@@ -115,8 +119,8 @@ func (c *catalogue) drop(t *hot, rows []store.PageRow) (gone []uint64, err error
 	return gone, nil
 }
 
-// locateGone finds a page of a dropped version that newer ones have: a reference to a page names the version in which it
-// appeared. The caller holds cat.mu.
+// locateGone finds a page of a dropped version that newer ones have: a reference to a page names
+// the version in which it appeared. The caller holds cat.mu.
 func (s *Engine) locateGone(scope string, h *store.Head, ref store.Ref) (store.Located, error) {
 	if ref.Page > 0 && ref.Page <= len(h.Rows) {
 		num := h.Rows[ref.Page-1].Num
@@ -127,34 +131,29 @@ func (s *Engine) locateGone(scope string, h *store.Head, ref store.Ref) (store.L
 	return store.Located{}, store.GoneError(h, ref.Page)
 }
 
-// GoneRow says whether a head row is that of a dropped version.
-func GoneRow(row []byte) bool {
-	t := DecodeHot(&codec.Decoder{B: row})
-	return t.Flags&FlagGone != 0
-}
-
 // replacedRows counts the stored head rows in whose place come those that say that the version is gone.
-func replacedRows(tx Reader, o *Overlay, rows map[HeadKey][]byte) (n int) {
-	keys := map[HeadKey]bool{}
+func replacedRows(tx Reader, o *Overlay, rows map[format.HeadKey][]byte) (n int) {
+	keys := map[format.HeadKey]bool{}
 	for _, d := range o.gone {
 		keys[d.key] = true
 	}
 	for _, f := range o.forgot {
-		keys[HeadKey{f.art, f.below}] = true
+		keys[format.HeadKey{Art: f.art, Version: f.below}] = true
 	}
 	for k := range keys {
-		if rows[k] != nil && tx.Get(TableMeta, headRowKey(k)) != nil {
+		if rows[k] != nil && tx.Get(TableMeta, format.HeadRowKey(k)) != nil {
 			n++
 		}
 	}
 	return n
 }
 
-// applyGone deletes the texts of the pages that no version has any more, and their vectors, also those that came late.
+// applyGone deletes the texts of the pages that no version has any more, and their vectors,
+// including vectors that were put after the drop.
 func applyGone(tx Writer, o *Overlay, n *RowCounts) error {
 	for _, d := range o.gone {
 		for _, num := range d.nums {
-			key := textRowKey(num)
+			key := format.TextRowKey(num)
 			if tx.Get(TableContent, key) != nil {
 				n.content--
 			}
@@ -169,7 +168,8 @@ func applyGone(tx Writer, o *Overlay, n *RowCounts) error {
 	return nil
 }
 
-// deletePrefix deletes the rows whose keys begin with a prefix.
+// deletePrefix deletes the rows whose keys begin with a prefix. Keys are collected first: the walk
+// does not survive a change of its table.
 func deletePrefix(tx Writer, t Table, prefix []byte) error {
 	var keys [][]byte
 	for k := range tx.From(t, prefix) {
@@ -186,8 +186,8 @@ func deletePrefix(tx Writer, t Table, prefix []byte) error {
 	return nil
 }
 
-// nameGone says how many pages that stood at the moment of the past that is asked of were dropped since. The caller
-// holds cat.mu.
+// nameGone reports how many pages that were current at the moment a question asks about have been
+// dropped since. The caller holds cat.mu.
 func (s *Engine) nameGone(v *corpus, q *store.CandidateQuery, out *store.Candidates) {
 	if v.past == nil || s.cat.dropped == 0 {
 		return

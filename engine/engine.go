@@ -15,7 +15,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Options are what an engine is told when it is made.
+// Options are what an engine is told when it is made. Functions are called from any goroutine.
 type Options struct {
 	Path     string // names the database in errors
 	ReadOnly bool
@@ -24,27 +24,32 @@ type Options struct {
 	Analyzer *lexical.Analyzer
 	State    []store.StateKind
 	Hook     func(step string) error // tests; nil: none
-	Trust    bool                    // negative control of tests: rows are not held against the audit
-	// Checkpoint frees what gc dropped. It is called under gcMu and no other lock.
+	Trust    bool                    // negative control of tests: rows are not compared with the audit
+	// Checkpoint frees the space of what gc dropped. It is called under gcMu and no other lock.
 	Checkpoint func(context.Context) error
+	// Repeat judges a commit anew that the log lost before it was durable: the log is on a server, and another host may have
+	// had the tail meanwhile. A log on a disk that failed would fail again.
+	Repeat bool
 	// Space is asked when the disk may be full; nil: it never is.
 	Space Space
 }
 
-// Space is what a store knows of the space on its disk.
+// Space is what a store knows of the space on its disk. Its methods may make a checkpoint, so they
+// are called with no lock but gcMu.
 type Space interface {
-	// Admit waits until a batch of n bytes may be sequenced, or says that there is no space. done is called after it.
-	// What puts nothing is admitted always.
+	// Admit waits until a batch of n bytes may be sequenced, or returns that there is no space. The
+	// caller calls done when the batch has ended. A batch that puts nothing is always admitted.
 	Admit(ctx context.Context, n int64, puts bool) (done func(), err error)
-	// Relieve frees what can be freed for a log that is full: nil when it is worth another try.
+	// Relieve frees space for a log that is full. nil: another try is worth it.
 	Relieve(ctx context.Context) error
-	// Tight says that the disk is full or about to be.
+	// Tight reports whether the disk is full or nearly full.
 	Tight() bool
-	// NoSpace gives the error of a batch of n bytes that found the disk full the type that says what would help.
+	// NoSpace turns the error of a batch of n bytes that found the disk full into one that says
+	// what would help.
 	NoSpace(err error, n int64) error
 }
 
-// endless is the space of a store that does not know.
+// endless is the Space of a store that knows nothing of its disk.
 type endless struct{}
 
 func (endless) Admit(context.Context, int64, bool) (func(), error) { return func() {}, nil }
@@ -52,47 +57,55 @@ func (endless) Relieve(context.Context) error                      { return ErrL
 func (endless) Tight() bool                                        { return false }
 func (endless) NoSpace(err error, _ int64) error                   { return err }
 
-// Engine is the state machine of every store: the catalogue, the index and what is not yet in the rows, built from an
-// ordered stream of commits. It judges new commits and answers reads.
+// Engine is the state machine of every store: the catalogue, the index and what is not yet in the
+// rows, built from an ordered stream of commits. It judges new commits and answers reads. Its
+// methods are safe for concurrent use, except those that its store calls before commits may come
+// (LoadRows, Follow, Identify, Start, LimitPages).
+//
+// Life of an engine:
+//
+//	New       options only
+//	Attach    it has its log
+//	LoadRows  catalogue and index as of the rows
+//	Follow    what the log has above them
+//	Start     commits and reads may come
+//	Fail      a write failed or memory no longer follows the log: no more commits; reads go on
+//	Shut      neither commits nor reads
 type Engine struct {
 	opts      Options
 	info      store.Info
-	applied   uint64 // LSN of the rows when they were loaded
-	askedFrom uint64 // leaf before which the rows had all questions then
+	applied   uint64 // the LSN of the rows when they were loaded
+	askedFrom uint64 // the rows had the questions of all leaves before this one then
 	rows      Rows
 	log       Log            // it is the Rows, too
-	Leaves    *manifest.Log  // the audit; whoever is handed it may write. Hosts get Audit
+	Leaves    *manifest.Log  // the audit, with the right to write; hosts get Audit
 	index     *lexical.Index // under cat.mu
 	cat       *catalogue
-	// pageLimit is the highest page number that the size of file and log allows, while they are read: the columns of
-	// the catalogue are as long as the highest number, and a forged one must not take all memory. 0: no limit.
+	// pageLimit is the highest page number that the size of file and log allows, set while they are
+	// read. The columns of the catalogue are as long as the highest number, and a forged one must
+	// not take all memory. 0: no limit.
 	pageLimit uint64
 
-	followed uint64 // leaves of the audit up to the last one that Follow was given
+	followed uint64 // the number of leaves up to the last one that Follow got
 
-	unread []uint64 // pages found damaged at open, rising: the index does not know their words. Fixed from then on
+	unread []uint64 // pages found damaged at open, rising: the index does not know their words. Not changed after the open
+
+	near nearModels // vectors in memory
 
 	overlay *Overlay // under cat.mu
 	frozen  *Overlay // being written by a checkpoint; under cat.mu
 	high    highest  // numbers of the catalogue when the rows were written; under cat.mu
 
-	// Held batches that wait for review, once counted, and how often one was held or decided; under cat.mu.
+	// heldOpen is how many held batches wait for review, if heldKnown. heldChanges counts holds and
+	// decisions. Under cat.mu.
 	heldOpen, heldChanges int
 	heldKnown             bool
+	quotas                quotas
 
 	seq sequencer
 
-	provedFrom struct { // LSN of the first leaf with digests of rows; 0: there is none
-		once sync.Once
-		lsn  uint64
-		err  error
-	}
-
-	stateFrom struct { // LSN of the first leaf with entries of state rows, or of a program that writes them; 0: there is none
-		once sync.Once
-		lsn  uint64
-		err  error
-	}
+	provedFrom firstEntry // of head rows and held batches
+	stateFrom  firstEntry // of state rows
 
 	inventory inventory
 
@@ -100,30 +113,33 @@ type Engine struct {
 	holds   holds
 
 	findings  sync.Pool     // of *finding
-	gcMu      sync.Mutex    // one gc at a time; before Store.ckptMu
-	releases  atomic.Uint64 // overlays released: what was read of the rows before one may be old
-	unflushed atomic.Int64  // bytes in over and old, for throttle
+	gcMu      sync.Mutex    // one gc or erase at a time; before filestore's ckptMu
+	releases  atomic.Uint64 // how many overlays were released: rows read before a release may be out of date
+	unflushed atomic.Int64  // bytes in overlay and frozen, for throttle
 	failed    atomic.Pointer[error]
 	reindex   atomic.Bool   // the index was found damaged
 	stop      chan struct{} // closed by Shut
 	closed    atomic.Bool
 }
 
+// New makes an engine without a log. See Engine for the order of calls.
 func New(opts Options) *Engine {
 	if opts.Space == nil {
 		opts.Space = endless{}
 	}
-	e := &Engine{opts: opts, cat: newCatalogue(), overlay: newOverlay(), stop: make(chan struct{}), inventory: inventory{busy: make(chan struct{}, 1)}}
+	e := &Engine{opts: opts, cat: newCatalogue(), overlay: newOverlay(), stop: make(chan struct{}), inventory: inventory{busy: make(chan struct{}, 1)}, near: nearModels{loading: make(chan struct{}, 1)}}
 	e.seq.init()
 	return e
 }
 
-// Attach gives the engine its log, which is made for it.
+// Attach gives the engine its log, which was made for it.
 func (s *Engine) Attach(l Log) { s.log, s.rows = l, l }
 
-// Unflushed is the bytes that are not in the rows yet.
+// Unflushed returns the bytes that are not in the rows yet.
 func (s *Engine) Unflushed() int64 { return s.unflushed.Load() }
 
+// Corrupt returns the error for damage at a place in the rows. A row of a later release is no
+// damage: ErrNewerFormat.
 func (s *Engine) Corrupt(where string, err error) error {
 	if errors.Is(err, codec.ErrNewer) {
 		return fmt.Errorf("%w: %s: %w; use a newer release", store.ErrNewerFormat, where, err)
@@ -131,6 +147,7 @@ func (s *Engine) Corrupt(where string, err error) error {
 	return &store.CorruptError{File: s.opts.Path, Err: fmt.Errorf("%s: %w", where, err), Hint: store.HintSalvage}
 }
 
+// Failure returns what Fail was given first; nil: the engine has not failed.
 func (s *Engine) Failure() error {
 	if p := s.failed.Load(); p != nil {
 		return *p
@@ -138,8 +155,9 @@ func (s *Engine) Failure() error {
 	return nil
 }
 
-// Fail poisons the store after a failed write or sync: what was under way has an unknown outcome, and no later write
-// may build on it.
+// Fail ends commits after a failed write or sync, and returns the first failure. What was under way
+// has an unknown outcome, and no later write may build on it. Reads go on. Reopening the store
+// reads what the disk has.
 func (s *Engine) Fail(err error) error {
 	unknown := fmt.Errorf("%w: %w; reopen the database and repeat with the same id", store.ErrOutcomeUnknown, err)
 	s.failed.CompareAndSwap(nil, &unknown)
@@ -147,31 +165,34 @@ func (s *Engine) Fail(err error) error {
 	return *s.failed.Load()
 }
 
-// Identify names the database before anything is held against its audit.
+// Identify names the database, before anything is compared with its audit.
 func (s *Engine) Identify(info store.Info) { s.info = info }
 
-// Start names the database and takes the next numbers from what was loaded and followed: commits may come.
+// Start names the database and takes the next numbers from what was loaded and followed. Commits
+// may come from now on.
 func (s *Engine) Start(info store.Info) {
 	s.info = info
 	s.seq.name(s.cat)
 	s.changes.start(s.cat.lsn)
 }
 
-// LimitPages sets the highest page number that is believed while rows and log are read: the columns of the catalogue are as
-// long as the highest number, and a forged one must not take all memory. 0: no limit. It is called before commits may come.
+// LimitPages sets the highest page number that is believed while rows and log are read. The columns
+// of the catalogue are as long as the highest number, and a forged one must not take all memory. 0:
+// no limit. Call it before Start.
 func (s *Engine) LimitPages(highest uint64) { s.pageLimit = highest }
 
-// Followed is how many leaves of the audit there are up to the last one that Follow was given. It is for the time before
-// commits may come.
+// Followed returns the number of leaves up to the last one that Follow got. Call it before Start.
 func (s *Engine) Followed() uint64 { return s.followed }
 
-// MarkIndexDamaged notes that the index was found damaged: who closes the store drops it, and the next open makes it again.
+// MarkIndexDamaged notes that the index was found damaged. Its store drops the segments when it
+// closes, and the next open makes them again.
 func (s *Engine) MarkIndexDamaged() { s.reindex.Store(true) }
 
-// IndexDamaged says whether the index was found damaged.
+// IndexDamaged reports whether the index was found damaged.
 func (s *Engine) IndexDamaged() bool { return s.reindex.Load() }
 
-// Shut refuses commits and reads from now on and wakes whoever waits for a commit. It returns false if it was called before.
+// Shut refuses commits and reads from now on and wakes callers that wait to be admitted or for
+// changes. It returns false if it was called before.
 func (s *Engine) Shut() bool {
 	first := s.closed.CompareAndSwap(false, true)
 	if first {
@@ -180,8 +201,8 @@ func (s *Engine) Shut() bool {
 	return first
 }
 
-// Closed says whether Shut was called.
+// Closed reports whether Shut was called.
 func (s *Engine) Closed() bool { return s.closed.Load() }
 
-// Stopped is closed by Shut.
+// Stopped returns a channel that Shut closes.
 func (s *Engine) Stopped() <-chan struct{} { return s.stop }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -15,27 +16,32 @@ import (
 // What an erase does here, and what it leaves to the owner of the files:
 //
 //	commit    a new version says that the artefact is deleted; each version before it gets a row that only names it, with no
-//	          salt and no digest; held batches, questions and rows of state go. All of it is one batch, or, where that would
-//	          be too long, several; each has a leaf of its own                                                        Erase
-//	purge     the owner brings it into its rows, cuts the log behind it and writes the rows to a new file
+//	          salt and no digest; held batches, questions and state rows go. It is one batch, or several where one would be too
+//	          long; each has a leaf of its own                                                                    Erase
+//	purge     the owner writes it into its rows, cuts the log behind it and writes the rows to a new file
 //	done      the row of the run says so                                                                       EraseDone
 //
-// The row of the run, in the first of these commits, says what is still to do: who opens after a crash goes on from it. A
-// follower of the log installs the same commits; its files are its own to purge.
+// The row of the run is in the first of these commits and says what is still to do. After a crash
+// the next open goes on from it (EraseRest): in stage "commits" with the commits that are missing,
+// in stage "purge" with the files. A follower of the log installs the same commits; it purges its
+// own files.
 //
-// Unlike gc an erase asks nobody. A version that a held batch, a session or a transaction names goes all the same, and who
-// reads it is told so.
+// Unlike gc an erase does not ask whether a version is named. A version that a held batch, a
+// session or a transaction names goes all the same, and readers of it get ErrErased.
+//
+// gcMu is held from the first commit to the last, so that gc does not plan with versions that are
+// about to go.
 
 // Stages of a run.
 const (
-	eraseCommits = "commits" // some of its commits are missing; the row has the whole job
-	erasePurge   = "purge"   // all is committed, and files may still have it
-	eraseDone    = "done"
+	eraseCommits = "commits" // some commits are missing; the row has the whole job
+	erasePurge   = "purge"   // everything is committed; files may still have the content
+	eraseDone    = "done"    // no file of the store has the content
 )
 
-// eraseVersions are about as many as one commit takes, and eraseState rows.
+// eraseVersions and eraseState are about how many versions and state rows one commit takes.
 const (
-	eraseVersions = 4096
+	eraseVersions = 512 // readers append their leaves behind it, and wait
 	eraseState    = 4096
 )
 
@@ -43,7 +49,7 @@ const (
 type eraseRow struct {
 	Stage  string            `json:"stage"`
 	Report store.EraseReport `json:"report"`
-	Job    *store.EraseJob   `json:"job,omitempty"` // of a run that is not committed in whole
+	Job    *store.EraseJob   `json:"job,omitempty"` // only while some commits are missing
 }
 
 // erasure is what one commit erases.
@@ -51,11 +57,12 @@ type erasure struct {
 	run  string
 	job  *store.EraseJob
 	refs []store.Ref
-	tail store.EraseReport // of this commit; the sequencer sets it
-	sum  *store.EraseReport
+	tail store.EraseReport  // what this commit erased; the sequencer sets it
+	sum  *store.EraseReport // what the commits before it erased
 }
 
-// Erase commits a job. The files are the caller's to purge; then EraseDone.
+// Erase commits a job. The caller then purges the files and calls EraseDone. After an error some of
+// the commits may be done: the report has them, and EraseRest continues the run.
 func (s *Engine) Erase(ctx context.Context, job *store.EraseJob, progress store.Progress) (store.EraseReport, error) {
 	if err := cmp.Or(job.Check(), s.Writable()); err != nil {
 		return store.EraseReport{}, err
@@ -64,12 +71,14 @@ func (s *Engine) Erase(ctx context.Context, job *store.EraseJob, progress store.
 	if err != nil {
 		return store.EraseReport{}, err
 	}
-	row := eraseRow{Report: store.EraseReport{Trace: run.String(), At: s.opts.Now().UTC(), By: job.By, Reason: job.Reason}, Job: job}
+	row := eraseRow{Report: store.EraseReport{
+		Trace: run.String(), At: s.opts.Now().UTC(), By: job.By, Reason: job.Reason, Asked: job.Asked, Cascade: job.Cascade, Backups: job.Backups,
+	}, Job: job}
 	err = s.eraseAll(ctx, &row, progress)
 	return row.Report, err
 }
 
-// eraseAll commits what a run erases, part by part.
+// eraseAll commits a run part by part. An end of ctx is noticed between two parts.
 func (s *Engine) eraseAll(ctx context.Context, row *eraseRow, progress store.Progress) error {
 	s.gcMu.Lock()
 	defer s.gcMu.Unlock()
@@ -124,7 +133,7 @@ func newErasure(job *store.EraseJob) Request {
 	return Request{Batch: store.Batch{Scope: store.OperatorScope, Actor: "operator"}, erase: &erasure{job: job}}
 }
 
-// versionsOf is at least how many rows an artefact has.
+// versionsOf returns at least how many rows an artefact has.
 func (s *Engine) versionsOf(ref store.Ref) int {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
@@ -134,18 +143,19 @@ func (s *Engine) versionsOf(ref store.Ref) int {
 	return 0
 }
 
-// eraseStateRows are the rows of state by which a commit takes held batches, questions and rows away.
+// eraseStateRows returns the state rows by which a commit takes held batches, questions and other
+// state away.
 func eraseStateRows(job *store.EraseJob) (rows []store.StateRow) {
 	for _, id := range job.Held {
 		rows = append(rows, store.StateRow{Key: reviewGonePrefix + string(id[:])})
 	}
 	for _, leaf := range job.Questions {
-		rows = append(rows, store.StateRow{Key: questionGonePrefix + string(questionKey(leaf))})
+		rows = append(rows, store.StateRow{Key: format.QuestionGonePrefix + string(format.QuestionKey(leaf))})
 	}
 	return append(rows, job.State...)
 }
 
-// eraseCommit commits a part, and with it how far the run has come.
+// eraseCommit commits one part, and with it the row that says how far the run has come.
 func (s *Engine) eraseCommit(ctx context.Context, b *Request, row *eraseRow) error {
 	id, err := store.NewID(s.opts.Now(), s.opts.Rand)
 	if err != nil {
@@ -153,7 +163,8 @@ func (s *Engine) eraseCommit(ctx context.Context, b *Request, row *eraseRow) err
 	}
 	e := b.erase
 	b.ID, b.Trace, b.Now = id, row.Report.Trace, s.opts.Now()
-	b.Leaf = manifest.Record{Type: manifest.TypeErase, Action: "erase", By: row.Report.By, Reason: row.Report.Reason}
+	b.Leaf = manifest.Record{Type: manifest.TypeErase, Action: "erase", By: row.Report.By, Reason: row.Report.Reason,
+		Query: store.AskedDigest(row.Report.Asked, row.Report.Cascade)}
 	e.run, e.sum = row.Report.Trace, &row.Report
 	if row.Stage == erasePurge {
 		e.tail.Held, e.tail.Questions, e.tail.State = len(e.job.Held), len(e.job.Questions), len(e.job.State)
@@ -172,7 +183,7 @@ func (s *Engine) eraseCommit(ctx context.Context, b *Request, row *eraseRow) err
 	return nil
 }
 
-// encode leaves the job out of a row whose commits are all there: it names what was erased.
+// encode leaves the job out once all commits are there: the job names what was erased.
 func (r eraseRow) encode() ([]byte, error) {
 	if r.Stage != eraseCommits {
 		r.Job = nil
@@ -190,7 +201,8 @@ func joinErased(a, b store.EraseReport) store.EraseReport {
 	return a
 }
 
-// enqueueErase makes head records of what is erased. What was put since the job was made goes as well.
+// enqueueErase makes head records of what is erased, including versions that were put since the job
+// was made. A commit may be built more than once (Submit), so the tally starts anew each time.
 func (s *Engine) enqueueErase(b *Request, p *Commit, leaf *manifest.Record) error {
 	e := b.erase
 	if e == nil {
@@ -220,7 +232,7 @@ func (s *Engine) eraseArtefact(e *erasure, ref store.Ref, p *Commit, leaf *manif
 	}
 	e.tail.Artefacts++
 	end := erasedHead(newest, e)
-	end.Version, end.LSN, end.PutAt, end.Deleted, end.Gone, end.Rows, end.Supersedes, end.Floor = newest.Version+1, p.record.LSN, codec.FromMicros(p.record.at), true, false, nil, nil, false
+	end.Version, end.LSN, end.PutAt, end.Deleted, end.Gone, end.Rows, end.Supersedes, end.Floor = newest.Version+1, p.record.LSN, codec.FromMicros(p.record.At), true, false, nil, nil, false
 	end.Actor = "operator"
 	for i, num := range lastPages(heads) {
 		r := store.Ref{Scope: ref.Scope, ID: ref.ID, Page: i + 1, Version: end.Version}
@@ -249,7 +261,8 @@ func (s *Engine) eraseArtefact(e *erasure, ref store.Ref, p *Commit, leaf *manif
 	return nil
 }
 
-// lastPages are the pages of the newest version that had any; of none that is known the leaf still says that it is deleted.
+// lastPages returns the pages of the newest version that had any. If no page is known, the leaf
+// still says that the artefact is deleted.
 func lastPages(heads []*store.Head) (nums []uint64) {
 	for i := len(heads) - 1; i >= 0 && nums == nil; i-- {
 		for _, r := range heads[i].Rows {
@@ -264,13 +277,14 @@ func lastPages(heads []*store.Head) (nums []uint64) {
 
 func (s *Engine) addErased(p *Commit, leaf *manifest.Record, h *store.Head) error {
 	s.cat.mu.RLock()
-	_, group := s.cat.names(&hot{group: h.GroupNum})
+	_, group := s.cat.names(&format.Hot{Group: h.GroupNum})
 	s.cat.mu.RUnlock()
-	return s.addHead(&p.record, leaf, headRecord{head: h}, s.seq.scope(h.Scope), group, encodeCold(h))
+	return s.addHead(&p.record, leaf, format.HeadRecord{Head: h}, s.seq.scope(h.Scope), group, format.EncodeCold(h))
 }
 
-// erasedHead is what stays of a version: what names it and its pages, and what it replaced, which holds on. Sizes go, and so
-// does what a later release stored with it, which nobody here can tell from content.
+// erasedHead returns what stays of a version: what names it and its pages, and what it replaced,
+// which stays replaced. Sizes go, and so do unknown fields: this program cannot tell them from
+// content.
 func erasedHead(h *store.Head, e *erasure) *store.Head {
 	rows := make([]store.PageRow, len(h.Rows))
 	for i, r := range h.Rows {
@@ -283,11 +297,12 @@ func erasedHead(h *store.Head, e *erasure) *store.Head {
 	}
 }
 
-// EraseRest finishes the commits of runs that a crash stopped, and gives those whose files are still to be purged.
+// EraseRest finishes the commits of runs that a crash interrupted, and returns the runs whose files
+// are still to be purged.
 func (s *Engine) EraseRest(ctx context.Context) (rest []store.EraseReport, err error) {
 	err = s.eraseRows(ctx, func(row *eraseRow) error {
 		if row.Stage == eraseCommits && row.Job != nil {
-			for i := range row.Job.State { // some were written by the run itself, and nobody wrote since
+			for i := range row.Job.State { // the run itself may have written some; no other caller could since
 				row.Job.State[i].LSN = 0
 			}
 			if err := s.eraseAll(ctx, row, func(string, uint64, uint64) {}); err != nil {
@@ -303,7 +318,8 @@ func (s *Engine) EraseRest(ctx context.Context) (rest []store.EraseReport, err e
 	return rest, err
 }
 
-// eraseTold takes from the audit what the row of a run could not know yet when it was written.
+// eraseTold takes from the audit what the row of a run could not know when it was written: the
+// place and counts of its commit.
 func (s *Engine) eraseTold(ctx context.Context, rep *store.EraseReport) error {
 	leaves, err := s.Leaves.ByTrace(ctx, rep.Trace)
 	if err != nil {
@@ -331,7 +347,7 @@ func (s *Engine) eraseRows(ctx context.Context, fn func(*eraseRow) error) error 
 		for _, r := range page.State {
 			var row eraseRow
 			if err := json.Unmarshal(r.Value, &row); err != nil || row.Report.Trace != strings.TrimPrefix(r.Key, store.EraseRows) {
-				return s.Corrupt(fmt.Sprintf("state row %q", r.Key), fmt.Errorf("it is no row of an erase: %w", cmp.Or(err, errUnproved)))
+				return s.Corrupt(fmt.Sprintf("state row %q", r.Key), fmt.Errorf("it is no row of an erase: %w", cmp.Or(err, format.ErrEdited)))
 			}
 			if err := fn(&row); err != nil {
 				return err
@@ -361,5 +377,5 @@ func (s *Engine) EraseDone(ctx context.Context, rep store.EraseReport) error {
 	return err
 }
 
-// Purging makes the index write every segment anew that has a removed page, until it is told to stop.
+// Purging makes the index rewrite every segment that has a removed page, until it is switched off.
 func (s *Engine) Purging(on bool) { s.index.Purge(on) }

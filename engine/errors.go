@@ -8,7 +8,8 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// AuditError gives an error of the audit the form that the store promises. Damage has it already.
+// AuditError turns an error of the audit into the one that store.Store promises. Damage has the
+// right type already.
 func AuditError(err error) error {
 	switch {
 	case errors.Is(err, manifest.ErrNewerFormat):

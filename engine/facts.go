@@ -6,17 +6,18 @@ import (
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
-
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// facts are the subjects, tags and metadata of the page versions, for filters: each combination once, as bytes in one
-// arena, so that a million pages are nothing to the garbage collector. A page names its combination by number; 0 has
-// nothing. A combination stays until the database is opened again, also when no page has it any more.
+// facts are the subjects, tags and metadata of the page versions, for filters. Each combination is
+// kept once, as bytes in one arena, so that a million pages cost the garbage collector nothing. A
+// page names its combination by number; 0 has nothing. A combination stays until the database is
+// opened again, even if no page has it any more.
 //
-// Keys and values are kept up to one byte above what a filter may compare (store.MaxFilterValue): of a longer one that
-// decides every comparison as the whole would.
+// Keys and values are kept up to one byte more than a filter may compare (store.MaxFilterValue). A
+// longer one then decides every comparison as the whole would.
 type facts struct {
 	arena []byte
 	at    []uint64 // by number-1: where it begins
@@ -26,7 +27,7 @@ type facts struct {
 
 const factBytes = store.MaxFilterValue + 1
 
-// get is a combination: subject, tags, then keys and values.
+// get returns a combination: subject, tags, then keys and values.
 func (f *facts) get(n uint32) []byte {
 	if n == 0 {
 		return nil
@@ -38,7 +39,7 @@ func (f *facts) get(n uint32) []byte {
 	return f.arena[f.at[n-1]:end]
 }
 
-// number gives the number of a combination, a new one if need be.
+// number returns the number of a combination, a new one if it is not known.
 func (f *facts) number(b []byte) uint32 {
 	if len(b) == 0 {
 		return 0
@@ -55,7 +56,7 @@ func (f *facts) number(b []byte) uint32 {
 	return f.table[i]
 }
 
-// slot is where a combination is in the table, or would be.
+// slot returns where a combination is in the table, or would be.
 func (f *facts) slot(b []byte) uint64 {
 	mask := uint64(len(f.table) - 1)
 	i := xxhash.Sum64(b) & mask
@@ -72,7 +73,7 @@ func (f *facts) grow() {
 	}
 }
 
-// Tags of the fields that filters ask for, in the fields of a head and of its artefact (fields.go).
+// Tags of the fields that filters ask for, in the fields of a head and of its artefact (internal/format, fields.go).
 const (
 	tagArtefact = 1
 	tagSubject  = 18
@@ -80,17 +81,17 @@ const (
 	tagMeta     = 23
 )
 
-// ofRow is the number of what a row has, where the decoder stands behind its page rows. It does not decode the other
-// fields: an open reads a million rows.
+// ofRow returns the number of the combination in a row. The decoder stands behind the page rows.
+// Other fields are not decoded: an open reads a million rows.
 func (f *facts) ofRow(version byte, d codec.Decoder) (uint32, error) {
-	if version != rowVersion {
+	if version != format.RowVersion {
 		var h store.Head
-		if err := decodeCold(version, &d, &h); err != nil {
+		if err := format.DecodeCold(version, &d, &h); err != nil {
 			return 0, err
 		}
-		d.B = encodeCold(&h)
+		d.B = format.EncodeCold(&h)
 	} else {
-		d.B = d.B[:max(0, len(d.B)-rowProofSize)]
+		d.B = d.B[:max(0, len(d.B)-format.ProofSize)]
 	}
 	var subject, tags, meta []byte
 	eachField(d.B, func(tag uint64, artefact []byte) {
@@ -110,7 +111,8 @@ func (f *facts) ofRow(version byte, d codec.Decoder) (uint32, error) {
 	return f.number(f.encode(subject, tags, meta)), nil
 }
 
-// eachField calls fn with the fields of a record. Damage ends it: whoever decodes the row finds it.
+// eachField calls fn with the fields of a record. Damage ends it; decoding the row reports the
+// damage.
 func eachField(b []byte, fn func(tag uint64, value []byte)) {
 	for d := (codec.Decoder{B: b}); len(d.B) > 0; {
 		tag, v := d.Uvarint(), d.Bytes()
@@ -121,7 +123,7 @@ func eachField(b []byte, fn func(tag uint64, value []byte)) {
 	}
 }
 
-// encode makes a combination of its fields as a row has them.
+// encode makes a combination from its fields as a row has them.
 func (f *facts) encode(subject, tags, meta []byte) []byte {
 	if len(subject)+len(tags)+len(meta) == 0 {
 		return nil
@@ -138,7 +140,7 @@ func appendText(b, text []byte, most int) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// appendTexts copies a list, its texts up to a length.
+// appendTexts copies a list, each text up to a length.
 func appendTexts(b, list []byte, most int) []byte {
 	d := codec.Decoder{B: list}
 	n := 0
@@ -152,12 +154,12 @@ func appendTexts(b, list []byte, most int) []byte {
 	return b
 }
 
-// asked is the part of a filter that facts decide, ready to be compared.
+// asked is the part of a filter that facts decide, ready for comparison.
 type asked struct {
 	subject          []byte
 	tagsAny, tagsAll []string
 	meta             store.Conditions
-	keys             map[string]bool // of meta, that are asked for
+	keys             map[string]bool // the keys in meta
 }
 
 func newAsked(f *store.Filter) (a asked, any bool) {
@@ -168,7 +170,7 @@ func newAsked(f *store.Filter) (a asked, any bool) {
 	return a, len(a.subject)+len(a.tagsAny)+len(a.tagsAll)+len(a.meta) > 0
 }
 
-// holds says whether a combination has what is asked for.
+// holds reports whether a combination has what is asked for.
 func (a *asked) holds(b []byte) bool {
 	d := codec.Decoder{B: b}
 	var subject []byte

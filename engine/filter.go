@@ -7,28 +7,48 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// A question with a filter gets a set of page numbers that pass it, which the index asks of every posting: one bit, where
-// the columns of a page would be a miss of the processor's cache each. It is made of
+// A question with a filter gets a set of the page numbers that pass it. The index asks the set for
+// every posting: one bit, where the columns of a page would cost a cache miss each. The set is made
+// of
 //
-//	sieve     the live pages of a chain that pass the filter but for its times: kept for the next question, and kept
-//	          right by every commit (link, unlink)
+//	sieve     the live pages of a chain that pass the filter apart from its times: kept for the next question, and kept
+//	          correct by every commit (link, unlink)
 //	times     page by page, in blocks that know from when to when their pages are, so that a range of the last days
 //	          looks at the last blocks only
-//	exempt    system pages and the turns of the session that asks
-//	not live  pages whose words find what answers for them: Resolve says what that is, and it must pass
+//	exempt    system pages, and the turns of the session that asks
+//	not live  pages whose words lead to a page that answers for them: Resolve finds it, and it must pass
 //
-// A question of the past has no set. It looks at each page that the words find.
+// A question about the past has no set. It looks at each page that the words find.
 
-// matcher decides by columns whether a page passes a filter, but for its times.
+// bits is a set of page numbers. A query asks it of every page that it hits: one bit a page stays
+// in the processor's cache where the columns do not.
+type bits []uint64
+
+func (b *bits) set(num uint64, in bool) {
+	for uint64(len(*b)) <= num/64 {
+		*b = append(*b, 0)
+	}
+	if in {
+		(*b)[num/64] |= 1 << (num % 64)
+	} else {
+		(*b)[num/64] &^= 1 << (num % 64)
+	}
+}
+
+func (b bits) has(num uint64) bool { return num/64 < uint64(len(b)) && b[num/64]&(1<<(num%64)) != 0 }
+
+// matcher decides by columns whether a page passes a filter, apart from its times. It remembers the
+// answer for each combination of tags and metadata, of which there are far fewer than pages.
 type matcher struct {
 	kinds  []store.Kind
 	prefix string
 	asked  asked
-	any    bool    // asked asks for something
-	known  []uint8 // answers of asked by number of facts: 0 not asked yet, 1 no, 2 yes
+	any    bool    // asked is not empty
+	known  []uint8 // by number of facts: 0 not compared yet, 1 no, 2 yes
 }
 
 func newMatcher(f *store.Filter) *matcher {
@@ -37,7 +57,7 @@ func newMatcher(f *store.Filter) *matcher {
 	return m
 }
 
-// holds is called by one goroutine at a time.
+// holds reports whether a page passes. One goroutine at a time may call it.
 func (m *matcher) holds(c *catalogue, p *pageCol) bool {
 	if len(m.kinds) > 0 && !slices.Contains(m.kinds, p.kind) {
 		return false
@@ -63,11 +83,12 @@ func (m *matcher) holdFacts(c *catalogue, n uint32) bool {
 
 // sieves are the sets that were asked for last.
 type sieves struct {
-	mu   sync.Mutex // readers of the catalogue take and add them; a leaf
+	mu   sync.Mutex // guards last among readers of the catalogue; a leaf
 	last []*sieve   // newest last
 }
 
-// sievesKept bounds the memory of the sets, a bit a page each, and what they cost a commit.
+// sievesKept bounds the memory of the sets, one bit a page each, and the work that they add to a
+// commit.
 const sievesKept = 16
 
 type sieve struct {
@@ -80,7 +101,8 @@ type sieve struct {
 	n     int
 }
 
-// sieve gives the set of a filter and a chain. The caller holds mu for reading, and reads it only.
+// sieve returns the set of a filter and a chain. The caller holds cat.mu for reading and must not
+// change the set.
 func (c *catalogue) sieve(f *store.Filter, chain []uint32) *sieve {
 	timeless := *f
 	timeless.Since, timeless.Until, timeless.WrittenSince, timeless.WrittenUntil = time.Time{}, time.Time{}, time.Time{}, time.Time{}
@@ -109,7 +131,8 @@ func (l *sieves) take(key string, chain []uint32, f *store.Filter) *sieve {
 	return s
 }
 
-// newSieve makes an empty set. It outlives the caller's filter, so it has a copy, read from the key.
+// newSieve makes an empty set. It lives longer than the caller's filter, so it has a copy, parsed
+// from the key.
 func newSieve(key string, f *store.Filter, chain []uint32) *sieve {
 	own, err := store.ParseFilter(key)
 	if err != nil || own == nil { // it has times only
@@ -118,8 +141,8 @@ func newSieve(key string, f *store.Filter, chain []uint32) *sieve {
 	return &sieve{key: key, f: own, chain: slices.Clone(chain), match: newMatcher(own)}
 }
 
-// stray is a page that is in the set and should not be, or the other way round; 0: none. The caller holds the catalogue's
-// lock for reading.
+// stray returns a page that is on the wrong side of the set; 0: none. The caller holds cat.mu for
+// reading.
 func (s *sieve) stray(c *catalogue) uint64 {
 	s.build.Do(func() { s.fill(c) })
 	fresh := newSieve(s.key, s.f, s.chain)
@@ -132,7 +155,8 @@ func (s *sieve) stray(c *catalogue) uint64 {
 	return 0
 }
 
-// fill looks at the pages of the chain: by its artefacts where they are few, else at every column.
+// fill looks at the pages of the chain: through the artefacts of small scopes, and at every column
+// for large ones.
 func (s *sieve) fill(c *catalogue) {
 	var large []uint32
 	for i, n := range s.chain {
@@ -167,14 +191,14 @@ func (s *sieve) enter(c *catalogue, num uint64) {
 	}
 }
 
-// all are the sets there are.
+// all returns the sets that are kept.
 func (l *sieves) all() []*sieve {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.last)
 }
 
-// enter and leave follow commits: the caller holds the catalogue's lock for writing, so every set is complete.
+// enter and leave follow commits. The caller holds cat.mu for writing, so every set is complete.
 func (l *sieves) enter(c *catalogue, num uint64) {
 	for _, s := range l.last {
 		if slices.Contains(s.chain, c.page(num).scope) {
@@ -214,19 +238,21 @@ type narrowing struct {
 	f       *store.Filter
 	strict  bool
 	session uint64
-	set     bool // pass has the pages; else match is asked
+	set     bool // pass is filled; else match decides
 	pass    bits
-	n       int                    // live pages in pass, those that are exempt included
-	match   *matcher               // of one question
-	put     func(num uint64) int64 // when the newest version with a page was put
-	lists   []sortedList           // of a sparse set: by place in the chain and provenance, in the place of the catalogue's
+	n       int                    // live pages in pass, with those that are exempt
+	match   *matcher               // of this question, if there is no set
+	put     func(num uint64) int64 // when the newest version with a page was put, microseconds
+	tx      Reader                 // the snapshot that the question has open; nil: none
+	lists   []sortedList           // of a small set: by place in the chain and provenance, instead of the catalogue's lists
 }
 
 func timed(f *store.Filter) bool {
 	return !f.Since.IsZero() || !f.Until.IsZero() || !f.WrittenSince.IsZero() || !f.WrittenUntil.IsZero()
 }
 
-// fill makes the set for a question of now, in the memory of the last one.
+// fill makes the set for a question of now, in the memory of the last one. Numbers of pages that
+// are not live are set too: the index must find their words, and Resolve decides.
 func (w *narrowing) fill(c *catalogue, chain []uint32) {
 	s := c.sieve(w.f, chain)
 	words := len(c.pages)/64 + 1
@@ -266,7 +292,8 @@ func (w *narrowing) fill(c *catalogue, chain []uint32) {
 	w.set = true
 }
 
-// cutTimes takes out what is outside the times, and counts what is left.
+// cutTimes removes what is outside the times, and counts what is left. If both ends of a block are
+// within the ranges, none of its pages is looked at.
 func (w *narrowing) cutTimes(c *catalogue) (n int) {
 	const words = blockPages / 64
 	for at := 0; at*words < len(w.pass); at++ {
@@ -290,16 +317,16 @@ func (w *narrowing) cutTimes(c *catalogue) (n int) {
 	return n
 }
 
-// within says whether times are in the ranges of the filter. Both ends of a period in them means all of it, because the
-// ranges have no holes.
+// within reports whether times are in the ranges of the filter. If both ends of a period are, all
+// of it is: the ranges have no holes.
 func (w *narrowing) within(asOf, put int64) bool {
 	return store.Within(asOf, w.f.Since, w.f.Until) && store.Within(put, w.f.WrittenSince, w.f.WrittenUntil)
 }
 
-// passes says whether a page that was found passes the filter.
+// passes reports whether a page that was found passes the filter.
 func (w *narrowing) passes(c *catalogue, num uint64, p *pageCol) bool {
 	switch {
-	case w.set && !p.retired: // one that is superseded is no candidate, but may stand beside one
+	case w.set && !p.retired: // a superseded page is no candidate, but may be the neighbour of one
 		return w.pass.has(num)
 	case !w.strict && c.exemptFromRules(p), w.session != 0 && c.art(p.art).group == w.session:
 		return true
@@ -313,11 +340,12 @@ func (w *narrowing) passes(c *catalogue, num uint64, p *pageCol) bool {
 	return !timed(w.f) || w.within(p.asOf, w.put(num))
 }
 
-// sparse is how few pages of a set are put in order for one question. Of more, enough are near the beginning of the
-// catalogue's lists.
+// sparse is the size up to which a set is sorted for one question. In a larger set enough pages are
+// near the beginning of the catalogue's lists.
 const sparse = 4096
 
-// sortSparse puts the pages of a small set in order: to find them in the lists of all pages would mean to walk those.
+// sortSparse sorts the pages of a small set. To find them in the lists of all pages would mean to
+// walk those.
 func (w *narrowing) sortSparse(c *catalogue, chain []uint32) {
 	w.lists = w.lists[:0]
 	if w.n > sparse {
@@ -345,7 +373,7 @@ func (w *narrowing) sortSparse(c *catalogue, chain []uint32) {
 
 const provenances = int(store.HumanVerified) + 1
 
-// recent is the list of a class by time, of the pages that pass where they are few.
+// recent returns the list of a class by time, of the pages that pass if they are few.
 func (v *corpus) recent(at, prov int) *sortedList {
 	if w := v.narrow; w != nil && len(w.lists) > 0 {
 		return &w.lists[at*provenances+prov]
@@ -353,7 +381,7 @@ func (v *corpus) recent(at, prov int) *sortedList {
 	return &v.c.scopes[v.chain[at]-1].classes[prov].recent
 }
 
-// narrowed sets up the filter of a question. The caller holds the catalogue's lock for reading.
+// narrowed sets up the filter of a question. The caller holds cat.mu for reading.
 func (s *Engine) narrowed(f *finding) {
 	v, q := &f.corpus, &f.q
 	if q.Filter.IsZero() {
@@ -366,7 +394,7 @@ func (s *Engine) narrowed(f *finding) {
 		if p.head == s.cat.art(p.art).version {
 			return s.cat.art(p.art).putAt
 		}
-		h, err := s.headLocked(HeadKey{p.art, p.head})
+		h, err := s.headWithin(w.tx, format.HeadKey{Art: p.art, Version: p.head})
 		if err != nil { // whoever loads the page is told
 			return 0
 		}
@@ -377,7 +405,7 @@ func (s *Engine) narrowed(f *finding) {
 	}
 }
 
-// numbers are what the index may look at; nil: everything.
+// numbers returns the pages that the index may look at; nil: all.
 func (v *corpus) numbers() []uint64 {
 	if v.narrow == nil || !v.narrow.set {
 		return nil
@@ -385,7 +413,7 @@ func (v *corpus) numbers() []uint64 {
 	return v.narrow.pass
 }
 
-// filteredOut counts the live pages of the chain that no other artefact supersedes and that do not pass.
+// filteredOut counts the live pages of the chain that are not superseded and do not pass.
 func (v *corpus) filteredOut() (n int) {
 	w, c := v.narrow, v.c
 	if w == nil {

@@ -8,46 +8,55 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 )
 
-// The way of a record that was not judged here: written before this process began, or by another host on the same order.
+// The path of a record that was not judged here: it was written before this process began, or by
+// another host on the same order.
 //
 //	mark      size and root of the audit as its writer had it: the leaves up to here must hash to it
 //	leaf      into the audit, its question into the overlay
-//	commit    its leaf into the audit; below the LSN of the rows nothing else, at that LSN it is compared with them,
-//	          above it goes into catalogue, index and overlay as if it had been installed here
+//	commit    its leaf into the audit. Below the LSN of the rows nothing else; at that LSN it is compared with the rows;
+//	          above it, it goes into catalogue, index and overlay as if it had been installed here
 //
-// A record decides nothing: what it says was judged when it was written, and judging it anew could end in another way
-// after a rule changed. So redo checks that a record is possible (numbers are the next ones, rows decode and have the
-// digests that its leaf says) and never whether it was right.
+// A record decides nothing. What it says was judged when it was written; judging it again could end
+// in another way after a rule changed. So redo checks that a record is possible (numbers are the
+// next ones, rows decode and have the digests that its leaf says), and never whether it was right.
 //
-// Recovery calls Follow from one goroutine before anybody reads. A host that follows others calls it while readers run:
-// each record takes cat.mu by itself, so a reader sees whole commits.
+// Recovery calls Follow from one goroutine before there are readers. A host that follows others
+// calls it while readers run: each record takes cat.mu once, so a reader sees whole commits.
+//
+// Crash: the log is kept one checkpoint longer than it is needed, so redo meets commits that the
+// rows already have. It skips them by LSN. Leaves have no LSN; the audit skips those that the
+// archive has, and questions have a mark of their own (askedTo).
 
-// RecordError is a record of the log that is wrong.
+// RecordError says that a record of the log is wrong. The Log adds where it stands. LSN is 0 if the
+// record does not tell.
 type RecordError struct {
 	LSN  uint64
 	Err  error
 	Hint string
 }
 
+// Error returns the text of Err alone: the Log names file and offset.
 func (e *RecordError) Error() string { return e.Err.Error() }
 
+// Unwrap returns Err.
 func (e *RecordError) Unwrap() error { return e.Err }
 
-// Position: see Follower.
+// Position implements Follower.
 func (s *Engine) Position() Position {
 	s.cat.mu.RLock()
 	p := Position{LSN: s.cat.lsn}
 	s.cat.mu.RUnlock()
 	p.Leaves = s.Leaves.Size()
-	p.Root, _ = s.Leaves.Root(p.Leaves) // of an audit that is closed: no order has the root of nothing there
+	p.Root, _ = s.Leaves.Root(p.Leaves) // zero if the audit is closed: no order has that root
 	return p
 }
 
-// Counters: see Follower.
+// Counters implements Follower.
 func (s *Engine) Counters() Counters {
 	c := s.cat
 	c.mu.RLock()
@@ -55,8 +64,8 @@ func (s *Engine) Counters() Counters {
 	return Counters{LSN: c.lsn + 1, Leaf: s.Leaves.Size(), Art: uint64(len(c.arts)) + 1, Num: uint64(len(c.pages)) + 1, Group: uint64(len(c.groups)) + 1}
 }
 
-// Follow takes the next record of the log: a leaf into the audit, a commit above the LSN of the rows into catalogue and
-// overlay too. A *RecordError says what is wrong with the record. See Follower.
+// Follow implements Follower: it takes the next record of the log. A *RecordError says what is
+// wrong with the record; other errors mean that something could not be read.
 func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 	switch kind {
 	case KindMark:
@@ -68,7 +77,7 @@ func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 		}
 		return nil
 	case KindLeaf:
-		index, leaf, question, err := DecodeLeaf(body)
+		index, leaf, question, err := format.DecodeLeaf(body)
 		if err != nil {
 			return &RecordError{Err: err}
 		}
@@ -80,7 +89,7 @@ func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 		s.followQuestion(index, question)
 		return nil
 	}
-	index, leaf, lsn, err := commitHead(body)
+	index, leaf, lsn, err := format.CommitStart(body)
 	if err != nil {
 		return &RecordError{Err: err}
 	}
@@ -90,7 +99,7 @@ func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 	if lsn < s.cat.lsn || lsn == s.cat.lsn && lsn != s.applied {
 		return nil // in the rows already; the log is kept one checkpoint longer than it is needed
 	}
-	c, err := DecodeCommit(body)
+	c, err := format.DecodeCommit(body)
 	switch {
 	case err != nil:
 		return &RecordError{Err: err}
@@ -106,11 +115,13 @@ func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 	s.seq.flight.Lock()
 	s.seq.named(c)
 	s.seq.flight.Unlock()
+	s.seq.watch.followed(c)
 	s.changes.add(lsn, ended)
 	return nil
 }
 
-// followLeaf takes a leaf of the log into the audit, which may have it from the archive.
+// followLeaf takes a leaf of the log into the audit. The audit may have it from the archive
+// already; then the two must agree.
 func (s *Engine) followLeaf(index uint64, leaf []byte) error {
 	s.followed = max(s.followed, index+1)
 	return s.Leaves.Add(index, leaf)
@@ -118,21 +129,21 @@ func (s *Engine) followLeaf(index uint64, leaf []byte) error {
 
 // sameHistory compares the newest commit that rows and log both have: a log does not say whose it is, and its numbers
 // may fit by chance. A head has random salts.
-func (s *Engine) sameHistory(c *commitRecord) error {
+func (s *Engine) sameHistory(c *format.Commit) error {
 	forgotten := map[uint64]bool{} // one commit may fold rows of an artefact and then remove them all
 	for i := range c.Heads {
-		if t := DecodeHot(&codec.Decoder{B: c.Heads[i].Row}); t.Flags&flagForgotten != 0 {
+		if t := format.DecodeHot(&codec.Decoder{B: c.Heads[i].Row}); t.Flags&format.FlagForgotten != 0 {
 			forgotten[t.Art] = true
 		}
 	}
 	return s.rows.View(func(tx Reader) error {
 		for i := range c.Heads {
 			d := codec.Decoder{B: c.Heads[i].Row}
-			t := DecodeHot(&d)
+			t := format.DecodeHot(&d)
 			if forgotten[t.Art] {
 				continue
 			}
-			key := headRowKey(HeadKey{t.Art, t.Version})
+			key := format.HeadRowKey(format.HeadKey{Art: t.Art, Version: t.Version})
 			row, err := codec.Unseal('m', key, tx.Get(TableMeta, key))
 			if err != nil || !bytes.Equal(row, c.Heads[i].Row) {
 				return &RecordError{LSN: c.LSN, Err: errors.Join(errors.New("it is not the log of this file"), err),
@@ -143,7 +154,7 @@ func (s *Engine) sameHistory(c *commitRecord) error {
 	})
 }
 
-func (s *Engine) redoCommit(c *commitRecord, seq uint64) (ended []uint64, err error) {
+func (s *Engine) redoCommit(c *format.Commit, seq uint64) (ended []uint64, err error) {
 	s.cat.mu.Lock()
 	defer s.cat.mu.Unlock()
 	if !s.cat.namesFollow(c) {
@@ -152,14 +163,14 @@ func (s *Engine) redoCommit(c *commitRecord, seq uint64) (ended []uint64, err er
 	s.cat.addNames(c)
 	for i := range c.Heads {
 		row := c.Heads[i].Row
-		h, err := DecodeHead(row, s.cat.scopeName)
-		if err == nil && row[0] != rowVersionOld {
-			err = s.provedHead(HeadKey{h.Art, h.Version}, row, s.cat.names)
+		h, err := format.DecodeHead(row, s.cat.scopeName)
+		if err == nil && row[0] != format.RowVersionOld {
+			err = s.provedHead(format.HeadKey{Art: h.Art, Version: h.Version}, row, s.cat.names)
 		}
 		if err != nil {
 			return nil, &RecordError{LSN: c.LSN, Err: err}
 		}
-		c.Heads[i].head = h
+		c.Heads[i].Head = h
 	}
 	if err = s.redoneState(c); err == nil {
 		ended, err = s.install(c, seq)
@@ -171,57 +182,62 @@ func (s *Engine) redoCommit(c *commitRecord, seq uint64) (ended []uint64, err er
 }
 
 // namesFollow says whether the names of a record are the next ones. Numbers are dense.
-func (c *catalogue) namesFollow(r *commitRecord) bool {
+func (c *catalogue) namesFollow(r *format.Commit) bool {
 	scopes, groups := len(c.scopes), len(c.groups)
 	for i, n := range r.Scopes {
 		if int(n.Num) != scopes+i+1 {
 			return false
 		}
 	}
-	for i, g := range r.groups {
-		if g.num != uint64(groups+i+1) {
+	for i, g := range r.Groups {
+		if g.Num != uint64(groups+i+1) {
 			return false
 		}
 	}
 	return true
 }
 
-func (c *catalogue) addNames(r *commitRecord) {
+func (c *catalogue) addNames(r *format.Commit) {
 	for _, n := range r.Scopes {
 		c.addScope(n.Num, n.Name)
 	}
-	for _, g := range r.groups {
-		c.addGroup(g.num, g.scope, g.name)
+	for _, g := range r.Groups {
+		c.addGroup(g.Num, g.Scope, g.Name)
 	}
 }
 
 // install makes a durable commit visible: catalogue, overlay, lexical tail. The caller holds cat.mu.
 // It returns the page versions that stopped being current.
-func (s *Engine) install(c *commitRecord, seq uint64) (ended []uint64, err error) {
+func (s *Engine) install(c *format.Commit, seq uint64) (ended []uint64, err error) {
 	s.cat.addNames(c)
 	o := s.overlay
 	if o.Rows() == 0 {
 		o.since = time.Now()
 	}
 	var later []supersession
+	forgot := map[uint64]uint32{}
 	for i := range c.Heads {
 		h := &c.Heads[i]
 		d := codec.Decoder{B: h.Row}
-		t := DecodeHot(&d)
-		rows := DecodeRows(&d, nil)
+		t := format.DecodeHot(&d)
+		rows := format.DecodeRows(&d, nil)
 		if d.Err != nil {
 			return nil, d.Err
 		}
 		if err := s.validateHot(&t, rows); err != nil {
 			return nil, err
 		}
-		if t.Flags&(flagFloor|flagForgotten) != 0 {
+		came := s.cat.isNew(&t) // else it takes away of what is there
+		if !came && t.Flags&(format.FlagFloor|format.FlagForgotten) != 0 {
 			if err := s.installForget(&t, rows, h.Row); err != nil {
 				return nil, err
 			}
+			if t.Flags&format.FlagForgotten != 0 {
+				forgot[t.Art] = t.Version
+			}
 			continue
 		}
-		if t.Flags&FlagGone != 0 {
+		if !came && t.Flags&format.FlagGone != 0 {
 			if err := s.installGone(&t, rows, h.Row, &ended); err != nil {
 				return nil, err
 			}
@@ -231,61 +247,74 @@ func (s *Engine) install(c *commitRecord, seq uint64) (ended []uint64, err error
 			ended = append(ended, s.cat.nums(t.Art)...)
 		}
 		var err error
-		if t.facts, err = s.cat.facts.ofRow(h.Row[0], d); err != nil {
+		if t.Facts, err = s.cat.facts.ofRow(h.Row[0], d); err != nil {
 			return nil, err
 		}
 		s.cat.install(&t, rows)
-		s.cat.addSummary(&t, h.head.DerivedFrom)
-		if len(h.head.Supersedes) > 0 {
-			later = append(later, supersession{t.Scope, h.head.Supersedes, t.Art, t.lsn})
+		s.cat.addSummary(&t, h.Head.DerivedFrom)
+		if len(h.Head.Supersedes) > 0 {
+			later = append(later, supersession{t.Scope, h.Head.Supersedes, t.Art, t.LSN})
 		}
-		o.heads[HeadKey{t.Art, t.Version}] = h.Row
+		o.heads[format.HeadKey{Art: t.Art, Version: t.Version}] = h.Row
+		if t.Flags&format.FlagFloor != 0 {
+			o.floors[t.Art] = t.Version
+		}
 		o.Bytes += len(h.Row)
 		for j, x := range h.Texts {
 			o.texts[x.Num] = x.Text
 			o.Bytes += len(x.Text)
 			// A checkpoint may have flushed postings of commits above the LSN it applied; redo must not add them twice.
-			if c.built == nil && x.Num > s.index.Through() {
-				s.index.Add(s.doc(x.Num, t.Scope, h.head, x.Text, x.analysis))
-				h.Texts[j].analysis = nil // it is large, and the record is kept for a while
+			if c.Built == nil && x.Num > s.index.Through() {
+				s.index.Add(s.doc(x.Num, t.Scope, h.Head, x.Text, x.Analysis))
+				h.Texts[j].Analysis = nil // it is large, and the record is kept for a while
 			}
 		}
 	}
-	if c.built != nil {
-		s.index.AddBuilt(c.built)
-		c.built = nil // the record is kept for a while
+	if c.Built != nil {
+		s.index.AddBuilt(c.Built)
+		c.Built = nil // the record is kept for a while
 	}
 	s.cat.retire(later)
+	s.cat.clear(forgot, nil)
+	if err := s.dropScopes(goneScopes(c.State)); err != nil {
+		return nil, err
+	}
 	for i, r := range c.State {
 		if id, ok := strings.CutPrefix(r.Key, reviewGonePrefix); ok && len(id) == len(ulid.ULID{}) {
 			o.held[ulid.ULID([]byte(id))] = []byte{}
-			s.heldChanges, s.heldKnown = s.heldChanges+1, false // nobody looks whether it waited
+			s.heldChanges, s.heldKnown = s.heldChanges+1, false // whether it waited for review is not looked up
 			continue
 		}
-		if leaf, ok := GoneQuestion(r.Key); ok {
+		if leaf, ok := format.GoneQuestion(r.Key); ok {
 			o.asked[leaf] = nil
 			continue
 		}
-		o.state[r.Key] = stateBody(c.LSN, c.stateProof(i), r.Value)
-		o.Bytes += len(r.Key) + len(r.Value) + stateHead
+		if _, _, ok := goneScope(r.Key); ok {
+			continue
+		}
+		o.state[r.Key] = format.StateBody(c.LSN, c.StateProof(i), r.Value)
+		o.Bytes += len(r.Key) + len(r.Value) + format.StateHead
 	}
+	s.quotaInstalled(c)
 	if len(c.Held) > 0 {
 		o.held[c.HeldID] = c.Held
 		o.Bytes += len(c.Held)
 		s.heldChanges++
-		if c.HeldID == c.batch { // held; else one is decided, and only once
-			s.heldOpen++
+		if c.HeldID == c.Batch { // held; else one is decided, and only once
+			if st, err := format.HeldState(c.Held); err == nil && st.Decided == "" { // else it was, in another database
+				s.heldOpen++
+			}
 		} else {
 			s.heldOpen--
 		}
 	}
-	if len(c.result) > 0 {
-		o.result[c.batch] = c.result
-		o.Bytes += len(c.result)
+	if len(c.Result) > 0 {
+		o.result[c.Batch] = c.Result
+		o.Bytes += len(c.Result)
 	}
 	o.scopes = append(o.scopes, c.Scopes...)
-	o.groups = append(o.groups, c.groups...)
-	o.LSN, o.Seq, o.Leaves, o.high = c.LSN, seq, c.leaf+1, s.cat.highest()
+	o.groups = append(o.groups, c.Groups...)
+	o.LSN, o.Seq, o.Leaves, o.high = c.LSN, seq, c.Leaf+1, s.cat.highest()
 	s.cat.lsn = c.LSN
 	s.countUnflushed()
 	return ended, nil

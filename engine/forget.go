@@ -9,82 +9,97 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 )
 
-// What gc leaves behind is bounded, too:
+// What gc leaves behind is bounded too:
 //
-//	records   of the dropped versions of an artefact the newest few keep their rows; the oldest of these is its floor
-//	names     of the artefacts that are deleted and dropped the newest keep their rows; the others are forgotten
+//	records   the newest few rows of dropped versions of an artefact stay; the oldest of these is its floor
+//	names     the newest of the deleted and dropped artefacts keep their rows; the others are forgotten
 //	drafts    what past contexts showed of drafts, which only Replay reads
 //	reviews   held batches that were approved or rejected
 //	journals  records of passes and directives that newer ones replaced (gcjournal.go)
+//	scopes    names of scopes in which nothing is left (gcscopes.go)
 //
-// The first two travel as head rows with a flag of their own, the others as state rows, so that the log orders and
-// repeats them like any commit. Numbers are never used again: the system row keeps the highest.
+// The first two travel as head rows with a flag of their own (flagFloor, flagForgotten), the others
+// as state rows. So the log orders and repeats them like any commit.
+//
+// Invariant: a number is never used again. After an artefact is forgotten nothing in the rows says
+// that its number was used, so the system row keeps the highest numbers (highest), and pad restores
+// the length of the tables at open. Audit leaves name pages by number, so a number that came back
+// would make them name another artefact's page.
 
-// How many rows of dropped versions stay, unless GCOptions say otherwise.
-const ()
-
-// outcomesKept is how many outcomes of batch ids the file holds. What is older is looked up in the audit.
+// outcomesKept is how many outcomes of batch ids the file keeps. Older ids are looked up in the
+// audit (usedBefore).
 const outcomesKept = 10_000
 
 // reviewGonePrefix begins the keys of state rows, always without a value, that delete a held batch.
 const reviewGonePrefix = "\x00held/"
 
-// forgotten is an artefact whose rows below a version go, or all of its rows.
+// forgotten is an artefact of which the rows below a version go, or all rows.
 type forgotten struct {
 	art   uint64
 	below uint32
-	group uint64 // of its pages alone, which goes with it; 0: none
+	group uint64 // the group of its own pages, which goes with it; 0: none
 	whole bool
 }
 
 // highest are the highest numbers given, as of a checkpoint: what is forgotten must not give its number away.
-type highest struct{ art, num, group uint64 }
+type highest struct{ art, num, group, scope uint64 }
 
 func (h *highest) add(o highest) {
-	h.art, h.num, h.group = max(h.art, o.art), max(h.num, o.num), max(h.group, o.group)
+	h.art, h.num, h.group, h.scope = max(h.art, o.art), max(h.num, o.num), max(h.group, o.group), max(h.scope, o.scope)
 }
 
-func (h highest) String() string { return fmt.Sprintf("%d %d %d", h.art, h.num, h.group) }
+func (h highest) String() string { return fmt.Sprintf("%d %d %d %d", h.art, h.num, h.group, h.scope) }
 
 func parseHighest(s string) (h highest, err error) {
-	if s != "" {
+	switch strings.Count(s, " ") {
+	case 3:
+		_, err = fmt.Sscanf(s, "%d %d %d %d", &h.art, &h.num, &h.group, &h.scope)
+	case 2: // of a program that dropped no scopes
 		_, err = fmt.Sscanf(s, "%d %d %d", &h.art, &h.num, &h.group)
+	default:
+		if s != "" {
+			err = codec.ErrMalformed
+		}
 	}
 	return h, err
 }
 
 // pad gives the tables of the catalogue the length they had when the file was written.
 func (s *Engine) pad(h highest) error {
-	if h.art > 1<<32-1 || s.pageLimit != 0 && max(h.art, h.num, h.group) > s.pageLimit {
+	if max(h.art, h.scope) > 1<<32-1 || s.pageLimit != 0 && max(h.art, h.num, h.group, h.scope) > s.pageLimit {
 		return fmt.Errorf("highest numbers %v are not possible in files of this size", h)
 	}
 	c := s.cat
 	c.arts = append(c.arts, make([]artCol, max(0, int(h.art)-len(c.arts)))...)
 	c.pages = append(c.pages, make([]pageCol, max(0, int(h.num)-len(c.pages)))...)
 	c.groups = append(c.groups, make([]groupCol, max(0, int(h.group)-len(c.groups)))...)
+	c.scopes = append(c.scopes, make([]*scopeCol, max(0, int(h.scope)-len(c.scopes)))...)
 	return nil
 }
 
 func (c *catalogue) highest() highest {
-	return highest{uint64(len(c.arts)), uint64(len(c.pages)), uint64(len(c.groups))}
+	return highest{uint64(len(c.arts)), uint64(len(c.pages)), uint64(len(c.groups)), uint64(len(c.scopes))}
 }
 
-// installForget makes it visible that rows go. The caller holds cat.mu, or is recovery.
-func (s *Engine) installForget(t *hot, rows []store.PageRow, row []byte) error {
+// installForget makes it visible that rows go. The caller holds cat.mu, or is recovery. The columns of the pages of an
+// artefact that is forgotten are the caller's: to find them takes a walk over all, which is made once for a record.
+func (s *Engine) installForget(t *format.Hot, rows []store.PageRow, row []byte) error {
 	c, o := s.cat, s.overlay
 	if t.Art == 0 || t.Art > uint64(len(c.arts)) || c.art(t.Art).version < t.Version {
 		return codec.ErrMalformed
 	}
-	f := forgotten{art: t.Art, below: t.Version, whole: t.Flags&flagForgotten != 0}
+	f := forgotten{art: t.Art, below: t.Version, whole: t.Flags&format.FlagForgotten != 0}
 	if !f.whole {
-		k := HeadKey{t.Art, t.Version}
+		k := format.HeadKey{Art: t.Art, Version: t.Version}
 		o.heads[k] = row
 		o.Bytes += len(row)
 		o.forgot = append(o.forgot, f)
@@ -94,19 +109,22 @@ func (s *Engine) installForget(t *hot, rows []store.PageRow, row []byte) error {
 	if a := c.art(t.Art); a.pages > 0 || a.version != t.Version {
 		return codec.ErrMalformed
 	}
-	own := artKey{t.Scope, "\x00" + string(t.id)}
+	own := artKey{t.Scope, "\x00" + string(t.ID)}
 	if f.group = c.named[own]; f.group != 0 {
 		delete(c.named, own)
 		c.groups[f.group-1] = groupCol{}
 	}
 	o.forgot = append(o.forgot, f)
-	c.clear(map[uint64]uint32{t.Art: t.Version}, nil)
 	c.forget(t.Art)
 	return nil
 }
 
-// clear empties the columns of pages that no row names any more: of artefacts up to a version, but for some.
+// clear empties the columns of pages that no row names any more: those that arts ended up to a
+// version, except the pages in but.
 func (c *catalogue) clear(arts map[uint64]uint32, but []store.PageRow) {
+	if len(arts) == 0 {
+		return
+	}
 	for i := range c.pages {
 		p := &c.pages[i]
 		if upTo := arts[p.art]; p.art == 0 || !p.gone() || p.version > upTo {
@@ -119,7 +137,8 @@ func (c *catalogue) clear(arts map[uint64]uint32, but []store.PageRow) {
 	}
 }
 
-// forget takes a deleted artefact out of the tables.
+// forget takes a deleted artefact out of the tables. Its column stays, empty, so that no number
+// moves.
 func (c *catalogue) forget(num uint64) {
 	a := c.art(num)
 	mask := uint64(len(c.table) - 1)
@@ -139,7 +158,7 @@ func (c *catalogue) forget(num uint64) {
 	*a = artCol{}
 }
 
-// remove makes a new slice: readers may hold the old one.
+// remove makes a new slice, because readers may hold the old one.
 func (l *idList) remove(art uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -154,11 +173,11 @@ func (l *idList) remove(art uint64) {
 }
 
 // applyForgotten deletes the rows of what is forgotten and gives the head rows of the overlay that are still to be written.
-func applyForgotten(tx Writer, o *Overlay, n *RowCounts) (heads map[HeadKey][]byte, err error) {
+func applyForgotten(tx Writer, o *Overlay, n *RowCounts) (heads map[format.HeadKey][]byte, err error) {
 	if len(o.forgot) == 0 {
 		return o.heads, nil
 	}
-	heads = make(map[HeadKey][]byte, len(o.heads))
+	heads = make(map[format.HeadKey][]byte, len(o.heads))
 	below := map[uint64]uint32{}
 	for _, f := range o.forgot {
 		if f.whole {
@@ -168,7 +187,7 @@ func applyForgotten(tx Writer, o *Overlay, n *RowCounts) (heads map[HeadKey][]by
 		if err := deleteHeads(tx, f, n); err != nil {
 			return nil, err
 		}
-		if key := groupRowKey(f.group); f.group != 0 && tx.Get(TableMeta, key) != nil {
+		if key := format.GroupRowKey(f.group); f.group != 0 && tx.Get(TableMeta, key) != nil {
 			n.meta--
 			if err := tx.Delete(TableMeta, key); err != nil {
 				return nil, err
@@ -185,7 +204,7 @@ func applyForgotten(tx Writer, o *Overlay, n *RowCounts) (heads map[HeadKey][]by
 
 func deleteHeads(tx Writer, f forgotten, n *RowCounts) error {
 	var keys [][]byte
-	prefix := headRowKey(HeadKey{f.art, 0})[:9]
+	prefix := format.HeadRowKey(format.HeadKey{Art: f.art, Version: 0})[:9]
 	for k := range tx.From(TableMeta, prefix) {
 		if !bytes.HasPrefix(k, prefix) || binary.BigEndian.Uint32(k[9:]) >= f.below {
 			break
@@ -202,8 +221,8 @@ func deleteHeads(tx Writer, f forgotten, n *RowCounts) error {
 }
 
 // floorOf reads the row that stands for a version and all before it; nil: there is none.
-func floorOf(tx Reader, k HeadKey) ([]byte, error) {
-	prefix := headRowKey(HeadKey{k.Art, 0})[:9]
+func floorOf(tx Reader, k format.HeadKey) ([]byte, error) {
+	prefix := format.HeadRowKey(format.HeadKey{Art: k.Art, Version: 0})[:9]
 	var key, v []byte
 	for key, v = range tx.From(TableMeta, prefix) {
 		break
@@ -216,13 +235,14 @@ func floorOf(tx Reader, k HeadKey) ([]byte, error) {
 		return nil, err
 	}
 	d := codec.Decoder{B: row}
-	if t := DecodeHot(&d); t.Flags&flagFloor == 0 {
+	if t := format.DecodeHot(&d); t.Flags&format.FlagFloor == 0 {
 		return nil, nil
 	}
 	return row, nil
 }
 
-// usedBefore says whether a batch was committed, held or rejected under an id whose outcome the file no longer has.
+// usedBefore reports whether the audit says that a batch was committed, held or rejected under an
+// id.
 func (s *Engine) usedBefore(id ulid.ULID) (bool, error) {
 	leaves, err := s.Leaves.ByTrace(context.Background(), id.String())
 	if errors.Is(err, manifest.ErrNoLeaf) {
@@ -236,7 +256,8 @@ func (s *Engine) usedBefore(id ulid.ULID) (bool, error) {
 	return false, AuditError(err)
 }
 
-// enqueueForget makes head records of what is forgotten, but for artefacts that were put again since it was planned.
+// enqueueForget makes head records of what is forgotten, except for artefacts that were put again
+// since the plan.
 func (s *Engine) enqueueForget(b *Request, p *Commit, leaf *manifest.Record) error {
 	if len(b.forget) == 0 {
 		return nil
@@ -251,8 +272,8 @@ func (s *Engine) enqueueForget(b *Request, p *Commit, leaf *manifest.Record) err
 		if a := s.cat.art(h.Art); h.Forgotten && (a.version != h.Version || a.pages > 0) {
 			continue
 		}
-		_, group := s.cat.names(&hot{group: h.GroupNum})
-		if err := s.addHead(&p.record, leaf, headRecord{head: h}, scopes[i], group, encodeCold(h)); err != nil {
+		_, group := s.cat.names(&format.Hot{Group: h.GroupNum})
+		if err := s.addHead(&p.record, leaf, format.HeadRecord{Head: h}, scopes[i], group, format.EncodeCold(h)); err != nil {
 			return err
 		}
 	}
@@ -262,14 +283,15 @@ func (s *Engine) enqueueForget(b *Request, p *Commit, leaf *manifest.Record) err
 	return nil
 }
 
-// trim plans which rows of dropped versions of an artefact go. heads are all of its rows, oldest first.
+// trim plans which rows of dropped versions of an artefact go. heads are all of its rows, oldest
+// first.
 func (c *collector) trim(heads []*store.Head) {
 	last := len(heads) - 1
-	droppable := 0 // so many from the first on are dropped, and nothing needs their rows
+	droppable := 0 // this many, from the oldest on, are dropped and needed by nothing
 	for droppable < last && c.forgettable(heads[droppable]) {
 		droppable++
 	}
-	if h := heads[last]; droppable == last && h.Deleted && c.forgettable(h) && codec.Micros(h.PutAt) <= c.now-c.job.KeepFor.Microseconds() && !c.s.holds.keep(h.LSN, 0) {
+	if h := heads[last]; droppable == last && h.Deleted && c.forgettable(h) && codec.Micros(h.PutAt) <= c.now-c.keep.For.Microseconds() && !c.s.holds.keep(h.LSN, 0) {
 		f := *h
 		f.Forgotten = true
 		c.deleted = append(c.deleted, &f)
@@ -287,7 +309,8 @@ func (c *collector) trim(heads []*store.Head) {
 	c.forget = append(c.forget, &f)
 }
 
-// forgettable says whether the row of a version that has no content is of no use but to name it.
+// forgettable reports whether nothing needs the row of a version without content: it is not named,
+// its artefact replaces nothing any more, and no page that first appeared in it is left.
 func (c *collector) forgettable(h *store.Head) bool {
 	if !h.Gone && !h.Deleted {
 		return false
@@ -314,7 +337,8 @@ func (c *collector) forgettable(h *store.Head) bool {
 	return true
 }
 
-// forgetRows commits what trim planned. Of the artefacts that are deleted and dropped the newest keep their rows.
+// forgetRows commits what trim planned. Of the deleted and dropped artefacts the newest KeepNames
+// keep their rows.
 func (c *collector) forgetRows() error {
 	slices.SortFunc(c.deleted, func(a, b *store.Head) int { return cmp.Compare(a.LSN, b.LSN) })
 	for _, h := range c.deleted[:max(0, len(c.deleted)-c.job.KeepNames)] {
@@ -333,9 +357,10 @@ func (c *collector) forgetRows() error {
 	return nil
 }
 
-// forgetState drops what only the past needs of state, and held batches that were decided.
+// forgetState drops state rows that only the past needs, and held batches that were decided. A run
+// for one scope leaves them: they belong to no scope.
 func (c *collector) forgetState() error {
-	if c.job.Scope != "" {
+	if c.job.Only() {
 		return nil
 	}
 	limit := c.now - c.job.KeepFor.Microseconds()
@@ -363,10 +388,38 @@ func (c *collector) forgetState() error {
 	if err := c.deletedRows(deleted); err != nil {
 		return err
 	}
-	return c.forgetJournals(limit)
+	if err := c.forgetJournals(limit); err != nil {
+		return err
+	}
+	return c.forgetScopes()
 }
 
-// oldReviews lists the batches that were held before a time, and decided.
+// reviews drops the decided batches that the job names.
+func (c *collector) reviews() error {
+	for part := range slices.Chunk(c.job.Reviews, dropVersions) {
+		b := Request{Batch: store.Batch{Scope: store.OperatorScope, Leaf: manifest.Record{Action: "drop reviews"}}}
+		for _, id := range part {
+			h, err := c.s.Held(c.ctx, id)
+			if errors.Is(err, store.ErrNotFound) || err == nil && h.Decided == "" {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			b.State = append(b.State, store.StateRow{Key: reviewGonePrefix + string(id[:])})
+		}
+		if !c.dry && len(b.State) > 0 {
+			if err := c.commit(b); err != nil {
+				return err
+			}
+		}
+		c.rep.Reviews += len(b.State)
+		c.progress("reviews", uint64(c.rep.Reviews), uint64(len(c.job.Reviews)))
+	}
+	return nil
+}
+
+// oldReviews lists the decided batches that were held before a time.
 func (c *collector) oldReviews(limit int64) (rows []store.StateRow, err error) {
 	err = c.eachHeldBatch(func(id ulid.ULID, h *store.HeldBatch) {
 		if h.Decided != "" && codec.Micros(h.At) <= limit {
@@ -377,7 +430,8 @@ func (c *collector) oldReviews(limit int64) (rows []store.StateRow, err error) {
 	return rows, err
 }
 
-// past adds the rows of a kind that are of the past since before a time, and those of artefacts that were deleted then.
+// past adds the rows of a kind that belong to the past since before a time, and sorts out the rows
+// of artefacts that were deleted before it.
 func (c *collector) past(k *store.StateKind, limit int64, rows []store.StateRow, deleted map[store.Ref][]store.StateRow) ([]store.StateRow, error) {
 	for q := (store.ScanQuery{What: store.ScanState, Prefix: k.Prefix, Limit: 1000}); ; {
 		page, err := c.s.Scan(c.ctx, q)
@@ -399,7 +453,8 @@ func (c *collector) past(k *store.StateKind, limit int64, rows []store.StateRow,
 	}
 }
 
-// deletedRows drops the rows of artefacts that were deleted. One that is put again meanwhile keeps them.
+// deletedRows drops the rows of deleted artefacts. The commit expects each of them to be absent, so
+// one that is put again meanwhile keeps its rows.
 func (c *collector) deletedRows(rows map[store.Ref][]store.StateRow) error {
 	if c.dry {
 		return nil
@@ -426,7 +481,7 @@ func (c *collector) deletedRows(rows map[store.Ref][]store.StateRow) error {
 	return nil
 }
 
-// deletedBy says whether there is no such artefact, and was none at a time.
+// deletedBy reports whether there is no such artefact now and was none at a time.
 func (c *collector) deletedBy(ref store.Ref, limit int64) bool {
 	cat := c.s.cat
 	cat.mu.RLock()

@@ -9,59 +9,69 @@ import (
 	"slices"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 )
 
-// How gc goes:
+// How gc works:
 //
-//	names     held batches, lineage and sources of what is live, verdicts of sessions; then every commit adds its own
-//	plan      artefact by artefact, in the order of their numbers: which versions ended long ago and nobody names
-//	drop      some hundred at a time, as a commit: in the place of each head row one that only says what it was
+//	names     what held batches, lineage and sources of live artefacts, and sessions name; then every new commit adds its own
+//	plan      artefact by artefact, in the order of their numbers: which versions ended long ago and are not named
+//	drop      some hundred at a time, in a commit: each head row is replaced by one that only says what the version was
 //	apply     a checkpoint writes those rows and deletes texts and vectors, in the transaction that moves the applied LSN
 //
-// A drop has an LSN, so the log orders it among commits, redo repeats it, and a crash leaves it done or not. The rows of
-// what is gone stay because the past needs them: when each version stood, what answers for it, what it replaced.
+// A drop has an LSN. So the log orders it among commits, redo repeats it, and a crash leaves it
+// done or not done. The rows of what is gone stay because the past needs them: when each version
+// was current, what answers for it, what it replaced.
 //
-// What is named is decided in the sequencer: whatever names a version in a record before that of its drop keeps it.
+// Whether a version is named is decided in the sequencer, at the tail of the log: whatever names a
+// version in a record before that of its drop keeps it.
+//
+// A crash or an end of ctx between two commits of a run leaves the commits that are done. There is
+// nothing to resume: the next run plans anew and finds less to do. gcMu keeps a second run, and an
+// erase, away for the whole run; commits and reads go on.
 
 // drop is a version to be dropped. kept says why it was not; the sequencer sets it.
 type drop struct {
-	head *store.Head // what stays of it
+	head *store.Head // the row that stays of it
 	kept string
 
 	cold  []byte
-	group string // what the catalogue calls the group that Head.GroupNum stands for
+	group string // the name of the group Head.GroupNum in the catalogue
 	from  *version
 }
 
-// How much one commit drops, and after how many of them a checkpoint frees what they dropped.
+// How much one commit drops, and after how many commits a checkpoint frees what they dropped.
 const (
 	dropVersions = 256
-	dropPages    = 4096 // in their rows, shared ones too: they are what its record is made of
+	dropPages    = 4096 // page rows in one commit, shared ones too: they are the bulk of its record
 	dropCommits  = 32
-	gcRefs       = 100 // of a report
+	gcRefs       = 100 // references in a report
 )
 
-// version is one version of an artefact that gc looks at.
+// version is one version of an artefact, as gc judges it. kept and why are never both empty once
+// keeps has run.
 type version struct {
 	head   *store.Head
-	ended  int64
-	by     uint64 // LSN of the commit that ended it; 0: it expired
-	why    string // it goes
-	kept   string // it stays
+	ended  int64  // when it stopped being current, microseconds
+	by     uint64 // the LSN of the commit that ended it; 0: it expired
+	why    string // why it may go
+	kept   string // why it stays; "": it goes
 	live   bool   // it is the newest, and its artefact is not deleted
-	pages  int    // that go with it: those that no newer version has
+	pages  int    // how many go with it: those that no newer version has
 	bytes  int64
-	expect uint64 // LSN its artefact must have when it is deleted first; 0: it need not be
+	expect uint64 // the artefact must have this LSN when it is deleted first; 0: no delete is needed
 }
 
-// collector is one run.
+// collector is one run. It holds one part of the drops at a time, so its memory does not grow with
+// what it drops; names grow with what is named.
 type collector struct {
 	s        *Engine
 	ctx      context.Context
 	job      *store.GCJob
+	keep     store.GCKeep // in the scope of the artefact at hand
 	dry      bool
 	progress store.Progress
 	names    *names
@@ -70,11 +80,11 @@ type collector struct {
 	part     []*drop
 	size     int // page rows in part
 	stuck    struct {
-		art uint64 // of its versions in an earlier part some stayed after all, and they may share pages with the rest
+		art uint64 // some of its versions in an earlier part stayed after all, and may share pages with the rest
 		why string
 	}
-	commits int           // of drops
-	wrote   bool          // anything
+	commits int           // that dropped something
+	wrote   bool          // a commit of this run succeeded
 	forget  []*store.Head // rows that go, planned by trim
 	deleted []*store.Head // artefacts that are deleted and dropped
 	rep     store.GCReport
@@ -82,7 +92,9 @@ type collector struct {
 	kept    map[string]*tally
 }
 
-// Collect runs gc, or its plan.
+// Collect runs gc, or only plans it. The report says what was dropped even if the run ended with an
+// error. A last checkpoint frees the space of what was dropped, also after an error, unless the
+// store is closed.
 func (s *Engine) Collect(ctx context.Context, job store.Job, progress store.Progress) (store.JobReport, error) {
 	s.gcMu.Lock()
 	defer s.gcMu.Unlock()
@@ -96,19 +108,24 @@ func (s *Engine) Collect(ctx context.Context, job store.Job, progress store.Prog
 		c.run, err = store.NewID(s.opts.Now(), s.opts.Rand)
 	}
 	if err == nil && !c.dry && s.opts.Space.Tight() {
-		_ = s.opts.Space.Relieve(ctx) // what is in the log twice takes the space that gc needs
+		_ = s.opts.Space.Relieve(ctx) // the log repeats what is in the file, in the space that gc needs
 	}
 	if err == nil {
 		err = c.walk()
 	}
-	if c.wrote && !s.closed.Load() { // also of what an error ended
+	if c.wrote && !s.closed.Load() { // after an error too
 		cerr := s.opts.Checkpoint(context.WithoutCancel(ctx))
 		err = errors.Join(err, cerr)
 	}
 	return store.JobReport{GC: c.report()}, err
 }
 
+// walk does the steps of a run. Names are complete before the first version is planned: what is
+// stored is read after watch, so a commit is seen by one of the two.
 func (c *collector) walk() error {
+	if c.job.Reviews != nil {
+		return c.reviews()
+	}
 	if !c.dry {
 		defer c.s.unwatch()
 		if err := c.s.watch(c.ctx, c.names); err != nil {
@@ -133,7 +150,8 @@ func (c *collector) walk() error {
 	return c.forgetState()
 }
 
-// watch lets the sequencer tell what commits name from now on, and waits for those that were in it already.
+// watch makes the sequencer report what commits name from now on, and waits for the commits that
+// were in flight before.
 func (s *Engine) watch(ctx context.Context, n *names) error {
 	tail, err := s.log.Acquire(ctx)
 	if err != nil {
@@ -146,29 +164,30 @@ func (s *Engine) watch(ctx context.Context, n *names) error {
 	tail.Release()
 	for _, p := range under {
 		if err := s.wait(ctx, p); err != nil {
-			return cmp.Or(ctx.Err(), err) // whose outcome is unknown then is not ours
+			return cmp.Or(ctx.Err(), err) // the unknown outcome is another caller's
 		}
 	}
 	return nil
 }
 
+// unwatch ends what watch began.
 func (s *Engine) unwatch() {
 	tail, err := s.log.Acquire(context.Background())
 	if err != nil {
-		return // nor will there be a commit that writes down what it names
+		return // there will be no commits either
 	}
 	defer tail.Release()
 	s.seq.watch = nil
 }
 
-// eachHeldBatch shows fn every held batch, decoded and compared with the audit. A damaged one ends the walk: what it
-// names is not known.
+// eachHeldBatch shows fn every held batch, decoded and compared with the audit. A damaged one ends
+// the walk: what it names is not known, so no version may be dropped.
 func (c *collector) eachHeldBatch(fn func(id ulid.ULID, h *store.HeldBatch)) error {
 	var damage error
 	_, err := c.s.eachHeld(ulid.ULID{}, func(id ulid.ULID, row []byte, err error) bool {
 		var h store.HeldBatch
 		if err == nil {
-			h, err = DecodeHeld(row)
+			h, err = format.DecodeHeld(row)
 		}
 		if err == nil {
 			err = c.s.provedHeld(id[:], row)
@@ -183,7 +202,7 @@ func (c *collector) eachHeldBatch(fn func(id ulid.ULID, h *store.HeldBatch)) err
 	return errors.Join(err, damage)
 }
 
-// stored finds what held batches and sessions name.
+// stored collects what held batches and session rows name.
 func (c *collector) stored() error {
 	err := c.eachHeldBatch(func(_ ulid.ULID, h *store.HeldBatch) {
 		if h.Decided == "" {
@@ -224,7 +243,8 @@ func (c *collector) stateRows(k *store.StateKind) error {
 	}
 }
 
-// each calls fn for the artefacts there are, in the order of their numbers.
+// each calls fn for every artefact, in the order of their numbers. Artefacts that come later are
+// not visited: what they name was reported by the sequencer.
 func (c *collector) each(what string, fn func(art uint64) error) error {
 	c.s.cat.mu.RLock()
 	total := uint64(len(c.s.cat.arts))
@@ -244,7 +264,7 @@ func (c *collector) each(what string, fn func(art uint64) error) error {
 	return nil
 }
 
-// state is what the catalogue says of an artefact.
+// state returns what the catalogue says of an artefact.
 func (c *collector) state(art uint64) (scope string, newest uint32, live bool, expires int64) {
 	cat := c.s.cat
 	cat.mu.RLock()
@@ -262,7 +282,7 @@ func (c *collector) parents(art uint64) error {
 	if !live {
 		return nil
 	}
-	h, err := c.s.head(HeadKey{art, newest})
+	h, err := c.s.head(format.HeadKey{Art: art, Version: newest})
 	if err != nil {
 		return err
 	}
@@ -272,20 +292,21 @@ func (c *collector) parents(art uint64) error {
 	return nil
 }
 
-// artefact plans what goes of one artefact.
+// artefact plans what goes of one artefact. One with a single version that has not expired has
+// nothing to drop.
 func (c *collector) artefact(art uint64) error {
 	scope, newest, live, expires := c.state(art)
 	expired := live && expires != 0 && expires <= c.now
-	if newest == 1 && !expired || c.job.Scope != "" && c.job.Scope != scope {
+	keep, ours := c.job.KeepIn(scope)
+	if newest == 1 && !expired || !ours {
 		return nil
 	}
+	c.keep = keep
 	heads, err := c.s.heads(art, newest)
 	if err != nil || newest == 0 {
 		return err
 	}
-	if c.job.Scope == "" || c.job.Scope == scope {
-		c.trim(heads)
-	}
+	c.trim(heads)
 	vs := c.versions(heads, expired)
 	c.passed(heads, vs)
 	for i := range vs {
@@ -305,10 +326,10 @@ func (c *collector) artefact(art uint64) error {
 	return nil
 }
 
-// heads gives the rows of an artefact, oldest first.
+// heads returns the rows of an artefact, oldest first, down to its floor.
 func (s *Engine) heads(art uint64, newest uint32) (heads []*store.Head, err error) {
 	for v := newest; v > 0; v-- {
-		h, err := s.head(HeadKey{art, v})
+		h, err := s.head(format.HeadKey{Art: art, Version: v})
 		if err != nil {
 			return nil, err
 		}
@@ -321,7 +342,8 @@ func (s *Engine) heads(art uint64, newest uint32) (heads []*store.Head, err erro
 	return heads, nil
 }
 
-// versions gives those that have content, oldest first.
+// versions returns the versions that still have content, oldest first. A version ended with the
+// commit of the next one, or when it expired if that was earlier and expired versions may go.
 func (c *collector) versions(heads []*store.Head, expired bool) (vs []*version) {
 	last := len(heads) - 1
 	for i, h := range heads {
@@ -355,7 +377,8 @@ func (c *collector) versions(heads []*store.Head, expired bool) (vs []*version) 
 	return vs
 }
 
-// passed tells names of the pages that dropped versions had, and others have still.
+// passed tells names which pages of dropped versions still belong to later versions: a reference to
+// such a page keeps those.
 func (c *collector) passed(heads []*store.Head, vs []*version) {
 	if len(vs) == len(heads) {
 		return
@@ -382,16 +405,17 @@ func (c *collector) passed(heads []*store.Head, vs []*version) {
 	}
 }
 
-// keeps says why a version stays, "" when it goes. newer is how many versions of its artefact are.
+// keeps says why a version stays; "": it goes. newer is the number of newer versions of its
+// artefact. What a reader in flight may read stays too (holds).
 func (c *collector) keeps(v *version, newer int) string {
 	switch {
 	case v.why == "":
 		return store.KeptNewest
-	case newer < c.job.KeepVersions:
+	case newer < c.keep.Versions:
 		return store.KeptNewest
 	case v.why == store.GoneExpired && !c.job.Expired:
 		return store.KeptExpired
-	case v.ended > c.now-c.job.KeepFor.Microseconds():
+	case v.ended > c.now-c.keep.For.Microseconds():
 		return store.KeptYoung
 	}
 	if why := c.names.why(v.head); why != "" {
@@ -403,8 +427,9 @@ func (c *collector) keeps(v *version, newer int) string {
 	return ""
 }
 
-// share keeps versions whose pages versions that stay have, too: a page is known by the newest version that has it, so that
-// one stays where any of them does. And a version all of whose pages stay would free nothing.
+// share keeps versions that share pages with versions that stay. A page is known by the newest
+// version that has it, so that one stays if any of them does. And a version whose pages all stay
+// would free nothing, so it stays too.
 func share(vs []*version) {
 	newest := map[uint64]*version{} // by page
 	for _, v := range vs {
@@ -426,7 +451,7 @@ func share(vs []*version) {
 	}
 }
 
-// stays counts a version that ended and is kept.
+// stays counts a version that has ended and is kept, and names those that ended first.
 func (c *collector) stays(v *version) {
 	if v.live && v.why == "" {
 		return // it has not ended
@@ -444,7 +469,10 @@ func (v *version) ref() store.Ref {
 	return store.Ref{Scope: v.head.Scope, ID: v.head.ID, Version: v.head.Version}
 }
 
-// flush commits what is on the list.
+// flush commits the part. Readers in flight are asked again first: one may have begun since the
+// plan. The two test steps around that question pin its place. Versions that the sequencer kept are
+// counted as kept, and the rest of their artefact stays in this run (stuck), because its pages may
+// be shared.
 func (c *collector) flush() error {
 	if len(c.part) == 0 {
 		return nil
@@ -491,7 +519,9 @@ func (c *collector) flush() error {
 	return nil
 }
 
-// deleteExpired deletes the artefacts whose newest version is on the list. Who writes to one meanwhile keeps it.
+// deleteExpired deletes the artefacts whose newest version is in the part, in a commit of its own
+// before the drop. An artefact that was written since the plan is a conflict: it stays, and the
+// others are tried again.
 func (c *collector) deleteExpired() error {
 	byScope := map[string][]*drop{}
 	for _, d := range c.part {
@@ -529,7 +559,8 @@ func (c *collector) deleteExpired() error {
 	return nil
 }
 
-// commit is one of the run. An end of ctx comes before it or after it, so that the report has all that was dropped.
+// commit submits one batch of the run. The context is looked at before, never during: a commit that
+// began is waited for, so the report has everything that was dropped.
 func (c *collector) commit(b Request) error {
 	if err := c.ctx.Err(); err != nil {
 		return err
@@ -540,7 +571,10 @@ func (c *collector) commit(b Request) error {
 	}
 	b.ID, b.Trace, b.Actor, b.Now = id, c.run.String(), store.OperatorScope, c.s.opts.Now()
 	b.Leaf.Type, b.Leaf.By = manifest.TypeGC, c.job.By
-	b.Leaf.Note = fmt.Sprintf("kept for %s, and %d of an artefact", c.job.KeepFor, c.job.KeepVersions)
+	b.Leaf.Reason = c.job.Why
+	if c.job.Scopes == nil && c.job.Reviews == nil {
+		b.Leaf.Note = fmt.Sprintf("kept for %s, and %d of an artefact", c.job.KeepFor, c.job.KeepVersions)
+	}
 	_, err = c.s.Submit(context.WithoutCancel(c.ctx), b)
 	c.wrote = c.wrote || err == nil
 	return err

@@ -10,12 +10,13 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Rows of a journal are numbered as they come, and each replaces the one before: the passes of a session, the steps of a
-// scope's directives. Without a bound they are what grows while the live set stays the same. A row goes by the rule for
-// versions: it was replaced longer ago than KeepFor, it is not among the newest, and nothing names it.
+// Rows of a journal are numbered as they come, and each replaces the one before: the passes of a
+// session, the steps of a scope's directives. Without a bound they grow while the live set stays
+// the same. A row goes by the rule for versions: it was replaced longer ago than KeepFor, it is not
+// among the newest, and it is not named.
 //
-// What names rows is the head row of the journal. The commit that drops rows expects the head as it was when gc looked, so
-// that a row that comes into use meanwhile stays; the next run looks again.
+// What names rows is the head row of the journal. The commit that drops rows expects the head as gc
+// saw it. So a row that comes into use meanwhile stays, and the next run looks again.
 
 // oldJournal is what goes of one journal.
 type oldJournal struct {
@@ -59,7 +60,7 @@ func (c *collector) forgetJournals(limit int64) error {
 	return nil
 }
 
-// journals gives the rows of a kind, without their values: some dozen bytes each.
+// journals returns the rows of a kind without their values: some dozen bytes each.
 func (c *collector) journals(k *store.StateKind) (map[string][]journalRow, error) {
 	out := map[string][]journalRow{}
 	for q := (store.ScanQuery{What: store.ScanState, Prefix: k.Prefix, Limit: 1000}); ; {
@@ -84,7 +85,8 @@ func (c *collector) journals(k *store.StateKind) (map[string][]journalRow, error
 	}
 }
 
-// replaced gives the rows of a journal that go. They are the oldest, without a gap but for those that the head names.
+// replaced returns the rows of a journal that go. They are the oldest, without a gap, except for
+// those that the head names.
 func (c *collector) replaced(j *store.StateJournal, name string, rows []journalRow, limit int64) (oldJournal, error) {
 	o := oldJournal{name: name, head: store.StatePre{Key: j.Head(name)}}
 	slices.SortFunc(rows, func(a, b journalRow) int { return cmp.Compare(a.number, b.number) })
@@ -111,7 +113,8 @@ func (c *collector) replaced(j *store.StateJournal, name string, rows []journalR
 	return o, nil
 }
 
-// dropJournals commits what goes. A journal whose head changed meanwhile is left to the next run.
+// dropJournals commits what goes, some journals at a time. A journal whose head changed meanwhile
+// is left to the next run.
 func (c *collector) dropJournals(old []oldJournal) error {
 	for len(old) > 0 {
 		part, n := 0, 0

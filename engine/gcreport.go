@@ -4,9 +4,14 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// What one run reports, and when its list of drops becomes a commit. A plan (dry run) counts the
+// same versions as a run, but cannot know what is named between plan and drop, so a run may drop
+// less.
+//
 // tally is a line of the report while it is made.
 type tally struct {
 	store.GCTally
@@ -29,7 +34,8 @@ func addVersion(t *store.GCTally, v *version) {
 	t.Bytes += v.bytes
 }
 
-// goes puts a version on the list of the next commit.
+// goes puts a version on the list of the next commit, and commits the list when it is long. If a
+// version of the same artefact stayed in an earlier part, this one stays as well.
 func (c *collector) goes(v *version) error {
 	if c.dry {
 		c.went(v)
@@ -40,8 +46,8 @@ func (c *collector) goes(v *version) error {
 		c.stays(v)
 		return nil
 	}
-	d := &drop{head: tombstone(v.head, c.run.String()), from: v, group: groupName(v.head)}
-	d.cold = encodeCold(d.head)
+	d := &drop{head: tombstone(v.head, c.run.String()), from: v, group: format.GroupName(v.head)}
+	d.cold = format.EncodeCold(d.head)
 	c.part = append(c.part, d)
 	c.size += len(v.head.Rows)
 	if most := c.most(); len(c.part) >= dropVersions/most || c.size >= dropPages/most {
@@ -50,8 +56,9 @@ func (c *collector) goes(v *version) error {
 	return nil
 }
 
-// most is by how much a commit is smaller than it may be: on a full disk it must fit into the reserve of the log, and its
-// checkpoint into the little space there is, since a page that loses rows is written anew.
+// most is the factor by which a commit must be smaller than usual. On a full disk it must fit into
+// the reserve of the log, and its checkpoint into the little space there is: every page that loses
+// rows is written anew.
 func (c *collector) most() int {
 	if !c.dry && c.s.opts.Space.Tight() {
 		return 16
@@ -59,6 +66,7 @@ func (c *collector) most() int {
 	return 1
 }
 
+// went counts a version that is dropped, or would be.
 func (c *collector) went(v *version) {
 	count(c.gone, v.why, v)
 	addVersion(&c.rep.Dropped, v)
@@ -67,6 +75,8 @@ func (c *collector) went(v *version) {
 	}
 }
 
+// report returns the tallies by reason, in the order of the reasons. Trace is empty if nothing was
+// written.
 func (c *collector) report() store.GCReport {
 	rep := c.rep
 	rep.DryRun = c.dry

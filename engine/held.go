@@ -6,24 +6,27 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 )
 
-// Held batches. A row is written when a batch is held and once more when it is decided, under the same key: two states and
-// no way back.
+// Held batches. A row is written when a batch is held, and once more when it is decided, under the
+// same key. There are two states and no way back:
 //
 //	waits     Decided is empty; gc keeps what its Context and its puts name
-//	decided   "approved" or "rejected", with who, a note, and the outcome that the same decision gets again
-//	gone      gc dropped it, KeepFor after the decision; the audit still has its leaves
+//	decided   "approved" or "rejected", with the reviewer, a note, and the outcome that a repeated decision gets
+//	gone      gc dropped the row, KeepFor after the batch was held; the audit still has its leaves
 //
-// A damaged row ends neither a listing nor a count: the caller gets the others and an error that names it. Only gc stops
-// there, because nobody knows what the damaged one keeps.
+// A damaged row ends neither a listing nor a count: the caller gets the others, and an error that
+// names it. Only gc stops there, because what the damaged one keeps is not known.
 
-// scanHeld lists held batches by id, which is by time. Rows are read from the cursor on, up to the limit. Damaged rows
-// are told in the error, beside a list of the others.
+// scanHeld lists held batches by id, which is by time. Rows are read from the cursor on, up to the
+// limit. The error names damaged rows, beside a list of the others.
 func (s *Engine) scanHeld(q store.ScanQuery) (out store.ScanPage, err error) {
 	var after ulid.ULID
 	if q.Cursor != "" {
@@ -35,7 +38,7 @@ func (s *Engine) scanHeld(q store.ScanQuery) (out store.ScanPage, err error) {
 	add := func(id ulid.ULID, row []byte, err error) (more bool) {
 		var st store.HeldBatch
 		if err == nil {
-			st, err = heldState(row)
+			st, err = format.HeldState(row)
 		}
 		if err == nil {
 			err = s.provedHeld(id[:], row)
@@ -49,7 +52,7 @@ func (s *Engine) scanHeld(q store.ScanQuery) (out store.ScanPage, err error) {
 		}
 		var h store.HeldBatch
 		if err == nil {
-			h, err = DecodeHeld(row)
+			h, err = format.DecodeHeld(row)
 		}
 		if err != nil {
 			damage = errors.Join(damage, s.Corrupt("held batch "+id.String(), err))
@@ -64,8 +67,9 @@ func (s *Engine) scanHeld(q store.ScanQuery) (out store.ScanPage, err error) {
 	return out, damage
 }
 
-// eachHeld gives the rows of held batches above an id, rising, until fn returns false. A row that does not check comes
-// with its error.
+// eachHeld calls fn with the rows of held batches above an id, rising, until it returns false. A
+// row with a wrong checksum comes with its error. Rows of the overlays are merged in: fn sees each
+// batch once, in its newest state.
 func (s *Engine) eachHeld(after ulid.ULID, fn func(id ulid.ULID, row []byte, err error) bool) (lsn uint64, err error) {
 	newer := map[ulid.ULID][]byte{}
 	var ids []ulid.ULID
@@ -85,9 +89,9 @@ func (s *Engine) eachHeld(after ulid.ULID, fn func(id ulid.ULID, row []byte, err
 	s.cat.mu.RUnlock()
 	slices.SortFunc(ids, ulid.ULID.Compare)
 	more := true
-	upTo := func(k []byte) { // those of the overlay below k
+	upTo := func(k []byte) { // rows of the overlays up to k
 		for more && len(ids) > 0 && (k == nil || bytes.Compare(ids[0][:], k) <= 0) {
-			if row := newer[ids[0]]; len(row) > 0 { // else gc took it
+			if row := newer[ids[0]]; len(row) > 0 { // else gc dropped it
 				more = fn(ids[0], row, nil)
 			}
 			ids = ids[1:]
@@ -112,7 +116,8 @@ func (s *Engine) eachHeld(after ulid.ULID, fn func(id ulid.ULID, row []byte, err
 	return lsn, err
 }
 
-// Undecided counts the held batches that wait for review. They are counted once; install keeps the count.
+// Undecided counts the held batches that wait for review. They are counted once; install keeps the
+// count. A count during which a batch was held or decided is returned and not kept.
 func (s *Engine) Undecided() (n int, err error) {
 	s.cat.mu.RLock()
 	n, known, changes := s.heldOpen, s.heldKnown, s.heldChanges
@@ -125,7 +130,7 @@ func (s *Engine) Undecided() (n int, err error) {
 	_, err = s.eachHeld(ulid.ULID{}, func(id ulid.ULID, row []byte, err error) bool {
 		var st store.HeldBatch
 		if err == nil {
-			st, err = heldState(row)
+			st, err = format.HeldState(row)
 		}
 		if err != nil {
 			damage = errors.Join(damage, s.Corrupt("held batch "+id.String(), err))
@@ -144,6 +149,31 @@ func (s *Engine) Undecided() (n int, err error) {
 	return n, errors.Join(err, damage)
 }
 
+// heldAbsent says of a held batch that is not there whether it was erased. The leaf of an erase has an entry for each batch.
+func (s *Engine) heldAbsent(ctx context.Context, id ulid.ULID) error {
+	tag := s.stateTag([]byte(reviewGonePrefix + string(id[:])))
+	var by *store.EraseReport
+	err := s.eraseRows(ctx, func(row *eraseRow) error {
+		leaves, err := s.Leaves.ByTrace(ctx, row.Report.Trace)
+		if err != nil {
+			return AuditError(err)
+		}
+		for _, l := range leaves {
+			if l.Type == manifest.TypeErase && slices.ContainsFunc(l.State, func(d manifest.Digest) bool { return bytes.HasPrefix(d, tag[:]) }) {
+				by = &row.Report
+			}
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: no held batch %s; whether it was erased is not known: %w", store.ErrNotFound, id, err)
+	case by != nil:
+		return fmt.Errorf("%w: held batch %s: %w at %s by %s, trace %s", store.ErrNotFound, id, store.ErrErased, by.At.Format(time.RFC3339), by.By, by.Trace)
+	}
+	return fmt.Errorf("%w: no held batch %s", store.ErrNotFound, id)
+}
+
 // Held reads one held batch.
 func (s *Engine) Held(ctx context.Context, id ulid.ULID) (h store.HeldBatch, err error) {
 	if err := s.Readable(ctx); err != nil {
@@ -156,16 +186,29 @@ func (s *Engine) Held(ctx context.Context, id ulid.ULID) (h store.HeldBatch, err
 		}
 	}
 	if len(row) == 0 {
-		return h, fmt.Errorf("%w: no held batch %s", store.ErrNotFound, id)
+		return h, s.heldAbsent(ctx, id)
 	}
-	if h, err = DecodeHeld(row); err == nil {
+	if h, err = format.DecodeHeld(row); err == nil {
 		err = s.provedHeld(id[:], row)
 	}
-	if err == nil && row[0] != heldMark {
+	if err == nil && row[0] != format.HeldMark {
 		err = s.heldBy(ctx, id, &h)
 	}
 	if err != nil {
 		return store.HeldBatch{}, s.Corrupt("held batch "+id.String(), err)
 	}
 	return h, nil
+}
+
+// approvable refuses a batch that says more than this program understands: applied without it, that would be lost. Fields
+// of its artefacts are kept with them (store.Artefact.Unknown).
+func approvable(b *store.Batch) error {
+	unknown := len(b.Unknown)
+	for i := range b.Puts {
+		unknown += len(b.Puts[i].Unknown)
+	}
+	if unknown == 0 {
+		return nil
+	}
+	return errors.New("it was held by a later release and has fields that this one does not know; approve it with that release, or reject it")
 }

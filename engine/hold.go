@@ -8,22 +8,24 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// holds are the readers in flight of this process, by the moment they read at. gc asks before it plans to drop a version
-// and again before it commits that; a reader that comes later reads at a later moment, which does not need the version.
-// There are few at a time, and they come and go with every read: a map is walked by gc and touched by readers.
+// holds are the readers in flight of this process, with the moment each one reads at. gc asks
+// before it plans to drop a version, and again before it commits the drop. A reader that begins
+// later reads at a later moment and does not need the version.
+//
+// A hold is memory only. After a crash there is no reader that could need it.
 type holds struct {
 	mu   sync.Mutex // a leaf
 	last store.Ticket
 	at   map[store.Ticket]held
 }
 
-// held is a moment as rows have it.
+// held is a moment in the units of rows.
 type held struct {
 	lsn uint64
 	at  int64 // microseconds
 }
 
-// Hold: see store.Store.
+// Hold implements store.Store.
 func (s *Engine) Hold(ctx context.Context, at store.Moment) (store.Ticket, error) {
 	if err := s.Readable(ctx); err != nil {
 		return 0, err
@@ -39,11 +41,29 @@ func (s *Engine) Hold(ctx context.Context, at store.Moment) (store.Ticket, error
 	return h.last, nil
 }
 
-// Release: see store.Store.
+// Release implements store.Store.
 func (s *Engine) Release(t store.Ticket) {
 	s.holds.mu.Lock()
 	defer s.holds.mu.Unlock()
 	delete(s.holds.at, t)
+}
+
+// OldestHold is the earliest LSN and the earliest time that readers in flight read at; false: there are none. A store of several
+// hosts tells it the others, whose gc takes it for a hold of its own.
+func (s *Engine) OldestHold() (at store.Moment, any bool) {
+	h := &s.holds
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, x := range h.at {
+		if t := codec.FromMicros(x.at); !any || t.Before(at.Time) {
+			at.Time = t
+		}
+		if !any || x.lsn < at.LSN {
+			at.LSN = x.lsn
+		}
+		any = true
+	}
+	return at, any
 }
 
 // keep says whether a reader in flight may read what a commit ended, or what ended by expiry (lsn 0) at a time.

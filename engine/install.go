@@ -1,20 +1,31 @@
 package engine
 
-// The installer makes visible what is durable, in the order of the log. Leaves enter the tree here and nowhere else, so
-// that a head, a proof, or the archive never has one that a failed sync could take away.
+// The installer makes visible what is durable, in the order of the log. Leaves enter the tree here
+// and nowhere else. So a head, a proof or the archive never contains a leaf that a failed sync
+// could take away.
 //
-//	leaf         its question into the overlay, then the leaf into the tree: who finds it may ask
-//	commit       its leaf likewise, before its pages: who sees a page finds who wrote it
-//	installed    catalogue, index and overlay under one lock, some commits at a time; then those who wait are woken
+//	leaf         its question into the overlay, then the leaf into the tree: a reader that finds the leaf finds the question
+//	commit       its leaf first, then its pages: a reader that sees a page finds the record of who wrote it
+//	installed    catalogue, index and overlay under one lock, a few commits at a time; then their callers are woken
 //
-// The log calls it for one group at a time, while it syncs the next. It holds no lock of the store then.
+// The log calls it for one group at a time, while it syncs the next group. The installer holds no
+// other lock of the store, and the log waits for its report. So it must not call the log, and no
+// goroutine may wait for the log while it holds a lock that the installer needs (flight,
+// catalogue.mu and what follows them).
+//
+// Crash: what is durable and not installed at a crash is installed by redo. What is installed was
+// durable. A caller that was answered can therefore never lose its commit, and a reader never saw a
+// page that is gone after a restart.
+//
+// Failure: there is no way back from an install that stopped half way, so the engine fails and
+// takes no more commits. Readers go on with what is installed.
 
-// installAtOnce is how many batches are made visible under one lock. Those who wait for the first of a large group are
-// at work again while the rest is installed.
+// installAtOnce is how many commits are made visible under one lock. The callers of the first
+// commits of a large group are at work again while the rest is installed.
 const installAtOnce = 4
 
-// Durable installs the next entries in flight. It is called by the leader of a group after its sync, before anybody of the
-// group is woken by the log, and lets go those who wait for a batch as soon as it is installed. See Follower.
+// Durable implements Follower. The leader of a group calls it after its sync, before the log wakes
+// the others of the group. It wakes the caller of each batch as soon as that batch is installed.
 func (s *Engine) Durable(entries []Entry) {
 	if !s.seq.installing(entries) {
 		return
@@ -40,11 +51,11 @@ func (s *Engine) Durable(entries []Entry) {
 	}
 }
 
-// failInstall ends the engine. What is durable and cannot be installed is our own bug, or a log that is not ours: the
-// memory no longer follows it.
+// failInstall ends the engine: the memory no longer follows the log. What is durable and cannot be
+// installed is a bug of ours, or the log of another database.
 func (s *Engine) failInstall(err error, left []*Commit) {
 	_ = s.Fail(err)
-	for _, c := range left { // they are the installer's: abandon let them be
+	for _, c := range left { // the installer has them, so abandon did not close them
 		close(c.done)
 	}
 }
@@ -58,7 +69,8 @@ func commits(entries []Entry) (out []*Commit) {
 	return out
 }
 
-// installing takes the commits out of the reach of abandon.
+// installing marks the commits as the installer's, so that abandon leaves them alone. It returns
+// false if the engine was abandoned before: then abandon has closed them, and nothing is installed.
 func (q *sequencer) installing(entries []Entry) bool {
 	q.flight.Lock()
 	defer q.flight.Unlock()
@@ -73,11 +85,13 @@ func (q *sequencer) installing(entries []Entry) bool {
 	return true
 }
 
-// installLeaf takes the leaf of an entry into the audit.
+// installLeaf takes the leaf of an entry into the audit. It waits for the analysis of a commit
+// first: the analysis takes about as long as a sync, and waiting for it later would hold
+// catalogue.mu meanwhile.
 func (s *Engine) installLeaf(e Entry) error {
 	if c := e.Commit; c != nil {
 		c.analysed.Wait()
-		return s.Leaves.AddNew(c.record.leaf, c.leaf)
+		return s.Leaves.AddNew(c.record.Leaf, c.leaf)
 	}
 	l := e.Leaf
 	if l.question != nil {
@@ -95,7 +109,9 @@ func (s *Engine) installLeaf(e Entry) error {
 	return nil
 }
 
-// installSome makes batches visible and wakes those who wait for them.
+// installSome makes commits visible, takes them out of flight, reports what ended, and wakes their
+// callers, in that order. A caller that is awake must see its commit, must not meet it in flight,
+// and must find its changes.
 func (s *Engine) installSome(some []*Commit) error {
 	if len(some) == 0 {
 		return nil
@@ -117,6 +133,8 @@ func (s *Engine) installSome(some []*Commit) error {
 	return nil
 }
 
+// installAll installs commits under one lock and returns the page versions that stopped being
+// current.
 func (s *Engine) installAll(some []*Commit) (ended []uint64, err error) {
 	s.cat.mu.Lock()
 	defer s.cat.mu.Unlock()

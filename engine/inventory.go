@@ -1,58 +1,73 @@
 package engine
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// A row is held against the audit when its page is loaded (rowproof.go). A page that a context leaves out is not loaded:
-// who edits its row so that it counts as expired, distrusted, deleted, replaced or of another scope, or takes the row away,
-// hides it. All that is left out follows from the catalogue, and the catalogue from the head rows; so all of these are held
-// against the audit once, by the first question or listing after an open.
+// A row is compared with the audit when its page is loaded (rowproof.go). A page that a context
+// leaves out is not loaded. So an attacker could hide a page by editing its row, to make it count
+// as expired, distrusted, deleted, replaced or of another scope, or by removing the row. What is
+// left out follows from the catalogue, and the catalogue from the head rows. So all head rows are
+// compared with the audit once, by the first question or listing after an open.
 //
-//	rows      every head row has the digest in the leaf that it names; each claims one digest           claim
-//	leaves    what a digest that no row claims was written for is deleted, or has a newer row; or gone  missing
-//	doubts    what is neither, by name: counted in every context of its scope, and an error of Get      nameDoubted
+//	rows      every head row has the digest in the leaf that it names; each claims one digest                  claim
+//	leaves    what a digest that no row claims was written for is deleted, or has a newer row; or is missing    missing
+//	doubts    what is missing, by name: counted in every context of its scope, and an error of Get              nameDoubted
 //
-// Rows that come later are our own. Rejected: to look at what a question leaves out only. A row of another artefact, or of
-// another scope, may be why, and there is nothing to look at where a row was taken away. Rejected: a sum of all rows in the
-// audit. It must not be forgeable by rows of the forger's choice, and such sums cost more than the digests do.
+// Rows that come later are our own.
+//
+// Rejected: to look only at what a question leaves out. A row of another artefact or scope may be
+// the reason, and where a row was removed there is nothing to look at. Rejected: a sum of all rows
+// in the audit. It must not be forgeable by rows of the forger's choice, and such sums cost more
+// than the digests.
+//
+// Locks: busy is a token, taken before cat.mu and before any snapshot, and never while either is
+// held. So a question waits for the inventory without blocking commits.
 
-// doubt is an artefact of which the rows and the audit do not say the same.
+// doubt is an artefact whose rows and whose leaves do not agree.
 type doubt struct {
 	scope, id string
 	key       store.PageKey // of its first page, as the audit or the row has it
-	lsn       uint64        // up to which that is so: what is put later holds
+	lsn       uint64        // what is put after this LSN is not in doubt
 }
 
-// inventory is made once.
+// inventory is made once, by the first caller of doubts.
 type inventory struct {
-	busy  chan struct{} // holds one token while it is made
+	busy  chan struct{} // has a token while the inventory is made
 	found atomic.Pointer[found]
 }
 
-// found is what an inventory found. It is not changed any more.
+// found is what an inventory found. It does not change.
 type found struct {
 	doubts []doubt
-	lsn    uint64            // up to which it looked; what is written later holds
-	state  map[string]bool   // state rows that are not the newest of their keys, or are none of ours
-	tags   map[stateTag]bool // of state rows that are missing
+	lsn    uint64            // it looked at what was written up to here
+	state  map[string]bool   // state rows that are not the newest of their keys, or were never committed
+	tags   map[stateTag]bool // the tags of missing state rows
 }
 
 type stateTag [8]byte
 
-// inventoryRows is how many rows are read in one snapshot: a longer one would hold up a checkpoint.
+// inventoryRows is how many rows are read in one snapshot: a longer snapshot would hold up a
+// checkpoint.
 const inventoryRows = 4096
+
+// inventoryReaders is the most goroutines that read rows for it: the host has work of its own.
+const inventoryReaders = 4
 
 // doubts are the artefacts that an edit of the rows changed or hides. The first caller waits until all rows were compared,
 // about a microsecond each; the others get what it found.
@@ -80,7 +95,8 @@ func (s *Engine) doubts(ctx context.Context) ([]doubt, error) {
 	return f.doubts, nil
 }
 
-// takeStock makes an inventory. Rows that a checkpoint moved under it may look missing: then it begins anew.
+// takeStock makes an inventory. Rows that a checkpoint moved meanwhile may look missing; then it
+// begins anew.
 func (s *Engine) takeStock(ctx context.Context) (*found, error) {
 	for try := 0; ; try++ {
 		released := s.releases.Load()
@@ -94,7 +110,8 @@ func (s *Engine) takeStock(ctx context.Context) (*found, error) {
 	}
 }
 
-// doubted is the doubt about an artefact, as far as the inventory was made. The caller holds cat.mu.
+// doubted returns the error for an artefact in doubt, if the inventory was made. The caller holds
+// cat.mu.
 func (s *Engine) doubted(scope, id string) error {
 	known := s.inventory.found.Load()
 	if known == nil {
@@ -108,32 +125,34 @@ func (s *Engine) doubted(scope, id string) error {
 	return nil
 }
 
-// doubtHolds says whether nothing was put in the place of what is doubted. The caller holds cat.mu.
+// doubtHolds reports whether nothing was put since in place of what is doubted. The caller holds
+// cat.mu.
 func (s *Engine) doubtHolds(d *doubt) bool {
 	art := s.cat.lookup(s.cat.byName[d.scope], d.id)
 	return art == 0 || s.cat.art(art).lsn <= d.lsn
 }
 
-var errMissing = errors.New("they are not those that the audit says were committed")
+var errMissing = errors.New("they are not the rows that the audit says were committed")
 
-// stocktaking is an inventory under way.
+// stocktaking is an inventory in progress.
 type stocktaking struct {
 	s   *Engine
 	ctx context.Context
 	*found
 	scan    *manifest.RowScan
-	scopes  []string // by number-1, as of then
+	scopes  []string // by number-1, when it began
 	groups  []string
+	arts    uint64   // how many numbers of artefacts there were then
 	claimed []uint16 // digests of each leaf that rows claim
-	wrong   []HeadKey
+	wrong   []format.HeadKey
 	held    map[stateTag]stateAt // state rows that there are
 	named   map[stateTag]stateAt // the newest of each key that the leaves name
 }
 
-// claim is a row's claim to a digest.
+// claim is the place where a row says that its digest is, and the digest it has.
 type claim struct {
-	proof rowProof
-	key   HeadKey
+	proof format.Proof
+	key   format.HeadKey
 	is    [32]byte
 }
 
@@ -143,21 +162,8 @@ func (t *stocktaking) take() (err error) {
 	}
 	t.names()
 	t.claimed = make([]uint16, t.scan.Size())
-	for from := []byte{'h'}; from != nil; {
-		if err := t.ctx.Err(); err != nil {
-			return err
-		}
-		var claims []claim
-		err := t.s.rows.View(func(tx Reader) error {
-			claims, from = t.read(tx, from)
-			return nil
-		})
-		if err == nil {
-			err = t.compare(claims)
-		}
-		if err != nil {
-			return err
-		}
+	if err := t.heads(); err != nil {
+		return err
 	}
 	if err := t.stateRows(); err != nil {
 		return err
@@ -171,16 +177,16 @@ func (t *stocktaking) take() (err error) {
 	return t.states()
 }
 
-// names takes the names that rows stand for, before any row is read: the catalogue's lock must not be waited for in a
-// snapshot of the rows.
+// names copies the names that rows refer to by number before any row is read: the catalogue's lock
+// must not be waited for in a snapshot of the rows.
 func (t *stocktaking) names() {
 	c := t.s.cat
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	t.lsn = c.lsn
+	t.lsn, t.arts = c.lsn, uint64(len(c.arts))
 	t.unfiled()
 	for i := range c.scopes {
-		t.scopes = append(t.scopes, c.scopes[i].name)
+		t.scopes = append(t.scopes, c.scopeName(uint32(i+1)))
 	}
 	t.groups = make([]string, len(c.groups))
 	for i := range c.groups {
@@ -188,79 +194,154 @@ func (t *stocktaking) names() {
 	}
 }
 
-// read takes the claims of some rows, and gives the key of the next one; nil: there is none.
-func (t *stocktaking) read(tx Reader, from []byte) (claims []claim, next []byte) {
-	claims = make([]claim, 0, inventoryRows)
+// headPart is what the head rows of some artefacts, which follow each other, claim.
+type headPart struct {
+	claims []claim
+	wrong  []format.HeadKey // rows that say themselves that they are none of ours
+	err    error
+}
+
+// heads holds all head rows against the audit. Most of the time goes into digests, so several goroutines read, each the rows
+// of inventoryRows artefacts at a time. What they read is compared here in the order of the rows: what is found does not
+// depend on who was first. The last part has no end: rows of numbers that no artefact has are found, too.
+func (t *stocktaking) heads() error {
+	ctx, stop := context.WithCancel(t.ctx)
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer stop()
+	n := int(t.arts/inventoryRows) + 1
+	parts, readers := make([]chan headPart, n), min(runtime.GOMAXPROCS(0), inventoryReaders, n)
+	for i := range parts {
+		parts[i] = make(chan headPart, 1)
+	}
+	var next atomic.Int64
+	ahead := make(chan struct{}, 2*readers) // parts that were read and not compared: they are memory
+	for range readers {
+		reading.Go(func() {
+			for {
+				select {
+				case ahead <- struct{}{}:
+				case <-ctx.Done():
+					return
+				}
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return
+				}
+				parts[i] <- t.readPart(ctx, i, i == n-1)
+			}
+		})
+	}
+	for i := range parts {
+		select {
+		case p := <-parts[i]:
+			<-ahead
+			t.wrong = append(t.wrong, p.wrong...)
+			if p.err == nil {
+				p.err = t.compare(p.claims)
+			}
+			if p.err != nil {
+				return p.err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// readPart reads the rows of a part, in snapshots of a bounded length: an artefact may have any number of versions.
+func (t *stocktaking) readPart(ctx context.Context, i int, last bool) (p headPart) {
+	p.claims = make([]claim, 0, inventoryRows)
+	from, to := format.HeadRowKey(format.HeadKey{Art: uint64(i) * inventoryRows}), format.HeadRowKey(format.HeadKey{Art: uint64(i+1) * inventoryRows})
+	if last {
+		to = []byte{'h' + 1}
+	}
+	for from != nil && p.err == nil {
+		if p.err = ctx.Err(); p.err != nil {
+			return p
+		}
+		p.err = t.s.rows.View(func(tx Reader) error {
+			from = t.read(tx, from, to, &p)
+			return nil
+		})
+	}
+	return p
+}
+
+// read takes the claims of some rows below a key, and gives the key of the next one; nil: there is none.
+func (t *stocktaking) read(tx Reader, from, to []byte, p *headPart) (next []byte) {
 	n := 0
 	for k, v := range tx.From(TableMeta, from) {
-		if len(k) != 13 || k[0] != 'h' {
-			return claims, nil
+		if len(k) != 13 || bytes.Compare(k, to) >= 0 {
+			return nil
 		}
 		if n++; n > inventoryRows {
-			return claims, slices.Clone(k)
+			return slices.Clone(k)
 		}
-		key := HeadKey{binary.BigEndian.Uint64(k[1:]), binary.BigEndian.Uint32(k[9:])}
+		key := format.HeadKey{Art: binary.BigEndian.Uint64(k[1:]), Version: binary.BigEndian.Uint32(k[9:])}
 		row, err := codec.Unseal('m', k, v)
 		if err != nil {
-			t.wrong = append(t.wrong, key)
+			p.wrong = append(p.wrong, key)
 			continue
 		}
-		h := DecodeHot(&codec.Decoder{B: row})
-		if row[0] == rowVersionOld {
-			if t.s.unproved(h.lsn) != nil {
-				t.wrong = append(t.wrong, key)
+		h := format.DecodeHot(&codec.Decoder{B: row})
+		if row[0] == format.RowVersionOld {
+			if t.s.unproved(h.LSN) != nil {
+				p.wrong = append(p.wrong, key)
 			}
 			continue
 		}
-		rest, p, err := cutProof(row)
-		if err != nil || h.Art != key.Art || h.Version != key.Version || p.leaf < t.scan.Size() && (int(h.Scope) > len(t.scopes) || h.group > uint64(len(t.groups))) {
-			t.wrong = append(t.wrong, key)
+		rest, proof, err := format.CutProof(row)
+		if err != nil || h.Art != key.Art || h.Version != key.Version || proof.Leaf < t.scan.Size() && (int(h.Scope) > len(t.scopes) || h.Group > uint64(len(t.groups))) {
+			p.wrong = append(p.wrong, key)
 			continue
 		}
-		if p.leaf >= t.scan.Size() && h.lsn > t.lsn { // written since
+		if proof.Leaf >= t.scan.Size() && h.LSN > t.lsn { // written since
 			continue
 		}
 		scope, group := "", ""
 		if h.Scope != 0 && int(h.Scope) <= len(t.scopes) {
 			scope = t.scopes[h.Scope-1]
 		}
-		if h.group != 0 && h.group <= uint64(len(t.groups)) {
-			group = t.groups[h.group-1]
+		if h.Group != 0 && h.Group <= uint64(len(t.groups)) {
+			group = t.groups[h.Group-1]
 		}
-		claims = append(claims, claim{p, key, headDigest(p.salt[:], scope, group, rest)})
+		p.claims = append(p.claims, claim{proof, key, format.HeadDigest(proof.Salt[:], scope, group, rest)})
 	}
-	return claims, nil
+	return nil
 }
 
 // compare looks the claims up in the audit, in the order of its leaves.
 func (t *stocktaking) compare(claims []claim) error {
 	slices.SortFunc(claims, func(a, b claim) int {
-		return cmp.Or(cmp.Compare(a.proof.leaf, b.proof.leaf), cmp.Compare(a.proof.place, b.proof.place))
+		return cmp.Or(cmp.Compare(a.proof.Leaf, b.proof.Leaf), cmp.Compare(a.proof.Place, b.proof.Place))
 	})
 	for i := range claims {
 		c := &claims[i]
-		has, err := t.scan.Digests(c.proof.leaf)
+		has, err := t.scan.Digests(c.proof.Leaf)
 		if err != nil && !damagedLeaf(err) {
 			return AuditError(err)
 		}
-		at := int(c.proof.place) * len(c.is)
-		repeated := i > 0 && claims[i-1].proof.leaf == c.proof.leaf && claims[i-1].proof.place == c.proof.place // one digest, two rows
+		at := int(c.proof.Place) * len(c.is)
+		repeated := i > 0 && claims[i-1].proof.Leaf == c.proof.Leaf && claims[i-1].proof.Place == c.proof.Place // one digest, two rows
 		if err != nil || at+len(c.is) > len(has.Rows) || [32]byte(has.Rows[at:]) != c.is || repeated {
 			t.wrong = append(t.wrong, c.key)
 			continue
 		}
-		t.claimed[c.proof.leaf]++
+		t.claimed[c.proof.Leaf]++
 	}
 	return nil
 }
 
-// damagedLeaf tells a leaf that says nothing from files that could not be read.
+// damagedLeaf tells damage of a leaf from a read that failed.
 func damagedLeaf(err error) bool {
 	var ce *store.CorruptError
 	return errors.As(err, &ce) || errors.Is(err, manifest.ErrNoLeaf)
 }
 
-// edited names the artefacts of rows that have not the digest they claim, and those that they say they replaced.
+// edited names the artefacts of rows that do not have the digest they claim, and the artefacts that
+// such a row says it replaced.
 func (t *stocktaking) edited() error {
 	s := t.s
 	s.cat.mu.RLock()
@@ -279,7 +360,7 @@ func (t *stocktaking) edited() error {
 		a := s.cat.art(k.Art)
 		t.doubt(s.cat.scopeName(a.scope), s.cat.id(a), store.PageKey{Num: a.first, Version: k.Version})
 		for i := range s.cat.arts {
-			if x := &s.cat.arts[i]; x.by == k.Art && a.flags&flagSupersedes != 0 {
+			if x := &s.cat.arts[i]; x.by == k.Art && a.flags&format.FlagSupersedes != 0 {
 				t.doubt(s.cat.scopeName(x.scope), s.cat.id(x), store.PageKey{Num: x.first, Version: x.version})
 			}
 		}
@@ -293,9 +374,10 @@ func (t *stocktaking) doubt(scope, id string, key store.PageKey) {
 	}
 }
 
-// missing goes through the leaves whose digests no row claims, oldest first. What such a leaf wrote was written anew since,
-// or deleted and forgotten; where it was neither, its row was edited or taken away. Digests of held batches are no head's,
-// and gc drops what is not the newest.
+// missing goes through the leaves that have digests no row claims, oldest first. What such a leaf
+// wrote was written anew since, or deleted and forgotten. If it was neither, its row was edited or
+// removed. Digests of held batches do not belong to heads, and what gc drops is never the newest
+// version.
 func (t *stocktaking) missing() error {
 	gone := map[store.Ref]store.PageKey{} // without a row; a later leaf may say that it was deleted
 	for i := uint64(0); i < t.scan.Size(); i++ {
@@ -314,7 +396,7 @@ func (t *stocktaking) missing() error {
 		if err != nil && !damagedLeaf(err) {
 			return AuditError(err)
 		}
-		if err != nil || leaf.LSN > t.lsn { // damaged: the check of the audit tells
+		if err != nil || leaf.LSN > t.lsn { // a damaged leaf is reported when the audit is verified
 			continue
 		}
 		if err := t.unclaimed(leaf, gone); err != nil {
@@ -328,7 +410,7 @@ func (t *stocktaking) missing() error {
 	return nil
 }
 
-// unclaimed looks at what a leaf wrote.
+// unclaimed decides what a leaf wrote is: replaced, deleted, or missing.
 func (t *stocktaking) unclaimed(leaf *manifest.Record, gone map[store.Ref]store.PageKey) error {
 	s := t.s
 	s.cat.mu.RLock()
@@ -362,7 +444,7 @@ func (t *stocktaking) unclaimed(leaf *manifest.Record, gone map[store.Ref]store.
 			if art == sound {
 				continue
 			}
-			if _, err = s.headLocked(HeadKey{art, is}); err == nil {
+			if _, err = s.headLocked(format.HeadKey{Art: art, Version: is}); err == nil {
 				sound = art
 				continue
 			}
@@ -375,13 +457,14 @@ func (t *stocktaking) unclaimed(leaf *manifest.Record, gone map[store.Ref]store.
 	return nil
 }
 
-// hasPage says whether a page was ever one of an artefact. The numbers of an artefact that gc forgot are nobody's.
+// hasPage reports whether a page ever belonged to an artefact. The numbers of a forgotten artefact
+// belong to none.
 func (c *catalogue) hasPage(art, num uint64) bool {
 	return num > 0 && num <= uint64(len(c.pages)) && c.page(num).art == art
 }
 
-// nameDoubted counts as damaged what the rows hide of the scopes of a question. What is a candidate all the same is found
-// damaged when it is loaded. The caller holds cat.mu.
+// nameDoubted counts as damaged what the rows hide from the scopes of a question. What is a
+// candidate anyway is found damaged when it is loaded. The caller holds cat.mu.
 func (s *Engine) nameDoubted(doubts []doubt, q *store.CandidateQuery, found []proposal, out *store.Candidates) {
 	var e *store.Excluded
 	for i := range doubts {
@@ -402,7 +485,8 @@ func (s *Engine) nameDoubted(doubts []doubt, q *store.CandidateQuery, found []pr
 	}
 }
 
-// namedDoubts is how many doubts a question names: there are few, and one of them may be what it cannot do without.
+// namedDoubts is how many doubts a question names: there are few, and one of them may be the page
+// it needs.
 const namedDoubts = 100
 
 // listedWhole refuses a listing of a scope whose rows hide some of it.

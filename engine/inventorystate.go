@@ -6,23 +6,25 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
-// State rows are written anew under the same key, so one that is genuine may still be an old one that was put back. The
-// inventory follows each key, by its tag, through the leaves: the row that there is must be of the newest leaf that names
-// it, and where that deleted it there must be none.
+// State rows are written anew under the same key, so a genuine row may still be an old one that was
+// put back. The inventory follows each key, by its tag, through the leaves. The row in the file
+// must be from the newest leaf that names its key, and if that leaf deleted the row there must be
+// none.
 
 // stateAt is where the audit has the entry of a row.
 type stateAt struct {
 	leaf    uint64 // noLeaf: a row without an entry
 	place   uint32
 	deleted bool   // an entry that says so
-	ours    bool   // a row that was not in the file, or was written since
-	key     string // of a row that there is
+	ours    bool   // a row that was not yet in the file, or was written since
+	key     string // of a row in the file
 }
 
-// unfiled takes the rows that are not in the file yet, which are ours. The caller holds cat.mu.
+// unfiled collects the rows that are not in the file yet; those are ours. The caller holds cat.mu.
 func (t *stocktaking) unfiled() {
 	t.held, t.named = map[stateTag]stateAt{}, map[stateTag]stateAt{}
 	for _, o := range []*Overlay{t.s.frozen, t.s.overlay} {
@@ -68,24 +70,24 @@ func (t *stocktaking) readStates(tx Reader, from []byte) (claims []stateClaim, n
 		if n++; n > inventoryRows {
 			return claims, slices.Clone(k), nil
 		}
-		body, err := unsealState(k, v)
+		body, err := format.StateBodyOf(k, v)
 		if err != nil {
 			continue // told by who reads it
 		}
-		p := stateProof(body)
-		at := stateAt{leaf: p.leaf, place: p.place, key: string(k)}
-		if p.leaf != noLeaf && p.leaf >= t.scan.Size() && stateLSN(body) > t.lsn {
+		p := format.StateProof(body)
+		at := stateAt{leaf: p.Leaf, place: p.Place, key: string(k)}
+		if p.Leaf != format.NoLeaf && p.Leaf >= t.scan.Size() && format.StateLSN(body) > t.lsn {
 			t.hold(k, stateAt{ours: true, key: at.key})
 			continue
 		}
-		if p.leaf == noLeaf {
-			if t.s.unprovedState(stateLSN(body)) != nil {
+		if p.Leaf == format.NoLeaf {
+			if t.s.unprovedState(format.StateLSN(body)) != nil {
 				t.state[at.key] = true
 			}
 			t.hold(k, at)
 			continue
 		}
-		claims = append(claims, stateClaim{at, stateMAC(p.salt[:], stateLSN(body), k, body[stateHead:])})
+		claims = append(claims, stateClaim{at, format.StateMAC(p.Salt[:], format.StateLSN(body), k, body[format.StateHead:])})
 	}
 	return claims, nil, nil
 }
@@ -151,10 +153,11 @@ func (t *stocktaking) states() error {
 	return nil
 }
 
-// stateDoubted refuses a row of the file that the inventory, as far as it was made, found to be none of ours.
+// stateDoubted refuses a row of the file that the inventory, as far as it was made, found to be
+// none of ours.
 func (s *Engine) stateDoubted(key []byte, lsn uint64) error {
 	if f := s.inventory.found.Load(); f != nil && f.state[string(key)] && lsn <= f.lsn {
-		return fmt.Errorf("%w: it is not the newest of its key", errUnproved)
+		return fmt.Errorf("%w: it is not the newest of its key", format.ErrEdited)
 	}
 	return nil
 }
@@ -177,7 +180,7 @@ func (c *invariantWalk) inventory() error {
 		return err
 	}
 	for _, key := range slices.Sorted(maps.Keys(f.state)) {
-		c.bad("I17", fmt.Sprintf("state %q", key), "%v", errUnproved)
+		c.bad("I17", fmt.Sprintf("state %q", key), "%v", format.ErrEdited)
 	}
 	if n := len(f.tags); n > 0 {
 		c.bad("I17", "state", "%d rows that the audit says were written are missing", n)

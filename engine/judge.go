@@ -1,12 +1,15 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -14,18 +17,20 @@ import (
 
 // prepared is what can be done for a batch outside the sequencer.
 type prepared struct {
-	prev     []*store.Head // newest head of each artefact put, nil: there is none
-	heads    []*store.Head // what each put makes of it, the numbers still open
+	prev     []*store.Head // newest head of each artefact put; nil: there is none
+	heads    []*store.Head // the head that each put makes, its numbers still open
 	cold     [][]byte
-	keys     []string // writeKeys
-	state    []uint64 // LSN of each row of ExpectState in the rows below the overlay
+	keys     []string               // writeKeys
+	carried  map[string]*store.Head // newest head of each artefact that is carried, nil: there is none
+	state    []uint64               // LSN of each row of ExpectState in the rows below the overlay
 	held     *store.HeldBatch
 	releases uint64
 	known    *store.Outcome
-	spent    bool // the audit has its id; sequence tells one in flight from one whose outcome is no longer kept
+	spent    bool // the audit has its id and no outcome is kept: it is in flight, or long ago; ended tells which
 }
 
-// decidedMeanwhile says whether a held batch was decided after it was prepared for review: then prepare must see that.
+// decidedMeanwhile reports whether a held batch was decided after it was prepared for review. If
+// so, prepare must run again and see the decision.
 func (s *Engine) decidedMeanwhile(ctx context.Context, b *Request) (bool, error) {
 	if b.From == (ulid.ULID{}) {
 		return false, nil
@@ -34,28 +39,41 @@ func (s *Engine) decidedMeanwhile(ctx context.Context, b *Request) (bool, error)
 	return h.Decided != "", err
 }
 
-func FlightKey(scope, id string) string { return scope + "\x00" + id }
+func flightKey(scope, id string) string { return scope + "\x00" + id }
 
-// writeKeys names the artefacts a batch writes or retires.
+func cutFlightKey(key string) (scope, id string) {
+	scope, id, _ = strings.Cut(key, "\x00")
+	return scope, id
+}
+
+// writeKeys returns the keys of everything that a batch writes or retires: artefacts, and the held
+// batch that it decides.
 func writeKeys(b *Request) []string {
 	keys := make([]string, 0, len(b.Puts)+len(b.Deletes)+1)
 	for i := range b.Puts {
 		a := &b.Puts[i].Artefact
-		keys = append(keys, FlightKey(b.Scope, a.ID))
+		keys = append(keys, flightKey(b.Scope, a.ID))
 		for _, id := range a.Supersedes { // whoever saw those goes stale
-			keys = append(keys, FlightKey(b.Scope, id))
+			keys = append(keys, flightKey(b.Scope, id))
 		}
 	}
 	for _, id := range b.Deletes {
-		keys = append(keys, FlightKey(b.Scope, id))
+		keys = append(keys, flightKey(b.Scope, id))
+	}
+	for i := range b.Carry {
+		h := &b.Carry[i].Head
+		keys = append(keys, flightKey(h.Scope, h.ID))
+		for _, id := range h.Supersedes {
+			keys = append(keys, flightKey(h.Scope, id))
+		}
 	}
 	if b.erase != nil {
 		for _, r := range b.erase.refs {
-			keys = append(keys, FlightKey(r.Scope, r.ID))
+			keys = append(keys, flightKey(r.Scope, r.ID))
 		}
 	}
 	for _, h := range b.forget {
-		keys = append(keys, FlightKey(h.Scope, h.ID))
+		keys = append(keys, flightKey(h.Scope, h.ID))
 	}
 	if b.From != (ulid.ULID{}) {
 		keys = append(keys, "\x00held"+b.From.String())
@@ -63,7 +81,9 @@ func writeKeys(b *Request) []string {
 	return keys
 }
 
-// prepare does the slow part outside the sequencer: reads the old heads, packs what is cold.
+// prepare does the slow part outside the sequencer: it reads the old heads and encodes the cold
+// fields. The releases counter is read first, so that a checkpoint that moves rows during any of
+// the reads is noticed.
 func (s *Engine) prepare(ctx context.Context, b *Request) (*prepared, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -80,7 +100,7 @@ func (s *Engine) prepare(ctx context.Context, b *Request) (*prepared, error) {
 	}
 	for i := range b.Puts {
 		p := &b.Puts[i]
-		if err := artefactFields.CheckUnknown(p.Artefact.Unknown); err != nil {
+		if err := format.ArtefactFields.CheckUnknown(p.Artefact.Unknown); err != nil {
 			return nil, store.Invalid("unknown", fmt.Sprintf("%d bytes that are no fields of a later release", len(p.Artefact.Unknown)), "what was read with the artefact, as it is")
 		}
 		prev, err := s.newest(b.Scope, p.Artefact.ID)
@@ -91,26 +111,32 @@ func (s *Engine) prepare(ctx context.Context, b *Request) (*prepared, error) {
 			return nil, err
 		}
 		h := s.headOf(b, p)
-		pre.prev, pre.heads, pre.cold = append(pre.prev, prev), append(pre.heads, h), append(pre.cold, encodeCold(h))
+		pre.prev, pre.heads, pre.cold = append(pre.prev, prev), append(pre.heads, h), append(pre.cold, format.EncodeCold(h))
+	}
+	if pre.carried, err = s.newestCarried(b); err != nil {
+		return nil, err
 	}
 	if pre.state, err = s.filedState(b.ExpectState); err != nil {
+		return nil, err
+	}
+	if err = s.readQuotas(ctx); err != nil {
 		return nil, err
 	}
 	pre.keys = writeKeys(b)
 	return pre, nil
 }
 
-// headOf is the head a put makes, its numbers still open.
+// headOf returns the head that a put makes, its numbers still open.
 func (s *Engine) headOf(b *Request, p *store.Put) *store.Head {
 	return &store.Head{Artefact: p.Artefact, Scope: b.Scope, PutAt: b.Now, Actor: b.Actor, Source: p.Source, PartBytes: p.PartBytes, Counter: p.Counter}
 }
 
-// newest reads the newest head of an artefact, nil when there is none.
+// newest reads the newest head of an artefact; nil: there is none.
 func (s *Engine) newest(scope, id string) (*store.Head, error) {
 	s.cat.mu.RLock()
-	var k HeadKey
+	var k format.HeadKey
 	if art := s.cat.artOf(scope, id); art != 0 {
-		k = HeadKey{art, s.cat.art(art).version}
+		k = format.HeadKey{Art: art, Version: s.cat.art(art).version}
 	}
 	s.cat.mu.RUnlock()
 	if k.Art == 0 {
@@ -119,7 +145,8 @@ func (s *Engine) newest(scope, id string) (*store.Head, error) {
 	return s.head(k)
 }
 
-// judgement is what the sequencer decides about a batch: one of retry, conflict, err and hold, or none: apply.
+// judgement is what the sequencer decides about a batch: one of retry, conflict, err and hold, or
+// none: apply.
 type judgement struct {
 	retry    bool // the catalogue moved since prepare
 	conflict *store.ConflictError
@@ -127,18 +154,18 @@ type judgement struct {
 	hold     string // reason
 
 	puts  []replacing      // by put
-	at    uint64           // LSN up to which it was judged
-	stale []manifest.Stale // what the batch was written from and is not current any more, for the leaf
-	refs  []store.Ref      // likewise, for the caller
+	at    uint64           // the LSN up to which it was judged
+	stale []manifest.Stale // what the batch was written from and is no longer current, for the leaf
+	refs  []store.Ref      // the same, for the caller
 }
 
-// replacing is how a put meets supersession, by the catalogue.
+// replacing says how a put meets supersession, by the catalogue.
 type replacing struct {
-	superseded bool // another artefact superseded its own; by this put it is current again
-	supersedes bool // it takes the place of another artefact that is current
+	superseded bool // another artefact superseded this one; the put makes it current again
+	supersedes bool // the put takes the place of another artefact that is current
 }
 
-// judge decides, in the order of the gate, each step with a result of its own:
+// judge decides, in the order of the gate. Each step has a result of its own:
 //
 //	moved          is what prepare read still the newest?              no: prepare again
 //	conflict       Expect: did an artefact change since it was read?   yes: ConflictError, nothing is applied
@@ -146,16 +173,20 @@ type replacing struct {
 //	staleness      Context: is what the batch was written from current?
 //	afterStale     OnStale and Action: apply, hold or fail
 //
-// It reads the catalogue, changes nothing, and is called under the sequencer with nothing in flight on the same artefacts:
-// what it sees is what the commit is installed on.
+// It reads the catalogue and changes nothing. The caller has the tail, and nothing in flight
+// touches the same artefacts (blocker). So the commit is installed on exactly what judge sees.
 func (s *Engine) judge(b *Request, pre *prepared) (v judgement) {
 	c := s.cat
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if v.retry = c.moved(b, pre.prev); v.retry {
+	if v.retry = c.moved(b, pre.prev) || c.movedCarried(pre.carried) || !s.quotas.known; v.retry {
 		return v
 	}
-	if v.conflict = c.conflict(b); v.conflict != nil {
+	if b.Hold != nil { // it was judged where it was held
+		v.hold, v.refs = b.Reason, b.Hold.Stale
+		return v
+	}
+	if v.conflict = cmp.Or(c.conflict(b), carriedConflict(b, pre.carried)); v.conflict != nil {
 		return v
 	}
 	if v.conflict = s.stateConflict(b, pre.state); v.conflict != nil {
@@ -169,7 +200,8 @@ func (s *Engine) judge(b *Request, pre *prepared) (v judgement) {
 	return v
 }
 
-// moved says whether an artefact got another version since its head was read; prev has nil where there was none.
+// moved reports whether an artefact got another version since its head was read. prev has nil where
+// there was no artefact.
 func (c *catalogue) moved(b *Request, prev []*store.Head) bool {
 	for i, h := range prev {
 		var have, now uint32
@@ -186,8 +218,9 @@ func (c *catalogue) moved(b *Request, prev []*store.Head) bool {
 	return false
 }
 
-// conflict is the first artefact that is not as the batch expects it; nil: there is none. A batch that was carried here
-// from another database brings LSNs of that one: they expect nothing.
+// conflict returns the first artefact that is not as the batch expects it; nil: all are. A batch
+// that was carried here from another database brings LSNs of that database, so they are not
+// compared.
 func (c *catalogue) conflict(b *Request) *store.ConflictError {
 	if b.Carried {
 		return nil
@@ -200,7 +233,8 @@ func (c *catalogue) conflict(b *Request) *store.ConflictError {
 	return nil
 }
 
-// staleness lists the page versions seen that were replaced, expired or deleted since.
+// staleness lists the page versions in the batch's context that were replaced, expired or deleted
+// since. Store versions are compared; sources are not probed again here.
 func (c *catalogue) staleness(b *Request) (stale []manifest.Stale, refs []store.Ref) {
 	now := codec.Micros(b.Now)
 	for _, seen := range b.Context {
@@ -225,7 +259,9 @@ func (c *catalogue) staleness(b *Request) (stale []manifest.Stale, refs []store.
 	return stale, refs
 }
 
-// afterStale gives the reason to hold a batch, or the error to refuse it with; neither: it is applied.
+// afterStale returns the reason to hold a batch, or the error that refuses it. If both are zero the
+// batch is applied. A rejection ignores staleness, because it writes nothing. An approval must name
+// it (Force), so that the reviewer has seen it.
 func afterStale(b *Request, stale []store.Ref) (hold string, err error) {
 	switch {
 	case b.Action == store.ActReject:
@@ -259,7 +295,7 @@ func (c *catalogue) replacing(b *Request) []replacing {
 	return out
 }
 
-// artOf is the number of an artefact; 0: there is none.
+// artOf returns the number of an artefact; 0: there is none.
 func (c *catalogue) artOf(scope, id string) uint64 {
 	n := c.byName[scope]
 	if n == 0 {
@@ -268,7 +304,8 @@ func (c *catalogue) artOf(scope, id string) uint64 {
 	return c.lookup(n, id)
 }
 
-// lsnOf is the LSN of the last commit that changed an artefact; 0: absent or deleted.
+// lsnOf returns the LSN of the last commit that changed an artefact; 0: it is absent or deleted. A
+// precondition of 0 therefore means "create": it holds for a deleted artefact too.
 func (c *catalogue) lsnOf(r store.Ref) uint64 {
 	art := c.artOf(r.Scope, r.ID)
 	if art == 0 || c.art(art).pages == 0 {
@@ -277,8 +314,9 @@ func (c *catalogue) lsnOf(r store.Ref) uint64 {
 	return c.art(art).lsn
 }
 
-// refuse records a conflict, or a stale context that was told to fail. Nothing of the batch is applied; the id stays
-// free, so that the caller may retry with it.
+// refuse records a conflict, or a stale context that was told to fail. Nothing of the batch is
+// applied. The id stays free, so the caller may retry with it. The caller gets the refusal even if
+// its leaf could not be written, joined with that error.
 func (s *Engine) refuse(ctx context.Context, b *Request, v judgement) error {
 	leaf := b.Leaf
 	leaf.Type, leaf.Status, leaf.Batch = manifest.TypeConflict, "conflict", b.ID.String()
@@ -286,7 +324,11 @@ func (s *Engine) refuse(ctx context.Context, b *Request, v judgement) error {
 	leaf.Trace, leaf.Parent, leaf.Scope, leaf.Actor, leaf.Time = b.ID.String(), b.Trace, b.Scope, b.Actor, codec.Micros(b.Now)
 	leaf.LSN = v.at
 	why := v.err
-	if v.conflict != nil {
+	var over *store.QuotaError
+	if errors.As(why, &over) {
+		s.explainQuota(over)
+		leaf.Status, leaf.Reason = "quota", fmt.Sprintf("the quota of %s is %d %s, %d are used, %d were asked for", over.Scope, over.Limit, over.What, over.Used, over.Asked)
+	} else if v.conflict != nil {
 		why = v.conflict
 		leaf.Conflicts = []manifest.Conflict{{Ref: v.conflict.Name(), Expect: v.conflict.Have, Found: v.conflict.Now}}
 	} else {
@@ -295,7 +337,7 @@ func (s *Engine) refuse(ctx context.Context, b *Request, v judgement) error {
 	if b.From != (ulid.ULID{}) {
 		leaf.From = b.From.String()
 	}
-	if _, err := s.leave(ctx, []*manifest.Record{&leaf}, nil); err != nil {
+	if _, _, err := s.leave(ctx, []*manifest.Record{&leaf}, nil); err != nil {
 		return errors.Join(why, err)
 	}
 	return why

@@ -9,12 +9,17 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Audit leaves of reads. A read is answered after its leaf is with the operating system, and does not wait for the disk
-// unless it was told to (store.Synced): a killed process loses none, a power cut the last 100 ms. The Log gives leaves
-// their places among the commits in flight, so a leaf of a read may be in the tree before that of a commit that began
-// earlier, never in another order than that of the log.
+// Audit leaves of reads. A read is answered when its leaf is with the operating system, and waits
+// for the disk only if it was told to (store.Synced). So a killed process loses no leaf, and a
+// power cut the leaves of the last 100 ms.
+//
+// The Log gives leaves their places among the commits in flight. A leaf of a read may enter the
+// tree before the leaf of a commit that began earlier, but always in the order of the log.
+//
+// A leaf that the log refused is not in the audit, and then the read fails: an answer that cannot
+// be audited is not given.
 
-// At tells a test that a step is reached. What the test answers is an error of that step.
+// At tells a test that a step is reached. The test's answer becomes the error of that step.
 func (s *Engine) At(step string) error {
 	if s.opts.Hook == nil {
 		return nil
@@ -22,8 +27,9 @@ func (s *Engine) At(step string) error {
 	return s.opts.Hook(step)
 }
 
-// Append writes audit leaves. They are handed to the operating system before it returns. They enter the tree when they
-// are durable; the audit's readers wait for those that they ask for (audit.go).
+// Append implements store.Store: it writes audit leaves. They are with the operating system when it
+// returns. They enter the tree when they are durable; readers of the audit wait for the leaves they
+// ask for (audit.go).
 func (s *Engine) Append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
 	if s.opts.ReadOnly && !s.closed.Load() {
 		return nil // a read-only database logs nothing, and its answers say so
@@ -35,9 +41,9 @@ func (s *Engine) Append(ctx context.Context, leaves []*manifest.Record, d store.
 	if err != nil {
 		return err
 	}
-	last, err := s.leave(ctx, leaves, asked)
+	own, last, err := s.leave(ctx, leaves, asked)
 	if errors.Is(err, ErrLogFull) && len(leaves) == 1 && s.opts.Space.Relieve(ctx) == nil {
-		last, err = s.leave(ctx, leaves, asked)
+		own, last, err = s.leave(ctx, leaves, asked)
 	}
 	if err != nil {
 		return err
@@ -51,17 +57,22 @@ func (s *Engine) Append(ctx context.Context, leaves []*manifest.Record, d store.
 	if err != nil {
 		return s.syncError(ctx, err)
 	}
+	if d == store.Synced || !s.opts.Repeat { // a log on a server has not numbered them before they are durable
+		for i, l := range own {
+			leaves[i].Index = l.Index
+		}
+	}
 	return nil
 }
 
 // leave puts leaves into the log, each with the row of its question; asked nil: none has one. They are encoded and hashed
 // before anybody waits for their places.
-func (s *Engine) leave(ctx context.Context, leaves []*manifest.Record, asked [][]byte) (last uint64, err error) {
-	own := make([]*Leaf, len(leaves))
+func (s *Engine) leave(ctx context.Context, leaves []*manifest.Record, asked [][]byte) (own []*Leaf, last uint64, err error) {
+	own = make([]*Leaf, len(leaves))
 	for i, leaf := range leaves {
 		made, err := manifest.NewLeaf(leaf)
 		if err != nil {
-			return 0, fmt.Errorf("ctxpage: encode leaf: %w", err)
+			return nil, 0, fmt.Errorf("ctxpage: encode leaf: %w", err)
 		}
 		own[i] = &Leaf{leaf: made, trace: leaf.Trace, parent: leaf.Parent}
 		if asked != nil {
@@ -71,14 +82,13 @@ func (s *Engine) leave(ctx context.Context, leaves []*manifest.Record, asked [][
 	s.seq.inFlight(own, 1)
 	last, err = s.log.Leave(ctx, own)
 	for i, l := range own {
-		if l.Seq == 0 { // the log has it not
+		if l.Seq == 0 { // it is not in the log
 			s.seq.inFlight(own[i:], -1)
 			break
 		}
-		leaves[i].Index = l.Index
 	}
 	if err != nil {
 		err = enqueueError(err)
 	}
-	return last, err
+	return own, last, err
 }

@@ -8,11 +8,18 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// listed gives the artefacts of a scope that a query lists, one more than its limit: by id, or the newest first. The
-// caller holds the catalogue's lock for reading.
+// The order of listings: by id, or by the commit of the newest version, latest first. Both orders
+// are kept as slices by idList, which is sorted only when a listing asks.
+//
+// A cursor names a place in an order, not a row: the artefact it was made at may be gone when the
+// next page is asked for.
+
+// listed returns the artefacts of a scope that a query lists, one more than its limit. The caller
+// holds cat.mu for reading.
 func (s *Engine) listed(scope uint32, q *store.ScanQuery) (out []uint64, err error) {
 	c := s.cat
 	prefix := q.Prefix
@@ -54,11 +61,12 @@ func (s *Engine) listed(scope uint32, q *store.ScanQuery) (out []uint64, err err
 	return out, nil
 }
 
-// artPasses asks the columns of the first page; a deleted artefact has none.
+// artPasses reports whether an artefact passes a filter, by the columns of its first page. A
+// deleted artefact has no page, so its head is read.
 func (s *Engine) artPasses(art uint64, f *store.Filter, match *matcher) (bool, error) {
 	a := s.cat.art(art)
 	if a.pages == 0 {
-		h, err := s.headLocked(HeadKey{art, a.version})
+		h, err := s.headLocked(format.HeadKey{Art: art, Version: a.version})
 		return err == nil && f.Match(h), err
 	}
 	p := s.cat.page(a.first)
@@ -66,7 +74,7 @@ func (s *Engine) artPasses(art uint64, f *store.Filter, match *matcher) (bool, e
 	return match.holds(s.cat, p) && (!timed(f) || w.within(p.asOf, a.putAt)), nil
 }
 
-// after gives the artefacts behind a cursor.
+// after returns the artefacts behind a cursor.
 func (c *catalogue) after(scope uint32, prefix string, q *store.ScanQuery) ([]uint32, error) {
 	if !q.Newest {
 		arts := c.scopes[scope-1].byID.sorted(c)
@@ -92,7 +100,7 @@ func (c *catalogue) after(scope uint32, prefix string, q *store.ScanQuery) ([]ui
 	return arts[from:], nil
 }
 
-// cursor names the place behind an artefact.
+// cursor returns the cursor behind an artefact.
 func (c *catalogue) cursor(art uint64, newest bool) string {
 	a := c.art(art)
 	if !newest {
@@ -101,8 +109,8 @@ func (c *catalogue) cursor(art uint64, newest bool) string {
 	return strconv.FormatUint(a.lsn, 10) + "." + c.id(a)
 }
 
-// newest gives the artefacts by the commit of their newest version, latest first; those of one commit by id. The order is
-// made anew after a commit, by the first who asks. The slice is only read.
+// newest returns the artefacts by the commit of their newest version, latest first; within a commit
+// by id. The first listing after a commit makes the order anew. The slice must not be changed.
 func (l *idList) newest(c *catalogue) []uint32 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

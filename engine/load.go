@@ -10,45 +10,56 @@ import (
 	"slices"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/store"
 )
 
 // Open, first half: from the rows to the catalogue. The second half is redo of the log (follow.go).
 //
-//	names     scopes and groups, by number; numbers are dense, but for those that gc left out
-//	heads     by artefact and version; only the fixed part is decoded (hot), the rest when somebody reads the version
+//	names     scopes and groups, by number; numbers are dense, except for groups that gc forgot
+//	heads     by artefact and version; only the fixed part is decoded (hot), the rest when a version is read
 //	retire    supersessions, applied in the order of their LSNs after all heads are known
-//	tail      pages above what the index has: analysed and added to its part in memory
+//	tail      pages above those in the index: analysed and added to its part in memory
 //
-// A file is not trusted: numbers are bounded by what its size allows before a column is made for them (pageLimit,
-// reserve), each row has a checksum, and their count is compared with what the last checkpoint wrote. Whether a row was
-// edited by somebody who can make checksums is found when it is read, or by the first question (inventory.go).
+// The rows are those of one LSN (Base.Applied): a checkpoint moves rows, counts and that LSN in one
+// transaction. So a crash during a checkpoint leaves rows that load as they were before it, and the
+// log has the rest.
+//
+// A file is not trusted. Numbers are bounded by what its size allows before a column is made for
+// them (pageLimit, reserve). Each row has a checksum, and the number of rows is compared with the
+// one that the last checkpoint wrote. A row that was edited with a correct checksum is found when
+// it is read, or by the first question (inventory.go).
+//
+// Damage of a head or a name ends the open: the catalogue would be wrong. Damage of a text costs
+// that page only (unread).
 
-// supersession waits until all artefacts are known.
+// supersession is an artefact that replaces others. It is applied once all artefacts are known: the
+// one it names may have a greater number.
 type supersession struct {
 	scope   uint32
 	ids     []string
 	by, lsn uint64
 }
 
-// Base is what rows are of.
+// Base says what rows are of: the LSN they show, and what the last checkpoint counted in them.
 type Base struct {
 	Applied uint64 // LSN
 	Rows    RowCounts
-	Summed  bool   // Rows.Sum holds; files of older programs have none
-	AskedOK bool   // likewise Rows.AskedSum
-	High    string // highest numbers that were in use; "": those of the rows
-	Size    int64  // of all rows, bytes: it bounds what damaged numbers may claim
+	Summed  bool   // Rows.Sum is valid; files of older programs have none
+	AskedOK bool   // Rows.AskedSum is valid
+	High    string // the highest numbers that were ever in use; "": those of the rows
+	Size    int64  // bytes of all rows: the bound of what damaged numbers may claim
 }
 
-// LoadRows builds catalogue and index from rows.
+// LoadRows builds catalogue and index from rows. An error of the lexical package means that only
+// the index is damaged: the caller may drop its rows and call IndexAnew.
 func (s *Engine) LoadRows(tx Reader, b Base) error {
 	if err := s.loadMeta(tx, b); err != nil {
 		return err
 	}
 	s.askedFrom = b.Rows.Asked
-	s.applied, s.cat.lsn = b.Applied, b.Applied // not before: what stands in the rows has not changed since
+	s.applied, s.cat.lsn = b.Applied, b.Applied // after the heads: loading them must not look like a change at this LSN
 	for _, t := range []struct {
 		table Table
 		want  int
@@ -64,7 +75,7 @@ func (s *Engine) LoadRows(tx Reader, b Base) error {
 	return err
 }
 
-// IndexAnew reads every page into an empty index.
+// IndexAnew reads every page into an empty index. It takes as long as analysing all texts.
 func (s *Engine) IndexAnew(tx Reader) (err error) {
 	s.unread = nil
 	if s.index, err = lexical.Open(noRows{}); err != nil {
@@ -80,7 +91,9 @@ func (noRows) Get([]byte) []byte { return nil }
 
 func (noRows) Scan(_, _ []byte, _ func(_, _ []byte) bool) {}
 
-// countRows compares the rows of a bucket with the count that was kept.
+// countRows compares the number of rows in a bucket with the count that was kept, and checks that
+// keys rise. A damaged page of bbolt can hide rows or show some twice, and hidden rows have no
+// checksum that could fail.
 func (s *Engine) countRows(tx Reader, t Table, want int) error {
 	n := 0
 	var last []byte
@@ -99,8 +112,8 @@ func (s *Engine) countRows(tx Reader, t Table, want int) error {
 	return nil
 }
 
-// rowWalk goes through the rows of a bucket that begin with a letter. Rows out of order are reported by err: a damaged
-// page of bbolt may show rows of another place, all of them with right checksums.
+// rowWalk walks the rows of a bucket that begin with a letter. Rows out of order are reported in
+// err: a damaged page of bbolt may show rows of another place, all of them with right checksums.
 type rowWalk struct {
 	tx   Reader
 	n    int
@@ -108,6 +121,8 @@ type rowWalk struct {
 	err  error
 }
 
+// rows yields the rows of a letter in the order of their keys. The caller looks at w.err after the
+// last walk.
 func (w *rowWalk) rows(letter byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(k, v []byte) bool) {
 		for k, v := range w.tx.From(TableMeta, []byte{letter}) {
@@ -126,6 +141,7 @@ func (w *rowWalk) rows(letter byte) iter.Seq2[[]byte, []byte] {
 	}
 }
 
+// loadNames reads groups, then scopes. Both come before heads, which name them by number.
 func (s *Engine) loadNames(w *rowWalk, high highest) error {
 	for k, v := range w.rows('g') {
 		v, err := codec.Unseal('m', k, v)
@@ -142,14 +158,15 @@ func (s *Engine) loadNames(w *rowWalk, high highest) error {
 		if err != nil || len(k) != 5 {
 			return s.Corrupt("scope row", errors.Join(err, codec.ErrMalformed))
 		}
-		if num := binary.BigEndian.Uint32(k[1:]); int(num) != len(s.cat.scopes)+1 {
-			return s.Corrupt("scope row", fmt.Errorf("number %d after %d", num, len(s.cat.scopes)))
+		if num, n := uint64(binary.BigEndian.Uint32(k[1:])), uint64(len(s.cat.scopes)); num <= n || num > max(n+1, high.scope) { // likewise
+			return s.Corrupt("scope row", fmt.Errorf("number %d after %d", num, n))
 		}
 		s.cat.addScope(binary.BigEndian.Uint32(k[1:]), string(v))
 	}
 	return nil
 }
 
+// loadHeads enters all heads into the catalogue, in the order of artefact and version.
 func (s *Engine) loadHeads(w *rowWalk) error {
 	var later []supersession
 	var rows []store.PageRow
@@ -166,8 +183,9 @@ func (s *Engine) loadHeads(w *rowWalk) error {
 	return nil
 }
 
-// retire applies supersessions in the order in which they happened: of two that replaced the same artefact, the later
-// one answers for it; of two in one commit the one with the greater number, because no row keeps their order.
+// retire applies supersessions in the order in which they happened: of two that replaced the same
+// artefact, the later one answers for it; of two in one commit the one with the greater number,
+// because no row keeps their order.
 func (c *catalogue) retire(later []supersession) {
 	slices.SortFunc(later, func(a, b supersession) int { return cmp.Or(cmp.Compare(a.lsn, b.lsn), cmp.Compare(a.by, b.by)) })
 	writtenSince := map[uint64][]uint64{} // artefacts put again since, with the LSNs from which they had been replaced
@@ -219,22 +237,23 @@ func (s *Engine) loadMeta(tx Reader, b Base) error {
 	return nil
 }
 
-// reserve sizes the catalogue for what the file holds. The last keys tell (scopes come after
-// heads); a damaged one is held to what the file has space for.
+// reserve sizes the catalogue for what the file holds, so that loading does not grow it. The last
+// keys tell how many rows there are (scopes come after heads). A damaged key claims at most what
+// the file has space for.
 func (s *Engine) reserve(tx Reader, size int64) {
-	most := uint64(size / pageRowBytes)
+	most := uint64(size / format.PageRowBytes)
 	s.cat.reserve(min(lastNumber(tx.Before(TableMeta, []byte{'s'}), 'h'), most), min(lastText(tx), most))
 }
 
-// lastText is the number of the last text; 0 where it cannot be read: a damaged page on the way to it costs the texts
-// below it, not the database.
+// lastText returns the number of the last text; 0: it cannot be read. A damaged page of the tree on
+// the way to it costs the texts below it, not the database.
 func lastText(tx Reader) (num uint64) {
 	defer func() { _ = recover() }()
 	return lastNumber(tx.Last(TableContent), 0)
 }
 
-// lastNumber is the number at the beginning of a key, after its letter if it has one; 0 where there is none: it only
-// saves growing.
+// lastNumber returns the number at the beginning of a key, after its letter if it has one; 0: there
+// is none. It is a hint only.
 func lastNumber(key []byte, letter byte) uint64 {
 	if letter != 0 {
 		if len(key) == 0 || key[0] != letter {
@@ -248,11 +267,12 @@ func lastNumber(key []byte, letter byte) uint64 {
 	return binary.BigEndian.Uint64(key)
 }
 
-// installRow enters a head row into the catalogue. Supersessions are put off; rows is memory to use again.
+// installRow enters a head row into the catalogue. Supersessions are added to later. rows is memory
+// for reuse: a million heads are read at an open.
 func (s *Engine) installRow(row []byte, rows []store.PageRow, later []supersession) ([]store.PageRow, []supersession, error) {
 	d := codec.Decoder{B: row}
-	t := DecodeHot(&d)
-	rows = DecodeRows(&d, rows)
+	t := format.DecodeHot(&d)
+	rows = format.DecodeRows(&d, rows)
 	if d.Err != nil {
 		return rows, later, d.Err
 	}
@@ -260,31 +280,31 @@ func (s *Engine) installRow(row []byte, rows []store.PageRow, later []supersessi
 		return rows, later, err
 	}
 	var err error
-	if t.facts, err = s.cat.facts.ofRow(row[0], d); err != nil {
+	if t.Facts, err = s.cat.facts.ofRow(row[0], d); err != nil {
 		return rows, later, err
 	}
 	s.cat.install(&t, rows)
-	if row[0] == rowVersionOld {
+	if row[0] == format.RowVersionOld {
 		s.cat.unproved++
 	}
-	if t.Flags&flagSupersedes == 0 && t.kind != store.KindSummary {
+	if t.Flags&format.FlagSupersedes == 0 && t.Kind != store.KindSummary {
 		return rows, later, nil
 	}
 	var h store.Head
-	if err := decodeCold(row[0], &d, &h); err != nil {
+	if err := format.DecodeCold(row[0], &d, &h); err != nil {
 		return rows, later, err
 	}
 	s.cat.addSummary(&t, h.DerivedFrom)
-	if t.Flags&flagSupersedes == 0 {
+	if t.Flags&format.FlagSupersedes == 0 {
 		return rows, later, nil
 	}
-	return rows, append(later, supersession{t.Scope, h.Supersedes, t.Art, t.lsn}), nil
+	return rows, append(later, supersession{t.Scope, h.Supersedes, t.Art, t.LSN}), nil
 }
 
 // validateHot keeps a damaged row that has a right checksum (a bug, or a forger) from reaching outside the tables.
-func (s *Engine) validateHot(t *hot, rows []store.PageRow) error {
-	if t.Scope == 0 || int(t.Scope) > len(s.cat.scopes) || t.group > uint64(len(s.cat.groups)) ||
-		t.Art == 0 || t.Art > min(1<<32-1, uint64(len(s.cat.arts))+1) || !t.provenance.Valid() || len(t.id) == 0 || len(t.id) > store.MaxID {
+func (s *Engine) validateHot(t *format.Hot, rows []store.PageRow) error {
+	if s.cat.scopeName(t.Scope) == "" || t.Group > uint64(len(s.cat.groups)) ||
+		t.Art == 0 || t.Art > min(1<<32-1, uint64(len(s.cat.arts))+1) || !t.Provenance.Valid() || len(t.ID) == 0 || len(t.ID) > store.MaxID {
 		return codec.ErrMalformed
 	}
 	for i := range rows {
@@ -295,7 +315,10 @@ func (s *Engine) validateHot(t *hot, rows []store.PageRow) error {
 	return nil
 }
 
-// loadTail analyses again the pages above the segments: those the last checkpoints did not flush.
+// loadTail analyses again the pages above those in the index's segments: the last checkpoints did
+// not flush them. A page whose text cannot be read is lost alone. Readers of it get an error, and
+// questions name it as damaged. Its header is indexed all the same, so that the counts of the index
+// stay equal to those of the catalogue (I16).
 func (s *Engine) loadTail(tx Reader) error {
 	for num := s.index.Through() + 1; num <= uint64(len(s.cat.pages)); num++ {
 		p := s.cat.page(num)
@@ -303,7 +326,7 @@ func (s *Engine) loadTail(tx Reader) error {
 			continue
 		}
 		// By the head it came with, as install did it: a later one of the same text may differ in what is not indexed.
-		head, err := s.headIn(tx, HeadKey{p.art, p.version})
+		head, err := s.headIn(tx, format.HeadKey{Art: p.art, Version: p.version})
 		if errors.Is(err, store.ErrGone) { // a scan has just found it: a branch of the tree leads astray
 			err = s.Corrupt(fmt.Sprintf("head row of page %d", num), err)
 		}
@@ -315,8 +338,7 @@ func (s *Engine) loadTail(tx Reader) error {
 			err = s.provedText(num, &head.Rows[i], text)
 		}
 		if err != nil {
-			// Only this page is lost: whoever reads it is told, and a question is told that it cannot be asked of it.
-			// Its header is indexed, so that the counts of the index stay those of the pages.
+
 			s.unread = append(s.unread, num)
 		}
 		s.index.Add(s.doc(num, p.scope, head, text, nil))
@@ -324,10 +346,11 @@ func (s *Engine) loadTail(tx Reader) error {
 	return nil
 }
 
-// textIn reads a content row. A damaged page of the tree on the way to it is damage of this row alone.
+// textIn reads a content row. A damaged page of the tree on the way to it is damage of this row
+// alone.
 func (s *Engine) textIn(tx Reader, num uint64) (text string, err error) {
 	defer s.recoverRow(num, &err)
-	key := textRowKey(num)
+	key := format.TextRowKey(num)
 	row, err := codec.Unseal('c', key, tx.Get(TableContent, key))
 	if err != nil {
 		return "", s.Corrupt(fmt.Sprintf("content of page %d", num), err)
@@ -335,21 +358,22 @@ func (s *Engine) textIn(tx Reader, num uint64) (text string, err error) {
 	return string(row), nil
 }
 
-// recoverRow turns a panic of the rows below into damage of one page's text.
+// recoverRow turns a panic of the rows below into damage of one page's text. bbolt panics on a
+// damaged tree page.
 func (s *Engine) recoverRow(num uint64, err *error) {
 	if r := recover(); r != nil {
 		*err = s.Corrupt(fmt.Sprintf("content of page %d", num), fmt.Errorf("%v", r))
 	}
 }
 
-func (s *Engine) headIn(tx Reader, k HeadKey) (*store.Head, error) {
-	key := headRowKey(k)
+func (s *Engine) headIn(tx Reader, k format.HeadKey) (*store.Head, error) {
+	key := format.HeadRowKey(k)
 	v := tx.Get(TableMeta, key)
-	if v == nil { // what the catalogue knows of has a row, also where gc dropped the version, or one that stands for it
+	if v == nil { // every version that the catalogue knows has a row, or a floor that stands for it
 		if row, err := floorOf(tx, k); row != nil && err == nil {
-			h, err := DecodeHead(row, s.cat.scopeName)
+			h, err := format.DecodeHead(row, s.cat.scopeName)
 			if err == nil {
-				err = s.provedHead(HeadKey{k.Art, h.Version}, row, s.cat.names)
+				err = s.provedHead(format.HeadKey{Art: k.Art, Version: h.Version}, row, s.cat.names)
 			}
 			if err != nil {
 				return nil, s.Corrupt(fmt.Sprintf("head row %x", key), err)
@@ -362,7 +386,7 @@ func (s *Engine) headIn(tx Reader, k HeadKey) (*store.Head, error) {
 	if err != nil {
 		return nil, s.Corrupt(fmt.Sprintf("head row %x", key), err)
 	}
-	h, err := DecodeHead(row, s.cat.scopeName)
+	h, err := format.DecodeHead(row, s.cat.scopeName)
 	if err == nil {
 		err = s.provedHead(k, row, s.cat.names)
 	}
@@ -372,6 +396,7 @@ func (s *Engine) headIn(tx Reader, k HeadKey) (*store.Head, error) {
 	return h, nil
 }
 
+// doc makes what the index takes in of a page. a is its analysis; nil: it is made here.
 func (s *Engine) doc(num uint64, scope uint32, h *store.Head, text string, a *lexical.Analysis) lexical.Doc {
 	if a == nil {
 		an := store.Analyse(s.opts.Analyzer, &h.Artefact, text)

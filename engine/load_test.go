@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
@@ -14,7 +16,7 @@ func TestLoadTakesNoLockInsideASnapshot(t *testing.T) {
 	m := newMemory(t, time.Now)
 	m.put("acme", store.Artefact{ID: "a", Text: "some words"})
 	require.NoError(t, m.checkpoint())
-	l := &loading{s: m.Engine, want: store.WantText, out: make([]store.Loaded, 1), arts: make([]uint64, 1), newest: make([]uint32, 1), rows: make([][]byte, 1), names: map[uint32]string{}, heads: map[HeadKey]*store.Head{}}
+	l := &loading{s: m.Engine, want: store.WantText, out: make([]store.Loaded, 1), arts: make([]uint64, 1), newest: make([]uint32, 1), rows: make([][]byte, 1), names: map[uint32]string{}, heads: map[format.HeadKey]*store.Head{}}
 	l.look(store.Scopes{"acme"}, []store.PageKey{{Num: 1}})
 	require.Equal(t, []int{0}, l.missing)
 	m.cat.mu.Lock()
@@ -29,4 +31,13 @@ func TestLoadTakesNoLockInsideASnapshot(t *testing.T) {
 	}
 	require.Equal(t, "some words", l.out[0].Text)
 	require.Equal(t, "acme", l.out[0].Head.Scope)
+}
+
+// A row that only a later release can read is not taken for damage.
+func TestNewerRowIsNoDamage(t *testing.T) {
+	s := &Engine{}
+	newer := s.Corrupt("head row", codec.ErrNewer)
+	require.ErrorIs(t, newer, store.ErrNewerFormat)
+	require.NotErrorIs(t, newer, store.ErrCorrupt)
+	require.ErrorIs(t, s.Corrupt("head row", codec.ErrMalformed), store.ErrCorrupt, "the control")
 }

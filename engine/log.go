@@ -6,56 +6,69 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 )
 
-// Log is the durable order under an engine: commits and audit leaves, each with the next number, for ever. A file beside
-// one process is one (package filestore); a table that several hosts share is another: each host has an engine and a Log
-// of its own, and all of them follow the one order.
+// Log is the durable order under an engine: commits and audit leaves, each with the next number,
+// for ever. A file beside one process is a Log (package filestore). A table that several hosts
+// share can be one too: each host then has an engine and a Log of its own, and all of them follow
+// the one order.
 //
-//	Acquire       the caller has the tail, alone and caught up: what others committed was given to Follower.Follow
-//	Tail.Commit   the record has its place; it is not durable yet, and nobody sees it
-//	Tail.Release  another caller may judge what comes next, on top of what is in flight
-//	Sync          the group is made durable, together
-//	Durable       the engine installs it: leaves into the tree, pages into the catalogue      or    Lost: it takes it back
+//	Acquire       the caller has the tail, alone and caught up: Follower.Follow got what others committed
+//	Tail.Commit   the record has its place; it is not durable yet, and no reader sees it
+//	Tail.Release  another caller may judge the next batch, on top of what is in flight
+//	Sync          one caller makes the whole group durable
+//	Durable       the engine installs the group: leaves into the tree, pages into the catalogue
+//	Lost          or the engine takes the group back: it never became durable
 //
-// The tail is released before the disk answers, which is what makes groups: batch n+1 is judged while n syncs, and one
-// caller syncs for all who wait. A Log whose tail is a lock on a server keeps that lock from the first Acquire to the Sync
-// of its group; an Acquire meanwhile costs nothing. The other shape, a Commit that returns when the group is durable, was rejected: the engine would have
-// to collect a group before it judges one, which costs a lone writer a switch, and an embedded log half of its overlap.
+// The tail is released before the disk answers. That is what makes groups: batch n+1 is judged
+// while n syncs, and one caller syncs for all that wait. A Log whose tail is a lock on a server
+// keeps that lock from the first Acquire to the Sync of its group; an Acquire in between costs
+// nothing.
 //
-// A Log serves one engine, its Follower, which it is given when it is made. Its methods are safe for concurrent use.
+// Rejected: a Commit that returns when its group is durable. The engine would have to collect a
+// group before it judges one, which costs a lone writer a goroutine switch, and costs an embedded
+// log half of the overlap.
+//
+// A Log serves one engine, its Follower, which it is given when it is made. Its methods are safe
+// for concurrent use.
 type Log interface {
 	Rows
-	// Acquire waits until no other caller extends the order and the Follower has all that is in it. In an embedded log it
-	// takes a mutex. ErrTooOld, ErrForked.
+	// Acquire waits until no other caller extends the order and the Follower has everything in it.
+	// In an embedded log it takes a mutex. ErrTooOld, ErrForked.
 	Acquire(ctx context.Context) (Tail, error)
-	// Follow gives the Follower what others committed; where there is nothing it waits for it, at most so long. An embedded
-	// log has no others. ErrTooOld, ErrForked.
+	// Follow gives the Follower what others committed. If there is nothing, it waits for at most
+	// wait. An embedded log has no others. ErrTooOld, ErrForked.
 	Follow(ctx context.Context, wait time.Duration) error
 	// Leave puts audit leaves of reads into the order, without the tail: a read must not wait for a writer. It sets their
-	// Index and Seq, and does not wait for the disk; seq is that of the last one. ErrLogFull, ErrLogTooLarge, ErrLogBroken.
+	// Seq and does not wait for the disk; seq is that of the last one. Their Index is set before Sync of that seq returns: a
+	// log on a server numbers them when it has the tail. ErrLogFull, ErrLogTooLarge, ErrLogBroken.
 	Leave(ctx context.Context, leaves []*Leaf) (seq uint64, err error)
 	// Write hands what is in flight to the operating system: a killed process does not lose it.
 	Write() error
 	// Sync returns when a record, and all before it, is durable and Durable has returned; or when heard is closed. Record 0
-	// stands for the newest. An end of ctx ends the waiting only. ErrNothing: it never will be, and nothing happened.
+	// stands for the newest. An end of ctx ends the waiting only. ErrNothing: it never will be, and nothing happened. An error
+	// that matches store.ErrOutcomeUnknown ends the waiting as well; any other means that the log has failed for good.
 	Sync(ctx context.Context, seq uint64, heard <-chan struct{}) error
-	// Outcome is the row of the outcome of a batch id, nil: there is none. ErrTooOld: nor need there be, all that are kept
-	// are newer.
+	// Outcome returns the row of the outcome of a batch id; nil: there is none. ErrTooOld: all
+	// outcomes that are kept are newer.
 	Outcome(ctx context.Context, id ulid.ULID) ([]byte, error)
-	// Snapshot shows fn rows to begin with, and what they are of.
+	// Snapshot shows fn the rows that a new engine starts from, and the LSN and counts that they
+	// belong to.
 	Snapshot(ctx context.Context, fn func(Reader, Base) error) error
 }
 
-// Tail is the right to extend the order. It holds the lock that comes before the engine's (see sequencer).
+// Tail is the right to extend the order. It holds the lock that comes before the engine's locks
+// (see sequencer).
 type Tail interface {
-	// Next are the numbers that the next commit has.
+	// Next returns the numbers that the next commit gets.
 	Next() Counters
-	// Commit puts a commit with these numbers at the end of the order, sets its Seq, and takes its After for the next. It
-	// does not wait for the disk. On an error the order is as it was. ErrLogFull, ErrLogTooLarge, ErrLogBroken.
+	// Commit puts a commit with these numbers at the end of the order, sets its Seq, and takes its
+	// After for the next. It does not wait for the disk. On an error the order is as it was.
+	// ErrLogFull, ErrLogTooLarge, ErrLogBroken.
 	Commit(c *Commit) error
 	// Release lets the next caller of Acquire go on.
 	Release()
@@ -67,24 +80,27 @@ type Follower interface {
 	Position() Position
 	// Counters are the numbers that come after it.
 	Counters() Counters
-	// Follow takes the next record of the order, durable, written by others or before this process began. *RecordError says
-	// what is wrong with it.
+	// Follow takes the next durable record of the order, written by others or before this process
+	// began. *RecordError says what is wrong with it.
 	Follow(kind Kind, seq uint64, body []byte) error
-	// Durable says that these entries, the next ones in flight, are durable. It may block for as long as a page is analysed,
-	// and calls nothing of the Log.
+	// Durable says that these entries, the next ones in flight, are durable. It may block while
+	// pages are analysed, and calls nothing of the Log.
 	Durable(entries []Entry)
-	// Lost says that these entries, all that are in flight, never will be durable. The log goes on with the numbers before.
+	// Lost says that these entries, all that are in flight, never will be durable. The log reuses
+	// their numbers.
 	Lost(entries []Entry)
 }
 
-// Position is a place in an order.
+// Position is a place in an order. Two orders are the same up to a position if all three fields
+// agree; the root makes sure of it, because LSN and leaf count can agree by chance.
 type Position struct {
 	LSN    uint64        // of the newest commit
 	Leaves uint64        // of the audit
 	Root   manifest.Hash // of the tree over them: an order that had another root there is another order
 }
 
-// Counters are the numbers that a commit has or begins with. None is given twice.
+// Counters are the numbers of a commit, or those that the next commit starts from. No number is
+// given twice, except those of a commit that was Lost: nobody ever saw them.
 type Counters struct {
 	LSN, Leaf, Art, Num, Group uint64
 }
@@ -105,8 +121,8 @@ func (e Entry) Seq() uint64 {
 
 // Leaf is an audit leaf without a commit: of a read, or of a batch that was refused.
 type Leaf struct {
-	Index uint64 // set by the Log
-	Seq   uint64 // likewise
+	Index uint64 // set by the Log, before it is durable
+	Seq   uint64 // set by Leave
 
 	leaf          manifest.Leaf
 	question      []byte
@@ -114,10 +130,17 @@ type Leaf struct {
 }
 
 // Head is the beginning of its record, Body the rest. Index must be set.
-func (l *Leaf) Head() []byte { return auditBody(l.Index, l.question) }
+func (l *Leaf) Head() []byte { return format.AuditBody(l.Index, l.question) }
 
 // Body is the encoded leaf.
 func (l *Leaf) Body() []byte { return l.leaf.Body() }
+
+// Question is the row of its question; nil: it has none. With Body it is all that LeafHead needs to make the record elsewhere.
+func (l *Leaf) Question() []byte { return l.question }
+
+// LeafHead is the beginning of the record of a leaf, to be followed by its Body. A log that numbers the leaves of a process
+// that has ended makes their records with it.
+func LeafHead(index uint64, question []byte) []byte { return format.AuditBody(index, question) }
 
 // Kind says what a record of the log is.
 type Kind uint8
@@ -129,13 +152,17 @@ const (
 	KindMark               // a mark of the audit: size and root
 )
 
-// What a Log says.
+// The errors of a Log. After ErrLogFull the engine frees space and tries once more. ErrLogBroken is
+// final for this handle.
 var (
 	ErrLogFull     = errors.New("engine: the log has no space")
 	ErrLogTooLarge = errors.New("engine: the record is too large for the log")
 	ErrLogBroken   = errors.New("engine: the log failed and takes no more records")
 	ErrLogClosed   = errors.New("engine: the log is closed")
-	// ErrNothing: the record is not in the log and will not be. Nothing happened; the batch may be repeated.
+	//
+	//
+	// ErrNothing: the record is not in the log and will not be. Nothing happened; the batch may be
+	// repeated.
 	ErrNothing = errors.New("engine: the log lost the record before it was durable")
 	// ErrTooOld: the log does not reach back to what is asked for.
 	ErrTooOld = errors.New("engine: the log no longer has what follows")
@@ -143,7 +170,8 @@ var (
 	ErrForked = errors.New("engine: the log is of another history")
 )
 
-// enqueueError gives an error of Tail.Commit or Leave the words and the type for callers of the store.
+// enqueueError gives an error of Tail.Commit or Leave the words and the type for callers of the
+// store.
 func enqueueError(err error) error {
 	switch {
 	case errors.Is(err, ErrLogBroken): // of this batch nothing was written, but the handle is of no use any more

@@ -172,3 +172,24 @@ func TestFollowerOfAnotherHistory(t *testing.T) {
 	a.mu.Unlock()
 	require.ErrorIs(t, b.host.Follow(t.Context(), 0), ErrTooOld)
 }
+
+// TestRepeatLost: an engine over a log on a server judges a commit again that the log lost, and the caller gets its outcome. The
+// control is TestLostCommitIsTakenBack, without Repeat.
+func TestRepeatLost(t *testing.T) {
+	m := newMemory(t, time.Now)
+	other := m.join(t, time.Now)
+	m.opts.Repeat = true
+	tries := 0
+	m.fail = func() error {
+		if tries++; tries < 3 {
+			return fmt.Errorf("%w: the transaction was ended", ErrNothing)
+		}
+		return nil
+	}
+	out, err := m.Commit(t.Context(), m.batch("acme", store.Artefact{ID: "a", Text: "words"}))
+	require.NoError(t, err)
+	require.EqualValues(t, 1, out.LSN)
+	require.Equal(t, 3, tries)
+	other.meet()
+	m.same(other)
+}

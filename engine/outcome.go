@@ -14,28 +14,31 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// outcomeRow is an outcome as it is stored. Bound is what the id of the batch stands for (Batch.Bound): an id is no
-// secret, so whoever repeats it must also repeat the batch, in the same scope, to learn how it ended.
+// outcomeRow is an outcome as it is stored. Bound is the digest of the batch's content
+// (Batch.Bound). An id is no secret, so a caller that repeats it must also repeat the batch, in the
+// same scope, to learn how it ended.
 type outcomeRow struct {
 	store.Outcome
 	Bound []byte `msgpack:",omitempty"`
 }
 
-// answer gives the outcome to a batch that is the one it was made for. Another scope and another content get the same
-// error, which says nothing about the batch that has the id.
+// answer returns the outcome to a batch if it is the batch that the outcome was made for. Another
+// scope and another content get the same error, which tells nothing about the batch that has the
+// id.
 func (s *Engine) answer(row []byte, b *store.Batch) (*store.Outcome, error) {
 	r, leaf, err := s.outcomeOf(row, b.ID)
 	if err != nil {
 		return nil, err
 	}
-	bound := len(r.Bound) == 0 || bytes.Equal(r.Bound, b.Bound) // programs of old kept no digest with it
+	bound := len(r.Bound) == 0 || bytes.Equal(r.Bound, b.Bound) // older programs kept no digest
 	if bound && (leaf == nil || leaf.Scope == b.Scope || leaf.From != "") {
 		return &r.Outcome, nil
 	}
 	return nil, store.Invalid("batch id", b.ID.String(), "an id of your own: a new one, or that of the same batch in the same scope")
 }
 
-// outcomeOf reads the outcome of an id, and the leaf that tells it, too; nil: nobody asks the audit.
+// outcomeOf reads the outcome of an id together with the leaf that proves it; the leaf is nil if
+// rows are trusted (tests).
 func (s *Engine) outcomeOf(row []byte, id ulid.ULID) (r outcomeRow, leaf *manifest.Record, err error) {
 	if err := codec.Unpack(row, &r); err != nil {
 		return r, nil, s.Corrupt("outcome of "+id.String(), err)
@@ -55,8 +58,8 @@ func (s *Engine) outcomeOf(row []byte, id ulid.ULID) (r outcomeRow, leaf *manife
 
 var errOutcome = errors.New("it is not how the batch ended: its audit leaf says something else")
 
-// toldBy says whether a leaf tells what an outcome does. An outcome has no digest of its own, because all that a caller acts
-// upon is in its leaf: status, LSN, and what was written.
+// toldBy reports whether a leaf says what an outcome says. An outcome has no digest of its own,
+// because everything a caller acts upon is in its leaf: status, LSN, and what was written.
 func toldBy(out *store.Outcome, leaf *manifest.Record, id string) bool {
 	if leaf.Batch != id || leaf.LSN != out.LSN || leaf.Status != out.Status.String() {
 		return false
@@ -75,16 +78,17 @@ func toldBy(out *store.Outcome, leaf *manifest.Record, id string) bool {
 	return true
 }
 
-// outcomeDays is how long the outcome of a batch id is remembered. An older id is refused and never applied again.
+// outcomeDays is how long the outcome of a batch id is remembered. A batch with an older id is
+// refused, and so never applied twice.
 const outcomeDays = 7 * 24 * time.Hour
 
-// idAhead is how far the clock of whoever made a batch id may be ahead of ours. It is less than what forgetOutcomes
-// keeps beyond outcomeDays, so that no id in use is ever forgotten.
+// idAhead is how far the clock of the maker of a batch id may be ahead of ours. It is less than
+// what forgetOutcomes keeps beyond outcomeDays, so no id in use is ever forgotten.
 const idAhead = 12 * time.Hour
 
-// outcome looks the id of a batch up; nil: it is new, or spent. Spent: the audit has the id and no row has its outcome.
-// That holds for an old id, and for one that is in flight or was a moment ago: only the owner of the log's tail can tell
-// the two apart.
+// outcome looks up the id of a batch; nil: it is new, or spent. spent: the audit has the id and no
+// row has its outcome. That is so for an old id, and for one that is in flight or was a moment ago;
+// only the owner of the log's tail can tell the two apart.
 func (s *Engine) outcome(ctx context.Context, b *store.Batch) (out *store.Outcome, spent bool, err error) {
 	row, spent, err := s.outcomeRow(ctx, b.ID)
 	if row == nil || err != nil {
@@ -106,8 +110,8 @@ func (s *Engine) outcomeRow(ctx context.Context, id ulid.ULID) (row []byte, spen
 	return row, spent, err
 }
 
-// Outcome: see store.Store. A batch is found in one place at least: in flight until it is in the overlay, there until it
-// is in the rows, so the places are looked at in that order.
+// Outcome: see store.Store. A batch is found in one place at least: in flight until it is in the
+// overlay, there until it is in the rows, so the places are looked at in that order.
 func (s *Engine) Outcome(ctx context.Context, id ulid.ULID) (store.Outcome, error) {
 	if err := s.Readable(ctx); err != nil {
 		return store.Outcome{}, err
@@ -137,7 +141,8 @@ func (s *Engine) Outcome(ctx context.Context, id ulid.ULID) (store.Outcome, erro
 	return store.Outcome{}, fmt.Errorf("%w: no batch %s was applied, held or decided", store.ErrNotFound, id)
 }
 
-// overlayOutcome is the row of the outcome of an id that is not in the rows yet; nil: it is in them, or there is none.
+// overlayOutcome is the row of the outcome of an id that is not in the rows yet; nil: it is in
+// them, or there is none.
 func (s *Engine) overlayOutcome(id ulid.ULID) []byte {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
@@ -148,7 +153,8 @@ func (s *Engine) overlayOutcome(id ulid.ULID) []byte {
 	return row
 }
 
-// OutcomeIn is the row of the outcome of an id in rows; see Log.Outcome, which a Log with rows answers with it.
+// OutcomeIn is the row of the outcome of an id in rows; see Log.Outcome, which a Log with rows
+// answers with it.
 func OutcomeIn(tx Reader, id ulid.ULID) ([]byte, error) {
 	v := tx.Get(TableTxn, id[:])
 	if v == nil {

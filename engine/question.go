@@ -9,42 +9,26 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// The text of a question is personal more often than a page is, so it is no part of its leaf: a leaf stays for ever. It
-// is a row of its own, by the index of the leaf, and the leaf has a salted digest of it. With the row goes the salt, and
-// then nobody can guess the text from the digest.
+// The text of a question is personal more often than a page is, so it is not part of its leaf: a
+// leaf stays for ever. The text is a row of its own, by the index of the leaf, and the leaf has a
+// salted digest of it. The salt goes with the row, and then the text cannot be guessed from the
+// digest.
 //
-//	written   in the record of its leaf, so that a crash cannot part them          appendLocked
-//	applied   by a checkpoint, with everything else of the overlay                 applyQuestions
-//	redone    from the log, where the file does not cover the leaf yet             followQuestion
+//	written   in the record of its leaf, so that a crash cannot separate them       leave
+//	applied   by a checkpoint, with everything else in the overlay                 applyQuestions
+//	redone    from the log, if the file does not cover the leaf yet                followQuestion
 //	erased    by a commit of its own, so that redo keeps the order                 EraseQuestion
 //
-// Leaves have no LSN that says whether the file has their row. So the file says up to which leaf it has the rows, and the
-// record of an older leaf does not bring an erased one back.
-
-// questionBit is set in the leaf index of a record that carries a question.
-const questionBit = 1 << 63
-
-// questionGonePrefix begins the keys of state rows, always without a value, that erase a question.
-const questionGonePrefix = "\x00question/"
-
-func questionKey(leaf uint64) []byte { return binary.BigEndian.AppendUint64(nil, leaf) }
-
-func questionDigest(salt []byte, text string) [32]byte {
-	return store.SaltedMAC(salt, func(b []byte) []byte {
-		e := codec.Encoder{B: b}
-		e.Str("question")
-		e.Str(text)
-		return e.B
-	})
-}
+// Leaves have no LSN that says whether the file has their row. So the file says up to which leaf it
+// has the rows, and the record of an older leaf does not bring an erased row back.
 
 // askedRows makes the rows of the questions of leaves, and puts their digests into the leaves; nil: there are none.
 func (s *Engine) askedRows(leaves []*manifest.Record) (rows [][]byte, err error) {
@@ -59,55 +43,11 @@ func (s *Engine) askedRows(leaves []*manifest.Record) (rows [][]byte, err error)
 		if _, err := io.ReadFull(s.opts.Rand, row); err != nil {
 			return nil, fmt.Errorf("ctxpage: randomness: %w", err)
 		}
-		d := questionDigest(row, leaf.Question)
+		d := format.QuestionDigest(row, leaf.Question)
 		leaf.Query, leaf.QuestionKept = d[:], true
 		rows[i] = append(row, leaf.Question...)
 	}
 	return rows, nil
-}
-
-// auditBody is the beginning of the body of an A record: the index of the leaf, and the row of its question if it has one.
-// The leaf follows.
-func auditBody(index uint64, question []byte) []byte {
-	if question == nil {
-		return binary.BigEndian.AppendUint64(nil, index)
-	}
-	e := codec.Encoder{B: make([]byte, 0, 8+binary.MaxVarintLen64+len(question))}
-	e.U64(index | questionBit)
-	e.Bytes(question)
-	return e.B
-}
-
-// DecodeLeaf reads the body of an A record; question is nil where it has none. All of it is borrowed.
-func DecodeLeaf(b []byte) (index uint64, leaf, question []byte, err error) {
-	d := codec.Decoder{B: b}
-	if index = d.U64(); index&questionBit != 0 {
-		index &^= questionBit
-		question = d.Bytes()
-	}
-	return index, d.B, question, d.Err
-}
-
-// ErasedQuestion says whether a C record erases the question of a leaf.
-func ErasedQuestion(body []byte, leaf uint64) (bool, error) {
-	key := questionGonePrefix + string(questionKey(leaf))
-	if !bytes.Contains(body, []byte(key)) { // decoding every commit of a log takes long
-		return false, nil
-	}
-	c, err := DecodeCommit(body)
-	if err != nil {
-		return false, err
-	}
-	return slices.ContainsFunc(c.State, func(r store.StateRow) bool { return r.Key == key }), nil
-}
-
-// GoneQuestion is the leaf whose question a state row erases.
-func GoneQuestion(key string) (leaf uint64, ok bool) {
-	id, ok := strings.CutPrefix(key, questionGonePrefix)
-	if !ok || len(id) != 8 {
-		return 0, false
-	}
-	return binary.BigEndian.Uint64([]byte(id)), true
 }
 
 // addQuestion puts a row into the overlay. The caller holds cat.mu, or is recovery.
@@ -120,16 +60,16 @@ func (s *Engine) addQuestion(leaf uint64, row []byte) {
 	o.Bytes += len(row) + 8
 }
 
-// followQuestion takes the row that came with a leaf, but for leaves that the file covers: of those a missing row was
-// erased.
+// followQuestion takes the row that came with a leaf, unless the file covers the leaf: a row that
+// is missing there was erased.
 func (s *Engine) followQuestion(leaf uint64, row []byte) {
 	if row != nil && leaf >= s.askedFrom {
 		s.addQuestion(leaf, bytes.Clone(row))
 	}
 }
 
-// Question is the text that a leaf was asked. manifest.ErrNoQuestion: it was erased or not kept. CorruptError: it is not
-// the text whose digest the leaf has.
+// Question returns the text that a leaf was asked. manifest.ErrNoQuestion: it was erased or not
+// kept. CorruptError: it is not the text whose digest the leaf has.
 func (s *Engine) Question(ctx context.Context, r *manifest.Record) (string, error) {
 	if err := s.Readable(ctx); err != nil {
 		return "", err
@@ -146,14 +86,14 @@ func (s *Engine) Question(ctx context.Context, r *manifest.Record) (string, erro
 	case s.opts.Trust && len(row) >= store.DigestSaltSize:
 		return string(row[store.DigestSaltSize:]), nil
 	}
-	text, err := QuestionOf(r, row)
+	text, err := format.QuestionOf(r, row)
 	if err != nil {
 		err = s.Corrupt(fmt.Sprintf("question of leaf %d", r.Index), err)
 	}
 	return text, err
 }
 
-// questionRow is the row of a leaf; nil: it has none.
+// questionRow returns the row of a leaf; nil: it has none.
 func (s *Engine) questionRow(leaf uint64) ([]byte, error) {
 	erased := false
 	row := s.overlayRow(func(o *Overlay) ([]byte, bool) {
@@ -164,26 +104,12 @@ func (s *Engine) questionRow(leaf uint64) ([]byte, error) {
 	if row != nil || erased {
 		return row, nil
 	}
-	return s.row(TableQuestion, 'q', questionKey(leaf))
+	return s.row(TableQuestion, 'q', format.QuestionKey(leaf))
 }
 
-var errQuestion = errors.New("it is not the text that was asked: the audit has another digest of it")
-
-// QuestionOf is the text in a row, if it has the digest that its leaf says.
-func QuestionOf(r *manifest.Record, row []byte) (string, error) {
-	if len(row) < store.DigestSaltSize {
-		return "", codec.ErrMalformed
-	}
-	salt, text := row[:store.DigestSaltSize], string(row[store.DigestSaltSize:])
-	if d := questionDigest(salt, text); !r.QuestionKept || !bytes.Equal(d[:], r.Query) {
-		return "", errQuestion
-	}
-	return text, nil
-}
-
-// EraseQuestion takes the text of one question away for good; by names who wanted it. The leaf stays, and a leaf of its own
-// says that it was done. The bytes are gone from file and log when the next two checkpoints are through.
-// manifest.ErrNoQuestion: there is no text; manifest.ErrNoLeaf: there is no such leaf.
+// EraseQuestion erases the text of one question; by names who wanted it. The leaf stays, and a leaf
+// of its own says that it was done. The bytes are gone from file and log after the next two
+// checkpoints. manifest.ErrNoQuestion: there is no text; manifest.ErrNoLeaf: there is no such leaf.
 func (s *Engine) EraseQuestion(ctx context.Context, leaf uint64, by string) error {
 	r, err := s.Audit().Leaf(ctx, leaf)
 	if err != nil {
@@ -202,7 +128,7 @@ func (s *Engine) EraseQuestion(ctx context.Context, leaf uint64, by string) erro
 	}
 	b := Request{Batch: store.Batch{
 		ID: id, Trace: r.Trace, Scope: r.Scope, Actor: "operator", Now: s.opts.Now(),
-		State: []store.StateRow{{Key: questionGonePrefix + string(questionKey(leaf))}},
+		State: []store.StateRow{{Key: format.QuestionGonePrefix + string(format.QuestionKey(leaf))}},
 		Leaf:  manifest.Record{Type: manifest.TypeGC, By: by, Action: "erase question", Note: fmt.Sprintf("of leaf %d", leaf)},
 	}}
 	_, err = s.Submit(ctx, b)
@@ -212,7 +138,7 @@ func (s *Engine) EraseQuestion(ctx context.Context, leaf uint64, by string) erro
 // applyQuestions writes the rows of questions and removes the erased ones.
 func applyQuestions(tx Writer, seals *sealBuffer, o *Overlay, n *RowCounts) error {
 	for _, leaf := range slices.Sorted(maps.Keys(o.asked)) {
-		key, row := questionKey(leaf), o.asked[leaf]
+		key, row := format.QuestionKey(leaf), o.asked[leaf]
 		old := tx.Get(TableQuestion, key)
 		was := old != nil
 		n.AskedSum -= rowSum(old)
@@ -237,7 +163,8 @@ func applyQuestions(tx Writer, seals *sealBuffer, o *Overlay, n *RowCounts) erro
 	return nil
 }
 
-// questions walks I1 and I18 over the rows of questions, and the sum of I13 where each of them and their number are right.
+// questions walks I1 and I18 over the rows of questions. It compares their sum (I13) only if each
+// row and their number are right, because otherwise the sum tells nothing new.
 func (c *invariantWalk) questions() error {
 	return c.s.rows.View(func(tx Reader) error {
 		before, n := len(c.problems), 0
@@ -251,7 +178,7 @@ func (c *invariantWalk) questions() error {
 			}
 			leaf, err := c.s.Leaves.Leaf(binary.BigEndian.Uint64(k))
 			if err == nil {
-				_, err = QuestionOf(leaf, row)
+				_, err = format.QuestionOf(leaf, row)
 			}
 			if err != nil {
 				c.bad("I18", where, "%v", err)

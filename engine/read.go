@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -18,19 +19,26 @@ import (
 //	frozen     the overlay that a checkpoint is writing
 //	rows       what checkpoints wrote
 //
-// Freeze and Thaw move rows down this list under cat.mu, so a reader that holds it, or that goes from top to bottom, finds
-// a row at least once. The other direction would miss a row that is applied in between. A version below the floor of its
-// artefact has no row at all; the row of the floor answers for it as gone.
+// Freeze and Thaw move rows down this list under cat.mu. So a reader that holds cat.mu, or that
+// goes from top to bottom, finds a row at least once. The other direction would miss a row that is
+// applied in between. A version below the floor of its artefact has no row at all; the row of the
+// floor answers for it as gone.
 //
-// What is read from the rows is held against the audit (rowproof.go) before it is given, texts against the digest in
-// their head. What comes from an overlay was written by this process or proved when the log was redone.
+// What is read from the rows is compared with the audit (rowproof.go) before it is given out, and
+// texts with the digest in their head. What comes from an overlay was written by this process, or
+// compared when the log was redone.
+//
+// Errors: a version that is not in the catalogue is ErrNotFound, also for a page outside the
+// caller's scopes, so that the error does not tell that it exists. A version that gc or an erase
+// took is ErrGone or ErrErased. Damage is a CorruptError of that one page; the other pages of a
+// Load are answered.
 
-// Resolve: see the Store interface.
+// Resolve implements store.Store.
 func (s *Engine) Resolve(ctx context.Context, scopes store.Scopes, ref store.Ref) (store.Located, error) {
 	if s.closed.Load() {
 		return store.Located{}, store.ErrClosed
 	}
-	if _, err := s.doubts(ctx); err != nil { // the newest row may have been taken away, and the one before has its digest
+	if _, err := s.doubts(ctx); err != nil { // the newest row may have been removed: the one before it still has its digest
 		return store.Located{}, err
 	}
 	s.cat.mu.RLock()
@@ -55,12 +63,12 @@ func (s *Engine) Resolve(ctx context.Context, scopes store.Scopes, ref store.Ref
 			return s.resolveOld(name, art, ref)
 		}
 		if a.pages == 0 {
-			h, err := s.headLocked(HeadKey{art, a.version})
+			h, err := s.headLocked(format.HeadKey{Art: art, Version: a.version})
 			if err != nil { // a row that was edited may say so, too
 				return store.Located{}, err
 			}
 			if ref.Version == 0 && ref.Scope == "" {
-				continue // deleted here: an ancestor's may stand
+				continue // deleted here: an ancestor may have one
 			}
 			ref.Scope = name // for the error
 			if h.ErasedBy != "" {
@@ -73,6 +81,7 @@ func (s *Engine) Resolve(ctx context.Context, scopes store.Scopes, ref store.Ref
 	return store.Located{}, fmt.Errorf("%w: %q", store.ErrNotFound, ref.ID)
 }
 
+// locate returns the pages of the newest version of an artefact. The caller holds cat.mu.
 func (s *Engine) locate(scope string, art uint64, ref store.Ref) (store.Located, error) {
 	a := s.cat.art(art)
 	nums := s.cat.nums(art)
@@ -94,14 +103,15 @@ func (s *Engine) locate(scope string, art uint64, ref store.Ref) (store.Located,
 	return l, nil
 }
 
-// resolveOld finds an older version. The caller holds cat.mu; head rows are read under it, which history can afford.
+// resolveOld finds an older version. The caller holds cat.mu. Head rows are read under it:
+// references to old versions are rare.
 func (s *Engine) resolveOld(scope string, art uint64, ref store.Ref) (store.Located, error) {
 	a := s.cat.art(art)
 	ref.Scope = scope // for the errors
 	if ref.Version > a.version {
 		return store.Located{}, fmt.Errorf("%w: %s has versions up to %d", store.ErrNotFound, ref, a.version)
 	}
-	h, err := s.headLocked(HeadKey{art, ref.Version})
+	h, err := s.headLocked(format.HeadKey{Art: art, Version: ref.Version})
 	if err != nil {
 		return store.Located{}, err
 	}
@@ -120,20 +130,16 @@ func (s *Engine) resolveOld(scope string, art uint64, ref store.Ref) (store.Loca
 	return l, nil
 }
 
-func (s *Engine) head(k HeadKey) (*store.Head, error) {
+func (s *Engine) head(k format.HeadKey) (*store.Head, error) {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
 	return s.headLocked(k)
 }
 
 // headLocked reads a head: overlay first, then bbolt. The other order would miss a row applied in between.
-func (s *Engine) headLocked(k HeadKey) (h *store.Head, err error) {
-	row := s.overlay.heads[k]
-	if row == nil && s.frozen != nil {
-		row = s.frozen.heads[k]
-	}
-	if row != nil {
-		return DecodeHead(row, s.cat.scopeName)
+func (s *Engine) headLocked(k format.HeadKey) (h *store.Head, err error) {
+	if row := s.overlayHead(k); row != nil {
+		return format.DecodeHead(row, s.cat.scopeName)
 	}
 	err = s.rows.View(func(tx Reader) error {
 		h, err = s.headIn(tx, k)
@@ -142,24 +148,38 @@ func (s *Engine) headLocked(k HeadKey) (h *store.Head, err error) {
 	return h, err
 }
 
-// loading is a Load under way. Names are taken along with the catalogue's lock, because nothing may take that lock
-// inside a transaction of bbolt: a reader there who waits for it, while the checkpoint waits for readers to remap the
-// file, while a search holds the lock and waits for the checkpoint, would wait for ever.
+// headWithin is headLocked while a snapshot is open; nil: none is. A second snapshot inside the first would wait for a
+// checkpoint that must remap the file, and that waits for the first to end.
+func (s *Engine) headWithin(tx Reader, k format.HeadKey) (*store.Head, error) {
+	if tx == nil {
+		return s.headLocked(k)
+	}
+	if row := s.overlayHead(k); row != nil {
+		return format.DecodeHead(row, s.cat.scopeName)
+	}
+	return s.headIn(tx, k)
+}
+
+// loading is a Load under way. Names are taken with the catalogue's lock, before the rows are read,
+// because nothing may take that lock inside a transaction of bbolt. The deadlock would have three
+// parties: a reader in a transaction that waits for the lock, a checkpoint that waits for readers
+// to end so that it can remap the file, and a search that holds the lock and waits for the
+// checkpoint.
 type loading struct {
 	s       *Engine
 	want    store.Want
 	out     []store.Loaded
 	arts    []uint64
-	newest  []uint32 // version up to which the artefact has a head row each
+	newest  []uint32 // the newest version of the artefact
 	rows    [][]byte // of heads, from the overlay
-	missing []int    // what the overlay did not have, in whole or in part
+	missing []int    // pages that the overlays did not have, or not completely
 	names   map[uint32]string
 	groups  map[uint64]string
-	heads   map[HeadKey]*store.Head
+	heads   map[format.HeadKey]*store.Head
 	later   []unnamed
 }
 
-// Load: see the Store interface. Pages outside the chain give ErrNotFound, as if they did not exist.
+// Load implements store.Store. Pages outside the chain give ErrNotFound, as if they did not exist.
 func (s *Engine) Load(ctx context.Context, scopes store.Scopes, keys []store.PageKey, want store.Want) ([]store.Loaded, error) {
 	if err := s.Readable(ctx); err != nil {
 		return nil, err
@@ -186,15 +206,15 @@ func (s *Engine) Load(ctx context.Context, scopes store.Scopes, keys []store.Pag
 	return l.out, nil
 }
 
-// loadings are those that nobody uses: a Load of one page is mostly what it allocates.
+// loadings are idle loadings: what a Load of one page costs is mostly allocation.
 var loadings = sync.Pool{New: func() any {
-	return &loading{names: map[uint32]string{}, groups: map[uint64]string{}, heads: map[HeadKey]*store.Head{}}
+	return &loading{names: map[uint32]string{}, groups: map[uint64]string{}, heads: map[format.HeadKey]*store.Head{}}
 }}
 
-// maxLoading is how many pages the memory of a Load may be for to be used again.
+// maxLoading is the number of pages up to which the memory of a Load is kept for the next one.
 const maxLoading = 256
 
-// begin makes room for n pages.
+// begin prepares l for n pages.
 func (l *loading) begin(s *Engine, want store.Want, n int) {
 	l.s, l.want, l.out = s, want, make([]store.Loaded, n)
 	l.arts, l.newest, l.rows = slices.Grow(l.arts[:0], n)[:n], slices.Grow(l.newest[:0], n)[:n], slices.Grow(l.rows[:0], n)[:n]
@@ -203,7 +223,7 @@ func (l *loading) begin(s *Engine, want store.Want, n int) {
 	clear(l.rows)
 }
 
-// done gives l back. It keeps nothing of what it read.
+// done returns l to the pool without anything that it read.
 func (l *loading) done() {
 	if len(l.arts) > maxLoading {
 		return
@@ -218,7 +238,7 @@ func (l *loading) done() {
 	loadings.Put(l)
 }
 
-// texts holds what was read against the digests of the heads.
+// texts compares the texts with the digests in their heads.
 func (l *loading) texts() {
 	if l.want != store.WantText {
 		return
@@ -234,7 +254,8 @@ func (l *loading) texts() {
 	}
 }
 
-// look finds the pages in the catalogue and takes what the overlay has of them, under one read lock.
+// look finds the pages in the catalogue and takes what the overlays have of them, under one read
+// lock.
 func (l *loading) look(scopes store.Scopes, keys []store.PageKey) {
 	c := l.s.cat
 	c.mu.RLock()
@@ -253,7 +274,7 @@ func (l *loading) look(scopes store.Scopes, keys []store.PageKey) {
 		l.out[i], l.arts[i], l.names[p.scope] = store.Loaded{Key: k, Page: int(p.page)}, p.art, c.scopeName(p.scope)
 		l.newest[i] = c.art(p.art).version
 		l.nameGroup(p)
-		l.rows[i] = l.s.overlayHead(HeadKey{p.art, k.Version})
+		l.rows[i] = l.s.overlayHead(format.HeadKey{Art: p.art, Version: k.Version})
 		whole := l.rows[i] != nil
 		if l.want == store.WantText {
 			var ok bool
@@ -266,12 +287,12 @@ func (l *loading) look(scopes store.Scopes, keys []store.PageKey) {
 	}
 }
 
-// head decodes a head row for a page, once for all pages of it.
+// head decodes a head row for a page. Pages of one head share it.
 func (l *loading) head(i int, row []byte) (err error) {
 	o := &l.out[i]
-	k := HeadKey{l.arts[i], o.Key.Version}
+	k := format.HeadKey{Art: l.arts[i], Version: o.Key.Version}
 	if l.heads[k] == nil {
-		if l.heads[k], err = DecodeHead(row, func(n uint32) string { return l.names[n] }); err != nil {
+		if l.heads[k], err = format.DecodeHead(row, func(n uint32) string { return l.names[n] }); err != nil {
 			return err
 		}
 	}
@@ -279,7 +300,7 @@ func (l *loading) head(i int, row []byte) (err error) {
 	return nil
 }
 
-// take says what a decoded head has of a page.
+// take fills in what a decoded head says about a page.
 func (*loading) take(o *store.Loaded, h *store.Head) {
 	if o.Page > len(h.Rows) || h.Rows[o.Page-1].Num != o.Key.Num {
 		o.Err = fmt.Errorf("%w: version %d has no page %d", store.ErrGone, o.Key.Version, o.Key.Num)
@@ -290,7 +311,7 @@ func (*loading) take(o *store.Loaded, h *store.Head) {
 	}
 }
 
-// fromFile reads from bbolt what the overlay did not have.
+// fromFile reads from the rows what the overlays did not have.
 func (l *loading) fromFile(tx Reader) error {
 	for _, i := range l.missing {
 		o := &l.out[i]
@@ -304,14 +325,15 @@ func (l *loading) fromFile(tx Reader) error {
 	return nil
 }
 
+// headIn reads the head of a page from a snapshot. Damage is the error of this page alone.
 func (l *loading) headIn(tx Reader, i int) {
 	o := &l.out[i]
-	k := HeadKey{l.arts[i], o.Key.Version}
+	k := format.HeadKey{Art: l.arts[i], Version: o.Key.Version}
 	if h := l.heads[k]; h != nil { // its checksum was looked at with the first of its pages
 		l.take(o, h)
 		return
 	}
-	key := headRowKey(k)
+	key := format.HeadRowKey(k)
 	v := tx.Get(TableMeta, key)
 	if v == nil && o.Key.Version > l.newest[i] {
 		o.Err = fmt.Errorf("%w: version %d of page %d", store.ErrGone, o.Key.Version, o.Key.Num)
@@ -319,9 +341,9 @@ func (l *loading) headIn(tx Reader, i int) {
 	}
 	if v == nil {
 		if row, err := floorOf(tx, k); row != nil && err == nil {
-			h, err := DecodeHead(row, func(n uint32) string { return l.names[n] })
+			h, err := format.DecodeHead(row, func(n uint32) string { return l.names[n] })
 			if err == nil {
-				err = l.prove(HeadKey{k.Art, h.Version}, row)
+				err = l.prove(format.HeadKey{Art: k.Art, Version: h.Version}, row)
 			}
 			if err == nil {
 				o.Head = h.Below(k.Version)
@@ -344,22 +366,22 @@ func (l *loading) headIn(tx Reader, i int) {
 
 // prove compares a row with its digest. An older version may have been in another group than its artefact is now: its
 // name is asked for when the transaction of bbolt is over.
-func (l *loading) prove(k HeadKey, row []byte) error {
-	t := DecodeHot(&codec.Decoder{B: row})
-	if _, known := l.groups[t.group]; t.group != 0 && !known {
+func (l *loading) prove(k format.HeadKey, row []byte) error {
+	t := format.DecodeHot(&codec.Decoder{B: row})
+	if _, known := l.groups[t.Group]; t.Group != 0 && !known {
 		l.later = append(l.later, unnamed{k, slices.Clone(row)})
 		return nil
 	}
-	return l.s.provedHead(k, row, func(t *hot) (scope, group string) { return l.names[t.Scope], l.groups[t.group] })
+	return l.s.provedHead(k, row, func(t *format.Hot) (scope, group string) { return l.names[t.Scope], l.groups[t.Group] })
 }
 
-// unnamed is a row of a group whose name is not known yet.
+// unnamed is a row whose group has no known name yet.
 type unnamed struct {
-	k   HeadKey
+	k   format.HeadKey
 	row []byte
 }
 
-// proveLater compares the rows that prove put off.
+// proveLater compares the rows that prove postponed.
 func (l *loading) proveLater() {
 	if len(l.later) == 0 {
 		return
@@ -373,14 +395,14 @@ func (l *loading) proveLater() {
 		}
 		for i := range l.out {
 			if l.arts[i] == u.k.Art && l.out[i].Key.Version == u.k.Version {
-				l.out[i] = store.Loaded{Key: l.out[i].Key, Page: l.out[i].Page, Err: l.s.Corrupt(fmt.Sprintf("head row %x", headRowKey(u.k)), err)}
+				l.out[i] = store.Loaded{Key: l.out[i].Key, Page: l.out[i].Page, Err: l.s.Corrupt(fmt.Sprintf("head row %x", format.HeadRowKey(u.k)), err)}
 			}
 		}
 	}
 }
 
-// withoutLost is a head without what would make a page pass for one of its own whose text can no longer be read: putting
-// the text again must bring it back.
+// withoutLost returns a head in which pages whose text can no longer be read have no digest. Then
+// no new page passes for one of them, and putting the text again repairs it.
 func (s *Engine) withoutLost(h *store.Head, pages []store.NewPage) (*store.Head, error) {
 	if h == nil {
 		return nil, nil
@@ -405,7 +427,7 @@ func (s *Engine) withoutLost(h *store.Head, pages []store.NewPage) (*store.Head,
 				err = s.provedText(h.Rows[i].Num, &h.Rows[i], text)
 			}
 			if err != nil {
-				out.Rows[i].Digest = [32]byte{} // of no text
+				out.Rows[i].Digest = [32]byte{} // no text has it
 			}
 		}
 		return nil
@@ -413,7 +435,7 @@ func (s *Engine) withoutLost(h *store.Head, pages []store.NewPage) (*store.Head,
 	return &out, err
 }
 
-// nameGroup notes what the group of a page is called. The caller holds cat.mu.
+// nameGroup notes the name of the group of a page. The caller holds cat.mu.
 func (l *loading) nameGroup(p *pageCol) {
 	if g := l.s.cat.art(p.art).group; g != 0 {
 		l.groups[g] = l.s.cat.groups[g-1].name
@@ -426,7 +448,8 @@ func (s *Engine) scopeName(n uint32) string {
 	return s.cat.scopeName(n)
 }
 
-// visible refuses pages outside the chain.
+// visible returns the column of a page, or an error for a page outside the chain. A nil chain sees
+// all scopes.
 func (c *catalogue) visible(num uint64, chain []uint32) (*pageCol, error) {
 	if num == 0 || num > uint64(len(c.pages)) {
 		return nil, fmt.Errorf("%w: page %d", store.ErrNotFound, num)
@@ -441,16 +464,23 @@ func (c *catalogue) visible(num uint64, chain []uint32) (*pageCol, error) {
 	return p, nil
 }
 
-func (s *Engine) overlayHead(k HeadKey) []byte {
-	if row := s.overlay.heads[k]; row != nil {
-		return row
-	}
-	if s.frozen != nil {
-		return s.frozen.heads[k]
+// overlayHead is the row of a head, or what stands for one below a floor; nil: it is in the rows.
+func (s *Engine) overlayHead(k format.HeadKey) []byte {
+	for _, o := range [...]*Overlay{s.overlay, s.frozen} {
+		if o == nil {
+			continue
+		}
+		if row := o.heads[k]; row != nil {
+			return row
+		}
+		if floor := o.floors[k.Art]; k.Version < floor {
+			return s.belowFloor(o.heads[format.HeadKey{Art: k.Art, Version: floor}], k)
+		}
 	}
 	return nil
 }
 
+// overlayText returns a text from the overlays. The caller holds cat.mu.
 func (s *Engine) overlayText(num uint64) (string, bool) {
 	if t, ok := s.overlay.texts[num]; ok {
 		return t, true
@@ -462,14 +492,16 @@ func (s *Engine) overlayText(num uint64) (string, bool) {
 	return "", false
 }
 
-// Mark: see store.Store. Commits are visible before they are answered, so readers see all of them.
+// Mark implements store.Store. Commits are visible before they are answered, so readers see at
+// least the answered ones.
 func (s *Engine) Mark() store.Mark {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
 	return store.Mark{LSN: s.cat.lsn}
 }
 
-// Refresh: see store.Store. It waits for what is in flight here, and takes what others committed.
+// Refresh implements store.Store. It waits for what is in flight here, and takes what other hosts
+// committed.
 func (s *Engine) Refresh(ctx context.Context, atLeast uint64) (store.Mark, error) {
 	if err := s.Readable(ctx); err != nil {
 		return store.Mark{}, err
@@ -494,7 +526,7 @@ func (s *Engine) Refresh(ctx context.Context, atLeast uint64) (store.Mark, error
 	return m, nil
 }
 
-// Readable is asked first by what reads.
+// Readable returns why nothing can be read: ErrClosed, or the error of ctx. Reads call it first.
 func (s *Engine) Readable(ctx context.Context) error {
 	if s.closed.Load() {
 		return store.ErrClosed
@@ -502,7 +534,8 @@ func (s *Engine) Readable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// overlayRow looks a row up in the newer, then in the older overlay; the first that has the key answers.
+// overlayRow looks a row up in the newer overlay, then in the older one. The first that has the key
+// answers, even with a row that says deleted.
 func (s *Engine) overlayRow(get func(*Overlay) ([]byte, bool)) []byte {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
@@ -513,7 +546,7 @@ func (s *Engine) overlayRow(get func(*Overlay) ([]byte, bool)) []byte {
 	return row
 }
 
-// row reads and checks a row of bbolt; nil when there is none. The result is a copy.
+// row reads and checks a row; nil: there is none. The result is a copy.
 func (s *Engine) row(t Table, tag byte, key []byte) (out []byte, err error) {
 	err = s.rows.View(func(tx Reader) error {
 		v := tx.Get(t, key)
@@ -530,7 +563,7 @@ func (s *Engine) row(t Table, tag byte, key []byte) (out []byte, err error) {
 	return out, err
 }
 
-// Info: see the Store interface.
+// Info implements store.Store.
 func (s *Engine) Info(context.Context) (store.Info, error) {
 	return store.Info{ID: s.info.ID, Secret: slices.Clone(s.info.Secret)}, nil
 }

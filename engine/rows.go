@@ -5,7 +5,8 @@ import (
 	"iter"
 )
 
-// Table is a set of rows, ordered by key.
+// Table is a set of rows, ordered by key. A store keeps each table where it likes; bbolt has a
+// bucket for each.
 type Table uint8
 
 // The tables.
@@ -24,28 +25,31 @@ func (t Table) String() string {
 	return [...]string{"meta", "content", "seg", "held", "txn", "state", "vec", "question"}[t]
 }
 
-// Rows are the rows of a store beside its log: what commits up to some LSN made, or later ones.
+// Rows are the rows of a store beside its log: the effect of all commits up to some LSN. They may
+// have more than the engine loaded, never less: a checkpoint only moves them forward.
 type Rows interface {
-	// View shows fn one snapshot. What fn reads is borrowed and ends with it; fn must take no lock of the engine but a
-	// leaf: the snapshot may hold back a writer who waits for that lock.
+	// View shows fn one snapshot. What fn reads is borrowed and ends with fn. fn must take no lock
+	// of the engine except a leaf, because the snapshot may block a writer that the lock's holder
+	// waits for; for the same reason it must not call View.
 	View(fn func(Reader) error) error
 }
 
 // Reader reads a snapshot.
 type Reader interface {
-	// Get gives the row of a key, nil where there is none.
+	// Get returns the row of a key; nil: there is none.
 	Get(t Table, key []byte) []byte
-	// From gives the rows from a key on, rising.
+	// From yields the rows from a key on, in rising order.
 	From(t Table, key []byte) iter.Seq2[[]byte, []byte]
-	// Before gives the greatest key below another one, nil where there is none.
+	// Before returns the greatest key below another one; nil: there is none.
 	Before(t Table, key []byte) []byte
-	// Last gives the greatest key, nil in an empty table.
+	// Last returns the greatest key; nil: the table is empty.
 	Last(t Table) []byte
-	// Len counts the rows of a table, about.
+	// Len returns about how many rows a table has.
 	Len(t Table) int
 }
 
-// Writer changes rows, all or nothing.
+// Writer changes rows, all or nothing. A value that was put must not change before the transaction
+// ends.
 type Writer interface {
 	Reader
 	Put(t Table, key, value []byte) error
@@ -55,8 +59,11 @@ type Writer interface {
 // SegRows shows the lexical index its segments.
 type SegRows struct{ Reader }
 
+// Get returns the row of a key; nil: there is none.
 func (r SegRows) Get(key []byte) []byte { return r.Reader.Get(TableSeg, key) }
 
+// Scan calls fn for the rows whose keys begin with prefix, from a key on (nil: from the first),
+// until it returns false.
 func (r SegRows) Scan(prefix, from []byte, fn func(k, v []byte) bool) {
 	if from == nil {
 		from = prefix
@@ -68,6 +75,6 @@ func (r SegRows) Scan(prefix, from []byte, fn func(k, v []byte) bool) {
 	}
 }
 
-// Put and Delete are for a checkpoint, whose Reader is a Writer.
+// Put and Delete work in a checkpoint only, where the Reader is a Writer.
 func (r SegRows) Put(k, v []byte) error { return r.Reader.(Writer).Put(TableSeg, k, v) }
 func (r SegRows) Delete(k []byte) error { return r.Reader.(Writer).Delete(TableSeg, k) }

@@ -10,25 +10,29 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Listings. A page of a listing is one snapshot, the listing is not: a cursor names a place, not a moment, so what is
-// written between two pages is seen by the second if it comes behind the cursor. A listing as of its first LSN would let
-// its caller hold versions against gc for as long as it takes its time.
+// Listings. One page of a listing is one snapshot; the listing as a whole is not. A cursor names a
+// place, not a moment, so what is written between two pages is seen on the second page if it comes
+// behind the cursor. Rejected: a listing as of its first LSN. It would let its caller hold versions
+// against gc for as long as it takes.
 //
 //	artefacts        the id of the last row           by id, from the sorted list of the scope (idList)
 //	history          scope and version                bound to the artefact, so that it never goes on in another scope
 //	group            a place among the members        by Seq, then in the order they were written
 //	held             the id of the last batch         by id, which is by time
 //	state, scopes    the key, or name, of the last    by key, over both overlays and the rows; by name
+//	without vector   a page number                    by number
 //	members, sourced none: all at once                answered by Same where nothing changed since Known
 //
-// Lock order: a listing takes cat.mu for reading and may open a snapshot of the rows under it. It never takes cat.mu inside
-// a snapshot (see loading). Heads that are given are made anew for each call, so a caller may change them.
+// Locks: a listing takes cat.mu for reading and may open a snapshot of the rows under it. It never
+// takes cat.mu inside a snapshot (see loading). Heads are decoded anew for each call, so a caller
+// may change them.
 
-// Scan: see the Store interface.
+// Scan implements store.Store.
 func (s *Engine) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, error) {
 	if err := s.Readable(ctx); err != nil {
 		return store.ScanPage{}, err
@@ -54,9 +58,11 @@ func (s *Engine) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, e
 		return s.scanSourced(q), nil
 	case store.ScanScopes:
 		return s.scanScopes(q), nil
+	case store.ScanUnembedded:
+		return s.scanUnembedded(ctx, q)
 	}
 	out, err := s.scanArtefacts(q)
-	if err != nil || out.Next != "" { // the last page of a listing answers for all of it
+	if err != nil || out.Next != "" { // the last page vouches for the whole listing
 		return out, err
 	}
 	doubts, err := s.doubts(ctx)
@@ -83,7 +89,7 @@ func (s *Engine) scanArtefacts(q store.ScanQuery) (out store.ScanPage, err error
 		out.Next = s.cat.cursor(arts[q.Limit-1], q.Newest)
 	}
 	for _, art := range arts {
-		h, err := s.headLocked(HeadKey{art, s.cat.art(art).version})
+		h, err := s.headLocked(format.HeadKey{Art: art, Version: s.cat.art(art).version})
 		if err != nil {
 			return out, err
 		}
@@ -93,8 +99,8 @@ func (s *Engine) scanArtefacts(q store.ScanQuery) (out store.ScanPage, err error
 	return out, nil
 }
 
-// scanHistory lists the versions of the artefact in the nearest scope that has it. A cursor names that scope: one nearer
-// may have the id by now, and the list goes on where it began.
+// scanHistory lists the versions of the artefact in the nearest scope that has it. The cursor names
+// that scope: a nearer scope may have the id by now, and the list goes on where it began.
 func (s *Engine) scanHistory(q store.ScanQuery) (out store.ScanPage, err error) {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
@@ -124,14 +130,14 @@ func (s *Engine) scanHistory(q store.ScanQuery) (out store.ScanPage, err error) 
 	return out, fmt.Errorf("%w: %q in %s", store.ErrNotFound, q.ID, strings.Join(q.Scopes, ", "))
 }
 
-// versionsLocked lists the versions of an artefact of scope, from one down.
+// versionsLocked lists the versions of an artefact of scope, from one version down to the floor.
 func (s *Engine) versionsLocked(out *store.ScanPage, q store.ScanQuery, scope string, art uint64, from uint32) error {
 	for ; from > 0; from-- {
 		if len(out.Heads) == q.Limit {
 			out.Next = listing.Cursor(uint64(from), scope, q.ID)
 			return nil
 		}
-		h, err := s.headLocked(HeadKey{art, from})
+		h, err := s.headLocked(format.HeadKey{Art: art, Version: from})
 		if err != nil {
 			return err
 		}
@@ -171,7 +177,7 @@ func (s *Engine) scanGroup(q store.ScanQuery) (out store.ScanPage, err error) {
 			break
 		}
 		last = p.art
-		h, err := s.headLocked(HeadKey{p.art, p.head})
+		h, err := s.headLocked(format.HeadKey{Art: p.art, Version: p.head})
 		if err != nil {
 			return out, err
 		}
@@ -180,8 +186,8 @@ func (s *Engine) scanGroup(q store.ScanQuery) (out store.ScanPage, err error) {
 	return out, nil
 }
 
-// scanMembers reads the catalogue only, so that a session of ten thousand turns is listed in less than a millisecond, and
-// of one that only got longer what came.
+// scanMembers reads the catalogue only. So a session of ten thousand turns is listed in less than a
+// millisecond, and for a session that only got longer, only the new turns are listed.
 func (s *Engine) scanMembers(q store.ScanQuery) (out store.ScanPage) {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
@@ -207,7 +213,7 @@ func (s *Engine) scanMembers(q store.ScanQuery) (out store.ScanPage) {
 	return out
 }
 
-// scanSourced reads the catalogue only: nothing, while no artefact with a source changed.
+// scanSourced reads the catalogue only. While no artefact with a source changed, it lists nothing.
 func (s *Engine) scanSourced(q store.ScanQuery) (out store.ScanPage) {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
@@ -218,14 +224,15 @@ func (s *Engine) scanSourced(q store.ScanQuery) (out store.ScanPage) {
 	}
 	out.Same = false
 	for _, art := range s.cat.scopes[n-1].byID.sorted(s.cat) {
-		if a := s.cat.art(uint64(art)); a.flags&flagSourced != 0 && a.pages > 0 && a.by == 0 {
+		if a := s.cat.art(uint64(art)); a.flags&format.FlagSourced != 0 && a.pages > 0 && a.by == 0 {
 			out.Keys = append(out.Keys, store.PageKey{Num: a.first, Version: a.version})
 		}
 	}
 	return out
 }
 
-// scanState lists state rows: the overlay first, then bbolt, which may have taken rows over in between.
+// scanState lists state rows: overlays first, then the rows, because a checkpoint may move rows
+// there in between.
 func (s *Engine) scanState(q store.ScanQuery) (out store.ScanPage, err error) {
 	rows := map[string]store.StateRow{}
 	s.cat.mu.RLock()
@@ -236,7 +243,7 @@ func (s *Engine) scanState(q store.ScanQuery) (out store.ScanPage, err error) {
 		}
 		for key, v := range o.state {
 			if strings.HasPrefix(key, q.Prefix) && key > q.Cursor {
-				rows[key] = stateRow(key, v)
+				rows[key] = format.StateRow(key, v)
 			}
 		}
 	}
@@ -272,7 +279,7 @@ func (s *Engine) scanState(q store.ScanQuery) (out store.ScanPage, err error) {
 	return out, err
 }
 
-// scanSummaries gives the live summaries of one page that the chain can see. There are few of one artefact.
+// scanSummaries returns the live summaries of one artefact that the chain can see. There are few.
 func (s *Engine) scanSummaries(q store.ScanQuery) (out store.ScanPage, err error) {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
@@ -286,7 +293,7 @@ func (s *Engine) scanSummaries(q store.ScanQuery) (out store.ScanPage, err error
 		if a.pages != 1 || a.by != 0 || !slices.Contains(chain, a.scope) || s.cat.page(a.first).kind != store.KindSummary {
 			continue
 		}
-		h, err := s.headLocked(HeadKey{art, a.version})
+		h, err := s.headLocked(format.HeadKey{Art: art, Version: a.version})
 		if err != nil {
 			return out, err
 		}
@@ -312,6 +319,9 @@ func (s *Engine) scanScopes(q store.ScanQuery) (out store.ScanPage) {
 			break
 		}
 		out.Names = append(out.Names, info)
+	}
+	if q.Space {
+		s.cat.addSpace(out.Names)
 	}
 	return out
 }

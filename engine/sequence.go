@@ -8,32 +8,50 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 )
 
-// sequencer judges and numbers: the one place where an order is made. With the tail of the log in hand a batch is judged against the
-// catalogue and the batches in flight, gets its LSN and its numbers, and enters the log; so the order of the log is the
-// order of LSNs, of leaves, and of installs. Judging outside loses updates: two batches that read x@5 would both pass
-// before either is installed.
+// sequencer judges and numbers commits. It is the one place where an order is made. With the tail
+// of the log in hand, a batch is judged against the catalogue and against the batches in flight,
+// gets its LSN and numbers, and enters the log. So the order of the log is the order of LSNs, of
+// leaves, and of installs. Judging outside would lose updates: two batches that read x@5 would both
+// pass before either is installed.
 //
-//	prepared    outside: old heads read, what is cold encoded           prepare
-//	blocked     one in flight has its id or an artefact it judges       waits for that one, and begins again
-//	known       its id has an outcome                                   answered with it
-//	refused     conflict, or stale context                              a leaf says so; the id stays free
-//	in flight   numbered, in the log, not durable                       enter
-//	installed   durable, visible, answered                              installer
-//	lost        the log says that it never will be durable              takeBack; it is as if it had not been judged
+//	state        meaning                                              left by
 //
-// The tail of the log is first in the lock order after ckptMu; flight is a leaf below it, and is also taken by the installer.
+//	prepared     old heads are read and cold fields encoded, no lock  prepare
+//	blocked      a batch in flight has its id or an artefact that     waits for that batch, then starts over
+//	             it judges
+//	known        its id already has an outcome                        answered with that outcome
+//	refused      conflict or stale context                            a leaf says so; the id stays free
+//	in flight    numbered, in the log, not durable                    enter
+//	installed    durable, visible, answered                           installer
+//	lost         the log will never have it                           Lost; as if it had not been judged
+//
+// A batch waits for a batch in flight on the same artefacts instead of being judged against it.
+// Judging against the catalogue plus the effects of batches in flight would need a second
+// catalogue, and a commit taken back (Lost) would take back every commit that was judged on top of
+// it.
+//
+// Locks: the tail of the log comes after ckptMu in the lock order (db.go). flight comes after the
+// tail, and the installer takes it too, without the tail. The maps hold what is in flight, so they
+// are short, except scopes and groups, which repeat the names of the catalogue together with those
+// in flight.
+//
+// Crash: everything here is memory. A batch in flight at a crash is either in the log as a whole,
+// and redo installs it, or not at all. Its caller never got an answer, and learns the outcome by
+// sending the same id again.
 type sequencer struct {
-	watch *names // while gc runs: what it must know of commits that come meanwhile; guarded by the tail
+	watch *names // while gc runs: collects what new commits name; guarded by the tail
 
 	flight sync.Mutex // guards the following
 	scopes map[string]uint32
+	last   uint32            // number of a scope that was given, of those of catalogue and flight the highest
 	groups map[artKey]uint64 // names of the catalogue and of what is in flight
 	arts   map[string]*Commit
-	states map[string]*Commit // by key of a state row it writes
+	states map[string]*Commit // by the key of a state row that it writes
 	ids    map[ulid.ULID]*Commit
 	traces map[string]int // of leaves in flight, and their parents
 	leaves int            // leaves in flight, also those of commits
@@ -45,7 +63,9 @@ func (q *sequencer) init() {
 	q.arts, q.states, q.ids, q.traces = map[string]*Commit{}, map[string]*Commit{}, map[ulid.ULID]*Commit{}, map[string]int{}
 }
 
-// name takes the names of the catalogue and of what is in flight, and forgets others.
+// name replaces the names by those of the catalogue and of what is in flight. It runs at the start,
+// and again when commits were lost: names that only they had must go, because the log will give
+// their numbers to others.
 func (q *sequencer) name(c *catalogue) {
 	q.flight.Lock()
 	defer q.flight.Unlock()
@@ -56,6 +76,7 @@ func (q *sequencer) nameLocked(c *catalogue) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	clear(q.scopes)
+	q.last = uint32(len(c.scopes))
 	clear(q.groups)
 	for name, n := range c.byName {
 		q.scopes[name] = n
@@ -69,40 +90,45 @@ func (q *sequencer) nameLocked(c *catalogue) {
 }
 
 // named takes the names that a commit brings, and lets go of those that it forgets. The caller holds flight.
-func (q *sequencer) named(c *commitRecord) {
+func (q *sequencer) named(c *format.Commit) {
 	for _, n := range c.Scopes {
-		q.scopes[n.Name] = n.Num
+		q.scopes[n.Name], q.last = n.Num, max(q.last, n.Num)
 	}
-	for _, g := range c.groups {
-		q.groups[artKey{g.scope, g.name}] = g.num
+	for _, g := range c.Groups {
+		q.groups[artKey{g.Scope, g.Name}] = g.Num
 	}
 	for i := range c.Heads {
-		if h := c.Heads[i].head; h.Forgotten {
+		if h := c.Heads[i].Head; h.Forgotten {
 			delete(q.groups, artKey{q.scopes[h.Scope], "\x00" + h.ID})
 		}
 	}
+	q.unnamed(goneScopes(c.State))
 }
 
-// scope is the number of a scope, group that of a group; 0: there is none.
+// scope returns the number of a scope; 0: there is none.
 func (q *sequencer) scope(name string) uint32 {
 	q.flight.Lock()
 	defer q.flight.Unlock()
 	return q.scopes[name]
 }
 
+// nextScope returns the number of the next new scope. Scopes are never removed, so the numbers are
+// dense.
 func (q *sequencer) nextScope() uint32 {
 	q.flight.Lock()
 	defer q.flight.Unlock()
-	return uint32(len(q.scopes)) + 1
+	return q.last + 1
 }
 
+// group returns the number of a group; 0: there is none.
 func (q *sequencer) group(k artKey) uint64 {
 	q.flight.Lock()
 	defer q.flight.Unlock()
 	return q.groups[k]
 }
 
-// abandon wakes everybody who waits for a batch that will never be installed.
+// abandon wakes the callers that wait for batches that will never be installed. Batches that the
+// installer has taken are left to it: only one of the two may close done.
 func (q *sequencer) abandon() {
 	q.flight.Lock()
 	defer q.flight.Unlock()
@@ -115,25 +141,32 @@ func (q *sequencer) abandon() {
 	}
 }
 
-// Commit: durable, then visible, then answered. See the Store interface.
+// Commit implements store.Store: the batch is durable, then visible, then answered.
 func (s *Engine) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) {
 	return s.Submit(ctx, Request{Batch: b})
 }
 
-// Request is a batch with what only this package asks of one.
+// Request is a batch, with instructions that only this package gives.
 type Request struct {
 	store.Batch
-	// drops are the versions that gc takes away. One that is named by now stays, and says so.
+	// drops are the versions that gc takes away. A version that is named by now stays, and its drop
+	// says why.
 	drops []*drop
-	// forget are head rows by which gc takes rows of dropped versions away.
+	// forget are head rows that make gc remove the rows of dropped versions.
 	forget []*store.Head
+	// unname are scopes whose names gc takes away, if nothing is in them by then.
+	unname []string
 	// erase is what leaves the database for good; nil: nothing does.
 	erase *erasure
-	// Carried: the batch was held in another database. A conflict that it has by now waits for review with it.
+	// Carried: the batch was held in another database. Its preconditions are LSNs of that database,
+	// so they are not compared.
 	Carried bool
 }
 
-// Submit is Commit of a batch of the engine's own.
+// Submit commits a batch, like Commit, with the instructions of a Request. Each round of its loop
+// ends in an outcome, in an error, or in the reason for another round: what prepare read is out of
+// date, a batch in flight must go first, or the log was full and space was freed. Space is freed
+// once only; a log that is full again is an error of the caller's batch.
 func (s *Engine) Submit(ctx context.Context, b Request) (store.Outcome, error) {
 	done, err := s.admit(ctx, &b)
 	if err != nil {
@@ -150,7 +183,11 @@ func (s *Engine) Submit(ctx context.Context, b Request) (store.Outcome, error) {
 		case r.known != nil:
 			return *r.known, nil
 		case r.commit != nil:
-			return s.settle(ctx, r.commit)
+			out, err := s.settle(ctx, r.commit)
+			if s.opts.Repeat && errors.Is(err, ErrNothing) && ctx.Err() == nil {
+				continue
+			}
+			return out, err
 		case r.behind != nil:
 			if err := s.wait(ctx, r.behind); err != nil {
 				return store.Outcome{}, err
@@ -159,7 +196,11 @@ func (s *Engine) Submit(ctx context.Context, b Request) (store.Outcome, error) {
 	}
 }
 
-// admit checks what needs no order, and waits where the file falls behind the log or the disk is full.
+// admit makes the checks that need no order, and waits while the file is far behind the log or the
+// disk is full. The caller calls done when the batch has ended. The two limits on the age of an id
+// belong together: an id is refused when it is older than outcomes are kept, so a repeated id is
+// never applied twice, and an id from the future is refused because the newest id is the clock by
+// which outcomes are forgotten (forgetOutcomes).
 func (s *Engine) admit(ctx context.Context, b *Request) (done func(), err error) {
 	if err := cmp.Or(s.Writable(), store.CheckClock(b.Now)); err != nil {
 		return nil, err
@@ -184,7 +225,10 @@ func (s *Engine) admit(ctx context.Context, b *Request) (done func(), err error)
 	return s.opts.Space.Admit(ctx, b.Bytes(), len(b.Puts) > 0)
 }
 
-// settle waits until a commit is installed.
+// settle waits until a commit is installed. The caller syncs the log itself: there is no background
+// goroutine that syncs, so a lone writer pays no goroutine switch. After an error of Sync other
+// than ErrNothing nobody knows whether the commit is on disk, and the engine takes no more commits
+// (Fail).
 func (s *Engine) settle(ctx context.Context, c *Commit) (store.Outcome, error) {
 	go s.analyseBehind(c)
 	err := s.log.Sync(ctx, c.Seq, c.done)
@@ -193,13 +237,14 @@ func (s *Engine) settle(ctx context.Context, c *Commit) (store.Outcome, error) {
 		return store.Outcome{}, s.syncError(ctx, err)
 	case c.lost:
 		return store.Outcome{}, fmt.Errorf("ctxpage: log: %w", ErrNothing)
-	case !c.installed: // the store failed meanwhile: durable, and never visible here
-		return store.Outcome{}, s.Failure()
+	case !c.installed: // the store failed meanwhile, or its log ended: never visible here
+		return store.Outcome{}, cmp.Or(s.Failure(), store.ErrOutcomeUnknown)
 	}
 	return c.outcome, nil
 }
 
-// Writable says why the store takes no commits: ErrClosed, ErrReadOnly, or what failed.
+// Writable returns why the store takes no commits: ErrClosed, ErrReadOnly, or an earlier failure;
+// nil: it takes them.
 func (s *Engine) Writable() error {
 	switch {
 	case s.closed.Load():
@@ -210,20 +255,24 @@ func (s *Engine) Writable() error {
 	return s.Failure()
 }
 
-// syncError says what an error of Log.Sync means for who waited.
+// syncError turns an error of Log.Sync into the error for the caller that waited.
 func (s *Engine) syncError(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return fmt.Errorf("%w: %w; it may still happen: repeat with the same id", store.ErrOutcomeUnknown, err)
 	case errors.Is(err, ErrNothing):
 		return fmt.Errorf("ctxpage: log: %w", err)
+	case errors.Is(err, store.ErrOutcomeUnknown), errors.Is(err, store.ErrClosed): // the log goes on and will know
+		return fmt.Errorf("ctxpage: log: %w", err)
 	}
 	return s.Fail(err)
 }
 
-// wait is for a batch in flight. Somebody must drive the log while we wait: whoever entered it may have given up.
+// wait waits for a batch in flight. We sync here because the goroutine that entered the batch may
+// have given up (its context ended), and then nobody else would sync. The batch may have been lost,
+// which is as good: it is out of the way.
 func (s *Engine) wait(ctx context.Context, c *Commit) error {
-	err := s.log.Sync(ctx, 0, c.done) // not its own record: it may be about to get one
+	err := s.log.Sync(ctx, 0, c.done) // record 0: c may not have its record yet
 	switch {
 	case errors.Is(err, ErrNothing):
 		return nil // it is out of the way
@@ -238,14 +287,16 @@ func (s *Engine) wait(ctx context.Context, c *Commit) error {
 	}
 }
 
-// sequenced is how a round ended: one of these, or none: what prepare read is old, another round.
+// sequenced is how a round of Submit ended: one field is set, or none, which means that what
+// prepare read is out of date and another round is due.
 type sequenced struct {
 	commit *Commit        // in flight
-	behind *Commit        // in flight; it must be installed first
-	known  *store.Outcome // of this id
+	behind *Commit        // this batch in flight must be installed first
+	known  *store.Outcome // the outcome that the id already has
 }
 
-// sequence prepares a batch, and judges and numbers it at the tail of the log.
+// sequence prepares a batch, then judges and numbers it at the tail of the log. The leaf of a
+// refusal is written after the tail is released: it needs no place among commits.
 func (s *Engine) sequence(ctx context.Context, b *Request) (sequenced, error) {
 	pre, err := s.prepare(ctx, b)
 	switch {
@@ -261,7 +312,14 @@ func (s *Engine) sequence(ctx context.Context, b *Request) (sequenced, error) {
 	return r, err
 }
 
-// atTail is the part of sequence that makes the order. no: the batch is refused, and a leaf is still to say so.
+// atTail is the part of sequence that makes the order. If no is set, the batch is refused and the
+// caller still has to write a leaf that says so.
+//
+// The order of its steps matters. The failure of the engine is read first, because a failed log
+// would take the commit and never sync it. blocker comes before ended: an outcome that is in flight
+// must be waited for. releases comes before ended as well: if a checkpoint has moved an overlay
+// into the rows since prepare read them, an outcome may be in neither of the places that ended and
+// prepare looked in.
 func (s *Engine) atTail(ctx context.Context, b *Request, pre *prepared) (r sequenced, no *judgement, err error) {
 	tail, err := s.log.Acquire(ctx)
 	if err != nil {
@@ -291,14 +349,20 @@ func (s *Engine) atTail(ctx context.Context, b *Request, pre *prepared) (r seque
 		v.at = tail.Next().LSN - 1
 		return r, &v, nil
 	}
-	if r.commit, err = s.build(b, pre, v, tail.Next()); err == nil {
-		err = s.enter(tail, r.commit)
+	if r.commit, err = s.build(b, pre, v, tail.Next()); err != nil {
+		return r, nil, err
 	}
-	return r, nil, err
+	if over, behind := s.overQuota(r.commit); over != nil {
+		v.err, v.at = over, tail.Next().LSN-1
+		return sequenced{}, &v, nil
+	} else if behind != nil {
+		return sequenced{behind: behind}, nil, nil
+	}
+	return r, nil, s.enter(tail, r.commit)
 }
 
-// ended is the outcome of an id that was installed since prepare looked. An id that the audit has and nobody has an
-// outcome of is spent.
+// ended returns the outcome of an id that was installed since prepare looked. An id that the audit
+// has, without any outcome kept, is spent.
 func (s *Engine) ended(b *Request, pre *prepared) (*store.Outcome, error) {
 	if row := s.overlayOutcome(b.ID); row != nil {
 		return s.answer(row, &b.Batch)
@@ -309,8 +373,8 @@ func (s *Engine) ended(b *Request, pre *prepared) (*store.Outcome, error) {
 	return nil, nil
 }
 
-// blocker finds a batch in flight that this one must wait for: the same id, an artefact it judges or writes, or a state
-// row it judges.
+// blocker returns a batch in flight that this one must wait for: one with the same id, or one that
+// writes an artefact or a state row that this one writes or judges. nil: there is none.
 func (q *sequencer) blocker(b *Request, writes []string) *Commit {
 	q.flight.Lock()
 	defer q.flight.Unlock()
@@ -331,12 +395,12 @@ func (q *sequencer) blocker(b *Request, writes []string) *Commit {
 		}
 	}
 	for _, e := range b.Expect {
-		if c := q.arts[FlightKey(e.Ref.Scope, e.Ref.ID)]; c != nil {
+		if c := q.arts[flightKey(e.Ref.Scope, e.Ref.ID)]; c != nil {
 			return c
 		}
 	}
 	for _, seen := range b.Context {
-		if c := q.arts[FlightKey(seen.Scope, seen.ID)]; c != nil {
+		if c := q.arts[flightKey(seen.Scope, seen.ID)]; c != nil {
 			return c
 		}
 	}

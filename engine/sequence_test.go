@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
@@ -12,7 +13,7 @@ import (
 // A batch that retires an artefact is waited for by those who saw it.
 func TestRetiredArtefactsAreInFlight(t *testing.T) {
 	b := store.Batch{Scope: "acme", Puts: []store.Put{{Artefact: store.Artefact{ID: "new", Supersedes: []string{"old"}}}}}
-	require.ElementsMatch(t, []string{FlightKey("acme", "new"), FlightKey("acme", "old")}, writeKeys(&Request{Batch: b}))
+	require.ElementsMatch(t, []string{flightKey("acme", "new"), flightKey("acme", "old")}, writeKeys(&Request{Batch: b}))
 }
 
 // TestBrokenTakesNothing: a batch that was judged before the store failed, and comes to the log after it, is not taken: the
@@ -20,7 +21,7 @@ func TestRetiredArtefactsAreInFlight(t *testing.T) {
 func TestBrokenTakesNothing(t *testing.T) {
 	m := newMemory(t, time.Now)
 	_ = m.Fail(errors.New("the disk died"))
-	c := &Commit{done: make(chan struct{}), record: commitRecord{LSN: 1}}
+	c := &Commit{done: make(chan struct{}), record: format.Commit{LSN: 1}}
 	tail, err := m.host.Acquire(t.Context())
 	require.NoError(t, err)
 	err = m.enter(tail, c)

@@ -2,24 +2,35 @@ package engine
 
 import "slices"
 
-// sortedList is a sorted multiset of (key, page number): the pages of one provenance class by time, newest last, or by
-// expiry. Chunks of a bounded size keep an insertion anywhere cheap (at most one chunk moves) where one sorted slice
-// would move megabytes; an append, the usual case, touches the last chunk only.
+// sortedList is a sorted set of (key, page number): the pages of one provenance class by time,
+// newest last, or by expiry. Chunks of a bounded size make an insertion anywhere cheap: it moves at
+// most one chunk, where one sorted slice would move megabytes. An append, the usual case, touches
+// the last chunk only.
 //
-// Measured beside a kept B-tree (tidwall/btree 1.8.2 without locks, 100,000 entries, two busy processors, one round): counting
-// up to a key .5 µs here and 4.2 there, and every question counts in each class (unswept); taking one out and putting it
-// back 2.1 and 2.7 µs; 800 allocations and 6,700 for a fill. The B-tree fills faster, .35 against .57 µs an entry in order
-// and 1.6 against 2.3 at random, and walks faster, 6.8 against 11 µs for 1,000. Counting decided it: a fill happens once.
+// Rejected: a kept B-tree (tidwall/btree 1.8.2 without locks; 100,000 entries, two busy processors,
+// one round):
+//
+//	                                   here      B-tree
+//	counting up to a key               .5 µs     4.2 µs
+//	taking one out, putting it back    2.1 µs    2.7 µs
+//	allocations of a fill              800       6,700
+//	fill, per entry, in order          .57 µs    .35 µs
+//	fill, per entry, at random         2.3 µs    1.6 µs
+//	walk of 1,000                      11 µs     6.8 µs
+//
+// Counting decided it: every question counts in each class (unswept), and a fill happens once.
 type sortedList struct {
 	chunks [][]entry
 	n      int
 }
 
+// entry is a page under its key: a time in microseconds.
 type entry struct {
 	key int64
 	num uint64
 }
 
+// sortedChunk is the most entries of a chunk.
 const sortedChunk = 512
 
 func compareEntries(a, b entry) int {
@@ -37,7 +48,7 @@ func compareEntries(a, b entry) int {
 	return 0
 }
 
-// find gives the chunk that holds e or would hold it.
+// find returns the chunk that has e or would have it.
 func (o *sortedList) find(e entry) int {
 	lo, hi := 0, len(o.chunks)-1
 	for lo < hi {
@@ -68,7 +79,8 @@ func (o *sortedList) insert(key int64, num uint64) {
 		o.chunks[i] = c
 		return
 	}
-	// An append splits off an almost empty chunk, anything else halves: sequential loads leave full chunks.
+	// An append splits off an almost empty chunk, anything else halves: sequential loads leave full
+	// chunks.
 	cut := len(c) / 2
 	if at == len(c)-1 {
 		cut = len(c) - 1
@@ -122,8 +134,8 @@ func (o *sortedList) descend(fn func(e entry) bool) {
 	}
 }
 
-// merge goes down several orders at once: a heap of where it stands in each, the greatest entry on top. The heap is of
-// numbers, since places are large to move.
+// merge walks down several lists at once: a heap of places in them, the greatest entry on top. The
+// heap has numbers, because places are large to move.
 type merge struct {
 	lists []descent
 	heap  []int32
@@ -136,7 +148,7 @@ func (m *merge) less(i, j int) bool {
 	return compareEntries(m.lists[m.heap[i]].entry, m.lists[m.heap[j]].entry) < 0
 }
 
-// descent is a place in an order, on the way from its greatest entry down.
+// descent is a place in a list, on the way from its greatest entry down.
 type descent struct {
 	entry entry
 	o     *sortedList
@@ -156,7 +168,7 @@ func (d *descent) next() bool {
 	return true
 }
 
-// add takes in an order; nothing was taken yet.
+// add takes in a list; call it before the first take.
 func (m *merge) add(o *sortedList) {
 	d := descent{o: o, chunk: len(o.chunks)}
 	if !d.next() {
@@ -168,7 +180,7 @@ func (m *merge) add(o *sortedList) {
 	}
 }
 
-// take gives the greatest entry that is left.
+// take returns the greatest entry that is left.
 func (m *merge) take() (e entry, ok bool) {
 	if len(m.heap) == 0 {
 		return entry{}, false
@@ -196,7 +208,8 @@ func (m *merge) take() (e entry, ok bool) {
 	}
 }
 
-// between calls fn with the pages whose keys are above a and up to b, lowest first. fn may not change the order.
+// between calls fn with the pages whose keys are above a and at most b, lowest first. fn must not
+// change the list.
 func (o *sortedList) between(a, b int64, fn func(num uint64)) {
 	if o.n == 0 {
 		return

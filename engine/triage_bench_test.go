@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
@@ -27,9 +28,9 @@ func BenchmarkTriage(b *testing.B) {
 		s.cat.reserve(pages, pages)
 		for i := range uint64(pages) {
 			// The pages of a scope, and of a provenance, lie apart in time and in memory.
-			h := hot{
-				kind: store.KindFact, provenance: []store.Provenance{store.Chunk, store.Validated, store.Chunk, store.Tool}[i%4], Scope: uint32(i*7919%uint64(scopes)) + 1, Art: i + 1, Version: 1, lsn: i + 1,
-				asOf: now.Add(-time.Duration(pages-1-i) * time.Minute).UnixMicro(), id: fmt.Append(nil, "page-", i),
+			h := format.Hot{
+				Kind: store.KindFact, Provenance: []store.Provenance{store.Chunk, store.Validated, store.Chunk, store.Tool}[i%4], Scope: uint32(i*7919%uint64(scopes)) + 1, Art: i + 1, Version: 1, LSN: i + 1,
+				AsOf: now.Add(-time.Duration(pages-1-i) * time.Minute).UnixMicro(), ID: fmt.Append(nil, "page-", i),
 			}
 			s.cat.install(&h, []store.PageRow{{Num: i + 1, Version: 1, LSN: i + 1, Tokens: 30}})
 		}

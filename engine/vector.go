@@ -15,11 +15,14 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Vectors of pages, by page number and model. They are derived from contents that the store has, so they take the short
-// way: into the overlay, from there into bbolt with the next checkpoint, never through the log. What is durable in the
-// log when a vector is put is its page (who computes one has read the page), and the overlay that carries the vector is
-// the page's or a later one; so a vector in bbolt always finds its page there, and a number that the log lost is never
-// found with the vector of another page.
+// Vectors of pages, by page number and model. They are computed from contents that the store has,
+// so they take a shorter path: into the overlay, and from there into bbolt with the next
+// checkpoint, never through the log. A crash loses the newest vectors, and they are computed again.
+//
+// When a vector is put, its page is durable in the log (the caller has read the page), and the
+// overlay that carries the vector is the page's own or a later one. So a vector in bbolt always
+// finds its page there, and a number that the log lost is never found with the vector of another
+// page.
 
 // vecKey names a vector.
 type vecKey struct{ num, model uint64 }
@@ -30,9 +33,17 @@ func (k vecKey) row() []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, k.num), k.model)
 }
 
+// vecKeyOf reads the key of a row.
+func vecKeyOf(key []byte) (num, model uint64, ok bool) {
+	if len(key) != 16 {
+		return 0, 0, false
+	}
+	return binary.BigEndian.Uint64(key), binary.BigEndian.Uint64(key[8:]), true
+}
+
 const vectorVersion = 1
 
-// encodeVector makes a row. The name stands in it, because a hash may collide.
+// encodeVector makes a row. It contains the name of the model, because two names may have one hash.
 func encodeVector(model string, v []float32) []byte {
 	e := codec.Encoder{B: make([]byte, 0, 4+len(model)+4*len(v))}
 	e.U8(vectorVersion)
@@ -60,7 +71,8 @@ func decodeVector(row []byte) (model string, v []float32, err error) {
 	return model, v, nil
 }
 
-// vectorOf is a row's vector, nil for none of this model. A damaged row counts as none: it is made again and replaced.
+// vectorOf returns the vector in a row; nil: none of this model. A damaged row counts as none: the
+// vector is computed again and replaces it.
 func vectorOf(model string, row []byte) []float32 {
 	if row == nil {
 		return nil
@@ -72,12 +84,12 @@ func vectorOf(model string, row []byte) []float32 {
 	return v
 }
 
-// has says whether a page version is there.
+// has reports whether a page version exists.
 func (c *catalogue) has(num uint64) bool {
 	return num > 0 && num <= uint64(len(c.pages)) && c.page(num).art != 0 && !c.page(num).gone()
 }
 
-// Vectors: see the Store interface. Overlay first, then bbolt, as with heads.
+// Vectors implements store.Store. Overlays first, then the rows, as with heads.
 func (s *Engine) Vectors(ctx context.Context, scopes store.Scopes, model string, nums []uint64) ([][]float32, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -121,7 +133,7 @@ func (s *Engine) overlayVector(k vecKey) []byte {
 	return s.frozen.vecs[k]
 }
 
-// PutVectors: see the Store interface. A read-only database keeps none.
+// PutVectors implements store.Store. A read-only database keeps none.
 func (s *Engine) PutVectors(ctx context.Context, model string, nums []uint64, vecs [][]float32) error {
 	if err := cmp.Or(ctx.Err(), s.Failure()); err != nil || s.opts.ReadOnly {
 		return err
@@ -143,6 +155,7 @@ func (s *Engine) PutVectors(ctx context.Context, model string, nums []uint64, ve
 		if s.cat.has(num) {
 			s.overlay.vecs[vecKey{num, hash}] = rows[i]
 			s.overlay.Bytes += len(rows[i])
+			s.near.put(model, s.cat.page(num).scope, num, vecs[i])
 		}
 	}
 	return nil

@@ -9,26 +9,29 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
 )
 
-// The audit read beside a process that has the database open: archive and log as files, no lock, no database file. A
-// checkpoint of that process may move leaves from the log to the archive between the two reads, and cut the log. The
-// archive grows before the log is cut, so a reader that misses a segment begins anew, a few times.
+// The audit, read beside a process that has the database open: archive and log as files, without
+// the lock and without the database file. A checkpoint of that process may move leaves from the log
+// to the archive between the two reads, and cut the log. The archive grows before the log is cut,
+// so a reader that misses a segment starts over, a few times, and finds the leaves in the archive.
 
-// scanAgain is how often a reader of the audit begins anew because a checkpoint cut the log under it.
+// scanAgain is how often a reader of the audit starts over because a checkpoint cut the log under
+// it.
 const scanAgain = 3
 
-// OpenManifests opens the audit of the database at path for reading, beside a process that may have it open for
-// writing: archive and log are read as files, without the database file and without the lock. It sees what was
-// written when it looked; later leaves need another call. Close the log when done.
+// OpenManifests opens the audit of the database at path for reading, beside a process that may have
+// it open for writing: archive and log are read as files, without the database file and without the
+// lock. It sees what was written when it looked; later leaves need another call. Close the log when
+// done.
 //
-// Errors: ErrNotExist, ErrNewerFormat, ErrCorrupt. Damage of synced bytes that still leaves a readable prefix is in the
-// report, not in the error.
+// Errors: ErrNotExist, ErrNewerFormat, ErrCorrupt. Damage of synced bytes that still leaves a
+// readable prefix is in the report, not in the error.
 func OpenManifests(ctx context.Context, path string) (*manifest.Reader, manifest.Report, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -46,7 +49,8 @@ func OpenManifests(ctx context.Context, path string) (*manifest.Reader, manifest
 	return l.Owner(func(ctx context.Context, leaf *manifest.Record) (string, error) { return questionIn(ctx, path, leaf) }), rep, nil
 }
 
-// auditThere tells a database from a path where none is. A database whose own file is gone still has its audit.
+// auditThere returns an error if there is no database at a path. A database whose own file is gone
+// still has its audit.
 func auditThere(path string) error {
 	if swapping(path) {
 		return halfRestored(path)
@@ -62,7 +66,7 @@ func auditThere(path string) error {
 	return fmt.Errorf("%w: %s", store.ErrNotExist, path)
 }
 
-// auditLost tells an audit without a leaf from none at all.
+// auditLost tells an audit without a leaf from a lost audit.
 func auditLost(path string) error {
 	for _, name := range []string{path + "-manifest", path + "-wal"} {
 		if _, err := os.Lstat(name); !errors.Is(err, os.ErrNotExist) {
@@ -78,11 +82,12 @@ func auditLost(path string) error {
 	}
 }
 
-// scanLeaves hands out the leaves that the log holds, in order. A log that was cut while it was read is read again:
-// what went is in the archive by then, and leaves that were added already are compared.
+// scanLeaves gives add the leaves in the log, in order. A log that was cut while it was read is
+// read again: what was cut is in the archive by then, and leaves that were added before are
+// compared.
 func scanLeaves(ctx context.Context, dir string, add func(uint64, []byte) error) error {
 	for try := 1; ; try++ {
-		var failed error // of add: reading again would not help
+		var failed error // an error of add: reading again would not help
 		_, err := wal.Scan(ctx, dir, nil, 0, func(r wal.Record) error {
 			index, leaf, err := leafOf(r)
 			if err == nil && leaf != nil {
@@ -98,16 +103,16 @@ func scanLeaves(ctx context.Context, dir string, add func(uint64, []byte) error)
 	}
 }
 
-// leafOf is the audit leaf in a record of the log; nil: it carries none.
+// leafOf returns the audit leaf in a record of the log; nil: it has none.
 func leafOf(r wal.Record) (uint64, []byte, error) {
 	var d codec.Decoder
 	switch r.Kind {
 	case wal.KindAudit:
-		index, leaf, _, err := engine.DecodeLeaf(r.Body)
+		index, leaf, _, err := format.DecodeLeaf(r.Body)
 		return index, leaf, err
 	case wal.KindCommit:
 		d.B = r.Body
-		if err := engine.CheckCommitVersion(d.U8()); err != nil {
+		if err := format.CheckCommitVersion(d.U8()); err != nil {
 			return 0, nil, err
 		}
 		index, leaf := d.U64(), d.Bytes()
@@ -116,9 +121,9 @@ func leafOf(r wal.Record) (uint64, []byte, error) {
 	return 0, nil, nil
 }
 
-// FollowManifests hands out the audit leaves from an index on, in order, and goes on as a process beside it writes
-// more, until ctx ends or fn fails. It looks every so often (0: four times a second) and reads only what came since,
-// as OpenManifests does: without the lock.
+// FollowManifests gives fn the audit leaves from an index on, in order, and goes on as another
+// process writes more, until ctx ends or fn fails. It looks every so often (0: four times a second)
+// and reads only what is new. Like OpenManifests it takes no lock.
 func FollowManifests(ctx context.Context, path string, from uint64, every time.Duration, fn func(*manifest.Record) error) error {
 	if every <= 0 {
 		every = 250 * time.Millisecond
@@ -138,18 +143,18 @@ func FollowManifests(ctx context.Context, path string, from uint64, every time.D
 	}
 }
 
-// follower is where a follow of the audit stands.
+// follower is the place that a FollowManifests has reached.
 type follower struct {
 	path string
-	next uint64 // leaf
-	seq  uint64 // record of the log read last; 0: none yet
+	next uint64 // the next leaf
+	seq  uint64 // the last record of the log that was read; 0: none yet
 	fn   func(*manifest.Record) error
 }
 
 var errGap = errors.New("a checkpoint moved leaves to the archive")
 
-// look reads what came since: from the log alone, or, at the start and after a checkpoint cut the log under it, from
-// the archive as well.
+// look reads what is new: from the log alone, or, at the start and after a checkpoint cut the log
+// under it, from the archive too.
 func (f *follower) look(ctx context.Context) error {
 	if f.seq != 0 {
 		err := f.readLog(ctx)
@@ -173,14 +178,14 @@ func (f *follower) look(ctx context.Context) error {
 		f.next = size
 	}
 	err = f.readLog(ctx)
-	if errors.Is(err, errGap) { // cut again meanwhile: the next look sees it
+	if errors.Is(err, errGap) { // the log was cut again: the next look reads the archive
 		err = nil
 	}
 	return err
 }
 
 func (f *follower) readLog(ctx context.Context) error {
-	var failed error // of fn: not a reason to begin anew
+	var failed error // an error of fn: no reason to start over
 	rec, err := wal.Scan(ctx, f.path+"-wal", nil, f.seq+1, func(r wal.Record) error {
 		index, body, err := leafOf(r)
 		switch {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"strings"
 	"syscall"
 	"time"
 
@@ -14,13 +15,19 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// bbolt maps its file and trusts what it reads: a damaged page ends in a panic, or in a fault of the memory system. So
+// bbolt maps its file and trusts what it reads: a damaged page ends in a panic, or in a fault of
+// the memory system. So
 //
-//	before    the pages that it begins with are read and checked first (boltfile.go); a copy is checked as a whole (origin.go)
-//	within    faults become panics, and panics become a CorruptError; one in our own walk over rows ends the transaction
-//	after     one inside bbolt leaves its locks taken: nothing of bbolt is called any more, not even Close, and the lock of
+//	before    the first pages are read and checked (boltfile.go); a copy is checked as a whole (origin.go)
+//	within    faults become panics, and panics become a CorruptError; a panic in our own walk over rows ends the transaction
+//	after     a panic inside bbolt leaves its locks taken: bbolt is not called again, not even to close it, and the lock of
 //	          the file is dropped by hand (closeFiles)
+//
+// Transactions must not be nested: an outer read transaction holds bbolt's map, a writer that must
+// remap waits for it, and an inner one would wait for that writer.
 
+// openBolt opens the file, or makes an empty one. Nothing is mapped before inspect has read what
+// bbolt will trust.
 func (s *Store) openBolt(context.Context) (err error) {
 	if _, err := os.Lstat(s.opts.Path); errors.Is(err, os.ErrNotExist) && s.opts.ReadOnly {
 		return fmt.Errorf("%w: %s", store.ErrNotExist, s.opts.Path)
@@ -41,7 +48,7 @@ func (s *Store) openBolt(context.Context) (err error) {
 	if empty && s.opts.ReadOnly {
 		return notMade(s.opts.Path)
 	}
-	if empty { // else bbolt takes what its killed maker left for a file
+	if empty { // remove what a killed creation left, which bbolt would take for a database
 		if err := os.Truncate(s.opts.Path, 0); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("ctxpage: create %s: %w", s.opts.Path, err)
 		}
@@ -70,7 +77,8 @@ func (s *Store) openBolt(context.Context) (err error) {
 	return fmt.Errorf("ctxpage: open %s: %w", s.opts.Path, err)
 }
 
-// allocSize is how many bytes a growing file is ahead; bbolt's 16 MiB is most of a small database.
+// allocSize is how many bytes the file grows at a time. bbolt's 16 MiB would be most of a small
+// database.
 const allocSize = 1 << 20
 
 func (s *Store) boltOptions(open func(string, int, os.FileMode) (*os.File, error)) *bbolt.Options {
@@ -81,7 +89,8 @@ func (s *Store) boltOptions(open func(string, int, os.FileMode) (*os.File, error
 	}
 }
 
-// openFile refuses symbolic links, and keeps bbolt's file: its lock must be dropped by hand after a panic.
+// openFile refuses symbolic links and keeps bbolt's file: after a panic its lock must be dropped by
+// hand.
 func (s *Store) openFile(name string, flag int, perm os.FileMode) (*os.File, error) {
 	f, err := os.OpenFile(name, flag|oNoFollow|syscall.O_NONBLOCK, perm) // a pipe in its place must not make us wait
 	if err != nil {
@@ -95,8 +104,8 @@ func (s *Store) openFile(name string, flag int, perm os.FileMode) (*os.File, err
 	return f, nil
 }
 
-// recoverBolt turns a panic inside bbolt into an error. Its locks may be held for ever then: nobody may enter it again,
-// and Close drops the file instead of closing it.
+// recoverBolt turns a panic inside bbolt into an error. bbolt's locks may be held for ever then, so
+// it is not entered again, and Close drops the file instead of closing it.
 func (s *Store) recoverBolt(err *error) {
 	if r := recover(); r != nil {
 		*err = s.panicked(r)
@@ -104,7 +113,8 @@ func (s *Store) recoverBolt(err *error) {
 	}
 }
 
-// recoverWalk turns a panic of our own walk over a damaged page into an error; bbolt then ends the transaction itself.
+// recoverWalk turns a panic of our own walk over a damaged page into an error; bbolt then ends the
+// transaction itself.
 func (s *Store) recoverWalk(err *error) {
 	if r := recover(); r != nil {
 		*err = s.panicked(r)
@@ -115,13 +125,15 @@ func (s *Store) panicked(r any) error {
 	return &store.CorruptError{File: s.opts.Path, Err: fmt.Errorf("%v", r), Hint: store.HintSalvage}
 }
 
-// view runs a bbolt read transaction. A fault in the mapped file (a page beyond its end) becomes an error.
+// view runs a bbolt read transaction. A fault in the mapped file (a page beyond its end) becomes an
+// error.
 func (s *Store) view(fn func(tx *bbolt.Tx) error) error {
 	return s.within((*bbolt.DB).View, fn)
 }
 
-// update runs a bbolt write transaction, likewise. A commit that failed behind its last write is an *unsureError: bbolt
-// goes on with it, and what is in memory is that of the commit before.
+// update runs a bbolt write transaction, with the same protection. A commit that failed after its
+// last write is an *unsureError: bbolt goes on with the new state, while the memory has that of the
+// commit before.
 func (s *Store) update(fn func(tx *bbolt.Tx) error) error {
 	id := 0
 	err := s.within((*bbolt.DB).Update, func(tx *bbolt.Tx) error {
@@ -138,6 +150,30 @@ func (s *Store) update(fn func(tx *bbolt.Tx) error) error {
 	return &unsureError{s.opts.Path, err}
 }
 
+// resizeError is of a file that could not grow. bbolt keeps only the text of what the system said; its number is found by
+// that.
+type resizeError struct {
+	err   error
+	errno syscall.Errno
+}
+
+func (e *resizeError) Error() string { return e.err.Error() }
+
+func (e *resizeError) Unwrap() error { return e.errno }
+
+// resized gives an error of bbolt's grow its number back. The file is as it was: bbolt grows before it writes.
+func resized(err error) error {
+	if err == nil || !strings.HasPrefix(err.Error(), "file resize error: ") && !strings.HasPrefix(err.Error(), "file sync error: ") {
+		return err
+	}
+	for _, n := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG, syscall.EIO} {
+		if strings.HasSuffix(err.Error(), ": "+n.Error()) {
+			return &resizeError{err, n}
+		}
+	}
+	return err
+}
+
 // unsureError is of a commit of the file that is written and perhaps not on the disk. It is no full disk that a second try
 // could get over, so it matches store.ErrNoSpace alone.
 type unsureError struct {
@@ -152,6 +188,8 @@ func (e *unsureError) Error() string {
 // Is makes errors.Is(err, store.ErrNoSpace) true where the disk was full.
 func (e *unsureError) Is(target error) bool { return target == store.ErrNoSpace && noSpace(e.err) }
 
+// within runs a transaction and turns faults and panics into errors. If compact replaced the file
+// in the meantime, the transaction runs on the new one.
 func (s *Store) within(run func(*bbolt.DB, func(*bbolt.Tx) error) error, fn func(tx *bbolt.Tx) error) (err error) {
 	if p := s.broken.Load(); p != nil {
 		return *p
@@ -165,9 +203,9 @@ func (s *Store) within(run func(*bbolt.DB, func(*bbolt.Tx) error) error, fn func
 			return fn(tx)
 		})
 		if !errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
-			return err
+			return resized(err)
 		}
-		if db == s.bolt.Load() { // else a new file took its place
+		if db == s.bolt.Load() { // else compact replaced the file
 			return store.ErrClosed
 		}
 	}

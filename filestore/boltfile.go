@@ -17,10 +17,19 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// What bbolt's file must be like before bbolt may map it. bbolt trusts its pages: with a high-water mark beyond the end
-// of the file, or a free list that is none, it dies in a goroutine of ours by SIGBUS, hangs, or hands out pages in use.
-// So the two meta pages, and the pages the valid one names, are read with ReadAt first. Offsets are of bbolt's
-// internal/common package, version 2 of its format; a test compares them with a file that bbolt wrote.
+// What bbolt's file must be like before bbolt may map it. bbolt trusts its pages. With a high-water
+// mark beyond the end of the file, or a damaged free list, it dies in a goroutine of ours by
+// SIGBUS, hangs, or hands out pages in use. So the two meta pages, and the pages that the valid one
+// names, are read with ReadAt first.
+//
+//	inspect    before every open: meta pages, size of the file, root page, free list
+//	walkBolt   the whole tree and the free list: for checks, and for a copy before it is opened
+//	unfinished a file whose creation was killed in bbolt's first write: made anew, if nothing else is there
+//	foreign    another program's file: refused, never changed
+//
+// Offsets are those of bbolt's internal/common package, version 2 of its format; a test compares
+// them with a file that bbolt wrote. Numbers in the file are in the byte order of the machine, as
+// bbolt writes them.
 const (
 	boltPageHead  = 16 // id u64, flags u16, count u16, overflow u32
 	boltMetaSize  = 64
@@ -33,9 +42,9 @@ const (
 	boltNoPage    = ^uint64(0)
 	boltMinPage   = 1 << 10
 	boltMaxPage   = 16 << 20
-	boltHugeCount = 0xFFFF // of a free list: the true count follows as the first u64
+	boltHugeCount = 0xFFFF // in a free list: the true count follows as the first u64
 
-	sparseBytes = 64 << 20 // smaller files may have holes
+	sparseBytes = 64 << 20 // files up to this size may have holes
 )
 
 // boltMeta is what a meta page says.
@@ -45,7 +54,8 @@ type boltMeta struct {
 	txid                 uint64
 }
 
-// fileProblem says why nothing may be opened at a path: it is there and not a file of its own.
+// fileProblem returns why nothing may be opened at a path: something is there that is no regular
+// file with one name.
 func fileProblem(path string) error {
 	st, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -63,7 +73,8 @@ func fileProblem(path string) error {
 	return nil
 }
 
-// directoryProblem says why a directory of the database may not be used: it is there and none, or a link to one.
+// directoryProblem returns why a directory of the database may not be used: something else, or a
+// link, is in its place.
 func directoryProblem(path string) error {
 	st, err := os.Lstat(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -75,8 +86,8 @@ func directoryProblem(path string) error {
 	return nil
 }
 
-// ownWrites keeps others from writing a part of the database: a writer takes the permission away; a reader, who changes
-// nothing, refuses what everybody may write. What is not there is no problem.
+// ownWrites keeps other users from writing a part of the database. A writer removes the permission.
+// A reader, which changes nothing, refuses what every user may write. A missing file is no problem.
 func ownWrites(path string, readOnly bool) error {
 	shared := fs.FileMode(0o022)
 	if readOnly {
@@ -89,7 +100,7 @@ func ownWrites(path string, readOnly bool) error {
 	case err != nil:
 		return fmt.Errorf("ctxpage: open: %w", err)
 	case st.Mode()&fs.ModeSymlink != 0 || st.Mode()&shared == 0:
-		return nil // a link is refused elsewhere
+		return nil // links are refused where they are opened
 	}
 	if !readOnly && os.Chmod(path, st.Mode().Perm()&^shared) == nil {
 		if st, err = os.Lstat(path); err == nil && st.Mode()&shared == 0 {
@@ -99,8 +110,8 @@ func ownWrites(path string, readOnly bool) error {
 	return store.Invalid("path", fmt.Sprintf("%s, which other users may write (%v)", path, st.Mode().Perm()), "a file that only its owner may write; run chmod go-w on it (the file system must keep permissions)")
 }
 
-// ownParts keeps others from writing any part of the database. Directories come first: then nobody puts anything into
-// them meanwhile.
+// ownParts keeps other users from writing any part of the database. Directories come first, so that
+// nothing can be added to them meanwhile.
 func (o *Options) ownParts() error {
 	paths := []string{o.Path}
 	for _, dir := range []string{o.Path + "-wal", o.Path + "-manifest"} {
@@ -162,11 +173,13 @@ func (s *Store) inspect() (empty bool, err error) {
 	return false, nil
 }
 
-// hintForeign is for a file that is no sound database and has neither log nor archive beside it.
+// hintForeign is the hint for a file that is no sound database and has neither log nor archive
+// beside it.
 const hintForeign = "no log and no archive lie beside it, so it is another program's file, or a database that was copied without them; name another path, or move the file away to make a new database here"
 
-// foreign says that a file is something else: it has no page that begins as the first two of a database do, and neither
-// log nor audit beside it. What cannot be read here is told by who reads it.
+// foreign returns an error for a file that is something else: it has no page that begins as the
+// first two of a database do, and neither log nor audit beside it. A file that cannot be read here
+// is not refused; opening it reports the error.
 func foreign(path string) error {
 	for _, dir := range []string{path + "-wal", path + "-manifest"} {
 		if names, _ := os.ReadDir(dir); len(names) > 0 {
@@ -195,8 +208,9 @@ func notDatabase(path string) error {
 	return fmt.Errorf("%w: %s: it does not begin as a database does, and no log or audit lies beside it; name another path; if it is a database that was copied without them, copy its -wal and -manifest directories too, or run Salvage", store.ErrNotDatabase, path)
 }
 
-// unfinished tells a file whose maker did not come through bbolt's first write, of four pages: it was killed in it, or the
-// power went, and each sector holds what was to be there, or nothing. Any other file is left alone, however small.
+// unfinished recognises a file whose creation did not get through bbolt's first write, of four
+// pages: the process was killed, or the power went, and each sector has what was to be written
+// there, or zeros. Any other file is left alone, however small.
 func unfinished(f io.ReaderAt, size int64) bool {
 	first := firstPages(os.Getpagesize())
 	if size > int64(len(first)) {
@@ -218,7 +232,8 @@ func unfinished(f io.ReaderAt, size int64) bool {
 
 const sectorBytes = 512
 
-// firstPages is what bbolt writes first into a new file: two meta pages, an empty free list, an empty root.
+// firstPages returns what bbolt writes first into a new file: two meta pages, an empty free list,
+// an empty root.
 func firstPages(pageSize int) []byte {
 	b := make([]byte, 4*pageSize)
 	u16, u32, u64 := binary.NativeEndian.PutUint16, binary.NativeEndian.PutUint32, binary.NativeEndian.PutUint64
@@ -244,6 +259,7 @@ func firstPages(pageSize int) []byte {
 	return b
 }
 
+// inspectBolt checks meta pages, size, root and free list of a file.
 func inspectBolt(f io.ReaderAt, size int64) error {
 	m, err := newestMeta(f, size)
 	if err != nil {
@@ -252,7 +268,8 @@ func inspectBolt(f io.ReaderAt, size int64) error {
 	if m.high < 3 || m.high > uint64(size/m.pageSize) {
 		return fmt.Errorf("expected %d pages of %d bytes, the file has %d bytes: its end is missing", m.high, m.pageSize, size)
 	}
-	// bbolt maps all of it, and the tables of a check are as long as it has pages: a file that says it is large must be.
+	// bbolt maps all of it, and the tables of a check are as long as it has pages: a file that says
+	// it is large must be.
 	if used := int64(m.high) * m.pageSize; used > sparseBytes && dataBytes(f, used) < used/2 {
 		return fmt.Errorf("expected %d pages of %d bytes, most of them are holes in the file", m.high, m.pageSize)
 	}
@@ -265,11 +282,11 @@ func inspectBolt(f io.ReaderAt, size int64) error {
 	return m.freePages(f)
 }
 
-// newestMeta gives the meta page that bbolt will use: the valid one with the higher transaction.
+// newestMeta returns the meta page that bbolt will use: the valid one with the higher transaction.
 func newestMeta(f io.ReaderAt, size int64) (m boltMeta, err error) {
 	a, errA := readMeta(f, 0)
 	sizes := []int64{a.pageSize}
-	if errA != nil { // then the size of a page is not known
+	if errA != nil { // the page size is not known: try each place of the second
 		sizes = nil
 		for n := int64(boltMinPage); n <= boltMaxPage && n < size; n *= 2 {
 			sizes = append(sizes, n)
@@ -283,7 +300,7 @@ func newestMeta(f io.ReaderAt, size int64) (m boltMeta, err error) {
 		}
 	}
 	switch {
-	case ioFailed(errA), ioFailed(errB): // the other one may be the older
+	case ioFailed(errA), ioFailed(errB): // the one that could be read may be the older
 		return m, fmt.Errorf("meta pages: %w", errors.Join(errA, errB))
 	case errA != nil && errB != nil:
 		return m, fmt.Errorf("both meta pages: %w", errA)
@@ -293,6 +310,7 @@ func newestMeta(f io.ReaderAt, size int64) (m boltMeta, err error) {
 	return a, nil
 }
 
+// readMeta reads the meta page at an offset and checks its sum.
 func readMeta(f io.ReaderAt, off int64) (m boltMeta, err error) {
 	b := make([]byte, boltPageHead+boltMetaSize)
 	if _, err := f.ReadAt(b, off); err != nil {
@@ -312,7 +330,8 @@ func readMeta(f io.ReaderAt, off int64) (m boltMeta, err error) {
 	return m, nil
 }
 
-// page reads the head of a page and checks that it is what it is taken for. It gives the first bytes of the page.
+// page reads the head of a page and checks that it is the expected page, of the expected type,
+// within the file. It returns the first bytes of the page.
 func (m *boltMeta) page(f io.ReaderAt, id uint64, flags uint16) ([]byte, error) {
 	if id < 2 || id >= m.high {
 		return nil, fmt.Errorf("page %d is outside the file's %d pages", id, m.high)
@@ -328,7 +347,8 @@ func (m *boltMeta) page(f io.ReaderAt, id uint64, flags uint16) ([]byte, error) 
 	return b, nil
 }
 
-// freePages checks the free list: rising page numbers inside the file, none of them a page that is known to be in use.
+// freePages checks the free list: rising page numbers inside the file, none of them the root or the
+// list itself.
 func (m *boltMeta) freePages(f io.ReaderAt) error {
 	head, err := m.page(f, m.freelist, boltFreelist)
 	if err != nil {
@@ -357,18 +377,20 @@ func (m *boltMeta) freePages(f io.ReaderAt) error {
 	return nil
 }
 
-// boltWalk checks the structure of the whole file: each page is what it is taken for and is reached once, keys rise, and
-// a page is either in the tree or free. bbolt's own check does it in a goroutine of its own over mapped memory, where a
-// damaged page ends the process; this one reads. Nobody may write meanwhile.
+// boltWalk checks the structure of the whole file: each page is of the expected type and is reached
+// once, keys rise, and each page is either in the tree or free. bbolt's own check walks mapped
+// memory in its own goroutine, where a damaged page ends the process; this walk reads. The file
+// must not be written meanwhile.
 type boltWalk struct {
 	f    io.ReaderAt
 	m    boltMeta
 	used map[uint64]bool
 	bad  func(format string, args ...any)
-	// row, if not nil, is given every row with the name of its bucket and where its value stands in the file.
+	// row, if not nil, gets every row, with the name of its bucket and the offset of its value in
+	// the file.
 	row    func(bucket string, k, v []byte, at int64)
-	bucket string // the walk is in
-	only   []byte // bucket to walk; nil: all
+	bucket string // where the walk is
+	only   []byte // the only bucket to walk; nil: all
 }
 
 // walkBolt walks a whole file. row may be nil.
@@ -422,7 +444,8 @@ func (w *boltWalk) tree(id uint64, from []byte) {
 	}
 }
 
-// page walks the elements of a page, which begins at off, or of the small bucket that lies within one.
+// page walks the elements of a page that begins at off, or of a small bucket that is stored within
+// a page.
 func (w *boltWalk) page(id uint64, b []byte, off int64, from []byte) {
 	const element = 16 // branch: pos, ksize u32, page u64; leaf: flags, pos, ksize, vsize u32
 	u32 := binary.NativeEndian.Uint32
@@ -460,7 +483,8 @@ func (w *boltWalk) page(id uint64, b []byte, off int64, from []byte) {
 	}
 }
 
-// inBucket walks a bucket: its root page and a sequence, and behind them the page itself when it is small.
+// inBucket walks a bucket. Its value is a root page and a sequence, followed by the page itself if
+// the bucket is small.
 func (w *boltWalk) inBucket(id uint64, name, v []byte, off int64) {
 	if w.only != nil && !bytes.Equal(name, w.only) {
 		return
@@ -479,7 +503,7 @@ func (w *boltWalk) inBucket(id uint64, name, v []byte, off int64) {
 	}
 }
 
-// free marks the free list and what it lists.
+// free marks the pages of the free list and those that it lists.
 func (w *boltWalk) free() {
 	if w.m.freelist == boltNoPage {
 		w.bad("the free list is missing")

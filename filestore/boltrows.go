@@ -8,9 +8,11 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// The engine's tables in a transaction of bbolt. Keys and values that a Reader gives are bbolt's memory and end with the
-// transaction; who keeps one clones it. bbolt keeps the values that a Writer is given, without a copy, until the
-// transaction ends, so they must not change before (see sealBuffer of package engine).
+// The engine's tables in a transaction of bbolt.
+//
+// Ownership: keys and values from a Reader are bbolt's memory and end with the transaction; clone
+// what is kept. bbolt keeps the values that a Writer is given, without a copy, until the
+// transaction ends, so they must not change before (see sealBuffer in package engine).
 
 // boltRows shows the engine the buckets of a transaction of bbolt as tables.
 type boltRows struct {
@@ -20,10 +22,11 @@ type boltRows struct {
 	growth  [engine.TableQuestion + 1]growth
 }
 
-// manyReads names the tables of which one transaction reads dozens of rows: a search those of its words in each segment, an
-// assembly the texts of its pages. Get keeps a cursor for them, because Bucket.Get allocates one, and its stack, for each
-// row; Delete uses it as well, because a step of the index deletes tens of thousands. The other tables stay with Bucket.Get: a cursor that finds no row steps on to the next leaf, so damage there would
-// reach a reader who asked for something else.
+// manyReads names the tables of which one transaction reads dozens of rows: a search reads those of
+// its words in each segment, an assembly the texts of its pages. Get keeps a cursor for them,
+// because Bucket.Get allocates a cursor and its stack for each row. Delete uses the cursor too,
+// because a step of the index deletes tens of thousands. The other tables use Bucket.Get: a cursor
+// that finds no row steps on to the next leaf, so damage there would reach a reader of another row.
 var manyReads = [engine.TableQuestion + 1]bool{engine.TableContent: true, engine.TableSeg: true}
 
 var bucketNames = [...][]byte{
@@ -31,15 +34,17 @@ var bucketNames = [...][]byte{
 	engine.TableQuestion: bucketAsked,
 }
 
-// fill is how full pages of a bucket are made where keys only grow; 0: bbolt's half, or what growth says.
+// fill is how full the pages of a bucket are made if its keys only grow; 0: bbolt's half, or what
+// growth decides.
 var fill = [engine.TableQuestion + 1]float64{engine.TableContent: .9, engine.TableSeg: .95, engine.TableQuestion: .9}
 
-// growth tells of a table whose keys may grow how those of one transaction lie. Heads of new artefacts and outcomes of new
-// batches come behind all others: half-full pages would stay so for good, and meta is the largest bucket. New versions of
-// artefacts come between others, and need the space: a full page is split for each of them.
+// growth records where the keys of one transaction lie in a table whose keys may grow. Heads of new
+// artefacts and outcomes of new batches come behind all others: half-full pages would stay half
+// full for good, and meta is the largest bucket. New versions of artefacts come between others and
+// need the space: each would split a full page.
 type growth struct {
 	known          bool
-	last           []byte // key of the table before the transaction
+	last           []byte // the greatest key before the transaction
 	behind, within int
 }
 
@@ -188,3 +193,7 @@ func (r *boltRows) Delete(t engine.Table, key []byte) error {
 	}
 	return r.cursors[t].Delete()
 }
+
+// Rows shows the engine the rows that a transaction of bbolt has, in buckets by the names of the tables. A read-only
+// transaction takes no Put and no Delete. Other stores keep a cache of their rows with it.
+func Rows(tx *bbolt.Tx) engine.Writer { return newBoltRows(tx) }

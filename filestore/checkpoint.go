@@ -19,18 +19,19 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// When the background work acts.
+// When the background goroutine acts.
 const (
 	syncEvery       = 50 * time.Millisecond // audit leaves are synced within 100 ms
-	checkpointBytes = 16 << 20              // unflushed bytes that start a checkpoint
-	checkpointAge   = 10 * time.Second      // age of the oldest unflushed row that starts one
+	checkpointBytes = 16 << 20              // this many unflushed bytes start a checkpoint
+	checkpointAge   = 10 * time.Second      // an unflushed row of this age starts one
 
 	markEvery        = 1024     // leaves
-	archiveLeaves    = 16 << 10 // unarchived leaves, which are in memory, that start one
+	archiveLeaves    = 16 << 10 // this many unarchived leaves start one: they are in memory
 	rotateAfterBytes = 8 << 20  // a log larger than this starts a new segment at a checkpoint
 )
 
-// background syncs what reads wrote, and checkpoints. It ends with Close.
+// background syncs what reads wrote, and makes checkpoints. It ends with Close, or with the first
+// failure.
 func (s *Store) background() {
 	defer s.done.Done()
 	tick := time.NewTicker(syncEvery)
@@ -53,7 +54,8 @@ func (s *Store) background() {
 		}
 		full := s.log.Full()
 		if time.Now().After(retryAt) && (full || s.due()) {
-			// A failed checkpoint leaves everything in the log; the next commit or Close reports it.
+			// A failed checkpoint leaves everything in the log. The next commit or Close returns
+			// the error.
 			var err error
 			if full {
 				err = s.relieve(context.Background())
@@ -68,7 +70,7 @@ func (s *Store) background() {
 				s.eng.Fail(err)
 				return
 			}
-			if err != nil { // all of it stays in the log
+			if err != nil { // a full disk: everything stays in the log
 				retryAt = time.Now().Add(relieveEvery)
 			} else {
 				s.tellLater()
@@ -77,6 +79,7 @@ func (s *Store) background() {
 	}
 }
 
+// due reports whether a checkpoint should be made now.
 func (s *Store) due() bool {
 	if s.eng.Leaves.Size()-s.eng.Leaves.Archived() > archiveLeaves {
 		return true
@@ -85,7 +88,7 @@ func (s *Store) due() bool {
 	return w.Bytes > checkpointBytes || w.Rows > 0 && time.Since(w.Since) > checkpointAge
 }
 
-// checkpoint brings the log's effect into bbolt and cuts the front of the log:
+// checkpoint writes the log's effect into bbolt and cuts the front of the log:
 //
 //	freeze    the overlay becomes the old one; new commits fill a new one        cat.mu, briefly
 //	archive   audit leaves up to there go to the archive, synced                 no lock of the store
@@ -94,8 +97,19 @@ func (s *Store) due() bool {
 //	release   the old overlay goes, the index takes its new segments             cat.mu, briefly
 //	cut       segments of the log below the checkpoint before this one go
 //
-// A crash between any two of them is healed by redo: the log still holds everything above the LSN that bbolt names, and
-// one checkpoint more, because bbolt falls back to its older meta page in silence when the newest is damaged.
+// ckptMu is held throughout; "no lock" means that commits and reads go on.
+//
+// What a crash leaves, by the step it comes after:
+//
+//	freeze    nothing on disk changed
+//	archive   leaves are in archive and log; redo compares them
+//	steps     the index has pages that the rows do not have yet; redo leaves those out of its part in memory
+//	apply     the log repeats what the rows have; redo skips it by LSN
+//	cut       nothing is missing: the log still has everything above the LSN that bbolt names, and one checkpoint more,
+//	          because bbolt falls back in silence to its older meta page when the newest is damaged
+//
+// The archive comes before the cut, because the log is the only other place of those leaves. The
+// cut comes last, because until then the log is the only other copy.
 func (s *Store) checkpoint(ctx context.Context) (store.JobReport, error) {
 	if err := s.startJob(); err != nil {
 		return store.JobReport{}, err
@@ -104,8 +118,8 @@ func (s *Store) checkpoint(ctx context.Context) (store.JobReport, error) {
 	return s.checkpointLocked(ctx)
 }
 
-// startJob takes ckptMu for a job on the whole file, or says that it is too late for one: Close makes the last checkpoint,
-// and the log is not there after it.
+// startJob takes ckptMu for a job on the whole file. ErrClosed: Close has begun; it makes the last
+// checkpoint, and after that there is no log.
 func (s *Store) startJob() error {
 	s.ckptMu.Lock()
 	if s.eng.Closed() {
@@ -115,6 +129,8 @@ func (s *Store) startJob() error {
 	return nil
 }
 
+// checkpointOnce makes one checkpoint. The caller holds ckptMu. If the engine still has the overlay
+// of a failed checkpoint, only that one is written; the next checkpoint writes the newer rows.
 func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err error) {
 	if s.opts.ReadOnly {
 		return rep, store.ErrReadOnly
@@ -122,10 +138,10 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 	if err := s.eng.Failure(); err != nil {
 		return rep, err
 	}
-	_ = s.line.Sync(context.Background(), 0, nil) // what was read or committed before this call; after an error less of it
+	_ = s.line.Sync(context.Background(), 0, nil) // covers everything before this call; after an error it covers less
 	covered := s.line.settled()
 	o, retry := s.eng.Freeze()
-	if retry { // it was frozen before some of the log was written
+	if retry { // the overlay was frozen before some of the log was written
 		covered = 0
 	}
 	leaves := s.eng.Leaves.Size()
@@ -135,7 +151,8 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 	if err := s.eng.At("archived"); err != nil {
 		return rep, err
 	}
-	// Without new rows the file is written only to let go of a log that reads alone have made long.
+	// Without new rows the file is written only so that a log that reads alone made long can be
+	// cut.
 	long := (covered > s.sys.Seq && s.log.Size() > cmp.Or(s.opts.Rotate, rotateAfterBytes) || s.squeeze > squeezeAnew && covered > s.sys.PrevSeq) &&
 		s.log.Durable() >= covered
 	if o.Rows() == 0 && !long {
@@ -151,7 +168,7 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 	next := s.sys
 	next.High = s.eng.Numbers(o)
 	next.Rows.Asked = max(next.Rows.Asked, o.AskedTo())
-	switch { // vectors alone change neither: no record of the log carries them
+	switch { // vectors alone change neither: they are in no record of the log
 	case o.LSN > s.sys.Applied:
 		next.PrevSeq, next.Applied, next.Seq, next.Leaves = s.sys.Seq, o.LSN, o.Seq, o.Leaves
 	case long:
@@ -184,8 +201,9 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 	return rep, s.eng.At("after cut")
 }
 
-// unsure ends the store after a commit of the file of which nobody knows whether it is on the disk: what is in memory counts
-// rows from the commit before. The log has all of it, and the next open reads what the file has.
+// unsure ends the store after a commit of the file that may or may not be on the disk: the memory
+// counts rows from the commit before. The log has everything, and the next open reads what the file
+// has.
 func (s *Store) unsure(err error) error {
 	var e *unsureError
 	if errors.As(err, &e) {
@@ -194,9 +212,10 @@ func (s *Store) unsure(err error) error {
 	return err
 }
 
-// indexSteps brings what is much of the index into bbolt before the checkpoint itself, in transactions of bounded size:
-// one keeps every row that it writes in memory. Each leaves the file whole: the sys row is the one of the checkpoint
-// before, and redo leaves out what the index has already.
+// indexSteps writes much of the index into bbolt before the checkpoint itself, in transactions of
+// bounded size, because a transaction keeps every row it writes in memory. Each leaves the file
+// whole: the system row is still that of the last checkpoint, and redo leaves out what the index
+// has already.
 func (s *Store) indexSteps(ctx context.Context) error {
 	update := func(fn func(engine.Writer) error) error {
 		if err := ctx.Err(); err != nil {
@@ -210,8 +229,8 @@ func (s *Store) indexSteps(ctx context.Context) error {
 	return nil
 }
 
-// syncRead brings to the disk what a reader found in the log: the process that wrote it may have been killed before it
-// synced. A disk that takes no writes has nothing to sync.
+// syncRead syncs what a reader found in the log: the process that wrote it may have been killed
+// before its sync. A disk that is mounted read-only has nothing to sync.
 func (s *Store) syncRead() error {
 	dir := s.opts.Path + "-wal"
 	names, err := s.opts.FS.ReadDir(dir)
@@ -232,7 +251,8 @@ func (s *Store) syncRead() error {
 	return nil
 }
 
-// sameFile refuses to write when the path no longer leads to the file that is open: a second writer may have it.
+// sameFile returns an error if the path no longer leads to the open file: a second writer may have
+// the file that is there now.
 func (s *Store) sameFile() error {
 	open, err := s.file.Load().Stat()
 	if err != nil {
@@ -246,10 +266,10 @@ func (s *Store) sameFile() error {
 	return nil
 }
 
-// cutLog removes the segments that neither redo nor the archive needs. A mark is written first: it vouches for the
-// synced size, so that a later cut below it is told from a torn end.
+// cutLog removes the segments that neither redo nor the archive needs. A mark is written first. It
+// vouches for the synced size, so that a later cut below it is not taken for a torn end.
 func (s *Store) cutLog(rep *store.JobReport) error {
-	if err := s.log.Present(); errors.Is(err, os.ErrNotExist) { // the file has all up to here; later commits would be lost
+	if err := s.log.Present(); errors.Is(err, os.ErrNotExist) { // the file has everything so far; later commits would be lost
 		return s.eng.Fail(&store.CorruptError{File: s.opts.Path + "-wal", Err: errors.New("the log was removed or moved while it was open"), Hint: "put it back, and open again"})
 	}
 	if err := s.line.mark(s.eng.Leaves); err != nil {
@@ -267,7 +287,7 @@ func (s *Store) cutLog(rep *store.JobReport) error {
 	}
 	n, err := s.log.DropBefore(min(s.sys.PrevSeq, s.sys.Seq) + 1)
 	rep.Segments = n
-	if errors.Is(err, wal.ErrPoisoned) { // the segment is gone, and perhaps not from the disk: no later write may build on that
+	if errors.Is(err, wal.ErrPoisoned) { // the removal of a segment may not be on the disk: no later write may build on it
 		return s.eng.Fail(fmt.Errorf("ctxpage: cut the log: %w", err))
 	}
 	if err != nil {
@@ -276,14 +296,14 @@ func (s *Store) cutLog(rep *store.JobReport) error {
 	return nil
 }
 
-// Head gives the head over the leaves that are on the disk when it returns.
+// Head returns the head over the leaves that are on the disk when it returns.
 func (s *Store) Head(ctx context.Context) (manifest.Head, error) {
 	size, err := s.headSize(ctx)
 	if err != nil {
 		return manifest.Head{}, err
 	}
 	now := s.opts.Now()
-	if err := store.CheckClock(now); err != nil { // its line would not be read again
+	if err := store.CheckClock(now); err != nil { // a head with such a time could not be read back
 		return manifest.Head{}, err
 	}
 	root, err := s.eng.Leaves.Root(size)
@@ -306,7 +326,7 @@ func (s *Store) headSize(ctx context.Context) (uint64, error) {
 	return s.eng.Leaves.Size(), nil
 }
 
-// syncLog makes durable, and installs, what is in flight.
+// syncLog makes what is in flight durable and installs it.
 func (s *Store) syncLog(ctx context.Context) error {
 	err := s.log.Sync(ctx, s.log.Last())
 	switch {
@@ -318,7 +338,7 @@ func (s *Store) syncLog(ctx context.Context) error {
 	return s.eng.Fail(err)
 }
 
-// Maintain: see the Store interface.
+// Maintain implements store.Store.
 func (s *Store) Maintain(ctx context.Context, job store.Job, progress store.Progress) (store.JobReport, error) {
 	if s.eng.Closed() {
 		return store.JobReport{}, store.ErrClosed
@@ -342,22 +362,44 @@ func (s *Store) maintain(ctx context.Context, job store.Job, progress store.Prog
 		return s.eng.Collect(ctx, job, progress)
 	case store.JobErase:
 		return s.erase(ctx, job.Erase, progress)
+	case store.JobCompactPlan, store.JobCompact:
+		return s.shrink(ctx, job.Kind == store.JobCompactPlan, progress)
 	}
-	return store.JobReport{}, store.Invalid("job", fmt.Sprint(job.Kind), "checkpoint, backup, check, gc or erase")
+	return store.JobReport{}, store.Invalid("job", fmt.Sprint(job.Kind), "checkpoint, backup, check, gc, erase or compaction")
 }
 
-// backup copies the database into files of the same kind at another path: the copy is a database. Checkpoints wait, so
-// bbolt, archive and the front of the log stand still; commits go on, and the copy ends with some whole prefix of them.
+// tellBackup writes the leaf of a backup that begins, so that an erase can name it. The copy has the leaf as well, so a head
+// that is taken after the backup is one of the copy, too.
+func (s *Store) tellBackup(ctx context.Context, to string) (failed func(), err error) {
+	leaf := &manifest.Record{Type: manifest.TypeBackup, Note: filepath.Base(to), LSN: s.eng.Mark().LSN}
+	if err := s.note(ctx, store.Synced, leaf); err != nil {
+		return nil, err
+	}
+	return func() {
+		err := s.note(context.WithoutCancel(ctx), store.Written, &manifest.Record{Type: manifest.TypeBackup, Parent: leaf.Trace, Reason: "failed"})
+		if err != nil {
+			s.opts.Logger.Warn("a backup failed, and the audit could not be told", "path", to, "error", err)
+		}
+	}, nil
+}
+
+// backup copies the database to another path; the copy is a database. Checkpoints wait, so bbolt,
+// archive and the front of the log do not change. Commits go on, the log only grows, and the copy
+// ends with some whole prefix of them.
 func (s *Store) backup(ctx context.Context, to string, progress store.Progress) (rep store.JobReport, err error) {
 	if err := s.startJob(); err != nil {
 		return rep, err
 	}
 	defer s.ckptMu.Unlock()
-	if err := mayReplace("backup", to, false); err != nil { // a failure below removes what stands there
+	if err := mayReplace("backup", to, false); err != nil { // a failure below removes what is there
 		return rep, err
 	}
+	failed := func() {}
 	if !s.opts.ReadOnly {
 		if rep, err = s.checkpointLocked(ctx); err != nil {
+			return rep, err
+		}
+		if failed, err = s.tellBackup(ctx, to); err != nil {
 			return rep, err
 		}
 		if err := s.syncLog(ctx); err != nil {
@@ -368,6 +410,7 @@ func (s *Store) backup(ctx context.Context, to string, progress store.Progress) 
 	defer func() {
 		if err != nil {
 			removeDatabase(to)
+			failed()
 			err = space.explain("backup", err)
 		}
 	}()
@@ -389,8 +432,8 @@ func (s *Store) backup(ctx context.Context, to string, progress store.Progress) 
 	return rep, s.opts.FS.SyncDir(filepath.Dir(to))
 }
 
-// copyLog copies the log while it grows. A segment that is sealed between the listing and its copying leaves a copy
-// that promises a successor it does not have; then it is copied once more.
+// copyLog copies the log while it grows. A segment that is sealed between the listing and its copy
+// promises a successor that the copy does not have; then the log is copied again.
 func (s *Store) copyLog(ctx context.Context, to string, progress func(string, uint64, uint64)) (n int64, err error) {
 	for range 3 {
 		if n, err = copyDir(ctx, s.opts.FS, s.opts.Path+"-wal", to, func(done, total uint64) { progress("copy log", done, total) }); err != nil {
@@ -417,7 +460,7 @@ func (s *Store) copyBolt(path string, progress func(string, uint64, uint64)) (n 
 	})
 }
 
-// newFile makes a file that is synced when it returns.
+// newFile makes a file and syncs it before it returns. It fails if the file exists.
 func newFile(fsys wal.FS, path string, fill func(to *fileWriter) (int64, error)) (n int64, err error) {
 	f, err := fsys.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -432,8 +475,8 @@ func newFile(fsys wal.FS, path string, fill func(to *fileWriter) (int64, error))
 	return n, err
 }
 
-// fileWriter writes a file from its beginning. It keeps the error of a write: of the first two pages bbolt gives its text
-// only, and a full disk would not be known.
+// fileWriter writes a file from its beginning. It keeps the error of a write, because bbolt returns
+// only the text of an error in the first two pages, and a full disk would not be recognised.
 type fileWriter struct {
 	to  wal.File
 	off int64
@@ -446,7 +489,7 @@ func (w *fileWriter) Write(b []byte) (n int, err error) {
 	return n, w.err
 }
 
-// copyDir copies the regular files of a directory as long as they are now, synced.
+// copyDir copies the regular files of a directory, as long as they are now, and syncs them.
 func copyDir(ctx context.Context, fsys wal.FS, from, to string, progress func(done, total uint64)) (int64, error) {
 	if err := os.MkdirAll(to, 0o700); err != nil {
 		return 0, fmt.Errorf("ctxpage: copy: %w", err)
@@ -486,7 +529,7 @@ func copyFile(fsys wal.FS, from, to string) (n int64, err error) {
 
 func syncDirectory(dir string) error { return wal.OS().SyncDir(dir) }
 
-// removeDatabase takes away what a failed copy left at a path that was free before.
+// removeDatabase removes what a failed copy left at a path that was free before.
 func removeDatabase(path string) {
 	os.Remove(path)
 	os.RemoveAll(path + "-wal")
@@ -494,7 +537,7 @@ func removeDatabase(path string) {
 	os.Remove(path + ".lock")
 }
 
-// Stat is a snapshot of sizes and counters.
+// Stat implements store.Store: a snapshot of sizes and counters.
 func (s *Store) Stat(ctx context.Context) (store.StoreStats, error) {
 	if err := s.eng.Readable(ctx); err != nil {
 		return store.StoreStats{}, err

@@ -44,6 +44,7 @@ func (s *Store) compact(ctx context.Context, report func(string, uint64, uint64)
 		err = s.putInPlace(db, file)
 	}
 	if err != nil {
+		os.Remove(s.opts.Path + compactSuffix) // behind the rename there is none
 		return before, 0, errors.Join(fmt.Errorf("ctxpage: compact %s: %w", s.opts.Path, err), db.Close())
 	}
 	return before, st.Size(), s.eng.At("compact changed")

@@ -12,13 +12,18 @@ import (
 //
 //	commits   the engine's: what goes is deleted, in the log and in memory                         engine.Erase
 //	index     segments with a removed page are written anew, without its words                     cutBefore
-//	cut       checkpoints until no record of the log is as old as the last of those commits       cutBefore
+//	cut       checkpoints until no record of the log is as old as the last of those commits        cutBefore
 //	compact   the rows go to a new file, which takes the place of the old one                      compact.go
-//	done      the row of the run says so; until it does, the next open goes on from here           engine.EraseDone
+//	done      the row of the run says so; until it does, the next open continues here              engine.EraseDone
 //
-// The archive of the audit has no content: digests under salts that went with the texts.
+// The archive of the audit has no content: only digests, under salts that went with the texts.
+//
+// Locks: the commits are made under the engine's gcMu, which is released before the purge takes
+// ckptMu. Between the two, and after a crash, readers already get ErrErased, and only the files
+// still have the content.
 
-// erase runs a job.
+// erase runs a job. An error after the commits says that the erase is committed and that the next
+// open for writing continues it.
 func (s *Store) erase(ctx context.Context, job *store.EraseJob, progress store.Progress) (rep store.JobReport, err error) {
 	if rep.Erase, err = s.eng.Erase(ctx, job, progress); err != nil {
 		return rep, err
@@ -32,7 +37,8 @@ func (s *Store) erase(ctx context.Context, job *store.EraseJob, progress store.P
 	return rep, err
 }
 
-// finishErase goes on with what a crash stopped.
+// finishErase continues the runs that a crash interrupted. On a full disk the open succeeds all the
+// same, and a later one continues.
 func (s *Store) finishErase(ctx context.Context) error {
 	if s.opts.ReadOnly {
 		return nil
@@ -41,14 +47,14 @@ func (s *Store) finishErase(ctx context.Context) error {
 	for i := 0; i < len(rest) && err == nil; i++ {
 		err = s.purge(ctx, &rest[i], func(string, uint64, uint64) {})
 	}
-	if noSpace(err) && s.eng.Failure() == nil { // the next open tries again; until then the row says what is due
+	if noSpace(err) && s.eng.Failure() == nil {
 		s.opts.Logger.Warn("an erase waits for space on the disk", "path", s.opts.Path, "error", err)
 		return nil
 	}
 	return err
 }
 
-// purge writes what was erased out of the files.
+// purge removes what was erased from the files.
 func (s *Store) purge(ctx context.Context, rep *store.EraseReport, progress store.Progress) error {
 	if err := s.purgeFiles(ctx, rep, progress); err != nil {
 		return noSpaceError(s.opts.Path, err, rep.FileBefore)
@@ -77,8 +83,8 @@ func (s *Store) purgeFiles(ctx context.Context, rep *store.EraseReport, progress
 	return err
 }
 
-// cutRounds is more than it takes: one checkpoint for an overlay that an earlier one left, one that starts a segment, two
-// that move on the record down to which the log is kept.
+// cutRounds is more than it takes: one checkpoint for the overlay of an earlier one that failed,
+// one that starts a segment, and two that move on the record down to which the log is kept.
 const cutRounds = 6
 
 // cutBefore makes checkpoints until the log begins behind a record. The caller holds ckptMu.

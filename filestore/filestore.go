@@ -33,11 +33,24 @@ import (
 //	damage      boltfile.go, checkfile.go   what bbolt's file must look like; salvage.go copies what can be read
 //	commits and reads are the engine's (package engine)
 //
-// What may be trusted when: a row in bbolt is as old as the applied LSN; a row in the overlay is durable in the log;
-// a record the log has not synced is in neither.
+// What may be trusted when: a row in bbolt is as old as the applied LSN; a row in the overlay is
+// durable in the log; a record that the log has not synced is in neither.
+//
+// An open is a list of steps (openFileStore), in the order in which one file vouches for the next:
+//
+//	bbolt        its first pages are read and checked before bbolt maps them; a copy is checked as a whole
+//	size         bounds what damaged numbers may claim
+//	system row   id, secret, applied LSN, and the record of the log that carries it
+//	catalogue    from the rows; the index is made again if it is damaged
+//	archive      leaves of the audit
+//	log          replayed above the applied LSN; a torn end is cut, anything else is an error
+//	stamp        the file is made this file's own, and of this format
+//
+// Nothing is changed before the log was read to its end, apart from a new database and a damaged
+// index. If a step fails, everything that was opened is closed again and the lock is released.
 
-// FormatVersion is the version of the file; a file with a higher one is refused with ErrNewerFormat. One with a lower one
-// is raised to it when it is opened for writing.
+// FormatVersion is the version of the file. A file with a higher one is refused with
+// ErrNewerFormat. A file with a lower one is raised to it when it is opened for writing.
 const FormatVersion = 3
 
 // Buckets of bbolt. The byte is part of each row's checksum.
@@ -54,15 +67,18 @@ var (
 	allBuckets    = [][]byte{bucketSys, bucketMeta, bucketContent, bucketSeg, bucketHeld, bucketTxn, bucketState}
 )
 
-// Options is what the store needs of Options.
+// Options is what the store needs from the Options of its caller.
 type Options struct {
 	Path     string
 	ReadOnly bool
+	// Identity is what a database that is made here is called, and the secret it has: those of the one it is an import of. The
+	// zero Info makes new ones. A database that exists keeps its own.
+	Identity store.Info
 	// MustExist refuses to make a database; lockWait is how long to wait for another process to let go.
 	MustExist bool
 	LockWait  time.Duration
 	Lock      *Lock            // of Path, held by the caller, who releases it after Close; nil: Open takes it. Not with ReadOnly
-	Audit     store.Durability // of the leaf that tells of a recovery
+	Audit     store.Durability // of the leaf that records a recovery
 	Logger    *slog.Logger     // hears of a recovery
 	FS        wal.FS
 	Now       func() time.Time
@@ -71,40 +87,45 @@ type Options struct {
 	NoSync    bool
 	group     time.Duration
 	Segment   int64                   // wal.Options.SegmentBytes
-	Rotate    int64                   // size of the log from which a checkpoint starts a new segment; 0: rotateAfterBytes
+	Rotate    int64                   // bytes of the log from which a checkpoint starts a new segment; 0: rotateAfterBytes
 	onBolt    func(*bbolt.DB)         // tests let its writes fail
 	Hook      func(step string) error // tests copy the files at a step, or let it fail
 	State     []store.StateKind       // what the pipeline says of its state rows
 	Trust     bool                    // tests: rows and texts are not compared with their digests
-	Blind     bool                    // tests: copies are not told from others
-	Greedy    bool                    // tests: puts leave no space to deletes and checkpoints
+	Blind     bool                    // tests: copies are not recognised
+	Greedy    bool                    // tests: puts leave no space for deletes and checkpoints
 }
 
-// Store is the embedded store: an engine over a log in segments and rows in bbolt.
+// Store is the embedded store: an engine over a log in segments and rows in bbolt. Its methods are
+// safe for concurrent use.
+//
+// It owns the files from Open to Close. In between, only the goroutine that holds ckptMu writes
+// bbolt's file, cuts the log or replaces a file. sys is written under ckptMu and, in a checkpoint,
+// under the engine's cat.mu as well, so that Stat sees one row and not parts of two.
 type Store struct {
-	served // by eng
+	served // answered by eng
 	eng    *engine.Engine
 	opts   Options
 	lock   *processLock // nil: the caller has it
 	sys    sysRow
-	bolt   atomic.Pointer[bbolt.DB] // compact gives the file another one
-	file   atomic.Pointer[os.File]  // bbolt's, to drop its lock after a panic
+	bolt   atomic.Pointer[bbolt.DB] // compact replaces it
+	file   atomic.Pointer[os.File]  // bbolt's file, to drop its lock after a panic
 	log    *wal.Log
 	line   *fileLog     // log and rows as the engine has them
-	made   wal.Recovery // of the log of a file that was just made
+	made   wal.Recovery // of the log, if the file was just made
 
-	copied   bool // the file was not written where it is; known once asked
+	copied   bool // the file is a copy of the one that was written; valid if asked
 	asked    bool
-	nameless bool   // so damaged that nothing says which file it was
+	nameless bool   // it is so damaged that nothing says whether it is a copy
 	archived uint64 // leaves in the archive when it was opened
 
-	ckptMu  sync.Mutex   // one checkpoint, backup or check at a time; before the sequencer
-	bulk    atomic.Int64 // bytes of batches under way
-	purging bool         // it begins a new segment whatever its size; under ckptMu
+	ckptMu  sync.Mutex   // one checkpoint, backup, check or purge at a time; after gcMu, before the log's tail
+	bulk    atomic.Int64 // bytes of batches in progress
+	purging bool         // a checkpoint begins a new segment whatever its size; under ckptMu
 	squeeze int          // what a checkpoint does to free the log whatever its size; under ckptMu
 	relief  relief
 	ample   ample
-	untold  atomic.Pointer[manifest.Record] // leaf of a recovery that found no space on the disk
+	untold  atomic.Pointer[manifest.Record] // the leaf of a recovery that found no space on the disk
 
 	broken atomic.Pointer[error] // bbolt panicked with its locks held
 	done   sync.WaitGroup
@@ -129,8 +150,11 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Open takes the process lock of path, finishes what a killed restore left, and opens or makes the database
-// there. After an unclean end a leaf says so. Close releases the lock.
+// Open takes the process lock of path, finishes what a killed restore left, and opens or makes the
+// database there. After an unclean end a leaf says so. Close releases the lock.
+//
+// Errors: *store.LockedError names the process that has it; ErrNotExist, with ReadOnly or
+// MustExist; ErrNotDatabase; ErrNewerFormat; ErrCorrupt; ErrNoSpace.
 func Open(opts Options) (st *Store, err error) {
 	opts = opts.withDefaults()
 	if opts.Path, err = filepath.Abs(opts.Path); err != nil {
@@ -139,9 +163,9 @@ func Open(opts Options) (st *Store, err error) {
 	if err := opts.mayOpen(); err != nil {
 		return nil, err
 	}
-	var lock *processLock // stays nil where the caller has it
+	var lock *processLock // nil: the caller has it
 	if opts.Lock == nil {
-		if lock, err = lockProcess(opts.Path, opts.ReadOnly, opts.LockWait, opts.Now); err != nil {
+		if lock, err = lockProcess(opts.Path, lockHolder{Reading: opts.ReadOnly}, opts.LockWait, opts.Now); err != nil {
 			return nil, err
 		}
 	}
@@ -176,10 +200,11 @@ func Open(opts Options) (st *Store, err error) {
 	return st, nil
 }
 
-// mayOpen tells a missing database from one that may be made.
+// mayOpen returns an error if there is no database and none may be made, or if something else is at
+// the path.
 func (o *Options) mayOpen() error {
 	if swapping(o.Path) {
-		return nil // there will be one
+		return nil // the swap will put one there
 	}
 	if _, err := os.Lstat(o.Path); !errors.Is(err, os.ErrNotExist) {
 		return cmp.Or(fileProblem(o.Path), foreign(o.Path))
@@ -190,7 +215,8 @@ func (o *Options) mayOpen() error {
 	return directoryThere("open", o.Path)
 }
 
-// tellRecovery writes the leaf of an open after an unclean end.
+// tellRecovery writes the leaf of an open after an unclean end. If the disk is full, the leaf is
+// written when there is space, and until then no end counts as clean, so a later open writes it.
 func (s *Store) tellRecovery(rec wal.Recovery) error {
 	if rec.Fresh || rec.Clean || s.opts.ReadOnly {
 		return nil
@@ -201,17 +227,17 @@ func (s *Store) tellRecovery(rec wal.Recovery) error {
 		Reason: "reads of the last 100 ms before the end may be missing",
 	}
 	err := s.note(context.Background(), s.opts.Audit, leaf)
-	if noSpace(err) && s.eng.Failure() == nil { // told once there is space; until then no end is clean
+	if noSpace(err) && s.eng.Failure() == nil {
 		s.untold.Store(leaf)
 		return nil
 	}
 	if err != nil {
-		s.eng.Fail(err) // else Close would call this end clean, and the next open would not tell what this one could not
+		s.eng.Fail(err) // else Close would mark this end as clean, and no open would ever write the leaf
 	}
 	return err
 }
 
-// note writes one leaf of the database's own.
+// note writes one leaf of the database itself.
 func (s *Store) note(ctx context.Context, d store.Durability, leaf *manifest.Record) error {
 	id, err := store.NewID(s.opts.Now(), s.opts.Rand)
 	if err != nil {
@@ -221,7 +247,8 @@ func (s *Store) note(ctx context.Context, d store.Durability, leaf *manifest.Rec
 	return s.Append(ctx, []*manifest.Record{leaf}, d)
 }
 
-// openFileStore opens or creates the files and recovers. It takes no process lock: Open holds that already.
+// openFileStore opens or creates the files and recovers. It takes no process lock: Open holds that
+// already.
 func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recovery, err error) {
 	st := &Store{opts: opts}
 	st.eng = engine.New(engine.Options{
@@ -270,15 +297,16 @@ func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recover
 	return st, rec, nil
 }
 
-// limitPages allows a page for each of the fewest bytes one takes: its number and its length in the log. Holes hold none.
-// What gc has forgotten still has its bytes in the audit.
+// limitPages allows one page for the fewest bytes that a page takes: its number and its length in
+// the log. Holes do not count. What gc has forgotten still has its bytes in the audit.
 func (s *Store) limitPages(context.Context) error {
 	st, err := s.file.Load().Stat()
 	if err != nil {
 		return fmt.Errorf("ctxpage: open: %w", err)
 	}
+	warm(s.file.Load(), st.Size())
 	bytes := dataBytes(s.file.Load(), st.Size())
-	for _, dir := range []string{"-wal", "-manifest"} { // what is missing is told when it is opened
+	for _, dir := range []string{"-wal", "-manifest"} { // opening a missing one reports it
 		entries, _ := os.ReadDir(s.opts.Path + dir)
 		for _, e := range entries {
 			f, err := os.OpenFile(filepath.Join(s.opts.Path+dir, e.Name()), os.O_RDONLY|oNoFollow|syscall.O_NONBLOCK, 0)
@@ -296,9 +324,9 @@ func (s *Store) limitPages(context.Context) error {
 	return nil
 }
 
-// leftBehind tells whether a log or an archive says that there was a database here: then an empty file in its place is
-// damage, and making a new one would hide it. A log without records is what a maker who was killed leaves: nothing is
-// written before the system row is.
+// leftBehind reports whether a log or an archive says that there was a database here. Then an empty
+// file in its place is damage, and a new database would hide that. A log without records is what a
+// killed creation leaves: nothing is written before the system row is.
 func (s *Store) leftBehind() (bool, error) {
 	names, err := s.opts.FS.ReadDir(s.opts.Path + "-manifest")
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -355,7 +383,7 @@ func (s *Store) loadFile() error {
 	return s.line.Snapshot(context.Background(), s.eng.LoadRows)
 }
 
-// snapshot shows fn the rows of the file.
+// snapshot shows fn the rows of the file, and what they are of.
 func (s *Store) snapshot(fn func(engine.Reader, engine.Base) error) error {
 	return s.view(func(tx *bbolt.Tx) error {
 		if tx.Bucket(bucketMeta) == nil {
@@ -374,12 +402,12 @@ func (s *Store) base(size int64) engine.Base {
 	return engine.Base{Applied: s.sys.Applied, Rows: s.sys.Rows, Summed: s.sys.Origin != "", AskedOK: s.sys.AskedOK, High: s.sys.High, Size: size}
 }
 
-// rebuildIndex builds the index anew from the pages when its segments are damaged or were made by another analyzer:
-// nothing in it is not in the pages.
+// rebuildIndex builds the index from the pages, if its segments are damaged or were made by another
+// analyzer. Nothing is lost: the index has nothing that the pages do not have.
 func (s *Store) rebuildIndex() error {
 	if !s.opts.ReadOnly {
 		err := s.update(func(tx *bbolt.Tx) error { return lexical.Reset(engine.SegRows{Reader: newBoltRows(tx)}) })
-		if noSpace(err) { // the end does it, or the next open
+		if noSpace(err) { // Close does it, or the next open
 			s.eng.MarkIndexDamaged()
 		} else if err != nil {
 			return fmt.Errorf("ctxpage: rebuild the index: %w", err)
@@ -397,7 +425,7 @@ func (s *Store) openManifest(ctx context.Context) error {
 	return LogError(err)
 }
 
-// openLog opens the log and hands its records to replay.
+// openLog opens the log and gives its records to replay.
 func (s *Store) openLog(ctx context.Context, mustExist bool, replay func(wal.Record) error) (*wal.Log, wal.Recovery, error) {
 	log, rec, err := wal.Open(ctx, s.opts.Path+"-wal", wal.Options{
 		FS: s.opts.FS, ReadOnly: s.opts.ReadOnly, MustExist: mustExist, OnDurable: s.line.durable, NoSync: s.opts.NoSync, GroupWait: s.opts.group,
@@ -410,10 +438,14 @@ func (s *Store) openLog(ctx context.Context, mustExist bool, replay func(wal.Rec
 	return log, rec, LogError(err)
 }
 
-// hintCopy follows what to do about files that do not fit together.
+// hintCopy is appended to the hints about files that do not fit together.
 const hintCopy = "; a copy made while the database was written does not fit together: copy with Backup (dbctl backup) instead; or " + store.HintSalvage
 
-// recover replays the log: leaves into the audit, commits above the applied LSN into catalogue and overlay.
+// recover replays the log: leaves into the audit, commits above the applied LSN into catalogue and
+// overlay. Then it compares where the three parts end. The file names the record that carries its
+// LSN (Seq), so a log that begins after it or ends before it is another log, or lacks segments. The
+// archive must not have more leaves than log and file know of, nor fewer than the file's commits
+// need.
 func (s *Store) recover(ctx context.Context) (wal.Recovery, error) {
 	if s.log != nil { // made with the file
 		return s.made, nil
@@ -431,7 +463,7 @@ func (s *Store) recover(ctx context.Context) (wal.Recovery, error) {
 		return rec, err
 	}
 	s.log = log
-	if rec.First > s.sys.Seq+1 { // also where what is left of the log has no records to say so
+	if rec.First > s.sys.Seq+1 { // a log without records did not reach the same test above
 		return rec, &store.CorruptError{File: s.opts.Path + "-wal", Err: fmt.Errorf("%w: log begins at record %d, the file ends at %d", store.ErrMisfit, rec.First, s.sys.Seq),
 			Hint: "segments of the log are missing: put them back" + hintCopy}
 	}
@@ -440,17 +472,18 @@ func (s *Store) recover(ctx context.Context) (wal.Recovery, error) {
 			Hint: "the log was removed or replaced: put it back" + hintCopy}
 	}
 	if last := max(s.eng.Followed(), s.sys.Leaves); s.sys.Origin != "" && s.archived > last && !s.opts.Blind {
-		return rec, &store.CorruptError{File: s.opts.Path + "-manifest", Err: fmt.Errorf("%w: archive has %d leaves, log and file know of %d", store.ErrMisfit, s.archived, last),
+		return rec, &store.CorruptError{File: s.opts.Path + "-manifest", Err: fmt.Errorf("%w: the archive has %d leaves, but log and file name only %d", store.ErrMisfit, s.archived, last),
 			Hint: "the log was cut or replaced: put it back" + hintCopy}
 	}
 	if have := s.eng.Leaves.Size(); s.sys.Origin != "" && have < s.sys.Leaves && !s.opts.Blind {
-		return rec, &store.CorruptError{File: s.opts.Path + "-manifest", Err: fmt.Errorf("%w: archive and log have %d leaves, the file has commits up to leaf %d", store.ErrMisfit, have, s.sys.Leaves),
+		return rec, &store.CorruptError{File: s.opts.Path + "-manifest", Err: fmt.Errorf("%w: archive and log have %d leaves, but the file has commits up to leaf %d", store.ErrMisfit, have, s.sys.Leaves),
 			Hint: "the archive was replaced: put it back" + hintCopy}
 	}
 	return rec, nil
 }
 
-// LogError gives an error of the log or the archive the form that the store promises. Damage has it already.
+// LogError turns an error of the log or the archive into the one that store.Store promises. Damage
+// has the right type already.
 func LogError(err error) error {
 	switch {
 	case errors.Is(err, store.ErrCorrupt):
@@ -461,11 +494,11 @@ func LogError(err error) error {
 	return engine.AuditError(err)
 }
 
-// redo gives a record of the log to the engine, and says where a damaged one stands.
+// redo gives a record of the log to the engine, and adds to an error where the record is.
 func (s *Store) redo(r wal.Record) error {
 	kind, ok := map[wal.Kind]engine.Kind{wal.KindCommit: engine.KindCommit, wal.KindAudit: engine.KindLeaf, wal.KindMark: engine.KindMark}[r.Kind]
 	if !ok {
-		kind = engine.KindCommit // of a later release; its version is refused
+		kind = engine.KindCommit // a kind of a later release: the version of its record is refused
 	}
 	err := s.eng.Follow(kind, r.Seq, r.Body)
 	var bad *engine.RecordError
@@ -478,8 +511,8 @@ func (s *Store) redo(r wal.Record) error {
 	return LogError(err)
 }
 
-// Close stops the background work, checkpoints, and ends the log with a mark that says the end was clean. A poisoned
-// store is closed without all that and says why.
+// Close stops the background work, makes a checkpoint, and ends the log with a mark that says the
+// end was clean. A store that has failed is closed without these, and Close returns the failure.
 func (s *Store) Close() error {
 	if !s.eng.Closed() {
 		s.tellLater()
@@ -492,7 +525,7 @@ func (s *Store) Close() error {
 	if !s.opts.ReadOnly && err == nil {
 		err = s.closeClean()
 	}
-	if !s.opts.ReadOnly && s.eng.IndexDamaged() { // also after a checkpoint that met it: else every one would
+	if !s.opts.ReadOnly && s.eng.IndexDamaged() { // even if a checkpoint failed because of it: else each one would
 		err = errors.Join(err, s.update(func(tx *bbolt.Tx) error { return lexical.Reset(engine.SegRows{Reader: newBoltRows(tx)}) }))
 	}
 	err = errors.Join(err, s.closeFiles())
@@ -502,8 +535,10 @@ func (s *Store) Close() error {
 	return noSpaceError(s.opts.Path, err, checkpointSpace)
 }
 
+// closeClean ends a store that has not failed: log synced, checkpoint, mark. On a full disk
+// everything stays in the log, which has a reserve for its end.
 func (s *Store) closeClean() error {
-	s.line.tail.Lock() // closed is set: whoever had the tail has released it, and nobody gets it any more
+	s.line.tail.Lock() // after this no caller holds the tail: Shut was called, so none takes it again
 	last := s.log.Last()
 	s.line.tail.Unlock()
 	if err := s.log.Sync(context.Background(), last); err != nil {
@@ -512,10 +547,10 @@ func (s *Store) closeClean() error {
 	s.ckptMu.Lock()
 	defer s.ckptMu.Unlock()
 	if _, err := s.checkpointLocked(context.Background()); err != nil && !noSpace(err) {
-		return err // on a full disk all of it stays in the log, which has a reserve for its end
+		return err
 	}
 	if s.untold.Load() != nil {
-		return nil // the next open finds an unclean end once more, and tells
+		return nil // no clean end: the next open writes the leaf of the recovery
 	}
 	mark, err := s.eng.Leaves.Mark(s.eng.Leaves.Size())
 	if err != nil {
@@ -524,6 +559,8 @@ func (s *Store) closeClean() error {
 	return s.log.Close(wal.KindMark, mark)
 }
 
+// closeFiles closes what is open. After a panic inside bbolt its locks are taken for ever, so bbolt
+// is not closed; its file lock is dropped instead.
 func (s *Store) closeFiles() error {
 	var errs []error
 	if s.log != nil {
@@ -535,7 +572,7 @@ func (s *Store) closeFiles() error {
 	switch {
 	case s.bolt.Load() != nil && s.broken.Load() == nil:
 		errs = append(errs, s.bolt.Load().Close())
-	case s.file.Load() != nil: // closing would wait for ever, and the mapping keeps the lock of a file that is merely closed
+	case s.file.Load() != nil: // bbolt's Close would wait for ever; closing only the file keeps its lock, because it is mapped
 		unlockFile(s.file.Load())
 	}
 	return errors.Join(errs...)

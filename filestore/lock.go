@@ -14,36 +14,44 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// processLock is path.lock: flocked while a process has the database open, and saying who it is. Readers share it;
-// bbolt's own lock alone would keep a second process out too, but could not say whom to ask.
+// processLock is path.lock. It is flocked while a process has the database open, and says which
+// process. Readers share it. bbolt's own lock would keep a second process out too, but could not
+// say which process to ask.
 //
-// A writer begins the file anew with its line. Each reader that may write the file appends a line, and blanks it when it
-// ends: it cannot cut the file, which other readers have lines in. Who asks for the holder tries a shared lock, and so
-// learns which lines count: a line that a killed process left behind names nobody.
+//	writer   exclusive flock; truncates the file and writes its line, truncates it again when it ends
+//	reader   shared flock; appends a line, and blanks it when it ends, because other readers have lines too
+//	waiter   tries a shared flock: if it gets one, readers have the file, and their lines count; else the writer's line does
+//
+// A process that was killed releases its flock and leaves its line. Such a line names nobody: it is
+// of the wrong kind, or its process is not alive.
+//
+// The file is never removed. Otherwise two processes could lock two files of one name.
 type processLock struct {
 	f      *os.File
 	signed bool
-	line   int64 // of a reader: where its line begins
-	size   int   // of that line; 0: none
+	line   int64 // where the line of a reader begins
+	size   int   // the length of that line; 0: there is none
 }
 
+// lockHolder is a line of the lock file.
 type lockHolder struct {
 	PID     int       `json:"pid"`
 	Program string    `json:"program"`
 	Since   time.Time `json:"since"`
 	Reading bool      `json:"reading,omitempty"`
-	Socket  string    `json:"socket,omitempty"` // where it serves the database to others
+	Socket  string    `json:"socket,omitempty"`  // where it serves the database to others
+	Opening bool      `json:"opening,omitempty"` // it will serve, and then say where
 }
 
-// Lock is the process lock of a database, held for writing by a caller who has something to do before the files are opened
-// and after they are closed: give it to Open as Options.Lock.
+// Lock is the process lock of a database, held for writing by a caller that does something before
+// the files are opened and after they are closed. Pass it to Open as Options.Lock.
 type Lock struct {
 	l     *processLock
 	since time.Time
 }
 
-// TakeLock takes the process lock of opts.Path for writing. The errors are those of Open, as far as they come before the
-// files: *store.LockedError says who has it.
+// TakeLock takes the process lock of opts.Path for writing. Its errors are those that Open returns
+// before it opens files; *store.LockedError names the process that has the lock.
 func TakeLock(opts Options) (*Lock, error) {
 	opts = opts.withDefaults()
 	var err error
@@ -54,46 +62,50 @@ func TakeLock(opts Options) (*Lock, error) {
 		return nil, err
 	}
 	since := opts.Now()
-	l, err := lockProcess(opts.Path, false, opts.LockWait, func() time.Time { return since })
+	l, err := lockProcess(opts.Path, lockHolder{Opening: true}, opts.LockWait, func() time.Time { return since })
 	if err != nil {
 		return nil, err
 	}
 	return &Lock{l, since}, nil
 }
 
-// Serve writes into the lock file at which socket the holder serves the database, for whoever finds it locked.
+// Serve writes into the lock file at which socket the holder serves the database, for processes
+// that find it locked.
 func (l *Lock) Serve(socket string) error {
-	b, err := holderLine(l.since, false, socket)
+	b, err := lockHolder{Since: l.since, Socket: socket}.line()
 	if err != nil {
 		return err
 	}
 	return l.l.name(b)
 }
 
-// Release lets go, after the files were closed.
+// Release releases the lock. Close the files first.
 func (l *Lock) Release() error { return l.l.release() }
 
-// maxLockFile bounds the lines of readers: beyond it a reader holds the lock unnamed.
+// maxLockFile bounds the lines of readers, in bytes. Beyond it a reader holds the lock without a
+// line.
 const maxLockFile = 64 << 10
 
-func lockProcess(path string, readOnly bool, wait time.Duration, now func() time.Time) (*processLock, error) {
-	name := path + ".lock"
+// lockProcess takes the lock, shared if the holder is reading, and says who has it.
+func lockProcess(path string, holder lockHolder, wait time.Duration, now func() time.Time) (*processLock, error) {
+	name, readOnly := path+".lock", holder.Reading
 	flag, mode := os.O_RDWR|os.O_CREATE, syscall.LOCK_EX
 	if readOnly {
 		flag, mode = os.O_RDWR, syscall.LOCK_SH
 	}
-	if err := fileProblem(name); err != nil { // what it leads to would be written to
+	if err := fileProblem(name); err != nil { // a link would lead the write elsewhere
 		return nil, err
 	}
-	if err := ownWrites(name, readOnly); err != nil { // others could keep it, or write who has it
+	if err := ownWrites(name, readOnly); err != nil { // another user could hold it, or forge the holder
 		return nil, err
 	}
 	f, err := os.OpenFile(name, flag|oNoFollow|syscall.O_NONBLOCK, 0o600)
-	if readOnly && (errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.EROFS)) { // it cannot sign
+	if readOnly && (errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.EROFS)) { // lock it without a line
 		f, err = os.OpenFile(name, os.O_RDONLY|oNoFollow|syscall.O_NONBLOCK, 0)
 	}
 	if readOnly && (errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist)) {
-		// A reader makes no file. Without this one, as in a copy, a writer is kept out by bbolt's own lock.
+		// A reader makes no file. Without this one, as in a copy, a writer is kept out by bbolt's
+		// own lock.
 		return &processLock{}, nil
 	}
 	if err != nil {
@@ -115,24 +127,24 @@ func lockProcess(path string, readOnly bool, wait time.Duration, now func() time
 		time.Sleep(5 * time.Millisecond)
 	}
 	l := &processLock{f: f}
+	holder.Since = now()
 	if readOnly {
-		l.signReader(name, now())
-	} else {
-		if err := l.sign(now()); err != nil {
-			l.release()
-			return nil, err
-		}
+		l.signReader(name, holder)
+	} else if err := l.sign(holder); err != nil {
+		l.release()
+		return nil, err
 	}
 	return l, nil
 }
 
-// holderLine says who this process is.
-func holderLine(since time.Time, reading bool, socket string) ([]byte, error) {
+// line says that this process is the holder.
+func (h lockHolder) line() ([]byte, error) {
 	program, err := os.Executable()
 	if err != nil {
 		program = os.Args[0]
 	}
-	b, err := json.Marshal(lockHolder{os.Getpid(), filepath.Base(program), since.UTC(), reading, socket})
+	h.PID, h.Program, h.Since = os.Getpid(), filepath.Base(program), h.Since.UTC()
+	b, err := json.Marshal(h)
 	if err != nil {
 		return nil, fmt.Errorf("ctxpage: lock: %w", err)
 	}
@@ -140,8 +152,8 @@ func holderLine(since time.Time, reading bool, socket string) ([]byte, error) {
 }
 
 // signReader appends a line, if it can: a reader needs no permission to write, and no space on the disk.
-func (l *processLock) signReader(name string, since time.Time) {
-	b, err := holderLine(since, true, "")
+func (l *processLock) signReader(name string, holder lockHolder) {
+	b, err := holder.line()
 	if err != nil {
 		return
 	}
@@ -163,8 +175,8 @@ func (l *processLock) signReader(name string, since time.Time) {
 	}
 }
 
-func (l *processLock) sign(since time.Time) error {
-	b, err := holderLine(since, false, "")
+func (l *processLock) sign(holder lockHolder) error {
+	b, err := holder.line()
 	if err != nil {
 		return err
 	}
@@ -175,7 +187,8 @@ func (l *processLock) sign(since time.Time) error {
 	return l.name(b)
 }
 
-// name writes who holds the lock. That is for people: on a full disk the lock holds without it.
+// name writes the line of the holder. The line is for people; on a full disk the lock holds without
+// it.
 func (l *processLock) name(b []byte) error {
 	if _, err := l.f.WriteAt(b, 0); err != nil && !noSpace(err) {
 		return fmt.Errorf("ctxpage: lock: %w", err)
@@ -183,32 +196,32 @@ func (l *processLock) name(b []byte) error {
 	return nil
 }
 
-// holderOf names who has the file. A reader is kept out by a writer alone. A writer is kept out by a writer, or by
-// readers: then the file can be shared.
+// holderOf returns the error that names the holder of the file. A reader is kept out by a writer
+// only. A writer is kept out by a writer, or by readers; then a shared lock succeeds.
 func holderOf(path string, f *os.File, reader bool) error {
 	e := &store.LockedError{Path: path}
 	if !reader && syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil {
-		e.Reading = true // closing f lets go again
+		e.Reading = true // closing f releases it again
 	}
 	b := make([]byte, maxLockFile+1<<10)
 	n, _ := f.ReadAt(b, 0)
 	for line := range bytes.Lines(b[:n]) {
 		var h lockHolder
 		if json.Unmarshal(line, &h) == nil && h.Reading == e.Reading && alive(h.PID) {
-			e.PID, e.Program, e.Since, e.Socket = h.PID, h.Program, h.Since, h.Socket
+			e.PID, e.Program, e.Since, e.Socket, e.Opening = h.PID, h.Program, h.Since, h.Socket, h.Opening
 			break
 		}
 	}
 	return e
 }
 
-// alive keeps a process that was killed from being named.
+// alive reports whether a process exists, so that a killed one is not named.
 func alive(pid int) bool {
 	return pid > 0 && !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
 
-// release lets go. The file stays: removing it would let two processes lock two files of one name. A writer takes its
-// name out of it, so that nobody is told to ask it when readers hold the file later.
+// release releases the lock. The file stays (see processLock). A writer removes its line, so that
+// it is not named while readers hold the file later.
 func (l *processLock) release() error {
 	if l == nil || l.f == nil {
 		return nil

@@ -15,48 +15,56 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// fileLog is the log in segments and the rows in bbolt as the engine knows them: an order that one process has for itself.
+// fileLog is the log in segments and the rows in bbolt as the engine sees them: an order that
+// belongs to one process.
 //
-// The tail is a mutex, and nothing else: there are no others who commit, so whoever has it is caught up. An entry is
-// put into the log's buffer and into flying in one step under mu, or a sync that is under way could report it before it is
-// there. When the log reports a group, its entries leave flying as soon as the engine has installed them.
+// The tail is a mutex and nothing else. No other process commits, so whoever has it is caught up.
+// An entry is put into the log's buffer and into flying in one step under mu; otherwise a sync in
+// progress could report it before it is there. When the log reports a group, its entries leave
+// flying as soon as the engine has installed them.
 //
 //	tail      next, record, reserve, and the end of the log
-//	mu        flying and filed; a leaf, which the log's report takes, too
+//	mu        flying and filed; after tail, before the locks of the log; the log's report takes it too
+//
+// Crash: nothing here is on disk. begin computes next again from what was recovered, so the numbers
+// of records that were torn off are given again; no reader or caller ever saw them.
 type fileLog struct {
 	s *Store
 
 	tail    sync.Mutex      // held from Acquire to Release
-	next    engine.Counters // of what is in the log and in flight
-	record  []byte          // encoded last, to use again
+	next    engine.Counters // the numbers after what is in the log and in flight
+	record  []byte          // memory for the next record
 	reserve int             // bytes of leaves in the log's reserve
 
 	mu     sync.Mutex
 	flying []engine.Entry // in the order of their records
-	filed  ulid.ULID      // greatest batch id with an outcome in the rows, or something greater
+	filed  ulid.ULID      // no outcome in the rows has a greater batch id
 
-	marked atomic.Uint64 // leaves that the last mark covers, or fewer
+	marked atomic.Uint64 // how many leaves the last mark covers, at least
 }
 
 // maxKeptRecord bounds the memory kept for the next record, bytes.
 const maxKeptRecord = 1 << 20
 
-// readReserve is how many bytes of leaves may go into the log's reserve on a full disk: a quarter of it, so that reads go
-// on for a while and deletes and a clean end always find the rest. After that reads fail: they cannot be audited.
+// readReserve is how many bytes of leaves may go into the log's reserve on a full disk: a quarter
+// of it. So reads go on for a while, and deletes and a clean end always find the rest. After that
+// reads fail, because they cannot be audited.
 const readReserve = 64 << 10
 
-// begin takes over from recovery: the next numbers, what the rows have, and that no mark is due before there is a leaf.
+// begin takes over from recovery: the next numbers, what the rows have, and that no mark is due
+// before there is a leaf.
 func (l *fileLog) begin() {
 	l.next = l.s.eng.Counters()
 	l.marked.Store(l.next.Leaf)
 	if err := l.View(l.distrust); err != nil {
-		l.filed = lastID // damage is told by who reads the row
+		l.filed = lastID // look up every id; reading the damaged row returns the error
 	}
 }
 
-// distrust says which ids must be looked up: all from before this open, also where the row of the newest is not there any
-// more, for somebody may have taken it away; then the audit tells. An id may be ahead of our clock. So where the rows have
-// not the sum that was kept, and one such may be gone, every id is looked up.
+// distrust decides which batch ids must be looked up in the rows: all from before this open. A row
+// that should be there may have been removed, and then the audit tells. An id may be ahead of our
+// clock, so if the rows do not have the sum that was kept, and one of those may be missing, every
+// id is looked up.
 func (l *fileLog) distrust(tx engine.Reader) error {
 	l.filed = engine.NewestOutcome(tx)
 	if l.s.opts.Trust || l.s.opts.ReadOnly {
@@ -75,19 +83,19 @@ func (l *fileLog) distrust(tx engine.Reader) error {
 	return nil
 }
 
-// Acquire: see engine.Log.
+// Acquire implements engine.Log.
 func (l *fileLog) Acquire(context.Context) (engine.Tail, error) {
 	l.tail.Lock()
 	return l, nil
 }
 
-// Release: see engine.Tail.
+// Release implements engine.Tail.
 func (l *fileLog) Release() { l.tail.Unlock() }
 
-// Next: see engine.Tail.
+// Next implements engine.Tail.
 func (l *fileLog) Next() engine.Counters { return l.next }
 
-// Commit: see engine.Tail.
+// Commit implements engine.Tail.
 func (l *fileLog) Commit(c *engine.Commit) error {
 	record := c.Append(l.record[:0])
 	if cap(record) <= maxKeptRecord {
@@ -104,11 +112,12 @@ func (l *fileLog) Commit(c *engine.Commit) error {
 	return nil
 }
 
-// Leave: see engine.Log.
+// Leave implements engine.Log. An error in the middle leaves the leaves before it in the log; those
+// have their Seq.
 func (l *fileLog) Leave(_ context.Context, leaves []*engine.Leaf) (seq uint64, err error) {
 	l.tail.Lock()
 	defer l.tail.Unlock()
-	if err := l.s.eng.Writable(); err != nil { // again: Close waits for those who are in here, and for nobody else
+	if err := l.s.eng.Writable(); err != nil { // asked again under the tail: Close waits only for callers that have it
 		return 0, err
 	}
 	for _, leaf := range leaves {
@@ -121,6 +130,7 @@ func (l *fileLog) Leave(_ context.Context, leaves []*engine.Leaf) (seq uint64, e
 	return seq, nil
 }
 
+// leave puts one leaf into the log. On a full disk it may use part of the reserve.
 func (l *fileLog) leave(leaf *engine.Leaf) (seq uint64, err error) {
 	head, body := leaf.Head(), leaf.Body()
 	l.mu.Lock()
@@ -140,7 +150,7 @@ func (l *fileLog) leave(leaf *engine.Leaf) (seq uint64, err error) {
 	return seq, err
 }
 
-// append puts a record into the log's buffer. What is urgent may use space that is kept for the end of a full disk.
+// append puts a record into the log's buffer. An urgent record may use the reserve for a full disk.
 func (l *fileLog) append(kind wal.Kind, urgent bool, parts ...[]byte) (uint64, error) {
 	enqueue := l.s.log.Enqueue
 	if urgent {
@@ -150,7 +160,8 @@ func (l *fileLog) append(kind wal.Kind, urgent bool, parts ...[]byte) (uint64, e
 	return seq, engineError(err)
 }
 
-// durable hands what a sync covered to the engine. The log reports one group at a time.
+// durable gives the engine what a sync covered. The log reports one group at a time. mu is not held
+// while the engine installs: it takes its own locks, and commits go on.
 func (l *fileLog) durable(seq uint64) {
 	l.mu.Lock()
 	n := 0
@@ -162,13 +173,14 @@ func (l *fileLog) durable(seq uint64) {
 	l.s.eng.Durable(group)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	clear(group) // they are large, and the next one may be long in coming
+	clear(group) // entries are large, and the next group may be long in coming
 	if l.flying = l.flying[n:]; len(l.flying) == 0 {
 		l.flying = nil
 	}
 }
 
-// settled is a record of the log up to which everything is installed, so that a checkpoint that begins after it covers it.
+// settled returns a record of the log up to which everything is installed. A checkpoint that
+// freezes the overlay after that covers it.
 func (l *fileLog) settled() uint64 {
 	l.tail.Lock()
 	defer l.tail.Unlock()
@@ -180,13 +192,13 @@ func (l *fileLog) settled() uint64 {
 	return l.s.log.Last()
 }
 
-// Follow: see engine.Log. There are no others.
+// Follow implements engine.Log. No other process commits.
 func (l *fileLog) Follow(ctx context.Context, _ time.Duration) error { return ctx.Err() }
 
-// Write: see engine.Log.
+// Write implements engine.Log.
 func (l *fileLog) Write() error { return engineError(l.s.log.Write()) }
 
-// Sync: see engine.Log.
+// Sync implements engine.Log.
 func (l *fileLog) Sync(ctx context.Context, seq uint64, heard <-chan struct{}) error {
 	if seq == 0 {
 		seq = l.s.log.Last()
@@ -194,8 +206,8 @@ func (l *fileLog) Sync(ctx context.Context, seq uint64, heard <-chan struct{}) e
 	return engineError(l.s.log.SyncOr(ctx, seq, heard))
 }
 
-// Outcome: see engine.Log. Ids sort by time, so one that was just made is above all those in the file, which need not be
-// read then.
+// Outcome implements engine.Log. Ids sort by time, so an id that was just made is greater than all
+// in the file, which is then not read.
 func (l *fileLog) Outcome(ctx context.Context, id ulid.ULID) (row []byte, err error) {
 	l.mu.Lock()
 	above := id.Compare(l.filed) > 0
@@ -210,7 +222,7 @@ func (l *fileLog) Outcome(ctx context.Context, id ulid.ULID) (row []byte, err er
 	if err != nil && !errors.Is(err, engine.ErrTooOld) {
 		err = l.s.eng.Corrupt("outcome of "+id.String(), err)
 	}
-	if row == nil && err == nil { // it may have been taken away: then the batch must not be applied once more
+	if row == nil && err == nil { // the row may have been removed, and the batch must not be applied twice
 		named, aerr := l.s.eng.Leaves.Named(ctx, id.String())
 		if err = engine.AuditError(aerr); named {
 			err = engine.ErrTooOld
@@ -219,7 +231,7 @@ func (l *fileLog) Outcome(ctx context.Context, id ulid.ULID) (row []byte, err er
 	return row, err
 }
 
-// file says which outcomes the rows have.
+// file notes the greatest batch id with an outcome in the rows.
 func (l *fileLog) file(newest ulid.ULID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -231,17 +243,18 @@ func (l *fileLog) file(newest ulid.ULID) {
 // lastID is above every batch id.
 var lastID = ulid.ULID(bytes.Repeat([]byte{0xff}, len(ulid.ULID{})))
 
-// View: see engine.Rows.
+// View implements engine.Rows.
 func (l *fileLog) View(fn func(engine.Reader) error) error { return l.s.viewRows(fn) }
 
-// Snapshot: see engine.Log.
+// Snapshot implements engine.Log.
 func (l *fileLog) Snapshot(_ context.Context, fn func(engine.Reader, engine.Base) error) error {
 	return l.s.snapshot(fn)
 }
 
-// mark writes {synced size, root, frontier} into the log when there are leaves the last mark does not cover.
+// mark writes {synced size, root, frontier} into the log, if there are leaves that the last mark
+// does not cover.
 func (l *fileLog) mark(audit *manifest.Log) error {
-	_ = l.Sync(context.Background(), 0, nil) // after an error there are fewer leaves, all of them durable
+	_ = l.Sync(context.Background(), 0, nil) // after an error the audit has fewer leaves, all durable
 	size := audit.Size()
 	if size <= l.marked.Swap(size) {
 		return nil
@@ -258,7 +271,7 @@ func (l *fileLog) mark(audit *manifest.Log) error {
 	return nil
 }
 
-// engineError adds the name that the engine has for an error of the log.
+// engineError adds the engine's name for an error of the log.
 func engineError(err error) error {
 	for _, e := range [...]struct{ of, is error }{
 		{wal.ErrFull, engine.ErrLogFull}, {wal.ErrPoisoned, engine.ErrLogBroken}, {wal.ErrTooLarge, engine.ErrLogTooLarge}, {wal.ErrClosed, engine.ErrLogClosed},
@@ -270,7 +283,7 @@ func engineError(err error) error {
 	return err
 }
 
-// namedError reads like its cause and matches its name.
+// namedError has the text of its cause and matches its name.
 type namedError struct{ name, cause error }
 
 func (e *namedError) Error() string        { return e.cause.Error() }

@@ -330,12 +330,14 @@ func (l *logUnderTest) before(off int) int {
 
 const segmentHeader = 64 // synced before the segment has its name: no crash damages it
 
-// TestLogCut cuts the log of a database at every byte: the records before the cut are there, none of them changed, and
-// nothing else.
+// TestLogCut cuts the log of a database at the places of flips, and at its end: the records before the cut are there, none
+// of them changed, and nothing else. The long form cuts at every byte.
 func TestLogCut(t *testing.T) {
 	l := makeLog(t)
 	whole := l.file.data
-	require.NoError(t, l.each(len(whole)+1, func(l *logUnderTest, at int) error {
+	places := append(l.flips(), len(whole))
+	require.NoError(t, l.each(len(places), func(l *logUnderTest, i int) error {
+		at := places[i]
 		l.file.data = whole[:at]
 		n, err := l.recovered()
 		switch {
@@ -346,7 +348,7 @@ func TestLogCut(t *testing.T) {
 		}
 		return nil
 	}))
-	t.Logf("%d cuts, %d records", len(whole)+1, len(l.records))
+	t.Logf("%d cuts, %d records", len(places), len(l.records))
 }
 
 // TestLogFlip flips a bit in every byte of it. A record that another says was durable is not cut away: that is damage.
@@ -376,7 +378,7 @@ func TestLogFlip(t *testing.T) {
 }
 
 // flips are the places to flip: every byte of the segment's header and of the heads of the frames, and every eighth of
-// the bodies. -corrupt.all takes every byte.
+// the bodies. -corrupt.all and the long form take every byte.
 func (l *logUnderTest) flips() (out []int) {
 	frame := int64(segmentHeader)
 	for at, i := 0, 0; at < len(l.file.data); at++ {
@@ -384,7 +386,7 @@ func (l *logUnderTest) flips() (out []int) {
 			frame = l.records[i].end
 			i++
 		}
-		if *corruptAll || int64(at) < frame+40 || at%8 == i%8 {
+		if *corruptAll || dbtest.Long || int64(at) < frame+40 || at%8 == i%8 {
 			out = append(out, at)
 		}
 	}

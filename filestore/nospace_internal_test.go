@@ -360,14 +360,18 @@ func fullLife(t *testing.T, dir string, write, sync int, swallow bool) (f *fullO
 // TestNoSpaceAtEachWrite: the n-th write, or the n-th sync, of a life finds the disk full, for every n: of log, archive,
 // bbolt's file, a backup and a restore. Each step that meets it says so as ErrNoSpace, by the file, with what to do, or as an
 // unknown outcome that an open settles; nothing acknowledged is lost, deletes and gc go through, and the step itself once
-// there is space. In the control a write that fails is taken for one that did not.
+// there is space. In the control a write that fails is taken for one that did not. Each n is for the long form; otherwise it
+// is every third.
 func TestNoSpaceAtEachWrite(t *testing.T) {
 	dir := filepath.Dir(dbtest.MemoryPath(t))
 	f, failed, err := fullLife(t, filepath.Join(dir, "none"), 0, 0, false)
 	require.NoError(t, err)
 	require.Zero(t, failed)
-	every := 1
-	if raceEnabled || testing.Short() {
+	every := 3
+	switch {
+	case dbtest.Long:
+		every = 1
+	case dbtest.Race || testing.Short():
 		every = 7
 	}
 	met, places := 0, map[string]int{}

@@ -16,20 +16,27 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// A file that was copied while it was written may hold pages of several checkpoints, and its log and archive may be of
-// other moments than the file. Every page of it can be sound by itself. So the system row names the file it was written
-// for, and a file that is another one is checked as a whole before it is used: once where the copy is opened for writing,
-// which makes it a file of its own; at every open where it is only read. A move within a file system keeps the name.
+// A file that was copied while it was written may have pages of several checkpoints, and its log
+// and archive may be of other moments than the file. Every page of it can be sound by itself. So
+// the system row names the file that it was written for (its inode and, where known, its birth
+// time). A file that is another one is a copy, and is checked as a whole before it is used:
+//
+//	opened for writing   once; then stamp makes it a file of its own
+//	opened for reading   at every open
+//	moved                a move within a file system keeps inode and birth time: no copy
+//
+// The check is the price of a copy only. A file at its own place was written by this program
+// through checkpoints, which leave it at one LSN.
 
-// hintMisfit is what to do about a copy that does not fit together.
+// hintMisfit is the hint for a copy whose parts do not fit together.
 const hintMisfit = "this is a copy, made while the database was written or damaged since: copy with Backup (dbctl backup) instead; or " + store.HintSalvage
 
-// originRow stands beside the system row and says more of the same moment.
+// originRow is beside the system row and says more about the same moment.
 type originRow struct {
 	//lint:ignore U1000 msgpack looks for it
 	_msgpack     struct{} `msgpack:",as_array"`
 	Origin       string
-	Applied, Seq uint64 // of the system row; where they differ, an older program has written that since
+	Applied, Seq uint64 // those of the system row; if they differ, an older program has written it since
 	Leaves, Sum  uint64 // see sysRow and engine.RowCounts
 }
 
@@ -43,7 +50,7 @@ func encodeOrigin(row sysRow) ([]byte, error) {
 	return codec.Seal('y', originKey, b), nil
 }
 
-// decodeOrigin reads the row beside the system row, which has been read. There is none of older programs.
+// decodeOrigin reads the row, after the system row. Files of older programs have none.
 func (s *Store) decodeOrigin(v []byte) error {
 	if v == nil {
 		return nil
@@ -62,8 +69,8 @@ func (s *Store) decodeOrigin(v []byte) error {
 	return nil
 }
 
-// askedRow is the third row of the moment: the sum of the rows of questions, which the origin row of older programs leaves
-// out.
+// askedRow is the third row of the moment: the sum of the rows of questions, which the origin row
+// of older programs does not have.
 type askedRow struct {
 	//lint:ignore U1000 msgpack looks for it
 	_msgpack          struct{} `msgpack:",as_array"`
@@ -80,7 +87,7 @@ func encodeAsked(row sysRow) ([]byte, error) {
 	return codec.Seal('y', askedKey, b), nil
 }
 
-// decodeAsked reads that row, behind the system row.
+// decodeAsked reads that row, after the system row.
 func (s *Store) decodeAsked(v []byte) error {
 	if v == nil {
 		return nil
@@ -99,8 +106,8 @@ func (s *Store) decodeAsked(v []byte) error {
 	return nil
 }
 
-// inspectCopy tells whether the file is a copy, and checks its pages then: bbolt takes them as they are, and may not come
-// back from pages that lead to each other. Nothing has been written yet.
+// inspectCopy finds out whether the file is a copy, and if so checks its pages: bbolt follows them
+// as they are, and pages that lead to each other would never end. Nothing has been written yet.
 func (s *Store) inspectCopy() error {
 	f, err := os.OpenFile(s.opts.Path, os.O_RDONLY|oNoFollow, 0)
 	if err != nil {
@@ -130,8 +137,9 @@ func (s *Store) inspectCopy() error {
 	return &store.CorruptError{File: s.opts.Path, Err: fmt.Errorf("%w: %w", store.ErrMisfit, first), Hint: hintMisfit}
 }
 
-// elsewhere tells whether the file was written as another one. The row the tree leads to is asked; where the tree leads to
-// no system row, whatever is left of one on any page. nameless: nothing is left, so that nobody knows.
+// elsewhere reports whether the file was written as another one. It asks the row that the tree
+// leads to. If the tree leads to no system row, it asks whatever is left of one on any page.
+// nameless: nothing is left, so it is not known.
 func (s *Store) elsewhere(f *os.File, size int64) (is, nameless bool) {
 	here, found := originOf(f), false
 	nameless = true
@@ -158,7 +166,8 @@ func (s *Store) elsewhere(f *os.File, size int64) (is, nameless bool) {
 	return is, nameless && !found
 }
 
-// strayOrigins shows what may be a row of an origin anywhere in the file, also on pages that are not used any more.
+// strayOrigins gives row what may be an origin row anywhere in the file, also on pages that are not
+// in use.
 func strayOrigins(f io.ReaderAt, size int64, row func(v []byte)) {
 	const window, longest = 1 << 20, 1 << 10
 	b := make([]byte, window+longest)
@@ -181,7 +190,7 @@ func strayOrigins(f io.ReaderAt, size int64, row func(v []byte)) {
 	}
 }
 
-// checkCopy walks everything in a copy that was opened, before it is used.
+// checkCopy walks all invariants of a copy before it is used.
 func (s *Store) checkCopy(ctx context.Context) error {
 	if !s.copied {
 		return nil
@@ -198,13 +207,13 @@ func (s *Store) checkCopy(ctx context.Context) error {
 		Err: fmt.Errorf("%w: %d problems, the first: %v", store.ErrMisfit, len(problems), problems[0])}
 }
 
-// misfit gives damage that was found while a copy was opened the name of its likely cause.
+// misfit adds the likely cause to damage that was found while a copy was opened.
 func (s *Store) misfit(err error) error {
 	var ce *store.CorruptError
 	if !errors.As(err, &ce) || errors.Is(err, store.ErrMisfit) {
 		return err
 	}
-	if !s.asked { // the damage was met before
+	if !s.asked { // the damage came before inspectCopy
 		_ = s.inspectCopy()
 	}
 	if !s.copied && !s.nameless {
@@ -214,7 +223,8 @@ func (s *Store) misfit(err error) error {
 		Hint: "if the database was written while this copy was made, copy with Backup (dbctl backup) instead; else " + ce.Hint}
 }
 
-// stamp makes the file one of its own and of this format, before the first row that older programs take for damage.
+// stamp makes the file one of its own and of this format. It runs before the first row that older
+// programs would take for damage is written.
 func (s *Store) stamp() error {
 	origin := originOf(s.file.Load())
 	if s.opts.ReadOnly || s.sys.Format == FormatVersion && s.sys.Origin == origin && s.sys.AskedOK {
@@ -238,7 +248,7 @@ func (s *Store) stamp() error {
 	return nil
 }
 
-// sumAnew fills in what an older program did not keep.
+// sumAnew computes the sums that an older program did not keep.
 func (s *Store) sumAnew() error {
 	if s.sys.Origin != "" && s.sys.AskedOK {
 		return nil
@@ -255,7 +265,7 @@ func (s *Store) sumAnew() error {
 	})
 }
 
-// plainOrigin is what every system tells: the inode.
+// plainOrigin returns what every system knows: the inode.
 func plainOrigin(f *os.File) string {
 	st, err := f.Stat()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
@@ -22,8 +22,9 @@ import (
 // questionWait is how long a reader of the audit waits for the lock of the file.
 const questionWait = 50 * time.Millisecond
 
-// questionIn finds the text that a leaf was asked, for who reads the audit without opening the database: in the log, or
-// in the file. A process that has the file open for writing keeps the file to itself: LockedError.
+// questionIn returns the text that a leaf was asked, for readers of the audit that have not opened
+// the database: from the log, or from the file. A process that has the file open for writing keeps
+// it for itself: LockedError.
 func questionIn(ctx context.Context, path string, leaf *manifest.Record) (string, error) {
 	row, erased, err := questionInLog(ctx, path, leaf.Index)
 	if err == nil && row == nil && !erased {
@@ -35,7 +36,7 @@ func questionIn(ctx context.Context, path string, leaf *manifest.Record) (string
 	case row == nil:
 		return "", manifest.ErrNoQuestion
 	}
-	text, err := engine.QuestionOf(leaf, row)
+	text, err := format.QuestionOf(leaf, row)
 	if err != nil {
 		err = &store.CorruptError{File: path, Err: fmt.Errorf("question of leaf %d: %w", leaf.Index, err), Hint: store.HintSalvage}
 	}
@@ -46,13 +47,13 @@ func questionInLog(ctx context.Context, path string, leaf uint64) (row []byte, e
 	_, err = wal.Scan(ctx, path+"-wal", nil, 0, func(r wal.Record) error {
 		switch r.Kind {
 		case wal.KindAudit:
-			index, _, question, err := engine.DecodeLeaf(r.Body)
+			index, _, question, err := format.DecodeLeaf(r.Body)
 			if err == nil && index == leaf {
 				row = bytes.Clone(question)
 			}
 			return err
 		case wal.KindCommit:
-			gone, err := engine.ErasedQuestion(r.Body, leaf)
+			gone, err := format.ErasedQuestion(r.Body, leaf)
 			if gone {
 				row, erased = nil, true
 			}
@@ -70,7 +71,7 @@ func questionInFile(path string, leaf uint64) (row []byte, err error) {
 		}
 	}()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	if _, err := os.Lstat(path); err != nil { // bbolt would make it
+	if _, err := os.Lstat(path); err != nil { // bbolt would make the file
 		return nil, fmt.Errorf("ctxpage: the questions are in the file of the database: %w", err)
 	}
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: questionWait, OpenFile: func(name string, flag int, perm os.FileMode) (*os.File, error) {
@@ -103,7 +104,7 @@ func questionInFile(path string, leaf uint64) (row []byte, err error) {
 	return row, err
 }
 
-// questionLocked names who has the file.
+// questionLocked returns the error that names the process that has the file.
 func questionLocked(path string) error {
 	f, err := os.OpenFile(path+".lock", os.O_RDONLY|oNoFollow, 0)
 	if err != nil {

@@ -13,44 +13,55 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// A full disk. The log has a reserve, into which go deletes, what gc drops, and some reads. To free space a checkpoint
-// must go through, which itself needs some: it gets most of that reserve. Then the log begins a new segment and the old
-// ones go; what gc dropped is free inside the file. Puts leave the disk the space that the next checkpoint needs, so
-// that this database alone never fills it up.
+// A full disk. A database that cannot write cannot free space either, so some is kept back at every
+// level:
+//
+//	disk   puts leave checkpointSpace and a share of the file, so that this database alone never fills the disk
+//	log    has a reserve of preallocated zeros, for deletes, what gc drops, marks, a clean end, and some reads
+//	file   pages that bbolt freed count as space for rows
+//
+// To free space a checkpoint must go through, which needs some itself: it gets most of the log's
+// reserve (checkpointKeep stays). Then the log begins a new segment and the old ones go. What gc
+// dropped becomes free inside the file, not on the disk.
+//
+// Order on a full disk: relieve takes ckptMu, so no caller may hold a lock that comes after it. A
+// relief that failed is not repeated within relieveEvery.
 const (
-	checkpointKeep    = 64 << 10  // bytes of the log's reserve that a checkpoint without space leaves to deletes
-	checkpointReserve = 160 << 10 // bytes of the log's reserve below which deletes let a checkpoint go first
-	tightRows         = 48        // rows that a checkpoint on a disk about to be full writes at once
-	openSpace         = 1 << 20   // bytes that a new database takes, and more than a recovery does
+	checkpointKeep    = 64 << 10  // bytes of the log's reserve that a checkpoint without space leaves for deletes
+	checkpointReserve = 160 << 10 // below this many bytes of the log's reserve a checkpoint goes before deletes
+	tightRows         = 48        // this many waiting rows start a checkpoint on a nearly full disk
+	openSpace         = 1 << 20   // bytes that a new database takes; a recovery takes less
 	checkpointSpace   = 256 << 10 // bytes that puts leave on the disk: for audit and log of deletes, gc and checkpoints
-	auditSpace        = 64 << 10  // bytes of it that must be on the disk, not inside the file
-	keepShare         = 8         // and that part of the file
-	keepMost          = 16 << 20  // bytes, at most
+	auditSpace        = 64 << 10  // this part of it must be on the disk, not inside the file
+	keepShare         = 8         // puts leave this fraction of the file's size, too
+	keepMost          = 16 << 20  // but at most this many bytes
 	rowsFactor        = 3         // bytes that a byte of a row may take: pages half full, and the index
 	relieveEvery      = time.Second
-	squeezeBytes      = 64 << 10  // size of a log that is not worth beginning anew
-	amplySpace        = 128 << 20 // bytes free on the disk from which nobody counts
+	squeezeBytes      = 64 << 10  // a smaller log does not begin a new segment
+	amplySpace        = 128 << 20 // with this many bytes free, space is not counted for a while
 	fillRate          = 8 << 30   // bytes a second: no disk is filled faster
 	ampleFor          = 50 * time.Millisecond
-	bulkBytes         = 128 << 10 // of batches under way together, from which the log is asked for space before it takes them
+	bulkBytes         = 128 << 10 // from this many bytes of batches in progress, the log preallocates before it takes them
 )
 
-// relief is when relieve last failed, and of what. Guarded by ckptMu.
+// relief is when relieve last failed, and why. Guarded by ckptMu.
 type relief struct {
 	at  time.Time
 	err error
 }
 
-// ample is until when a disk has space whoever writes to it. To ask it took a tenth of a put.
+// ample is until when the disk surely has space, whatever other processes write. Asking the disk
+// took a tenth of a put.
 type ample struct{ until atomic.Pointer[time.Time] }
 
-// at says that the disk need not be asked.
+// at reports whether the disk need not be asked.
 func (a *ample) at(now time.Time) bool {
 	until := a.until.Load()
 	return until != nil && now.Before(*until)
 }
 
-// found takes in how many bytes are free, -1: nobody knows. It says that these are enough for now.
+// found takes in how many bytes are free (-1: not known) and reports whether that is enough for
+// now.
 func (a *ample) found(now time.Time, free int64) bool {
 	if free < 0 {
 		free = math.MaxInt64
@@ -64,8 +75,8 @@ func (a *ample) found(now time.Time, free int64) bool {
 	return true
 }
 
-// relieve frees what it can of a full disk: it checkpoints, lets the log begin anew and drops what is applied. What was
-// tried in vain is not tried again at once.
+// relieve frees what it can on a full disk: it makes a checkpoint, starts a new segment of the log
+// and drops what is applied.
 func (s *Store) relieve(ctx context.Context) error {
 	if err := s.startJob(); err != nil {
 		return err
@@ -79,8 +90,8 @@ func (s *Store) relieve(ctx context.Context) error {
 	return s.relief.err
 }
 
-// squeezeLog makes up to three checkpoints: the first writes what there is and starts a segment, the next two move on the
-// record down to which the log is kept. The caller holds ckptMu.
+// squeezeLog makes up to three checkpoints. The first writes what there is and starts a segment;
+// the next two move on the record down to which the log is kept. The caller holds ckptMu.
 func (s *Store) squeezeLog(ctx context.Context) error {
 	defer func() { s.squeeze = squeezeNot }()
 	for s.squeeze = squeezeAnew; ; s.squeeze++ {
@@ -102,7 +113,8 @@ const (
 	squeezeLast // likewise
 )
 
-// checkpointLocked is checkpointOnce, and where the disk is full once more with what the log can spare.
+// checkpointLocked makes a checkpoint; on a full disk it tries once more with the space that the
+// log can spare. The caller holds ckptMu.
 func (s *Store) checkpointLocked(ctx context.Context) (store.JobReport, error) {
 	rep, err := s.checkpointOnce(ctx)
 	if noSpace(err) && s.log.Shrink(checkpointKeep) == nil {
@@ -111,11 +123,11 @@ func (s *Store) checkpointLocked(ctx context.Context) (store.JobReport, error) {
 	return rep, err
 }
 
-// disk is what the engine asks of the disk under a store.
+// disk implements engine.Space for the disk under a store.
 type disk struct{ *Store }
 
-// Admit keeps a batch that writes from taking the space that the next checkpoint needs, and asks the log for that of a
-// large one. Deletes and gc pass.
+// Admit implements engine.Space. A put must not take the space that the next checkpoint needs, and
+// for a large batch the log must have space before it is judged. Deletes and gc pass.
 func (s disk) Admit(ctx context.Context, n int64, puts bool) (done func(), err error) {
 	under := s.bulk.Add(n)
 	done = func() { s.bulk.Add(-n) }
@@ -133,7 +145,7 @@ func (s disk) Admit(ctx context.Context, n int64, puts bool) (done func(), err e
 	}
 }
 
-// Relieve asks a log that is full whether there is space by now, and else frees some.
+// Relieve implements engine.Space. It asks a full log first whether there is space by now.
 func (s disk) Relieve(ctx context.Context) error {
 	if s.log.Full() && s.log.Write() == nil && !s.log.Full() {
 		return nil
@@ -141,19 +153,21 @@ func (s disk) Relieve(ctx context.Context) error {
 	return s.relieve(ctx)
 }
 
-// NoSpace gives the error of a batch the type that says what would help.
+// NoSpace implements engine.Space.
 func (s disk) NoSpace(err error, n int64) error {
 	return noSpaceError(s.opts.Path, err, checkpointSpace+rowsFactor*n)
 }
 
-// space says whether a batch fits, as one of several under way.
+// space returns an error if a batch does not fit. under is the size of all batches in progress,
+// this one included.
 func (s *Store) space(puts bool, under int64) error {
 	if now := time.Now(); puts && !s.opts.Greedy && !s.ample.at(now) {
 		if free := freeBytes(filepath.Dir(s.opts.Path)); !s.ample.found(now, free) {
 			st := s.bolt.Load().Stats()
 			inside := int64(st.FreePageN+st.PendingPageN) * int64(s.bolt.Load().Info().PageSize)
 			rows := rowsFactor * (s.eng.Unflushed() + under)
-			// Pages that are free inside the file count, but for what audit and log take of the disk.
+			// Pages that are free inside the file count, except for what audit and log take from
+			// the disk.
 			if need := max(auditSpace, s.keepFree()+rows-inside); free < need {
 				return &store.NoSpaceError{Path: s.opts.Path, Needed: need, Free: free, Err: syscall.ENOSPC}
 			}
@@ -162,13 +176,14 @@ func (s *Store) space(puts bool, under int64) error {
 	if under < bulkBytes {
 		return nil
 	}
-	if err := s.log.Grow(under); noSpace(err) { // any other the log says of the record itself
+	if err := s.log.Grow(under); noSpace(err) { // the log returns any other error for the record itself
 		return fmt.Errorf("ctxpage: log: %w", err)
 	}
 	return nil
 }
 
-// keepFree is what puts leave on the disk: deletes and gc write before they free, more where there is more to delete.
+// keepFree returns how many bytes puts leave on the disk. Deletes and gc write before they free,
+// more where there is more to delete.
 func (s *Store) keepFree() int64 {
 	st, err := s.file.Load().Stat()
 	if err != nil {
@@ -177,8 +192,9 @@ func (s *Store) keepFree() int64 {
 	return checkpointSpace + min(st.Size()/keepShare, keepMost)
 }
 
-// early says that a checkpoint should go before the next delete: while the log's reserve, of which it takes most, is there,
-// and few pages of the file have changed, each of which it writes anew.
+// early reports whether a checkpoint should go before the next delete: while the log still has the
+// reserve that the checkpoint mostly uses, and few pages of the file have changed, each of which it
+// writes anew.
 func (s *Store) early() bool {
 	if !(disk{s}).Tight() {
 		return false
@@ -186,13 +202,13 @@ func (s *Store) early() bool {
 	return s.eng.Waiting().Rows >= tightRows || s.log.Full() && s.log.Unused() < checkpointReserve
 }
 
-// Tight says that the disk is full or about to be.
+// Tight implements engine.Space.
 func (s disk) Tight() bool {
 	free := freeBytes(filepath.Dir(s.opts.Path))
 	return s.log.Full() || free >= 0 && free < 2*s.keepFree()
 }
 
-// noSpaceError gives an error of a full disk the type that says what would help.
+// noSpaceError turns the error of a full disk into one that says how much space is needed.
 func noSpaceError(path string, err error, need int64) error {
 	if !noSpace(err) || errors.Is(err, store.ErrNoSpace) || errors.Is(err, store.ErrOutcomeUnknown) {
 		return err
@@ -200,7 +216,7 @@ func noSpaceError(path string, err error, need int64) error {
 	return &store.NoSpaceError{Path: path, Needed: need, Free: freeBytes(filepath.Dir(path)), Err: err}
 }
 
-// tellLater writes the leaf of a recovery that found the disk full.
+// tellLater writes the leaf of a recovery that found the disk full, if there is space by now.
 func (s *Store) tellLater() {
 	leaf := s.untold.Load()
 	if leaf != nil && s.note(context.Background(), s.opts.Audit, leaf) == nil {

@@ -16,34 +16,41 @@ import (
 
 // RestoreOptions configure Restore. The zero value is ready to use.
 type RestoreOptions struct {
-	// Replace overwrites a database that is at the path. It is refused while a process has that one open.
+	// Replace overwrites a database at the path. Restore returns ErrLocked while a process has that
+	// one open.
 	Replace bool
-	// Head, if given, is what the backup's audit is held against first: a head kept elsewhere, not younger than the
-	// backup.
+	// Head, if given, is compared with the backup's audit first: a head kept elsewhere, not younger
+	// than the backup.
 	Head *manifest.Head
-	// By names who restores, in the manifest.
+	// By is the name of the operator, for the manifest.
 	By       string
 	Progress func(what string, done, total uint64)
 	// Clock as in Options.
 	Clock func() time.Time
+	// Prepare, if given, changes the copy before it takes its place, such as to erase again what was erased after the backup
+	// was made. Its error ends the restore, and path is as it was.
+	Prepare func(ctx context.Context, st store.Store) error
 
 	hook func(step string) error // tests copy the files at a step, or end there
-	fs   wal.FS                  // of what it writes; nil: the operating system's
+	fs   wal.FS                  // for what it writes; nil: the operating system's
 }
 
-// Restore copies the database at backup to path and says so in its audit, as a leaf that names the size and root of
-// what the backup vouched for: a head taken after the backup was made no longer verifies, and the leaf says why. The
-// backup is opened and its audit verified before anything is written. It gives the head of the backup.
+// Restore copies the database at backup to path and returns the head of the backup. It adds a leaf
+// to the audit that names the size and root of what the backup vouched for: a head taken after the
+// backup was made no longer verifies, and the leaf says why. The backup is opened and its audit
+// verified before anything is written.
 //
 //	verify   the backup opens, and its audit hashes to its marks and to Head
 //	copy     files beside the path, synced
-//	record   the copy is opened, the leaf appended, the copy closed
+//	record   the copy is opened, the leaf appended, Prepare called, the copy closed
 //	swap     what is at the path is moved aside, the copy moved in, the old removed
 //
-// A crash before the swap leaves path as it was, and path.restoring*, which the next Restore removes. A crash within it
-// leaves path.swap: the next open for writing, or Restore, goes on with the swap first; readers are refused until then.
-// The disk must have space for the copy beside what is at the path; if it has not, the error says how much the copy
-// takes, what was free, and that path is as it was.
+// A crash before the swap leaves path as it was, and path.restoring*, which the next Restore
+// removes. A crash within the swap leaves path.swap: the next open for writing, or Restore,
+// finishes the swap first; readers are refused until then.
+//
+// The disk must have space for the copy beside what is at the path. Otherwise the error says how
+// much the copy needs, how much was free, and that path was not changed.
 func Restore(ctx context.Context, backup, path string, opts RestoreOptions) (manifest.Head, error) {
 	if opts.Progress == nil {
 		opts.Progress = func(string, uint64, uint64) {}
@@ -67,7 +74,7 @@ func Restore(ctx context.Context, backup, path string, opts RestoreOptions) (man
 	if err := mayReplace("restore", path, opts.Replace); err != nil {
 		return manifest.Head{}, err
 	}
-	lock, err := lockProcess(path, false, 0, opts.Clock)
+	lock, err := lockProcess(path, lockHolder{}, 0, opts.Clock)
 	if err != nil {
 		return manifest.Head{}, err
 	}
@@ -75,8 +82,11 @@ func Restore(ctx context.Context, backup, path string, opts RestoreOptions) (man
 	return head, errors.Join(err, lock.release())
 }
 
+// restoreLocked is Restore for a caller that has the lock of path. asItWas decides whether the
+// error of a full disk may say that path was not changed: it may, as long as the copy was not moved
+// in and no mark of a swap is there.
 func restoreLocked(ctx context.Context, backup, path string, opts RestoreOptions) (manifest.Head, error) {
-	if err := finishSwap(path, opts.hook); err != nil { // of a Restore that was killed: what it moved aside goes
+	if err := finishSwap(path, opts.hook); err != nil { // left by a Restore that was killed
 		return manifest.Head{}, err
 	}
 	copied := path + restoringSuffix
@@ -100,7 +110,8 @@ func restoreLocked(ctx context.Context, backup, path string, opts RestoreOptions
 	return head, err
 }
 
-// copySpace is what a copy of a database takes, about, and what its disk has when it begins.
+// copySpace is about how many bytes a copy of a database takes, and how many its disk had at the
+// start.
 type copySpace struct {
 	dir          string
 	needed, free int64 // bytes; free -1: not known
@@ -109,7 +120,7 @@ type copySpace struct {
 func copySpaceFor(from, to string) copySpace {
 	r := copySpace{dir: filepath.Dir(to), free: freeBytes(filepath.Dir(to))}
 	for _, suffix := range databaseFiles {
-		_ = filepath.WalkDir(from+suffix, func(_ string, e fs.DirEntry, err error) error { // what cannot be read fails the copy
+		_ = filepath.WalkDir(from+suffix, func(_ string, e fs.DirEntry, err error) error { // the copy itself reports what cannot be read
 			if err == nil && e.Type().IsRegular() {
 				if st, err := e.Info(); err == nil {
 					r.needed += st.Size()
@@ -133,8 +144,9 @@ func (r copySpace) explain(job string, err error) error {
 	return &namedError{store.ErrNoSpace, fmt.Errorf("ctxpage: %s: the disk of %s is full: the copy needs about %d bytes, %s; the partial copy was removed: %w", job, r.dir, r.needed, free, err)}
 }
 
-// mayReplace refuses to make a database where something is, unless it may be replaced, and where there is no directory:
-// one made for a mistyped path would hide that the database is not where it is looked for.
+// mayReplace refuses to make a database where something is, unless it may be replaced, and where
+// there is no directory: to make one for a mistyped path would hide that the database is not where
+// it is looked for.
 func mayReplace(job, path string, replace bool) error {
 	if err := directoryThere(job, path); err != nil {
 		return err
@@ -175,15 +187,21 @@ func copyBackup(ctx context.Context, backup, to string, opts RestoreOptions) (he
 	if err != nil {
 		return head, fmt.Errorf("ctxpage: restore: the audit of %s: %w", backup, err)
 	}
-	removeDatabase(to) // of a Restore that was killed
+	removeDatabase(to) // left by a Restore that was killed
 	_, err = st.Maintain(ctx, store.Job{Kind: store.JobBackup, Path: to}, opts.Progress)
 	return head, err
 }
 
 var databaseFiles = [...]string{"", "-wal", "-manifest"}
 
-// swapDatabase puts path.restoring, which is whole and durable, in the place of path. Once the mark of the swap is durable
-// there is no way back: whoever opens path for writing goes on with it first.
+// swapDatabase puts path.restoring, which is complete and durable, in the place of path. Once the
+// mark of the swap is durable there is no way back: the next open of path for writing finishes the
+// swap.
+//
+// Each part is moved with two renames, so that at any moment it is at its place, aside, or not yet
+// moved, and the names alone tell which. The mark is needed because three parts cannot be renamed
+// in one step: without it, a crash between two of them would leave a file of one database beside
+// the log of another.
 func swapDatabase(fsys wal.FS, path string, at func(step string) error) error {
 	removeDatabase(path + replacedSuffix) // of a swap that was finished and not tidied up
 	if err := syncDirectory(filepath.Dir(path)); err != nil {
@@ -197,27 +215,28 @@ func swapDatabase(fsys wal.FS, path string, at func(step string) error) error {
 		err = fsys.SyncDir(filepath.Dir(path))
 	}
 	if err != nil {
-		// A mark that came back with the power would take what is left of the copy for all of it.
+		// Remove the mark durably: if it came back after a power cut, the rest of the copy would be
+		// taken for all of it.
 		return errors.Join(fmt.Errorf("ctxpage: restore: %w", err), os.RemoveAll(path+swapSuffix), syncDirectory(filepath.Dir(path)))
 	}
 	return finishSwap(path, at)
 }
 
-// Names of a restore, behind the path.
+// Suffixes of the names of a restore.
 const (
 	restoringSuffix = ".restoring" // the copy, until it is moved
 	replacedSuffix  = ".replaced"  // what was at the path, until the swap is over
 	swapSuffix      = ".swap"      // the mark
 )
 
-// swapping says whether a restore of path was killed after it had decided to replace what is there.
+// swapping reports whether a restore of path was killed after its mark was made.
 func swapping(path string) bool {
 	_, err := os.Lstat(path + swapSuffix)
 	return err == nil
 }
 
-// finishSwap moves the parts of the copy that have not been moved yet, in any state a crash may leave, and then forgets
-// the mark. The caller has the lock of path.
+// finishSwap moves the parts of the copy that have not been moved yet, in any state that a crash
+// may leave, and then removes the mark. The caller has the lock of path.
 func finishSwap(path string, at func(step string) error) error {
 	if !swapping(path) {
 		return nil
@@ -239,7 +258,7 @@ func finishSwap(path string, at func(step string) error) error {
 			return swapError(path, err)
 		}
 	}
-	for _, suffix := range databaseFiles { // else somebody took parts of the copy away: what was moved aside must stay
+	for _, suffix := range databaseFiles { // if parts of the copy were removed, what was moved aside must stay
 		if _, err := os.Lstat(path + suffix); err != nil {
 			return swapError(path, fmt.Errorf("%w: the database at the path is incomplete; the one that was there before is at %s: move it back and remove %s", err, path+replacedSuffix, path+swapSuffix))
 		}
@@ -257,11 +276,11 @@ func finishSwap(path string, at func(step string) error) error {
 		return err
 	}
 	removeDatabase(path + replacedSuffix)
-	removeDatabase(path + restoringSuffix) // its lock is left
+	removeDatabase(path + restoringSuffix) // only its lock file is left
 	return syncDirectory(filepath.Dir(path))
 }
 
-// halfRestored is for readers, who change nothing.
+// halfRestored is the error for readers, which must not finish a swap.
 func halfRestored(path string) error {
 	return fmt.Errorf("ctxpage: a restore of %s is running or was interrupted; if none is running, open the database once for writing or run the restore again: either finishes it", path)
 }
@@ -276,8 +295,12 @@ func recordRestore(ctx context.Context, path string, head manifest.Head, opts Re
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	return st.note(ctx, store.Synced, &manifest.Record{
+	err = st.note(ctx, store.Synced, &manifest.Record{
 		Type: manifest.TypeRestored, By: opts.By, Size: head.Size, Root: head.Root[:],
 		Reason: "what was written after the backup is not here",
 	})
+	if err != nil || opts.Prepare == nil {
+		return err
+	}
+	return opts.Prepare(ctx, st)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -22,10 +23,11 @@ import (
 
 // SalvageOptions configure Salvage. The zero value is ready to use.
 type SalvageOptions struct {
-	// Older also copies artefacts whose newest version is known to be lost, as they were in the newest version that can
-	// be read. They say what was corrected or replaced since, so it is not the default.
+	// Older also copies artefacts whose newest version is known to be lost, as they were in the
+	// newest version that can be read. Their content was corrected or replaced since, so this is
+	// not the default.
 	Older bool
-	// By names who salvages, in the manifest.
+	// By is the name of the operator, for the manifest.
 	By string
 	// Clock as in Options.
 	Clock func() time.Time
@@ -38,39 +40,45 @@ type SalvageOptions struct {
 // Peek makes Salvage believe the rows, for tests of this module.
 func (o SalvageOptions) Peek(peek.Token) SalvageOptions { o.trust = true; return o }
 
-// Salvaged says what Salvage did.
+// Salvaged is the report of Salvage.
 type Salvaged struct {
-	Artefacts int    `json:"artefacts"` // copied, of which
+	Artefacts int    `json:"artefacts"` // copied, including the next two
 	Older     int    `json:"older"`     // in a version that is known not to be the newest
-	Unproved  int    `json:"unproved"`  // in the newest version that can be read, of which nothing proves that it was the newest
+	Unproved  int    `json:"unproved"`  // in the newest version that can be read, without proof that it was the newest
 	Held      int    `json:"held"`      // drafts that wait for review
 	State     int    `json:"state"`     // rows: directives, file roots
-	Questions int    `json:"questions"` // texts in the old audit, which stay behind with it
+	Questions int    `json:"questions"` // texts of the old audit, which are not copied
 	Lost      []Loss `json:"lost"`
 }
 
-// Loss is something that could not be copied, or not as what it surely was in the end.
+// Loss is something that could not be copied, or not with certainty in its last state.
 type Loss struct {
 	What string `json:"what"`
 	Why  string `json:"why"`
 }
 
-// Salvage copies what can be read of a damaged database to a new one at another path, and lists what is lost. It reads
-// the files as they are and changes nothing of them. It never guesses: a row is taken when its checksum fits and the audit,
-// as far as it can be read, has its digest, a text when its digest fits, and an artefact in its newest version. Where commits are lost and nothing says which artefacts they
-// wrote, the copy is the newest state that can be proved: what was written after the gap is as it was in the end, the rest
-// as it was before the gap, and each artefact of the rest is listed, for it may have been changed or deleted since.
+// Salvage copies what can be read of a damaged database to a new one at another path, and lists
+// what is lost. It only reads the damaged files. It never guesses: it takes a row if its checksum
+// is right and the audit, as far as it can be read, has its digest; a text if its digest is right;
+// and an artefact in its newest version.
+//
+// If commits are lost and nothing says which artefacts they wrote, the copy is the newest state
+// that can be proved. What was written after the gap is copied as it was in the end. The rest is
+// copied as it was before the gap, and each artefact of the rest is listed, because it may have
+// been changed or deleted since.
 //
 //	rows    bbolt's tree as far as it can be walked; heads and texts, which never change, also from pages that no
 //	        tree leads to any more; then the log, past damaged records
 //	judge   the newest version of each artefact, by the rows and by the audit, which names every version
 //	copy    in the order of the old commits, so that supersessions come out the same
 //
-// The copy is another database: versions begin at 1, older ones and the audit stay behind, and sessions keep their turns
-// but not what was decided about them. What is derived from a version that is not the copied one counts as changed.
+// The copy is another database: versions begin at 1, older versions and the audit are not copied,
+// and sessions keep their turns but not the decisions about them. What is derived from a version
+// that is not the copied one counts as changed.
 //
-// Errors are for what cannot be salvaged at all: ErrLocked, ErrNotExist, or what the file system said; a full disk is told
-// with what the copy needs and what was free, and nothing of the copy is left.
+// Errors mean that nothing can be salvaged: ErrLocked, ErrNotExist, ErrNotDatabase, or an error of
+// the file system. On a full disk the error says how much space the copy needs and how much was
+// free, and nothing of the copy is left.
 func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Salvaged, err error) {
 	if opts.Clock == nil {
 		opts.Clock = time.Now
@@ -89,7 +97,7 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 	if err := mayReplace("salvage", to, false); err != nil {
 		return rep, err
 	}
-	lock, err := lockProcess(path, true, 0, opts.Clock)
+	lock, err := lockProcess(path, lockHolder{Reading: true}, 0, opts.Clock)
 	if err != nil {
 		return rep, err
 	}
@@ -101,7 +109,7 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 		return rep, err
 	}
 	if w.nothing() {
-		return rep, fmt.Errorf("%w: %s: nothing in it, nor in its log, is of one; expected the main file of a database, with its log and audit beside it under the same name", store.ErrNotDatabase, path)
+		return rep, fmt.Errorf("%w: %s: neither it nor its log has a row of a database; expected the main file of a database, with its log and audit beside it under the same name", store.ErrNotDatabase, path)
 	}
 	if err := mayReplace("salvage", to, false); err != nil { // reading took its time
 		return rep, err
@@ -109,7 +117,7 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 	space := copySpaceFor(path, to)
 	st, err := Open(Options{Path: to, Now: opts.Clock, State: opts.State})
 	if err != nil {
-		if !errors.Is(err, store.ErrLocked) { // else it is somebody else's by now
+		if !errors.Is(err, store.ErrLocked) { // else another process has made a database there
 			removeDatabase(to)
 		}
 		return rep, space.explain("salvage", err)
@@ -123,13 +131,14 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 	return c.rep, space.explain("salvage", err)
 }
 
-// copier writes what was gathered into the new database.
+// copier writes what was gathered into the new database. Its steps build on each other: what was
+// chosen decides which supersessions, state units and held batches can follow.
 type copier struct {
 	w        *wreck
 	st       *Store // the copy
 	opts     SalvageOptions
 	rep      Salvaged
-	taken    map[string]*taken // by flightKey
+	taken    map[string]*taken // by artefactKey
 	byCommit []*taken          // as they were committed
 }
 
@@ -137,11 +146,15 @@ type copier struct {
 type taken struct {
 	head  *store.Head
 	texts []string
-	lsn   uint64 // in the copy
+	lsn   uint64 // its LSN in the copy
 }
 
-func (t *taken) key() string { return engine.FlightKey(t.head.Scope, t.head.ID) }
+// artefactKey names an artefact in the maps of a salvage: no scope has a zero byte.
+func artefactKey(scope, id string) string { return scope + "\x00" + id }
 
+func (t *taken) key() string { return artefactKey(t.head.Scope, t.head.ID) }
+
+// copy makes the copy, and ends it with a leaf that says where it came from.
 func (c *copier) copy(ctx context.Context) error {
 	if err := c.choose(ctx); err != nil {
 		return err
@@ -167,7 +180,7 @@ func (c *copier) choose(ctx context.Context) error {
 		w.loseUnnamed()
 	}
 	c.taken = map[string]*taken{}
-	proved, known := w.proved(whole), map[string]bool{}
+	proved, known, later := w.proved(whole), map[string]bool{}, w.lastOfName()
 	for _, art := range slices.Sorted(maps.Keys(w.newest)) {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -177,8 +190,11 @@ func (c *copier) choose(ctx context.Context) error {
 			w.lose(fmt.Sprintf("artefact number %d", art), "none of its %d versions can be read", w.newest[art])
 			continue
 		}
-		name := engine.FlightKey(h.Scope, h.ID)
+		name := artefactKey(h.Scope, h.ID)
 		known[name] = true
+		if later[name] > art { // gc forgot this one, and its rows stand on free pages
+			continue
+		}
 		newest := max(w.newest[art], audit[name].version)
 		c.chooseOne(art, newest, proved)
 	}
@@ -192,6 +208,18 @@ func (c *copier) choose(ctx context.Context) error {
 		return cmp.Or(cmp.Compare(x.head.LSN, y.head.LSN), cmp.Compare(x.head.Scope, y.head.Scope), cmp.Compare(x.head.Art, y.head.Art))
 	})
 	return nil
+}
+
+// lastOfName gives the greatest number of an artefact of each name.
+func (w *wreck) lastOfName() map[string]uint64 {
+	out := map[string]uint64{}
+	for art, newest := range w.newest {
+		if h := w.anyHead(art, newest); h != nil {
+			name := artefactKey(h.Scope, h.ID)
+			out[name] = max(out[name], art)
+		}
+	}
+	return out
 }
 
 // loseUnnamed tells of artefacts of which no row is left and that no audit names: their numbers are missing among the
@@ -209,15 +237,15 @@ func (w *wreck) loseUnnamed() {
 	}
 }
 
-// chooseOne goes down from the newest version of an artefact to one that can be read whole. One that was written above the
-// LSN proved is the newest there was.
+// chooseOne goes down from the newest version of an artefact to one that can be read whole. A
+// version that was written above the LSN proved is certainly the newest.
 func (c *copier) chooseOne(art uint64, newest uint32, proved uint64) {
 	var why error
 	for v := newest; v > 0; v-- {
-		h := c.w.head(engine.HeadKey{Art: art, Version: v})
+		h := c.w.head(format.HeadKey{Art: art, Version: v})
 		if h == nil {
-			if why == nil && c.w.edited[engine.HeadKey{Art: art, Version: v}] {
-				why = engine.ErrEdited
+			if why == nil && c.w.edited[format.HeadKey{Art: art, Version: v}] {
+				why = format.ErrEdited
 			}
 			why = cmp.Or(why, error(codec.ErrMalformed))
 			continue
@@ -265,25 +293,27 @@ func (c *copier) chooseOne(art uint64, newest uint32, proved uint64) {
 	}
 }
 
-func (w *wreck) head(k engine.HeadKey) *store.Head {
-	h, err := engine.DecodeHead(w.heads[k], func(n uint32) string { return w.scopes[n] })
+func (w *wreck) head(k format.HeadKey) *store.Head {
+	h, err := format.DecodeHead(w.heads[k], func(n uint32) string { return w.scopes[n] })
 	if err != nil || h.Scope == "" || h.Art != k.Art || h.Version != k.Version {
 		return nil
 	}
 	return h
 }
 
+// anyHead returns the newest head of an artefact that can be read; nil: none can.
 func (w *wreck) anyHead(art uint64, newest uint32) *store.Head {
 	for v := newest; v > 0; v-- {
-		if h := w.head(engine.HeadKey{Art: art, Version: v}); h != nil {
+		if h := w.head(format.HeadKey{Art: art, Version: v}); h != nil {
 			return h
 		}
 	}
 	return nil
 }
 
-// supersede repeats in the copied heads what any version of an artefact replaced, since the copy has one of them only.
-// What was replaced by something that is not copied would come back by itself: it stays behind.
+// supersede adds to the copied heads what any version of their artefact replaced, because the copy
+// has only one version. An artefact that was replaced by one that is not copied would become
+// current again, so it is not copied either.
 func (c *copier) supersede() {
 	var later []*store.Head
 	for k := range c.w.heads {
@@ -295,14 +325,14 @@ func (c *copier) supersede() {
 	by := map[string]*store.Head{}
 	for _, h := range later {
 		for _, id := range h.Supersedes {
-			if t := c.taken[engine.FlightKey(h.Scope, id)]; t != nil && t.head.Art != h.Art && t.head.LSN <= h.LSN {
+			if t := c.taken[artefactKey(h.Scope, id)]; t != nil && t.head.Art != h.Art && t.head.LSN <= h.LSN {
 				by[t.key()] = h
 			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(by)) {
 		prior, h := c.taken[name], by[name]
-		if next := c.taken[engine.FlightKey(h.Scope, h.ID)]; next != nil {
+		if next := c.taken[artefactKey(h.Scope, h.ID)]; next != nil {
 			if !slices.Contains(next.head.Supersedes, prior.head.ID) {
 				next.head.Supersedes = append(next.head.Supersedes, prior.head.ID)
 			}
@@ -310,11 +340,11 @@ func (c *copier) supersede() {
 		}
 		delete(c.taken, name)
 		c.byCommit = slices.DeleteFunc(c.byCommit, func(t *taken) bool { return t == prior })
-		c.w.lose(store.Ref{Scope: prior.head.Scope, ID: prior.head.ID, Version: prior.head.Version}.String(), "%s replaced it, which is not there any more", h.ID)
+		c.w.lose(store.Ref{Scope: prior.head.Scope, ID: prior.head.ID, Version: prior.head.Version}.String(), "%s replaced it, and is lost", h.ID)
 	}
 }
 
-// artefacts commits what was chosen, together what was committed together.
+// artefacts commits what was chosen. What was one commit is one again.
 func (c *copier) artefacts(ctx context.Context) error {
 	for rest := c.byCommit; len(rest) > 0; {
 		first, n := rest[0].head, 1
@@ -350,6 +380,7 @@ func (c *copier) commit(ctx context.Context, b engine.Request) (out store.Outcom
 	return out, nil
 }
 
+// put makes the put of an artefact, with the salts and digests of its pages.
 func (c *copier) put(t *taken) store.Put {
 	h := t.head
 	p := store.Put{Artefact: h.Artefact, Source: h.Source, AsOfGiven: true, PartBytes: h.PartBytes, Counter: h.Counter}
@@ -358,20 +389,20 @@ func (c *copier) put(t *taken) store.Put {
 		p.Pages = append(p.Pages, store.NewPage{Text: t.texts[i], Tokens: int(r.Tokens), Hash: r.Hash, Salt: r.Salt, Digest: r.Digest})
 	}
 	if strings.HasPrefix(p.Artefact.Source, "page:") {
-		p.Source = store.Validator{} // it names a version: fetched anew by the first who reads it
+		p.Source = store.Validator{} // it names a version of the old database: the first read fetches it again
 	}
 	p.Artefact.DerivedFrom = c.derived(p.Artefact.DerivedFrom)
 	return p
 }
 
-// derived names the parents as they are in the copy. A version that is not the copied one is named as one that never was,
-// so that what came from it counts as changed.
+// derived names the parents as they are in the copy. A version that is not the copied one is
+// replaced by a version that never existed, so that what was derived from it counts as changed.
 func (c *copier) derived(from []store.Ref) []store.Ref {
 	out := slices.Clone(from)
 	for i := range out {
 		r := &out[i]
 		same := false
-		if t := c.taken[engine.FlightKey(r.Scope, r.ID)]; t != nil {
+		if t := c.taken[artefactKey(r.Scope, r.ID)]; t != nil {
 			same = r.Version == t.head.Version || r.Page > 0 && r.Page <= len(t.head.Rows) && t.head.Rows[r.Page-1].Version == r.Version
 		}
 		if r.Version = math.MaxUint32; same {
@@ -381,12 +412,13 @@ func (c *copier) derived(from []store.Ref) []store.Ref {
 	return out
 }
 
-// state copies the state rows that may be copied, units of them only where all is there.
+// state copies the state rows that may be copied. Rows that belong to a unit are copied only if the
+// unit is complete.
 func (c *copier) state(ctx context.Context) error {
 	var rows []store.StateRow
 	left, lost := map[string]int{}, map[string]bool{}
 	for _, key := range slices.Sorted(maps.Keys(c.w.state)) {
-		k := engine.KindOf(c.st.opts.State, key)
+		k := format.KindOf(c.st.opts.State, key)
 		switch {
 		case k == nil || c.w.state[key] == nil:
 		case !k.Copy:
@@ -401,7 +433,7 @@ func (c *copier) state(ctx context.Context) error {
 		c.w.lose(name, "not all of them can be read")
 	}
 	for _, prefix := range slices.Sorted(maps.Keys(left)) {
-		if k := engine.KindOf(c.st.opts.State, prefix); k.Lost != "" {
+		if k := format.KindOf(c.st.opts.State, prefix); k.Lost != "" {
 			c.w.lose(fmt.Sprintf("%s (%d)", k.Lost, left[prefix]), "%s", k.Why)
 		}
 	}
@@ -418,20 +450,21 @@ func (c *copier) state(ctx context.Context) error {
 	return nil
 }
 
-// unitLost says whether the main row of a unit is missing, or the artefact that shows it was there and is not copied.
+// unitLost reports whether the main row of a unit is missing, or the artefact that shows it existed
+// and is not copied.
 func (c *copier) unitLost(u store.StateUnit) bool {
 	if c.w.state[u.Key] == nil {
 		return true
 	}
-	if c.taken[engine.FlightKey(u.Page.Scope, u.Page.ID)] != nil {
+	if c.taken[artefactKey(u.Page.Scope, u.Page.ID)] != nil {
 		return false
 	}
 	name := store.Ref{Scope: u.Page.Scope, ID: u.Page.ID}.String() + "@"
 	return slices.ContainsFunc(c.w.lost, func(l Loss) bool { return strings.HasPrefix(l.What, name) })
 }
 
-// held copies the drafts that wait for review. What they overwrite is judged by the copy's versions; what they were
-// written from cannot be, and they say so.
+// held copies the drafts that wait for review. What they overwrite is compared by the versions in
+// the copy. What they were written from cannot be compared, and their reason says so.
 func (c *copier) held(ctx context.Context) error {
 	ids := make([]ulid.ULID, 0, len(c.w.held))
 	for id := range c.w.held {
@@ -439,13 +472,13 @@ func (c *copier) held(ctx context.Context) error {
 	}
 	slices.SortFunc(ids, ulid.ULID.Compare)
 	for _, id := range ids {
-		h, err := engine.DecodeHeld(c.w.held[id])
+		h, err := format.DecodeHeld(c.w.held[id])
 		if err != nil {
 			c.w.lose("held batch "+id.String(), "%v", err)
 			continue
 		}
 		if h.Decided == "" && c.w.decided[id.String()] && !c.w.trust {
-			c.w.lose("held batch "+id.String(), "the audit says that it was decided, its row that it was not")
+			c.w.lose("held batch "+id.String(), "the audit says it was decided, its row says it was not")
 			continue
 		}
 		if h.Decided != "" {
@@ -458,12 +491,12 @@ func (c *copier) held(ctx context.Context) error {
 		}
 		for i := range b.Expect {
 			e := &b.Expect[i]
-			t := c.taken[engine.FlightKey(e.Ref.Scope, e.Ref.ID)]
+			t := c.taken[artefactKey(e.Ref.Scope, e.Ref.ID)]
 			switch {
 			case t != nil && t.head.LSN == e.LSN:
 				e.LSN = t.lsn
 			case t != nil || e.LSN != 0:
-				e.LSN = store.LsnElsewhere // a conflict, as it was
+				e.LSN = store.LsnElsewhere // it was a conflict and stays one
 			}
 		}
 		for i := range b.Puts {

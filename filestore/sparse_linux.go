@@ -12,8 +12,8 @@ const (
 	seekHole = 4
 )
 
-// dataBytes counts the bytes of the first size ones that are no holes of the file. A file system that knows of no holes
-// says that all is data.
+// dataBytes counts the bytes of the first size ones that are no holes of the file. A file system
+// that knows of no holes says that all is data.
 func dataBytes(r io.ReaderAt, size int64) (n int64) {
 	f, ok := r.(*os.File)
 	if !ok {

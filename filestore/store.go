@@ -9,8 +9,9 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// served is what of store.Store the engine answers. A Store passes these on and nothing else of its engine: who could
-// install records, take its audit or fail it would part memory from the log.
+// served is the part of store.Store that the engine answers. A Store passes on these methods and
+// nothing else of its engine: a caller that could install records, take its audit or fail it would
+// separate memory from the log.
 type served interface {
 	Info(ctx context.Context) (store.Info, error)
 	Resolve(ctx context.Context, scopes store.Scopes, ref store.Ref) (store.Located, error)

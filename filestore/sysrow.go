@@ -9,26 +9,29 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
 	"github.com/vmihailenco/msgpack/v5"
 	"go.etcd.io/bbolt"
 )
 
-// The system row says of which moment the file is. A checkpoint writes it in the transaction that writes the rows, so the
-// file is at one LSN or the next, never between.
+// The system row says of which moment the file is. A checkpoint writes it in the transaction that
+// writes the rows, so the file is at one LSN or the next, never between.
 //
 //	Applied   every commit up to this LSN is in the rows
 //	Seq       the record of the log that carries it: redo starts behind it
-//	PrevSeq   the same of the checkpoint before: the log is kept down to it, because bbolt falls back to its older meta
-//	          page in silence when the newest is damaged, and then the file is a checkpoint older
-//	Rows      how many rows each table has, and the sum of the small ones: what a damaged page hides has no checksum to fail
+//	PrevSeq   the same of the checkpoint before: the log is kept down to it, because bbolt falls back in silence to its older
+//	          meta page when the newest is damaged, and then the file is one checkpoint older
+//	Rows      how many rows each table has, and the sum of the small ones: a hidden row has no checksum that could fail
 //
-// origin.go has a second row for what older programs do not know. It counts only while both rows name the same Applied and
-// Seq: where they differ, an older program has written the system row since.
+// Two more rows have what older programs do not know (origin.go). Each counts only while it names
+// the same Applied and Seq as the system row; if they differ, an older program has written the
+// system row since.
 
 var sysKey = []byte("sys")
 
@@ -38,27 +41,29 @@ type sysRow struct {
 	_msgpack struct{} `msgpack:",as_array"`
 	Format   int
 	ID       string
-	Secret   []byte // keys the fence and the digests of questions
+	Secret   []byte // key of fences, of tags of state rows and of keyed digests
 	Created  int64
 	Applied  uint64 // LSN
 	Seq      uint64 // record of the log that carries Applied
-	PrevSeq  uint64 // the same of the checkpoint before: the log is kept down to it
+	PrevSeq  uint64 // Seq of the checkpoint before: the log is kept down to it
 	Analyzer string
-	High     string // highest numbers of artefacts, pages and groups, by spaces; "": those there are
+	High     string // highest numbers of artefacts, pages and groups, separated by spaces; "": those in the rows
 	Rows     engine.RowCounts
 
 	// In a row of their own, which older programs do not read.
-	Origin string `msgpack:"-"` // of the file it was written for (origin.go); "": by an older program, and Leaves and Rows.Sum do not hold
-	Leaves uint64 `msgpack:"-"` // of the audit, up to Seq
+	Origin string `msgpack:"-"` // the file it was written for (origin.go); "": an older program wrote it; Leaves and Rows.Sum are not valid
+	Leaves uint64 `msgpack:"-"` // leaves of the audit up to Seq
 
-	AskedOK bool `msgpack:"-"` // Rows.AskedSum holds; it is in a row of its own, which older programs do not write
+	AskedOK bool `msgpack:"-"` // Rows.AskedSum is valid; it is in a row of its own, which older programs do not write
 }
 
+// loadSys reads the system row. A file without one is new, another program's file, or a database
+// that lost it; log and archive beside it tell which.
 func (s *Store) loadSys(ctx context.Context) error {
 	found, foreign := false, false
 	err := s.view(func(tx *bbolt.Tx) error {
 		k, _ := tx.Cursor().First()
-		foreign = k != nil // a database is made in one transaction
+		foreign = k != nil // a database gets its buckets and its system row in one transaction
 		b := tx.Bucket(bucketSys)
 		if b == nil {
 			return nil
@@ -80,7 +85,7 @@ func (s *Store) loadSys(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if left { // a file that was never finished has neither log nor archive
+	if left { // a file whose creation was killed has neither log nor archive
 		return &store.CorruptError{File: s.opts.Path, Err: errors.New("the system row is missing"), Hint: store.HintSalvage}
 	}
 	if foreign {
@@ -92,14 +97,14 @@ func (s *Store) loadSys(ctx context.Context) error {
 	return s.create(ctx)
 }
 
-// notMade is for a file whose maker was killed before there was anything in it.
+// notMade is the error for a file whose creation was killed before anything was in it.
 func notMade(path string) error {
 	return fmt.Errorf("%w: %s is empty; open it once for writing", store.ErrNotExist, path)
 }
 
 func (s *Store) decodeSys(v []byte) error {
-	// The format stands before the checksum and the rest, so that a newer file is never taken for a damaged one; and
-	// twice, once inverted, so that a damaged one is never taken for newer.
+	// The format comes before checksum and row, so that a newer file is never taken for a damaged
+	// one. It is there twice, once inverted, so that a damaged file is never taken for a newer one.
 	if len(v) < 8 || binary.BigEndian.Uint32(v) != ^binary.BigEndian.Uint32(v[4:]) {
 		return &store.CorruptError{File: s.opts.Path, Err: codec.ErrMalformed, Hint: store.HintSalvage}
 	}
@@ -129,8 +134,9 @@ func encodeSys(row sysRow) ([]byte, error) {
 	return append(head, codec.Seal('y', sysKey, b)...), nil
 }
 
-// create makes the system row, and the log before it: so a file that has its row had a log, and one that is missing was
-// lost, also where no checkpoint says how far it went.
+// create makes the log, and then the system row. So a file that has its row had a log, and a log
+// that is missing was lost, even if no checkpoint says how far it went. A crash between the two
+// leaves a log without records and an unfinished file, which the next open makes anew.
 func (s *Store) create(ctx context.Context) error {
 	id, err := store.NewID(s.opts.Now(), s.opts.Rand)
 	if err != nil {
@@ -139,6 +145,12 @@ func (s *Store) create(ctx context.Context) error {
 	s.sys = sysRow{Format: FormatVersion, ID: id.String(), Secret: make([]byte, 32), Created: codec.Micros(s.opts.Now()), Analyzer: lexical.AnalyzerVersion, Origin: originOf(s.file.Load()), AskedOK: true}
 	if _, err := io.ReadFull(s.opts.Rand, s.sys.Secret); err != nil {
 		return fmt.Errorf("ctxpage: randomness: %w", err)
+	}
+	if is := s.opts.Identity; is.ID != "" {
+		if _, err := ulid.ParseStrict(is.ID); err != nil || len(is.Secret) < 16 {
+			return store.Invalid("identity", strconv.Quote(is.ID), "the id of a database, and its secret")
+		}
+		s.sys.ID, s.sys.Secret = is.ID, is.Secret
 	}
 	if err := os.Chmod(s.opts.Path, 0o600); err != nil { // somebody else may have made the empty file
 		return fmt.Errorf("ctxpage: create: %w", err)

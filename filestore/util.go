@@ -19,12 +19,13 @@ func unlockFile(f *os.File) {
 	_ = f.Close()
 }
 
-// noSpace tells a full disk from a failing one.
+// noSpace reports whether an error means a full disk (or quota), not a failing one.
 func noSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, wal.ErrFull)
 }
 
-// ioFailed tells a read that the system could not do now from bytes that are wrong: tried again it may give them.
+// ioFailed reports whether the system could not read now: another try may succeed. Bytes that were
+// read and are wrong are not that.
 func ioFailed(err error) bool {
 	var e syscall.Errno
 	return errors.As(err, &e) && slices.Contains(passing, e)

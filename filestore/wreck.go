@@ -15,58 +15,70 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/oklog/ulid/v2"
 )
 
-// nothing says that no row at all was recognised: the file is not a damaged database but another file.
+// nothing reports that no row at all was recognised: the file is not a damaged database but another
+// file.
 func (w *wreck) nothing() bool {
 	return !w.system && len(w.heads)+len(w.texts)+len(w.logged)+len(w.held)+len(w.state) == 0
 }
 
-// wreck is what can be read of a damaged database, and what is known to be lost. Salvage fills it (gather), and copies from
-// it what the audit confirms.
+// wreck is what can be read of a damaged database, and what is known to be lost. Salvage fills it
+// (gather), and copies from it what the audit confirms.
+//
+// What a damaged database can still prove, and what each source is good for:
+//
+//	rows that the tree leads to    the newest state as of the applied LSN, if the system row was read
+//	rows on stray pages            heads and texts, which are never written twice; not state, which has newer versions
+//	records of the log             everything above the applied LSN, except in holes
+//	leaves of the audit            the newest version of every artefact, and the digest of every row
+//
+// A row is taken only if its checksum is right. If the audit has a digest of it, that must match
+// too. What is missing is either known to be missing (lost), or may be missing without a trace:
+// missed for heads, cut for commits and their leaves.
 type wreck struct {
 	path    string
 	file    *os.File // nil: not there
 	scopes  map[uint32]string
-	heads   map[engine.HeadKey][]byte
+	heads   map[format.HeadKey][]byte
 	texts   map[uint64]span
 	logged  map[uint64]string // texts of the log
 	held    map[ulid.ULID][]byte
 	state   map[string][]byte
-	sealed  map[string][]byte // rows of state as the file has them, where the log has no newer one
-	applied uint64            // LSN up to which the file has the log's effect; 0: not known, or none
-	seq     uint64            // record that carries it
+	sealed  map[string][]byte // state rows as the file has them, unless the log has newer ones
+	applied uint64            // the LSN up to which the file has the log's effect; 0: not known, or none
+	seq     uint64            // the record that carries it
 	system  bool              // the system row was read
 	id      string            // of the database
-	last    uint64            // record of the log
-	lsn     uint64            // commit of the log
+	last    uint64            // the last record of the log that was read
+	lsn     uint64            // the last commit of the log that was read
 	commits []logged
-	gapTo   uint64 // LSN up to which commits are lost, with no trace of what they wrote; what is newer is proved
+	gapTo   uint64 // commits up to this LSN are lost, without a trace of what they wrote; newer ones are complete
 	missed  bool   // rows of heads may be missing without a trace; the audit may know of them
-	cut     bool   // so may commits with all that the audit has of them
+	cut     bool   // commits and their leaves may be missing
 	newest  map[uint64]uint32
 	broken  map[uint64]uint32           // the newest version of which a damaged row tells
-	others  map[engine.HeadKey][][]byte // rows of the same key as in heads, from free pages and the log
+	others  map[format.HeadKey][][]byte // rows of the same key as in heads, from free pages and the log
 	alike   int                         // rows that file and log have both
 	unlike  int                         // and those that they should, and do not
 	foreign bool                        // the log is another database's: neither its commits nor its leaves say anything of this one
-	edited  map[engine.HeadKey]bool
+	edited  map[format.HeadKey]bool
 	decided map[string]bool // held batches, by the audit
 	trust   bool            // negative control of tests: rows are not held against the audit
 	asked   map[uint64]bool // leaves whose question is there
 	lost    []Loss
 }
 
-// logged is a commit that the log has.
+// logged is a commit in the log.
 type logged struct{ seq, lsn uint64 }
 
-// span is a sealed value in the file.
+// span is the place of a sealed value in the file.
 type span struct {
 	at int64
 	n  int
@@ -74,8 +86,8 @@ type span struct {
 
 func newWreck(path string) *wreck {
 	return &wreck{
-		path: path, scopes: map[uint32]string{}, heads: map[engine.HeadKey][]byte{}, texts: map[uint64]span{}, logged: map[uint64]string{},
-		held: map[ulid.ULID][]byte{}, state: map[string][]byte{}, sealed: map[string][]byte{}, newest: map[uint64]uint32{}, broken: map[uint64]uint32{}, edited: map[engine.HeadKey]bool{}, others: map[engine.HeadKey][][]byte{}, decided: map[string]bool{}, asked: map[uint64]bool{},
+		path: path, scopes: map[uint32]string{}, heads: map[format.HeadKey][]byte{}, texts: map[uint64]span{}, logged: map[uint64]string{},
+		held: map[ulid.ULID][]byte{}, state: map[string][]byte{}, sealed: map[string][]byte{}, newest: map[uint64]uint32{}, broken: map[uint64]uint32{}, edited: map[format.HeadKey]bool{}, others: map[format.HeadKey][][]byte{}, decided: map[string]bool{}, asked: map[uint64]bool{},
 	}
 }
 
@@ -85,10 +97,14 @@ func (w *wreck) close() {
 	}
 }
 
+// lose adds something to the list of losses.
 func (w *wreck) lose(what, format string, args ...any) {
 	w.lost = append(w.lost, Loss{what, fmt.Sprintf(format, args...)})
 }
 
+// gather reads file and log. The log is read twice: first only to find out whether it belongs to
+// this database, then for what it has. The holes of the log come out with what they can have
+// contained: only reads, a torn end that was never acknowledged, or commits.
 func (w *wreck) gather(ctx context.Context) error {
 	if err := w.readFile(ctx); err != nil {
 		return err
@@ -96,7 +112,7 @@ func (w *wreck) gather(ctx context.Context) error {
 	if _, err := wal.ScanIntact(ctx, w.path+"-wal", nil, w.belongs); err != nil {
 		return fmt.Errorf("ctxpage: salvage: %w", err)
 	}
-	if w.unlike > 0 && w.alike == 0 { // rows of the file that were edited differ, too, but not all do
+	if w.unlike > 0 && w.alike == 0 { // edited rows differ too, but then some others are the same
 		w.cutAll()
 		w.foreign = true
 		w.lose("log", "it belongs to another database; nothing was taken from it")
@@ -106,12 +122,12 @@ func (w *wreck) gather(ctx context.Context) error {
 	holes, err := wal.ScanIntact(ctx, w.path+"-wal", nil, w.record)
 	for _, h := range holes {
 		switch {
-		case h.From == 0: // if records are missing for it, the others tell
+		case h.From == 0: // missing records show up as another hole
 			w.lose("a file in the log's directory", "%v", h.Err)
 		case errors.Is(h.Err, wal.ErrMissing): // a database has a log from its first moment
 			w.cutAll()
 			w.lose("log", "%v: it was removed, or not copied with the file", h.Err)
-		case h.To != 0 && h.To <= w.seq: // the file has what they brought
+		case h.To != 0 && h.To <= w.seq: // the file has their effect
 		case w.noCommit(h):
 			w.lose("log", "records %d to %d are damaged, all of them reads: %v", h.From, h.To, h.Err)
 		case h.Torn:
@@ -128,7 +144,7 @@ func (w *wreck) gather(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("ctxpage: salvage: %w", err)
 	}
-	if w.system && first > w.seq+1 { // the file tells, also where no record is left to show a gap
+	if w.system && first > w.seq+1 { // known from the file, even if no record is left to show a gap
 		w.cutAt(wal.Hole{From: 1, To: first - 1})
 		w.lose("log", "it begins at record %d, but the file ends at record %d: its first segments are missing", first, w.seq)
 	}
@@ -140,7 +156,7 @@ func (w *wreck) gather(ctx context.Context) error {
 	return nil
 }
 
-// around gives the LSNs of the commits before and after a hole; after 0: there is none.
+// around returns the LSNs of the commits before and after a hole; after 0: there is none.
 func (w *wreck) around(h wal.Hole) (before, after uint64) {
 	i, _ := slices.BinarySearchFunc(w.commits, h.From, func(c logged, seq uint64) int { return cmp.Compare(c.seq, seq) })
 	before = w.applied
@@ -153,13 +169,13 @@ func (w *wreck) around(h wal.Hole) (before, after uint64) {
 	return before, after
 }
 
-// noCommit says whether the commits around a hole follow each other, so that there is none in it.
+// noCommit reports whether the commits around a hole follow each other, so that the hole has none.
 func (w *wreck) noCommit(h wal.Hole) bool {
 	before, after := w.around(h)
 	return (w.system || before != 0) && after != 0 && after <= before+1
 }
 
-// cutAt notes a hole with commits in it. What a later commit of the log wrote is newer than they are.
+// cutAt notes a hole that has commits. What a later commit in the log wrote is newer than they are.
 func (w *wreck) cutAt(h wal.Hole) {
 	w.cut = true
 	if _, after := w.around(h); after != 0 {
@@ -169,10 +185,11 @@ func (w *wreck) cutAt(h wal.Hole) {
 	w.cutAll()
 }
 
-// cutAll is for commits that are lost, nobody knows which.
+// cutAll notes that commits are lost and that nothing says which.
 func (w *wreck) cutAll() { w.cut, w.gapTo = true, math.MaxUint64 }
 
-// proved is the LSN above which all commits are there. Below it rows of heads may be missing whose commits no audit names.
+// proved returns the LSN above which all commits were read. Below it rows of heads may be missing
+// whose commits no audit names.
 func (w *wreck) proved(whole bool) uint64 {
 	switch {
 	case whole || !w.missed:
@@ -183,6 +200,7 @@ func (w *wreck) proved(whole bool) uint64 {
 	return math.MaxUint64
 }
 
+// count computes the newest version of each artefact.
 func (w *wreck) count() {
 	w.newest = maps.Clone(w.broken)
 	for k := range w.heads {
@@ -190,10 +208,11 @@ func (w *wreck) count() {
 	}
 }
 
-// belongs compares a record with what the file has under the same numbers: the log does not say whose it is.
+// belongs compares a record with what the file has under the same numbers, because a log does not
+// say whose it is.
 func (w *wreck) belongs(r wal.Record) error {
 	if r.Kind == wal.KindAudit {
-		index, _, question, err := engine.DecodeLeaf(r.Body)
+		index, _, question, err := format.DecodeLeaf(r.Body)
 		if err == nil && question != nil {
 			w.asked[index] = true
 		}
@@ -202,9 +221,9 @@ func (w *wreck) belongs(r wal.Record) error {
 	if r.Kind != wal.KindCommit {
 		return nil
 	}
-	c, err := engine.DecodeCommit(r.Body)
+	c, err := format.DecodeCommit(r.Body)
 	if err != nil {
-		return nil // told when it is taken
+		return nil // record reports it
 	}
 	for _, n := range c.Scopes {
 		if name := w.scopes[n.Num]; name != "" && name != n.Name {
@@ -213,14 +232,14 @@ func (w *wreck) belongs(r wal.Record) error {
 	}
 	for _, h := range c.Heads {
 		d := codec.Decoder{B: h.Row}
-		t := engine.DecodeHot(&d)
-		k := engine.HeadKey{Art: t.Art, Version: t.Version}
+		t := format.DecodeHot(&d)
+		k := format.HeadKey{Art: t.Art, Version: t.Version}
 		is := func(row []byte) bool { return bytes.Equal(row, h.Row) }
 		switch row := w.heads[k]; {
 		case row == nil:
 		case is(row) || slices.ContainsFunc(w.others[k], is):
 			w.alike++ // a row has a random salt: no other database has the same
-		case !engine.GoneRow(row) && t.Flags&engine.FlagGone == 0:
+		case !format.GoneRow(row) && t.Flags&format.FlagGone == 0:
 			w.unlike++
 		}
 	}
@@ -229,7 +248,7 @@ func (w *wreck) belongs(r wal.Record) error {
 
 // keep takes a head row beside others of the same key, in front of them or behind. Which of them was committed, the audit
 // tells; without it the first counts.
-func (w *wreck) keep(k engine.HeadKey, row []byte, front bool) {
+func (w *wreck) keep(k format.HeadKey, row []byte, front bool) {
 	is := w.heads[k]
 	switch {
 	case is == nil:
@@ -269,7 +288,7 @@ func (w *wreck) readFile(ctx context.Context) (err error) {
 	if err == nil {
 		walk.row = w.row
 		walk.tree(walk.m.root, nil)
-		if !w.system { // then nobody knows which commits the log must have
+		if !w.system { // which commits the log must have is not known
 			w.missed = true
 			w.lose("system row", "missing or damaged")
 		}
@@ -287,7 +306,7 @@ func (w *wreck) row(bucket string, k, v []byte, at int64) {
 		return
 	}
 	if bucket == string(bucketState) {
-		if row, err := engine.UnsealState(k, v); err != nil {
+		if row, err := format.UnsealState(k, v); err != nil {
 			w.damagedRow(bucket, k, err)
 		} else {
 			w.state[string(k)], w.sealed[string(k)] = row.Value, bytes.Clone(v)
@@ -296,7 +315,7 @@ func (w *wreck) row(bucket string, k, v []byte, at int64) {
 	}
 	tag := map[string]byte{"meta": 'm', "content": 'c', "held": 'd', "question": 'q'}[bucket]
 	if tag == 0 {
-		return // derived, or of no use in another database
+		return // can be computed again, or is of no use in another database
 	}
 	value, err := codec.Unseal(tag, k, v)
 	if err != nil {
@@ -313,11 +332,12 @@ func (w *wreck) row(bucket string, k, v []byte, at int64) {
 	}
 }
 
-// damagedRow notes a row that cannot be read. The version that a head's key names is known to have been all the same.
+// damagedRow notes a row that cannot be read. The key of a head still says that its version
+// existed.
 func (w *wreck) damagedRow(bucket string, k []byte, err error) {
 	switch {
 	case bucket == "content":
-		return // told with its artefact
+		return // reported with its artefact
 	case bucket == "meta" && len(k) == 13 && k[0] == 'h':
 		art, version := binary.BigEndian.Uint64(k[1:]), binary.BigEndian.Uint32(k[9:])
 		w.broken[art] = max(w.broken[art], version)
@@ -325,7 +345,7 @@ func (w *wreck) damagedRow(bucket string, k []byte, err error) {
 	case bucket == "held" && len(k) == 16:
 		w.lose("held batch "+ulid.ULID(k).String(), "%v", err)
 	case bucket == string(bucketAsked):
-		return // it stays behind
+		return // questions are not copied
 	case bucket == "state":
 		w.lose(fmt.Sprintf("state %q", k), "%v", err)
 	default:
@@ -334,7 +354,7 @@ func (w *wreck) damagedRow(bucket string, k []byte, err error) {
 	}
 }
 
-// fixed takes a row that is never written twice.
+// fixed takes a row of a kind that is never written twice.
 func (w *wreck) fixed(tag byte, k, value []byte, at int64) {
 	switch {
 	case tag == 'c' && len(k) == 8:
@@ -342,12 +362,13 @@ func (w *wreck) fixed(tag byte, k, value []byte, at int64) {
 	case tag == 'm' && len(k) == 5 && k[0] == 's':
 		w.scopes[binary.BigEndian.Uint32(k[1:])] = string(value)
 	case tag == 'm' && len(k) == 13 && k[0] == 'h':
-		w.keep(engine.HeadKey{Art: binary.BigEndian.Uint64(k[1:]), Version: binary.BigEndian.Uint32(k[9:])}, bytes.Clone(value), false)
+		w.keep(format.HeadKey{Art: binary.BigEndian.Uint64(k[1:]), Version: binary.BigEndian.Uint32(k[9:])}, bytes.Clone(value), false)
 	}
 }
 
-// strays looks at the pages that no tree leads to: those of a damaged branch, and free ones. A row carries the checksum
-// of its bucket, key and value, so it is known wherever it stands; only rows that never change are taken.
+// strays looks at the pages that no tree leads to: those below a damaged branch, and free ones. A
+// row has the checksum of its bucket, key and value, so it is recognised anywhere. Only rows that
+// never change are taken.
 func (w *wreck) strays(ctx context.Context, tree *boltWalk) error {
 	walk := &boltWalk{f: w.file, m: tree.m, used: map[uint64]bool{}, bad: func(string, ...any) {}, row: func(_ string, k, v []byte, at int64) {
 		for _, tag := range []byte("cm") {
@@ -373,20 +394,20 @@ func (w *wreck) strays(ctx context.Context, tree *boltWalk) error {
 	return nil
 }
 
-// record takes what a record of the log brings.
+// record takes what a record of the log has.
 func (w *wreck) record(r wal.Record) error {
 	w.last = r.Seq
 	if r.Kind != wal.KindCommit {
 		return nil
 	}
-	c, err := engine.DecodeCommit(r.Body)
+	c, err := format.DecodeCommit(r.Body)
 	if err != nil {
 		w.cutAll()
 		w.lose(fmt.Sprintf("record %d of the log", r.Seq), "%v", err)
 		return nil
 	}
 	if from := max(w.applied, w.lsn) + 1; c.LSN > from && w.system {
-		w.missed = true // the audit knows, if its leaves are all there
+		w.missed = true // the audit names them, if it is complete
 		w.lose("log", "commits %d to %d", from, c.LSN-1)
 	}
 	w.lsn, w.commits = c.LSN, append(w.commits, logged{r.Seq, c.LSN})
@@ -395,8 +416,8 @@ func (w *wreck) record(r wal.Record) error {
 	}
 	for _, h := range c.Heads {
 		d := codec.Decoder{B: h.Row}
-		t := engine.DecodeHot(&d)
-		w.keep(engine.HeadKey{Art: t.Art, Version: t.Version}, h.Row, c.LSN > w.applied)
+		t := format.DecodeHot(&d)
+		w.keep(format.HeadKey{Art: t.Art, Version: t.Version}, h.Row, c.LSN > w.applied)
 		for _, x := range h.Texts {
 			w.logged[x.Num] = x.Text
 		}
@@ -405,7 +426,7 @@ func (w *wreck) record(r wal.Record) error {
 		return nil // the file has these rows, or newer ones
 	}
 	for _, s := range c.State {
-		if leaf, ok := engine.GoneQuestion(s.Key); ok {
+		if leaf, ok := format.GoneQuestion(s.Key); ok {
 			delete(w.asked, leaf)
 			continue
 		}
@@ -418,7 +439,7 @@ func (w *wreck) record(r wal.Record) error {
 	return nil
 }
 
-// text reads the text of a page and holds it against everything its row says.
+// text reads the text of a page and compares it with its row: length, hash and digest.
 func (w *wreck) text(r *store.PageRow) (string, error) {
 	text, ok := w.logged[r.Num]
 	if s, inFile := w.texts[r.Num]; !ok && inFile {
@@ -443,7 +464,7 @@ type committed struct {
 	deleted bool
 }
 
-// audited reads what was committed, by flightKey, and says whether all of the audit can be read.
+// audited reads what was committed, by artefactKey, and says whether all of the audit can be read.
 func (w *wreck) audited(ctx context.Context) (newest map[string]committed, whole bool) {
 	newest = map[string]committed{}
 	l, rep, err := manifest.OpenReader(ctx, w.path+"-manifest", nil, func(add func(uint64, []byte) error) error {
@@ -464,7 +485,10 @@ func (w *wreck) audited(ctx context.Context) (newest map[string]committed, whole
 			if n := nameless[x.Num]; n != 0 && err == nil {
 				w.scopes[n] = ref.Scope
 			}
-			if name := engine.FlightKey(ref.Scope, ref.ID); err == nil && x.Version >= newest[name].version && x.Version > 0 {
+			name := artefactKey(ref.Scope, ref.ID)
+			was := newest[name]
+			again := was.deleted && !x.Gone && !x.Touch // gc forgot it: who puts it anew begins with version 1
+			if err == nil && x.Version > 0 && (x.Version >= was.version || again) {
 				newest[name] = committed{x.Version, x.Deleted}
 			}
 		}
@@ -479,28 +503,29 @@ func (w *wreck) audited(ctx context.Context) (newest map[string]committed, whole
 	return newest, err == nil && !w.foreign && rep.Damage == nil && rep.Archived >= rep.Marked
 }
 
-// compare holds the rows against the audit: checksums do not tell who edited the file. A row that is not the one that was
-// committed is not taken, and its version counts only as far as the audit names it.
+// compare compares the rows with the audit, because checksums do not find an edit. A row that is
+// not the one that was committed is not taken, and its version counts only as far as the audit
+// names it.
 func (w *wreck) compare(ctx context.Context, l *manifest.Log) error {
-	proofs, err := engine.ProofsOf(ctx, l)
+	proofs, err := format.ProofsOf(ctx, l)
 	if err != nil || w.trust {
 		return err
 	}
-	keys := slices.SortedFunc(maps.Keys(w.heads), func(a, b engine.HeadKey) int {
+	keys := slices.SortedFunc(maps.Keys(w.heads), func(a, b format.HeadKey) int {
 		return cmp.Or(cmp.Compare(a.Art, b.Art), cmp.Compare(a.Version, b.Version))
 	})
 	for _, k := range keys {
 		w.proveHead(proofs, k)
 	}
 	for id, row := range w.held {
-		if h, err := engine.DecodeHeld(row); err == nil && proofs.Held(id[:], row, max(h.LSN, h.Outcome.LSN)) != nil {
-			w.lose("held batch "+id.String(), "its row was edited: %v", engine.ErrEdited)
+		if h, err := format.DecodeHeld(row); err == nil && proofs.Held(id[:], row, max(h.LSN, h.Outcome.LSN)) != nil {
+			w.lose("held batch "+id.String(), "its row was edited: %v", format.ErrEdited)
 			delete(w.held, id)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(w.sealed)) {
 		if proofs.State([]byte(key), w.sealed[key]) != nil {
-			w.lose(fmt.Sprintf("state %q", key), "its row was edited: %v", engine.ErrEdited)
+			w.lose(fmt.Sprintf("state %q", key), "its row was edited: %v", format.ErrEdited)
 			w.state[key] = nil
 		}
 	}
@@ -509,7 +534,7 @@ func (w *wreck) compare(ctx context.Context, l *manifest.Log) error {
 }
 
 // proveHead takes the first row of a key that was committed.
-func (w *wreck) proveHead(proofs engine.Proofs, k engine.HeadKey) {
+func (w *wreck) proveHead(proofs format.Proofs, k format.HeadKey) {
 	h := w.head(k)
 	if h == nil || proofs.Head(w.heads[k], h) == nil {
 		return
@@ -522,13 +547,14 @@ func (w *wreck) proveHead(proofs engine.Proofs, k engine.HeadKey) {
 			return
 		}
 	}
-	w.lose(name, "its row was edited: %v", engine.ErrEdited)
+	w.lose(name, "its row was edited: %v", format.ErrEdited)
 	delete(w.heads, k)
 	w.edited[k] = true
 }
 
-// leaves hands out the leaves of the log, and fails where records of it are missing. A file with a strange name beside its
-// segments does not matter here, though every other reader refuses it: what is in the segments is all there.
+// leaves gives add the leaves of the log, and fails if records are missing. A file with a strange
+// name beside the segments is no obstacle here, although every other reader refuses it: the
+// segments have everything.
 func (w *wreck) leaves(ctx context.Context, add func(uint64, []byte) error) error {
 	if w.foreign {
 		return nil
@@ -548,16 +574,17 @@ func (w *wreck) leaves(ctx context.Context, add func(uint64, []byte) error) erro
 	return err
 }
 
-// nameless gives pages of scopes whose name is lost, with the number of the scope: the audit has them by name.
+// nameless returns pages of scopes whose name is lost, with the number of the scope: the audit has
+// them by name.
 func (w *wreck) nameless() map[uint64]uint32 {
 	out := map[uint64]uint32{}
 	for _, row := range w.heads {
 		d := codec.Decoder{B: row}
-		t := engine.DecodeHot(&d)
+		t := format.DecodeHot(&d)
 		if w.scopes[t.Scope] != "" {
 			continue
 		}
-		for _, r := range engine.DecodeRows(&d, nil) {
+		for _, r := range format.DecodeRows(&d, nil) {
 			out[r.Num] = t.Scope
 		}
 	}

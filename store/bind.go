@@ -51,7 +51,12 @@ func (b *Batch) Bind() error {
 			w.said.WriteString(p.Pages[j].Text)
 		}
 	}
-	if err = errors.Join(err, e.Encode(b.Deletes)); err != nil {
+	err = errors.Join(err, e.Encode(b.Deletes))
+	for i := range b.Carry {
+		h := &b.Carry[i].Head
+		err = errors.Join(err, e.EncodeString(h.Scope), e.EncodeString(h.ID), e.EncodeUint(uint64(h.Version)))
+	}
+	if err != nil {
 		return fmt.Errorf("ctxpage: digest of batch %s: %w", b.ID, err)
 	}
 	d := sha256.Sum256(w.said.Bytes())

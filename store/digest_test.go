@@ -1,6 +1,9 @@
 package store_test
 
 import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/hex"
 	"testing"
 	"time"
@@ -33,6 +36,18 @@ func TestDigestsAllocate(t *testing.T) {
 	b.Puts[0].Pages[0].Text = "another text"
 	require.NoError(t, b.Bind())
 	require.NotEqual(t, first, string(b.Bound), "the control")
+}
+
+// The digests in the audit are HMAC-SHA256 as the standard library has it: anybody can check one with another program.
+func TestSaltedDigestIsHMAC(t *testing.T) {
+	for _, n := range []int{0, 1, 63, 64, 65, 4096, 2 << 20, 10} { // a short text after a long one: memory is used again
+		for _, saltSize := range []int{0, 1, store.DigestSaltSize, sha256.BlockSize} {
+			salt, text := bytes.Repeat([]byte{7}, saltSize), bytes.Repeat([]byte("x"), n)
+			h := hmac.New(sha256.New, salt)
+			h.Write(text)
+			require.Equal(t, [32]byte(h.Sum(nil)), store.SaltedDigest(salt, string(text)), "text of %d bytes, salt of %d", n, saltSize)
+		}
+	}
 }
 
 // The digest of a batch is stored with its outcome, for as long as ids are remembered: a release that made another one of

@@ -1,87 +1,125 @@
-// Package store is the seam between the pipeline, which runs in the agent's process, and the place where pages live: the
-// Store interface, the plain data that crosses it, references, limits and errors. Users of the library meet these names in
-// package ctxpage. Whoever writes another store reads this package; package storetest checks what it says, and has a
-// reference store in memory.
+// Package store is the seam between the pipeline, which runs in the agent's process, and the place where pages
+// live: the Store interface, the plain data that crosses it, references, limits and errors. Users of the
+// library meet these names in package ctxpage. To write another store, read this package; package storetest
+// checks what it says, and has a reference store in memory.
 //
-// The rules that no single method has:
+// These rules belong to no single method:
 //
 // # Numbers
 //
-// A commit gets the next LSN, from 1; so does one that holds a batch, decides a review, or drops versions, and no other
-// call. Artefacts, pages, scopes and groups have numbers of their own, dense, from 1, in the order of the commits that
-// first wrote them. A number is never used again. Versions of an artefact are 1, 2, 3 and so on; a deletion is a version
-// without pages. It has the fields of the version before it, without Supersedes, and its own Version, LSN, PutAt and Actor.
+// A commit gets the next LSN, from 1. So does a commit that holds a batch, decides a review, or drops versions;
+// no other call gets one. Artefacts, pages, scopes and groups have numbers of their own, dense, from 1, in the
+// order of the commits that first wrote them. A number is never used again. Versions of an artefact are 1, 2, 3
+// and so on. A deletion is a version without pages. It has the fields of the version before it, without
+// Supersedes, and its own Version, LSN, PutAt and Actor.
 //
-// A batch writes an artefact once: one that puts or deletes an id twice is an InvalidError, whatever its Action. The time
-// in a batch id may be up to 7 days before Batch.Now (after that: ErrTxnExpired) and up to 12 hours after it (after that:
-// InvalidError), because clocks of writers differ.
+// A batch writes an artefact once: a batch that puts or deletes an id twice is an InvalidError, whatever its
+// Action. The time in a batch id may be up to 7 days before Batch.Now (beyond that: ErrTxnExpired) and up to 12
+// hours after it (beyond that: InvalidError), because the clocks of writers differ.
 //
-// A reference that names a deletion, by version or by scope, gives ErrNotFound and the zero Located, and no ancestor is
-// asked. A PageKey of version 0 stands for the newest version that has the page, which Loaded.Key then names.
+// A reference that names a deletion, by version or by scope, returns ErrNotFound and the zero Located, and no
+// ancestor is searched. A PageKey of version 0 means the newest version that has the page; Loaded.Key then
+// names it.
 //
 // # What a put becomes
 //
-// A put whose texts and fields (all but Actor, PutAt, the stamp of the source, and CurrentAsOf unless AsOfGiven) are those of
-// the newest version repeats it: no version is made, the outcome names it in Refs and Repeats, the leaf has a Write with
-// Touch. It repeats nothing while its artefact is superseded, unless its text comes from a source, and nothing where it
-// supersedes an artefact that is current. In a new version a page whose text is that of the page in the same place goes on
-// under its number, unless the artefact was superseded, or its group changed, or it is not found alike any more (FoundAlike): the index knows a page by
-// the words and the group it was added with. Groups are those of Artefact.Group; the pages of an artefact of several pages
-// without one are a group of their own, named by a zero byte and the id.
+// A put repeats the newest version if its texts and fields are the same. Actor, PutAt and the stamp of the
+// source are not compared, and CurrentAsOf only with AsOfGiven. A repeat makes no version: the outcome names it
+// in Refs and Repeats, and the leaf has a Write with Touch. A put is no repeat while its artefact is
+// superseded, unless its text comes from a source, and it is no repeat if it supersedes an artefact that is
+// current.
+//
+// In a new version, a page whose text equals that of the page in the same place keeps its number, with three
+// exceptions: the artefact was superseded, its group changed, or the index would find the page differently
+// (FoundAlike). The index knows a page by the words and the group it was added with. Groups are those of
+// Artefact.Group. An artefact of several pages without a group gets one of its own, named by a zero byte and
+// the id.
 //
 // # What is current
 //
-// An artefact is current until it is deleted, or superseded: a later version of another artefact of its scope, or one of the
-// same batch, names it in Supersedes. Putting it again ends that. For a page version that ended, the page in the same place
-// of the current version answers (the last one, where there are fewer), for a superseded artefact the first page of the one
-// that superseded it, for what was deleted since nothing, also when it is put again. So the words of an old version find what
-// says it now (CandidateQuery), and a Seen page is stale as "replaced", "deleted" or "expired". A Seen page with number 0
-// (a draft) or with a number that no page has makes nothing stale: a batch that was held in another database, or salvaged,
-// brings numbers of that one.
+// An artefact is current until it is deleted or superseded: a later version of another artefact of its scope,
+// or one of the same batch, names it in Supersedes. Putting it again makes it current again.
+//
+// Every page version that ended has at most one page that answers for it. If its artefact has a current
+// version, it is the page in the same place, or the last page if there are fewer. If its artefact is
+// superseded, it is the first page of the artefact that superseded it. If its artefact was deleted since, it is
+// none, even if the artefact is put again. So the words of an old version find what replaced it
+// (CandidateQuery), and a Seen page is stale as "replaced", "deleted" or "expired". A Seen page with number 0
+// (a draft), or with a number that no page has, makes nothing stale: a batch that was held in another database,
+// or salvaged, has numbers of that database.
 //
 // # Candidates
 //
-// A question sees the chain of its Scopes but for Mask, as of AsOf. What is current then and kept out by no rule may enter.
-// The rules, the first that applies: expired by Now; pages of kind system are never kept out by the others; below Floor,
-// unless it is a turn of Session in the nearest scope; a turn of another session that is trusted no more than a tool; not of
-// Kinds. Hits are the K best by words (package lexical scores them, under Weights), and whatever they say: pinned, system
-// and human-verified pages, the Recent newest, and the Newest newest of each provenance and scope. Excluded counts what each
-// rule keeps out, superseded artefacts among it, and names up to 20 of those that the words asked for. The counts are of
-// the pages that are live now, whatever AsOf and Mask say.
+// A question sees the chain of its Scopes except Mask, as of AsOf. A page may enter if it was current then and
+// no rule keeps it out. The rules, of which the first that applies is reported:
 //
-// In a hit, Lexical.Via is the ended page by whose words it was found, 0: by its own. So it is in Excluded.Nearest, but for
-// a superseded page, which is named itself: its Via is 0, and Lexical.Own is what its words score. Stats are asked for with
-// a Mask. They are of the index as it is now, with all page versions of the chain that it has, also under AsOf: they weigh
-// words, and are no part of the snapshot.
+//   - it is expired by Now; the other rules never keep out pages of kind system
+//   - it is below Floor, unless it is a turn of Session in the nearest scope
+//   - it is a turn of another session and trusted no more than a tool
+//   - it is not of Kinds
+//
+// Hits are the K best by words (package lexical scores them, under Weights), and whatever their words: pinned,
+// system and human-verified pages, the Recent newest pages, and the Newest newest of each provenance and scope.
+// Excluded counts what each rule keeps out, with superseded artefacts as one of them, and names up to 20 of
+// those that the words asked for. It counts pages that are live now, whatever AsOf and Mask say.
+//
+// In a hit, Lexical.Via is the ended page by whose words it was found; 0: its own words. The same holds in
+// Excluded.Nearest, except for a superseded page, which is named itself: its Via is 0, and Lexical.Own is the
+// score of its words. Stats are returned with a Mask. They describe the index as it is now, with all page
+// versions of the chain, also under AsOf: they weigh words, and are not part of the snapshot.
 //
 // # The audit
 //
-// A commit has one leaf: the Leaf of its batch with Trace and Batch (its id), Parent (Batch.Trace), Scope, Actor, Time, LSN,
-// From, Status ("applied", "held", "rejected"), Stale and Writes. Its Type is the batch's, but TypeHeld of a held one,
-// TypeApprove and TypeReject of a review. A refused batch leaves one of TypeConflict with Status "conflict" and Conflicts, or
-// "stale". Each new page is a Write with its digest, each page of a deleted artefact one with Deleted, a version that kept
-// its pages one without a digest. A commit and its leaf are durable together.
+// A commit has one leaf: the Leaf of its batch with Trace and Batch (its id), Parent (Batch.Trace), Scope,
+// Actor, Time, LSN, From, Status ("applied", "held", "rejected"), Stale and Writes. Its Type is the batch's,
+// except TypeHeld for a held batch, and TypeApprove and TypeReject for a review. A refused batch leaves a leaf
+// of TypeConflict with Status "conflict" and Conflicts, or with Status "stale". Each new page is a Write with
+// its digest; each page of a deleted artefact is a Write with Deleted; a version that kept its pages is a Write
+// without a digest. A commit and its leaf are durable together.
 //
 // # GC
 //
-// A version ended when the next one was written, or, with GCJob.Expired, when it expired. It goes when that is longer than
-// KeepFor ago, KeepVersions newer ones are there, and nothing keeps it: no Hold of an earlier moment, no held batch that
-// waits, no row that a StateKind says names its pages, no live artefact that was derived from it or has it as its source.
-// A page that stays with another version stays. What is left of a version is a Head with Gone and GoneBy, which reads as
-// ErrGone: scope, id, kind, provenance, Art, Version, LSN, PutAt, Supersedes and Rows hold on, and no content does.
+// A version ended when the next one was written or, with GCJob.Expired, when it expired. It goes when that is
+// longer ago than KeepFor, when there are KeepVersions newer ones, and when nothing keeps it: a Hold of an
+// earlier moment, a held batch that waits, a row whose StateKind says it names the version's pages, a live
+// artefact that was derived from it or has it as its source. A page stays as long as any version that has it
+// stays. What remains of a version is a Head with Gone and GoneBy, which reads as ErrGone. It keeps scope, id,
+// kind, provenance, Art, Version, LSN, PutAt, Supersedes and Rows, and no content.
 //
-// A run that drops something is one commit or several. Each has an LSN and a leaf of TypeGC, which ByTrace finds under
-// GCReport.Trace; GoneBy is that trace. A plan, and a run that drops nothing, is no commit and has no trace. What expired
-// while it was current is deleted first, in a version of its own by OperatorScope; GCJob.By is in the leaf. Nothing else
-// of an artefact changes: its LSN, as Expect knows it, stays. Runs over all scopes also drop what
-// StateKind.Past and StateKind.Journal say, and reviews that were decided as long ago.
+// A run that drops something is one commit or several. Each has an LSN and a leaf of TypeGC, which ByTrace
+// finds under GCReport.Trace; GoneBy is that trace. A plan, or a run that drops nothing, makes no commit and
+// has no trace. What expired while it was current is deleted first, in a version of its own by OperatorScope;
+// GCJob.By is in the leaf. Nothing else of an artefact changes: its LSN, which Expect compares, stays. Runs
+// over all scopes also drop what StateKind.Past and StateKind.Journal name, and reviews that were decided as
+// long ago.
+//
+// GCJob.Scopes restricts a run to scopes, each with what it keeps itself. GCJob.Reviews are decided held batches that go,
+// whatever their age, and then nothing else does.
+//
+// # Quotas
+//
+// A store that keeps quotas reads them from the rows under QuotaRows. It judges a commit by those of its scope and of the
+// scopes above, last of all and in the order of commits, by what is stored and what is in flight: a QuotaError refuses it,
+// with a leaf of TypeConflict and Status "quota". Page versions count until gc or an erase takes them. A commit of
+// TypeRefetch, artefacts whose ids begin with "ctxpage:", and what adds no page and no held batch are never refused.
 //
 // # Erase
 //
-// An erase takes every version of the artefacts it names, whoever holds or names them, and the held batches, questions and
-// rows of state. An artefact that was live is deleted. What is left of a version is a Head with Gone, GoneBy and ErasedBy:
-// its name, numbers and times, no field of content, and no salt and no digest. It reads as ErrErased. The leaves have type
-// erase, with By, Reason and, as Note, counts. When Maintain returns, no byte of what was erased is in what the store keeps
-// on a disk, old logs and free space included; where it was stopped before, the next open for writing finishes it. An
-// artefact that was erased before is left alone, so a second run with the same job takes nothing.
+// An erase takes every version of the artefacts it names, even if they are held or named elsewhere, and the
+// held batches, questions and state rows. A live artefact is deleted. What remains of a version is a Head with
+// Gone, GoneBy and ErasedBy: its name, numbers and times, without any field of content, salt or digest. It
+// reads as ErrErased. The leaves have type erase, with By, Reason and, as Note, counts. When Maintain returns,
+// no byte of what was erased is in what the store keeps on disk, old logs and free space included. If it was
+// stopped before, the next open for writing finishes it. An artefact that was erased before is left alone, so a
+// second run with the same job takes nothing.
+//
+// # Carry
+//
+// Batch.Carry brings versions that another database had. They keep version, put time, writer, provenance, salts and digests,
+// and get the numbers and the LSN of here. Each continues what is here of its artefact: the next version, or the first where
+// there is none, or one whose Floor says that nothing is kept of those before. Else the batch is a ConflictError. A page that
+// the version before has too, by salt and digest, goes on under its number. A version that is gone comes in one batch, and so
+// under one LSN, with the next one that is not. The leaf is that of the import; what is carried repeats nothing.
+//
+// Batch.Hold with ActHold stores a held batch as another database had it, decided or not. Nothing of it is judged.
 package store

@@ -1,7 +1,10 @@
 package store
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -16,6 +19,12 @@ type EraseJob struct {
 	State []StateRow
 	// By and Reason stand in the audit, so neither may hold what is erased.
 	By, Reason string
+	// Asked is what was asked for, under the secret of the database (AskedOf), and Cascade what was to become of what was
+	// derived. A restore of an older backup does it again by them.
+	Asked   []string
+	Cascade string
+	// Backups are those that the audit names; the report repeats them.
+	Backups []Backup
 }
 
 // EraseReport says what an erase took.
@@ -33,6 +42,11 @@ type EraseReport struct {
 	State     int       `json:"state"` // rows of state
 	Leaf      uint64    `json:"leaf"`  // index of the last leaf of the run, which says all of it
 	LSN       uint64    `json:"lsn"`
+	// Asked and Cascade are those of the job. The leaf has their digest.
+	Asked   []string `json:"asked,omitempty"`
+	Cascade string   `json:"cascade,omitempty"`
+	// Backups are those that the audit names: they were made before the erase, so they have what was there then.
+	Backups []Backup `json:"backups,omitempty"`
 	// FileBefore and FileAfter are the bytes of the file that was written anew.
 	FileBefore int64 `json:"file_before,omitempty"`
 	FileAfter  int64 `json:"file_after,omitempty"`
@@ -48,6 +62,29 @@ func (r *EraseReport) TakeCounts(note string) error {
 	_, err := fmt.Sscanf(note, "artefacts %d, versions %d, pages %d, bytes %d, held %d, questions %d, state %d",
 		&r.Artefacts, &r.Versions, &r.Pages, &r.Bytes, &r.Held, &r.Questions, &r.State)
 	return err
+}
+
+// Backup is what the audit says of a copy that a store made of the database.
+type Backup struct {
+	Name string    `json:"name"` // of the file, without its directory
+	At   time.Time `json:"at"`
+	LSN  uint64    `json:"lsn"` // of the newest commit when it began
+}
+
+// AskedOf stands for a name that was asked to be erased, of a kind such as "subject". Only who has the secret of the
+// database can tell whether it stands for a name that he guesses.
+func AskedOf(secret []byte, kind, name string) string {
+	d := SaltedMAC(secret[:min(len(secret), 32)], func(b []byte) []byte { return append(append(append(append(b, "asked"...), kind...), 0), name...) })
+	return kind + ":" + hex.EncodeToString(d[:16])
+}
+
+// AskedDigest is what the leaf of an erase says of Asked and Cascade; nil: nothing was said.
+func AskedDigest(asked []string, cascade string) []byte {
+	if len(asked) == 0 {
+		return nil
+	}
+	d := sha256.Sum256([]byte(strings.Join(append([]string{cascade}, asked...), "\n")))
+	return d[:]
 }
 
 // EraseRows begins the keys of the state rows in which a store keeps, by trace, how far an erase has come.

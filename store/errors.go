@@ -127,6 +127,7 @@ type LockedError struct {
 	Since   time.Time
 	Reading bool
 	Socket  string // at which the process serves the database to others; "": at none
+	Opening bool   // it has just taken the lock, and will serve
 }
 
 func (e *LockedError) Error() string {

@@ -17,6 +17,30 @@ type GCJob struct {
 	Expired      bool
 	Scope        string // "": all
 	By           string
+	// Scopes, if not nil, restricts the job to these scopes, each with what it keeps instead of KeepFor and KeepVersions.
+	Scopes map[string]GCKeep
+	// Reviews, if not nil, are decided held batches that go, and nothing else does. Those that still wait stay.
+	Reviews []ulid.ULID
+	// Why is what the leaves of the run say as their reason; "": nothing.
+	Why string
+}
+
+// GCKeep is what gc keeps in one scope.
+type GCKeep struct {
+	For      time.Duration
+	Versions int
+}
+
+// Only says whether the job leaves out what belongs to no single scope.
+func (j *GCJob) Only() bool { return j.Scope != "" || j.Scopes != nil }
+
+// KeepIn is what a job keeps in a scope; false: it leaves the scope alone.
+func (j *GCJob) KeepIn(scope string) (GCKeep, bool) {
+	if j.Scopes != nil {
+		keep, ok := j.Scopes[scope]
+		return keep, ok
+	}
+	return GCKeep{j.KeepFor, j.KeepVersions}, j.Scope == "" || j.Scope == scope
 }
 
 // DefaultKeepRecords is for each artefact.
@@ -40,6 +64,7 @@ type GCReport struct {
 	Reviews int `json:"reviews"` // held batches that were decided, and dropped
 	Turns   int `json:"turns"`   // deleted turns of which a session kept signals and verdicts
 	Journal int `json:"journal"` // records of passes and of directives that newer ones replaced
+	Scopes  int `json:"scopes"`  // names of scopes in which nothing was left
 }
 
 // GCTally counts versions.

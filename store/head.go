@@ -18,6 +18,11 @@ func (b *Batch) Bytes() (n int64) {
 			n += int64(len(b.Puts[i].Pages[j].Text))
 		}
 	}
+	for i := range b.Carry {
+		for _, text := range b.Carry[i].Texts {
+			n += int64(len(text))
+		}
+	}
 	return n
 }
 
@@ -29,6 +34,9 @@ func (h *Head) Below(version uint32) *Head {
 // CheckIDs refuses a batch that writes an artefact twice, by puts or deletes: there would be no telling which of the two is
 // the version that readers see.
 func (b *Batch) CheckIDs() error {
+	if err := b.checkCarried(); err != nil {
+		return err
+	}
 	if len(b.Puts)+len(b.Deletes) < 2 {
 		return nil
 	}

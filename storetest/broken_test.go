@@ -57,6 +57,34 @@ func (u unfiltered) Candidates(ctx context.Context, q store.CandidateQuery) (sto
 	return out, nil
 }
 
+// wordy is a store that does not know of vectors.
+type wordy struct{ store.Store }
+
+func (w wordy) Candidates(ctx context.Context, q store.CandidateQuery) (store.Candidates, error) {
+	q.Near = nil
+	return w.Store.Candidates(ctx, q)
+}
+
+// lax is a store that applies floor and filter to what words find, and not to what is near.
+type lax struct{ store.Store }
+
+func (l lax) Candidates(ctx context.Context, q store.CandidateQuery) (store.Candidates, error) {
+	if q.Near != nil {
+		q.Floor, q.Filter, q.Kinds = 0, nil, nil
+	}
+	return l.Store.Candidates(ctx, q)
+}
+
+// greedy is a store that lists all pages as without a vector.
+type greedy struct{ store.Store }
+
+func (g greedy) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, error) {
+	if q.What == store.ScanUnembedded {
+		q.Model = "a model that nobody has"
+	}
+	return g.Store.Scan(ctx, q)
+}
+
 // unordered is a store that lists by id whatever is asked.
 type unordered struct{ store.Store }
 
@@ -265,6 +293,25 @@ var broken = map[string]struct {
 			}
 		}}
 	}},
+	"carries versions of now": {"Carry", func(st store.Store) store.Store {
+		return changed(st, func(b *store.Batch) {
+			b.Carry = slices.Clone(b.Carry)
+			for i := range b.Carry {
+				b.Carry[i].Head.PutAt = b.Now
+			}
+		})
+	}},
+	"brings back what is gone": {"CarryGone", func(st store.Store) store.Store {
+		return changed(st, func(b *store.Batch) {
+			b.Carry = slices.DeleteFunc(slices.Clone(b.Carry), func(c store.Carried) bool { return c.Head.Gone })
+			for i := range b.Carry {
+				b.Carry[i].Head.Version = 1
+			}
+		})
+	}},
+	"lets what was decided wait": {"CarryHold", func(st store.Store) store.Store {
+		return changed(st, func(b *store.Batch) { b.Hold = nil })
+	}},
 	"knows no version 0": {"AnyVersion", func(st store.Store) store.Store { return loads{st} }},
 	"names no run of gc": {"GCCommits", func(st store.Store) store.Store { return jobs{st} }},
 	"lets nobody delete for gc": {"GCDeletion", func(st store.Store) store.Store {
@@ -288,6 +335,9 @@ var broken = map[string]struct {
 			}
 		}}
 	}},
+	"knows words alone":            {"Near", func(st store.Store) store.Store { return wordy{st} }},
+	"applies rules to words alone": {"NearRules", func(st store.Store) store.Store { return lax{st} }},
+	"embeds everything":            {"Unembedded", func(st store.Store) store.Store { return greedy{st} }},
 	"names no way to what is left out": {"NearestVia", func(st store.Store) store.Store {
 		return asks{st, func(_ *store.CandidateQuery, out *store.Candidates) {
 			for _, e := range out.Excluded {

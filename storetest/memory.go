@@ -31,7 +31,7 @@ import (
 //
 // Words are found by an index of package lexical, as Weights and Stats of a query ask for. It leaves out: backup and check
 // (Maintain answers ErrNoFile, and finds nothing), the forgetting of rows that gc dropped long ago (KeepRecords,
-// KeepNames), the limits on how many candidates of one provenance are named, and the forgetting of outcomes.
+// KeepNames), the limits on how many candidates of one provenance are named, the forgetting of outcomes, quotas, and what scopes take.
 type Memory struct {
 	*place
 	closed atomic.Bool
@@ -218,6 +218,12 @@ type verdict struct {
 
 // judge decides in this order: conflict, then stale context, then what was asked.
 func (m *Memory) judge(b *store.Batch) (v verdict) {
+	if b.Hold != nil { // it was judged where it was held
+		return verdict{hold: b.Reason, stale: b.Hold.Stale}
+	}
+	if c := m.carryConflict(b); c != nil {
+		return verdict{err: c}
+	}
 	for _, e := range b.Expect {
 		var is uint64 // 0: absent, or deleted
 		if h := m.at(name{e.Ref.Scope, e.Ref.ID}, now); h != nil && live(h) {
@@ -295,11 +301,20 @@ func (m *Memory) apply(b *store.Batch, v verdict) (store.Outcome, error) {
 	switch {
 	case v.hold != "":
 		leaf.Type, leaf.Reason, out.Status = manifest.TypeHeld, v.hold, store.StatusHeld
-		m.held[b.ID] = store.HeldBatch{Batch: *b, Reason: v.hold, Stale: v.stale, At: b.Now, LSN: m.lsn}
+		h := store.HeldBatch{Batch: *b, Reason: v.hold, Stale: v.stale, At: b.Now, LSN: m.lsn}
+		if was := b.Hold; was != nil {
+			h.Decided, h.By, h.Note, h.Outcome, h.Batch.Hold = was.Decided, was.By, was.Note, was.Outcome, nil
+		}
+		m.held[b.ID] = h
 	case b.Action == store.ActReject:
 		leaf.Type, out.Status = manifest.TypeReject, store.StatusRejected
 	default:
 		leaf.Type = cmp.Or(leaf.Type, manifest.TypeCommit)
+		for i := range b.Carry {
+			if err := m.carry(&b.Carry[i], leaf); err != nil {
+				return store.Outcome{}, err
+			}
+		}
 		m.write(b, &out, leaf)
 	}
 	if h, ok := m.held[b.From]; ok {

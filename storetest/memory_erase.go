@@ -22,8 +22,8 @@ func (m *Memory) erase(job *store.EraseJob) (rep store.EraseReport, err error) {
 		return rep, err
 	}
 	m.lsn++
-	b := &store.Batch{ID: id, Scope: store.OperatorScope, Actor: "operator", Now: m.cfg.Now(), Leaf: manifest.Record{Type: manifest.TypeErase, By: job.By, Reason: job.Reason}}
-	rep = store.EraseReport{Trace: id.String(), At: b.Now, By: job.By, Reason: job.Reason, Held: len(job.Held), Questions: len(job.Questions), State: len(job.State), LSN: m.lsn}
+	b := &store.Batch{ID: id, Scope: store.OperatorScope, Actor: "operator", Now: m.cfg.Now(), Leaf: manifest.Record{Type: manifest.TypeErase, By: job.By, Reason: job.Reason, Query: store.AskedDigest(job.Asked, job.Cascade)}}
+	rep = store.EraseReport{Trace: id.String(), At: b.Now, By: job.By, Reason: job.Reason, Held: len(job.Held), Questions: len(job.Questions), State: len(job.State), LSN: m.lsn, Asked: job.Asked, Cascade: job.Cascade}
 	leaf := leafOf(b, verdict{}, m.lsn)
 	leaf.Parent = rep.Trace
 	for _, ref := range job.Refs {

@@ -27,6 +27,8 @@ func (m *Memory) Maintain(ctx context.Context, job store.Job, _ store.Progress) 
 		rep.GC, err = m.collect(job.GC, job.Kind == store.JobGCPlan)
 	case store.JobErase:
 		rep.Erase, err = m.erase(job.Erase)
+	case store.JobCompactPlan, store.JobCompact: // there is no file
+		rep.Compact.DryRun = job.Kind == store.JobCompactPlan
 	}
 	rep.Applied = m.lsn
 	return rep, err
@@ -48,6 +50,16 @@ func (m *Memory) collect(job *store.GCJob, dry bool) (rep store.GCReport, err er
 		return rep, err
 	}
 	rep.DryRun = dry
+	if job.Reviews != nil {
+		for _, id := range job.Reviews {
+			if h, ok := m.held[id]; ok && h.Decided != "" {
+				if rep.Reviews++; !dry {
+					delete(m.held, id)
+				}
+			}
+		}
+		return rep, nil
+	}
 	b := &store.Batch{ID: id, Scope: store.OperatorScope, Actor: store.OperatorScope, Now: m.cfg.Now(), Leaf: manifest.Record{Type: manifest.TypeGC, By: job.By}}
 	leaf := leafOf(b, verdict{}, m.lsn+1)
 	gone, kept, named := map[string]*store.GCTally{}, map[string]*store.GCTally{}, m.named()
@@ -84,10 +96,11 @@ func (m *Memory) collect(job *store.GCJob, dry bool) (rep store.GCReport, err er
 // ended are the versions of an artefact that ended, oldest first, each with what keeps it.
 func (m *Memory) ended(of name, job *store.GCJob, named map[uint64]string) (vs []*ended) {
 	heads := m.versions(of)
+	_, ours := job.KeepIn(of.scope)
 	for i, h := range heads {
 		v := &ended{Head: h}
 		switch {
-		case h.Gone || len(h.Rows) == 0 || job.Scope != "" && job.Scope != h.Scope:
+		case h.Gone || len(h.Rows) == 0 || !ours:
 			continue
 		case i < len(heads)-1:
 			next := heads[i+1]
@@ -112,12 +125,13 @@ func (m *Memory) ended(of name, job *store.GCJob, named map[uint64]string) (vs [
 
 // keeps says what keeps a version, of whose artefact so many are newer.
 func (m *Memory) keeps(v *ended, newer int, job *store.GCJob, named map[uint64]string) string {
+	keep, _ := job.KeepIn(v.Scope)
 	switch {
-	case v.why == "" || newer < job.KeepVersions:
+	case v.why == "" || newer < keep.Versions:
 		return store.KeptNewest
 	case v.why == store.GoneExpired && !job.Expired:
 		return store.KeptExpired
-	case v.at > m.cfg.Now().Add(-job.KeepFor).UnixMicro():
+	case v.at > m.cfg.Now().Add(-keep.For).UnixMicro():
 		return store.KeptYoung
 	}
 	for _, r := range v.Rows {
@@ -218,7 +232,7 @@ func (m *Memory) drop(v *ended, b *store.Batch, leaf *manifest.Record) {
 
 // past drops decided reviews, and state rows that serve only the past.
 func (m *Memory) past(job *store.GCJob, limit int64, dry bool, rep *store.GCReport) {
-	if job.Scope != "" {
+	if job.Only() {
 		return
 	}
 	for id, h := range m.held {

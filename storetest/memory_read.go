@@ -338,6 +338,7 @@ func (m *Memory) Candidates(ctx context.Context, q store.CandidateQuery) (out st
 		found[h.Num] = c
 	}
 	m.always(v, found)
+	m.near(v, found)
 	for _, num := range slices.Sorted(maps.Keys(found)) {
 		out.Hits = append(out.Hits, found[num])
 	}
@@ -467,6 +468,8 @@ func (m *Memory) Scan(ctx context.Context, q store.ScanQuery) (out store.ScanPag
 		out.State, out.Next = paged(m.state, q, own[store.StateRow])
 	case store.ScanScopes:
 		out.Names, out.Next = paged(scopes, q, own[store.ScopeInfo])
+	case store.ScanUnembedded:
+		err = m.unembedded(q, &out)
 	case store.ScanSourced:
 		for _, id := range slices.Sorted(maps.Keys(heads)) {
 			if h := heads[id]; !out.Same && h.Artefact.Source != "" && m.supersededBy(h, now) == nil {

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"slices"
+	"time"
 
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
@@ -93,4 +94,37 @@ func (b *bench) erased(job *store.EraseJob, rep *store.EraseReport, num uint64, 
 	leaf, err := b.st.Audit().Leaf(b.ctx, rep.Leaf)
 	require.NoError(b, err)
 	require.Equal(b, []string{"erase", "operator", "asked by the person", rep.Trace}, []string{leaf.Type.String(), leaf.By, leaf.Reason, leaf.Parent})
+}
+
+// checkGCScopes lets two scopes keep versions for different times, and drops a decided batch that still is young.
+func checkGCScopes(b *bench) {
+	for _, text := range []string{"zebra", "okapi"} {
+		for _, at := range []string{"acme", scope, "other"} {
+			batch := b.batch(b.fact("rule", text))
+			batch.Scope = at
+			b.commit(batch)
+		}
+		b.pass(time.Hour)
+	}
+	waits, decided := b.hold(b.fact("a", "held")), b.hold(b.fact("b", "held"))
+	b.commit(b.review(store.ActReject, decided.ID))
+	job := &store.GCJob{KeepRecords: 4, KeepNames: 100, By: "operator", Why: "policy", Scopes: map[string]store.GCKeep{"acme": {For: time.Minute}, scope: {For: 24 * time.Hour}}}
+	for _, kind := range []store.JobKind{store.JobGCPlan, store.JobGC} {
+		rep, err := b.st.Maintain(b.ctx, store.Job{Kind: kind, GC: job}, nil)
+		require.NoError(b, err)
+		require.Equal(b, []store.Ref{{Scope: "acme", ID: "rule", Version: 1}}, rep.GC.Refs)
+		require.Zero(b, rep.GC.Reviews)
+	}
+	for at, want := range map[string]error{"acme": store.ErrGone, scope: nil, "other": nil} {
+		_, err := b.st.Resolve(b.ctx, store.Scopes{at}, store.Ref{Scope: at, ID: "rule", Version: 1})
+		require.ErrorIs(b, err, want, at)
+	}
+	reviews := &store.GCJob{By: "operator", Reviews: []ulid.ULID{waits.ID, decided.ID}}
+	rep, err := b.st.Maintain(b.ctx, store.Job{Kind: store.JobGC, GC: reviews}, nil)
+	require.NoError(b, err)
+	require.Equal(b, 1, rep.GC.Reviews)
+	_, err = b.st.Held(b.ctx, decided.ID)
+	require.ErrorIs(b, err, store.ErrNotFound)
+	_, err = b.st.Held(b.ctx, waits.ID)
+	require.NoError(b, err)
 }

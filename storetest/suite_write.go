@@ -23,6 +23,9 @@ var writing = []clause{
 	{"State", "state rows travel with their batch: all or nothing, and nil deletes", checkState},
 	{"ExpectState", "a state row tells the LSN of its last change, and a batch that expects another one is refused whole", checkExpectState},
 	{"LostState", "of writers who read the same state row, one commits and the others conflict", checkLostState},
+	{"Carry", "versions that another database had keep their numbers, times, writers and digests, and continue what is here or conflict", checkCarry},
+	{"CarryGone", "what was dropped or erased in another database stays so, and its numbers are taken", checkCarryGone},
+	{"CarryHold", "a batch that was held in another database waits here, or is decided, as it was there", checkCarryHold},
 	{"Ownership", "no memory is shared: changing what was given, or what came back, changes nothing stored", checkOwnership},
 }
 

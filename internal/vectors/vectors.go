@@ -42,16 +42,22 @@ type Maker struct {
 	// Unkept is told of vectors that could not be stored. That costs making them again, and is the store's to report with
 	// the next write.
 	Unkept func(error)
+	// Unmade is told of work in the background that failed. The next question starts it again.
+	Unmade func(error)
 
-	mu   sync.Mutex
-	seen map[[sha256.Size]byte][]float32
+	// ReadOnly stores keep no vectors: nothing is made ahead.
+	ReadOnly bool
+
+	mu     sync.Mutex
+	seen   map[[sha256.Size]byte][]float32
+	behind behind
 }
 
 // Item is a page, or a draft, whose vector is wanted.
 type Item struct {
-	Num   uint64 // 0: a draft
+	Key   store.PageKey // zero: a draft
 	Draft bool
-	Text  string // where no vector is stored; blank: it gets none
+	Text  string // of a draft; that of a page is loaded. Blank: it gets no vector
 }
 
 // Stored reads the vectors that the store has; nil for the others. One of another length was made by another model of
@@ -59,7 +65,7 @@ type Item struct {
 func (m *Maker) Stored(ctx context.Context, scopes store.Scopes, items []Item, length int) ([][]float32, error) {
 	nums := make([]uint64, len(items)) // 0, a draft: nobody's
 	for i := range items {
-		nums[i] = items[i].Num
+		nums[i] = items[i].Key.Num
 	}
 	out, err := m.Store.Vectors(ctx, scopes, m.By.Model(), nums)
 	if err != nil {
@@ -71,6 +77,43 @@ func (m *Maker) Stored(ctx context.Context, scopes store.Scopes, items []Item, l
 		}
 	}
 	return out, nil
+}
+
+// Of gives the vectors of pages and drafts, all of one length: those that are stored, and the rest made and, of pages,
+// stored. Nil: a page without text, or one that cannot be read.
+func (m *Maker) Of(ctx context.Context, scopes store.Scopes, items []Item, length int) ([][]float32, error) {
+	out, err := m.Stored(ctx, scopes, items, length)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.load(ctx, scopes, items, out); err != nil {
+		return nil, err
+	}
+	return out, m.Fill(ctx, items, out, length)
+}
+
+// load fills in the texts of pages that have no vector.
+func (m *Maker) load(ctx context.Context, scopes store.Scopes, items []Item, have [][]float32) error {
+	var keys []store.PageKey
+	var at []int
+	for i := range items {
+		if have[i] == nil && !items[i].Draft {
+			keys, at = append(keys, items[i].Key), append(at, i)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	pages, err := m.Store.Load(ctx, scopes, keys, store.WantText)
+	if err != nil {
+		return err
+	}
+	for n, i := range at {
+		if pages[n].Err == nil {
+			items[i].Text = pages[n].Text
+		}
+	}
+	return nil
 }
 
 // Fill makes the vectors that are missing, all of one length, and stores those of pages.
@@ -109,18 +152,22 @@ func fill(ctx context.Context, embed func(context.Context, []string) ([][]float3
 	}
 	for n, i := range at {
 		if len(vecs[n]) != length {
-			return fmt.Errorf("%w: a page has a vector of %d numbers, the question of %d", ErrAnswer, len(vecs[n]), length)
+			return lengthError(len(vecs[n]), length)
 		}
 		out[i] = vecs[n]
 	}
 	return nil
 }
 
+func lengthError(page, question int) error {
+	return fmt.Errorf("%w: a page has a vector of %d numbers, the question of %d", ErrAnswer, page, question)
+}
+
 // keep stores vectors that were made.
 func (m *Maker) keep(ctx context.Context, items []Item, at []int, out [][]float32) {
 	nums, vecs := make([]uint64, len(at)), make([][]float32, len(at))
 	for n, i := range at {
-		nums[n], vecs[n] = items[i].Num, out[i]
+		nums[n], vecs[n] = items[i].Key.Num, out[i]
 	}
 	if err := m.Store.PutVectors(ctx, m.By.Model(), nums, vecs); err != nil {
 		m.Unkept(err)
@@ -132,6 +179,18 @@ func (m *Maker) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.seen = nil
+}
+
+// Question gives the vector of a question: the host's, if it brought one.
+func (m *Maker) Question(ctx context.Context, text string, have []float32) ([]float32, error) {
+	if len(have) > 0 {
+		return have, nil
+	}
+	vecs, err := m.Texts(ctx, []string{text})
+	if err != nil {
+		return nil, err
+	}
+	return vecs[0], nil
 }
 
 // Texts gives the vectors of texts without a page.

@@ -1,7 +1,6 @@
-package engine
+package format
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
@@ -11,17 +10,19 @@ import (
 // The row of a held batch.
 //
 //	old        msgpack                             no digest in the audit
-//	format 2   heldMark · msgpack · proof
-//	now        heldMark · version · fields · proof
+//	format 2   HeldMark · msgpack · proof
+//	now        HeldMark · version · fields · proof
 //
 // A msgpack map begins with a byte above all versions, so the second byte tells the last two apart.
 
+// Versions of the row of a held batch. A higher one is refused.
 const (
 	heldVersion = 1
 	heldPacked  = 0x80 // from here on it is the first byte of msgpack
 )
 
-func encodeHeld(h *store.HeldBatch) []byte {
+// EncodeHeld makes the row of a held batch, without mark and proof.
+func EncodeHeld(h *store.HeldBatch) []byte {
 	e := codec.Encoder{B: []byte{heldVersion}}
 	heldFields.Append(&e, h)
 	return e.B
@@ -29,7 +30,7 @@ func encodeHeld(h *store.HeldBatch) []byte {
 
 // DecodeHeld decodes the row of a held batch without comparing it with the audit.
 func DecodeHeld(row []byte) (h store.HeldBatch, err error) {
-	rest, _, _, err := cutHeld(row)
+	rest, _, _, err := CutHeld(row)
 	if err != nil {
 		return h, err
 	}
@@ -40,14 +41,14 @@ func DecodeHeld(row []byte) (h store.HeldBatch, err error) {
 	return readHeld(rest, &heldFields)
 }
 
-// heldState reads what a list needs to know of a held batch that it may not show, the scope and whether it is decided:
+// HeldState reads what a list needs to know of a held batch that it may not show, the scope and whether it is decided:
 // reading the drafts takes much longer.
-func heldState(row []byte) (h store.HeldBatch, err error) {
-	rest, _, _, err := cutHeld(row)
+func HeldState(row []byte) (h store.HeldBatch, err error) {
+	rest, _, _, err := CutHeld(row)
 	if err != nil {
 		return h, err
 	}
-	return decodeHeldState(rest)
+	return DecodeHeldState(rest)
 }
 
 var heldStateFields = func() *codec.Record[store.HeldBatch] {
@@ -56,8 +57,8 @@ var heldStateFields = func() *codec.Record[store.HeldBatch] {
 	return r
 }()
 
-// decodeHeldState is heldState of a row without mark and proof.
-func decodeHeldState(rest []byte) (h store.HeldBatch, err error) {
+// DecodeHeldState is HeldState of a row without mark and proof.
+func DecodeHeldState(rest []byte) (h store.HeldBatch, err error) {
 	if len(rest) == 0 || rest[0] < heldPacked {
 		return readHeld(rest, heldStateFields)
 	}
@@ -84,15 +85,25 @@ func readHeld(rest []byte, fields *codec.Record[store.HeldBatch]) (h store.HeldB
 	return h, d.Err
 }
 
-// approvable refuses a batch that says more than this program understands: applied without it, that would be lost. Fields
-// of its artefacts are kept with them (store.Artefact.Unknown).
-func approvable(b *store.Batch) error {
-	unknown := len(b.Unknown)
-	for i := range b.Puts {
-		unknown += len(b.Puts[i].Unknown)
+// HeldMark begins the row of a held batch that has a digest; no msgpack begins with it.
+const HeldMark = 0xc1
+
+// CutHeld parts the row of a held batch from its proof; ok is false for one that has none.
+func CutHeld(row []byte) (rest []byte, p Proof, ok bool, err error) {
+	if len(row) == 0 || row[0] != HeldMark {
+		return row, p, false, nil
 	}
-	if unknown == 0 {
-		return nil
-	}
-	return errors.New("it was held by a later release and has fields that this one does not know; approve it with that release, or reject it")
+	rest, p, err = CutProof(row[1:])
+	return rest, p, true, err
+}
+
+// HeldDigest covers the row of a held batch and its id.
+func HeldDigest(salt, id, row []byte) [32]byte {
+	return store.SaltedMAC(salt, func(b []byte) []byte {
+		e := codec.Encoder{B: b}
+		e.Str("held")
+		e.Bytes(id)
+		e.Raw(row)
+		return e.B
+	})
 }

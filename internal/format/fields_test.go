@@ -1,4 +1,4 @@
-package engine
+package format
 
 import (
 	"encoding/binary"
@@ -20,6 +20,8 @@ import (
 var unstored = []string{
 	"NewPage.Analysis", // made again from the text
 	"Batch.Bound",      // in the outcome
+	"Batch.Carry",      // becomes heads; a held batch has none
+	"Batch.Hold",       // becomes fields of the held batch
 	"StateRow.LSN",     // that of the commit, when there is one
 	"Head.Superseded",  // in listings only
 }
@@ -67,9 +69,9 @@ func TestFieldsComplete(t *testing.T) {
 	checkFields(t, &partFields)
 	checkFields(t, &toolCallFields)
 	checkFields(t, &validatorFields)
-	checkFields(t, &artefactFields)
+	checkFields(t, &ArtefactFields)
 	checkFields(t, &pageFields)
-	checkFields(t, &putFields)
+	checkFields(t, &PutFields)
 	checkFields(t, &expectFields)
 	checkFields(t, &expectStateFields)
 	checkFields(t, &seenFields)
@@ -80,7 +82,7 @@ func TestFieldsComplete(t *testing.T) {
 }
 
 func headRow(h *store.Head) []byte {
-	return (&rowProof{}).append(encodeHead(nil, h, 1, encodeCold(h)))
+	return (&Proof{}).Append(EncodeHead(nil, h, 1, EncodeCold(h)))
 }
 
 // A head row has all of a head, in its fixed part, its page rows or its fields, and keeps what is unknown of it.
@@ -131,19 +133,19 @@ func TestSameHeadSeesEveryField(t *testing.T) {
 	old := filledWith[store.Head]("Artefact.Text", "Artefact.TTL")
 	h := filledWith[store.Head]("Artefact.Text", "Artefact.TTL")
 	h.Artefact.Unknown = unknownField
-	require.False(t, sameHead(&old, &h, true), "Unknown")
+	require.False(t, SameHead(&old, &h, true), "Unknown")
 	h.Artefact.Unknown = nil
 	seen := 0
 	for path, value := range leaves(reflect.ValueOf(&h.Artefact).Elem(), "Artefact") {
 		if path == "Artefact.Text" || path == "Artefact.TTL" || path == "Artefact.Unknown" {
 			continue
 		}
-		require.True(t, sameHead(&old, &h, true), "control")
+		require.True(t, SameHead(&old, &h, true), "control")
 		was := reflect.New(value.Type()).Elem()
 		was.Set(value)
 		value.SetZero()
-		require.False(t, sameHead(&old, &h, true), "%s is not compared", path)
-		require.Equal(t, path == "Artefact.CurrentAsOf", sameHead(&old, &h, false), path)
+		require.False(t, SameHead(&old, &h, true), "%s is not compared", path)
+		require.Equal(t, path == "Artefact.CurrentAsOf", SameHead(&old, &h, false), path)
 		value.Set(was)
 		seen++
 	}
@@ -151,25 +153,25 @@ func TestSameHeadSeesEveryField(t *testing.T) {
 	for _, other := range []func(){func() { h.Counter = "other" }, func() { h.PartBytes[0]++ }, func() { h.Source.Hash++ }} {
 		h = filledWith[store.Head]("Artefact.Text", "Artefact.TTL")
 		other()
-		require.False(t, sameHead(&old, &h, true))
+		require.False(t, SameHead(&old, &h, true))
 	}
 	h = filledWith[store.Head]("Artefact.Text", "Artefact.TTL")
 	h.Actor, h.LSN, h.Version, h.Source.Stamp, h.PutAt = "other", 99, 99, "other", h.PutAt.AddDate(1, 0, 0)
-	require.True(t, sameHead(&old, &h, true), "who, when and the stamp of a source make no version")
+	require.True(t, SameHead(&old, &h, true), "who, when and the stamp of a source make no version")
 	old.Artefact.Unknown, old.Unknown = unknownField, unknownField
-	require.True(t, sameHead(&old, &h, true), "a put that does not know of a field changes nothing by its silence")
+	require.True(t, SameHead(&old, &h, true), "a put that does not know of a field changes nothing by its silence")
 }
 
 // The state of a held batch is read without its drafts, and is that of the whole row, old or new.
 func TestHeldStateIsTheRows(t *testing.T) {
 	h := filledWith[store.HeldBatch]()
 	h.Unknown, h.Batch.Unknown = unknownField, unknownField
-	p := rowProof{}
-	row := p.append(append([]byte{heldMark}, encodeHeld(&h)...))
+	p := Proof{}
+	row := p.Append(append([]byte{HeldMark}, EncodeHeld(&h)...))
 	whole, err := DecodeHeld(row)
 	require.NoError(t, err)
 	require.Equal(t, h, whole)
-	part, err := heldState(row)
+	part, err := HeldState(row)
 	require.NoError(t, err)
 	require.Equal(t, []any{h.Batch.Scope, h.Decided, h.LSN, h.Outcome.LSN}, []any{part.Batch.Scope, part.Decided, part.LSN, part.Outcome.LSN})
 	require.Empty(t, part.Batch.Puts)
@@ -183,11 +185,8 @@ func TestRowsOfALaterRelease(t *testing.T) {
 	refused := func(change func(row []byte) []byte) {
 		_, err := DecodeHead(change(slices.Clone(good)), func(uint32) string { return "s" })
 		require.ErrorIs(t, err, codec.ErrNewer)
-		s := &Engine{}
-		require.ErrorIs(t, s.Corrupt("head row", err), store.ErrNewerFormat)
-		require.NotErrorIs(t, s.Corrupt("head row", err), store.ErrCorrupt)
 	}
-	refused(func(row []byte) []byte { row[0] = rowVersion + 1; return row })
+	refused(func(row []byte) []byte { row[0] = RowVersion + 1; return row })
 	refused(func(row []byte) []byte { row[4] |= flagsKnown + 1; return row })
 	refused(func([]byte) []byte {
 		part := partFields
@@ -196,9 +195,9 @@ func TestRowsOfALaterRelease(t *testing.T) {
 		a.Fields = slices.Insert(slices.Clone(a.Fields), 0, codec.List(5, "Parts", &part, func(a *store.Artefact) *[]store.Part { return &a.Parts }))
 		e := codec.Encoder{}
 		headFieldsOf(a).Append(&e, &h)
-		return (&rowProof{}).append(encodeHead(nil, &h, 1, e.B))
+		return (&Proof{}).Append(EncodeHead(nil, &h, 1, e.B))
 	})
-	row := (&rowProof{}).append([]byte{heldMark, heldVersion + 1, 1, 1, 1})
+	row := (&Proof{}).Append([]byte{HeldMark, heldVersion + 1, 1, 1, 1})
 	_, err := DecodeHeld(row)
 	require.ErrorIs(t, err, codec.ErrNewer)
 	_, err = DecodeCommit([]byte{commitVersion + 1})
@@ -209,17 +208,17 @@ func TestRowsOfALaterRelease(t *testing.T) {
 
 // FORMAT.md has the tags of every list.
 func TestFormatHasTheTags(t *testing.T) {
-	b, err := os.ReadFile("../FORMAT.md")
+	b, err := os.ReadFile("../../FORMAT.md")
 	require.NoError(t, err)
 	documented(t, string(b), "head", headFieldsOf(headArtefact))
-	documented(t, string(b), "artefact", &artefactFields)
+	documented(t, string(b), "artefact", &ArtefactFields)
 	documented(t, string(b), "part", &partFields)
 	documented(t, string(b), "tool call", &toolCallFields)
 	documented(t, string(b), "reference", &refFields)
 	documented(t, string(b), "source", &validatorFields)
 	documented(t, string(b), "held batch", &heldFields)
 	documented(t, string(b), "batch", &batchFields)
-	documented(t, string(b), "put", &putFields)
+	documented(t, string(b), "put", &PutFields)
 	documented(t, string(b), "page of a put", &pageFields)
 	documented(t, string(b), "precondition", &expectFields)
 	documented(t, string(b), "precondition on state", &expectStateFields)
@@ -258,11 +257,11 @@ func ordinary(i int) *store.Head {
 
 // packedRow is the row of format 2.
 func packedRow(t testing.TB, h *store.Head) []byte {
-	c, err := encodePacked(h)
+	c, err := EncodePacked(h)
 	require.NoError(t, err)
-	b := encodeHead(nil, h, 1, append(binary.AppendUvarint(nil, uint64(len(c))), c...))
+	b := EncodeHead(nil, h, 1, append(binary.AppendUvarint(nil, uint64(len(c))), c...))
 	b[0] = rowVersionPacked
-	return (&rowProof{}).append(b)
+	return (&Proof{}).Append(b)
 }
 
 // A row with tags is no larger than the row of format 2 with the same head, and both are read the same.
@@ -308,13 +307,13 @@ func BenchmarkEncodeHead(b *testing.B) {
 		b.Run("rows=now/of="+kind, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				_ = encodeCold(h)
+				_ = EncodeCold(h)
 			}
 		})
 		b.Run("rows=packed/of="+kind, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				_, _ = encodePacked(h)
+				_, _ = EncodePacked(h)
 			}
 		})
 	}

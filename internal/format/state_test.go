@@ -1,12 +1,11 @@
-package engine
+package format
 
 import (
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
 )
 
 // A state row of an older program has a value and no LSN: it counts as written by the first commit. A row of now that is
@@ -14,20 +13,20 @@ import (
 func TestStateRowOfOldProgram(t *testing.T) {
 	t.Parallel()
 	key := []byte("k")
-	old, err := UnsealState(key, codec.Seal(tagStateOld, key, []byte("value")))
+	old, err := UnsealState(key, codec.Seal(TagStateOld, key, []byte("value")))
 	require.NoError(t, err)
 	require.Equal(t, store.StateRow{Key: "k", Value: []byte("value"), LSN: 1}, old)
 
-	sealed := codec.Seal(tagState, key, stateBody(7, rowProof{}, []byte("value")))
+	sealed := codec.Seal(TagState, key, StateBody(7, Proof{}, []byte("value")))
 	now, err := UnsealState(key, sealed)
 	require.NoError(t, err)
 	require.Equal(t, store.StateRow{Key: "k", Value: []byte("value"), LSN: 7}, now)
 	sealed[3] ^= 1
 	_, err = UnsealState(key, sealed)
 	require.ErrorIs(t, err, codec.ErrMalformed)
-	_, err = UnsealState(key, codec.Seal(tagState, key, []byte("short")))
+	_, err = UnsealState(key, codec.Seal(TagState, key, []byte("short")))
 	require.ErrorIs(t, err, codec.ErrMalformed)
-	empty, err := UnsealState(key, codec.Seal(tagState, key, stateBody(7, rowProof{}, []byte{})))
+	empty, err := UnsealState(key, codec.Seal(TagState, key, StateBody(7, Proof{}, []byte{})))
 	require.NoError(t, err)
 	require.NotNil(t, empty.Value, "an empty row is a row")
 }

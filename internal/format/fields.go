@@ -1,4 +1,4 @@
-package engine
+package format
 
 import (
 	"bytes"
@@ -14,11 +14,15 @@ import (
 
 // The fields of rows that can grow (codec.Record). Whoever adds a field to one of these structs adds it here, under a tag
 // that was never used, and to FORMAT.md; a test fails until it is done. Everything else walks these lists: writing and
-// reading heads and held batches, telling a put that repeats what is there (sameHead), carrying what a later release wrote
+// reading heads and held batches, telling a put that repeats what is there (Repeats), carrying what a later release wrote
 // through gc and review.
 //
-// Structs that callers build and compare (Ref, Part, ToolCall, Validator) have no place for unknown fields. A row that
-// has some in them is refused.
+// Rules for tags: a tag is never given a second meaning, and never removed. A field that is zero is
+// not written, so a new field costs old rows nothing. A reader keeps fields that it does not know
+// (Unknown) and writes them back unchanged.
+//
+// Structs that callers build and compare (Ref, Part, ToolCall, Validator) have no place for unknown
+// fields. A row with unknown fields in one of them is refused.
 
 var refFields = codec.Record[store.Ref]{Name: "a reference", Fields: []codec.Field[store.Ref]{
 	codec.Text(1, "Scope", func(r *store.Ref) *string { return &r.Scope }),
@@ -47,13 +51,13 @@ var validatorFields = codec.Record[store.Validator]{Name: "a source", Fields: []
 	codec.Moment(3, "At", func(v *store.Validator) *time.Time { return &v.At }),
 }}
 
-var artefactFields = codec.Record[store.Artefact]{
+var ArtefactFields = codec.Record[store.Artefact]{
 	Name: "an artefact", Unknown: func(a *store.Artefact) *[]byte { return &a.Unknown },
 	Fields: []codec.Field[store.Artefact]{
 		codec.Text(1, "ID", func(a *store.Artefact) *string { return &a.ID }),
 		codec.Uint(2, "Kind", func(a *store.Artefact) *store.Kind { return &a.Kind }),
 		codec.Uint(3, "Provenance", func(a *store.Artefact) *store.Provenance { return &a.Provenance }),
-		codec.Text(4, "Text", func(a *store.Artefact) *string { return &a.Text }), // moved into the pages before it comes here
+		codec.Text(4, "Text", func(a *store.Artefact) *string { return &a.Text }), // empty here: the text is in the pages
 		codec.List(5, "Parts", &partFields, func(a *store.Artefact) *[]store.Part { return &a.Parts }),
 		codec.Text(6, "Role", func(a *store.Artefact) *string { return &a.Role }),
 		codec.Text(7, "Name", func(a *store.Artefact) *string { return &a.Name }),
@@ -61,7 +65,7 @@ var artefactFields = codec.Record[store.Artefact]{
 		codec.Text(9, "ToolCallID", func(a *store.Artefact) *string { return &a.ToolCallID }),
 		codec.Text(10, "Source", func(a *store.Artefact) *string { return &a.Source }),
 		codec.Moment(11, "ExpiresAt", func(a *store.Artefact) *time.Time { return &a.ExpiresAt }),
-		codec.Int(12, "TTL", func(a *store.Artefact) *time.Duration { return &a.TTL }), // made ExpiresAt before it comes here
+		codec.Int(12, "TTL", func(a *store.Artefact) *time.Duration { return &a.TTL }), // zero here: ExpiresAt has it
 		codec.Moment(13, "CurrentAsOf", func(a *store.Artefact) *time.Time { return &a.CurrentAsOf }),
 		codec.Uint(14, "Priority", func(a *store.Artefact) *store.Priority { return &a.Priority }),
 		codec.OptFloat(15, "Relevance", func(a *store.Artefact) **float64 { return &a.Relevance }),
@@ -76,17 +80,19 @@ var artefactFields = codec.Record[store.Artefact]{
 	},
 }
 
-// A head has the text of its artefact in its pages and the TTL in ExpiresAt; its row has inHot in the fixed part.
+// A head has the text of its artefact in its pages and the TTL in ExpiresAt; its row has inHot in
+// the fixed part.
 var (
 	notInHead = []string{"Text", "TTL"}
 	inHot     = []string{"ID", "Kind", "Provenance", "Priority", "ExpiresAt", "CurrentAsOf", "Seq", "Pinned"}
 
-	headArtefact = artefactFields.But(notInHead...)
+	headArtefact = ArtefactFields.But(notInHead...)
 	coldFields   = headFieldsOf(headArtefact.But(inHot...))
 )
 
-// sameFields are those that a put must change to make a new version: not who wrote it, nor what a source is recognised by.
-// CurrentAsOf counts only where the caller gave it. What is unknown is compared apart (sameHead).
+// sameFields are those that a put must change to make a new version: not who wrote it, nor what a
+// source is recognised by. CurrentAsOf counts only where the caller gave it. What is unknown is
+// compared apart (sameHead).
 var (
 	sameFields     = headFieldsOf(headArtefact.But("CurrentAsOf").Known()).But("Source", "Actor", "GoneBy", "ErasedBy").Known()
 	sameFieldsAsOf = headFieldsOf(headArtefact.Known()).But("Source", "Actor", "GoneBy", "ErasedBy").Known()
@@ -115,13 +121,11 @@ var pageFields = codec.Record[store.NewPage]{Name: "a page", Fields: []codec.Fie
 	codec.Array(5, "Digest", func(p *store.NewPage) []byte { return p.Digest[:] }),
 }}
 
-// PutFields are the fields of a put, for rows of the pipeline that hold some.
-func PutFields() *codec.Record[store.Put] { return &putFields }
-
-var putFields = codec.Record[store.Put]{
+// PutFields are the fields of a put, also for rows of the pipeline that hold some.
+var PutFields = codec.Record[store.Put]{
 	Name: "a put", Unknown: func(p *store.Put) *[]byte { return &p.Unknown },
 	Fields: []codec.Field[store.Put]{
-		codec.Inner(1, "Artefact", &artefactFields, func(p *store.Put) *store.Artefact { return &p.Artefact }),
+		codec.Inner(1, "Artefact", &ArtefactFields, func(p *store.Put) *store.Artefact { return &p.Artefact }),
 		codec.Inner(2, "Source", &validatorFields, func(p *store.Put) *store.Validator { return &p.Source }),
 		codec.List(3, "Pages", &pageFields, func(p *store.Put) *[]store.NewPage { return &p.Pages }),
 		codec.Flag(4, "AsOfGiven", func(p *store.Put) *bool { return &p.AsOfGiven }),
@@ -172,7 +176,7 @@ var batchFields = codec.Record[store.Batch]{
 		codec.List(9, "Context", &seenFields, func(b *store.Batch) *[]store.Seen { return &b.Context }),
 		codec.Uint(10, "OnStale", func(b *store.Batch) *store.OnStale { return &b.OnStale }),
 		codec.Moment(11, "Now", func(b *store.Batch) *time.Time { return &b.Now }),
-		codec.List(12, "Puts", &putFields, func(b *store.Batch) *[]store.Put { return &b.Puts }),
+		codec.List(12, "Puts", &PutFields, func(b *store.Batch) *[]store.Put { return &b.Puts }),
 		codec.Texts(13, "Deletes", func(b *store.Batch) *[]string { return &b.Deletes }),
 		codec.List(14, "State", &stateFields, func(b *store.Batch) *[]store.StateRow { return &b.State }),
 		codec.Flag(15, "Raise", func(b *store.Batch) *bool { return &b.Raise }),
@@ -184,7 +188,8 @@ var batchFields = codec.Record[store.Batch]{
 	},
 }
 
-// writeLeaf writes what a batch says of its leaf by names, those that are zero apart: an encoded leaf is for whole ones.
+// writeLeaf writes the leaf of a batch by field names, without those that are zero. manifest.Encode
+// is for complete leaves, and this one has no index, time or digests yet.
 func writeLeaf(e *codec.Encoder, leaf *manifest.Record) {
 	var b bytes.Buffer
 	enc := msgpack.NewEncoder(&b)
@@ -195,6 +200,8 @@ func writeLeaf(e *codec.Encoder, leaf *manifest.Record) {
 	e.Raw(b.Bytes())
 }
 
+// readLeaf reads what writeLeaf wrote. A field that this program does not know means a later
+// release, not damage.
 func readLeaf(d *codec.Decoder, leaf *manifest.Record) {
 	b := d.Rest()
 	if err := manifest.Scan(b); err != nil {
@@ -213,6 +220,8 @@ func readLeaf(d *codec.Decoder, leaf *manifest.Record) {
 	d.FailAs(errors.Join(codec.ErrMalformed, err))
 }
 
+// outcomeFields are the fields of an outcome inside a held batch. The row of an outcome itself is
+// msgpack (outcomeRow).
 var outcomeFields = codec.Record[store.Outcome]{Name: "an outcome", Fields: []codec.Field[store.Outcome]{
 	codec.Uint(1, "Status", func(o *store.Outcome) *store.Status { return &o.Status }),
 	codec.Uint(2, "LSN", func(o *store.Outcome) *uint64 { return &o.LSN }),
@@ -223,6 +232,7 @@ var outcomeFields = codec.Record[store.Outcome]{Name: "an outcome", Fields: []co
 	codec.List(7, "Repeats", &refFields, func(o *store.Outcome) *[]store.Ref { return &o.Repeats }),
 }}
 
+// heldFields are the fields of a held batch: the whole batch as it was judged, and the decision.
 var heldFields = codec.Record[store.HeldBatch]{
 	Name: "a held batch", Unknown: func(h *store.HeldBatch) *[]byte { return &h.Unknown },
 	Fields: []codec.Field[store.HeldBatch]{

@@ -1,14 +1,20 @@
-package engine
+package format
 
 import (
+	"cmp"
+	"maps"
+	"slices"
+
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// Rows of formats 1 and 2 are read for ever and never written again.
+// Rows of formats 1 and 2 are read for ever and never written again. They must stay decodable byte
+// for byte: the audit has digests of rows of format 2, and a golden file of each format is opened
+// by a test.
 
-// packed is the cold part of a head row of version 1 or 2. Its fields are these for ever.
+// packed is the cold part of a head row of version 1 or 2. Its fields never change.
 type packed struct {
 	//lint:ignore U1000 msgpack looks for it
 	_msgpack    struct{} `msgpack:",as_array"`
@@ -35,8 +41,9 @@ type packed struct {
 
 const packedFields = 19
 
-// DecodeMsgpack reads a row that unpack has scanned, so lengths can be believed. The fields are named one by one, as in
-// turnRow: reflection was two thirds of reading a head, which redo, a fault, check and gc do for each one.
+// DecodeMsgpack reads a row whose lengths unpack has scanned. The fields are named one by one:
+// reflection took two thirds of the time to read a head, which redo, a fault, check and gc do for
+// each one.
 func (c *packed) DecodeMsgpack(d *msgpack.Decoder) error {
 	x := codec.Fields{D: d}
 	x.Array(packedFields)
@@ -57,11 +64,12 @@ func (c *packed) DecodeMsgpack(d *msgpack.Decoder) error {
 	return x.Err
 }
 
-// decodePacked reads the cold part of a row of an old version, where the decoder stands behind its page rows.
+// decodePacked reads the cold part of a row of an old version. The decoder stands behind the page
+// rows.
 func decodePacked(version byte, d *codec.Decoder, h *store.Head) error {
 	b := d.B
-	if version != rowVersionOld {
-		if b = d.Bytes(); d.Err != nil || len(d.B) < rowProofSize {
+	if version != RowVersionOld {
+		if b = d.Bytes(); d.Err != nil || len(d.B) < ProofSize {
 			return codec.ErrMalformed
 		}
 	}
@@ -83,4 +91,18 @@ func decodePacked(version byte, d *codec.Decoder, h *store.Head) error {
 		}
 	}
 	return nil
+}
+
+// EncodePacked makes the cold part of a row of the old versions.
+func EncodePacked(h *store.Head) ([]byte, error) {
+	meta := []string{}
+	for _, k := range slices.Sorted(maps.Keys(h.Meta)) {
+		meta = append(meta, k, h.Meta[k])
+	}
+	return msgpack.Marshal(&packed{
+		Role: h.Role, Name: h.Name, ToolCalls: h.ToolCalls, ToolCallID: h.ToolCallID, Parts: h.Parts, PartBytes: h.PartBytes,
+		Source: h.Artefact.Source, Stamp: h.Source.Stamp, SourceHash: h.Source.Hash, SourceAt: codec.Micros(h.Source.At),
+		GroupName: h.Group, Subject: h.Subject, DerivedFrom: h.DerivedFrom, Supersedes: h.Supersedes, Tags: h.Tags,
+		Meta: meta, Relevance: h.Relevance, Actor: cmp.Or(h.GoneBy, h.Actor), Counter: h.Counter,
+	})
 }

@@ -1,0 +1,199 @@
+package engine
+
+import (
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Versions that another database had (store.Carried). They come with number, time, writer, salts and digests, and get what
+// belongs to this database: the number of the artefact, of its pages and of its group, and an LSN.
+//
+// Versions without content, dropped by gc or erased there, come in one commit with the next version that has some, so that
+// an artefact whose newest version cannot be read is never seen. They have the same LSN as that one (I3). install takes them
+// as a load of the rows does.
+
+// newestCarried reads the newest head of each artefact that a batch carries versions of; nil: it has none.
+func (s *Engine) newestCarried(b *Request) (map[string]*store.Head, error) {
+	if len(b.Carry) == 0 {
+		return nil, nil
+	}
+	out := make(map[string]*store.Head, len(b.Carry))
+	for i := range b.Carry {
+		h := &b.Carry[i].Head
+		key := flightKey(h.Scope, h.ID)
+		if _, known := out[key]; known {
+			continue
+		}
+		prev, err := s.newest(h.Scope, h.ID)
+		if err != nil {
+			return nil, err
+		}
+		out[key] = prev
+	}
+	return out, nil
+}
+
+// movedCarried says whether one of the artefacts got another version since its head was read. The caller holds mu.
+func (c *catalogue) movedCarried(prev map[string]*store.Head) bool {
+	for key, h := range prev {
+		scope, id := cutFlightKey(key)
+		var have, now uint32
+		if h != nil {
+			have = h.Version
+		}
+		if art := c.artOf(scope, id); art != 0 {
+			now = c.art(art).version
+		}
+		if have != now {
+			return true
+		}
+	}
+	return false
+}
+
+// carriedConflict is the first artefact that the carried versions do not continue; nil: there is none.
+func carriedConflict(b *Request, prev map[string]*store.Head) *store.ConflictError {
+	last := map[string]bool{}
+	for i := range b.Carry {
+		h := &b.Carry[i].Head
+		key := flightKey(h.Scope, h.ID)
+		if last[key] { // checkCarried looked at those
+			continue
+		}
+		last[key] = true
+		switch p := prev[key]; {
+		case p == nil && (h.Version == 1 || h.Floor):
+		case p == nil:
+			return &store.ConflictError{Ref: store.Ref{Scope: h.Scope, ID: h.ID}}
+		case p.Version+1 != h.Version || h.Floor:
+			return &store.ConflictError{Ref: store.Ref{Scope: h.Scope, ID: h.ID}, Now: p.LSN}
+		}
+	}
+	return nil
+}
+
+// enqueueCarried makes head records of the carried versions.
+func (s *Engine) enqueueCarried(b *Request, pre *prepared, n *numbering, p *Commit, leaf *manifest.Record) error {
+	last := make(map[string]*store.Head, len(b.Carry))
+	for i := range b.Carry {
+		c := &b.Carry[i]
+		key := flightKey(c.Head.Scope, c.Head.ID)
+		prev := last[key]
+		if prev == nil {
+			prev = pre.carried[key]
+		}
+		scope := n.scope(c.Head.Scope)
+		h, texts, err := n.carry(c, prev, scope)
+		if err != nil {
+			return err
+		}
+		last[key] = h
+		carriedWrites(h, prev, leaf)
+		if err := s.addHead(&p.record, leaf, format.HeadRecord{Head: h, Texts: texts}, scope, format.GroupName(h), format.EncodeCold(h)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// carry gives a carried version the numbers it has here. prev is the version before it.
+func (n *numbering) carry(c *store.Carried, prev *store.Head, scope uint32) (*store.Head, []format.PageText, error) {
+	h := c.Head
+	h.LSN, h.Art, h.GroupNum, h.Superseded = n.rec.LSN, n.art, 0, ""
+	if prev != nil {
+		h.Art = prev.Art
+	} else {
+		n.art++
+	}
+	switch {
+	case h.Group != "":
+		h.GroupNum = n.groupOf(scope, h.Group)
+	case len(h.Rows) > 1:
+		h.GroupNum = n.groupOf(scope, "\x00"+h.ID)
+	}
+	var texts []format.PageText
+	h.Rows = make([]store.PageRow, len(c.Head.Rows))
+	for i := range h.Rows {
+		r := &h.Rows[i]
+		*r = c.Head.Rows[i]
+		known := pageOf(prev, r)
+		if known != nil {
+			r.Num, r.LSN, r.Version = known.Num, known.LSN, known.Version
+		} else {
+			r.Num, r.LSN = n.num, n.rec.LSN
+			n.num++
+		}
+		if h.Gone || known != nil && !prev.Gone {
+			continue
+		}
+		text, ok := c.Text(i)
+		if !ok {
+			return nil, nil, store.Invalid("carried version", h.PageRef(i+1).String()+", whose text is missing or is not that of its digest", "the text of each page that the version before does not have")
+		}
+		texts = append(texts, format.PageText{Num: r.Num, Text: text})
+	}
+	return &h, texts, nil
+}
+
+// pageOf finds a page in the version before.
+func pageOf(prev *store.Head, r *store.PageRow) *store.PageRow {
+	if prev == nil {
+		return nil
+	}
+	for i := range prev.Rows {
+		if store.SamePage(&prev.Rows[i], r) {
+			return &prev.Rows[i]
+		}
+	}
+	return nil
+}
+
+// carriedWrites names in the leaf what a carried version wrote.
+func carriedWrites(h, prev *store.Head, leaf *manifest.Record) {
+	ref, from := store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}, len(leaf.Writes)
+	if h.Deleted {
+		nums := []uint64{0}
+		if prev != nil {
+			nums = lastPages([]*store.Head{prev})
+		}
+		for i, num := range nums {
+			ref.Page = i + 1
+			leaf.Writes = append(leaf.Writes, manifest.Write{Num: num, Ref: ref.String(), Version: h.Version, Deleted: true})
+		}
+		return
+	}
+	for i := range h.Rows {
+		if r := &h.Rows[i]; pageOf(prev, r) == nil {
+			ref.Page = i + 1
+			leaf.Writes = append(leaf.Writes, manifest.Write{Num: r.Num, Ref: ref.String(), Version: h.Version, Digest: r.Digest[:]})
+		}
+	}
+	if len(leaf.Writes) == from {
+		num := uint64(0)
+		if len(h.Rows) > 0 {
+			num = h.Rows[0].Num
+		}
+		ref.Page = 0
+		leaf.Writes = append(leaf.Writes, manifest.Write{Num: num, Ref: ref.String(), Version: h.Version})
+	}
+}
+
+// isNew says whether a head row is of a version that is not known yet. The caller holds mu, or is recovery.
+func (c *catalogue) isNew(t *format.Hot) bool {
+	return t.Art == 0 || t.Art > uint64(len(c.arts)) || t.Version > c.art(t.Art).version
+}
+
+// belowFloor is a row for a version below a floor that is in an overlay; nil: it cannot be made.
+func (s *Engine) belowFloor(row []byte, k format.HeadKey) []byte {
+	d := codec.Decoder{B: row}
+	t := format.DecodeHot(&d)
+	h, err := format.DecodeHead(row, s.cat.scopeName)
+	if err != nil {
+		return nil
+	}
+	h = h.Below(k.Version)
+	h.Provenance = t.Provenance
+	return (&format.Proof{}).Append(format.EncodeHead(nil, h, t.Scope, format.EncodeCold(h)))
+}

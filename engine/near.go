@@ -1,0 +1,379 @@
+package engine
+
+import (
+	"context"
+	mathbits "math/bits"
+	"slices"
+	"strconv"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/nearest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Vectors as candidates. The vectors of a model that is asked for are kept in memory, quantised (internal/nearest), in a set
+// for each scope, so that a question costs what its scopes have and not what the file has. The first question by a model
+// reads its rows; from then on PutVectors and gc keep the sets right.
+//
+// Loading reads rows without a lock, which takes seconds for a million. Before it begins the model is listed as loading:
+// what is put or dropped meanwhile is noted, and wins over what was read. The overlays are copied at the same moment, and
+// the snapshot of the rows is taken after it, so a vector that a checkpoint moves is seen at least once.
+
+// nearKept is how many models stay in memory. A host has one; a server may have hosts with several.
+const nearKept = 4
+
+// nearModels are the models in memory. The list and what the models have are under cat.mu; loading is a lock of its own,
+// taken before it.
+type nearModels struct {
+	loading chan struct{} // capacity 1: held by whoever loads a model
+	last    []*nearModel  // oldest first
+}
+
+// nearModel is what is in memory of one model's vectors.
+type nearModel struct {
+	name  string
+	sets  map[nearKey]*nearest.Set
+	has   bits // by page number
+	ready bool
+	// While it is loaded: vectors that were put, and pages that were dropped (nil).
+	since map[uint64][]float32
+}
+
+type nearKey struct {
+	scope uint32
+	dims  int
+}
+
+// model finds a model in memory. The caller holds cat.mu.
+func (n *nearModels) model(name string) *nearModel {
+	for _, m := range n.last {
+		if m.name == name {
+			return m
+		}
+	}
+	return nil
+}
+
+// put keeps a vector of a model that is in memory. The caller holds cat.mu for writing.
+func (n *nearModels) put(name string, scope uint32, num uint64, v []float32) {
+	switch m := n.model(name); {
+	case m == nil:
+	case !m.ready:
+		m.since[num] = slices.Clone(v)
+	default:
+		m.put(scope, num, v)
+	}
+}
+
+// remove forgets pages that gc dropped. The caller holds cat.mu for writing.
+func (n *nearModels) remove(nums []uint64) {
+	for _, m := range n.last {
+		for _, num := range nums {
+			if !m.ready {
+				m.since[num] = nil
+				continue
+			}
+			for _, s := range m.sets {
+				s.Remove(num)
+			}
+			m.has.set(num, false)
+		}
+	}
+}
+
+func (m *nearModel) put(scope uint32, num uint64, v []float32) {
+	if m.has.has(num) {
+		for k, s := range m.sets { // the one before may have had another length
+			if k.scope == scope && k.dims != len(v) {
+				s.Remove(num)
+			}
+		}
+	}
+	k := nearKey{scope, len(v)}
+	s := m.sets[k]
+	if s == nil {
+		s = nearest.NewSet(len(v))
+		m.sets[k] = s
+	}
+	s.Put(num, v)
+	m.has.set(num, true)
+}
+
+// nearModel gives a model that is in memory, loading it if need be.
+func (s *Engine) nearModel(ctx context.Context, name string) (*nearModel, error) {
+	ready := func() *nearModel {
+		s.cat.mu.RLock()
+		defer s.cat.mu.RUnlock()
+		if m := s.near.model(name); m != nil && m.ready {
+			return m
+		}
+		return nil
+	}
+	if m := ready(); m != nil {
+		return m, nil
+	}
+	select {
+	case s.near.loading <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-s.stop:
+		return nil, store.ErrClosed
+	}
+	defer func() { <-s.near.loading }()
+	if m := ready(); m != nil {
+		return m, nil
+	}
+	return s.loadNear(ctx, name)
+}
+
+// loadNear reads the vectors of a model. The caller holds loading.
+func (s *Engine) loadNear(ctx context.Context, name string) (m *nearModel, err error) {
+	hash := modelHash(name)
+	m = &nearModel{name: name, sets: map[nearKey]*nearest.Set{}, since: map[uint64][]float32{}}
+	s.cat.mu.Lock()
+	unfiled := map[uint64][]byte{}
+	for _, o := range []*Overlay{s.frozen, s.overlay} {
+		if o == nil {
+			continue
+		}
+		for k, row := range o.vecs {
+			if k.model == hash {
+				unfiled[k.num] = row
+			}
+		}
+	}
+	s.near.last = append(s.near.last, m)
+	scopes := s.cat.scopesOf()
+	s.cat.mu.Unlock()
+	defer func() {
+		if err != nil {
+			s.cat.mu.Lock()
+			defer s.cat.mu.Unlock()
+			s.near.last = slices.DeleteFunc(s.near.last, func(x *nearModel) bool { return x == m })
+		}
+	}()
+	err = s.rows.View(func(tx Reader) error { return m.read(ctx, tx, hash, scopes, s.stop) })
+	if err != nil {
+		return nil, err
+	}
+	s.cat.mu.Lock()
+	defer s.cat.mu.Unlock()
+	for num, row := range unfiled {
+		if v := vectorOf(name, row); v != nil {
+			m.put(s.cat.page(num).scope, num, v)
+		}
+	}
+	for num, v := range m.since {
+		if v != nil {
+			m.put(s.cat.page(num).scope, num, v)
+		}
+	}
+	m.ready = true
+	m.forgetGone(s.cat)
+	m.since = nil
+	if over := len(s.near.last) - nearKept; over > 0 {
+		s.near.last = slices.Delete(s.near.last, 0, over)
+	}
+	return m, nil
+}
+
+// scopesOf copies the scope of each page by number-1; 0: the page is not there.
+func (c *catalogue) scopesOf() []uint32 {
+	out := make([]uint32, len(c.pages))
+	for i := range c.pages {
+		if c.has(uint64(i + 1)) {
+			out[i] = c.pages[i].scope
+		}
+	}
+	return out
+}
+
+// read puts the rows of a model into its sets. Damaged rows count as none, and so do those of pages that are not there.
+func (m *nearModel) read(ctx context.Context, tx Reader, hash uint64, scopes []uint32, stop <-chan struct{}) error {
+	n := 0
+	for k, sealed := range tx.From(TableVec, nil) {
+		if n++; n%1024 == 0 {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-stop:
+				return store.ErrClosed
+			default:
+			}
+		}
+		num, model, ok := vecKeyOf(k)
+		if !ok || model != hash || num == 0 || num > uint64(len(scopes)) || scopes[num-1] == 0 {
+			continue
+		}
+		if row, err := codec.Unseal('v', k, sealed); err == nil {
+			if v := vectorOf(m.name, row); v != nil {
+				m.put(scopes[num-1], num, v)
+			}
+		}
+	}
+	return nil
+}
+
+// forgetGone takes out what was dropped while the rows were read.
+func (m *nearModel) forgetGone(c *catalogue) {
+	for i, word := range m.has {
+		for ; word != 0; word &= word - 1 {
+			if num := uint64(i)*64 + uint64(mathbits.TrailingZeros64(word)); !c.has(num) {
+				for _, s := range m.sets {
+					s.Remove(num)
+				}
+				m.has.set(num, false)
+			}
+		}
+	}
+}
+
+// addNear proposes the pages with the nearest vectors. What is excluded takes none of their places.
+func (f *finding) addNear(m *nearModel) {
+	v, near := &f.corpus, f.q.Near
+	f.asks = nearest.NewQuestion(near.Vector)
+	f.sets = f.sets[:0]
+	for i, scope := range v.chain {
+		if s := m.sets[nearKey{scope, len(near.Vector)}]; s != nil && !slices.Contains(v.chain[:i], scope) {
+			f.sets = append(f.sets, s)
+		}
+	}
+	see := nearest.Visible{Only: v.numbers(), Shown: func(num uint64) bool {
+		live, ok := v.Resolve(num)
+		return ok && live == num
+	}}
+	if v.past == nil && see.Only != nil {
+		see.Live = v.c.current // what is not live has a bit of Only
+	}
+	for _, h := range f.finder.Search(f.sets, f.asks, near.K, see) {
+		f.found = append(f.found, proposal{num: h.Num, near: true})
+	}
+}
+
+// compare gives all candidates the cosines of their vectors, however they were found, and what their neighbours lend.
+func (f *finding) compare(hits []store.Candidate) {
+	cosines := make([]float64, len(hits))
+	for i := range hits {
+		h := &hits[i]
+		if c, ok := f.cosine(h.Key.Num); ok {
+			cosines[i], h.Cosine = c, &cosines[i]
+		}
+		h.Beside = f.beside(h.Key.Num)
+	}
+}
+
+func (f *finding) cosine(num uint64) (float64, bool) {
+	for _, s := range f.sets {
+		if c, ok := s.Cosine(f.asks, num); ok {
+			return c, true
+		}
+	}
+	return 0, false
+}
+
+// beside is what the neighbours of a page lend it.
+func (f *finding) beside(num uint64) (lent float64) {
+	v := &f.corpus
+	group, pos := v.Group(num)
+	if group == 0 {
+		return 0
+	}
+	for by, share := range [...]float64{1: store.LendNext, 2: store.LendAfter} {
+		if by == 0 {
+			continue
+		}
+		for _, at := range [...]int{pos - by, pos + by} {
+			if n, ok := v.At(group, at); ok && v.Shown(n) {
+				c, _ := f.cosine(n)
+				lent = max(lent, float64(share*c))
+			}
+		}
+	}
+	return lent
+}
+
+// scanUnembedded lists the pages of a chain that have no vector yet. Of a small chain it looks at all pages, else at all
+// pages of the file that have none: a word of bits is 64 pages.
+func (s *Engine) scanUnembedded(ctx context.Context, q store.ScanQuery) (out store.ScanPage, err error) {
+	m, err := s.nearModel(ctx, q.Model)
+	if err != nil {
+		return out, err
+	}
+	after := uint64(0)
+	if q.Cursor != "" {
+		if after, err = strconv.ParseUint(q.Cursor, 10, 64); err != nil {
+			return out, store.Invalid("cursor", strconv.Quote(q.Cursor), "a cursor from the page before")
+		}
+	}
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
+	chain := s.cat.chain(q.Scopes)
+	last := uint64(0)
+	for num := range s.cat.unembedded(m, chain) {
+		out.Count++
+		switch {
+		case num <= after:
+		case len(out.Keys) < q.Limit:
+			out.Keys = append(out.Keys, store.PageKey{Num: num, Version: s.cat.page(num).head})
+			last = num
+		default:
+			out.Next = strconv.FormatUint(last, 10)
+		}
+	}
+	return out, nil
+}
+
+// unembedded gives the live pages of a chain without a vector, rising.
+func (c *catalogue) unembedded(m *nearModel, chain []uint32) func(yield func(num uint64) bool) {
+	wanted := func(num uint64) bool {
+		p := c.page(num)
+		return slices.Contains(chain, p.scope) && p.kind != store.KindSystem && p.prov >= store.Tool
+	}
+	return func(yield func(num uint64) bool) {
+		for _, num := range c.without(m, chain) {
+			if wanted(num) && !yield(num) {
+				return
+			}
+		}
+	}
+}
+
+// without gives live pages that have no vector, rising, among them all those of a chain.
+func (c *catalogue) without(m *nearModel, chain []uint32) (nums []uint64) {
+	total, mine := 0, 0
+	lacks := func(i int) uint64 {
+		if i < len(m.has) {
+			return c.current[i] &^ m.has[i]
+		}
+		return c.current[i]
+	}
+	for i := range c.current {
+		total += mathbits.OnesCount64(lacks(i))
+	}
+	for _, n := range chain {
+		mine += c.scopes[n-1].arts
+	}
+	if total > 4*mine+1024 { // most of them are elsewhere
+		for i, n := range chain {
+			if slices.Contains(chain[:i], n) {
+				continue
+			}
+			for _, art := range c.scopes[n-1].byID.all() {
+				for _, num := range c.nums(uint64(art)) {
+					if c.current.has(num) && !m.has.has(num) {
+						nums = append(nums, num)
+					}
+				}
+			}
+		}
+		slices.Sort(nums)
+		return nums
+	}
+	for i := range c.current {
+		for word := lacks(i); word != 0; word &= word - 1 {
+			nums = append(nums, uint64(i)*64+uint64(mathbits.TrailingZeros64(word)))
+		}
+	}
+	return nums
+}

@@ -1,0 +1,284 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
+)
+
+// Quotas. What is stored is counted by scope and kind in the catalogue; a commit that adds to it is compared at the tail of
+// the log, after it was built, with what is installed and what is in flight. A commit that is being installed may be counted
+// twice for a moment: where that decides, the judged one waits for it and is judged again.
+//
+// Rows of quotas are read when a batch is prepared, and read again after a commit wrote one.
+
+// reservedIDs begin the ids of artefacts that the database writes by itself; those are not counted against anybody.
+const reservedIDs = "ctxpage:"
+
+// use is what page versions take.
+type use struct {
+	pages int
+	bytes int64
+}
+
+// quotas is what is known of them; under cat.mu.
+type quotas struct {
+	known   bool
+	changes int // rows of quotas that were written
+	by      map[string]store.Quota
+	held    map[string]int // batches that wait for review, by scope; nil: no quota asks for them
+}
+
+// account adds a page version to what its scope holds, or with n -1 takes it away.
+func (c *catalogue) account(p *pageCol, n int) {
+	if p.art == 0 || p.gone() || p.scope == 0 {
+		return
+	}
+	u := &c.scopes[p.scope-1].uses[min(int(p.kind), len(store.KindNames)-1)]
+	u.pages += n
+	u.bytes += int64(n) * int64(p.bytes)
+}
+
+// usedBelow is what a scope and those below it hold. The caller holds mu.
+func (c *catalogue) usedBelow(scope string) (u use) {
+	for _, s := range c.scopes {
+		if s == nil || !store.Below(s.name, scope) { // nil: gc dropped its name
+			continue
+		}
+		for _, k := range s.uses {
+			u.pages, u.bytes = u.pages+k.pages, u.bytes+k.bytes
+		}
+	}
+	return u
+}
+
+// kindSpaces is what pages take, by kind, old versions apart.
+type kindSpaces [len(store.KindNames)]store.KindSpace
+
+func (by *kindSpaces) add(p *pageCol) {
+	k := &by[min(int(p.kind), len(by)-1)]
+	k.Pages, k.Bytes = k.Pages+1, k.Bytes+int64(p.bytes)
+	if p.end != 0 {
+		k.OldPages, k.OldBytes = k.OldPages+1, k.OldBytes+int64(p.bytes)
+	}
+}
+
+// list is what there is any of; not nil.
+func (by *kindSpaces) list() []store.KindSpace {
+	out := []store.KindSpace{}
+	for i := range by {
+		if by[i].Kind = store.KindNames[i]; by[i].Pages > 0 {
+			out = append(out, by[i])
+		}
+	}
+	return out
+}
+
+// addSpace says what scopes take. It looks at every page once.
+func (c *catalogue) addSpace(list []store.ScopeInfo) {
+	by := make([]kindSpaces, len(c.scopes))
+	for i := range c.pages {
+		if p := &c.pages[i]; p.art != 0 && !p.gone() {
+			by[p.scope-1].add(p)
+		}
+	}
+	for i := range list {
+		list[i].Space = by[c.byName[list[i].Name]-1].list()
+	}
+}
+
+// readQuotas reads the rows, if they are not known.
+func (s *Engine) readQuotas(ctx context.Context) error {
+	for {
+		s.cat.mu.RLock()
+		known, changes, held := s.quotas.known, s.quotas.changes, s.heldChanges
+		s.cat.mu.RUnlock()
+		if known {
+			return nil
+		}
+		next := quotas{known: true, by: map[string]store.Quota{}}
+		counts := false
+		for q := (store.ScanQuery{What: store.ScanState, Prefix: store.QuotaRows, Limit: 1000}); ; {
+			page, err := s.Scan(ctx, q)
+			if err != nil {
+				return err
+			}
+			for _, r := range page.State {
+				is, err := store.DecodeQuota(r)
+				if err != nil {
+					return s.Corrupt("state row "+r.Key, err)
+				}
+				next.by[is.Scope] = is.Quota
+				counts = counts || is.Held > 0
+			}
+			if q.Cursor = page.Next; q.Cursor == "" {
+				break
+			}
+		}
+		if counts {
+			if err := s.countHeld(&next); err != nil {
+				return err
+			}
+		}
+		s.cat.mu.Lock()
+		if s.quotas.changes == changes && (next.held == nil || s.heldChanges == held) {
+			next.changes = changes
+			s.quotas = next
+		}
+		s.cat.mu.Unlock()
+	}
+}
+
+// countHeld counts the batches that wait, by scope.
+func (s *Engine) countHeld(q *quotas) error {
+	q.held = map[string]int{}
+	var damage error
+	_, err := s.eachHeld(ulid.ULID{}, func(id ulid.ULID, row []byte, err error) bool {
+		var st store.HeldBatch
+		if err == nil {
+			st, err = format.HeldState(row)
+		}
+		if err != nil {
+			damage = s.Corrupt("held batch "+id.String(), err)
+		} else if st.Decided == "" {
+			q.held[st.Batch.Scope]++
+		}
+		return true
+	})
+	return errors.Join(err, damage)
+}
+
+// quotaInstalled follows a commit: rows of quotas, and batches that wait. The caller holds cat.mu.
+func (s *Engine) quotaInstalled(c *format.Commit) {
+	q := &s.quotas
+	for i := range c.State {
+		if strings.HasPrefix(c.State[i].Key, store.QuotaRows) || q.held != nil && strings.HasPrefix(c.State[i].Key, reviewGonePrefix) {
+			q.known, q.changes = false, q.changes+1
+		}
+	}
+	if !q.known || q.held == nil || len(c.Held) == 0 {
+		return
+	}
+	h, err := format.HeldState(c.Held)
+	switch {
+	case err != nil:
+		q.known, q.changes = false, q.changes+1
+	case h.Decided == "":
+		q.held[h.Batch.Scope]++
+	default:
+		q.held[h.Batch.Scope]--
+	}
+}
+
+// setUse says what a commit adds to what is stored.
+func (c *Commit) setUse(b *Request) {
+	c.scope = b.Scope
+	if b.Carried || b.Leaf.Type == manifest.TypeRefetch {
+		return
+	}
+	if c.outcome.Status == store.StatusHeld {
+		c.held = 1
+		return
+	}
+	for i := range c.record.Heads {
+		h := &c.record.Heads[i]
+		if h.Head == nil || strings.HasPrefix(h.Head.ID, reservedIDs) {
+			continue
+		}
+		for _, t := range h.Texts {
+			c.use.pages, c.use.bytes = c.use.pages+1, c.use.bytes+int64(len(t.Text))
+		}
+	}
+}
+
+// overQuota compares a commit that was built with the quotas above its scope. behind: one in flight decides, and must be
+// installed first. The caller has the tail.
+func (s *Engine) overQuota(c *Commit) (over *store.QuotaError, behind *Commit) {
+	if c.use.pages+c.held == 0 {
+		return nil, nil
+	}
+	flying := s.seq.adding() // before the catalogue: what is installed since is counted twice, never not at all
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	if len(s.quotas.by) == 0 {
+		return nil, nil
+	}
+	for _, scope := range store.ScopeChain(c.scope) {
+		q, ok := s.quotas.by[scope]
+		if !ok {
+			continue
+		}
+		used, held := s.cat.usedBelow(scope), 0
+		for at, n := range s.quotas.held {
+			if store.Below(at, scope) {
+				held += n
+			}
+		}
+		var up use
+		var upHeld int
+		var first *Commit
+		for _, f := range flying {
+			if store.Below(f.scope, scope) {
+				up.pages, up.bytes, upHeld, first = up.pages+f.use.pages, up.bytes+f.use.bytes, upHeld+f.held, f
+			}
+		}
+		for _, x := range []struct {
+			what                string
+			limit, used, up, by int64
+		}{
+			{"bytes", q.Bytes, used.bytes, up.bytes, c.use.bytes}, {"pages", int64(q.Pages), int64(used.pages), int64(up.pages), int64(c.use.pages)},
+			{"held", int64(q.Held), int64(held), int64(upHeld), int64(c.held)},
+		} {
+			switch {
+			case x.limit == 0 || x.by == 0 || x.used+x.up+x.by <= x.limit:
+			case x.used+x.by <= x.limit:
+				return nil, first
+			default:
+				return &store.QuotaError{Scope: scope, What: x.what, Limit: x.limit, Used: x.used, Asked: x.by}, nil
+			}
+		}
+	}
+	return nil, nil
+}
+
+// adding are the commits in flight that add something.
+func (q *sequencer) adding() (list []*Commit) {
+	q.flight.Lock()
+	defer q.flight.Unlock()
+	for _, c := range q.ids {
+		if c.use.pages+c.held > 0 {
+			list = append(list, c)
+		}
+	}
+	slices.SortFunc(list, func(a, b *Commit) int { return a.record.Batch.Compare(b.record.Batch) })
+	return list
+}
+
+// explainQuota adds to a refusal by what the space is used. It looks at every page, so it is not done at the tail.
+func (s *Engine) explainQuota(e *store.QuotaError) {
+	if e.What == "held" {
+		return
+	}
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	var by kindSpaces
+	for i := range s.cat.pages {
+		if p := &s.cat.pages[i]; p.art != 0 && !p.gone() && store.Below(s.cat.scopeName(p.scope), e.Scope) {
+			by.add(p)
+		}
+	}
+	e.Kinds = by.list()
+	for _, k := range e.Kinds {
+		if e.What == "bytes" {
+			e.Old += k.OldBytes
+		} else {
+			e.Old += int64(k.OldPages)
+		}
+	}
+}

@@ -1,0 +1,40 @@
+package filestore
+
+import (
+	"context"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/ctxpage/ctxpage/engine"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Copy is what another store needs to go on where a file is: see Export.
+type Copy struct {
+	Info    store.Info
+	Created time.Time
+	Base    engine.Base
+	Leaves  uint64 // of the audit
+	Audit   string // directory of its archive, which has all of them
+}
+
+// Export brings everything into the file and its archive, and shows fn a snapshot of the rows with what they are of. The
+// database takes commits meanwhile, which are not in the snapshot; checkpoints wait. fn must not call the store.
+func Export(ctx context.Context, s *Store, fn func(*bbolt.Tx, Copy) error) error {
+	if err := s.startJob(); err != nil {
+		return err
+	}
+	defer s.ckptMu.Unlock()
+	if !s.opts.ReadOnly {
+		if _, err := s.checkpointLocked(ctx); err != nil {
+			return err
+		}
+	}
+	c := Copy{Info: store.Info{ID: s.sys.ID, Secret: s.sys.Secret}, Created: codec.FromMicros(s.sys.Created), Leaves: s.eng.Leaves.Archived(), Audit: s.opts.Path + "-manifest"}
+	return s.view(func(tx *bbolt.Tx) error {
+		c.Base = s.base(tx.Size())
+		return fn(tx, c)
+	})
+}

@@ -1,0 +1,76 @@
+package filestore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ctxpage/ctxpage/store"
+	"go.etcd.io/bbolt"
+)
+
+// shrink gives the free space of the file back to the disk (compact.go), or says how much that would be. Checkpoints come
+// first, so that what was freed lately counts, and the log is as short as it can be.
+func (s *Store) shrink(ctx context.Context, dry bool, progress store.Progress) (rep store.JobReport, err error) {
+	rep.Compact.DryRun = dry
+	if !dry {
+		if err := s.eng.Writable(); err != nil {
+			return rep, err
+		}
+	}
+	if err := s.startJob(); err != nil {
+		return rep, err
+	}
+	defer s.ckptMu.Unlock()
+	if dry {
+		rep.Compact, err = s.shrinkPlan(ctx, progress)
+		return rep, err
+	}
+	log := s.log.Size()
+	if err := s.cutBefore(ctx, s.log.Last()); err != nil {
+		return rep, fmt.Errorf("ctxpage: compact %s: %w", s.opts.Path, err)
+	}
+	rep.Compact.Log = max(0, log-s.log.Size())
+	rep.Compact.Free = s.freePages()
+	rep.Compact.Before, rep.Compact.After, err = s.compact(ctx, progress)
+	return rep, noSpaceError(s.opts.Path, err, rep.Compact.Before)
+}
+
+// freePages are the bytes of pages that no row uses.
+func (s *Store) freePages() int64 {
+	db := s.bolt.Load()
+	st := db.Stats()
+	return int64(st.FreePageN+st.PendingPageN) * int64(db.Info().PageSize)
+}
+
+// shrinkPlan reads every row of the file once.
+func (s *Store) shrinkPlan(ctx context.Context, progress store.Progress) (rep store.CompactReport, err error) {
+	rep.DryRun = true
+	err = s.view(func(tx *bbolt.Tx) error {
+		rep.Before = tx.Size()
+		size, whole := int64(tx.DB().Info().PageSize), uint64(tx.Size())
+		pages, used, seen := int64(4), int64(4), uint64(0) // two meta pages, the free list, the root of the buckets
+		err := tx.ForEach(func(_ []byte, b *bbolt.Bucket) error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			st := b.Stats()
+			pages += int64(st.BranchPageN + st.BranchOverflowN)
+			used += int64(st.BranchPageN + st.BranchOverflowN + st.LeafPageN + st.LeafOverflowN)
+			pages += packed(&st, size)
+			seen += uint64(st.LeafInuse)
+			progress("compact", min(seen, whole), whole)
+			return nil
+		})
+		rep.After, rep.Free = min(pages*size, rep.Before), max(0, rep.Before-used*size)
+		return err
+	})
+	return rep, err
+}
+
+// packed is about how many leaf pages the rows of a bucket take once they are copied. Rows that fill pages of their own
+// (LeafOverflowN) take them in the copy as well.
+func packed(st *bbolt.BucketStats, size int64) int64 {
+	full := int64(float64(size) * compactFill)
+	rows := max(0, int64(st.LeafInuse)-int64(st.LeafOverflowN)*size)
+	return int64(st.LeafOverflowN) + (rows+full-1)/full
+}

@@ -1,0 +1,143 @@
+package format
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Proof is the end of a row: its place in the audit.
+type Proof struct {
+	Salt  [store.DigestSaltSize]byte
+	Leaf  uint64 // index of the leaf that has the digest
+	Place uint32 // among those of the leaf
+}
+
+// ProofSize is the length of a proof, bytes.
+const ProofSize = store.DigestSaltSize + 8 + 4
+
+// Append appends the proof to a row.
+func (p *Proof) Append(b []byte) []byte {
+	b = append(b, p.Salt[:]...)
+	b = binary.BigEndian.AppendUint64(b, p.Leaf)
+	return binary.BigEndian.AppendUint32(b, p.Place)
+}
+
+// CutProof parts a row from its proof.
+func CutProof(row []byte) (rest []byte, p Proof, err error) {
+	n := len(row) - ProofSize
+	if n < 1 {
+		return nil, p, codec.ErrMalformed
+	}
+	p = readProof(row[n:])
+	return row[:n:n], p, nil
+}
+
+// readProof reads the proof at the beginning of b, which has room for one.
+func readProof(b []byte) (p Proof) {
+	d := codec.Decoder{B: b}
+	copy(p.Salt[:], d.Take(store.DigestSaltSize))
+	p.Leaf, p.Place = d.U64(), d.U32()
+	return p
+}
+
+// HeadDigest covers a head row and what its numbers stand for: a scope or a group that got another name is another row.
+func HeadDigest(salt []byte, scope, group string, row []byte) [32]byte {
+	return store.SaltedMAC(salt, func(b []byte) []byte {
+		e := codec.Encoder{B: b}
+		e.Str("head")
+		e.Str(scope)
+		e.Str(group)
+		e.Raw(row)
+		return e.B
+	})
+}
+
+// GroupName is what the group of a head is called in the catalogue; "": it has none.
+func GroupName(h *store.Head) string {
+	switch {
+	case h.GroupNum == 0:
+		return ""
+	case h.Group != "":
+		return h.Group
+	}
+	return "\x00" + h.ID // of its own pages
+}
+
+// ErrEdited says that a row is not the one that was committed.
+var ErrEdited = errors.New("it is not the row that was committed: the audit has another digest of it")
+
+// Proofs holds rows against an audit without an engine. The zero LSNs of an audit without digests refuse nothing.
+type Proofs struct {
+	l    *manifest.Log
+	from uint64 // LSN from which head rows and held batches have digests; 0: never
+}
+
+// ProofsOf begins to hold rows against the leaves of a log.
+func ProofsOf(ctx context.Context, l *manifest.Log) (Proofs, error) {
+	leaf, found, err := l.FirstRows(ctx)
+	if !found {
+		return Proofs{l: l}, err
+	}
+	return Proofs{l, leaf.LSN}, err
+}
+
+// Head compares a head row; h is what it decodes to. A leaf that cannot be read says nothing.
+func (p Proofs) Head(row []byte, h *store.Head) error {
+	if row[0] == RowVersionOld {
+		return p.withoutProof(h.LSN)
+	}
+	rest, at, err := CutProof(row)
+	if err != nil {
+		return err
+	}
+	was, err := p.l.RowDigest(at.Leaf, int(at.Place))
+	return p.same(at, was == HeadDigest(at.Salt[:], h.Scope, GroupName(h), rest), err)
+}
+
+// Held compares the row of a held batch.
+func (p Proofs) Held(id, row []byte, lsn uint64) error {
+	rest, at, ok, err := CutHeld(row)
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return p.withoutProof(lsn)
+	}
+	was, err := p.l.RowDigest(at.Leaf, int(at.Place))
+	return p.same(at, was == HeldDigest(at.Salt[:], id, rest), err)
+}
+
+// State compares a stored state row, sealed.
+func (p Proofs) State(key, sealed []byte) error {
+	body, err := StateBodyOf(key, sealed)
+	if err != nil {
+		return err
+	}
+	at := StateProof(body)
+	if at.Leaf == NoLeaf {
+		return nil
+	}
+	was, err := p.l.StateEntry(at.Leaf, int(at.Place))
+	return p.same(at, err == nil && StateEntered(was, key, body), err)
+}
+
+func (p Proofs) withoutProof(lsn uint64) error {
+	if p.from != 0 && lsn >= p.from {
+		return ErrEdited
+	}
+	return nil
+}
+
+// same judges what a leaf has of a row. err is of reading the leaf: one that has no such digest is told from one that
+// cannot be read, or is not there any more.
+func (p Proofs) same(at Proof, equal bool, err error) error {
+	if err == nil && !equal || errors.Is(err, manifest.ErrNoLeaf) && at.Leaf < p.l.Size() {
+		return ErrEdited
+	}
+	return nil
+}

@@ -1,0 +1,45 @@
+package format
+
+import (
+	"bytes"
+
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// SamePage finds the page of the prev version that a new page repeats word for word. The fast hash only proposes: a
+// text made to collide with it must not pass for the prev one, so the salted digest decides.
+func SamePage(prev *store.Head, i int, np *store.NewPage) *store.PageRow {
+	if prev == nil || i >= len(prev.Rows) {
+		return nil
+	}
+	r := &prev.Rows[i]
+	if r.Hash != np.Hash || int(r.Bytes) != len(np.Text) || store.SaltedDigest(r.Salt[:], np.Text) != r.Digest {
+		return nil
+	}
+	return r
+}
+
+// Repeats says whether a put says what its artefact says already.
+func Repeats(prev, h *store.Head, put *store.Put) bool {
+	return SameTexts(prev, put) && SameHead(prev, h, put.AsOfGiven)
+}
+
+// SameTexts says whether a put has the pages of a version.
+func SameTexts(prev *store.Head, put *store.Put) bool {
+	for i := range put.Pages {
+		if SamePage(prev, i, &put.Pages[i]) == nil {
+			return false
+		}
+	}
+	return len(prev.Rows) == len(put.Pages)
+}
+
+// SameHead says whether a put changes nothing but the time of its writing and the stamp of its source.
+func SameHead(prev, h *store.Head, asOf bool) bool {
+	fields := sameFields
+	if asOf {
+		fields = sameFieldsAsOf
+	}
+	told := len(h.Artefact.Unknown) == 0 || bytes.Equal(prev.Artefact.Unknown, h.Artefact.Unknown) // silence changes nothing
+	return told && prev.Source.Hash == h.Source.Hash && fields.Same(prev, h)
+}

@@ -1,0 +1,235 @@
+// Package nearest finds, among many vectors, those that point most nearly where the vector of a question points. Vectors
+// are kept quantised in flat arrays; a search looks at all of a set. It is pure: it opens no file, starts no goroutine and
+// reads no clock, and equal vectors under equal numbers give equal answers, whatever the order they came in.
+//
+// Rejected: a graph (HNSW). Its answers depend on the order of insertion, a filter that few pages pass breaks its walk, and
+// deletions wear it out. A scan of sign bits is fast enough for a million pages (bench/README.md), and a filter makes it
+// faster.
+package nearest
+
+import (
+	"math"
+	"math/bits"
+)
+
+// Set holds vectors of one length, each under a page number. Its owner has one lock for it: Put and Remove run under the
+// write lock, everything else under the read lock.
+//
+// Each vector is kept three times, coarse to fine. Its signs, a bit for each dimension, are what a search of many looks at
+// first: how many differ tells roughly how large the angle is. A second bit says which numbers are large: with the signs that
+// is two bits a dimension, which tell the angle well. Its numbers as int8, relative to the largest of them, give the cosine,
+// to about .001 for the vectors of text models.
+type Set struct {
+	dims, words int
+	nums        []uint64 // by slot; 0: free
+	signs       []uint64 // words of each slot
+	great       []uint64 // words of each slot
+	small       []int8   // dims of each slot
+	scale       []float32
+	free        []uint32          // slots
+	slots       map[uint64]uint32 // by number
+}
+
+// NewSet makes an empty set of vectors of a length.
+func NewSet(dims int) *Set {
+	return &Set{dims: dims, words: (dims + 63) / 64, slots: map[uint64]uint32{}}
+}
+
+// Len counts the vectors.
+func (s *Set) Len() int { return len(s.slots) }
+
+// Has says whether a number has a vector.
+func (s *Set) Has(num uint64) bool {
+	_, ok := s.slots[num]
+	return ok
+}
+
+// Bytes is the memory that the vectors take, without the spare capacity of the arrays.
+func (s *Set) Bytes() int {
+	const slot = 16 + 8 // of the map, about
+	return len(s.nums)*(8+4+16*s.words+s.dims) + slot*len(s.slots)
+}
+
+// Put keeps a vector of the set's length under a number above 0, instead of the one before. A vector of zeros points
+// nowhere and is never found.
+func (s *Set) Put(num uint64, v []float32) {
+	at, ok := s.slots[num]
+	switch {
+	case ok:
+	case len(s.free) > 0:
+		at, s.free = s.free[len(s.free)-1], s.free[:len(s.free)-1]
+	default:
+		at = uint32(len(s.nums))
+		s.nums = append(s.nums, 0)
+		s.scale = append(s.scale, 0)
+		s.signs = append(s.signs, make([]uint64, s.words)...)
+		s.great = append(s.great, make([]uint64, s.words)...)
+		s.small = append(s.small, make([]int8, s.dims)...)
+	}
+	s.slots[num], s.nums[at] = at, num
+	c := code{s.signs[int(at)*s.words:][:s.words], s.great[int(at)*s.words:][:s.words]}
+	s.scale[at] = quantise(s.small[int(at)*s.dims:][:s.dims], c, v)
+}
+
+// Remove forgets a number.
+func (s *Set) Remove(num uint64) {
+	if at, ok := s.slots[num]; ok {
+		delete(s.slots, num)
+		s.nums[at] = 0
+		s.free = append(s.free, at)
+	}
+}
+
+// code is a vector in two bits a dimension: whether a number is above 0, and whether it is large.
+type code struct{ signs, great []uint64 }
+
+// set fills in a number of the code: n of a vector whose squares sum to square. Large is above .98 of the mean (root of the
+// mean square): for numbers as vectors of texts have them that halves the error.
+func (c *code) set(i, n, dims, square int) {
+	if n > 0 {
+		c.signs[i/64] |= 1 << (i % 64)
+	}
+	if 25*n*n*dims > 24*square {
+		c.great[i/64] |= 1 << (i % 64)
+	}
+}
+
+// quantise fills in the code and the small numbers of a vector and gives what makes a product of the latter a cosine.
+func quantise(small []int8, c code, v []float32) float32 {
+	clear(c.signs)
+	clear(c.great)
+	unit := 127 / float64(largestOf(v))
+	if math.IsInf(unit, 0) {
+		clear(small)
+		return 0
+	}
+	square := 0
+	for i, f := range v {
+		n := int(math.RoundToEven(float64(f) * unit))
+		small[i] = int8(n)
+		square += n * n
+	}
+	for i, n := range small {
+		c.set(i, int(n), len(v), square)
+	}
+	return float32(1 / math.Sqrt(float64(square)))
+}
+
+func largestOf(v []float32) (largest float32) {
+	for _, f := range v {
+		largest = max(largest, float32(math.Abs(float64(f))))
+	}
+	return largest
+}
+
+// Question is the vector of a question, prepared for searches. It is never changed.
+type Question struct {
+	code
+	greats int     // bits of great
+	large  []int32 // so small that no product with a small vector overflows
+	scale  float64
+}
+
+// NewQuestion prepares a vector.
+func NewQuestion(v []float32) *Question {
+	words := (len(v) + 63) / 64
+	q := &Question{code: code{make([]uint64, words), make([]uint64, words)}, large: make([]int32, len(v))}
+	largest := largestOf(v)
+	if largest == 0 {
+		return q
+	}
+	most := min(math.MaxInt16, math.MaxInt32/(128*len(v)))
+	unit, square := float64(most)/float64(largest), 0
+	for i, f := range v {
+		n := int(math.RoundToEven(float64(f) * unit))
+		q.large[i] = int32(n)
+		square += n * n
+	}
+	for i, n := range q.large {
+		q.set(i, int(n), 1, square/len(v))
+	}
+	for _, w := range q.great {
+		q.greats += bits.OnesCount64(w)
+	}
+	q.scale = 1 / math.Sqrt(float64(square))
+	return q
+}
+
+// Cosine is that of a number's vector and the question's; false where there is none, or one of another length, or where one
+// of the two points nowhere. Its
+// arithmetic is in integers up to the last two products, so it is the same on every machine.
+func (s *Set) Cosine(q *Question, num uint64) (float64, bool) {
+	at, ok := s.slots[num]
+	if !ok || len(q.large) != s.dims || s.scale[at] == 0 || q.scale == 0 {
+		return 0, false
+	}
+	return s.cosine(q, int(at)), true
+}
+
+func (s *Set) cosine(q *Question, at int) float64 {
+	c := float64(float64(dot(q.large, s.small[at*s.dims:][:s.dims]))*q.scale) * float64(s.scale[at])
+	return min(max(c, -1), 1)
+}
+
+// dot is the product of two vectors of one length. Four sums run side by side, since a single one waits for each addition.
+func dot(a []int32, b []int8) int32 {
+	var s0, s1, s2, s3 int32
+	for len(a) >= 8 && len(b) >= 8 {
+		x, y := (*[8]int32)(a), (*[8]int8)(b)
+		s0 += x[0]*int32(y[0]) + x[4]*int32(y[4])
+		s1 += x[1]*int32(y[1]) + x[5]*int32(y[5])
+		s2 += x[2]*int32(y[2]) + x[6]*int32(y[6])
+		s3 += x[3]*int32(y[3]) + x[7]*int32(y[7])
+		a, b = a[8:], b[8:]
+	}
+	for i := range a {
+		s0 += a[i] * int32(b[i])
+	}
+	return s0 + s1 + s2 + s3
+}
+
+// differing counts the signs in which the vectors of slots, from one on, differ from the question, those where the question
+// is large three times. Six words, of 384 dimensions, is the length of most small models; written out it takes half the time.
+func (s *Set) differing(q *Question, from int, out []uint16) {
+	at := s.signs[from*s.words:]
+	if s.words == 6 {
+		a, g := (*[6]uint64)(q.signs), (*[6]uint64)(q.great)
+		for i := range out {
+			b := (*[6]uint64)(at[6*i:])
+			x0, x1, x2, x3, x4, x5 := a[0]^b[0], a[1]^b[1], a[2]^b[2], a[3]^b[3], a[4]^b[4], a[5]^b[5]
+			n := bits.OnesCount64(x0) + bits.OnesCount64(x1) + bits.OnesCount64(x2) + bits.OnesCount64(x3) + bits.OnesCount64(x4) + bits.OnesCount64(x5)
+			m := bits.OnesCount64(x0&g[0]) + bits.OnesCount64(x1&g[1]) + bits.OnesCount64(x2&g[2]) + bits.OnesCount64(x3&g[3]) + bits.OnesCount64(x4&g[4]) + bits.OnesCount64(x5&g[5])
+			out[i] = uint16(n + 2*m)
+		}
+		return
+	}
+	for i := range out {
+		n, m := 0, 0
+		for w, b := range at[:s.words] {
+			x := q.signs[w] ^ b
+			n += bits.OnesCount64(x)
+			m += bits.OnesCount64(x & q.great[w])
+		}
+		out[i], at = uint16(min(n+2*m, furthest-1)), at[s.words:]
+	}
+}
+
+// coarse is how far a slot's code is from the question's: 0 is the same, nine times the dimensions the most that a product of
+// codes can fall short of. In a code a number is 1 or 3, by its sign plus or minus; the product of two is summed by counting
+// bits, of all, of those where one is large, and of those where both are.
+func (s *Set) coarse(q *Question, at int) int {
+	signs, great := s.signs[at*s.words:][:s.words], s.great[at*s.words:][:s.words]
+	qs, qg, great := q.signs[:len(signs)], q.great[:len(signs)], great[:len(signs)]
+	all, ours, theirs, both, differ := 0, 0, 0, 0, 0
+	for w, x := range signs {
+		d, g := x^qs[w], great[w]
+		b := g & qg[w]
+		all += bits.OnesCount64(d)
+		ours += bits.OnesCount64(d & qg[w])
+		theirs += bits.OnesCount64(g) - 2*bits.OnesCount64(d&g)
+		both += bits.OnesCount64(b)
+		differ += bits.OnesCount64(d & b)
+	}
+	product := s.dims - 2*all + 2*(q.greats-2*ours) + 2*theirs + 4*(both-2*differ)
+	return 9*s.dims - product
+}

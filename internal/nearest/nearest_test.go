@@ -1,0 +1,297 @@
+package nearest
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// clustered are vectors as texts have them: some thousand topics, and texts beside each.
+func clustered(rng *rand.Rand, n, dims, topics int, spread float64) [][]float32 {
+	centres := make([][]float32, topics)
+	for i := range centres {
+		centres[i] = gauss(rng, dims, nil, 1)
+	}
+	out := make([][]float32, n)
+	for i := range out {
+		out[i] = gauss(rng, dims, centres[rng.IntN(topics)], spread)
+	}
+	return out
+}
+
+func gauss(rng *rand.Rand, dims int, around []float32, spread float64) []float32 {
+	v := make([]float32, dims)
+	for i := range v {
+		v[i] = float32(spread * rng.NormFloat64())
+		if around != nil {
+			v[i] += around[i]
+		}
+	}
+	return v
+}
+
+func exact(vecs [][]float32, q []float32, k int, may func(num uint64) bool) (nums []uint64) {
+	hits := []Hit{}
+	for i, v := range vecs {
+		if num := uint64(i + 1); may == nil || may(num) {
+			hits = append(hits, Hit{num, cosine(v, q)})
+		}
+	}
+	slices.SortFunc(hits, func(a, b Hit) int {
+		if a.Cosine != b.Cosine {
+			return map[bool]int{true: -1, false: 1}[a.Cosine > b.Cosine]
+		}
+		return int(b.Num) - int(a.Num)
+	})
+	for _, h := range hits[:min(k, len(hits))] {
+		nums = append(nums, h.Num)
+	}
+	return nums
+}
+
+func cosine(a, b []float32) float64 {
+	var ab, aa, bb float64
+	for i := range a {
+		ab, aa, bb = ab+float64(a[i])*float64(b[i]), aa+float64(a[i])*float64(a[i]), bb+float64(b[i])*float64(b[i])
+	}
+	if aa == 0 || bb == 0 {
+		return 0
+	}
+	return ab / math.Sqrt(aa*bb)
+}
+
+func setOf(vecs [][]float32) *Set {
+	s := NewSet(len(vecs[0]))
+	for i, v := range vecs {
+		s.Put(uint64(i+1), v)
+	}
+	return s
+}
+
+func recall(t testing.TB, vecs, questions [][]float32, k int) float64 {
+	s, f, found := setOf(vecs), Finder{}, 0
+	for _, q := range questions {
+		want := exact(vecs, q, k, nil)
+		for _, h := range f.Search([]*Set{s}, NewQuestion(q), k, Visible{}) {
+			if slices.Contains(want, h.Num) {
+				found++
+			}
+		}
+	}
+	return float64(found) / float64(k*len(questions))
+}
+
+func TestRecall(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, n := range []int{500, exactly + 1, 30_000} {
+		vecs := clustered(rng, n+10, 384, 300, .7)
+		require.GreaterOrEqual(t, recall(t, vecs[:n], vecs[n:], 50), .98, n)
+	}
+}
+
+// TestOrderOfComing: the same vectors under the same numbers, put in another order, some of them twice, some removed.
+func TestOrderOfComing(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	vecs := clustered(rng, 6000, 64, 50, .6)
+	a, b := setOf(vecs), NewSet(64)
+	for _, i := range rng.Perm(len(vecs)) {
+		b.Put(uint64(i+1), vecs[(i+7)%len(vecs)])
+		b.Put(uint64(i+10_001), vecs[i])
+	}
+	for _, i := range rng.Perm(len(vecs)) {
+		b.Remove(uint64(i + 10_001))
+		b.Put(uint64(i+1), vecs[i])
+	}
+	require.Equal(t, a.Len(), b.Len())
+	var f, g Finder
+	for i := range 20 {
+		q := NewQuestion(vecs[i*100])
+		got := f.Search([]*Set{a}, q, 30, Visible{})
+		require.Equal(t, got, g.Search([]*Set{b}, q, 30, Visible{}))
+		require.EqualValues(t, i*100+1, got[0].Num)
+		c, ok := a.Cosine(q, got[3].Num)
+		require.True(t, ok)
+		require.Equal(t, got[3].Cosine, c)
+	}
+	_, ok := a.Cosine(NewQuestion(vecs[0][:32]), 1)
+	require.False(t, ok)
+	require.Empty(t, f.Search([]*Set{a}, NewQuestion(vecs[0][:32]), 30, Visible{}), "another length")
+}
+
+// TestVisible: what is excluded takes no place, whether a bit or a call tells it, and nothing of it is found.
+func TestVisible(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for _, n := range []int{1000, 9000} {
+		vecs := clustered(rng, n, 96, 20, .5)
+		sets := []*Set{NewSet(96), NewSet(96), NewSet(32)}
+		for i, v := range vecs {
+			sets[i%2].Put(uint64(i+1), v)
+		}
+		sets[2].Put(uint64(n+1), vecs[0][:32])
+		live, only := make([]uint64, n/64+2), make([]uint64, n/64+2)
+		for num := 1; num <= n; num++ {
+			if num%3 > 0 {
+				live[num/64] |= 1 << (num % 64)
+			}
+			if num%5 == 0 {
+				only[num/64] |= 1 << (num % 64)
+			}
+		}
+		may := func(num uint64) bool { return num%3 > 0 && num%5 == 0 && num%7 > 2 }
+		var f Finder
+		for i := range 10 {
+			q := vecs[i]
+			var got []uint64
+			for _, h := range f.Search(sets, NewQuestion(q), 40, Visible{live, only, func(num uint64) bool { return num%7 > 2 }}) {
+				require.True(t, may(h.Num))
+				got = append(got, h.Num)
+			}
+			want := exact(vecs, q, 40, may)
+			require.Len(t, got, 40)
+			missed := 0
+			for _, num := range want {
+				if !slices.Contains(got, num) {
+					missed++
+				}
+			}
+			require.LessOrEqual(t, missed, 2)
+		}
+		require.Empty(t, f.Search(sets, NewQuestion(vecs[0]), 40, Visible{Shown: func(uint64) bool { return false }}))
+		require.Len(t, f.Search(sets, NewQuestion(vecs[0]), 5*n, Visible{}), n)
+	}
+}
+
+func TestEdges(t *testing.T) {
+	s := NewSet(3)
+	s.Put(1, []float32{0, 0, 0})
+	s.Put(2, []float32{math.MaxFloat32, -math.MaxFloat32, 0})
+	s.Put(3, []float32{math.SmallestNonzeroFloat32, 0, 0})
+	var f Finder
+	got := f.Search([]*Set{s}, NewQuestion([]float32{1, -1, 0}), 9, Visible{})
+	require.Len(t, got, 2, "a vector of zeros points nowhere")
+	require.EqualValues(t, 2, got[0].Num)
+	require.InDelta(t, 1, got[0].Cosine, 1e-6)
+	require.Empty(t, f.Search([]*Set{s}, NewQuestion([]float32{0, 0, 0}), 9, Visible{}))
+	s.Put(4, []float32{7, -7, 0})
+	got = f.Search([]*Set{s}, NewQuestion([]float32{1, -1, 0}), 2, Visible{})
+	require.Equal(t, []uint64{4, 2}, []uint64{got[0].Num, got[1].Num}, "of equal ones the later comes first")
+	require.Empty(t, f.Search(nil, NewQuestion([]float32{1}), 9, Visible{}))
+	require.Empty(t, f.Search([]*Set{s}, NewQuestion([]float32{1, 2, 3}), 0, Visible{}))
+	s.Remove(9)
+	s.Remove(2)
+	require.False(t, s.Has(2))
+	require.Equal(t, 3, s.Len())
+	wide := NewSet(1 << 16)
+	for num := range uint64(4001) {
+		if num%1000 == 0 {
+			wide.Put(num+1, slices.Repeat([]float32{1, -1}, 1<<15))
+		}
+	}
+	require.Len(t, f.Search([]*Set{wide}, NewQuestion(slices.Repeat([]float32{-1, 1}, 1<<15)), 9, Visible{}), 5)
+}
+
+// TestRecallOfReal measures vectors of a real model: VECTORS names a file with a JSON array of numbers a line. Each of its
+// texts is spread into SPREAD texts that say something like it (1: none), their cosines with it from .5 to .95.
+func TestRecallOfReal(t *testing.T) {
+	name := os.Getenv("VECTORS")
+	if name == "" {
+		t.Skip("VECTORS names no file of vectors")
+	}
+	spread, err := strconv.Atoi(os.Getenv("SPREAD"))
+	require.NoError(t, err)
+	body, err := os.ReadFile(name)
+	require.NoError(t, err)
+	var vecs, questions [][]float32
+	rng := rand.New(rand.NewPCG(9, 10))
+	for line := range bytes.Lines(body) {
+		var v []float32
+		require.NoError(t, json.Unmarshal(line, &v))
+		if len(questions) < 20 {
+			questions = append(questions, v)
+			continue
+		}
+		vecs = append(vecs, v)
+		for range spread - 1 {
+			vecs = append(vecs, beside(rng, v, .5+.45*rng.Float64()))
+		}
+	}
+	s, f, found := setOf(vecs), Finder{}, 0
+	var took []float64
+	for _, v := range questions {
+		v = beside(rng, vecs[rng.IntN(len(vecs))], .7)
+		q, begun := NewQuestion(v), cpu()
+		hits := f.Search([]*Set{s}, q, 50, Visible{})
+		took = append(took, 1000*(cpu()-begun))
+		want := exact(vecs, v, 50, nil)
+		for _, h := range hits {
+			if slices.Contains(want, h.Num) {
+				found++
+			}
+		}
+	}
+	slices.Sort(took)
+	t.Logf("recall@50 of %d vectors of %d numbers: %.4f; CPU p50 %.2f ms, %d bytes a vector", len(vecs), len(vecs[0]), float64(found)/float64(50*len(questions)), took[len(took)/2], s.Bytes()/len(vecs))
+}
+
+// beside is a vector that has a cosine with another.
+func beside(rng *rand.Rand, v []float32, cosine float64) []float32 {
+	noise := gauss(rng, len(v), nil, math.Sqrt((1/(cosine*cosine)-1)/float64(len(v))))
+	for i := range noise {
+		noise[i] += v[i]
+	}
+	return noise
+}
+
+// cpu is the time of the process's processors, in seconds.
+func cpu() float64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return float64(u.Utime.Sec+u.Stime.Sec) + float64(u.Utime.Usec+u.Stime.Usec)/1e6
+}
+
+func BenchmarkSearch(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		n    int
+	}{{"pages=4k", 4_000}, {"pages=100k", 100_000}, {"pages=1M", 1_000_000}} {
+		b.Run(c.name, func(b *testing.B) {
+			s, f := filled(c.n)
+			q := NewQuestion(gauss(rand.New(rand.NewPCG(1, 1)), 384, nil, 1))
+			took := make([]float64, 0, b.N)
+			for b.Loop() {
+				begun := cpu()
+				f.Search([]*Set{s}, q, 100, Visible{})
+				took = append(took, 1000*(cpu()-begun))
+			}
+			slices.Sort(took)
+			b.ReportMetric(took[len(took)/2], "cpu-ms-p50")
+			b.ReportMetric(float64(s.Bytes())/float64(c.n), "B/page")
+		})
+	}
+}
+
+// filled is a set of many vectors, cheaply made.
+func filled(n int) (*Set, *Finder) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	s, v := NewSet(384), make([]float32, 384)
+	for i := range n {
+		for j := 0; j < len(v); j += 4 {
+			x := rng.Uint64()
+			for k := range 4 {
+				v[j+k] = float32(int16(x >> (16 * k)))
+			}
+		}
+		s.Put(uint64(i+1), v)
+	}
+	return s, &Finder{}
+}

@@ -1,0 +1,191 @@
+package vectors
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// A page is found by its meaning when it has a vector, and a put makes none: it must not wait for an embedder, nor fail
+// with it. So a question first has the vectors made that its scopes lack, up to aheadPages. What is left after it is made in
+// the background, part by part, and each part is stored: work that ends halfway goes on where it ended, in this process or
+// the next. Another model has no vectors under its name, so all pages lack one: a change of models is the same work.
+//
+// The question that sees pages without vectors says how many, since it may have missed what they say.
+
+// aheadPages is how many pages a question has embedded before it is asked.
+const aheadPages = 256
+
+// behind is the work in the background.
+type behind struct {
+	mu   sync.Mutex
+	now  store.Embedding
+	stop context.CancelFunc // nil: it does not run
+	done chan struct{}
+	shut bool
+}
+
+// Ahead makes the vectors that pages of a chain lack, at most aheadPages, and has the rest made in the background. It
+// returns how many are left.
+func (m *Maker) Ahead(ctx context.Context, scopes store.Scopes, length int) (left int, err error) {
+	page, err := m.lacking(ctx, scopes, "", aheadPages)
+	if err != nil || page.Count == 0 || m.ReadOnly {
+		return page.Count, err
+	}
+	made, err := m.make(ctx, scopes, page.Keys, length)
+	m.behind.count(made, page.Count-made)
+	if err != nil {
+		return page.Count - made, err
+	}
+	if left = page.Count - made; page.Next != "" {
+		m.inBackground(scopes, length)
+	}
+	return left, nil
+}
+
+func (m *Maker) lacking(ctx context.Context, scopes store.Scopes, cursor string, limit int) (store.ScanPage, error) {
+	return m.Store.Scan(ctx, store.ScanQuery{What: store.ScanUnembedded, Scopes: scopes, Model: m.By.Model(), Cursor: cursor, Limit: limit})
+}
+
+// make embeds pages, a part at a time, and stores each part. A page without text gets a vector that points nowhere, so that
+// it is not asked for again; one that cannot be read gets none. It counts those that have a vector now.
+func (m *Maker) make(ctx context.Context, scopes store.Scopes, keys []store.PageKey, length int) (made int, err error) {
+	for len(keys) > 0 {
+		n := min(chunk, len(keys))
+		some, err := m.makeSome(ctx, scopes, keys[:n], length)
+		made += some
+		if err != nil {
+			return made, err
+		}
+		keys = keys[n:]
+	}
+	return made, nil
+}
+
+func (m *Maker) makeSome(ctx context.Context, scopes store.Scopes, keys []store.PageKey, length int) (made int, err error) {
+	pages, err := m.Store.Load(ctx, scopes, keys, store.WantText)
+	if err != nil {
+		return 0, err
+	}
+	var nums []uint64
+	var texts []string
+	var vecs [][]float32
+	for i := range pages {
+		switch p := &pages[i]; {
+		case p.Err != nil:
+		case strings.TrimSpace(p.Text) == "":
+			if length > 0 {
+				nums, vecs = append(nums, p.Key.Num), append(vecs, make([]float32, length))
+			}
+		default:
+			texts = append(texts, p.Text)
+		}
+	}
+	if len(texts) > 0 {
+		made, err := m.embed(ctx, texts)
+		if err != nil {
+			return 0, err
+		}
+		if length > 0 && len(made[0]) != length {
+			return 0, lengthError(len(made[0]), length)
+		}
+		vecs = append(vecs, made...)
+		for i := range pages {
+			if p := &pages[i]; p.Err == nil && strings.TrimSpace(p.Text) != "" {
+				nums = append(nums, p.Key.Num)
+			}
+		}
+	}
+	if len(nums) == 0 {
+		return 0, nil
+	}
+	if err := m.Store.PutVectors(ctx, m.By.Model(), nums, vecs); err != nil {
+		m.Unkept(err)
+		return 0, nil
+	}
+	return len(nums), nil
+}
+
+// inBackground makes what the pages of a chain lack. One chain at a time: the next question of another has it made after.
+func (m *Maker) inBackground(scopes store.Scopes, length int) {
+	b := &m.behind
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.stop != nil || b.shut {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	b.stop, b.done, b.now.Running, b.now.Failure = cancel, done, true, ""
+	go func() {
+		defer close(done)
+		err := m.makeAll(ctx, scopes, length)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		cancel()
+		b.stop, b.now.Running = nil, false
+		if err != nil && !errors.Is(err, context.Canceled) {
+			b.now.Failure = err.Error()
+			m.Unmade(err)
+		}
+	}()
+}
+
+// makeAll makes all that pages of a chain lack. A page that cannot be read is passed over.
+func (m *Maker) makeAll(ctx context.Context, scopes store.Scopes, length int) error {
+	for cursor := ""; ; {
+		page, err := m.lacking(ctx, scopes, cursor, aheadPages)
+		if err != nil {
+			return err
+		}
+		left := page.Count
+		for part := page.Keys; len(part) > 0; {
+			n := min(chunk, len(part))
+			made, err := m.makeSome(ctx, scopes, part[:n], length)
+			left -= made
+			m.behind.count(made, left)
+			if err != nil {
+				return err
+			}
+			part = part[n:]
+		}
+		if cursor = page.Next; cursor == "" {
+			return nil
+		}
+	}
+}
+
+func (b *behind) count(made, left int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.now.Made += made
+	b.now.Left = left
+}
+
+// Progress says how far the work in the background is.
+func (m *Maker) Progress() *store.Embedding {
+	if m.By == nil {
+		return nil
+	}
+	m.behind.mu.Lock()
+	defer m.behind.mu.Unlock()
+	out := m.behind.now
+	out.Model = m.By.Model()
+	return &out
+}
+
+// Stop ends the work in the background for good and waits for it.
+func (m *Maker) Stop() {
+	b := &m.behind
+	b.mu.Lock()
+	b.shut = true
+	stop, done := b.stop, b.done
+	b.mu.Unlock()
+	if stop != nil {
+		stop()
+		<-done
+	}
+}

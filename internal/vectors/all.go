@@ -1,0 +1,111 @@
+package vectors
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// All makes the vectors that the pages of scopes lack. What is made is stored part by part: a run that is cut short lost
+// nothing, and the next goes on. If a part fails, its pages are tried one by one; those that fail are in the report. The
+// error is for a run that could not go on: the caller's context, the store, or an embedder that takes no page at all.
+func (m *Maker) All(ctx context.Context, o store.EmbedOptions) (store.EmbedReport, error) {
+	out := store.EmbedReport{Model: m.By.Model(), Scopes: []store.EmbeddedIn{}, Failed: []store.EmbedFailure{}, DryRun: o.DryRun}
+	scopes, err := m.scopes(ctx, o.Scope)
+	if err != nil {
+		return out, err
+	}
+	total := 0
+	for _, name := range scopes {
+		page, err := m.lacking(ctx, store.Scopes{name}, "", 1)
+		if err != nil {
+			return out, err
+		}
+		if total += page.Count; page.Count > 0 {
+			out.Scopes = append(out.Scopes, store.EmbeddedIn{Scope: name, Pages: page.Count})
+		}
+	}
+	out.Left = total
+	if o.DryRun {
+		return out, nil
+	}
+	for i := range out.Scopes {
+		if err := m.allOf(ctx, &out, &out.Scopes[i], o.Progress, total); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// scopes are the names of those that are asked for.
+func (m *Maker) scopes(ctx context.Context, only string) (names []string, err error) {
+	if only != "" {
+		return []string{only}, store.CheckScope(only)
+	}
+	for cursor := ""; ; {
+		page, err := m.Store.Scan(ctx, store.ScanQuery{What: store.ScanScopes, Cursor: cursor})
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range page.Names {
+			names = append(names, s.Name)
+		}
+		if cursor = page.Next; cursor == "" {
+			return names, nil
+		}
+	}
+}
+
+func (m *Maker) allOf(ctx context.Context, out *store.EmbedReport, in *store.EmbeddedIn, progress store.Progress, total int) error {
+	chain := store.Scopes{in.Scope}
+	for cursor := ""; ; {
+		page, err := m.lacking(ctx, chain, cursor, chunk)
+		if err != nil {
+			return err
+		}
+		made, err := m.makeSome(ctx, chain, page.Keys, 0)
+		if err != nil {
+			if made, err = m.oneByOne(ctx, out, chain, page.Keys, err); err != nil {
+				return err
+			}
+		}
+		in.Made, out.Made, out.Left = in.Made+made, out.Made+made, out.Left-made
+		if progress != nil {
+			progress("embed", uint64(out.Made+len(out.Failed)), uint64(total))
+		}
+		if cursor = page.Next; cursor == "" {
+			return nil
+		}
+	}
+}
+
+// oneByOne tries the pages of a part that failed. If every one fails, and nothing was made yet, the embedder is at fault and
+// not the pages.
+func (m *Maker) oneByOne(ctx context.Context, out *store.EmbedReport, chain store.Scopes, keys []store.PageKey, whole error) (made int, err error) {
+	failed := []store.EmbedFailure{}
+	for _, k := range keys {
+		if err := ctx.Err(); err != nil {
+			return made, err
+		}
+		n, err := m.makeSome(ctx, chain, []store.PageKey{k}, 0)
+		if made += n; err != nil {
+			failed = append(failed, store.EmbedFailure{Ref: m.refOf(ctx, chain, k), Err: err.Error()})
+		}
+		if made == 0 && out.Made == 0 && len(failed) == 3 {
+			break
+		}
+	}
+	if made == 0 && out.Made == 0 {
+		return 0, fmt.Errorf("no page could be embedded: %w", whole)
+	}
+	out.Failed = append(out.Failed, failed...)
+	return made, nil
+}
+
+func (m *Maker) refOf(ctx context.Context, chain store.Scopes, k store.PageKey) store.Ref {
+	if pages, err := m.Store.Load(ctx, chain, []store.PageKey{k}, store.WantHead); err == nil && pages[0].Head != nil {
+		return pages[0].Head.PageRef(pages[0].Page)
+	}
+	return store.Ref{Scope: chain[0], ID: fmt.Sprintf("page %d", k.Num)}
+}

@@ -1,0 +1,104 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Quota bounds what a scope and those below it hold. Zero bounds nothing. It is judged with each commit, in the order of
+// commits, so writers at the same time cannot pass it together. Reads, deletes, gc, erase, and what a source or the database
+// itself writes always work. A quota that is set below what is used refuses what adds to it, and deletes nothing.
+type Quota struct {
+	Bytes int64 `json:"bytes,omitempty"` // of the texts of all stored page versions, old ones too
+	Pages int   `json:"pages,omitempty"` // stored page versions, old ones too
+	Held  int   `json:"held,omitempty"`  // batches that wait for review
+}
+
+// StoredQuota is the quota of one scope, as it was set.
+type StoredQuota struct {
+	Scope string    `json:"scope"`
+	By    string    `json:"by"`
+	At    time.Time `json:"at"`
+	Quota
+}
+
+// QuotaRows begins the keys of the state rows that hold quotas, by scope. A store reads them; who writes one does it with
+// ExpectState.
+const QuotaRows = "quota/"
+
+// Check refuses a quota below zero.
+func (q *Quota) Check() error {
+	if q.Bytes < 0 || q.Pages < 0 || q.Held < 0 {
+		return Invalid("quota", fmt.Sprintf("%d bytes, %d pages, %d held", q.Bytes, q.Pages, q.Held), "numbers above zero, or zero for no bound")
+	}
+	return nil
+}
+
+// DecodeQuota reads the row of a quota.
+func DecodeQuota(row StateRow) (StoredQuota, error) {
+	var q StoredQuota
+	err := json.Unmarshal(row.Value, &q)
+	if err == nil && q.Scope != strings.TrimPrefix(row.Key, QuotaRows) {
+		err = fmt.Errorf("it is of scope %q", q.Scope)
+	}
+	if err == nil {
+		err = q.Check()
+	}
+	if err != nil {
+		err = &CorruptError{File: "state row " + row.Key, Err: err}
+	}
+	return q, err
+}
+
+// KindSpace is what the stored page versions of one kind take.
+type KindSpace struct {
+	Kind  string `json:"kind"`
+	Pages int    `json:"pages"`
+	Bytes int64  `json:"bytes"`
+	// OldPages and OldBytes are those that are not current any more: gc may drop them.
+	OldPages int   `json:"old_pages"`
+	OldBytes int64 `json:"old_bytes"`
+}
+
+// Below says whether a scope is another one, or below it.
+func Below(scope, of string) bool { return scope == of || strings.HasPrefix(scope, of+"/") }
+
+// ErrQuota is matched by the *QuotaError of a commit that a quota refused. Nothing was written.
+var ErrQuota = errors.New("ctxpage: over quota")
+
+// QuotaError says which quota refused a commit, what is used, and by what.
+type QuotaError struct {
+	Scope string // whose quota it is
+	What  string // bytes, pages or held
+	Limit int64
+	Used  int64
+	Asked int64 // by the commit
+	Old   int64 // of Used: of versions that are not current, which gc may drop
+	Kinds []KindSpace
+}
+
+func (e *QuotaError) Error() string {
+	var by []string
+	for _, k := range e.Kinds {
+		n := k.Bytes
+		if e.What == "pages" {
+			n = int64(k.Pages)
+		}
+		by = append(by, fmt.Sprintf("%s %d", k.Kind, n))
+	}
+	what := ""
+	if len(by) > 0 {
+		what = fmt.Sprintf(" (%s; %d of it old versions)", strings.Join(by, ", "), e.Old)
+	}
+	room := fmt.Sprintf("delete what is not needed (dbctl rm) and drop old versions (dbctl gc FILE --keep-for 0s), or raise the quota (dbctl quota set FILE %s)", e.Scope)
+	if e.What == "held" {
+		room = fmt.Sprintf("decide some (dbctl review ls FILE), or raise the quota (dbctl quota set FILE %s)", e.Scope)
+	}
+	return fmt.Sprintf("ctxpage: the quota of %s is %d %s: %d are used%s, the commit adds %d; %s", e.Scope, e.Limit, e.What, e.Used, what, e.Asked, room)
+}
+
+// Is makes errors.Is(err, ErrQuota) true.
+func (e *QuotaError) Is(target error) bool { return target == ErrQuota }
