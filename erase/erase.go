@@ -90,6 +90,8 @@ type Report struct {
 	Scopes    []string   `json:"scopes"`    // of which something goes
 	Questions int        `json:"questions"` // texts that were asked
 	Rows      int        `json:"rows"`      // of state: sessions, directives, drafts
+	// Backups are those that the database knows of: they were made before, and have what was there then.
+	Backups []store.Backup `json:"backups"`
 	// Done says what was erased; nil of a dry run.
 	Done *store.EraseReport `json:"done,omitempty"`
 }

@@ -30,7 +30,7 @@ type Receipt struct {
 
 // limits are what every receipt says of itself.
 var limits = []string{
-	"backups, copies and exports made before the erase have what it took",
+	"backups, copies and exports made before the erase have what it took; the database knows only of the backups that it made itself",
 	"the audit keeps names, times, digests and who did what",
 	"what was shown to a model, or fetched from a source, is there still",
 }
@@ -79,6 +79,7 @@ func (r *Receipt) says(leaf *manifest.Record) error {
 	d := &r.Done
 	for _, c := range []struct{ what, said, is string }{
 		{"type", manifest.TypeErase.String(), leaf.Type.String()}, {"trace", d.Trace, leaf.Parent}, {"by", d.By, leaf.By}, {"reason", d.Reason, leaf.Reason},
+		{"asked", fmt.Sprintf("%x", store.AskedDigest(d.Asked, d.Cascade)), leaf.Query.String()},
 		{"leaf", fmt.Sprint(d.Leaf), fmt.Sprint(r.Proof.Index)}, {"lsn", fmt.Sprint(d.LSN), fmt.Sprint(leaf.LSN)}, {"counts", d.Counts(), leaf.Note},
 	} {
 		if c.said != c.is {

@@ -91,6 +91,9 @@ func (f *finder) artefact(newest *store.Head) error {
 
 // version notes what one version says. Only a message is a turn of the session that its group names.
 func (f *finder) version(x *found, h *store.Head) {
+	if f.seen != nil {
+		f.seen(h)
+	}
 	turn := h.Kind == store.KindMessage && h.Group != ""
 	switch {
 	case f.req.Subject != "" && h.Subject == f.req.Subject:

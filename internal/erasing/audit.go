@@ -21,6 +21,7 @@ func (f *finder) audit() error {
 		}
 		f.context(r)
 		f.answer(r)
+		f.copied(r)
 		return nil
 	})
 	for _, list := range f.drafts {
@@ -94,4 +95,25 @@ func (f *finder) answer(r *manifest.Record) {
 		a.Refs = append(a.Refs, w.Ref)
 	}
 	f.report.Answers = append(f.report.Answers, a)
+}
+
+// copied notes a backup that was begun, or one that failed.
+func (f *finder) copied(r *manifest.Record) {
+	switch {
+	case r.Type != manifest.TypeBackup:
+	case r.Parent != "":
+		f.failed[r.Parent] = true
+	default:
+		f.copies = append(f.copies, r)
+	}
+}
+
+// backups are those that did not fail, oldest first.
+func (f *finder) backups() (list []store.Backup) {
+	for _, r := range f.copies {
+		if !f.failed[r.Trace] {
+			list = append(list, store.Backup{Name: r.Note, At: time.UnixMicro(r.Time).UTC(), LSN: r.LSN})
+		}
+	}
+	return list
 }

@@ -4,6 +4,7 @@
 //	artefacts   every version of every artefact is looked at once; then what was derived is followed       artefacts.go
 //	rows        sessions, directives, recorded directories, drafts                                         rows.go
 //	held        batches that wait for review, or were decided                                              rows.go
+//	again       what was erased once, in a backup from before                                              again.go
 //	audit       contexts that showed it, what was committed from them, questions                           audit.go
 package erasing
 
@@ -16,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -31,6 +33,11 @@ func Run(ctx context.Context, st store.Store, req *erase.Request) (*erase.Report
 	if err != nil {
 		return nil, err
 	}
+	info, err := st.Info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	plan.Job.Asked, plan.Job.Cascade = asked(info.Secret, req), string(cmp.Or(req.Cascade, erase.Keep))
 	rep := &plan.Report
 	switch {
 	case req.DryRun:
@@ -46,13 +53,13 @@ func Run(ctx context.Context, st store.Store, req *erase.Request) (*erase.Report
 }
 
 // StateKind says what a store must know of the rows that say how far an erase has come.
-func StateKind() store.StateKind { return store.StateKind{Prefix: store.EraseRows} }
+func StateKind() store.StateKind { return store.StateKind{Prefix: store.EraseRows, Stays: true} }
 
 // Find searches a store for what a request asks for. Nothing is found: the report is empty.
 func Find(ctx context.Context, st store.Store, req *erase.Request) (*Plan, error) {
 	f := &finder{
 		ctx: ctx, st: st, req: req, progress: req.Progress, cascade: cmp.Or(req.Cascade, erase.Keep), named: map[artefact]bool{}, arts: map[artefact]*found{}, nums: map[uint64]bool{},
-		sessions: map[session]bool{}, touched: map[session]bool{}, contexts: map[string]bool{}, drafts: map[string][]draft{}, scopes: map[string]bool{},
+		sessions: map[session]bool{}, touched: map[session]bool{}, contexts: map[string]bool{}, drafts: map[string][]draft{}, scopes: map[string]bool{}, failed: map[string]bool{},
 	}
 	if f.progress == nil {
 		f.progress = func(string, uint64, uint64) {}
@@ -89,6 +96,10 @@ type finder struct {
 
 	report erase.Report
 	job    store.EraseJob
+
+	copies []*manifest.Record // leaves of backups
+	failed map[string]bool    // traces of those that failed
+	seen   func(*store.Head)  // hears of every version; nil: nobody
 }
 
 // found is an artefact with what all of its versions say.
@@ -131,9 +142,10 @@ func (f *finder) plan() *Plan {
 	slices.SortFunc(f.job.State, func(a, b store.StateRow) int { return cmp.Compare(a.Key, b.Key) })
 	r.Scopes = slices.Sorted(maps.Keys(f.scopes))
 	r.Questions, r.Rows, r.DryRun = len(f.job.Questions), len(f.job.State), f.req.DryRun
-	f.job.By, f.job.Reason = f.req.By, f.req.Reason
+	f.job.By, f.job.Reason, f.job.Backups = f.req.By, f.req.Reason, f.backups()
+	r.Backups = f.job.Backups
 	r.Erased, r.Derived, r.Held, r.Contexts = some(r.Erased), some(r.Derived), some(r.Held), some(r.Contexts)
-	r.Answers, r.Sessions, r.Scopes = some(r.Answers), some(r.Sessions), some(r.Scopes)
+	r.Answers, r.Sessions, r.Scopes, r.Backups = some(r.Answers), some(r.Sessions), some(r.Scopes), some(r.Backups)
 	return &Plan{Report: *r, Job: f.job}
 }
 

@@ -19,9 +19,6 @@ type draft struct {
 	told bool // the audit has its context
 }
 
-// noteRow begins the keys of what was recorded of a session.
-const noteRow = "session/note/"
-
 // state looks at the rows of state whose owner may go.
 func (f *finder) state() error {
 	if f.req.Session != (store.Ref{}) {
@@ -68,7 +65,7 @@ func (f *finder) sessionRow(r store.StateRow) error {
 		return nil
 	}
 	switch {
-	case kind == noteRow && f.touched[s]:
+	case kind == talk.NoteRowKey && f.touched[s]:
 		f.gone(r)
 	case kind == talk.PassRowKey && f.touched[s]:
 		value, err := talk.WithoutIntent(r.Value)

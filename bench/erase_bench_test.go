@@ -1,0 +1,127 @@
+package bench
+
+import (
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/erase"
+)
+
+// BenchmarkErase takes 1,000 pages about one person out of a database, beside two readers, and compares the time with that
+// of a compaction, which copies the file once.
+func BenchmarkErase(b *testing.B) {
+	sizes := []int{100_000}
+	if *big {
+		sizes = append(sizes, 1_000_000)
+	}
+	for _, pages := range sizes {
+		b.Run(named(pages), func(b *testing.B) {
+			once(b, func() figures {
+				db := personal(b, pages, 1000)
+				defer db.Close()
+				cpu := cpuTime()
+				compact := timed(b, func() error { _, err := db.Compact(ctx, false, nil); return err })
+				compactCPU := cpuTime() - cpu
+				must(b, warm(db)) // the first read after an open holds all rows against the audit
+				waits := readers(b, db, pages)
+				parts := map[string]time.Duration{}
+				last, at := "search", time.Now()
+				cpu = cpuTime()
+				took := timed(b, func() error {
+					rep, err := db.Erase(ctx, erase.Request{Subject: "ann", By: "bench", Reason: "asked", Progress: func(what string, _, _ uint64) {
+						if what == "erase" || what == "compact" && last != what {
+							parts[last] += time.Since(at)
+							last, at = what, time.Now()
+						}
+					}})
+					if err == nil && len(rep.Erased) != 1000 {
+						b.Fatalf("%d artefacts were erased", len(rep.Erased))
+					}
+					return err
+				})
+				parts[last] += time.Since(at)
+				cpu = cpuTime() - cpu
+				longest := waits()
+				return figures{
+					"compact-s": compact.Seconds(), "erase-s": took.Seconds(), "erase/compact": took.Seconds() / compact.Seconds(), "erase/compact-cpu": cpu.Seconds() / compactCPU.Seconds(),
+					"longest-read-ms": float64(longest) / 1e6,
+					"search-s":        parts["search"].Seconds(), "index+log-s": parts["erase"].Seconds(), "copy-s": parts["compact"].Seconds(),
+				}
+			})
+		})
+	}
+}
+
+// personal is a database in which some pages, far from each other, are about ann.
+func personal(tb testing.TB, pages, about int) *ctxpage.DB {
+	db := open(tb, fresh(tb), ctxpage.Options{WorkingSet: -1})
+	s, w := db.Scope("acme/bench"), newWords(1)
+	for at := 0; at < pages; at += 500 {
+		must(tb, s.Update(ctx, func(tx *ctxpage.Txn) error {
+			for i := at; i < min(at+500, pages); i++ {
+				a := ctxpage.Artefact{ID: pageID(i), Text: w.page(shortPage)}
+				if i%(pages/about) == 0 {
+					a.Subject = "ann"
+				}
+				if err := tx.Put(ctx, a); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	_, err := db.Checkpoint(ctx)
+	must(tb, err)
+	return db
+}
+
+func warm(db *ctxpage.DB) error {
+	s := db.Scope("acme/bench")
+	if _, _, err := s.List(ctx, "", "", 1); err != nil {
+		return err
+	}
+	_, err := s.Get(ctx, "page-1")
+	return err
+}
+
+func timed(tb testing.TB, do func() error) time.Duration {
+	start := time.Now()
+	must(tb, do())
+	return time.Since(start)
+}
+
+// readers read until they are told to stop, which gives the longest time that one of them waited. They read pages of nobody.
+func readers(tb testing.TB, db *ctxpage.DB, pages int) (stop func() time.Duration) {
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	longest := make([]time.Duration, 2)
+	for g := range longest {
+		wg.Go(func() {
+			for i := g; ; i += 7 {
+				select {
+				case <-done:
+					return
+				case <-time.After(2 * time.Millisecond):
+				}
+				at := 1 + i*13%(pages-1)
+				if at%(pages/1000) == 0 {
+					at++
+				}
+				from := time.Now()
+				if _, err := db.Scope("acme/bench").Get(ctx, "page-"+strconv.Itoa(at)); err != nil {
+					tb.Error(err)
+					return
+				}
+				longest[g] = max(longest[g], time.Since(from))
+			}
+		})
+	}
+	return func() time.Duration {
+		close(done)
+		wg.Wait()
+		return max(longest[0], longest[1])
+	}
+}

@@ -1,0 +1,111 @@
+package erase_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/storetest"
+)
+
+func TestRequestCheck(t *testing.T) {
+	by := func(r erase.Request) *erase.Request {
+		r.By, r.Reason = "desk", "request 4711"
+		return &r
+	}
+	for _, good := range []erase.Request{
+		{Subject: "ann"}, {Scope: "acme/ann"}, {Session: store.Ref{Scope: "acme", ID: "talk"}}, {Refs: []store.Ref{{Scope: "acme", ID: "a"}}},
+		{Subject: "ann", Cascade: erase.Erase}, {Subject: "ann", Cascade: erase.Rederive},
+	} {
+		require.NoError(t, by(good).Check(), good)
+	}
+	for _, bad := range []erase.Request{
+		{}, {Subject: "ann", Scope: "acme"}, {Subject: "ann", Cascade: "some"}, {Session: store.Ref{Scope: "acme"}}, {Session: store.Ref{ID: "talk"}},
+		{Refs: []store.Ref{{ID: "a"}}}, {Refs: []store.Ref{{Scope: "acme", ID: "a", Version: 1}}}, {Refs: []store.Ref{{Scope: "acme", ID: "a", Page: 1}}},
+		{Scope: "acme//ann"},
+	} {
+		require.ErrorIs(t, by(bad).Check(), store.ErrInvalid, bad)
+	}
+	for _, nobody := range []erase.Request{{Subject: "ann", By: "desk"}, {Subject: "ann", Reason: "4711"}} {
+		require.ErrorIs(t, nobody.Check(), store.ErrInvalid)
+	}
+}
+
+func TestReportEmpty(t *testing.T) {
+	require.True(t, (&erase.Report{}).Empty())
+	require.True(t, (&erase.Report{Contexts: []erase.Context{{}}}).Empty(), "a context by itself is nothing that goes")
+	for _, r := range []erase.Report{{Erased: []erase.Item{{}}}, {Held: []erase.HeldItem{{}}}, {Questions: 1}, {Rows: 1}} {
+		require.False(t, r.Empty())
+	}
+}
+
+// TestReceipt: a receipt holds as it was made, and with no part of it changed.
+func TestReceipt(t *testing.T) {
+	ctx := context.Background()
+	st, err := storetest.NewMemory(storetest.Config{Now: func() time.Time { return time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC) }})
+	require.NoError(t, err)
+	info, err := st.Info(ctx)
+	require.NoError(t, err)
+	id, err := store.NewID(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC), zeros{})
+	require.NoError(t, err)
+	_, err = st.Commit(ctx, store.Batch{ID: id, Scope: "acme", Actor: "a", Now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC), State: []store.StateRow{{Key: "row", Value: []byte("v")}}})
+	require.NoError(t, err)
+	before, err := st.Head(ctx)
+	require.NoError(t, err)
+	rep, err := st.Maintain(ctx, store.Job{Kind: store.JobErase, Erase: &store.EraseJob{
+		State: []store.StateRow{{Key: "row"}}, By: "desk", Reason: "4711", Asked: []string{store.AskedOf(info.Secret, "subject", "ann")}, Cascade: "keep",
+	}}, nil)
+	require.NoError(t, err)
+	head, err := st.Head(ctx)
+	require.NoError(t, err)
+
+	_, err = erase.NewReceipt(ctx, st.Audit(), rep.Erase, before)
+	require.Error(t, err, "a head from before does not have the leaf")
+	r, err := erase.NewReceipt(ctx, st.Audit(), rep.Erase, head)
+	require.NoError(t, err)
+	text, err := json.Marshal(r)
+	require.NoError(t, err)
+	require.NotContains(t, string(text), "ann", "it names nothing")
+	read := func() *erase.Receipt {
+		var r erase.Receipt
+		require.NoError(t, json.Unmarshal(text, &r))
+		return &r
+	}
+	require.NoError(t, read().Verify(nil), "control")
+	require.NoError(t, read().Verify(&head))
+	other := head
+	other.Root[0]++
+	for name, change := range map[string]func(*erase.Receipt) *manifest.Head{
+		"format":    func(r *erase.Receipt) *manifest.Head { r.Format = "other/1"; return nil },
+		"db":        func(r *erase.Receipt) *manifest.Head { r.DB = "other"; return nil },
+		"head":      func(r *erase.Receipt) *manifest.Head { r.Head = "no head"; return nil },
+		"kept head": func(*erase.Receipt) *manifest.Head { return &other },
+		"body":      func(r *erase.Receipt) *manifest.Head { r.Body[len(r.Body)-1]++; return nil },
+		"place":     func(r *erase.Receipt) *manifest.Head { r.Proof.Index++; return nil },
+		"reason":    func(r *erase.Receipt) *manifest.Head { r.Done.Reason = "another"; return nil },
+		"by":        func(r *erase.Receipt) *manifest.Head { r.Done.By = "another"; return nil },
+		"counts":    func(r *erase.Receipt) *manifest.Head { r.Done.State++; return nil },
+		"trace":     func(r *erase.Receipt) *manifest.Head { r.Done.Trace = "x"; return nil },
+		"lsn":       func(r *erase.Receipt) *manifest.Head { r.Done.LSN++; return nil },
+		"leaf":      func(r *erase.Receipt) *manifest.Head { r.Done.Leaf++; return nil },
+		"asked": func(r *erase.Receipt) *manifest.Head {
+			r.Done.Asked = []string{store.AskedOf(info.Secret, "subject", "bob")}
+			return nil
+		},
+		"cascade": func(r *erase.Receipt) *manifest.Head { r.Done.Cascade = "erase"; return nil },
+	} {
+		r := read()
+		require.ErrorIs(t, r.Verify(change(r)), erase.ErrReceipt, name)
+	}
+}
+
+// zeros is randomness for one id.
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { return len(b), nil }

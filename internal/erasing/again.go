@@ -1,0 +1,199 @@
+package erasing
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/internal/journal"
+	"github.com/ctxpage/ctxpage/internal/staterows"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// A backup that was made before an erase has what it took. A receipt says what was asked for, each name under the secret of
+// the database, which the backup has as well. So the names that are in the backup are compared one by one, and those that
+// the receipt stands for are erased again, by the same rules: the receipt itself tells nobody a name.
+
+// The kinds of names that can be asked for.
+const (
+	askedSubject = "subject"
+	askedScope   = "scope"
+	askedSession = "session"
+	askedRef     = "ref"
+)
+
+// asked is what a request stands for in the report and, as a digest, in the leaf.
+func asked(secret []byte, req *erase.Request) (list []string) {
+	switch {
+	case req.Subject != "":
+		return []string{store.AskedOf(secret, askedSubject, req.Subject)}
+	case req.Scope != "":
+		return []string{store.AskedOf(secret, askedScope, req.Scope)}
+	case req.Session != (store.Ref{}):
+		return []string{store.AskedOf(secret, askedSession, req.Session.Scope+"\x00"+req.Session.ID)}
+	}
+	for _, r := range req.Refs {
+		list = append(list, store.AskedOf(secret, askedRef, r.Scope+"\x00"+r.ID))
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// Again erases in a store what receipts of the same database say was erased after the store's state was copied. A receipt
+// whose leaf the store has is passed over: what it took is not there. The receipts must hold; ErrReceipt.
+func Again(ctx context.Context, st store.Store, receipts []*erase.Receipt, dryRun bool, progress store.Progress) (out []*erase.Report, err error) {
+	info, err := st.Info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range receipts {
+		if err := r.Verify(nil); err != nil {
+			return out, fmt.Errorf("receipt %d: %w", i+1, err)
+		}
+		switch known, err := has(ctx, st, r); {
+		case r.DB != info.ID:
+			return out, fmt.Errorf("%w: receipt %d is of database %s, this is %s", erase.ErrReceipt, i+1, r.DB, info.ID)
+		case err != nil:
+			return out, err
+		case known:
+			continue
+		case len(r.Done.Asked) == 0:
+			return out, fmt.Errorf("%w: receipt %d does not say what was asked for, so it cannot be erased again; erase it by name after the restore", erase.ErrReceipt, i+1)
+		}
+		reqs, err := requests(ctx, st, info.Secret, &r.Done)
+		if err != nil {
+			return out, err
+		}
+		for _, req := range reqs {
+			req.DryRun, req.Progress = dryRun, progress
+			rep, err := Run(ctx, st, &req)
+			if err != nil && !errors.Is(err, store.ErrNotFound) { // one request may have taken what the next asks for
+				return out, err
+			}
+			out = append(out, rep)
+		}
+	}
+	return out, nil
+}
+
+// has says whether the audit of a store has the leaf of a receipt.
+func has(ctx context.Context, st store.Store, r *erase.Receipt) (bool, error) {
+	body, err := st.Audit().Body(ctx, r.Done.Leaf)
+	if errors.Is(err, manifest.ErrNoLeaf) {
+		return false, nil
+	}
+	return err == nil && bytes.Equal(body, r.Body), err
+}
+
+// requests are those that a receipt stands for, of the names that a store has.
+func requests(ctx context.Context, st store.Store, secret []byte, done *store.EraseReport) (reqs []erase.Request, err error) {
+	n := &names{ctx: ctx, st: st, all: map[[2]string]bool{}}
+	if err := n.find(); err != nil {
+		return nil, err
+	}
+	refs := []store.Ref{}
+	base := erase.Request{By: done.By, Reason: done.Reason, Cascade: erase.Cascade(done.Cascade)}
+	keys := slices.SortedFunc(maps.Keys(n.all), func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) })
+	for _, k := range keys {
+		if !slices.Contains(done.Asked, store.AskedOf(secret, k[0], k[1])) {
+			continue
+		}
+		req, name := base, k[1]
+		scope, id, _ := strings.Cut(name, "\x00")
+		switch k[0] {
+		case askedSubject:
+			req.Subject = name
+		case askedScope:
+			req.Scope = name
+		case askedSession:
+			req.Session = store.Ref{Scope: scope, ID: id}
+		default:
+			refs = append(refs, store.Ref{Scope: scope, ID: id})
+			continue
+		}
+		reqs = append(reqs, req)
+	}
+	if len(refs) > 0 {
+		base.Refs = refs
+		reqs = append(reqs, base)
+	}
+	return reqs, nil
+}
+
+// names are all that somebody could have asked for, by kind.
+type names struct {
+	ctx context.Context
+	st  store.Store
+	all map[[2]string]bool
+}
+
+func (n *names) find() error {
+	f := &finder{ctx: n.ctx, st: n.st, req: &erase.Request{}, progress: func(string, uint64, uint64) {}, seen: n.head}
+	if err := f.artefacts(); err != nil {
+		return err
+	}
+	for _, prefix := range []string{"session/", journal.StateKind().Prefix} {
+		if err := staterows.Walk(n.ctx, n.st, prefix, n.row); err != nil {
+			return err
+		}
+	}
+	for q := (store.ScanQuery{What: store.ScanHeld, All: true, Limit: scanRows}); ; {
+		page, err := n.st.Scan(n.ctx, q)
+		if err != nil {
+			return err
+		}
+		for i := range page.Held {
+			n.held(&page.Held[i].Batch)
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return nil
+		}
+	}
+}
+
+func (n *names) scope(scope string) {
+	for _, s := range store.ScopeChain(scope) {
+		n.all[[2]string{askedScope, s}] = true
+	}
+}
+
+func (n *names) artefact(scope string, a *store.Artefact) {
+	n.all[[2]string{askedRef, scope + "\x00" + a.ID}] = true
+	if a.Subject != "" {
+		n.all[[2]string{askedSubject, a.Subject}] = true
+	}
+	if a.Group != "" {
+		n.all[[2]string{askedSession, scope + "\x00" + a.Group}] = true
+	}
+}
+
+func (n *names) head(h *store.Head) {
+	n.scope(h.Scope)
+	n.artefact(h.Scope, &h.Artefact)
+}
+
+func (n *names) row(r store.StateRow) error {
+	if strings.HasPrefix(r.Key, "session/") {
+		_, rest := cutKind(r.Key)
+		if part := strings.SplitN(rest, "\x00", 3); len(part) > 1 {
+			n.scope(part[0])
+			n.all[[2]string{askedSession, part[0] + "\x00" + part[1]}] = true
+		}
+		return nil
+	}
+	n.scope(journal.ScopeOf(r.Key))
+	return nil
+}
+
+func (n *names) held(b *store.Batch) {
+	n.scope(b.Scope)
+	for i := range b.Puts {
+		n.artefact(b.Scope, &b.Puts[i].Artefact)
+	}
+}

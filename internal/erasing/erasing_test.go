@@ -1,0 +1,155 @@
+package erasing_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/internal/erasing"
+	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/storetest"
+)
+
+// filled is a store with something of every kind in two scopes.
+func filled(t *testing.T) (*storetest.Memory, *ctxpage.DB) {
+	t.Helper()
+	ctx := t.Context()
+	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+	clock := func() time.Time { now = now.Add(time.Second); return now }
+	st, err := storetest.NewMemory(storetest.Config{Now: clock, State: ctxpage.StateKinds()})
+	require.NoError(t, err)
+	db, err := ctxpage.Open("memory", ctxpage.Options{Store: st, Clock: clock})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	for _, scope := range []string{"acme/ann", "acme/bob"} {
+		s := db.Scope(scope, ctxpage.WithActor("agent"))
+		for _, a := range []ctxpage.Artefact{
+			{ID: "a", Text: "kettle one", Subject: "ann"}, {ID: "a", Text: "kettle two", Subject: "someone"}, {ID: "b", Text: "pan"},
+			{ID: "child", Text: "kettle three", DerivedFrom: []store.Ref{{Scope: scope, ID: "a", Version: 1}}},
+			{ID: "sum", Kind: ctxpage.KindSummary, Text: "kettle", DerivedFrom: []store.Ref{{Scope: scope, ID: "a", Version: 1}}},
+		} {
+			_, err := s.Put(ctx, a)
+			require.NoError(t, err)
+		}
+		_, err := s.Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 2000})
+		require.NoError(t, err)
+		tx, err := s.Begin(ctx)
+		require.NoError(t, err)
+		require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "answer", Text: "held", Subject: "ann"}))
+		require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.1, By: "judge"}), ctxpage.ErrHeld)
+		talk := s.Session("talk")
+		_, err = talk.Append(ctx, ctxpage.Turn{ID: "t1", Role: "user", Text: "what of the kettle?"})
+		require.NoError(t, err)
+		require.NoError(t, talk.Record(ctx, session.Notes{Text: "note"}))
+		_, err = s.Directives().Step(ctx, "use tea")
+		require.NoError(t, err)
+	}
+	return st, db
+}
+
+func find(t *testing.T, st store.Store, req erase.Request) *erasing.Plan {
+	t.Helper()
+	req.By, req.Reason = "desk", "asked"
+	plan, err := erasing.Find(t.Context(), st, &req)
+	require.NoError(t, err)
+	return plan
+}
+
+func refs(plan *erasing.Plan) (list []string) {
+	for _, r := range plan.Job.Refs {
+		list = append(list, r.String())
+	}
+	return list
+}
+
+// TestFind: what each kind of request takes, and what it leaves alone.
+func TestFind(t *testing.T) {
+	st, _ := filled(t)
+	p := find(t, st, erase.Request{Subject: "ann"})
+	require.Equal(t, []string{"acme/ann:a", "acme/ann:sum", "acme/bob:a", "acme/bob:sum"}, refs(p), "also where only an old version says so; and summaries")
+	require.Len(t, p.Report.Derived, 2)
+	require.Len(t, p.Job.Held, 2, "by the subject of what they would write")
+	require.Len(t, p.Report.Contexts, 2)
+	require.Equal(t, 2, p.Report.Questions)
+	require.Empty(t, p.Report.Sessions)
+
+	p = find(t, st, erase.Request{Subject: "ann", Cascade: erase.Erase})
+	require.Contains(t, refs(p), "acme/ann:child")
+
+	p = find(t, st, erase.Request{Scope: "acme/ann"})
+	require.Subset(t, refs(p), []string{"acme/ann:a", "acme/ann:b", "acme/ann:child", "acme/ann:sum", "acme/ann:t1"})
+	require.NotContains(t, refs(p), "acme/bob:a")
+	require.Equal(t, []string{"acme/ann/talk"}, p.Report.Sessions)
+	require.Len(t, p.Job.Held, 1)
+	require.NotZero(t, p.Report.Rows)
+	require.Empty(t, find(t, st, erase.Request{Scope: "acme/an"}).Job.Refs, "a scope is no prefix")
+	require.Equal(t, len(refs(find(t, st, erase.Request{Scope: "acme"}))), 2*len(refs(p)), "and takes those below it")
+
+	p = find(t, st, erase.Request{Session: store.Ref{Scope: "acme/ann", ID: "talk"}})
+	require.Equal(t, []string{"acme/ann:t1"}, refs(p))
+	require.Empty(t, p.Job.Held)
+
+	p = find(t, st, erase.Request{Refs: []store.Ref{{Scope: "acme/bob", ID: "b"}}})
+	require.Equal(t, []string{"acme/bob:b"}, refs(p))
+	require.True(t, find(t, st, erase.Request{Refs: []store.Ref{{Scope: "acme/bob", ID: "none"}}}).Report.Empty())
+	_, err := erasing.Find(t.Context(), st, &erase.Request{})
+	require.ErrorIs(t, err, store.ErrInvalid)
+}
+
+// TestFindRepeats: two searches of one state are the same, whatever the order of maps.
+func TestFindRepeats(t *testing.T) {
+	st, _ := filled(t)
+	first := find(t, st, erase.Request{Scope: "acme"})
+	for range 5 {
+		require.Equal(t, first, find(t, st, erase.Request{Scope: "acme"}))
+	}
+}
+
+// TestAgain: what a receipt stands for is found in a store of the same database that does not know of the erase.
+func TestAgain(t *testing.T) {
+	ctx := context.Background()
+	for _, req := range []erase.Request{
+		{Subject: "ann"}, {Scope: "acme/ann"}, {Session: store.Ref{Scope: "acme/ann", ID: "talk"}}, {Refs: []store.Ref{{Scope: "acme/bob", ID: "b"}, {Scope: "acme/bob", ID: "child"}}},
+	} {
+		st, _ := filled(t)
+		req.By, req.Reason = "desk", "asked"
+		want := find(t, st, req)
+		rep, err := erasing.Run(ctx, st, &req)
+		require.NoError(t, err)
+		head, err := st.Head(ctx)
+		require.NoError(t, err)
+		r, err := erase.NewReceipt(ctx, st.Audit(), *rep.Done, head)
+		require.NoError(t, err)
+		again, err := erasing.Again(ctx, st, []*erase.Receipt{r}, true, nil)
+		require.NoError(t, err)
+		require.Empty(t, again, "this store has the leaf")
+
+		other, _ := filled(t)
+		old := &before{Store: other, as: st}
+		again, err = erasing.Again(ctx, old, []*erase.Receipt{r}, true, nil)
+		require.NoError(t, err)
+		require.Len(t, again, 1)
+		require.Equal(t, want.Report.Erased, again[0].Erased)
+		require.Equal(t, want.Report.Rows, again[0].Rows)
+		require.True(t, again[0].DryRun)
+
+		_, err = erasing.Again(ctx, other, []*erase.Receipt{r}, true, nil)
+		require.ErrorIs(t, err, erase.ErrReceipt, "another database")
+		r.Done.Cascade = "erase"
+		_, err = erasing.Again(ctx, old, []*erase.Receipt{r}, true, nil)
+		require.ErrorIs(t, err, erase.ErrReceipt)
+	}
+}
+
+// before is a database as it was: content and audit are those of another store that was made alike.
+type before struct {
+	store.Store
+	as store.Store
+}
+
+func (b *before) Info(ctx context.Context) (store.Info, error) { return b.as.Info(ctx) }

@@ -1,0 +1,165 @@
+// Package quota sets how much a scope and those below it may hold, and says how much they do. The store judges each commit
+// by it (store.Quota): a commit that would pass a quota is refused with a *store.QuotaError, and nothing of it is written.
+//
+// All quotas above a scope count: a commit to acme/a must fit into that of acme/a and that of acme. There is none for the
+// whole database; the disk is its bound (store.NoSpaceError).
+package quota
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/ctxpage/ctxpage/internal/staterows"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// StateKind says what a store must know of the rows of quotas.
+func StateKind() store.StateKind { return store.StateKind{Prefix: store.QuotaRows, Copy: true} }
+
+// Keeper sets and shows the quotas of one database. DB.Quotas gives it. It is the operator's, and safe for concurrent use.
+type Keeper struct {
+	Store store.Store
+	Now   func() time.Time
+	NewID func() (ulid.ULID, error)
+}
+
+// Set stores the quota of a scope in the place of the one before; a zero quota removes it. What is used already stays.
+func (k *Keeper) Set(ctx context.Context, scope string, q store.Quota, by string) error {
+	return k.Change(ctx, scope, by, func(store.Quota) store.Quota { return q })
+}
+
+// Change stores what change makes of the quota of a scope. It is called again if somebody else changes it meanwhile.
+func (k *Keeper) Change(ctx context.Context, scope, by string, change func(was store.Quota) store.Quota) error {
+	if err := store.CheckID("by", by); err != nil {
+		return err
+	}
+	if err := store.CheckScope(scope); err != nil {
+		return err
+	}
+	return staterows.Retry(ctx, func() error { return k.change(ctx, scope, by, change) })
+}
+
+func (k *Keeper) change(ctx context.Context, scope, by string, change func(was store.Quota) store.Quota) error {
+	row, err := k.Store.State(ctx, store.QuotaRows+scope)
+	if err != nil {
+		return err
+	}
+	var was store.StoredQuota
+	if row.Value != nil {
+		if was, err = store.DecodeQuota(row); err != nil {
+			return err
+		}
+	}
+	q := change(was.Quota)
+	if err := q.Check(); err != nil {
+		return err
+	}
+	next, note := store.StateRow{Key: row.Key}, "removed"
+	if q != (store.Quota{}) {
+		if next.Value, err = json.Marshal(store.StoredQuota{Scope: scope, By: by, At: k.Now().UTC(), Quota: q}); err != nil {
+			return fmt.Errorf("ctxpage: encode a quota: %w", err)
+		}
+		note = string(next.Value)
+	} else if row.Value == nil {
+		return nil
+	}
+	id, err := k.NewID()
+	if err != nil {
+		return err
+	}
+	_, err = k.Store.Commit(ctx, store.Batch{
+		ID: id, Scope: scope, Actor: "operator", Now: k.Now(), State: []store.StateRow{next}, ExpectState: []store.StatePre{{Key: row.Key, LSN: row.LSN}},
+		Leaf: manifest.Record{Type: manifest.TypeCommit, Action: "quota", By: by, Note: note},
+	})
+	return err
+}
+
+// Usage is a quota with what is used of it.
+type Usage struct {
+	store.StoredQuota
+	Used  store.Quota       `json:"used"`
+	Space []store.KindSpace `json:"space"` // of Used, by kind
+}
+
+// All gives the stored quotas by scope, each with what is used.
+func (k *Keeper) All(ctx context.Context) (list []Usage, err error) {
+	err = staterows.Walk(ctx, k.Store, store.QuotaRows, func(r store.StateRow) error {
+		q, err := store.DecodeQuota(r)
+		list = append(list, Usage{StoredQuota: q, Space: []store.KindSpace{}})
+		return err
+	})
+	if err != nil || len(list) == 0 {
+		return list, err
+	}
+	spaces, err := k.Spaces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		u := &list[i]
+		for _, s := range spaces {
+			if store.Below(s.Name, u.Scope) {
+				u.Space = Sum(u.Space, s.Space)
+			}
+		}
+		for _, s := range u.Space {
+			u.Used.Bytes, u.Used.Pages = u.Used.Bytes+s.Bytes, u.Used.Pages+s.Pages
+		}
+	}
+	return list, k.held(ctx, list)
+}
+
+// held counts the batches that wait.
+func (k *Keeper) held(ctx context.Context, list []Usage) error {
+	for q := (store.ScanQuery{What: store.ScanHeld, Limit: 500}); ; {
+		page, err := k.Store.Scan(ctx, q)
+		if err != nil {
+			return err
+		}
+		for i := range page.Held {
+			for j := range list {
+				if store.Below(page.Held[i].Batch.Scope, list[j].Scope) {
+					list[j].Used.Held++
+				}
+			}
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return nil
+		}
+	}
+}
+
+// Spaces says what each scope takes, by name and kind.
+func (k *Keeper) Spaces(ctx context.Context) (list []store.ScopeInfo, err error) {
+	for q := (store.ScanQuery{What: store.ScanScopes, Space: true, Limit: 10_000}); ; {
+		page, err := k.Store.Scan(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, page.Names...)
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return list, nil
+		}
+	}
+}
+
+// Sum adds what two sets of pages take, by kind, in the order of the first.
+func Sum(a, b []store.KindSpace) []store.KindSpace {
+	out := append([]store.KindSpace{}, a...)
+next:
+	for _, x := range b {
+		for i := range out {
+			if y := &out[i]; y.Kind == x.Kind {
+				y.Pages, y.Bytes, y.OldPages, y.OldBytes = y.Pages+x.Pages, y.Bytes+x.Bytes, y.OldPages+x.OldPages, y.OldBytes+x.OldBytes
+				continue next
+			}
+		}
+		out = append(out, x)
+	}
+	return out
+}

@@ -1,0 +1,226 @@
+package quota_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+func open(t *testing.T, path string) *ctxpage.DB {
+	t.Helper()
+	db, err := ctxpage.Open(path, ctxpage.Options{Exclusive: true})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		problems, err := db.Check(context.Background(), nil)
+		if !errors.Is(err, ctxpage.ErrClosed) {
+			require.NoError(t, err)
+			require.Empty(t, problems)
+			require.NoError(t, db.Close())
+		}
+	})
+	return db
+}
+
+func put(t *testing.T, db *ctxpage.DB, scope, id, text string) error {
+	_, err := db.Scope(scope).Put(t.Context(), ctxpage.Artefact{ID: id, Text: text})
+	return err
+}
+
+// TestQuota: what passes one is refused with what is used and by what; everything else works, and room can be made.
+func TestQuota(t *testing.T) {
+	path := t.TempDir() + "/agent.ctx"
+	db := open(t, path)
+	k := db.Quotas()
+	require.NoError(t, k.Set(t.Context(), "acme", store.Quota{Bytes: 1000}, "ann"))
+	require.NoError(t, k.Set(t.Context(), "acme/a", store.Quota{Pages: 3}, "ann"))
+	require.NoError(t, put(t, db, "acme/a", "x", strings.Repeat("k", 300)))
+	require.NoError(t, put(t, db, "acme/a", "x", strings.Repeat("l", 300)))
+	require.NoError(t, put(t, db, "acme/a", "x", strings.Repeat("l", 300)), "a touch adds nothing")
+	require.NoError(t, put(t, db, "acmes", "x", strings.Repeat("k", 5000)), "another scope")
+	before, err := db.Head(t.Context())
+	require.NoError(t, err)
+
+	err = put(t, db, "acme/b", "y", strings.Repeat("m", 500))
+	require.ErrorIs(t, err, store.ErrQuota)
+	var over *store.QuotaError
+	require.ErrorAs(t, err, &over)
+	require.Equal(t, &store.QuotaError{
+		Scope: "acme", What: "bytes", Limit: 1000, Used: 600, Asked: 500, Old: 300,
+		Kinds: []store.KindSpace{{Kind: "fact", Pages: 2, Bytes: 600, OldPages: 1, OldBytes: 300}},
+	}, over)
+	require.ErrorContains(t, err, "dbctl gc FILE")
+	require.NoError(t, put(t, db, "acme/b", "y", strings.Repeat("m", 400)), "to the last byte")
+	told := false
+	require.NoError(t, store.EachRecord(t.Context(), db.Manifests(), before.Size, 1<<40, false, func(r *manifest.Record) error {
+		told = told || r.Type == manifest.TypeConflict && r.Status == "quota"
+		return nil
+	}))
+	require.True(t, told, "the audit has the refusal")
+
+	require.ErrorIs(t, put(t, db, "acme/a", "z", "z"), store.ErrQuota)
+	_, err = db.Scope("acme/a").Get(t.Context(), "x")
+	require.NoError(t, err)
+	_, err = db.Scope("acme/a").Assemble(t.Context(), ctxpage.Query{Text: "k", Budget: 1000})
+	require.NoError(t, err)
+	_, err = db.GC(t.Context(), ctxpage.GCOptions{KeepFor: -1})
+	require.NoError(t, err)
+	require.NoError(t, put(t, db, "acme/a", "z", "z"), "gc made room")
+	require.NoError(t, db.Close())
+
+	db = open(t, path)
+	k = db.Quotas()
+	use, err := k.All(t.Context())
+	require.NoError(t, err)
+	require.Len(t, use, 2)
+	require.Equal(t, store.Quota{Bytes: 701, Pages: 3}, use[0].Used)
+	require.Equal(t, store.Quota{Bytes: 301, Pages: 2}, use[1].Used)
+	require.ErrorIs(t, put(t, db, "acme/b", "w", strings.Repeat("m", 300)), store.ErrQuota, "it holds after a reopen")
+	require.NoError(t, db.Scope("acme/b").Delete(t.Context(), "y"))
+	_, err = db.Erase(t.Context(), erase.Request{Refs: []store.Ref{{Scope: "acme/b", ID: "y"}}, By: "ann", Reason: "asked"})
+	require.NoError(t, err)
+	require.NoError(t, put(t, db, "acme/b", "w", strings.Repeat("m", 300)), "erase made room")
+	require.NoError(t, k.Set(t.Context(), "acme", store.Quota{}, "ann"))
+	require.NoError(t, put(t, db, "acme/b", "v", strings.Repeat("m", 3000)))
+	require.ErrorIs(t, k.Set(t.Context(), "acme", store.Quota{Pages: -1}, "ann"), store.ErrInvalid)
+	require.ErrorIs(t, k.Set(t.Context(), "", store.Quota{Pages: 1}, "ann"), store.ErrInvalid)
+}
+
+// TestHeld: batches that wait are bounded; a decision makes room, and what is approved is judged by the other quotas.
+func TestHeld(t *testing.T) {
+	db := open(t, t.TempDir()+"/agent.ctx")
+	hold := func(id string) (string, error) {
+		tx, err := db.Scope("acme", ctxpage.WithActor("agent")).Begin(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, tx.Put(t.Context(), ctxpage.Artefact{ID: id, Text: "held " + id}))
+		err = tx.Commit(t.Context(), ctxpage.Verdict{Confidence: 0.1, By: "judge"})
+		var held *ctxpage.HeldError
+		if errors.As(err, &held) {
+			return held.Batch, nil
+		}
+		return "", err
+	}
+	first, err := hold("a")
+	require.NoError(t, err)
+	require.NoError(t, db.Quotas().Set(t.Context(), "acme", store.Quota{Held: 2, Pages: 1}, "ann"))
+	second, err := hold("b")
+	require.NoError(t, err)
+	_, err = hold("c")
+	require.ErrorIs(t, err, store.ErrQuota)
+	require.ErrorContains(t, err, "dbctl review")
+	_, err = db.Review().Approve(t.Context(), first, ctxpage.Approval{By: "ann"})
+	require.NoError(t, err)
+	third, err := hold("c")
+	require.NoError(t, err)
+	_, err = db.Review().Approve(t.Context(), second, ctxpage.Approval{By: "ann"})
+	require.ErrorIs(t, err, store.ErrQuota, "pages")
+	h, err := db.Review().Show(t.Context(), second)
+	require.NoError(t, err)
+	require.Empty(t, h.Decided, "it still waits")
+	_, err = db.Review().Reject(t.Context(), second, "ann", "no")
+	require.NoError(t, err)
+	_, err = db.Erase(t.Context(), erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "c"}}, By: "ann", Reason: "asked"})
+	require.NoError(t, err)
+	_, err = db.Review().Show(t.Context(), third)
+	require.Error(t, err)
+	for _, id := range []string{"d", "e"} {
+		_, err = hold(id)
+		require.NoError(t, err, "an erased one is not counted")
+	}
+	_, err = hold("f")
+	require.ErrorIs(t, err, store.ErrQuota)
+}
+
+// TestTogether: writers at the same time take exactly what there is. The control: without a quota all of them write.
+func TestTogether(t *testing.T) {
+	for _, limit := range []int{0, 37} {
+		db := open(t, t.TempDir()+"/agent.ctx")
+		require.NoError(t, db.Quotas().Set(t.Context(), "acme", store.Quota{Pages: limit}, "ann"))
+		var wrote atomic.Int64
+		var wg sync.WaitGroup
+		for g := range 8 {
+			wg.Go(func() {
+				for i := range 10 {
+					_, err := db.Scope(fmt.Sprint("acme/", g%3)).Put(context.Background(), ctxpage.Artefact{ID: fmt.Sprint(g, "-", i), Text: fmt.Sprint("kettle ", g, i)})
+					switch {
+					case err == nil:
+						wrote.Add(1)
+					case !errors.Is(err, store.ErrQuota):
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		want := int64(80)
+		if limit > 0 {
+			want = int64(limit)
+		}
+		require.Equal(t, want, wrote.Load())
+	}
+}
+
+// TestModel: over random writes, quotas, gc and reopens the store refuses what a model refuses, and counts what it counts.
+func TestModel(t *testing.T) {
+	for seed := uint64(1); seed <= 6; seed++ {
+		rng := rand.New(rand.NewPCG(seed, 11))
+		path := t.TempDir() + "/agent.ctx"
+		db := open(t, path)
+		scopes := []string{"a", "a/b", "c"}
+		limits := map[string]store.Quota{}
+		for step := range 150 {
+			scope, id := scopes[rng.IntN(3)], fmt.Sprint("i", rng.IntN(5))
+			switch rng.IntN(10) {
+			case 0:
+				limits[scope] = store.Quota{Bytes: int64(rng.IntN(2000)), Pages: rng.IntN(20)}
+				require.NoError(t, db.Quotas().Set(t.Context(), scope, limits[scope], "ann"))
+			case 1:
+				err := db.Scope(scope).Delete(t.Context(), id)
+				require.True(t, err == nil || errors.Is(err, ctxpage.ErrNotFound), err)
+			case 2:
+				_, err := db.GC(t.Context(), ctxpage.GCOptions{KeepFor: -1, KeepNames: 1})
+				require.NoError(t, err)
+			case 3:
+				require.NoError(t, db.Close())
+				db = open(t, path)
+			default:
+				used := map[string]store.KindSpace{}
+				spaces, err := db.Quotas().Spaces(t.Context())
+				require.NoError(t, err)
+				for _, s := range spaces {
+					for _, k := range s.Space {
+						for _, of := range store.ScopeChain(s.Name) {
+							u := used[of]
+							u.Pages, u.Bytes = u.Pages+k.Pages, u.Bytes+k.Bytes
+							used[of] = u
+						}
+					}
+				}
+				text := strings.Repeat("k", 50+rng.IntN(100)) + fmt.Sprint(step)
+				fits := true
+				for _, of := range store.ScopeChain(scope) {
+					q, u := limits[of], used[of]
+					fits = fits && (q.Pages == 0 || u.Pages+1 <= q.Pages) && (q.Bytes == 0 || u.Bytes+int64(len(text)) <= q.Bytes)
+				}
+				err = put(t, db, scope, id, text)
+				if fits {
+					require.NoError(t, err, "seed %d step %d", seed, step)
+				} else {
+					require.ErrorIs(t, err, store.ErrQuota, "seed %d step %d", seed, step)
+				}
+			}
+		}
+		require.NoError(t, db.Close())
+	}
+}

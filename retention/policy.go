@@ -1,0 +1,142 @@
+// Package retention says how long a database keeps things, scope by scope, and lets go of what is older. A policy is stored
+// in the database; nothing happens until somebody calls Keeper.Run, or opens the database with Options.Maintain.
+//
+// Inheritance: each field of a policy is looked for by itself, in the scope, then in its ancestors, nearest first, then in
+// the policy of the whole database, whose scope is "". The first that says something counts; Forever is something, and ends
+// the search. A field that nobody says keeps what it is about.
+//
+//	kinds        artefacts of a kind that were last written longer ago are deleted; versions lets gc take their content
+//	sessions     conversations whose newest turn is older are removed, with what was decided and noted about them
+//	held         batches that wait for review longer are rejected
+//	decided      batches that were held longer ago, and decided, are dropped
+//	directives   versions of directives that were replaced longer ago are dropped; the newest 32 stay
+//	versions     what gc drops: versions that were replaced or deleted longer ago, but for the newest keep_versions
+//
+// Each commit of a run leaves an audit leaf that says what went and by the policy of which scope. Retention is not erase:
+// bytes stay in free pages, the log and backups for a time.
+package retention
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Policy is how long a scope, and those below it, keep things. What is zero is said by an ancestor, or by nobody.
+type Policy struct {
+	// Kinds are ages of artefacts by the name of their kind, such as "fact".
+	Kinds      map[string]Age `json:"kinds,omitempty"`
+	Sessions   Age            `json:"sessions,omitzero"`
+	Held       Age            `json:"held,omitzero"`
+	Decided    Age            `json:"decided,omitzero"`
+	Directives Age            `json:"directives,omitzero"`
+	Versions   Age            `json:"versions,omitzero"`
+	// KeepVersions is how many of the newest versions of an artefact gc keeps whatever their age; it counts only beside
+	// Versions.
+	KeepVersions int `json:"keep_versions,omitempty"`
+}
+
+// Stored is the policy of one scope, as it was set.
+type Stored struct {
+	Scope string    `json:"scope"` // "": the whole database
+	By    string    `json:"by"`
+	At    time.Time `json:"at"`
+	Policy
+}
+
+// Empty says that a policy says nothing.
+func (p *Policy) Empty() bool {
+	return len(p.Kinds) == 0 && p.Sessions == 0 && p.Held == 0 && p.Decided == 0 && p.Directives == 0 && p.Versions == 0 && p.KeepVersions == 0
+}
+
+// Check returns the rule that a policy breaks, as an *store.InvalidError.
+func (p *Policy) Check() error {
+	for _, name := range slices.Sorted(maps.Keys(p.Kinds)) {
+		k, err := store.ParseKind(name)
+		if err != nil {
+			return err
+		}
+		if k == store.KindAuto || k == store.KindSystem {
+			return store.Invalid("kind", name, "a kind that ages: fact, chunk, message, tool, scratch or summary")
+		}
+	}
+	if p.KeepVersions < 0 {
+		return store.Invalid("keep_versions", fmt.Sprint(p.KeepVersions), "zero or more")
+	}
+	if p.KeepVersions > 0 && p.Versions <= 0 {
+		return store.Invalid("keep_versions", fmt.Sprint(p.KeepVersions), "an age of versions beside it: it says which of the old ones stay")
+	}
+	return nil
+}
+
+// Rule is an age with the scope whose policy says it.
+type Rule struct {
+	Age  Age    `json:"age"`
+	From string `json:"from"` // "": the policy of the whole database
+}
+
+// Effective is what holds in one scope.
+type Effective struct {
+	Scope        string          `json:"scope"`
+	Kinds        map[string]Rule `json:"kinds"`
+	Sessions     Rule            `json:"sessions"`
+	Held         Rule            `json:"held"`
+	Decided      Rule            `json:"decided"`
+	Directives   Rule            `json:"directives"`
+	Versions     Rule            `json:"versions"`
+	KeepVersions int             `json:"keep_versions"`
+}
+
+// effective looks a scope up in the policies, by scope.
+func effective(policies map[string]Stored, scope string) Effective {
+	e := Effective{Scope: scope, Kinds: map[string]Rule{}}
+	chain := []string{""}
+	if scope != "" {
+		chain = append(store.ScopeChain(scope), "")
+	}
+	for _, at := range chain {
+		p, ok := policies[at]
+		if !ok {
+			continue
+		}
+		for kind, age := range p.Kinds {
+			if _, said := e.Kinds[kind]; !said {
+				e.Kinds[kind] = Rule{age, at}
+			}
+		}
+		if p.Versions.set() && !e.Versions.Age.set() {
+			e.KeepVersions = p.KeepVersions
+		}
+		for _, f := range []struct {
+			rule *Rule
+			age  Age
+		}{{&e.Sessions, p.Sessions}, {&e.Held, p.Held}, {&e.Decided, p.Decided}, {&e.Directives, p.Directives}, {&e.Versions, p.Versions}} {
+			if f.age.set() && !f.rule.Age.set() {
+				*f.rule = Rule{f.age, at}
+			}
+		}
+	}
+	return e
+}
+
+// before is the time up to which what a rule is about goes; false: nothing does.
+func (r Rule) before(now time.Time) (time.Time, bool) {
+	return now.Add(-time.Duration(r.Age)), r.Age > 0
+}
+
+// told is what a leaf says of a rule.
+func (r Rule) told(what string) string {
+	from := r.From
+	if from == "" {
+		from = "the whole database"
+	}
+	return fmt.Sprintf("retention of %s: %s older than %s", from, what, r.Age)
+}
+
+// below says whether a scope is another, or below it; "" is above all.
+func below(scope, of string) bool {
+	return of == "" || store.Below(scope, of)
+}

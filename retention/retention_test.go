@@ -1,0 +1,353 @@
+package retention_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/retention"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// world is a database whose time moves when it is told to.
+type world struct {
+	*testing.T
+	db  *ctxpage.DB
+	now time.Time
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{T: t, now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
+	db, err := ctxpage.Open(t.TempDir()+"/agent.ctx", ctxpage.Options{Exclusive: true, Clock: func() time.Time { return w.now }})
+	require.NoError(t, err)
+	w.db = db
+	t.Cleanup(func() {
+		problems, err := db.Check(context.Background(), nil)
+		require.NoError(t, err)
+		require.Empty(t, problems)
+		require.NoError(t, db.Close())
+	})
+	return w
+}
+
+func (w *world) put(scope, id string, kind store.Kind) {
+	w.Helper()
+	_, err := w.db.Scope(scope, ctxpage.WithActor("agent")).Put(w.Context(), ctxpage.Artefact{ID: id, Kind: kind, Text: "kettle " + id})
+	require.NoError(w, err)
+}
+
+func (w *world) there(scope, id string) bool {
+	_, err := w.db.Scope(scope).Get(w.Context(), id)
+	return err == nil
+}
+
+func (w *world) set(scope string, p retention.Policy) {
+	w.Helper()
+	require.NoError(w, w.db.Retention().Set(w.Context(), scope, p, "ann"))
+}
+
+func (w *world) run(o retention.Options) *retention.Report {
+	w.Helper()
+	rep, err := w.db.Retention().Run(w.Context(), o)
+	require.NoError(w, err)
+	return rep
+}
+
+func (w *world) hold(scope, id string) string {
+	w.Helper()
+	tx, err := w.db.Scope(scope, ctxpage.WithActor("agent")).Begin(w.Context())
+	require.NoError(w, err)
+	require.NoError(w, tx.Put(w.Context(), ctxpage.Artefact{ID: id, Text: "held"}))
+	var held *ctxpage.HeldError
+	require.ErrorAs(w, tx.Commit(w.Context(), ctxpage.Verdict{Confidence: 0.1, By: "judge"}), &held)
+	return held.Batch
+}
+
+const day = retention.Day
+
+func TestAge(t *testing.T) {
+	for text, want := range map[string]retention.Age{"30d": 30 * day, "8w": 56 * day, "36h": 36 * day / 24, "forever": retention.Forever, "": 0} {
+		got, err := retention.ParseAge(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, got)
+		again, err := retention.ParseAge(got.String())
+		require.NoError(t, err)
+		require.Equal(t, got, again)
+	}
+	for _, bad := range []string{"0s", "-3d", "0d", "d", "soon", "99999999999d", "200000w", "1.5d"} {
+		_, err := retention.ParseAge(bad)
+		require.ErrorIs(t, err, store.ErrInvalid, bad)
+	}
+	var p retention.Policy
+	require.NoError(t, json.Unmarshal([]byte(`{"kinds":{"fact":"30d"},"held":"forever"}`), &p))
+	require.Equal(t, retention.Policy{Kinds: map[string]retention.Age{"fact": 30 * day}, Held: retention.Forever}, p)
+	require.Error(t, json.Unmarshal([]byte(`{"held":"soon"}`), &p))
+}
+
+func TestPolicyCheck(t *testing.T) {
+	for _, bad := range []retention.Policy{
+		{Kinds: map[string]retention.Age{"thing": day}}, {Kinds: map[string]retention.Age{"system": day}}, {KeepVersions: -1, Versions: day}, {KeepVersions: 2},
+	} {
+		require.ErrorIs(t, bad.Check(), store.ErrInvalid)
+	}
+	w := newWorld(t)
+	require.ErrorIs(t, w.db.Retention().Set(t.Context(), "a//b", retention.Policy{Held: day}, "ann"), store.ErrInvalid)
+	require.ErrorIs(t, w.db.Retention().Set(t.Context(), "a", retention.Policy{Held: day}, ""), store.ErrInvalid)
+}
+
+// TestEffective: field by field the nearest scope that says something counts, and forever is something.
+func TestEffective(t *testing.T) {
+	w := newWorld(t)
+	w.set("", retention.Policy{Kinds: map[string]retention.Age{"fact": 30 * day, "scratch": day}, Held: 7 * day, Versions: 10 * day, KeepVersions: 3})
+	w.set("acme", retention.Policy{Kinds: map[string]retention.Age{"fact": retention.Forever}, Held: 2 * day})
+	w.set("acme/a", retention.Policy{Versions: day})
+	e, err := w.db.Retention().Effective(t.Context(), "acme/a/b")
+	require.NoError(t, err)
+	require.Equal(t, retention.Effective{
+		Scope: "acme/a/b", Kinds: map[string]retention.Rule{"fact": {Age: retention.Forever, From: "acme"}, "scratch": {Age: day}},
+		Held: retention.Rule{Age: 2 * day, From: "acme"}, Versions: retention.Rule{Age: day, From: "acme/a"},
+	}, e, "keep_versions goes with the age of versions")
+	e, err = w.db.Retention().Effective(t.Context(), "acmes")
+	require.NoError(t, err)
+	require.Equal(t, retention.Rule{Age: 7 * day}, e.Held, "a scope is no prefix")
+
+	w.set("acme", retention.Policy{})
+	all, err := w.db.Retention().All(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, 2, "an empty policy is none")
+}
+
+// TestRun: each rule takes what is old, nothing else, and a dry run says the same before. The audit names the policy.
+func TestRun(t *testing.T) {
+	w := newWorld(t)
+	require.Empty(t, w.run(retention.Options{}).Items, "without a policy nothing goes")
+	for _, scope := range []string{"acme/a", "acme/b", "other"} {
+		w.put(scope, "fact", ctxpage.KindFact)
+		w.put(scope, "scratch", ctxpage.KindScratch)
+		for i := range 3 {
+			_, err := w.db.Scope(scope).Session("talk").Append(t.Context(), ctxpage.Turn{ID: fmt.Sprint("t", i), Role: "user", Text: "what of it?"})
+			require.NoError(t, err)
+		}
+		for i := range 40 {
+			_, err := w.db.Scope(scope).Directives().Step(t.Context(), fmt.Sprintf("use tea number %d", i))
+			require.NoError(t, err)
+		}
+	}
+	waits, decided := w.hold("acme/a", "x"), w.hold("acme/a", "y")
+	_, err := w.db.Review().Reject(t.Context(), decided, "ann", "no")
+	require.NoError(t, err)
+	w.put("acme/a", "fact", ctxpage.KindFact) // a touch: it is the same
+	before, err := w.db.Head(t.Context())
+	require.NoError(t, err)
+
+	w.set("acme", retention.Policy{
+		Kinds: map[string]retention.Age{"scratch": 5 * day}, Sessions: 5 * day, Held: 5 * day, Decided: 5 * day, Directives: 5 * day, Versions: 5 * day,
+	})
+	w.set("acme/b", retention.Policy{Sessions: retention.Forever})
+	require.Empty(t, w.run(retention.Options{}).Items, "nothing is old")
+	w.now = w.now.Add(6 * 24 * time.Hour)
+	w.put("acme/b", "scratch", ctxpage.KindScratch) // a touch does not make it younger
+	w.put("acme/b", "young", ctxpage.KindScratch)
+
+	dry := w.run(retention.Options{DryRun: true})
+	require.True(t, w.there("acme/a", "scratch"))
+	rep := w.run(retention.Options{By: "ann"})
+	require.Equal(t, dry.Items, rep.Items)
+	count := map[string]int{}
+	for _, it := range rep.Items {
+		count[it.Scope+" "+it.What] = it.Count
+		require.Equal(t, "acme", it.From)
+	}
+	require.Equal(t, map[string]int{
+		"acme/a scratch": 1, "acme/b scratch": 1, "acme/a session": 1, "acme/a held": 1, "acme/a decided": 1, "acme/a directives": 8, "acme/b directives": 8,
+	}, count)
+	require.False(t, w.there("acme/a", "scratch") || w.there("acme/b", "scratch") || w.there("acme/a", "t0"))
+	require.True(t, w.there("acme/a", "fact") && w.there("other", "scratch") && w.there("acme/b", "young") && w.there("acme/b", "t0"))
+	h, err := w.db.Review().Show(t.Context(), waits)
+	require.NoError(t, err)
+	require.Equal(t, "rejected", h.Decided)
+	_, err = w.db.Review().Show(t.Context(), decided)
+	require.ErrorIs(t, err, ctxpage.ErrGone)
+	st, err := w.db.Scope("acme/a").Directives().State(t.Context())
+	require.NoError(t, err)
+	require.NotEmpty(t, st.Effective, "what holds stays")
+	turns, err := w.db.Scope("acme/a").Session("talk").Read(t.Context(), 0, 10)
+	require.NoError(t, err)
+	require.Empty(t, turns)
+	_, err = w.db.Scope("acme/a").Session("talk").Append(t.Context(), ctxpage.Turn{ID: "t9", Role: "user", Text: "a new one"})
+	require.NoError(t, err, "the session can begin anew")
+
+	told := 0
+	require.NoError(t, store.EachRecord(t.Context(), w.db.Manifests(), before.Size, 1<<40, false, func(r *manifest.Record) error {
+		if r.Parent == rep.Trace && r.Action == "retention" && r.By == "ann" {
+			require.Contains(t, r.Reason, "retention of acme: ")
+			told++
+		}
+		return nil
+	}))
+	require.GreaterOrEqual(t, told, 5)
+
+	again := w.run(retention.Options{})
+	require.Len(t, again.Items, 1, "what the first run rejected is decided now")
+	require.Equal(t, []string{waits}, again.Items[0].First)
+	require.Empty(t, w.run(retention.Options{}).Items, "a third run finds nothing")
+	w.now = w.now.Add(6 * 24 * time.Hour)
+	again = w.run(retention.Options{Scope: "acme/a"})
+	require.NotNil(t, again.GC)
+	require.NotZero(t, again.GC.Dropped.Versions, "what was deleted then is dropped now")
+	for _, ref := range again.GC.Refs {
+		require.Equal(t, "acme/a", ref.Scope)
+	}
+}
+
+// TestRemoveSession: one goes, and one whose name begins alike stays.
+func TestRemoveSession(t *testing.T) {
+	w := newWorld(t)
+	k := w.db.Retention()
+	for _, name := range []string{"talk", "talks"} {
+		for i := range 4 {
+			_, err := w.db.Scope("acme").Session(name).Append(t.Context(), ctxpage.Turn{ID: fmt.Sprint(name, i), Role: "user", Text: "what of it?"})
+			require.NoError(t, err)
+		}
+	}
+	dry, err := k.RemoveSession(t.Context(), "acme", "talk", "ann", true)
+	require.NoError(t, err)
+	require.Equal(t, 4, dry.Turns)
+	require.True(t, w.there("acme", "talk0"))
+	rep, err := k.RemoveSession(t.Context(), "acme", "talk", "ann", false)
+	require.NoError(t, err)
+	dry.DryRun = false
+	require.Equal(t, dry, rep)
+	require.False(t, w.there("acme", "talk0"))
+	turns, err := w.db.Scope("acme").Session("talks").Read(t.Context(), 0, 10)
+	require.NoError(t, err)
+	require.Len(t, turns, 4)
+	_, err = k.RemoveSession(t.Context(), "acme", "talk", "ann", false)
+	require.ErrorIs(t, err, store.ErrNotFound)
+}
+
+// TestPurgeReviews: decided ones go, those that wait only where they are asked for.
+func TestPurgeReviews(t *testing.T) {
+	w := newWorld(t)
+	k := w.db.Retention()
+	waits, decided, elsewhere := w.hold("acme", "x"), w.hold("acme", "y"), w.hold("other", "z")
+	for _, id := range []string{decided, elsewhere} {
+		_, err := w.db.Review().Reject(t.Context(), id, "ann", "no")
+		require.NoError(t, err)
+	}
+	_, err := k.PurgeReviews(t.Context(), retention.Purge{})
+	require.ErrorIs(t, err, store.ErrInvalid, "nobody asked")
+	rep, err := k.PurgeReviews(t.Context(), retention.Purge{By: "ann", Older: day})
+	require.NoError(t, err)
+	require.Empty(t, rep.Items, "they are young")
+	for _, dry := range []bool{true, false} {
+		rep, err = k.PurgeReviews(t.Context(), retention.Purge{By: "ann", Scope: "acme", DryRun: dry})
+		require.NoError(t, err)
+		require.Len(t, rep.Items, 1)
+		require.Equal(t, []string{decided}, rep.Items[0].First)
+	}
+	_, err = w.db.Review().Show(t.Context(), elsewhere)
+	require.NoError(t, err)
+	rep, err = k.PurgeReviews(t.Context(), retention.Purge{By: "ann", Waiting: true})
+	require.NoError(t, err)
+	require.Len(t, rep.Items, 2)
+	_, err = w.db.Review().Show(t.Context(), waits)
+	require.ErrorIs(t, err, ctxpage.ErrGone)
+}
+
+// TestRunModel: over random puts, deletes and times a run takes what a model says, and never anything else.
+func TestRunModel(t *testing.T) {
+	for seed := uint64(1); seed <= 8; seed++ {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		w := newWorld(t)
+		type item struct {
+			kind store.Kind
+			at   time.Time
+		}
+		model := map[string]item{}
+		kinds := []store.Kind{ctxpage.KindFact, ctxpage.KindScratch, ctxpage.KindTool}
+		ages := map[string]map[string]retention.Age{"a": {"fact": 4 * day, "scratch": 2 * day}, "a/b": {"fact": retention.Forever}}
+		for scope, kinds := range ages {
+			w.set(scope, retention.Policy{Kinds: kinds, Versions: 3 * day})
+		}
+		age := func(scope string, kind store.Kind) retention.Age {
+			if scope == "a/b" && kind == ctxpage.KindFact || scope == "c" {
+				return retention.Forever
+			}
+			return ages["a"][kind.String()]
+		}
+		for step := range 120 {
+			scope, id := []string{"a", "a/b", "c"}[rng.IntN(3)], fmt.Sprint("i", rng.IntN(8))
+			key := scope + ":" + id
+			switch rng.IntN(8) {
+			case 0:
+				w.now = w.now.Add(time.Duration(rng.IntN(30)) * time.Hour)
+			case 1:
+				if _, ok := model[key]; ok {
+					require.NoError(t, w.db.Scope(scope).Delete(t.Context(), id))
+					delete(model, key)
+				}
+			case 2:
+				w.run(retention.Options{})
+				for key, it := range model {
+					scope := key[:len(key)-3]
+					if a := age(scope, it.kind); a > 0 && !it.at.After(w.now.Add(-time.Duration(a))) {
+						delete(model, key)
+					}
+				}
+			default:
+				kind := kinds[rng.IntN(3)]
+				_, err := w.db.Scope(scope).Put(t.Context(), ctxpage.Artefact{ID: id, Kind: kind, Text: fmt.Sprint("kettle ", step)})
+				require.NoError(t, err)
+				model[key] = item{kind, w.now}
+			}
+		}
+		for _, scope := range []string{"a", "a/b", "c"} {
+			vs, _, err := w.db.Scope(scope).List(t.Context(), "", "", 100)
+			require.NoError(t, err)
+			want := 0
+			for key, it := range model {
+				if key[:len(key)-3] == scope {
+					want++
+					v, err := w.db.Scope(scope).Get(t.Context(), key[len(key)-2:])
+					require.NoError(t, err, "seed %d: %s", seed, key)
+					require.Equal(t, it.kind, v.Kind)
+				}
+			}
+			require.Len(t, vs, want, "seed %d scope %s", seed, scope)
+		}
+	}
+}
+
+// TestMaintain: with the option a run comes by itself; without, nothing goes.
+func TestMaintain(t *testing.T) {
+	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+	path := t.TempDir() + "/agent.ctx"
+	open := func(every time.Duration) *ctxpage.DB {
+		db, err := ctxpage.Open(path, ctxpage.Options{Exclusive: true, Maintain: every, Clock: func() time.Time { return now }})
+		require.NoError(t, err)
+		return db
+	}
+	db := open(0)
+	_, err := db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: "a", Text: "kettle"})
+	require.NoError(t, err)
+	require.NoError(t, db.Retention().Set(t.Context(), "", retention.Policy{Kinds: map[string]retention.Age{"fact": day}}, "ann"))
+	require.NoError(t, db.Close())
+	now = now.Add(48 * time.Hour)
+	db = open(0)
+	_, err = db.Scope("acme").Get(t.Context(), "a")
+	require.NoError(t, err, "off by default")
+	require.NoError(t, db.Close())
+	db = open(time.Hour)
+	require.Eventually(t, func() bool { _, err := db.Scope("acme").Get(t.Context(), "a"); return err != nil }, 5*time.Second, 5*time.Millisecond)
+	require.NoError(t, db.Close())
+	_, err = ctxpage.Open(path, ctxpage.Options{Maintain: -1})
+	require.ErrorIs(t, err, ctxpage.ErrInvalid)
+}
