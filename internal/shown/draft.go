@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -43,7 +43,7 @@ const draftsVersion = 1
 // draftsFields is the row. Tags are never given twice.
 var draftsFields = codec.Record[draftsRow]{Name: "drafts of a context", Fields: []codec.Field[draftsRow]{
 	codec.Text(1, "Actor", func(r *draftsRow) *string { return &r.Actor }),
-	codec.List(2, "Puts", engine.PutFields(), func(r *draftsRow) *[]store.Put { return &r.Puts }),
+	codec.List(2, "Puts", &format.PutFields, func(r *draftsRow) *[]store.Put { return &r.Puts }),
 	codec.List(3, "Shown", &shownFields, func(r *draftsRow) *[]shownDraft { return &r.Shown }),
 }}
 
@@ -70,7 +70,9 @@ type shownDraft struct {
 const draftsPrefix = "drafts/"
 
 // DraftsKind says what a store must know of these rows.
-func DraftsKind() store.StateKind { return store.StateKind{Prefix: draftsPrefix, Past: past} }
+func DraftsKind() store.StateKind {
+	return store.StateKind{Prefix: draftsPrefix, Past: past, Stays: true}
+}
 
 // past: only a replay of its context reads the row.
 func past(key string) (at int64, of store.Ref) {

@@ -1,0 +1,237 @@
+package foreign
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ctxpage/ctxpage/store"
+)
+
+func sorted(m map[string]json.RawMessage) []string { return slices.Sorted(maps.Keys(m)) }
+
+// node is a place in the tree of a ChatGPT conversation.
+type node struct {
+	Parent  string `json:"parent"`
+	Message *struct {
+		ID     string `json:"id"`
+		Author struct {
+			Role string `json:"role"`
+			Name string `json:"name"`
+		} `json:"author"`
+		CreateTime json.RawMessage `json:"create_time"`
+		Content    struct {
+			Type  string            `json:"content_type"`
+			Text  string            `json:"text"`
+			Parts []json.RawMessage `json:"parts"`
+		} `json:"content"`
+		Weight *float64 `json:"weight"`
+	} `json:"message"`
+}
+
+// tree is a ChatGPT conversation.
+type tree struct {
+	ID      string           `json:"conversation_id"`
+	Other   string           `json:"id"`
+	Title   string           `json:"title"`
+	Current string           `json:"current_node"`
+	Mapping map[string]*node `json:"mapping"`
+}
+
+// chatGPT is a conversation of a ChatGPT export: the branch that ends at the current node, or with branches all of them.
+func chatGPT(e element, branches bool) (out []store.Artefact, err error) {
+	var v tree
+	if err := decode(e, &v); err != nil {
+		return nil, err
+	}
+	if v.ID == "" {
+		v.ID = v.Other
+	}
+	if v.ID == "" || v.Mapping == nil {
+		return nil, e.wrong("conversation_id", store.Invalid("conversation", "no conversation_id, or no mapping", "both"))
+	}
+	order, err := v.path(e, branches)
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range order {
+		m := v.Mapping[name].Message
+		if m == nil || m.Weight != nil && *m.Weight == 0 {
+			continue
+		}
+		msg := Message{ID: m.ID, Role: m.Author.Role, Name: m.Author.Name, Text: m.Content.Text}
+		for _, p := range m.Content.Parts {
+			if len(p) > 0 && p[0] == '"' {
+				msg.Parts = append(msg.Parts, store.Part{Type: "text", Text: text(p)})
+			} else {
+				msg.Parts = append(msg.Parts, carried(m.Content.Type, p))
+			}
+		}
+		msg.settle()
+		a, ok := msg.artefact()
+		if !ok {
+			continue
+		}
+		if a.CurrentAsOf, err = timeIn(e, "mapping."+name+".message.create_time", m.CreateTime); err != nil {
+			return nil, err
+		}
+		a.Group, a.Seq, a.Meta = label(conversation(ChatGPT, v.ID)), int64(i+1), map[string]string{"title": cut(v.Title, 512)}
+		out = append(out, item(ChatGPT, v.ID+"/"+m.ID, a, nil))
+	}
+	return out, nil
+}
+
+// conversation names the session of a conversation.
+func conversation(f Format, id string) string { return string(f) + "/" + id }
+
+// path lists the nodes from the root to the current one; with branches, all nodes, each after its parent.
+func (v *tree) path(e element, branches bool) (names []string, err error) {
+	up := func(name string) (line []string, err error) {
+		seen := map[string]bool{}
+		for v.Mapping[name] != nil {
+			if seen[name] {
+				return nil, e.wrong("mapping."+short(name)+".parent", store.Invalid("parent", "a circle", "a tree"))
+			}
+			seen[name] = true
+			line = append(line, name)
+			name = v.Mapping[name].Parent
+		}
+		slices.Reverse(line)
+		return line, nil
+	}
+	if !branches {
+		if v.Mapping[v.Current] == nil {
+			return nil, e.wrong("current_node", store.Invalid("current_node", fmt.Sprintf("%q", short(v.Current)), "a node of the mapping"))
+		}
+		return up(v.Current)
+	}
+	children := map[string][]string{}
+	for _, name := range slices.Sorted(maps.Keys(v.Mapping)) {
+		if n := v.Mapping[name]; n != nil {
+			parent := n.Parent
+			if v.Mapping[parent] == nil {
+				parent = ""
+			}
+			children[parent] = append(children[parent], name)
+		}
+	}
+	for todo := children[""]; len(todo) > 0; { // a circle is under no root and is not reached
+		names = append(names, todo[0])
+		todo = append(slices.Clone(children[todo[0]]), todo[1:]...)
+	}
+	return names, nil
+}
+
+// claude is a conversation of a Claude export, or its memories.
+func claude(e element) (out []store.Artefact, err error) {
+	var v struct {
+		ID       string            `json:"uuid"`
+		Name     string            `json:"name"`
+		Project  string            `json:"project_uuid"`
+		Messages []json.RawMessage `json:"chat_messages"`
+		Memory   json.RawMessage   `json:"conversations_memory"`
+		Projects json.RawMessage   `json:"project_memories"`
+		Account  string            `json:"account_uuid"`
+	}
+	if err := decode(e, &v); err != nil {
+		return nil, err
+	}
+	if v.Memory != nil || v.Projects != nil {
+		return claudeMemories(v.Account, v.Memory, v.Projects), nil
+	}
+	if v.ID == "" {
+		return nil, e.wrong("uuid", store.Invalid("conversation", "no uuid", "a conversation with uuid and chat_messages"))
+	}
+	for i, raw := range v.Messages {
+		turns, err := claudeMessage(e, fmt.Sprintf("chat_messages.%d", i), raw)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range turns {
+			a := t.artefact
+			a.Group, a.Seq = label(conversation(Claude, v.ID)), int64(len(out)+1)
+			if a.Meta = map[string]string{"title": cut(v.Name, 512)}; v.Project != "" {
+				a.Meta["project"] = v.Project
+			}
+			out = append(out, item(Claude, v.ID+"/"+t.key, a, nil))
+		}
+	}
+	return out, nil
+}
+
+// claudeTurn is a turn of a message, with its key in the conversation.
+type claudeTurn struct {
+	key      string
+	artefact store.Artefact
+}
+
+// claudeMessage are the turns of one message: several where it has results of tools.
+func claudeMessage(e element, field string, raw json.RawMessage) (out []claudeTurn, err error) {
+	var m struct {
+		ID      string          `json:"uuid"`
+		Sender  string          `json:"sender"`
+		Text    string          `json:"text"`
+		Content json.RawMessage `json:"content"`
+		At      json.RawMessage `json:"created_at"`
+		Files   []struct {
+			Name string `json:"file_name"`
+			Text string `json:"extracted_content"`
+		} `json:"attachments"`
+	}
+	if err := json.Unmarshal(raw, &m); err != nil || m.ID == "" {
+		return nil, e.wrong(field, store.Invalid("message", "no message with a uuid", "one"))
+	}
+	at, err := timeIn(e, field+".created_at", m.At)
+	if err != nil {
+		return nil, err
+	}
+	r := rawMessage{ID: m.ID, Role: m.Sender, Content: m.Content}
+	if len(m.Content) == 0 || string(m.Content) == "[]" || string(m.Content) == "null" {
+		r.Content, r.Refusal = nil, m.Text
+	}
+	turns, err := r.turns(e)
+	if err != nil {
+		return nil, err
+	}
+	if last := &turns[len(turns)-1]; len(last.Parts) == 0 {
+		for _, f := range m.Files {
+			if f.Text != "" {
+				last.Text += "\n\n[" + f.Name + "]\n" + f.Text
+			}
+		}
+	}
+	for i, msg := range turns {
+		a, ok := msg.artefact()
+		if !ok {
+			continue
+		}
+		key := m.ID
+		if i > 0 {
+			key += "/" + fmt.Sprint(i+1)
+		}
+		a.CurrentAsOf = at
+		out = append(out, claudeTurn{key, a})
+	}
+	return out, nil
+}
+
+// claudeMemories are facts: what is remembered of all conversations, and of each project.
+func claudeMemories(account string, memory, projects json.RawMessage) (out []store.Artefact) {
+	add := func(key, said string) {
+		if said = strings.TrimSpace(said); said != "" {
+			out = append(out, item(Claude, "memory/"+key, store.Artefact{Kind: store.KindFact, Text: said, Subject: label(account)}, nil))
+		}
+	}
+	add("conversations", words(memory))
+	var of map[string]json.RawMessage
+	if json.Unmarshal(projects, &of) == nil {
+		for _, id := range sorted(of) {
+			add("project/"+id, words(of[id]))
+		}
+	} else {
+		add("projects", words(projects))
+	}
+	return out
+}

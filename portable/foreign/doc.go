@@ -1,0 +1,21 @@
+// Package foreign brings what other systems know into a scope: chats of OpenAI and Anthropic, memories of mem0, of the MCP memory
+// server, of LangGraph and of PAM, the exports of ChatGPT and Claude, and lines of JSON of any shape.
+//
+// # Trust
+//
+// What comes in is scratch, whatever the file says of itself: no context shows it, except turns in their own session, until a
+// review or the operator lifts it. Messages of system and developer come in as data, without a role: no file can instruct a model
+// by being imported.
+//
+// # Repeating
+//
+// Each item has an id made of the format and of its key in the file, and a digest of what the file says of it. An item that is
+// there with the same digest is left alone, also if somebody has lifted it since. One that the file says otherwise by now gets a
+// new version, unless it was lifted, deleted or erased here: then it is left alone, and the report counts it.
+//
+// # Hostile files
+//
+// A file is read item by item. An item, its depth and the number of its keys are bounded, so memory does not grow with the file. A
+// file that breaks a bound, that is no JSON, has a key twice, or bytes that are not UTF-8, gives one *portable.LineError with
+// line and field. What came before that line may be in the scope; the import is repeated when the file is right.
+package foreign

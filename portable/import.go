@@ -1,0 +1,316 @@
+package portable
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// ImportOptions say how an export is brought in.
+type ImportOptions struct {
+	// By names the operator who vouches for the file; the audit has it.
+	By string
+	// State describes the rows of state (ctxpage.StateKinds).
+	State []store.StateKind
+	// Now and Rand are the clock and the randomness of batch ids.
+	Now  func() time.Time
+	Rand io.Reader
+	// DryRun reads and compares everything, and writes nothing.
+	DryRun bool
+	// Progress, if not nil, is called from the calling goroutine.
+	Progress store.Progress
+}
+
+// Tally counts what an import met of one kind.
+type Tally struct {
+	New   uint64 `json:"new"`   // written
+	Same  uint64 `json:"same"`  // there already
+	Other uint64 `json:"other"` // something else is there under the name; it stays, and the import's is left out
+}
+
+// Imported says what an import did.
+type Imported struct {
+	Header   Header `json:"-"`
+	Database string `json:"database"` // that the file is of
+	LSN      uint64 `json:"lsn"`
+	Versions Tally  `json:"versions"`
+	State    Tally  `json:"state"`
+	Held     Tally  `json:"held"`
+	Erased   uint64 `json:"erased"` // versions left out, and rows with them: they were erased here
+	// Others are up to 100 names of what is there as something else.
+	Others []string `json:"others"`
+	DryRun bool     `json:"dry_run,omitempty"`
+}
+
+// How much one commit brings.
+const (
+	batchVersions = 1000
+	batchBytes    = 8 << 20
+	batchLeaf     = 1 << 20 // bytes of the audit leaf, about
+	batchRows     = 500
+	maxOthers     = 100
+)
+
+// importer is an import under way.
+type importer struct {
+	ctx  context.Context
+	st   store.Store
+	opts ImportOptions
+	in   *lineReader
+	rep  Imported
+	head *Header
+	want Counts // 0: not known
+
+	batch    []store.Carried
+	lsn      uint64 // of the last version in it, there
+	bytes    int
+	leaf     int
+	inBatch  map[store.Ref]bool // that batch writes
+	replaced map[store.Ref]bool // that batch supersedes
+	rows     []store.StateRow
+	done     chan error         // of the commit under way; nil: there is none
+	flying   map[store.Ref]bool // that it writes
+
+	others   map[store.Ref]bool   // artefacts that are something else here
+	erased   map[store.Ref]bool   // artefacts whose erase the file has, too
+	sessions map[string]bool      // that lost turns to an erase here: scope, 0, id
+	lost     map[string]bool      // scopes of which something was erased here
+	stays    map[string]bool      // scopes of which something is here, or comes
+	dry      map[store.Ref]uint32 // newest version, as a dry run would have made it
+}
+
+// Import brings an export into a database. Each commit brings up to a thousand versions, whole; after a crash, or a second time,
+// the same import finds what is there and goes on behind it. What the database has under the same name as something else stays
+// as it is and is counted; it is not an error. If r can seek, the whole file is verified before anything is written.
+//
+// Errors: *LineError with line and field for what is wrong in the file, ErrNewerFormat, ErrConflict if somebody writes to the
+// same artefacts meanwhile (repeat it), and those of the store.
+func Import(ctx context.Context, st store.Store, r io.Reader, opts ImportOptions) (*Imported, error) {
+	if err := store.CheckID("by", opts.By); err != nil {
+		return nil, err
+	}
+	if opts.Progress == nil {
+		opts.Progress = func(string, uint64, uint64) {}
+	}
+	m := &importer{
+		ctx: ctx, st: st, opts: opts, inBatch: map[store.Ref]bool{}, replaced: map[store.Ref]bool{}, others: map[store.Ref]bool{},
+		erased: map[store.Ref]bool{}, sessions: map[string]bool{}, lost: map[string]bool{}, stays: map[string]bool{}, dry: map[store.Ref]uint32{}, rep: Imported{Others: []string{}, DryRun: opts.DryRun},
+	}
+	if s, ok := r.(io.ReadSeeker); ok {
+		at, err := s.Seek(0, io.SeekCurrent)
+		if err == nil {
+			if _, m.want, err = Verify(ctx, r, opts.Progress); err != nil {
+				return nil, err
+			}
+			if _, err = s.Seek(at, io.SeekStart); err != nil {
+				return nil, fmt.Errorf("ctxpage: import: %w", err)
+			}
+		}
+	}
+	m.in = newLineReader(r)
+	var err error
+	if m.head, err = m.in.header(); err != nil {
+		return nil, err
+	}
+	m.rep.Header, m.rep.Database, m.rep.LSN = *m.head, m.head.Database, m.head.LSN
+	err = m.lines()
+	return &m.rep, errors.Join(err, m.wait())
+}
+
+// lines reads the file to its end.
+func (m *importer) lines() error {
+	for {
+		b, err := m.in.next()
+		if err == nil && m.in.line%256 == 0 {
+			err = m.ctx.Err()
+			m.opts.Progress("lines", uint64(m.in.line), m.want.Lines)
+		}
+		if err != nil {
+			return m.in.cutOff(err)
+		}
+		var is raw
+		if is.Type, err = typeOf(b); err != nil {
+			return m.in.jsonError(err)
+		}
+		if is.Type != typeEnd {
+			m.in.sum.Write(b)
+		}
+		if is.Type != typeVersion {
+			if err := cmp.Or(m.flush(), m.wait()); err != nil {
+				return err
+			}
+		}
+		switch is.Type {
+		case typeVersion:
+			err = m.version(b)
+		case typeState:
+			err = m.stateLine(b)
+		case typeHeld:
+			err = cmp.Or(m.flushRows(), m.heldLine(b))
+		case typeQuestion: // for people
+		case typeEnd:
+			if err := m.flushRows(); err != nil {
+				return err
+			}
+			_, err = m.in.end(b)
+			return err
+		default:
+			err = store.Invalid("type", fmt.Sprintf("%q", is.Type), "version, state, held, question or end")
+		}
+		if err != nil {
+			return m.in.in(err)
+		}
+	}
+}
+
+// typeOf is the type of a line. Export writes it first; a line that somebody else wrote is decoded.
+func typeOf(b []byte) (string, error) {
+	if rest, ok := bytes.CutPrefix(b, []byte(`{"type":"`)); ok {
+		if name, _, ok := bytes.Cut(rest[:min(len(rest), 16)], []byte(`"`)); ok {
+			return string(name), nil
+		}
+	}
+	var is raw
+	err := json.Unmarshal(b, &is)
+	return is.Type, err
+}
+
+func (m *importer) version(b []byte) error {
+	var line versionLine
+	if err := m.in.decode(b, &line); err != nil {
+		return err
+	}
+	var all []store.Carried
+	for i := range line.Before {
+		c, err := line.Before[i].carried()
+		if err != nil {
+			return err
+		}
+		all = append(all, c)
+	}
+	c, err := line.carried()
+	if err != nil {
+		return err
+	}
+	all = append(all, c)
+	ref := store.Ref{Scope: line.Scope, ID: line.ID}
+	if m.inBatch[ref] {
+		if err := m.flush(); err != nil {
+			return err
+		}
+	}
+	if m.flying[ref] {
+		if err := m.wait(); err != nil {
+			return err
+		}
+	}
+	if all, err = m.missing(ref, all); err != nil || len(all) == 0 {
+		return err
+	}
+	if err := (&store.Batch{Carry: all}).CheckIDs(); err != nil {
+		return err
+	}
+	return m.add(ref, all, line.LSN)
+}
+
+// add puts versions of an artefact into the batch. What was one commit there is one here. Of two commits of which one replaces
+// what the other puts nobody could tell which came first if they were one, so they are two here as well.
+func (m *importer) add(ref store.Ref, all []store.Carried, lsn uint64) error {
+	full := len(m.batch)+len(all) > batchVersions || m.bytes > batchBytes || m.leaf > batchLeaf || m.replaced[ref]
+	for i := range all {
+		for _, id := range all[i].Head.Supersedes {
+			full = full || m.replaced[store.Ref{Scope: ref.Scope, ID: id}]
+		}
+	}
+	if full && len(m.batch) > 0 && lsn != m.lsn {
+		if err := m.flush(); err != nil {
+			return err
+		}
+	}
+	m.lsn = lsn
+	for i := range all {
+		for _, id := range all[i].Head.Supersedes {
+			m.replaced[store.Ref{Scope: ref.Scope, ID: id}] = true
+		}
+		for _, text := range all[i].Texts {
+			m.bytes += len(text)
+		}
+		m.leaf += (1 + len(all[i].Texts)) * (80 + 3*(len(ref.Scope)+len(ref.ID)))
+	}
+	m.inBatch[ref] = true
+	if m.batch == nil {
+		m.batch = make([]store.Carried, 0, batchVersions)
+	}
+	m.batch = append(m.batch, all...)
+	return nil
+}
+
+// flush commits the versions gathered, while the next lines are read. One commit is under way at a time.
+func (m *importer) flush() error {
+	if err := m.wait(); err != nil || len(m.batch) == 0 {
+		return err
+	}
+	batch, refs := m.batch, m.inBatch
+	m.batch, m.bytes, m.leaf, m.inBatch = nil, 0, 0, map[store.Ref]bool{}
+	clear(m.replaced)
+	m.rep.Versions.New += uint64(len(batch))
+	if m.opts.DryRun {
+		for i := range batch {
+			h := &batch[i].Head
+			m.dry[store.Ref{Scope: h.Scope, ID: h.ID}] = h.Version
+		}
+		return nil
+	}
+	done := make(chan error, 1)
+	m.done, m.flying = done, refs
+	go func() { done <- m.commit(store.Batch{Carry: batch}) }()
+	return nil
+}
+
+// wait returns when no commit is under way.
+func (m *importer) wait() error {
+	if m.done == nil {
+		return nil
+	}
+	err := <-m.done
+	m.done, m.flying = nil, nil
+	return err
+}
+
+// commit writes a batch of the operator's. A batch whose outcome nobody knows is repeated under its id.
+func (m *importer) commit(b store.Batch) (err error) {
+	if b.Now.IsZero() {
+		b.Now = m.opts.Now()
+	}
+	if b.ID.IsZero() {
+		if b.ID, err = store.NewID(b.Now, m.opts.Rand); err != nil {
+			return err
+		}
+	}
+	if b.Scope == "" {
+		b.Scope, b.Actor = store.OperatorScope, "operator"
+	}
+	if b.Hold == nil {
+		b.Leaf = manifest.Record{Type: manifest.TypeCommit, Action: "import", By: m.opts.By, Reason: fmt.Sprintf("import of database %s as of lsn %d", m.head.Database, m.head.LSN)}
+	}
+	if _, err = m.st.Commit(m.ctx, b); errors.Is(err, store.ErrOutcomeUnknown) && m.ctx.Err() == nil {
+		_, err = m.st.Commit(m.ctx, b)
+	}
+	return err
+}
+
+// other notes that something else is here under a name.
+func (m *importer) other(t *Tally, n uint64, name string) {
+	t.Other += n
+	if len(m.rep.Others) < maxOthers {
+		m.rep.Others = append(m.rep.Others, name)
+	}
+}
