@@ -9,6 +9,8 @@
 // {"question_id","budget","text","now"}; its answer {"question_id","budget","chosen","tokens"}. A turn costs
 // ceil(bytes of "YYYY-MM-DD HH:MM Speaker: text" / 4) + 1 tokens, or what its line says.
 //
+// EVIDENCE_MODEL makes it ask by meaning, too: an endpoint (embedder/serve.py), or the folder of a static model.
+//
 // A time that is missing is that of the line before. A turn the database cannot hold is named on standard error and
 // left out; one that is longer than a page is chosen only when all of it is in the context.
 package main
@@ -32,6 +34,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/embed"
+	"github.com/ctxpage/ctxpage/embed/static"
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
@@ -84,8 +88,26 @@ func main() {
 	}
 }
 
+// modelVar names the model that questions and turns are compared by; empty: none.
+const modelVar = "EVIDENCE_MODEL"
+
 func open(dir string, now func() time.Time) (*ctxpage.DB, error) {
-	return ctxpage.Open(filepath.Join(dir, "evidence.ctx"), ctxpage.Options{Counter: charge{}, Clock: now, PageTokens: ctxpage.MaxPageTokens})
+	o := ctxpage.Options{Counter: charge{}, Clock: now, PageTokens: ctxpage.MaxPageTokens, EmbedTimeout: time.Hour}
+	if model := os.Getenv(modelVar); model != "" {
+		e, err := embedder(model)
+		if err != nil {
+			return nil, err
+		}
+		o.Embedder = e
+	}
+	return ctxpage.Open(filepath.Join(dir, "evidence.ctx"), o)
+}
+
+func embedder(model string) (ctxpage.Embedder, error) {
+	if !strings.HasPrefix(model, "http://") {
+		return static.Load(model)
+	}
+	return embed.New(embed.Options{URL: model, Model: "all-MiniLM-L6-v2", CacheBytes: 256 << 20})
 }
 
 // eachLine decodes one JSON object a line, of any length.
