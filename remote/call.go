@@ -27,6 +27,9 @@ type how struct {
 	writes bool
 	// waited: Close waits for the call.
 	waited bool
+	// needs is the least protocol in which the server obeys the call, and what for; 0: any.
+	needs   int
+	needsIt string
 	// giveUp: a call of which nobody knows is named in the next question for an outcome.
 	giveUp bool
 }
@@ -156,6 +159,11 @@ func (t *try) once(ctx context.Context) ([]byte, error) {
 	s, err := t.c.greet(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if s.Protocol < t.how.needs {
+		return nil, &SkewError{
+			Min: s.Min, Max: s.Protocol, ClientMin: t.how.needs, ClientMax: MaxProtocol, PID: s.PID, Program: s.Program, Since: s.Since, Path: t.c.path, Needs: t.how.needsIt,
+		}
 	}
 	if t.how.bound && t.sentTo != "" && t.sentTo != s.Session {
 		return nil, errElsewhere

@@ -90,6 +90,7 @@ type Client struct {
 	freed   []store.Ticket // to be released
 	givenUp []uint64       // calls of Commit that nobody waits for
 
+	let     chan struct{}   // of one: there are holds to be released
 	ended   context.Context // when the client is closed
 	end     context.CancelFunc
 	running sync.WaitGroup
@@ -103,7 +104,7 @@ func Dial(ctx context.Context, path string, opts ClientOptions) (*Client, error)
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{path: path, opts: opts, door: make(chan struct{}, 1), holds: map[store.Ticket]store.Moment{}}
+	c := &Client{path: path, opts: opts, door: make(chan struct{}, 1), let: make(chan struct{}, 1), holds: map[store.Ticket]store.Moment{}}
 	if c.opts.Socket == nil {
 		c.opts.Socket = func() string { return path }
 	}
@@ -220,7 +221,10 @@ func (c *Client) heard(lsn uint64, at time.Time) {
 	}
 }
 
-// renew keeps the session while it has holds, and tells of those that were released when nobody answered.
+// letGo is how long releases are gathered. Nobody waits for them, but a job that drops versions.
+const letGo = 2 * time.Millisecond
+
+// renew keeps the session while it has holds, and tells of those that were released.
 func (c *Client) renew() {
 	defer c.running.Done()
 	for {
@@ -231,6 +235,12 @@ func (c *Client) renew() {
 		case <-c.ended.Done():
 			return
 		case <-time.After(max(every, time.Millisecond)):
+		case <-c.let:
+			select {
+			case <-c.ended.Done():
+				return
+			case <-time.After(letGo):
+			}
 		}
 		c.mu.Lock()
 		needed := len(c.holds)+len(c.freed) > 0
@@ -278,7 +288,7 @@ func (c *Client) tellReleased() {
 	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(background, c.opts.Answer)
 	defer cancel()
-	if _, err := ask[none](ctx, c, "Renew", renewAsk{freed}, how{}); err != nil {
+	if _, err := ask[none](ctx, c, "Renew", renewAsk{freed}, how{}); err != nil { // the next turn of renew tries again
 		c.mu.Lock()
 		c.freed = append(freed, c.freed...)
 		c.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/ctxpage/ctxpage/internal/plan"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -31,12 +32,26 @@ func (c *Client) Load(ctx context.Context, scopes store.Scopes, pages []store.Pa
 
 // Candidates: see store.Store.
 func (c *Client) Candidates(ctx context.Context, q store.CandidateQuery) (store.Candidates, error) {
-	return ask[store.Candidates](ctx, c, "Candidates", q, how{})
+	if found, ok := plan.Of(ctx).Found(c.Mark().LSN, q); ok {
+		return found, nil
+	}
+	return ask[store.Candidates](ctx, c, "Candidates", q, filtered(q.Filter))
 }
 
 // Scan: see store.Store.
 func (c *Client) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, error) {
-	return ask[store.ScanPage](ctx, c, "Scan", q, how{})
+	if page, ok := plan.Of(ctx).Scanned(c.Mark().LSN, q); ok {
+		return page, nil
+	}
+	return ask[store.ScanPage](ctx, c, "Scan", q, filtered(q.Filter))
+}
+
+// filtered is how a query is asked: one with a filter only of a server that obeys it.
+func filtered(f *store.Filter) how {
+	if f.IsZero() {
+		return how{}
+	}
+	return how{needs: filterProtocol, needsIt: "a filter"}
 }
 
 // Commit: see store.Store. When the connection fails it is sent again under its id; ErrOutcomeUnknown when nobody answers
@@ -104,7 +119,7 @@ func (c *Client) Hold(ctx context.Context, at store.Moment) (store.Ticket, error
 	c.mu.Lock()
 	c.holds[t] = at // before it is asked for: a session that begins meanwhile takes it, too
 	c.mu.Unlock()
-	if _, err := ask[none](ctx, c, "Hold", holdAsk{t, at}, how{}); err != nil {
+	if err := c.takeHold(ctx, holdAsk{t, at}); err != nil {
 		c.mu.Lock()
 		delete(c.holds, t)
 		c.freed = append(c.freed, t) // the server may have it
@@ -114,7 +129,40 @@ func (c *Client) Hold(ctx context.Context, at store.Moment) (store.Ticket, error
 	return t, nil
 }
 
-// Release: see store.Store. When nobody answers, it is told again later.
+// takeHold asks for a hold, and with it for what the context says will be asked next (package plan).
+func (c *Client) takeHold(ctx context.Context, q holdAsk) error {
+	p := plan.Of(ctx)
+	if s := c.current(); p == nil || s == nil || s.Protocol < prepareProtocol {
+		_, err := ask[none](ctx, c, "Hold", q, how{})
+		return err
+	}
+	at := c.opts.Now()
+	b, err := c.call(ctx, "Prepare", prepareAsk{q, p.Scans, p.Candidates}, how{})
+	var no *refused
+	if errors.As(err, &no) && no.Code == refusedMethod { // an older server took the place of the one before
+		_, err := ask[none](ctx, c, "Hold", q, how{})
+		return err
+	}
+	var a answer[prepared]
+	if err == nil {
+		err = unpack(b, &a)
+	}
+	if err != nil {
+		return err
+	}
+	c.heard(a.LSN, at)
+	if !a.Value.Whole {
+		return nil
+	}
+	found, err := a.Value.candidates()
+	if err == nil {
+		p.Fill(a.LSN, a.Value.Scans, found)
+	}
+	return err
+}
+
+// Release: see store.Store. The server is told soon, by another goroutine, and before a job of this client that drops
+// versions; when it does not answer, later.
 func (c *Client) Release(t store.Ticket) {
 	c.mu.Lock()
 	_, ok := c.holds[t]
@@ -122,8 +170,12 @@ func (c *Client) Release(t store.Ticket) {
 		c.freed = append(c.freed, t)
 	}
 	c.mu.Unlock()
-	if ok {
-		c.tellReleased()
+	if !ok {
+		return
+	}
+	select {
+	case c.let <- struct{}{}:
+	default: // it is known that there are some
 	}
 }
 
@@ -213,10 +265,16 @@ func (c *Client) Head(ctx context.Context) (manifest.Head, error) {
 
 // Maintain: see store.Store. The path of a backup is one of the server's file system.
 func (c *Client) Maintain(ctx context.Context, job store.Job, p store.Progress) (store.JobReport, error) {
-	h := how{writes: job.Kind == store.JobGC || job.Kind == store.JobBackup || job.Kind == store.JobErase}
+	h := how{writes: job.Kind == store.JobGC || job.Kind == store.JobBackup || job.Kind == store.JobErase || job.Kind == store.JobCompact}
 	h.bound = h.writes
 	if p != nil {
 		h.progress = func(is progress) { p(is.What, is.Done, is.Total) }
+	}
+	c.mu.Lock()
+	freed := len(c.freed) > 0
+	c.mu.Unlock()
+	if freed {
+		c.tellReleased()
 	}
 	return ask[store.JobReport](ctx, c, "Maintain", job, h)
 }

@@ -32,7 +32,34 @@ var (
 // member is a field of a struct that is sent.
 type member struct {
 	name  string
+	raw   []byte // the name as msgpack
 	index int
+}
+
+// writer and reader are the library's, with what is done for every field: names are compared and written as bytes.
+type writer struct {
+	*msgpack.Encoder
+	b *bytes.Buffer
+}
+
+type reader struct {
+	*msgpack.Decoder
+	name [maxName]byte
+}
+
+// maxName bounds the name of a field, also of one that this program does not know.
+const maxName = 255
+
+// member reads the name of a field.
+func (d *reader) member() ([]byte, error) {
+	n, err := d.DecodeBytesLen()
+	if err != nil {
+		return nil, err
+	}
+	if n < 0 || n > maxName {
+		return nil, fmt.Errorf("the name of a field has %d bytes, expected at most %d", n, maxName)
+	}
+	return d.name[:n], d.ReadFull(d.name[:n])
 }
 
 var members sync.Map // by reflect.Type: []member
@@ -44,7 +71,11 @@ func membersOf(t reflect.Type) []member {
 	var out []member
 	for i := range t.NumField() {
 		if f := t.Field(i); f.IsExported() && f.Type != analysisType {
-			out = append(out, member{f.Name, i})
+			raw, err := msgpack.Marshal(f.Name)
+			if err != nil {
+				panic(err) // a name of a Go field is a text
+			}
+			out = append(out, member{f.Name, raw, i})
 		}
 	}
 	members.Store(t, out)
@@ -54,7 +85,7 @@ func membersOf(t reflect.Type) []member {
 // pack encodes a value.
 func pack(v any) ([]byte, error) {
 	var b bytes.Buffer
-	if err := put(msgpack.NewEncoder(&b), reflect.ValueOf(v)); err != nil {
+	if err := put(&writer{msgpack.NewEncoder(&b), &b}, reflect.ValueOf(v)); err != nil {
 		return nil, fmt.Errorf("ctxpage: encode for the socket: %w", err)
 	}
 	return b.Bytes(), nil
@@ -63,7 +94,7 @@ func pack(v any) ([]byte, error) {
 // unpack decodes what pack made into what v points to.
 func unpack(b []byte, v any) error {
 	r := bytes.NewReader(b)
-	if err := get(msgpack.NewDecoder(r), reflect.ValueOf(v).Elem()); err != nil {
+	if err := get(&reader{Decoder: msgpack.NewDecoder(r)}, reflect.ValueOf(v).Elem()); err != nil {
 		return fmt.Errorf("ctxpage: decode from the socket: %w", err)
 	}
 	if r.Len() > 0 {
@@ -72,11 +103,10 @@ func unpack(b []byte, v any) error {
 	return nil
 }
 
-func put(e *msgpack.Encoder, v reflect.Value) error {
+func put(e *writer, v reflect.Value) error {
 	switch v.Type() {
 	case timeType:
-		t := v.Interface().(time.Time)
-		return errors.Join(e.EncodeArrayLen(2), e.EncodeInt(t.Unix()), e.EncodeInt(int64(t.Nanosecond())))
+		return putTime(e, v)
 	case errorType:
 		if v.IsNil() {
 			return e.EncodeNil()
@@ -111,16 +141,31 @@ func put(e *msgpack.Encoder, v reflect.Value) error {
 	return fmt.Errorf("a %s is no plain data", v.Type())
 }
 
-func putList(e *msgpack.Encoder, v reflect.Value) error {
+func putTime(e *writer, v reflect.Value) error {
+	var t time.Time
+	if v.CanAddr() { // a copy by Interface is one in memory
+		t = *v.Addr().Interface().(*time.Time)
+	} else {
+		t = v.Interface().(time.Time)
+	}
+	return errors.Join(e.EncodeArrayLen(2), e.EncodeInt(t.Unix()), e.EncodeInt(int64(t.Nanosecond())))
+}
+
+func putList(e *writer, v reflect.Value) error {
 	if v.Kind() == reflect.Slice && v.IsNil() {
 		return e.EncodeNil()
 	}
 	if v.Type().Elem().Kind() == reflect.Uint8 {
-		b := make([]byte, v.Len()) // never nil, which would be sent as nil
-		reflect.Copy(reflect.ValueOf(b), bytesOf(v))
+		b := bytesOf(v)
+		if b == nil { // would be sent as nil
+			b = []byte{}
+		}
 		return e.EncodeBytes(b)
 	}
 	if err := e.EncodeArrayLen(v.Len()); err != nil {
+		return err
+	}
+	if known, err := putScalars(e, v); known {
 		return err
 	}
 	for i := range v.Len() {
@@ -131,20 +176,43 @@ func putList(e *msgpack.Encoder, v reflect.Value) error {
 	return nil
 }
 
-// bytesOf gives an array or slice of bytes of whatever named type as []byte.
-func bytesOf(v reflect.Value) reflect.Value {
-	if v.Kind() == reflect.Slice {
-		return reflect.ValueOf(v.Bytes())
+// putScalars writes the elements of the lists that tables are made of, without asking each what it is.
+func putScalars(e *writer, v reflect.Value) (known bool, err error) {
+	switch list := v.Interface().(type) {
+	case []uint64:
+		for i := 0; i < len(list) && err == nil; i++ {
+			err = e.EncodeUint(list[i])
+		}
+	case []int64:
+		for i := 0; i < len(list) && err == nil; i++ {
+			err = e.EncodeInt(list[i])
+		}
+	case []float64:
+		for i := 0; i < len(list) && err == nil; i++ {
+			err = e.EncodeFloat64(list[i])
+		}
+	case []string:
+		for i := 0; i < len(list) && err == nil; i++ {
+			err = e.EncodeString(list[i])
+		}
+	default:
+		return false, nil
+	}
+	return true, err
+}
+
+// bytesOf gives an array or slice of bytes of whatever named type as []byte, without a copy where that can be.
+func bytesOf(v reflect.Value) []byte {
+	if v.Kind() == reflect.Slice || v.CanAddr() {
+		return v.Bytes()
 	}
 	b := make([]byte, v.Len())
-	for i := range b {
-		b[i] = byte(v.Index(i).Uint())
-	}
-	return reflect.ValueOf(b)
+	reflect.Copy(reflect.ValueOf(b), v)
+	return b
 }
 
 // putMap writes a map in the order of its keys.
-func putMap(e *msgpack.Encoder, v reflect.Value) error {
+func putMap(e *writer, v reflect.Value) error {
 	if v.IsNil() {
 		return e.EncodeNil()
 	}
@@ -166,25 +234,29 @@ func putMap(e *msgpack.Encoder, v reflect.Value) error {
 	return nil
 }
 
-func putStruct(e *msgpack.Encoder, v reflect.Value) error {
+// putStruct writes the fields that are not zero. Which they are is asked once of the first 64.
+func putStruct(e *writer, v reflect.Value) error {
 	all := membersOf(v.Type())
-	n := 0
-	for _, m := range all {
-		if !v.Field(m.index).IsZero() {
+	n, sent := 0, uint64(0)
+	for i := range all {
+		if !v.Field(all[i].index).IsZero() {
 			n++
+			sent |= 1 << i // beyond 64 it has no effect
 		}
 	}
 	if err := e.EncodeMapLen(n); err != nil {
 		return err
 	}
-	for _, m := range all {
-		f := v.Field(m.index)
-		if f.IsZero() {
+	for i := range all {
+		m := &all[i]
+		if i < 64 && sent&(1<<i) == 0 {
 			continue
 		}
-		if err := e.EncodeString(m.name); err != nil {
-			return err
+		f := v.Field(m.index)
+		if i >= 64 && f.IsZero() {
+			continue
 		}
+		e.b.Write(m.raw)
 		if err := put(e, f); err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
@@ -192,7 +264,7 @@ func putStruct(e *msgpack.Encoder, v reflect.Value) error {
 	return nil
 }
 
-func get(d *msgpack.Decoder, v reflect.Value) error {
+func get(d *reader, v reflect.Value) error {
 	switch v.Type() {
 	case timeType:
 		return getTime(d, v)
@@ -226,7 +298,7 @@ func get(d *msgpack.Decoder, v reflect.Value) error {
 	return getScalar(d, v)
 }
 
-func getScalar(d *msgpack.Decoder, v reflect.Value) error {
+func getScalar(d *reader, v reflect.Value) error {
 	switch v.Kind() {
 	case reflect.Bool:
 		b, err := d.DecodeBool()
@@ -262,7 +334,7 @@ func getScalar(d *msgpack.Decoder, v reflect.Value) error {
 	return fmt.Errorf("a %s is no plain data", v.Type())
 }
 
-func getTime(d *msgpack.Decoder, v reflect.Value) error {
+func getTime(d *reader, v reflect.Value) error {
 	n, err := d.DecodeArrayLen()
 	if err != nil {
 		return err
@@ -272,14 +344,14 @@ func getTime(d *msgpack.Decoder, v reflect.Value) error {
 	}
 	sec, err1 := d.DecodeInt64()
 	nsec, err2 := d.DecodeInt64()
-	v.Set(reflect.ValueOf(time.Unix(sec, nsec).UTC()))
+	*v.Addr().Interface().(*time.Time) = time.Unix(sec, nsec).UTC()
 	return errors.Join(err1, err2)
 }
 
 // atOnce bounds what is reserved for a list by its announced length, before its elements came.
 const atOnce = 4096
 
-func getList(d *msgpack.Decoder, v reflect.Value) error {
+func getList(d *reader, v reflect.Value) error {
 	t := v.Type()
 	if t.Elem().Kind() == reflect.Uint8 {
 		b, err := d.DecodeBytes()
@@ -287,7 +359,10 @@ func getList(d *msgpack.Decoder, v reflect.Value) error {
 			return err
 		}
 		if t.Kind() == reflect.Slice {
-			v.SetBytes(append([]byte{}, b...))
+			if b == nil {
+				b = []byte{}
+			}
+			v.SetBytes(b) // the decoder made it for us
 			return nil
 		}
 		if len(b) != t.Len() {
@@ -311,19 +386,49 @@ func getList(d *msgpack.Decoder, v reflect.Value) error {
 		}
 		return nil
 	}
-	out := reflect.MakeSlice(t, 0, min(n, atOnce))
-	for range n {
-		el := reflect.New(t.Elem()).Elem()
-		if err := get(d, el); err != nil {
+	switch list := v.Addr().Interface().(type) {
+	case *[]uint64:
+		*list, err = getScalars(n, d.DecodeUint64)
+		return err
+	case *[]int64:
+		*list, err = getScalars(n, d.DecodeInt64)
+		return err
+	case *[]float64:
+		*list, err = getScalars(n, d.DecodeFloat64)
+		return err
+	case *[]string:
+		*list, err = getScalars(n, d.DecodeString)
+		return err
+	}
+	out := reflect.MakeSlice(t, min(n, atOnce), min(n, atOnce))
+	for i := range n {
+		if i == out.Len() {
+			more := reflect.MakeSlice(t, min(n, 2*i), min(n, 2*i))
+			reflect.Copy(more, out)
+			out = more
+		}
+		if err := get(d, out.Index(i)); err != nil {
 			return err
 		}
-		out = reflect.Append(out, el)
 	}
 	v.Set(out)
 	return nil
 }
 
-func getMap(d *msgpack.Decoder, v reflect.Value) error {
+// getScalars reads n elements. Memory is taken as they come, not as they are announced.
+func getScalars[E any](n int, next func() (E, error)) ([]E, error) {
+	list := make([]E, 0, min(n, atOnce))
+	for range n {
+		e, err := next()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, e)
+	}
+	return list, nil
+}
+
+func getMap(d *reader, v reflect.Value) error {
 	n, err := d.DecodeMapLen()
 	if err != nil {
 		return err
@@ -344,7 +449,7 @@ func getMap(d *msgpack.Decoder, v reflect.Value) error {
 }
 
 // getStruct reads the fields that this program knows and skips the others.
-func getStruct(d *msgpack.Decoder, v reflect.Value) error {
+func getStruct(d *reader, v reflect.Value) error {
 	n, err := d.DecodeMapLen()
 	if err != nil {
 		return err
@@ -352,23 +457,36 @@ func getStruct(d *msgpack.Decoder, v reflect.Value) error {
 	all := membersOf(v.Type())
 	at := 0 // fields come in their order, mostly
 	for range n {
-		name, err := d.DecodeString()
+		name, err := d.member()
 		if err != nil {
 			return err
 		}
-		i := slices.IndexFunc(all[at:], func(m member) bool { return m.name == name }) + at
-		if i < at {
-			if i = slices.IndexFunc(all, func(m member) bool { return m.name == name }); i < 0 {
-				if err := d.Skip(); err != nil {
-					return err
-				}
-				continue
+		i := memberAt(all, at, name)
+		if i < 0 {
+			if err := d.Skip(); err != nil {
+				return err
 			}
+			continue
 		}
 		if err := get(d, v.Field(all[i].index)); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return fmt.Errorf("%s: %w", all[i].name, err)
 		}
 		at = i + 1
 	}
 	return nil
+}
+
+// memberAt finds a field by its name, first behind the one before; -1: this program does not know it.
+func memberAt(all []member, at int, name []byte) int {
+	for i := at; i < len(all); i++ {
+		if all[i].name == string(name) {
+			return i
+		}
+	}
+	for i := range min(at, len(all)) {
+		if all[i].name == string(name) {
+			return i
+		}
+	}
+	return -1
 }

@@ -12,15 +12,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/vmihailenco/msgpack/v5"
-
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// SkewError means that the server and this program have no version of the protocol in common. Status and Stop work all
-// the same: end the older program, or open the file after it ended.
+// SkewError means that the server and this program have no version of the protocol in common, or none in which the server
+// would obey the call (Needs). Status and Stop work all the same: end the older program, or open the file after it ended.
 type SkewError struct {
 	Min, Max  int // what the server speaks
 	ClientMin int // what the client speaks
@@ -29,9 +27,14 @@ type SkewError struct {
 	Program   string
 	Since     time.Time
 	Path      string // of the socket
+	Needs     string // what ClientMin is needed for, such as a filter; "": for any call
 }
 
 func (e *SkewError) Error() string {
+	if e.Needs != "" {
+		return fmt.Sprintf("ctxpage: %s needs protocol %d, and %s is served by pid %d (%s, since %s) in protocol %d; end that program, and open the file with a newer one",
+			e.Needs, e.ClientMin, e.Path, e.PID, cmp.Or(e.Program, "unknown program"), e.Since.UTC().Format(time.RFC3339), e.Max)
+	}
 	return fmt.Sprintf("ctxpage: %s is served by pid %d (%s, since %s) in protocol %d to %d, this program speaks %d to %d; end the older of the two",
 		e.Path, e.PID, cmp.Or(e.Program, "unknown program"), e.Since.UTC().Format(time.RFC3339), e.Min, e.Max, e.ClientMin, e.ClientMax)
 }
@@ -121,6 +124,7 @@ var sentinels = []struct {
 	{"store.ErrReviewed", store.ErrReviewed},
 	{"store.ErrMisfit", store.ErrMisfit},
 	{"store.ErrNoSpace", store.ErrNoSpace},
+	{"store.ErrQuota", store.ErrQuota},
 	{"manifest.ErrNewerFormat", manifest.ErrNewerFormat},
 	{"manifest.ErrNoLeaf", manifest.ErrNoLeaf},
 	{"manifest.ErrNoQuestion", manifest.ErrNoQuestion},
@@ -153,6 +157,7 @@ var typed = map[string]reflect.Type{
 	"store.InvalidError":  reflect.TypeFor[*store.InvalidError](),
 	"store.LockedError":   reflect.TypeFor[*store.LockedError](),
 	"store.NoSpaceError":  reflect.TypeFor[*store.NoSpaceError](),
+	"store.QuotaError":    reflect.TypeFor[*store.QuotaError](),
 	"fs.PathError":        reflect.TypeFor[*fs.PathError](),
 	"syscall.Errno":       reflect.TypeFor[syscall.Errno](),
 }
@@ -181,7 +186,7 @@ const maxDepth = 16
 // of another one, or of a sentinel, the names of the sentinels that it matches, and the errors that it wraps.
 const errorElements = 4
 
-func putError(e *msgpack.Encoder, err error, depth int) error {
+func putError(e *writer, err error, depth int) error {
 	name := typeNames[reflect.TypeOf(err)]
 	if bad := errors.Join(e.EncodeArrayLen(errorElements), e.EncodeString(name), e.EncodeString(err.Error())); bad != nil {
 		return bad
@@ -224,7 +229,7 @@ func unwrap(err error) (out []error) {
 }
 
 // getError reads an error; bad says that it could not.
-func getError(d *msgpack.Decoder, depth int) (err, bad error) {
+func getError(d *reader, depth int) (err, bad error) {
 	n, bad := d.DecodeArrayLen()
 	switch {
 	case bad != nil || n < 0: // nil
@@ -251,7 +256,7 @@ func getError(d *msgpack.Decoder, depth int) (err, bad error) {
 	return v.Interface().(error), nil
 }
 
-func getUntyped(d *msgpack.Decoder, text string, depth int) (err, bad error) {
+func getUntyped(d *reader, text string, depth int) (err, bad error) {
 	var names []string
 	if bad := get(d, reflect.ValueOf(&names).Elem()); bad != nil {
 		return nil, bad

@@ -3,6 +3,8 @@ package remote
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/oklog/ulid/v2"
 
@@ -73,6 +75,7 @@ var methods = map[string]method{
 	"Outcome":  on(serveOutcome),
 	"Refresh":  on(func(r *request, q uint64) (store.Mark, error) { return r.store.Refresh(r.ctx, q) }),
 	"Hold":     on(serveHold),
+	"Prepare":  on(servePrepare),
 	"Renew":    on(func(r *request, q renewAsk) (none, error) { r.session.release(r.store, q.Release); return none{}, nil }),
 	"Changes":  on(func(r *request, q changesAsk) (store.Changes, error) { return r.store.Changes(r.ctx, q.After, q.Wait) }).isLong(),
 	"Append":   on(serveAppend).isOnce().isWhole(),
@@ -115,6 +118,61 @@ func serveOutcome(r *request, q outcomeAsk) (store.Outcome, error) {
 
 func serveHold(r *request, q holdAsk) (none, error) {
 	return none{}, r.session.hold(r.ctx, r.store, q)
+}
+
+// servePrepare takes a hold and asks, in this order: what the answers name stays.
+func servePrepare(r *request, q prepareAsk) (out prepared, err error) {
+	if err := r.session.hold(r.ctx, r.store, q.Hold); err != nil {
+		return out, err
+	}
+	for _, scan := range q.Scans {
+		page, err := r.store.Scan(r.ctx, scan)
+		if err != nil {
+			return prepared{}, nil // the client has its hold, and asks again for the rest
+		}
+		out.Scans = append(out.Scans, page)
+	}
+	found, err := r.store.Candidates(r.ctx, q.Candidates)
+	if err != nil {
+		return prepared{}, nil
+	}
+	return out.with(found)
+}
+
+// with adds candidates. What the store gave stays as it is.
+func (p prepared) with(found store.Candidates) (prepared, error) {
+	var err error
+	if p.Hits, err = tableOf(found.Hits); err != nil {
+		return p, err
+	}
+	p.Candidates = found
+	p.Candidates.Hits, p.Candidates.Excluded = nil, slices.Clone(found.Excluded)
+	for i := range found.Excluded {
+		t, err := tableOf(found.Excluded[i].Nearest)
+		if err != nil {
+			return p, err
+		}
+		p.Nearest, p.Candidates.Excluded[i].Nearest = append(p.Nearest, t), nil
+	}
+	p.Whole = true
+	return p, nil
+}
+
+// candidates are those that with added.
+func (p *prepared) candidates() (found store.Candidates, err error) {
+	found = p.Candidates
+	if found.Hits, err = rowsOf[store.Candidate](p.Hits); err != nil {
+		return found, err
+	}
+	if len(p.Nearest) != len(found.Excluded) {
+		return found, fmt.Errorf("ctxpage: decode from the socket: %d tables for %d exclusions", len(p.Nearest), len(found.Excluded))
+	}
+	for i := range found.Excluded {
+		if found.Excluded[i].Nearest, err = rowsOf[store.Candidate](p.Nearest[i]); err != nil {
+			return found, err
+		}
+	}
+	return found, nil
 }
 
 func serveAppend(r *request, q appendAsk) ([]appended, error) {

@@ -10,10 +10,19 @@ import (
 )
 
 // The versions of the protocol that this program speaks. The range moves when a call means something else, not when a
-// field or a call is added.
+// field or a call is added, unless ignoring the field would give a wrong answer.
+//
+//	1  the first
+//	2  a query may have a filter, which a server of 1 would ignore; Prepare
 const (
 	MinProtocol = 1
-	MaxProtocol = 1
+	MaxProtocol = 2
+)
+
+// The first protocols that have them.
+const (
+	filterProtocol  = 2
+	prepareProtocol = 2
 )
 
 // Headers of a call, which are not case-sensitive.
@@ -119,6 +128,20 @@ type (
 	holdAsk struct {
 		Ticket store.Ticket // the client's own number
 		At     store.Moment
+	}
+	// prepareAsk is a hold, and what will be asked under it.
+	prepareAsk struct {
+		Hold       holdAsk
+		Scans      []store.ScanQuery
+		Candidates store.CandidateQuery
+	}
+	// prepared are the answers, none of them unless Whole: what failed is asked for alone, and fails again.
+	prepared struct {
+		Whole      bool
+		Scans      []store.ScanPage
+		Candidates store.Candidates // but for Hits and Nearest, which are tables
+		Hits       table
+		Nearest    []table // of each of Candidates.Excluded
 	}
 	// renewAsk keeps a session, and releases holds.
 	renewAsk   struct{ Release []store.Ticket }

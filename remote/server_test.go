@@ -3,6 +3,7 @@ package remote_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -49,6 +50,29 @@ func TestSkew(t *testing.T) {
 	_, err = remote.Stop(ctx, path, newer)
 	require.NoError(t, err)
 	<-stopped
+}
+
+// A server that would ignore a filter is not asked with one: every page would seem to pass.
+func TestFilterNeedsProtocol(t *testing.T) {
+	t.Parallel()
+	path := socket(t)
+	serve(t, newMemory(t), path, remote.ServerOptions{Program: "owner"})
+	older := dial(t, path, remote.Speaks(remote.ClientOptions{}, 1, 1))
+	f := &store.Filter{TagsAny: []string{"x"}}
+	var skew *remote.SkewError
+	_, err := older.Candidates(ctx, store.CandidateQuery{Filter: f})
+	require.ErrorAs(t, err, &skew)
+	require.Equal(t, 2, skew.ClientMin)
+	require.Equal(t, 1, skew.Max)
+	require.ErrorContains(t, err, "a filter needs protocol 2")
+	_, err = older.Scan(ctx, store.ScanQuery{Filter: f})
+	require.ErrorAs(t, err, &skew)
+	for _, none := range []*store.Filter{nil, {}} {
+		_, err = older.Candidates(ctx, store.CandidateQuery{Filter: none})
+		require.False(t, errors.As(err, &skew), "the control: no filter, and any protocol does: %v", err)
+	}
+	_, err = dial(t, path, remote.ClientOptions{}).Candidates(ctx, store.CandidateQuery{Filter: f})
+	require.False(t, errors.As(err, &skew), "%v", err)
 }
 
 // A server beside other work of its program is not stopped from outside.

@@ -25,6 +25,8 @@ type Host struct {
 	NewID    func() (ulid.ULID, error)
 	Logger   *slog.Logger
 	ReadOnly bool
+	// Summarizer writes the summaries of watchers; nil: they take extracts.
+	Summarizer Summarizer
 	// Texts reads the texts of pages, in their order, through the working set of the process.
 	Texts func(ctx context.Context, scopes store.Scopes, keys []store.PageKey) ([]string, error)
 	// MakePut splits the text of an artefact into pages and digests them.
@@ -37,13 +39,6 @@ type Host struct {
 type Summarizer interface {
 	Name() string
 	Summarize(ctx context.Context, text string, maxTokens int) (string, error)
-}
-
-// Watcher works on a conversation in the background.
-type Watcher struct {
-	Value any    // the owner's
-	Wake  func() // something was committed
-	Stop  func() // ends the background work and waits for it
 }
 
 // Conversation is a session in the memory of this process: its turns (talk.Conversation), and what ties them to the store.
@@ -128,7 +123,7 @@ func (c *Conversation) SetWatcher(w *Watcher) {
 // Wake tells the watcher that something was committed.
 func (c *Conversation) Wake() {
 	if w := c.Watcher(); w != nil {
-		w.Wake()
+		w.wake()
 	}
 }
 

@@ -19,14 +19,23 @@ func (t *Sessions) living() int {
 // However many sessions a process touches, it keeps the newest, and finding one costs the same.
 func TestSessionsAreBounded(t *testing.T) {
 	all := NewSessions(Host{Counter: token.Default()})
-	const sessions = 64_000
-	longest := time.Duration(0)
-	for i := range sessions {
+	const sessions, many, some = 64_000, 16_000, 500
+	inUse := make([]*Conversation, 0, sessions) // by callers: all of them are alive
+	look := func(n int) time.Duration {
 		at := time.Now()
-		all.Of("acme/agent", fmt.Sprint("session ", i))
-		longest = max(longest, time.Since(at))
+		for range n {
+			inUse = append(inUse, all.Of("acme/agent", fmt.Sprint("session ", len(inUse))))
+		}
+		return time.Since(at)
 	}
-	t.Logf("longest look: %v", longest)
+	first := look(some)
+	look(many - 2*some)
+	last := look(some)
+	t.Logf("%d looks: %v, among %d sessions %v", some, first, many, last)
+	require.Less(t, last, 10*first+30*time.Millisecond, "a look costs the same however many there are")
+	look(sessions - many)
+	require.Equal(t, sessions, all.living())
+	clear(inUse)
 	require.Equal(t, Kept, all.recent.Len())
 	require.Eventually(t, func() bool {
 		runtime.GC()

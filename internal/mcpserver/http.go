@@ -1,12 +1,15 @@
 package mcpserver
 
 import (
+	"bytes"
 	"context"
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -17,6 +20,14 @@ const HTTPPath = "/mcp"
 
 // legacyIdle ends the session of a client that has not been heard of for so long. It may begin another one.
 const legacyIdle = 30 * time.Minute
+
+// Limits of the door. A client that reaches one is told so, and harms nobody else.
+const (
+	maxLegacy   = 64               // sessions of older clients
+	maxRequests = 256              // under way, streams of older clients included
+	maxBody     = 16 << 20         // bytes of a request
+	partTime    = 30 * time.Second // a request, or a part of an answer, may take this long on its way
+)
 
 // stateless is the first revision without sessions; revisions are dates, and compare as text.
 const stateless = "2026-07-28"
@@ -29,9 +40,92 @@ func Handler(s *mcp.Server, token string) http.Handler {
 	current := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{Stateless: true, PropagateRequestCancellation: true})
 	legacy := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{SessionTimeout: legacyIdle})
 	mux := http.NewServeMux()
-	mux.Handle(HTTPPath, http.NewCrossOriginProtection().Handler(bearer(token, byRevision(current, legacy))))
+	mux.Handle(HTTPPath, http.NewCrossOriginProtection().Handler(bearer(token, bounded(byRevision(current, fewSessions(s, legacy))))))
 	return mux
 }
+
+// fewSessions refuses to begin a session when there are many: an older client that never says goodbye keeps one for
+// legacyIdle.
+func fewSessions(s *mcp.Server, legacy http.Handler) http.Handler {
+	var beginning atomic.Int64
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Session-Id") != "" {
+			legacy.ServeHTTP(w, r)
+			return
+		}
+		live := beginning.Add(1)
+		defer beginning.Add(-1)
+		for session := range s.Sessions() {
+			if session.ID() != "" { // calls of current clients have none
+				live++
+			}
+		}
+		if live > maxLegacy {
+			w.Header().Set("Retry-After", "60")
+			http.Error(w, fmt.Sprintf("%d sessions are open, which is the limit; end one, or wait until one was idle for %s", maxLegacy, legacyIdle), http.StatusServiceUnavailable)
+			return
+		}
+		legacy.ServeHTTP(w, r)
+	})
+}
+
+// bounded keeps slow, huge and endless clients from taking what others need: a request arrives whole and in time before it
+// is looked at, there are so many at once, and an answer that nobody reads is cut off.
+func bounded(next http.Handler) http.Handler {
+	room := make(chan struct{}, maxRequests)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case room <- struct{}{}:
+			defer func() { <-room }()
+		default:
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, fmt.Sprintf("%d requests are under way, which is the limit", maxRequests), http.StatusServiceUnavailable)
+			return
+		}
+		c := http.NewResponseController(w)
+		_ = c.SetReadDeadline(time.Now().Add(partTime)) // a recorder of a test has no deadlines
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		_ = c.SetReadDeadline(time.Time{})
+		var large *http.MaxBytesError
+		switch {
+		case errors.As(err, &large):
+			http.Error(w, fmt.Sprintf("the request has more than %d bytes", maxBody), http.StatusRequestEntityTooLarge)
+			return
+		case err != nil:
+			http.Error(w, "the request did not arrive whole", http.StatusBadRequest)
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		next.ServeHTTP(&timed{ResponseWriter: w, c: c}, r)
+	})
+}
+
+// timed gives each part of an answer a deadline. Between parts there is none: a stream may be silent.
+type timed struct {
+	http.ResponseWriter
+	c *http.ResponseController
+}
+
+func (t *timed) Write(p []byte) (int, error) {
+	_ = t.c.SetWriteDeadline(time.Now().Add(partTime))
+	n, err := t.ResponseWriter.Write(p)
+	_ = t.c.SetWriteDeadline(time.Time{})
+	return n, err
+}
+
+// Flush: see http.Flusher.
+func (t *timed) Flush() { _ = t.FlushError() }
+
+// FlushError is what http.ResponseController calls.
+func (t *timed) FlushError() error {
+	_ = t.c.SetWriteDeadline(time.Now().Add(partTime))
+	err := t.c.Flush()
+	_ = t.c.SetWriteDeadline(time.Time{})
+	return err
+}
+
+// Unwrap gives http.ResponseController the rest.
+func (t *timed) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
 // byRevision gives a request to the handler of its revision. One that names no revision, and no
 // method in a header as current clients do, is from an older client that begins a session.

@@ -99,9 +99,9 @@ func reason(b *ctxpage.Block, p *manifest.Page) string {
 	case p.Reason != "":
 		return p.Reason
 	case p.S > 0:
-		return fmt.Sprintf("matches the question, score %.2f", float64(p.Score))
+		return fmt.Sprintf("matches the question, score %.2f", p.Score.Float())
 	}
-	return fmt.Sprintf("recent or trusted, score %.2f", float64(p.Score))
+	return fmt.Sprintf("recent or trusted, score %.2f", p.Score.Float())
 }
 
 type searchIn struct {

@@ -62,6 +62,9 @@ func (o *Offer) Enter(hits []store.Candidate) (in []*TurnIn, rest []store.Candid
 // Complete adds to hits that compete the calls and results they go with, which the question may not have found: they are
 // worth what the one is worth that was.
 func (o *Offer) Complete(hits []store.Candidate) []store.Candidate {
+	if len(o.turnOf) == 0 { // no session: nothing to look up for each of the hits
+		return hits
+	}
 	units := map[int]*store.Candidate{} // the best of each
 	there := map[uint64]bool{}
 	for i := range hits {

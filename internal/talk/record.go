@@ -21,6 +21,7 @@ const (
 	PassRowKey    = "session/pass/"     // SCOPE \0 SESSION \0 NUMBER
 	VerdictRowKey = "session/verdicts/" // SCOPE \0 SESSION \0 NUMBER
 	ChangeRowKey  = "session/change/"   // SCOPE \0 SESSION
+	NoteRowKey    = "session/note/"     // SCOPE \0 SESSION
 )
 
 // KeptVerdicts is how many passes back the verdicts are kept, and so how far back an undo reaches.

@@ -13,12 +13,23 @@ import (
 // StateKinds describes the rows of sessions to a store.
 func StateKinds() []store.StateKind {
 	return []store.StateKind{
-		{Prefix: VerdictRowKey, Names: verdictNums},
-		{Prefix: TurnRowKey, Past: turnPast(TurnRowKey)},
-		{Prefix: PlaceRowKey, Past: turnPast(PlaceRowKey)},
-		{Prefix: PassRowKey, Journal: &store.StateJournal{Keep: KeptVerdicts, Entry: passEntry, At: passAt, Head: passHead, Needs: passNeeds}},
-		{Prefix: SessionRowKey, Lost: "what was decided about the turns of sessions", Why: "it names pages by their old numbers; the turns themselves are artefacts"},
+		{Prefix: VerdictRowKey, Scope: ScopeOf, Names: verdictNums, Renumber: renumberVerdicts},
+		{Prefix: TurnRowKey, Scope: ScopeOf, Past: turnPast(TurnRowKey)},
+		{Prefix: PlaceRowKey, Scope: ScopeOf, Past: turnPast(PlaceRowKey)},
+		{Prefix: PassRowKey, Scope: ScopeOf, Journal: &store.StateJournal{Keep: KeptVerdicts, Entry: passEntry, At: passAt, Head: passHead, Needs: passNeeds}},
+		{Prefix: ChangeRowKey, Scope: ScopeOf},
+		{Prefix: NoteRowKey, Scope: ScopeOf},
+		{Prefix: SessionRowKey, Scope: ScopeOf, Lost: "what was decided about the turns of sessions", Why: "it names pages by their old numbers; the turns themselves are artefacts"},
 	}
+}
+
+// ScopeOf is the scope of a session by the key of one of its rows: session/KIND/SCOPE, 0, and more.
+func ScopeOf(key string) string {
+	if part := strings.SplitN(key, "/", 3); len(part) == 3 {
+		scope, _, _ := strings.Cut(part[2], "\x00")
+		return scope
+	}
+	return ""
 }
 
 // turnPast: a turn that is deleted is in no window any more.

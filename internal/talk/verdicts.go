@@ -69,6 +69,22 @@ func DecodeVerdicts(b []byte) (map[uint64]Verdict, error) {
 	return out, d.Done()
 }
 
+// renumberVerdicts is the row of a pass for a database that has the pages under other numbers.
+func renumberVerdicts(row []byte, to map[uint64]uint64) ([]byte, error) {
+	of, err := DecodeVerdicts(row)
+	if err != nil {
+		return nil, err
+	}
+	blocks := make([]Block, 0, len(of))
+	for num, v := range of {
+		if to[num] != 0 {
+			blocks = append(blocks, Block{Nums: []uint64{to[num]}, Judged: true, Verdict: v})
+		}
+	}
+	slices.SortFunc(blocks, func(a, b Block) int { return cmp.Compare(a.Nums[0], b.Nums[0]) })
+	return encodeVerdicts(blocks), nil
+}
+
 // levels of the verdicts of a pass.
 var verdictLevels = [...]session.Level{session.Retain: session.Raw, session.Page: session.Stub, session.Evict: session.Cold}
 

@@ -1,0 +1,149 @@
+package mcpserver
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+// raw is a client that writes bytes of its own.
+func raw(t *testing.T, addr, text string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	_, err = io.WriteString(c, text)
+	require.NoError(t, err)
+	return c
+}
+
+const (
+	initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"old","version":"1"}}}`
+)
+
+// post sends a request of an older client and returns the status, its session and the answer.
+func post(t *testing.T, addr, session, body string) (int, string, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addr+HTTPPath, strings.NewReader(body))
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	if session != "" {
+		req.Header.Set("Mcp-Session-Id", session)
+		req.Header.Set("Mcp-Protocol-Version", "2025-11-25")
+	}
+	req.Close = true
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	return res.StatusCode, res.Header.Get("Mcp-Session-Id"), string(b)
+}
+
+// Clients that are slow, huge, endless, or leave in the middle do not keep others from being served, and leave nothing behind.
+func TestHostileClients(t *testing.T) {
+	s, err := New(Config{DB: memory(t), Scope: "acme/support"})
+	require.NoError(t, err)
+	before := goleak.IgnoreCurrent()
+	l, err := Listen(t.Context(), "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, end := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- ServeHTTP(ctx, l, Handler(s, "")) }()
+	addr := l.Addr().String()
+
+	head := "POST /mcp HTTP/1.1\r\nHost: " + addr + "\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
+	for range 20 { // slow: the rest never comes
+		raw(t, addr, head+"Content-Length: 1000\r\n\r\n{")
+		raw(t, addr, head[:40])
+	}
+	for range 20 { // they leave in the middle of a request, of a chunk, of an answer
+		raw(t, addr, head+"Content-Length: 1000\r\n\r\n{").Close()
+		raw(t, addr, head+"Transfer-Encoding: chunked\r\n\r\nffff\r\n{").Close()
+		raw(t, addr, head+fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(initialize), initialize)).Close()
+	}
+	status, _, _ := post(t, addr, "", strings.Repeat(" ", maxBody+1)+initialize)
+	require.Equal(t, http.StatusRequestEntityTooLarge, status)
+	endless := raw(t, addr, head+"Transfer-Encoding: chunked\r\n\r\n")
+	stopped := make(chan struct{})
+	go func() { // it writes until the server has enough of it
+		defer close(stopped)
+		part := fmt.Sprintf("%x\r\n%s\r\n", 1<<16, strings.Repeat("x", 1<<16))
+		for {
+			if _, err := io.WriteString(endless, part); err != nil {
+				return
+			}
+		}
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(time.Minute):
+		require.Fail(t, "an endless request is read for ever")
+	}
+	for _, body := range []string{"", "{", "[]", "null", strings.Repeat("[", 100_000), `{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", 1<<20) + `"}`} {
+		status, _, _ := post(t, addr, "", body)
+		require.GreaterOrEqual(t, status, 400, "%.40s", body)
+	}
+
+	_, session, answer := post(t, addr, "", initialize) // the control: beside them, others are served
+	require.Contains(t, answer, "ctxpage")
+	require.NotEmpty(t, session)
+	end()
+	require.NoError(t, <-done)
+	for live := range s.Sessions() {
+		_ = live.Close()
+	}
+	http.DefaultClient.CloseIdleConnections()
+	goleak.VerifyNone(t, before)
+}
+
+// An older client that never says goodbye keeps a session; there are so many, and the next one is told.
+func TestSessionsAreBounded(t *testing.T) {
+	s, err := New(Config{DB: memory(t), Scope: "acme/support"})
+	require.NoError(t, err)
+	before := goleak.IgnoreCurrent()
+	l, err := Listen(t.Context(), "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, end := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- ServeHTTP(ctx, l, Handler(s, "")) }()
+	addr := l.Addr().String()
+	var last string
+	for range maxLegacy {
+		status, session, answer := post(t, addr, "", initialize)
+		require.Equal(t, http.StatusOK, status, answer)
+		last = session
+	}
+	status, _, answer := post(t, addr, "", initialize)
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.Contains(t, answer, "64 sessions are open")
+	status, _, answer = post(t, addr, last, `{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{}}`)
+	require.Equal(t, http.StatusOK, status, "a session that is there goes on")
+	require.Contains(t, answer, "assemble")
+
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "http://"+addr+HTTPPath, nil)
+	require.NoError(t, err)
+	req.Header.Set("Mcp-Session-Id", last)
+	req.Header.Set("Mcp-Protocol-Version", "2025-11-25")
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	res.Body.Close()
+	status, _, answer = post(t, addr, "", initialize)
+	require.Equal(t, http.StatusOK, status, "a goodbye makes room: %s", answer)
+	http.DefaultClient.CloseIdleConnections()
+	end()
+	require.NoError(t, <-done)
+	for live := range s.Sessions() {
+		_ = live.Close()
+	}
+	goleak.VerifyNone(t, before)
+}

@@ -1,0 +1,293 @@
+// Package refresh brings a scope up to date with the world outside: the sources of its artefacts, and the files of its
+// recorded directories.
+//
+//	sources      probe every sourced artefact, in parts ─▶ changed ones are fetched and committed (internal/freshness)
+//	directories  walk each recorded directory ─▶ new files are put, in batches; lost ones are deleted if Delete is set
+//
+// Each batch is a transaction of its own. A refresh may take minutes and must not lose what it did when it is
+// cancelled; a single transaction was rejected for that reason, and because it would have to hold all texts in memory.
+// Nothing that cannot be read is ever deleted: a directory on an unmounted disk looks empty.
+package refresh
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/folder"
+	"github.com/ctxpage/ctxpage/internal/freshness"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Host is what a refresh needs of the database that runs it.
+type Host struct {
+	Scope string
+	Store store.Store
+	View  freshness.View // of the scope; one that only looks (Looking) for a dry run
+	Clock func() time.Time
+	File  string // of the database: a directory that contains it does not import it
+	// Put writes new artefacts in one transaction: all, or none when some of them failed. It returns the errors of
+	// those by id. The other error ends the refresh.
+	Put func(ctx context.Context, list []store.Artefact) (failed map[string]error, err error)
+	// Delete deletes artefacts in one transaction. One that is gone already is no error.
+	Delete func(ctx context.Context, ids []string) error
+}
+
+// Rules say what a refresh does, see ctxpage.RefreshOptions.
+type Rules struct {
+	DryRun, Delete, FilesOnly bool
+
+	Check    time.Duration // sources that were probed within it are not probed again
+	Progress func(what string, done, total uint64)
+}
+
+// Report says what a refresh found, see ctxpage.RefreshReport.
+type Report struct {
+	Sources, Unchanged                        int
+	Changed, New, Vanished, NotTaken, Deleted []string
+	Failed                                    []Failure
+}
+
+// Failure is a source, or a recorded directory, that could not be read.
+type Failure struct{ ID, Dir, Err string }
+
+// chunk is how many artefacts are probed between two checks of the context.
+const chunk = 256
+
+// run is a refresh in flight. It belongs to the goroutine that called Run.
+type run struct {
+	Host
+	Rules
+	out   Report
+	have  map[string]string // id → source of the scope's live artefacts
+	gone  map[string]bool   // ids whose source vanished
+	known map[string]bool   // new ids of this run
+}
+
+// Run refreshes the scope of the host. It may be used for different scopes at the same time. The report says what was
+// done, also beside an error; its lists are never nil.
+func Run(ctx context.Context, h Host, rules Rules) (Report, error) {
+	r := &run{Host: h, Rules: rules, have: map[string]string{}, gone: map[string]bool{}, known: map[string]bool{}}
+	r.out = Report{Changed: []string{}, New: []string{}, Vanished: []string{}, NotTaken: []string{}, Deleted: []string{}, Failed: []Failure{}}
+	err := r.sources(ctx)
+	if err == nil {
+		err = r.directories(ctx)
+	}
+	return r.out, err
+}
+
+// progress reports to the caller of Refresh.
+func (r *run) progress(what string, done, total int) {
+	if r.Progress != nil {
+		r.Progress(what, uint64(done), uint64(total))
+	}
+}
+
+// sources probes the sourced artefacts of the scope.
+func (r *run) sources(ctx context.Context) error {
+	found, err := r.Store.Scan(ctx, store.ScanQuery{What: store.ScanSourced, Scopes: store.Scopes{r.Scope}})
+	if err != nil {
+		return err
+	}
+	done := 0
+	for part := range slices.Chunk(found.Keys, chunk) {
+		if err := r.probe(ctx, part); err != nil {
+			return err
+		}
+		done += len(part)
+		r.progress("refresh", done, len(found.Keys))
+	}
+	return nil
+}
+
+// probe probes one part of the sourced artefacts. Expired ones are known to have a source but are not fetched.
+func (r *run) probe(ctx context.Context, keys []store.PageKey) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	loaded, err := r.Store.Load(ctx, store.Scopes{r.Scope}, keys, store.WantHead)
+	if err != nil {
+		return err
+	}
+	now := codec.Micros(r.Clock())
+	heads := make([]*store.Head, 0, len(loaded))
+	for i := range loaded {
+		h := loaded[i].Head
+		if loaded[i].Err != nil || h == nil {
+			continue // replaced meanwhile, or damaged: reading it says so
+		}
+		r.have[h.ID] = h.Artefact.Source
+		expired := !h.ExpiresAt.IsZero() && codec.Micros(h.ExpiresAt) <= now
+		if !expired && (!r.FilesOnly || strings.HasPrefix(h.Artefact.Source, "file:")) {
+			heads = append(heads, h)
+		}
+	}
+	states := r.View.Freshen(ctx, heads, r.Check)
+	if err := ctx.Err(); err != nil {
+		return err // what did not answer in time says nothing about the sources
+	}
+	for i, h := range heads {
+		r.note(h.ID, &states[i])
+	}
+	return nil
+}
+
+// note files what the check of an artefact found.
+func (r *run) note(id string, f *freshness.Finding) {
+	r.out.Sources++
+	switch {
+	case f.Refetched, f.Reason == freshness.ReasonReadOnly:
+		r.out.Changed = append(r.out.Changed, id)
+	case f.Reason == "":
+		r.out.Unchanged++
+	case f.Reason == freshness.ReasonVanished:
+		r.out.Vanished = append(r.out.Vanished, id)
+		r.gone[id] = true
+	default:
+		r.out.Failed = append(r.out.Failed, Failure{ID: id, Err: f.Err.Error()})
+	}
+}
+
+// directories looks at each recorded directory, after the sources: a file that moved between directories is then new in
+// one and vanished from the other.
+func (r *run) directories(ctx context.Context) error {
+	dirs, err := folder.List(ctx, r.Store, r.Scope)
+	if err != nil {
+		return err
+	}
+	for _, d := range dirs {
+		if err := r.directory(ctx, d); err != nil {
+			return err
+		}
+	}
+	slices.Sort(r.out.New)
+	slices.Sort(r.out.NotTaken)
+	slices.Sort(r.out.Deleted)
+	return nil
+}
+
+// directory looks for new files of a directory, and for artefacts whose file it no longer has:
+//
+//	file          artefact                     result
+//	taken         none                         New
+//	taken         of another source            Failed: the id is in use; give the directory a prefix
+//	taken         of this file                 nothing to do: its source was probed before
+//	not taken     of this file                 NotTaken, deleted with Delete
+//	gone          of this file                 Vanished (its probe said so), deleted with Delete
+//	not readable  of this file                 kept: what cannot be read is unknown, not gone
+func (r *run) directory(ctx context.Context, d folder.Recorded) error {
+	w := &folder.Walker{Dir: d.Dir, MaxSize: d.MaxSize, Except: []string{r.File}}
+	err := r.View.Files.Allowed(d.Dir + "/x")
+	if err == nil {
+		err = w.Walk(ctx)
+	}
+	if err == nil && slices.Contains(w.Unread, "") {
+		err = errors.New("the directory could not be read")
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		r.out.Failed = append(r.out.Failed, Failure{Dir: d.Dir, Err: err.Error()})
+		return nil
+	}
+	taken := make(map[string]bool, len(w.Files))
+	var fresh []store.Artefact
+	for i, f := range w.Files {
+		taken[f.Rel] = true
+		if a, ok := r.unknown(ctx, d, f); ok {
+			fresh = append(fresh, a)
+		}
+		if len(fresh) == freshness.BatchFiles || i == len(w.Files)-1 {
+			if err := r.take(ctx, fresh); err != nil {
+				return err
+			}
+			fresh = nil
+			r.progress("directory "+d.Dir, i+1, len(w.Files))
+		}
+	}
+	return r.lost(ctx, d, w, taken)
+}
+
+// unknown makes an artefact of a file that the scope does not have.
+func (r *run) unknown(ctx context.Context, d folder.Recorded, f folder.Found) (store.Artefact, bool) {
+	id, source := d.ID(f.Rel), "file:"+f.Path
+	if r.have[id] == source || r.known[id] || store.CheckID("id", id) != nil || len(source) > store.MaxSource || !r.View.Files.LooksLikeText(f.Path) {
+		return store.Artefact{}, false
+	}
+	if l, err := r.Store.Resolve(ctx, store.Scopes{r.Scope}, store.Ref{ID: id}); err == nil && l.Current {
+		r.out.Failed = append(r.out.Failed, Failure{ID: id, Dir: d.Dir, Err: "the id is taken by an artefact that does not come from " + f.Path + "; give the directory a prefix"})
+		return store.Artefact{}, false
+	}
+	r.known[id] = true
+	return store.Artefact{ID: id, Kind: store.KindChunk, Source: source, Group: id}, true
+}
+
+// take writes new files. A transaction cannot continue after a failed Put, so it is made again without the files that
+// failed; each of them goes into the report.
+func (r *run) take(ctx context.Context, fresh []store.Artefact) error {
+	if err := ctx.Err(); err != nil || len(fresh) == 0 {
+		return err
+	}
+	for !r.DryRun && len(fresh) > 0 {
+		failed, err := r.Put(ctx, fresh)
+		if err != nil {
+			return err
+		}
+		if len(failed) == 0 {
+			break
+		}
+		fresh = slices.DeleteFunc(fresh, func(a store.Artefact) bool {
+			err := failed[a.ID]
+			if err != nil {
+				r.out.Failed = append(r.out.Failed, Failure{ID: a.ID, Err: err.Error()})
+			}
+			return err != nil
+		})
+	}
+	for i := range fresh {
+		r.out.New = append(r.out.New, fresh[i].ID)
+	}
+	return nil
+}
+
+// lost finds artefacts whose file a directory no longer has, and deletes them with Rules.Delete.
+func (r *run) lost(ctx context.Context, d folder.Recorded, w *folder.Walker, taken map[string]bool) error {
+	var drop []string
+	for _, id := range slices.Sorted(maps.Keys(r.have)) {
+		rel, ok := below(&d, id, r.have[id])
+		switch {
+		case !ok || taken[rel] || w.Unknown(rel):
+			continue
+		case !r.gone[id]:
+			r.out.NotTaken = append(r.out.NotTaken, id)
+		}
+		drop = append(drop, id)
+	}
+	if !r.Rules.Delete {
+		return nil
+	}
+	for part := range slices.Chunk(drop, freshness.BatchFiles) {
+		if !r.DryRun {
+			if err := r.Host.Delete(ctx, part); err != nil {
+				return err
+			}
+		}
+		r.out.Deleted = append(r.out.Deleted, part...)
+	}
+	return nil
+}
+
+// below returns the path below a directory of an artefact that was imported from it.
+func below(d *folder.Recorded, id, source string) (string, bool) {
+	path, ok := strings.CutPrefix(source, "file:")
+	if !ok {
+		return "", false
+	}
+	rel, ok := freshness.Below(d.Dir, path)
+	return rel, ok && id == d.ID(rel)
+}

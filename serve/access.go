@@ -1,0 +1,233 @@
+package serve
+
+import (
+	"crypto/subtle"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Role says what a caller may do. Each role may do what the roles below it may.
+type Role uint8
+
+const (
+	// Agent reads, and writes through the commit gate.
+	Agent Role = iota
+	// Host writes what it vouches for: pages, turns, directives, verdicts on drafts.
+	Host
+	// Operator reviews held batches, sees the manifests of all scopes, and can end the server.
+	Operator
+)
+
+var roleNames = [...]string{"agent", "host", "operator"}
+
+func (r Role) String() string { return roleNames[r] }
+
+// ParseRole reads the name of a role. ErrInvalid.
+func ParseRole(name string) (Role, error) {
+	for r, n := range roleNames {
+		if n == name {
+			return Role(r), nil
+		}
+	}
+	return 0, store.Invalid("role", fmt.Sprintf("%.40q", name), "agent, host or operator")
+}
+
+// MinToken is the least length of a bearer token in bytes.
+const MinToken = 16
+
+// The headers of a caller.
+const (
+	headerKey     = "Ctxpage-Key"   // from hello
+	headerScope   = "Ctxpage-Scope" // instead of a key: the caller of this call alone
+	headerActor   = "Ctxpage-Actor"
+	headerRole    = "Ctxpage-Role"
+	headerTimeout = "Ctxpage-Timeout" // seconds
+)
+
+// caller is who makes a call. It does not change.
+type caller struct {
+	key   string // "": named by headers
+	scope string
+	actor string
+	role  Role
+	s     *ctxpage.Scope
+}
+
+// key is a caller that said hello. It ends with bye, or when it is not used for the lease.
+type key struct {
+	caller
+	most  Role // that it was granted
+	timer *time.Timer
+}
+
+// granted is the highest role of whoever sends a request. A request over TCP must name a local host, so that a page in a
+// browser cannot reach the server under a name that it bound to this machine.
+func (s *Server) granted(r *http.Request) (Role, error) {
+	if addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && strings.HasPrefix(addr.Network(), "tcp") && !localHost(r.Host) {
+		return 0, refuse("host", fmt.Sprintf("host %.100q is not local", r.Host), "call 127.0.0.1 or localhost")
+	}
+	if len(s.opts.Tokens) == 0 {
+		return s.opts.Grant, nil
+	}
+	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	role, found := Role(0), false
+	for token, most := range s.opts.Tokens { // all are compared, so that the time tells nothing
+		if subtle.ConstantTimeCompare([]byte(given), []byte(token)) == 1 {
+			role, found = most, true
+		}
+	}
+	if !ok || !found {
+		return 0, refuse("unauthorized", "no bearer token of this server", "send the header Authorization: Bearer TOKEN")
+	}
+	return role, nil
+}
+
+func localHost(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.Trim(host, "[]")
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// callerOf finds who makes a call: the owner of its key, or whom its headers name.
+func (s *Server) callerOf(r *http.Request, most Role) (*caller, error) {
+	h := r.Header
+	if id := h.Get(headerKey); id != "" {
+		return s.holder(id, h, most)
+	}
+	if h.Get(headerScope) == "" {
+		return nil, refuse("scope", "the call names no scope", "send the header "+headerKey+" from hello, or "+headerScope+" and "+headerActor)
+	}
+	return s.bind(helloIn{Scope: h.Get(headerScope), Actor: h.Get(headerActor), Role: h.Get(headerRole)}, most)
+}
+
+// holder is the caller of a key. Headers beside it cannot change what the key is bound to.
+func (s *Server) holder(id string, h http.Header, most Role) (*caller, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.keys[id]
+	if k == nil || k.role > most {
+		return nil, refuse("key", "the key is not known, or has expired", "say hello again")
+	}
+	for _, is := range [...]struct{ name, bound string }{{headerScope, k.scope}, {headerActor, k.actor}, {headerRole, k.role.String()}} {
+		if given := h.Get(is.name); given != "" && given != is.bound {
+			return nil, refuse("scope", fmt.Sprintf("%s: %.100q is not what the key is bound to", is.name, given), "leave the header out, or say hello for another key")
+		}
+	}
+	k.timer.Reset(s.opts.Lease)
+	return &k.caller, nil
+}
+
+type helloIn struct {
+	Scope string `json:"scope" jsonschema:"the scope to work in; its ancestors can be read too"`
+	Actor string `json:"actor,omitempty" jsonschema:"who calls, for manifests and reviews; default: the scope"`
+	Role  string `json:"role,omitempty" jsonschema:"agent (default), host or operator"`
+}
+
+type helloOut struct {
+	Key     string `json:"key" jsonschema:"send it as the header Ctxpage-Key with each call"`
+	Scope   string `json:"scope"`
+	Actor   string `json:"actor"`
+	Role    string `json:"role"`
+	Version int    `json:"version" jsonschema:"of the calls"`
+	Lease   int    `json:"lease_s" jsonschema:"seconds without a call after which the key ends"`
+}
+
+// bind makes a caller, or says why there cannot be one.
+func (s *Server) bind(in helloIn, most Role) (*caller, error) {
+	role, err := Agent, error(nil)
+	if in.Role != "" {
+		if role, err = ParseRole(in.Role); err != nil {
+			return nil, err
+		}
+	}
+	if err := store.CheckScope(in.Scope); err != nil {
+		return nil, err
+	}
+	if w := s.opts.Within; w != "" && in.Scope != w && !strings.HasPrefix(in.Scope, w+"/") {
+		return nil, refuse("scope", fmt.Sprintf("scope %.100q is not served", in.Scope), "name "+w+" or a scope below it")
+	}
+	if role > most {
+		return nil, refuse("role", fmt.Sprintf("role %s is not granted to this caller, only %s", role, most), "ask for less, or connect where the role is granted")
+	}
+	actor := in.Actor
+	if actor == "" {
+		actor = in.Scope
+	}
+	opts := []ctxpage.ScopeOption{ctxpage.WithActor(actor)}
+	if role == Agent {
+		opts = append(opts, ctxpage.Gated())
+		if s.opts.Evaluator != nil {
+			opts = append(opts, ctxpage.JudgedBy(s.opts.Evaluator))
+		}
+	}
+	return &caller{scope: in.Scope, actor: actor, role: role, s: s.db.Scope(in.Scope, opts...)}, nil
+}
+
+// hello gives a caller a key.
+func (s *Server) hello(in helloIn, most Role) (helloOut, error) {
+	c, err := s.bind(in, most)
+	if err != nil {
+		return helloOut{}, err
+	}
+	var id [16]byte
+	s.randLock.Lock()
+	_, err = io.ReadFull(s.opts.Rand, id[:])
+	s.randLock.Unlock()
+	if err != nil {
+		return helloOut{}, fmt.Errorf("ctxpage: key: %w", err)
+	}
+	c.key = hex.EncodeToString(id[:])
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.keys) >= maxKeys {
+		return helloOut{}, refuse("full", fmt.Sprintf("%d keys are in use, which is the limit", len(s.keys)), "say bye when a key is no longer needed")
+	}
+	s.keys[c.key] = &key{caller: *c, most: most, timer: time.AfterFunc(s.opts.Lease, func() { s.bye(c.key) })}
+	return helloOut{c.key, c.scope, c.actor, c.role.String(), Version, int(s.opts.Lease / time.Second)}, nil
+}
+
+// bye ends a key and rolls back its open transactions.
+func (s *Server) bye(id string) {
+	s.mu.Lock()
+	k := s.keys[id]
+	delete(s.keys, id)
+	var open []*openTxn
+	for name, t := range s.txns {
+		if name.key == id && k != nil {
+			open = append(open, t)
+			delete(s.txns, name)
+		}
+	}
+	s.mu.Unlock()
+	if k != nil {
+		k.timer.Stop()
+	}
+	for _, t := range open {
+		t.drop()
+	}
+}
+
+// dropKeys ends all keys and transactions.
+func (s *Server) dropKeys() {
+	s.mu.Lock()
+	keys, open := s.keys, s.txns
+	s.keys, s.txns = map[string]*key{}, map[txnName]*openTxn{}
+	s.mu.Unlock()
+	for _, k := range keys {
+		k.timer.Stop()
+	}
+	for _, t := range open {
+		t.drop()
+	}
+}

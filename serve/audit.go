@@ -1,0 +1,278 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+var auditCalls = []call{
+	unary("why", Agent, "Why a page was in a past context, or was not.", why),
+	unary("replay", Agent, "A past context again, byte for byte.", replay),
+	unary("manifest", Agent, "What a context had, and what came of it: the audit leaves of a trace.", showManifest),
+	stream("changes", Agent, "What happens in the scope, a line for each audit leaf, until the caller leaves.", changes),
+}
+
+// serves says whether callers may work in a scope.
+func (s *Server) serves(scope string) bool {
+	w := s.opts.Within
+	return w == "" || scope == w || strings.HasPrefix(scope, w+"/")
+}
+
+// recorded finds the leaves of a trace that the caller may see: those of its scope, or of every scope that is served, for an
+// operator. A trace of another scope is not found, as one that does not exist.
+func (r *request) recorded(ctx context.Context, trace string) ([]*manifest.Record, error) {
+	leaves, err := r.srv.db.Manifests().ByTrace(ctx, trace)
+	if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
+		return nil, err
+	}
+	leaves = slices.DeleteFunc(leaves, func(l *manifest.Record) bool { return !r.maySee(l) })
+	if len(leaves) == 0 {
+		return nil, fmt.Errorf("%w: scope %s recorded nothing under the trace %.100q", ctxpage.ErrNotFound, r.scope, trace)
+	}
+	return leaves, nil
+}
+
+func (r *request) maySee(l *manifest.Record) bool {
+	return l.Scope == r.scope || r.role == Operator && r.srv.serves(l.Scope)
+}
+
+type whyIn struct {
+	Trace string `json:"trace"`
+	ID    string `json:"id,omitempty" jsonschema:"id of the page"`
+	Ref   string `json:"ref,omitempty" jsonschema:"reference of the page, instead of id"`
+}
+
+type whyOut struct {
+	Trace    string   `json:"trace"`
+	Ref      string   `json:"ref"`
+	In       bool     `json:"in"`
+	Question string   `json:"question,omitempty"`
+	Steps    []string `json:"steps" jsonschema:"in plain words, in order"`
+}
+
+func why(ctx context.Context, r *request, in whyIn) (whyOut, error) {
+	if _, err := r.recorded(ctx, in.Trace); err != nil {
+		return whyOut{}, err
+	}
+	ref := ctxpage.Ref{ID: in.ID}
+	if in.Ref != "" {
+		var err error
+		if ref, err = ctxpage.ParseRef(in.Ref); err != nil {
+			return whyOut{}, err
+		}
+	}
+	w, err := r.srv.db.Why(ctx, in.Trace, ref)
+	if err != nil {
+		return whyOut{}, err
+	}
+	name := w.Ref.String()
+	if w.Ref.Scope == "" { // whichever of the visible scopes had it
+		name = w.Ref.ID
+	}
+	return whyOut{w.Trace, name, w.In, w.Question, full(w.Steps)}, nil
+}
+
+type traceIn struct {
+	Trace string `json:"trace"`
+}
+
+type replayOut struct {
+	Trace   string   `json:"trace"`
+	Text    string   `json:"text"`
+	Same    bool     `json:"same" jsonschema:"the bytes are those that were recorded"`
+	Missing []string `json:"missing,omitempty" jsonschema:"pages that gc dropped"`
+}
+
+func replay(ctx context.Context, r *request, in traceIn) (replayOut, error) {
+	if _, err := r.recorded(ctx, in.Trace); err != nil {
+		return replayOut{}, err
+	}
+	p, err := r.srv.db.Replay(ctx, in.Trace)
+	if err != nil {
+		return replayOut{}, err
+	}
+	return replayOut{p.Trace, p.Text, p.Same, p.Missing}, nil
+}
+
+type manifestOut struct {
+	Leaves []leafOut `json:"leaves"`
+}
+
+// leafOut is an audit leaf. Index orders all leaves of the database.
+type leafOut struct {
+	Index      uint64         `json:"index"`
+	Type       string         `json:"type"`
+	At         time.Time      `json:"at"`
+	Trace      string         `json:"trace"`
+	Parent     string         `json:"parent,omitempty" jsonschema:"the trace it belongs to"`
+	Scope      string         `json:"scope,omitempty"`
+	Actor      string         `json:"actor,omitempty"`
+	LSN        uint64         `json:"lsn"`
+	Session    string         `json:"session,omitempty"`
+	Budget     int            `json:"budget,omitempty"`
+	Tokens     int            `json:"tokens,omitempty"`
+	Tier       int            `json:"tier,omitempty"`
+	Pages      []servedOut    `json:"pages,omitempty" jsonschema:"what a read served, in order"`
+	LeftOut    map[string]int `json:"left_out,omitempty"`
+	Batch      string         `json:"batch,omitempty"`
+	Status     string         `json:"status,omitempty"`
+	Reason     string         `json:"reason,omitempty"`
+	Confidence float64        `json:"confidence,omitempty"`
+	By         string         `json:"by,omitempty"`
+	Note       string         `json:"note,omitempty"`
+	Writes     []changeOut    `json:"writes,omitempty"`
+	Action     string         `json:"action,omitempty"`
+}
+
+type servedOut struct {
+	Ref    string  `json:"ref"`
+	Form   string  `json:"form"`
+	Tokens int     `json:"tokens"`
+	Score  float64 `json:"score,omitempty"`
+	Reason string  `json:"reason,omitempty"`
+}
+
+type changeOut struct {
+	Ref     string `json:"ref"`
+	Version uint32 `json:"version"`
+	Deleted bool   `json:"deleted,omitempty"`
+	Touch   bool   `json:"touch,omitempty" jsonschema:"it repeated what was there"`
+}
+
+func (r *request) leaf(ctx context.Context, l *manifest.Record) leafOut {
+	out := leafOut{
+		Index: l.Index, Type: l.Type.String(), At: time.UnixMicro(l.Time).UTC(), Trace: l.Trace, Parent: l.Parent, Scope: l.Scope, Actor: l.Actor, LSN: l.LSN,
+		Session: l.Session, Budget: l.Budget, Tokens: l.Tokens, Tier: l.Tier, Batch: l.Batch, Status: l.Status, Reason: l.Reason, Confidence: l.Confidence,
+		By: l.By, Note: l.Note, Action: l.Action,
+	}
+	for _, p := range l.Pages {
+		out.Pages = append(out.Pages, servedOut{r.srv.db.RefOf(ctx, p.Num), p.Form.String(), p.Tokens, p.Score.Float(), p.Reason})
+	}
+	if len(l.Excluded) > 0 {
+		out.LeftOut = leftOut(l)
+	}
+	for _, w := range l.Writes {
+		out.Writes = append(out.Writes, changeOut{w.Ref, w.Version, w.Deleted, w.Touch})
+	}
+	return out
+}
+
+func showManifest(ctx context.Context, r *request, in traceIn) (manifestOut, error) {
+	leaves, err := r.recorded(ctx, in.Trace)
+	if err != nil {
+		return manifestOut{}, err
+	}
+	out := manifestOut{Leaves: []leafOut{}}
+	for _, l := range leaves {
+		out.Leaves = append(out.Leaves, r.leaf(ctx, l))
+	}
+	return out, nil
+}
+
+type changesIn struct {
+	From  *uint64  `json:"from,omitempty" jsonschema:"index of the first leaf, such as next of the last line; default: what comes from now on"`
+	Limit int      `json:"limit,omitempty" jsonschema:"end after so many leaves"`
+	Types []string `json:"types,omitempty" jsonschema:"only leaves of these types, such as commit, held, assemble"`
+	Idle  int      `json:"idle_s,omitempty" jsonschema:"end after so many seconds without a leaf; default: never"`
+}
+
+// changeLine is a leaf, or a sign of life without one.
+type changeLine struct {
+	Next uint64   `json:"next" jsonschema:"from, to go on after this line"`
+	Leaf *leafOut `json:"leaf,omitempty" jsonschema:"absent in a sign of life, which comes every 15 seconds"`
+}
+
+// How often the audit is asked, and how often a stream without a leaf says that it is alive. An audit has no call that waits:
+// asking an owner in this process is a read of a counter.
+const (
+	askEvery  = 50 * time.Millisecond
+	signEvery = 15 * time.Second
+	askAtOnce = 256 // leaves
+)
+
+func changes(ctx context.Context, r *request, in changesIn, line func(changeLine) error) error {
+	size, err := r.srv.db.Manifests().Size(ctx)
+	if err != nil {
+		return err
+	}
+	f := &follower{r: r, in: in, line: line, next: size, told: time.Now(), heard: time.Now()}
+	if in.From != nil {
+		f.next = *in.From
+	}
+	switch {
+	case f.next > size:
+		return store.Invalid("from", fmt.Sprint(f.next), fmt.Sprintf("at most %d: the audit has so many leaves", size))
+	case in.Limit < 0 || in.Idle < 0:
+		return store.Invalid("limit, idle_s", "below zero", "zero or more")
+	}
+	if err := line(changeLine{Next: f.next}); err != nil { // the caller knows that it listens
+		return err
+	}
+	tick := time.NewTicker(askEvery)
+	defer tick.Stop()
+	for {
+		n, err := f.pass(ctx)
+		if err != nil || f.over() {
+			return err
+		}
+		if n > 0 {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// follower is a stream of changes on its way.
+type follower struct {
+	r     *request
+	in    changesIn
+	line  func(changeLine) error
+	next  uint64 // leaf to be read
+	given int    // leaves that were told
+	told  time.Time
+	heard time.Time // when the last leaf was told
+}
+
+// over says whether the caller has what it asked for.
+func (f *follower) over() bool {
+	return f.given > 0 && f.given == f.in.Limit || f.in.Idle > 0 && time.Since(f.heard) >= time.Duration(f.in.Idle)*time.Second
+}
+
+// pass tells what came since the last one, and returns how many leaves it read.
+func (f *follower) pass(ctx context.Context) (int, error) {
+	leaves, err := f.r.srv.db.Manifests().Records(ctx, f.next, f.next+askAtOnce, false, askAtOnce)
+	if err != nil {
+		return 0, err
+	}
+	for _, l := range leaves {
+		f.next = l.Index + 1
+		if !f.r.maySee(l) || len(f.in.Types) > 0 && !slices.Contains(f.in.Types, l.Type.String()) {
+			continue
+		}
+		out := f.r.leaf(ctx, l)
+		if err := f.line(changeLine{f.next, &out}); err != nil {
+			return 0, err
+		}
+		f.told, f.heard = time.Now(), time.Now()
+		if f.given++; f.over() {
+			break
+		}
+	}
+	if len(leaves) == 0 && time.Since(f.told) >= signEvery {
+		f.told = time.Now()
+		return 0, f.line(changeLine{Next: f.next})
+	}
+	return len(leaves), nil
+}

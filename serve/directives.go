@@ -1,0 +1,80 @@
+package serve
+
+import (
+	"context"
+
+	"github.com/ctxpage/ctxpage/directive"
+)
+
+var directiveCalls = []call{
+	unary("directives/show", Agent, "What the user of the scope has decided, joined with its ancestors.", showDirectives),
+	unary("directives/step", Host, "Judge one input of the user and keep the outcome. Only what the user says, never what a model says.", stepDirectives),
+}
+
+type directivesOut struct {
+	Version  uint64       `json:"version" jsonschema:"of the scope's own state; 0 before the first change"`
+	Premises []premiseOut `json:"premises" jsonschema:"outermost scope first"`
+	Policies []policyOut  `json:"policies"`
+	Text     string       `json:"text" jsonschema:"as a context shows it"`
+	Question bool         `json:"question" jsonschema:"a question to the user is open: the next input answers it"`
+}
+
+type premiseOut struct {
+	Scope   string `json:"scope"`
+	Premise string `json:"premise"`
+}
+
+type policyOut struct {
+	Scope    string `json:"scope"`
+	Item     string `json:"item"`
+	Polarity string `json:"polarity"`
+}
+
+func showDirectives(ctx context.Context, r *request, _ struct{}) (directivesOut, error) {
+	st, err := r.s.Directives().State(ctx)
+	if err != nil {
+		return directivesOut{}, err
+	}
+	out := directivesOut{
+		Version: st.Version, Premises: []premiseOut{}, Policies: []policyOut{}, Text: st.Effective.Text(), Question: st.Own.Pending != nil,
+	}
+	for _, p := range st.Effective.Premises {
+		out.Premises = append(out.Premises, premiseOut(p))
+	}
+	for _, p := range st.Effective.Policies {
+		out.Policies = append(out.Policies, policyOut{p.Scope, p.Item, p.Polarity.String()})
+	}
+	return out, nil
+}
+
+type stepIn struct {
+	Input  string `json:"input" jsonschema:"one message of the user"`
+	DryRun bool   `json:"dry_run,omitempty" jsonschema:"say what would be decided, change nothing"`
+}
+
+type stepOut struct {
+	Kind    string   `json:"kind" jsonschema:"passthrough: call the model; update: it was kept; clarify: show prompt to the user and do not call the model"`
+	Changed bool     `json:"changed"`
+	Prompt  string   `json:"prompt,omitempty"`
+	Code    string   `json:"code,omitempty"`
+	Repair  []string `json:"repair,omitempty"`
+	Scope   string   `json:"scope,omitempty" jsonschema:"the ancestor that set the item"`
+	Hint    string   `json:"hint,omitempty"`
+	DryRun  bool     `json:"dry_run,omitempty"`
+}
+
+func stepDirectives(ctx context.Context, r *request, in stepIn) (stepOut, error) {
+	var d directive.Decision
+	var err error
+	if in.DryRun {
+		var trial directive.Trial
+		trial, err = r.s.Directives().Preview(ctx, in.Input)
+		d = trial.Decision
+	} else {
+		d, err = r.s.Directives().Step(ctx, in.Input)
+	}
+	if err != nil {
+		return stepOut{}, err
+	}
+	return stepOut{d.Kind.String(), d.Changed, d.Prompt, string(d.Code), d.Repair, d.Scope, d.Hint, in.DryRun}, nil
+}

@@ -1,0 +1,126 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/remote"
+	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// errorOut is the body of every answer that is not a success.
+type errorOut struct {
+	Error errorBody `json:"error"`
+}
+
+type errorBody struct {
+	Code    string `json:"code" jsonschema:"stable: programs compare it"`
+	Message string `json:"message" jsonschema:"for people: what was expected"`
+	Hint    string `json:"hint,omitempty" jsonschema:"what to do"`
+	Batch   string `json:"batch,omitempty" jsonschema:"of held: the batch that waits for review"`
+	Trace   string `json:"trace,omitempty"`
+	Reason  string `json:"reason,omitempty" jsonschema:"of held: why"`
+	Ref     string `json:"ref,omitempty" jsonschema:"of conflict: what has a newer version"`
+}
+
+// refused is an error of the door itself. Nothing was done.
+type refused struct{ code, message, hint string }
+
+func (e *refused) Error() string { return "ctxpage: " + e.message }
+
+func refuse(code, message, hint string) error { return &refused{code, message, hint} }
+
+// coded gives errors of the library their codes; the first that matches counts. A code never changes its meaning.
+var coded = []struct {
+	err    error
+	code   string
+	status int
+	hint   string
+}{
+	{context.DeadlineExceeded, "deadline", http.StatusGatewayTimeout, "call again with a longer " + headerTimeout + "; a commit is repeated under the same batch"},
+	{context.Canceled, "cancelled", http.StatusServiceUnavailable, "call again"},
+	{remote.ErrForeign, "foreign", http.StatusServiceUnavailable, "the database is served by another user"},
+	{ctxpage.ErrOutcomeUnknown, "outcome_unknown", http.StatusServiceUnavailable, "repeat the call with the same batch: it is never applied twice"},
+	{ctxpage.ErrLocked, "locked", http.StatusServiceUnavailable, "wait for the process that the message names"},
+	{ctxpage.ErrClosed, "closing", http.StatusServiceUnavailable, "connect again"},
+	{ctxpage.ErrNoSpace, "no_space", http.StatusInsufficientStorage, "free space on the disk"},
+	{ctxpage.ErrNewerFormat, "newer_format", http.StatusInternalServerError, "serve the file with a newer release"},
+	{manifest.ErrNewerFormat, "newer_format", http.StatusInternalServerError, "serve the file with a newer release"},
+	{ctxpage.ErrCorrupt, "corrupt", http.StatusInternalServerError, "run dbctl check"},
+	{ctxpage.ErrMisfit, "corrupt", http.StatusInternalServerError, "run dbctl check"},
+	{ctxpage.ErrNotDatabase, "not_database", http.StatusInternalServerError, ""},
+	{ctxpage.ErrNotExist, "no_database", http.StatusInternalServerError, ""},
+	{ctxpage.ErrReadOnly, "read_only", http.StatusForbidden, "the database is open read-only here"},
+	{ctxpage.ErrErased, "erased", http.StatusGone, ""},
+	{ctxpage.ErrGone, "gone", http.StatusGone, ""},
+	{ctxpage.ErrExpired, "expired", http.StatusGone, ""},
+	{ctxpage.ErrFileRoot, "file_root", http.StatusForbidden, "allow the directory where the database is served"},
+	{ctxpage.ErrVanished, "vanished", http.StatusConflict, "get with serve_stale returns what is stored"},
+	{ctxpage.ErrDirty, "dirty", http.StatusConflict, "get with serve_stale returns what is stored"},
+	{ctxpage.ErrHeadroom, "headroom", http.StatusUnprocessableEntity, ""},
+	{ctxpage.ErrBudget, "budget", http.StatusUnprocessableEntity, "give a larger budget"},
+	{ctxpage.ErrReplay, "replay_differs", http.StatusConflict, ""},
+	{ctxpage.ErrConflict, "conflict", http.StatusConflict, "read it again and retry"},
+	{ctxpage.ErrHeld, "held", http.StatusConflict, "a person decides about the batch; do not repeat the write"},
+	{ctxpage.ErrStaleContext, "stale_context", http.StatusConflict, "assemble again and write from the new context"},
+	{ctxpage.ErrTxnDone, "txn_done", http.StatusConflict, "begin another transaction"},
+	{ctxpage.ErrTxnExpired, "txn_expired", http.StatusGone, "the manifest has the outcome"},
+	{ctxpage.ErrTxnFailed, "txn_failed", http.StatusConflict, "roll back and begin again"},
+	{ctxpage.ErrSelfCertified, "self_certified", http.StatusForbidden, "somebody else must judge it"},
+	{ctxpage.ErrReviewed, "reviewed", http.StatusConflict, ""},
+	{session.ErrUndo, "undo", http.StatusConflict, ""},
+	{ctxpage.ErrGated, "gated", http.StatusForbidden, "say hello as host for what the host vouches for"},
+	{ctxpage.ErrProvenance, "provenance", http.StatusForbidden, ""},
+	{ctxpage.ErrInvalid, "invalid", http.StatusBadRequest, ""},
+	{ctxpage.ErrNotFound, "not_found", http.StatusNotFound, ""},
+	{manifest.ErrNoLeaf, "not_found", http.StatusNotFound, ""},
+}
+
+// refusals are the statuses of the door's own codes.
+var refusals = map[string]int{
+	"unauthorized": http.StatusUnauthorized, "host": http.StatusForbidden, "scope": http.StatusForbidden, "role": http.StatusForbidden, "key": http.StatusGone,
+	"call": http.StatusNotFound, "method": http.StatusMethodNotAllowed, "body": http.StatusBadRequest, "too_large": http.StatusRequestEntityTooLarge,
+	"full": http.StatusServiceUnavailable, "closing": http.StatusServiceUnavailable, "stop": http.StatusForbidden, "internal": http.StatusInternalServerError,
+}
+
+// errorOf is the answer that an error gives, and its HTTP status.
+func errorOf(err error) (int, errorOut) {
+	var no *refused
+	if errors.As(err, &no) {
+		return refusals[no.code], errorOut{errorBody{Code: no.code, Message: no.message, Hint: no.hint}}
+	}
+	status, out := http.StatusInternalServerError, errorBody{Code: "internal"}
+	for _, c := range coded {
+		if errors.Is(err, c.err) {
+			status, out = c.status, errorBody{Code: c.code, Hint: c.hint}
+			break
+		}
+	}
+	var silent *remote.UnavailableError
+	var skew *remote.SkewError
+	switch {
+	case errors.As(err, &silent):
+		status, out.Code, out.Hint = http.StatusServiceUnavailable, "not_answering", "wait for the process that the message names, or end it"
+	case errors.As(err, &skew):
+		status, out.Code, out.Hint = http.StatusServiceUnavailable, "skew", "end the older of the two programs"
+	}
+	out.Message = err.Error()
+	out.fill(err)
+	return status, errorOut{out}
+}
+
+// fill adds what the error names.
+func (b *errorBody) fill(err error) {
+	var held *store.HeldError
+	var conflict *store.ConflictError
+	switch {
+	case errors.As(err, &held):
+		b.Batch, b.Trace, b.Reason = held.Batch, held.Trace, held.Reason
+	case errors.As(err, &conflict):
+		b.Ref = conflict.Name()
+	}
+}

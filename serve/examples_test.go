@@ -1,0 +1,37 @@
+package serve_test
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/serve"
+)
+
+// The examples in other languages run as they are, and are short.
+func TestExamples(t *testing.T) {
+	for interpreter, file := range map[string]string{"python3": "../examples/python/chat.py", "node": "../examples/node/chat.mjs"} {
+		t.Run(interpreter, func(t *testing.T) {
+			src, err := os.ReadFile(file)
+			require.NoError(t, err)
+			require.LessOrEqual(t, strings.Count(string(src), "\n"), 60)
+			if out, err := exec.CommandContext(t.Context(), interpreter, "--version").CombinedOutput(); err != nil {
+				t.Skipf("%s is not here: %v %s", interpreter, err, out)
+			}
+			d := opened(t, serve.Options{Grant: serve.Host})
+			sock, err := serve.SocketPath(d.path)
+			require.NoError(t, err)
+			out, err := exec.CommandContext(t.Context(), interpreter, file, sock, "what may I refund?").CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			require.Contains(t, string(out), "without a verdict: held")
+			require.Contains(t, string(out), "committed: acme/support:answer")
+			require.Contains(t, string(out), "recalled: what may I refund?")
+			held, _, err := d.db.Review().List(t.Context(), "acme/support", false, "", 0)
+			require.NoError(t, err)
+			require.Len(t, held, 1)
+		})
+	}
+}

@@ -1,0 +1,53 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/remote"
+)
+
+// suffix sets the socket of this protocol apart from the one of the store, whose owner may be another process.
+const suffix = ".api"
+
+// SocketPath is where Listen serves a database: path + ".api.sock", links resolved, or a short name in the user's runtime
+// directory where that is longer than systems take (remote.SocketPath). Of a short name path + ".api.lock" must exist.
+func SocketPath(path string) (string, error) { return remote.SocketPath(path + suffix) }
+
+// Listen makes the socket of a database, for this user alone. One process at a time serves JSON for a database; the lock
+// file path + ".api.lock" says which, and a second one gets a *store.LockedError that names it. Who owns the files of the
+// database is another matter: Listen works in a process that is a client, too. Closing the listener removes the socket.
+func Listen(path string) (net.Listener, error) {
+	lock, err := filestore.TakeLock(filestore.Options{Path: path + suffix})
+	if err != nil {
+		return nil, fmt.Errorf("JSON socket: %w", err)
+	}
+	where, err := SocketPath(path)
+	if err != nil {
+		return nil, errors.Join(err, lock.Release())
+	}
+	l, err := remote.Listen(where)
+	if err != nil {
+		return nil, errors.Join(err, lock.Release())
+	}
+	if err := lock.Serve(where); err != nil {
+		return nil, errors.Join(err, l.Close(), lock.Release())
+	}
+	return &listener{Listener: l, lock: lock}, nil
+}
+
+// listener lets go of the lock with the socket.
+type listener struct {
+	net.Listener
+	lock *filestore.Lock
+	once sync.Once
+}
+
+func (l *listener) Close() error {
+	err := net.ErrClosed
+	l.once.Do(func() { err = errors.Join(l.Listener.Close(), l.lock.Release()) })
+	return err
+}

@@ -1,0 +1,114 @@
+package serve
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// calls are all calls of a caller, by name.
+var calls = sorted(pageCalls, contextCalls, conversationCalls, directiveCalls, auditCalls, reviewCalls)
+
+var byName = index(calls)
+
+func sorted(parts ...[]call) []call {
+	all := slices.Concat(parts...)
+	slices.SortFunc(all, func(a, b call) int { return strings.Compare(a.name, b.name) })
+	return all
+}
+
+func index(all []call) map[string]*call {
+	m := map[string]*call{}
+	for i := range all {
+		m[all[i].name] = &all[i]
+	}
+	return m
+}
+
+// schemas is what GET /v1/schema returns.
+type schemas struct {
+	Version int                `json:"version"`
+	Headers map[string]string  `json:"headers"`
+	Calls   []callSchema       `json:"calls"`
+	Error   *jsonschema.Schema `json:"error"`
+	Codes   []string           `json:"codes"`
+}
+
+type callSchema struct {
+	Path   string             `json:"path"`
+	Role   string             `json:"role"` // the least that may make it
+	About  string             `json:"about"`
+	In     *jsonschema.Schema `json:"in"`
+	Out    *jsonschema.Schema `json:"out"`             // of each line, if Stream
+	Stream bool               `json:"stream,omitzero"` // the answer is a line of JSON for each event
+}
+
+// Schema returns what GET /v1/schema does, as a value to be encoded as JSON: the calls with the JSON schemas of their
+// arguments and answers, the headers, and the codes of errors.
+func Schema() (any, error) {
+	out := schemas{Version: Version, Headers: map[string]string{
+		headerKey: "the key from hello", headerScope: "instead of a key: the scope of this call", headerActor: "with " + headerScope + ": who calls",
+		headerRole: "with " + headerScope + ": agent, host or operator", headerTimeout: "seconds that the call may take",
+	}}
+	var err error
+	if out.Error, err = schemaOf[errorOut](); err != nil {
+		return nil, err
+	}
+	open := []call{
+		{name: "hello", about: "Fix scope, actor and role. Returns a key for the other calls.", in: schemaOf[helloIn], out: schemaOf[helloOut]},
+		{name: "bye", about: "End the key of the header, and its open transactions.", in: schemaOf[struct{}], out: schemaOf[struct{}]},
+		{name: "status", about: "What the server is. GET; needs no key.", in: schemaOf[struct{}], out: schemaOf[statusOut]},
+		{name: "stop", least: Operator, about: "End a server that exists only to serve.", in: schemaOf[struct{}], out: schemaOf[struct{}]},
+	}
+	for _, c := range slices.Concat(open, calls) {
+		line := callSchema{Path: "/v1/" + c.name, Role: c.least.String(), About: c.about, Stream: c.flow != nil}
+		if line.In, err = c.in(); err != nil {
+			return nil, fmt.Errorf("ctxpage: schema of %s: %w", c.name, err)
+		}
+		if line.Out, err = c.out(); err != nil {
+			return nil, fmt.Errorf("ctxpage: schema of %s: %w", c.name, err)
+		}
+		out.Calls = append(out.Calls, line)
+	}
+	out.Codes = codes()
+	return out, nil
+}
+
+// codes are those of all errors, sorted.
+func codes() []string {
+	all := []string{"internal", "not_answering", "skew"}
+	for _, c := range coded {
+		all = append(all, c.code)
+	}
+	for code := range refusals {
+		all = append(all, code)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// schemaOf is the JSON schema of a type. Its lists are never null.
+func schemaOf[T any]() (*jsonschema.Schema, error) {
+	s, err := jsonschema.For[T](&jsonschema.ForOptions{})
+	if err == nil {
+		plain(s)
+	}
+	return s, err
+}
+
+// plain makes lists arrays: the generator also allows null, which no answer has.
+func plain(s *jsonschema.Schema) {
+	if s == nil {
+		return
+	}
+	if len(s.Types) == 2 && s.Types[0] == "null" {
+		s.Type, s.Types = s.Types[1], nil
+	}
+	for _, p := range s.Properties {
+		plain(p)
+	}
+	plain(s.Items)
+	plain(s.AdditionalProperties)
+}

@@ -1,0 +1,539 @@
+package serve_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/serve"
+)
+
+var update = flag.Bool("update", false, "write testdata/schema.json anew; read the difference before committing it")
+
+func TestMain(m *testing.M) {
+	dbtest.CollectLess()
+	goleak.VerifyTestMain(m)
+}
+
+// door is a served database, called at its socket.
+type door struct {
+	t    *testing.T
+	db   *ctxpage.DB
+	srv  *serve.Server
+	path string
+	http *http.Client
+}
+
+func opened(t *testing.T, opts serve.Options) *door {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db, err := ctxpage.Open(path, ctxpage.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	srv, err := serve.New(db, opts)
+	require.NoError(t, err)
+	l, err := serve.Listen(path)
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(l) }()
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", l.Addr().String())
+	}}}
+	t.Cleanup(func() {
+		client.CloseIdleConnections()
+		require.NoError(t, srv.Close())
+		require.NoError(t, <-done)
+		require.NoFileExists(t, l.Addr().String())
+	})
+	return &door{t, db, srv, path, client}
+}
+
+// as are the headers of a caller: scope, actor, role.
+func as(words ...string) http.Header {
+	h := http.Header{}
+	for i, name := range []string{"Ctxpage-Scope", "Ctxpage-Actor", "Ctxpage-Role"} {
+		if i < len(words) {
+			h.Set(name, words[i])
+		}
+	}
+	return h
+}
+
+var (
+	agent    = as("acme/support", "bot")
+	host     = as("acme/support", "bot", "host")
+	operator = as("acme/support", "ann", "operator")
+)
+
+// send makes a call and returns the status and the decoded answer.
+func (d *door) send(who http.Header, name string, in any) (int, map[string]any) {
+	d.t.Helper()
+	var body io.Reader
+	switch in := in.(type) {
+	case string:
+		body = strings.NewReader(in)
+	default:
+		b, err := json.Marshal(in)
+		require.NoError(d.t, err)
+		body = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(d.t.Context(), http.MethodPost, "http://x/v1/"+name, body)
+	require.NoError(d.t, err)
+	for k := range who {
+		req.Header.Set(k, who.Get(k))
+	}
+	res, err := d.http.Do(req)
+	require.NoError(d.t, err)
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	require.NoError(d.t, err)
+	out := map[string]any{}
+	require.NoError(d.t, json.Unmarshal(b, &out), "%s: %s", name, b)
+	return res.StatusCode, out
+}
+
+// ok makes a call that must succeed.
+func (d *door) ok(who http.Header, name string, in any) map[string]any {
+	d.t.Helper()
+	status, out := d.send(who, name, in)
+	require.Equal(d.t, http.StatusOK, status, "%s: %v", name, out)
+	return out
+}
+
+// fails makes a call that must fail, and returns the error.
+func (d *door) fails(who http.Header, name string, in any, code string) map[string]any {
+	d.t.Helper()
+	status, out := d.send(who, name, in)
+	require.GreaterOrEqual(d.t, status, 400, "%s: %v", name, out)
+	e, ok := out["error"].(map[string]any)
+	require.True(d.t, ok, "%v", out)
+	require.Equal(d.t, code, e["code"], "%v", e)
+	require.NotEmpty(d.t, e["message"])
+	return e
+}
+
+type m = map[string]any
+
+func write(id, text string) m { return m{"writes": []m{{"id": id, "text": text}}} }
+
+// A host writes, an agent answers from a context, an operator decides, and each step can be explained.
+func TestWalk(t *testing.T) {
+	d := opened(t, serve.Options{Grant: serve.Operator})
+	require.Equal(t, "committed", d.ok(host, "put", write("policy", "Refunds up to $400 need no approval."))["status"])
+	a := d.ok(agent, "assemble", m{"query": "what may I refund?", "budget": 1000, "messages": "openai"})
+	require.Contains(t, a["text"], "Refunds up to $400")
+	require.NotEmpty(t, a["messages"].(m)["messages"])
+	trace := a["trace"].(string)
+	held := d.fails(agent, "commit", m{"trace": trace, "writes": []m{{"id": "answer", "text": "Up to $400."}}}, "held")
+	require.NotEmpty(t, held["batch"])
+	require.NotEmpty(t, held["reason"])
+	d.fails(agent, "get", m{"id": "answer"}, "not_found")
+
+	list := d.ok(operator, "review/list", m{})["batches"].([]any)
+	require.Len(t, list, 1)
+	require.Equal(t, "bot", list[0].(m)["actor"])
+	d.fails(as("acme/support", "bot", "operator"), "review/approve", m{"batch": held["batch"]}, "self_certified")
+	d.ok(operator, "review/approve", m{"batch": held["batch"], "note": "right"})
+	require.Equal(t, "Up to $400.", d.ok(agent, "get", m{"id": "answer"})["text"])
+	d.fails(operator, "review/reject", m{"batch": held["batch"]}, "reviewed")
+
+	require.Equal(t, true, d.ok(agent, "why", m{"trace": trace, "id": "policy"})["in"])
+	require.Equal(t, true, d.ok(agent, "replay", m{"trace": trace})["same"])
+	require.NotEmpty(t, d.ok(agent, "manifest", m{"trace": trace})["leaves"])
+	require.Len(t, d.ok(agent, "search", m{"query": "refunds"})["hits"], 1)
+	require.Len(t, d.ok(agent, "list", m{"newest": true})["items"], 2)
+	d.ok(host, "put", write("policy", "Refunds up to $500 need no approval."))
+	require.Len(t, d.ok(agent, "versions", m{"id": "policy"})["items"], 2)
+	d.fails(host, "commit", m{"trace": trace, "writes": []m{{"id": "late", "text": "x"}}, "on_stale": "fail", "verdict": m{"confidence": 1, "by": "c"}}, "stale_context")
+	d.ok(host, "delete", m{"ids": []string{"answer"}})
+	d.fails(agent, "get", m{"id": "answer"}, "not_found")
+	require.Equal(t, float64(0), d.ok(host, "refresh", m{"dry_run": true})["sources"])
+}
+
+// A transaction between calls: its writes are seen by it alone; it belongs to who began it; it ends with commit, with
+// rollback, or unused.
+func TestTransactions(t *testing.T) {
+	d := opened(t, serve.Options{Grant: serve.Operator, Lease: 400 * time.Millisecond})
+	d.ok(host, "put", write("policy", "Refunds up to $400 need no approval."))
+	trace := d.ok(host, "begin", m{})["trace"].(string)
+	d.ok(host, "put", m{"trace": trace, "writes": []m{{"id": "draft", "text": "a draft"}}})
+	require.Equal(t, "a draft", d.ok(host, "get", m{"trace": trace, "id": "draft"})["text"])
+	d.fails(host, "get", m{"id": "draft"}, "not_found")
+	d.fails(agent, "put", m{"trace": trace, "writes": []m{{"id": "draft", "text": "another's"}}}, "not_found")
+	require.NotEmpty(t, d.ok(host, "assemble", m{"txn": trace, "query": "refunds", "budget": 900})["blocks"])
+	require.Equal(t, time.Duration(0), d.srv.Quiet(), "a transaction is open")
+	out := d.ok(host, "commit", m{"trace": trace, "verdict": m{"confidence": 0.9, "by": "checker"}})
+	require.Equal(t, []any{"acme/support:draft@1"}, out["refs"])
+	d.fails(host, "commit", m{"trace": trace}, "invalid")
+
+	trace = d.ok(host, "begin", m{})["trace"].(string)
+	d.ok(host, "put", m{"trace": trace, "writes": []m{{"id": "dropped", "text": "x"}}})
+	d.ok(host, "rollback", m{"trace": trace})
+	d.fails(host, "put", m{"trace": trace, "writes": []m{{"id": "dropped", "text": "x"}}}, "not_found")
+
+	trace = d.ok(host, "begin", m{})["trace"].(string)
+	require.Eventually(t, func() bool { return d.srv.Quiet() > 0 }, 10*time.Second, 20*time.Millisecond, "the lease ends it")
+	d.fails(host, "put", m{"trace": trace, "writes": []m{{"id": "late", "text": "x"}}}, "not_found")
+
+	// A batch that is sent again is applied once.
+	in := write("once", "once")
+	in["batch"] = ulid.Make().String()
+	first := d.ok(host, "put", in)
+	require.Equal(t, first["refs"], d.ok(host, "put", in)["refs"])
+	require.Len(t, d.ok(host, "versions", m{"id": "once"})["items"], 1)
+}
+
+// A key is bound to what its hello said, and no call can widen it.
+func TestCallersAreBound(t *testing.T) {
+	d := opened(t, serve.Options{Grant: serve.Operator})
+	d.ok(as("acme/sales", "sam", "host"), "put", write("rebate", "a secret rebate"))
+	hello := d.ok(nil, "hello", m{"scope": "acme/support", "actor": "bot"})
+	key := http.Header{"Ctxpage-Key": {hello["key"].(string)}}
+	require.Equal(t, "agent", hello["role"])
+	d.ok(key, "list", m{})
+	for name, value := range map[string]string{"Ctxpage-Scope": "acme/sales", "Ctxpage-Actor": "sam", "Ctxpage-Role": "host"} {
+		wider := key.Clone()
+		wider.Set(name, value)
+		d.fails(wider, "list", m{}, "scope")
+	}
+	d.fails(key, "list", `{"scope":"acme/sales"}`, "body")
+	d.fails(key, "get", m{"ref": "acme/sales:rebate"}, "not_found")
+	trace := d.ok(as("acme/sales", "sam"), "assemble", m{"query": "rebate", "budget": 500})["trace"]
+	for _, call := range []string{"replay", "manifest"} {
+		d.fails(key, call, m{"trace": trace}, "not_found")
+	}
+	d.fails(key, "why", m{"trace": trace, "id": "rebate"}, "not_found")
+	d.ok(operator, "manifest", m{"trace": trace})
+	d.fails(key, "commit", m{"writes": []m{{"id": "x", "text": "y"}}, "verdict": m{"confidence": 1, "by": "ann"}}, "role")
+	for _, call := range []string{"session/append", "session/pass", "directives/step", "refresh", "review/list", "review/approve"} {
+		d.fails(key, call, m{}, "role")
+	}
+	d.fails(key, "put", m{"writes": []m{{"id": "x", "text": "y", "kind": "system"}}}, "gated")
+	d.ok(key, "bye", m{})
+	d.fails(key, "list", m{}, "key")
+	d.fails(nil, "list", m{}, "scope")
+	d.fails(as("acme//x"), "list", m{}, "invalid")
+	d.fails(as("acme", "bot", "king"), "list", m{}, "invalid")
+	d.fails(as("acme"), "nonsense", m{}, "call")
+}
+
+func TestGrantAndWithin(t *testing.T) {
+	d := opened(t, serve.Options{Within: "acme"})
+	d.fails(host, "put", write("x", "y"), "role")
+	d.ok(agent, "list", m{})
+	d.ok(as("acme"), "list", m{})
+	for _, scope := range []string{"acmex", "other", "acmex/support"} {
+		d.fails(as(scope), "list", m{}, "scope")
+	}
+	d.fails(nil, "stop", m{}, "role")
+}
+
+// Over TCP a token decides, and a page of a browser reaches nothing.
+func TestTokens(t *testing.T) {
+	d := opened(t, serve.Options{})
+	srv, err := serve.New(d.db, serve.Options{Tokens: map[string]serve.Role{"agent-token-0123456": serve.Agent, "operator-token-0123": serve.Operator}})
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(l) }()
+	defer func() { require.NoError(t, srv.Close()); require.NoError(t, <-done) }()
+	send := func(change func(*http.Request)) (int, string) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+l.Addr().String()+"/v1/list", strings.NewReader("{}"))
+		require.NoError(t, err)
+		req.Header = as("acme", "bot")
+		req.Header.Set("Authorization", "Bearer agent-token-0123456")
+		req.Close = true
+		change(req)
+		res, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		defer res.Body.Close()
+		b, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		return res.StatusCode, string(b)
+	}
+	status, _ := send(func(*http.Request) {})
+	require.Equal(t, http.StatusOK, status)
+	for code, change := range map[string]func(*http.Request){
+		"unauthorized": func(r *http.Request) { r.Header.Set("Authorization", "Bearer wrong") },
+		"host":         func(r *http.Request) { r.Host = "evil.example" },
+		"role":         func(r *http.Request) { r.Header.Set("Ctxpage-Role", "host") },
+	} {
+		_, body := send(change)
+		require.Contains(t, body, `"code":"`+code+`"`)
+	}
+	status, _ = send(func(r *http.Request) { r.Header.Del("Authorization") })
+	require.Equal(t, http.StatusUnauthorized, status)
+	status, _ = send(func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") })
+	require.Equal(t, http.StatusForbidden, status)
+	status, _ = send(func(r *http.Request) {
+		r.Header.Set("Authorization", "Bearer operator-token-0123")
+		r.Header.Set("Ctxpage-Role", "operator")
+	})
+	require.Equal(t, http.StatusOK, status)
+	_, err = serve.New(d.db, serve.Options{Tokens: map[string]serve.Role{"short": serve.Agent}})
+	require.ErrorIs(t, err, ctxpage.ErrInvalid)
+}
+
+func TestConversation(t *testing.T) {
+	d := opened(t, serve.Options{Grant: serve.Operator})
+	for i := range 12 {
+		d.ok(host, "session/append", m{"session": "chat", "turns": []m{
+			{"role": "user", "text": fmt.Sprint("question ", i, " about refunds")}, {"role": "assistant", "text": fmt.Sprint("answer ", i)}}})
+	}
+	require.Len(t, d.ok(agent, "session/window", m{"session": "chat"})["turns"], 24)
+	page := d.ok(agent, "session/history", m{"session": "chat", "limit": 20})
+	require.Len(t, page["turns"], 20)
+	require.Len(t, d.ok(agent, "session/history", m{"session": "chat", "from": page["next"]})["turns"], 4)
+	id := page["turns"].([]any)[0].(m)["id"]
+	dry := d.ok(host, "session/pass", m{"session": "chat", "keywords": []string{"refunds"}, "dry_run": true})
+	require.Equal(t, float64(0), dry["pass"])
+	p := d.ok(host, "session/pass", m{"session": "chat", "keywords": []string{"refunds"}, "keep_last": 2})
+	require.Equal(t, float64(1), p["pass"])
+	require.Len(t, p["verdicts"], 24)
+	require.Equal(t, "question 0 about refunds", d.ok(agent, "session/recall", m{"session": "chat", "id": id})["text"])
+	d.ok(host, "session/pin", m{"session": "chat", "id": id, "pinned": true})
+	d.ok(host, "session/undo", m{"session": "chat"})
+	require.Equal(t, float64(8000), d.ok(host, "session/limit", m{"session": "chat", "total": 8000})["total"])
+	require.Equal(t, []any{"chat"}, d.ok(agent, "session/list", m{})["sessions"])
+	require.Equal(t, true, d.ok(host, "session/append", m{"session": "chat", "dry_run": true, "turns": []m{{"role": "user", "text": "x"}}})["dry_run"])
+	d.fails(host, "session/append", m{"session": "chat", "turns": []m{}}, "invalid")
+
+	require.Equal(t, "clarify", d.ok(host, "directives/step", m{"input": "set premise"})["kind"])
+	require.Equal(t, "update", d.ok(host, "directives/step", m{"input": "use zerolog"})["kind"])
+	require.Contains(t, d.ok(agent, "directives/show", m{})["text"], "zerolog")
+}
+
+// A stream tells what happens while it happens, of its own scope alone, and can be taken up where it was cut.
+func TestChanges(t *testing.T) {
+	d := opened(t, serve.Options{Grant: serve.Operator})
+	d.ok(host, "put", write("before", "x"))
+	lines := func(in string) (*bufio.Scanner, func()) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://x/v1/changes", strings.NewReader(in))
+		require.NoError(t, err)
+		req.Header = host.Clone()
+		res, err := d.http.Do(req)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, res.StatusCode)
+		return bufio.NewScanner(res.Body), func() { res.Body.Close() }
+	}
+	next := func(s *bufio.Scanner) m {
+		require.True(t, s.Scan(), "%v", s.Err())
+		out := m{}
+		require.NoError(t, json.Unmarshal(s.Bytes(), &out))
+		return out
+	}
+	s, end := lines(`{"types":["commit"]}`)
+	require.NotContains(t, next(s), "leaf")
+	d.ok(as("acme/sales", "sam", "host"), "put", write("foreign", "x"))
+	d.ok(host, "put", write("first", "x"))
+	got := next(s)
+	require.Equal(t, "acme/support:first#1@1", got["leaf"].(m)["writes"].([]any)[0].(m)["ref"])
+	end()
+	d.ok(host, "put", write("second", "x"))
+	s, end = lines(fmt.Sprintf(`{"from":%v,"limit":1}`, got["next"]))
+	next(s)
+	require.Equal(t, "acme/support:second#1@1", next(s)["leaf"].(m)["writes"].([]any)[0].(m)["ref"])
+	require.False(t, s.Scan(), "the limit ends it")
+	end()
+	d.fails(host, "changes", m{"from": 1 << 40}, "invalid")
+}
+
+// Requests that are wrong, huge, slow or cut do no harm.
+func TestHostileRequests(t *testing.T) {
+	d := opened(t, serve.Options{Grant: serve.Operator, MaxCalls: 2})
+	for _, body := range []string{"", "[]", "{", `{"id":"x"} {}`, `{"id":3}`, `{"unknown":1}`, "null garbage", strings.Repeat("[", 100_000)} {
+		status, _ := d.send(agent, "get", body)
+		require.GreaterOrEqual(t, status, 400, "%.40s", body)
+	}
+	d.fails(host, "put", `{"writes":[{"id":"x","text":"`+strings.Repeat("a", serve.MaxRequest)+`"}]}`, "too_large")
+	h := agent.Clone()
+	h.Set("Ctxpage-Timeout", "never")
+	d.fails(h, "list", m{}, "body")
+
+	raw := func() net.Conn {
+		sock, err := serve.SocketPath(d.path)
+		require.NoError(t, err)
+		c, err := net.Dial("unix", sock)
+		require.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	head := "POST /v1/list HTTP/1.1\r\nHost: x\r\nCtxpage-Scope: acme\r\nContent-Length: 100\r\n\r\n{"
+	for range 2 { // two callers that never finish their requests take all places
+		_, err := io.WriteString(raw(), head)
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool {
+		_, out := d.send(agent, "list", m{})
+		e, _ := out["error"].(m)
+		return e != nil && e["code"] == "full"
+	}, 10*time.Second, 10*time.Millisecond)
+}
+
+// A caller that leaves in the middle of a call frees its place.
+func TestCallersLeave(t *testing.T) {
+	d := opened(t, serve.Options{Grant: serve.Operator, MaxCalls: 1})
+	sock, err := serve.SocketPath(d.path)
+	require.NoError(t, err)
+	c, err := net.Dial("unix", sock)
+	require.NoError(t, err)
+	_, err = io.WriteString(c, "POST /v1/changes HTTP/1.1\r\nHost: x\r\nCtxpage-Scope: acme\r\nContent-Length: 2\r\n\r\n{}")
+	require.NoError(t, err)
+	_, err = c.Read(make([]byte, 64))
+	require.NoError(t, err)
+	d.fails(agent, "list", m{}, "full")
+	require.NoError(t, c.Close())
+	require.Eventually(t, func() bool { status, _ := d.send(agent, "list", m{}); return status == http.StatusOK }, 10*time.Second, 10*time.Millisecond)
+}
+
+// Close ends streams, rolls back what is open, and refuses what comes later.
+func TestCloseEndsStreams(t *testing.T) {
+	d := opened(t, serve.Options{Grant: serve.Operator})
+	d.ok(host, "begin", m{})
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://x/v1/changes", strings.NewReader("{}"))
+	require.NoError(t, err)
+	req.Header = host.Clone()
+	res, err := d.http.Do(req)
+	require.NoError(t, err)
+	defer res.Body.Close()
+	begun := time.Now()
+	require.NoError(t, d.srv.Close())
+	require.Less(t, time.Since(begun), 4*time.Second, "nothing waited for its deadline")
+	_, err = io.ReadAll(res.Body)
+	require.NoError(t, err, "the stream ended whole")
+	require.Error(t, func() error { _, err := d.http.Get("http://x/v1/status"); return err }())
+}
+
+// One process at a time serves JSON; the second one is told who does.
+func TestOneServer(t *testing.T) {
+	d := opened(t, serve.Options{})
+	_, err := serve.Listen(d.path)
+	var locked *ctxpage.LockedError
+	require.ErrorAs(t, err, &locked)
+	require.Equal(t, os.Getpid(), locked.PID)
+}
+
+// The schemas are a contract: a field may be added; one that goes or changes breaks programs.
+func TestSchemaIsPinned(t *testing.T) {
+	v, err := serve.Schema()
+	require.NoError(t, err)
+	got := lineByLine(t, v)
+	const file = "testdata/schema.json"
+	if *update {
+		require.NoError(t, os.MkdirAll("testdata", 0o755))
+		require.NoError(t, os.WriteFile(file, got, 0o644))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(got), "the schemas changed; go test -run TestSchemaIsPinned -update ./serve writes the file")
+}
+
+// lineByLine is the JSON of the schemas, a line for each call, so that a difference is one line.
+func lineByLine(t *testing.T, v any) []byte {
+	t.Helper()
+	b, err := json.Marshal(v)
+	require.NoError(t, err)
+	var parts map[string]json.RawMessage
+	require.NoError(t, json.Unmarshal(b, &parts))
+	var calls []json.RawMessage
+	require.NoError(t, json.Unmarshal(parts["calls"], &calls))
+	out := fmt.Appendf(nil, "{\"version\":%s,\n\"headers\":%s,\n\"codes\":%s,\n\"error\":%s,\n\"calls\":[\n", parts["version"], parts["headers"], parts["codes"], parts["error"])
+	for i, c := range calls {
+		if i > 0 {
+			out = append(out, ",\n"...)
+		}
+		out = append(out, c...)
+	}
+	out = append(out, "\n]}\n"...)
+	require.JSONEq(t, string(b), string(out))
+	return out
+}
+
+// PROTOCOL.md names every call, header and code, and its lines for curl do what it says.
+func TestProtocolPage(t *testing.T) {
+	page, err := os.ReadFile("../PROTOCOL.md")
+	require.NoError(t, err)
+	v, err := serve.Schema()
+	require.NoError(t, err)
+	b, err := json.Marshal(v)
+	require.NoError(t, err)
+	var schema struct {
+		Calls   []struct{ Path string }
+		Headers map[string]string
+		Codes   []string
+	}
+	require.NoError(t, json.Unmarshal(b, &schema))
+	for _, c := range schema.Calls {
+		require.Regexp(t, "`(GET )?"+c.Path+"`", string(page))
+	}
+	for h := range schema.Headers {
+		require.Contains(t, string(page), "`"+h+"`")
+	}
+	for _, code := range schema.Codes {
+		require.Contains(t, string(page), "`"+code+"`", "code")
+	}
+	script := regexp.MustCompile("(?s)```sh\n(.*?)```").FindSubmatch(page)
+	require.NotNil(t, script)
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("curl is not here")
+	}
+	d := opened(t, serve.Options{Grant: serve.Operator})
+	var told strings.Builder
+	expected := []string{}
+	for line := range strings.Lines(string(script[1])) {
+		line, want, _ := strings.Cut(line, "# ")
+		fmt.Fprintf(&told, "%s\necho; echo ----\n", strings.TrimSpace(line))
+		expected = append(expected, strings.TrimSpace(want))
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-eu", "-c", told.String())
+	cmd.Dir = filepath.Dir(d.path)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	answers := strings.Split(string(out), "\n----\n")
+	require.GreaterOrEqual(t, len(answers), len(expected))
+	checked := 0
+	for i, want := range expected {
+		require.Contains(t, answers[i], want)
+		if want != "" {
+			checked++
+		}
+	}
+	require.Greater(t, checked, 10)
+}
+
+// Every error of the library has a code of its own, so that no program has to read messages.
+func TestEveryErrorHasACode(t *testing.T) {
+	src, err := os.ReadFile("../aliases.go")
+	require.NoError(t, err)
+	table, err := os.ReadFile("errors.go")
+	require.NoError(t, err)
+	names := regexp.MustCompile(`(?m)^\t(Err\w+) +=`).FindAllStringSubmatch(string(src), -1)
+	require.Greater(t, len(names), 20)
+	for _, n := range names {
+		require.Contains(t, string(table), "{ctxpage."+n[1]+", ", n[1])
+	}
+	require.NotContains(t, string(table), "{ctxpage.ErrNoSuchError, ", "the control")
+	require.True(t, errors.Is(ctxpage.ErrErased, ctxpage.ErrGone), "erased stands before gone in the table")
+	require.Less(t, strings.Index(string(table), "ctxpage.ErrErased"), strings.Index(string(table), "ctxpage.ErrGone,"))
+}

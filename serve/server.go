@@ -1,0 +1,245 @@
+// Package serve offers a database to programs that are not written in Go: JSON over HTTP/1.1, at a unix socket or a
+// loopback address. PROTOCOL.md describes the calls, with lines for curl; GET /v1/schema returns their JSON schemas.
+//
+// A program that has a database open serves it beside its own work:
+//
+//	srv, err := serve.New(db, serve.Options{Grant: serve.Operator})
+//	l, err := serve.Listen(db.Path())
+//	go srv.Serve(l)
+//	…
+//	srv.Close() // before db.Close
+//
+// dbctl serve does the same for a file that no agent has open, or beside agents that have.
+//
+// # Who may do what
+//
+// Each call is made by a caller: a scope, an actor and a role, which are fixed when the caller says hello, or by the headers
+// of one call. No call has an argument for a scope or an actor. An Agent reads, and its writes pass the commit gate; it
+// cannot give a verdict. A Host also writes what it vouches for: pages, turns, directives and verdicts. An Operator also
+// reviews held batches and sees the manifests of all scopes. A role is asked for in the hello and limited by Options.Grant
+// or by the token that the caller shows.
+package serve
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Version is the version of the calls: the first part of their paths.
+const Version = 1
+
+// Defaults and limits.
+const (
+	MaxRequest      = 16 << 20         // bytes of a request
+	DefaultTimeout  = time.Minute      // of one call
+	MaxTimeout      = time.Hour        // that a caller may ask for
+	DefaultMaxCalls = 256              // under way at once
+	DefaultLease    = 10 * time.Minute // of a key or an open transaction without a call
+	maxConnections  = 512              // of Serve
+	maxKeys         = 1024
+	maxTransactions = 256
+	partTime        = 30 * time.Second // a request, or a MiB of an answer, may take this long on its way
+	closeTime       = 5 * time.Second  // for which Close waits for calls under way
+)
+
+// Options configure a Server. The zero value serves agents.
+type Options struct {
+	// Grant is the highest role that a caller without a token can have. Zero: Agent.
+	Grant Role
+	// Tokens are bearer tokens and the highest role of each. If there are any, a caller must show one, and Grant does not
+	// apply. A server on a TCP address needs them: any program of the machine can connect to it.
+	Tokens map[string]Role
+	// Within restricts callers to this scope and the scopes below it; "": any scope.
+	Within string
+	// Evaluator judges what agents write; nil: Options.Evaluator of the database, and without one their writes are held.
+	Evaluator ctxpage.Evaluator
+	// MaxCalls bounds the calls under way at once; 0: DefaultMaxCalls.
+	MaxCalls int
+	// Lease ends a key or an open transaction that was not used for this long; 0: DefaultLease. It is in real time.
+	Lease time.Duration
+	// Stop is called, once and in a goroutine of its own, when an operator asks the server to end. nil: such a call is
+	// refused.
+	Stop func()
+	// Now and Rand are the clock of status and the randomness of keys; nil: the system's.
+	Now  func() time.Time
+	Rand io.Reader
+}
+
+// Server answers calls on one database. It is an http.Handler, to be mounted in a server of the caller's, or run by Serve.
+// All methods may be called concurrently.
+type Server struct {
+	db      *ctxpage.DB
+	opts    Options
+	is      about
+	handler http.Handler
+	ended   context.Context // ends with Close: streams and waiting calls end
+	end     context.CancelFunc
+	stop    sync.Once
+
+	mu       sync.Mutex
+	closed   bool
+	busy     int
+	quiet    time.Time // when the last call ended
+	calls    sync.WaitGroup
+	keys     map[string]*key
+	txns     map[txnName]*openTxn
+	servers  []*http.Server
+	randLock sync.Mutex
+}
+
+// about is what a server says of itself.
+type about struct {
+	PID     int
+	Program string
+	Since   time.Time
+}
+
+// New makes a server. The database stays the caller's: close it after the server.
+func New(db *ctxpage.DB, opts Options) (*Server, error) {
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	if opts.Rand == nil {
+		opts.Rand = rand.Reader
+	}
+	if opts.Lease == 0 {
+		opts.Lease = DefaultLease
+	}
+	if opts.MaxCalls == 0 {
+		opts.MaxCalls = DefaultMaxCalls
+	}
+	if err := opts.check(db); err != nil {
+		return nil, err
+	}
+	s := &Server{db: db, opts: opts, quiet: time.Now(), keys: map[string]*key{}, txns: map[txnName]*openTxn{}}
+	program, err := os.Executable()
+	if err != nil {
+		program = os.Args[0]
+	}
+	s.is = about{os.Getpid(), filepath.Base(program), opts.Now().UTC()}
+	s.ended, s.end = context.WithCancel(context.Background())
+	s.handler = http.NewCrossOriginProtection().Handler(http.HandlerFunc(s.answer))
+	return s, nil
+}
+
+func (o *Options) check(db *ctxpage.DB) error {
+	switch {
+	case db == nil:
+		return store.Invalid("serve", "no database", "an open one")
+	case o.Grant > Operator:
+		return store.Invalid("Options.Grant", fmt.Sprint(uint8(o.Grant)), "Agent, Host or Operator")
+	case o.Lease < 0 || o.MaxCalls < 0:
+		return store.Invalid("Options", "a negative lease or number of calls", "zero or more")
+	case o.Within != "":
+		if err := store.CheckScope(o.Within); err != nil {
+			return err
+		}
+	}
+	for token, role := range o.Tokens {
+		if len(token) < MinToken || role > Operator {
+			return store.Invalid("Options.Tokens", fmt.Sprintf("a token of %d bytes for role %d", len(token), role), fmt.Sprintf("at least %d bytes, and a known role", MinToken))
+		}
+	}
+	return nil
+}
+
+// ServeHTTP answers one call.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// Serve answers callers at a listener until Close; then it returns nil. It closes the listener. A connection beyond 512 is
+// told that the server is full.
+func (s *Server) Serve(l net.Listener) error {
+	srv := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		_ = l.Close()
+		return nil
+	}
+	s.servers = append(s.servers, srv)
+	s.mu.Unlock()
+	if err := srv.Serve(&limited{Listener: l, room: make(chan struct{}, maxConnections)}); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("ctxpage: serve %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// Close ends the server: streams end, calls under way have five seconds, and transactions that are still open are rolled
+// back. The database stays open. A second Close does nothing.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	servers := s.servers
+	s.mu.Unlock()
+	s.end()
+	waiting, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	var errs []error
+	for _, srv := range servers {
+		if err := srv.Shutdown(waiting); err != nil {
+			errs = append(errs, srv.Close())
+		}
+	}
+	s.waitCalls(waiting)
+	s.dropKeys()
+	return errors.Join(errs...)
+}
+
+// waitCalls waits for the calls under way.
+func (s *Server) waitCalls(ctx context.Context) {
+	done := make(chan struct{})
+	go func() { s.calls.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// Quiet returns how long no call has been under way and no transaction open; 0 while one is.
+func (s *Server) Quiet() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.busy > 0 || len(s.txns) > 0 {
+		return 0
+	}
+	return time.Since(s.quiet)
+}
+
+// enter counts a call. The error says why none is taken.
+func (s *Server) enter() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return refuse("closing", "the server is about to end", "connect again: another process may serve the database then")
+	case s.busy >= s.opts.MaxCalls:
+		return refuse("full", fmt.Sprintf("%d calls are under way, which is the limit", s.busy), "call again later")
+	}
+	s.busy++
+	s.calls.Add(1)
+	return nil
+}
+
+func (s *Server) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy--
+	s.quiet = time.Now()
+	s.calls.Done()
+}

@@ -1,0 +1,57 @@
+package serve
+
+import (
+	"context"
+	"time"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+// statusOut is what a server tells everybody who may connect.
+type statusOut struct {
+	Version  int       `json:"version" jsonschema:"of the calls"`
+	Database string    `json:"database" jsonschema:"its id"`
+	Path     string    `json:"path"`
+	Format   int       `json:"format" jsonschema:"of the file"`
+	LSN      uint64    `json:"lsn"`
+	Leaves   uint64    `json:"leaves"`
+	Pages    int       `json:"pages"`
+	Held     int       `json:"held" jsonschema:"batches that wait for review"`
+	PID      int       `json:"pid"`
+	Program  string    `json:"program"`
+	Since    time.Time `json:"since"`
+	Now      time.Time `json:"now"`
+	Role     string    `json:"role" jsonschema:"the highest that this caller can have"`
+	Within   string    `json:"within,omitempty" jsonschema:"only this scope and those below it are served"`
+	Keys     int       `json:"keys"`
+	Open     int       `json:"transactions" jsonschema:"that are open"`
+	Calls    int       `json:"calls" jsonschema:"under way, this one included"`
+}
+
+func (s *Server) status(ctx context.Context, most Role) (statusOut, error) {
+	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
+	defer cancel()
+	stats, err := s.db.Stats(ctx)
+	if err != nil {
+		return statusOut{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return statusOut{
+		Version: Version, Database: stats.ID, Path: stats.Path, Format: ctxpage.FormatVersion, LSN: stats.LSN, Leaves: stats.Leaves, Pages: stats.Pages, Held: stats.Held,
+		PID: s.is.PID, Program: s.is.Program, Since: s.is.Since, Now: s.opts.Now().UTC(), Role: most.String(), Within: s.opts.Within,
+		Keys: len(s.keys), Open: len(s.txns), Calls: s.busy,
+	}, nil
+}
+
+// askToStop ends a server that exists only to serve.
+func (s *Server) askToStop(most Role) error {
+	switch {
+	case most < Operator:
+		return refuse("role", "only an operator may end the server", "connect where that role is granted")
+	case s.opts.Stop == nil:
+		return refuse("stop", "this process serves the database beside its own work", "end it there")
+	}
+	s.stop.Do(func() { go s.opts.Stop() })
+	return nil
+}

@@ -1,0 +1,339 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/render"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+var contextCalls = []call{
+	unary("assemble", Agent, "The context for a question within a token budget, and a trace to cite in begin or commit.", assemble),
+	unary("begin", Agent, "Begin a transaction, of the context of a trace if one is given. Its writes are seen by nobody else until commit.", begin),
+	unary("commit", Agent, "Commit an open transaction, or writes from the context of a trace, through the gate: committed, or the error held, conflict or stale_context.", commit),
+	unary("rollback", Agent, "Drop an open transaction, or record that the answer to a context was discarded.", rollback),
+}
+
+// txnName finds an open transaction: only the caller that began it does.
+type txnName struct {
+	key, scope, actor string
+	role              Role
+	trace             string
+}
+
+// openTxn is a transaction between two calls. It is rolled back when it was not used for the lease.
+type openTxn struct {
+	tx    *ctxpage.Txn
+	lease time.Duration
+	timer *time.Timer
+	once  sync.Once
+}
+
+func (t *openTxn) used() { t.timer.Reset(t.lease) }
+
+// drop rolls it back. It is called once it cannot be found any more.
+func (t *openTxn) drop() {
+	t.timer.Stop()
+	t.once.Do(func() { _ = t.tx.Rollback() }) // nothing of it is stored
+}
+
+func (r *request) named(trace string) txnName {
+	return txnName{r.key, r.scope, r.actor, r.role, trace}
+}
+
+// keep holds a transaction for the calls that follow.
+func (r *request) keep(tx *ctxpage.Txn) error {
+	name := r.named(tx.Trace())
+	s := r.srv
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return refuse("closing", "the server is about to end", "connect again")
+	case s.txns[name] != nil:
+		return store.Invalid("trace", tx.Trace(), "one that has no open transaction: commit it, or roll it back")
+	case len(s.txns) >= maxTransactions:
+		return refuse("full", fmt.Sprintf("%d transactions are open, which is the limit", len(s.txns)), "commit or roll back one")
+	}
+	t := &openTxn{tx: tx, lease: s.opts.Lease}
+	t.timer = time.AfterFunc(t.lease, func() { s.expire(name, t) })
+	s.txns[name] = t
+	return nil
+}
+
+// open finds an open transaction of the caller.
+func (r *request) open(trace string) (*openTxn, error) {
+	r.srv.mu.Lock()
+	defer r.srv.mu.Unlock()
+	if t := r.srv.txns[r.named(trace)]; t != nil {
+		t.used()
+		return t, nil
+	}
+	return nil, fmt.Errorf("%w: no open transaction %.100q of this caller; begin one", ctxpage.ErrNotFound, trace)
+}
+
+// expire drops a transaction that was not used, unless a call has taken it.
+func (s *Server) expire(name txnName, t *openTxn) {
+	s.mu.Lock()
+	idle := s.txns[name] == t
+	if idle {
+		delete(s.txns, name)
+	}
+	s.mu.Unlock()
+	if idle {
+		t.drop()
+	}
+}
+
+// take removes an open transaction, to end it; nil: there is none.
+func (r *request) take(name txnName) *openTxn {
+	r.srv.mu.Lock()
+	defer r.srv.mu.Unlock()
+	t := r.srv.txns[name]
+	delete(r.srv.txns, name)
+	return t
+}
+
+type beginIn struct {
+	Trace   string `json:"trace,omitempty" jsonschema:"trace of the assembly that will be answered; what it served is what the transaction read"`
+	Batch   string `json:"batch,omitempty" jsonschema:"a ULID that names the transaction; a repeated one is applied once"`
+	OnStale string `json:"on_stale,omitempty" jsonschema:"if a page of the context has changed: hold (default), fail or allow"`
+}
+
+type beginOut struct {
+	Trace string `json:"trace" jsonschema:"names the transaction in the calls that follow"`
+	Batch string `json:"batch"`
+	Lease int    `json:"lease_s" jsonschema:"seconds without a call after which it is rolled back"`
+}
+
+// speculate begins a transaction that the gate will judge.
+func (r *request) speculate(ctx context.Context, in beginIn) (*ctxpage.Txn, error) {
+	var opts []ctxpage.TxnOption
+	if in.Batch != "" {
+		opts = append(opts, ctxpage.WithID(in.Batch))
+	}
+	switch in.OnStale {
+	case "", "hold":
+	case "fail":
+		opts = append(opts, ctxpage.WithOnStale(ctxpage.FailStale))
+	case "allow":
+		opts = append(opts, ctxpage.WithOnStale(ctxpage.AllowStale))
+	default:
+		return nil, store.Invalid("on_stale", fmt.Sprintf("%.40q", in.OnStale), "hold, fail or allow")
+	}
+	if in.Trace == "" {
+		return r.s.Begin(ctx, opts...)
+	}
+	return r.s.Resume(ctx, in.Trace, opts...)
+}
+
+func begin(ctx context.Context, r *request, in beginIn) (beginOut, error) {
+	tx, err := r.speculate(ctx, in)
+	if err != nil {
+		return beginOut{}, err
+	}
+	if err := r.keep(tx); err != nil {
+		return beginOut{}, errors.Join(err, tx.Rollback())
+	}
+	return beginOut{tx.Trace(), tx.ID(), int(r.srv.opts.Lease / time.Second)}, nil
+}
+
+type verdictIn struct {
+	Confidence float64 `json:"confidence" jsonschema:"0 to 1"`
+	By         string  `json:"by" jsonschema:"who judged; not the writer"`
+	Note       string  `json:"note,omitempty"`
+}
+
+type commitIn struct {
+	Trace   string     `json:"trace,omitempty" jsonschema:"trace of an open transaction, or of the assembly that is answered"`
+	Writes  []writeIn  `json:"writes,omitempty"`
+	Deletes []string   `json:"deletes,omitempty" jsonschema:"ids"`
+	Verdict *verdictIn `json:"verdict,omitempty" jsonschema:"of a host. Without one the evaluator judges; without an evaluator the writes are held"`
+	Batch   string     `json:"batch,omitempty" jsonschema:"as in begin"`
+	OnStale string     `json:"on_stale,omitempty" jsonschema:"as in begin"`
+}
+
+func commit(ctx context.Context, r *request, in commitIn) (writtenOut, error) {
+	verdict := ctxpage.Verdict{}
+	if v := in.Verdict; v != nil {
+		if r.role < Host {
+			return writtenOut{}, refuse("role", "an agent gave a verdict on its own writes", "leave it out: an evaluator or a person judges")
+		}
+		verdict = ctxpage.Verdict{Confidence: v.Confidence, By: v.By, Note: v.Note}
+	}
+	arts, err := artefacts(in.Writes)
+	if err != nil {
+		return writtenOut{}, err
+	}
+	var tx *ctxpage.Txn
+	if t := r.take(r.named(in.Trace)); t != nil {
+		if in.Batch != "" || in.OnStale != "" {
+			r.putBack(t, in.Trace)
+			return writtenOut{}, store.Invalid("batch, on_stale", "one for an open transaction", "what begin was given")
+		}
+		tx = t.tx
+		defer t.drop()
+	} else {
+		if len(in.Writes)+len(in.Deletes) == 0 {
+			return writtenOut{}, store.Invalid("commit", "no open transaction of this trace, and no writes", "begin first, or give writes or deletes")
+		}
+		if tx, err = r.speculate(ctx, beginIn{in.Trace, in.Batch, in.OnStale}); err != nil {
+			return writtenOut{}, err
+		}
+		defer tx.Rollback()
+	}
+	if err := putAll(ctx, tx, arts); err != nil {
+		return writtenOut{}, err
+	}
+	if err := deleteAll(ctx, tx, in.Deletes); err != nil {
+		return writtenOut{}, err
+	}
+	return committed(tx, tx.Commit(ctx, verdict))
+}
+
+// putBack undoes take.
+func (r *request) putBack(t *openTxn, trace string) {
+	r.srv.mu.Lock()
+	defer r.srv.mu.Unlock()
+	r.srv.txns[r.named(trace)] = t
+	t.used()
+}
+
+type rollbackIn struct {
+	Trace string `json:"trace"`
+}
+
+type rollbackOut struct {
+	Trace string `json:"trace"`
+}
+
+func rollback(ctx context.Context, r *request, in rollbackIn) (rollbackOut, error) {
+	if t := r.take(r.named(in.Trace)); t != nil {
+		t.timer.Stop()
+		return rollbackOut(in), t.tx.Rollback()
+	}
+	tx, err := r.s.Resume(ctx, in.Trace)
+	if err != nil {
+		return rollbackOut{}, err
+	}
+	return rollbackOut(in), tx.Rollback()
+}
+
+type assembleIn struct {
+	Query    string    `json:"query" jsonschema:"the question; it finds pages and is not part of the context"`
+	Budget   int       `json:"budget,omitempty" jsonschema:"tokens the context may take; may be left out for a session with a window"`
+	Reserve  int       `json:"reserve,omitempty" jsonschema:"tokens of the budget that stay free"`
+	TopK     int       `json:"top_k,omitempty"`
+	Kinds    []string  `json:"kinds,omitempty"`
+	Filter   *filterIn `json:"filter,omitempty"`
+	Session  string    `json:"session,omitempty" jsonschema:"the conversation that asks; its turns belong into the context"`
+	AsOf     uint64    `json:"as_of,omitempty" jsonschema:"LSN of the past"`
+	Txn      string    `json:"txn,omitempty" jsonschema:"trace of an open transaction: its drafts are seen, and what is served joins what it read"`
+	Stale    bool      `json:"serve_stale,omitempty"`
+	Messages string    `json:"messages,omitempty" jsonschema:"also return the messages of a provider's request: openai, anthropic or gemini"`
+}
+
+type assembleOut struct {
+	Trace    string         `json:"trace" jsonschema:"cite it in begin, commit, why and replay"`
+	LSN      uint64         `json:"lsn"`
+	Text     string         `json:"text" jsonschema:"the context, ready to be read"`
+	Messages any            `json:"messages,omitempty" jsonschema:"the fragment of the provider's request"`
+	Tier     int            `json:"tier" jsonschema:"1 everything fitted, to 4 only what is protected did"`
+	Tokens   int            `json:"tokens"`
+	Limit    int            `json:"limit"`
+	Review   bool           `json:"review,omitempty" jsonschema:"not even the protected pages fitted"`
+	Degraded string         `json:"degraded,omitempty"`
+	Blocks   []blockOut     `json:"blocks" jsonschema:"the pages of the context, in order"`
+	LeftOut  map[string]int `json:"left_out" jsonschema:"pages that were considered and left out, counted by reason"`
+}
+
+type blockOut struct {
+	Ref        string            `json:"ref"`
+	Form       string            `json:"form" jsonschema:"full, range, summary or stub; get returns the rest"`
+	Kind       string            `json:"kind"`
+	Provenance string            `json:"provenance"`
+	Role       string            `json:"role,omitempty"`
+	Tokens     int               `json:"tokens"`
+	Score      float64           `json:"score"`
+	Text       string            `json:"text"`
+	Stale      bool              `json:"stale,omitempty"`
+	Meta       map[string]string `json:"meta,omitempty"`
+}
+
+func (in *assembleIn) query() (q ctxpage.Query, err error) {
+	q = ctxpage.Query{Text: in.Query, Budget: in.Budget, Reserve: in.Reserve, TopK: in.TopK, Session: in.Session, AsOf: in.AsOf, ServeStale: in.Stale}
+	if q.Kinds, err = kindsOf(in.Kinds); err != nil {
+		return q, err
+	}
+	q.Filter, err = in.Filter.filter()
+	return q, err
+}
+
+// shapes write the messages of a provider.
+var shapes = map[string]func([]render.Message) ([]byte, error){"openai": render.OpenAI, "anthropic": render.Anthropic, "gemini": render.Gemini}
+
+func assemble(ctx context.Context, r *request, in assembleIn) (assembleOut, error) {
+	q, err := in.query()
+	if err != nil {
+		return assembleOut{}, err
+	}
+	shape, ok := shapes[in.Messages]
+	if !ok && in.Messages != "" {
+		return assembleOut{}, store.Invalid("messages", fmt.Sprintf("%.40q", in.Messages), "openai, anthropic or gemini")
+	}
+	ask := r.s.Assemble
+	if in.Txn != "" {
+		t, err := r.open(in.Txn)
+		if err != nil {
+			return assembleOut{}, err
+		}
+		defer t.used()
+		ask = t.tx.Assemble
+	}
+	a, err := ask(ctx, q)
+	if err != nil {
+		return assembleOut{}, err
+	}
+	out := assembledOut(a)
+	if shape != nil {
+		b, err := shape(a.Messages())
+		if err != nil {
+			return assembleOut{}, err
+		}
+		out.Messages = rawJSON(b)
+	}
+	return out, nil
+}
+
+// rawJSON is JSON that is passed on as it is.
+type rawJSON []byte
+
+func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
+
+func assembledOut(a *ctxpage.Assembly) assembleOut {
+	out := assembleOut{
+		Trace: a.Trace, LSN: a.LSN, Text: a.Text(), Tier: int(a.Tier), Tokens: a.Tokens, Limit: a.Limit, Review: a.Review, Degraded: a.Degraded,
+		Blocks: []blockOut{}, LeftOut: leftOut(a.Manifest),
+	}
+	for i := range a.Blocks {
+		b := &a.Blocks[i]
+		out.Blocks = append(out.Blocks, blockOut{b.Ref.String(), b.Form.String(), b.Kind.String(), b.Provenance.String(), b.Role, b.Tokens, b.Score, b.Text, b.Stale, maps.Clone(b.Meta)})
+	}
+	return out
+}
+
+// leftOut counts what a read left out, by reason.
+func leftOut(m *manifest.Record) map[string]int {
+	out := map[string]int{}
+	for _, x := range m.Excluded {
+		out[x.Reason] += x.Count
+	}
+	return out
+}
