@@ -1,0 +1,208 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+// size is what a commit of these benchmarks has, about what a turn of a conversation has.
+var words = strings.Repeat("refunds above the limit need an approval of the owner ", 30)
+
+// inTurns runs b.N operations by some goroutines.
+func inTurns(b *testing.B, writers int, do func(w, n int) error) {
+	b.ResetTimer()
+	begun := time.Now()
+	var all sync.WaitGroup
+	for w := range writers {
+		all.Go(func() {
+			for n := w; n < b.N; n += writers {
+				if err := do(w, n); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	b.ReportMetric(float64(b.N)/time.Since(begun).Seconds(), "commits/s")
+}
+
+// BenchmarkCommit is a commit of one page of 1.6 KB: by this store, and, beside it, bare inserts of the same bytes with the writers
+// that wait sharing one transaction: what the server gives at best without any order.
+func BenchmarkCommit(b *testing.B) {
+	dsn := onServer(b)
+	for _, writers := range []int{1, 8, 64} {
+		b.Run(fmt.Sprintf("writers=%d/v=pgstore", writers), func(b *testing.B) {
+			st := benchStore(b, dsn, fmt.Sprint(b.Name(), time.Now().UnixNano()))
+			inTurns(b, writers, func(w, n int) error {
+				_, err := st.Commit(context.Background(), fact(b, st, fmt.Sprint("a", n), words))
+				return err
+			})
+		})
+		b.Run(fmt.Sprintf("writers=%d/v=inserts", writers), func(b *testing.B) {
+			g := newGrouped(b, dsn)
+			inTurns(b, writers, func(int, int) error { return g.insert([]byte(words)) })
+		})
+	}
+}
+
+// BenchmarkCommitHosts is the same from four hosts at once, 16 writers each.
+func BenchmarkCommitHosts(b *testing.B) {
+	dsn := onServer(b)
+	name := fmt.Sprint(b.Name(), time.Now().UnixNano())
+	var hosts []*Store
+	for range 4 {
+		hosts = append(hosts, benchStore(b, dsn, name))
+	}
+	inTurns(b, 64, func(w, n int) error {
+		st := hosts[w%4]
+		_, err := st.Commit(context.Background(), fact(b, st, fmt.Sprint("a", n), words))
+		return err
+	})
+}
+
+func benchStore(b *testing.B, dsn, name string) *Store {
+	st, err := Open(b.Context(), dsn, Options{Name: name})
+	require.NoError(b, err)
+	b.Cleanup(func() { _ = st.Close() })
+	return st
+}
+
+// grouped inserts rows; those who wait share a transaction.
+type grouped struct {
+	pool *pgxpool.Pool
+	turn chan struct{}
+	mu   sync.Mutex
+	wait []chan error
+	rows [][]byte
+}
+
+func newGrouped(b *testing.B, dsn string) *grouped {
+	pool, err := pgxpool.New(b.Context(), dsn)
+	require.NoError(b, err)
+	b.Cleanup(pool.Close)
+	_, err = pool.Exec(b.Context(), "DROP TABLE IF EXISTS bare; CREATE TABLE bare (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body bytea)")
+	require.NoError(b, err)
+	return &grouped{pool: pool, turn: make(chan struct{}, 1)}
+}
+
+func (g *grouped) insert(row []byte) error {
+	done := make(chan error, 1)
+	g.mu.Lock()
+	g.rows, g.wait = append(g.rows, row), append(g.wait, done)
+	g.mu.Unlock()
+	select {
+	case err := <-done:
+		return err
+	case g.turn <- struct{}{}:
+	}
+	g.mu.Lock()
+	rows, wait := g.rows, g.wait
+	g.rows, g.wait = nil, nil
+	g.mu.Unlock()
+	if len(rows) > 0 {
+		var b pgx.Batch
+		b.Queue("BEGIN")
+		b.Queue("INSERT INTO bare (body) SELECT * FROM unnest($1::bytea[])", rows)
+		b.Queue("COMMIT")
+		err := g.pool.SendBatch(context.Background(), &b).Close()
+		for _, w := range wait {
+			w <- err
+		}
+	}
+	<-g.turn
+	return <-done
+}
+
+// BenchmarkSearch is a search with its manifest, of 5,000 pages: on a follower, and on a file.
+func BenchmarkSearch(b *testing.B) {
+	dsn := onServer(b)
+	file, err := ctxpage.Open(filepath.Join(b.TempDir(), "agent.ctx"), ctxpage.Options{Exclusive: true})
+	require.NoError(b, err)
+	defer file.Close()
+	follower, err := ctxpage.Open("follower", ctxpage.Options{Store: benchStore(b, dsn, fmt.Sprint(b.Name(), time.Now().UnixNano()))})
+	require.NoError(b, err)
+	defer follower.Close()
+	for _, v := range []struct {
+		name string
+		db   *ctxpage.DB
+	}{{"file", file}, {"pgstore", follower}} {
+		s := v.db.Scope("acme")
+		for n := range 50 {
+			err := s.Update(b.Context(), func(tx *ctxpage.Txn) error {
+				for i := range 100 {
+					if err := tx.Put(b.Context(), ctxpage.Artefact{ID: fmt.Sprint("a", n*100+i), Text: fmt.Sprintf("Order %d of customer %d was refunded by agent %d.", n*100+i, i%37, i%7)}); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			require.NoError(b, err)
+		}
+	}
+	for _, v := range []struct {
+		name string
+		db   *ctxpage.DB
+	}{{"file", file}, {"pgstore", follower}} {
+		b.Run("v="+v.name, func(b *testing.B) {
+			s := v.db.Scope("acme")
+			for n := 0; b.Loop(); n++ {
+				hits, err := s.Search(b.Context(), fmt.Sprintf("refunded customer %d", n%37), 10)
+				if err != nil || len(hits.Hits) == 0 {
+					b.Fatal(len(hits.Hits), err)
+				}
+			}
+		})
+		b.Run("op=assemble/v="+v.name, func(b *testing.B) {
+			s := v.db.Scope("acme")
+			for n := 0; b.Loop(); n++ {
+				if _, err := s.Assemble(b.Context(), ctxpage.Query{Text: fmt.Sprintf("refunded customer %d", n%37), Budget: 1000}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkSeen is how long after the answer another host sees a commit.
+func BenchmarkSeen(b *testing.B) {
+	dsn := onServer(b)
+	for _, notify := range []bool{true, false} {
+		b.Run(fmt.Sprintf("notify=%v", notify), func(b *testing.B) {
+			name := fmt.Sprint(b.Name(), time.Now().UnixNano())
+			var hosts [2]*Store
+			for i := range hosts {
+				st, err := Open(b.Context(), dsn, Options{Name: name, NoNotify: !notify})
+				require.NoError(b, err)
+				defer st.Close()
+				hosts[i] = st
+			}
+			var took []time.Duration
+			for n := 0; n < b.N; n++ {
+				out, err := hosts[0].Commit(b.Context(), fact(b, hosts[0], fmt.Sprint("a", n), "words"))
+				require.NoError(b, err)
+				answered := time.Now()
+				for hosts[1].Mark().LSN < out.LSN {
+					time.Sleep(100 * time.Microsecond)
+				}
+				took = append(took, time.Since(answered))
+				time.Sleep(time.Duration(n%50) * time.Millisecond)
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+		})
+	}
+}

@@ -1,0 +1,533 @@
+package pgstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+var acme = store.Scopes{"acme"}
+
+// onHost opens a database as one of several hosts.
+func onHost(t testing.TB, dsn, name string, change func(*Options)) *Store {
+	t.Helper()
+	o := Options{Name: name, beat: 300 * time.Millisecond}
+	if change != nil {
+		change(&o)
+	}
+	st, err := Open(t.Context(), dsn, o)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = st.Close() })
+	return st
+}
+
+func mustPut(t testing.TB, st *Store, id, text string) store.Outcome {
+	t.Helper()
+	out, err := st.Commit(t.Context(), fact(t, st, id, text))
+	require.NoError(t, err)
+	return out
+}
+
+func mustFind(t testing.TB, st *Store, id string) store.Located {
+	t.Helper()
+	at, err := st.Resolve(t.Context(), acme, store.Ref{ID: id})
+	require.NoError(t, err)
+	return at
+}
+
+func refresh(t testing.TB, stores ...*Store) {
+	t.Helper()
+	for _, st := range stores {
+		_, err := st.Refresh(t.Context(), 0)
+		require.NoError(t, err)
+	}
+}
+
+// Hosts that commit at once are one order: preconditions are judged at its head, every acknowledged commit is in it once, and
+// all hosts end with the same audit.
+func TestHostsAtOnce(t *testing.T) {
+	t.Parallel()
+	dsn := onServer(t)
+	hosts := []*Store{onHost(t, dsn, t.Name(), nil), onHost(t, dsn, t.Name(), nil), onHost(t, dsn, t.Name(), nil)}
+	mustPut(t, hosts[0], "counter", "0")
+	var mu sync.Mutex
+	won := map[uint64]int{} // by the LSN that was expected
+	var all sync.WaitGroup
+	for h, st := range hosts {
+		for w := range 3 {
+			all.Go(func() {
+				for n := range 15 {
+					_, err := st.Commit(t.Context(), fact(t, st, fmt.Sprintf("a-%d-%d-%d", h, w, n), "words"))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					at, err := st.Resolve(t.Context(), acme, store.Ref{ID: "counter"})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					b := fact(t, st, "counter", fmt.Sprint(h, w, n))
+					b.Expect = []store.Precondition{{Ref: store.Ref{Scope: "acme", ID: "counter"}, LSN: at.LSN}}
+					switch _, err = st.Commit(t.Context(), b); {
+					case err == nil:
+						mu.Lock()
+						won[at.LSN]++
+						mu.Unlock()
+					case !errors.Is(err, store.ErrConflict):
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	refresh(t, hosts...)
+	for lsn, n := range won {
+		require.Equal(t, 1, n, "two commits replaced the version of %d", lsn)
+	}
+	require.EqualValues(t, 1+len(won), mustFind(t, hosts[1], "counter").Version)
+	for _, st := range hosts {
+		for h := range 3 {
+			for w := range 3 {
+				for n := range 15 {
+					mustFind(t, st, fmt.Sprintf("a-%d-%d-%d", h, w, n))
+				}
+			}
+		}
+		rep, err := st.Maintain(t.Context(), store.Job{Kind: store.JobCheck}, nil)
+		require.NoError(t, err)
+		require.Empty(t, rep.Problems)
+	}
+	// The leaves of refused commits are numbered by a later turn: until then the hosts may look at different moments.
+	heads := make([]manifest.Head, len(hosts))
+	require.Eventually(t, func() bool {
+		refresh(t, hosts...)
+		for i, st := range hosts {
+			var err error
+			heads[i], err = st.Head(t.Context())
+			require.NoError(t, err)
+		}
+		return heads[0].Size == heads[1].Size && heads[1].Size == heads[2].Size
+	}, 10*time.Second, 10*time.Millisecond)
+	require.Equal(t, heads[2].Root, heads[0].Root)
+	require.Equal(t, heads[2].Root, heads[1].Root)
+}
+
+// The pipeline on a server does what it does on a file, and another host explains what this one served.
+func TestPipeline(t *testing.T) {
+	t.Parallel()
+	ctx, dsn := t.Context(), onServer(t)
+	db, err := ctxpage.Open("one", ctxpage.Options{Store: onHost(t, dsn, t.Name(), nil)})
+	require.NoError(t, err)
+	defer db.Close()
+	_, err = db.Scope("acme/support").Put(ctx, ctxpage.Artefact{ID: "refund-policy", Text: "Refunds up to $400 are paid within 30 days."})
+	require.NoError(t, err)
+	agent := db.Scope("acme/support", ctxpage.Gated())
+	a, err := agent.Assemble(ctx, ctxpage.Query{Text: "what refunds are paid?", Budget: 2000})
+	require.NoError(t, err)
+	tx, err := agent.Resume(ctx, a.Trace)
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "answer", Text: "Up to $400."}))
+	require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.2, By: "checker"}), ctxpage.ErrHeld)
+
+	other := onHost(t, dsn, t.Name(), nil)
+	refresh(t, other)
+	db2, err := ctxpage.Open("two", ctxpage.Options{Store: other})
+	require.NoError(t, err)
+	defer db2.Close()
+	why, err := db2.Why(ctx, a.Trace, ctxpage.Ref{Scope: "acme/support", ID: "refund-policy"})
+	require.NoError(t, err)
+	require.True(t, why.In)
+	replay, err := db2.Replay(ctx, a.Trace)
+	require.NoError(t, err)
+	require.Empty(t, replay.Missing)
+	require.Contains(t, replay.Text, "$400")
+
+	// What the first host's model saw changes on the second: the commit is stale there and then.
+	tx, err = agent.Resume(ctx, a.Trace)
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "late", Text: "Up to $400, still."}))
+	_, err = db2.Scope("acme/support").Put(ctx, ctxpage.Artefact{ID: "refund-policy", Text: "Refunds up to $200 are paid."})
+	require.NoError(t, err)
+	require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.99, By: "checker"}), ctxpage.ErrHeld)
+	_, err = db2.Manifests().Verify(ctx, nil, nil)
+	require.NoError(t, err)
+}
+
+// A host that starts after records left the server begins with the image, and is the same as the others. A host that stood
+// still meanwhile is told so.
+func TestImage(t *testing.T) {
+	t.Parallel()
+	ctx, dsn := t.Context(), onServer(t)
+	a := onHost(t, dsn, t.Name(), nil)
+	asleep := quiet(t, dsn, t.Name(), func(o *Options) { o.beat = time.Hour / 2 })
+	for i := range 40 {
+		mustPut(t, a, fmt.Sprint("page ", i%30), fmt.Sprint("words of ", i))
+	}
+	_, err := a.pool.Exec(ctx, "UPDATE ctxpage_hosts SET seen = now() - interval '1 day' WHERE host = $1", asleep.log.host)
+	require.NoError(t, err)
+	written, err := a.writeImage(ctx, nil)
+	require.NoError(t, err)
+	require.True(t, written)
+	require.NoError(t, a.register(ctx))
+	require.NoError(t, a.trim(ctx, 0))
+	mustPut(t, a, "late", "behind the image")
+	var records int
+	require.NoError(t, a.pool.QueryRow(ctx, "SELECT count(*) FROM ctxpage_records WHERE db = $1", a.db.num).Scan(&records))
+	require.LessOrEqual(t, records, 3)
+
+	b := onHost(t, dsn, t.Name(), nil)
+	require.Equal(t, a.eng.Position(), b.eng.Position())
+	require.Equal(t, a.eng.Counters(), b.eng.Counters())
+	got, err := b.Load(ctx, acme, mustFind(t, b, "page 7").Pages, store.WantText)
+	require.NoError(t, err)
+	require.Equal(t, "words of 37", got[0].Text)
+	rep, err := b.Maintain(ctx, store.Job{Kind: store.JobCheck}, nil)
+	require.NoError(t, err)
+	require.Empty(t, rep.Problems)
+	_, err = b.Audit().Verify(ctx, nil, nil)
+	require.NoError(t, err)
+
+	_, err = asleep.Refresh(ctx, 0)
+	require.ErrorIs(t, err, ErrTooOld)
+	_, err = asleep.Resolve(ctx, acme, store.Ref{ID: "late"})
+	require.ErrorIs(t, err, ErrTooOld)
+	_, err = asleep.Commit(ctx, fact(t, asleep, "x", "y"))
+	require.Error(t, err)
+}
+
+// A cache that is kept makes an open short; one that was of a history the server no longer has is thrown away.
+func TestKeptCache(t *testing.T) {
+	t.Parallel()
+	ctx, dsn := t.Context(), onServer(t)
+	dir := t.TempDir()
+	kept := func(o *Options) { o.CacheDir = dir }
+	a := onHost(t, dsn, t.Name(), kept)
+	for i := range 10 {
+		mustPut(t, a, fmt.Sprint("page ", i), "words")
+	}
+	_, err := Open(ctx, dsn, Options{Name: t.Name(), CacheDir: dir})
+	require.ErrorIs(t, err, store.ErrLocked)
+	head, err := a.Head(ctx)
+	require.NoError(t, err)
+	require.NoError(t, a.Close())
+
+	b := onHost(t, dsn, t.Name(), kept)
+	require.EqualValues(t, 10, b.cache.now().Applied, "it begins with what was kept")
+	mustFind(t, b, "page 9")
+	require.NoError(t, b.Close())
+
+	// A failover to a standby that was behind: the newest commits are gone.
+	_, err = shared.exec(ctx, "DELETE FROM ctxpage_records r USING ctxpage_db d WHERE r.db = d.db AND d.name = $1 AND seq > 5", t.Name())
+	require.NoError(t, err)
+	c := onHost(t, dsn, t.Name(), kept)
+	require.EqualValues(t, 5, c.Mark().LSN)
+	_, err = c.Audit().Verify(ctx, &head, nil)
+	require.Error(t, err, "a head that was kept elsewhere shows that commits are missing")
+	require.NoFileExists(t, filepath.Join(dir, rowsFile+newSuffix))
+}
+
+// A server that lost commits this host has, and went on without them, is another order. Nobody builds on it.
+func TestForked(t *testing.T) {
+	t.Parallel()
+	ctx, dsn := t.Context(), onServer(t)
+	for _, goesOn := range []bool{false, true} {
+		t.Run(fmt.Sprint("goes on ", goesOn), func(t *testing.T) {
+			a := onHost(t, dsn, t.Name(), func(o *Options) { o.Poll = time.Hour })
+			for i := range 5 {
+				mustPut(t, a, fmt.Sprint("page ", i), "words")
+			}
+			_, err := a.pool.Exec(ctx, "DELETE FROM ctxpage_records WHERE db = $1 AND seq > 3", a.db.num)
+			require.NoError(t, err)
+			if goesOn {
+				b := onHost(t, dsn, t.Name(), nil)
+				for i := range 5 {
+					mustPut(t, b, fmt.Sprint("other ", i), "words")
+				}
+			}
+			_, err = a.Commit(ctx, fact(t, a, "x", "built on what is lost"))
+			require.ErrorIs(t, err, ErrForked)
+			_, err = a.Resolve(ctx, acme, store.Ref{ID: "page 4"})
+			require.ErrorIs(t, err, ErrForked)
+			require.NoError(t, a.Close())
+			again := onHost(t, dsn, t.Name(), nil)
+			mustFind(t, again, "page 2")
+			_, err = again.Resolve(ctx, acme, store.Ref{ID: "page 4"})
+			require.ErrorIs(t, err, store.ErrNotFound)
+		})
+	}
+}
+
+// A record that somebody changed is damage, and named.
+func TestChangedRecord(t *testing.T) {
+	t.Parallel()
+	ctx, dsn := t.Context(), onServer(t)
+	a := onHost(t, dsn, t.Name(), nil)
+	for i := range 5 {
+		mustPut(t, a, fmt.Sprint("page ", i), "words")
+	}
+	_, err := a.pool.Exec(ctx, "UPDATE ctxpage_records SET body = set_byte(body, 20, 255 - get_byte(body, 20)) WHERE db = $1 AND seq = 3", a.db.num)
+	require.NoError(t, err)
+	_, err = Open(ctx, dsn, Options{Name: t.Name()})
+	require.ErrorIs(t, err, store.ErrCorrupt)
+	require.ErrorContains(t, err, "record 3")
+}
+
+// holds says whether any table of the server, or any file of a cache, has a text.
+func holds(t testing.TB, st *Store, text string) (where []string) {
+	t.Helper()
+	for _, q := range []string{
+		"SELECT count(*) FROM ctxpage_records WHERE db = $1 AND position($2::bytea IN body) > 0",
+		"SELECT count(*) FROM ctxpage_inbox WHERE db = $1 AND position($2::bytea IN body) + position($2::bytea IN coalesce(question, '')) > 0",
+		"SELECT count(*) FROM ctxpage_image_parts WHERE db = $1 AND position($2::bytea IN body) > 0",
+	} {
+		var n int
+		require.NoError(t, st.pool.QueryRow(t.Context(), q, st.db.num, []byte(text)).Scan(&n))
+		if n > 0 {
+			where = append(where, q)
+		}
+	}
+	require.NoError(t, filepath.WalkDir(st.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) { // a compaction that ended meanwhile
+			return nil
+		}
+		if bytes.Contains(b, []byte(text)) {
+			where = append(where, path)
+		}
+		return err
+	}))
+	return where
+}
+
+// An erase takes the content out of the server's tables and out of the caches of all hosts that follow.
+func TestEraseWithFollowers(t *testing.T) {
+	t.Parallel()
+	ctx, dsn := t.Context(), onServer(t)
+	hosts := []*Store{onHost(t, dsn, t.Name(), nil), onHost(t, dsn, t.Name(), nil), onHost(t, dsn, t.Name(), nil)}
+	const secret = "the okapi lives in Ituri"
+	mustPut(t, hosts[0], "stays", "the lemur lives elsewhere")
+	mustPut(t, hosts[0], "secret", secret)
+	for _, st := range hosts {
+		refresh(t, st)
+		_, err := st.checkpoint(ctx)
+		require.NoError(t, err)
+	}
+	_, err := hosts[0].writeImage(ctx, nil)
+	require.NoError(t, err)
+	require.Len(t, holds(t, hosts[1], secret), 3, "the control: the log, the image and the cache have it")
+
+	rep, err := hosts[1].Maintain(ctx, store.Job{Kind: store.JobErase, Erase: &store.EraseJob{
+		Refs: []store.Ref{{Scope: "acme", ID: "secret"}}, By: "operator", Reason: "asked by the person",
+	}}, nil)
+	require.NoError(t, err)
+	require.Equal(t, 1, rep.Erase.Versions)
+	refresh(t, hosts...)
+	for _, st := range hosts {
+		require.Empty(t, holds(t, st, secret))
+		_, err = st.Resolve(ctx, acme, store.Ref{ID: "secret"})
+		require.ErrorIs(t, err, store.ErrNotFound)
+		mustFind(t, st, "stays")
+	}
+	late := onHost(t, dsn, t.Name(), nil)
+	mustFind(t, late, "stays")
+	require.Empty(t, holds(t, late, secret))
+	rest, err := late.FinishErase(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, rest, "the run is done")
+}
+
+// A server that is stopped as by a power cut, while hosts commit: what was acknowledged is there after it, once. Reads go on for
+// MaxLag, then they say that they may be old; and resume.
+func TestServerStops(t *testing.T) {
+	t.Parallel()
+	srv := ownServer(t)
+	ctx, dsn := t.Context(), srv.dsn("postgres")
+	a := onHost(t, dsn, "main", func(o *Options) { o.MaxLag = 300 * time.Millisecond })
+	b := onHost(t, dsn, "main", nil)
+	var mu sync.Mutex
+	var done []string
+	var all sync.WaitGroup
+	stop := make(chan struct{})
+	for w := range 6 {
+		st := []*Store{a, b}[w%2]
+		all.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				id := fmt.Sprintf("a-%d-%d", w, n)
+				if _, err := st.Commit(ctx, fact(t, st, id, "words")); err != nil {
+					t.Errorf("%s: %v", id, err)
+					return
+				}
+				mu.Lock()
+				done = append(done, id)
+				mu.Unlock()
+			}
+		})
+	}
+	more := func() { // the writers are at work
+		t.Helper()
+		mu.Lock()
+		had := len(done)
+		mu.Unlock()
+		require.Eventually(t, func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(done) >= had+50
+		}, 20*time.Second, 5*time.Millisecond)
+	}
+	for round := range 2 {
+		more()
+		require.NoError(t, srv.stop(syscall.SIGQUIT))
+		if round == 0 {
+			require.Eventually(t, func() bool {
+				_, err := a.Resolve(ctx, acme, store.Ref{ID: "a-0-0"})
+				return errors.Is(err, ErrBehind)
+			}, 5*time.Second, 10*time.Millisecond)
+		}
+		require.NoError(t, srv.start())
+	}
+	more()
+	close(stop)
+	all.Wait()
+	refresh(t, a, b)
+	fresh := onHost(t, dsn, "main", nil)
+	for _, id := range done {
+		require.EqualValues(t, 1, mustFind(t, fresh, id).Version, id)
+		mustFind(t, a, id)
+	}
+	require.EqualValues(t, len(done), fresh.Mark().LSN, "nothing is there twice, and nothing that was not acknowledged")
+	require.Equal(t, a.eng.Position(), b.eng.Position())
+	require.Equal(t, a.eng.Position(), fresh.eng.Position())
+	t.Logf("%d commits over two stops of the server", len(done))
+}
+
+// A host that stands still while it has the turn does not stop the others: the server ends its transaction. When it goes on, its
+// commit is judged again and made once.
+func TestHolderStandsStill(t *testing.T) {
+	t.Parallel()
+	dsn := onServer(t)
+	var once sync.Once
+	asleep := make(chan struct{})
+	a := onHost(t, dsn, t.Name(), func(o *Options) {
+		o.hook = func(step string) error {
+			if step == "write" {
+				once.Do(func() { close(asleep); time.Sleep(idleTimeout + time.Second) })
+			}
+			return nil
+		}
+	})
+	b := onHost(t, dsn, t.Name(), nil)
+	answered := make(chan store.Outcome)
+	go func() {
+		out, err := a.Commit(t.Context(), fact(t, a, "of the sleeper", "words"))
+		if err != nil {
+			t.Error(err)
+		}
+		answered <- out
+	}()
+	<-asleep
+	begun := time.Now()
+	out := mustPut(t, b, "of the other", "words")
+	require.EqualValues(t, 1, out.LSN)
+	require.Less(t, time.Since(begun), idleTimeout+time.Second)
+	require.EqualValues(t, 2, (<-answered).LSN)
+	refresh(t, b)
+	require.EqualValues(t, 1, mustFind(t, b, "of the sleeper").Version)
+}
+
+// The schema is made by Migrate alone; several at once make it once, and a dry run makes nothing.
+func TestMigrate(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	dsn := onServer(t)
+	conn, err := pgx.Connect(ctx, dsn)
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	_, err = conn.Exec(ctx, "CREATE DATABASE fresh")
+	require.NoError(t, err)
+	fresh := shared.s.dsn("fresh")
+	_, err = Open(ctx, fresh, Options{})
+	var schema *SchemaError
+	require.ErrorAs(t, err, &schema)
+	require.ErrorIs(t, err, ErrSchema)
+	require.ErrorContains(t, err, "dbctl-pg migrate")
+	steps, err := Migrate(ctx, fresh, true)
+	require.NoError(t, err)
+	require.Len(t, steps, 1)
+	_, err = Open(ctx, fresh, Options{})
+	require.ErrorIs(t, err, ErrSchema, "a dry run made nothing")
+	var all sync.WaitGroup
+	var total [3]int
+	for i := range total {
+		all.Go(func() {
+			steps, err := Migrate(ctx, fresh, false)
+			if err != nil {
+				t.Error(err)
+			}
+			total[i] = len(steps)
+		})
+	}
+	all.Wait()
+	require.Equal(t, 1, total[0]+total[1]+total[2])
+	_, err = Open(ctx, fresh, Options{MustExist: true})
+	require.ErrorIs(t, err, store.ErrNotExist)
+	st := onHost(t, fresh, "main", nil)
+	_, err = st.pool.Exec(ctx, "INSERT INTO ctxpage_schema (version_id, is_applied) VALUES (99, true)")
+	require.NoError(t, err)
+	_, err = Open(ctx, fresh, Options{})
+	require.ErrorContains(t, err, "newer release")
+}
+
+// A host that stood still believes that its turn is open, while the server has ended it and another host has committed. A
+// refresh must not take the turn for a proof that nothing happened.
+func TestRefreshDoesNotTrustATurn(t *testing.T) {
+	t.Parallel()
+	ctx, dsn := t.Context(), onServer(t)
+	a, b := onHost(t, dsn, t.Name(), nil), onHost(t, dsn, t.Name(), nil)
+	l := a.log
+	require.NoError(t, l.lock(ctx))
+	require.NoError(t, l.open(ctx))
+	turn := l.turn
+	turn.group = &group{done: make(chan struct{})}
+	l.unlock()
+	out := mustPut(t, b, "of the other", "words") // it waits until the server ends the turn
+	lost := make(chan error, 1)
+	time.AfterFunc(100*time.Millisecond, func() { // the host notices
+		err := l.lock(ctx)
+		if err == nil {
+			l.turn = nil
+			turn.drop()
+			l.lose(turn)
+			l.unlock()
+		}
+		lost <- err
+	})
+	m, err := a.Refresh(ctx, 0)
+	require.NoError(t, <-lost)
+	require.NoError(t, err)
+	require.Equal(t, out.LSN, m.LSN)
+}

@@ -1,0 +1,297 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ctxpage/ctxpage/engine"
+	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Audit leaves of reads must not queue for the turn: a search would take as long as a commit. So a leaf is left here, written
+// to the inbox without waiting for the disk (a killed process does not lose it), and numbered by a later turn, of this host or
+// of any other.
+//
+//	new       left; a turn of this host may take it as it is
+//	writing   on its way to the inbox
+//	written   in the inbox. A server that crashed may have lost it there; the next turn of this host sees that and takes it
+//	unsure    the inbox may have it. Likewise
+//	placed    in the turn that is open
+//
+// Whose it was (host, ticket) stays with the record. So a leaf that got into the log and into the inbox is told from a new one,
+// and a host finds its own among those that another host moved.
+
+// leaf is a leaf of this host that is not durable yet. Its state is guarded by serverLog.mu.
+type leaf struct {
+	of     *engine.Leaf
+	ticket int64
+	state  leafState
+	// inboxed: the server said that the inbox has it.
+	inboxed bool
+	done    chan struct{} // closed when it is durable and installed
+}
+
+type leafState uint8
+
+const (
+	leafNew leafState = iota
+	leafWriting
+	leafWritten
+	leafUnsure
+	leafPlaced
+)
+
+// ticketBit tells the ticket of a leaf from the number of a record, in what the engine takes for a record.
+const ticketBit = 1 << 63
+
+func ticketOf(seq uint64) (n int64, is bool) { return int64(seq &^ ticketBit), seq&ticketBit != 0 }
+
+// Leave: see engine.Log.
+func (l *serverLog) Leave(_ context.Context, leaves []*engine.Leaf) (seq uint64, err error) {
+	if err := l.s.whyDead(); err != nil {
+		return 0, err
+	}
+	for _, f := range leaves {
+		if len(f.Body())+len(f.Question()) > maxRecord {
+			return 0, engine.ErrLogTooLarge
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range leaves {
+		l.ticket++
+		f.Seq = uint64(l.ticket) | ticketBit
+		l.leaves = append(l.leaves, &leaf{of: f, ticket: l.ticket, done: make(chan struct{})})
+		seq = f.Seq
+	}
+	return seq, nil
+}
+
+// ask has the worker take a turn for leaves.
+func (l *serverLog) ask() {
+	select {
+	case l.kick <- struct{}{}:
+	default:
+	}
+}
+
+// settled takes a leaf that is durable out of those that are not.
+func (l *serverLog) settled(f *leaf) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, x := range l.leaves {
+		if x == f {
+			l.leaves = append(l.leaves[:i], l.leaves[i+1:]...)
+			close(f.done)
+			return
+		}
+	}
+}
+
+// pending says whether leaves of this host wait for a turn.
+func (l *serverLog) pending() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.leaves) > 0
+}
+
+// sqlLeave is a transaction of its own, whose commit does not wait for the disk: the condition says so to the server in the one
+// statement, where BEGIN, SET LOCAL and COMMIT would be three more.
+const sqlLeave = `INSERT INTO ctxpage_inbox (db, host, ticket, question, body) SELECT $1, $2, * FROM unnest($3::bigint[], $4::bytea[], $5::bytea[])
+	WHERE set_config('synchronous_commit', 'off', true) = 'off'`
+
+// Write puts what was left into the inbox. See engine.Log. Callers that come while another one writes share the next write.
+func (l *serverLog) Write() error {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	out, placed := l.unwritten()
+	if len(out) > 0 {
+		err := l.insert(out)
+		l.mu.Lock()
+		for _, f := range out {
+			f.inboxed = err == nil
+			switch {
+			case f.state != leafWriting: // a turn found it in the inbox meanwhile
+			case err == nil:
+				f.state = leafWritten
+			default:
+				f.state = leafUnsure
+			}
+		}
+		l.mu.Unlock()
+		if err != nil {
+			l.s.opts.Logger.Warn("pgstore: write audit leaves", "database", l.s.opts.Name, "error", err)
+			if !passing(err) {
+				return fmt.Errorf("%w: write an audit leaf: %w", store.ErrOutcomeUnknown, err)
+			}
+			placed = append(placed, out...)
+		}
+	}
+	return l.viaTurn(placed)
+}
+
+// unwritten marks the new leaves as being written, and gives them with those that only a turn has, which is under way.
+func (l *serverLog) unwritten() (out, placed []*leaf) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range l.leaves {
+		switch {
+		case f.state == leafNew:
+			f.state = leafWriting
+			out = append(out, f)
+		case f.state == leafPlaced && !f.inboxed:
+			placed = append(placed, f)
+		}
+	}
+	return out, placed
+}
+
+// viaTurn waits until a turn made leaves durable that the inbox may not have.
+func (l *serverLog) viaTurn(leaves []*leaf) error {
+	if len(leaves) == 0 {
+		return nil
+	}
+	t := time.NewTimer(l.s.opts.Patience)
+	defer t.Stop()
+	l.ask()
+	for _, f := range leaves {
+		select {
+		case <-f.done:
+		case <-l.s.dead:
+			return l.s.whyDead()
+		case <-t.C:
+			return fmt.Errorf("%w: %w: an audit leaf was not written", store.ErrOutcomeUnknown, ErrUnavailable)
+		}
+	}
+	return nil
+}
+
+// insert writes leaves to the inbox. The commit does not wait for the disk: a later commit makes them durable, too, because the
+// server has one log.
+func (l *serverLog) insert(leaves []*leaf) error {
+	if err := l.s.step("inbox"); err != nil {
+		return err
+	}
+	n := len(leaves)
+	tickets, questions, bodies := make([]int64, n), make([][]byte, n), make([][]byte, n)
+	for i, f := range leaves {
+		tickets[i], questions[i], bodies[i] = f.ticket, f.of.Question(), f.of.Body()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), replyTimeout)
+	defer cancel()
+	_, err := l.pool.Exec(ctx, sqlLeave, l.db, l.host, tickets, questions, bodies)
+	return err
+}
+
+// written are the leaves that the inbox must have by now, or may have: if a turn finds them neither there nor in the log, it
+// takes them itself. It is asked before the turn reads the inbox.
+func (l *serverLog) written() map[int64]bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := map[int64]bool{}
+	for _, f := range l.leaves {
+		if f.state == leafWritten || f.state == leafUnsure {
+			out[f.ticket] = true
+		}
+	}
+	return out
+}
+
+// own is the leaf of a ticket of this host that is not durable yet; nil: there is none.
+func (l *serverLog) own(n int64) *leaf {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range l.leaves {
+		if f.ticket == n {
+			return f
+		}
+	}
+	return nil
+}
+
+// place takes the inbox into a turn, then the leaves of this host that are not there.
+func (l *serverLog) place(t *turn, inbox pgx.Rows, written map[int64]bool) error {
+	defer inbox.Close()
+	n := 0
+	for inbox.Next() {
+		n++
+		var id int64
+		var from ticket
+		var question, body []byte
+		var known bool
+		if err := inbox.Scan(&id, &from.host, &from.n, &question, &body, &known); err != nil {
+			return err
+		}
+		t.inbox = append(t.inbox, id)
+		var own *leaf
+		if from.host == l.host {
+			own = l.own(from.n)
+			known = known || own == nil
+			delete(written, from.n)
+		}
+		if !known {
+			t.addLeaf(own, from, question, body)
+			l.mark(own)
+		}
+	}
+	if err := inbox.Err(); err != nil {
+		return err
+	}
+	if n < inboxRows { // else what is missing may be in the rest of it
+		for _, f := range l.claim(func(f *leaf) bool { return written[f.ticket] }) {
+			t.addLeaf(f, ticket{l.host, f.ticket}, f.of.Question(), f.of.Body())
+		}
+	}
+	l.placeNew(t)
+	return nil
+}
+
+// placeNew takes leaves of this host into its turn that were not written to the inbox.
+func (l *serverLog) placeNew(t *turn) {
+	for _, f := range l.claim(func(f *leaf) bool { return f.state == leafNew }) {
+		t.addLeaf(f, ticket{l.host, f.ticket}, f.of.Question(), f.of.Body())
+	}
+}
+
+// mark notes that the turn has a leaf.
+func (l *serverLog) mark(f *leaf) {
+	if f == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f.state = leafPlaced
+}
+
+// claim marks the leaves that which names, and gives them.
+func (l *serverLog) claim(which func(*leaf) bool) (out []*leaf) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range l.leaves {
+		if f.state != leafPlaced && f.state != leafWriting && which(f) {
+			f.state = leafPlaced
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// arrived installs a leaf of this host that another host moved into the log.
+func (l *serverLog) arrived(n int64, body []byte) (is bool, err error) {
+	f := l.own(n)
+	if f == nil {
+		return false, nil
+	}
+	index, _, _, err := format.DecodeLeaf(body)
+	if err != nil {
+		return true, err
+	}
+	f.of.Index = index
+	l.s.eng.Durable([]engine.Entry{{Leaf: f.of}})
+	l.settled(f)
+	return true, nil
+}

@@ -1,0 +1,123 @@
+package pgstore
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// schemaVersion is that of the newest file in migrations.
+const schemaVersion = 1
+
+const versionTable = "ctxpage_schema"
+
+// Step is a migration that was applied, or would be.
+type Step struct {
+	Version int64         `json:"version"`
+	File    string        `json:"file"`
+	Took    time.Duration `json:"took_ns,omitempty"`
+}
+
+// Migrate brings the schema in the search path of dsn to the version this program needs, and returns the steps it took. With
+// dryRun it changes nothing and returns the steps it would take. Several callers at once take turns: the lock is a row of a
+// table, so it works behind a pooler. ErrSchema: the schema is newer than this program.
+func Migrate(ctx context.Context, dsn string, dryRun bool) ([]Step, error) {
+	cfg, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("pgstore: data source name: %w", err)
+	}
+	db := stdlib.OpenDB(*cfg)
+	defer db.Close()
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return nil, err
+	}
+	have, err := migrated(ctx, db.PingContext, func(ctx context.Context) (v int64, err error) {
+		err = db.QueryRowContext(ctx, versionQuery).Scan(&v)
+		return v, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if have > schemaVersion {
+		return nil, &SchemaError{have, schemaVersion}
+	}
+	locker, err := lock.NewPostgresTableLocker(lock.WithTableName("ctxpage_schema_lock"))
+	if err != nil {
+		return nil, err
+	}
+	opts := []goose.ProviderOption{goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true)}
+	if !dryRun {
+		opts = append(opts, goose.WithLocker(locker))
+	}
+	p, err := goose.NewProvider(goose.DialectPostgres, db, files, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("pgstore: migrate: %w", err)
+	}
+	if dryRun {
+		return due(p.ListSources(), have), nil
+	}
+	done, err := p.Up(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("pgstore: migrate: %w", err)
+	}
+	var steps []Step
+	for _, r := range done {
+		steps = append(steps, Step{r.Source.Version, r.Source.Path, r.Duration})
+	}
+	return steps, nil
+}
+
+func due(sources []*goose.Source, have int64) (steps []Step) {
+	for _, s := range sources {
+		if s.Version > have {
+			steps = append(steps, Step{Version: s.Version, File: s.Path})
+		}
+	}
+	return steps
+}
+
+const versionQuery = `SELECT coalesce(max(version_id), 0) FROM ` + versionTable + ` WHERE is_applied`
+
+// migrated gives the version of the schema; 0: there is none.
+func migrated(ctx context.Context, ping func(context.Context) error, query func(context.Context) (int64, error)) (int64, error) {
+	if err := ping(ctx); err != nil {
+		return 0, fmt.Errorf("pgstore: connect: %w", err)
+	}
+	v, err := query(ctx)
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == "42P01" { // no such table
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("pgstore: read the version of the schema: %w", err)
+	}
+	return v, nil
+}
+
+// checkSchema is asked before a program uses the tables.
+func checkSchema(ctx context.Context, conn interface {
+	Ping(context.Context) error
+	QueryRow(context.Context, string, ...any) pgx.Row
+}) error {
+	have, err := migrated(ctx, conn.Ping, func(ctx context.Context) (v int64, err error) {
+		err = conn.QueryRow(ctx, versionQuery).Scan(&v)
+		return v, err
+	})
+	if err == nil && have != schemaVersion {
+		err = &SchemaError{have, schemaVersion}
+	}
+	return err
+}

@@ -1,0 +1,72 @@
+package pgstore
+
+import (
+	"errors"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// A server that is away for longer than Patience: what was not sent did not happen, what was sent is unknown, and the handle goes
+// on when the server is back. The same id then gives the outcome, once.
+func TestPatience(t *testing.T) {
+	srv := ownServer(t)
+	ctx := t.Context()
+	var lose atomic.Bool
+	st := onHost(t, srv.dsn("postgres"), "main", func(o *Options) {
+		o.Patience, o.MaxLag = 400*time.Millisecond, -1
+		o.hook = func(step string) error { // the answer to a commit is lost, and with it the server
+			if step == "written" && lose.CompareAndSwap(true, false) {
+				return errors.Join(errors.New("the answer is lost"), srv.stop(syscall.SIGQUIT))
+			}
+			return nil
+		}
+	})
+	first := mustPut(t, st, "first", "words")
+	lose.Store(true)
+	sent := fact(t, st, "sent", "words")
+	_, err := st.Commit(ctx, sent)
+	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
+	require.ErrorIs(t, err, ErrUnavailable)
+
+	begun := time.Now()
+	notSent := fact(t, st, "not sent", "words")
+	_, err = st.Commit(ctx, notSent)
+	require.ErrorIs(t, err, ErrUnavailable)
+	require.NotErrorIs(t, err, store.ErrOutcomeUnknown)
+	require.Less(t, time.Since(begun), 5*time.Second)
+	_, err = st.Outcome(ctx, sent.ID)
+	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
+	read := &manifest.Record{Type: manifest.TypeGet, Trace: "read", Scope: "acme", Time: 1}
+	require.ErrorIs(t, st.Append(ctx, []*manifest.Record{read}, store.Written), store.ErrOutcomeUnknown)
+	_, err = st.Refresh(ctx, 0)
+	require.Error(t, err)
+	mustFind(t, st, "first") // without a limit of lag reads go on
+
+	require.NoError(t, srv.start())
+	var out store.Outcome
+	require.Eventually(t, func() bool {
+		out, err = st.Commit(ctx, sent)
+		return err == nil
+	}, 20*time.Second, 50*time.Millisecond)
+	require.Equal(t, first.LSN+1, out.LSN)
+	known, err := st.Outcome(ctx, sent.ID)
+	require.NoError(t, err)
+	require.Equal(t, out.LSN, known.LSN)
+	_, err = st.Outcome(ctx, notSent.ID)
+	require.ErrorIs(t, err, store.ErrNotFound)
+	again, err := st.Commit(ctx, notSent)
+	require.NoError(t, err)
+	require.Equal(t, out.LSN+1, again.LSN)
+	require.EqualValues(t, 1, mustFind(t, st, "sent").Version)
+	require.Eventually(t, func() bool {
+		found, err := st.Audit().ByTrace(ctx, "read")
+		return err == nil && len(found) == 1
+	}, 5*time.Second, 20*time.Millisecond, "the leaf was kept here")
+}

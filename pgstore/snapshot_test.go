@@ -1,0 +1,84 @@
+package pgstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// lockBuffers is how many buffers the server reads to lock the row of a database, in a table of its own.
+func lockBuffers(t *testing.T, dsn, table string, db int) int {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	var plan []byte
+	require.NoError(t, conn.QueryRow(t.Context(), fmt.Sprintf("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM %s WHERE db = %d FOR UPDATE", table, db)).Scan(&plan))
+	var out []struct {
+		Plan struct {
+			Hit  int `json:"Shared Hit Blocks"`
+			Read int `json:"Shared Read Blocks"`
+		}
+	}
+	require.NoError(t, json.Unmarshal(plan, &out))
+	return out[0].Plan.Hit + out[0].Plan.Read
+}
+
+// Commits beside a snapshot that is open for long, as that of a pg_dump, do not make the turn slower: the row that is locked is
+// never updated. The control is a row that every turn updates, as a counter would be.
+func TestLongSnapshot(t *testing.T) {
+	srv := ownServer(t)
+	ctx, dsn := t.Context(), srv.dsn("postgres")
+	st := quiet(t, dsn, "main", nil)
+	dump, err := pgx.Connect(ctx, dsn)
+	require.NoError(t, err)
+	defer dump.Close(context.Background())
+	_, err = dump.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM ctxpage_records")
+	require.NoError(t, err)
+	turns, err := pgx.Connect(ctx, dsn)
+	require.NoError(t, err)
+	defer turns.Close(context.Background())
+	_, err = turns.Exec(ctx, "CREATE TABLE counter (db int PRIMARY KEY, n bigint); INSERT INTO counter VALUES (1, 0); SET synchronous_commit = off")
+	require.NoError(t, err)
+	for range 3000 {
+		_, err = turns.Exec(ctx, "UPDATE counter SET n = n + 1")
+		require.NoError(t, err)
+	}
+	for n := range 500 {
+		mustPut(t, st, fmt.Sprint("a", n), "words")
+	}
+	require.LessOrEqual(t, lockBuffers(t, dsn, "ctxpage_turn", st.db.num), 10)
+	require.Greater(t, lockBuffers(t, dsn, "counter", 1), 10, "the control: it proves nothing")
+}
+
+// Audit leaves of reads that were answered are in the audit after the server was stopped as by a power cut, as long as the host
+// that read is running: it writes again what the inbox lost.
+func TestLeavesOverServerCrash(t *testing.T) {
+	srv := ownServer(t)
+	ctx := t.Context()
+	st := onHost(t, srv.dsn("postgres"), "main", nil)
+	const reads = 60
+	for n := range reads {
+		leaf := &manifest.Record{Type: manifest.TypeGet, Trace: fmt.Sprint("read ", n), Scope: "acme", Time: int64(n)}
+		require.NoError(t, st.Append(ctx, []*manifest.Record{leaf}, store.Written))
+		if n%20 == 10 {
+			require.NoError(t, srv.stop(3)) // SIGQUIT
+			require.NoError(t, srv.start())
+		}
+	}
+	head, err := st.Head(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, reads, head.Size)
+	for n := range reads {
+		found, err := st.Audit().ByTrace(ctx, fmt.Sprint("read ", n))
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+	}
+}

@@ -1,0 +1,420 @@
+package pgstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/ctxpage/ctxpage/engine"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// turn is a transaction that holds the lock of the order, and what it will write.
+type turn struct {
+	conn  *pgxpool.Conn
+	base  position // before it
+	end   position // after its last item
+	next  engine.Counters
+	items []item
+	inbox []int64 // rows of the inbox that are in items, or in the log already
+	group *group  // nil: nobody waits for it yet
+}
+
+// item is a record to be written.
+type item struct {
+	kind  engine.Kind
+	body  []byte
+	end   position
+	entry engine.Entry // of this host; empty: a leaf that another host left
+	leaf  *leaf        // of this host
+	from  *ticket      // of a leaf: whose it was
+}
+
+// ticket names a leaf that a host left.
+type ticket struct {
+	host [16]byte
+	n    int64
+}
+
+func (t *turn) empty() bool { return len(t.items) == 0 && len(t.inbox) == 0 }
+
+// add puts a record at the end and gives its number.
+func (t *turn) add(it item) uint64 {
+	it.end = t.end.next(it.kind, it.body)
+	t.end = it.end
+	t.items = append(t.items, it)
+	return it.end.seq
+}
+
+// addLeaf numbers a leaf.
+func (t *turn) addLeaf(own *leaf, from ticket, question, body []byte) {
+	record := append(engine.LeafHead(t.next.Leaf, question), body...)
+	it := item{kind: engine.KindLeaf, body: record, leaf: own, from: &from}
+	if own != nil {
+		own.of.Index = t.next.Leaf
+		it.entry = engine.Entry{Leaf: own.of}
+	}
+	t.add(it)
+	t.next.Leaf++
+}
+
+// rollback ends the transaction without a trace of it. A connection that does not answer is closed.
+func (t *turn) rollback() {
+	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+	defer cancel()
+	if _, err := t.conn.Exec(ctx, "ROLLBACK"); err != nil {
+		t.drop()
+		return
+	}
+	t.conn.Release()
+}
+
+// drop closes the connection: the server ends what it was doing.
+func (t *turn) drop() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = t.conn.Conn().Close(ctx)
+	t.conn.Release()
+}
+
+const (
+	followRows = 512 // records at once, at most
+	beginRows  = 32  // records at once while the order is locked: a host that has more to read lets the others go on
+	inboxRows  = 512
+)
+
+const sqlSettings = `SELECT set_config('synchronous_commit', $1, true), set_config('lock_timeout', $2, true), set_config('statement_timeout', $3, true),
+	set_config('idle_in_transaction_session_timeout', $4, true)`
+
+const sqlRecords = `SELECT seq, kind, body, chain, host, ticket FROM ctxpage_records WHERE db = $1 AND seq >= $2 ORDER BY seq LIMIT $3`
+
+const sqlInbox = `SELECT id, host, ticket, question, body,
+	EXISTS (SELECT FROM ctxpage_records r WHERE r.db = i.db AND r.host = i.host AND r.ticket = i.ticket)
+	FROM ctxpage_inbox i WHERE db = $1 ORDER BY id LIMIT $2`
+
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// begin is the first trip: it locks the order, and installs what others committed. A host that is far behind catches up
+// before it locks. The tail is held.
+func (l *serverLog) begin() (*turn, error) {
+	for {
+		t, behind, err := l.tryBegin()
+		if err != nil || !behind {
+			return t, err
+		}
+		if err := l.stream(context.Background()); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (l *serverLog) tryBegin() (t *turn, behind bool, err error) {
+	if err := l.s.step("begin"); err != nil {
+		return nil, false, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), replyTimeout)
+	defer cancel()
+	conn, err := l.pool.Acquire(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	t = &turn{conn: conn}
+	defer func() {
+		if err != nil {
+			t.drop()
+			t = nil
+		}
+	}()
+	asked := time.Now()
+	mine := l.written()
+	var b pgx.Batch
+	b.Queue("BEGIN")
+	b.Queue(sqlSettings, l.s.opts.SynchronousCommit, milliseconds(lockTimeout), milliseconds(statementTimeout), milliseconds(idleTimeout))
+	b.Queue("SELECT db FROM ctxpage_turn WHERE db = $1 FOR UPDATE", l.db)
+	b.Queue(sqlRecords, l.db, l.pos.seq, beginRows)
+	b.Queue(sqlInbox, l.db, inboxRows)
+	res := conn.SendBatch(ctx, &b)
+	defer func() {
+		if cerr := res.Close(); err == nil && cerr != nil {
+			err = cerr
+		}
+	}()
+	for range 2 {
+		if _, err := res.Exec(); err != nil {
+			return t, false, err
+		}
+	}
+	if tag, err := res.Exec(); err != nil {
+		return t, false, err
+	} else if tag.RowsAffected() != 1 {
+		return t, false, followError{fmt.Errorf("%w: database %q is no longer on the server", ErrForked, l.s.opts.Name)}
+	}
+	rows, err := res.Query()
+	if err != nil {
+		return t, false, err
+	}
+	n, err := l.take(rows)
+	if err != nil {
+		return t, false, err
+	}
+	if n == beginRows {
+		if err = res.Close(); err == nil {
+			t.rollback()
+		}
+		return nil, true, err
+	}
+	l.hear(asked)
+	t.base, t.end, t.next = l.pos, l.pos, l.s.eng.Counters()
+	if rows, err = res.Query(); err != nil {
+		return t, false, err
+	}
+	return t, false, l.place(t, rows, mine)
+}
+
+const sqlInsert = `INSERT INTO ctxpage_records (db, seq, kind, body, chain, host, ticket)
+	SELECT $1, * FROM unnest($2::bigint[], $3::smallint[], $4::bytea[], $5::bytea[], $6::uuid[], $7::bigint[])`
+
+// write is the second trip.
+func (l *serverLog) write(t *turn) error {
+	if err := l.s.step("write"); err != nil {
+		return err
+	}
+	n := len(t.items)
+	seqs, kinds, bodies, chains := make([]int64, n), make([]int16, n), make([][]byte, n), make([][]byte, n)
+	hosts, tickets := make([]*[16]byte, n), make([]*int64, n)
+	for i := range t.items {
+		it := &t.items[i]
+		seqs[i], kinds[i], bodies[i], chains[i] = int64(it.end.seq), int16(it.kind), it.body, it.end.chain[:]
+		if it.from != nil {
+			hosts[i], tickets[i] = &it.from.host, &it.from.n
+		}
+	}
+	var b pgx.Batch
+	if n > 0 {
+		b.Queue(sqlInsert, l.db, seqs, kinds, bodies, chains, hosts, tickets)
+	}
+	if len(t.inbox) > 0 {
+		b.Queue("DELETE FROM ctxpage_inbox WHERE db = $1 AND id = ANY($2)", l.db, t.inbox)
+	}
+	b.Queue("COMMIT")
+	ctx, cancel := context.WithTimeout(context.Background(), replyTimeout)
+	defer cancel()
+	res := t.conn.SendBatch(ctx, &b)
+	var last string
+	for range b.Len() {
+		tag, err := res.Exec()
+		if err != nil {
+			return errors.Join(err, res.Close())
+		}
+		last = tag.String()
+	}
+	if err := res.Close(); err != nil {
+		return err
+	}
+	if last != "COMMIT" {
+		return fmt.Errorf("pgstore: the server answered %s to COMMIT", last)
+	}
+	return l.s.step("written")
+}
+
+// flush ends a turn: it makes the group durable, and has it installed. It queues behind those who wait for the tail, so that
+// they are in the group.
+func (l *serverLog) flush(t *turn) {
+	if l.tail.Acquire(context.Background(), 1) != nil {
+		return
+	}
+	defer l.unlock()
+	l.placeNew(t)
+	l.turn = nil
+	err := l.write(t)
+	if err == nil {
+		t.conn.Release()
+		l.install(t)
+		return
+	}
+	if l.s.opts.credulous {
+		t.drop()
+		l.install(t)
+		return
+	}
+	l.s.opts.Logger.Warn("pgstore: a commit got no answer; asking for its outcome", "database", l.s.opts.Name, "record", t.base.seq+1, "error", err)
+	t.drop()
+	l.resolve(t)
+}
+
+// resolve finds out what became of a group whose transaction ended without an answer. The tail is held until it is known: what
+// comes after builds on it.
+func (l *serverLog) resolve(t *turn) {
+	for try := 0; ; try++ {
+		known, err := l.outcome(t)
+		switch {
+		case known:
+			return
+		case err != nil && !passing(err):
+			l.abandon(t, l.s.die(err)) // what is built on a group that may be there, or not, is of no use
+			return
+		}
+		if !l.pause(context.Background(), try) {
+			l.abandon(t, store.ErrClosed)
+			return
+		}
+	}
+}
+
+// outcome asks for the outcome of a group once.
+func (l *serverLog) outcome(t *turn) (known bool, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), replyTimeout)
+	defer cancel()
+	conn, err := l.pool.Acquire(ctx)
+	if err != nil {
+		return false, err
+	}
+	t.conn = conn
+	first, err := l.relock(ctx, t)
+	switch {
+	case err != nil:
+		t.drop()
+		return false, err
+	case first == nil: // nothing happened, and nobody wrote since: once more, as it is
+		if err := l.write(t); err != nil {
+			t.drop()
+			return false, err
+		}
+		t.conn.Release()
+		l.install(t)
+		return true, nil
+	}
+	t.rollback()
+	if len(t.items) > 0 && *first == t.items[0].end.chain {
+		l.install(t)
+		return true, nil
+	}
+	l.lose(t)
+	l.ask()
+	return true, nil
+}
+
+// relock waits until the old transaction of a turn has ended, and reads the record that stands where its first should; nil:
+// there is none.
+func (l *serverLog) relock(ctx context.Context, t *turn) (first *chain, err error) {
+	var b pgx.Batch
+	b.Queue("BEGIN")
+	b.Queue(sqlSettings, l.s.opts.SynchronousCommit, milliseconds(lockTimeout), milliseconds(statementTimeout), milliseconds(idleTimeout))
+	b.Queue("SELECT db FROM ctxpage_turn WHERE db = $1 FOR UPDATE", l.db)
+	b.Queue("SELECT seq, chain FROM ctxpage_records WHERE db = $1 AND seq >= $2 ORDER BY seq LIMIT 2", l.db, int64(t.base.seq))
+	res := t.conn.SendBatch(ctx, &b)
+	defer func() { err = errors.Join(err, res.Close()) }()
+	for range 3 {
+		if _, err := res.Exec(); err != nil {
+			return nil, err
+		}
+	}
+	rows, err := res.Query()
+	if err != nil {
+		return nil, err
+	}
+	var seq int64
+	var c []byte
+	there := t.base.seq == 0
+	_, err = pgx.ForEachRow(rows, []any{&seq, &c}, func() error {
+		switch uint64(seq) {
+		case t.base.seq:
+			there = bytes.Equal(c, t.base.chain[:])
+		case t.base.seq + 1:
+			first = new(chain)
+			copy(first[:], c)
+		}
+		return nil
+	})
+	if err == nil && !there {
+		err = followError{fmt.Errorf("%w: the server no longer has record %d, or has another one", ErrForked, t.base.seq)}
+	}
+	return first, err
+}
+
+// install hands a durable group to the engine, in its order.
+func (l *serverLog) install(t *turn) {
+	l.mu.Lock()
+	for i := range t.items {
+		l.grown.Add(int64(len(t.items[i].body)))
+		if it := &t.items[i]; it.entry.Commit != nil {
+			l.commits[it.end.seq] = it.end.chain
+		}
+	}
+	l.mu.Unlock()
+	var own []engine.Entry
+	deliver := func() {
+		if len(own) > 0 {
+			l.s.eng.Durable(own)
+			own = nil
+		}
+	}
+	for i := range t.items {
+		it := &t.items[i]
+		if it.entry != (engine.Entry{}) {
+			own = append(own, it.entry)
+			continue
+		}
+		deliver()
+		if err := l.s.eng.Follow(it.kind, it.end.seq, it.body); err != nil {
+			_ = l.s.fatal(followError{err})
+			break
+		}
+	}
+	deliver()
+	l.pos = t.end
+	l.applied.Store(l.pos.seq)
+	for i := range t.items {
+		if f := t.items[i].leaf; f != nil {
+			l.settled(f)
+		}
+	}
+	if t.group != nil {
+		t.group.durable = true
+	}
+	l.settleGroup(t)
+	l.s.notify()
+}
+
+// lose gives a group back: nothing of it happened. Its leaves go into a later one.
+func (l *serverLog) lose(t *turn) {
+	var commits []engine.Entry
+	l.mu.Lock()
+	for i := range t.items {
+		if it := &t.items[i]; it.entry.Commit != nil {
+			commits = append(commits, it.entry)
+		} else if it.leaf != nil && it.leaf.state == leafPlaced {
+			it.leaf.state = leafUnsure
+		}
+	}
+	l.mu.Unlock()
+	l.s.eng.Lost(commits)
+	l.settleGroup(t)
+}
+
+// abandon tells those who wait for a group that nobody will know here whether it is on the server.
+func (l *serverLog) abandon(t *turn, why error) {
+	if t.group != nil {
+		t.group.err = fmt.Errorf("%w: %w; open the database again and repeat with the same id", store.ErrOutcomeUnknown, why)
+	}
+	l.settleGroup(t)
+}
+
+// settleGroup wakes those who wait for a group.
+func (l *serverLog) settleGroup(t *turn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t.group == nil {
+		return
+	}
+	close(t.group.done)
+	if l.group == t.group {
+		l.group = nil
+	}
+}
