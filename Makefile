@@ -1,5 +1,5 @@
 # `make` prints its targets.
-.PHONY: help test race check fuzz crash torture golden bench bench-compare walk demo
+.PHONY: help test race nightly check fuzz crash torture failover golden bench bench-compare walk demo
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 test: ## all tests, in shuffled order (≤ 60 s on 2 cores)
@@ -11,6 +11,8 @@ check: ## gofmt, vet, staticcheck, import map and package docs
 	go vet ./...
 	go tool -modfile=internal/tools/go.mod staticcheck ./...
 	go test -count=1 -run 'TestImportMap|TestPackageDocs|TestErrorsWrap' .
+nightly: ## all tests in their long form: every seed, every operation, every kind of text
+	CTXPAGE_LONG=1 go test -timeout 90m ./...
 fuzz: ## every fuzz target for 30 s
 	@for p in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
 		echo "== $$p $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime 30s $$p || exit 1; done; done
@@ -18,6 +20,8 @@ crash: ## the kill and crash tests alone, verbose
 	go test -count=1 -v -run 'Kill|Crash|Cut' . ./filestore ./wal ./manifest
 torture: ## linearizability, power cuts (root, Linux) and a short soak, in a module of their own
 	cd internal/torture && go test -count=1 -v . && go run ./cmd/soak -ops 2000 -runs 20 -rate 0 -keep -1s -flat 1.5
+failover: ## 20 histories of 10,000 operations by 8 processes whose owner is killed, judged by porcupine (2 minutes)
+	cd internal/torture && go test -count=1 -timeout 60m -v -run FailOver . -failover.histories 20 -failover.ops 10000 -failover.every 700ms
 golden: ## rewrite golden files; then read the diff
 	go test ./wal ./manifest ./render -update
 bench: ## all benchmarks, short

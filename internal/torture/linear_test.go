@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,10 +20,16 @@ import (
 	"github.com/ctxpage/ctxpage"
 )
 
-// What clients do to some registers, each an artefact. 0 stands for an artefact that is not there.
+// What clients do to some registers, each an artefact, and to the directives of their scope. 0 stands for an artefact that
+// is not there.
 const registers = 3
 
-type state [registers]int
+type state struct {
+	of   [registers]int
+	said uint64 // directives, a bit each
+}
+
+const directives = 64
 
 type opKind int
 
@@ -34,6 +41,8 @@ const (
 	opGated  // a commit that the gate lets pass
 	opHeld   // one that it holds: nothing may change
 	opShow   // an assembly shows all registers
+	opStep   // a directive, which may stand already
+	opSaid   // all directives
 	opKinds
 )
 
@@ -44,9 +53,11 @@ type input struct {
 }
 
 type output struct {
-	x, y  int
-	gone  bool
-	shown state
+	x, y    int
+	gone    bool
+	shown   [registers]int
+	said    uint64
+	unknown bool // its client was killed before it heard: it may have taken effect at any later time, or never
 }
 
 // model is what the registers are by themselves, one operation after the other.
@@ -56,19 +67,23 @@ var model = porcupine.Model{
 		st, i, o := s.(state), in.(input), out.(output)
 		switch i.op {
 		case opGet:
-			return o.x == st[i.a], st
+			return o.x == st.of[i.a] || o.unknown, st
 		case opPut, opGated:
-			st[i.a] = i.x
+			st.of[i.a] = i.x
 		case opPair:
-			ok := o.x == st[i.a] && o.y == st[i.b]
-			st[i.a], st[i.b] = i.x, i.y
-			return ok, st
+			ok := o.x == st.of[i.a] && o.y == st.of[i.b]
+			st.of[i.a], st.of[i.b] = i.x, i.y
+			return ok || o.unknown, st
 		case opDelete:
-			ok := o.gone == (st[i.a] != 0)
-			st[i.a] = 0
-			return ok, st
+			ok := o.gone == (st.of[i.a] != 0)
+			st.of[i.a] = 0
+			return ok || o.unknown, st
 		case opShow:
-			return o.shown == st, st
+			return o.shown == st.of || o.unknown, st
+		case opStep:
+			st.said |= 1 << (i.x % directives)
+		case opSaid:
+			return o.said == st.said || o.unknown, st
 		}
 		return true, st
 	},
@@ -89,7 +104,7 @@ func text(r, v int) string { return fmt.Sprintf("zebra register %d holds %d", r,
 var holds = regexp.MustCompile(`register (\d+) holds (\d+)`)
 
 // parse reads the registers in a text.
-func parse(text string) (s state) {
+func parse(text string) (s [registers]int) {
 	for _, m := range holds.FindAllStringSubmatch(text, -1) {
 		r, _ := strconv.Atoi(m[1])
 		v, _ := strconv.Atoi(m[2])
@@ -152,11 +167,30 @@ func (d database) do(ctx context.Context, in input) (out output, applied bool, e
 		if a, err = d.s.Assemble(ctx, ctxpage.Query{Text: "zebra register", Budget: 100_000}); err == nil {
 			out.shown = parse(a.Text())
 		}
+	case opStep:
+		_, err = d.s.Directives().Step(ctx, fmt.Sprintf("use tool%d", in.x%directives))
+	case opSaid:
+		var st ctxpage.DirectiveState
+		if st, err = d.s.Directives().State(ctx); err == nil {
+			out.said, err = tools(st)
+		}
 	}
 	if errors.Is(err, ctxpage.ErrConflict) {
 		return out, false, nil
 	}
 	return out, applied, err
+}
+
+// tools are the directives that stand.
+func tools(st ctxpage.DirectiveState) (said uint64, err error) {
+	for _, item := range st.Own.State.Items() {
+		n, err := strconv.Atoi(strings.TrimPrefix(item, "tool"))
+		if err != nil {
+			return 0, err
+		}
+		said |= 1 << n
+	}
+	return said, nil
 }
 
 // stale is a store that reads one register once and gives that answer for a while.
@@ -182,6 +216,12 @@ func (s *stale) do(ctx context.Context, in input) (output, bool, error) {
 	return out, applied, err
 }
 
+func randomInput(rnd *rand.Rand, unique func() int) input {
+	in := input{op: opKind(rnd.IntN(int(opKinds))), a: rnd.IntN(registers), x: unique(), y: unique()}
+	in.b = (in.a + 1 + rnd.IntN(registers-1)) % registers
+	return in
+}
+
 // history lets clients work on a store at once.
 func history(t *testing.T, st store, seed uint64, clients, each int) []porcupine.Operation {
 	var mu sync.Mutex
@@ -193,8 +233,7 @@ func history(t *testing.T, st store, seed uint64, clients, each int) []porcupine
 		rnd := rand.New(rand.NewPCG(seed, uint64(c)))
 		wg.Go(func() {
 			for range each {
-				in := input{op: opKind(rnd.IntN(int(opKinds))), a: rnd.IntN(registers), x: int(next.Add(1)), y: int(next.Add(1))}
-				in.b = (in.a + 1 + rnd.IntN(registers-1)) % registers
+				in := randomInput(rnd, func() int { return int(next.Add(1)) })
 				call := time.Since(begin)
 				o, applied, err := st.do(context.Background(), in)
 				end := time.Since(begin)

@@ -37,6 +37,13 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	if args := os.Getenv(agentEnv); args != "" {
+		if err := actAsAgent(args); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if path := os.Getenv(childEnv); path != "" {
 		if err := child(path, os.Getenv(childEnv+"_NOSYNC") != ""); err != nil {
 			fmt.Fprintln(os.Stderr, err)
