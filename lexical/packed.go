@@ -39,8 +39,11 @@ func (w *packer) pack(l *lists, docs []docRow) *packed {
 	}
 	w.l, w.docs = l, docs
 	w.order = l.sorted(w.order)
-	for _, at := range w.order {
-		w.add(&l.terms[at])
+	for some := range slices.Chunk(w.order, together) {
+		w.read += l.ahead(some)
+		for _, at := range some {
+			w.add(&l.terms[at])
+		}
 	}
 	p := w.p
 	p.heads, p.at, p.data = exact(p.heads), exact(p.at), exact(p.data)
@@ -57,6 +60,7 @@ type packer struct {
 	n     int    // terms in the last block
 	last  []byte // the term before
 	list  postings
+	read  uint64 // see ahead
 }
 
 func (w *packer) add(t *tailTerm) {

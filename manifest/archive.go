@@ -7,8 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"syscall"
 
 	"golang.org/x/mod/sumdb/tlog"
 )
@@ -22,9 +20,14 @@ const (
 	writeChunk     = 1 << 20
 )
 
-// archive is the directory. Its fields change in open, write and close only,
-// which Log keeps apart; the files are read by anybody at any time, below what
-// the mark covers.
+// archive is the directory. Its fields change only in open, write and close,
+// which Log keeps apart (Log.archiving). The files are read at any time without
+// a lock, below what the mark covers.
+//
+// Damage is judged by the mark. What it covers was synced, so anything missing
+// or wrong there is damage: a writer refuses the archive, or takes the leaves
+// from the log if the log still has them; a reader reports it and reads the
+// prefix. What is behind the mark is never damage.
 type archive struct {
 	dir      string
 	fs       FS
@@ -34,20 +37,20 @@ type archive struct {
 	index, hashes File // nil in a reader when there is none
 	segs          []segment
 	mark          stamp
-	read          blocks // of index and segments, for single digests
-	uncut         bool   // something lies behind the leaves that are held; cut before writing
+	read          blocks // cache of index and segments, for single digests
+	uncut         bool   // there may be bytes behind the leaves that count; cut them before writing
 }
 
 // segment is one file of leaf bytes.
 type segment struct {
 	first uint64
-	file  File  // nil when its header could not be read: none of its leaves is held
-	end   int64 // of its last leaf that counts; the file may go on
+	file  File  // nil: its header could not be read, so none of its leaves counts
+	end   int64 // the end of its last leaf that counts; the file may be longer
 }
 
 func (a *archive) path(name string) string { return filepath.Join(a.dir, name) }
 
-// open finds out how many leaves are held. Steps: directory, mark, index and
+// open finds out how many leaves count. Steps: directory, mark, index and
 // hashes, segments, the whole prefix, the root, the cut.
 func (a *archive) open(ctx context.Context, db string) (Report, error) {
 	rep := Report{}
@@ -78,7 +81,7 @@ func (a *archive) open(ctx context.Context, db string) (Report, error) {
 	return rep, a.settle(&rep)
 }
 
-// damage notes the first thing that is wrong and that a reader can live with.
+// damage notes the first problem that a reader can live with.
 func (rep *Report) damage(err error) {
 	if rep.Damage == nil {
 		rep.Damage = err
@@ -98,16 +101,18 @@ func (a *archive) openDir() error {
 	if err := a.fs.MkdirAll(a.dir, dirPerm); err != nil {
 		return fmt.Errorf("manifest: make the archive: %w", err)
 	}
-	// Also if it was there: who made it may have been killed before the sync.
+	// Even if it was there: the process that made it may have been killed
+	// before the sync.
 	if err := a.fs.SyncDir(filepath.Dir(a.dir)); err != nil {
 		return fmt.Errorf("manifest: make the archive: %w", err)
 	}
 	return nil
 }
 
-// openMark reads the mark. A new archive gets one over no leaves. The mark is
-// replaced by a rename, so a crash cannot damage it or take it away: a writer
-// refuses an archive whose mark is gone, a reader goes on without.
+// openMark reads the mark. A new archive gets a mark over no leaves. The mark
+// is replaced by a rename, so a crash can neither damage nor remove it.
+// Therefore a writer refuses an archive without a mark; a reader goes on
+// without.
 func (a *archive) openMark(rep *Report, db string) (known bool, err error) {
 	a.mark, err = a.readMark()
 	switch {
@@ -174,7 +179,7 @@ func (a *archive) holdsSomething() (bool, error) {
 	return false, nil
 }
 
-// create makes an empty archive. Until its mark is there it does not exist.
+// create makes an empty archive. It does not exist until its mark is there.
 func (a *archive) create() error {
 	if a.readOnly {
 		return nil
@@ -199,7 +204,7 @@ var fixedFiles = [...]struct {
 	kind byte
 }{{indexName, kindIndex}, {hashesName, kindHashes}}
 
-// make opens a fresh file with its header; the caller syncs it.
+// make opens a new file with its header. The caller syncs it.
 func (a *archive) make(name string, kind byte, first uint64) (File, error) {
 	f, err := a.fs.OpenFile(a.path(name), os.O_RDWR|os.O_CREATE|os.O_TRUNC, filePerm)
 	if err != nil {
@@ -212,7 +217,7 @@ func (a *archive) make(name string, kind byte, first uint64) (File, error) {
 	return f, nil
 }
 
-// writeMark makes everything before it count.
+// writeMark replaces the mark. From then on everything written before counts.
 func (a *archive) writeMark(s stamp) error {
 	f, err := a.fs.OpenFile(a.path(markTemp), os.O_RDWR|os.O_CREATE|os.O_TRUNC, filePerm)
 	if err == nil {
@@ -236,11 +241,12 @@ func (a *archive) writeMark(s stamp) error {
 	return nil
 }
 
-// errRenamed: the new mark is there, and may or may not survive a power cut. What it covers must not be cut.
+// errRenamed: the new mark is in place, and may or may not survive a power cut.
+// So what it covers must not be cut.
 var errRenamed = errors.New("its name is not synced")
 
-// openFixed opens index and hashes. A file that is short is a matter of
-// prefix; one with a wrong header stops a writer.
+// openFixed opens index and hashes. A file that is too short is left to prefix.
+// A wrong header stops a writer.
 func (a *archive) openFixed(rep *Report) error {
 	for i, at := range [...]*File{&a.index, &a.hashes} {
 		x := fixedFiles[i]
@@ -259,8 +265,8 @@ func (a *archive) openFixed(rep *Report) error {
 	return nil
 }
 
-// openFile opens name and checks its header. With errTornHeader a writer gets
-// the file all the same.
+// openFile opens name and checks its header. A writer gets the file even with
+// errTornHeader.
 func (a *archive) openFile(name string, kind byte, first uint64, create bool) (File, error) {
 	flag := os.O_RDONLY
 	if !a.readOnly {
@@ -284,8 +290,8 @@ func (a *archive) openFile(name string, kind byte, first uint64, create bool) (F
 	return f, err
 }
 
-// openSegments lists the segment files. One without a good header is kept in
-// the list, so that its leaves are missed and not looked for elsewhere.
+// openSegments lists the segment files. One without a good header stays in the
+// list, so that its leaves are missing and not looked for elsewhere.
 func (a *archive) openSegments(rep *Report) error {
 	names, err := a.fs.ReadDir(a.dir)
 	if err != nil {
@@ -317,10 +323,10 @@ func (a *archive) openSegments(rep *Report) error {
 	return nil
 }
 
-// prefix is the largest n ≤ limit such that the first n leaves can be there:
-// index and hashes are long enough, no segment is missing or short. It reads
-// one leaf per segment; whether all the others are intact is for Verify, or
-// found when they are read.
+// prefix returns the largest n ≤ limit such that the first n leaves can be
+// there: index and hashes are long enough, and no segment is missing or short.
+// It reads one leaf of each segment. Whether the others are intact is found by
+// Verify, or when they are read.
 func (a *archive) prefix(ctx context.Context, limit uint64, rep *Report) (uint64, error) {
 	n, err := a.fixedPrefix(limit)
 	if err != nil || n == 0 {
@@ -342,7 +348,7 @@ func (a *archive) prefix(ctx context.Context, limit uint64, rep *Report) (uint64
 	return n, nil
 }
 
-// fixedPrefix is how many leaves index and hashes have room for.
+// fixedPrefix returns how many leaves index and hashes have room for.
 func (a *archive) fixedPrefix(limit uint64) (uint64, error) {
 	if a.index == nil || a.hashes == nil {
 		return 0, nil
@@ -364,8 +370,8 @@ func (a *archive) fixedPrefix(limit uint64) (uint64, error) {
 	return n, nil
 }
 
-// wholeUntil goes down from end to the last leaf of the segment that begins at
-// first which is whole, and gives the index behind it.
+// wholeUntil goes down from end to the last intact leaf of the segment that
+// begins at first, and returns the index behind it.
 func (a *archive) wholeUntil(ctx context.Context, first, end uint64, rep *Report) (uint64, error) {
 	v := view{arch: a, archived: end, segs: a.segs}
 	for ; end > first; end-- {
@@ -384,7 +390,8 @@ func (a *archive) wholeUntil(ctx context.Context, first, end uint64, rep *Report
 	return first, nil
 }
 
-// checkRoot compares the tree with the mark where both are whole.
+// checkRoot compares the tree with the mark, if all leaves of the mark are
+// there.
 func (a *archive) checkRoot(known bool, rep *Report) error {
 	if !known {
 		return nil
@@ -407,11 +414,11 @@ func (a *archive) checkRoot(known bool, rep *Report) error {
 	return nil
 }
 
-// settle forgets what lies behind the held leaves. A writer also syncs the
-// directory, since the mark it found may be that of a process killed between
-// rename and sync, and cuts off what lies behind, unless synced leaves are missing: then what is left may still be of use to
-// somebody, and is cut when the log has filled the gap and the archive is
-// written again.
+// settle forgets what is behind the leaves that count. A writer also syncs the
+// directory, because the process that renamed the mark may have been killed
+// before its sync, and cuts off what is behind. If synced leaves are missing it
+// does not cut: what is left may still be useful, and is cut when the log has
+// filled the gap and the archive is written again.
 func (a *archive) settle(rep *Report) error {
 	if err := a.trimSegments(rep.Archived); err != nil {
 		return err
@@ -426,13 +433,14 @@ func (a *archive) settle(rep *Report) error {
 	if rep.Archived < a.mark.size {
 		return nil
 	}
-	rep.Damage = nil // it lay behind the mark
+	rep.Damage = nil // it was behind the mark
 	n, err := a.cut(rep.Archived)
 	rep.Cut = n
 	return err
 }
 
-// trimSegments drops the segments behind leaf n and tells the last its end.
+// trimSegments drops the segments behind leaf n and sets the end of the last
+// one.
 func (a *archive) trimSegments(n uint64) error {
 	for len(a.segs) > 0 && a.segs[len(a.segs)-1].first >= n {
 		last := a.segs[len(a.segs)-1]
@@ -453,9 +461,9 @@ func (a *archive) trimSegments(n uint64) error {
 	return nil
 }
 
-// cut makes the files exactly as long as n leaves need and removes the others.
-// The directory is synced after a removal: a stale segment must not come back
-// once leaves of its range stand elsewhere.
+// cut makes the files exactly as long as n leaves need, and removes segments
+// behind them. The directory is synced after a removal: a stale segment must
+// not come back when leaves of its range are elsewhere.
 func (a *archive) cut(n uint64) (cut int64, err error) {
 	shorten := func(f File, size int64) {
 		have, serr := f.Size()
@@ -504,155 +512,6 @@ func (a *archive) mendHeaders() error {
 		}
 	}
 	return nil
-}
-
-// added is what write appends.
-type added struct {
-	from   uint64
-	leaves []tailLeaf
-	hashes []Hash
-	root   Hash // over from + len(leaves)
-}
-
-// write appends leaves and gives the new segments and mark, which the caller
-// installs. Bodies, rows and hashes are synced before the mark is replaced.
-// Nothing is installed on an error; the next try, after a new open, writes over
-// what this one left.
-func (a *archive) write(ctx context.Context, x added) ([]segment, stamp, error) {
-	if a.uncut {
-		if _, err := a.cut(x.from); err != nil {
-			return nil, stamp{}, err
-		}
-	}
-	w := bodyWriter{a: a, segs: slices.Clone(a.segs)}
-	err := w.bodies(ctx, x)
-	if err == nil {
-		err = writeSync(a.index, w.rows, rowOffset(x.from))
-	}
-	if err == nil {
-		err = writeSync(a.hashes, hashBytes(x.hashes), hashOffset(int64(hashCount(x.from))))
-	}
-	if err == nil && w.made > 0 {
-		err = a.fs.SyncDir(a.dir)
-	}
-	s := stamp{db: a.mark.db, size: x.from + uint64(len(x.leaves)), root: x.root}
-	if err == nil {
-		err = a.writeMark(s)
-	}
-	if err != nil {
-		w.abandon()
-		if noSpace(err) { // gives back what it took
-			_, cerr := a.cut(x.from)
-			err = errors.Join(err, cerr)
-		}
-		return nil, stamp{}, err
-	}
-	return w.segs, s, nil
-}
-
-// noSpace says that the disk was full, and that nothing the mark covers is in doubt.
-func noSpace(err error) bool {
-	return (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) && !errors.Is(err, errRenamed)
-}
-
-func writeSync(f File, b []byte, off int64) error {
-	if _, err := f.WriteAt(b, off); err != nil {
-		return fmt.Errorf("manifest: write the archive: %w", err)
-	}
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("manifest: sync the archive: %w", err)
-	}
-	return nil
-}
-
-func hashBytes(hashes []Hash) []byte {
-	b := make([]byte, 0, len(hashes)*tlog.HashSize)
-	for _, h := range hashes {
-		b = append(b, h[:]...)
-	}
-	return b
-}
-
-// bodyWriter writes frames into segments and collects the rows.
-type bodyWriter struct {
-	a    *archive
-	segs []segment
-	made int // how many of segs are new
-	rows []byte
-	buf  []byte // frames of the last segment not written yet, ending at its end
-}
-
-func (w *bodyWriter) bodies(ctx context.Context, x added) error {
-	for k, leaf := range x.leaves {
-		i := x.from + uint64(k)
-		if err := w.segmentFor(i, frameSize+int64(len(leaf.body))); err != nil {
-			return err
-		}
-		last := &w.segs[len(w.segs)-1]
-		r := leaf.row
-		r.off = uint32(last.end)
-		w.rows = r.append(w.rows, i)
-		w.buf = appendFrame(w.buf, i, leaf.body)
-		last.end = r.end()
-		if len(w.buf) >= writeChunk {
-			if err := errors.Join(ctx.Err(), w.flush()); err != nil {
-				return err
-			}
-		}
-	}
-	return w.sync()
-}
-
-// segmentFor begins a new segment for leaf i where the frame does not fit into the
-// last one.
-func (w *bodyWriter) segmentFor(i uint64, frame int64) error {
-	if k := len(w.segs); k > 0 && w.segs[k-1].end+frame <= w.a.segSize {
-		return nil
-	}
-	if err := w.sync(); err != nil {
-		return err
-	}
-	f, err := w.a.make(segmentName(i), kindLeaves, i)
-	if err != nil {
-		return err
-	}
-	w.made++
-	w.segs = append(w.segs, segment{first: i, file: f, end: headerSize})
-	return nil
-}
-
-func (w *bodyWriter) flush() error {
-	if len(w.buf) == 0 {
-		return nil
-	}
-	last := w.segs[len(w.segs)-1]
-	if _, err := last.file.WriteAt(w.buf, last.end-int64(len(w.buf))); err != nil {
-		return fmt.Errorf("manifest: write the archive: %w", err)
-	}
-	w.buf = w.buf[:0]
-	return nil
-}
-
-// sync ends the work on the last segment.
-func (w *bodyWriter) sync() error {
-	if len(w.segs) == 0 {
-		return nil
-	}
-	if err := w.flush(); err != nil {
-		return err
-	}
-	if err := w.segs[len(w.segs)-1].file.Sync(); err != nil {
-		return fmt.Errorf("manifest: sync the archive: %w", err)
-	}
-	return nil
-}
-
-// abandon closes the segments this writer made; their files are overwritten or
-// removed later.
-func (w *bodyWriter) abandon() {
-	for _, s := range w.segs[len(w.segs)-w.made:] {
-		s.file.Close()
-	}
 }
 
 func (a *archive) close() error {

@@ -2,13 +2,17 @@ package manifest
 
 import "sync/atomic"
 
-// blocks keeps what was read of the archive. Each page that is loaded from the file is compared with its leaf, which takes
-// one read of the index and one of a segment; pages that were put together have their digests side by side. Archived bytes
-// never change, so a block is good for as long as the archive is open. Beyond the last archived leaf a file may hold
-// what an interrupted archiving left and the next one overwrites: a block says up to where it may be used.
+// blocks caches what was read of the archive. Each page that is loaded from the
+// file is compared with its leaf, which takes one read of the index and one of
+// a segment; pages that were put together have their digests side by side.
 //
-// Readers take no lock. A slot has one block, the last that was read; a large archive read at random reads as often as
-// without.
+// Invariant: archived bytes never change, so a block is valid as long as the
+// archive is open. Behind the last archived leaf a file may have bytes of an
+// interrupted archiving that the next one overwrites, so a block knows up to
+// where it may be used.
+//
+// Readers take no lock. A slot has one block, the last that was read. A large
+// archive that is read at random reads as often as without a cache.
 type blocks struct {
 	slots [blockSlots]atomic.Pointer[fileBlock]
 }
@@ -20,16 +24,17 @@ const (
 
 type fileBlock struct {
 	of   uint64 // first leaf of the segment, or ofIndex
-	at   int64  // of the first byte
-	end  int64  // bytes of the file from here on are not known
+	at   int64  // offset of the first byte
+	end  int64  // the block is not valid from this offset on
 	data [blockSize]byte
 }
 
-// ofIndex stands for the index where else the first leaf of a segment stands.
+// ofIndex stands for the index in fileBlock.of.
 const ofIndex = 1<<64 - 1
 
-// readAt fills b with the bytes of a file at off. The caller knows that those before end are archived. What does not lie in
-// one block before end is read as it is.
+// readAt fills b with the bytes of a file at off. The caller knows that the
+// bytes before end are archived. A range that is not within one block before
+// end is read without the cache.
 func (c *blocks) readAt(of uint64, f File, b []byte, off, end int64) error {
 	at := off &^ (blockSize - 1)
 	if off+int64(len(b)) > min(at+blockSize, end) {
@@ -43,7 +48,7 @@ func (c *blocks) readAt(of uint64, f File, b []byte, off, end int64) error {
 	}
 	k := &fileBlock{of: of, at: at}
 	n := min(blockSize, end-at)
-	if _, err := f.ReadAt(k.data[:n], at); err != nil { // what was asked for may be whole
+	if _, err := f.ReadAt(k.data[:n], at); err != nil { // the range itself may be readable
 		_, err := f.ReadAt(b, off)
 		return err
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
 
-// leafVersion is the first element of every leaf. It moves only when a program
-// of the old version would misread the leaf; a new field at the end does not
-// move it.
+// leafVersion is the first element of every leaf. It changes only if a program
+// of the old version would misread the leaf. A new field at the end does not
+// change it.
 const leafVersion = 1
 
 const (
@@ -29,23 +29,24 @@ const (
 	maxReasons = 255
 )
 
+// The bytes of a leaf: a msgpack array of elements, in the order of the table
+// fields. The form may grow at the end and nowhere else.
+//
+//	older program, newer leaf    it skips the elements that it does not know
+//	newer program, older leaf    elements that are missing are empty
+//	a leaf with digests of rows  ends in them (digests.go), so it cannot have a later element
+//
+// Equal Records have equal bytes: there are no maps and no fractional scores.
+
 // wire is a Record with what its bytes need beside it.
 type wire struct {
 	Record
 	version uint64
 	flags   uint64
-	reasons []string                   // distinct page and exclusion reasons; rows name them by place + 1
+	reasons []string                   // distinct reasons of pages and exclusions; rows name them by place + 1
 	pages   int                        // rows read so far, against MaxPages
 	buf     struct{ rows, row []byte } // what rows are made in on their way into the leaf
-}
-
-// rows is how many pages are named.
-func (w *wire) rows() int {
-	n := len(w.Pages)
-	for i := range w.Excluded {
-		n += len(w.Excluded[i].Nearest)
-	}
-	return n
+	id      ulid.ULID                  // likewise
 }
 
 // Bits of the flags element.
@@ -53,13 +54,13 @@ const (
 	flagReadOnly = 1 << iota
 	flagServeStale
 	flagReview
-	flagWrites   // Writes is not empty: lets the index name such leaves without a full decoding
-	flagRows     // the leaf ends in digests of rows, likewise
+	flagWrites   // Writes is not empty: the index marks such leaves without decoding them fully
+	flagRows     // the leaf ends in digests of rows: the same for those
 	flagQuestion // Query is the salted digest of a text that was kept beside the leaf
 )
 
-// field is one element of a leaf: how it is told that it is empty, written and
-// read.
+// field is one element of a leaf: whether it is empty, and how it is written
+// and read.
 type field struct {
 	empty func(*wire) bool
 	enc   func(*msgpack.Encoder, *wire) error
@@ -119,45 +120,66 @@ var fields = [...]field{
 // peekFields is how many elements the index row is made from.
 const peekFields = 5
 
-// Encode gives the bytes of a leaf. The same Record gives the same bytes
-// always; Index is not among them. It refuses an unknown Type, a negative
-// count, a form or tag out of range, ranges that are not ascending, and a leaf
-// over MaxBody or MaxPages.
+// Encode returns the bytes of a leaf. The same Record always gives the same
+// bytes; Index is not among them. It refuses an unknown Type, a negative count,
+// a form or tag out of range, ranges that do not ascend, and a leaf over
+// MaxBody or MaxPages.
 func Encode(r *Record) ([]byte, error) {
 	if !r.Type.Known() {
 		return nil, fmt.Errorf("manifest: leaf without a known type (%d)", r.Type)
 	}
-	w := wire{Record: *r, version: leafVersion, flags: flagsOf(r), reasons: reasonsOf(r)}
+	enc := encodings.Get().(*encoding)
+	defer enc.release()
+	w := &enc.wire
+	*w = wire{Record: *r, version: leafVersion, flags: flagsOf(r), reasons: reasonsOf(r), buf: w.buf}
 	if len(w.reasons) > maxReasons {
 		return nil, fmt.Errorf("manifest: %d different reasons in one leaf; a reason is one of a few short codes", len(w.reasons))
 	}
 	n := len(fields)
-	for fields[n-1].empty(&w) {
+	for fields[n-1].empty(w) {
 		n--
 	}
-	var buf bytes.Buffer
-	buf.Grow(192 + rowRoom*w.rows()) // most are shorter
+	enc.out.Reset()
 	e := msgpack.GetEncoder()
 	defer msgpack.PutEncoder(e)
-	e.Reset(&buf)
+	e.Reset(&enc.out)
 	if err := e.EncodeArrayLen(n); err != nil {
 		return nil, fmt.Errorf("manifest: encode leaf: %w", err)
 	}
 	for i, f := range fields[:n] {
-		if err := f.enc(e, &w); err != nil {
+		if err := f.enc(e, w); err != nil {
 			return nil, fmt.Errorf("manifest: encode element %d of a %s leaf: %w", i, r.Type, err)
 		}
 	}
-	if buf.Len() > MaxBody {
-		return nil, fmt.Errorf("manifest: %s leaf of %d bytes; the limit is %d: split the call", r.Type, buf.Len(), MaxBody)
+	if enc.out.Len() > MaxBody {
+		return nil, fmt.Errorf("manifest: %s leaf of %d bytes; the limit is %d: split the call", r.Type, enc.out.Len(), MaxBody)
 	}
-	return buf.Bytes(), nil
+	return bytes.Clone(enc.out.Bytes()), nil // a leaf stays in memory until it is archived: no byte more than it has
 }
 
-// Decode reads the bytes of leaf index. Elements this program does not know are
-// skipped; a newer leaf version is ErrNewerFormat, anything else that does not
-// fit a corrupt.Error. Memory stays within a small multiple of len(body), which
-// may not exceed MaxBody.
+// encoding is the memory that a leaf is made in. Every read makes one.
+type encoding struct {
+	wire
+	out bytes.Buffer
+}
+
+var encodings = sync.Pool{New: func() any { return new(encoding) }}
+
+const encodingMost = 64 << 10 // bytes of what is kept of a large leaf
+
+func (enc *encoding) release() {
+	buf := enc.buf
+	if enc.out.Cap() > encodingMost || cap(buf.rows)+cap(buf.row) > encodingMost {
+		return
+	}
+	enc.wire = wire{buf: buf} // and not the texts of the leaf
+	encodings.Put(enc)
+}
+
+// Decode reads the bytes of leaf index. Elements that this program does not
+// know are skipped. A newer leaf version is ErrNewerFormat; anything else that
+// does not fit is a corrupt.Error. Memory stays within a small multiple of
+// len(body), which may not exceed MaxBody.
 func Decode(index uint64, body []byte) (*Record, error) {
 	w := wire{}
 	if err := decode(&w, body, len(fields)); err != nil {
@@ -180,10 +202,11 @@ func leafError(index uint64, err error) error {
 	return &corrupt.Error{File: audit, Unit: corrupt.Leaf, Num: index, Err: err, Hint: "run verify to see what else differs"}
 }
 
-// wires are those that nobody uses: recovery peeks into every leaf of the log.
+// wires are idle wires: recovery peeks into every leaf of the log.
 var wires = sync.Pool{New: func() any { return new(wire) }}
 
-// peek calls fn with the elements an index row is made from, read no further. They are fn's until it returns.
+// peek calls fn with the elements that an index row is made from; the rest is
+// not read. w is valid until fn returns.
 func peek(body []byte, fn func(w *wire)) error {
 	w := wires.Get().(*wire)
 	defer wires.Put(w)
@@ -195,8 +218,8 @@ func peek(body []byte, fn func(w *wire)) error {
 	return err
 }
 
-// decode reads up to limit elements: size, lengths and depth first, then the
-// version, then the rest.
+// decode reads up to limit elements. It checks size, lengths and depth first,
+// then the version, then the elements.
 func decode(w *wire, body []byte, limit int) error {
 	if len(body) > MaxBody {
 		return fmt.Errorf("leaf of %d bytes; the limit is %d", len(body), MaxBody)
@@ -234,7 +257,8 @@ func flagsOf(r *Record) (f uint64) {
 	return f
 }
 
-// reasonsOf lists the distinct reasons, which are few, in order of first appearance. It stops where they are too many.
+// reasonsOf returns the distinct reasons, which are few, in order of first
+// appearance. It stops when they are too many.
 func reasonsOf(r *Record) (out []string) {
 	note := func(s string) {
 		if s != "" && len(out) <= maxReasons && !slices.Contains(out, s) {
@@ -253,7 +277,7 @@ func reasonsOf(r *Record) (out []string) {
 	return out
 }
 
-// The element kinds.
+// The kinds of elements.
 
 func text(at func(*wire) *string) field {
 	return field{
@@ -263,14 +287,15 @@ func text(at func(*wire) *string) field {
 	}
 }
 
-// ident is an identifier: sixteen bytes when it is a ULID as ulid.ULID prints
-// it, which all but a caller's own are, else text.
+// ident is an identifier: sixteen bytes if it is a ULID as ulid.ULID prints it,
+// which all but a caller's own are; otherwise text.
 func ident(at func(*wire) *string) field {
 	return field{
 		func(w *wire) bool { return *at(w) == "" },
 		func(e *msgpack.Encoder, w *wire) error {
 			if id, err := ulid.ParseStrict(*at(w)); err == nil && prints(id, *at(w)) {
-				return e.EncodeBytes(id[:])
+				w.id = id
+				return e.EncodeBytes(w.id[:])
 			}
 			return e.EncodeString(*at(w))
 		},
@@ -278,7 +303,7 @@ func ident(at func(*wire) *string) field {
 	}
 }
 
-// prints says whether an id prints as s.
+// prints reports whether an id prints as s.
 func prints(id ulid.ULID, s string) bool {
 	var b [ulid.EncodedSize]byte
 	return id.MarshalTextTo(b[:]) == nil && string(b[:]) == s
@@ -344,7 +369,7 @@ func count(at func(*wire) *int) field {
 	}
 }
 
-// float takes nine bytes, zero one.
+// float takes nine bytes; zero takes one.
 func float(at func(*wire) *float64) field {
 	return field{
 		func(w *wire) bool { return *at(w) == 0 },
@@ -404,7 +429,7 @@ func encList[T any](e *msgpack.Encoder, w *wire, items []T, enc func(*msgpack.En
 	return nil
 }
 
-// decList grows as items are read: a count alone allocates nothing.
+// decList grows as items are read, so a count alone allocates nothing.
 func decList[T any](d *msgpack.Decoder, w *wire, dec func(*msgpack.Decoder, *wire, *T) error) (out []T, err error) {
 	n, err := d.DecodeArrayLen()
 	if n > MaxPages {

@@ -10,24 +10,26 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// The digests of the rows that a batch wrote are the last element of its leaf, and their numbers the last bytes of that,
-// so that one of them is read at a known distance from the end: whoever loads a page must not decode a leaf of a
-// thousand writes. Therefore no element may follow this one in a leaf that has it.
+// The digests of the rows that a batch wrote are the last element of its leaf,
+// and their numbers are the last bytes of that element. So one digest can be
+// read at a known distance from the end: loading a page must not decode a leaf
+// of a thousand writes. Therefore no element may follow this one in a leaf that
+// has it.
 //
 //	Rows, 32 bytes each; State, 24 bytes each; number of State (u32); number of Rows (u32), its top bit set
 //
-// Leaves of older programs have no State, nor its number, nor the bit.
+// Leaves of older programs have no State, no number of State, and not the bit.
 
-// Sizes of a digest of a row and of an entry of a state row, bytes.
+// The sizes of the digest of a row and of the entry of a state row, bytes.
 const (
 	rowDigest = 32
 	StateSize = 24
 )
 
-// MaxState is how many state rows a leaf may have entries of.
+// MaxState is how many entries of state rows a leaf may have.
 const MaxState = 1 << 17
 
-// rowsBit in the number of rows says that the number of state rows is before it.
+// rowsBit in the number of rows says that the number of state rows precedes it.
 const rowsBit = 1 << 31
 
 func emptyRows(w *wire) bool { return len(w.Rows)+len(w.State) == 0 }
@@ -36,7 +38,7 @@ func encRows(e *msgpack.Encoder, w *wire) error {
 	if len(w.Rows) > MaxPages || len(w.State) > MaxState {
 		return fmt.Errorf("%d rows, %d state rows; the limits are %d and %d: split the call", len(w.Rows), len(w.State), MaxPages, MaxState)
 	}
-	if emptyRows(w) { // something follows
+	if emptyRows(w) { // written only because a later element is not empty
 		return e.EncodeBytes([]byte{})
 	}
 	if w.Filter != "" {
@@ -76,18 +78,18 @@ func decRows(d *msgpack.Decoder, w *wire) error {
 	return nil
 }
 
-// tally is what the last bytes of a leaf say of its digests.
+// tally is what the last bytes of a leaf say about its digests.
 type tally struct {
 	rows, state int
-	tail        int // bytes of the numbers
+	tail        int // bytes that the numbers take
 }
 
-// tallySize is at most the size of the numbers, bytes.
+// tallySize is the most bytes that the numbers take.
 const tallySize = 8
 
 func (t tally) bytes() int { return t.rows*rowDigest + t.state*StateSize + t.tail }
 
-// row and entry are how far before the end of the leaf element k begins.
+// row and entry return how far before the end of the leaf element k begins.
 func (t tally) row(k int) int64   { return int64(t.bytes() - k*rowDigest) }
 func (t tally) entry(k int) int64 { return int64(t.tail + (t.state-k)*StateSize) }
 
@@ -110,7 +112,8 @@ func tallyOf(b []byte) (t tally, err error) {
 	return t, nil
 }
 
-// RowDigest is element k of Rows in leaf i, read without the rest of the leaf. ErrNoLeaf: it has none of that number.
+// RowDigest returns element k of Rows in leaf i, without reading the rest of
+// the leaf. ErrNoLeaf: there is no such element.
 func (l *Log) RowDigest(i uint64, k int) (d [rowDigest]byte, err error) {
 	e := leafEnds.Get().(*leafEnd)
 	defer e.done()
@@ -124,7 +127,7 @@ func (l *Log) RowDigest(i uint64, k int) (d [rowDigest]byte, err error) {
 	return d, err
 }
 
-// StateEntry is element k of State in leaf i, likewise.
+// StateEntry returns element k of State in leaf i, in the same way.
 func (l *Log) StateEntry(i uint64, k int) (d [StateSize]byte, err error) {
 	e := leafEnds.Get().(*leafEnd)
 	defer e.done()
@@ -138,13 +141,14 @@ func (l *Log) StateEntry(i uint64, k int) (d [StateSize]byte, err error) {
 	return d, err
 }
 
-// leafEnd reads the end of a leaf. Every page that is loaded from the file is compared with such an end, so it takes one
-// read of the segment for the numbers and, in a leaf of few rows, the digest, both by way of blocks; and no memory of its
-// own, but from leafEnds.
+// leafEnd reads the end of a leaf. Each page that is loaded from the file is
+// compared with a digest there. So it takes one read of the segment for the
+// numbers and, in a leaf of few rows, the digest, both through blocks; and no
+// memory of its own, except from leafEnds.
 type leafEnd struct {
 	i       uint64
 	blocks  *blocks
-	tail    []byte // the last bytes of the leaf: all of them if it is not archived, else those in buf
+	tail    []byte // the last bytes of the leaf: the whole leaf if it is not archived, otherwise buf
 	r       row    // of an archived leaf
 	segment segment
 	buf     [256]byte // the numbers and the digests of seven rows
@@ -152,13 +156,14 @@ type leafEnd struct {
 
 var leafEnds = sync.Pool{New: func() any { return new(leafEnd) }}
 
-// done gives e back. It keeps no leaf and no file from being collected.
+// done returns e to the pool. It keeps neither a leaf nor a file alive.
 func (e *leafEnd) done() {
 	e.tail, e.segment, e.blocks = nil, segment{}, nil
 	leafEnds.Put(e)
 }
 
-// open finds the end of leaf i, which must have digests of rows, and reads the numbers there.
+// open finds the end of leaf i, which must have digests of rows, and reads the
+// numbers there.
 func (e *leafEnd) open(l *Log, i uint64) (t tally, err error) {
 	v, err := l.view()
 	if err != nil {
@@ -208,7 +213,8 @@ func (e *leafEnd) row(v *view, i uint64) (err error) {
 	return err
 }
 
-// read fills b with the bytes that begin so far before the end of the leaf.
+// read fills b with the bytes that begin before bytes ahead of the end of the
+// leaf.
 func (e *leafEnd) read(b []byte, before int64) error {
 	switch n := int64(len(e.tail)); {
 	case before <= n:
@@ -230,7 +236,8 @@ func (e *leafEnd) readAt(b []byte, before int64) error {
 	return nil
 }
 
-// FirstRows is the first leaf that has digests of rows; false: none has. Rows that are older cannot be compared.
+// FirstRows returns the first leaf that has digests of rows; false: none has.
+// Rows that are older cannot be compared.
 func (l *Log) FirstRows(ctx context.Context) (*Record, bool, error) {
 	v, err := l.view()
 	if err != nil {
@@ -255,7 +262,8 @@ func (l *Log) FirstRows(ctx context.Context) (*Record, bool, error) {
 	return nil, false, nil
 }
 
-// rowsFrom reads some rows of the index from leaf i on, or all of the tail.
+// rowsFrom reads some rows of the index from leaf i on, or all rows of the
+// tail.
 func (v *view) rowsFrom(i uint64) (out []row, err error) {
 	if i >= v.archived {
 		for _, t := range v.tail[i-v.archived:] {

@@ -8,7 +8,7 @@ import (
 
 var (
 	// ErrNewerFormat: the bytes were written by a newer program. They are not
-	// damaged; read them with that program.
+	// damaged; use that program to read them.
 	ErrNewerFormat = errors.New("manifest: written by a newer version of ctxpage; use that version to read it")
 
 	// ErrNoLeaf: the log has no leaf at that index, or none of that trace.
@@ -17,7 +17,8 @@ var (
 	// ErrNoQuestion: the text of a question is not there, only its digest.
 	ErrNoQuestion = errors.New("manifest: the question was erased or not kept")
 
-	// ErrGap: a leaf was added that is not the next one and not one the log has.
+	// ErrGap: a leaf was added that is not the next one and not one the log
+	// has.
 	ErrGap = errors.New("manifest: leaves are missing between the archive and the log")
 
 	// ErrHead: the log does not contain what the given head vouches for.
@@ -37,7 +38,8 @@ var (
 	ErrClosed = errors.New("manifest: closed")
 )
 
-// ioFailed tells a read that the system could not do now from bytes that are wrong: tried again it may give them.
+// ioFailed reports whether the system could not read now, so that another try
+// may succeed. Bytes that were read and are wrong are not that.
 func ioFailed(err error) bool {
 	var e syscall.Errno
 	return errors.As(err, &e) && slices.Contains(passing, e)

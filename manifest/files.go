@@ -42,7 +42,7 @@ const (
 	maxLeaves = 1 << 48
 )
 
-// The kinds of file, in the header.
+// The kinds of files, in the header.
 const (
 	kindLeaves = 'L'
 	kindIndex  = 'I'
@@ -52,10 +52,11 @@ const (
 
 const hintRestore = "restore a backup; dbctl manifest verify says what else differs"
 
-// noLeaf is the leaf of damage that concerns no single one.
+// noLeaf is the leaf number of damage that concerns no single leaf.
 const noLeaf = -1
 
-// corruptAt makes the error for damage in a file of the archive; leaf may be noLeaf.
+// corruptAt returns the error for damage in a file of the archive; leaf may be
+// noLeaf.
 func corruptAt(file string, off, leaf int64, err error) *corrupt.Error {
 	e := &corrupt.Error{File: file, Offset: off, Err: err, Hint: hintRestore}
 	if leaf != noLeaf {
@@ -79,8 +80,8 @@ func parseSegmentName(name string) (first uint64, ok bool) {
 	return first, err == nil
 }
 
-// header is the first bytes of every file; first is the first leaf of a segment
-// and 0 elsewhere.
+// header returns the first bytes of every file; first is the first leaf of a
+// segment and 0 elsewhere.
 func header(kind byte, first uint64) []byte {
 	b := make([]byte, 0, headerSize)
 	b = append(b, "CTXM"...)
@@ -103,7 +104,8 @@ func checkHeader(name string, b []byte, kind byte, first uint64) error {
 	case string(b[:4]) != "CTXM":
 		return corruptAt(name, 0, noLeaf, fmt.Errorf("begins with %q, expected CTXM", b[:4]))
 	}
-	// The header keeps its form in every version, so its sum tells a newer file from one whose version was hit.
+	// The header has the same form in every version, so its sum tells a newer
+	// file from a damaged version number.
 	sound := binary.LittleEndian.Uint64(b[16:]) == xxhash.Sum64(b[:16])
 	if v := binary.LittleEndian.Uint16(b[4:]); v > archiveVersion && sound {
 		return fmt.Errorf("%s has version %d, this program knows %d: %w", name, v, archiveVersion, ErrNewerFormat)
@@ -114,7 +116,8 @@ func checkHeader(name string, b []byte, kind byte, first uint64) error {
 	return nil
 }
 
-// row is one entry of the index.
+// row is one entry of the index. It has what a search needs to leave bodies
+// unread: type, flags and hashes of the traces.
 type row struct {
 	typ           Type
 	writes        bool   // the leaf has Writes
@@ -125,12 +128,12 @@ type row struct {
 }
 
 // rowWhole is the state of a row whose body is in its segment. Other states are
-// for a time when bodies can be taken out and their hashes left.
+// reserved for removing bodies and keeping their hashes.
 const rowWhole = 1
 
 func traceHash(s string) uint32 { return uint32(xxhash.Sum64String(s)) }
 
-// rowOf makes the row of a leaf; the place is filled in by the archive.
+// rowOf makes the row of a leaf. The archive fills in its place.
 func rowOf(body []byte) (row, error) {
 	r := row{size: uint32(len(body))}
 	err := peek(body, func(w *wire) {
@@ -139,7 +142,7 @@ func rowOf(body []byte) (row, error) {
 	return r, err
 }
 
-// row is rowOf for the bytes of a record, so many.
+// row is rowOf for a record whose encoding has size bytes.
 func (r *Record) row(size int) row {
 	return row{typ: r.Type, writes: len(r.Writes) > 0, rows: len(r.Rows)+len(r.State) > 0, size: uint32(size), trace: traceHash(r.Trace), parent: traceHash(r.Parent)}
 }
@@ -176,17 +179,17 @@ func parseRow(b []byte, i uint64) (row, error) {
 	return r, nil
 }
 
-// end is where the next frame of the segment begins.
+// end returns where the next frame of the segment begins.
 func (r row) end() int64 { return int64(r.off) + frameSize + int64(r.size) }
 
 func rowOffset(i uint64) int64 { return headerSize + int64(i)*rowSize }
 
 func hashOffset(i int64) int64 { return headerSize + i*tlog.HashSize }
 
-// sum is the checksum of bytes that belong to leaf i: moved to another index it
-// is wrong.
+// sum returns the checksum of bytes that belong to leaf i. Moved to another
+// index they have another one.
 func sum(i uint64, b []byte) uint64 {
-	if len(b) == rowSize-8 { // a row: without the state of a stream, a search of the index takes half the time
+	if len(b) == rowSize-8 { // a row: hashed in one call, which halves the time of a search of the index
 		var whole [rowSize]byte
 		binary.LittleEndian.PutUint64(whole[:], i)
 		copy(whole[8:], b)
@@ -207,7 +210,7 @@ func appendFrame(b []byte, i uint64, body []byte) []byte {
 	return append(b, body...)
 }
 
-// checkFrame gives the body within frame, which the row of leaf i points at.
+// checkFrame returns the body in the frame that the row of leaf i points at.
 func checkFrame(name string, frame []byte, i uint64, r row) ([]byte, error) {
 	body := frame[frameSize:]
 	if n := binary.LittleEndian.Uint32(frame); n != r.size {
@@ -219,7 +222,8 @@ func checkFrame(name string, frame []byte, i uint64, r row) ([]byte, error) {
 	return body, nil
 }
 
-// stamp is what the mark file says.
+// stamp is what the mark file says: the archive has size leaves with this root,
+// and they belong to database db.
 type stamp struct {
 	db   string
 	size uint64

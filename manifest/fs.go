@@ -2,8 +2,8 @@ package manifest
 
 import "github.com/ctxpage/ctxpage/wal"
 
-// FS is the seam to the file system; the log has the same one, so that one
-// faulty file system of a test lies under both.
+// FS is the file system. It is the log's type, so that a test can put one
+// faulty file system under both.
 type FS = wal.FS
 
 // File is an open file of an FS.

@@ -9,19 +9,19 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Head is what a log vouches for: so many leaves, this root. Kept outside the
-// machine it is what Verify can hold the log against.
+// Head is what a log vouches for: a number of leaves and their root. Kept
+// outside the machine, it is what Verify can compare the log with.
 type Head struct {
 	DB   string `json:"db"` // database id
 	Size uint64 `json:"size"`
 	Root Hash   `json:"root"`
-	Time int64  `json:"time,omitempty"` // when it was given, unix µs; for people, nothing checks it
+	Time int64  `json:"time,omitempty"` // when it was made, unix µs; for people, not checked
 }
 
-// headTag begins a head line; the number moves with the line's shape.
+// headTag begins a head line. The number changes with the form of the line.
 const headTag = "ctxpage-head/"
 
-// String is one line of text to be kept elsewhere:
+// String returns one line of text that can be kept elsewhere:
 //
 //	ctxpage-head/1 DB SIZE ROOT [TIME]
 //
@@ -38,7 +38,8 @@ func (h Head) String() string {
 	return s
 }
 
-// ParseHead reads a line of String. A line of a later shape is ErrNewerFormat.
+// ParseHead reads a line made by String. A line of a later form is
+// ErrNewerFormat.
 func ParseHead(line string) (Head, error) {
 	words := strings.Fields(line)
 	if len(words) > 0 {

@@ -12,15 +12,15 @@ import (
 	"github.com/ctxpage/ctxpage/wal"
 )
 
-// Options configure Open. The zero value is a writer of an archive of no
-// particular database.
+// Options configure Open. The zero value is a writer of an archive that belongs
+// to no particular database.
 type Options struct {
 	ReadOnly    bool   // create, cut and write nothing; Add works in memory
 	DB          string // database id, at most 255 bytes; an archive of another is refused. Empty: not compared
 	SegmentSize int64  // bytes after which a segment file is followed by the next; 0 means 64 MiB, the limit is 1 GiB
 }
 
-// Report says what Open found.
+// Report is what Open found.
 type Report struct {
 	Archived uint64 // leaves in the archive
 	Marked   uint64 // leaves its mark vouches for. More than Archived: synced leaves are missing; the log must have them or the archive is damaged
@@ -29,34 +29,42 @@ type Report struct {
 }
 
 // Log is all audit leaves of a database: the archive and, in memory, the tail
-// of leaves that are in the log only. It is safe for concurrent use. Its lock mu
-// is a leaf in the order of locks: nothing outside this package is called with it
-// held, and no file is touched. Files are read under comparing, and written under
-// archiving.
+// of leaves that are only in the log. It is safe for concurrent use.
+//
+// Locks, taken in this order:
+//
+//	archiving       one Archive, Close or start of Verify at a time; files are written under it
+//	comparing       comparisons of recovery with the archive; files are read under it
+//	traces.mu       the hashes of traces; the index is read under it
+//	mu              the fields below it; no file is touched and nothing outside this package is called
+//
+// For its users the whole Log is a leaf in the order of locks. Reading leaves
+// takes no lock beyond the copy of a view.
 type Log struct {
 	archiving sync.Mutex // one Archive or Close at a time; taken before mu
 
 	mu     sync.RWMutex // guards the following
-	now    view         // replaced or appended to, never changed in place
+	now    view         // replaced or appended to; what a copy points at never changes
 	tree   Frontier     // over now.size() leaves
 	marked stamp        // what the archive's mark said at open: the tree must pass through it
 	failed error        // the first failed write of the archive
 	closed bool
-	unlike map[uint64]error // of a reader: leaves that log and archive hold different bytes of
+	unlike map[uint64]error // in a reader: leaves whose bytes differ in log and archive
 
 	comparing sync.Mutex // taken before mu
 	traces    traces
-	ahead     []slot // archived leaves that the next comparisons ask for; guarded by comparing
+	ahead     []slot // archived leaves that the next comparisons will ask for; guarded by comparing
 }
 
-// Open opens the archive in dir, which it creates unless read-only. A nil fs is the operating system's. An
-// archive whose last archiving did not finish is cut back to its mark; what was
-// cut is still in the log and comes back through Add.
+// Open opens the archive in dir, and creates it unless read-only. A nil fs is
+// the operating system's. An archive whose last archiving did not finish is cut
+// back to its mark; what was cut is still in the log and comes back through
+// Add.
 //
-// Errors: ErrNewerFormat; what the system said where bytes could not be read, which
-// says nothing of the bytes; corrupt.Error when the mark is gone or does not agree
-// with the tree. Read-only, such damage is in Report.Damage instead and the whole
-// prefix can be read.
+// Errors: ErrNewerFormat; an error of the system if bytes could not be read,
+// which says nothing about the bytes; corrupt.Error if the mark is missing or
+// does not agree with the tree. Read-only, such damage is in Report.Damage
+// instead, and the whole prefix can be read.
 func Open(ctx context.Context, dir string, fs FS, opts Options) (*Log, Report, error) {
 	if fs == nil {
 		fs = wal.OS()
@@ -88,10 +96,10 @@ func open(ctx context.Context, a *archive, db string) (*Log, Report, error) {
 
 // OpenReader opens the archive read-only beside a process that may be writing
 // it, and takes the leaves behind it from tail, which calls add for every leaf
-// it finds in the log, in order. If between the two looks a checkpoint moved
-// leaves from the log into the archive, both are looked at again. Archived
-// leaves that are damaged, or not those of the log, are in Report.Damage and no
-// error: Verify names all of them.
+// in the log, in order. If a checkpoint moved leaves from the log into the
+// archive between the two reads, both are read again. Archived leaves that are
+// damaged, or differ from those of the log, are in Report.Damage and are no
+// error; Verify names all of them.
 func OpenReader(ctx context.Context, dir string, fs FS, tail func(add func(index uint64, body []byte) error) error) (*Log, Report, error) {
 	for try := 0; ; try++ {
 		l, rep, err := Open(ctx, dir, fs, Options{ReadOnly: true})
@@ -118,7 +126,7 @@ func OpenReader(ctx context.Context, dir string, fs FS, tail func(add func(index
 	}
 }
 
-// view gives the log as it is now.
+// view returns the log as it is now.
 func (l *Log) view() (*view, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -138,24 +146,24 @@ func (l *Log) snapshot(size uint64) (*view, error) {
 	return v, err
 }
 
-// Size is the number of leaves.
+// Size returns the number of leaves.
 func (l *Log) Size() uint64 {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.now.size()
 }
 
-// Archived is the number of leaves in the archive.
+// Archived returns the number of leaves in the archive.
 func (l *Log) Archived() uint64 {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.now.archived
 }
 
-// Add takes the leaf at index, which must be Size, and copies body. A leaf the
-// log already has is compared instead: recovery adds all the log holds, and
-// where log and archive overlap, bytes must match. Errors: ErrGap, corrupt.Error,
-// ErrNewerFormat.
+// Add takes the leaf at index, which must be Size, and copies body. A leaf that
+// the log already has is compared instead: recovery adds all leaves of the log,
+// and where log and archive overlap their bytes must match. Errors: ErrGap,
+// corrupt.Error, ErrNewerFormat.
 func (l *Log) Add(index uint64, body []byte) error {
 	if index < l.Size() {
 		return l.compare(index, body)
@@ -167,28 +175,27 @@ func (l *Log) Add(index uint64, body []byte) error {
 	return l.add(index, Leaf{tailLeaf{row: r, body: bytes.Clone(body)}, LeafHash(body)})
 }
 
-// Leaf is a leaf that is encoded and hashed, ready to be added. It holds nothing of the record it was made of.
+// Leaf is an encoded and hashed leaf, ready to be added. It shares no memory
+// with the record it was made from.
 type Leaf struct {
 	leaf tailLeaf
 	hash Hash
 }
 
-// NewLeaf makes a leaf ready: what takes time is done before anybody waits for its place. Errors: those of Encode.
+// NewLeaf encodes and hashes a leaf, before the caller waits for its place.
+// Errors: those of Encode.
 func NewLeaf(r *Record) (Leaf, error) {
 	body, err := Encode(r)
 	if err != nil {
 		return Leaf{}, err
 	}
-	if cap(body) > len(body)+len(body)/4 { // it is in memory until it is archived
-		body = bytes.Clone(body)
-	}
 	return Leaf{tailLeaf{row: r.row(len(body)), body: body}, LeafHash(body)}, nil
 }
 
-// Body is the encoded leaf. It must not be changed.
+// Body returns the encoded leaf. It must not be changed.
 func (l *Leaf) Body() []byte { return l.leaf.body }
 
-// AddNew is Add of a leaf that is not there yet.
+// AddNew is Add for a leaf that the log does not have yet.
 func (l *Log) AddNew(index uint64, leaf Leaf) error { return l.add(index, leaf) }
 
 func (l *Log) add(index uint64, leaf Leaf) error {
@@ -204,7 +211,8 @@ func (l *Log) add(index uint64, leaf Leaf) error {
 }
 
 // push appends; the caller holds mu. An archive that lost synced leaves gets
-// them back this way, and then the tree must be the one its mark vouched for.
+// them back this way, and then the tree must be the one that its mark vouched
+// for.
 func (l *Log) push(leaf tailLeaf, hash Hash) error {
 	l.now.tail = append(l.now.tail, leaf)
 	l.now.hashes = append(l.now.hashes, l.tree.Add(hash)...)
@@ -214,8 +222,9 @@ func (l *Log) push(leaf tailLeaf, hash Hash) error {
 	return nil
 }
 
-// compareLeaves are read in one go: recovery asks for one leaf after the other, and two reads for each were half of
-// opening a file whose log is still there.
+// compareLeaves is how many archived leaves a comparison reads at once.
+// Recovery asks for one after the other, and two reads for each took half the
+// time of opening a file whose log is still there.
 const compareLeaves = 32
 
 func (l *Log) compare(index uint64, body []byte) error {
@@ -231,7 +240,7 @@ func (l *Log) compare(index uint64, body []byte) error {
 
 var errUnlike = errors.New("the log and the archive hold different bytes")
 
-// note keeps what Verify cannot see in the archive alone.
+// note keeps a difference that Verify cannot see in the archive alone.
 func (l *Log) note(index uint64, err error) {
 	if !errors.Is(err, errUnlike) {
 		return
@@ -244,7 +253,7 @@ func (l *Log) note(index uint64, err error) {
 	l.unlike[index] = err
 }
 
-// stored is a leaf that the log has.
+// stored returns a leaf that the log has.
 func (l *Log) stored(index uint64) ([]byte, error) {
 	v, err := l.view()
 	if err != nil {
@@ -265,13 +274,13 @@ func (l *Log) stored(index uint64) ([]byte, error) {
 	return s.body, s.err
 }
 
-// Archive copies the leaves [Archived, upTo) into the archive and syncs it; they
-// must be durable in the log. When it returns nil the log may let go of them. A
-// crash or error at any point leaves an archive that opens as before the call,
-// or after it. After a failed write or sync every further call is ErrFailed
-// until the log is opened again; reading and Add go on. Cancelling ctx stops
-// between two writes, without that consequence; so does a full disk: what was
-// written is cut off, and a later call writes it again.
+// Archive copies the leaves [Archived, upTo) into the archive and syncs it.
+// They must be durable in the log; when Archive returns nil the log may drop
+// them. A crash or error at any point leaves an archive that opens as before
+// the call or as after it. After a failed write or sync every further call
+// returns ErrFailed until the log is opened again; reads and Add go on. An end
+// of ctx stops between two writes without that consequence. So does a full
+// disk: what was written is cut off, and a later call writes it again.
 func (l *Log) Archive(ctx context.Context, upTo uint64) error {
 	l.archiving.Lock()
 	defer l.archiving.Unlock()
@@ -300,8 +309,8 @@ func (l *Log) Archive(ctx context.Context, upTo uint64) error {
 	return nil
 }
 
-// pending says whether leaves up to upTo can be archived, and gives the view to
-// do it from. The caller holds archiving, so nobody else moves the border.
+// pending returns the view from which leaves up to upTo can be archived, or why
+// they cannot. The caller holds archiving, so the border does not move.
 func (l *Log) pending(upTo uint64) (*view, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -321,7 +330,7 @@ func (l *Log) pending(upTo uint64) (*view, error) {
 	return &v, nil
 }
 
-// added is what the archive lacks up to upTo.
+// added returns what the archive lacks up to upTo.
 func (v *view) added(upTo uint64) (added, error) {
 	root, err := v.root(upTo)
 	n := upTo - v.archived
@@ -334,7 +343,7 @@ func (v *view) added(upTo uint64) (added, error) {
 }
 
 // archivedUpTo drops the head of the tail; the caller holds mu. The rest is
-// copied, so that the memory of what went is given back.
+// copied, so that the memory of the dropped leaves is freed.
 func (l *Log) archivedUpTo(upTo uint64, segs []segment) {
 	from := l.now.archived
 	l.now = view{
@@ -346,7 +355,7 @@ func (l *Log) archivedUpTo(upTo uint64, segs []segment) {
 	}
 }
 
-// Root is the root over the first size leaves.
+// Root returns the root over the first size leaves.
 func (l *Log) Root(size uint64) (Hash, error) {
 	v, err := l.snapshot(size)
 	if err != nil {
@@ -355,9 +364,9 @@ func (l *Log) Root(size uint64) (Hash, error) {
 	return v.root(size)
 }
 
-// Head is Root with what makes it a line to be kept elsewhere; now is the
-// caller's clock in unix µs. Ask for synced sizes only: a head once given away
-// must stay provable.
+// Head returns Root as a head that can be kept elsewhere; now is the caller's
+// clock in unix µs. Ask only for sizes that are synced: a head that was given
+// out must stay provable.
 func (l *Log) Head(size uint64, now int64) (Head, error) {
 	root, err := l.Root(size)
 	if err != nil {
@@ -366,14 +375,15 @@ func (l *Log) Head(size uint64, now int64) (Head, error) {
 	return Head{DB: l.DB(), Size: size, Root: root, Time: now}, nil
 }
 
-// DB is the database id the archive was made for.
+// DB returns the id of the database that the archive was made for.
 func (l *Log) DB() string {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.marked.db
 }
 
-// Mark is the body of a mark record over the first size leaves; see Mark.
+// Mark returns the body of a mark record over the first size leaves; see the
+// type Mark.
 func (l *Log) Mark(size uint64) ([]byte, error) {
 	v, err := l.snapshot(size)
 	if err != nil {
@@ -386,8 +396,8 @@ func (l *Log) Mark(size uint64) ([]byte, error) {
 	return Mark{Root: f.Root(), Frontier: f}.Encode(), nil
 }
 
-// CheckMark compares a mark of the log with the leaves: corrupt.Error when they
-// give another root or when there are fewer than the mark vouches for.
+// CheckMark compares a mark of the log with the leaves. corrupt.Error: they
+// give another root, or there are fewer than the mark vouches for.
 func (l *Log) CheckMark(body []byte) error {
 	m, err := ParseMark(body)
 	if err != nil {
@@ -408,8 +418,8 @@ func (l *Log) CheckMark(body []byte) error {
 	return err
 }
 
-// Close releases the files. Leaves of the tail are not archived by it; they are
-// in the log.
+// Close closes the files. It does not archive the tail: those leaves are in the
+// log.
 func (l *Log) Close() error {
 	l.archiving.Lock()
 	defer l.archiving.Unlock()

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Inclusion proves that a leaf stands at Index among the first Size leaves of
-// the log whose root is Root. It goes through JSON unchanged.
+// Inclusion proves that a leaf is at Index among the first Size leaves of the
+// log whose root is Root. It survives JSON unchanged.
 type Inclusion struct {
 	Index uint64 `json:"index"`
 	Size  uint64 `json:"size"`
@@ -16,8 +16,8 @@ type Inclusion struct {
 	Path  []Hash `json:"path"`
 }
 
-// Verify checks that body is the leaf and that head, which should come from
-// elsewhere than the proof, contains it. All failures are ErrProof.
+// Verify checks that body is the leaf and that head contains it. Take head from
+// elsewhere than the proof. Every failure is ErrProof.
 func (p Inclusion) Verify(body []byte, head Head) error {
 	switch {
 	case LeafHash(body) != p.Leaf:
@@ -34,7 +34,7 @@ func (p Inclusion) Verify(body []byte, head Head) error {
 }
 
 // Consistency proves that a log of Size leaves begins with the Old leaves of an
-// earlier head: nothing was edited, taken out or moved in between.
+// earlier head: nothing was edited, removed or moved since.
 type Consistency struct {
 	Old     uint64 `json:"old"`
 	Size    uint64 `json:"size"`
@@ -44,7 +44,7 @@ type Consistency struct {
 }
 
 // Verify checks the proof between two heads, of which old should have been kept
-// elsewhere. All failures are ErrProof.
+// elsewhere. Every failure is ErrProof.
 func (p Consistency) Verify(old, head Head) error {
 	switch {
 	case p.Old != old.Size || p.OldRoot != old.Root || p.Size != head.Size || p.Root != head.Root:

@@ -10,7 +10,8 @@ import (
 	"github.com/ctxpage/ctxpage/corrupt"
 )
 
-// Body is the bytes of leaf i; the caller may keep and change them.
+// Body returns the bytes of leaf i; the caller may keep and change them.
+// ErrNoLeaf: there is none.
 func (l *Log) Body(i uint64) ([]byte, error) {
 	v, err := l.view()
 	if err != nil {
@@ -20,7 +21,7 @@ func (l *Log) Body(i uint64) ([]byte, error) {
 	return bytes.Clone(b), err
 }
 
-// Leaf is leaf i.
+// Leaf returns leaf i. ErrNoLeaf: there is none.
 func (l *Log) Leaf(i uint64) (*Record, error) {
 	v, err := l.view()
 	if err != nil {
@@ -30,8 +31,8 @@ func (l *Log) Leaf(i uint64) (*Record, error) {
 }
 
 // Each calls fn for the leaves [from, min(to, Size)) as they were when it was
-// called, the last first if reverse. No lock is held meanwhile. It ends with the
-// first error: of fn, of ctx, or of a leaf that cannot be read.
+// called, the last first if reverse. No lock is held meanwhile. It ends with
+// the first error: of fn, of ctx, or of a leaf that cannot be read.
 func (l *Log) Each(ctx context.Context, from, to uint64, reverse bool, fn func(*Record) error) error {
 	v, err := l.view()
 	if err != nil {
@@ -49,15 +50,16 @@ func (l *Log) Each(ctx context.Context, from, to uint64, reverse bool, fn func(*
 	})
 }
 
-// ByTrace is every leaf whose Trace or Parent is trace, in log order: a read
-// and the ends of the transactions that came of it. None: ErrNoLeaf. It reads
-// the index from its end, 32 bytes a leaf, and the bodies of hits only.
+// ByTrace returns every leaf whose Trace or Parent is trace, in log order: a
+// read, and the ends of the transactions that came from it. ErrNoLeaf: there is
+// none. It reads the index from its end, 32 bytes a leaf, and the bodies of
+// hits only.
 func (l *Log) ByTrace(ctx context.Context, trace string) ([]*Record, error) {
 	v, err := l.view()
 	if err != nil {
 		return nil, err
 	}
-	if trace == "" { // else every leaf without a parent would be meant
+	if trace == "" { // it would match every leaf without a parent
 		return nil, fmt.Errorf("%w: an empty trace was asked for", ErrNoLeaf)
 	}
 	var out []*Record
@@ -80,8 +82,8 @@ func (l *Log) ByTrace(ctx context.Context, trace string) ([]*Record, error) {
 	return out, nil
 }
 
-// Written finds the newest leaf that wrote this version of a page, and the
-// write with its digest. ErrNoLeaf: no leaf did.
+// Written returns the newest leaf that wrote this version of a page, and the
+// write with its digest. ErrNoLeaf: there is none.
 func (l *Log) Written(ctx context.Context, num uint64, version uint32) (*Record, Write, error) {
 	v, err := l.view()
 	if err != nil {
@@ -107,11 +109,11 @@ func (l *Log) Written(ctx context.Context, num uint64, version uint32) (*Record,
 	return leaf, write, err
 }
 
-// Names maps page numbers to references, for people who read leaves without the
+// Names maps page numbers to references, for reading leaves without the
 // database.
 type Names map[uint64]string
 
-// Note takes over what a leaf wrote; leaves are noted in log order.
+// Note adds what a leaf wrote. Call it in log order.
 func (n Names) Note(r *Record) {
 	for _, w := range r.Writes {
 		if !w.Gone { // it names a version, not a page
@@ -121,7 +123,7 @@ func (n Names) Note(r *Record) {
 }
 
 // Names reads the leaves that wrote something. Its memory grows with the number
-// of pages ever written. What only damaged leaves name has no name.
+// of pages ever written. A page that only damaged leaves name is missing.
 func (l *Log) Names(ctx context.Context) (Names, error) {
 	v, err := l.view()
 	if err != nil {
@@ -147,8 +149,8 @@ func (l *Log) Names(ctx context.Context) (Names, error) {
 	return out, err
 }
 
-// Decided reports whether a commit up to an LSN approved or rejected a held batch. It reads the leaves of decisions that
-// came after it was held.
+// Decided reports whether a commit up to an LSN approved or rejected a held
+// batch. It reads the leaves of decisions made since the batch was held.
 func (l *Log) Decided(ctx context.Context, batch string, lsn uint64) (decided bool, err error) {
 	v, err := l.view()
 	if err != nil {

@@ -2,25 +2,28 @@ package manifest
 
 import "context"
 
-// Reader reads a Log and cannot write to it. It is what a database hands to its host: one leaf that a host appends would
-// part the archive from the log, and the file would not open again. It is safe for concurrent use.
+// Reader reads a Log and cannot write to it. It is what a database gives to its
+// host: a single leaf appended by a host would make archive and log disagree,
+// and the file would not open again. It is safe for concurrent use.
 type Reader struct {
 	log   *Log
 	asked Asked
 	close func() error // nil: the log belongs to somebody else
 }
 
-// Asked finds the text that a leaf was asked; see Reader.Question.
+// Asked returns the text that a leaf was asked; see Reader.Question.
 type Asked func(ctx context.Context, leaf *Record) (string, error)
 
-// Reader gives a reader of the log, whose Close leaves the log open. A nil asked knows no question.
+// Reader returns a reader of the log; closing it leaves the log open. With a
+// nil asked, Question knows no text.
 func (l *Log) Reader(asked Asked) *Reader { return &Reader{log: l, asked: asked} }
 
-// Owner gives a reader of the log, whose Close closes the log.
+// Owner returns a reader of the log; closing it closes the log.
 func (l *Log) Owner(asked Asked) *Reader { return &Reader{log: l, asked: asked, close: l.Close} }
 
-// Question is the text that a leaf was asked, compared with the digest in the leaf. ErrNoQuestion: it was erased, or only
-// its digest was kept, or nothing was asked.
+// Question returns the text that a leaf was asked, compared with the digest in
+// the leaf. ErrNoQuestion: it was erased, or only its digest was kept, or there
+// was no question.
 func (r *Reader) Question(ctx context.Context, leaf *Record) (string, error) {
 	if r.asked == nil || !leaf.QuestionKept {
 		return "", ErrNoQuestion
@@ -28,7 +31,7 @@ func (r *Reader) Question(ctx context.Context, leaf *Record) (string, error) {
 	return r.asked(ctx, leaf)
 }
 
-// Close closes what OpenManifests opened. Of an open database it does nothing.
+// Close closes what OpenManifests opened. For an open database it does nothing.
 func (r *Reader) Close() error {
 	if r.close == nil {
 		return nil
@@ -36,7 +39,8 @@ func (r *Reader) Close() error {
 	return r.close()
 }
 
-// unlessEnded reads, unless the context has ended. A read of one leaf is short, so it is not stopped half way.
+// unlessEnded calls read unless the context has ended. The read of one leaf is
+// short, so it is not interrupted.
 func unlessEnded[T any](ctx context.Context, read func() (T, error)) (out T, err error) {
 	if err := ctx.Err(); err != nil {
 		return out, err
@@ -44,21 +48,21 @@ func unlessEnded[T any](ctx context.Context, read func() (T, error)) (out T, err
 	return read()
 }
 
-// DB is the database id; see Log.DB.
+// DB returns the database id; see Log.DB.
 func (r *Reader) DB() string { return r.log.DB() }
 
-// Size is the number of leaves.
+// Size returns the number of leaves.
 func (r *Reader) Size(ctx context.Context) (uint64, error) { return r.log.Size(), ctx.Err() }
 
-// Archived is the number of leaves in the archive.
+// Archived returns the number of leaves in the archive.
 func (r *Reader) Archived() uint64 { return r.log.Archived() }
 
-// Body is the bytes of leaf i; the caller may keep and change them.
+// Body returns the bytes of leaf i; the caller may keep and change them.
 func (r *Reader) Body(ctx context.Context, i uint64) ([]byte, error) {
 	return unlessEnded(ctx, func() ([]byte, error) { return r.log.Body(i) })
 }
 
-// Leaf is leaf i.
+// Leaf returns leaf i.
 func (r *Reader) Leaf(ctx context.Context, i uint64) (*Record, error) {
 	return unlessEnded(ctx, func() (*Record, error) { return r.log.Leaf(i) })
 }
@@ -68,11 +72,12 @@ func (r *Reader) Each(ctx context.Context, from, to uint64, reverse bool, fn fun
 	return r.log.Each(ctx, from, to, reverse, fn)
 }
 
-// Progress hears how far long work has come. It is called from the goroutine of the call.
+// Progress is told how far long work has come. It is called from the goroutine
+// of the call.
 type Progress func(done, total uint64)
 
-// Records are the leaves [from, min(to, Size)), the last first if reverse, at most limit of them. Fewer than limit are
-// all there are.
+// Records returns the leaves [from, min(to, Size)), the last first if reverse,
+// at most limit of them. Fewer than limit means there are no more.
 func (r *Reader) Records(ctx context.Context, from, to uint64, reverse bool, limit int) (out []*Record, err error) {
 	to = min(to, r.log.Size())
 	n := uint64(max(limit, 0))
@@ -91,7 +96,7 @@ func (r *Reader) Records(ctx context.Context, from, to uint64, reverse bool, lim
 	return out, err
 }
 
-// ByTrace is every leaf whose Trace or Parent is trace; see Log.ByTrace.
+// ByTrace returns every leaf whose Trace or Parent is trace; see Log.ByTrace.
 func (r *Reader) ByTrace(ctx context.Context, trace string) ([]*Record, error) {
 	return r.log.ByTrace(ctx, trace)
 }
@@ -101,20 +106,21 @@ func (r *Reader) Named(ctx context.Context, trace string) (bool, error) {
 	return r.log.Named(ctx, trace)
 }
 
-// Written finds the newest leaf that wrote this version of a page; see Log.Written.
+// Written returns the newest leaf that wrote this version of a page; see
+// Log.Written.
 func (r *Reader) Written(ctx context.Context, num uint64, version uint32) (*Record, Write, error) {
 	return r.log.Written(ctx, num, version)
 }
 
-// Names maps page numbers to references; see Log.Names.
+// Names returns the references of page numbers; see Log.Names.
 func (r *Reader) Names(ctx context.Context) (Names, error) { return r.log.Names(ctx) }
 
-// Root is the root over the first size leaves.
+// Root returns the root over the first size leaves.
 func (r *Reader) Root(ctx context.Context, size uint64) (Hash, error) {
 	return unlessEnded(ctx, func() (Hash, error) { return r.log.Root(size) })
 }
 
-// Head is Root as a line to be kept elsewhere; see Log.Head.
+// Head returns Root as a head that can be kept elsewhere; see Log.Head.
 func (r *Reader) Head(ctx context.Context, size uint64, now int64) (Head, error) {
 	return unlessEnded(ctx, func() (Head, error) { return r.log.Head(size, now) })
 }

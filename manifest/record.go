@@ -7,12 +7,12 @@ import (
 	"strconv"
 )
 
-// Type says what a leaf records. The set only grows: a number, once given, is
-// never used for anything else.
+// Type says what a leaf records. The set only grows: a number is never given a
+// second meaning.
 type Type uint8
 
-// The leaf types. Those up to TypeExport return page contents to somebody; the
-// rest are ends of transactions and events of the database.
+// The leaf types. Those up to TypeExport are reads, which returned page
+// contents; the rest are ends of transactions and events of the database.
 const (
 	TypeGet Type = iota + 1
 	TypeSearch
@@ -24,16 +24,17 @@ const (
 	TypeApprove   // a held batch became visible
 	TypeReject    // a held batch was refused
 	TypeRollback  // a transaction was dropped by its owner
-	TypeConflict  // a commit was refused: an artefact it overwrites had moved on
+	TypeConflict  // a commit was refused: an artefact that it overwrites had changed
 	TypeRefetch   // a source wrote a new version of its own page
 	TypeRecovered // the database was opened after an unclean end
 	TypeRestored  // the database was opened from a backup
 	TypeDirective // premise or policy of a scope changed
 	TypePass      // the pager ran over a session
-	TypeGC        // versions nobody can name were dropped
+	TypeGC        // versions that nothing names were dropped
 	TypePromote   // the operator copied a page to an ancestor scope
 	TypeHandoff   // a session was packaged for another agent
 	TypeErase     // content was erased everywhere
+	TypeBackup    // a copy of the database was begun; its Note names the file. With a Parent: that one failed
 )
 
 // typeNames is indexed by Type; its strings are part of dbctl's output.
@@ -43,7 +44,7 @@ var typeNames = [...]string{
 	TypeReject: "reject", TypeRollback: "rollback", TypeConflict: "conflict",
 	TypeRefetch: "refetch", TypeRecovered: "recovered", TypeRestored: "restored",
 	TypeDirective: "directive", TypePass: "pass", TypeGC: "gc", TypePromote: "promote",
-	TypeHandoff: "handoff", TypeErase: "erase",
+	TypeHandoff: "handoff", TypeErase: "erase", TypeBackup: "backup",
 }
 
 // Known reports whether this program knows the type. A leaf of an unknown type
@@ -155,7 +156,8 @@ func (t *Tag) UnmarshalText(b []byte) error {
 // bytes on every machine.
 type Score uint16
 
-// Quantise rounds f to the nearest step. Below 0 and NaN give 0, above 1 gives 1.
+// Quantise rounds f to the nearest step. Below 0 and NaN give 0, above 1 gives
+// 1.
 func Quantise(f float64) Score {
 	switch {
 	case !(f > 0):
@@ -166,7 +168,7 @@ func Quantise(f float64) Score {
 	return Score(math.Round(f * math.MaxUint16))
 }
 
-// Float is the number a Score stands for.
+// Float returns the number that a Score stands for.
 func (s Score) Float() float64 { return float64(s) / math.MaxUint16 }
 
 // MarshalJSON writes the number with five digits, enough to read the same step
@@ -185,8 +187,8 @@ func (s *Score) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Digest is a salted or keyed digest made by the root package; JSON shows it in
-// hexadecimal. This package never makes one from contents.
+// Digest is a salted or keyed digest, made outside this package, which never
+// makes one from contents. JSON shows it in hexadecimal.
 type Digest []byte
 
 // String is hexadecimal.
@@ -219,8 +221,9 @@ type Record struct {
 
 	// What a read was asked and what it served.
 	Query Digest `json:"query,omitempty"` // digest of the question: salted where its text is kept, else keyed
-	// QuestionKept: the text of the question was kept in a row beside the leaf, which can be erased. Question is that
-	// text where the reader has it; it is no part of the bytes.
+	// QuestionKept: the text of the question was kept in a row beside the leaf,
+	// which can be erased. Question is that text where the reader has it; it is
+	// no part of the bytes.
 	QuestionKept bool   `json:"question_kept,omitempty"`
 	Question     string `json:"question,omitempty"`
 
@@ -239,7 +242,8 @@ type Record struct {
 	Embedder string      `json:"embedder,omitempty"` // model whose vectors took part; Note says why none did
 	Pages    []Page      `json:"pages,omitempty"`    // in the order served
 	Excluded []Exclusion `json:"excluded,omitempty"`
-	// Filter is what the read was restricted to, as JSON (store.Filter); "": nothing. Unlike a question it cannot be erased.
+	// Filter is what the read was restricted to, as JSON (store.Filter); "":
+	// nothing. Unlike a question it cannot be erased.
 	Filter string `json:"filter,omitempty"`
 
 	// How a transaction ended.
@@ -248,16 +252,17 @@ type Record struct {
 	Status     string     `json:"status,omitempty"`
 	Reason     string     `json:"reason,omitempty"` // why held, refused or dropped
 	Confidence float64    `json:"confidence,omitempty"`
-	Gate       float64    `json:"gate,omitempty"` // the gate it was held against
-	By         string     `json:"by,omitempty"`   // who gave the verdict
+	Gate       float64    `json:"gate,omitempty"` // the gate it was compared with
+	By         string     `json:"by,omitempty"`   // the author of the verdict
 	Evaluator  string     `json:"evaluator,omitempty"`
 	Note       string     `json:"note,omitempty"`
 	Writes     []Write    `json:"writes,omitempty"`
 	Stale      []Stale    `json:"stale,omitempty"`
 	Conflicts  []Conflict `json:"conflicts,omitempty"`
 	Rows       []Digest   `json:"rows,omitempty"` // salted digests of the rows the batch wrote: heads, then the held batch
-	// State is of the state rows it wrote or deleted, 24 bytes each: 8 that stand for the key, keyed; then a salted digest of
-	// the row, zeros where it was deleted.
+	// State is of the state rows it wrote or deleted, 24 bytes each: 8 that
+	// stand for the key, keyed; then a salted digest of the row, zeros where it
+	// was deleted.
 	State []Digest `json:"state,omitempty"`
 
 	// Events of the database.
@@ -268,7 +273,7 @@ type Record struct {
 	Root   Digest `json:"root,omitempty"`   // restored: their root
 }
 
-// Page is one page version in a read leaf. Its digest stands in the leaf of the
+// Page is one page version in a read leaf. Its digest is in the leaf of the
 // commit that wrote the version (Log.Written).
 type Page struct {
 	Num     uint64      `json:"num"`
@@ -284,33 +289,36 @@ type Page struct {
 	LexOwn   Score `json:"lex_own,omitempty"`
 	LexNear  Score `json:"lex_near,omitempty"`  // from neighbours
 	LexGroup Score `json:"lex_group,omitempty"` // from its group
-	// Of a turn, what it has for its speaker, its author telling of himself, its month, and irregular forms of the words.
+	// The parts of a turn's score for its speaker, for words in the first
+	// person, for its month, and for irregular forms.
 	LexSpeaker Score `json:"lex_speaker,omitempty"`
 	LexFirst   Score `json:"lex_first,omitempty"`
 	LexDate    Score `json:"lex_date,omitempty"`
 	LexForms   Score `json:"lex_forms,omitempty"`
-	// LexLevel is what another page has beside turns, so that who speaks does not put them before it.
+	// LexLevel is what other pages get in a search that also finds turns, so
+	// that the speaker's part does not put turns first.
 	LexLevel Score `json:"lex_level,omitempty"`
 	Vector   Score `json:"vector,omitempty"` // (1 + cosine) / 2 of its vector and the question's; 0 also where it has none
 
 	Tag       Tag    `json:"tag,omitempty"`
 	Reason    string `json:"reason,omitempty"`    // short code: why it is in, or out
-	Dirty     bool   `json:"dirty,omitempty"`     // its source had moved on when it was read
-	Refetched bool   `json:"refetched,omitempty"` // and was fetched anew
-	Stale     bool   `json:"stale,omitempty"`     // and was served all the same, by wish
+	Dirty     bool   `json:"dirty,omitempty"`     // its source had changed when it was read
+	Refetched bool   `json:"refetched,omitempty"` // and was fetched again
+	Stale     bool   `json:"stale,omitempty"`     // and was served all the same, as the query asked
 	Via       uint64 `json:"via,omitempty"`       // page number of the superseded hit or of the summary that led here, or of the page that stands for it
 }
 
-// Exclusion is one reason for leaving pages out, how many, and the nearest of
-// them by score.
+// Exclusion is one reason for which pages were left out, how many, and the
+// nearest of them by score.
 type Exclusion struct {
 	Reason  string `json:"reason"`
 	Count   int    `json:"count"`
 	Nearest []Page `json:"nearest,omitempty"`
 }
 
-// Write is one page version a commit wrote, deleted or touched, or one version of
-// an artefact that gc dropped. It is the only place where a version's digest stands.
+// Write is one page version that a commit wrote, deleted or touched, or one
+// version of an artefact that gc dropped. It is the only place that has the
+// digest of a version.
 type Write struct {
 	Num     uint64 `json:"num"`
 	Ref     string `json:"ref"`
@@ -321,7 +329,7 @@ type Write struct {
 	Gone    bool   `json:"gone,omitempty"`  // dropped by gc; Num is its first page
 }
 
-// Stale is a page version a transaction saw that was no longer the current one
+// Stale is a page version that a transaction saw and that was no longer current
 // when it ended.
 type Stale struct {
 	Num    uint64 `json:"num"`

@@ -8,16 +8,16 @@ import (
 	"slices"
 )
 
-// Pages travel as rows of varints in one byte string, not as msgpack arrays:
-// a served page takes about 17 bytes instead of 24, and the pages are nearly
-// all of a read leaf. A row is
+// Pages are written as rows of varints in one byte string, not as msgpack
+// arrays: a served page takes about 17 bytes instead of 24, and pages are most
+// of a read leaf. A row is
 //
 //	length, num, version, bits, reason, tokens, Score, R, P, S,
 //	LexOwn, LexNear, LexGroup, Via, number of ranges, ranges, Vector,
 //	LexSpeaker, LexFirst, LexDate, LexForms, LexLevel
 //
-// where scores take two bytes and all else is an unsigned varint. Zero fields
-// at the end are left off; bytes behind the known fields are skipped, so a row
+// Scores take two bytes; everything else is an unsigned varint. Zero fields at
+// the end are left off, and bytes behind the known fields are skipped, so a row
 // can grow like a leaf.
 
 // Bits of a row: form in the lowest two, tag in the next three.
@@ -28,12 +28,12 @@ const (
 	rowStale     = 1 << 7
 )
 
-// rowRoom is the memory that is set aside for a row: most take less.
+// rowRoom is the memory that is reserved for a row, in bytes; most take less.
 const rowRoom = 28
 
 var errRow = errors.New("a page row ends within a field")
 
-// reasonPlace is the number a row uses for a reason: 0 for none.
+// reasonPlace returns the number that a row uses for a reason; 0: none.
 func (w *wire) reasonPlace(s string) uint64 {
 	return uint64(slices.Index(w.reasons, s) + 1)
 }
@@ -48,7 +48,7 @@ func (w *wire) reason(place uint64) (string, error) {
 	return w.reasons[place-1], nil
 }
 
-// appendPages gives the rows of pages; they are good until the next call.
+// appendPages returns the rows of pages; they are valid until the next call.
 func (w *wire) appendPages(pages []Page) ([]byte, error) {
 	if w.pages += len(pages); w.pages > MaxPages {
 		return nil, fmt.Errorf("more than %d pages; split the call", MaxPages)
@@ -215,7 +215,7 @@ func (w *wire) readRow(row []byte) (Page, error) {
 	return p, err
 }
 
-// ranges reads at most as many pairs as there are bytes for.
+// ranges reads the byte ranges. A count beyond the bytes of the row is refused.
 func (r *rowReader) ranges() (out [][2]uint32) {
 	n := r.num(uint64(len(r.b)))
 	at := uint64(0)

@@ -5,13 +5,15 @@ import (
 	"fmt"
 )
 
-// RowScan reads the digests of rows of many leaves of a log, as it was when the scan was made. It keeps a block of the
-// index and of a segment, so that leaves asked for in rising order cost no read each. It is for one goroutine.
+// RowScan reads the digests of rows of many leaves, of the log as it was when
+// the scan was made. It keeps a block of the index and one of a segment, so
+// that leaves asked for in rising order do not cost a read each. Only one
+// goroutine may use it.
 type RowScan struct {
 	v       *view
 	first   uint64 // leaf of rows[0]
 	rows    []byte // of the index
-	segment uint64 // whose bytes window holds: its first leaf
+	segment uint64 // first leaf of the segment whose bytes are in window
 	at      int64
 	window  []byte
 }
@@ -31,22 +33,23 @@ func (l *Log) ScanRows() (*RowScan, error) {
 	return &RowScan{v: v}, nil
 }
 
-// Size is how many leaves there are.
+// Size returns how many leaves there are.
 func (s *RowScan) Size() uint64 { return s.v.size() }
 
 // Leaf decodes a leaf.
 func (s *RowScan) Leaf(i uint64) (*Record, error) { return s.v.leaf(i) }
 
-// RowDigests are those of one leaf, borrowed until the next call of the scan.
+// RowDigests are the digests of one leaf, borrowed until the next call of the
+// scan.
 type RowDigests struct {
 	Rows  []byte // 32 bytes each
 	State []byte // StateSize bytes each
-	Any   bool   // the leaf has some, or could have
-	Told  bool   // by a program that writes those of state rows, too
+	Any   bool   // the leaf has digests
+	Told  bool   // its program writes entries of state rows, too
 }
 
-// Digests gives the digests of the rows of leaf i. What is damaged gives a corrupt.Error, another error says that the files
-// could not be read.
+// Digests returns the digests of the rows of leaf i. Damage is a corrupt.Error;
+// any other error means that the files could not be read.
 func (s *RowScan) Digests(i uint64) (RowDigests, error) {
 	if i >= s.v.archived {
 		if i >= s.v.size() {

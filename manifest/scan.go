@@ -15,10 +15,9 @@ var (
 )
 
 // Scan checks that b is exactly one msgpack value whose lengths fit into b and
-// which nests at most 32 deep. It comes before every decoding: the decoder
-// believes lengths, and five bytes that promise four thousand million items
-// would take all memory (vmihailenco/msgpack issue #401). Scan allocates
-// nothing.
+// which nests at most 32 deep. It precedes every decoding, because the decoder
+// believes lengths: five bytes that promise four thousand million items would
+// take all memory (vmihailenco/msgpack issue #401). Scan allocates nothing.
 func Scan(b []byte) error {
 	var left [maxDepth + 1]uint64 // values still to come on each level
 	depth, need := 0, uint64(1)   // need: values still to come on all of them
@@ -102,7 +101,7 @@ func payload(b []byte, head int, n uint64) (int, uint64, error) {
 	return head + int(n), 0, nil
 }
 
-// counted is a value whose length stands in width bytes after the first.
+// counted is a value whose length is in width bytes after the first.
 func counted(b []byte, width, extra int) (int, uint64, error) {
 	n, ok := bigEndian(b[1:], width)
 	if !ok {
@@ -111,7 +110,7 @@ func counted(b []byte, width, extra int) (int, uint64, error) {
 	return payload(b, 1+width+extra, n)
 }
 
-// many is an array or map whose count stands in width bytes after the first.
+// many is an array or map whose count is in width bytes after the first.
 func many(b []byte, width int, pairs bool) (int, uint64, error) {
 	n, ok := bigEndian(b[1:], width)
 	if !ok {

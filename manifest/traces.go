@@ -6,16 +6,20 @@ import (
 	"sync"
 )
 
-// traces are the hashes of the traces of the first upTo leaves, sorted: 4 bytes a leaf, made when somebody first asks
-// for one. A look through the index, which ByTrace takes, costs milliseconds once there are a million leaves.
+// traces are the hashes of the traces of the first upTo leaves, sorted: 4 bytes
+// a leaf, made when a trace is first asked for. A search of the index, which
+// ByTrace makes, takes milliseconds once there are a million leaves.
+//
+// A hash only proposes: a hit is compared with the leaf.
 type traces struct {
 	mu     sync.Mutex // taken before Log.mu
 	upTo   uint64
 	hashes []uint32
-	fresh  []uint32 // of leaves that came since hashes was sorted, in their order
+	fresh  []uint32 // those of leaves that came since hashes was sorted, in their order
 }
 
-// freshTraces is how many hashes are looked through before they are sorted in.
+// freshTraces is how many hashes are searched one by one before they are sorted
+// in.
 const freshTraces = 4096
 
 // Named reports whether a leaf has this trace.
@@ -53,7 +57,7 @@ func (t *traces) has(ctx context.Context, v *view, hash uint32) (bool, error) {
 	return found || slices.Contains(t.fresh, hash), nil
 }
 
-// follow takes over what came since. Bodies are not read.
+// follow adds the leaves that came since. It reads rows, not bodies.
 func (t *traces) follow(ctx context.Context, v *view) error {
 	for t.upTo < v.size() {
 		if err := ctx.Err(); err != nil {

@@ -10,26 +10,27 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Hash is a node of the tree: SHA-256 as in RFC 6962; base64 as text.
+// Hash is a node of the tree: SHA-256 as in RFC 6962; its text is base64.
 type Hash = tlog.Hash
 
-// LeafHash is the hash under which a leaf's bytes stand in the tree.
+// LeafHash returns the hash of a leaf's bytes in the tree.
 func LeafHash(body []byte) Hash { return tlog.RecordHash(body) }
 
-// hashCount is how many hashes are stored for the first n leaves.
+// hashCount returns how many hashes are stored for the first n leaves.
 func hashCount(n uint64) uint64 { return uint64(tlog.StoredHashCount(int64(n))) }
 
 // Frontier is the right edge of a tree: the roots of its full subtrees, widest
 // first, one for every bit set in Size. It is all that is needed to add leaves
-// and to tell the root; the zero Frontier is the empty tree.
+// and to compute the root, so a log of any length adds a leaf without reading a
+// file. The zero Frontier is the empty tree.
 type Frontier struct {
 	Size  uint64
 	Nodes []Hash
 }
 
-// Add appends a leaf hash and returns the hashes that became fixed by it, the
-// leaf's own first, in the order in which they are stored. The slice is valid
-// until the next Add.
+// Add appends a leaf hash and returns the hashes that it fixed, the leaf's own
+// first, in the order in which they are stored. The slice is valid until the
+// next Add.
 func (f *Frontier) Add(leaf Hash) []Hash {
 	fixed := []Hash{leaf}
 	for n := f.Size; n&1 == 1; n >>= 1 {
@@ -43,7 +44,7 @@ func (f *Frontier) Add(leaf Hash) []Hash {
 	return fixed
 }
 
-// Root is the root over Size leaves.
+// Root returns the root over Size leaves.
 func (f *Frontier) Root() Hash {
 	if len(f.Nodes) == 0 {
 		root, _ := tlog.TreeHash(0, nil) // RFC 6962: SHA-256 of nothing; reads no hash
@@ -72,8 +73,8 @@ func frontierAt(size uint64, r tlog.HashReader) (Frontier, error) {
 	return Frontier{Size: size, Nodes: nodes}, err
 }
 
-// Mark is what a mark record of the log says: so many leaves were synced, and
-// this is their tree.
+// Mark is what a mark record of the log says: how many leaves were synced, and
+// their tree.
 type Mark struct {
 	Root     Hash
 	Frontier Frontier
@@ -82,7 +83,7 @@ type Mark struct {
 // markVersion is the first byte of a mark.
 const markVersion = 1
 
-// Encode gives the bytes of a mark: version, size, root, frontier nodes.
+// Encode returns the bytes of a mark: version, size, root, frontier nodes.
 func (m Mark) Encode() []byte {
 	b := append(make([]byte, 0, 9+32*(1+len(m.Frontier.Nodes))), markVersion)
 	b = binary.LittleEndian.AppendUint64(b, m.Frontier.Size)

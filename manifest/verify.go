@@ -9,31 +9,31 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Verification is what Verify found.
+// Verification is the result of Verify.
 type Verification struct {
 	Size     uint64  `json:"size"`
 	Archived uint64  `json:"archived"`
 	Root     Hash    `json:"root"`              // over Size leaves, from their bytes
-	Against  *Head   `json:"against,omitempty"` // the head it was held against
+	Against  *Head   `json:"against,omitempty"` // the head it was compared with
 	Problems []error `json:"-"`                 // in the order of the log, at most 20
 	Found    int     `json:"found"`             // how many problems in all
-	First    int64   `json:"first"`             // first leaf that differs; -1: none, or it cannot be told
-	Note     string  `json:"note,omitempty"`    // what a good result does not say
+	First    int64   `json:"first"`             // first leaf that differs; -1: none, or not known
+	Note     string  `json:"note,omitempty"`    // what a good result does not prove
 }
 
-// maxProblems is how many are kept; a wrong leaf makes every hash above it
-// wrong as well.
+// maxProblems is how many problems are kept: a wrong leaf makes every hash
+// above it wrong as well.
 const maxProblems = 20
 
 // NoHead is the Note of a verification without a head.
-const NoHead = "not held against a head kept elsewhere: a log set back to an earlier copy, or rewritten as a whole, would look the same"
+const NoHead = "not compared with a head kept elsewhere: a log that was rolled back to an earlier copy, or rewritten as a whole, would look the same"
 
-// Verify reads all bytes again: every leaf is rehashed, the tree is built anew
-// and compared with the stored hashes, the mark and, if against is given, with
+// Verify reads all bytes again. It hashes every leaf, builds the tree anew and
+// compares it with the stored hashes, the mark and, if against is given, with
 // that head. progress, if given, is called now and then with no lock held. The
-// error is nil if nothing was found, else the first problem: a
-// corrupt.Error or, where the log is intact in itself but not the one of the
-// head, ErrHead. ErrClosed when the log was closed meanwhile.
+// error is nil if nothing was found, otherwise the first problem: a
+// corrupt.Error or, if the log is intact in itself but is not the log of the
+// head, ErrHead. ErrClosed: the log was closed meanwhile.
 func (l *Log) Verify(ctx context.Context, against *Head, progress Progress) (Verification, error) {
 	c, err := l.newVerifier(against)
 	if err != nil {
@@ -47,7 +47,7 @@ func (l *Log) Verify(ctx context.Context, against *Head, progress Progress) (Ver
 		c.out.Note = NoHead
 	}
 	if c.out.Found > 0 {
-		if _, err := l.view(); err != nil { // closed under the walk: what could not be read says nothing
+		if _, err := l.view(); err != nil { // closed during the walk: failed reads say nothing
 			return Verification{}, err
 		}
 		return c.out, fmt.Errorf("manifest: verify found %d problems, the first: %w", c.out.Found, c.out.Problems[0])
@@ -55,13 +55,16 @@ func (l *Log) Verify(ctx context.Context, against *Head, progress Progress) (Ver
 	return c.out, nil
 }
 
-// verifier carries one Verify.
+// verifier is one Verify. It trusts nothing but the bytes of leaves, and builds
+// a second tree from them. Index rows, stored hashes, mark and head are
+// compared with that tree, each on its own, so that a problem names the file it
+// is in.
 type verifier struct {
 	v     *view
 	out   Verification
 	tree  Frontier
 	want  []wantRoot
-	loose bool                 // something may rightly lie behind the archived leaves
+	loose bool                 // bytes behind the archived leaves are no problem
 	segs  map[uint64]*segState // by first leaf
 
 	unlike map[uint64]error // of the log
@@ -71,8 +74,8 @@ type verifier struct {
 // the walk began.
 type segState struct{ end, size int64 }
 
-// newVerifier looks at all that an archiving would change, so none may run
-// meanwhile; the walk over the leaves needs no such peace.
+// newVerifier looks at everything that an archiving would change, so it holds
+// archiving. The walk over the leaves does not need that.
 func (l *Log) newVerifier(against *Head) (*verifier, error) {
 	l.archiving.Lock()
 	defer l.archiving.Unlock()
@@ -91,11 +94,11 @@ func (l *Log) newVerifier(against *Head) (*verifier, error) {
 	return c, nil
 }
 
-// wantRoot is a root the tree must have over size leaves.
+// wantRoot is a root that the tree must have over size leaves.
 type wantRoot struct {
 	size uint64
 	root Hash
-	err  error // what it means if not
+	err  error // the problem if it has another
 }
 
 func (c *verifier) problem(leaf int64, err error) {
@@ -107,9 +110,9 @@ func (c *verifier) problem(leaf int64, err error) {
 	}
 }
 
-// wantRoots collects the mark, as it is on the disk now, and the head. In a
-// reader the mark may have moved on since; the leaves behind c.v are then for
-// the next look.
+// wantRoots collects the head and the mark, as it is on the disk now. Beside a
+// writer the mark may have moved on; the leaves behind c.v are then for the
+// next Verify.
 func (c *verifier) wantRoots(db string, against *Head) {
 	c.mark()
 	if against == nil {
@@ -144,8 +147,8 @@ func (c *verifier) mark() {
 	}
 }
 
-// lengths checks headers and ends of the files. A writer has cut what lay
-// behind its leaves; a reader may look at an archiving that is under way.
+// lengths checks headers and ends of the files. A writer has cut what was
+// behind its leaves; a reader may see an archiving in progress.
 func (c *verifier) lengths() {
 	if c.v.archived == 0 {
 		return
@@ -182,7 +185,7 @@ func (c *verifier) file(name string, f File, kind byte, first uint64, end int64)
 	return size
 }
 
-// leaves walks all leaves; what it returns is ctx's error only.
+// leaves walks all leaves. It returns only the error of ctx.
 func (c *verifier) leaves(ctx context.Context, progress func(done, total uint64)) error {
 	c.roots()
 	total := c.v.size()
@@ -228,15 +231,15 @@ func (c *verifier) storedHashes(from, to uint64) []Hash {
 		}
 	}
 	if len(out) == k {
-		rest, _ := c.v.ReadHashes(at[k:]) // of the tail: from memory
+		rest, _ := c.v.ReadHashes(at[k:]) // those of the tail are in memory
 		out = append(out, rest...)
 	}
 	return out
 }
 
-// leaf checks one leaf against its row, its place and the stored hashes, of
-// which it returns how many it took. A leaf that cannot be read enters the new
-// tree by its stored hash, so that later problems are still told apart.
+// leaf checks one leaf against its row, its place and the stored hashes, and
+// returns how many of these it used. A leaf that cannot be read enters the new
+// tree by its stored hash, so that later problems are still found one by one.
 func (c *verifier) leaf(s slot, stored []Hash) int {
 	i := int64(s.index)
 	hash := Hash{}
@@ -264,8 +267,8 @@ func (c *verifier) leaf(s slot, stored []Hash) int {
 	return len(fixed)
 }
 
-// place checks that the row tells the truth about the leaf and that frames lie
-// side by side.
+// place checks that the row is true to its leaf and that frames are side by
+// side.
 func (c *verifier) place(s slot) {
 	i := int64(s.index)
 	want, err := rowOf(s.body)
@@ -280,7 +283,7 @@ func (c *verifier) place(s slot) {
 	}
 	seg, err := c.v.segment(s.index)
 	if err != nil {
-		return // the slot would have said so
+		return // the slot has this error
 	}
 	state := c.segs[seg.first]
 	if state.end != unknown && int64(s.row.off) != state.end {
@@ -292,7 +295,8 @@ func (c *verifier) place(s slot) {
 // unknown is the end of a leaf whose row cannot be read.
 const unknown = -1
 
-// pass goes past a leaf that cannot be read, so that the one behind it is not called wrong as well.
+// pass skips a leaf that cannot be read, so that the next one is not reported
+// as well.
 func (c *verifier) pass(s slot) {
 	seg, err := c.v.segment(s.index)
 	if s.index >= c.v.archived || err != nil {
@@ -313,7 +317,7 @@ func (c *verifier) roots() {
 	}
 }
 
-// segmentEnds checks that nothing stands behind the last leaf of a segment.
+// segmentEnds checks that nothing is behind the last leaf of a segment.
 func (c *verifier) segmentEnds() {
 	for k, s := range c.v.segs {
 		if s.file == nil || c.loose && k == len(c.v.segs)-1 {

@@ -12,8 +12,8 @@ import (
 )
 
 // view is the log at one moment. What it points at never changes, so it is read
-// without a lock; files that a later archiving appends to are read below
-// archived only.
+// without a lock. Files that a later archiving appends to are read only below
+// archived.
 type view struct {
 	arch     *archive
 	segs     []segment
@@ -50,7 +50,7 @@ func (v *view) ReadHashes(at []int64) ([]Hash, error) {
 }
 
 // readError tells a file that ends too early, which is damage, from one that
-// could not be read and from one that was closed beside a view of it.
+// could not be read, and from one that was closed while a view of it is in use.
 func readError(name string, off, leaf int64, err error) error {
 	switch {
 	case errors.Is(err, io.EOF):
@@ -69,8 +69,8 @@ func (v *view) root(size uint64) (Hash, error) {
 	return f.Root(), nil
 }
 
-// body gives the bytes of leaf i; they are shared with the log and not to be
-// changed.
+// body returns the bytes of leaf i. They are shared with the log and must not
+// be changed.
 func (v *view) body(i uint64) ([]byte, error) {
 	if i >= v.size() {
 		return nil, fmt.Errorf("%w: %d of %d", ErrNoLeaf, i, v.size())
@@ -107,7 +107,7 @@ func (v *view) archivedBody(i uint64) (row, []byte, error) {
 	return r, body, err
 }
 
-// segment finds the file of leaf i.
+// segment returns the file of leaf i.
 func (v *view) segment(i uint64) (segment, error) {
 	k := sort.Search(len(v.segs), func(k int) bool { return v.segs[k].first > i }) - 1
 	if k < 0 {
@@ -131,8 +131,8 @@ func (v *view) frame(i uint64, r row) ([]byte, error) {
 	return checkFrame(segmentName(s.first), frame, i, r)
 }
 
-// Reading many leaves goes in blocks: one read for the rows, one for bodies
-// that lie side by side.
+// Many leaves are read in blocks: one read for the rows, one for bodies
+// that are side by side.
 const (
 	blockLeaves = 256
 	blockBytes  = 1 << 20
@@ -146,7 +146,7 @@ type slot struct {
 	err   error
 }
 
-// block reads leaves [from, to), to ≤ size. Errors stand in the slots.
+// block reads leaves [from, to), to ≤ size. Errors are in the slots.
 func (v *view) block(from, to uint64) []slot {
 	out := make([]slot, to-from)
 	for k := range out {

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// Found is where a page stands in a record.
+// Found is the place of a page in a record.
 type Found struct {
 	Page     Page
 	Position int  // in Pages, or among the nearest of its exclusion
@@ -59,8 +59,8 @@ type Change struct {
 	What []string `json:"what"`
 }
 
-// Diff compares two reads, a before b. Trace, time and index are not compared:
-// they always differ.
+// Diff compares two reads, a before b. It does not compare trace, time and
+// index, which always differ.
 func Diff(a, b *Record) Difference {
 	d := Difference{Fields: diffFields(a, b)}
 	before := map[uint64]Page{}
@@ -115,8 +115,9 @@ func diffFields(a, b *Record) (out []FieldChange) {
 	return out
 }
 
-// diffQuestion compares what was asked: the texts where both are there, else the digests. Salted digests always differ, so
-// of a text that is not there and a digest that is salted nothing can be said but what there is.
+// diffQuestion compares what was asked: the texts if both are there, otherwise
+// the digests. Salted digests always differ, so a salted digest without its
+// text cannot be compared.
 func diffQuestion(a, b *Record) (x, y string, differs bool) {
 	if !a.QuestionKept && !b.QuestionKept {
 		x, y = a.Query.String(), b.Query.String()
@@ -127,7 +128,7 @@ func diffQuestion(a, b *Record) (x, y string, differs bool) {
 		case r.Question != "":
 			return r.Question
 		case r.QuestionKept:
-			return "(not there; cannot be compared)"
+			return "(text not available; cannot be compared)"
 		}
 		return r.Query.String()
 	}

@@ -1,7 +1,8 @@
 package wal
 
-// Abandon closes the files without a final record, as a killed process would leave them: for an owner that failed
-// between Open and its first use, and for one that must not write any more. What was synced stays.
+// Abandon closes the files without a final record, as if the process had been killed: for an owner
+// that failed between Open and first use, and for one that must not write any more. What was synced
+// stays.
 func (l *Log) Abandon() error {
 	<-l.lead
 	defer l.giveLead()
@@ -20,8 +21,8 @@ func (l *Log) Abandon() error {
 	return err
 }
 
-// Present says whether the file that is being written still has its name: what is written to a file that was removed, or
-// whose directory was, is gone with the process.
+// Present returns an error if the file that is being written no longer has its name: what is
+// written to a removed file is lost with the process.
 func (l *Log) Present() error {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()

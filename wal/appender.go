@@ -6,17 +6,23 @@ import (
 	"syscall"
 )
 
-// appender writes to the end of the active segment, ahead of which it keeps written zeros.
+// appender writes to the end of the active segment, and keeps zeros written ahead of it.
 //
-// Why zeros: fdatasync of a file that grew also commits its size to the file system's journal; written over
-// zeros that are there already it flushes data alone. Measured on ext4, 1 KiB records, one writer,
-// append + fdatasync: growing file 205–230 µs, zeros in steps of 256 KiB 131 µs, 1 MiB 140 µs, 4 MiB 150 µs,
-// fallocate in steps of 4 MiB 150 µs (its extents must still be converted).
+// Why zeros: an fdatasync of a file that grew also commits its size to the file system's journal;
+// over zeros that are there already it flushes data alone. Measured on ext4, 1 KiB records, one
+// writer, append + fdatasync:
 //
-// They are also the reserve: when the disk is full, half a step is still there to be written to.
+//	growing file                          205–230 µs
+//	zeros in steps of 256 KiB             131 µs
+//	zeros in steps of 1 MiB               140 µs
+//	zeros in steps of 4 MiB               150 µs
+//	fallocate in steps of 4 MiB           150 µs; its extents must still be converted
+//
+// The zeros are also the reserve: when the disk is full, half a step of them is still there to be
+// written to.
 type appender struct {
 	*segment       // end: where the next frame goes
-	alloc    int64 // the file holds zeros from end to here
+	alloc    int64 // the file has zeros from end to here
 	step     int64
 	full     bool // the last attempt to preallocate found no space
 }
@@ -38,8 +44,8 @@ func (a *appender) append(b []byte) error {
 	return nil
 }
 
-// reserve preallocates so that n bytes fit and half a step remains behind them. If the disk is full but
-// the n bytes fit in what is there, it only notes it.
+// reserve preallocates so that n bytes fit and half a step remains behind them. If the disk is full
+// and the n bytes fit in what is there, it only notes that (full).
 func (a *appender) reserve(n int64) error {
 	if need := a.end + n + a.step/2; need > a.alloc {
 		target := (need + a.step - 1) / a.step * a.step
@@ -73,7 +79,7 @@ func noSpace(err error) bool {
 	return (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) && !errors.Is(err, errNamed)
 }
 
-// trim gives preallocated space back, but for keep bytes of it.
+// trim gives preallocated space back, except keep bytes.
 func (a *appender) trim(keep int64) error {
 	if a.alloc <= a.end+keep {
 		return nil

@@ -1,12 +1,12 @@
-// Package wal is the one log of a database: numbered records in segment files, shared syncs, recovery. It knows
-// nothing of pages or leaves; a record is a kind and bytes.
+// Package wal is the one log of a database: numbered records in segment files, shared syncs,
+// recovery. It knows nothing of pages or leaves; a record is a kind and bytes.
 //
 // # Use
 //
-// Open replays what is there. Enqueue appends a record to a buffer and gives it the next number; Write hands
-// the buffer to the operating system (survives kill -9); Sync returns when a record, and all before it, survive
-// a power cut. DropBefore removes what is no longer needed, Close ends the log so that the next Open knows
-// that nothing is missing. Scan reads beside a live writer.
+// Open replays what is there. Enqueue appends a record to a buffer and gives it the next number;
+// Write hands the buffer to the operating system (survives kill -9); Sync returns when a record,
+// and all before it, survive a power cut. DropBefore removes what is no longer needed, Close ends
+// the log so that the next Open knows that nothing is missing. Scan reads beside a live writer.
 //
 // # What is promised
 //
@@ -16,20 +16,20 @@
 //   - After a failed write or sync nothing more is written and nothing is promised about what was under
 //     way: ErrPoisoned, until the log is opened anew. A sync is never retried.
 //
-// Assumed of the system: a sync that succeeds is true; rename is atomic; a directory sync makes the entries
-// before it durable; a write tears anywhere, but leaves bytes outside its range alone. One process at a time has
-// a log open for writing; the caller holds the lock for that.
+// Assumed of the system: a sync that succeeds is true; rename is atomic; a directory sync makes the
+// entries before it durable; a write tears anywhere, but leaves bytes outside its range alone. One
+// process at a time has a log open for writing; the caller holds the lock for that.
 //
 // # Files
 //
-// A directory holds segments, named by their first record and their generation, a counter over all segments a
-// log ever had:
+// A directory holds segments, named by their first record and their generation, a counter over all
+// segments a log ever had:
 //
 //	00000000000000000001-00000001.wal
 //
-// Of two with the same first record the higher generation is valid and the other a leftover. A segment is
-// made under that name + ".tmp", and renamed when it is durable. All integers are little endian. "sum" is
-// xxhash64.
+// Of two with the same first record the higher generation is valid and the other a leftover. A
+// segment is made under that name + ".tmp", and renamed when it is durable. All integers are little
+// endian. "sum" is xxhash64.
 //
 //	segment header, 64 bytes
 //	off  size  field
@@ -55,10 +55,11 @@
 //	 34     6  zero
 //	 40     n  body
 //
-// key is the sum of bytes 16..40 of the segment's header: no frame of another segment or generation passes for
-// one of this. The head sum lets a search behind a damaged frame go on without trusting a length. A seal is no
-// record: it ends a segment that has a successor, has an empty body, and carries the successor's first
-// number. Behind the last frame of the last segment stand zeros, or nothing.
+// key is the sum of bytes 16..40 of the segment's header: no frame of another segment or generation
+// passes for one of this. The head sum lets a search behind a damaged frame go on without trusting
+// a length. A seal is no record: it ends a segment that has a successor, has an empty body, and
+// carries the successor's first number. Behind the last frame of the last segment stand zeros, or
+// nothing.
 //
 // # What recovery does
 //
@@ -82,13 +83,14 @@
 //	an empty segment behind the tail               removed: the crash came before its first record
 //	the log does not begin with record 1           Recovery.First tells; the caller judges
 //
-// A mark ('M') vouches like any other record by its durable field, not by its place: it may share a group, and a
-// torn write, with records before it.
+// A mark ('M') vouches like any other record by its durable field, not by its place: it may share a
+// group, and a torn write, with records before it.
 //
-// Why a crash at any moment is safe. Append: a group is written behind the last frame over zeros; each record of
-// it is whole or fails its sum, and none is answered before the sync. Rotation: new segment durable (file,
-// name), then the old one's last records and seal, then the first record of the new one; so any byte behind the
-// header of a segment proves that the one before it was complete. Rewrite: the new generation is complete
-// before it has a name; with both there the higher wins, and says the same. Drop: oldest first, each removal
-// durable before the next. Every one of these orders is pinned in testdata/trace.txt.
+// Why a crash at any moment is safe. Append: a group is written behind the last frame over zeros;
+// each record of it is whole or fails its sum, and none is answered before the sync. Rotation: new
+// segment durable (file, name), then the old one's last records and seal, then the first record of
+// the new one; so any byte behind the header of a segment proves that the one before it was
+// complete. Rewrite: the new generation is complete before it has a name; with both there the
+// higher wins, and says the same. Drop: oldest first, each removal durable before the next. Every
+// one of these orders is pinned in testdata/trace.txt.
 package wal

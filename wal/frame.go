@@ -11,6 +11,14 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
+// Frames and how they are read. A writer appends frames without sums to the group buffer and
+// completes them when the group is written, because only then is it known which record is durable
+// and under which key they are written. A reader trusts nothing: it checks the head before it
+// believes the length, and the whole frame before it passes the body on.
+//
+//	errTorn        the bytes are not what was written: a torn write, or bit rot. A crash explains it, if nothing proves otherwise
+//	errSenseless   the bytes were written here, and cannot belong here. No crash does that, so it is never cut
+//
 // A frame is a record on disk; doc.go has the table. The names below are the offsets of its fields.
 const (
 	frSum     = 0
@@ -41,18 +49,19 @@ type frame struct {
 	size         int64
 }
 
-// errTorn is the cause when bytes are not what was written: what a torn write leaves, and bit rot too.
+// errTorn is the cause when bytes are not what was written: what a torn write leaves, and bit rot
+// too.
 var errTorn = errors.New("checksum does not match")
 
-// errSenseless: the checksum is right, so these bytes were written here on purpose and no crash tore them, but
-// they cannot stand where they stand. It is never cut away.
+// errSenseless: the checksum is right, so these bytes were written here on purpose and no crash
+// tore them, but they cannot be at this place. They are never cut away.
 var errSenseless = errors.New("checksum is right, but")
 
 func frameSize(body int) int64 {
 	return (int64(frameHead) + int64(body) + frAlign - 1) &^ (frAlign - 1)
 }
 
-// appendFrame appends an unfinished frame: durable and the sums are known only when the group is written.
+// appendFrame appends a frame without durable and sums: these are known when the group is written.
 func appendFrame(buf []byte, kind Kind, flags byte, seq uint64, parts ...[]byte) []byte {
 	start := len(buf)
 	var head [frameHead]byte
@@ -86,8 +95,8 @@ func finishGroup(group []byte, key, durable uint64) {
 	}
 }
 
-// headSum covers the header alone, so that a search behind a damaged frame trusts no length it has not
-// checked, and costs the same whatever the bytes claim.
+// headSum covers the header alone, so that a search behind a damaged frame trusts no length that
+// was not checked, and costs the same whatever the bytes claim.
 func headSum(head []byte, key uint64) uint32 {
 	var in [8 + frameHead - frLength]byte
 	binary.LittleEndian.PutUint64(in[:], key)
@@ -95,7 +104,8 @@ func headSum(head []byte, key uint64) uint32 {
 	return uint32(xxhash.Sum64(in[:]))
 }
 
-// frameSum covers key and all behind the sum. The key is put where the sum stands, so that one call sees both in a row.
+// frameSum covers the key and everything behind the sum. The key is put in the place of the sum, so
+// that one call covers both in a row.
 func frameSum(frame []byte, key uint64) uint64 {
 	old := binary.LittleEndian.Uint64(frame[frSum:])
 	binary.LittleEndian.PutUint64(frame[frSum:], key)
@@ -104,8 +114,8 @@ func frameSum(frame []byte, key uint64) uint64 {
 	return sum
 }
 
-// headOK tells whether head starts a frame written under key. Cheap tests first: the search asks it at
-// every eighth byte.
+// headOK reports whether head starts a frame that was written under key. Cheap tests come first:
+// the search calls it at every eighth byte.
 func headOK(head []byte, key uint64) bool {
 	return binary.LittleEndian.Uint32(head[frLength:]) <= maxBody &&
 		[6]byte(head[frZero:frBody]) == [6]byte{} &&
@@ -113,7 +123,8 @@ func headOK(head []byte, key uint64) bool {
 		binary.LittleEndian.Uint32(head[frHeadSum:]) == headSum(head, key)
 }
 
-// read decodes the frame at off. Errors: errTorn, errSenseless, or what the file said; f is then not to be used.
+// read decodes the frame at off. Errors: errTorn, errSenseless, or an error of the file; f must not
+// be used then.
 func (f *frame) read(w *window, off int64, key uint64) error {
 	head, err := w.at(off, frameHead)
 	if err != nil {
@@ -138,7 +149,7 @@ func (f *frame) read(w *window, off int64, key uint64) error {
 	return f.sense()
 }
 
-// sense looks for what no writer of this format writes.
+// sense returns errSenseless for what no writer of this format writes.
 func (f *frame) sense() error {
 	switch {
 	case f.durable >= f.seq:
@@ -166,7 +177,7 @@ func allZero(b []byte) bool {
 	return true
 }
 
-// window reads a file in large pieces and hands out small ones.
+// window reads a file in large pieces and returns small ones. One goroutine at a time may use it.
 type window struct {
 	f    File
 	size int64
@@ -176,10 +187,10 @@ type window struct {
 
 const windowBytes = 256 << 10
 
-// windowBufs keeps the buffers of windows that are done, for the next ones.
+// windowBufs has the buffers of windows that were released.
 var windowBufs sync.Pool
 
-// newWindow makes a window; release it when nothing that it handed out is in use.
+// newWindow makes a window. Release it when nothing that it returned is in use any more.
 func newWindow(f File) (*window, error) {
 	size, err := f.Size()
 	w := &window{f: f, size: size}
@@ -230,12 +241,13 @@ func (w *window) fill(off int64, n int) error {
 // refresh forgets what was read: the next at sees the file as it is now.
 func (w *window) refresh() { w.buf = w.buf[:0] }
 
-// contentEnd returns the offset behind the last byte from off on that is not zero; off if there is none.
+// contentEnd returns the offset behind the last byte from off on that is not zero; off if all are
+// zero.
 func (w *window) contentEnd(off int64) (int64, error) {
 	end := off
 	holes, _ := w.f.(interface{ nextData(off int64) int64 })
 	for off < w.size {
-		if holes != nil { // a segment may be large by its name only
+		if holes != nil { // skip holes: the file may be larger than its data
 			next := holes.nextData(off)
 			if next < 0 || next >= w.size { // a live writer may have made it longer
 				break

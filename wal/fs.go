@@ -8,12 +8,12 @@ import (
 	"path/filepath"
 )
 
-// FS is the seam between a log and the place its files live in. It is as small as a log needs, so that a
-// test can put a file system under it that loses, tears and refuses. Names are paths; implementations are
-// safe for concurrent use.
+// FS is the interface between a log and the place of its files. It is as small as a log needs, so
+// that a test can provide a file system that loses, tears and refuses. Names are paths;
+// implementations are safe for concurrent use.
 type FS interface {
-	// OpenFile opens name with the os.O_* flags given. It follows no symbolic link in the last element
-	// and refuses what is not a regular file.
+	// OpenFile opens name with the os.O_* flags given. It follows no symbolic link in the last
+	// element and refuses what is not a regular file.
 	OpenFile(name string, flag int, perm os.FileMode) (File, error)
 	// ReadDir lists the names in dir, sorted.
 	ReadDir(dir string) ([]string, error)
@@ -21,8 +21,8 @@ type FS interface {
 	Remove(name string) error
 	// Rename moves old to new, replacing new; durable after SyncDir.
 	Rename(oldname, newname string) error
-	// MkdirAll makes dir and its missing parents; the directories' own entries are durable after SyncDir
-	// of their parents.
+	// MkdirAll makes dir and its missing parents; the directories' own entries are durable after
+	// SyncDir of their parents.
 	MkdirAll(dir string, perm os.FileMode) error
 	// SyncDir makes the entries of dir durable.
 	SyncDir(dir string) error
@@ -34,8 +34,8 @@ type FS interface {
 type File interface {
 	io.ReaderAt
 	io.WriterAt
-	// Sync makes contents and size durable (fdatasync where there is one). After an error nothing may be
-	// assumed about what was written since the last good one, and a second call may lie.
+	// Sync makes contents and size durable (fdatasync where there is one). After an error nothing
+	// may be assumed about what was written since the last good one, and a second call may lie.
 	Sync() error
 	Truncate(size int64) error
 	Size() (int64, error)
@@ -65,8 +65,8 @@ func (osFS) OpenFile(name string, flag int, perm os.FileMode) (File, error) {
 	return osFile{f}, nil
 }
 
-// checkOpened refuses pipes, devices and directories, and for writing a file with a second name: whoever
-// holds the other name would see, or make, changes.
+// checkOpened refuses pipes, devices and directories, and for writing also a file with a second
+// name: a process that uses the other name would see or make changes.
 func checkOpened(f *os.File, flag int) error {
 	st, err := f.Stat()
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// nextData is where the next byte at or behind off stands that is no hole of the file, -1 if none does; off where the file
-// system knows of no holes.
+// nextData is where the next byte at or behind off stands that is no hole of the file, -1 if none
+// does; off where the file system knows of no holes.
 func (f osFile) nextData(off int64) int64 {
 	const seekData = 3 // whence of lseek
 	at, err := f.Seek(off, seekData)
@@ -28,7 +28,8 @@ func datasync(f *os.File) error {
 	}
 	var serr error
 	err = raw.Control(func(fd uintptr) {
-		// EINTR says that nothing was waited for yet, so this is not the forbidden retry of a failed sync.
+		// EINTR says that nothing was waited for yet, so this is not the forbidden retry of a
+		// failed sync.
 		for serr = syscall.EINTR; errors.Is(serr, syscall.EINTR); {
 			serr = syscall.Fdatasync(int(fd))
 		}

@@ -8,16 +8,17 @@ import (
 
 // Hole is a part of a log that cannot be read.
 type Hole struct {
-	From, To uint64 // records in it; To 0: nobody knows how many; From 0: nor which, or whether any
+	From, To uint64 // its records; To 0: it is not known how many; From 0: not which either, or whether any
 	Torn     bool   // no record follows: a crash leaves such an end, and then nothing in it was acknowledged
 	Err      error
 }
 
-// ScanIntact hands out every whole record of the log in dir, in order, damage or not: for salvage, which takes what is
-// left. Where records cannot be read it goes on with the next whole one and tells the hole. A log that Open reads whole
-// has no hole but a torn end. A log without a segment is one hole, of ErrMissing; a file that could be a segment and has
-// another name is one with From 0. It changes nothing; nobody may write meanwhile. An error of fn ends it and is
-// returned; a nil fsys is OS().
+// ScanIntact gives fn every whole record of the log in dir, in order, past any damage: salvage
+// takes what is left. Where records cannot be read, it goes on with the next whole one and reports
+// the hole. A log that Open reads completely has no hole except a torn end. A log without a segment
+// is one hole, of ErrMissing. A file that could be a segment and has another name is a hole with
+// From 0. ScanIntact changes nothing, and the log must not be written meanwhile. An error of fn
+// ends it and is returned; a nil fsys is OS().
 func ScanIntact(ctx context.Context, dir string, fsys FS, fn func(Record) error) (holes []Hole, err error) {
 	if fsys == nil {
 		fsys = OS()
@@ -61,8 +62,9 @@ func ScanIntact(ctx context.Context, dir string, fsys FS, fn func(Record) error)
 	return holes, nil
 }
 
-// First is the first record that the segments in dir hold, or would hold: what came before was cut off, or is lost. 0: there
-// is no segment. Names that are none of a segment are passed over; a nil fsys is OS().
+// First returns the first record that the segments in dir have, or would have: earlier ones were
+// cut off or are lost. 0: there is no segment. Names that are not a segment's are ignored; a nil
+// fsys is OS().
 func First(dir string, fsys FS) (uint64, error) {
 	if fsys == nil {
 		fsys = OS()
@@ -74,7 +76,8 @@ func First(dir string, fsys FS) (uint64, error) {
 	return ls.segs[0].first, nil
 }
 
-// intactTail is findTail where a segment may be damaged: of one that cannot be read nobody knows that it is empty.
+// intactTail is findTail where a segment may be damaged: one that cannot be read counts as not
+// empty.
 func intactTail(fsys FS, segs []*segment) int {
 	for i := len(segs) - 1; i > 0; i-- {
 		one := listing{segs: segs[i : i+1]}
@@ -95,10 +98,10 @@ type intact struct {
 	ctx   context.Context
 	seg   *segment
 	fn    func(Record) error
-	next  uint64 // records below it were handed out, or are lost
-	last  bool   // the log ends in it, and needs no seal: behind it there are empty segments only
-	alone bool   // nor are there any: a seal would promise one
-	until uint64 // the record that the next segment begins with; 0: nobody knows where this one ends
+	next  uint64 // records below it were given to fn, or are lost
+	last  bool   // the log ends in it and needs no seal: only empty segments follow
+	alone bool   // no segment follows at all: a seal would promise one
+	until uint64 // the first record of the next segment; 0: it is not known where this one ends
 	holes []Hole
 }
 
@@ -108,7 +111,7 @@ func (s *intact) scan() error {
 		return err
 	}
 	defer w.release()
-	hole, end := int64(0), int64(0) // where reading failed, 0: nowhere; and behind what there are zeros only
+	hole, end := int64(0), int64(0) // where reading failed (0: nowhere), and behind which offset there are only zeros
 	for off := int64(segHead); ; {
 		if err := s.ctx.Err(); err != nil {
 			return err
@@ -150,7 +153,8 @@ func (s *intact) scan() error {
 	}
 }
 
-// frame reads what begins at off. Cheap where no frame does: it is asked at every eighth byte behind damage.
+// frame reads what begins at off. It is cheap where no frame begins: it is called at every eighth
+// byte behind damage.
 func (s *intact) frame(w *window, off int64) (frame, error) {
 	head, err := w.at(off, frameHead)
 	if err != nil {
@@ -164,15 +168,16 @@ func (s *intact) frame(w *window, off int64) (frame, error) {
 	return f, err
 }
 
-// end judges what no frame follows: zeros where the log ends are its end.
+// end judges an end that no frame follows: zeros where the log ends are its end, anything else is a
+// hole.
 func (s *intact) end(hole, end int64) {
 	if !s.last || end > hole {
 		s.rest(Hole{Torn: s.last, Err: s.seg.corrupt(hole, s.next, errTorn)})
 	}
 }
 
-// rest adds the hole from here to the end of the segment. The next segment says which record that is; a segment that lost
-// its seal alone lost no record.
+// rest adds the hole from here to the end of the segment. The next segment says which record that
+// is. A segment that lost only its seal lost no record.
 func (s *intact) rest(h Hole) {
 	switch {
 	case s.until == 0:

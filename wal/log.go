@@ -9,37 +9,37 @@ import (
 	"time"
 )
 
-// Kind says what a record is. The log knows the three kinds and attaches no meaning to them.
+// Kind says what a record is. The log knows the three kinds and gives them no meaning.
 type Kind byte
 
 // The known kinds.
 const (
-	KindCommit Kind = 'C' // a commit, or what is like one: held, approved, rejected
+	KindCommit Kind = 'C' // a commit, or a batch that was held, approved or rejected
 	KindAudit  Kind = 'A' // an audit leaf
 	KindMark   Kind = 'M' // a mark, written after a sync
 )
 
-// Record is one record as replay and Scan hand it out.
+// Record is one record as replay and Scan pass it on.
 type Record struct {
 	Seq     uint64 // number in the log, gapless over all records, from 1
 	Kind    Kind
-	Durable uint64 // a record known to be durable, with all before it, when this one was written; < Seq
+	Durable uint64 // this record and all before it were durable when the record was written; < Seq
 	Close   bool   // final record of a clean Close
 	Body    []byte // valid during the callback only
-	Segment string // path of the file; Open may rename it (see Recovery.Rewritten), offsets stay
+	Segment string // path of the file; Open may rename it (Recovery.Rewritten), offsets stay
 	Offset  int64  // of the frame in it, bytes
 }
 
 // Options of a log, by value. The zero value is usable.
 type Options struct {
 	FS           FS               // nil: OS()
-	SegmentBytes int64            // a segment is followed by the next from this size on; 0: 64 MiB
+	SegmentBytes int64            // size from which the next segment is started; 0: 64 MiB
 	GroupWait    time.Duration    // longest a group waits for recently seen committers; 0: 100µs, < 0: never
 	Salt         func() uint64    // salt of a new segment; nil: crypto/rand
 	OnDurable    func(seq uint64) // called in order, one at a time, before a Sync that waits for seq returns; it must not call the log
 	MaxRecord    int              // longest body, bytes; 0: 64 MiB, the format ends at 1 GiB
 	ReadOnly     bool             // replay only; nothing on disk changes
-	MustExist    bool             // a log without a segment is ErrMissing, and not made anew
+	MustExist    bool             // a log without a segment is ErrMissing; none is made
 	NoSync       bool             // syncs nothing: the negative control of tests, nothing else
 }
 
@@ -72,16 +72,16 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Recovery tells what Open or Scan found.
+// Recovery is what Open or Scan found.
 type Recovery struct {
 	Clean     bool   // the last record carries Close and nothing follows it
 	Fresh     bool   // no record was ever written
-	First     uint64 // oldest record there; Last+1 when there is none
-	Last      uint64 // newest record there; 0 in a fresh log
+	First     uint64 // the oldest record; Last+1 if there is none
+	Last      uint64 // the newest record; 0 in a fresh log
 	Segments  int
-	CutFile   string // segment with a torn end, "" when there was none
+	CutFile   string // the segment with a torn end; "": none has one
 	CutAt     int64  // where the valid part ends, bytes
-	CutBytes  int64  // bytes behind it, up to the last that is not zero
+	CutBytes  int64  // bytes behind it, up to the last one that is not zero
 	Rewritten bool   // the tail was copied into a new-generation segment
 }
 
@@ -89,13 +89,15 @@ type Recovery struct {
 //
 // Four things are held, always in this order:
 //
-//	lead    the token of the one who may sync, rotate and close; one goroutine at a time
+//	lead    the token of the goroutine that may sync, rotate and close
 //	wmu     the end of the active segment; writes happen under it, syncs do not
 //	report  the report of a synced round to OnDurable. It is taken under lead, which may then be given back: so
 //	        reports come in order while the next round syncs, and at most one round is synced and not reported
 //	mu      the fields below it; never held during I/O or a callback
 //
 // drop is apart: DropBefore holds it around the removal of files, and takes mu inside.
+//
+// Four numbers only rise, and say how far a record has come: durable ≤ synced ≤ written ≤ last.
 type Log struct {
 	storage
 	opts Options
@@ -108,23 +110,23 @@ type Log struct {
 	report sync.Mutex
 
 	mu      sync.Mutex
-	buf     []byte // enqueued, unfinished frames
+	buf     []byte // enqueued frames, without sums
 	spare   []byte // the other buffer
 	last    uint64 // enqueued
 	written uint64 // handed to the operating system
 	target  uint64 // covered by the running round
-	synced  uint64 // synced; written with the lead held, too
-	durable uint64 // synced and given to OnDurable; written with report held, too
+	synced  uint64 // synced; changed only with the lead held as well
+	durable uint64 // synced and reported to OnDurable; changed only with report held as well
 	before  *round // the one before cur: reporting, or over
 	covered uint64 // by before
 	cur     *round // running, or the last one that ran
-	next    *round // changed with the lead held, too
-	expect  int32  // members the next round may have; guarded by the lead
+	next    *round // changed only with the lead held as well
+	expect  int32  // how many members the next round may have; guarded by the lead
 	closing bool   // Close has begun
 	full    bool   // only the reserve is left
 	unused  int64  // bytes that are preallocated and not written, as of the last write
 	err     error  // poisoned, closed or read-only
-	lost    bool   // poisoned because there was no space, and nothing of the group reached the file
+	lost    bool   // poisoned for lack of space, and nothing of the group reached the file
 	sealed  []span // segments before the active one
 	size    int64  // of these
 	first   uint64 // of the active one
@@ -133,17 +135,17 @@ type Log struct {
 	actEnd atomic.Int64 // act.end for Size
 }
 
-// span is a segment that is written no more.
+// span is a segment that is no longer written.
 type span struct {
 	path  string
 	first uint64
 	size  int64
 }
 
-// round is one sync and those who wait for it.
+// round is one sync and the callers that wait for it.
 type round struct {
 	members  atomic.Int32
-	done     chan struct{} // made by the first who waits; guarded by Log.mu
+	done     chan struct{} // made by the first waiter; guarded by Log.mu
 	finished bool
 }
 
@@ -167,11 +169,12 @@ func (r *round) wake() {
 // maxSpare bounds the buffer kept for reuse, bytes.
 const maxSpare = 4 << 20
 
-// Open opens the log in dir, making both if need be, and hands every record to replay, in order. When replay
-// or a check fails the error is returned and nothing was changed: corrupt.Error for damage, ErrNewerFormat for
-// a newer program's log. Only then is a torn end cut and the tail made durable; see Recovery. The caller sees
-// to it that one process at a time has a log open for writing. With ReadOnly nothing is changed at all, and
-// a missing directory is an empty log, but for MustExist.
+// Open opens the log in dir, makes both if needed, and gives every record to replay, in order. If
+// replay or a check fails, its error is returned and nothing was changed: corrupt.Error for damage,
+// ErrNewerFormat for the log of a newer program. Only after that is a torn end cut and the tail
+// made durable; see Recovery. The caller makes sure that one process at a time has a log open for
+// writing. With ReadOnly nothing is changed at all, and a missing directory is an empty log, unless
+// MustExist is set.
 func Open(ctx context.Context, dir string, opts Options, replay func(Record) error) (*Log, Recovery, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -265,14 +268,14 @@ func (l *Log) keep(segs []*segment) {
 	}
 }
 
-// Enqueue appends a record, its body being the parts joined, to the group buffer and returns its number.
-// Call order is log order. It does no I/O and keeps none of the parts. Errors: ErrTooLarge and ErrFull, after
-// which the log goes on; ErrPoisoned, ErrClosed, ErrReadOnly.
+// Enqueue appends a record to the group buffer and returns its number; its body is the parts,
+// joined. Call order is log order. It does no I/O and keeps none of the parts. Errors: ErrTooLarge
+// and ErrFull, after which the log goes on; ErrPoisoned, ErrClosed, ErrReadOnly.
 func (l *Log) Enqueue(kind Kind, body ...[]byte) (uint64, error) { return l.enqueue(kind, false, body) }
 
-// EnqueueReserve is Enqueue for what must get through on a full disk because it frees space: deletes, the
-// marks of a checkpoint. The reserve is small (256 KiB by default): ErrFull when it has no room left for the record and
-// for the final one of Close.
+// EnqueueReserve is Enqueue for records that must get through on a full disk because they free
+// space: deletes, the marks of a checkpoint. The reserve is small (256 KiB by default). ErrFull: it
+// has no room for the record and the final one of Close.
 func (l *Log) EnqueueReserve(kind Kind, body ...[]byte) (uint64, error) {
 	return l.enqueue(kind, true, body)
 }
@@ -300,7 +303,7 @@ func (l *Log) enqueue(kind Kind, reserve bool, body [][]byte) (uint64, error) {
 // closeReserve is what EnqueueReserve leaves for the final record, bytes: a mark of some 60 hashes.
 const closeReserve = 2 << 10
 
-// fits says whether the reserve has room for a record behind what is buffered; mu is held.
+// fits reports whether the reserve has room for a record behind what is buffered. mu is held.
 func (l *Log) fits(body [][]byte) bool {
 	n := int64(frameHead+frAlign+len(l.buf)) + min(closeReserve, l.step/8)
 	for _, p := range body {
@@ -309,8 +312,9 @@ func (l *Log) fits(body [][]byte) bool {
 	return n <= l.unused
 }
 
-// Grow preallocates for n bytes more than what is buffered, so that a large group does not find the disk full when it is
-// written, which would poison the log. ErrFull: there is no space for them, and nothing happened.
+// Grow preallocates for n bytes more than what is buffered, so that a large group does not find the
+// disk full when it is written, which would poison the log. ErrFull: there is no space for them,
+// and nothing happened.
 func (l *Log) Grow(n int64) error {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
@@ -335,22 +339,23 @@ func (l *Log) Grow(n int64) error {
 	return nil
 }
 
-// Full says whether only the reserve is left, as of the last write.
+// Full reports whether only the reserve was left at the last write.
 func (l *Log) Full() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.full
 }
 
-// Unused returns the preallocated bytes that no buffered record needs: on a full disk, what is left of the reserve.
+// Unused returns the preallocated bytes that no buffered record needs: on a full disk, what is left
+// of the reserve.
 func (l *Log) Unused() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.unused - int64(len(l.buf))
 }
 
-// Shrink gives back what is preallocated but for keep bytes, for who needs the space to free more. The log asks for it
-// again with the next write.
+// Shrink gives back what is preallocated, except keep bytes, for a caller that needs the space to
+// free more. The next write preallocates again.
 func (l *Log) Shrink(keep int64) error {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
@@ -371,7 +376,7 @@ func (l *Log) Shrink(keep int64) error {
 	return nil
 }
 
-// note takes over what the appender knows of its space; wmu and mu are held.
+// note copies what the appender knows of its space. wmu and mu are held.
 func (l *Log) note() {
 	l.unused = l.act.alloc - l.act.end
 	l.full = l.unused < l.act.step/2
@@ -391,17 +396,17 @@ func (l *Log) checkRecord(kind Kind, body [][]byte) error {
 	return nil
 }
 
-// Write hands what is buffered to the operating system: it survives a killed process, not a power cut. It
-// waits for no running sync, only for other writes and for a rotation. On a full disk (ErrFull) it
-// tries again whether there is space.
+// Write hands what is buffered to the operating system: it then survives a killed process, but not
+// a power cut. It waits for other writes and for a rotation, not for a running sync. On a full disk
+// (ErrFull) it tries whether there is space now.
 func (l *Log) Write() error {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
 	return l.flush(false)
 }
 
-// flush writes the group buffer; wmu is held. With begin the round that will sync it becomes the running
-// one, in the same step that fixes what it covers.
+// flush writes the group buffer. wmu is held. With begin, the round that will sync it becomes the
+// running one in the step that fixes what it covers.
 func (l *Log) flush(begin bool) error {
 	l.mu.Lock()
 	if l.err != nil {
@@ -440,7 +445,7 @@ func (l *Log) flush(begin bool) error {
 	return nil
 }
 
-// First returns the oldest record there; Last()+1 when there is none.
+// First returns the oldest record; Last()+1 if there is none.
 func (l *Log) First() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -457,7 +462,7 @@ func (l *Log) Last() uint64 {
 	return l.last
 }
 
-// Durable returns the newest record that is durable, and OnDurable has returned for.
+// Durable returns the newest record that is durable and that OnDurable has returned for.
 func (l *Log) Durable() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,13 +9,18 @@ import (
 
 func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 
-// reader walks the records of a listing in order and judges what it cannot read. It changes nothing.
+// reader walks the records of a listing in order and judges what it cannot read. It changes
+// nothing; repair acts on its result.
+//
+// The judgement on an unreadable record rests on one rule: a crash can only tear what was not yet
+// synced. So a bad record is cut if it can be the first that was never durable, and is damage if
+// anything says that it was durable once (witness).
 type reader struct {
 	ctx  context.Context
-	from uint64 // records below are checked, not handed out
+	from uint64 // records below are checked and not passed to fn
 	fn   func(Record) error
 
-	next      uint64 // expected record
+	next      uint64 // the expected record
 	lastClose bool   // the record before next carries Close
 	lastAt    int64  // its offset
 	rec       Recovery
@@ -27,9 +32,9 @@ type outcome struct {
 	cut    bool
 }
 
-// walk reads all segments. tail is the index of the segment the log ends in: the last one that holds
-// anything behind its header. Later ones are empty: a crash came between their creation and their first
-// record.
+// walk reads all segments. tail is the index of the segment in which the log ends: the last one
+// that has anything behind its header. Later ones are empty, because a crash came between their
+// creation and their first record.
 func (r *reader) walk(segs []*segment) (tail int, out outcome, err error) {
 	if tail, err = findTail(segs); err != nil {
 		return 0, out, err
@@ -62,7 +67,7 @@ func findTail(segs []*segment) (int, error) {
 	return 0, nil
 }
 
-// empty says whether there is nothing behind the header of an open segment.
+// empty reports whether nothing is behind the header of an open segment.
 func (s *segment) empty() (bool, error) {
 	w, err := newWindow(s.file)
 	if err != nil {
@@ -76,7 +81,8 @@ func (s *segment) empty() (bool, error) {
 	return end == segHead, nil
 }
 
-// follows checks that seg continues the log after prev, whose successor must begin with record next.
+// follows checks that seg continues the log after prev, whose successor must begin with record
+// next.
 func follows(seg, prev *segment, next uint64) error {
 	if seg.first != next {
 		return seg.corrupt(0, next, fmt.Errorf("expected a segment that begins with record %d, found one that begins with %d: a segment is missing or foreign", next, seg.first))
@@ -87,7 +93,8 @@ func follows(seg, prev *segment, next uint64) error {
 	return nil
 }
 
-// segment hands out the records of seg. In any but the tail every record must be there, and the seal.
+// segment passes on the records of seg. In any segment but the tail every record must be there, and
+// the seal.
 func (r *reader) segment(seg *segment, isTail bool) (out outcome, err error) {
 	w, err := newWindow(seg.file)
 	if err != nil {
@@ -152,8 +159,8 @@ const (
 	retry               // it can be read now: a live writer was at work
 )
 
-// judge says why seg cannot be read at seg.end. A bad record is cut only if nothing says that it was
-// durable once: see witness.
+// judge says why seg cannot be read at seg.end. A bad record is cut only if nothing says that it
+// was durable once; see witness.
 func (r *reader) judge(w *window, seg *segment, isTail bool, cause error) (ending, error) {
 	switch {
 	case errors.Is(cause, errSenseless):
@@ -179,10 +186,9 @@ func (r *reader) judge(w *window, seg *segment, isTail bool, cause error) (endin
 	return torn, nil
 }
 
-// witness looks for proof that record r.next, unreadable at seg.end, was durable: a later segment that
-// holds records, or a later whole record whose Durable covers it. Without one a crash before the sync
-// explains everything.
-// Behind end there are zeros only.
+// witness looks for proof that record r.next, unreadable at seg.end, was durable: a later segment
+// that has records, or a later whole record whose Durable covers it. Without proof, a crash before
+// the sync explains everything. Behind end there are only zeros.
 func (r *reader) witness(w *window, seg *segment, isTail bool, end int64) (proof, err error) {
 	if !isTail {
 		return errors.New("a later segment holds records, so this one was complete"), nil
@@ -211,8 +217,8 @@ func (r *reader) witness(w *window, seg *segment, isTail bool, end int64) (proof
 	return nil, nil
 }
 
-// lookAgain reads the record once more. Beside a live writer it may have been half written at the first
-// look, and its witness at the second was not; with a witness it must be whole by now.
+// lookAgain reads the record once more. Beside a live writer it may have been half written at the
+// first look, and its witness not yet at the second. With a witness it must be whole by now.
 func (r *reader) lookAgain(w *window, seg *segment, cause error) error {
 	w.refresh()
 	size, err := seg.file.Size()

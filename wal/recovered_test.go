@@ -100,6 +100,37 @@ func TestScanIntactSegments(t *testing.T) {
 	require.Equal(t, []uint64{5, 8, 13, 16}, []uint64{holes[0].From, holes[0].To, holes[1].From, holes[1].To})
 }
 
+// A segment that was shortened ends its hole where the next one begins: that tells which records are missing.
+func TestScanIntactShortened(t *testing.T) {
+	fs := faultfs.New()
+	l, _, _ := mustOpen(t, options(fs))
+	for range 3 {
+		for range 4 {
+			commit(t, l, 100)
+		}
+		require.NoError(t, l.Rotate())
+	}
+	commit(t, l, 100)
+	at := map[uint64]wal.Record{}
+	_, err := wal.ScanIntact(ctx, dir, fs, func(r wal.Record) error { at[r.Seq] = r; return nil })
+	require.NoError(t, err)
+	whole, err := fs.ReadFile(at[6].Segment)
+	require.NoError(t, err)
+	for _, cut := range []struct {
+		at   int64
+		from uint64
+	}{{0, 5}, {10, 5}, {at[5].Offset, 5}, {at[6].Offset, 6}, {at[6].Offset + 20, 6}, {at[8].Offset + 41, 8}} {
+		fs.WriteFile(at[6].Segment, whole[:cut.at])
+		n := uint64(0)
+		holes, err := wal.ScanIntact(ctx, dir, fs, func(wal.Record) error { n++; return nil })
+		require.NoError(t, err)
+		require.Len(t, holes, 1)
+		require.Equal(t, []uint64{cut.from, 8}, []uint64{holes[0].From, holes[0].To}, "cut at %d", cut.at)
+		require.False(t, holes[0].Torn)
+		require.Equal(t, 13-(8-cut.from+1), n)
+	}
+}
+
 // A log that goes on in a segment that is gone has a hole at its end.
 func TestScanIntactNoEnd(t *testing.T) {
 	fs := faultfs.New()

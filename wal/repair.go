@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 )
 
-// storage is what creating and removing segments needs to know.
+// storage is what is needed to create and remove segments.
 type storage struct {
 	fs     FS
 	dir    string
@@ -39,8 +39,9 @@ func randomSalt() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// makeDir makes the log's directory and what is missing above it. Each entry on the way is synced, for whoever
-// made it may not have come to that; above the parent as far as we are let, since most of it is not ours.
+// makeDir makes the log's directory and missing parents. Each entry on the way is synced, because
+// whoever made it may not have synced it; above the parent errors are ignored, because most of that
+// path is not ours.
 func (st *storage) makeDir() error {
 	dir := filepath.Clean(st.dir)
 	if err := st.fs.MkdirAll(dir, dirPerm); err != nil {
@@ -56,8 +57,9 @@ func (st *storage) makeDir() error {
 	return nil
 }
 
-// create makes a segment under a temporary name, lets fill write the records, and gives it its name only
-// when all of that is durable: a segment under its own name is whole, whenever the power goes.
+// create makes a segment under a temporary name, lets fill write the records, and gives it its name
+// only when all of that is durable. So a segment under its own name is complete, whenever the power
+// goes.
 func (st *storage) create(seg *segment, fill func(*appender) error) (*appender, error) {
 	seg.salt = st.salt()
 	seg.key = seg.frameKey()
@@ -93,12 +95,12 @@ func (st *storage) create(seg *segment, fill func(*appender) error) (*appender, 
 	return a, nil
 }
 
-// errNamed: a segment has its name, and may or may not have it after a power cut. Nobody may go on with another one in its
-// place, also where the disk was full: the next Open would take this one.
+// errNamed: a segment has its name, and may or may not have it after a power cut. No other segment
+// may be made in its place, even if the disk was full: the next Open would take this one.
 var errNamed = errors.New("the name of a segment is not synced")
 
-// remove unlinks files one by one, each removal durable before the next: a crash never leaves a hole
-// between segments that are still there.
+// remove unlinks files one by one, each removal durable before the next, so that a crash never
+// leaves a hole between segments.
 func (st *storage) remove(paths ...string) error {
 	for _, p := range paths {
 		if err := st.fs.Remove(p); err != nil && !os.IsNotExist(err) {
@@ -111,15 +113,18 @@ func (st *storage) remove(paths ...string) error {
 	return nil
 }
 
-// repair makes what reader found fit to be appended to and durable, and returns the active segment.
+// repair makes what reader found durable and ready for appending, and returns the active segment.
 //
-// After a clean Close the tail is kept; only its final record is in doubt, see reopen. After anything else the
-// tail may hold records the disk never got although the page cache shows them (a failed sync marks pages clean),
-// so its valid part is written anew, as the next generation. Segments before the tail need nothing: they were
-// synced before the tail got its first record.
+//	clean Close          reopen: the tail is kept, and its final record is written once more
+//	anything else        rewrite: the valid part of the tail becomes a new generation
+//	the same, disk full  inPlace: the valid part is written over itself, zeros behind it
 //
-// Every step leaves a directory that reads the same: a new generation appears whole and only then does
-// the old one go.
+// After an unclean end the tail may have records that the disk never got although the page cache
+// shows them (a failed sync marks pages clean), so its valid part is written anew. Segments before
+// the tail need nothing: they were synced before the tail got its first record.
+//
+// Every step leaves a directory that reads the same: a new generation appears complete, and only
+// then does the old one go.
 func (st *storage) repair(ctx context.Context, ls *listing, tail int, r *reader) (*appender, error) {
 	if r.rec.Clean {
 		if err := st.remove(ls.stale...); err != nil {
@@ -146,9 +151,9 @@ func (st *storage) repair(ctx context.Context, ls *listing, tail int, r *reader)
 	return a, nil
 }
 
-// reopen continues a segment that ends in a clean Close, at final. Close had synced all before that record,
-// but its own sync may not have come to pass, or have failed: so the same bytes are written again, which
-// makes their pages dirty and this sync an honest one.
+// reopen continues a segment that ends in a clean Close, at final. Close had synced everything
+// before that record, but the sync of the record itself may have failed or never happened. So the
+// same bytes are written again, which makes their pages dirty and this sync an honest one.
 func (st *storage) reopen(seg *segment, final int64) (*appender, error) {
 	f, err := st.fs.OpenFile(seg.path, os.O_RDWR, 0)
 	if err != nil {
@@ -164,7 +169,7 @@ func (st *storage) reopen(seg *segment, final int64) (*appender, error) {
 	return a, nil
 }
 
-// rewriteTail writes what stands from off to the end once more, and syncs it.
+// rewriteTail writes the bytes from off to the end once more, and syncs them.
 func (a *appender) rewriteTail(off int64, sync func(File) error) (err error) {
 	b := make([]byte, a.end-off)
 	if n, err := a.file.ReadAt(b, off); n < len(b) {
@@ -179,10 +184,11 @@ func (a *appender) rewriteTail(off int64, sync func(File) error) (err error) {
 	return sync(a.file)
 }
 
-// inPlace is the repair for a full disk, which has no room for a second copy of the tail. Writing the same bytes over
-// themselves makes their pages dirty, so that the sync is an honest one, and no crash can tear what does not change.
-// What lies behind the last record, a seal too, becomes zeros and is synced before anything is written there. Only then
-// do the empty segments behind the tail go: until then a seal may still promise one.
+// inPlace is the repair on a full disk, which has no room for a second copy of the tail. Writing
+// the same bytes over themselves makes their pages dirty, so that the sync is an honest one, and no
+// crash can tear what does not change. What is behind the last record, even a seal, becomes zeros
+// and is synced before anything is written there. Only then do the empty segments behind the tail
+// go: until then a seal may promise one.
 func (st *storage) inPlace(ctx context.Context, ls *listing, tail int) (*appender, error) {
 	if err := st.remove(ls.stale...); err != nil {
 		return nil, err
@@ -208,8 +214,8 @@ func (st *storage) inPlace(ctx context.Context, ls *listing, tail int) (*appende
 	return a, nil
 }
 
-// renew writes the records once more where they are, and zeros behind the last. Where there is no room for the zeros, for
-// the file has a hole there, it is cut.
+// renew writes the records once more where they are, and zeros behind the last one. If the file has
+// a hole there and no room for zeros, it is cut.
 func (a *appender) renew(ctx context.Context) error {
 	w, err := newWindow(a.file)
 	if err != nil {
@@ -278,8 +284,9 @@ func (st *storage) rewrite(ctx context.Context, old *segment, gen uint64) (*appe
 	})
 }
 
-// recast appends the record at off to buf under a new key, and nothing for a seal. It returns the size of
-// the frame it read. The old checksum is verified again: what gets a fresh one must be what was read before.
+// recast appends the record at off to buf under a new key, and nothing for a seal. It returns the
+// size of the frame it read. The old checksum is verified again: only what was read before may get
+// a fresh one.
 func recast(buf []byte, w *window, off int64, oldKey, key uint64) ([]byte, int64, error) {
 	var f frame
 	err := f.read(w, off, oldKey)
@@ -287,9 +294,10 @@ func recast(buf []byte, w *window, off int64, oldKey, key uint64) ([]byte, int64
 		return buf, f.size, err
 	}
 	start := len(buf)
-	// Not as the end of a clean Close: what came behind it was not, and the next Open has to know that, too.
+	// Without flagClose: what came behind it was not clean, and the next Open has to know that too.
 	buf = appendFrame(buf, f.kind, f.flags&^flagClose, f.seq, f.body)
-	// All of it is synced before it gets its name, so each record may say that those before it are durable.
+	// The new segment is synced before it gets its name, so each record may say that those before
+	// it are durable.
 	finishFrame(buf[start:], key, f.seq-1)
 	return buf, f.size, nil
 }

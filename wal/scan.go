@@ -6,15 +6,16 @@ import (
 	"os"
 )
 
-// scanTries bounds how often Scan lists anew because a writer dropped or replaced a segment between the
-// listing and the opening; each time takes a checkpoint or an Open in just that moment.
+// scanTries bounds how often Scan lists again because a writer dropped or replaced a segment
+// between listing and opening. Each time takes a checkpoint or an Open at just that moment.
 const scanTries = 100
 
-// Scan reads the log in dir from record from on and hands each to fn, in order; fn's error ends it and is
-// returned. It takes no lock and changes nothing, so it may run beside a live writer: it then sees a prefix
-// of the log that ends at or after what was durable when it began. A torn end is not an error; Recovery
-// tells of it. If the log begins after from, Scan begins there: look at Recovery.First. A missing directory
-// is an empty log. A nil fn only checks, a nil fsys is OS().
+// Scan reads the log in dir from record from on and gives each record to fn, in order; an error of
+// fn ends it and is returned. It takes no lock and changes nothing, so it may run beside a live
+// writer. It then sees a prefix of the log that ends at or after what was durable when it began. A
+// torn end is not an error; Recovery reports it. If the log begins after from, Scan begins there:
+// see Recovery.First. A missing directory is an empty log. A nil fn only checks; a nil fsys is
+// OS().
 func Scan(ctx context.Context, dir string, fsys FS, from uint64, fn func(Record) error) (Recovery, error) {
 	if fsys == nil {
 		fsys = OS()
@@ -36,7 +37,7 @@ func Scan(ctx context.Context, dir string, fsys FS, from uint64, fn func(Record)
 	return r.rec, err
 }
 
-// rotated checks that a segment sealed since it was listed has a successor by now, or had one.
+// rotated checks that a segment that was sealed since it was listed has, or had, a successor.
 func rotated(fsys FS, dir string, seg *segment, next uint64) error {
 	now, err := list(fsys, dir)
 	if err != nil {
@@ -52,7 +53,7 @@ func missingNext(seg *segment, next uint64) error {
 	return seg.corrupt(seg.end, next, errors.New("it is sealed, but the segment after it is missing"))
 }
 
-// openListing lists and opens, anew if a file vanished in between.
+// openListing lists and opens, again if a file vanished in between.
 func openListing(fsys FS, dir string, from uint64) (ls listing, err error) {
 	for range scanTries {
 		if ls, err = list(fsys, dir); err != nil {

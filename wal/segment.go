@@ -44,12 +44,13 @@ type segment struct {
 	end  int64 // behind the last valid frame
 }
 
-// frameKey makes the checksums of a segment's frames its own: a frame of another segment, or of an earlier
-// generation of this one, never passes, even if Options.Salt should repeat itself.
+// frameKey makes the checksums of a segment's frames its own. A frame of another segment, or of an
+// earlier generation of this one, never passes, even if Options.Salt should return a salt twice.
 func (s *segment) frameKey() uint64 { return xxhash.Sum64(s.header()[shGen:shPrevSalt]) }
 
-// segName is the name of a segment: its first record and its generation, so that a listing sorted by name
-// is the log in order. A higher generation replaces a lower one with the same first record.
+// segName returns the name of a segment: its first record and its generation, so that a listing
+// sorted by name is the log in order. A higher generation replaces a lower one with the same first
+// record.
 func segName(first, gen uint64) string {
 	return fmt.Sprintf("%020d-%08d%s", first, gen, segSuffix)
 }
@@ -78,8 +79,8 @@ func (s *segment) header() []byte {
 	return b
 }
 
-// readHeader fills in the header fields. A segment gets its final name only after its header was synced, so
-// a bad header is never the work of a crash.
+// readHeader fills in the header fields. A segment gets its final name only after its header was
+// synced, so a bad header is never the work of a crash.
 func (s *segment) readHeader() error {
 	b := make([]byte, segHead)
 	n, err := s.file.ReadAt(b, 0)
@@ -104,8 +105,8 @@ func (s *segment) readHeader() error {
 	return nil
 }
 
-// checkHeader reads the version before anything else. It stands twice, once inverted, so that a flipped bit
-// in it is damage and not a newer format.
+// checkHeader reads the version before anything else. It is there twice, once inverted, so that a
+// flipped bit in it is damage and not a newer format.
 func checkHeader(b []byte) error {
 	if len(b) < shGen || string(b[:shVersion]) != segMagic {
 		return errors.New("expected a segment header, found none")
@@ -142,12 +143,13 @@ type listing struct {
 	segs   []*segment // by first record, newest generation of each
 	stale  []string   // paths: replaced generations and unfinished files
 	maxGen uint64
-	first  uint64  // oldest record of all segments, opened or not
+	first  uint64  // the oldest record of all segments, opened or not
 	count  int     // of all segments
-	odd    []error // names that are none of a segment; see list
+	odd    []error // names that look like a segment's and are not; see list
 }
 
-// list reads the names in dir. A missing directory is an empty one, a name that could be a segment's and is not is damage.
+// list reads the names in dir. A missing directory is an empty one. A name that could be a
+// segment's and is not is damage.
 func list(fsys FS, dir string) (listing, error) {
 	ls, err := listAll(fsys, dir)
 	if err == nil && len(ls.odd) > 0 {
@@ -156,7 +158,7 @@ func list(fsys FS, dir string) (listing, error) {
 	return ls, err
 }
 
-// listAll is list for who goes on past damage.
+// listAll is list for readers that go on past damage.
 func listAll(fsys FS, dir string) (listing, error) {
 	names, err := fsys.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -196,8 +198,8 @@ func (ls *listing) add(path, name string) {
 	ls.segs = append(ls.segs, seg)
 }
 
-// open opens the segments from the one that holds record from on and reads their headers. All are opened
-// before the first is read, so that none of them can be dropped under a reader.
+// open opens the segments from the one that has record from on, and reads their headers. All are
+// opened before the first is read, so that none of them can be dropped under a reader.
 func (ls *listing) open(fsys FS, from uint64) error {
 	for len(ls.segs) > 1 && ls.segs[1].first <= from {
 		ls.segs = ls.segs[1:]

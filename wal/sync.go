@@ -8,19 +8,21 @@ import (
 	"time"
 )
 
-// Sync returns when record seq, and with it every record before it, is durable.
+// Sync returns when record seq, and every record before it, is durable.
 //
-// Group commit: one of those who wait takes the lead, writes what all of them enqueued, syncs once, reports
-// to OnDurable and wakes them; those who came meanwhile form the next round, and one of them leads it. The
-// log has no goroutine of its own, so a lone writer pays a write and a sync and no switch. The lead is a token
-// in a channel: an idle log holds it, and a waiter of the next round takes it as soon as it is put back, which is
-// after the sync: OnDurable hears of one round while the disk works for the next.
+// One of the callers takes the lead, writes what all of them enqueued, syncs once, reports to
+// OnDurable and wakes them. Callers that came meanwhile form the next round, and one of them leads
+// it. The log has no goroutine of its own, so a lone writer pays a write and a sync and no
+// goroutine switch. The lead is a token in a channel: an idle log has it, and a waiter of the next
+// round takes it as soon as it is put back, which is after the sync. So OnDurable hears of one
+// round while the disk works for the next.
 //
-// ctx ends the waiting, never a started write: after its error the record may become durable all the same.
-// Errors: ctx's, ErrPoisoned, ErrClosed.
+// The end of ctx ends the waiting, never a write that has started: after its error the record may
+// still become durable. Errors: ctx's, ErrPoisoned, ErrClosed.
 func (l *Log) Sync(ctx context.Context, seq uint64) error { return l.SyncOr(ctx, seq, nil) }
 
-// SyncOr is Sync for who may hear from OnDurable that the record is durable: it returns nil, too, once heard is closed.
+// SyncOr is Sync for a caller that may hear from OnDurable that the record is durable: it also
+// returns nil once heard is closed.
 func (l *Log) SyncOr(ctx context.Context, seq uint64, heard <-chan struct{}) error {
 	var joined *round
 	for {
@@ -30,7 +32,7 @@ func (l *Log) SyncOr(ctx context.Context, seq uint64, heard <-chan struct{}) err
 			return err
 		}
 		r, lead := l.next, l.lead
-		switch { // of a round that runs there is nothing to lead
+		switch { // a round that is running has its leader
 		case seq <= l.covered:
 			r, lead = l.before, nil
 		case seq <= l.target:
@@ -61,17 +63,17 @@ func (l *Log) SyncOr(ctx context.Context, seq uint64, heard <-chan struct{}) err
 	}
 }
 
-// settled tells whether there is nothing to wait for; mu is held.
+// settled reports whether there is nothing to wait for. mu is held.
 func (l *Log) settled(ctx context.Context, seq uint64) (error, bool) {
 	switch {
 	case seq <= l.durable:
 		return nil, true
-	case l.err != nil && seq > l.synced: // else it is about to be reported, whatever happened to those behind it
+	case l.err != nil && seq > l.synced: // a synced record is about to be reported, whatever failed after it
 		return l.err, true
 	case seq > l.last:
 		return fmt.Errorf("wal: sync: expected a record up to %d, got %d: it was never enqueued", l.last, seq), true
 	}
-	err := ctx.Err() // asked once: a context that ends between two questions would pass for a record that is durable
+	err := ctx.Err() // read once: if it ended between two reads, the result would be (nil, true), durable
 	return err, err != nil
 }
 
@@ -88,7 +90,7 @@ func (l *Log) round() {
 	l.wmu.Unlock()
 	if err != nil {
 		l.giveLead()
-		return // poisoned; everybody was told
+		return // poisoned; all waiters were woken
 	}
 	err = l.sync(f)
 	if l.actEnd.Load() < l.opts.SegmentBytes {
@@ -99,11 +101,12 @@ func (l *Log) round() {
 	if l.settle(err, nil) == nil {
 		l.wmu.Lock()
 		defer l.wmu.Unlock()
-		_ = l.rotate() // no space: the old segment grows on. Anything else poisoned the log.
+		_ = l.rotate() // without space the old segment keeps growing; any other error poisoned the log
 	}
 }
 
-// idle tells whether there is nothing to sync: the caller was settled while it took the lead.
+// idle reports whether there is nothing to sync: the caller's record was settled while it took the
+// lead.
 func (l *Log) idle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,22 +115,24 @@ func (l *Log) idle() bool {
 
 func (l *Log) giveLead() { l.lead <- struct{}{} }
 
-// passLead gives the lead back and lets who waits for it begin before this goroutine goes on. Left to the scheduler he
-// would stand behind all that the report wakes, and the disk idle meanwhile: with two processors and eight writers that
-// was as long as half a sync.
+// passLead gives the lead back and lets a goroutine that waits for it begin before this one goes
+// on. Otherwise that goroutine would be scheduled after all those that the report wakes, with the
+// disk idle meanwhile: with two processors and eight writers for as long as half a sync.
 func (l *Log) passLead() {
 	l.giveLead()
-	if len(l.lead) == 0 { // somebody took it
+	if len(l.lead) == 0 { // a waiter took it
 		runtime.Gosched()
 	}
 }
 
-// gather waits a moment for those who took part in the last round or waited behind it: they are likely to be on their way
-// back, and one sync for all is cheaper than two for halves, which besides keep each other waiting. It lets others run
-// and does not sleep: to wake a processor takes longer than most of these waits. A lone writer never waits.
+// gather waits a moment for the goroutines that took part in the last round or waited behind it.
+// They are likely to be on their way back, and one sync for all is cheaper than two for halves,
+// which would also keep each other waiting. It yields and does not sleep: waking a processor takes
+// longer than most of these waits. A lone writer never waits.
 //
-// Measured with eight writers on two processors and syncs of 135 µs: 40 µs are too short, from 70 to 150 µs a fifth
-// to a third more goes through; asleep on a timer, or 200 µs, and most of it is lost again.
+// Measured with eight writers on two processors and syncs of 135 µs: 40 µs is too short; from 70 to
+// 150 µs the throughput is a fifth to a third higher; with 200 µs, or asleep on a timer, most of
+// that is lost again.
 func (l *Log) gather() {
 	if l.expect <= 1 || l.opts.GroupWait < 0 {
 		return
@@ -142,11 +147,11 @@ func (l *Log) gather() {
 	}
 }
 
-// gatherTries bounds gather where no clock does: that of a synctest bubble stands still while anybody runs. One that
-// runs has moved long before.
+// gatherTries bounds gather where no clock does: the clock of a synctest bubble stands still while
+// a goroutine runs. A running one has moved long before.
 const gatherTries = 1 << 10
 
-// syncHere ends the running round, syncing if it covers anything; the lead and wmu are held.
+// syncHere ends the running round, with a sync if it covers anything. lead and wmu are held.
 func (l *Log) syncHere() error {
 	if l.target == l.synced {
 		return l.settle(nil, nil)
@@ -154,13 +159,13 @@ func (l *Log) syncHere() error {
 	return l.settle(l.sync(l.act.file), nil)
 }
 
-// settle ends the running round with the outcome of its sync; the lead is held. handOver, when it is not nil, gives it
-// back as soon as another round may begin.
+// settle ends the running round with the outcome of its sync. The lead is held. handOver, if not
+// nil, gives the lead back as soon as another round may begin.
 func (l *Log) settle(err error, handOver func()) error {
 	if handOver == nil {
 		handOver = func() {}
 	}
-	r, target := l.cur, l.target // only the lead writes these two
+	r, target := l.cur, l.target // only the holder of the lead writes these two
 	l.report.Lock()
 	defer l.report.Unlock()
 	if err = l.outcome(r, target, err); err != nil {
@@ -179,7 +184,7 @@ func (l *Log) settle(err error, handOver func()) error {
 	return nil
 }
 
-// outcome notes what a round's sync said.
+// outcome records how a round's sync ended.
 func (l *Log) outcome(r *round, target uint64, err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -196,12 +201,12 @@ func (l *Log) outcome(r *round, target uint64, err error) error {
 // quiesce waits until what is synced is reported; the lead is held.
 func (l *Log) quiesce() {
 	l.report.Lock()
-	//lint:ignore SA2001 taking it is the waiting
+	//lint:ignore SA2001 taking the lock is the waiting
 	l.report.Unlock()
 }
 
-// poison makes err the answer to everything from now on; mu is held. The running round is left to its
-// leader, whose sync may yet succeed.
+// poison makes err the answer to everything from now on. mu is held. The running round is left to
+// its leader: its sync may still succeed.
 func (l *Log) poison(err error) error {
 	if l.err == nil {
 		l.err = fmt.Errorf("%w: %w", ErrPoisoned, err)
@@ -211,9 +216,9 @@ func (l *Log) poison(err error) error {
 	return l.err
 }
 
-// Rotate starts a new segment now, so that DropBefore can remove the old one when its time has come. What
-// was enqueued is durable when it returns. A log whose active segment is empty stays as it is. ErrFull: there
-// is no space for another segment; the old one grows on.
+// Rotate starts a new segment now, so that DropBefore can later remove the old one. What was
+// enqueued is durable when it returns. A log whose active segment is empty is left as it is.
+// ErrFull: there is no space for another segment, and the old one keeps growing.
 func (l *Log) Rotate() error {
 	<-l.lead
 	defer l.giveLead()
@@ -222,8 +227,8 @@ func (l *Log) Rotate() error {
 	return l.rotate()
 }
 
-// RotateReserve is Rotate on a full disk: the new segment begins in the space of the reserve. After ErrFull the old one
-// has its reserve back.
+// RotateReserve is Rotate on a full disk: the new segment begins in the space of the reserve. After
+// ErrFull the old segment has its reserve back.
 func (l *Log) RotateReserve() error {
 	<-l.lead
 	defer l.giveLead()
@@ -232,7 +237,8 @@ func (l *Log) RotateReserve() error {
 	if err := l.flush(true); err != nil {
 		return err
 	}
-	// Nothing is buffered now: a write between here and the new segment would take the space for the old one.
+	// Nothing is buffered now: a write between here and the new segment would take the freed space
+	// for the old one.
 	if err := l.act.trim(sealSpace); err != nil {
 		return l.settle(err, nil)
 	}
@@ -253,9 +259,9 @@ func (l *Log) RotateReserve() error {
 // sealSpace is what a segment that ends needs for its seal, bytes.
 const sealSpace = 4 << 10
 
-// rotate: lead and wmu are held. The order is what recovery relies on: the new segment is durable, header,
-// file and name, before the old one's last record and seal are; both are before the new one's first
-// record.
+// rotate starts a new segment. lead and wmu are held. Recovery relies on the order: the new segment
+// is durable (header, file and name) before the old one's last record and seal are; both are
+// durable before the new one's first record.
 func (l *Log) rotate() error {
 	if err := l.flush(true); err != nil {
 		return err
@@ -263,7 +269,7 @@ func (l *Log) rotate() error {
 	return l.rotateFlushed()
 }
 
-// rotateFlushed is rotate behind its flush.
+// rotateFlushed is rotate after its flush.
 func (l *Log) rotateFlushed() error {
 	if l.act.end == segHead {
 		return l.syncHere()
@@ -288,8 +294,8 @@ func (l *Log) rotateFlushed() error {
 	return nil
 }
 
-// needReserve refuses a new segment that begins without at least half of the reserve. It gets the rest once the old
-// segment is gone.
+// needReserve refuses a new segment that begins without at least half of the reserve. It gets the
+// rest when the old segment is gone.
 func needReserve(a *appender) error {
 	if a.alloc-a.end < a.step/4 {
 		return fmt.Errorf("preallocate %s: %w", a.path, errNoSpace)
@@ -297,7 +303,8 @@ func needReserve(a *appender) error {
 	return nil
 }
 
-// seal ends the active segment and makes it durable.
+// seal ends the active segment and makes it durable. A seal has no number: it carries that of the
+// successor's first record.
 func (l *Log) seal(next uint64) error {
 	b := appendFrame(nil, 0, flagSeal, next)
 	finishFrame(b, l.act.key, l.synced)
@@ -311,6 +318,7 @@ func (l *Log) seal(next uint64) error {
 	return err
 }
 
+// swap makes the new segment the active one. lead and wmu are held.
 func (l *Log) swap(next *appender) {
 	old := l.act
 	l.act = next
@@ -320,11 +328,12 @@ func (l *Log) swap(next *appender) {
 	l.gen, l.first = next.gen, next.first
 	l.note()
 	l.actEnd.Store(next.end)
-	old.file.Close() // synced: nothing is left that closing could lose
+	old.file.Close() // synced, so an error could lose nothing
 }
 
-// DropBefore removes whole segments, oldest first, all of whose records are below seq, and returns how many
-// it removed; never the active one.
+// DropBefore removes whole segments, oldest first, whose records are all below seq, and returns how
+// many it removed. It never removes the active segment. Each removal is durable before the next, so
+// a crash leaves no hole. ErrPoisoned: a removal may not be durable.
 func (l *Log) DropBefore(seq uint64) (int, error) {
 	l.drop.Lock()
 	defer l.drop.Unlock()
@@ -336,7 +345,7 @@ func (l *Log) DropBefore(seq uint64) (int, error) {
 		if err := l.fs.Remove(s.path); err != nil {
 			return n, fmt.Errorf("wal: drop: %w", err)
 		}
-		err = l.syncDir(l.dir) // before the next removal: a crash must not leave a hole
+		err = l.syncDir(l.dir) // before the next removal
 		l.mu.Lock()
 		l.sealed = l.sealed[1:]
 		l.size -= s.size
@@ -367,11 +376,12 @@ func (l *Log) oldest(seq uint64) (span, bool, error) {
 	return l.sealed[0], next <= seq, nil
 }
 
-// Close makes everything enqueued durable, then appends a final record flagged Close, makes that durable
-// too, and closes. OnDurable hears of all but the final record. A poisoned log is closed without it and the
-// poison returned; the one exception is a log poisoned because the disk was full before anything of the last
-// group was written: that group is forgotten and the log closed cleanly from the reserve. A read-only log just
-// closes. ErrClosed the second time.
+// Close makes everything enqueued durable, appends a final record flagged Close, makes that durable
+// too, and closes. OnDurable hears of all but the final record. A poisoned log is closed without a
+// final record, and Close returns the poison. One case is an exception: if the log was poisoned
+// because the disk was full before anything of the last group was written, that group is forgotten
+// and the log is closed cleanly from the reserve. A read-only log just closes. ErrClosed the second
+// time.
 func (l *Log) Close(kind Kind, body []byte) error {
 	if err := l.checkRecord(kind, [][]byte{body}); err != nil {
 		return err
@@ -419,7 +429,7 @@ func (l *Log) shut() (was error, lost bool) {
 	return was, l.lost
 }
 
-// writeClose writes the final record; nothing enqueued is unwritten, or it is lost.
+// writeClose writes the final record. Nothing that was enqueued is unwritten, or it is lost.
 func (l *Log) writeClose(kind Kind, body []byte, lost bool) error {
 	if lost { // the round before may not have been synced
 		if err := l.sync(l.act.file); err != nil {
@@ -438,7 +448,7 @@ func (l *Log) writeClose(kind Kind, body []byte, lost bool) error {
 	if err != nil {
 		return fmt.Errorf("wal: close: %w", err)
 	}
-	if !lost { // else its number is that of a record somebody may still wait for in vain
+	if !lost { // if lost, a caller may still wait for the forgotten record of this number
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.last, l.written, l.synced, l.durable = l.last+1, l.written+1, l.synced+1, l.durable+1
