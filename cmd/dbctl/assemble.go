@@ -31,6 +31,7 @@ type assembleCmd struct {
 	Format   string   `help:"Output format: text, or a provider's request (openai, anthropic, gemini)." enum:"text,openai,anthropic,gemini" default:"text"`
 	readFlags
 	filterFlags
+	modelFlags
 }
 
 func (assembleCmd) Help() string {
@@ -60,13 +61,14 @@ type assemblyView struct {
 	Blocks   []blockView     `json:"blocks"`
 	Left     []leftView      `json:"left"`
 	Counts   []countView     `json:"left_counts"` // as in the manifest: of all pages the scope sees
+	Degraded string          `json:"degraded,omitempty"`
 	Text     string          `json:"text,omitempty"`
 	Request  json.RawMessage `json:"request,omitempty"`
 }
 
 func (c *assembleCmd) Run(a *app) error {
 	q, err := c.query()
-	if err := errors.Join(err, c.allow(a)); err != nil {
+	if err := errors.Join(err, c.allow(a), c.embedWith(a)); err != nil {
 		return err
 	}
 	return a.with(c.File, !c.ReadOnly, func(db *ctxpage.DB) error {
@@ -99,6 +101,7 @@ func (c *assembleCmd) Run(a *app) error {
 
 func (c *assembleCmd) summary(a *app, v *assemblyView) {
 	fmt.Fprintf(a.err, "trace %s: %s, %d of %d tokens, tier %s\n", v.Trace, plural(len(v.Blocks), "page", "pages"), v.Tokens, v.Limit, budget.Tier(v.Tier))
+	a.noteDegraded(v.Degraded)
 	if v.Review {
 		fmt.Fprintln(a.err, "not even what is protected fitted: a person should look at this")
 	}
@@ -135,7 +138,7 @@ func (c *assembleCmd) query() (q ctxpage.Query, err error) {
 func assemblyOf(got *ctxpage.Assembly) assemblyView {
 	v := assemblyView{
 		Trace: got.Trace, LSN: got.LSN, Tier: int(got.Tier), Tokens: got.Tokens, Limit: got.Limit, Review: got.Review,
-		Digest: got.Manifest.Rendered, Blocks: []blockView{}, Left: leftOf(got.Left), Counts: countsOf(countsInManifest(got.Manifest), got.Left),
+		Digest: got.Manifest.Rendered, Blocks: []blockView{}, Left: leftOf(got.Left), Degraded: got.Degraded, Counts: countsOf(countsInManifest(got.Manifest), got.Left),
 	}
 	for _, b := range got.Blocks {
 		v.Blocks = append(v.Blocks, blockView{b.Ref.String(), b.Num, b.Form.String(), b.Tokens, b.Score, b.Stale})

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"syscall"
 
 	"github.com/ctxpage/ctxpage"
 )
@@ -13,7 +16,7 @@ type backupCmd struct {
 }
 
 func (backupCmd) Help() string {
-	return `Copies file, log and audit so that the copy can be opened as it is, and prints the head of the copy. Keep the head elsewhere: dbctl restore --head verifies the backup against it. Refused while an agent has the file open; the agent can call DB.Backup.
+	return `Copies file, log and audit so that the copy can be opened as it is, and prints the head of the copy. Keep the head elsewhere: dbctl restore --head verifies the backup against it. Beside an agent that has the file open, the agent makes the copy. The audit records the name and the time of the backup, so that the report of a later erase can name it; if the file cannot be written, it does not.
 
 Example: dbctl backup agent.ctx backups/agent-2027-01-31.ctx`
 }
@@ -27,7 +30,7 @@ type backupView struct {
 
 func (c *backupCmd) Run(a *app) error {
 	v := backupView{File: c.File, Out: c.Out}
-	err := a.with(c.File, false, func(db *ctxpage.DB) error {
+	err := a.withRecord(c.File, func(db *ctxpage.DB) error {
 		rep, err := db.Backup(a.ctx, c.Out, a.progress())
 		if err != nil {
 			return err
@@ -40,4 +43,16 @@ func (c *backupCmd) Run(a *app) error {
 		return err
 	}
 	return a.emit(v, func(w io.Writer) { fmt.Fprintf(w, "copied %d bytes to %s\n%s\n", v.Bytes, v.Out, v.Head) })
+}
+
+// withRecord opens for writing, and where that is not allowed for reading.
+func (a *app) withRecord(path string, fn func(db *ctxpage.DB) error) error {
+	db, err := a.open(path, true)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		db, err = a.open(path, false)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(fn(db), db.Close())
 }

@@ -152,8 +152,16 @@ func (v eraseView) print(w io.Writer) {
 	for _, x := range v.Answers {
 		fmt.Fprintf(w, "%s was written from context %s (%s): %s\n", x.Trace, x.Context, x.Status, line(strings.Join(x.Refs, ", ")))
 	}
+	printBackups(w, v.Backups)
 	if v.Done != nil {
 		fmt.Fprintf(w, "trace %s, leaf %d; the file has %d bytes, it had %d\n", v.Done.Trace, v.Done.Leaf, v.Done.FileAfter, v.Done.FileBefore)
+	}
+}
+
+// printBackups names the backups that an erase does not reach.
+func printBackups(w io.Writer, list []store.Backup) {
+	for _, b := range list {
+		fmt.Fprintf(w, "not erased: backup %s of %s, lsn %d; delete it, or restore it with --erased RECEIPT\n", line(b.Name), b.At.UTC().Format("2006-01-02T15:04:05Z"), b.LSN)
 	}
 }
 
@@ -179,29 +187,38 @@ type receiptView struct {
 // maxReceipt bytes are more than any receipt has: a leaf has at most 4 MiB.
 const maxReceipt = 16 << 20
 
-func (c *eraseVerifyCmd) Run(a *app) error {
-	head, err := readHead("--head", c.Head)
-	if err != nil {
-		return err
-	}
-	in := a.in
-	if c.Receipt != "-" {
-		f, err := os.Open(c.Receipt)
+// readReceipt reads a receipt; "-" is in, where there is one.
+func readReceipt(path string, in io.Reader) (*erase.Receipt, error) {
+	if path != "-" || in == nil {
+		f, err := os.Open(path)
 		if err != nil {
-			return fmt.Errorf("erase verify: %w", err)
+			return nil, fmt.Errorf("receipt: %w", err)
 		}
 		defer f.Close()
 		in = f
 	}
 	var r erase.Receipt
 	if err := json.NewDecoder(io.LimitReader(in, maxReceipt)).Decode(&r); err != nil {
-		return fmt.Errorf("%w: %s is no receipt: %w", erase.ErrReceipt, c.Receipt, err)
+		return nil, fmt.Errorf("%w: %s is no receipt: %w", erase.ErrReceipt, path, err)
+	}
+	return &r, nil
+}
+
+func (c *eraseVerifyCmd) Run(a *app) error {
+	head, err := readHead("--head", c.Head)
+	if err != nil {
+		return err
+	}
+	r, err := readReceipt(c.Receipt, a.in)
+	if err != nil {
+		return err
 	}
 	if err := r.Verify(head); err != nil {
 		return err
 	}
 	return a.emit(receiptView{r.DB, r.Done, r.Head, r.Limits}, func(w io.Writer) {
 		fmt.Fprintf(w, "database %s has recorded, at %s: erased by %s, %s\n%s\nleaf %d stands under %s\n", r.DB, r.Done.At.Format("2006-01-02T15:04:05Z"), line(r.Done.By), line(r.Done.Reason), r.Done.Counts(), r.Done.Leaf, line(r.Head))
+		printBackups(w, r.Done.Backups)
 		for _, l := range r.Limits {
 			fmt.Fprintln(w, "not proved:", line(l))
 		}

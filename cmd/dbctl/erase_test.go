@@ -29,6 +29,8 @@ func TestErase(t *testing.T) {
 	require.Contains(t, dry, trace)
 	require.Contains(t, ok(t, "", "get", file, "acme", "a"), "zq2", "a dry run erases nothing")
 
+	backup := filepath.Join(t.TempDir(), "old.ctx")
+	ok(t, "", "backup", file, backup)
 	done := ok(t, "", erase("--subject", "ann", "--receipt", receipt)...)
 	require.Contains(t, done, "erased acme:a")
 	require.NoError(t, filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
@@ -53,6 +55,14 @@ func TestErase(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, exitFailed, dbctl(strings.Replace(string(b), `"versions": 2`, `"versions": 3`, 1), "erase", "verify", "-").code, "control: an edited receipt")
 	require.Equal(t, exitFailed, dbctl("", erase("--subject", "ann")...).code, "nothing is left")
+	require.Contains(t, done, "not erased: backup old.ctx of ")
+	restored := filepath.Join(t.TempDir(), "restored.ctx")
+	require.Contains(t, ok(t, "", "restore", backup, restored, "--erased", receipt, "--dry-run"), "would erase acme:a")
+	require.NoFileExists(t, restored)
+	require.Contains(t, ok(t, "", "restore", backup, restored, "--erased", receipt), "erased acme:a")
+	require.NotEqual(t, exitOK, dbctl("", "get", restored, "acme", "a").code)
+	require.Contains(t, ok(t, "", "get", restored, "acme", "other"), "lemur")
+	require.NotEqual(t, exitOK, dbctl("", "restore", backup, restored+"2", "--erased", restored).code, "that is no receipt")
 	require.Equal(t, "acme:sum", asJSON(t, "", erase("acme:sum")...)["erased"].([]any)[0].(map[string]any)["ref"])
 	for _, bad := range [][]string{erase(), erase("acme:a@1"), erase("--session", "talk"), erase("--subject", "ann", "acme:a"), {"erase", file, "acme:a", "--by", "x"}} {
 		require.Equal(t, exitUsage, dbctl("", bad...).code, bad)

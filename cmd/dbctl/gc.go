@@ -24,9 +24,9 @@ type gcCmd struct {
 func (gcCmd) Help() string {
 	return `Drops versions that were replaced or deleted longer ago than --keep-for, are not among the newest --keep-versions, and are not referred to by a held batch, a session, or the lineage or source of a live artefact. Their texts, vectors and index words are removed; names, times and digests stay. Reading a dropped version, or replaying a context that contained it, reports when it was dropped and by which run. Manifests are not changed, and why still works.
 
-What remains is bounded too: history lists the newest --keep-records dropped versions of each artefact, and the names of the newest --keep-names deleted artefacts are kept. Without --scope, a run also drops drafts shown by old contexts, decided reviews, and session data of deleted turns, once they are older than --keep-for.
+What remains is bounded too: history lists the newest --keep-records dropped versions of each artefact, and the names of the newest --keep-names deleted artefacts are kept. Without --scope, a run also drops drafts shown by old contexts, decided reviews, and session data of deleted turns, once they are older than --keep-for, and the names of scopes in which nothing is left.
 
-gc does not erase: copies remain in backups, and in the log until it is cut, and the salted digests can still prove them. The file does not shrink; later writes reuse its free space.
+gc does not erase: copies remain in backups, and in the log until it is cut, and the salted digests can still prove them. The file does not shrink; later writes reuse its free space, and dbctl compact gives it back to the disk.
 
 A run consists of commits of a few hundred versions each. If you press Ctrl-C, completed commits stay and the next run continues. Expired artefacts stay unless you give --expired.
 
@@ -47,6 +47,7 @@ type gcView struct {
 	Reviews int       `json:"reviews"`
 	Turns   int       `json:"turns"`
 	Journal int       `json:"journal"`
+	Scopes  int       `json:"scopes"`
 }
 
 type gcTally struct {
@@ -92,7 +93,7 @@ func (c *gcCmd) Run(a *app) error {
 
 func viewOfGC(rep store.GCReport) gcView {
 	v := gcView{DryRun: rep.DryRun, Trace: rep.Trace, Dropped: tallyOf(rep.Dropped), Reasons: []gcTally{}, Kept: []gcTally{}, Refs: nonNil(refStrings(rep.Refs)),
-		Records: rep.Records, Names: rep.Names, Drafts: rep.Drafts, Reviews: rep.Reviews, Turns: rep.Turns, Journal: rep.Journal}
+		Records: rep.Records, Names: rep.Names, Drafts: rep.Drafts, Reviews: rep.Reviews, Turns: rep.Turns, Journal: rep.Journal, Scopes: rep.Scopes}
 	for _, t := range rep.Reasons {
 		v.Reasons = append(v.Reasons, tallyOf(t))
 	}
@@ -122,7 +123,7 @@ func (v gcView) print(w io.Writer) {
 	}{
 		{v.Records, "record of a dropped version", "records of dropped versions"}, {v.Names, "deleted artefact, now forgotten", "deleted artefacts, now forgotten"},
 		{v.Drafts, "context's drafts", "contexts' drafts"}, {v.Reviews, "decided review", "decided reviews"}, {v.Turns, "row of a deleted turn", "rows of deleted turns"},
-		{v.Journal, "replaced record of a pass or a directive", "replaced records of passes and directives"},
+		{v.Journal, "replaced record of a pass or a directive", "replaced records of passes and directives"}, {v.Scopes, "name of an empty scope", "names of empty scopes"},
 	} {
 		if x.n > 0 {
 			fmt.Fprintln(w, verb, plural(x.n, x.one, x.many))

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,22 +22,35 @@ import (
 )
 
 type importCmd struct {
-	File    string `arg:"" help:"Database."`
-	Scope   string `arg:"" help:"Scope to write to."`
-	Dir     string `arg:"" help:"Directory to read."`
-	Prefix  string `help:"Prefix for each id. The id is the path below DIR."`
-	MaxSize int64  `help:"Skip files larger than this, in bytes." default:"1048576"`
-	Delete  bool   `help:"Delete the artefacts of files that no longer exist or no longer match."`
-	DryRun  bool   `help:"Show what would be written."`
-	Verbose bool   `short:"v" help:"List all skipped files instead of the first 20 per reason. --json always lists all."`
+	File     string            `arg:"" help:"Database."`
+	Scope    string            `arg:"" help:"Scope to write to. Without PATH: an export that dbctl export wrote."`
+	Path     []string          `arg:"" optional:"" help:"Directory to read, or files of another system."`
+	From     string            `help:"Format of the files of another system: openai, responses, anthropic, mem0, mcp-memory, chatgpt, claude, langgraph, pam or jsonl. Default: found out from the file."`
+	Map      map[string]string `help:"For --from jsonl, which field is what: id=.key,text=.body.text. Also time, subject, group, seq, tags and expires." mapsep:","`
+	Session  string            `help:"Session for messages of a file that names no conversation. Default: the name of the file."`
+	Branches bool              `help:"For ChatGPT: also take turns that were regenerated or edited away."`
+	By       string            `help:"Who vouches for an export, for the audit." default:"operator"`
+	Prefix   string            `help:"Prefix for each id. The id is the path below DIR."`
+	MaxSize  int64             `help:"Skip files larger than this, in bytes." default:"1048576"`
+	Delete   bool              `help:"Delete the artefacts of files that no longer exist or no longer match."`
+	DryRun   bool              `help:"Show what would be written."`
+	Verbose  bool              `short:"v" help:"List all skipped files instead of the first 20 per reason. --json always lists all."`
 }
 
 func (importCmd) Help() string {
-	return `Imports every text file below DIR as an artefact of kind chunk with a file: source. It records DIR as a directory that this database may read, so later reads notice changes and refetch the file, and dbctl refresh finds new files. It honours .gitignore and does not follow links. Binary, empty and too large files are skipped and listed with the reason; an ignored directory is listed once. Hidden files are imported unless they are ignored, so try --dry-run first. If you import two directories into one scope, give each a --prefix; otherwise files of the same name replace each other.
+	return `With a directory: imports every text file below it as an artefact of kind chunk with a file: source. It records DIR as a directory that this database may read, so later reads notice changes and refetch the file, and dbctl refresh finds new files. It honours .gitignore and does not follow links. Binary, empty and too large files are skipped and listed with the reason; an ignored directory is listed once. Hidden files are imported unless they are ignored, so try --dry-run first. If you import two directories into one scope, give each a --prefix; otherwise files of the same name replace each other.
 
-A second run writes only changes. Ctrl-C stops between two transactions of a few hundred files each; run the command again to continue. A file that changes during the import is refetched by the next read.
+With files of another system: imports chats and memories as scratch, whatever the file says of them. No context shows them until they are approved or verified. An item that was imported before is left alone.
 
-Example: dbctl import agent.ctx acme/docs ./docs`
+With an export: brings a database, or a part of it, back as it was. A file that does not exist is created with the identity of the exported database. What is here under the same name as something else stays as it is and is listed, and the exit code is 1.
+
+A second run writes only changes. Ctrl-C stops between two transactions; run the command again to continue. A file of a directory that changes during the import is refetched by the next read.
+
+Example: dbctl import agent.ctx acme/docs ./docs
+
+  dbctl import agent.ctx acme/ann --from mem0 mem0.json
+  dbctl import agent.ctx acme/ann notes.jsonl --from jsonl --map id=.key,text=.body
+  dbctl import new.ctx agent.jsonl`
 }
 
 // importView is what import answers.
@@ -66,7 +81,37 @@ const (
 const importNames = 20
 
 func (c *importCmd) Run(a *app) error {
-	dir, err := filepath.Abs(c.Dir)
+	scope, paths, err := c.target()
+	if err != nil {
+		return err
+	}
+	if scope == "" {
+		return c.exported(a, paths[0])
+	}
+	directories := 0
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return failed("import: %s does not exist", path)
+		case err != nil:
+			return failed("import: %v", err)
+		case info.IsDir():
+			directories++
+		}
+	}
+	switch {
+	case directories == 0:
+		return c.foreign(a, scope, paths)
+	case len(paths) > 1 || c.From != "":
+		return usage("import: expected one directory, or files of another system")
+	}
+	return c.directory(a, scope, paths[0])
+}
+
+// directory imports the files below a directory.
+func (c *importCmd) directory(a *app, scope, path string) error {
+	dir, err := filepath.Abs(path)
 	if err != nil {
 		return failed("import: %v", err)
 	}
@@ -85,8 +130,8 @@ func (c *importCmd) Run(a *app) error {
 		return err
 	}
 	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
-		im := &importer{scope: db.Scope(c.Scope), walker: w, prefix: c.Prefix, dry: c.DryRun, remove: c.Delete, progress: a.progress()}
-		im.out = importView{Scope: c.Scope, Dir: dir, DryRun: c.DryRun, verbose: c.Verbose}
+		im := &importer{scope: db.Scope(scope), walker: w, prefix: c.Prefix, dry: c.DryRun, remove: c.Delete, progress: a.progress()}
+		im.out = importView{Scope: scope, Dir: dir, DryRun: c.DryRun, verbose: c.Verbose}
 		if !c.DryRun && len(w.Files) > 0 {
 			if err := db.AddFileRoot(a.ctx, dir); err != nil {
 				return err

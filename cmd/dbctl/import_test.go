@@ -145,15 +145,15 @@ func TestImportNamesWhatItSkips(t *testing.T) {
 func TestImportRefuses(t *testing.T) {
 	file := newDB(t)
 	dir := t.TempDir()
-	write(t, dir, "a.txt", "x")
+	write(t, dir, "a.txt", `{"x":1}`)
 	for says, args := range map[string][]string{
 		"does not exist":  {"import", file, "acme", filepath.Join(dir, "nowhere")},
-		"is a file":       {"import", file, "acme", filepath.Join(dir, "a.txt")},
+		"like none of":    {"import", file, "acme", filepath.Join(dir, "a.txt")},
 		"--max-size":      {"import", file, "acme", dir, "--max-size", "0"},
 		"--prefix":        {"import", file, "acme", dir, "--prefix", "\n"},
 		"single slashes":  {"import", file, "acme//x", dir},
 		"dbctl init FILE": {"import", filepath.Join(dir, "no.ctx"), "acme", dir},
-		"<scope> <dir>":   {"import", file},
+		"<scope>":         {"import", file},
 	} {
 		r := dbctl("", args...)
 		require.NotEqual(t, exitOK, r.code, args)

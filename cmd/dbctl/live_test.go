@@ -175,3 +175,27 @@ func flip(t *testing.T, path, text string) {
 	wrong := text[:len(text)/2] + "~" + text[len(text)/2+1:]
 	require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(s, text, wrong)), 0o600))
 }
+
+// TestAwayBesideALiveAgent: space, ages and bounds are kept by the agent that has the file, and it goes on writing.
+func TestAwayBesideALiveAgent(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "agent.ctx")
+	liveWriter(t, file)
+	ok(t, "", "put", file, "acme/away", "a", "kettle one")
+	ok(t, "", "put", file, "acme/away", "a", "kettle two")
+	require.Contains(t, ok(t, "", "compact", file, "--dry-run"), "compacted it would have")
+	require.Contains(t, ok(t, "", "compact", file), "the file has")
+	ok(t, "", "retention", "set", file, "acme/away", "--kind", "fact=1ms", "--versions", "1ms")
+	require.Len(t, asJSON(t, "", "retention", "run", file)["items"], 1)
+	require.NotEqual(t, exitOK, dbctl("", "get", file, "acme/away", "a").code)
+	ok(t, "", "retention", "set", file, "acme/away", "--clear")
+	ok(t, "", "quota", "set", file, "acme/away", "--pages", "1")
+	r := dbctl("", "put", file, "acme/away", "c", "pan", "--json")
+	if r.code == exitOK { // gc took what the run deleted already
+		r = dbctl("", "put", file, "acme/away", "d", "pan again", "--json")
+	}
+	require.Contains(t, r.err, `"kind":"over quota"`, "the error keeps its type between processes")
+	backup := filepath.Join(t.TempDir(), "old.ctx")
+	ok(t, "", "backup", file, backup)
+	require.Contains(t, ok(t, "", "erase", file, "--scope", "acme/away", "--by", "desk", "--reason", "4711"), "not erased: backup old.ctx")
+	require.Contains(t, ok(t, "", "check", file, "--online"), "no damage found")
+}

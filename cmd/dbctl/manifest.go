@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,6 +37,9 @@ Example: dbctl manifest head agent.ctx >head.txt`
 
 // audit opens the audit of a database without its lock.
 func (a *app) audit(path string, fn func(l *manifest.Reader) error) error {
+	if _, is, err := served(path); is || err != nil {
+		return cmp.Or(err, usage("the manifest verbs read files; for a database on PostgreSQL use dbctl-pg head and dbctl-pg verify"))
+	}
 	l, rep, err := filestore.OpenManifests(a.ctx, path)
 	if err != nil {
 		return err

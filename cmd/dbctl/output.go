@@ -115,3 +115,10 @@ func (a *app) progress() func(what string, done, total uint64) {
 		_ = bar.Set64(int64(min(done, max(total, 1))))
 	}
 }
+
+// oneLine prints JSON on one line, for programs that read lines.
+func oneLine(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}

@@ -18,7 +18,7 @@ type putCmd struct {
 	File  string `arg:"" help:"Database."`
 	Scope string `arg:"" help:"Scope to write to, like acme/support."`
 	ID    string `arg:"" help:"Id of the artefact. An existing id gets a new version."`
-	Text  string `arg:"" optional:"" help:"Text. Without it and without --source, the text is read from standard input."`
+	Text  string `arg:"" optional:"" help:"Text; - reads standard input, as does no text without --source."`
 
 	Kind       string            `help:"Kind: system, fact, chunk, message, tool, scratch or summary. Default: chunk with a source, message with a role, otherwise fact."`
 	Provenance string            `help:"Provenance: chunk, validated, tool or scratch. Default: depends on the kind."`
@@ -46,7 +46,7 @@ func (putCmd) Help() string {
 
 Example: echo 'Refunds up to $400 need no approval.' | dbctl put agent.ctx acme/support refund-policy --verified --by ann
 
-Refused while an agent has the file open; the error names the agent.`
+It works beside a living agent: the process that owns the file does it.`
 }
 
 // putView is what put answers.
@@ -236,7 +236,7 @@ func (c *putCmd) artefact(a *app) (art ctxpage.Artefact, err error) {
 		}
 		art.Source = "file:" + abs
 	}
-	if c.Text == "" && c.Source == "" {
+	if c.Text == "" && c.Source == "" || c.Text == "-" {
 		art.Text, err = a.readText("the text")
 	}
 	return art, err

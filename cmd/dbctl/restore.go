@@ -1,11 +1,16 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/internal/erasing"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type restoreCmd struct {
@@ -15,10 +20,14 @@ type restoreCmd struct {
 	Head   string `help:"Head kept elsewhere to verify the backup against: the line itself, or a file that ends with it. It must not be newer than the backup."`
 	By     string `help:"Name of the operator, for the manifest."`
 	DryRun bool   `help:"Verify the backup and write nothing."`
+
+	Erased []string `help:"Receipt of an erase that came after the backup was made; may be given several times. What it took is erased again before the database is in place." placeholder:"RECEIPT" sep:"none"`
 }
 
 func (restoreCmd) Help() string {
 	return `Checks the whole backup and verifies its audit before writing anything. The audit of the restored database records the restore. A head taken after the backup does not verify against the restored database.
+
+A backup has everything that was erased after it was made. Give the receipts of those erases with --erased: what they stand for is erased again, in the copy, before it becomes FILE. Receipts of erases that the backup already contains are skipped.
 
 Example: dbctl restore backups/agent-2027-01-31.ctx agent.ctx --force --by ann`
 }
@@ -28,10 +37,16 @@ type restoreView struct {
 	File   string `json:"file"`
 	Head   string `json:"head,omitempty"`
 	DryRun bool   `json:"dry_run,omitempty"`
+
+	Erased []*erase.Report `json:"erased,omitempty"` // what was erased again
 }
 
 func (c *restoreCmd) Run(a *app) error {
 	head, err := readHead("--head", c.Head)
+	if err != nil {
+		return err
+	}
+	receipts, err := c.receipts()
 	if err != nil {
 		return err
 	}
@@ -54,18 +69,49 @@ func (c *restoreCmd) Run(a *app) error {
 	v := restoreView{Backup: c.Backup, File: c.File, DryRun: c.DryRun}
 	if c.DryRun {
 		err = a.audit(c.Backup, func(l *manifest.Reader) error { _, err := l.Verify(a.ctx, head, nil); return err })
+		if err == nil && len(receipts) > 0 {
+			err = a.with(c.Backup, false, func(db *ctxpage.DB) error {
+				v.Erased, err = db.EraseAgain(a.ctx, receipts, true, a.progress())
+				return err
+			})
+		}
 	} else {
-		got, rerr := filestore.Restore(a.ctx, c.Backup, c.File, filestore.RestoreOptions{Replace: c.Force, Head: head, By: c.By, Progress: a.progress(), Clock: a.now})
+		o := filestore.RestoreOptions{Replace: c.Force, Head: head, By: c.By, Progress: a.progress(), Clock: a.now}
+		if len(receipts) > 0 {
+			o.Prepare = func(ctx context.Context, st store.Store) (err error) {
+				v.Erased, err = erasing.Again(ctx, st, receipts, false, a.progress())
+				return err
+			}
+		}
+		got, rerr := filestore.Restore(a.ctx, c.Backup, c.File, o)
 		v.Head, err = got.String(), rerr
 	}
 	if err != nil {
 		return err
 	}
 	return a.emit(v, func(w io.Writer) {
+		for _, r := range v.Erased {
+			eraseView{Report: r}.print(w)
+		}
 		if c.DryRun {
 			fmt.Fprintf(w, "%s is sound; it would be restored to %s\n", v.Backup, v.File)
 			return
 		}
 		fmt.Fprintf(w, "restored %s from %s\nthe backup vouched for %s\n", v.File, v.Backup, v.Head)
 	})
+}
+
+// receipts reads and checks those of --erased.
+func (c *restoreCmd) receipts() (list []*erase.Receipt, err error) {
+	for _, path := range c.Erased {
+		r, err := readReceipt(path, nil)
+		if err == nil {
+			err = r.Verify(nil)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("restore: --erased %s: %w", path, err)
+		}
+		list = append(list, r)
+	}
+	return list, nil
 }

@@ -17,6 +17,7 @@ type reviewCmd struct {
 	Show    reviewShowCmd    `cmd:"" help:"Show what a held batch would write and what has changed since."`
 	Approve reviewApproveCmd `cmd:"" help:"Commit a held batch."`
 	Reject  reviewRejectCmd  `cmd:"" help:"Reject a held batch."`
+	Purge   reviewPurgeCmd   `cmd:"" help:"Drop held batches that were decided."`
 }
 
 func (reviewCmd) Help() string {

@@ -22,6 +22,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/remote"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Exit codes; the help of dbctl lists them, and scripts rely on them.
@@ -56,8 +57,10 @@ type cli struct {
 	Rm       rmCmd       `cmd:"" help:"Delete artefacts. Older versions stay readable by reference until gc."`
 	History  historyCmd  `cmd:"" help:"List the versions of an artefact."`
 	Search   searchCmd   `cmd:"" help:"Find pages by their words."`
-	Import   importCmd   `cmd:"" help:"Import the text files of a directory; run again to import changes."`
+	Import   importCmd   `cmd:"" help:"Import a directory, chats and memories of other systems, or an export; run again to import changes."`
+	Export   exportCmd   `cmd:"" help:"Write a database, or what is held of a scope or a person, as lines of JSON or to read."`
 	Refresh  refreshCmd  `cmd:"" help:"Check all sources, fetch what changed, and find new files in imported directories."`
+	Embed    embedCmd    `cmd:"" help:"Make the vectors by which pages are found by their meaning."`
 	Assemble assembleCmd `cmd:"" help:"Assemble a context for a question within a token budget."`
 	Commit   commitCmd   `cmd:"" help:"Commit an answer based on an assembled context, through the gate."`
 	Rollback rollbackCmd `cmd:"" help:"Record that the answer to an assembled context was discarded."`
@@ -70,6 +73,7 @@ type cli struct {
 	Health   healthCmd   `cmd:"" help:"Report what in a scope is of no use: duplicates, contradictions, never served, expired, superseded, orphans."`
 	Check    checkCmd    `cmd:"" help:"Check the whole database and report damage."`
 	GC       gcCmd       `cmd:"" name:"gc" help:"Drop old versions that nothing refers to."`
+	Compact  compactCmd  `cmd:"" help:"Give the free space of the file back to the disk."`
 	Erase    eraseCmd    `cmd:"" help:"Erase content from every file of a database, with a receipt."`
 	Backup   backupCmd   `cmd:"" help:"Copy a database."`
 	Restore  restoreCmd  `cmd:"" help:"Verify a backup and restore it."`
@@ -80,9 +84,14 @@ type cli struct {
 	Session sessionCmd `cmd:"" help:"Manage conversations: turns, passes, and what left the window."`
 	Watch   watchCmd   `cmd:"" help:"Keep headroom in a session's window, or show what that would do."`
 	MCP     mcpCmd     `cmd:"" name:"mcp" help:"Serve a scope to an MCP client."`
+	Serve   serveCmd   `cmd:"" help:"Serve a database to programs in any language: JSON over a unix socket or a loopback address."`
+	Hook    hookCmd    `cmd:"" help:"Append what an agent host's hook reports to a conversation."`
 	Handoff handoffCmd `cmd:"" help:"Package a session for another agent."`
 
 	Directive directiveCmd `cmd:"" passthrough:"" help:"Record what the user decides for a scope: premise and policies."`
+
+	Retention retentionCmd `cmd:"" help:"Set, show and carry out how long scopes keep things."`
+	Quota     quotaCmd     `cmd:"" help:"Set and show how much scopes may hold."`
 
 	Help       helpCmd       `cmd:"" help:"Describe a verb, like VERB --help."`
 	Version    versionCmd    `cmd:"" help:"Print the module's version and commit, like --version."`
@@ -95,6 +104,8 @@ Exit codes: 0 ok, 1 failed, 2 usage error, 3 damage found, 4 held for review, 5 
 
 One process owns the files of a database. While an agent has it open, the verbs ask that agent over a socket and see what it sees; check, restore and salvage need the files for themselves and are refused with the agent's pid, program and start time (check --online is done by the agent). The manifest verbs read the files without a lock. They show what was written when they started; the last 100 ms may not be on disk yet, and counts may grow between two calls.
 
+A database can also be named by the socket of a process that serves it: unix:PATH. dbctl-pg serves databases on PostgreSQL that way, and runs dbctl's verbs on postgres:// URLs. Such a process records every read. The manifest verbs and check need files.
+
 ` + namesHelp + `
 
 get, search and assemble open the file for writing, because each read of content writes a manifest. With --read-only they write no manifest and refetch nothing.`
@@ -106,7 +117,8 @@ type app struct {
 	in       io.Reader
 	out, err io.Writer
 	now      func() time.Time
-	roots    []string // directories this call may read, beside those recorded
+	roots    []string         // directories this call may read, beside those recorded
+	embedder ctxpage.Embedder // nil: words alone
 }
 
 // exitError ends dbctl with a code; what there was to say has been said when quiet.
@@ -179,7 +191,11 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	a.globals = c.globals
 	if err != nil {
 		a.JSON = slices.Contains(args, "--json") // a line that does not parse may not have got that far
-		return a.report(usage("%s; dbctl %s--help says more", err, verbOf(err)))
+		code := a.report(usage("%s; dbctl %s--help says more", err, verbOf(err)))
+		if spares(args) {
+			code = exitOK
+		}
+		return code
 	}
 	return a.ends(a.report(kctx.Run(a)))
 }
@@ -271,7 +287,7 @@ var errorKinds = []struct {
 	{ctxpage.ErrLocked, "locked"}, {ctxpage.ErrNewerFormat, "newer format"}, {manifest.ErrNewerFormat, "newer format"},
 	{ctxpage.ErrCorrupt, "damaged"}, {ctxpage.ErrNotDatabase, "not a database"}, {ctxpage.ErrNotExist, "no database"}, {ctxpage.ErrErased, "erased"}, {ctxpage.ErrGone, "gone"}, {ctxpage.ErrExpired, "expired"},
 	{ctxpage.ErrDirty, "dirty"}, {ctxpage.ErrHeadroom, "headroom"}, {ctxpage.ErrBudget, "budget"}, {ctxpage.ErrConflict, "conflict"}, {ctxpage.ErrStaleContext, "stale context"},
-	{ctxpage.ErrHeld, "held"}, {ctxpage.ErrSelfCertified, "self-certified"}, {ctxpage.ErrReviewed, "reviewed"}, {ctxpage.ErrReplay, "replay differs"},
+	{ctxpage.ErrHeld, "held"}, {store.ErrQuota, "over quota"}, {ctxpage.ErrSelfCertified, "self-certified"}, {ctxpage.ErrReviewed, "reviewed"}, {ctxpage.ErrReplay, "replay differs"},
 	{ctxpage.ErrOutcomeUnknown, "outcome unknown"}, {ctxpage.ErrProvenance, "provenance"}, {ctxpage.ErrInvalid, "invalid"},
 	{ctxpage.ErrNotFound, "not found"}, {manifest.ErrNoLeaf, "not found"}, {manifest.ErrHead, "head differs"}, {context.Canceled, "interrupted"},
 }
@@ -349,11 +365,17 @@ func (a *app) open(path string, write bool) (*ctxpage.DB, error) { return a.open
 
 // openAs opens a database; exclusive: only if no other process has it.
 func (a *app) openAs(path string, write, exclusive bool) (*ctxpage.DB, error) {
+	if socket, is, err := served(path); is || err != nil {
+		if err != nil {
+			return nil, err
+		}
+		return a.dial(socket, exclusive)
+	}
 	const step = 200 * time.Millisecond
 	for until := time.Now().Add(a.Wait); ; {
 		left := time.Until(until)
 		db, err := ctxpage.Open(path, ctxpage.Options{
-			MustExist: true, ReadOnly: !write, Exclusive: exclusive, RecordedRoots: !a.NoRoots, LockTimeout: max(0, min(step, left)), Clock: a.now, FileRoots: a.roots,
+			MustExist: true, ReadOnly: !write, Exclusive: exclusive, RecordedRoots: !a.NoRoots, LockTimeout: max(0, min(step, left)), Clock: a.now, FileRoots: a.roots, Embedder: a.embedder,
 		})
 		switch {
 		case !errors.Is(err, ctxpage.ErrLocked) || left <= step:

@@ -16,10 +16,11 @@ type searchCmd struct {
 	Limit int      `help:"Maximum number of hits." default:"10"`
 	readFlags
 	filterFlags
+	modelFlags
 }
 
 func (searchCmd) Help() string {
-	return `Finds pages by their words, best first. Pages whose source changed are refetched. Matches that are not shown, such as expired pages, drafts, and pages whose source cannot be checked here, are counted on standard error with the reason and what to do. The search writes a manifest, so the file is opened for writing unless you give --read-only. A filter (--tag, --subject, --meta and others) is applied before the best are chosen.
+	return `Finds pages by their words, and with --model by their meaning, best first. Pages whose source changed are refetched. Matches that are not shown, such as expired pages, drafts, and pages whose source cannot be checked here, are counted on standard error with the reason and what to do. The search writes a manifest, so the file is opened for writing unless you give --read-only. A filter (--tag, --subject, --meta and others) is applied before the best are chosen.
 
 Example: dbctl search agent.ctx acme/support refund limit --tag policy --meta 'year>=2025'`
 }
@@ -39,6 +40,8 @@ type searchView struct {
 	Hits   []hitView   `json:"hits"`
 	Left   []leftView  `json:"left"`
 	Counts []countView `json:"left_counts"`
+	// Degraded says why the search went by words alone, or did not see all pages, although there is a model.
+	Degraded string `json:"degraded,omitempty"`
 }
 
 func (c *searchCmd) Run(a *app) error {
@@ -48,7 +51,7 @@ func (c *searchCmd) Run(a *app) error {
 	opts, err := c.options()
 	where, bad := c.where()
 	opts = append(opts, where)
-	if err := errors.Join(err, bad, c.allow(a)); err != nil {
+	if err := errors.Join(err, bad, c.allow(a), c.embedWith(a)); err != nil {
 		return err
 	}
 	return a.with(c.File, !c.ReadOnly, func(db *ctxpage.DB) error {
@@ -59,7 +62,8 @@ func (c *searchCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		v := searchView{Trace: found.Trace, Hits: []hitView{}, Left: leftOf(found.Left), Counts: countsOf(found.Counts, found.Left)}
+		v := searchView{Trace: found.Trace, Hits: []hitView{}, Left: leftOf(found.Left), Counts: countsOf(found.Counts, found.Left), Degraded: found.Degraded}
+		a.noteDegraded(v.Degraded)
 		for _, h := range found.Hits {
 			v.Hits = append(v.Hits, hitView{h.Ref.String(), h.Num, h.Score, h.Tokens, h.Stale, h.Via, h.Text})
 		}

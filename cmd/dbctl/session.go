@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/pagercli"
+	"github.com/ctxpage/ctxpage/portable"
+	"github.com/ctxpage/ctxpage/portable/foreign"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -19,6 +22,7 @@ type sessionCmd struct {
 	Ls       sessionLsCmd       `cmd:"" help:"List the sessions of a scope."`
 	Show     sessionShowCmd     `cmd:"" help:"Show the window of a session: each turn, its form and the reason."`
 	Append   sessionAppendCmd   `cmd:"" help:"Append turns."`
+	Export   sessionExportCmd   `cmd:"" help:"Print the conversation: messages of OpenAI or Anthropic, or Markdown."`
 	Pass     sessionPassCmd     `cmd:"" help:"Decide which turns stay in the window for an intent."`
 	Recall   sessionRecallCmd   `cmd:"" help:"Print a turn in full, even if the window shows less of it."`
 	Explain  sessionExplainCmd  `cmd:"" help:"Explain the form a turn has in the window."`
@@ -28,6 +32,7 @@ type sessionCmd struct {
 	Notes    sessionNotesCmd    `cmd:"" help:"Record goal, claims, questions and work for the contract and the handoff."`
 	Contract sessionContractCmd `cmd:"" help:"Append the current pass to a contract file."`
 	Receive  sessionReceiveCmd  `cmd:"" help:"Receive a handoff packet as unverified references."`
+	Rm       sessionRmCmd       `cmd:"" help:"Remove a session: its turns, and what was decided and noted about them."`
 	Page     sessionPageCmd     `cmd:"" passthrough:"" help:"Run the compatible pager: reads a history, writes a contract. Needs no database."`
 }
 
@@ -229,14 +234,16 @@ type sessionAppendCmd struct {
 	Name   string `help:"Name of the speaker."`
 	Call   string `help:"For a tool turn: id of the call that it answers."`
 	Trace  string `help:"For an answer: trace of the assembly it is based on, or a unique beginning of it."`
-	JSONL  bool   `name:"jsonl" help:"Read one turn per line from standard input, as JSON: id, role, name, text, tool_calls, tool_call_id, at, trace. The turns of one call may name at most one trace."`
+	JSONL  bool   `name:"jsonl" help:"Read turns from standard input, one JSON object a line: messages of OpenAI or Anthropic and items of the Responses API as they are, or id, role, name, text, tool_calls, tool_call_id, at, trace. The turns of one call may name at most one trace."`
 	DryRun bool   `help:"Show whether the turns would fit and what would have to make room; write nothing."`
 }
 
 func (sessionAppendCmd) Help() string {
 	return `Trusted path: the commit gate does not apply. Turns of the assistant and of tools are visible in this session only. All turns of one call are one transaction.
 
-Example: dbctl session append agent.ctx acme/support chat-1 'what may I refund?'`
+Example: dbctl session append agent.ctx acme/support chat-1 'what may I refund?'
+
+  dbctl session append agent.ctx acme/support chat-1 --jsonl < messages.jsonl`
 }
 
 // turnLine is a turn of --jsonl.
@@ -262,23 +269,63 @@ func (c *sessionAppendCmd) turns(a *app) ([]ctxpage.Turn, error) {
 		}
 		return []ctxpage.Turn{{ID: c.ID, Role: c.Role, Name: c.Name, Text: text, ToolCallID: c.Call, Trace: c.Trace}}, nil
 	}
-	var out []ctxpage.Turn
-	d := json.NewDecoder(interruptible{a.ctx, a.in})
-	d.DisallowUnknownFields()
-	for n := 1; ; n++ {
-		var l turnLine
-		err := d.Decode(&l)
-		if errors.Is(err, io.EOF) && n > 1 {
-			return out, nil
-		}
-		if errors.Is(err, io.EOF) {
-			return nil, usage(`expected turns on standard input, one JSON object a line like {"role":"user","text":"…"}, found nothing`)
-		}
+	return c.lines(a)
+}
+
+// lines reads the turns of --jsonl. Instructions of the system are no turns.
+func (c *sessionAppendCmd) lines(a *app) (out []ctxpage.Turn, err error) {
+	n := 0
+	err = foreign.Elements(a.ctx, interruptible{a.ctx, a.in}, func(raw []byte, line int) error {
+		n++
+		turns, err := turnsOf(raw, line)
 		if err != nil {
-			return nil, usage("turn %d on standard input: %v", n, err)
+			return usage("turn %d on standard input: %v", n, err)
 		}
-		out = append(out, ctxpage.Turn{ID: l.ID, Role: l.Role, Name: l.Name, Text: l.Text, ToolCalls: l.ToolCalls, ToolCallID: l.ToolCallID, At: l.At, Trace: l.Trace})
+		for _, t := range turns {
+			if t.Role == "system" || t.Role == "developer" {
+				fmt.Fprintf(a.err, "dbctl: turn %d left out: a message of role %s is no turn; put it as an artefact of kind system\n", n, t.Role)
+				continue
+			}
+			out = append(out, t)
+		}
+		return nil
+	})
+	var at *portable.LineError
+	switch {
+	case err == nil:
+		return out, nil
+	case n == 0 && errors.As(err, &at) && strings.Contains(err.Error(), "got nothing"):
+		return nil, usage(`expected turns on standard input, one JSON object a line like {"role":"user","text":"…"}, found nothing`)
+	case errors.As(err, &at):
+		return nil, usage("turn %d on standard input: %v", n+1, err)
 	}
+	return nil, err
+}
+
+// turnsOf reads one line: a turn, or a message of a provider, which has content or a type.
+func turnsOf(raw []byte, line int) ([]ctxpage.Turn, error) {
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &keys); err != nil {
+		return nil, err
+	}
+	if keys["content"] == nil && keys["type"] == nil {
+		var l turnLine
+		d := json.NewDecoder(bytes.NewReader(raw))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&l); err != nil {
+			return nil, err
+		}
+		return []ctxpage.Turn{{ID: l.ID, Role: l.Role, Name: l.Name, Text: l.Text, ToolCalls: l.ToolCalls, ToolCallID: l.ToolCallID, At: l.At, Trace: l.Trace}}, nil
+	}
+	messages, err := foreign.ParseMessage(raw, line)
+	if err != nil {
+		return nil, err
+	}
+	var out []ctxpage.Turn
+	for _, m := range messages {
+		out = append(out, ctxpage.Turn{ID: m.ID, Role: m.Role, Name: m.Name, Text: m.Text, Parts: m.Parts, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID})
+	}
+	return out, nil
 }
 
 type appendedView struct {

@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type statCmd struct {
-	File string `arg:"" help:"Database."`
+	File  string `arg:"" help:"Database."`
+	Space bool   `help:"Also show what each scope takes, by kind, and how much of it is old versions."`
 }
 
 func (statCmd) Help() string {
@@ -36,6 +38,8 @@ type statView struct {
 	LogBytes     int64     `json:"log_bytes"`
 	Unflushed    int       `json:"unflushed_rows"`
 	FileRoots    []string  `json:"file_roots"`
+
+	Space []store.ScopeInfo `json:"space,omitempty"` // with --space
 }
 
 func (c *statCmd) Run(a *app) error {
@@ -50,7 +54,12 @@ func (c *statCmd) Run(a *app) error {
 		}
 		v := statView{
 			s.Path, s.ID, s.Format, s.Created, s.LSN, s.Applied, s.Scopes, s.Artefacts, s.Pages, s.PageVersions, s.Held, s.Leaves, s.Archived,
-			s.FileBytes, s.LogBytes, s.Overlay, nonNil(roots),
+			s.FileBytes, s.LogBytes, s.Overlay, nonNil(roots), nil,
+		}
+		if c.Space {
+			if v.Space, err = db.Quotas().Spaces(a.ctx); err != nil {
+				return err
+			}
 		}
 		return errors.Join(a.emit(v, v.print), damage)
 	})
@@ -73,6 +82,16 @@ func (v statView) print(w io.Writer) {
 		row("unflushed rows", v.Unflushed)
 		for _, r := range v.FileRoots {
 			row("file root", r)
+		}
+	})
+	if v.Space == nil {
+		return
+	}
+	table(w, "SCOPE KIND PAGES BYTES OLD-PAGES OLD-BYTES", func(row func(...any)) {
+		for _, s := range v.Space {
+			for _, k := range s.Space {
+				row(s.Name, k.Kind, k.Pages, k.Bytes, k.OldPages, k.OldBytes)
+			}
 		}
 	})
 }

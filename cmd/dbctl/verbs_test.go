@@ -50,6 +50,7 @@ func TestVerbs(t *testing.T) {
 		{"session append F acme/support chat text --role nobody", "", exitUsage, "dbctl: turn 1: role: "},
 		{"get F acme//x policy", "", exitUsage, "single slashes"},
 		{"put F acme empty", "  ", exitUsage, "expected the text on standard input"},
+		{"put F acme empty -", "  ", exitUsage, "expected the text on standard input"},
 		{"put F acme x y --kind nonsense", "", exitUsage, "expected one of system"},
 		{"put F acme x y --provenance human-verified", "", exitUsage, "--verified --by"},
 		{"put F acme x y --verified", "", exitUsage, "--by"},

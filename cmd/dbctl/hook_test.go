@@ -1,0 +1,192 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+const (
+	hookSession = "9ecf22fa-edf8-4332-ae85-b6d5456eda64"
+	hookCommon  = `"session_id":"` + hookSession + `","transcript_path":%q,"cwd":"/home/ann/shop","permission_mode":"default",`
+)
+
+// event is one of a host: its common fields, and its own.
+func event(transcript, rest string) string {
+	return "{" + fmt.Sprintf(hookCommon, transcript) + rest + "}"
+}
+
+// transcriptOf writes a transcript as the host does: a line for each block, among lines of other kinds.
+func transcriptOf(t *testing.T, lines ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "transcript.jsonl")
+	require.NoError(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
+	return path
+}
+
+func transcribed(kind, uuid, content string) string {
+	return fmt.Sprintf(`{"parentUuid":null,"isSidechain":false,"type":%q,"uuid":%q,"timestamp":"2026-11-23T09:00:00.000Z","sessionId":%q,"message":{"role":%q,"content":%s}}`, kind, uuid, hookSession, kind, content)
+}
+
+// A conversation is captured as a host reports it: prompt, tool, answer. Each event may come twice.
+func TestHookCaptures(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "agent.ctx")
+	path := transcriptOf(t, `{"type":"summary","summary":"Refunds","leafUuid":"x"}`,
+		transcribed("user", "u0", `"an earlier question"`), transcribed("assistant", "a0", `[{"type":"text","text":"An earlier answer."}]`),
+		transcribed("user", "u1", `"what may I refund? <private>my card is 4111</private>"`),
+		transcribed("assistant", "a1", `[{"type":"text","text":"Let me look."}]`), transcribed("assistant", "a2", `[{"type":"tool_use","id":"toolu_01","name":"Bash","input":{"command":"cat policy"}}]`),
+		transcribed("user", "u2", `[{"type":"tool_result","tool_use_id":"toolu_01","content":"up to $400"}]`),
+		strings.Replace(transcribed("assistant", "a3", `[{"type":"text","text":"Of a subagent."}]`), `"isSidechain":false`, `"isSidechain":true`, 1),
+		transcribed("assistant", "a4", `[{"type":"thinking","thinking":"hm"},{"type":"text","text":"Up to $400."}]`))
+	events := []string{
+		event(path, `"hook_event_name":"UserPromptSubmit","prompt":"what may I refund? <private>my card is 4111</private>"`),
+		event(path, `"hook_event_name":"PreToolUse","tool_name":"Bash","tool_input":{"command":"cat policy"},"tool_use_id":"toolu_01"`),
+		event(path, `"hook_event_name":"PostToolUse","tool_name":"Bash","tool_input":{"command":"cat policy \u003cprivate\u003etoken=s3cret\u003c/private\u003e"},"tool_response":{"stdout":"up to $400","stderr":"","interrupted":false},"tool_use_id":"toolu_01","duration_ms":12`),
+		event(path, `"hook_event_name":"Stop","stop_hook_active":false,"last_assistant_message":"Up to $400."`),
+	}
+	for i, e := range events {
+		times := 2
+		if i == 0 {
+			times = 1 // a prompt that is typed twice is two prompts
+		}
+		for range times {
+			r := dbctl(e, "hook", file, "--scope", "acme/dev", "--actor", "claude", "--strict")
+			require.Equal(t, exitOK, r.code, r.err)
+			require.Empty(t, r.out, "a host may show it to the model")
+		}
+	}
+	turns := conversation(t, file)
+	require.Len(t, turns, 5)
+	require.Equal(t, []string{"user", "assistant", "tool", "assistant", "assistant"}, roles(turns))
+	require.Equal(t, "what may I refund?", turns[0].Text)
+	require.Equal(t, "Bash", turns[1].ToolCalls[0].Name)
+	require.JSONEq(t, `{"command":"cat policy"}`, turns[1].ToolCalls[0].Arguments)
+	require.Contains(t, turns[2].Text, "up to $400")
+	require.Equal(t, "Let me look.", turns[3].Text)
+	require.Equal(t, "Up to $400.", turns[4].Text)
+	for _, secret := range []string{"4111", "s3cret", "subagent", "earlier"} {
+		require.NotContains(t, fmt.Sprint(turns), secret)
+	}
+	for _, name := range []string{file, file + "-wal"} {
+		out, err := exec.Command("grep", "-rc", "4111", name).Output()
+		require.Error(t, err, "%s: %s", name, out)
+	}
+}
+
+func conversation(t *testing.T, file string) []ctxpage.Turn {
+	t.Helper()
+	db, err := ctxpage.Open(file, ctxpage.Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	var out []ctxpage.Turn
+	for v, err := range db.Scope("acme/dev").Session(hookSession).Turns(t.Context(), 0) {
+		require.NoError(t, err)
+		out = append(out, ctxpage.Turn{ID: v.ID, Role: v.Role, Text: v.Text, ToolCalls: v.ToolCalls})
+	}
+	return out
+}
+
+func roles(turns []ctxpage.Turn) (all []string) {
+	for _, turn := range turns {
+		all = append(all, turn.Role)
+	}
+	return all
+}
+
+// Hosts differ: no tool_use_id, a failure, a long output, a name that no provider takes, an answer without a transcript.
+func TestHookHostsDiffer(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "agent.ctx")
+	long := strings.Repeat("é", 40_000)
+	for _, rest := range []string{
+		`"hook_event_name":"PostToolUse","tool_name":"mcp__files/read me","tool_input":{},"tool_output":` + fmt.Sprintf("%q", long),
+		`"hook_event_name":"PostToolUse","tool_name":"Read","tool_input":{"path":` + fmt.Sprintf("%q", long) + `},"tool_response":null`,
+		`"hook_event_name":"PostToolUseFailure","tool_name":"Bash","tool_input":{"command":"false"},"error":"exit code 1"`,
+		`"hook_event_name":"Stop","last_assistant_message":"Done."`,
+		`"hook_event_name":"Stop","last_assistant_message":"<PRIVATE>all of it"`,
+		`"hook_event_name":"UserPromptSubmit","prompt":"<private>a<private>b</private>c</private>"`,
+		`"hook_event_name":"SessionStart","source":"startup"`, `"hook_event_name":"Unheard","x":1`,
+	} {
+		r := dbctl(event("", rest), "hook", file, "--scope", "acme/dev", "--strict")
+		require.Equal(t, exitOK, r.code, r.err)
+	}
+	turns := conversation(t, file)
+	require.Len(t, turns, 7)
+	require.Equal(t, "mcp__files_read_me", turns[0].ToolCalls[0].Name)
+	require.Contains(t, turns[1].Text, "more bytes were left out")
+	require.Less(t, len(turns[1].Text), 33_000)
+	require.True(t, json.Valid([]byte(turns[2].ToolCalls[0].Arguments)), "a cut argument is JSON")
+	require.Equal(t, "error: exit code 1", turns[5].Text)
+	require.Equal(t, "Done.", turns[6].Text)
+}
+
+// A hook that fails does not fail its host, and says why; with --strict it does.
+func TestHookNeverFailsItsHost(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "agent.ctx")
+	good := event("", `"hook_event_name":"UserPromptSubmit","prompt":"hello"`)
+	for name, c := range map[string]struct {
+		in   string
+		args []string
+		says string
+	}{
+		"no JSON":           {"hello", []string{file, "--scope", "acme"}, "expected the JSON of a hook"},
+		"another object":    {`{"a":1}`, []string{file, "--scope", "acme"}, "session_id"},
+		"no input":          {"", []string{file, "--scope", "acme"}, "expected the JSON of a hook"},
+		"no scope":          {good, []string{file}, "--scope"},
+		"a wrong flag":      {good, []string{file, "--scope", "acme", "--colour"}, "--colour"},
+		"no directory":      {good, []string{filepath.Join(file, "no", "agent.ctx"), "--scope", "acme"}, "no"},
+		"no transcript":     {event("/nonexistent", `"hook_event_name":"Stop"`), []string{file, "--scope", "acme"}, "transcript"},
+		"transcript device": {event("/dev/zero", `"hook_event_name":"Stop"`), []string{file, "--scope", "acme"}, "expected a file"},
+		"a bad scope":       {good, []string{file, "--scope", "acme//x"}, "scope"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := dbctl(c.in, append([]string{"hook"}, c.args...)...)
+			require.Equal(t, exitOK, r.code)
+			require.Empty(t, r.out)
+			require.Contains(t, r.err, c.says)
+			r = dbctl(c.in, append([]string{"hook", "--strict"}, c.args...)...)
+			require.NotEqual(t, exitOK, r.code, "the control")
+		})
+	}
+	fresh := file + ".fresh"
+	v := asJSON(t, good, "hook", fresh, "--scope", "acme", "--dry-run")
+	require.Equal(t, "hello", v["turns"].([]any)[0].(map[string]any)["text"])
+	require.NoFileExists(t, fresh, "a dry run writes nothing")
+}
+
+// quickHook is what a hook may take while an owner lives, and hookSlack how often that on a machine that is busy with other
+// tests.
+const (
+	quickHook = 100 * time.Millisecond
+	hookSlack = 5
+)
+
+func TestHookIsQuick(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "agent.ctx")
+	db, err := ctxpage.Open(file, ctxpage.Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	var took []time.Duration
+	for i := range 15 {
+		cmd := exec.Command(os.Args[0], "hook", file, "--scope", "acme/dev", "--strict")
+		cmd.Env = append(os.Environ(), childEnv+"=1")
+		cmd.Stdin = strings.NewReader(event("", fmt.Sprintf(`"hook_event_name":"UserPromptSubmit","prompt":"question %d"`, i)))
+		begun := time.Now()
+		out, err := cmd.CombinedOutput()
+		took = append(took, time.Since(begun))
+		require.NoError(t, err, "%s", out)
+	}
+	slices.Sort(took)
+	t.Logf("a hook: median %s, longest %s", took[len(took)/2], took[len(took)-1])
+	require.LessOrEqual(t, took[len(took)/2], hookSlack*quickHook)
+	require.Len(t, conversation(t, file), 15)
+}

@@ -1,0 +1,334 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+// hookEvent is what a host gives a hook. Hosts send more fields, which differ by version.
+type hookEvent struct {
+	SessionID  string          `json:"session_id"`
+	Transcript string          `json:"transcript_path"`
+	Event      string          `json:"hook_event_name"`
+	Prompt     string          `json:"prompt"`                 // UserPromptSubmit
+	Tool       string          `json:"tool_name"`              // PostToolUse
+	ToolUseID  string          `json:"tool_use_id"`            // of recent hosts
+	Input      json.RawMessage `json:"tool_input"`             //
+	Response   json.RawMessage `json:"tool_response"`          //
+	Output     json.RawMessage `json:"tool_output"`            // as some hosts call the response
+	Error      string          `json:"error"`                  // PostToolUseFailure
+	Last       string          `json:"last_assistant_message"` // Stop, of recent hosts
+}
+
+// Limits of what a hook reads.
+const (
+	maxHookInput  = 16 << 20
+	maxTranscript = 8 << 20 // bytes at the end of the transcript
+)
+
+func readHook(in io.Reader) (*hookEvent, error) {
+	b, err := io.ReadAll(io.LimitReader(in, maxHookInput+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > maxHookInput {
+		return nil, usage("the event on standard input has more than %d bytes", maxHookInput)
+	}
+	var e hookEvent
+	if err := json.Unmarshal(b, &e); err != nil {
+		return nil, usage("expected the JSON of a hook's event on standard input: %v", err)
+	}
+	if e.SessionID == "" || e.Event == "" {
+		return nil, usage("the event on standard input: expected session_id and hook_event_name")
+	}
+	return &e, nil
+}
+
+// turns are what an event adds to the conversation; none: it is not about something that was said.
+func (e *hookEvent) turns(maxBytes int) ([]ctxpage.Turn, error) {
+	switch e.Event {
+	case "UserPromptSubmit":
+		if text := public(e.Prompt); text != "" {
+			return []ctxpage.Turn{{Role: "user", Text: text}}, nil
+		}
+		return nil, nil
+	case "PostToolUse", "PostToolUseFailure":
+		return e.toolTurns(maxBytes)
+	case "Stop":
+		return e.answers()
+	}
+	return nil, nil
+}
+
+// toolTurns are the call and its result. A tool without a name cannot be called.
+func (e *hookEvent) toolTurns(maxBytes int) ([]ctxpage.Turn, error) {
+	if e.Tool == "" {
+		return nil, usage("the event %s: expected tool_name", e.Event)
+	}
+	input, err := publicJSON(e.Input)
+	if err != nil {
+		return nil, usage("the event %s: tool_input: %v", e.Event, err)
+	}
+	response := e.Response
+	if len(response) == 0 {
+		response = e.Output
+	}
+	result, err := publicJSON(response)
+	if err != nil {
+		return nil, usage("the event %s: tool_response: %v", e.Event, err)
+	}
+	var words string
+	if json.Unmarshal([]byte(result), &words) == nil { // a plain text, not an object
+		result = words
+	}
+	if e.Error != "" {
+		result = "error: " + public(e.Error)
+	}
+	id := e.ToolUseID
+	if id == "" {
+		var b [16]byte
+		if _, err := rand.Read(b[:]); err != nil {
+			return nil, err
+		}
+		id = "hook_" + hex.EncodeToString(b[:])
+	}
+	call := ctxpage.ToolCall{ID: id, Type: "function", Name: toolName(e.Tool), Arguments: arguments(input, maxBytes)}
+	return []ctxpage.Turn{
+		{ID: "hook-call-" + id, Role: "assistant", ToolCalls: []ctxpage.ToolCall{call}},
+		{ID: "hook-result-" + id, Role: "tool", Name: call.Name, ToolCallID: id, Text: or(shortened(result, maxBytes), "(no output)")},
+	}, nil
+}
+
+// toolName is a name that providers take: other characters become underscores.
+func toolName(name string) string {
+	name = strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', strings.ContainsRune("_-.:", r):
+			return r
+		}
+		return '_'
+	}, name)
+	return name[:min(len(name), 64)]
+}
+
+// arguments are those of a call as JSON, which a cut would break: what is too long is a text that says so.
+func arguments(input string, maxBytes int) string {
+	if len(input) <= maxBytes {
+		return or(input, "{}")
+	}
+	b, _ := json.Marshal(map[string]string{"cut": shortened(input, maxBytes)}) // a text always has a form
+	return string(b)
+}
+
+// shortened is a text of at most n bytes, and says what was left out.
+func shortened(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	kept := text[:n]
+	for !utf8.ValidString(kept) && len(kept) > 0 {
+		kept = kept[:len(kept)-1]
+	}
+	return fmt.Sprintf("%s\n[%d more bytes were left out]", kept, len(text)-len(kept))
+}
+
+// The marks of what a user does not want to be kept.
+const (
+	privateBegins = "<private>"
+	privateEnds   = "</private>"
+)
+
+// public is a text without its private parts. A part that does not end reaches to the end of the text; parts may be nested.
+func public(text string) string {
+	lower := asciiLower(text)
+	var b strings.Builder
+	depth := 0
+	for at := 0; at < len(text); {
+		switch {
+		case strings.HasPrefix(lower[at:], privateBegins):
+			depth++
+			at += len(privateBegins)
+		case depth > 0 && strings.HasPrefix(lower[at:], privateEnds):
+			depth--
+			at += len(privateEnds)
+		default:
+			if depth == 0 {
+				b.WriteByte(text[at])
+			}
+			at++
+		}
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// asciiLower keeps the length of a text, which strings.ToLower may not: places in one are places in the other.
+func asciiLower(text string) string {
+	b := []byte(text)
+	for i, c := range b {
+		if c >= 'A' && c <= 'Z' {
+			b[i] = c + 'a' - 'A'
+		}
+	}
+	return string(b)
+}
+
+// publicJSON is a JSON value whose texts have no private parts. The marks may be escaped in the bytes, so it is decoded.
+func publicJSON(raw json.RawMessage) (string, error) {
+	if len(raw) == 0 {
+		return "", nil
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(publicValue(v))
+	return strings.TrimSuffix(b.String(), "\n"), err
+}
+
+func publicValue(v any) any {
+	switch v := v.(type) {
+	case string:
+		if !strings.Contains(asciiLower(v), privateBegins) {
+			return v
+		}
+		return public(v)
+	case []any:
+		for i := range v {
+			v[i] = publicValue(v[i])
+		}
+	case map[string]any:
+		out := map[string]any{}
+		for k := range v {
+			out[public(k)] = publicValue(v[k])
+		}
+		return out
+	}
+	return v
+}
+
+// transcriptLine is what a hook reads of a line of a transcript.
+type transcriptLine struct {
+	Type      string `json:"type"`
+	UUID      string `json:"uuid"`
+	Sidechain bool   `json:"isSidechain"` // of a subagent
+	Meta      bool   `json:"isMeta"`      // not typed by the user
+	Message   struct {
+		Content json.RawMessage `json:"content"`
+	} `json:"message"`
+}
+
+// texts are the texts of a message, whose content is one or a list of blocks; result: it has results of tools.
+func (l *transcriptLine) texts() (all []string, result bool) {
+	var one string
+	if json.Unmarshal(l.Message.Content, &one) == nil {
+		return []string{one}, false
+	}
+	var blocks []struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}
+	if json.Unmarshal(l.Message.Content, &blocks) != nil {
+		return nil, false
+	}
+	for _, b := range blocks {
+		switch b.Type {
+		case "text":
+			all = append(all, b.Text)
+		case "tool_result":
+			result = true
+		}
+	}
+	return all, result
+}
+
+// answers are what the assistant said since the user's last prompt. The transcript may not be written to its end when the
+// hook runs, so the event's own copy of the last answer counts, too. The same text after the same prompt is one turn, however
+// often the host stops.
+func (e *hookEvent) answers() ([]ctxpage.Turn, error) {
+	prompt, said, err := e.transcript()
+	if e.Last != "" && (len(said) == 0 || strings.TrimSpace(said[len(said)-1]) != strings.TrimSpace(e.Last)) {
+		said = append(said, e.Last)
+	}
+	if err != nil && len(said) == 0 {
+		return nil, err
+	}
+	var turns []ctxpage.Turn
+	seen := map[string]bool{}
+	for _, text := range said {
+		if text = public(text); text == "" || seen[text] {
+			continue
+		}
+		seen[text] = true
+		t := ctxpage.Turn{Role: "assistant", Text: text}
+		if prompt != "" {
+			sum := sha256.Sum256([]byte(e.SessionID + "\x00" + prompt + "\x00" + text))
+			t.ID = "hook-answer-" + hex.EncodeToString(sum[:16])
+		}
+		turns = append(turns, t)
+	}
+	return turns, nil
+}
+
+// transcript reads the end of the transcript: the id of the user's last prompt, and what the assistant said after it.
+func (e *hookEvent) transcript() (prompt string, said []string, err error) {
+	if e.Transcript == "" {
+		return "", nil, nil
+	}
+	path := e.Transcript
+	if home, err := os.UserHomeDir(); err == nil && strings.HasPrefix(path, "~/") {
+		path = filepath.Join(home, path[2:])
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", nil, failed("the event's transcript: %v", err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() {
+		return "", nil, failed("the event's transcript %s: expected a file", path)
+	}
+	lines := bufio.NewReader(f)
+	if st.Size() > maxTranscript {
+		if _, err := f.Seek(-maxTranscript, io.SeekEnd); err != nil {
+			return "", nil, failed("the event's transcript: %v", err)
+		}
+		_, _ = lines.ReadBytes('\n') // a part of a line
+	}
+	for {
+		raw, err := lines.ReadBytes('\n')
+		var l transcriptLine
+		if json.Unmarshal(raw, &l) == nil && !l.Sidechain && !l.Meta { // a line of another kind, or one that is being written
+			texts, result := l.texts()
+			switch {
+			case l.Type == "user" && !result && len(texts) > 0:
+				prompt, said = l.UUID, nil
+			case l.Type == "assistant":
+				said = append(said, texts...)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return prompt, said, nil
+		}
+		if err != nil {
+			return "", nil, failed("the event's transcript: %v", err)
+		}
+	}
+}

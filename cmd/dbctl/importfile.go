@@ -1,0 +1,203 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/portable"
+	"github.com/ctxpage/ctxpage/portable/foreign"
+)
+
+// target says what the arguments mean: a directory into a scope, files of another system into a scope, or an export.
+func (c *importCmd) target() (scope string, paths []string, err error) {
+	if len(c.Path) > 0 {
+		return c.Scope, c.Path, nil
+	}
+	if info, err := os.Stat(c.Scope); err != nil || info.IsDir() {
+		return "", nil, usage("import %s: expected an export that dbctl export wrote, or SCOPE and then a directory or the files of another system", c.Scope)
+	}
+	return "", []string{c.Scope}, nil
+}
+
+// exported brings an export into a database, which is made if there is none.
+func (c *importCmd) exported(a *app, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return failed("import: %v", err)
+	}
+	defer f.Close()
+	head, err := portable.ReadHeader(f)
+	if err != nil {
+		if format, why, derr := foreign.Detect(a.ctx, rewound(f)); derr == nil {
+			return usage("import %s: it is a file of %s (%s); expected SCOPE before it", path, format, why)
+		}
+		return fmt.Errorf("import %s: %w", path, err)
+	}
+	if _, _, err := portable.Verify(a.ctx, rewound(f), a.progress()); err != nil { // before there is a database
+		return fmt.Errorf("import %s: %w", path, err)
+	}
+	db, made, err := c.make(a, head)
+	if err != nil {
+		return err
+	}
+	rep, err := db.Import(a.ctx, struct{ io.Reader }{rewound(f)}, portable.ImportOptions{By: c.By, DryRun: c.DryRun, Progress: a.progress()})
+	if err = errors.Join(err, db.Close()); err != nil {
+		return fmt.Errorf("import %s: %w; run it again to finish it", path, err)
+	}
+	v := importedView{*rep, c.File, made, head.Identity().ID != ""}
+	if err := a.emit(v, v.print); err != nil {
+		return err
+	}
+	if rep.Versions.Other+rep.State.Other+rep.Held.Other > 0 {
+		return ended(exitFailed)
+	}
+	return nil
+}
+
+// rewound is a file from its beginning.
+func rewound(f *os.File) *os.File {
+	_, _ = f.Seek(0, io.SeekStart)
+	return f
+}
+
+// make opens the database, or makes it as the one that was exported. A dry run makes it elsewhere and removes it.
+func (c *importCmd) make(a *app, head *portable.Header) (db *ctxpage.DB, made bool, err error) {
+	if _, err := os.Stat(c.File); !errors.Is(err, fs.ErrNotExist) {
+		db, err := a.open(c.File, !c.DryRun)
+		return db, false, err
+	}
+	if c.DryRun {
+		return nil, false, usage("--dry-run: %s does not exist, so all of the export would be new; dbctl export --dry-run counts it", c.File)
+	}
+	db, err = ctxpage.Open(c.File, ctxpage.Options{Identity: head.Identity(), RecordedRoots: false, Clock: a.now})
+	return db, true, err
+}
+
+type importedView struct {
+	portable.Imported
+	File string `json:"file"`
+	Made bool   `json:"made"` // the database is new
+	same bool
+}
+
+func (v importedView) print(w io.Writer) {
+	wrote := "wrote"
+	if v.DryRun {
+		wrote = "would write"
+	}
+	fmt.Fprintf(w, "%s %s, %s and %s of database %s as of lsn %d\n", wrote, plural(int(v.Versions.New), "version", "versions"), plural(int(v.State.New), "row of state", "rows of state"),
+		plural(int(v.Held.New), "held batch", "held batches"), v.Database, v.Imported.LSN)
+	if n := v.Versions.Same + v.State.Same + v.Held.Same; n > 0 {
+		fmt.Fprintf(w, "%d were there already\n", n)
+	}
+	if v.Erased > 0 {
+		fmt.Fprintf(w, "%d left out: they were erased here\n", v.Erased)
+	}
+	if n := v.Versions.Other + v.State.Other + v.Held.Other; n > 0 {
+		fmt.Fprintf(w, "%d left out: something else is here under the same name\n", n)
+		for _, name := range v.Others {
+			fmt.Fprintf(w, "  %s\n", line(name))
+		}
+	}
+	if v.Made && !v.same {
+		fmt.Fprintln(w, "the export has no secret: contexts have other fences than those of the database it is of")
+	}
+}
+
+// foreignView is what an import of files of another system answers.
+type foreignView struct {
+	Scope string        `json:"scope"`
+	Files []foreignFile `json:"files"`
+}
+
+type foreignFile struct {
+	Path string `json:"path"`
+	foreign.Report
+}
+
+// foreign brings files of another system into a scope.
+func (c *importCmd) foreign(a *app, scope string, paths []string) error {
+	opts := foreign.Options{Session: c.Session, Branches: c.Branches, Map: c.Map, DryRun: c.DryRun, Progress: a.progress()}
+	if c.From != "" {
+		var err error
+		if opts.Format, err = foreign.ParseFormat(c.From); err != nil {
+			return err
+		}
+	}
+	if c.Delete || c.Prefix != "" {
+		return usage("--delete and --prefix are for directories")
+	}
+	if len(c.Map) > 0 && opts.Format != foreign.JSONL {
+		return usage("--map is for --from jsonl")
+	}
+	v := foreignView{Scope: scope, Files: []foreignFile{}}
+	err := a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
+		for _, path := range paths {
+			each := opts
+			if each.Session == "" {
+				each.Session = strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+			}
+			rep, err := c.foreignFile(a, db.Scope(scope), path, each)
+			if err != nil {
+				return fmt.Errorf("import %s: %w", path, err)
+			}
+			v.Files = append(v.Files, foreignFile{path, *rep})
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return a.emit(v, v.print)
+}
+
+// foreignFile looks at a whole file before anything of it is written.
+func (c *importCmd) foreignFile(a *app, s *ctxpage.Scope, path string, opts foreign.Options) (*foreign.Report, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	look := opts
+	look.DryRun = true
+	rep, err := foreign.Import(a.ctx, s, f, look)
+	if err != nil || c.DryRun {
+		return rep, err
+	}
+	opts.Format = rep.Format
+	done, err := foreign.Import(a.ctx, s, rewound(f), opts)
+	if done != nil {
+		done.Why = rep.Why
+	}
+	return done, err
+}
+
+func (v foreignView) print(w io.Writer) {
+	for _, f := range v.Files {
+		wrote := "wrote"
+		if f.DryRun {
+			wrote = "would write"
+		}
+		how := ""
+		if f.Why != "" {
+			how = " (found out by " + f.Why + ")"
+		}
+		fmt.Fprintf(w, "%s: format %s%s\n%s %d new and %d changed of %s into %s as scratch, %d unchanged\n", line(f.Path), f.Format, line(how), wrote, f.New, f.Changed,
+			plural(f.Items, "item", "items"), v.Scope, f.Same)
+		if f.Kept > 0 {
+			fmt.Fprintf(w, "%d left alone: deleted or erased here, or lifted here and changed in the file\n", f.Kept)
+			for _, id := range f.Kepts {
+				fmt.Fprintf(w, "  %s\n", line(id))
+			}
+		}
+		if f.Empty > 0 {
+			fmt.Fprintf(w, "%d without words left out\n", f.Empty)
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/remote"
+)
+
+// A database may be named by the socket of a process that serves it (unix:PATH). That is how dbctl works on a database that is
+// no file: a server such as dbctl-pg has the driver, and dbctl does not link it.
+
+const socketScheme = "unix:"
+
+// served says whether a name is that of a socket. A URL of a database server is refused here, not taken for a path.
+func served(name string) (socket string, is bool, err error) {
+	if scheme, _, ok := strings.Cut(name, "://"); ok && (scheme == "postgres" || scheme == "postgresql") {
+		return "", false, usage("dbctl has no driver for %s; run dbctl-pg with the same arguments", scheme)
+	}
+	socket, is = strings.CutPrefix(name, socketScheme)
+	return socket, is, nil
+}
+
+// dial opens a database at a socket. exclusive: the verb needs files of its own.
+func (a *app) dial(socket string, exclusive bool) (*ctxpage.DB, error) {
+	if exclusive {
+		return nil, usage("this verb needs the files of a database; a socket serves none")
+	}
+	c, err := remote.Dial(a.ctx, socket, remote.ClientOptions{Now: a.now})
+	if err != nil {
+		return nil, err
+	}
+	db, err := ctxpage.Open(socketScheme+socket, ctxpage.Options{Store: c, RecordedRoots: !a.NoRoots, Clock: a.now, FileRoots: a.roots})
+	if err != nil {
+		_ = c.Close()
+	}
+	return db, err
+}
