@@ -529,7 +529,10 @@ func TestMetadata(t *testing.T) {
 	ask := refuseMetadata([]string{"*", "169.254.169.254"})
 	require.NoError(t, ask(t.Context(), "tcp", "169.254.169.254:80", nil))
 	require.NoError(t, ask(t.Context(), "tcp", "10.0.0.1:80", nil))
-	require.ErrorIs(t, ask(t.Context(), "tcp", "169.254.170.2:80", nil), ErrAddress)
+	require.NoError(t, ask(t.Context(), "tcp", "[::ffff:0:10.0.0.1]:80", nil))
+	for _, a := range []string{"169.254.170.2", "[::ffff:169.254.170.2]", "[::ffff:0:169.254.169.254]", "[64:ff9b::a9fe:a9fe]", "[::169.254.169.254]", "[2002:a9fe:a9fe::1]", "[fe80::5efe:169.254.169.254]"} {
+		require.ErrorIs(t, ask(t.Context(), "tcp", a+":80", nil), ErrAddress, a)
+	}
 	require.ErrorIs(t, ask(t.Context(), "tcp", "what?", nil), ErrAddress)
 }
 

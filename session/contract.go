@@ -112,6 +112,9 @@ func quotable(r rune) rune {
 // unbroken puts a space for whatever ends a line, controls a terminal or
 // reorders text.
 func unbroken(r rune) rune {
+	if ' ' <= r && r < 0x7f {
+		return r
+	}
 	if unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control) {
 		return ' '
 	}

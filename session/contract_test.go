@@ -249,6 +249,50 @@ func TestContractInAnothersFile(t *testing.T) {
 	}
 }
 
+// What people write in contracts of their own is read as the interpreter reads it.
+func TestReadLedgerReadsWhatPeopleWrite(t *testing.T) {
+	file := []byte("remember a list called open with \"none\"\nremember a list called seeds with \"x\" and \"y\"\n" +
+		"remember a number called limit with 400\nremember a number called half with 0.5\nremember a date called due with 2026-11-20\n" +
+		"remember how to note-one: add \"one\" to open\nnote-one\ninherited note-one\n" +
+		"remember how to keep-it from item: add item to seeds\nkeep-it from \"z\"\nshow limit\nshow \"done\"\n")
+	interpreted(t, file)
+	l, err := ReadLedger(file)
+	require.NoError(t, err)
+	require.Equal(t, []string{"x", "y", "z"}, l.List("seeds"))
+	require.Equal(t, []string{"one", "one"}, l.List("open"))
+	for name, want := range map[string][2]string{"limit": {number, "400"}, "half": {number, "0.5"}, "due": {date, "2026-11-20"}} {
+		text, ok := l.Value(name)
+		require.True(t, ok)
+		require.Equal(t, want, [2]string{l.values[name].kind, text})
+	}
+}
+
+// What the interpreter refuses is refused: what it does not parse, and names that it keeps for itself. The control is the
+// same line with another name.
+func TestReadLedgerRefuses(t *testing.T) {
+	for _, name := range []string{"12", "-3.5", "2026-11-20", "equal", "multiplied", "divided", "combine", "show", "where", "the", "inherited", "define"} {
+		for _, line := range []string{"remember a string called %s with \"x\"\n", "remember a list called %s\n", "remember how to %s: add \"x\" to l\n"} {
+			_, err := ReadLedger([]byte("remember a list called l\n" + strings.ReplaceAll(line, "%s", name)))
+			require.ErrorIs(t, err, ErrContract, line, name)
+			_, err = ReadLedger([]byte("remember a list called l\n" + strings.ReplaceAll(line, "%s", "other")))
+			require.NoError(t, err, line)
+		}
+	}
+	for _, line := range []string{"show", "show 12", "show 2026-11-20", "show to", "show remember", "show where", "show the", "show l l", "show and l"} {
+		_, err := ReadLedger([]byte("remember a list called l\n" + line + "\n"))
+		require.ErrorIs(t, err, ErrContract, line)
+	}
+	_, err := ReadLedger([]byte("remember a list called l\nshow l\nshow the l\nshow \"12\"\n"))
+	require.NoError(t, err)
+	if i, err := theInterpreter(); err == nil && i != nil {
+		for _, line := range []string{"remember a string called 12 with \"x\"", "remember a string called equal with \"x\"", "show 12", "show to", "show"} {
+			e, err := i.run([]byte("remember a list called l\n" + line + "\n"))
+			require.NoError(t, err)
+			require.NotEmpty(t, e.Errors, line)
+		}
+	}
+}
+
 // An item "none" that stands alone is the language's sign for an empty list: the next item takes its place. So a list
 // that is to hold it and others gets it last, and once.
 func TestNoneAloneIsAnEmptyList(t *testing.T) {

@@ -246,22 +246,29 @@ func cut(line string, limit int, count func(string) int) string {
 // Title is the first line with content of a text, at most 80 characters.
 func Title(text string) string {
 	for l := range strings.SplitSeq(text, "\n") {
-		l = strings.TrimSpace(oneLine(l))
-		if strings.IndexFunc(l, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }) < 0 {
-			continue
+		if strings.IndexFunc(l, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }) >= 0 {
+			return titleOf(l)
 		}
-		n, cut := 0, 0
-		for i := range l {
-			if n == 79 {
-				cut = i
-			}
-			if n++; n > 80 {
-				return l[:cut] + "…"
-			}
-		}
-		return l
 	}
 	return ""
+}
+
+// titleOf looks at the two ends of a line alone: most lines are longer than a title.
+func titleOf(l string) string {
+	if !utf8.ValidString(l) {
+		l = oneLine(l)
+	}
+	l = strings.TrimFunc(l, func(r rune) bool { return unicode.IsSpace(unbroken(r)) })
+	n, cut := 0, 0
+	for i := range l {
+		if n == 79 {
+			cut = i
+		}
+		if n++; n > 80 {
+			return oneLine(l[:cut]) + "…"
+		}
+	}
+	return oneLine(l)
 }
 
 // StubText is the text of a paged block in the window: how to get it back, what it was, how large it is.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 )
@@ -99,6 +100,41 @@ func TestTitleIsCut(t *testing.T) {
 			require.Equal(t, want, Title("--\n"+text+"\nmore"))
 		}
 	}
+}
+
+// plainTitle is the rule for titles, which looks at the whole line.
+func plainTitle(text string) string {
+	for l := range strings.SplitSeq(text, "\n") {
+		l = strings.TrimSpace(oneLine(l))
+		if strings.IndexFunc(l, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }) < 0 {
+			continue
+		}
+		if r := []rune(l); len(r) > 80 {
+			return string(r[:79]) + "…"
+		}
+		return l
+	}
+	return ""
+}
+
+func TestTitleAgrees(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	parts := []string{"word", "ä", "語", " ", "\t", "\r", "\u2028", "\u202e", "\u00a0", "\u0085", "\x00", "\x1b", "\xff", "\xff\xfe", "\n", "-", "\ufffd", "7", "🙂"}
+	long := 0
+	for range 20_000 {
+		var b strings.Builder
+		for range r.IntN(130) {
+			b.WriteString(parts[r.IntN(len(parts))])
+		}
+		for range r.IntN(3) * 50 {
+			b.WriteString(parts[r.IntN(6)])
+		}
+		require.Equal(t, plainTitle(b.String()), Title(b.String()), "%q", b.String())
+		if strings.HasSuffix(Title(b.String()), "…") {
+			long++
+		}
+	}
+	require.Greater(t, long, 1000)
 }
 
 func BenchmarkInspect(b *testing.B) {

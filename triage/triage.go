@@ -74,6 +74,7 @@ type Candidate struct {
 	Age        time.Duration // since the time that the page is current as of
 	Lexical    float64       // score of the index, 0 for no hit
 	Cosine     *float64      // of its vector and the query's; nil without a vector
+	Beside     float64       // what its neighbours lend of their cosines; it counts where it is greater
 	Excluded   Reason        // found by the caller; the page is black
 
 	System, Pinned, Directive, NewestTurn bool // red whatever the score
@@ -95,7 +96,6 @@ type Scored struct {
 	Recency, Trust, Semantic float64 // R, P and S, each 0 to 1
 	Weights                  Weights // what the parts were weighed with
 	Score                    float64 // 0 to 1
-	LexicalRank, VectorRank  int     // from 1, equal scores share one; 0: no score, or only one of the two signals is there
 	Tag                      Tag
 	Reason                   Reason // why it was left out; empty for what stays
 }

@@ -141,21 +141,24 @@ func TestSTARTScore(t *testing.T) {
 	require.Equal(t, START().Weights[Tool], s.Weights)
 }
 
-func TestRanksJoin(t *testing.T) {
+func TestWordsAndMeaningJoin(t *testing.T) {
 	got := byID(Rank(Preset{}, []Candidate{
-		{ID: 1, Lexical: 1000, Cosine: ptr(.1)}, {ID: 2, Lexical: 2, Cosine: ptr(.9)}, {ID: 3, Lexical: 2}, {ID: 4, Cosine: ptr(.9)}, {ID: 5},
+		{ID: 1, Lexical: 1000, Cosine: ptr(.2)}, {ID: 2, Lexical: 2, Cosine: ptr(.8)}, {ID: 3, Lexical: 2}, {ID: 4, Cosine: ptr(.8)}, {ID: 5},
+		{ID: 6, Cosine: ptr(-.5)}, {ID: 7, Cosine: ptr(math.NaN())}, {ID: 8, Excluded: Expired, Lexical: 9000, Cosine: ptr(1)},
 	}))
-	require.Equal(t, [2]int{1, 3}, [2]int{got[1].LexicalRank, got[1].VectorRank})
-	require.Equal(t, [2]int{2, 1}, [2]int{got[2].LexicalRank, got[2].VectorRank})
-	require.Equal(t, [2]int{2, 0}, [2]int{got[3].LexicalRank, got[3].VectorRank})
-	require.InDelta(t, (1+61./63)/2, got[1].Semantic, 1e-12)
-	require.InDelta(t, (61./62+1)/2, got[2].Semantic, 1e-12)
-	require.InDelta(t, .5, got[4].Semantic, 1e-12)
-	require.Zero(t, got[5].Semantic)
+	require.InDelta(t, .75+.25*.125, got[1].Semantic, 1e-12, "a quarter of the best cosine")
+	require.InDelta(t, .75*.002+.25, got[2].Semantic, 1e-12)
+	require.InDelta(t, .75*.002, got[3].Semantic, 1e-12)
+	require.InDelta(t, .25, got[4].Semantic, 1e-12, "no word in common")
+	for _, id := range []uint64{5, 6, 7, 8} {
+		require.Zero(t, got[id].Semantic, id)
+	}
 	for _, s := range Rank(Preset{}, []Candidate{{ID: 1, Lexical: 4}, {ID: 2, Lexical: 2}}) { // nothing to join
-		require.Zero(t, s.LexicalRank)
 		require.Equal(t, s.Lexical/4, s.Semantic)
 	}
+	lent := byID(Rank(Preset{}, []Candidate{{ID: 1, Lexical: 4, Cosine: ptr(.5)}, {ID: 2, Lexical: 2, Cosine: ptr(-.1), Beside: .125}}))
+	require.InDelta(t, .375+.25*.125, lent[2].Semantic, 1e-12, "a neighbour says it")
+	require.Equal(t, []float64{.75 + .25, .375, 0}, Relevance([]Candidate{{ID: 9, Lexical: 8, Cosine: ptr(.5)}, {ID: 9, Lexical: 4}, {ID: 9, Lexical: 90, Excluded: Expired}}))
 }
 
 func drawCandidates(t *rapid.T) []Candidate {

@@ -149,13 +149,15 @@ func (w *Answer) explainScore(leaf *manifest.Record) {
 	case turn:
 		w.say("triage: none of its words is asked for; it was a candidate by who speaks and when")
 		w.explainTurnScore()
+	case p.Vector > 0:
+		w.say("triage: none of its words is asked for; it was a candidate by its meaning, or by its standing (pinned, system, human-verified, or recent)")
 	default:
 		w.say("triage: its words do not match the question; it was a candidate by its standing (pinned, system, human-verified, or recent)")
 	}
 	switch {
 	case p.Vector > 0:
-		w.say("triage: its vector has cosine %.3f with the question's (model %s)", 2*p.Vector.Float()-1, leaf.Embedder)
-	case leaf.Embedder == "" && leaf.Note != "":
+		w.say("triage: near in meaning: %.2f to the question, of at most 1 (model %s)", 2*p.Vector.Float()-1, leaf.Embedder)
+	case leaf.Note != "":
 		w.say("triage: %s", leaf.Note)
 	}
 	if p.Via != 0 && p.Form != manifest.FormSummary && w.Twin == "" {
@@ -333,7 +335,11 @@ func (t Teller) explainUnnamed(ctx context.Context, w *Answer, leaf *manifest.Re
 	case counted(string(triage.NotKept)):
 		w.say("triage: not scored: recency and provenance kept others (preset %s)", leaf.Preset)
 	default:
-		w.say("triage: it was never a candidate: its words did not place it among the best matches, and it is neither pinned, human-verified nor recent")
+		by := "its words did"
+		if leaf.Embedder != "" {
+			by = "its words and its meaning did"
+		}
+		w.say("triage: it was never a candidate: %s not place it among the best matches, and it is neither pinned, human-verified nor recent", by)
 	}
 	w.explainCounts(leaf)
 	return nil

@@ -1,11 +1,16 @@
 package folder
 
 import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -20,7 +25,7 @@ type Recorded struct {
 }
 
 // RowKind says what a store must know of these rows.
-func RowKind() store.StateKind { return store.StateKind{Prefix: rows, Copy: true} }
+func RowKind() store.StateKind { return store.StateKind{Prefix: rows, Scope: ScopeOf, Copy: true} }
 
 // Rows begins the keys of all recorded directories, RowsOf those of one scope.
 func Rows() string { return rows }
@@ -40,8 +45,8 @@ func (r Recorded) Key(scope string) string { return RowsOf(scope) + r.Prefix + "
 // Pack encodes the row.
 func (r Recorded) Pack() ([]byte, error) { return msgpack.Marshal([]any{r.Dir, r.Prefix, r.MaxSize}) }
 
-// Unpack decodes a row.
-func Unpack(row []byte) (Recorded, error) {
+// Read reads the row of a recorded directory.
+func Read(row store.StateRow) (Recorded, error) {
 	var r struct {
 		//lint:ignore U1000 msgpack looks for it
 		_msgpack struct{} `msgpack:",as_array"`
@@ -49,6 +54,43 @@ func Unpack(row []byte) (Recorded, error) {
 		Prefix   string
 		MaxSize  int64
 	}
-	err := codec.Unpack(row, &r)
-	return Recorded{r.Dir, r.Prefix, r.MaxSize}, err
+	if err := codec.Unpack(row.Value, &r); err != nil {
+		return Recorded{}, fmt.Errorf("ctxpage: recorded directory of %s: %w", ScopeOf(row.Key), err)
+	}
+	return Recorded{r.Dir, r.Prefix, r.MaxSize}, nil
 }
+
+// List reads the directories recorded for a scope, by prefix and path.
+func List(ctx context.Context, st store.Store, scope string) (list []Recorded, err error) {
+	err = staterows.Walk(ctx, st, RowsOf(scope), func(row store.StateRow) error {
+		r, err := Read(row)
+		list = append(list, r)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// Normalised returns r with an absolute path and a size, or the rule that r breaks.
+func (r Recorded) Normalised(size int64) (Recorded, error) {
+	abs, err := filepath.Abs(r.Dir)
+	if err != nil {
+		return r, fmt.Errorf("ctxpage: directory %q: %w", r.Dir, err)
+	}
+	r.Dir = abs
+	if r.MaxSize == 0 {
+		r.MaxSize = size
+	}
+	if r.MaxSize < 0 || r.MaxSize > store.MaxText {
+		return r, store.Invalid("max_size", strconv.FormatInt(r.MaxSize, 10), "1 to "+strconv.Itoa(store.MaxText))
+	}
+	if r.Prefix == "" {
+		return r, nil
+	}
+	return r, store.CheckID("prefix", r.Prefix)
+}
+
+// ID is the id of a file, from its path below the directory.
+func (r Recorded) ID(rel string) string { return r.Prefix + rel }

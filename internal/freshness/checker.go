@@ -107,6 +107,11 @@ func (c *Checker) FilesOf(ctx context.Context, scope string) (list []File, n int
 	return sc.list, sc.n, nil
 }
 
+// AsksOf is what FilesOf is going to ask of the store.
+func (c *Checker) AsksOf(scope string) store.ScanQuery {
+	return c.sourced.asks(scope, c.sourced.get(scope))
+}
+
 // OwnFiles says whether file: sources are read by this package, and not by one of the host's.
 func (c *Checker) OwnFiles() bool { return c.Sources["file"] == source.Source(c.Files) }
 

@@ -100,7 +100,7 @@ func (s *View) Freshen(ctx context.Context, heads []*store.Head, policy time.Dur
 // BringUpToDate is Freshen, and says whether anything was written, be it of what a head was made from.
 func (s *View) BringUpToDate(ctx context.Context, heads []*store.Head, policy time.Duration) (out []Finding, wrote bool) {
 	out = make([]Finding, len(heads))
-	if policy < 0 {
+	if policy < 0 || !slices.ContainsFunc(heads, func(h *store.Head) bool { return h != nil && Ages(h) }) {
 		return out, false
 	}
 	open := s.glance(ctx, heads, policy, out)

@@ -64,7 +64,7 @@ func (f *File) Origin() Origin { return Origin{f.key.scope, f.key.id} }
 // of gives the sourced artefacts of a scope as they are now.
 func (c *sourcedScopes) of(ctx context.Context, st store.Store, scope string) (*sourcedScope, error) {
 	last := c.get(scope)
-	found, err := st.Scan(ctx, store.ScanQuery{What: store.ScanSourced, Scopes: store.Scopes{scope}, Known: last.lsn})
+	found, err := st.Scan(ctx, c.asks(scope, last))
 	if err != nil || found.Same {
 		return last, err
 	}
@@ -76,6 +76,11 @@ func (c *sourcedScopes) of(ctx context.Context, st store.Store, scope string) (*
 	}
 	c.put(scope, next)
 	return next, nil
+}
+
+// asks is the question whether what is known of a scope still holds.
+func (c *sourcedScopes) asks(scope string, last *sourcedScope) store.ScanQuery {
+	return store.ScanQuery{What: store.ScanSourced, Scopes: store.Scopes{scope}, Known: last.lsn}
 }
 
 // get gives what is known of a scope; of an unknown one, that nothing was read yet.
@@ -111,6 +116,9 @@ func listSourced(ctx context.Context, st store.Store, scope string, known []File
 	have := make(map[store.PageKey]*File, len(known))
 	for i := range known {
 		have[known[i].Page] = &known[i]
+	}
+	if len(keys) == 0 { // a store elsewhere need not be asked
+		return nil, nil
 	}
 	var missing []store.PageKey
 	for _, k := range keys {

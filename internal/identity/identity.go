@@ -15,7 +15,6 @@ import (
 )
 
 // Escape writes as %XX what could end a name, hide in it, or pass for a separator of a path.
-// Escape writes as %XX what could end a name, hide in it, or pass for a separator of a path.
 func Escape(n string) string {
 	var b strings.Builder
 	dots := strings.Trim(n, ".") == ""
@@ -55,10 +54,28 @@ func unseen(r rune) bool {
 // Fold is what two spellings of one name have in common: NFKC, then case folding, without what shows nothing, blanks as
 // one space.
 func Fold(s string) string {
+	if isFolded(s) {
+		return s
+	}
 	if isPlain(s) {
 		return strings.Join(strings.Fields(strings.ToLower(s)), " ")
 	}
 	return fold(s)
+}
+
+// isFolded says that a name is what Fold would make of it, as most are: printable ASCII without capitals, its blanks single
+// and inside. It spares each commit some copies of its names.
+func isFolded(s string) bool {
+	blank := true // before the name, and behind a blank
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < ' ' || c > '~' || 'A' <= c && c <= 'Z', c == ' ' && blank:
+			return false
+		default:
+			blank = c == ' '
+		}
+	}
+	return !blank || s == ""
 }
 
 // isPlain says that a name has printable ASCII only, as nearly all have: it is its own normal form, and all of it shows.

@@ -27,3 +27,10 @@ func TestFoldOfPlainNames(t *testing.T) {
 	require.Equal(t, "s", Fold("ſ"))
 	require.Equal(t, "a b", Fold("A\u00ad \tB"))
 }
+
+// The shortcuts of Fold give what the whole way gives.
+func TestFoldShortcuts(t *testing.T) {
+	for _, s := range []string{"", " ", "  ", "a", " a", "a ", "a b", "a  b", "A b", "ann.lee-7", "\ta", "a\x7f", "a\u00a0b", "Ann  Lee"} {
+		require.Equal(t, fold(s), Fold(s), "%q", s)
+	}
+}

@@ -29,7 +29,7 @@ func LogKey(scope string, version uint64) string {
 
 // StateKind says what a store must know of these rows.
 func StateKind() store.StateKind {
-	return store.StateKind{Prefix: prefix, Copy: true, Unit: unit, Journal: &store.StateJournal{Keep: keptVersions, Entry: entry, At: writtenAt, Head: StateKey}}
+	return store.StateKind{Prefix: prefix, Scope: ScopeOf, Copy: true, Unit: unit, Journal: &store.StateJournal{Keep: keptVersions, Entry: entry, At: writtenAt, Head: StateKey}}
 }
 
 // keptVersions is how many versions of a scope's directives stay whatever their age.

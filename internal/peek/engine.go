@@ -8,7 +8,7 @@ var Engine struct {
 	// Bounds are how many outcomes the rows keep, and how many versions and pages one commit of gc drops.
 	Bounds func() Bounds
 	// Numbers are the highest numbers of artefacts, pages and groups that were given.
-	Numbers func(e any) (arts, pages, groups uint64)
+	Numbers func(e any) (arts, pages, groups, scopes uint64)
 	// Gone makes the catalogue say that a page is gone, against its rows. undo takes it back.
 	Gone func(e any, num uint64) (undo func())
 	// Detach gives an engine that has no log rows to read. They are an engine.Rows.
