@@ -26,10 +26,15 @@ import (
 // aheadChunk bounds how many changed files are in memory at once.
 const aheadChunk = 256
 
+// looksAhead says whether files are looked at before the index is queried.
+func (a *assembling) looksAhead() bool {
+	return a.q.AsOf == 0 && a.q.Check >= 0 && a.s.db.checker.OwnFiles()
+}
+
 // ahead looks at the files of the visible scopes and fetches changed ones, before anything is proposed.
 func (a *assembling) ahead(ctx context.Context) error {
 	db := a.s.db
-	if a.q.AsOf != 0 || a.q.Check < 0 || !db.checker.OwnFiles() {
+	if !a.looksAhead() {
 		return nil
 	}
 	var files []freshness.File

@@ -3,6 +3,7 @@ package ctxpage_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"go/ast"
 	"go/importer"
 	"go/parser"
@@ -14,6 +15,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -29,6 +31,7 @@ var publicPackages = []string{
 var foreign = map[string]string{
 	"store github.com/oklog/ulid/v2.ULID":       "the id of a batch: whoever writes a store sorts by it",
 	"filestore github.com/oklog/ulid/v2.ULID":   "the same, in the methods that filestore.Store has of the seam",
+	"filestore go.etcd.io/bbolt.Tx":             "in Rows, for stores that keep a cache of their rows in bbolt",
 	"filestore go.etcd.io/bbolt.DB":             "in Inside, which only tests of this module can ask for",
 	"manifest golang.org/x/mod/sumdb/tlog.Hash": "manifest.Hash is that type, so that any tlog program can check a proof",
 	"store golang.org/x/mod/sumdb/tlog.Hash":    "the same, in Audit",
@@ -38,7 +41,7 @@ var foreign = map[string]string{
 // The types are those of the compiler, so that an alias, an inferred type, a promoted method and a result of an
 // unexported type are seen.
 func TestNoForeignTypes(t *testing.T) {
-	t.Parallel()
+	readsSource(t)
 	parseAll(t) // the test cache sees what is read, not what the go command reads
 	imp := exported(t)
 	var found []string
@@ -57,8 +60,8 @@ func TestNoForeignTypes(t *testing.T) {
 
 // The negative control: what each form of mention looks like, and what is no mention.
 func TestForeignTypesAreSeen(t *testing.T) {
-	t.Parallel()
-	imp := exported(t, "github.com/oklog/ulid/v2")
+	readsSource(t)
+	imp := exported(t)
 	for code, seen := range map[string]bool{
 		`func F(ulid.ULID) {}`: true,
 		`func F() (map[string][]*ulid.ULID, error) { return nil, nil }`: true,
@@ -87,19 +90,11 @@ func TestForeignTypesAreSeen(t *testing.T) {
 	}
 }
 
-// exported imports packages of this module, and those named, from what the compiler exported.
-func exported(t *testing.T, more ...string) types.Importer {
+// exported imports public packages of this module, and what they depend on, from what the compiler exported.
+func exported(t *testing.T) types.Importer {
 	t.Helper()
-	var stderr bytes.Buffer
-	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}}={{.Export}}", "./..."}, more...)...)
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	require.NoError(t, err, stderr.String())
-	files := map[string]string{}
-	for line := range strings.Lines(string(out)) {
-		path, file, _ := strings.Cut(strings.TrimSpace(line), "=")
-		files[path] = file
-	}
+	files, err := exportData()
+	require.NoError(t, err)
 	return importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) {
 		if files[path] == "" {
 			return nil, errors.New("no export data of " + path)
@@ -107,6 +102,27 @@ func exported(t *testing.T, more ...string) types.Importer {
 		return os.Open(files[path])
 	})
 }
+
+// exportData are the files of exports, by package. The go command is asked once for all tests: it may have to compile.
+var exportData = sync.OnceValues(func() (map[string]string, error) {
+	args := []string{"list", "-export", "-deps", "-f", "{{.ImportPath}}={{.Export}}"}
+	for _, dir := range publicPackages {
+		args = append(args, "./"+dir)
+	}
+	var stderr bytes.Buffer
+	cmd := exec.Command("go", args...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w: %s", err, stderr.String())
+	}
+	files := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		path, file, _ := strings.Cut(strings.TrimSpace(line), "=")
+		files[path] = file
+	}
+	return files, nil
+})
 
 // foreignIn names the types of other modules that the exported declarations of a package mention.
 func foreignIn(pkg *types.Package) []string {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/journal"
+	"github.com/ctxpage/ctxpage/internal/plan"
 	"github.com/ctxpage/ctxpage/internal/shown"
 	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/lexical"
@@ -119,6 +119,9 @@ func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, erro
 	}
 	a := s.begin(q, tx)
 	defer a.end()
+	if ctx, err = a.plan(ctx); err != nil {
+		return nil, err
+	}
 	held, err := a.hold(ctx)
 	if err != nil {
 		return nil, err
@@ -161,22 +164,55 @@ func (s *Scope) windowBudget(ctx context.Context, q *Query) error {
 	})
 }
 
-// propose gathers candidates at one LSN and orders them. The store proposes by words, dates and recency; turns come
-// from the window of the session, and drafts, which have no page number, from the transaction.
-func (a *assembling) propose(ctx context.Context) (err error) {
+// plan says in the context what the assembly is going to ask, so that a store elsewhere answers it with the hold.
+func (a *assembling) plan(ctx context.Context) (context.Context, error) {
+	cq, err := a.askFor()
+	if err != nil {
+		return ctx, err
+	}
+	p := &plan.Plan{Candidates: cq}
+	if a.looksAhead() {
+		for _, name := range a.s.chain {
+			p.Scans = append(p.Scans, a.s.db.checker.AsksOf(name))
+		}
+	}
+	return plan.With(ctx, p), nil
+}
+
+// askFor is what the store is asked for candidates.
+func (a *assembling) askFor() (cq store.CandidateQuery, err error) {
 	preset, err := presetOf(a.q.Preset)
 	if err != nil {
-		return err
+		return cq, err
 	}
-	terms := a.s.db.lexer.Terms(a.q.Text)
+	if a.terms == nil {
+		a.terms = a.s.db.lexer.Terms(a.q.Text)
+	}
 	weights := lexical.DefaultWeights()
 	weights.Fill = true
-	cq := store.CandidateQuery{
-		Scopes: a.s.chain, Terms: terms, Dates: lexical.DatesOf(a.q.Text), Kinds: a.q.Kinds, Floor: a.q.Floor, Session: a.q.Session, Now: a.now, AsOf: a.q.AsOf,
+	cq = store.CandidateQuery{
+		Scopes: a.s.chain, Terms: a.terms, Dates: lexical.DatesOf(a.q.Text), Kinds: a.q.Kinds, Floor: a.q.Floor, Session: a.q.Session, Now: a.now, AsOf: a.q.AsOf,
 		K: a.widen(a.q.TopK + DefaultTopK), Recent: recentTail, Newest: preset.Keep, Weights: &weights, Filter: &a.q.Filter,
 	}
 	if a.tx != nil {
 		cq.Mask = a.tx.mask()
+	}
+	return cq, nil
+}
+
+// propose gathers candidates at one LSN and orders them. The store proposes by words, dates and recency; turns come
+// from the window of the session, and drafts, which have no page number, from the transaction.
+func (a *assembling) propose(ctx context.Context) (err error) {
+	cq, err := a.askFor()
+	if err != nil {
+		return err
+	}
+	preset, err := presetOf(a.q.Preset)
+	if err != nil {
+		return err
+	}
+	if err := a.near(ctx, &cq, preset); err != nil {
+		return err
 	}
 	if err := a.candidates(ctx, cq); err != nil {
 		return err
@@ -188,10 +224,8 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 	items := append(appendItems(a.scratch.items[:0], a.window.Complete(hits)), a.drafts(&cq)...)
 	a.scratch.items = items
 	preset.Floor = a.q.Floor
-	if a.s.db.opts.Embedder != nil {
-		if err := a.compare(ctx, preset, items); err != nil {
-			return err
-		}
+	if err := a.compare(ctx, preset, items); err != nil {
+		return err
 	}
 	a.scratch.order = append(a.scratch.order[:0], turns...)
 	a.rank(preset, items)
@@ -230,7 +264,7 @@ func (tx *Txn) mask() []Ref {
 	for _, id := range tx.order {
 		refs = append(refs, Ref{Scope: tx.s.name, ID: id})
 	}
-	for _, id := range slices.Sorted(maps.Keys(tx.drop)) {
+	for _, id := range sortedKeys(tx.drop) {
 		refs = append(refs, Ref{Scope: tx.s.name, ID: id})
 	}
 	return refs
@@ -475,7 +509,7 @@ func (a *assembling) hold(ctx context.Context) (store.Ticket, error) {
 func (a *assembling) rescore(ctx context.Context, propose func(context.Context) error) error {
 	for round := 0; a.moved && round < maxRescores; round++ {
 		a.moved = false
-		a.window, a.embedder, a.wordsErr = talk.Offer{}, "", nil
+		a.window, a.vector, a.embedder, a.wordsErr = talk.Offer{}, nil, "", nil
 		if err := propose(ctx); err != nil {
 			return err
 		}

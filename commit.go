@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -95,7 +94,7 @@ func (tx *Txn) Judge(v Verdict) string { return tx.s.gateReason(v) }
 // committed.
 func (tx *Txn) evaluate(ctx context.Context) (Verdict, error) {
 	e := tx.s.evaluator()
-	d := Draft{Scope: tx.s.name, Actor: tx.s.actor, Trace: tx.trace, Deletes: slices.Sorted(maps.Keys(tx.drop))}
+	d := Draft{Scope: tx.s.name, Actor: tx.s.actor, Trace: tx.trace, Deletes: sortedKeys(tx.drop)}
 	for _, id := range tx.order {
 		d.Writes = append(d.Writes, tx.own(tx.writes[id]).Artefact)
 	}

@@ -34,7 +34,7 @@ func TestSessionsHaveOneLock(t *testing.T) {
 	require.Same(t, held, db.sessions.Of("acme/agent", "held"))
 	again, err := chat.Watch(ctx)
 	require.NoError(t, err)
-	require.Same(t, w, again)
+	require.Same(t, w.in, again.in)
 	runtime.KeepAlive(held)
 }
 

@@ -36,19 +36,31 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// THE LOCK ORDER. Take a lock only while holding locks to its left:
+// THE LOCK ORDER. Take a lock only while holding locks above it in this list:
 //
-//	DB.steps → Conversation.lock → Txn.mu → Engine.gcMu → filestore.ckptMu → the log's turn → sequencer.flight →
-//	catalogue.mu → pageTable.mu → (wal, manifest, lexical, changes, live.Sessions.mu: leaves)
+//	DB.steps, Conversation.lock, Txn.mu    of the pipeline, in this order
+//	guest.taking, Client.door              a process that does not own the files: becoming the owner, saying hello
+//	Engine.gcMu                            one gc or erase
+//	filestore ckptMu                       one checkpoint, backup, check or purge
+//	inventory.busy                         the first comparison of all rows with the audit; a token
+//	the log's tail                         the right to commit next
+//	the log's lead, wmu and report         inside package wal
+//	sequencer.flight                       what is in the log and not yet durable
+//	catalogue.mu                           what readers see: catalogue, overlays and lexical index
+//	bbolt's own locks                      a transaction
+//	leaves                                 pageTable.mu, fileLog.mu, the wal's mu, manifest.Log, lexical.Index, changes.mu,
+//	                                       holds.mu, names.mu, sieves.mu, idList.mu, guest.mu, Client.mu, live.Sessions.mu
 //
-//   - The log's turn makes the order of commits. It is held while the log's buffer takes a record, and never during I/O
-//     except to read an old row.
-//   - The installer also takes sequencer.flight. It then holds no other lock of the store, but the log waits for its
-//     report. So never wait for the log (Sync, Write, Rotate, Close) while holding flight or any later lock.
-//   - catalogue.mu guards what readers see: catalogue, overlay and lexical index. A search holds it for reading.
-//   - bbolt's locks come after catalogue.mu. Inside a bbolt transaction take no lock of ours except a leaf, unless
-//     ckptMu is held.
-//   - pageTable.mu is never held during I/O.
+//   - The tail makes the order of commits. It is held while the log's buffer takes a record, and during I/O only to read
+//     an old row. A caller that holds it never waits for the log.
+//   - The log calls the installer while it holds report, and waits for it. So never wait for the log (Sync, Write, Rotate,
+//     Close) while holding flight or anything below it.
+//   - A search holds catalogue.mu for reading while it is inside a bbolt transaction. So inside a transaction take only
+//     leaves, and begin no second one: bbolt waits for readers before it remaps or closes its file. A check may take
+//     catalogue.mu there, because it holds ckptMu.
+//   - A leaf may be held while a leaf after it is taken in three cases: fileLog.mu before the wal's mu, guest.mu and a
+//     session of package remote before holds.mu, and inside manifest.Log (see there).
+//   - pageTable.mu is never held during I/O, and guest.mu and Client.mu never while another process is asked.
 //   - No lock of ours is held while a Source, Counter, Evaluator, Embedder, Summarizer or Logger runs. There are three
 //     exceptions: Txn.mu, which belongs to the caller's own transaction, and DB.steps and Conversation.lock, under
 //     which directives and turns are counted.
@@ -66,6 +78,7 @@ type DB struct {
 	checker *freshness.Checker // the dirty check of sources and lineage
 
 	refresher *freshness.Background // the background refresh; nil: none
+	keeper    *freshness.Background // the background retention; nil: none
 	sessions  *live.Sessions
 	vectors   vectors.Maker // Options.Embedder's
 	closing   sync.Once
@@ -110,7 +123,9 @@ func (db *DB) newID() (ulid.ULID, error) { return store.NewID(db.opts.Clock(), d
 type Stats struct {
 	store.StoreStats
 	Table TableStats `json:"working_set"`
-	Path  string     `json:"path"`
+	// Embedding is how far the vectors of Options.Embedder are made; nil: there is none.
+	Embedding *store.Embedding `json:"embedding,omitempty"`
+	Path      string           `json:"path"`
 }
 
 // Stats returns a snapshot. Counters of the working set are of this process.
@@ -118,7 +133,7 @@ func (db *DB) Stats(ctx context.Context) (Stats, error) {
 	st, err := db.store.Stat(ctx)
 	table := db.table.stats()
 	table.Refetches = db.checker.Refetches.Load()
-	return Stats{StoreStats: st, Table: table, Path: db.path}, err
+	return Stats{StoreStats: st, Table: table, Path: db.path, Embedding: db.vectors.Progress()}, err
 }
 
 // Manifests returns the audit log for reading: leaves by index or trace, heads, proofs, verification.

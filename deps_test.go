@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 )
 
 const module = "github.com/ctxpage/ctxpage"
@@ -36,42 +38,51 @@ var importMap = map[string]string{
 	"directive":           "",
 	"store":               "corrupt internal/listing lexical manifest render triage",
 	"internal/codec":      "manifest",
-	"engine":              "internal/codec internal/listing internal/peek lexical manifest store",
-	"filestore":           "corrupt engine internal/codec internal/peek lexical manifest store wal",
+	"internal/format":     "internal/codec lexical manifest store",
+	"engine":              "internal/codec internal/format internal/listing internal/peek lexical manifest store internal/nearest",
+	"filestore":           "corrupt engine internal/codec internal/format internal/peek lexical manifest store wal",
+	"internal/nearest":    "",
 	"internal/peek":       "store",
+	"internal/plan":       "store",
 	"internal/identity":   "store",
-	"internal/talk":       "internal/codec session store token",
+	"internal/talk":       "internal/codec render session store token",
 	"internal/staterows":  "store",
 	"internal/live":       "internal/codec internal/staterows internal/talk manifest session store token",
 	"internal/cut":        "lexical",
 	"internal/handoff":    "directive internal/freshness internal/journal manifest session store",
 	"internal/succession": "store",
 	"internal/vectors":    "internal/bounded store",
-	"internal/shown":      "engine internal/codec internal/cut internal/journal internal/talk manifest render session store triage",
+	"internal/shown":      "engine internal/codec internal/cut internal/format internal/journal internal/talk manifest render session store triage",
 	"internal/explain":    "internal/codec internal/shown manifest store triage",
 	"internal/journal":    "directive internal/codec internal/cut manifest store",
 	"source":              "store",
 	"erase":               "manifest store",
-	"internal/erasing":    "erase internal/folder internal/journal internal/shown internal/talk manifest store",
+	"internal/erasing":    "erase internal/folder internal/journal internal/shown internal/staterows internal/talk manifest store",
+	"quota":               "internal/staterows manifest store",
+	"retention":           "internal/journal internal/staterows internal/talk manifest store",
 	"internal/bounded":    "",
 	"internal/alike":      "",
 	"internal/listing":    "",
 	"health":              "internal/alike manifest store",
+	"portable":            "erase internal/erasing internal/folder manifest store",
 	"internal/freshness":  "internal/bounded internal/codec source store triage",
-	".":                   "engine erase filestore source store budget directive lexical manifest render session token triage wal health internal/alike internal/bounded internal/codec internal/cut internal/erasing internal/explain internal/folder internal/freshness internal/handoff internal/identity internal/journal internal/listing internal/live internal/owner internal/shown internal/staterows internal/succession internal/talk internal/vectors",
+	".":                   "erase filestore source store budget directive lexical manifest render session token triage wal health internal/alike internal/bounded internal/codec internal/cut internal/erasing internal/explain internal/folder internal/format internal/freshness internal/handoff internal/identity internal/journal internal/listing internal/live internal/owner internal/refresh internal/shown internal/staterows internal/succession internal/talk internal/vectors retention quota portable internal/plan",
 
 	"embed":               "internal/retry triage",
+	"serve":               ". directive filestore manifest remote render session store triage",
 	"httpsource":          ". internal/retry source",
-	"cmd/dbctl":           ". budget directive embed erase filestore health httpsource internal/budgetcli internal/directivecli internal/folder internal/mcpserver internal/pagercli manifest remote render session store token triage",
-	"bench":               ". budget directive lexical manifest render session store token triage wal",
-	"bench/evidence":      ". lexical manifest session token triage",
+	"cmd/dbctl":           ". budget directive embed erase filestore health httpsource internal/budgetcli internal/directivecli internal/erasing internal/folder internal/mcpserver internal/pagercli manifest quota remote render retention session store token triage portable portable/foreign serve embed/static",
+	"portable/foreign":    ". portable render store",
+	"embed/static":        "",
+	"bench":               ". budget directive lexical manifest render session store token triage wal erase",
+	"bench/evidence":      ". embed embed/static lexical manifest session token triage",
 	"bench/pager":         ". session",
 	"examples/escalation": ". manifest render token triage",
 	"examples/agent":      ". manifest session",
 	"examples/chat":       ". session",
 
 	"storetest": "internal/listing lexical manifest store",
-	"remote":    "internal/http1 lexical manifest store",
+	"remote":    "internal/http1 internal/plan lexical manifest store",
 
 	"internal/retry":     "",
 	"internal/http1":     "",
@@ -80,7 +91,8 @@ var importMap = map[string]string{
 
 	"internal/mcpserver/fixture": "internal/mcpserver",
 
-	"internal/folder":       "internal/codec store",
+	"internal/folder":       "internal/codec internal/staterows store",
+	"internal/refresh":      "internal/codec internal/folder internal/freshness store",
 	"internal/faultfs":      "wal",
 	"internal/filled":       "",
 	"internal/dbtest":       "",
@@ -91,7 +103,7 @@ var importMap = map[string]string{
 }
 
 // leaves open no file, start no goroutine and read no clock: what they need comes from the caller.
-var leaves = []string{"lexical", "token", "budget", "budget/contexty", "render", "triage", "session", "directive", "internal/alike", "internal/cut", "internal/journal", "internal/talk"}
+var leaves = []string{"lexical", "token", "budget", "budget/contexty", "render", "triage", "session", "directive", "internal/alike", "internal/nearest", "internal/cut", "internal/journal", "internal/talk"}
 
 // parsed is the files of a package. They are parsed here and not listed by the go command, so that the test cache sees
 // every change of them.
@@ -132,6 +144,16 @@ func parseAll(t *testing.T) parsed {
 	return p
 }
 
+// readsSource begins a test that reads the source of this module and runs none of it. It says the same under the race
+// detector, which makes parsing and type checking ten times slower, so it is left out there.
+func readsSource(t *testing.T) {
+	t.Helper()
+	if dbtest.Race {
+		t.Skip("it runs nothing that could race; the same test without -race says it all")
+	}
+	t.Parallel()
+}
+
 func imports(files []*ast.File) []string {
 	var out []string
 	for _, f := range files {
@@ -153,7 +175,7 @@ func inside(name string) (string, bool) {
 }
 
 func TestImportMap(t *testing.T) {
-	t.Parallel()
+	readsSource(t)
 	p := parseAll(t)
 	dirs := map[string]bool{}
 	for dir := range p.code {
@@ -194,7 +216,7 @@ func requireAcyclic(t *testing.T) {
 
 // Rules stay pure.
 func TestLeavesArePure(t *testing.T) {
-	t.Parallel()
+	readsSource(t)
 	p := parseAll(t)
 	for _, dir := range leaves {
 		for _, name := range imports(p.code[dir]) {
@@ -218,11 +240,11 @@ func TestLeavesArePure(t *testing.T) {
 
 // Whoever uses the library does not link what only tools and tests need.
 func TestLibraryStaysSmall(t *testing.T) {
-	t.Parallel()
+	readsSource(t)
 	p := parseAll(t)
 	linked := reaches(".")
 	for dir := range p.code {
-		if dir == "cmd/dbctl" || dir == "httpsource" || dir == "embed" || dir == "storetest" || path.Dir(dir) == "internal" && !linked[dir] || strings.HasPrefix(dir, "examples") || strings.HasPrefix(dir, "bench") {
+		if dir == "cmd/dbctl" || dir == "httpsource" || dir == "serve" || dir == "embed" || dir == "storetest" || path.Dir(dir) == "internal" && !linked[dir] || strings.HasPrefix(dir, "examples") || strings.HasPrefix(dir, "bench") {
 			continue
 		}
 		for _, name := range imports(p.code[dir]) {
@@ -250,7 +272,7 @@ func reaches(dir string) map[string]bool {
 
 // Every package says what it is, where go doc finds it.
 func TestPackageDocs(t *testing.T) {
-	t.Parallel()
+	readsSource(t)
 	p := parseAll(t)
 	for dir, files := range p.code {
 		ok := slices.ContainsFunc(files, func(f *ast.File) bool { return f.Doc != nil && len(strings.Fields(f.Doc.Text())) >= 5 })
@@ -260,7 +282,7 @@ func TestPackageDocs(t *testing.T) {
 
 // What wraps an error keeps its chain.
 func TestErrorsWrap(t *testing.T) {
-	t.Parallel()
+	readsSource(t)
 	p := parseAll(t)
 	for _, files := range p.code {
 		for _, f := range files {

@@ -3,13 +3,9 @@ package ctxpage
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/folder"
-	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -39,7 +35,7 @@ func (s *Scope) AddDirectory(ctx context.Context, d Directory) error {
 	if err != nil {
 		return err
 	}
-	row, err := d.row().Pack()
+	row, err := folder.Recorded(d).Pack()
 	if err != nil {
 		return err
 	}
@@ -72,7 +68,7 @@ func (s *Scope) setDirectory(ctx context.Context, d Directory, row []byte, actio
 		return ErrReadOnly
 	}
 	return staterows.Retry(ctx, func() error {
-		old, err := s.db.store.State(ctx, d.row().Key(s.name))
+		old, err := s.db.store.State(ctx, folder.Recorded(d).Key(s.name))
 		if err != nil || old.LSN != 0 && row != nil && string(old.Value) == string(row) {
 			return err
 		}
@@ -91,24 +87,11 @@ func (s *Scope) setDirectory(ctx context.Context, d Directory, row []byte, actio
 
 // normalised returns d with an absolute path and its defaults, or the rule that d breaks.
 func (d Directory) normalised() (Directory, error) {
-	abs, err := filepath.Abs(d.Dir)
-	if err != nil {
-		return d, fmt.Errorf("ctxpage: directory %q: %w", d.Dir, err)
+	r, err := folder.Recorded(d).Normalised(DefaultMaxFile)
+	if err == nil {
+		err = checkReserved("prefix", d.Prefix)
 	}
-	d.Dir = abs
-	if d.MaxSize == 0 {
-		d.MaxSize = DefaultMaxFile
-	}
-	if d.MaxSize < 0 || d.MaxSize > MaxText {
-		return d, store.Invalid("max_size", strconv.FormatInt(d.MaxSize, 10), "1 to "+strconv.Itoa(MaxText))
-	}
-	if d.Prefix == "" {
-		return d, nil
-	}
-	if err := store.CheckID("prefix", d.Prefix); err != nil {
-		return d, err
-	}
-	return d, checkReserved("prefix", d.Prefix)
+	return Directory(r), err
 }
 
 // Directories lists the directories recorded for the scope, by prefix and path. AllDirectories is the same as a
@@ -117,38 +100,15 @@ func (s *Scope) Directories(ctx context.Context) (out []Directory, err error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	err = staterows.Walk(ctx, s.db.store, folder.RowsOf(s.name), func(row store.StateRow) error {
-		d, err := s.directoryOf(row)
-		out = append(out, d)
-		return err
-	})
-	if err != nil {
-		return nil, err
+	list, err := folder.List(ctx, s.db.store, s.name)
+	for _, r := range list {
+		out = append(out, Directory(r))
 	}
-	return out, nil
+	return out, err
 }
 
 // directoryOf reads the row of a recorded directory.
-func (s *Scope) directoryOf(row store.StateRow) (Directory, error) {
-	d, err := folder.Unpack(row.Value)
-	if err != nil {
-		return Directory{}, fmt.Errorf("ctxpage: recorded directory of %s: %w", s.name, err)
-	}
-	return Directory(d), nil
-}
-
-// row is the directory as it is stored.
-func (d Directory) row() folder.Recorded { return folder.Recorded(d) }
-
-// id is the id of a file, from its path below the directory.
-func (d Directory) id(rel string) string { return d.Prefix + rel }
-
-// rel is the path below the directory of an artefact that was imported from it.
-func (d Directory) rel(id, source string) (string, bool) {
-	path, ok := strings.CutPrefix(source, "file:")
-	if !ok {
-		return "", false
-	}
-	rel, ok := freshness.Below(d.Dir, path)
-	return rel, ok && id == d.id(rel)
+func directoryOf(row store.StateRow) (Directory, error) {
+	r, err := folder.Read(row)
+	return Directory(r), err
 }

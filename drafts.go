@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ctxpage/ctxpage/engine"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/shown"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -77,5 +77,5 @@ func (tx *Txn) Unchanged(ctx context.Context, id string, trust Provenance) (bool
 	if trust != 0 {
 		h.Provenance = trust
 	}
-	return engine.Repeats(loaded[0].Head, h, w), nil
+	return format.Repeats(loaded[0].Head, h, w), nil
 }

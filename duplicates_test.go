@@ -88,3 +88,22 @@ func TestDuplicatesOfMessages(t *testing.T) {
 	require.Len(t, a.Left, 1)
 	require.Contains(t, []string{"m1", "m3"}, a.Left[0].Ref.ID)
 }
+
+// TestSearchNamesADuplicateOnce: two pages that say the same take one place of a search; the next match takes the other.
+func TestSearchNamesADuplicateOnce(t *testing.T) {
+	s := open(t, ctxpage.Options{}).Scope("acme")
+	const text = "Refunds are made within thirty days of the purchase, in the way they were paid."
+	put(t, s, ctxpage.Artefact{ID: "a", Text: text})
+	put(t, s, ctxpage.Artefact{ID: "b", Text: text})
+	put(t, s, ctxpage.Artefact{ID: "c", Text: "The office that makes refunds is closed on Sundays and on holidays."})
+	found, err := s.Search(ctx, "refunds made", 2)
+	require.NoError(t, err)
+	require.Len(t, found.Hits, 2)
+	require.ElementsMatch(t, []string{"b", "c"}, []string{found.Hits[0].Ref.ID, found.Hits[1].Ref.ID})
+	require.Len(t, found.Left, 1)
+	require.Equal(t, "a", found.Left[0].Ref.ID)
+	require.Equal(t, "b", found.Left[0].DuplicateOf.ID)
+	w, err := s.Search(ctx, "office closed", 2)
+	require.NoError(t, err)
+	require.Empty(t, w.Left, "the control: nothing says the same")
+}

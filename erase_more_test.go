@@ -3,6 +3,7 @@ package ctxpage
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/retention"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -230,75 +232,142 @@ func TestEraseBesideReaders(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// TestEraseModel makes random sequences of puts, deletes, reads, gc, checkpoints, reopens and erases, and after each erase
-// looks for the words of what was erased, and for what must be there.
-func TestEraseModel(t *testing.T) {
+// eraseSequences is how many random sequences TestEraseModel makes; a nightly run asks for 10,000.
+var eraseSequences = flag.Int("erase.sequences", 0, "random sequences of TestEraseModel; 0: some seconds of them")
+
+// eraseModel is a database with what must be in it, and what must not.
+type eraseModel struct {
+	*testing.T
+	seed  uint64
+	rng   *rand.Rand
+	path  string
+	db    *DB
+	now   time.Time
+	live  map[string]string    // word of the newest version, by id
+	at    map[string]time.Time // when that was written
+	words map[string][]string  // of all versions
+	gone  []string             // words that were erased
+	heads []manifest.Head
+}
+
+// eraseModelAge is how old facts of the model may become before retention takes them.
+const eraseModelAge = 5 * 24 * time.Hour
+
+func (m *eraseModel) open() {
+	m.Helper()
+	db, err := Open(m.path, Options{noSync: true, Clock: func() time.Time { return m.now }})
+	require.NoError(m, err)
+	m.db = db
+}
+
+// step is one random call.
+func (m *eraseModel) step(n int) (err error) {
+	ctx, rng := context.Background(), m.rng
+	s, id := m.db.Scope("acme"), fmt.Sprint("a-", rng.IntN(6))
+	switch rng.IntN(13) {
+	case 0, 1, 2, 3:
+		word := fmt.Sprintf("zqw%dx%dx", m.seed, n)
+		_, err = s.Put(ctx, Artefact{ID: id, Text: "kettle " + word, Tags: []string{word}})
+		m.live[id], m.at[id], m.words[id] = word, m.now, append(m.words[id], word)
+	case 4:
+		if m.live[id] != "" {
+			err = s.Delete(ctx, id)
+		}
+		delete(m.live, id)
+	case 5:
+		_, err = s.Assemble(ctx, Query{Text: "kettle " + id, Budget: 2000})
+	case 6:
+		_, err = m.db.GC(ctx, GCOptions{KeepFor: -1, KeepRecords: 1 + rng.IntN(3), KeepNames: rng.IntN(3)})
+	case 7:
+		_, err = m.db.Checkpoint(ctx)
+	case 8:
+		h, herr := m.db.Head(ctx)
+		require.NoError(m, herr)
+		m.heads = append(m.heads, h)
+		require.NoError(m, m.db.Close())
+		m.open()
+	case 9:
+		_, err = m.db.Compact(ctx, rng.IntN(2) == 0, nil)
+	case 10:
+		m.now = m.now.Add(time.Duration(rng.IntN(40)) * time.Hour)
+	case 11:
+		err = m.retain(ctx)
+	default:
+		err = m.erase(ctx, id)
+	}
+	return err
+}
+
+func (m *eraseModel) retain(ctx context.Context) error {
+	k := m.db.Retention()
+	p := retention.Policy{Kinds: map[string]retention.Age{"fact": retention.Age(eraseModelAge)}, Versions: retention.Day}
+	if err := k.Set(ctx, "", p, "operator"); err != nil {
+		return err
+	}
+	_, err := k.Run(ctx, retention.Options{})
+	for id := range m.live {
+		if !m.at[id].After(m.now.Add(-eraseModelAge)) {
+			delete(m.live, id)
+		}
+	}
+	return err
+}
+
+func (m *eraseModel) erase(ctx context.Context, id string) error {
+	_, err := m.db.Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: id}}, By: "operator", Reason: "asked"})
+	if errors.Is(err, ErrNotFound) { // never put, or forgotten by gc
+		require.Empty(m, m.live[id])
+		return nil
+	}
+	m.gone = append(m.gone, m.words[id]...)
+	delete(m.live, id)
+	delete(m.words, id)
+	for _, w := range m.gone {
+		require.False(m, holds(m, filepath.Dir(m.path), w), "seed %d: %s", m.seed, w)
+	}
+	return err
+}
+
+// check looks at all of it: what lives, what does not, every head that was taken, every invariant.
+func (m *eraseModel) check() {
 	ctx := context.Background()
-	until := time.Now().Add(3 * time.Second)
-	for seed := uint64(1); seed < 4 || time.Now().Before(until); seed++ {
-		rng := rand.New(rand.NewPCG(seed, 7))
-		path := dbtest.MemoryPath(t)
-		db, err := Open(path, Options{noSync: true})
-		require.NoError(t, err)
-		live, words, gone := map[string]string{}, map[string][]string{}, []string{}
-		var heads []manifest.Head
-		for step := range 60 {
-			id := fmt.Sprint("a-", rng.IntN(6))
-			s := db.Scope("acme")
-			switch rng.IntN(10) {
-			case 0, 1, 2, 3:
-				word := fmt.Sprintf("zqw%dx%dx", seed, step)
-				_, err = s.Put(ctx, Artefact{ID: id, Text: "kettle " + word, Tags: []string{word}})
-				live[id], words[id] = word, append(words[id], word)
-			case 4:
-				if live[id] != "" {
-					err = s.Delete(ctx, id)
-				}
-				delete(live, id)
-			case 5:
-				_, err = s.Assemble(ctx, Query{Text: "kettle " + id, Budget: 2000})
-			case 6:
-				_, err = db.GC(ctx, GCOptions{KeepFor: -1, KeepRecords: 1 + rng.IntN(3), KeepNames: rng.IntN(3)})
-			case 7:
-				_, err = db.Checkpoint(ctx)
-			case 8:
-				h, herr := db.Head(ctx)
-				require.NoError(t, herr)
-				heads = append(heads, h)
-				require.NoError(t, db.Close())
-				db, err = Open(path, Options{noSync: true})
-			default:
-				_, err = db.Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: id}}, By: "operator", Reason: "asked"})
-				if errors.Is(err, ErrNotFound) { // never put, or forgotten by gc
-					err = nil
-					require.Empty(t, live[id])
-					break
-				}
-				gone = append(gone, words[id]...)
-				delete(live, id)
-				delete(words, id)
-				for _, w := range gone {
-					require.False(t, holds(t, filepath.Dir(path), w), "seed %d step %d: %s", seed, step, w)
-				}
-			}
-			require.NoError(t, err, "seed %d step %d", seed, step)
+	now, err := m.db.Head(ctx)
+	require.NoError(m, err)
+	for _, h := range m.heads {
+		p, err := m.db.Manifests().ProveConsistency(ctx, h.Size, now.Size)
+		require.NoError(m, err)
+		require.NoError(m, p.Verify(h, now))
+	}
+	list, _, err := m.db.Scope("acme").List(ctx, "", "", 100)
+	require.NoError(m, err)
+	require.Len(m, list, len(m.live), "seed %d", m.seed)
+	for id, word := range m.live {
+		v, err := m.db.Scope("acme").Get(ctx, id)
+		require.NoError(m, err)
+		require.Contains(m, v.Text, word)
+	}
+	problems, err := m.db.Check(ctx, nil)
+	require.NoError(m, err)
+	require.Empty(m, problems, "seed %d", m.seed)
+	require.NoError(m, m.db.Close())
+}
+
+// TestEraseModel makes random sequences of puts, deletes, reads, gc, retention, checkpoints, compactions, reopens and erases.
+// After each erase it looks for the words of what was erased; at the end for what must be there.
+func TestEraseModel(t *testing.T) {
+	t.Parallel()
+	until := time.Now().Add(time.Duration(dbtest.Times(1, 30)) * time.Second)
+	for seed := uint64(1); seed <= uint64(*eraseSequences) || *eraseSequences == 0 && (seed < 4 || time.Now().Before(until)); seed++ {
+		m := &eraseModel{
+			T: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 7)), path: dbtest.MemoryPath(t), now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC),
+			live: map[string]string{}, at: map[string]time.Time{}, words: map[string][]string{},
 		}
-		now, err := db.Head(ctx)
-		require.NoError(t, err)
-		for _, h := range heads {
-			p, err := db.Manifests().ProveConsistency(ctx, h.Size, now.Size)
-			require.NoError(t, err)
-			require.NoError(t, p.Verify(h, now))
+		m.open()
+		for n := range 60 {
+			require.NoError(t, m.step(n), "seed %d step %d", seed, n)
 		}
-		for id, word := range live {
-			v, err := db.Scope("acme").Get(ctx, id)
-			require.NoError(t, err)
-			require.Contains(t, v.Text, word)
-		}
-		problems, err := db.Check(ctx, nil)
-		require.NoError(t, err)
-		require.Empty(t, problems, "seed %d", seed)
-		require.NoError(t, db.Close())
+		m.check()
+		require.NoError(t, os.RemoveAll(filepath.Dir(m.path)))
 	}
 }
 

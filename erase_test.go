@@ -2,15 +2,20 @@ package ctxpage
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/erasing"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -51,6 +56,31 @@ func (n *needles) hits(t testing.TB, dir string) map[string]int {
 		return err
 	}))
 	return out
+}
+
+// needleVectors embeds every text as a needle: the bytes of three numbers spell it. Another person's texts get one that is none.
+type needleVectors struct {
+	mu sync.Mutex
+	n  *needles
+}
+
+func (e *needleVectors) Model() string { return "needles" }
+
+func (e *needleVectors) Embed(_ context.Context, texts []string) (out [][]float32, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, text := range texts {
+		word := "bobsvectors!"
+		if !strings.Contains(text, "bob") {
+			word = e.n.next() + "..."
+		}
+		v := make([]float32, 3)
+		for i := range v {
+			v[i] = math.Float32frombits(binary.LittleEndian.Uint32([]byte(word[4*i:])))
+		}
+		out = append(out, v)
+	}
+	return out, nil
 }
 
 // plant fills a scope with needles in every place that holds content, and another one with what must stay.
@@ -100,6 +130,15 @@ func plant(t testing.TB, db *DB, n *needles) (trace string, shown Ref) {
 	_, err = talk.Pass(ctx, session.PassQuery{Keywords: []string{n.next(), "kettle"}})
 	require.NoError(t, err)
 	require.NoError(t, talk.Record(ctx, session.Notes{Text: n.next(), Done: []string{n.next()}}))
+	packet, err := talk.Handoff(ctx, "night shift")
+	require.NoError(t, err)
+	require.NotEmpty(t, needle.FindAll(packet.Markdown(), -1))
+	_, err = s.Put(ctx, Artefact{ID: "packet", Text: string(packet.Markdown())})
+	require.NoError(t, err)
+	_, err = s.Put(ctx, Artefact{ID: "summary", Kind: KindSummary, Text: "kettle " + n.words(5), DerivedFrom: []Ref{{Scope: "acme/ann", ID: "fact-5", Version: 1}}})
+	require.NoError(t, err)
+	_, err = s.Put(ctx, Artefact{ID: "copy", Source: "page:fact-6"})
+	require.NoError(t, err)
 	return a.Manifest.Trace, shown
 }
 
@@ -130,12 +169,14 @@ func whole(t testing.TB, db *DB, heads []manifest.Head) {
 // TestEraseScope plants needles in every place, erases the scope, and looks at every byte of every file; with a crash at each
 // step, too. The control: before the file is written anew the needles are found.
 func TestEraseScope(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	n := &needles{}
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	var steps []string
 	hook := func(string) error { return nil }
-	db, err := Open(path, Options{hook: func(step string) error { return hook(step) }})
+	vectors := &needleVectors{n: n}
+	db, err := Open(path, Options{Embedder: vectors, hook: func(step string) error { return hook(step) }})
 	require.NoError(t, err)
 	trace, shown := plant(t, db, n)
 	var heads []manifest.Head
@@ -147,6 +188,9 @@ func TestEraseScope(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NotEmpty(t, n.hits(t, filepath.Dir(path)))
+	planted, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Regexp(t, `zq[0-9]{6}x\.\.\.`, string(planted), "control: the vectors are found")
 
 	dry, err := db.Erase(ctx, erase.Request{Scope: "acme/ann", By: "operator", Reason: "asked for", DryRun: true})
 	require.NoError(t, err)
@@ -215,6 +259,11 @@ func TestEraseScope(t *testing.T) {
 			whole(t, db, heads)
 			require.NoError(t, db.Close())
 			require.Empty(t, n.hits(t, at))
+			saved := filepath.Join(t.TempDir(), "saved.ctx")
+			_, err = Salvage(ctx, filepath.Join(at, "agent.ctx"), saved, filestore.SalvageOptions{})
+			require.NoError(t, err)
+			require.Empty(t, n.hits(t, filepath.Dir(saved)), "salvage")
+			require.NotZero(t, size(t, saved), "control: it copied something")
 		})
 	}
 }
@@ -238,5 +287,88 @@ func TestEraseNothing(t *testing.T) {
 		_, err = db.Erase(ctx, bad)
 		require.ErrorIs(t, err, ErrInvalid)
 	}
+	require.NoError(t, db.Close())
+}
+
+func size(t testing.TB, path string) int64 {
+	t.Helper()
+	fi, err := os.Stat(path)
+	require.NoError(t, err)
+	return fi.Size()
+}
+
+// TestEraseAndBackup: the database names the backups that have what it erases, and a restore of one erases it again when it
+// is given the receipt. The control: without the receipt the restore brings it back.
+func TestEraseAndBackup(t *testing.T) {
+	ctx := context.Background()
+	n := &needles{}
+	path, old := filepath.Join(t.TempDir(), "agent.ctx"), filepath.Join(t.TempDir(), "old.ctx")
+	db, err := Open(path, Options{noSync: true})
+	require.NoError(t, err)
+	plant(t, db, n)
+	for _, ref := range []string{"gone"} { // forgotten before the erase, and in the backup
+		_, err := db.Scope("acme/ann").Put(ctx, Artefact{ID: ref, Text: n.words(5), Subject: "ann"})
+		require.NoError(t, err)
+	}
+	_, err = db.Backup(ctx, old, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.Scope("acme/ann").Delete(ctx, "gone"))
+	for range 2 {
+		_, err = db.GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1})
+		require.NoError(t, err)
+	}
+	rep, err := db.Erase(ctx, erase.Request{Scope: "acme/ann", By: "desk", Reason: "4711"})
+	require.NoError(t, err)
+	require.Len(t, rep.Backups, 1)
+	require.Equal(t, "old.ctx", rep.Backups[0].Name)
+	require.Equal(t, rep.Backups, rep.Done.Backups)
+	head, err := db.Head(ctx)
+	require.NoError(t, err)
+	r, err := erase.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+
+	restored := filepath.Join(t.TempDir(), "again.ctx")
+	_, err = filestore.Restore(ctx, old, restored, filestore.RestoreOptions{})
+	require.NoError(t, err)
+	require.NotEmpty(t, n.hits(t, filepath.Dir(restored)), "control")
+	restored = filepath.Join(t.TempDir(), "again.ctx")
+	_, err = filestore.Restore(ctx, old, restored, filestore.RestoreOptions{Prepare: func(ctx context.Context, st store.Store) error {
+		again, err := erasing.Again(ctx, st, []*erase.Receipt{r}, false, nil)
+		require.Len(t, again, 1)
+		return err
+	}})
+	require.NoError(t, err)
+	require.Empty(t, n.hits(t, filepath.Dir(restored)))
+	db, err = Open(restored, Options{noSync: true})
+	require.NoError(t, err)
+	whole(t, db, nil)
+	require.NoError(t, db.Close())
+}
+
+// TestEraseHeld: of a batch that waited and was erased, Review says who erased it.
+func TestEraseHeld(t *testing.T) {
+	ctx := context.Background()
+	db := openTest(t, dbtest.MemoryPath(t), Options{})
+	tx, err := db.Scope("acme").Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "kettle", Subject: "ann"}))
+	var held *HeldError
+	require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: 0.1, By: "judge"}), &held)
+	rep, err := db.Erase(ctx, erase.Request{Subject: "ann", By: "desk", Reason: "4711"})
+	require.NoError(t, err)
+	require.Len(t, rep.Held, 1)
+	list, _, err := db.Review().List(ctx, "", false, "", 10)
+	require.NoError(t, err)
+	require.Empty(t, list)
+	_, err = db.Review().Show(ctx, held.Batch)
+	require.ErrorIs(t, err, ErrErased)
+	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorContains(t, err, "by desk")
+	_, err = db.Review().Approve(ctx, held.Batch, Approval{By: "ann"})
+	require.ErrorIs(t, err, ErrErased)
+	_, err = db.Review().Show(ctx, "01ARZ3NDEKTSV4RRFFQ69G5FAV")
+	require.ErrorIs(t, err, ErrNotFound)
+	require.NotErrorIs(t, err, ErrErased, "control: it never was")
 	require.NoError(t, db.Close())
 }

@@ -195,7 +195,7 @@ func (r *rig) live(state *laneState, rng *rand.Rand) (im image, db *DB, err erro
 // the log, the commit of bbolt and the cut of the log, and in a recovery.
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(60) {
+	for seed := range uint64(dbtest.Times(24, 240)) {
 		require.NoError(t, cutLife(t, seed, false), "seed %d", seed)
 	}
 }
@@ -277,15 +277,20 @@ func (c boltCopy) damageMeta(t *testing.T) boltCopy {
 }
 
 // TestCheckpointWindows: a crash in any window of a checkpoint loses nothing, and neither does one in the recovery from
-// it, at any of its operations.
+// it, at any of its operations. Every run tries each third operation, another third in each window; the long form tries
+// all of them.
 func TestCheckpointWindows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Options{rotate: 1})
-	for _, w := range checkpointWindows(t, r) {
+	stride := 3
+	if dbtest.Long {
+		stride = 1
+	}
+	for i, w := range checkpointWindows(t, r) {
 		t.Run(w.name, func(t *testing.T) {
 			require.NoError(t, r.recovers(w, 0))
 			ops := r.fs.Ops() // of the recovery, and of what looked at it
-			for n := 1; n <= ops; n++ {
+			for n := 1 + i%stride; n <= ops; n += stride {
 				require.NoError(t, r.recovers(w, n), "crash at operation %d of %d", n, ops)
 			}
 		})

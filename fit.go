@@ -202,7 +202,7 @@ func (a *assembling) place(res budget.Result, at []int) {
 	a.placed = make([]*item, 0, len(res.Placed))
 	a.out.Blocks = make([]Block, 0, len(res.Placed))
 	a.out.shown = make([]shown.Page, 0, len(res.Placed))
-	if a.wordsErr != nil {
+	if a.out.Degraded = a.degraded(); a.wordsErr != nil {
 		a.out.Degraded = a.wordsErr.Error()
 	}
 	for _, l := range res.Left {

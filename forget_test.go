@@ -298,7 +298,7 @@ func lookForgotten(db *DB) error {
 // A power cut anywhere in a gc that forgets leaves a whole database, and the next run does the rest.
 func TestForgetPowerCut(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(12) {
+	for seed := range uint64(dbtest.Times(6, 48)) {
 		require.NoError(t, cutForget(t, seed, false), "seed %d", seed)
 	}
 }

@@ -177,7 +177,7 @@ func cutGC(t *testing.T, seed uint64, noSync bool) (gone int, err error) {
 func TestGCPowerCut(t *testing.T) {
 	t.Parallel()
 	left := map[int]int{}
-	for seed := range uint64(24) {
+	for seed := range uint64(max(12, dbtest.Times(12, 96))) {
 		gone, err := cutGC(t, seed, false)
 		require.NoError(t, err, "seed %d", seed)
 		left[gone]++
@@ -226,7 +226,7 @@ func TestGCKill(t *testing.T) {
 	require.NoError(t, fillGC(ctx, db))
 	require.NoError(t, db.Close())
 	left := map[int]int{}
-	for n := range 16 {
+	for n := range max(8, dbtest.Times(8, 48)) {
 		path := dbtest.CheckedPath[store.Problem](t, openChecked)
 		require.NoError(t, dbtest.Copy(full, path))
 		cmd := childCommand("gc", path)

@@ -28,8 +28,6 @@ import (
 // context shows whole. Sizes are bounded on both sides (session.MaxHandoff, MaxBrief, MaxReferences), so a long session
 // does not crowd out the receiver's context.
 
-const noteRowKey = "session/note/" // SCOPE \0 SESSION
-
 // Record replaces the notes of the session.
 func (c *Session) Record(ctx context.Context, n session.Notes) error {
 	conv, err := c.hostConversation("Record")
@@ -45,7 +43,7 @@ func (c *Session) Record(ctx context.Context, n session.Notes) error {
 	}
 	return conv.Exclusively(ctx, func() error {
 		w := conv.Begin()
-		w.Raw(conv.Key(noteRowKey), raw)
+		w.Raw(conv.Key(talk.NoteRowKey), raw)
 		return conv.Commit(ctx, c.s.actor, w, manifest.Record{Type: manifest.TypeCommit, Action: "notes", Reason: "vouched by the host"})
 	})
 }
@@ -56,7 +54,7 @@ func (c *Session) Notes(ctx context.Context) (n session.Notes, err error) {
 	if err != nil {
 		return n, err
 	}
-	row, err := c.s.db.store.State(ctx, conv.Key(noteRowKey))
+	row, err := c.s.db.store.State(ctx, conv.Key(talk.NoteRowKey))
 	if err != nil || row.Value == nil {
 		return n, err
 	}

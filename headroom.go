@@ -40,9 +40,9 @@ func (c *Session) SetWindow(ctx context.Context, cfg session.Config) error {
 		w.Put(conv.Key(talk.SessionRowKey), &conv.State)
 		return nil
 	})
-	if w := watcherOf(conv); w != nil && (err == nil || errors.Is(err, ErrOutcomeUnknown)) {
+	if w := conv.Watcher(); w != nil && (err == nil || errors.Is(err, ErrOutcomeUnknown)) {
 		// The watcher must keep what is stored, also when the context has ended.
-		err = errors.Join(err, w.configure(context.WithoutCancel(ctx)))
+		err = errors.Join(err, w.Configure(context.WithoutCancel(ctx)))
 	}
 	return err
 }

@@ -211,6 +211,7 @@ func TestHiddenDirectivesAreNoContext(t *testing.T) {
 
 // An export of a file that was edited gives an error, and of what it gave before nothing that was edited.
 func TestAnEditedRowIsNotExported(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	e := newEditable(t)
 	edits := map[string]func(tx *bbolt.Tx){

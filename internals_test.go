@@ -124,7 +124,7 @@ var bounds = peek.Engine.Bounds()
 
 // highest are the highest numbers of artefacts, pages and groups that were given.
 func (db *DB) highest() (n [3]uint64) {
-	n[0], n[1], n[2] = peek.Engine.Numbers(db.inside().Engine)
+	n[0], n[1], n[2], _ = peek.Engine.Numbers(db.inside().Engine)
 	return n
 }
 

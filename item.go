@@ -37,6 +37,7 @@ type assembling struct {
 	placed []*item    // in the order of the context; they point into ranked
 	out    *Assembly
 	asked  []uint64 // for cuts: the terms of the question
+	terms  []string // of the question; nil: not read yet
 
 	sweep    uint64                                 // of the look ahead; 0: there was none
 	fresh    map[freshness.Origin]freshness.Finding // what a check found, by artefact; clean files that were looked at ahead are not in it
@@ -45,8 +46,11 @@ type assembling struct {
 	unprobed int                                    // sources that were not looked at ahead
 	full     bool                                   // a search found as many as it asked for
 
-	embedder string // model whose vectors took part
-	wordsErr error  // why none did
+	vector   []float32 // of the question; nil: words alone
+	embedBy  time.Time // when the embedder must have answered everything
+	embedder string    // model whose vectors took part
+	wordsErr error     // why none did
+	unseen   int       // pages that have no vector yet
 
 	scratch *scratch
 }
@@ -242,11 +246,19 @@ func (a *assembling) triage(items []item) []triage.Candidate {
 	for i := range items {
 		c := items[i].cand
 		cs = append(cs, triage.Candidate{
-			ID: uint64(i), Provenance: c.Provenance, Age: a.now.Sub(codec.FromMicros(c.AsOf)), Lexical: c.Lexical.Score, Cosine: items[i].cosine,
+			ID: uint64(i), Provenance: c.Provenance, Age: a.now.Sub(codec.FromMicros(c.AsOf)), Lexical: c.Lexical.Score, Cosine: items[i].cosine, Beside: a.lent(c),
 			Excluded: triage.Reason(c.Excluded), Pinned: c.Pinned, System: c.Kind == KindSystem, Directive: journal.IsPage(c.Kind, c.Ref.ID),
 			Own: items[i].own != nil || a.q.Session != "" && c.GroupName == a.q.Session,
 		})
 	}
 	a.scratch.triaged = cs
 	return cs
+}
+
+// lent is what the neighbours of a page lend it of their cosines.
+func (a *assembling) lent(c *store.Candidate) float64 {
+	if a.vector == nil {
+		return 0
+	}
+	return c.Beside
 }

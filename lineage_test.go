@@ -32,6 +32,8 @@ func TestLineageOfLayers(t *testing.T) {
 			return nil
 		}))
 	}
+	bound := time.AfterFunc(30*time.Second, func() { panic("an assembly goes all the ways through the layers") })
+	defer bound.Stop()
 	start := time.Now()
 	q := Query{Text: "zebra", Budget: 100_000, TopK: layers * wide}
 	a, err := s.Assemble(t.Context(), q)

@@ -78,7 +78,7 @@ func (s *Scope) AllSessions(ctx context.Context) iter.Seq2[string, error] {
 // AllDirectories ranges over the directories recorded for the scope, by prefix and path: Directories as a sequence. An
 // error is yielded once, last. Directories that are recorded meanwhile may or may not be listed.
 func (s *Scope) AllDirectories(ctx context.Context) iter.Seq2[Directory, error] {
-	return stateRows(ctx, s, folder.RowsOf(s.name), s.directoryOf)
+	return stateRows(ctx, s, folder.RowsOf(s.name), directoryOf)
 }
 
 // stateRows makes the sequence of the state rows of a scope that begin with prefix.

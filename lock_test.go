@@ -63,6 +63,11 @@ func TestReaderNamed(t *testing.T) {
 	own = openTest(t, path, Options{ReadOnly: true})
 	end()
 	require.Equal(t, os.Getpid(), lockedError(t, path, Options{}).PID, "nor the one that ended")
+	signed, err := os.ReadFile(path + ".lock")
+	require.NoError(t, err)
+	killed := fmt.Appendf(nil, "{\"pid\":%d,\"program\":\"killed\",\"since\":\"2020-01-01T00:00:00Z\",\"reading\":true}\n", cmd.Process.Pid)
+	require.NoError(t, os.WriteFile(path+".lock", append(killed, signed...), 0o600))
+	require.Equal(t, os.Getpid(), lockedError(t, path, Options{}).PID, "nor one that was killed")
 	require.NoError(t, own.Close())
 
 	writer := openTest(t, path, Options{})

@@ -47,12 +47,16 @@ var oddTexts = []oddFamily{
 	{"white space", func(r *rand.Rand, b *strings.Builder) { b.WriteByte(" \n"[r.IntN(2)]) }},
 }
 
-// oddFamilies are all of them, under the race detector the first: it slows them tenfold, and they run on one goroutine.
+// oddFamilies are the worst three in every run, and all of them in the long form. Under the race detector it is the first:
+// it slows them tenfold, and they run on one goroutine.
 func oddFamilies() []oddFamily {
-	if dbtest.Race {
+	switch {
+	case dbtest.Long:
+		return oddTexts
+	case dbtest.Race:
 		return oddTexts[:1]
 	}
-	return oddTexts
+	return oddTexts[:3]
 }
 
 func oddText(of func(*rand.Rand, *strings.Builder), seed uint64, size int) string {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/engine"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -29,6 +31,7 @@ func recount(t *testing.T, tx *bbolt.Tx, of engine.Table, n int) {
 // applied once more: an id from before the open is looked for in the audit, also where counts and sums were made right; one
 // ahead of the clock where they were not. The control trusts the rows, and applies it twice.
 func TestTheNewestOutcomeTakenAway(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	for name, at := range map[string]struct {
 		ahead time.Duration
@@ -81,6 +84,7 @@ func TestTheNewestOutcomeTakenAway(t *testing.T) {
 // TestAGetBeforeTheFirstQuestion: what an edit of the rows hides is told by the very first Get after the open, as it is by
 // questions. The control serves what the rows say.
 func TestAGetBeforeTheFirstQuestion(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	e := newEditable(t)
 	db := openTest(t, filepath.Join(e.dir, "agent.ctx"), Options{noSync: true, rotate: 1})
@@ -163,4 +167,59 @@ func TestAnErasedQuestionPutBack(t *testing.T) {
 	require.NoError(t, os.Chmod(filepath.Join(dir, "agent.ctx"), 0o600))
 	_, err := Open(filepath.Join(dir, "agent.ctx"), Options{})
 	require.ErrorIs(t, err, ErrMisfit)
+}
+
+// TestCheckFindsOutcomes: an outcome that was taken away, edited or made up is found by a check, also where counts and sums
+// were made right and the id is ahead of the clock, so that nobody asks the audit for it. The control is the file as it
+// was. That outcomes may be dropped TestOutcomesAreBounded checks, whose files are checked at the end.
+func TestCheckFindsOutcomes(t *testing.T) {
+	ctx := context.Background()
+	e := &editable{t: t, dir: t.TempDir()}
+	db := openTest(t, filepath.Join(e.dir, "agent.ctx"), Options{noSync: true})
+	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "zebra"})
+	require.NoError(t, err)
+	id, err := store.NewID(time.Now().Add(time.Hour), db.opts.Rand)
+	require.NoError(t, err)
+	_, err = db.store.Commit(ctx, store.Batch{ID: id, Scope: "acme", Actor: "test", Now: db.opts.Clock(), Bound: []byte("sixteen bytes ..."),
+		State: []store.StateRow{{Key: "note/n", Value: []byte("1")}}, Leaf: manifest.Record{Type: manifest.TypeCommit}})
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	row := func(tx *bbolt.Tx) []byte {
+		row, err := codec.Unseal('t', id[:], slices.Clone(tx.Bucket(names.Txn).Get(id[:])))
+		require.NoError(t, err)
+		return row
+	}
+	for name, change := range map[string]func(tx *bbolt.Tx){
+		"": func(*bbolt.Tx) {},
+		"it is missing": func(tx *bbolt.Tx) {
+			require.NoError(t, tx.Bucket(names.Txn).Delete(id[:]))
+			recount(t, tx, engine.TableTxn, -1)
+		},
+		"it is not how the batch ended": func(tx *bbolt.Tx) {
+			row, err := peek.Engine.EditOutcome(row(tx), func(o *store.Outcome) { o.Status = store.StatusRejected })
+			require.NoError(t, err)
+			require.NoError(t, tx.Bucket(names.Txn).Put(id[:], codec.Seal('t', id[:], row)))
+		},
+		"no audit leaf tells it": func(tx *bbolt.Tx) {
+			other := id
+			other[15] ^= 1
+			require.NoError(t, tx.Bucket(names.Txn).Put(other[:], codec.Seal('t', other[:], row(tx))))
+			recount(t, tx, engine.TableTxn, 1)
+		},
+	} {
+		path := e.file(change)
+		require.NoError(t, names.Resum(path))
+		db, err := Open(path, Options{noSync: true, blind: true})
+		require.NoError(t, err)
+		problems, err := db.Check(ctx, nil)
+		require.NoError(t, err)
+		if name == "" {
+			require.Empty(t, problems)
+		} else {
+			require.Len(t, problems, 1, name)
+			require.Equal(t, "I19", problems[0].Invariant)
+			require.Contains(t, problems[0].What, name)
+		}
+		require.NoError(t, db.Close())
+	}
 }

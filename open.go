@@ -19,10 +19,10 @@ import (
 // step closes what the earlier ones opened; a store from Options.Store stays open and remains the caller's.
 //
 //	options checked ─▶ openStore ─▶ openSources ─▶ startRefresh ─▶ open ─▶ Close
-//	                      │             │                                 refresher, watchers, store, in this order
+//	                      │             │                                 refresher, keeper, watchers, store, in this order
 //	                      └─────────────┴──▶ closeAll ─▶ the error
 //
-// The refresher and the watchers write to the store, so they stop before it closes.
+// The refresher, the watchers and what makes vectors write to the store, so they stop before it closes.
 
 // Open opens the database at path. It creates path, path-wal/, path-manifest/ and path.lock unless Options say
 // otherwise. The first process that opens a database owns its files and serves them to other processes of the same user at
@@ -64,6 +64,9 @@ func Open(path string, opts Options) (db *DB, err error) {
 		return nil, err
 	}
 	d.startRefresh()
+	if opts.Maintain > 0 && !opts.ReadOnly {
+		d.keeper = freshness.Every(opts.Maintain, d.Retention().InBackground(opts.Logger))
+	}
 	return d, nil
 }
 
@@ -77,10 +80,12 @@ func (db *DB) openStore() (err error) {
 	}
 	db.table = newPageTable(db.store, db.opts.WorkingSet)
 	db.vectors.By, db.vectors.Store = db.opts.Embedder, db.store
+	db.vectors.ReadOnly = db.opts.ReadOnly
 	db.vectors.Unkept = func(err error) { db.opts.Logger.Warn("vectors were not stored", "error", err) }
+	db.vectors.Unmade = func(err error) { db.opts.Logger.Warn("vectors were not made", "error", err) }
 	db.sessions = live.NewSessions(live.Host{
 		Store: db.store, Counter: db.opts.Counter, Clock: db.opts.Clock, NewID: db.newID, Logger: db.opts.Logger, ReadOnly: db.opts.ReadOnly,
-		Texts: db.texts, Shorten: db.shorten,
+		Texts: db.texts, Shorten: db.shorten, Summarizer: db.opts.Summarizer,
 		MakePut: func(a Artefact) (store.Put, error) { return db.makePut(a, store.Validator{}) },
 	})
 	info, err := db.store.Info(context.Background())
@@ -95,7 +100,7 @@ func (db *DB) openFiles() (Store, error) {
 		audit = store.Synced
 	}
 	return owner.Open(owner.Options{Exclusive: db.opts.Exclusive, Files: filestore.Options{
-		Path: db.path, ReadOnly: db.opts.ReadOnly, MustExist: db.opts.MustExist, LockWait: db.opts.LockTimeout, Audit: audit,
+		Path: db.path, ReadOnly: db.opts.ReadOnly, Identity: db.opts.Identity, MustExist: db.opts.MustExist, LockWait: db.opts.LockTimeout, Audit: audit,
 		FS: db.opts.fs, Now: db.opts.Clock, Rand: db.opts.Rand, Logger: db.opts.Logger, Analyzer: db.lexer,
 		NoSync: db.opts.noSync, Trust: db.opts.trust, Blind: db.opts.blind, Segment: db.opts.segment, Rotate: db.opts.rotate, Hook: db.opts.hook, State: StateKinds(),
 	}})
@@ -148,6 +153,8 @@ func (db *DB) Close() (err error) {
 func (db *DB) closeAll() error {
 	var errs []error
 	db.refresher.Stop()
+	db.keeper.Stop()
+	db.vectors.Stop()
 	if db.sessions != nil {
 		db.sessions.StopWatchers()
 	}

@@ -75,8 +75,11 @@ type Options struct {
 	// RefreshEvery refreshes the file: sources and recorded directories of all scopes in the background, first at Open
 	// and then at this interval; 0: never. Close waits for it. A read-only database does not refresh.
 	RefreshEvery time.Duration
-	// Embedder adds vectors to the judgement of relevance; nil: words only. EmbedTimeout bounds all calls of one
-	// assembly; 0: 10 s. When the embedder fails, the assembly uses words only and says so.
+	// Maintain carries out the stored retention policies in the background, first at Open and then at this interval; 0:
+	// never, and nothing is deleted by age unless DB.Retention().Run is called. Close waits for it.
+	Maintain time.Duration
+	// Embedder finds pages by their meaning beside words, and judges relevance by both; nil: words only. EmbedTimeout
+	// bounds all calls of one question; 0: 10 s. When the embedder fails, the question is answered by words only and says so.
 	Embedder     Embedder
 	EmbedTimeout time.Duration
 	// Evaluator judges a draft when Commit gets no verdict. It must not be the writer.
@@ -95,6 +98,9 @@ type Options struct {
 	// Logger gets recoveries and failures of background work; nil: nobody does. Errors are returned, not logged.
 	Logger   *slog.Logger
 	ReadOnly bool
+	// Identity is the id and secret of a database that Open creates; zero: new ones. An import into a new file takes those of
+	// the export (portable.ReadHeader), because fences in contexts are made of them.
+	Identity store.Info
 	// MustExist makes Open fail with ErrNotExist instead of creating a database.
 	MustExist bool
 	// Exclusive keeps the files to this process: Open serves no other one, and fails with a *LockedError while another
@@ -104,7 +110,7 @@ type Options struct {
 	LockTimeout time.Duration
 	// Store holds the database instead of files at the path; the path is then only a name in errors and Stats. Open the
 	// store with StateKinds. A successful Open takes it over and Close closes it; after a failed Open it is still the
-	// caller's. ReadOnly, MustExist, Exclusive and LockTimeout describe how files are opened: with a Store they give an
+	// caller's. ReadOnly, MustExist, Identity, Exclusive and LockTimeout describe how files are opened: with a Store they give an
 	// *InvalidError.
 	Store Store
 
@@ -166,7 +172,7 @@ func (o Options) withDefaults() (Options, error) {
 			errs = append(errs, store.Invalid("Options.Sources", scheme, "schemes other than page"))
 		}
 	}
-	if o.SourceTimeout < 0 || o.RefreshEvery < 0 || o.LockTimeout < 0 || o.EmbedTimeout < 0 || o.SummarizeTimeout < 0 {
+	if o.SourceTimeout < 0 || o.RefreshEvery < 0 || o.Maintain < 0 || o.LockTimeout < 0 || o.EmbedTimeout < 0 || o.SummarizeTimeout < 0 {
 		errs = append(errs, store.Invalid("Options", "a negative timeout", "zero or more"))
 	}
 	return o, errors.Join(append(errs, o.checkStore())...)
@@ -181,7 +187,7 @@ func (o Options) checkStore() error {
 	for _, f := range []struct {
 		name string
 		set  bool
-	}{{"ReadOnly", o.ReadOnly}, {"MustExist", o.MustExist}, {"Exclusive", o.Exclusive}, {"LockTimeout", o.LockTimeout != 0}} {
+	}{{"ReadOnly", o.ReadOnly}, {"MustExist", o.MustExist}, {"Exclusive", o.Exclusive}, {"LockTimeout", o.LockTimeout != 0}, {"Identity", o.Identity.ID != ""}} {
 		if f.set {
 			errs = append(errs, store.Invalid("Options."+f.name, "a value beside Options.Store", "nothing: tell the store when you open it"))
 		}

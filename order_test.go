@@ -98,7 +98,7 @@ func againstOrder(refs fileRefs, order []string, allowed map[string]string) (bad
 
 // Within the root files refer downward, but for a short list that the house page names.
 func TestRootFilesReferDownward(t *testing.T) {
-	t.Parallel()
+	readsSource(t)
 	p := parseAll(t)
 	refs := refsOf(p.set, p.code["."])
 	require.Contains(t, refs[[2]string{"put.go", "reserved.go"}], "checkReserved", "functions are seen")

@@ -102,8 +102,8 @@ func (c *Session) Recall(ctx context.Context, id string) (*Version, error) {
 		return nil, err
 	}
 	leaf.Type, leaf.Session = manifest.TypeRecall, c.id
-	if w := watcherOf(conv); w != nil && compacted {
-		w.expanded(ctx)
+	if w := conv.Watcher(); w != nil && compacted {
+		w.Expanded(ctx)
 	}
 	return v, c.s.emit(ctx, leaf)
 }
@@ -179,8 +179,8 @@ func (c *Session) Undo(ctx context.Context, pass uint64) (session.PassInfo, erro
 		info, err = conv.UndoPass(ctx, c.s.actor, pass)
 		return err
 	})
-	if w := watcherOf(conv); w != nil && err == nil {
-		err = w.undone(context.WithoutCancel(ctx), info.Number) // it is undone, also when the context has ended
+	if w := conv.Watcher(); w != nil && err == nil {
+		err = w.Undone(context.WithoutCancel(ctx), info.Number) // it is undone, also when the context has ended
 	}
 	return info, err
 }

@@ -94,7 +94,7 @@ type Assembly struct {
 	Review bool      `json:"review,omitempty"`
 	Blocks []Block   `json:"blocks"`
 	Left   []LeftOut `json:"left,omitempty"`
-	// Degraded says why relevance used words only although there is an embedder.
+	// Degraded says why relevance used words only although there is an embedder, or that pages have no vector yet.
 	Degraded string `json:"degraded,omitempty"`
 	// Manifest is the leaf that was written.
 	Manifest *manifest.Record `json:"manifest"`

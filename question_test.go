@@ -280,6 +280,7 @@ func TestQuestionRowsCounted(t *testing.T) {
 // TestQuestionCut kills, as it were, the writer at every step of two checkpoints, around an erasure: what was kept is there, and
 // what was erased does not come back.
 func TestQuestionCut(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	path, dir := filepath.Join(t.TempDir(), "agent.ctx"), t.TempDir()
 	type copied struct {

@@ -128,6 +128,7 @@ func TestCreationCut(t *testing.T) {
 
 // TestCreationCrash: the power may go at any operation of the making of log and archive; the next open makes them.
 func TestCreationCrash(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	db, err := r.open()
 	require.NoError(t, err)
@@ -249,6 +250,7 @@ func restorable(t *testing.T) (path, backup string) {
 // TestRestoreCrash: killed at any step of the swap, or stopped there by an error, a restore leaves a database that opens:
 // the old one before the mark, the new one from then on.
 func TestRestoreCrash(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	path, backup := restorable(t)
 	clean := copyAll(t, filepath.Dir(path))
@@ -305,6 +307,7 @@ func TestRestoreCrash(t *testing.T) {
 // TestRestorePowerCut: of the renames of a swap any part may have survived. With the mark the new database opens.
 // The control is without it: then most of these states are no database.
 func TestRestorePowerCut(t *testing.T) {
+	t.Parallel()
 	path, backup := restorable(t)
 	base := ""
 	_, err := filestore.Restore(context.Background(), backup, path, filestore.RestoreOptions{Replace: true}.Peek(peek.Token{}, func(step string) error {

@@ -145,7 +145,7 @@ func (r *Review) load(ctx context.Context, id string) (*store.HeldBatch, error) 
 		return nil, err
 	}
 	h, err := r.db.store.Held(ctx, bid)
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, ErrNotFound) && !errors.Is(err, ErrErased) { // that says it
 		leaves, _ := r.db.Manifests().ByTrace(ctx, bid.String())
 		if slices.ContainsFunc(leaves, func(l *manifest.Record) bool { return l.Type == manifest.TypeHeld && l.Trace == bid.String() }) {
 			err = fmt.Errorf("%w: held batch %s was approved or rejected, and dropped by gc; the manifest has its trace", ErrGone, bid)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -94,7 +95,7 @@ func (e *editable) head(id string, change func(h *store.Head, scope *uint32)) fu
 		for k, v := c.Seek([]byte{'h'}); k != nil && k[0] == 'h'; k, v = c.Next() {
 			row, err := codec.Unseal('m', k, slices.Clone(v))
 			require.NoError(e.t, err)
-			h, err := engine.DecodeHead(row, func(uint32) string { return "" })
+			h, err := format.DecodeHead(row, func(uint32) string { return "" })
 			require.NoError(e.t, err)
 			if h.ID == id {
 				key, found = slices.Clone(k), row
@@ -142,6 +143,7 @@ var headEdits = map[string]func(h *store.Head, scope *uint32){
 
 // Whoever edits a head row in the file, and makes its checksum right, gets an error from every path, or the truth.
 func TestAnEditedHeadIsNotServed(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	e := newEditable(t)
 	for _, field := range slices.Sorted(maps.Keys(headEdits)) {
@@ -191,6 +193,7 @@ func TestAnEditedHeadIsNotServed(t *testing.T) {
 // The same holds for texts, for names that rows stand for, for rows that were put in the place of others or taken away,
 // and for rows that pass for old ones.
 func TestAnEditedRowIsNotServed(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	e := newEditable(t)
 	put := func(bucket []byte, tag byte, key []byte, value []byte) func(tx *bbolt.Tx) {
@@ -269,6 +272,7 @@ func TestAnEditedDeletionIsNotServed(t *testing.T) {
 // A held batch that was edited in the file is neither shown nor approved: not with another text, writer, scope or
 // precondition, and not as one that nobody has decided yet.
 func TestAnEditedDraftIsNotApproved(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	e := newEditable(t)
 	edit := func(id string, change func(h *store.HeldBatch)) func(tx *bbolt.Tx) {
@@ -336,6 +340,7 @@ func TestAnEditedDraftIsNotApproved(t *testing.T) {
 // The outcome of a batch that was edited in the file is not given to who repeats the batch, and one that was taken away
 // does not let it be applied once more. The control gives the edited one, or applies it twice.
 func TestAnEditedOutcomeIsNotGiven(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	dir := t.TempDir()
 	began, ticks := time.Now(), atomic.Int64{}

@@ -14,16 +14,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
 )
 
-var salvageRuns = flag.Int("salvage.runs", 30, "how many databases TestSalvageIntact damages")
+var salvageRuns = flag.Int("salvage.runs", dbtest.Times(12, 60), "how many databases TestSalvageIntact damages")
 
 const countedArtefacts = 147
 
@@ -85,7 +86,7 @@ func commitsOf(t *testing.T, path string) (ids []string, recs []wal.Record, seq 
 	_, err := wal.Scan(context.Background(), path+"-wal", nil, 0, func(r wal.Record) error {
 		id := ""
 		if r.Kind == wal.KindCommit {
-			c, err := engine.DecodeCommit(r.Body)
+			c, err := format.DecodeCommit(r.Body)
 			require.NoError(t, err)
 			for _, h := range c.Heads {
 				id = headRow(t, h.Row).ID
@@ -105,7 +106,7 @@ func commitsOf(t *testing.T, path string) (ids []string, recs []wal.Record, seq 
 }
 
 func headRow(t *testing.T, row []byte) *store.Head {
-	h, err := engine.DecodeHead(row, func(uint32) string { return "" })
+	h, err := format.DecodeHead(row, func(uint32) string { return "" })
 	require.NoError(t, err)
 	return h
 }
@@ -303,6 +304,7 @@ func TestSalvageIntactControl(t *testing.T) {
 
 // TestSalvageShortened: a shortened segment that the file has taken in gives as much as one that is gone.
 func TestSalvageShortened(t *testing.T) {
+	t.Parallel()
 	base, newest := countedBase(t)
 	size, err := os.Stat(logFiles(t, base)[1])
 	require.NoError(t, err)
@@ -313,5 +315,137 @@ func TestSalvageShortened(t *testing.T) {
 		_, copied, wrong := salvaged(t, path, newest, damageDone{what: fmt.Sprint("cut at ", at)})
 		require.NoError(t, wrong)
 		require.Equal(t, countedArtefacts, copied, "cut at %d", at)
+		require.Zero(t, unproved(t, path), "cut at %d: the file has what the segment brought", at)
 	}
+}
+
+// unproved counts the artefacts of which a salvage cannot say whether a lost commit changed them.
+func unproved(t *testing.T, path string) int {
+	rep, err := Salvage(context.Background(), path, dbtest.MemoryPath(t), filestore.SalvageOptions{})
+	require.NoError(t, err)
+	return rep.Unproved
+}
+
+// TestSalvageProves: what was committed after a lost record is the newest there was; only of what is older nobody knows.
+func TestSalvageProves(t *testing.T) {
+	base, _ := countedBase(t)
+	ids, recs, applied := commitsOf(t, base)
+	tried := 0
+	for i := range recs {
+		if recs[i].Seq <= applied || ids[i] == "" || slices.Contains(ids[i+1:], ids[i]) || i%5 > 0 {
+			continue
+		}
+		path := dbtest.MemoryPath(t)
+		require.NoError(t, dbtest.Copy(base, path))
+		segment := filepath.Join(path+"-wal", filepath.Base(recs[i].Segment))
+		b, err := os.ReadFile(segment)
+		require.NoError(t, err)
+		b[recs[i].Offset+50] ^= 1
+		require.NoError(t, os.WriteFile(segment, b, 0o600))
+		later := map[string]bool{}
+		for _, id := range ids[i+1:] {
+			if id != "" {
+				later[id] = true
+			}
+		}
+		require.LessOrEqual(t, unproved(t, path), countedArtefacts-len(later), "record %d", recs[i].Seq)
+		tried++
+	}
+	require.Positive(t, tried)
+}
+
+// A name that gc forgot and that was put again is salvaged as it is now, also where its scope was forgotten with it.
+func TestSalvageOfAForgottenName(t *testing.T) {
+	ctx := context.Background()
+	for _, scope := range []string{"acme", "beta"} {
+		db, path := openForget(t, Options{})
+		_, err := db.Scope("acme").Put(ctx, Artefact{ID: "stays", Text: "orchid"})
+		require.NoError(t, err)
+		s := db.Scope(scope)
+		for _, text := range []string{"zebra", "zebra two", "zebra three"} {
+			_, err := s.Put(ctx, Artefact{ID: "a", Text: text})
+			require.NoError(t, err)
+		}
+		require.NoError(t, s.Delete(ctx, "a"))
+		for range 2 {
+			_, err = db.GC(ctx, forgetsAll)
+			require.NoError(t, err)
+		}
+		_, err = s.Put(ctx, Artefact{ID: "a", Text: "violin"})
+		require.NoError(t, err)
+		for range 2 {
+			_, err = db.Checkpoint(ctx)
+			require.NoError(t, err)
+		}
+		require.NoError(t, db.Close())
+		to := dbtest.MemoryPath(t)
+		rep, err := Salvage(ctx, path, to, filestore.SalvageOptions{})
+		require.NoError(t, err)
+		require.Empty(t, rep.Lost)
+		require.Equal(t, 2, rep.Artefacts)
+		db = openTest(t, to, Options{})
+		text, err := textOf(db.Scope(scope), "a")
+		require.NoError(t, err)
+		require.Equal(t, "violin", text)
+		require.NoError(t, db.Close())
+	}
+}
+
+// TestSalvageOfTwoLives: rows of an artefact that gc forgot are found, as on a free page, and the name was put again: the
+// later artefact is copied, alone. Both have their digest in the audit.
+func TestSalvageOfTwoLives(t *testing.T) {
+	ctx := context.Background()
+	db, path := openForget(t, Options{})
+	s := db.Scope("acme")
+	_, err := s.Put(ctx, Artefact{ID: "a", Text: "zebra"})
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	rows := map[string][2][]byte{} // by bucket: of the first life
+	raw, err := bbolt.Open(path, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, raw.View(func(tx *bbolt.Tx) error {
+		for _, of := range []struct{ bucket, prefix string }{{"meta", "h"}, {"content", ""}} {
+			k, v := tx.Bucket([]byte(of.bucket)).Cursor().Seek([]byte(of.prefix))
+			rows[of.bucket] = [2][]byte{slices.Clone(k), slices.Clone(v)}
+		}
+		return nil
+	}))
+	require.NoError(t, raw.Close())
+	db = openTest(t, path, Options{noSync: true, rotate: 1}) // the log must not have the deletion any more
+	require.NoError(t, db.Scope("acme").Delete(ctx, "a"))
+	for range 2 {
+		_, err = db.GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1, KeepRecords: -1, Scope: "acme"})
+		require.NoError(t, err)
+	}
+	_, err = db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "violin"})
+	require.NoError(t, err)
+	for n := range 4 {
+		_, err = db.Scope("acme").Put(ctx, Artefact{ID: "other", Text: fmt.Sprint("orchid ", n)})
+		require.NoError(t, err)
+		_, err = db.Checkpoint(ctx)
+		require.NoError(t, err)
+	}
+	require.NoError(t, db.Close())
+	edited := dbtest.MemoryPath(t)
+	require.NoError(t, dbtest.Copy(path, edited))
+	raw, err = bbolt.Open(edited, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, raw.Update(func(tx *bbolt.Tx) error {
+		for bucket, row := range rows {
+			require.Nil(t, tx.Bucket([]byte(bucket)).Get(row[0]))
+			require.NoError(t, tx.Bucket([]byte(bucket)).Put(row[0], row[1]))
+		}
+		return nil
+	}))
+	require.NoError(t, raw.Close())
+	to := dbtest.MemoryPath(t)
+	rep, err := Salvage(ctx, edited, to, filestore.SalvageOptions{})
+	require.NoError(t, err)
+	require.Equal(t, 2, rep.Artefacts)
+	db = openTest(t, to, Options{})
+	defer db.Close()
+	v, err := db.Scope("acme").Get(ctx, "a")
+	require.NoError(t, err)
+	require.Equal(t, "violin", v.Text)
+	require.EqualValues(t, 1, v.Version)
 }

@@ -9,10 +9,11 @@ import (
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/triage"
 )
 
 // A search is an assembly without a budget: ahead, propose, page in, rescore, then lookFurther and a leaf. It proposes
-// by words only (proposeHits) and takes the best in their order.
+// by words, and by meaning if there is an embedder (proposeHits), and takes the best in their order.
 //
 // Invariant: a match that cannot be served never takes the place of one that can. lookFurther doubles the number of
 // matches it looks at until enough can be served, no match is left, or MaxTopK were looked at. Every match that was
@@ -22,7 +23,7 @@ import (
 type Hit struct {
 	Ref    Ref     `json:"ref"`
 	Num    uint64  `json:"num"`
-	Score  float64 `json:"score"`
+	Score  float64 `json:"score"` // by words; with an embedder words and meaning joined, 0 to 1
 	Tokens int     `json:"tokens"`
 	Text   string  `json:"text"`
 	Stale  bool    `json:"stale,omitempty"`
@@ -40,6 +41,8 @@ type Found struct {
 	Left []LeftOut `json:"left,omitempty"`
 	// Counts counts them by reason, sorted by reason. Of pages that a rule excludes it counts the nearest.
 	Counts []LeftCount `json:"counts,omitempty"`
+	// Degraded says why the search went by words alone, or did not see all pages, although there is an embedder.
+	Degraded string `json:"degraded,omitempty"`
 }
 
 // LeftCount counts pages that were left out for one reason.
@@ -48,9 +51,9 @@ type LeftCount struct {
 	Count  int    `json:"count"`
 }
 
-// Search finds the pages of the visible scopes that answer a question by their words, best first, at most limit (0:
-// 10). Pages whose source changed are fetched again. Pages that cannot be checked or served are named in Left, and the
-// next matches take their places, up to MaxTopK. Expired pages and pages below provenance Tool are not served, nor is what a
+// Search finds the pages of the visible scopes that answer a question by their words, and with Options.Embedder by their
+// meaning, best first, at most limit (0: 10). Pages whose source changed are fetched again. Pages that cannot be checked or served are named in Left, and the
+// next matches take their places, up to MaxTopK; so is one of two pages that say the same. Expired pages and pages below provenance Tool are not served, nor is what a
 // filter (Where) excludes, which is not named. No hits beside a Left that is not empty does not mean that nothing is known.
 func (s *Scope) Search(ctx context.Context, text string, limit int, opts ...ReadOption) (Found, error) {
 	return s.search(ctx, text, limit, readOpts(opts), nil)
@@ -102,6 +105,7 @@ func (s *Scope) search(ctx context.Context, text string, limit int, o readOption
 // lookFurther looks at twice as many matches each time, until enough can be served, no match is left, or MaxTopK were
 // looked at. It asks each source once.
 func (a *assembling) lookFurther(ctx context.Context) error {
+	a.dropDuplicates()
 	for limit := a.q.TopK; a.full && a.q.TopK < MaxTopK && served(a.ranked) < limit; {
 		a.q.TopK = min(2*a.q.TopK, MaxTopK)
 		if err := a.proposeHits(ctx); err != nil {
@@ -110,6 +114,7 @@ func (a *assembling) lookFurther(ctx context.Context) error {
 		if err := a.pageIn(ctx); err != nil {
 			return err
 		}
+		a.dropDuplicates()
 	}
 	return nil
 }
@@ -124,7 +129,7 @@ func served(ranked []*item) (n int) {
 	return n
 }
 
-// proposeHits proposes pages by words only. Of equal scores the later page comes first. Drafts of the transaction are
+// proposeHits proposes pages by words and by meaning. Of equal scores the later page comes first. Drafts of the transaction are
 // scored with the statistics of the store, so they compare with stored pages.
 func (a *assembling) proposeHits(ctx context.Context) (err error) {
 	weights := lexical.DefaultWeights()
@@ -132,24 +137,46 @@ func (a *assembling) proposeHits(ctx context.Context) (err error) {
 	if a.tx != nil {
 		q.Mask = a.tx.mask()
 	}
+	preset := triage.Preset{Floor: a.q.Floor}
+	enough := q.K
+	if err := a.near(ctx, &q, preset); err != nil {
+		return err
+	}
 	if a.cands, err = a.s.db.store.Candidates(ctx, q); err != nil {
 		return err
 	}
-	a.full = len(a.cands.Hits) >= q.K
-	a.scratch.items = appendItems(append(a.scratch.items[:0], a.drafts(&q)...), a.cands.Hits)
+	a.full = len(a.cands.Hits) >= enough
+	items := appendItems(append(a.scratch.items[:0], a.drafts(&q)...), a.cands.Hits)
+	a.scratch.items = items
+	if err := a.compare(ctx, preset, items); err != nil {
+		return err
+	}
+	relevance := triage.Relevance(a.triage(items))
 	a.scratch.order = a.scratch.order[:0]
-	for i := range a.scratch.items {
-		if it := &a.scratch.items[i]; it.cand.Lexical.Score > 0 && it.cand.Excluded == "" {
+	for i := range items {
+		it := &items[i]
+		if a.embedder != "" {
+			it.scored.score, it.scored.semantic = relevance[i], relevance[i]
+		}
+		if (it.cand.Lexical.Score > 0 || it.cand.Near || it.own != nil && it.cosine != nil) && it.cand.Excluded == "" {
 			a.scratch.order = append(a.scratch.order, it)
 		}
 	}
 	a.ranked = a.scratch.order
 	slices.SortFunc(a.ranked, func(x, y *item) int {
-		return cmp.Or(cmp.Compare(y.cand.Lexical.Score, x.cand.Lexical.Score), cmp.Compare(y.cand.Key.Num, x.cand.Key.Num))
+		return cmp.Or(cmp.Compare(a.worth(y), a.worth(x)), cmp.Compare(y.cand.Key.Num, x.cand.Key.Num))
 	})
 	a.leaveLost(a.ranked)
 	a.ranked = upTo(a.ranked, a.q.TopK)
 	return nil
+}
+
+// worth is what a search orders pages by: their words, or words and meaning joined.
+func (a *assembling) worth(it *item) float64 {
+	if a.embedder != "" {
+		return it.scored.semantic
+	}
+	return it.cand.Lexical.Score
 }
 
 // upTo cuts the list after the first limit matches that may be served.
@@ -168,10 +195,10 @@ func upTo(ranked []*item, limit int) []*item {
 // hits turns the best items into hits and writes the leaf. Without a budget nothing is rendered, so a hit costs its
 // stored tokens.
 func (a *assembling) hits(ctx context.Context) (Found, error) {
-	leaf := &manifest.Record{Type: manifest.TypeSearch, Trace: a.q.Trace, LSN: a.cands.LSN, ServeStale: a.q.ServeStale, Note: a.note(), Filter: a.q.Filter.JSON()}
+	leaf := &manifest.Record{Type: manifest.TypeSearch, Trace: a.q.Trace, LSN: a.cands.LSN, ServeStale: a.q.ServeStale, Embedder: a.embedder, Note: a.note(), Filter: a.q.Filter.JSON()}
 	a.s.db.ask(leaf, a.q.Text)
 	best := a.bestLexical()
-	out := Found{Trace: a.q.Trace}
+	out := Found{Trace: a.q.Trace, Degraded: a.degraded()}
 	for i := range a.ranked {
 		it := a.ranked[i]
 		if it.reason != "" {
@@ -183,7 +210,7 @@ func (a *assembling) hits(ctx context.Context) (Found, error) {
 		if a.tx != nil && it.own == nil {
 			a.tx.see(it.head, it.page, it.cand.Key.Num)
 		}
-		out.Hits = append(out.Hits, Hit{Ref: it.ref(), Num: it.cand.Key.Num, Score: it.cand.Lexical.Score, Tokens: it.tokens, Text: it.text, Stale: it.stale, Via: it.cand.Lexical.Via})
+		out.Hits = append(out.Hits, Hit{Ref: it.ref(), Num: it.cand.Key.Num, Score: a.worth(it), Tokens: it.tokens, Text: it.text, Stale: it.stale, Via: it.cand.Lexical.Via})
 	}
 	leaf.Excluded = a.exclusions(best)
 	if out.Counts = a.leftCounts(); len(out.Counts) > 0 {

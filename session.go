@@ -16,7 +16,7 @@ import (
 // A session in layers, each of which knows only those below it:
 //
 //	session.go, append.go, pass.go, watch.go, headroom.go, handoff.go   the methods users call; the gate for gated handles
-//	internal/live    the session in the memory of this process: loaded, one lock, committed
+//	internal/live    the session in the memory of this process: loaded, one lock, committed, watched
 //	internal/talk    turns, rows, window and passes as data: what a change means
 //	package session  the rules: what to retain, when to compact, what a handoff says
 //

@@ -127,7 +127,7 @@ func BenchmarkLongSession(b *testing.B) {
 	}
 	grown := 0
 	for _, turns := range []int{1_000, 10_000, 100_000} {
-		grown = growTalk(b, w, r, grown, turns)
+		grown = growTalk(b, chat, w, r, grown, turns)
 		st, err := w.Stats(ctx)
 		require.NoError(b, err)
 		b.Logf("%d sections in the window of %d turns", st.Analysis.Items, turns)
@@ -162,7 +162,7 @@ func BenchmarkLongSession(b *testing.B) {
 }
 
 // growTalk appends turns to a watched session until it has had so many from here, and gives how many those are.
-func growTalk(b *testing.B, w *Watcher, r *rand.Rand, have, want int) int {
+func growTalk(b *testing.B, chat *Session, w *Watcher, r *rand.Rand, have, want int) int {
 	b.Helper()
 	ctx := context.Background()
 	for have < want {
@@ -173,7 +173,7 @@ func growTalk(b *testing.B, w *Watcher, r *rand.Rand, have, want int) int {
 				turns[i].Role = "user"
 			}
 		}
-		_, err := (&Session{w.s, w.c.ID}).Append(ctx, turns...)
+		_, err := chat.Append(ctx, turns...)
 		require.NoError(b, err)
 		_, err = w.Step(ctx, time.Now())
 		require.NoError(b, err)

@@ -9,6 +9,8 @@ import (
 	"github.com/ctxpage/ctxpage/internal/journal"
 	"github.com/ctxpage/ctxpage/internal/shown"
 	"github.com/ctxpage/ctxpage/internal/talk"
+	"github.com/ctxpage/ctxpage/quota"
+	"github.com/ctxpage/ctxpage/retention"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -21,6 +23,8 @@ func StateKinds() []store.StateKind {
 		journal.StateKind(),
 		shown.DraftsKind(),
 		erasing.StateKind(),
+		retention.StateKind(),
+		quota.StateKind(),
 	)
 }
 

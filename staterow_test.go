@@ -27,6 +27,7 @@ func commitState(ctx context.Context, db *DB, rows ...store.StateRow) error {
 // one of an older program, is told by who reads it and by the check: at once where the row itself is not the one that was
 // committed, else once a question was asked. The control serves all of them.
 func TestAnEditedStateRowIsNotServed(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	const key, gone, new = "note/a", "note/gone", "note/new"
 	dir := t.TempDir()

@@ -14,6 +14,7 @@ import (
 // TestKilledBetweenSteps: of a database whose checkpoint was killed between two steps of its index nothing is lost and
 // nothing counted twice.
 func TestKilledBetweenSteps(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	live := dbtest.MemoryPath(t)
 	var copies []string
@@ -25,7 +26,7 @@ func TestKilledBetweenSteps(t *testing.T) {
 		return dbtest.Copy(live, copies[len(copies)-1])
 	}})
 	var b strings.Builder
-	const words = 200_000
+	const words = 200_000 // three steps
 	for i := range words {
 		fmt.Fprintf(&b, "w%x ", i)
 	}
@@ -48,6 +49,9 @@ func TestKilledBetweenSteps(t *testing.T) {
 	require.Equal(t, want, found(db))
 	require.NoError(t, db.Close())
 	require.Len(t, copies, 3)
+	if dbtest.Race { // which writes each of them ten times slower: the one in the middle
+		copies = copies[1:2]
+	}
 	for _, path := range copies {
 		db := openTest(t, path, Options{})
 		require.Equal(t, want, found(db))

@@ -3,7 +3,6 @@ package ctxpage
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -234,8 +233,8 @@ func (tx *Txn) batch() store.Batch {
 		b.Trace = tx.trace
 	}
 	b.Puts = tx.beyondGate()
-	b.Deletes = slices.Sorted(maps.Keys(tx.drop))
-	for _, id := range slices.Sorted(maps.Keys(tx.expect)) {
+	b.Deletes = sortedKeys(tx.drop)
+	for _, id := range sortedKeys(tx.expect) {
 		if tx.writes[id] != nil || tx.drop[id] {
 			b.Expect = append(b.Expect, store.Precondition{Ref: Ref{Scope: tx.s.name, ID: id}, LSN: tx.expect[id]})
 		}

@@ -20,7 +20,8 @@ import (
 // the current version.
 func (s *Scope) Put(ctx context.Context, a Artefact) (Ref, error) {
 	var last *Txn
-	err := s.Update(ctx, func(tx *Txn) error {
+	reads := a.Source != "" || len(a.DerivedFrom)+len(a.Supersedes) > 0
+	err := s.update(ctx, reads, func(tx *Txn) error {
 		last = tx
 		return tx.Put(ctx, a)
 	})
@@ -50,6 +51,11 @@ func (s *Scope) Delete(ctx context.Context, id string) error {
 // and wrote has changed meanwhile, Update runs fn again on the new state, up to 10 times, so fn must have no effects
 // elsewhere. An error or a panic of fn rolls back.
 func (s *Scope) Update(ctx context.Context, fn func(tx *Txn) error, opts ...TxnOption) error {
+	return s.update(ctx, true, fn, opts...)
+}
+
+// update is Update. What reads nothing of the store needs no ticket of it, which a client would have to ask for.
+func (s *Scope) update(ctx context.Context, reads bool, fn func(tx *Txn) error, opts ...TxnOption) error {
 	if err := s.hostOnly("a write without a verdict"); err != nil {
 		return err
 	}
@@ -59,7 +65,7 @@ func (s *Scope) Update(ctx context.Context, fn func(tx *Txn) error, opts ...TxnO
 			return err
 		}
 		tx.managed = true
-		err = tx.run(ctx, fn)
+		err = tx.run(ctx, reads, fn)
 		if !errors.Is(err, ErrConflict) || try == updateTries || ctx.Err() != nil {
 			return err
 		}
@@ -70,12 +76,12 @@ func (s *Scope) Update(ctx context.Context, fn func(tx *Txn) error, opts ...TxnO
 const updateTries = 10
 
 // run calls fn and commits. The ticket is released also when fn panics.
-func (tx *Txn) run(ctx context.Context, fn func(tx *Txn) error) error {
-	held, err := tx.s.db.hold(ctx)
-	if err != nil {
-		return err
+func (tx *Txn) run(ctx context.Context, reads bool, fn func(tx *Txn) error) (err error) {
+	if reads {
+		if tx.reader, err = tx.s.db.hold(ctx); err != nil {
+			return err
+		}
 	}
-	tx.reader = held
 	defer tx.end() // also when fn panics
 	if err := fn(tx); err != nil {
 		return err

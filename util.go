@@ -2,6 +2,7 @@ package ctxpage
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -13,6 +14,20 @@ func set[K comparable, V any](m *map[K]V, k K, v V) {
 		*m = map[K]V{}
 	}
 	(*m)[k] = v
+}
+
+// sortedKeys returns the keys of a map in order; nil of an empty one. Every commit asks for two, mostly of nothing, and
+// slices.Sorted(maps.Keys(m)) allocates for each of its layers.
+func sortedKeys[V any](m map[string]V) []string {
+	if len(m) == 0 {
+		return nil
+	}
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
 }
 
 // parseBatchID reads the id of a batch.

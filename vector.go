@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -12,49 +13,83 @@ import (
 	"github.com/ctxpage/ctxpage/triage"
 )
 
-// Relevance by vectors beside words. Candidates worth a vector are chosen (comparable), their vectors are read or made
-// (internal/vectors), and each gets the cosine of its vector and the question's. triage weighs it beside the words.
+// Relevance by vectors beside words. Before a question is asked, it gets its vector, and pages of its scopes that have
+// none get theirs (near, internal/vectors). The store then proposes the nearest pages beside those that words find, with
+// the cosines of all that have a vector. Those that have none yet, drafts of the transaction above all, get theirs here
+// (compare). triage joins both.
 //
-// Invariant: all compared candidates have a cosine, or none has. A page whose vector happened to be stored must not
-// rank above one whose vector could not be made; so when any part fails the assembly uses words only and says so
-// (degraded). For the same reason the choice of what is compared does not depend on what is stored: an answer must not
-// change because of an earlier question.
+// Invariant: a page whose vector happened to be stored must not rank above one whose vector could not be made. So when any
+// part fails the question is answered by words only and says so (degraded); and it says how many pages of its scopes have
+// no vector yet, when there are more than one question may have made.
+//
+// A preset in two passes judges few pages, chosen without a look at the question: the nearest do not join them, and what it
+// compares does not depend on what is stored.
 
 // Limits of comparing by vectors.
 const (
-	comparedPages = 4  // times TopK: the number of candidates whose vectors are compared, best words first
-	twoPassTexts  = 20 // texts that an assembly in two passes may have embedded, the question included
+	comparedPages = 4   // times TopK: candidates without a vector that get one for the question, best words first
+	moreWords     = 250 // pages more that words propose: one that is near and that words place further down has both
+	twoPassTexts  = 20  // texts that an assembly in two passes may have embedded, the question included
 )
 
-// compare gives candidates the cosine of their vector and the question's. The error is that of the caller's context; a
-// failing embedder is no error.
-func (a *assembling) compare(ctx context.Context, preset triage.Preset, items []item) error {
-	at := a.comparable(preset, items)
-	if len(at) == 0 || len(a.q.Vector) == 0 && strings.TrimSpace(a.q.Text) == "" {
+// near lets the store propose the pages nearest to the question beside those that words find. The error is that of the
+// caller's context; a failing embedder is no error.
+func (a *assembling) near(ctx context.Context, q *store.CandidateQuery, preset triage.Preset) error {
+	if a.s.db.opts.Embedder == nil || len(a.q.Vector) == 0 && strings.TrimSpace(a.q.Text) == "" {
 		return nil
 	}
 	limited, cancel := context.WithTimeout(ctx, a.s.db.opts.EmbedTimeout)
 	defer cancel()
-	err := a.cosines(limited, items, at)
-	if err == nil {
-		a.embedder = a.s.db.opts.Embedder.Model()
-		return nil
+	a.embedBy, _ = limited.Deadline()
+	made := &a.s.db.vectors
+	question, err := made.Question(limited, a.q.Text, a.q.Vector)
+	if err == nil && preset.Keep == 0 {
+		a.unseen, err = made.Ahead(limited, a.s.chain, len(question))
 	}
+	if err != nil {
+		return a.byWords(ctx, err)
+	}
+	if a.vector = question; preset.Keep == 0 {
+		q.Near = &store.Near{Model: a.s.db.opts.Embedder.Model(), Vector: question, K: min(q.K+DefaultTopK, MaxTopK)}
+		q.K = min(q.K+moreWords, MaxTopK)
+	}
+	return nil
+}
+
+// byWords notes why the embedder takes no part. The error is that of the caller's context.
+func (a *assembling) byWords(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
-	}
-	for i := range items {
-		items[i].cosine = nil
 	}
 	if errors.Is(err, vectors.ErrAnswer) {
 		a.s.db.vectors.Forget() // a question's vector may be what was wrong
 	}
-	a.wordsErr = err
+	a.wordsErr, a.vector = err, nil
 	return nil
 }
 
-// comparable chooses the candidates worth a vector: those on which triage has not decided, and of many those with the
-// best words. With a preset in two passes it takes those that recency and provenance keep, few enough that all of them
+// compare gives candidates the cosine of their vector and the question's. The error is that of the caller's context.
+func (a *assembling) compare(ctx context.Context, preset triage.Preset, items []item) error {
+	if a.vector == nil {
+		return nil
+	}
+	limited, cancel := context.WithDeadline(ctx, a.embedBy)
+	defer cancel()
+	for i := range items {
+		items[i].cosine = items[i].cand.Cosine
+	}
+	if err := a.cosines(limited, items, a.comparable(preset, items)); err != nil {
+		for i := range items {
+			items[i].cosine = nil
+		}
+		return a.byWords(ctx, err)
+	}
+	a.embedder = a.s.db.opts.Embedder.Model()
+	return nil
+}
+
+// comparable chooses the candidates worth a vector that have none: those on which triage has not decided, and of many those
+// with the best words. With a preset in two passes it takes those that recency and provenance keep, few enough that all of them
 // and the question can be embedded.
 func (a *assembling) comparable(preset triage.Preset, items []item) []int {
 	ids := triage.Shortlist(preset, a.triage(items))
@@ -69,6 +104,7 @@ func (a *assembling) comparable(preset triage.Preset, items []item) []int {
 			return cmp.Compare(items[y].cand.Lexical.Score, items[x].cand.Lexical.Score)
 		})
 	}
+	ids = slices.DeleteFunc(ids, func(id uint64) bool { return items[id].cosine != nil })
 	at := make([]int, 0, min(limit, len(ids)))
 	for _, id := range ids[:min(limit, len(ids))] {
 		at = append(at, int(id))
@@ -76,80 +112,22 @@ func (a *assembling) comparable(preset triage.Preset, items []item) []int {
 	return at
 }
 
-// cosines sets the cosine of each compared item, all or none.
+// cosines makes the vectors of some items and sets their cosines.
 func (a *assembling) cosines(ctx context.Context, items []item, at []int) error {
-	question, err := a.question(ctx)
-	if err != nil {
-		return err
-	}
-	vecs, err := a.vectors(ctx, items, at, len(question))
-	if err != nil {
-		return err
-	}
+	wanted := make([]vectors.Item, len(at))
 	for j, i := range at {
-		if vecs[j] != nil {
-			c := triage.Cosine(question, vecs[j])
+		if wanted[j].Key = items[i].cand.Key; items[i].own != nil {
+			wanted[j].Draft, wanted[j].Text = true, items[i].own.put.Pages[items[i].own.page-1].Text
+		}
+	}
+	vecs, err := a.s.db.vectors.Of(ctx, a.s.chain, wanted, len(a.vector))
+	for j, i := range at {
+		if err == nil && vecs[j] != nil {
+			c := triage.Cosine(a.vector, vecs[j])
 			items[i].cosine = &c
 		}
 	}
-	return nil
-}
-
-// question returns the vector of the question.
-func (a *assembling) question(ctx context.Context) ([]float32, error) {
-	if len(a.q.Vector) > 0 {
-		return a.q.Vector, nil
-	}
-	vecs, err := a.s.db.vectors.Texts(ctx, []string{a.q.Text})
-	if err != nil {
-		return nil, err
-	}
-	return vecs[0], nil
-}
-
-// vectors returns the vectors of candidates, all as long as the question's; nil for a page without text.
-func (a *assembling) vectors(ctx context.Context, items []item, at []int, length int) ([][]float32, error) {
-	wanted := make([]vectors.Item, len(at))
-	for j, i := range at {
-		wanted[j] = vectors.Item{Num: items[i].cand.Key.Num, Draft: items[i].own != nil}
-	}
-	out, err := a.s.db.vectors.Stored(ctx, a.s.chain, wanted, length)
-	if err != nil {
-		return nil, err
-	}
-	if err := a.textsOf(ctx, items, at, wanted, out); err != nil {
-		return nil, err
-	}
-	return out, a.s.db.vectors.Fill(ctx, wanted, out, length)
-}
-
-// textsOf loads the texts of candidates that have no vector. A page that cannot be read gets none.
-func (a *assembling) textsOf(ctx context.Context, items []item, at []int, wanted []vectors.Item, have [][]float32) error {
-	var keys []store.PageKey
-	var js []int
-	for j, i := range at {
-		switch it := &items[i]; {
-		case have[j] != nil:
-		case it.own != nil:
-			wanted[j].Text = it.own.put.Pages[it.own.page-1].Text
-		default:
-			keys, js = append(keys, it.cand.Key), append(js, j)
-		}
-	}
-	if len(keys) == 0 {
-		return nil
-	}
-	frames, _, err := a.s.db.table.load(ctx, a.s.chain, keys)
-	if err != nil {
-		return err
-	}
-	a.frames = append(a.frames, frames...)
-	for n, j := range js {
-		if frames[n] != nil {
-			wanted[j].Text = frames[n].text
-		}
-	}
-	return nil
+	return err
 }
 
 // degraded is what the manifest says of a failed embedder. The words are ours: those of a server may quote the text
@@ -157,6 +135,8 @@ func (a *assembling) textsOf(ctx context.Context, items []item, at []int, wanted
 func (a *assembling) degraded() string {
 	kind := "failed"
 	switch {
+	case a.wordsErr == nil && a.unseen > 0:
+		return fmt.Sprintf("by meaning, %d pages could not be found: they have no vector by %s yet", a.unseen, a.s.db.opts.Embedder.Model())
 	case a.wordsErr == nil:
 		return ""
 	case errors.Is(a.wordsErr, context.DeadlineExceeded):
@@ -167,4 +147,17 @@ func (a *assembling) degraded() string {
 		kind = "could not be asked, the database is damaged"
 	}
 	return "relevance by words alone: embedder " + a.s.db.opts.Embedder.Model() + " " + kind
+}
+
+// Embed makes the vectors that pages lack by the model of Options.Embedder, so that questions find them by their meaning.
+// What is made is stored part by part: a run that ended early goes on with the next. Pages that the embedder refuses are in
+// the report. ErrReadOnly, and an *InvalidError without an embedder.
+func (db *DB) Embed(ctx context.Context, o store.EmbedOptions) (store.EmbedReport, error) {
+	switch {
+	case db.opts.Embedder == nil:
+		return store.EmbedReport{}, store.Invalid("Options.Embedder", "nothing", "an embedder, such as package embed has")
+	case db.opts.ReadOnly && !o.DryRun:
+		return store.EmbedReport{}, fmt.Errorf("ctxpage: embed: %w", ErrReadOnly)
+	}
+	return db.vectors.All(ctx, o)
 }

@@ -17,6 +17,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // meanings is an embedder that knows a few words: each of its dimensions is a meaning.
@@ -128,7 +129,7 @@ func TestVectorsJoinWords(t *testing.T) {
 	require.Equal(t, []string{"greatest amount we repay"}, m.take(), "pages keep their vectors")
 	w, err := db.Why(ctx, a.Trace, Ref{ID: "ceiling"})
 	require.NoError(t, err)
-	require.Contains(t, strings.Join(w.Steps, "\n"), "its vector has cosine 0.7")
+	require.Contains(t, strings.Join(w.Steps, "\n"), "near in meaning: 0.7")
 
 	r, err := db.Replay(ctx, a.Trace)
 	require.NoError(t, err)
@@ -141,9 +142,7 @@ func TestVectorsJoinWords(t *testing.T) {
 	require.Equal(t, "weather", ranked(given)[0])
 	require.Empty(t, m.take(), "nor one whose vector the host has")
 	assemble(t, s, Query{})
-	_, err = s.Search(ctx, "another question", 3)
-	require.NoError(t, err)
-	require.Empty(t, m.take())
+	require.Empty(t, m.take(), "nor one without a text")
 }
 
 func TestVectorsStay(t *testing.T) {
@@ -254,7 +253,7 @@ func TestTwoPassesEmbedTwentyTexts(t *testing.T) {
 	require.Len(t, m.take(), 1, "without the question there is room for the twentieth page")
 
 	assemble(t, s, Query{Text: "refund limit", TopK: 10, Budget: 20000})
-	require.LessOrEqual(t, len(m.take()), 40)
+	require.Len(t, m.take(), 100, "in one pass every page of the scope may be the nearest, so all get vectors")
 }
 
 func TestEmbedderFails(t *testing.T) {
@@ -429,4 +428,154 @@ func TestAssembleConcurrentlyWithVectors(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// allergies puts a page that the question of the issue has no word of, among others.
+func allergies(t testing.TB, s *Scope) {
+	put(t, s, Artefact{ID: "peanuts", Text: "never agreement to freight"})
+	for i := range 40 {
+		put(t, s, Artefact{ID: fmt.Sprint("p", i), Text: fmt.Sprintf("lunch number %d is served at noon", i)})
+	}
+}
+
+// TestFoundByMeaning: no word in common, neither recent nor pinned, and found with the defaults; without an embedder it is
+// not.
+func TestFoundByMeaning(t *testing.T) {
+	const question = "which parcel contract?"
+	for _, c := range []struct {
+		with Embedder
+		in   bool
+	}{{&meanings{}, true}, {nil, false}} {
+		db := open(t, Options{Embedder: c.with})
+		s := db.Scope("acme")
+		allergies(t, s)
+		a := assemble(t, s, Query{Text: question, Budget: 4000})
+		require.Equal(t, c.in, slices.Contains(ids(a), "peanuts"))
+		found, err := s.Search(ctx, question, 1)
+		require.NoError(t, err)
+		w, err := db.Why(ctx, a.Trace, Ref{ID: "peanuts"})
+		require.NoError(t, err)
+		if !c.in {
+			require.Empty(t, found.Hits)
+			require.NotContains(t, strings.Join(w.Steps, "\n"), "meaning")
+			continue
+		}
+		require.Equal(t, "peanuts", ranked(a)[0])
+		require.Equal(t, "peanuts", found.Hits[0].Ref.ID)
+		require.Empty(t, found.Degraded)
+		require.Contains(t, strings.Join(w.Steps, "\n"), "near in meaning: 1.00 to the question")
+		leaves, err := db.Manifests().ByTrace(ctx, found.Trace)
+		require.NoError(t, err)
+		require.Equal(t, "meanings-5", leaves[0].Embedder)
+		require.Positive(t, leaves[0].Pages[0].Vector)
+
+		in := Where(Filter{IDPrefix: "p1"})
+		found, err = s.Search(ctx, question, 50, in)
+		require.NoError(t, err)
+		require.Len(t, found.Hits, 11, "p1 and p10 to p19")
+		require.NoError(t, s.Update(ctx, func(tx *Txn) error { return tx.Delete(ctx, "peanuts") }))
+		found, err = s.Search(ctx, question, 1)
+		require.NoError(t, err)
+		require.NotEqual(t, "peanuts", found.Hits[0].Ref.ID)
+	}
+}
+
+func TestSearchWithAFailingEmbedder(t *testing.T) {
+	m := &meanings{fail: func(context.Context, int, []string) ([][]float32, error) { return nil, errors.New("you sent: lunch") }}
+	db := open(t, Options{Embedder: m})
+	s := db.Scope("acme")
+	allergies(t, s)
+	found, err := s.Search(ctx, "lunch", 3)
+	require.NoError(t, err)
+	require.Len(t, found.Hits, 3, "by words")
+	require.Contains(t, found.Degraded, "by words alone: embedder meanings-5 failed")
+	m.work()
+	found, err = s.Search(ctx, "lunch", 3)
+	require.NoError(t, err)
+	require.Empty(t, found.Degraded)
+}
+
+// TestMorePagesThanOneQuestionEmbeds: the question says what it could not see, the rest is made in the background, and the
+// next sees all.
+func TestMorePagesThanOneQuestionEmbeds(t *testing.T) {
+	m := &meanings{}
+	db := open(t, Options{Embedder: m})
+	s := db.Scope("acme")
+	require.NoError(t, batchOf(s, 700))
+	a := assemble(t, s, Query{Text: "which parcel contract?", Budget: 4000})
+	require.Contains(t, a.Degraded, "444 pages could not be found")
+	require.Equal(t, a.Degraded, a.Manifest.Note)
+	require.Equal(t, "meanings-5", a.Manifest.Embedder)
+	require.Eventually(t, func() bool {
+		st, err := db.Stats(ctx)
+		return err == nil && !st.Embedding.Running && st.Embedding.Left == 0
+	}, 10*time.Second, 5*time.Millisecond)
+	st, err := db.Stats(ctx)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, st.Embedding.Made, 680, "the newest ten were embedded for the question itself")
+	m.take()
+	require.Empty(t, assemble(t, s, Query{Text: "which parcel contract?", Budget: 4000}).Degraded)
+	require.Empty(t, m.take(), "everything is stored, the question remembered")
+
+	// Another model: all anew, from the file. A close in between loses nothing that was stored.
+	m.model = "other"
+	db = reopen(t, db, Options{Embedder: m})
+	assemble(t, db.Scope("acme"), Query{Text: "which parcel contract?", Budget: 4000})
+	db = reopen(t, db, Options{Embedder: m})
+	rep, err := db.Embed(ctx, store.EmbedOptions{DryRun: true})
+	require.NoError(t, err)
+	require.LessOrEqual(t, rep.Left, 444)
+	rep, err = db.Embed(ctx, store.EmbedOptions{})
+	require.NoError(t, err)
+	require.Zero(t, rep.Left)
+	require.Empty(t, assemble(t, db.Scope("acme"), Query{Text: "which parcel contract?", Budget: 4000}).Degraded)
+}
+
+func batchOf(s *Scope, n int) error {
+	return s.Update(ctx, func(tx *Txn) error {
+		for i := range n {
+			if err := tx.Put(ctx, Artefact{ID: fmt.Sprintf("p%03d", i), Text: fmt.Sprintf("lunch number %d", i)}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func TestEmbedReportsWhatFails(t *testing.T) {
+	m := &meanings{fail: func(_ context.Context, _ int, texts []string) ([][]float32, error) {
+		var out [][]float32
+		for _, text := range texts {
+			if strings.Contains(text, "number 7") {
+				return nil, errors.New("too strange")
+			}
+			out = append(out, meaningOf(text))
+		}
+		return out, nil
+	}}
+	db := open(t, Options{Embedder: m})
+	s := db.Scope("acme")
+	require.NoError(t, batchOf(s, 60))
+	put(t, db.Scope("other"), Artefact{ID: "x", Text: "of another scope"})
+	dry, err := db.Embed(ctx, store.EmbedOptions{DryRun: true})
+	require.NoError(t, err)
+	require.Equal(t, []store.EmbeddedIn{{Scope: "acme", Pages: 60}, {Scope: "other", Pages: 1}}, dry.Scopes)
+	require.Empty(t, m.take())
+	var seen []uint64
+	rep, err := db.Embed(ctx, store.EmbedOptions{Scope: "acme", Progress: func(_ string, done, total uint64) { seen = append(seen, done, total) }})
+	require.NoError(t, err)
+	require.Equal(t, 59, rep.Made)
+	require.Equal(t, 1, rep.Left)
+	require.Equal(t, "p007", rep.Failed[0].Ref.ID)
+	require.Contains(t, rep.Failed[0].Err, "too strange")
+	require.Equal(t, []uint64{32, 60, 60, 60}, seen)
+	own, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = db.Embed(own, store.EmbedOptions{})
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = open(t, Options{}).Embed(ctx, store.EmbedOptions{})
+	require.ErrorIs(t, err, ErrInvalid)
+	m.fail = func(context.Context, int, []string) ([][]float32, error) { return nil, errors.New("down") }
+	_, err = db.Embed(ctx, store.EmbedOptions{Scope: "other"})
+	require.ErrorContains(t, err, "no page could be embedded")
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/live"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -245,7 +246,7 @@ func TestWatchConstantLoad(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, w.Start(ctx))
 		require.ErrorIs(t, w.Start(ctx), ErrInvalid)
-		time.Sleep(1000 * watchTick)
+		time.Sleep(1000 * live.WatchTick)
 		for range 1000 {
 			_, err := w.Step(ctx, time.Now())
 			require.NoError(t, err)
@@ -457,8 +458,8 @@ func TestWatchModes(t *testing.T) {
 			require.Equal(t, []session.EventKind{session.EventWarn, session.EventPlanned}, kinds)
 			require.Empty(t, passes)
 		}
-		for range watchEvents + 10 {
-			require.NoError(t, w.publish(ctx, []session.Event{{Kind: session.EventApplied}}))
+		for range live.WatchEvents + 10 {
+			require.NoError(t, w.in.Publish(ctx, []session.Event{{Kind: session.EventApplied}}))
 		}
 		st, err := w.Stats(ctx)
 		require.NoError(t, err)
@@ -512,10 +513,11 @@ func TestWatchWhenContextsEnd(t *testing.T) {
 		err := chat.SetWindow(endAfter(n), cfg)
 		_, headErr := db.store.Head(ctx) // nothing is on its way
 		require.NoError(t, headErr)
-		require.NoError(t, w.c.Exclusively(ctx, func() error {
-			require.Equal(t, w.c.State.Config.Total, w.machine.Thresholds().Total, "%d: %v", n, err)
-			return nil
-		}))
+		stored, windowErr := chat.Window(ctx)
+		require.NoError(t, windowErr)
+		kept, statsErr := w.Stats(ctx)
+		require.NoError(t, statsErr)
+		require.Equal(t, stored.Limits.Total, kept.Limits.Total, "%d: %v", n, err)
 		if err == nil {
 			set++
 		} else {
@@ -558,7 +560,10 @@ func TestWatchWithoutWindowOrDatabase(t *testing.T) {
 
 	require.NoError(t, db.Close())
 	require.NoError(t, w.Start(ctx))
-	<-w.done // or the test hangs
+	require.Eventually(t, func() bool {
+		st, _ := w.Stats(ctx)
+		return !st.Running
+	}, 20*time.Second, time.Millisecond)
 }
 
 // drained takes n events away.

@@ -14,7 +14,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/shown"
 	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/manifest"
-	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/triage"
@@ -95,6 +94,9 @@ func (a *assembling) turnItems(t *talk.TurnIn) []*item {
 // loadForms loads what stands for compacted turns: heads for stubs, derived pages for the others. If a derived page is
 // gone, the turn itself takes its place (whole).
 func (a *assembling) loadForms(ctx context.Context, at []int) (whole []int, err error) {
+	if len(at) == 0 { // a store elsewhere need not be asked
+		return nil, nil
+	}
 	keys := make([]store.PageKey, len(at))
 	for j, i := range at {
 		keys[j] = a.ranked[i].cand.Key
@@ -148,12 +150,7 @@ func (db *DB) formText(ctx context.Context, scopes store.Scopes, id string) (num
 const reasonUnpaired = "its call, or a result of it, is not in the context"
 
 // leaveUnpaired leaves out results whose call is not in the context, and calls of which a result is missing: one of
-// them may have expired, been deleted, or not been found, and no provider takes such a request. The last call stays if
-// nothing was said after it: it waits for its results.
-//
-// It walks the turns in their order and counts the missing results of each call. A message that answers a call and
-// makes another one belongs to the chain of the first, so a chain stays or goes as a whole. A negative count is a
-// result without its call.
+// them may have expired, been deleted, or not been found, and no provider takes such a request (talk.Unpaired).
 func (a *assembling) leaveUnpaired() {
 	if a.q.Session == "" {
 		return
@@ -161,51 +158,28 @@ func (a *assembling) leaveUnpaired() {
 	var turns []*item
 	tools := false
 	for _, i := range a.winners() {
-		it := a.ranked[i]
-		if h := it.head; h != nil && shown.IsTurn(h, a.q.Session) {
-			turns = append(turns, it)
-			tools = tools || len(h.ToolCalls) > 0 || isResult(h)
+		if it := a.ranked[i]; it.head != nil && shown.IsTurn(it.head, a.q.Session) {
+			turns, tools = append(turns, it), tools || talk.UsesTools(it.head)
 		}
 	}
 	if !tools {
 		return
 	}
-	at := map[Ref][]*item{} // of one turn, which may have several pages
+	first, at := map[Ref]*store.Head{}, map[*store.Head][]*item{} // a turn may have several pages
 	var heads []*store.Head
 	for _, it := range turns {
 		ref := Ref{Scope: it.head.Scope, ID: it.head.ID}
-		if at[ref] == nil {
-			heads = append(heads, it.head)
+		if first[ref] == nil {
+			first[ref], heads = it.head, append(heads, it.head)
 		}
-		at[ref] = append(at[ref], it)
+		at[first[ref]] = append(at[first[ref]], it)
 	}
-	slices.SortFunc(heads, func(x, y *store.Head) int { return cmp.Or(cmp.Compare(x.Seq, y.Seq), cmp.Compare(x.ID, y.ID)) })
-	type call struct{ missing int } // results
-	open, by, last := map[string]*call{}, map[*store.Head]*call{}, (*call)(nil)
-	for _, h := range heads {
-		if last = open[h.ToolCallID]; h.ToolCallID == "" || last == nil {
-			last = &call{}
-		}
-		if by[h] = last; isResult(h) {
-			last.missing--
-			delete(open, h.ToolCallID)
-		}
-		for _, c := range h.ToolCalls {
-			last.missing++
-			open[c.ID] = last
-		}
-	}
-	for _, h := range heads {
-		if c := by[h]; c.missing < 0 || c.missing > 0 && c != last {
-			for _, it := range at[Ref{Scope: h.Scope, ID: h.ID}] {
-				it.reason = reasonUnpaired
-			}
+	for _, h := range talk.Unpaired(heads) {
+		for _, it := range at[h] {
+			it.reason = reasonUnpaired
 		}
 	}
 }
-
-// isResult reports whether a turn is the result of a call.
-func isResult(h *store.Head) bool { return h.ToolCallID != "" || h.Role == render.RoleTool }
 
 // fitTurn describes a turn to the allocator. The turn keeps its place in the conversation.
 func (it *item) fitTurn(b *budget.Item) {

@@ -1,30 +1,33 @@
 package bench
 
 import (
+	"context"
 	"go/ast"
 	"go/build"
 	"go/doc"
 	"go/parser"
 	"go/token"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/embed"
+	"github.com/ctxpage/ctxpage/embed/static"
 	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/store"
 )
 
-// TestKnownItems asks for pages of Go's own documentation (BSD licence, read from GOROOT): the first sentence of what is
-// said of a symbol is the question, the rest of it, without the symbol's name, the page to be found. It holds the
-// constants for documents against those for turns, and tells nDCG@10 of both.
-func TestKnownItems(t *testing.T) {
-	index, err := lexical.Open(lexNothing{})
-	require.NoError(t, err)
-	analyzer := lexical.NewAnalyzer()
-	var questions []string
+// knownItems are questions and pages of Go's own documentation (BSD licence, read from GOROOT): the first sentence of what is
+// said of a symbol is the question, the rest of it, without the symbol's name, the page to be found.
+func knownItems(t *testing.T) (questions, pages []string) {
 	for _, pkg := range []string{
 		"archive/zip", "bufio", "bytes", "compress/gzip", "context", "crypto/tls", "crypto/x509", "database/sql", "encoding/binary", "encoding/json",
 		"encoding/xml", "errors", "flag", "fmt", "go/ast", "go/types", "html/template", "image", "io", "io/fs", "log/slog", "math", "math/big",
@@ -36,26 +39,86 @@ func TestKnownItems(t *testing.T) {
 			if _, question, _ = strings.Cut(question, " "); !ok || len(strings.Fields(question)) < 4 || len(strings.Fields(page)) < 12 {
 				continue
 			}
-			questions = append(questions, question)
-			index.Add(lexical.Doc{Num: uint64(len(questions)), Scope: 1, Analysis: analyzer.Analyze(page)})
+			questions, pages = append(questions, question), append(pages, page)
 		}
 	}
 	require.Greater(t, len(questions), 500)
+	return questions, pages
+}
+
+// gain is what a result at a place counts, 0: the first.
+func gain(at int) float64 {
+	if at < 0 {
+		return 0
+	}
+	return 1 / math.Log2(float64(at+2))
+}
+
+// TestKnownItems holds the constants for documents against those for turns, and tells nDCG@10 of both.
+func TestKnownItems(t *testing.T) {
+	index, err := lexical.Open(lexNothing{})
+	require.NoError(t, err)
+	analyzer := lexical.NewAnalyzer()
+	questions, texts := knownItems(t)
+	for i, page := range texts {
+		index.Add(lexical.Doc{Num: uint64(i + 1), Scope: 1, Analysis: analyzer.Analyze(page)})
+	}
 	ndcg := func(r lexical.Ranker) (sum float64) {
 		for i, q := range questions {
 			hits, err := index.Search(lexNothing{}, lexCorpus{pages: uint64(len(questions))}, lexical.Query{
 				Scopes: []uint32{1}, Terms: analyzer.Terms(q), K: 10, Weights: lexical.DefaultWeights(), Ranker: r,
 			})
 			require.NoError(t, err)
-			if at := slices.IndexFunc(hits, func(h lexical.Hit) bool { return h.Num == uint64(i+1) }); at >= 0 {
-				sum += 1 / math.Log2(float64(at+2))
-			}
+			sum += gain(slices.IndexFunc(hits, func(h lexical.Hit) bool { return h.Num == uint64(i+1) }))
 		}
 		return sum / float64(len(questions))
 	}
 	pages, turns := ndcg(nil), ndcg(lexical.TurnRanker())
 	t.Logf("%d pages: nDCG@10 %.4f by the constants for documents, %.4f by those for turns", len(questions), pages, turns)
 	require.GreaterOrEqual(t, pages, turns)
+}
+
+// TestKnownItemsByMeaning asks Search for the same pages, by words and by words and meaning. EVIDENCE_MODEL names the model,
+// as for bench/evidence.
+func TestKnownItemsByMeaning(t *testing.T) {
+	name := os.Getenv("EVIDENCE_MODEL")
+	if name == "" {
+		t.Skip("EVIDENCE_MODEL names no model")
+	}
+	var model ctxpage.Embedder
+	model, err := static.Load(name)
+	if strings.HasPrefix(name, "http://") {
+		model, err = embed.New(embed.Options{URL: name, Model: "all-MiniLM-L6-v2", CacheBytes: 64 << 20})
+	}
+	require.NoError(t, err)
+	questions, texts := knownItems(t)
+	ctx := context.Background()
+	for _, with := range []ctxpage.Embedder{nil, model} {
+		db, err := ctxpage.Open(filepath.Join(t.TempDir(), "known.ctx"), ctxpage.Options{Embedder: with, EmbedTimeout: time.Hour, PageTokens: ctxpage.MaxPageTokens})
+		require.NoError(t, err)
+		defer db.Close()
+		s := db.Scope("docs")
+		require.NoError(t, s.Update(ctx, func(tx *ctxpage.Txn) error {
+			for i, text := range texts {
+				if err := tx.Put(ctx, ctxpage.Artefact{ID: strconv.Itoa(i), Kind: ctxpage.KindChunk, Text: text}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+		if with != nil {
+			_, err = db.Embed(ctx, store.EmbedOptions{})
+			require.NoError(t, err)
+		}
+		sum := 0.0
+		for i, q := range questions {
+			found, err := s.Search(ctx, q, 10)
+			require.NoError(t, err)
+			require.Empty(t, found.Degraded)
+			sum += gain(slices.IndexFunc(found.Hits, func(h ctxpage.Hit) bool { return h.Ref.ID == strconv.Itoa(i) }))
+		}
+		t.Logf("%d pages: nDCG@10 %.4f, by meaning: %v", len(texts), sum/float64(len(questions)), with != nil)
+	}
 }
 
 // lexNothing is a store without segments.
