@@ -331,7 +331,8 @@ func TestStoppedOwner(t *testing.T) {
 		require.ErrorContains(t, err, "since", name)
 		require.ErrorContains(t, err, "not answering", name)
 		t.Logf("%s: %v after %v", name, err, took)
-		require.InDelta(t, 2, took.Seconds(), .5, name) // the machine may be busy
+		require.Greater(t, took, 1900*time.Millisecond, name)
+		require.Less(t, took, 3900*time.Millisecond, name) // the machine may be busy; remote.TestSilentServerTime measures on a clock of its own
 	}
 	require.NoError(t, a.Process.Signal(syscall.SIGCONT))
 	_, err = client.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "x", Text: "after"})
