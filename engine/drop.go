@@ -12,6 +12,19 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// A drop, from the sequencer to the rows. A dropped version keeps its row as a tombstone; its texts and vectors go.
+//
+// 	enqueueDrops  at the tail: whatever was named since the plan stays, and with it the rest of its artefact in this commit
+// 	installGone   the catalogue learns which pages no version has any more; index and vectors forget them
+// 	applyGone     the checkpoint deletes their texts and vectors, in the transaction that writes the tombstone
+//
+// Invariants: the newest version is never dropped, so every number in the catalogue still answers. A page goes with the
+// newest version that has it, so a page that is gone here is gone for every version. A text that is still in the overlay is
+// taken out of it: else the checkpoint would write what the same transaction deletes.
+//
+// Rejected: deleting the row too. History, lineage and old manifests name the version, and "dropped by gc" would look like
+// "never existed".
+
 // tombstone returns what stays of a dropped version: what names it and its pages, what it replaced
 // (which stays replaced), and what the index knows its pages by, because newer versions may have
 // them. Unknown fields stay: this program cannot tell whether they are content.

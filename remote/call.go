@@ -18,6 +18,22 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// One call of a client, until it has an answer.
+//
+// 	greet ─▶ send ─▶ answer                                        returned to the caller
+// 	  ▲        ├───▶ refused "session": say hello, send again      the server made nothing of it
+// 	  │        ├───▶ connection lost: pause, send again            the number keeps it from being made twice
+// 	  └────────┤     server is closing, or nobody serves: pause    Vacant may take the database over
+// 	           └───▶ silent for Answer: *UnavailableError          never sent elsewhere: the owner may only be slow
+//
+// Invariant: a call has one number for all attempts, and a session remembers the answers of its numbers. So an attempt
+// that did arrive is answered, not made again. With another session, after the server was replaced, the numbers say
+// nothing: batches are then recognised by their id, leaves by the audit (Missing), and calls that are bound end with
+// errElsewhere.
+//
+// Time: silence is measured by asking for the status beside the call (watch), so work may take hours and a stopped server
+// is named within Answer. Again bounds the attempts while connections fail.
+
 // how a call is made.
 type how struct {
 	progress func(progress)

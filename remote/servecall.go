@@ -10,6 +10,13 @@ import (
 	"github.com/ctxpage/ctxpage/internal/http1"
 )
 
+// One call at the server: find the session, read the whole request, run the method, write the answer. Requests are read
+// before a method runs, so a client that sends slowly holds a connection and nothing else. Deadlines are for single frames:
+// a call may take hours, a frame frameTime.
+//
+// Until a method runs, an error is an HTTP status with a refusal in JSON, and the client knows that nothing was done. From
+// then on the answer is a stream of frames that ends in the result or an error.
+
 // serveCall answers one call: its session is found, its body read, the method run, the answer written. Until the method
 // runs a call is refused as a whole, in JSON; from then on it ends in a frame.
 func (s *Server) serveCall(e *http1.Exchange, name string) {

@@ -15,6 +15,19 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// A guest is in one of two roles and changes at most once:
+//
+// 	client of another process ──(its owner is gone, we got the lock)──▶ owner
+//
+// A call reads the role once and goes to that store. If it fails because the role changed meanwhile, it is made again at
+// the new store (do); what cannot simply be repeated has its own way: leaves are looked up in the audit, jobs that may have
+// run end with ErrOutcomeUnknown, and a batch has its id.
+//
+// Holds have numbers of the guest. takeOver takes each of them again in the opened files before anybody else may use that
+// store, so gc never drops what a reader of this process still reads.
+//
+// Locks: taking, then mu. mu is never held while a store is called, except in become, when nobody else has that store yet.
+
 // guest is a store that began as a client of another process. When that ends, it may become the owner; it never goes back.
 type guest struct {
 	opts   Options
