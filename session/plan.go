@@ -9,6 +9,16 @@ import (
 	"time"
 )
 
+// Planning a pass of the watcher. It reads metadata only and changes nothing; the same state at the same time gives the
+// same plan.
+//
+// 	candidates ─▶ eight bins: priority × low value or not ─▶ each bin is sorted when it is reached
+// 	rounds       1 stubs above their share leave      2 one step for each section, stubs stay
+// 	             3 one step, sections may leave       4 backstop only: several steps, until the window fits
+//
+// A round ends when its goal is met. Kinds above their cap go on until they are below it. Most passes end in the first
+// bins, so one sort of all candidates would sort sections that no pass reaches.
+
 // PlanItem is one step of a plan: a section moves from one level to another.
 type PlanItem struct {
 	Index      int      `json:"index"` // place in the window

@@ -12,6 +12,23 @@ import (
 	"time"
 )
 
+// One dirty check of several artefacts, in stages. Each stage handles all of them, so a hundred slow sources cost the time
+// of one.
+//
+// 	glance   files whose stamp is unchanged are settled, fifty under one deadline
+// 	survey   what the others were made from, in all generations        reads the store
+// 	ask      probe each source once; fetch those that changed          no writes yet
+// 	write    commit everything that was fetched, together if possible
+// 	verdict  an artefact is as fresh as its own source and all of its ancestors
+//
+// A source is the author of its page, so a refetch has no gate. Two checks that want the same source share one fetch
+// (memory.busy); of two that write it the loser adopts the version of the winner. After a write the caller resolves the
+// artefact again (Finding.Refetched): a Finding never carries text.
+//
+// What a probe saw is remembered by version, in memory only. Forgetting costs a probe.
+//
+// Locks: memory.mu and round.mu are never held while a source, the store or the other lock is used.
+
 // Finding is what a dirty check found of one artefact.
 type Finding struct {
 	Dirty     bool   // its source moved on

@@ -11,6 +11,17 @@ import (
 	"time"
 )
 
+// An artefact that was made from others is fresh if all of them are, in every generation. The graph may be wide, deep, and
+// have circles (two pages that name each other).
+//
+// 	survey   depth first without recursion; each version becomes one node, however many ways lead to it
+// 	plan     a walk that asks nothing and lists the sources to ask, so that they are asked at once
+// 	judge    Tarjan's walk: parents before children; the members of a circle get one verdict, that of the whole circle
+// 	write    nodes that were fetched are committed, then everything that waited for them is judged again
+//
+// Rejected: one recursive walk that asks as it goes. It waits for one source after the other, and where each of n
+// artefacts is made from all n of the layer below, it takes n to the power of the number of layers.
+
 // What one check of several pages looks at, in all generations of what they were made from. A page whose lineage goes
 // beyond is left out. The order of the pages decides which, so that the same check gives the same answer.
 const (

@@ -9,6 +9,13 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// Which turns of an offer enter a context. Turns under a pass, a window or a pin are placed by what those decided; the
+// others compete with pages, by score.
+//
+// Order: whole turns before stubs, better before worse, newer before older. Room is given in this order until the budget is
+// spent. A turn that is left out is counted under one reason, and the few with the best scores are named, so that the
+// manifest says what the model did not see.
+
 // Enter decides which turns enter: those that stand in the window and may find room, in the order in which they are given it.
 // Of the others it says how many are left out for which reason, and which the question asks for most. It takes the pages of
 // turns that do not compete out of the hits.

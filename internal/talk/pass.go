@@ -13,6 +13,15 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
+// Passes of a session: decide, adopt, number, undo. Conversation is changed first and written with the same commit (Writes);
+// a commit that fails makes the conversation be read again, so nothing here takes a change back.
+//
+// 	Decide ─▶ Adopt ─▶ (the window may compact more) ─▶ Number ─▶ commit
+// 	                                                              │
+// 	Undo ◀── only of the pass in force, or of one whose compacted turns are as it left them (Undoable)
+//
+// The verdicts of the newest KeptVerdicts passes are kept, so an undo can go back that far.
+
 // history is what a pass needs of the turns.
 func (c *Conversation) history() []session.Block {
 	out := make([]session.Block, len(c.Blocks))

@@ -6,10 +6,15 @@ import (
 	"github.com/ctxpage/ctxpage/session"
 )
 
-// What is derived from the turns. Two of the values follow a change of one unit (Recount): the sums over all units, and the list
-// of those in the window. A session of a hundred thousand turns has most of them out of the window for good, so a commit and an
-// assembly cost what changed and what they show. Everything that changes more than one unit at a time (a pass, a window, a
-// calibration) calls Changed, and then the next reader looks at all of them once.
+// Values that are derived from the turns. Most turns of a long session have left the window for good, so a commit and an
+// assembly must cost what they change and show, not what the history holds.
+//
+//	Sum      tokens of the window, and how many units something decided about
+//	Inside   the units in the window, and the order in which their turns are given room
+//	Win      the window as the planner sees it
+//
+// Each carries the revision at which it was made. A change of one unit updates Sum and Inside (Recount). A change of more
+// than one (a pass, a window limit, a calibration) calls Changed, and the next reader makes them anew from all units.
 
 // sums is what is summed up over all units.
 type sums struct {
