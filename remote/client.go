@@ -19,20 +19,20 @@ var background = context.Background()
 
 // ClientOptions configure a Client. The zero value is ready to use.
 type ClientOptions struct {
-	// Program is what the client calls itself; "": the name of the executable.
+	// Program names the client to the server; "" means the name of the executable.
 	Program string
-	// Answer is how long a server may be silent before it is taken to be stopped or hung; 0: 2 s. Work that takes longer
-	// is no silence: the server is asked for its status meanwhile.
+	// Answer is how long a server may be silent before it is considered stopped or hung; 0 means 2 s. Long work does not
+	// count as silence: the server is asked for its status in the meantime.
 	Answer time.Duration
-	// Again is for how long a call is tried when connections fail; 0: 2 s.
+	// Again is how long a call is retried while connections fail; 0 means 2 s.
 	Again time.Duration
-	// Vacant is called while nobody serves at the socket, or its server is about to end. It may take the database over, and
-	// then is true: the call ends with a *TakenError, and so do those after it. nil: the client waits for another server.
-	// A client that has it notices without a call when its server ends.
+	// Vacant is called while nobody serves at the socket, or the server is closing. It returns true if it took the database
+	// over; then this call and all later ones return a *TakenError. If nil, the client waits for another server. With
+	// Vacant set the client notices the end of its server even between calls.
 	Vacant func(context.Context) bool
-	// Socket tells where the socket is now; nil: where Dial was told.
+	// Socket returns the current path of the socket; nil means the path given to Dial.
 	Socket func() string
-	// Now is the clock of Mark.Heard; nil: the system's.
+	// Now is the clock of Mark.Heard; nil means the system clock.
 	Now func() time.Time
 
 	protocol [2]int // of a test: the range it says it speaks
@@ -65,13 +65,13 @@ func (o ClientOptions) withDefaults() (ClientOptions, error) {
 	return o, nil
 }
 
-// Client is a store.Store that another process serves. All methods may be called concurrently.
+// Client is a store.Store that another process serves. Its methods are safe for concurrent use.
 //
-// A call whose connection fails is made again (see the package comment). Besides the errors of store.Store a call
-// returns an *UnavailableError when nobody answers, and a *SkewError when the server that answers now speaks another
-// protocol. A Commit or Append of which it is not known whether it happened returns store.ErrOutcomeUnknown.
+// A call whose connection fails is retried (see the package comment). In addition to the errors of store.Store, a call
+// returns an *UnavailableError if nobody answers, and a *SkewError if the current server speaks another protocol. A Commit
+// or Append whose outcome is not known returns store.ErrOutcomeUnknown.
 //
-// Mark tells what the last answer said, and Heard when that was asked for; reads may see more.
+// Mark is taken from the last answer, and Heard is when that call was made; reads may see more.
 type Client struct {
 	path string
 	opts ClientOptions
@@ -124,7 +124,7 @@ func Dial(ctx context.Context, path string, opts ClientOptions) (*Client, error)
 	return c, nil
 }
 
-// noWelcome is the error of a client that got no session.
+// noWelcome returns the error of a client that got no session.
 func (c *Client) noWelcome(ctx context.Context, err error) error {
 	var no *refused
 	var skew *SkewError
@@ -134,12 +134,12 @@ func (c *Client) noWelcome(ctx context.Context, err error) error {
 	return c.unavailable(err)
 }
 
-// dialError is a connection that was not made: nothing was sent.
+// dialError means that no connection was made, so nothing was sent.
 type dialError struct{ error }
 
 func (e *dialError) Unwrap() error { return e.error }
 
-// dialer connects to the socket, and talks to processes of this user only.
+// dialer connects to the socket and rejects a server that runs as another user.
 func dialer(opts ClientOptions) func(context.Context) (net.Conn, error) {
 	if opts.dial != nil {
 		return opts.dial
@@ -163,8 +163,8 @@ func dialer(opts ClientOptions) func(context.Context) (net.Conn, error) {
 	}
 }
 
-// Close ends the client: the server forgets its holds. Reads and waits under way end with store.ErrClosed, commits are
-// waited for. The store of the server stays open.
+// Close ends the client, and the server releases its holds. Reads and waits in progress return store.ErrClosed; Close waits
+// for commits. The server's store stays open.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -187,10 +187,10 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// byeTime is how long a goodbye may take: nobody waits for a server that is stopped.
+// byeTime bounds the goodbye, so that Close does not wait for a stopped server.
 const byeTime = 200 * time.Millisecond
 
-// abandon ends a client as a killed process ends: without a goodbye.
+// abandon ends the client without a goodbye, as a kill would.
 func (c *Client) abandon() {
 	c.mu.Lock()
 	c.closed = true
@@ -211,7 +211,7 @@ func (c *Client) enter() error {
 	return nil
 }
 
-// heard notes how far readers had come when a call that was begun at a time was answered.
+// heard records the LSN of an answer, and when its call began.
 func (c *Client) heard(lsn uint64, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -221,10 +221,10 @@ func (c *Client) heard(lsn uint64, at time.Time) {
 	}
 }
 
-// letGo is how long releases are gathered. Nobody waits for them, but a job that drops versions.
+// letGo is how long releases are collected before they are sent. Only a job that drops versions waits for them.
 const letGo = 2 * time.Millisecond
 
-// renew keeps the session while it has holds, and tells of those that were released.
+// renew keeps the session alive while it has holds, and sends released ones.
 func (c *Client) renew() {
 	defer c.running.Done()
 	for {
@@ -251,8 +251,8 @@ func (c *Client) renew() {
 	}
 }
 
-// attend keeps a connection that ends when the server does, and then finds out who serves: a database whose owner ended
-// has another one before somebody asks.
+// attend keeps a connection open that ends with the server, and then looks for the next owner. So a database whose owner
+// ended has a new one before the next call.
 func (c *Client) attend() {
 	defer c.running.Done()
 	const most = time.Second
@@ -262,7 +262,7 @@ func (c *Client) attend() {
 			_, err = io.Copy(io.Discard, res.Body)
 			res.Close()
 		}
-		if err == nil || c.ended.Err() != nil { // an answer: this server knows of no such request
+		if err == nil || c.ended.Err() != nil { // an answer: this server does not know the request
 			return
 		}
 		_, err = ask[none](c.ended, c, "Renew", renewAsk{}, how{})
@@ -280,7 +280,7 @@ func (c *Client) attend() {
 	}
 }
 
-// tellReleased sends the releases that the server does not know of. What cannot be sent is sent with the next.
+// tellReleased sends the releases that the server has not heard of. If that fails, they are sent with the next ones.
 func (c *Client) tellReleased() {
 	c.mu.Lock()
 	freed := c.freed
@@ -295,7 +295,7 @@ func (c *Client) tellReleased() {
 	}
 }
 
-// unavailable is the error of a server that does not answer.
+// unavailable returns the error for a server that does not answer.
 func (c *Client) unavailable(err error) error {
 	c.mu.Lock()
 	is := c.server
@@ -310,7 +310,7 @@ func (c *Client) unavailable(err error) error {
 	return e
 }
 
-// holderOf asks the kernel whose socket it is; 0: nobody's.
+// holderOf asks the kernel which process serves the socket; 0 means none.
 func holderOf(path string, peer func(*net.UnixConn) (peerID, error)) int {
 	conn, err := net.DialTimeout("unix", path, 100*time.Millisecond)
 	if err != nil {

@@ -46,7 +46,7 @@ func (c *Client) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, e
 	return ask[store.ScanPage](ctx, c, "Scan", q, filtered(q.Filter))
 }
 
-// filtered is how a query is asked: one with a filter only of a server that obeys it.
+// filtered makes a query with a filter fail on servers that would ignore the filter.
 func filtered(f *store.Filter) how {
 	if f.IsZero() {
 		return how{}
@@ -54,8 +54,8 @@ func filtered(f *store.Filter) how {
 	return how{needs: filterProtocol, needsIt: "a filter"}
 }
 
-// Commit: see store.Store. When the connection fails it is sent again under its id; ErrOutcomeUnknown when nobody answers
-// after it was sent.
+// Commit: see store.Store. If the connection fails, the batch is sent again under its id. It returns ErrOutcomeUnknown if
+// nobody answers after it was sent.
 func (c *Client) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) {
 	return ask[store.Outcome](ctx, c, "Commit", b, how{writes: true, waited: true, giveUp: true})
 }
@@ -81,8 +81,8 @@ func (c *Client) State(ctx context.Context, key string) (store.StateRow, error) 
 	return ask[store.StateRow](ctx, c, "State", key, how{})
 }
 
-// Outcome: see store.Store. The server first makes sure that no call to Commit which returned here without an answer can
-// still arrive: only then is ErrNotFound final.
+// Outcome: see store.Store. The server first makes sure that no Commit which returned here without an answer can still
+// arrive; only then is ErrNotFound final.
 func (c *Client) Outcome(ctx context.Context, id ulid.ULID) (store.Outcome, error) {
 	c.mu.Lock()
 	q := outcomeAsk{ID: id, GiveUp: slices.Clone(c.givenUp)}
@@ -96,7 +96,7 @@ func (c *Client) Outcome(ctx context.Context, id ulid.ULID) (store.Outcome, erro
 	return out, err
 }
 
-// Mark: see store.Store. It is what the last answer said; reads may see more.
+// Mark: see store.Store. It is taken from the last answer; reads may see more.
 func (c *Client) Mark() store.Mark {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,11 +113,11 @@ func (c *Client) Refresh(ctx context.Context, atLeast uint64) (store.Mark, error
 	return m, err
 }
 
-// Hold: see store.Store. The hold ends when the server did not hear of this client for longer than its lease.
+// Hold: see store.Store. The hold ends if the server does not hear from this client for longer than the lease.
 func (c *Client) Hold(ctx context.Context, at store.Moment) (store.Ticket, error) {
 	t := store.Ticket(c.ticket.Add(1))
 	c.mu.Lock()
-	c.holds[t] = at // before it is asked for: a session that begins meanwhile takes it, too
+	c.holds[t] = at // before the call: a session that begins meanwhile must take it too
 	c.mu.Unlock()
 	if err := c.takeHold(ctx, holdAsk{t, at}); err != nil {
 		c.mu.Lock()
@@ -129,7 +129,7 @@ func (c *Client) Hold(ctx context.Context, at store.Moment) (store.Ticket, error
 	return t, nil
 }
 
-// takeHold asks for a hold, and with it for what the context says will be asked next (package plan).
+// takeHold asks for a hold and, in the same call, for what the context says will be asked next (package plan).
 func (c *Client) takeHold(ctx context.Context, q holdAsk) error {
 	p := plan.Of(ctx)
 	if s := c.current(); p == nil || s == nil || s.Protocol < prepareProtocol {
@@ -161,8 +161,8 @@ func (c *Client) takeHold(ctx context.Context, q holdAsk) error {
 	return err
 }
 
-// Release: see store.Store. The server is told soon, by another goroutine, and before a job of this client that drops
-// versions; when it does not answer, later.
+// Release: see store.Store. Another goroutine tells the server soon afterwards, and always before a job of this client that
+// drops versions.
 func (c *Client) Release(t store.Ticket) {
 	c.mu.Lock()
 	_, ok := c.holds[t]
@@ -184,8 +184,8 @@ func (c *Client) Changes(ctx context.Context, after uint64, wait time.Duration) 
 	return ask[store.Changes](ctx, c, "Changes", changesAsk{after, wait}, how{})
 }
 
-// Append: see store.Store. When the server was replaced while the call was under way, the audit tells whether the leaves
-// are there. ErrOutcomeUnknown: nobody answers, and they may be.
+// Append: see store.Store. If the server was replaced during the call, the audit tells whether the leaves were written. It
+// returns ErrOutcomeUnknown if nobody answers.
 func (c *Client) Append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
 	err := c.append(ctx, leaves, d)
 	var taken *TakenError
@@ -211,8 +211,8 @@ func (c *Client) append(ctx context.Context, leaves []*manifest.Record, d store.
 	return nil
 }
 
-// Missing are those of leaves that the audit of a store does not have, for a caller who was not told whether they were
-// appended. Those that are there get what the store put into them.
+// Missing returns the leaves that the audit of a store lacks, for a caller that does not know whether they were appended.
+// Leaves that are there get the fields that the store fills in.
 func Missing(ctx context.Context, st store.Store, leaves []*manifest.Record) (missing []*manifest.Record, err error) {
 	used := map[uint64]bool{}
 	for _, leaf := range leaves {
@@ -230,7 +230,7 @@ func Missing(ctx context.Context, st store.Store, leaves []*manifest.Record) (mi
 	return missing, nil
 }
 
-// kept finds a leaf of an audit: it differs in what the store gave it.
+// kept finds a leaf in the audit, ignoring the fields that the store fills in.
 func kept(ctx context.Context, st store.Store, leaf *manifest.Record, used map[uint64]bool) (*manifest.Record, error) {
 	want, err := bareLeaf(leaf)
 	if err != nil {
@@ -263,7 +263,7 @@ func (c *Client) Head(ctx context.Context) (manifest.Head, error) {
 	return ask[manifest.Head](ctx, c, "Head", none{}, how{})
 }
 
-// Maintain: see store.Store. The path of a backup is one of the server's file system.
+// Maintain: see store.Store. Paths of backups are on the server's file system.
 func (c *Client) Maintain(ctx context.Context, job store.Job, p store.Progress) (store.JobReport, error) {
 	h := how{writes: job.Kind == store.JobGC || job.Kind == store.JobBackup || job.Kind == store.JobErase || job.Kind == store.JobCompact}
 	h.bound = h.writes

@@ -17,8 +17,8 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// SkewError means that the server and this program have no version of the protocol in common, or none in which the server
-// would obey the call (Needs). Status and Stop work all the same: end the older program, or open the file after it ended.
+// SkewError means that the server and this program share no protocol version, or none that supports the call (Needs).
+// Status and Stop still work: end the older program, or open the file after it has ended.
 type SkewError struct {
 	Min, Max  int // what the server speaks
 	ClientMin int // what the client speaks
@@ -39,9 +39,8 @@ func (e *SkewError) Error() string {
 		e.Path, e.PID, cmp.Or(e.Program, "unknown program"), e.Since.UTC().Format(time.RFC3339), e.Min, e.Max, e.ClientMin, e.ClientMax)
 }
 
-// UnavailableError means that nobody answers at the socket: the process that holds the database is stopped or hangs
-// (Answering is false and PID is known), or there is no such process any more. It matches store.ErrLocked: the
-// database is not taken from its holder.
+// UnavailableError means that nobody answers at the socket: the process that holds the database is stopped or hangs (PID is
+// known), or it no longer exists. It matches store.ErrLocked: the database is never taken from its holder.
 type UnavailableError struct {
 	Path    string // of the socket
 	PID     int    // 0: not known
@@ -61,20 +60,20 @@ func (e *UnavailableError) Error() string {
 	return fmt.Sprintf("ctxpage: %s is held by pid %d (%s%s), not answering: %v", e.Path, e.PID, cmp.Or(e.Program, "unknown program"), since, e.Err)
 }
 
-// Is makes errors.Is(err, store.ErrLocked) true where a process is known that holds the database.
+// Is makes errors.Is(err, store.ErrLocked) true if the process that holds the database is known.
 func (e *UnavailableError) Is(target error) bool { return target == store.ErrLocked && e.PID != 0 }
 
 // Unwrap returns what the connection said.
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// TakenError ends a call of a client whose process has the database itself since (ClientOptions.Vacant): make the call
-// there. Sent: the server before may have made it.
+// TakenError means that this process took the database over (ClientOptions.Vacant): repeat the call on the opened store.
+// Sent means that the previous server may already have made it.
 type TakenError struct{ Sent bool }
 
 func (e *TakenError) Error() string { return "ctxpage: this process has the database itself now" }
 
-// Gone tells of an error of Dial that nobody serves there, or that the server has ended or is about to: whoever asks again
-// finds the next one, or the database free. It is false where a process is there and does not answer.
+// Gone reports whether an error of Dial means that nobody serves, or that the server has ended or is closing. A retry finds
+// the next server, or the database free. Gone is false if a process is there and does not answer.
 func Gone(err error) bool {
 	var no *refused
 	var skew *SkewError

@@ -21,32 +21,34 @@ import (
 
 // ServerOptions configure a Server. The zero value is ready to use.
 type ServerOptions struct {
-	// Program is what the server calls itself to others; "": the name of the executable.
+	// Program names the server to clients; "" means the name of the executable.
 	Program string
-	// Lease is how long the holds of a client that is not heard of are kept; 0: 10 s. It is in real time.
+	// Lease is how long holds are kept for a silent client, in real time; 0 means 10 s.
 	Lease time.Duration
-	// MaxClients is how many clients have a session at once; 0: 256.
+	// MaxClients limits concurrent sessions; 0 means 256.
 	MaxClients int
-	// Stop is called, once and in a goroutine of its own, when somebody asks the server to end (Stop). It should close the
-	// server. nil: such a request is refused.
+	// Stop is called once, in its own goroutine, when another process asks the server to end (Stop). It should close the
+	// server. If nil, such requests are refused.
 	Stop func()
-	// Now is the clock that Status.Since is read from; nil: the system's.
+	// Now is the clock of Status.Since; nil means the system clock.
 	Now func() time.Time
-	// Rand gives the ids of sessions; nil: the system's randomness. It is read by one goroutine at a time.
+	// Rand is the source of session ids; nil means crypto/rand. It is read by one goroutine at a time.
 	Rand io.Reader
 }
 
 const (
 	defaultLease   = 10 * time.Second
 	defaultClients = 256
-	// frameTime is how long one frame may take on its way: a peer that reads or writes more slowly is cut off.
+	// frameTime bounds the transfer of one frame. Slower peers are disconnected.
 	frameTime = 30 * time.Second
 )
 
-// Server offers a store to clients. All methods may be called concurrently.
+// Server offers a store to clients. Its methods are safe for concurrent use.
 //
-// A server is opening until it has a store, then it serves, and it may be closing before it is closed: it tells its status
-// all the while, so that clients wait for an owner that takes its time to open or to close its files.
+//	opening ──Offer──▶ serving ──Drain──▶ closing ──Close──▶ closed
+//
+// It reports its status in every state before closed, so clients wait for an owner that is still opening its files, or
+// closing them.
 type Server struct {
 	opts    ServerOptions
 	http    *http1.Server
@@ -64,7 +66,7 @@ type Server struct {
 	stop     sync.Once
 }
 
-// NewServer makes a server for a store, which must stay open until the server is closed, and stays the caller's.
+// NewServer returns a server for a store. The caller still owns the store and must keep it open until the server is closed.
 func NewServer(ctx context.Context, st store.Store, opts ServerOptions) (*Server, error) {
 	s, err := Prepare(opts)
 	if err != nil {
@@ -73,7 +75,7 @@ func NewServer(ctx context.Context, st store.Store, opts ServerOptions) (*Server
 	return s, s.Offer(ctx, st)
 }
 
-// Prepare makes a server whose store is still being opened. Clients that come wait for Offer, or for Close.
+// Prepare returns a server whose store is still being opened. Clients wait until Offer or Close is called.
 func Prepare(opts ServerOptions) (*Server, error) {
 	if opts.Program == "" {
 		opts.Program = programName()
@@ -101,7 +103,7 @@ func Prepare(opts ServerOptions) (*Server, error) {
 	return s, nil
 }
 
-// Offer gives a prepared server its store, which must stay open until the server is closed. It is called once.
+// Offer gives a prepared server its store. Call it once; the store must stay open until the server is closed.
 func (s *Server) Offer(ctx context.Context, st store.Store) error {
 	info, err := st.Info(ctx)
 	if err != nil {
@@ -119,8 +121,8 @@ func (s *Server) Offer(ctx context.Context, st store.Store) error {
 	return nil
 }
 
-// Drain takes no calls any more, waits for those under way and ends all sessions, while the server still tells that it is
-// closing: clients wait and ask again. Reads that wait for something end; a commit is waited for.
+// Drain stops accepting calls, waits for those in progress and ends all sessions. The server still reports that it is
+// closing, so clients wait and retry. Waiting reads are cancelled; commits are completed.
 func (s *Server) Drain() {
 	s.mu.Lock()
 	all := s.sessions
@@ -134,7 +136,7 @@ func (s *Server) Drain() {
 	}
 }
 
-// begins counts a call; false: the server is closing.
+// begins counts a call; false means that the server is closing.
 func (s *Server) begins() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,8 +155,8 @@ func programName() string {
 	return filepath.Base(name)
 }
 
-// Serve answers clients until Close; then it returns nil. A connection of another user is closed unanswered. The listener
-// is one of Listen, and is closed with the server.
+// Serve answers clients until Close and then returns nil. Connections of other users are closed without an answer. The
+// listener must come from Listen; it is closed with the server.
 func (s *Server) Serve(l net.Listener) error {
 	if err := s.http.Serve(l); !errors.Is(err, http1.ErrClosed) {
 		return fmt.Errorf("ctxpage: serve %s: %w", l.Addr(), err)
@@ -162,8 +164,8 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Close ends the server: it cuts all connections, waits for the calls under way, and releases all holds. The store stays
-// open. A second Close does nothing.
+// Close ends the server: it cuts all connections, waits for calls in progress and releases all holds. The store stays open.
+// A second Close does nothing.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -229,7 +231,7 @@ func (s *Server) serveStop(e *http1.Exchange) {
 	s.stop.Do(func() { go s.opts.Stop() })
 }
 
-// serveWait answers never: the connection ends when the server does.
+// serveWait never answers: the connection ends with the server.
 func (s *Server) serveWait(e *http1.Exchange) {
 	e.Listen()
 	<-e.Ctx.Done()
@@ -271,14 +273,14 @@ func (s *Server) serveHello(e *http1.Exchange) {
 // maxHello bounds a hello.
 const maxHello = 64 << 10
 
-// errClosing is of a call that came when the server was about to end, or was ended by that: it was not made.
+// errClosing is returned for a call that arrived while the server was closing, or was cancelled by that. It was not made.
 var errClosing = errors.New("ctxpage: the server is closing")
 
 func closing() *refused {
 	return &refused{503, refusal{Code: refusedClosing, Message: errClosing.Error()}}
 }
 
-// begin makes a session.
+// begin starts a session.
 func (s *Server) begin() (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -318,7 +320,7 @@ func (s *Server) serveBye(e *http1.Exchange) {
 	_ = e.Reply(204, "", nil)
 }
 
-// refused says that a request was not taken for a call.
+// refused is the error for a request that did not become a call.
 type refused struct {
 	status int
 	refusal

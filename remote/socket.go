@@ -31,7 +31,7 @@ func SocketPath(path string) (string, error) {
 	return shortPath(abs)
 }
 
-// ShortSocketPath is the short name of SocketPath, for where no socket can be made beside the database.
+// ShortSocketPath returns the short form of SocketPath, for directories in which no socket can be created.
 func ShortSocketPath(path string) (string, error) {
 	abs, err := resolved(path)
 	if err != nil {
@@ -72,7 +72,7 @@ func shortPath(path string) (string, error) {
 // nameRoom is what a short name takes: two numbers of 16 digits and what stands around them.
 const nameRoom = 48
 
-// runtimeDir is a directory that is this user's alone.
+// runtimeDir returns a directory that only this user can use.
 func runtimeDir() (string, error) {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && len(dir)+nameRoom <= maxSocketPath {
 		return dir, private(dir)
@@ -133,7 +133,7 @@ func listen(path string, peer func(*net.UnixConn) (peerID, error)) (net.Listener
 	return &listener{l.(*net.UnixListener), peer}, nil
 }
 
-// listener gives the connections of this user.
+// listener accepts connections of this user only.
 type listener struct {
 	*net.UnixListener
 	peer func(*net.UnixConn) (peerID, error)
@@ -153,8 +153,8 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// peerID is the process at the other end of a socket.
+// peerID identifies the process at the other end of a socket.
 type peerID struct{ uid, pid int }
 
-// ErrForeign means that the process at the other end of the socket is another user's. Nothing was sent to it.
+// ErrForeign means that the process at the other end of the socket belongs to another user. Nothing was sent to it.
 var ErrForeign = errors.New("ctxpage: the socket is served by another user")

@@ -9,14 +9,14 @@ import (
 	"github.com/ctxpage/ctxpage/internal/http1"
 )
 
-// GetStatus asks the server at a socket what it is. It works whatever protocol the server speaks. Errors:
-// *UnavailableError, ErrForeign.
+// GetStatus asks the server at a socket for its status. It works with every protocol version. Errors: *UnavailableError,
+// ErrForeign.
 func GetStatus(ctx context.Context, path string, opts ClientOptions) (Status, error) {
 	return bare(ctx, path, opts, status)
 }
 
-// Stop asks the server at a socket to end, and gives what it was. It returns before the server has ended. A server that
-// is part of a program with work of its own refuses.
+// Stop asks the server at a socket to end and returns its last status. It returns before the server has ended. A server
+// inside a program with other work refuses.
 func Stop(ctx context.Context, path string, opts ClientOptions) (Status, error) {
 	return bare(ctx, path, opts, func(ctx context.Context, h *http1.Client) (Status, error) {
 		return plain(ctx, h, "POST", "stop", 202)

@@ -2,20 +2,19 @@ package store
 
 import "strconv"
 
-// Carried is a version of an artefact as another database had it. An import writes it with its number, time and writer, and
-// its pages under the salts and digests that they had there. Numbers of this database (Art, LSN, GroupNum, those of Rows and
-// the LSNs of Rows) are given here.
+// Carried is a version of an artefact from another database. An import keeps its version number, time and writer, and the
+// salts and digests of its pages. The store assigns its own numbers (Art, LSN, GroupNum, and those in Rows).
 type Carried struct {
-	// Head is the version. Deleted: it says that the artefact was deleted. Gone: nothing of its content is kept; with
-	// ErasedBy also no Rows. Floor: of the versions before it nothing is kept; without it versions follow each other by one.
+	// Head is the version. Deleted: the artefact was deleted with it. Gone: its content is not kept; with ErasedBy it has no
+	// Rows either. Floor: earlier versions are not kept; otherwise version numbers are consecutive.
 	Head Head
-	// Texts are the texts of Rows, by place. A page that the version before has too, told by salt and digest, goes on under
-	// its number and needs none.
+	// Texts holds the texts of Rows, by index. A page that the previous version already has (same salt and digest) keeps
+	// its number and needs no text.
 	Texts []string
 }
 
-// CarriedHold is what a batch that was held in another database has beside the batch: with it, ActHold stores the batch as it
-// was there, decided or not. Neither Expect nor Context is judged: that is for whoever approves it.
+// CarriedHold makes ActHold store a batch that another database held, decided or not, as it was there. Expect and Context
+// are not checked: the reviewer who approves the batch does that.
 type CarriedHold struct {
 	Stale   []Ref
 	Decided string // as in HeldBatch
@@ -24,8 +23,8 @@ type CarriedHold struct {
 	Outcome Outcome // of the decision; LSN and Leaf are those of the other database, 0 where they mean nothing here
 }
 
-// checkCarried refuses what no database can have had. A version that is gone is followed by a later one of its artefact in
-// the same batch: nothing else could be read of the artefact in between.
+// checkCarried rejects what no database can have had. A version that is gone must be followed by a later one of its
+// artefact in the same batch: otherwise the artefact could not be read in between.
 func (b *Batch) checkCarried() error {
 	if b.Hold != nil && (b.Action != ActHold || b.Reason == "") {
 		return Invalid("batch", "a hold of another database that is not held", "ActHold and a Reason")
@@ -88,7 +87,7 @@ func (c *Carried) check() error {
 	return nil
 }
 
-// text is that of a page, "": none is given.
+// text returns the text of a page; "" if none is given.
 func (c *Carried) text(i int) string {
 	if i < len(c.Texts) {
 		return c.Texts[i]
@@ -96,14 +95,14 @@ func (c *Carried) text(i int) string {
 	return ""
 }
 
-// Text gives the text of the page in a place, counted from 0; ok: it is the one that its row has the digest of.
+// Text returns the text of page i, counted from 0. ok reports whether it matches the digest in its row.
 func (c *Carried) Text(i int) (text string, ok bool) {
 	r := &c.Head.Rows[i]
 	text = c.text(i)
 	return text, int(r.Bytes) == len(text) && r.Hash == ContentHash(text) && r.Digest == SaltedDigest(r.Salt[:], text)
 }
 
-// SamePage says whether two rows are of one page: salts are random, so nobody else has this one.
+// SamePage reports whether two rows describe the same page. Salts are random, so an equal salt means the same page.
 func SamePage(a, b *PageRow) bool {
 	return a.Salt == b.Salt && a.Digest == b.Digest && a.Salt != [DigestSaltSize]byte{}
 }

@@ -1,11 +1,11 @@
 package store
 
-// CompactReport says what a compaction gives back to the disk.
+// CompactReport says how much space a compaction returned to the disk.
 type CompactReport struct {
 	DryRun bool  `json:"dry_run,omitempty"`
-	Before int64 `json:"before"` // bytes of the file
-	After  int64 `json:"after"`  // of a dry run: about
-	Free   int64 `json:"free"`   // bytes of pages that nothing used, and that later writes would have used
-	// Log is how many bytes of the log were cut because the file has them; of a dry run: 0.
+	Before int64 `json:"before"` // size of the file in bytes
+	After  int64 `json:"after"`  // an estimate for a dry run
+	Free   int64 `json:"free"`   // bytes of free pages, which later writes would have reused
+	// Log is how many bytes of the log were cut because the file has them; 0 for a dry run.
 	Log int64 `json:"log"`
 }

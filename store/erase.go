@@ -10,26 +10,27 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// EraseJob says what leaves the database for good. Whoever asks has searched it: the store follows no reference.
+// EraseJob lists what to erase for good. The caller has already collected everything to erase: the store follows no
+// references.
 type EraseJob struct {
-	Refs      []Ref       // artefacts, by scope and id: every version goes, and what gc or a deletion left of one
+	Refs      []Ref       // artefacts, by scope and id: all versions, and the tombstones that gc or a deletion left
 	Held      []ulid.ULID // held batches, decided or not
-	Questions []uint64    // leaves whose questions go
-	// State are rows that go, or, with a Value, rows that stand in their place. One with an LSN must still have it.
+	Questions []uint64    // leaves whose question texts are erased
+	// State lists rows to delete, or, with a Value, to replace. If LSN is set, the row must still have it.
 	State []StateRow
-	// By and Reason stand in the audit, so neither may hold what is erased.
+	// By and Reason are written to the audit, so they must not contain what is erased.
 	By, Reason string
-	// Asked is what was asked for, under the secret of the database (AskedOf), and Cascade what was to become of what was
-	// derived. A restore of an older backup does it again by them.
+	// Asked identifies the request under the database's secret (AskedOf). Cascade says what to do with derived pages.
+	// Restoring an older backup uses both to repeat the erase.
 	Asked   []string
 	Cascade string
-	// Backups are those that the audit names; the report repeats them.
+	// Backups are those named in the audit; the report repeats them.
 	Backups []Backup
 }
 
-// EraseReport says what an erase took.
+// EraseReport says what an erase removed.
 type EraseReport struct {
-	Trace     string    `json:"trace"` // of the run: its leaves and every ErrErased name it
+	Trace     string    `json:"trace"` // of the run; its leaves and every ErrErased name it
 	At        time.Time `json:"at"`
 	By        string    `json:"by"`
 	Reason    string    `json:"reason"`
@@ -40,45 +41,45 @@ type EraseReport struct {
 	Held      int       `json:"held"`
 	Questions int       `json:"questions"`
 	State     int       `json:"state"` // rows of state
-	Leaf      uint64    `json:"leaf"`  // index of the last leaf of the run, which says all of it
+	Leaf      uint64    `json:"leaf"`  // index of the last leaf of the run, which sums it up
 	LSN       uint64    `json:"lsn"`
-	// Asked and Cascade are those of the job. The leaf has their digest.
+	// Asked and Cascade are copied from the job. The leaf has their digest.
 	Asked   []string `json:"asked,omitempty"`
 	Cascade string   `json:"cascade,omitempty"`
-	// Backups are those that the audit names: they were made before the erase, so they have what was there then.
+	// Backups are those named in the audit. They were made before the erase, so they still contain what was erased.
 	Backups []Backup `json:"backups,omitempty"`
-	// FileBefore and FileAfter are the bytes of the file that was written anew.
+	// FileBefore and FileAfter are the sizes, in bytes, of the file before and after it was rewritten.
 	FileBefore int64 `json:"file_before,omitempty"`
 	FileAfter  int64 `json:"file_after,omitempty"`
 }
 
-// Counts is what the leaf of an erase says of how much it took.
+// Counts returns the counts as the leaf of an erase holds them.
 func (r *EraseReport) Counts() string {
 	return fmt.Sprintf("artefacts %d, versions %d, pages %d, bytes %d, held %d, questions %d, state %d", r.Artefacts, r.Versions, r.Pages, r.Bytes, r.Held, r.Questions, r.State)
 }
 
-// TakeCounts reads what Counts says.
+// TakeCounts parses what Counts returned.
 func (r *EraseReport) TakeCounts(note string) error {
 	_, err := fmt.Sscanf(note, "artefacts %d, versions %d, pages %d, bytes %d, held %d, questions %d, state %d",
 		&r.Artefacts, &r.Versions, &r.Pages, &r.Bytes, &r.Held, &r.Questions, &r.State)
 	return err
 }
 
-// Backup is what the audit says of a copy that a store made of the database.
+// Backup describes a copy of the database that a store made, as recorded in the audit.
 type Backup struct {
 	Name string    `json:"name"` // of the file, without its directory
 	At   time.Time `json:"at"`
 	LSN  uint64    `json:"lsn"` // of the newest commit when it began
 }
 
-// AskedOf stands for a name that was asked to be erased, of a kind such as "subject". Only who has the secret of the
-// database can tell whether it stands for a name that he guesses.
+// AskedOf returns a keyed digest of a name that was erased; kind is, for example, "subject". Without the database's secret
+// nobody can test a guess against it.
 func AskedOf(secret []byte, kind, name string) string {
 	d := SaltedMAC(secret[:min(len(secret), 32)], func(b []byte) []byte { return append(append(append(append(b, "asked"...), kind...), 0), name...) })
 	return kind + ":" + hex.EncodeToString(d[:16])
 }
 
-// AskedDigest is what the leaf of an erase says of Asked and Cascade; nil: nothing was said.
+// AskedDigest returns the digest of Asked and Cascade for the leaf of an erase; nil if both are empty.
 func AskedDigest(asked []string, cascade string) []byte {
 	if len(asked) == 0 {
 		return nil
@@ -87,10 +88,10 @@ func AskedDigest(asked []string, cascade string) []byte {
 	return d[:]
 }
 
-// EraseRows begins the keys of the state rows in which a store keeps, by trace, how far an erase has come.
+// EraseRows is the key prefix of the state rows that record, by trace, how far each erase has come.
 const EraseRows = "erase/"
 
-// Check refuses a job that names nothing, or nobody.
+// Check rejects a job that erases nothing, or that lacks By or Reason.
 func (j *EraseJob) Check() error {
 	if j == nil || len(j.Refs)+len(j.Held)+len(j.Questions)+len(j.State) == 0 {
 		return Invalid("erase", "nothing", "artefacts, held batches, questions or rows of state")
@@ -109,7 +110,7 @@ func (j *EraseJob) Check() error {
 	return nil
 }
 
-// erasedError says who erased a version, and when.
+// erasedError says who erased a version and when.
 func erasedError(h *Head, page int) error {
 	ref := Ref{Scope: h.Scope, ID: h.ID, Page: page, Version: h.Version}
 	return fmt.Errorf("%w at %s by %s: %s, trace %s", ErrErased, timeOf(h.GoneBy), h.ErasedBy, ref, h.GoneBy)

@@ -39,19 +39,19 @@ var (
 	// ErrNotFound means that no live artefact of that name is visible from the scope. A page of another scope
 	// gives the same error, so that existence does not leak.
 	ErrNotFound = errors.New("ctxpage: not found")
-	// ErrGone means that the version existed and was dropped by gc; the error names it and the run. Of verdicts of a session:
-	// that they are not kept any more.
+	// ErrGone means that the version existed and gc dropped it; the error names the version and the run. For verdicts of a
+	// session it means that they are no longer kept.
 	ErrGone = errors.New("ctxpage: version is gone")
-	// ErrErased means that an operator erased the version; the error says when, and who. It matches ErrGone as well.
+	// ErrErased means that an operator erased the version; the error says who and when. It also matches ErrGone.
 	ErrErased error = erasedSentinel{}
 	// ErrExpired means that the artefact's expiry has passed.
 	ErrExpired = errors.New("ctxpage: expired")
-	// ErrDirty means that the source of the artefact changed and could not be fetched anew.
+	// ErrDirty means that the source of the artefact changed and could not be fetched again.
 	ErrDirty = errors.New("ctxpage: dirty")
 	// ErrFileRoot is matched by the *FileRootError of a file: source that this process may not read.
 	ErrFileRoot = errors.New("ctxpage: no file root allows the source")
-	// ErrVanished means that a source is not there any more. A Source returns an error that matches it to tell that from
-	// a failure to reach it; a file: source does when its root is there and the file is not. ErrDirty matches as well.
+	// ErrVanished means that a source no longer exists. A Source returns an error that matches it to distinguish this from
+	// being unreachable; a file: source does so if its root exists and the file does not. Such errors also match ErrDirty.
 	ErrVanished = errors.New("ctxpage: source vanished")
 	// ErrInvalid is matched by every *InvalidError: an input broke a rule or a limit.
 	ErrInvalid = errors.New("ctxpage: invalid input")
@@ -87,15 +87,15 @@ var (
 	ErrReviewed = errors.New("ctxpage: batch was already reviewed")
 )
 
-// ErrMisfit is matched by the *CorruptError of a database whose log and file are not of one moment: a part is missing, or it
-// is a copy that was made while the database was written. Copy with Backup, or see what Salvage finds.
+// ErrMisfit is matched by the *CorruptError of a database whose log and file do not belong together: a part is missing, or
+// the files were copied while the database was being written. Copy with Backup, or see what Salvage recovers.
 var ErrMisfit = errors.New("the file and its log do not fit together")
 
-// ErrNoSpace is matched by the *NoSpaceError of what found the disk full. Nothing was written, and the handle goes on:
-// reads, deletes and gc work, and writes resume once there is space.
+// ErrNoSpace is matched by the *NoSpaceError of an operation that found the disk full. Nothing was written. Reads, deletes
+// and gc still work, and writes resume once there is space.
 var ErrNoSpace = errors.New("ctxpage: disk is full")
 
-// NoSpaceError says how much space is missing on the disk of a database.
+// NoSpaceError says how much disk space a database lacks.
 type NoSpaceError struct {
 	Path   string // of the database
 	Needed int64  // bytes that must be free, about
@@ -118,16 +118,16 @@ func (e *NoSpaceError) Is(target error) bool { return target == ErrNoSpace || ta
 // Unwrap returns the cause.
 func (e *NoSpaceError) Unwrap() error { return e.Err }
 
-// LockedError says who has the file: one writer, or, when Reading is set, readers, of whom one is named. PID is 0 when the
-// process is not known.
+// LockedError says which process has the file: a writer, or, if Reading is set, one of the readers. PID is 0 if the process
+// is not known.
 type LockedError struct {
 	Path    string
 	PID     int
 	Program string
 	Since   time.Time
 	Reading bool
-	Socket  string // at which the process serves the database to others; "": at none
-	Opening bool   // it has just taken the lock, and will serve
+	Socket  string // where the process serves the database; "" if it does not
+	Opening bool   // it has just taken the lock and is about to serve
 }
 
 func (e *LockedError) Error() string {

@@ -22,12 +22,12 @@ const (
 // A page has the properties of the newest version of its artefact that contains it; a read of the past (AsOf) uses the
 // same ones. Times are compared in microseconds, finer parts are cut off.
 type Filter struct {
-	// IDPrefix is how ids begin: at most MaxID bytes, compared byte for byte.
+	// IDPrefix is the prefix of the id: at most MaxID bytes, compared byte for byte.
 	IDPrefix string `json:"id_prefix,omitempty"`
 	// TagsAny: at least one of these tags; TagsAll: every one of them. Tags are compared byte for byte.
 	TagsAny []string `json:"tags_any,omitempty"`
 	TagsAll []string `json:"tags_all,omitempty"`
-	// Subject is exactly whom the artefact is about.
+	// Subject must equal the artefact's subject.
 	Subject string `json:"subject,omitempty"`
 	// Meta are conditions on the metadata; all must hold.
 	Meta Conditions `json:"meta,omitempty"`
@@ -37,7 +37,7 @@ type Filter struct {
 	// bound.
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
-	// WrittenSince and WrittenUntil bound in the same way when the version was put.
+	// WrittenSince and WrittenUntil bound the time of the put in the same way.
 	WrittenSince time.Time `json:"written_since,omitzero"`
 	WrittenUntil time.Time `json:"written_until,omitzero"`
 }
@@ -58,7 +58,7 @@ const (
 	OpExists         Operator = "$exists"
 )
 
-// Operators are all of them, in the order of their declaration.
+// Operators lists all operators in the order of their declaration.
 var Operators = []Operator{OpEqual, OpNotEqual, OpGreater, OpGreaterOrEqual, OpLess, OpLessOrEqual, OpExists}
 
 // Condition is one comparison of a metadata value.
@@ -69,17 +69,17 @@ type Condition struct {
 }
 
 // Conditions are written in JSON as an object, as document databases do: {"team": "red", "priority": {"$gte": "3"}}. An
-// operator stands at most once for a key.
+// operator may appear once per key.
 type Conditions []Condition
 
-// IsZero says that the filter restricts nothing.
+// IsZero reports whether the filter restricts nothing.
 func (f *Filter) IsZero() bool {
 	return f == nil || f.IDPrefix == "" && len(f.TagsAny) == 0 && len(f.TagsAll) == 0 && f.Subject == "" && len(f.Meta) == 0 && len(f.Kinds) == 0 &&
 		f.Since.IsZero() && f.Until.IsZero() && f.WrittenSince.IsZero() && f.WrittenUntil.IsZero()
 }
 
-// Check refuses a filter that breaks a limit or can match nothing by its form. The error is an InvalidError that names the
-// field and what was expected.
+// Check rejects a filter that breaks a limit or that can never match. The *InvalidError names the field and what was
+// expected.
 func (f *Filter) Check() error {
 	if f.IDPrefix != "" {
 		if err := CheckID("filter.id_prefix", f.IDPrefix); err != nil {
@@ -152,7 +152,7 @@ func (cs Conditions) check() error {
 	return nil
 }
 
-// Holds says whether metadata with such a value, or without the key (ok false), meets the condition.
+// Holds reports whether a metadata value meets the condition. ok is false if the key is absent.
 func (c *Condition) Holds(value string, ok bool) bool {
 	switch c.Op {
 	case OpExists:
@@ -187,8 +187,9 @@ func order(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// decimal reads a number as people write one: digits, a sign, a point, an exponent. Infinity and hexadecimal are text. A
-// number of more than MaxFilterValue bytes is text, so that whoever keeps the beginning of a long value compares the same.
+// decimal parses a decimal number: sign, digits, point, exponent. Infinity, hexadecimal, and anything longer than
+// MaxFilterValue bytes is text; the last so that a store which keeps only the beginning of a value compares it the same
+// way.
 func decimal(s string) (float64, bool) {
 	if s == "" || len(s) > MaxFilterValue || strings.Trim(s, "+-.eE0123456789") != "" || !strings.ContainsAny(s, "0123456789") {
 		return 0, false
@@ -197,11 +198,11 @@ func decimal(s string) (float64, bool) {
 	return x, err == nil
 }
 
-// Match says whether a version has the properties that the filter asks for.
+// Match reports whether a version matches the filter.
 func (f *Filter) Match(h *Head) bool { return f.Mismatch(h) == "" }
 
-// Mismatch says in a few words which condition a version does not meet, "": it meets all. It is the definition of the
-// filter; stores decide by columns and must decide the same.
+// Mismatch names the first condition that a version does not meet; "" means that it matches. It defines the filter:
+// stores that filter by columns must give the same result.
 func (f *Filter) Mismatch(h *Head) string {
 	if f == nil {
 		return ""
@@ -238,7 +239,7 @@ func (f *Filter) Mismatch(h *Head) string {
 	return ""
 }
 
-// LeavesOut says whether the filter of a query leaves out a version that is still to be put, at a time.
+// LeavesOut reports whether the filter excludes a version that has not been put yet, as of the given time.
 func (q *CandidateQuery) LeavesOut(h *Head, now time.Time) bool {
 	if q.Filter.IsZero() || !q.Strict && h.Kind == KindSystem || q.Session != "" && h.Group == q.Session {
 		return false
@@ -251,12 +252,12 @@ func (q *CandidateQuery) LeavesOut(h *Head, now time.Time) bool {
 	return !q.Filter.Match(h)
 }
 
-// Within says whether a time in microseconds is in a range of a filter.
+// Within reports whether a time in microseconds lies in a range of a filter.
 func Within(at int64, since, until time.Time) bool {
 	return (since.IsZero() || at >= since.UnixMicro()) && (until.IsZero() || at < until.UnixMicro())
 }
 
-// span says what a range asks for.
+// span describes a range in words.
 func span(since, until time.Time) (out string) {
 	if !since.IsZero() {
 		out += ", asked for since " + since.UTC().Format(time.RFC3339)
@@ -275,7 +276,7 @@ func quoted(texts []string) string {
 	return strings.Join(out, ", ")
 }
 
-// String is the condition as people read it.
+// String returns the condition in readable form.
 func (c *Condition) String() string {
 	return strconv.Quote(c.Key) + " " + string(c.Op) + " " + strconv.Quote(c.Value)
 }

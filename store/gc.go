@@ -7,8 +7,8 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// GCJob is what gc needs to know. A deletion is no version that KeepVersions counts. KeepRecords and KeepNames are
-// what stays known of what was dropped; a store may keep more.
+// GCJob configures a gc run. KeepVersions does not count deletions. KeepRecords and KeepNames bound how many tombstones
+// stay; a store may keep more.
 type GCJob struct {
 	KeepVersions int
 	KeepFor      time.Duration
@@ -17,24 +17,26 @@ type GCJob struct {
 	Expired      bool
 	Scope        string // "": all
 	By           string
-	// Scopes, if not nil, restricts the job to these scopes, each with what it keeps instead of KeepFor and KeepVersions.
+	// Scopes, if not nil, restricts the job to these scopes. Each has its own values in place of KeepFor and
+	// KeepVersions.
 	Scopes map[string]GCKeep
-	// Reviews, if not nil, are decided held batches that go, and nothing else does. Those that still wait stay.
+	// Reviews, if not nil, lists decided held batches to drop. Nothing else is dropped, and batches that still await review
+	// are kept.
 	Reviews []ulid.ULID
-	// Why is what the leaves of the run say as their reason; "": nothing.
+	// Why is recorded as the reason in the leaves of the run.
 	Why string
 }
 
-// GCKeep is what gc keeps in one scope.
+// GCKeep says what gc keeps in one scope.
 type GCKeep struct {
 	For      time.Duration
 	Versions int
 }
 
-// Only says whether the job leaves out what belongs to no single scope.
+// Only reports whether the job is restricted to scopes, and so skips data that belongs to no single scope.
 func (j *GCJob) Only() bool { return j.Scope != "" || j.Scopes != nil }
 
-// KeepIn is what a job keeps in a scope; false: it leaves the scope alone.
+// KeepIn returns what the job keeps in a scope; false means that the job does not touch the scope.
 func (j *GCJob) KeepIn(scope string) (GCKeep, bool) {
 	if j.Scopes != nil {
 		keep, ok := j.Scopes[scope]
@@ -49,22 +51,22 @@ const DefaultKeepRecords = 4
 // DefaultKeepNames is for the whole database.
 const DefaultKeepNames = 1024
 
-// GCReport says what gc dropped, or would drop, and what kept the rest. When gc ended early it says how far it came.
+// GCReport says what gc dropped, or would drop, and why the rest was kept. After an early end it covers what was done.
 type GCReport struct {
 	DryRun  bool      `json:"dry_run,omitempty"`
-	Trace   string    `json:"trace,omitempty"` // of the run: its leaves and every ErrGone name it; empty when nothing was dropped
+	Trace   string    `json:"trace,omitempty"` // of the run; its leaves and every ErrGone name it. Empty if nothing was dropped
 	Dropped GCTally   `json:"dropped"`
 	Reasons []GCTally `json:"reasons"` // the same by reason: superseded, deleted, expired
-	Kept    []GCTally `json:"kept"`    // versions that have ended and stay, by what keeps them
-	Refs    []Ref     `json:"refs"`    // of what was dropped, the first 100
+	Kept    []GCTally `json:"kept"`    // versions that have ended and were kept, by reason
+	Refs    []Ref     `json:"refs"`    // the first 100 dropped versions
 
-	Records int `json:"records"` // rows of versions dropped before that went, see GCOptions.KeepRecords
+	Records int `json:"records"` // tombstones removed, see GCOptions.KeepRecords
 	Names   int `json:"names"`   // artefacts that were forgotten, see GCOptions.KeepNames
-	Drafts  int `json:"drafts"`  // contexts whose drafts were dropped: replaying one is ErrGone
-	Reviews int `json:"reviews"` // held batches that were decided, and dropped
-	Turns   int `json:"turns"`   // deleted turns of which a session kept signals and verdicts
-	Journal int `json:"journal"` // records of passes and of directives that newer ones replaced
-	Scopes  int `json:"scopes"`  // names of scopes in which nothing was left
+	Drafts  int `json:"drafts"`  // contexts whose drafts were dropped; replaying one returns ErrGone
+	Reviews int `json:"reviews"` // decided held batches that were dropped
+	Turns   int `json:"turns"`   // deleted turns whose signals and verdicts were dropped
+	Journal int `json:"journal"` // superseded records of passes and directives
+	Scopes  int `json:"scopes"`  // names of empty scopes that were removed
 }
 
 // GCTally counts versions.
@@ -73,7 +75,7 @@ type GCTally struct {
 	Versions int    `json:"versions"`
 	Pages    int    `json:"pages"`
 	Bytes    int64  `json:"bytes"` // of their texts
-	// Nearest are those of what stays that ended first.
+	// Nearest lists the kept versions that ended first.
 	Nearest []Ref `json:"nearest,omitempty"`
 }
 
@@ -98,7 +100,7 @@ const (
 	KeptChanged = "its artefact was written to meanwhile"
 )
 
-// GoneError says which version is gone, by which run of gc or erase, and when. page 0: the whole artefact was asked for.
+// GoneError says which version is gone, when, and by which run of gc or erase. page 0 means the whole artefact.
 func GoneError(h *Head, page int) error {
 	if h.ErasedBy != "" {
 		return erasedError(h, page)

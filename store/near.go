@@ -1,14 +1,13 @@
 package store
 
-// What neighbours lend of their cosines. A turn is often asked for in words that stand in the one before it.
+// A page takes a share of its neighbours' cosines: a question often uses words of the turn before the one it asks for.
 const (
 	LendNext  = .9
 	LendAfter = .8
 )
 
-// Near asks for pages whose vectors by a model point nearly where a vector does. Pages that another artefact supersedes are
-// not found by their vectors, and pages that are no candidates by any other rule neither. Vectors of another length than the
-// question's are passed over.
+// Near asks for the pages whose vectors are nearest to a vector of the same model. Superseded pages and pages that a rule
+// excludes are not found. Vectors of another length are skipped.
 type Near struct {
 	Model  string
 	Vector []float32

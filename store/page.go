@@ -141,42 +141,41 @@ type Artefact struct {
 	Name       string     `json:"name,omitempty"`
 	ToolCalls  []ToolCall `json:"tool_calls,omitempty"`
 	ToolCallID string     `json:"tool_call_id,omitempty"`
-	// Source is where the text comes from, scheme first: "file:…", "page:…", or a scheme of Options.Sources. Before
-	// the text is served its source is probed; a change makes the artefact dirty.
+	// Source is where the text comes from, scheme first: "file:…", "page:…", or a scheme of Options.Sources. The source is
+	// probed before the text is served; a change makes the artefact dirty.
 	Source string `json:"source,omitempty"`
 	// ExpiresAt zero: never. After it the artefact is never served. TTL is the same counted from the put; giving
 	// both is an error.
 	ExpiresAt time.Time     `json:"expires_at,omitzero"`
 	TTL       time.Duration `json:"ttl,omitempty"`
-	// CurrentAsOf is when the content was true; recency counts from here. Zero: the time of the put.
+	// CurrentAsOf is when the content was true; recency is measured from it. Zero means the time of the put.
 	CurrentAsOf time.Time `json:"current_as_of,omitzero"`
 	Priority    Priority  `json:"priority,omitempty"`
 	Relevance   *float64  `json:"relevance,omitempty"` // 0 to 1, for the watcher
-	// Group and Seq make neighbours: a conversation, a file, a thread, and the order within it. The pages of an
-	// artefact without a group are neighbours of each other.
+	// Group names a conversation, file or thread, and Seq the order within it. Members next to each other are neighbours.
+	// Without a group the pages of an artefact are neighbours of each other.
 	Group   string `json:"group,omitempty"`
 	Seq     int64  `json:"seq,omitempty"`
-	Subject string `json:"subject,omitempty"` // whom it is about
-	// DerivedFrom is what the artefact was made from. It is trusted no more than the least of them, and dirty once one of
-	// them changed, ended, or was superseded by something else.
+	Subject string `json:"subject,omitempty"` // the person or thing it is about
+	// DerivedFrom lists what the artefact was made from. Its trust is at most the lowest of theirs, and it becomes dirty
+	// when one of them changes, ends, or is superseded by another artefact.
 	DerivedFrom []Ref    `json:"derived_from,omitempty"`
 	Supersedes  []string `json:"supersedes,omitempty"` // ids of the same scope that this one replaces
 	Pinned      bool     `json:"pinned,omitempty"`
-	// Tags and Meta are the caller's; both survive unchanged.
+	// Tags and Meta belong to the caller and are stored unchanged.
 	Tags []string          `json:"tags,omitempty"`
 	Meta map[string]string `json:"meta,omitempty"`
-	// Unknown holds fields that a later release stored and this one does not know. Leave it as it was read: whoever puts the
-	// artefact again keeps them by that.
+	// Unknown holds fields that a later release stored. Keep it when you put the artefact again, so that they survive.
 	Unknown []byte `json:"unknown,omitempty" msgpack:",omitempty"`
 }
 
-// Roles are those that providers take.
+// Roles are the roles that providers accept.
 var Roles = []string{render.RoleSystem, RoleDeveloper, render.RoleUser, render.RoleAssistant, render.RoleTool}
 
-// RoleDeveloper is another name of the role system, which some providers have.
+// RoleDeveloper is what some providers call the role system.
 const RoleDeveloper = "developer"
 
-// SpokenAs is the role that a message enters a window and a request with.
+// SpokenAs returns the role under which a message enters a window and a request.
 func SpokenAs(role string) string {
 	if role == RoleDeveloper {
 		return render.RoleSystem
@@ -184,7 +183,7 @@ func SpokenAs(role string) string {
 	return role
 }
 
-// KindDefaults are the defaults of a kind where the caller is silent.
+// KindDefaults returns the defaults of a kind for fields that the caller left zero.
 func (a *Artefact) KindDefaults() {
 	if a.Kind == KindAuto {
 		switch {
@@ -239,7 +238,7 @@ func DefaultPriority(k Kind) Priority {
 	return PriorityMedium
 }
 
-// Check refuses what breaks a rule or a limit; every message says what was expected.
+// Check rejects an artefact that breaks a rule or a limit; the error says what was expected.
 func (a *Artefact) Check() error {
 	if err := CheckID("id", a.ID); err != nil {
 		return err
@@ -365,7 +364,8 @@ func validUTF8(field string, texts ...string) error {
 	return nil
 }
 
-// CheckID refuses what cannot be an id: empty, longer than MaxID, not UTF-8, or with control characters. field names it in the *InvalidError.
+// CheckID rejects an id that is empty, longer than MaxID, not UTF-8, or has control characters. field is the name in the
+// *InvalidError.
 func CheckID(field, s string) error {
 	switch {
 	case s == "":
@@ -403,7 +403,7 @@ func CheckScope(s string) error {
 	return nil
 }
 
-// ScopeChain is the scope and its ancestors, nearest first.
+// ScopeChain returns the scope and its ancestors, nearest first.
 func ScopeChain(s string) []string {
 	chain := []string{s}
 	for i := strings.LastIndexByte(s, '/'); i >= 0; i = strings.LastIndexByte(s, '/') {
@@ -413,16 +413,17 @@ func ScopeChain(s string) []string {
 	return chain
 }
 
-// ContentHash is the fast hash that tells changed pages from unchanged ones. It never leaves the file and never
-// enters the audit: without a salt it would let an erased text be guessed.
+// ContentHash is a fast hash that detects changed pages. It never leaves the file or enters the audit: without a salt it
+// would let an erased text be guessed.
 func ContentHash(text string) uint64 { return xxhash.Sum64String(text) }
 
-// SaltedDigest is HMAC-SHA256 of a text under a salt: what the audit has of a text, so that an erased one cannot be guessed.
+// SaltedDigest returns the HMAC-SHA256 of a text under a salt. The audit holds only this, so an erased text cannot be
+// guessed.
 func SaltedDigest(salt []byte, text string) [32]byte {
 	return SaltedMAC(salt, func(b []byte) []byte { return append(b, text...) })
 }
 
-// ClampUnit forces a confidence into 0..1; NaN is no confidence.
+// ClampUnit clamps a confidence to 0..1; NaN becomes 0.
 func ClampUnit(x float64) float64 {
 	if math.IsNaN(x) || x < 0 {
 		return 0

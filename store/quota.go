@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// Quota bounds what a scope and those below it hold. Zero bounds nothing. It is judged with each commit, in the order of
-// commits, so writers at the same time cannot pass it together. Reads, deletes, gc, erase, and what a source or the database
-// itself writes always work. A quota that is set below what is used refuses what adds to it, and deletes nothing.
+// Quota limits what a scope and the scopes below it hold. Zero means no limit. Each commit is checked in commit order, so
+// concurrent writers cannot exceed it together. Reads, deletes, gc, erase, refetches of sources and the database's own
+// writes are never refused. A quota below current use refuses new writes and deletes nothing.
 type Quota struct {
-	Bytes int64 `json:"bytes,omitempty"` // of the texts of all stored page versions, old ones too
-	Pages int   `json:"pages,omitempty"` // stored page versions, old ones too
-	Held  int   `json:"held,omitempty"`  // batches that wait for review
+	Bytes int64 `json:"bytes,omitempty"` // of text in all stored page versions, including old ones
+	Pages int   `json:"pages,omitempty"` // stored page versions, including old ones
+	Held  int   `json:"held,omitempty"`  // batches awaiting review
 }
 
-// StoredQuota is the quota of one scope, as it was set.
+// StoredQuota is the quota that was set for one scope.
 type StoredQuota struct {
 	Scope string    `json:"scope"`
 	By    string    `json:"by"`
@@ -25,11 +25,11 @@ type StoredQuota struct {
 	Quota
 }
 
-// QuotaRows begins the keys of the state rows that hold quotas, by scope. A store reads them; who writes one does it with
+// QuotaRows is the key prefix of the state rows that hold quotas, by scope. Stores read them; write them with
 // ExpectState.
 const QuotaRows = "quota/"
 
-// Check refuses a quota below zero.
+// Check rejects negative limits.
 func (q *Quota) Check() error {
 	if q.Bytes < 0 || q.Pages < 0 || q.Held < 0 {
 		return Invalid("quota", fmt.Sprintf("%d bytes, %d pages, %d held", q.Bytes, q.Pages, q.Held), "numbers above zero, or zero for no bound")
@@ -37,7 +37,7 @@ func (q *Quota) Check() error {
 	return nil
 }
 
-// DecodeQuota reads the row of a quota.
+// DecodeQuota decodes the state row of a quota.
 func DecodeQuota(row StateRow) (StoredQuota, error) {
 	var q StoredQuota
 	err := json.Unmarshal(row.Value, &q)
@@ -53,30 +53,30 @@ func DecodeQuota(row StateRow) (StoredQuota, error) {
 	return q, err
 }
 
-// KindSpace is what the stored page versions of one kind take.
+// KindSpace is the space used by stored page versions of one kind.
 type KindSpace struct {
 	Kind  string `json:"kind"`
 	Pages int    `json:"pages"`
 	Bytes int64  `json:"bytes"`
-	// OldPages and OldBytes are those that are not current any more: gc may drop them.
+	// OldPages and OldBytes count versions that are no longer current; gc may drop them.
 	OldPages int   `json:"old_pages"`
 	OldBytes int64 `json:"old_bytes"`
 }
 
-// Below says whether a scope is another one, or below it.
+// Below reports whether a scope equals another one or lies below it.
 func Below(scope, of string) bool { return scope == of || strings.HasPrefix(scope, of+"/") }
 
 // ErrQuota is matched by the *QuotaError of a commit that a quota refused. Nothing was written.
 var ErrQuota = errors.New("ctxpage: over quota")
 
-// QuotaError says which quota refused a commit, what is used, and by what.
+// QuotaError says which quota refused a commit, how much is used, and by which kinds.
 type QuotaError struct {
-	Scope string // whose quota it is
+	Scope string // that has the quota
 	What  string // bytes, pages or held
 	Limit int64
 	Used  int64
 	Asked int64 // by the commit
-	Old   int64 // of Used: of versions that are not current, which gc may drop
+	Old   int64 // part of Used that belongs to old versions; gc may drop them
 	Kinds []KindSpace
 }
 
