@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -9,9 +8,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/vmihailenco/msgpack/v5"
-	"github.com/vmihailenco/msgpack/v5/msgpcode"
 
 	"github.com/ctxpage/ctxpage/lexical"
 )
@@ -36,30 +32,16 @@ type member struct {
 	index int
 }
 
-// writer and reader are the library's, with what is done for every field: names are compared and written as bytes.
-type writer struct {
-	*msgpack.Encoder
-	b *bytes.Buffer
-}
-
-type reader struct {
-	*msgpack.Decoder
-	name [maxName]byte
-}
-
 // maxName bounds the name of a field, also of one that this program does not know.
 const maxName = 255
 
-// member reads the name of a field.
+// member reads the name of a field, in the memory of the message.
 func (d *reader) member() ([]byte, error) {
-	n, err := d.DecodeBytesLen()
-	if err != nil {
-		return nil, err
+	name, err := d.shared()
+	if len(name) > maxName {
+		return nil, fmt.Errorf("the name of a field has %d bytes, expected at most %d", len(name), maxName)
 	}
-	if n < 0 || n > maxName {
-		return nil, fmt.Errorf("the name of a field has %d bytes, expected at most %d", n, maxName)
-	}
-	return d.name[:n], d.ReadFull(d.name[:n])
+	return name, err
 }
 
 var members sync.Map // by reflect.Type: []member
@@ -71,11 +53,9 @@ func membersOf(t reflect.Type) []member {
 	var out []member
 	for i := range t.NumField() {
 		if f := t.Field(i); f.IsExported() && f.Type != analysisType {
-			raw, err := msgpack.Marshal(f.Name)
-			if err != nil {
-				panic(err) // a name of a Go field is a text
-			}
-			out = append(out, member{f.Name, raw, i})
+			var raw writer
+			raw.text(f.Name)
+			out = append(out, member{f.Name, raw.b, i})
 		}
 	}
 	members.Store(t, out)
@@ -84,51 +64,43 @@ func membersOf(t reflect.Type) []member {
 
 // pack encodes a value.
 func pack(v any) ([]byte, error) {
-	var b bytes.Buffer
-	if err := put(&writer{msgpack.NewEncoder(&b), &b}, reflect.ValueOf(v)); err != nil {
+	w := &writer{b: make([]byte, 0, 1<<10)}
+	if err := put(w, reflect.ValueOf(v)); err != nil {
 		return nil, fmt.Errorf("ctxpage: encode for the socket: %w", err)
 	}
-	return b.Bytes(), nil
+	return w.b, nil
 }
 
 // unpack decodes what pack made into what v points to.
 func unpack(b []byte, v any) error {
-	r := bytes.NewReader(b)
-	if err := get(&reader{Decoder: msgpack.NewDecoder(r)}, reflect.ValueOf(v).Elem()); err != nil {
+	r := &reader{b}
+	if err := get(r, reflect.ValueOf(v).Elem()); err != nil {
 		return fmt.Errorf("ctxpage: decode from the socket: %w", err)
 	}
-	if r.Len() > 0 {
-		return fmt.Errorf("ctxpage: decode from the socket: %d bytes follow the value", r.Len())
+	if len(r.b) > 0 {
+		return fmt.Errorf("ctxpage: decode from the socket: %d bytes follow the value", len(r.b))
 	}
 	return nil
 }
 
 func put(e *writer, v reflect.Value) error {
-	switch v.Type() {
-	case timeType:
-		return putTime(e, v)
-	case errorType:
-		if v.IsNil() {
-			return e.EncodeNil()
-		}
-		return putError(e, v.Interface().(error), 0)
-	}
 	switch v.Kind() {
 	case reflect.Bool:
-		return e.EncodeBool(v.Bool())
+		e.flag(v.Bool())
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		return e.EncodeInt(v.Int())
+		e.int(v.Int())
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
-		return e.EncodeUint(v.Uint())
+		e.uint(v.Uint())
 	case reflect.Float32:
-		return e.EncodeFloat32(float32(v.Float()))
+		e.float32(float32(v.Float()))
 	case reflect.Float64:
-		return e.EncodeFloat64(v.Float())
+		e.float64(v.Float())
 	case reflect.String:
-		return e.EncodeString(v.String())
+		e.text(v.String())
 	case reflect.Pointer:
 		if v.IsNil() {
-			return e.EncodeNil()
+			e.null()
+			return nil
 		}
 		return put(e, v.Elem())
 	case reflect.Slice, reflect.Array:
@@ -136,37 +108,50 @@ func put(e *writer, v reflect.Value) error {
 	case reflect.Map:
 		return putMap(e, v)
 	case reflect.Struct:
+		if v.Type() == timeType {
+			putTime(e, v)
+			return nil
+		}
 		return putStruct(e, v)
+	case reflect.Interface:
+		if v.Type() != errorType {
+			return fmt.Errorf("a %s is no plain data", v.Type())
+		}
+		if v.IsNil() {
+			e.null()
+			return nil
+		}
+		return putError(e, v.Interface().(error), 0)
+	default:
+		return fmt.Errorf("a %s is no plain data", v.Type())
 	}
-	return fmt.Errorf("a %s is no plain data", v.Type())
+	return nil
 }
 
-func putTime(e *writer, v reflect.Value) error {
+func putTime(e *writer, v reflect.Value) {
 	var t time.Time
 	if v.CanAddr() { // a copy by Interface is one in memory
 		t = *v.Addr().Interface().(*time.Time)
 	} else {
 		t = v.Interface().(time.Time)
 	}
-	return errors.Join(e.EncodeArrayLen(2), e.EncodeInt(t.Unix()), e.EncodeInt(int64(t.Nanosecond())))
+	e.list(2)
+	e.int(t.Unix())
+	e.int(int64(t.Nanosecond()))
 }
 
 func putList(e *writer, v reflect.Value) error {
 	if v.Kind() == reflect.Slice && v.IsNil() {
-		return e.EncodeNil()
+		e.null()
+		return nil
 	}
 	if v.Type().Elem().Kind() == reflect.Uint8 {
-		b := bytesOf(v)
-		if b == nil { // would be sent as nil
-			b = []byte{}
-		}
-		return e.EncodeBytes(b)
+		e.bytes(bytesOf(v))
+		return nil
 	}
-	if err := e.EncodeArrayLen(v.Len()); err != nil {
-		return err
-	}
-	if known, err := putScalars(e, v); known {
-		return err
+	e.list(v.Len())
+	if putScalars(e, v) {
+		return nil
 	}
 	for i := range v.Len() {
 		if err := put(e, v.Index(i)); err != nil {
@@ -177,28 +162,35 @@ func putList(e *writer, v reflect.Value) error {
 }
 
 // putScalars writes the elements of the lists that tables are made of, without asking each what it is.
-func putScalars(e *writer, v reflect.Value) (known bool, err error) {
+func putScalars(e *writer, v reflect.Value) (known bool) {
+	if v.Kind() != reflect.Slice || v.Type().Elem().Kind() == reflect.Struct {
+		return false
+	}
 	switch list := v.Interface().(type) {
+	case []bool:
+		for _, el := range list {
+			e.flag(el)
+		}
 	case []uint64:
-		for i := 0; i < len(list) && err == nil; i++ {
-			err = e.EncodeUint(list[i])
+		for _, el := range list {
+			e.uint(el)
 		}
 	case []int64:
-		for i := 0; i < len(list) && err == nil; i++ {
-			err = e.EncodeInt(list[i])
+		for _, el := range list {
+			e.int(el)
 		}
 	case []float64:
-		for i := 0; i < len(list) && err == nil; i++ {
-			err = e.EncodeFloat64(list[i])
+		for _, el := range list {
+			e.float64(el)
 		}
 	case []string:
-		for i := 0; i < len(list) && err == nil; i++ {
-			err = e.EncodeString(list[i])
+		for _, el := range list {
+			e.text(el)
 		}
 	default:
-		return false, nil
+		return false
 	}
-	return true, err
+	return true
 }
 
 // bytesOf gives an array or slice of bytes of whatever named type as []byte, without a copy where that can be.
@@ -214,7 +206,8 @@ func bytesOf(v reflect.Value) []byte {
 // putMap writes a map in the order of its keys.
 func putMap(e *writer, v reflect.Value) error {
 	if v.IsNil() {
-		return e.EncodeNil()
+		e.null()
+		return nil
 	}
 	keys := v.MapKeys()
 	slices.SortFunc(keys, func(a, b reflect.Value) int {
@@ -223,9 +216,7 @@ func putMap(e *writer, v reflect.Value) error {
 		}
 		return cmp.Compare(a.Uint(), b.Uint())
 	})
-	if err := e.EncodeMapLen(len(keys)); err != nil {
-		return err
-	}
+	e.dict(len(keys))
 	for _, k := range keys {
 		if err := errors.Join(put(e, k), put(e, v.MapIndex(k))); err != nil {
 			return err
@@ -244,9 +235,7 @@ func putStruct(e *writer, v reflect.Value) error {
 			sent |= 1 << i // beyond 64 it has no effect
 		}
 	}
-	if err := e.EncodeMapLen(n); err != nil {
-		return err
-	}
+	e.dict(n)
 	for i := range all {
 		m := &all[i]
 		if i < 64 && sent&(1<<i) == 0 {
@@ -256,7 +245,7 @@ func putStruct(e *writer, v reflect.Value) error {
 		if i >= 64 && f.IsZero() {
 			continue
 		}
-		e.b.Write(m.raw)
+		e.b = append(e.b, m.raw...)
 		if err := put(e, f); err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
@@ -265,27 +254,12 @@ func putStruct(e *writer, v reflect.Value) error {
 }
 
 func get(d *reader, v reflect.Value) error {
-	switch v.Type() {
-	case timeType:
-		return getTime(d, v)
-	case errorType:
-		err, bad := getError(d, 0)
-		if bad == nil && err != nil {
-			v.Set(reflect.ValueOf(err))
-		}
-		return bad
-	}
-	switch v.Kind() {
-	case reflect.Pointer, reflect.Slice, reflect.Map:
-		if code, err := d.PeekCode(); err != nil {
-			return err
-		} else if code == msgpcode.Nil {
-			v.SetZero()
-			return d.DecodeNil()
-		}
-	}
 	switch v.Kind() {
 	case reflect.Pointer:
+		if d.null() {
+			v.SetZero()
+			return nil
+		}
 		v.Set(reflect.New(v.Type().Elem()))
 		return get(d, v.Elem())
 	case reflect.Slice, reflect.Array:
@@ -293,7 +267,19 @@ func get(d *reader, v reflect.Value) error {
 	case reflect.Map:
 		return getMap(d, v)
 	case reflect.Struct:
+		if v.Type() == timeType {
+			return getTime(d, v)
+		}
 		return getStruct(d, v)
+	case reflect.Interface:
+		if v.Type() != errorType {
+			break
+		}
+		err, bad := getError(d, 0)
+		if bad == nil && err != nil {
+			v.Set(reflect.ValueOf(err))
+		}
+		return bad
 	}
 	return getScalar(d, v)
 }
@@ -301,33 +287,33 @@ func get(d *reader, v reflect.Value) error {
 func getScalar(d *reader, v reflect.Value) error {
 	switch v.Kind() {
 	case reflect.Bool:
-		b, err := d.DecodeBool()
+		b, err := d.flag()
 		v.SetBool(b)
 		return err
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		n, err := d.DecodeInt64()
+		n, err := d.int()
 		if v.OverflowInt(n) {
 			return fmt.Errorf("%d does not fit a %s", n, v.Type())
 		}
 		v.SetInt(n)
 		return err
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
-		n, err := d.DecodeUint64()
+		n, err := d.uint()
 		if v.OverflowUint(n) {
 			return fmt.Errorf("%d does not fit a %s", n, v.Type())
 		}
 		v.SetUint(n)
 		return err
 	case reflect.Float32:
-		f, err := d.DecodeFloat32()
-		v.SetFloat(float64(f))
+		f, err := d.float64()
+		v.SetFloat(f)
 		return err
 	case reflect.Float64:
-		f, err := d.DecodeFloat64()
+		f, err := d.float64()
 		v.SetFloat(f)
 		return err
 	case reflect.String:
-		s, err := d.DecodeString()
+		s, err := d.text()
 		v.SetString(s)
 		return err
 	}
@@ -335,15 +321,15 @@ func getScalar(d *reader, v reflect.Value) error {
 }
 
 func getTime(d *reader, v reflect.Value) error {
-	n, err := d.DecodeArrayLen()
+	n, err := d.list()
 	if err != nil {
 		return err
 	}
 	if n != 2 {
 		return fmt.Errorf("a time of %d numbers, expected 2", n)
 	}
-	sec, err1 := d.DecodeInt64()
-	nsec, err2 := d.DecodeInt64()
+	sec, err1 := d.int()
+	nsec, err2 := d.int()
 	*v.Addr().Interface().(*time.Time) = time.Unix(sec, nsec).UTC()
 	return errors.Join(err1, err2)
 }
@@ -353,25 +339,26 @@ const atOnce = 4096
 
 func getList(d *reader, v reflect.Value) error {
 	t := v.Type()
+	if t.Kind() == reflect.Slice && d.null() {
+		v.SetZero()
+		return nil
+	}
 	if t.Elem().Kind() == reflect.Uint8 {
-		b, err := d.DecodeBytes()
+		b, err := d.shared()
 		if err != nil {
 			return err
 		}
 		if t.Kind() == reflect.Slice {
-			if b == nil {
-				b = []byte{}
-			}
-			v.SetBytes(b) // the decoder made it for us
+			v.SetBytes(append([]byte{}, b...))
 			return nil
 		}
 		if len(b) != t.Len() {
 			return fmt.Errorf("%d bytes for a %s", len(b), t)
 		}
-		reflect.Copy(v, reflect.ValueOf(b).Convert(reflect.SliceOf(t.Elem())))
+		copy(v.Bytes(), b)
 		return nil
 	}
-	n, err := d.DecodeArrayLen()
+	n, err := d.list()
 	if err != nil {
 		return err
 	}
@@ -388,16 +375,26 @@ func getList(d *reader, v reflect.Value) error {
 	}
 	switch list := v.Addr().Interface().(type) {
 	case *[]uint64:
-		*list, err = getScalars(n, d.DecodeUint64)
+		*list, err = getScalars(n, d.uint)
 		return err
 	case *[]int64:
-		*list, err = getScalars(n, d.DecodeInt64)
+		*list, err = getScalars(n, d.int)
 		return err
 	case *[]float64:
-		*list, err = getScalars(n, d.DecodeFloat64)
+		*list, err = getScalars(n, d.float64)
 		return err
 	case *[]string:
-		*list, err = getScalars(n, d.DecodeString)
+		last := ""
+		*list, err = getScalars(n, func() (string, error) { // names of scopes repeat, row by row
+			b, err := d.shared()
+			if string(b) != last {
+				last = string(b)
+			}
+			return last, err
+		})
+		return err
+	case *[]bool:
+		*list, err = getScalars(n, d.flag)
 		return err
 	}
 	out := reflect.MakeSlice(t, min(n, atOnce), min(n, atOnce))
@@ -429,7 +426,11 @@ func getScalars[E any](n int, next func() (E, error)) ([]E, error) {
 }
 
 func getMap(d *reader, v reflect.Value) error {
-	n, err := d.DecodeMapLen()
+	if d.null() {
+		v.SetZero()
+		return nil
+	}
+	n, err := d.dict()
 	if err != nil {
 		return err
 	}
@@ -450,7 +451,7 @@ func getMap(d *reader, v reflect.Value) error {
 
 // getStruct reads the fields that this program knows and skips the others.
 func getStruct(d *reader, v reflect.Value) error {
-	n, err := d.DecodeMapLen()
+	n, err := d.dict()
 	if err != nil {
 		return err
 	}
@@ -463,7 +464,7 @@ func getStruct(d *reader, v reflect.Value) error {
 		}
 		i := memberAt(all, at, name)
 		if i < 0 {
-			if err := d.Skip(); err != nil {
+			if err := d.skip(); err != nil {
 				return err
 			}
 			continue

@@ -187,11 +187,13 @@ const errorElements = 4
 
 func putError(e *writer, err error, depth int) error {
 	name := typeNames[reflect.TypeOf(err)]
-	if bad := errors.Join(e.EncodeArrayLen(errorElements), e.EncodeString(name), e.EncodeString(err.Error())); bad != nil {
-		return bad
-	}
+	e.list(errorElements)
+	e.text(name)
+	e.text(err.Error())
 	if name != "" {
-		return errors.Join(put(e, reflect.ValueOf(err)), e.EncodeNil())
+		bad := put(e, reflect.ValueOf(err))
+		e.null()
+		return bad
 	}
 	var is []string
 	for _, s := range sentinels {
@@ -206,9 +208,7 @@ func putError(e *writer, err error, depth int) error {
 	if depth == maxDepth {
 		wraps = nil
 	}
-	if bad := e.EncodeArrayLen(len(wraps)); bad != nil {
-		return bad
-	}
+	e.list(len(wraps))
 	for _, w := range wraps {
 		if bad := putError(e, w, depth+1); bad != nil {
 			return bad
@@ -229,15 +229,15 @@ func unwrap(err error) (out []error) {
 
 // getError reads an error; bad says that it could not.
 func getError(d *reader, depth int) (err, bad error) {
-	n, bad := d.DecodeArrayLen()
+	n, bad := d.list()
 	switch {
 	case bad != nil || n < 0: // nil
 		return nil, bad
 	case n != errorElements || depth > maxDepth:
 		return nil, fmt.Errorf("an error of %d elements at depth %d, expected %d", n, depth, errorElements)
 	}
-	name, bad1 := d.DecodeString()
-	text, bad2 := d.DecodeString()
+	name, bad1 := d.text()
+	text, bad2 := d.text()
 	if bad := errors.Join(bad1, bad2); bad != nil {
 		return nil, bad
 	}
@@ -246,10 +246,10 @@ func getError(d *reader, depth int) (err, bad error) {
 	}
 	t, ok := typed[name]
 	if !ok { // of a later release
-		return &sent{text: text}, errors.Join(d.Skip(), d.Skip())
+		return &sent{text: text}, errors.Join(d.skip(), d.skip())
 	}
 	v := reflect.New(t).Elem()
-	if bad := errors.Join(get(d, v), d.Skip()); bad != nil {
+	if bad := errors.Join(get(d, v), d.skip()); bad != nil {
 		return nil, bad
 	}
 	return v.Interface().(error), nil
@@ -268,7 +268,7 @@ func getUntyped(d *reader, text string, depth int) (err, bad error) {
 			}
 		}
 	}
-	n, bad := d.DecodeArrayLen()
+	n, bad := d.list()
 	for i := 0; bad == nil && i < n; i++ {
 		var w error
 		if w, bad = getError(d, depth+1); w != nil {

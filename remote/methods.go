@@ -136,39 +136,32 @@ func servePrepare(r *request, q prepareAsk) (out prepared, err error) {
 	if err != nil {
 		return prepared{}, nil
 	}
-	return out.with(found)
+	return out.with(found), nil
 }
 
 // with adds candidates. What the store gave stays as it is.
-func (p prepared) with(found store.Candidates) (prepared, error) {
-	var err error
-	if p.Hits, err = tableOf(found.Hits); err != nil {
-		return p, err
-	}
+func (p prepared) with(found store.Candidates) prepared {
+	p.Hits = tableOf(found.Hits)
 	p.Candidates = found
 	p.Candidates.Hits, p.Candidates.Excluded = nil, slices.Clone(found.Excluded)
 	for i := range found.Excluded {
-		t, err := tableOf(found.Excluded[i].Nearest)
-		if err != nil {
-			return p, err
-		}
-		p.Nearest, p.Candidates.Excluded[i].Nearest = append(p.Nearest, t), nil
+		p.Nearest, p.Candidates.Excluded[i].Nearest = append(p.Nearest, tableOf(found.Excluded[i].Nearest)), nil
 	}
 	p.Whole = true
-	return p, nil
+	return p
 }
 
 // candidates are those that with added.
 func (p *prepared) candidates() (found store.Candidates, err error) {
 	found = p.Candidates
-	if found.Hits, err = rowsOf[store.Candidate](p.Hits); err != nil {
+	if found.Hits, err = rowsOf(p.Hits); err != nil {
 		return found, err
 	}
 	if len(p.Nearest) != len(found.Excluded) {
 		return found, fmt.Errorf("ctxpage: decode from the socket: %d tables for %d exclusions", len(p.Nearest), len(found.Excluded))
 	}
 	for i := range found.Excluded {
-		if found.Excluded[i].Nearest, err = rowsOf[store.Candidate](p.Nearest[i]); err != nil {
+		if found.Excluded[i].Nearest, err = rowsOf(p.Nearest[i]); err != nil {
 			return found, err
 		}
 	}
