@@ -23,6 +23,7 @@ const (
 	frameHeader = 5
 	maxRequest  = 256 << 20 // bytes of a request: a transaction has at most store.MaxTxnBytes of text
 	maxAnswer   = 2 << 30
+	atOnceBytes = 64 << 10 // of a frame that are reserved before they came
 )
 
 // errCut means that a body ended before its message did.
@@ -62,6 +63,9 @@ func readMessage(r io.Reader, limit int, progress func(b []byte) error) (kind by
 			return 0, nil, fmt.Errorf("ctxpage: a frame of %d bytes after %d, expected at most %d and %d in all", n, b.Len(), MaxFrame, limit)
 		}
 		at := b.Len()
+		if n <= atOnceBytes {
+			b.Grow(n)
+		}
 		if _, err := io.CopyN(&b, r, int64(n)); err != nil {
 			return 0, nil, fmt.Errorf("%w: %w", errCut, err)
 		}

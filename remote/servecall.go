@@ -87,8 +87,11 @@ type body struct {
 // read takes the request. While it arrives there is a deadline; none when the method runs, so that the connection tells
 // when the client leaves.
 func (b *body) read() ([]byte, error) {
-	if err := b.e.SetReadDeadline(time.Now().Add(frameTime)); err != nil {
-		return nil, err
+	slow := !b.e.Arrived()
+	if slow {
+		if err := b.e.SetReadDeadline(time.Now().Add(frameTime)); err != nil {
+			return nil, err
+		}
 	}
 	kind, ask, err := readMessage(b.e.Body, maxRequest, nil)
 	if err == nil && kind != frameEnd {
@@ -100,8 +103,10 @@ func (b *body) read() ([]byte, error) {
 	if n, _ := b.e.Body.Read(make([]byte, 1)); n > 0 {
 		return nil, errors.New("bytes follow the request")
 	}
-	if err := b.e.SetReadDeadline(time.Time{}); err != nil {
-		return nil, err
+	if slow {
+		if err := b.e.SetReadDeadline(time.Time{}); err != nil {
+			return nil, err
+		}
 	}
 	b.e.Listen()
 	return ask, nil

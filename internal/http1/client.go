@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -70,13 +71,12 @@ func (c *Client) Do(ctx context.Context, method, path string, h Header, body []b
 }
 
 func exchange(on *conn, method, path string, h Header, body []byte) (*Response, error) {
-	var head strings.Builder
-	fmt.Fprintf(&head, "%s %s HTTP/1.1\r\nHost: ctxpage\r\n", method, path)
-	for _, name := range slices.Sorted(keys(h)) {
-		fmt.Fprintf(&head, "%s: %s\r\n", name, h[name])
+	head := append(make([]byte, 0, 512), method+" "+path+" HTTP/1.1\r\nHost: ctxpage\r\n"...)
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		head = append(append(append(append(head, name...), ": "...), h[name]...), "\r\n"...)
 	}
-	fmt.Fprintf(&head, "Content-Length: %d\r\n\r\n", len(body))
-	parts := net.Buffers{[]byte(head.String()), body}
+	head = append(strconv.AppendInt(append(head, "Content-Length: "...), int64(len(body)), 10), "\r\n\r\n"...)
+	parts := net.Buffers{head, body}
 	if n, err := parts.WriteTo(on.Conn); err != nil {
 		if n == 0 {
 			err = fmt.Errorf("%w: %w", ErrUnsent, err)
@@ -103,16 +103,6 @@ func exchange(on *conn, method, path string, h Header, body []byte) (*Response, 
 	}
 }
 
-func keys(h Header) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for name := range h {
-			if !yield(name) {
-				return
-			}
-		}
-	}
-}
-
 // take gives a connection: an idle one that its server has not closed, or a new one.
 func (c *Client) take(ctx context.Context) (*conn, error) {
 	for {
@@ -134,7 +124,7 @@ func (c *Client) take(ctx context.Context) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{raw, bufio.NewReader(raw)}, nil
+	return &conn{raw, bufio.NewReaderSize(raw, buffer)}, nil
 }
 
 // Close ends the answer. The connection is kept where its body was read to the end.

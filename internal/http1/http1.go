@@ -21,6 +21,9 @@ const (
 	maxChunk = 64
 )
 
+// buffer is what is read at once: most messages, whole.
+const buffer = 16 << 10
+
 // errMalformed means that what came is not HTTP/1.1 as this package speaks it.
 var errMalformed = errors.New("malformed HTTP message")
 

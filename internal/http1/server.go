@@ -2,6 +2,7 @@ package http1
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -101,14 +102,18 @@ func (s *Server) Close() error {
 
 // serve answers the requests of a connection, one after the other.
 func (s *Server) serve(c net.Conn) {
-	r := bufio.NewReader(c)
+	r := bufio.NewReaderSize(c, buffer)
 	for {
 		if _, err := r.Peek(1); err != nil {
 			return
 		}
-		_ = c.SetReadDeadline(time.Now().Add(s.Patience))
+		here, _ := r.Peek(r.Buffered())
+		slow := !bytes.Contains(here, []byte("\r\n\r\n")) // mostly the head came as a whole
+		if slow {
+			_ = c.SetReadDeadline(time.Now().Add(s.Patience))
+		}
 		first, h, err := readHead(r)
-		if err == nil {
+		if err == nil && slow {
 			err = c.SetReadDeadline(time.Time{})
 		}
 		if err != nil {
@@ -140,7 +145,10 @@ type Exchange struct {
 	conn  net.Conn
 	r     *bufio.Reader
 	end   context.CancelFunc
-	heard chan struct{} // closed when the ear is off; nil: nobody listens
+	ear   *time.Timer   // starts to listen; nil: nobody wants to know
+	mu    sync.Mutex    // of heard and over
+	heard chan struct{} // closed when the ear is off; nil: it is not on
+	over  bool          // the answer was given: the ear stays off
 	last  bool          // no request follows
 	begun bool
 	head  []byte // of the answer, until it is written with what comes first
@@ -185,11 +193,7 @@ func (e *Exchange) run(handle func(*Exchange)) bool {
 	e.Ctx, e.end = context.WithCancel(context.Background())
 	defer e.end()
 	handle(e)
-	if e.heard != nil { // the ear stops: its deadline has passed
-		_ = e.conn.SetReadDeadline(time.Unix(1, 0))
-		<-e.heard
-		_ = e.conn.SetReadDeadline(time.Time{})
-	}
+	e.deafen()
 	if e.cut || !e.begun || e.left > 0 {
 		return false
 	}
@@ -209,8 +213,12 @@ func (e *Exchange) drain() {
 		e.last = true
 		return
 	}
-	if e.heard != nil {
+	if e.ear != nil {
 		return // it was read
+	}
+	if e.Arrived() {
+		_, _ = io.Copy(io.Discard, e.Body)
+		return
 	}
 	_ = e.conn.SetReadDeadline(time.Now().Add(drainTime))
 	n, err := io.Copy(io.Discard, io.LimitReader(e.Body, maxDrain))
@@ -224,15 +232,47 @@ const (
 	drainTime = 30 * time.Second
 )
 
-// Listen ends Ctx when the peer leaves. Call it once the request was read to its end.
+// earAfter is how long an answer may take before anybody listens: most are given at once, and a goroutine that waits for
+// the peer costs them more than the answer.
+const earAfter = 2 * time.Millisecond
+
+// Listen ends Ctx when the peer leaves, within a few milliseconds. Call it once the request was read to its end.
 func (e *Exchange) Listen() {
-	e.heard = make(chan struct{})
-	go func() {
+	e.ear = time.AfterFunc(earAfter, func() {
+		e.mu.Lock()
+		if e.over {
+			e.mu.Unlock()
+			return
+		}
+		e.heard = make(chan struct{})
 		defer close(e.heard)
+		e.mu.Unlock()
 		if _, err := e.r.Peek(1); err != nil { // a byte is of the next request
 			e.end()
 		}
-	}()
+	})
+}
+
+// deafen stops the ear.
+func (e *Exchange) deafen() {
+	if e.ear == nil || e.ear.Stop() {
+		return
+	}
+	e.mu.Lock()
+	e.over = true
+	heard := e.heard
+	e.mu.Unlock()
+	if heard != nil { // it stops: its deadline has passed
+		_ = e.conn.SetReadDeadline(time.Unix(1, 0))
+		<-heard
+		_ = e.conn.SetReadDeadline(time.Time{})
+	}
+}
+
+// Arrived tells that the whole request is here: reading it waits for nobody.
+func (e *Exchange) Arrived() bool {
+	b, ok := e.Body.(*counted)
+	return ok && b.left <= int64(e.r.Buffered())
 }
 
 // Cut closes the connection without an answer, or in the middle of one.
