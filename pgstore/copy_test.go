@@ -33,16 +33,16 @@ func TestCopyFile(t *testing.T) {
 	require.NoError(t, db.Close())
 
 	var told int
-	got, err := CopyFile(ctx, path, dsn, Options{Name: t.Name()}, func(string, uint64, uint64) { told++ })
+	got, err := CopyFile(ctx, path, dsn, Options{Name: ownName(t)}, func(string, uint64, uint64) { told++ })
 	require.NoError(t, err)
 	require.Equal(t, stats.LSN, got.LSN)
 	require.NotZero(t, told)
-	_, err = CopyFile(ctx, path, dsn, Options{Name: t.Name()}, nil)
+	_, err = CopyFile(ctx, path, dsn, Options{Name: ownName(t)}, nil)
 	require.ErrorIs(t, err, store.ErrInvalid)
 	_, err = CopyFile(ctx, path, dsn, Options{Name: "another name"}, nil)
 	require.ErrorIs(t, err, store.ErrInvalid, "two databases of one id would have one history each")
 
-	moved, err := ctxpage.Open("moved", ctxpage.Options{Store: onHost(t, dsn, t.Name(), nil)})
+	moved, err := ctxpage.Open("moved", ctxpage.Options{Store: onHost(t, dsn, ownName(t), nil)})
 	require.NoError(t, err)
 	defer moved.Close()
 	replay, err := moved.Replay(ctx, a.Trace)
@@ -65,10 +65,10 @@ func TestCopyFile(t *testing.T) {
 
 	// And back, into a file that is again the same.
 	back := filepath.Join(t.TempDir(), "back.ctx")
-	returned, err := CopyToFile(ctx, dsn, back, Options{Name: t.Name()}, nil)
+	returned, err := CopyToFile(ctx, dsn, back, Options{Name: ownName(t)}, nil)
 	require.NoError(t, err)
 	require.Equal(t, now.LSN, returned.LSN)
-	_, err = CopyToFile(ctx, dsn, back, Options{Name: t.Name()}, nil)
+	_, err = CopyToFile(ctx, dsn, back, Options{Name: ownName(t)}, nil)
 	require.ErrorContains(t, err, "already exists")
 	for range 2 { // the second open finds what the first left
 		db, err = ctxpage.Open(back, ctxpage.Options{})

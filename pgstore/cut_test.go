@@ -178,7 +178,7 @@ func lostAnswers(t *testing.T, change func(*Options)) (wrong []string, cuts int)
 	dsn := onServer(t)
 	host := strings.TrimSuffix(strings.TrimPrefix(dsn, "postgres://postgres@"), "/postgres?sslmode=disable")
 	proxy := newCutter(t, host)
-	name := t.Name()
+	name := ownName(t)
 	st := quiet(t, proxy.dsn(), name, change)
 	witness := quiet(t, dsn, name, nil)
 	for _, after := range []bool{false, true} {
@@ -236,8 +236,8 @@ func TestLostLeaves(t *testing.T) {
 	dsn := onServer(t)
 	host := strings.TrimSuffix(strings.TrimPrefix(dsn, "postgres://postgres@"), "/postgres?sslmode=disable")
 	proxy := newCutter(t, host)
-	st := quiet(t, proxy.dsn(), t.Name(), nil)
-	witness := quiet(t, dsn, t.Name(), nil)
+	st := quiet(t, proxy.dsn(), ownName(t), nil)
+	witness := quiet(t, dsn, ownName(t), nil)
 	cuts := 0
 	for _, after := range []bool{false, true} {
 		for n := 0; ; n++ {

@@ -49,7 +49,7 @@ func (s *Store) deregister() {
 func (s *Store) keep(ctx context.Context) {
 	tick := time.NewTicker(min(250*time.Millisecond, s.opts.beat/2))
 	defer tick.Stop()
-	var told time.Time
+	told := time.Now() // by Open
 	for {
 		select {
 		case <-ctx.Done():

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
@@ -63,7 +64,7 @@ func refresh(t testing.TB, stores ...*Store) {
 func TestHostsAtOnce(t *testing.T) {
 	t.Parallel()
 	dsn := onServer(t)
-	hosts := []*Store{onHost(t, dsn, t.Name(), nil), onHost(t, dsn, t.Name(), nil), onHost(t, dsn, t.Name(), nil)}
+	hosts := []*Store{onHost(t, dsn, ownName(t), nil), onHost(t, dsn, ownName(t), nil), onHost(t, dsn, ownName(t), nil)}
 	mustPut(t, hosts[0], "counter", "0")
 	var mu sync.Mutex
 	won := map[uint64]int{} // by the LSN that was expected
@@ -133,7 +134,7 @@ func TestHostsAtOnce(t *testing.T) {
 func TestPipeline(t *testing.T) {
 	t.Parallel()
 	ctx, dsn := t.Context(), onServer(t)
-	db, err := ctxpage.Open("one", ctxpage.Options{Store: onHost(t, dsn, t.Name(), nil)})
+	db, err := ctxpage.Open("one", ctxpage.Options{Store: onHost(t, dsn, ownName(t), nil)})
 	require.NoError(t, err)
 	defer db.Close()
 	_, err = db.Scope("acme/support").Put(ctx, ctxpage.Artefact{ID: "refund-policy", Text: "Refunds up to $400 are paid within 30 days."})
@@ -146,7 +147,7 @@ func TestPipeline(t *testing.T) {
 	require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "answer", Text: "Up to $400."}))
 	require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.2, By: "checker"}), ctxpage.ErrHeld)
 
-	other := onHost(t, dsn, t.Name(), nil)
+	other := onHost(t, dsn, ownName(t), nil)
 	refresh(t, other)
 	db2, err := ctxpage.Open("two", ctxpage.Options{Store: other})
 	require.NoError(t, err)
@@ -175,8 +176,8 @@ func TestPipeline(t *testing.T) {
 func TestImage(t *testing.T) {
 	t.Parallel()
 	ctx, dsn := t.Context(), onServer(t)
-	a := onHost(t, dsn, t.Name(), nil)
-	asleep := quiet(t, dsn, t.Name(), func(o *Options) { o.beat = time.Hour / 2 })
+	a := onHost(t, dsn, ownName(t), nil)
+	asleep := quiet(t, dsn, ownName(t), func(o *Options) { o.beat = time.Hour / 2 })
 	for i := range 40 {
 		mustPut(t, a, fmt.Sprint("page ", i%30), fmt.Sprint("words of ", i))
 	}
@@ -192,7 +193,7 @@ func TestImage(t *testing.T) {
 	require.NoError(t, a.pool.QueryRow(ctx, "SELECT count(*) FROM ctxpage_records WHERE db = $1", a.db.num).Scan(&records))
 	require.LessOrEqual(t, records, 3)
 
-	b := onHost(t, dsn, t.Name(), nil)
+	b := onHost(t, dsn, ownName(t), nil)
 	require.Equal(t, a.eng.Position(), b.eng.Position())
 	require.Equal(t, a.eng.Counters(), b.eng.Counters())
 	got, err := b.Load(ctx, acme, mustFind(t, b, "page 7").Pages, store.WantText)
@@ -218,25 +219,25 @@ func TestKeptCache(t *testing.T) {
 	ctx, dsn := t.Context(), onServer(t)
 	dir := t.TempDir()
 	kept := func(o *Options) { o.CacheDir = dir }
-	a := onHost(t, dsn, t.Name(), kept)
+	a := onHost(t, dsn, ownName(t), kept)
 	for i := range 10 {
 		mustPut(t, a, fmt.Sprint("page ", i), "words")
 	}
-	_, err := Open(ctx, dsn, Options{Name: t.Name(), CacheDir: dir})
+	_, err := Open(ctx, dsn, Options{Name: ownName(t), CacheDir: dir})
 	require.ErrorIs(t, err, store.ErrLocked)
 	head, err := a.Head(ctx)
 	require.NoError(t, err)
 	require.NoError(t, a.Close())
 
-	b := onHost(t, dsn, t.Name(), kept)
+	b := onHost(t, dsn, ownName(t), kept)
 	require.EqualValues(t, 10, b.cache.now().Applied, "it begins with what was kept")
 	mustFind(t, b, "page 9")
 	require.NoError(t, b.Close())
 
 	// A failover to a standby that was behind: the newest commits are gone.
-	_, err = shared.exec(ctx, "DELETE FROM ctxpage_records r USING ctxpage_db d WHERE r.db = d.db AND d.name = $1 AND seq > 5", t.Name())
+	_, err = shared.exec(ctx, "DELETE FROM ctxpage_records r USING ctxpage_db d WHERE r.db = d.db AND d.name = $1 AND seq > 5", ownName(t))
 	require.NoError(t, err)
-	c := onHost(t, dsn, t.Name(), kept)
+	c := onHost(t, dsn, ownName(t), kept)
 	require.EqualValues(t, 5, c.Mark().LSN)
 	_, err = c.Audit().Verify(ctx, &head, nil)
 	require.Error(t, err, "a head that was kept elsewhere shows that commits are missing")
@@ -249,14 +250,14 @@ func TestForked(t *testing.T) {
 	ctx, dsn := t.Context(), onServer(t)
 	for _, goesOn := range []bool{false, true} {
 		t.Run(fmt.Sprint("goes on ", goesOn), func(t *testing.T) {
-			a := onHost(t, dsn, t.Name(), func(o *Options) { o.Poll = time.Hour })
+			a := onHost(t, dsn, ownName(t), func(o *Options) { o.Poll = time.Hour })
 			for i := range 5 {
 				mustPut(t, a, fmt.Sprint("page ", i), "words")
 			}
 			_, err := a.pool.Exec(ctx, "DELETE FROM ctxpage_records WHERE db = $1 AND seq > 3", a.db.num)
 			require.NoError(t, err)
 			if goesOn {
-				b := onHost(t, dsn, t.Name(), nil)
+				b := onHost(t, dsn, ownName(t), nil)
 				for i := range 5 {
 					mustPut(t, b, fmt.Sprint("other ", i), "words")
 				}
@@ -266,7 +267,7 @@ func TestForked(t *testing.T) {
 			_, err = a.Resolve(ctx, acme, store.Ref{ID: "page 4"})
 			require.ErrorIs(t, err, ErrForked)
 			require.NoError(t, a.Close())
-			again := onHost(t, dsn, t.Name(), nil)
+			again := onHost(t, dsn, ownName(t), nil)
 			mustFind(t, again, "page 2")
 			_, err = again.Resolve(ctx, acme, store.Ref{ID: "page 4"})
 			require.ErrorIs(t, err, store.ErrNotFound)
@@ -278,13 +279,13 @@ func TestForked(t *testing.T) {
 func TestChangedRecord(t *testing.T) {
 	t.Parallel()
 	ctx, dsn := t.Context(), onServer(t)
-	a := onHost(t, dsn, t.Name(), nil)
+	a := onHost(t, dsn, ownName(t), nil)
 	for i := range 5 {
 		mustPut(t, a, fmt.Sprint("page ", i), "words")
 	}
 	_, err := a.pool.Exec(ctx, "UPDATE ctxpage_records SET body = set_byte(body, 20, 255 - get_byte(body, 20)) WHERE db = $1 AND seq = 3", a.db.num)
 	require.NoError(t, err)
-	_, err = Open(ctx, dsn, Options{Name: t.Name()})
+	_, err = Open(ctx, dsn, Options{Name: ownName(t)})
 	require.ErrorIs(t, err, store.ErrCorrupt)
 	require.ErrorContains(t, err, "record 3")
 }
@@ -323,7 +324,7 @@ func holds(t testing.TB, st *Store, text string) (where []string) {
 func TestEraseWithFollowers(t *testing.T) {
 	t.Parallel()
 	ctx, dsn := t.Context(), onServer(t)
-	hosts := []*Store{onHost(t, dsn, t.Name(), nil), onHost(t, dsn, t.Name(), nil), onHost(t, dsn, t.Name(), nil)}
+	hosts := []*Store{onHost(t, dsn, ownName(t), nil), onHost(t, dsn, ownName(t), nil), onHost(t, dsn, ownName(t), nil)}
 	const secret = "the okapi lives in Ituri"
 	mustPut(t, hosts[0], "stays", "the lemur lives elsewhere")
 	mustPut(t, hosts[0], "secret", secret)
@@ -348,7 +349,7 @@ func TestEraseWithFollowers(t *testing.T) {
 		require.ErrorIs(t, err, store.ErrNotFound)
 		mustFind(t, st, "stays")
 	}
-	late := onHost(t, dsn, t.Name(), nil)
+	late := onHost(t, dsn, ownName(t), nil)
 	mustFind(t, late, "stays")
 	require.Empty(t, holds(t, late, secret))
 	rest, err := late.FinishErase(ctx, nil)
@@ -432,7 +433,7 @@ func TestHolderStandsStill(t *testing.T) {
 	dsn := onServer(t)
 	var once sync.Once
 	asleep := make(chan struct{})
-	a := onHost(t, dsn, t.Name(), func(o *Options) {
+	a := onHost(t, dsn, ownName(t), func(o *Options) {
 		o.hook = func(step string) error {
 			if step == "write" {
 				once.Do(func() { close(asleep); time.Sleep(idleTimeout + time.Second) })
@@ -440,7 +441,7 @@ func TestHolderStandsStill(t *testing.T) {
 			return nil
 		}
 	})
-	b := onHost(t, dsn, t.Name(), nil)
+	b := onHost(t, dsn, ownName(t), nil)
 	answered := make(chan store.Outcome)
 	go func() {
 		out, err := a.Commit(t.Context(), fact(t, a, "of the sleeper", "words"))
@@ -467,9 +468,10 @@ func TestMigrate(t *testing.T) {
 	conn, err := pgx.Connect(ctx, dsn)
 	require.NoError(t, err)
 	defer conn.Close(context.Background())
-	_, err = conn.Exec(ctx, "CREATE DATABASE fresh")
+	own := pgx.Identifier{ownName(t)}
+	_, err = conn.Exec(ctx, "CREATE DATABASE "+own.Sanitize())
 	require.NoError(t, err)
-	fresh := shared.s.dsn("fresh")
+	fresh := shared.s.dsn(url.PathEscape(own[0]))
 	_, err = Open(ctx, fresh, Options{})
 	var schema *SchemaError
 	require.ErrorAs(t, err, &schema)
@@ -477,7 +479,7 @@ func TestMigrate(t *testing.T) {
 	require.ErrorContains(t, err, "dbctl-pg migrate")
 	steps, err := Migrate(ctx, fresh, true)
 	require.NoError(t, err)
-	require.Len(t, steps, 1)
+	require.Len(t, steps, schemaVersion)
 	_, err = Open(ctx, fresh, Options{})
 	require.ErrorIs(t, err, ErrSchema, "a dry run made nothing")
 	var all sync.WaitGroup
@@ -492,7 +494,7 @@ func TestMigrate(t *testing.T) {
 		})
 	}
 	all.Wait()
-	require.Equal(t, 1, total[0]+total[1]+total[2])
+	require.Equal(t, schemaVersion, total[0]+total[1]+total[2])
 	_, err = Open(ctx, fresh, Options{MustExist: true})
 	require.ErrorIs(t, err, store.ErrNotExist)
 	st := onHost(t, fresh, "main", nil)
@@ -507,7 +509,7 @@ func TestMigrate(t *testing.T) {
 func TestRefreshDoesNotTrustATurn(t *testing.T) {
 	t.Parallel()
 	ctx, dsn := t.Context(), onServer(t)
-	a, b := onHost(t, dsn, t.Name(), nil), onHost(t, dsn, t.Name(), nil)
+	a, b := onHost(t, dsn, ownName(t), nil), onHost(t, dsn, ownName(t), nil)
 	l := a.log
 	require.NoError(t, l.lock(ctx))
 	require.NoError(t, l.open(ctx))

@@ -329,7 +329,7 @@ func terminate(t *testing.T, dsn string) {
 // The control: reads that do not refresh are not linearizable, and the checker says so.
 func TestProcessesStaleControl(t *testing.T) {
 	dsn := onServer(t)
-	result, _ := fleetRun(t, job{DSN: dsn, Name: t.Name(), Stale: true}, 3, func(*fleet, []*process) { time.Sleep(2 * time.Second) })
+	result, _ := fleetRun(t, job{DSN: dsn, Name: ownName(t), Stale: true}, 3, func(*fleet, []*process) { time.Sleep(2 * time.Second) })
 	require.Equal(t, porcupine.Illegal, result, "the test of processes proves nothing")
 }
 

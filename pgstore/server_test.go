@@ -164,6 +164,34 @@ func onServer(t testing.TB) string {
 	return shared.s.dsn("postgres")
 }
 
+// names numbers the databases of a test that runs more than once in a process (go test -count).
+var names struct {
+	sync.Mutex
+	of   map[testing.TB]string
+	last int
+}
+
+// ownName names the database of a test: the same for all hosts of the test, and a new one each time it runs.
+func ownName(t testing.TB) string {
+	names.Lock()
+	defer names.Unlock()
+	if name, is := names.of[t]; is {
+		return name
+	}
+	if names.of == nil {
+		names.of = map[testing.TB]string{}
+	}
+	names.last++
+	name := fmt.Sprintf("%s %d", t.Name(), names.last)
+	names.of[t] = name
+	t.Cleanup(func() {
+		names.Lock()
+		defer names.Unlock()
+		delete(names.of, t)
+	})
+	return name
+}
+
 // ownServer gives a server that a test may stop.
 func ownServer(t testing.TB) *server {
 	t.Helper()

@@ -35,6 +35,6 @@ func TestContract(t *testing.T) {
 	t.Parallel()
 	dsn := onServer(t)
 	storetest.Run(t, func(t testing.TB, cfg storetest.Config) storetest.Database {
-		return &onPostgres{dsn: dsn, name: t.Name(), cfg: cfg}
+		return &onPostgres{dsn: dsn, name: ownName(t), cfg: cfg}
 	})
 }
