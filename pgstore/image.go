@@ -189,11 +189,18 @@ func (s *Store) putImage(ctx context.Context, tx pgx.Tx, seq int64, rows string,
 		return err
 	}
 	src.db, src.seq, src.progress = s.db.num, seq, progress
-	_, err = tx.CopyFrom(ctx, pgx.Identifier{"ctxpage_image_parts"}, []string{"db", "seq", "file", "part", "body"}, src)
-	return err
+	for src.Next() {
+		if _, err := tx.Exec(ctx, sqlPutPart, src.Values()...); err != nil {
+			return err
+		}
+	}
+	return src.err
 }
 
-// imageSource gives the parts of files one after the other. See pgx.CopyFromSource.
+// sqlPutPart writes a part of an image. COPY was rejected: the server does not take it for a table with row-level security.
+const sqlPutPart = "INSERT INTO ctxpage_image_parts (db, seq, file, part, body) VALUES ($1, $2, $3, $4, $5)"
+
+// imageSource gives the parts of files one after the other.
 type imageSource struct {
 	db          int
 	seq         int64
@@ -266,12 +273,7 @@ func (s *imageSource) Next() bool {
 }
 
 // Values is the part read last.
-func (s *imageSource) Values() ([]any, error) {
-	return []any{s.db, s.seq, s.names[s.at], s.part, s.body}, nil
-}
-
-// Err is why Next ended early.
-func (s *imageSource) Err() error { return s.err }
+func (s *imageSource) Values() []any { return []any{s.db, s.seq, s.names[s.at], s.part, s.body} }
 
 const sqlTrimTo = `SELECT least((SELECT max(seq) FROM ctxpage_images WHERE db = $1),
 	(SELECT min(applied) FROM ctxpage_hosts WHERE db = $1 AND seen > now() - $2::interval))`

@@ -19,7 +19,7 @@ import (
 var migrations embed.FS
 
 // schemaVersion is that of the newest file in migrations.
-const schemaVersion = 1
+const schemaVersion = 2
 
 const versionTable = "ctxpage_schema"
 

@@ -159,6 +159,9 @@ func (s *Store) find(ctx context.Context) error {
 	if err == nil {
 		err = read()
 	}
+	if errors.Is(err, pgx.ErrNoRows) { // it is there, and the policy of the table hides it
+		return fmt.Errorf("%w: database %q belongs to another role (ctxpage_db.owner); become a member of that role, or take another name", store.ErrNotExist, s.opts.Name)
+	}
 	if err != nil {
 		return fmt.Errorf("pgstore: make database %q: %w", s.opts.Name, err)
 	}
