@@ -58,18 +58,28 @@ func BenchmarkCommit(b *testing.B) {
 	}
 }
 
-// BenchmarkCommitHosts is the same from four hosts at once, 16 writers each.
+// BenchmarkCommitHosts is the same from four hosts at once, 16 writers each, and from four programs that insert, each with its own
+// connections and groups.
 func BenchmarkCommitHosts(b *testing.B) {
 	dsn := onServer(b)
-	name := fmt.Sprint(b.Name(), time.Now().UnixNano())
-	var hosts []*Store
-	for range 4 {
-		hosts = append(hosts, benchStore(b, dsn, name))
-	}
-	inTurns(b, 64, func(w, n int) error {
-		st := hosts[w%4]
-		_, err := st.Commit(context.Background(), fact(b, st, fmt.Sprint("a", n), words))
-		return err
+	b.Run("v=pgstore", func(b *testing.B) {
+		name := fmt.Sprint(b.Name(), time.Now().UnixNano())
+		var hosts []*Store
+		for range 4 {
+			hosts = append(hosts, benchStore(b, dsn, name))
+		}
+		inTurns(b, 64, func(w, n int) error {
+			st := hosts[w%4]
+			_, err := st.Commit(context.Background(), fact(b, st, fmt.Sprint("a", n), words))
+			return err
+		})
+	})
+	b.Run("v=inserts", func(b *testing.B) {
+		hosts := []*grouped{newGrouped(b, dsn)}
+		for range 3 {
+			hosts = append(hosts, &grouped{pool: newPool(b, dsn), turn: make(chan struct{}, 1)})
+		}
+		inTurns(b, 64, func(w, n int) error { return hosts[w%4].insert([]byte(words)) })
 	})
 }
 
@@ -89,11 +99,16 @@ type grouped struct {
 	rows [][]byte
 }
 
-func newGrouped(b *testing.B, dsn string) *grouped {
+func newPool(b *testing.B, dsn string) *pgxpool.Pool {
 	pool, err := pgxpool.New(b.Context(), dsn)
 	require.NoError(b, err)
 	b.Cleanup(pool.Close)
-	_, err = pool.Exec(b.Context(), "DROP TABLE IF EXISTS bare; CREATE TABLE bare (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body bytea)")
+	return pool
+}
+
+func newGrouped(b *testing.B, dsn string) *grouped {
+	pool := newPool(b, dsn)
+	_, err := pool.Exec(b.Context(), "DROP TABLE IF EXISTS bare; CREATE TABLE bare (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body bytea)")
 	require.NoError(b, err)
 	return &grouped{pool: pool, turn: make(chan struct{}, 1)}
 }
