@@ -46,7 +46,6 @@ type wire struct {
 	reasons []string                   // distinct reasons of pages and exclusions; rows name them by place + 1
 	pages   int                        // rows read so far, against MaxPages
 	buf     struct{ rows, row []byte } // what rows are made in on their way into the leaf
-	id      ulid.ULID                  // likewise
 }
 
 // Bits of the flags element.
@@ -63,7 +62,7 @@ const (
 // and read.
 type field struct {
 	empty func(*wire) bool
-	enc   func(*msgpack.Encoder, *wire) error
+	enc   func([]byte, *wire) ([]byte, error) // appends
 	dec   func(*msgpack.Decoder, *wire) error
 }
 
@@ -139,28 +138,24 @@ func Encode(r *Record) ([]byte, error) {
 	for fields[n-1].empty(w) {
 		n--
 	}
-	enc.out.Reset()
-	e := msgpack.GetEncoder()
-	defer msgpack.PutEncoder(e)
-	e.Reset(&enc.out)
-	if err := e.EncodeArrayLen(n); err != nil {
-		return nil, fmt.Errorf("manifest: encode leaf: %w", err)
-	}
-	for i, f := range fields[:n] {
-		if err := f.enc(e, w); err != nil {
+	out := appendArrayLen(enc.out[:0], n)
+	for i := range fields[:n] {
+		var err error
+		if out, err = fields[i].enc(out, w); err != nil {
 			return nil, fmt.Errorf("manifest: encode element %d of a %s leaf: %w", i, r.Type, err)
 		}
 	}
-	if enc.out.Len() > MaxBody {
-		return nil, fmt.Errorf("manifest: %s leaf of %d bytes; the limit is %d: split the call", r.Type, enc.out.Len(), MaxBody)
+	enc.out = out
+	if len(out) > MaxBody {
+		return nil, fmt.Errorf("manifest: %s leaf of %d bytes; the limit is %d: split the call", r.Type, len(out), MaxBody)
 	}
-	return bytes.Clone(enc.out.Bytes()), nil // a leaf stays in memory until it is archived: no byte more than it has
+	return bytes.Clone(out), nil // a leaf stays in memory until it is archived: no byte more than it has
 }
 
 // encoding is the memory that a leaf is made in. Every read makes one.
 type encoding struct {
 	wire
-	out bytes.Buffer
+	out []byte
 }
 
 var encodings = sync.Pool{New: func() any { return new(encoding) }}
@@ -169,7 +164,7 @@ const encodingMost = 64 << 10 // bytes of what is kept of a large leaf
 
 func (enc *encoding) release() {
 	buf := enc.buf
-	if enc.out.Cap() > encodingMost || cap(buf.rows)+cap(buf.row) > encodingMost {
+	if cap(enc.out) > encodingMost || cap(buf.rows)+cap(buf.row) > encodingMost {
 		return
 	}
 	enc.wire = wire{buf: buf} // and not the texts of the leaf
@@ -282,7 +277,7 @@ func reasonsOf(r *Record) (out []string) {
 func text(at func(*wire) *string) field {
 	return field{
 		func(w *wire) bool { return *at(w) == "" },
-		func(e *msgpack.Encoder, w *wire) error { return e.EncodeString(*at(w)) },
+		func(b []byte, w *wire) ([]byte, error) { return appendString(b, *at(w)), nil },
 		func(d *msgpack.Decoder, w *wire) (err error) { *at(w), err = d.DecodeString(); return err },
 	}
 }
@@ -292,12 +287,11 @@ func text(at func(*wire) *string) field {
 func ident(at func(*wire) *string) field {
 	return field{
 		func(w *wire) bool { return *at(w) == "" },
-		func(e *msgpack.Encoder, w *wire) error {
+		func(b []byte, w *wire) ([]byte, error) {
 			if id, err := ulid.ParseStrict(*at(w)); err == nil && prints(id, *at(w)) {
-				w.id = id
-				return e.EncodeBytes(w.id[:])
+				return appendBytes(b, id[:]), nil
 			}
-			return e.EncodeString(*at(w))
+			return appendString(b, *at(w)), nil
 		},
 		func(d *msgpack.Decoder, w *wire) (err error) { *at(w), err = decIdent(d); return err },
 	}
@@ -330,7 +324,7 @@ func decIdent(d *msgpack.Decoder) (string, error) {
 func unsigned(at func(*wire) *uint64) field {
 	return field{
 		func(w *wire) bool { return *at(w) == 0 },
-		func(e *msgpack.Encoder, w *wire) error { return e.EncodeUint(*at(w)) },
+		func(b []byte, w *wire) ([]byte, error) { return appendUint(b, *at(w)), nil },
 		func(d *msgpack.Decoder, w *wire) (err error) { *at(w), err = d.DecodeUint64(); return err },
 	}
 }
@@ -338,7 +332,7 @@ func unsigned(at func(*wire) *uint64) field {
 func signed(at func(*wire) *int64) field {
 	return field{
 		func(w *wire) bool { return *at(w) == 0 },
-		func(e *msgpack.Encoder, w *wire) error { return e.EncodeInt(*at(w)) },
+		func(b []byte, w *wire) ([]byte, error) { return appendInt(b, *at(w)), nil },
 		func(d *msgpack.Decoder, w *wire) (err error) { *at(w), err = d.DecodeInt64(); return err },
 	}
 }
@@ -347,7 +341,7 @@ func signed(at func(*wire) *int64) field {
 func small[T ~uint8 | ~uint32](at func(*wire) *T, limit uint64) field {
 	return field{
 		func(w *wire) bool { return *at(w) == 0 },
-		func(e *msgpack.Encoder, w *wire) error { return e.EncodeUint(uint64(*at(w))) },
+		func(b []byte, w *wire) ([]byte, error) { return appendUint(b, uint64(*at(w))), nil },
 		func(d *msgpack.Decoder, w *wire) error {
 			n, err := decUint(d, limit)
 			*at(w) = T(n)
@@ -360,7 +354,7 @@ func small[T ~uint8 | ~uint32](at func(*wire) *T, limit uint64) field {
 func count(at func(*wire) *int) field {
 	return field{
 		func(w *wire) bool { return *at(w) == 0 },
-		func(e *msgpack.Encoder, w *wire) error { return encCount(e, *at(w)) },
+		func(b []byte, w *wire) ([]byte, error) { return appendCount(b, *at(w)) },
 		func(d *msgpack.Decoder, w *wire) error {
 			n, err := decUint(d, math.MaxInt)
 			*at(w) = int(n)
@@ -373,15 +367,15 @@ func count(at func(*wire) *int) field {
 func float(at func(*wire) *float64) field {
 	return field{
 		func(w *wire) bool { return *at(w) == 0 },
-		func(e *msgpack.Encoder, w *wire) error {
+		func(b []byte, w *wire) ([]byte, error) {
 			f := *at(w)
 			if math.IsNaN(f) || math.IsInf(f, 0) {
-				return fmt.Errorf("%v is not a finite number", f)
+				return b, fmt.Errorf("%v is not a finite number", f)
 			}
 			if f == 0 {
-				return e.EncodeUint(0)
+				return appendUint(b, 0), nil
 			}
-			return e.EncodeFloat64(f)
+			return appendFloat(b, f), nil
 		},
 		func(d *msgpack.Decoder, w *wire) error {
 			f, err := d.DecodeFloat64()
@@ -397,36 +391,35 @@ func float(at func(*wire) *float64) field {
 func digest(at func(*wire) *Digest) field {
 	return field{
 		func(w *wire) bool { return len(*at(w)) == 0 },
-		func(e *msgpack.Encoder, w *wire) error { return encBytes(e, *at(w)) },
+		func(b []byte, w *wire) ([]byte, error) { return appendBytes(b, *at(w)), nil },
 		func(d *msgpack.Decoder, w *wire) (err error) { *at(w), err = decBytes(d); return err },
 	}
 }
 
 // list is an array, nil when empty.
-func list[T any](at func(*wire) *[]T, enc func(*msgpack.Encoder, *wire, *T) error, dec func(*msgpack.Decoder, *wire, *T) error) field {
+func list[T any](at func(*wire) *[]T, enc func([]byte, *wire, *T) ([]byte, error), dec func(*msgpack.Decoder, *wire, *T) error) field {
 	return field{
 		func(w *wire) bool { return len(*at(w)) == 0 },
-		func(e *msgpack.Encoder, w *wire) error { return encList(e, w, *at(w), enc) },
+		func(b []byte, w *wire) ([]byte, error) { return appendList(b, w, *at(w), enc) },
 		func(d *msgpack.Decoder, w *wire) (err error) { *at(w), err = decList(d, w, dec); return err },
 	}
 }
 
-func encList[T any](e *msgpack.Encoder, w *wire, items []T, enc func(*msgpack.Encoder, *wire, *T) error) error {
+func appendList[T any](b []byte, w *wire, items []T, enc func([]byte, *wire, *T) ([]byte, error)) ([]byte, error) {
 	if len(items) == 0 {
-		return e.EncodeNil()
+		return appendNil(b), nil
 	}
 	if len(items) > MaxPages {
-		return fmt.Errorf("%d items; the limit is %d: split the call", len(items), MaxPages)
+		return b, fmt.Errorf("%d items; the limit is %d: split the call", len(items), MaxPages)
 	}
-	if err := e.EncodeArrayLen(len(items)); err != nil {
-		return err
-	}
+	b = appendArrayLen(b, len(items))
 	for i := range items {
-		if err := enc(e, w, &items[i]); err != nil {
-			return err
+		var err error
+		if b, err = enc(b, w, &items[i]); err != nil {
+			return b, err
 		}
 	}
-	return nil
+	return b, nil
 }
 
 // decList grows as items are read, so a count alone allocates nothing.
@@ -443,14 +436,14 @@ func decList[T any](d *msgpack.Decoder, w *wire, dec func(*msgpack.Decoder, *wir
 	return out, err
 }
 
-func encString(e *msgpack.Encoder, _ *wire, s *string) error { return e.EncodeString(*s) }
+func encString(b []byte, _ *wire, s *string) ([]byte, error) { return appendString(b, *s), nil }
 
 func decString(d *msgpack.Decoder, _ *wire, s *string) (err error) {
 	*s, err = d.DecodeString()
 	return err
 }
 
-func encWrite(e *msgpack.Encoder, _ *wire, x *Write) error {
+func encWrite(b []byte, _ *wire, x *Write) ([]byte, error) {
 	var flags uint64
 	if x.Deleted {
 		flags |= 1
@@ -461,7 +454,8 @@ func encWrite(e *msgpack.Encoder, _ *wire, x *Write) error {
 	if x.Gone {
 		flags |= 4
 	}
-	return encTuple(e, x.Num, x.Ref, uint64(x.Version), flags, []byte(x.Digest))
+	b = appendString(appendUint(appendArrayLen(b, 5), x.Num), x.Ref)
+	return appendBytes(appendUint(appendUint(b, uint64(x.Version)), flags), x.Digest), nil
 }
 
 func decWrite(d *msgpack.Decoder, _ *wire, x *Write) error {
@@ -471,31 +465,33 @@ func decWrite(d *msgpack.Decoder, _ *wire, x *Write) error {
 	return err
 }
 
-func encStale(e *msgpack.Encoder, _ *wire, x *Stale) error {
-	return encTuple(e, x.Num, uint64(x.Seen), uint64(x.Now), x.Reason)
+func encStale(b []byte, _ *wire, x *Stale) ([]byte, error) {
+	b = appendUint(appendUint(appendArrayLen(b, 4), x.Num), uint64(x.Seen))
+	return appendString(appendUint(b, uint64(x.Now)), x.Reason), nil
 }
 
 func decStale(d *msgpack.Decoder, _ *wire, x *Stale) error {
 	return decTuple(d, 4, &x.Num, &x.Seen, &x.Now, &x.Reason)
 }
 
-func encConflict(e *msgpack.Encoder, _ *wire, x *Conflict) error {
-	return encTuple(e, x.Ref, x.Expect, x.Found)
+func encConflict(b []byte, _ *wire, x *Conflict) ([]byte, error) {
+	return appendUint(appendUint(appendString(appendArrayLen(b, 3), x.Ref), x.Expect), x.Found), nil
 }
 
 func decConflict(d *msgpack.Decoder, _ *wire, x *Conflict) error {
 	return decTuple(d, 3, &x.Ref, &x.Expect, &x.Found)
 }
 
-func encExclusion(e *msgpack.Encoder, w *wire, x *Exclusion) error {
+func encExclusion(b []byte, w *wire, x *Exclusion) ([]byte, error) {
 	if x.Count < 0 {
-		return fmt.Errorf("count %d is negative", x.Count)
+		return b, fmt.Errorf("count %d is negative", x.Count)
 	}
 	rows, err := w.appendPages(x.Nearest)
 	if err != nil {
-		return err
+		return b, err
 	}
-	return encTuple(e, w.reasonPlace(x.Reason), uint64(x.Count), rows)
+	b = appendUint(appendArrayLen(b, 3), w.reasonPlace(x.Reason))
+	return appendBytes(appendUint(b, uint64(x.Count)), rows), nil
 }
 
 func decExclusion(d *msgpack.Decoder, w *wire, x *Exclusion) error {
@@ -518,12 +514,9 @@ func decExclusion(d *msgpack.Decoder, w *wire, x *Exclusion) error {
 
 func emptyPages(w *wire) bool { return len(w.Pages) == 0 }
 
-func encPages(e *msgpack.Encoder, w *wire) error {
+func encPages(b []byte, w *wire) ([]byte, error) {
 	rows, err := w.appendPages(w.Pages)
-	if err != nil {
-		return err
-	}
-	return encBytes(e, rows)
+	return appendBytes(b, rows), err
 }
 
 func decPages(d *msgpack.Decoder, w *wire) error {
@@ -532,25 +525,6 @@ func decPages(d *msgpack.Decoder, w *wire) error {
 		return err
 	}
 	w.Pages, err = w.readPages(rows)
-	return err
-}
-
-// encTuple writes a fixed array of numbers, strings and byte strings.
-func encTuple(e *msgpack.Encoder, items ...any) error {
-	err := e.EncodeArrayLen(len(items))
-	for _, it := range items {
-		if err != nil {
-			return err
-		}
-		switch x := it.(type) {
-		case uint64:
-			err = e.EncodeUint(x)
-		case string:
-			err = e.EncodeString(x)
-		case []byte:
-			err = encBytes(e, x)
-		}
-	}
 	return err
 }
 
@@ -583,26 +557,12 @@ func decTuple(d *msgpack.Decoder, least int, items ...any) error {
 	return err
 }
 
-func encCount(e *msgpack.Encoder, n int) error {
-	if n < 0 {
-		return fmt.Errorf("%d is negative", n)
-	}
-	return e.EncodeUint(uint64(n))
-}
-
 func decUint(d *msgpack.Decoder, limit uint64) (uint64, error) {
 	n, err := d.DecodeUint64()
 	if err == nil && n > limit {
 		return 0, fmt.Errorf("%d is above the limit %d", n, limit)
 	}
 	return n, err
-}
-
-func encBytes(e *msgpack.Encoder, b []byte) error {
-	if len(b) == 0 {
-		return e.EncodeNil()
-	}
-	return e.EncodeBytes(b)
 }
 
 func decBytes(d *msgpack.Decoder) ([]byte, error) {

@@ -34,30 +34,30 @@ const rowsBit = 1 << 31
 
 func emptyRows(w *wire) bool { return len(w.Rows)+len(w.State) == 0 }
 
-func encRows(e *msgpack.Encoder, w *wire) error {
+func encRows(b []byte, w *wire) ([]byte, error) {
 	if len(w.Rows) > MaxPages || len(w.State) > MaxState {
-		return fmt.Errorf("%d rows, %d state rows; the limits are %d and %d: split the call", len(w.Rows), len(w.State), MaxPages, MaxState)
+		return b, fmt.Errorf("%d rows, %d state rows; the limits are %d and %d: split the call", len(w.Rows), len(w.State), MaxPages, MaxState)
 	}
 	if emptyRows(w) { // written only because a later element is not empty
-		return e.EncodeBytes([]byte{})
+		return appendBinLen(b, 0), nil
 	}
 	if w.Filter != "" {
-		return errors.New("rows and a filter: the digests of rows are the end of a leaf, and only reads have a filter")
+		return b, errors.New("rows and a filter: the digests of rows are the end of a leaf, and only reads have a filter")
 	}
-	b := make([]byte, 0, len(w.Rows)*rowDigest+len(w.State)*StateSize+8)
+	b = appendBinLen(b, len(w.Rows)*rowDigest+len(w.State)*StateSize+8)
 	for _, of := range []struct {
 		list []Digest
 		size int
 	}{{w.Rows, rowDigest}, {w.State, StateSize}} {
 		for _, d := range of.list {
 			if len(d) != of.size {
-				return fmt.Errorf("a digest of %d bytes, expected %d", len(d), of.size)
+				return b, fmt.Errorf("a digest of %d bytes, expected %d", len(d), of.size)
 			}
 			b = append(b, d...)
 		}
 	}
 	b = binary.BigEndian.AppendUint32(b, uint32(len(w.State)))
-	return e.EncodeBytes(binary.BigEndian.AppendUint32(b, uint32(len(w.Rows))|rowsBit))
+	return binary.BigEndian.AppendUint32(b, uint32(len(w.Rows))|rowsBit), nil
 }
 
 func decRows(d *msgpack.Decoder, w *wire) error {
