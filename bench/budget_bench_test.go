@@ -95,9 +95,9 @@ func budgetSuffixCut(weights []int, limit int) (from, sum int) {
 }
 
 // BenchmarkContextyTruncate halves a history in the compatible mode, counting included: with a stock counter one walk,
-// with any other a count of the whole rest for each message that goes, as the original does with all.
+// with any other a few counts of what would be left.
 func BenchmarkContextyTruncate(b *testing.B) {
-	for _, n := range []int{400, 4_000} {
+	for _, n := range []int{100, 400, 4_000, 100_000} {
 		messages, _ := budgetTalk(n)
 		stock := &contexty.FixedCounter{TokensPerMessage: 10}
 		for name, counter := range map[string]contexty.TokenCounter{"stock": stock, "opaque": budgetOpaque{stock}} {

@@ -5,8 +5,9 @@
 // results, a block cap is not enforced on what a strategy returns, a failed Compile has an empty report, and the
 // messages returned share memory with the blocks. Package budget has none of these; start there in new code.
 //
-// Not taken over: FactExtractor, which that version reserved and never used. Two things are better and cannot be
-// observed except in time: truncation with the two stock counters is linear, and a Message carries an ID.
+// Not taken over: FactExtractor, which that version reserved and never used. Two things are better: truncation takes time
+// in proportion to the history, and a Message carries an ID. The first can be observed by a TokenCounter of your own that
+// counts more of fewer messages: truncation asks it for a few lists, not for one after each removal, so it may cut elsewhere.
 package contexty
 
 import (

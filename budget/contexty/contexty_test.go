@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -69,10 +70,32 @@ func TestTruncateOldest(t *testing.T) {
 // slow hides that a counter is a stock one, so that it is asked for whole lists.
 type slow struct{ TokenCounter }
 
-// The subtraction for stock counters gives what counting anew would give.
+// recounted is truncation as it is defined: the whole rest is counted anew after each removal.
+func recounted(s EvictionStrategy, msgs []Message, n, limit int, counter TokenCounter) ([]Message, error) {
+	t := s.(*truncate)
+	c := t.cuts(msgs, counter)
+	k, err := 0, error(nil)
+	if n > limit {
+		k, err = c.walk(context.Background(), n, limit)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := c.rest(k)
+	if t.least > 0 && len(out) < t.least {
+		return nil, nil
+	}
+	return out, nil
+}
+
+// The subtraction for stock counters, and the search for all others, give what counting anew would give. A counter that
+// is searched must not count more of fewer messages, so its estimates are not negative.
 func TestTruncateCountsLikeCountingAnew(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		msgs := roles(rapid.StringOfN(rapid.SampledFrom([]rune("uats")), 0, 12, -1).Draw(t, "roles"))
+		if rapid.Bool().Draw(t, "long") {
+			msgs = roles(rapid.StringOfN(rapid.SampledFrom([]rune("uats")), 0, 200, -1).Draw(t, "many roles"))
+		}
 		for i := range msgs {
 			msgs[i].Name = rapid.StringN(0, 9, -1).Draw(t, "name")
 			if rapid.Bool().Draw(t, "calls") {
@@ -80,20 +103,28 @@ func TestTruncateCountsLikeCountingAnew(t *testing.T) {
 			}
 		}
 		char := &CharFallbackCounter{CharsPerToken: rapid.IntRange(1, 5).Draw(t, "k")}
+		n := 0
 		if rapid.Bool().Draw(t, "estimator") {
-			n := rapid.IntRange(-2, 3).Draw(t, "estimate")
+			n = rapid.IntRange(-2, 3).Draw(t, "estimate")
+			n := n
 			char.EstimateTool = func(ToolCall) int { return n }
 		}
 		opts := []TruncateOption{KeepUserAssistantPairs(rapid.Bool().Draw(t, "pairs")), MinMessages(rapid.IntRange(0, 3).Draw(t, "min"))}
 		if rapid.Bool().Draw(t, "protect") {
 			opts = append(opts, ProtectRole("tool"))
 		}
-		s, limit := NewTruncateOldestStrategy(opts...), rapid.IntRange(0, 40).Draw(t, "limit")
-		n, _ := char.Count(context.Background(), msgs)
-		a, errA := s.Apply(context.Background(), msgs, n, limit, char)
-		b, errB := s.Apply(context.Background(), msgs, n, limit, slow{char})
-		if texts(a) != texts(b) || fmt.Sprint(errA) != fmt.Sprint(errB) {
-			t.Fatalf("%s (%v), counting anew %s (%v)", texts(a), errA, texts(b), errB)
+		s, limit := NewTruncateOldestStrategy(opts...), rapid.IntRange(0, 40*max(1, len(msgs)/12)).Draw(t, "limit")
+		whole, _ := char.Count(context.Background(), msgs)
+		want, errWant := recounted(s, msgs, whole, limit, char)
+		counters := []TokenCounter{char}
+		if n >= 0 {
+			counters = append(counters, slow{char})
+		}
+		for _, counter := range counters {
+			got, err := s.Apply(context.Background(), msgs, whole, limit, counter)
+			if texts(got) != texts(want) || fmt.Sprint(err) != fmt.Sprint(errWant) {
+				t.Fatalf("%T: %s (%v), counting anew %s (%v)", counter, texts(got), err, texts(want), errWant)
+			}
 		}
 	})
 }
@@ -306,4 +337,82 @@ func (d *doubled) Count(ctx context.Context, m []Message) (int, error) {
 	d.asked++
 	n, err := d.FixedCounter.Count(ctx, m)
 	return 2 * n, err
+}
+
+// tallied counts the messages that a counter was asked for.
+type tallied struct {
+	TokenCounter
+	messages, lists int
+}
+
+func (c *tallied) Count(ctx context.Context, m []Message) (int, error) {
+	c.messages += len(m)
+	c.lists++
+	return c.TokenCounter.Count(ctx, m)
+}
+
+// skewed counts a hundred times as much for the newest tenth, so that nothing follows from the texts.
+type skewed struct{ from int }
+
+func (c skewed) Count(_ context.Context, m []Message) (n int, _ error) {
+	for i := range m {
+		n++
+		if at, _ := strconv.Atoi(m[i].Content[0].Text); at >= c.from {
+			n += 100
+		}
+	}
+	return n, nil
+}
+
+// A counter that is not ours is asked for a number of messages that grows with the history, not with its square. The
+// control is the walk that defines the answer.
+func TestTruncateIsLinear(t *testing.T) {
+	ctx := context.Background()
+	for _, n := range []int{100, 1000, 10_000} {
+		msgs := roles(strings.Repeat("ua", n/2))
+		for name, counter := range map[string]TokenCounter{"fixed": ten, "chars": &CharFallbackCounter{CharsPerToken: 4}, "skewed": skewed{n - n/10}} {
+			whole, err := counter.Count(ctx, msgs)
+			require.NoError(t, err)
+			for _, opts := range [][]TruncateOption{nil, {KeepUserAssistantPairs(true)}, {ProtectRole("assistant")}} {
+				s, asked := NewTruncateOldestStrategy(opts...), &tallied{TokenCounter: counter}
+				out, err := s.Apply(ctx, msgs, whole, whole*3/5, asked)
+				require.NoError(t, err)
+				require.NotEmpty(t, out)
+				most := 6 // lists of the whole length
+				if name == "skewed" {
+					most = 30
+				}
+				require.Less(t, asked.messages, most*n, "%s of %d, %d lists", name, n, asked.lists)
+				if n == 100 {
+					walked := &tallied{TokenCounter: counter}
+					want, err := recounted(s, msgs, whole, whole*3/5, walked)
+					require.NoError(t, err)
+					require.Equal(t, texts(want), texts(out), name)
+					require.Greater(t, walked.messages, 8*n, "control")
+				}
+			}
+		}
+	}
+}
+
+// A counter that is seen to count more of fewer messages is walked, as if it had been from the start.
+func TestCounterThatGrowsIsWalked(t *testing.T) {
+	odd := oddCounter{}
+	msgs := roles("uauauauauauauaua")
+	s := NewTruncateOldestStrategy()
+	want, err := recounted(s, msgs, 1000, 500, odd)
+	require.NoError(t, err)
+	got, err := s.Apply(context.Background(), msgs, 1000, 500, odd)
+	require.NoError(t, err)
+	require.Equal(t, texts(want), texts(got))
+}
+
+// oddCounter counts more of fewer messages, below 16 of them.
+type oddCounter struct{}
+
+func (oddCounter) Count(_ context.Context, m []Message) (int, error) {
+	if len(m) == 1 {
+		return 10, nil
+	}
+	return 1000 - len(m), nil
 }

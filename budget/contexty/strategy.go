@@ -127,56 +127,38 @@ type truncate struct {
 }
 
 // Apply walks forward once: whatever stays left of the walk is protected, so the next message in what is left is the
-// next message of the block.
+// next message of the block. With a stock counter a count is a subtraction. Any other counter is asked for whole lists,
+// since nothing says that its counts add up, but only for a few of them (cuts.search): it must not count more of fewer
+// messages.
 func (t *truncate) Apply(ctx context.Context, msgs []Message, n, limit int, counter TokenCounter) ([]Message, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("contexty: truncate: %w", err)
 	}
-	l := newLeft(msgs, counter)
-	total := n
-	for i := 0; i < len(msgs) && total > limit; i++ {
-		if slices.Contains(t.protected, msgs[i].Role) {
-			continue
-		}
-		l.remove(i)
-		if t.pairs && msgs[i].Role == "user" && i+1 < len(msgs) && msgs[i+1].Role == "assistant" {
-			i++
-			l.remove(i)
-		}
+	c := t.cuts(msgs, counter)
+	k := 0
+	if n > limit {
 		var err error
-		if total, err = l.count(ctx); err != nil {
-			return nil, fmt.Errorf("contexty: truncate: %w", err)
+		if w := stock(counter); w != nil {
+			k, err = c.subtract(w, n, limit)
+		} else {
+			k, err = c.search(ctx, n, limit)
 		}
-		if total > n {
-			return nil, fmt.Errorf("contexty: truncate: %w: the count grew from %d to %d while messages went",
-				ErrTokenCountFailed, n, total)
+		if err != nil {
+			return nil, err
 		}
 	}
-	if t.least > 0 && l.n < t.least {
+	out := c.rest(k)
+	if len(out) == 0 || t.least > 0 && len(out) < t.least {
 		return nil, nil
 	}
-	return l.messages(), nil
+	return slices.Clone(out), nil
 }
 
-// left is what truncation has left of a block. With a stock counter a count is a subtraction; any other counter is
-// asked again for the whole list, since nothing says that its counts add up.
-type left struct {
-	all     []Message
-	gone    []bool
-	n       int
-	counter TokenCounter
-	weigher weigher // nil for a counter that is not ours
-	sum     weight
-}
+func (t *truncate) protects(m *Message) bool { return slices.Contains(t.protected, m.Role) }
 
-func newLeft(msgs []Message, counter TokenCounter) *left {
-	l := &left{all: msgs, gone: make([]bool, len(msgs)), n: len(msgs), counter: counter}
-	if l.weigher = stock(counter); l.weigher != nil {
-		for i := range msgs {
-			l.sum = l.sum.plus(l.weigher.weigh(&msgs[i]))
-		}
-	}
-	return l
+// pairAt says whether the message after i goes together with i.
+func (t *truncate) pairAt(msgs []Message, i int) bool {
+	return t.pairs && msgs[i].Role == "user" && i+1 < len(msgs) && msgs[i+1].Role == "assistant"
 }
 
 // stock returns a usable counter of this package as a weigher. It looks at the very type: one that embeds a stock
@@ -191,32 +173,4 @@ func stock(counter TokenCounter) weigher {
 		return c
 	}
 	return nil
-}
-
-func (l *left) remove(i int) {
-	l.gone[i] = true
-	l.n--
-	if l.weigher != nil {
-		l.sum = l.sum.minus(l.weigher.weigh(&l.all[i]))
-	}
-}
-
-func (l *left) count(ctx context.Context) (int, error) {
-	if l.weigher != nil {
-		return l.weigher.tokens(l.sum), nil
-	}
-	return l.counter.Count(ctx, l.messages())
-}
-
-func (l *left) messages() []Message {
-	if l.n == 0 {
-		return nil
-	}
-	out := make([]Message, 0, l.n)
-	for i := range l.all {
-		if !l.gone[i] {
-			out = append(out, l.all[i])
-		}
-	}
-	return out
 }

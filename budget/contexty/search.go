@@ -1,0 +1,180 @@
+package contexty
+
+import (
+	"context"
+	"fmt"
+)
+
+// cuts are the states that truncation goes through, of a counter that must be asked for whole lists. State k is the block
+// after k removals; each takes one message or a pair. Only protected messages stay before the last one removed.
+type cuts struct {
+	all     []Message
+	order   []int // messages in the order in which they go
+	ends    []int // ends[k] messages of order are gone in state k
+	sizes   []int // sizes[k] is the text gone in state k: where counts are expected, never what they are
+	size    int   // of the whole block
+	counter TokenCounter
+}
+
+func (t *truncate) cuts(msgs []Message, counter TokenCounter) *cuts {
+	c := &cuts{all: msgs, ends: []int{0}, sizes: []int{0}, counter: counter}
+	gone := 0
+	take := func(i int) {
+		c.order = append(c.order, i)
+		gone += extent(&msgs[i])
+	}
+	for i := 0; i < len(msgs); i++ {
+		if t.protects(&msgs[i]) {
+			c.size += extent(&msgs[i])
+			continue
+		}
+		take(i)
+		if t.pairAt(msgs, i) {
+			i++
+			take(i)
+		}
+		c.ends, c.sizes = append(c.ends, len(c.order)), append(c.sizes, gone)
+	}
+	c.size += gone
+	return c
+}
+
+// extent is how long a message is, roughly.
+func extent(m *Message) int {
+	n := 16 + len(m.Name)
+	for i := range m.Content {
+		n += len(m.Content[i].Text)
+	}
+	for i := range m.ToolCalls {
+		n += len(m.ToolCalls[i].Function.Name) + len(m.ToolCalls[i].Function.Arguments)
+	}
+	return n
+}
+
+// rest is the block in state k. It is borrowed from the block where nothing protected stays behind.
+func (c *cuts) rest(k int) []Message {
+	end := c.ends[k]
+	if end == 0 {
+		return c.all
+	}
+	if last := c.order[end-1]; last == end-1 { // a prefix is gone
+		return c.all[end:len(c.all):len(c.all)]
+	}
+	out := make([]Message, 0, len(c.all)-end)
+	next := 0
+	for i := range c.all {
+		if next < end && c.order[next] == i {
+			next++
+			continue
+		}
+		out = append(out, c.all[i])
+	}
+	return out
+}
+
+// count asks the counter for state k.
+func (c *cuts) count(ctx context.Context, k, whole int) (int, error) {
+	n, err := c.counter.Count(ctx, c.rest(k))
+	if err != nil {
+		return 0, fmt.Errorf("contexty: truncate: %w", err)
+	}
+	if n > whole {
+		return 0, grew(whole, n)
+	}
+	return n, nil
+}
+
+func grew(whole, n int) error {
+	return fmt.Errorf("contexty: truncate: %w: the count grew from %d to %d while messages went", ErrTokenCountFailed, whole, n)
+}
+
+// search returns the first state that fits, or the last one. Counts fall as messages go, so the state is bracketed:
+// states up to lo do not fit, hi does or is the last. The next state asked for is where the counts at both ends put the
+// limit, and a little beyond to the side that moved last, so that both ends close in; every fourth question halves the
+// bracket whatever the counts are. A counter whose counts follow the texts is asked two or three times, any other one at
+// most about four times the logarithm. A counter that is seen to count more of fewer messages is walked.
+func (c *cuts) search(ctx context.Context, whole, limit int) (int, error) {
+	lo, hi := 0, len(c.ends)-1
+	nLo, nHi := whole, 0
+	if c.size > 0 {
+		nHi = int(float64(whole) * float64(c.size-c.sizes[hi]) / float64(c.size)) // not asked for: a guess
+	}
+	known, movedHi := false, false
+	for asked := 1; hi-lo > 1; asked++ {
+		at := (lo + hi) / 2
+		if asked%4 != 0 {
+			at = c.expect(lo, hi, nLo, nHi, limit)
+			if asked > 1 && movedHi {
+				at -= 1 + (hi-at)/4
+			} else if asked > 1 {
+				at += 1 + (at-lo)/4
+			}
+			at = min(max(at, lo+1), hi-1)
+		}
+		n, err := c.count(ctx, at, whole)
+		if err != nil {
+			return 0, err
+		}
+		if n > nLo || known && n < nHi {
+			return c.walk(ctx, whole, limit)
+		}
+		if movedHi = n <= limit; movedHi {
+			hi, nHi, known = at, n, true
+		} else {
+			lo, nLo = at, n
+		}
+	}
+	return hi, nil
+}
+
+// expect is the state in which the counts of lo and hi put the limit, if counts follow the texts between them.
+func (c *cuts) expect(lo, hi, nLo, nHi, limit int) int {
+	share := 1.0
+	if nLo > nHi {
+		share = min(float64(nLo-limit)/float64(nLo-nHi), 1)
+	}
+	want := c.sizes[lo] + int(share*float64(c.sizes[hi]-c.sizes[lo]))
+	from, to := lo, hi
+	for from < to { // the first state with so much text gone
+		if m := (from + to) / 2; c.sizes[m] < want {
+			from = m + 1
+		} else {
+			to = m
+		}
+	}
+	return from
+}
+
+// subtract returns the first state that fits, or the last one, by the weights of the messages.
+func (c *cuts) subtract(w weigher, whole, limit int) (int, error) {
+	var sum weight
+	for i := range c.all {
+		sum = sum.plus(w.weigh(&c.all[i]))
+	}
+	k := 0
+	for k < len(c.ends)-1 {
+		k++
+		for _, i := range c.order[c.ends[k-1]:c.ends[k]] {
+			sum = sum.minus(w.weigh(&c.all[i]))
+		}
+		n := w.tokens(sum)
+		if n > whole {
+			return 0, grew(whole, n)
+		}
+		if n <= limit {
+			break
+		}
+	}
+	return k, nil
+}
+
+// walk asks for every state in turn. It is what defines the answer, and is quadratic.
+func (c *cuts) walk(ctx context.Context, whole, limit int) (int, error) {
+	for k := 1; k < len(c.ends); k++ {
+		n, err := c.count(ctx, k, whole)
+		if err != nil || n <= limit {
+			return k, err
+		}
+	}
+	return len(c.ends) - 1, nil
+}
