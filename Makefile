@@ -1,5 +1,5 @@
 # `make` prints its targets.
-.PHONY: help test race nightly check fuzz crash torture failover golden bench bench-compare walk demo
+.PHONY: help test race nightly check fuzz crash torture failover soak-clients kills golden bench bench-compare walk demo
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 test: ## all tests, in shuffled order (≤ 60 s on 2 cores)
@@ -22,6 +22,10 @@ torture: ## linearizability, power cuts (root, Linux) and a short soak, in a mod
 	cd internal/torture && go test -count=1 -v . && go run ./cmd/soak -ops 2000 -runs 20 -rate 0 -keep -1s -flat 1.5
 failover: ## 20 histories of 10,000 operations by 8 processes whose owner is killed, judged by porcupine (2 minutes)
 	cd internal/torture && go test -count=1 -timeout 60m -v -run FailOver . -failover.histories 20 -failover.ops 10000 -failover.every 700ms
+soak-clients: ## 10 minutes of 8 client processes whose owner is killed: no process, file, descriptor or goroutine is left
+	cd internal/torture && go test -count=1 -timeout 60m -v -run SoakClients . -clients.for 10m -clients.kill 45s
+kills: ## 2,000 owners killed under four writers (20 minutes)
+	go test -count=1 -timeout 90m -v -run TestOwnersKilled ./internal/owner -kills 2000
 golden: ## rewrite golden files; then read the diff
 	go test ./wal ./manifest ./render -update
 bench: ## all benchmarks, short

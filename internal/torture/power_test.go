@@ -44,6 +44,13 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if args := os.Getenv(soakEnv); args != "" {
+		if err := actAsSoaker(args); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if path := os.Getenv(childEnv); path != "" {
 		if err := child(path, os.Getenv(childEnv+"_NOSYNC") != ""); err != nil {
 			fmt.Fprintln(os.Stderr, err)
