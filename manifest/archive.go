@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 
 	"golang.org/x/mod/sumdb/tlog"
 )
@@ -37,16 +39,20 @@ type archive struct {
 	index, hashes File // nil in a reader when there is none
 	segs          []segment
 	mark          stamp
-	read          blocks // cache of index and segments, for single digests
-	uncut         bool   // there may be bytes behind the leaves that count; cut them before writing
+	read          blocks   // cache of index and segments, for single digests
+	uncut         bool     // there may be bytes behind the leaves that count; cut them before writing
+	pruners       sync.Map // *Pruned by the trace of its leaf
 }
 
 // segment is one file of leaf bytes.
 type segment struct {
 	first uint64
-	file  File  // nil: its header could not be read, so none of its leaves counts
-	end   int64 // the end of its last leaf that counts; the file may be longer
+	gen   uint32 // of the prune that wrote it; 0: none did
+	file  File   // nil: its header could not be read, so none of its leaves counts
+	end   int64  // the end of its last leaf that counts; the file may be longer
 }
+
+func (s segment) name() string { return segmentName(s.first, s.gen) }
 
 func (a *archive) path(name string) string { return filepath.Join(a.dir, name) }
 
@@ -162,10 +168,10 @@ func (a *archive) holdsSomething() (bool, error) {
 		return false, fmt.Errorf("manifest: open the archive: %w", err)
 	}
 	for _, name := range names {
-		if _, leaves := parseSegmentName(name); leaves {
+		if _, _, leaves := parseSegmentName(name); leaves {
 			return true, nil
 		}
-		if name != indexName && name != hashesName {
+		if _, index := parseIndexFile(name); !index && name != hashesName {
 			continue
 		}
 		st, err := a.fs.Stat(a.path(name))
@@ -250,6 +256,9 @@ var errRenamed = errors.New("its name is not synced")
 func (a *archive) openFixed(rep *Report) error {
 	for i, at := range [...]*File{&a.index, &a.hashes} {
 		x := fixedFiles[i]
+		if x.kind == kindIndex {
+			x.name = indexFile(a.mark.gen)
+		}
 		f, err := a.openFile(x.name, x.kind, 0, true)
 		switch {
 		case errors.Is(err, ErrNewerFormat), ioFailed(err):
@@ -300,10 +309,15 @@ func (a *archive) openSegments(rep *Report) error {
 		}
 		return fmt.Errorf("manifest: open the archive: %w", err)
 	}
-	for _, name := range names { // sorted, so by first leaf
-		first, ok := parseSegmentName(name)
-		if !ok {
+	for k, name := range names { // sorted, so by first leaf, then by generation
+		first, gen, ok := parseSegmentName(name)
+		if !ok || gen > a.mark.gen {
 			continue
+		}
+		if k+1 < len(names) {
+			if next, higher, ok := parseSegmentName(names[k+1]); ok && next == first && higher <= a.mark.gen {
+				continue // a prune wrote it anew
+			}
 		}
 		f, err := a.openFile(name, kindLeaves, first, false)
 		if errors.Is(err, ErrNewerFormat) || ioFailed(err) {
@@ -318,7 +332,7 @@ func (a *archive) openSegments(rep *Report) error {
 				rep.damage(err)
 			}
 		}
-		a.segs = append(a.segs, segment{first: first, file: f})
+		a.segs = append(a.segs, segment{first: first, gen: gen, file: f})
 	}
 	return nil
 }
@@ -491,13 +505,23 @@ func (a *archive) cut(n uint64) (cut int64, err error) {
 func (a *archive) removeBehind(n uint64) (removed int, err error) {
 	names, err := a.fs.ReadDir(a.dir)
 	for _, name := range names {
-		first, ok := parseSegmentName(name)
-		if ok && first >= n || name == markTemp {
+		first, _, ok := parseSegmentName(name)
+		if ok && first >= n || name == markTemp || a.leftover(name) {
 			removed++
 			err = errors.Join(err, a.fs.Remove(a.path(name)))
 		}
 	}
 	return removed, err
+}
+
+// leftover reports whether a file is of a prune that did not finish, or has what
+// a later prune wrote anew.
+func (a *archive) leftover(name string) bool {
+	if gen, ok := parseIndexFile(name); ok {
+		return gen != a.mark.gen
+	}
+	first, gen, ok := parseSegmentName(name)
+	return ok && !slices.ContainsFunc(a.segs, func(s segment) bool { return s.first == first && s.gen == gen })
 }
 
 // mendHeaders writes the headers of index and hashes again if they were torn.

@@ -102,9 +102,9 @@ func TestAddOverlap(t *testing.T) {
 	}
 	require.Nil(t, l.ahead, "nothing is kept when all is compared")
 
-	b := files(t, f)[segmentName(0)]
+	b := files(t, f)[segmentName(0, 0)]
 	b[bytes.Index(b, []byte("page-5@1"))] ^= 1
-	f.WriteFile(filepath.Join(testDir, segmentName(0)), b)
+	f.WriteFile(filepath.Join(testDir, segmentName(0, 0)), b)
 	require.NoError(t, l.Close())
 	l, _ = openLog(t, f, Options{})
 	for i := range l.Size() {
@@ -364,8 +364,8 @@ func TestGarbageBehindTheMark(t *testing.T) {
 			added += 9
 		}
 	}
-	f.WriteFile(filepath.Join(testDir, segmentName(14)), []byte("half a head"))
-	f.WriteFile(filepath.Join(testDir, segmentName(99)), header(kindLeaves, 99))
+	f.WriteFile(filepath.Join(testDir, segmentName(14, 0)), []byte("half a head"))
+	f.WriteFile(filepath.Join(testDir, segmentName(99, 0)), header(kindLeaves, 99))
 	f.WriteFile(filepath.Join(testDir, markTemp), []byte("x"))
 	_, rep := openLog(t, f, Options{})
 	require.Equal(t, Report{Archived: 14, Marked: 14, Cut: added}, rep)
@@ -387,7 +387,7 @@ func TestNewerFiles(t *testing.T) {
 	clean := files(t, f)
 	for name, b := range clean {
 		newer := append([]byte{}, b...)
-		binary.LittleEndian.PutUint16(newer[4:], archiveVersion+1)
+		binary.LittleEndian.PutUint16(newer[4:], prunedVersion+1)
 		f.WriteFile(filepath.Join(testDir, name), newer)
 		_, _, err := Open(ctx, testDir, f, Options{})
 		require.NotErrorIs(t, err, ErrNewerFormat, "a version that was hit is damage")
@@ -406,7 +406,7 @@ func TestNewerFiles(t *testing.T) {
 	// A row in a state this program does not know, rightly summed.
 	index := append([]byte{}, clean[indexName]...)
 	row := index[rowOffset(13):]
-	row[0] = 2
+	row[0] = 3
 	binary.LittleEndian.PutUint64(row[24:], sum(13, row[:24]))
 	f.WriteFile(filepath.Join(testDir, indexName), index)
 	_, _, err := Open(ctx, testDir, f, Options{})

@@ -52,7 +52,7 @@ func (a *archive) write(ctx context.Context, x added) ([]segment, stamp, error) 
 	if err == nil && w.made > 0 {
 		err = a.fs.SyncDir(a.dir)
 	}
-	s := stamp{db: a.mark.db, size: x.from + uint64(len(x.leaves)), root: x.root}
+	s := stamp{db: a.mark.db, gen: a.mark.gen, size: x.from + uint64(len(x.leaves)), root: x.root}
 	if err == nil {
 		err = a.writeMark(s)
 	}
@@ -130,7 +130,7 @@ func (w *bodyWriter) segmentFor(i uint64, frame int64) error {
 	if err := w.sync(); err != nil {
 		return err
 	}
-	f, err := w.a.make(segmentName(i), kindLeaves, i)
+	f, err := w.a.make(segmentName(i, 0), kindLeaves, i)
 	if err != nil {
 		return err
 	}

@@ -114,6 +114,8 @@ var fields = [...]field{
 	42: text(func(w *wire) *string { return &w.Embedder }),
 	43: {emptyRows, encRows, decRows},                    // the end of every leaf that has it: see leafEnd
 	44: text(func(w *wire) *string { return &w.Filter }), // of reads, which have no rows
+	45: {emptyCovers, encCovers, decCovers},              // of prunes, likewise
+	46: {emptyPruned, encPruned, decPruned},              // never in a file: what a program tells another of a stub
 }
 
 // peekFields is how many elements the index row is made from.

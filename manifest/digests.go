@@ -41,8 +41,8 @@ func encRows(b []byte, w *wire) ([]byte, error) {
 	if emptyRows(w) { // written only because a later element is not empty
 		return appendBinLen(b, 0), nil
 	}
-	if w.Filter != "" {
-		return b, errors.New("rows and a filter: the digests of rows are the end of a leaf, and only reads have a filter")
+	if w.Filter != "" || len(w.Covers) > 0 {
+		return b, errors.New("rows with a filter or covered leaves: the digests of rows are the end of a leaf, and only reads have a filter, and only prunes cover leaves")
 	}
 	b = appendBinLen(b, len(w.Rows)*rowDigest+len(w.State)*StateSize+8)
 	for _, of := range []struct {
@@ -223,7 +223,7 @@ func (e *leafEnd) read(b []byte, before int64) error {
 	case e.segment.file == nil:
 		return errRow
 	case before > int64(e.r.size):
-		return corruptAt(segmentName(e.segment.first), int64(e.r.off), int64(e.i), errors.New("more digests of rows than the leaf has bytes"))
+		return corruptAt(e.segment.name(), int64(e.r.off), int64(e.i), errors.New("more digests of rows than the leaf has bytes"))
 	}
 	return e.readAt(b, before)
 }
@@ -231,7 +231,7 @@ func (e *leafEnd) read(b []byte, before int64) error {
 func (e *leafEnd) readAt(b []byte, before int64) error {
 	at := e.r.end() - before
 	if err := e.blocks.readAt(e.segment.first, e.segment.file, b, at, max(e.segment.end, e.r.end())); err != nil {
-		return readError(segmentName(e.segment.first), at, int64(e.i), err)
+		return readError(e.segment.name(), at, int64(e.i), err)
 	}
 	return nil
 }

@@ -17,6 +17,10 @@ var (
 	// ErrNoQuestion: the text of a question is not there, only its digest.
 	ErrNoQuestion = errors.New("manifest: the question was erased or not kept")
 
+	// ErrPruned: the body of the leaf was removed. Its hash stays, so proofs
+	// hold.
+	ErrPruned = errors.New("manifest: the body of the leaf is gone")
+
 	// ErrGap: a leaf was added that is not the next one and not one the log
 	// has.
 	ErrGap = errors.New("manifest: leaves are missing between the archive and the log")

@@ -22,7 +22,8 @@ import (
 //	mark      up to which leaf all of it was synced, and the root there
 //
 // leaves, index and hashes are only ever appended to; mark is replaced by a
-// rename, after the others are synced. What lies behind the mark is the rest of
+// rename, after the others are synced. A prune writes an index and segments of
+// a new generation, and the mark says that they count (prune.go). What lies behind the mark is the rest of
 // an archiving that did not finish, and is written again from the log.
 const (
 	indexName  = "index"
@@ -32,6 +33,9 @@ const (
 	leavesName = "leaves-"
 
 	archiveVersion = 1
+	// prunedVersion is that of the mark once leaves were pruned. A program that
+	// knows no stubs refuses the archive by it.
+	prunedVersion = 2
 
 	headerSize = 24
 	rowSize    = 32
@@ -68,24 +72,59 @@ func corruptAt(file string, off, leaf int64, err error) *corrupt.Error {
 // audit is the File of damage in bytes that did not come from the archive.
 const audit = "the audit"
 
-func segmentName(first uint64) string { return fmt.Sprintf("%s%020d", leavesName, first) }
+// segmentName returns the name of a segment that a prune of the given
+// generation wrote; 0: none did.
+func segmentName(first uint64, gen uint32) string {
+	if gen == 0 {
+		return fmt.Sprintf("%s%020d", leavesName, first)
+	}
+	return fmt.Sprintf("%s%020d-%08d", leavesName, first, gen)
+}
+
+// indexFile returns the name of the index of a generation.
+func indexFile(gen uint32) string {
+	if gen == 0 {
+		return indexName
+	}
+	return fmt.Sprintf("%s-%08d", indexName, gen)
+}
 
 // parseSegmentName is the inverse of segmentName; ok is false for other files.
-func parseSegmentName(name string) (first uint64, ok bool) {
+func parseSegmentName(name string) (first uint64, gen uint32, ok bool) {
 	digits, found := strings.CutPrefix(name, leavesName)
-	if !found || len(digits) != 20 {
+	if !found || len(digits) < 20 {
+		return 0, 0, false
+	}
+	gen, ok = parseGeneration(digits[20:])
+	first, err := strconv.ParseUint(digits[:20], 10, 63)
+	return first, gen, ok && err == nil
+}
+
+// parseIndexFile is the inverse of indexFile.
+func parseIndexFile(name string) (gen uint32, ok bool) {
+	rest, found := strings.CutPrefix(name, indexName)
+	if !found {
 		return 0, false
 	}
-	first, err := strconv.ParseUint(digits, 10, 63)
-	return first, err == nil
+	return parseGeneration(rest)
+}
+
+func parseGeneration(s string) (gen uint32, ok bool) {
+	if s == "" {
+		return 0, true
+	}
+	n, err := strconv.ParseUint(strings.TrimPrefix(s, "-"), 10, 32)
+	return uint32(n), err == nil && n > 0 && len(s) == 9 && s[0] == '-'
 }
 
 // header returns the first bytes of every file; first is the first leaf of a
 // segment and 0 elsewhere.
-func header(kind byte, first uint64) []byte {
+func header(kind byte, first uint64) []byte { return headerOf(kind, archiveVersion, first) }
+
+func headerOf(kind byte, version uint16, first uint64) []byte {
 	b := make([]byte, 0, headerSize)
 	b = append(b, "CTXM"...)
-	b = binary.LittleEndian.AppendUint16(b, archiveVersion)
+	b = binary.LittleEndian.AppendUint16(b, version)
 	b = append(b, kind, 0)
 	b = binary.LittleEndian.AppendUint64(b, first)
 	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
@@ -107,10 +146,14 @@ func checkHeader(name string, b []byte, kind byte, first uint64) error {
 	// The header has the same form in every version, so its sum tells a newer
 	// file from a damaged version number.
 	sound := binary.LittleEndian.Uint64(b[16:]) == xxhash.Sum64(b[:16])
-	if v := binary.LittleEndian.Uint16(b[4:]); v > archiveVersion && sound {
-		return fmt.Errorf("%s has version %d, this program knows %d: %w", name, v, archiveVersion, ErrNewerFormat)
+	v, most := binary.LittleEndian.Uint16(b[4:]), uint16(archiveVersion)
+	if kind == kindMark {
+		most = prunedVersion
 	}
-	if string(b[:headerSize]) != string(header(kind, first)) {
+	if v > most && sound {
+		return fmt.Errorf("%s has version %d, this program knows %d: %w", name, v, most, ErrNewerFormat)
+	}
+	if string(b[:headerSize]) != string(headerOf(kind, max(1, min(v, most)), first)) {
 		return corruptAt(name, 4, noLeaf, errors.New("the header belongs to another file"))
 	}
 	return nil
@@ -119,6 +162,7 @@ func checkHeader(name string, b []byte, kind byte, first uint64) error {
 // row is one entry of the index. It has what a search needs to leave bodies
 // unread: type, flags and hashes of the traces.
 type row struct {
+	pruned        bool // the frame has a stub
 	typ           Type
 	writes        bool   // the leaf has Writes
 	rows          bool   // the leaf ends in Rows
@@ -127,9 +171,11 @@ type row struct {
 	trace, parent uint32 // traceHash of both
 }
 
-// rowWhole is the state of a row whose body is in its segment. Other states are
-// reserved for removing bodies and keeping their hashes.
-const rowWhole = 1
+// The states of a row: its frame has the body, or a stub (prune.go).
+const (
+	rowWhole  = 1
+	rowPruned = 2
+)
 
 func traceHash(s string) uint32 { return uint32(xxhash.Sum64String(s)) }
 
@@ -156,7 +202,11 @@ func (r row) append(b []byte, i uint64) []byte {
 	if r.rows {
 		bits |= 2
 	}
-	b = append(b, rowWhole, byte(r.typ), bits, 0)
+	state := byte(rowWhole)
+	if r.pruned {
+		state = rowPruned
+	}
+	b = append(b, state, byte(r.typ), bits, 0)
 	for _, v := range [...]uint32{r.size, r.off, r.trace, r.parent, 0} {
 		b = binary.LittleEndian.AppendUint32(b, v)
 	}
@@ -168,11 +218,11 @@ func parseRow(b []byte, i uint64) (row, error) {
 	if binary.LittleEndian.Uint64(b[24:]) != sum(i, b[:24]) {
 		return row{}, corruptAt(indexName, rowOffset(i), int64(i), errors.New("wrong checksum of an index row"))
 	}
-	if b[0] != rowWhole {
+	if b[0] != rowWhole && b[0] != rowPruned {
 		return row{}, fmt.Errorf("leaf %d is in state %d: %w", i, b[0], ErrNewerFormat)
 	}
 	u := binary.LittleEndian.Uint32
-	r := row{typ: Type(b[1]), writes: b[2]&1 != 0, rows: b[2]&2 != 0, size: u(b[4:]), off: u(b[8:]), trace: u(b[12:]), parent: u(b[16:])}
+	r := row{pruned: b[0] == rowPruned, typ: Type(b[1]), writes: b[2]&1 != 0, rows: b[2]&2 != 0, size: u(b[4:]), off: u(b[8:]), trace: u(b[12:]), parent: u(b[16:])}
 	if r.size > MaxBody || r.off < headerSize {
 		return row{}, corruptAt(indexName, rowOffset(i), int64(i), fmt.Errorf("a leaf of %d bytes at %d", r.size, r.off))
 	}
@@ -223,19 +273,28 @@ func checkFrame(name string, frame []byte, i uint64, r row) ([]byte, error) {
 }
 
 // stamp is what the mark file says: the archive has size leaves with this root,
-// and they belong to database db.
+// and they belong to database db. gen counts the prunes; the files are those of
+// the highest generation up to it.
 type stamp struct {
 	db   string
 	size uint64
 	root Hash
+	gen  uint32
 }
 
 func (s stamp) encode() []byte {
-	b := header(kindMark, 0)
+	version := uint16(archiveVersion)
+	if s.gen > 0 {
+		version = prunedVersion
+	}
+	b := headerOf(kindMark, version, 0)
 	b = binary.LittleEndian.AppendUint64(b, s.size)
 	b = append(b, s.root[:]...)
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(s.db)))
 	b = append(b, s.db...)
+	if s.gen > 0 {
+		b = binary.LittleEndian.AppendUint32(b, s.gen)
+	}
 	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
 }
 
@@ -245,7 +304,15 @@ func parseStamp(b []byte) (s stamp, err error) {
 	}
 	const fixed = headerSize + 8 + tlog.HashSize + 2
 	n := len(b) - 8
-	if n < fixed || n != fixed+int(binary.LittleEndian.Uint16(b[fixed-2:])) {
+	db := 0
+	if n >= fixed {
+		db = int(binary.LittleEndian.Uint16(b[fixed-2:]))
+	}
+	tail := 0
+	if b[4] == prunedVersion {
+		tail = 4
+	}
+	if n < fixed || n != fixed+db+tail {
 		return s, corruptAt(markName, int64(len(b)), noLeaf, fmt.Errorf("a mark of %d bytes", len(b)))
 	}
 	if binary.LittleEndian.Uint64(b[n:]) != xxhash.Sum64(b[:n]) {
@@ -253,7 +320,10 @@ func parseStamp(b []byte) (s stamp, err error) {
 	}
 	s.size = binary.LittleEndian.Uint64(b[headerSize:])
 	s.root = Hash(b[headerSize+8 : headerSize+8+tlog.HashSize])
-	s.db = string(b[fixed:n])
+	s.db = string(b[fixed : fixed+db])
+	if tail > 0 {
+		s.gen = binary.LittleEndian.Uint32(b[n-tail:])
+	}
 	if s.size > maxLeaves {
 		return s, corruptAt(markName, headerSize, noLeaf, fmt.Errorf("a mark over %d leaves", s.size))
 	}

@@ -77,11 +77,21 @@ func Open(ctx context.Context, dir string, fs FS, opts Options) (*Log, Report, e
 	}
 	a := &archive{dir: dir, fs: fs, readOnly: opts.ReadOnly, segSize: opts.SegmentSize}
 	l, rep, err := open(ctx, a, opts.DB)
+	if opts.ReadOnly && !a.settled() && ctx.Err() == nil { // a prune changed files meanwhile
+		a.close()
+		return Open(ctx, dir, fs, opts)
+	}
 	if err != nil {
 		a.close()
 		return nil, Report{}, err
 	}
 	return l, rep, nil
+}
+
+// settled reports whether the mark is still of the generation that was opened.
+func (a *archive) settled() bool {
+	now, err := a.readMark()
+	return err != nil || now.gen == a.mark.gen
 }
 
 func open(ctx context.Context, a *archive, db string) (*Log, Report, error) {
@@ -232,7 +242,19 @@ func (l *Log) compare(index uint64, body []byte) error {
 	if err != nil {
 		return err
 	}
-	if !bytes.Equal(have, body) {
+	same := bytes.Equal(have.body, body)
+	if have.row.pruned {
+		v, err := l.view()
+		if err != nil {
+			return err
+		}
+		hash, err := v.ReadHashes([]int64{leafHashAt(index)})
+		if err != nil {
+			return err
+		}
+		same = hash[0] == LeafHash(body)
+	}
+	if !same {
 		return &corrupt.Error{File: audit, Unit: corrupt.Leaf, Num: index, Err: errUnlike, Hint: hintRestore}
 	}
 	return nil
@@ -254,13 +276,14 @@ func (l *Log) note(index uint64, err error) {
 }
 
 // stored returns a leaf that the log has.
-func (l *Log) stored(index uint64) ([]byte, error) {
+func (l *Log) stored(index uint64) (slot, error) {
 	v, err := l.view()
 	if err != nil {
-		return nil, err
+		return slot{}, err
 	}
 	if index >= v.archived {
-		return v.body(index)
+		body, err := v.body(index)
+		return slot{body: body}, err
 	}
 	l.comparing.Lock()
 	defer l.comparing.Unlock()
@@ -271,7 +294,7 @@ func (l *Log) stored(index uint64) ([]byte, error) {
 	if index == l.ahead[len(l.ahead)-1].index {
 		l.ahead = nil
 	}
-	return s.body, s.err
+	return s, s.err
 }
 
 // Archive copies the leaves [Archived, upTo) into the archive and syncs it.

@@ -78,7 +78,7 @@ func (l *Log) ProveInclusion(i, size uint64) (Inclusion, error) {
 	if p.Root, err = v.root(size); err != nil {
 		return Inclusion{}, err
 	}
-	leaf, err := v.ReadHashes([]int64{tlog.StoredHashIndex(0, int64(i))})
+	leaf, err := v.ReadHashes([]int64{leafHashAt(i)})
 	if err != nil {
 		return Inclusion{}, err
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // Body returns the bytes of leaf i; the caller may keep and change them.
-// ErrNoLeaf: there is none.
+// ErrNoLeaf: there is none. ErrPruned: they were removed.
 func (l *Log) Body(i uint64) ([]byte, error) {
 	v, err := l.view()
 	if err != nil {
@@ -39,10 +39,7 @@ func (l *Log) Each(ctx context.Context, from, to uint64, reverse bool, fn func(*
 		return err
 	}
 	return v.each(ctx, from, min(to, v.size()), reverse, func(s slot) error {
-		if s.err != nil {
-			return s.err
-		}
-		r, err := Decode(s.index, s.body)
+		r, err := v.record(s)
 		if err != nil {
 			return err
 		}
@@ -116,7 +113,7 @@ type Names map[uint64]string
 // Note adds what a leaf wrote. Call it in log order.
 func (n Names) Note(r *Record) {
 	for _, w := range r.Writes {
-		if !w.Gone { // it names a version, not a page
+		if !w.Gone && w.Ref != "" { // else it names a version, not a page; or its name was pruned
 			n[w.Num] = w.Ref
 		}
 	}
@@ -140,7 +137,7 @@ func (l *Log) Names(ctx context.Context) (Names, error) {
 			return false, err
 		}
 		for _, w := range r.Writes {
-			if _, ok := out[w.Num]; !ok && !w.Gone { // newest first
+			if _, ok := out[w.Num]; !ok && !w.Gone && w.Ref != "" { // newest first
 				out[w.Num] = w.Ref
 			}
 		}

@@ -58,6 +58,7 @@ func (r *Reader) Size(ctx context.Context) (uint64, error) { return r.log.Size()
 func (r *Reader) Archived() uint64 { return r.log.Archived() }
 
 // Body returns the bytes of leaf i; the caller may keep and change them.
+// ErrPruned: they were removed.
 func (r *Reader) Body(ctx context.Context, i uint64) ([]byte, error) {
 	return unlessEnded(ctx, func() ([]byte, error) { return r.log.Body(i) })
 }

@@ -35,6 +35,7 @@ const (
 	TypeHandoff   // a session was packaged for another agent
 	TypeErase     // content was erased everywhere
 	TypeBackup    // a copy of the database was begun; its Note names the file. With a Parent: that one failed
+	TypePrune     // bodies of leaves were removed, their hashes stay; Covers names them
 )
 
 // typeNames is indexed by Type; its strings are part of dbctl's output.
@@ -45,6 +46,7 @@ var typeNames = [...]string{
 	TypeRefetch: "refetch", TypeRecovered: "recovered", TypeRestored: "restored",
 	TypeDirective: "directive", TypePass: "pass", TypeGC: "gc", TypePromote: "promote",
 	TypeHandoff: "handoff", TypeErase: "erase", TypeBackup: "backup",
+	TypePrune: "prune",
 }
 
 // Known reports whether this program knows the type. A leaf of an unknown type
@@ -270,7 +272,13 @@ type Record struct {
 	Cut    uint64 `json:"cut,omitempty"`    // recovered: LSN after which the log was cut
 	Lost   uint64 `json:"lost,omitempty"`   // recovered: bytes that were cut
 	Size   uint64 `json:"size,omitempty"`   // restored: leaves the backup vouched for
-	Root   Digest `json:"root,omitempty"`   // restored: their root
+	Root   Digest `json:"root,omitempty"`   // restored: their root; prune: digest of what Covers names
+
+	// Covers are the leaves whose bodies a prune removed. Size counts them.
+	Covers []Span `json:"covers,omitempty"`
+	// Pruned says that the body was removed, and who did it. Of the leaf only the fields are left that a stub keeps
+	// (StubOf). It is no part of the bytes of a leaf.
+	Pruned *Pruned `json:"pruned,omitempty"`
 }
 
 // Page is one page version in a read leaf. Its digest is in the leaf of the

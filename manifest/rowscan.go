@@ -111,12 +111,12 @@ func (s *RowScan) body(i uint64, r row) ([]byte, error) {
 	if s.window == nil || seg.first != s.segment || from < s.at || to > s.at+int64(len(s.window)) {
 		b, err := readUpTo(seg.file, from, max(scanWindow, int(to-from)))
 		if err != nil {
-			return nil, readError(segmentName(seg.first), from, int64(i), err)
+			return nil, readError(seg.name(), from, int64(i), err)
 		}
 		s.segment, s.at, s.window = seg.first, from, b
 	}
 	if to > s.at+int64(len(s.window)) {
-		return nil, corruptAt(segmentName(seg.first), from, int64(i), errors.New("the file ends within the leaf"))
+		return nil, corruptAt(seg.name(), from, int64(i), errors.New("the file ends within the leaf"))
 	}
 	return s.window[from-s.at : to-s.at], nil
 }

@@ -64,6 +64,7 @@ type verifier struct {
 	out   Verification
 	tree  Frontier
 	want  []wantRoot
+	stubs stubCheck
 	loose bool                 // bytes behind the archived leaves are no problem
 	segs  map[uint64]*segState // by first leaf
 
@@ -154,10 +155,10 @@ func (c *verifier) lengths() {
 		return
 	}
 	a := c.v.arch
-	c.file(indexName, a.index, kindIndex, 0, rowOffset(c.v.archived))
+	c.file(indexFile(a.mark.gen), a.index, kindIndex, 0, rowOffset(c.v.archived))
 	c.file(hashesName, a.hashes, kindHashes, 0, hashOffset(int64(hashCount(c.v.archived))))
 	for _, s := range c.v.segs {
-		size := c.file(segmentName(s.first), s.file, kindLeaves, s.first, -1)
+		size := c.file(s.name(), s.file, kindLeaves, s.first, -1)
 		c.segs[s.first] = &segState{end: headerSize, size: size}
 	}
 }
@@ -205,6 +206,7 @@ func (c *verifier) leaves(ctx context.Context, progress func(done, total uint64)
 		}
 	}
 	c.segmentEnds()
+	c.stubs.end(c)
 	return nil
 }
 
@@ -249,9 +251,16 @@ func (c *verifier) leaf(s slot, stored []Hash) int {
 		if len(stored) > 0 {
 			hash = stored[0]
 		}
+	} else if s.row.pruned {
+		if len(stored) > 0 {
+			hash = stored[0]
+		}
+		c.place(s)
+		c.stubs.stub(c, s, hash)
 	} else {
 		hash = LeafHash(s.body)
 		c.place(s)
+		c.stubs.leaf(c, s)
 		if err := c.unlike[s.index]; err != nil {
 			c.problem(i, err)
 		}
@@ -267,11 +276,22 @@ func (c *verifier) leaf(s slot, stored []Hash) int {
 	return len(fixed)
 }
 
+// rowIn makes the row of what a slot has.
+func rowIn(s slot) (row, error) {
+	switch {
+	case !s.row.pruned:
+		return rowOf(s.body)
+	case len(s.body) < stubHead:
+		return row{}, errShort
+	}
+	return stubRow(s.body)
+}
+
 // place checks that the row is true to its leaf and that frames are side by
 // side.
 func (c *verifier) place(s slot) {
 	i := int64(s.index)
-	want, err := rowOf(s.body)
+	want, err := rowIn(s)
 	want.off = s.row.off
 	if err != nil && !errors.Is(err, ErrNewerFormat) {
 		c.problem(i, leafError(s.index, err))
@@ -287,7 +307,7 @@ func (c *verifier) place(s slot) {
 	}
 	state := c.segs[seg.first]
 	if state.end != unknown && int64(s.row.off) != state.end {
-		c.problem(i, corruptAt(segmentName(seg.first), state.end, i, errors.New("the leaf does not follow the one before it")))
+		c.problem(i, corruptAt(seg.name(), state.end, i, errors.New("the leaf does not follow the one before it")))
 	}
 	state.end = s.row.end()
 }
@@ -324,7 +344,7 @@ func (c *verifier) segmentEnds() {
 			continue
 		}
 		if x := c.segs[s.first]; x.end != unknown && x.size != x.end {
-			c.problem(-1, corruptAt(segmentName(s.first), x.end, noLeaf, fmt.Errorf("%d bytes, expected %d", x.size, x.end)))
+			c.problem(-1, corruptAt(s.name(), x.end, noLeaf, fmt.Errorf("%d bytes, expected %d", x.size, x.end)))
 		}
 	}
 }

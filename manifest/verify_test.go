@@ -163,7 +163,7 @@ func TestVerifySaysWhere(t *testing.T) {
 		require.NoError(t, err)
 		seg, err := v.segment(i)
 		require.NoError(t, err)
-		for name, at := range map[string]int64{segmentName(seg.first): int64(r.off) + frameSize, indexName: rowOffset(i) + 5, hashesName: hashOffset(int64(hashCount(i)))} {
+		for name, at := range map[string]int64{seg.name(): int64(r.off) + frameSize, indexName: rowOffset(i) + 5, hashesName: hashOffset(int64(hashCount(i)))} {
 			b := slices.Clone(clean[name])
 			b[at] ^= 0x40
 			f.WriteFile(filepath.Join(testDir, name), b)
@@ -238,7 +238,7 @@ func TestVerifyNamesAll(t *testing.T) {
 		if i%2 == 0 {
 			damage(indexName, rowOffset(i)+5)
 		} else {
-			damage(segmentName(seg.first), int64(r.off)+frameSize)
+			damage(seg.name(), int64(r.off)+frameSize)
 		}
 	}
 	slices.Sort(want)

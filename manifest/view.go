@@ -78,16 +78,40 @@ func (v *view) body(i uint64) ([]byte, error) {
 	if i >= v.archived {
 		return v.tail[i-v.archived].body, nil
 	}
-	_, body, err := v.archivedBody(i)
-	return body, err
-}
-
-func (v *view) leaf(i uint64) (*Record, error) {
-	body, err := v.body(i)
+	r, body, err := v.archivedBody(i)
+	if err == nil && r.pruned {
+		err = v.prunedError(i, body)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return Decode(i, body)
+	return body, nil
+}
+
+func (v *view) leaf(i uint64) (*Record, error) {
+	if i >= v.archived {
+		body, err := v.body(i)
+		if err != nil {
+			return nil, err
+		}
+		return Decode(i, body)
+	}
+	r, body, err := v.archivedBody(i)
+	if err != nil {
+		return nil, err
+	}
+	return v.record(slot{index: i, row: r, body: body})
+}
+
+// record decodes what a slot has: a leaf, or what is left of one.
+func (v *view) record(s slot) (*Record, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	if s.row.pruned {
+		return v.stub(s.index, s.body)
+	}
+	return Decode(s.index, s.body)
 }
 
 func (v *view) row(i uint64) (row, error) {
@@ -111,10 +135,10 @@ func (v *view) archivedBody(i uint64) (row, []byte, error) {
 func (v *view) segment(i uint64) (segment, error) {
 	k := sort.Search(len(v.segs), func(k int) bool { return v.segs[k].first > i }) - 1
 	if k < 0 {
-		return segment{}, corruptAt(segmentName(0), 0, int64(i), errors.New("the file is missing"))
+		return segment{}, corruptAt(segmentName(0, 0), 0, int64(i), errors.New("the file is missing"))
 	}
 	if v.segs[k].file == nil {
-		return segment{}, corruptAt(segmentName(v.segs[k].first), 0, int64(i), errors.New("the header is damaged"))
+		return segment{}, corruptAt(v.segs[k].name(), 0, int64(i), errors.New("the header is damaged"))
 	}
 	return v.segs[k], nil
 }
@@ -126,9 +150,9 @@ func (v *view) frame(i uint64, r row) ([]byte, error) {
 	}
 	frame := make([]byte, frameSize+int(r.size))
 	if _, err := s.file.ReadAt(frame, int64(r.off)); err != nil {
-		return nil, readError(segmentName(s.first), int64(r.off), int64(i), err)
+		return nil, readError(s.name(), int64(r.off), int64(i), err)
 	}
-	return checkFrame(segmentName(s.first), frame, i, r)
+	return checkFrame(s.name(), frame, i, r)
 }
 
 // Many leaves are read in blocks: one read for the rows, one for bodies
@@ -223,7 +247,7 @@ func (v *view) readRun(run []slot) {
 		x := &run[k]
 		at, to := int64(x.row.off)-start, x.row.end()-start
 		if err == nil && to <= int64(len(b)) {
-			x.body, x.err = checkFrame(segmentName(s.first), b[at:to:to], x.index, x.row)
+			x.body, x.err = checkFrame(s.name(), b[at:to:to], x.index, x.row)
 		} else {
 			x.body, x.err = v.frame(x.index, x.row)
 		}

@@ -127,6 +127,7 @@ var sentinels = []struct {
 	{"manifest.ErrNewerFormat", manifest.ErrNewerFormat},
 	{"manifest.ErrNoLeaf", manifest.ErrNoLeaf},
 	{"manifest.ErrNoQuestion", manifest.ErrNoQuestion},
+	{"manifest.ErrPruned", manifest.ErrPruned},
 	{"manifest.ErrGap", manifest.ErrGap},
 	{"manifest.ErrHead", manifest.ErrHead},
 	{"manifest.ErrProof", manifest.ErrProof},

@@ -1,0 +1,68 @@
+package manifest
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/vmihailenco/msgpack/v5"
+	"github.com/vmihailenco/msgpack/v5/msgpcode"
+)
+
+// The covered leaves of a prune are pairs of varints: leaves since the end of the range before, and how many.
+
+func emptyCovers(w *wire) bool { return len(w.Covers) == 0 }
+
+func encCovers(out []byte, w *wire) ([]byte, error) {
+	var b []byte
+	at, n := uint64(0), uint64(0)
+	for _, s := range w.Covers {
+		if s[0] < at || s[1] <= s[0] {
+			return out, fmt.Errorf("covered leaves [%d,%d) are none or not ascending", s[0], s[1])
+		}
+		b = binary.AppendUvarint(binary.AppendUvarint(b, s[0]-at), s[1]-s[0])
+		at, n = s[1], n+s[1]-s[0]
+	}
+	if n > MaxCovers {
+		return out, fmt.Errorf("%d covered leaves; the limit is %d", n, MaxCovers)
+	}
+	return appendBytes(out, b), nil
+}
+
+func decCovers(d *msgpack.Decoder, w *wire) error {
+	b, err := decBytes(d)
+	for at := uint64(0); err == nil && len(b) > 0; {
+		gap, k := binary.Uvarint(b)
+		n, m := uint64(0), 0
+		if k > 0 {
+			n, m = binary.Uvarint(b[k:])
+		}
+		if m <= 0 || n == 0 || gap > maxLeaves || n > MaxCovers || at > maxLeaves {
+			return errors.New("covered leaves that are no ranges")
+		}
+		w.Covers = append(w.Covers, Span{at + gap, at + gap + n})
+		at, b = at+gap+n, b[k+m:]
+	}
+	return err
+}
+
+func emptyPruned(w *wire) bool { return w.Pruned == nil }
+
+func encPruned(b []byte, w *wire) ([]byte, error) {
+	p := w.Pruned
+	b = appendUint(appendUint(appendString(appendArrayLen(b, 5), p.Trace), p.Leaf), uint64(p.At))
+	return appendString(appendString(b, p.By), p.Action), nil
+}
+
+func decPruned(d *msgpack.Decoder, w *wire) error {
+	if code, err := d.PeekCode(); err != nil || code == msgpcode.Nil {
+		return errors.Join(err, d.DecodeNil())
+	}
+	p := &Pruned{}
+	var at uint64
+	err := decTuple(d, 5, &p.Trace, &p.Leaf, &at, &p.By, &p.Action)
+	if p.At = int64(at); err == nil {
+		w.Pruned = p
+	}
+	return err
+}
