@@ -81,6 +81,14 @@ func (w *writer) run(t *testing.T, who int, path string, stop <-chan struct{}) {
 		opts.Again = 1
 	}
 	c, err := remote.Dial(ctx, path, opts)
+	for err != nil && w.fresh { // the owner was killed meanwhile
+		select {
+		case <-stop:
+			return
+		case <-time.After(time.Millisecond):
+		}
+		c, err = remote.Dial(ctx, path, opts)
+	}
 	if err != nil {
 		t.Errorf("writer %d: %v", who, err)
 		return

@@ -192,7 +192,7 @@ func TestTransactions(t *testing.T) {
 	d.fails(host, "put", m{"trace": trace, "writes": []m{{"id": "dropped", "text": "x"}}}, "not_found")
 
 	trace = d.ok(host, "begin", m{})["trace"].(string)
-	require.Eventually(t, func() bool { return d.srv.Quiet() > 0 }, 10*time.Second, 20*time.Millisecond, "the lease ends it")
+	require.Eventually(t, func() bool { return d.srv.Quiet() > 0 }, time.Minute, 20*time.Millisecond, "the lease ends it")
 	d.fails(host, "put", m{"trace": trace, "writes": []m{{"id": "late", "text": "x"}}}, "not_found")
 
 	// A batch that is sent again is applied once.
@@ -404,7 +404,7 @@ func TestCallersLeave(t *testing.T) {
 	require.NoError(t, err)
 	d.fails(agent, "list", m{}, "full")
 	require.NoError(t, c.Close())
-	require.Eventually(t, func() bool { status, _ := d.send(agent, "list", m{}); return status == http.StatusOK }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { status, _ := d.send(agent, "list", m{}); return status == http.StatusOK }, time.Minute, 10*time.Millisecond)
 }
 
 // Close ends streams, rolls back what is open, and refuses what comes later.

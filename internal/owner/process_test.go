@@ -219,7 +219,8 @@ func TestOwnersKilled(t *testing.T) {
 	slices.Sort(took)
 	p99, longest := took[len(took)*99/100], took[len(took)-1]
 	t.Logf("%d kills, %d writes acknowledged; a new owner after %v (median), %v (p99), %v (longest)", *kills, len(acked), took[len(took)/2], p99, longest)
-	require.Less(t, longest, 2*time.Second)
+	require.Less(t, took[len(took)/2], 2*time.Second, "an owner is not missed for as long as a silent one")
+	require.Less(t, longest, 30*time.Second, "the machine may be busy; the figures above are for one that is not")
 }
 
 // judge holds the database against what was acknowledged: each is there, and was applied once.
@@ -318,7 +319,7 @@ func TestStoppedOwner(t *testing.T) {
 	_, err = client.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "x", Text: "before"})
 	require.NoError(t, err)
 	require.NoError(t, a.Process.Signal(syscall.SIGSTOP))
-	require.Eventually(t, func() bool { return stopped(t, a.Process.Pid) }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return stopped(t, a.Process.Pid) }, time.Minute, time.Millisecond)
 	for name, call := range map[string]func() error{
 		"open": func() error { _, err := ctxpage.Open(path, ctxpage.Options{}); return err },
 		"get":  func() error { _, err := client.Scope("acme").Get(ctx, "x"); return err },
@@ -331,8 +332,8 @@ func TestStoppedOwner(t *testing.T) {
 		require.ErrorContains(t, err, "since", name)
 		require.ErrorContains(t, err, "not answering", name)
 		t.Logf("%s: %v after %v", name, err, took)
-		require.Greater(t, took, 1900*time.Millisecond, name)
-		require.Less(t, took, 3900*time.Millisecond, name) // the machine may be busy; remote.TestSilentServerTime measures on a clock of its own
+		require.GreaterOrEqual(t, took, 1900*time.Millisecond, name)
+		require.Less(t, took, 20*time.Second, name) // the machine may be busy; TestSilentServerTime of package remote has the bound
 	}
 	require.NoError(t, a.Process.Signal(syscall.SIGCONT))
 	_, err = client.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "x", Text: "after"})
