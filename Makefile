@@ -22,8 +22,8 @@ torture: ## linearizability, power cuts (root, Linux) and a short soak, in a mod
 	cd internal/torture && go test -count=1 -v . && go run ./cmd/soak -ops 2000 -runs 20 -rate 0 -keep -1s -flat 1.5
 failover: ## 20 histories of 10,000 operations by 8 processes whose owner is killed, judged by porcupine (2 minutes)
 	cd internal/torture && go test -count=1 -timeout 60m -v -run FailOver . -failover.histories 20 -failover.ops 10000 -failover.every 700ms
-soak-clients: ## 10 minutes of 8 client processes whose owner is killed: no process, file, descriptor or goroutine is left
-	cd internal/torture && go test -count=1 -timeout 60m -v -run SoakClients . -clients.for 10m -clients.kill 45s
+soak-clients: ## 12 minutes of 8 client processes whose owner is killed: no process, file, descriptor or goroutine is left
+	cd internal/torture && go test -count=1 -timeout 60m -v -run SoakClients . -clients.for 12m -clients.kill 200s
 kills: ## 2,000 owners killed under four writers (20 minutes)
 	go test -count=1 -timeout 90m -v -run TestOwnersKilled ./internal/owner -kills 2000
 golden: ## rewrite golden files; then read the diff

@@ -15,6 +15,12 @@ func Speaks(o ClientOptions, from, to int) ClientOptions {
 	return o
 }
 
+// ServerSpeaks gives options of a server that speaks another range of protocols.
+func ServerSpeaks(o ServerOptions, from, to int) ServerOptions {
+	o.protocol = [2]int{from, to}
+	return o
+}
+
 func seesUser(uid int) func(*net.UnixConn) (peerID, error) {
 	return func(*net.UnixConn) (peerID, error) { return peerID{uid: uid}, nil }
 }

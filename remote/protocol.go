@@ -45,6 +45,17 @@ type hello struct {
 	Program string `json:"program"`
 }
 
+// backupAsk and backupDone are a backup that every version can ask for: a program that cannot talk to a server can still
+// save what the server has, before one of them is replaced.
+type backupAsk struct {
+	Path string `json:"path"` // absolute, of a file that does not exist
+}
+
+type backupDone struct {
+	Bytes int64  `json:"bytes"`
+	Head  string `json:"head"` // of the audit, after the copy
+}
+
 // welcome is the answer to a hello.
 type welcome struct {
 	Status
@@ -88,6 +99,7 @@ const (
 	refusedCall    = "call"    // given up by its client before it came
 	refusedFull    = "full"    // too many clients
 	refusedStop    = "stop"    // this server cannot be told to stop
+	refusedBackup  = "backup"  // the backup could not be made
 )
 
 // answer is what a call returns, and how far readers had come then.

@@ -20,7 +20,7 @@ func TestProtocolIsDocumented(t *testing.T) {
 	for name := range methods {
 		require.Contains(t, doc, "`"+name+"`")
 	}
-	for _, code := range []string{refusedSkew, refusedSession, refusedMethod, refusedBody, refusedCall, refusedFull, refusedStop, refusedClosing} {
+	for _, code := range []string{refusedSkew, refusedSession, refusedMethod, refusedBody, refusedCall, refusedFull, refusedStop, refusedBackup, refusedClosing} {
 		require.Contains(t, doc, "| `"+code+"` |")
 	}
 	for _, kind := range []byte{frameEnd, framePart, frameError, frameProgress} {

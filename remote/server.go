@@ -34,6 +34,8 @@ type ServerOptions struct {
 	Now func() time.Time
 	// Rand is the source of session ids; nil means crypto/rand. It is read by one goroutine at a time.
 	Rand io.Reader
+
+	protocol [2]int // of a test: the range it says it speaks
 }
 
 const (
@@ -92,11 +94,14 @@ func Prepare(opts ServerOptions) (*Server, error) {
 	if opts.Rand == nil {
 		opts.Rand = rand.Reader
 	}
+	if opts.protocol == [2]int{} {
+		opts.protocol = [2]int{MinProtocol, MaxProtocol}
+	}
 	if opts.Lease < 0 || opts.MaxClients < 0 {
 		return nil, store.Invalid("ServerOptions", "a negative lease or number of clients", "zero or more")
 	}
 	s := &Server{opts: opts, sessions: map[string]*session{}, ready: make(chan struct{}), is: Status{
-		Min: MinProtocol, Max: MaxProtocol, PID: os.Getpid(), Program: opts.Program, Since: opts.Now().UTC(), Lease: opts.Lease, State: stateOpening,
+		Min: opts.protocol[0], Max: opts.protocol[1], PID: os.Getpid(), Program: opts.Program, Since: opts.Now().UTC(), Lease: opts.Lease, State: stateOpening,
 	}}
 	s.drained, s.drain = context.WithCancel(background)
 	s.http = &http1.Server{Handle: s.answer, Patience: frameTime}
@@ -197,6 +202,7 @@ func (s *Server) answer(e *http1.Exchange) {
 	do, ok := map[string]func(*http1.Exchange){
 		"GET /status": func(e *http1.Exchange) { writeJSON(e, 200, s.status()) }, "GET /wait": s.serveWait,
 		"POST /stop": s.serveStop, "POST /hello": s.serveHello, "POST /bye": s.serveBye,
+		"POST /backup": s.serveBackup,
 	}[e.Method+" "+e.Path]
 	switch {
 	case ok:
@@ -249,17 +255,13 @@ func (s *Server) serveHello(e *http1.Exchange) {
 		return
 	}
 	is := s.status()
-	if h.Min > MaxProtocol || h.Max < MinProtocol {
-		message := fmt.Sprintf("protocol %d to %d is spoken here, not %d to %d", MinProtocol, MaxProtocol, h.Min, h.Max)
+	if h.Min > is.Max || h.Max < is.Min {
+		message := fmt.Sprintf("protocol %d to %d is spoken here, not %d to %d", is.Min, is.Max, h.Min, h.Max)
 		refuse(e, &refused{409, refusal{Code: refusedSkew, Message: message, Server: &is}})
 		return
 	}
 	e.Listen()
-	select {
-	case <-s.ready:
-	case <-s.drained.Done():
-	case <-e.Ctx.Done():
-		e.Cut()
+	if !s.opened(e) {
 		return
 	}
 	sess, err := s.begin()
@@ -267,7 +269,55 @@ func (s *Server) serveHello(e *http1.Exchange) {
 		refuse(e, err)
 		return
 	}
-	writeJSON(e, 200, welcome{Status: s.status(), Protocol: min(h.Max, MaxProtocol), Session: sess.id, LSN: s.store.Mark().LSN})
+	writeJSON(e, 200, welcome{Status: s.status(), Protocol: min(h.Max, is.Max), Session: sess.id, LSN: s.store.Mark().LSN})
+}
+
+// opened waits for the store, or for the end of the server; false: the client left.
+func (s *Server) opened(e *http1.Exchange) bool {
+	select {
+	case <-s.ready:
+	case <-s.drained.Done():
+	case <-e.Ctx.Done():
+		e.Cut()
+		return false
+	}
+	return true
+}
+
+// serveBackup copies the database for a client that may speak no protocol of this server.
+func (s *Server) serveBackup(e *http1.Exchange) {
+	var q backupAsk
+	b, err := io.ReadAll(io.LimitReader(e.Body, maxHello))
+	if err == nil {
+		err = json.Unmarshal(b, &q)
+	}
+	if err != nil || !filepath.IsAbs(q.Path) {
+		refuse(e, &refused{400, refusal{Code: refusedBody, Message: fmt.Sprintf("a backup is JSON with path, an absolute one: got %.200q", b)}})
+		return
+	}
+	e.Listen()
+	if !s.opened(e) {
+		return
+	}
+	if !s.begins() {
+		refuse(e, closing())
+		return
+	}
+	defer s.calls.Done()
+	ctx, cancel := context.WithCancel(e.Ctx)
+	defer cancel()
+	defer context.AfterFunc(s.drained, cancel)()
+	rep, err := s.store.Maintain(ctx, store.Job{Kind: store.JobBackup, Path: q.Path}, nil)
+	done := backupDone{Bytes: rep.Bytes}
+	if err == nil {
+		head, bad := s.store.Head(ctx)
+		done.Head, err = head.String(), bad
+	}
+	if err != nil {
+		refuse(e, &refused{500, refusal{Code: refusedBackup, Message: err.Error()}})
+		return
+	}
+	writeJSON(e, 200, done)
 }
 
 // maxHello bounds a hello.

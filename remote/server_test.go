@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/remote"
@@ -50,6 +51,51 @@ func TestSkew(t *testing.T) {
 	_, err = remote.Stop(ctx, path, newer)
 	require.NoError(t, err)
 	<-stopped
+}
+
+// Under a server of a later release a client is told so, and the status, a backup and the order to stop work.
+func TestServerOfALaterProtocol(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	st, err := filestore.Open(filestore.Options{Path: filepath.Join(dir, "agent.ctx")})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, st.Close()) })
+	_, err = st.Commit(ctx, fact(t, "fact", "zebra"))
+	require.NoError(t, err)
+	path := socket(t)
+	stopped := make(chan struct{})
+	later := remote.ServerSpeaks(remote.ServerOptions{Program: "owner", Stop: func() { close(stopped) }}, remote.MaxProtocol+1, remote.MaxProtocol+2)
+	end := serve(t, st, path, later)
+	_, err = remote.Dial(ctx, path, remote.ClientOptions{})
+	var skew *remote.SkewError
+	require.ErrorAs(t, err, &skew)
+	require.Equal(t, remote.MaxProtocol+1, skew.Min)
+	require.Equal(t, path, skew.Path)
+
+	is, err := remote.GetStatus(ctx, path, remote.ClientOptions{})
+	require.NoError(t, err)
+	require.Equal(t, remote.MaxProtocol+2, is.Max)
+	out := filepath.Join(dir, "saved.ctx")
+	bytes, head, err := remote.Backup(ctx, path, out, remote.ClientOptions{})
+	require.NoError(t, err)
+	require.NotZero(t, bytes)
+	now, err := st.Head(ctx)
+	require.NoError(t, err)
+	require.Equal(t, strings.Fields(now.String())[:4], strings.Fields(head)[:4], "they differ in the time")
+	saved, err := filestore.Open(filestore.Options{Path: out, MustExist: true})
+	require.NoError(t, err)
+	_, err = saved.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: "fact"})
+	require.NoError(t, err)
+	require.NoError(t, saved.Close())
+	_, _, err = remote.Backup(ctx, path, out, remote.ClientOptions{})
+	require.ErrorContains(t, err, "exist", "it writes over nothing")
+	_, err = remote.Stop(ctx, path, remote.ClientOptions{})
+	require.NoError(t, err)
+	<-stopped
+	end()
+	_, _, err = remote.Backup(ctx, path, filepath.Join(dir, "never.ctx"), remote.ClientOptions{})
+	var gone *remote.UnavailableError
+	require.ErrorAs(t, err, &gone)
 }
 
 // A server that would ignore a filter is not asked with one: every page would seem to pass.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"path/filepath"
 
 	"github.com/ctxpage/ctxpage/internal/http1"
 )
@@ -21,6 +22,38 @@ func Stop(ctx context.Context, path string, opts ClientOptions) (Status, error) 
 	return bare(ctx, path, opts, func(ctx context.Context, h *http1.Client) (Status, error) {
 		return plain(ctx, h, "POST", "stop", 202)
 	})
+}
+
+// Backup has the server at a socket copy its database to a file that does not exist, and gives the size of the copy and the
+// head of the audit. It works whatever protocol the server speaks, from protocol 2 on; a Client has Maintain. A server that
+// does not answer within Answer is asked for its status, as in any call.
+func Backup(ctx context.Context, path, out string, opts ClientOptions) (bytes int64, head string, err error) {
+	out, err = filepath.Abs(out)
+	if err != nil {
+		return 0, "", fmt.Errorf("ctxpage: backup: %w", err)
+	}
+	ask, err := json.Marshal(backupAsk{out})
+	if err != nil {
+		return 0, "", fmt.Errorf("ctxpage: backup: %w", err)
+	}
+	opts, err = opts.withDefaults()
+	if err != nil {
+		return 0, "", err
+	}
+	opts.Socket = func() string { return path }
+	c := &Client{path: path, opts: opts, http: &http1.Client{Dial: dialer(opts)}}
+	defer c.http.CloseIdle()
+	var done backupDone
+	err = c.watch(ctx, "POST", "/backup", http1.Header{"content-type": jsonType}, ask, func(res *http1.Response) error {
+		if res.Status != 200 {
+			return readRefusal(res)
+		}
+		return json.NewDecoder(io.LimitReader(res.Body, 64<<10)).Decode(&done)
+	})
+	if err != nil {
+		err = c.noWelcome(ctx, err)
+	}
+	return done.Bytes, done.Head, err
 }
 
 // bare makes a request without a session.

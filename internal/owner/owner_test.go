@@ -380,8 +380,8 @@ func TestCallsAcrossHandOver(t *testing.T) {
 	t.Logf("%d commits, %d leaves", len(ids), len(traces))
 }
 
-// A client of another version is told so, and status works.
-func TestSkew(t *testing.T) {
+// An owner tells its status to whoever asks, without a session. Package remote tests what works under a skew.
+func TestStatus(t *testing.T) {
 	t.Parallel()
 	path := dbtest.MemoryPath(t)
 	st := open(t, path, Options{})
