@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -42,6 +43,12 @@ func (q *sequencer) flying(trace string) bool {
 func (a audit) Size(ctx context.Context) (uint64, error) {
 	a.landed(ctx, "")
 	return a.Reader.Size(ctx)
+}
+
+// Wait: see store.Audit. A leaf in flight is made durable first; one that comes later is, soon, by whoever appended it.
+func (a audit) Wait(ctx context.Context, size uint64, wait time.Duration) (uint64, error) {
+	a.landed(ctx, "")
+	return a.Reader.Wait(ctx, size, wait)
 }
 
 // Body: see store.Audit.

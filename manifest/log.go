@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/ctxpage/ctxpage/corrupt"
 	"github.com/ctxpage/ctxpage/wal"
@@ -50,6 +51,7 @@ type Log struct {
 	failed error        // the first failed write of the archive
 	closed bool
 	unlike map[uint64]error // in a reader: leaves whose bytes differ in log and archive
+	grown  chan struct{}    // closed with the next leaf, or with the log; nil: nobody waits
 
 	comparing sync.Mutex // taken before mu
 	traces    traces
@@ -163,6 +165,51 @@ func (l *Log) Size() uint64 {
 	return l.now.size()
 }
 
+// Wait is Size, but while the log has no more than size leaves it waits for one:
+// for as long as wait, or until the context or the log ends. Errors: ErrClosed,
+// that of the context.
+func (l *Log) Wait(ctx context.Context, size uint64, wait time.Duration) (uint64, error) {
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	for {
+		now, grown, err := l.awaited(size)
+		if err != nil || now > size {
+			return now, err
+		}
+		select {
+		case <-grown:
+		case <-over.C:
+			return now, nil
+		case <-ctx.Done():
+			return now, ctx.Err()
+		}
+	}
+}
+
+// awaited is the size, and what ends when it grows beyond one.
+func (l *Log) awaited(size uint64) (now uint64, grown <-chan struct{}, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now = l.now.size(); now > size {
+		return now, nil, nil
+	}
+	if l.closed {
+		return now, nil, ErrClosed
+	}
+	if l.grown == nil {
+		l.grown = make(chan struct{})
+	}
+	return now, l.grown, nil
+}
+
+// wake ends all waits; the caller holds mu.
+func (l *Log) wake() {
+	if l.grown != nil {
+		close(l.grown)
+		l.grown = nil
+	}
+}
+
 // Archived returns the number of leaves in the archive.
 func (l *Log) Archived() uint64 {
 	l.mu.RLock()
@@ -226,6 +273,7 @@ func (l *Log) add(index uint64, leaf Leaf) error {
 func (l *Log) push(leaf tailLeaf, hash Hash) error {
 	l.now.tail = append(l.now.tail, leaf)
 	l.now.hashes = append(l.now.hashes, l.tree.Add(hash)...)
+	l.wake()
 	if l.tree.Size == l.marked.size && l.tree.Root() != l.marked.root {
 		return corruptAt(markName, headerSize, noLeaf, fmt.Errorf("the first %d leaves of the log are not those of the mark", l.tree.Size))
 	}
@@ -452,5 +500,6 @@ func (l *Log) Close() error {
 		return nil
 	}
 	l.closed = true
+	l.wake()
 	return l.now.arch.close()
 }

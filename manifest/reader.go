@@ -1,6 +1,9 @@
 package manifest
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Reader reads a Log and cannot write to it. It is what a database gives to its
 // host: a single leaf appended by a host would make archive and log disagree,
@@ -53,6 +56,11 @@ func (r *Reader) DB() string { return r.log.DB() }
 
 // Size returns the number of leaves.
 func (r *Reader) Size(ctx context.Context) (uint64, error) { return r.log.Size(), ctx.Err() }
+
+// Wait is Size, but it waits for a leaf beyond size; see Log.Wait.
+func (r *Reader) Wait(ctx context.Context, size uint64, wait time.Duration) (uint64, error) {
+	return r.log.Wait(ctx, size, wait)
+}
 
 // Archived returns the number of leaves in the archive.
 func (r *Reader) Archived() uint64 { return r.log.Archived() }

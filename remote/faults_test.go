@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httputil"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -453,4 +455,54 @@ func newStuck(t testing.TB, to string) (*atomic.Bool, string) {
 		}
 	}()
 	return &stuck, path
+}
+
+// withoutWait passes calls on, but for Audit.Wait, which it does not know, as a server of an earlier release.
+func withoutWait(t *testing.T, to string) string {
+	t.Helper()
+	path := socket(t)
+	l, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	through := &httputil.ReverseProxy{Transport: remote.HTTPClient(to).Transport, Director: func(r *http.Request) { r.URL.Scheme, r.URL.Host = "http", "x" }}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/Audit.Wait" {
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"code":"method","message":"there is no such call"}`)
+			return
+		}
+		through.ServeHTTP(w, r)
+	})}
+	go func() { _ = srv.Serve(l) }()
+	t.Cleanup(func() { _ = srv.Close() })
+	return path
+}
+
+// A caller who waits for the audit is answered when it grows, or when its time is over, also by a server that cannot wait.
+func TestAuditWait(t *testing.T) {
+	t.Parallel()
+	mem := newMemory(t)
+	path := socket(t)
+	serve(t, mem, path, remote.ServerOptions{})
+	for name, c := range map[string]*remote.Client{"waits": dial(t, path, remote.ClientOptions{}), "asks": dial(t, withoutWait(t, path), remote.ClientOptions{})} {
+		size, err := c.Audit().Size(ctx)
+		require.NoError(t, err)
+		now, err := c.Audit().Wait(ctx, size, time.Millisecond)
+		require.NoError(t, err, name)
+		require.Equal(t, size, now, "nothing came")
+		told := make(chan uint64, 1)
+		go func() {
+			now, _ := c.Audit().Wait(ctx, size, time.Hour)
+			told <- now
+		}()
+		_, err = mem.Commit(ctx, fact(t, "fact", name))
+		require.NoError(t, err)
+		require.Greater(t, <-told, size, name)
+		now, err = c.Audit().Wait(ctx, size, time.Hour)
+		require.NoError(t, err)
+		require.Greater(t, now, size, "it is there already")
+		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		_, err = c.Audit().Wait(short, now, time.Hour)
+		require.ErrorIs(t, err, context.DeadlineExceeded, name)
+		cancel()
+	}
 }

@@ -83,7 +83,10 @@ var methods = map[string]method{
 	"Maintain": on(func(r *request, q store.Job) (store.JobReport, error) { return r.store.Maintain(r.ctx, q, r.progress) }).isOnce().isLong(),
 	"Stat":     on(func(r *request, _ none) (store.StoreStats, error) { return r.store.Stat(r.ctx) }),
 
-	"Audit.Size":    on(func(r *request, _ none) (uint64, error) { return r.store.Audit().Size(r.ctx) }),
+	"Audit.Size": on(func(r *request, _ none) (uint64, error) { return r.store.Audit().Size(r.ctx) }),
+	"Audit.Wait": on(func(r *request, q auditWaitAsk) (uint64, error) {
+		return r.store.Audit().Wait(r.ctx, q.Size, q.Wait)
+	}).isLong(),
 	"Audit.Body":    on(func(r *request, q uint64) ([]byte, error) { return r.store.Audit().Body(r.ctx, q) }),
 	"Audit.Leaf":    on(func(r *request, q uint64) (*manifest.Record, error) { return r.store.Audit().Leaf(r.ctx, q) }),
 	"Audit.Records": on(serveRecords),

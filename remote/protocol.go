@@ -161,6 +161,10 @@ type (
 		After uint64
 		Wait  time.Duration
 	}
+	auditWaitAsk struct {
+		Size uint64
+		Wait time.Duration
+	}
 	appendAsk struct {
 		Leaves     []*manifest.Record
 		Durability store.Durability

@@ -190,10 +190,8 @@ type changeLine struct {
 	Leaf *leafOut `json:"leaf,omitempty" jsonschema:"absent in a sign of life, which comes every 15 seconds"`
 }
 
-// How often the audit is asked, and how often a stream without a leaf says that it is alive. An audit has no call that waits:
-// asking an owner in this process is a read of a counter.
+// How often a stream without a leaf says that it is alive, and how many leaves are read at once.
 const (
-	askEvery  = 50 * time.Millisecond
 	signEvery = 15 * time.Second
 	askAtOnce = 256 // leaves
 )
@@ -216,8 +214,6 @@ func changes(ctx context.Context, r *request, in changesIn, line func(changeLine
 	if err := line(changeLine{Next: f.next}); err != nil { // the caller knows that it listens
 		return err
 	}
-	tick := time.NewTicker(askEvery)
-	defer tick.Stop()
 	for {
 		n, err := f.pass(ctx)
 		if err != nil || f.over() {
@@ -226,10 +222,8 @@ func changes(ctx context.Context, r *request, in changesIn, line func(changeLine
 		if n > 0 {
 			continue
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
+		if _, err := r.srv.db.Manifests().Wait(ctx, f.next, f.patience()); err != nil {
+			return err
 		}
 	}
 }
@@ -248,6 +242,15 @@ type follower struct {
 // over says whether the caller has what it asked for.
 func (f *follower) over() bool {
 	return f.given > 0 && f.given == f.in.Limit || f.in.Idle > 0 && time.Since(f.heard) >= time.Duration(f.in.Idle)*time.Second
+}
+
+// patience is how long there may be nothing to say.
+func (f *follower) patience() time.Duration {
+	wait := signEvery - time.Since(f.told)
+	if f.in.Idle > 0 {
+		wait = min(wait, time.Duration(f.in.Idle)*time.Second-time.Since(f.heard))
+	}
+	return max(wait, 0)
 }
 
 // pass tells what came since the last one, and returns how many leaves it read.

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"iter"
+	"time"
 
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -16,6 +17,9 @@ type Audit interface {
 	DB() string
 	// Size is the number of leaves.
 	Size(ctx context.Context) (uint64, error)
+	// Wait is Size, but while there are no more than size leaves it waits for one, at most for as long as wait. It may
+	// return early without one: compare.
+	Wait(ctx context.Context, size uint64, wait time.Duration) (uint64, error)
 	// Body is the bytes of leaf i, a copy. ErrNoLeaf.
 	Body(ctx context.Context, i uint64) ([]byte, error)
 	// Leaf is leaf i. ErrNoLeaf.

@@ -2,6 +2,7 @@ package owner
 
 import (
 	"context"
+	"time"
 
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -18,6 +19,10 @@ func (a audit) DB() string { return a.g.is.Load().st.Audit().DB() }
 
 func (a audit) Size(ctx context.Context) (uint64, error) {
 	return ofAudit(a, func(to store.Audit) (uint64, error) { return to.Size(ctx) })
+}
+
+func (a audit) Wait(ctx context.Context, size uint64, wait time.Duration) (uint64, error) {
+	return ofAudit(a, func(to store.Audit) (uint64, error) { return to.Wait(ctx, size, wait) })
 }
 
 func (a audit) Body(ctx context.Context, i uint64) ([]byte, error) {
