@@ -30,43 +30,104 @@ import (
 // partBytes is the size of one row of an image.
 const partBytes = 1 << 20
 
-// fetchImage fills an empty cache from the newest image. Where there is none the log is whole.
+// fetchFile has the number of the image that is being fetched into a cache. While it is there the cache is not whole.
+const fetchFile = "image"
+
+// fetchImage fills an empty cache from the newest image. Where there is none the log is whole. A download that was cut goes on
+// where it was, if the server still has that image.
 func (s *Store) fetchImage(ctx context.Context, dir string) error {
-	if _, err := os.Stat(filepath.Join(dir, rowsFile)); err == nil {
+	mark := filepath.Join(dir, fetchFile)
+	_, rows := os.Stat(filepath.Join(dir, rowsFile))
+	was, err := os.ReadFile(mark)
+	if rows == nil && err != nil {
 		return nil
 	}
-	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		var seq int64
-		err := tx.QueryRow(ctx, "SELECT seq FROM ctxpage_images WHERE db = $1 ORDER BY seq DESC LIMIT 1", s.db.num).Scan(&seq)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		if err != nil {
+	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		var seq, size int64
+		err := tx.QueryRow(ctx, "SELECT seq, bytes FROM ctxpage_images WHERE db = $1 ORDER BY seq DESC LIMIT 1", s.db.num).Scan(&seq, &size)
+		none := errors.Is(err, pgx.ErrNoRows)
+		if err != nil && !none {
 			return err
 		}
-		rows, err := tx.Query(ctx, "SELECT file, body FROM ctxpage_image_parts WHERE db = $1 AND seq = $2 ORDER BY file, part", s.db.num, seq)
-		if err != nil {
-			return err
+		if is := fmt.Sprintf("%s %d", s.db.id, seq); none || string(was) != is {
+			if err := errors.Join(emptyDir(dir), os.RemoveAll(mark)); none || err != nil {
+				return err
+			}
+			if err := writeWhole(mark, is); err != nil {
+				return err
+			}
 		}
-		return unpack(rows, dir)
+		return s.fetchParts(ctx, tx, seq, size, dir)
 	})
 	if err != nil {
-		return errors.Join(fmt.Errorf("pgstore: read the image: %w", err), emptyDir(dir))
+		return fmt.Errorf("pgstore: read the image: %w", err)
 	}
-	return nil
+	return os.RemoveAll(mark)
 }
 
-// unpack writes the files of an image. The rows come last in the order of names, so a cache that has them is whole.
-func unpack(rows pgx.Rows, dir string) (err error) {
+// fetchParts writes the parts of an image that a cache does not have to its files.
+func (s *Store) fetchParts(ctx context.Context, tx pgx.Tx, seq, size int64, dir string) error {
+	names, parts, have, err := fetched(dir)
+	if err != nil {
+		return err
+	}
+	rows, err := tx.Query(ctx, `SELECT file, body FROM ctxpage_image_parts WHERE db = $1 AND seq = $2
+		AND part >= coalesce((SELECT n FROM unnest($3::text[], $4::int[]) AS had(f, n) WHERE f = file), 0) ORDER BY file, part`, s.db.num, seq, names, parts)
+	if err != nil {
+		return err
+	}
+	got, err := unpack(rows, dir, s.opts.CacheDir != "", func(n int64) {
+		if s.opts.progress != nil {
+			s.opts.progress("image", uint64(have+n), uint64(size))
+		}
+	})
+	if err == nil && have+got != size {
+		err = errors.Join(fmt.Errorf("%w: the image has %d bytes, %d are in the cache", errForeignCache, size, have+got), emptyDir(dir))
+	}
+	return err
+}
+
+// fetched lists the files of an image that a cut download left, and how many whole parts each has. The rest of them is cut off.
+func fetched(dir string) (names []string, parts []int32, have int64, err error) {
+	paths, err := filepath.Glob(filepath.Join(dir, archiveDir, "*"))
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	for _, path := range append(paths, filepath.Join(dir, rowsFile)) {
+		fi, err := os.Stat(path)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, nil, 0, err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return nil, nil, 0, err
+		}
+		n := fi.Size() / partBytes
+		if err := os.Truncate(path, n*partBytes); err != nil {
+			return nil, nil, 0, err
+		}
+		names, parts, have = append(names, filepath.ToSlash(name)), append(parts, int32(n)), have+n*partBytes
+	}
+	return names, parts, have, nil
+}
+
+// unpack appends the parts of an image to its files. They are synced if the cache is kept.
+func unpack(rows pgx.Rows, dir string, keep bool, progress func(int64)) (got int64, err error) {
 	defer rows.Close()
 	if err := os.MkdirAll(filepath.Join(dir, archiveDir), 0o700); err != nil {
-		return err
+		return 0, err
 	}
 	var f *os.File
 	open := ""
 	end := func() error {
-		if f == nil {
+		switch {
+		case f == nil:
 			return nil
+		case keep:
+			return errors.Join(f.Sync(), f.Close())
 		}
 		return f.Close()
 	}
@@ -75,31 +136,33 @@ func unpack(rows pgx.Rows, dir string) (err error) {
 		var name string
 		var body []byte
 		if err := rows.Scan(&name, &body); err != nil {
-			return err
+			return got, err
 		}
 		if name != open {
 			if err := end(); err != nil {
-				return err
+				return got, err
 			}
 			if f, err = create(dir, name); err != nil {
-				return err
+				return got, err
 			}
 			open = name
 		}
 		if _, err := f.Write(body); err != nil {
-			return err
+			return got, err
 		}
+		got += int64(len(body))
+		progress(got)
 	}
-	return rows.Err()
+	return got, rows.Err()
 }
 
-// create makes a file of an image. Names come from the server and must not lead out of the cache.
+// create makes or continues a file of an image. Names come from the server and must not lead out of the cache.
 func create(dir, name string) (*os.File, error) {
 	base, in := strings.CutPrefix(name, archiveDir+"/")
 	if name != rowsFile && (!in || base != path.Base(base) || base == ".." || base == ".") {
 		return nil, fmt.Errorf("pgstore: an image has a file %q; expected %s or one in %s", name, rowsFile, archiveDir)
 	}
-	return os.OpenFile(filepath.Join(dir, filepath.FromSlash(name)), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	return os.OpenFile(filepath.Join(dir, filepath.FromSlash(name)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 }
 
 // imageIfDue writes an image once the log has grown enough since the last one.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/ctxpage/ctxpage"
@@ -49,6 +50,7 @@ type Options struct {
 	Rand      io.Reader          // nil: crypto/rand
 	hook      func(string) error // tests: called at steps of a turn
 	credulous bool               // tests, a control: a commit without an answer is taken for done
+	progress  store.Progress     // of the image that Open fetches; CopyToFile
 	beat      time.Duration      // tests: how often a host says that it is there; 0: heartbeat
 }
 
@@ -61,11 +63,13 @@ const (
 	connectTimeout   = 5 * time.Second
 )
 
+const defaultName = "main"
+
 func (o Options) withDefaults() (Options, error) {
 	if o.Host == "" {
 		o.Host, _ = os.Hostname()
 	}
-	o.Name = cmp.Or(o.Name, "main")
+	o.Name = cmp.Or(o.Name, defaultName)
 	o.MaxLag = cmp.Or(o.MaxLag, 5*time.Second)
 	o.Patience = cmp.Or(o.Patience, 30*time.Second)
 	o.Poll = cmp.Or(o.Poll, 50*time.Millisecond)
@@ -95,6 +99,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if len(o.Name) > 200 {
 		return o, store.Invalid("Options.Name", o.Name[:20]+"…", "a name of at most 200 bytes")
+	}
+	if strings.HasSuffix(o.Name, copySuffix) {
+		return o, store.Invalid("Options.Name", o.Name, "the name of a database that is not being copied; repeat the copy to finish it")
 	}
 	if o.Patience < 0 || o.Poll < time.Millisecond {
 		return o, store.Invalid("Options", "a Patience below 0 or a Poll below 1 ms", "0 for the default, or more")

@@ -212,6 +212,9 @@ func TestMain(m *testing.M) {
 	if env := os.Getenv(jobEnv); env != "" {
 		work(env) // and never returns
 	}
+	if env := os.Getenv(copyEnv); env != "" {
+		copyAndStop(env) // likewise
+	}
 	code := m.Run()
 	if shared.s != nil && shared.s.cmd != nil {
 		_ = shared.s.stop(syscall.SIGQUIT)

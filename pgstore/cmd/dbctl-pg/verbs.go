@@ -172,7 +172,7 @@ type copyCmd struct {
 }
 
 func (copyCmd) Help() string {
-	return `The copy has the id, the history and the audit of the original; a head of the one verifies against the other. So use one of them from then on: what is written to both cannot be joined. Nothing is left of a copy that fails.
+	return `The copy has the id, the history and the audit of the original; a head of the one verifies against the other. So use one of them from then on: what is written to both cannot be joined. A copy that is interrupted keeps what it has, in FILE-copy and on the server, and the same command goes on with it; --progress shows how far it is.
 
 Example: dbctl-pg copy agent.ctx postgres://ctx@db/agents --database support`
 }
