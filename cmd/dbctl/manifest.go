@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +16,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/remote"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -30,15 +30,30 @@ type manifestCmd struct {
 }
 
 func (manifestCmd) Help() string {
-	return `The audit has one leaf for each read of content and for each end of a transaction. These verbs read archive and log as files without a lock, so they work while an agent is writing. They show what was written when they started.
+	return `The audit has one leaf for each read of content and for each end of a transaction. These verbs read archive and log as files without a lock, so they work while an agent is writing. They show what was written when they started. For unix:PATH they ask the process that serves the database.
 
 Example: dbctl manifest head agent.ctx >head.txt`
 }
 
-// audit opens the audit of a database without its lock.
-func (a *app) audit(path string, fn func(l *manifest.Reader) error) error {
-	if _, is, err := served(path); is || err != nil {
-		return cmp.Or(err, usage("the manifest verbs read files; for a database on PostgreSQL use dbctl-pg head and dbctl-pg verify"))
+// auditOf is the audit of a database, from its files or from the process that serves it.
+type auditOf struct {
+	store.Audit
+	head     func(ctx context.Context) (manifest.Head, error) // synced: somebody may keep it
+	archived func() uint64
+}
+
+// audit opens the audit of a database: the files without their lock, or what a socket serves.
+func (a *app) audit(path string, fn func(l auditOf) error) error {
+	socket, is, err := served(path)
+	switch {
+	case err != nil:
+		return err
+	case is:
+		c, err := remote.Dial(a.ctx, socket, remote.ClientOptions{Now: a.now})
+		if err != nil {
+			return err
+		}
+		return errors.Join(fn(auditOf{c.Audit(), c.Head, func() uint64 { return 0 }}), c.Close())
 	}
 	l, rep, err := filestore.OpenManifests(a.ctx, path)
 	if err != nil {
@@ -47,7 +62,17 @@ func (a *app) audit(path string, fn func(l *manifest.Reader) error) error {
 	if rep.Damage != nil {
 		a.warn("the audit is damaged, what can be read is shown: " + rep.Damage.Error())
 	}
-	return errors.Join(fn(l), l.Close())
+	head := func(ctx context.Context) (manifest.Head, error) {
+		size, err := l.Size(ctx)
+		if err == nil {
+			err = syncLog(path + "-wal")
+		}
+		if err != nil {
+			return manifest.Head{}, err
+		}
+		return l.Head(ctx, size, a.now().UnixMicro())
+	}
+	return errors.Join(fn(auditOf{l, head, l.Archived}), l.Close())
 }
 
 // warn says what is no error, on the error stream: a line, or a line of JSON.
@@ -116,7 +141,7 @@ func (c *manifestLsCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.audit(c.File, func(l *manifest.Reader) error {
+	return a.audit(c.File, func(l auditOf) error {
 		size, err := l.Size(a.ctx)
 		if err != nil {
 			return err
@@ -162,7 +187,7 @@ func (c *manifestLsCmd) filter(now time.Time) (func(r *manifest.Record) bool, er
 
 var errFull = errors.New("listing is full")
 
-func (v *leafList) fill(ctx context.Context, l *manifest.Reader, before uint64, trace string, limit int, keep func(*manifest.Record) bool) error {
+func (v *leafList) fill(ctx context.Context, l auditOf, before uint64, trace string, limit int, keep func(*manifest.Record) bool) error {
 	add := func(r *manifest.Record) error {
 		if r.Index >= before || !keep(r) {
 			return nil
@@ -175,7 +200,7 @@ func (v *leafList) fill(ctx context.Context, l *manifest.Reader, before uint64, 
 		return nil
 	}
 	if trace == "" {
-		err := l.Each(ctx, 0, before, true, add)
+		err := store.EachRecord(ctx, l, 0, before, true, add)
 		if errors.Is(err, errFull) {
 			return nil
 		}
@@ -250,7 +275,7 @@ type leavesView struct {
 }
 
 func (c *manifestShowCmd) Run(a *app) error {
-	return a.audit(c.File, func(l *manifest.Reader) error {
+	return a.audit(c.File, func(l auditOf) error {
 		leaves, err := c.leaves(a.ctx, l)
 		if err != nil {
 			return err
@@ -303,7 +328,7 @@ func asked(ctx context.Context, l store.Audit, r *manifest.Record) (text, state 
 	return "", "", err
 }
 
-func (c *manifestShowCmd) leaves(ctx context.Context, l *manifest.Reader) ([]*manifest.Record, error) {
+func (c *manifestShowCmd) leaves(ctx context.Context, l auditOf) ([]*manifest.Record, error) {
 	if i, err := strconv.ParseUint(c.Leaf, 10, 64); err == nil {
 		r, err := l.Leaf(ctx, i)
 		return []*manifest.Record{r}, err
@@ -444,23 +469,16 @@ type headView struct {
 }
 
 func (c *manifestHeadCmd) Run(a *app) error {
-	return a.audit(c.File, func(l *manifest.Reader) error {
-		size, err := l.Size(a.ctx)
+	return a.audit(c.File, func(l auditOf) error {
+		h, err := l.head(a.ctx)
 		if err != nil {
 			return err
 		}
-		if err := syncLog(c.File + "-wal"); err != nil {
-			return err
-		}
-		h, err := l.Head(a.ctx, size, a.now().UnixMicro())
-		if err != nil {
-			return err
-		}
-		v := headView{h.String(), h.DB, h.Size, h.Root.String(), "what is readable now", l.Archived()}
+		v := headView{h.String(), h.DB, h.Size, h.Root.String(), "what is readable now", l.archived()}
 		if err := a.emit(v, func(w io.Writer) { fmt.Fprintln(w, v.Head) }); err != nil || a.JSON {
 			return err
 		}
-		fmt.Fprintf(a.err, "it covers what is readable now: %s, %d of them in the archive\n", plural(int(size), "leaf", "leaves"), v.Archive)
+		fmt.Fprintf(a.err, "it covers what is readable now: %s, %d of them in the archive\n", plural(int(v.Size), "leaf", "leaves"), v.Archive)
 		return nil
 	})
 }
@@ -547,7 +565,7 @@ func (c *manifestVerifyCmd) Run(a *app) error {
 	if c.Proof != "" {
 		return verifyProof(a, c.Proof, head)
 	}
-	return a.audit(c.File, func(l *manifest.Reader) error {
+	return a.audit(c.File, func(l auditOf) error {
 		progress := a.progress()
 		got, err := l.Verify(a.ctx, head, func(done, total uint64) { progress("verify", done, total) })
 		if err != nil && got.Found == 0 {

@@ -49,16 +49,9 @@ func (c *manifestProveCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.audit(c.File, func(l *manifest.Reader) error {
+	return a.audit(c.File, func(l auditOf) error {
 		if head == nil {
-			size, err := l.Size(a.ctx)
-			if err != nil {
-				return err
-			}
-			if err := syncLog(c.File + "-wal"); err != nil { // the proof shows this head, and somebody may keep it
-				return err
-			}
-			now, err := l.Head(a.ctx, size, a.now().UnixMicro())
+			now, err := l.head(a.ctx) // the proof shows it
 			if err != nil {
 				return err
 			}
@@ -77,7 +70,7 @@ func (c *manifestProveCmd) Run(a *app) error {
 	})
 }
 
-func (v *proofView) proveLeaf(a *app, l *manifest.Reader, which string, head manifest.Head) error {
+func (v *proofView) proveLeaf(a *app, l auditOf, which string, head manifest.Head) error {
 	i, err := strconv.ParseUint(which, 10, 64)
 	if err != nil {
 		leaves, err := l.ByTrace(a.ctx, which)
@@ -106,7 +99,7 @@ func (v *proofView) proveLeaf(a *app, l *manifest.Reader, which string, head man
 }
 
 // vouches refuses a head of more leaves than the log has.
-func vouches(ctx context.Context, l *manifest.Reader, leaves uint64) error {
+func vouches(ctx context.Context, l auditOf, leaves uint64) error {
 	size, err := l.Size(ctx)
 	if err == nil && leaves > size {
 		err = fmt.Errorf("%w: it vouches for %d leaves, the log has %d", manifest.ErrHead, leaves, size)
@@ -114,7 +107,7 @@ func vouches(ctx context.Context, l *manifest.Reader, leaves uint64) error {
 	return err
 }
 
-func (v *proofView) proveFrom(ctx context.Context, l *manifest.Reader, from, head manifest.Head) error {
+func (v *proofView) proveFrom(ctx context.Context, l auditOf, from, head manifest.Head) error {
 	if err := vouches(ctx, l, max(from.Size, head.Size)); err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/erasing"
-	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -68,7 +67,7 @@ func (c *restoreCmd) Run(a *app) error {
 	}
 	v := restoreView{Backup: c.Backup, File: c.File, DryRun: c.DryRun}
 	if c.DryRun {
-		err = a.audit(c.Backup, func(l *manifest.Reader) error { _, err := l.Verify(a.ctx, head, nil); return err })
+		err = a.audit(c.Backup, func(l auditOf) error { _, err := l.Verify(a.ctx, head, nil); return err })
 		if err == nil && len(receipts) > 0 {
 			err = a.with(c.Backup, false, func(db *ctxpage.DB) error {
 				v.Erased, err = db.EraseAgain(a.ctx, receipts, true, a.progress())

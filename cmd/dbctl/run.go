@@ -104,7 +104,7 @@ Exit codes: 0 ok, 1 failed, 2 usage error, 3 damage found, 4 held for review, 5 
 
 One process owns the files of a database. While an agent has it open, the verbs ask that agent over a socket and see what it sees; check, restore and salvage need the files for themselves and are refused with the agent's pid, program and start time (check --online is done by the agent). The manifest verbs read the files without a lock. They show what was written when they started; the last 100 ms may not be on disk yet, and counts may grow between two calls.
 
-A database can also be named by the socket of a process that serves it: unix:PATH. dbctl-pg serves databases on PostgreSQL that way, and runs dbctl's verbs on postgres:// URLs. Such a process records every read. The manifest verbs and check need files.
+A database can also be named by the socket of a process that serves it: unix:PATH. dbctl-pg serves databases on PostgreSQL that way, and runs dbctl's verbs on postgres:// URLs. Such a process records every read. Verbs that need files are refused there; check works with --online.
 
 ` + namesHelp + `
 

@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
+	"time"
 
 	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type manifestTailCmd struct {
@@ -25,7 +28,7 @@ Example: dbctl manifest tail -f agent.ctx`
 
 func (c *manifestTailCmd) Run(a *app) error {
 	var from uint64
-	err := a.audit(c.File, func(l *manifest.Reader) error {
+	err := a.audit(c.File, func(l auditOf) error {
 		size, err := l.Size(a.ctx)
 		if err != nil {
 			return err
@@ -34,17 +37,47 @@ func (c *manifestTailCmd) Run(a *app) error {
 		if c.Follow {
 			return nil
 		}
-		return l.Each(a.ctx, from, size, false, a.tailLine)
+		return store.EachRecord(a.ctx, l, from, size, false, a.tailLine)
 	})
 	if err != nil || !c.Follow {
 		return err
 	}
-	err = filestore.FollowManifests(a.ctx, c.File, from, 0, a.tailLine)
+	err = a.followAudit(c.File, from, a.tailLine)
 	if errors.Is(err, context.Canceled) { // the way it is meant to end
 		return ended(exitInterrupted)
 	}
 	return err
 }
+
+// followAudit gives fn the leaves from one on, as they are written, until the end of the app's context.
+func (a *app) followAudit(path string, from uint64, fn func(*manifest.Record) error) error {
+	if _, is, err := served(path); err != nil {
+		return err
+	} else if !is {
+		return filestore.FollowManifests(a.ctx, path, from, 0, fn)
+	}
+	return a.audit(path, func(l auditOf) error {
+		tick := time.NewTicker(followEvery)
+		defer tick.Stop()
+		for {
+			err := store.EachRecord(a.ctx, l, from, math.MaxUint64, false, func(r *manifest.Record) error {
+				from = r.Index + 1
+				return fn(r)
+			})
+			if err != nil {
+				return err
+			}
+			select {
+			case <-tick.C:
+			case <-a.ctx.Done():
+				return a.ctx.Err()
+			}
+		}
+	})
+}
+
+// followEvery is how often a socket is asked for new leaves.
+const followEvery = 250 * time.Millisecond
 
 func (a *app) tailLine(r *manifest.Record) error {
 	row := rowOf(r)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 )
@@ -172,10 +171,10 @@ type followView struct {
 // follow reads the manifests beside the process that has the file.
 func (c *watchCmd) follow(a *app) error {
 	from := uint64(0)
-	if err := a.audit(c.File, func(l *manifest.Reader) (err error) { from, err = l.Size(a.ctx); return err }); err != nil {
+	if err := a.audit(c.File, func(l auditOf) (err error) { from, err = l.Size(a.ctx); return err }); err != nil {
 		return err
 	}
-	err := filestore.FollowManifests(a.ctx, c.File, from, 0, func(r *manifest.Record) error {
+	err := a.followAudit(c.File, from, func(r *manifest.Record) error {
 		if r.Scope != c.Scope || r.Session != c.Session || r.Action == "" {
 			return nil
 		}
