@@ -192,6 +192,8 @@ func (s *Store) Maintain(ctx context.Context, job store.Job, progress store.Prog
 	case store.JobBackup:
 		return store.JobReport{}, store.Invalid("job", "a backup of a database on a server",
 			"the server's own backup (pg_basebackup, pg_dump), and a head kept elsewhere")
+	case store.JobCompact:
+		return store.JobReport{}, store.Invalid("job", "compact, of a database on a server", "the server's own VACUUM")
 	case store.JobCheck:
 		return s.check(ctx, progress)
 	case store.JobGCPlan, store.JobGC:

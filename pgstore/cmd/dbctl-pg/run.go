@@ -40,6 +40,7 @@ type cli struct {
 	globals
 
 	Migrate     migrateCmd     `cmd:"" help:"Make the schema, or bring it to this program's version."`
+	Init        initCmd        `cmd:"" help:"Make an empty database."`
 	Ls          lsCmd          `cmd:"" help:"List the databases in the schema, with the hosts that follow them."`
 	Head        headCmd        `cmd:"" help:"Print the head of the audit. Keep it elsewhere: it shows later that nothing is missing."`
 	Verify      verifyCmd      `cmd:"" help:"Verify the audit of a database, also against a head that was kept elsewhere."`
@@ -84,7 +85,7 @@ func run(args []string, out, errw io.Writer) (code int) {
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
-	if verb := args[0]; !strings.HasPrefix(verb, "-") && !slices.Contains(own(), verb) {
+	if verb := verbOf(args); verb != "" && !slices.Contains(own(), verb) {
 		return a.passOn(args)
 	}
 	var c cli

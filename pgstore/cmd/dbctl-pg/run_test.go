@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,4 +45,22 @@ func TestErrorIsJSON(t *testing.T) {
 	require.NoError(t, json.Unmarshal(errs.Bytes(), &e), errs.String())
 	require.Equal(t, exitFailed, e.Error.Exit)
 	require.Empty(t, out.String())
+}
+
+// --database is this program's wherever it stands, and dbctl does not see it.
+func TestTakeName(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ args, rest, name string }{
+		{"search URL acme x", "search URL acme x", "main"},
+		{"--database a search URL", "search URL", "a"},
+		{"search --database=a URL", "search URL", "a"},
+		{"search URL --database a", "search URL", "a"},
+		{"search URL -- --database a", "search URL -- --database a", "main"},
+		{"search URL --database", "search URL --database", "main"},
+	} {
+		rest, name := takeName(strings.Fields(c.args), "main")
+		require.Equal(t, c.rest, strings.Join(rest, " "))
+		require.Equal(t, c.name, name, c.args)
+		require.Equal(t, "search", verbOf(strings.Fields(c.args)))
+	}
 }

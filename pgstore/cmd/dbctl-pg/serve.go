@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/ctxpage/ctxpage/pgstore"
@@ -73,28 +74,21 @@ func serve(st *pgstore.Store, socket string) (end func() error, err error) {
 
 // passOn runs a verb of dbctl on a database on a server.
 func (a *app) passOn(args []string) int {
-	at := -1
-	for i, arg := range args {
-		if isURL(arg) {
-			at = i
-			break
-		}
-	}
+	at := slices.IndexFunc(args, isURL)
 	if at < 0 {
 		return a.report(usageError{fmt.Errorf("%q is no verb of dbctl-pg, and no argument is a postgres:// URL for dbctl to work on", args[0])})
+	}
+	if why := onFilesOnly[verbOf(args)]; why != "" {
+		return a.report(usageError{fmt.Errorf("%s works on files; for a database on a server %s", verbOf(args), why)})
 	}
 	dbctl, err := findDBCtl()
 	if err != nil {
 		return a.report(err)
 	}
 	a.Name = os.Getenv("CTXPAGE_DATABASE")
-	if i := indexOfName(args); i >= 0 {
-		a.Name = args[i+1]
-		args = append(append([]string{}, args[:i]...), args[i+2:]...)
-		if i < at {
-			at -= 2
-		}
-	}
+	a.JSON = slices.Contains(args, "--json")
+	args, a.Name = takeName(args, a.Name)
+	at = slices.IndexFunc(args, isURL)
 	code, err := a.through(dbctl, args, at)
 	if err != nil {
 		return a.report(err)
@@ -102,18 +96,46 @@ func (a *app) passOn(args []string) int {
 	return code
 }
 
+// onFilesOnly are verbs of dbctl that cannot work on a server, and what does instead.
+var onFilesOnly = map[string]string{
+	"backup":  "use the server's own backup (pg_basebackup, pg_dump), keep a head elsewhere (dbctl-pg head), or make a file with dbctl-pg copy",
+	"restore": "restore the server's own backup, then compare it with a head: dbctl-pg verify --head",
+	"salvage": "restore the server's own backup, then compare it with a head: dbctl-pg verify --head",
+	"compact": "use the server's own VACUUM",
+}
+
 func isURL(arg string) bool {
 	return strings.HasPrefix(arg, "postgres://") || strings.HasPrefix(arg, "postgresql://")
 }
 
-// indexOfName finds --database NAME, which is this program's and not dbctl's.
-func indexOfName(args []string) int {
-	for i, arg := range args {
-		if arg == "--database" && i+1 < len(args) {
-			return i
+// takeName takes --database NAME out of the arguments: it is this program's and not dbctl's. What follows "--" is no flag.
+func takeName(args []string, name string) (rest []string, _ string) {
+	for i := 0; i < len(args); i++ {
+		value, is := strings.CutPrefix(args[i], "--database=")
+		switch {
+		case args[i] == "--":
+			return append(rest, args[i:]...), name
+		case is:
+			name = value
+		case args[i] == "--database" && i+1 < len(args):
+			i++
+			name = args[i]
+		default:
+			rest = append(rest, args[i])
 		}
 	}
-	return -1
+	return rest, name
+}
+
+// verbOf is the first argument that is no flag; "": there is none.
+func verbOf(args []string) string {
+	rest, _ := takeName(args, "")
+	for _, arg := range rest {
+		if !strings.HasPrefix(arg, "-") {
+			return arg
+		}
+	}
+	return ""
 }
 
 // through serves the database at a private socket and runs dbctl with the socket in place of the URL.

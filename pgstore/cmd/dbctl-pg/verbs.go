@@ -40,6 +40,35 @@ func (c *migrateCmd) Run(a *app) error {
 	})
 }
 
+type initCmd struct {
+	DSN string `arg:"" help:"Server and database."`
+}
+
+func (c *initCmd) Run(a *app) error {
+	list, err := pgstore.List(a.ctx, c.DSN)
+	if err != nil {
+		return err
+	}
+	for _, d := range list {
+		if d.Name == a.Name {
+			return fmt.Errorf("the server already has a database %q; choose another --database", a.Name)
+		}
+	}
+	st, err := pgstore.Open(a.ctx, c.DSN, pgstore.Options{Name: a.Name})
+	if err != nil {
+		return err
+	}
+	info, err := st.Info(a.ctx)
+	if err = errors.Join(err, st.Close()); err != nil {
+		return err
+	}
+	v := struct {
+		Name string `json:"name"`
+		ID   string `json:"id"`
+	}{a.Name, info.ID}
+	return a.emit(v, func(w io.Writer) { fmt.Fprintf(w, "made database %s, %s\n", v.Name, v.ID) })
+}
+
 type lsCmd struct {
 	DSN string `arg:"" help:"Server and database."`
 }
