@@ -29,7 +29,7 @@ func (s *Store) register(ctx context.Context) error {
 	}
 	_, err := s.pool.Exec(ctx, `INSERT INTO ctxpage_hosts (db, host, name, applied, purged, held_lsn, held_at, seen) VALUES ($1, $2, $3, $4, $5, $6, $7, now())
 		ON CONFLICT (db, host) DO UPDATE SET applied = excluded.applied, purged = excluded.purged, held_lsn = excluded.held_lsn, held_at = excluded.held_at, seen = now()`,
-		s.db.num, s.log.host, s.opts.Host, int64(s.log.applied.Load()), int64(s.purged.Load()), lsn, held)
+		s.db.num, s.log.uuid(), s.opts.Host, int64(s.log.applied.Load()), int64(s.purged.Load()), lsn, held)
 	if err == nil { // of hosts that were killed
 		_, err = s.pool.Exec(ctx, "DELETE FROM ctxpage_hosts WHERE db = $1 AND seen < now() - interval '1 day'", s.db.num)
 	}
@@ -42,7 +42,7 @@ func (s *Store) register(ctx context.Context) error {
 func (s *Store) deregister() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_, _ = s.pool.Exec(ctx, "DELETE FROM ctxpage_hosts WHERE db = $1 AND host = $2", s.db.num, s.log.host) // else it is gone in a minute
+	_, _ = s.pool.Exec(ctx, "DELETE FROM ctxpage_hosts WHERE db = $1 AND host = $2", s.db.num, s.log.uuid()) // else it is gone in a minute
 }
 
 // keep checkpoints, writes images, and says that this host is there.
@@ -160,7 +160,7 @@ func (s *Store) hearOthers(ctx context.Context) error {
 // heldElsewhere are the oldest moments that readers of other live hosts read at.
 func (s *Store) heldElsewhere(ctx context.Context) ([]store.Moment, error) {
 	rows, err := s.pool.Query(ctx, `SELECT held_lsn, held_at FROM ctxpage_hosts
-		WHERE db = $1 AND host <> $2 AND held_lsn IS NOT NULL AND seen > now() - $3::interval`, s.db.num, s.log.host, s.opts.gone())
+		WHERE db = $1 AND host <> $2 AND held_lsn IS NOT NULL AND seen > now() - $3::interval`, s.db.num, s.log.uuid(), s.opts.gone())
 	if err != nil {
 		return nil, fmt.Errorf("pgstore: what other hosts read: %w", err)
 	}

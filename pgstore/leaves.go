@@ -183,7 +183,7 @@ func (l *serverLog) insert(leaves []*leaf) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), replyTimeout)
 	defer cancel()
-	_, err := l.pool.Exec(ctx, sqlLeave, l.db, l.host, tickets, questions, bodies)
+	_, err := l.pool.Exec(ctx, sqlLeave, l.db, l.uuid(), tickets, questions, bodies)
 	return err
 }
 

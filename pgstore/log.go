@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/oklog/ulid/v2"
 	"golang.org/x/sync/semaphore"
@@ -91,6 +92,10 @@ type group struct {
 
 // maxRecord is the longest record, bytes.
 const maxRecord = 64 << 20
+
+// uuid is the host as an argument of a statement. Its type says what it is: in the exec mode that poolers need, pgx asks no
+// server for the types of the arguments, and cannot encode a bare array of bytes.
+func (l *serverLog) uuid() pgtype.UUID { return pgtype.UUID{Bytes: l.host, Valid: true} }
 
 func newLog(s *Store, pool *pgxpool.Pool, db int, host [16]byte) *serverLog {
 	return &serverLog{s: s, pool: pool, db: db, host: host, tail: semaphore.NewWeighted(1), kick: make(chan struct{}, 1), rows: beginRows, commits: map[uint64]chain{}}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ctxpage/ctxpage/engine"
@@ -187,12 +188,12 @@ func (l *serverLog) write(t *turn) error {
 	}
 	n := len(t.items)
 	seqs, kinds, bodies, chains := make([]int64, n), make([]int16, n), make([][]byte, n), make([][]byte, n)
-	hosts, tickets := make([]*[16]byte, n), make([]*int64, n)
+	hosts, tickets := make([]pgtype.UUID, n), make([]*int64, n)
 	for i := range t.items {
 		it := &t.items[i]
 		seqs[i], kinds[i], bodies[i], chains[i] = int64(it.end.seq), int16(it.kind), it.body, it.end.chain[:]
 		if it.from != nil {
-			hosts[i], tickets[i] = &it.from.host, &it.from.n
+			hosts[i], tickets[i] = pgtype.UUID{Bytes: it.from.host, Valid: true}, &it.from.n
 		}
 	}
 	var b pgx.Batch
