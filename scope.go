@@ -114,7 +114,11 @@ func WithCheck(p CheckPolicy) ReadOption { return func(o *readOptions) { o.check
 func ServeStale() ReadOption { return func(o *readOptions) { o.stale = true } }
 
 // readOpts collects the options of one read.
-func readOpts(opts []ReadOption) (o readOptions) {
+func readOpts(opts []ReadOption) readOptions {
+	if len(opts) == 0 {
+		return readOptions{}
+	}
+	var o readOptions // declared here because an option takes its address: on the heap only when there is one
 	for _, f := range opts {
 		f(&o)
 	}
@@ -191,7 +195,9 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *ma
 		v.Stale = f.Reason != ""
 	}
 	leaf := &manifest.Record{Type: manifest.TypeGet, LSN: l.LSN, Tokens: v.Tokens, ServeStale: o.stale, Counter: s.db.opts.Counter.Name()}
-	for _, p := range v.Pages {
+	leaf.Pages = make([]manifest.Page, 0, len(v.Pages))
+	for i := range v.Pages {
+		p := &v.Pages[i]
 		leaf.Pages = append(leaf.Pages, manifest.Page{
 			Num: p.Num, Version: v.Version, Tokens: p.Tokens, Dirty: f.Dirty, Refetched: f.Refetched, Stale: v.Stale,
 		})
@@ -250,14 +256,14 @@ func (db *DB) version(ctx context.Context, scopes store.Scopes, l store.Located)
 	v := versionOf(frames[0].head)
 	v.Ref.Scope, v.SupersededBy = l.Scope, l.ByID
 	v.Pages = make([]Page, 0, len(frames))
-	texts := make([]string, len(frames))
+	texts := make([]string, 0, 8) // of most artefacts it stays on the stack
 	for i, f := range frames {
 		r := &f.head.Rows[f.page-1]
 		v.Pages = append(v.Pages, Page{
 			Ref: Ref{Scope: l.Scope, ID: v.ID, Page: f.page, Version: r.Version}, Num: f.num, Tokens: db.tokens(f.head, f.page, f.text), Digest: r.Digest, Text: f.text,
 		})
-		v.Tokens += v.Pages[len(v.Pages)-1].Tokens
-		texts[i] = f.text
+		v.Tokens += v.Pages[i].Tokens
+		texts = append(texts, f.text)
 	}
 	v.Text = strings.Join(texts, "") // of one page: its own string, not a copy
 	v.fillParts(frames[0].head, len(frames) == len(frames[0].head.Rows))

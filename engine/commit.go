@@ -103,10 +103,13 @@ func (q *sequencer) drop(c *Commit) {
 	q.trace(c.trace, c.parent, -1)
 }
 
-// trace counts a leaf in flight under what the audit finds it by. The caller holds flight.
+// trace counts a leaf in flight under what the audit finds it by. Most reads have no parent. The caller holds flight.
 func (q *sequencer) trace(trace, parent string, n int) {
 	q.leaves += n
 	for _, t := range [...]string{trace, parent} {
+		if t == "" { // flying counts leaves then
+			continue
+		}
 		if q.traces[t] += n; q.traces[t] == 0 {
 			delete(q.traces, t)
 		}

@@ -272,7 +272,7 @@ func (l *Log) add(index uint64, leaf Leaf) error {
 // for.
 func (l *Log) push(leaf tailLeaf, hash Hash) error {
 	l.now.tail = append(l.now.tail, leaf)
-	l.now.hashes = append(l.now.hashes, l.tree.Add(hash)...)
+	l.now.hashes = l.tree.addTo(l.now.hashes, hash)
 	l.wake()
 	if l.tree.Size == l.marked.size && l.tree.Root() != l.marked.root {
 		return corruptAt(markName, headerSize, noLeaf, fmt.Errorf("the first %d leaves of the log are not those of the mark", l.tree.Size))

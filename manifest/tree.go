@@ -29,10 +29,12 @@ type Frontier struct {
 }
 
 // Add appends a leaf hash and returns the hashes that it fixed, the leaf's own
-// first, in the order in which they are stored. The slice is valid until the
-// next Add.
-func (f *Frontier) Add(leaf Hash) []Hash {
-	fixed := []Hash{leaf}
+// first, in the order in which they are stored.
+func (f *Frontier) Add(leaf Hash) []Hash { return f.addTo(nil, leaf) }
+
+// addTo is Add, and appends the hashes to fixed.
+func (f *Frontier) addTo(fixed []Hash, leaf Hash) []Hash {
+	fixed = append(fixed, leaf)
 	for n := f.Size; n&1 == 1; n >>= 1 {
 		last := len(f.Nodes) - 1
 		leaf = tlog.NodeHash(f.Nodes[last], leaf)
