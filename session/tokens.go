@@ -40,7 +40,8 @@ func asciiWord(c byte) bool {
 // after NFKC and Lower, English words by their stem. Scripts written without spaces give pairs of neighbouring
 // characters.
 func TokenSet(texts ...string) []uint64 {
-	var set []uint64
+	var room [256]uint64 // a message of more words moves to the heap
+	set := room[:0]
 	for _, t := range texts {
 		if isASCII(t) {
 			set = appendASCII(set, t)
@@ -51,7 +52,10 @@ func TokenSet(texts ...string) []uint64 {
 		}
 	}
 	slices.Sort(set)
-	return slices.Compact(set)
+	if set = slices.Compact(set); len(set) == 0 {
+		return nil
+	}
+	return append(make([]uint64, 0, len(set)), set...) // a window keeps it for each of its turns: no room for more
 }
 
 // appendASCII is words and stem over text of which nothing needs to be normalised, without a string for each word.
