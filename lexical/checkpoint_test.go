@@ -156,7 +156,7 @@ func TestFailedWritesChangeNothing(t *testing.T) {
 		w.add(d)
 		x.Add(d)
 	}
-	q := Query{Scopes: []uint32{1, 2, 3}, Terms: []string{"all", "m3"}, K: 100, Weights: DefaultWeights()}
+	q := Query{Scopes: []uint32{1, 2, 3}, Terms: []string{"all", "m3"}, K: 100, Weights: lending()}
 	want := s.search(t, x, w, q)
 	failed := 0
 	for n := 0; ; n++ {
@@ -276,7 +276,7 @@ func TestSoundSumUnsoundList(t *testing.T) {
 	s, x, w := filled(t, 30, 30)
 	key := appendTermKey(nil, x.manifest.segments[0].id, 1, "all")
 	good := s[string(key)]
-	q := Query{Scopes: []uint32{1}, Terms: []string{"all", "m3"}, K: 50, Weights: DefaultWeights()}
+	q := Query{Scopes: []uint32{1}, Terms: []string{"all", "m3"}, K: 50, Weights: lending()}
 	want := s.search(t, x, w, q)
 	for name, value := range map[string][]byte{
 		"empty": {}, "no postings": {0}, "more than it says": {1, 2, 2}, "fewer": {3, 2, 2, 0x80},

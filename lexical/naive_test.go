@@ -127,7 +127,7 @@ func (n *naive) hits() []Hit {
 			continue
 		}
 		h := Hit{Num: live, Own: n.own[d.Num]}
-		if d.Group != 0 {
+		if d.Group != 0 && n.lentTo(d) {
 			h.Group = float64(n.q.Weights.Group * n.groups[groupKey{d.Scope, d.Group}])
 		}
 		if live == d.Num {
@@ -144,7 +144,13 @@ func (n *naive) hits() []Hit {
 	return n.best(all, n.q.K)
 }
 
+// lentTo: where there are weights for turns, only they get something from others.
+func (n *naive) lentTo(d Doc) bool { return !n.q.Weights.Turns || d.Turn != nil }
+
 func (n *naive) near(live uint64) float64 {
+	if !n.lentTo(n.world.docs[live]) {
+		return 0
+	}
 	g, pos := n.Group(live)
 	if g == 0 {
 		return 0

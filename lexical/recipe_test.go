@@ -183,7 +183,7 @@ func (n *naive) placed(d Doc) bool {
 }
 
 func (n *naive) groupOf(d Doc) float64 {
-	if d.Group == 0 || n.q.Weights.Group == 0 { // then groups are not asked
+	if d.Group == 0 || n.q.Weights.Group == 0 || !n.lentTo(d) { // then groups are not asked
 		return 0
 	}
 	return n.groups[groupKey{d.Scope, d.Group}]

@@ -46,8 +46,9 @@ type Hit struct {
 // successor what that version scores by its own words and its group; the
 // successor keeps the greatest, and nothing is summed over versions.
 //
-// With Weights.Turns, where the scopes have turns, these are scored by the recipe
-// in recipe.go.
+// With Weights.Turns only turns get something from neighbours and groups, and they
+// are scored by the recipe in recipe.go. A page of a document says what it says: with
+// the weights of turns the pages of long documents stood before all short ones.
 //
 // A common word (see plan) orders pages, but lends nothing to neighbours: its
 // postings are read, not collected, which is what keeps large scopes fast.
@@ -123,6 +124,9 @@ func (w *work) run(rows Rows, q Query) error {
 	scopes := distinct(q.Scopes)
 	total := w.x.cols.total(scopes)
 	terms, forms := q.Terms, []int(nil)
+	if w.weights.Turns && total.turns == 0 {
+		w.weights.Near1, w.weights.Near2, w.weights.Group = 0, 0, 0
+	}
 	if w.turns = w.weights.Turns && total.turns > 0; w.turns {
 		w.asking = w.x.cols.understand(scopes, total, q.Terms, q.Dates)
 		terms, forms = w.alsoForms(q.Terms)
@@ -506,11 +510,14 @@ func (w *work) plain(v uint32) float64 {
 func (w *work) groupPart(v uint32) float64 { return float64(w.weights.Group * w.groupOf(v)) }
 
 func (w *work) groupOf(v uint32) float64 {
-	if len(w.groupTouch) == 0 {
+	if len(w.groupTouch) == 0 || !w.lentTo(v) {
 		return 0
 	}
 	return w.groupScore[w.x.cols.group[v]]
 }
+
+// lentTo reports whether a page gets something from its neighbours and its group.
+func (w *work) lentTo(v uint32) bool { return !w.turns || w.x.cols.shape[v].turn() }
 
 func (w *work) formPart(v uint32) float64 {
 	if w.mostForms == 0 {
@@ -526,7 +533,7 @@ func (w *work) resolve(v uint32) (uint64, bool) {
 
 // near is what the neighbours lend to a live page.
 func (w *work) near(live uint64) float64 {
-	if w.weights.Near1 == 0 && w.weights.Near2 == 0 {
+	if w.weights.Near1 == 0 && w.weights.Near2 == 0 || !w.lentTo(uint32(live-w.x.cols.base)) {
 		return 0
 	}
 	group, pos := w.corpus.Group(live)

@@ -164,7 +164,7 @@ func (m *machine) query() Query {
 		Dates:  rapid.SampledFrom([]Dates{{}, {Months: 1 << 4}, {Months: 3 << 4, Years: []int{2021}}}).Draw(m.t, "dates"),
 		K:      rapid.SampledFrom([]int{1, 2, 5, 1000}).Draw(m.t, "k"),
 		Weights: rapid.SampledFrom([]Weights{
-			{}, DefaultWeights(), {Near1: 3}, {Group: 2}, {Near1: .1, Near2: 5, Group: .01}, {Near1: .5, Group: 1}, {Near2: .4, Group: 1},
+			{}, DefaultWeights(), lending(), {Near1: 3}, {Group: 2}, {Near1: .1, Near2: 5, Group: .01}, {Near1: .5, Group: 1}, {Near2: .4, Group: 1},
 			{Near1: .45, Near2: .4, Group: 1.2, Turns: true, Fill: true}, {Turns: true, Fill: true}, {Group: 1, Turns: true},
 		}).Draw(m.t, "weights"),
 	}
@@ -288,7 +288,7 @@ func TestStrangersChangeNothing(t *testing.T) {
 			}
 			crowd.Add(d)
 		}
-		q := Query{Scopes: []uint32{1}, Terms: []string{"a", "b"}, K: 20, Weights: DefaultWeights()}
+		q := Query{Scopes: []uint32{1}, Terms: []string{"a", "b"}, K: 20, Weights: lending()}
 		require.Equal(t, memStore{}.search(t, alone, w, q), memStore{}.search(t, crowd, w, q))
 		q.Scopes = []uint32{1, 2} // the control: statistics of the other scope do matter
 		if n := len(w.docs); n > 0 && n < 12 {
@@ -316,6 +316,9 @@ func TestRedirectTakesTheMaximum(t *testing.T) {
 	require.Equal(t, x.ScoreDoc(st, Doc{Analysis: words("dentist", 1, "gus", 1)}, q).Score, hits[0].Score, "one version, not the sum of two")
 }
 
+// lending is DefaultWeights for pages of any kind.
+func lending() Weights { return Weights{Near1: .45, Near2: .4, Group: 1.2} }
+
 // A page that has none of the words, and no neighbour that has, is no hit for standing in a group that is one: neither
 // by itself nor through the version that it replaced.
 func TestGroupAloneBringsNobodyIn(t *testing.T) {
@@ -337,11 +340,12 @@ func TestGroupAloneBringsNobodyIn(t *testing.T) {
 		}
 		return nums
 	}
-	require.Equal(t, []uint64{1, 2, 3}, found(DefaultWeights()))
+	require.Equal(t, []uint64{1, 2, 3}, found(lending()))
+	require.Equal(t, []uint64{1}, found(DefaultWeights()), "no page is a turn")
 	require.Equal(t, []uint64{1, 2}, found(Weights{Near1: .5, Group: 1}))
 	require.Equal(t, []uint64{1, 3}, found(Weights{Near2: .5, Group: 1}))
 	w.next[2] = 4
-	require.Equal(t, []uint64{1, 3}, found(DefaultWeights()))
+	require.Equal(t, []uint64{1, 3}, found(lending()))
 }
 
 func TestEqualScoresGoToTheLaterPage(t *testing.T) {
@@ -382,7 +386,7 @@ func TestRankerIsAsked(t *testing.T) {
 		w.add(d)
 		x.Add(d)
 	}
-	q := Query{Scopes: []uint32{1}, Terms: []string{"five", "odd"}, K: 20, Weights: DefaultWeights(), Ranker: oddRanker{BM25{1, 0}}}
+	q := Query{Scopes: []uint32{1}, Terms: []string{"five", "odd"}, K: 20, Weights: lending(), Ranker: oddRanker{BM25{1, 0}}}
 	for _, h := range (memStore{}).search(t, x, w, q) {
 		require.False(t, math.IsNaN(h.Score) || math.IsInf(h.Score, 0))
 	}
@@ -403,7 +407,7 @@ func TestParallelSearches(t *testing.T) {
 		x.Add(d)
 	}
 	s.checkpoint(t, x, true)
-	q := Query{Scopes: []uint32{1}, Terms: []string{"a", "b3", "b5"}, K: 10, Weights: DefaultWeights()}
+	q := Query{Scopes: []uint32{1}, Terms: []string{"a", "b3", "b5"}, K: 10, Weights: lending()}
 	want := s.search(t, x, w, q)
 	var wg sync.WaitGroup
 	for range 8 {
