@@ -44,7 +44,8 @@ type assembling struct {
 	lost     int                                    // pages of those that cannot be served
 	moved    bool                                   // the check of the winners changed what there is to find
 	unprobed int                                    // sources that were not looked at ahead
-	full     bool                                   // a search found as many as it asked for
+	full     bool                                   // a search may find more
+	passed   map[Ref]bool                           // pages that a search could not serve: the next of their artefacts take their places
 
 	vector   []float32 // of the question; nil: words alone
 	embedBy  time.Time // when the embedder must have answered everything
@@ -115,6 +116,7 @@ type item struct {
 
 	sourced
 	shortened
+	more []Ref        // further pages of its artefact that a search found
 	turn *sessionTurn // nil for pages that are not turns of the session, and for turns that compete as pages
 }
 

@@ -18,6 +18,10 @@ import (
 // Invariant: a match that cannot be served never takes the place of one that can. lookFurther doubles the number of
 // matches it looks at until enough can be served, no match is left, or MaxTopK were looked at. Every match that was
 // looked at and not served is named in Left.
+//
+// A hit is an artefact. A long document has many pages with the words of a question, which would take the places of other
+// documents, so its best page is the hit, and the next ones are named there (oneEach). Measured on manual pages and on Go's
+// documentation (bench/README.md); to sum what several pages score, however it is weighed, found less.
 
 // Hit is one result of a search.
 type Hit struct {
@@ -29,7 +33,14 @@ type Hit struct {
 	Stale  bool    `json:"stale,omitempty"`
 	// Via is the superseded version whose words matched, when the page answers for one.
 	Via uint64 `json:"via,omitempty"`
+	// More names further pages of the artefact that match, best first, at most three.
+	More []Ref `json:"more,omitempty"`
 }
+
+const (
+	pagesPerHit = 3 // pages that are proposed for each hit, so that those of a few long documents leave enough others
+	morePages   = 3 // pages that a hit names in More
+)
 
 // Found is the result of a search: what it serves and what it left out.
 type Found struct {
@@ -52,7 +63,7 @@ type LeftCount struct {
 }
 
 // Search finds the pages of the visible scopes that answer a question by their words, and with Options.Embedder by their
-// meaning, best first, at most limit (0: 10). Pages whose source changed are fetched again. Pages that cannot be checked or served are named in Left, and the
+// meaning, best first, at most limit (0: 10). Of an artefact it serves the best page and names others in Hit.More. Pages whose source changed are fetched again. Pages that cannot be checked or served are named in Left, and the
 // next matches take their places, up to MaxTopK; so is one of two pages that say the same. Expired pages and pages below provenance Tool are not served, nor is what a
 // filter (Where) excludes, which is not named. No hits beside a Left that is not empty does not mean that nothing is known.
 func (s *Scope) Search(ctx context.Context, text string, limit int, opts ...ReadOption) (Found, error) {
@@ -106,7 +117,7 @@ func (s *Scope) search(ctx context.Context, text string, limit int, o readOption
 // looked at. It asks each source once.
 func (a *assembling) lookFurther(ctx context.Context) error {
 	a.dropDuplicates()
-	for limit := a.q.TopK; a.full && a.q.TopK < MaxTopK && served(a.ranked) < limit; {
+	for limit := a.q.TopK; a.q.TopK < MaxTopK && served(a.ranked) < limit && (a.pass() || a.full); {
 		a.q.TopK = min(2*a.q.TopK, MaxTopK)
 		if err := a.proposeHits(ctx); err != nil {
 			return err
@@ -117,6 +128,39 @@ func (a *assembling) lookFurther(ctx context.Context) error {
 		a.dropDuplicates()
 	}
 	return nil
+}
+
+// pass lets the next page of an artefact take the place of one that cannot be served. It reports whether there is one.
+func (a *assembling) pass() (any bool) {
+	for _, it := range a.ranked {
+		if it.reason != "" && len(it.more) > 0 && !a.passed[it.cand.Ref] {
+			if a.passed == nil {
+				a.passed = map[Ref]bool{}
+			}
+			a.passed[it.cand.Ref], any = true, true
+		}
+	}
+	return any
+}
+
+// oneEach leaves the best page of each artefact, and what is left out, in the list. Pages that were passed are not the best.
+func (a *assembling) oneEach(ranked []*item) []*item {
+	best := make(map[Ref]*item, len(ranked))
+	return slices.DeleteFunc(ranked, func(it *item) bool {
+		if it.reason != "" || a.passed[it.cand.Ref] {
+			return false
+		}
+		whole := Ref{Scope: it.cand.Ref.Scope, ID: it.cand.Ref.ID}
+		first := best[whole]
+		if first == nil {
+			best[whole] = it
+			return false
+		}
+		if len(first.more) < morePages {
+			first.more = append(first.more, it.cand.Ref)
+		}
+		return true
+	})
 }
 
 // served counts the matches that can be served.
@@ -133,7 +177,7 @@ func served(ranked []*item) (n int) {
 // scored with the statistics of the store, so they compare with stored pages.
 func (a *assembling) proposeHits(ctx context.Context) (err error) {
 	weights := lexical.DefaultWeights()
-	q := store.CandidateQuery{Scopes: a.s.chain, Terms: a.s.db.lexer.Terms(a.q.Text), Floor: a.q.Floor, Now: a.now, Dates: lexical.DatesOf(a.q.Text), K: a.widen(a.q.TopK), Weights: &weights, Filter: &a.q.Filter, Strict: true}
+	q := store.CandidateQuery{Scopes: a.s.chain, Terms: a.s.db.lexer.Terms(a.q.Text), Floor: a.q.Floor, Now: a.now, Dates: lexical.DatesOf(a.q.Text), K: a.widen(min(pagesPerHit*a.q.TopK, MaxTopK)), Weights: &weights, Filter: &a.q.Filter, Strict: true}
 	if a.tx != nil {
 		q.Mask = a.tx.mask()
 	}
@@ -167,7 +211,9 @@ func (a *assembling) proposeHits(ctx context.Context) (err error) {
 		return cmp.Or(cmp.Compare(a.worth(y), a.worth(x)), cmp.Compare(y.cand.Key.Num, x.cand.Key.Num))
 	})
 	a.leaveLost(a.ranked)
-	a.ranked = upTo(a.ranked, a.q.TopK)
+	all := a.oneEach(a.ranked)
+	a.ranked = upTo(all, a.q.TopK)
+	a.full = a.full || len(a.ranked) < len(all)
 	return nil
 }
 
@@ -210,7 +256,7 @@ func (a *assembling) hits(ctx context.Context) (Found, error) {
 		if a.tx != nil && it.own == nil {
 			a.tx.see(it.head, it.page, it.cand.Key.Num)
 		}
-		out.Hits = append(out.Hits, Hit{Ref: it.ref(), Num: it.cand.Key.Num, Score: a.worth(it), Tokens: it.tokens, Text: it.text, Stale: it.stale, Via: it.cand.Lexical.Via})
+		out.Hits = append(out.Hits, Hit{Ref: it.ref(), Num: it.cand.Key.Num, Score: a.worth(it), Tokens: it.tokens, Text: it.text, Stale: it.stale, Via: it.cand.Lexical.Via, More: it.more})
 	}
 	leaf.Excluded = a.exclusions(best)
 	if out.Counts = a.leftCounts(); len(out.Counts) > 0 {

@@ -449,11 +449,12 @@ type searchOut struct {
 }
 
 type hitOut struct {
-	Ref    string  `json:"ref"`
-	Text   string  `json:"text"`
-	Score  float64 `json:"score"`
-	Tokens int     `json:"tokens"`
-	Stale  bool    `json:"stale,omitempty"`
+	Ref    string   `json:"ref"`
+	Text   string   `json:"text"`
+	Score  float64  `json:"score"`
+	Tokens int      `json:"tokens"`
+	Stale  bool     `json:"stale,omitempty"`
+	More   []string `json:"more,omitempty" jsonschema:"further pages of the artefact that match"`
 }
 
 func search(ctx context.Context, r *request, in searchIn) (searchOut, error) {
@@ -471,7 +472,11 @@ func search(ctx context.Context, r *request, in searchIn) (searchOut, error) {
 	}
 	out := searchOut{Trace: found.Trace, Hits: []hitOut{}, LeftOut: map[string]int{}}
 	for _, h := range found.Hits {
-		out.Hits = append(out.Hits, hitOut{h.Ref.String(), h.Text, h.Score, h.Tokens, h.Stale})
+		hit := hitOut{Ref: h.Ref.String(), Text: h.Text, Score: h.Score, Tokens: h.Tokens, Stale: h.Stale}
+		for _, ref := range h.More {
+			hit.More = append(hit.More, ref.String())
+		}
+		out.Hits = append(out.Hits, hit)
 	}
 	for _, c := range found.Counts {
 		out.LeftOut[c.Reason] += c.Count

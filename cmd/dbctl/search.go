@@ -33,6 +33,8 @@ type hitView struct {
 	Stale  bool    `json:"stale,omitempty"`
 	Via    uint64  `json:"via,omitempty"`
 	Text   string  `json:"text"`
+	// More names further pages of the artefact that match.
+	More []string `json:"more,omitempty"`
 }
 
 type searchView struct {
@@ -42,6 +44,13 @@ type searchView struct {
 	Counts []countView `json:"left_counts"`
 	// Degraded says why the search went by words alone, or did not see all pages, although there is a model.
 	Degraded string `json:"degraded,omitempty"`
+}
+
+func refsOf(refs []ctxpage.Ref) (names []string) {
+	for _, r := range refs {
+		names = append(names, r.String())
+	}
+	return names
 }
 
 func (c *searchCmd) Run(a *app) error {
@@ -65,7 +74,7 @@ func (c *searchCmd) Run(a *app) error {
 		v := searchView{Trace: found.Trace, Hits: []hitView{}, Left: leftOf(found.Left), Counts: countsOf(found.Counts, found.Left), Degraded: found.Degraded}
 		a.noteDegraded(v.Degraded)
 		for _, h := range found.Hits {
-			v.Hits = append(v.Hits, hitView{h.Ref.String(), h.Num, h.Score, h.Tokens, h.Stale, h.Via, h.Text})
+			v.Hits = append(v.Hits, hitView{h.Ref.String(), h.Num, h.Score, h.Tokens, h.Stale, h.Via, h.Text, refsOf(h.More)})
 		}
 		a.noteLeft(v.Counts, found.Left)
 		return a.emit(v, func(w io.Writer) {
