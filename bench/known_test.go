@@ -25,16 +25,19 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// knownPackages are packages of Go itself whose documentation is asked for.
+var knownPackages = []string{
+	"archive/zip", "bufio", "bytes", "compress/gzip", "context", "crypto/tls", "crypto/x509", "database/sql", "encoding/binary", "encoding/json",
+	"encoding/xml", "errors", "flag", "fmt", "go/ast", "go/types", "html/template", "image", "io", "io/fs", "log/slog", "math", "math/big",
+	"math/rand/v2", "mime/multipart", "net", "net/http", "net/mail", "net/netip", "net/url", "os", "os/exec", "path/filepath", "reflect", "regexp",
+	"runtime", "slices", "sort", "strconv", "strings", "sync", "sync/atomic", "syscall", "testing", "text/template", "time", "unicode", "unicode/utf8",
+}
+
 // knownItems are questions and pages of Go's own documentation (BSD licence, read from GOROOT): the first sentence of what is
 // said of a symbol is the question, the rest of it, without the symbol's name, the page to be found.
 func knownItems(t *testing.T) (questions, pages []string) {
-	for _, pkg := range []string{
-		"archive/zip", "bufio", "bytes", "compress/gzip", "context", "crypto/tls", "crypto/x509", "database/sql", "encoding/binary", "encoding/json",
-		"encoding/xml", "errors", "flag", "fmt", "go/ast", "go/types", "html/template", "image", "io", "io/fs", "log/slog", "math", "math/big",
-		"math/rand/v2", "mime/multipart", "net", "net/http", "net/mail", "net/netip", "net/url", "os", "os/exec", "path/filepath", "reflect", "regexp",
-		"runtime", "slices", "sort", "strconv", "strings", "sync", "sync/atomic", "syscall", "testing", "text/template", "time", "unicode", "unicode/utf8",
-	} {
-		for _, text := range symbolDocs(t, filepath.Join(build.Default.GOROOT, "src", pkg)) {
+	for _, pkg := range knownPackages {
+		for _, text := range slices.Concat(symbolDocs(t, filepath.Join(build.Default.GOROOT, "src", pkg))...) {
 			question, page, ok := strings.Cut(text, ". ")
 			if _, question, _ = strings.Cut(question, " "); !ok || len(strings.Fields(question)) < 4 || len(strings.Fields(page)) < 12 {
 				continue
@@ -127,8 +130,9 @@ type lexNothing struct{}
 func (lexNothing) Get([]byte) []byte                          { return nil }
 func (lexNothing) Scan(_, _ []byte, _ func(k, v []byte) bool) {}
 
-// symbolDocs gives what is said of the exported symbols of a package, in the order of their names.
-func symbolDocs(t *testing.T, dir string) (texts []string) {
+// symbolDocs gives what is said of the exported symbols of a package, type by type with its functions and methods, then the
+// other functions, in the order of their names.
+func symbolDocs(t *testing.T, dir string) (groups [][]string) {
 	set := token.NewFileSet()
 	pkg, err := build.ImportDir(dir, 0)
 	require.NoError(t, err)
@@ -140,16 +144,23 @@ func symbolDocs(t *testing.T, dir string) (texts []string) {
 	}
 	d, err := doc.NewFromFiles(set, files, pkg.Name)
 	require.NoError(t, err)
-	funcs := d.Funcs
+	add := func(texts ...string) {
+		for i, text := range texts {
+			texts[i] = strings.Join(strings.Fields(text), " ")
+		}
+		groups = append(groups, texts)
+	}
+	var others []string
+	for _, f := range d.Funcs {
+		others = append(others, f.Doc)
+	}
 	for _, typ := range d.Types {
-		texts = append(texts, typ.Doc)
-		funcs = append(append(funcs, typ.Funcs...), typ.Methods...)
+		texts := []string{typ.Doc}
+		for _, f := range slices.Concat(typ.Funcs, typ.Methods) {
+			texts = append(texts, f.Doc)
+		}
+		add(texts...)
 	}
-	for _, f := range funcs {
-		texts = append(texts, f.Doc)
-	}
-	for i, text := range texts {
-		texts[i] = strings.Join(strings.Fields(text), " ")
-	}
-	return texts
+	add(others...)
+	return groups
 }
