@@ -31,6 +31,9 @@ type GCOptions struct {
 	Expired bool
 	// Scope restricts gc to one scope; "": all.
 	Scope string
+	// Models, if not nil, also drops the vectors of all models but these: what a change of Options.Embedder leaves behind.
+	// A model that is still asked for gets its vectors made again. It cannot be joined with Scope.
+	Models []string
 	// DryRun makes the same report and changes nothing.
 	DryRun bool
 	// By is recorded in the manifest as who asked; "": operator.
@@ -74,7 +77,7 @@ func (db *DB) GC(ctx context.Context, o GCOptions) (store.GCReport, error) {
 	}
 	job := store.Job{Kind: store.JobGC, GC: &store.GCJob{
 		KeepVersions: o.KeepVersions, KeepFor: max(keep, 0), KeepRecords: cmp.Or(o.KeepRecords, store.DefaultKeepRecords),
-		KeepNames: max(0, cmp.Or(o.KeepNames, store.DefaultKeepNames)), Expired: o.Expired, Scope: o.Scope, By: o.By,
+		KeepNames: max(0, cmp.Or(o.KeepNames, store.DefaultKeepNames)), Expired: o.Expired, Scope: o.Scope, Models: o.Models, By: o.By,
 	}}
 	if o.DryRun {
 		job.Kind = store.JobGCPlan
@@ -96,6 +99,9 @@ func (o *GCOptions) validate() error {
 		if err := store.CheckID("by", o.By); err != nil {
 			return err
 		}
+	}
+	if o.Scope != "" && o.Models != nil {
+		return store.Invalid("GCOptions.Models", fmt.Sprint(o.Models), "none together with a scope: vectors are dropped in all scopes")
 	}
 	if o.Scope != "" {
 		return store.CheckScope(o.Scope)

@@ -121,3 +121,65 @@ func TestDamagedVectorIsNone(t *testing.T) {
 		})
 	}
 }
+
+// TestGCDropsVectorsOfOtherModels: those of the models that are named stay, in memory and in the file. A run that is cut
+// between two checkpoints leaves the rest to the next one.
+func TestGCDropsVectorsOfOtherModels(t *testing.T) {
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db := openTest(t, path, Options{})
+	defer func() { db.Close() }()
+	nums, vecs := []uint64{1, 2, 3}, [][]float32{{1, 2}, {3, 4}, {5, 6}}
+	for _, id := range []string{"x", "y", "z"} {
+		_, err := db.Scope("acme").Put(ctx, Artefact{ID: id, Text: "text of " + id})
+		require.NoError(t, err)
+	}
+	has := func(model string) (n int) {
+		got, err := db.store.Vectors(ctx, store.Scopes{"acme"}, model, nums)
+		require.NoError(t, err)
+		for _, v := range got {
+			if v != nil {
+				n++
+			}
+		}
+		return n
+	}
+	for _, model := range []string{"old", "new"} {
+		require.NoError(t, db.store.PutVectors(ctx, model, nums, vecs))
+	}
+	_, err := db.Checkpoint(ctx)
+	require.NoError(t, err)
+	require.NoError(t, db.store.PutVectors(ctx, "older", nums, vecs), "no checkpoint has seen these")
+
+	rep, err := db.GC(ctx, GCOptions{})
+	require.NoError(t, err)
+	require.Zero(t, rep.Vectors, "the control: without models none goes")
+	require.NoError(t, db.store.PutVectors(ctx, "older", nums, vecs))
+	rep, err = db.GC(ctx, GCOptions{Models: []string{"new"}, DryRun: true})
+	require.NoError(t, err)
+	require.Positive(t, rep.Vectors)
+	require.Equal(t, [3]int{3, 3, 3}, [3]int{has("old"), has("older"), has("new")}, "a dry run drops none")
+	_, err = db.GC(ctx, GCOptions{Models: []string{"new"}, Scope: "acme"})
+	require.ErrorIs(t, err, ErrInvalid)
+
+	cut, cancel := context.WithCancel(ctx)
+	_, err = db.GC(cut, GCOptions{Models: []string{"new"}, Progress: func(what string, _, _ uint64) {
+		if what == "vectors" {
+			cancel()
+		}
+	}})
+	if err != nil {
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	_, err = db.GC(ctx, GCOptions{Models: []string{"new"}})
+	require.NoError(t, err)
+	require.Equal(t, [3]int{0, 0, 3}, [3]int{has("old"), has("older"), has("new")})
+	require.NoError(t, db.store.PutVectors(ctx, "old", nums[:1], vecs[:1]), "a model that comes back")
+	require.NoError(t, db.Close())
+	db = openTest(t, path, Options{})
+	require.Equal(t, [3]int{1, 0, 3}, [3]int{has("old"), has("older"), has("new")})
+	rep, err = db.GC(ctx, GCOptions{Models: []string{}})
+	require.NoError(t, err)
+	require.Equal(t, 4, rep.Vectors, "no model is used any more")
+	require.Equal(t, [3]int{}, [3]int{has("old"), has("older"), has("new")})
+}

@@ -70,6 +70,9 @@ func applyOverlay(tx Writer, o *Overlay, n *RowCounts) error {
 	}
 	n.meta += len(o.scopes) + len(o.groups) + len(rows) // all new: numbers are never used twice
 	n.content += len(o.texts)
+	if err := applyNoVectors(tx, o); err != nil {
+		return err
+	}
 	if err := applyVectors(tx, o); err != nil {
 		return err
 	}

@@ -147,7 +147,10 @@ func (c *collector) walk() error {
 	if err := c.forgetRows(); err != nil {
 		return err
 	}
-	return c.forgetState()
+	if err := c.forgetState(); err != nil {
+		return err
+	}
+	return c.vectors()
 }
 
 // watch makes the sequencer report what commits name from now on, and waits for the commits that

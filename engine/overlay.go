@@ -179,6 +179,7 @@ type Overlay struct {
 	held    map[ulid.ULID][]byte
 	result  map[ulid.ULID][]byte
 	vecs    map[vecKey][]byte // derived: not in the log (vector.go)
+	noVecs  map[vecKey]bool   // rows that go (gcvectors.go); a key is never in vecs, too
 	gone    []dropped         // by gc (gc.go)
 	forgot  []forgotten       // by gc (forget.go)
 	noNames [][]byte          // keys of rows of scopes and groups that gc takes away (gcscopes.go)
@@ -191,10 +192,10 @@ type Overlay struct {
 func newOverlay() *Overlay {
 	return &Overlay{
 		heads: map[format.HeadKey][]byte{}, floors: map[uint64]uint32{}, texts: map[uint64]string{}, state: map[string][]byte{},
-		held: map[ulid.ULID][]byte{}, result: map[ulid.ULID][]byte{}, vecs: map[vecKey][]byte{}, asked: map[uint64][]byte{},
+		held: map[ulid.ULID][]byte{}, result: map[ulid.ULID][]byte{}, vecs: map[vecKey][]byte{}, noVecs: map[vecKey]bool{}, asked: map[uint64][]byte{},
 	}
 }
 
 func (o *Overlay) Rows() int {
-	return len(o.heads) + len(o.texts) + len(o.state) + len(o.held) + len(o.result) + len(o.vecs) + len(o.forgot) + len(o.noNames) + len(o.asked)
+	return len(o.heads) + len(o.texts) + len(o.state) + len(o.held) + len(o.result) + len(o.vecs) + len(o.noVecs) + len(o.forgot) + len(o.noNames) + len(o.asked)
 }

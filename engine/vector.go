@@ -153,6 +153,7 @@ func (s *Engine) PutVectors(ctx context.Context, model string, nums []uint64, ve
 	}
 	for i, num := range nums {
 		if s.cat.has(num) {
+			delete(s.overlay.noVecs, vecKey{num, hash})
 			s.overlay.vecs[vecKey{num, hash}] = rows[i]
 			s.overlay.Bytes += len(rows[i])
 			s.near.put(model, s.cat.page(num).scope, num, vecs[i])

@@ -23,6 +23,9 @@ type GCJob struct {
 	// Reviews, if not nil, lists decided held batches to drop. Nothing else is dropped, and batches that still await review
 	// are kept.
 	Reviews []ulid.ULID
+	// Models, if not nil, names the models whose vectors are kept; those of other models are dropped. They are derived and
+	// can be made again. A job that is restricted to scopes drops none.
+	Models []string
 	// Why is recorded as the reason in the leaves of the run.
 	Why string
 }
@@ -67,6 +70,8 @@ type GCReport struct {
 	Turns   int `json:"turns"`   // deleted turns whose signals and verdicts were dropped
 	Journal int `json:"journal"` // superseded records of passes and directives
 	Scopes  int `json:"scopes"`  // names of empty scopes that were removed
+	// Vectors counts those that were dropped, see GCOptions.Models.
+	Vectors int `json:"vectors,omitempty"`
 }
 
 // GCTally counts versions.

@@ -17,6 +17,7 @@ type gcCmd struct {
 	KeepNames    int           `help:"Number of deleted and dropped artefacts whose names are kept, newest first." default:"1024" placeholder:"N"`
 	Expired      bool          `help:"Also delete and drop artefacts that expired longer ago than --keep-for."`
 	Scope        string        `help:"Only this scope, without those below it."`
+	KeepModel    []string      `help:"Also drop the vectors of all embedding models but this one. Repeat it to keep several." placeholder:"NAME"`
 	By           string        `help:"Name of the operator, for the manifest." default:"operator"`
 	DryRun       bool          `help:"Show what would be dropped. Opens the file read-only."`
 }
@@ -48,6 +49,7 @@ type gcView struct {
 	Turns   int       `json:"turns"`
 	Journal int       `json:"journal"`
 	Scopes  int       `json:"scopes"`
+	Vectors int       `json:"vectors,omitempty"`
 }
 
 type gcTally struct {
@@ -66,7 +68,7 @@ func (c *gcCmd) Run(a *app) error {
 		return usage("gc: --keep-records and --keep-names: expected zero or more")
 	}
 	o := ctxpage.GCOptions{
-		KeepVersions: c.KeepVersions, KeepFor: c.KeepFor, Expired: c.Expired, Scope: c.Scope, By: c.By, DryRun: c.DryRun, Progress: a.progress(),
+		KeepVersions: c.KeepVersions, KeepFor: c.KeepFor, Expired: c.Expired, Scope: c.Scope, Models: c.KeepModel, By: c.By, DryRun: c.DryRun, Progress: a.progress(),
 	}
 	for _, x := range []struct {
 		from int
@@ -93,7 +95,7 @@ func (c *gcCmd) Run(a *app) error {
 
 func viewOfGC(rep store.GCReport) gcView {
 	v := gcView{DryRun: rep.DryRun, Trace: rep.Trace, Dropped: tallyOf(rep.Dropped), Reasons: []gcTally{}, Kept: []gcTally{}, Refs: nonNil(refStrings(rep.Refs)),
-		Records: rep.Records, Names: rep.Names, Drafts: rep.Drafts, Reviews: rep.Reviews, Turns: rep.Turns, Journal: rep.Journal, Scopes: rep.Scopes}
+		Records: rep.Records, Names: rep.Names, Drafts: rep.Drafts, Reviews: rep.Reviews, Turns: rep.Turns, Journal: rep.Journal, Scopes: rep.Scopes, Vectors: rep.Vectors}
 	for _, t := range rep.Reasons {
 		v.Reasons = append(v.Reasons, tallyOf(t))
 	}
@@ -124,6 +126,7 @@ func (v gcView) print(w io.Writer) {
 		{v.Records, "record of a dropped version", "records of dropped versions"}, {v.Names, "deleted artefact, now forgotten", "deleted artefacts, now forgotten"},
 		{v.Drafts, "context's drafts", "contexts' drafts"}, {v.Reviews, "decided review", "decided reviews"}, {v.Turns, "row of a deleted turn", "rows of deleted turns"},
 		{v.Journal, "replaced record of a pass or a directive", "replaced records of passes and directives"}, {v.Scopes, "name of an empty scope", "names of empty scopes"},
+		{v.Vectors, "vector of another model", "vectors of other models"},
 	} {
 		if x.n > 0 {
 			fmt.Fprintln(w, verb, plural(x.n, x.one, x.many))
