@@ -33,8 +33,20 @@ func (o *opened) close() error {
 	if o.closed {
 		return nil
 	}
-	o.closed = true
-	return o.system.close()
+	s := o.system
+	o.closed, o.system = true, made(s.name())[0] // a new one: nothing of the closed one stays in memory
+	return s.close()
+}
+
+// settled closes a system that has finished what it put off, and gives what its files take.
+func (o *opened) settled(ctx context.Context) (bytes int64, err error) {
+	if err := o.settle(ctx); err != nil {
+		return 0, err
+	}
+	if err := o.close(); err != nil {
+		return 0, err
+	}
+	return onDisk(o.dir)
 }
 
 func (c config) open(s system) (*opened, error) {
@@ -287,10 +299,7 @@ func (c config) chats(ctx context.Context, rep *report) error {
 		r, err := c.chatOf(ctx, o, texts)
 		var bytes int64
 		if err == nil {
-			err = o.settle(ctx)
-		}
-		if err == nil {
-			bytes, err = onDisk(o.dir)
+			bytes, err = o.settled(ctx)
 		}
 		if cerr := o.close(); err == nil {
 			err = cerr

@@ -12,7 +12,8 @@
 // the files kept and dropped), disk and memory (per page), chat (turns of 150 bytes).
 //
 // Markdown tables go to standard output, progress to standard error. A ratio is ctxpage's figure over that of the other
-// system in the same round, turned so that above 1 ctxpage is better: the median of the rounds, and the worst of them.
+// system in the same round, turned so that above 1 ctxpage is better: the median of the rounds, and the worst of them. CPU
+// times have such ratios too: on a machine that others use they say more than the clock. Files are counted when closed.
 package main
 
 import (

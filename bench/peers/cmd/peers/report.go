@@ -20,9 +20,18 @@ func (r *result) value(m round) float64 {
 }
 
 func (r *result) against(m *measure) ratio {
+	return r.compare(m, func(ours, theirs round) float64 { return r.value(ours) / r.value(theirs) })
+}
+
+// cpu is the CPU time of another system's operation over that of ours.
+func (r *result) cpu(m *measure) ratio {
+	return r.compare(m, func(ours, theirs round) float64 { return theirs.CPU / ours.CPU })
+}
+
+func (r *result) compare(m *measure, of func(ours, theirs round) float64) ratio {
 	var all []float64
 	for i, ours := range r.Systems[0].Rounds {
-		all = append(all, r.value(ours)/r.value(m.Rounds[i]))
+		all = append(all, of(ours, m.Rounds[i]))
 	}
 	return ratio{median(all), slices.Min(all)}
 }
@@ -48,12 +57,13 @@ func (rep *report) tables() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, %d processors, %s, load %s at the start, %d rounds, %.0f s\n", rep.Go, rep.CPUs, rep.SQLite, rep.Load, rep.Rounds, rep.Took)
 	for _, r := range rep.Jobs {
-		fmt.Fprintf(&b, "\n### %s\n\n| system | a second | p50 µs | p99.9 µs, median (worst) | CPU µs | written B | × ours, median (worst) |\n|---|---|---|---|---|---|---|\n", r.Label)
+		fmt.Fprintf(&b, "\n### %s\n\n| system | a second | p50 µs | p99.9 µs, median (worst) | CPU µs | written B | ours is × as fast, median (worst) | ours takes 1/× of its CPU, median (worst) |\n|---|---|---|---|---|---|---|---|\n", r.Label)
 		for i, m := range r.Systems {
-			against := ""
+			against := "|"
 			if i > 0 {
 				x := r.against(m)
-				against = fmt.Sprintf("%s (%s)", short(x.median), short(x.worst))
+				used := r.cpu(m)
+				against = fmt.Sprintf("%s (%s) | %s (%s)", short(x.median), short(x.worst), short(used.median), short(used.worst))
 			}
 			p999 := func(r round) float64 { return r.P999 }
 			fmt.Fprintf(&b, "| %s | %s | %s | %s (%s) | %s | %s | %s |\n", m.System,
@@ -101,6 +111,8 @@ func (rep *report) factTables(b *strings.Builder) {
 // short is a number with three digits, and with separators when it is long.
 func short(v float64) string {
 	switch {
+	case v >= 999_999.5:
+		return fmt.Sprintf("%d,%03d,%03d", int(v+.5)/1e6, int(v+.5)/1000%1000, int(v+.5)%1000)
 	case v >= 9999.5:
 		return fmt.Sprintf("%d,%03d", int(v+.5)/1000, int(v+.5)%1000)
 	case v >= 99.95:

@@ -71,16 +71,20 @@ func (c config) fillOne(ctx context.Context, rep *report, o *opened, label strin
 	}
 	took := time.Since(start)
 	idle()
+	used, bytesWritten := cpuTime()-cpu, writtenBytes()-wrote
 	if c.wants("disk") {
-		bytes, err := onDisk(o.dir)
+		bytes, err := o.settled(ctx)
 		if err != nil {
+			return err
+		}
+		if err := o.reopen(); err != nil {
 			return err
 		}
 		rep.Facts = append(rep.Facts,
 			fact{"disk", label, o.name(), float64(bytes) / n, "B/page"},
-			fact{"disk", "bytes written for " + label, o.name(), float64(writtenBytes()-wrote) / n, "B/page"},
+			fact{"disk", "bytes written for " + label, o.name(), float64(bytesWritten) / n, "B/page"},
 			fact{"disk", "time to store " + label, o.name(), micros(took) / n, "µs/page"},
-			fact{"disk", "CPU to store " + label, o.name(), micros(cpuTime()-cpu) / n, "µs/page"})
+			fact{"disk", "CPU to store " + label, o.name(), micros(used) / n, "µs/page"})
 	}
 	c.say("%s: filled %s in %v", o.name(), label, took.Round(time.Millisecond))
 	for _, i := range []int{0, len(texts) / 2, len(texts) - 1} {
@@ -246,16 +250,13 @@ func (c config) plainFill(ctx context.Context, rep *report, o *opened, pages int
 	if err := fillAll(ctx, o, texts); err != nil {
 		return err
 	}
-	if err := o.settle(ctx); err != nil {
-		return err
-	}
 	for range 3 {
 		i := rand.Intn(pages)
 		if got, err := o.get(ctx, pageID(uint64(i))); err != nil || got != texts[i] {
 			return fmt.Errorf("%s: page %d has %d bytes, expected %d: %w", o.name(), i, len(got), len(texts[i]), err)
 		}
 	}
-	bytes, err := onDisk(o.dir)
+	bytes, err := o.settled(ctx)
 	rep.Facts = append(rep.Facts, fact{"disk", fmt.Sprintf("%s pages of %d B", named(pages), longPage), o.name(), float64(bytes) / float64(pages), "B/page"})
 	return err
 }
