@@ -42,9 +42,14 @@ var fill = [engine.TableQuestion + 1]float64{engine.TableContent: .9, engine.Tab
 // artefacts and outcomes of new batches come behind all others: half-full pages would stay half
 // full for good, and meta is the largest bucket. New versions of artefacts come between others and
 // need the space: each would split a full page.
+//
+// State rows of a conversation come behind those before them, but between those of other conversations.
+// A checkpoint puts them in order, so a run of new keys with none of the table between them fills its
+// pages as if it stood at the end. A key that begins a run counts as one between others.
 type growth struct {
 	known          bool
-	last           []byte // the greatest key before the transaction
+	last           []byte // the greatest key before the transaction; of state the last new one
+	next           []byte // of state: the key of the table that follows last; nil: none does
 	behind, within int
 }
 
@@ -58,6 +63,9 @@ const (
 func (r *boltRows) grow(t engine.Table, b *bbolt.Bucket, key []byte) {
 	g := &r.growth[t]
 	switch t {
+	case engine.TableState:
+		r.growState(b, g, key)
+		return
 	case engine.TableMeta:
 		if key[0] != metaHead {
 			return
@@ -78,6 +86,27 @@ func (r *boltRows) grow(t engine.Table, b *bbolt.Bucket, key []byte) {
 	} else {
 		g.within++
 	}
+	g.fill(b)
+}
+
+// growState counts a state row. One that replaces a row takes its place and does not count.
+func (r *boltRows) growState(b *bbolt.Bucket, g *growth, key []byte) {
+	if g.known && bytes.Compare(key, g.last) > 0 && (g.next == nil || bytes.Compare(key, g.next) < 0) {
+		g.behind++
+	} else {
+		k, _ := b.Cursor().Seek(key)
+		if bytes.Equal(k, key) && k != nil {
+			return
+		}
+		g.known, g.next = true, bytes.Clone(k)
+		g.within++
+	}
+	g.last = append(g.last[:0], key...)
+	g.fill(b)
+}
+
+// fill sets how full pages are made by what was counted.
+func (g *growth) fill(b *bbolt.Bucket) {
 	if b.FillPercent = bbolt.DefaultFillPercent; grownShare*g.within <= g.behind {
 		b.FillPercent = grownFill
 	}
