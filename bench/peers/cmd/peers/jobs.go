@@ -38,15 +38,24 @@ func (o *opened) close() error {
 	return s.close()
 }
 
-// settled closes a system that has finished what it put off, and gives what its files take.
-func (o *opened) settled(ctx context.Context) (bytes int64, err error) {
+// settled closes a system that has finished what it put off, and gives what its files take: all of them, and without
+// the log, whose end is kept whole in segments and does not grow with what is stored.
+func (o *opened) settled(ctx context.Context) (bytes, kept int64, err error) {
 	if err := o.settle(ctx); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if err := o.close(); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return onDisk(o.dir)
+	if bytes, err = onDisk(o.dir); err != nil {
+		return 0, 0, err
+	}
+	kept = bytes
+	if l, ok := o.system.(logged); ok {
+		log, err := onDisk(l.logDir(o.dir))
+		return bytes, kept - log, err
+	}
+	return bytes, kept, nil
 }
 
 func (c config) open(s system) (*opened, error) {
@@ -297,9 +306,9 @@ func (c config) chats(ctx context.Context, rep *report) error {
 			return err
 		}
 		r, err := c.chatOf(ctx, o, texts)
-		var bytes int64
+		var bytes, kept int64
 		if err == nil {
-			bytes, err = o.settled(ctx)
+			bytes, kept, err = o.settled(ctx)
 		}
 		if cerr := o.close(); err == nil {
 			err = cerr
@@ -310,6 +319,7 @@ func (c config) chats(ctx context.Context, rep *report) error {
 		}
 		rep.Facts = append(rep.Facts,
 			fact{"chat", fmt.Sprintf("a turn of %d B, %s turns", chatTurn, named(c.chat)), name, float64(bytes) / float64(len(texts)), "B/turn"},
+			fact{"chat", "the same without the log", name, float64(kept) / float64(len(texts)), "B/turn"},
 			fact{"chat", "append of a turn, p50", name, r.P50, "µs"},
 			fact{"chat", "append of a turn, CPU", name, r.CPU, "µs"})
 		c.say("chat, %s: %d turns", name, len(texts))

@@ -79,6 +79,8 @@ func (p *page) settle(ctx context.Context) error {
 	return nil
 }
 
+func (p *page) logDir(dir string) string { return filepath.Join(dir, "agent.ctx-wal") }
+
 func (p *page) applied(ctx context.Context) (float64, error) {
 	st, err := p.db.Stats(ctx)
 	if err != nil || st.LSN == 0 {

@@ -73,7 +73,7 @@ func (c config) fillOne(ctx context.Context, rep *report, o *opened, label strin
 	idle()
 	used, bytesWritten := cpuTime()-cpu, writtenBytes()-wrote
 	if c.wants("disk") {
-		bytes, err := o.settled(ctx)
+		bytes, kept, err := o.settled(ctx)
 		if err != nil {
 			return err
 		}
@@ -82,6 +82,7 @@ func (c config) fillOne(ctx context.Context, rep *report, o *opened, label strin
 		}
 		rep.Facts = append(rep.Facts,
 			fact{"disk", label, o.name(), float64(bytes) / n, "B/page"},
+			fact{"disk", label + " without the log", o.name(), float64(kept) / n, "B/page"},
 			fact{"disk", "bytes written for " + label, o.name(), float64(bytesWritten) / n, "B/page"},
 			fact{"disk", "time to store " + label, o.name(), micros(took) / n, "µs/page"},
 			fact{"disk", "CPU to store " + label, o.name(), micros(used) / n, "µs/page"})
@@ -230,7 +231,7 @@ func (c config) longPages(ctx context.Context, rep *report, pages int) error {
 		if err != nil {
 			return err
 		}
-		if _, err := o.search(ctx, texts[0], 1); err == errUnsupported {
+		if _, err = o.search(ctx, texts[0], 1); err == errUnsupported {
 			err = c.plainFill(ctx, rep, o, pages, texts)
 		} else {
 			err = c.fillOne(ctx, rep, o, fmt.Sprintf("%s pages of %d B", named(pages), longPage), texts)
@@ -256,7 +257,7 @@ func (c config) plainFill(ctx context.Context, rep *report, o *opened, pages int
 			return fmt.Errorf("%s: page %d has %d bytes, expected %d: %w", o.name(), i, len(got), len(texts[i]), err)
 		}
 	}
-	bytes, err := o.settled(ctx)
+	bytes, _, err := o.settled(ctx)
 	rep.Facts = append(rep.Facts, fact{"disk", fmt.Sprintf("%s pages of %d B", named(pages), longPage), o.name(), float64(bytes) / float64(pages), "B/page"})
 	return err
 }

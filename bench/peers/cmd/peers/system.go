@@ -36,6 +36,9 @@ type backlog interface {
 	applied(ctx context.Context) (float64, error)
 }
 
+// logged is a system whose log stands in a directory of its own.
+type logged interface{ logDir(dir string) string }
+
 // maker makes a system that is not open yet.
 type maker struct {
 	name string
