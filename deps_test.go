@@ -28,6 +28,7 @@ var importMap = map[string]string{
 	"wal":                 "corrupt",
 	"manifest":            "corrupt wal",
 	"lexical":             "",
+	"internal/numbers":    "",
 	"token":               "",
 	"token/bpe":           "token",
 	"budget":              "token",
