@@ -27,7 +27,7 @@ var importMap = map[string]string{
 	"corrupt":             "",
 	"wal":                 "corrupt",
 	"manifest":            "corrupt wal",
-	"lexical":             "",
+	"lexical":             "internal/numbers",
 	"internal/numbers":    "",
 	"token":               "",
 	"token/bpe":           "token",

@@ -87,6 +87,20 @@ func (x *Index) Checkpoint(w Writer, force bool) (Swap, error) {
 	return c.swap(), nil
 }
 
+// Rest writes all of the tail as a segment, whole parts or not, and merges nothing: for an owner
+// that ends, and whose next open is not to add the tail again.
+func (x *Index) Rest(w Writer) (Swap, error) {
+	c := x.snapshot(true)
+	c.w = w
+	if err := c.flush(c.parts); err != nil {
+		return Swap{}, err
+	}
+	if err := c.save(); err != nil {
+		return Swap{}, err
+	}
+	return c.swap(), nil
+}
+
 // some is how many of the parts one step writes.
 func (c *checkpoint) some() int {
 	n, terms := 0, 0

@@ -47,6 +47,15 @@ type Index struct {
 // Open reads the list of segments and the columns of their pages. The owner then
 // adds the pages above Through again. Errors wrap ErrCorrupt or ErrAnalyzer.
 func Open(rows Rows) (*Index, error) {
+	x, err := openList(rows)
+	if err != nil {
+		return nil, err
+	}
+	return x, x.openColumns(rows)
+}
+
+// openList is Open without the columns.
+func openList(rows Rows) (*Index, error) {
 	x := &Index{cols: newColumns(), removed: map[uint64]struct{}{}, pending: map[uint32]uint64{}, commonPages: commonPages, stageDepth: stageDepth, stepTerms: stepTerms}
 	key := []byte{rowList}
 	row := rows.Get(key)
@@ -58,10 +67,7 @@ func Open(rows Rows) (*Index, error) {
 		return nil, err
 	}
 	x.manifest = m
-	if err := x.openRemoved(rows); err != nil {
-		return nil, err
-	}
-	return x, x.openColumns(rows)
+	return x, x.openRemoved(rows)
 }
 
 func (x *Index) openRemoved(rows Rows) error {

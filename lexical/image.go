@@ -1,0 +1,221 @@
+package lexical
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"maps"
+	"slices"
+
+	"github.com/ctxpage/ctxpage/internal/numbers"
+)
+
+// The columns of the pages in segments, as an owner may keep them outside the
+// rows, so that Open need not decode every page of every segment. An image is of
+// one list of segments and one row of removed pages, whose digest it has: with
+// other rows it is not used.
+//
+// Speakers without a turn are left out: their names may have been erased.
+
+// Image is the columns of an index. Parts have up to ImageRows pages each.
+type Image struct {
+	Sums  []byte   // scopes, groups, speakers, and what rows it is of
+	Parts [][]byte // rows of columns
+}
+
+// ImageRows is the most pages of a part.
+const ImageRows = 64 * numbers.Rows
+
+// imageOf is the digest of the rows that say which pages segments have.
+func imageOf(rows Rows) [sha256.Size]byte {
+	h := sha256.New()
+	for _, kind := range []byte{rowList, rowRemoved} {
+		row := rows.Get([]byte{kind})
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(row))))
+		h.Write(row)
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// Image makes the columns of the pages in segments. The owner holds its lock, and rows are those
+// that the index would be opened from now.
+func (x *Index) Image(rows Rows) Image {
+	x.settle()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	c := x.cols.filed(x.tail, x.manifest.through)
+	of := imageOf(rows)
+	speakers, kept := c.spoken()
+	sums := slices.Clone(of[:])
+	sums = binary.AppendUvarint(sums, c.base)
+	sums = binary.AppendUvarint(sums, uint64(len(c.scope)))
+	sums = binary.AppendUvarint(sums, uint64(len(c.scopes)-1))
+	for i := range c.scopes[1:] {
+		s := &c.scopes[i+1]
+		for _, v := range []uint64{uint64(s.id), s.pages, s.length, s.turns, s.turnLength, s.groups, s.groupLength} {
+			sums = binary.AppendUvarint(sums, v)
+		}
+	}
+	sums = binary.AppendUvarint(sums, uint64(len(kept)))
+	for _, k := range kept {
+		at := c.speakerAt[k]
+		sums = binary.AppendUvarint(sums, uint64(k.scope))
+		sums = binary.AppendUvarint(sums, c.speakers[at].turns)
+		sums = append(binary.AppendUvarint(sums, uint64(len(k.name))), k.name...)
+	}
+	g := c.groups[1:]
+	sums = binary.AppendUvarint(sums, uint64(len(g)))
+	for _, of := range []func(*groupStats) uint64{
+		func(s *groupStats) uint64 { return uint64(s.scope) }, func(s *groupStats) uint64 { return s.id },
+		func(s *groupStats) uint64 { return s.pages }, func(s *groupStats) uint64 { return s.length }, func(s *groupStats) uint64 { return s.turns },
+	} {
+		sums = numbers.AppendAll(sums, len(g), func(i int) uint64 { return of(&g[i]) })
+	}
+	im := Image{Sums: sums}
+	for from := 0; from < len(c.scope); from += ImageRows {
+		im.Parts = append(im.Parts, c.part(from, min(from+ImageRows, len(c.scope)), speakers))
+	}
+	return im
+}
+
+// filed is a copy of the columns without the pages of the tail.
+func (c *columns) filed(t tail, through uint64) *columns {
+	f := *c
+	n := 0
+	if through >= c.base {
+		n = int(min(uint64(len(c.scope)), through-c.base+1))
+	}
+	f.scope, f.scopes, f.groups, f.speakers = slices.Clone(c.scope), slices.Clone(c.scopes), slices.Clone(c.groups), slices.Clone(c.speakers)
+	for i := range f.scopes {
+		f.scopes[i].called = map[string][]uint32{} // not the original's, which remove would change
+	}
+	for _, p := range t {
+		for i := range p.docs {
+			if p.docs[i].num > through {
+				f.remove(p.docs[i].num)
+			}
+		}
+	}
+	f.scope = f.scope[:n]
+	return &f
+}
+
+// spoken numbers the speakers with a turn anew.
+func (c *columns) spoken() (as []uint32, kept []speakerKey) {
+	as = make([]uint32, len(c.speakers))
+	kept = slices.SortedFunc(maps.Keys(c.speakerAt), func(a, b speakerKey) int { return int(c.speakerAt[a]) - int(c.speakerAt[b]) })
+	kept = slices.DeleteFunc(kept, func(k speakerKey) bool { return c.speakers[c.speakerAt[k]].turns == 0 })
+	for i, k := range kept {
+		as[c.speakerAt[k]] = uint32(i + 1)
+	}
+	return as, kept
+}
+
+func (c *columns) part(from, to int, speakers []uint32) (b []byte) {
+	for at := from; at < to; at += numbers.Rows {
+		n := min(numbers.Rows, to-at)
+		for _, of := range []func(i int) uint64{
+			func(i int) uint64 { return uint64(c.shape[at+i]) }, func(i int) uint64 { return uint64(c.group[at+i]) },
+			func(i int) uint64 { return uint64(c.scope[at+i]) }, func(i int) uint64 { return uint64(speakers[c.speaker[at+i]]) },
+			func(i int) uint64 { return uint64(c.said[at+i]) },
+		} {
+			b = numbers.AppendAll(b, n, of)
+		}
+	}
+	return b
+}
+
+// OpenImage is Open with the columns of an image. It calls do with functions that may run at the same time, and waits
+// for them. false: the image is of other rows, or damaged; then use Open.
+func OpenImage(rows Rows, im Image, do func(...func() bool) bool) (*Index, bool, error) {
+	of := imageOf(rows)
+	if !bytes.HasPrefix(im.Sums, of[:]) {
+		return nil, false, nil
+	}
+	x, err := openList(rows)
+	if err != nil {
+		return nil, false, err
+	}
+	n, ok := x.cols.readSums(im.Sums[len(of):])
+	if !ok || len(im.Parts) != (n+ImageRows-1)/ImageRows {
+		return nil, false, nil
+	}
+	c := x.cols
+	c.shape, c.group, c.scope, c.speaker, c.said = make([]shape, n), make([]uint32, n), make([]uint32, n), make([]uint32, n), make([]said, n)
+	var read []func() bool
+	for i, p := range im.Parts {
+		from := i * ImageRows
+		read = append(read, func() bool { return c.readPart(p, from, min(from+ImageRows, n)) })
+	}
+	return x, do(read...), nil
+}
+
+// readSums reads all but the rows, and returns how many there are.
+func (c *columns) readSums(b []byte) (n int, ok bool) {
+	r := &reader{b: b}
+	c.base = r.uvarint()
+	rows := r.uvarint()
+	for range r.count() {
+		s := scopeStats{id: r.uint32(), pages: r.uvarint(), length: r.uvarint(), turns: r.uvarint(), turnLength: r.uvarint(), groups: r.uvarint(), groupLength: r.uvarint()}
+		c.scopeAt[s.id] = uint32(len(c.scopes))
+		c.scopes = append(c.scopes, s)
+	}
+	for range r.count() {
+		scope, turns := r.uint32(), r.uvarint()
+		name := r.bytes()
+		if r.bad || int(scope) >= len(c.scopes) {
+			return 0, false
+		}
+		at := c.speakerIndex(scope, string(name))
+		c.speakers[at].turns = turns
+		for _, w := range c.speakers[at].words {
+			c.scopes[scope].called[w] = append(c.scopes[scope].called[w], at)
+		}
+	}
+	groups := r.uvarint()
+	if r.bad || rows > maxSpan || groups > maxSpan {
+		return 0, false
+	}
+	c.groups = make([]groupStats, groups+1)
+	c.groupAt = make(map[groupKey]uint32, groups)
+	g, rest := c.groups[1:], r.b
+	var buf numbers.Buffer
+	for _, set := range []func(s *groupStats, v uint64){
+		func(s *groupStats, v uint64) { s.scope = uint32(v) }, func(s *groupStats, v uint64) { s.id = v },
+		func(s *groupStats, v uint64) { s.pages = v }, func(s *groupStats, v uint64) { s.length = v }, func(s *groupStats, v uint64) { s.turns = v },
+	} {
+		if rest, ok = buf.ReadAll(rest, len(g), func(from int, v []uint64) {
+			for i, x := range v {
+				set(&g[from+i], x)
+			}
+		}); !ok {
+			return 0, false
+		}
+	}
+	for i := range g {
+		c.groupAt[groupKey{g[i].scope, g[i].id}] = uint32(i + 1)
+	}
+	return int(rows), len(rest) == 0
+}
+
+func (c *columns) readPart(b []byte, from, to int) bool {
+	var buf numbers.Buffer
+	for at := from; at < to; at += numbers.Rows {
+		n := min(numbers.Rows, to-at)
+		ok := readColumn(&b, c.shape[at:at+n], &buf) && readColumn(&b, c.group[at:at+n], &buf) && readColumn(&b, c.scope[at:at+n], &buf) &&
+			readColumn(&b, c.speaker[at:at+n], &buf) && readColumn(&b, c.said[at:at+n], &buf)
+		if !ok {
+			return false
+		}
+	}
+	return len(b) == 0
+}
+
+func readColumn[T ~uint32 | ~uint16](b *[]byte, to []T, buf *numbers.Buffer) (ok bool) {
+	*b, ok = buf.ReadAll(*b, len(to), func(from int, v []uint64) {
+		for i, x := range v {
+			to[from+i] = T(x)
+		}
+	})
+	return ok
+}
