@@ -40,7 +40,7 @@ var importMap = map[string]string{
 	"store":               "corrupt internal/listing lexical manifest render triage",
 	"internal/codec":      "manifest",
 	"internal/format":     "internal/codec lexical manifest store",
-	"engine":              "internal/codec internal/format internal/listing internal/peek lexical manifest store internal/nearest",
+	"engine":              "internal/codec internal/format internal/listing internal/numbers internal/peek lexical manifest store internal/nearest",
 	"filestore":           "corrupt engine internal/codec internal/format internal/peek lexical manifest store wal",
 	"internal/nearest":    "",
 	"internal/peek":       "store",

@@ -176,9 +176,14 @@ func TestEraseScope(t *testing.T) {
 	var steps []string
 	hook := func(string) error { return nil }
 	vectors := &needleVectors{n: n}
-	db, err := Open(path, Options{Embedder: vectors, hook: func(step string) error { return hook(step) }})
+	opts := Options{Embedder: vectors, columns: 1, hook: func(step string) error { return hook(step) }}
+	db, err := Open(path, opts)
 	require.NoError(t, err)
 	trace, shown := plant(t, db, n)
+	require.NoError(t, db.Close())
+	require.NotZero(t, n.hits(t, filepath.Dir(path))["agent.ctx.columns"], "control: the snapshot of the columns has ids, tags and names")
+	db, err = Open(path, opts)
+	require.NoError(t, err)
 	var heads []manifest.Head
 	for range 2 {
 		h, err := db.Head(ctx)
@@ -204,8 +209,10 @@ func TestEraseScope(t *testing.T) {
 		at := filepath.Join(copies, fmt.Sprintf("%02d", len(steps)))
 		require.NoError(t, os.Mkdir(at, 0o700))
 		require.NoError(t, dbtest.Copy(path, filepath.Join(at, "agent.ctx")))
-		if b, err := os.ReadFile(path + ".compact"); err == nil {
-			require.NoError(t, os.WriteFile(filepath.Join(at, "agent.ctx.compact"), b, 0o600))
+		for _, suffix := range []string{".compact", ".columns"} {
+			if b, err := os.ReadFile(path + suffix); err == nil {
+				require.NoError(t, os.WriteFile(filepath.Join(at, "agent.ctx"+suffix), b, 0o600))
+			}
 		}
 		before[step] += len(n.hits(t, at))
 		steps = append(steps, step)
@@ -248,6 +255,7 @@ func TestEraseScope(t *testing.T) {
 	receipt.Done.Reason = "another"
 	require.ErrorIs(t, receipt.Verify(nil), erase.ErrReceipt)
 	require.NoError(t, db.Close())
+	require.FileExists(t, path+".columns", "control: there is a snapshot of what is left")
 	require.Empty(t, n.hits(t, filepath.Dir(path)))
 
 	for i, step := range steps {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -119,9 +120,15 @@ func TestAHiddenPageIsTold(t *testing.T) {
 // A database that nobody edited counts nothing as damaged, whatever has been done with it: versions, deletions, artefacts
 // that replace others, drafts approved and rejected, gc that drops, folds and forgets, checkpoints and none, reopened or not.
 func TestNothingIsHiddenOfASoundDatabase(t *testing.T) {
+	for _, columns := range []int{-1, 1} { // opened from the rows, and from a snapshot of the columns
+		t.Run(fmt.Sprintf("columns %d", columns), func(t *testing.T) { nothingIsHidden(t, Options{noSync: true, columns: columns}) })
+	}
+}
+
+func nothingIsHidden(t *testing.T, opts Options) {
 	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
-	db := openTest(t, path, Options{noSync: true})
+	db := openTest(t, path, opts)
 	s := db.Scope("acme", WithActor("writer"))
 	ask := func() {
 		t.Helper()
@@ -134,8 +141,11 @@ func TestNothingIsHiddenOfASoundDatabase(t *testing.T) {
 	reopen := func() {
 		t.Helper()
 		require.NoError(t, db.Close())
-		db = openTest(t, path, Options{noSync: true})
+		db = openTest(t, path, opts)
 		s = db.Scope("acme", WithActor("writer"))
+		st, err := db.Stats(ctx)
+		require.NoError(t, err)
+		require.Equal(t, opts.columns > 0, st.ColumnsRead)
 	}
 	long := strings.Repeat("words of a long page that is split into several. ", 200)
 	for round := range 4 {

@@ -120,6 +120,7 @@ type Options struct {
 	fs      wal.FS
 	segment int64
 	rotate  int64
+	columns int // page versions from which a snapshot of the columns is kept; tests
 	hook    func(step string) error
 }
 

@@ -95,6 +95,24 @@ func (s *Engine) FlushIndex(update func(fn func(Writer) error) error, after func
 	}
 }
 
+// FlushTail writes what FlushIndex and Flush leave in memory of the index, so that an open need not
+// analyse it again. It comes after a checkpoint; update is that of FlushIndex.
+func (s *Engine) FlushTail(update func(fn func(Writer) error) error) error {
+	var swap lexical.Swap
+	err := update(func(tx Writer) (err error) {
+		if swap, err = s.index.Rest(SegRows{Reader: tx}); errors.Is(err, lexical.ErrCorrupt) {
+			return s.badIndex(err)
+		}
+		return err
+	})
+	if err == nil {
+		s.cat.mu.Lock()
+		defer s.cat.mu.Unlock()
+		s.index.Apply(swap)
+	}
+	return err
+}
+
 // Thaw releases the frozen overlay once its rows are written. f is nil if there were none. with
 // runs at the same moment for readers: under their lock. releases is counted up, so that a batch
 // that read rows before prepares again.

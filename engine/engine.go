@@ -66,7 +66,7 @@ func (endless) NoSpace(err error, _ int64) error                   { return err 
 //
 //	New       options only
 //	Attach    it has its log
-//	LoadRows  catalogue and index as of the rows
+//	LoadRows  catalogue and index as of the rows; or LoadColumns, from a snapshot of them
 //	Follow    what the log has above them
 //	Start     commits and reads may come
 //	Fail      a write failed or memory no longer follows the log: no more commits; reads go on

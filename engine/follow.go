@@ -292,6 +292,9 @@ func (s *Engine) install(c *format.Commit, seq uint64) (ended []uint64, err erro
 		if _, _, ok := goneScope(r.Key); ok {
 			continue
 		}
+		if r.Value == nil {
+			s.stateDeleted(r.Key)
+		}
 		o.state[r.Key] = format.StateBody(c.LSN, c.StateProof(i), r.Value)
 		o.Bytes += len(r.Key) + len(r.Value) + format.StateHead
 	}

@@ -58,6 +58,7 @@ type found struct {
 	lsn    uint64            // it looked at what was written up to here
 	state  map[string]bool   // state rows that are not the newest of their keys, or were never committed
 	tags   map[stateTag]bool // the tags of missing state rows
+	places *statePlaces      // of the snapshot that stood for it; nil: rows were looked at
 }
 
 type stateTag [8]byte

@@ -163,9 +163,13 @@ func (t *stocktaking) states() error {
 }
 
 // stateDoubted refuses a row of the file that the inventory, as far as it was made, found to be
-// none of ours.
-func (s *Engine) stateDoubted(key []byte, lsn uint64) error {
-	if f := s.inventory.found.Load(); f != nil && f.state[string(key)] && lsn <= f.lsn {
+// none of ours, or that is not the one a snapshot of the columns has.
+func (s *Engine) stateDoubted(key, body []byte) error {
+	f := s.inventory.found.Load()
+	if f == nil || format.StateLSN(body) > f.lsn {
+		return nil
+	}
+	if f.state[string(key)] || f.places != nil && !f.places.same(s.stateTag(key), format.StateProof(body)) {
 		return fmt.Errorf("%w: it is not the newest of its key", format.ErrEdited)
 	}
 	return nil
@@ -173,10 +177,19 @@ func (s *Engine) stateDoubted(key []byte, lsn uint64) error {
 
 // stateGone refuses to call a row absent that the audit names.
 func (s *Engine) stateGone(key string) error {
-	if f := s.inventory.found.Load(); f != nil && len(f.tags) > 0 && f.tags[s.stateTag([]byte(key))] {
-		return s.Corrupt(fmt.Sprintf("state row %q", key), errMissing)
+	if f := s.inventory.found.Load(); f != nil && (len(f.tags) > 0 || f.places != nil) {
+		if tag := s.stateTag([]byte(key)); f.tags[tag] || f.places.missing(tag) {
+			return s.Corrupt(fmt.Sprintf("state row %q", key), errMissing)
+		}
 	}
 	return nil
+}
+
+// stateDeleted notes that a commit deleted a row that a snapshot has.
+func (s *Engine) stateDeleted(key string) {
+	if f := s.inventory.found.Load(); f != nil && f.places != nil {
+		f.places.delete(s.stateTag([]byte(key)))
+	}
 }
 
 // inventory walks the rest of I17: no state row was changed, put back or taken away.

@@ -117,7 +117,7 @@ func (s *Engine) readState(key, sealed []byte) (row store.StateRow, err error) {
 		err = s.provedState(key, body)
 	}
 	if err == nil {
-		err = s.stateDoubted(key, format.StateLSN(body))
+		err = s.stateDoubted(key, body)
 	}
 	if err != nil {
 		return row, s.Corrupt(fmt.Sprintf("state row %q", key), err)

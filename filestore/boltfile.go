@@ -113,7 +113,7 @@ func ownWrites(path string, readOnly bool) error {
 // ownParts keeps other users from writing any part of the database. Directories come first, so that
 // nothing can be added to them meanwhile.
 func (o *Options) ownParts() error {
-	paths := []string{o.Path}
+	paths := []string{o.Path, o.Path + columnsSuffix}
 	for _, dir := range []string{o.Path + "-wal", o.Path + "-manifest"} {
 		if err := ownWrites(dir, o.ReadOnly); err != nil {
 			return err

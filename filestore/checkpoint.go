@@ -535,6 +535,7 @@ func removeDatabase(path string) {
 	os.RemoveAll(path + "-wal")
 	os.RemoveAll(path + "-manifest")
 	os.Remove(path + ".lock")
+	os.Remove(path + columnsSuffix)
 }
 
 // Stat implements store.Store: a snapshot of sizes and counters.
@@ -549,6 +550,9 @@ func (s *Store) Stat(ctx context.Context) (store.StoreStats, error) {
 	st.Leaves, st.Archived, st.LogBytes = s.eng.Leaves.Size(), s.eng.Leaves.Archived(), s.log.Size()
 	if fi, err := s.file.Load().Stat(); err == nil {
 		st.FileBytes = fi.Size()
+	}
+	if c := s.columns.state.Load(); c != nil {
+		st.ColumnBytes, st.ColumnsRead = c.bytes, c.read
 	}
 	var err error
 	st.Held, err = s.eng.Undecided()

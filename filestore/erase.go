@@ -72,6 +72,9 @@ func (s *Store) purgeFiles(ctx context.Context, rep *store.EraseReport, progress
 	defer s.ckptMu.Unlock()
 	s.eng.Purging(true)
 	defer s.eng.Purging(false)
+	if err := s.dropColumns(); err != nil {
+		return err
+	}
 	if err := s.cutBefore(ctx, s.log.Last()); err != nil {
 		return err
 	}

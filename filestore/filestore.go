@@ -41,7 +41,7 @@ import (
 //	bbolt        its first pages are read and checked before bbolt maps them; a copy is checked as a whole
 //	size         bounds what damaged numbers may claim
 //	system row   id, secret, applied LSN, and the record of the log that carries it
-//	catalogue    from the rows; the index is made again if it is damaged
+//	catalogue    from the snapshot of the columns (columnfile.go), or from the rows; the index is made again if it is damaged
 //	archive      leaves of the audit
 //	log          replayed above the applied LSN; a torn end is cut, anything else is an error
 //	stamp        the file is made this file's own, and of this format
@@ -94,6 +94,7 @@ type Options struct {
 	Trust     bool                    // tests: rows and texts are not compared with their digests
 	Blind     bool                    // tests: copies are not recognised
 	Greedy    bool                    // tests: puts leave no space for deletes and checkpoints
+	Columns   int                     // page versions from which a snapshot of the columns is kept; 0: columnsFrom; below: none is read or kept
 }
 
 // Store is the embedded store: an engine over a log in segments and rows in bbolt. Its methods are
@@ -129,6 +130,8 @@ type Store struct {
 
 	broken atomic.Pointer[error] // bbolt panicked with its locks held
 	done   sync.WaitGroup
+
+	columns columnFile // under ckptMu once it is open
 }
 
 func (o Options) withDefaults() Options {
@@ -287,7 +290,7 @@ func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recover
 	st.eng.LimitPages(0)
 	st.line.begin()
 	st.eng.Start(store.Info{ID: st.sys.ID, Secret: st.sys.Secret})
-	if err := st.stamp(); err != nil {
+	if err := cmp.Or(st.stamp(), st.tidyColumns()); err != nil {
 		return nil, rec, err
 	}
 	if !opts.ReadOnly {
@@ -304,7 +307,6 @@ func (s *Store) limitPages(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("ctxpage: open: %w", err)
 	}
-	warm(s.file.Load(), st.Size())
 	bytes := dataBytes(s.file.Load(), st.Size())
 	for _, dir := range []string{"-wal", "-manifest"} { // opening a missing one reports it
 		entries, _ := os.ReadDir(s.opts.Path + dir)
@@ -380,6 +382,12 @@ func (s *Store) loadCatalogue(context.Context) error {
 }
 
 func (s *Store) loadFile() error {
+	if used, err := s.loadColumns(context.Background()); used || err != nil {
+		return err
+	}
+	if st, err := s.file.Load().Stat(); err == nil {
+		warm(s.file.Load(), st.Size())
+	}
 	return s.line.Snapshot(context.Background(), s.eng.LoadRows)
 }
 
@@ -418,6 +426,11 @@ func (s *Store) rebuildIndex() error {
 
 func (s *Store) openManifest(ctx context.Context) error {
 	var err error
+	if s.columns.audit != nil {
+		s.eng.Leaves, s.columns.audit = s.columns.audit, nil
+		s.archived = s.eng.Leaves.Archived()
+		return nil
+	}
 	s.eng.Leaves, _, err = manifest.Open(ctx, s.opts.Path+"-manifest", s.opts.FS, manifest.Options{ReadOnly: s.opts.ReadOnly, DB: s.sys.ID})
 	if err == nil {
 		s.archived = s.eng.Leaves.Archived()
@@ -516,6 +529,7 @@ func (s *Store) redo(r wal.Record) error {
 func (s *Store) Close() error {
 	if !s.eng.Closed() {
 		s.tellLater()
+		s.keepColumns(context.Background())
 	}
 	if !s.eng.Shut() {
 		return store.ErrClosed
@@ -566,8 +580,10 @@ func (s *Store) closeFiles() error {
 	if s.log != nil {
 		errs = append(errs, s.log.Abandon())
 	}
-	if s.eng.Leaves != nil {
-		errs = append(errs, s.eng.Leaves.Close())
+	for _, l := range []*manifest.Log{s.eng.Leaves, s.columns.audit} {
+		if l != nil {
+			errs = append(errs, l.Close())
+		}
 	}
 	switch {
 	case s.bolt.Load() != nil && s.broken.Load() == nil:

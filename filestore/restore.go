@@ -263,6 +263,9 @@ func finishSwap(path string, at func(step string) error) error {
 			return swapError(path, fmt.Errorf("%w: the database at the path is incomplete; the one that was there before is at %s: move it back and remove %s", err, path+replacedSuffix, path+swapSuffix))
 		}
 	}
+	if err := os.Remove(path + columnsSuffix); err != nil && !errors.Is(err, os.ErrNotExist) { // of the old one
+		return swapError(path, err)
+	}
 	if err := at("all moved"); err != nil {
 		return err
 	}
@@ -290,7 +293,7 @@ func swapError(path string, err error) error {
 }
 
 func recordRestore(ctx context.Context, path string, head manifest.Head, opts RestoreOptions) (err error) {
-	st, err := Open(Options{Path: path, MustExist: true, Now: opts.Clock, FS: opts.fs})
+	st, err := Open(Options{Path: path, MustExist: true, Now: opts.Clock, FS: opts.fs, Columns: -1})
 	if err != nil {
 		return err
 	}

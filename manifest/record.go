@@ -36,6 +36,7 @@ const (
 	TypeErase     // content was erased everywhere
 	TypeBackup    // a copy of the database was begun; its Note names the file. With a Parent: that one failed
 	TypePrune     // bodies of leaves were removed, their hashes stay; Covers names them
+	TypeColumns   // a snapshot of the columns was written: Root is its digest, Size its bytes, LSN what it is of
 )
 
 // typeNames is indexed by Type; its strings are part of dbctl's output.
@@ -47,6 +48,7 @@ var typeNames = [...]string{
 	TypeDirective: "directive", TypePass: "pass", TypeGC: "gc", TypePromote: "promote",
 	TypeHandoff: "handoff", TypeErase: "erase", TypeBackup: "backup",
 	TypePrune: "prune",
+	TypeColumns: "columns",
 }
 
 // Known reports whether this program knows the type. A leaf of an unknown type

@@ -612,6 +612,8 @@ type StoreStats struct {
 	Archived     uint64    `json:"leaves_archived"`
 	FileBytes    int64     `json:"file_bytes"`
 	LogBytes     int64     `json:"log_bytes"`
+	ColumnBytes  int64     `json:"column_bytes,omitempty"` // of the snapshot that makes opening fast
+	ColumnsRead  bool      `json:"columns_read,omitempty"` // the open used it
 	Overlay      int       `json:"unflushed_rows"`
 	Checkpoints  uint64    `json:"checkpoints"`
 }

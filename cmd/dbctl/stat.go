@@ -38,6 +38,7 @@ type statView struct {
 	Archived     uint64    `json:"leaves_archived"`
 	FileBytes    int64     `json:"file_bytes"`
 	LogBytes     int64     `json:"log_bytes"`
+	ColumnBytes  int64     `json:"column_bytes"`
 	Unflushed    int       `json:"unflushed_rows"`
 	FileRoots    []string  `json:"file_roots"`
 
@@ -85,7 +86,7 @@ func (c *statCmd) run(a *app) error {
 		}
 		v := statView{
 			s.Path, s.ID, s.Format, s.Created, s.LSN, s.Applied, s.Scopes, s.Artefacts, s.Pages, s.PageVersions, s.Held, s.Leaves, s.Archived,
-			s.FileBytes, s.LogBytes, s.Overlay, nonNil(roots), nil,
+			s.FileBytes, s.LogBytes, s.ColumnBytes, s.Overlay, nonNil(roots), nil,
 		}
 		if c.Space {
 			if v.Space, err = db.Quotas().Spaces(a.ctx); err != nil {
@@ -110,6 +111,9 @@ func (v statView) print(w io.Writer) {
 		row("leaves", v.Leaves, "archived", v.Archived)
 		row("file bytes", v.FileBytes)
 		row("log bytes", v.LogBytes)
+		if v.ColumnBytes > 0 {
+			row("column bytes", v.ColumnBytes)
+		}
 		row("unflushed rows", v.Unflushed)
 		for _, r := range v.FileRoots {
 			row("file root", r)

@@ -1,0 +1,707 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"maps"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/numbers"
+	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// A snapshot of the columns: catalogue, facts and the columns of the index as of one LSN, in the
+// form memory has them. An open that reads it neither decodes a row for each page nor compares all
+// rows with the audit. It is derived and can go at any time.
+//
+// Why it may stand for the inventory (inventory.go), which promises that no edit of the file hides
+// a page:
+//
+//	written    only from a catalogue that was compared: by an inventory without a doubt, or because it was itself read from
+//	           a snapshot that was proved; and from commits since, which redo and the sequencer prove. Columns refuses otherwise
+//	named      its digest is in a leaf of the audit (manifest.TypeColumns), as those of rows are. The store compares digest,
+//	           database and LSN before a byte of it is decoded
+//	edited     a snapshot that was edited has another digest; a leaf that was edited changes the root of every later head
+//	old        one that was put back names an LSN that is not that of the rows
+//	rows       a row that is edited or removed under a good snapshot hides nothing: the columns decide what is left out, and
+//	           the row is compared with its own leaf when it is read; a missing one is damage
+//	state      the snapshot has the place in the audit of every state row, so a row that is put back, edited or removed is
+//	           found when its key is asked for (statePlaces)
+//
+// Who can write the files can also append a leaf of his own that names a snapshot of his own, as he
+// can append a commit of his own. No older head tells, and the audit has the leaf with its time. A
+// check compares the columns with the rows and the rows with the audit in any case (I16, I17).
+// Rejected: a key kept in the file, because who can edit the file can read it.
+//
+// What was erased must not come back through it. So facts, ids and names are numbered anew when it
+// is written, and only what a column still names is in it.
+
+// Columns is a snapshot of the columns in parts, which can be read in any order.
+type Columns struct {
+	LSN   uint64
+	Parts []ColumnPart
+}
+
+// ColumnPart is a part of a snapshot. Parts of one kind follow each other.
+type ColumnPart struct {
+	Kind uint8
+	Body []byte
+}
+
+// Kinds of parts. A program ignores a snapshot with a kind that it does not know.
+const (
+	partSizes uint8 = iota + 1
+	partArts        // columns of partRows artefacts, then their ids
+	partPages       // columns of partRows page versions
+	partTable       // partRows places of the table of ids
+	partLists       // scopes, groups, lists, facts
+	partState       // places of state rows
+	partWords       // lexical.Image.Sums
+	partWordRows
+)
+
+// partRows is the most rows of a part.
+const partRows = 64 * numbers.Rows
+
+// column is a column of the artefacts or the pages.
+type column[T any] struct {
+	get func(*T) uint64
+	set func(*T, uint64)
+}
+
+var artColumns = []column[artCol]{
+	{func(a *artCol) uint64 { return a.lsn }, func(a *artCol, v uint64) { a.lsn = v }},
+	{func(a *artCol) uint64 { return a.first }, func(a *artCol, v uint64) { a.first = v }},
+	{func(a *artCol) uint64 { return a.group }, func(a *artCol, v uint64) { a.group = v }},
+	{func(a *artCol) uint64 { return a.by }, func(a *artCol, v uint64) { a.by = v }},
+	{func(a *artCol) uint64 { return a.since }, func(a *artCol, v uint64) { a.since = v }},
+	{func(a *artCol) uint64 { return uint64(a.putAt) }, func(a *artCol, v uint64) { a.putAt = int64(v) }},
+	{func(a *artCol) uint64 { return uint64(a.scope) }, func(a *artCol, v uint64) { a.scope = uint32(v) }},
+	{func(a *artCol) uint64 { return uint64(a.version) }, func(a *artCol, v uint64) { a.version = uint32(v) }},
+	{func(a *artCol) uint64 { return uint64(a.pages) }, func(a *artCol, v uint64) { a.pages = uint32(v) }},
+	{func(a *artCol) uint64 { return uint64(a.keyLen)<<8 | uint64(a.flags) }, func(a *artCol, v uint64) { a.keyLen, a.flags = uint16(v>>8), uint8(v) }},
+}
+
+var pageColumns = []column[pageCol]{
+	{func(p *pageCol) uint64 { return p.art }, func(p *pageCol, v uint64) { p.art = v }},
+	{func(p *pageCol) uint64 { return p.end }, func(p *pageCol, v uint64) { p.end = v }},
+	{func(p *pageCol) uint64 { return uint64(p.expires) }, func(p *pageCol, v uint64) { p.expires = int64(v) }},
+	{func(p *pageCol) uint64 { return uint64(p.scope) }, func(p *pageCol, v uint64) { p.scope = uint32(v) }},
+	{pageTraits, setPageTraits},
+	{func(p *pageCol) uint64 { return p.lsn }, func(p *pageCol, v uint64) { p.lsn = v }},
+	{func(p *pageCol) uint64 { return p.next }, func(p *pageCol, v uint64) { p.next = v }},
+	{func(p *pageCol) uint64 { return uint64(p.asOf) }, func(p *pageCol, v uint64) { p.asOf = int64(v) }},
+	{func(p *pageCol) uint64 { return uint64(p.seq) }, func(p *pageCol, v uint64) { p.seq = int64(v) }},
+	{func(p *pageCol) uint64 { return uint64(p.page) }, func(p *pageCol, v uint64) { p.page = uint32(v) }},
+	{func(p *pageCol) uint64 { return uint64(p.version) }, func(p *pageCol, v uint64) { p.version = uint32(v) }},
+	{func(p *pageCol) uint64 { return uint64(p.head) }, func(p *pageCol, v uint64) { p.head = uint32(v) }},
+	{func(p *pageCol) uint64 { return uint64(p.tokens) }, func(p *pageCol, v uint64) { p.tokens = uint32(v) }},
+	{func(p *pageCol) uint64 { return uint64(p.facts) }, func(p *pageCol, v uint64) { p.facts = uint32(v) }},
+	{func(p *pageCol) uint64 { return uint64(p.bytes) }, func(p *pageCol, v uint64) { p.bytes = uint32(v) }},
+}
+
+// pageTraits are the small fields in one number.
+func pageTraits(p *pageCol) uint64 {
+	v := uint64(p.kind) | uint64(p.prov)<<8 | uint64(p.flags)<<16
+	if p.retired {
+		v |= 1 << 24
+	}
+	return v
+}
+
+func setPageTraits(p *pageCol, v uint64) {
+	p.kind, p.prov, p.flags, p.retired = store.Kind(v), store.Provenance(v>>8), uint8(v>>16), v>>24&1 == 1
+}
+
+// appendRows appends the columns of some rows, block by block: what is read into one row after the other stays in the
+// cache.
+func appendRows[T any](b []byte, rows []T, cols []column[T]) []byte {
+	for from := 0; from < len(rows); from += numbers.Rows {
+		some := rows[from:min(from+numbers.Rows, len(rows))]
+		for _, c := range cols {
+			b = numbers.AppendAll(b, len(some), func(i int) uint64 { return c.get(&some[i]) })
+		}
+	}
+	return b
+}
+
+func readRows[T any](b []byte, rows []T, cols []column[T]) (rest []byte, ok bool) {
+	var buf numbers.Buffer
+	for from := 0; from < len(rows); from += numbers.Rows {
+		some := rows[from:min(from+numbers.Rows, len(rows))]
+		for _, c := range cols {
+			if b, ok = buf.ReadAll(b, len(some), func(_ int, v []uint64) {
+				for i, x := range v {
+					c.set(&some[i], x)
+				}
+			}); !ok {
+				return nil, false
+			}
+		}
+	}
+	return b, true
+}
+
+// Columns makes a snapshot, if everything in memory is proved and as of the LSN of the rows; nil: it is not, and none may
+// be kept. It makes the inventory if no question has. No commit is installed meanwhile, for about a tenth of a
+// microsecond a page.
+func (s *Engine) Columns(ctx context.Context, applied uint64) (*Columns, error) {
+	doubts, err := s.doubts(ctx)
+	known := s.inventory.found.Load()
+	if err != nil || known == nil || len(doubts)+len(known.state)+len(known.tags) > 0 {
+		return nil, err
+	}
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	if s.cat.lsn != applied || len(s.unread) > 0 || s.IndexDamaged() || s.Failure() != nil {
+		return nil, nil
+	}
+	out := &Columns{LSN: applied}
+	err = s.rows.View(func(tx Reader) error {
+		places, ok := s.placesNow(tx, known)
+		if !ok {
+			out = nil
+			return nil
+		}
+		s.cat.image(out)
+		out.add(partState, places.append(nil))
+		im := s.index.Image(SegRows{tx})
+		out.add(partWords, im.Sums)
+		for _, p := range im.Parts {
+			out.add(partWordRows, p)
+		}
+		return nil
+	})
+	return out, err
+}
+
+func (o *Columns) add(kind uint8, body []byte) { o.Parts = append(o.Parts, ColumnPart{kind, body}) }
+
+// of returns the bodies of a kind.
+func (o *Columns) of(kind uint8) (bodies [][]byte) {
+	for _, p := range o.Parts {
+		if p.Kind == kind {
+			bodies = append(bodies, p.Body)
+		}
+	}
+	return bodies
+}
+
+// one returns the body of a kind that has one part; nil: there is not one.
+func (o *Columns) one(kind uint8) []byte {
+	if all := o.of(kind); len(all) == 1 {
+		return all[0]
+	}
+	return nil
+}
+
+// image appends the parts of the catalogue. The caller holds mu.
+func (c *catalogue) image(out *Columns) {
+	ids := 0
+	for i := range c.arts {
+		ids += int(c.arts[i].keyLen)
+	}
+	facts, as := c.facts.used(c.pages)
+	e := &codec.Encoder{}
+	for _, n := range []int{len(c.arts), len(c.pages), ids, len(c.table), c.used, c.live, c.livePages, c.versions, c.dropped, c.unproved} {
+		e.Uvarint(uint64(n))
+	}
+	out.add(partSizes, e.B)
+	at := 0
+	for from := 0; from < len(c.arts); from += partRows {
+		some := c.arts[from:min(from+partRows, len(c.arts))]
+		b := binary.AppendUvarint(nil, uint64(at))
+		b = appendRows(b, some, artColumns)
+		for i := range some {
+			b = append(b, c.keys[some[i].keyAt:some[i].keyAt+uint64(some[i].keyLen)]...)
+			at += int(some[i].keyLen)
+		}
+		out.add(partArts, b)
+	}
+	cols := slices.Clone(pageColumns)
+	for i := range cols {
+		if get := cols[i].get; i == len(cols)-2 { // facts
+			cols[i].get = func(p *pageCol) uint64 { return uint64(as[get(p)]) }
+		}
+	}
+	for from := 0; from < len(c.pages); from += partRows {
+		out.add(partPages, appendRows(nil, c.pages[from:min(from+partRows, len(c.pages))], cols))
+	}
+	for from := 0; from < len(c.table); from += partRows {
+		some := c.table[from:min(from+partRows, len(c.table))]
+		out.add(partTable, numbers.AppendAll(nil, len(some), func(i int) uint64 { return uint64(some[i]) }))
+	}
+	out.add(partLists, c.lists(facts))
+}
+
+// used returns the combinations that pages have, and their numbers by those in f.
+func (f *facts) used(pages []pageCol) (kept *facts, as []uint32) {
+	kept, as = &facts{}, make([]uint32, len(f.at)+1)
+	for i := range pages {
+		if n := pages[i].facts; n != 0 && as[n] == 0 {
+			as[n] = kept.number(f.get(n))
+		}
+	}
+	return kept, as
+}
+
+// lists is everything that is no column.
+func (c *catalogue) lists(f *facts) []byte {
+	e := &imageEncoder{}
+	e.Bytes(f.arena)
+	e.numbers(len(f.at), func(i int) uint64 { return f.at[i] })
+	e.numbers(len(f.table), func(i int) uint64 { return uint64(f.table[i]) })
+	e.numbers(len(c.grouped), func(i int) uint64 { return c.grouped[i] })
+	e.numbers(len(c.current), func(i int) uint64 { return c.current[i] })
+	e.numbers(4*len(c.periods), func(i int) uint64 {
+		p := &c.periods[i/4]
+		return uint64([4]int64{p.asOf[0], p.asOf[1], p.put[0], p.put[1]}[i%4])
+	})
+	many := slices.Sorted(maps.Keys(c.many))
+	e.numbers(len(many), func(i int) uint64 { return many[i] })
+	for _, art := range many {
+		e.nums(c.many[art])
+	}
+	e.Count(len(c.scopes))
+	for _, s := range c.scopes {
+		e.scope(s)
+	}
+	e.Count(len(c.groups))
+	for i := range c.groups {
+		e.group(&c.groups[i], c.named[artKey{c.groups[i].scope, c.groups[i].name}] == uint64(i+1))
+	}
+	sums := slices.SortedFunc(maps.Keys(c.sums), func(a, b artKey) int { return cmp.Or(cmp.Compare(a.scope, b.scope), cmp.Compare(a.id, b.id)) })
+	sums = slices.DeleteFunc(sums, func(k artKey) bool { return c.lookup(k.scope, k.id) == 0 }) // gc forgot it
+	e.Count(len(sums))
+	for _, k := range sums {
+		e.Uvarint(uint64(k.scope))
+		e.Str(k.id)
+		e.nums(c.sums[k])
+	}
+	return e.B
+}
+
+// imageEncoder writes the lists of a snapshot.
+type imageEncoder struct{ codec.Encoder }
+
+func (e *imageEncoder) numbers(n int, at func(i int) uint64) {
+	e.Count(n)
+	e.B = numbers.AppendAll(e.B, n, at)
+}
+
+func (e *imageEncoder) nums(v []uint64) { e.numbers(len(v), func(i int) uint64 { return v[i] }) }
+
+// sorted writes the pages of a list in its order. Their keys are in their columns.
+func (e *imageEncoder) sorted(o *sortedList) {
+	all := make([]uint64, 0, o.n)
+	for _, c := range o.chunks {
+		for _, x := range c {
+			all = append(all, x.num)
+		}
+	}
+	e.nums(all)
+}
+
+func (e *imageEncoder) scope(s *scopeCol) {
+	if s == nil {
+		e.Str("")
+		return
+	}
+	e.Str(s.name)
+	for i := range s.classes {
+		cl := &s.classes[i]
+		e.Count(cl.n)
+		e.Count(cl.retired)
+		e.Count(cl.turns)
+		e.Varint(cl.swept)
+		e.sorted(&cl.recent)
+		e.sorted(&cl.expiry)
+	}
+	e.nums(s.unconditional)
+	e.Count(s.arts)
+	e.Uvarint(s.sourced)
+	arts := s.byID.all()
+	e.Count(s.byID.done)
+	e.numbers(len(arts), func(i int) uint64 { return uint64(arts[i]) })
+	for _, u := range s.uses {
+		e.Count(u.pages)
+		e.Varint(u.bytes)
+	}
+}
+
+func (e *imageEncoder) group(g *groupCol, named bool) {
+	e.Uvarint(uint64(g.scope))
+	e.Str(g.name)
+	e.U8(map[bool]uint8{true: 1}[named])
+	e.Uvarint(g.moved)
+	e.nums(g.members)
+	for i := range g.live {
+		e.Count(g.live[i])
+		e.Count(g.turns[i])
+		e.sorted(&g.recent[i])
+	}
+}
+
+// LoadColumns is LoadRows from a snapshot that the caller has proved. false: it is of other rows or of another program,
+// nothing was changed, and LoadRows is to be called.
+func (s *Engine) LoadColumns(tx Reader, b Base, of *Columns) (bool, error) {
+	c, places, ok := readColumns(of)
+	if !ok || of.LSN != b.Applied {
+		return false, nil
+	}
+	high, err := parseHighest(b.High)
+	if err != nil || len(c.arts) < int(high.art) || len(c.pages) < int(high.num) || len(c.groups) < int(high.group) || len(c.scopes) < int(high.scope) {
+		return false, nil // the open without it says what is wrong
+	}
+	for _, t := range []struct {
+		table Table
+		want  int
+	}{{TableHeld, b.Rows.held}, {TableState, b.Rows.state}} {
+		if err := s.countRows(tx, t.table, t.want); err != nil {
+			return false, err
+		}
+	}
+	s.cat, s.high, s.askedFrom = c, c.highest(), b.Rows.Asked
+	s.applied, c.lsn = b.Applied, b.Applied
+	if !s.opts.Trust {
+		s.inventory.found.Store(&found{lsn: b.Applied, places: places})
+	}
+	im := lexical.Image{Sums: of.one(partWords), Parts: of.of(partWordRows)}
+	if s.index, ok, err = lexical.OpenImage(SegRows{tx}, im, together); err == nil && !ok {
+		s.index, err = lexical.Open(SegRows{tx})
+	}
+	if err != nil {
+		return true, err
+	}
+	return true, s.loadTail(tx)
+}
+
+// together runs functions on several processors, until one returns false.
+func together(all ...func() bool) bool {
+	var wait sync.WaitGroup
+	var next atomic.Int64
+	var bad atomic.Bool
+	for range min(runtime.GOMAXPROCS(0), inventoryReaders, len(all)) {
+		wait.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(all) && !bad.Load(); i = int(next.Add(1)) - 1 {
+				if !all[i]() {
+					bad.Store(true)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	return !bad.Load()
+}
+
+// readColumns builds a catalogue.
+func readColumns(of *Columns) (c *catalogue, places *statePlaces, ok bool) {
+	c = newCatalogue()
+	d := &codec.Decoder{B: of.one(partSizes)}
+	var n [4]int
+	for i := range n {
+		n[i] = int(d.Uvarint())
+	}
+	for _, at := range []*int{&c.used, &c.live, &c.livePages, &c.versions, &c.dropped, &c.unproved} {
+		*at = int(d.Uvarint())
+	}
+	arts, pages, table := of.of(partArts), of.of(partPages), of.of(partTable)
+	parts := func(n int) int { return (n + partRows - 1) / partRows }
+	if d.Done() != nil || len(arts) != parts(n[0]) || len(pages) != parts(n[1]) || len(table) != parts(n[3]) || n[3]&(n[3]-1) != 0 || n[3] == 0 {
+		return nil, nil, false
+	}
+	c.arts, c.pages, c.keys, c.table = make([]artCol, n[0]), make([]pageCol, n[1]), make([]byte, n[2]), make([]uint32, n[3])
+	var read []func() bool
+	for i, b := range arts {
+		read = append(read, func() bool { return c.readArts(b, i*partRows, min((i+1)*partRows, n[0])) })
+	}
+	for i, b := range pages {
+		read = append(read, func() bool {
+			rest, ok := readRows(b, c.pages[i*partRows:min((i+1)*partRows, n[1])], pageColumns)
+			return ok && len(rest) == 0
+		})
+	}
+	for i, b := range table {
+		read = append(read, func() bool {
+			some := c.table[i*partRows : min((i+1)*partRows, n[3])]
+			var buf numbers.Buffer
+			_, ok := buf.ReadAll(b, len(some), func(from int, v []uint64) {
+				for i, x := range v {
+					some[from+i] = uint32(x)
+				}
+			})
+			return ok
+		})
+	}
+	read = append(read, func() bool {
+		places = readPlaces(of.one(partState))
+		return places != nil
+	})
+	if !together(read...) {
+		return nil, nil, false
+	}
+	return c, places, c.readLists(of.one(partLists))
+}
+
+func (c *catalogue) readArts(b []byte, from, to int) bool {
+	d := &codec.Decoder{B: b}
+	at := d.Uvarint()
+	rest, ok := readRows(d.B, c.arts[from:to], artColumns)
+	if !ok || at > uint64(len(c.keys)) || len(rest) > len(c.keys)-int(at) {
+		return false
+	}
+	copy(c.keys[at:], rest)
+	for i := range c.arts[from:to] {
+		a := &c.arts[from+i]
+		if a.keyLen > 0 {
+			a.keyAt, at = at, at+uint64(a.keyLen)
+		}
+	}
+	return at <= uint64(len(c.keys))
+}
+
+func (c *catalogue) readLists(b []byte) bool {
+	d := &imageDecoder{Decoder: codec.Decoder{B: b}, c: c}
+	c.facts.arena = d.Own()
+	c.facts.at = d.nums()
+	c.facts.table = d.small()
+	c.grouped, c.current = d.nums(), d.nums()
+	times := d.nums()
+	for i := 0; i+4 <= len(times); i += 4 {
+		t := times[i:]
+		c.periods = append(c.periods, period{[2]int64{int64(t[0]), int64(t[1])}, [2]int64{int64(t[2]), int64(t[3])}})
+	}
+	for _, art := range d.nums() {
+		c.many[art] = d.nums()
+	}
+	for i := range d.Count(1) {
+		s := d.scope()
+		if c.scopes = append(c.scopes, s); s != nil {
+			c.byName[s.name] = uint32(i + 1)
+		}
+	}
+	n := d.Count(1)
+	c.groups = make([]groupCol, n)
+	for i := range n {
+		d.group(uint64(i + 1))
+	}
+	for range d.Count(1) {
+		k := artKey{scope: uint32(d.Uvarint())}
+		k.id = d.Str()
+		c.sums[k] = d.nums()
+	}
+	return d.Done() == nil
+}
+
+// imageDecoder reads the lists of a snapshot.
+type imageDecoder struct {
+	codec.Decoder
+	c   *catalogue
+	buf numbers.Buffer
+}
+
+// length reads how many numbers follow. A block of numbers takes at least 9 bytes.
+func (d *imageDecoder) length() int {
+	n := d.Uvarint()
+	if n > uint64(len(d.B)/9+1)*numbers.Rows {
+		d.Fail()
+		return 0
+	}
+	return int(n)
+}
+
+// nums reads a list; nil: it is empty.
+func (d *imageDecoder) nums() (out []uint64) {
+	n := d.length()
+	if n == 0 {
+		return nil
+	}
+	out = make([]uint64, n)
+	d.read(n, func(from int, v []uint64) { copy(out[from:], v) })
+	return out
+}
+
+func (d *imageDecoder) small() (out []uint32) {
+	n := d.length()
+	if n == 0 {
+		return nil
+	}
+	out = make([]uint32, n)
+	d.read(n, func(from int, v []uint64) {
+		for i, x := range v {
+			out[from+i] = uint32(x)
+		}
+	})
+	return out
+}
+
+func (d *imageDecoder) read(n int, set func(from int, v []uint64)) {
+	rest, ok := d.buf.ReadAll(d.B, n, set)
+	if !ok {
+		d.Fail()
+		return
+	}
+	d.B = rest
+}
+
+// sorted reads a list of pages into chunks as appends leave them.
+func (d *imageDecoder) sorted(o *sortedList, key func(*pageCol) int64) {
+	n := d.length()
+	if n == 0 {
+		return
+	}
+	all := make([]entry, n)
+	d.read(n, func(from int, v []uint64) {
+		for i, x := range v {
+			if x == 0 || x > uint64(len(d.c.pages)) {
+				d.Fail()
+				return
+			}
+			all[from+i] = entry{key(d.c.page(x)), x}
+		}
+	})
+	const full = sortedChunk - 1
+	for o.n = n; len(all) > full; all = all[full:] {
+		o.chunks = append(o.chunks, all[:full:full])
+	}
+	o.chunks = append(o.chunks, all)
+}
+
+func pageAsOf(p *pageCol) int64    { return p.asOf }
+func pageExpires(p *pageCol) int64 { return p.expires }
+
+func (d *imageDecoder) scope() *scopeCol {
+	s := &scopeCol{name: d.Str(), byID: &idList{}}
+	if s.name == "" {
+		return nil
+	}
+	for i := range s.classes {
+		cl := &s.classes[i]
+		cl.n, cl.retired, cl.turns, cl.swept = int(d.Uvarint()), int(d.Uvarint()), int(d.Uvarint()), d.Varint()
+		d.sorted(&cl.recent, pageAsOf)
+		d.sorted(&cl.expiry, pageExpires)
+	}
+	s.unconditional, s.arts, s.sourced = d.nums(), int(d.Uvarint()), d.Uvarint()
+	s.byID.done, s.byID.arts = int(d.Uvarint()), d.small()
+	for i := range s.uses {
+		s.uses[i] = use{int(d.Uvarint()), d.Varint()}
+	}
+	return s
+}
+
+func (d *imageDecoder) group(num uint64) {
+	g := &d.c.groups[num-1]
+	g.scope, g.name = uint32(d.Uvarint()), d.Str()
+	if d.U8() == 1 {
+		d.c.named[artKey{g.scope, g.name}] = num
+	}
+	g.moved, g.members = d.Uvarint(), d.nums()
+	for i := range g.live {
+		g.live[i], g.turns[i] = int(d.Uvarint()), int(d.Uvarint())
+		d.sorted(&g.recent[i], pageAsOf)
+	}
+}
+
+// statePlaces are the places in the audit of all state rows of a snapshot, by tag.
+type statePlaces struct {
+	tags   []stateTag
+	leaves []uint64
+	places []uint32
+	gone   sync.Map // tags of the rows that commits deleted since
+}
+
+func (p *statePlaces) append(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(p.tags)))
+	b = numbers.AppendAll(b, len(p.tags), func(i int) uint64 { return binary.BigEndian.Uint64(p.tags[i][:]) })
+	b = numbers.AppendAll(b, len(p.tags), func(i int) uint64 { return p.leaves[i] })
+	return numbers.AppendAll(b, len(p.tags), func(i int) uint64 { return uint64(p.places[i]) })
+}
+
+// readPlaces returns nil for a damaged part.
+func readPlaces(b []byte) *statePlaces {
+	d := &imageDecoder{Decoder: codec.Decoder{B: b}}
+	n := d.length()
+	if d.Err != nil {
+		return nil
+	}
+	p := &statePlaces{tags: make([]stateTag, n), leaves: make([]uint64, n), places: make([]uint32, n)}
+	d.read(n, func(from int, v []uint64) {
+		for i, x := range v {
+			binary.BigEndian.PutUint64(p.tags[from+i][:], x)
+		}
+	})
+	d.read(n, func(from int, v []uint64) { copy(p.leaves[from:], v) })
+	d.read(n, func(from int, v []uint64) {
+		for i, x := range v {
+			p.places[from+i] = uint32(x)
+		}
+	})
+	if d.Done() != nil {
+		return nil
+	}
+	return p
+}
+
+// find returns the place of a row; false: there was no row of that key.
+func (p *statePlaces) find(tag stateTag) (i int, there bool) {
+	return slices.BinarySearchFunc(p.tags, tag, func(a, b stateTag) int { return slices.Compare(a[:], b[:]) })
+}
+
+// same reports whether a row that is not newer than the snapshot is the one it had.
+func (p *statePlaces) same(tag stateTag, proof format.Proof) bool {
+	i, there := p.find(tag)
+	return there && p.leaves[i] == proof.Leaf && p.places[i] == proof.Place
+}
+
+// missing reports whether a row of the snapshot should be there that is not.
+func (p *statePlaces) missing(tag stateTag) bool {
+	if p == nil {
+		return false
+	}
+	_, there := p.find(tag)
+	_, gone := p.gone.Load(tag)
+	return there && !gone
+}
+
+// delete notes that a commit deleted a row.
+func (p *statePlaces) delete(tag stateTag) { p.gone.Store(tag, true) }
+
+// placesNow takes the places of the state rows of the file. false: they are not those that were proved.
+func (s *Engine) placesNow(tx Reader, known *found) (*statePlaces, bool) {
+	type place struct {
+		tag   stateTag
+		proof format.Proof
+	}
+	var all []place
+	for k, v := range tx.From(TableState, nil) {
+		body, err := format.StateBodyOf(k, v)
+		if err != nil {
+			return nil, false
+		}
+		at := place{s.stateTag(k), format.StateProof(body)}
+		if known.places != nil && format.StateLSN(body) <= known.lsn && !known.places.same(at.tag, at.proof) {
+			return nil, false
+		}
+		all = append(all, at)
+	}
+	slices.SortFunc(all, func(a, b place) int { return slices.Compare(a.tag[:], b.tag[:]) })
+	p := &statePlaces{}
+	for _, at := range all {
+		p.tags, p.leaves, p.places = append(p.tags, at.tag), append(p.leaves, at.proof.Leaf), append(p.places, at.proof.Place)
+	}
+	if known.places != nil {
+		for _, tag := range known.places.tags {
+			if _, there := p.find(tag); !there && known.places.missing(tag) {
+				return nil, false
+			}
+		}
+	}
+	return p, true
+}

@@ -1,0 +1,406 @@
+package filestore
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+)
+
+// columned is a closed database with a snapshot of its columns, of as many commits as asked for.
+func columned(t *testing.T, commits uint64) string {
+	path := dbtest.MemoryPath(t)
+	writeColumned(t, path, 1, commits)
+	require.FileExists(t, path+columnsSuffix)
+	return path
+}
+
+func writeColumned(t *testing.T, path string, from, to uint64) {
+	st := openColumned(t, path, Options{})
+	for n := from; n <= to; n++ {
+		_, err := st.Commit(t.Context(), liveBatch(t, st, n))
+		require.NoError(t, err)
+	}
+	require.NoError(t, st.Close())
+}
+
+func openColumned(t *testing.T, path string, opts Options) *Store {
+	t.Helper()
+	opts.Path, opts.NoSync, opts.Columns = path, true, max(1, opts.Columns)
+	st, err := Open(opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = st.Close() })
+	return st
+}
+
+// used reports whether an open read its columns from the snapshot.
+func used(t *testing.T, st *Store) bool {
+	t.Helper()
+	stat, err := st.Stat(t.Context())
+	require.NoError(t, err)
+	return stat.ColumnsRead
+}
+
+// seen is what a database answers: each artefact with its text, every state row, a search.
+func seen(t *testing.T, st *Store) (out []string) {
+	t.Helper()
+	ctx, chain := t.Context(), store.Scopes{"acme"}
+	for i := range liveArts {
+		at, err := st.Resolve(ctx, chain, store.Ref{ID: fmt.Sprintf("a%d", i)})
+		if err != nil {
+			out = append(out, err.Error())
+			continue
+		}
+		pages, err := st.Load(ctx, chain, at.Pages, store.WantText)
+		require.NoError(t, err)
+		for _, p := range pages {
+			require.NoError(t, p.Err)
+			out = append(out, p.Text, p.Head.ID, fmt.Sprint(p.Head.Version))
+		}
+	}
+	for i := range liveRows {
+		row, err := st.State(ctx, fmt.Sprintf("k%d", i))
+		require.NoError(t, err)
+		out = append(out, fmt.Sprintf("%d %s", row.LSN, row.Value))
+	}
+	found, err := st.Candidates(ctx, store.CandidateQuery{Scopes: chain, Terms: []string{"word3", "word5", "word7"}, K: 20, Now: time.Unix(1_800_000_000, 0)})
+	require.NoError(t, err)
+	return append(out, fmt.Sprintf("%+v", found))
+}
+
+// TestColumns: with the snapshot a database answers as without it, passes its check, and goes on from there.
+func TestColumns(t *testing.T) {
+	path := columned(t, 90)
+	without := openColumned(t, path, Options{ReadOnly: true, Trust: true}) // the control
+	require.False(t, used(t, without))
+	want := seen(t, without)
+	require.NoError(t, without.Close())
+	st := openColumned(t, path, Options{})
+	require.True(t, used(t, st))
+	require.Equal(t, want, seen(t, st))
+	rep, err := st.Maintain(t.Context(), store.Job{Kind: store.JobCheck}, nil)
+	require.NoError(t, err)
+	require.Empty(t, rep.Problems)
+	require.NoError(t, st.Close())
+	for round := range uint64(3) { // from snapshot to snapshot
+		writeColumned(t, path, 91+40*round, 130+40*round)
+	}
+	st = openColumned(t, path, Options{})
+	require.True(t, used(t, st))
+	have := seen(t, st)
+	rep, err = st.Maintain(t.Context(), store.Job{Kind: store.JobCheck}, nil)
+	require.NoError(t, err)
+	require.Empty(t, rep.Problems)
+	require.NoError(t, st.Close())
+	without = openColumned(t, path, Options{ReadOnly: true, Trust: true})
+	require.Equal(t, seen(t, without), have)
+}
+
+// TestColumnsAreNotKept: what opens as fast without it has none, and who asks for none neither reads nor keeps one.
+func TestColumnsAreNotKept(t *testing.T) {
+	for _, from := range []int{-1, 0} {
+		path := dbtest.MemoryPath(t)
+		st, err := Open(Options{Path: path, NoSync: true, Columns: from})
+		require.NoError(t, err)
+		_, err = st.Commit(t.Context(), liveBatch(t, st, 1))
+		require.NoError(t, err)
+		require.NoError(t, st.Close())
+		require.NoFileExists(t, path+columnsSuffix)
+	}
+}
+
+// TestColumnsDamaged: whatever happens to the bytes of the file, the database answers as without it. An open for writing
+// removes it.
+func TestColumnsDamaged(t *testing.T) {
+	path := columned(t, 60)
+	whole, err := os.ReadFile(path + columnsSuffix)
+	require.NoError(t, err)
+	st := openColumned(t, path, Options{ReadOnly: true})
+	require.True(t, used(t, st), "the control")
+	want := seen(t, st)
+	require.NoError(t, st.Close())
+	try := func(what string, b []byte) {
+		t.Helper()
+		require.NoError(t, os.WriteFile(path+columnsSuffix, b, 0o600))
+		st := openColumned(t, path, Options{ReadOnly: true})
+		require.False(t, used(t, st), what)
+		require.Equal(t, want, seen(t, st), what)
+		require.NoError(t, st.Close())
+	}
+	step := max(1, len(whole)/dbtest.Times(40, 2000))
+	for at := 0; at < len(whole); at += step {
+		flipped := slices.Clone(whole)
+		flipped[at] ^= 0x10
+		try(fmt.Sprintf("byte %d flipped", at), flipped)
+	}
+	for at := 0; at < len(whole); at += 4 * step {
+		try(fmt.Sprintf("cut at %d", at), whole[:at])
+	}
+	try("longer", append(slices.Clone(whole), 0))
+	st = openColumned(t, path, Options{})
+	require.NoFileExists(t, path+columnsSuffix)
+	require.NoError(t, st.Close())
+}
+
+// TestColumnsForged: a snapshot that was edited with all its checksums right is not the one of the leaf, and neither is one
+// that names another leaf, an older one put back, or one of another database.
+func TestColumnsForged(t *testing.T) {
+	path := columned(t, 60)
+	old, err := os.ReadFile(path + columnsSuffix)
+	require.NoError(t, err)
+	writeColumned(t, path, 61, 70)
+	whole, err := os.ReadFile(path + columnsSuffix)
+	require.NoError(t, err)
+	foreign, err := os.ReadFile(columned(t, 70) + columnsSuffix)
+	require.NoError(t, err)
+	refused := func(what string, b []byte) {
+		t.Helper()
+		require.NoError(t, os.WriteFile(path+columnsSuffix, b, 0o600))
+		st := openColumned(t, path, Options{ReadOnly: true})
+		require.False(t, used(t, st), what)
+		require.NoError(t, st.Close())
+	}
+	refused("an old one", old)
+	refused("of another database", foreign)
+
+	edited := slices.Clone(whole)
+	edited[len(edited)-1] ^= 1 // of the last part
+	resealColumns(edited)
+	refused("edited", edited)
+
+	renamed := slices.Clone(old) // the old one, at the LSN of the rows
+	copy(renamed[columnsHead:], whole[columnsHead:columnsHead+8])
+	resealColumns(renamed)
+	refused("an old one that names the new LSN", renamed)
+
+	refused("of another leaf", atLeaf(whole, 0))
+	control := slices.Clone(whole)
+	resealColumns(control)
+	require.NoError(t, os.WriteFile(path+columnsSuffix, control, 0o600))
+	require.True(t, used(t, openColumned(t, path, Options{ReadOnly: true})), "the control: it was sealed as it was before")
+}
+
+// resealColumns makes the digests and the checksum right again.
+func resealColumns(b []byte) {
+	n := int(binary.BigEndian.Uint32(b[12:]))
+	d := codec.Decoder{B: b[columnsHead : columnsHead+n]}
+	d.U64()
+	d.Str()
+	at := columnsHead + n
+	for e := d.B; len(e) > 0; e = e[columnsEntry:] {
+		length := int(binary.BigEndian.Uint64(e[1:]))
+		sum := sha256Of(b[at : at+length])
+		copy(e[9:], sum)
+		at += length
+	}
+	copy(b, atLeaf(b, binary.BigEndian.Uint64(b[16:])))
+}
+
+// editRow edits a row of a closed file.
+func editRow(t *testing.T, path string, change func(tx *bbolt.Tx)) {
+	t.Helper()
+	db, err := bbolt.Open(path, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.Update(func(tx *bbolt.Tx) error { change(tx); return nil }))
+	require.NoError(t, db.Close())
+}
+
+// TestRowsUnderColumns: under a good snapshot an edited row hides nothing, and is never served; the same with state rows
+// that were put back, removed, or deleted and brought again.
+func TestRowsUnderColumns(t *testing.T) {
+	ctx, chain := context.Background(), store.Scopes{"acme"}
+	was := map[string][]byte{} // state rows of an older moment
+	path := columned(t, 30)
+	editRow(t, path, func(tx *bbolt.Tx) {
+		require.NoError(t, tx.Bucket(bucketState).ForEach(func(k, v []byte) error { was[string(k)] = bytes.Clone(v); return nil }))
+	})
+	writeColumned(t, path, 31, 55)
+	now := map[string][]byte{}
+	editRow(t, path, func(tx *bbolt.Tx) {
+		require.NoError(t, tx.Bucket(bucketState).ForEach(func(k, v []byte) error { now[string(k)] = bytes.Clone(v); return nil }))
+	})
+	var gone string
+	for k := range was {
+		if now[k] == nil {
+			gone = k
+		}
+	}
+	require.NotEmpty(t, gone, "some row was deleted since")
+	newest := format.HeadRowKey(format.HeadKey{Art: 2, Version: 2})
+	for what, c := range map[string]struct {
+		edit func(tx *bbolt.Tx)
+		ask  func(st *Store) error
+	}{
+		"a head taken away": {
+			func(tx *bbolt.Tx) { require.NoError(t, tx.Bucket(bucketMeta).Delete(newest)) },
+			func(st *Store) error {
+				_, err := st.Resolve(ctx, chain, store.Ref{ID: "a2"})
+				return loadErr(st, err, "a2")
+			},
+		},
+		"a head edited": {
+			func(tx *bbolt.Tx) {
+				row, err := codec.Unseal('m', newest, bytes.Clone(tx.Bucket(bucketMeta).Get(newest)))
+				require.NoError(t, err)
+				row[45] ^= 1 // when it expires
+				require.NoError(t, tx.Bucket(bucketMeta).Put(newest, codec.Seal('m', newest, row)))
+			},
+			func(st *Store) error {
+				_, err := st.Resolve(ctx, chain, store.Ref{ID: "a2"})
+				return loadErr(st, err, "a2")
+			},
+		},
+		"a state row put back": {
+			func(tx *bbolt.Tx) { require.NoError(t, tx.Bucket(bucketState).Put([]byte("n"), was["n"])) },
+			func(st *Store) error { _, err := st.State(ctx, "n"); return err },
+		},
+		"a deleted state row brought again": {
+			func(tx *bbolt.Tx) {
+				require.NoError(t, tx.Bucket(bucketState).Put([]byte(gone), was[gone]))
+				require.NoError(t, tx.Bucket(bucketState).Delete([]byte("n"))) // the count stays
+			},
+			func(st *Store) error { _, err := st.State(ctx, gone); return err },
+		},
+		"a state row taken away": {
+			func(tx *bbolt.Tx) {
+				require.NoError(t, tx.Bucket(bucketState).Put([]byte(gone), was[gone]))
+				require.NoError(t, tx.Bucket(bucketState).Delete([]byte("n")))
+			},
+			func(st *Store) error { _, err := st.State(ctx, "n"); return err },
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "copy")
+			require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Dir(path))))
+			at := filepath.Join(dir, filepath.Base(path))
+			for _, edited := range []bool{false, true} {
+				if edited {
+					editRow(t, at, c.edit)
+				}
+				st, err := Open(Options{Path: at, NoSync: true, Columns: 1, Blind: true, ReadOnly: true})
+				require.NoError(t, err)
+				require.True(t, used(t, st))
+				switch err := c.ask(st); edited {
+				case true:
+					require.ErrorIs(t, err, store.ErrCorrupt)
+				default:
+					require.NotErrorIs(t, err, store.ErrCorrupt, "the control")
+				}
+				require.NoError(t, st.Close())
+			}
+		})
+	}
+}
+
+// loadErr is what a reader of an artefact meets.
+func loadErr(st *Store, err error, id string) error {
+	if err != nil {
+		return err
+	}
+	ctx, chain := context.Background(), store.Scopes{"acme"}
+	at, err := st.Resolve(ctx, chain, store.Ref{ID: id})
+	if err != nil {
+		return err
+	}
+	pages, err := st.Load(ctx, chain, at.Pages, store.WantText)
+	for _, p := range pages {
+		err = errors.Join(err, p.Err)
+	}
+	return err
+}
+
+// TestColumnsAfterAKill: a process that ends at any step of writing the snapshot, or behind it, leaves a database that
+// opens with everything, and no snapshot that is not of its rows.
+func TestColumnsAfterAKill(t *testing.T) {
+	for _, step := range []string{"columns named", "columns written", "columns renamed"} {
+		t.Run(step, func(t *testing.T) {
+			path := columned(t, 40)
+			copied := filepath.Join(t.TempDir(), "agent.ctx")
+			reached := 0
+			st := openColumned(t, path, Options{Hook: func(at string) error {
+				if at == step {
+					reached++
+					return dbtest.Copy(path, copied)
+				}
+				return nil
+			}})
+			for n := uint64(41); n <= 50; n++ {
+				_, err := st.Commit(t.Context(), liveBatch(t, st, n))
+				require.NoError(t, err)
+			}
+			want := seen(t, st)
+			require.NoError(t, st.Close())
+			require.Equal(t, 1, reached)
+			for _, suffix := range []string{columnsSuffix, newSuffix} {
+				if b, err := os.ReadFile(path + suffix); err == nil {
+					require.NoError(t, os.WriteFile(copied+suffix, b, 0o600))
+				}
+			}
+			again := openColumned(t, copied, Options{Blind: true})
+			require.Equal(t, want, seen(t, again))
+			require.NoFileExists(t, copied+newSuffix)
+			rep, err := again.Maintain(t.Context(), store.Job{Kind: store.JobCheck}, nil)
+			require.NoError(t, err)
+			require.Empty(t, rep.Problems)
+		})
+	}
+}
+
+// TestColumnsOfAnOlderProgram: one that commits and knows no snapshot leaves it behind; it is not used, and goes.
+func TestColumnsOfAnOlderProgram(t *testing.T) {
+	path := columned(t, 40)
+	old := openColumned(t, path, Options{Trust: true}) // it neither reads nor writes one
+	old.opts.Columns = -1
+	_, err := old.Commit(t.Context(), liveBatch(t, old, 41))
+	require.NoError(t, err)
+	want := seen(t, old)
+	require.NoError(t, old.Close())
+	require.FileExists(t, path+columnsSuffix)
+	st := openColumned(t, path, Options{})
+	require.False(t, used(t, st))
+	require.NoFileExists(t, path+columnsSuffix)
+	require.Equal(t, want, seen(t, st))
+}
+
+// TestColumnsAreNotCopied: a backup has none, and a restore over a database takes that one's away.
+func TestColumnsAreNotCopied(t *testing.T) {
+	path, to := columned(t, 40), filepath.Join(t.TempDir(), "backup")
+	st := openColumned(t, path, Options{})
+	_, err := st.Maintain(t.Context(), store.Job{Kind: store.JobBackup, Path: to}, nil)
+	require.NoError(t, err)
+	require.NoError(t, st.Close())
+	require.NoFileExists(t, to+columnsSuffix)
+	require.FileExists(t, path+columnsSuffix)
+	_, err = Restore(t.Context(), to, path, RestoreOptions{Replace: true})
+	require.NoError(t, err)
+	require.NoFileExists(t, path+columnsSuffix)
+	require.NoFileExists(t, path+restoringSuffix+columnsSuffix)
+}
+
+// atLeaf is a snapshot whose head names a leaf.
+func atLeaf(b []byte, leaf uint64) []byte {
+	b = slices.Clone(b)
+	binary.BigEndian.PutUint64(b[16:], leaf)
+	binary.BigEndian.PutUint64(b[24:], xxhash.Sum64(b[:24]))
+	return b
+}
+
+func sha256Of(b []byte) []byte {
+	sum := sha256.Sum256(b)
+	return sum[:]
+}
