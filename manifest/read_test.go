@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ctxpage/ctxpage/corrupt"
 	"github.com/stretchr/testify/require"
@@ -245,4 +246,35 @@ func TestConcurrent(t *testing.T) {
 	checkPrefix(t, l, size, size)
 	_, err := l.Verify(ctx, nil, nil)
 	require.NoError(t, err)
+}
+
+// A wait ends with the next leaf, with its time, or with the log.
+func TestWait(t *testing.T) {
+	l, _, err := Open(ctx, "m", newFS(t), Options{DB: "db"})
+	require.NoError(t, err)
+	r := l.Reader(nil)
+	size, err := r.Wait(ctx, 0, time.Millisecond)
+	require.NoError(t, err)
+	require.Zero(t, size)
+	type answer struct {
+		size uint64
+		err  error
+	}
+	wait := func(size uint64) chan answer {
+		told := make(chan answer, 1)
+		go func() {
+			now, err := r.Wait(ctx, size, time.Hour)
+			told <- answer{now, err}
+		}()
+		return told
+	}
+	one, two := wait(0), wait(1)
+	require.NoError(t, l.Add(0, sampleBody(t, 0)))
+	require.Equal(t, answer{1, nil}, <-one)
+	require.NoError(t, l.Add(1, sampleBody(t, 1)))
+	require.Equal(t, answer{2, nil}, <-two)
+	require.Equal(t, answer{2, nil}, <-wait(0), "it is there already")
+	three := wait(2)
+	require.NoError(t, l.Close())
+	require.ErrorIs(t, (<-three).err, ErrClosed)
 }

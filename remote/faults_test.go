@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -463,7 +464,7 @@ func withoutWait(t *testing.T, to string) string {
 	path := socket(t)
 	l, err := net.Listen("unix", path)
 	require.NoError(t, err)
-	through := &httputil.ReverseProxy{Transport: remote.HTTPClient(to).Transport, Director: func(r *http.Request) { r.URL.Scheme, r.URL.Host = "http", "x" }}
+	through := &httputil.ReverseProxy{Transport: remote.HTTPClient(to).Transport, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "x"}) }}
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/Audit.Wait" {
 			w.WriteHeader(http.StatusNotFound)
