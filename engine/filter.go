@@ -160,7 +160,7 @@ func (s *sieve) stray(c *catalogue) uint64 {
 func (s *sieve) fill(c *catalogue) {
 	var large []uint32
 	for i, n := range s.chain {
-		if slices.Contains(s.chain[:i], n) {
+		if slices.Contains(s.chain[:i], n) || c.scopes[n-1] == nil { // nil: its name went, so nothing is in it
 			continue
 		}
 		if arts := c.scopes[n-1].byID.all(); 8*len(arts) > len(c.pages) {
