@@ -24,6 +24,9 @@ func (db *DB) assemblyLeaf(ctx context.Context, trace string) (*manifest.Record,
 	}
 	for _, l := range leaves {
 		if l.Type == manifest.TypeAssemble && l.Trace == trace {
+			if l.Pruned != nil {
+				return nil, fmt.Errorf("%w: %w: assembly %s was %s; its leaf %d still verifies", ErrGone, manifest.ErrPruned, trace, l.Pruned, l.Index)
+			}
 			return l, nil
 		}
 	}

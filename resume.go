@@ -95,6 +95,9 @@ func readAt(leaves []*manifest.Record) store.Moment {
 
 // sawLeaf adds the pages of a recorded read to the read set, also the summaries that stood in for pages.
 func (tx *Txn) sawLeaf(ctx context.Context, leaf *manifest.Record) error {
+	if leaf.Pruned != nil { // what was read is not known any more
+		return fmt.Errorf("%w: read %s: its leaf was %s; assemble again", manifest.ErrPruned, leaf.Trace, leaf.Pruned)
+	}
 	keys := make([]store.PageKey, 0, len(leaf.Pages))
 	for _, p := range leaf.Pages {
 		if p.Num != 0 { // a draft had no version that could have changed

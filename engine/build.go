@@ -202,6 +202,7 @@ func (s *Engine) enqueueApply(b *Request, pre *prepared, v judgement, n *numberi
 	if len(b.unname) > 0 && len(gone) == 0 {
 		return errNoneLeft
 	}
+	gone = append(gone, s.ungroup(b.ungroup)...)
 	if err := s.addState(rec, leaf, append(b.State, gone...)); err != nil {
 		return err
 	}

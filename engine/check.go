@@ -430,14 +430,20 @@ func (c *invariantWalk) audit() error {
 	}
 	written := map[uint64][]byte{}
 	last := map[store.Ref]named{}
+	refs := map[uint64]store.Ref{} // by page: an erase that takes names tells its deletions by number
 	err = c.s.Leaves.Each(c.ctx, 0, c.s.Leaves.Size(), false, func(r *manifest.Record) error {
 		c.outcome(r)
 		for _, w := range r.Writes {
 			if len(w.Digest) > 0 {
 				written[w.Num] = w.Digest
 			}
-			if ref, err := store.ParseRef(w.Ref); err == nil && len(r.Rows) > 0 && !w.Touch && !w.Gone && r.LSN <= c.base.Applied {
-				last[store.Ref{Scope: ref.Scope, ID: ref.ID}] = named{w.Version, w.Deleted}
+			ref, err := store.ParseRef(w.Ref)
+			of := store.Ref{Scope: ref.Scope, ID: ref.ID}
+			if was, ok := refs[w.Num]; ok && w.Ref == "" && w.Deleted {
+				of, err = was, nil
+			}
+			if err == nil && len(r.Rows) > 0 && !w.Touch && !w.Gone && r.LSN <= c.base.Applied {
+				last[of], refs[w.Num] = named{w.Version, w.Deleted}, of
 			}
 		}
 		return nil

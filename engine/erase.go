@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
@@ -50,6 +52,9 @@ type eraseRow struct {
 	Stage  string            `json:"stage"`
 	Report store.EraseReport `json:"report"`
 	Job    *store.EraseJob   `json:"job,omitempty"` // only while some commits are missing
+	// Leaves and Names are those of the job, until the files are purged. They name nobody.
+	Leaves []manifest.Span `json:"leaves,omitempty"`
+	Names  bool            `json:"names,omitempty"`
 }
 
 // erasure is what one commit erases.
@@ -57,8 +62,11 @@ type erasure struct {
 	run  string
 	job  *store.EraseJob
 	refs []store.Ref
-	tail store.EraseReport  // what this commit erased; the sequencer sets it
-	sum  *store.EraseReport // what the commits before it erased
+	// forget are artefacts that were erased and of which no row stays; last: the names of scopes and groups go.
+	forget []store.Ref
+	last   bool
+	tail   store.EraseReport  // what this commit erased; the sequencer sets it
+	sum    *store.EraseReport // what the commits before it erased
 }
 
 // Erase commits a job. The caller then purges the files and calls EraseDone. After an error some of
@@ -71,7 +79,10 @@ func (s *Engine) Erase(ctx context.Context, job *store.EraseJob, progress store.
 	if err != nil {
 		return store.EraseReport{}, err
 	}
-	row := eraseRow{Report: store.EraseReport{
+	if n := len(job.Leaves); n > 0 && job.Leaves[n-1][1] > s.Leaves.Size() {
+		return store.EraseReport{}, store.Invalid("erase", fmt.Sprintf("leaf %d", job.Leaves[n-1][1]-1), fmt.Sprintf("leaves of the audit, which has %d", s.Leaves.Size()))
+	}
+	row := eraseRow{Leaves: job.Leaves, Names: job.Names, Report: store.EraseReport{
 		Trace: run.String(), At: s.opts.Now().UTC(), By: job.By, Reason: job.Reason, Asked: job.Asked, Cascade: job.Cascade, Backups: job.Backups,
 	}, Job: job}
 	err = s.eraseAll(ctx, &row, progress)
@@ -88,6 +99,11 @@ func (s *Engine) eraseAll(ctx context.Context, row *eraseRow, progress store.Pro
 			return err
 		}
 		b := &parts[i]
+		if b.erase.last { // rows of artefacts name their scopes: they go first
+			if err := s.opts.Checkpoint(ctx); err != nil {
+				return err
+			}
+		}
 		row.Stage = eraseCommits
 		if i == len(parts)-1 {
 			row.Stage = erasePurge
@@ -126,7 +142,53 @@ func (s *Engine) eraseParts(job *store.EraseJob) (parts []Request) {
 			part.ExpectState = append(part.ExpectState, store.StatePre{Key: r.Key, LSN: r.LSN})
 		}
 	}
+	parts = append(parts, part)
+	if !job.Names {
+		return parts
+	}
+	for refs := range slices.Chunk(job.Refs, eraseVersions) { // behind the commits that erased them
+		part = newErasure(job)
+		part.erase.forget = refs
+		parts = append(parts, part)
+	}
+	part = newErasure(job)
+	part.erase.last = true
 	return append(parts, part)
+}
+
+// forgets gives the head rows by which no row of erased artefacts stays. One whose rows keep something else from coming
+// back, or that was put again meanwhile, keeps them.
+func (s *Engine) forgets(refs []store.Ref) (out []*store.Head, err error) {
+	for _, ref := range refs {
+		h, err := s.newest(ref.Scope, ref.ID)
+		if err != nil {
+			return nil, err
+		}
+		if h == nil || !h.Deleted || h.ErasedBy == "" {
+			continue
+		}
+		heads, err := s.heads(h.Art, h.Version)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(heads, s.replaces) {
+			continue
+		}
+		f := *h
+		f.Forgotten = true
+		out = append(out, &f)
+	}
+	return out, nil
+}
+
+// replaces says whether what a version replaced would come back without its row.
+func (s *Engine) replaces(h *store.Head) bool {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	return slices.ContainsFunc(h.Supersedes, func(id string) bool {
+		art := s.cat.lookup(s.cat.byName[h.Scope], id)
+		return art != 0 && s.cat.art(art).by == h.Art
+	})
 }
 
 func newErasure(job *store.EraseJob) Request {
@@ -168,13 +230,24 @@ func (s *Engine) eraseCommit(ctx context.Context, b *Request, row *eraseRow) err
 	e.run, e.sum = row.Report.Trace, &row.Report
 	if row.Stage == erasePurge {
 		e.tail.Held, e.tail.Questions, e.tail.State = len(e.job.Held), len(e.job.Questions), len(e.job.State)
+		e.tail.Bodies = manifest.CountOf(e.job.Leaves)
 	}
 	value, err := row.encode()
 	if err != nil {
 		return err
 	}
 	b.State = append(b.State, store.StateRow{Key: store.EraseRows + e.run, Value: value})
+	if b.forget, err = s.forgets(e.forget); err != nil {
+		return err
+	}
+	if e.last {
+		b.unname, b.ungroup = e.job.Scopes, e.job.Groups
+	}
 	out, err := s.Submit(context.WithoutCancel(ctx), *b)
+	if errors.Is(err, errNoneLeft) { // somebody wrote there again: the names stay
+		b.forget, b.unname = nil, nil
+		out, err = s.Submit(context.WithoutCancel(ctx), *b)
+	}
 	if err != nil {
 		return err
 	}
@@ -197,7 +270,7 @@ func (r eraseRow) encode() ([]byte, error) {
 
 func joinErased(a, b store.EraseReport) store.EraseReport {
 	a.Artefacts, a.Versions, a.Pages, a.Bytes = a.Artefacts+b.Artefacts, a.Versions+b.Versions, a.Pages+b.Pages, a.Bytes+b.Bytes
-	a.Held, a.Questions, a.State = a.Held+b.Held, a.Questions+b.Questions, a.State+b.State
+	a.Held, a.Questions, a.State, a.Bodies = a.Held+b.Held, a.Questions+b.Questions, a.State+b.State, a.Bodies+b.Bodies
 	return a
 }
 
@@ -236,7 +309,11 @@ func (s *Engine) eraseArtefact(e *erasure, ref store.Ref, p *Commit, leaf *manif
 	end.Actor = "operator"
 	for i, num := range lastPages(heads) {
 		r := store.Ref{Scope: ref.Scope, ID: ref.ID, Page: i + 1, Version: end.Version}
-		leaf.Writes = append(leaf.Writes, manifest.Write{Num: num, Ref: r.String(), Version: end.Version, Deleted: true})
+		w := manifest.Write{Num: num, Ref: r.String(), Version: end.Version, Deleted: true}
+		if e.job.Names {
+			w.Ref = ""
+		}
+		leaf.Writes = append(leaf.Writes, w)
 	}
 	if err := s.addErased(p, leaf, end); err != nil {
 		return err
@@ -357,6 +434,17 @@ func (s *Engine) eraseRows(ctx context.Context, fn func(*eraseRow) error) error 
 			return nil
 		}
 	}
+}
+
+// EraseFiles returns the leaves whose bodies a run still has to prune, and whether it takes names.
+func (s *Engine) EraseFiles(ctx context.Context, trace string) (leaves []manifest.Span, names bool, err error) {
+	err = s.eraseRows(ctx, func(row *eraseRow) error {
+		if row.Report.Trace == trace {
+			leaves, names = row.Leaves, row.Names
+		}
+		return nil
+	})
+	return leaves, names, err
 }
 
 // EraseDone notes that no file of the store has what a run erased.

@@ -292,6 +292,10 @@ func (s *Engine) install(c *format.Commit, seq uint64) (ended []uint64, err erro
 		if _, _, ok := goneScope(r.Key); ok {
 			continue
 		}
+		if num, ok := goneGroup(r.Key); ok {
+			s.dropGroup(num)
+			continue
+		}
 		if r.Value == nil {
 			s.stateDeleted(r.Key)
 		}

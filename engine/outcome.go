@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,6 +63,9 @@ func (s *Engine) outcomeOf(row []byte, id ulid.ULID) (r outcomeRow, leaf *manife
 	leaf, err = s.Leaves.Leaf(r.Leaf)
 	if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
 		return r, nil, AuditError(err)
+	}
+	if err == nil && leaf.Pruned != nil && len(r.Bound) > 0 { // what is left of a leaf does not name its scope; the digest binds that
+		leaf.Scope, leaf.From = "", cmp.Or(leaf.From, leaf.Trace)
 	}
 	if err != nil || !toldBy(&r.Outcome, leaf, id.String()) {
 		return r, nil, s.Corrupt("outcome of "+id.String(), errOutcome)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -103,6 +104,11 @@ func (q *sequencer) named(c *format.Commit) {
 		}
 	}
 	q.unnamed(goneScopes(c.State))
+	for i := range c.State {
+		if num, ok := goneGroup(c.State[i].Key); ok {
+			maps.DeleteFunc(q.groups, func(_ artKey, n uint64) bool { return n == num })
+		}
+	}
 }
 
 // scope returns the number of a scope; 0: there is none.
@@ -156,6 +162,8 @@ type Request struct {
 	forget []*store.Head
 	// unname are scopes whose names gc takes away, if nothing is in them by then.
 	unname []string
+	// ungroup are groups, by scope and name, whose names an erase takes away, if nothing is in them by then.
+	ungroup []store.Ref
 	// erase is what leaves the database for good; nil: nothing does.
 	erase *erasure
 	// Carried: the batch was held in another database. Its preconditions are LSNs of that database,

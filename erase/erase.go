@@ -40,6 +40,9 @@ type Request struct {
 	// By and Reason stand in the audit for ever, so they must not name what is erased.
 	By, Reason string
 	Cascade    Cascade // "": Keep
+	// Names takes ids, scopes and sessions of what goes out of the audit, and every row that has them: the bodies of leaves
+	// that name them are removed, their hashes stay.
+	Names bool
 	// DryRun makes the report and changes nothing.
 	DryRun bool
 	// Progress, if not nil, is called from the calling goroutine.
@@ -81,15 +84,17 @@ func (r *Request) Check() error {
 // Report says what an erase takes and what it touches. A dry run gives the same one.
 type Report struct {
 	DryRun    bool       `json:"dry_run,omitempty"`
-	Erased    []Item     `json:"erased"`    // artefacts that go, by scope and id
-	Derived   []Derived  `json:"derived"`   // artefacts made from those, that stay or are to be made again
-	Held      []HeldItem `json:"held"`      // held batches that go, decided ones too
-	Contexts  []Context  `json:"contexts"`  // that showed a page that goes
-	Answers   []Answer   `json:"answers"`   // that were committed or held from those contexts; they stay unless they are in Erased
-	Sessions  []string   `json:"sessions"`  // of which turns go, scope/session
-	Scopes    []string   `json:"scopes"`    // of which something goes
-	Questions int        `json:"questions"` // texts that were asked
-	Rows      int        `json:"rows"`      // of state: sessions, directives, drafts
+	Erased    []Item     `json:"erased"`             // artefacts that go, by scope and id
+	Derived   []Derived  `json:"derived"`            // artefacts made from those, that stay or are to be made again
+	Held      []HeldItem `json:"held"`               // held batches that go, decided ones too
+	Contexts  []Context  `json:"contexts"`           // that showed a page that goes
+	Answers   []Answer   `json:"answers"`            // that were committed or held from those contexts; they stay unless they are in Erased
+	Sessions  []string   `json:"sessions"`           // of which turns go, scope/session
+	Scopes    []string   `json:"scopes"`             // of which something goes
+	Questions int        `json:"questions"`          // texts that were asked
+	Rows      int        `json:"rows"`               // of state: sessions, directives, drafts
+	Bodies    uint64     `json:"bodies,omitempty"`   // of leaves that go with Names
+	NamedBy   []string   `json:"named_by,omitempty"` // artefacts that stay and name what goes, with Names: their rows still have the names
 	// Backups are those that the database knows of: they were made before, and have what was there then.
 	Backups []store.Backup `json:"backups"`
 	// Done says what was erased; nil of a dry run.

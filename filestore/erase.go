@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -13,10 +15,13 @@ import (
 //	commits   the engine's: what goes is deleted, in the log and in memory                         engine.Erase
 //	index     segments with a removed page are written anew, without its words                     cutBefore
 //	cut       checkpoints until no record of the log is as old as the last of those commits        cutBefore
+//	names     outcomes of batches whose leaf loses its body lose their references                  engine.EraseOutcomes
+//	bodies    a prune leaf vouches for the stubs that take the place of bodies of leaves           prune
 //	compact   the rows go to a new file, which takes the place of the old one                      compact.go
 //	done      the row of the run says so; until it does, the next open continues here              engine.EraseDone
 //
-// The archive of the audit has no content: only digests, under salts that went with the texts.
+// The archive of the audit has no content: only digests, under salts that went with the texts. Names are in it; an erase that
+// takes them, or a prune by age, removes the bodies of leaves. A prune by age leaves the file as it is.
 //
 // Locks: the commits are made under the engine's gcMu, which is released before the purge takes
 // ckptMu. Between the two, and after a crash, readers already get ErrErased, and only the files
@@ -81,9 +86,73 @@ func (s *Store) purgeFiles(ctx context.Context, rep *store.EraseReport, progress
 	if err := s.eng.At("erase cut"); err != nil {
 		return err
 	}
+	bodies, names, err := s.eng.EraseFiles(ctx, rep.Trace)
+	if err != nil {
+		return err
+	}
+	if err := s.pruneBodies(ctx, rep, bodies, names); err != nil {
+		return err
+	}
+	if len(bodies) > 0 && rep.Artefacts+rep.Held+rep.State == 0 && !names {
+		return nil // a prune by age: what is free in the file is used again
+	}
 	before, after, err := s.compact(ctx, progress)
 	rep.FileBefore, rep.FileAfter = before, after
 	return err
+}
+
+// pruneBodies removes the bodies of leaves from the archive. A prune leaf of an earlier try is carried out as it is. The
+// caller holds ckptMu, and the log begins behind those leaves.
+func (s *Store) pruneBodies(ctx context.Context, rep *store.EraseReport, bodies []manifest.Span, names bool) error {
+	if len(bodies) == 0 {
+		return nil
+	}
+	if err := s.eng.EraseOutcomes(bodies); err != nil {
+		return err
+	}
+	if _, err := s.checkpointLocked(ctx); err != nil {
+		return err
+	}
+	leaves, err := s.eng.Leaves.ByTrace(ctx, rep.Trace)
+	if err != nil {
+		return LogError(err)
+	}
+	for _, l := range leaves {
+		if l.Type == manifest.TypePrune {
+			if err := s.eng.Leaves.Prune(ctx, l); err != nil {
+				return LogError(err)
+			}
+		}
+	}
+	action := manifest.ActionPrune
+	if names {
+		action = manifest.ActionErase
+	}
+	for _, part := range manifest.Parts(bodies) {
+		id, err := store.NewID(s.opts.Now(), s.opts.Rand)
+		if err != nil {
+			return err
+		}
+		leaf, err := s.eng.Leaves.PlanPrune(ctx, manifest.Record{
+			Trace: id.String(), Parent: rep.Trace, Time: codec.Micros(s.opts.Now()), By: rep.By, Reason: rep.Reason, Action: action,
+		}, part)
+		if err != nil {
+			return LogError(err)
+		}
+		if leaf.Size == 0 {
+			continue
+		}
+		if err := s.Append(ctx, []*manifest.Record{leaf}, store.Synced); err != nil {
+			return err
+		}
+		if err := s.eng.At("prune vouched"); err != nil {
+			return err
+		}
+		if err := s.eng.Leaves.Prune(ctx, leaf); err != nil {
+			return LogError(err)
+		}
+	}
+	return s.eng.At("prune done")
 }
 
 // cutRounds is more than it takes: one checkpoint for the overlay of an earlier one that failed,

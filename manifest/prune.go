@@ -62,7 +62,7 @@ const MaxCovers = 1 << 20
 // audit.
 func Prunable(t Type) bool {
 	switch t {
-	case TypePrune, TypeBackup, TypeRecovered, TypeRestored:
+	case TypePrune, TypeBackup, TypeRecovered, TypeRestored, TypeColumns:
 		return false
 	}
 	return t.Known()
@@ -212,7 +212,35 @@ func EachOf(spans []Span, fn func(i uint64) error) error {
 	return nil
 }
 
-func covered(spans []Span, i uint64) bool {
+// Parts cuts ranges into those that one prune leaf covers each.
+func Parts(spans []Span) (parts [][]Span) {
+	var part []Span
+	room := uint64(MaxCovers)
+	for _, s := range spans {
+		for s[0] < s[1] {
+			end := min(s[1], s[0]+room)
+			part, room = append(part, Span{s[0], end}), room-(end-s[0])
+			if s[0] = end; room == 0 {
+				parts, part, room = append(parts, part), nil, MaxCovers
+			}
+		}
+	}
+	if len(part) > 0 {
+		parts = append(parts, part)
+	}
+	return parts
+}
+
+// CountOf returns how many leaves are in ranges.
+func CountOf(spans []Span) (n uint64) {
+	for _, s := range spans {
+		n += s[1] - s[0]
+	}
+	return n
+}
+
+// Covered reports whether a leaf is in one of ascending ranges.
+func Covered(spans []Span, i uint64) bool {
 	_, found := slices.BinarySearchFunc(spans, i, func(s Span, i uint64) int {
 		switch {
 		case s[1] <= i:
@@ -225,8 +253,8 @@ func covered(spans []Span, i uint64) bool {
 	return found
 }
 
-// PlanPrune makes the prune leaf for archived leaves, at most MaxCovers of them; leaves that are stubs already are passed
-// over. r has its Trace (a ULID), Time, By and Action. The caller writes the leaf into the log, syncs it, and calls Prune. A
+// PlanPrune makes the prune leaf for archived leaves, at most MaxCovers of them; leaves that are stubs already, or not
+// Prunable, are passed over. r has its Trace (a ULID), Time, By and Action. The caller writes the leaf into the log, syncs it, and calls Prune. A
 // Size of 0: there is nothing to prune.
 func (l *Log) PlanPrune(ctx context.Context, r Record, leaves []Span) (*Record, error) {
 	by, err := ulid.ParseStrict(r.Trace)
@@ -249,6 +277,9 @@ func (l *Log) PlanPrune(ctx context.Context, r Record, leaves []Span) (*Record, 
 		row, body, err := v.archivedBody(i)
 		if err != nil || row.pruned {
 			return err
+		}
+		if !Prunable(row.typ) {
+			return nil
 		}
 		stub, err := stubBytes(i, body, by)
 		if err == nil {
@@ -470,7 +501,7 @@ func (w *pruner) rewrite(ctx context.Context, s segment, to uint64) error {
 
 // left returns what stands in the place of a leaf from now on.
 func (w *pruner) left(x slot) (row, []byte, error) {
-	if x.err != nil || x.row.pruned || !covered(w.p.Covers, x.index) {
+	if x.err != nil || x.row.pruned || !Covered(w.p.Covers, x.index) {
 		return x.row, x.body, x.err
 	}
 	body, err := stubBytes(x.index, x.body, w.by)

@@ -314,7 +314,7 @@ func TestCoversCodec(t *testing.T) {
 	got, err = Decode(0, b)
 	require.NoError(t, err)
 	require.Equal(t, r, got)
-	require.True(t, covered([]Span{{1, 3}, {5, 6}}, 5))
-	require.False(t, covered([]Span{{1, 3}, {5, 6}}, 3))
+	require.True(t, Covered([]Span{{1, 3}, {5, 6}}, 5))
+	require.False(t, Covered([]Span{{1, 3}, {5, 6}}, 3))
 	require.Contains(t, (&Pruned{}).String(), "no leaf of the audit")
 }

@@ -4,9 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/oklog/ulid/v2"
 )
 
@@ -26,6 +28,18 @@ type EraseJob struct {
 	Cascade string
 	// Backups are those named in the audit; the report repeats them.
 	Backups []Backup
+	// Leaves are those of the audit whose bodies go; their hashes stay (manifest.Log.Prune). Alone they are a prune by age.
+	Leaves []manifest.Span
+	// Names takes the names of Refs, too: no row of them stays, and what their leaves said of outcomes goes. Scopes and Groups
+	// (sessions, by scope and id) lose their names if nothing is left in them.
+	Names  bool
+	Scopes []string
+	Groups []Ref
+}
+
+// Only reports whether a job removes bodies of leaves, with the questions they were asked, and nothing else.
+func (j *EraseJob) Only() bool {
+	return !j.Names && len(j.Leaves) > 0 && len(j.Refs)+len(j.Held)+len(j.State) == 0
 }
 
 // EraseReport says what an erase removed.
@@ -40,8 +54,9 @@ type EraseReport struct {
 	Bytes     int64     `json:"bytes"` // of their texts
 	Held      int       `json:"held"`
 	Questions int       `json:"questions"`
-	State     int       `json:"state"` // rows of state
-	Leaf      uint64    `json:"leaf"`  // index of the last leaf of the run, which sums it up
+	State     int       `json:"state"`            // rows of state
+	Bodies    uint64    `json:"bodies,omitempty"` // of leaves of the audit
+	Leaf      uint64    `json:"leaf"`             // index of the last leaf of the run, which sums it up
 	LSN       uint64    `json:"lsn"`
 	// Asked and Cascade are copied from the job. The leaf has their digest.
 	Asked   []string `json:"asked,omitempty"`
@@ -55,13 +70,20 @@ type EraseReport struct {
 
 // Counts returns the counts as the leaf of an erase holds them.
 func (r *EraseReport) Counts() string {
-	return fmt.Sprintf("artefacts %d, versions %d, pages %d, bytes %d, held %d, questions %d, state %d", r.Artefacts, r.Versions, r.Pages, r.Bytes, r.Held, r.Questions, r.State)
+	s := fmt.Sprintf("artefacts %d, versions %d, pages %d, bytes %d, held %d, questions %d, state %d", r.Artefacts, r.Versions, r.Pages, r.Bytes, r.Held, r.Questions, r.State)
+	if r.Bodies > 0 {
+		s += fmt.Sprintf(", bodies %d", r.Bodies)
+	}
+	return s
 }
 
 // TakeCounts parses what Counts returned.
 func (r *EraseReport) TakeCounts(note string) error {
 	_, err := fmt.Sscanf(note, "artefacts %d, versions %d, pages %d, bytes %d, held %d, questions %d, state %d",
 		&r.Artefacts, &r.Versions, &r.Pages, &r.Bytes, &r.Held, &r.Questions, &r.State)
+	if _, bodies, ok := strings.Cut(note, ", bodies "); ok && err == nil {
+		r.Bodies, err = strconv.ParseUint(bodies, 10, 64)
+	}
 	return err
 }
 
@@ -93,8 +115,8 @@ const EraseRows = "erase/"
 
 // Check rejects a job that erases nothing, or that lacks By or Reason.
 func (j *EraseJob) Check() error {
-	if j == nil || len(j.Refs)+len(j.Held)+len(j.Questions)+len(j.State) == 0 {
-		return Invalid("erase", "nothing", "artefacts, held batches, questions or rows of state")
+	if j == nil || len(j.Refs)+len(j.Held)+len(j.Questions)+len(j.State)+len(j.Leaves) == 0 {
+		return Invalid("erase", "nothing", "artefacts, held batches, questions, rows of state or bodies of leaves")
 	}
 	if err := CheckID("by", j.By); err != nil {
 		return err

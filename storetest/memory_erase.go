@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 
 	"github.com/ctxpage/ctxpage/manifest"
@@ -9,6 +11,9 @@ import (
 
 // erase takes all versions of artefacts, held batches, questions and rows of state. Nothing of it is anywhere else.
 func (m *Memory) erase(job *store.EraseJob) (rep store.EraseReport, err error) {
+	if job != nil && (job.Names || len(job.Leaves) > 0) {
+		return rep, fmt.Errorf("storetest: %w: the reference store prunes no leaves", errors.ErrUnsupported)
+	}
 	if err := job.Check(); err != nil {
 		return rep, err
 	}

@@ -29,6 +29,7 @@ type eraseRunCmd struct {
 	By      string   `help:"Name of the operator. It stays in the audit." required:""`
 	Reason  string   `help:"Why. It stays in the audit, so it must not contain what is erased." required:""`
 	Cascade string   `help:"What happens to artefacts derived from what is erased: keep, rederive or erase. Summaries and copies are always erased." enum:"keep,rederive,erase" default:"keep"`
+	Names   bool     `help:"Also remove ids, scopes and sessions of what is erased: from the audit, where the bodies of leaves that name them are removed and their hashes stay, and from every row."`
 	Receipt string   `help:"Write the receipt to this new file." placeholder:"PATH"`
 	DryRun  bool     `help:"Report what would be erased and what is affected. Opens the file read-only."`
 }
@@ -36,7 +37,7 @@ type eraseRunCmd struct {
 func (eraseRunCmd) Help() string {
 	return `Erases all versions of what you name, and everything else that holds its words: turns and what was decided about them, drafts, held batches, questions, summaries, vectors and the index. Then the log is cut and the file is written anew, so that no file of the database contains any of it. Run it with --dry-run first: the report lists what goes, what was derived from it, which contexts showed it, and what was committed from those contexts.
 
-The audit stays and still verifies against every earlier head. It keeps names, times and counts, and digests that nobody can guess from, because their salts are erased. Backups and copies made earlier are out of reach; docs/erase.md lists what else stays visible.
+The audit stays and still verifies against every earlier head. It keeps names, times and counts, and digests that nobody can guess from, because their salts are erased. With --names it loses the names, too: leaves that have them keep their hashes and lose their bodies. Backups and copies made earlier are out of reach; docs/erase.md lists what else stays visible.
 
 Erasing takes about as long as copying the file, and as much space. If it is interrupted, the next open for writing finishes it. The receipt proves to others that the erase is in the audit; check it with dbctl erase verify.
 
@@ -101,7 +102,7 @@ func (c *eraseRunCmd) receipt(a *app, db *ctxpage.DB, rep *erase.Report) (*erase
 }
 
 func (c *eraseRunCmd) request() (erase.Request, error) {
-	req := erase.Request{Subject: c.Subject, Scope: c.Scope, By: c.By, Reason: c.Reason, Cascade: erase.Cascade(c.Cascade), DryRun: c.DryRun}
+	req := erase.Request{Subject: c.Subject, Scope: c.Scope, By: c.By, Reason: c.Reason, Cascade: erase.Cascade(c.Cascade), Names: c.Names, DryRun: c.DryRun}
 	if c.Session != "" {
 		at := strings.LastIndexByte(c.Session, '/')
 		if at < 1 || at == len(c.Session)-1 {
@@ -134,6 +135,12 @@ func (v eraseView) print(w io.Writer) {
 	}
 	for _, h := range v.Held {
 		fmt.Fprintf(w, "%s held batch %s of %s: %s\n", verb, h.ID, line(h.Scope), line(h.Why))
+	}
+	if v.Bodies > 0 {
+		fmt.Fprintf(w, "%s the bodies of %s of the audit that name it\n", verb, plural(int(v.Bodies), "leaf", "leaves"))
+	}
+	for _, r := range v.NamedBy {
+		fmt.Fprintf(w, "%s stays and still names what goes; erase it, too, or write it anew\n", line(r))
 	}
 	for _, d := range v.Derived {
 		fate := "stays"

@@ -103,11 +103,16 @@ type leafRow struct {
 	Reason     string    `json:"reason,omitempty"`
 	Confidence float64   `json:"confidence,omitempty"`
 	By         string    `json:"by,omitempty"`
+	Pruned     string    `json:"pruned,omitempty"`
 }
 
 func rowOf(r *manifest.Record) leafRow {
+	pruned := ""
+	if r.Pruned != nil {
+		pruned = r.Pruned.String()
+	}
 	return leafRow{
-		Index: r.Index, Type: r.Type.String(), At: time.UnixMicro(r.Time).UTC(), Trace: r.Trace, Parent: r.Parent, Scope: r.Scope, Actor: r.Actor,
+		Pruned: pruned, Index: r.Index, Type: r.Type.String(), At: time.UnixMicro(r.Time).UTC(), Trace: r.Trace, Parent: r.Parent, Scope: r.Scope, Actor: r.Actor,
 		LSN: r.LSN, Pages: len(r.Pages), Writes: len(r.Writes), Tokens: r.Tokens, Tier: r.Tier, Status: r.Status, Reason: r.Reason,
 		Confidence: r.Confidence, By: r.By,
 	}
@@ -231,6 +236,9 @@ func (v *leafList) print(w io.Writer) {
 				status += fmt.Sprintf(" (%.2f by %s)", r.Confidence, r.By)
 			case r.By != "":
 				status += " by " + r.By
+			}
+			if r.Pruned != "" {
+				status = strings.TrimSpace(status + " " + r.Pruned)
 			}
 			row(r.Index, when(r.At), r.Type, r.Trace, or(r.Scope, "-"), or(r.Actor, "-"), r.Pages, r.Writes, r.Tokens, or(status, "-"))
 		}
@@ -373,6 +381,9 @@ func (v *leafView) print(w io.Writer, names manifest.Names) {
 				row(f.name, f.text)
 			}
 		}
+		if r.Pruned != nil {
+			row("body", fmt.Sprintf("%s, leaf %d; the hash stays", r.Pruned, r.Pruned.Leaf))
+		}
 		row("lsn", r.LSN)
 		switch {
 		case r.Gate > 0 && r.By != "":
@@ -385,6 +396,9 @@ func (v *leafView) print(w io.Writer, names manifest.Names) {
 		}
 		if r.Type == manifest.TypeRestored {
 			row("backup", fmt.Sprintf("%d leaves, root %s", r.Size, r.Root))
+		}
+		if r.Type == manifest.TypePrune {
+			row("covers", fmt.Sprintf("%d leaves", r.Size))
 		}
 		if r.Type == manifest.TypeRecovered {
 			row("cut", fmt.Sprintf("%d bytes after record %d", r.Lost, r.Cut))
@@ -403,7 +417,7 @@ func (v *leafView) print(w io.Writer, names manifest.Names) {
 				} else if x.Gone {
 					what += ", dropped"
 				}
-				row(x.Ref, what, or(x.Digest.String(), "-"))
+				row(or(x.Ref, "page "+strconv.FormatUint(x.Num, 10)), what, or(x.Digest.String(), "-"))
 			}
 		})
 	}

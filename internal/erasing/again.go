@@ -85,6 +85,10 @@ func Again(ctx context.Context, st store.Store, receipts []*erase.Receipt, dryRu
 // has says whether the audit of a store has the leaf of a receipt.
 func has(ctx context.Context, st store.Store, r *erase.Receipt) (bool, error) {
 	body, err := st.Audit().Body(ctx, r.Done.Leaf)
+	if errors.Is(err, manifest.ErrPruned) { // a later erase of its names: the hash tells
+		p, err := st.Audit().ProveInclusion(ctx, r.Done.Leaf, r.Done.Leaf+1)
+		return err == nil && p.Leaf == manifest.LeafHash(r.Body), err
+	}
 	if errors.Is(err, manifest.ErrNoLeaf) {
 		return false, nil
 	}
@@ -98,7 +102,7 @@ func requests(ctx context.Context, st store.Store, secret []byte, done *store.Er
 		return nil, err
 	}
 	refs := []store.Ref{}
-	base := erase.Request{By: done.By, Reason: done.Reason, Cascade: erase.Cascade(done.Cascade)}
+	base := erase.Request{By: done.By, Reason: done.Reason, Cascade: erase.Cascade(done.Cascade), Names: done.Bodies > 0}
 	keys := slices.SortedFunc(maps.Keys(n.all), func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) })
 	for _, k := range keys {
 		if !slices.Contains(done.Asked, store.AskedOf(secret, k[0], k[1])) {

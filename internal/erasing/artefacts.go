@@ -30,6 +30,7 @@ func (f *finder) artefacts() error {
 			break
 		}
 	}
+	f.allScopes = scopes
 	for i, scope := range scopes {
 		f.progress("scopes", uint64(i), uint64(len(scopes)))
 		if err := f.scope(scope); err != nil {
@@ -48,7 +49,7 @@ func (f *finder) scope(scope string) error {
 			return err
 		}
 		for _, h := range page.Heads {
-			if h.Deleted && h.ErasedBy != "" { // nothing is left of it
+			if h.Deleted && h.ErasedBy != "" && !f.req.Names { // nothing is left of it but its name
 				continue
 			}
 			if err := f.artefact(h); err != nil {
@@ -83,7 +84,7 @@ func (f *finder) artefact(newest *store.Head) error {
 	switch {
 	case x.why != "":
 		f.take(x)
-	case len(x.parents) > 0:
+	case len(x.parents)+len(x.replaced) > 0:
 		f.linked = append(f.linked, x)
 	}
 	return nil
@@ -108,6 +109,11 @@ func (f *finder) version(x *found, h *store.Head) {
 	}
 	for _, r := range h.Rows {
 		x.nums = append(x.nums, r.Num)
+	}
+	if f.req.Names {
+		for _, id := range h.Supersedes {
+			x.replaced = append(x.replaced, store.Ref{Scope: h.Scope, ID: id})
+		}
 	}
 	parents, copies := madeFrom(h.Scope, &h.Artefact)
 	x.copies = x.copies || copies

@@ -20,6 +20,7 @@ func (f *finder) audit() error {
 			f.progress("audit", r.Index, size)
 		}
 		f.context(r)
+		f.nameless(r)
 		f.answer(r)
 		f.copied(r)
 		return nil

@@ -64,7 +64,7 @@ func Find(ctx context.Context, st store.Store, req *erase.Request) (*Plan, error
 	if f.progress == nil {
 		f.progress = func(string, uint64, uint64) {}
 	}
-	for _, step := range []func() error{req.Check, f.artefacts, f.state, f.held, f.audit} {
+	for _, step := range []func() error{req.Check, f.artefacts, f.state, f.held, f.collectNames, f.audit} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -97,8 +97,12 @@ type finder struct {
 	report erase.Report
 	job    store.EraseJob
 
+	bodies    []uint64 // leaves whose bodies go
+	allScopes []string // that were seen
+
 	copies []*manifest.Record // leaves of backups
 	failed map[string]bool    // traces of those that failed
+	names  *nameSet           // of what goes; nil: they stay
 	seen   func(*store.Head)  // hears of every version; nil: nobody
 }
 
@@ -110,7 +114,8 @@ type found struct {
 	nums     []uint64
 	sessions []string // groups of its messages
 	parents  []store.Ref
-	copies   bool // one of its versions has another artefact as its source
+	replaced []store.Ref // with Names: what its versions superseded
+	copies   bool        // one of its versions has another artefact as its source
 	why      string
 }
 
@@ -142,6 +147,7 @@ func (f *finder) plan() *Plan {
 	slices.SortFunc(f.job.State, func(a, b store.StateRow) int { return cmp.Compare(a.Key, b.Key) })
 	r.Scopes = slices.Sorted(maps.Keys(f.scopes))
 	r.Questions, r.Rows, r.DryRun = len(f.job.Questions), len(f.job.State), f.req.DryRun
+	f.takeNames()
 	f.job.By, f.job.Reason, f.job.Backups = f.req.By, f.req.Reason, f.backups()
 	r.Backups = f.job.Backups
 	r.Erased, r.Derived, r.Held, r.Contexts = some(r.Erased), some(r.Derived), some(r.Held), some(r.Contexts)

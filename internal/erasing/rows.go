@@ -24,9 +24,13 @@ func (f *finder) state() error {
 	if f.req.Session != (store.Ref{}) {
 		f.touched[session{f.req.Session.Scope, f.req.Session.ID}] = true
 	}
-	for prefix, look := range map[string]func(store.StateRow) error{
+	looks := map[string]func(store.StateRow) error{
 		"session/": f.sessionRow, journal.StateKind().Prefix: f.directiveRow, folder.Rows(): f.directoryRow, shown.DraftsKind().Prefix: f.draftRow,
-	} {
+	}
+	if f.req.Names {
+		looks["quota/"], looks["retention/"] = f.policyRow, f.policyRow
+	}
+	for prefix, look := range looks {
 		for q := (store.ScanQuery{What: store.ScanState, Prefix: prefix, Limit: scanRows}); ; {
 			page, err := f.st.Scan(f.ctx, q)
 			if err != nil {
@@ -153,6 +157,9 @@ func (f *finder) heldWhy(h *store.HeldBatch) string {
 		if strings.HasPrefix(kind, "session/") && len(part) >= 2 && f.touched[session{part[0], part[1]}] {
 			return "writes to a session that loses turns"
 		}
+	}
+	if f.req.Names && f.batchNames(b) {
+		return "it names what goes"
 	}
 	if f.cascade != erase.Keep {
 		for _, c := range b.Context {

@@ -1,0 +1,114 @@
+package engine
+
+import (
+	"encoding/binary"
+	"maps"
+	"strings"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// An erase with Names leaves no row that has a name of what it took:
+//
+//	artefacts   all of their rows go, as gc forgets one                                forgets, installForget
+//	scopes      as when gc finds them empty                                            unname, dropScopes
+//	groups      the names of sessions, once nothing is in them                         ungroup, dropGroup
+//	outcomes    of batches whose leaf is pruned keep status and LSN, and no reference  EraseOutcomes
+//
+// The bodies of leaves are the owner's of the archive (manifest.Log.Prune). They go last, because an outcome with references
+// is compared with the body of its leaf.
+
+// groupGonePrefix begins the keys of state rows, always without a value, that delete the row of a group. The number follows
+// in eight bytes. A program that does not know the key keeps the name.
+const groupGonePrefix = "\x00group/"
+
+func goneGroup(key string) (num uint64, ok bool) {
+	rest, ok := strings.CutPrefix(key, groupGonePrefix)
+	if !ok || len(rest) != 8 {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64([]byte(rest)), true
+}
+
+// ungroup gives the state rows by which groups go in which nothing is. The caller has the tail of the log.
+func (s *Engine) ungroup(refs []store.Ref) (rows []store.StateRow) {
+	if len(refs) == 0 {
+		return nil
+	}
+	s.seq.flight.Lock()
+	defer s.seq.flight.Unlock()
+	busy := map[uint64]bool{}
+	for _, c := range s.seq.ids {
+		for i := range c.record.Heads {
+			busy[c.record.Heads[i].Head.GroupNum] = true
+		}
+	}
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	for i := range s.cat.arts {
+		busy[s.cat.arts[i].group] = true
+	}
+	for _, r := range refs {
+		if num := s.cat.named[artKey{s.cat.byName[r.Scope], r.ID}]; num != 0 && !busy[num] {
+			rows = append(rows, store.StateRow{Key: string(binary.BigEndian.AppendUint64([]byte(groupGonePrefix), num))})
+		}
+	}
+	return rows
+}
+
+// dropGroup takes a group out of the catalogue and has its row deleted. The caller holds cat.mu, or is recovery.
+func (s *Engine) dropGroup(num uint64) {
+	c := s.cat
+	if num == 0 || num > uint64(len(c.groups)) || c.groups[num-1].scope == 0 {
+		return
+	}
+	g := &c.groups[num-1]
+	delete(c.named, artKey{g.scope, g.name})
+	s.overlay.noNames = append(s.overlay.noNames, format.GroupRowKey(num))
+	*g = groupCol{}
+}
+
+// EraseOutcomes takes the references out of the outcomes of batches whose leaves are to be pruned. The rows are written with
+// the next checkpoint. The owner of the files keeps checkpoints out meanwhile.
+func (s *Engine) EraseOutcomes(leaves []manifest.Span) error {
+	rows := map[ulid.ULID][]byte{}
+	take := func(id ulid.ULID, row []byte) error {
+		var r outcomeRow
+		if err := codec.Unpack(row, &r); err != nil {
+			return s.Corrupt("outcome of "+id.String(), err)
+		}
+		if !manifest.Covered(leaves, r.Leaf) || len(r.Refs)+len(r.Repeats)+len(r.Stale)+len(r.Reason) == 0 {
+			return nil
+		}
+		r.Refs, r.Repeats, r.Stale, r.Reason = nil, nil, nil, ""
+		row, err := msgpack.Marshal(&r)
+		rows[id] = row
+		return err
+	}
+	err := s.rows.View(func(tx Reader) error {
+		return each(tx, TableTxn, func(k, v []byte) error {
+			row, err := codec.Unseal('t', k, v)
+			if err != nil || len(k) != len(ulid.ULID{}) {
+				return s.Corrupt("outcome", err)
+			}
+			return take(ulid.ULID(k), row)
+		})
+	})
+	if err != nil {
+		return err
+	}
+	s.cat.mu.Lock()
+	defer s.cat.mu.Unlock()
+	for id, row := range s.overlay.result {
+		if err := take(id, row); err != nil {
+			return err
+		}
+	}
+	maps.Copy(s.overlay.result, rows)
+	return nil
+}
