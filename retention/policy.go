@@ -10,6 +10,7 @@
 //	held         batches that wait for review longer are rejected
 //	decided      batches that were held longer ago, and decided, are dropped
 //	directives   versions of directives that were replaced longer ago are dropped; the newest 32 stay
+//	prune        bodies of audit leaves, such as contexts, go; their hashes and every head stay
 //	versions     what gc drops: versions that were replaced or deleted longer ago, but for the newest keep_versions
 //
 // Each commit of a run leaves an audit leaf that says what went and by the policy of which scope. Retention is not erase:
@@ -34,6 +35,9 @@ type Policy struct {
 	Decided    Age            `json:"decided,omitzero"`
 	Directives Age            `json:"directives,omitzero"`
 	Versions   Age            `json:"versions,omitzero"`
+	// Prune is how long the bodies of audit leaves of the scope stay; their hashes stay for ever. The text of their questions
+	// goes with them.
+	Prune Age `json:"prune,omitzero"`
 	// KeepVersions is how many of the newest versions of an artefact gc keeps whatever their age; it counts only beside
 	// Versions.
 	KeepVersions int `json:"keep_versions,omitempty"`
@@ -49,7 +53,7 @@ type Stored struct {
 
 // Empty says that a policy says nothing.
 func (p *Policy) Empty() bool {
-	return len(p.Kinds) == 0 && p.Sessions == 0 && p.Held == 0 && p.Decided == 0 && p.Directives == 0 && p.Versions == 0 && p.KeepVersions == 0
+	return len(p.Kinds) == 0 && p.Sessions == 0 && p.Held == 0 && p.Decided == 0 && p.Directives == 0 && p.Versions == 0 && p.Prune == 0 && p.KeepVersions == 0
 }
 
 // Check returns the rule that a policy breaks, as an *store.InvalidError.
@@ -87,6 +91,7 @@ type Effective struct {
 	Decided      Rule            `json:"decided"`
 	Directives   Rule            `json:"directives"`
 	Versions     Rule            `json:"versions"`
+	Prune        Rule            `json:"prune"`
 	KeepVersions int             `json:"keep_versions"`
 }
 
@@ -113,7 +118,7 @@ func effective(policies map[string]Stored, scope string) Effective {
 		for _, f := range []struct {
 			rule *Rule
 			age  Age
-		}{{&e.Sessions, p.Sessions}, {&e.Held, p.Held}, {&e.Decided, p.Decided}, {&e.Directives, p.Directives}, {&e.Versions, p.Versions}} {
+		}{{&e.Sessions, p.Sessions}, {&e.Held, p.Held}, {&e.Decided, p.Decided}, {&e.Directives, p.Directives}, {&e.Versions, p.Versions}, {&e.Prune, p.Prune}} {
 			if f.age.set() && !f.rule.Age.set() {
 				*f.rule = Rule{f.age, at}
 			}

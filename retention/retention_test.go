@@ -351,3 +351,45 @@ func TestMaintain(t *testing.T) {
 	_, err = ctxpage.Open(path, ctxpage.Options{Maintain: -1})
 	require.ErrorIs(t, err, ctxpage.ErrInvalid)
 }
+
+// TestPrune: bodies of old leaves go by the rule of their scope, the others stay, and what is served does not change; a head
+// of before verifies.
+func TestPrune(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	w.set("acme", retention.Policy{Prune: 30 * day})
+	w.set("acme/legal", retention.Policy{Prune: retention.Forever})
+	for _, scope := range []string{"acme/a", "acme/legal"} {
+		w.put(scope, "fact", store.KindFact)
+	}
+	old, err := w.db.Scope("acme/a").Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 2000})
+	require.NoError(t, err)
+	kept, err := w.db.Scope("acme/legal").Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 2000})
+	require.NoError(t, err)
+	w.now = w.now.Add(40 * 24 * time.Hour)
+	young, err := w.db.Scope("acme/a").Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 2000})
+	require.NoError(t, err)
+	head, err := w.db.Head(ctx)
+	require.NoError(t, err)
+	dry := w.run(retention.Options{DryRun: true})
+	_, err = w.db.Replay(ctx, old.Manifest.Trace)
+	require.NoError(t, err, "a dry run changes nothing")
+	rep := w.run(retention.Options{By: "ann"})
+	require.Equal(t, dry.Items, rep.Items)
+	require.Len(t, rep.Items, 2, "and the leaf of the policy itself")
+	require.Equal(t, "body", rep.Items[1].What)
+	require.Equal(t, 2, rep.Items[1].Count, "the put and the context")
+	_, err = w.db.Replay(ctx, old.Manifest.Trace)
+	require.ErrorIs(t, err, manifest.ErrPruned)
+	require.ErrorIs(t, err, ctxpage.ErrGone)
+	require.ErrorContains(t, err, "pruned at 2026-04-10T09:00:00Z by ann")
+	for _, trace := range []string{kept.Manifest.Trace, young.Manifest.Trace} {
+		again, err := w.db.Replay(ctx, trace)
+		require.NoError(t, err)
+		require.True(t, again.Same)
+	}
+	require.True(t, w.there("acme/a", "fact"))
+	_, err = w.db.Manifests().Verify(ctx, &head, nil)
+	require.NoError(t, err)
+	require.Empty(t, w.run(retention.Options{}).Items, "a second run finds nothing")
+}

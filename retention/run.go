@@ -122,7 +122,7 @@ func (r *run) all() (err error) {
 		}
 	}
 	r.o.Progress("scopes", uint64(len(scopes)), uint64(len(scopes)))
-	for _, step := range []func() error{r.held, r.directives, func() error { return r.versions(scopes) }} {
+	for _, step := range []func() error{r.held, r.directives, r.prune, func() error { return r.versions(scopes) }} {
 		if err := step(); err != nil {
 			return err
 		}

@@ -49,6 +49,7 @@ type retentionSetCmd struct {
 	Decided      string   `help:"Drop decided batches that were held longer ago." placeholder:"AGE"`
 	Directives   string   `help:"Drop versions of directives that were replaced longer ago; the newest 32 stay." placeholder:"AGE"`
 	Versions     string   `help:"Let gc drop versions that were replaced or deleted longer ago." placeholder:"AGE"`
+	Prune        string   `help:"Remove the bodies of audit leaves that are older, and the questions of theirs; hashes stay, and every head still verifies." placeholder:"AGE"`
 	KeepVersions string   `help:"Number of the newest versions of an artefact that gc keeps regardless of their age." placeholder:"N"`
 	Clear        bool     `help:"Begin with an empty policy instead of changing the stored one. Alone it removes the policy."`
 	By           string   `help:"Name of the operator, for the manifest." default:"operator"`
@@ -116,7 +117,7 @@ func (c *retentionSetCmd) changed(was *retention.Policy) (p retention.Policy, er
 	for _, f := range []struct {
 		flag, text string
 		to         *retention.Age
-	}{{"sessions", c.Sessions, &p.Sessions}, {"held", c.Held, &p.Held}, {"decided", c.Decided, &p.Decided}, {"directives", c.Directives, &p.Directives}, {"versions", c.Versions, &p.Versions}} {
+	}{{"sessions", c.Sessions, &p.Sessions}, {"held", c.Held, &p.Held}, {"decided", c.Decided, &p.Decided}, {"directives", c.Directives, &p.Directives}, {"versions", c.Versions, &p.Versions}, {"prune", c.Prune, &p.Prune}} {
 		if f.text != "" {
 			if *f.to, err = ageOf(f.text); err != nil {
 				return p, fmt.Errorf("--%s: %w", f.flag, err)
@@ -163,7 +164,7 @@ func policyLine(scope string, p *retention.Policy) string {
 	for _, f := range []struct {
 		name string
 		age  retention.Age
-	}{{"sessions", p.Sessions}, {"held", p.Held}, {"decided", p.Decided}, {"directives", p.Directives}, {"versions", p.Versions}} {
+	}{{"sessions", p.Sessions}, {"held", p.Held}, {"decided", p.Decided}, {"directives", p.Directives}, {"versions", p.Versions}, {"prune", p.Prune}} {
 		if f.age != 0 {
 			out = append(out, fmt.Sprintf("%s %s,", f.name, f.age))
 		}
@@ -236,6 +237,7 @@ func printEffective(w io.Writer, e *retention.Effective) {
 		rule("decided", e.Decided)
 		rule("directives", e.Directives)
 		rule("versions", e.Versions)
+		rule("prune", e.Prune)
 	})
 	if e.KeepVersions > 0 {
 		fmt.Fprintf(w, "of each artefact the newest %s stay\n", plural(e.KeepVersions, "version", "versions"))
