@@ -429,14 +429,14 @@ func TestLogInsideALog(t *testing.T) {
 func TestNewerFormat(t *testing.T) {
 	s := makeSample(t, 1<<10, true)
 	b := append([]byte(nil), s.data...)
-	binary.LittleEndian.PutUint32(b[8:], 2)
-	binary.LittleEndian.PutUint32(b[12:], ^uint32(2))
+	binary.LittleEndian.PutUint32(b[8:], 3)
+	binary.LittleEndian.PutUint32(b[12:], ^uint32(3))
 	clear(b[16:64]) // whatever it looks like behind the version
 	s.fs.WriteFile(s.path, b)
 	s.fs.ResetTrace()
 	_, _, _, err := open(options(s.fs))
 	require.ErrorIs(t, err, wal.ErrNewerFormat)
-	require.ErrorContains(t, err, "the log has version 2, this program reads up to version 1")
+	require.ErrorContains(t, err, "the log has version 3, this program reads up to version 2")
 	var ce *corrupt.Error
 	require.False(t, errors.As(err, &ce))
 	require.Empty(t, s.fs.Trace())

@@ -129,7 +129,7 @@ func (s *intact) scan() error {
 				}
 				return nil
 			}
-			rec := Record{Seq: f.seq, Kind: f.kind, Durable: f.durable, Close: f.flags == flagClose, Body: f.body, Segment: s.seg.path, Offset: off}
+			rec := Record{Seq: f.seq, Kind: f.kind, Durable: f.durable, Close: f.flags == flagClose, Body: f.body, Sealed: s.seg.sealed, Segment: s.seg.path, Offset: off}
 			if err := s.fn(rec); err != nil {
 				return err
 			}

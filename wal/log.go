@@ -26,6 +26,7 @@ type Record struct {
 	Durable uint64 // this record and all before it were durable when the record was written; < Seq
 	Close   bool   // final record of a clean Close
 	Body    []byte // valid during the callback only
+	Sealed  bool   // the segment says that its bodies are sealed: see Options.Sealed
 	Segment string // path of the file; Open may rename it (Recovery.Rewritten), offsets stay
 	Offset  int64  // of the frame in it, bytes
 }
@@ -37,6 +38,7 @@ type Options struct {
 	GroupWait    time.Duration    // longest a group waits for recently seen committers; 0: 100µs, < 0: never
 	Salt         func() uint64    // salt of a new segment; nil: crypto/rand
 	OnDurable    func(seq uint64) // called in order, one at a time, before a Sync that waits for seq returns; it must not call the log
+	Sealed       bool             // the caller gives and gets sealed bodies: new segments say so, and an older program refuses them by their version
 	MaxRecord    int              // longest body, bytes; 0: 64 MiB, the format ends at 1 GiB
 	ReadOnly     bool             // replay only; nothing on disk changes
 	MustExist    bool             // a log without a segment is ErrMissing; none is made
@@ -238,7 +240,7 @@ func (l *Log) start(ctx context.Context, ls *listing, tail int, r *reader) (err 
 			err = l.remove(ls.stale...)
 		}
 		if err == nil {
-			l.act, err = l.create(&segment{gen: l.gen, first: 1}, nil)
+			l.act, err = l.create(&segment{gen: l.gen, first: 1, sealed: l.opts.Sealed}, nil)
 		}
 		rec.Segments = 1
 	} else {

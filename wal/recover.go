@@ -140,7 +140,7 @@ func (r *reader) frame(f *frame, w *window, seg *segment) error {
 func (r *reader) hand(seg *segment, f *frame) error {
 	if r.next >= r.from && r.fn != nil {
 		rec := Record{Seq: f.seq, Kind: f.kind, Durable: f.durable, Close: f.flags == flagClose,
-			Body: f.body, Segment: seg.path, Offset: seg.end}
+			Body: f.body, Sealed: seg.sealed, Segment: seg.path, Offset: seg.end}
 		if err := r.fn(rec); err != nil {
 			return err
 		}

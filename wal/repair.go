@@ -256,7 +256,7 @@ func (a *appender) renew(ctx context.Context) error {
 
 // rewrite copies the valid records of old, in large writes, into a segment of generation gen.
 func (st *storage) rewrite(ctx context.Context, old *segment, gen uint64) (*appender, error) {
-	seg := &segment{gen: gen, first: old.first, prevSalt: old.prevSalt}
+	seg := &segment{gen: gen, first: old.first, prevSalt: old.prevSalt, sealed: old.sealed}
 	return st.create(seg, func(a *appender) error {
 		w, err := newWindow(old.file)
 		if err != nil {

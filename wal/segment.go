@@ -16,8 +16,9 @@ import (
 
 // The segment header; doc.go has the table.
 const (
-	segMagic   = "ctxpgwal"
-	segVersion = 1
+	segMagic         = "ctxpgwal"
+	segVersion       = 1
+	segVersionSealed = 2 // the bodies are sealed by the owner of the log: a program that cannot open them must not try
 
 	shVersion  = 8
 	shNotVers  = 12
@@ -36,6 +37,7 @@ const (
 // segment is one file of the log. The fields up to prevSalt are its header.
 type segment struct {
 	gen, salt, first, prevSalt uint64
+	sealed                     bool // its version is segVersionSealed
 
 	key uint64 // of the frames' checksums, see frameKey
 
@@ -69,8 +71,12 @@ func parseSegName(name string) (first, gen uint64, ok bool) {
 func (s *segment) header() []byte {
 	b := make([]byte, segHead)
 	copy(b, segMagic)
-	binary.LittleEndian.PutUint32(b[shVersion:], segVersion)
-	binary.LittleEndian.PutUint32(b[shNotVers:], ^uint32(segVersion))
+	version := uint32(segVersion)
+	if s.sealed {
+		version = segVersionSealed
+	}
+	binary.LittleEndian.PutUint32(b[shVersion:], version)
+	binary.LittleEndian.PutUint32(b[shNotVers:], ^version)
 	binary.LittleEndian.PutUint64(b[shGen:], s.gen)
 	binary.LittleEndian.PutUint64(b[shSalt:], s.salt)
 	binary.LittleEndian.PutUint64(b[shFirst:], s.first)
@@ -94,6 +100,7 @@ func (s *segment) readHeader() error {
 		return s.corrupt(0, 0, err)
 	}
 	first, gen, _ := parseSegName(filepath.Base(s.path))
+	s.sealed = binary.LittleEndian.Uint32(b[shVersion:]) == segVersionSealed
 	s.gen = binary.LittleEndian.Uint64(b[shGen:])
 	s.salt = binary.LittleEndian.Uint64(b[shSalt:])
 	s.first = binary.LittleEndian.Uint64(b[shFirst:])
@@ -115,13 +122,13 @@ func checkHeader(b []byte) error {
 	if version != ^binary.LittleEndian.Uint32(b[shNotVers:]) {
 		return errors.New("the format version is unreadable")
 	}
-	if version > segVersion {
-		return fmt.Errorf("%w: the log has version %d, this program reads up to version %d", ErrNewerFormat, version, segVersion)
+	if version > segVersionSealed {
+		return fmt.Errorf("%w: the log has version %d, this program reads up to version %d", ErrNewerFormat, version, segVersionSealed)
 	}
 	if len(b) < segHead || xxhash.Sum64(b[:shSum]) != binary.LittleEndian.Uint64(b[shSum:]) || !allZero(b[shZero:shSum]) {
 		return errors.New("segment header: checksum does not match")
 	}
-	if version != segVersion {
+	if version == 0 {
 		return fmt.Errorf("format version %d never existed", version)
 	}
 	return nil

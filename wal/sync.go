@@ -274,7 +274,7 @@ func (l *Log) rotateFlushed() error {
 	if l.act.end == segHead {
 		return l.syncHere()
 	}
-	next, err := l.create(&segment{gen: l.gen + 1, first: l.target + 1, prevSalt: l.act.salt}, needReserve)
+	next, err := l.create(&segment{gen: l.gen + 1, first: l.target + 1, prevSalt: l.act.salt, sealed: l.opts.Sealed}, needReserve)
 	if noSpace(err) {
 		if serr := l.syncHere(); serr != nil {
 			return serr
