@@ -35,11 +35,13 @@ type archive struct {
 	fs       FS
 	readOnly bool
 	segSize  int64
+	seal     Sealer // nil: the archive is not sealed
 
 	index, hashes File // nil in a reader when there is none
 	segs          []segment
 	mark          stamp
-	read          blocks   // cache of index and segments, for single digests
+	read          blocks // cache of index and segments, for single digests
+	opened        openedLeaves
 	uncut         bool     // there may be bytes behind the leaves that count; cut them before writing
 	pruners       sync.Map // *Pruned by the trace of its leaf
 }
@@ -126,7 +128,7 @@ func (a *archive) openMark(rep *Report, db string) (known bool, err error) {
 		return false, corruptAt(markName, headerSize, noLeaf, fmt.Errorf("the archive belongs to database %q, not to %q", a.mark.db, db))
 	case err == nil:
 		return true, nil
-	case errors.Is(err, ErrNewerFormat), ioFailed(err):
+	case errors.Is(err, ErrNewerFormat), errors.Is(err, ErrSealed), ioFailed(err):
 		return false, err
 	case errors.Is(err, fs.ErrNotExist):
 		something, herr := a.holdsSomething()
@@ -157,7 +159,7 @@ func (a *archive) readMark() (stamp, error) {
 	if err != nil {
 		return stamp{}, err
 	}
-	return parseStamp(b)
+	return a.parseStamp(b)
 }
 
 // holdsSomething reports whether there is more than a crash in create leaves
@@ -216,7 +218,7 @@ func (a *archive) make(name string, kind byte, first uint64) (File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("manifest: make %s: %w", name, err)
 	}
-	if _, err := f.WriteAt(header(kind, first), 0); err != nil {
+	if _, err := f.WriteAt(a.header(kind, first), 0); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("manifest: make %s: %w", name, err)
 	}
@@ -227,7 +229,7 @@ func (a *archive) make(name string, kind byte, first uint64) (File, error) {
 func (a *archive) writeMark(s stamp) error {
 	f, err := a.fs.OpenFile(a.path(markTemp), os.O_RDWR|os.O_CREATE|os.O_TRUNC, filePerm)
 	if err == nil {
-		_, err = f.WriteAt(s.encode(), 0)
+		_, err = f.WriteAt(s.encode(a), 0)
 		if err == nil {
 			err = f.Sync()
 		}
@@ -261,7 +263,7 @@ func (a *archive) openFixed(rep *Report) error {
 		}
 		f, err := a.openFile(x.name, x.kind, 0, true)
 		switch {
-		case errors.Is(err, ErrNewerFormat), ioFailed(err):
+		case errors.Is(err, ErrNewerFormat), errors.Is(err, ErrSealed), ioFailed(err):
 			return err
 		case errors.Is(err, errTornHeader), errors.Is(err, fs.ErrNotExist) && a.readOnly:
 		case err != nil && !a.readOnly:
@@ -290,7 +292,7 @@ func (a *archive) openFile(name string, kind byte, first uint64, create bool) (F
 	}
 	b, err := readUpTo(f, 0, headerSize)
 	if err == nil {
-		err = checkHeader(name, b, kind, first)
+		err = a.checkHeader(name, b, kind, first)
 	}
 	if err != nil && (a.readOnly || !errors.Is(err, errTornHeader)) {
 		f.Close()
@@ -320,7 +322,7 @@ func (a *archive) openSegments(rep *Report) error {
 			}
 		}
 		f, err := a.openFile(name, kindLeaves, first, false)
-		if errors.Is(err, ErrNewerFormat) || ioFailed(err) {
+		if errors.Is(err, ErrNewerFormat) || errors.Is(err, ErrSealed) || ioFailed(err) {
 			return err
 		}
 		if err != nil {
@@ -396,7 +398,7 @@ func (a *archive) wholeUntil(ctx context.Context, first, end uint64, rep *Report
 		if err == nil {
 			return end, nil
 		}
-		if errors.Is(err, ErrNewerFormat) || ioFailed(err) {
+		if errors.Is(err, ErrNewerFormat) || errors.Is(err, ErrSealed) || ioFailed(err) {
 			return 0, err
 		}
 		rep.damage(err)
@@ -529,7 +531,7 @@ func (a *archive) mendHeaders() error {
 	for i, f := range [...]File{a.index, a.hashes} {
 		have, err := f.Size()
 		if err == nil && have < headerSize {
-			_, err = f.WriteAt(header(fixedFiles[i].kind, 0), 0)
+			_, err = f.WriteAt(a.header(fixedFiles[i].kind, 0), 0)
 		}
 		if err != nil {
 			return err

@@ -103,14 +103,18 @@ type bodyWriter struct {
 func (w *bodyWriter) bodies(ctx context.Context, x added) error {
 	for k, leaf := range x.leaves {
 		i := x.from + uint64(k)
-		if err := w.segmentFor(i, frameSize+int64(len(leaf.body))); err != nil {
+		body, err := w.a.sealed(i, leaf.body)
+		if err != nil {
+			return err
+		}
+		if err := w.segmentFor(i, frameSize+int64(len(body))); err != nil {
 			return err
 		}
 		last := &w.segs[len(w.segs)-1]
 		r := leaf.row
-		r.off = uint32(last.end)
+		r.off, r.size = uint32(last.end), uint32(len(body))
 		w.rows = r.append(w.rows, i)
-		w.buf = appendFrame(w.buf, i, leaf.body)
+		w.buf = appendFrame(w.buf, i, body)
 		last.end = r.end()
 		if len(w.buf) >= writeChunk {
 			if err := errors.Join(ctx.Err(), w.flush()); err != nil {

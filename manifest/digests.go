@@ -195,6 +195,11 @@ func (e *leafEnd) find(v *view, i uint64) (err error) {
 	if i >= v.archived {
 		return nil
 	}
+	if v.arch.seal != nil { // it opens as a whole
+		e.segment = segment{}
+		e.tail, err = v.arch.opened.body(v, i, e.r)
+		return err
+	}
 	if e.segment, err = v.segment(i); err != nil {
 		return err
 	}

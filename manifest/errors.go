@@ -11,6 +11,9 @@ var (
 	// damaged; use that program to read them.
 	ErrNewerFormat = errors.New("manifest: written by a newer version of ctxpage; use that version to read it")
 
+	// ErrSealed: the archive is encrypted, and no keys were given.
+	ErrSealed = errors.New("manifest: the archive is encrypted, and no key was given")
+
 	// ErrNoLeaf: the log has no leaf at that index, or none of that trace.
 	ErrNoLeaf = errors.New("manifest: no such leaf")
 

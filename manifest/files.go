@@ -36,6 +36,9 @@ const (
 	// prunedVersion is that of the mark once leaves were pruned. A program that
 	// knows no stubs refuses the archive by it.
 	prunedVersion = 2
+	// sealedFlag is set in the version of every file of an archive whose bodies
+	// are sealed.
+	sealedFlag = 1 << 15
 
 	headerSize = 24
 	rowSize    = 32
@@ -130,13 +133,46 @@ func headerOf(kind byte, version uint16, first uint64) []byte {
 	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
 }
 
+// header is that of a file of this archive.
+func (a *archive) header(kind byte, first uint64) []byte {
+	return a.headerOf(kind, archiveVersion, first)
+}
+
+func (a *archive) headerOf(kind byte, version uint16, first uint64) []byte {
+	if a.seal != nil {
+		version |= sealedFlag
+	}
+	return headerOf(kind, version, first)
+}
+
+// Sealer seals the bodies of leaves and opens them, each bound to the index of its leaf. It is called concurrently.
+type Sealer interface {
+	Seal(index uint64, body []byte) ([]byte, error)
+	Open(index uint64, sealed []byte) ([]byte, error)
+}
+
+// sealRoom is how much longer a sealed body may be.
+const sealRoom = 1 << 10
+
+// sealed is the body of a leaf as the files have it.
+func (a *archive) sealed(i uint64, body []byte) ([]byte, error) {
+	if a.seal == nil {
+		return body, nil
+	}
+	b, err := a.seal.Seal(i, body)
+	if err != nil {
+		return nil, fmt.Errorf("manifest: seal leaf %d: %w", i, err)
+	}
+	return b, nil
+}
+
 // errTornHeader: the file ends within its header, as after a crash while it was
 // made.
 var errTornHeader = errors.New("the file ends within its header")
 
 // checkHeader reads the version before anything else: a newer file is not a
 // damaged one.
-func checkHeader(name string, b []byte, kind byte, first uint64) error {
+func (a *archive) checkHeader(name string, b []byte, kind byte, first uint64) error {
 	switch {
 	case len(b) < headerSize:
 		return corruptAt(name, int64(len(b)), noLeaf, errTornHeader)
@@ -147,13 +183,19 @@ func checkHeader(name string, b []byte, kind byte, first uint64) error {
 	// file from a damaged version number.
 	sound := binary.LittleEndian.Uint64(b[16:]) == xxhash.Sum64(b[:16])
 	v, most := binary.LittleEndian.Uint16(b[4:]), uint16(archiveVersion)
+	isSealed := v&sealedFlag != 0
 	if kind == kindMark {
 		most = prunedVersion
 	}
-	if v > most && sound {
+	switch v &^= sealedFlag; {
+	case v > most && sound:
 		return fmt.Errorf("%s has version %d, this program knows %d: %w", name, v, most, ErrNewerFormat)
+	case isSealed && sound && a.seal == nil:
+		return fmt.Errorf("%s: %w", name, ErrSealed)
+	case !isSealed && sound && a.seal != nil:
+		return corruptAt(name, 4, noLeaf, errors.New("it is not encrypted, and the database is: it was exchanged"))
 	}
-	if string(b[:headerSize]) != string(headerOf(kind, max(1, min(v, most)), first)) {
+	if string(b[:headerSize]) != string(a.headerOf(kind, max(1, min(v, most)), first)) {
 		return corruptAt(name, 4, noLeaf, errors.New("the header belongs to another file"))
 	}
 	return nil
@@ -223,7 +265,7 @@ func parseRow(b []byte, i uint64) (row, error) {
 	}
 	u := binary.LittleEndian.Uint32
 	r := row{pruned: b[0] == rowPruned, typ: Type(b[1]), writes: b[2]&1 != 0, rows: b[2]&2 != 0, size: u(b[4:]), off: u(b[8:]), trace: u(b[12:]), parent: u(b[16:])}
-	if r.size > MaxBody || r.off < headerSize {
+	if r.size > MaxBody+sealRoom || r.off < headerSize {
 		return row{}, corruptAt(indexName, rowOffset(i), int64(i), fmt.Errorf("a leaf of %d bytes at %d", r.size, r.off))
 	}
 	return r, nil
@@ -261,7 +303,7 @@ func appendFrame(b []byte, i uint64, body []byte) []byte {
 }
 
 // checkFrame returns the body in the frame that the row of leaf i points at.
-func checkFrame(name string, frame []byte, i uint64, r row) ([]byte, error) {
+func (a *archive) checkFrame(name string, frame []byte, i uint64, r row) ([]byte, error) {
 	body := frame[frameSize:]
 	if n := binary.LittleEndian.Uint32(frame); n != r.size {
 		return nil, corruptAt(name, int64(r.off), int64(i), fmt.Errorf("a frame of %d bytes where the index says %d", n, r.size))
@@ -269,7 +311,14 @@ func checkFrame(name string, frame []byte, i uint64, r row) ([]byte, error) {
 	if binary.LittleEndian.Uint64(frame[4:]) != sum(i, body) {
 		return nil, corruptAt(name, int64(r.off), int64(i), errors.New("wrong checksum of a leaf"))
 	}
-	return body, nil
+	if a.seal == nil {
+		return body, nil
+	}
+	plain, err := a.seal.Open(i, body)
+	if err != nil {
+		return nil, corruptAt(name, int64(r.off), int64(i), err)
+	}
+	return plain, nil
 }
 
 // stamp is what the mark file says: the archive has size leaves with this root,
@@ -282,12 +331,12 @@ type stamp struct {
 	gen  uint32
 }
 
-func (s stamp) encode() []byte {
+func (s stamp) encode(a *archive) []byte {
 	version := uint16(archiveVersion)
 	if s.gen > 0 {
 		version = prunedVersion
 	}
-	b := headerOf(kindMark, version, 0)
+	b := a.headerOf(kindMark, version, 0)
 	b = binary.LittleEndian.AppendUint64(b, s.size)
 	b = append(b, s.root[:]...)
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(s.db)))
@@ -298,8 +347,8 @@ func (s stamp) encode() []byte {
 	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
 }
 
-func parseStamp(b []byte) (s stamp, err error) {
-	if err := checkHeader(markName, b, kindMark, 0); err != nil {
+func (a *archive) parseStamp(b []byte) (s stamp, err error) {
+	if err := a.checkHeader(markName, b, kindMark, 0); err != nil {
 		return s, err
 	}
 	const fixed = headerSize + 8 + tlog.HashSize + 2

@@ -16,9 +16,12 @@ import (
 // Options configure Open. The zero value is a writer of an archive that belongs
 // to no particular database.
 type Options struct {
-	ReadOnly    bool   // create, cut and write nothing; Add works in memory
-	DB          string // database id, at most 255 bytes; an archive of another is refused. Empty: not compared
-	SegmentSize int64  // bytes after which a segment file is followed by the next; 0 means 64 MiB, the limit is 1 GiB
+	ReadOnly bool   // create, cut and write nothing; Add works in memory
+	DB       string // database id, at most 255 bytes; an archive of another is refused. Empty: not compared
+	// Seal, if given, seals the bodies of leaves in the files. The tree is over the plain bodies all the same: heads and
+	// proofs do not tell a sealed archive from another one. An archive is sealed as a whole or not at all.
+	Seal        Sealer
+	SegmentSize int64 // bytes after which a segment file is followed by the next; 0 means 64 MiB, the limit is 1 GiB
 }
 
 // Report is what Open found.
@@ -77,7 +80,7 @@ func Open(ctx context.Context, dir string, fs FS, opts Options) (*Log, Report, e
 	if opts.SegmentSize < 0 || opts.SegmentSize > maxSegment || len(opts.DB) > 255 {
 		return nil, Report{}, fmt.Errorf("manifest: segment size %d or database id of %d bytes out of range; at most %d and 255", opts.SegmentSize, len(opts.DB), maxSegment)
 	}
-	a := &archive{dir: dir, fs: fs, readOnly: opts.ReadOnly, segSize: opts.SegmentSize}
+	a := &archive{dir: dir, fs: fs, readOnly: opts.ReadOnly, segSize: opts.SegmentSize, seal: opts.Seal}
 	l, rep, err := open(ctx, a, opts.DB)
 	if opts.ReadOnly && !a.settled() && ctx.Err() == nil { // a prune changed files meanwhile
 		a.close()
@@ -113,8 +116,13 @@ func open(ctx context.Context, a *archive, db string) (*Log, Report, error) {
 // damaged, or differ from those of the log, are in Report.Damage and are no
 // error; Verify names all of them.
 func OpenReader(ctx context.Context, dir string, fs FS, tail func(add func(index uint64, body []byte) error) error) (*Log, Report, error) {
+	return OpenSealedReader(ctx, dir, fs, nil, tail)
+}
+
+// OpenSealedReader is OpenReader for an archive whose bodies are sealed; nil: they are not.
+func OpenSealedReader(ctx context.Context, dir string, fs FS, seal Sealer, tail func(add func(index uint64, body []byte) error) error) (*Log, Report, error) {
 	for try := 0; ; try++ {
-		l, rep, err := Open(ctx, dir, fs, Options{ReadOnly: true})
+		l, rep, err := Open(ctx, dir, fs, Options{ReadOnly: true, Seal: seal})
 		if err != nil {
 			return nil, rep, err
 		}

@@ -358,7 +358,7 @@ func newPruner(v *view, p *Record) (*pruner, error) {
 		return nil, fmt.Errorf("manifest: leaf %d of type %s is no prune of the %d archived leaves", p.Index, p.Type, v.archived)
 	}
 	a := v.arch
-	return &pruner{v: v, p: p, by: by, next: &archive{dir: a.dir, fs: a.fs, segSize: a.segSize, hashes: a.hashes, mark: a.mark, uncut: true}}, nil
+	return &pruner{v: v, p: p, by: by, next: &archive{dir: a.dir, fs: a.fs, segSize: a.segSize, seal: a.seal, hashes: a.hashes, mark: a.mark, uncut: true}}, nil
 }
 
 // vouched compares what the prune leaf vouches for with the bodies, before anything is written. todo: there are some.
@@ -477,9 +477,13 @@ func (w *pruner) rewrite(ctx context.Context, s segment, to uint64) error {
 	var buf []byte
 	err = w.v.each(ctx, s.first, to, false, func(x slot) error {
 		r, body, err := w.left(x)
+		if err == nil {
+			body, err = w.next.sealed(x.index, body)
+		}
 		if err != nil {
 			return err
 		}
+		r.size = uint32(len(body))
 		if out.end+frameSize+int64(len(body)) > math.MaxUint32 {
 			return fmt.Errorf("segment %s is too large for its stubs", out.name())
 		}

@@ -266,19 +266,19 @@ func TestForgedStub(t *testing.T) {
 func TestPrunedMark(t *testing.T) {
 	for _, gen := range []uint32{0, 1, 70000} {
 		s := stamp{db: "db1", size: 7, gen: gen}
-		b := s.encode()
-		got, err := parseStamp(b)
+		b := s.encode(&archive{})
+		got, err := new(archive).parseStamp(b)
 		require.NoError(t, err)
 		require.Equal(t, s, got)
 		for n := range b {
-			_, err := parseStamp(b[:n])
+			_, err := new(archive).parseStamp(b[:n])
 			require.Error(t, err)
 		}
 	}
-	b := (&stamp{db: "db1", gen: 2}).encode()
+	b := (&stamp{db: "db1", gen: 2}).encode(&archive{})
 	b[4] = 3
 	copy(b[16:], fmt.Appendf(nil, "%s", le64(xxhash.Sum64(b[:16]))))
-	_, err := parseStamp(b)
+	_, err := new(archive).parseStamp(b)
 	require.ErrorIs(t, err, ErrNewerFormat)
 	for name, want := range map[string]bool{
 		filepath.Base(segmentName(5, 0)): true, segmentName(5, 9): true, segmentName(5, 0) + "-": false, segmentName(5, 0) + "-0": false, segmentName(5, 0) + "-00000000": false,

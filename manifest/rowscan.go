@@ -107,6 +107,9 @@ func (s *RowScan) body(i uint64, r row) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.v.arch.seal != nil {
+		return s.v.arch.opened.body(s.v, i, r)
+	}
 	from, to := int64(r.off)+frameSize, r.end()
 	if s.window == nil || seg.first != s.segment || from < s.at || to > s.at+int64(len(s.window)) {
 		b, err := readUpTo(seg.file, from, max(scanWindow, int(to-from)))

@@ -172,7 +172,7 @@ func (c *verifier) file(name string, f File, kind byte, first uint64, end int64)
 	}
 	b, err := readUpTo(f, 0, headerSize)
 	if err == nil {
-		err = checkHeader(name, b, kind, first)
+		err = c.v.arch.checkHeader(name, b, kind, first)
 	}
 	if err != nil {
 		c.problem(-1, err)
@@ -293,6 +293,9 @@ func (c *verifier) place(s slot) {
 	i := int64(s.index)
 	want, err := rowIn(s)
 	want.off = s.row.off
+	if s.index < c.v.archived && c.v.arch.seal != nil { // the row has the size of the sealed body
+		want.size = s.row.size
+	}
 	if err != nil && !errors.Is(err, ErrNewerFormat) {
 		c.problem(i, leafError(s.index, err))
 	} else if err == nil && want != s.row {

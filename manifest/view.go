@@ -152,7 +152,7 @@ func (v *view) frame(i uint64, r row) ([]byte, error) {
 	if _, err := s.file.ReadAt(frame, int64(r.off)); err != nil {
 		return nil, readError(s.name(), int64(r.off), int64(i), err)
 	}
-	return checkFrame(s.name(), frame, i, r)
+	return v.arch.checkFrame(s.name(), frame, i, r)
 }
 
 // Many leaves are read in blocks: one read for the rows, one for bodies
@@ -247,7 +247,7 @@ func (v *view) readRun(run []slot) {
 		x := &run[k]
 		at, to := int64(x.row.off)-start, x.row.end()-start
 		if err == nil && to <= int64(len(b)) {
-			x.body, x.err = checkFrame(s.name(), b[at:to:to], x.index, x.row)
+			x.body, x.err = v.arch.checkFrame(s.name(), b[at:to:to], x.index, x.row)
 		} else {
 			x.body, x.err = v.frame(x.index, x.row)
 		}
