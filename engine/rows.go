@@ -3,6 +3,8 @@ package engine
 import (
 	"bytes"
 	"iter"
+
+	"github.com/ctxpage/ctxpage/lexical"
 )
 
 // Table is a set of rows, ordered by key. A store keeps each table where it likes; bbolt has a
@@ -73,6 +75,14 @@ func (r SegRows) Scan(prefix, from []byte, fn func(k, v []byte) bool) {
 			return
 		}
 	}
+}
+
+// Word appends what stands for a word in the key of its list: the word, unless the store masks words.
+func (r SegRows) Word(b []byte, scope uint32, word []byte) []byte {
+	if m, ok := r.Reader.(lexical.Masked); ok {
+		return m.Word(b, scope, word)
+	}
+	return append(b, word...)
 }
 
 // Put and Delete work in a checkpoint only, where the Reader is a Writer.

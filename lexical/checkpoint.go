@@ -253,7 +253,8 @@ func (c *checkpoint) flush(parts []*part) error {
 	} else if s.docs > 0 {
 		c.manifest.next++
 		c.manifest.segments = append(c.manifest.segments, s)
-		if _, err := c.join(s, c.packed(parts), c.gone, math.MaxInt); err != nil {
+		mask, _ := c.w.(Masked)
+		if _, err := c.join(s, c.packed(parts), c.gone, math.MaxInt, mask); err != nil {
 			return err
 		}
 	}

@@ -25,7 +25,8 @@ const (
 	rowVersion  = 2
 	sumSize     = 4
 	docsInRow   = 1024
-	termPrefix  = 1 + 4 + 4
+	scopeSize   = 4
+	termPrefix  = segPrefix + scopeSize
 	segPrefix   = 1 + 4
 	docsKeySize = segPrefix + 8
 )

@@ -37,6 +37,13 @@ type Rows interface {
 	Scan(prefix, from []byte, fn func(k, v []byte) bool)
 }
 
+// Masked are Rows whose keys do not show the words of the index. Word appends what stands for a word of a scope in the key
+// of its list: always the same, and in any order. The lists of a segment are merged by what stands in their keys, so nobody
+// has to get the word back.
+type Masked interface {
+	Word(b []byte, scope uint32, word []byte) []byte
+}
+
 // Writer is a write transaction of the owner's store. The package never writes
 // while it scans.
 type Writer interface {

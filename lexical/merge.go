@@ -68,7 +68,7 @@ func (c *checkpoint) merge(most int) error {
 		for _, o := range m.old {
 			from = append(from, o.source(c.w, m.written, len(m.gone) > 0))
 		}
-		written, err := c.join(m.segment, from, gone, most)
+		written, err := c.join(m.segment, from, gone, most, nil)
 		if err != nil {
 			return err
 		}
@@ -222,8 +222,9 @@ func (r *rowLists) portion() (err error) {
 }
 
 // join writes the lists of sources as those of one segment, whose pages are those of the sources in their order. After
-// most lists it stops, and gives scope and term of the last one.
-func (c *checkpoint) join(s segment, from []*source, gone func(uint64) bool, most int) (written []byte, err error) {
+// most lists it stops, and gives scope and term of the last one. mask puts what stands for a word in its place; nil: it is
+// there already, or the word itself is.
+func (c *checkpoint) join(s segment, from []*source, gone func(uint64) bool, most int, mask Masked) (written []byte, err error) {
 	q := queue{}
 	for i, f := range from {
 		if ok, err := f.more(f); err != nil {
@@ -236,7 +237,7 @@ func (c *checkpoint) join(s segment, from []*source, gone func(uint64) bool, mos
 		q.down(i)
 	}
 	var p postings
-	var key []byte
+	var key, masked []byte
 	for n := 0; len(q) > 0; n++ {
 		if n == most {
 			return key, nil
@@ -254,7 +255,12 @@ func (c *checkpoint) join(s segment, from []*source, gone func(uint64) bool, mos
 		if p.df == 0 { // removed pages alone had it
 			continue
 		}
-		if err := c.put(s, key, &p); err != nil {
+		row := key
+		if mask != nil {
+			masked = mask.Word(append(masked[:0], key[:scopeSize]...), binary.BigEndian.Uint32(key), key[scopeSize:])
+			row = masked
+		}
+		if err := c.put(s, row, &p); err != nil {
 			return nil, err
 		}
 	}

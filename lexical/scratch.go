@@ -17,12 +17,13 @@ type work struct {
 	best   top
 	heaps  [2]top // two at a time are in use
 
-	lists []list    // of all terms; starts tells whose
-	start []int     // lists[start[t]:start[t+1]] belong to term t
-	tails []tailRef // likewise the lists in the tail
-	key   []byte
-	sat   saturations
-	block [blockSize]posting
+	lists    []list    // of all terms; starts tells whose
+	start    []int     // lists[start[t]:start[t+1]] belong to term t
+	tails    []tailRef // likewise the lists in the tail
+	key      []byte
+	unmasked []byte // a word, see rowKey
+	sat      saturations
+	block    [blockSize]posting
 
 	own     []float64 // by page number − base, from words that are not common
 	touched []uint32  // pages with own > 0
@@ -124,6 +125,16 @@ func (w *work) gather(rows Rows, scopes []uint32, terms []string) (Stats, error)
 	return st, nil
 }
 
+// rowKey is the key of the list of a term in a segment.
+func (w *work) rowKey(rows Rows, segment, scope uint32, term string) []byte {
+	m, ok := rows.(Masked)
+	if !ok {
+		return appendTermKey(w.key[:0], segment, scope, term)
+	}
+	w.unmasked = append(w.unmasked[:0], term...)
+	return m.Word(appendTermKey(w.key[:0], segment, scope, ""), scope, w.unmasked)
+}
+
 // find collects the lists of one term in one scope and counts their pages.
 func (w *work) find(rows Rows, t int, scope uint32, term string) (uint64, error) {
 	if w.x.cols.scopes[w.x.cols.scopeAt[scope]].pages == 0 {
@@ -131,7 +142,7 @@ func (w *work) find(rows Rows, t int, scope uint32, term string) (uint64, error)
 	}
 	df := uint64(0)
 	for _, s := range w.x.manifest.segments {
-		w.key = appendTermKey(w.key[:0], s.id, scope, term)
+		w.key = w.rowKey(rows, s.id, scope, term)
 		row := rows.Get(w.key)
 		if row == nil {
 			continue
