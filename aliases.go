@@ -109,6 +109,7 @@ var (
 	ErrMisfit         = store.ErrMisfit         // file and log are not from the same moment
 	ErrNotDatabase    = store.ErrNotDatabase    // the file is something else
 	ErrNotExist       = store.ErrNotExist       // there is no database, and Open may not create one
+	ErrKey            = store.ErrKey            // an encrypted database and no key that fits, or a plain one and a key
 	ErrReadOnly       = store.ErrReadOnly       // a write on a read-only database
 	ErrClosed         = store.ErrClosed         // a call after Close
 	ErrNoSpace        = store.ErrNoSpace        // the disk is full; reads, deletes and gc still work

@@ -101,6 +101,12 @@ type Options struct {
 	// Identity is the id and secret of a database that Open creates; zero: new ones. An import into a new file takes those of
 	// the export (portable.ReadHeader), because fences in contexts are made of them.
 	Identity store.Info
+	// Key encrypts the files: 32 random bytes; nil: they are not encrypted. A database stays as it was made: errors match
+	// ErrKey where the key does not fit, or is missing. Keyring, with ReadOnly, is the path of the keyring of
+	// a copy that has none beside it; "": that of the database with .keys behind it.
+	// docs/encryption.md says what a key protects, and that nothing opens a database whose key or keyring is lost.
+	Key     []byte
+	Keyring string
 	// MustExist makes Open fail with ErrNotExist instead of creating a database.
 	MustExist bool
 	// Exclusive keeps the files to this process: Open serves no other one, and fails with a *LockedError while another
@@ -110,7 +116,7 @@ type Options struct {
 	LockTimeout time.Duration
 	// Store holds the database instead of files at the path; the path is then only a name in errors and Stats. Open the
 	// store with StateKinds. A successful Open takes it over and Close closes it; after a failed Open it is still the
-	// caller's. ReadOnly, MustExist, Identity, Exclusive and LockTimeout describe how files are opened: with a Store they give an
+	// caller's. ReadOnly, Key, Keyring, MustExist, Identity, Exclusive and LockTimeout describe how files are opened: with a Store they give an
 	// *InvalidError.
 	Store Store
 
@@ -188,7 +194,7 @@ func (o Options) checkStore() error {
 	for _, f := range []struct {
 		name string
 		set  bool
-	}{{"ReadOnly", o.ReadOnly}, {"MustExist", o.MustExist}, {"Exclusive", o.Exclusive}, {"LockTimeout", o.LockTimeout != 0}, {"Identity", o.Identity.ID != ""}} {
+	}{{"ReadOnly", o.ReadOnly}, {"MustExist", o.MustExist}, {"Exclusive", o.Exclusive}, {"LockTimeout", o.LockTimeout != 0}, {"Identity", o.Identity.ID != ""}, {"Key", o.Key != nil}, {"Keyring", o.Keyring != ""}} {
 		if f.set {
 			errs = append(errs, store.Invalid("Options."+f.name, "a value beside Options.Store", "nothing: tell the store when you open it"))
 		}

@@ -337,8 +337,7 @@ func (s *Engine) loadTail(tx Reader) error {
 		if i := int(p.page) - 1; err == nil && i < len(head.Rows) {
 			err = s.provedText(num, &head.Rows[i], text)
 		}
-		if err != nil {
-
+		if err != nil && !errors.Is(err, store.ErrErased) {
 			s.unread = append(s.unread, num)
 		}
 		s.index.Add(s.doc(num, p.scope, head, text, nil))
@@ -352,6 +351,9 @@ func (s *Engine) textIn(tx Reader, num uint64) (text string, err error) {
 	defer s.recoverRow(num, &err)
 	key := format.TextRowKey(num)
 	row, err := codec.Unseal('c', key, tx.Get(TableContent, key))
+	if errors.Is(err, codec.ErrDestroyed) {
+		return "", fmt.Errorf("%w: page %d: %w", store.ErrErased, num, err)
+	}
 	if err != nil {
 		return "", s.Corrupt(fmt.Sprintf("content of page %d", num), err)
 	}

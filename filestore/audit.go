@@ -3,6 +3,7 @@ package filestore
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/seal"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
@@ -33,6 +35,11 @@ const scanAgain = 3
 // Errors: ErrNotExist, ErrNewerFormat, ErrCorrupt. Damage of synced bytes that still leaves a
 // readable prefix is in the report, not in the error.
 func OpenManifests(ctx context.Context, path string) (*manifest.Reader, manifest.Report, error) {
+	return OpenManifestsKey(ctx, path, nil, "")
+}
+
+// OpenManifestsKey is OpenManifests for a database that is encrypted; a nil key: it is not. ErrKey: the key does not fit.
+func OpenManifestsKey(ctx context.Context, path string, key []byte, keyring string) (*manifest.Reader, manifest.Report, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, manifest.Report{}, fmt.Errorf("ctxpage: open manifests: %w", err)
@@ -40,13 +47,32 @@ func OpenManifests(ctx context.Context, path string) (*manifest.Reader, manifest
 	if err := cmp.Or(auditThere(path), auditLost(path)); err != nil {
 		return nil, manifest.Report{}, err
 	}
-	l, rep, err := manifest.OpenReader(ctx, path+"-manifest", nil, func(add func(uint64, []byte) error) error {
-		return scanLeaves(ctx, path+"-wal", add)
+	ring, err := readerRing(path, key, keyring)
+	if err != nil {
+		return nil, manifest.Report{}, err
+	}
+	l, rep, err := manifest.OpenSealedReader(ctx, path+"-manifest", nil, sealerOf(ring), func(add func(uint64, []byte) error) error {
+		return scanLeaves(ctx, path+"-wal", ring, add)
 	})
 	if err != nil {
 		return nil, rep, LogError(err)
 	}
-	return l.Owner(func(ctx context.Context, leaf *manifest.Record) (string, error) { return questionIn(ctx, path, leaf) }), rep, nil
+	return l.Owner(func(ctx context.Context, leaf *manifest.Record) (string, error) {
+		return questionIn(ctx, path, ring, leaf)
+	}), rep, nil
+}
+
+// readerRing is the keyring for a reader of files; nil: no key was given.
+func readerRing(path string, key []byte, keyring string) (*seal.Ring, error) {
+	if key == nil {
+		return nil, nil
+	}
+	keyring = cmp.Or(keyring, path+keysSuffix)
+	ring, err := ringAt(keyring, key, rand.Reader)
+	if errors.Is(err, seal.ErrNoKeyring) {
+		return nil, fmt.Errorf("%w: there is no keyring %s: %s is not encrypted, or its keyring is elsewhere: put it there", store.ErrKey, keyring, path)
+	}
+	return ring, err
 }
 
 // auditThere returns an error if there is no database at a path. A database whose own file is gone
@@ -85,10 +111,15 @@ func auditLost(path string) error {
 // scanLeaves gives add the leaves in the log, in order. A log that was cut while it was read is
 // read again: what was cut is in the archive by then, and leaves that were added before are
 // compared.
-func scanLeaves(ctx context.Context, dir string, add func(uint64, []byte) error) error {
+func scanLeaves(ctx context.Context, dir string, ring *seal.Ring, add func(uint64, []byte) error) error {
 	for try := 1; ; try++ {
 		var failed error // an error of add: reading again would not help
 		_, err := wal.Scan(ctx, dir, nil, 0, func(r wal.Record) error {
+			r, err := openRecord(ring, r)
+			if err != nil {
+				failed = err
+				return err
+			}
 			index, leaf, err := leafOf(r)
 			if err == nil && leaf != nil {
 				err = add(index, leaf)
@@ -125,10 +156,15 @@ func leafOf(r wal.Record) (uint64, []byte, error) {
 // process writes more, until ctx ends or fn fails. It looks every so often (0: four times a second)
 // and reads only what is new. Like OpenManifests it takes no lock.
 func FollowManifests(ctx context.Context, path string, from uint64, every time.Duration, fn func(*manifest.Record) error) error {
+	return FollowManifestsKey(ctx, path, nil, "", from, every, fn)
+}
+
+// FollowManifestsKey is FollowManifests for a database that is encrypted; a nil key: it is not.
+func FollowManifestsKey(ctx context.Context, path string, key []byte, keyring string, from uint64, every time.Duration, fn func(*manifest.Record) error) error {
 	if every <= 0 {
 		every = 250 * time.Millisecond
 	}
-	f := follower{path: path, next: from, fn: fn}
+	f := follower{path: path, key: key, keyring: keyring, next: from, fn: fn}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -145,10 +181,13 @@ func FollowManifests(ctx context.Context, path string, from uint64, every time.D
 
 // follower is the place that a FollowManifests has reached.
 type follower struct {
-	path string
-	next uint64 // the next leaf
-	seq  uint64 // the last record of the log that was read; 0: none yet
-	fn   func(*manifest.Record) error
+	path    string
+	key     []byte
+	keyring string
+	ring    *seal.Ring // of the key, from the first look on
+	next    uint64     // the next leaf
+	seq     uint64     // the last record of the log that was read; 0: none yet
+	fn      func(*manifest.Record) error
 }
 
 var errGap = errors.New("a checkpoint moved leaves to the archive")
@@ -162,9 +201,15 @@ func (f *follower) look(ctx context.Context) error {
 			return err
 		}
 	}
-	l, _, err := OpenManifests(ctx, f.path)
+	l, _, err := OpenManifestsKey(ctx, f.path, f.key, f.keyring)
 	if err != nil {
 		return err
+	}
+	if f.ring == nil {
+		f.ring, err = readerRing(f.path, f.key, f.keyring)
+	}
+	if err != nil {
+		return errors.Join(err, l.Close())
 	}
 	defer l.Close()
 	size, err := l.Size(ctx)
@@ -187,6 +232,10 @@ func (f *follower) look(ctx context.Context) error {
 func (f *follower) readLog(ctx context.Context) error {
 	var failed error // an error of fn: no reason to start over
 	rec, err := wal.Scan(ctx, f.path+"-wal", nil, f.seq+1, func(r wal.Record) error {
+		r, err := openRecord(f.ring, r)
+		if err != nil {
+			return err
+		}
 		index, body, err := leafOf(r)
 		switch {
 		case err != nil:

@@ -2,9 +2,12 @@ package filestore
 
 import (
 	"bytes"
+	"errors"
 	"iter"
 
 	"github.com/ctxpage/ctxpage/engine"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/seal"
 	"go.etcd.io/bbolt"
 )
 
@@ -20,6 +23,7 @@ type boltRows struct {
 	buckets [engine.TableQuestion + 1]*bbolt.Bucket // nil: not there, or not looked up yet
 	cursors [engine.TableQuestion + 1]*bbolt.Cursor // of tables with manyReads; nil: no row was read yet
 	growth  [engine.TableQuestion + 1]growth
+	ring    *seal.Ring // opens and seals the values; nil: they are plain
 }
 
 // manyReads names the tables of which one transaction reads dozens of rows: a search reads those of
@@ -115,7 +119,42 @@ func (g *growth) fill(b *bbolt.Bucket) {
 // metaHead begins the keys of heads.
 const metaHead = 'h'
 
-func newBoltRows(tx *bbolt.Tx) *boltRows { return &boltRows{tx: tx} }
+func newBoltRows(tx *bbolt.Tx, ring *seal.Ring) engine.Writer {
+	if ring == nil {
+		return &boltRows{tx: tx}
+	}
+	return sealedRows{&boltRows{tx: tx, ring: ring}}
+}
+
+// sealedRows are rows whose values are sealed, each bound to its bucket and key. The words of the index are masked in its keys.
+type sealedRows struct{ *boltRows }
+
+// Word implements lexical.Masked.
+func (r sealedRows) Word(b []byte, scope uint32, word []byte) []byte {
+	return r.ring.Word(b, scope, word)
+}
+
+// spaces says as what the values of a table are sealed.
+var spaceOf = [...]seal.Space{
+	engine.TableMeta: seal.Meta, engine.TableContent: seal.Content, engine.TableSeg: seal.Index, engine.TableHeld: seal.Held, engine.TableTxn: seal.Outcome,
+	engine.TableState: seal.State, engine.TableVec: seal.Vector, engine.TableQuestion: seal.Question,
+}
+
+// opened is the value of a row. One that does not open becomes one that has no valid checksum, so that it is treated like any
+// other damage of a row.
+func (r *boltRows) opened(t engine.Table, key, v []byte) []byte {
+	if r.ring == nil || v == nil {
+		return v
+	}
+	value, err := r.ring.Open(spaceOf[t], key, v)
+	switch {
+	case err == nil:
+		return value
+	case errors.Is(err, seal.ErrDestroyed):
+		return codec.Destroyed
+	}
+	return codec.Unopened
+}
 
 func (r *boltRows) bucket(t engine.Table) *bbolt.Bucket {
 	if r.buckets[t] == nil {
@@ -135,15 +174,21 @@ func (r *boltRows) Get(t engine.Table, key []byte) []byte {
 		return nil
 	}
 	if !manyReads[t] {
-		return b.Get(key)
+		return r.opened(t, key, b.Get(key))
 	}
+	if v, ok := r.row(t, b, key); ok {
+		return r.opened(t, key, v)
+	}
+	return nil
+}
+
+// row moves the cursor of a table to a row, if it is there.
+func (r *boltRows) row(t engine.Table, b *bbolt.Bucket, key []byte) (v []byte, ok bool) {
 	if r.cursors[t] == nil {
 		r.cursors[t] = b.Cursor()
 	}
-	if k, v := r.cursors[t].Seek(key); bytes.Equal(k, key) {
-		return v
-	}
-	return nil
+	k, v := r.cursors[t].Seek(key)
+	return v, bytes.Equal(k, key)
 }
 
 // From: see Reader.
@@ -155,7 +200,7 @@ func (r *boltRows) From(t engine.Table, key []byte) iter.Seq2[[]byte, []byte] {
 		}
 		c := b.Cursor()
 		for k, v := c.Seek(key); k != nil; k, v = c.Next() {
-			if !yield(k, v) {
+			if !yield(k, r.opened(t, k, v)) {
 				return
 			}
 		}
@@ -206,6 +251,12 @@ func (r *boltRows) Put(t engine.Table, key, value []byte) error {
 		r.buckets[t] = b
 	}
 	r.grow(t, b, key)
+	if r.ring != nil {
+		var err error
+		if value, err = r.ring.Seal(make([]byte, 0, len(value)+seal.Overhead), spaceOf[t], key, value); err != nil {
+			return err
+		}
+	}
 	return b.Put(key, value)
 }
 
@@ -217,7 +268,8 @@ func (r *boltRows) Delete(t engine.Table, key []byte) error {
 		return nil
 	case !manyReads[t]:
 		return b.Delete(key)
-	case r.Get(t, key) == nil: // it leaves the cursor at the row
+	}
+	if _, ok := r.row(t, b, key); !ok { // it leaves the cursor at the row
 		return nil
 	}
 	return r.cursors[t].Delete()
@@ -225,4 +277,4 @@ func (r *boltRows) Delete(t engine.Table, key []byte) error {
 
 // Rows shows the engine the rows that a transaction of bbolt has, in buckets by the names of the tables. A read-only
 // transaction takes no Put and no Delete. Other stores keep a cache of their rows with it.
-func Rows(tx *bbolt.Tx) engine.Writer { return newBoltRows(tx) }
+func Rows(tx *bbolt.Tx) engine.Writer { return newBoltRows(tx, nil) }

@@ -179,10 +179,10 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 	}
 	var flushed engine.Flushed
 	err = s.update(func(tx *bbolt.Tx) (err error) {
-		if flushed, err = s.eng.Flush(newBoltRows(tx), o, &next.Rows); err != nil {
+		if flushed, err = s.eng.Flush(s.rows(tx), o, &next.Rows); err != nil {
 			return err
 		}
-		return putSys(tx, next)
+		return putSys(tx, s.ring.Load(), next)
 	})
 	if err != nil {
 		return rep, s.unsure(fmt.Errorf("ctxpage: checkpoint: %w", err))
@@ -221,7 +221,7 @@ func (s *Store) indexSteps(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		return s.update(func(tx *bbolt.Tx) error { return fn(newBoltRows(tx)) })
+		return s.update(func(tx *bbolt.Tx) error { return fn(s.rows(tx)) })
 	}
 	if err := s.eng.FlushIndex(update, func() error { return s.eng.At("after a step") }); err != nil {
 		return fmt.Errorf("ctxpage: checkpoint: %w", err)
@@ -399,6 +399,11 @@ func (s *Store) backup(ctx context.Context, to string, progress store.Progress) 
 		if rep, err = s.checkpointLocked(ctx); err != nil {
 			return rep, err
 		}
+		if s.ring.Load() != nil { // the log of a backup is under keys that no erase destroys: it gets as little of it as can be
+			if err := s.cutBefore(ctx, s.log.Last()); err != nil {
+				return rep, err
+			}
+		}
 		if failed, err = s.tellBackup(ctx, to); err != nil {
 			return rep, err
 		}
@@ -424,7 +429,11 @@ func (s *Store) backup(ctx context.Context, to string, progress store.Progress) 
 	if err != nil {
 		return rep, err
 	}
-	n, err = s.copyBolt(to, progress)
+	if s.ring.Load() != nil {
+		n, err = s.copySealed(ctx, to, progress)
+	} else {
+		n, err = s.copyBolt(to, progress)
+	}
 	rep.Bytes += n
 	if err != nil {
 		return rep, err
@@ -458,6 +467,31 @@ func (s *Store) copyBolt(path string, progress func(string, uint64, uint64)) (n 
 		})
 		return n, err
 	})
+}
+
+// copySealed copies the rows of an encrypted file, without the index and without what bbolt freed: keys of what was erased are
+// destroyed by number, and of what lies between the rows nobody knows the number.
+func (s *Store) copySealed(ctx context.Context, path string, progress func(string, uint64, uint64)) (n int64, err error) {
+	open := func(name string, flag int, perm os.FileMode) (*os.File, error) {
+		return os.OpenFile(name, flag|os.O_EXCL|oNoFollow|syscall.O_CREAT, perm)
+	}
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{FreelistType: bbolt.FreelistMapType, NoSync: true, NoGrowSync: true, OpenFile: open})
+	if err != nil {
+		return 0, fmt.Errorf("ctxpage: copy: %w", err)
+	}
+	db.AllocSize = allocSize
+	err = s.view(func(from *bbolt.Tx) error {
+		err := copyRows(ctx, from, db, withoutIndex, func(_ string, done, total uint64) { progress("copy pages", done, total) })
+		progress("copy pages", uint64(from.Size()), uint64(from.Size()))
+		return err
+	})
+	if err == nil {
+		err = db.View(func(tx *bbolt.Tx) error { n = tx.Size(); return nil })
+	}
+	if err == nil {
+		err = db.Sync()
+	}
+	return n, resized(errors.Join(err, db.Close()))
 }
 
 // newFile makes a file and syncs it before it returns. It fails if the file exists.

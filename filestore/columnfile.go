@@ -79,7 +79,7 @@ var errColumns = errors.New("the columns are not used")
 
 // loadColumns builds catalogue and index from the snapshot. false: it is not used.
 func (s *Store) loadColumns(ctx context.Context) (bool, error) {
-	if s.opts.Columns < 0 || s.opts.Trust {
+	if s.opts.Columns < 0 || s.opts.Trust || s.ring.Load() != nil {
 		return false, nil
 	}
 	if s.copied {
@@ -242,7 +242,7 @@ func removeIfThere(fsys interface {
 // end of the store, because the leaf is a leaf like others. It may fail: then there is no snapshot, and the next open
 // reads the rows.
 func (s *Store) keepColumns(ctx context.Context) {
-	if s.opts.ReadOnly || s.opts.Columns < 0 || s.eng.Failure() != nil || s.startJob() != nil {
+	if s.opts.ReadOnly || s.opts.Columns < 0 || s.ring.Load() != nil || s.eng.Failure() != nil || s.startJob() != nil {
 		return
 	}
 	defer s.ckptMu.Unlock()
@@ -253,7 +253,7 @@ func (s *Store) keepColumns(ctx context.Context) {
 		return // closing reports it
 	}
 	err := s.eng.FlushTail(func(fn func(engine.Writer) error) error {
-		return s.update(func(tx *bbolt.Tx) error { return fn(newBoltRows(tx)) })
+		return s.update(func(tx *bbolt.Tx) error { return fn(s.rows(tx)) })
 	})
 	if err != nil {
 		_ = s.unsure(err)

@@ -65,7 +65,7 @@ func (s *Store) compacted(ctx context.Context, report func(string, uint64, uint6
 	if db, err = bbolt.Open(path, 0o600, opts); err != nil {
 		return nil, nil, err
 	}
-	err = s.view(func(from *bbolt.Tx) error { return copyRows(ctx, from, db, report) })
+	err = s.view(func(from *bbolt.Tx) error { return copyRows(ctx, from, db, s.resealed, report) })
 	if err == nil {
 		err = s.eng.At("compact copied")
 	}
@@ -73,7 +73,7 @@ func (s *Store) compacted(ctx context.Context, report func(string, uint64, uint6
 	row.Origin = originOf(file)
 	for range 2 {
 		if err == nil {
-			err = db.Update(func(tx *bbolt.Tx) error { return putSys(tx, row) })
+			err = db.Update(func(tx *bbolt.Tx) error { return putSys(tx, s.ring.Load(), row) })
 		}
 	}
 	if err == nil {
@@ -86,8 +86,9 @@ func (s *Store) compacted(ctx context.Context, report func(string, uint64, uint6
 	return db, file, nil
 }
 
-// copyRows writes every row of every bucket, rising, so that pages are full.
-func copyRows(ctx context.Context, from *bbolt.Tx, to *bbolt.DB, report func(string, uint64, uint64)) (err error) {
+// copyRows writes every row of every bucket, rising, so that pages are full. change, if given, decides what becomes of a value:
+// nil, and the row is left out.
+func copyRows(ctx context.Context, from *bbolt.Tx, to *bbolt.DB, change func(bucket string, k, v []byte) ([]byte, error), report func(string, uint64, uint64)) (err error) {
 	tx, err := to.Begin(true)
 	if err != nil {
 		return err
@@ -112,6 +113,12 @@ func copyRows(ctx context.Context, from *bbolt.Tx, to *bbolt.DB, report func(str
 				into, size = tx.Bucket(name), 0
 				into.FillPercent = compactFill
 				report("compact", min(done, total), total)
+			}
+			if change != nil {
+				var err error
+				if v, err = change(string(name), k, v); v == nil || err != nil {
+					return err
+				}
 			}
 			size += len(k) + len(v)
 			done += uint64(len(k) + len(v))

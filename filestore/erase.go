@@ -18,6 +18,7 @@ import (
 //	names     outcomes of batches whose leaf loses its body lose their references                  engine.EraseOutcomes
 //	bodies    a prune leaf vouches for the stubs that take the place of bodies of leaves           prune
 //	compact   the rows go to a new file, which takes the place of the old one                      compact.go
+//	destroy   of an encrypted database: the keyring loses the keys of what went, so no backup opens it  destroy.go
 //	done      the row of the run says so; until it does, the next open continues here              engine.EraseDone
 //
 // The archive of the audit has no content: only digests, under salts that went with the texts. Names are in it; an erase that
@@ -96,9 +97,16 @@ func (s *Store) purgeFiles(ctx context.Context, rep *store.EraseReport, progress
 	if len(bodies) > 0 && rep.Artefacts+rep.Held+rep.State == 0 && !names {
 		return nil // a prune by age: what is free in the file is used again
 	}
+	if err := s.doom(); err != nil {
+		return err
+	}
+	defer func() { s.destroys = nil }()
 	before, after, err := s.compact(ctx, progress)
 	rep.FileBefore, rep.FileAfter = before, after
-	return err
+	if err != nil {
+		return err
+	}
+	return s.destroy()
 }
 
 // pruneBodies removes the bodies of leaves from the archive. A prune leaf of an earlier try is carried out as it is. The

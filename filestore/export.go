@@ -2,6 +2,7 @@ package filestore
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -27,6 +28,9 @@ func Export(ctx context.Context, s *Store, fn func(*bbolt.Tx, Copy) error) error
 		return err
 	}
 	defer s.ckptMu.Unlock()
+	if s.ring.Load() != nil { // fn would be given sealed rows
+		return fmt.Errorf("%w: %s is encrypted, and another store would keep it in plain text; import an export of it there, if that is what you want", store.ErrKey, s.opts.Path)
+	}
 	if !s.opts.ReadOnly {
 		if _, err := s.checkpointLocked(ctx); err != nil {
 			return err

@@ -18,6 +18,7 @@ import (
 	"github.com/ctxpage/ctxpage/corrupt"
 	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/seal"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -71,6 +72,12 @@ var (
 type Options struct {
 	Path     string
 	ReadOnly bool
+	// Key encrypts the files: 32 random bytes. A database keeps what it was made with: one that was made with a key opens with
+	// that key only, one without only without. nil: no encryption. Errors match ErrKey.
+	Key []byte
+	// Keyring is the path of the keyring, with ReadOnly: of a backup, which has none. "": Path with .keys behind it. A writer has
+	// its keyring there, because an erase changes it, and page numbers of a copy are not those of the original for long.
+	Keyring string
 	// Identity is what a database that is made here is called, and the secret it has: those of the one it is an import of. The
 	// zero Info makes new ones. A database that exists keeps its own.
 	Identity store.Info
@@ -90,6 +97,7 @@ type Options struct {
 	Rotate    int64                   // bytes of the log from which a checkpoint starts a new segment; 0: rotateAfterBytes
 	onBolt    func(*bbolt.DB)         // tests let its writes fail
 	Hook      func(step string) error // tests copy the files at a step, or let it fail
+	ring      *seal.Ring              // of the keyring
 	State     []store.StateKind       // what the pipeline says of its state rows
 	Trust     bool                    // tests: rows and texts are not compared with their digests
 	Blind     bool                    // tests: copies are not recognised
@@ -109,13 +117,15 @@ type Store struct {
 	opts   Options
 	lock   *processLock // nil: the caller has it
 	sys    sysRow
-	bolt   atomic.Pointer[bbolt.DB] // compact replaces it
-	file   atomic.Pointer[os.File]  // bbolt's file, to drop its lock after a panic
+	ring   atomic.Pointer[seal.Ring] // nil: the files are plain; an erase replaces it
+	bolt   atomic.Pointer[bbolt.DB]  // compact replaces it
+	file   atomic.Pointer[os.File]   // bbolt's file, to drop its lock after a panic
 	log    *wal.Log
 	line   *fileLog     // log and rows as the engine has them
 	made   wal.Recovery // of the log, if the file was just made
 
-	copied   bool // the file is a copy of the one that was written; valid if asked
+	destroys *seal.Ring // the keyring after the erase whose files are written anew; under ckptMu
+	copied   bool       // the file is a copy of the one that was written; valid if asked
 	asked    bool
 	nameless bool   // it is so damaged that nothing says whether it is a copy
 	archived uint64 // leaves in the archive when it was opened
@@ -177,6 +187,9 @@ func Open(opts Options) (st *Store, err error) {
 			st, err = nil, errors.Join(err, lock.release())
 		}
 	}()
+	if err := opts.readRing(); err != nil {
+		return nil, err
+	}
 	switch {
 	case opts.ReadOnly && swapping(opts.Path):
 		return nil, halfRestored(opts.Path)
@@ -254,6 +267,7 @@ func (s *Store) note(ctx context.Context, d store.Durability, leaf *manifest.Rec
 // already.
 func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recovery, err error) {
 	st := &Store{opts: opts}
+	st.ring.Store(opts.ring)
 	st.eng = engine.New(engine.Options{
 		Path: opts.Path, ReadOnly: opts.ReadOnly, Now: opts.Now, Rand: opts.Rand, Analyzer: opts.Analyzer, State: opts.State, Hook: opts.Hook, Trust: opts.Trust,
 		Space: disk{st}, Checkpoint: func(ctx context.Context) error { _, err := st.checkpoint(ctx); return err },
@@ -349,8 +363,8 @@ func (s *Store) leftBehind() (bool, error) {
 	return false, fmt.Errorf("ctxpage: open: %w", err)
 }
 
-func putSys(tx *bbolt.Tx, row sysRow) error {
-	b, err := encodeSys(row)
+func putSys(tx *bbolt.Tx, ring *seal.Ring, row sysRow) error {
+	b, err := encodeSys(ring, row)
 	if err != nil {
 		return err
 	}
@@ -397,13 +411,13 @@ func (s *Store) snapshot(fn func(engine.Reader, engine.Base) error) error {
 		if tx.Bucket(bucketMeta) == nil {
 			return s.eng.Corrupt("bucket meta", errors.New("missing"))
 		}
-		return fn(newBoltRows(tx), s.base(tx.Size()))
+		return fn(s.rows(tx), s.base(tx.Size()))
 	})
 }
 
 // viewRows shows fn the rows of the file.
 func (s *Store) viewRows(fn func(engine.Reader) error) error {
-	return s.view(func(tx *bbolt.Tx) error { return fn(newBoltRows(tx)) })
+	return s.view(func(tx *bbolt.Tx) error { return fn(s.rows(tx)) })
 }
 
 func (s *Store) base(size int64) engine.Base {
@@ -414,7 +428,7 @@ func (s *Store) base(size int64) engine.Base {
 // analyzer. Nothing is lost: the index has nothing that the pages do not have.
 func (s *Store) rebuildIndex() error {
 	if !s.opts.ReadOnly {
-		err := s.update(func(tx *bbolt.Tx) error { return lexical.Reset(engine.SegRows{Reader: newBoltRows(tx)}) })
+		err := s.update(func(tx *bbolt.Tx) error { return lexical.Reset(engine.SegRows{Reader: s.rows(tx)}) })
 		if noSpace(err) { // Close does it, or the next open
 			s.eng.MarkIndexDamaged()
 		} else if err != nil {
@@ -431,7 +445,7 @@ func (s *Store) openManifest(ctx context.Context) error {
 		s.archived = s.eng.Leaves.Archived()
 		return nil
 	}
-	s.eng.Leaves, _, err = manifest.Open(ctx, s.opts.Path+"-manifest", s.opts.FS, manifest.Options{ReadOnly: s.opts.ReadOnly, DB: s.sys.ID})
+	s.eng.Leaves, _, err = manifest.Open(ctx, s.opts.Path+"-manifest", s.opts.FS, manifest.Options{ReadOnly: s.opts.ReadOnly, DB: s.sys.ID, Seal: sealerOf(s.ring.Load())})
 	if err == nil {
 		s.archived = s.eng.Leaves.Archived()
 	}
@@ -442,7 +456,7 @@ func (s *Store) openManifest(ctx context.Context) error {
 func (s *Store) openLog(ctx context.Context, mustExist bool, replay func(wal.Record) error) (*wal.Log, wal.Recovery, error) {
 	log, rec, err := wal.Open(ctx, s.opts.Path+"-wal", wal.Options{
 		FS: s.opts.FS, ReadOnly: s.opts.ReadOnly, MustExist: mustExist, OnDurable: s.line.durable, NoSync: s.opts.NoSync, GroupWait: s.opts.group,
-		SegmentBytes: s.opts.Segment,
+		SegmentBytes: s.opts.Segment, Sealed: s.ring.Load() != nil,
 	}, replay)
 	if errors.Is(err, wal.ErrMissing) {
 		return nil, rec, &store.CorruptError{File: s.opts.Path + "-wal", Err: errors.New("the log is missing: what was committed since the last checkpoint is only in it"),
@@ -503,17 +517,23 @@ func LogError(err error) error {
 		return err
 	case errors.Is(err, wal.ErrNewerFormat):
 		return fmt.Errorf("%w: %w", store.ErrNewerFormat, err)
+	case errors.Is(err, manifest.ErrSealed):
+		return fmt.Errorf("%w: %w", store.ErrKey, err)
 	}
 	return engine.AuditError(err)
 }
 
 // redo gives a record of the log to the engine, and adds to an error where the record is.
 func (s *Store) redo(r wal.Record) error {
+	r, err := openRecord(s.ring.Load(), r)
+	if err != nil {
+		return err
+	}
 	kind, ok := map[wal.Kind]engine.Kind{wal.KindCommit: engine.KindCommit, wal.KindAudit: engine.KindLeaf, wal.KindMark: engine.KindMark}[r.Kind]
 	if !ok {
 		kind = engine.KindCommit // a kind of a later release: the version of its record is refused
 	}
-	err := s.eng.Follow(kind, r.Seq, r.Body)
+	err = s.eng.Follow(kind, r.Seq, r.Body)
 	var bad *engine.RecordError
 	if errors.Is(err, codec.ErrNewer) {
 		return fmt.Errorf("%w: %s: record %d: %w; use a newer release", store.ErrNewerFormat, r.Segment, r.Seq, err)
@@ -540,7 +560,7 @@ func (s *Store) Close() error {
 		err = s.closeClean()
 	}
 	if !s.opts.ReadOnly && s.eng.IndexDamaged() { // even if a checkpoint failed because of it: else each one would
-		err = errors.Join(err, s.update(func(tx *bbolt.Tx) error { return lexical.Reset(engine.SegRows{Reader: newBoltRows(tx)}) }))
+		err = errors.Join(err, s.update(func(tx *bbolt.Tx) error { return lexical.Reset(engine.SegRows{Reader: s.rows(tx)}) }))
 	}
 	err = errors.Join(err, s.closeFiles())
 	if s.lock != nil {

@@ -51,7 +51,7 @@ func Import(ctx context.Context, path string, c Copy, from *bbolt.Tx, progress f
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	db.AllocSize = allocSize
-	if err := copyRows(ctx, from, db, progress); err != nil {
+	if err := copyRows(ctx, from, db, nil, progress); err != nil {
 		return fmt.Errorf("ctxpage: import: %w", err)
 	}
 	row := sysRow{
@@ -82,5 +82,5 @@ func importSys(tx *bbolt.Tx, row sysRow) error {
 			return err
 		}
 	}
-	return putSys(tx, row)
+	return putSys(tx, nil, row)
 }

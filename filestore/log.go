@@ -156,6 +156,10 @@ func (l *fileLog) append(kind wal.Kind, urgent bool, parts ...[]byte) (uint64, e
 	if urgent {
 		enqueue = l.s.log.EnqueueReserve
 	}
+	parts, err := sealRecord(l.s.ring.Load(), kind, l.s.log.Last()+1, parts) // mu is held: the next record is this one
+	if err != nil {
+		return 0, err
+	}
 	seq, err := enqueue(kind, parts...)
 	return seq, engineError(err)
 }

@@ -82,7 +82,7 @@ func recount(v []byte, t engine.Table, n int) ([]byte, error) {
 		return nil, err
 	}
 	s.sys.Rows.Add(t, n)
-	return encodeSys(s.sys)
+	return encodeSys(nil, s.sys)
 }
 
 func resum(path string) error {
@@ -103,7 +103,7 @@ func resumIn(tx *bbolt.Tx) error {
 		return err
 	}
 	s.sys.AskedOK = true
-	s.sys.Rows.Sum, s.sys.Rows.AskedSum = engine.SumRows(newBoltRows(tx))
+	s.sys.Rows.Sum, s.sys.Rows.AskedSum = engine.SumRows(s.rows(tx))
 	return s.putSys(tx)
 }
 

@@ -10,8 +10,10 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/seal"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
@@ -25,10 +27,10 @@ const questionWait = 50 * time.Millisecond
 // questionIn returns the text that a leaf was asked, for readers of the audit that have not opened
 // the database: from the log, or from the file. A process that has the file open for writing keeps
 // it for itself: LockedError.
-func questionIn(ctx context.Context, path string, leaf *manifest.Record) (string, error) {
-	row, erased, err := questionInLog(ctx, path, leaf.Index)
+func questionIn(ctx context.Context, path string, ring *seal.Ring, leaf *manifest.Record) (string, error) {
+	row, erased, err := questionInLog(ctx, path, ring, leaf.Index)
 	if err == nil && row == nil && !erased {
-		row, err = questionInFile(path, leaf.Index)
+		row, err = questionInFile(path, ring, leaf.Index)
 	}
 	switch {
 	case err != nil:
@@ -43,8 +45,12 @@ func questionIn(ctx context.Context, path string, leaf *manifest.Record) (string
 	return text, err
 }
 
-func questionInLog(ctx context.Context, path string, leaf uint64) (row []byte, erased bool, err error) {
+func questionInLog(ctx context.Context, path string, ring *seal.Ring, leaf uint64) (row []byte, erased bool, err error) {
 	_, err = wal.Scan(ctx, path+"-wal", nil, 0, func(r wal.Record) error {
+		r, err := openRecord(ring, r)
+		if err != nil {
+			return err
+		}
 		switch r.Kind {
 		case wal.KindAudit:
 			index, _, question, err := format.DecodeLeaf(r.Body)
@@ -64,7 +70,7 @@ func questionInLog(ctx context.Context, path string, leaf uint64) (row []byte, e
 	return row, erased, LogError(err)
 }
 
-func questionInFile(path string, leaf uint64) (row []byte, err error) {
+func questionInFile(path string, ring *seal.Ring, leaf uint64) (row []byte, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = &store.CorruptError{File: path, Err: fmt.Errorf("%v", r), Hint: store.HintSalvage}
@@ -94,7 +100,7 @@ func questionInFile(path string, leaf uint64) (row []byte, err error) {
 		if v == nil {
 			return nil
 		}
-		r, err := codec.Unseal('q', key, v)
+		r, err := codec.Unseal('q', key, unsealRow(ring, engine.TableQuestion, key, v))
 		row = bytes.Clone(r)
 		return err
 	})

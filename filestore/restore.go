@@ -23,7 +23,9 @@ type RestoreOptions struct {
 	// than the backup.
 	Head *manifest.Head
 	// By is the name of the operator, for the manifest.
-	By       string
+	By string
+	// Key is that of an encrypted backup. The keyring is the one beside path, or, if there is none, the one beside the backup.
+	Key      []byte
 	Progress func(what string, done, total uint64)
 	// Clock as in Options.
 	Clock func() time.Time
@@ -31,8 +33,9 @@ type RestoreOptions struct {
 	// was made. Its error ends the restore, and path is as it was.
 	Prepare func(ctx context.Context, st store.Store) error
 
-	hook func(step string) error // tests copy the files at a step, or end there
-	fs   wal.FS                  // for what it writes; nil: the operating system's
+	keyring string
+	hook    func(step string) error // tests copy the files at a step, or end there
+	fs      wal.FS                  // for what it writes; nil: the operating system's
 }
 
 // Restore copies the database at backup to path and returns the head of the backup. It adds a leaf
@@ -90,6 +93,11 @@ func restoreLocked(ctx context.Context, backup, path string, opts RestoreOptions
 		return manifest.Head{}, err
 	}
 	copied := path + restoringSuffix
+	if opts.keyring = path + keysSuffix; opts.Key != nil {
+		if _, err := os.Lstat(opts.keyring); errors.Is(err, os.ErrNotExist) {
+			opts.keyring = backup + keysSuffix
+		}
+	}
 	space := copySpaceFor(backup, copied)
 	head, err := copyBackup(ctx, backup, copied, opts)
 	if err == nil {
@@ -102,7 +110,7 @@ func restoreLocked(ctx context.Context, backup, path string, opts RestoreOptions
 		asItWas = gone == nil && !swapping(path)
 	}
 	if err == nil || !swapping(path) {
-		removeDatabase(copied)
+		removeCopy(copied)
 	}
 	if noSpace(err) && asItWas {
 		err = &namedError{store.ErrNoSpace, fmt.Errorf("ctxpage: restore: %s was not changed; free space on the disk, and restore again: %w", path, err)}
@@ -175,7 +183,7 @@ func directoryThere(job, path string) error {
 
 // copyBackup opens the backup for reading, verifies it and copies it.
 func copyBackup(ctx context.Context, backup, to string, opts RestoreOptions) (head manifest.Head, err error) {
-	st, err := Open(Options{Path: backup, ReadOnly: true, Now: opts.Clock, FS: opts.fs})
+	st, err := Open(Options{Path: backup, ReadOnly: true, Now: opts.Clock, FS: opts.fs, Key: opts.Key, Keyring: opts.keyring})
 	if err != nil {
 		return head, err
 	}
@@ -187,8 +195,10 @@ func copyBackup(ctx context.Context, backup, to string, opts RestoreOptions) (he
 	if err != nil {
 		return head, fmt.Errorf("ctxpage: restore: the audit of %s: %w", backup, err)
 	}
-	removeDatabase(to) // left by a Restore that was killed
-	_, err = st.Maintain(ctx, store.Job{Kind: store.JobBackup, Path: to}, opts.Progress)
+	removeCopy(to) // left by a Restore that was killed
+	if _, err = st.Maintain(ctx, store.Job{Kind: store.JobBackup, Path: to}, opts.Progress); err == nil && st.ring.Load() != nil {
+		_, err = copyFile(opts.fs, opts.keyring, to+keysSuffix)
+	}
 	return head, err
 }
 
@@ -266,6 +276,9 @@ func finishSwap(path string, at func(step string) error) error {
 	if err := os.Remove(path + columnsSuffix); err != nil && !errors.Is(err, os.ErrNotExist) { // of the old one
 		return swapError(path, err)
 	}
+	if err := os.Rename(path+restoringSuffix+keysSuffix, path+keysSuffix); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return swapError(path, err)
+	}
 	if err := at("all moved"); err != nil {
 		return err
 	}
@@ -283,6 +296,12 @@ func finishSwap(path string, at func(step string) error) error {
 	return syncDirectory(filepath.Dir(path))
 }
 
+// removeCopy removes what a restore made beside its path, with the copy of the keyring.
+func removeCopy(path string) {
+	removeDatabase(path)
+	os.Remove(path + keysSuffix)
+}
+
 // halfRestored is the error for readers, which must not finish a swap.
 func halfRestored(path string) error {
 	return fmt.Errorf("ctxpage: a restore of %s is running or was interrupted; if none is running, open the database once for writing or run the restore again: either finishes it", path)
@@ -293,7 +312,7 @@ func swapError(path string, err error) error {
 }
 
 func recordRestore(ctx context.Context, path string, head manifest.Head, opts RestoreOptions) (err error) {
-	st, err := Open(Options{Path: path, MustExist: true, Now: opts.Clock, FS: opts.fs, Columns: -1})
+	st, err := Open(Options{Path: path, MustExist: true, Now: opts.Clock, FS: opts.fs, Columns: -1, Key: opts.Key})
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,6 +34,10 @@ type SalvageOptions struct {
 	Clock func() time.Time
 
 	State []store.StateKind
+
+	// Key is that of the damaged database, whose keyring must be beside it, and of the copy, which gets a keyring of its own.
+	Key     []byte
+	Keyring string // of the damaged one; "": beside it
 
 	trust bool // negative control of tests
 }
@@ -105,6 +110,13 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 	w := newWreck(path)
 	w.trust = opts.trust
 	defer w.close()
+	if w.key = opts.Key; w.key != nil {
+		if w.ring, err = readerRing(path, w.key, opts.Keyring); err != nil {
+			return rep, err
+		}
+	} else if _, err := os.Lstat(path + keysSuffix); err == nil {
+		return rep, needKey(path)
+	}
 	if err := w.gather(ctx); err != nil {
 		return rep, err
 	}
@@ -115,7 +127,7 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 		return rep, err
 	}
 	space := copySpaceFor(path, to)
-	st, err := Open(Options{Path: to, Now: opts.Clock, State: opts.State})
+	st, err := Open(Options{Path: to, Key: opts.Key, Now: opts.Clock, State: opts.State})
 	if err != nil {
 		if !errors.Is(err, store.ErrLocked) { // else another process has made a database there
 			removeDatabase(to)

@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/seal"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -108,30 +110,53 @@ func (s *Store) decodeSys(v []byte) error {
 	if len(v) < 8 || binary.BigEndian.Uint32(v) != ^binary.BigEndian.Uint32(v[4:]) {
 		return &store.CorruptError{File: s.opts.Path, Err: codec.ErrMalformed, Hint: store.HintSalvage}
 	}
-	if f := binary.BigEndian.Uint32(v); f > FormatVersion {
+	f := binary.BigEndian.Uint32(v)
+	sealed := f&sealedBit != 0
+	if f &^= sealedBit; f > FormatVersion {
 		return fmt.Errorf("%w: %s has format %d, this program reads up to %d; use a newer release", store.ErrNewerFormat, s.opts.Path, f, FormatVersion)
 	}
-	row, err := codec.Unseal('y', sysKey, v[8:])
+	if err := s.keysFor(sealed); err != nil {
+		return err
+	}
+	v = v[8:]
+	var err error
+	if sealed {
+		ring := s.ring.Load()
+		if len(v) < seal.IDSize || !bytes.Equal(v[:seal.IDSize], ring.ID()) {
+			return fmt.Errorf("%w: %s is not the keyring of %s; put its own keyring there", store.ErrKey, s.opts.keysPath(), s.opts.Path)
+		}
+		if v, err = ring.Open(seal.Sys, sysKey, v[seal.IDSize:]); err != nil {
+			return &store.CorruptError{File: s.opts.Path, Err: fmt.Errorf("system row: %w", err), Hint: store.HintSalvage}
+		}
+	}
+	row, err := codec.Unseal('y', sysKey, v)
 	if err == nil {
 		err = codec.Unpack(row, &s.sys)
 	}
-	if err == nil && uint32(s.sys.Format) != binary.BigEndian.Uint32(v) {
+	if err == nil && uint32(s.sys.Format) != f {
 		err = codec.ErrMalformed
 	}
 	if err != nil {
 		return &store.CorruptError{File: s.opts.Path, Err: err, Hint: store.HintSalvage}
 	}
-	return nil
+	return s.keysFit()
 }
 
-func encodeSys(row sysRow) ([]byte, error) {
+func encodeSys(ring *seal.Ring, row sysRow) ([]byte, error) {
 	b, err := msgpack.Marshal(&row)
 	if err != nil {
 		return nil, err
 	}
 	f := uint32(row.Format)
+	b = codec.Seal('y', sysKey, b)
+	if ring != nil {
+		f |= sealedBit
+	}
 	head := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, f), ^f)
-	return append(head, codec.Seal('y', sysKey, b)...), nil
+	if ring != nil {
+		return ring.Seal(append(head, ring.ID()...), seal.Sys, sysKey, b)
+	}
+	return append(head, b...), nil
 }
 
 // create makes the log, and then the system row. So a file that has its row had a log, and a log
@@ -151,6 +176,9 @@ func (s *Store) create(ctx context.Context) error {
 			return store.Invalid("identity", strconv.Quote(is.ID), "the id of a database, and its secret")
 		}
 		s.sys.ID, s.sys.Secret = is.ID, is.Secret
+	}
+	if err := s.makeRing(); err != nil {
+		return err
 	}
 	if err := os.Chmod(s.opts.Path, 0o600); err != nil { // somebody else may have made the empty file
 		return fmt.Errorf("ctxpage: create: %w", err)
@@ -176,5 +204,5 @@ func (s *Store) create(ctx context.Context) error {
 }
 
 func (s *Store) putSys(tx *bbolt.Tx) error {
-	return putSys(tx, s.sys)
+	return putSys(tx, s.ring.Load(), s.sys)
 }

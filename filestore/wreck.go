@@ -15,8 +15,10 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/seal"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
@@ -44,7 +46,9 @@ func (w *wreck) nothing() bool {
 // missed for heads, cut for commits and their leaves.
 type wreck struct {
 	path    string
-	file    *os.File // nil: not there
+	key     []byte
+	ring    *seal.Ring // nil: the database is plain
+	file    *os.File   // nil: not there
 	scopes  map[uint32]string
 	heads   map[format.HeadKey][]byte
 	texts   map[uint64]span
@@ -81,7 +85,7 @@ type logged struct{ seq, lsn uint64 }
 // span is the place of a sealed value in the file.
 type span struct {
 	at int64
-	n  int
+	n  int // bytes, with the checksum; sealed, if the database is
 }
 
 func newWreck(path string) *wreck {
@@ -211,6 +215,10 @@ func (w *wreck) count() {
 // belongs compares a record with what the file has under the same numbers, because a log does not
 // say whose it is.
 func (w *wreck) belongs(r wal.Record) error {
+	r, err := openRecord(w.ring, r)
+	if err != nil {
+		return nil // record reports it
+	}
 	if r.Kind == wal.KindAudit {
 		index, _, question, err := format.DecodeLeaf(r.Body)
 		if err == nil && question != nil {
@@ -299,12 +307,15 @@ func (w *wreck) readFile(ctx context.Context) (err error) {
 // row takes a row that the tree leads to.
 func (w *wreck) row(bucket string, k, v []byte, at int64) {
 	if bucket == string(bucketSys) {
-		s := &Store{}
+		s := &Store{opts: Options{Path: w.path, Key: w.key}}
+		s.ring.Store(w.ring)
 		if err := s.decodeSys(v); err == nil {
 			w.applied, w.seq, w.id, w.system = s.sys.Applied, s.sys.Seq, s.sys.ID, true
 		}
 		return
 	}
+	n := len(v)
+	v = w.opened(bucket, k, v)
 	if bucket == string(bucketState) {
 		if row, err := format.UnsealState(k, v); err != nil {
 			w.damagedRow(bucket, k, err)
@@ -328,8 +339,18 @@ func (w *wreck) row(bucket string, k, v []byte, at int64) {
 	case tag == 'q' && len(k) == 8:
 		w.asked[binary.BigEndian.Uint64(k)] = true
 	default:
-		w.fixed(tag, k, value, at)
+		w.fixed(tag, k, value, span{at, n})
 	}
+}
+
+// opened is the value of a row of a bucket, as an engine would be given it.
+func (w *wreck) opened(bucket string, k, v []byte) []byte {
+	for t, name := range bucketNames {
+		if string(name) == bucket {
+			return unsealRow(w.ring, engine.Table(t), k, v)
+		}
+	}
+	return v
 }
 
 // damagedRow notes a row that cannot be read. The key of a head still says that its version
@@ -355,10 +376,10 @@ func (w *wreck) damagedRow(bucket string, k []byte, err error) {
 }
 
 // fixed takes a row of a kind that is never written twice.
-func (w *wreck) fixed(tag byte, k, value []byte, at int64) {
+func (w *wreck) fixed(tag byte, k, value []byte, at span) {
 	switch {
 	case tag == 'c' && len(k) == 8:
-		w.texts[binary.BigEndian.Uint64(k)] = span{at, len(value)}
+		w.texts[binary.BigEndian.Uint64(k)] = at
 	case tag == 'm' && len(k) == 5 && k[0] == 's':
 		w.scopes[binary.BigEndian.Uint32(k[1:])] = string(value)
 	case tag == 'm' && len(k) == 13 && k[0] == 'h':
@@ -371,9 +392,9 @@ func (w *wreck) fixed(tag byte, k, value []byte, at int64) {
 // never change are taken.
 func (w *wreck) strays(ctx context.Context, tree *boltWalk) error {
 	walk := &boltWalk{f: w.file, m: tree.m, used: map[uint64]bool{}, bad: func(string, ...any) {}, row: func(_ string, k, v []byte, at int64) {
-		for _, tag := range []byte("cm") {
-			if value, err := codec.Unseal(tag, k, v); err == nil {
-				w.fixed(tag, k, value, at)
+		for tag, bucket := range map[byte]string{'c': string(bucketContent), 'm': string(bucketMeta)} {
+			if value, err := codec.Unseal(tag, k, w.opened(bucket, k, v)); err == nil {
+				w.fixed(tag, k, value, span{at, len(v)})
 			}
 		}
 	}}
@@ -400,7 +421,11 @@ func (w *wreck) record(r wal.Record) error {
 	if r.Kind != wal.KindCommit {
 		return nil
 	}
-	c, err := format.DecodeCommit(r.Body)
+	r, err := openRecord(w.ring, r)
+	var c *format.Commit
+	if err == nil {
+		c, err = format.DecodeCommit(r.Body)
+	}
 	if err != nil {
 		w.cutAll()
 		w.lose(fmt.Sprintf("record %d of the log", r.Seq), "%v", err)
@@ -447,7 +472,12 @@ func (w *wreck) text(r *store.PageRow) (string, error) {
 		if _, err := io.ReadFull(io.NewSectionReader(w.file, s.at, int64(s.n)), b); err != nil {
 			return "", err
 		}
-		text, ok = string(b), true
+		key := format.TextRowKey(r.Num)
+		v, err := codec.Unseal('c', key, w.opened(string(bucketContent), key, b))
+		if err != nil {
+			return "", fmt.Errorf("the text of page %d: %w", r.Num, err)
+		}
+		text, ok = string(v), true
 	}
 	switch {
 	case !ok:
@@ -467,7 +497,7 @@ type committed struct {
 // audited reads what was committed, by artefactKey, and says whether all of the audit can be read.
 func (w *wreck) audited(ctx context.Context) (newest map[string]committed, whole bool) {
 	newest = map[string]committed{}
-	l, rep, err := manifest.OpenReader(ctx, w.path+"-manifest", nil, func(add func(uint64, []byte) error) error {
+	l, rep, err := manifest.OpenSealedReader(ctx, w.path+"-manifest", nil, sealerOf(w.ring), func(add func(uint64, []byte) error) error {
 		return w.leaves(ctx, add)
 	})
 	if err != nil {
@@ -560,6 +590,10 @@ func (w *wreck) leaves(ctx context.Context, add func(uint64, []byte) error) erro
 		return nil
 	}
 	holes, err := wal.ScanIntact(ctx, w.path+"-wal", nil, func(r wal.Record) error {
+		r, err := openRecord(w.ring, r)
+		if err != nil {
+			return err
+		}
 		index, leaf, err := leafOf(r)
 		if err == nil && leaf != nil {
 			err = add(index, leaf)

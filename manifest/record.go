@@ -47,7 +47,7 @@ var typeNames = [...]string{
 	TypeRefetch: "refetch", TypeRecovered: "recovered", TypeRestored: "restored",
 	TypeDirective: "directive", TypePass: "pass", TypeGC: "gc", TypePromote: "promote",
 	TypeHandoff: "handoff", TypeErase: "erase", TypeBackup: "backup",
-	TypePrune: "prune",
+	TypePrune:   "prune",
 	TypeColumns: "columns",
 }
 

@@ -22,6 +22,9 @@ var (
 	// ErrNotDatabase means that the file at the path is something else: it does not begin as a database does, and there is
 	// no log and no audit beside it. Nothing in it was changed.
 	ErrNotDatabase = errors.New("ctxpage: not a ctxpage database")
+	// ErrKey means that a database is encrypted and does not open with the key that was given, or without one, or that it is
+	// not encrypted and a key was given. The error says which, and what to do. Nothing in it was changed.
+	ErrKey = errors.New("ctxpage: the key does not fit the database")
 	// ErrReadOnly is returned by every write on a database opened with Options.ReadOnly.
 	ErrReadOnly = errors.New("ctxpage: database is open read-only")
 	// ErrNotExist means that Open was told to create nothing and there is no database at the path.

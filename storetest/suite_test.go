@@ -35,11 +35,12 @@ func TestMemory(t *testing.T) { t.Parallel(); storetest.Run(t, newInMemory) }
 type onFiles struct {
 	path string
 	cfg  storetest.Config
+	key  []byte
 	n    int
 }
 
 func (f *onFiles) Open(t testing.TB) store.Store {
-	st, err := filestore.Open(filestore.Options{Path: f.path, Now: f.cfg.Now, State: f.cfg.State, Segment: 64 << 10})
+	st, err := filestore.Open(filestore.Options{Path: f.path, Key: f.key, Now: f.cfg.Now, State: f.cfg.State, Segment: 64 << 10})
 	require.NoError(t, err)
 	return st
 }
@@ -54,6 +55,11 @@ func (f *onFiles) Crash(t testing.TB, st store.Store) {
 	b, err := os.ReadFile(was)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(f.path, b, 0o600))
+	if f.key != nil {
+		b, err := os.ReadFile(was + ".keys")
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(f.path+".keys", b, 0o600))
+	}
 	t.Cleanup(func() { _ = st.Close() })
 }
 
@@ -61,6 +67,14 @@ func TestFileStore(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t testing.TB, cfg storetest.Config) storetest.Database {
 		return &onFiles{path: dbtest.MemoryPath(t), cfg: cfg}
+	})
+}
+
+// TestEncryptedFileStore is the same over encrypted files.
+func TestEncryptedFileStore(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t testing.TB, cfg storetest.Config) storetest.Database {
+		return &onFiles{path: dbtest.MemoryPath(t), cfg: cfg, key: []byte("a key of thirty-two bytes: 89012")}
 	})
 }
 

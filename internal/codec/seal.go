@@ -21,8 +21,21 @@ func Seal(bucket byte, key, value []byte) []byte {
 	return binary.BigEndian.AppendUint64(append(make([]byte, 0, len(value)+8), value...), Sum(bucket, key, value))
 }
 
+// Unopened stands for the value of a row that does not open with the keys of its database, and Destroyed for one whose key
+// was destroyed. Unseal recognises them by their address: no row has these bytes.
+var Unopened, Destroyed = []byte{0}, []byte{1}
+
+// ErrDestroyed says that a row is there and its key is not: it was erased, and this is a copy that was made before.
+var ErrDestroyed = fmt.Errorf("%w: its key was destroyed when it was erased; this database is from before that: erase it here as well (dbctl restore --receipt)", ErrMalformed)
+
 // Unseal checks and strips the checksum; the result is borrowed from v.
 func Unseal(bucket byte, key, v []byte) ([]byte, error) {
+	if len(v) == 1 && &v[0] == &Destroyed[0] {
+		return nil, ErrDestroyed
+	}
+	if len(v) == 1 && &v[0] == &Unopened[0] {
+		return nil, fmt.Errorf("%w: it does not open with the keys of this database: it was changed, or moved here from elsewhere", ErrMalformed)
+	}
 	if len(v) < 8 {
 		return nil, fmt.Errorf("%w: value of %d bytes, expected a checksum of 8", ErrMalformed, len(v))
 	}

@@ -137,6 +137,9 @@ func Copy(from, to string) error {
 	if err := copyFile(from, to); err != nil {
 		return err
 	}
+	if err := copyFile(from+".keys", to+".keys"); err != nil && !os.IsNotExist(err) { // of an encrypted one
+		return err
+	}
 	for _, suffix := range []string{"-wal", "-manifest"} {
 		entries, err := os.ReadDir(from + suffix)
 		if os.IsNotExist(err) {

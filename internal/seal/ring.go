@@ -1,0 +1,224 @@
+package seal
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"sync"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Ring is the keys of a database. Its methods are safe for concurrent use if its randomness is. It is never changed: Without
+// makes another one.
+//
+//	owner's key ── wraps ──▶ ring ─┬─ data key ──▶ keys of spaces and lanes, of words of the index
+//	                               └─ nodes of trees ──▶ keys of numbers
+//
+// The ring is a file of its own, because a key that is to be destroyed must not be in any backup: what a backup has for good
+// is what the ring opens.
+type Ring struct {
+	DB     string // id of the database
+	data   [KeySize]byte
+	trees  [trees]keys
+	rand   io.Reader
+	shared *[spaces]laneKeys
+	words  *sync.Pool // of hash.Hash
+}
+
+// The file of a ring:
+//
+//	0   8   "ctxpkeys"
+//	8   4   version, 1, big endian; read before anything behind it
+//	12  4   its bitwise complement; if it is not, the file is damaged, not newer
+//	16  16  salt, new with each writing
+//	32  12  nonce
+//	44  n   sealed: id of the database, data key, nodes
+//	    8   xxhash64 of all before: tells damage from a wrong key
+const (
+	ringMagic   = "ctxpkeys"
+	ringVersion = 1
+	ringSalt    = 16
+	ringNonce   = 32
+	ringBody    = 44
+	ringSum     = 8
+)
+
+// Errors of Unwrap.
+var (
+	ErrWrongKey  = errors.New("the key does not open it")
+	ErrDamaged   = errors.New("it is damaged")
+	ErrNewer     = errors.New("it is of a newer format")
+	ErrNoKeyring = errors.New("there is no keyring")
+)
+
+// CheckKey refuses what is no key of an owner.
+func CheckKey(key []byte) error {
+	if len(key) != KeySize {
+		return fmt.Errorf("a key of %d bytes; expected %d", len(key), KeySize)
+	}
+	if bytes.Equal(key, make([]byte, KeySize)) {
+		return errors.New("a key of zeros; expected random bytes")
+	}
+	return nil
+}
+
+// NewRing makes the keys of a new database. rand must be safe for concurrent use.
+func NewRing(db string, rand io.Reader) (*Ring, error) {
+	r := &Ring{DB: db}
+	if _, err := io.ReadFull(rand, r.data[:]); err != nil {
+		return nil, fmt.Errorf("randomness: %w", err)
+	}
+	for t := Pages; t < trees; t++ {
+		var root node
+		if _, err := io.ReadFull(rand, root.key[:]); err != nil {
+			return nil, fmt.Errorf("randomness: %w", err)
+		}
+		r.trees[t] = newKeys([]node{root})
+	}
+	return r.ready(rand), nil
+}
+
+func (r *Ring) ready(rand io.Reader) *Ring {
+	r.rand, r.shared = rand, new([spaces]laneKeys)
+	key := r.derive("ctxpage words")
+	r.words = &sync.Pool{New: func() any { return hmac.New(sha256.New, key) }}
+	return r
+}
+
+// WordSize is the length of what stands for a word.
+const WordSize = 12
+
+// Word appends what stands for a word of the index. It is the same each time, so that the word is found again: whoever has
+// the files without the keys sees which words of a scope are the same, and how many pages have them, and not which they are.
+func (r *Ring) Word(b []byte, scope uint32, word []byte) []byte {
+	h, _ := r.words.Get().(hash.Hash)
+	defer r.words.Put(h)
+	h.Reset()
+	var s [4]byte
+	binary.BigEndian.PutUint32(s[:], scope)
+	h.Write(s[:])
+	h.Write(word)
+	var sum [sha256.Size]byte
+	return append(b, h.Sum(sum[:0])[:WordSize]...)
+}
+
+// Without is the ring less the keys of some numbers, which must rise. Both open what has other keys.
+func (r *Ring) Without(t Tree, nums []uint64) *Ring {
+	next := *r
+	next.trees[t] = r.trees[t].without(nums)
+	return &next
+}
+
+// Has says whether the key of a number is there.
+func (r *Ring) Has(t Tree, num uint64) bool { return r.trees[t].above(num) != nil }
+
+// TreeOf says in which tree a space is; 0: in none.
+func TreeOf(s Space) Tree { return treeOf[s] }
+
+// Number is the number of a name in its tree.
+func Number(name []byte) uint64 { return numberOf(name) }
+
+// IDSize is the length of ID.
+const IDSize = 8
+
+// ID tells rings apart. It is no secret.
+func (r *Ring) ID() []byte { return r.derive("ctxpage ring")[:IDSize] }
+
+// Wrap gives the file of the ring, wrapped by the key of its owner.
+func (r *Ring) Wrap(key []byte) ([]byte, error) {
+	if err := CheckKey(key); err != nil {
+		return nil, err
+	}
+	b := append(make([]byte, 0, 256), ringMagic...)
+	b = binary.BigEndian.AppendUint32(b, ringVersion)
+	b = binary.BigEndian.AppendUint32(b, ^uint32(ringVersion))
+	b = append(b, make([]byte, ringBody-len(b))...)
+	if _, err := io.ReadFull(r.rand, b[ringSalt:]); err != nil {
+		return nil, fmt.Errorf("randomness: %w", err)
+	}
+	b = wrapper(key, b).Seal(b, b[ringNonce:ringBody], r.encode(), b[:ringNonce])
+	return binary.BigEndian.AppendUint64(b, xxhash.Sum64(b)), nil
+}
+
+// wrapper is the cipher of a ring: its key is of the owner's and the salt.
+func wrapper(key, head []byte) interface {
+	Seal(dst, nonce, plain, more []byte) []byte
+	Open(dst, nonce, sealed, more []byte) ([]byte, error)
+} {
+	return newAEAD(expand(key, "ctxpage keyring 1 "+string(head[ringSalt:ringNonce])))
+}
+
+// Unwrap reads the file of a ring. It matches ErrNewer, ErrDamaged or ErrWrongKey where it cannot.
+func Unwrap(key, b []byte, rand io.Reader) (*Ring, error) {
+	if len(b) < ringSalt || string(b[:8]) != ringMagic || binary.BigEndian.Uint32(b[8:]) != ^binary.BigEndian.Uint32(b[12:]) {
+		return nil, ErrDamaged
+	}
+	if v := binary.BigEndian.Uint32(b[8:]); v != ringVersion {
+		return nil, fmt.Errorf("%w: version %d, this program reads up to %d", ErrNewer, v, ringVersion)
+	}
+	n := len(b) - ringSum
+	if n < ringBody+tagSize || binary.BigEndian.Uint64(b[n:]) != xxhash.Sum64(b[:n]) {
+		return nil, ErrDamaged
+	}
+	if err := CheckKey(key); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrWrongKey, err)
+	}
+	body, err := wrapper(key, b).Open(nil, b[ringNonce:ringBody], b[ringBody:n], b[:ringNonce])
+	if err != nil {
+		return nil, ErrWrongKey
+	}
+	r := &Ring{}
+	if !r.decode(body) {
+		return nil, ErrDamaged
+	}
+	return r.ready(rand), nil
+}
+
+// encode: length of the id (u8), id, data key; of each tree the count of its nodes (u32), of each node level (u8), first
+// number (u64), key.
+func (r *Ring) encode() []byte {
+	b := append([]byte{byte(len(r.DB))}, r.DB...)
+	b = append(b, r.data[:]...)
+	for t := Pages; t < trees; t++ {
+		b = binary.BigEndian.AppendUint32(b, uint32(len(r.trees[t].nodes)))
+		for _, n := range r.trees[t].nodes {
+			b = append(b, n.level)
+			b = binary.BigEndian.AppendUint64(b, n.first)
+			b = append(b, n.key[:]...)
+		}
+	}
+	return b
+}
+
+func (r *Ring) decode(b []byte) bool {
+	if len(b) < 1 || len(b) < 1+int(b[0])+KeySize {
+		return false
+	}
+	n := int(b[0])
+	r.DB = string(b[1 : 1+n])
+	copy(r.data[:], b[1+n:])
+	b = b[1+n+KeySize:]
+	for t := Pages; t < trees; t++ {
+		const size = 1 + 8 + KeySize
+		if len(b) < 4 || uint64(len(b)-4) < uint64(binary.BigEndian.Uint32(b))*size {
+			return false
+		}
+		nodes := make([]node, binary.BigEndian.Uint32(b))
+		b = b[4:]
+		for i := range nodes {
+			nodes[i] = node{level: b[0], first: binary.BigEndian.Uint64(b[1:]), key: [KeySize]byte(b[9:size])}
+			if nodes[i].level > levels || i > 0 && nodes[i].first <= nodes[i-1].last() {
+				return false
+			}
+			b = b[size:]
+		}
+		r.trees[t] = newKeys(nodes)
+	}
+	return len(b) == 0
+}

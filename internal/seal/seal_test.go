@@ -1,0 +1,206 @@
+package seal
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/binary"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func key(b byte) []byte { return bytes.Repeat([]byte{b}, KeySize) }
+
+func name(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+
+// A value opens at its place and nowhere else, and not after any bit of it was turned.
+func TestSealedToItsPlace(t *testing.T) {
+	t.Parallel()
+	r, err := NewRing("db", rand.Reader)
+	require.NoError(t, err)
+	other, err := NewRing("db", rand.Reader)
+	require.NoError(t, err)
+	for s := range spaces {
+		v, err := r.Seal([]byte("in front"), s, name(7), []byte("the needle"))
+		require.NoError(t, err)
+		require.NotContains(t, string(v), "needle")
+		v = v[len("in front"):]
+		require.Len(t, v, len("the needle")+Overhead)
+		got, err := r.Open(s, name(7), v)
+		require.NoError(t, err)
+		require.Equal(t, "the needle", string(got))
+
+		_, err = r.Open(s, name(8), v)
+		require.ErrorIs(t, err, ErrSealed, "moved to another name")
+		_, err = r.Open((s+1)%spaces, name(7), v)
+		require.ErrorIs(t, err, ErrSealed, "moved to another space")
+		_, err = other.Open(s, name(7), v)
+		require.ErrorIs(t, err, ErrSealed, "of another database")
+		for i := range 8 * len(v) {
+			v[i/8] ^= 1 << (i % 8)
+			_, err = r.Open(s, name(7), v)
+			require.ErrorIs(t, err, ErrSealed, "bit %d", i)
+			v[i/8] ^= 1 << (i % 8)
+		}
+		for n := range len(v) {
+			_, err = r.Open(s, name(7), v[:n])
+			require.ErrorIs(t, err, ErrSealed)
+		}
+	}
+}
+
+// Two values are never sealed alike, even if they are.
+func TestSealsDiffer(t *testing.T) {
+	t.Parallel()
+	r, err := NewRing("db", rand.Reader)
+	require.NoError(t, err)
+	a, err := r.Seal(nil, Content, name(1), []byte("same"))
+	require.NoError(t, err)
+	b, err := r.Seal(nil, Content, name(1), []byte("same"))
+	require.NoError(t, err)
+	require.NotEqual(t, a, b)
+}
+
+// What is destroyed does not open, all else does; what is sealed after under the same number opens.
+func TestDestroy(t *testing.T) {
+	t.Parallel()
+	r, err := NewRing("db", rand.Reader)
+	require.NoError(t, err)
+	nums := []uint64{0, 1, 2, 3, 4, 5, 255, 256, 257, 1 << 20, 1<<63 - 1, 1 << 63, ^uint64(0) - 1, ^uint64(0)}
+	sealed := map[uint64][]byte{}
+	for _, n := range nums {
+		sealed[n], err = r.Seal(nil, Content, name(n), []byte("text"))
+		require.NoError(t, err)
+		require.True(t, Destructible(sealed[n]))
+	}
+	drop := []uint64{0, 3, 4, 256, 1 << 63, ^uint64(0)}
+	less := r.Without(Pages, drop[:3]).Without(Pages, drop[3:])
+	again := unwrapped(t, less)
+	for _, ring := range []*Ring{less, again} {
+		for _, n := range nums {
+			got, err := ring.Open(Content, name(n), sealed[n])
+			if bytes.Contains(bytes.Join([][]byte{name(0), name(3), name(4), name(256), name(1 << 63), name(^uint64(0))}, []byte("|")), name(n)) {
+				require.ErrorIs(t, err, ErrDestroyed, "number %d", n)
+				require.False(t, ring.Has(Pages, n))
+				v, err := ring.Seal(nil, Content, name(n), []byte("new"))
+				require.NoError(t, err)
+				require.False(t, Destructible(v))
+				got, err = ring.Open(Content, name(n), v)
+				require.NoError(t, err)
+				require.Equal(t, "new", string(got))
+				continue
+			}
+			require.NoError(t, err, "number %d", n)
+			require.Equal(t, "text", string(got))
+			require.True(t, ring.Has(Pages, n))
+		}
+	}
+	for _, n := range nums { // negative control: the ring before opens all
+		_, err := r.Open(Content, name(n), sealed[n])
+		require.NoError(t, err)
+	}
+	require.LessOrEqual(t, len(less.trees[Pages].nodes), len(drop)*levels)
+}
+
+// Neighbours that are destroyed cost little.
+func TestDestroyNeighbours(t *testing.T) {
+	t.Parallel()
+	r, err := NewRing("db", rand.Reader)
+	require.NoError(t, err)
+	nums := make([]uint64, 1000)
+	for i := range nums {
+		nums[i] = 5000 + uint64(i)
+	}
+	require.Less(t, len(r.Without(Pages, nums).trees[Pages].nodes), 2*levels)
+}
+
+func unwrapped(t *testing.T, r *Ring) *Ring {
+	t.Helper()
+	b, err := r.Wrap(key(1))
+	require.NoError(t, err)
+	again, err := Unwrap(key(1), b, rand.Reader)
+	require.NoError(t, err)
+	require.Equal(t, r.DB, again.DB)
+	return again
+}
+
+// A ring comes back from its file with the right key; a wrong key, damage and a newer format are told apart.
+func TestWrap(t *testing.T) {
+	t.Parallel()
+	r, err := NewRing("db", rand.Reader)
+	require.NoError(t, err)
+	v, err := r.Seal(nil, State, []byte("row"), []byte("value"))
+	require.NoError(t, err)
+	got, err := unwrapped(t, r).Open(State, []byte("row"), v)
+	require.NoError(t, err)
+	require.Equal(t, "value", string(got))
+	require.Equal(t, r.Word(nil, 1, []byte("word")), unwrapped(t, r).Word(nil, 1, []byte("word")))
+	require.NotEqual(t, r.Word(nil, 1, []byte("word")), r.Word(nil, 2, []byte("word")), "in another scope it is another word")
+
+	b, err := r.Wrap(key(1))
+	require.NoError(t, err)
+	_, err = Unwrap(key(2), b, rand.Reader)
+	require.ErrorIs(t, err, ErrWrongKey)
+	_, err = Unwrap(key(1)[:16], b, rand.Reader)
+	require.ErrorIs(t, err, ErrWrongKey)
+	for i := range len(b) {
+		b[i] ^= 4
+		_, err = Unwrap(key(1), b, rand.Reader)
+		require.ErrorIs(t, err, ErrDamaged, "byte %d", i)
+		b[i] ^= 4
+	}
+	for n := range len(b) {
+		_, err = Unwrap(key(1), b[:n], rand.Reader)
+		require.Error(t, err)
+	}
+	newer := bytes.Clone(b)
+	binary.BigEndian.PutUint32(newer[8:], 2)
+	binary.BigEndian.PutUint32(newer[12:], ^uint32(2))
+	_, err = Unwrap(key(1), newer, rand.Reader)
+	require.ErrorIs(t, err, ErrNewer)
+	require.Error(t, CheckKey(make([]byte, KeySize)))
+}
+
+func FuzzUnwrap(f *testing.F) {
+	r, err := NewRing("db", rand.Reader)
+	require.NoError(f, err)
+	b := r.encode()
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var r Ring
+		if r.decode(b) {
+			require.Equal(t, b, r.encode())
+		}
+	})
+}
+
+func BenchmarkSeal(b *testing.B) {
+	r, err := NewRing("db", rand.Reader)
+	require.NoError(b, err)
+	value := make([]byte, 1024)
+	for _, s := range []Space{State, Content} {
+		b.Run("seal/space="+spaceNames[s], func(b *testing.B) {
+			b.ReportAllocs()
+			for i := range b.N {
+				if _, err := r.Seal(nil, s, name(uint64(i)), value); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		v, _ := r.Seal(nil, s, name(9), value)
+		b.Run("open/space="+spaceNames[s], func(b *testing.B) {
+			b.ReportAllocs()
+			for range b.N {
+				if _, err := r.Open(s, name(9), v); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("word", func(b *testing.B) {
+		var buf []byte
+		for range b.N {
+			buf = r.Word(buf[:0], 1, []byte("retrieval"))
+		}
+	})
+}
