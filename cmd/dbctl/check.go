@@ -133,6 +133,9 @@ func (a *app) child(path string, online bool) (out []byte, end *os.ProcessState,
 	}
 	cmd := exec.CommandContext(a.ctx, self, append(args, "--", path)...)
 	cmd.Env = append(os.Environ(), childEnv+"=1")
+	if a.KeyFile != "" {
+		cmd.Env = append(cmd.Env, "CTXPAGE_KEY_FILE="+a.KeyFile, "CTXPAGE_KEYRING="+a.Keyring)
+	}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if progress {

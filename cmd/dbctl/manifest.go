@@ -55,7 +55,7 @@ func (a *app) audit(path string, fn func(l auditOf) error) error {
 		}
 		return errors.Join(fn(auditOf{c.Audit(), c.Head, func() uint64 { return 0 }}), c.Close())
 	}
-	l, rep, err := filestore.OpenManifests(a.ctx, path)
+	l, rep, err := filestore.OpenManifestsKey(a.ctx, path, a.key, a.Keyring)
 	if err != nil {
 		return err
 	}

@@ -87,7 +87,7 @@ func cmpErr(err, closing error) error {
 
 func (c *mcpServeCmd) open(a *app) (*ctxpage.DB, error) {
 	if _, err := os.Stat(c.File); c.Write && os.IsNotExist(err) {
-		return ctxpage.Open(c.File, ctxpage.Options{RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, Clock: a.now, FileRoots: a.roots})
+		return ctxpage.Open(c.File, ctxpage.Options{Key: a.key, Keyring: a.Keyring, RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, Clock: a.now, FileRoots: a.roots})
 	}
 	return a.open(c.File, true)
 }

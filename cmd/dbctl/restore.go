@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/erase"
@@ -56,6 +57,11 @@ func (c *restoreCmd) Run(a *app) error {
 	if err := mayMake("restore", c.File, instead); err != nil {
 		return err
 	}
+	if live := c.File + ".keys"; a.key != nil && a.Keyring == "" { // a backup has no keyring
+		if _, err := os.Lstat(live); err == nil {
+			a.Keyring = live
+		}
+	}
 	ans, err := a.checked(c.Backup, false)
 	if err != nil {
 		return err
@@ -75,7 +81,7 @@ func (c *restoreCmd) Run(a *app) error {
 			})
 		}
 	} else {
-		o := filestore.RestoreOptions{Replace: c.Force, Head: head, By: c.By, Progress: a.progress(), Clock: a.now}
+		o := filestore.RestoreOptions{Key: a.key, Replace: c.Force, Head: head, By: c.By, Progress: a.progress(), Clock: a.now}
 		if len(receipts) > 0 {
 			o.Prepare = func(ctx context.Context, st store.Store) (err error) {
 				v.Erased, err = erasing.Again(ctx, st, receipts, false, a.progress())

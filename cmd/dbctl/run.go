@@ -43,6 +43,8 @@ type globals struct {
 	JSON     bool          `help:"Print JSON with stable fields instead of tables. Errors are one JSON line on standard error."`
 	Progress bool          `help:"Show progress on standard error even if it is not a terminal."`
 	Wait     time.Duration `help:"How long to wait for another process to close the file." default:"1s"`
+	KeyFile  string        `help:"File with the key of an encrypted database: 32 bytes in hex or base64." placeholder:"FILE" env:"CTXPAGE_KEY_FILE"`
+	Keyring  string        `help:"Keyring of a backup that is read in place; it has no FILE.keys." placeholder:"FILE" env:"CTXPAGE_KEYRING"`
 	NoRoots  bool          `help:"Do not read from directories recorded in the database. Use it for databases you received: they could name any directory of this machine."`
 }
 
@@ -91,6 +93,7 @@ type cli struct {
 	Directive directiveCmd `cmd:"" passthrough:"" help:"Record what the user decides for a scope: premise and policies."`
 
 	Retention retentionCmd `cmd:"" help:"Set, show and carry out how long scopes keep things."`
+	Key       keyCmd       `cmd:"" help:"Make and change keys of encrypted databases."`
 	Quota     quotaCmd     `cmd:"" help:"Set and show how much scopes may hold."`
 
 	Help       helpCmd       `cmd:"" help:"Describe a verb, like VERB --help."`
@@ -117,6 +120,7 @@ type app struct {
 	in       io.Reader
 	out, err io.Writer
 	now      func() time.Time
+	key      []byte           // of --key-file; nil: none
 	roots    []string         // directories this call may read, beside those recorded
 	embedder ctxpage.Embedder // nil: words alone
 }
@@ -196,6 +200,11 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 			code = exitOK
 		}
 		return code
+	}
+	if a.KeyFile != "" {
+		if a.key, err = readKey(a.KeyFile); err != nil {
+			return a.report(err)
+		}
 	}
 	return a.ends(a.report(kctx.Run(a)))
 }
@@ -284,7 +293,7 @@ var errorKinds = []struct {
 	err  error
 	kind string
 }{
-	{ctxpage.ErrLocked, "locked"}, {ctxpage.ErrNewerFormat, "newer format"}, {manifest.ErrNewerFormat, "newer format"},
+	{ctxpage.ErrLocked, "locked"}, {ctxpage.ErrKey, "key"}, {ctxpage.ErrNewerFormat, "newer format"}, {manifest.ErrNewerFormat, "newer format"},
 	{ctxpage.ErrCorrupt, "damaged"}, {ctxpage.ErrNotDatabase, "not a database"}, {ctxpage.ErrNotExist, "no database"}, {ctxpage.ErrErased, "erased"}, {ctxpage.ErrGone, "gone"}, {ctxpage.ErrExpired, "expired"},
 	{ctxpage.ErrDirty, "dirty"}, {ctxpage.ErrHeadroom, "headroom"}, {ctxpage.ErrBudget, "budget"}, {ctxpage.ErrConflict, "conflict"}, {ctxpage.ErrStaleContext, "stale context"},
 	{ctxpage.ErrHeld, "held"}, {store.ErrQuota, "over quota"}, {ctxpage.ErrSelfCertified, "self-certified"}, {ctxpage.ErrReviewed, "reviewed"}, {ctxpage.ErrReplay, "replay differs"},
@@ -375,7 +384,7 @@ func (a *app) openAs(path string, write, exclusive bool) (*ctxpage.DB, error) {
 	for until := time.Now().Add(a.Wait); ; {
 		left := time.Until(until)
 		db, err := ctxpage.Open(path, ctxpage.Options{
-			MustExist: true, ReadOnly: !write, Exclusive: exclusive, RecordedRoots: !a.NoRoots, LockTimeout: max(0, min(step, left)), Clock: a.now, FileRoots: a.roots, Embedder: a.embedder,
+			Key: a.key, Keyring: a.Keyring, MustExist: true, ReadOnly: !write, Exclusive: exclusive, RecordedRoots: !a.NoRoots, LockTimeout: max(0, min(step, left)), Clock: a.now, FileRoots: a.roots, Embedder: a.embedder,
 		})
 		switch {
 		case !errors.Is(err, ctxpage.ErrLocked) || left <= step:

@@ -29,7 +29,7 @@ type salvageView struct {
 }
 
 func (c *salvageCmd) Run(a *app) error {
-	got, err := ctxpage.Salvage(a.ctx, c.File, c.Out, filestore.SalvageOptions{Older: c.Older, By: c.By, Clock: a.now})
+	got, err := ctxpage.Salvage(a.ctx, c.File, c.Out, filestore.SalvageOptions{Key: a.key, Keyring: a.Keyring, Older: c.Older, By: c.By, Clock: a.now})
 	if err != nil {
 		return err
 	}

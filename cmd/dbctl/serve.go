@@ -60,7 +60,7 @@ func (c *serveCmd) Run(a *app) error {
 	if err := c.allow(a); err != nil {
 		return err
 	}
-	db, err := ctxpage.Open(c.File, ctxpage.Options{MustExist: c.MustExist, RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, Clock: a.now, FileRoots: a.roots})
+	db, err := ctxpage.Open(c.File, ctxpage.Options{Key: a.key, Keyring: a.Keyring, MustExist: c.MustExist, RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, Clock: a.now, FileRoots: a.roots})
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func (a *app) followAudit(path string, from uint64, fn func(*manifest.Record) er
 	if _, is, err := served(path); err != nil {
 		return err
 	} else if !is {
-		return filestore.FollowManifests(a.ctx, path, from, 0, fn)
+		return filestore.FollowManifestsKey(a.ctx, path, a.key, a.Keyring, from, 0, fn)
 	}
 	return a.audit(path, func(l auditOf) error {
 		tick := time.NewTicker(followEvery)

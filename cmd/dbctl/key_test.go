@@ -1,0 +1,50 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A database made with a key opens with that key, by flag and by environment, until it is rotated; other keys, none, and a file
+// that others may read are refused.
+func TestKeyVerbs(t *testing.T) {
+	dir := t.TempDir()
+	file, key, next := filepath.Join(dir, "agent.ctx"), filepath.Join(dir, "a.key"), filepath.Join(dir, "b.key")
+	for _, name := range []string{key, next} {
+		require.NoError(t, os.WriteFile(name, []byte(ok(t, "", "key", "new")), 0o600))
+	}
+	says := func(code int, what string, args ...string) {
+		t.Helper()
+		got := dbctl("", args...)
+		require.Equal(t, code, got.code, "%s %s", got.out, got.err)
+		require.Contains(t, got.out+got.err, what)
+	}
+	says(exitOK, "made", "init", file, "--key-file", key)
+	ok(t, "a kettle", "put", file, "acme", "a", "-", "--key-file", key)
+	says(exitOK, "a kettle", "get", file, "acme", "a", "--key-file", key)
+	says(exitFailed, "is encrypted; give its key", "get", file, "acme", "a")
+	says(exitFailed, "another key", "get", file, "acme", "a", "--key-file", next)
+	says(exitOK, "get", "manifest", "ls", file, "--key-file", key)
+	says(exitFailed, "key", "manifest", "ls", file)
+	says(exitOK, "is wrapped by", "key", "rotate", file, "--key-file", key, "--to", next)
+	says(exitFailed, "another key", "get", file, "acme", "a", "--key-file", key)
+	t.Setenv("CTXPAGE_KEY_FILE", next)
+	says(exitOK, "a kettle", "get", file, "acme", "a")
+	backup, restored := filepath.Join(dir, "b.ctx"), filepath.Join(dir, "r.ctx")
+	says(exitOK, "", "backup", file, backup)
+	says(exitFailed, "no keyring", "restore", backup, restored)
+	b, err := os.ReadFile(file + ".keys")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(restored+".keys", b, 0o600))
+	says(exitOK, "restored", "restore", backup, restored)
+	says(exitOK, "a kettle", "get", restored, "acme", "a")
+	require.NoError(t, os.Chmod(next, 0o644))
+	says(exitFailed, "others may read", "get", file, "acme", "a")
+	require.NoError(t, os.WriteFile(next, []byte(strings.Repeat("zz", 32)), 0o600))
+	require.NoError(t, os.Chmod(next, 0o600))
+	says(exitFailed, "in hex or base64", "get", file, "acme", "a")
+}
