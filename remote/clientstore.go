@@ -267,6 +267,12 @@ func (c *Client) Head(ctx context.Context) (manifest.Head, error) {
 func (c *Client) Maintain(ctx context.Context, job store.Job, p store.Progress) (store.JobReport, error) {
 	h := how{writes: job.Kind == store.JobGC || job.Kind == store.JobBackup || job.Kind == store.JobErase || job.Kind == store.JobCompact}
 	h.bound = h.writes
+	if job.Erase != nil && (job.Erase.Names || len(job.Erase.Leaves) > 0) {
+		h.needs, h.needsIt = eraseProtocol, "an erase of names, or of leaves"
+	}
+	if job.GC != nil && job.GC.Models != nil {
+		h.needs, h.needsIt = eraseProtocol, "a gc of vectors"
+	}
 	if p != nil {
 		h.progress = func(is progress) { p(is.What, is.Done, is.Total) }
 	}

@@ -13,7 +13,8 @@ import (
 // field or a call is added, unless ignoring the field would give a wrong answer.
 //
 //	1  the first
-//	2  a query may have a filter, which a server of 1 would ignore; Prepare
+//	2  a query may have a filter, an erase may take names and leaves, and a gc vectors, which a server of 1 would ignore;
+//	   Prepare
 const (
 	MinProtocol = 1
 	MaxProtocol = 2
@@ -23,6 +24,7 @@ const (
 const (
 	filterProtocol  = 2
 	prepareProtocol = 2
+	eraseProtocol   = 2
 )
 
 // Headers of a call, which are not case-sensitive.

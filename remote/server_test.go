@@ -121,6 +121,26 @@ func TestFilterNeedsProtocol(t *testing.T) {
 	require.False(t, errors.As(err, &skew), "%v", err)
 }
 
+// A server that would leave names where they are is not asked to take them, and so with the other fields it does not know.
+func TestJobsNeedProtocol(t *testing.T) {
+	t.Parallel()
+	path := socket(t)
+	serve(t, newMemory(t), path, remote.ServerOptions{Program: "owner"})
+	erase := store.EraseJob{Refs: []store.Ref{{Scope: "acme", ID: "x"}}, By: "kim", Reason: "asked"}
+	names, leaves := erase, erase
+	names.Names, leaves.Leaves = true, []manifest.Span{{0, 1}}
+	for needs, jobs := range map[bool][]store.Job{
+		true:  {{Kind: store.JobErase, Erase: &names}, {Kind: store.JobErase, Erase: &leaves}, {Kind: store.JobGC, GC: &store.GCJob{Models: []string{}}}},
+		false: {{Kind: store.JobErase, Erase: &erase}, {Kind: store.JobGC, GC: &store.GCJob{}}},
+	} {
+		for _, job := range jobs {
+			var skew *remote.SkewError
+			_, err := dial(t, path, remote.Speaks(remote.ClientOptions{}, 1, 1)).Maintain(ctx, job, nil)
+			require.Equal(t, needs, errors.As(err, &skew), "%+v: %v", job, err)
+		}
+	}
+}
+
 // A server beside other work of its program is not stopped from outside.
 func TestStopRefused(t *testing.T) {
 	t.Parallel()

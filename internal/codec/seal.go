@@ -26,7 +26,7 @@ func Seal(bucket byte, key, value []byte) []byte {
 var Unopened, Destroyed = []byte{0}, []byte{1}
 
 // ErrDestroyed says that a row is there and its key is not: it was erased, and this is a copy that was made before.
-var ErrDestroyed = fmt.Errorf("%w: its key was destroyed when it was erased; this database is from before that: erase it here as well (dbctl restore --receipt)", ErrMalformed)
+var ErrDestroyed = fmt.Errorf("%w: its key was destroyed when it was erased; this database is from before that: erase it here as well (dbctl restore --erased RECEIPT)", ErrMalformed)
 
 // Unseal checks and strips the checksum; the result is borrowed from v.
 func Unseal(bucket byte, key, v []byte) ([]byte, error) {
