@@ -418,3 +418,38 @@ func TestEncryptedFlips(t *testing.T) {
 	}
 	require.NotZero(t, damaged, "control: of %d bits some are noticed", tried)
 }
+
+// An erase takes names out of an encrypted database, too: its archive is written anew with stubs in sealed bodies. A snapshot
+// of the columns is kept beside a plain database only; the control has one.
+func TestEncryptedEraseNames(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	n := &needles{}
+	for _, key := range [][]byte{testKey(7), nil} {
+		path := filepath.Join(t.TempDir(), "agent.ctx")
+		opts := Options{Key: key, columns: 1}
+		db, err := Open(path, opts)
+		require.NoError(t, err)
+		scope, _, _, bob := plantNames(t, db, n)
+		head, err := db.Head(ctx)
+		require.NoError(t, err)
+		for range 2 {
+			_, err = db.Checkpoint(ctx)
+			require.NoError(t, err)
+		}
+		rep, err := db.Erase(ctx, erase.Request{Scope: scope, By: "operator", Reason: "asked for", Cascade: erase.Erase, Names: true})
+		require.NoError(t, err)
+		require.NotZero(t, rep.Done.Bodies)
+		require.NoError(t, db.Close())
+		require.Empty(t, n.hits(t, filepath.Dir(path)))
+		_, err = os.Stat(path + ".columns")
+		require.Equal(t, key != nil, errors.Is(err, os.ErrNotExist), "a snapshot has ids, tags and metadata")
+		db, err = Open(path, opts)
+		require.NoError(t, err)
+		whole(t, db, []manifest.Head{head})
+		replay, err := db.Replay(ctx, bob)
+		require.NoError(t, err)
+		require.True(t, replay.Same)
+		require.NoError(t, db.Close())
+	}
+}
