@@ -54,6 +54,7 @@ var coded = []struct {
 	{ctxpage.ErrMisfit, "corrupt", http.StatusInternalServerError, "run dbctl check"},
 	{ctxpage.ErrNotDatabase, "not_database", http.StatusInternalServerError, ""},
 	{ctxpage.ErrNotExist, "no_database", http.StatusInternalServerError, ""},
+	{ctxpage.ErrKey, "wrong_key", http.StatusInternalServerError, "serve the database with its key"},
 	{ctxpage.ErrReadOnly, "read_only", http.StatusForbidden, "the database is open read-only here"},
 	{ctxpage.ErrErased, "erased", http.StatusGone, ""},
 	{ctxpage.ErrGone, "gone", http.StatusGone, ""},
