@@ -14,24 +14,25 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// ExportOptions say what an export has.
+// ExportOptions configure an export.
 type ExportOptions struct {
-	// Scope and Subject limit it to what is held of a scope and those below, or of a person: what an erase of them would take,
-	// with held batches, rows of state and questions. At most one of them; neither: all of the database.
+	// Scope or Subject restricts the export to a scope and the scopes below it, or to a person: everything that an erase of
+	// them would remove, including held batches, state rows and questions. Set at most one; neither means the whole
+	// database.
 	Scope, Subject string
-	// NoSecret leaves the secret of the database out of a whole export. Contexts of an import then have other fences.
+	// NoSecret omits the secret of the database from a whole export. Contexts of the import then have other fences.
 	NoSecret bool
 	// State describes the rows of state (ctxpage.StateKinds).
 	State []store.StateKind
 	// Now is the time in the header.
 	Now time.Time
-	// Resume goes on with an export that was cut off; see ReadPosition.
+	// Resume continues an export that was cut off; see ReadPosition.
 	Resume *Position
 	// Progress, if not nil, is called from the calling goroutine.
 	Progress store.Progress
 }
 
-// Exported says what an export wrote.
+// Exported counts what an export wrote.
 type Exported struct {
 	Database string `json:"database"`
 	LSN      uint64 `json:"lsn"`
@@ -51,9 +52,9 @@ type exporter struct {
 	rep  Exported
 }
 
-// Export writes a database to w, as of its newest commit. Memory does not grow with the texts: it holds 40 bytes for each
-// version, and some megabytes. Reads and writes go on meanwhile; rows of state that are written while they are exported give
-// ErrConflict, so export a busy database from a backup.
+// Export writes a database to w as of its newest commit. It needs 40 bytes of memory per version and a few megabytes,
+// however long the texts are. Reads and writes continue. If state rows are written while they are being exported, Export
+// returns ErrConflict; export a busy database from a backup.
 //
 // Errors: ErrInvalid, ErrNotFound where nothing is held of a Subject or Scope, ErrConflict, those of the store and of w.
 func Export(ctx context.Context, st store.Store, w io.Writer, opts ExportOptions) (*Exported, error) {

@@ -1,8 +1,8 @@
-// Package quota sets how much a scope and those below it may hold, and says how much they do. The store judges each commit
-// by it (store.Quota): a commit that would pass a quota is refused with a *store.QuotaError, and nothing of it is written.
+// Package quota limits how much a scope and the scopes below it may hold, and reports how much they use. The store checks
+// each commit (store.Quota): a commit that would exceed a quota fails with a *store.QuotaError and writes nothing.
 //
-// All quotas above a scope count: a commit to acme/a must fit into that of acme/a and that of acme. There is none for the
-// whole database; the disk is its bound (store.NoSpaceError).
+// The quotas of all ancestors apply: a commit to acme/a must fit the quota of acme/a and that of acme. There is no quota for
+// the whole database; its limit is the disk (store.NoSpaceError).
 package quota
 
 import (
@@ -18,22 +18,23 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// StateKind says what a store must know of the rows of quotas.
+// StateKind describes the state rows of quotas to a store.
 func StateKind() store.StateKind { return store.StateKind{Prefix: store.QuotaRows, Copy: true} }
 
-// Keeper sets and shows the quotas of one database. DB.Quotas gives it. It is the operator's, and safe for concurrent use.
+// Keeper sets and lists the quotas of one database. DB.Quotas returns it. It is meant for the operator and is safe for
+// concurrent use.
 type Keeper struct {
 	Store store.Store
 	Now   func() time.Time
 	NewID func() (ulid.ULID, error)
 }
 
-// Set stores the quota of a scope in the place of the one before; a zero quota removes it. What is used already stays.
+// Set replaces the quota of a scope; a zero quota removes it. Existing data is never deleted.
 func (k *Keeper) Set(ctx context.Context, scope string, q store.Quota, by string) error {
 	return k.Change(ctx, scope, by, func(store.Quota) store.Quota { return q })
 }
 
-// Change stores what change makes of the quota of a scope. It is called again if somebody else changes it meanwhile.
+// Change applies a function to the quota of a scope. The function is called again if the quota was changed concurrently.
 func (k *Keeper) Change(ctx context.Context, scope, by string, change func(was store.Quota) store.Quota) error {
 	if err := store.CheckID("by", by); err != nil {
 		return err
@@ -79,14 +80,14 @@ func (k *Keeper) change(ctx context.Context, scope, by string, change func(was s
 	return err
 }
 
-// Usage is a quota with what is used of it.
+// Usage is a quota and how much of it is used.
 type Usage struct {
 	store.StoredQuota
 	Used  store.Quota       `json:"used"`
 	Space []store.KindSpace `json:"space"` // of Used, by kind
 }
 
-// All gives the stored quotas by scope, each with what is used.
+// All returns the stored quotas, sorted by scope, with their usage.
 func (k *Keeper) All(ctx context.Context) (list []Usage, err error) {
 	err = staterows.Walk(ctx, k.Store, store.QuotaRows, func(r store.StateRow) error {
 		q, err := store.DecodeQuota(r)
@@ -114,7 +115,7 @@ func (k *Keeper) All(ctx context.Context) (list []Usage, err error) {
 	return list, k.held(ctx, list)
 }
 
-// held counts the batches that wait.
+// held counts the batches awaiting review.
 func (k *Keeper) held(ctx context.Context, list []Usage) error {
 	for q := (store.ScanQuery{What: store.ScanHeld, Limit: 500}); ; {
 		page, err := k.Store.Scan(ctx, q)
@@ -134,7 +135,7 @@ func (k *Keeper) held(ctx context.Context, list []Usage) error {
 	}
 }
 
-// Spaces says what each scope takes, by name and kind.
+// Spaces returns the space used by each scope, by name and kind.
 func (k *Keeper) Spaces(ctx context.Context) (list []store.ScopeInfo, err error) {
 	for q := (store.ScanQuery{What: store.ScanScopes, Space: true, Limit: 10_000}); ; {
 		page, err := k.Store.Scan(ctx, q)
@@ -148,7 +149,7 @@ func (k *Keeper) Spaces(ctx context.Context) (list []store.ScopeInfo, err error)
 	}
 }
 
-// Sum adds what two sets of pages take, by kind, in the order of the first.
+// Sum adds two lists of space by kind, in the order of the first.
 func Sum(a, b []store.KindSpace) []store.KindSpace {
 	out := append([]store.KindSpace{}, a...)
 next:

@@ -8,16 +8,16 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Age is how old something may become. As text it is "30d", "2w", "36h", or "forever"; the zero value says nothing.
+// Age is how old something may become. Its text form is "30d", "2w", "36h" or "forever". The zero value means not set.
 type Age time.Duration
 
-// Forever keeps something whatever its age.
+// Forever means that there is no limit.
 const Forever Age = -1
 
 // Day is 24 hours.
 const Day = Age(24 * time.Hour)
 
-// set says whether something is said.
+// set reports whether a value was given.
 func (a Age) set() bool { return a != 0 }
 
 // String is the text of an age, "" for one that says nothing.
@@ -42,7 +42,7 @@ func (a *Age) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
-// ParseAge reads what String writes, and weeks. An age is above zero: what is to go at once is deleted or erased.
+// ParseAge parses what String writes, and weeks. An age must be above zero: to remove something at once, delete or erase it.
 func ParseAge(s string) (Age, error) {
 	bad := store.Invalid("age", strconv.Quote(s), "forever, or a duration above zero such as 36h, 30d or 8w")
 	switch s {

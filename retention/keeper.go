@@ -19,26 +19,25 @@ import (
 // rowPrefix begins the keys of stored policies; the scope follows.
 const rowPrefix = "retention/"
 
-// StateKind says what a store must know of the rows of policies.
+// StateKind describes the state rows of policies to a store.
 func StateKind() store.StateKind { return store.StateKind{Prefix: rowPrefix, Copy: true} }
 
-// Keeper keeps the policies of one database and carries them out. DB.Retention gives it. It is the operator's, and safe for
-// concurrent use.
+// Keeper stores the policies of one database and carries them out. DB.Retention returns it. It is meant for the operator and
+// is safe for concurrent use.
 type Keeper struct {
 	Store store.Store
 	Now   func() time.Time
 	NewID func() (ulid.ULID, error)
-	// Swept, if not nil, hears that artefacts or rows of sessions went.
+	// Swept, if not nil, is called after artefacts or rows of sessions were removed.
 	Swept func(ctx context.Context)
 }
 
-// Set stores the policy of a scope ("": of the whole database) in the place of the one before. An empty policy removes it.
-// Nothing is deleted by it.
+// Set replaces the policy of a scope; "" is the whole database. An empty policy removes it. Set itself deletes nothing.
 func (k *Keeper) Set(ctx context.Context, scope string, p Policy, by string) error {
 	return k.Change(ctx, scope, by, func(*Policy) (Policy, error) { return p, nil })
 }
 
-// Change stores what change makes of the policy of a scope. It is called again if somebody else changes the policy meanwhile.
+// Change applies a function to the policy of a scope. The function is called again if the policy was changed concurrently.
 func (k *Keeper) Change(ctx context.Context, scope, by string, change func(was *Policy) (Policy, error)) error {
 	if err := store.CheckID("by", by); err != nil {
 		return err
@@ -108,7 +107,7 @@ func decode(row store.StateRow) (Stored, error) {
 	return s, err
 }
 
-// All gives the stored policies by scope.
+// All returns the stored policies, sorted by scope.
 func (k *Keeper) All(ctx context.Context) (list []Stored, err error) {
 	err = staterows.Walk(ctx, k.Store, rowPrefix, func(r store.StateRow) error {
 		s, err := decode(r)
@@ -118,7 +117,7 @@ func (k *Keeper) All(ctx context.Context) (list []Stored, err error) {
 	return list, err
 }
 
-// Effective says what holds in a scope, and by which policy.
+// Effective returns what applies in a scope, and which policy sets it.
 func (k *Keeper) Effective(ctx context.Context, scope string) (Effective, error) {
 	all, err := k.All(ctx)
 	return effective(byScope(all), scope), err

@@ -1,9 +1,9 @@
-// Package retention says how long a database keeps things, scope by scope, and lets go of what is older. A policy is stored
-// in the database; nothing happens until somebody calls Keeper.Run, or opens the database with Options.Maintain.
+// Package retention sets how long each scope keeps things, and removes what is older. Policies are stored in the database.
+// Nothing is removed until Keeper.Run is called, or the database is opened with Options.Maintain.
 //
-// Inheritance: each field of a policy is looked for by itself, in the scope, then in its ancestors, nearest first, then in
-// the policy of the whole database, whose scope is "". The first that says something counts; Forever is something, and ends
-// the search. A field that nobody says keeps what it is about.
+// Inheritance: each field is looked up separately, in the scope, then in its ancestors, nearest first, then in the policy of
+// the whole database, whose scope is "". The first value found applies, Forever included. A field without a value keeps
+// everything.
 //
 //	kinds        artefacts of a kind that were last written longer ago are deleted; versions lets gc take their content
 //	sessions     conversations whose newest turn is older are removed, with what was decided and noted about them
@@ -13,8 +13,8 @@
 //	prune        bodies of audit leaves, such as contexts, go; their hashes and every head stay
 //	versions     what gc drops: versions that were replaced or deleted longer ago, but for the newest keep_versions
 //
-// Each commit of a run leaves an audit leaf that says what went and by the policy of which scope. Retention is not erase:
-// bytes stay in free pages, the log and backups for a time.
+// Each commit of a run writes an audit leaf that says what was removed and by which scope's policy. Retention is not erase:
+// for a time the bytes stay in free pages, the log and backups.
 package retention
 
 import (
@@ -26,9 +26,9 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Policy is how long a scope, and those below it, keep things. What is zero is said by an ancestor, or by nobody.
+// Policy says how long a scope and the scopes below it keep things. Zero fields are inherited.
 type Policy struct {
-	// Kinds are ages of artefacts by the name of their kind, such as "fact".
+	// Kinds maps the name of a kind, such as "fact", to the age of its artefacts.
 	Kinds      map[string]Age `json:"kinds,omitempty"`
 	Sessions   Age            `json:"sessions,omitzero"`
 	Held       Age            `json:"held,omitzero"`
@@ -38,12 +38,12 @@ type Policy struct {
 	// Prune is how long the bodies of audit leaves of the scope stay; their hashes stay for ever. The text of their questions
 	// goes with them.
 	Prune Age `json:"prune,omitzero"`
-	// KeepVersions is how many of the newest versions of an artefact gc keeps whatever their age; it counts only beside
+	// KeepVersions is how many of the newest versions of an artefact gc keeps regardless of age. It has no effect without
 	// Versions.
 	KeepVersions int `json:"keep_versions,omitempty"`
 }
 
-// Stored is the policy of one scope, as it was set.
+// Stored is the policy that was set for one scope.
 type Stored struct {
 	Scope string    `json:"scope"` // "": the whole database
 	By    string    `json:"by"`
@@ -51,7 +51,7 @@ type Stored struct {
 	Policy
 }
 
-// Empty says that a policy says nothing.
+// Empty reports whether a policy has no values.
 func (p *Policy) Empty() bool {
 	return len(p.Kinds) == 0 && p.Sessions == 0 && p.Held == 0 && p.Decided == 0 && p.Directives == 0 && p.Versions == 0 && p.Prune == 0 && p.KeepVersions == 0
 }
@@ -76,13 +76,13 @@ func (p *Policy) Check() error {
 	return nil
 }
 
-// Rule is an age with the scope whose policy says it.
+// Rule is an age and the scope whose policy sets it.
 type Rule struct {
 	Age  Age    `json:"age"`
 	From string `json:"from"` // "": the policy of the whole database
 }
 
-// Effective is what holds in one scope.
+// Effective is the policy that applies in one scope, with the origin of each value.
 type Effective struct {
 	Scope        string          `json:"scope"`
 	Kinds        map[string]Rule `json:"kinds"`

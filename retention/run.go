@@ -17,17 +17,18 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Options say what a run does. The zero value carries out the policies of all scopes.
+// Options configure a run. The zero value carries out the policies of all scopes.
 type Options struct {
 	Scope string // this one and those below it; "": all
 	By    string // recorded in the audit; "": retention
-	// DryRun makes the same report and changes nothing. What gc would drop of what the run deletes is not in it.
+	// DryRun returns the same report and changes nothing. It does not include what gc would drop of the artefacts that a
+	// real run deletes first.
 	DryRun bool
 	// Progress, if not nil, is called from the calling goroutine.
 	Progress func(what string, done, total uint64)
 }
 
-// Item is what one rule takes in one scope.
+// Item counts what one rule removes in one scope.
 type Item struct {
 	Scope string   `json:"scope"`
 	What  string   `json:"what"` // fact, session, held, decided, directives and so on
@@ -37,14 +38,14 @@ type Item struct {
 	First []string `json:"first"` // the first few of them
 }
 
-// Report says what a run took. When it ended early it says how far it came.
+// Report says what a run removed. After an early end it covers what was done.
 type Report struct {
 	DryRun bool   `json:"dry_run,omitempty"`
 	Trace  string `json:"trace"` // the leaves of the run name it as their parent
 	Items  []Item `json:"items"`
-	// Changed counts what was written to while the run looked at it, and so was left to the next run.
+	// Changed counts what was written to during the run and so was left for the next one.
 	Changed int `json:"changed,omitempty"`
-	// GC says what gc dropped by the rules of versions; nil: no scope has one.
+	// GC says what gc dropped by the rules for versions; nil if no scope has such a rule.
 	GC *store.GCReport `json:"gc,omitempty"`
 }
 
@@ -67,9 +68,9 @@ type run struct {
 	at       map[[2]string]int // places in report.Items, by scope and what
 }
 
-// Run lets go of what is older than the policies say, in commits of some hundred each, each with a leaf that names the
-// policy. A commit that fails because somebody writes meanwhile leaves that to the next run. After a crash or the end of ctx
-// what was committed is done, and the next run continues.
+// Run removes what is older than the policies allow, in commits of a few hundred items, each with a leaf that names the
+// policy. Items that are written to during the run are left for the next one. After a crash or the end of ctx completed
+// commits stay, and the next run continues.
 //
 // Errors: ErrReadOnly (except for a dry run), ErrInvalid, ErrCorrupt, and those of a commit. The report is never nil.
 func (k *Keeper) Run(ctx context.Context, o Options) (*Report, error) {
@@ -86,7 +87,7 @@ func (k *Keeper) Run(ctx context.Context, o Options) (*Report, error) {
 	return &r.report, err
 }
 
-// InBackground is a Run that logs what went, and failures: the next one tries again. Options.Maintain repeats it.
+// InBackground runs once and logs what was removed, and failures, which the next run retries. Options.Maintain repeats it.
 func (k *Keeper) InBackground(log *slog.Logger) func(ctx context.Context) {
 	return func(ctx context.Context) {
 		rep, err := k.Run(ctx, Options{})

@@ -17,7 +17,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Removed says what a session had.
+// Removed counts what was removed with a session.
 type Removed struct {
 	DryRun bool `json:"dry_run,omitempty"`
 	Turns  int  `json:"turns"`
@@ -25,9 +25,9 @@ type Removed struct {
 	Rows   int  `json:"rows"`  // of state: what was decided and noted about it
 }
 
-// RemoveSession deletes a conversation: its turns with their shorter forms, and what was decided and noted about them. Old
-// versions of the turns stay readable by reference until gc; to take them out of the files, erase. ErrNotFound: nothing is
-// kept of it. ErrConflict: somebody writes to it.
+// RemoveSession deletes a conversation: its turns with their shorter forms, and the decisions and notes about them. Old
+// versions of the turns can be read by reference until gc; to remove them from the files, erase. ErrNotFound: there is no
+// such session. ErrConflict: it is being written to.
 func (k *Keeper) RemoveSession(ctx context.Context, scope, id, by string, dryRun bool) (Removed, error) {
 	if err := store.CheckID("by", by); err != nil {
 		return Removed{}, err
@@ -149,17 +149,17 @@ func (k *Keeper) sessionRows(ctx context.Context, scope, id string) (rows []stor
 	return rows, nil
 }
 
-// Purge says which held batches go.
+// Purge selects held batches to drop.
 type Purge struct {
 	Scope string // this one and those below it; "": all
 	Older Age    // only those held longer ago; 0: all
-	// Waiting also rejects those that wait for review, and drops them then.
+	// Waiting also rejects and drops batches that await review.
 	Waiting bool
 	By      string
 	DryRun  bool
 }
 
-// PurgeReviews drops held batches that were decided, and with Waiting all of them. The audit keeps their leaves.
+// PurgeReviews drops decided held batches, or with Waiting all of them. The audit keeps their leaves.
 func (k *Keeper) PurgeReviews(ctx context.Context, p Purge) (*Report, error) {
 	r := &run{k: k, ctx: ctx, o: Options{Scope: p.Scope, By: p.By, DryRun: p.DryRun, Progress: func(string, uint64, uint64) {}}, now: k.Now(), at: map[[2]string]int{}}
 	r.report = Report{DryRun: p.DryRun, Items: []Item{}}
