@@ -469,8 +469,15 @@ func TestBackgroundSyncFails(t *testing.T) {
 // TestDiskFull fills the log's disk: commits fail and say so, what is stored can be read and deleted, the end is clean,
 // reads fail only when there is no room left for their manifests, and with free space all goes on.
 func TestDiskFull(t *testing.T) {
+	for name, columns := range map[string]int{"small": 0, "with a snapshot of the columns": 1} {
+		t.Run(name, func(t *testing.T) { diskFull(t, Options{columns: columns}) })
+	}
+}
+
+func diskFull(t *testing.T, opts Options) {
 	ctx := context.Background()
-	r := newRig(t, Options{segment: 64 << 20}) // as it is outside tests: the reserve is a share of what is preallocated
+	opts.segment = 64 << 20 // as it is outside tests: the reserve is a share of what is preallocated
+	r := newRig(t, opts)
 	db, err := r.open()
 	require.NoError(t, err)
 	s := db.Scope("acme")

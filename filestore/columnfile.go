@@ -246,6 +246,7 @@ func (s *Store) keepColumns(ctx context.Context) {
 		return
 	}
 	defer s.ckptMu.Unlock()
+	ctx = inJob(ctx)
 	if !s.columnsDue() {
 		return
 	}

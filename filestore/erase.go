@@ -76,6 +76,7 @@ func (s *Store) purgeFiles(ctx context.Context, rep *store.EraseReport, progress
 		return err
 	}
 	defer s.ckptMu.Unlock()
+	ctx = inJob(ctx)
 	s.eng.Purging(true)
 	defer s.eng.Purging(false)
 	if err := s.dropColumns(); err != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -424,4 +425,24 @@ func kindOf(path string) string {
 		}
 	}
 	return "file"
+}
+
+// A job that holds ckptMu does not wait for a checkpoint when its leaf finds the log full: that would wait for the job. The
+// control has no mark, and waits until the job is over.
+func TestJobDoesNotRelieveItself(t *testing.T) {
+	st, err := Open(Options{Path: dbtest.MemoryPath(t), NoSync: true})
+	require.NoError(t, err)
+	ctx := context.Background()
+	require.NoError(t, st.startJob())
+	require.ErrorIs(t, st.relieve(inJob(ctx)), engine.ErrLogFull)
+	control := make(chan error, 1)
+	go func() { control <- st.relieve(ctx) }()
+	select {
+	case err := <-control:
+		t.Fatal("the control did not wait:", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	st.ckptMu.Unlock()
+	require.NoError(t, <-control)
+	require.NoError(t, st.Close())
 }

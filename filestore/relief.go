@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -75,9 +76,18 @@ func (a *ample) found(now time.Time, free int64) bool {
 	return true
 }
 
+// inJob marks the context of what is written under ckptMu: a leaf that finds the log full cannot wait for a checkpoint,
+// which would wait for ckptMu. The job ends with the error.
+func inJob(ctx context.Context) context.Context { return context.WithValue(ctx, jobKey{}, true) }
+
+type jobKey struct{}
+
 // relieve frees what it can on a full disk: it makes a checkpoint, starts a new segment of the log
 // and drops what is applied.
 func (s *Store) relieve(ctx context.Context) error {
+	if ctx.Value(jobKey{}) != nil {
+		return engine.ErrLogFull
+	}
 	if err := s.startJob(); err != nil {
 		return err
 	}
