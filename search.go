@@ -62,10 +62,13 @@ type LeftCount struct {
 	Count  int    `json:"count"`
 }
 
-// Search finds the pages of the visible scopes that answer a question by their words, and with Options.Embedder by their
-// meaning, best first, at most limit (0: 10). Of an artefact it serves the best page and names others in Hit.More. Pages whose source changed are fetched again. Pages that cannot be checked or served are named in Left, and the
-// next matches take their places, up to MaxTopK; so is one of two pages that say the same. Expired pages and pages below provenance Tool are not served, nor is what a
-// filter (Where) excludes, which is not named. No hits beside a Left that is not empty does not mean that nothing is known.
+// Search finds the pages of the visible scopes that answer a question by their words, and with Options.Embedder also by
+// their meaning. It returns at most limit hits (0: 10), best first, one for each artefact: its best page, with others in
+// Hit.More. Pages whose source changed are fetched again.
+//
+// A page that cannot be checked or served, and one of two pages with the same text, is named in Left, and the next match
+// takes its place, up to MaxTopK. Expired pages and pages below provenance Tool are not served; what a filter (Where)
+// excludes is not served and not named. No hits with a non-empty Left does not mean that nothing is known.
 func (s *Scope) Search(ctx context.Context, text string, limit int, opts ...ReadOption) (Found, error) {
 	return s.search(ctx, text, limit, readOpts(opts), nil)
 }
