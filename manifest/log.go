@@ -37,7 +37,7 @@ type Report struct {
 //
 // Locks, taken in this order:
 //
-//	archiving       one Archive, Close or start of Verify at a time; files are written under it
+//	archiving       one Archive, Prune, Close or start of Verify at a time; files are written under it
 //	comparing       comparisons of recovery with the archive; files are read under it
 //	traces.mu       the hashes of traces; the index is read under it
 //	mu              the fields below it; no file is touched and nothing outside this package is called
@@ -45,7 +45,7 @@ type Report struct {
 // For its users the whole Log is a leaf in the order of locks. Reading leaves
 // takes no lock beyond the copy of a view.
 type Log struct {
-	archiving sync.Mutex // one Archive or Close at a time; taken before mu
+	archiving sync.Mutex // one Archive, Prune or Close at a time; taken before mu
 
 	mu     sync.RWMutex // guards the following
 	now    view         // replaced or appended to; what a copy points at never changes

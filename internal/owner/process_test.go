@@ -220,7 +220,7 @@ func TestOwnersKilled(t *testing.T) {
 	p99, longest := took[len(took)*99/100], took[len(took)-1]
 	t.Logf("%d kills, %d writes acknowledged; a new owner after %v (median), %v (p99), %v (longest)", *kills, len(acked), took[len(took)/2], p99, longest)
 	require.Less(t, took[len(took)/2], 2*time.Second, "an owner is not missed for as long as a silent one")
-	require.Less(t, longest, 30*time.Second, "the machine may be busy; the figures above are for one that is not")
+	require.Less(t, longest, 2*time.Second)
 }
 
 // judge holds the database against what was acknowledged: each is there, and was applied once.
@@ -333,7 +333,7 @@ func TestStoppedOwner(t *testing.T) {
 		require.ErrorContains(t, err, "not answering", name)
 		t.Logf("%s: %v after %v", name, err, took)
 		require.GreaterOrEqual(t, took, 1900*time.Millisecond, name)
-		require.Less(t, took, 20*time.Second, name) // the machine may be busy; TestSilentServerTime of package remote has the bound
+		require.Less(t, took, 3900*time.Millisecond, name) // a server that is asked twice takes 4 s; TestSilentServerTime of package remote has the exact bound
 	}
 	require.NoError(t, a.Process.Signal(syscall.SIGCONT))
 	_, err = client.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "x", Text: "after"})
